@@ -1,22 +1,15 @@
 package experiment
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
+	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"watchlab/bench/lab"
+	"watchlab/bench/stats"
 )
-
-// Axis is a label with the values that a search tries.
-type Axis struct {
-	// Label is the key of the cells' label.
-	Label string
-	// Values in the order of the report.
-	Values []string
-}
 
 // unset is the value of a knob at its default. Cells may lack the label of such a knob.
 const unset = "0"
@@ -31,51 +24,49 @@ const unset = "0"
 //
 // The error wraps [ErrSpec] or is build's.
 func Grid(axes []Axis, build func(point []lab.Label) ([]lab.Comparison, error)) ([]lab.Comparison, error) {
-	if err := checkAxes(axes); err != nil {
-		return nil, err
-	}
-	var grids []*grid
+	var grid []lab.Comparison
+	var titles [][]string // parts that the titles of all points have in common, by comparison
+	seen := map[string]bool{}
 	for n, point := range points(axes) {
 		at, err := build(point)
 		if err != nil {
 			return nil, err
 		}
-		if n > 0 && len(at) != len(grids) {
-			return nil, fmt.Errorf("%w: %d comparisons at %s, %d at the first point", ErrSpec, len(at), pointName(point), len(grids))
+		if n == 0 {
+			grid, titles = make([]lab.Comparison, len(at)), make([][]string, len(at))
+		}
+		if len(at) != len(grid) {
+			return nil, fmt.Errorf("%w: %d comparisons at %v, %d at the first point", ErrSpec, len(at), point, len(grid))
 		}
 		for i, c := range at {
+			cells, parts := c.Cells, strings.Split(c.Title, ", ")
 			if n == 0 {
-				grids = append(grids, &grid{Comparison: c, seen: map[string]bool{}})
-				grids[i].Cells = nil
+				grid[i], titles[i] = c, parts
+				grid[i].Cells = nil
+			} else {
+				grid[i].Input = digestOf(grid[i].Input, c.Input)
 			}
-			grids[i].add(c, point)
-		}
-	}
-	var out []lab.Comparison
-	for _, g := range grids {
-		out = append(out, g.comparison(axes))
-	}
-	return out, nil
-}
-
-func checkAxes(axes []Axis) error {
-	if len(axes) == 0 {
-		return fmt.Errorf("%w: nothing to vary", ErrSpec)
-	}
-	for i, a := range axes {
-		switch {
-		case a.Label == "" || len(a.Values) == 0:
-			return fmt.Errorf("%w: no values for %q", ErrSpec, a.Label)
-		case slices.ContainsFunc(axes[:i], func(b Axis) bool { return a.Label == b.Label }):
-			return fmt.Errorf("%w: %s is varied twice", ErrSpec, a.Label)
-		}
-		for j, v := range a.Values {
-			if slices.Contains(a.Values[:j], v) {
-				return fmt.Errorf("%w: %s=%s stands there twice", ErrSpec, a.Label, v)
+			titles[i] = slices.DeleteFunc(titles[i], func(part string) bool { return !slices.Contains(parts, part) })
+			for _, cl := range cells {
+				if name := strconv.Itoa(i) + cl.BenchName(); !seen[name] {
+					seen[name] = true
+					for _, l := range point {
+						if l.Value == unset {
+							cl.Labels = withLabel(cl.Labels, l)
+						}
+					}
+					grid[i].Cells = append(grid[i].Cells, cl)
+				}
 			}
 		}
 	}
-	return nil
+	for i := range grid {
+		for _, a := range axes {
+			titles[i] = append(titles[i], "over "+a.Label)
+		}
+		grid[i].Title = strings.Join(titles[i], ", ")
+	}
+	return grid, nil
 }
 
 // points returns all combinations; the last axis changes fastest.
@@ -93,78 +84,94 @@ func points(axes []Axis) [][]lab.Label {
 	return all
 }
 
-func pointName(point []lab.Label) string {
-	var parts []string
-	for _, l := range point {
-		parts = append(parts, l.Key+"="+l.Value)
+// withLabel adds a label before the rate, unless there is one with the key.
+func withLabel(labels []lab.Label, l lab.Label) []lab.Label {
+	at := len(labels)
+	for i, have := range labels {
+		switch have.Key {
+		case l.Key:
+			return labels
+		case "rate":
+			at = i
+		}
 	}
-	return strings.Join(parts, ", ")
+	return slices.Insert(slices.Clone(labels), at, l)
 }
 
-// grid collects the cells of one comparison.
-type grid struct {
-	lab.Comparison
-	seen   map[string]bool
-	titles []string
-	inputs []string
-}
-
-// add adds the cells of a point that are not in the grid yet.
-func (g *grid) add(c lab.Comparison, point []lab.Label) {
-	g.titles = append(g.titles, c.Title)
-	g.inputs = append(g.inputs, c.Input)
-	for _, cl := range c.Cells {
-		name := cl.BenchName()
-		if g.seen[name] {
+// Scalings returns each variant's throughput over a numeric label: one scaling for each
+// set of cells that differ only in that label. It leaves out paced cells, whose
+// throughput is the generator's, and variants with fewer than two numbers.
+//
+// The Universal Scalability Law describes workers that share something, so it is fitted
+// only if workers is true. If the fit fails, Why has the reason.
+func Scalings(c *lab.ComparisonResult, over string, workers bool) []stats.Scaling {
+	var all []stats.Scaling
+	for i := range c.Cells {
+		cl := &c.Cells[i]
+		n, err := strconv.ParseFloat(cl.Label(over), 64)
+		_, paced := cl.Rate()
+		perSecond := cl.Samples(c.Latency)[stats.UnitEventsPerSec]
+		if err != nil || paced || cl.Repeats != "" || len(perSecond) == 0 {
 			continue
 		}
-		g.seen[name] = true
-		cl.Labels = labelled(cl.Labels, point)
-		g.Cells = append(g.Cells, cl)
-	}
-}
-
-// labelled adds the labels of knobs at their default, before the rate, which is last.
-func labelled(labels, point []lab.Label) []lab.Label {
-	for _, p := range point {
-		has := func(l lab.Label) bool { return l.Key == p.Key }
-		if p.Value != unset || slices.ContainsFunc(labels, has) {
-			continue
-		}
-		at := slices.IndexFunc(labels, func(l lab.Label) bool { return l.Key == "rate" })
+		name := cl.NameWithout(over)
+		at := slices.IndexFunc(all, func(s stats.Scaling) bool { return s.Cell == name })
 		if at < 0 {
-			at = len(labels)
+			at = len(all)
+			all = append(all, stats.Scaling{Cell: name, Impl: cl.Impl(), Over: over})
 		}
-		labels = slices.Insert(slices.Clone(labels), at, p)
+		all[at].Points = append(all[at].Points, stats.ScalePoint{N: n, EventsPerSecond: perSecond})
 	}
-	return labels
+	all = slices.DeleteFunc(all, func(s stats.Scaling) bool { return len(s.Points) < 2 })
+	for i := range all {
+		s := &all[i]
+		slices.SortFunc(s.Points, func(a, b stats.ScalePoint) int { return cmp.Compare(a.N, b.N) })
+		if !workers {
+			s.Why = "the law is about workers, which " + over + " are not"
+		} else if fit, err := stats.FitUSL(s.Points); err != nil {
+			s.Why = err.Error()
+		} else {
+			s.Fit = &fit
+		}
+	}
+	return all
 }
 
-// comparison returns the finished comparison. Its title has the common part of the
-// points' titles and the axes.
-func (g *grid) comparison(axes []Axis) lab.Comparison {
-	c := g.Comparison
-	parts := strings.Split(g.titles[0], ", ")
-	for _, t := range g.titles[1:] {
-		have := strings.Split(t, ", ")
-		parts = slices.DeleteFunc(parts, func(p string) bool { return !slices.Contains(have, p) })
+// Surfaces returns a figure of each variant over two labels: one surface for each set of
+// cells that differ only in these. It leaves out variants with fewer than two values of
+// either label.
+func Surfaces(c *lab.ComparisonResult, x, y Axis, unit string) []stats.Surface {
+	var all []stats.Surface
+	for i := range c.Cells {
+		cl := &c.Cells[i]
+		ix, iy := slices.Index(x.Values, cl.Label(x.Label)), slices.Index(y.Values, cl.Label(y.Label))
+		if ix < 0 || iy < 0 || cl.Repeats != "" {
+			continue
+		}
+		name := cl.NameWithout(x.Label, y.Label)
+		at := slices.IndexFunc(all, func(s stats.Surface) bool { return s.Cell == name })
+		if at < 0 {
+			at = len(all)
+			s := stats.Surface{Cell: name, Impl: cl.Impl(), X: x.Label, Y: y.Label, Unit: unit, Xs: x.Values, Ys: y.Values}
+			for range y.Values {
+				s.Points = append(s.Points, make([]*stats.Summary, len(x.Values)))
+			}
+			all = append(all, s)
+		}
+		if values := cl.Samples(c.Latency)[unit]; len(values) > 0 {
+			summary := stats.Summarize(values)
+			all[at].Points[iy][ix] = &summary
+		}
 	}
-	for _, a := range axes {
-		parts = append(parts, "over "+a.Label)
-	}
-	c.Title = strings.Join(parts, ", ")
-	c.Input = digest(g.inputs)
-	return c
-}
-
-// digest combines the points' input digests; empty if one is unknown.
-func digest(inputs []string) string {
-	if slices.Contains(inputs, "") {
-		return ""
-	}
-	h := sha256.New()
-	for _, in := range inputs {
-		fmt.Fprintln(h, in)
-	}
-	return hex.EncodeToString(h.Sum(nil))
+	return slices.DeleteFunc(all, func(s stats.Surface) bool {
+		rows, columns := map[int]bool{}, map[int]bool{}
+		for y, row := range s.Points {
+			for x, p := range row {
+				if p != nil {
+					rows[y], columns[x] = true, true
+				}
+			}
+		}
+		return len(rows) < 2 || len(columns) < 2
+	})
 }

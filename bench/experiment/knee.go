@@ -1,16 +1,24 @@
 package experiment
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"watchlab/bench/cell"
 	"watchlab/bench/lab"
+	"watchlab/bench/pipeline"
 	"watchlab/bench/stats"
+	"watchlab/loadgen/pace"
 )
+
+// kneeEvents bounds the events of a round, which may shorten its schedule: the events of
+// all rates of a search are in memory at once.
+const kneeEvents = 200_000
 
 // Knee searches for the highest rate at which each variant meets an objective.
 //
@@ -25,58 +33,30 @@ import (
 // within the objective. The result is a bracket, [stats.Knee].Held and Failed, not a
 // point: latency near the knee varies, and another search may end one step higher or
 // lower.
-//
-// A Knee serves one comparison and is not safe for concurrent use.
 type Knee struct {
 	// Objectives are searched one by one; each played rate counts for all of them.
 	Objectives []stats.Objective
-	// From and To bound the rates, in events a second.
-	From, To float64
+	// From and To bound the rates.
+	From, To pace.Rate
 	// Resolution is the largest allowed width of the bracket, relative to its lower end.
 	Resolution float64
 	// At returns the comparison with a cell for each variant at a rate. The cells' label
-	// "rate" is that rate, formatted by [Rate].
-	At func(rate float64) (lab.Comparison, error)
-
-	// headline is the boundary of the objectives' latency.
-	headline cell.Boundary
-	// err is the first error of At; it ends the search.
-	err error
+	// "rate" is that rate.
+	At func(pace.Rate) (lab.Comparison, error)
 }
 
-// Rate formats a rate as the label "rate" does.
-func Rate(rate float64) string { return strconv.FormatFloat(rate, 'f', -1, 64) }
-
-// Comparison returns the comparison for the lab. The error wraps [ErrSpec] or is At's.
+// Comparison returns the comparison for the lab.
 func (k *Knee) Comparison() (lab.Comparison, error) {
-	switch {
-	case len(k.Objectives) == 0:
-		return lab.Comparison{}, fmt.Errorf("%w: no objective", ErrSpec)
-	case !(k.From > 0) || math.IsInf(k.To, 0) || !(k.To >= k.From):
-		return lab.Comparison{}, fmt.Errorf("%w: rates from %v to %v", ErrSpec, k.From, k.To)
-	case !(k.Resolution > 0):
-		return lab.Comparison{}, fmt.Errorf("%w: resolution %v", ErrSpec, k.Resolution)
-	}
 	c, err := k.At(k.From)
-	if err != nil {
-		return lab.Comparison{}, err
-	}
-	if err := checkRates(c.Cells, k.From); err != nil {
-		return lab.Comparison{}, err
-	}
-	k.headline = c.Latency
-	c.More = k.more
-	return c, nil
+	c.More = func(played []lab.CellResult) ([]lab.Cell, error) { return k.more(searchedOf(played, c.Latency)) }
+	return c, err
 }
-
-// Err returns the error of At that ended the search early; nil for none.
-func (k *Knee) Err() error { return k.err }
 
 // Knees returns a knee for every variant and objective, from what the
 // comparison measured.
 func (k *Knee) Knees(c *lab.ComparisonResult) []stats.Knee {
 	var knees []stats.Knee
-	for _, v := range variantsOf(c.Cells, c.Latency) {
+	for _, v := range searchedOf(c.Cells, c.Latency) {
 		for _, o := range k.Objectives {
 			knees = append(knees, k.knee(v, o))
 		}
@@ -86,44 +66,34 @@ func (k *Knee) Knees(c *lab.ComparisonResult) []stats.Knee {
 
 // more returns the cells of the next step: the next rate of each unfinished variant;
 // none when all are finished.
-func (k *Knee) more(played []lab.CellResult) []lab.Cell {
-	at := map[float64][]lab.Cell{}
+func (k *Knee) more(variants []searched) ([]lab.Cell, error) {
+	at := map[pace.Rate][]lab.Cell{}
 	var next []lab.Cell
-	for _, v := range variantsOf(played, k.headline) {
+	for _, v := range variants {
 		rate, ok := k.next(v)
-		if !ok || k.err != nil {
+		if !ok {
 			continue
 		}
 		if at[rate] == nil {
 			c, err := k.At(rate)
-			if err == nil {
-				err = checkRates(c.Cells, rate)
-			}
 			if err != nil {
-				k.err = err
-				continue
+				return nil, err
 			}
 			at[rate] = c.Cells
 		}
 		for _, cl := range at[rate] {
-			r := lab.CellResult{Name: cl.Name, Labels: cl.Labels}
-			if r.NameWithout("rate") == v.name {
+			if nameWithout(cl, "rate") == v.name {
 				next = append(next, cl)
 			}
 		}
 	}
-	return next
+	return next, nil
 }
 
-// checkRates checks that each cell's label "rate" is the rate.
-func checkRates(cells []lab.Cell, rate float64) error {
-	for _, c := range cells {
-		r := lab.CellResult{Name: c.Name, Labels: c.Labels}
-		if got := r.Label("rate"); got != Rate(rate) {
-			return fmt.Errorf("%w: cell %s is not at rate %s", ErrSpec, r.BenchName(), Rate(rate))
-		}
-	}
-	return nil
+// nameWithout returns the cell's benchmark name without a label.
+func nameWithout(c lab.Cell, label string) string {
+	r := lab.CellResult{Name: c.Name, Labels: c.Labels}
+	return r.NameWithout(label)
 }
 
 // searched is one variant with the rates at which it was played, ascending.
@@ -134,19 +104,19 @@ type searched struct {
 
 // tried is a played rate with its result.
 type tried struct {
-	rate    float64
+	rate    pace.Rate
 	cell    *lab.CellResult
 	samples stats.Samples
 }
 
-// variantsOf groups the cells by variant and sorts them by rate. It leaves out cells
+// searchedOf groups the cells by variant and sorts them by rate. It leaves out cells
 // without a rate and A/A pairs.
-func variantsOf(cells []lab.CellResult, headline cell.Boundary) []searched {
+func searchedOf(cells []lab.CellResult, headline cell.Boundary) []searched {
 	var all []searched
 	for i := range cells {
 		c := &cells[i]
 		text, paced := c.Rate()
-		rate, err := strconv.ParseFloat(text, 64)
+		rate, err := pace.ParseRate(text)
 		if !paced || err != nil || c.Repeats != "" {
 			continue
 		}
@@ -159,14 +129,17 @@ func variantsOf(cells []lab.CellResult, headline cell.Boundary) []searched {
 		all[at].points = append(all[at].points, tried{rate: rate, cell: c, samples: c.Samples(headline)})
 	}
 	for _, v := range all {
-		slices.SortFunc(v.points, func(a, b tried) int {
-			if a.rate < b.rate {
-				return -1
-			}
-			return 1
-		})
+		slices.SortFunc(v.points, func(a, b tried) int { return cmp.Compare(a.rate, b.rate) })
 	}
 	return all
+}
+
+// broken reports whether a variant lost, reordered or duplicated events, or ended in
+// another state.
+func (v searched) broken() bool {
+	return slices.ContainsFunc(v.points, func(p tried) bool {
+		return p.cell.Verdict.Failed() && p.cell.Verdict.Cause != lab.CauseError
+	})
 }
 
 // holds counts the rounds in which a point was within the objective.
@@ -180,18 +153,15 @@ func (t tried) holds(o stats.Objective) int {
 	return n
 }
 
-// held reports whether the objective held in the majority of rounds. An invalid cell has
-// no samples.
-func (t tried) held(o stats.Objective) bool { return 2*t.holds(o) > len(t.cell.Rounds) }
-
-// bracket returns the highest point up to which all points hold, and the next point
-// above; nil for none. It skips cells that were never played.
+// bracket returns the highest point up to which all points hold in the majority of their
+// rounds, and the next point above; nil for none. An invalid cell has no samples, so it
+// does not hold. Cells that were never played do not count.
 func bracket(points []tried, o stats.Objective) (held, failed *tried) {
 	for i := range points {
 		p := &points[i]
 		switch {
 		case p.cell.Verdict.Status == lab.Unplayed:
-		case !p.held(o):
+		case 2*p.holds(o) <= len(p.cell.Rounds):
 			return held, p
 		default:
 			held = p
@@ -200,18 +170,14 @@ func bracket(points []tried, o stats.Objective) (held, failed *tried) {
 	return held, nil
 }
 
-// next returns the next rate of a variant; false if the search is finished.
-func (k *Knee) next(v searched) (float64, bool) {
-	for _, p := range v.points {
-		// A broken invariant ends the search. A cell that could not be played at this
-		// rate cannot be played at another.
-		if p.cell.Verdict.Status == lab.Unplayed || brokeInvariant(p.cell.Verdict) {
-			return 0, false
-		}
+// next returns the next rate of a variant; false if the search is finished. A cell that
+// breaks an invariant or cannot be played at one rate ends it.
+func (k *Knee) next(v searched) (pace.Rate, bool) {
+	if v.broken() || slices.ContainsFunc(v.points, func(p tried) bool { return p.cell.Verdict.Status == lab.Unplayed }) {
+		return 0, false
 	}
 	for _, o := range k.Objectives {
-		held, failed := bracket(v.points, o)
-		if rate, ok := k.between(held, failed); ok {
+		if rate, ok := k.between(bracket(v.points, o)); ok {
 			return rate, true
 		}
 	}
@@ -219,47 +185,40 @@ func (k *Knee) next(v searched) (float64, bool) {
 }
 
 // between returns the next rate within a bracket; false if the bracket is within
-// Resolution.
-func (k *Knee) between(held, failed *tried) (float64, bool) {
+// Resolution, or if From failed.
+func (k *Knee) between(held, failed *tried) (pace.Rate, bool) {
 	switch {
 	case held == nil:
-		// From failed, so there is no bracket.
 		return 0, false
 	case failed == nil:
 		return min(2*held.rate, k.To), held.rate < k.To
-	}
-	if failed.rate <= held.rate*(1+k.Resolution) {
+	case float64(failed.rate) <= float64(held.rate)*(1+k.Resolution):
 		return 0, false
 	}
-	middle := rounded(math.Sqrt(held.rate * failed.rate))
-	return middle, middle > held.rate && middle < failed.rate
+	// Three significant digits, for readable labels.
+	text := strconv.FormatFloat(math.Sqrt(float64(held.rate*failed.rate)), 'g', 3, 64)
+	middle, err := strconv.ParseFloat(text, 64)
+	rate := pace.Rate(middle)
+	return rate, err == nil && rate > held.rate && rate < failed.rate
 }
-
-// rounded rounds to three significant digits, for readable labels.
-func rounded(v float64) float64 {
-	text := strconv.FormatFloat(v, 'g', 3, 64)
-	v, _ = strconv.ParseFloat(text, 64) // What was just written can be read.
-	return v
-}
-
-// The limits of a knee other than a verdict's cause.
-const (
-	limitLatency   = "latency"
-	limitInvariant = "invariant"
-	limitSearch    = "search"
-	limitTime      = "time"
-)
 
 func (k *Knee) knee(v searched, o stats.Objective) stats.Knee {
-	n := stats.Knee{Cell: v.name, Impl: v.impl, Objective: o}
+	held, failed := bracket(v.points, o)
+	n := stats.Knee{Cell: v.name, Impl: v.impl, Objective: o, Limit: k.limit(v, held, failed)}
+	if held != nil {
+		n.Held = float64(held.rate)
+	}
+	if failed != nil {
+		n.Failed = float64(failed.rate)
+	}
 	for _, p := range v.points {
-		point := stats.KneePoint{Rate: p.rate, Rounds: len(p.cell.Rounds), Holds: p.holds(o)}
-		for unit, s := range p.cell.Medians {
-			if quantileUnits[unit] {
+		point := stats.KneePoint{Rate: float64(p.rate), Rounds: len(p.cell.Rounds), Holds: p.holds(o)}
+		for _, q := range quantiles {
+			if s, ok := p.cell.Medians[q.unit]; ok {
 				if point.Latency == nil {
 					point.Latency = map[string]float64{}
 				}
-				point.Latency[unit] = s.Median
+				point.Latency[q.unit] = s.Median
 			}
 		}
 		if s := p.cell.Verdict.Status; s == lab.Invalid || s == lab.Unplayed {
@@ -267,51 +226,127 @@ func (k *Knee) knee(v searched, o stats.Objective) stats.Knee {
 		}
 		n.Points = append(n.Points, point)
 	}
-	held, failed := bracket(v.points, o)
-	if held != nil {
-		n.Held = held.rate
-	}
-	if failed != nil {
-		n.Failed = failed.rate
-	}
-	n.Limit = k.limit(v, held, failed)
 	return n
-}
-
-// quantileUnits are the units of the headline latency.
-var quantileUnits = map[string]bool{
-	stats.UnitP50: true, stats.UnitP90: true, stats.UnitP99: true, stats.UnitP999: true, stats.UnitMax: true,
 }
 
 // limit describes what prevents higher rates.
 func (k *Knee) limit(v searched, held, failed *tried) string {
-	for _, p := range v.points {
-		if brokeInvariant(p.cell.Verdict) {
-			return limitInvariant
-		}
-	}
-	if _, open := k.between(held, failed); open || held == nil && failed == nil {
-		return limitTime
-	}
+	_, open := k.between(held, failed)
 	switch {
+	case v.broken():
+		return "invariant"
+	case open || held == nil && failed == nil:
+		return "time"
 	case failed == nil:
-		return limitSearch
+		return "search"
 	case failed.cell.Verdict.Status == lab.Invalid:
 		return string(failed.cell.Verdict.Cause)
 	}
-	return limitLatency
+	return "latency"
 }
 
-// brokeInvariant reports whether a variant lost, reordered or duplicated events, or
-// ended in another state.
-func brokeInvariant(v lab.Verdict) bool {
-	if v.Status != lab.Invalid {
-		return false
+// knee returns the search of a Spec with its defaults, without At.
+func (s *Spec) knee() (Knee, error) {
+	const in = "search.knee."
+	spec := s.Search.Knee
+	k := Knee{From: pace.Rate(spec.From), To: pace.Rate(spec.To)}
+	var err error
+	if k.Objectives, err = parseObjectives(spec.SLO); err != nil {
+		return k, badField(in+"slo", err)
 	}
-	for _, c := range []lab.Cause{lab.CauseLost, lab.CauseReordered, lab.CauseDuplicated, lab.CauseDiverged} {
-		if slices.Contains(strings.Split(string(v.Cause), "+"), string(c)) {
-			return true
+	if k.Resolution, err = parseShare(spec.Resolution); err != nil {
+		return k, badField(in+"resolution", err)
+	}
+	if _, err := pace.ParseRate(k.From.String()); err != nil {
+		return k, badField(in+"from", err)
+	}
+	if _, err := pace.ParseRate(k.To.String()); err != nil {
+		return k, badField(in+"to", err)
+	}
+	if k.To < k.From {
+		return k, badField(in+"to", fmt.Errorf("%v is below --from %v", spec.To, spec.From))
+	}
+	return k, nil
+}
+
+// planKnee plans a search for each comparison.
+func (p *planner) planKnee(plan *Plan) error {
+	k, err := plan.Spec.knee()
+	if err != nil {
+		return err
+	}
+	config, err := p.config(plan.Spec)
+	if err != nil {
+		return err
+	}
+	first, err := compare(atRate(config, k.From))
+	if err != nil {
+		return err
+	}
+	for i := range first {
+		k.At = func(rate pace.Rate) (lab.Comparison, error) {
+			if rate == k.From {
+				return first[i], nil
+			}
+			all, err := compare(atRate(config, rate))
+			if err != nil {
+				return lab.Comparison{}, err
+			}
+			return all[i], nil
+		}
+		search := k
+		c, err := search.Comparison()
+		if err != nil {
+			return err
+		}
+		c.Title += ", knee for " + plan.Spec.Search.Knee.SLO
+		plan.Comparisons = append(plan.Comparisons, c)
+	}
+	plan.finish = func(o *lab.Outcome) {
+		for i := range o.Comparisons {
+			o.Knees = append(o.Knees, k.Knees(&o.Comparisons[i])...)
 		}
 	}
-	return false
+	return nil
+}
+
+// atRate returns the config at one rate, with at most kneeEvents events.
+func atRate(c pipeline.Config, rate pace.Rate) pipeline.Config {
+	c.Paces = []pace.Pace{rate.Pace()}
+	c.Duration = min(c.Duration, time.Duration(kneeEvents/float64(rate)*float64(time.Second)))
+	return c
+}
+
+// quantiles are the allowed quantiles of an objective.
+var quantiles = []struct{ name, unit string }{
+	{"p50", stats.UnitP50}, {"p90", stats.UnitP90}, {"p99", stats.UnitP99}, {"p99.9", stats.UnitP999}, {"max", stats.UnitMax},
+}
+
+// parseObjectives reads QUANTILE=DURATION,…
+func parseObjectives(text string) ([]stats.Objective, error) {
+	var out []stats.Objective
+	for part := range strings.SplitSeq(text, ",") {
+		name, value, _ := strings.Cut(part, "=")
+		at := slices.IndexFunc(quantiles, func(q struct{ name, unit string }) bool { return q.name == name })
+		most, err := time.ParseDuration(value)
+		if at < 0 || err != nil || most <= 0 {
+			return nil, fmt.Errorf("%q is not QUANTILE=DURATION, such as p99=1ms (quantiles: p50, p90, p99, p99.9, max)", part)
+		}
+		o := stats.Objective{Unit: quantiles[at].unit, Most: most}
+		if slices.ContainsFunc(out, func(have stats.Objective) bool { return have.Unit == o.Unit }) {
+			return nil, fmt.Errorf("%s is named twice", name)
+		}
+		out = append(out, o)
+	}
+	return out, nil
+}
+
+// parseShare reads a percentage above 0, up to 100.
+func parseShare(text string) (float64, error) {
+	number, ok := strings.CutSuffix(text, "%")
+	v, err := strconv.ParseFloat(number, 64)
+	if !ok || err != nil || !(v > 0) || v > 100 {
+		return 0, fmt.Errorf("%q is not a percentage above 0, up to 100, such as 5%%", text)
+	}
+	return v / 100, nil
 }

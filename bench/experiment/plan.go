@@ -1,9 +1,11 @@
 package experiment
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
+	_ "embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -24,18 +26,8 @@ import (
 	"watchlab/loadgen/trace"
 )
 
-const (
-	// DefaultStorm is a small storm for a first run.
-	DefaultStorm = "recorded-nodeloss"
-
-	// defaultRounds of a comparison.
-	defaultRounds = 5
-	// defaultKneeRounds is the number of rounds of each rate: the smallest number with a
-	// majority.
-	defaultKneeRounds = 3
-	// defaultLiveRounds of a comparison on a live cluster, where a round takes 30 s.
-	defaultLiveRounds = 3
-)
+// DefaultStorm is a small storm for a first run.
+const DefaultStorm = "recorded-nodeloss"
 
 // Plan is a planned experiment, ready for package lab.
 type Plan struct {
@@ -52,8 +44,43 @@ type Plan struct {
 
 	// finish adds the results of a search to the outcome; nil without a search. close
 	// removes written objects from the cluster; nil for none.
-	finish func(*lab.Outcome) error
+	finish func(*lab.Outcome)
 	close  func() error
+}
+
+//go:embed quick.yaml
+var quickYAML []byte
+
+// Quick returns the default experiment of a run without arguments.
+func Quick() Spec {
+	s, err := Parse("quick.yaml", quickYAML)
+	if err != nil {
+		panic(err) // A test reads it.
+	}
+	return s
+}
+
+// runFields are the fields that the quick experiment accepts: they do not choose
+// variants, pipeline or storm.
+var runFields = []string{"rounds", "budget", "seed", "memory", "profiles"}
+
+// named returns the quick experiment if the Spec names nothing to play; else the Spec.
+func (s Spec) named() (Spec, error) {
+	if s.Family != "" || s.Pipeline != "" || s.Storm.Name != "" || s.Search != nil || len(s.Parts) > 0 {
+		return s, nil
+	}
+	for _, f := range Given(&s) {
+		if !slices.Contains(runFields, f.Path) {
+			return s, badField(f.Path, errors.New("needs --family: the quick experiment has its own"))
+		}
+	}
+	quick := Quick()
+	if s.Rounds > 0 || s.Budget.Duration > 0 {
+		// Given rounds or a given budget replace the quick run's, and leave no time for
+		// retries.
+		quick.Rounds, quick.Budget.Duration, quick.RetryPaces = 0, 0, 0
+	}
+	return quick, json.Unmarshal(s.JSON(), &quick)
 }
 
 // New plans an experiment: it validates the Spec, loads its storm, and connects to its
@@ -100,19 +127,18 @@ func New(ctx context.Context, spec Spec, stdin io.Reader) (*Plan, error) {
 func (s Spec) options() lab.Options {
 	return lab.Options{
 		Name: s.Name, Rounds: s.Rounds, Budget: s.Budget.Duration, Seed: s.Seed,
-		NoAA: s.Search != nil && s.Search.Knee != nil, Experiment: s.JSON(),
+		NoAA: s.isKnee(), Experiment: s.JSON(),
 	}
 }
 
 // Finish adds the results of a search (knees, scalings, surfaces) to the outcome.
-func (p *Plan) Finish(o *lab.Outcome) error {
-	if p.finish == nil {
-		return nil
+func (p *Plan) Finish(o *lab.Outcome) {
+	if p.finish != nil {
+		// The outcome of a resumed run has the results of its first part. They are
+		// computed again.
+		o.Knees, o.Scalings, o.Surfaces = nil, nil, nil
+		p.finish(o)
 	}
-	// The outcome of a resumed run has the results of its first part. They are computed
-	// again.
-	o.Knees, o.Scalings, o.Surfaces = nil, nil, nil
-	return p.finish(o)
 }
 
 // Close removes the objects that the run has written into a cluster.
@@ -138,7 +164,7 @@ type loaded struct {
 
 func (p *planner) planOne(plan *Plan) error {
 	s := plan.Spec
-	ps, err := p.pipelineSpec(s)
+	ps, err := p.config(s)
 	if err != nil {
 		return err
 	}
@@ -158,58 +184,51 @@ func balance(of share.Share, s *storm.Storm) string {
 
 // planParts interleaves all parts: the cells of one family become one comparison.
 func (p *planner) planParts(plan *Plan) error {
-	at := map[string]int{}
-	retries := map[int][]retry{}
+	byFamily := map[string][]pipeline.Config{}
 	for _, part := range plan.Spec.Parts {
 		full := plan.Spec.inherit(part).withDefaults()
-		ps, err := p.pipelineSpec(full)
+		config, err := p.config(full)
 		if err != nil {
 			return err
 		}
-		comparisons, err := compare(ps)
+		byFamily[full.Family] = append(byFamily[full.Family], config)
+		comparisons, err := compare(config)
 		if err != nil {
 			return err
 		}
 		for _, c := range comparisons {
-			i, known := at[c.Family]
-			if !known {
-				i = len(plan.Comparisons)
-				at[c.Family] = i
-				title := plan.Spec.Title
-				if title == "" {
-					title = c.Title
-				}
-				plan.Comparisons = append(plan.Comparisons, lab.Comparison{Family: c.Family, Title: title, Latency: c.Latency})
+			i := slices.IndexFunc(plan.Comparisons, func(o lab.Comparison) bool { return o.Family == c.Family })
+			if i < 0 {
+				c.Title = cmp.Or(plan.Spec.Title, c.Title)
+				plan.Comparisons = append(plan.Comparisons, c)
+				continue
 			}
-			merged := &plan.Comparisons[i]
-			merged.Cells = append(merged.Cells, c.Cells...)
-			merged.Input = digestOf(merged.Input, c.Input)
-			if merged.Latency != c.Latency {
-				merged.Latency = ""
+			whole := &plan.Comparisons[i]
+			whole.Cells = append(whole.Cells, c.Cells...)
+			whole.Input, whole.Whole = digestOf(whole.Input, c.Input), digestOf(whole.Whole, c.Whole)
+			if whole.Latency != c.Latency {
+				whole.Latency = ""
 			}
 		}
-		i := at[full.Family]
-		retries[i] = append(retries[i], retry{spec: ps, compare: compare})
 	}
 	if plan.Spec.RetryPaces > 0 && !plan.Spec.Memory {
-		for i := range plan.Comparisons {
-			plan.Comparisons[i].More = slower(retries[i], plan.Spec.RetryPaces)
+		for i, c := range plan.Comparisons {
+			plan.Comparisons[i].More = slower(byFamily[c.Family], plan.Spec.RetryPaces)
 		}
 	}
 	return nil
 }
 
-// digestOf adds the digest of a part to that of the parts before it.
+// digestOf combines the digests of parts; empty if one is unknown.
 func digestOf(parts ...string) string {
-	h := sha256.New()
-	for _, p := range parts {
-		_, _ = io.WriteString(h, p+"\n") // A hash takes everything.
+	if slices.Contains(parts, "") {
+		return ""
 	}
-	return hex.EncodeToString(h.Sum(nil))
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(parts, "\n"))))
 }
 
-// pipelineSpec converts a Spec with its defaults into the pipeline's config.
-func (p *planner) pipelineSpec(s Spec) (pipeline.Config, error) {
+// config converts a Spec with its defaults into the pipeline's config.
+func (p *planner) config(s Spec) (pipeline.Config, error) {
 	ps := pipeline.Config{
 		Family: impls.Family(s.Family), Impls: s.variants(), Pipeline: s.Pipeline, Source: s.Source, Modes: s.Deliveries,
 		Producers: s.Producers, Events: s.Events, Duration: s.Duration.Duration, Knobs: s.Knobs.pipeline(), Seed: s.Seed,
@@ -333,61 +352,53 @@ func (s Storm) Load(seed int64) (*storm.Set, error) {
 	return c.Set()
 }
 
-// retry is a part whose paced cells may be repeated at a lower rate.
-type retry struct {
-	spec    pipeline.Config
-	compare func(pipeline.Config) ([]lab.Comparison, error)
-}
-
 // slower returns a [lab.Comparison].More. It replaces cells that the generator could not
 // keep up with by cells at half the rate, up to a number of times.
-func slower(parts []retry, times int) func([]lab.CellResult) []lab.Cell {
-	return func(played []lab.CellResult) []lab.Cell {
+func slower(parts []pipeline.Config, times int) func([]lab.CellResult) ([]lab.Cell, error) {
+	return func(played []lab.CellResult) ([]lab.Cell, error) {
 		var next []lab.Cell
 		for _, part := range parts {
-			for _, first := range part.spec.Paces {
-				if !first.Paced() {
-					continue
+			for _, first := range part.Paces {
+				rate, err := pace.ParseRate(first.String())
+				if err != nil || !first.Paced() {
+					continue // Only plain rates can be halved.
 				}
-				next = append(next, part.slower(first, times, played)...)
+				for range times {
+					cells, err := halved(part, rate, played)
+					if err != nil {
+						return nil, err
+					}
+					next = append(next, cells...)
+					rate /= 2
+				}
 			}
 		}
-		return next
+		return next, nil
 	}
 }
 
-func (r retry) slower(first pace.Pace, times int, played []lab.CellResult) []lab.Cell {
-	rate, err := pace.ParseRate(first.String())
-	if err != nil {
-		return nil // Only plain rates can be halved.
-	}
-	for range times {
-		behind := map[string]bool{}
-		for _, c := range played {
-			if at, _ := c.Rate(); at == Rate(float64(rate)) && c.Repeats == "" && c.Verdict.Cause == lab.CauseGenerator {
-				behind[c.NameWithout("rate")] = true
-			}
-		}
-		rate /= 2
-		s := r.spec
-		s.Paces = []pace.Pace{rate.Pace()}
-		comparisons, err := r.compare(s)
-		if err != nil {
-			return nil
-		}
-		var next []lab.Cell
-		for _, c := range comparisons {
-			for _, cl := range c.Cells {
-				result := lab.CellResult{Name: cl.Name, Labels: cl.Labels}
-				known := slices.ContainsFunc(played, func(c lab.CellResult) bool { return c.BenchName() == cl.BenchName() })
-				if behind[result.NameWithout("rate")] && !known {
-					next = append(next, cl)
-				}
-			}
-		}
-		if len(next) > 0 {
-			return next
+// halved returns the cells at half a rate for those that were behind at the rate, without
+// cells that were played.
+func halved(part pipeline.Config, rate pace.Rate, played []lab.CellResult) ([]lab.Cell, error) {
+	known, behind := map[string]bool{}, map[string]bool{}
+	for _, c := range played {
+		known[c.BenchName()] = true
+		if at, _ := c.Rate(); at == rate.String() && c.Repeats == "" && c.Verdict.Cause == lab.CauseGenerator {
+			behind[c.NameWithout("rate")] = true
 		}
 	}
-	return nil
+	if len(behind) == 0 {
+		return nil, nil
+	}
+	part.Paces = []pace.Pace{(rate / 2).Pace()}
+	comparisons, err := compare(part)
+	var next []lab.Cell
+	for _, c := range comparisons {
+		for _, cl := range c.Cells {
+			if behind[nameWithout(cl, "rate")] && !known[cl.BenchName()] {
+				next = append(next, cl)
+			}
+		}
+	}
+	return next, err
 }

@@ -9,24 +9,25 @@ import (
 	"time"
 
 	"watchlab/bench/lab"
-	"watchlab/bench/pipeline"
 	"watchlab/bench/stats"
-	"watchlab/loadgen/pace"
 	"watchlab/loadgen/storm"
 )
 
-const (
-	// kneeEvents bounds the events of a round, which may shorten its schedule: the
-	// events of all rates of a search are in memory at once.
-	kneeEvents = 200_000
+const defaultUnit = stats.UnitEventsPerSec
 
-	defaultUnit = stats.UnitEventsPerSec
-)
+// Axis is a label with the values that a search tries.
+type Axis struct {
+	// Label is the key of the cells' label.
+	Label string
+	// Values in the order of the report.
+	Values []string
+	dimension
+}
 
 // dimension is a field that a search can vary.
 type dimension struct {
-	// flag sets the field; label is the label of the cells.
-	flag, label string
+	// flag sets the field.
+	flag string
 	// plain returns the spelling of a value in the label.
 	plain func(string) (string, error)
 	// workers: the dimension is a number of workers that share something, so the
@@ -38,24 +39,26 @@ type dimension struct {
 	surfaceOnly bool
 }
 
-var dimensions = []dimension{
-	{flag: "producers", label: "producers", plain: positive, workers: true, everywhere: true},
-	{flag: "consumers", label: "consumers", plain: positive, workers: true},
-	{flag: "procs", label: "procs", plain: positive, workers: true, everywhere: true},
-	{flag: "shards", label: "shards", plain: natural},
-	{flag: "capacity", label: "capacity", plain: natural},
-	{flag: "batch-size", label: "batch", plain: natural},
-	{flag: "readers", label: "readers", plain: natural, everywhere: true},
-	{flag: "handler-cost", label: "handler", plain: duration, everywhere: true, surfaceOnly: true},
-	{flag: "stamps", label: "stamps", plain: word, everywhere: true, surfaceOnly: true},
-	{flag: "events", label: "events", plain: positive, everywhere: true},
-	{flag: "pods", label: "keys", plain: positive, everywhere: true},
-	{flag: "nodes", label: "nodes", plain: positive, everywhere: true},
-	{flag: "skew", label: "skew", plain: skew, everywhere: true, surfaceOnly: true},
+// dimensions by label.
+var dimensions = []Axis{
+	{Label: "producers", dimension: dimension{flag: "producers", plain: positive, workers: true, everywhere: true}},
+	{Label: "consumers", dimension: dimension{flag: "consumers", plain: positive, workers: true}},
+	{Label: "procs", dimension: dimension{flag: "procs", plain: positive, workers: true, everywhere: true}},
+	{Label: "shards", dimension: dimension{flag: "shards", plain: natural}},
+	{Label: "capacity", dimension: dimension{flag: "capacity", plain: natural}},
+	{Label: "batch", dimension: dimension{flag: "batch-size", plain: natural}},
+	{Label: "readers", dimension: dimension{flag: "readers", plain: natural, everywhere: true}},
+	{Label: "handler", dimension: dimension{flag: "handler-cost", plain: duration, everywhere: true, surfaceOnly: true}},
+	{Label: "stamps", dimension: dimension{flag: "stamps", plain: word, everywhere: true, surfaceOnly: true}},
+	{Label: "events", dimension: dimension{flag: "events", plain: positive, everywhere: true}},
+	{Label: keysLabel, dimension: dimension{flag: "pods", plain: positive, everywhere: true}},
+	{Label: "nodes", dimension: dimension{flag: "nodes", plain: positive, everywhere: true}},
+	{Label: "skew", dimension: dimension{flag: "skew", plain: skew, everywhere: true, surfaceOnly: true}},
 }
 
-// keysAlias is another name of the dimension pods: each pod is a key.
-const keysAlias = "keys"
+// keysLabel is the label of the dimension pods, and another name of it: each pod is a
+// key.
+const keysLabel = "keys"
 
 func positive(s string) (string, error) { return whole(s, 1, "above 0") }
 func natural(s string) (string, error)  { return whole(s, 0, "from 0") }
@@ -87,52 +90,49 @@ func skew(s string) (string, error) {
 	return v.String(), err
 }
 
-// Dimensions returns the names of the dimensions of a scale or a surface.
-func Dimensions(surface bool) []string {
+// unknownDimension is the error for a name that is no dimension of a scale or a surface.
+func unknownDimension(name string, surface bool) error {
 	var names []string
 	for _, d := range dimensions {
 		if surface || !d.surfaceOnly {
 			names = append(names, d.flag)
 		}
 	}
-	return names
-}
-
-// varied is a dimension with the values to try.
-type varied struct {
-	dimension
-	Axis
+	return OneOf(name, names...)
 }
 
 // parseAxis reads NAME=VALUE,VALUE,…
-func parseAxis(text string) (varied, error) {
+func parseAxis(text string, surface bool) (Axis, error) {
 	name, list, ok := strings.Cut(text, "=")
 	if !ok {
-		return varied{}, fmt.Errorf("%q is not of the form NAME=VALUE,VALUE,…", text)
+		return Axis{}, fmt.Errorf("%q is not of the form NAME=VALUE,VALUE,…", text)
 	}
-	if name == keysAlias {
+	if name == keysLabel {
 		name = "pods"
 	}
-	at := slices.IndexFunc(dimensions, func(d dimension) bool { return d.flag == name })
+	at := slices.IndexFunc(dimensions, func(d Axis) bool { return d.flag == name && (surface || !d.surfaceOnly) })
 	if at < 0 {
-		return varied{}, OneOf(name, Dimensions(true)...)
+		return Axis{}, unknownDimension(name, surface)
 	}
-	a := varied{dimension: dimensions[at], Axis: Axis{Label: dimensions[at].label}}
-	for _, v := range strings.Split(list, ",") {
+	a := dimensions[at]
+	for v := range strings.SplitSeq(list, ",") {
 		plain, err := a.plain(strings.TrimSpace(v))
 		switch {
 		case err != nil:
-			return varied{}, fmt.Errorf("%s: %w", name, err)
+			return Axis{}, fmt.Errorf("%s: %w", name, err)
 		case slices.Contains(a.Values, plain):
-			return varied{}, fmt.Errorf("%s: %s is named twice", name, v)
+			return Axis{}, fmt.Errorf("%s: %s is named twice", name, v)
 		}
 		a.Values = append(a.Values, plain)
 	}
 	if len(a.Values) < 2 {
-		return varied{}, fmt.Errorf("%s: one value is nothing to compare", name)
+		return Axis{}, fmt.Errorf("%s: one value is nothing to compare", name)
 	}
 	return a, nil
 }
+
+// isKnee reports whether the Spec has a knee search.
+func (s *Spec) isKnee() bool { return s.Search != nil && s.Search.Knee != nil }
 
 // validateSearch validates the search; a Spec without one is valid.
 func (s *Spec) validateSearch() error {
@@ -148,11 +148,11 @@ func (s *Spec) validateSearch() error {
 	switch {
 	case kinds != 1:
 		return badField("search", errors.New("needs one of knee, scale, surface"))
-	case s.Search.Knee != nil && len(s.Paces) > 0:
+	case s.isKnee() && len(s.Paces) > 0:
 		return badField("paces", errors.New("a knee search chooses the rates"))
-	case s.Search.Knee != nil:
-		spec := s.withDefaults()
-		_, err := spec.knee()
+	case s.isKnee():
+		full := s.withDefaults()
+		_, err := full.knee()
 		return err
 	}
 	axes, err := s.axes()
@@ -169,231 +169,87 @@ func (s *Spec) validateSearch() error {
 }
 
 // axes returns the dimensions of the scale or the surface.
-func (s *Spec) axes() ([]varied, error) {
-	if s.Search.Scale != nil {
-		const at = "search.scale.over"
-		over := s.Search.Scale.Over
-		if over == "" {
-			return nil, badField(at, errors.New("is needed, as in producers=1,2,4,8"))
-		}
-		a, err := parseAxis(over)
-		if err == nil && a.surfaceOnly {
-			err = OneOf(a.flag, Dimensions(false)...)
-		}
-		if err != nil {
-			return nil, badField(at, err)
-		}
-		return []varied{a}, nil
+func (s *Spec) axes() ([]Axis, error) {
+	type field struct{ path, text, example string }
+	var fields []field
+	surface := s.Search.Surface
+	if surface == nil {
+		fields = []field{{"search.scale.over", s.Search.Scale.Over, "producers=1,2,4,8"}}
+	} else {
+		const example = "batch-size=1,10,100,1000"
+		fields = []field{{"search.surface.columns", surface.X, example}, {"search.surface.rows", surface.Y, example}}
 	}
-	f := s.Search.Surface
-	var axes []varied
-	for _, a := range []struct{ path, text string }{{"search.surface.columns", f.X}, {"search.surface.rows", f.Y}} {
-		if a.text == "" {
-			return nil, badField(a.path, errors.New("is needed, as in batch-size=1,10,100,1000"))
+	var axes []Axis
+	for _, f := range fields {
+		if f.text == "" {
+			return nil, badField(f.path, fmt.Errorf("is needed, as in %s", f.example))
 		}
-		parsed, err := parseAxis(a.text)
+		a, err := parseAxis(f.text, surface != nil)
 		if err != nil {
-			return nil, badField(a.path, err)
+			return nil, badField(f.path, err)
 		}
-		axes = append(axes, parsed)
+		axes = append(axes, a)
 	}
 	switch {
-	case axes[0].label == axes[1].label:
+	case surface == nil:
+	case axes[0].Label == axes[1].Label:
 		return nil, badField("search.surface.rows", fmt.Errorf("%s is varied by --x", axes[1].flag))
-	case strings.ContainsAny(f.Unit, " \t\n"):
-		return nil, badField("search.surface.unit", fmt.Errorf("%q is no unit", f.Unit))
+	case strings.ContainsAny(surface.Unit, " \t\n"):
+		return nil, badField("search.surface.unit", fmt.Errorf("%q is no unit", surface.Unit))
 	}
 	return axes, nil
 }
 
 func (p *planner) planSearch(plan *Plan) error {
-	if plan.Spec.Search.Knee != nil {
+	if plan.Spec.isKnee() {
 		return p.planKnee(plan)
 	}
 	axes, err := plan.Spec.axes()
 	if err != nil {
 		return err
 	}
-	if plan.Comparisons, err = p.grid(plan.Spec, axes); err != nil {
-		return err
-	}
-	plan.finish = func(o *lab.Outcome) error {
+	plan.Comparisons, err = Grid(axes, func(point []lab.Label) ([]lab.Comparison, error) { return p.point(plan.Spec, axes, point) })
+	plan.finish = func(o *lab.Outcome) {
 		for i := range o.Comparisons {
 			c := &o.Comparisons[i]
 			if len(axes) == 1 {
-				o.Scalings = append(o.Scalings, Scalings(c, axes[0].label, axes[0].workers)...)
+				o.Scalings = append(o.Scalings, Scalings(c, axes[0].Label, axes[0].workers)...)
 			} else {
-				o.Surfaces = append(o.Surfaces, Surfaces(c, axes[0].Axis, axes[1].Axis, plan.Spec.Search.Surface.Unit)...)
+				o.Surfaces = append(o.Surfaces, Surfaces(c, axes[0], axes[1], plan.Spec.Search.Surface.Unit)...)
 			}
 		}
-		return nil
 	}
-	return nil
+	return err
 }
 
-// grid returns the comparisons of all combinations of the axes' values.
-func (p *planner) grid(s Spec, axes []varied) ([]lab.Comparison, error) {
-	plain := make([]Axis, len(axes))
+// point returns the comparisons at one point of a grid.
+func (p *planner) point(s Spec, axes []Axis, point []lab.Label) ([]lab.Comparison, error) {
+	s.Search = nil
+	for i, l := range point {
+		if err := s.set(axes[i].flag, l.Value); err != nil {
+			return nil, badField(Path(axes[i].flag), err)
+		}
+	}
+	if err := s.Validate(); err != nil {
+		return nil, err
+	}
+	config, err := p.config(s)
+	if err != nil {
+		return nil, err
+	}
+	comparisons, err := compare(config)
 	for i, a := range axes {
-		plain[i] = a.Axis
-	}
-	return Grid(plain, func(point []lab.Label) ([]lab.Comparison, error) {
-		at := s
-		at.Search = nil
-		for i, l := range point {
-			if err := at.set(axes[i].flag, l.Value); err != nil {
-				return nil, badField(Path(axes[i].flag), err)
+		if a.Label == keysLabel && strconv.Itoa(config.Storm.Keys) != point[i].Value {
+			return nil, badField(Path(a.flag), fmt.Errorf("storm %s has %d keys with %s pods: vary the pods of one whose keys they are, such as steady",
+				config.Storm.Name, config.Storm.Keys, point[i].Value))
+		}
+		for _, c := range comparisons {
+			for j := range c.Cells {
+				if a.everywhere {
+					c.Cells[j].Labels = withLabel(c.Cells[j].Labels, point[i])
+				}
 			}
 		}
-		if err := at.Validate(); err != nil {
-			return nil, err
-		}
-		ps, err := p.pipelineSpec(at)
-		if err != nil {
-			return nil, err
-		}
-		for i, a := range axes {
-			if a.label == keysAlias && strconv.Itoa(ps.Storm.Keys) != point[i].Value {
-				return nil, badField(Path(a.flag), fmt.Errorf("storm %s has %d keys with %s pods: vary the pods of one whose keys they are, such as steady",
-					ps.Storm.Name, ps.Storm.Keys, point[i].Value))
-			}
-		}
-		comparisons, err := compare(ps)
-		for i, a := range axes {
-			if a.everywhere {
-				label(comparisons, point[i])
-			}
-		}
-		return comparisons, err
-	})
-}
-
-// label adds a label to all cells, before the rate, which is last.
-func label(comparisons []lab.Comparison, l lab.Label) {
-	for _, c := range comparisons {
-		for i := range c.Cells {
-			labels := c.Cells[i].Labels
-			if slices.ContainsFunc(labels, func(have lab.Label) bool { return have.Key == l.Key }) {
-				continue
-			}
-			c.Cells[i].Labels = slices.Insert(slices.Clone(labels), max(0, len(labels)-1), l)
-		}
 	}
-}
-
-// knee returns the search without its At.
-func (s *Spec) knee() (Knee, error) {
-	const in = "search.knee."
-	k := s.Search.Knee
-	objectives, err := parseObjectives(k.SLO)
-	if err != nil {
-		return Knee{}, badField(in+"slo", err)
-	}
-	resolution, err := parseShare(k.Resolution)
-	if err != nil {
-		return Knee{}, badField(in+"resolution", err)
-	}
-	for _, r := range []struct {
-		field string
-		rate  float64
-	}{{"from", k.From}, {"to", k.To}} {
-		if _, err := pace.ParseRate(Rate(r.rate)); err != nil {
-			return Knee{}, badField(in+r.field, err)
-		}
-	}
-	if k.To < k.From {
-		return Knee{}, badField(in+"to", fmt.Errorf("%v is below --from %v", k.To, k.From))
-	}
-	return Knee{Objectives: objectives, From: k.From, To: k.To, Resolution: resolution}, nil
-}
-
-// planKnee plans a search for each comparison.
-func (p *planner) planKnee(plan *Plan) error {
-	s := plan.Spec
-	knee, err := s.knee()
-	if err != nil {
-		return err
-	}
-	spec, err := p.pipelineSpec(s)
-	if err != nil {
-		return err
-	}
-	at := func(rate float64) ([]lab.Comparison, error) {
-		return compare(atRate(spec, rate))
-	}
-	first, err := at(knee.From)
-	if err != nil {
-		return err
-	}
-	var searches []*Knee
-	for i := range first {
-		k := knee
-		k.At = func(rate float64) (lab.Comparison, error) {
-			if rate == k.From {
-				return first[i], nil
-			}
-			all, err := at(rate)
-			if err != nil {
-				return lab.Comparison{}, err
-			}
-			return all[i], nil
-		}
-		c, err := k.Comparison()
-		if err != nil {
-			return err
-		}
-		c.Title += ", knee for " + s.Search.Knee.SLO
-		searches = append(searches, &k)
-		plan.Comparisons = append(plan.Comparisons, c)
-	}
-	plan.finish = func(o *lab.Outcome) error {
-		var errs []error
-		for i, k := range searches {
-			errs = append(errs, k.Err())
-			o.Knees = append(o.Knees, k.Knees(&o.Comparisons[i])...)
-		}
-		return errors.Join(errs...)
-	}
-	return nil
-}
-
-// atRate returns the config at one rate, with at most kneeEvents events.
-func atRate(spec pipeline.Config, rate float64) pipeline.Config {
-	spec.Paces = []pace.Pace{pace.Rate(rate).Pace()}
-	spec.Duration = min(spec.Duration, time.Duration(kneeEvents/rate*float64(time.Second)))
-	return spec
-}
-
-// objectiveUnits are the allowed quantiles of an objective.
-var objectiveUnits = []struct{ name, unit string }{
-	{"p50", stats.UnitP50}, {"p90", stats.UnitP90}, {"p99", stats.UnitP99}, {"p99.9", stats.UnitP999}, {"max", stats.UnitMax},
-}
-
-// parseObjectives reads QUANTILE=DURATION,…
-func parseObjectives(text string) ([]stats.Objective, error) {
-	var out []stats.Objective
-	for _, part := range strings.Split(text, ",") {
-		name, value, ok := strings.Cut(part, "=")
-		at := slices.IndexFunc(objectiveUnits, func(u struct{ name, unit string }) bool { return u.name == name })
-		most, err := time.ParseDuration(value)
-		if !ok || at < 0 || err != nil || most <= 0 {
-			return nil, fmt.Errorf("%q is not QUANTILE=DURATION, such as p99=1ms (quantiles: p50, p90, p99, p99.9, max)", part)
-		}
-		o := stats.Objective{Unit: objectiveUnits[at].unit, Most: most}
-		if slices.ContainsFunc(out, func(have stats.Objective) bool { return have.Unit == o.Unit }) {
-			return nil, fmt.Errorf("%s is named twice", name)
-		}
-		out = append(out, o)
-	}
-	return out, nil
-}
-
-// parseShare reads a percentage above 0, up to 100.
-func parseShare(text string) (float64, error) {
-	number, ok := strings.CutSuffix(text, "%")
-	v, err := strconv.ParseFloat(number, 64)
-	if !ok || err != nil || !(v > 0) || v > 100 {
-		return 0, fmt.Errorf("%q is not a percentage above 0, up to 100, such as 5%%", text)
-	}
-	return v / 100, nil
+	return comparisons, err
 }

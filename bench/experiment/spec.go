@@ -13,7 +13,7 @@
 package experiment
 
 import (
-	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -322,38 +322,36 @@ func findLine(data []byte, wanted func(n *yamlv3.Node, key bool) bool) int {
 		}
 		return 0
 	}
-	var doc yamlv3.Node
-	if yamlv3.NewDecoder(bytes.NewReader(data)).Decode(&doc) != nil {
-		return 0
-	}
-	return walk(&doc)
+	return walk(document(data))
 }
 
-// lineOfField returns the line of a field such as storm.nodes; 0 if the file lacks it.
-func lineOfField(data []byte, path string) int {
+// document returns the top of a file; an empty node if it cannot be parsed.
+func document(data []byte) *yamlv3.Node {
 	var doc yamlv3.Node
-	if yamlv3.NewDecoder(bytes.NewReader(data)).Decode(&doc) != nil || len(doc.Content) == 0 {
-		return 0
+	if yamlv3.Unmarshal(data, &doc) != nil || len(doc.Content) == 0 {
+		return &yamlv3.Node{}
 	}
-	n, line := doc.Content[0], 0
-next:
+	return doc.Content[0]
+}
+
+// lineOfField returns the line of a field such as storm.nodes, or of the innermost one
+// around it that the file has; 0 if it has none.
+func lineOfField(data []byte, path string) int {
+	n, line := document(data), 0
 	for name := range strings.SplitSeq(path, ".") {
-		if n.Kind == yamlv3.SequenceNode {
-			var at int
-			if _, err := fmt.Sscan(name, &at); err != nil || at < 0 || at >= len(n.Content) {
-				return line
-			}
-			n = n.Content[at]
-			line = n.Line
-			continue
+		var key, value *yamlv3.Node
+		if i, err := strconv.Atoi(name); err == nil && n.Kind == yamlv3.SequenceNode && i < len(n.Content) {
+			key, value = n.Content[i], n.Content[i]
 		}
-		for i := 0; i+1 < len(n.Content); i += 2 {
+		for i := 0; n.Kind == yamlv3.MappingNode && i+1 < len(n.Content); i += 2 {
 			if n.Content[i].Value == name {
-				line, n = n.Content[i].Line, n.Content[i+1]
-				continue next
+				key, value = n.Content[i], n.Content[i+1]
 			}
 		}
-		return line
+		if key == nil {
+			break
+		}
+		line, n = key.Line, value
 	}
 	return line
 }
@@ -370,39 +368,29 @@ func (s Spec) inherit(part Spec) Spec {
 
 // withDefaults sets zero fields to their defaults.
 func (s Spec) withDefaults() Spec {
-	def := func(to *string, value string) {
-		if *to == "" {
-			*to = value
-		}
-	}
-	if s.Seed == 0 {
-		s.Seed = 1
-	}
-	rounds, name := defaultRounds, "run"
+	def := func(to *string, value string) { *to = cmp.Or(*to, value) }
+	s.Seed = cmp.Or(s.Seed, 1)
+	rounds, name := 5, "run"
 	switch {
-	case s.Search != nil && s.Search.Knee != nil:
+	case s.isKnee():
+		// The least number of rounds with a majority.
+		rounds, name = 3, "knee"
 		k := *s.Search.Knee
 		def(&k.SLO, "p99=1ms")
 		def(&k.Resolution, "5%")
-		if k.From == 0 {
-			k.From = 1_000
-		}
-		if k.To == 0 {
-			k.To = 1_000_000
-		}
-		if s.Duration.Duration == 0 {
-			s.Duration.Duration = time.Second
-		}
+		k.From, k.To = cmp.Or(k.From, 1_000), cmp.Or(k.To, 1_000_000)
+		s.Duration.Duration = cmp.Or(s.Duration.Duration, time.Second)
 		s.Search = &Search{Knee: &k}
-		rounds, name = defaultKneeRounds, "knee"
 	case s.Search != nil && s.Search.Scale != nil:
 		name = "scale"
 	case s.Search != nil && s.Search.Surface != nil:
+		name = "surface"
 		f := *s.Search.Surface
 		def(&f.Unit, defaultUnit)
-		s.Search, name = &Search{Surface: &f}, "surface"
+		s.Search = &Search{Surface: &f}
 	case liveSource(s.Source):
-		rounds = defaultLiveRounds
+		// A round takes 30 s.
+		rounds = 3
 	}
 	def(&s.Name, name)
 	// A search adds cells during the run, so it needs a number of rounds beside a
@@ -418,9 +406,7 @@ func (s Spec) withDefaults() Spec {
 		if s.Source == ClusterSource {
 			def(&s.Cluster.Resource, "pods")
 		}
-		if s.Cluster.For.Duration == 0 {
-			s.Cluster.For.Duration = pipeline.DefaultWindow
-		}
+		s.Cluster.For.Duration = cmp.Or(s.Cluster.For.Duration, pipeline.DefaultWindow)
 	}
 	def(&s.Pipeline, pipeline.QueuePipeline)
 	def(&s.Source, memorySource)
@@ -428,7 +414,7 @@ func (s Spec) withDefaults() Spec {
 	if s.Source != ClusterSource {
 		def(&s.Storm.Name, DefaultStorm)
 	}
-	if len(s.Paces) == 0 && s.Source != ClusterSource && (s.Search == nil || s.Search.Knee == nil) {
+	if len(s.Paces) == 0 && s.Source != ClusterSource && !s.isKnee() {
 		s.Paces = []string{"max"}
 	}
 	return s

@@ -18,6 +18,7 @@ import (
 	"watchlab/bench/lab"
 	"watchlab/bench/report"
 	"watchlab/bench/stats"
+	"watchlab/loadgen/pace"
 )
 
 //go:embed questions/*.yaml
@@ -240,10 +241,10 @@ func (p QuestionPart) knees(o *lab.Outcome) []string {
 	for _, k := range o.Knees {
 		held, failed := "none held", "none failed"
 		if k.Held > 0 {
-			held = Rate(k.Held) + " events/s held"
+			held = pace.Rate(k.Held).String() + " events/s held"
 		}
 		if k.Failed > 0 {
-			failed = Rate(k.Failed) + " failed"
+			failed = pace.Rate(k.Failed).String() + " failed"
 		}
 		lines = append(lines, fmt.Sprintf("%s: %s: %s, %s (limit: %s).", p.Name, k.Impl, held, failed, k.Limit))
 	}

@@ -82,7 +82,7 @@ func (s Spec) Validate() error {
 // validateRun validates the fields that a run has once, for all its parts.
 func (s *Spec) validateRun() error {
 	switch {
-	case s.Budget.Duration > 0 && s.Rounds > 0 && s.RetryPaces == 0 && (s.Search == nil || s.Search.Knee == nil):
+	case s.Budget.Duration > 0 && s.Rounds > 0 && s.RetryPaces == 0 && !s.isKnee():
 		return badField("budget", errors.New("is in place of --rounds"))
 	case s.Memory && slices.Contains(s.Manifests, "-"):
 		return badField("memory", errors.New("is not for --manifest -: standard input can be read once only"))

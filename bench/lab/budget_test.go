@@ -86,14 +86,14 @@ func TestABudgetWithRetries(t *testing.T) {
 				for impl, takes := range map[string][2]time.Duration{"dear": {6 * time.Second, 2 * time.Second}, "cheap": {time.Second, time.Second}} {
 					c, _ := newCell(impl, "", steady(10, takes[0]))
 					with := comparison(c)[0]
-					with.More = func(played []lab.CellResult) []lab.Cell {
+					with.More = func(played []lab.CellResult) ([]lab.Cell, error) {
 						if len(played) > 1 {
-							return nil
+							return nil, nil
 						}
 						slower, _ := newCell(impl+"-slower", "", steady(10, takes[1]))
 						slower.Labels[0].Value = impl
 						slower.Name = "Slower"
-						return []lab.Cell{slower}
+						return []lab.Cell{slower}, nil
 					}
 					comparisons = append(comparisons, with)
 				}
@@ -176,7 +176,7 @@ func TestABudgetThatIsResumed(t *testing.T) {
 func TestBudgetsThatCannotBeRun(t *testing.T) {
 	c, _ := newCell("a", "", steady(1, 1))
 	asking := comparison(c)
-	asking[0].More = func([]lab.CellResult) []lab.Cell { return nil }
+	asking[0].More = func([]lab.CellResult) ([]lab.Cell, error) { return nil, nil }
 	for _, tc := range []struct {
 		comparisons []lab.Comparison
 		opts        lab.Options

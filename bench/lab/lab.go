@@ -93,6 +93,6 @@ type Comparison struct {
 	// comparisons have all their rounds, with this comparison's results in the order of
 	// the cells; again after the rounds of the new cells. A variant that has already
 	// been played gets no second warm-up. More must return the same cells for the same
-	// results, because a resumed run calls it again.
-	More func(played []CellResult) []Cell
+	// results, because a resumed run calls it again. Its error ends the run.
+	More func(played []CellResult) ([]Cell, error)
 }

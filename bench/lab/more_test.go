@@ -29,7 +29,7 @@ func TestMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := comparison(at("a", 1, steady(10, time.Second)), at("b", 1, steady(20, time.Second)))
 		var asked []string
-		c[0].More = func(played []lab.CellResult) []lab.Cell {
+		c[0].More = func(played []lab.CellResult) ([]lab.Cell, error) {
 			var sum []string
 			for _, cl := range played {
 				sum = append(sum, fmt.Sprintf("%s%s:%d@%v", cl.Label("impl"), cl.Label("keys"), len(cl.Rounds), cl.Medians["events/s"].Median))
@@ -37,11 +37,11 @@ func TestMore(t *testing.T) {
 			asked = append(asked, strings.Join(sum, " "))
 			switch len(asked) {
 			case 1:
-				return []lab.Cell{at("a", 2, steady(10, time.Second)), at("c", 2, steady(40, time.Second))}
+				return []lab.Cell{at("a", 2, steady(10, time.Second)), at("c", 2, steady(40, time.Second))}, nil
 			case 2:
-				return []lab.Cell{at("c", 3, steady(40, time.Second))}
+				return []lab.Cell{at("c", 3, steady(40, time.Second))}, nil
 			}
-			return nil
+			return nil, nil
 		}
 		var order []string
 		o, err := lab.Run(context.Background(), c, lab.Options{Rounds: 2, Dir: dir, NoAA: true, Progress: func(p lab.Progress) {
@@ -87,11 +87,12 @@ func TestMore(t *testing.T) {
 
 func TestMoreThatCannotBePlayed(t *testing.T) {
 	for name, tc := range map[string]struct {
-		more func([]lab.CellResult) []lab.Cell
+		more func([]lab.CellResult) ([]lab.Cell, error)
 		want string
 	}{
-		"twice": {func([]lab.CellResult) []lab.Cell { return []lab.Cell{at("a", 1, steady(1, 1))} }, "stands there twice"},
-		"panic": {func([]lab.CellResult) []lab.Cell { panic("ouch") }, "panic in more: ouch"},
+		"twice": {func([]lab.CellResult) ([]lab.Cell, error) { return []lab.Cell{at("a", 1, steady(1, 1))}, nil }, "stands there twice"},
+		"panic": {func([]lab.CellResult) ([]lab.Cell, error) { panic("ouch") }, "panic in more: ouch"},
+		"error": {func([]lab.CellResult) ([]lab.Cell, error) { return nil, errors.New("no") }, "more: no"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -74,16 +74,16 @@ func (s *told) varied() []lab.Comparison {
 		}),
 	)
 	first[0].Input = "digest"
-	first[0].More = func(played []lab.CellResult) []lab.Cell {
+	first[0].More = func(played []lab.CellResult) ([]lab.Cell, error) {
 		if len(played) > 5 {
-			return nil
+			return nil, nil
 		}
 		// The requested cells depend on the earlier results.
 		name := "more"
 		for _, c := range played {
 			name += fmt.Sprintf("-%d%s", len(c.Rounds), strings.ReplaceAll(c.Verdict.Short(), ": ", "-"))
 		}
-		return []lab.Cell{s.cell(name, "", nil, nil)}
+		return []lab.Cell{s.cell(name, "", nil, nil)}, nil
 	}
 	return append(first, comparison(s.cell("second", "", nil, nil))...)
 }

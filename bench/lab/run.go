@@ -286,7 +286,10 @@ func (r *runner) extend() (more bool, err error) {
 			c.warm[t.impl()] = true
 		}
 		played := slices.Clone(c.result().Cells[:len(c.cells)])
-		if err := guard("more", func() error { return c.add(c.More(played), "") }); err != nil {
+		if err := guard("more", func() error {
+			cells, err := c.More(played)
+			return errors.Join(err, c.add(cells, ""))
+		}); err != nil {
 			return false, err
 		}
 		more = more || len(c.cells) > c.first

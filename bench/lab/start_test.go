@@ -196,7 +196,7 @@ func TestBeforeRunNeedsAFixedNumberOfPlays(t *testing.T) {
 	cell, _ := newCell("a", "", steady(1, time.Second))
 	hook := func(context.Context, lab.Play) error { return nil }
 	searching := comparison(cell)
-	searching[0].More = func([]lab.CellResult) []lab.Cell { return nil }
+	searching[0].More = func([]lab.CellResult) ([]lab.Cell, error) { return nil, nil }
 	for name, run := range map[string]func() error{
 		"budget": func() error {
 			_, err := lab.Run(context.Background(), comparison(cell), lab.Options{Rounds: 1, Budget: time.Hour, BeforeRun: hook})

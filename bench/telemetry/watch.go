@@ -27,7 +27,10 @@ func (s *Session) Watch(comparisons []lab.Comparison) []lab.Comparison {
 		cells += len(c.Cells)
 		c.Cells = s.watchCells(plain, c.Cells)
 		if plain.More != nil {
-			c.More = func(played []lab.CellResult) []lab.Cell { return s.watchCells(plain, plain.More(played)) }
+			c.More = func(played []lab.CellResult) ([]lab.Cell, error) {
+				cells, err := plain.More(played)
+				return s.watchCells(plain, cells), err
+			}
 		}
 	}
 	s.registry.Progress(cells, 0)

@@ -97,7 +97,8 @@ func (r *playing) play(ctx context.Context, session *telemetry.Session, stdout, 
 		return err
 	}
 	// Finished cells are printed and kept even if the run failed.
-	errs := []error{err, r.Finish(o)}
+	r.Finish(o)
+	errs := []error{err}
 	if r.dir != "" {
 		errs = append(errs, o.Save(r.dir))
 	}
