@@ -121,29 +121,25 @@ func Overlay(to any, fields []Field, given func(flag string) bool) error {
 }
 
 func (f Field) tooSmall() error {
-	if d, ok := f.value.Interface().(metav1.Duration); ok {
+	least := "negative"
+	v := f.value.Interface()
+	if d, ok := v.(metav1.Duration); ok {
+		v = d.Duration
 		if f.min == "1" {
-			return fmt.Errorf("%v is not more than 0", d.Duration)
+			least = "not more than 0"
 		}
-		return fmt.Errorf("%v is negative", d.Duration)
+	} else if f.min == "1" {
+		least = "less than 1"
 	}
-	if f.min == "1" {
-		return fmt.Errorf("%v is less than 1", f.value.Interface())
-	}
-	return fmt.Errorf("%v is negative", f.value.Interface())
+	return fmt.Errorf("%v is %s", v, least)
 }
 
 // checkBounds rejects numbers below a field's minimum. 0 means the default.
 func checkBounds(spec any) error {
 	for _, f := range Fields(spec) {
-		below := false
-		switch v := f.value.Interface().(type) {
-		case int:
-			below = v < 0
-		case metav1.Duration:
-			below = v.Duration < 0
-		}
-		if below {
+		n, _ := f.value.Interface().(int)
+		d, _ := f.value.Interface().(metav1.Duration)
+		if n < 0 || d.Duration < 0 {
 			return badField(f.Path, f.tooSmall())
 		}
 	}
@@ -152,26 +148,21 @@ func checkBounds(spec any) error {
 
 // Path returns the path of the field that a flag sets; "" for an unknown flag.
 func Path(flag string) string {
-	for _, f := range allFields() {
-		if f.Flag == flag {
-			return f.Path
-		}
-	}
-	return ""
+	return find(func(f Field) bool { return f.Flag == flag }).Path
 }
 
 // FlagOf returns the flag that sets a field; "" for none.
 func FlagOf(path string) string {
-	for _, f := range allFields() {
-		if f.Path == path {
-			return f.Flag
-		}
-	}
-	return ""
+	return find(func(f Field) bool { return f.Path == path }).Flag
 }
 
-func allFields() []Field {
-	return Fields(&Spec{Search: &Search{Knee: &KneeSearch{}, Scale: &Scale{}, Surface: &Surface{}}})
+// find returns a field of the Spec or of a search; an empty one if there is none.
+func find(wanted func(Field) bool) Field {
+	all := Fields(&Spec{Search: &Search{Knee: &KneeSearch{}, Scale: &Scale{}, Surface: &Surface{}}})
+	if at := slices.IndexFunc(all, wanted); at >= 0 {
+		return all[at]
+	}
+	return Field{}
 }
 
 // set sets a field as its flag would.

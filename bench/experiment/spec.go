@@ -210,7 +210,13 @@ func (e *FieldError) Error() string        { return e.Field + ": " + e.Err.Error
 func (e *FieldError) Unwrap() error        { return e.Err }
 func (e *FieldError) Is(target error) bool { return target == ErrSpec }
 
-func badField(field string, err error) error { return &FieldError{Field: field, Err: err} }
+// badField returns a FieldError; nil for a nil error.
+func badField(field string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &FieldError{Field: field, Err: err}
+}
 
 // JSON returns the Spec in the form that package lab stores.
 func (s Spec) JSON() json.RawMessage {

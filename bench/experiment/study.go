@@ -257,8 +257,7 @@ func number(samples stats.Samples, unit string) string {
 	if v == math.Trunc(v) && math.Abs(v) < 1000 {
 		return fmt.Sprint(v)
 	}
-	class := benchunit.ClassOf(unit)
-	return benchunit.Scale(v, class)
+	return benchunit.Scale(v, benchunit.ClassOf(unit))
 }
 
 // sure describes the evidence for a part's answers: rounds, verdicts, host.

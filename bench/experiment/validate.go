@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -53,30 +54,31 @@ func familyOf(pipe string) string {
 // Validate rejects an invalid Spec. It reads no files and connects to nothing. The error
 // is a [FieldError] if one field is wrong.
 func (s Spec) Validate() error {
-	if err := checkBounds(&s); err != nil {
-		return err
+	checks := []func() error{func() error { return checkBounds(&s) }, s.validateRun}
+	switch {
+	case len(s.Parts) > 0:
+		checks = append(checks, s.validateParts)
+	case liveSource(s.Source):
+		checks = append(checks, s.validateStages, s.validateStorm, s.validateLive)
+	default:
+		checks = append(checks, s.validateStages, s.validateStorm, s.validateOffline, s.validateSearch)
 	}
-	if err := s.validateRun(); err != nil {
-		return err
+	for _, check := range checks {
+		if err := check(); err != nil {
+			return err
+		}
 	}
-	if len(s.Parts) > 0 {
-		return s.validateParts()
-	}
-	if err := s.validateStages(); err != nil {
-		return err
-	}
-	if err := s.validateStorm(); err != nil {
-		return err
-	}
-	if liveSource(s.Source) {
-		return s.validateLive()
-	}
-	for _, f := range Given(&s) {
+	return nil
+}
+
+// validateOffline rejects the fields of a live cluster.
+func (s *Spec) validateOffline() error {
+	for _, f := range Given(s) {
 		if strings.HasPrefix(f.Path, "cluster.") {
 			return badField(f.Path, fmt.Errorf("needs --source %s or %s", ClusterSource, ApplySource))
 		}
 	}
-	return s.validateSearch()
+	return nil
 }
 
 // validateRun validates the fields that a run has once, for all its parts.
@@ -98,10 +100,7 @@ func (s *Spec) profileKinds() ([]profile.Kind, error) {
 		return nil, nil
 	}
 	kinds, err := profile.Parse(strings.Join(s.Profiles, ","))
-	if err != nil {
-		return nil, badField("profiles", err)
-	}
-	return kinds, nil
+	return kinds, badField("profiles", err)
 }
 
 func (s *Spec) validateParts() error {
@@ -109,23 +108,24 @@ func (s *Spec) validateParts() error {
 		return badField("search", errors.New("is not for an experiment with parts"))
 	}
 	for i, part := range s.Parts {
-		at := fmt.Sprintf("parts.%d", i)
+		full := s.inherit(part)
+		var field string
+		var err error
 		switch {
 		case len(part.Parts) > 0:
-			return badField(at+".parts", errors.New("a part has no parts"))
+			field, err = "parts", errors.New("a part has no parts")
 		case part.Search != nil:
-			return badField(at+".search", errors.New("a part has no search"))
-		}
-		full := s.inherit(part)
-		if liveSource(full.Source) {
-			return badField(at+".source", fmt.Errorf("a part cannot have source %s", full.Source))
-		}
-		if err := full.Validate(); err != nil {
-			var field *FieldError
-			if errors.As(err, &field) {
-				return badField(at+"."+field.Field, field.Err)
+			field, err = "search", errors.New("a part has no search")
+		case liveSource(full.Source):
+			field, err = "source", fmt.Errorf("a part cannot have source %s", full.Source)
+		default:
+			err = full.Validate()
+			if bad, ok := errors.AsType[*FieldError](err); ok {
+				field, err = bad.Field, bad.Err
 			}
-			return err
+		}
+		if err != nil {
+			return badField(fmt.Sprintf("parts.%d.%s", i, field), err)
 		}
 	}
 	return nil
@@ -153,8 +153,7 @@ func (s *Spec) validateStages() error {
 			return badField(c.path, OneOf(c.value, c.allowed...))
 		}
 	}
-	_, err := s.faults()
-	switch {
+	switch _, err := s.faults(); {
 	case err != nil:
 		return err
 	case len(s.Faults) > 0 && s.Source != apiserverSource:
@@ -185,14 +184,10 @@ func (s *Spec) validateStorm() error {
 	if s.Recursive && len(s.Manifests) == 0 {
 		return badField("recursive", errors.New("needs --manifest"))
 	}
-	if _, err := s.pacesOf(); err != nil {
-		return err
-	}
-	if _, err := s.lagBudget(); err != nil {
-		return err
-	}
-	_, err := s.shareOf()
-	return err
+	_, err := s.pacesOf()
+	_, budgetErr := s.lagBudget()
+	_, shareErr := s.shareOf()
+	return cmp.Or(err, budgetErr, shareErr)
 }
 
 func (s *Spec) pacesOf() ([]pace.Pace, error) {
@@ -215,10 +210,7 @@ func (s *Spec) lagBudget() (pace.Budget, error) {
 		return pace.DefaultBudget(), nil
 	}
 	b, err := pace.ParseBudget(s.LagBudget)
-	if err != nil {
-		return b, badField("lagBudget", err)
-	}
-	return b, nil
+	return b, badField("lagBudget", err)
 }
 
 func (s *Spec) shareOf() (share.Share, error) {
@@ -226,21 +218,17 @@ func (s *Spec) shareOf() (share.Share, error) {
 		return share.Share{}, nil
 	}
 	of, err := share.Parse(s.Share)
-	if err != nil {
-		return of, badField("share", err)
-	}
-	return of, nil
+	return of, badField("share", err)
 }
 
 // Validate rejects invalid sizes, and sizes for a storm that is no profile.
 func (s Storm) Validate() error {
 	const in = "storm."
-	switch {
-	case s.Nodes < 0:
-		return badField(in+"nodes", fmt.Errorf("%d is less than 1", s.Nodes))
-	case s.Pods < 0:
-		return badField(in+"pods", fmt.Errorf("%d is less than 1", s.Pods))
-	case s.Scale != 0 && !(s.Scale > 0) || s.Scale > 1e6:
+	if err := checkBounds(&s); err != nil {
+		bad, _ := errors.AsType[*FieldError](err)
+		return badField(in+bad.Field, bad.Err)
+	}
+	if s.Scale != 0 && !(s.Scale > 0) || s.Scale > 1e6 {
 		return badField(in+"scale", fmt.Errorf("%v is not allowed (allowed: above 0, up to 1000000)", s.Scale))
 	}
 	if s.Skew != "" {
@@ -253,21 +241,10 @@ func (s Storm) Validate() error {
 	}
 	for _, f := range Fields(&s) {
 		if f.Path != "name" && !isZero(f.value) {
-			name := s.Name
-			if name == "" {
-				name = DefaultStorm
-			}
-			return badField(in+f.Path, fmt.Errorf("storm %q is no profile, whose size and skew can be chosen (profiles: %s)", name, strings.Join(storm.Names(), ", ")))
+			return badField(in+f.Path, fmt.Errorf("storm %q is no profile, whose size and skew can be chosen (profiles: %s)", cmp.Or(s.Name, DefaultStorm), strings.Join(storm.Names(), ", ")))
 		}
 	}
 	return nil
-}
-
-// liveRefuses are the fields that do not apply to a live cluster, with the reason.
-var liveRefuses = map[string]string{
-	"producers": "", "events": "", "share": "", "duration": "",
-	"consumers": noPlay, "readers": noPlay, "handlerCost": noPlay, "stalled": noPlay, "procs": noPlay, "stamps": noPlay, "noProbe": noPlay,
-	"profiles": together, "memory": together,
 }
 
 const (
@@ -275,22 +252,34 @@ const (
 	together = "is not for a live cluster, whose variants are all played at the same time"
 )
 
+// refusal is the reason why a field does not apply to a live source; "" if it does.
+func refusal(path, source string) string {
+	switch path {
+	case "consumers", "readers", "handlerCost", "stalled", "procs", "stamps", "noProbe":
+		return noPlay
+	case "profiles", "memory":
+		return together
+	case "producers", "events", "share", "duration":
+		return "is not for --source " + source
+	}
+	foreign := strings.HasPrefix(path, "storm.") || path == "paces" || path == "lagBudget"
+	if source == ApplySource {
+		foreign = path == "cluster.resource" || path == "cluster.namespace"
+	}
+	if foreign {
+		return "is not for --source " + source
+	}
+	return ""
+}
+
 // validateLive validates a Spec with a live cluster.
 func (s *Spec) validateLive() error {
 	if s.Search != nil {
 		return badField("source", errors.New("a search plays the same storm again and again, which a live cluster does not"))
 	}
 	for _, f := range Given(s) {
-		if why := liveRefuses[f.Path]; why != "" {
+		if why := refusal(f.Path, s.Source); why != "" {
 			return badField(f.Path, errors.New(why))
-		}
-	}
-	for _, f := range Given(s) {
-		_, refused := liveRefuses[f.Path]
-		sized := strings.HasPrefix(f.Path, "storm.") || f.Path == "paces" || f.Path == "lagBudget"
-		scope := f.Path == "cluster.resource" || f.Path == "cluster.namespace"
-		if refused || sized && s.Source == ClusterSource || scope && s.Source == ApplySource {
-			return badField(f.Path, errors.New("is not for --source "+s.Source))
 		}
 	}
 	switch {
