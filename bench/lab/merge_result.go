@@ -56,98 +56,80 @@ func mergeResults(parts []cell.Result) (cell.Result, error) {
 	sum.BytesPerEvent = weighted(parts, func(r cell.Result) float64 { return r.BytesPerEvent })
 	sum.CPUSecondsPerEvent = weighted(parts, func(r cell.Result) float64 { return r.CPUSecondsPerEvent })
 	sum.Memory = mergeMemory(parts)
-	sum.Counters = mergeCounters(parts)
-	sum.Notes = mergeNotes(parts)
+	sum.Notes = mergeNotes(parts, func(r cell.Result) []cell.Note { return r.Notes }, 1)
+	sum.Counters = mergeNotes(parts, func(r cell.Result) []cell.Note { return r.Counters }, len(parts))
 	sum.Timeline = mergeTimelines(parts)
 	var err error
 	if sum.Latency, err = mergeLatencies(parts); err != nil {
-		return cell.Result{}, err
+		return cell.Result{}, fmt.Errorf("%w: %w", ErrShares, err)
 	}
 	sum.Lag, err = mergeLags(parts)
 	return sum, err
 }
 
-// mergeMemory returns the sum over all parts; nil if one has no memory figures.
+// mergeMemory returns the sum over all parts; nil if one has no memory figures. A peak
+// that is unknown in one part is unknown in the sum.
 func mergeMemory(parts []cell.Result) *cell.Memory {
 	var sum cell.Memory
+	unknown := false
 	for _, p := range parts {
-		m := p.Memory
-		if m == nil {
+		if p.Memory == nil {
 			return nil
 		}
-		sum.HeapBytes += m.HeapBytes
-		sum.PeakHeapBytes += m.PeakHeapBytes
-		sum.PeakRSSBytes += m.PeakRSSBytes
+		sum.HeapBytes += p.Memory.HeapBytes
+		sum.PeakHeapBytes += p.Memory.PeakHeapBytes
+		sum.PeakRSSBytes += p.Memory.PeakRSSBytes
+		unknown = unknown || p.Memory.PeakRSSBytes == 0
 	}
-	for _, p := range parts {
-		if p.Memory.PeakRSSBytes == 0 {
-			// Unknown in one part, so unknown in the sum.
-			sum.PeakRSSBytes = 0
-		}
+	if unknown {
+		sum.PeakRSSBytes = 0
 	}
 	return &sum
 }
 
-// mergeCounters keeps the counters that all parts have.
-func mergeCounters(parts []cell.Result) []cell.Note {
-	var out []cell.Note
-	for _, c := range parts[0].Counters {
-		everywhere := true
-		value := weighted(parts, func(r cell.Result) float64 {
-			v, ok := noteOf(r.Counters, c.Unit)
-			everywhere = everywhere && ok
-			return v
-		})
-		if everywhere {
-			out = append(out, cell.Note{Unit: c.Unit, Value: value})
-		}
-	}
-	return out
-}
-
 func noteOf(notes []cell.Note, unit string) (float64, bool) {
-	for _, n := range notes {
-		if n.Unit == unit {
-			return n.Value, true
-		}
+	at := slices.IndexFunc(notes, func(n cell.Note) bool { return n.Unit == unit })
+	if at < 0 {
+		return 0, false
 	}
-	return 0, false
+	return notes[at].Value, true
 }
 
-// mergeNotes merges each unit over the parts that have it. The unit decides how:
+// mergeNotes merges each unit that at least some number of parts have, over these parts.
+// The unit decides how:
 //
 //   - per second ("reads/s"): added up;
 //   - per anything else ("wire-B/event", "objects/read"): weighted by events;
 //   - a quantile, a maximum, or any other time or size ("staleness-p99-events",
 //     "lock-hold-max-ns"): the largest, as these cannot be added;
 //   - a count ("relists"): added up.
-func mergeNotes(parts []cell.Result) []cell.Note {
+func mergeNotes(parts []cell.Result, of func(cell.Result) []cell.Note, least int) []cell.Note {
 	var out []cell.Note
 	for _, p := range parts {
-		for _, n := range p.Notes {
+		for _, n := range of(p) {
 			if _, done := noteOf(out, n.Unit); done {
 				continue
 			}
 			var with []cell.Result
 			var values []float64
+			sum := 0.0
 			for _, q := range parts {
-				if v, ok := noteOf(q.Notes, n.Unit); ok {
+				if v, ok := noteOf(of(q), n.Unit); ok {
 					with, values = append(with, q), append(values, v)
+					sum += v
 				}
+			}
+			if len(with) < least {
+				continue
 			}
 			_, per, ratio := strings.Cut(n.Unit, "/")
-			value := 0.0
 			switch {
 			case ratio && per != "s" && per != "sec":
-				value = weighted(with, func(r cell.Result) float64 { v, _ := noteOf(r.Notes, n.Unit); return v })
+				sum = weighted(with, func(r cell.Result) float64 { v, _ := noteOf(of(r), n.Unit); return v })
 			case !ratio && isQuantile(n.Unit):
-				value = slices.Max(values)
-			default:
-				for _, v := range values {
-					value += v
-				}
+				sum = slices.Max(values)
 			}
-			out = append(out, cell.Note{Unit: n.Unit, Value: value})
+			out = append(out, cell.Note{Unit: n.Unit, Value: sum})
 		}
 	}
 	return out
@@ -182,7 +164,7 @@ func mergeLatencies(parts []cell.Result) ([]cell.Latency, error) {
 			}
 			sum, err := cell.MergeHistograms(all...)
 			if err != nil {
-				return nil, fmt.Errorf("%w: %s: %w", ErrShares, l.Boundary, err)
+				return nil, fmt.Errorf("%s: %w", l.Boundary, err)
 			}
 			out = append(out, cell.Latency{Boundary: l.Boundary, Quantiles: sum})
 		}

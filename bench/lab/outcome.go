@@ -198,11 +198,7 @@ func (c CellResult) Rate() (string, bool) { return rateOf(c.Labels) }
 
 // Samples returns the figures of the rounds, by unit. An invalid cell has none.
 func (c CellResult) Samples(headline cell.Boundary) stats.Samples {
-	results := make([]cell.Result, 0, len(c.Rounds))
-	for _, r := range c.Rounds {
-		results = append(results, r.Result)
-	}
-	return stats.Collect(results, headline)
+	return stats.Collect(results(c.Rounds), headline)
 }
 
 // Unpaced is the value of the label "rate" for cells played at full speed. Cells
@@ -238,22 +234,21 @@ func (c *CellResult) set(v Verdict, rounds []Round, headline cell.Boundary) {
 	}
 }
 
-// pool adds up the latencies of the rounds. It skips a boundary whose histograms cannot
-// be added; this needs a different kind of workload in each round.
+// pool adds up the latencies of the rounds; nil without their histograms.
 func pool(rounds []Round) []cell.Latency {
-	var pooled []cell.Latency
-	for _, first := range rounds[0].Result.Latency {
-		parts := make([]cell.Quantiles, 0, len(rounds))
-		for _, r := range rounds {
-			if l, ok := r.Result.At(first.Boundary); ok {
-				parts = append(parts, l.Quantiles)
-			}
-		}
-		if sum, err := cell.MergeHistograms(parts...); err == nil {
-			pooled = append(pooled, cell.Latency{Boundary: first.Boundary, Quantiles: sum})
-		}
+	sum, err := mergeLatencies(results(rounds))
+	if err != nil {
+		return nil
 	}
-	return pooled
+	return sum
+}
+
+func results(rounds []Round) []cell.Result {
+	all := make([]cell.Result, 0, len(rounds))
+	for _, r := range rounds {
+		all = append(all, r.Result)
+	}
+	return all
 }
 
 func benchName(name string, labels []Label) string {
@@ -267,13 +262,7 @@ func benchName(name string, labels []Label) string {
 
 // without returns the labels whose key is none of keys.
 func without(labels []Label, keys ...string) []Label {
-	var out []Label
-	for _, l := range labels {
-		if !slices.Contains(keys, l.Key) {
-			out = append(out, l)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(labels), func(l Label) bool { return slices.Contains(keys, l.Key) })
 }
 
 func labelOf(labels []Label, key string) string {
@@ -329,17 +318,11 @@ func (o *Outcome) RoundsOf(c ComparisonResult) int {
 
 // BenchConfig returns the head of the run's benchfmt file.
 func (o *Outcome) BenchConfig() stats.Config {
-	return stats.Config{
-		GOOS: o.Env.GOOS, GOARCH: o.Env.GOARCH, Pkg: "watchlab", CPU: o.Env.CPU,
-		Commit: o.Env.Commit, GOMAXPROCS: o.Env.GOMAXPROCS, Shares: o.shares(),
+	c := stats.Config{
+		GOOS: o.Env.GOOS, GOARCH: o.Env.GOARCH, Pkg: "watchlab", CPU: o.Env.CPU, Commit: o.Env.Commit, GOMAXPROCS: o.Env.GOMAXPROCS,
 	}
-}
-
-// shares describes the merged shares, such as "3 of 4 shares"; empty for a run of one
-// process.
-func (o *Outcome) shares() string {
-	if o.Merged == nil {
-		return ""
+	if o.Merged != nil {
+		c.Shares = o.Merged.String()
 	}
-	return o.Merged.String()
+	return c
 }
