@@ -50,19 +50,27 @@ func (f *placeFlags) add(cmd *cobra.Command) {
 
 // connect connects to the cluster. Verbs that write require --context.
 func (f *placeFlags) connect(cmd *cobra.Command, writes bool) (*cluster.Cluster, *fleet.Fleet, error) {
-	given := cmd.Flags().Changed("context")
-	if writes && !given {
+	if writes && !cmd.Flags().Changed("context") {
 		return nil, nil, badFlag("context", errors.New("is required: this verb writes to the cluster"))
 	}
-	c, err := cluster.Connect(f.kubeconfig, f.context)
+	c, err := connect(cmd, f.kubeconfig, f.context)
 	if err != nil {
-		if given {
-			return nil, nil, badFlag("context", err)
-		}
-		return nil, nil, badFlag("kubeconfig", err)
+		return nil, nil, err
 	}
 	fl, err := fleet.New(c.Config())
 	return c, fl, err
+}
+
+// connect returns the cluster of --kubeconfig and --context.
+func connect(cmd *cobra.Command, kubeconfig, context string) (*cluster.Cluster, error) {
+	c, err := cluster.Connect(kubeconfig, context)
+	switch {
+	case err == nil:
+		return c, nil
+	case cmd.Flags().Changed("context"):
+		return nil, badFlag("context", err)
+	}
+	return nil, badFlag("kubeconfig", err)
 }
 
 // ref returns the named run, or the only one of the namespace.

@@ -357,7 +357,7 @@ func (f *collectFlags) write(cmd *cobra.Command, c collection, got upload.Collec
 	o, stderr := got.Outcome, cmd.ErrOrStderr()
 	dir := f.out
 	if dir == "" {
-		dir = freeFolder("results", today(), o.Env.Build, got.Run)
+		dir = freeFolder("results", o.Env.Build, got.Run)
 	}
 	if err := o.Create(dir); errors.Is(err, fs.ErrExist) || errors.Is(err, lab.ErrExists) {
 		return badFlag("out", err)

@@ -2,32 +2,26 @@ package cli
 
 import (
 	"errors"
-	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
 
 	comparison "watchlab/bench/compare"
-	"watchlab/bench/experiment"
 )
 
 func newCompare() *cobra.Command {
 	o := comparison.Defaults()
-	output := "text"
+	var out outputFlag[*comparison.Tables]
 	cmd := &cobra.Command{
 		Use:   "compare OLD [NEW…]",
 		Short: "Compare runs and benchmark files in benchstat's tables",
-		Long: `compare reads files in benchmark format and results folders, each of which may
-stand behind a label ("before=results/…"), and prints what benchstat prints for
-the same files: the median of each benchmark with its confidence interval, and
-what differs from the first column by the Mann-Whitney test.
+		Long: `compare reads files in benchmark format and results folders, each with an optional label
+("before=results/…"), and prints benchstat's tables: medians with confidence intervals, and
+significant differences from the first column (Mann-Whitney test). KEYS are those of
+benchstat (go doc golang.org/x/perf/benchproc/syntax).
 
-KEYS are those of benchstat (go doc golang.org/x/perf/benchproc/syntax): .name,
-.fullname, .file, .config, a part of the name as /impl, a line of the file's head
-as goos; each may have an order, as in /impl@(cond ring).
-
-Of results folders, cells with an invalid verdict are named and not compared, and
-no difference is shown between variants whose guarantees are unequal.`,
+It names cells with an invalid verdict instead of comparing them, and shows no difference
+between variants with unequal guarantees.`,
 		Example: `  # What did my change do?
   watchlab compare before=results/mine-1 after=results/mine-2
 
@@ -41,7 +35,7 @@ no difference is shown between variants whose guarantees are unequal.`,
 			if len(args) == 0 {
 				return usageError{errors.New("compare needs a file in benchmark format or a results folder")}
 			}
-			write, err := comparisonWriter(output, cmd.ErrOrStderr())
+			write, err := out.writer()
 			if err != nil {
 				return err
 			}
@@ -58,9 +52,9 @@ no difference is shown between variants whose guarantees are unequal.`,
 				return usageError{err}
 			}
 			for _, line := range tables.Warnings {
-				fmt.Fprintf(cmd.ErrOrStderr(), "watchlab: %s\n", line)
+				warn(cmd.ErrOrStderr(), "%s", line)
 			}
-			return write(tables, cmd.OutOrStdout())
+			return write(cmd.OutOrStdout(), tables)
 		},
 	}
 	fl := cmd.Flags()
@@ -71,21 +65,11 @@ no difference is shown between variants whose guarantees are unequal.`,
 	fl.StringVar(&o.Filter, "filter", o.Filter, "which benchmarks and units, as in '/impl:(cond OR ring) .unit:events/s'")
 	fl.Float64Var(&o.Alpha, "alpha", o.Alpha, "a difference counts if its p is below this")
 	fl.Float64Var(&o.Confidence, "confidence", o.Confidence, "level of the medians' intervals")
-	fl.StringVarP(&output, "output", "o", output, "text, csv, markdown or json")
+	type tables = *comparison.Tables
+	out.add(cmd, "text",
+		form[tables]{"text", method(tables.Text)},
+		form[tables]{"csv", func(w io.Writer, t tables) error { return t.CSV(w, cmd.ErrOrStderr()) }},
+		form[tables]{"markdown", method(tables.Markdown)},
+		form[tables]{"json", method(tables.JSON)})
 	return cmd
-}
-
-// comparisonWriter lays tables out; warnings of CSV go to stderr.
-func comparisonWriter(output string, stderr io.Writer) (func(*comparison.Tables, io.Writer) error, error) {
-	switch output {
-	case "text":
-		return (*comparison.Tables).Text, nil
-	case "csv":
-		return func(t *comparison.Tables, w io.Writer) error { return t.CSV(w, stderr) }, nil
-	case "markdown":
-		return (*comparison.Tables).Markdown, nil
-	case "json":
-		return (*comparison.Tables).JSON, nil
-	}
-	return nil, badFlag("output", experiment.OneOf(output, "text", "csv", "markdown", "json"))
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	comparison "watchlab/bench/compare"
-	"watchlab/bench/experiment"
 )
 
 // errRegressed ends a failed gate. It is not printed, as the table names the
@@ -16,22 +15,20 @@ var errRegressed = fmt.Errorf("%w, or regressed", errInvalid)
 
 func newGate() *cobra.Command {
 	var against, file string
-	output := "text"
+	var out outputFlag[*comparison.GateResult]
 	cmd := &cobra.Command{
 		Use:   "gate NEW",
 		Short: "Hold a new run against an old one, and fail where it regressed",
-		Long: `gate judges the results folder or benchmark file NEW by an old one and by rules:
-which figure of which cells may change for the worse by how much, and why. It exits
-with 1 and names what regressed, is broken, missing, or not what it was.
+		Long: `gate compares the results folder or benchmark file NEW with an old one by rules: which
+figure of which cells may get worse, by how much, and why. It exits with 1 and names the
+figures that regressed, are broken, missing or different.
 
-A figure has regressed if its median and the near end of its interval are worse
-than is allowed, the Mann-Whitney test tells the difference from chance, and so
-does Welch's test of what is beyond the allowed, corrected for the number of
-figures judged. Where noise would hide a regression, the gate says "blind".
+A figure has regressed if its median and the near end of its interval exceed the limit, and
+both the Mann-Whitney test and Welch's test of the excess are significant, corrected for the
+number of figures. Where noise would hide a regression, the gate says "blind".
 
-Rules are per baseline where they say so: then figures are multiples of the
-upstream variant's in the same round of the same run, and a machine that is slower
-today doesn't count. "watchlab gate init" prints the default rules.`,
+A rule per baseline divides figures by those of the upstream variant in the same round, so
+that a slower machine doesn't count. "watchlab gate init" prints the default rules.`,
 		Example: `  # Stop what is slower than the published run
   watchlab gate --against results/2026-11-21-quick results/mine
 
@@ -45,8 +42,10 @@ today doesn't count. "watchlab gate init" prints the default rules.`,
 				return usageError{fmt.Errorf("gate needs the new run: one file or results folder (got %d)", len(args))}
 			case against == "":
 				return badFlag("against", errors.New("names no run to hold it against"))
-			case output != "text" && output != "json":
-				return badFlag("output", experiment.OneOf(output, "text", "json"))
+			}
+			write, err := out.writer()
+			if err != nil {
+				return err
 			}
 			rules, name, err := gateRules(file)
 			if err != nil {
@@ -64,20 +63,19 @@ today doesn't count. "watchlab gate init" prints the default rules.`,
 			if err != nil {
 				return badFlag("rules", err)
 			}
-			if output == "json" {
-				err = verdict.JSON(cmd.OutOrStdout())
-			} else {
-				err = verdict.Text(cmd.OutOrStdout())
+			if err := write(cmd.OutOrStdout(), verdict); err != nil {
+				return err
 			}
-			if err == nil && verdict.Failed {
-				err = errRegressed
+			if verdict.Failed {
+				return errRegressed
 			}
-			return err
+			return nil
 		},
 	}
 	cmd.Flags().StringVar(&against, "against", "", "results folder or benchmark file that the new run is held against")
 	cmd.Flags().StringVar(&file, "rules", "", "YAML file of rules (default: those that gate init prints)")
-	cmd.Flags().StringVarP(&output, "output", "o", output, "text or json")
+	type result = *comparison.GateResult
+	out.add(cmd, "text", form[result]{"text", method(result.Text)}, form[result]{"json", method(result.JSON)})
 	cmd.AddCommand(&cobra.Command{
 		Use:   "init",
 		Short: "Print the default rules, to start a file of your own",

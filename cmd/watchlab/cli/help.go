@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"runtime"
@@ -79,12 +78,14 @@ func (f *runFlags) shortHelp(cmd *cobra.Command) {
 	})
 }
 
-// complete registers the shell completion of a flag's values.
+// complete registers the shell completion of a flag's values. It ignores a flag that the
+// command lacks.
 func complete(cmd *cobra.Command, flag string, names []string) {
-	if cmd.Flags().Lookup(flag) != nil {
-		// This fails only for an unknown flag or a second completion.
-		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
+	directive := cobra.ShellCompDirectiveNoFileComp
+	if flag == "storm" {
+		directive = cobra.ShellCompDirectiveDefault // A storm may also be a file.
 	}
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(names, directive))
 }
 
 // completeSpec registers the shell completion of a Spec's flags.
@@ -101,13 +102,9 @@ func completeSpec(cmd *cobra.Command) {
 	for flag, names := range map[string][]string{
 		"family": experiment.Families(), "impl": variants, "pipeline": pipeline.Names(), "source": experiment.Sources(),
 		"delivery": {string(deltafifo.InOrder), string(deltafifo.PerKey)}, "profile": append(kinds, "all"), "pace": {"max", "trace"},
-		"output": {"brief", "table", "json", "bench"},
+		"output": {"brief", "table", "json", "bench"}, "storm": stormChoices(),
 	} {
 		complete(cmd, flag, names)
-	}
-	if cmd.Flags().Lookup("storm") != nil {
-		// A storm may also be a file.
-		_ = cmd.RegisterFlagCompletionFunc("storm", cobra.FixedCompletions(stormChoices(), cobra.ShellCompDirectiveDefault))
 	}
 }
 
@@ -115,24 +112,23 @@ func completeSpec(cmd *cobra.Command) {
 func stormChoices() []string { return slices.Concat(storm.Names(), trace.Names()) }
 
 func newVersion() *cobra.Command {
-	output := "text"
+	var out outputFlag[version]
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the versions of watchlab, Go and client-go",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			v := versions()
-			switch output {
-			case "json":
-				return printJSON(cmd.OutOrStdout(), v)
-			case "text":
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "watchlab %s\ncommit   %s\nGo       %s\nclient-go %s\n", v.Version, v.Commit, v.Go, v.ClientGo)
+			write, err := out.writer()
+			if err != nil {
 				return err
 			}
-			return badFlag("output", experiment.OneOf(output, "text", "json"))
+			return write(cmd.OutOrStdout(), versions())
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", output, "output: text, json")
+	out.add(cmd, "text", form[version]{"text", func(w io.Writer, v version) error {
+		_, err := fmt.Fprintf(w, "watchlab %s\ncommit   %s\nGo       %s\nclient-go %s\n", v.Version, v.Commit, v.Go, v.ClientGo)
+		return err
+	}}, form[version]{"json", printJSON[version]})
 	return cmd
 }
 
@@ -145,22 +141,13 @@ type version struct {
 
 func versions() version {
 	v := version{Version: "(devel)", Commit: build().Revision(), Go: runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH, ClientGo: "unknown"}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return v
-	}
-	v.Version = cmp.Or(info.Main.Version, v.Version)
-	for _, d := range info.Deps {
-		if d.Path == "k8s.io/client-go" {
-			v.ClientGo = d.Version
+	if info, ok := debug.ReadBuildInfo(); ok {
+		v.Version = cmp.Or(info.Main.Version, v.Version)
+		for _, d := range info.Deps {
+			if d.Path == "k8s.io/client-go" {
+				v.ClientGo = d.Version
+			}
 		}
 	}
 	return v
-}
-
-// printJSON prints a value as indented JSON.
-func printJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
 }

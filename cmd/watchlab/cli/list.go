@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -10,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"watchlab/bench/experiment"
 	"watchlab/impls"
 	"watchlab/impls/deltafifo"
 	"watchlab/impls/merge"
@@ -44,7 +44,7 @@ func entriesOf[O, T any](f impls.Family, variants []impls.Variant[O, T]) []entry
 }
 
 func newList() *cobra.Command {
-	output := "table"
+	var out outputFlag[[]entry]
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the families, their variants and what each guarantees",
@@ -55,17 +55,14 @@ func newList() *cobra.Command {
   watchlab list -o json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			switch output {
-			case "table":
-				return listTable(cmd.OutOrStdout(), entries())
-			case "json":
-				return printJSON(cmd.OutOrStdout(), entries())
-			default:
-				return badFlag("output", experiment.OneOf(output, "table", "json"))
+			write, err := out.writer()
+			if err != nil {
+				return err
 			}
+			return write(cmd.OutOrStdout(), entries())
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", output, "table or json")
+	out.add(cmd, "table", form[[]entry]{"table", listTable}, form[[]entry]{"json", printJSON[[]entry]})
 	return cmd
 }
 
@@ -78,7 +75,7 @@ func listTable(w io.Writer, all []entry) error {
 		for _, g := range e.Guarantees {
 			fmt.Fprintln(tw, strings.Join([]string{
 				string(e.Family), e.Name, dash(g.Mode), string(g.Order), string(g.Coalesces), yesNo(g.Bounded),
-				string(g.Consumers), locked(g.Unlocked),
+				string(g.Consumers), choose(g.Unlocked, "unlocked", "locked"),
 			}, "\t"))
 		}
 	}
@@ -87,8 +84,14 @@ func listTable(w io.Writer, all []entry) error {
 	}
 	for _, e := range all {
 		text := e.Summary
-		if dropIn := dropIns(e); dropIn != "" {
-			text += "; drop-in: " + dropIn
+		var dropIns []string
+		for _, g := range e.Guarantees {
+			if g.DropIn != "" && !slices.Contains(dropIns, g.DropIn) {
+				dropIns = append(dropIns, g.DropIn)
+			}
+		}
+		if len(dropIns) > 0 {
+			text += "; drop-in: " + strings.Join(dropIns, ", ")
 		}
 		if e.Upstream != "" {
 			text += "; from " + e.Upstream
@@ -103,16 +106,6 @@ func listTable(w io.Writer, all []entry) error {
 
 const listWidth = 100
 
-func dropIns(e entry) string {
-	var names []string
-	for _, g := range e.Guarantees {
-		if g.DropIn != "" && !slices.Contains(names, g.DropIn) {
-			names = append(names, g.DropIn)
-		}
-	}
-	return strings.Join(names, ", ")
-}
-
 // wrapped breaks a text into lines of at most width columns.
 func wrapped(text string, width int) []string {
 	var lines []string
@@ -126,23 +119,13 @@ func wrapped(text string, width int) []string {
 	return append(lines, line)
 }
 
-func dash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}
+func dash(s string) string { return cmp.Or(s, "-") }
 
-func yesNo(b bool) string {
+func yesNo(b bool) string { return choose(b, "yes", "no") }
+
+func choose(b bool, yes, no string) string {
 	if b {
-		return "yes"
+		return yes
 	}
-	return "no"
-}
-
-func locked(unlocked bool) string {
-	if unlocked {
-		return "unlocked"
-	}
-	return "locked"
+	return no
 }

@@ -21,7 +21,7 @@ type playing struct {
 	*experiment.Plan
 	dir    string
 	resume bool
-	// show prints the outcome; nil selects [defaultShow].
+	// show prints the outcome.
 	show      func(io.Writer, *lab.Outcome) error
 	telemetry telemetryFlags
 	// stays: telemetry is served until the command is interrupted.
@@ -29,36 +29,10 @@ type playing struct {
 	args  []string
 }
 
-// shower returns the printer of an output format; nil for the default.
-func shower(output string) (func(io.Writer, *lab.Outcome) error, error) {
-	switch output {
-	case "":
-		return nil, nil
-	case "brief":
-		return report.Brief, nil
-	case "table":
-		return report.Table, nil
-	case "json":
-		return report.JSON, nil
-	case "bench":
-		return report.Bench, nil
-	}
-	return nil, badFlag("output", experiment.OneOf(output, "brief", "table", "json", "bench"))
-}
-
-// defaultShow returns the brief report for an experiment with parts, else the full
-// table.
-func defaultShow(p *experiment.Plan) func(io.Writer, *lab.Outcome) error {
-	if len(p.Spec.Parts) > 0 {
-		return report.Brief
-	}
-	return report.Table
-}
-
 // run plays the plan and prints the outcome.
 func (r *playing) run(ctx context.Context, stdout, stderr io.Writer) error {
 	for _, note := range r.Notes {
-		fmt.Fprintf(stderr, "watchlab: %s\n", note)
+		warn(stderr, "%s", note)
 	}
 	session, err := r.telemetry.start(ctx, runName(r.Options.Name, r.dir, time.Now()), stderr)
 	if err != nil {
@@ -66,7 +40,7 @@ func (r *playing) run(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 	err = r.play(ctx, session, stdout, stderr)
 	if r.stays && (err == nil || errors.Is(err, errInvalid)) {
-		fmt.Fprintf(stderr, "watchlab: the run is over; %s stays until Ctrl-C\n", session.URL())
+		warn(stderr, "the run is over; %s stays until Ctrl-C", session.URL())
 		<-ctx.Done()
 	}
 	session.Close(ctx, err)
@@ -107,7 +81,7 @@ func (r *playing) play(ctx context.Context, session *telemetry.Session, stdout, 
 		if err := report.Write(r.dir, o); err != nil {
 			errs = append(errs, err)
 		} else {
-			fmt.Fprintf(stderr, "watchlab: results are in %s\n", r.dir)
+			warn(stderr, "results are in %s", r.dir)
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -115,7 +89,7 @@ func (r *playing) play(ctx context.Context, session *telemetry.Session, stdout, 
 	}
 	if failed := o.Failed(); len(failed) > 0 {
 		for _, f := range failed {
-			fmt.Fprintf(stderr, "watchlab: %s\n", f)
+			warn(stderr, "%s", f)
 		}
 		return errInvalid
 	}
@@ -127,19 +101,16 @@ func (r *playing) play(ctx context.Context, session *telemetry.Session, stdout, 
 				all += o.RoundsOf(c)
 			}
 		}
-		fmt.Fprintf(stderr, "watchlab: interrupted; %d of %d measurements were finished and are kept\n", finished, all)
+		warn(stderr, "interrupted; %d of %d measurements were finished and are kept", finished, all)
 		return errInterrupted
 	}
 	return nil
 }
 
-// today is the date of a results folder.
-func today() string { return time.Now().Format(time.DateOnly) }
-
-// freeFolder returns the name of a new results folder. The second run of a day at one
-// commit gets the suffix -2.
-func freeFolder(root, date string, b lab.Build, name string) string {
-	dir := filepath.Join(root, fmt.Sprintf("%s-%s-%s", date, b.Revision(), name))
+// freeFolder returns the name of a new results folder, root/<date>-<commit>-<name>. The second
+// run of a day at one commit gets the suffix -2.
+func freeFolder(root string, b lab.Build, name string) string {
+	dir := filepath.Join(root, fmt.Sprintf("%s-%s-%s", time.Now().Format(time.DateOnly), b.Revision(), name))
 	for n, free := 2, dir; ; n++ {
 		if _, err := os.Lstat(free); err != nil {
 			return free

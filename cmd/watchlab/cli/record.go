@@ -7,12 +7,9 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"watchlab/loadgen/source/cluster"
 	"watchlab/loadgen/trace"
@@ -21,11 +18,10 @@ import (
 )
 
 type recordFlags struct {
-	kubeconfig, context, namespace string
-	resources                      []string
-	all, keep, stdin, overwrite    bool
-	out                            string
-	window                         time.Duration
+	kubeconfig, context, namespace, out string
+	resources                           []string
+	keep, overwrite                     bool
+	window                              time.Duration
 }
 
 func newRecord() *cobra.Command {
@@ -33,33 +29,30 @@ func newRecord() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "record [-]",
 		Short: "Record the watches of a cluster's resources into a trace",
-		Long: `Record what the watches of a cluster's resources say, from their initial list
-until Ctrl-C or for the time of --for, into one trace. A watch that ends is
-resumed; where the server has forgotten the version (410 Gone), everything is
-listed again, and the trace and the end of the output say what that cost.
+		Long: `record writes the watches of a cluster's resources into one trace, from their initial list
+until Ctrl-C or for the time of --for. It resumes a watch that ends. Where the server has
+forgotten the version (410 Gone), it lists again; the trace and the end of the output say
+what that cost.
 
-Names and values are replaced unless --keep is given: see "watchlab trace
---help". The trace is written to FILE` + partialSuffix + ` and renamed when it is whole; after a
-crash, what was flushed is in there (watchlab trace convert makes it whole).
+Names and values are replaced unless --keep is given: see "watchlab trace --help". The trace
+is written to FILE` + partialSuffix + ` and renamed when it is complete. After a crash, watchlab trace
+convert repairs it.
 
-With - or --from-stdin, what a watch says comes through a pipe: that of kubectl
-get --watch -o json --output-watch-events, or of curl …?watch=1.
+With -, the watch comes through a pipe: from kubectl get --watch -o json
+--output-watch-events, or from curl …?watch=1.
 
-Exit code: 0, also after Ctrl-C; 1 if a watch was refused or the stream could
-not be read to its end, what was got being kept; 2 for bad input.`,
+Exit code: 0, also after Ctrl-C; 1 if a watch was refused or the stream could not be read to
+its end, with the events so far kept; 2 for bad input.`,
 		Example: `  # Everything about pods and nodes, for ten minutes
   watchlab record --resource pods,nodes,leases --for 10m -o storm.wlt
 
   # From a pipe
   kubectl get pods -A --watch -o json --output-watch-events | watchlab record - -o pods.wlt`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			switch {
-			case len(args) > 1 || len(args) == 1 && args[0] != "-":
+			if len(args) > 1 || len(args) == 1 && args[0] != "-" {
 				return usageError{fmt.Errorf("%s takes no argument %q, only - for stdin", cmd.CommandPath(), args[len(args)-1])}
-			case len(args) == 1:
-				f.stdin = true
 			}
-			return f.run(cmd)
+			return f.run(cmd, len(args) == 1)
 		},
 	}
 	fl := cmd.Flags()
@@ -67,26 +60,23 @@ not be read to its end, what was got being kept; 2 for bad input.`,
 	fl.StringVar(&f.context, "context", "", "context of the kubeconfig (default: the current one)")
 	fl.StringSliceVar(&f.resources, "resource", []string{"pods"}, "resources, as kubectl names them; the first is the main one")
 	fl.StringVarP(&f.namespace, "namespace", "n", "", "namespace (default: all)")
-	fl.BoolVarP(&f.all, "all-namespaces", "A", false, "all namespaces, which is the default")
 	fl.StringVarP(&f.out, "output", "o", "", "trace to write")
 	fl.DurationVar(&f.window, "for", 0, "how long to record (default: until Ctrl-C)")
-	fl.BoolVar(&f.stdin, "from-stdin", false, "read what a watch says from stdin; the same as -")
 	fl.BoolVar(&f.keep, "keep", false, "keep names and values as they are")
-	fl.BoolVar(&f.overwrite, "overwrite", false, "replace the file of -o where there is one")
+	fl.BoolVar(&f.overwrite, "overwrite", false, "replace an existing file")
 	return cmd
 }
 
-func (f recordFlags) run(cmd *cobra.Command) error {
+// run validates the flags and records.
+func (f *recordFlags) run(cmd *cobra.Command, stdin bool) error {
 	given := cmd.Flags().Changed
 	switch {
 	case f.out == "":
 		return badFlag("output", errors.New("names no file to write the trace to"))
 	case given("for") && f.window <= 0:
 		return badFlag("for", fmt.Errorf("%v is not more than 0", f.window))
-	case f.all && f.namespace != "":
-		return badFlag("all-namespaces", errors.New("is given together with --namespace"))
-	case f.stdin:
-		for _, name := range []string{"kubeconfig", "context", "resource", "namespace", "all-namespaces", "for"} {
+	case stdin:
+		for _, name := range []string{"kubeconfig", "context", "resource", "namespace", "for"} {
 			if given(name) {
 				return badFlag(name, errors.New("is not for what comes from stdin"))
 			}
@@ -94,26 +84,24 @@ func (f recordFlags) run(cmd *cobra.Command) error {
 	case len(f.resources) == 0:
 		return badFlag("resource", errors.New("names none"))
 	}
-	h := trace.Header{Tool: toolName(), Anonymised: !f.keep, Started: time.Now().UTC().Truncate(time.Millisecond)}
 	transform, err := transformOf(!f.keep)
 	if err != nil {
 		return err
 	}
-	if f.stdin {
+	h := trace.Header{Tool: toolName(), Anonymised: !f.keep, Started: time.Now().UTC().Truncate(time.Millisecond)}
+	if stdin {
 		return f.pipe(cmd, h, transform)
 	}
-	config, err := clientConfig(f.kubeconfig, f.context)
+	return f.watch(cmd, h, transform)
+}
+
+// watch records the watches of a cluster.
+func (f *recordFlags) watch(cmd *cobra.Command, h trace.Header, transform func(trace.Frame) (trace.Frame, error)) error {
+	c, err := connect(cmd, f.kubeconfig, f.context)
 	if err != nil {
-		if f.context != "" {
-			return badFlag("context", err)
-		}
-		return badFlag("kubeconfig", err)
+		return err
 	}
-	opts := record.Options{Config: config, Namespace: f.namespace, Transform: transform}
-	c, err := cluster.For(config)
-	if err != nil {
-		return badFlag("kubeconfig", err)
-	}
+	opts := record.Options{Config: c.Config(), Namespace: f.namespace, Transform: transform}
 	for _, name := range f.resources {
 		res, err := c.Resource(name)
 		switch {
@@ -129,8 +117,33 @@ func (f recordFlags) run(cmd *cobra.Command) error {
 	}
 	h.Origin = "the watches of a cluster"
 	if f.keep {
-		h.Origin = "the watches of the cluster at " + config.Host
+		h.Origin = "the watches of the cluster at " + opts.Config.Host
 	}
+	ctx := cmd.Context()
+	if f.window > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, f.window)
+		defer cancel()
+	}
+	return f.write(cmd, h, func(w *trace.Writer) (bool, error) {
+		sums, err := record.Record(ctx, w, opts)
+		events := 0
+		for _, s := range sums {
+			events += s.Events + s.Missed
+		}
+		if err != nil && events == 0 {
+			return false, err
+		}
+		for _, s := range sums {
+			warn(cmd.ErrOrStderr(), "%s: %d events%s", s.Resource, s.Events+s.Missed, missed(s))
+		}
+		return true, err
+	})
+}
+
+// write creates the trace and calls frames with its writer. It keeps the file if frames
+// returns true, also with an error.
+func (f *recordFlags) write(cmd *cobra.Command, h trace.Header, frames func(*trace.Writer) (keep bool, err error)) error {
 	out, err := create(f.out, partialSuffix, f.overwrite)
 	if err != nil {
 		return err
@@ -139,48 +152,31 @@ func (f recordFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return errors.Join(err, out.discard())
 	}
-	ctx := cmd.Context()
-	if f.window > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, f.window)
-		defer cancel()
+	keep, err := frames(w)
+	if !keep {
+		return errors.Join(err, w.Close(), out.discard())
 	}
-	sums, failed := record.Record(ctx, w, opts)
-	events := 0
-	for _, s := range sums {
-		events += s.Events + s.Missed
+	if failed := errors.Join(w.Close(), out.keep()); failed != nil {
+		return errors.Join(err, failed)
 	}
-	if failed != nil && events == 0 {
-		return errors.Join(failed, w.Close(), out.discard())
-	}
-	if err := errors.Join(w.Close(), out.keep()); err != nil {
-		return errors.Join(failed, err)
-	}
-	stderr := cmd.ErrOrStderr()
-	for _, s := range sums {
-		fmt.Fprintf(stderr, "watchlab: %s: %d events%s\n", s.Resource, s.Events+s.Missed, missed(s))
-	}
-	fmt.Fprintf(stderr, "watchlab: the trace is in %s\n", f.out)
-	return failed
+	warn(cmd.ErrOrStderr(), "the trace is in %s", f.out)
+	return err
 }
 
 // missed describes the gaps of a recording.
 func missed(s record.Summary) string {
-	var parts []string
+	var text string
 	if s.Reconnects > 0 {
-		parts = append(parts, fmt.Sprintf("resumed %d times, with nothing missed", s.Reconnects))
+		text += fmt.Sprintf("; resumed %d times, with nothing missed", s.Reconnects)
 	}
 	if s.Relists > 0 {
-		parts = append(parts, fmt.Sprintf("listed again %d times, as the server had forgotten: %d events stand for what changed meanwhile, and versions between may be missing", s.Relists, s.Missed))
+		text += fmt.Sprintf("; listed again %d times, as the server had forgotten: %d events stand for what changed meanwhile, and versions between may be missing", s.Relists, s.Missed)
 	}
-	if len(parts) == 0 {
-		return ""
-	}
-	return "; " + strings.Join(parts, "; ")
+	return text
 }
 
 // pipe records from stdin.
-func (f recordFlags) pipe(cmd *cobra.Command, h trace.Header, transform func(trace.Frame) (trace.Frame, error)) error {
+func (f *recordFlags) pipe(cmd *cobra.Command, h trace.Header, transform func(trace.Frame) (trace.Frame, error)) error {
 	h.Origin = "a watch, through a pipe"
 	// A read of stdin can't be interrupted, so another goroutine feeds a pipe, which can
 	// be closed.
@@ -199,40 +195,19 @@ func (f recordFlags) pipe(cmd *cobra.Command, h trace.Header, transform func(tra
 		}
 		return usageError{errors.New("stdin is not what a watch says: {\"type\":…,\"object\":…} (watchlab trace convert reads the other formats)")}
 	}
-	out, err := create(f.out, partialSuffix, f.overwrite)
-	if err != nil {
-		return err
-	}
-	w, err := trace.NewWriter(out, h, trace.WriterOptions{})
-	if err != nil {
-		return errors.Join(err, out.discard())
-	}
-	var faults []*trace.Error
-	events, failed := record.Pipe(r, w, transform, func(e *trace.Error) {
-		if cmd.Context().Err() == nil {
-			faults = append(faults, e)
-		}
+	return f.write(cmd, h, func(w *trace.Writer) (bool, error) {
+		var faults []*trace.Error
+		events, err := record.Pipe(r, w, transform, func(e *trace.Error) {
+			if cmd.Context().Err() == nil {
+				faults = append(faults, e)
+			}
+		})
+		warn(cmd.ErrOrStderr(), "%d events", events)
+		return true, errors.Join(err, reportFaults(cmd.ErrOrStderr(), faults))
 	})
-	if err := errors.Join(w.Close(), out.keep()); err != nil {
-		return errors.Join(failed, err)
-	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "watchlab: %d events; the trace is in %s\n", events, f.out)
-	return errors.Join(failed, told(cmd.ErrOrStderr(), faults))
 }
 
-// clientConfig reads a kubeconfig as kubectl does.
-func clientConfig(path, name string) (*rest.Config, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = path
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: name}).ClientConfig()
-	if err != nil {
-		return nil, err
-	}
-	config.QPS, config.UserAgent = -1, "watchlab"
-	return config, nil
-}
-
-// transformOf returns the transformation of frames before they are written.
+// transformOf returns the transformation of frames before they are written; nil for none.
 func transformOf(replace bool) (func(trace.Frame) (trace.Frame, error), error) {
 	if !replace {
 		return nil, nil
@@ -293,14 +268,26 @@ func (o *outFile) keep() error {
 // discard closes and removes the file.
 func (o *outFile) discard() error { return errors.Join(o.Close(), os.Remove(o.Name())) }
 
-// told prints one line for each fault. With faults it returns errInvalid.
-func told(w io.Writer, faults []*trace.Error) error {
+// writeFile writes a file whole or not at all.
+func writeFile(path string, overwrite bool, write func(io.Writer) error) error {
+	out, err := create(path, ".tmp", overwrite)
+	if err != nil {
+		return err
+	}
+	if err := write(out); err != nil {
+		return errors.Join(err, out.discard())
+	}
+	return out.keep()
+}
+
+// reportFaults prints one line for each fault. With faults it returns errInvalid.
+func reportFaults(stderr io.Writer, faults []*trace.Error) error {
 	const most = 20
 	for _, e := range faults[:min(len(faults), most)] {
-		fmt.Fprintf(w, "watchlab: %s\n", oneLine(e))
+		warn(stderr, "%s", oneLine(e))
 	}
 	if more := len(faults) - most; more > 0 {
-		fmt.Fprintf(w, "watchlab: and %d more\n", more)
+		warn(stderr, "and %d more", more)
 	}
 	if len(faults) > 0 {
 		return errInvalid

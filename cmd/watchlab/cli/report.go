@@ -7,47 +7,22 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
-	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
 	"watchlab/bench/report"
 )
 
-// reportForms are the formats of a report, in the order of the help.
-var reportForms = []struct {
-	name  string
-	write func(io.Writer, *lab.Outcome) error
-}{
-	{"html", report.HTML},
-	{"markdown", report.Markdown},
-	{"csv", report.CSV},
-	{"json", report.JSON},
-	{"csv", report.CSV},
-	{"bench", report.Bench},
-	{"table", report.Table},
-}
-
-func reportFormNames() []string {
-	var names []string
-	for _, f := range reportForms {
-		names = append(names, f.name)
-	}
-	return names
-}
-
 func newReport() *cobra.Command {
-	var output string
+	var out outputFlag[*lab.Outcome]
 	cmd := &cobra.Command{
 		Use:   "report DIR",
 		Short: "Make a run's reports again from its results folder",
-		Long: `report reads a results folder and writes report.md and report.html into it
-anew, each whole or not at all; nothing else in the folder is touched. With -o it
-writes one form to standard output instead, and nothing in the folder.
-
-report.html needs no network and no other file: it can be sent and printed. A run
-that was killed can be reported, too, with what it had finished.`,
+		Long: `report writes report.md and report.html of a results folder again, each whole or not at all.
+With -o it writes one form to standard output instead. report.html needs no network and no
+other file. A run that was killed can be reported, too.`,
 		Example: `  # After an update of watchlab, or a kill
   watchlab report results/mine
 
@@ -58,10 +33,23 @@ that was killed can be reported, too, with what it had finished.`,
   watchlab report results/mine -o html > mine.html`,
 		Args: oneFolder,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return makeReport(args[0], output, cmd.Flags().Changed("output"), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			if !cmd.Flags().Changed("output") {
+				return writeReports(args[0], cmd.ErrOrStderr())
+			}
+			write, err := out.writer()
+			if err != nil {
+				return err
+			}
+			o, err := loadRun(args[0])
+			if err != nil {
+				return err
+			}
+			return write(cmd.OutOrStdout(), o)
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "", "write to standard output: html, markdown, json, csv, bench or table")
+	out.add(cmd, "", form[*lab.Outcome]{"html", report.HTML}, form[*lab.Outcome]{"markdown", report.Markdown}, jsonForm,
+		form[*lab.Outcome]{"csv", report.CSV}, benchForm, tableForm)
+	cmd.Flags().Lookup("output").Usage = "form to write to standard output: " + strings.Join(out.names(), ", ")
 	return cmd
 }
 
@@ -76,33 +64,16 @@ func oneFolder(cmd *cobra.Command, args []string) error {
 	return usageError{fmt.Errorf("%s takes one results folder; %q is one too many", cmd.CommandPath(), args[1])}
 }
 
-// makeReport reads the folder and writes one format, or the two that are stored in the
-// folder.
-func makeReport(dir, form string, given bool, stdout, stderr io.Writer) error {
-	write := func(io.Writer, *lab.Outcome) error { return nil }
-	if given {
-		at := -1
-		for i, f := range reportForms {
-			if f.name == form {
-				at = i
-			}
-		}
-		if at < 0 {
-			return badFlag("output", experiment.OneOf(form, reportFormNames()...))
-		}
-		write = reportForms[at].write
-	}
+// writeReports writes the reports of a results folder into it.
+func writeReports(dir string, stderr io.Writer) error {
 	o, err := loadRun(dir)
 	if err != nil {
 		return err
 	}
-	if given {
-		return write(stdout, o)
-	}
 	if err := report.Write(dir, o); err != nil {
 		return err
 	}
-	fmt.Fprintf(stderr, "watchlab: reports are in %s and %s\n", filepath.Join(dir, lab.ReportFile), filepath.Join(dir, report.HTMLFile))
+	warn(stderr, "reports are in %s and %s", filepath.Join(dir, lab.ReportFile), filepath.Join(dir, report.HTMLFile))
 	return nil
 }
 

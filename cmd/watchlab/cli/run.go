@@ -13,6 +13,7 @@ import (
 
 	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
+	"watchlab/bench/report"
 )
 
 // specFlags fill a Spec from a file and from flags. Flags win.
@@ -86,7 +87,7 @@ type runFlags struct {
 	// resume is the results folder of an interrupted run; empty for a new run.
 	resume    string
 	dir       string
-	output    string
+	output    outputFlag[*lab.Outcome]
 	telemetry telemetryFlags
 	// stays: telemetry is served after the run, until ctx ends.
 	stays   bool
@@ -94,13 +95,14 @@ type runFlags struct {
 	args    []string
 }
 
-func (f *runFlags) add(cmd *cobra.Command, search *experiment.Search) {
+// newPlaying completes a verb that plays an experiment.
+func newPlaying(f *runFlags, cmd *cobra.Command, search *experiment.Search) *cobra.Command {
 	f.specFlags.add(cmd, search, anyField)
 	f.telemetry.add(cmd)
 	fl := cmd.Flags()
 	fl.StringVar(&f.resume, "resume", "", "results folder of an interrupted run to continue")
 	fl.StringVar(&f.dir, "out", "", "results folder to create (default none)")
-	fl.StringVarP(&f.output, "output", "o", "", "output: brief, table, json, bench (default table)")
+	f.output.add(cmd, "table", briefForm, tableForm, jsonForm, benchForm)
 	completeSpec(cmd)
 	f.shortHelp(cmd)
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
@@ -118,6 +120,7 @@ func (f *runFlags) add(cmd *cobra.Command, search *experiment.Search) {
 		}
 		return f.run(cmd)
 	}
+	return cmd
 }
 
 // run plans and plays the experiment.
@@ -131,7 +134,7 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	show, err := shower(f.output)
+	show, err := f.output.writer()
 	if err != nil {
 		return err
 	}
@@ -147,12 +150,14 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return f.blame(cmd, err)
 	}
-	if show == nil {
-		show = defaultShow(p)
-	}
 	r := &playing{Plan: p, dir: cmp.Or(f.resume, f.dir), resume: f.resume != "", show: show, telemetry: f.telemetry, stays: f.stays, args: f.args}
-	if len(p.Spec.Parts) > 0 && r.dir == "" {
-		r.dir = freeFolder("results", today(), build(), p.Spec.Name)
+	if len(p.Spec.Parts) > 0 {
+		if !cmd.Flags().Changed("output") {
+			r.show = report.Brief
+		}
+		if r.dir == "" {
+			r.dir = freeFolder("results", build(), p.Spec.Name)
+		}
 	}
 	if len(p.Profiles) > 0 && r.dir == "" {
 		return badFlag("profile", errors.New("needs --out: profiles are files of the results folder"))
@@ -160,15 +165,22 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	return r.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 }
 
-// openResumed loads the Spec of the interrupted run's folder. No flag may change it.
-func (f *runFlags) openResumed(cmd *cobra.Command) error {
+// onlyResume rejects other flags beside --resume: those that excluded names.
+func onlyResume(cmd *cobra.Command, why string, excluded func(flag string) bool) error {
 	var err error
 	cmd.Flags().Visit(func(fl *pflag.Flag) {
-		if (experiment.Path(fl.Name) != "" || fl.Name == "out" || fl.Name == "experiment") && err == nil {
-			err = badFlag(fl.Name, errors.New("is not for --resume: the run continues with its own experiment"))
+		if err == nil && fl.Name != "resume" && excluded(fl.Name) {
+			err = badFlag(fl.Name, fmt.Errorf("is not for --resume: %s", why))
 		}
 	})
-	if err != nil {
+	return err
+}
+
+// openResumed loads the Spec of the interrupted run's folder. No flag may change it.
+func (f *runFlags) openResumed(cmd *cobra.Command) error {
+	if err := onlyResume(cmd, "the run continues with its own experiment", func(name string) bool {
+		return experiment.Path(name) != "" || name == "out" || name == "experiment"
+	}); err != nil {
 		return err
 	}
 	f.file = filepath.Join(f.resume, lab.ExperimentFile)
@@ -179,28 +191,19 @@ func (f *runFlags) openResumed(cmd *cobra.Command) error {
 	return nil
 }
 
-// newPlaying completes a verb that plays an experiment.
-func newPlaying(cmd *cobra.Command, args []string, search *experiment.Search) *cobra.Command {
-	f := &runFlags{args: args}
-	f.add(cmd, search)
-	return cmd
-}
-
 func newRun(args []string) *cobra.Command {
-	return newPlaying(&cobra.Command{
+	return newPlaying(&runFlags{args: args}, &cobra.Command{
 		Use:   "run [EXPERIMENT.yaml]",
 		Short: "Play a storm through variants side by side and compare them",
-		Long: `run plays a storm through each variant of a family, round by round and
-interleaved, and checks that nothing was lost, reordered or duplicated. With several
-paces, throughput is that of the unpaced cell ("max"), and latency, from the intended
-time of each event, that of the paced ones.
+		Long: `run plays a storm through each variant of a family in interleaved rounds, and checks that
+nothing was lost, reordered or duplicated. Throughput is that of the unpaced cell (--pace
+max). Latency is that of the paced cells, from the intended time of each event.
 
-Without an experiment, --family, --pipeline or --storm it plays the quick experiment:
-every family, alone and in its pipelines. Its results go to results/, too.
+Without an experiment, --family, --pipeline or --storm it plays the quick experiment (every
+family, alone and in its pipelines) and writes its results to results/.
 
-Exit code: 0; 1 if a cell broke an invariant; 2 for bad input, before anything is
-played or written; 130 after Ctrl-C, which keeps what is finished. --resume continues
-an interrupted or killed run.`,
+Exit code: 0; 1 if a cell broke an invariant; 2 for bad input, before anything is played or
+written; 130 after Ctrl-C, with finished rounds kept for --resume.`,
 		Example: `  # Which delta queue survives this storm?
   watchlab run --storm nodeloss --nodes 1000 --pipeline informer
 
@@ -216,11 +219,11 @@ an interrupted or killed run.`,
 
   # Your own traffic: one watch, seen by all variants at once
   watchlab run --family deltafifo --source cluster --context dev --resource pods`,
-	}, args, nil)
+	}, nil)
 }
 
 func newKnee(args []string) *cobra.Command {
-	return newPlaying(&cobra.Command{
+	return newPlaying(&runFlags{args: args}, &cobra.Command{
 		Use:   "knee [EXPERIMENT.yaml]",
 		Short: "Find the highest rate at which each variant holds a latency",
 		Long: `knee doubles the rate until the objective fails, then halves the gap. It prints the
@@ -231,11 +234,11 @@ within the objective in more than half of the rounds, no invariant is broken, an
 generator kept its schedule.`,
 		Example: `  # Up to which rate is the 99th percentile below a millisecond?
   watchlab knee --family deltafifo --delivery in-order --slo p99=1ms`,
-	}, args, &experiment.Search{Knee: &experiment.KneeSearch{}})
+	}, &experiment.Search{Knee: &experiment.KneeSearch{}})
 }
 
 func newScale(args []string) *cobra.Command {
-	return newPlaying(&cobra.Command{
+	return newPlaying(&runFlags{args: args}, &cobra.Command{
 		Use:   "scale [EXPERIMENT.yaml]",
 		Short: "Measure throughput over a number, such as that of producers",
 		Long: `scale plays a storm unpaced at each value of a number, all of them interleaved.
@@ -246,11 +249,11 @@ Universal Scalability Law, which takes four values or more.`,
 
   # How much do shards bring?
   watchlab scale --family deltafifo --impl sharded --producers 8 --over shards=1,2,4,8,16`,
-	}, args, &experiment.Search{Scale: &experiment.Scale{}})
+	}, &experiment.Search{Scale: &experiment.Scale{}})
 }
 
 func newSurface(args []string) *cobra.Command {
-	return newPlaying(&cobra.Command{
+	return newPlaying(&runFlags{args: args}, &cobra.Command{
 		Use:   "surface [EXPERIMENT.yaml]",
 		Short: "Measure a figure over two knobs, such as batch size and skew",
 		Long: `surface plays a storm unpaced at all combinations of two knobs' values, all of them
@@ -258,14 +261,14 @@ interleaved, and prints a figure of each variant over both.`,
 		Example: `  # How badly do hot keys defeat batches?
   watchlab surface --family deltafifo --delivery in-order --storm hotkey \
     --x batch-size=1,10,100,1000 --y skew=uniform,zipf:0.8,zipf:1.1,zipf:1.5`,
-	}, args, &experiment.Search{Surface: &experiment.Surface{}})
+	}, &experiment.Search{Surface: &experiment.Surface{}})
 }
 
 const dashAddr = "127.0.0.1:9465"
 
 func newDash(args []string) *cobra.Command {
 	f := &runFlags{args: args, stays: true}
-	cmd := &cobra.Command{
+	cmd := newPlaying(f, &cobra.Command{
 		Use:   "dash [EXPERIMENT.yaml]",
 		Short: "Run, and show it live in a browser",
 		Long: `dash plays what run would, and serves a page with live charts of each variant:
@@ -277,8 +280,7 @@ after the run, until Ctrl-C. It needs nothing from the network.`,
   # Two delta queues in an informer, in the storm's own time
   watchlab dash --family deltafifo --impl clientgo-realfifo-batch,ring --pipeline informer \
     --storm gang --scale 0.1 --pace trace`,
-	}
-	f.add(cmd, nil)
+	}, nil)
 	addr := cmd.Flags().Lookup("metrics-addr")
 	f.telemetry.addr, addr.DefValue = dashAddr, dashAddr
 	return cmd

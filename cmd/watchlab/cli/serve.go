@@ -61,18 +61,17 @@ func newServe() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve a storm as an API server that any controller can be pointed at",
-		Long: `serve is a simulated Kubernetes API server: discovery, list and watch, create,
-update, patch and delete, in JSON, protobuf and CBOR, for all that a real server
-has and for custom resources. With --storm it plays a storm into it, whose
-objects can be written to as well. There are no controllers and no kubelet behind
-it: what happens is the storm, and what clients do.
+		Long: `serve is a simulated Kubernetes API server for built-in and custom resources: discovery, list
+and watch, create, update, patch and delete, in JSON, protobuf and CBOR. With --storm it
+plays a storm, whose objects clients can change, too. There are no controllers and no
+kubelet.
 
---start watches:N starts the storm a second after N watches are open. --repeat plays
-it again, from the beginning and without what clients wrote, when the storm is over or
-unwatched and N watches have ended.
+--start watches:N starts the storm a second after N watches are open. --repeat plays it again
+from the beginning, without the clients' changes, when the storm is over or unwatched and N
+watches have ended.
 
-Clients find it, its CA and its token by the kubeconfig that it writes. It
-serves on loopback; another address needs a token.
+The kubeconfig has the address, the CA and the token. serve listens on loopback; another
+address needs a token.
 
 Exit code: 0 after Ctrl-C; 1 if serving failed; 2 for bad input, before anything
 is served or written.`,
@@ -119,6 +118,8 @@ func servedField(f experiment.Field) bool {
 }
 
 func (f *serveFlags) seed() int64 { return cmp.Or(f.from.Seed, 1) }
+
+func (f *serveFlags) address() string { return net.JoinHostPort(f.bind, strconv.Itoa(f.port)) }
 
 // check rejects invalid flags before any file is read.
 func (f *serveFlags) check() error {
@@ -173,9 +174,9 @@ type service struct {
 	// specs are the faults; objects are the initial objects.
 	specs   []fault.Spec
 	objects []manifest.Object
-	// port is the listener; identity is the TLS certificate, nil for plain HTTP.
-	port     port
-	identity *apiserver.Identity
+	// listener is open for all turns; tls is nil for plain HTTP.
+	listener *net.TCPListener
+	tls      *tls.Config
 
 	// lists, watches and bytes are the totals of earlier turns.
 	lists, watches, bytes int64
@@ -191,7 +192,7 @@ func (f *serveFlags) prepare(ctx context.Context, stdin io.Reader) (*service, er
 	if v.token, err = f.token(); err != nil {
 		return nil, err
 	}
-	if err := apiserver.CheckBind(net.JoinHostPort(f.bind, strconv.Itoa(f.port)), v.token); err != nil {
+	if err := apiserver.CheckBind(f.address(), v.token); err != nil {
 		return nil, badFlag("bind", err)
 	}
 	if f.kubeconfig != "" {
@@ -245,35 +246,6 @@ func (v *service) open() (err error) {
 	if v.server, err = apiserver.Open(opts, v.prepared...); err != nil {
 		return badFlag("storm", err)
 	}
-	return v.create()
-}
-
-// manifests reads the initial objects.
-func (f *serveFlags) manifests(ctx context.Context, stdin io.Reader) ([]manifest.Object, error) {
-	if len(f.from.Manifests) == 0 {
-		return nil, nil
-	}
-	objects, err := manifest.Load(ctx, manifest.Options{Filenames: f.from.Manifests, Recursive: f.from.Recursive, Stdin: stdin})
-	if err != nil {
-		return nil, badFlag("manifest", err)
-	}
-	// Objects that others depend on come first.
-	rank := func(o manifest.Object) int {
-		switch o.Kind.Kind {
-		case "CustomResourceDefinition":
-			return 0
-		case "Namespace":
-			return 1
-		default:
-			return 2
-		}
-	}
-	slices.SortStableFunc(objects, func(a, b manifest.Object) int { return rank(a) - rank(b) })
-	return objects, nil
-}
-
-// create stores the objects of manifests.
-func (v *service) create() error {
 	for _, o := range v.objects {
 		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o.Object)
 		if err == nil {
@@ -288,35 +260,45 @@ func (v *service) create() error {
 	return nil
 }
 
+// manifests reads the initial objects. Objects that others depend on come first.
+func (f *serveFlags) manifests(ctx context.Context, stdin io.Reader) ([]manifest.Object, error) {
+	if len(f.from.Manifests) == 0 {
+		return nil, nil
+	}
+	objects, err := manifest.Load(ctx, manifest.Options{Filenames: f.from.Manifests, Recursive: f.from.Recursive, Stdin: stdin})
+	if err != nil {
+		return nil, badFlag("manifest", err)
+	}
+	rank := map[string]int{"CustomResourceDefinition": -2, "Namespace": -1}
+	slices.SortStableFunc(objects, func(a, b manifest.Object) int { return rank[a.Kind.Kind] - rank[b.Kind.Kind] })
+	return objects, nil
+}
+
 // listen starts serving and writes the kubeconfig.
 func (v *service) listen() error {
 	f := v.flags
-	l, err := net.Listen("tcp", net.JoinHostPort(f.bind, strconv.Itoa(f.port)))
+	l, err := net.Listen("tcp", f.address())
 	if err != nil {
 		return badFlag("bind", err)
 	}
-	v.port = port{l.(*net.TCPListener)}
-	host, at, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		return errors.Join(err, l.Close())
-	}
-	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
+	v.listener = l.(*net.TCPListener)
+	at := *l.Addr().(*net.TCPAddr)
+	if at.IP.IsUnspecified() {
 		// The kubeconfig is for clients on this host, which connect over loopback.
-		host = "127.0.0.1"
+		at.IP = net.IPv4(127, 0, 0, 1)
 	}
-	kc := apiserver.Kubeconfig{Server: "http://" + net.JoinHostPort(host, at), Token: v.token}
+	kc := apiserver.Kubeconfig{Server: "http://" + at.String(), Token: v.token}
 	if f.tls {
-		if v.identity, err = apiserver.NewIdentity(time.Now(), host); err != nil {
-			return errors.Join(err, l.Close())
+		identity, err := apiserver.NewIdentity(time.Now(), at.IP.String())
+		if err != nil {
+			return err
 		}
-		kc.Server, kc.CA = "https://"+net.JoinHostPort(host, at), v.identity.CA
-	}
-	if err := v.serveOn(); err != nil {
-		return err
+		v.tls = identity.ServerConfig()
+		kc.Server, kc.CA = "https://"+at.String(), identity.CA
 	}
 	v.url = kc.Server
-	if f.kubeconfig == "" {
-		return nil
+	if err := v.serveTurn(); err != nil || f.kubeconfig == "" {
+		return err
 	}
 	if err := apiserver.WriteKubeconfig(f.kubeconfig, kc, f.overwrite); err != nil {
 		return badFlag("kubeconfig-out", err)
@@ -324,17 +306,18 @@ func (v *service) listen() error {
 	return nil
 }
 
-// serveOn serves on the port.
-func (v *service) serveOn() error {
-	l, err := v.port.turn()
+// serveTurn serves on a duplicate of the listener, which the server closes. A connection
+// between two turns waits for the next server.
+func (v *service) serveTurn() error {
+	file, err := v.listener.File()
 	if err != nil {
 		return err
 	}
-	var config *tls.Config
-	if v.identity != nil {
-		config = v.identity.ServerConfig()
+	l, err := net.FileListener(file)
+	if err := errors.Join(err, file.Close()); err != nil {
+		return err
 	}
-	_, err = v.server.Serve(l, config)
+	_, err = v.server.Serve(l, v.tls)
 	return err
 }
 
@@ -349,31 +332,17 @@ func (f *serveFlags) serve(ctx context.Context, stdin io.Reader, stdout io.Write
 	}
 	out := &lines{w: stdout}
 	v.describe(out)
-
-	err = v.play(ctx, out)
-	if err == nil {
+	if err = v.play(ctx, out); err == nil {
 		<-ctx.Done()
 	}
-	err = errors.Join(err, v.close(), v.port.TCPListener.Close())
+	err = errors.Join(err, v.close(), v.listener.Close())
 	out.printf("served %d lists and %d watches, %.1f MB\n", v.lists, v.watches, float64(v.bytes)/1e6)
 	return err
 }
 
-// playStorm starts the storm's clock and plays the storm.
-func (v *service) playStorm(ctx context.Context) error {
-	return apiserver.Play(ctx, v.server, v.prepared, v.flags.speed)
-}
-
 // describe prints the served resources and how to connect.
 func (v *service) describe(out *lines) {
-	how := "plain HTTP, no token"
-	switch {
-	case v.flags.tls:
-		how = "TLS, token"
-	case v.token != "":
-		how = "plain HTTP, token"
-	}
-	out.printf("simulated Kubernetes %s on %s (%s)\n", resources.Version, v.url, how)
+	out.printf("simulated Kubernetes %s on %s (%s, %s)\n", resources.Version, v.url, choose(v.flags.tls, "TLS", "plain HTTP"), choose(v.token != "", "token", "no token"))
 	for _, s := range v.set.Storms {
 		var length time.Duration
 		if n := len(s.Events); n > 0 {
@@ -392,11 +361,11 @@ func (v *service) describe(out *lines) {
 	if len(v.set.Storms) > 0 {
 		resource = v.set.Storms[0].Resource.GroupResource().String()
 	}
+	client := "kubectl --server " + v.url
 	if v.flags.kubeconfig != "" {
-		out.printf("  KUBECONFIG=%s kubectl get %s -A -w\n", v.flags.kubeconfig, resource)
-	} else {
-		out.printf("  kubectl --server %s get %s -A -w\n", v.url, resource)
+		client = "KUBECONFIG=" + v.flags.kubeconfig + " kubectl"
 	}
+	out.printf("  %s get %s -A -w\n", client, resource)
 	switch {
 	case len(v.prepared) > 0 && v.flags.start == startFirstWatch:
 		out.printf("the storm begins with the first watch; Ctrl-C ends it all\n")

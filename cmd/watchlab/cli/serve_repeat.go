@@ -2,13 +2,12 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
+
+	"watchlab/loadgen/apiserver"
 )
 
 const (
@@ -52,76 +51,22 @@ func parseRepeat(text string) (int, error) {
 	return n, nil
 }
 
-// port is a listener that several servers use in turn. A connection between two turns is
-// accepted by the next server.
-type port struct{ *net.TCPListener }
-
-// turn returns the listener for the next server. The previous turn must be closed.
-func (p port) turn() (net.Listener, error) {
-	return &turn{port: p}, p.SetDeadline(time.Time{})
-}
-
-// turn is the listener of one server.
-type turn struct {
-	port
-	mu     sync.Mutex
-	closed bool
-}
-
-// over reports whether the turn is closed.
-func (t *turn) over() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.closed
-}
-
-func (t *turn) Accept() (net.Conn, error) {
-	c, err := t.port.Accept()
-	switch {
-	case t.over() && err == nil:
-		// The connection arrived while the turn was closing.
-		return nil, errors.Join(net.ErrClosed, c.Close())
-	case t.over():
-		return nil, net.ErrClosed
-	}
-	return c, err
-}
-
-// Close ends Accept; the port stays open.
-func (t *turn) Close() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed {
-		return nil
-	}
-	t.closed = true
-	return t.SetDeadline(time.Unix(1, 0))
-}
-
-// play plays the storm the requested number of times, each time from its begin.
+// play plays the storm the requested number of times. Each time it starts a new server with
+// the initial objects: all watches end and clients list again, as after a restore of etcd.
 func (v *service) play(ctx context.Context, out *lines) error {
-	for n := 1; ; n++ {
-		over := !v.playOnce(ctx, out)
-		if over || n == v.flags.times || len(v.prepared) == 0 {
-			return nil
+	for n := 1; v.playOnce(ctx, out) && n != v.flags.times && len(v.prepared) > 0; n++ {
+		if err := v.close(); err != nil {
+			return err
 		}
-		if err := v.again(); err != nil {
+		if err := v.open(); err != nil {
+			return err
+		}
+		if err := v.serveTurn(); err != nil {
 			return err
 		}
 		out.printf("everything is as it was at first\n")
 	}
-}
-
-// again starts a new server with the initial objects. All watches end and clients list
-// again, as after a restore of etcd.
-func (v *service) again() error {
-	if err := v.close(); err != nil {
-		return err
-	}
-	if err := v.open(); err != nil {
-		return err
-	}
-	return v.serveOn()
+	return nil
 }
 
 // close closes the current server and adds its counts to the totals.
@@ -174,7 +119,7 @@ func (v *service) playOnce(ctx context.Context, out *lines) bool {
 			}
 		}()
 	}
-	err := v.playStorm(playing)
+	err := apiserver.Play(playing, v.server, v.prepared, v.flags.speed)
 	switch {
 	case ctx.Err() != nil:
 		return false

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -40,7 +41,7 @@ func newStorm() *cobra.Command {
 }
 
 func newStormList() *cobra.Command {
-	var output string
+	var out outputFlag[[]profileEntry]
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the profiles, and the recordings that are built in",
@@ -48,20 +49,18 @@ func newStormList() *cobra.Command {
   watchlab storm list -o json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			write, err := out.writer()
+			if err != nil {
+				return err
+			}
 			profiles, err := listProfiles()
 			if err != nil {
 				return err
 			}
-			switch output {
-			case "json":
-				return printJSON(cmd.OutOrStdout(), profiles)
-			case "table":
-				return printProfiles(cmd.OutOrStdout(), profiles)
-			}
-			return badFlag("output", experiment.OneOf(output, "table", "json"))
+			return write(cmd.OutOrStdout(), profiles)
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
+	out.add(cmd, "table", form[[]profileEntry]{"table", printProfiles}, form[[]profileEntry]{"json", printJSON[[]profileEntry]})
 	return cmd
 }
 
@@ -99,14 +98,14 @@ func listProfiles() ([]profileEntry, error) {
 func printProfiles(w io.Writer, profiles []profileEntry) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "NAME\tNODES\tPODS\tLENGTH\tRESOURCES\tWHAT HAPPENS")
-	dash := func(s string) string {
-		if s == "" || s == "0" {
+	number := func(n int) string {
+		if n == 0 {
 			return "-"
 		}
-		return s
+		return strconv.Itoa(n)
 	}
 	for _, p := range profiles {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\n", p.Name, dash(fmt.Sprint(p.Nodes)), dash(fmt.Sprint(p.Pods)), dash(p.Length),
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\n", p.Name, number(p.Nodes), number(p.Pods), dash(p.Length),
 			dash(strings.Join(p.Resources, ", ")), p.Summary)
 	}
 	return tw.Flush()
@@ -117,10 +116,9 @@ func newStormShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show NAME|FILE",
 		Short: "Show a storm: its parameters, phases, rates, sizes and events",
-		Long: `show prints the parameters of a profile, or of a file of profiles, as YAML that
-can be changed and fed back with --storm FILE. What follows from them is there as
-comments: how many events of which kind, how many a second in each phase, and how
-large the objects are. Of a recording there is only the latter.`,
+		Long: `show prints the parameters of a profile, or of a file of profiles, as YAML that can be changed
+and given to --storm FILE. Comments show the result: the events by type, the rate of each
+phase, and the sizes of objects. Of a recording it shows what trace inspect does.`,
 		Example: `  watchlab storm show rollout
   watchlab storm show leases --nodes 130000
   watchlab storm show recorded-gang`,
@@ -139,7 +137,7 @@ large the objects are. Of a recording there is only the latter.`,
 			if err := spec.Storm.Validate(); err != nil {
 				return f.blame(cmd, err)
 			}
-			return showStorm(cmd.OutOrStdout(), spec.Storm, cmp.Or(spec.Seed, 1))
+			return showStorm(cmd, spec.Storm, cmp.Or(spec.Seed, 1))
 		},
 	}
 	f.add(cmd, nil, func(fl experiment.Field) bool { return stormField(fl) && fl.Path != "storm.name" })
@@ -152,13 +150,14 @@ func stormField(f experiment.Field) bool {
 	return strings.HasPrefix(f.Path, "storm.") || f.Path == "seed"
 }
 
-func showStorm(w io.Writer, s experiment.Storm, seed int64) error {
+func showStorm(cmd *cobra.Command, s experiment.Storm, seed int64) error {
+	w := cmd.OutOrStdout()
 	if !s.IsComposition() {
-		set, err := trace.LoadSet(s.Name)
+		recording, err := inspect(cmd, s.Name)
 		if err != nil {
-			return usageError{err}
+			return err
 		}
-		return digestSet(set).print(w, nil)
+		return errors.Join(printSummary(w, recording), reportFaults(cmd.ErrOrStderr(), recording.faults))
 	}
 	c, err := s.Composition(seed)
 	if err != nil {
@@ -168,216 +167,136 @@ func showStorm(w io.Writer, s experiment.Storm, seed int64) error {
 	if err != nil {
 		return err
 	}
+	g, err := c.Generator()
+	if err != nil {
+		return usageError{err}
+	}
 	for _, p := range c.Parts {
 		fmt.Fprintf(w, "# %s: %s\n", p.Profile.Name(), p.Profile.Summary())
 	}
 	if _, err := w.Write(text); err != nil {
 		return err
 	}
-	g, err := c.Generator()
-	if err != nil {
-		return usageError{err}
+	var table bytes.Buffer
+	if err := printDigest(&table, digestOf(g), g.Phases()); err != nil {
+		return err
 	}
-	return digestGenerator(g).print(w, g.Phases())
+	for line := range strings.Lines(table.String()) {
+		fmt.Fprintf(w, "#%s", line)
+	}
+	return nil
 }
 
-// digest is a summary of a storm's content.
+// digest summarises the events of one resource.
 type digest struct {
-	resources []resourceDigest
-}
-
-// resourceDigest is the summary of one resource.
-type resourceDigest struct {
-	name     string
-	initial  int
-	added    int
-	modified int
-	deleted  int
-	relist   int
-	resync   int
-	last     time.Duration
-	at       []time.Duration
-	sizes    []int
+	name    string
+	initial int
+	// count has the number of steps by kind.
+	count map[storm.Kind]int
+	// at has the times of the events; sizes has the sizes of some objects, in bytes of JSON.
+	at    []time.Duration
+	sizes []int
 }
 
 // sizeSamples is the number of measured objects of a resource.
 const sizeSamples = 400
 
-func (d *resourceDigest) event(kind storm.Kind, at time.Duration) {
-	switch kind {
-	case storm.Added:
-		d.added++
-	case storm.Modified:
-		d.modified++
-	case storm.Deleted:
-		d.deleted++
-	}
-	d.at = append(d.at, at)
-	d.last = max(d.last, at)
-}
-
-func (d *resourceDigest) measure(o any) {
+func (d *digest) measure(o any) {
 	if b, err := json.Marshal(o); err == nil {
 		d.sizes = append(d.sizes, len(b))
 	}
 }
 
-func digestSet(set *storm.Set) *digest {
-	d := &digest{}
-	for _, s := range set.Storms {
-		r := resourceDigest{name: s.Resource.Resource, initial: s.Initial}
-		every := max(1, len(s.Events)/sizeSamples)
-		for i := range s.Events {
-			e := &s.Events[i]
-			if i%every == 0 {
-				r.measure(e.Object)
-			}
-			if i >= s.Initial {
-				r.event(kindOf(e), e.At)
-			}
-		}
-		for _, m := range s.Marks {
-			r.mark(m.Type)
-		}
-		d.resources = append(d.resources, r)
-	}
-	return d
-}
-
-func (d *resourceDigest) mark(w storm.MarkType) {
-	if w == storm.MarkRelist {
-		d.relist++
-	} else {
-		d.resync++
-	}
-}
-
-func kindOf(e *storm.Event) storm.Kind {
-	for _, k := range []storm.Kind{storm.Added, storm.Modified, storm.Deleted} {
-		if k.Type() == e.Type {
-			return k
-		}
-	}
-	return storm.Modified
-}
-
-// digestGenerator summarises the whole storm of a generator.
-func digestGenerator(g *storm.Generator) *digest {
-	d := &digest{}
+// digestOf generates the whole storm.
+func digestOf(g *storm.Generator) []digest {
+	var all []digest
 	for i, res := range g.Resources() {
-		r := resourceDigest{name: res.Resource}
+		d := digest{name: res.Resource, count: map[storm.Kind]int{}}
 		keys := g.Keys(uint8(i))
 		for k := range keys {
-			if state, there := g.Initial(uint8(i), int32(k)); there {
-				r.initial++
-				if k%max(1, keys/sizeSamples) == 0 {
-					r.measure(g.Object(storm.Step{Stream: uint8(i), Key: int32(k), State: state}))
-				}
+			state, exists := g.Initial(uint8(i), int32(k))
+			if !exists {
+				continue
+			}
+			d.initial++
+			if k%max(1, keys/sizeSamples) == 0 {
+				d.measure(g.Object(storm.Step{Stream: uint8(i), Key: int32(k), State: state}))
 			}
 		}
-		d.resources = append(d.resources, r)
+		all = append(all, d)
 	}
 	for s := (storm.Step{}); g.Next(&s); {
-		r := &d.resources[s.Stream]
-		switch s.Kind {
-		case storm.RelistStep:
-			r.relist++
-		case storm.ResyncStep:
-			r.resync++
-		default:
-			r.event(s.Kind, s.At)
-			// Samples get rarer: marshalling every object would take longer than
-			// generating it.
-			if n := len(r.at); n&(n-1) == 0 || n%1009 == 0 && len(r.sizes) < 2*sizeSamples {
-				r.measure(g.Object(s))
-			}
+		d := &all[s.Stream]
+		d.count[s.Kind]++
+		if s.Kind == storm.RelistStep || s.Kind == storm.ResyncStep {
+			continue
+		}
+		d.at = append(d.at, s.At)
+		// Samples get rarer: marshalling every object would take longer than
+		// generating it.
+		if n := len(d.at); n&(n-1) == 0 || n%1009 == 0 && len(d.sizes) < 2*sizeSamples {
+			d.measure(g.Object(s))
 		}
 	}
-	return d
+	return all
 }
 
-// print writes the digest as YAML comments in columns.
-func (d *digest) print(w io.Writer, phases []storm.Phase) error {
-	w = &commented{w: w, start: true}
+// peak returns the largest number of events in one second of the clock, and the time of the
+// last event.
+func (d *digest) peak() (most int, last time.Duration) {
+	seconds := map[time.Duration]int{}
+	for _, at := range d.at {
+		last = max(last, at)
+		second := at.Truncate(time.Second)
+		seconds[second]++
+		most = max(most, seconds[second])
+	}
+	return most, last
+}
+
+// printDigest prints the events of all resources, and the rates of each phase.
+func printDigest(w io.Writer, all []digest, phases []storm.Phase) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(tw, "resource\tat first\tevents\tadded\tmodified\tdeleted\tpeak/s\tlast\tbytes: min\tmedian\tmax\t")
-	for i := range d.resources {
-		r := &d.resources[i]
-		slices.Sort(r.sizes)
-		at := func(q float64) string {
-			if len(r.sizes) == 0 {
+	for _, d := range all {
+		slices.Sort(d.sizes)
+		size := func(q float64) string {
+			if len(d.sizes) == 0 {
 				return "-"
 			}
-			return fmt.Sprint(r.sizes[int(q*float64(len(r.sizes)-1))])
+			return strconv.Itoa(d.sizes[int(q*float64(len(d.sizes)-1))])
 		}
-		fmt.Fprintf(tw, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%v\t%s\t%s\t%s\t\n", r.name, r.initial, len(r.at), r.added, r.modified, r.deleted,
-			r.peak(), r.last.Round(time.Millisecond), at(0), at(0.5), at(1))
+		peak, last := d.peak()
+		fmt.Fprintf(tw, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%v\t%s\t%s\t%s\t\n", d.name, d.initial, len(d.at),
+			d.count[storm.Added], d.count[storm.Modified], d.count[storm.Deleted], peak, last.Round(time.Millisecond), size(0), size(0.5), size(1))
 	}
 	if err := tw.Flush(); err != nil {
 		return err
 	}
-	for i := range d.resources {
-		r := &d.resources[i]
-		if r.relist+r.resync > 0 {
-			fmt.Fprintf(w, "  %s: %d times relisted, %d times resynced\n", r.name, r.relist, r.resync)
+	for _, d := range all {
+		if relists, resyncs := d.count[storm.RelistStep], d.count[storm.ResyncStep]; relists+resyncs > 0 {
+			fmt.Fprintf(w, "  %s: %d times relisted, %d times resynced\n", d.name, relists, resyncs)
 		}
 	}
 	if len(phases) == 0 {
 		return nil
 	}
 	fmt.Fprint(tw, "phase\tfrom\tto\t")
-	for i := range d.resources {
-		fmt.Fprintf(tw, "%s/s\t", d.resources[i].name)
+	for _, d := range all {
+		fmt.Fprintf(tw, "%s/s\t", d.name)
 	}
-	fmt.Fprintln(tw)
 	for _, p := range phases {
-		fmt.Fprintf(tw, "%s\t%v\t%v\t", p.Name, p.From, p.To)
-		for i := range d.resources {
+		fmt.Fprintf(tw, "\n%s\t%v\t%v\t", p.Name, p.From, p.To)
+		for _, d := range all {
 			n := 0
-			for _, at := range d.resources[i].at {
+			for _, at := range d.at {
 				if at >= p.From && at < p.To {
 					n++
 				}
 			}
 			fmt.Fprintf(tw, "%.1f\t", float64(n)/(p.To-p.From).Seconds())
 		}
-		fmt.Fprintln(tw)
 	}
+	fmt.Fprintln(tw)
 	return tw.Flush()
-}
-
-// commented is a writer that turns lines into YAML comments.
-type commented struct {
-	w     io.Writer
-	start bool
-}
-
-func (c *commented) Write(b []byte) (int, error) {
-	for i, line := range bytes.SplitAfter(b, []byte("\n")) {
-		if len(line) == 0 {
-			continue
-		}
-		if c.start || i > 0 {
-			if _, err := c.w.Write([]byte("#")); err != nil {
-				return 0, err
-			}
-		}
-		c.start = line[len(line)-1] == '\n'
-		if _, err := c.w.Write(line); err != nil {
-			return 0, err
-		}
-	}
-	return len(b), nil
-}
-
-// peak returns the largest number of events in one second of the clock.
-func (d *resourceDigest) peak() int {
-	seconds := map[int64]int{}
-	most := 0
-	for _, at := range d.at {
-		s := int64(at / time.Second)
-		seconds[s]++
-		most = max(most, seconds[s])
-	}
-	return most
 }

@@ -56,7 +56,7 @@ func TestStormShow(t *testing.T) {
 		t.Errorf("13,000 nodes renew 1,300 leases a second:\n%s", out)
 	}
 	code, out, errs := call(t, "storm", "show", "recorded-nodeloss")
-	if code != exitOK || !regexp.MustCompile(`# +pods +800 +1440 +160 +1120 +160 `).MatchString(out) {
+	if code != exitOK || !regexp.MustCompile(`v1/pods +800 +1440 `).MatchString(out) {
 		t.Errorf("exit code %d, stderr %q, stdout\n%s", code, errs, out)
 	}
 }

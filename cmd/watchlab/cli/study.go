@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
@@ -51,11 +50,11 @@ func newStudy() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "study",
 		Short: "Answer the research questions, each with its runs and a page",
-		Long: `study plays the experiments that answer the research questions, in as many rounds as
-fit into its budget. It writes a folder: a page for each question with the figures,
-the answers read off them and how sure they are; each run's results folder; an index.
+		Long: `study plays the experiments of the research questions in as many rounds as fit into its
+budget. It writes a folder with an index, a page for each question (figures, answers and
+their certainty), and the results folder of each run.
 
-Where a cell breaks an invariant the study continues, and ends with exit code 1.
+If a cell breaks an invariant, the study continues and ends with exit code 1.
 
 Questions: ` + strings.Join(names, ", ") + `.`,
 		Example: `  # All of them, in less than half an hour; make bench does that
@@ -96,13 +95,7 @@ type studyRun struct {
 // study validates the flags and creates or opens the folder.
 func (f *studyFlags) study(cmd *cobra.Command) (*studyRun, error) {
 	if cmd.Flags().Changed("resume") {
-		var err error
-		cmd.Flags().Visit(func(fl *pflag.Flag) {
-			if fl.Name != "resume" && err == nil {
-				err = badFlag(fl.Name, errors.New("is not for --resume: the study continues with its own"))
-			}
-		})
-		if err != nil {
+		if err := onlyResume(cmd, "the study continues with its own", func(string) bool { return true }); err != nil {
 			return nil, err
 		}
 		s, err := openStudy(f.resume)
@@ -112,7 +105,7 @@ func (f *studyFlags) study(cmd *cobra.Command) (*studyRun, error) {
 		return s, nil
 	}
 	if f.out == "" {
-		f.out = freeFolder("results", today(), build(), "study")
+		f.out = freeFolder("results", build(), "study")
 	}
 	s, err := newStudyRun(f.out, f.studyRecord)
 	if err != nil {
@@ -121,26 +114,10 @@ func (f *studyFlags) study(cmd *cobra.Command) (*studyRun, error) {
 	if f.Budget <= 0 {
 		return nil, badFlag("budget", fmt.Errorf("%v is not above 0", f.Budget))
 	}
-	if err := s.create(); errors.Is(err, fs.ErrExist) {
-		return nil, badFlag("out", fmt.Errorf("%s exists; name a folder that doesn't, or --resume it", f.out))
-	} else if err != nil {
-		return nil, err
+	if err = s.create(); errors.Is(err, fs.ErrExist) {
+		err = badFlag("out", fmt.Errorf("%s exists; name a folder that doesn't, or --resume it", f.out))
 	}
-	return s, nil
-}
-
-func newStudyRun(dir string, r studyRecord) (*studyRun, error) {
-	s := &studyRun{studyRecord: r, dir: dir, found: map[string]experiment.Found{}, play: playPart}
-	var err error
-	if s.questions, err = experiment.Questions(r.Questions...); err != nil {
-		return nil, err
-	}
-	s.Questions = nil
-	for _, q := range s.questions {
-		s.Questions = append(s.Questions, q.Name)
-		s.found[q.Name] = experiment.Found{}
-	}
-	return s, nil
+	return s, err
 }
 
 // create makes the folder.
@@ -154,23 +131,37 @@ func (s *studyRun) create() error {
 	return lab.ReplaceFile(filepath.Join(s.dir, studyFile), func(w io.Writer) error { return printJSON(w, s.studyRecord) })
 }
 
+func newStudyRun(dir string, r studyRecord) (*studyRun, error) {
+	questions, err := experiment.Questions(r.Questions...)
+	if err != nil {
+		return nil, err
+	}
+	s := &studyRun{studyRecord: studyRecord{Budget: r.Budget}, dir: dir, questions: questions, found: map[string]experiment.Found{}, play: playPart}
+	for _, q := range questions {
+		s.Questions = append(s.Questions, q.Name)
+		s.found[q.Name] = experiment.Found{}
+	}
+	return s, nil
+}
+
 // openStudy reads the folder of a study.
 func openStudy(dir string) (*studyRun, error) {
 	path := filepath.Join(dir, studyFile)
 	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("%s is no study's folder: it has no %s", dir, studyFile)
-	} else if err != nil {
+	case err != nil:
 		return nil, err
 	}
 	var r studyRecord
 	if err = json.Unmarshal(text, &r); err == nil && (r.Budget <= 0 || len(r.Questions) == 0) {
 		err = errors.New("no budget or no questions")
 	}
-	var s *studyRun
-	if err == nil {
-		s, err = newStudyRun(dir, r)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
+	s, err := newStudyRun(dir, r)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -208,7 +199,7 @@ func (s *studyRun) run(ctx context.Context, stdout, stderr io.Writer) error {
 			share := max(time.Second, time.Duration(float64(s.Budget-spent)*p.Weight/weight)).Round(time.Second)
 			weight -= p.Weight
 			done++
-			fmt.Fprintf(stderr, "watchlab: study %d/%d: %s, %s; budget %v\n", done, parts, q.Name, p.Name, share)
+			warn(stderr, "study %d/%d: %s, %s; budget %v", done, parts, q.Name, p.Name, share)
 			began := time.Now()
 			err := s.part(ctx, q, p, share, stderr)
 			spent += time.Since(began)
@@ -217,7 +208,7 @@ func (s *studyRun) run(ctx context.Context, stdout, stderr io.Writer) error {
 			}
 			if err := errors.Join(err, s.write()); err != nil {
 				if errors.Is(err, errInterrupted) {
-					fmt.Fprintf(stderr, "watchlab: continue with: watchlab study --resume %s\n", s.dir)
+					warn(stderr, "continue with: watchlab study --resume %s", s.dir)
 				}
 				return err
 			}
@@ -226,7 +217,7 @@ func (s *studyRun) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err := errors.Join(s.write(), s.index(stdout)); err != nil {
 		return err
 	}
-	fmt.Fprintf(stderr, "watchlab: the study is in %s\n", s.dir)
+	warn(stderr, "the study is in %s", s.dir)
 	return failed
 }
 

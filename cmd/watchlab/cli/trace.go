@@ -1,11 +1,13 @@
 package cli
 
 import (
-	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,26 +27,23 @@ import (
 func newTrace() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "trace",
-		Short: "Inspect, convert, cut, merge and measure recorded watch streams",
-		Long: `What is read may be a recording's name (see run --storm), a trace (*.wlt),
-recorded JSON lines or what a watch says ({"type":…,"object":…}), the latter
-two plain or compressed by gzip or zstd; "-" is stdin. What can't be read is
-told with its place, and the rest is used.
+		Short: "Inspect, convert, cut and merge recorded watch streams",
+		Long: `A recording is a name (see run --storm), a trace (*.wlt), JSON lines, or the output of a
+watch ({"type":…,"object":…}); the latter two plain or compressed by gzip or zstd. "-" is
+stdin. Unreadable parts are reported with their place, and the rest is used.
 
-Anonymised traces keep sizes, times, numbers, kinds, conditions, well-known
-labels and who refers to whom. Every other string is replaced by one of its
-length, the same one by the same one, by a key that is drawn for the trace and
-kept nowhere.
+Anonymised traces keep sizes, times, numbers, kinds, conditions, well-known labels and
+references. Every other string becomes another one of its length, the same one everywhere,
+by a key that is drawn for the trace and stored nowhere.
 
 Exit code: 0; 1 if a part could not be read; 2 for bad input.`,
-		Example: `  watchlab trace inspect recorded-nodeloss
-  watchlab trace stats storm.wlt --svg storm.svg
+		Example: `  watchlab trace inspect storm.wlt --svg storm.svg
   watchlab trace cut storm.wlt -o piece.wlt --from 30s --to 1m
   watchlab trace convert storm.wlt - | head -1`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newTraceInspect(), newTraceConvert(), newTraceCut(), newTraceMerge(), newTraceStats())
+	cmd.AddCommand(newTraceInspect(), newTraceConvert(), newTraceCut(), newTraceMerge())
 	return cmd
 }
 
@@ -119,34 +118,124 @@ func (in *input) each(cmd *cobra.Command, f func(trace.Frame) error) error {
 	return errInterrupted
 }
 
-// summary is the output of inspect.
-type summary struct {
-	Name        string          `json:"name"`
-	Format      string          `json:"format"`
-	Compression string          `json:"compression,omitempty"`
-	Header      *trace.Header   `json:"header,omitempty"`
-	Blocks      int             `json:"blocks,omitempty"`
-	Stored      int64           `json:"storedBytes,omitempty"`
-	Text        int64           `json:"textBytes,omitempty"`
-	FirstNs     time.Duration   `json:"firstNs"`
-	LastNs      time.Duration   `json:"lastNs"`
-	Resources   []*resourceLine `json:"resources"`
-	Breaks      []breakLine     `json:"breaks,omitempty"`
-	Faults      []string        `json:"faults,omitempty"`
+// header returns the header for a trace made from the input.
+func (in *input) header() trace.Header {
+	if len(in.Header().Resources) == 0 {
+		// A trace in lines has no header: its first frame has the main resource.
+		f, err := in.Reader.Next()
+		in.ahead = func() (trace.Frame, error) { return f, err }
+	}
+	h := in.Header()
+	h.Origin = cmp.Or(h.Origin, "converted from "+in.Format())
+	h.Tool = toolName()
+	return h
 }
 
-type resourceLine struct {
-	Resource  string `json:"resource"`
-	Initial   int    `json:"initial"`
-	Added     int    `json:"added"`
-	Modified  int    `json:"modified"`
-	Deleted   int    `json:"deleted"`
-	Bookmarks int    `json:"bookmarks"`
-	Errors    int    `json:"errors"`
-	Keys      int    `json:"keys"`
-	Bytes     int64  `json:"bytes"`
+// target is the recording that a verb writes.
+type target struct {
+	to, format      string
+	overwrite, best bool
+}
 
-	keys map[string]struct{}
+func (t *target) add(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&t.overwrite, "overwrite", false, "replace an existing file")
+	cmd.Flags().BoolVar(&t.best, "best", false, "best compression, several times slower")
+}
+
+// addOutput adds the flag -o, which names the file.
+func (t *target) addOutput(cmd *cobra.Command) {
+	t.add(cmd)
+	cmd.Flags().StringVarP(&t.to, "output", "o", "", "file to write, or -")
+}
+
+// The formats of a recording.
+const (
+	asTrace = "trace"
+	asLines = "lines"
+	asWatch = "watch"
+)
+
+// formatOf returns the format for a file name.
+func formatOf(name string) string {
+	switch filepath.Ext(name) {
+	case ".jsonl", ".ndjson":
+		return asLines
+	case ".json":
+		return asWatch
+	}
+	if name == "-" {
+		return asLines
+	}
+	return asTrace
+}
+
+// rewrite reads recordings and writes one. plan gets them with the header of the first, which
+// it may change, and returns the function that writes the frames.
+func (t *target) rewrite(cmd *cobra.Command, names []string, plan func([]*input, *trace.Header) (func(trace.FrameWriter) error, error)) error {
+	if t.to == "" {
+		return badFlag("output", errors.New("names no file to write"))
+	}
+	var in []*input
+	for _, name := range names {
+		i, err := openTrace(cmd, name)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = i.close() }()
+		in = append(in, i)
+	}
+	h := in[0].header()
+	frames, err := plan(in, &h)
+	if err != nil {
+		return err
+	}
+	err = t.write(cmd, h, frames)
+	var faults []*trace.Error
+	for _, i := range in {
+		faults = append(faults, i.faults...)
+	}
+	return errors.Join(err, reportFaults(cmd.ErrOrStderr(), faults))
+}
+
+// write opens the target and calls frames with its writer. It keeps the file if frames
+// returns nil.
+func (t *target) write(cmd *cobra.Command, h trace.Header, frames func(trace.FrameWriter) error) error {
+	to := func(w io.Writer) error {
+		var fw trace.FrameWriter
+		if format := cmp.Or(t.format, formatOf(t.to)); format != asTrace {
+			fw = trace.NewLineWriter(w, format == asWatch)
+		} else {
+			var err error
+			if fw, err = trace.NewWriter(w, h, trace.WriterOptions{Best: t.best}); err != nil {
+				return err
+			}
+		}
+		if err := frames(fw); err != nil {
+			return err
+		}
+		return fw.Close()
+	}
+	if t.to == "-" {
+		return to(cmd.OutOrStdout())
+	}
+	return writeFile(t.to, t.overwrite, to)
+}
+
+// summary is the output of inspect.
+type summary struct {
+	*trace.Stats
+	Format      string        `json:"format"`
+	Compression string        `json:"compression,omitempty"`
+	Header      *trace.Header `json:"header,omitempty"`
+	Blocks      int           `json:"blocks,omitempty"`
+	Stored      int64         `json:"storedBytes,omitempty"`
+	Text        int64         `json:"textBytes,omitempty"`
+	FirstNs     time.Duration `json:"firstNs"`
+	LastNs      time.Duration `json:"lastNs"`
+	Breaks      []breakLine   `json:"breaks,omitempty"`
+	Faults      []string      `json:"faults,omitempty"`
+
+	faults []*trace.Error
 }
 
 type breakLine struct {
@@ -156,95 +245,86 @@ type breakLine struct {
 }
 
 func newTraceInspect() *cobra.Command {
-	output := "table"
+	var svg string
+	var overwrite bool
+	var out outputFlag[*summary]
 	cmd := &cobra.Command{
-		Use:     "inspect FILE",
-		Short:   "Show what a recording holds, and what is wrong with it",
-		Example: `  watchlab trace inspect storm.wlt`,
+		Use:   "inspect FILE",
+		Short: "Show a recording: origin, rates, sizes, key skew, interruptions, damage",
+		Long: `inspect shows where a recording comes from, its interruptions, and each resource after its
+initial list: the events and their mix; the mean and the peak rate; sizes; and the spread
+over keys, with the exponent of the Zipf distribution that fits best.`,
+		Example: `  watchlab trace inspect recorded-gang --svg gang.svg`,
 		Args:    exactly("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if output != "table" && output != "json" {
-				return badFlag("output", experiment.OneOf(output, "table", "json"))
-			}
-			in, err := openTrace(cmd, args[0])
+			write, err := out.writer()
 			if err != nil {
 				return err
 			}
-			s := &summary{Name: args[0], Format: in.Format(), Compression: in.Compression()}
-			err = in.each(cmd, s.add)
-			if err = errors.Join(err, in.close()); err != nil {
+			if _, err := os.Lstat(svg); svg != "" && err == nil && !overwrite {
+				return badFlag("svg", fmt.Errorf("%s exists (--overwrite replaces it)", svg))
+			}
+			s, err := inspect(cmd, args[0])
+			if err != nil {
 				return err
 			}
-			if in.Format() == trace.TraceFormat {
-				h := in.Header()
-				s.Header = &h
+			err = write(cmd.OutOrStdout(), s)
+			if err == nil && svg != "" {
+				err = writeFile(svg, overwrite, func(w io.Writer) error {
+					_, err := w.Write(report.TraceSVG(s.Stats))
+					return err
+				})
 			}
-			s.Blocks, s.Stored, s.Text = in.Reader.Blocks()
-			for _, e := range in.faults {
-				s.Faults = append(s.Faults, e.Error())
-			}
-			if output == "json" {
-				enc := json.NewEncoder(cmd.OutOrStdout())
-				enc.SetIndent("", "  ")
-				err = enc.Encode(s)
-			} else {
-				err = s.table(cmd.OutOrStdout())
-			}
-			return errors.Join(err, told(cmd.ErrOrStderr(), in.faults))
+			return errors.Join(err, reportFaults(cmd.ErrOrStderr(), s.faults))
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", output, "table or json")
+	out.add(cmd, "table", form[*summary]{"table", printSummary}, form[*summary]{"json", printJSON[*summary]})
+	cmd.Flags().StringVar(&svg, "svg", "", "SVG file for charts of rates and skew")
+	cmd.Flags().BoolVar(&overwrite, "overwrite", false, "replace an existing SVG file")
 	return cmd
 }
 
+// inspect reads a recording.
+func inspect(cmd *cobra.Command, name string) (*summary, error) {
+	in, err := openTrace(cmd, name)
+	if err != nil {
+		return nil, err
+	}
+	s := &summary{Stats: trace.NewStats(name), Format: in.Format(), Compression: in.Compression(), FirstNs: -1}
+	if err := errors.Join(in.each(cmd, s.add), in.close()); err != nil {
+		return nil, err
+	}
+	s.Finish()
+	s.FirstNs = max(s.FirstNs, 0)
+	if in.Format() == trace.TraceFormat {
+		h := in.Header()
+		s.Header = &h
+	}
+	s.Blocks, s.Stored, s.Text = in.Blocks()
+	s.faults = in.faults
+	for _, e := range in.faults {
+		s.Faults = append(s.Faults, e.Error())
+	}
+	return s, nil
+}
+
 func (s *summary) add(f trace.Frame) error {
-	if len(s.Resources) == 0 {
+	if s.FirstNs < 0 {
 		s.FirstNs = f.Offset
 	}
 	s.LastNs = f.Offset
-	if f.Break != nil {
-		line := breakLine{AtNs: f.Offset, Break: *f.Break}
-		if f.Resource != (trace.Resource{}) {
-			line.Resource = f.Resource.String()
-		}
-		s.Breaks = append(s.Breaks, line)
-		return nil
+	if f.Break == nil {
+		return s.Add(f)
 	}
-	name := f.Resource.String()
-	i := slices.IndexFunc(s.Resources, func(r *resourceLine) bool { return r.Resource == name })
-	if i < 0 {
-		i = len(s.Resources)
-		s.Resources = append(s.Resources, &resourceLine{Resource: name, keys: map[string]struct{}{}})
+	line := breakLine{AtNs: f.Offset, Break: *f.Break}
+	if f.Resource != (trace.Resource{}) {
+		line.Resource = f.Resource.String()
 	}
-	r := s.Resources[i]
-	r.Bytes += int64(len(f.Object))
-	switch f.Type {
-	case watch.Bookmark:
-		r.Bookmarks++
-		if f.EndsInitial() {
-			r.Initial = r.Added
-		}
-		return nil
-	case watch.Error:
-		r.Errors++
-		return nil
-	case watch.Added:
-		r.Added++
-	case watch.Modified:
-		r.Modified++
-	case watch.Deleted:
-		r.Deleted++
-	}
-	key, _, err := f.Key()
-	if err != nil {
-		return err
-	}
-	r.keys[key] = struct{}{}
-	r.Keys = len(r.keys)
+	s.Breaks = append(s.Breaks, line)
 	return nil
 }
 
-func (s *summary) table(w io.Writer) error {
+func printSummary(w io.Writer, s *summary) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	format := s.Format
 	if s.Compression != "" {
@@ -261,244 +341,151 @@ func (s *summary) table(w io.Writer) error {
 			fmt.Fprintf(tw, "blocks\t%d of %s, %s of lines (%.1f×)\n", s.Blocks, trace.FormatBytes(s.Stored), trace.FormatBytes(s.Text), float64(s.Text)/float64(s.Stored))
 		}
 	}
-	fmt.Fprintf(tw, "span\t%v to %v\n\n", s.FirstNs.Round(time.Millisecond), s.LastNs.Round(time.Millisecond))
-	fmt.Fprintln(tw, "RESOURCE\tINITIAL\tADDED\tMODIFIED\tDELETED\tBOOKMARKS\tERRORS\tKEYS\tBYTES")
-	for _, r := range s.Resources {
-		fmt.Fprintf(tw, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s\n", r.Resource, r.Initial, r.Added, r.Modified, r.Deleted, r.Bookmarks, r.Errors, r.Keys, trace.FormatBytes(r.Bytes))
-	}
+	fmt.Fprintf(tw, "span\t%v to %v\n", s.FirstNs.Round(time.Millisecond), s.LastNs.Round(time.Millisecond))
 	if len(s.Breaks) > 0 {
 		fmt.Fprintln(tw, "\nBREAK AT\tRESOURCE\tREASON\tDOWN\tADDED\tMODIFIED\tDELETED\tMESSAGE")
-		for _, b := range s.Breaks {
-			fmt.Fprintf(tw, "%v\t%s\t%s\t%v\t%d\t%d\t%d\t%s\n", b.AtNs.Round(time.Millisecond), dash(b.Resource), b.Reason,
-				time.Duration(b.DownNs).Round(time.Millisecond), b.Added, b.Modified, b.Deleted, dash(b.Message))
-		}
 	}
-	return tw.Flush()
-}
-
-// target is the output file of a verb.
-type target struct {
-	to        string
-	overwrite bool
-	best      bool
-}
-
-func (t *target) flags(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&t.overwrite, "overwrite", false, "replace the file that is written where there is one")
-	cmd.Flags().BoolVar(&t.best, "best", false, "best compression, several times slower")
-}
-
-// The output formats.
-const (
-	asTrace = "trace"
-	asLines = "lines"
-	asWatch = "watch"
-)
-
-// write opens the target and calls f with its writer. It keeps the file if f returns
-// nil.
-func (t target) write(cmd *cobra.Command, format string, h trace.Header, f func(trace.FrameWriter) error) error {
-	var w io.Writer = cmd.OutOrStdout()
-	var out *outFile
-	if t.to != "-" {
-		var err error
-		if out, err = create(t.to, ".tmp", t.overwrite); err != nil {
-			return err
-		}
-		w = out
+	for _, b := range s.Breaks {
+		fmt.Fprintf(tw, "%v\t%s\t%s\t%v\t%d\t%d\t%d\t%s\n", b.AtNs.Round(time.Millisecond), dash(b.Resource), b.Reason,
+			time.Duration(b.DownNs).Round(time.Millisecond), b.Added, b.Modified, b.Deleted, dash(b.Message))
 	}
-	var fw trace.FrameWriter
-	var err error
-	switch format {
-	case asTrace:
-		fw, err = trace.NewWriter(w, h, trace.WriterOptions{Best: t.best})
-	default:
-		fw = trace.NewLineWriter(w, format == asWatch)
-	}
-	if err == nil {
-		if err = f(fw); err == nil {
-			err = fw.Close()
-		}
-	}
-	if out == nil {
+	fmt.Fprintln(tw)
+	if err := tw.Flush(); err != nil {
 		return err
 	}
-	if err != nil {
-		return errors.Join(err, out.discard())
-	}
-	return out.keep()
-}
-
-// formatOf returns the output format for a file name.
-func formatOf(name string) string {
-	switch filepath.Ext(name) {
-	case ".jsonl", ".ndjson":
-		return asLines
-	case ".json":
-		return asWatch
-	}
-	return asTrace
-}
-
-// headerOf returns the header for a trace made from the input.
-func headerOf(in *input) trace.Header {
-	if len(in.Header().Resources) == 0 {
-		// A trace in lines has no header: its first frame has the main resource.
-		f, err := in.Reader.Next()
-		in.ahead = func() (trace.Frame, error) { return f, err }
-	}
-	h := in.Header()
-	if h.Origin == "" {
-		h.Origin = "converted from " + in.Format()
-	}
-	h.Tool = toolName()
-	return h
+	return s.Table(w)
 }
 
 func newTraceConvert() *cobra.Command {
 	var t target
-	var to string
 	var spacing time.Duration
 	var only []string
 	var replace bool
 	cmd := &cobra.Command{
 		Use:   "convert IN OUT|-",
-		Short: "Write a recording in another format, and make whole what is damaged",
-		Long: `Write a recording in another format: a trace, recorded JSON lines with times,
-or what a watch says, which has none. What can't be read is told and left out,
-and events after it are mended, so that what is written can be played.`,
+		Short: "Write a recording in another format, and repair a damaged one",
+		Long: `convert writes a recording as a trace, as JSON lines with times, or as the output of a
+watch, which has none. It leaves out what cannot be read and adjusts the events after it, so
+that the result can be played.`,
 		Example: `  # What kubectl would have printed
   watchlab trace convert storm.wlt - --to watch
 
-  # Of a recording that was killed
+  # A recording that was killed
   watchlab trace convert storm.wlt.partial storm.wlt
 
-  # A watch without times gets some
+  # The output of a watch gets times
   watchlab trace convert pods.json pods.wlt --spacing 1ms --anonymise`,
 		Args: exactly("IN", "OUT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			t.to = args[1]
-			format := to
-			switch {
-			case format == "" && t.to == "-":
-				format = asLines
-			case format == "":
-				format = formatOf(t.to)
-			case !slices.Contains([]string{asTrace, asLines, asWatch}, format):
-				return badFlag("to", experiment.OneOf(format, asTrace, asLines, asWatch))
-			}
-			if spacing < 0 {
+			switch formats := []string{asTrace, asLines, asWatch}; {
+			case t.format != "" && !slices.Contains(formats, t.format):
+				return badFlag("to", experiment.OneOf(t.format, formats...))
+			case spacing < 0:
 				return badFlag("spacing", fmt.Errorf("%v is negative", spacing))
-			}
-			in, err := openTrace(cmd, args[0])
-			if err != nil {
-				return err
-			}
-			defer func() { _ = in.close() }()
-			if spacing > 0 && in.Format() != trace.WatchFormat {
-				return badFlag("spacing", errors.New("the recording has times of its own"))
 			}
 			transform, err := transformOf(replace)
 			if err != nil {
 				return err
 			}
-			h := headerOf(in)
-			h.Anonymised = h.Anonymised || replace
-			var mend trace.Mender
-			mended := in.Format() == trace.WatchFormat
-			var at time.Duration
-			err = t.write(cmd, format, h, func(w trace.FrameWriter) error {
-				return in.each(cmd, func(f trace.Frame) error {
-					if f.Break == nil && len(only) > 0 && !slices.Contains(only, f.Resource.Resource) && !slices.Contains(only, f.Resource.String()) {
-						return nil
-					}
-					if f.Break != nil && f.Break.Reason == trace.Unreadable {
-						mended = true
-					}
-					g, keep, err := mend.Frame(f)
-					if err != nil || !mended {
-						// Frames of an undamaged recording stay unchanged.
-						g, keep = f, true
-					}
-					if !keep {
-						return nil
-					}
-					if spacing > 0 {
-						g.Offset = at
-						at += spacing
-					}
-					if transform != nil {
-						if g, err = transform(g); err != nil {
-							return err
-						}
-					}
-					return w.Write(g)
-				})
+			t.to = args[1]
+			return t.rewrite(cmd, args[:1], func(all []*input, h *trace.Header) (func(trace.FrameWriter) error, error) {
+				in := all[0]
+				isWatch := in.Format() == trace.WatchFormat
+				if spacing > 0 && !isWatch {
+					return nil, badFlag("spacing", errors.New("the recording has times of its own"))
+				}
+				h.Anonymised = h.Anonymised || replace
+				c := converter{mended: isWatch, only: only, spacing: spacing, transform: transform}
+				return func(w trace.FrameWriter) error {
+					c.w = w
+					return in.each(cmd, c.add)
+				}, nil
 			})
-			return errors.Join(err, told(cmd.ErrOrStderr(), in.faults))
 		},
 	}
-	t.flags(cmd)
-	cmd.Flags().StringVar(&to, "to", "", "format: trace, lines, watch (default: by OUT's name; lines for -)")
+	t.add(cmd)
+	cmd.Flags().StringVar(&t.format, "to", "", "format: trace, lines, watch (default: by OUT's name; lines for -)")
 	cmd.Flags().DurationVar(&spacing, "spacing", 0, "time between two events of a watch (default 0)")
 	cmd.Flags().StringSliceVar(&only, "resource", nil, "resources to write, such as pods or apps/v1/deployments (default: all)")
 	cmd.Flags().BoolVar(&replace, "anonymise", false, "replace names and values")
 	return cmd
 }
 
+// converter writes the frames of a recording.
+type converter struct {
+	w    trace.FrameWriter
+	only []string
+	// spacing is the time between two frames; 0 keeps the times. at is the next time.
+	spacing, at time.Duration
+	transform   func(trace.Frame) (trace.Frame, error) // nil for none
+	mend        trace.Mender
+	// mended: frames pass through mend. Those of an undamaged recording stay unchanged.
+	mended bool
+}
+
+func (c *converter) add(f trace.Frame) error {
+	if f.Break == nil && len(c.only) > 0 && !slices.Contains(c.only, f.Resource.Resource) && !slices.Contains(c.only, f.Resource.String()) {
+		return nil
+	}
+	if f.Break != nil && f.Break.Reason == trace.Unreadable {
+		c.mended = true
+	}
+	// mend sees all frames. It cannot read some of those that are kept as they are.
+	if g, keep, err := c.mend.Frame(f); err == nil && c.mended {
+		if !keep {
+			return nil
+		}
+		f = g
+	}
+	if c.spacing > 0 {
+		f.Offset = c.at
+		c.at += c.spacing
+	}
+	if c.transform != nil {
+		var err error
+		if f, err = c.transform(f); err != nil {
+			return err
+		}
+	}
+	return c.w.Write(f)
+}
+
 func newTraceCut() *cobra.Command {
-	t := target{}
+	var t target
 	var from, to time.Duration
-	var bare bool
 	cmd := &cobra.Command{
 		Use:   "cut FILE",
-		Short: "Take a piece out of a recording, by time",
-		Long: `Take the frames from --from up to, and not with, --to. What was there at --from
-becomes the initial list, so that the piece can be played; with --bare it is
-left out, and the beginning is found by the trace's index. Times are counted from
---from.`,
+		Short: "Write a part of a recording, by time",
+		Long: `cut writes the frames from --from until before --to. The state at --from becomes the
+initial list, so that the part can be played. Its times count from --from.`,
 		Example: `  watchlab trace cut storm.wlt --from 30s --to 1m -o piece.wlt`,
 		Args:    exactly("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
-			case t.to == "":
-				return badFlag("output", errors.New("names no file to write"))
 			case from < 0:
 				return badFlag("from", fmt.Errorf("%v is negative", from))
-			case to <= from && cmd.Flags().Changed("to"):
+			case !cmd.Flags().Changed("to"):
+				to = math.MaxInt64
+			case to <= from:
 				return badFlag("to", fmt.Errorf("%v is not after --from %v", to, from))
 			}
-			in, err := openTrace(cmd, args[0])
-			if err != nil {
-				return err
-			}
-			defer func() { _ = in.close() }()
-			if bare {
-				in.SkipTo(from)
-			}
-			c := cutter{from: from, bare: bare, state: map[trace.Resource]*state{}}
-			if c.to = to; !cmd.Flags().Changed("to") {
-				c.to = 1<<63 - 1
-			}
-			h := headerOf(in)
-			if !h.Started.IsZero() {
-				h.Started = h.Started.Add(from)
-			}
-			err = t.write(cmd, formatOf(t.to), h, func(w trace.FrameWriter) error {
-				c.w = w
-				if err := in.each(cmd, c.add); err != nil && !errors.Is(err, errEnough) {
-					return err
+			return t.rewrite(cmd, args, func(in []*input, h *trace.Header) (func(trace.FrameWriter) error, error) {
+				if !h.Started.IsZero() {
+					h.Started = h.Started.Add(from)
 				}
-				return c.begin()
+				return func(w trace.FrameWriter) error {
+					c := cutter{w: w, from: from, to: to, state: map[trace.Resource]*state{}}
+					if err := in[0].each(cmd, c.add); err != nil && !errors.Is(err, errEnough) {
+						return err
+					}
+					return c.begin()
+				}, nil
 			})
-			return errors.Join(err, told(cmd.ErrOrStderr(), in.faults))
 		},
 	}
-	t.flags(cmd)
-	cmd.Flags().StringVarP(&t.to, "output", "o", "", "file to write, or -")
-	cmd.Flags().DurationVar(&from, "from", 0, "time at which the piece begins")
-	cmd.Flags().DurationVar(&to, "to", 0, "time at which it ends (default: the end)")
-	cmd.Flags().BoolVar(&bare, "bare", false, "leave out what was there before")
+	t.addOutput(cmd)
+	cmd.Flags().DurationVar(&from, "from", 0, "begin")
+	cmd.Flags().DurationVar(&to, "to", 0, "end (default: that of the recording)")
 	return cmd
 }
 
@@ -508,22 +495,19 @@ var errEnough = errors.New("enough")
 // cutter writes the frames of a time span, preceded by the state at its start.
 type cutter struct {
 	w trace.FrameWriter
-	// from and to bound the offsets of the written frames; bare leaves out the initial
-	// state.
+	// from and to bound the offsets of the written frames.
 	from, to time.Duration
-	bare     bool
 	begun    bool
-	mend     trace.Mender
-	// state has the objects by resource at the current frame. mend corrects the types of
-	// the written frames.
+	// mend corrects the types of the written frames.
+	mend trace.Mender
+	// state has the objects by resource at the current frame; order lists the resources.
 	state map[trace.Resource]*state
 	order []trace.Resource
 }
 
-// state has the current objects of a resource.
+// state has the current objects of a resource by key.
 type state struct {
-	keys []string
-	last map[string][]byte
+	objects map[string][]byte
 	// ended: the initial list is complete.
 	ended bool
 }
@@ -532,8 +516,6 @@ func (c *cutter) add(f trace.Frame) error {
 	switch {
 	case f.Offset >= c.to:
 		return errEnough
-	case f.Offset < c.from && c.bare:
-		return nil
 	case f.Offset < c.from:
 		return c.note(f)
 	}
@@ -545,23 +527,21 @@ func (c *cutter) add(f trace.Frame) error {
 }
 
 func (c *cutter) write(f trace.Frame) error {
-	if !c.bare {
-		g, keep, err := c.mend.Frame(f)
-		if err != nil || !keep {
-			return err
-		}
-		f = g
+	f, keep, err := c.mend.Frame(f)
+	if err != nil || !keep {
+		return err
 	}
 	return c.w.Write(f)
 }
 
+// note applies a frame before the part to the state.
 func (c *cutter) note(f trace.Frame) error {
 	if f.Break != nil || f.Type == watch.Error {
 		return nil
 	}
 	s := c.state[f.Resource]
 	if s == nil {
-		s = &state{last: map[string][]byte{}}
+		s = &state{objects: map[string][]byte{}}
 		c.state[f.Resource] = s
 		c.order = append(c.order, f.Resource)
 	}
@@ -574,37 +554,28 @@ func (c *cutter) note(f trace.Frame) error {
 		return err
 	}
 	if f.Type == watch.Deleted {
-		delete(s.last, key)
-		return nil
+		delete(s.objects, key)
+	} else {
+		s.objects[key] = f.Object
 	}
-	if _, ok := s.last[key]; !ok {
-		s.keys = append(s.keys, key)
-	}
-	s.last[key] = f.Object
 	return nil
 }
 
-// begin writes the initial state, once.
+// begin writes the initial state, once, in order of key like a list.
 func (c *cutter) begin() error {
-	if c.begun || c.bare {
+	if c.begun {
 		return nil
 	}
 	c.begun = true
 	for _, res := range c.order {
 		s := c.state[res]
-		written := map[string]bool{}
-		for _, key := range s.keys {
-			object, ok := s.last[key]
-			if !ok || written[key] {
-				continue
-			}
-			written[key] = true
-			if err := c.write(trace.Frame{Type: watch.Added, Object: object, Resource: res}); err != nil {
+		for _, key := range slices.Sorted(maps.Keys(s.objects)) {
+			if err := c.write(trace.Frame{Type: watch.Added, Object: s.objects[key], Resource: res}); err != nil {
 				return err
 			}
 		}
 		if !s.ended {
-			continue // The initial list goes on in the piece.
+			continue // The initial list continues in the part.
 		}
 		end := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"}}}
 		end.APIVersion, end.Kind = res.GVK().ToAPIVersionAndKind()
@@ -612,73 +583,58 @@ func (c *cutter) begin() error {
 		if err != nil {
 			return err
 		}
-		if err := c.write(trace.Frame{Type: watch.Bookmark, Object: bytes.TrimSpace(text), Resource: res}); err != nil {
+		if err := c.write(trace.Frame{Type: watch.Bookmark, Object: text, Resource: res}); err != nil {
 			return err
 		}
 	}
-	c.state, c.order = nil, nil
+	c.state = nil
 	return nil
 }
 
 func newTraceMerge() *cobra.Command {
-	t := target{}
+	var t target
 	var byClock bool
 	cmd := &cobra.Command{
 		Use:   "merge A B",
-		Short: "Put two recordings together, by time",
-		Long: `Put the frames of two recordings together in order of time, from the start of
-each or, with --by-clock, from the earlier start. Where both have an object of
-one name, it is taken for the same one, and events are mended to fit.`,
+		Short: "Merge two recordings by time",
+		Long: `merge writes the frames of two recordings in order of time, from the start of each or, with
+--by-clock, from the earlier start. Objects of one name count as one object, and events are
+adjusted to fit.`,
 		Example: `  watchlab trace merge pods.wlt nodes.wlt -o both.wlt`,
 		Args:    exactly("A", "B"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if t.to == "" {
-				return badFlag("output", errors.New("names no file to write"))
-			}
-			a, err := openTrace(cmd, args[0])
-			if err != nil {
-				return err
-			}
-			defer func() { _ = a.close() }()
-			b, err := openTrace(cmd, args[1])
-			if err != nil {
-				return err
-			}
-			defer func() { _ = b.close() }()
-			h, g := headerOf(a), headerOf(b)
-			shift := [2]time.Duration{}
-			if byClock {
-				if h.Started.IsZero() || g.Started.IsZero() {
-					return badFlag("by-clock", errors.New("one of the recordings doesn't say when it began"))
+			return t.rewrite(cmd, args, func(in []*input, h *trace.Header) (func(trace.FrameWriter) error, error) {
+				g := in[1].header()
+				shift := [2]time.Duration{}
+				if byClock {
+					if h.Started.IsZero() || g.Started.IsZero() {
+						return nil, badFlag("by-clock", errors.New("one of the recordings doesn't say when it began"))
+					}
+					if d := g.Started.Sub(h.Started); d >= 0 {
+						shift[1] = d
+					} else {
+						shift[0], h.Started = -d, g.Started
+					}
 				}
-				if d := g.Started.Sub(h.Started); d >= 0 {
-					shift[1] = d
-				} else {
-					shift[0], h.Started = -d, g.Started
+				h.Origin = "merged"
+				h.Anonymised = h.Anonymised && g.Anonymised
+				for _, r := range g.Resources {
+					if !slices.Contains(h.Resources, r) {
+						h.Resources = append(h.Resources, r)
+					}
 				}
-			}
-			h.Origin = "merged"
-			h.Anonymised = h.Anonymised && g.Anonymised
-			for _, r := range g.Resources {
-				if !slices.Contains(h.Resources, r) {
-					h.Resources = append(h.Resources, r)
-				}
-			}
-			err = t.write(cmd, formatOf(t.to), h, func(w trace.FrameWriter) error {
-				return mergeFrames(cmd, w, [2]*input{a, b}, shift)
+				return func(w trace.FrameWriter) error { return mergeFrames(cmd, w, in, shift) }, nil
 			})
-			return errors.Join(err, told(cmd.ErrOrStderr(), append(a.faults, b.faults...)))
 		},
 	}
-	t.flags(cmd)
-	cmd.Flags().StringVarP(&t.to, "output", "o", "", "file to write, or -")
+	t.addOutput(cmd)
 	cmd.Flags().BoolVar(&byClock, "by-clock", false, "by the time of day instead of from the start of each")
 	return cmd
 }
 
 // mergeFrames writes the frames of both traces in order of time; at equal times those of
 // A come first.
-func mergeFrames(cmd *cobra.Command, w trace.FrameWriter, in [2]*input, shift [2]time.Duration) error {
+func mergeFrames(cmd *cobra.Command, w trace.FrameWriter, in []*input, shift [2]time.Duration) error {
 	var next [2]*trace.Frame
 	var mend trace.Mender
 	read := func(i int) error {
@@ -717,62 +673,4 @@ func mergeFrames(cmd *cobra.Command, w trace.FrameWriter, in [2]*input, shift [2
 		}
 	}
 	return nil
-}
-
-func newTraceStats() *cobra.Command {
-	var svg string
-	output := "table"
-	overwrite := false
-	cmd := &cobra.Command{
-		Use:   "stats FILE",
-		Short: "Measure a recording: rates, sizes, key skew, event mix",
-		Long: `Measure each resource of a recording, after its initial list: events a second
-on average and at the peak (the most in any second from the start), sizes of
-objects, how events are spread over keys, with the exponent of the Zipf
-distribution that fits best, and the mix of events.`,
-		Example: `  watchlab trace stats recorded-gang --svg gang.svg`,
-		Args:    exactly("FILE"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if output != "table" && output != "json" {
-				return badFlag("output", experiment.OneOf(output, "table", "json"))
-			}
-			if svg != "" {
-				if _, err := os.Lstat(svg); err == nil && !overwrite {
-					return badFlag("svg", fmt.Errorf("%s exists (--overwrite replaces it)", svg))
-				}
-			}
-			in, err := openTrace(cmd, args[0])
-			if err != nil {
-				return err
-			}
-			all := trace.NewStats(args[0])
-			err = errors.Join(in.each(cmd, all.Add), in.close())
-			if err != nil {
-				return err
-			}
-			all.Finish()
-			if output == "json" {
-				enc := json.NewEncoder(cmd.OutOrStdout())
-				enc.SetIndent("", "  ")
-				err = enc.Encode(all)
-			} else {
-				err = all.Table(cmd.OutOrStdout())
-			}
-			if svg != "" && err == nil {
-				var out *outFile
-				if out, err = create(svg, ".tmp", overwrite); err == nil {
-					if _, err = out.Write(report.TraceSVG(all)); err != nil {
-						err = errors.Join(err, out.discard())
-					} else {
-						err = out.keep()
-					}
-				}
-			}
-			return errors.Join(err, told(cmd.ErrOrStderr(), in.faults))
-		},
-	}
-	cmd.Flags().StringVar(&svg, "svg", "", "SVG file for charts of rates and skew")
-	cmd.Flags().StringVarP(&output, "output", "o", output, "table or json")
-	cmd.Flags().BoolVar(&overwrite, "overwrite", false, "replace the SVG file if it exists")
-	return cmd
 }

@@ -47,8 +47,8 @@ type Cluster struct {
 }
 
 // Connect returns the cluster of a kubeconfig context. An empty path means kubectl's default;
-// an empty name means the current context. Connect sends no request. The error wraps
-// [ErrContext].
+// an empty name means the current context, or the cluster of this pod if there is no
+// kubeconfig. Connect sends no request. The error wraps [ErrContext].
 func Connect(path, name string) (*Cluster, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = path
@@ -58,6 +58,11 @@ func Connect(path, name string) (*Cluster, error) {
 	}
 	if name == "" {
 		name = loaded.CurrentContext
+	}
+	if name == "" && len(loaded.Contexts) == 0 {
+		if config, err := rest.InClusterConfig(); err == nil {
+			return For(config)
+		}
 	}
 	if loaded.Contexts[name] == nil {
 		return nil, fmt.Errorf("%w: context %q (the kubeconfig has: %s)", ErrContext, name, strings.Join(slices.Sorted(maps.Keys(loaded.Contexts)), ", "))

@@ -1,0 +1,75 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"watchlab/bench/experiment"
+	"watchlab/bench/lab"
+	"watchlab/bench/report"
+)
+
+// form is a form of output.
+type form[T any] struct {
+	name  string
+	write func(io.Writer, T) error
+}
+
+// outputFlag is the flag -o: one of several forms.
+type outputFlag[T any] struct {
+	name  string
+	forms []form[T]
+}
+
+// add adds the flag. base is the default form; empty for none.
+func (o *outputFlag[T]) add(cmd *cobra.Command, base string, forms ...form[T]) {
+	o.name, o.forms = base, forms
+	cmd.Flags().StringVarP(&o.name, "output", "o", o.name, "output: "+strings.Join(o.names(), ", "))
+}
+
+func (o *outputFlag[T]) names() []string {
+	var names []string
+	for _, f := range o.forms {
+		names = append(names, f.name)
+	}
+	return names
+}
+
+// writer returns the writer of the given form.
+func (o *outputFlag[T]) writer() (func(io.Writer, T) error, error) {
+	for _, f := range o.forms {
+		if f.name == o.name {
+			return f.write, nil
+		}
+	}
+	return nil, badFlag("output", experiment.OneOf(o.name, o.names()...))
+}
+
+// method turns a method that prints its receiver into the function of a form.
+func method[T any](print func(T, io.Writer) error) func(io.Writer, T) error {
+	return func(w io.Writer, v T) error { return print(v, w) }
+}
+
+// The forms of a run's outcome.
+var (
+	briefForm = form[*lab.Outcome]{"brief", report.Brief}
+	tableForm = form[*lab.Outcome]{"table", report.Table}
+	jsonForm  = form[*lab.Outcome]{"json", report.JSON}
+	benchForm = form[*lab.Outcome]{"bench", report.Bench}
+)
+
+// printJSON prints a value as indented JSON.
+func printJSON[T any](w io.Writer, v T) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+// warn prints a line for the user.
+func warn(stderr io.Writer, format string, args ...any) {
+	fmt.Fprintf(stderr, "watchlab: "+format+"\n", args...)
+}
