@@ -42,43 +42,56 @@ func (c comparison) section(id string, o *lab.Outcome) section {
 	return s
 }
 
-// figures returns the table of throughput, ratio, verdict and latency.
+// figures returns the table of throughput, ratio, verdict and latency. It omits columns
+// without figures.
 func (c comparison) figures() table {
 	t := table{Title: "Medians of " + Plural(c.rounds, "round")}
 	t.rowColumns(c.varying)
-	guarantees := c.guarantees()
-	intervals := slices.ContainsFunc(c.rows, func(r row) bool { return interval(r.fast) != none })
-	if len(guarantees) > 0 {
-		t.words("guar.")
-	}
-	t.figures("events/s")
-	if intervals {
-		t.figures("95 % interval")
-	}
-	t.figures("ratio", "would see")
+	t.words("guar.")
+	t.figures("events/s", "95 % interval", "ratio", "would see")
 	t.words("verdict")
 	t.figures("at rate", "p50", "p99", "p99.9")
-	for _, r := range c.rows {
-		line := rowName(r, c.varying)
-		if len(guarantees) > 0 {
-			line = append(line, code(slices.Index(guarantees, r.throughput.Guarantees)))
-		}
-		line = append(line, perSecond(r.fast))
-		if intervals {
-			line = append(line, interval(r.fast))
-		}
-		t.add(append(append(line, r.ratio(c.rows), r.wouldSee(c.rows), r.verdict(c.rounds)), r.quantiles()...)...)
+	var guarantees, boundaries, unequals []string
+	for _, cl := range c.Cells {
+		guarantees = append(guarantees, cl.Guarantees)
 	}
+	guarantees = distinct(guarantees)
+	for _, r := range c.rows {
+		t.add(slices.Concat(rowName(r, c.varying), []string{
+			code(slices.Index(guarantees, r.throughput.Guarantees)), perSecond(r.fast), interval(r.fast),
+			r.ratio(c.rows), r.wouldSee(c.rows), r.verdict(c.rounds),
+		}, r.quantiles())...)
+		for _, round := range r.latency.Rounds {
+			if !r.broken() {
+				boundaries = append(boundaries, string(stats.Headline(round.Result, c.Latency)))
+			}
+		}
+		if base, ok := r.baseline(c.rows); ok && unequal(base.throughput, r.throughput) {
+			unequals = append(unequals, fmt.Sprintf("unequal: no ratio, because the baseline guarantees %s and the variant %s", base.throughput.Class, r.throughput.Class))
+		}
+	}
+	t.dropEmpty()
 
 	t.Legend = watchRemarks(c.ComparisonResult)
 	for i, g := range guarantees {
 		t.Legend = append(t.Legend, "guar. "+code(i)+": "+g)
 	}
-	if names := c.boundaries(); len(names) > 0 {
+	if names := distinct(boundaries); len(names) > 0 {
 		t.Legend = append(t.Legend, "latency: "+strings.Join(names, ", "))
 	}
-	t.Legend = slices.Concat(t.Legend, c.inequalities(), texts(repeats(c.ComparisonResult)), c.remarks(false))
+	t.Legend = slices.Concat(t.Legend, distinct(unequals), texts(repeats(c.ComparisonResult)), c.remarks(false))
 	return t
+}
+
+// distinct returns the distinct texts in order of appearance, without the empty one.
+func distinct(texts []string) []string {
+	var out []string
+	for _, set := range together(texts, func(s string) string { return s }) {
+		if set[0] != "" {
+			out = append(out, set[0])
+		}
+	}
+	return out
 }
 
 // remarks returns the details of the verdicts, either of the noisy cells or of all
@@ -143,34 +156,6 @@ func (r row) wouldSee(rows []row) string {
 	return none
 }
 
-// inequalities explains the missing ratios, once per pair of guarantees.
-func (c comparison) inequalities() []string {
-	var lines []string
-	for _, r := range c.rows {
-		base, ok := r.baseline(c.rows)
-		if !ok || !unequal(base.throughput, r.throughput) {
-			continue
-		}
-		line := fmt.Sprintf("unequal: no ratio, because the baseline guarantees %s and the variant %s", base.throughput.Class, r.throughput.Class)
-		if !slices.Contains(lines, line) {
-			lines = append(lines, line)
-		}
-	}
-	return lines
-}
-
-// guarantees returns the distinct guarantees in order of appearance. The index is the
-// code.
-func (c comparison) guarantees() []string {
-	var out []string
-	for _, cl := range c.Cells {
-		if cl.Guarantees != "" && !slices.Contains(out, cl.Guarantees) {
-			out = append(out, cl.Guarantees)
-		}
-	}
-	return out
-}
-
 // code returns a letter for the first 26 indexes, and none below 0.
 func code(i int) string {
 	switch {
@@ -180,23 +165,6 @@ func code(i int) string {
 		return string(rune('A' + i))
 	}
 	return fmt.Sprintf("A%d", i)
-}
-
-// boundaries returns the boundaries of the latency columns, usually one.
-func (c comparison) boundaries() []string {
-	var out []string
-	for _, r := range c.rows {
-		if r.broken() {
-			continue
-		}
-		for _, round := range r.latency.Rounds {
-			name := string(stats.Headline(round.Result, c.Latency))
-			if name != "" && !slices.Contains(out, name) {
-				out = append(out, name)
-			}
-		}
-	}
-	return out
 }
 
 // repeats describes each A/A pair of a comparison. A pair is the same variant played
@@ -253,16 +221,7 @@ func texts(notes []note) []string {
 // costs returns the table of resource use, once per throughput cell. It omits columns
 // without figures.
 func (c comparison) costs() table {
-	t := table{Title: "Costs"}
-	t.rowColumns(c.varying)
-	var shown []row
-	for _, r := range c.rows {
-		if len(r.fast) > 0 && !slices.ContainsFunc(shown, func(s row) bool { return s.throughput == r.throughput }) {
-			shown = append(shown, r)
-			t.add(rowName(r, c.varying)...)
-		}
-	}
-	for _, col := range []struct {
+	columns := []struct {
 		name, unit string
 		format     func(float64) string
 	}{
@@ -277,15 +236,24 @@ func (c comparison) costs() table {
 		{"longest pause", stats.UnitGCPauseMax, nanoseconds},
 		{"lock wait/ev", stats.UnitLockWait, nanoseconds},
 		{"longest hold", unitLockHold, nanoseconds},
-	} {
-		if !slices.ContainsFunc(shown, func(r row) bool { return len(r.samples(col.unit)) > 0 }) {
+	}
+	t := table{Title: "Costs"}
+	t.rowColumns(c.varying)
+	for _, col := range columns {
+		t.figures(col.name)
+	}
+	for _, set := range together(c.rows, func(r row) string { return r.throughput.BenchName() }) {
+		r := set[0]
+		if len(r.fast) == 0 {
 			continue
 		}
-		t.figures(col.name)
-		for i, r := range shown {
-			t.Rows[i] = append(t.Rows[i], r.median(col.unit, col.format))
+		line := rowName(r, c.varying)
+		for _, col := range columns {
+			line = append(line, r.median(col.unit, col.format))
 		}
+		t.add(line...)
 	}
+	t.dropEmpty()
 	return t
 }
 

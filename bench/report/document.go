@@ -141,30 +141,22 @@ func subtitle(o *lab.Outcome) string {
 // experiment describes what was played.
 func (d *document) experiment(o *lab.Outcome) []term {
 	var compared, inputs []string
-	for i := range o.Comparisons {
-		c := &o.Comparisons[i]
-		var variants []string
-		cells := 0
+	for _, c := range o.Comparisons {
+		var variants []string // of each cell
 		for _, cl := range c.Cells {
-			if cl.Repeats != "" {
-				continue
-			}
-			cells++
-			if !slices.Contains(variants, cl.Impl()) {
+			if cl.Repeats == "" {
 				variants = append(variants, cl.Impl())
 			}
 		}
-		compared = append(compared, fmt.Sprintf("%s: %s — %s (%s)", c.Family, c.Title, strings.Join(variants, ", "), Plural(cells, "cell")))
-		if c.Input != "" && !slices.Contains(inputs, c.Input) {
-			inputs = append(inputs, c.Input)
-		}
+		compared = append(compared, fmt.Sprintf("%s: %s — %s (%s)", c.Family, c.Title, strings.Join(distinct(variants), ", "), Plural(len(variants), "cell")))
+		inputs = append(inputs, c.Input)
 	}
 	terms := []term{
 		{Name: "Command", Values: []string{d.Command}, Code: true},
 		{Name: "Compared", Values: compared},
 		{Name: "Rounds", Values: []string{fmt.Sprintf("%s that count, after one that warms up; order drawn from seed %d", rounds(o), o.Seed)}},
 	}
-	if len(inputs) > 0 {
+	if inputs = distinct(inputs); len(inputs) > 0 {
 		terms = append(terms, term{Name: "Storm (digest)", Values: inputs, Code: true})
 	}
 	return terms
@@ -197,15 +189,12 @@ func losses(all []comparison) []string {
 				if !a.Testable {
 					test = tooFew
 				}
-				line := fmt.Sprintf("%s: %s %s of %s (%s)", name, f.what, times(a.Ratio), a.base.variant(), test)
-				// Rows that share a cell have the same losses.
-				if !slices.Contains(out, line) {
-					out = append(out, line)
-				}
+				out = append(out, fmt.Sprintf("%s: %s %s of %s (%s)", name, f.what, times(a.Ratio), a.base.variant(), test))
 			}
 		}
 	}
-	return out
+	// Rows that share a cell have the same losses.
+	return distinct(out)
 }
 
 // method describes the measurement and the notation.

@@ -26,14 +26,22 @@ func number(v float64) string {
 		return "<0.001"
 	case v >= 1e6:
 		return decimal(v)
-	case v >= 99.95:
-		return strconv.FormatFloat(v, 'f', 0, 64)
-	case v >= 9.995:
-		return strconv.FormatFloat(v, 'f', 1, 64)
 	case v >= 0.9995:
-		return strconv.FormatFloat(v, 'f', 2, 64)
+		return threeDigits(v)
 	}
 	return strconv.FormatFloat(v, 'g', 2, 64)
+}
+
+// threeDigits writes a figure with three digits: 1.23, 12.3, 123, 1234.
+func threeDigits(v float64) string {
+	digits := 2
+	switch {
+	case v >= 99.95:
+		digits = 0
+	case v >= 9.995:
+		digits = 1
+	}
+	return strconv.FormatFloat(v, 'f', digits, 64)
 }
 
 // decimal writes a figure with a decimal prefix.
@@ -140,16 +148,10 @@ func ratio(c stats.Comparison) string {
 }
 
 func times(v float64) string {
-	digits := 2
-	switch {
-	case v < 0.0995:
-		digits = 4
-	case v >= 99.95:
-		digits = 0
-	case v >= 9.995:
-		digits = 1
+	if v < 0.0995 {
+		return strconv.FormatFloat(v, 'f', 4, 64) + "×"
 	}
-	return strconv.FormatFloat(v, 'f', digits, 64) + "×"
+	return threeDigits(v) + "×"
 }
 
 // seen writes the smallest change that the rounds of both sides detect.

@@ -26,15 +26,11 @@ func shares(m *lab.Merged) section {
 	var nodes, kinds []string
 	waited := false
 	for _, s := range m.Shares {
-		if s.Node != "" && !slices.Contains(nodes, s.Node) {
-			nodes = append(nodes, s.Node)
-		}
-		kind := fmt.Sprintf("%s, %s, GOMAXPROCS %d", cmp.Or(s.CPU, none), Plural(s.Cores, "core"), s.GOMAXPROCS)
-		if !slices.Contains(kinds, kind) {
-			kinds = append(kinds, kind)
-		}
+		nodes = append(nodes, s.Node)
+		kinds = append(kinds, fmt.Sprintf("%s, %s, GOMAXPROCS %d", cmp.Or(s.CPU, none), Plural(s.Cores, "core"), s.GOMAXPROCS))
 		waited = waited || s.Starts > 0
 	}
+	nodes, kinds = distinct(nodes), distinct(kinds)
 	intro := "Merged from " + m.String()
 	if len(nodes) > 0 {
 		intro += " on " + Plural(len(nodes), "node")

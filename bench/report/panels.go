@@ -389,12 +389,12 @@ func (g group) stages(p *panel, rate, choice string) {
 	c := shareChart{unit: "mean", format: nanoseconds}
 	for _, r := range g.rows {
 		for _, b := range stagesOf(r.latency.Latency) {
-			if !r.broken() && !slices.Contains(c.parts, string(b)) {
+			if !r.broken() {
 				c.parts = append(c.parts, string(b))
 			}
 		}
 	}
-	if len(c.parts) < 2 {
+	if c.parts = distinct(c.parts); len(c.parts) < 2 {
 		return
 	}
 	for _, r := range g.rows {

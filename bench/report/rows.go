@@ -222,12 +222,10 @@ func splitLabels(rows []row) (varying, shared []string) {
 	var keys []string
 	for _, r := range rows {
 		for _, l := range r.throughput.Without("impl", "rate") {
-			if !slices.Contains(keys, l.Key) {
-				keys = append(keys, l.Key)
-			}
+			keys = append(keys, l.Key)
 		}
 	}
-	for _, k := range keys {
+	for _, k := range distinct(keys) {
 		first := rows[0].throughput.Label(k)
 		if slices.ContainsFunc(rows, func(r row) bool { return r.throughput.Label(k) != first }) {
 			varying = append(varying, k)
@@ -291,23 +289,22 @@ func (g group) contested() bool {
 // omitted if there is another rate: unpaced latency is mostly waiting in the queue.
 func (g group) rates() []string {
 	var rates []string
-	for _, set := range together(g.rows, row.rate) {
-		rates = append(rates, set[0].rate())
+	for _, r := range g.rows {
+		rates = append(rates, r.rate())
 	}
-	if len(rates) > 1 {
+	if rates = distinct(rates); len(rates) > 1 {
 		rates = slices.DeleteFunc(rates, func(s string) bool { return s == lab.Unpaced })
 	}
 	slices.SortStableFunc(rates, func(a, b string) int { return cmp.Compare(numeric(a), numeric(b)) })
 	return rates
 }
 
-// numeric parses a rate; other paces sort last.
+// numeric parses a rate. Other paces sort last.
 func numeric(rate string) float64 {
-	v, err := strconv.ParseFloat(rate, 64)
-	if err != nil {
-		return math.Inf(1)
+	if v, err := strconv.ParseFloat(rate, 64); err == nil {
+		return v
 	}
-	return v
+	return math.Inf(1)
 }
 
 // at returns the group reduced to rows of one rate.

@@ -47,6 +47,19 @@ func (t *table) figures(names ...string) {
 
 func (t *table) add(cells ...string) { t.Rows = append(t.Rows, cells) }
 
+// dropEmpty removes the columns of figures that have none.
+func (t *table) dropEmpty() {
+	for i := len(t.Columns) - 1; i > t.labels; i-- {
+		if slices.ContainsFunc(t.Rows, func(row []string) bool { return row[i] != none }) {
+			continue
+		}
+		t.Columns = slices.Delete(t.Columns, i, i+1)
+		for j := range t.Rows {
+			t.Rows[j] = slices.Delete(t.Rows[j], i, i+1)
+		}
+	}
+}
+
 // Class returns the CSS class of a cell. The colour of a verdict repeats its text.
 func (t table) Class(i int, text string) string {
 	switch {

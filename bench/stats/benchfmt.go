@@ -77,7 +77,7 @@ func (w *Writer) Write(name string, r cell.Result, headline cell.Boundary) error
 // describe writes a unit's metadata before its first value.
 func (w *Writer) describe(unit string) error {
 	// The better direction of a workload's notes is not declared.
-	if w.described[unit] || !ours(unit) {
+	if w.described[unit] || !directed(unit) {
 		return nil
 	}
 	w.described[unit] = true

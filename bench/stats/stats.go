@@ -18,9 +18,9 @@ package stats
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
-	"sort"
 
 	"golang.org/x/perf/benchmath"
 )
@@ -38,9 +38,8 @@ type Summary struct {
 	Lo     *float64 `json:"lo,omitempty"` // 95 % confidence interval of the median, with Hi; nil below 6 rounds
 	Hi     *float64 `json:"hi,omitempty"` // nil like Lo
 	// Spread is the interquartile range over the median; nil for one round or a median
-	// of 0. It is used instead of the interval's width because it is defined from 2
-	// rounds on.
-	Spread *float64 `json:"spread,omitempty"` // interquartile range over the median; nil of one round or a median of 0
+	// of 0. Unlike the interval, it is defined from 2 rounds on.
+	Spread *float64 `json:"spread,omitempty"`
 }
 
 // Summarize summarises values, one per round, and does not modify them. For no values
@@ -132,14 +131,7 @@ func quantile(sorted []float64, q float64) float64 {
 type Samples map[string][]float64
 
 // Units returns the units with values, sorted.
-func (s Samples) Units() []string {
-	units := make([]string, 0, len(s))
-	for u := range s {
-		units = append(units, u)
-	}
-	sort.Strings(units)
-	return units
-}
+func (s Samples) Units() []string { return slices.Sorted(maps.Keys(s)) }
 
 // Summaries summarises every unit.
 func (s Samples) Summaries() map[string]Summary {

@@ -44,7 +44,7 @@ func FitUSL(points []ScalePoint) (USL, error) {
 		case !(p.N > 0) || math.IsInf(p.N, 1):
 			return USL{}, fmt.Errorf("point %v: not a number of workers", p.N)
 		case slices.Contains(n, p.N):
-			return USL{}, fmt.Errorf("point %v: stands there twice", p.N)
+			return USL{}, fmt.Errorf("point %v: twice", p.N)
 		case len(p.EventsPerSecond) == 0 || !positive(p.EventsPerSecond):
 			return USL{}, fmt.Errorf("point %v: no throughput above 0", p.N)
 		}
@@ -53,7 +53,7 @@ func FitUSL(points []ScalePoint) (USL, error) {
 	if len(n) < minUSLPoints {
 		return USL{}, fmt.Errorf("%w: %d (want %d)", ErrTooFewPoints, len(n), minUSLPoints)
 	}
-	best := fitCurve(n, x, relative(x))
+	best := fitRelative(n, x)
 	u := USL{
 		Lambda: Estimate{Value: best.lambda()}, Sigma: Estimate{Value: best.sigma()}, Kappa: Estimate{Value: best.kappa()},
 	}
@@ -65,15 +65,6 @@ func FitUSL(points []ScalePoint) (USL, error) {
 	u.RMSE, u.R2 = goodness(best, n, x)
 	u.bootstrap(best, n, x, points)
 	return u, nil
-}
-
-// relative returns the weights for relative residuals.
-func relative(x []float64) []float64 {
-	w := make([]float64, len(x))
-	for i, v := range x {
-		w[i] = 1 / (v * v)
-	}
-	return w
 }
 
 // goodness returns the relative root mean square error and R².
@@ -113,7 +104,7 @@ func (u *USL) bootstrap(best curve, n, x []float64, points []ScalePoint) {
 			}
 			drawn[i] = best.at(n[i]) * math.Exp(residuals[rng.IntN(len(residuals))]) * Median(rounds) / x[i]
 		}
-		c := fitCurve(n, drawn, relative(drawn))
+		c := fitRelative(n, drawn)
 		lambdas, sigmas, kappas = append(lambdas, c.lambda()), append(sigmas, c.sigma()), append(kappas, c.kappa())
 	}
 	u.Lambda.bound(lambdas)
@@ -138,13 +129,22 @@ func (c curve) sigma() float64  { return c[1] / c[0] }
 func (c curve) kappa() float64  { return c[2] / c[0] }
 
 // terms are the factors of a, b and c in the denominator.
-func terms(n float64) [3]float64 { return [3]float64{1, n - 1, n * (n - 1)} }
+func terms(n float64) curve { return curve{1, n - 1, n * (n - 1)} }
 
 func (c curve) at(n float64) float64 {
 	t := terms(n)
 	return n / (c[0]*t[0] + c[1]*t[1] + c[2]*t[2])
 }
 
+// defined reports whether the throughput is above 0 at one worker and at each n.
+func (c curve) defined(n []float64) bool {
+	return c[0] > 0 && !slices.ContainsFunc(n, func(v float64) bool {
+		at := c.at(v)
+		return !(at > 0) || math.IsInf(at, 1)
+	})
+}
+
+// loss is the sum of the squared residuals with weights w.
 func (c curve) loss(n, x, w []float64) float64 {
 	sum := 0.0
 	for i := range n {
@@ -154,6 +154,15 @@ func (c curve) loss(n, x, w []float64) float64 {
 	return sum
 }
 
+// fitRelative fits with the weights of relative residuals.
+func fitRelative(n, x []float64) curve {
+	w := make([]float64, len(x))
+	for i, v := range x {
+		w[i] = 1 / (v * v)
+	}
+	return fitCurve(n, x, w)
+}
+
 // fitCurve minimises the weighted squares of the residuals with a > 0, b ≥ 0 and c ≥ 0.
 // At an active bound the parameter is 0. So the solution is the best feasible one over
 // the four sets of free parameters.
@@ -161,11 +170,8 @@ func fitCurve(n, x, w []float64) curve {
 	var best curve
 	least := math.Inf(1)
 	for _, free := range [][]int{{0, 1, 2}, {0, 1}, {0, 2}, {0}} {
-		c, ok := descend(n, x, w, free)
-		if !ok || c[1] < 0 || c[2] < 0 {
-			continue
-		}
-		if l := c.loss(n, x, w); l < least {
+		c := descend(n, x, w, free)
+		if l := c.loss(n, x, w); c.defined(n) && c[1] >= 0 && c[2] >= 0 && l < least {
 			best, least = c, l
 		}
 	}
@@ -174,41 +180,34 @@ func fitCurve(n, x, w []float64) curve {
 
 // descend is the Gauss-Newton method for least squares over the free parameters. It
 // starts at the solution of the linear problem N/X = a + b(N-1) + cN(N-1), and halves a
-// step until it improves. It returns false if the curve is undefined at the result.
-func descend(n, x, w []float64, free []int) (curve, bool) {
+// step until it improves.
+func descend(n, x, w []float64, free []int) curve {
 	const steps, halvings = 200, 40
-	normal := newNormal(free)
-	for i := range n {
+	c, ok := leastSquares(free, len(n), func(i int) (curve, float64, float64) {
 		// Convert the weight of a residual of X to that of N/X.
-		scale := w[i] * x[i] * x[i] * x[i] * x[i] / (n[i] * n[i])
-		normal.add(terms(n[i]), n[i]/x[i], scale)
-	}
-	c, ok := normal.solve()
+		return terms(n[i]), n[i] / x[i], w[i] * math.Pow(x[i], 4) / (n[i] * n[i])
+	})
 	if !ok || !c.defined(n) {
 		// The throughput of one worker without any loss is always defined.
 		c = curve{n[0] / x[0]}
 	}
 	loss := c.loss(n, x, w)
 	for range steps {
-		normal = newNormal(free)
-		for i := range n {
+		step, ok := leastSquares(free, len(n), func(i int) (curve, float64, float64) {
 			at, t := c.at(n[i]), terms(n[i])
 			slope := -at * at / n[i]
-			normal.add([3]float64{slope * t[0], slope * t[1], slope * t[2]}, x[i]-at, w[i])
-		}
-		step, ok := normal.solve()
+			return curve{slope * t[0], slope * t[1], slope * t[2]}, x[i] - at, w[i]
+		})
 		if !ok {
 			break
 		}
 		better, length := false, 1.0
 		for range halvings {
 			next := curve{c[0] + length*step[0], c[1] + length*step[1], c[2] + length*step[2]}
-			if next.defined(n) {
-				if l := next.loss(n, x, w); l < loss {
-					better = loss-l > 1e-15*loss
-					c, loss = next, l
-					break
-				}
+			if l := next.loss(n, x, w); next.defined(n) && l < loss {
+				better = loss-l > 1e-15*loss
+				c, loss = next, l
+				break
 			}
 			length /= 2
 		}
@@ -216,83 +215,57 @@ func descend(n, x, w []float64, free []int) (curve, bool) {
 			break
 		}
 	}
-	return c, c.defined(n)
+	return c
 }
 
-// defined reports whether the throughput is above 0 at one worker and at each n.
-func (c curve) defined(n []float64) bool {
-	if !(c[0] > 0) {
-		return false
-	}
-	return !slices.ContainsFunc(n, func(v float64) bool {
-		at := c.at(v)
-		return !(at > 0) || math.IsInf(at, 1)
-	})
-}
-
-// normal holds the normal equations of a linear least-squares problem over the free
-// parameters.
-type normal struct {
-	free   []int // indexes of the free parameters
-	matrix [3][3]float64
-	right  [3]float64
-}
-
-func newNormal(free []int) *normal { return &normal{free: free} }
-
-// add adds a weighted equation.
-func (e *normal) add(terms [3]float64, right, weight float64) {
-	for i, p := range e.free {
-		for j, q := range e.free {
-			e.matrix[i][j] += weight * terms[p] * terms[q]
+// leastSquares solves count linear equations for the free parameters, by the normal
+// equations and a Cholesky decomposition. It scales the parameters first, as N(N-1) may
+// be 10⁶ times 1. It returns false for a singular system.
+func leastSquares(free []int, count int, equation func(i int) (terms curve, right, weight float64)) (out curve, ok bool) {
+	k := len(free)
+	var m [3][3]float64 // normal matrix, then its lower triangular factor
+	var r, scale [3]float64
+	for i := range count {
+		t, right, weight := equation(i)
+		for a, p := range free {
+			for b, q := range free {
+				m[a][b] += weight * t[p] * t[q]
+			}
+			r[a] += weight * t[p] * right
 		}
-		e.right[i] += weight * terms[p] * right
 	}
-}
-
-// solve uses Gaussian elimination with pivoting. It scales the parameters first, as
-// N(N-1) may be 10⁶ times 1. It returns false for a singular system.
-func (e *normal) solve() (curve, bool) {
-	k := len(e.free)
-	var scale [3]float64
 	for i := range k {
-		if scale[i] = math.Sqrt(e.matrix[i][i]); !(scale[i] > 0) {
-			return curve{}, false
+		if scale[i] = math.Sqrt(m[i][i]); !(scale[i] > 0) {
+			return out, false
 		}
 	}
-	m, r := e.matrix, e.right
 	for i := range k {
-		for j := range k {
-			m[i][j] /= scale[i] * scale[j]
-		}
 		r[i] /= scale[i]
-	}
-	for i := range k {
-		pivot := i
-		for j := i + 1; j < k; j++ {
-			if math.Abs(m[j][i]) > math.Abs(m[pivot][i]) {
-				pivot = j
+		for j := range i + 1 {
+			v := m[i][j] / (scale[i] * scale[j])
+			for l := range j {
+				v -= m[i][l] * m[j][l]
+			}
+			switch {
+			case i > j:
+				m[i][j] = v / m[j][j]
+			case v < 1e-14:
+				return out, false
+			default:
+				m[i][i] = math.Sqrt(v)
 			}
 		}
-		m[i], m[pivot], r[i], r[pivot] = m[pivot], m[i], r[pivot], r[i]
-		if math.Abs(m[i][i]) < 1e-14 {
-			return curve{}, false
-		}
-		for j := i + 1; j < k; j++ {
-			f := m[j][i] / m[i][i]
-			for l := i; l < k; l++ {
-				m[j][l] -= f * m[i][l]
-			}
-			r[j] -= f * r[i]
-		}
-	}
-	var out curve
-	for i := k - 1; i >= 0; i-- {
-		for j := i + 1; j < k; j++ {
+		for j := range i {
 			r[i] -= m[i][j] * r[j]
 		}
 		r[i] /= m[i][i]
-		out[e.free[i]] = r[i] / scale[i]
+	}
+	for i := k - 1; i >= 0; i-- {
+		for j := i + 1; j < k; j++ {
+			r[i] -= m[j][i] * r[j]
+		}
+		r[i] /= m[i][i]
+		out[free[i]] = r[i] / scale[i]
 	}
 	return out, true
 }

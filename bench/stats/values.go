@@ -58,17 +58,13 @@ var addedUnits = []string{UnitGCPauseMax, UnitPeakHeap, UnitHeapGrowth, UnitPeak
 // neutral are units without a better direction, or outside the variant's influence.
 var neutral = []string{UnitDeltasPerEvent, UnitSteal}
 
-// ours reports whether [Values] writes the unit and it has a better direction.
-func ours(unit string) bool {
-	if slices.Contains(fixedUnits, unit) || slices.Contains(addedUnits, unit) {
-		return true
-	}
-	for _, q := range []string{UnitP50, UnitP90, UnitP99, UnitP999, UnitMax} {
-		if strings.HasSuffix(unit, "-"+q) {
-			return true
-		}
-	}
-	return false
+// quantileUnits are the units of a boundary's quantiles.
+var quantileUnits = []string{UnitP50, UnitP90, UnitP99, UnitP999, UnitMax}
+
+// directed reports whether [Values] writes the unit and it has a better direction.
+func directed(unit string) bool {
+	return slices.Contains(fixedUnits, unit) || slices.Contains(addedUnits, unit) ||
+		slices.ContainsFunc(quantileUnits, func(q string) bool { return strings.HasSuffix(unit, "-"+q) })
 }
 
 // Reserved reports whether [Values] may write the unit for any measurement, so that a
@@ -99,7 +95,7 @@ func Better(unit string) Direction {
 		return Unknown
 	case per == "s" || per == "sec":
 		return Higher
-	case ours(unit), last == "ns", last == "sec", last == "B", per == "op", per == "event":
+	case directed(unit), last == "ns", last == "sec", last == "B", per == "op", per == "event":
 		return Lower
 	}
 	return Unknown
@@ -155,13 +151,9 @@ func Values(r cell.Result, headline cell.Boundary) []Value {
 		if l.Boundary != headline {
 			prefix = boundaryUnit(l.Boundary) + "-"
 		}
-		values = append(values,
-			Value{prefix + UnitP50, ns(l.P50)},
-			Value{prefix + UnitP90, ns(l.P90)},
-			Value{prefix + UnitP99, ns(l.P99)},
-			Value{prefix + UnitP999, ns(l.P999)},
-			Value{prefix + UnitMax, ns(l.Max)},
-		)
+		for i, d := range []time.Duration{l.P50, l.P90, l.P99, l.P999, l.Max} {
+			values = append(values, Value{prefix + quantileUnits[i], ns(d)})
+		}
 	}
 	if r.Lag != nil {
 		values = append(values, Value{UnitLagP99, ns(r.Lag.P99)}, Value{UnitLateness, r.Lag.LateShare})
