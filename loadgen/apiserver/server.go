@@ -176,7 +176,7 @@ func Open(opts Options, storms ...*Prepared) (*Server, error) {
 	if s.budget == nil {
 		s.budget = store.NewBudget(0)
 	}
-	s.discovery = resources.NewDiscovery(s.registry, nil)
+	s.discovery = resources.NewDiscovery(s.registry)
 	var handler http.Handler = s
 	if opts.Wrap != nil {
 		handler = opts.Wrap(handler)

@@ -103,27 +103,32 @@ func definitionsResource() *Resource {
 		GVK:          definitionsKind,
 		ListKind:     definitionsKind.Kind + "List",
 		Singular:     "customresourcedefinition",
-		Verbs:        []string{Create, Delete, DeleteCollection, Get, List, Patch, Update, Watch},
+		Verbs:        slices.Clone(allVerbs),
 		Subresources: []Subresource{{Name: Status, Kind: definitionsKind, Verbs: getPatchUpdate}},
 	}
 	res.describe()
 	return res
 }
 
-// describe adds what clients lack, and sorts.
+// describe adds what the clients of a built-in resource lack.
 func (r *Resource) describe() {
-	if names, ok := shortNames[r.GVR.GroupResource()]; ok {
-		r.ShortNames = names
+	name := r.GVR.GroupResource().String()
+	r.Stored = r.GVR
+	if short, ok := shortNames[name]; ok {
+		r.ShortNames = strings.Fields(short)
 	}
-	if names, ok := categories[r.GVR.GroupResource()]; ok {
-		r.Categories = names
+	for category, members := range categories {
+		if slices.Contains(members, name) {
+			r.Categories = []string{category}
+		}
 	}
-	if names, ok := serverVerbs[r.GVR.GroupResource()]; ok {
-		r.Verbs = slices.Clone(names)
+	if verbs, ok := serverVerbs[name]; ok {
+		r.Verbs = verbs
 	}
-	if r.Custom == nil {
-		r.Stored = r.GVR
-	}
+	r.sort()
+}
+
+func (r *Resource) sort() {
 	slices.Sort(r.Verbs)
 	slices.SortFunc(r.Subresources, func(a, b Subresource) int { return strings.Compare(a.Name, b.Name) })
 }
@@ -141,3 +146,45 @@ func (r *Resource) NewObject() Object {
 	object.GetObjectKind().SetGroupVersionKind(r.GVK)
 	return object
 }
+
+// The rest is the discovery of kube-apiserver v1.36 that client-go lacks. The tests compare
+// it with the recorded discovery in testdata.
+
+// groupOrder is the order of the groups in discovery.
+var groupOrder = []string{
+	"", "apps", "events.k8s.io", "authentication.k8s.io", "authorization.k8s.io", "autoscaling", "batch",
+	"certificates.k8s.io", "networking.k8s.io", "policy", "rbac.authorization.k8s.io", "storage.k8s.io",
+	"admissionregistration.k8s.io", "apiextensions.k8s.io", "scheduling.k8s.io", "coordination.k8s.io",
+	"node.k8s.io", "discovery.k8s.io", "resource.k8s.io", "flowcontrol.apiserver.k8s.io",
+	"internal.apiserver.k8s.io", "storagemigration.k8s.io", "lifecycle.k8s.io", "extensions",
+}
+
+// shortNames are the short names of resources.
+var shortNames = map[string]string{
+	"componentstatuses": "cs", "configmaps": "cm", "endpoints": "ep", "events": "ev", "limitranges": "limits",
+	"namespaces": "ns", "nodes": "no", "persistentvolumeclaims": "pvc", "persistentvolumes": "pv", "pods": "po",
+	"replicationcontrollers": "rc", "resourcequotas": "quota", "serviceaccounts": "sa", "services": "svc",
+	"daemonsets.apps": "ds", "deployments.apps": "deploy", "replicasets.apps": "rs", "statefulsets.apps": "sts",
+	"horizontalpodautoscalers.autoscaling": "hpa", "cronjobs.batch": "cj", "poddisruptionbudgets.policy": "pdb",
+	"certificatesigningrequests.certificates.k8s.io": "csr", "events.events.k8s.io": "ev",
+	"ingresses.networking.k8s.io": "ing", "ipaddresses.networking.k8s.io": "ip", "networkpolicies.networking.k8s.io": "netpol",
+	"priorityclasses.scheduling.k8s.io": "pc", "storageclasses.storage.k8s.io": "sc", "volumeattributesclasses.storage.k8s.io": "vac",
+	"customresourcedefinitions.apiextensions.k8s.io": "crd crds",
+}
+
+// categories are the resources of a category.
+var categories = map[string][]string{
+	"all": {
+		"pods", "replicationcontrollers", "services", "daemonsets.apps", "deployments.apps", "replicasets.apps",
+		"statefulsets.apps", "horizontalpodautoscalers.autoscaling", "cronjobs.batch", "jobs.batch",
+	},
+	"api-extensions": {
+		"mutatingwebhookconfigurations.admissionregistration.k8s.io", "validatingwebhookconfigurations.admissionregistration.k8s.io",
+		"mutatingadmissionpolicies.admissionregistration.k8s.io", "mutatingadmissionpolicybindings.admissionregistration.k8s.io",
+		"validatingadmissionpolicies.admissionregistration.k8s.io", "validatingadmissionpolicybindings.admissionregistration.k8s.io",
+		"customresourcedefinitions.apiextensions.k8s.io",
+	},
+}
+
+// serverVerbs are verbs that differ from the methods of client-go's client.
+var serverVerbs = map[string][]string{"componentstatuses": {Get, List}, "services": allVerbs}

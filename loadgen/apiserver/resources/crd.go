@@ -1,6 +1,7 @@
 package resources
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -342,19 +343,13 @@ func (m *manifest) resource(v *apiextensionsv1.CustomResourceDefinitionVersion, 
 	res := &Resource{
 		GVR:        gv.WithResource(m.Spec.Names.Plural),
 		GVK:        gv.WithKind(m.Spec.Names.Kind),
-		ListKind:   m.Spec.Names.ListKind,
-		Singular:   m.Spec.Names.Singular,
+		ListKind:   cmp.Or(m.Spec.Names.ListKind, m.Spec.Names.Kind+"List"),
+		Singular:   cmp.Or(m.Spec.Names.Singular, strings.ToLower(m.Spec.Names.Kind)),
 		Namespaced: m.Spec.Scope == apiextensionsv1.NamespaceScoped,
 		ShortNames: m.Spec.Names.ShortNames,
 		Categories: m.Spec.Names.Categories,
-		Verbs:      []string{Delete, DeleteCollection, Get, List, Patch, Create, Update, Watch},
+		Verbs:      slices.Clone(allVerbs),
 		Custom:     custom,
-	}
-	if res.ListKind == "" {
-		res.ListKind = res.GVK.Kind + "List"
-	}
-	if res.Singular == "" {
-		res.Singular = strings.ToLower(res.GVK.Kind)
 	}
 	if custom.Scale() != nil {
 		res.Subresources = append(res.Subresources, Subresource{Name: Scale, Kind: autoscalingv1.SchemeGroupVersion.WithKind("Scale"), Verbs: getPatchUpdate})
@@ -362,6 +357,6 @@ func (m *manifest) resource(v *apiextensionsv1.CustomResourceDefinitionVersion, 
 	if sub := v.Subresources; sub != nil && sub.Status != nil {
 		res.Subresources = append(res.Subresources, Subresource{Name: Status, Kind: res.GVK, Verbs: getPatchUpdate})
 	}
-	res.describe()
+	res.sort()
 	return res
 }

@@ -26,20 +26,17 @@ const Version = "v1.36.3+watchlab.simulated"
 // request and keeps it until the registry changes.
 type Discovery struct {
 	registry *Registry
-	filter   func(*Resource) bool
+	// filter passes the resources that are shown.
+	filter func(*Resource) bool
 
 	// mu guards current, the documents of the registry's version at the last request.
 	mu      sync.Mutex
 	current *documents
 }
 
-// NewDiscovery returns a handler for the resources of a registry that pass the
-// filter. A nil filter passes storable resources.
-func NewDiscovery(registry *Registry, filter func(*Resource) bool) *Discovery {
-	if filter == nil {
-		filter = (*Resource).Storable
-	}
-	return &Discovery{registry: registry, filter: filter}
+// NewDiscovery returns a handler for the storable resources of a registry.
+func NewDiscovery(registry *Registry) *Discovery {
+	return &Discovery{registry: registry, filter: (*Resource).Storable}
 }
 
 // Handles reports whether a path belongs to discovery: /version, /openapi/…, /api,

@@ -53,10 +53,17 @@ spec:
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 `
 
+// filtered returns a handler for the resources that pass the filter.
+func filtered(registry *Registry, filter func(*Resource) bool) *Discovery {
+	h := NewDiscovery(registry)
+	h.filter = filter
+	return h
+}
+
 // serve starts a server with discovery only and returns its client.
 func serve(t *testing.T, registry *Registry) *clientdiscovery.DiscoveryClient {
 	t.Helper()
-	h := NewDiscovery(registry, nil)
+	h := NewDiscovery(registry)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if !Handles(req.URL.Path) {
 			t.Errorf("client-go asks for %s", req.URL)
@@ -197,7 +204,7 @@ func get(t *testing.T, h http.Handler, path string, header ...string) (int, http
 }
 
 func TestNegotiation(t *testing.T) {
-	h := NewDiscovery(New(), func(r *Resource) bool { return r.GVR.Group == "apps" || r.GVR.Group == "batch" })
+	h := filtered(New(), func(r *Resource) bool { return r.GVR.Group == "apps" || r.GVR.Group == "batch" })
 	const aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 	for _, tt := range []struct {
 		path, accept string
@@ -253,7 +260,7 @@ func TestHandles(t *testing.T) {
 // TestNotModified repeats requests with the ETags of the answers.
 func TestNotModified(t *testing.T) {
 	registry := New()
-	h := NewDiscovery(registry, nil)
+	h := NewDiscovery(registry)
 	_, header, _ := get(t, h, "/apis", "Accept", aggregatedJSON)
 	etag := header.Get("ETag")
 	again := []string{"Accept", aggregatedJSON, "If-None-Match", etag}
@@ -271,11 +278,14 @@ func TestNotModified(t *testing.T) {
 // TestOpenAPIWhole reads all documents in both encodings, checks references, and
 // compares hashes with the index.
 func TestOpenAPIWhole(t *testing.T) {
-	registry := New(schema.GroupVersion{Group: "flowcontrol.apiserver.k8s.io", Version: "v1beta3"})
+	registry := New()
+	if !registry.Serve(schema.GroupVersion{Group: "flowcontrol.apiserver.k8s.io", Version: "v1beta3"}) {
+		t.Fatal("no v1beta3")
+	}
 	if _, err := addCRD(registry, []byte(discoveryWidgets)); err != nil {
 		t.Fatal(err)
 	}
-	h := NewDiscovery(registry, func(*Resource) bool { return true })
+	h := filtered(registry, func(*Resource) bool { return true })
 	_, _, body := get(t, h, "/openapi/v3")
 	var index struct {
 		Paths map[string]struct{ ServerRelativeURL string } `json:"paths"`
@@ -303,7 +313,7 @@ func TestOpenAPIWhole(t *testing.T) {
 	_, _, body = get(t, h, "/openapi/v2")
 	checkRefs(t, "v2", body, "definitions")
 	// The race detector makes protobuf of all documents slow.
-	apps := NewDiscovery(registry, func(r *Resource) bool { return r.GVR.Group == "apps" })
+	apps := filtered(registry, func(r *Resource) bool { return r.GVR.Group == "apps" })
 	_, _, body = get(t, apps, "/openapi/v2", "Accept", protoV2)
 	doc := new(openapi_v2.Document)
 	if err := proto.Unmarshal(body, doc); err != nil {
@@ -444,7 +454,7 @@ func BenchmarkDocuments(b *testing.B) {
 		b.Run("path="+strings.ReplaceAll(path[1:], "/", "."), func(b *testing.B) {
 			for b.Loop() {
 				rec := httptest.NewRecorder()
-				NewDiscovery(registry, nil).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, path, nil))
+				NewDiscovery(registry).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, path, nil))
 			}
 		})
 	}

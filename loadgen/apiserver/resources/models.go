@@ -188,12 +188,7 @@ func addMerge(s *spec.Schema, ref smdschema.TypeRef) {
 // mergeSchema is client-go's schema for server-side apply.
 var mergeSchema = sync.OnceValue(func() *smdschema.Schema {
 	// An object of any kind leads to the whole schema.
-	kind := corev1.SchemeGroupVersion.WithKind("Namespace")
-	obj, err := scheme.Scheme.New(kind)
-	if err != nil {
-		return &smdschema.Schema{}
-	}
-	obj.GetObjectKind().SetGroupVersionKind(kind)
+	obj := &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}
 	value, err := applyconfigurations.NewTypeConverter(scheme.Scheme).ObjectToTyped(obj)
 	if err != nil {
 		return &smdschema.Schema{}
@@ -203,10 +198,7 @@ var mergeSchema = sync.OnceValue(func() *smdschema.Schema {
 
 // mergeFields returns the merge rules of a definition, or nil.
 func mergeFields(name string) *smdschema.Map {
-	def, ok := mergeSchema().FindNamedType(name)
-	if !ok {
-		return nil
-	}
+	def, _ := mergeSchema().FindNamedType(name)
 	return def.Map
 }
 
@@ -298,24 +290,25 @@ func (m *models) addCustom(name string, res *Resource) {
 	} else {
 		s.AddExtension("x-kubernetes-preserve-unknown-fields", true)
 	}
-	docs := docOf(reflect.TypeFor[metav1.TypeMeta]())
-	s.SetProperty("apiVersion", *spec.StringProperty().WithDescription(docs["apiVersion"]))
-	s.SetProperty("kind", *spec.StringProperty().WithDescription(docs["kind"]))
 	metadata := refTo(m.add(reflect.TypeFor[metav1.ObjectMeta]()))
-	s.SetProperty("metadata", *metadata.WithDescription("Standard object's metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata"))
-	s.AddExtension(kindExtension, []any{kindMap(res.GVK)})
-	m.definitions[name] = s
+	metadata.WithDescription("Standard object's metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata")
+	m.addObject(name, s, res.GVK, metadata)
 }
 
 func (m *models) addList(name, object string, res *Resource) {
-	docs := docOf(reflect.TypeFor[metav1.TypeMeta]())
 	s := new(spec.Schema).Typed("object", "").WithDescription(res.ListKind + " is a list of " + res.GVK.Kind)
-	s.SetProperty("apiVersion", *spec.StringProperty().WithDescription(docs["apiVersion"]))
-	s.SetProperty("kind", *spec.StringProperty().WithDescription(docs["kind"]))
-	s.SetProperty("metadata", *refTo(m.add(reflect.TypeFor[metav1.ListMeta]())))
 	s.SetProperty("items", *spec.ArrayProperty(refTo(object)).WithDescription("List of " + res.GVR.Resource + "."))
 	s.Required = []string{"items"}
-	s.AddExtension(kindExtension, []any{kindMap(res.GroupVersion().WithKind(res.ListKind))})
+	m.addObject(name, s, res.GroupVersion().WithKind(res.ListKind), refTo(m.add(reflect.TypeFor[metav1.ListMeta]())))
+}
+
+// addObject adds the definition of an object with the fields of all objects.
+func (m *models) addObject(name string, s *spec.Schema, kind schema.GroupVersionKind, metadata *spec.Schema) {
+	docs := docOf(reflect.TypeFor[metav1.TypeMeta]())
+	s.SetProperty("apiVersion", *spec.StringProperty().WithDescription(docs["apiVersion"]))
+	s.SetProperty("kind", *spec.StringProperty().WithDescription(docs["kind"]))
+	s.SetProperty("metadata", *metadata)
+	s.AddExtension(kindExtension, []any{kindMap(kind)})
 	m.definitions[name] = s
 }
 

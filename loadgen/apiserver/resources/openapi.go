@@ -122,7 +122,7 @@ func swagger(versions ...*groupVersion) *spec.Swagger {
 						continue
 					}
 				}
-				doc.Paths.Paths[r.path] = pathItem(r, m, body, list)
+				doc.Paths.Paths[r.path] = pathItem(r, res, m, body, list)
 			}
 		}
 	}
@@ -136,10 +136,7 @@ func swagger(versions ...*groupVersion) *spec.Swagger {
 type route struct {
 	path  string
 	verbs []string
-	res   *Resource
-	// subresource is empty for the resource itself.
-	subresource string
-	kind        schema.GroupVersionKind
+	kind  schema.GroupVersionKind
 }
 
 // routes returns the paths of a resource and its subresources.
@@ -148,7 +145,7 @@ func (v *groupVersion) routes(res *Resource) []route {
 	var all []route
 	if res.Namespaced {
 		if res.Can(List) {
-			all = append(all, route{path: collection, verbs: []string{List}, res: res, kind: res.GVK})
+			all = append(all, route{collection, []string{List}, res.GVK})
 		}
 		collection = v.path() + "/namespaces/{namespace}/" + res.GVR.Resource
 	}
@@ -156,71 +153,48 @@ func (v *groupVersion) routes(res *Resource) []route {
 		return slices.DeleteFunc(wanted, func(verb string) bool { return !slices.Contains(from, verb) })
 	}
 	all = append(all,
-		route{path: collection, verbs: pick(res.Verbs, List, Create, DeleteCollection), res: res, kind: res.GVK},
-		route{path: collection + "/{name}", verbs: pick(res.Verbs, Get, Update, Patch, Delete), res: res, kind: res.GVK},
+		route{collection, pick(res.Verbs, List, Create, DeleteCollection), res.GVK},
+		route{collection + "/{name}", pick(res.Verbs, Get, Update, Patch, Delete), res.GVK},
 	)
 	for _, sub := range res.Subresources {
-		all = append(all, route{
-			path: collection + "/{name}/" + sub.Name, verbs: pick(sub.Verbs, Get, Create, Update, Patch),
-			res: res, subresource: sub.Name, kind: sub.Kind,
-		})
+		all = append(all, route{collection + "/{name}/" + sub.Name, pick(sub.Verbs, Get, Create, Update, Patch), sub.Kind})
 	}
 	return all
 }
 
-// operation says how OpenAPI describes a verb.
-type operation struct {
+// operations are, for each verb, the action and the operation of a path.
+var operations = map[string]struct {
 	action string
-	query  string // names and types of the query parameters
-	slot   func(*spec.PathItem) **spec.Operation
+	of     func(*spec.PathItem) **spec.Operation
+}{
+	Get:              {"get", func(p *spec.PathItem) **spec.Operation { return &p.Get }},
+	List:             {"list", func(p *spec.PathItem) **spec.Operation { return &p.Get }},
+	Create:           {"post", func(p *spec.PathItem) **spec.Operation { return &p.Post }},
+	Update:           {"put", func(p *spec.PathItem) **spec.Operation { return &p.Put }},
+	Patch:            {"patch", func(p *spec.PathItem) **spec.Operation { return &p.Patch }},
+	Delete:           {"delete", func(p *spec.PathItem) **spec.Operation { return &p.Delete }},
+	DeleteCollection: {"deletecollection", func(p *spec.PathItem) **spec.Operation { return &p.Delete }},
 }
 
-var (
-	getSlot    = func(p *spec.PathItem) **spec.Operation { return &p.Get }
-	deleteSlot = func(p *spec.PathItem) **spec.Operation { return &p.Delete }
-)
-
-const writeQuery = "dryRun fieldManager fieldValidation"
-
-var operations = map[string]operation{
-	Get: {"get", "", getSlot},
-	List: {"list", "labelSelector fieldSelector resourceVersion resourceVersionMatch continue " +
-		"watch:boolean allowWatchBookmarks:boolean sendInitialEvents:boolean limit:integer timeoutSeconds:integer", getSlot},
-	Create:           {"post", writeQuery, func(p *spec.PathItem) **spec.Operation { return &p.Post }},
-	Update:           {"put", writeQuery, func(p *spec.PathItem) **spec.Operation { return &p.Put }},
-	Patch:            {"patch", writeQuery + " force:boolean", func(p *spec.PathItem) **spec.Operation { return &p.Patch }},
-	Delete:           {"delete", "dryRun propagationPolicy gracePeriodSeconds:integer", deleteSlot},
-	DeleteCollection: {"deletecollection", "dryRun labelSelector fieldSelector propagationPolicy", deleteSlot},
-}
-
-// pathItem describes the verbs of a route.
-func pathItem(r route, m *models, body, list string) spec.PathItem {
+// pathItem describes the verbs of a route: the kinds, the bodies and the parameters of
+// writes, by which clients find out what a server can do.
+func pathItem(r route, res *Resource, m *models, body, list string) spec.PathItem {
 	var item spec.PathItem
 	for _, verb := range r.verbs {
-		o := operations[verb]
-		op := &spec.Operation{OperationProps: spec.OperationProps{
-			ID: operationID(verb, r), Description: verb + " " + r.kind.Kind,
-			Tags:    []string{strings.ReplaceAll(r.res.GroupVersion().String(), "/", "_")},
-			Schemes: []string{"https"}, Produces: []string{plainJSON}, Consumes: []string{"*/*"},
-		}}
-		op.AddExtension("x-kubernetes-action", o.action)
+		op := &spec.Operation{OperationProps: spec.OperationProps{Produces: []string{plainJSON}, Consumes: []string{"*/*"}}}
+		op.AddExtension("x-kubernetes-action", operations[verb].action)
 		op.AddExtension(kindExtension, kindMap(r.kind))
-		parameter := func(name, in, kind string) {
-			op.Parameters = append(op.Parameters, spec.Parameter{
-				ParamProps:   spec.ParamProps{Name: name, In: in, Required: in == "path"},
-				SimpleSchema: spec.SimpleSchema{Type: kind}, CommonValidations: spec.CommonValidations{UniqueItems: true},
-			})
-		}
-		for _, q := range strings.Fields(o.query) {
-			name, kind, typed := strings.Cut(q, ":")
-			if !typed {
-				kind = "string"
+		parameters := func(in string, names ...string) {
+			for _, name := range names {
+				op.Parameters = append(op.Parameters, spec.Parameter{
+					ParamProps:   spec.ParamProps{Name: name, In: in, Required: in == "path"},
+					SimpleSchema: spec.SimpleSchema{Type: "string"},
+				})
 			}
-			parameter(name, "query", kind)
 		}
 		for _, name := range []string{"namespace", "name"} {
 			if strings.Contains(r.path, "{"+name+"}") {
-				parameter(name, "path", "string")
+				parameters("path", name)
 			}
 		}
 		sent, answer := "", body
@@ -229,48 +203,28 @@ func pathItem(r route, m *models, body, list string) spec.PathItem {
 			answer = list
 		case Create, Update:
 			sent = body
+			parameters("query", "dryRun", "fieldManager", "fieldValidation")
 		case Patch:
 			sent = m.add(reflect.TypeFor[metav1.Patch]())
+			parameters("query", "dryRun", "fieldManager", "fieldValidation", "force")
 			op.Consumes = []string{"application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json"}
-			if r.res.Typed {
+			if res.Typed {
 				op.Consumes = append(op.Consumes, "application/strategic-merge-patch+json")
 			}
 		case Delete, DeleteCollection:
 			answer = m.add(reflect.TypeFor[metav1.Status]())
-			if sent = m.addTyped(r.res.GroupVersion().WithKind("DeleteOptions")); sent == "" {
+			if sent = m.addTyped(res.GroupVersion().WithKind("DeleteOptions")); sent == "" {
 				sent = m.add(reflect.TypeFor[metav1.DeleteOptions]())
 			}
+			parameters("query", "dryRun")
 		}
 		if sent != "" {
 			op.Parameters = append(op.Parameters, spec.Parameter{ParamProps: spec.ParamProps{Name: "body", In: "body", Required: true, Schema: refTo(sent)}})
 		}
 		op.Responses = &spec.Responses{ResponsesProps: spec.ResponsesProps{StatusCodeResponses: map[int]spec.Response{
-			http.StatusOK:           {ResponseProps: spec.ResponseProps{Description: "OK", Schema: refTo(answer)}},
-			http.StatusUnauthorized: {ResponseProps: spec.ResponseProps{Description: "Unauthorized"}},
+			http.StatusOK: {ResponseProps: spec.ResponseProps{Description: "OK", Schema: refTo(answer)}},
 		}}}
-		*o.slot(&item) = op
+		*operations[verb].of(&item) = op
 	}
 	return item
-}
-
-func operationID(verb string, r route) string {
-	namespaced := strings.Contains(r.path, "{namespace}")
-	id := verb + exported(r.res.GVR.Group) + exported(r.res.GVR.Version)
-	if namespaced {
-		id += "Namespaced"
-	}
-	id += exported(r.res.GVR.Resource) + exported(r.subresource)
-	if verb == List && r.res.Namespaced && !namespaced {
-		id += "ForAllNamespaces"
-	}
-	return id
-}
-
-// exported returns a name in camel case: "AppsV1".
-func exported(name string) string {
-	var b strings.Builder
-	for part := range strings.FieldsFuncSeq(name, func(r rune) bool { return r == '.' || r == '-' }) {
-		b.WriteString(strings.ToUpper(part[:1]) + part[1:])
-	}
-	return b.String()
 }

@@ -5,13 +5,14 @@
 //     method such as Pods(namespace) gives the plural and the scope; the methods of
 //     the returned client (List, UpdateStatus, GetScale) give verbs and
 //     subresources. A new client-go brings its resources with it. Short names and
-//     categories are a table (table.go).
+//     categories are a table.
 //  2. Custom resources come from CustomResourceDefinition manifests (crd.go).
 //  3. Discovery serves the list: groups, versions and resources, plain and
 //     aggregated (discovery.go), and OpenAPI v2 and v3 (openapi.go).
 package resources
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"sync"
@@ -35,7 +36,11 @@ const (
 	Watch            = "watch"
 )
 
-var getPatchUpdate = []string{Get, Patch, Update}
+// Common verbs, sorted.
+var (
+	allVerbs       = []string{Create, Delete, DeleteCollection, Get, List, Patch, Update, Watch}
+	getPatchUpdate = []string{Get, Patch, Update}
+)
 
 // Names of subresources with special rules.
 const (
@@ -97,10 +102,8 @@ type Subresource struct {
 
 // Subresource returns the subresource of that name.
 func (r *Resource) Subresource(name string) (Subresource, bool) {
-	i, ok := slices.BinarySearchFunc(r.Subresources, name, func(s Subresource, name string) int {
-		return strings.Compare(s.Name, name)
-	})
-	if !ok {
+	i := slices.IndexFunc(r.Subresources, func(s Subresource) bool { return s.Name == name })
+	if i < 0 {
 		return Subresource{}, false
 	}
 	return r.Subresources[i], true
@@ -113,10 +116,7 @@ func (r *Resource) HasStatus() bool {
 }
 
 // Can reports whether the resource has a verb.
-func (r *Resource) Can(verb string) bool {
-	_, ok := slices.BinarySearch(r.Verbs, verb)
-	return ok
-}
+func (r *Resource) Can(verb string) bool { return slices.Contains(r.Verbs, verb) }
 
 // Storable reports whether the server keeps objects of the resource: whether it can
 // be listed and watched.
@@ -127,10 +127,7 @@ func (r *Resource) GroupVersion() schema.GroupVersion { return r.GVR.GroupVersio
 
 // String returns "deployments.v1.apps", and "pods.v1" where there is no group.
 func (r *Resource) String() string {
-	if r.GVR.Group == "" {
-		return r.GVR.Resource + "." + r.GVR.Version
-	}
-	return r.GVR.Resource + "." + r.GVR.Version + "." + r.GVR.Group
+	return strings.TrimSuffix(r.GVR.Resource+"."+r.GVR.Version+"."+r.GVR.Group, ".")
 }
 
 // Registry holds the served resources. It is safe for concurrent use; lookups take
@@ -156,13 +153,9 @@ type snapshot struct {
 }
 
 // New returns a registry of the resources that a real API server serves by default:
-// the stable versions (v1, v2) in client-go, and CustomResourceDefinitions. Each
-// extra version adds an alpha or beta version.
-func New(extra ...schema.GroupVersion) *Registry {
+// the stable versions (v1, v2) in client-go, and CustomResourceDefinitions.
+func New() *Registry {
 	r := &Registry{enabled: make(map[schema.GroupVersion]bool), definitions: make(map[string]*definition)}
-	for _, gv := range extra {
-		r.enabled[gv] = true
-	}
 	r.publish()
 	return r
 }
@@ -170,8 +163,7 @@ func New(extra ...schema.GroupVersion) *Registry {
 // Serve adds the built-in resources of an alpha or beta version. It reports whether
 // client-go has any.
 func (r *Registry) Serve(gv schema.GroupVersion) bool {
-	known := slices.ContainsFunc(builtins(), func(b *Resource) bool { return b.GroupVersion() == gv })
-	if !known {
+	if !slices.ContainsFunc(builtins(), func(b *Resource) bool { return b.GroupVersion() == gv }) {
 		return false
 	}
 	r.mu.Lock()
@@ -207,9 +199,6 @@ func (r *Registry) publish() {
 	r.current.Store(next)
 }
 
-// Version increases with every change.
-func (r *Registry) Version() uint64 { return r.current.Load().version }
-
 // Lookup finds a resource by its plural name in a group ("" for core) and a
 // version.
 func (r *Registry) Lookup(group, version, resource string) (*Resource, bool) {
@@ -239,26 +228,18 @@ func stable(v string) bool {
 	return !strings.Contains(v, "alpha") && !strings.Contains(v, "beta")
 }
 
+// inDiscoveryOrder orders built-in groups by rank and before others.
 func inDiscoveryOrder(a, b *Resource) int {
-	if c := compareGroups(a.GVR.Group, b.GVR.Group); c != 0 {
-		return c
+	rank := func(r *Resource) int {
+		if i := slices.Index(groupOrder, r.GVR.Group); i >= 0 {
+			return i
+		}
+		return len(groupOrder)
 	}
-	if c := version.CompareKubeAwareVersionStrings(b.GVR.Version, a.GVR.Version); c != 0 {
-		return c
-	}
-	return strings.Compare(a.GVR.Resource, b.GVR.Resource)
-}
-
-// compareGroups orders built-in groups by rank, then others by name.
-func compareGroups(a, b string) int {
-	ra, rb := slices.Index(groupOrder, a), slices.Index(groupOrder, b)
-	switch {
-	case ra >= 0 && rb >= 0:
-		return ra - rb
-	case ra >= 0:
-		return -1
-	case rb >= 0:
-		return 1
-	}
-	return strings.Compare(a, b)
+	return cmp.Or(
+		cmp.Compare(rank(a), rank(b)),
+		strings.Compare(a.GVR.Group, b.GVR.Group),
+		version.CompareKubeAwareVersionStrings(b.GVR.Version, a.GVR.Version),
+		strings.Compare(a.GVR.Resource, b.GVR.Resource),
+	)
 }
