@@ -11,6 +11,7 @@ import (
 	"watchlab/loadgen/apiserver/resources"
 	"watchlab/loadgen/apiserver/store"
 	"watchlab/loadgen/apiserver/wire"
+	"watchlab/loadgen/storm"
 )
 
 // collection holds the objects of one resource.
@@ -115,9 +116,9 @@ func withVersion(o runtime.Object, kind schema.GroupVersionKind) runtime.Object 
 }
 
 // object returns the encoded object of an item.
-func (req *request) object(i store.Item) ([]byte, error) {
+func (req *request) object(e *storm.Event) ([]byte, error) {
 	if req.converts {
-		return req.kind.AppendObject(nil, req.form, req.show(i.Event.Object))
+		return req.kind.AppendObject(nil, req.form, req.show(e.Object))
 	}
-	return req.log.Object(req.form, i)
+	return req.log.Object(req.form, e)
 }

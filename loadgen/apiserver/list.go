@@ -17,6 +17,7 @@ import (
 
 	"watchlab/loadgen/apiserver/store"
 	"watchlab/loadgen/source/stream"
+	"watchlab/loadgen/storm"
 )
 
 // query is the parsed query of a list or watch.
@@ -111,7 +112,7 @@ func inconsistent(after string) error {
 // page is one page of a list.
 type page struct {
 	meta  metav1.ListMeta
-	items []store.Item
+	items []*storm.Event
 }
 
 // pageOf returns the page for a list request.
@@ -141,7 +142,7 @@ func pageOf(log *store.Log, q *query) (page, error) {
 	p := page{meta: metav1.ListMeta{ResourceVersion: strconv.FormatUint(at, 10)}}
 	state := log.State(at, q.filter.prefix(), after)
 	if q.filter.selects() {
-		state = slices.DeleteFunc(state, func(it store.Item) bool { return !q.filter.matches(it.Key, it.Event.Object) })
+		state = slices.DeleteFunc(state, func(e *storm.Event) bool { return !q.filter.matches(e.Key, e.Object) })
 	}
 	p.items = state
 	if limit == 0 || len(state) <= limit {
@@ -171,7 +172,7 @@ func (s *Server) list(req *request, q *query) error {
 	if req.form.Shape().IsTable() {
 		objects := make([]runtime.Object, len(p.items))
 		for i, it := range p.items {
-			objects[i] = req.show(it.Event.Object)
+			objects[i] = req.show(it.Object)
 		}
 		body, err := req.kind.AppendTable(nil, req.form, p.meta, objects)
 		if err != nil {

@@ -100,7 +100,7 @@ func (w *watcher) initial(start stream.Start) error {
 			_ = w.log.Prepare(w.form, items)
 		}
 		for _, it := range items {
-			if !w.query.filter.matches(it.Key, it.Event.Object) {
+			if !w.query.filter.matches(it.Key, it.Object) {
 				continue
 			}
 			object, err := w.object(it)

@@ -18,6 +18,7 @@
 package store
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -118,9 +119,7 @@ const never = 1 << 63
 
 // New returns an empty log of objects of a kind.
 func New(kind *wire.Kind, budget *Budget, opts Options) *Log {
-	l := &Log{maker: maker{kind, budget}, opts: opts.complete(), extra: map[string]int32{}}
-	l.indexed = first
-	l.last = []uint64{}
+	l := &Log{maker: maker{kind, budget}, opts: opts, extra: map[string]int32{}, indexed: first, last: []uint64{}}
 	l.forked.Store(first)
 	l.tail.Store(&tail{base: first})
 	l.floor.Store(first)
@@ -130,18 +129,11 @@ func New(kind *wire.Kind, budget *Budget, opts Options) *Log {
 
 // Play returns a log of a recording. The initial list is visible.
 func (r *Recording) Play(opts Options) *Log {
-	l := &Log{rec: r, maker: r.maker, opts: opts.complete(), extra: map[string]int32{}, shared: true}
+	l := &Log{rec: r, maker: r.maker, opts: opts, extra: map[string]int32{}, shared: true}
 	l.forked.Store(never)
 	l.tail.Store(&tail{})
 	l.Raise(uint64(r.storm.Initial))
 	return l
-}
-
-func (o Options) complete() Options {
-	if o.History <= 0 {
-		o.History = DefaultHistory
-	}
-	return o
 }
 
 // Bounds returns the available positions. With a recording, "any" state is the initial
@@ -203,16 +195,6 @@ func (l *Log) Release(seq uint64) {
 	l.Raise(to)
 }
 
-// Played returns the number of released events of the recording.
-func (l *Log) Played() uint64 {
-	l.write.Lock()
-	defer l.write.Unlock()
-	if l.forked.Load() == never {
-		return l.Visible()
-	}
-	return uint64(l.played)
-}
-
 // Put appends an event. The object belongs to the log and gets the position as
 // resourceVersion. If the newest event of the key is not at position was (0: no object),
 // Put appends nothing and returns false; see [Log.Get].
@@ -269,19 +251,19 @@ func (l *Log) append(at uint64, t watch.EventType, key string, o runtime.Object)
 // trim drops events of the tail that are older than the history, except those of the
 // state at its beginning. The caller holds write and mu.
 func (l *Log) trim(at uint64) {
-	tl := l.tail.Load()
-	floor := max(l.floor.Load(), tl.base)
-	if at < floor+uint64(l.opts.History)+blockSize {
+	base := l.tail.Load().base
+	floor := max(l.floor.Load(), base)
+	if at < floor+uint64(cmp.Or(l.opts.History, DefaultHistory))+blockSize {
 		return
 	}
 	// One block has been added since the last time.
 	l.floor.Store(floor + blockSize)
-	c := tl.chunks[(floor-tl.base)/blockSize]
+	c, _ := l.inTail(floor)
 	for j := range c.events {
 		e := c.events[j].Load()
-		if before := c.before[j]; before > tl.base {
-			n := before - 1 - tl.base
-			tl.chunks[n/blockSize].events[n%blockSize].Store(nil)
+		if before := c.before[j]; before > base {
+			old, n := l.inTail(before - 1)
+			old.events[n].Store(nil)
 		}
 		if e.Type != watch.Deleted {
 			continue
@@ -294,14 +276,21 @@ func (l *Log) trim(at uint64) {
 	l.maker.budget.drop(&c.block)
 }
 
+// inTail returns the chunk of an event of the tail by its index (position − 1), and its
+// index in the chunk.
+func (l *Log) inTail(i uint64) (*chunk, int) {
+	tl := l.tail.Load()
+	i -= tl.base
+	return tl.chunks[i/blockSize], int(i % blockSize)
+}
+
 // event returns the event at an index (position − 1), or nil if it was dropped.
 func (l *Log) event(i uint64) *storm.Event {
 	if i < l.forked.Load() {
 		return &l.rec.storm.Events[i]
 	}
-	tl := l.tail.Load()
-	i -= tl.base
-	return tl.chunks[i/blockSize].events[i%blockSize].Load()
+	c, n := l.inTail(i)
+	return c.events[n].Load()
 }
 
 // previous returns the position of the key's previous event, or 0.
@@ -309,9 +298,20 @@ func (l *Log) previous(i uint64) uint64 {
 	if i < l.forked.Load() {
 		return uint64(l.rec.before()[i] + 1)
 	}
-	tl := l.tail.Load()
-	i -= tl.base
-	return tl.chunks[i/blockSize].before[i%blockSize]
+	c, n := l.inTail(i)
+	return c.before[n]
+}
+
+// block returns the block of an event, and the index of the block's first event and that
+// after its last one.
+func (l *Log) block(i uint64) (b *block, start, end uint64) {
+	if forked := l.forked.Load(); i < forked {
+		n := i / blockSize
+		return &l.rec.blocks[n], n * blockSize, min((n+1)*blockSize, forked)
+	}
+	c, n := l.inTail(i)
+	start = i - uint64(n)
+	return &c.block, start, start + blockSize
 }
 
 // advance updates the index to the visible events. The caller holds mu for writing.
@@ -392,13 +392,6 @@ func (l *Log) forget(e *storm.Event) {
 	l.free = append(l.free, k)
 }
 
-// Item is the newest event of an object at a position.
-type Item struct {
-	*storm.Event
-	// index is the event's position − 1.
-	index uint64
-}
-
 // read brings the index up to date and locks it.
 func (l *Log) read() (unlock func()) {
 	l.mu.RLock()
@@ -427,17 +420,18 @@ func (l *Log) Get(key string) (runtime.Object, uint64) {
 	return e.Object, at
 }
 
-// State returns the objects at a retained position whose keys have the prefix and are
-// greater than after, sorted by key. O(keys), plus the events after the position.
-func (l *Log) State(at uint64, prefix, after string) []Item {
+// State returns the newest event of each object at a retained position whose key has the
+// prefix and is greater than after, sorted by key. O(keys), plus the events after the
+// position.
+func (l *Log) State(at uint64, prefix, after string) []*storm.Event {
 	defer l.read()()
 	from := 0
 	if start := max(prefix, after); start != "" {
 		from = l.place(start)
 	}
-	var state []Item
+	var state []*storm.Event
 	if prefix == "" {
-		state = make([]Item, 0, len(l.sorted)-from)
+		state = make([]*storm.Event, 0, len(l.sorted)-from)
 	}
 	for _, k := range l.sorted[from:] {
 		name := l.names[k]
@@ -455,7 +449,7 @@ func (l *Log) State(at uint64, prefix, after string) []Item {
 			continue
 		}
 		if e := l.event(pos - 1); e != nil && e.Type != watch.Deleted {
-			state = append(state, Item{e, pos - 1})
+			state = append(state, e)
 		}
 	}
 	return state
@@ -479,25 +473,12 @@ func (l *Log) Frames(form wire.Form, from, to uint64) (data []byte, upto uint64,
 // frames returns the frames of the block of the event after from, the block's start, and
 // the end of the frames, at most to.
 func (l *Log) frames(form wire.Form, from, to uint64) (f *frames, start, end uint64, err error) {
-	if forked := l.forked.Load(); from < forked {
-		b := from / blockSize
-		start = b * blockSize
-		end = min(to, start+blockSize, forked)
-		s := &l.rec.blocks[b].slots[form]
-		if f = s.have(int(end - start)); f == nil {
-			events := l.rec.storm.Events[start:end]
-			f, err = s.make(l.maker, form, int(end-start), func(i int) *storm.Event { return &events[i] })
-		}
-		return f, start, end, err
-	}
-	tl := l.tail.Load()
-	b := (from - tl.base) / blockSize
-	start = tl.base + b*blockSize
-	end = min(to, start+blockSize)
-	c := tl.chunks[b]
-	s := &c.slots[form]
-	if f = s.have(int(end - start)); f == nil {
-		f, err = s.make(l.maker, form, int(end-start), func(i int) *storm.Event { return c.events[i].Load() })
+	b, start, end := l.block(from)
+	end = min(to, end)
+	s, n := &b.slots[form], int(end-start)
+	if f = s.have(n); f == nil {
+		first := start
+		f, err = s.make(l.maker, form, n, func(i int) *storm.Event { return l.event(first + uint64(i)) })
 	}
 	return f, start, end, err
 }
@@ -519,13 +500,15 @@ func (l *Log) Event(at uint64) (e, was *storm.Event, err error) {
 	return e, was, nil
 }
 
-// Object returns the encoded object of an item of [Log.State]. It keeps no encoding of
+// Object returns the encoded object of an event of [Log.State]. It keeps no encoding of
 // its own. The bytes must not be changed.
-func (l *Log) Object(form wire.Form, i Item) ([]byte, error) {
-	if f, n := l.encoded(form, i.index); f != nil {
+func (l *Log) Object(form wire.Form, e *storm.Event) ([]byte, error) {
+	b, start, _ := l.block(e.Seq - 1)
+	n := int(e.Seq - 1 - start)
+	if f := b.slots[form].have(n + 1); f != nil {
 		return f.object(n, form.Media()), nil
 	}
-	return l.maker.kind.AppendObject(nil, form, i.Event.Object)
+	return l.maker.kind.AppendObject(nil, form, e.Object)
 }
 
 // ObjectAt returns the encoded object of the event after a position. The bytes must not be
@@ -541,37 +524,22 @@ func (l *Log) ObjectAt(form wire.Form, at uint64) ([]byte, error) {
 	return f.object(int(at-start), form.Media()), nil
 }
 
-// encoded returns the frames with an event and its index in them, or nil.
-func (l *Log) encoded(form wire.Form, index uint64) (*frames, int) {
-	if index < l.forked.Load() {
-		n := int(index % blockSize)
-		return l.rec.blocks[index/blockSize].slots[form].have(n + 1), n
-	}
-	tl := l.tail.Load()
-	index -= tl.base
-	n := int(index % blockSize)
-	return tl.chunks[index/blockSize].slots[form].have(n + 1), n
-}
-
-// Prepare encodes the blocks that a list mostly needs, for the next list and for
-// watches.
-func (l *Log) Prepare(form wire.Form, items []Item) error {
-	forked := l.forked.Load()
+// Prepare encodes the blocks of the recording that a list mostly needs, for the next list
+// and for watches.
+func (l *Log) Prepare(form wire.Form, events []*storm.Event) error {
 	counts := map[uint64]int{}
-	for _, it := range items {
-		if it.index < forked {
-			counts[it.index/blockSize]++
+	for _, e := range events {
+		if e.Seq <= l.forked.Load() {
+			counts[(e.Seq-1)/blockSize]++
 		}
 	}
-	for _, b := range slices.Sorted(maps.Keys(counts)) {
-		end := min((b+1)*blockSize, forked, uint64(len(l.rec.storm.Events)))
-		if counts[b] < blockSize/2 || l.rec.blocks[b].slots[form].have(counts[b]) != nil {
+	for _, n := range slices.Sorted(maps.Keys(counts)) {
+		b, start, end := l.block(n * blockSize)
+		end = min(end, uint64(len(l.rec.storm.Events)))
+		if counts[n] < blockSize/2 || b.slots[form].have(counts[n]) != nil || l.Visible() < end || l.maker.budget.full() {
 			continue
 		}
-		if l.Visible() < end || l.maker.budget.full() {
-			continue
-		}
-		if _, _, _, err := l.frames(form, b*blockSize, end); err != nil {
+		if _, _, _, err := l.frames(form, start, end); err != nil {
 			return err
 		}
 	}

@@ -81,10 +81,7 @@ func (r *Recording) Encode(form wire.Form) error {
 }
 
 func before(s *storm.Storm) []int32 {
-	last := make([]int32, s.Keys)
-	for i := range last {
-		last[i] = -1
-	}
+	last := slices.Repeat([]int32{-1}, s.Keys)
 	all := make([]int32, len(s.Events))
 	for i := range s.Events {
 		k := s.Events[i].KeyIndex
