@@ -3,7 +3,7 @@
 // It keeps:
 //
 //   - Numbers, booleans, null, and all sizes: a replacement has the length of the
-//     original in characters, in bytes of UTF-8 and in bytes of JSON.
+//     original in characters, in bytes of UTF-8 and in bytes of the API server's JSON.
 //   - Names of fields that client-go's types have; kinds and API versions that
 //     client-go knows or that the recorded resource has.
 //   - Times; durations and quantities in fields of these types; percentages in
@@ -61,29 +61,15 @@ type Anonymiser struct {
 	// schemas of the kinds seen so far
 	roots map[schema.GroupVersionKind]*node
 
-	// replacements by encoded string
-	text, opaque, bytes memo
-	scratch             []unit
+	// memo caches the replacements of each kind of leaf. A full memo is cleared.
+	memo [numberLeaf + 1]map[string]string
 }
-
-// memo is a cache. A full memo is cleared.
-type memo map[string]string
 
 // memoSize limits the entries of a memo; longer strings than memoLength are not cached.
 const (
 	memoSize   = 1 << 16
 	memoLength = 1 << 10
 )
-
-func (m memo) put(k, v string) {
-	if len(k) > memoLength {
-		return
-	}
-	if len(m) >= memoSize {
-		clear(m)
-	}
-	m[k] = v
-}
 
 // New returns an anonymiser with a random key, which it does not store elsewhere.
 func New() (*Anonymiser, error) {
@@ -97,10 +83,7 @@ func New() (*Anonymiser, error) {
 // WithKey returns an anonymiser with a given key. Equal keys give equal pseudonyms. Keep the
 // key secret: whoever has it can recover the originals.
 func WithKey(key [KeySize]byte) *Anonymiser {
-	return &Anonymiser{
-		pseudonyms: newPseudonyms(key), types: types{}, roots: map[schema.GroupVersionKind]*node{},
-		text: memo{}, opaque: memo{}, bytes: memo{},
-	}
+	return &Anonymiser{pseudonyms: newPseudonyms(key), types: types{}, roots: map[schema.GroupVersionKind]*node{}}
 }
 
 // Frame returns the frame with a copy of its object in which names and values are replaced. In
@@ -123,8 +106,9 @@ func (a *Anonymiser) Frame(f trace.Frame) (trace.Frame, error) {
 	return f, err
 }
 
-// Object returns a copy of an object of the given kind. The copy has the same length. Every
-// string that is not known to be harmless is replaced. The error wraps [ErrObject].
+// Object returns a copy of an object of the given kind. Every string that is not known to be
+// harmless is replaced. The copy has the same length if the object's strings are escaped as
+// encoding/json does. The error wraps [ErrObject].
 func (a *Anonymiser) Object(kind schema.GroupVersionKind, object []byte) ([]byte, error) {
 	if !json.Valid(object) {
 		return nil, fmt.Errorf("anonymise: an object of kind %s: %w", kind.Kind, ErrObject)
@@ -141,11 +125,32 @@ func (a *Anonymiser) Object(kind schema.GroupVersionKind, object []byte) ([]byte
 }
 
 // String returns the replacement of a name or a text.
-func (a *Anonymiser) String(s string) string {
-	units := make([]unit, 0, len(s))
-	for _, c := range s {
-		units = append(units, unit{r: c})
+func (a *Anonymiser) String(s string) string { return a.replacement(textLeaf, s) }
+
+// replacement returns the replacement of a string of a kind of leaf.
+func (a *Anonymiser) replacement(kind leafKind, s string) string {
+	if kind != opaqueLeaf && kind != bytesLeaf {
+		kind = textLeaf
 	}
-	a.pseudonyms.text(units)
-	return plainString(units)
+	out, ok := a.memo[kind][s]
+	if ok {
+		return out
+	}
+	if kind == bytesLeaf {
+		out, ok = a.pseudonyms.base64(s)
+	}
+	switch {
+	case ok:
+	case kind == textLeaf:
+		out = a.pseudonyms.text(s)
+	default:
+		out = a.pseudonyms.whole(s)
+	}
+	if len(s) <= memoLength {
+		if m := a.memo[kind]; m == nil || len(m) >= memoSize {
+			a.memo[kind] = map[string]string{}
+		}
+		a.memo[kind][s] = out
+	}
+	return out
 }

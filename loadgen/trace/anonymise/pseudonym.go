@@ -7,22 +7,10 @@ import (
 	"hash"
 	"math/rand/v2"
 	"net/netip"
+	"regexp"
+	"strconv"
 	"strings"
-)
-
-// unit is one character of a JSON string, with its encoding.
-type unit struct {
-	r    rune
-	form form
-}
-
-type form uint8
-
-const (
-	asIs      form = iota
-	escaped        // \u00e9
-	surrogate      // \ud83d\ude00
-	kept           // \n, \", and invalid characters: never replaced
+	"unicode/utf8"
 )
 
 // symbol is one character, or one number of an address, as a number below the size of its
@@ -92,351 +80,250 @@ func (p *pseudonyms) replace(domain string, s []symbol) {
 	}
 }
 
-// Classes of symbols: alphabets, and none for a character outside words.
+// alphabets are the ranges of characters that replace each other. All characters of a range have
+// the same length in UTF-8. Symbols of alphabets[i] have the class i. Characters outside words
+// are in no alphabet; nor are surrogates, U+2028, U+2029 and U+FFFD, which JSON encodes in
+// another length.
+var alphabets = [...]struct{ first, last rune }{
+	{'a', 'z'}, {'A', 'Z'}, {'0', '9'},
+	{0x80, 0x7ff}, {0x800, 0x2027}, {0x202a, 0xd7ff}, {0xe000, 0xfffc}, {0x10000, 0x10ffff},
+}
+
+// Classes of symbols beside those of alphabets.
 const (
-	none  = 0
-	lower = 'l'
-	upper = 'u'
-	digit = 'd'
 	hexa  = 'h'
 	b64   = 'b'
 	octet = 'o'
-	utf2  = '2' // two bytes in UTF-8
-	utf3  = '3'
-	utf4  = '4'
 )
 
 const (
-	first2, first3, first4 = 0x80, 0x800, 0x10000
-	firstSurrogate         = 0xd800
-	surrogates             = 0x800
-	last                   = 0x10ffff
-
 	hexDigits    = "0123456789abcdef"
 	base64Digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 )
 
-// symbolOf returns the symbol of a character of a word.
-func symbolOf(u unit) symbol {
-	if u.form == kept {
-		return symbol{}
-	}
-	switch r := u.r; {
-	case 'a' <= r && r <= 'z':
-		return symbol{uint32(r - 'a'), 26, lower}
-	case 'A' <= r && r <= 'Z':
-		return symbol{uint32(r - 'A'), 26, upper}
-	case '0' <= r && r <= '9':
-		return symbol{uint32(r - '0'), 10, digit}
-	case r < first2:
-		return symbol{}
-	case r < first3:
-		return symbol{uint32(r - first2), first3 - first2, utf2}
-	case r < first4:
-		// Surrogates are not characters.
-		v := uint32(r - first3)
-		if r >= firstSurrogate {
-			v -= surrogates
+// wordSymbol returns the symbol of a character of a word; ok is false for any other character.
+func wordSymbol(r rune) (s symbol, ok bool) {
+	for i, a := range alphabets {
+		if a.first <= r && r <= a.last {
+			return symbol{uint32(r - a.first), uint32(a.last - a.first + 1), byte(i)}, true
 		}
-		return symbol{v, first4 - first3 - surrogates, utf3}
-	default:
-		return symbol{uint32(r - first4), last - first4 + 1, utf4}
 	}
+	return symbol{}, false
 }
 
 // hexSymbol returns the symbol of a hexadecimal digit.
-func hexSymbol(u unit) symbol {
-	if v := strings.IndexRune(hexDigits, u.r); v >= 0 && u.form != kept {
-		return symbol{uint32(v), 16, hexa}
-	}
-	return symbol{}
+func hexSymbol(r rune) (s symbol, ok bool) {
+	v := strings.IndexRune(hexDigits, r)
+	return symbol{uint32(v), 16, hexa}, v >= 0
 }
 
-// rune returns the character of a symbol.
+// rune returns the character of a wordSymbol or a hexSymbol.
 func (s symbol) rune() rune {
-	v := rune(s.v)
-	switch s.class {
-	case lower:
-		return 'a' + v
-	case upper:
-		return 'A' + v
-	case digit:
-		return '0' + v
-	case hexa:
-		return rune(hexDigits[v])
-	case utf2:
-		return first2 + v
-	case utf3:
-		if v += first3; v >= firstSurrogate {
-			v += surrogates
-		}
-		return v
-	default:
-		return first4 + v
+	if s.class == hexa {
+		return rune(hexDigits[s.v])
 	}
+	return alphabets[s.class].first + rune(s.v)
 }
 
 // each replaces the characters for which of returns a symbol, as one word.
-func (p *pseudonyms) each(domain string, s []unit, of func(unit) symbol) {
+func (p *pseudonyms) each(domain, s string, of func(rune) (symbol, bool)) string {
 	symbols := make([]symbol, 0, len(s))
-	for _, u := range s {
-		if c := of(u); c.class != none {
-			symbols = append(symbols, c)
+	for _, c := range s {
+		if symbol, ok := of(c); ok {
+			symbols = append(symbols, symbol)
 		}
 	}
 	p.replace(domain, symbols)
-	for i := range s {
-		if of(s[i]).class != none {
-			s[i].r = symbols[0].rune()
+	return strings.Map(func(c rune) rune {
+		if _, ok := of(c); ok {
+			c = symbols[0].rune()
 			symbols = symbols[1:]
 		}
-	}
+		return c
+	}, s)
 }
 
 // whole replaces all words of a string as one.
-func (p *pseudonyms) whole(s []unit) { p.each("whole", s, symbolOf) }
+func (p *pseudonyms) whole(s string) string { return p.each("whole", s, wordSymbol) }
 
-func plainString(s []unit) string {
-	var b strings.Builder
-	for _, u := range s {
-		b.WriteRune(u.r)
-	}
-	return b.String()
-}
-
-// text replaces a string word by word, in place. The result is never one of the kept strings
-// (see keptWhole).
-func (p *pseudonyms) text(s []unit) {
-	if len(s) <= longestKept && keptWhole(plainString(s)) {
-		return
+// text replaces a string word by word. The result is never one of the kept strings (see
+// keptWhole), unless s is.
+func (p *pseudonyms) text(s string) string {
+	if keptWhole(s) {
+		return s
 	}
 	for {
-		p.words(s)
-		if len(s) > longestKept || !keptWhole(plainString(s)) {
-			return
+		if s = p.words(s); !keptWhole(s) {
+			return s
 		}
 	}
 }
 
-func (p *pseudonyms) words(s []unit) {
-	if p.address(s) {
-		return
+func (p *pseudonyms) words(s string) string {
+	if address, ok := p.address(s); ok {
+		return address
 	}
+	var out strings.Builder
 	for i := 0; i < len(s); {
-		n := uuid(s[i:])
-		if n > 0 && boundary(s, i, n) {
-			p.each("uuid", s[i:i+n], hexSymbol)
-			i += n
-			continue
-		}
-		if n = ip4(s[i:]); n > 0 && boundary(s, i, n) && !dotted(s, i, n) {
-			p.ip4(s[i:i+n], 32)
-			i += n
-			continue
-		}
-		for n = 0; i+n < len(s) && symbolOf(s[i+n]).class != none; n++ {
-		}
-		switch {
-		case n == 0:
-			i++
-			continue
-		case longHex(s[i : i+n]):
-			p.each("hex", s[i:i+n], hexSymbol)
-		default:
-			p.each("word", s[i:i+n], symbolOf)
-		}
+		n, replacement := p.first(s[:i], s[i:])
+		out.WriteString(replacement)
 		i += n
 	}
+	return out.String()
 }
 
-// boundary reports whether the n units from i are not part of a longer word.
-func boundary(s []unit, i, n int) bool {
-	return (i == 0 || symbolOf(s[i-1]).class == none) && (i+n == len(s) || symbolOf(s[i+n]).class == none)
-}
+var (
+	uuid = regexp.MustCompile(`^[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}`)
+	ip4  = regexp.MustCompile(`^(?:` + byteDigits + `\.){3}` + byteDigits)
+	// dotted continues a sequence of numbers and dots that is longer than an address.
+	dotted = regexp.MustCompile(`^\.[0-9]`)
+	// longHex is a hexadecimal number such as a digest.
+	longHex = regexp.MustCompile(`^[0-9a-f]{16,}$`)
+)
 
-// dotted reports whether the n units from i are part of a longer sequence of numbers and dots.
-func dotted(s []unit, i, n int) bool {
-	return i > 0 && s[i-1].r == '.' || i+n+1 < len(s) && s[i+n].r == '.' && symbolOf(s[i+n+1]).class == digit
-}
+const byteDigits = `(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])`
 
-// uuid returns the length of the UUID at the start of s, or 0.
-func uuid(s []unit) int {
-	const length = 36
-	if len(s) < length {
-		return 0
+// first replaces the first n bytes of s: a word, an identifier or an address, or else one
+// character, which stays. before is the text before s; no word spans both.
+func (p *pseudonyms) first(before, s string) (n int, replacement string) {
+	if n = len(uuid.FindString(s)); n > 0 && wordLength(s[n:]) == 0 {
+		return n, p.each("uuid", s[:n], hexSymbol)
 	}
-	for i, u := range s[:length] {
-		if i == 8 || i == 13 || i == 18 || i == 23 {
-			if u.r != '-' {
-				return 0
-			}
-		} else if hexSymbol(u).class == none {
-			return 0
-		}
+	if n = len(ip4.FindString(s)); n > 0 && wordLength(s[n:]) == 0 && !strings.HasSuffix(before, ".") && !dotted.MatchString(s[n:]) {
+		return n, p.ip4(s[:n], 32)
 	}
-	return length
+	switch n = wordLength(s); {
+	case n == 0:
+		_, n = utf8.DecodeRuneInString(s)
+		return n, s[:n]
+	case longHex.MatchString(s[:n]):
+		return n, p.each("hex", s[:n], hexSymbol)
+	}
+	return n, p.each("word", s[:n], wordSymbol)
 }
 
-// longHex reports whether a word is a hexadecimal number, such as a digest.
-func longHex(s []unit) bool {
-	for _, u := range s {
-		if hexSymbol(u).class == none {
-			return false
-		}
-	}
-	return len(s) >= 16
-}
-
-// ip4 returns the length of the IPv4 address at the start of s, or 0.
-func ip4(s []unit) int {
-	i := 0
-	for n := range 4 {
-		if n > 0 {
-			if i == len(s) || s[i].r != '.' {
-				return 0
-			}
-			i++
-		}
-		v, start := rune(0), i
-		for i < len(s) && i < start+3 && symbolOf(s[i]).class == digit {
-			v = 10*v + s[i].r - '0'
-			i++
-		}
-		if i == start || v > 255 || i > start+1 && s[start].r == '0' {
-			return 0
+// wordLength returns the length of the word at the start of s in bytes.
+func wordLength(s string) int {
+	for i, c := range s {
+		if _, ok := wordSymbol(c); !ok {
+			return i
 		}
 	}
-	return i
+	return len(s)
 }
 
 // ip4 replaces each byte of an address by one with as many digits. The replacement depends on
 // the bytes before it, so addresses of one network stay in one network. Zero bytes beyond the
 // first bits stay, because they mark the address of a network.
-func (p *pseudonyms) ip4(s []unit, bits int) {
-	if bits == 32 && harmlessIPs[plainString(s)] {
-		return
+func (p *pseudonyms) ip4(s string, bits int) string {
+	if bits == 32 && harmlessIPs[s] {
+		return s
 	}
 	domain := "ip4"
-	for i, n := 0, 0; n < 4; n++ {
-		start, v := i, uint32(0)
-		for i < len(s) && s[i].r != '.' {
-			v = 10*v + uint32(s[i].r-'0')
-			i++
+	parts := strings.Split(s, ".")
+	for i, part := range parts {
+		before := strconv.Itoa(i) + domain
+		domain += "." + part
+		if part == "0" && 8*i >= bits {
+			continue
 		}
-		before := string(rune('0'+n)) + domain
-		domain += "." + plainString(s[start:i])
-		if 8*n < bits || v != 0 {
-			low, high := uint32(0), uint32(9)
-			switch i - start {
-			case 2:
-				low, high = 10, 99
-			case 3:
-				low, high = 100, 255
-			}
-			one := []symbol{{v - low, high - low + 1, octet}}
-			p.replace(before, one)
-			v = low + one[0].v
-			for j := i - 1; j >= start; j-- {
-				s[j].r = rune('0' + v%10)
-				v /= 10
-			}
+		low, high := 0, 9
+		switch len(part) {
+		case 2:
+			low, high = 10, 99
+		case 3:
+			low, high = 100, 255
 		}
-		i++
+		v, _ := strconv.Atoi(part) // The address is valid.
+		one := []symbol{{uint32(v - low), uint32(high - low + 1), octet}}
+		p.replace(before, one)
+		parts[i] = strconv.Itoa(low + int(one[0].v))
 	}
+	return strings.Join(parts, ".")
 }
 
-// address replaces a string that is an IPv6 address or a network in CIDR notation. It returns
-// false for any other string.
-func (p *pseudonyms) address(s []unit) bool {
-	if len(s) < 2 || len(s) > 64 {
-		return false
-	}
-	text := plainString(s)
-	slash := strings.IndexByte(text, '/')
-	if slash < 0 {
-		if !strings.Contains(text, ":") {
-			return false
-		}
-		if a, err := netip.ParseAddr(text); err != nil || a.Is4In6() || a.Zone() != "" {
-			return false
-		}
-		if !harmlessIPs[text] {
-			p.ip6(s)
-		}
-		return true
-	}
-	prefix, err := netip.ParsePrefix(text)
+// address replaces a string that is an IPv6 address or a network in CIDR notation. ok is false
+// for any other string.
+func (p *pseudonyms) address(s string) (replacement string, ok bool) {
+	ip, bits, network := strings.Cut(s, "/")
+	a, err := netip.ParseAddr(ip)
 	switch {
-	case err != nil || prefix.Addr().Is4In6():
-		return false
-	case prefix.Addr().Is4():
-		p.ip4(s[:slash], prefix.Bits())
-	case !harmlessIPs[text[:slash]]:
-		p.ip6(s[:slash])
+	case len(s) > 64 || err != nil || a.Zone() != "" || a.Is4() && !network || a.Is6() && strings.Contains(ip, "."):
+		return "", false
+	case network:
+		prefix, err := netip.ParsePrefix(s)
+		if err != nil {
+			return "", false
+		}
+		bits = "/" + bits
+		if a.Is4() {
+			return p.ip4(ip, prefix.Bits()) + bits, true
+		}
 	}
-	return true
+	return p.ip6(ip) + bits, true
 }
 
 // ip6 replaces the groups of an address. Each replacement depends on the groups before it.
-func (p *pseudonyms) ip6(s []unit) {
+func (p *pseudonyms) ip6(s string) string {
+	if harmlessIPs[s] {
+		return s
+	}
 	domain := "ip6"
-	for i := 0; i < len(s); {
-		if s[i].r == ':' {
-			i++
-			continue
-		}
-		start := i
+	groups := strings.Split(s, ":")
+	for i, group := range groups {
 		var symbols []symbol
-		for ; i < len(s) && s[i].r != ':'; i++ {
-			symbols = append(symbols, hexSymbol(unit{r: s[i].r | 0x20}))
+		for _, c := range strings.ToLower(group) {
+			symbol, _ := hexSymbol(c)
+			symbols = append(symbols, symbol)
 		}
 		// A group starts with 0 only if it did so before.
 		if len(symbols) > 1 && symbols[0].v != 0 {
 			symbols[0] = symbol{symbols[0].v - 1, 15, octet}
 		}
 		before := domain
-		domain += ":" + plainString(s[start:i])
+		domain += ":" + group
 		p.replace(before, symbols)
+		out := make([]byte, len(symbols))
 		for j, c := range symbols {
 			if c.class == octet {
 				c.v++
 			}
-			s[start+j].r = rune(hexDigits[c.v])
+			out[j] = hexDigits[c.v]
 		}
+		groups[i] = string(out)
 	}
+	return strings.Join(groups, ":")
 }
 
-// base64 replaces a base64 string by one that decodes to as many bytes. It returns false for
-// any other string.
-func (p *pseudonyms) base64(s []unit) bool {
+// base64 replaces a base64 string by one that decodes to as many bytes. ok is false for any
+// other string.
+func (p *pseudonyms) base64(s string) (replacement string, ok bool) {
 	if len(s)%4 != 0 {
-		return false
+		return "", false
 	}
-	n := len(s)
-	for n > 0 && n > len(s)-2 && s[n-1].r == '=' {
-		n--
-	}
-	symbols := make([]symbol, n)
-	for i := range n {
-		v := strings.IndexRune(base64Digits, s[i].r)
-		if v < 0 || s[i].form == kept {
-			return false
+	digits := strings.TrimSuffix(strings.TrimSuffix(s, "="), "=")
+	pad := len(s) - len(digits)
+	symbols := make([]symbol, len(digits))
+	for i := range symbols {
+		v := strings.IndexByte(base64Digits, digits[i])
+		if v < 0 {
+			return "", false
 		}
 		symbols[i] = symbol{uint32(v), 64, b64}
 	}
 	// The last digit of a padded string has unused bits.
-	unused := uint32(1)
-	if pad := len(s) - n; pad > 0 {
-		unused = 1 << (2 * pad)
-		end := &symbols[n-1]
+	unused := uint32(1) << (2 * pad)
+	if pad > 0 {
+		end := &symbols[len(symbols)-1]
 		*end = symbol{end.v / unused, end.size / unused, b64 + byte(pad)}
 	}
 	p.replace("base64", symbols)
-	if n > 0 {
-		symbols[n-1].v *= unused
+	if pad > 0 {
+		symbols[len(symbols)-1].v *= unused
 	}
-	for i := range symbols {
-		s[i].r = rune(base64Digits[symbols[i].v])
+	out := make([]byte, len(symbols))
+	for i, c := range symbols {
+		out[i] = base64Digits[c.v]
 	}
-	return true
+	return string(out) + s[len(digits):], true
 }

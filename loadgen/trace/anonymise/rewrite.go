@@ -3,9 +3,7 @@ package anonymise
 import (
 	"bytes"
 	"encoding/json"
-	"strconv"
 	"strings"
-	"unicode/utf16"
 	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -19,6 +17,9 @@ type rewriter struct {
 	in   []byte
 	at   int
 	out  []byte
+	// nested: the JSON is in a key of managed fields. The API server escapes <, > and & in
+	// objects, and not there.
+	nested bool
 }
 
 // space copies white space.
@@ -44,17 +45,16 @@ func (r *rewriter) punctuation() byte {
 	return c
 }
 
-// token reads the string at the current position, without its quotes.
+// token reads the string at the current position, with its quotes.
 func (r *rewriter) token() []byte {
-	start := r.at + 1
-	for r.at = start; r.in[r.at] != '"'; r.at++ {
+	start := r.at
+	for r.at++; r.in[r.at] != '"'; r.at++ {
 		if r.in[r.at] == '\\' {
 			r.at++
 		}
 	}
-	t := r.in[start:r.at]
 	r.at++
-	return t
+	return r.in[start:r.at]
 }
 
 // value copies a value of the given schema. key is its key in the object.
@@ -76,10 +76,7 @@ func (r *rewriter) value(n *node, key string) {
 			}
 		}
 	case '"':
-		t := r.token()
-		r.out = append(r.out, '"')
-		r.text(n.leafFor(key), t)
-		r.out = append(r.out, '"')
+		r.text(n.leafFor(key), r.token())
 	default:
 		for r.at < len(r.in) && !strings.ContainsRune(" \t\r\n,]}", rune(r.in[r.at])) {
 			r.out = append(r.out, r.in[r.at])
@@ -95,10 +92,13 @@ func (r *rewriter) object(n *node) {
 	}
 	for {
 		t := r.token()
-		r.out = append(r.out, '"')
-		child, name := r.key(n, t)
-		r.out = append(r.out, '"')
+		name := unquoted(t)
+		replacement, child := r.key(n, name)
+		r.write(t, name, replacement)
 		r.punctuation()
+		if n.kind == mapNode || n.kind == managedNode {
+			name = "" // not the name of a field
+		}
 		r.value(child, name)
 		if r.punctuation() == '}' {
 			return
@@ -106,37 +106,59 @@ func (r *rewriter) object(n *node) {
 	}
 }
 
-// key writes an object's key and returns the schema of its value.
-func (r *rewriter) key(n *node, t []byte) (child *node, name string) {
-	name = unquoted(t)
+// write writes a string: the token t, whose value is s, or its replacement.
+func (r *rewriter) write(t []byte, s, replacement string) {
+	if s == replacement {
+		r.out = append(r.out, t...)
+		return
+	}
+	if !escaped(replacement) {
+		r.out = append(append(append(r.out, '"'), replacement...), '"')
+		return
+	}
+	var quoted bytes.Buffer
+	enc := json.NewEncoder(&quoted)
+	enc.SetEscapeHTML(!r.nested)
+	_ = enc.Encode(replacement) // Strings always encode.
+	r.out = append(r.out, bytes.TrimSuffix(quoted.Bytes(), []byte("\n"))...)
+}
+
+// escaped reports whether JSON may escape characters of s.
+func escaped(s string) bool {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c < ' ', c >= utf8.RuneSelf, c == '"', c == '\\', c == '<', c == '>', c == '&':
+			return true
+		}
+	}
+	return false
+}
+
+// key returns the replacement of an object's key, and the schema of its value.
+func (r *rewriter) key(n *node, name string) (replacement string, child *node) {
 	switch n.kind {
 	case structNode:
 		if child := n.field(name); child != nil {
-			r.out = append(r.out, t...)
-			return child, name
+			return name, child
 		}
 	case mapNode:
 		if n.keys[name] || !n.data && keptKey(name) {
-			r.out = append(r.out, t...)
-		} else {
-			r.replaced(r.a.text, t, (*pseudonyms).text)
+			return name, n.elem()
 		}
-		return n.elem(), ""
+		return r.a.replacement(textLeaf, name), n.elem()
 	case managedNode:
-		return r.managed(n, t, name), ""
+		return r.managed(n, name)
 	}
 	// The key may be a field or a name. A field that other types have is not secret.
 	if fieldNames()[name] || keptKey(name) || resourceNames()[name] {
-		r.out = append(r.out, t...)
-	} else {
-		r.replaced(r.a.text, t, (*pseudonyms).text)
+		return name, untyped
 	}
-	return untyped, name
+	return r.a.replacement(textLeaf, name), untyped
 }
 
-// managed writes a key of managed fields, where fields, list elements and set members are
-// keys. n is the schema that the managed fields describe.
-func (r *rewriter) managed(n *node, t []byte, name string) *node {
+// managed returns the replacement of a key of managed fields, where fields, list elements and
+// set members are keys. n is the schema that the managed fields describe.
+func (r *rewriter) managed(n *node, name string) (replacement string, child *node) {
 	about := n.managed
 	if about == nil {
 		about = r.root
@@ -144,167 +166,34 @@ func (r *rewriter) managed(n *node, t []byte, name string) *node {
 	prefix, rest, _ := strings.Cut(name, ":")
 	switch {
 	case name == ".", prefix == "i" && digits(rest):
-		r.out = append(r.out, t...)
-		return managedOf(about)
-	case prefix == "f" && bytes.HasPrefix(t, []byte("f:")):
-		r.out = append(r.out, "f:"...)
-		child, _ := r.key(about, t[2:])
-		return managedOf(child)
-	case prefix == "k" || prefix == "v":
-		elem := about.element()
-		if r.inner(elem, t) {
-			return managedOf(elem)
-		}
+		return name, managedOf(about)
+	case prefix == "f":
+		replacement, child = r.key(about, rest)
+		return "f:" + replacement, managedOf(child)
+	case (prefix == "k" || prefix == "v") && json.Valid([]byte(rest)):
+		inner := rewriter{a: r.a, kind: r.kind, root: r.root, in: []byte(rest), nested: true}
+		inner.value(about.element(), "")
+		inner.space()
+		return prefix + ":" + string(inner.out), managedOf(about.element())
 	}
-	r.replaced(r.a.text, t, (*pseudonyms).text)
-	return managedOf(untyped)
-}
-
-// inner writes a key that has JSON after its first two characters. It returns false for any
-// other key.
-func (r *rewriter) inner(n *node, t []byte) bool {
-	units := appendUnits(nil, t)
-	if len(units) < 3 || units[1].r != ':' {
-		return false
-	}
-	old := plainString(units[2:])
-	if !json.Valid([]byte(old)) {
-		return false
-	}
-	sub := rewriter{a: r.a, kind: r.kind, root: r.root, in: []byte(old)}
-	sub.value(n, "")
-	sub.space()
-	// Characters are replaced one by one, so each keeps its form.
-	i := 2
-	for _, c := range string(sub.out) {
-		if i == len(units) {
-			return false
-		}
-		units[i].r = c
-		i++
-	}
-	if i != len(units) {
-		return false
-	}
-	r.out = appendToken(r.out, units)
-	return true
+	return r.a.replacement(textLeaf, name), managedOf(untyped)
 }
 
 // text writes a string.
 func (r *rewriter) text(l leaf, t []byte) {
-	if len(t) == 0 {
+	s := unquoted(t)
+	if len(s) <= longestKept && l.keeps(s, r.kind) {
+		r.write(t, s, s)
 		return
 	}
-	if len(t) <= longestKept && l.keeps(unquoted(t), r.kind) {
-		r.out = append(r.out, t...)
-		return
-	}
-	switch l.kind {
-	case opaqueLeaf:
-		r.replaced(r.a.opaque, t, (*pseudonyms).whole)
-	case bytesLeaf:
-		r.replaced(r.a.bytes, t, func(p *pseudonyms, s []unit) {
-			if !p.base64(s) {
-				p.whole(s)
-			}
-		})
-	default:
-		r.replaced(r.a.text, t, (*pseudonyms).text)
-	}
+	r.write(t, s, r.a.replacement(l.kind, s))
 }
 
-// replaced writes the replacement of a string.
-func (r *rewriter) replaced(m memo, t []byte, replace func(*pseudonyms, []unit)) {
-	if s, ok := m[string(t)]; ok {
-		r.out = append(r.out, s...)
-		return
+// unquoted returns the value of a JSON string.
+func unquoted(t []byte) (s string) {
+	if bytes.IndexByte(t, '\\') < 0 && utf8.Valid(t) {
+		return string(t[1 : len(t)-1])
 	}
-	r.a.scratch = appendUnits(r.a.scratch[:0], t)
-	replace(r.a.pseudonyms, r.a.scratch)
-	start := len(r.out)
-	r.out = appendToken(r.out, r.a.scratch)
-	m.put(string(t), string(r.out[start:]))
-}
-
-// unquoted returns the value of a JSON string, given without its quotes.
-func unquoted(t []byte) string {
-	if bytes.IndexByte(t, '\\') < 0 {
-		return string(t)
-	}
-	return plainString(appendUnits(nil, t))
-}
-
-// appendUnits splits a JSON string without its quotes into characters.
-func appendUnits(s []unit, t []byte) []unit {
-	for len(t) > 0 {
-		if t[0] != '\\' {
-			c, n := utf8.DecodeRune(t)
-			u := unit{r: c}
-			if c == utf8.RuneError && n == 1 {
-				// Invalid UTF-8, which encoding/json decodes as U+FFFD.
-				u = unit{r: rune(t[0]), form: kept}
-			}
-			s = append(s, u)
-			t = t[n:]
-			continue
-		}
-		if t[1] != 'u' {
-			s = append(s, unit{r: shortEscapes[t[1]], form: kept})
-			t = t[2:]
-			continue
-		}
-		c := hex4(t[2:6])
-		t = t[6:]
-		u := unit{r: c, form: escaped}
-		if utf16.IsSurrogate(c) {
-			u.form = kept
-			if len(t) >= 6 && t[0] == '\\' && t[1] == 'u' {
-				if pair := utf16.DecodeRune(c, hex4(t[2:6])); pair != utf8.RuneError {
-					u = unit{r: pair, form: surrogate}
-					t = t[6:]
-				}
-			}
-		}
-		s = append(s, u)
-	}
+	_ = json.Unmarshal(t, &s) // The JSON is valid.
 	return s
-}
-
-var shortEscapes = [256]rune{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
-
-// letters maps characters to the letters of their short escapes.
-var letters = map[rune]byte{'"': '"', '\\': '\\', '/': '/', '\b': 'b', '\f': 'f', '\n': 'n', '\r': 'r', '\t': 't'}
-
-func hex4(t []byte) rune {
-	v, _ := strconv.ParseUint(string(t), 16, 16) // The JSON is valid.
-	return rune(v)
-}
-
-// appendToken appends units in their forms.
-func appendToken(b []byte, s []unit) []byte {
-	for _, u := range s {
-		switch u.form {
-		case asIs:
-			b = utf8.AppendRune(b, u.r)
-		case escaped:
-			b = appendEscape(b, u.r)
-		case surrogate:
-			high, low := utf16.EncodeRune(u.r)
-			b = appendEscape(appendEscape(b, high), low)
-		case kept:
-			switch letter, short := letters[u.r]; {
-			case short:
-				b = append(b, '\\', letter)
-			case utf16.IsSurrogate(u.r):
-				b = appendEscape(b, u.r)
-			default:
-				b = append(b, byte(u.r))
-			}
-		}
-	}
-	return b
-}
-
-func appendEscape(b []byte, c rune) []byte {
-	return append(b, '\\', 'u', hexDigits[c>>12&15], hexDigits[c>>8&15], hexDigits[c>>4&15], hexDigits[c&15])
 }
