@@ -2,13 +2,11 @@ package trace
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
 	"slices"
-	"sort"
 	"sync"
 	"time"
 
@@ -78,15 +76,14 @@ type blocks struct {
 	block, line int
 	// text is the rest of the current block, at the offset of its head.
 	text      []byte
-	at        int64
+	start     int64
 	resources []Resource
 	// open skips blocks that end before skip.
 	skip time.Duration
-	// err repeats until resume.
+	// err is the error of the header; the first next returns it.
 	err error
-	// lost: the offset of the next chunk is unknown. done: the index was read. torn: the
-	// missing end was reported.
-	lost, done, torn bool
+	// lost: the offset of the next chunk is unknown. done: nothing follows.
+	lost, done bool
 	// stored is the number of blocks read, packedBytes their compressed size, textBytes the
 	// size of their lines.
 	stored                 int
@@ -95,9 +92,7 @@ type blocks struct {
 
 func newBlocks(t tape, name string) *blocks {
 	b := &blocks{name: name, tape: t, line: 1}
-	if err := b.header(); err != nil {
-		b.err = err
-	}
+	b.err = b.header()
 	return b
 }
 
@@ -106,15 +101,19 @@ var decoder = sync.OnceValues(func() (*zstd.Decoder, error) {
 	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(maxBlock))
 })
 
-// fail returns an error of the current chunk. The header counts as the first block.
-func (b *blocks) fail(cause error) *Error {
-	return &Error{Name: b.name, Block: max(b.block, 1), Offset: b.tape.at, Err: cause}
+// at returns the position of the next chunk. The header counts as the first block.
+func (b *blocks) at() place { return place{name: b.name, block: max(b.block, 1), offset: b.tape.at} }
+
+// last returns an error of the current chunk after which nothing can be read.
+func (b *blocks) last(cause error) error {
+	b.done = true
+	return b.at().fail(cause)
 }
 
-// lose is like fail, but the offset of the next chunk is unknown.
-func (b *blocks) lose(format string, args ...any) *Error {
+// lose returns an error of the current chunk after which the next one must be searched.
+func (b *blocks) lose(format string, args ...any) error {
 	b.lost = true
-	return b.fail(corrupt(format, args...))
+	return b.at().fail(corrupt(format, args...))
 }
 
 // header reads the header.
@@ -138,7 +137,7 @@ func (b *blocks) header() error {
 	case err != nil:
 		return b.lose("the header: %s", jsonFault(err))
 	case b.head.Format > Version || b.head.Format < 1:
-		return b.fail(fmt.Errorf("%w: the trace is of version %d, and this program reads up to %d", ErrVersion, b.head.Format, Version))
+		return b.last(fmt.Errorf("%w: the trace is of version %d, and this program reads up to %d", ErrVersion, b.head.Format, Version))
 	}
 	b.tape.discard(size)
 	return nil
@@ -147,39 +146,30 @@ func (b *blocks) header() error {
 // short returns the error for a stream that ends within a part.
 func (b *blocks) short(err error, what string) error {
 	if !errors.Is(err, io.EOF) {
-		return b.fail(err)
+		return b.last(err)
 	}
-	b.torn, b.lost = true, true
-	return b.fail(truncated("the file ends in %s", what))
+	b.lost = true
+	return b.at().fail(truncated("the file ends in %s", what))
 }
 
 func (b *blocks) next() (rawLine, error) {
-	for {
-		if b.err != nil {
-			return rawLine{}, b.err
-		}
-		if len(b.text) > 0 {
-			return b.take(), nil
-		}
-		if b.done {
+	if err := b.err; err != nil {
+		b.err = nil
+		return rawLine{}, err
+	}
+	for len(b.text) == 0 {
+		if b.done || b.lost && !b.search() {
 			return rawLine{}, io.EOF
 		}
 		if err := b.open(); err != nil {
-			if !errors.Is(err, io.EOF) {
-				b.err = err
-			}
 			return rawLine{}, err
 		}
 	}
-}
-
-// take returns the next line and removes it from text.
-func (b *blocks) take() rawLine {
 	line, rest, _ := bytes.Cut(b.text, []byte("\n"))
+	raw := rawLine{place: place{b.name, b.block, b.line, b.start}, data: line, form: blockForm, resources: b.resources}
 	b.text = rest
-	raw := rawLine{data: line, form: blockForm, line: b.line, offset: b.at, block: b.block, resources: b.resources}
 	b.line++
-	return raw
+	return raw, nil
 }
 
 // open reads the next chunk. After a block head it also reads the block.
@@ -187,11 +177,7 @@ func (b *blocks) open() error {
 	front, err := b.tape.peek(frontSize + tagSize)
 	if err != nil {
 		if len(front) == 0 && errors.Is(err, io.EOF) {
-			if b.torn {
-				return io.EOF
-			}
-			b.torn = true
-			return b.fail(truncated("the file ends without its index"))
+			return b.last(truncated("the file ends without its index"))
 		}
 		b.block++
 		return b.short(err, "a block's head")
@@ -237,13 +223,13 @@ func (b *blocks) open() error {
 	}
 	dec, err := decoder()
 	if err != nil {
-		return b.fail(err)
+		return b.last(err)
 	}
 	text, err := dec.DecodeAll(data, make([]byte, 0, h.Bytes))
 	if err != nil || len(text) != h.Bytes {
 		return b.lose("the block's data is invalid")
 	}
-	b.text, b.resources, b.at = text, h.Resources, b.tape.at
+	b.text, b.resources, b.start = text, h.Resources, b.tape.at
 	b.tape.discard(size + h.Size)
 	b.stored++
 	b.packedBytes += int64(size + h.Size)
@@ -251,7 +237,7 @@ func (b *blocks) open() error {
 	return nil
 }
 
-// end reads the index, which ends a trace.
+// end reads the index, which ends a trace. It is not needed: all blocks were read.
 func (b *blocks) end(size int) error {
 	chunk, err := b.tape.peek(size)
 	if err != nil {
@@ -260,130 +246,39 @@ func (b *blocks) end(size int) error {
 	}
 	var x index
 	if ok, err := chunkBody(chunk, &x); !ok || err != nil {
-		// All blocks were read, so the index is not needed.
-		b.done = true
 		b.block++
-		return b.fail(corrupt("the index is damaged"))
+		return b.last(corrupt("the index is damaged"))
 	}
 	b.tape.discard(size)
-	b.done = true
-	if more, err := b.tape.peek(1); len(more) > 0 || !errors.Is(err, io.EOF) {
-		b.block++
-		if len(more) == 0 {
-			return b.fail(err)
-		}
-		// More traces may follow: files can be concatenated.
-		if front, _ := b.tape.peek(frontSize + tagSize); len(front) == frontSize+tagSize {
-			if tag, _, ok := chunkFront(front); ok && tag == tagHeader {
-				return b.fail(corrupt("another trace follows the index (trace merge merges two)"))
-			}
-		}
-		return b.fail(corrupt("something follows the index"))
+	more, err := b.tape.peek(frontSize + tagSize)
+	if len(more) == 0 && errors.Is(err, io.EOF) {
+		b.done = true
+		return nil
 	}
-	return io.EOF
+	b.block++
+	if len(more) == 0 {
+		return b.last(err)
+	}
+	// Traces can be concatenated.
+	if tag, _, ok := chunkFront(more); ok && tag == tagHeader {
+		return b.last(corrupt("another trace follows the index (trace merge merges two)"))
+	}
+	return b.last(corrupt("something follows the index"))
 }
 
-// resume searches the stream for the next chunk.
-func (b *blocks) resume() bool {
-	b.err = nil
-	if b.head.Format > Version {
-		return false
-	}
-	if !b.lost {
-		return !b.done && !b.torn
-	}
+// search moves to the next chunk after a damaged one. It returns false if there is none.
+func (b *blocks) search() bool {
 	b.lost = false
-	step := 1
+	if first, _ := b.tape.peek(1); len(first) > 0 {
+		b.tape.discard(1)
+	}
 	for {
-		window, err := b.tape.peek(step + 64<<10)
-		if len(window) <= step {
-			b.tape.discard(len(window))
-			return false
-		}
-		at, found := findChunk(window[step:])
-		if found {
-			b.tape.discard(step + at)
-			b.torn = false
-			return true
-		}
-		if err != nil {
-			b.tape.discard(len(window))
-			return false
-		}
-		b.tape.discard(step + at)
-		step = 0
-		if at == 0 {
-			// The window was full but too short for its only candidate.
-			step = 1
+		window, err := b.tape.peek(64 << 10)
+		at, found := findChunk(window)
+		b.tape.discard(at)
+		if found || err != nil {
+			b.done = !found
+			return found
 		}
 	}
-}
-
-func (b *blocks) damaged(rawLine) {}
-
-// seek moves to the first block that may have a line at or after from. It uses the index of a
-// seekable stream. In other streams, open skips blocks without decompressing them.
-func (b *blocks) seek(from time.Duration) {
-	b.skip = from
-	s, ok := b.tape.in.(io.ReadSeeker)
-	if !ok || b.err != nil || b.block > 0 || b.tape.err != nil && !errors.Is(b.tape.err, io.EOF) {
-		return
-	}
-	size, err := s.Seek(0, io.SeekEnd)
-	if err == nil {
-		var x index
-		if x, err = readIndex(s, size); err == nil {
-			i := sort.Search(len(x.Blocks), func(i int) bool { return x.Blocks[i].Last >= from })
-			if i < len(x.Blocks) && x.Blocks[i].At > b.tape.at {
-				if _, err = s.Seek(x.Blocks[i].At, io.SeekStart); err == nil {
-					b.tape = tape{in: b.tape.in, at: x.Blocks[i].At}
-					b.block = i
-					return
-				}
-			}
-		}
-	}
-	// Restore the position of the stream.
-	if _, err := s.Seek(b.tape.at+int64(len(b.tape.buf)), io.SeekStart); err != nil {
-		b.tape.err = err
-	}
-}
-
-// errNoIndex is the error for a trace without a readable index.
-var errNoIndex = errors.New("no index")
-
-// readIndex reads the index from the end of a trace of the given size.
-func readIndex(s io.ReadSeeker, size int64) (index, error) {
-	var tail [tailSize]byte
-	if size < overhead {
-		return index{}, errNoIndex
-	}
-	if err := readAt(s, size-tailSize, tail[:]); err != nil {
-		return index{}, err
-	}
-	length := int64(binary.LittleEndian.Uint32(tail[:]))
-	if length > maxIndex || length+overhead > size {
-		return index{}, errNoIndex
-	}
-	chunk := make([]byte, length+overhead)
-	if err := readAt(s, size-int64(len(chunk)), chunk); err != nil {
-		return index{}, err
-	}
-	tag, n, ok := chunkFront(chunk)
-	if !ok || tag != tagIndex || n != len(chunk) {
-		return index{}, errNoIndex
-	}
-	var x index
-	if ok, err := chunkBody(chunk, &x); !ok || err != nil {
-		return index{}, errNoIndex
-	}
-	return x, nil
-}
-
-func readAt(s io.ReadSeeker, at int64, b []byte) error {
-	if _, err := s.Seek(at, io.SeekStart); err != nil {
-		return err
-	}
-	_, err := io.ReadFull(s, b)
-	return err
 }

@@ -1,7 +1,23 @@
 package trace
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"iter"
+	goruntime "runtime"
+	"slices"
+	"strconv"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	apijson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/scheme"
 
 	"watchlab/loadgen/storm"
 )
@@ -12,15 +28,13 @@ import (
 // precedence over a path; write ./name for the file.
 //
 // Objects have the types of client-go's scheme, with apiVersion and kind and without unknown
-// fields. If the scheme does not know a resource but the recording names it, objects are
-// unstructured. Events are numbered in order of arrival; the number is the resourceVersion of
+// fields. Objects of a kind that the scheme does not know are unstructured. Events are numbered in order of arrival; the number is the resourceVersion of
 // the object. Bookmarks become no events; the bookmark that ends the initial list sets
 // Storm.Initial. The storm is valid (see [storm.Storm.Validate]).
 //
 // Load returns an [*Error] for the errors of [Reader.Next] and for these:
 //
-//   - a line without a resource, of a kind that client-go does not know or of another
-//     kind than the lines before it;
+//   - an object of another kind than its resource;
 //   - an ERROR event;
 //   - ADDED of an existing object, MODIFIED or DELETED of a missing one;
 //   - an initial list with anything but ADDED, or with two ends.
@@ -47,9 +61,6 @@ func LoadSet(nameOrPath string) (*storm.Set, error) {
 	return &storm.Set{Name: nameOrPath, Storms: storms}, nil
 }
 
-// errNoEvents is the error for a recording, or a main resource, without events.
-var errNoEvents = fmt.Errorf("%w: the recording has no events", ErrEmpty)
-
 // load returns the storms with events: the main resource first, then the others if all is set.
 func load(nameOrPath string, all bool) ([]*storm.Storm, error) {
 	f, err := Open(nameOrPath)
@@ -58,42 +69,198 @@ func load(nameOrPath string, all bool) ([]*storm.Storm, error) {
 	}
 	defer func() { _ = f.Close() }()
 	r := NewReader(f, nameOrPath)
-	l := &loader{name: nameOrPath, mend: r.Format() == WatchFormat, builders: map[Resource]*builder{}}
 	var main Resource
 	if named := r.Header().Resources; len(named) > 0 {
 		main = named[0]
 	}
-	wanted := func(res Resource) bool { return all || main == (Resource{}) || res == main }
-	if err := decodeAll(r.cut, nameOrPath, wanted, l.add); err != nil {
-		return nil, err
-	}
+	builders := map[Resource]*builder{}
 	var storms []*storm.Storm
-	for _, b := range l.order {
-		switch {
-		case len(b.storm.Events) == 0:
-		case main == (Resource{}) || b.storm.Resource == main.GVR():
-			storms = append([]*storm.Storm{b.storm}, storms...)
-			main = Resource{Group: b.storm.Resource.Group, Version: b.storm.Resource.Version, Resource: b.storm.Resource.Resource}
-		case all:
+	for i := range decodeAll(r, func(res Resource) bool { return all || main == (Resource{}) || res == main }) {
+		if i.err != nil {
+			return nil, i.err
+		}
+		if i.frame.Break != nil {
+			continue
+		}
+		b := builders[i.frame.Resource]
+		if b == nil {
+			res := i.frame.Resource
+			b = &builder{keys: map[string]int32{}, storm: &storm.Storm{Name: nameOrPath, Resource: res.GVR(), Kind: res.GVK()}}
+			builders[res] = b
 			storms = append(storms, b.storm)
 		}
+		if err := b.add(i); err != nil {
+			return nil, i.at.fail(err)
+		}
 	}
+	storms = slices.DeleteFunc(storms, func(s *storm.Storm) bool { return len(s.Events) == 0 })
 	if len(storms) == 0 {
-		return nil, r.empty()
+		return nil, r.cut.at().fail(fmt.Errorf("%w: the recording has no events", ErrEmpty))
+	}
+	if i := slices.IndexFunc(storms, func(s *storm.Storm) bool { return s.Resource == main.GVR() }); i > 0 {
+		first := storms[i]
+		storms = slices.Insert(slices.Delete(storms, i, i+1), 0, first)
+	}
+	if !all {
+		storms = storms[:1]
 	}
 	return storms, nil
 }
 
-// empty returns the error for a recording without events, with the position of its end.
-func (r *Reader) empty() error {
-	e := &Error{Name: r.name, Err: errNoEvents}
-	switch c := r.cut.(type) {
-	case *lines:
-		e.Line, e.Offset = c.line, c.offset
-	case *documents:
-		e.Line, e.Offset = c.line, c.offset
-	case *blocks:
-		e.Block, e.Offset = max(c.block, 1), c.tape.at
+// item is a frame at its position, with its decoded object.
+type item struct {
+	frame Frame
+	at    place
+	// object is nil for bookmarks, breaks and unwanted resources.
+	object runtime.Object
+	err    error
+}
+
+// decodeAll yields the frames of a recording in order and decodes the objects of the wanted
+// resources on GOMAXPROCS goroutines. An item with an error is the last one.
+func decodeAll(r *Reader, wanted func(Resource) bool) iter.Seq[item] {
+	const batch = 32
+	return func(yield func(item) bool) {
+		// The capacity bounds the goroutines that decode at the same time.
+		batches := make(chan chan []item, goruntime.GOMAXPROCS(0))
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		defer close(stop)
+		wg.Go(func() {
+			defer close(batches)
+			var mend Mender
+			for err := error(nil); err == nil; {
+				var items []item
+				for len(items) < batch && err == nil {
+					var f Frame
+					keep := true
+					if f, err = r.Next(); err == nil && r.Format() == WatchFormat {
+						f, keep, err = mend.Frame(f)
+					}
+					if keep && !errors.Is(err, io.EOF) {
+						items = append(items, item{frame: f, at: r.at, err: err})
+					}
+				}
+				decoded := make(chan []item, 1)
+				select {
+				case batches <- decoded:
+				case <-stop:
+					return
+				}
+				wg.Go(func() {
+					for i := range items {
+						items[i].decode(wanted)
+					}
+					decoded <- items
+				})
+			}
+		})
+		for decoded := range batches {
+			for _, i := range <-decoded {
+				if !yield(i) || i.err != nil {
+					return
+				}
+			}
+		}
 	}
-	return e
+}
+
+// decode decodes the object, if its resource is wanted, and drops its JSON.
+func (i *item) decode(wanted func(Resource) bool) {
+	f := &i.frame
+	if i.err != nil || f.Break != nil || f.Type == watch.Bookmark || !wanted(f.Resource) {
+		return
+	}
+	if err := i.unmarshal(); err != nil {
+		i.err = i.at.fail(err)
+	}
+	f.Object = nil
+}
+
+func (i *item) unmarshal() error {
+	f, kind := &i.frame, i.frame.Resource.GVK()
+	if f.Type == watch.Error {
+		var s metav1.Status
+		if err := json.Unmarshal(f.Object, &s); err != nil {
+			return corrupt("the recorded watch ended with an ERROR event")
+		}
+		return corrupt("the recorded watch ended with an ERROR event: %d %s: %s", s.Code, s.Reason, s.Message)
+	}
+	o, err := scheme.Scheme.New(kind)
+	var into any = o
+	if err != nil {
+		// A custom resource.
+		u := &unstructured.Unstructured{}
+		o, into = u, &u.Object
+	}
+	if err := apijson.Unmarshal(f.Object, into); err != nil {
+		return corrupt("the object is no %s: %s", kind.Kind, jsonFault(err))
+	}
+	if is := o.GetObjectKind().GroupVersionKind(); is != kind {
+		return corrupt("a %s is recorded as a %s of %s", is.Kind, kind.Kind, kind.GroupVersion())
+	}
+	i.object = o
+	return nil
+}
+
+// builder builds the storm of one resource.
+type builder struct {
+	storm  *storm.Storm
+	keys   map[string]int32
+	exists []bool
+	// initialEnd is the line of the bookmark that ends the initial list; 0 before it.
+	initialEnd int
+}
+
+// add adds a frame to the storm.
+func (b *builder) add(i item) error {
+	switch {
+	case i.frame.EndsInitial():
+		return b.endInitial(i.frame.Line)
+	case i.object == nil:
+		return nil
+	}
+	o, err := meta.Accessor(i.object)
+	if err != nil {
+		return corrupt("the object has no metadata: %v", err)
+	}
+	if o.GetName() == "" {
+		return corrupt("the object has no name")
+	}
+	typ, key := i.frame.Type, storm.ObjectKey(o.GetNamespace(), o.GetName())
+	index, seen := b.keys[key]
+	if !seen {
+		index = int32(len(b.keys))
+		b.keys[key] = index
+		b.exists = append(b.exists, false)
+		b.storm.Keys = len(b.keys)
+	}
+	switch exists := b.exists[index]; {
+	case typ == watch.Added && exists:
+		return corrupt("ADDED of %s, which exists already", key)
+	case typ != watch.Added && !exists:
+		return corrupt("%s of %s, which does not exist", typ, key)
+	}
+	b.exists[index] = typ != watch.Deleted
+	seq := uint64(len(b.storm.Events) + 1)
+	o.SetResourceVersion(strconv.FormatUint(seq, 10))
+	b.storm.Events = append(b.storm.Events, storm.Event{
+		Type: typ, Seq: seq, At: i.frame.Offset, Key: key, KeyIndex: index, Object: i.object,
+	})
+	return nil
+}
+
+// endInitial ends the initial list.
+func (b *builder) endInitial(line int) error {
+	if b.initialEnd > 0 {
+		return corrupt("the initial list ends a second time (first on line %d)", b.initialEnd)
+	}
+	for i := range b.storm.Events {
+		if e := &b.storm.Events[i]; e.Type != watch.Added {
+			return corrupt("the initial list ends, but has a %s of %s", e.Type, e.Key)
+		}
+	}
+	b.initialEnd, b.storm.Initial = line, len(b.storm.Events)
+	return nil
 }

@@ -47,23 +47,21 @@ func (m *Mender) Frame(f Frame) (mended Frame, keep bool, err error) {
 		return f, true, nil
 	}
 	key := storm.ObjectKey(h.Metadata.Namespace, h.Metadata.Name)
-	t := mendType(f.Type, exists[key])
 	switch {
-	case t == "":
+	case f.Type == watch.Deleted && !exists[key]:
 		m.Dropped++
 		return f, false, nil
-	case t != f.Type:
+	case f.Type == watch.Added && exists[key]:
+		f.Type = watch.Modified
+		m.Changed++
+	case f.Type == watch.Modified && !exists[key]:
+		f.Type = watch.Added
 		m.Changed++
 	}
-	if t != watch.Added {
+	if f.Type != watch.Added {
 		m.ended[f.Resource] = true
 	}
-	if t == watch.Deleted {
-		delete(exists, key)
-	} else {
-		exists[key] = true
-	}
-	f.Type = t
+	exists[key] = f.Type != watch.Deleted
 	return f, true, nil
 }
 

@@ -36,30 +36,26 @@ type Reader struct {
 	packed *packed // nil for a trace
 	blocks *blocks // nil for other formats
 	cut    cutter
-	last   time.Duration
-	err    error
+	// at is the position of the last frame, last its time.
+	at   place
+	last time.Duration
+	err  error
 	// onFault is the function of [Reader.Tolerate]. lost is the skipped error that Next
 	// returns as a Break.
 	onFault func(*Error)
 	lost    *Error
-	ended   bool
 	// seen has the resources of the frames so far, in order.
-	seen  []Resource
-	kinds map[schema.GroupVersionKind]Resource
+	seen []Resource
 }
 
 // NewReader returns a reader of a recording. It detects the format from the first bytes.
 // Errors contain name.
 func NewReader(r io.Reader, name string) *Reader {
-	out := &Reader{name: name, kinds: map[schema.GroupVersionKind]Resource{}}
 	t := tape{in: r}
 	front, _ := t.peek(frontSize + tagSize)
 	if tag, _, ok := chunkFront(front); ok && tag == tagHeader {
-		out.format = TraceFormat
-		out.blocks = newBlocks(t, name)
-		out.cut = out.blocks
-		out.seen = slices.Clone(out.blocks.head.Resources)
-		return out
+		b := newBlocks(t, name)
+		return &Reader{name: name, format: TraceFormat, blocks: b, cut: b, seen: slices.Clone(b.head.Resources)}
 	}
 	var rest io.Reader = bytes.NewReader(t.buf)
 	if t.err == nil {
@@ -67,15 +63,11 @@ func NewReader(r io.Reader, name string) *Reader {
 	} else if !errors.Is(t.err, io.EOF) {
 		rest = io.MultiReader(rest, failing{t.err})
 	}
-	out.packed = unpack(bufio.NewReaderSize(rest, 64<<10))
-	if isWatch(out.packed.in) {
-		out.format = WatchFormat
-		out.cut = newDocuments(out.packed, name)
-		return out
+	p := unpack(bufio.NewReaderSize(rest, 64<<10))
+	if isWatch(p.in) {
+		return &Reader{name: name, format: WatchFormat, packed: p, cut: newLines(p, name, watchForm)}
 	}
-	out.format = LinesFormat
-	out.cut = newLines(out.packed, name)
-	return out
+	return &Reader{name: name, format: LinesFormat, packed: p, cut: newLines(p, name, recordedForm)}
 }
 
 // failing is a reader that always returns its error.
@@ -146,12 +138,12 @@ func (r *Reader) Blocks() (blocks int, stored, text int64) {
 // before Next.
 func (r *Reader) Tolerate(f func(*Error)) { r.onFault = f }
 
-// SkipTo skips the blocks of a trace that end before a time. It uses the index if the
-// recording can seek, else the block heads. Next may still return earlier frames of the first
-// block, and all frames of other formats. Call SkipTo before Next.
+// SkipTo skips the blocks of a trace that end before a time, without decompressing them. Next
+// may still return earlier frames of the first block, and all frames of other formats. Call
+// SkipTo before Next.
 func (r *Reader) SkipTo(from time.Duration) {
 	if r.blocks != nil {
-		r.blocks.seek(from)
+		r.blocks.skip = from
 	}
 }
 
@@ -169,60 +161,31 @@ func (r *Reader) Next() (Frame, error) {
 	if r.err != nil {
 		return Frame{}, r.err
 	}
-	for {
-		if r.lost != nil {
-			b := &Break{Reason: Unreadable, Message: place(r.lost)}
-			r.lost = nil
-			return Frame{Offset: r.last, Break: b}, nil //nolint:nilerr // The loss is a frame.
-		}
-		if r.ended {
-			r.err = io.EOF
-			return Frame{}, r.err
-		}
-		f, fault, err := r.next()
-		if err == nil {
-			r.meet(f.Resource)
-			return f, nil
-		}
-		if fault == nil || r.onFault == nil {
-			r.err = err
-			return Frame{}, err
-		}
-		r.onFault(fault)
+	if lost := r.lost; lost != nil {
+		r.lost = nil
+		return Frame{Offset: r.last, Break: &Break{Reason: Unreadable, Message: lost.message()}}, nil
+	}
+	f, err := r.next()
+	var fault *Error
+	switch {
+	case err == nil:
+		return f, nil
+	case r.onFault == nil || !errors.As(err, &fault):
+		r.err = err
+		return Frame{}, err
+	}
+	r.onFault(fault)
+	if !errors.Is(fault, ErrEmpty) {
 		r.lost = fault
-		if errors.Is(fault, ErrEmpty) {
-			r.lost = nil
-		}
 	}
+	return r.Next()
 }
 
-// place returns the error without the file's name, because an anonymised trace must not
-// contain it.
-func place(e *Error) string {
-	c := *e
-	c.Name = "x"
-	return strings.TrimPrefix(c.Error(), "trace x: ")
-}
-
-func (r *Reader) meet(res Resource) {
-	if res != (Resource{}) && !slices.Contains(r.seen, res) && len(r.seen) < maxResources {
-		r.seen = append(r.seen, res)
-	}
-}
-
-// next returns the next frame, io.EOF, or an error in the recording. After an error of the
-// recording it can be called again.
-func (r *Reader) next() (Frame, *Error, error) {
+// next returns the next frame, io.EOF or an *Error. After an *Error it can be called again.
+func (r *Reader) next() (Frame, error) {
 	raw, err := r.cut.next()
 	if err != nil {
-		var fault *Error
-		if !errors.As(err, &fault) {
-			return Frame{}, nil, err
-		}
-		if r.onFault != nil && !r.cut.resume() {
-			r.ended = true
-		}
-		return Frame{}, fault, err
+		return Frame{}, err
 	}
 	f, head, err := parse(raw)
 	if err == nil && f.Break == nil && raw.form != blockForm {
@@ -230,22 +193,22 @@ func (r *Reader) next() (Frame, *Error, error) {
 			f.Resource = r.resource(f.Resource, head)
 		}
 	}
-	if err == nil {
-		err = inOrder(r.last, f.Offset)
+	if err == nil && f.Offset < r.last {
+		err = corrupt("offsetNs %d is before the line before it, %d", f.Offset, r.last)
 	}
 	if err != nil {
-		r.cut.damaged(raw)
-		fault := raw.fail(r.name, err)
-		return Frame{}, fault, fault
+		return Frame{}, raw.fail(err)
 	}
-	r.last = f.Offset
-	return f, nil, nil
+	r.at, r.last = raw.place, f.Offset
+	if f.Resource != (Resource{}) && !slices.Contains(r.seen, f.Resource) && len(r.seen) < maxResources {
+		r.seen = append(r.seen, f.Resource)
+	}
+	return f, nil
 }
 
 // resource returns the resource of a line. A line without a resource gets the one of its
 // object's kind. A Status, the object of an ERROR, has no resource.
 func (r *Reader) resource(named Resource, h head) Resource {
-	kind := schema.FromAPIVersionAndKind(h.APIVersion, h.Kind)
 	if h.Kind == "Status" && h.APIVersion == "v1" {
 		for _, res := range r.seen {
 			if named == (Resource{}) || res.GVR() == named.GVR() {
@@ -257,12 +220,7 @@ func (r *Reader) resource(named Resource, h head) Resource {
 		named.Kind = h.Kind
 		return named
 	}
-	if res, ok := r.kinds[kind]; ok {
-		return res
-	}
-	res := ResourceOf(kind)
-	r.kinds[kind] = res
-	return res
+	return ResourceOf(schema.FromAPIVersionAndKind(h.APIVersion, h.Kind))
 }
 
 // ResourceOf derives the resource from the name of a kind. It is correct for all built-in
@@ -270,13 +228,6 @@ func (r *Reader) resource(named Resource, h head) Resource {
 func ResourceOf(kind schema.GroupVersionKind) Resource {
 	gvr, _ := meta.UnsafeGuessKindToResource(kind)
 	return Resource{Group: gvr.Group, Version: gvr.Version, Resource: gvr.Resource, Kind: kind.Kind}
-}
-
-func inOrder(last, offset time.Duration) error {
-	if offset < last {
-		return corrupt("offsetNs %d is before the line before it, %d", offset, last)
-	}
-	return nil
 }
 
 // head has the fields that identify an object.
@@ -298,6 +249,8 @@ func (h head) check(t watch.EventType) error {
 		return corrupt("the object has no kind")
 	case h.APIVersion == "":
 		return corrupt("the object has no apiVersion")
+	case schema.FromAPIVersionAndKind(h.APIVersion, h.Kind).Version == "":
+		return corrupt("the object's apiVersion %q is invalid", h.APIVersion)
 	case h.Metadata.Name == "" && t != watch.Bookmark && t != watch.Error:
 		return corrupt("the object has no name")
 	}

@@ -17,8 +17,8 @@
 //     {"offsetNs":30438098,"event":{"type":"ADDED","object":{"kind":"Pod",…}}}
 //
 //     offsetNs is the time of arrival in nanoseconds; it never decreases. A
-//     line may name its "resource", such as "apps/v1/deployments"; without it, all
-//     objects have one kind. A line with a "break" instead of an "event" is a
+//     line may name its "resource", such as "apps/v1/deployments"; without it, the
+//     kind of the object decides. A line with a "break" instead of an "event" is a
 //     [Break].
 //
 //   - The raw output of a watch: kubectl get --watch -o json
@@ -49,8 +49,8 @@
 //
 // The block head has the block's compressed size and CRC-32C, its first and last time, its
 // resources and its number. So a block can be skipped, checked and read without any other. The
-// index has the offset and the times of each block. Its length is at its end, so a reader
-// finds it from the end of the file. Reading from a pipe does not need the index.
+// index has the offset and the times of each block. It marks the end of a complete trace;
+// [Reader] does not need its content.
 //
 // A trace is readable up to the last flushed block, even after a crash of the writer. Damage
 // costs one block: the reader continues at the next block head.
@@ -213,7 +213,10 @@ type Error struct {
 //
 //	trace x.jsonl.gz: line 17 (byte 48213): truncated: unexpected end of gzip stream
 //	trace x.wlt: block 3 (byte 48213): corrupt: the checksum does not match
-func (e *Error) Error() string {
+func (e *Error) Error() string { return fmt.Sprintf("trace %s: %s", printable(e.Name), e.message()) }
+
+// message is the error without the file's name, which an anonymised trace must not contain.
+func (e *Error) message() string {
 	place := fmt.Sprintf("line %d", e.Line)
 	switch {
 	case e.Block > 0 && e.Line > 0:
@@ -221,7 +224,7 @@ func (e *Error) Error() string {
 	case e.Block > 0:
 		place = fmt.Sprintf("block %d", e.Block)
 	}
-	return fmt.Sprintf("trace %s: %s (byte %d): %s", printable(e.Name), place, e.Offset, printable(e.Err.Error()))
+	return fmt.Sprintf("%s (byte %d): %s", place, e.Offset, printable(e.Err.Error()))
 }
 
 // Unwrap returns the cause.

@@ -243,10 +243,7 @@ func TestLoadBroken(t *testing.T) {
 		{"no-kind", line2(frame(20, "ADDED", `{"apiVersion":"v1","metadata":{"name":"b"}}`)), ErrCorrupt},
 		{"no-api-version", line2(frame(20, "ADDED", `{"kind":"Pod","metadata":{"name":"b"}}`)), ErrCorrupt},
 		{"no-name", line2(frame(20, "ADDED", `{"apiVersion":"v1","kind":"Pod","metadata":{}}`)), ErrCorrupt},
-		{"unknown-kind", line2(frame(20, "ADDED", `{"apiVersion":"v1","kind":"Pood","metadata":{"name":"b"}}`)), ErrCorrupt},
 		{"unknown-group", line2(frame(20, "ADDED", `{"apiVersion":"a/b/c","kind":"Pod","metadata":{"name":"b"}}`)), ErrCorrupt},
-		{"mixed-kinds", line2(frame(20, "ADDED", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"b"}}`)), ErrCorrupt},
-		{"mixed-kinds-bookmark", line2(frame(20, "BOOKMARK", `{"apiVersion":"v1","kind":"Node","metadata":{}}`)), ErrCorrupt},
 		{"list-kind", frame(20, "ADDED", `{"apiVersion":"v1","kind":"PodList","metadata":{"name":"b"}}`), ErrCorrupt},
 		{"wrong-field-type", line2(frame(20, "ADDED", pod("b", `,"spec":{"containers":7}`))), ErrCorrupt},
 		{"error-event", line2(frame(20, "ERROR", `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old resource version: 1 (9)","reason":"Expired","code":410}`)), ErrCorrupt},
@@ -379,6 +376,29 @@ func TestLoad(t *testing.T) {
 		t.Error(diff)
 	}
 	if diff := cmp.Diff(map[string]uint64{"ns/a": 3, "ns/b": 5}, s.Final()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestLoadKinds: lines without a resource have that of their object's kind, also of kinds that
+// client-go does not know.
+func TestLoadKinds(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.jsonl")
+	write(t, path, frame(10, "ADDED", pod("a", ""))+
+		frame(20, "ADDED", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"n"}}`)+
+		frame(30, "ADDED", `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w"}}`))
+	set, err := LoadSet(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := set.Validate(); err != nil {
+		t.Error(err)
+	}
+	var got []string
+	for _, s := range set.Storms {
+		got = append(got, fmt.Sprintf("%s %s %T", s.Resource.Resource, s.Events[0].Key, s.Events[0].Object))
+	}
+	if diff := cmp.Diff([]string{"pods ns/a *v1.Pod", "nodes n *v1.Node", "widgets w *unstructured.Unstructured"}, got); diff != "" {
 		t.Error(diff)
 	}
 }

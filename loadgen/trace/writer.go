@@ -16,9 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// DefaultBlockSize is the approximate size of a block's lines in bytes. [Writer.Flush] ends a
-// block early.
-const DefaultBlockSize = 1 << 20
+// blockSize is the approximate size of a block's lines in bytes. Larger blocks compress better,
+// but one damaged byte costs the whole block.
+const blockSize = 1 << 20
 
 // ErrFrame is wrapped by the error for an invalid frame.
 var ErrFrame = errors.New("invalid frame")
@@ -35,10 +35,6 @@ type FrameWriter interface {
 
 // WriterOptions are the options of a [Writer].
 type WriterOptions struct {
-	// BlockSize is the approximate number of bytes of lines in a block, at most 4 MiB; 0 means
-	// [DefaultBlockSize]. Larger blocks compress better, but one damaged byte costs the whole
-	// block.
-	BlockSize int
 	// Best selects the best compression: about 10 % smaller, several times slower.
 	Best bool
 }
@@ -66,12 +62,6 @@ type Writer struct {
 // NewWriter writes the header, with its Format set, and returns a writer of the frames. The
 // error is that of the underlying writer, or wraps [ErrFrame] if the header is too large.
 func NewWriter(w io.Writer, h Header, opts WriterOptions) (*Writer, error) {
-	if opts.BlockSize < 0 || opts.BlockSize > 4<<20 {
-		return nil, fmt.Errorf("trace: a block size of %d bytes (allowed: up to %d; 0 means %d)", opts.BlockSize, 4<<20, DefaultBlockSize)
-	}
-	if opts.BlockSize == 0 {
-		opts.BlockSize = DefaultBlockSize
-	}
 	level := zstd.SpeedDefault
 	if opts.Best {
 		level = zstd.SpeedBestCompression
@@ -84,7 +74,7 @@ func NewWriter(w io.Writer, h Header, opts WriterOptions) (*Writer, error) {
 	if h.Resources == nil {
 		h.Resources = []Resource{}
 	}
-	out := &Writer{w: w, enc: enc, block: opts.BlockSize}
+	out := &Writer{w: w, enc: enc, block: blockSize}
 	out.index.Resources = slices.Clone(h.Resources)
 	out.index.Blocks = []indexEntry{}
 	chunk, err := appendChunk(nil, tagHeader, h)

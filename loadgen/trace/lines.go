@@ -1,0 +1,297 @@
+package trace
+
+import (
+	"bufio"
+	"bytes"
+	"compress/flate"
+	"compress/gzip"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// maxLine limits one line in bytes. The API server rejects objects above about 3 MB, etcd
+// above 1.5 MB.
+const maxLine = 32 << 20
+
+// form is the form of a line.
+type form int
+
+const (
+	// recordedForm: {"offsetNs":…,"event":…}
+	recordedForm form = iota
+	// watchForm: {"type":…,"object":…}
+	watchForm
+	// blockForm is recordedForm as [appendLine] writes it, in a block with a checksum.
+	blockForm
+)
+
+// place is a position in a recording; see [Error].
+type place struct {
+	name        string
+	block, line int
+	offset      int64
+}
+
+func (p place) fail(cause error) *Error {
+	return &Error{Name: p.name, Block: p.block, Line: p.line, Offset: p.offset, Err: cause}
+}
+
+// rawLine is one line without its newline, or one JSON document of a watch.
+type rawLine struct {
+	place
+	data []byte
+	form form
+	// resources of the block head
+	resources []Resource
+}
+
+// cutter cuts a recording into lines.
+type cutter interface {
+	// next returns the next line in newly allocated memory, and io.EOF after the last one. Any
+	// other error is an *Error; the next call then continues after the damage.
+	next() (rawLine, error)
+	// at returns the position of the next line.
+	at() place
+}
+
+// Compressions of the formats other than traces.
+const (
+	uncompressed = ""
+	gzipped      = "gzip"
+	zstdPacked   = "zstd"
+)
+
+// packed is a stream, decompressed if necessary.
+type packed struct {
+	in *bufio.Reader
+	by string
+	// err is the error of opening the stream; reading the first line returns it.
+	err error
+}
+
+func unpack(in *bufio.Reader) *packed {
+	p := &packed{in: in}
+	var out io.Reader
+	switch magic, _ := in.Peek(4); {
+	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
+		p.by = gzipped
+		out, p.err = gzip.NewReader(in)
+	case isZstd(magic):
+		p.by = zstdPacked
+		// One worker decompresses without goroutines. A Reader has no Close, so goroutines
+		// would leak.
+		out, p.err = zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
+	default:
+		return p
+	}
+	if p.err != nil {
+		p.err = p.cause(p.err)
+		return p
+	}
+	p.in = bufio.NewReaderSize(out, 64<<10)
+	return p
+}
+
+// maxWindow limits the memory of decompression. No zstd level needs more.
+const maxWindow = 128 << 20
+
+// isZstd reports whether a stream starts with a zstd frame.
+func isZstd(magic []byte) bool {
+	if len(magic) < 4 {
+		return false
+	}
+	m := binary.LittleEndian.Uint32(magic)
+	return m == zstdMagic || m&^0xf == skippableBase
+}
+
+// cause translates an error of a decompressor.
+func (p *packed) cause(err error) error {
+	var broken flate.CorruptInputError
+	switch {
+	case p.by == uncompressed:
+		return err
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
+		return truncated("unexpected end of %s stream", p.by)
+	case errors.Is(err, gzip.ErrChecksum):
+		return corrupt("the gzip checksum does not match")
+	case errors.Is(err, gzip.ErrHeader):
+		return corrupt("the gzip header is invalid")
+	case errors.As(err, &broken):
+		return corrupt("the gzip data is invalid at compressed byte %d", int64(broken))
+	case p.by == zstdPacked:
+		return fmt.Errorf("%w: the zstd data is invalid: %w", ErrCorrupt, err)
+	default:
+		return err
+	}
+}
+
+// lines cuts a stream into lines, or into the documents of a watch.
+type lines struct {
+	*packed
+	form form
+	// pos is the position of the next line.
+	pos place
+	// rest is the rest of a line after a document.
+	rest []byte
+	// skip: the rest of an overlong line or document must be skipped.
+	skip, done bool
+}
+
+func newLines(p *packed, name string, form form) *lines {
+	return &lines{packed: p, form: form, pos: place{name: name, line: 1}}
+}
+
+func (l *lines) at() place { return l.pos }
+
+func (l *lines) next() (rawLine, error) {
+	switch {
+	case l.done:
+		return rawLine{}, io.EOF
+	case l.err != nil:
+		return rawLine{}, l.last(l.pos, l.err)
+	case l.form == watchForm:
+		return l.document()
+	}
+	for l.skip {
+		part, err := l.in.ReadSlice('\n')
+		l.pos.offset += int64(len(part))
+		l.skip = errors.Is(err, bufio.ErrBufferFull)
+	}
+	raw := rawLine{place: l.pos, form: recordedForm}
+	data, err := l.read()
+	switch {
+	case errors.Is(err, io.EOF) && len(data) == 0 && l.pos.offset == 0:
+		return rawLine{}, l.last(raw.place, fmt.Errorf("%w: the file is empty", ErrEmpty))
+	case errors.Is(err, io.EOF) && len(data) == 0:
+		return rawLine{}, io.EOF
+	case errors.Is(err, io.EOF) && !json.Valid(data):
+		return rawLine{}, l.last(raw.place, truncated("the file ends in the middle of the line"))
+	case err != nil && !errors.Is(err, io.EOF):
+		return rawLine{}, err
+	}
+	l.pass(data)
+	raw.data = bytes.TrimSuffix(data, []byte("\n"))
+	return raw, nil
+}
+
+// read returns the next line with its newline. At the end of the stream the error is io.EOF;
+// any other error is an *Error.
+func (l *lines) read() ([]byte, error) {
+	var data []byte
+	for {
+		part, err := l.in.ReadSlice('\n')
+		if len(data)+len(part) > maxLine {
+			fault := l.pos.fail(corrupt("a line of more than %d bytes", maxLine))
+			l.pos.line++
+			l.pos.offset += int64(len(data) + len(part))
+			l.skip = err != nil
+			return nil, fault
+		}
+		data = append(data, part...)
+		switch {
+		case err == nil || errors.Is(err, io.EOF):
+			return data, err
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return nil, l.last(l.pos, l.cause(err))
+		}
+	}
+}
+
+// pass moves the position past data.
+func (l *lines) pass(data []byte) {
+	l.pos.line += bytes.Count(data, []byte("\n"))
+	l.pos.offset += int64(len(data))
+}
+
+// last returns an error after which nothing can be read.
+func (l *lines) last(at place, cause error) *Error {
+	l.done = true
+	return at.fail(cause)
+}
+
+// document returns the next JSON document, in any layout. A line that starts with a brace
+// starts a document, so a damaged one costs no other.
+func (l *lines) document() (rawLine, error) {
+	raw := rawLine{form: watchForm}
+	var scan scanner
+	for {
+		if len(l.rest) == 0 {
+			line, err := l.read()
+			switch {
+			case errors.Is(err, io.EOF) && len(line) > 0:
+			case errors.Is(err, io.EOF) && len(raw.data) > 0:
+				return rawLine{}, l.last(raw.place, truncated("the file ends in the middle of the document"))
+			case err != nil:
+				return rawLine{}, err
+			}
+			l.rest = line
+			if line[0] == '{' && len(raw.data) > 0 {
+				return rawLine{}, raw.fail(corrupt("the document does not end before line %d", l.pos.line))
+			}
+			l.skip = l.skip && line[0] != '{'
+		}
+		if l.skip {
+			l.take(len(l.rest))
+			continue
+		}
+		if len(raw.data) == 0 {
+			// JSON text sequences start with 0x1e.
+			if l.take(len(l.rest) - len(bytes.TrimLeft(l.rest, " \t\r\n\x1e"))); len(l.rest) == 0 {
+				continue
+			}
+			raw.place = l.pos
+			if l.rest[0] != '{' {
+				raw.data = bytes.TrimRight(l.take(len(l.rest)), "\r\n")
+				return raw, nil // not a document
+			}
+		}
+		end := scan.end(l.rest)
+		if raw.data = append(raw.data, l.take(end)...); len(raw.data) > maxLine {
+			l.skip = true
+			return rawLine{}, raw.fail(corrupt("a document of more than %d bytes", maxLine))
+		}
+		if scan.depth == 0 {
+			return raw, nil
+		}
+	}
+}
+
+// take removes n bytes from the rest of the line.
+func (l *lines) take(n int) []byte {
+	data := l.rest[:n]
+	l.pass(data)
+	l.rest = l.rest[n:]
+	return data
+}
+
+// scanner counts the open brackets of a JSON document.
+type scanner struct {
+	depth           int
+	quoted, escaped bool
+}
+
+// end returns the length of b up to the end of the document, where depth is 0, or of all of b.
+func (s *scanner) end(b []byte) int {
+	for i, c := range b {
+		switch {
+		case s.escaped:
+			s.escaped = false
+		case s.quoted:
+			s.quoted, s.escaped = c != '"', c == '\\'
+		case c == '"':
+			s.quoted = true
+		case c == '{' || c == '[':
+			s.depth++
+		case c == '}' || c == ']':
+			if s.depth--; s.depth == 0 {
+				return i + 1
+			}
+		}
+	}
+	return len(b)
+}
