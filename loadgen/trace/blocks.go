@@ -8,7 +8,6 @@ import (
 	"io"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/klauspost/compress/zstd"
 )
@@ -48,25 +47,6 @@ func (t *tape) discard(n int) {
 	t.buf = append(t.buf[:0], t.buf[n:]...)
 }
 
-// drop is like discard, but n may exceed the bytes of the last peek.
-func (t *tape) drop(n int) error {
-	if len(t.buf) >= n {
-		t.discard(n)
-		return nil
-	}
-	rest := int64(n - len(t.buf))
-	t.discard(len(t.buf))
-	if t.err != nil {
-		return t.err
-	}
-	m, err := io.CopyN(io.Discard, t.in, rest)
-	t.at += m
-	if err != nil {
-		t.err = err
-	}
-	return err
-}
-
 // blocks cuts a trace into lines.
 type blocks struct {
 	name string
@@ -78,8 +58,6 @@ type blocks struct {
 	text      []byte
 	start     int64
 	resources []Resource
-	// open skips blocks that end before skip.
-	skip time.Duration
 	// err is the error of the header; the first next returns it.
 	err error
 	// lost: the offset of the next chunk is unknown. done: nothing follows.
@@ -206,13 +184,6 @@ func (b *blocks) open() error {
 		return b.lose("the block's head has invalid sizes")
 	}
 	b.block, b.line = h.Block, h.Line
-	if h.Last < b.skip {
-		if err := b.tape.drop(size + h.Size); err != nil {
-			return b.short(err, "the block")
-		}
-		b.line += h.Lines
-		return nil
-	}
 	chunk, err = b.tape.peek(size + h.Size)
 	if err != nil {
 		return b.short(err, "the block")

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/klauspost/compress/zstd"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/watch"
@@ -310,27 +309,6 @@ func TestAnotherTraceFollows(t *testing.T) {
 	got, err := readAll(NewReader(bytes.NewReader(append(bytes.Clone(file), file...)), "x"))
 	if len(got) != len(several()) || !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "trace merge") {
 		t.Errorf("%d frames, %v", len(got), err)
-	}
-}
-
-func TestSkipTo(t *testing.T) {
-	frames := several()
-	file := encodeFrames(t, frames, 2)
-	for from := time.Duration(0); from <= 90; from += 5 {
-		r := NewReader(bytes.NewReader(file), "x")
-		r.SkipTo(from)
-		got, err := readAll(r)
-		if err != nil {
-			t.Fatalf("from %d: %v", from, err)
-		}
-		// The block that contains the time is read from its start.
-		first := (int(from) + 9) / 10 / 2 * 2
-		if from > frames[len(frames)-1].Offset {
-			first = len(frames)
-		}
-		if diff := cmp.Diff(frames[first:], got, cmpopts.EquateEmpty()); diff != "" {
-			t.Errorf("from %d: %s", from, diff)
-		}
 	}
 }
 

@@ -138,15 +138,6 @@ func (r *Reader) Blocks() (blocks int, stored, text int64) {
 // before Next.
 func (r *Reader) Tolerate(f func(*Error)) { r.onFault = f }
 
-// SkipTo skips the blocks of a trace that end before a time, without decompressing them. Next
-// may still return earlier frames of the first block, and all frames of other formats. Call
-// SkipTo before Next.
-func (r *Reader) SkipTo(from time.Duration) {
-	if r.blocks != nil {
-		r.blocks.skip = from
-	}
-}
-
 // Next returns the next frame, and io.EOF after the last one. Every other error is an
 // [*Error]; all later calls return it again. Next checks that
 //
