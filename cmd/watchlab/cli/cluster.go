@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -34,10 +33,7 @@ merges the results into one folder, clean deletes everything.`,
 
 // placeFlags name a run in a cluster.
 type placeFlags struct {
-	kubeconfig string
-	context    string
-	namespace  string
-	name       string
+	kubeconfig, context, namespace, name string
 }
 
 func (f *placeFlags) add(cmd *cobra.Command) {
@@ -73,22 +69,26 @@ func connect(cmd *cobra.Command, kubeconfig, context string) (*cluster.Cluster, 
 	return nil, badFlag("kubeconfig", err)
 }
 
-// ref returns the named run, or the only one of the namespace.
-func (f *placeFlags) ref(ctx context.Context, fl *fleet.Fleet) (fleet.Ref, error) {
-	if f.name != "" {
-		return fleet.Ref{Namespace: f.namespace, Run: f.name}, nil
+// status returns the state of the named run, or of the only one of the namespace.
+func (f *placeFlags) status(ctx context.Context, fl *fleet.Fleet) (fleet.State, error) {
+	name := f.name
+	if name == "" {
+		runs, err := fl.Runs(ctx, f.namespace)
+		switch {
+		case err != nil:
+			return fleet.State{}, err
+		case len(runs) == 0:
+			return fleet.State{}, badFlag("name", fmt.Errorf("is required: no run in namespace %s", f.namespace))
+		case len(runs) > 1:
+			return fleet.State{}, badFlag("name", fmt.Errorf("is required: namespace %s has several runs: %q", f.namespace, runs))
+		}
+		name = runs[0]
 	}
-	runs, err := fl.Runs(ctx, f.namespace)
-	if err != nil {
-		return fleet.Ref{}, err
+	s, err := fl.Status(ctx, fleet.Ref{Namespace: f.namespace, Run: name})
+	if errors.Is(err, fleet.ErrNoRun) {
+		err = badFlag("name", err)
 	}
-	switch len(runs) {
-	case 0:
-		return fleet.Ref{}, badFlag("name", fmt.Errorf("is required: no run in namespace %s", f.namespace))
-	case 1:
-		return fleet.Ref{Namespace: f.namespace, Run: runs[0]}, nil
-	}
-	return fleet.Ref{}, badFlag("name", fmt.Errorf("is required: namespace %s has several runs: %q", f.namespace, runs))
+	return s, err
 }
 
 // again returns the command line of another verb for the same run.
@@ -106,7 +106,7 @@ func (f *placeFlags) again(verb, name string) string {
 
 func newClusterStatus() *cobra.Command {
 	var f placeFlags
-	output := "table"
+	var out outputFlag[fleet.State]
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the pods of a run and their progress",
@@ -118,32 +118,23 @@ Exit code: 0; 1 if the cluster does not answer; 2 for bad input.`,
   watchlab cluster status --context kind-watchlab --name mine -o json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if output != "table" && output != "json" {
-				return badFlag("output", experiment.OneOf(output, "table", "json"))
+			write, err := out.writer()
+			if err != nil {
+				return err
 			}
 			_, fl, err := f.connect(cmd, false)
 			if err != nil {
 				return err
 			}
-			ref, err := f.ref(cmd.Context(), fl)
+			s, err := f.status(cmd.Context(), fl)
 			if err != nil {
 				return err
 			}
-			s, err := fl.Status(cmd.Context(), ref)
-			if errors.Is(err, fleet.ErrNoRun) {
-				return badFlag("name", err)
-			}
-			if err != nil {
-				return err
-			}
-			if output == "json" {
-				return fleetJSON(cmd.OutOrStdout(), s)
-			}
-			return fleetTable(cmd.OutOrStdout(), s)
+			return write(cmd.OutOrStdout(), s)
 		},
 	}
 	f.add(cmd)
-	cmd.Flags().StringVarP(&output, "output", "o", output, "table or json")
+	out.add(cmd, "table", form[fleet.State]{"table", fleetTable}, form[fleet.State]{"json", printJSON[fleet.State]})
 	return cmd
 }
 
@@ -179,23 +170,20 @@ repeated; 2 for bad input.`,
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), limit)
 			defer cancel()
+			flag, left := "name", "of run "+f.name
 			if all {
+				flag, left = "namespace", "in namespace "+f.namespace
 				err = fl.CleanAll(ctx, f.namespace)
 			} else {
 				err = fl.Clean(ctx, fleet.Ref{Namespace: f.namespace, Run: f.name})
 			}
 			switch {
-			case errors.Is(err, fleet.ErrNoRun) && all:
-				return badFlag("namespace", err)
 			case errors.Is(err, fleet.ErrNoRun):
-				return badFlag("name", err)
+				return badFlag(flag, err)
 			case err != nil:
 				return err
-			case all:
-				fmt.Fprintf(cmd.ErrOrStderr(), "watchlab: nothing is left in namespace %s\n", f.namespace)
-			default:
-				fmt.Fprintf(cmd.ErrOrStderr(), "watchlab: nothing is left of run %s\n", f.name)
 			}
+			warn(cmd.ErrOrStderr(), "nothing is left %s", left)
 			return nil
 		},
 	}
@@ -204,6 +192,3 @@ repeated; 2 for bad input.`,
 	cmd.Flags().DurationVar(&limit, "timeout", limit, "timeout of the deletion")
 	return cmd
 }
-
-// runNow returns the default name of a run.
-func runNow(now time.Time) string { return "run-" + now.Format("0102-150405") }

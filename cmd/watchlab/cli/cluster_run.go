@@ -30,16 +30,11 @@ import (
 
 // clusterRunFlags are the flags of cluster run.
 type clusterRunFlags struct {
-	place   placeFlags
-	pods    int
-	writers int
-	image   string
-	mode    string
-	upload  string
-	overlay string
-	barrier time.Duration
-	wait    bool
-	dryRun  bool
+	place                        placeFlags
+	pods, writers                int
+	image, mode, upload, overlay string
+	barrier                      time.Duration
+	wait, dryRun                 bool
 
 	telemetry telemetryFlags
 	playing   specFlags
@@ -52,26 +47,20 @@ const defaultBarrier = 2 * time.Minute
 
 func newClusterRun() *cobra.Command {
 	var f clusterRunFlags
-	var modes []string
-	for _, m := range fleet.Modes() {
-		modes = append(modes, string(m))
-	}
 	cmd := &cobra.Command{
 		Use:   "run [flags] -- [flags of run]",
 		Short: "Start a load Job in a cluster and follow it",
-		Long: `run plays an experiment from many pods of a cluster. --experiment names it, and flags of
-watchlab run after -- win over it. run validates both before it applies anything. Files
-that they name travel with the run.
+		Long: `run plays an experiment from many pods of a cluster. --experiment names it; flags of watchlab
+run after -- win over it. run validates both before it applies anything. Files that they name
+travel with the run.
 
 --mode self: each pod plays its share of the storm in its own pipelines.
---mode shared-server: one simulated API server plays the whole storm, and each pod
-watches it.
---mode cluster: --writers pods write the storm to this cluster, and each pod watches it.
-The objects are real. Pods of the storm carry a scheduling gate, so that none runs.
+--mode shared-server: each pod watches one simulated API server, which plays the storm.
+--mode cluster: --writers pods write the storm to this cluster, and each pod watches it. Pods
+of the storm carry a scheduling gate, so that none runs.
 
 run uses server-side apply with field manager watchlab, and refuses a taken name. The run
-continues after Ctrl-C and with --wait=false: status, collect and clean need only its
-name.
+continues after Ctrl-C and with --wait=false.
 
 Exit code: 0 when all pods succeeded; 1 if one failed for good, or the cluster refused an
 object; 2 for bad input, before anything is applied; 130 after Ctrl-C.`,
@@ -96,7 +85,7 @@ object; 2 for bad input, before anything is applied; 130 after Ctrl-C.`,
 	fl.IntVar(&f.pods, "pods", 4, "playing pods")
 	fl.IntVar(&f.writers, "writers", 1, "writing pods, for --mode "+string(fleet.ModeCluster))
 	fl.StringVar(&f.image, "image", "", "image of the pods (default watchlab:dev)")
-	fl.StringVar(&f.mode, "mode", string(fleet.ModeSelf), "mode: "+strings.Join(modes, ", "))
+	fl.StringVar(&f.mode, "mode", string(fleet.ModeSelf), "mode: "+strings.Join(modeNames(), ", "))
 	fl.StringVar(&f.upload, "upload", "configmap", "upload target: configmap, log, dir=PATH, s3=URL")
 	fl.StringVar(&f.overlay, "overlay", "", "overlay: "+strings.Join(fleet.Overlays(), ", ")+", or a directory (default: base)")
 	fl.DurationVar(&f.barrier, "barrier", defaultBarrier, "barrier timeout before each cell; 0 for no barrier")
@@ -105,6 +94,14 @@ object; 2 for bad input, before anything is applied; 130 after Ctrl-C.`,
 	fl.StringVarP(&f.playing.file, "experiment", "f", "", "experiment in YAML; flags after -- win over it")
 	f.telemetry.addPush(cmd)
 	return cmd
+}
+
+func modeNames() []string {
+	var names []string
+	for _, m := range fleet.Modes() {
+		names = append(names, string(m))
+	}
+	return names
 }
 
 func (f *clusterRunFlags) run(cmd *cobra.Command, args []string) error {
@@ -124,7 +121,15 @@ func (f *clusterRunFlags) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if f.dryRun {
-		return printObjects(cmd.OutOrStdout(), spec)
+		objects, err := fleet.Build(spec)
+		for _, o := range objects {
+			var data []byte
+			if data, err = yaml.Marshal(o.Object); err != nil {
+				break
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "---\n%s", data)
+		}
+		return err
 	}
 	if err := fl.Start(ctx, spec); err != nil {
 		if errors.Is(err, fleet.ErrExists) {
@@ -132,17 +137,16 @@ func (f *clusterRunFlags) run(cmd *cobra.Command, args []string) error {
 		}
 		return err
 	}
-	fmt.Fprintf(stderr, "watchlab: run %s: mode %s, %s\n", spec.Ref(), spec.Plan.Mode, report.Plural(spec.Plan.Pods, "pod"))
+	warn(stderr, "run %s: mode %s, %s", spec.Ref(), spec.Plan.Mode, report.Plural(spec.Plan.Pods, "pod"))
 	if !f.wait {
 		f.nextSteps(stderr, spec.Plan.Run)
 		return nil
 	}
-	tell := follower{w: stderr}
-	warn := func(err error) { fmt.Fprintf(stderr, "watchlab: %s; retrying\n", oneLine(err)) }
-	state, err := fl.Follow(ctx, spec.Ref(), tell.show, warn)
+	changes := follower{w: stderr}
+	state, err := fl.Follow(ctx, spec.Ref(), changes.show, func(err error) { warn(stderr, "%s; retrying", oneLine(err)) })
 	switch {
 	case ctx.Err() != nil:
-		fmt.Fprintln(stderr, "watchlab: interrupted; the run continues in the cluster")
+		warn(stderr, "interrupted; the run continues in the cluster")
 		f.nextSteps(stderr, spec.Plan.Run)
 		return errInterrupted
 	case err != nil:
@@ -162,11 +166,7 @@ func unfinished(s fleet.State) []string {
 		if p.Phase == fleet.Succeeded || p.Writer {
 			continue
 		}
-		why := string(p.Phase)
-		if p.Reason != "" {
-			why += ", " + p.Reason
-		}
-		all = append(all, fmt.Sprintf("%s %s", podName(p), why))
+		all = append(all, podName(p)+" "+phaseOf(p))
 	}
 	if s.Failure != "" {
 		all = append(all, s.Failure)
@@ -197,31 +197,16 @@ func (f *clusterRunFlags) blame(err error) error {
 	return err
 }
 
-func printObjects(w io.Writer, spec fleet.Spec) error {
-	objects, err := fleet.Build(spec)
-	if err != nil {
-		return err
-	}
-	for _, o := range objects {
-		data, err := yaml.Marshal(o.Object)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(w, "---\n%s", data)
-	}
-	return nil
-}
-
 // spec validates all flags and returns the run.
 func (f *clusterRunFlags) spec(cmd *cobra.Command, c *cluster.Cluster, args []string) (fleet.Spec, error) {
 	none := fleet.Spec{}
 	mode := fleet.Mode(f.mode)
 	given := cmd.Flags().Changed
 	if !slices.Contains(fleet.Modes(), mode) {
-		return none, badFlag("mode", experiment.OneOf(f.mode, string(fleet.ModeSelf), string(fleet.ModeSharedServer), string(fleet.ModeCluster)))
+		return none, badFlag("mode", experiment.OneOf(f.mode, modeNames()...))
 	}
 	if f.place.name == "" && !given("name") {
-		f.place.name = runNow(time.Now())
+		f.place.name = "run-" + time.Now().Format("0102-150405")
 	}
 	spec := fleet.Spec{
 		Plan: fleet.Plan{

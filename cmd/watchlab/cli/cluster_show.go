@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
@@ -11,13 +10,6 @@ import (
 	"watchlab/bench/fleet"
 	"watchlab/bench/report"
 )
-
-// fleetJSON writes a state as JSON.
-func fleetJSON(w io.Writer, s fleet.State) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(s)
-}
 
 // fleetTable writes a state as a table.
 func fleetTable(w io.Writer, s fleet.State) error {
@@ -29,15 +21,19 @@ func fleetTable(w io.Writer, s fleet.State) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "INDEX\tPOD\tNODE\tPHASE\tFAILURES\tPROGRESS\tUPLOADED")
 	for _, p := range s.Pods {
-		phase := string(p.Phase)
-		if p.Reason != "" {
-			phase += " (" + p.Reason + ")"
-		}
 		fmt.Fprintln(tw, strings.Join([]string{
-			indexName(p), dash(p.Name), dash(p.Node), phase, strconv.Itoa(p.Failures), dash(p.Progress), uploaded(s, p),
+			indexName(p), dash(p.Name), dash(p.Node), phaseOf(p), strconv.Itoa(p.Failures), dash(p.Progress), uploaded(s, p),
 		}, "\t"))
 	}
 	return tw.Flush()
+}
+
+// phaseOf returns the phase of a pod with its reason.
+func phaseOf(p fleet.Pod) string {
+	if p.Reason == "" {
+		return string(p.Phase)
+	}
+	return string(p.Phase) + " (" + p.Reason + ")"
 }
 
 // podName names a pod by its index.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"k8s.io/apimachinery/pkg/runtime"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,9 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
-	"watchlab/bench/experiment"
 	"watchlab/bench/fleet"
 	"watchlab/bench/fleet/upload"
 	"watchlab/bench/lab"
@@ -30,35 +29,30 @@ var errMissing = fmt.Errorf("%w, or pods are missing", errInvalid)
 
 // collectFlags are the flags of cluster collect.
 type collectFlags struct {
-	place    placeFlags
-	fromLogs []string
-	fromDir  string
-	fromS3   string
-	partial  bool
-	keep     bool
-	out      string
-	output   string
+	place                placeFlags
+	fromLogs             []string
+	fromDir, fromS3, out string
+	partial, keep        bool
+	output               outputFlag[*lab.Outcome]
 }
 
 // podsDir holds the bundles of --keep-pods in the results folder.
 const podsDir = "pods"
 
 func newCollect() *cobra.Command {
-	f := collectFlags{output: "table"}
+	var f collectFlags
 	cmd := &cobra.Command{
 		Use:   "collect",
 		Short: "Merge the results of a run into one results folder",
-		Long: `collect finds the results of all pods of a run, merges them, and writes one results folder,
-results/<date>-<commit>-<run>. It adds counts and histograms exactly: quantiles are those
-of all events of all pods. Events/s are all events over the time of the slowest pod.
+		Long: `collect merges the results of all pods of a run into one results folder,
+results/<date>-<commit>-<run>. Counts and histograms add up exactly: quantiles are those of
+all events of all pods. Events/s are all events over the time of the slowest pod.
 
-collect finds results in ConfigMaps and in pod logs through the cluster. --from-logs,
---from-dir and --from-s3 need no cluster. Checksums find damaged results, and collect names
-them. It refuses results of different builds, seeds, cells or rounds. Of a retried pod,
-the first finished attempt counts.
-
-If pods are missing, collect names them and shows no figure (invalid: shares), unless
---partial is given; all reports then state the number of pods. collect deletes nothing.
+collect finds results in ConfigMaps and in pod logs through the cluster; --from-logs,
+--from-dir and --from-s3 need no cluster. It names damaged results, and refuses results of
+different builds, seeds, cells or rounds. Of a retried pod, the first finished attempt counts.
+If pods are missing, it names them and shows no figure (invalid: shares) without --partial.
+It deletes nothing.
 
 Exit code: 0; 1 if pods are missing without --partial, or a cell broke an invariant; 2 for
 bad input and for results that cannot be merged, before anything is written.`,
@@ -82,7 +76,7 @@ bad input and for results that cannot be merged, before anything is written.`,
 	fl.BoolVar(&f.partial, "partial", false, "show figures even if pods are missing")
 	fl.BoolVar(&f.keep, "keep-pods", false, "keep the result of each pod in "+podsDir+"/")
 	fl.StringVar(&f.out, "out", "", "results folder to create (default: results/<date>-<commit>-<run>)")
-	fl.StringVarP(&f.output, "output", "o", f.output, "table, json or bench")
+	f.output.add(cmd, "table", tableForm, jsonForm, benchForm)
 	return cmd
 }
 
@@ -125,7 +119,7 @@ func (f *collectFlags) run(cmd *cobra.Command, args []string) error {
 	}
 	got, err := upload.Collect(cmd.Context(), c.reader, c.run, of, spool, opts)
 	for _, d := range got.Damaged {
-		fmt.Fprintf(stderr, "watchlab: %s\n", d)
+		warn(stderr, "%s", d)
 	}
 	switch {
 	case errors.Is(err, upload.ErrRuns):
@@ -165,73 +159,62 @@ func (f *collectFlags) check(cmd *cobra.Command, args []string) (func(io.Writer,
 			return nil, badFlag("out", fmt.Errorf("%s exists; name a new folder", f.out))
 		}
 	}
-	switch f.output {
-	case "table":
-		return report.Table, nil
-	case "json":
-		return report.JSON, nil
-	case "bench":
-		return report.Bench, nil
-	}
-	return nil, badFlag("output", experiment.OneOf(f.output, "table", "json", "bench"))
+	return f.output.writer()
 }
 
 // open opens the source of the results.
-func (f *collectFlags) open(cmd *cobra.Command, args []string) (collection, error) {
+func (f *collectFlags) open(cmd *cobra.Command, args []string) (c collection, err error) {
 	given := cmd.Flags().Changed
+	c.run = f.place.name
 	switch {
 	case given("from-logs"):
-		logs, err := f.logs(cmd, append(slices.Clone(f.fromLogs), args...))
-		return collection{reader: logs, run: f.place.name, from: "the logs"}, err
+		c.from = "the logs"
+		c.reader, err = f.logs(cmd, append(slices.Clone(f.fromLogs), args...))
+		return c, err
 	case given("from-dir"):
+		c.reader, c.from = upload.Dir(f.fromDir), f.fromDir
 		info, err := os.Stat(f.fromDir)
 		if err == nil && !info.IsDir() {
 			err = fmt.Errorf("%s is not a directory", f.fromDir)
 		}
 		if err != nil {
-			return collection{}, badFlag("from-dir", err)
+			return c, badFlag("from-dir", err)
 		}
-		return collection{reader: upload.Dir(f.fromDir), run: f.place.name, from: f.fromDir}, nil
+		return c, nil
 	case given("from-s3"):
-		store, err := upload.OpenS3(f.fromS3)
-		if err != nil {
-			return collection{}, badFlag("from-s3", err)
+		c.from = f.fromS3
+		if c.reader, err = upload.OpenS3(f.fromS3); err != nil {
+			return c, badFlag("from-s3", err)
 		}
-		return collection{reader: store, run: f.place.name, from: f.fromS3}, nil
+		return c, nil
 	}
 	return f.inCluster(cmd)
 }
 
 // inCluster opens the source that the plan of the run names.
-func (f *collectFlags) inCluster(cmd *cobra.Command) (collection, error) {
+func (f *collectFlags) inCluster(cmd *cobra.Command) (c collection, err error) {
 	cluster, fl, err := f.place.connect(cmd, false)
 	if err != nil {
-		return collection{}, err
+		return c, err
 	}
-	ref, err := f.place.ref(cmd.Context(), fl)
+	state, err := f.place.status(cmd.Context(), fl)
 	if err != nil {
-		return collection{}, err
+		return c, err
 	}
-	state, err := fl.Status(cmd.Context(), ref)
-	if errors.Is(err, fleet.ErrNoRun) {
-		return collection{}, badFlag("name", err)
-	}
+	ref := state.Ref
+	c.run, c.state = ref.Run, &state
+	target, err := upload.ParseTarget(state.Plan.Upload)
 	if err != nil {
-		return collection{}, err
+		return c, fmt.Errorf("the plan of run %s: %w", ref.Run, err)
 	}
-	c := collection{run: ref.Run, state: &state}
-	way, err := upload.ParseTarget(state.Plan.Upload)
-	if err != nil {
-		return collection{}, fmt.Errorf("the plan of run %s: %w", ref.Run, err)
-	}
-	config := rest.CopyConfig(cluster.Config())
+	config := cluster.Config()
 	// In JSON the binary results would be base64, a third larger.
-	config.ContentType = "application/vnd.kubernetes.protobuf"
+	config.ContentType = runtime.ContentTypeProtobuf
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return collection{}, err
+		return c, err
 	}
-	switch way.Kind {
+	switch target.Kind {
 	case upload.ConfigMapTarget:
 		c.from = "the ConfigMaps of namespace " + ref.Namespace
 		c.reader = upload.ConfigMaps{Client: client, Namespace: ref.Namespace}
@@ -239,12 +222,12 @@ func (f *collectFlags) inCluster(cmd *cobra.Command) (collection, error) {
 		c.from = "the logs of the pods of namespace " + ref.Namespace
 		c.reader, err = podLogs(cmd.Context(), client, ref)
 	case upload.S3Target:
-		c.from = way.To
-		if c.reader, err = upload.OpenS3(way.To); err != nil {
-			return collection{}, usageError{fmt.Errorf("run %s uploads to %s: %w", ref.Run, way.To, err)}
+		c.from = target.To
+		if c.reader, err = upload.OpenS3(target.To); err != nil {
+			err = usageError{fmt.Errorf("run %s uploads to %s: %w", ref.Run, target.To, err)}
 		}
 	default:
-		return collection{}, badFlag("from-dir", fmt.Errorf("is required: run %s uploads to directory %s of a volume; copy or mount it", ref.Run, way.To))
+		err = badFlag("from-dir", fmt.Errorf("is required: run %s uploads to directory %s of a volume; copy or mount it", ref.Run, target.To))
 	}
 	return c, err
 }
@@ -304,7 +287,7 @@ func (c collection) nothing(stderr io.Writer, f *collectFlags) error {
 	if c.state == nil {
 		return fmt.Errorf("no complete result%s in %s", of, c.from)
 	}
-	fmt.Fprintf(stderr, "watchlab: no complete result%s in %s\n", of, c.from)
+	warn(stderr, "no complete result%s in %s", of, c.from)
 	missing := make([]int, c.state.Plan.Pods)
 	for i := range missing {
 		missing[i] = i
@@ -318,28 +301,25 @@ func (c collection) missing(stderr io.Writer, missing []int, f *collectFlags) {
 	const most = 20
 	for n, i := range missing {
 		if n == most && len(missing) > most+1 {
-			fmt.Fprintf(stderr, "watchlab: and %d more pods are missing\n", len(missing)-most)
+			warn(stderr, "and %d more pods are missing", len(missing)-most)
 			break
 		}
-		line := fmt.Sprintf("watchlab: pod %d is missing", i)
+		state := ""
 		if c.state != nil {
 			if at := slices.IndexFunc(c.state.Pods, func(s fleet.Pod) bool { return !s.Writer && s.Index == i }); at >= 0 {
-				line += ": " + podState(c.state.Pods[at])
+				state = ": " + podState(c.state.Pods[at])
 			}
 		}
-		fmt.Fprintln(stderr, line)
+		warn(stderr, "pod %d is missing%s", i, state)
 	}
 	if c.state != nil && !c.state.Over {
-		fmt.Fprintf(stderr, "watchlab: the run has not ended; see %s\n", f.place.again("status", c.state.Run))
+		warn(stderr, "the run has not ended; see %s", f.place.again("status", c.state.Run))
 	}
 }
 
 // podState describes the state of a pod in the cluster.
 func podState(s fleet.Pod) string {
-	parts := []string{string(s.Phase)}
-	if s.Reason != "" {
-		parts[0] += " (" + s.Reason + ")"
-	}
+	parts := []string{phaseOf(s)}
 	if s.Name != "" {
 		parts = append(parts, "pod "+s.Name)
 	}
@@ -372,13 +352,17 @@ func (f *collectFlags) write(cmd *cobra.Command, c collection, got upload.Collec
 		return err
 	}
 	for _, s := range o.Merged.Superseded {
-		fmt.Fprintf(stderr, "watchlab: pod %d: attempt %d%s is not merged, another attempt is\n", s.Index, s.Attempt, inPod(s.Pod))
+		pod := ""
+		if s.Pod != "" {
+			pod = " (pod " + s.Pod + ")"
+		}
+		warn(stderr, "pod %d: attempt %d%s is not merged, another attempt is", s.Index, s.Attempt, pod)
 	}
 	c.missing(stderr, o.Merged.Missing, f)
-	fmt.Fprintf(stderr, "watchlab: %s merged; results are in %s\n", o.Merged, dir)
+	warn(stderr, "%s merged; results are in %s", o.Merged, dir)
 	failed := o.Failed()
 	for _, cell := range failed {
-		fmt.Fprintf(stderr, "watchlab: %s\n", cell)
+		warn(stderr, "%s", cell)
 	}
 	switch {
 	case len(failed) > 0:
@@ -387,11 +371,4 @@ func (f *collectFlags) write(cmd *cobra.Command, c collection, got upload.Collec
 		return errMissing
 	}
 	return nil
-}
-
-func inPod(pod string) string {
-	if pod == "" {
-		return ""
-	}
-	return " (pod " + pod + ")"
 }

@@ -23,9 +23,6 @@ func verbs(cmd *cobra.Command) []*cobra.Command {
 // TestFlagHelpIsShort: a flag's help is at most 12 words; details are in the guides.
 func TestFlagHelpIsShort(t *testing.T) {
 	for _, cmd := range verbs(newRoot(nil)) {
-		if strings.HasPrefix(cmd.CommandPath(), "watchlab cluster") {
-			continue
-		}
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			if n := len(strings.Fields(f.Usage)); n > 12 {
 				t.Errorf("%s --%s: %d words: %s", cmd.CommandPath(), f.Name, n, f.Usage)

@@ -34,11 +34,7 @@ const (
 
 // podFlags are the flags of the verb pod.
 type podFlags struct {
-	plan        string
-	role        string
-	tokenFile   string
-	kubeconfig  string
-	metricsAddr string
+	plan, role, tokenFile, kubeconfig, metricsAddr string
 }
 
 func newPod() *cobra.Command {
@@ -46,14 +42,13 @@ func newPod() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pod",
 		Short: "Play one share of a load Job",
-		Long: `pod is the command of the pods of a load Job. It plays one share of the run, starts each
-cell together with the other pods, and uploads its result. The plan is written by
-watchlab cluster run. The environment names the pod: ` + fleet.IndexVar + `, and
-` + fleet.PodVar + `, ` + fleet.NodeVar + ` and ` + fleet.NamespaceVar + ` if known.
+		Long: `pod plays one share of a load Job, starts each cell together with the other pods, and uploads
+its result. watchlab cluster run writes the plan. The environment names the pod: ` + fleet.IndexVar + `,
+and ` + fleet.PodVar + `, ` + fleet.NodeVar + ` and ` + fleet.NamespaceVar + ` if known.
 
-In mode self, pod plays its share of the storm. In mode shared-server, it watches the
-simulated API server of the run. In mode cluster, it watches the objects of the writers;
-with --role writer it is one of them.
+Mode self: pod plays its share of the storm. Mode shared-server: it watches the simulated API
+server of the run. Mode cluster: it watches the objects of the writers; with --role writer it
+is one of them.
 
 Exit code: 0 after the upload, whatever the verdicts; 1 after a failure; 2 for bad input;
 130 after an interruption, with finished rounds uploaded.`,
@@ -61,11 +56,11 @@ Exit code: 0 after the upload, whatever the verdicts; 1 after a failure; 2 for b
   ` + fleet.IndexVar + `=1 watchlab pod --plan plan.yaml --kubeconfig ~/.kube/config`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := f.open(os.LookupEnv)
+			s, err := f.open(cmd)
 			if err != nil {
 				return err
 			}
-			return s.run(cmd)
+			return s.run(cmd.Context())
 		},
 	}
 	fl := cmd.Flags()
@@ -85,7 +80,8 @@ type jobPod struct {
 	// index of the pod in the Job, from 0.
 	index     int
 	pod, node string
-	lookup    func(string) (string, bool)
+	stdout    io.Writer
+	stderr    io.Writer
 
 	spec      experiment.Spec
 	telemetry telemetryFlags
@@ -98,8 +94,11 @@ type jobPod struct {
 }
 
 // open reads the plan and the environment.
-func (f podFlags) open(lookup func(string) (string, bool)) (*jobPod, error) {
-	s := &jobPod{flags: f, lookup: lookup}
+func (f podFlags) open(cmd *cobra.Command) (*jobPod, error) {
+	s := &jobPod{
+		flags: f, pod: os.Getenv(fleet.PodVar), node: os.Getenv(fleet.NodeVar), namespace: os.Getenv(fleet.NamespaceVar),
+		stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr(),
+	}
 	var err error
 	if s.plan, err = fleet.ReadPlan(f.plan); err != nil {
 		return nil, badFlag("plan", err)
@@ -116,14 +115,12 @@ func (f podFlags) open(lookup func(string) (string, bool)) (*jobPod, error) {
 	case f.role != podRole:
 		return nil, badFlag("role", experiment.OneOf(f.role, podRole, writerRole))
 	}
-	text, _ := lookup(fleet.IndexVar)
+	text := os.Getenv(fleet.IndexVar)
 	s.index, err = strconv.Atoi(text)
 	if err != nil || s.index < 0 || s.index >= count {
 		return nil, usageError{fmt.Errorf("%s is %q, where %s has %ss 0 to %d", fleet.IndexVar, text, f.plan, f.role, count-1)}
 	}
-	s.node, _ = lookup(fleet.NodeVar)
-	s.namespace, _ = lookup(fleet.NamespaceVar)
-	if s.pod, _ = lookup(fleet.PodVar); s.pod == "" {
+	if s.pod == "" {
 		// The host name distinguishes this pod from a predecessor with the same index.
 		host, _ := os.Hostname()
 		s.pod = fmt.Sprintf("%s-%d", host, os.Getpid())
@@ -203,12 +200,11 @@ func (s *jobPod) connect() error {
 }
 
 // run plays the pod's share.
-func (s *jobPod) run(cmd *cobra.Command) error {
-	ctx, stdout, stderr := cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()
+func (s *jobPod) run(ctx context.Context) error {
 	if err := s.connect(); err != nil {
 		return err
 	}
-	sink, err := s.target.Sink(upload.Environment{Client: s.client, Namespace: s.namespace, Log: stdout})
+	sink, err := s.target.Sink(upload.Environment{Client: s.client, Namespace: s.namespace, Log: s.stdout})
 	if err != nil {
 		return badFlag("plan", fmt.Errorf("%s: upload: %w", s.flags.plan, err))
 	}
@@ -217,23 +213,24 @@ func (s *jobPod) run(cmd *cobra.Command) error {
 		return s.bad(err)
 	}
 	for _, note := range p.Notes {
-		fmt.Fprintf(stderr, "watchlab: %s\n", note)
+		s.warn(note)
 	}
 	// The health probes of the Job need this server, also while the pod waits at the
 	// barrier.
-	session, err := s.telemetry.start(ctx, s.plan.Run, stderr)
+	session, err := s.telemetry.start(ctx, s.plan.Run, s.stderr)
 	if err != nil {
 		return err
 	}
-	switch {
-	case s.flags.role == writerRole:
-		err = s.write(ctx, stderr)
-	default:
-		err = s.play(ctx, p, session, sink, stdout, stderr)
+	if s.flags.role == writerRole {
+		err = s.write(ctx)
+	} else {
+		err = s.play(ctx, p, session, sink)
 	}
 	session.Close(ctx, err)
 	return err
 }
+
+func (s *jobPod) warn(text string) { warn(s.stderr, "%s", text) }
 
 // check plans without the cluster.
 func (s *jobPod) check(ctx context.Context) (*experiment.Plan, error) {
@@ -255,7 +252,7 @@ func (s *jobPod) options(p *experiment.Plan) lab.Options {
 }
 
 // join joins the barrier, if the plan has one.
-func (s *jobPod) join(ctx context.Context, plays int, stderr io.Writer) (*barrier.Barrier, error) {
+func (s *jobPod) join(ctx context.Context, plays int) (*barrier.Barrier, error) {
 	if s.plan.Barrier.Duration == 0 {
 		return nil, nil
 	}
@@ -263,7 +260,7 @@ func (s *jobPod) join(ctx context.Context, plays int, stderr io.Writer) (*barrie
 		Client: s.client, Namespace: s.namespace, Run: s.plan.Run,
 		Self: barrier.Member{Writer: s.flags.role == writerRole, Index: s.index}, Holder: s.pod,
 		Pods: s.plan.Pods, Writers: s.plan.Writers, Plays: plays, Wait: s.plan.Barrier.Duration,
-		Warn: func(text string) { fmt.Fprintf(stderr, "watchlab: %s\n", text) },
+		Warn: s.warn,
 	})
 }
 
@@ -285,14 +282,14 @@ const (
 )
 
 // play plays the comparisons and uploads the outcome.
-func (s *jobPod) play(ctx context.Context, p *experiment.Plan, session *telemetry.Session, sink upload.Sink, stdout, stderr io.Writer) (err error) {
+func (s *jobPod) play(ctx context.Context, p *experiment.Plan, session *telemetry.Session, sink upload.Sink) (err error) {
 	if s.plan.Mode != fleet.ModeSelf {
 		if p, err = s.listen(ctx); err != nil {
 			return err
 		}
 	}
 	opts := s.options(p)
-	b, err := s.join(ctx, lab.Plays(p.Comparisons, opts), stderr)
+	b, err := s.join(ctx, lab.Plays(p.Comparisons, opts))
 	if err != nil {
 		return err
 	}
@@ -302,7 +299,7 @@ func (s *jobPod) play(ctx context.Context, p *experiment.Plan, session *telemetr
 		mine.Attempt = b.Attempt()
 		opts.BeforeRun = s.start(b, &mine.Starts)
 	}
-	status := newStatus(stderr)
+	status := newStatus(s.stderr)
 	defer status.clear()
 	opts.Progress = session.Progress(status.show)
 	mine.Outcome, err = lab.Run(ctx, session.Watch(p.Comparisons), opts)
@@ -310,7 +307,7 @@ func (s *jobPod) play(ctx context.Context, p *experiment.Plan, session *telemetr
 	if mine.Outcome == nil {
 		return err
 	}
-	err = errors.Join(err, report.Table(stdout, mine.Outcome), s.upload(ctx, sink, &mine, stderr))
+	err = errors.Join(err, report.Table(s.stdout, mine.Outcome), s.upload(ctx, sink, &mine))
 	if err == nil && mine.Outcome.Interrupted {
 		return errInterrupted
 	}
@@ -354,7 +351,7 @@ func (s *jobPod) start(b *barrier.Barrier, starts *[]lab.Start) func(context.Con
 }
 
 // upload uploads the result, also after an interruption.
-func (s *jobPod) upload(ctx context.Context, sink upload.Sink, mine *lab.Share, stderr io.Writer) error {
+func (s *jobPod) upload(ctx context.Context, sink upload.Sink, mine *lab.Share) error {
 	limit := uploadLimit
 	if ctx.Err() != nil {
 		limit = endLimit
@@ -368,6 +365,6 @@ func (s *jobPod) upload(ctx context.Context, sink upload.Sink, mine *lab.Share, 
 	if err != nil {
 		return fmt.Errorf("upload of the result: %w", err)
 	}
-	fmt.Fprintf(stderr, "watchlab: pod %d/%d uploaded %d bytes to %s\n", s.index, s.plan.Pods, len(bundle.Data), s.target.Kind)
+	warn(s.stderr, "pod %d/%d uploaded %d bytes to %s", s.index, s.plan.Pods, len(bundle.Data), s.target.Kind)
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"strconv"
@@ -14,6 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -32,11 +32,8 @@ func (s *jobPod) listen(ctx context.Context) (*experiment.Plan, error) {
 	if s.plan.Mode == fleet.ModeSharedServer {
 		return s.listenToServer(ctx)
 	}
-	w, err := s.written(ctx)
-	if err != nil {
-		return nil, s.bad(err)
-	}
-	return s.listenToWriters(w)
+	_, p, err := s.listenToWriters(ctx)
+	return p, err
 }
 
 // serverLimit is the least time for the start of the simulated API server.
@@ -52,7 +49,7 @@ func (s *jobPod) listenToServer(ctx context.Context) (*experiment.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := found(ctx, c, cmp.Or(s.spec.Cluster.Resource, "pods"), max(serverLimit, s.plan.Barrier.Duration))
+	r, err := find(ctx, c, cmp.Or(s.spec.Cluster.Resource, "pods"), max(serverLimit, s.plan.Barrier.Duration))
 	if err != nil {
 		return nil, badFlag("resource", err)
 	}
@@ -87,28 +84,23 @@ const turnLimit = time.Minute
 
 // next waits until the server has restarted the storm.
 func (t *turns) next(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, turnLimit)
-	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, turnLimit, true, func(ctx context.Context) (bool, error) {
 		// The server may be unreachable for a moment during the restart.
 		at, err := t.version(ctx)
-		if err == nil && !t.seen {
+		if last = err; err != nil {
+			return false, nil
+		}
+		if !t.seen {
 			t.first, t.seen = at, true
 		}
-		if err == nil && at <= t.first {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			if err == nil {
-				err = fmt.Errorf("it is at version %d, and was at %d", at, t.first)
-			}
-			return fmt.Errorf("the simulated API server did not restart within %v: %w", turnLimit, err)
-		}
+		last = fmt.Errorf("it is at version %d, and was at %d", at, t.first)
+		return at <= t.first, nil
+	})
+	if err != nil {
+		return fmt.Errorf("the simulated API server did not restart within %v: %w", turnLimit, cmp.Or(last, err))
 	}
+	return nil
 }
 
 // version returns the server's current resourceVersion.
@@ -128,79 +120,60 @@ func (t *turns) version(ctx context.Context) (uint64, error) {
 // pod's environment, else the Service's DNS name.
 func (s *jobPod) server() string {
 	name := strings.ReplaceAll(strings.ToUpper(s.plan.Server), "-", "_")
-	host, ok := s.lookup(name + "_SERVICE_HOST")
-	if !ok {
-		host = s.plan.Server
-	}
-	port, ok := s.lookup(name + "_SERVICE_PORT")
-	if !ok {
-		port = strconv.Itoa(fleet.ServerPort)
-	}
+	host := cmp.Or(os.Getenv(name+"_SERVICE_HOST"), s.plan.Server)
+	port := cmp.Or(os.Getenv(name+"_SERVICE_PORT"), strconv.Itoa(fleet.ServerPort))
 	return "http://" + net.JoinHostPort(host, port)
 }
 
-// found finds a resource. It retries while the API server is not up yet.
-func found(ctx context.Context, c *cluster.Cluster, name string, within time.Duration) (cluster.Resource, error) {
-	tick := time.NewTicker(500 * time.Millisecond)
-	defer tick.Stop()
-	for until := time.Now().Add(within); ; {
-		r, err := c.Resource(name)
-		var away net.Error
-		if err == nil || !errors.As(err, &away) || time.Now().After(until) {
-			return r, err
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return r, ctx.Err()
-		}
-	}
+// find finds a resource. It retries while the API server is not up yet.
+func find(ctx context.Context, c *cluster.Cluster, name string, within time.Duration) (r cluster.Resource, err error) {
+	_ = wait.PollUntilContextTimeout(ctx, 500*time.Millisecond, within, true, func(context.Context) (bool, error) {
+		var unreachable net.Error
+		r, err = c.Resource(name)
+		return !errors.As(err, &unreachable), nil
+	})
+	return r, cmp.Or(ctx.Err(), err)
 }
 
-// written describes what the writers of the run write, and the resource.
-type written struct {
+// writers are what the writers of the run write, and the cluster.
+type writers struct {
 	experiment.Written
 	cluster *cluster.Cluster
 }
 
-// written reads the storm of the plan's experiment.
-func (s *jobPod) written(ctx context.Context) (*written, error) {
-	c, err := cluster.For(s.config)
-	if err != nil {
-		return nil, err
-	}
-	w, err := s.spec.Written(ctx, c)
-	return &written{Written: w, cluster: c}, err
-}
-
 // listenToWriters plans the comparisons on the events that the writers cause in the
 // cluster.
-func (s *jobPod) listenToWriters(w *written) (*experiment.Plan, error) {
-	return experiment.NewLive(s.spec, pipeline.LiveConfig{Stream: w.Storm.Name, Open: func() (*cluster.Tee, error) {
-		return cluster.NewTee(w.cluster, w.Resource, cluster.Scope{Selector: s.plan.WrittenBy()}, pipeline.LiveRoom)
+func (s *jobPod) listenToWriters(ctx context.Context) (*writers, *experiment.Plan, error) {
+	c, err := cluster.For(s.config)
+	if err != nil {
+		return nil, nil, s.bad(err)
+	}
+	w := &writers{cluster: c}
+	if w.Written, err = s.spec.Written(ctx, c); err != nil {
+		return nil, nil, s.bad(err)
+	}
+	p, err := experiment.NewLive(s.spec, pipeline.LiveConfig{Stream: w.Storm.Name, Open: func() (*cluster.Tee, error) {
+		return cluster.NewTee(c, w.Resource, cluster.Scope{Selector: s.plan.WrittenBy()}, pipeline.LiveRoom)
 	}})
+	return w, p, err
 }
 
 // write writes its share of the storm to the cluster in each round, and deletes it
 // afterwards.
-func (s *jobPod) write(ctx context.Context, stderr io.Writer) (err error) {
-	what, err := s.written(ctx)
-	if err != nil {
-		return s.bad(err)
-	}
+func (s *jobPod) write(ctx context.Context) (err error) {
 	// Writers play as many rounds as the pods do.
-	p, err := s.listenToWriters(what)
+	w, p, err := s.listenToWriters(ctx)
 	if err != nil {
-		return s.bad(err)
+		return err
 	}
 	mine := share.Share{Index: s.index, Count: s.plan.Writers}
-	part := what.Storm.Select(0, mine.Has)
-	writer, err := cluster.NewWriter(what.cluster, what.Resource, fleet.WriterRun(s.plan.Run, s.index))
+	part := w.Storm.Select(0, mine.Has)
+	writer, err := cluster.NewWriter(w.cluster, w.Resource, fleet.WriterRun(s.plan.Run, s.index))
 	if err != nil {
 		return s.bad(err)
 	}
 	plays := lab.Plays(p.Comparisons, s.options(p))
-	b, err := s.join(ctx, plays, stderr)
+	b, err := s.join(ctx, plays)
 	if err != nil {
 		return err
 	}
@@ -221,7 +194,7 @@ func (s *jobPod) write(ctx context.Context, stderr io.Writer) (err error) {
 			// A restarted writer continues at the round of the other pods.
 			at = max(at, began.Position)
 		}
-		if err := s.writeOnce(ctx, writer, part, what.Rate, p.Spec.Cluster.For.Duration, stderr); err != nil {
+		if err := s.writeOnce(ctx, writer, part, w.Rate, p.Spec.Cluster.For.Duration); err != nil {
 			return err
 		}
 	}
@@ -229,11 +202,11 @@ func (s *jobPod) write(ctx context.Context, stderr io.Writer) (err error) {
 }
 
 // writeOnce plays the writer's share of the storm for the length of a round.
-func (s *jobPod) writeOnce(ctx context.Context, writer *cluster.Writer, part storm.Selection, rate pace.Rate, round time.Duration, stderr io.Writer) error {
+func (s *jobPod) writeOnce(ctx context.Context, writer *cluster.Writer, part storm.Selection, rate pace.Rate, round time.Duration) error {
 	window, cancel := context.WithTimeout(ctx, round)
 	defer cancel()
 	w, err := writer.Play(window, part.Storm, share.Schedule(rate, part))
-	fmt.Fprintf(stderr, "watchlab: writer %d/%d: %d events written of %d, %d refused, %d late, %v at most\n",
+	warn(s.stderr, "writer %d/%d: %d events written of %d, %d refused, %d late, %v at most",
 		s.index, s.plan.Writers, w.Applied+w.Deleted, len(part.Events), w.Refused, w.Late, w.LagMax)
 	switch {
 	case ctx.Err() != nil:

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -33,15 +32,10 @@ different lengths can be compared; else they are shares of all.`,
 
 // profileFlags are the common flags of both verbs.
 type profileFlags struct {
-	cells  []string
-	kind   string
-	value  string
-	by     string
-	stage  string
-	sort   string
-	rows   int
-	pprof  string
-	output string
+	cells                                []string
+	kind, value, by, stage, sort, folder string
+	rows                                 int
+	output                               outputFlag[*profile.Table]
 }
 
 func (f *profileFlags) add(cmd *cobra.Command, cells string) {
@@ -53,7 +47,9 @@ func (f *profileFlags) add(cmd *cobra.Command, cells string) {
 	fl.StringVar(&f.stage, "stage", "", "only what has this label of a stage, as pop")
 	fl.StringVar(&f.sort, "sort", "flat", "order of rows: flat (own), cum (with callees)")
 	fl.IntVarP(&f.rows, "rows", "n", 20, "how many rows are printed; 0 for all")
-	fl.StringVarP(&f.output, "output", "o", "text", "text or json")
+	f.output.add(cmd, "text",
+		form[*profile.Table]{"text", func(w io.Writer, t *profile.Table) error { return t.Text(w, f.rows) }},
+		form[*profile.Table]{"json", printJSON[*profile.Table]})
 }
 
 func newProfileTop() *cobra.Command {
@@ -64,7 +60,7 @@ func newProfileTop() *cobra.Command {
 		Example: `  # Where the time goes in a cell, by stage and by function
   watchlab profile top results/mine --cell impl=ring,rate=max --by stage
   watchlab profile top results/mine --cell impl=ring,rate=max --stage pop`,
-		Args: profileArgs(1, "a profile, or a results folder"),
+		Args: exactly(1, "needs a profile, or a results folder"),
 		RunE: f.show,
 	}
 	f.add(cmd, "")
@@ -90,21 +86,12 @@ command that opens their difference, with its flame graph, in go tool pprof.`,
 
   # Where the memory goes, in any two files
   watchlab profile diff old.pb.gz new.pb.gz --value alloc_objects --sort cum`,
-		Args: profileArgs(2, "two profiles, or results folders"),
+		Args: exactly(2, "needs two profiles, or results folders"),
 		RunE: f.show,
 	}
 	f.add(cmd, "; twice for both")
-	cmd.Flags().StringVar(&f.pprof, "pprof", "", "folder for both profiles per event (default: a temporary one)")
+	cmd.Flags().StringVar(&f.folder, "pprof", "", "folder for both profiles per event (default: a temporary one)")
 	return cmd
-}
-
-func profileArgs(n int, what string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != n {
-			return usageError{fmt.Errorf("%s needs %s, not %d arguments", cmd.CommandPath(), what, len(args))}
-		}
-		return nil
-	}
 }
 
 // check rejects invalid values.
@@ -118,8 +105,6 @@ func (f *profileFlags) check(profiles int) error {
 		return badFlag("kind", errors.New("an execution trace is for go tool trace"))
 	case f.sort != "flat" && f.sort != "cum":
 		return badFlag("sort", experiment.OneOf(f.sort, "flat", "cum"))
-	case f.output != "text" && f.output != "json":
-		return badFlag("output", experiment.OneOf(f.output, "text", "json"))
 	case f.rows < 0:
 		return badFlag("rows", fmt.Errorf("%d (want 0 or more)", f.rows))
 	case len(f.cells) > profiles:
@@ -132,19 +117,28 @@ func (f *profileFlags) show(cmd *cobra.Command, args []string) error {
 	if err := f.check(len(args)); err != nil {
 		return err
 	}
-	// before is nil with a single profile.
-	sources := make([]*profile.Source, 2)
+	write, err := f.output.writer()
+	if err != nil {
+		return err
+	}
+	var sources []*profile.Source
 	for i, arg := range args {
 		cell := ""
 		if len(f.cells) > 0 {
 			cell = f.cells[min(i, len(f.cells)-1)]
 		}
-		var err error
-		if sources[2-len(args)+i], err = openProfile(arg, cell, profile.Kind(f.kind)); err != nil {
+		source, err := openProfile(arg, cell, profile.Kind(f.kind))
+		if err != nil {
 			return err
 		}
+		sources = append(sources, source)
 	}
-	before, after := sources[0], sources[1]
+	// before is nil with a single profile.
+	var before *profile.Source
+	after := sources[len(sources)-1]
+	if len(sources) == 2 {
+		before = sources[0]
+	}
 	o := profile.Options{Value: f.value, Stage: f.stage}
 	if f.by != "function" {
 		o.By = f.by
@@ -169,17 +163,12 @@ func (f *profileFlags) show(cmd *cobra.Command, args []string) error {
 			return err
 		}
 	}
-	if f.output == "json" {
-		enc := json.NewEncoder(cmd.OutOrStdout())
-		enc.SetIndent("", "  ")
-		return enc.Encode(table)
-	}
-	return table.Text(cmd.OutOrStdout(), f.rows)
+	return write(cmd.OutOrStdout(), table)
 }
 
 // perEvent writes both profiles for go tool pprof, and prints its command.
 func (f *profileFlags) perEvent(stderr io.Writer, before, after *profile.Source) error {
-	dir := f.pprof
+	dir := f.folder
 	if dir == "" {
 		var err error
 		if dir, err = os.MkdirTemp("", "watchlab-profile-"); err != nil {
@@ -196,73 +185,82 @@ func (f *profileFlags) perEvent(stderr io.Writer, before, after *profile.Source)
 	if err := errors.Join(before.WritePerEvent(paths[0]), after.WritePerEvent(paths[1])); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(stderr, "watchlab: flame graph: %s -diff_base %s %s\n", command, paths[0], paths[1])
-	return err
+	warn(stderr, "flame graph: %s -diff_base %s %s", command, paths[0], paths[1])
+	return nil
 }
 
-// openProfile reads a file, or the profile of a results folder's cell.
-func openProfile(arg, cell string, kind profile.Kind) (*profile.Source, error) {
-	info, err := os.Stat(arg)
+// openProfile reads a file, or the profile of a results folder's cell. A file of a results
+// folder is the profile of a cell, too.
+func openProfile(path, cell string, kind profile.Kind) (*profile.Source, error) {
+	info, err := os.Stat(path)
 	if err != nil {
 		return nil, usageError{err}
 	}
-	if info.IsDir() {
-		return profileOfCell(arg, cell, kind)
+	results := filepath.Dir(filepath.Dir(filepath.Clean(path)))
+	switch {
+	case info.IsDir():
+		results = filepath.Clean(path)
+		if path, err = profileOfCell(results, cell, kind); err != nil {
+			return nil, err
+		}
+	case cell != "":
+		return nil, badFlag("cell", fmt.Errorf("%s is a file: cells are those of a results folder", path))
 	}
-	if cell != "" {
-		return nil, badFlag("cell", fmt.Errorf("%s is a file: cells are those of a results folder", arg))
-	}
-	source, err := profile.Read(arg)
+	source, err := profile.Read(path)
 	if err != nil {
 		return nil, usageError{err}
 	}
-	// A file in a results folder is the profile of a cell.
-	if dir := filepath.Dir(filepath.Clean(arg)); source.Cell != "" && filepath.Base(dir) == profile.Dir {
-		results := filepath.Dir(dir)
-		if o, err := lab.Load(results); err == nil {
-			source.Name, source.Events = cellIn(source.Cell, results), eventsOf(o, source.Cell)*float64(source.Plays)
+	if source.Cell == "" || filepath.Base(filepath.Dir(path)) != profile.Dir {
+		return source, nil
+	}
+	o, err := lab.Load(results)
+	if err != nil {
+		return source, nil // The file was moved: it has shares instead of figures per event.
+	}
+	source.Name = source.Cell + " in " + results
+	for _, c := range cellsOf(o) {
+		if c.BenchName() == source.Cell && len(c.Rounds) > 0 {
+			source.Events = float64(c.Rounds[0].Result.EventsIn) * float64(source.Plays)
 		}
 	}
 	return source, nil
 }
 
-// profileOfCell finds the only cell of a run whose name has all parts and that has a
-// profile of the kind.
-func profileOfCell(dir, parts string, kind profile.Kind) (*profile.Source, error) {
+func cellsOf(o *lab.Outcome) []lab.CellResult {
+	var all []lab.CellResult
+	for _, c := range o.Comparisons {
+		all = append(all, c.Cells...)
+	}
+	return all
+}
+
+// profileOfCell returns the path of the profile of the only cell whose name has all parts.
+func profileOfCell(dir, parts string, kind profile.Kind) (string, error) {
 	o, err := lab.Load(dir)
 	if err != nil {
-		return nil, usageError{err}
+		return "", usageError{err}
 	}
 	var profiled, found []string
-	for _, c := range o.Comparisons {
-		for _, cl := range c.Cells {
-			name := cl.BenchName()
-			if _, err := os.Stat(filepath.Join(dir, profile.Dir, kind.FileName(name))); err != nil {
-				continue
-			}
-			profiled = append(profiled, name)
-			if hasParts(name, parts) {
-				found = append(found, name)
-			}
+	for _, c := range cellsOf(o) {
+		name := c.BenchName()
+		if _, err := os.Stat(filepath.Join(dir, profile.Dir, kind.FileName(name))); err != nil {
+			continue
+		}
+		profiled = append(profiled, name)
+		if hasParts(name, parts) {
+			found = append(found, name)
 		}
 	}
 	switch {
 	case len(profiled) == 0:
-		return nil, usageError{fmt.Errorf("%s has no %s profiles (run --profile %s takes them)", dir, kind, kind)}
+		return "", usageError{fmt.Errorf("%s has no %s profiles (run --profile %s takes them)", dir, kind, kind)}
 	case len(found) == 0:
-		return nil, badFlag("cell", fmt.Errorf("no cell of %s has %q and a %s profile (have %s)", dir, parts, kind, listed(profiled)))
+		return "", badFlag("cell", fmt.Errorf("no cell of %s has %q and a %s profile (have %s)", dir, parts, kind, listed(profiled)))
 	case len(found) > 1:
-		return nil, badFlag("cell", fmt.Errorf("%q is not one cell of %s but %d: %s", parts, dir, len(found), listed(found)))
+		return "", badFlag("cell", fmt.Errorf("%q is not one cell of %s but %d: %s", parts, dir, len(found), listed(found)))
 	}
-	source, err := profile.Read(filepath.Join(dir, profile.Dir, kind.FileName(found[0])))
-	if err != nil {
-		return nil, usageError{err}
-	}
-	source.Name, source.Events = cellIn(found[0], dir), eventsOf(o, found[0])*float64(source.Plays)
-	return source, nil
+	return filepath.Join(dir, profile.Dir, kind.FileName(found[0])), nil
 }
-
-func cellIn(cell, dir string) string { return cell + " in " + filepath.Clean(dir) }
 
 // hasParts reports whether each part, separated by commas, is one of the name's parts,
 // separated by slashes.
@@ -286,16 +284,4 @@ func listed(names []string) string {
 		return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", more)
 	}
 	return strings.Join(names, ", ")
-}
-
-// eventsOf returns the number of events of a cell's round; 0 if no round was kept.
-func eventsOf(o *lab.Outcome, name string) float64 {
-	for _, c := range o.Comparisons {
-		for _, cl := range c.Cells {
-			if cl.BenchName() == name && len(cl.Rounds) > 0 {
-				return float64(cl.Rounds[0].Result.EventsIn)
-			}
-		}
-	}
-	return 0
 }

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -47,11 +46,11 @@ Exit code: 0; 1 if a part could not be read; 2 for bad input.`,
 	return cmd
 }
 
-// exactly requires the named arguments.
-func exactly(names ...string) cobra.PositionalArgs {
+// exactly requires n arguments; what describes them, as in "takes FILE".
+func exactly(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != len(names) {
-			return usageError{fmt.Errorf("%s takes %s, not %d arguments", cmd.CommandPath(), strings.Join(names, " and "), len(args))}
+		if len(args) != n {
+			return usageError{fmt.Errorf("%s %s, not %d arguments", cmd.CommandPath(), what, len(args))}
 		}
 		return nil
 	}
@@ -255,7 +254,7 @@ func newTraceInspect() *cobra.Command {
 initial list: the events and their mix; the mean and the peak rate; sizes; and the spread
 over keys, with the exponent of the Zipf distribution that fits best.`,
 		Example: `  watchlab trace inspect recorded-gang --svg gang.svg`,
-		Args:    exactly("FILE"),
+		Args:    exactly(1, "takes FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			write, err := out.writer()
 			if err != nil {
@@ -375,7 +374,7 @@ that the result can be played.`,
 
   # The output of a watch gets times
   watchlab trace convert pods.json pods.wlt --spacing 1ms --anonymise`,
-		Args: exactly("IN", "OUT"),
+		Args: exactly(2, "takes IN and OUT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch formats := []string{asTrace, asLines, asWatch}; {
 			case t.format != "" && !slices.Contains(formats, t.format):
@@ -459,7 +458,7 @@ func newTraceCut() *cobra.Command {
 		Long: `cut writes the frames from --from until before --to. The state at --from becomes the
 initial list, so that the part can be played. Its times count from --from.`,
 		Example: `  watchlab trace cut storm.wlt --from 30s --to 1m -o piece.wlt`,
-		Args:    exactly("FILE"),
+		Args:    exactly(1, "takes FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case from < 0:
@@ -601,7 +600,7 @@ func newTraceMerge() *cobra.Command {
 --by-clock, from the earlier start. Objects of one name count as one object, and events are
 adjusted to fit.`,
 		Example: `  watchlab trace merge pods.wlt nodes.wlt -o both.wlt`,
-		Args:    exactly("A", "B"),
+		Args:    exactly(2, "takes A and B"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return t.rewrite(cmd, args, func(in []*input, h *trace.Header) (func(trace.FrameWriter) error, error) {
 				g := in[1].header()
