@@ -106,22 +106,22 @@ func streamsOf(events []storm.Event) (lists, incremental map[string][]merge.PodU
 
 func compareUIDs(a, b *v1.Pod) int { return cmp.Compare(a.UID, b.UID) }
 
-// heard is the received notifications.
-type heard struct {
-	// told has the notifications of each source, in order.
-	told map[string][]merge.PodUpdate
+// played is the received notifications.
+type played struct {
+	// sent has the notifications of each source, in order.
+	sent map[string][]merge.PodUpdate
 	// state is the final state by source and UID.
 	state map[string]*v1.Pod
 }
 
 // playStreams runs the streams of all sources concurrently.
-func playStreams(t *testing.T, v merge.Variant, opts merge.Options, streams map[string][]merge.PodUpdate) heard {
+func playStreams(t *testing.T, v merge.Variant, opts merge.Options, streams map[string][]merge.PodUpdate) played {
 	t.Helper()
 	m, err := v.New(opts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := heard{told: make(map[string][]merge.PodUpdate), state: make(map[string]*v1.Pod)}
+	h := played{sent: make(map[string][]merge.PodUpdate), state: make(map[string]*v1.Pod)}
 	received := make(chan struct{})
 	go func() {
 		defer close(received)
@@ -147,7 +147,7 @@ func playStreams(t *testing.T, v merge.Variant, opts merge.Options, streams map[
 }
 
 // hear notes an update. Times differ from player to player.
-func (h *heard) hear(update merge.PodUpdate) {
+func (h *played) hear(update merge.PodUpdate) {
 	for i, pod := range update.Pods {
 		timeless := *pod
 		timeless.Annotations = make(map[string]string, len(pod.Annotations))
@@ -160,7 +160,7 @@ func (h *heard) hear(update merge.PodUpdate) {
 		update.Pods[i] = &timeless
 	}
 	if update.Source != merge.AllSource {
-		h.told[update.Source] = append(h.told[update.Source], update)
+		h.sent[update.Source] = append(h.sent[update.Source], update)
 		return
 	}
 	for _, pod := range update.Pods {
@@ -168,21 +168,21 @@ func (h *heard) hear(update merge.PodUpdate) {
 	}
 }
 
-func (h heard) compare(t *testing.T, want heard) {
+func (h played) compare(t *testing.T, want played) {
 	t.Helper()
-	for source := range want.told {
-		if len(h.told[source]) != len(want.told[source]) {
-			t.Errorf("%s told %d things, want %d", source, len(h.told[source]), len(want.told[source]))
+	for source := range want.sent {
+		if len(h.sent[source]) != len(want.sent[source]) {
+			t.Errorf("%s sent %d notifications, want %d", source, len(h.sent[source]), len(want.sent[source]))
 			continue
 		}
-		for i, update := range want.told[source] {
-			if !reflect.DeepEqual(h.told[source][i], update) {
-				t.Fatalf("%s: number %d (-want +got):\n%s", source, i, gocmp.Diff(update, h.told[source][i]))
+		for i, update := range want.sent[source] {
+			if !reflect.DeepEqual(h.sent[source][i], update) {
+				t.Fatalf("%s: number %d (-want +got):\n%s", source, i, gocmp.Diff(update, h.sent[source][i]))
 			}
 		}
 	}
-	if len(h.told) != len(want.told) {
-		t.Errorf("%d sources told something, want %d", len(h.told), len(want.told))
+	if len(h.sent) != len(want.sent) {
+		t.Errorf("%d sources sent something, want %d", len(h.sent), len(want.sent))
 	}
 	if !reflect.DeepEqual(h.state, want.state) {
 		t.Errorf("state in the end (-want +got):\n%s", gocmp.Diff(want.state, h.state))

@@ -37,19 +37,19 @@ func TestVersionsAreBelieved(t *testing.T) {
 			for _, op := range []merge.Op{merge.SET, merge.UPDATE} {
 				pod := mergetest.RealisticPod(1)
 				pod.ResourceVersion = tt.version
-				got := tell(t, v, tt.source,
+				got := notifications(t, v, tt.source,
 					merge.PodUpdate{Op: merge.SET, Pods: []*v1.Pod{pod}},
 					merge.PodUpdate{Op: op, Pods: []*v1.Pod{lie(pod)}})
-				if told := len(got) == 2; told == tt.believed {
-					t.Errorf("%s: a %v from %s with version %q that lies was told of: %v", v.Name, op, tt.source, tt.version, told)
+				if sent := len(got) == 2; sent == tt.believed {
+					t.Errorf("%s: a %v from %s with version %q that lies was sent: %v", v.Name, op, tt.source, tt.version, sent)
 				}
 			}
 		}
 	}
 }
 
-// tell returns the notifications of a source's updates.
-func tell(t *testing.T, v merge.Variant, source string, updates ...merge.PodUpdate) []merge.PodUpdate {
+// notifications returns the notifications of a source's updates.
+func notifications(t *testing.T, v merge.Variant, source string, updates ...merge.PodUpdate) []merge.PodUpdate {
 	t.Helper()
 	m, err := v.New(merge.Options{})
 	if err != nil {

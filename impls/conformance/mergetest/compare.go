@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"pgregory.net/rapid"
 
+	"watchlab/impls/conformance"
 	"watchlab/impls/merge"
 )
 
@@ -87,7 +88,7 @@ func play(t tb, v merge.Variant, s script) []result {
 			t.Fatalf("%s: %v", v.Name, err)
 		}
 	}
-	results := make([]result, 0, len(s.steps))
+	var results []result
 	var notifications []merge.PodUpdate
 	for i, st := range s.steps {
 		// Advance by the minimum: rapid measures its shrink time with this clock.
@@ -99,21 +100,17 @@ func play(t tb, v merge.Variant, s script) []result {
 			}
 			update.Pods = append(update.Pods, own[pod])
 		}
-		switch {
-		case st.alone && unlocked(r.setup):
+		if st.alone && unlocked(r.setup) {
 			ctx, cancel := context.WithCancel(r.ctx)
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				merged(ctx, st.source, update)
-			}()
+			call := conformance.Async(func() error { merged(ctx, st.source, update); return nil })
 			synctest.Wait()
 			cancel()
-			<-done
+			_ = call.Wait()
 			continue
-		case s.channel:
+		}
+		if s.channel {
 			notifications = append(notifications, r.push(r.open(r.ctx, st.source), update)...)
-		default:
+		} else {
 			notifications = append(notifications, r.collect(func() { merged(r.ctx, st.source, update) })...)
 		}
 		if st.alone {

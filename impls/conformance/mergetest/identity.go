@@ -13,7 +13,7 @@ import (
 	"watchlab/impls/merge"
 )
 
-// expectEvents compares what the recorder was told since the last call.
+// expectEvents compares the events since the last call.
 func (r *rig) expectEvents(want ...string) {
 	r.Helper()
 	if diff := cmp.Diff(strings.Join(want, "\n"), strings.Join(r.events.take(), "\n")); diff != "" {
@@ -89,14 +89,14 @@ func (r *rig) duplicateUIDs() {
 	if got := r.state()["api/u"]; got.Name != "b" || got.Spec.Containers[0].Image != "image:1+" {
 		r.Errorf("held %s with %s, want the second", got.Name, got.Spec.Containers[0].Image)
 	}
-	// Known, both are compared with what is held, which is told as it is in
-	// the end, under its first name.
+	// Known, both are compared with the held pod, which is sent in its last state,
+	// under its first name.
 	u := changed(b, named("u"), newImage)
 	got := r.merge(merge.SET, u, changed(u, named("b"), newImage))
 	r.expect(got, "UPDATE api u u")
 	for _, pod := range got[0].Pods {
 		if pod.Name != "b" || pod.Spec.Containers[0].Image != "image:1+++" {
-			r.Errorf("told %s with %s", pod.Name, pod.Spec.Containers[0].Image)
+			r.Errorf("sent %s with %s", pod.Name, pod.Spec.Containers[0].Image)
 		}
 	}
 	// In an ADD, the second changes the first.
@@ -139,13 +139,13 @@ func (r *rig) annotations() {
 	before := time.Now()
 	got := r.merge(merge.SET, pod, changed(newPod("bare"), func(p *v1.Pod) { p.Annotations = nil }))
 	r.expect(got, "ADD api a bare")
-	for _, told := range got[0].Pods {
-		if source := told.Annotations[merge.ConfigSourceAnnotation]; source != "api" {
-			r.Errorf("%s: config.source is %q, want api", told.UID, source)
+	for _, sent := range got[0].Pods {
+		if source := sent.Annotations[merge.ConfigSourceAnnotation]; source != "api" {
+			r.Errorf("%s: config.source is %q, want api", sent.UID, source)
 		}
-		seen, err := time.Parse(time.RFC3339Nano, told.Annotations[merge.ConfigFirstSeenAnnotation])
+		seen, err := time.Parse(time.RFC3339Nano, sent.Annotations[merge.ConfigFirstSeenAnnotation])
 		if err != nil || !seen.Equal(before) {
-			r.Errorf("%s: config.seen is %q (%v), want %v", told.UID, told.Annotations[merge.ConfigFirstSeenAnnotation], err, before)
+			r.Errorf("%s: config.seen is %q (%v), want %v", sent.UID, sent.Annotations[merge.ConfigFirstSeenAnnotation], err, before)
 		}
 	}
 	seen := got[0].Pods[0].Annotations[merge.ConfigFirstSeenAnnotation]
@@ -163,14 +163,14 @@ func (r *rig) annotations() {
 	} {
 		advance(time.Second)
 		pod = changed(pod, step.change)
-		told := r.merge(merge.ADD, pod)
+		sent := r.merge(merge.ADD, pod)
 		held := r.state()["api/a"]
 		if step.want == "" {
-			r.expect(told)
+			r.expect(sent)
 		} else {
-			r.expect(told, step.want+" api a")
-			if !reflect.DeepEqual(told[0].Pods[0], held) {
-				r.Errorf("told and held differ:\n%s", cmp.Diff(told[0].Pods[0], held))
+			r.expect(sent, step.want+" api a")
+			if !reflect.DeepEqual(sent[0].Pods[0], held) {
+				r.Errorf("sent and held differ:\n%s", cmp.Diff(sent[0].Pods[0], held))
 			}
 		}
 		want := withLocal(pod, "api", seen).Annotations
@@ -183,7 +183,7 @@ func (r *rig) annotations() {
 	again := r.merge(merge.SET, pod)
 	r.expect(again, "ADD api a")
 	if again[0].Pods[0].Annotations[merge.ConfigFirstSeenAnnotation] == seen {
-		r.Error("config.seen of a pod that comes anew is the old one")
+		r.Error("config.seen of a pod that was added again is the old one")
 	}
 }
 

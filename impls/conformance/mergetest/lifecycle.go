@@ -1,6 +1,7 @@
 package mergetest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"watchlab/impls"
+	"watchlab/impls/conformance"
 	"watchlab/impls/merge"
 )
 
@@ -89,10 +91,10 @@ func (r *rig) refused() {
 // refusedOnChannel: an invalid update on a channel is reported, and the source
 // continues.
 func (r *rig) refusedOnChannel() {
-	var told []string
+	var rejected []string
 	m := r.with(func(o *merge.Options) {
 		o.Rejected = func(source string, update merge.PodUpdate, err error) {
-			told = append(told, fmt.Sprint(source, " ", update.Op, " ", errors.Is(err, merge.ErrOp) || errors.Is(err, merge.ErrPod)))
+			rejected = append(rejected, fmt.Sprint(source, " ", update.Op, " ", errors.Is(err, merge.ErrOp) || errors.Is(err, merge.ErrPod)))
 		}
 	})
 	m.expect(m.push(m.open(m.ctx, "api"),
@@ -101,10 +103,10 @@ func (r *rig) refusedOnChannel() {
 		merge.PodUpdate{Op: 17},
 		merge.PodUpdate{Op: merge.ADD, Pods: []*v1.Pod{newPod("b")}}),
 		"ADD api b")
-	if want := "[api RECONCILE true api SET true api Op(17) true]"; fmt.Sprint(told) != want {
-		m.Errorf("Rejected was told %v, want %s", told, want)
+	if want := "[api RECONCILE true api SET true api Op(17) true]"; fmt.Sprint(rejected) != want {
+		m.Errorf("Rejected received %v, want %s", rejected, want)
 	}
-	// Without anybody to tell, the source goes on as well.
+	// Without Rejected, the source continues as well.
 	r.expect(r.push(r.open(r.ctx, "api"),
 		merge.PodUpdate{Op: 17},
 		merge.PodUpdate{Op: merge.ADD, Pods: []*v1.Pod{newPod("b")}}),
@@ -153,32 +155,27 @@ func add(i int) merge.PodUpdate {
 
 // capacity: exactly that many notifications are sent without a receiver.
 func (r *rig) capacity() {
-	want := r.options.Capacity
-	if want == 0 {
-		want = merge.DefaultCapacity
-	}
+	want := cmp.Or(r.options.Capacity, merge.DefaultCapacity)
 	var merged atomic.Int64
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	all := conformance.Async(func() (err error) {
 		for i := range want + 2 {
-			if err := r.Merge(r.ctx, "api", add(i)); err != nil {
-				r.Error(err)
-			}
+			err = errors.Join(err, r.Merge(r.ctx, "api", add(i)))
 			merged.Add(1)
 		}
-	}()
+		return err
+	})
 	synctest.Wait()
 	if got := merged.Load(); got != int64(want) {
-		r.Errorf("%d notifications were sent to nobody, want %d", got, want)
+		r.Errorf("%d notifications were sent without a receiver, want %d", got, want)
 	}
-	for i := range want + 2 {
-		update := r.take(<-r.Updates())
+	for i, update := range r.sent() {
 		if len(update.Pods) != 1 || string(update.Pods[0].UID) != strconv.Itoa(i) {
 			r.Fatalf("number %d is %s", i, show([]merge.PodUpdate{update}))
 		}
 	}
-	<-done
+	if err := all.Wait(); err != nil || merged.Load() != int64(want+2) {
+		r.Errorf("%d of %d updates were merged: %v", merged.Load(), want+2, err)
+	}
 }
 
 // idle: a merger without work sleeps until there is work. In the bubble, a
@@ -214,8 +211,7 @@ func (r *rig) goroutinesEnd() {
 		}
 	}
 	blocked := m.open(ctx, "blocked")
-	const limit = 3000
-	for i := range limit {
+	for i := range m.options.Capacity + 2*merge.DefaultCapacity {
 		select {
 		case blocked <- add(i):
 			continue
@@ -223,15 +219,13 @@ func (r *rig) goroutinesEnd() {
 		}
 		cancel()
 		synctest.Wait()
-		// Another goroutine serves the source now: that of before is gone.
-		again := m.open(m.ctx, "blocked")
-		if again == blocked {
+		if m.open(m.ctx, "blocked") == blocked {
 			m.Error("the goroutine of a source outlives its ctx")
 		}
 		m.sent()
 		return
 	}
-	m.Fatalf("%d updates and nobody to receive them, yet none waits", limit)
+	m.Fatal("no update waits for a receiver")
 }
 
 // closed: Close ends all waits, and later calls fail. Sent notifications can be
@@ -242,7 +236,7 @@ func (r *rig) closed() {
 	r.Close()
 	r.refuses()
 	if !r.SeenAllSources(sets.New("api")) {
-		r.Error("SeenAllSources has forgotten what was")
+		r.Error("SeenAllSources has forgotten the sources")
 	}
 
 	m := r.with(func(*merge.Options) {})
@@ -250,14 +244,10 @@ func (r *rig) closed() {
 	var waiting sync.WaitGroup
 	calls := 1
 	if unlocked(m.setup) {
-		calls = 4
+		calls = 3
 	}
 	for i := range calls {
 		waiting.Go(func() {
-			if i == 3 {
-				m.Sync()
-				return
-			}
 			err := m.Merge(m.ctx, fmt.Sprint("source", i), add(i))
 			if !errors.Is(err, merge.ErrClosed) && !m.FixedCapacity {
 				m.Errorf("Merge that waits: %v, want %v", err, merge.ErrClosed)
@@ -265,6 +255,7 @@ func (r *rig) closed() {
 		})
 	}
 	if calls > 1 {
+		waiting.Go(m.Sync)
 		synctest.Wait()
 	}
 	m.Close()

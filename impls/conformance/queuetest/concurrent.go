@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/impls/deltafifo"
@@ -190,109 +191,106 @@ func concurrentConsumers(r *rig) {
 	}
 }
 
-func severalInProcess(t *testing.T, s setup) {
-	consumers := int32(4)
-	if deltas(s) {
-		s.Shards, consumers = 4, 2
+// consumers pop at once in a bubble. Each stays in process with an event of key a
+// in version 1 until release is closed.
+type consumers struct {
+	*rig
+	release chan struct{}
+	mu      sync.Mutex
+	words   []string
+	ended   int
+}
+
+func (r *rig) consumers(n int) *consumers {
+	c := &consumers{rig: r, release: make(chan struct{})}
+	for range n {
+		go func() {
+			r.consume(func(p popped) error {
+				c.mu.Lock()
+				c.words = append(c.words, words(p.deltas)...)
+				c.mu.Unlock()
+				if o, ok := p.deltas[0].Object.(*v1.Pod); ok && o.Name[0] == 'a' && version(o) == 1 {
+					<-c.release
+				}
+				return nil
+			})
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.ended++
+		}()
 	}
-	synctest.Test(t, func(t *testing.T) {
-		r := s.new(t)
+	return c
+}
+
+// expect tests what was popped so far, in any order, and how many consumers have
+// returned.
+func (c *consumers) expect(when string, ended int, want ...string) {
+	c.t.Helper()
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if got := slices.Sorted(slices.Values(c.words)); !slices.Equal(got, want) || c.ended != ended {
+		c.t.Errorf("%s, popped %v and %d consumers returned, want %v and %d", when, got, c.ended, want, ended)
+	}
+}
+
+// severalInProcess: each of several consumers is in process with a key.
+func severalInProcess(t *testing.T, s setup) {
+	n := 4
+	if deltas(s) {
+		s.Shards, s.BatchSize, n = 4, 1, 2
+	}
+	bubble(func(r *rig) {
 		for i := range 64 {
-			r.do(r.queue.Add(key(i)))
+			r.do(r.queue.Add(pod(fmt.Sprintf("a%d", i), 1)))
 		}
-		var inside, returned atomic.Int32
-		release := make(chan struct{})
-		for range consumers {
-			go func() {
-				_ = s.popFrom(r.queue, s.path, func(popped) error {
-					inside.Add(1)
-					<-release
-					return nil
-				})
-				returned.Add(1)
-			}()
-		}
+		c := r.consumers(n)
 		synctest.Wait()
-		if n := inside.Load(); n != consumers {
-			t.Errorf("%d of %d consumers are in process with 64 keys queued", n, consumers)
+		if len(c.words) != n {
+			t.Errorf("%d of %d consumers are in process with 64 keys queued", len(c.words), n)
 		}
-		close(release)
-		synctest.Wait()
-		if n := returned.Load(); n != consumers {
-			t.Errorf("%d of %d consumers returned", n, consumers)
-		}
+		close(c.release)
 		r.queue.Close()
-	})
+		synctest.Wait()
+		if len(c.words) != 64 || c.ended != n {
+			t.Errorf("then %d events were popped and %d consumers returned, want 64 and %d", len(c.words), c.ended, n)
+		}
+	})(t, s)
 }
 
 // passOver: a queued key that is in process waits for that consumer; other
 // consumers are woken for the other keys and, afterwards, for the key.
 func passOver(t *testing.T, s setup) {
 	s.Shards = 1
-	synctest.Test(t, func(t *testing.T) {
-		r := s.new(t)
-		hold := make(chan struct{})
-		var mu sync.Mutex
-		var got []string
-		for range 3 {
-			go r.consume(func(p popped) error {
-				w := word(p.deltas[0])
-				mu.Lock()
-				got = append(got, w)
-				mu.Unlock()
-				if w == "a@1" {
-					<-hold
-				}
-				return nil
-			})
-		}
-		expect := func(when string, want ...string) {
-			t.Helper()
-			synctest.Wait()
-			mu.Lock()
-			defer mu.Unlock()
-			if !slices.Equal(slices.Sorted(slices.Values(got)), want) {
-				t.Errorf("%s, popped %v, want %v", when, got, want)
-			}
-		}
+	bubble(func(r *rig) {
+		c := r.consumers(3)
 		r.run("add a@1")
 		synctest.Wait()
 		r.run("update a@2, add b@3, add c@4")
-		expect("while a is in process", "a@1", "b@3", "c@4")
+		c.expect("while a is in process", 0, "a@1", "b@3", "c@4")
 		r.run("len 1, update a@5, delete b@6, add d@7")
-		expect("while a is in process", "a@1", "b@3", "c@4", "d@7")
-		close(hold)
-		expect("afterwards", "a@1", "a@5", "b@3", "c@4", "d@7")
+		c.expect("while a is in process", 0, "a@1", "b@3", "c@4", "d@7")
+		close(c.release)
+		c.expect("afterwards", 0, "a@1", "a@5", "b@3", "c@4", "d@7")
 		r.queue.Close()
-	})
+	})(t, s)
 }
 
 // closeWithKeyInProcess: a closed queue is not drained while a queued key is in
 // process.
 func closeWithKeyInProcess(r *rig) {
-	hold := make(chan struct{})
-	var delivered, ended atomic.Int32
-	r.do(r.queue.Add(pod("a", 1)))
-	go func() {
-		_, _ = r.queue.Pop(func(any, bool) error { <-hold; return nil })
-	}()
+	c := r.consumers(2)
+	r.run("add a@1")
 	synctest.Wait()
-	r.do(r.queue.Update(pod("a", 2)))
+	r.run("update a@2")
 	r.queue.Close()
-	for range 2 {
-		go func() {
-			r.consume(func(popped) error { delivered.Add(1); return nil })
-			ended.Add(1)
-		}()
-	}
+	late := r.consumers(1)
+	c.expect("while a is in process", 0, "a@1")
+	late.expect("while a is in process", 0)
+	close(c.release)
 	synctest.Wait()
-	if delivered.Load() != 0 || ended.Load() != 0 {
-		r.t.Errorf("the key in process was delivered %d times, %d consumers saw the end", delivered.Load(), ended.Load())
-	}
-	close(hold)
-	synctest.Wait()
-	if delivered.Load() != 1 || ended.Load() != 2 {
-		r.t.Errorf("then it was delivered %d times and %d consumers saw the end, want 1 and 2", delivered.Load(), ended.Load())
+	if got := append(c.words, late.words...); !slices.Equal(got, []string{"a@1", "a@2"}) || c.ended+late.ended != 3 {
+		r.t.Errorf("popped %v and %d consumers returned, want a@1, a@2 and 3", got, c.ended+late.ended)
 	}
 }
 

@@ -89,29 +89,23 @@ func producerWaits(r *rig) {
 	r.queue.Close()
 }
 
-// blocked calls methods of a full queue that wait for room.
-func (r *rig) blocked() []conformance.Call {
-	calls := []conformance.Call{
-		conformance.Async(func() error { return r.queue.Add(pod("late", 1)) }),
-		conformance.Async(func() error { return r.queue.Update(pod("later", 2)) }),
-	}
-	if deltas(r.setup) {
-		calls = append(calls,
-			conformance.Async(func() error { return r.queue.Delete(pod("k0", 2)) }),
-			conformance.Async(func() error { return r.queue.Replace([]any{pod("late", 3)}, "3") }))
-	}
-	synctest.Wait()
-	return calls
-}
-
-// ended tests that calls which waited have returned an error, and that the queue
-// has what it accepted before.
-func (r *rig) ended(calls []conformance.Call, want error) {
+// endWait tests that calls of a full queue wait, and that end makes them return an
+// error. The queue has what it accepted before.
+func (r *rig) endWait(end func(), want error) {
 	r.t.Helper()
+	r.fillBlocking()
+	waiting := map[string]conformance.Call{}
+	for _, call := range r.calls() {
+		if deltas(r.setup) || call.Type == cache.Added || call.Type == cache.Updated {
+			waiting[word(call)] = conformance.Async(func() error { return r.push(r.queue, call) })
+		}
+	}
 	synctest.Wait()
-	for i, c := range calls {
+	end()
+	synctest.Wait()
+	for call, c := range waiting {
 		if ok, err := c.Returned(); !ok || !errors.Is(err, want) {
-			r.t.Errorf("producer %d: returned=%t, err=%v, want %v", i, ok, err, want)
+			r.t.Errorf("%s: returned=%t, err=%v, want %v", call, ok, err, want)
 		}
 	}
 	if got := len(r.drain()); got != r.Capacity {
@@ -124,22 +118,15 @@ func contextEndsWait(t *testing.T, s setup) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		r := s.new(t, func(o *deltafifo.Options) { o.Context = ctx })
-		r.fillBlocking()
-		calls := r.blocked()
-		cancel()
-		r.ended(calls, context.Canceled)
+		r.endWait(cancel, context.Canceled)
 		// A call that finds room does not fail.
-		r.do(r.queue.Add(pod("last", 3)))
-		r.expect("Added last@3")
+		r.run("add last@3\nwant Added last@3")
 		r.queue.Close()
 	})
 }
 
 func closeWakesProducers(r *rig) {
-	r.fillBlocking()
-	calls := r.blocked()
-	r.queue.Close()
-	r.ended(calls, cache.ErrFIFOClosed)
+	r.endWait(r.queue.Close, cache.ErrFIFOClosed)
 	if err := r.pop(); !errors.Is(err, cache.ErrFIFOClosed) {
 		r.t.Errorf("pop of a closed and empty queue: %v", err)
 	}
@@ -156,18 +143,19 @@ func inProcessUsesNone(t *testing.T, s setup) {
 // replaceOneItem: however long its list, Replace waits for room for one and is
 // popped as a whole.
 func replaceOneItem(r *rig) {
-	list := []any{}
+	var objects []any
 	for i := range r.Capacity + 5 {
-		list = append(list, key(i+r.Capacity))
+		objects = append(objects, key(i+r.Capacity))
 	}
-	r.do(r.queue.Replace(list, "1"))
+	list := listOf("1", objects...)
+	r.do(r.push(r.queue, list))
 	r.drain()
 	want := r.store.state()
-	if len(want) != len(list) {
-		r.t.Fatalf("popped %d of %d objects of the list", len(want), len(list))
+	if len(want) != len(objects) {
+		r.t.Fatalf("popped %d of %d objects of the list", len(want), len(objects))
 	}
 	r.fillBlocking()
-	replace := conformance.Async(func() error { return r.queue.Replace(list, "2") })
+	replace := conformance.Async(func() error { return r.push(r.queue, list) })
 	synctest.Wait()
 	if ok, err := replace.Returned(); ok {
 		r.t.Fatalf("Replace did not wait for room: %v", err)

@@ -242,8 +242,6 @@ func (p *copyPlan) points(v unsafe.Pointer) bool {
 // value and one for each part that it refers to, except maps.
 type shape struct {
 	typ reflect.Type
-	// fields has the offsets and types of the struct's fields.
-	fields []reflect.StructField
 	// links has the pointers and slices of the value to parts of the struct.
 	links []link
 	// maps has the maps of the value.
@@ -258,13 +256,18 @@ type mapSite struct {
 	maps *mapCopier
 }
 
-// walk collects the parts of a value.
+// walk collects the parts of a value and lays them out like a struct.
 type walk struct {
 	// signature identifies the shape: the number of elements at each site.
 	signature []byte
 	parts     []part
-	links     []partLink
-	maps      []partMap
+	size      uintptr
+	links     []link
+	maps      []mapSite
+	deep      []bool // by map
+	// slices has the offsets of slices, whose capacity becomes their length; empty
+	// those of slices that are empty but not nil.
+	slices, empty []uintptr
 }
 
 // part is one field of the struct: count values of a plan's type.
@@ -272,75 +275,70 @@ type part struct {
 	plan  *copyPlan
 	count int
 	from  unsafe.Pointer
+	at    uintptr
 }
 
-// partLink is a pointer or slice in a part to another part.
-type partLink struct {
-	part  int
-	off   uintptr
-	to    int
-	slice bool
+func (p part) typ() reflect.Type {
+	if p.count == 1 {
+		return p.plan.typ
+	}
+	return reflect.ArrayOf(p.count, p.plan.typ)
 }
 
-type partMap struct {
-	part int
-	off  uintptr
-	maps *mapCopier
-	deep bool
+// add adds count values and what they refer to, and returns their offset.
+func (w *walk) add(p *copyPlan, count int, from unsafe.Pointer) uintptr {
+	align := uintptr(p.typ.Align())
+	at := (w.size + align - 1) &^ (align - 1)
+	w.size = at + uintptr(count)*p.typ.Size()
+	w.parts = append(w.parts, part{p, count, from, at})
+	w.collect(p, from, at, count)
+	return at
 }
 
-// collect adds the parts of count values. The values are at offset off of a part,
-// whose memory begins at from.
-func (w *walk) collect(p *copyPlan, index int, from unsafe.Pointer, off uintptr, count int) {
+// collect adds what count values refer to. Their offset is at.
+func (w *walk) collect(p *copyPlan, from unsafe.Pointer, at uintptr, count int) {
 	if len(p.sites) == 0 {
 		return
 	}
-	for range count {
+	for n := range uintptr(count) {
 		for i := range p.sites {
 			s := &p.sites[i]
-			place := off + s.off
-			at := unsafe.Add(from, place)
+			off := n*p.typ.Size() + s.off
+			here, place := unsafe.Add(from, off), at+off
 			switch s.kind {
 			case array:
-				w.collect(s.plan, index, from, place, s.count)
-			case pointer:
-				to := *(*unsafe.Pointer)(at)
-				if to == nil {
-					w.signature = append(w.signature, 0)
-					continue
-				}
-				w.signature = append(w.signature, 1)
-				w.refer(index, place, part{s.plan, 1, to}, false)
+				w.collect(s.plan, here, place, s.count)
 			case slice:
-				h := (*sliceHeader)(at)
+				h := (*sliceHeader)(here)
 				w.signature = appendCount(w.signature, h.len)
 				if h.len > 0 {
-					w.refer(index, place, part{s.plan, h.len, h.data}, true)
-				} else if h.data != nil {
-					// The slice is empty but not nil: only the capacity changes.
-					w.links = append(w.links, partLink{index, place, -1, true})
-					w.signature = append(w.signature, 1)
-				} else {
-					w.signature = append(w.signature, 0)
+					w.slices = append(w.slices, place)
+					w.links = append(w.links, link{place, w.add(s.plan, h.len, h.data)})
+				} else if w.refers(h.data) {
+					w.empty = append(w.empty, place)
+				}
+			case pointer:
+				if to := *(*unsafe.Pointer)(here); w.refers(to) {
+					w.links = append(w.links, link{place, w.add(s.plan, 1, to)})
 				}
 			default:
-				if *(*unsafe.Pointer)(at) == nil {
-					w.signature = append(w.signature, 0)
-					continue
+				if w.refers(*(*unsafe.Pointer)(here)) {
+					w.maps = append(w.maps, mapSite{place, s.maps})
+					w.deep = append(w.deep, s.maps.deep(here))
 				}
-				w.signature = append(w.signature, 1)
-				w.maps = append(w.maps, partMap{index, place, s.maps, s.maps.deep(at)})
 			}
 		}
-		off += p.typ.Size()
 	}
 }
 
-// refer adds a part and the link to it.
-func (w *walk) refer(from int, off uintptr, to part, isSlice bool) {
-	w.links = append(w.links, partLink{from, off, len(w.parts), isSlice})
-	w.parts = append(w.parts, to)
-	w.collect(to.plan, len(w.parts)-1, to.from, 0, to.count)
+// refers adds to the signature whether a reference is nil, and reports it.
+func (w *walk) refers(to unsafe.Pointer) bool {
+	if to == nil {
+		w.signature = append(w.signature, 0)
+		return false
+	}
+	w.signature = append(w.signature, 1)
+	return true
 }
 
 func appendCount(signature []byte, n int) []byte {
@@ -357,34 +355,34 @@ var empty [0]byte
 // shapes. Maps without pointers are shared with the value, which must not change
 // while the copy is in use.
 func (p *Packer[T]) Pack(v *T) *Packed[T] {
-	w := &walk{parts: []part{{p.root, 1, unsafe.Pointer(v)}}}
-	w.collect(p.root, 0, unsafe.Pointer(v), 0, 1)
+	w := &walk{}
+	w.add(p.root, 1, unsafe.Pointer(v))
 	s := p.shape(w)
 	if s == nil {
 		return nil
 	}
-	q := &Packed[T]{shape: s, value: reflect.New(s.typ).Elem()}
+	q := &Packed[T]{shape: s, value: reflect.New(s.typ).Elem(), deep: w.deep}
 	base := q.value.Addr().UnsafePointer()
 	for i, part := range w.parts {
-		t := s.fields[i].Type
-		q.value.Field(i).Set(reflect.NewAt(t, part.from).Elem())
+		q.value.Field(i).Set(reflect.NewAt(part.typ(), part.from).Elem())
 	}
-	for _, l := range w.links {
-		at := unsafe.Add(base, s.fields[l.part].Offset+l.off)
-		to := unsafe.Pointer(&empty)
-		if l.to >= 0 {
-			to = unsafe.Add(base, s.fields[l.to].Offset)
-		}
-		*(*unsafe.Pointer)(at) = to
-		if l.slice {
-			h := (*sliceHeader)(at)
-			h.cap = h.len
-		}
+	s.link(base)
+	for _, at := range w.slices {
+		h := (*sliceHeader)(unsafe.Add(base, at))
+		h.cap = h.len
 	}
-	for _, m := range w.maps {
-		q.deep = append(q.deep, m.deep)
+	for _, at := range w.empty {
+		h := (*sliceHeader)(unsafe.Add(base, at))
+		h.data, h.cap = unsafe.Pointer(&empty), 0
 	}
 	return q
+}
+
+// link makes the pointers of a struct at base point into it.
+func (s *shape) link(base unsafe.Pointer) {
+	for _, l := range s.links {
+		*(*unsafe.Pointer)(unsafe.Add(base, l.at)) = unsafe.Add(base, l.to)
+	}
 }
 
 // shape returns the shape of a walk, and creates it if needed; nil if there are
@@ -399,22 +397,13 @@ func (p *Packer[T]) shape(w *walk) *shape {
 	}
 	fields := make([]reflect.StructField, len(w.parts))
 	for i, part := range w.parts {
-		fields[i] = reflect.StructField{Name: fmt.Sprintf("F%d", i), Type: part.plan.typ}
-		if part.count != 1 {
-			fields[i].Type = reflect.ArrayOf(part.count, part.plan.typ)
+		fields[i] = reflect.StructField{Name: fmt.Sprintf("F%d", i), Type: part.typ()}
+	}
+	s = &shape{typ: reflect.StructOf(fields), links: w.links, maps: w.maps}
+	for i, part := range w.parts {
+		if at := s.typ.Field(i).Offset; at != part.at {
+			panic(fmt.Sprintf("structural: field %d of %v is at %d, want %d", i, s.typ, at, part.at))
 		}
-	}
-	s = &shape{typ: reflect.StructOf(fields)}
-	for i := range fields {
-		s.fields = append(s.fields, s.typ.Field(i))
-	}
-	for _, l := range w.links {
-		if l.to >= 0 {
-			s.links = append(s.links, link{s.fields[l.part].Offset + l.off, s.fields[l.to].Offset})
-		}
-	}
-	for _, m := range w.maps {
-		s.maps = append(s.maps, mapSite{s.fields[m.part].Offset + m.off, m.maps})
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -429,9 +418,7 @@ func (q *Packed[T]) Copy() *T {
 	value := reflect.New(q.shape.typ)
 	value.Elem().Set(q.value)
 	base := value.UnsafePointer()
-	for _, l := range q.shape.links {
-		*(*unsafe.Pointer)(unsafe.Add(base, l.at)) = unsafe.Add(base, l.to)
-	}
+	q.shape.link(base)
 	for i, m := range q.shape.maps {
 		m.maps.clone(unsafe.Add(base, m.at), q.deep[i])
 	}
