@@ -22,22 +22,36 @@ const briefLines = 40
 //     in events per CPU second. It prefers a real consumer, then the stage alone, then
 //     HTTP. A figure that does not differ significantly from 1 is "no difference".
 //  2. A table has one line per variant and pipeline. If the lines do not fit, the
-//     largest table drops pipelines, first those outside the sentence. Brief counts
-//     the dropped rows.
+//     largest table loses its last lines. Brief counts them.
 //  3. The last lines list open questions with reasons, the number of noisy cells, and
 //     the path of the report.
 func Brief(w io.Writer, o *lab.Outcome) error {
-	families := briefFamilies(o)
+	all := summaries(o)
 	ends := briefEnds(o)
 	room := briefLines - len(ends) - 1
-	for _, f := range families {
-		f.sentence = wrap(f.say(), textWidth)
-		room -= len(f.sentence) + 2
+	for i := range all {
+		room -= len(wrap(all[i].Sentence, textWidth)) + 2
+	}
+	dropped := 0
+	for len(all) > 0 {
+		rows := 0
+		largest := &all[0]
+		for i := range all {
+			n := len(all[i].Table.Rows)
+			if rows += n; n > len(largest.Table.Rows) {
+				largest = &all[i]
+			}
+		}
+		last := len(largest.Table.Rows) - 1
+		if rows <= room || last == 0 {
+			break
+		}
+		largest.Table.Rows = largest.Table.Rows[:last]
+		dropped++
 	}
 	var lines []string
-	dropped := shrink(families, room)
-	for _, f := range families {
-		lines = slices.Concat(lines, f.sentence, f.table().lines("", textWidth), []string{""})
+	for _, s := range all {
+		lines = slices.Concat(lines, wrap(s.Sentence, textWidth), s.Table.lines("", textWidth), []string{""})
 	}
 	if dropped > 0 {
 		lines = append(lines, fmt.Sprintf("Rows that only the report shows: %d.", dropped))
@@ -46,36 +60,48 @@ func Brief(w io.Writer, o *lab.Outcome) error {
 	return err
 }
 
-// briefFamily is the sentence and the table of one family.
-type briefFamily struct {
-	name     string
-	sentence []string
-	groups   []*briefGroup
+// summary is the result of one family.
+type summary struct {
+	Sentence string
+	Table    table // its rows are ordered by their relevance to users
 }
 
-// briefGroup holds the rows that differ only in the variant.
-type briefGroup struct {
-	*lab.CellResult // of the first row
-	rows            []row
-	said            bool // the sentence mentions the group
-}
-
-// briefFamilies groups the rows of all comparisons, groups with a real consumer first.
-func briefFamilies(o *lab.Outcome) []*briefFamily {
-	var out []*briefFamily
+func summaries(o *lab.Outcome) []summary {
+	var out []summary
 	for _, set := range together(o.Comparisons, func(c lab.ComparisonResult) string { return c.Family }) {
-		f := &briefFamily{name: set[0].Family}
+		f := family{name: set[0].Family}
 		var rows []row
 		for i := range set {
 			rows = append(rows, rowsOf(&set[i])...)
 		}
 		for _, g := range groupsOf(oneRate(rows), "", nil) {
-			f.groups = append(f.groups, &briefGroup{CellResult: g.rows[0].throughput, rows: g.rows})
+			f.pipelines = append(f.pipelines, &pipeline{CellResult: g.rows[0].throughput, rows: g.rows})
 		}
-		slices.SortStableFunc(f.groups, func(a, b *briefGroup) int { return cmp.Compare(a.rank(), b.rank()) })
-		out = append(out, f)
+		if len(f.pipelines) == 0 {
+			continue
+		}
+		slices.SortStableFunc(f.pipelines, func(a, b *pipeline) int { return cmp.Compare(a.rank(), b.rank()) })
+		s := summary{Sentence: f.sentence()}
+		// The pipelines of the sentence come first.
+		said := func(p *pipeline) int { return slices.Index([]bool{true, false}, p.said) }
+		slices.SortStableFunc(f.pipelines, func(a, b *pipeline) int { return said(a) - said(b) })
+		s.Table = f.table()
+		out = append(out, s)
 	}
 	return out
+}
+
+// family holds the pipelines of a family, those with a real consumer first.
+type family struct {
+	name      string
+	pipelines []*pipeline
+}
+
+// pipeline holds the rows that differ only in the variant.
+type pipeline struct {
+	*lab.CellResult // of the first row
+	rows            []row
+	said            bool // the sentence mentions the pipeline
 }
 
 // oneRate keeps one row per variant: the row with a p99 at the highest rate.
@@ -98,27 +124,27 @@ func oneRate(rows []row) []row {
 }
 
 // rank orders pipelines by their relevance to users, most relevant first.
-func (g *briefGroup) rank() int {
-	switch consumer := g.Label("pipeline"); {
+func (p *pipeline) rank() int {
+	switch consumer := p.Label("pipeline"); {
 	case consumer == "queue" || consumer == "":
 		return 1
-	case g.http():
+	case p.http():
 		return 2
 	}
 	return 0
 }
 
-func (g *briefGroup) http() bool { return g.Label("source") == "apiserver" }
+func (p *pipeline) http() bool { return p.Label("source") == "apiserver" }
 
 // consumer names the consumer of the events.
-func (g *briefGroup) consumer(family string) string {
-	switch p := g.Label("pipeline"); p {
+func (p *pipeline) consumer(family string) string {
+	switch consumer := p.Label("pipeline"); consumer {
 	case "queue", "":
 		return cmp.Or(map[string]string{"deltafifo": "the queue", "merge": "the merger"}[family], "the "+family) + " alone"
 	case "informer":
 		return "an informer"
 	default:
-		return "a " + p
+		return "a " + consumer
 	}
 }
 
@@ -179,11 +205,11 @@ func (g gain) doubt() string {
 	return ""
 }
 
-// say returns the family's sentence.
-func (f *briefFamily) say() string {
+// sentence states the gain of the best variant.
+func (f family) sentence() string {
 	group, best, of := f.best()
 	if group == nil {
-		return fmt.Sprintf("Family %s: no comparison with a baseline (%s).", f.name, f.groups[0].obstacle())
+		return fmt.Sprintf("Family %s: no comparison with a baseline (%s).", f.name, f.pipelines[0].obstacle())
 	}
 	g := gainOf(best, group.rows)
 	whose := "`" + g.base.variant() + "`"
@@ -210,10 +236,10 @@ func (f *briefFamily) say() string {
 	}
 	said := group.rank()
 	group.said = true
-	if first := f.groups[0]; first.rank() < said {
+	if first := f.pipelines[0]; first.rank() < said {
 		text += fmt.Sprintf("; %s is not answered (%s)", first.consumer(f.name), first.obstacle())
 	}
-	for _, other := range f.groups {
+	for _, other := range f.pipelines {
 		at := slices.IndexFunc(other.rows, func(r row) bool { return r.variant() == best.variant() })
 		if at < 0 || other.rank() <= said || other.Label("delivery") != group.Label("delivery") {
 			continue
@@ -225,7 +251,7 @@ func (f *briefFamily) say() string {
 }
 
 // clause states the gain of the same variant in another group.
-func (f *briefFamily) clause(group, other *briefGroup, r row) string {
+func (f family) clause(group, other *pipeline, r row) string {
 	text := other.consumer(f.name)
 	if other.http() {
 		text = "over HTTP"
@@ -246,10 +272,10 @@ func (f *briefFamily) clause(group, other *briefGroup, r row) string {
 
 // best returns the variant with the largest gain in the highest-ranked group with a
 // gain. of is the number of variants with a gain.
-func (f *briefFamily) best() (group *briefGroup, best row, of int) {
+func (f family) best() (group *pipeline, best row, of int) {
 	top := 0.0
 	variants := map[string]bool{}
-	for _, g := range f.groups {
+	for _, g := range f.pipelines {
 		if group != nil && g.rank() > group.rank() {
 			break
 		}
@@ -268,9 +294,9 @@ func (f *briefFamily) best() (group *briefGroup, best row, of int) {
 }
 
 // obstacle returns the reason why no row of the group has a gain.
-func (g *briefGroup) obstacle() string {
-	for _, r := range g.rows {
-		if why := gainOf(r, g.rows).why; why != "" && !r.isBaseline() {
+func (p *pipeline) obstacle() string {
+	for _, r := range p.rows {
+		if why := gainOf(r, p.rows).why; why != "" && !r.isBaseline() {
 			return r.variant() + ": " + why
 		}
 	}
@@ -279,16 +305,16 @@ func (g *briefGroup) obstacle() string {
 
 // transport returns the share of the baseline's CPU time that HTTP adds to the same
 // pipeline in memory; 0 if the two groups differ otherwise.
-func transport(memory, http *briefGroup) float64 {
+func transport(memory, http *pipeline) float64 {
 	if !http.http() || memory.http() || memory.Label("storm") != http.Label("storm") || memory.Label("pipeline") != http.Label("pipeline") {
 		return 0
 	}
-	cost := func(g *briefGroup) float64 {
-		at := slices.IndexFunc(g.rows, row.isBaseline)
+	cost := func(p *pipeline) float64 {
+		at := slices.IndexFunc(p.rows, row.isBaseline)
 		if at < 0 {
 			return 0
 		}
-		return stats.Median(g.rows[at].samples(stats.UnitCPUPerOp))
+		return stats.Median(p.rows[at].samples(stats.UnitCPUPerOp))
 	}
 	if all := cost(http); all > 0 && cost(memory) > 0 {
 		return 1 - cost(memory)/all
@@ -296,60 +322,17 @@ func transport(memory, http *briefGroup) float64 {
 	return 0
 }
 
-// shrink drops rows of the largest table until all rows fit into room lines. A table
-// keeps at least one row.
-func shrink(families []*briefFamily, room int) (dropped int) {
-	for len(families) > 0 {
-		rows := 0
-		for _, f := range families {
-			rows += f.size()
-		}
-		largest := slices.MaxFunc(families, func(a, b *briefFamily) int { return a.size() - b.size() })
-		if rows <= room || largest.size() == 1 {
-			break
-		}
-		dropped += largest.drop()
-	}
-	return dropped
-}
-
-func (f *briefFamily) size() (rows int) {
-	for _, g := range f.groups {
-		rows += len(g.rows)
-	}
-	return rows
-}
-
-// drop removes the last group outside the sentence, or else the last group. From a
-// single group it removes the last row.
-func (f *briefFamily) drop() (dropped int) {
-	last := len(f.groups) - 1
-	if last == 0 {
-		g := f.groups[0]
-		g.rows = g.rows[:len(g.rows)-1]
-		return 1
-	}
-	for i, g := range f.groups {
-		if !g.said {
-			last = i
-		}
-	}
-	dropped = len(f.groups[last].rows)
-	f.groups = slices.Delete(f.groups, last, last+1)
-	return dropped
-}
-
 // table returns the family's rows. The family's name is the title of the first column.
-func (f *briefFamily) table() table {
-	t := newTable("", []string{f.name})
+func (f family) table() table {
+	t := newTable("Summary of "+f.name, []string{f.name})
 	varying := f.varying()
-	named := len(f.groups) > 1
+	named := len(f.pipelines) > 1
 	if named {
 		t.words("pipeline")
 	}
 	t.figures("events/s", "ratio", "per CPU", "p99", "allocs")
 	t.words("verdict")
-	for _, group := range f.groups {
+	for _, group := range f.pipelines {
 		for _, r := range group.rows {
 			line := []string{r.variant()}
 			if named {
@@ -375,16 +358,16 @@ func briefFigures(r row, rows []row) []string {
 	}
 	short := func(s string) string { return strings.Replace(s, "no difference", "no diff.", 1) }
 	return []string{
-		r.median(stats.UnitEventsPerSec, decimal), short(r.ratio(rows)), short(cpu), quantile(r.wait.Count, 100, r.wait.P99),
+		r.median(stats.UnitEventsPerSec, decimal), short(r.ratio(rows, stats.UnitEventsPerSec)), short(cpu), quantile(r.wait.Count, 100, r.wait.P99),
 		r.median(stats.UnitAllocsPerOp, number), verdict,
 	}
 }
 
 // varying returns the labels that distinguish groups of one pipeline and source.
-func (f *briefFamily) varying() []string {
+func (f family) varying() []string {
 	var keys []string
 	values := map[string]string{}
-	for _, g := range f.groups {
+	for _, g := range f.pipelines {
 		where := g.Label("pipeline") + " " + g.Label("source") + " "
 		for _, l := range g.Without("impl", "rate", "pipeline", "source") {
 			if have, ok := values[where+l.Key]; ok && have != l.Value && !slices.Contains(keys, l.Key) {
@@ -396,13 +379,13 @@ func (f *briefFamily) varying() []string {
 	return keys
 }
 
-func (g *briefGroup) name(varying []string) string {
-	name := cmp.Or(g.Label("pipeline"), g.Name)
-	if g.http() {
+func (p *pipeline) name(varying []string) string {
+	name := cmp.Or(p.Label("pipeline"), p.Name)
+	if p.http() {
 		name += "/HTTP"
 	}
 	for _, key := range varying {
-		switch v := g.Label(key); {
+		switch v := p.Label(key); {
 		case v == "":
 		case key == "storm" || key == "delivery":
 			name += " " + v

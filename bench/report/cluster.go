@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"watchlab/bench/lab"
@@ -43,47 +44,30 @@ func clusterRounds(c *lab.ComparisonResult) []clusterRound {
 
 func (r clusterRound) watchLost() bool { return r.notes["relists"] > 0 || r.notes["resumes"] > 0 }
 
-// watchBreaks describes broken watches and delayed or refused writes, one line per
-// affected round.
+// watchBreaks lists broken watches and delayed or refused writes, one line per affected
+// round.
 func watchBreaks(c *lab.ComparisonResult) []string {
 	var lines []string
 	for _, r := range clusterRounds(c) {
 		var parts []string
-		count := func(note string) string { return Plural(int(r.notes[note]), "event") }
-		if r.watchLost() {
-			var how []string
-			if n := r.notes["resumes"]; n > 0 {
-				how = append(how, "resumed "+timesOf(n))
+		for _, n := range []struct{ note, text string }{
+			{"resumes", "watch resumed"}, {"relists", "watch relisted"}, {"gap-ns", "without a watch"}, {"found", "events from relists, without the versions between"},
+			{"retried", "writes retried"}, {"outage-ns", "longest delay of a write"}, {"refused", "writes refused"}, {"unwritten", "events not written before the round ended"},
+		} {
+			v := r.notes[n.note]
+			switch {
+			case v <= 0:
+			case strings.HasSuffix(n.note, "-ns"):
+				parts = append(parts, n.text+": "+nanoseconds(v))
+			default:
+				parts = append(parts, n.text+": "+trimmed(v))
 			}
-			if n := r.notes["relists"]; n > 0 {
-				how = append(how, "relisted "+timesOf(n))
-			}
-			parts = append(parts, fmt.Sprintf("the watch was %s, with a gap of %s", strings.Join(how, " and "), nanoseconds(r.notes["gap-ns"])))
-		}
-		if r.notes["relists"] > 0 {
-			parts = append(parts, count("found")+" from the relist; versions between were not seen")
-		}
-		if r.notes["retried"] > 0 {
-			parts = append(parts, fmt.Sprintf("writes of %s retried, for up to %s", count("retried"), nanoseconds(r.notes["outage-ns"])))
-		}
-		if r.notes["refused"] > 0 {
-			parts = append(parts, count("refused")+" refused by the cluster")
-		}
-		if r.notes["unwritten"] > 0 {
-			parts = append(parts, count("unwritten")+" not written before the round ended")
 		}
 		if len(parts) > 0 {
 			lines = append(lines, fmt.Sprintf("round %d: %s", r.round, strings.Join(parts, "; ")))
 		}
 	}
 	return lines
-}
-
-func timesOf(n float64) string {
-	if n == 1 {
-		return "once"
-	}
-	return fmt.Sprintf("%.0f times", n)
 }
 
 // watchRemarks describes the watched cluster of a comparison.
@@ -93,16 +77,14 @@ func watchRemarks(c *lab.ComparisonResult) []string {
 		return nil
 	}
 	lines := watchBreaks(c)
-	unbroken, wrote, written := true, false, 0.0
+	written := 0.0
 	for _, r := range rounds {
-		unbroken = unbroken && !r.watchLost()
-		n, ok := r.notes["written"]
-		wrote, written = wrote || ok, written+n
+		written += r.notes["written"]
 	}
-	if unbroken {
+	if !slices.ContainsFunc(rounds, clusterRound.watchLost) {
 		lines = append(lines, "the cluster's watch was unbroken in all rounds")
 	}
-	if wrote {
+	if written > 0 {
 		lines = append(lines, fmt.Sprintf("%s written into the cluster, in %s", Plural(int(written), "event"), Plural(len(rounds), "round")))
 	}
 	return lines

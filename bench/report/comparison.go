@@ -50,7 +50,7 @@ func (c comparison) figures() table {
 	t.words("guar.")
 	t.figures("events/s", "95 % interval", "ratio", "would see")
 	t.words("verdict")
-	t.figures("at rate", "p50", "p99", "p99.9")
+	t.figures("at rate", "p50", "p99", "p99.9", "p99 ratio")
 	var guarantees, boundaries, unequals []string
 	for _, cl := range c.Cells {
 		guarantees = append(guarantees, cl.Guarantees)
@@ -59,8 +59,8 @@ func (c comparison) figures() table {
 	for _, r := range c.rows {
 		t.add(slices.Concat(rowName(r, c.varying), []string{
 			code(slices.Index(guarantees, r.throughput.Guarantees)), perSecond(r.fast), interval(r.fast),
-			r.ratio(c.rows), r.wouldSee(c.rows), r.verdict(c.rounds),
-		}, r.quantiles())...)
+			r.ratio(c.rows, stats.UnitEventsPerSec), r.wouldSee(c.rows), r.verdict(c.rounds),
+		}, r.quantiles(), []string{r.ratio(c.rows, stats.UnitP99)})...)
 		for _, round := range r.latency.Rounds {
 			if !r.broken() {
 				boundaries = append(boundaries, string(stats.Headline(round.Result, c.Latency)))
@@ -132,11 +132,11 @@ func quantile(have, need uint64, d time.Duration) string {
 	return nanoseconds(float64(d.Nanoseconds()))
 }
 
-// ratio writes the ratio of the throughputs, or the reason for its absence.
-func (r row) ratio(rows []row) string {
-	a := r.against(rows, stats.UnitEventsPerSec)
+// ratio writes the ratio of a figure to the baseline's, or the reason for its absence.
+func (r row) ratio(rows []row, unit string) string {
+	a := r.against(rows, unit)
 	switch {
-	case len(r.fast) == 0:
+	case len(r.samples(unit)) == 0:
 		return none
 	case r.isBaseline():
 		return "baseline"

@@ -3,6 +3,8 @@ package report
 import (
 	"encoding/csv"
 	"io"
+	"math"
+	"slices"
 	"strconv"
 
 	"watchlab/bench/lab"
@@ -47,46 +49,37 @@ func csvCell(out *csv.Writer, c *lab.ComparisonResult, cl *lab.CellResult) {
 		_ = out.Write(append(names, make([]string, len(csvHeader)-len(names))...))
 		return
 	}
-	against := csvAgainst(c, cl)
-	var base stats.Samples
-	if against != nil {
-		base = against.Samples(c.Latency)
-	}
+	base := csvBase(c, cl)
 	for _, unit := range samples.Units() {
 		s := stats.Summarize(samples[unit])
-		line := append(names[:len(names):len(names)],
-			unit, strconv.Itoa(s.N), exact(&s.Median), exact(s.Lo), exact(s.Hi), exact(s.Spread))
-		line = append(line, csvComparison(against, base[unit], samples[unit])...)
-		_ = out.Write(line)
+		_ = out.Write(slices.Concat(names, []string{unit, strconv.Itoa(s.N), exact(&s.Median), exact(s.Lo), exact(s.Hi), exact(s.Spread)},
+			csvComparison(base, base.Samples(c.Latency)[unit], samples[unit])))
 	}
 }
 
-// csvAgainst returns the cell that cl is compared with; nil if there is none.
-func csvAgainst(c *lab.ComparisonResult, cl *lab.CellResult) *lab.CellResult {
-	for i := range c.Cells {
-		b := &c.Cells[i]
-		switch {
-		case cl.Repeats != "":
-			if b.BenchName() == cl.Repeats {
-				return b
-			}
-		case cl.Baseline || !b.Baseline || unequal(b, cl):
-		case b.NameWithout("impl") == cl.NameWithout("impl"):
-			return b
+// csvBase returns the cell that cl is compared with; an empty one if there is none.
+func csvBase(c *lab.ComparisonResult, cl *lab.CellResult) lab.CellResult {
+	at := slices.IndexFunc(c.Cells, func(b lab.CellResult) bool {
+		if cl.Repeats != "" {
+			return b.BenchName() == cl.Repeats
 		}
+		return !cl.Baseline && b.Baseline && !unequal(&b, cl) && b.NameWithout("impl") == cl.NameWithout("impl")
+	})
+	if at < 0 {
+		return lab.CellResult{}
 	}
-	return nil
+	return c.Cells[at]
 }
 
 // csvComparison returns the last seven columns; empty without a comparison.
-func csvComparison(against *lab.CellResult, base, values []float64) []string {
+func csvComparison(base lab.CellResult, from, to []float64) []string {
 	cells := make([]string, 7)
-	if against == nil || len(base) == 0 {
+	if len(from) == 0 {
 		return cells
 	}
-	d := stats.Compare(base, values)
-	cells[0] = against.BenchName()
-	if stats.Median(base) != 0 {
+	d := stats.Compare(from, to)
+	cells[0] = base.BenchName()
+	if !math.IsNaN(d.Ratio) {
 		cells[1] = exact(&d.Ratio)
 	}
 	if d.Lo > 0 {
@@ -95,7 +88,7 @@ func csvComparison(against *lab.CellResult, base, values []float64) []string {
 	if d.Testable {
 		cells[4], cells[5] = exact(&d.P), strconv.FormatBool(d.Significant)
 	}
-	if share, ok := stats.MinDetectable(base, values); ok {
+	if share, ok := stats.MinDetectable(from, to); ok {
 		cells[6] = exact(&share)
 	}
 	return cells

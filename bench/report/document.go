@@ -16,6 +16,7 @@ type document struct {
 	Title, Subtitle string
 	Experiment      []term
 	Verdict         verdict
+	Summary         []summary
 	// Sections holds the sweeps, the comparisons and the shares of a merged run, in this
 	// order: the results of sweeps come first.
 	Sections    []section
@@ -120,7 +121,7 @@ func newDocument(o *lab.Outcome, charts bool) (*document, error) {
 	if o.Merged != nil {
 		d.Sections = append(d.Sections, shares(o.Merged))
 	}
-	d.Verdict, d.Losses = newVerdict(o, all), losses(all)
+	d.Verdict, d.Summary, d.Losses = newVerdict(o), summaries(o), losses(all)
 	return d, nil
 }
 
@@ -207,7 +208,7 @@ func method(o *lab.Outcome) []string {
 		fmt.Sprintf("Figures are medians of %s, %s. Seed %d draws the order of the cells in each round.", rounds(o), warm, o.Seed),
 		"events/s: unpaced throughput, unless the rate is set. ±: interquartile range of the rounds over their median; above " + percent(lab.MaxSpread) + " the cell is noisy. 95 % interval: of the median, from 6 rounds on.",
 		"p50, p99, p99.9: latency at the given rate, over all rounds; unpaced (max), it is mostly the wait in the queue. Shown from 100 events on, p99.9 from 1,000. Costs are those of the whole process.",
-		"ratio: events/s over the baseline with the same knobs. no difference: not significant (Mann-Whitney U, p ≥ " + number(stats.Alpha) + "). ?: fewer than 4 rounds, not testable. unequal: the guarantees differ, so there is no ratio. -: no baseline with figures, or a set rate.",
+		"ratio, p99 ratio: events/s and p99 over the baseline with the same knobs. no difference: not significant (Mann-Whitney U, p ≥ " + number(stats.Alpha) + "). ?: fewer than 4 rounds, not testable. unequal: the guarantees differ, so there is no ratio. -: no baseline with figures, or a set rate.",
 		"would see: the smallest change that these rounds, with their noise, detect in " + percent(stats.Power) + " of all runs.",
 		"A/A: the baseline played twice in every round. If the two differ, do not trust differences of that size.",
 		fmt.Sprintf("invalid: no figure is kept. generator: in the median round, more than %s of the releases were late by more than their budget (default %v, or 1 %% of the time between two events if that is longer).", percent(lab.MaxLateShare), cell.LateAfter),

@@ -52,31 +52,38 @@ func TestRatesOfAGroup(t *testing.T) {
 	}
 }
 
-// TestLead checks the significance in the description of the best variant.
-func TestLead(t *testing.T) {
+// TestRatio checks the comparison of a row with its baseline.
+func TestRatio(t *testing.T) {
 	sampled := func(impl, class string, baseline bool, values ...float64) row {
 		c := &lab.CellResult{Labels: []lab.Label{{Key: "impl", Value: impl}}, Class: class, Baseline: baseline, Verdict: lab.Verdict{Status: lab.Valid}}
-		return row{throughput: c, latency: c, fast: stats.Samples{stats.UnitEventsPerSec: values}}
+		return row{throughput: c, latency: c, fast: stats.Samples{stats.UnitEventsPerSec: values}, slow: stats.Samples{stats.UnitP99: values}}
 	}
 	base := sampled("base", "total", true, 100, 101, 102, 103, 104)
+	paced := func(r row) row {
+		cl := *r.throughput
+		cl.Labels = append(slices.Clone(cl.Labels), lab.Label{Key: "rate", Value: "50000"})
+		r.throughput, r.latency = &cl, &cl
+		return r
+	}
+	ring := sampled("ring", "total", false, 201, 202, 204, 206, 208)
 	for name, tc := range map[string]struct {
-		rows []row
-		want []string
+		rows            []row
+		throughput, p99 string
 	}{
-		"a variant": {[]row{base, sampled("ring", "total", false, 201, 202, 204, 206, 208)}, []string{"ring 204.0", "2.00× of base (p=0.008)"}},
-		"a baseline": {
-			[]row{base, sampled("ring", "total", false, 50, 50.5, 51, 51.5, 52)},
-			[]string{"base 102.0", "is itself a baseline; ring: 0.50× of base (p=0.008)"},
-		},
-		"by chance": {[]row{base, sampled("ring", "total", false, 101, 101, 102.5, 103, 105)}, []string{"ring 102.5", "no difference from base (p=0.714; would see 3.8 %)"}},
-		"too few":   {[]row{base, sampled("ring", "total", false, 204)}, []string{"ring 204.0", "2.00× of base; too few rounds to tell"}},
-		"unequal":   {[]row{base, sampled("ring", "per-key", false, 201, 202, 204, 206, 208)}, []string{"ring 204.0", "no ratio: guarantees other than base"}},
-		"no figure": {[]row{sampled("base", "total", true), sampled("ring", "total", false, 204)}, []string{"ring 204.0", "base has no figure"}},
-		"alone":     {[]row{base}, []string{"base 102.0", "is itself a baseline"}},
-		"nobody":    {[]row{sampled("base", "total", true)}, []string{"-", "-"}},
+		"faster":     {[]row{base, ring}, "2.00×", "2.00×"},
+		"by chance":  {[]row{base, sampled("ring", "total", false, 101, 101, 102.5, 103, 105)}, "no difference", "no difference"},
+		"too few":    {[]row{base, sampled("ring", "total", false, 204)}, "2.00×?", "2.00×?"},
+		"unequal":    {[]row{base, sampled("ring", "per-key", false, 201, 202, 204, 206, 208)}, "unequal", "unequal"},
+		"no figure":  {[]row{sampled("base", "total", true), ring}, "-", "-"},
+		"no rounds":  {[]row{base, sampled("ring", "total", false)}, "-", "-"},
+		"alone":      {[]row{ring}, "-", "-"},
+		"a baseline": {[]row{ring, base}, "baseline", "baseline"},
+		"set rate":   {[]row{paced(base), paced(ring)}, "-", "2.00×"},
+		"two rates":  {[]row{base, paced(ring)}, "-", "-"},
 	} {
-		if got := fastest(tc.rows); !slices.Equal(got, tc.want) {
-			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		r := tc.rows[len(tc.rows)-1]
+		if throughput, p99 := r.ratio(tc.rows, stats.UnitEventsPerSec), r.ratio(tc.rows, stats.UnitP99); throughput != tc.throughput || p99 != tc.p99 {
+			t.Errorf("%s: %s and %s, want %s and %s", name, throughput, p99, tc.throughput, tc.p99)
 		}
 	}
 }

@@ -174,7 +174,7 @@ func (g group) throughput(p *panel) {
 		b := bar{rowLabel: g.label(r, r.verdict(0)), rounds: r.samples(stats.UnitEventsPerSec)}
 		if s := stats.Summarize(b.rounds); s.N > 0 {
 			b.note = decimal(s.Median)
-			if x := r.ratio(g.rows); x != none {
+			if x := r.ratio(g.rows, stats.UnitEventsPerSec); x != none {
 				b.note += "  " + x
 			}
 			b.note += doubt(r.throughput)

@@ -70,7 +70,7 @@ func Table(w io.Writer, o *lab.Outcome) error {
 	return err
 }
 
-// Markdown writes report.md: tables, losses, method, environment, and the command to
+// Markdown writes report.md: the summary, tables, losses, method, environment, and the command to
 // reproduce the run. The error is that of the writer.
 func Markdown(w io.Writer, o *lab.Outcome) error {
 	d, err := newDocument(o, false)
@@ -79,6 +79,12 @@ func Markdown(w io.Writer, o *lab.Outcome) error {
 	}
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# %s, %s\n\n", Escape(d.Title), o.Started.UTC().Format("2006-01-02 15:04 MST"))
+	if len(d.Summary) > 0 {
+		b.WriteString("## Summary\n\n")
+	}
+	for _, s := range d.Summary {
+		fmt.Fprintf(&b, "%s\n\n%s\n", s.Sentence, s.Table.markdown())
+	}
 	for _, s := range d.Sections {
 		fmt.Fprintf(&b, "## %s\n\n", Escape(s.Heading))
 		if s.Intro != "" {
@@ -122,6 +128,7 @@ func List(b *bytes.Buffer, lines []string) {
 var htmlFiles embed.FS
 
 var htmlPage = template.Must(template.New("page.html").Funcs(template.FuncMap{
+	"plain": func(s string) string { return strings.ReplaceAll(s, "`", "") }, // without Markdown
 	"style": func(name string) (template.CSS, error) {
 		data, err := htmlFiles.ReadFile("html/" + name)
 		return template.CSS(data), err

@@ -105,8 +105,6 @@ func (r row) median(unit string, format func(float64) string) string {
 	return none
 }
 
-func (r row) perSecond() float64 { return stats.Median(r.samples(stats.UnitEventsPerSec)) }
-
 // variant returns the name of the row.
 func (r row) variant() string { return r.throughput.Impl() }
 
@@ -278,11 +276,6 @@ func groupTitle(r row, varying []string) string {
 		}
 	}
 	return strings.Join(parts, ", ")
-}
-
-// contested reports whether the group has several variants.
-func (g group) contested() bool {
-	return slices.ContainsFunc(g.rows, func(r row) bool { return r.variant() != g.rows[0].variant() })
 }
 
 // rates returns the rates of the latency cells in ascending order. [lab.Unpaced] is
