@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,14 +16,17 @@ import (
 	"watchlab/loadgen/trace"
 )
 
-// nodeLoss is a small storm with an initial list and relists.
+var recordedNodeloss = sync.OnceValues(func() (*storm.Storm, error) { return trace.Load("recorded-nodeloss") })
+
+// nodeLoss is a small storm with an initial list and relists. Decoding it takes
+// seconds with the race detector.
 func nodeLoss(t *testing.T) *storm.Storm {
 	t.Helper()
-	set, err := trace.LoadSet("recorded-nodeloss")
+	s, err := recordedNodeloss()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return set.Storms[0]
+	return s
 }
 
 // TestSharesPlayTheStorm: all shares together play the events of one process at the same
