@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,7 +30,7 @@ type Kind struct {
 // are name and age; untyped objects have no Go type in client-go.
 func NewKind(gvk schema.GroupVersionKind, list string, untyped bool, columns *Columns) *Kind {
 	if columns == nil {
-		columns = &Columns{}
+		columns = nameAndAge
 	}
 	return &Kind{
 		gvk:      gvk,
@@ -55,11 +56,11 @@ func (k *Kind) AppendObject(dst []byte, f Form, o runtime.Object) ([]byte, error
 	case Object:
 		return k.objects.append(dst, f.Media(), o)
 	case Metadata:
-		m, err := partial(o)
+		m, err := meta.Accessor(o)
 		if err != nil {
-			return dst, err
+			return dst, cannot(o, err)
 		}
-		return k.metadata.append(dst, f.Media(), m)
+		return k.metadata.append(dst, f.Media(), meta.AsPartialObjectMetadata(m))
 	default:
 		var m metav1.ListMeta
 		if acc, err := meta.Accessor(o); err == nil {
@@ -67,25 +68,6 @@ func (k *Kind) AppendObject(dst []byte, f Form, o runtime.Object) ([]byte, error
 		}
 		return k.AppendTable(dst, f, m, []runtime.Object{o})
 	}
-}
-
-// AppendItem appends an object that [Kind.AppendObject] has encoded in that form as an
-// item of a list. Items have a kind where a real server's have one. Tables have no
-// items.
-func (k *Kind) AppendItem(dst []byte, f Form, object []byte) []byte {
-	if f.Shape() == Metadata {
-		return k.metadata.item(dst, f.Media(), object)
-	}
-	return k.objects.item(dst, f.Media(), object)
-}
-
-// ItemSize returns the number of bytes that AppendItem appends.
-func (k *Kind) ItemSize(f Form, object []byte) int {
-	e := &k.objects
-	if f.Shape() == Metadata {
-		e = &k.metadata
-	}
-	return e.itemSize(f.Media(), object)
 }
 
 // AppendStatus appends an error in that encoding.
@@ -101,15 +83,6 @@ func AppendAny(dst []byte, m Media, o runtime.Object) ([]byte, error) {
 }
 
 var statuses = newEncoder(statusKind, false)
-
-// partial returns the metadata of an object.
-func partial(o runtime.Object) (*metav1.PartialObjectMetadata, error) {
-	m, err := meta.Accessor(o)
-	if err != nil {
-		return nil, cannot(o, err)
-	}
-	return meta.AsPartialObjectMetadata(m), nil
-}
 
 // encoder encodes the objects of one kind.
 type encoder struct {
@@ -151,27 +124,23 @@ func (e *encoder) append(dst []byte, m Media, o runtime.Object) ([]byte, error) 
 	}
 }
 
-func (e *encoder) item(dst []byte, m Media, object []byte) []byte {
-	switch m {
-	case Protobuf:
-		return append(dst, e.protoBare(object)...)
-	case CBOR:
-		return e.cborItem(dst, object)
-	default:
-		if e.keeps {
-			return append(dst, object...)
+// item returns an encoded object as an item of a list: its first byte, if it is another
+// one, and the rest.
+func (e *encoder) item(m Media, object []byte) (first byte, rest []byte) {
+	switch {
+	case m == Protobuf:
+		rest = object[len(e.proto)+1:]
+		size, n := binary.Uvarint(rest)
+		return 0, rest[n : n+int(size)]
+	case m == CBOR:
+		object = object[len(cborSelf):]
+		if !e.keeps {
+			return object[0] - 2, object[1+len(e.cbor):]
 		}
-		return append(append(dst, '{'), e.jsonBare(object)...)
+	case !e.keeps:
+		return '{', bytes.TrimPrefix(object[len(e.json):], []byte(","))
 	}
-}
-
-func (e *encoder) itemSize(m Media, object []byte) int {
-	switch m {
-	case Protobuf:
-		return len(e.protoBare(object))
-	default:
-		return len(object)
-	}
+	return 0, object
 }
 
 // bare returns the object without its kind: the content of an untyped object.

@@ -16,15 +16,18 @@ const listBuffer = 256 << 10
 // WriteList writes a list of objects that [Kind.AppendObject] has encoded in that form,
 // which is not a table. The error is that of w, or wraps [ErrEncoding].
 func (k *Kind) WriteList(w io.Writer, f Form, m metav1.ListMeta, objects [][]byte) error {
-	head := k.listHead(f)
+	head, items := newEncoder(k.list, false), &k.objects
+	if f.Shape() == Metadata {
+		head, items = metadataLists, &k.metadata
+	}
 	// A failed write sticks to the buffer.
 	out := bufio.NewWriterSize(w, listBuffer)
 	switch f.Media() {
 	case Protobuf:
 		size := 0
 		for _, o := range objects {
-			n := k.ItemSize(f, o)
-			size += 1 + uvarintLen(n) + n
+			_, item := items.item(Protobuf, o)
+			size += 1 + uvarintLen(len(item)) + len(item)
 		}
 		own, err := appendMessage(nil, tagListMeta, &m)
 		if err != nil {
@@ -55,7 +58,22 @@ func (k *Kind) WriteList(w io.Writer, f Form, m metav1.ListMeta, objects [][]byt
 		_, _ = out.Write(own)
 		_, _ = out.WriteString(`,"items":[`)
 	}
-	k.writeItems(out, f, objects)
+	for i, o := range objects {
+		first, rest := items.item(f.Media(), o)
+		switch {
+		case f.Media() == Protobuf:
+			_ = out.WriteByte(tagItem)
+			_, _ = out.Write(binary.AppendUvarint(out.AvailableBuffer(), uint64(len(rest))))
+		case f.Media() == JSON && i > 0:
+			_ = out.WriteByte(',')
+		}
+		if first != 0 {
+			_ = out.WriteByte(first)
+		}
+		if _, err := out.Write(rest); err != nil {
+			return err
+		}
+	}
 	switch f.Media() {
 	case Protobuf:
 		_, _ = out.WriteString(protoTail)
@@ -73,32 +91,6 @@ func (k *Kind) jsonListMeta(m metav1.ListMeta) ([]byte, error) {
 		return own, err
 	}
 	return append([]byte(`{"continue":"",`), own[1:]...), nil
-}
-
-func (k *Kind) writeItems(out *bufio.Writer, f Form, objects [][]byte) {
-	var scratch []byte
-	for i, o := range objects {
-		scratch = scratch[:0]
-		switch {
-		case f.Media() == Protobuf:
-			scratch = append(scratch, tagItem)
-			scratch = binary.AppendUvarint(scratch, uint64(k.ItemSize(f, o)))
-		case f.Media() == JSON && i > 0:
-			scratch = append(scratch, ',')
-		}
-		scratch = k.AppendItem(scratch, f, o)
-		if _, err := out.Write(scratch); err != nil {
-			return
-		}
-	}
-}
-
-// listHead returns the encoder of a list's kind.
-func (k *Kind) listHead(f Form) encoder {
-	if f.Shape() == Metadata {
-		return metadataLists
-	}
-	return newEncoder(k.list, false)
 }
 
 var metadataLists = newEncoder(metav1.SchemeGroupVersion.WithKind("PartialObjectMetadataList"), false)
