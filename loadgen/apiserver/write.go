@@ -1,9 +1,16 @@
 package apiserver
 
 import (
+	"errors"
+	"fmt"
 	"mime"
 	"net/http"
+	"slices"
+	"strings"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"watchlab/loadgen/apiserver/patch"
+	"watchlab/loadgen/apiserver/resources"
 	"watchlab/loadgen/storm"
 )
 
@@ -221,4 +229,257 @@ func (s *Server) patch(req *request) error {
 	return s.change(req, opts.DryRun, func(current runtime.Object) (patch.Result, error) {
 		return s.editor.Patch(req.resource, current, body, edit)
 	})
+}
+
+// deleteOptions reads the options of a DELETE from the body or else the query.
+func (req *request) deleteOptions() (*metav1.DeleteOptions, error) {
+	opts := &metav1.DeleteOptions{}
+	body, err := req.body()
+	switch {
+	case err != nil:
+	case len(body) == 0:
+		err = decodeQuery(req.http.URL.RawQuery, opts)
+	default:
+		err = req.decode(body, metav1.Unversioned.WithKind("DeleteOptions"), opts)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return opts, invalidOptions("DeleteOptions", metav1validation.ValidateDeleteOptions(opts))
+}
+
+// immortal are the namespaces that a real server's admission protects.
+var immortal = []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic}
+
+// returnsDeleted are the resources whose strategy has ReturnDeletedObject in
+// Kubernetes v1.36.
+var returnsDeleted = []string{
+	"pods", "services", "serviceaccounts", "podtemplates", "persistentvolumes", "persistentvolumeclaims", "resourcequotas",
+}
+
+// delete serves a DELETE of one object.
+func (s *Server) delete(req *request) error {
+	opts, err := req.deleteOptions()
+	if err != nil {
+		return err
+	}
+	gvr := req.resource.GVR
+	if gvr == namespaceResource && slices.Contains(immortal, req.name) {
+		return apierrors.NewForbidden(gvr.GroupResource(), req.name, errors.New("this namespace may not be deleted"))
+	}
+	r, err := s.remove(req, opts)
+	if err != nil {
+		return err
+	}
+	warn(req.w, r.Warnings)
+	o := r.Object
+	if r.Gone && gvr == podResource {
+		// A real server marks a pod before it deletes it, and answers with the mark.
+		o = o.DeepCopyObject()
+	}
+	m, err := meta.Accessor(o)
+	if err != nil {
+		return err
+	}
+	if r.Gone && gvr == podResource {
+		now := metav1.NewTime(s.editor.Now()).Rfc3339Copy()
+		m.SetDeletionTimestamp(&now)
+		m.SetDeletionGracePeriodSeconds(new(int64))
+		m.SetGeneration(m.GetGeneration() + 1)
+	}
+	// A real server answers with the object if it remains, and for a few kinds.
+	if !r.Gone || slices.Contains(returnsDeleted, gvr.Resource) {
+		return req.answer(http.StatusOK, req.show(o))
+	}
+	return req.succeed(http.StatusOK, &metav1.StatusDetails{Name: req.name, Group: gvr.Group, Kind: gvr.Resource, UID: m.GetUID()})
+}
+
+// remove deletes the object of the request or marks it as being deleted.
+func (s *Server) remove(req *request, opts *metav1.DeleteOptions) (r patch.Result, err error) {
+	ends := false
+	err = s.write(req, opts.DryRun, func(current runtime.Object, _ uint64) (watch.EventType, *patch.Result, error) {
+		if current == nil {
+			return "", nil, apierrors.NewNotFound(req.resource.GVR.GroupResource(), req.name)
+		}
+		if r, err = s.editor.Delete(req.resource, current, opts); err != nil {
+			return "", nil, err
+		}
+		if ends = req.resource.GVR == namespaceResource && r.Gone && len(opts.DryRun) == 0; ends {
+			// Its objects go first.
+			r = s.terminating(r)
+		}
+		switch {
+		case r.Gone:
+			return watch.Deleted, &r, nil
+		case r.Unchanged:
+			return "", nil, nil
+		}
+		return watch.Modified, &r, nil
+	})
+	if err == nil && ends && !r.Unchanged {
+		s.finish(req.name)
+	}
+	return r, err
+}
+
+// deleteCollection serves a DELETE of all selected objects and answers with them.
+func (s *Server) deleteCollection(req *request) error {
+	if req.resource.Namespaced && req.namespace == "" {
+		return notAllowed()
+	}
+	// It selects like a list.
+	q, err := parseQuery(req.http.URL.RawQuery, &req.target)
+	if err != nil {
+		return err
+	}
+	opts, err := req.deleteOptions()
+	if err != nil {
+		return err
+	}
+	p, err := pageOf(req.log, q)
+	if err != nil {
+		return err
+	}
+	table := req.form.Shape().IsTable()
+	var deleted [][]byte
+	for _, it := range p.items {
+		one := *req
+		if one.name = it.Key; req.resource.Namespaced {
+			one.namespace, one.name, _ = strings.Cut(it.Key, "/")
+		}
+		_, err := s.remove(&one, opts)
+		switch {
+		case apierrors.IsNotFound(err):
+			continue
+		case err != nil:
+			return err
+		case table:
+			continue
+		}
+		// The answer shows the object before the deletion.
+		b, err := req.object(it)
+		if err != nil {
+			return err
+		}
+		deleted = append(deleted, b)
+	}
+	if table {
+		return req.succeed(http.StatusOK, nil)
+	}
+	req.w.Header().Set("Content-Type", req.form.ContentType())
+	_ = req.kind.WriteList(req.w, req.form, p.meta, deleted) // fails if the client is gone
+	return nil
+}
+
+// serveSubresource serves a subresource.
+func (s *Server) serveSubresource(req *request, verb string) error {
+	switch {
+	case verb == resources.Get && req.subresource == resources.Scale:
+		o, _ := req.log.Get(req.key())
+		if o == nil {
+			return apierrors.NewNotFound(req.resource.GVR.GroupResource(), req.name)
+		}
+		scale, err := s.editor.Scale(req.resource, req.show(o))
+		if err != nil {
+			return err
+		}
+		return req.answerWhole(http.StatusOK, scale)
+	case verb == resources.Get:
+		return s.get(req)
+	case verb == resources.Update:
+		return s.update(req)
+	case verb == resources.Patch:
+		return s.patch(req)
+	case verb == resources.Create && req.subresource == resources.Binding:
+		return s.bind(req)
+	case verb == resources.Create && req.subresource == resources.Eviction:
+		return s.evict(req)
+	default:
+		return notAllowed()
+	}
+}
+
+// bind assigns a pod to a node.
+func (s *Server) bind(req *request) error {
+	var b v1.Binding
+	if err := req.readInto(&b, v1.SchemeGroupVersion.WithKind("Binding")); err != nil {
+		return err
+	}
+	if b.Target.Name == "" {
+		return apierrors.NewBadRequest("target.name: Required value")
+	}
+	conflict := func(format string, args ...any) (patch.Result, error) {
+		return patch.Result{}, apierrors.NewConflict(podResource.GroupResource(), req.name, fmt.Errorf(format, args...))
+	}
+	own := *req
+	own.w, own.subresource = &recorder{header: http.Header{}}, ""
+	err := s.change(&own, req.http.URL.Query()["dryRun"], func(current runtime.Object) (patch.Result, error) {
+		pod, ok := current.(*v1.Pod)
+		switch {
+		case !ok:
+			return patch.Result{}, apierrors.NewNotFound(podResource.GroupResource(), req.name)
+		case b.UID != "" && b.UID != pod.UID:
+			return conflict("precondition failed: UID in precondition: %v, UID in object meta: %v", b.UID, pod.UID)
+		case pod.DeletionTimestamp != nil:
+			return conflict("pod %s is being deleted, cannot be assigned to a host", req.name)
+		case pod.Spec.NodeName != "":
+			return conflict("pod %s is already assigned to node %q", req.name, pod.Spec.NodeName)
+		}
+		pod = pod.DeepCopy()
+		pod.Spec.NodeName = b.Target.Name
+		pod.Status.Conditions = append(pod.Status.Conditions, v1.PodCondition{
+			Type: v1.PodScheduled, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(s.editor.Now()),
+		})
+		return patch.Result{Object: pod}, nil
+	})
+	if err != nil {
+		return err
+	}
+	return req.succeed(http.StatusCreated, nil)
+}
+
+// evict deletes a pod. Disruption budgets are not simulated.
+func (s *Server) evict(req *request) error {
+	var e policyv1.Eviction
+	if err := req.readInto(&e, policyv1.SchemeGroupVersion.WithKind("Eviction")); err != nil {
+		return err
+	}
+	var create metav1.CreateOptions
+	if err := decodeQuery(req.http.URL.RawQuery, &create); err != nil {
+		return err
+	}
+	opts := &metav1.DeleteOptions{}
+	if e.DeleteOptions != nil {
+		opts = e.DeleteOptions
+	}
+	opts.DryRun = append(opts.DryRun, create.DryRun...)
+	if _, err := s.remove(req, opts); err != nil {
+		return err
+	}
+	return req.succeed(http.StatusCreated, nil)
+}
+
+// review answers access reviews: everything is allowed.
+func (s *Server) review(req *request) error {
+	o := req.resource.NewObject()
+	if err := req.readInto(o, req.resource.GVK); err != nil {
+		return err
+	}
+	allowed := authorizationv1.SubjectAccessReviewStatus{Allowed: true, Reason: "a simulated server has no authorization"}
+	switch o := o.(type) {
+	case *authorizationv1.SelfSubjectAccessReview:
+		o.Status = allowed
+	case *authorizationv1.SubjectAccessReview:
+		o.Status = allowed
+	case *authorizationv1.LocalSubjectAccessReview:
+		o.Status = allowed
+	case *authorizationv1.SelfSubjectRulesReview:
+		all := []string{"*"}
+		o.Status.ResourceRules = []authorizationv1.ResourceRule{{Verbs: all, APIGroups: all, Resources: all}}
+		o.Status.NonResourceRules = []authorizationv1.NonResourceRule{{Verbs: all, NonResourceURLs: all}}
+	default:
+		return notFound()
+	}
+	o.GetObjectKind().SetGroupVersionKind(req.resource.GVK)
+	return req.answerWhole(http.StatusCreated, o)
 }

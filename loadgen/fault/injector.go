@@ -13,24 +13,19 @@
 // resume from its last version, or list again where the server says so. A client whose
 // final state differs from the server's has a bug.
 //
-// # Which requests are affected
-//
-// Requests below a resource (/api/v1/…, /apis/group/version/…); never discovery, OpenAPI
-// and health. A watch is open from its answer with 200. Before Start and after Stop,
-// everything passes through.
+// Faults hit requests below a resource (/api/v1/…, /apis/group/version/…), never
+// discovery, OpenAPI and health. A watch is open from its answer with 200. Before Start
+// and after Stop, everything passes through.
 //
 // The wrapped handler must end each Write of a watch at the end of a frame: a JSON line, a
 // length-delimited protobuf message, an item of a CBOR sequence. It must end a watch when
 // the context of its request ends.
 //
-// # What is reproducible
-//
-// Random choices are whether a fault occurs, which watch it hits, where it cuts a frame
-// and which garbage it sends. They depend on the seed and the numbers of the fault, its
-// occurrence, and the watch or request. The order of goroutines has no effect. Watches
-// and requests are numbered in order of arrival. A single client meets the same faults in
-// each run; what it is doing at that moment depends on the clock, except for faults
-// triggered by frames.
+// Random choices (whether a fault occurs, which watch it hits, where it cuts a frame, which
+// garbage it sends) depend on the seed and the numbers of the fault, its occurrence, and the
+// watch or request, in order of arrival. A single client meets the same faults in each run;
+// what it is doing at that moment depends on the clock, except for faults triggered by
+// frames.
 package fault
 
 import (
@@ -50,21 +45,13 @@ var ErrState = errors.New("wrong state")
 
 // Injection is one injected fault: a watch or a request that was hit.
 type Injection struct {
-	// At is the time since [Injector.Start].
-	At Duration
-	// Fault is the name of the fault.
-	Fault Name
-	// Spec is the index of the fault in the list passed to [New].
-	Spec int
-	// Occurrence is the number of the fault's occurrence, from 1.
-	Occurrence int
-	// Watch is the number of the watch, from 1; 0 for another request or for none.
-	Watch int
-	// Path is the URL path of the request; empty if the fault hit nothing.
-	Path string
-	// Detail describes the effect: the position of a cut, the error answer. It may be
-	// empty.
-	Detail string
+	At         Duration // since [Injector.Start]
+	Fault      Name
+	Spec       int    // index in the list passed to [New]
+	Occurrence int    // number of the fault's occurrence, from 1
+	Watch      int    // number of the watch, from 1; 0 for another request or for none
+	Path       string // of the request; empty if the fault hit nothing
+	Detail     string // the effect: the position of a cut, the error answer; may be empty
 }
 
 // logLimit is the number of injections in the log.
@@ -102,24 +89,20 @@ type Injector struct {
 	wg   sync.WaitGroup
 
 	// mu guards all fields below and the state of the faults.
-	mu sync.Mutex
-	// begun is the time of Start; zero before.
-	begun time.Time
-	// stopped is set by Stop.
-	stopped bool
+	mu      sync.Mutex
+	begun   time.Time // set by Start
+	stopped bool      // set by Stop
 	// busy is the end of the longest fault in progress, as the time since Start.
 	busy time.Duration
 	// underway is the number of strikes that are not written yet.
 	underway int
-	// watches are the open watches.
-	watches map[*watcher]struct{}
-	// collections holds the requested collections by path.
+	// watches are open; collections are those requested, by path.
+	watches     map[*watcher]struct{}
 	collections map[string]*collection
 	// requests and opened number the requests and the watches, for the random choices.
 	requests, opened int
-	// log holds up to logLimit injections.
-	log []Injection
-	// counts holds the number of hits of each fault.
+	// log holds up to logLimit injections, counts the number of hits of each fault.
+	log    []Injection
 	counts map[Name]int
 }
 

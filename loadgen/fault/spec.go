@@ -24,28 +24,27 @@ const (
 	// Gone ends the watches with an ERROR event 410 Expired. For a while it answers
 	// HTTP 410 to watches from a version and to lists with a continue token.
 	Gone Name = "gone"
-	// Drip sends the frames of the watches in small pieces with pauses, for a while.
+	// Drip sends the frames in small pieces with pauses, for a while.
 	Drip Name = "drip"
-	// Stall holds back all frames of the watches for a while.
+	// Stall holds back all frames for a while.
 	Stall Name = "stall"
 	// HalfFrame sends a part of one of the next frames and disconnects. It waits for a
 	// frame for a while at most.
 	HalfFrame Name = "half-frame"
-	// Malformed sends bytes that do not parse as a frame and ends the watch.
+	// Malformed sends a frame that does not parse and ends the watch.
 	Malformed Name = "malformed"
 	// ErrorEvent ends the watches with an ERROR event 500 InternalError.
 	ErrorEvent Name = "error-event"
 	// Throttle ends the watches and answers 429 with Retry-After to all requests
-	// for a while.
-	Throttle Name = "throttle"
-	// InternalError ends the watches and answers 500 to all requests for a while.
+	// for a while; InternalError answers 500.
+	Throttle      Name = "throttle"
 	InternalError Name = "internal-error"
 	// Reset ends the watches with a TCP reset; the client loses unread bytes. On
 	// HTTP/2, where watches share a connection, it acts like Disconnect.
 	Reset Name = "reset"
-	// DuplicateBookmark sends the watches a bookmark of their position twice. A watch
-	// in its initial state, or without a frame yet, gets the server's next bookmark
-	// twice, if one comes within a while.
+	// DuplicateBookmark sends a bookmark of the watch's position twice. A watch in its
+	// initial state, or without a frame yet, gets the server's next bookmark twice, if
+	// one comes within a while.
 	DuplicateBookmark Name = "duplicate-bookmark"
 	// Relist compacts the history: all watches end with an ERROR event 410 Expired and
 	// older versions are gone for good, so that every client has to list again.
@@ -115,10 +114,7 @@ var (
 // Duration is a time.Duration that is text ("1m30s") in JSON and YAML.
 type Duration time.Duration
 
-// String returns it as [time.Duration] does.
-func (d Duration) String() string { return time.Duration(d).String() }
-
-// MarshalText is the inverse of UnmarshalText.
+func (d Duration) String() string               { return time.Duration(d).String() }
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
 // UnmarshalText parses with [time.ParseDuration].
@@ -277,10 +273,7 @@ func (s Spec) String() string {
 			parts = append(parts, fmt.Sprintf("%s=%v", f.name, v))
 		}
 	}
-	if len(parts) == 0 {
-		return string(s.Name)
-	}
-	return string(s.Name) + ":" + strings.Join(parts, ",")
+	return strings.TrimSuffix(string(s.Name)+":"+strings.Join(parts, ","), ":")
 }
 
 // Parse reads a fault from text: a name and, after a colon, fields as name=value,

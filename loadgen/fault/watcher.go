@@ -79,16 +79,11 @@ func (i *Injector) serve(h http.Handler, rw http.ResponseWriter, hr *http.Reques
 type ending int
 
 const (
-	// endNot: the watch is open.
-	endNot ending = iota
-	// endHandler: the server ended it, or the client went away.
-	endHandler
-	// endClean: the body ends regularly.
-	endClean
-	// endAbort: the connection closes inside the body.
-	endAbort
-	// endReset: the connection is reset.
-	endReset
+	endNot     ending = iota // the watch is open
+	endHandler               // the server ended it, or the client went away
+	endClean                 // the body ends regularly
+	endAbort                 // the connection closes inside the body
+	endReset                 // the connection is reset
 )
 
 // strike is an occurrence of a fault on a watch.
@@ -113,15 +108,13 @@ type watcher struct {
 	// lock serializes writes to out. It is a channel: in a testing/synctest bubble,
 	// a wait for a mutex stops the clock, a wait for a channel does not.
 	lock chan struct{}
-	// encoding, answered and plain are set in the handler's goroutine with the header,
-	// before id.
-	encoding encoding
-	answered bool
-	// plain: the server did not accept the watch.
-	plain bool
-	// last is the last frame, if a fault needs bookmarks. Guarded by lock.
-	last []byte
-	// settled: the initial state is complete. Guarded by lock.
+	// encoding, answered and plain (the server did not accept the watch) are set in the
+	// handler's goroutine with the header, before id.
+	encoding        encoding
+	answered, plain bool
+	// last is the last frame, if a fault needs bookmarks; settled: the initial state is
+	// complete. Guarded by lock.
+	last    []byte
 	settled bool
 	// frames is the number of frames while faults are active. Only the handler's
 	// goroutine uses it.
@@ -308,11 +301,8 @@ func (w *watcher) write(b []byte) error {
 	return w.control.Flush()
 }
 
-// Unwrap is for [http.ResponseController].
-func (w *watcher) Unwrap() http.ResponseWriter { return w.out }
-
-// Header returns the header of the answer.
-func (w *watcher) Header() http.Header { return w.out.Header() }
+func (w *watcher) Unwrap() http.ResponseWriter { return w.out } // for [http.ResponseController]
+func (w *watcher) Header() http.Header         { return w.out.Header() }
 
 // WriteHeader passes on the server's answer. An accepted watch is open from here.
 func (w *watcher) WriteHeader(code int) {
@@ -327,7 +317,6 @@ func (w *watcher) WriteHeader(code int) {
 	w.out.WriteHeader(code)
 }
 
-// Flush flushes the answer.
 func (w *watcher) Flush() { _ = w.FlushError() }
 
 // FlushError is Flush for [http.ResponseController].

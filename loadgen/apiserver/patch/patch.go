@@ -9,7 +9,7 @@
 //  1. The body is decoded (decode.go) or applied to the current object
 //     (mechanism.go). Unknown and duplicate fields are errors, warnings or ignored.
 //     Custom resources are pruned and defaulted (custom.go).
-//  2. Names, namespaces and preconditions must match (meta.go).
+//  2. Names, namespaces and preconditions must match (rules.go).
 //  3. Field managers are updated (mechanism.go); server-side apply is apimachinery's.
 //  4. Fields that the request may not write are restored: the status on the main
 //     path, all else on the status path, system fields in metadata. The generation

@@ -1,6 +1,7 @@
 package resources
 
 import (
+	"maps"
 	"net/http"
 	"reflect"
 	"slices"
@@ -11,11 +12,17 @@ import (
 	openapi_v3 "github.com/google/gnostic-models/openapiv3"
 	"github.com/munnerz/goautoneg"
 	"google.golang.org/protobuf/proto"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/applyconfigurations"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/kube-openapi/pkg/openapiconv"
 	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/kube-openapi/pkg/validation/spec"
+	smdschema "sigs.k8s.io/structured-merge-diff/v6/schema"
 )
 
 // Content types of OpenAPI in protobuf.
@@ -227,4 +234,335 @@ func pathItem(r route, res *Resource, m *models, body, list string) spec.PathIte
 		*operations[verb].of(&item) = op
 	}
 	return item
+}
+
+// Extensions of Kubernetes' schemas.
+const (
+	kindExtension     = "x-kubernetes-group-version-kind"
+	listTypeExtension = "x-kubernetes-list-type"
+	listKeysExtension = "x-kubernetes-list-map-keys"
+	mapTypeExtension  = "x-kubernetes-map-type"
+	strategyExtension = "x-kubernetes-patch-strategy"
+	mergeKeyExtension = "x-kubernetes-patch-merge-key"
+)
+
+// models collects the OpenAPI v2 definitions of Go types and of the types of their
+// fields. Merge rules (which lists are maps) come from client-go's schema for
+// server-side apply.
+//
+// Descriptions are the API's own documentation. A field is required if its tag lacks
+// omitempty, except for the few in optional. Enumerations, unions and defaults are
+// not described.
+type models struct {
+	// definitions holds the schemas by model name, "io.k8s.api.core.v1.Pod".
+	definitions map[string]*spec.Schema
+}
+
+func newModels() *models { return &models{definitions: make(map[string]*spec.Schema)} }
+
+// refTo returns a reference to a definition.
+func refTo(name string) *spec.Schema { return spec.RefSchema("#/definitions/" + name) }
+
+// add adds the definition of a type and returns its name.
+func (m *models) add(t reflect.Type) string {
+	name := modelName(t)
+	if _, ok := m.definitions[name]; ok {
+		return name
+	}
+	s := new(spec.Schema)
+	m.definitions[name] = s // before its fields, which may be of the same type
+	s.Description = docOf(t)[""]
+	if scalar(t, s) {
+		return name
+	}
+	s.Type = spec.StringOrArray{"object"}
+	merge := mergeFields(name)
+	if merge != nil && merge.ElementRelationship == smdschema.Atomic {
+		s.AddExtension(mapTypeExtension, "atomic")
+	}
+	m.addFields(t, s, merge)
+	s.Required = slices.DeleteFunc(s.Required, func(field string) bool { return slices.Contains(optional[name], field) })
+	slices.Sort(s.Required)
+	return name
+}
+
+// Interfaces of types that describe themselves.
+type (
+	typed     interface{ OpenAPISchemaType() []string }
+	formatted interface{ OpenAPISchemaFormat() string }
+	named     interface{ OpenAPIModelName() string }
+	commented interface{ SwaggerDoc() map[string]string }
+)
+
+// scalar describes a struct that is encoded as a scalar: a time, a quantity.
+func scalar(t reflect.Type, s *spec.Schema) bool {
+	v := reflect.New(t).Interface()
+	d, ok := v.(typed)
+	if !ok {
+		// These are encoded as their content.
+		if t == reflect.TypeFor[metav1.FieldsV1]() || t.Name() == "RawExtension" {
+			s.Type = spec.StringOrArray{"object"}
+			return true
+		}
+		return false
+	}
+	if f, ok := v.(formatted); ok {
+		s.Format = f.OpenAPISchemaFormat()
+	}
+	s.Type = d.OpenAPISchemaType()
+	return true
+}
+
+// addFields describes the fields of a struct, and those of the structs that it
+// embeds inline.
+func (m *models) addFields(t reflect.Type, s *spec.Schema, merge *smdschema.Map) {
+	docs := docOf(t)
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name == "-" || !f.IsExported() {
+			continue
+		}
+		if name == "" && f.Anonymous {
+			m.addFields(f.Type, s, merge)
+			continue
+		}
+		property := m.of(f.Type)
+		if doc := docs[name]; doc != "" {
+			property.WithDescription(doc)
+		}
+		if strategy := f.Tag.Get("patchStrategy"); strategy != "" {
+			property.AddExtension(strategyExtension, strategy)
+		}
+		if key := f.Tag.Get("patchMergeKey"); key != "" {
+			property.AddExtension(mergeKeyExtension, key)
+		}
+		if merge != nil {
+			if field, ok := merge.FindField(name); ok {
+				addMerge(property, field.Type)
+			}
+		}
+		s.SetProperty(name, *property)
+		if !strings.Contains(options, "omitempty") && !strings.Contains(options, "omitzero") {
+			s.Required = append(s.Required, name)
+		}
+	}
+}
+
+// of describes the type of a field.
+func (m *models) of(t reflect.Type) *spec.Schema {
+	switch t.Kind() {
+	case reflect.Pointer:
+		return m.of(t.Elem())
+	case reflect.Struct:
+		return refTo(m.add(t))
+	case reflect.Slice:
+		if t.Elem().Kind() == reflect.Uint8 {
+			return spec.StrFmtProperty("byte")
+		}
+		return spec.ArrayProperty(m.of(t.Elem()))
+	case reflect.Map:
+		return spec.MapProperty(m.of(t.Elem()))
+	case reflect.Bool:
+		return spec.BoolProperty()
+	case reflect.Int32, reflect.Uint8, reflect.Int8, reflect.Int16, reflect.Uint16:
+		return spec.Int32Property()
+	case reflect.Int, reflect.Int64, reflect.Uint32, reflect.Uint64:
+		return spec.Int64Property()
+	case reflect.Float32, reflect.Float64:
+		return spec.Float64Property()
+	case reflect.Interface:
+		return new(spec.Schema).Typed("object", "")
+	}
+	return spec.StringProperty()
+}
+
+// addMerge adds how field managers share a list or a map.
+func addMerge(s *spec.Schema, ref smdschema.TypeRef) {
+	if list := ref.Inlined.List; list != nil {
+		switch {
+		case list.ElementRelationship == smdschema.Atomic:
+			s.AddExtension(listTypeExtension, "atomic")
+		case len(list.Keys) == 0:
+			s.AddExtension(listTypeExtension, "set")
+		default:
+			keys := make([]any, 0, len(list.Keys))
+			for _, k := range list.Keys {
+				keys = append(keys, k)
+			}
+			s.AddExtension(listTypeExtension, "map")
+			s.AddExtension(listKeysExtension, keys)
+		}
+	}
+	atomic := ref.Inlined.Map != nil && ref.Inlined.Map.ElementRelationship == smdschema.Atomic
+	if ref.ElementRelationship != nil && *ref.ElementRelationship == smdschema.Atomic {
+		atomic = true
+	}
+	if atomic {
+		s.AddExtension(mapTypeExtension, "atomic")
+	}
+}
+
+// mergeSchema is client-go's schema for server-side apply.
+var mergeSchema = sync.OnceValue(func() *smdschema.Schema {
+	// An object of any kind leads to the whole schema.
+	obj := &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}
+	value, err := applyconfigurations.NewTypeConverter(scheme.Scheme).ObjectToTyped(obj)
+	if err != nil {
+		return &smdschema.Schema{}
+	}
+	return value.Schema()
+})
+
+// mergeFields returns the merge rules of a definition, or nil.
+func mergeFields(name string) *smdschema.Map {
+	def, _ := mergeSchema().FindNamedType(name)
+	return def.Map
+}
+
+// modelName returns the OpenAPI name of a type: its own, or its package with the
+// domain reversed.
+func modelName(t reflect.Type) string {
+	if n, ok := reflect.New(t).Interface().(named); ok {
+		return n.OpenAPIModelName()
+	}
+	domain, rest, _ := strings.Cut(t.PkgPath(), "/")
+	return reversed(domain) + "." + strings.ReplaceAll(rest, "/", ".") + "." + t.Name()
+}
+
+// reversed returns "io.k8s" for "k8s.io".
+func reversed(domain string) string {
+	parts := strings.Split(domain, ".")
+	slices.Reverse(parts)
+	return strings.Join(parts, ".")
+}
+
+func docOf(t reflect.Type) map[string]string {
+	if c, ok := reflect.New(t).Interface().(commented); ok {
+		return c.SwaggerDoc()
+	}
+	return nil
+}
+
+// addKind adds the definitions of a resource's objects and lists, and returns both
+// names.
+func (m *models) addKind(res *Resource) (object, list string) {
+	if res.Typed {
+		object = m.addTyped(res.GVK)
+		list = m.addTyped(res.GroupVersion().WithKind(res.ListKind))
+		return object, list
+	}
+	object = reversed(res.GVR.Group) + "." + res.GVR.Version + "." + res.GVK.Kind
+	list = object + "List"
+	m.addCustom(object, res)
+	m.addList(list, object, res)
+	return object, list
+}
+
+// oneOfTypes returns the definitions that OpenAPI v3 describes by alternatives.
+func oneOfTypes(definitions spec.Definitions) map[string][]string {
+	found := map[string][]string{}
+	for name, kinds := range map[string][]string{
+		modelName(reflect.TypeFor[intstr.IntOrString]()): intstr.IntOrString{}.OpenAPIV3OneOfTypes(),
+		modelName(reflect.TypeFor[resource.Quantity]()):  resource.Quantity{}.OpenAPIV3OneOfTypes(),
+	} {
+		if _, ok := definitions[name]; ok {
+			found[name] = kinds
+		}
+	}
+	return found
+}
+
+// Models returns the OpenAPI definitions of all versions of a custom resource, for
+// server-side apply.
+func (c *Custom) Models() map[string]*spec.Schema {
+	m := newModels()
+	for _, res := range c.Versions {
+		m.addKind(res)
+	}
+	return m.definitions
+}
+
+// addTyped adds the definition of a kind of client-go, "" for other kinds.
+func (m *models) addTyped(kind schema.GroupVersionKind) string {
+	t, ok := scheme.Scheme.AllKnownTypes()[kind]
+	if !ok {
+		return ""
+	}
+	name := m.add(t)
+	m.definitions[name].AddExtension(kindExtension, []any{kindMap(kind)})
+	return name
+}
+
+func kindMap(kind schema.GroupVersionKind) map[string]any {
+	return map[string]any{"group": kind.Group, "version": kind.Version, "kind": kind.Kind}
+}
+
+// addCustom adds the definition of a custom resource. CustomResourceDefinition, which
+// has no schema here, may have any field.
+func (m *models) addCustom(name string, res *Resource) {
+	s := new(spec.Schema).Typed("object", "")
+	if res.Custom != nil {
+		*s = *res.Custom.Schema
+		s.Properties, s.Extensions = maps.Clone(s.Properties), maps.Clone(s.Extensions)
+	} else {
+		s.AddExtension("x-kubernetes-preserve-unknown-fields", true)
+	}
+	metadata := refTo(m.add(reflect.TypeFor[metav1.ObjectMeta]()))
+	metadata.WithDescription("Standard object's metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata")
+	m.addObject(name, s, res.GVK, metadata)
+}
+
+func (m *models) addList(name, object string, res *Resource) {
+	s := new(spec.Schema).Typed("object", "").WithDescription(res.ListKind + " is a list of " + res.GVK.Kind)
+	s.SetProperty("items", *spec.ArrayProperty(refTo(object)).WithDescription("List of " + res.GVR.Resource + "."))
+	s.Required = []string{"items"}
+	m.addObject(name, s, res.GroupVersion().WithKind(res.ListKind), refTo(m.add(reflect.TypeFor[metav1.ListMeta]())))
+}
+
+// addObject adds the definition of an object with the fields of all objects.
+func (m *models) addObject(name string, s *spec.Schema, kind schema.GroupVersionKind, metadata *spec.Schema) {
+	docs := docOf(reflect.TypeFor[metav1.TypeMeta]())
+	s.SetProperty("apiVersion", *spec.StringProperty().WithDescription(docs["apiVersion"]))
+	s.SetProperty("kind", *spec.StringProperty().WithDescription(docs["kind"]))
+	s.SetProperty("metadata", *metadata)
+	s.AddExtension(kindExtension, []any{kindMap(kind)})
+	m.definitions[name] = s
+}
+
+// optional lists optional fields whose Go tags lack omitempty; the API's types mark
+// them in a comment. A comparison with kube-apiserver v1.36.3 found them.
+var optional = map[string][]string{
+	"io.k8s.api.apps.v1.ControllerRevision":                       {"data"},
+	"io.k8s.api.apps.v1.StatefulSetOrdinals":                      {"start"},
+	"io.k8s.api.apps.v1.StatefulSetSpec":                          {"serviceName"},
+	"io.k8s.api.apps.v1.StatefulSetStatus":                        {"availableReplicas"},
+	"io.k8s.api.autoscaling.v2.HorizontalPodAutoscalerStatus":     {"currentMetrics"},
+	"io.k8s.api.batch.v1.PodFailurePolicyOnPodConditionsPattern":  {"status"},
+	"io.k8s.api.core.v1.AzureFilePersistentVolumeSource":          {"secretNamespace"},
+	"io.k8s.api.core.v1.ContainerImage":                           {"names"},
+	"io.k8s.api.core.v1.Event":                                    {"reportingComponent", "reportingInstance"},
+	"io.k8s.api.core.v1.GRPCAction":                               {"service"},
+	"io.k8s.api.core.v1.NodeRuntimeHandler":                       {"name"},
+	"io.k8s.api.core.v1.ProjectedVolumeSource":                    {"sources"},
+	"io.k8s.api.core.v1.TypedLocalObjectReference":                {"apiGroup"},
+	"io.k8s.api.core.v1.TypedObjectReference":                     {"apiGroup"},
+	"io.k8s.api.discovery.v1.EndpointSlice":                       {"endpoints", "ports"},
+	"io.k8s.api.events.v1.Event":                                  {"metadata"},
+	"io.k8s.api.flowcontrol.v1.FlowSchemaSpec":                    {"matchingPrecedence"},
+	"io.k8s.api.flowcontrol.v1.LimitedPriorityLevelConfiguration": {"nominalConcurrencyShares"},
+	"io.k8s.api.flowcontrol.v1.QueuingConfiguration":              {"handSize", "queueLengthLimit", "queues"},
+	"io.k8s.api.flowcontrol.v1.ResourcePolicyRule":                {"namespaces"},
+	"io.k8s.api.networking.v1.IngressClassParametersReference":    {"scope"},
+	"io.k8s.api.networking.v1.NetworkPolicySpec":                  {"podSelector"},
+	"io.k8s.api.policy.v1.PodDisruptionBudgetStatus":              {"currentHealthy", "desiredHealthy", "disruptionsAllowed", "expectedPods"},
+	"io.k8s.api.rbac.v1.ClusterRole":                              {"rules"},
+	"io.k8s.api.rbac.v1.Role":                                     {"rules"},
+	"io.k8s.api.rbac.v1.RoleRef":                                  {"apiGroup"},
+	"io.k8s.api.resource.v1.AllocatedDeviceStatus":                {"conditions"},
+	"io.k8s.api.resource.v1.CapacityRequestPolicy":                {"default"},
+	"io.k8s.api.resource.v1.DeviceClaim":                          {"requests"},
+	"io.k8s.api.resource.v1.ResourceClaimSpec":                    {"devices"},
+	"io.k8s.api.scheduling.v1.PriorityClass":                      {"value"},
+	"io.k8s.api.storage.v1.CSINodeDriver":                         {"topologyKeys"},
 }
