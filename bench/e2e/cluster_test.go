@@ -245,10 +245,10 @@ func TestClusterRun(t *testing.T) {
 
 // believed collects a run of live streams. Every pod must succeed, and no cell may be
 // invalid.
-func (d *driven) believed(name string, shards int) {
+func (d *driven) believed(name string, pods int) {
 	d.t.Helper()
 	s := d.state(name)
-	if s.Count(fleet.Succeeded) != shards || s.Uploaded() != shards {
+	if s.Count(fleet.Succeeded) != pods || s.Uploaded() != pods {
 		d.t.Errorf("status: %+v", s)
 	}
 	for _, c := range d.collected(name).Comparisons {
@@ -275,7 +275,7 @@ func (d *driven) killed(t *testing.T) {
 	_, stderr := d.must(0, append([]string{"run", "--overlay", "kind", "--name", "killed", "--pods", "2", "--", "--storm", "recorded-gang"}, smallRun...)...)
 	d.pods.spoil = nil
 	if !strings.Contains(stderr, "pod 1: ") {
-		t.Errorf("nothing is said of the shard that was killed:\n%s", stderr)
+		t.Errorf("no line names the killed pod:\n%s", stderr)
 	}
 	s := d.state("killed")
 	if s.Count(fleet.Succeeded) != 2 || s.Pods[1].Failures != 1 || s.Pods[0].Failures != 0 {

@@ -44,9 +44,9 @@ const (
 	collectPlayed = 2
 )
 
-// playedShards plays collectPlayed pods of a run one after the other and returns their
+// playedPods plays collectPlayed pods of a run one after the other and returns their
 // results.
-func playedShards(tb testing.TB, rounds int) []*lab.Share {
+func playedPods(tb testing.TB, rounds int) []*lab.Share {
 	tb.Helper()
 	s, err := trace.Load("recorded-gang")
 	if err != nil {
@@ -58,7 +58,7 @@ func playedShards(tb testing.TB, rounds int) []*lab.Share {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	var shards []*lab.Share
+	var pods []*lab.Share
 	for i := range collectPlayed {
 		comparisons, err := pipeline.Compare(pipeline.Config{
 			Family: impls.DeltaFIFO, Pipeline: pipeline.InformerPipeline, Source: source.MemoryName, Modes: []string{"in-order"},
@@ -71,15 +71,15 @@ func playedShards(tb testing.TB, rounds int) []*lab.Share {
 		if err != nil {
 			tb.Fatal(err)
 		}
-		shard := &lab.Share{Index: i, Node: "node", Outcome: o}
+		result := &lab.Share{Index: i, Node: "node", Outcome: o}
 		for _, c := range o.Comparisons[0].Cells {
 			for _, r := range c.Rounds {
-				shard.Starts = append(shard.Starts, lab.Start{Cell: c.BenchName(), Round: r.Round, Late: time.Duration(i) * time.Microsecond})
+				result.Starts = append(result.Starts, lab.Start{Cell: c.BenchName(), Round: r.Round, Late: time.Duration(i) * time.Microsecond})
 			}
 		}
-		shards = append(shards, shard)
+		pods = append(pods, result)
 	}
-	return shards
+	return pods
 }
 
 // nth returns pod i of n, with the results of a played pod.
@@ -135,8 +135,8 @@ func countedClient(tb testing.TB, cp *controlplane.ControlPlane) (kubernetes.Int
 	return client, c
 }
 
-// deliverAll uploads n pods, atOnce of them concurrently, and returns the bytes.
-func deliverAll(tb testing.TB, to upload.Sink, of []*lab.Share, n, atOnce int) int64 {
+// uploadAll uploads n pods, atOnce of them concurrently, and returns the bytes.
+func uploadAll(tb testing.TB, to upload.Sink, of []*lab.Share, n, atOnce int) int64 {
 	tb.Helper()
 	var bytes atomic.Int64
 	var workers sync.WaitGroup
@@ -175,11 +175,11 @@ func makeNamespace(tb testing.TB, client kubernetes.Interface, name string) {
 // TestCollectFromARealServer compares uploads to ConfigMaps of a real API server with
 // uploads to a folder. Some pods need two ConfigMaps.
 func TestCollectFromARealServer(t *testing.T) {
-	const shards = 30
+	const pods = 30
 	cp := controlplane.ForTest(t, controlplane.Options{})
 	client, _ := countedClient(t, cp)
 	makeNamespace(t, client, "results")
-	of := playedShards(t, 1)
+	of := playedPods(t, 1)
 	// More than one ConfigMap can hold: 1,100 KiB, hardly compressible.
 	noise := make([]byte, 1100<<10)
 	for i := range noise {
@@ -189,12 +189,12 @@ func TestCollectFromARealServer(t *testing.T) {
 	maps := upload.ConfigMaps{Client: client, Namespace: "results"}
 	folder := upload.Dir(t.TempDir())
 	for _, sink := range []upload.Sink{maps, maps, folder} {
-		deliverAll(t, sink, of, shards, 4)
+		uploadAll(t, sink, of, pods, 4)
 	}
 	var merged []*lab.Outcome
 	for _, r := range []upload.Reader{maps, folder} {
-		c, err := upload.Collect(t.Context(), r, "", shards, t.TempDir(), lab.MergeOptions{})
-		if err != nil || len(c.Damaged) > 0 || c.Bundles != shards || c.Run != "scale" {
+		c, err := upload.Collect(t.Context(), r, "", pods, t.TempDir(), lab.MergeOptions{})
+		if err != nil || len(c.Damaged) > 0 || c.Bundles != pods || c.Run != "scale" {
 			t.Fatalf("%d bundles of %q, damaged %v, error %v", c.Bundles, c.Run, c.Damaged, err)
 		}
 		merged = append(merged, c.Outcome)
@@ -202,21 +202,21 @@ func TestCollectFromARealServer(t *testing.T) {
 	if diff := cmp.Diff(merged[1], merged[0]); diff != "" {
 		t.Errorf("(-folder +ConfigMaps):\n%s", diff)
 	}
-	if got := len(merged[0].Merged.Shares); got != shards {
-		t.Errorf("%d shards are merged", got)
+	if got := len(merged[0].Merged.Shares); got != pods {
+		t.Errorf("%d pods are merged", got)
 	}
 	list, err := client.CoreV1().ConfigMaps("results").List(t.Context(), metav1.ListOptions{LabelSelector: upload.PodLabel})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(list.Items) <= shards {
+	if len(list.Items) <= pods {
 		t.Errorf("%d ConfigMaps: none is in two parts", len(list.Items))
 	}
 	// Collect names the pod of a lost ConfigMap.
 	if err := client.CoreV1().ConfigMaps("results").Delete(t.Context(), list.Items[0].Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	c, err := upload.Collect(t.Context(), maps, "scale", shards, t.TempDir(), lab.MergeOptions{})
+	c, err := upload.Collect(t.Context(), maps, "scale", pods, t.TempDir(), lab.MergeOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +230,7 @@ func TestCollectFromARealServer(t *testing.T) {
 // folder, or through ConfigMaps of a real API server with 16 concurrent writers. Two
 // pods are really played; the others get copies of their results.
 //
-//   - deliver-s, collect-s: time of all uploads, and of collection with merge
+//   - upload-s, collect-s: time of all uploads, and of collection with merge
 //   - collect-cpu-s: CPU time of collection with merge
 //   - result-B: uploaded bytes per pod
 //   - rounds: valid rounds per pod, summed over the cells
@@ -242,7 +242,7 @@ func TestCollectFromARealServer(t *testing.T) {
 //   - written-requests: requests of all pods
 //   - etcd-B: growth of the API server's store
 func BenchmarkCollect(b *testing.B) {
-	of := playedShards(b, collectRounds)
+	of := playedPods(b, collectRounds)
 	rounds := 0.0
 	for _, s := range of {
 		for _, c := range s.Outcome.Comparisons[0].Cells {
@@ -252,14 +252,14 @@ func BenchmarkCollect(b *testing.B) {
 	// All sub-benchmarks share the control plane, so it belongs to the outer benchmark.
 	outer := b
 	var cp *controlplane.ControlPlane
-	for _, way := range []string{"folder", "configmap"} {
+	for _, target := range []string{"folder", "configmap"} {
 		for _, n := range []int{10, 100, 1000} {
-			b.Run(fmt.Sprintf("way=%s/shards=%d", way, n), func(b *testing.B) {
+			b.Run(fmt.Sprintf("upload=%s/pods=%d", target, n), func(b *testing.B) {
 				var sink upload.Sink = upload.Dir(b.TempDir())
 				var counts counting
 				var client kubernetes.Interface
 				before := 0.0
-				if way == "configmap" {
+				if target == "configmap" {
 					if cp == nil {
 						cp = controlplane.ForTest(outer, controlplane.Options{})
 					}
@@ -273,8 +273,8 @@ func BenchmarkCollect(b *testing.B) {
 						counts.requests.Store(0)
 					}
 					began := time.Now()
-					bytes := deliverAll(b, sink, of, n, 16)
-					b.ReportMetric(time.Since(began).Seconds(), "deliver-s")
+					bytes := uploadAll(b, sink, of, n, 16)
+					b.ReportMetric(time.Since(began).Seconds(), "upload-s")
 					b.ReportMetric(float64(bytes)/float64(n), "result-B")
 					b.ReportMetric(rounds, "rounds")
 					if client != nil {

@@ -189,11 +189,11 @@ func TestManifests(t *testing.T) {
 			t.Fatal(err)
 		}
 		job := objects[len(objects)-1]
-		if err := unstructured.SetNestedField(job.Object, int64(3), "spec", "shards"); err != nil {
+		if err := unstructured.SetNestedField(job.Object, int64(3), "spec", "replicas"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.apply(job); err == nil || !strings.Contains(err.Error(), "shards") {
-			t.Errorf("a Job with spec.shards: %v", err)
+		if _, err := s.apply(job); err == nil || !strings.Contains(err.Error(), "replicas") {
+			t.Errorf("a Job with spec.replicas: %v", err)
 		}
 	})
 	t.Run("PodSecurity", func(t *testing.T) { s.podSecurity(t, n) })
@@ -301,7 +301,7 @@ func (s *site) rbac(t *testing.T) {
 		}
 	}
 	const leases, rbac = "coordination.k8s.io", "rbac.authorization.k8s.io"
-	shards := []deed{
+	pods := []deed{
 		{"get", leases, "leases", namespace}, {"list", leases, "leases", namespace}, {"watch", leases, "leases", namespace},
 		{"create", leases, "leases", namespace}, {"update", leases, "leases", namespace}, {"create", "", "configmaps", namespace},
 	}
@@ -323,9 +323,9 @@ func (s *site) rbac(t *testing.T) {
 		{"patch", rbac, "clusterroles", ""}, {"patch", rbac, "roles", namespace}, {"list", "", "events", namespace},
 	}
 	for account, may := range map[string][]deed{
-		"watchlab-load":         shards,
-		"watchlab-mine-watcher": append(watchers, shards...),
-		"watchlab-mine-writer":  append(writers, shards...),
+		"watchlab-load":         pods,
+		"watchlab-mine-watcher": append(watchers, pods...),
+		"watchlab-mine-writer":  append(writers, pods...),
 		"watchlab-server":       nil,
 		"default":               nil,
 	} {
@@ -334,7 +334,7 @@ func (s *site) rbac(t *testing.T) {
 			allowed[d] = true
 		}
 		tried := map[deed]bool{}
-		for _, list := range [][]deed{shards, watchers, writers, never} {
+		for _, list := range [][]deed{pods, watchers, writers, never} {
 			for _, d := range list {
 				if tried[d] {
 					continue

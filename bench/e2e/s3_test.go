@@ -45,25 +45,25 @@ func startGateway(t *testing.T, id, secret, bucket string) (endpoint, dir string
 // TestCollectFromS3 compares uploads to a real S3-compatible server with uploads to a
 // folder. The command collects the former.
 func TestCollectFromS3(t *testing.T) {
-	const shards = 12
+	const pods = 12
 	endpoint, bucket := startGateway(t, "watchlab-id", "watchlab-secret", "results")
 	t.Setenv("AWS_ACCESS_KEY_ID", "watchlab-id")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "watchlab-secret")
 	t.Setenv("AWS_SESSION_TOKEN", "")
 	t.Setenv("AWS_REGION", "")
-	of := playedShards(t, 1)
+	of := playedPods(t, 1)
 	url := "s3://results/some/prefix?endpoint=" + endpoint
-	way, err := upload.ParseTarget("s3=" + url)
+	target, err := upload.ParseTarget("s3=" + url)
 	if err != nil {
 		t.Fatal(err)
 	}
-	sink, err := way.Sink(upload.Environment{})
+	sink, err := target.Sink(upload.Environment{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	folder := upload.Dir(t.TempDir())
 	for _, to := range []upload.Sink{sink, sink, folder} {
-		deliverAll(t, to, of, shards, 4)
+		uploadAll(t, to, of, pods, 4)
 	}
 	// 40 MiB: more than one part of a multipart upload.
 	large := nth(of, 0, 1)
@@ -77,7 +77,7 @@ func TestCollectFromS3(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	want, err := upload.Collect(t.Context(), folder, "scale", shards, t.TempDir(), lab.MergeOptions{Name: "scale"})
+	want, err := upload.Collect(t.Context(), folder, "scale", pods, t.TempDir(), lab.MergeOptions{Name: "scale"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func TestCollectFromS3(t *testing.T) {
 		t.Errorf("damaged: %v, error %v", damaged, err)
 	}
 	files, err := filepath.Glob(filepath.Join(bucket, "some/prefix/scale/*.wlresult"))
-	if err != nil || len(files) != shards {
+	if err != nil || len(files) != pods {
 		t.Errorf("%d files: %v", len(files), err)
 	}
 	for name, url := range map[string]string{

@@ -155,7 +155,7 @@ func TestOverlays(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := *jobOf(t, objects).Spec.MaxFailedIndexes; n != 5 {
-		t.Errorf("of 1000 shards %d may fail, want 5", n)
+		t.Errorf("of 1000 pods %d may fail, want 5", n)
 	}
 }
 
@@ -180,7 +180,7 @@ func TestOwnOverlay(t *testing.T) {
 	}
 	for name, text := range map[string]string{
 		"no kustomization":  "resources: 7\n",
-		"a field too many":  "resources: [../kind]\npatches:\n- target: {kind: Job}\n  patch: '[{\"op\":\"add\",\"path\":\"/spec/shards\",\"value\":3}]'\n",
+		"a field too many":  "resources: [../kind]\npatches:\n- target: {kind: Job}\n  patch: '[{\"op\":\"add\",\"path\":\"/spec/replicas\",\"value\":3}]'\n",
 		"outside":           "resources: [../../../../../etc]\n",
 		"another container": "resources: [../kind]\npatches:\n- target: {kind: Job}\n  patch: '[{\"op\":\"replace\",\"path\":\"/spec/template/spec/containers/0/name\",\"value\":\"other\"}]'\n",
 	} {

@@ -48,7 +48,7 @@ func TestPlansThatAreRefused(t *testing.T) {
 		"run with dots":       func(p *fleet.Plan) { p.Run = "a.b" },
 		"mode":                func(p *fleet.Plan) { p.Mode = "both" },
 		"pods":                func(p *fleet.Plan) { p.Pods = 0 },
-		"too many shards":     func(p *fleet.Plan) { p.Pods = fleet.MaxPods + 1 },
+		"too many pods":       func(p *fleet.Plan) { p.Pods = fleet.MaxPods + 1 },
 		"writers":             func(p *fleet.Plan) { p.Writers = 1 },
 		"no writers":          func(p *fleet.Plan) { p.Mode = fleet.ModeCluster },
 		"server":              func(p *fleet.Plan) { p.Server = "storm" },

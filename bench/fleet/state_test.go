@@ -42,10 +42,10 @@ func exited(p *corev1.Pod, code int32, reason string) *corev1.Pod {
 	return p
 }
 
-func part(shard int, bundle, part string) *metav1.PartialObjectMetadata {
+func part(pod int, bundle, part string) *metav1.PartialObjectMetadata {
 	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-		Name:        "watchlab-mine-result-" + strconv.Itoa(shard) + bundle + part[:1],
-		Labels:      map[string]string{RunLabel: "mine", upload.PodLabel: strconv.Itoa(shard)},
+		Name:        "watchlab-mine-result-" + strconv.Itoa(pod) + bundle + part[:1],
+		Labels:      map[string]string{RunLabel: "mine", upload.PodLabel: strconv.Itoa(pod)},
 		Annotations: map[string]string{upload.BundleAnnotation: bundle, upload.PartAnnotation: part},
 	}}
 }

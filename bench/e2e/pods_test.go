@@ -30,8 +30,8 @@ import (
 	"watchlab/loadgen/source/cluster"
 )
 
-// shards runs the pods of a run as processes against a real API server.
-type shards struct {
+// jobPods runs the pods of a run as processes against a real API server.
+type jobPods struct {
 	*testing.T
 	cp      *controlplane.ControlPlane
 	client  kubernetes.Interface
@@ -46,9 +46,9 @@ type shards struct {
 	output map[string]*bytes.Buffer
 }
 
-func newShards(t *testing.T, cp *controlplane.ControlPlane, plan fleet.Plan) *shards {
+func newPods(t *testing.T, cp *controlplane.ControlPlane, plan fleet.Plan) *jobPods {
 	t.Helper()
-	s := &shards{T: t, cp: cp, client: kubernetes.NewForConfigOrDie(cp.Config()), program: programs.Watchlab(t), plan: plan, output: map[string]*bytes.Buffer{}}
+	s := &jobPods{T: t, cp: cp, client: kubernetes.NewForConfigOrDie(cp.Config()), program: programs.Watchlab(t), plan: plan, output: map[string]*bytes.Buffer{}}
 	text, err := s.plan.YAML()
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +65,7 @@ func newShards(t *testing.T, cp *controlplane.ControlPlane, plan fleet.Plan) *sh
 }
 
 // start starts a pod of a role, with an index and a pod name.
-func (s *shards) start(role string, index int, pod string) *exec.Cmd {
+func (s *jobPods) start(role string, index int, pod string) *exec.Cmd {
 	s.Helper()
 	args := slices.Concat([]string{"pod", "--plan", s.file, "--role", role, "--kubeconfig", s.cp.Kubeconfig(), "--metrics-addr=127.0.0.1:0"}, s.args)
 	cmd := exec.CommandContext(s.Context(), s.program, args...)
@@ -84,7 +84,7 @@ func (s *shards) start(role string, index int, pod string) *exec.Cmd {
 }
 
 // wait waits for the end of a process, whose exit code must be 0.
-func (s *shards) wait(cmd *exec.Cmd, pod string) {
+func (s *jobPods) wait(cmd *exec.Cmd, pod string) {
 	s.Helper()
 	if err := cmd.Wait(); err != nil {
 		s.mu.Lock()
@@ -93,34 +93,34 @@ func (s *shards) wait(cmd *exec.Cmd, pod string) {
 	}
 }
 
-// delivered returns the uploaded results by the index of the pod. Every pod must have
+// uploaded returns the uploaded results by the index of the pod. Every pod must have
 // exactly one result.
-func (s *shards) delivered() []*lab.Share {
+func (s *jobPods) uploaded() []*lab.Share {
 	s.Helper()
 	all := make([]*lab.Share, s.plan.Pods)
 	damaged, err := upload.ConfigMaps{Client: s.client, Namespace: s.plan.Run}.Read(s.Context(), s.plan.Run, func(p upload.Bundle) error {
-		shard, err := p.PodResult()
-		if err == nil && all[shard.Index] != nil {
-			err = fmt.Errorf("shard %d has delivered twice", shard.Index)
+		result, err := p.PodResult()
+		if err == nil && all[result.Index] != nil {
+			err = fmt.Errorf("pod %d has uploaded twice", result.Index)
 		}
 		if err == nil {
-			all[shard.Index] = shard
+			all[result.Index] = result
 		}
 		return err
 	})
 	if err != nil || len(damaged) > 0 {
 		s.Fatalf("%v; damaged: %v", err, damaged)
 	}
-	for i, shard := range all {
-		if shard == nil {
-			s.Fatalf("shard %d has delivered nothing", i)
+	for i, result := range all {
+		if result == nil {
+			s.Fatalf("pod %d has uploaded nothing", i)
 		}
 	}
 	return all
 }
 
 // merged merges the results of all pods. No cell may have failed.
-func (s *shards) merged(all []*lab.Share) *lab.Outcome {
+func (s *jobPods) merged(all []*lab.Share) *lab.Outcome {
 	s.Helper()
 	var attempts []lab.Attempt
 	for _, pod := range all {
@@ -137,7 +137,7 @@ func (s *shards) merged(all []*lab.Share) *lab.Outcome {
 }
 
 // place returns the position of a barrier member, from its Lease.
-func (s *shards) place(m barrier.Member) (barrier.Place, error) {
+func (s *jobPods) place(m barrier.Member) (barrier.Place, error) {
 	l, err := s.client.CoordinationV1().Leases(s.plan.Run).Get(s.Context(), barrier.LeaseName(s.plan.Run, m), metav1.GetOptions{})
 	if err != nil {
 		return barrier.Place{}, err
@@ -150,7 +150,7 @@ func (s *shards) place(m barrier.Member) (barrier.Place, error) {
 }
 
 // reached waits until a member reaches a position.
-func (s *shards) reached(m barrier.Member, position int) {
+func (s *jobPods) reached(m barrier.Member, position int) {
 	s.Helper()
 	programs.Eventually(s, fmt.Sprintf("%v comes to play %d", m, position), func() error {
 		p, err := s.place(m)
@@ -161,12 +161,12 @@ func (s *shards) reached(m barrier.Member, position int) {
 	})
 }
 
-// TestShards runs the pods of load Jobs against a real API server.
-func TestShards(t *testing.T) {
+// TestPods runs the pods of load Jobs against a real API server.
+func TestPods(t *testing.T) {
 	cp := controlplane.ForTest(t, controlplane.Options{Controllers: true})
 	for name, test := range map[string]func(*testing.T, *controlplane.ControlPlane){
-		"play one storm": playOneStorm, "a shard is killed": aShardIsKilled, "the leader is killed": theLeaderIsKilled,
-		"refuse": shardsRefuse, "share a server": shareAServer, "watch writers": watchWriters,
+		"play one storm": playOneStorm, "a pod is killed": podIsKilled, "the leader is killed": leaderIsKilled,
+		"refuse": podsRefuse, "share a server": shareAServer, "watch writers": watchWriters,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, cp) })
 	}
@@ -183,7 +183,7 @@ func selfPlan(run, more string) fleet.Plan {
 // playOneStorm runs three pods with a barrier of Leases. The pods play their parts of one
 // storm concurrently, and the merged results cover the whole storm.
 func playOneStorm(t *testing.T, cp *controlplane.ControlPlane) {
-	s := newShards(t, cp, selfPlan("meeting", `"rounds":2`))
+	s := newPods(t, cp, selfPlan("meeting", `"rounds":2`))
 	var cmds []*exec.Cmd
 	for i := range s.plan.Pods {
 		cmds = append(cmds, s.start("pod", i, fmt.Sprintf("pod-%d", i)))
@@ -191,25 +191,25 @@ func playOneStorm(t *testing.T, cp *controlplane.ControlPlane) {
 	for i, cmd := range cmds {
 		s.wait(cmd, fmt.Sprintf("pod-%d", i))
 	}
-	all := s.delivered()
+	all := s.uploaded()
 	// Five cells (two variants at two paces, and the A/A pair), each in a warm-up and two
 	// rounds.
 	const plays = 5 * 3
-	for i, shard := range all {
-		if shard.Pod != fmt.Sprintf("pod-%d", i) || shard.Node != "node" || shard.Of != 3 || shard.Attempt != 0 || len(shard.Whole) != 1 {
-			t.Errorf("shard %d: %+v", i, shard)
+	for i, result := range all {
+		if result.Pod != fmt.Sprintf("pod-%d", i) || result.Node != "node" || result.Of != 3 || result.Attempt != 0 || len(result.Whole) != 1 {
+			t.Errorf("pod %d: %+v", i, result)
 		}
-		if len(shard.Starts) != plays {
-			t.Fatalf("shard %d began %d plays with the others, want %d", i, len(shard.Starts), plays)
+		if len(result.Starts) != plays {
+			t.Fatalf("pod %d began %d plays with the others, want %d", i, len(result.Starts), plays)
 		}
-		for n, start := range shard.Starts {
+		for n, start := range result.Starts {
 			first := all[0].Starts[n]
 			if start.Cell != first.Cell || start.Round != first.Round || len(start.Absent) > 0 {
-				t.Errorf("shard %d: play %d is %+v, that of shard 0 %+v", i, n, start, first)
+				t.Errorf("pod %d: play %d is %+v, that of pod 0 %+v", i, n, start, first)
 			}
 		}
 		if place, err := s.place(barrier.Member{Index: i}); err != nil || !place.Done || place.Position != plays-1 {
-			t.Errorf("shard %d says it is at %v, %v", i, place, err)
+			t.Errorf("pod %d says it is at %v, %v", i, place, err)
 		}
 	}
 	o := s.merged(all)
@@ -226,11 +226,11 @@ func playOneStorm(t *testing.T, cp *controlplane.ControlPlane) {
 	}
 }
 
-// aShardIsKilled kills a pod during a run and starts it again. The second attempt skips
+// podIsKilled kills a pod during a run and starts it again. The second attempt skips
 // the barrier until it has caught up. Its result has the attempt number and the delay.
-func aShardIsKilled(t *testing.T, cp *controlplane.ControlPlane) {
-	plan := selfPlan("shard-killed", `"rounds":4`)
-	s := newShards(t, cp, plan)
+func podIsKilled(t *testing.T, cp *controlplane.ControlPlane) {
+	plan := selfPlan("pod-killed", `"rounds":4`)
+	s := newPods(t, cp, plan)
 	first, second := s.start("pod", 0, "pod-0"), s.start("pod", 1, "pod-1")
 	victim := s.start("pod", 2, "pod-2")
 	s.reached(barrier.Member{Index: 2}, 5)
@@ -242,27 +242,27 @@ func aShardIsKilled(t *testing.T, cp *controlplane.ControlPlane) {
 	s.wait(first, "pod-0")
 	s.wait(second, "pod-1")
 	s.wait(again, "pod-2-again")
-	all := s.delivered()
+	all := s.uploaded()
 	if got := all[2]; got.Attempt != 1 || got.Pod != "pod-2-again" {
-		t.Errorf("shard 2 is attempt %d, of %s", got.Attempt, got.Pod)
+		t.Errorf("pod 2 is attempt %d, of %s", got.Attempt, got.Pod)
 	}
 	if late := all[2].Starts[0].Late; late <= 0 {
 		t.Errorf("the first play of the second attempt was %v late", late)
 	}
-	for i, shard := range all[:2] {
-		if shard.Attempt != 0 || len(shard.Starts) != len(all[2].Starts) {
-			t.Errorf("shard %d: attempt %d, %d plays", i, shard.Attempt, len(shard.Starts))
+	for i, result := range all[:2] {
+		if result.Attempt != 0 || len(result.Starts) != len(all[2].Starts) {
+			t.Errorf("pod %d: attempt %d, %d plays", i, result.Attempt, len(result.Starts))
 		}
 	}
 	s.merged(all)
 }
 
-// theLeaderIsKilled kills the leader and does not restart it. The other pod finishes its
+// leaderIsKilled kills the leader and does not restart it. The other pod finishes its
 // run and reports that the leader is absent.
-func theLeaderIsKilled(t *testing.T, cp *controlplane.ControlPlane) {
+func leaderIsKilled(t *testing.T, cp *controlplane.ControlPlane) {
 	plan := selfPlan("leader-killed", `"rounds":2`)
 	plan.Pods, plan.Barrier.Duration = 2, 2*time.Second
-	s := newShards(t, cp, plan)
+	s := newPods(t, cp, plan)
 	leader, other := s.start("pod", 0, "pod-0"), s.start("pod", 1, "pod-1")
 	s.reached(barrier.Member{Index: 1}, 3)
 	if err := leader.Process.Kill(); err != nil {
@@ -285,11 +285,11 @@ func theLeaderIsKilled(t *testing.T, cp *controlplane.ControlPlane) {
 	}
 }
 
-// shardsRefuse checks that bad input gives one line of output and exit code 2, and leaves
+// podsRefuse checks that bad input gives one line of output and exit code 2, and leaves
 // no object in the cluster.
-func shardsRefuse(t *testing.T, cp *controlplane.ControlPlane) {
+func podsRefuse(t *testing.T, cp *controlplane.ControlPlane) {
 	plan := selfPlan("refusing", `"budget":"1m"`)
-	s := newShards(t, cp, plan)
+	s := newPods(t, cp, plan)
 	cmd := s.start("pod", 0, "pod-0")
 	err := cmd.Wait()
 	var exit *exec.ExitError
@@ -301,7 +301,7 @@ func shardsRefuse(t *testing.T, cp *controlplane.ControlPlane) {
 	}
 }
 
-func (s *shards) leases() []coordinationv1.Lease {
+func (s *jobPods) leases() []coordinationv1.Lease {
 	s.Helper()
 	list, err := s.client.CoordinationV1().Leases(s.plan.Run).List(s.Context(), metav1.ListOptions{LabelSelector: cluster.RunLabel})
 	if err != nil {
@@ -317,7 +317,7 @@ func shareAServer(t *testing.T, cp *controlplane.ControlPlane) {
 		Run: "shared", Mode: fleet.ModeSharedServer, Pods: 2, Upload: upload.ConfigMapTarget, Barrier: metav1.Duration{Duration: 30 * time.Second},
 		Experiment: json.RawMessage(`{"source":"cluster","variants":["cond","ring"],"deliveries":["in-order"],"cluster":{"for":"6s"},"rounds":2}`), Server: "storm-server",
 	}
-	s := newShards(t, cp, plan)
+	s := newPods(t, cp, plan)
 	token := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(token, []byte("secret-of-the-test\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -346,20 +346,20 @@ func shareAServer(t *testing.T, cp *controlplane.ControlPlane) {
 	if n := strings.Count(said.String(), "the storm begins\n"); n != 3 {
 		t.Errorf("the storm was played %d times, want a warm-up and two rounds:\n%s", n, &said)
 	}
-	all := s.delivered()
+	all := s.uploaded()
 	s.merged(all)
 	var want uint64
-	for i, shard := range all {
-		if len(shard.Starts) != 3 || shard.Whole != nil {
-			t.Errorf("shard %d: %d starts, of %q", i, len(shard.Starts), shard.Whole)
+	for i, result := range all {
+		if len(result.Starts) != 3 || result.Whole != nil {
+			t.Errorf("pod %d: %d starts, of %q", i, len(result.Starts), result.Whole)
 		}
-		for _, cl := range shard.Outcome.Comparisons[0].Cells {
+		for _, cl := range result.Outcome.Comparisons[0].Cells {
 			for _, r := range cl.Rounds {
 				if want == 0 {
 					want = r.Result.EventsIn
 				}
 				if r.Result.EventsIn != want || want < 1000 {
-					t.Errorf("shard %d: %s had %d events in round %d, another %d", i, cl.BenchName(), r.Result.EventsIn, r.Round, want)
+					t.Errorf("pod %d: %s had %d events in round %d, another %d", i, cl.BenchName(), r.Result.EventsIn, r.Round, want)
 				}
 			}
 		}
@@ -374,7 +374,7 @@ func watchWriters(t *testing.T, cp *controlplane.ControlPlane) {
 		Run: "written", Mode: fleet.ModeCluster, Pods: 2, Writers: 2, Upload: upload.ConfigMapTarget, Barrier: metav1.Duration{Duration: time.Minute},
 		Experiment: json.RawMessage(`{"source":"apply","variants":["cond","ring"],"deliveries":["in-order"],"cluster":{"for":"8s"},"rounds":1,"storm":{"name":"recorded-gang"},"paces":["100"]}`),
 	}
-	s := newShards(t, cp, plan)
+	s := newPods(t, cp, plan)
 	pods := []string{"pod-0", "pod-1", "writer-0", "writer-1"}
 	cmds := []*exec.Cmd{
 		s.start("pod", 0, pods[0]), s.start("pod", 1, pods[1]), s.start("writer", 0, pods[2]), s.start("writer", 1, pods[3]),
@@ -387,20 +387,20 @@ func watchWriters(t *testing.T, cp *controlplane.ControlPlane) {
 			t.Errorf("%s wrote\n%s", writer, out)
 		}
 	}
-	all := s.delivered()
+	all := s.uploaded()
 	s.merged(all)
-	for i, shard := range all {
-		for _, cl := range shard.Outcome.Comparisons[0].Cells {
+	for i, result := range all {
+		for _, cl := range result.Outcome.Comparisons[0].Cells {
 			for _, r := range cl.Rounds {
-				t.Logf("shard %d: %s: %d events", i, cl.BenchName(), r.Result.EventsIn)
+				t.Logf("pod %d: %s: %d events", i, cl.BenchName(), r.Result.EventsIn)
 				if r.Result.EventsIn < 200 {
-					t.Errorf("shard %d: %s: %d events", i, cl.BenchName(), r.Result.EventsIn)
+					t.Errorf("pod %d: %s: %d events", i, cl.BenchName(), r.Result.EventsIn)
 				}
 			}
 		}
-		for _, start := range shard.Starts {
+		for _, start := range result.Starts {
 			if len(start.Absent) > 0 {
-				t.Errorf("shard %d: %+v", i, start)
+				t.Errorf("pod %d: %+v", i, start)
 			}
 		}
 	}
