@@ -6,8 +6,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-
-	"github.com/google/pprof/profile"
 )
 
 // Table shows one profile, or two side by side. The rows with the largest change come
@@ -63,17 +61,14 @@ type Pair struct {
 // Change is After minus Before.
 func (p Pair) Change() float64 { return p.After - p.Before }
 
-func (p *Pair) add(s *side, after bool, value float64) {
-	if after {
-		p.After += value * s.scale
-	} else {
-		p.Before += value * s.scale
-	}
-	p.variance += value * s.period * s.scale * s.scale
+// add adds a sample's value to one of the figures.
+func (p *Pair) add(v *view, figure *float64, value float64) {
+	*figure += value * v.scale
+	p.variance += value * v.period * v.scale * v.scale
 }
 
-// judge sets Chance.
-func (p *Pair) judge() {
+// setChance sets Chance.
+func (p *Pair) setChance() {
 	const errors = 3
 	p.Chance = p.variance > 0 && math.Abs(p.Change()) <= errors*math.Sqrt(p.variance)
 }
@@ -84,23 +79,37 @@ func (p *Pair) judge() {
 //
 // Errors wrap [ErrKinds], [ErrValue], [ErrLabel] or [ErrEmpty].
 func Compare(before, after *Source, o Options) (*Table, error) {
-	b, a, err := sides(before, after, o)
+	perEvent := after.Events > 0 && (before == nil || before.Events > 0)
+	a, err := newView(after, o, perEvent)
 	if err != nil {
 		return nil, err
 	}
-	t := &Table{Kind: a.kind.Type, Unit: unitOf(a.kind, a.perEvent), By: o.By, After: totalOf(a)}
+	t := &Table{Kind: a.kind.Type, Unit: unitOf(a.kind, perEvent), By: o.By, After: a.sum()}
 	rows := map[string]*Row{}
-	if b != nil {
-		total := totalOf(b)
-		t.Before = &total
-		fill(rows, b, false, o)
-	}
-	fill(rows, a, true, o)
-	for _, r := range rows {
-		if b != nil {
-			r.Flat.judge()
-			r.Cum.judge()
+	a.fill(rows, o.By, func(p *Pair) *float64 { return &p.After })
+	if before == nil {
+		if a.total <= 0 {
+			return nil, fmt.Errorf("%s: %w", after.Name, ErrEmpty)
 		}
+	} else {
+		b, err := newView(before, o, perEvent)
+		switch {
+		case err != nil:
+			return nil, err
+		case *b.kind != *a.kind:
+			return nil, fmt.Errorf("%w: %s has %s in %s, %s has %s in %s",
+				ErrKinds, before.Name, b.kind.Type, b.kind.Unit, after.Name, a.kind.Type, a.kind.Unit)
+		case a.total <= 0 && b.total <= 0:
+			return nil, fmt.Errorf("%s and %s: %w", before.Name, after.Name, ErrEmpty)
+		}
+		t.Before = new(b.sum())
+		b.fill(rows, o.By, func(p *Pair) *float64 { return &p.Before })
+		for _, r := range rows {
+			r.Flat.setChance()
+			r.Cum.setChance()
+		}
+	}
+	for _, r := range rows {
 		t.Rows = append(t.Rows, *r)
 	}
 	slices.SortFunc(t.Rows, func(x, y Row) int {
@@ -127,77 +136,4 @@ func compareMoves(x, y Pair) int {
 		return 1
 	}
 	return cmp.Compare(math.Abs(y.Change()), math.Abs(x.Change()))
-}
-
-// sides reads both profiles in the same unit; before may be nil.
-func sides(before, after *Source, o Options) (b, a *side, err error) {
-	perEvent := after.Events > 0 && (before == nil || before.Events > 0)
-	if a, err = newSide(after, o, perEvent); err != nil {
-		return nil, nil, err
-	}
-	if before == nil {
-		if a.total <= 0 {
-			return nil, nil, fmt.Errorf("%s: %w", after.Name, ErrEmpty)
-		}
-		return nil, a, nil
-	}
-	if b, err = newSide(before, o, perEvent); err != nil {
-		return nil, nil, err
-	}
-	switch {
-	case *b.kind != *a.kind:
-		return nil, nil, fmt.Errorf("%w: %s has %s in %s, %s has %s in %s",
-			ErrKinds, before.Name, b.kind.Type, b.kind.Unit, after.Name, a.kind.Type, a.kind.Unit)
-	case a.total <= 0 && b.total <= 0:
-		return nil, nil, fmt.Errorf("%s and %s: %w", before.Name, after.Name, ErrEmpty)
-	}
-	return b, a, nil
-}
-
-func totalOf(s *side) Total {
-	t := Total{Name: s.source.Name}
-	for _, sample := range s.samples {
-		v := float64(sample.Value[s.at])
-		t.Value += v * s.scale
-		if s.period > 0 {
-			t.Samples += v / s.period
-		}
-	}
-	t.Samples = math.Round(t.Samples)
-	return t
-}
-
-// fill adds a profile's samples to the rows.
-func fill(rows map[string]*Row, s *side, after bool, o Options) {
-	row := func(name string) *Row {
-		r := rows[name]
-		if r == nil {
-			r = &Row{Name: name}
-			rows[name] = r
-		}
-		return r
-	}
-	for _, sample := range s.samples {
-		v := float64(sample.Value[s.at])
-		if o.By != "" {
-			r := row(labelOf(sample, o.By))
-			r.Flat.add(s, after, v)
-			r.Cum.add(s, after, v)
-			continue
-		}
-		fillStack(row, s, sample, after, v)
-	}
-}
-
-func fillStack(row func(string) *Row, s *side, sample *profile.Sample, after bool, v float64) {
-	var stack []string
-	frames(sample, func(function string) {
-		if !slices.Contains(stack, function) {
-			row(function).Cum.add(s, after, v)
-		}
-		stack = append(stack, function)
-	})
-	if n := len(stack); n > 0 {
-		row(stack[n-1]).Flat.add(s, after, v)
-	}
 }

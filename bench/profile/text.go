@@ -1,6 +1,7 @@
 package profile
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -45,22 +46,20 @@ func (t Total) line(unit string) string {
 func (t *Table) columns(w io.Writer, rows []Row) (chance bool) {
 	// tabwriter aligns cells that end with a tab to the right. The name has no tab.
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	var head strings.Builder
-	for _, what := range t.figures() {
+	heads := []string{"flat", "cum"}
+	if t.By != "" {
+		heads = []string{t.Unit} // Flat and cumulative values are equal for labels.
+	}
+	for _, head := range heads {
 		if t.Before == nil {
-			fmt.Fprintf(&head, "%s\t", what)
+			fmt.Fprintf(tw, "%s\t", head)
 		} else {
-			fmt.Fprintf(&head, "%s before\tafter\tchange\t \t", what)
+			fmt.Fprintf(tw, "%s before\tafter\tchange\t \t", head)
 		}
 	}
-	name := "function"
-	if t.By != "" {
-		name = t.By
-	}
-	fmt.Fprintf(tw, "%s  %s\n", &head, name)
+	fmt.Fprintf(tw, "  %s\n", cmp.Or(t.By, "function"))
 	for _, r := range rows {
-		for i := range t.figures() {
-			p := []Pair{r.Flat, r.Cum}[i]
+		for _, p := range []Pair{r.Flat, r.Cum}[:len(heads)] {
 			if t.Before == nil {
 				fmt.Fprintf(tw, "%s\t", figure(p.After))
 				continue
@@ -75,14 +74,6 @@ func (t *Table) columns(w io.Writer, rows []Row) (chance bool) {
 	}
 	_ = tw.Flush() // It writes into memory.
 	return chance
-}
-
-// figures names the figures of a row. Flat and cumulative values are equal for labels.
-func (t *Table) figures() []string {
-	if t.By != "" {
-		return []string{t.Unit}
-	}
-	return []string{"flat", "cum"}
 }
 
 // figure writes a value with three significant digits.

@@ -3,6 +3,8 @@ package profile
 import (
 	"errors"
 	"fmt"
+	"math"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -33,21 +35,20 @@ type Options struct {
 	Stage string
 }
 
-// side is one profile with the options applied.
-type side struct {
-	source   *Source
-	at       int // index of the value in each sample
-	kind     *profile.ValueType
-	samples  []*profile.Sample
-	total    float64 // of all samples, selected or not
-	scale    float64 // from a sample's value to the table's unit
-	perEvent bool
-	period   float64 // value of one sample; 0 where the runtime counts
+// view is one profile with the options applied.
+type view struct {
+	name    string
+	kind    *profile.ValueType
+	at      int // index of the value in each sample
+	samples []*profile.Sample
+	total   float64 // of all samples, selected or not
+	scale   float64 // from a sample's value to the table's unit
+	period  float64 // value of one sample; 0 where the runtime counts
 }
 
-// newSide selects the value and the samples of a profile. Errors wrap [ErrValue] or
+// newView selects the value and the samples of a profile. Errors wrap [ErrValue] or
 // [ErrLabel].
-func newSide(s *Source, o Options, perEvent bool) (*side, error) {
+func newView(s *Source, o Options, perEvent bool) (*view, error) {
 	p := s.profile
 	at, err := p.SampleIndexByName(o.Value)
 	if err != nil {
@@ -57,46 +58,81 @@ func newSide(s *Source, o Options, perEvent bool) (*side, error) {
 		}
 		return nil, fmt.Errorf("%s: %w %q (have %s)", s.Name, ErrValue, o.Value, strings.Join(have, ", "))
 	}
-	out := &side{source: s, at: at, kind: p.SampleType[at], perEvent: perEvent}
-	if t := p.PeriodType; t != nil && p.Period > 1 && t.Unit == out.kind.Unit {
-		out.period = float64(p.Period)
+	v := &view{name: s.Name, kind: p.SampleType[at], at: at, scale: 1}
+	if t := p.PeriodType; t != nil && p.Period > 1 && t.Unit == v.kind.Unit {
+		v.period = float64(p.Period)
 	}
 	labelled := o.By == "" || len(p.Sample) == 0
 	for _, sample := range p.Sample {
-		out.total += float64(sample.Value[at])
+		v.total += float64(sample.Value[at])
 		labelled = labelled || len(sample.Label[o.By]) > 0
 		if o.Stage == "" || slices.Contains(sample.Label[LabelStage], o.Stage) {
-			out.samples = append(out.samples, sample)
+			v.samples = append(v.samples, sample)
 		}
 	}
-	if !labelled {
-		return nil, fmt.Errorf("%s: %w %q: only CPU and goroutine profiles of labelled work have labels", s.Name, ErrLabel, o.By)
-	}
 	switch {
-	case atMoment(out.kind):
-		out.scale = 1
+	case !labelled:
+		return nil, fmt.Errorf("%s: %w %q: only CPU and goroutine profiles of labelled work have labels", s.Name, ErrLabel, o.By)
+	case atMoment(v.kind):
 	case perEvent:
-		out.scale = 1 / s.Events
-	case out.total > 0:
-		out.scale = 100 / out.total
+		v.scale = 1 / s.Events
+	case v.total > 0:
+		v.scale = 100 / v.total
 	}
-	return out, nil
+	return v, nil
 }
 
-// labelOf returns a sample's value of a label.
-func labelOf(s *profile.Sample, key string) string {
-	if values := s.Label[key]; len(values) > 0 {
-		return strings.Join(values, "+")
+// sum returns the sum of the selected samples.
+func (v *view) sum() Total {
+	t := Total{Name: v.name}
+	for _, sample := range v.samples {
+		value := float64(sample.Value[v.at])
+		t.Value += value * v.scale
+		if v.period > 0 {
+			t.Samples += value / v.period
+		}
 	}
-	return unlabelled
+	t.Samples = math.Round(t.Samples)
+	return t
+}
+
+// fill adds the samples to the rows: to those of the functions, or of the values of a
+// label.
+func (v *view) fill(rows map[string]*Row, by string, figure func(*Pair) *float64) {
+	row := func(name string) *Row {
+		if rows[name] == nil {
+			rows[name] = &Row{Name: name}
+		}
+		return rows[name]
+	}
+	for _, sample := range v.samples {
+		stack := frames(sample)
+		if by != "" {
+			stack = []string{unlabelled}
+			if values := sample.Label[by]; len(values) > 0 {
+				stack[0] = strings.Join(values, "+")
+			}
+		}
+		value := float64(sample.Value[v.at])
+		for i, name := range stack {
+			r := row(name)
+			if !slices.Contains(stack[:i], name) {
+				r.Cum.add(v, figure(&r.Cum), value)
+			}
+			if i == len(stack)-1 {
+				r.Flat.add(v, figure(&r.Flat), value)
+			}
+		}
+	}
 }
 
 // unlabelled stands for samples without the label: the runtime's work, such as garbage
 // collection, and unlabelled parts of the workload.
 const unlabelled = "(no label)"
 
-// frames calls f with the functions of a stack, outermost first.
-func frames(s *profile.Sample, f func(function string)) {
+// frames returns the functions of a stack, outermost first.
+func frames(s *profile.Sample) []string {
+	var names []string
 	for _, loc := range slices.Backward(s.Location) {
 		// An inlined function comes before its caller.
 		for _, line := range slices.Backward(loc.Line) {
@@ -104,28 +140,19 @@ func frames(s *profile.Sample, f func(function string)) {
 			if line.Function != nil && line.Function.Name != "" {
 				name = line.Function.Name
 			}
-			f(name)
+			names = append(names, name)
 		}
 		if len(loc.Line) == 0 {
-			f(fmt.Sprintf("%#x", loc.Address))
+			names = append(names, fmt.Sprintf("%#x", loc.Address))
 		}
 	}
+	return names
 }
 
 // short keeps only the last element of package paths, also in type parameters.
-func short(function string) string {
-	var b strings.Builder
-	for function != "" {
-		end := strings.IndexAny(function, "[]*(), ") + 1
-		if end == 0 {
-			end = len(function)
-		}
-		part := function[:end]
-		b.WriteString(part[strings.LastIndexByte(part, '/')+1:])
-		function = function[end:]
-	}
-	return b.String()
-}
+func short(function string) string { return packagePath.ReplaceAllString(function, "") }
+
+var packagePath = regexp.MustCompile(`[^][*(), ]*/`)
 
 // atMoment reports whether a value is of one moment, such as the live heap. Such values
 // do not grow with the number of events.
