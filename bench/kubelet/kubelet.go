@@ -73,31 +73,27 @@ type adapter struct {
 	release   context.CancelFunc
 
 	// calls waits for calls that send: each holds the read lock, and Close takes the
-	// write lock.
-	calls sync.RWMutex
-	// closed is guarded by calls.
+	// write lock. It guards closed.
+	calls  sync.RWMutex
 	closed bool
 	once   sync.Once
 
-	mu sync.Mutex
-	// ended forbids new goroutines. Guarded by mu.
-	ended bool
-	// upstream holds PodConfig's channel of each source. Guarded by mu.
-	upstream map[string]chan<- any
-	// channels holds the channel of each source that has a goroutine. Guarded by mu.
-	channels map[string]chan merge.PodUpdate
+	// mu guards the fields below.
+	mu       sync.Mutex
+	ended    bool                            // forbids new goroutines
+	upstream map[string]chan<- any           // PodConfig's channel of each source
+	channels map[string]chan merge.PodUpdate // of each source that has a goroutine
 }
 
 func newAdapter(opts merge.Options) (merge.Merger, error) {
-	if opts.Capacity != 0 && opts.Capacity != merge.DefaultCapacity {
+	switch {
+	case opts.Capacity != 0 && opts.Capacity != merge.DefaultCapacity:
 		return nil, fmt.Errorf("%w: Capacity %d: upstream's channel has %d (allowed: 0, %d)",
 			impls.ErrOptions, opts.Capacity, merge.DefaultCapacity, merge.DefaultCapacity)
-	}
-	if opts.HandOver != "" && opts.HandOver != impls.Owned {
+	case opts.HandOver != "" && opts.HandOver != impls.Owned:
 		return nil, fmt.Errorf("%w: HandOver %q: kubelet copies what it hands over (allowed: %s)",
 			impls.ErrOptions, opts.HandOver, impls.Owned)
-	}
-	if opts.Trust != "" && opts.Trust != merge.TrustVersions {
+	case opts.Trust != "" && opts.Trust != merge.TrustVersions:
 		return nil, fmt.Errorf("%w: Trust %q: kubelet compares every pod (allowed: %s)",
 			impls.ErrOptions, opts.Trust, merge.TrustVersions)
 	}
@@ -157,8 +153,7 @@ func (a *adapter) close() {
 	a.closed = true
 	a.calls.Unlock()
 	for _, in := range upstream {
-		// PodConfig receives this no-op after it has merged all earlier updates.
-		in <- types.PodUpdate{Op: types.REMOVE}
+		in <- noop
 	}
 	// PodConfig's goroutines must listen until here. End their context before their
 	// channels close, or they start again.
@@ -196,12 +191,12 @@ func (a *adapter) Channel(ctx context.Context, source string) (chan<- merge.PodU
 	if err != nil {
 		return nil, fmt.Errorf("channel of %s: %w", source, err)
 	}
-	if in, ok := a.channels[source]; ok {
-		return in, nil
+	in, ok := a.channels[source]
+	if !ok {
+		in = make(chan merge.PodUpdate)
+		a.channels[source] = in
+		a.carriers.Go(func() { a.carryIn(ctx, source, in, upstream) })
 	}
-	in := make(chan merge.PodUpdate)
-	a.channels[source] = in
-	a.carriers.Go(func() { a.carryIn(ctx, source, in, upstream) })
 	return in, nil
 }
 
@@ -222,14 +217,12 @@ func (a *adapter) carryIn(ctx context.Context, source string, in <-chan merge.Po
 			if !open {
 				return
 			}
-			if err := update.Check(); err != nil {
-				if a.rejected != nil {
-					a.rejected(source, update, fmt.Errorf("merge from %s: %w", source, err))
+			if err := update.Check(); err == nil {
+				if a.send(ctx, upstream, update) != nil {
+					return
 				}
-				continue
-			}
-			if a.hand(ctx, upstream, update) != nil {
-				return
+			} else if a.rejected != nil {
+				a.rejected(source, update, fmt.Errorf("merge from %s: %w", source, err))
 			}
 		}
 	}
@@ -237,13 +230,13 @@ func (a *adapter) carryIn(ctx context.Context, source string, in <-chan merge.Po
 
 // noop is an update without an effect. PodConfig receives it after it has merged and
 // sent all earlier updates of the source.
-var noop = merge.PodUpdate{Op: merge.REMOVE}
+var noop = types.PodUpdate{Op: types.REMOVE}
 
-// hand sends an update to PodConfig and waits until PodConfig has merged it.
-func (a *adapter) hand(ctx context.Context, upstream chan<- any, update merge.PodUpdate) error {
-	for _, u := range [...]merge.PodUpdate{update, noop} {
+// send sends an update to PodConfig and waits until PodConfig has merged it.
+func (a *adapter) send(ctx context.Context, upstream chan<- any, update merge.PodUpdate) error {
+	for _, u := range [...]types.PodUpdate{{Pods: update.Pods, Op: types.PodOperation(update.Op), Source: update.Source}, noop} {
 		select {
-		case upstream <- types.PodUpdate{Pods: u.Pods, Op: types.PodOperation(u.Op), Source: u.Source}:
+		case upstream <- u:
 		case <-a.ctx.Done():
 			return fmt.Errorf("merge: %w", merge.ErrClosed)
 		case <-ctx.Done():
@@ -270,7 +263,7 @@ func (a *adapter) Merge(ctx context.Context, source string, update merge.PodUpda
 	if err != nil {
 		return fmt.Errorf("merge from %s: %w", source, err)
 	}
-	return a.hand(ctx, upstream, update)
+	return a.send(ctx, upstream, update)
 }
 
 // Updates implements [merge.Merger].
