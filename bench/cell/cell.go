@@ -48,24 +48,20 @@ type Recorder struct {
 	before                     usage
 	after                      usage
 	memStats                   *runtime.MemStats // buffer of readMemory, allocated before the clock starts
-	perf                       *perf
-	counted                    []Note   // figures of the processor's counters
-	watcher                    *watcher // samples memory; nil unless alone
+	watcher                    *watcher          // samples memory; nil unless alone
 	memory                     *Memory
 	starting, stopping, ending func() // from Around; ending is stopping after starting was called
 	summed                     bool   // Count was called
 	eventsIn, deltasOut        uint64
 	boundaries                 []*boundary // in the order of first use
-	byName                     map[Boundary]*boundary
-	last                       *boundary // one-entry cache, as reports come in runs of one boundary
+	last                       *boundary   // one-entry cache, as reports come in runs of one boundary
 	lag                        *durations
 	late                       uint64        // releases later than the budget
 	missed                     uint64        // releases after the end of the schedule
 	budget, over               time.Duration // budget of a release; end of the schedule
 	notes                      []Note
 	timeline                   []Moment
-	misuse                     []error
-	seen                       map[string]bool // mistakes in misuse, to store each once
+	misuse                     []string // each mistake once
 }
 
 // boundary is the histogram of one Boundary.
@@ -100,9 +96,6 @@ func (r *Recorder) Begin() {
 	if r.alone {
 		r.watcher = watch()
 	}
-	if !r.shared {
-		r.perf = openPerf()
-	}
 	if r.starting != nil {
 		r.ending = r.stopping
 		r.starting()
@@ -114,7 +107,6 @@ func (r *Recorder) Begin() {
 	r.memStats = new(runtime.MemStats)
 	r.before.readMemory(r.memStats)
 	r.before.rusage = readRusage()
-	r.perf.on()
 	r.start = time.Now()
 }
 
@@ -131,7 +123,6 @@ func (r *Recorder) End() {
 	}
 	r.ended = true
 	r.stop = now
-	r.perf.off()
 	r.after.rusage = readRusage()
 	r.after.readMemory(r.memStats)
 	r.release()
@@ -147,14 +138,12 @@ func (r *Recorder) Abandon() {
 	}
 }
 
-// release stops profiles, counters and the memory watcher.
+// release stops profiles and the memory watcher.
 func (r *Recorder) release() {
 	if r.ending != nil {
 		r.ending()
 		r.ending = nil
 	}
-	r.counted = r.perf.close()
-	r.perf = nil
 	if r.watcher != nil {
 		m := r.watcher.stop()
 		r.memory, r.watcher = &m, nil
@@ -182,17 +171,13 @@ func (r *Recorder) Latency(b Boundary, d time.Duration) {
 }
 
 func (r *Recorder) boundary(name Boundary) *boundary {
-	if have, ok := r.byName[name]; ok {
-		return have
+	if at := slices.IndexFunc(r.boundaries, func(b *boundary) bool { return b.name == name }); at >= 0 {
+		return r.boundaries[at]
 	}
 	if name == "" || strings.ContainsFunc(string(name), badInUnit) {
 		r.wrong(fmt.Sprintf("Latency: boundary %q: a name without spaces, commas or quotes is needed", name))
 	}
-	if r.byName == nil {
-		r.byName = make(map[Boundary]*boundary)
-	}
 	b := &boundary{name: name, durations: newDurations()}
-	r.byName[name] = b
 	r.boundaries = append(r.boundaries, b)
 	return b
 }
@@ -251,11 +236,9 @@ func (r *Recorder) Note(unit string, value float64) {
 		r.wrong(fmt.Sprintf("Note %s: %v is no figure", unit, value))
 		return
 	}
-	for _, n := range r.notes {
-		if n.Unit == unit {
-			r.wrong(fmt.Sprintf("Note %s was called twice", unit))
-			return
-		}
+	if slices.ContainsFunc(r.notes, func(n Note) bool { return n.Unit == unit }) {
+		r.wrong(fmt.Sprintf("Note %s was called twice", unit))
+		return
 	}
 	r.notes = append(r.notes, Note{Unit: unit, Value: value})
 }
@@ -292,12 +275,7 @@ func (r *Recorder) afterEnd(method string) {
 // wrong records a mistake. It stores each text once, because Latency and Lag may repeat
 // it for every event.
 func (r *Recorder) wrong(what string) {
-	if r.seen[what] {
-		return
+	if !slices.Contains(r.misuse, what) {
+		r.misuse = append(r.misuse, what)
 	}
-	if r.seen == nil {
-		r.seen = make(map[string]bool)
-	}
-	r.seen[what] = true
-	r.misuse = append(r.misuse, fmt.Errorf("%w: %s", ErrMisuse, what))
 }

@@ -1,12 +1,9 @@
 package cell
 
-// The functions of this file read the state of a Linux machine, of the process and of its
-// control group. All take the root of a file system, so that a test can provide one. They
-// leave out what they cannot read: no figure depends on it.
-
 // The functions of this file read the state of a Linux machine, of the process and of
 // its control group. They take the root of a file system, so that tests can provide
 // one. They skip unreadable values: no figure depends on them.
+
 import (
 	"io/fs"
 	"os"

@@ -3,6 +3,7 @@ package cell
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -30,10 +31,8 @@ type Result struct {
 	LockWait time.Duration `json:"lockWaitNs"`
 	Memory   *Memory       `json:"memory,omitempty"` // nil unless the measurement had its own process
 	Host     Host          `json:"host,omitzero"`    // disturbance by the machine
-	// Counters are per event: "cycles/op", "instructions/op", "cache-misses/op" and
-	// "branch-misses/op" of the processor, "context-switches/op" and "page-faults/op"
-	// of the system. The prefix "user-" marks counts without kernel mode. Counters that
-	// the kernel denies are absent.
+	// Counters of the system for the process, per event: "context-switches/op" and
+	// "page-faults/op".
 	Counters []Note    `json:"counters,omitempty"`
 	Latency  []Latency `json:"latency,omitempty"`  // one entry per boundary, in the order of first use
 	Lag      *Lag      `json:"lag,omitempty"`      // nil if unpaced
@@ -92,18 +91,25 @@ type Note struct {
 // Begin or End missing or called twice, no Count, a report before End.
 func (r *Recorder) Result() (Result, error) {
 	r.Abandon()
-	problems := r.misuse
-	missing := func(cond bool, what string) {
-		if cond {
-			problems = append(problems, fmt.Errorf("%w: %s", ErrMisuse, what))
+	elapsed := r.stop.Sub(r.start)
+	for _, missing := range []struct {
+		is   bool
+		what string
+	}{
+		{!r.begun, "Begin was not called"},
+		{!r.ended, "End was not called"},
+		{!r.summed, "Count was not called"},
+		{r.summed && r.eventsIn == 0, "Count reported no events: nothing was measured"},
+		{r.ended && elapsed <= 0, "no time passed between Begin and End: nothing was measured"},
+	} {
+		if missing.is {
+			r.wrong(missing.what)
 		}
 	}
-	elapsed := r.stop.Sub(r.start)
-	missing(!r.begun, "Begin was not called")
-	missing(!r.ended, "End was not called")
-	missing(!r.summed, "Count was not called")
-	missing(r.summed && r.eventsIn == 0, "Count reported no events: nothing was measured")
-	missing(r.ended && elapsed <= 0, "no time passed between Begin and End: nothing was measured")
+	var problems []error
+	for _, what := range r.misuse {
+		problems = append(problems, fmt.Errorf("%w: %s", ErrMisuse, what))
+	}
 	if len(problems) > 0 {
 		return Result{}, errors.Join(problems...)
 	}
@@ -128,7 +134,12 @@ func (r *Recorder) Result() (Result, error) {
 		res.GCPause = r.after.gcPause - r.before.gcPause
 		res.GCPauseMax = longest(r.before.pauses, r.after.pauses)
 		res.LockWait = r.after.lockWait - r.before.lockWait
-		res.Counters = counterNotes(r.counted, r.before.rusage, r.after.rusage, n)
+		if before, after := r.before.rusage, r.after.rusage; before.ok && after.ok {
+			res.Counters = []Note{
+				{Unit: "context-switches/op", Value: float64(after.switches-before.switches) / n},
+				{Unit: "page-faults/op", Value: float64(after.faults-before.faults) / n},
+			}
+		}
 		res.Memory = r.memory
 	}
 	for _, b := range r.boundaries {
@@ -153,10 +164,8 @@ func (r *Recorder) Result() (Result, error) {
 
 // At returns the latency of the boundary; false if there is none.
 func (r Result) At(b Boundary) (Latency, bool) {
-	for _, l := range r.Latency {
-		if l.Boundary == b {
-			return l, true
-		}
+	if at := slices.IndexFunc(r.Latency, func(l Latency) bool { return l.Boundary == b }); at >= 0 {
+		return r.Latency[at], true
 	}
 	return Latency{}, false
 }
