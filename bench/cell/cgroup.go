@@ -1,6 +1,7 @@
 package cell
 
 import (
+	"cmp"
 	"io/fs"
 	"math"
 	"path"
@@ -59,22 +60,16 @@ func ReadLimits(root fs.FS) Limits {
 		return Limits{}
 	}
 	read := func(mount, group, file string) string {
-		for _, dir := range []string{path.Join(mount, group), mount} {
-			if line := FirstLine(root, path.Join(dir, file)); line != "" {
-				return line
-			}
-		}
-		return ""
+		return cmp.Or(FirstLine(root, path.Join(mount, group, file)), FirstLine(root, path.Join(mount, file)))
 	}
 	if unified(root) {
-		l := Limits{CgroupVersion: 2, MemoryBytes: memoryLimit(read(mount, g[""], "memory.max"))}
-		if quota, period, ok := strings.Cut(read(mount, g[""], "cpu.max"), " "); ok {
-			l.CPUs = cpuLimit(quota, period)
-		}
-		return l
+		quota, period, _ := strings.Cut(read(mount, g[""], "cpu.max"), " ")
+		return Limits{CgroupVersion: 2, MemoryBytes: memoryLimit(read(mount, g[""], "memory.max")), CPUs: cpuLimit(quota, period)}
 	}
-	l := Limits{MemoryBytes: memoryLimit(read(mount+"/memory", g["memory"], "memory.limit_in_bytes"))}
-	l.CPUs = cpuLimit(read(mount+"/cpu", g["cpu"], "cpu.cfs_quota_us"), read(mount+"/cpu", g["cpu"], "cpu.cfs_period_us"))
+	l := Limits{
+		MemoryBytes: memoryLimit(read(mount+"/memory", g["memory"], "memory.limit_in_bytes")),
+		CPUs:        cpuLimit(read(mount+"/cpu", g["cpu"], "cpu.cfs_quota_us"), read(mount+"/cpu", g["cpu"], "cpu.cfs_period_us")),
+	}
 	if _, err := fs.Stat(root, mount+"/memory"); err == nil {
 		l.CgroupVersion = 1
 	}

@@ -51,13 +51,13 @@ func LoadAverage(root fs.FS) []float64 {
 	if len(fields) < 3 {
 		return nil
 	}
-	out := make([]float64, 3)
-	for i := range out {
-		v, err := strconv.ParseFloat(fields[i], 64)
+	var out []float64
+	for _, f := range fields[:3] {
+		v, err := strconv.ParseFloat(f, 64)
 		if err != nil {
 			return nil
 		}
-		out[i] = v
+		out = append(out, v)
 	}
 	return out
 }
@@ -79,15 +79,12 @@ func ReadCPUTimes(root fs.FS) *CPUTimes {
 		return nil
 	}
 	var t CPUTimes
-	for i := 1; i <= steal; i++ {
-		v, err := strconv.ParseUint(fields[i], 10, 64)
+	for _, f := range fields[1 : steal+1] {
+		v, err := strconv.ParseUint(f, 10, 64)
 		if err != nil {
 			return nil
 		}
-		t.Total += v
-		if i == steal {
-			t.Steal = v
-		}
+		t.Total, t.Steal = t.Total+v, v // steal is the last
 	}
 	return &t
 }

@@ -37,14 +37,16 @@ func (u *usage) readRuntime() {
 		{Name: "/gc/limiter/last-enabled:gc-cycle"},
 	}
 	metrics.Read(samples)
-	if v := samples[0].Value; v.Kind() == metrics.KindFloat64 {
-		u.lockWait = time.Duration(v.Float64() * float64(time.Second))
-	}
-	if v := samples[1].Value; v.Kind() == metrics.KindFloat64Histogram {
-		u.pauses = v.Float64Histogram()
-	}
-	if v := samples[2].Value; v.Kind() == metrics.KindUint64 {
-		u.gcLimited = v.Uint64()
+	// A runtime without a metric leaves its zero value.
+	for _, s := range samples {
+		switch v := s.Value; v.Kind() {
+		case metrics.KindFloat64:
+			u.lockWait = time.Duration(v.Float64() * float64(time.Second))
+		case metrics.KindFloat64Histogram:
+			u.pauses = v.Float64Histogram()
+		case metrics.KindUint64:
+			u.gcLimited = v.Uint64()
+		}
 	}
 }
 

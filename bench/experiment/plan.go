@@ -235,20 +235,18 @@ func (p *planner) config(s Spec) (pipeline.Config, error) {
 		Static: s.StaticPods, Consumers: s.Consumers, Readers: s.Readers, HandlerCost: s.HandlerCost.Duration,
 		Stalled: s.Stalled, Procs: s.Procs, Stamps: pipeline.Stamps(s.Stamps), NoProbe: s.NoProbe,
 	}
-	var own, named []fault.Spec
-	for _, step := range []func() error{
-		func() (err error) { ps.Paces, err = s.pacesOf(); return },
-		func() (err error) { ps.Budget, err = s.lagBudget(); return },
-		func() (err error) { ps.Share, err = s.shareOf(); return },
-		func() (err error) { named, err = s.faults(); return },
-		func() (err error) { ps.Storm, own, err = p.load(s); return },
-	} {
-		if err := step(); err != nil {
-			return ps, err
-		}
+	paces, err := s.pacesOf()
+	budget, budgetErr := s.lagBudget()
+	of, shareErr := s.shareOf()
+	named, faultErr := s.faults()
+	if err := cmp.Or(err, budgetErr, shareErr, faultErr); err != nil {
+		return ps, err
 	}
+	ps.Paces, ps.Budget, ps.Share = paces, budget, of
+	var own []fault.Spec
+	ps.Storm, own, err = p.load(s)
 	ps.Faults = slices.Concat(own, named)
-	return ps, nil
+	return ps, err
 }
 
 // allVariants selects all variants in flags and files.

@@ -169,19 +169,14 @@ func figuresOf(c *lab.ComparisonResult, unit string) []figure {
 // answer names the best cell in the first column for each value of the By label, with
 // its ratio to the baseline at the same labels.
 func (p QuestionPart) answer(c *lab.ComparisonResult) []string {
-	if p.Experiment.Search != nil && p.Experiment.Search.Knee != nil {
+	if p.Experiment.isKnee() {
 		return nil // [QuestionPart.knees] has the answers.
 	}
 	unit := p.Columns[0]
 	cells := figuresOf(c, unit)
-	var lines, values []string
-	for _, f := range cells {
-		value := f.Label(p.By)
-		if slices.Contains(values, value) {
-			continue
-		}
-		values = append(values, value)
-		group := slices.DeleteFunc(slices.Clone(cells), func(g figure) bool { return g.Label(p.By) != value })
+	var lines []string
+	for _, value := range valuesOf(cells, p.By) {
+		group := slices.DeleteFunc(slices.Clone(cells), func(f figure) bool { return f.Label(p.By) != value })
 		best := slices.MaxFunc(group, func(a, b figure) int {
 			order := cmp.Compare(stats.Median(a.samples[unit]), stats.Median(b.samples[unit]))
 			if stats.Better(unit) == stats.Higher {
@@ -189,50 +184,68 @@ func (p QuestionPart) answer(c *lab.ComparisonResult) []string {
 			}
 			return -order
 		})
-		at := p.Name
+		at, knobs := p.Name, best.Impl()
 		if value != "" {
 			at += ", " + p.By + " " + value
 		}
-		lines = append(lines, fmt.Sprintf("%s: best %s: %s, %s%s.", at, unit, best.knobs(p.By, cells), number(best.samples, unit), best.beside(group, unit)))
+		for _, key := range differing(cells) {
+			if v := best.Label(key); key != p.By && v != "" {
+				knobs += ", " + key + " " + v
+			}
+		}
+		lines = append(lines, fmt.Sprintf("%s: best %s: %s, %s%s.", at, unit, knobs, number(best.samples, unit), best.beside(group, unit)))
 	}
 	return lines
 }
 
-// knobs returns the variant with the labels in which the cells differ.
-func (f figure) knobs(by string, cells []figure) string {
-	text := f.Impl()
-	for _, l := range f.Labels {
-		differs := slices.ContainsFunc(cells, func(g figure) bool { return g.Label(l.Key) != l.Value })
-		if l.Key != "impl" && l.Key != by && differs {
-			text += ", " + l.Key + " " + l.Value
+// valuesOf returns the values of a label in the order of the cells; "" stands for cells
+// without it.
+func valuesOf(cells []figure, key string) []string {
+	var values []string
+	for _, f := range cells {
+		if v := f.Label(key); !slices.Contains(values, v) {
+			values = append(values, v)
 		}
 	}
-	return text
+	return values
+}
+
+// differing returns the keys of the labels other than the variant in which cells differ.
+func differing(cells []figure) []string {
+	var keys []string
+	for _, f := range cells {
+		for _, l := range f.Labels {
+			if l.Key != "impl" && !slices.Contains(keys, l.Key) && len(valuesOf(cells, l.Key)) > 1 {
+				keys = append(keys, l.Key)
+			}
+		}
+	}
+	return keys
 }
 
 // beside returns the ratio to the baseline with the same labels, as far as the baseline
 // has them.
 func (f figure) beside(group []figure, unit string) string {
-	for _, base := range group {
-		same := base.Baseline && !slices.ContainsFunc(base.Labels, func(l lab.Label) bool { return l.Key != "impl" && f.Label(l.Key) != l.Value })
-		switch {
-		case !same || base.BenchName() == f.BenchName():
-		case base.Class != f.Class:
-			return "; no ratio to " + base.Impl() + ", whose guarantees differ"
-		default:
-			c := stats.Compare(base.samples[unit], f.samples[unit])
-			switch {
-			case math.IsNaN(c.Ratio):
-				return ""
-			case !c.Testable:
-				return fmt.Sprintf(", %.3g times %s (too few rounds for a test)", c.Ratio, base.Impl())
-			case !c.Significant:
-				return fmt.Sprintf(", no significant difference to %s (%.3g times, %s)", base.Impl(), c.Ratio, stats.PText(c.P))
-			}
-			return fmt.Sprintf(", %.3g times %s (%s)", c.Ratio, base.Impl(), stats.PText(c.P))
-		}
+	at := slices.IndexFunc(group, func(base figure) bool {
+		return base.Baseline && base.BenchName() != f.BenchName() &&
+			!slices.ContainsFunc(base.Labels, func(l lab.Label) bool { return l.Key != "impl" && f.Label(l.Key) != l.Value })
+	})
+	if at < 0 {
+		return ""
 	}
-	return ""
+	base := group[at]
+	c := stats.Compare(base.samples[unit], f.samples[unit])
+	switch {
+	case base.Class != f.Class:
+		return "; no ratio to " + base.Impl() + ", whose guarantees differ"
+	case math.IsNaN(c.Ratio):
+		return ""
+	case !c.Testable:
+		return fmt.Sprintf(", %.3g times %s (too few rounds for a test)", c.Ratio, base.Impl())
+	case !c.Significant:
+		return fmt.Sprintf(", no significant difference to %s (%.3g times, %s)", base.Impl(), c.Ratio, stats.PText(c.P))
+	}
+	return fmt.Sprintf(", %.3g times %s (%s)", c.Ratio, base.Impl(), stats.PText(c.P))
 }
 
 // knees has a line for each knee.
@@ -274,7 +287,7 @@ func (p QuestionPart) sure(o *lab.Outcome) []string {
 		c := &o.Comparisons[i]
 		for _, again := range c.Cells {
 			at := slices.IndexFunc(c.Cells, func(cl lab.CellResult) bool { return cl.BenchName() == again.Repeats })
-			if again.Repeats == "" || at < 0 {
+			if at < 0 {
 				continue
 			}
 			first, second := c.Cells[at].Samples(c.Latency)[stats.UnitEventsPerSec], again.Samples(c.Latency)[stats.UnitEventsPerSec]
@@ -343,15 +356,7 @@ func placeOf(o *lab.Outcome) string {
 // column with figures.
 func (p QuestionPart) table(b *bytes.Buffer, c *lab.ComparisonResult) {
 	cells := figuresOf(c, "")
-	var labels []string
-	for _, f := range cells {
-		for _, l := range f.Labels {
-			differs := slices.ContainsFunc(cells, func(g figure) bool { return g.Label(l.Key) != l.Value })
-			if l.Key != "impl" && differs && !slices.Contains(labels, l.Key) {
-				labels = append(labels, l.Key)
-			}
-		}
-	}
+	labels := differing(cells)
 	columns := slices.DeleteFunc(slices.Clone(p.Columns), func(unit string) bool { return len(figuresOf(c, unit)) == 0 })
 	row := func(entries ...string) {
 		for i, e := range entries {

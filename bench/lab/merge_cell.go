@@ -129,8 +129,8 @@ func (c *mergedCell) verdict(of Merged, rounds []Round, apart string) Verdict {
 			noisy = append(noisy, v)
 		}
 	}
-	v := Verdict{Status: Valid}
-	switch all := verdictOf(c.result.Labels, rounds); {
+	v := verdictOf(c.result.Labels, rounds)
+	switch {
 	case len(failed) > 0:
 		v = Verdict{Invalid, causesOf(failed), shareDetails(failed, of.Of)}
 	case len(of.Missing) > 0 && !of.Partial:
@@ -140,23 +140,19 @@ func (c *mergedCell) verdict(of Merged, rounds []Round, apart string) Verdict {
 	case len(unplayed) > 0:
 		v = Verdict{Status: Unplayed, Detail: shareDetails(unplayed, of.Of)}
 	case len(rounds) == 0:
-		v = Verdict{Status: Unplayed, Detail: "no round was finished by all shares"}
-	case all.Status == Invalid:
-		v = all
-	default:
-		details := []string{apart, all.Detail}
-		if len(noisy) > 0 {
-			details = append(details, shareDetails(noisy, of.Of))
-		}
-		details = slices.DeleteFunc(details, func(s string) bool { return s == "" })
-		if len(details) > 0 {
-			v = Verdict{Status: Noisy, Detail: strings.Join(details, "; ")}
-		}
+		v.Detail = "no round was finished by all shares"
+	case v.Status != Invalid && (apart != "" || len(noisy) > 0):
+		v = Verdict{Status: Noisy, Detail: join("; ", apart, v.Detail, shareDetails(noisy, of.Of))}
 	}
 	if len(of.Missing) > 0 {
-		v.Detail = strings.TrimSuffix(fmt.Sprintf("%s (missing %s); %s", of, numbers(of.Missing), v.Detail), "; ")
+		v.Detail = join("; ", fmt.Sprintf("%s (missing %s)", of, numbers(of.Missing)), v.Detail)
 	}
 	return v
+}
+
+// join joins the parts that are not empty.
+func join(separator string, parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), separator)
 }
 
 // causesOf joins the causes of several shares, in the order of the invariants.
@@ -175,19 +171,23 @@ func causesOf(verdicts []shareVerdict) Cause {
 	return joinCauses(out)
 }
 
-// shareDetails formats the first share's verdict and the indexes of the others.
+// shareDetails formats the first share's verdict and the indexes of the others; "" for
+// none.
 func shareDetails(verdicts []shareVerdict, of int) string {
 	slices.SortFunc(verdicts, func(a, b shareVerdict) int { return a.share - b.share })
-	first := verdicts[0]
-	detail := fmt.Sprintf("share %d/%d: %s", first.share, of, first.Verdict)
-	if len(verdicts) == 1 {
-		return detail
-	}
+	var first string
 	var others []int
-	for _, v := range verdicts[1:] {
-		others = append(others, v.share)
+	for i, v := range verdicts {
+		if i == 0 {
+			first = fmt.Sprintf("share %d/%d: %s", v.share, of, v.Verdict)
+		} else {
+			others = append(others, v.share)
+		}
 	}
-	return fmt.Sprintf("%s; and in %s", detail, numbers(others))
+	if len(others) > 0 {
+		first += "; and in " + numbers(others)
+	}
+	return first
 }
 
 // numbers lists the indexes of shares, at most eight or nine of them.
