@@ -106,25 +106,18 @@ func withLabel(labels []lab.Label, l lab.Label) []lab.Label {
 // only if workers is true. If the fit fails, Why has the reason.
 func Scalings(c *lab.ComparisonResult, over string, workers bool) []stats.Scaling {
 	var all []stats.Scaling
-	for i := range c.Cells {
-		cl := &c.Cells[i]
-		n, err := strconv.ParseFloat(cl.Label(over), 64)
-		_, paced := cl.Rate()
-		perSecond := cl.Samples(c.Latency)[stats.UnitEventsPerSec]
-		if err != nil || paced || cl.Repeats != "" || len(perSecond) == 0 {
+	for _, cells := range groups(c.Cells, over) {
+		s := stats.Scaling{Cell: cells[0].NameWithout(over), Impl: cells[0].Impl(), Over: over}
+		for _, cl := range cells {
+			n, err := strconv.ParseFloat(cl.Label(over), 64)
+			_, paced := cl.Rate()
+			if perSecond := cl.Samples(c.Latency)[stats.UnitEventsPerSec]; err == nil && !paced && len(perSecond) > 0 {
+				s.Points = append(s.Points, stats.ScalePoint{N: n, EventsPerSecond: perSecond})
+			}
+		}
+		if len(s.Points) < 2 {
 			continue
 		}
-		name := cl.NameWithout(over)
-		at := slices.IndexFunc(all, func(s stats.Scaling) bool { return s.Cell == name })
-		if at < 0 {
-			at = len(all)
-			all = append(all, stats.Scaling{Cell: name, Impl: cl.Impl(), Over: over})
-		}
-		all[at].Points = append(all[at].Points, stats.ScalePoint{N: n, EventsPerSecond: perSecond})
-	}
-	all = slices.DeleteFunc(all, func(s stats.Scaling) bool { return len(s.Points) < 2 })
-	for i := range all {
-		s := &all[i]
 		slices.SortFunc(s.Points, func(a, b stats.ScalePoint) int { return cmp.Compare(a.N, b.N) })
 		if !workers {
 			s.Why = "the law is about workers, which " + over + " are not"
@@ -133,6 +126,27 @@ func Scalings(c *lab.ComparisonResult, over string, workers bool) []stats.Scalin
 		} else {
 			s.Fit = &fit
 		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// groups collects the cells that differ only in the labels with the keys, in the order of
+// the first of each group, without A/A pairs.
+func groups(cells []lab.CellResult, keys ...string) [][]*lab.CellResult {
+	var all [][]*lab.CellResult
+	index := map[string]int{}
+	for i := range cells {
+		if cells[i].Repeats != "" {
+			continue
+		}
+		name := cells[i].NameWithout(keys...)
+		at, ok := index[name]
+		if !ok {
+			at = len(all)
+			index[name], all = at, append(all, nil)
+		}
+		all[at] = append(all[at], &cells[i])
 	}
 	return all
 }
@@ -142,36 +156,26 @@ func Scalings(c *lab.ComparisonResult, over string, workers bool) []stats.Scalin
 // either label.
 func Surfaces(c *lab.ComparisonResult, x, y Axis, unit string) []stats.Surface {
 	var all []stats.Surface
-	for i := range c.Cells {
-		cl := &c.Cells[i]
-		ix, iy := slices.Index(x.Values, cl.Label(x.Label)), slices.Index(y.Values, cl.Label(y.Label))
-		if ix < 0 || iy < 0 || cl.Repeats != "" {
-			continue
+	for _, cells := range groups(c.Cells, x.Label, y.Label) {
+		s := stats.Surface{
+			Cell: cells[0].NameWithout(x.Label, y.Label), Impl: cells[0].Impl(),
+			X: x.Label, Y: y.Label, Unit: unit, Xs: x.Values, Ys: y.Values,
 		}
-		name := cl.NameWithout(x.Label, y.Label)
-		at := slices.IndexFunc(all, func(s stats.Surface) bool { return s.Cell == name })
-		if at < 0 {
-			at = len(all)
-			s := stats.Surface{Cell: name, Impl: cl.Impl(), X: x.Label, Y: y.Label, Unit: unit, Xs: x.Values, Ys: y.Values}
-			for range y.Values {
-				s.Points = append(s.Points, make([]*stats.Summary, len(x.Values)))
+		for range y.Values {
+			s.Points = append(s.Points, make([]*stats.Summary, len(x.Values)))
+		}
+		rows, columns := map[int]bool{}, map[int]bool{}
+		for _, cl := range cells {
+			ix, iy := slices.Index(x.Values, cl.Label(x.Label)), slices.Index(y.Values, cl.Label(y.Label))
+			if values := cl.Samples(c.Latency)[unit]; ix >= 0 && iy >= 0 && len(values) > 0 {
+				summary := stats.Summarize(values)
+				s.Points[iy][ix] = &summary
+				rows[iy], columns[ix] = true, true
 			}
+		}
+		if len(rows) > 1 && len(columns) > 1 {
 			all = append(all, s)
 		}
-		if values := cl.Samples(c.Latency)[unit]; len(values) > 0 {
-			summary := stats.Summarize(values)
-			all[at].Points[iy][ix] = &summary
-		}
 	}
-	return slices.DeleteFunc(all, func(s stats.Surface) bool {
-		rows, columns := map[int]bool{}, map[int]bool{}
-		for y, row := range s.Points {
-			for x, p := range row {
-				if p != nil {
-					rows[y], columns[x] = true, true
-				}
-			}
-		}
-		return len(rows) < 2 || len(columns) < 2
-	})
+	return all
 }

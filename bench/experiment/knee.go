@@ -113,23 +113,18 @@ type tried struct {
 // without a rate and A/A pairs.
 func searchedOf(cells []lab.CellResult, headline cell.Boundary) []searched {
 	var all []searched
-	for i := range cells {
-		c := &cells[i]
-		text, paced := c.Rate()
-		rate, err := pace.ParseRate(text)
-		if !paced || err != nil || c.Repeats != "" {
-			continue
+	for _, group := range groups(cells, "rate") {
+		v := searched{name: group[0].NameWithout("rate"), impl: group[0].Impl()}
+		for _, c := range group {
+			text, paced := c.Rate()
+			if rate, err := pace.ParseRate(text); paced && err == nil {
+				v.points = append(v.points, tried{rate: rate, cell: c, samples: c.Samples(headline)})
+			}
 		}
-		name := c.NameWithout("rate")
-		at := slices.IndexFunc(all, func(v searched) bool { return v.name == name })
-		if at < 0 {
-			at = len(all)
-			all = append(all, searched{name: name, impl: c.Impl()})
-		}
-		all[at].points = append(all[at].points, tried{rate: rate, cell: c, samples: c.Samples(headline)})
-	}
-	for _, v := range all {
 		slices.SortFunc(v.points, func(a, b tried) int { return cmp.Compare(a.rate, b.rate) })
+		if len(v.points) > 0 {
+			all = append(all, v)
+		}
 	}
 	return all
 }

@@ -65,7 +65,7 @@ func (c *comparisonRun) add(cells []Cell, again string) error {
 		}
 		result := CellResult{
 			Name: cl.Name, Labels: cl.Labels, Guarantees: cl.Guarantees, Class: cl.Class,
-			Baseline: cl.Baseline, Seed: c.r.opts.Seed, Verdict: verdictOf(cl.Labels, nil),
+			Baseline: cl.Baseline, Verdict: verdictOf(cl.Labels, nil),
 		}
 		if i == len(cells)-1 {
 			result.Repeats = again
@@ -318,8 +318,7 @@ type cellPlay struct {
 	*cellRun
 	round, place int
 	progress     Progress
-	started      time.Time // timestamp for the results
-	clock        time.Time // monotonic, for the duration
+	started      time.Time
 	measured     cell.Result
 	err          error
 }
@@ -363,14 +362,14 @@ func (p *cellPlay) advance() {
 // start notes the time before Setup.
 func (p *cellPlay) start() {
 	p.report(false)
-	p.started, p.clock = p.c.r.opts.Now(), time.Now()
+	p.started = time.Now()
 }
 
 // finish stores the result of a play. Errors of the workload go into the verdict; the
 // returned error is that of the results folder, or errInterrupted.
 func (p *cellPlay) finish(ctx context.Context) error {
 	result, r := p.result(), p.c.r
-	passed := time.Since(p.clock)
+	passed := time.Since(p.started)
 	switch {
 	case p.err != nil && ctx.Err() != nil && len(invariantsIn(p.err)) == 0:
 		// Drop the play: the run ends.

@@ -177,7 +177,7 @@ func (m *merger) add(s *Share) error {
 		with.inputs[c.Input] = s.Index
 		// Titles may contain numbers that depend on the share.
 		with.titles = with.titles || with.Title != c.Title
-		with.Rounds = min(with.Rounds, s.Outcome.RoundsOf(c))
+		with.Rounds = min(with.Rounds, c.Rounds)
 	}
 	m.merged.Shares = append(m.merged.Shares, mergedShare(s))
 	m.span(s.Outcome)
@@ -227,14 +227,14 @@ func (m *merger) begin(s *Share) {
 	o.Comparisons = slices.Clone(o.Comparisons)
 	for i, c := range o.Comparisons {
 		merged := &mergedComparison{
-			ComparisonResult: ComparisonResult{Family: c.Family, Title: c.Title, Latency: c.Latency, Rounds: o.RoundsOf(c)},
+			ComparisonResult: ComparisonResult{Family: c.Family, Title: c.Title, Latency: c.Latency, Rounds: c.Rounds},
 			inputs:           map[string]int{},
 		}
 		cells := make([]CellResult, len(c.Cells))
 		for j, cl := range c.Cells {
 			cells[j] = CellResult{
 				Name: cl.Name, Labels: cl.Labels, Guarantees: cl.Guarantees, Class: cl.Class,
-				Repeats: cl.Repeats, Baseline: cl.Baseline, Seed: cl.Seed,
+				Repeats: cl.Repeats, Baseline: cl.Baseline,
 			}
 			merged.cells = append(merged.cells, &mergedCell{comparison: i, place: j, result: cells[j], rounds: map[int]*mergedRound{}})
 		}

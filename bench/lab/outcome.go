@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -57,7 +58,7 @@ type ComparisonResult struct {
 	Title   string        `json:"title"`             // one line: variants and storm
 	Latency cell.Boundary `json:"latency,omitempty"` // boundary of the latency columns; empty: see [stats.Headline]
 	Input   string        `json:"input,omitempty"`   // digest of the input
-	Rounds  int           `json:"rounds,omitempty"`  // planned rounds of its cells; 0 (in old files): those of the run
+	Rounds  int           `json:"rounds,omitempty"`  // planned rounds of its cells, with a Budget those begun; 0: those of the run
 	Cells   []CellResult  `json:"cells"`             // in the order of the comparison
 }
 
@@ -69,7 +70,6 @@ type CellResult struct {
 	Class      string  `json:"class,omitempty"`      // no ratio is computed between classes; see [Cell]
 	Repeats    string  `json:"repeats,omitempty"`    // name of the repeated cell (A/A pair); empty for all other cells
 	Baseline   bool    `json:"baseline,omitempty"`   // ratios are relative to this cell
-	Seed       int64   `json:"seed"`                 // seed of the run
 	Verdict    Verdict `json:"verdict"`              // valid, noisy, invalid or unplayed
 	Rounds     []Round `json:"rounds,omitempty"`     // finished rounds in order
 	// Withheld are the finished rounds of a cell that is invalid but has not failed.
@@ -299,21 +299,12 @@ func (o *Outcome) Finished() (finished, all int) {
 	for _, c := range o.Comparisons {
 		for _, cl := range c.Cells {
 			all++
-			if n := len(cl.Rounds); n > 0 && n == o.RoundsOf(c) {
+			if n := len(cl.Rounds); n > 0 && n == cmp.Or(c.Rounds, o.Rounds) {
 				finished++
 			}
 		}
 	}
 	return finished, all
-}
-
-// RoundsOf returns the number of planned rounds for the cells of one of its
-// comparisons.
-func (o *Outcome) RoundsOf(c ComparisonResult) int {
-	if c.Rounds == 0 && o.Budget == 0 {
-		return o.Rounds
-	}
-	return c.Rounds
 }
 
 // BenchConfig returns the head of the run's benchfmt file.

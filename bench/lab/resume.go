@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"time"
 )
 
 // ErrResume is wrapped by the errors for a run that cannot be resumed: its folder holds
@@ -52,7 +53,7 @@ func (r *runner) continueFrom(planned *Outcome, comparisons []Comparison) error 
 		return err
 	}
 	env.Started, env.Args = old.Env.Started, old.Env.Args
-	env.Resumed = append(old.Env.Resumed, r.opts.Now())
+	env.Resumed = append(old.Env.Resumed, time.Now())
 	old.Env = env
 	old.Ended, old.Interrupted = nil, false
 	r.before = old.Spent

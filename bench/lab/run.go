@@ -60,7 +60,6 @@ type Options struct {
 	// Experiment is the Spec of the run as JSON. Package lab does not read it. It
 	// stores it in run.json, and as YAML in [ExperimentFile].
 	Experiment json.RawMessage
-	Now        func() time.Time // clock for timestamps, not for measurements; nil: time.Now
 }
 
 // Profiler takes pprof profiles of the measured part of a play, between Start and stop.
@@ -83,9 +82,6 @@ func Run(ctx context.Context, comparisons []Comparison, opts Options) (*Outcome,
 	if err := validate(comparisons, opts); err != nil {
 		return nil, err
 	}
-	if opts.Now == nil {
-		opts.Now = time.Now
-	}
 	r := &runner{opts: opts, names: map[string]bool{}, began: time.Now()}
 	finished, err := r.open(comparisons)
 	switch {
@@ -99,7 +95,7 @@ func Run(ctx context.Context, comparisons []Comparison, opts Options) (*Outcome,
 	if errors.Is(err, errInterrupted) {
 		err = nil
 	}
-	ended := opts.Now()
+	ended := time.Now()
 	r.out.Ended = &ended
 	r.out.Spent = r.spent()
 	r.out.Env.finish(cell.Root())
@@ -167,7 +163,7 @@ func (r *runner) spent() time.Duration { return r.before + time.Since(r.began) }
 // open plans all comparisons, and creates the results folder or opens that of the
 // resumed run. finished reports that the resumed run had finished.
 func (r *runner) open(comparisons []Comparison) (finished bool, err error) {
-	env := captureEnv(cell.Root(), r.opts.Now(), r.opts.Build, r.opts.Args)
+	env := captureEnv(cell.Root(), time.Now(), r.opts.Build, r.opts.Args)
 	r.out = &Outcome{
 		Format: Format, Name: r.opts.Name, Started: env.Started, Seed: r.opts.Seed, Rounds: r.opts.Rounds, Budget: r.opts.Budget,
 		Fresh: r.opts.Fresh != nil, Experiment: r.opts.Experiment, Env: env, Dir: r.opts.Dir,
@@ -178,7 +174,7 @@ func (r *runner) open(comparisons []Comparison) (finished bool, err error) {
 	}
 	for _, c := range comparisons {
 		r.out.Comparisons = append(r.out.Comparisons, ComparisonResult{
-			Family: c.Family, Title: c.Title, Latency: c.Latency, Input: c.Input,
+			Family: c.Family, Title: c.Title, Latency: c.Latency, Input: c.Input, Rounds: r.out.Rounds,
 		})
 	}
 	if r.opts.Resume {

@@ -23,7 +23,7 @@ type comparison struct {
 }
 
 func newComparison(o *lab.Outcome, c *lab.ComparisonResult) comparison {
-	out := comparison{ComparisonResult: c, rows: rowsOf(c), rounds: cmp.Or(c.Rounds, o.RoundsOf(*c))}
+	out := comparison{ComparisonResult: c, rows: rowsOf(c), rounds: cmp.Or(c.Rounds, o.Rounds)}
 	out.varying, out.shared = splitLabels(out.rows)
 	return out
 }

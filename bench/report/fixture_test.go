@@ -120,7 +120,7 @@ func merge() lab.ComparisonResult {
 
 func (m shape) cell(name, guarantees, class, rate string, baseline bool) lab.CellResult {
 	c := lab.CellResult{
-		Name: name, Guarantees: guarantees, Class: class, Baseline: baseline, Seed: 7, Verdict: m.verdict,
+		Name: name, Guarantees: guarantees, Class: class, Baseline: baseline, Verdict: m.verdict,
 		Labels: []lab.Label{{Key: "impl", Value: m.impl}, {Key: "delivery", Value: "in-order"}, {Key: "storm", Value: "gang"}, {Key: "rate", Value: rate}},
 	}
 	if c.Verdict.Status == "" {

@@ -98,7 +98,7 @@ func (r *playing) play(ctx context.Context, session *telemetry.Session, stdout, 
 		for _, c := range o.Comparisons {
 			for _, cl := range c.Cells {
 				finished += len(cl.Rounds)
-				all += o.RoundsOf(c)
+				all += c.Rounds
 			}
 		}
 		warn(stderr, "interrupted; %d of %d measurements were finished and are kept", finished, all)
