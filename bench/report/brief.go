@@ -22,7 +22,8 @@ const briefLines = 40
 //     in events per CPU second. It prefers a real consumer, then the stage alone, then
 //     HTTP. A figure that does not differ significantly from 1 is "no difference".
 //  2. A table has one line per variant and pipeline. If the lines do not fit, the
-//     largest table loses its last lines. Brief counts them.
+//     largest table drops pipelines, first those outside the sentence. Brief counts
+//     the dropped rows.
 //  3. The last lines list open questions with reasons, the number of noisy cells, and
 //     the path of the report.
 func Brief(w io.Writer, o *lab.Outcome) error {
@@ -42,12 +43,10 @@ func Brief(w io.Writer, o *lab.Outcome) error {
 				largest = &all[i]
 			}
 		}
-		last := len(largest.Table.Rows) - 1
-		if rows <= room || last == 0 {
+		if rows <= room || len(largest.Table.Rows) == 1 {
 			break
 		}
-		largest.Table.Rows = largest.Table.Rows[:last]
-		dropped++
+		dropped += largest.shrink()
 	}
 	var lines []string
 	for _, s := range all {
@@ -63,7 +62,22 @@ func Brief(w io.Writer, o *lab.Outcome) error {
 // summary is the result of one family.
 type summary struct {
 	Sentence string
-	Table    table // its rows are ordered by their relevance to users
+	Table    table
+	sizes    []int // rows of each pipeline
+}
+
+// shrink drops the last pipeline, or the last row of the only one.
+func (s *summary) shrink() (dropped int) {
+	dropped = 1
+	last := len(s.sizes) - 1
+	if last > 0 {
+		dropped, s.sizes = s.sizes[last], s.sizes[:last]
+	}
+	s.Table.Rows = s.Table.Rows[:len(s.Table.Rows)-dropped]
+	if last == 1 {
+		s.Table.drop(1) // All rows are of the same pipeline.
+	}
+	return dropped
 }
 
 func summaries(o *lab.Outcome) []summary {
@@ -86,6 +100,9 @@ func summaries(o *lab.Outcome) []summary {
 		said := func(p *pipeline) int { return slices.Index([]bool{true, false}, p.said) }
 		slices.SortStableFunc(f.pipelines, func(a, b *pipeline) int { return said(a) - said(b) })
 		s.Table = f.table()
+		for _, p := range f.pipelines {
+			s.sizes = append(s.sizes, len(p.rows))
+		}
 		out = append(out, s)
 	}
 	return out
@@ -325,20 +342,24 @@ func transport(memory, http *pipeline) float64 {
 // table returns the family's rows. The family's name is the title of the first column.
 func (f family) table() table {
 	t := newTable("Summary of "+f.name, []string{f.name})
-	varying := f.varying()
-	named := len(f.pipelines) > 1
-	if named {
+	var rows []row
+	for _, p := range f.pipelines {
+		rows = append(rows, p.rows...)
+	}
+	varying, _ := splitLabels(rows)
+	several := len(f.pipelines) > 1
+	if several {
 		t.words("pipeline")
 	}
 	t.figures("events/s", "ratio", "per CPU", "p99", "allocs")
 	t.words("verdict")
-	for _, group := range f.pipelines {
-		for _, r := range group.rows {
+	for _, p := range f.pipelines {
+		for _, r := range p.rows {
 			line := []string{r.variant()}
-			if named {
-				line = append(line, group.name(varying))
+			if several {
+				line = append(line, p.title(varying))
 			}
-			t.add(append(line, briefFigures(r, group.rows)...)...)
+			t.add(append(line, briefFigures(r, p.rows)...)...)
 		}
 	}
 	return t
@@ -363,37 +384,22 @@ func briefFigures(r row, rows []row) []string {
 	}
 }
 
-// varying returns the labels that distinguish groups of one pipeline and source.
-func (f family) varying() []string {
-	var keys []string
-	values := map[string]string{}
-	for _, g := range f.pipelines {
-		where := g.Label("pipeline") + " " + g.Label("source") + " "
-		for _, l := range g.Without("impl", "rate", "pipeline", "source") {
-			if have, ok := values[where+l.Key]; ok && have != l.Value && !slices.Contains(keys, l.Key) {
-				keys = append(keys, l.Key)
-			}
-			values[where+l.Key] = l.Value
-		}
-	}
-	return keys
-}
-
-func (p *pipeline) name(varying []string) string {
-	name := cmp.Or(p.Label("pipeline"), p.Name)
+// title names the pipeline by its consumer, its source and the varying labels.
+func (p *pipeline) title(varying []string) string {
+	title := cmp.Or(p.Label("pipeline"), p.Name)
 	if p.http() {
-		name += "/HTTP"
+		title += "/HTTP"
 	}
 	for _, key := range varying {
 		switch v := p.Label(key); {
-		case v == "":
+		case v == "" || key == "pipeline" || key == "source":
 		case key == "storm" || key == "delivery":
-			name += " " + v
+			title += " " + v
 		default:
-			name += " " + key + "=" + v
+			title += " " + key + "=" + v
 		}
 	}
-	return name
+	return title
 }
 
 // briefEnds returns the lines below the tables.

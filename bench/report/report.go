@@ -32,7 +32,7 @@ const HTMLFile = "report.html"
 const textWidth = 100
 
 // Table writes the run as plain-text tables with legends. A table wider than 100
-// columns gets headings for its labels, and then further blocks. Table only counts
+// columns continues in further blocks. Table only counts
 // noisy cells; the other forms list them. The error is that of the writer.
 func Table(w io.Writer, o *lab.Outcome) error {
 	d, err := newDocument(o, false)

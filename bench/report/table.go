@@ -50,13 +50,16 @@ func (t *table) add(cells ...string) { t.Rows = append(t.Rows, cells) }
 // dropEmpty removes the columns of figures that have none.
 func (t *table) dropEmpty() {
 	for i := len(t.Columns) - 1; i > t.labels; i-- {
-		if slices.ContainsFunc(t.Rows, func(row []string) bool { return row[i] != none }) {
-			continue
+		if !slices.ContainsFunc(t.Rows, func(row []string) bool { return row[i] != none }) {
+			t.drop(i)
 		}
-		t.Columns = slices.Delete(t.Columns, i, i+1)
-		for j := range t.Rows {
-			t.Rows[j] = slices.Delete(t.Rows[j], i, i+1)
-		}
+	}
+}
+
+func (t *table) drop(column int) {
+	t.Columns = slices.Delete(t.Columns, column, column+1)
+	for j := range t.Rows {
+		t.Rows[j] = slices.Delete(t.Rows[j], column, column+1)
 	}
 }
 
@@ -145,62 +148,31 @@ func (t table) lines(indent string, most int) []string {
 	return out
 }
 
-// fitted formats the table like text. If it is wider than most, the labels become
-// headings above their rows. If that does not suffice, further blocks continue the
-// columns and repeat the first column.
+// fitted formats the table like text. If it is wider than most, further blocks continue
+// the columns. Each block repeats the columns that name the row.
 func (t table) fitted(indent string, most int) string {
-	width := t.widths()
+	width, fixed := t.widths(), 1+t.labels
 	fits := func(from, to int) bool {
-		sum := utf8.RuneCountInString(indent) + width[0]
-		for _, w := range width[from:to] {
-			sum += 2 + w
+		sum := utf8.RuneCountInString(indent) - 2
+		for _, w := range slices.Concat(width[:fixed], width[from:to]) {
+			sum += w + 2
 		}
 		return sum <= most
 	}
-	if len(t.Rows) == 0 || fits(1, len(width)) {
-		return t.text(indent)
-	}
-	first := 1 + t.labels
-	var b strings.Builder
-	for from := first; from < len(width); {
-		to := from + 1
+	var blocks []string
+	for from := fixed; from < len(width) || len(blocks) == 0; {
+		to := min(from+1, len(width))
 		for to < len(width) && fits(from, to+1) {
 			to++
 		}
-		if from > first {
-			b.WriteString("\n")
-		}
-		block := table{Columns: pick(t.Columns, from, to)}
+		block := table{Columns: slices.Concat(t.Columns[:fixed], t.Columns[from:to])}
 		for _, r := range t.Rows {
-			block.add(pick(r, from, to)...)
+			block.add(slices.Concat(r[:fixed], r[from:to])...)
 		}
-		before := ""
-		for i, line := range strings.SplitAfter(block.text(indent), "\n")[:len(t.Rows)+2] {
-			if i >= 2 {
-				if heading := t.heading(t.Rows[i-2]); heading != before {
-					before = heading
-					b.WriteString(indent + heading + "\n")
-				}
-			}
-			b.WriteString(line)
-		}
+		blocks = append(blocks, block.text(indent))
 		from = to
 	}
-	return b.String()
-}
-
-// pick returns the first element and those in [from, to).
-func pick[T any](row []T, from, to int) []T { return slices.Concat(row[:1], row[from:to]) }
-
-// heading joins the labels of a row.
-func (t table) heading(row []string) string {
-	var parts []string
-	for i := 1; i <= t.labels; i++ {
-		if row[i] != none {
-			parts = append(parts, t.Columns[i].Name+"="+row[i])
-		}
-	}
-	return strings.Join(parts, ", ")
+	return strings.Join(blocks, "\n")
 }
 
 // wrap breaks a text into lines at spaces.

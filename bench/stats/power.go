@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sort"
 	"sync"
 
 	"golang.org/x/perf/benchmath"
@@ -53,11 +54,18 @@ func squares(values []float64) float64 {
 // sizes are the numbers of rounds on the two sides.
 type sizes struct{ n, m int }
 
-// shifts and criticals cache results per pair of sizes.
-var (
-	shifts    sync.Map // sizes → float64
-	criticals sync.Map // sizes → int
-)
+// memo caches the results of f.
+func memo[V any](f func(sizes) V) func(n, m int) V {
+	var cache sync.Map // sizes → V
+	return func(n, m int) V {
+		key := sizes{n, m}
+		v, ok := cache.Load(key)
+		if !ok {
+			v, _ = cache.LoadOrStore(key, f(key))
+		}
+		return v.(V)
+	}
+}
 
 // detectableShift is the distance of the two sides, in standard deviations, that the
 // test detects in a share of Power of all draws.
@@ -65,56 +73,36 @@ var (
 // The test depends only on the number of ordered pairs out of n·m. So each draw has a
 // smallest significant shift: the one that orders the critical-th pair. The result is
 // the quantile of those shifts; no search is needed.
-func detectableShift(n, m int) float64 {
-	key := sizes{n, m}
-	if v, ok := shifts.Load(key); ok {
-		return v.(float64)
-	}
+var detectableShift = memo(func(s sizes) float64 {
 	const work, most, least = 4_000_000, 4000, 200
-	draws := min(most, max(least, work/(n*m)))
-	need := critical(n, m)
-	rng := rand.New(rand.NewPCG(uint64(n), uint64(m)))
-	found := make([]float64, draws)
-	gaps := make([]float64, n*m)
-	base := make([]float64, n)
+	rng := rand.New(rand.NewPCG(uint64(s.n), uint64(s.m)))
+	found := make([]float64, min(most, max(least, work/(s.n*s.m))))
+	gaps, base := make([]float64, s.n*s.m), make([]float64, s.n)
+	need := critical(s.n, s.m)
 	for d := range found {
 		for i := range base {
 			base[i] = rng.NormFloat64()
 		}
-		for j := range m {
+		for j := range s.m {
 			v := rng.NormFloat64()
 			for i, b := range base {
-				gaps[j*n+i] = b - v
+				gaps[j*s.n+i] = b - v
 			}
 		}
 		slices.Sort(gaps)
 		found[d] = gaps[need-1]
 	}
 	slices.Sort(found)
-	shift := math.Max(0, quantile(found, Power))
-	shifts.Store(key, shift)
-	return shift
-}
+	return math.Max(0, quantile(found, Power))
+})
 
 // critical is the smallest number of ordered pairs, out of n·m, that the test calls
 // significant. It calls the same test as Compare. n and m must allow a significant
 // outcome.
-func critical(n, m int) int {
-	key := sizes{n, m}
-	if v, ok := criticals.Load(key); ok {
-		return v.(int)
-	}
-	lo, hi := n*m/2, n*m // not significant, significant
-	for hi-lo > 1 {
-		if u := (lo + hi) / 2; significantAt(n, m, u) {
-			hi = u
-		} else {
-			lo = u
-		}
-	}
-	criticals.Store(key, hi)
-	return hi
-}
+var critical = memo(func(s sizes) int {
+	lo, hi := s.n*s.m/2, s.n*s.m // not significant, significant
+	return lo + 1 + sort.Search(hi-lo-1, func(i int) bool { return significantAt(s.n, s.m, lo+1+i) })
+})
 
 // significantAt tests two sides without ties that have u ordered pairs.
 func significantAt(n, m, u int) bool {
