@@ -27,7 +27,8 @@ type document struct {
 }
 
 // Decode reads the objects of a file in JSON or YAML; see [Load] for the results. source is
-// the name in errors. An empty file is not an error.
+// the name in errors. lenient ignores unknown and duplicate fields, as API servers and the
+// kubelet do; the last duplicate wins. An empty file is not an error.
 func Decode(source string, data []byte, lenient bool) ([]Object, error) {
 	docs, err := split(data)
 	var errs []error
@@ -166,8 +167,7 @@ func (d document) decode(source string, lenient bool) ([]Object, error) {
 	}
 	var objects []Object
 	var errs []error
-	item := 0
-	visitor := resource.NewDecoratedVisitor(result, func(*resource.Info, error) error { item++; return nil }, named, typed(lenient))
+	visitor := resource.NewDecoratedVisitor(result, named, typed(lenient))
 	err = visitor.Visit(func(info *resource.Info, err error) error {
 		if err != nil {
 			return err
@@ -175,27 +175,14 @@ func (d document) decode(source string, lenient bool) ([]Object, error) {
 		objects = append(objects, Object{
 			Object: info.Object, Kind: info.Object.GetObjectKind().GroupVersionKind(),
 			Namespace: info.Namespace, Name: info.Name,
-			Source: source, Line: d.line, Item: item,
+			Source: source, Line: d.line,
 		})
 		return nil
 	})
-	if !isList(data) {
-		for i := range objects {
-			objects[i].Item = 0
-		}
-	}
 	for _, err := range flat(err) {
 		errs = append(errs, fail(err))
 	}
 	return objects, errors.Join(errs...)
-}
-
-// isList reports whether the object is a list of objects.
-func isList(data []byte) bool {
-	var list struct {
-		Items *json.RawMessage `json:"items"`
-	}
-	return json.Unmarshal(data, &list) == nil && list.Items != nil
 }
 
 // flat returns the elements of an aggregated error.

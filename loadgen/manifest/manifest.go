@@ -21,11 +21,11 @@
 package manifest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"strconv"
 	"strings"
 
@@ -59,11 +59,6 @@ type Options struct {
 	Recursive bool
 	// Stdin is read once, for "-".
 	Stdin io.Reader
-	// Lenient ignores unknown and duplicate fields, as API servers and the kubelet do. The
-	// last duplicate wins.
-	Lenient bool
-	// Client requests the URLs; nil uses a client with a timeout of 30 s.
-	Client *http.Client
 }
 
 // Object is one object of a manifest.
@@ -81,8 +76,6 @@ type Object struct {
 	Source string
 	// Line is the first line of the document, from 1.
 	Line int
-	// Item is the position in a List, from 1; 0 outside a List.
-	Item int
 }
 
 // String returns the object's kind and name with its source and line.
@@ -178,26 +171,19 @@ func Load(ctx context.Context, opts Options) ([]Object, error) {
 				errs = append(errs, &Error{Source: s.name, Err: err})
 				continue
 			}
-			some, err := Decode(s.name, data, opts.Lenient)
+			some, err := Decode(s.name, data, false)
 			objects = append(objects, some...)
 			errs = append(errs, parts(err)...)
 		}
 	}
 	if len(errs) == 0 && len(objects) == 0 {
-		return nil, fmt.Errorf("%w in %s", ErrEmpty, quoted(opts.Filenames))
+		var names []string
+		for _, n := range opts.Filenames {
+			names = append(names, strconv.Quote(n))
+		}
+		return nil, fmt.Errorf("%w in %s", ErrEmpty, cmp.Or(strings.Join(names, ", "), "no files"))
 	}
 	return objects, errors.Join(errs...)
-}
-
-func quoted(names []string) string {
-	if len(names) == 0 {
-		return "no files"
-	}
-	q := make([]string, len(names))
-	for i, n := range names {
-		q[i] = strconv.Quote(n)
-	}
-	return strings.Join(q, ", ")
 }
 
 // parts returns the elements of a joined error.

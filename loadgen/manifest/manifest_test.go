@@ -54,11 +54,7 @@ func files(t testing.TB, content map[string]string) string {
 func names(dir string, objects []manifest.Object) []string {
 	var out []string
 	for _, o := range objects {
-		text := strings.ReplaceAll(o.String(), dir+string(filepath.Separator), "")
-		if o.Item > 0 {
-			text += fmt.Sprintf(" item %d", o.Item)
-		}
-		out = append(out, text)
+		out = append(out, strings.ReplaceAll(o.String(), dir+string(filepath.Separator), ""))
 	}
 	return out
 }
@@ -87,7 +83,7 @@ items:
 	flat := []string{
 		"Pod web/one (a.yaml:5)", "Pod web/two (a.yaml:16)",
 		"Node /n (b.json:1)", "Namespace /web (b.json:3)",
-		"Gadget web/g (c.yml:1) item 1", "Pod / (c.yml:1) item 2",
+		"Gadget web/g (c.yml:1)", "Pod / (c.yml:1)",
 	}
 	for name, test := range map[string]struct {
 		filenames []string
@@ -170,8 +166,7 @@ func TestMistakes(t *testing.T) {
 
 func TestLenient(t *testing.T) {
 	text := strings.Replace(fmt.Sprintf(pod, "x"), "containers", "contaners", 1)
-	dir := files(t, map[string]string{"f.yaml": text})
-	got, err := manifest.Load(t.Context(), manifest.Options{Filenames: []string{dir}, Lenient: true})
+	got, err := manifest.Decode("f.yaml", []byte(text), true)
 	if err != nil || len(got) != 1 {
 		t.Errorf("%v, %v", got, err)
 	}
@@ -228,8 +223,8 @@ func TestURL(t *testing.T) {
 		}
 	}))
 	defer srv.Close()
-	opts := manifest.Options{Client: srv.Client()}
-	defer srv.Client().CloseIdleConnections()
+	var opts manifest.Options
+	defer http.DefaultClient.CloseIdleConnections()
 
 	opts.Filenames = []string{srv.URL + "/pod.yaml"}
 	failures.Store(1) // kubectl retries

@@ -42,11 +42,7 @@ func (o *Options) expand(name string) ([]source, error) {
 		if err != nil || u.Host == "" {
 			return nil, &Error{Source: name, Err: errors.New("it is not a URL")}
 		}
-		client := o.Client
-		if client == nil {
-			client = &http.Client{Timeout: 30 * time.Second}
-		}
-		return []source{{u.Redacted(), func(ctx context.Context) ([]byte, error) { return get(ctx, client, name) }}}, nil
+		return []source{{u.Redacted(), func(ctx context.Context) ([]byte, error) { return get(ctx, name) }}}, nil
 	}
 	names := []string{name}
 	if _, err := os.Lstat(name); errors.Is(err, fs.ErrNotExist) && strings.ContainsAny(name, "*?[") {
@@ -121,12 +117,30 @@ const (
 	pause    = time.Second
 )
 
+var client = http.Client{Timeout: 30 * time.Second}
+
 // get requests a URL. Like kubectl, it retries after a server error.
-func get(ctx context.Context, client *http.Client, address string) ([]byte, error) {
+func get(ctx context.Context, address string) ([]byte, error) {
 	for n := 1; ; n++ {
-		data, again, err := getOnce(ctx, client, address)
-		if err == nil || !again || n == attempts {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+		if err != nil {
+			return nil, err
+		}
+		res, err := client.Do(req)
+		if err != nil {
+			var u *url.Error
+			if errors.As(err, &u) {
+				err = u.Err
+			}
+			return nil, err
+		}
+		data, err := readAll(res.Body)
+		_ = res.Body.Close() // Read only.
+		if res.StatusCode == http.StatusOK {
 			return data, err
+		}
+		if res.StatusCode < http.StatusInternalServerError || n == attempts {
+			return nil, fmt.Errorf("the server says %s", res.Status)
 		}
 		select {
 		case <-time.After(pause):
@@ -134,25 +148,4 @@ func get(ctx context.Context, client *http.Client, address string) ([]byte, erro
 			return nil, ctx.Err()
 		}
 	}
-}
-
-func getOnce(ctx context.Context, client *http.Client, address string) (data []byte, again bool, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
-	if err != nil {
-		return nil, false, err
-	}
-	res, err := client.Do(req)
-	if err != nil {
-		var u *url.Error
-		if errors.As(err, &u) {
-			err = u.Err
-		}
-		return nil, false, err
-	}
-	defer func() { _ = res.Body.Close() }() // Read only.
-	if res.StatusCode != http.StatusOK {
-		return nil, res.StatusCode >= http.StatusInternalServerError, fmt.Errorf("the server says %s", res.Status)
-	}
-	data, err = readAll(res.Body)
-	return data, false, err
 }

@@ -36,43 +36,37 @@ type APIServer struct {
 	transport *http.Transport
 	lw        cache.ListerWatcher
 
-	closeOnce sync.Once
-	closeErr  error
+	stop func() error // close, once
 }
 
 // prepareAPIServer encodes the storm. client-go's scheme must contain the storm's kind.
 func prepareAPIServer(s *storm.Storm) (*apiserver.Prepared, error) {
 	if !scheme.Scheme.Recognizes(s.Kind) {
-		return nil, fmt.Errorf("apiserver source: storm %s: client-go has no type for %s", s.Name, s.Kind)
+		return nil, fmt.Errorf("storm %s: client-go has no type for %s", s.Name, s.Kind)
 	}
-	prepared, err := apiserver.Prepare(s)
-	if err != nil {
-		return nil, fmt.Errorf("apiserver source: %w", err)
-	}
-	return prepared, nil
+	return apiserver.Prepare(s)
 }
 
 func startAPIServer(s *storm.Storm, prepared *apiserver.Prepared, o Options) (*APIServer, error) {
+	src := &APIServer{storm: s, transport: &http.Transport{DisableCompression: true}}
+	src.stop = sync.OnceValue(src.close)
 	var opts apiserver.Options
-	var injector *fault.Injector
+	var err error
 	if len(o.Faults) > 0 {
-		var err error
-		if injector, err = fault.New(o.Faults, o.Seed); err != nil {
-			return nil, fmt.Errorf("apiserver source: %w", err)
+		if src.injector, err = fault.New(o.Faults, o.Seed); err != nil {
+			return nil, err
 		}
-		opts.Wrap = injector.Wrap
+		opts.Wrap = src.injector.Wrap
 	}
-	server, err := apiserver.Open(opts, prepared)
+	if src.server, err = apiserver.Open(opts, prepared); err != nil {
+		return nil, err
+	}
+	url, err := src.server.Start()
 	if err != nil {
-		return nil, fmt.Errorf("apiserver source: %w", err)
+		return nil, err
 	}
-	url, err := server.Start()
-	if err != nil {
-		return nil, fmt.Errorf("apiserver source: %w", err)
-	}
-	src := &APIServer{storm: s, server: server, injector: injector, transport: &http.Transport{DisableCompression: true}}
 	if err := src.connect(url); err != nil {
-		return nil, errors.Join(fmt.Errorf("apiserver source: %w", err), server.Close())
+		return nil, errors.Join(err, src.server.Close())
 	}
 	return src, nil
 }
@@ -143,15 +137,15 @@ func (a *APIServer) Play(ctx context.Context, p *pace.Pacer, released func(seq u
 }
 
 // Close ends all watches, stops the server and closes the client's connections.
-func (a *APIServer) Close() error {
-	a.closeOnce.Do(func() {
-		if a.injector != nil {
-			a.injector.Stop()
-		}
-		a.closeErr = a.server.Close()
-		a.transport.CloseIdleConnections()
-	})
-	return a.closeErr
+func (a *APIServer) Close() error { return a.stop() }
+
+func (a *APIServer) close() error {
+	if a.injector != nil {
+		a.injector.Stop()
+	}
+	err := a.server.Close()
+	a.transport.CloseIdleConnections()
+	return err
 }
 
 // Disconnect closes all connections, like a network failure. Clients can reconnect and resume

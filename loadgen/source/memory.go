@@ -183,7 +183,7 @@ func (m *Memory) list(opts metav1.ListOptions) (runtime.Object, error) {
 	if err := m.check(opts); err != nil {
 		return nil, err
 	}
-	at, err := m.stream.ListAt(opts.ResourceVersion, opts.ResourceVersionMatch)
+	at, err := m.stream.Bounds().ListAt(opts.ResourceVersion, opts.ResourceVersionMatch)
 	if err != nil {
 		return nil, err
 	}
@@ -224,7 +224,7 @@ func (m *Memory) watch(ctx context.Context, opts metav1.ListOptions) (watch.Inte
 	if err := m.check(opts); err != nil {
 		return nil, err
 	}
-	start, err := m.stream.Start(opts.ResourceVersion, opts.SendInitialEvents, opts.AllowWatchBookmarks)
+	start, err := m.stream.Bounds().Start(opts.ResourceVersion, opts.SendInitialEvents, opts.AllowWatchBookmarks)
 	if err != nil {
 		return nil, err
 	}

@@ -102,12 +102,12 @@ func (o Options) Prepare(name string, s *storm.Storm) (Maker, error) {
 		}
 		prepared, err := prepareAPIServer(s)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("apiserver source: %w", err)
 		}
 		return func() (Source, error) {
 			src, err := startAPIServer(s, prepared, o)
 			if err != nil {
-				return nil, err
+				return nil, fmt.Errorf("apiserver source: %w", err)
 			}
 			return src, nil
 		}, nil

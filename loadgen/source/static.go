@@ -62,8 +62,6 @@ type StaticOptions struct {
 	Report func(error)
 	// Poll disables file notifications: files are read once per Period only.
 	Poll bool
-	// Header is sent with each request to a URL.
-	Header http.Header
 	// Client sends the requests; nil uses a client with a timeout of 10 s.
 	Client *http.Client
 }
@@ -273,9 +271,6 @@ func (s *staticURL) read(ctx context.Context, updates chan<- merge.PodUpdate) er
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url, nil)
 	if err != nil {
 		return err
-	}
-	if s.opts.Header != nil {
-		req.Header = s.opts.Header.Clone()
 	}
 	res, err := s.opts.Client.Do(req)
 	if err != nil {

@@ -337,16 +337,13 @@ func TestHTTP(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			asked++
-			if r.Header.Get("Metadata-Flavor") != "x" {
-				t.Errorf("asked with %v", r.Header)
-			}
 			w.WriteHeader(code)
 			_, _ = w.Write([]byte(body))
 		})
 		r := receiveStatic(t, func(report func(error)) (source.StaticPods, error) {
 			return source.StaticURL("http://node/manifest", source.StaticOptions{
 				NodeName: "n", Report: report, Period: time.Minute,
-				Header: http.Header{"Metadata-Flavor": {"x"}}, Client: &http.Client{Transport: server},
+				Client: &http.Client{Transport: server},
 			})
 		})
 		list := func(names ...string) string {

@@ -17,7 +17,7 @@ import (
 // collectable returns the results of two pods of one small run, three cells each.
 func collectable(t *testing.T) []*lab.Share {
 	t.Helper()
-	var shards []*lab.Share
+	var shares []*lab.Share
 	for i := range 2 {
 		dir := filepath.Join(t.TempDir(), "run")
 		var stderr bytes.Buffer
@@ -33,15 +33,15 @@ func collectable(t *testing.T) []*lab.Share {
 		for _, c := range o.Comparisons[0].Cells {
 			s.Starts = append(s.Starts, lab.Start{Cell: c.BenchName(), Round: 1})
 		}
-		shards = append(shards, s)
+		shares = append(shares, s)
 	}
-	return shards
+	return shares
 }
 
-func deliverTo(t *testing.T, s upload.Sink, run string, shards ...*lab.Share) {
+func uploadTo(t *testing.T, s upload.Sink, run string, shares ...*lab.Share) {
 	t.Helper()
-	for _, shard := range shards {
-		p, err := upload.Encode(run, shard)
+	for _, share := range shares {
+		p, err := upload.Encode(run, share)
 		if err == nil {
 			err = s.Upload(t.Context(), p)
 		}
@@ -62,11 +62,11 @@ func collected(t *testing.T, args ...string) (code int, stdout, stderr string) {
 // TestCollectVerb: the pods' results become one results folder, from files of each kind.
 // Missing pods are named, and nothing is printed without --partial.
 func TestCollectVerb(t *testing.T) {
-	shards := collectable(t)
+	shares := collectable(t)
 	dir, work := t.TempDir(), t.TempDir()
-	deliverTo(t, upload.Dir(dir), "mine", shards...)
+	uploadTo(t, upload.Dir(dir), "mine", shares...)
 	var log bytes.Buffer
-	deliverTo(t, upload.NewLog(&log), "mine", shards[1])
+	uploadTo(t, upload.NewLog(&log), "mine", shares[1])
 	logs := filepath.Join(work, "logs.txt")
 	if err := os.WriteFile(logs, log.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
@@ -128,20 +128,20 @@ func TestCollectVerb(t *testing.T) {
 		t.Fatal(err)
 	}
 	events := func(o *lab.Outcome) uint64 { return o.Comparisons[0].Cells[0].Rounds[0].Result.EventsIn }
-	if got, want := events(all), events(shards[0].Outcome)+events(shards[1].Outcome); got != want {
+	if got, want := events(all), events(shares[0].Outcome)+events(shares[1].Outcome); got != want {
 		t.Errorf("%d events, want %d", got, want)
 	}
 }
 
 // TestCollectTellsOfDamage: damaged bundles and repeated attempts are reported.
 func TestCollectTellsOfDamage(t *testing.T) {
-	shards := collectable(t)
+	shares := collectable(t)
 	dir := t.TempDir()
-	deliverTo(t, upload.Dir(dir), "mine", shards...)
-	retried, later := *shards[0], *shards[0].Outcome
+	uploadTo(t, upload.Dir(dir), "mine", shares...)
+	retried, later := *shares[0], *shares[0].Outcome
 	later.Started = later.Started.Add(time.Hour)
 	retried.Attempt, retried.Pod, retried.Outcome = 1, "mine-0-again", &later
-	deliverTo(t, upload.Dir(dir), "mine", &retried)
+	uploadTo(t, upload.Dir(dir), "mine", &retried)
 	if err := os.WriteFile(filepath.Join(dir, "mine", "x.wlresult"), []byte("half a res"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -158,15 +158,15 @@ func TestCollectTellsOfDamage(t *testing.T) {
 
 // TestCollectRefusesInput: bad input causes one line and writes nothing.
 func TestCollectRefusesInput(t *testing.T) {
-	shards := collectable(t)
+	shares := collectable(t)
 	dir, empty := t.TempDir(), t.TempDir()
-	deliverTo(t, upload.Dir(dir), "mine", shards[0])
-	deliverTo(t, upload.Dir(dir), "other", shards[0])
+	uploadTo(t, upload.Dir(dir), "mine", shares[0])
+	uploadTo(t, upload.Dir(dir), "other", shares[0])
 	mixed := t.TempDir()
-	other := *shards[1].Outcome
+	other := *shares[1].Outcome
 	other.Env.Commit = "another"
-	shards[1].Outcome = &other
-	deliverTo(t, upload.Dir(mixed), "mine", shards...)
+	shares[1].Outcome = &other
+	uploadTo(t, upload.Dir(mixed), "mine", shares...)
 	out := filepath.Join(t.TempDir(), "out")
 	for name, tc := range map[string]struct {
 		args []string

@@ -24,9 +24,9 @@ func planned(t *testing.T, index, plan string) (file string) {
 	return file
 }
 
-// TestShardsWithoutACluster: pods without a barrier need no cluster; collect merges
+// TestPodsWithoutACluster: pods without a barrier need no cluster; collect merges
 // their results.
-func TestShardsWithoutACluster(t *testing.T) {
+func TestPodsWithoutACluster(t *testing.T) {
 	dir := t.TempDir()
 	for _, index := range []string{"0", "1"} {
 		plan := planned(t, index, `
@@ -84,7 +84,7 @@ func TestShardRefuses(t *testing.T) {
 		{"share", "0", plan + "experiment: {family: queue, share: 0/2}", nil, "each pod has its own"},
 		{"live", "0", plan + "experiment: {source: cluster}", nil, "source cluster is not for mode self"},
 		{"field of the experiment", "0", plan + "experiment: {family: queue, rounds: -1}", nil, "rounds: -1"},
-		{"deliver", "0", strings.Replace(plan, "log", "s3=nowhere", 1) + "experiment: {family: queue}", nil, "--plan: "},
+		{"upload", "0", strings.Replace(plan, "log", "s3=nowhere", 1) + "experiment: {family: queue}", nil, "--plan: "},
 		{"kubeconfig", "0", strings.Replace(plan, "0s", "1m", 1) + "experiment: {family: queue}", []string{"--kubeconfig", "/nowhere/kubeconfig"}, "--kubeconfig: "},
 	} {
 		code, out, errs := call(t, append([]string{"pod", "--plan", planned(t, tc.index, tc.plan)}, tc.args...)...)

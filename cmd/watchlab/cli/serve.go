@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -330,32 +329,31 @@ func (f *serveFlags) serve(ctx context.Context, stdin io.Reader, stdout io.Write
 	if err := v.listen(); err != nil {
 		return errors.Join(err, v.server.Close())
 	}
-	out := &lines{w: stdout}
-	v.describe(out)
-	if err = v.play(ctx, out); err == nil {
+	v.describe(stdout)
+	if err = v.play(ctx, stdout); err == nil {
 		<-ctx.Done()
 	}
 	err = errors.Join(err, v.close(), v.listener.Close())
-	out.printf("served %d lists and %d watches, %.1f MB\n", v.lists, v.watches, float64(v.bytes)/1e6)
+	fmt.Fprintf(stdout, "served %d lists and %d watches, %.1f MB\n", v.lists, v.watches, float64(v.bytes)/1e6)
 	return err
 }
 
 // describe prints the served resources and how to connect.
-func (v *service) describe(out *lines) {
-	out.printf("simulated Kubernetes %s on %s (%s, %s)\n", resources.Version, v.url, choose(v.flags.tls, "TLS", "plain HTTP"), choose(v.token != "", "token", "no token"))
+func (v *service) describe(out io.Writer) {
+	fmt.Fprintf(out, "simulated Kubernetes %s on %s (%s, %s)\n", resources.Version, v.url, choose(v.flags.tls, "TLS", "plain HTTP"), choose(v.token != "", "token", "no token"))
 	for _, s := range v.set.Storms {
 		var length time.Duration
 		if n := len(s.Events); n > 0 {
 			length = s.Events[n-1].At
 		}
-		out.printf("storm %s: %d %s at first, then %d events in %v\n", v.set.Name, s.Initial, s.Resource.GroupResource(),
+		fmt.Fprintf(out, "storm %s: %d %s at first, then %d events in %v\n", v.set.Name, s.Initial, s.Resource.GroupResource(),
 			len(s.Events)-s.Initial, time.Duration(float64(length)/v.flags.speed).Round(time.Millisecond))
 	}
 	if n := len(v.objects); n > 0 {
-		out.printf("manifests: %d objects\n", n)
+		fmt.Fprintf(out, "manifests: %d objects\n", n)
 	}
 	for _, spec := range v.injector.Specs() {
-		out.printf("fault %s\n", spec)
+		fmt.Fprintf(out, "fault %s\n", spec)
 	}
 	resource := "pods"
 	if len(v.set.Storms) > 0 {
@@ -365,25 +363,13 @@ func (v *service) describe(out *lines) {
 	if v.flags.kubeconfig != "" {
 		client = "KUBECONFIG=" + v.flags.kubeconfig + " kubectl"
 	}
-	out.printf("  %s get %s -A -w\n", client, resource)
+	fmt.Fprintf(out, "  %s get %s -A -w\n", client, resource)
 	switch {
 	case len(v.prepared) > 0 && v.flags.start == startFirstWatch:
-		out.printf("the storm begins with the first watch; Ctrl-C ends it all\n")
+		fmt.Fprintf(out, "the storm begins with the first watch; Ctrl-C ends it all\n")
 	case len(v.prepared) > 0 && v.flags.need > 0:
-		out.printf("the storm begins %v after %d watches are open; Ctrl-C ends it all\n", settling, v.flags.need)
+		fmt.Fprintf(out, "the storm begins %v after %d watches are open; Ctrl-C ends it all\n", settling, v.flags.need)
 	default:
-		out.printf("Ctrl-C ends it\n")
+		fmt.Fprintf(out, "Ctrl-C ends it\n")
 	}
-}
-
-// lines is a writer that several goroutines share, one line at a time.
-type lines struct {
-	mu sync.Mutex
-	w  io.Writer
-}
-
-func (l *lines) printf(format string, args ...any) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	fmt.Fprintf(l.w, format, args...)
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -53,7 +54,7 @@ func parseRepeat(text string) (int, error) {
 
 // play plays the storm the requested number of times. Each time it starts a new server with
 // the initial objects: all watches end and clients list again, as after a restore of etcd.
-func (v *service) play(ctx context.Context, out *lines) error {
+func (v *service) play(ctx context.Context, out io.Writer) error {
 	for n := 1; v.playOnce(ctx, out) && n != v.flags.times && len(v.prepared) > 0; n++ {
 		if err := v.close(); err != nil {
 			return err
@@ -64,7 +65,7 @@ func (v *service) play(ctx context.Context, out *lines) error {
 		if err := v.serveTurn(); err != nil {
 			return err
 		}
-		out.printf("everything is as it was at first\n")
+		fmt.Fprintln(out, "everything is as it was at first")
 	}
 	return nil
 }
@@ -83,7 +84,7 @@ func (v *service) close() error {
 // it waits until as many watches have ended as it waited for at the start: after the
 // storm and its faults, or earlier if clients close them. It returns false if ctx has
 // ended.
-func (v *service) playOnce(ctx context.Context, out *lines) bool {
+func (v *service) playOnce(ctx context.Context, out io.Writer) bool {
 	need, several := v.flags.need, strings.HasPrefix(v.flags.start, startWatches)
 	if v.server.AwaitWatches(ctx, func(open, ended int) bool {
 		// Some of the watches may have ended already.
@@ -99,12 +100,12 @@ func (v *service) playOnce(ctx context.Context, out *lines) bool {
 		}
 	}
 	if err := v.injector.Start(); err != nil {
-		out.printf("faults: %v\n", err)
+		fmt.Fprintf(out, "faults: %v\n", err)
 	}
 	if len(v.prepared) == 0 {
 		return true
 	}
-	out.printf("the storm begins\n")
+	fmt.Fprintln(out, "the storm begins")
 	repeats := v.flags.times != 1
 	gone := func(since int) func(int, int) bool {
 		return func(_, ended int) bool { return ended-since >= need }
@@ -124,10 +125,10 @@ func (v *service) playOnce(ctx context.Context, out *lines) bool {
 	case ctx.Err() != nil:
 		return false
 	case err != nil:
-		out.printf("the storm ends before its time: nobody watches it any more\n")
+		fmt.Fprintf(out, "the storm ends before its time: nobody watches it any more\n")
 		return true
 	}
-	out.printf("the storm is over; what it left is still served\n")
+	fmt.Fprintf(out, "the storm is over; what it left is still served")
 	if !repeats {
 		return true
 	}

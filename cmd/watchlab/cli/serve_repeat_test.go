@@ -84,7 +84,7 @@ func TestServeRepeats(t *testing.T) {
 				t.Errorf("exit code %d, stderr %q", code, errs)
 			}
 			if !strings.Contains(out.String(), "4 watches") {
-				t.Errorf("the end is not told:\n%s", out)
+				t.Errorf("the end is not reported:\n%s", out)
 			}
 		})
 	}

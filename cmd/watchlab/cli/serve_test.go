@@ -146,7 +146,7 @@ func TestServe(t *testing.T) {
 		t.Errorf("exit code %d, stderr %q", code, errs)
 	}
 	if !strings.Contains(out.String(), "1 watches") {
-		t.Errorf("the end is not told:\n%s", out)
+		t.Errorf("the end is not reported:\n%s", out)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -18,10 +17,8 @@ import (
 
 // telemetryFlags select the outputs of telemetry.
 type telemetryFlags struct {
-	addr      string
-	pprof     bool
-	push      string
-	pyroscope string
+	addr, push, pyroscope string
+	pprof                 bool
 }
 
 func (f *telemetryFlags) add(cmd *cobra.Command) {
@@ -60,22 +57,23 @@ func (f *telemetryFlags) check(profiles bool) error {
 func (f *telemetryFlags) start(ctx context.Context, run string, stderr io.Writer) (*telemetry.Session, error) {
 	s, err := telemetry.Start(ctx, telemetry.Options{
 		Run: run, Commit: cmp.Or(build().Commit, "unknown"), MetricsAddr: f.addr, Pprof: f.pprof, Push: f.push, Pyroscope: f.pyroscope,
-		Warn: func(text string) { fmt.Fprintf(stderr, "watchlab: %s\n", text) },
+		Warn: func(text string) { warn(stderr, "%s", text) },
 	})
+	for flag, cause := range map[string]error{
+		"metrics-addr": live.ErrAddress, "push-metrics": telemetry.ErrPushURL, "pyroscope": telemetry.ErrPyroscopeURL,
+	} {
+		if errors.Is(err, cause) {
+			return nil, badFlag(flag, err)
+		}
+	}
 	switch {
-	case errors.Is(err, live.ErrAddress):
-		return nil, badFlag("metrics-addr", err)
-	case errors.Is(err, telemetry.ErrPushURL):
-		return nil, badFlag("push-metrics", err)
-	case errors.Is(err, telemetry.ErrPyroscopeURL):
-		return nil, badFlag("pyroscope", err)
 	case errors.Is(err, telemetry.ErrVariable):
 		return nil, usageError{err}
 	case err != nil:
 		return nil, err
 	}
 	if url := s.URL(); url != "" {
-		fmt.Fprintf(stderr, "watchlab: %s shows the run, %s/metrics is for Prometheus\n", url, url)
+		warn(stderr, "%s shows the run, %s/metrics is for Prometheus", url, url)
 	}
 	return s, nil
 }

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/metadata"
 
 	"watchlab/loadgen/storm"
@@ -75,39 +76,33 @@ func (t *Tee) Audit(ctx context.Context) error {
 	if t.inventory == nil {
 		return nil
 	}
-	pause := time.NewTicker(50 * time.Millisecond)
-	defer pause.Stop()
 	var want *inventory
-	for {
-		var err error
+	var last error
+	err := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		if want == nil {
-			var got inventory
-			if got, err = t.inventory(ctx); err == nil {
-				want = &got
+			got, err := t.inventory(ctx)
+			if last = err; apierrors.IsForbidden(err) && ctx.Err() == nil && !t.link.breaks().Down {
+				// A starting API server may answer Forbidden to all requests, although the
+				// watch is established.
+				return false, err
 			}
-		}
-		if want != nil {
-			missing := t.missing(*want)
-			if len(missing) == 0 {
-				return nil
+			if err != nil {
+				return false, nil
 			}
-			const most = 3
-			err = fmt.Errorf("%w: %d of %d objects of the cluster, such as %s", ErrMissed, len(missing), len(want.objects), strings.Join(missing[:min(most, len(missing))], ", "))
+			want = &got
 		}
-		switch {
-		case apierrors.IsForbidden(err) && want == nil && ctx.Err() == nil && !t.link.breaks().Down:
-			// A starting API server may answer Forbidden to all requests, although the watch
-			// is established.
-			return fmt.Errorf("cluster: audit: %w", err)
-		case ctx.Err() != nil:
-			return fmt.Errorf("cluster: audit: %w", errors.Join(err, ctx.Err()))
-		}
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			return fmt.Errorf("cluster: audit: %w", errors.Join(err, ctx.Err()))
-		}
+		missing := t.missing(*want)
+		const most = 3
+		last = fmt.Errorf("%w: %d of %d objects of the cluster, such as %s", ErrMissed, len(missing), len(want.objects), strings.Join(missing[:min(most, len(missing))], ", "))
+		return len(missing) == 0, nil
+	})
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() == nil:
+		return fmt.Errorf("cluster: audit: %w", err)
 	}
+	return fmt.Errorf("cluster: audit: %w", errors.Join(last, ctx.Err()))
 }
 
 // missing returns the sorted keys whose version the Tee has not received.

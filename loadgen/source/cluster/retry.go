@@ -26,7 +26,7 @@ const (
 // and safe for concurrent use.
 type retrier struct {
 	// outage is the last time without an answer, in Unix nanoseconds; 0 means never.
-	outage atomic.Int64 // the last time without an answer
+	outage atomic.Int64
 }
 
 // do calls an idempotent function and repeats it while the API server is unreachable or

@@ -140,7 +140,7 @@ func TestWriterSitsOutages(t *testing.T) {
 					t.Errorf("%+v", got)
 				}
 				if got.Retried == 0 || got.Outage == 0 || got.Outage > 31*time.Second {
-					t.Errorf("no outage is told: %+v", got)
+					t.Errorf("no outage is counted: %+v", got)
 				}
 			})
 		})

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 
@@ -397,7 +398,6 @@ func (w *Writer) Clear(ctx context.Context) error { return w.removeAll(ctx, fals
 // are left.
 func (w *Writer) Clean(ctx context.Context) error { return w.removeAll(ctx, true) }
 
-// removeAll is remove with retries.
 func (w *Writer) removeAll(ctx context.Context, whole bool) error {
 	_, err := w.retry.do(ctx, func() error { return w.remove(ctx, whole) })
 	return err
@@ -437,21 +437,20 @@ func (w *Writer) remove(ctx context.Context, whole bool) error {
 // gone waits until all objects are gone.
 func (w *Writer) gone(ctx context.Context) error {
 	client := w.cluster.dynamic.Resource(w.resource.GroupVersionResource)
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	var left []unstructured.Unstructured
+	err := wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		list, err := client.List(ctx, metav1.ListOptions{LabelSelector: w.Selector(), Limit: 1})
 		if err != nil {
-			return fmt.Errorf("cluster: cleaning up: %w", err)
+			return false, err
 		}
-		if len(list.Items) == 0 {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("cluster: cleaning up: %s/%s is still there: %w",
-				list.Items[0].GetNamespace(), list.Items[0].GetName(), ctx.Err())
-		}
+		left = list.Items
+		return len(left) == 0, nil
+	})
+	switch {
+	case err == nil:
+		return nil
+	case len(left) > 0:
+		return fmt.Errorf("cluster: cleaning up: %s/%s is still there: %w", left[0].GetNamespace(), left[0].GetName(), err)
 	}
+	return fmt.Errorf("cluster: cleaning up: %w", err)
 }

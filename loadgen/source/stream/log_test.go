@@ -71,7 +71,7 @@ func TestLog(t *testing.T) {
 	if !slices.Equal(keys, []string{"ns/b", "ns/c"}) {
 		t.Errorf("keys %q", keys)
 	}
-	if start, err := l.Start("0", nil, true); err != nil || start.At != 2 || !start.State {
+	if start, err := l.Bounds().Start("0", nil, true); err != nil || start.At != 2 || !start.State {
 		t.Errorf("a watch of any state starts at %+v (%v), want the initial list", start, err)
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"sync"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -174,18 +173,9 @@ func (s *Stream) State(at uint64) []int32 {
 	return state
 }
 
-func (s *Stream) bounds() Bounds {
+// Bounds returns the positions that a client may request.
+func (s *Stream) Bounds() Bounds {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return Bounds{Visible: s.Visible(), First: s.initial}
-}
-
-// Start interprets the options of a watch; see [Bounds.Start].
-func (s *Stream) Start(version string, sendInitialEvents *bool, bookmarks bool) (Start, error) {
-	return s.bounds().Start(version, sendInitialEvents, bookmarks)
-}
-
-// ListAt returns the position of a list; see [Bounds.ListAt].
-func (s *Stream) ListAt(version string, match metav1.ResourceVersionMatch) (uint64, error) {
-	return s.bounds().ListAt(version, match)
 }

@@ -123,7 +123,7 @@ func TestStart(t *testing.T) {
 	} {
 		st := New(s)
 		st.Raise(visible)
-		bounds := st.bounds()
+		bounds := st.Bounds()
 		if tc.retain > 0 {
 			bounds.Oldest = visible - uint64(tc.retain)
 		}
@@ -141,7 +141,7 @@ func TestStart(t *testing.T) {
 	// Without an initial list, any state is the empty state, and all events follow.
 	st := New(count(5))
 	st.Raise(4)
-	if got, err := st.Start("0", nil, true); err != nil || got != (Start{}) {
+	if got, err := st.Bounds().Start("0", nil, true); err != nil || got != (Start{}) {
 		t.Errorf("Start(0) of a storm without an initial list = %+v, %v", got, err)
 	}
 }

@@ -48,7 +48,6 @@ type Bounds struct {
 // The error is an [apierrors.StatusError]. An invalid number is a 500 without a reason. A
 // version that is not retained is Expired. A future version is a Timeout with the cause
 // ResourceVersionTooLarge. (An API server lets a watch from the future wait.)
-// from the future wait.)
 func (b Bounds) Start(version string, sendInitialEvents *bool, bookmarks bool) (Start, error) {
 	n, err := parse(version)
 	if err != nil {
