@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,22 +30,19 @@ const (
 	KubeletPipeline  = "kubelet"
 )
 
+// families has the families of each pipeline.
+var families = map[string][]impls.Family{
+	QueuePipeline:    {impls.DeltaFIFO, impls.Queue, impls.Merge},
+	InformerPipeline: {impls.DeltaFIFO},
+	KubeletPipeline:  {impls.Merge},
+}
+
 // Names returns the names of the pipelines.
 func Names() []string { return []string{QueuePipeline, InformerPipeline, KubeletPipeline} }
 
 // Families returns the families that have variants in a pipeline; none for an
 // unknown name.
-func Families(pipeline string) []impls.Family {
-	switch pipeline {
-	case QueuePipeline:
-		return []impls.Family{impls.DeltaFIFO, impls.Queue, impls.Merge}
-	case InformerPipeline:
-		return []impls.Family{impls.DeltaFIFO}
-	case KubeletPipeline:
-		return []impls.Family{impls.Merge}
-	}
-	return nil
-}
+func Families(pipeline string) []impls.Family { return families[pipeline] }
 
 // The default lengths of an unpaced round, in events after the initial list. A round
 // takes some 10 ms with a fast variant and about 1 s with the slowest.
@@ -187,27 +185,23 @@ func anyLabelled(comparisons []lab.Comparison, l lab.Label) bool {
 
 // complete validates the config and fills in the defaults.
 func (s *Config) complete() error {
-	families := Families(s.Pipeline)
-	switch {
-	case families == nil:
-		return refuse("pipeline %q (allowed: %s)", s.Pipeline, strings.Join(Names(), ", "))
-	case !slices.Contains(Families(QueuePipeline), s.Family):
-		return refuse("family %q (allowed: %s)", s.Family, joined(Families(QueuePipeline), familyName))
-	case !slices.Contains(families, s.Family):
-		return refuse("the %s pipeline has no place for family %s (allowed: %s)", s.Pipeline, s.Family, joined(families, familyName))
-	}
-	if s.Source == "" {
-		s.Source = source.MemoryName
-	}
+	s.Source = cmp.Or(s.Source, source.MemoryName)
 	single := s.Pipeline != QueuePipeline || s.Family == impls.Merge
-	switch {
+	relisted := s.Storm != nil && slices.ContainsFunc(s.Storm.Marks, isRelist)
+	switch allowed := families[s.Pipeline]; {
+	case allowed == nil:
+		return refuse("pipeline %q (allowed: %s)", s.Pipeline, strings.Join(Names(), ", "))
+	case !slices.Contains(families[QueuePipeline], s.Family):
+		return refuse("family %q (allowed: %s)", s.Family, joined(families[QueuePipeline]))
+	case !slices.Contains(allowed, s.Family):
+		return refuse("the %s pipeline has no place for family %s (allowed: %s)", s.Pipeline, s.Family, joined(allowed))
 	case !slices.Contains(source.Names(), s.Source):
 		return refuse("source %q (allowed: %s)", s.Source, strings.Join(source.Names(), ", "))
 	case s.Pipeline == QueuePipeline && s.Source != source.MemoryName:
 		return refuse("the queue pipeline takes its events from %s only, not from source %q", source.MemoryName, s.Source)
 	case s.Producers < 0:
 		return refuse("%d producers (allowed: 1 or more)", s.Producers)
-	case s.Producers > 1 && s.Storm != nil && slices.ContainsFunc(s.Storm.Marks, isRelist):
+	case s.Producers > 1 && relisted:
 		return refuse("%d producers on storm %s, which is relisted: a Reflector is one (allowed: 1)", s.Producers, s.Storm.Name)
 	case s.Producers > 1 && single:
 		return refuse("%d producers for family %s in the %s pipeline (allowed: 1)", s.Producers, s.Family, s.Pipeline)
@@ -219,27 +213,23 @@ func (s *Config) complete() error {
 		return refuse("modes %q for family %s, which has none", s.Modes, s.Family)
 	case s.Storm == nil || len(s.Storm.Events) == 0:
 		return refuse("the storm has no events")
-	}
-	if err := s.Share.Validate(); err != nil {
-		return fmt.Errorf("%w: %w", ErrConfig, err)
-	}
-	switch {
 	case len(s.Faults) > 0 && s.Source != source.APIServerName:
 		return refuse("faults of source %q, which has none (allowed: %s)", s.Source, source.APIServerName)
 	case s.Static < 0 || s.Static > maxStatic:
 		return refuse("%d static pods (allowed: 0 to %d)", s.Static, maxStatic)
 	case s.Static > 0 && s.Pipeline != KubeletPipeline:
 		return refuse("static pods in the %s pipeline, which has no sources of them (allowed: %s)", s.Pipeline, KubeletPipeline)
+	case s.Knobs.foreign(s.Family) != "":
+		return refuse("%s for family %s, which has none", s.Knobs.foreign(s.Family), s.Family)
 	}
+	err := s.Share.Validate()
 	for _, f := range s.Faults {
-		if err := f.Validate(); err != nil {
-			return fmt.Errorf("%w: %w", ErrConfig, err)
-		}
+		err = cmp.Or(err, f.Validate())
 	}
-	if k := s.Knobs.foreign(s.Family); k != "" {
-		return refuse("%s for family %s, which has none", k, s.Family)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	if err := s.checkLoad(); err != nil {
+	if err := s.checkLoad(relisted); err != nil {
 		return err
 	}
 	for _, m := range s.Modes {
@@ -256,23 +246,17 @@ func (s *Config) complete() error {
 		s.Paces = []pace.Pace{{}}
 	}
 	s.Producers = max(1, s.Producers)
-	if s.Duration == 0 {
-		s.Duration = DefaultDuration
-	}
+	s.Duration = cmp.Or(s.Duration, DefaultDuration)
 	if err := s.Storm.Validate(); err != nil {
 		return fmt.Errorf("storm %s: %w", s.Storm.Name, err)
 	}
-	if s.Pipeline == QueuePipeline && s.Family != impls.Merge {
+	switch {
+	case s.Family == impls.Merge:
+		s.Storm, err = s.Storm.ForNode(NodePods)
+	case s.Pipeline == QueuePipeline:
 		s.Storm = s.Storm.Metadata()
 	}
-	if s.Family == impls.Merge {
-		node, err := s.Storm.ForNode(NodePods)
-		if err != nil {
-			return err
-		}
-		s.Storm = node
-	}
-	return nil
+	return err
 }
 
 func (s *Config) defaultEvents() int {
@@ -313,22 +297,17 @@ func (s *Config) title(what string) string {
 }
 
 // cells returns a cell for each rate of one variant.
-func (s *Config) cells(name, variant, baseline string, g impls.Guarantees, k Knobs, build func(pace.Pace) lab.Workload) []lab.Cell {
-	labels := []lab.Label{{Key: "impl", Value: variant}}
-	if g.Mode != "" {
-		labels = append(labels, lab.Label{Key: "delivery", Value: g.Mode})
-	}
-	labels = append(labels,
-		lab.Label{Key: "pipeline", Value: s.Pipeline},
-		lab.Label{Key: "source", Value: s.Source},
-		lab.Label{Key: "storm", Value: labelValue(s.Storm.Name)},
-	)
+func (s *Config) cells(name, variant, baseline string, g impls.Guarantees, k Knobs, build func(pace.Pace) lab.Workload) (cells []lab.Cell) {
+	labels := labelSet{{Key: "impl", Value: variant}}
+	labels.add("delivery", g.Mode)
+	labels.add("pipeline", s.Pipeline)
+	labels.add("source", s.Source)
+	labels.add("storm", labelValue(s.Storm.Name))
 	if s.Pipeline == QueuePipeline && s.Family != impls.Merge {
-		labels = append(labels, lab.Label{Key: "producers", Value: strconv.Itoa(s.Producers)})
+		labels.add("producers", s.Producers)
 	}
-	labels = append(labels, k.labels()...)
-	labels = append(labels, s.loadLabels(g)...)
-	var cells []lab.Cell
+	k.label(&labels)
+	s.labelLoad(&labels, g)
 	for _, rate := range s.Paces {
 		cells = append(cells, lab.Cell{
 			Name:       name,
@@ -340,6 +319,16 @@ func (s *Config) cells(name, variant, baseline string, g impls.Guarantees, k Kno
 		})
 	}
 	return cells
+}
+
+// labelSet has the labels of a cell.
+type labelSet []lab.Label
+
+// add adds a label, unless the value is the zero value.
+func (l *labelSet) add(key string, value any) {
+	if !reflect.ValueOf(value).IsZero() {
+		*l = append(*l, lab.Label{Key: key, Value: fmt.Sprint(value)})
+	}
 }
 
 // workload returns the skeleton of a cell.
@@ -470,7 +459,7 @@ func (s *Config) compareDeliveries(build func(variant string, g impls.Guarantees
 	}
 	for _, v := range variants {
 		if f.err() == nil && !used[v.Name] && len(s.Impls) > 0 {
-			return nil, refuse("variant %s has no delivery among %q (it has: %s)", v.Name, s.Modes, joined(v.Guarantees, func(g impls.Guarantees) string { return g.Mode }))
+			return nil, refuse("variant %s has no delivery among %q (it has: %s)", v.Name, s.Modes, strings.Join(modes(v.Guarantees), ", "))
 		}
 	}
 	return out, f.err()
@@ -549,15 +538,20 @@ func chosen[V any](names []string, all []V, lookup func(string) (V, error)) ([]V
 	return out, nil
 }
 
-func joined[T any](all []T, name func(T) string) string {
+func modes(gs []impls.Guarantees) (names []string) {
+	for _, g := range gs {
+		names = append(names, g.Mode)
+	}
+	return names
+}
+
+func joined[T ~string](all []T) string {
 	var names []string
 	for _, t := range all {
-		names = append(names, name(t))
+		names = append(names, string(t))
 	}
 	return strings.Join(names, ", ")
 }
-
-func familyName(f impls.Family) string { return string(f) }
 
 // rateLabel formats a pace for a benchmark name. A "/" would end the label there.
 func rateLabel(p pace.Pace) string { return strings.ReplaceAll(p.String(), "/", "@") }

@@ -41,8 +41,9 @@ type fifo struct {
 	turns    *turns
 	handling *handling
 	probe    *lockProbe
-	// latch blocks a stalled consumer until it is closed; nil without one.
-	latch chan struct{}
+	// latch blocks a stalled consumer until release closes it; nil without one.
+	latch   chan struct{}
+	release func()
 	// left is the number of objects of the initial list that are not handed over yet.
 	// listed is closed when it reaches 0.
 	left   atomic.Int64
@@ -66,41 +67,37 @@ func (f *fifo) setup(_ context.Context, w *workload) (err error) {
 	if f.queue, err = f.build(); err != nil {
 		return err
 	}
+	f.release = func() {}
 	if w.load.stalled {
 		f.latch = make(chan struct{})
+		f.release = sync.OnceFunc(func() { close(f.latch) })
 	}
 	f.handling = newHandling(w.load.cost)
-	f.expect(w.score.Initial)
+	f.left.Store(int64(w.score.Initial))
+	f.listed = make(chan struct{})
+	if w.score.Initial == 0 {
+		// A per-key queue hands over nothing for an empty list.
+		close(f.listed)
+	}
 	room := len(w.score.Events)
 	for _, list := range w.score.relists() {
 		room += len(list)
 	}
-	consumers := max(1, w.load.consumers)
-	if consumers > 1 {
+	if w.load.consumers > 1 {
 		f.turns = newTurns(w.score.Storm)
 	}
-	for range consumers {
-		l := newDeliveryLog(w.st, room/consumers)
+	for range w.load.consumers {
+		l := newDeliveryLog(w.st, room/w.load.consumers)
 		if f.turns != nil {
 			l.turns, l.handed = make([]turn, 0, cap(l.deltas)), make([]int32, 0, cap(l.ends))
 		}
 		f.logs = append(f.logs, l)
 	}
 	if w.load.probe && w.rate.Paced() {
-		f.probe = newLockProbe(f.queue)
+		f.probe = &lockProbe{queue: f.queue, empty: emptyQueue{}}
 	}
 	w.telemetry.queue(f.queue.Len, f.logs...)
 	return nil
-}
-
-// expect prepares left and listed for an initial list of n objects.
-func (f *fifo) expect(n int) {
-	f.left.Store(int64(n))
-	f.listed = make(chan struct{})
-	if n == 0 {
-		// A per-key queue hands over nothing for an empty list.
-		close(f.listed)
-	}
 }
 
 func (f *fifo) progress() (n uint64) {
@@ -110,7 +107,7 @@ func (f *fifo) progress() (n uint64) {
 	return n
 }
 
-func (f *fifo) play(ctx context.Context, w *workload, rec *cell.Recorder) (played bool, err error) {
+func (f *fifo) play(ctx context.Context, w *workload, rec *cell.Recorder) (err error) {
 	consumed := make(chan struct{})
 	errs := make([]error, len(f.logs))
 	var consumers sync.WaitGroup
@@ -121,15 +118,10 @@ func (f *fifo) play(ctx context.Context, w *workload, rec *cell.Recorder) (playe
 		defer close(consumed)
 		consumers.Wait()
 	}()
-	release := sync.OnceFunc(func() {
-		if f.latch != nil {
-			close(f.latch)
-		}
-	})
 	// The consumers end before play returns, unless the queue blocks them.
 	defer func() {
 		f.handling.on.Store(false)
-		release()
+		f.release()
 		f.queue.Close()
 		_ = await(context.WithoutCancel(ctx), consumed, f.progress, w.stall, nil)
 	}()
@@ -140,22 +132,22 @@ func (f *fifo) play(ctx context.Context, w *workload, rec *cell.Recorder) (playe
 		list[i] = s.Events[i].Object
 	}
 	if err := f.queue.Replace(list, strconv.Itoa(s.Initial)); err != nil {
-		return false, fmt.Errorf("Replace: %w", err)
+		return fmt.Errorf("Replace: %w", err)
 	}
-	if err := w.await(ctx, f.listed, f.progress); err != nil || w.stalled != nil {
-		return false, err
+	if err := w.await(ctx, f.listed, f.progress); err != nil {
+		return err
 	}
 
 	f.handling.on.Store(true)
 	if w.load.stalled {
-		err = f.fillAndDrain(ctx, rec, release, consumed)
+		err = f.fillAndDrain(ctx, rec, consumed)
 	} else {
 		err = f.flow(ctx, rec, consumed)
 	}
-	if err != nil || w.stalled != nil {
-		return false, err
+	if err != nil {
+		return err
 	}
-	return true, errors.Join(errs...)
+	return errors.Join(errs...)
 }
 
 // flow measures producers and consumers that work at the same time.
@@ -176,7 +168,7 @@ func (f *fifo) flow(ctx context.Context, rec *cell.Recorder, consumed <-chan str
 // fillAndDrain queues all events while the latch blocks the consumer, measures the
 // growth of the heap, and then measures the drain. The objects exist before the first
 // measurement, so only the queue's own keys and slices count.
-func (f *fifo) fillAndDrain(ctx context.Context, rec *cell.Recorder, release func(), consumed <-chan struct{}) error {
+func (f *fifo) fillAndDrain(ctx context.Context, rec *cell.Recorder, consumed <-chan struct{}) error {
 	before := liveHeap()
 	begun := time.Now()
 	if err := f.produce(ctx); err != nil {
@@ -187,7 +179,7 @@ func (f *fifo) fillAndDrain(ctx context.Context, rec *cell.Recorder, release fun
 	waiting := f.queue.Len()
 
 	rec.Begin()
-	release()
+	f.release()
 	f.queue.Close()
 	begun = time.Now()
 	err := f.w.await(ctx, consumed, f.progress)

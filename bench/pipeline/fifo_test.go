@@ -58,7 +58,6 @@ func TestConsumerAllocatesNothing(t *testing.T) {
 		for _, several := range []bool{false, true} {
 			st := newStamps(len(s.Events), true, "")
 			w := &fifo{handling: newHandling(0), w: &workload{st: st}}
-			w.expect(0)
 			if several {
 				w.turns = newTurns(s)
 			}
@@ -229,7 +228,7 @@ func (h *held) HasSynced() bool {
 // TestProbeFindsTheLongest runs in the fake time of a synctest bubble.
 func TestProbeFindsTheLongest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newLockProbe(&held{holds: map[int]time.Duration{3: 200 * time.Microsecond, 5: 700 * time.Microsecond, 8: 100 * time.Microsecond}})
+		p := &lockProbe{queue: &held{holds: map[int]time.Duration{3: 200 * time.Microsecond, 5: 700 * time.Microsecond, 8: 100 * time.Microsecond}}, empty: emptyQueue{}}
 		var rec cell.Recorder
 		rec.Begin()
 		stop := p.start()
@@ -238,8 +237,8 @@ func TestProbeFindsTheLongest(t *testing.T) {
 		rec.End()
 		rec.Count(1, 1)
 		p.note(&rec)
-		if p.hold != 700*time.Microsecond || p.floor != 0 || p.asked != 20 {
-			t.Errorf("hold %v, floor %v, asked %d times; want 700µs, 0, 20", p.hold, p.floor, p.asked)
+		if p.hold != 700*time.Microsecond || p.floor != 0 || p.calls != 20 {
+			t.Errorf("hold %v, floor %v, called %d times; want 700µs, 0, 20", p.hold, p.floor, p.calls)
 		}
 		res, err := rec.Result()
 		if err != nil || len(res.Notes) != 3 || res.Notes[0] != (cell.Note{Unit: "lock-hold-max-ns", Value: 700_000}) {
@@ -339,7 +338,7 @@ func BenchmarkProbe(b *testing.B) {
 			for b.Loop() {
 				var p *lockProbe
 				if on {
-					p = newLockProbe(answer{})
+					p = &lockProbe{queue: emptyQueue{}, empty: emptyQueue{}}
 				}
 				var rec cell.Recorder
 				rec.Begin()

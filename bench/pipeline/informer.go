@@ -178,7 +178,7 @@ func (f *informerStages) progress() uint64 {
 	return n
 }
 
-func (f *informerStages) play(ctx context.Context, w *workload, rec *cell.Recorder) (bool, error) {
+func (f *informerStages) play(ctx context.Context, w *workload, rec *cell.Recorder) error {
 	p := pace.On(w.score.schedule)
 	defer func() { _ = p.Close() }()
 	return f.run(ctx, rec, func(ctx context.Context) error {
@@ -209,9 +209,9 @@ func (f *informerStages) mark(m storm.Mark) {
 }
 
 // run runs the informer and the worker while play releases the events, until all events
-// are handled. It returns false if the initial list did not arrive: then there is
-// nothing to check.
-func (f *informerStages) run(ctx context.Context, rec *cell.Recorder, play func(context.Context) error) (played bool, err error) {
+// are handled. It returns errStalled only if the initial list did not arrive; what a later
+// stall lost is checked.
+func (f *informerStages) run(ctx context.Context, rec *cell.Recorder, play func(context.Context) error) (err error) {
 	w := f.w
 	inner, cancel := context.WithCancel(ctx)
 	var running, working sync.WaitGroup
@@ -225,8 +225,8 @@ func (f *informerStages) run(ctx context.Context, rec *cell.Recorder, play func(
 	running.Go(func() { profile.Do(inner, stageSource, f.informer.RunWithContext) })
 
 	for _, done := range []<-chan struct{}{f.informer.HasSyncedChecker().Done(), f.worker.ready} {
-		if err := f.await(ctx, done); err != nil || w.stalled != nil {
-			return false, err
+		if err := f.await(ctx, done); err != nil {
+			return err
 		}
 	}
 
@@ -238,6 +238,9 @@ func (f *informerStages) run(ctx context.Context, rec *cell.Recorder, play func(
 	profile.Do(ctx, stageSource, func(ctx context.Context) { err = play(ctx) })
 	if err == nil {
 		err = f.await(ctx, f.handler.done)
+	}
+	if errors.Is(err, errStalled) {
+		w.stalled, err = err, nil
 	}
 	// The worker drains the queue and ends.
 	f.worker.queue.ShutDown()
@@ -261,16 +264,16 @@ func (f *informerStages) run(ctx context.Context, rec *cell.Recorder, play func(
 	if f.resyncErr != nil {
 		err = errors.Join(err, fmt.Errorf("resync: %w", f.resyncErr))
 	}
-	return err == nil, err
+	return err
 }
 
 // await waits for done. Relists, a coalescing queue and live streams repeat or skip
 // events, so a count does not find the end. Then the end is reached when the queue has
 // taken and handed over everything and nothing moves.
 func (f *informerStages) await(ctx context.Context, done <-chan struct{}) error {
-	err := f.w.awaitSettled(ctx, done, f.progress, f.settled)
+	err := await(ctx, done, f.progress, f.w.stall, f.settled)
 	if err == nil && f.src.Relists() > 0 && !f.open {
-		err = f.w.awaitSettled(ctx, nil, f.progress, f.settled)
+		err = await(ctx, nil, f.progress, f.w.stall, f.settled)
 	}
 	return err
 }

@@ -3,9 +3,7 @@ package pipeline
 import (
 	"errors"
 	"fmt"
-	"strconv"
 
-	"watchlab/bench/lab"
 	"watchlab/impls"
 	"watchlab/impls/deltafifo"
 	"watchlab/impls/merge"
@@ -35,21 +33,14 @@ type Knobs struct {
 
 func (k Knobs) none() bool { return k == Knobs{} }
 
-// labels returns a label for each knob that is set.
-func (k Knobs) labels() []lab.Label {
-	var labels []lab.Label
-	add := func(key, value string) {
-		if value != "" && value != "0" {
-			labels = append(labels, lab.Label{Key: key, Value: value})
-		}
-	}
-	add("capacity", strconv.Itoa(k.Capacity))
-	add("batch", strconv.Itoa(k.BatchSize))
-	add("shards", strconv.Itoa(k.Shards))
-	add("compaction", string(k.Compaction))
-	add("handover", string(k.HandOver))
-	add("trust", string(k.Trust))
-	return labels
+// label adds a label for each knob that is set.
+func (k Knobs) label(l *labelSet) {
+	l.add("capacity", k.Capacity)
+	l.add("batch", k.BatchSize)
+	l.add("shards", k.Shards)
+	l.add("compaction", k.Compaction)
+	l.add("handover", k.HandOver)
+	l.add("trust", k.Trust)
 }
 
 // foreign returns the first knob that the family doesn't have.

@@ -54,7 +54,7 @@ func (k *kubelet) setup(ctx context.Context, w *workload) (err error) {
 	return err
 }
 
-func (k *kubelet) play(ctx context.Context, w *workload, rec *cell.Recorder) (played bool, err error) {
+func (k *kubelet) play(ctx context.Context, w *workload, rec *cell.Recorder) (err error) {
 	inner, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -62,7 +62,7 @@ func (k *kubelet) play(ctx context.Context, w *workload, rec *cell.Recorder) (pl
 
 	ch, err := channelOf(inner, k.merger, merge.APISource)
 	if err != nil {
-		return false, err
+		return err
 	}
 	syncTick, houseTick := time.NewTicker(syncPeriod), time.NewTicker(housekeepingPeriod)
 	defer syncTick.Stop()
@@ -71,7 +71,7 @@ func (k *kubelet) play(ctx context.Context, w *workload, rec *cell.Recorder) (pl
 	wg.Go(func() { profile.Do(inner, stageSync, k.loop.run) })
 	if k.static != nil {
 		if err := k.static.run(inner, &wg, k.merger); err != nil {
-			return false, err
+			return err
 		}
 	}
 
@@ -79,8 +79,8 @@ func (k *kubelet) play(ctx context.Context, w *workload, rec *cell.Recorder) (pl
 	reflector := cache.NewReflectorWithOptions(k.src.ListerWatcher(), &v1.Pod{}, store, cache.ReflectorOptions{Name: "kubelet"})
 	wg.Go(func() { profile.Do(inner, stageSource, reflector.RunWithContext) })
 	received := k.loop.notices.published.Load
-	if err := w.await(ctx, k.loop.notices.first, received); err != nil || w.stalled != nil {
-		return false, err
+	if err := w.await(ctx, k.loop.notices.first, received); err != nil {
+		return err
 	}
 
 	rec.Begin()
@@ -95,7 +95,7 @@ func (k *kubelet) play(ctx context.Context, w *workload, rec *cell.Recorder) (pl
 	if err == nil {
 		err = w.await(ctx, store.pushedAll, store.progress.Load)
 	}
-	if err == nil && w.stalled == nil {
+	if err == nil {
 		// The channel is unbuffered: the merger takes lastPod after it has merged the
 		// previous list.
 		if err = send(ctx, ch, merge.ADD, []*v1.Pod{lastPod}); err == nil {
@@ -104,14 +104,14 @@ func (k *kubelet) play(ctx context.Context, w *workload, rec *cell.Recorder) (pl
 	}
 	rec.End()
 	err = errors.Join(err, stopChurn())
-	if err == nil && k.static != nil && w.stalled == nil {
+	if err == nil && k.static != nil {
 		k.static.finish()
 		err = w.await(ctx, k.static.settled, k.static.progress.Load)
 	}
 	cancel()
 	wg.Wait()
 	k.listed = store.listed
-	return err == nil && w.stalled == nil, err
+	return err
 }
 
 func (k *kubelet) check(w *workload, rec *cell.Recorder) outcome {

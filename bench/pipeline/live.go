@@ -69,7 +69,7 @@ func CompareLive(config LiveConfig) ([]lab.Comparison, error) {
 	}
 	for i := range comparisons {
 		c := &comparisons[i]
-		c.Together, c.Begin = true, l.beginner()
+		c.Together, c.Begin = true, l.begin()
 		for _, cl := range c.Cells {
 			cl.Labels[len(cl.Labels)-1].Value = liveRate
 		}
@@ -90,36 +90,38 @@ type liveRounds struct {
 	round *round
 }
 
-// beginner returns the [lab.Comparison].Begin of a comparison. A process's first round
-// warms up.
-func (l *liveRounds) beginner() func(cells int) error {
+// begin returns the [lab.Comparison].Begin of a comparison: it opens the stream for a round
+// and waits for its initial list. A process's first round warms up.
+func (l *liveRounds) begin() func(cells int) error {
 	warmUp := true
 	return func(cells int) error {
-		err := l.begin(cells, warmUp)
+		tee, err := l.config.Open()
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), listLimit)
+		defer cancel()
+		if err := tee.Wait(ctx); err != nil {
+			tee.Close()
+			return err
+		}
+		l.round = &round{
+			config: l.config, tee: tee, warmUp: warmUp, missing: cells, staying: cells,
+			left: make(chan struct{}), over: make(chan struct{}),
+		}
 		warmUp = false
-		return err
+		return nil
 	}
 }
 
-// begin opens the stream for a round and waits for its initial list.
-func (l *liveRounds) begin(cells int, warmUp bool) error {
-	tee, err := l.config.Open()
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), listLimit)
-	defer cancel()
-	if err := tee.Wait(ctx); err != nil {
-		tee.Close()
-		return err
-	}
-	l.round = newRound(l.config, tee, cells)
-	l.round.warmUp = warmUp
-	return nil
-}
-
-// listLimit is the timeout of a cluster's list.
-const listLimit = time.Minute
+const (
+	// listLimit is the timeout of a cluster's list, auditLimit that of the audit.
+	listLimit  = time.Minute
+	auditLimit = time.Minute
+	// quietFor is the pause after which a storm is over. The events that controllers
+	// cause have shorter pauses.
+	quietFor = time.Second
+)
 
 // round is one window of a live stream and the cells that play it.
 type round struct {
@@ -134,8 +136,7 @@ type round struct {
 	missing, staying int
 	playing          bool
 	// left is closed when all cells have left; over is closed when the window ends.
-	left chan struct{}
-	over chan struct{}
+	left, over chan struct{}
 	// The fields below are set before over is closed. first and last are the stream
 	// positions at the begin and the end of the window. written is Drive's result,
 	// breaks the interruptions of the watch, err the failure of the round.
@@ -144,13 +145,6 @@ type round struct {
 	breaks      cluster.Breaks
 	err         error
 	storm       *storm.Storm
-}
-
-func newRound(config LiveConfig, tee *cluster.Tee, cells int) *round {
-	return &round{
-		config: config, tee: tee, missing: cells, staying: cells,
-		left: make(chan struct{}), over: make(chan struct{}),
-	}
 }
 
 // arrived counts a cell that joined or left before. The last one opens the window, if
@@ -201,9 +195,9 @@ func (r *round) play() {
 	staying, stop := context.WithCancel(context.Background())
 	defer stop()
 	go func() {
+		defer stop()
 		select {
 		case <-r.left:
-			stop()
 		case <-staying.Done():
 		}
 	}()
@@ -240,14 +234,6 @@ func (r *round) pass(staying context.Context) error {
 	defer cancel()
 	return r.tee.Audit(audit)
 }
-
-const (
-	// auditLimit is the timeout of the audit.
-	auditLimit = time.Minute
-	// quietFor is the pause after which a storm is over. The events that controllers
-	// cause have shorter pauses.
-	quietFor = time.Second
-)
 
 // quiet returns after a pause of quietFor, or with the window.
 func (r *round) quiet(window context.Context) {
@@ -311,8 +297,8 @@ func (f *liveInformer) setup(ctx context.Context, w *workload) error {
 	return nil
 }
 
-func (f *liveInformer) play(ctx context.Context, w *workload, rec *cell.Recorder) (bool, error) {
-	played, err := f.run(ctx, rec, func(ctx context.Context) error {
+func (f *liveInformer) play(ctx context.Context, w *workload, rec *cell.Recorder) error {
+	err := f.run(ctx, rec, func(ctx context.Context) error {
 		f.joined = true
 		if err := f.round.join(ctx); err != nil {
 			return err
@@ -320,8 +306,8 @@ func (f *liveInformer) play(ctx context.Context, w *workload, rec *cell.Recorder
 		f.last.Store(f.round.last)
 		return nil
 	})
-	if !played {
-		return false, err
+	if err != nil {
+		return err
 	}
 	s := f.round.storm
 	w.telemetry.stop()
@@ -333,7 +319,7 @@ func (f *liveInformer) play(ctx context.Context, w *workload, rec *cell.Recorder
 		final:    s.Final,
 	}
 	w.telemetry.arrived(w.score)
-	return true, nil
+	return nil
 }
 
 func (f *liveInformer) check(w *workload, rec *cell.Recorder) outcome {

@@ -2,10 +2,8 @@ package pipeline
 
 import (
 	"slices"
-	"strconv"
 	"time"
 
-	"watchlab/bench/lab"
 	"watchlab/impls"
 	"watchlab/loadgen/pace"
 )
@@ -74,25 +72,22 @@ func (s *Config) consumersOf(g impls.Guarantees) int {
 	return 1
 }
 
-// loadLabels returns a label for each load option that is set.
-func (s *Config) loadLabels(g impls.Guarantees) []lab.Label {
-	var labels []lab.Label
-	add := func(asked bool, key, value string) {
-		if asked {
-			labels = append(labels, lab.Label{Key: key, Value: value})
-		}
+// labelLoad adds a label for each load option that is set.
+func (s *Config) labelLoad(l *labelSet, g impls.Guarantees) {
+	if s.Consumers > 0 {
+		l.add("consumers", s.consumersOf(g))
 	}
-	add(s.Consumers > 0, "consumers", strconv.Itoa(s.consumersOf(g)))
-	add(s.Stalled, "consumer", "stalled")
-	add(s.Readers > 0, "readers", strconv.Itoa(s.Readers))
-	add(s.HandlerCost > 0, "handler", s.HandlerCost.String())
-	add(s.Procs > 0, "procs", strconv.Itoa(s.Procs))
-	add(s.Stamps != "", "stamps", string(s.Stamps))
-	return labels
+	if s.Stalled {
+		l.add("consumer", "stalled")
+	}
+	l.add("readers", s.Readers)
+	l.add("handler", s.HandlerCost)
+	l.add("procs", s.Procs)
+	l.add("stamps", s.Stamps)
 }
 
-// checkLoad validates the load options.
-func (s *Config) checkLoad() error {
+// checkLoad validates the load options. relisted: the storm has relists.
+func (s *Config) checkLoad(relisted bool) error {
 	queue := s.Pipeline == QueuePipeline && s.Family != impls.Merge
 	paced := slices.ContainsFunc(s.Paces, pace.Pace.Paced)
 	for _, n := range []struct {
@@ -106,7 +101,7 @@ func (s *Config) checkLoad() error {
 	switch {
 	case s.Consumers > 0 && !queue:
 		return refuse("consumers of family %s in the %s pipeline, which has one (allowed: deltafifo and queue in the %s pipeline)", s.Family, s.Pipeline, QueuePipeline)
-	case s.Consumers > 1 && s.Storm != nil && slices.ContainsFunc(s.Storm.Marks, isRelist):
+	case s.Consumers > 1 && relisted:
 		return refuse("%d consumers on storm %s, which is relisted: a tombstone doesn't say which of them it follows (allowed: 1)", s.Consumers, s.Storm.Name)
 	case s.Readers > 0 && s.Pipeline != InformerPipeline:
 		return refuse("readers in the %s pipeline, which has no indexer (allowed: %s)", s.Pipeline, InformerPipeline)

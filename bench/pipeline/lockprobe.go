@@ -10,28 +10,19 @@ import (
 // processors (BenchmarkProbe), and not a multiple of a round rate's.
 const probeEvery = 3700 * time.Microsecond
 
-// asked is the part of a queue that the probe calls.
-type asked interface{ HasSynced() bool }
-
 // lockProbe calls HasSynced periodically and keeps the longest duration (hold). That is
 // the time for which another goroutine held the lock. Before each call it times an empty
 // function through the same interface. The longest of these (floor) is caused by the
 // scheduler.
 type lockProbe struct {
-	// queue is the probed queue; nothing is the empty function.
-	queue, nothing asked
-	// hold and floor are the longest durations so far.
-	hold, floor time.Duration
-	// asked is the number of calls.
-	asked int
+	queue, empty interface{ HasSynced() bool }
+	hold, floor  time.Duration
+	calls        int
 }
 
-// answer is the empty function.
-type answer struct{}
+type emptyQueue struct{}
 
-func (answer) HasSynced() bool { return true }
-
-func newLockProbe(q asked) *lockProbe { return &lockProbe{queue: q, nothing: answer{}} }
+func (emptyQueue) HasSynced() bool { return true }
 
 // start starts the probe; stop ends it and waits for its goroutine. A nil probe does
 // nothing.
@@ -49,7 +40,7 @@ func (p *lockProbe) start() (stop func()) {
 			case <-over:
 				return
 			case <-tick.C:
-				p.ask()
+				p.measure()
 			}
 		}
 	}()
@@ -59,23 +50,23 @@ func (p *lockProbe) start() (stop func()) {
 	}
 }
 
-func (p *lockProbe) ask() {
+func (p *lockProbe) measure() {
 	begin := time.Now()
-	p.nothing.HasSynced()
+	p.empty.HasSynced()
 	between := time.Now()
 	p.queue.HasSynced()
 	end := time.Now()
 	p.floor = max(p.floor, between.Sub(begin))
 	p.hold = max(p.hold, end.Sub(between))
-	p.asked++
+	p.calls++
 }
 
 // note records the durations, after stop.
 func (p *lockProbe) note(rec *cell.Recorder) {
-	if p == nil || p.asked == 0 {
+	if p == nil || p.calls == 0 {
 		return
 	}
 	rec.Note("lock-hold-max-ns", float64(p.hold))
 	rec.Note("lock-hold-floor-ns", float64(p.floor))
-	rec.Note("lock-probes", float64(p.asked))
+	rec.Note("lock-probes", float64(p.calls))
 }

@@ -49,7 +49,8 @@ func (m *material) stall(p pace.Pace) time.Duration {
 	switch {
 	case m.Pipeline == QueuePipeline && m.Family == impls.Merge:
 		// A slow pace makes no progress between two events.
-		limit += m.score(p).pause
+		sc := m.score(p)
+		limit += pause(sc.schedule, len(sc.Events)-sc.Initial)
 	case len(m.Faults) > 0:
 		limit = max(limit, faultStall+patience)
 	case m.Pipeline != QueuePipeline && slices.ContainsFunc(m.Storm.Marks, isRelist):
@@ -71,11 +72,9 @@ const (
 type score struct {
 	*storm.Storm
 	// schedule has the intended times of the events after the initial list. budget is
-	// the largest allowed lag; 0 means cell.LateAfter. pause is the longest time without
-	// an intended event.
+	// the largest allowed lag; 0 means cell.LateAfter.
 	schedule pace.Schedule
 	budget   time.Duration
-	pause    time.Duration
 	// source opens a new source at each call. The other functions compute their result
 	// once.
 	source func() (source.Source, error)
@@ -128,28 +127,20 @@ func (m *material) score(p pace.Pace) *score {
 	if sc, ok := m.byPace[p.String()]; ok {
 		return sc
 	}
-	s := m.Storm
-	own := len(s.Events) - s.Initial
-	shares := max(1, m.Share.Count)
-	least := minEvents * shares
-	n := max(least, m.Events)
-	switch {
-	case !p.Paced():
-	case p.Shape() == pace.Trace:
-		if n = max(least, own); m.exact {
-			n = max(least, m.Events)
-		}
-	default:
-		n = max(least, p.Events(m.Duration, mostEvents*shares))
-		if m.exact {
-			n = max(n, m.Events)
-		}
+	s, shares := m.Storm, max(1, m.Share.Count)
+	n, timed := 0, p.Paced() && p.Shape() != pace.Trace
+	if !p.Paced() || m.exact {
+		n = m.Events
+	} else if !timed {
+		n = len(s.Events) - s.Initial
 	}
-	part := m.part(s.Initial+n, p.Paced() && p.Shape() != pace.Trace)
+	if timed {
+		n = max(n, p.Events(m.Duration, mostEvents*shares))
+	}
+	part := m.part(s.Initial+max(n, minEvents*shares), timed)
 	s = part.Storm
 	sc := &score{Storm: s, schedule: m.schedule(p, part)}
 	sc.budget = m.Budget.Limit(sc.schedule, len(s.Events)-s.Initial)
-	sc.pause = pause(sc.schedule, len(s.Events)-s.Initial)
 	prepare := sync.OnceValues(func() (source.Maker, error) {
 		return source.Options{Faults: m.Faults, Seed: m.Seed}.Prepare(m.Source, s)
 	})

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 
 	v1 "k8s.io/api/core/v1"
@@ -50,7 +51,7 @@ func (m *merging) setup(ctx context.Context, w *workload) (err error) {
 	return nil
 }
 
-func (m *merging) play(ctx context.Context, w *workload, rec *cell.Recorder) (played bool, err error) {
+func (m *merging) play(ctx context.Context, w *workload, rec *cell.Recorder) (err error) {
 	inner, cancel := context.WithCancel(ctx)
 	received := make(chan struct{})
 	go func() {
@@ -63,15 +64,15 @@ func (m *merging) play(ctx context.Context, w *workload, rec *cell.Recorder) (pl
 	}()
 	ch, err := channelOf(inner, m.merger, merge.APISource)
 	if err != nil {
-		return false, err
+		return err
 	}
 
 	lists := w.score.lists()
 	if err := send(inner, ch, merge.SET, lists[0]); err != nil {
-		return false, err
+		return err
 	}
-	if err := w.await(ctx, m.notices.first, m.notices.published.Load); err != nil || w.stalled != nil {
-		return false, err
+	if err := w.await(ctx, m.notices.first, m.notices.published.Load); err != nil {
+		return err
 	}
 
 	rec.Begin()
@@ -85,10 +86,7 @@ func (m *merging) play(ctx context.Context, w *workload, rec *cell.Recorder) (pl
 	err = w.await(ctx, m.notices.last, m.notices.published.Load)
 	rec.End()
 	cancel()
-	if sendErr := <-sent; err == nil && w.stalled == nil {
-		err = sendErr
-	}
-	return err == nil && w.stalled == nil, err
+	return cmp.Or(err, <-sent)
 }
 
 // channelOf opens a merger's channel; the goroutine that reads it belongs to the

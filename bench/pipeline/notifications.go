@@ -3,6 +3,7 @@ package pipeline
 import (
 	"maps"
 	"reflect"
+	"slices"
 	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
@@ -189,7 +190,10 @@ func (t *notifications) match(notices []notice, st *stamps, s *storm.Storm, fold
 			}
 			p := at[pod.UID]
 			// Each lap repeats the same states of a pod, so the nearest match counts.
-			i, late := ahead(all, p.next, n.Op, pod), -1
+			i, late := slices.IndexFunc(all[p.next:], func(t notification) bool { return t.says(n.Op, pod) }), -1
+			if i >= 0 {
+				i += p.next
+			}
 			if i != p.next {
 				late = behind(all, p.next, n.Op, pod)
 			}
@@ -241,17 +245,6 @@ func (t *notifications) match(notices []notice, st *stamps, s *storm.Storm, fold
 		v.diverged.add("pod %s/%s is there in the end, but not in the storm", pod.Namespace, pod.Name)
 	}
 	return v, out
-}
-
-// ahead returns the index of the first notification in all[from:] that matches; -1 for
-// none.
-func ahead(all []notification, from int, op merge.Op, pod *v1.Pod) int {
-	for i := from; i < len(all); i++ {
-		if all[i].says(op, pod) {
-			return i
-		}
-	}
-	return -1
 }
 
 // behind returns the index of the last notification in all[:to] that matches; -1 for

@@ -12,13 +12,12 @@
 //
 // One round of a cell:
 //
-//  1. [Compare] returns the cells. What is expensive to prepare (copies of the
-//     storm, calls, lists, encoded events) is prepared once and shared by all cells.
-//  2. Setup builds the stages. Run plays the initial list and waits until it is
-//     handled. Then the clock starts.
+//  1. [Compare] returns the cells. They share what is expensive to prepare: copies of
+//     the storm, calls, lists, encoded events.
+//  2. Setup builds the stages. Run plays the initial list. Then the clock starts.
 //  3. The source releases each event at its intended time and stamps it: released,
-//     enqueued. The queue's hand-overs go into the delivery log with one reading of
-//     the clock each: popped, stored. The worker logs each look-up: handled.
+//     enqueued. The delivery log has the queue's hand-overs with one reading of the
+//     clock each: popped, stored. The worker logs each look-up: handled.
 //  4. When the last event is handled, the clock stops and all goroutines end.
 //  5. The checker compares the delivery logs and the final state with the storm:
 //     [lab.ErrLost], [lab.ErrReordered], [lab.ErrDuplicated], [lab.ErrDiverged].
@@ -28,24 +27,22 @@
 //
 // # Stamps
 //
-// [Handled] counts from the intended time and exists in paced cells only.
-// [ReleasedHandled] exists in both.
-//
 // Reading the clock costs as much as a fast queue does. Unpaced cells of deltafifo and
-// queue therefore stamp every 64th event on the way in. On the way out they read the
-// clock once a batch, or once every 64 events. The events between two readings take the
-// later one: their latency is too long by less than 64 events. Such readings are too
-// coarse to subtract, so [PoppedStored] and [StoredHandled] exist in paced cells and
-// with [StampsAll] only. Pipelines of merge stamp every event.
+// queue therefore stamp every 64th event on the way in, and read the clock once a batch or
+// 64 events on the way out. Events between two readings take the later one, so their
+// latency is too long by less than 64 events. Such readings are too coarse to subtract:
+// [PoppedStored] and [StoredHandled] exist in paced cells and with [StampsAll] only.
+// [Handled] counts from the intended time and exists in paced cells only. Pipelines of
+// merge stamp every event.
 //
 // A coalesced event is handled when a newer version of its key is. A latest-object
 // queue never hands over a deletion: neither the deletion nor the versions that it
 // removed have a latency, nor have events that change nothing for a merger.
 //
-// client-go's own informer has no hook between its queue and its store. In the cell
-// impl=clientgo-informer, enqueued is stamped by the informer's transform function,
-// stored by an index function (a deletion: by the handler), and popped not at all;
-// the checker reads the log of handler calls, which every informer cell has.
+// client-go's own informer has no hook between its queue and its store. There, enqueued is
+// stamped by the transform function, stored by an index function (a deletion: by the
+// handler), and popped not at all. The checker reads the log of handler calls, which every
+// informer cell has.
 //
 // # Marks of a storm
 //
@@ -58,11 +55,9 @@
 //
 // # Load on the reading side
 //
-// [Config.HandlerCost] keeps a processor busy for each event with a loop calibrated
-// once a process. The loop does not read the clock, so its work is the same in every
-// cell. [Config.Readers] list the indexer's namespaces in a loop, without a pause:
-// [Listed], "reads/s", "objects/read". [Config.Consumers] pop at the same time where
-// the variant allows it; a counter a key proves that no two had a key at once.
+// [Config.Readers] list the indexer's namespaces in a loop: [Listed], "reads/s",
+// "objects/read". [Config.Consumers] pop at the same time where the variant allows it; a
+// counter a key proves that no two had a key at once.
 //
 // [Staleness] is the lag of the store behind the source when the worker looks a key up,
 // in time and in events ("staleness-p99-events"). [ListStaleness] is the same for a
@@ -147,7 +142,7 @@ type workload struct {
 	// broken has the checker's findings, once checked is set.
 	broken  violations
 	checked bool
-	// stalled is the stall that await found; nil for none.
+	// stalled is the stall that play found; nil for none.
 	stalled error
 }
 
@@ -156,9 +151,9 @@ type workload struct {
 type stages interface {
 	// setup builds the stages.
 	setup(ctx context.Context, w *workload) error
-	// play plays the storm and returns when all goroutines have ended. It returns false
-	// if there is nothing to check.
-	play(ctx context.Context, w *workload, rec *cell.Recorder) (played bool, err error)
+	// play plays the storm and returns when all goroutines have ended. After an error,
+	// check is not called.
+	play(ctx context.Context, w *workload, rec *cell.Recorder) error
 	// check compares the logs with the storm, notes figures, and completes the
 	// stamps.
 	check(w *workload, rec *cell.Recorder) outcome
@@ -196,12 +191,13 @@ func (w *workload) Setup(ctx context.Context) error {
 }
 
 func (w *workload) Run(ctx context.Context, rec *cell.Recorder) error {
-	played, err := w.stages.play(ctx, w, rec)
-	if err != nil {
-		return fmt.Errorf("%s: %w", w.name, err)
-	}
-	if !played {
+	switch err := w.stages.play(ctx, w, rec); {
+	case errors.Is(err, errStalled):
+		// Lost events are a finding, not a failure of the run.
+		w.stalled = err
 		return nil
+	case err != nil:
+		return fmt.Errorf("%s: %w", w.name, err)
 	}
 	w.telemetry.stop()
 	o := w.stages.check(w, rec)
@@ -209,23 +205,21 @@ func (w *workload) Run(ctx context.Context, rec *cell.Recorder) error {
 	s := w.score
 	rec.Count(uint64(len(s.Events)-s.Initial), o.out)
 	w.st.report(rec, s.schedule, s.Initial, o.stretches...)
-	w.st.timeline(rec, s.Initial, o.taken)
+	if w.st.paced {
+		rec.Timeline(w.st.moments(s.Initial, o.taken))
+	}
 	w.telemetry.finish(o)
 	return nil
 }
 
 func (w *workload) Check() error {
-	var err error
 	if w.stalled != nil {
-		err = fmt.Errorf("%w: %w", lab.ErrLost, w.stalled)
+		return errors.Join(fmt.Errorf("%w: %w", lab.ErrLost, w.stalled), w.broken.err())
 	}
-	switch {
-	case w.checked:
-		err = errors.Join(err, w.broken.err())
-	case err == nil:
-		err = errors.New("the workload has not been run")
+	if !w.checked {
+		return errors.New("the workload has not been run")
 	}
-	return err
+	return w.broken.err()
 }
 
 func (w *workload) Teardown() error {
@@ -246,18 +240,9 @@ var errStalled = errors.New("stalled")
 // look is the interval at which await reads the progress.
 const look = 10 * time.Millisecond
 
-// await waits for done. A stall is kept for Check: lost events are a finding, not
-// a failure of the run.
+// await waits for done; see [await].
 func (w *workload) await(ctx context.Context, done <-chan struct{}, progress func() uint64) error {
-	return w.awaitSettled(ctx, done, progress, nil)
-}
-
-func (w *workload) awaitSettled(ctx context.Context, done <-chan struct{}, progress func() uint64, settled func() bool) error {
-	err := await(ctx, done, progress, w.stall, settled)
-	if errors.Is(err, errStalled) {
-		w.stalled, err = err, nil
-	}
-	return err
+	return await(ctx, done, progress, w.stall, nil)
 }
 
 // settledLooks is the number of consecutive looks that must find a pipeline settled and
@@ -278,19 +263,19 @@ func await(ctx context.Context, done <-chan struct{}, progress func() uint64, li
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-tick.C:
-			now := progress()
-			switch {
-			case now != last:
-				last, since, looks = now, time.Now(), 0
-			case settled != nil && settled():
-				if looks++; looks == settledLooks {
-					return nil
-				}
-			case time.Since(since) >= limit:
-				return fmt.Errorf("%w: nothing moved for %v", errStalled, limit)
-			default:
-				looks = 0
+		}
+		now := progress()
+		switch {
+		case now != last:
+			last, since, looks = now, time.Now(), 0
+		case settled != nil && settled():
+			if looks++; looks == settledLooks {
+				return nil
 			}
+		case time.Since(since) >= limit:
+			return fmt.Errorf("%w: nothing moved for %v", errStalled, limit)
+		default:
+			looks = 0
 		}
 	}
 }

@@ -1,7 +1,9 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -59,20 +61,15 @@ func newReaders(n int, indexer cache.Indexer, s *storm.Storm, st *stamps) *reade
 // namespacesOf returns the namespaces of a storm, sorted; the empty one, which
 // lists everything, for objects without.
 func namespacesOf(s *storm.Storm) []string {
-	var names []string
 	seen := map[string]bool{}
 	for i := range s.Events {
 		namespace, _, ok := strings.Cut(s.Events[i].Key, "/")
 		if !ok {
 			namespace = ""
 		}
-		if !seen[namespace] {
-			seen[namespace] = true
-			names = append(names, namespace)
-		}
+		seen[namespace] = true
 	}
-	slices.Sort(names)
-	return names
+	return slices.Sorted(maps.Keys(seen))
 }
 
 // start starts the readers.
@@ -109,12 +106,7 @@ func (r *readers) stop() {
 
 func (r *readers) wait() error {
 	r.wg.Wait()
-	for _, err := range r.errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(r.errs...)
 }
 
 // report records the lists, and, with fresh, their staleness. A list shows at least the

@@ -151,15 +151,9 @@ func (s *stamps) report(rec *cell.Recorder, schedule pace.Schedule, initial int,
 // maxMoments is the length of a timeline.
 const maxMoments = 200
 
-// timeline records the released, handled and waiting events in moments of equal length,
+// moments counts the released, handled and waiting events in moments of equal length,
 // from the start of a paced schedule to the last handled event. taken is the time at
 // which each event left the queue; an event without it counts as never queued.
-func (s *stamps) timeline(rec *cell.Recorder, initial int, taken []int64) {
-	if s.paced {
-		rec.Timeline(s.moments(initial, taken))
-	}
-}
-
 func (s *stamps) moments(initial int, taken []int64) []cell.Moment {
 	start := s.start.Load()
 	last := start

@@ -126,8 +126,6 @@ func (p *pusher) send(ctx context.Context, all []prompb.TimeSeries) error {
 	return nil
 }
 
-func (p *pusher) close() { p.client.CloseIdleConnections() }
-
 // series converts families to time series of one sample. A histogram becomes series of
 // its buckets, sum and count, and a native histogram if it has one.
 func (p *pusher) series(families []*dto.MetricFamily, at int64) (numbers, natives []prompb.TimeSeries) {

@@ -128,7 +128,7 @@ func push(t *testing.T, url string, from prometheus.Gatherer) error {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.close()
+	defer p.client.CloseIdleConnections()
 	return p.push(t.Context(), from)
 }
 
@@ -224,7 +224,7 @@ func TestCancelled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.close()
+	defer p.client.CloseIdleConnections()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := p.push(ctx, registry()); !errors.Is(err, context.Canceled) {

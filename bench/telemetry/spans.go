@@ -6,7 +6,7 @@ import (
 	"hash/fnv"
 	"math/bits"
 	"math/rand/v2"
-	"time"
+	"slices"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -112,10 +112,7 @@ func (c *cellSpan) export(e live.EventTrace) {
 	if !e.Intended.IsZero() {
 		stages = append([]live.StageTime{{Stage: "intended", At: e.Intended}}, stages...)
 	}
-	start, end := stages[0].At, stages[0].At
-	for _, a := range stages {
-		end = later(end, a.At)
-	}
+	start, end := stages[0].At, slices.MaxFunc(stages, func(a, b live.StageTime) int { return a.At.Compare(b.At) }).At
 	attrs := []attribute.KeyValue{attrSeq.Int64(int64(e.Seq)), attribute.String(attrPrefix+"event.type", e.Type)}
 	if e.Key != "" {
 		attrs = append(attrs, attribute.String(attrPrefix+"event.key", e.Key))
@@ -134,16 +131,12 @@ func (c *cellSpan) export(e live.EventTrace) {
 	for i, to := range stages[1:] {
 		from := stages[i]
 		_, child := c.tracer.Start(ctx, from.Stage+"→"+to.Stage, trace.WithTimestamp(from.At))
-		child.End(trace.WithTimestamp(later(from.At, to.At)))
+		if to.At.Before(from.At) { // released before its intended time
+			to = from
+		}
+		child.End(trace.WithTimestamp(to.At))
 	}
 	span.End(trace.WithTimestamp(end))
-}
-
-func later(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return a
-	}
-	return b
 }
 
 // spanIDKey is the context's key for the ID of a new span.

@@ -180,7 +180,7 @@ func (s *Session) close(ctx context.Context, runErr error) error {
 		})
 	}
 	if s.pusher != nil {
-		defer s.pusher.close()
+		defer s.pusher.client.CloseIdleConnections()
 		flush("remote write", func() error { return s.pusher.push(ctx, s.registry) })
 	}
 	flush("OpenTelemetry", func() error { return s.exporter.close(ctx) })
@@ -219,16 +219,11 @@ const maxWarning = 240
 
 // printable reduces a server's answer to one line of printable characters.
 func printable(text string) string {
-	text = oneLine(strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) && r != unicode.ReplacementChar {
-			return r
-		}
-		return ' '
-	}, text))
+	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool {
+		return r == ' ' || !unicode.IsPrint(r) || r == unicode.ReplacementChar
+	}), " ")
 	if runes := []rune(text); len(runes) > maxWarning {
 		text = string(runes[:maxWarning]) + "…"
 	}
 	return text
 }
-
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -3,6 +3,7 @@ package telemetry
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"watchlab/bench/cell"
 	"watchlab/bench/lab"
@@ -204,7 +205,7 @@ func (w *workload) Run(ctx context.Context, rec *cell.Recorder) error {
 func (w *workload) Check() error {
 	err := w.Workload.Check()
 	if err != nil {
-		w.span.invalid(string(lab.Invalid), oneLine(err.Error()))
+		w.span.invalid(string(lab.Invalid), strings.Join(strings.Fields(err.Error()), " "))
 		return err
 	}
 	// The lab reports the recorder's errors.
