@@ -76,12 +76,7 @@ func (f *informerStages) setup(ctx context.Context, w *workload) (err error) {
 // list. like has the type of the objects.
 func (f *informerStages) assemble(ctx context.Context, w *workload, events, initial int, like runtime.Object) error {
 	f.w = w
-	config := workqueue.TypedQueueConfig[string]{}
-	if all, name := w.telemetry.upstream(); all != nil {
-		config.Name, config.MetricsProvider = name, all
-		all.NewRetriesMetric(name) // This queue has no retries.
-	}
-	queue := workqueue.NewTypedWithConfig(config)
+	queue := workqueue.NewTyped[string]()
 	f.handling = newHandling(w.load.cost)
 	f.handler = newHandler(w.st, f.handling, queue, events)
 	f.worker = newWorker(w.st, queue, events, initial)
@@ -100,7 +95,6 @@ func (f *informerStages) assemble(ctx context.Context, w *workload, events, init
 			log = f.recorder.log
 		}
 		w.telemetry.queue(f.waiting, log)
-		w.telemetry.informer()
 	}
 	return nil
 }

@@ -31,11 +31,6 @@ const (
 	Rate       = "rate"
 	Commit     = "commit"
 	GoVersion  = "goversion"
-
-	Name     = "name"
-	Group    = "group"
-	Version  = "version"
-	Resource = "resource"
 )
 
 // The values of stage.
