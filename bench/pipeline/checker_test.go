@@ -90,7 +90,7 @@ func TestChecker(t *testing.T) {
 			}}},
 			expectations: expectations{total: true, relisted: true},
 		},
-		"after a relist, a tombstone tells the deletion": {
+		"after a relist, a tombstone stands for the deletion": {
 			handed:       []any{list, rest[0], rest[2], cache.Delta{Type: cache.Deleted, Object: cache.DeletedFinalStateUnknown{Key: "n/a"}}, rest[4]},
 			expectations: expectations{total: true, relisted: true},
 		},
@@ -120,13 +120,13 @@ func TestChecker(t *testing.T) {
 			}}, rest[2], rest[3], rest[4]},
 			expectations: expectations{total: true, relisted: true, whole: true}, want: []error{lab.ErrLost}, mentions: "event 3",
 		},
-		"a resync tells what is there":            {handed: []any{list, rest[0], delta(cache.Sync, 1), delta(cache.Sync, 2), rest[1], rest[2], rest[3], rest[4]}, expectations: strict},
-		"a resync of everything":                  {handed: []any{list, rest[0], cache.Delta{Type: cache.SyncAll, Object: cache.SyncAllInfo{}}, rest[1], rest[2], rest[3], rest[4]}, expectations: strict},
-		"a resync tells what is there no more":    {handed: []any{list, rest[0], rest[1], rest[2], delta(cache.Sync, 2), rest[3], rest[4]}, expectations: strict, want: []error{lab.ErrReordered}, mentions: "a Sync of event 2"},
-		"a resync tells what nobody has heard of": {handed: []any{list, delta(cache.Sync, 2), rest[0], rest[1], rest[2], rest[3], rest[4]}, expectations: strict, want: []error{lab.ErrDiverged}, mentions: "as a Sync first"},
-		"latest: the last of each key":            {handed: each(cache.Delta{Object: s.Events[0].Object}, cache.Delta{Object: s.Events[3].Object}, cache.Delta{Object: s.Events[5].Object}), expectations: expectations{latest: true, identity: true}},
-		"latest: not the last":                    {handed: each(cache.Delta{Object: s.Events[0].Object}, cache.Delta{Object: s.Events[1].Object}, cache.Delta{Object: s.Events[5].Object}), expectations: expectations{latest: true}, want: []error{lab.ErrLost}, mentions: "the last of n/b"},
-		"latest: a deletion":                      {handed: each(cache.Delta{Object: s.Events[3].Object}, cache.Delta{Object: s.Events[4].Object}, cache.Delta{Object: s.Events[5].Object}), expectations: expectations{latest: true}, want: []error{lab.ErrDiverged}},
+		"a resync of stored objects":             {handed: []any{list, rest[0], delta(cache.Sync, 1), delta(cache.Sync, 2), rest[1], rest[2], rest[3], rest[4]}, expectations: strict},
+		"a resync of everything":                 {handed: []any{list, rest[0], cache.Delta{Type: cache.SyncAll, Object: cache.SyncAllInfo{}}, rest[1], rest[2], rest[3], rest[4]}, expectations: strict},
+		"a resync of an older version":           {handed: []any{list, rest[0], rest[1], rest[2], delta(cache.Sync, 2), rest[3], rest[4]}, expectations: strict, want: []error{lab.ErrReordered}, mentions: "a Sync of event 2"},
+		"a resync of an object before its event": {handed: []any{list, delta(cache.Sync, 2), rest[0], rest[1], rest[2], rest[3], rest[4]}, expectations: strict, want: []error{lab.ErrDiverged}, mentions: "as a Sync first"},
+		"latest: the last of each key":           {handed: each(cache.Delta{Object: s.Events[0].Object}, cache.Delta{Object: s.Events[3].Object}, cache.Delta{Object: s.Events[5].Object}), expectations: expectations{latest: true, identity: true}},
+		"latest: not the last":                   {handed: each(cache.Delta{Object: s.Events[0].Object}, cache.Delta{Object: s.Events[1].Object}, cache.Delta{Object: s.Events[5].Object}), expectations: expectations{latest: true}, want: []error{lab.ErrLost}, mentions: "the last of n/b"},
+		"latest: a deletion":                     {handed: each(cache.Delta{Object: s.Events[3].Object}, cache.Delta{Object: s.Events[4].Object}, cache.Delta{Object: s.Events[5].Object}), expectations: expectations{latest: true}, want: []error{lab.ErrDiverged}},
 	} {
 		t.Run(title, func(t *testing.T) {
 			st := newStamps(len(s.Events), true, "")

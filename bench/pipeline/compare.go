@@ -333,9 +333,7 @@ func (l *labelSet) add(key string, value any) {
 
 // workload returns the skeleton of a cell.
 func (m *material) workload(name string, g impls.Guarantees, r pace.Pace, stages stages) *workload {
-	return &workload{
-		name: name, guarantees: g, load: m.load(g), material: m, rate: r, stall: m.stall(r), stages: stages, procs: m.Procs,
-	}
+	return &workload{name: name, guarantees: g, material: m, rate: r, stall: m.stall(r), stages: stages}
 }
 
 // candidate is a variant in a comparison.

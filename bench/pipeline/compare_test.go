@@ -60,7 +60,7 @@ func TestCompareRefuses(t *testing.T) {
 		"mode":               {func(s *pipeline.Config) { s.Modes = []string{"sideways"} }, pipeline.ErrConfig, `mode "sideways" (allowed: in-order, per-key)`},
 		"batch of queue":     {func(s *pipeline.Config) { s.Family, s.Knobs.BatchSize = impls.Queue, 5 }, pipeline.ErrConfig, "batch size for family queue, which has none"},
 		"shards of merge":    {func(s *pipeline.Config) { s.Family, s.Knobs.Shards = impls.Merge, 5 }, pipeline.ErrConfig, "shards for family merge, which has none"},
-		"knob nobody takes":  {func(s *pipeline.Config) { s.Impls, s.Knobs.Capacity = []string{"clientgo-deltafifo"}, 5 }, impls.ErrOptions, "no variant takes these options: clientgo-deltafifo: invalid options: Capacity 5"},
+		"knob of no variant": {func(s *pipeline.Config) { s.Impls, s.Knobs.Capacity = []string{"clientgo-deltafifo"}, 5 }, impls.ErrOptions, "no variant takes these options: clientgo-deltafifo: invalid options: Capacity 5"},
 		"variant's mode":     {func(s *pipeline.Config) { s.Impls, s.Modes = []string{"clientgo-deltafifo"}, []string{"in-order"} }, pipeline.ErrConfig, "variant clientgo-deltafifo has no delivery among [\"in-order\"] (it has: per-key)"},
 
 		"pace twice":     {func(s *pipeline.Config) { s.Paces = rates(5, 5) }, pipeline.ErrConfig, "each once"},
@@ -180,11 +180,11 @@ func TestRoundLength(t *testing.T) {
 		rate        pace.Rate
 		least, most uint64
 	}{
-		"unpaced, asked for":            {events: 1000, least: 1000, most: 1000 + whole},
+		"unpaced, events set":           {events: 1000, least: 1000, most: 1000 + whole},
 		"unpaced, fewer than there are": {events: 1, least: whole, most: whole},
 		"paced, by the duration":        {rate: 5000, duration: 100 * time.Millisecond, least: 500, most: 500},
 		"paced, a hundred at least":     {rate: 5000, duration: time.Millisecond, least: 100, most: 100},
-		"paced, asked for":              {rate: 20000, duration: time.Millisecond, events: 321, least: 321, most: 321},
+		"paced, events set":             {rate: 20000, duration: time.Millisecond, events: 321, least: 321, most: 321},
 	} {
 		t.Run(title, func(t *testing.T) {
 			comparisons, err := pipeline.Compare(pipeline.Config{

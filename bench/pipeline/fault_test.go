@@ -30,67 +30,48 @@ var faults = map[string]error{
 	"alter":     lab.ErrDiverged,
 }
 
-// registerFaults registers, for each family, a variant with each fault.
+// registerFaults registers, for each family, a variant with each fault: of cond, and of
+// sharded for several consumers.
 func registerFaults() {
 	for fault := range faults {
-		deltafifo.Register(deltafifo.Variant{
-			Name: planted + fault, Summary: "faulty",
-			Guarantees: []impls.Guarantees{
-				{Mode: string(deltafifo.InOrder), Order: impls.OrderTotal, Coalesces: impls.CoalesceNone},
-				{Mode: string(deltafifo.PerKey), Order: impls.OrderPerKey, Coalesces: impls.CoalesceDeltas},
-			},
-			New: func(o deltafifo.Options) (deltafifo.Queue, error) {
-				q, err := deltafifo.New("cond", o)
-				if err != nil {
-					return nil, err
+		for _, v := range []struct {
+			base, name string
+			consumers  impls.Consumers
+			modes      []deltafifo.Delivery
+		}{
+			{base: "cond", name: planted + fault, modes: []deltafifo.Delivery{deltafifo.InOrder, deltafifo.PerKey}},
+			{base: "sharded", name: planted + "many-" + fault, consumers: impls.ManyConsumers, modes: []deltafifo.Delivery{deltafifo.PerKey}},
+		} {
+			var guarantees []impls.Guarantees
+			for _, mode := range v.modes {
+				g := impls.Guarantees{Mode: string(mode), Order: impls.OrderPerKey, Coalesces: impls.CoalesceDeltas, Consumers: v.consumers}
+				if mode == deltafifo.InOrder {
+					g.Order, g.Coalesces = impls.OrderTotal, impls.CoalesceNone
 				}
-				return &faultyDeltaFIFO{Queue: q, fault: fault}, nil
-			},
-		})
-		queue.Register(queue.Variant{
-			Name: planted + fault, Summary: "faulty",
-			Guarantees: []impls.Guarantees{{Order: impls.OrderPerKey, Coalesces: impls.CoalesceLatest}},
-			New: func(o queue.Options) (queue.Queue, error) {
-				q, err := queue.New("cond", o)
-				if err != nil {
-					return nil, err
-				}
-				return &faultyQueue{Queue: q, fault: fault}, nil
-			},
-		})
-		deltafifo.Register(deltafifo.Variant{
-			Name: planted + "many-" + fault, Summary: "faulty, for several consumers",
-			Guarantees: []impls.Guarantees{{
-				Mode: string(deltafifo.PerKey), Order: impls.OrderPerKey, Coalesces: impls.CoalesceDeltas, Consumers: impls.ManyConsumers,
-			}},
-			New: func(o deltafifo.Options) (deltafifo.Queue, error) {
-				q, err := deltafifo.New("sharded", o)
-				if err != nil {
-					return nil, err
-				}
-				return &faultyDeltaFIFO{Queue: q, fault: fault}, nil
-			},
-		})
-		queue.Register(queue.Variant{
-			Name: planted + "many-" + fault, Summary: "faulty, for several consumers",
-			Guarantees: []impls.Guarantees{{Order: impls.OrderPerKey, Coalesces: impls.CoalesceLatest, Consumers: impls.ManyConsumers}},
-			New: func(o queue.Options) (queue.Queue, error) {
-				q, err := queue.New("sharded", o)
-				if err != nil {
-					return nil, err
-				}
-				return &faultyQueue{Queue: q, fault: fault}, nil
-			},
-		})
+				guarantees = append(guarantees, g)
+			}
+			deltafifo.Register(deltafifo.Variant{
+				Name: v.name, Summary: "faulty", Guarantees: guarantees,
+				New: func(o deltafifo.Options) (deltafifo.Queue, error) {
+					q, err := deltafifo.New(v.base, o)
+					return &faultyDeltaFIFO{Queue: q, fault: fault}, err
+				},
+			})
+			queue.Register(queue.Variant{
+				Name: v.name, Summary: "faulty",
+				Guarantees: []impls.Guarantees{{Order: impls.OrderPerKey, Coalesces: impls.CoalesceLatest, Consumers: v.consumers}},
+				New: func(o queue.Options) (queue.Queue, error) {
+					q, err := queue.New(v.base, o)
+					return &faultyQueue{Queue: q, fault: fault}, err
+				},
+			})
+		}
 		merge.Register(merge.Variant{
 			Name: planted + fault, Summary: "faulty",
 			Guarantees: []impls.Guarantees{{Order: impls.OrderPerKey, Coalesces: impls.CoalesceNone}},
 			New: func(o merge.Options) (merge.Merger, error) {
 				m, err := merge.New("cond", o)
-				if err != nil {
-					return nil, err
-				}
-				return &faultyMerger{Merger: m, fault: fault, updates: make(chan merge.PodUpdate)}, nil
+				return &faultyMerger{Merger: m, fault: fault, updates: make(chan merge.PodUpdate)}, err
 			},
 		})
 	}

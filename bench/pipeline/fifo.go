@@ -67,12 +67,13 @@ func (f *fifo) setup(_ context.Context, w *workload) (err error) {
 	if f.queue, err = f.build(); err != nil {
 		return err
 	}
+	w.cleanupFunc(f.queue.Close)
 	f.release = func() {}
-	if w.load.stalled {
+	if w.material.Stalled {
 		f.latch = make(chan struct{})
 		f.release = sync.OnceFunc(func() { close(f.latch) })
 	}
-	f.handling = newHandling(w.load.cost)
+	f.handling = newHandling(w.material.HandlerCost)
 	f.left.Store(int64(w.score.Initial))
 	f.listed = make(chan struct{})
 	if w.score.Initial == 0 {
@@ -83,17 +84,18 @@ func (f *fifo) setup(_ context.Context, w *workload) (err error) {
 	for _, list := range w.score.relists() {
 		room += len(list)
 	}
-	if w.load.consumers > 1 {
+	consumers := w.material.consumersOf(w.guarantees)
+	if consumers > 1 {
 		f.turns = newTurns(w.score.Storm)
 	}
-	for range w.load.consumers {
-		l := newDeliveryLog(w.st, room/w.load.consumers)
+	for range consumers {
+		l := newDeliveryLog(w.st, room/consumers)
 		if f.turns != nil {
 			l.turns, l.handed = make([]turn, 0, cap(l.deltas)), make([]int32, 0, cap(l.ends))
 		}
 		f.logs = append(f.logs, l)
 	}
-	if w.load.probe && w.rate.Paced() {
+	if !w.material.NoProbe && w.rate.Paced() {
 		f.probe = &lockProbe{queue: f.queue, empty: emptyQueue{}}
 	}
 	w.telemetry.queue(f.queue.Len, f.logs...)
@@ -139,7 +141,7 @@ func (f *fifo) play(ctx context.Context, w *workload, rec *cell.Recorder) (err e
 	}
 
 	f.handling.on.Store(true)
-	if w.load.stalled {
+	if w.material.Stalled {
 		err = f.fillAndDrain(ctx, rec, consumed)
 	} else {
 		err = f.flow(ctx, rec, consumed)
@@ -393,11 +395,4 @@ func (f *fifo) check(w *workload, rec *cell.Recorder) outcome {
 		completeByKey(s, o.taken, true)
 	}
 	return o
-}
-
-func (f *fifo) close() error {
-	if f.queue != nil {
-		f.queue.Close()
-	}
-	return nil
 }

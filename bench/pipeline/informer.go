@@ -61,12 +61,14 @@ func (f *informerStages) setup(ctx context.Context, w *workload) (err error) {
 	if err != nil {
 		return err
 	}
+	w.cleanup(f.src.Close)
 	events := len(w.score.Events)
+	f.handling = newHandling(w.material.HandlerCost)
 	if err := f.assemble(ctx, w, events, w.score.Initial, w.score.Events[0].Object); err != nil {
 		return err
 	}
-	if w.load.readers > 0 {
-		f.readers = newReaders(w.load.readers, f.informer.GetIndexer(), w.score.Storm, w.st)
+	if n := w.material.Readers; n > 0 {
+		f.readers = newReaders(n, f.informer.GetIndexer(), w.score.Storm, w.st)
 	}
 	f.last.Store(uint64(events))
 	return nil
@@ -77,10 +79,16 @@ func (f *informerStages) setup(ctx context.Context, w *workload) (err error) {
 func (f *informerStages) assemble(ctx context.Context, w *workload, events, initial int, like runtime.Object) error {
 	f.w = w
 	queue := workqueue.NewTyped[string]()
-	f.handling = newHandling(w.load.cost)
+	w.cleanupFunc(queue.ShutDown)
 	f.handler = newHandler(w.st, f.handling, queue, events)
 	f.worker = newWorker(w.st, queue, events, initial)
-	if err := f.build(ctx, events, f.listerWatcher(), like); err != nil {
+	lw := f.src.ListerWatcher()
+	if s := w.score; s != nil && slices.ContainsFunc(s.Marks, isRelist) {
+		if f.expiry = newExpiry(f.src); f.expiry != nil {
+			lw = f.expiry
+		}
+	}
+	if err := f.build(ctx, events, lw, like); err != nil {
 		return err
 	}
 	f.worker.indexer = f.informer.GetIndexer()
@@ -105,16 +113,6 @@ func (f *informerStages) waiting() int {
 		return 0
 	}
 	return (*f.recorder.queue.Load()).Len()
-}
-
-// listerWatcher returns the source's, wrapped in an expiry if the storm has relists.
-func (f *informerStages) listerWatcher() cache.ListerWatcher {
-	if s := f.w.score; s != nil && slices.ContainsFunc(s.Marks, isRelist) {
-		if f.expiry = newExpiry(f.src); f.expiry != nil {
-			return f.expiry
-		}
-	}
-	return f.src.ListerWatcher()
 }
 
 // build builds the informer and installs the stamps.
@@ -355,16 +353,6 @@ func (f *informerStages) compareState(v *violations) {
 			v.diverged.add("%s is in the indexer and was deleted", key)
 		}
 	}
-}
-
-func (f *informerStages) close() error {
-	if f.worker != nil {
-		f.worker.queue.ShutDown()
-	}
-	if f.src == nil {
-		return nil
-	}
-	return f.src.Close()
 }
 
 // recorder stamps the events that a Reflector puts into an informer's queue, logs the

@@ -39,19 +39,24 @@ func (k *kubelet) setup(ctx context.Context, w *workload) (err error) {
 	if err != nil {
 		return err
 	}
+	w.cleanup(k.src.Close)
 	profile.Do(ctx, stageMerge, func(context.Context) { k.merger, err = k.build() })
 	if err != nil {
 		return err
 	}
+	w.cleanupFunc(k.merger.Close)
 	k.loop = newSyncLoop(k.merger, w.st, w.score.Peak(), len(w.score.Events))
 	updates := k.merger.Updates()
 	w.telemetry.source(k.src)
 	w.telemetry.merger(func() int { return len(updates) }, k.loop.notices)
 	if w.material.Static > 0 {
-		k.static, err = newStaticPods(w.material.Static)
+		if k.static, err = newStaticPods(w.material.Static); err != nil {
+			return err
+		}
 		k.loop.static = k.static
+		w.cleanup(k.static.close)
 	}
-	return err
+	return nil
 }
 
 func (k *kubelet) play(ctx context.Context, w *workload, rec *cell.Recorder) (err error) {
@@ -132,20 +137,6 @@ func (k *kubelet) check(w *workload, rec *cell.Recorder) outcome {
 	return o
 }
 
-func (k *kubelet) close() error {
-	var err error
-	if k.src != nil {
-		err = k.src.Close()
-	}
-	if k.merger != nil {
-		k.merger.Close()
-	}
-	if k.static != nil {
-		err = errors.Join(err, k.static.close())
-	}
-	return err
-}
-
 // noteSource notes the source's relists, bytes and faults.
 func noteSource(rec *cell.Recorder, src source.Source, events int) {
 	rec.Note("relists", float64(src.Relists()))
@@ -188,10 +179,7 @@ func newPushStore(ctx context.Context, st *stamps, ch chan<- merge.PodUpdate, la
 				pods = append(pods, pod)
 			}
 		}
-		select {
-		case ch <- merge.PodUpdate{Pods: pods, Op: merge.SET, Source: merge.APISource}:
-		case <-ctx.Done():
-		}
+		_ = send(ctx, ch, merge.SET, pods) // an error ends the round
 	}
 	return &pushStore{
 		UndeltaStore: cache.NewUndeltaStore(push, cache.MetaNamespaceKeyFunc),

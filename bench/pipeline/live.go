@@ -61,7 +61,7 @@ func CompareLive(config LiveConfig) ([]lab.Comparison, error) {
 		Paces: []pace.Pace{{}}, Storm: &storm.Storm{Name: config.Stream},
 	}
 	comparisons, err := s.compareDeliveries(func(v string, g impls.Guarantees, opts deltafifo.Options, _ pace.Pace) lab.Workload {
-		stages := &liveInformer{informerStages: &informerStages{variant: v, opts: opts, open: true}, rounds: l}
+		stages := &liveInformer{informerStages: &informerStages{variant: v, opts: opts, open: true, handling: newHandling(0)}, rounds: l}
 		return &workload{name: v, guarantees: g, stall: stallLimit, stages: stages}
 	})
 	if err != nil {
@@ -107,8 +107,9 @@ func (l *liveRounds) begin() func(cells int) error {
 		}
 		l.round = &round{
 			config: l.config, tee: tee, warmUp: warmUp, missing: cells, staying: cells,
-			left: make(chan struct{}), over: make(chan struct{}),
+			over: make(chan struct{}),
 		}
+		l.round.ctx, l.round.cancel = context.WithCancel(context.Background())
 		warmUp = false
 		return nil
 	}
@@ -135,8 +136,10 @@ type round struct {
 	mu               sync.Mutex
 	missing, staying int
 	playing          bool
-	// left is closed when all cells have left; over is closed when the window ends.
-	left, over chan struct{}
+	// ctx ends when all cells have left; over is closed when the window ends.
+	ctx    context.Context
+	cancel context.CancelFunc
+	over   chan struct{}
 	// The fields below are set before over is closed. first and last are the stream
 	// positions at the begin and the end of the window. written is Drive's result,
 	// breaks the interruptions of the watch, err the failure of the round.
@@ -149,8 +152,8 @@ type round struct {
 
 // arrived counts a cell that joined or left before. The last one opens the window, if
 // any cell stays. The caller holds mu.
-func (r *round) arrived(there int) {
-	if r.missing--; r.missing == 0 && there > 0 {
+func (r *round) arrived() {
+	if r.missing--; r.missing == 0 && r.staying > 0 {
 		r.playing = true
 		go r.play()
 	}
@@ -159,7 +162,7 @@ func (r *round) arrived(there int) {
 // join waits until every cell has joined, then until the window is over.
 func (r *round) join(ctx context.Context) error {
 	r.mu.Lock()
-	r.arrived(r.staying)
+	r.arrived()
 	r.mu.Unlock()
 	select {
 	case <-r.over:
@@ -176,12 +179,12 @@ func (r *round) leave(joined bool) {
 	defer r.mu.Unlock()
 	r.staying--
 	if !joined {
-		r.arrived(r.staying)
+		r.arrived()
 	}
 	if r.staying > 0 {
 		return
 	}
-	close(r.left)
+	r.cancel()
 	if r.playing {
 		<-r.over
 	}
@@ -192,16 +195,7 @@ func (r *round) leave(joined bool) {
 func (r *round) play() {
 	defer close(r.over)
 	r.first = r.tee.Visible()
-	staying, stop := context.WithCancel(context.Background())
-	defer stop()
-	go func() {
-		defer stop()
-		select {
-		case <-r.left:
-		case <-staying.Done():
-		}
-	}()
-	r.err = r.pass(staying)
+	r.err = r.pass()
 	r.breaks = r.tee.Breaks()
 	r.last = r.tee.Seal()
 	r.storm = r.tee.Storm(r.last)
@@ -217,8 +211,8 @@ func (r *round) play() {
 }
 
 // pass returns when the window is over and the audit found every object.
-func (r *round) pass(staying context.Context) error {
-	window, cancel := context.WithTimeout(staying, r.config.Window)
+func (r *round) pass() error {
+	window, cancel := context.WithTimeout(r.ctx, r.config.Window)
 	defer cancel()
 	if r.config.Drive == nil {
 		<-window.Done()
@@ -227,28 +221,13 @@ func (r *round) pass(staying context.Context) error {
 		if r.written, err = r.config.Drive(window, r.warmUp); err != nil {
 			return err
 		}
-		r.quiet(window)
+		// The storm is over after a pause. The window may end before.
+		_ = await(window, nil, r.tee.Visible, quietFor, nil)
 	}
 	// A watch that is down now has events of this round outstanding.
-	audit, cancel := context.WithTimeout(staying, auditLimit)
+	audit, cancel := context.WithTimeout(r.ctx, auditLimit)
 	defer cancel()
 	return r.tee.Audit(audit)
-}
-
-// quiet returns after a pause of quietFor, or with the window.
-func (r *round) quiet(window context.Context) {
-	tick := time.NewTicker(quietFor / 20)
-	defer tick.Stop()
-	for seen, since := r.tee.Visible(), time.Now(); time.Since(since) < quietFor; {
-		select {
-		case <-tick.C:
-		case <-window.Done():
-			return
-		}
-		if now := r.tee.Visible(); now != seen {
-			seen, since = now, time.Now()
-		}
-	}
 }
 
 // notes records the round's figures, the same for all cells.
@@ -282,7 +261,9 @@ func (f *liveInformer) setup(ctx context.Context, w *workload) error {
 	if f.round == nil {
 		return errors.New("the round has not begun")
 	}
+	w.cleanupFunc(func() { f.round.leave(f.joined) })
 	f.src = f.round.tee.Source()
+	w.cleanup(f.src.Close)
 	// A live cell stamps every event, as a paced cell does.
 	w.st = newStamps(LiveRoom, true, StampsAll)
 	w.telemetry = newTelemetry(ctx, w.st, nil)
@@ -325,13 +306,6 @@ func (f *liveInformer) play(ctx context.Context, w *workload, rec *cell.Recorder
 func (f *liveInformer) check(w *workload, rec *cell.Recorder) outcome {
 	f.round.notes(rec)
 	return f.informerStages.check(w, rec)
-}
-
-func (f *liveInformer) close() error {
-	if f.round != nil {
-		f.round.leave(f.joined)
-	}
-	return f.informerStages.close()
 }
 
 // arrivals is the schedule of a live stream: an event's intended time is when it

@@ -31,36 +31,16 @@ const (
 	maxHandlerCost = time.Second
 )
 
-// load is a cell's load on the reading side of a pipeline.
-type load struct {
-	// consumers that take from the queue; 1 or more.
-	consumers int
-	// readers that list the indexer; 0 for none.
-	readers int
-	// cost of the handler for each event; 0 for none.
-	cost time.Duration
-	// stalled: the consumer waits until all events are queued.
-	stalled bool
-	// stamps selects the stamped events.
-	stamps Stamps
-	// probe: a paced cell runs the lock probe.
-	probe bool
-}
-
-// load returns the load of a variant with these guarantees.
-func (s *Config) load(g impls.Guarantees) load {
-	l := load{
-		consumers: s.consumersOf(g), readers: s.Readers, cost: s.HandlerCost,
-		stalled: s.Stalled, stamps: s.Stamps, probe: !s.NoProbe,
-	}
+// stampsOf returns the stamped events of an unpaced cell.
+func (s *Config) stampsOf() Stamps {
 	switch {
 	case s.Family == impls.Merge:
-		l.stamps = StampsAll
+		return StampsAll
 	case s.Stalled:
 		// A latency would measure how long the consumer was held.
-		l.stamps = StampsNone
+		return StampsNone
 	}
-	return l
+	return s.Stamps
 }
 
 // consumersOf returns the number of consumers of a variant: one where the variant

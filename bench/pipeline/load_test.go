@@ -169,7 +169,7 @@ func TestStalled(t *testing.T) {
 					}
 				}
 				if len(res.Latency) != 0 {
-					t.Errorf("latencies that tell when the gate was opened: %+v", res.Latency)
+					t.Errorf("latencies of a stalled consumer: %+v", res.Latency)
 				}
 			})
 		}

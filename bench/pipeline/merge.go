@@ -45,6 +45,7 @@ func (m *merging) setup(ctx context.Context, w *workload) (err error) {
 	if err != nil {
 		return err
 	}
+	w.cleanupFunc(m.merger.Close)
 	m.notices = newNoticeLog(len(w.score.Events))
 	updates := m.merger.Updates()
 	w.telemetry.merger(func() int { return len(updates) }, m.notices)
@@ -139,11 +140,4 @@ func (m *merging) receive(ctx context.Context, st *stamps) {
 
 func (m *merging) check(w *workload, rec *cell.Recorder) outcome {
 	return m.notices.check(w, rec, w.guarantees.Coalesces != impls.CoalesceNone, 0)
-}
-
-func (m *merging) close() error {
-	if m.merger != nil {
-		m.merger.Close()
-	}
-	return nil
 }

@@ -190,7 +190,7 @@ func (t *notifications) match(notices []notice, st *stamps, s *storm.Storm, fold
 			}
 			p := at[pod.UID]
 			// Each lap repeats the same states of a pod, so the nearest match counts.
-			i, late := slices.IndexFunc(all[p.next:], func(t notification) bool { return t.says(n.Op, pod) }), -1
+			i, late := slices.IndexFunc(all[p.next:], func(t notification) bool { return t.matches(n.Op, pod) }), -1
 			if i >= 0 {
 				i += p.next
 			}
@@ -211,7 +211,7 @@ func (t *notifications) match(notices []notice, st *stamps, s *storm.Storm, fold
 				i = shown(all, p.next, n.Op, pod, listed)
 			}
 			if i < 0 {
-				v.diverged.add("%v of pod %s/%s says what no event said", n.Op, pod.Namespace, pod.Name)
+				v.diverged.add("%v of pod %s/%s matches no event", n.Op, pod.Namespace, pod.Name)
 				continue
 			}
 			p.sent[i] = true
@@ -251,7 +251,7 @@ func (t *notifications) match(notices []notice, st *stamps, s *storm.Storm, fold
 // none.
 func behind(all []notification, to int, op merge.Op, pod *v1.Pod) int {
 	for i := to - 1; i >= 0; i-- {
-		if all[i].says(op, pod) {
+		if all[i].matches(op, pod) {
 			return i
 		}
 	}
@@ -273,6 +273,6 @@ func shown(all []notification, from int, op merge.Op, pod *v1.Pod, listed uint64
 	return found
 }
 
-func (t notification) says(op merge.Op, pod *v1.Pod) bool {
+func (t notification) matches(op merge.Op, pod *v1.Pod) bool {
 	return t.op == op && (op == merge.REMOVE || same(pod, t.pod))
 }

@@ -125,20 +125,21 @@ const (
 type workload struct {
 	name       string
 	guarantees impls.Guarantees
-	load       load
 	// material is nil for a live stream. Its score is set after the play.
 	material *material
 	rate     pace.Pace
 	// stall is the longest time without progress.
 	stall  time.Duration
 	stages stages
-	// procs is the cell's GOMAXPROCS, 0 for the process's; before is the value to
-	// restore. GOMAXPROCS is global, so cells that run at the same time share it.
-	procs, before int
-	score         *score
-	st            *stamps
+	// procs is the GOMAXPROCS to restore; 0 for none. It is global, so cells that run at
+	// the same time share it.
+	procs int
+	score *score
+	st    *stamps
 	// telemetry is nil without a session.
 	telemetry *telemetry
+	// releases are the functions of cleanup.
+	releases []func() error
 	// broken has the checker's findings, once checked is set.
 	broken  violations
 	checked bool
@@ -146,10 +147,9 @@ type workload struct {
 	stalled error
 }
 
-// stages is what a pipeline adds to the skeleton. All methods but close may use
-// the workload's fields.
+// stages is what a pipeline adds to the skeleton.
 type stages interface {
-	// setup builds the stages.
+	// setup builds the stages. It passes what Teardown has to release to cleanup.
 	setup(ctx context.Context, w *workload) error
 	// play plays the storm and returns when all goroutines have ended. After an error,
 	// check is not called.
@@ -157,8 +157,6 @@ type stages interface {
 	// check compares the logs with the storm, notes figures, and completes the
 	// stamps.
 	check(w *workload, rec *cell.Recorder) outcome
-	// close releases what setup acquired, also after an error of setup.
-	close() error
 }
 
 // outcome is the result of a check.
@@ -178,12 +176,12 @@ type outcome struct {
 var _ lab.Workload = (*workload)(nil)
 
 func (w *workload) Setup(ctx context.Context) error {
-	if w.procs > 0 {
-		w.before = runtime.GOMAXPROCS(w.procs)
-	}
-	if w.material != nil {
-		w.score = w.material.score(w.rate)
-		w.st = newStamps(len(w.score.Events), w.rate.Paced(), w.load.stamps)
+	if m := w.material; m != nil {
+		if m.Procs > 0 {
+			w.procs = runtime.GOMAXPROCS(m.Procs)
+		}
+		w.score = m.score(w.rate)
+		w.st = newStamps(len(w.score.Events), w.rate.Paced(), m.stampsOf())
 		w.st.budget = w.score.budget
 		w.telemetry = newTelemetry(ctx, w.st, w.score)
 	}
@@ -223,13 +221,27 @@ func (w *workload) Check() error {
 }
 
 func (w *workload) Teardown() error {
-	if w.before > 0 {
-		defer runtime.GOMAXPROCS(w.before)
+	if w.procs > 0 {
+		defer runtime.GOMAXPROCS(w.procs)
 	}
 	w.telemetry.stop()
-	err := w.stages.close()
-	w.stages, w.st, w.telemetry = nil, nil, nil
-	return err
+	var errs []error
+	for _, release := range w.releases {
+		errs = append(errs, release())
+	}
+	w.releases, w.stages, w.st, w.telemetry = nil, nil, nil, nil
+	return errors.Join(errs...)
+}
+
+// cleanup makes Teardown call release, in the order of the calls of cleanup.
+func (w *workload) cleanup(release func() error) { w.releases = append(w.releases, release) }
+
+// cleanupFunc is cleanup for functions without an error.
+func (w *workload) cleanupFunc(release func()) {
+	w.cleanup(func() error {
+		release()
+		return nil
+	})
 }
 
 // stallLimit is the longest time without progress. Tests shorten it.

@@ -101,7 +101,7 @@ func TestResyncIsPlayed(t *testing.T) {
 				return n.Value
 			}
 		}
-		t.Fatal("nobody says how much was worked on")
+		t.Fatal("no note of the look-ups")
 		return 0
 	}
 	for _, impl := range []string{"clientgo-realfifo-batch", "cond", "clientgo-deltafifo", "sharded"} {

@@ -98,7 +98,7 @@ func (r *readers) read(i int) error {
 	return nil
 }
 
-// stop tells the readers to end; wait waits for them and returns the first error.
+// stop ends the readers; wait waits for them and returns the first error.
 func (r *readers) stop() {
 	r.until = r.st.now()
 	r.over.Store(true)

@@ -68,9 +68,6 @@ func startProfiler(server string, tags map[string]string, warn func(error)) (*pr
 
 // stop uploads the remaining profiles. An unreachable server delays it by some seconds.
 func (p *profiler) stop() error {
-	if p == nil {
-		return nil
-	}
 	p.Flush(true) // Stop alone uploads the CPU profile only.
 	err := p.Stop()
 	p.restore()

@@ -55,10 +55,12 @@ const (
 type Session struct {
 	registry *live.Registry
 	server   *live.Server
-	pusher   *pusher
 	exporter *exporter
-	profiler *profiler
+	// profiled: pprof profiles go to Pyroscope.
+	profiled bool
 	warnings *warnings
+	// outputs are flushed at the end, by their names in warnings.
+	outputs map[string]func(context.Context) error
 
 	// stop ends the background goroutine, which closes ended.
 	stop  context.CancelFunc
@@ -76,7 +78,7 @@ type Session struct {
 func Start(ctx context.Context, opts Options) (_ *Session, err error) {
 	s := &Session{
 		registry: live.New(opts.Run, opts.Commit), warnings: &warnings{warn: opts.Warn, seen: map[string]bool{}},
-		cells: map[string]*watched{},
+		cells: map[string]*watched{}, outputs: map[string]func(context.Context) error{},
 	}
 	s.exporter, err = newExporter(ctx, opts.Run, opts.Commit, s.registry, s.warnings.reporter("OpenTelemetry"))
 	if err != nil {
@@ -90,10 +92,16 @@ func Start(ctx context.Context, opts Options) (_ *Session, err error) {
 			err = errors.Join(err, s.close(ctx, nil))
 		}
 	}()
+	s.outputs["OpenTelemetry"] = s.exporter.close
 	if opts.Push != "" {
 		host, _ := os.Hostname()
-		if s.pusher, err = newPusher(opts.Push, "watchlab", cmp.Or(host, "unknown")); err != nil {
+		p, err := newPusher(opts.Push, "watchlab", cmp.Or(host, "unknown"))
+		if err != nil {
 			return nil, err
+		}
+		s.outputs["remote write"] = func(ctx context.Context) error {
+			defer p.client.CloseIdleConnections()
+			return p.push(ctx, s.registry)
 		}
 	}
 	if opts.MetricsAddr != "" {
@@ -108,9 +116,11 @@ func Start(ctx context.Context, opts Options) (_ *Session, err error) {
 	}
 	if opts.Pyroscope != "" {
 		tags := map[string]string{"run": opts.Run, "commit": opts.Commit}
-		if s.profiler, err = startProfiler(opts.Pyroscope, tags, s.warnings.reporter("Pyroscope")); err != nil {
+		p, err := startProfiler(opts.Pyroscope, tags, s.warnings.reporter("Pyroscope"))
+		if err != nil {
 			return nil, err
 		}
+		s.profiled, s.outputs["Pyroscope"] = true, func(context.Context) error { return p.stop() }
 	}
 	s.exporter.startRun(ctx, opts.Run)
 	background, stop := context.WithCancel(context.Background())
@@ -172,19 +182,13 @@ func (s *Session) close(ctx context.Context, runErr error) error {
 	s.exporter.endRun(runErr)
 	// All outputs flush in parallel, so that each has the whole time.
 	var flushes sync.WaitGroup
-	flush := func(what string, f func() error) {
+	for name, flush := range s.outputs {
 		flushes.Go(func() {
-			if err := f(); err != nil {
-				s.warnings.reporter(what)(err)
+			if err := flush(ctx); err != nil {
+				s.warnings.reporter(name)(err)
 			}
 		})
 	}
-	if s.pusher != nil {
-		defer s.pusher.client.CloseIdleConnections()
-		flush("remote write", func() error { return s.pusher.push(ctx, s.registry) })
-	}
-	flush("OpenTelemetry", func() error { return s.exporter.close(ctx) })
-	flush("Pyroscope", s.profiler.stop)
 	flushes.Wait()
 	if s.server == nil {
 		return nil

@@ -177,7 +177,7 @@ type workload struct {
 // context adds the cell's set, and labels for the profiler.
 func (w *workload) context(ctx context.Context) context.Context {
 	ctx = live.With(ctx, w.cell.set)
-	if w.cell.session.profiler != nil && !profile.Labelled(ctx) {
+	if w.cell.session.profiled && !profile.Labelled(ctx) {
 		l := w.cell.set.Labels()
 		ctx = profile.With(ctx, l.Family, l.Variant, l.Storm)
 	}

@@ -243,8 +243,8 @@ type StageTime struct {
 	At    time.Time
 }
 
-// Sampler sets the function that selects the traced events of a round with a given
-// number of events; nil for none.
+// Sampler sets the function that selects the traced events of a round by its number of
+// events; nil for none.
 func (s *Set) Sampler(sampler func(events int) *Sampling) {
 	s.Update(func(f *Figures) { s.sampler, f.sampling = sampler, nil })
 }

@@ -106,7 +106,7 @@ var (
 // own has the metrics in the order of their definition.
 var own []Metric
 
-// Own returns watchlab's own metrics.
+// Own returns all metrics.
 func Own() []Metric { return slices.Clone(own) }
 
 // shape is a kind with the buckets of a histogram.
@@ -119,18 +119,14 @@ var counter, gauge = shape{kind: Counter}, shape{kind: Gauge}
 
 func histogram(buckets []float64) shape { return shape{kind: Histogram, buckets: buckets} }
 
-func define(common bool, s shape, name, help string, labels []string) Metric {
-	m := Metric{Name: name, Help: help, Kind: s.kind, Common: common, Labels: labels, Buckets: s.buckets}
-	own = append(own, m)
-	return m
-}
-
 func ofVariant(s shape, name, help string, labels ...string) Metric {
-	return define(true, s, name, help, labels)
+	own = append(own, Metric{Name: name, Help: help, Kind: s.kind, Common: true, Labels: labels, Buckets: s.buckets})
+	return own[len(own)-1]
 }
 
 func ofRun(s shape, name, help string, labels ...string) Metric {
-	return define(false, s, name, help, append([]string{Run}, labels...))
+	own = append(own, Metric{Name: name, Help: help, Kind: s.kind, Labels: append([]string{Run}, labels...)})
+	return own[len(own)-1]
 }
 
 // seconds returns bounds from 0.24 µs to 16 s. As powers of two they are also bounds of

@@ -12,8 +12,8 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// TestStaticPodsAreJudged: the checker finds each mistake of a merger with static pods.
-func TestStaticPodsAreJudged(t *testing.T) {
+// TestStaticPodsCheck: the checker finds each mistake of a merger with static pods.
+func TestStaticPodsCheck(t *testing.T) {
 	pod := func(name string, version int) *v1.Pod {
 		p := manifestOf(name, version)
 		p.UID = types.UID(p.Spec.Containers[0].Image)
@@ -29,19 +29,19 @@ func TestStaticPodsAreJudged(t *testing.T) {
 		update(merge.REMOVE, merge.HTTPSource, pod("http-0", 1)), update(merge.ADD, merge.HTTPSource, pod("http-0", 2)),
 	}
 	for name, test := range map[string]struct {
-		told []merge.PodUpdate
-		want error
+		updates []merge.PodUpdate
+		want    error
 	}{
-		"all":                       {append(first[:2:2], second...), nil},
-		"the first versions only":   {first, lab.ErrLost},
-		"nothing of a source":       {[]merge.PodUpdate{first[0], second[0], second[1]}, lab.ErrLost},
-		"a pod that isn't removed":  {append(first[:2:2], second[1:]...), lab.ErrLost},
-		"a version twice":           {append(first[:2:2], append(second[:4:4], second[1])...), lab.ErrDuplicated},
-		"a pod removed twice":       {append(first[:2:2], append(second[:1:1], second...)...), lab.ErrDuplicated},
-		"an old version again":      {append(first[:2:2], append(second[:4:4], second[0], update(merge.ADD, merge.FileSource, pod("file-0", 1)))...), lab.ErrReordered},
-		"an update":                 {append(first[:2:2], append(second[:4:4], update(merge.UPDATE, merge.FileSource, pod("file-0", 2)))...), lab.ErrDiverged},
-		"a pod of another source":   {append(first[:2:2], append(second[:4:4], update(merge.ADD, "other", pod("file-0", 3)))...), lab.ErrDiverged},
-		"a pod that nobody thought": {append(first[:2:2], append(second[:4:4], update(merge.ADD, merge.FileSource, &v1.Pod{}))...), lab.ErrDiverged},
+		"all":                      {append(first[:2:2], second...), nil},
+		"the first versions only":  {first, lab.ErrLost},
+		"nothing of a source":      {[]merge.PodUpdate{first[0], second[0], second[1]}, lab.ErrLost},
+		"a pod that isn't removed": {append(first[:2:2], second[1:]...), lab.ErrLost},
+		"a version twice":          {append(first[:2:2], append(second[:4:4], second[1])...), lab.ErrDuplicated},
+		"a pod removed twice":      {append(first[:2:2], append(second[:1:1], second...)...), lab.ErrDuplicated},
+		"an old version again":     {append(first[:2:2], append(second[:4:4], second[0], update(merge.ADD, merge.FileSource, pod("file-0", 1)))...), lab.ErrReordered},
+		"an update":                {append(first[:2:2], append(second[:4:4], update(merge.UPDATE, merge.FileSource, pod("file-0", 2)))...), lab.ErrDiverged},
+		"a pod of another source":  {append(first[:2:2], append(second[:4:4], update(merge.ADD, "other", pod("file-0", 3)))...), lab.ErrDiverged},
+		"a pod without a manifest": {append(first[:2:2], append(second[:4:4], update(merge.ADD, merge.FileSource, &v1.Pod{}))...), lab.ErrDiverged},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := newStaticPods(1)
@@ -56,7 +56,7 @@ func TestStaticPodsAreJudged(t *testing.T) {
 			if err := s.change(0); err != nil {
 				t.Fatal(err)
 			}
-			for _, u := range test.told {
+			for _, u := range test.updates {
 				s.take(u)
 			}
 			s.finish()
