@@ -377,7 +377,7 @@ func (f *fifo) check(w *workload, rec *cell.Recorder) outcome {
 	})
 	c.v.join(&broken)
 	rec.Note("hand-overs", float64(len(log.ends)))
-	o := outcome{broken: c.v, out: c.out, taken: st.popped, popped: "popped", stretches: []stretch{
+	o := outcome{broken: c.v, out: c.out, taken: st.popped, popped: "popped", intervals: []interval{
 		{ReleasedEnqueued, st.released, st.enqueued},
 		{EnqueuedPopped, st.enqueued, st.popped},
 	}}
@@ -386,7 +386,7 @@ func (f *fifo) check(w *workload, rec *cell.Recorder) outcome {
 		copy(st.handled, st.stored)
 		clear(st.stored)
 		if st.every {
-			o.stretches = append(o.stretches, stretch{PoppedHandled, st.popped, st.handled})
+			o.intervals = append(o.intervals, interval{PoppedHandled, st.popped, st.handled})
 		}
 	}
 	if latest {

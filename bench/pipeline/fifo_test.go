@@ -259,7 +259,7 @@ func TestMoments(t *testing.T) {
 	st.popped = []int64{0, 7, 1310, 1105, 1330, 0}
 	st.handled = []int64{0, 8, 1400, 1200, 1400, 0}
 	moments := st.moments(1, st.popped)
-	if len(moments) != 134 { // 400 ns, in stretches of 3
+	if len(moments) != 134 { // 400 ns, in intervals of 3
 		t.Fatalf("%d moments", len(moments))
 	}
 	released, handled := uint64(0), uint64(0)

@@ -295,7 +295,7 @@ func (f *informerStages) check(w *workload, rec *cell.Recorder) outcome {
 		e.listed = f.recorder.listed.Load()
 	}
 	c := f.handler.log.check(s, w.score.keys(), e)
-	o := outcome{broken: c.v, out: c.out, popped: "popped", lookedUp: true, stretches: []stretch{{ReleasedEnqueued, st.released, st.enqueued}}}
+	o := outcome{broken: c.v, out: c.out, popped: "popped", lookedUp: true, intervals: []interval{{ReleasedEnqueued, st.released, st.enqueued}}}
 	if f.recorder != nil {
 		e.calls = false
 		c := f.recorder.log.check(s, w.score.keys(), e)
@@ -306,9 +306,9 @@ func (f *informerStages) check(w *workload, rec *cell.Recorder) outcome {
 		}
 		o.out = c.out
 		rec.Note("hand-overs", float64(len(f.recorder.log.ends)))
-		o.stretches = append(o.stretches, stretch{EnqueuedPopped, st.enqueued, st.popped})
+		o.intervals = append(o.intervals, interval{EnqueuedPopped, st.enqueued, st.popped})
 		if st.every {
-			o.stretches = append(o.stretches, stretch{PoppedStored, st.popped, st.stored})
+			o.intervals = append(o.intervals, interval{PoppedStored, st.popped, st.stored})
 		}
 	}
 	o.taken = st.popped
@@ -320,7 +320,7 @@ func (f *informerStages) check(w *workload, rec *cell.Recorder) outcome {
 		completeByKey(s, st.stored, false)
 	}
 	if st.every {
-		o.stretches = append(o.stretches, stretch{StoredHandled, st.stored, st.handled})
+		o.intervals = append(o.intervals, interval{StoredHandled, st.stored, st.handled})
 	}
 	f.worker.check(&o.broken, s, w.score.keys())
 	f.compareState(&o.broken)

@@ -133,7 +133,7 @@ func (k *kubelet) check(w *workload, rec *cell.Recorder) outcome {
 		rec.Note("static-changes", float64(k.static.changes))
 	}
 	noteSource(rec, k.src, len(w.score.Events))
-	o.stretches = append(o.stretches, stretch{MergedHandled, w.st.popped, w.st.handled})
+	o.intervals = append(o.intervals, interval{MergedHandled, w.st.popped, w.st.handled})
 	return o
 }
 

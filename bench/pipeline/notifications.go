@@ -146,7 +146,7 @@ func (l *noticeLog) add(u merge.PodUpdate, merged, handled int64) bool {
 func (l *noticeLog) check(w *workload, rec *cell.Recorder, folds bool, listed uint64) outcome {
 	rec.Note("notifications", float64(len(l.notices)))
 	st := w.st
-	o := outcome{taken: st.popped, popped: "merged", stretches: []stretch{
+	o := outcome{taken: st.popped, popped: "merged", intervals: []interval{
 		{ReleasedEnqueued, st.released, st.enqueued},
 		{EnqueuedMerged, st.enqueued, st.popped},
 	}}

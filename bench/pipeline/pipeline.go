@@ -164,7 +164,7 @@ type outcome struct {
 	broken violations
 	// out is the number of deltas, objects or notifications handed over.
 	out       uint64
-	stretches []stretch
+	intervals []interval
 	// taken has the time at which each event left the queue.
 	taken []int64
 	// popped names the stage of the popped stamps: popped or merged.
@@ -202,7 +202,7 @@ func (w *workload) Run(ctx context.Context, rec *cell.Recorder) error {
 	w.broken, w.checked = o.broken, true
 	s := w.score
 	rec.Count(uint64(len(s.Events)-s.Initial), o.out)
-	w.st.report(rec, s.schedule, s.Initial, o.stretches...)
+	w.st.report(rec, s.schedule, s.Initial, o.intervals...)
 	if w.st.paced {
 		rec.Timeline(w.st.moments(s.Initial, o.taken))
 	}

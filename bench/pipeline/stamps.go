@@ -113,15 +113,15 @@ func (s *stamps) put(stamp *int64) {
 	*stamp = s.now()
 }
 
-// stretch is a boundary with the stamps at its ends.
-type stretch struct {
+// interval is a boundary with the stamps at its ends.
+type interval struct {
 	name     cell.Boundary
 	from, to []int64
 }
 
 // report records the latencies and lags of the events after the initial list.
 // A boundary leaves out events that lack a stamp at either end.
-func (s *stamps) report(rec *cell.Recorder, schedule pace.Schedule, initial int, stretches ...stretch) {
+func (s *stamps) report(rec *cell.Recorder, schedule pace.Schedule, initial int, intervals ...interval) {
 	if s.paced {
 		if s.budget > 0 {
 			rec.Schedule(s.budget, schedule.Intended(max(len(s.handled)-2-initial, 0)))
@@ -138,8 +138,8 @@ func (s *stamps) report(rec *cell.Recorder, schedule pace.Schedule, initial int,
 		}
 	}
 	// Tables of unpaced cells show the last boundary.
-	stretches = append(stretches, stretch{ReleasedHandled, s.released, s.handled})
-	for _, b := range stretches {
+	intervals = append(intervals, interval{ReleasedHandled, s.released, s.handled})
+	for _, b := range intervals {
 		for seq := initial + 1; seq < len(b.to); seq++ {
 			if b.from[seq] != 0 && b.to[seq] != 0 {
 				rec.Latency(b.name, time.Duration(b.to[seq]-b.from[seq]))

@@ -426,12 +426,12 @@ func (t *telemetry) finish(o outcome) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.update(true)
-	t.set.Update(func(f *live.Figures) { t.remaining(f, o.stretches) })
+	t.set.Update(func(f *live.Figures) { t.remaining(f, o.intervals) })
 	t.exportTraces(o)
 }
 
 // remaining adds the counts and latencies that were not exported during the play.
-func (t *telemetry) remaining(f *live.Figures, stretches []stretch) {
+func (t *telemetry) remaining(f *live.Figures, intervals []interval) {
 	st := t.st
 	for seq := t.initial + 1; seq < uint64(len(st.handled)); seq++ {
 		if seq > t.released && (st.released[seq] != 0 || !st.every) {
@@ -446,16 +446,16 @@ func (t *telemetry) remaining(f *live.Figures, stretches []stretch) {
 		if st.paced && st.released[seq] == 0 {
 			f.Missed++
 		}
-		if t.isExported(seq) {
-			continue
+		if !t.isExported(seq) && st.released[seq] != 0 && st.handled[seq] != 0 {
+			t.toHandled(f, seq, st.released[seq], st.handled[seq])
 		}
-		for _, b := range stretches {
-			if h, ok := boundaries[b.name]; ok {
+	}
+	for _, b := range intervals {
+		h, ok := boundaries[b.name]
+		for seq := t.initial + 1; ok && seq < uint64(len(st.handled)); seq++ {
+			if !t.isExported(seq) {
 				between(f, h, b.from[seq], b.to[seq])
 			}
-		}
-		if st.released[seq] != 0 && st.handled[seq] != 0 {
-			t.toHandled(f, seq, st.released[seq], st.handled[seq])
 		}
 	}
 }

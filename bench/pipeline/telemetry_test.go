@@ -86,17 +86,17 @@ func compareHistograms(t *testing.T, spec pipeline.Config, paced bool, res cell.
 	if total(snap, last) == 0 || snap.Distribution(live.BatchSize).Count == 0 {
 		t.Error("nothing was handled")
 	}
-	stretches := map[live.Histogram]cell.Boundary{
+	intervals := map[live.Histogram]cell.Boundary{
 		live.ReleasedHandled: pipeline.ReleasedHandled, live.ReleasedEnqueued: pipeline.ReleasedEnqueued,
 	}
 	switch {
 	case spec.Family == impls.Merge:
-		stretches[live.EnqueuedMerged] = pipeline.EnqueuedMerged
+		intervals[live.EnqueuedMerged] = pipeline.EnqueuedMerged
 	default:
-		stretches[live.EnqueuedPopped] = pipeline.EnqueuedPopped
+		intervals[live.EnqueuedPopped] = pipeline.EnqueuedPopped
 	}
 	if paced {
-		stretches[live.IntendedHandled] = pipeline.Handled
+		intervals[live.IntendedHandled] = pipeline.Handled
 		if n := snap.Distribution(live.GeneratorLag).Count; n != res.EventsIn {
 			t.Errorf("%d lags of %d", n, res.EventsIn)
 		}
@@ -105,12 +105,12 @@ func compareHistograms(t *testing.T, spec pipeline.Config, paced bool, res cell.
 		}
 	}
 	if paced && spec.Pipeline == "informer" {
-		stretches[live.PoppedStored], stretches[live.StoredHandled] = pipeline.PoppedStored, pipeline.StoredHandled
+		intervals[live.PoppedStored], intervals[live.StoredHandled] = pipeline.PoppedStored, pipeline.StoredHandled
 		if snap.Distribution(live.Staleness).Count == 0 {
 			t.Error("no staleness")
 		}
 	}
-	for h, b := range stretches {
+	for h, b := range intervals {
 		want, ok := res.At(b)
 		got, gotSum := snap.Distribution(h), snap.Sum(h)
 		// Both count negative values as zero. During the play telemetry may read before
