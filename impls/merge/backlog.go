@@ -67,6 +67,9 @@ func (b *backlog) post(n notification) {
 
 // postChanges posts the changes of the last update of s, with the current pods.
 func (b *backlog) postChanges(s *source) {
+	if s.changes.n == 0 && !s.changes.firstSet {
+		return
+	}
 	s.changes.notify(func(op Op, entries []*entry) {
 		n := notification{update: PodUpdate{Op: op, Source: s.name}}
 		switch {

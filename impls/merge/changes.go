@@ -3,11 +3,16 @@ package merge
 // changes are the changed pods of an update, by notification.
 type changes[P any] struct {
 	by [RECONCILE + 1][]P
+	// n is the number of changes.
+	n int
 	// firstSet is true for the first SET of a source.
 	firstSet bool
 }
 
-func (c *changes[P]) add(op Op, pod P) { c.by[op] = append(c.by[op], pod) }
+func (c *changes[P]) add(op Op, pod P) {
+	c.by[op] = append(c.by[op], pod)
+	c.n++
+}
 
 // notify calls send for each notification, in kubelet's order. Its mode is
 // PodConfigNotificationIncremental, the only one that kubelet uses.
@@ -29,9 +34,11 @@ func (c *changes[P]) notify(send func(Op, []P)) {
 
 // reset empties the changes and keeps their arrays.
 func (c *changes[P]) reset() {
-	c.firstSet = false
-	for i := range c.by {
-		clear(c.by[i])
-		c.by[i] = c.by[i][:0]
+	c.n, c.firstSet = 0, false
+	for i, pods := range c.by {
+		if len(pods) > 0 {
+			clear(pods)
+			c.by[i] = pods[:0]
+		}
 	}
 }

@@ -334,7 +334,9 @@ func (m *combiner) leave() {
 				r.token <- struct{}{}
 				return
 			}
-			m.dropFirst()
+			// Its caller has returned early.
+			m.merged = slices.Delete(m.merged, 0, 1)
+			m.released++
 		}
 		if m.pop() {
 			r := m.next[0]
@@ -346,12 +348,6 @@ func (m *combiner) leave() {
 			return
 		}
 	}
-}
-
-// dropFirst releases the first merged request, whose caller has returned early.
-func (m *combiner) dropFirst() {
-	m.merged = slices.Delete(m.merged, 0, 1)
-	m.released++
 }
 
 // settle subtracts the released requests from open and reports whether the

@@ -171,12 +171,21 @@ func (s *source) apply(update PodUpdate) (duplicates []*v1.Pod) {
 func (s *source) upsert(pods []*v1.Pod, whole bool) (kept int, duplicates []*v1.Pod) {
 	generation := s.generation
 	for i, pod := range pods {
-		e := s.byPointer.get(pod)
-		known, named := e != nil, e != nil
-		if !known {
-			e = s.byUID[pod.UID]
-			named = e != nil && sameName(e.received, pod)
+		if e := s.byPointer.get(pod); e != nil { // The pod is unchanged.
+			name := e.name
+			if name.mark == generation {
+				duplicates = append(duplicates, pod)
+				continue
+			}
+			name.mark = generation
+			if e.mark != generation {
+				e.mark = generation
+				kept++
+			}
+			continue
 		}
+		e := s.byUID[pod.UID]
+		named := e != nil && sameName(e.received, pod)
 		var name *fullName
 		if named { // In the common case no name lookup is needed.
 			name = e.name
@@ -189,7 +198,6 @@ func (s *source) upsert(pods []*v1.Pod, whole bool) (kept int, duplicates []*v1.
 		}
 		name.mark = generation
 		switch {
-		case known:
 		case e == nil:
 			e = s.add(pod, name)
 		case named && s.sameVersion(e.received, pod):

@@ -139,8 +139,8 @@ func (r *rig) playLoad(d load) {
 func (r *rig) sendEither(i, n int, source string) {
 	if i%2 == 0 {
 		r.open(r.ctx, source) <- statusOf(n)
-	} else if err := r.Merge(r.ctx, source, statusOf(n)); err != nil {
-		r.Errorf("%s: %v", source, err)
+	} else {
+		r.must(source, statusOf(n))
 	}
 }
 
@@ -203,9 +203,7 @@ func (r *rig) snapshotsDuringUpdates() {
 			for n := range rounds {
 				pods := []*v1.Pod{newPod("a"), newPod(strconv.Itoa(n % 3))}
 				pods[0].Status.Message = strconv.Itoa(n)
-				if err := r.Merge(r.ctx, source, merge.PodUpdate{Op: merge.SET, Pods: pods}); err != nil {
-					r.Error(err)
-				}
+				r.must(source, merge.PodUpdate{Op: merge.SET, Pods: pods})
 			}
 		})
 		callers.Go(func() {
@@ -285,9 +283,7 @@ func (r *rig) canceledMerge() {
 	}
 	var got []string
 	for _, update := range r.collect(func() {
-		if err := r.Merge(r.ctx, "api", add(n)); err != nil {
-			r.Error(err)
-		}
+		r.must("api", add(n))
 	}) {
 		for _, pod := range update.Pods {
 			got = append(got, string(pod.UID))
@@ -308,9 +304,7 @@ func (r *rig) canceledBeforehand() {
 	n := r.fill()
 	var waiting sync.WaitGroup
 	waiting.Go(func() {
-		if err := r.Merge(r.ctx, "file", add(-1)); err != nil {
-			r.Error(err)
-		}
+		r.must("file", add(-1))
 	})
 	synctest.Wait()
 	ended, cancel := context.WithCancel(r.ctx)
@@ -351,9 +345,7 @@ func (r *rig) unlocked() {
 	var waiting sync.WaitGroup
 	waiting.Go(func() {
 		for i := range 3 {
-			if err := m.Merge(m.ctx, "api", merge.PodUpdate{Op: merge.SET, Pods: []*v1.Pod{newPod(strconv.Itoa(i))}}); err != nil {
-				m.Error(err)
-			}
+			m.must("api", merge.PodUpdate{Op: merge.SET, Pods: []*v1.Pod{newPod(strconv.Itoa(i))}})
 		}
 	})
 	synctest.Wait()

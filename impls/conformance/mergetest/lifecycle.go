@@ -273,9 +273,7 @@ func (r *rig) closed() {
 func (r *rig) fill() int {
 	n := cap(r.Updates())
 	for i := range n {
-		if err := r.Merge(r.ctx, "fill", add(i)); err != nil {
-			r.Error(err)
-		}
+		r.must("fill", add(i))
 	}
 	return n
 }

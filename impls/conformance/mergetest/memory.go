@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"reflect"
 	"time"
-	"unsafe"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -69,55 +68,4 @@ func scribbleOnMap(m reflect.Value) {
 		m.SetMapIndex(key, value)
 	}
 	m.SetMapIndex(reflect.ValueOf("scribbled").Convert(m.Type().Key()), reflect.Zero(m.Type().Elem()))
-}
-
-// memory maps each writable address to its path.
-type memory map[unsafe.Pointer]string
-
-// of adds the memory of a pod and returns the paths that another pod shares with
-// it.
-func (m memory) of(pod *v1.Pod, path string) (common []string) {
-	own := make(memory)
-	own.reach(reflect.ValueOf(pod), path)
-	for at, path := range own {
-		if other, ok := m[at]; ok {
-			common = append(common, other+" is "+path)
-		}
-		m[at] = path
-	}
-	return common
-}
-
-// reach adds the memory that a value refers to. Strings are immutable.
-func (m memory) reach(v reflect.Value, path string) {
-	if _, ok := opaque[v.Type()]; ok {
-		return
-	}
-	switch v.Kind() {
-	case reflect.Pointer:
-		if !v.IsNil() && v.Type().Elem().Size() > 0 {
-			m[v.UnsafePointer()] = path
-			m.reach(v.Elem(), path)
-		}
-	case reflect.Struct:
-		for i := range v.NumField() {
-			m.reach(v.Field(i), path+"."+v.Type().Field(i).Name)
-		}
-	case reflect.Slice:
-		if v.Len() == 0 {
-			return
-		}
-		m[v.UnsafePointer()] = path
-		for i := range v.Len() {
-			m.reach(v.Index(i), fmt.Sprintf("%s[%d]", path, i))
-		}
-	case reflect.Map:
-		if v.IsNil() {
-			return
-		}
-		m[v.UnsafePointer()] = path
-		for _, key := range v.MapKeys() {
-			m.reach(v.MapIndex(key), fmt.Sprintf("%s[%v]", path, key))
-		}
-	}
 }

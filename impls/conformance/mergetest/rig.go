@@ -162,10 +162,15 @@ func (r *rig) merge(op merge.Op, pods ...*v1.Pod) []merge.PodUpdate {
 func (r *rig) mergeFrom(source string, op merge.Op, pods ...*v1.Pod) []merge.PodUpdate {
 	r.Helper()
 	return r.collect(func() {
-		if err := r.Merge(r.ctx, source, merge.PodUpdate{Op: op, Source: source, Pods: pods}); err != nil {
-			r.Errorf("%v from %s: %v", op, source, err)
-		}
+		r.must(source, merge.PodUpdate{Op: op, Source: source, Pods: pods})
 	})
+}
+
+// must merges an update that is valid.
+func (r *rig) must(source string, update merge.PodUpdate) {
+	if err := r.Merge(r.ctx, source, update); err != nil {
+		r.Errorf("%v from %s: %v", update.Op, source, err)
+	}
 }
 
 // collect calls run and returns the notifications that it causes.

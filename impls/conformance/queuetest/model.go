@@ -49,13 +49,27 @@ func newModel(s setup, concurrent bool) model {
 	return newDeltaModel(s, concurrent)
 }
 
+// modelBase is the common part of the models.
+type modelBase struct {
+	setup
+	concurrent       bool
+	closed, canceled bool
+	begun, synced    bool
+	// uncertain: the contract does not determine HasSynced.
+	uncertain bool
+}
+
+func (m *modelBase) hasSynced() (synced, certain bool) { return m.synced, !m.uncertain }
+func (m *modelBase) close()                            { m.closed = true }
+func (m *modelBase) isClosed() bool                    { return m.closed }
+func (m *modelBase) cancel()                           { m.canceled = true }
+
 // deltaModel is the contract of family deltafifo. It leaves open what the
 // contract leaves open: how long a batch is within its bounds, the order of
 // tombstones, and with many consumers the order between keys. Its methods cost
 // what the queue's cost.
 type deltaModel struct {
-	setup
-	concurrent bool
+	modelBase
 
 	queued contents
 	// line holds accepted calls that have not taken effect. Only a concurrent
@@ -65,9 +79,7 @@ type deltaModel struct {
 	// process holds the deltas in process by consumer.
 	process map[int][]delta
 
-	closed, canceled bool
-	begun, synced    bool
-	initial          int // deltas or keys of the initial list to be processed
+	initial int // deltas or keys of the initial list to be processed
 
 	// used is the capacity in use. slack is further capacity that may be in use:
 	// that of dropped deltas is freed some time before the queue is empty.
@@ -106,8 +118,8 @@ func (d delta) String() string { return word(cache.Delta{Type: d.typ, Object: d.
 
 func newDeltaModel(s setup, concurrent bool) *deltaModel {
 	m := &deltaModel{
-		setup: s, concurrent: concurrent,
-		queued: &lineModel{}, store: map[string]any{}, process: map[int][]delta{},
+		modelBase: modelBase{setup: s, concurrent: concurrent},
+		queued:    &lineModel{}, store: map[string]any{}, process: map[int][]delta{},
 	}
 	if perKey(s) {
 		m.queued = newKeysModel()
@@ -139,11 +151,7 @@ func (m *deltaModel) String() string {
 	return b.String()
 }
 
-func (m *deltaModel) len() int                          { return m.queued.len() }
-func (m *deltaModel) hasSynced() (synced, certain bool) { return m.synced, true }
-func (m *deltaModel) close()                            { m.closed = true }
-func (m *deltaModel) isClosed() bool                    { return m.closed }
-func (m *deltaModel) cancel()                           { m.canceled = true }
+func (m *deltaModel) len() int { return m.queued.len() }
 
 func (m *deltaModel) call(d cache.Delta, err error) error {
 	switch {
@@ -169,7 +177,7 @@ func (m *deltaModel) call(d cache.Delta, err error) error {
 }
 
 // begin is the first call, which is not a list.
-func (m *deltaModel) begin() {
+func (m *modelBase) begin() {
 	if !m.begun {
 		m.begun, m.synced = true, true
 	}

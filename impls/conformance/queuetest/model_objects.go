@@ -13,21 +13,15 @@ import (
 
 // objectModel is the contract of family queue.
 type objectModel struct {
-	setup
-	concurrent bool
-	canceled   bool
+	modelBase
 
 	queued  []queuedKey
 	process map[int]queuedKey // by consumer
 	deleted map[string]bool   // keys that were deleted since the last list
 
-	lists         int
-	begun, synced bool
+	lists int
 	// epoch is the list that HasSynced waits for; left counts its remaining keys.
 	epoch, left int
-	// uncertain: the contract does not determine HasSynced.
-	uncertain bool
-	closed    bool
 }
 
 type queuedKey struct {
@@ -40,7 +34,10 @@ type queuedKey struct {
 
 func newObjectModel(s setup, concurrent bool) *objectModel {
 	// The context of a player has ended.
-	return &objectModel{setup: s, concurrent: concurrent, canceled: !concurrent, process: map[int]queuedKey{}, deleted: map[string]bool{}}
+	return &objectModel{
+		modelBase: modelBase{setup: s, concurrent: concurrent, canceled: !concurrent},
+		process:   map[int]queuedKey{}, deleted: map[string]bool{},
+	}
 }
 
 func (m *objectModel) clone() model {
@@ -61,11 +58,7 @@ func (m *objectModel) String() string {
 	return b.String()
 }
 
-func (m *objectModel) len() int                          { return len(m.queued) }
-func (m *objectModel) hasSynced() (synced, certain bool) { return m.synced, !m.uncertain }
-func (m *objectModel) close()                            { m.closed = true }
-func (m *objectModel) isClosed() bool                    { return m.closed }
-func (m *objectModel) cancel()                           { m.canceled = true }
+func (m *objectModel) len() int { return len(m.queued) }
 
 func (m *objectModel) find(key string) int {
 	return slices.IndexFunc(m.queued, func(w queuedKey) bool { return w.key == key })
@@ -118,9 +111,7 @@ func (m *objectModel) call(d cache.Delta, err error) error {
 	if refused, unexpected := m.refused(err, d.Type != cache.Deleted && at < 0); refused || unexpected != nil {
 		return unexpected
 	}
-	if !m.begun {
-		m.begun, m.synced = true, true
-	}
+	m.begin()
 	switch {
 	case d.Type != cache.Deleted && at >= 0:
 		m.queued[at].version = version(d.Object)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"pgregory.net/rapid"
 
@@ -264,44 +263,27 @@ func TestRecordedStreams(t *testing.T) {
 			t.Run(name+"/family="+family, func(t *testing.T) {
 				seed := rand.Uint64()
 				rng := rand.New(rand.NewPCG(seed, 0))
-				if family == "queue" {
-					var ops []op
-					for _, e := range events {
-						ops = append(ops, op{kind: kinds[e.Type], arg: uint32(e.KeyIndex)})
-						switch roll := rng.IntN(1000); {
-						case roll < 500:
-							ops = append(ops, op{kind: pop, within: uint8(rng.IntN(3))})
-						case roll < 520:
-							ops = append(ops, op{kind: look})
-						case roll == 999:
-							ops = append(ops, op{kind: replace, arg: rng.Uint32()})
-						}
-					}
-					playAll(t, variants, true, seed, material{keys: recorded.Keys}, ops, -1)
-					return
-				}
-				m := material{}
-				ops := []op{{kind: replace, arg: uint32(recorded.Initial)}}
-				every := 1 + (len(events)-recorded.Initial)/8
+				ops := []op{{kind: replace, arg: 1}}
 				for i, e := range events {
-					m.objects = append(m.objects, e.Object.(metav1.Object))
-					if i < recorded.Initial {
-						continue
-					}
-					ops = append(ops, op{kind: kinds[e.Type], arg: uint32(i)})
+					ops = append(ops, op{kind: kinds[e.Type], arg: uint32(e.KeyIndex)})
 					switch roll := rng.IntN(1000); {
-					case roll < 300:
-						ops = append(ops, op{kind: popBatch, within: uint8(rng.IntN(8) / 5)})
 					case roll < 400:
+						ops = append(ops, op{kind: []kind{pop, popBatch}[rng.IntN(2)], within: uint8(rng.IntN(3))})
+					case roll < 450:
 						ops = append(ops, op{kind: pop}, op{kind: pop})
-					case roll < 420:
-						ops = append(ops, op{kind: bookmark}, op{kind: look})
+					case roll < 470:
+						ops = append(ops, op{kind: []kind{look, bookmark}[rng.IntN(2)]})
 					}
-					if i%every == every/2 {
-						ops = append(ops, op{kind: []kind{relist, resync}[rng.IntN(2)]})
+					if every := 1 + len(events)/8; i%every == every/2 {
+						ops = append(ops, op{kind: []kind{replace, relist, resync}[rng.IntN(3)], arg: rng.Uint32()})
 					}
 				}
-				playAll(t, variants, false, seed, m, ops, 0)
+				if family == "queue" {
+					ops = slices.DeleteFunc(ops, func(o op) bool { return !slices.Contains(objectKinds, o.kind) })
+					playAll(t, variants, true, seed, material{keys: recorded.Keys}, ops, -1)
+				} else {
+					playAll(t, variants, false, seed, material{keys: recorded.Keys}, ops, 0)
+				}
 			})
 		}
 	}

@@ -18,11 +18,10 @@ import (
 	"watchlab/impls/deltafifo"
 )
 
-// material is the objects of the operations.
+// material has the options of a player.
 type material struct {
-	keys     int             // default 12
-	objects  []metav1.Object // if set, arg is an index, and of replace a length
-	patience time.Duration   // without progress the queue counts as hanging; default 20 s
+	keys     int           // default 12
+	patience time.Duration // without progress the queue counts as hanging; default 20 s
 }
 
 // player plays operations into a queue, one at a time, and compares the outcome
@@ -224,9 +223,6 @@ func (p *player) call(o numbered) (got, unexpected error) {
 
 // object returns the object that an operation is about.
 func (p *player) object(arg uint32, rv int) any {
-	if p.material.objects != nil {
-		return p.material.objects[arg]
-	}
 	key := int(arg) % p.keys
 	return &metav1.ObjectMeta{
 		Namespace:       []string{"", "a", "b"}[key%3],
@@ -235,17 +231,10 @@ func (p *player) object(arg uint32, rv int) any {
 	}
 }
 
-// list returns what a Replace lists: about half of the keys, or what the
-// operation says.
+// list returns what a Replace lists: about half of the keys, or all.
 func (p *player) list(o numbered) []any {
 	var list []any
-	switch {
-	case o.kind == replace && p.material.objects != nil:
-		for _, obj := range p.material.objects[:o.arg] {
-			list = append(list, obj)
-		}
-		return list
-	case o.kind == relist:
+	if o.kind == relist {
 		for _, key := range p.truth.ListKeys() {
 			list = append(list, p.truth.objs[key])
 		}
