@@ -1,24 +1,24 @@
 // Package fleet runs an experiment as a load Job in a cluster. Each pod of an Indexed
 // Job plays one share of it.
 //
-//	f, err := fleet.New(config)     err = f.Start(ctx, fleet.Spec{Plan: plan,
+//		f, err := fleet.New(config)
+//		err = f.Start(ctx, fleet.Spec{Plan: plan, Namespace: "watchlab", Overlay: "kind"})
+//		state, err := f.Follow(ctx, ref, show, warn) // until the Job has ended
+//		err = f.Clean(ctx, ref)
 //
-// Namespace: "watchlab", Image: "watchlab:dev", Overlay: "kind"})       state, err :=
-// f.Follow(ctx, ref, show, warn)   // until the Job has ended       err = f.Clean(ctx,
-// ref)
-//
-//  1. [Build] builds the objects from the embedded manifests of scripts/deploy: the base,
-//     the components for mode and upload target, the overlay.
-//  2. [Fleet.Start] creates the ConfigMap of the run, which claims its name. It applies
-//     the rest by server-side apply, Jobs last.
-//  3. [Fleet.Follow] watches Jobs, pods, Leases and the metadata of ConfigMaps. It shows
-//     each [State] that differs from the last.
+//	 1. [Build] builds the objects from the embedded manifests of scripts/deploy: the base,
+//	    the components for mode and upload target, the overlay.
+//	 2. [Fleet.Start] creates the ConfigMap of the run, which claims its name. It applies
+//	    the rest by server-side apply, Jobs last.
+//	 3. [Fleet.Follow] watches Jobs, pods, Leases and the metadata of ConfigMaps. It shows
+//	    each [State] that differs from the last.
 //
 // All objects of a run carry the label watchlab.dev/run. The client keeps no state: any
 // client of the cluster can follow, collect and clean up a run.
 package fleet
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -95,16 +95,10 @@ func New(config *rest.Config) (*Fleet, error) {
 	}
 	// Disable client-side throttling: the API server limits requests itself (429).
 	config.QPS = -1
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("fleet: %w", err)
-	}
-	dyn, err := dynamic.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("fleet: %w", err)
-	}
-	md, err := metadata.NewForConfig(config)
-	if err != nil {
+	client, clientErr := kubernetes.NewForConfig(config)
+	dyn, dynErr := dynamic.NewForConfig(config)
+	md, mdErr := metadata.NewForConfig(config)
+	if err := cmp.Or(clientErr, dynErr, mdErr); err != nil {
 		return nil, fmt.Errorf("fleet: %w", err)
 	}
 	return &Fleet{

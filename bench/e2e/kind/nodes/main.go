@@ -20,7 +20,6 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sync/errgroup"
@@ -113,7 +112,6 @@ func scale(ctx context.Context, nodes typed.NodeInterface, n int) (made, removed
 		}
 		delete(want, node.Name)
 	}
-	var creates, deletes atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(atOnce)
 	for _, name := range slices.Sorted(maps.Keys(want)) {
@@ -122,7 +120,6 @@ func scale(ctx context.Context, nodes typed.NodeInterface, n int) (made, removed
 			if err != nil && !apierrors.IsAlreadyExists(err) {
 				return fmt.Errorf("node %s: %w", name, err)
 			}
-			creates.Add(1)
 			return nil
 		})
 	}
@@ -132,12 +129,10 @@ func scale(ctx context.Context, nodes typed.NodeInterface, n int) (made, removed
 			if err != nil && !apierrors.IsNotFound(err) {
 				return fmt.Errorf("node %s: %w", name, err)
 			}
-			deletes.Add(1)
 			return nil
 		})
 	}
-	err = g.Wait()
-	return int(creates.Load()), int(deletes.Load()), err
+	return len(want), len(surplus), g.Wait()
 }
 
 func name(i int) string { return fmt.Sprintf("watchlab-fake-%05d", i) }
