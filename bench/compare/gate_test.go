@@ -32,10 +32,10 @@ func newMachine(seed uint64) *machine {
 }
 
 // outcome returns a comparison of a baseline and variants with three times its speed.
-func (m *machine) outcome(contestants int) *lab.Outcome {
+func (m *machine) outcome(variants int) *lab.Outcome {
 	o := &lab.Outcome{Format: lab.Format, Rounds: m.rounds, Env: lab.Env{CPU: m.cpu, GOMAXPROCS: 2, Args: []string{}}}
 	c := lab.ComparisonResult{Family: "deltafifo", Title: "test", Input: "0123"}
-	for i := range contestants + 1 {
+	for i := range variants + 1 {
 		cl := lab.CellResult{Name: "DeltaFIFO", Class: "order total", Verdict: lab.Verdict{Status: lab.Valid}}
 		impl, speed := fmt.Sprintf("x%02d", i), 3e6
 		if i == 0 {
@@ -276,7 +276,7 @@ func plant(c *lab.CellResult, values []float64) {
 }
 
 // TestTheSecondHalfOfAPairIsNoCell checks that the second cell of an A/A pair is
-// neither judged nor missing.
+// neither checked nor missing.
 func TestTheSecondHalfOfAPairIsNoCell(t *testing.T) {
 	old := newMachine(1).outcome(5)
 	again := old.Comparisons[0].Cells[0]

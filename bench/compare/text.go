@@ -198,7 +198,8 @@ func (t *Table) text(b *bytes.Buffer) {
 	}
 	var blocks []string
 	for i, w := range columns {
-		block := centre(t.Unit, w.left())
+		figure := widths{center: w[center], spread: w[spread], marks: w[marks]}
+		block := centre(t.Unit, width(figure.join(parts{})))
 		if i > 0 {
 			block += "  vs base"
 		}
@@ -219,15 +220,6 @@ func (t *Table) text(b *bytes.Buffer) {
 
 // widths are the widths of the parts of one column.
 type widths [6]int
-
-// left is the width of the figure with spread and marks.
-func (w widths) left() int {
-	sum := w[center] + width(" ± ") + w[spread]
-	if w[marks] > 0 {
-		sum += 1 + w[marks]
-	}
-	return sum
-}
 
 // join aligns the parts of a cell and concatenates them.
 func (w widths) join(s parts) string {

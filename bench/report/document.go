@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"html/template"
 	"slices"
@@ -92,11 +93,8 @@ type part struct {
 // histogram.
 func newDocument(o *lab.Outcome, charts bool) (*document, error) {
 	d := &document{
-		Title: o.Name + partial(o), Method: method(o), Environment: environment(o),
+		Title: cmp.Or(o.Name, "run") + partial(o), Method: method(o), Environment: environment(o),
 		Command: strings.Join(append([]string{"watchlab"}, quoteAll(o.Env.Args)...), " "), BenchFile: lab.BenchFile,
-	}
-	if o.Name == "" {
-		d.Title = "run" + d.Title
 	}
 	if o.Env.Commit != "" {
 		d.Commit = o.Env.Commit + dirty(o.Env.Dirty)
@@ -254,14 +252,10 @@ func environment(o *lab.Outcome) []string {
 	}
 	cpu := "CPU"
 	if o.Merged != nil {
-		cpu += " of each share"
+		cpu = "CPU of each share"
 	}
 	add(cpu, strings.TrimPrefix(fmt.Sprintf("%s, %s, GOMAXPROCS %d", e.CPU, Plural(e.Cores, "core"), e.GOMAXPROCS), ", "))
-	gogc := e.GOGC
-	if gogc == "" {
-		gogc = none
-	}
-	add("Go", fmt.Sprintf("%s %s/%s, GOGC %s%s", e.GoVersion, e.GOOS, e.GOARCH, gogc, bytesLimit(", GOMEMLIMIT ", e.GOMEMLIMIT)))
+	add("Go", fmt.Sprintf("%s %s/%s, GOGC %s%s", e.GoVersion, e.GOOS, e.GOARCH, cmp.Or(e.GOGC, none), bytesLimit(", GOMEMLIMIT ", e.GOMEMLIMIT)))
 	add("kernel", e.Kernel)
 	add("governor", e.Governor)
 	if e.Commit != "" {
@@ -278,10 +272,7 @@ func environment(o *lab.Outcome) []string {
 		if e.Limits.CPUs != nil {
 			limits += ", " + number(*e.Limits.CPUs) + " CPUs"
 		}
-		if limits == "" {
-			limits = none
-		}
-		add("container limits", strings.TrimPrefix(limits, ", "))
+		add("container limits", cmp.Or(strings.TrimPrefix(limits, ", "), none))
 	}
 	return out
 }

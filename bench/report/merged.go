@@ -84,20 +84,17 @@ func shownShares(all []lab.MergedShare) []lab.MergedShare {
 	if len(all) <= mostShares {
 		return all
 	}
-	weight := func(s lab.MergedShare) (interrupted int, steal float64) {
+	weight := func(s lab.MergedShare) []float64 {
+		w := []float64{0, float64(s.Attempt), float64(s.Late), 0}
 		if s.Interrupted {
-			interrupted = 1
+			w[0] = 1
 		}
 		if s.StealShare != nil {
-			steal = *s.StealShare
+			w[3] = *s.StealShare
 		}
-		return interrupted, steal
+		return w
 	}
-	shown := slices.SortedStableFunc(slices.Values(all), func(a, b lab.MergedShare) int {
-		interruptedA, stealA := weight(a)
-		interruptedB, stealB := weight(b)
-		return cmp.Or(interruptedB-interruptedA, b.Attempt-a.Attempt, cmp.Compare(b.Late, a.Late), cmp.Compare(stealB, stealA))
-	})[:mostShares]
+	shown := slices.SortedStableFunc(slices.Values(all), func(a, b lab.MergedShare) int { return slices.Compare(weight(b), weight(a)) })[:mostShares]
 	slices.SortFunc(shown, func(a, b lab.MergedShare) int { return a.Index - b.Index })
 	return shown
 }

@@ -33,9 +33,9 @@ func all(t *testing.T, o *lab.Outcome) map[string]string {
 	return out
 }
 
-// TestMergedRunsSaySo checks that every report describes the shares: their number,
+// TestMergedRuns checks that every report describes the shares: their number,
 // nodes, late starts, restarts and absences. Every title of a partial run mentions it.
-func TestMergedRunsSaySo(t *testing.T) {
+func TestMergedRuns(t *testing.T) {
 	steal := 0.125
 	whole := lab.Merged{Of: 4}
 	for i := range 4 {
@@ -89,7 +89,7 @@ func TestMergedRunsSaySo(t *testing.T) {
 	}
 	for form, text := range all(t, outcome()) {
 		if strings.Contains(text, "shares") {
-			t.Errorf("%s of a run of one process tells of shares", form)
+			t.Errorf("%s of a run of one process mentions shares", form)
 		}
 	}
 }

@@ -112,7 +112,7 @@ func outcome() *lab.Outcome {
 				spec{"cond", "in-order", "max", batch, false, 8e4, 20, 999, lab.Verdict{}, 3},
 				spec{"ring", "in-order", "max", "", false, 1, 1, 1, lab.Verdict{Status: lab.Unplayed, Detail: "the run ended before it finished a round"}, 0},
 			),
-			judged(comparison("Queue", "what else there is to tell",
+			enriched(comparison("Queue", "pairs, memory and notes",
 				spec{"clientgo-fifo", "per-key", "max", "", true, 3.3e6, 3, 2 * ms, lab.Verdict{}, 7},
 				spec{"clientgo-fifo", "per-key", "50000", "", true, 5e4, 3, 90 * us, lab.Verdict{}, 7},
 				spec{"ring", "per-key", "max", "", false, 9e6, 0, 1 * ms, lab.Verdict{}, 7},
@@ -149,8 +149,8 @@ func outcome() *lab.Outcome {
 	}
 }
 
-// judged adds what other comparisons lack: classes, pairs, memory and notes.
-func judged(c lab.ComparisonResult) lab.ComparisonResult {
+// enriched adds what other comparisons lack: classes, pairs, memory and notes.
+func enriched(c lab.ComparisonResult) lab.ComparisonResult {
 	c.Family, c.Rounds = "queue", 7
 	for i := range c.Cells {
 		cl := &c.Cells[i]

@@ -47,9 +47,9 @@ func TestCompareRefuses(t *testing.T) {
 	}
 }
 
-// TestCompareTellsWhatItCannotRead: an unreadable line is reported, and the other lines
+// TestCompareUnreadableLine: an unreadable line is reported, and the other lines
 // are compared.
-func TestCompareTellsWhatItCannotRead(t *testing.T) {
+func TestCompareUnreadableLine(t *testing.T) {
 	code, out, errs := call(t, "compare", oldFile, "testdata/broken.txt")
 	if code != exitOK || !strings.Contains(errs, "broken.txt:3") || !strings.Contains(out, "n=6") {
 		t.Errorf("exit code %d, stderr %q:\n%s", code, errs, out)
