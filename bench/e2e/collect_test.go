@@ -26,8 +26,8 @@ import (
 	"watchlab/bench/pipeline"
 	"watchlab/impls"
 	"watchlab/loadgen/pace"
-	"watchlab/loadgen/share"
 	"watchlab/loadgen/source"
+	"watchlab/loadgen/storm"
 	"watchlab/loadgen/trace"
 )
 
@@ -62,7 +62,7 @@ func playedPods(tb testing.TB, rounds int) []*lab.Share {
 	for i := range collectPlayed {
 		comparisons, err := pipeline.Compare(pipeline.Config{
 			Family: impls.DeltaFIFO, Pipeline: pipeline.InformerPipeline, Source: source.MemoryName, Modes: []string{"in-order"},
-			Impls: collectImpls, Storm: share.Share{Index: i, Count: collectPlayed}.Storm(s), Paces: collectPaces, Budget: budget, Duration: 300 * time.Millisecond,
+			Impls: collectImpls, Storm: storm.Share{Index: i, Count: collectPlayed}.Storm(s), Paces: collectPaces, Budget: budget, Duration: 300 * time.Millisecond,
 		})
 		if err != nil {
 			tb.Fatal(err)

@@ -21,7 +21,6 @@ import (
 	"watchlab/loadgen/fault"
 	"watchlab/loadgen/manifest"
 	"watchlab/loadgen/pace"
-	"watchlab/loadgen/share"
 	"watchlab/loadgen/storm"
 	"watchlab/loadgen/trace"
 )
@@ -176,8 +175,8 @@ func (p *planner) planOne(plan *Plan) error {
 }
 
 // balance describes the division of a storm into shares.
-func balance(of share.Share, s *storm.Storm) string {
-	sizes := share.Sizes(s, of.Count)
+func balance(of storm.Share, s *storm.Storm) string {
+	sizes := storm.ShareSizes(s, of.Count)
 	return fmt.Sprintf("share %v has %d of the storm's %d events; the smallest share has %d, the largest %d",
 		of, sizes[of.Index], len(s.Events), slices.Min(sizes), slices.Max(sizes))
 }

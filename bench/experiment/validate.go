@@ -14,7 +14,6 @@ import (
 	"watchlab/impls/merge"
 	"watchlab/loadgen/fault"
 	"watchlab/loadgen/pace"
-	"watchlab/loadgen/share"
 	"watchlab/loadgen/source"
 	"watchlab/loadgen/storm"
 )
@@ -213,11 +212,11 @@ func (s *Spec) lagBudget() (pace.Budget, error) {
 	return b, badField("lagBudget", err)
 }
 
-func (s *Spec) shareOf() (share.Share, error) {
+func (s *Spec) shareOf() (storm.Share, error) {
 	if s.Share == "" {
-		return share.Share{}, nil
+		return storm.Share{}, nil
 	}
-	of, err := share.Parse(s.Share)
+	of, err := storm.ParseShare(s.Share)
 	return of, badField("share", err)
 }
 

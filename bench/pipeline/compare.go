@@ -18,7 +18,6 @@ import (
 	"watchlab/impls/queue"
 	"watchlab/loadgen/fault"
 	"watchlab/loadgen/pace"
-	"watchlab/loadgen/share"
 	"watchlab/loadgen/source"
 	"watchlab/loadgen/storm"
 )
@@ -101,7 +100,7 @@ type Config struct {
 	// Share is the played part of the storm; the zero value is the whole storm. All
 	// shares together play the same events at the same times as the whole storm does.
 	// Events counts all shares; its default grows with the number of shares.
-	Share share.Share
+	Share storm.Share
 	// Faults of the simulated API server, for the source apiserver. They begin with the
 	// storm and are the same in each round. With faults, the stall limit is three
 	// minutes, as clients back off.

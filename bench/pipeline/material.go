@@ -10,7 +10,6 @@ import (
 
 	"watchlab/impls"
 	"watchlab/loadgen/pace"
-	"watchlab/loadgen/share"
 	"watchlab/loadgen/source"
 	"watchlab/loadgen/storm"
 )
@@ -197,7 +196,7 @@ func (m *material) part(length int, exactly bool) storm.Selection {
 func (m *material) schedule(p pace.Pace, s storm.Selection) pace.Schedule {
 	if !m.Share.Whole() && p.Shape() != pace.Trace {
 		whole := p.Schedule(pace.Score{Events: s.Whole - s.WholeInitial, Seed: m.Seed})
-		return share.Schedule(whole, s)
+		return s.Schedule(whole)
 	}
 	events := s.Events[s.Initial:]
 	begin := time.Duration(0)

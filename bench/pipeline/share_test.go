@@ -11,7 +11,6 @@ import (
 
 	"watchlab/impls"
 	"watchlab/loadgen/pace"
-	"watchlab/loadgen/share"
 	"watchlab/loadgen/storm"
 	"watchlab/loadgen/trace"
 )
@@ -33,7 +32,7 @@ func nodeLoss(t *testing.T) *storm.Storm {
 // intended times, for each number of laps and each pace.
 func TestSharesPlayTheStorm(t *testing.T) {
 	base := nodeLoss(t).Metadata()
-	played := func(of share.Share, p pace.Pace, events int) map[string]int {
+	played := func(of storm.Share, p pace.Pace, events int) map[string]int {
 		m := &material{Config: Config{Storm: base, Share: of, Events: events, Duration: time.Second, Seed: 1, Producers: 1}}
 		sc := m.score(p)
 		out := map[string]int{}
@@ -52,10 +51,10 @@ func TestSharesPlayTheStorm(t *testing.T) {
 			t.Fatal(err)
 		}
 		const shares, events = 3, 2500
-		want := played(share.Share{}, p, events)
+		want := played(storm.Share{}, p, events)
 		got := map[string]int{}
 		for i := range shares {
-			for k, n := range played(share.Share{Index: i, Count: shares}, p, events) {
+			for k, n := range played(storm.Share{Index: i, Count: shares}, p, events) {
 				got[k] += n
 			}
 		}
@@ -84,7 +83,7 @@ func TestSharesAreCompared(t *testing.T) {
 	var whole, names string
 	for i := range 2 {
 		comparisons, err := Compare(Config{
-			Family: impls.Queue, Pipeline: QueuePipeline, Storm: nodeLoss(t), Share: share.Share{Index: i, Count: 2}, Seed: 1,
+			Family: impls.Queue, Pipeline: QueuePipeline, Storm: nodeLoss(t), Share: storm.Share{Index: i, Count: 2}, Seed: 1,
 			Paces: []pace.Pace{pace.Rate(1000).Pace()},
 		})
 		if err != nil {
@@ -115,8 +114,8 @@ func TestTooManyShares(t *testing.T) {
 	one := nodeLoss(t).Select(0, func(key string) bool { return true })
 	only := one.Events[0].Key
 	tiny := nodeLoss(t).Select(0, func(key string) bool { return key == only }).Storm
-	_, err := Compare(Config{Family: impls.Queue, Pipeline: QueuePipeline, Storm: tiny, Share: share.Share{Index: 0, Count: 2}, Events: 1000})
-	_, other := Compare(Config{Family: impls.Queue, Pipeline: QueuePipeline, Storm: tiny, Share: share.Share{Index: 1, Count: 2}, Events: 1000})
+	_, err := Compare(Config{Family: impls.Queue, Pipeline: QueuePipeline, Storm: tiny, Share: storm.Share{Index: 0, Count: 2}, Events: 1000})
+	_, other := Compare(Config{Family: impls.Queue, Pipeline: QueuePipeline, Storm: tiny, Share: storm.Share{Index: 1, Count: 2}, Events: 1000})
 	if err == nil {
 		err = other
 	}

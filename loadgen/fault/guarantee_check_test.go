@@ -379,7 +379,7 @@ func run(t *testing.T, s *storm.Storm, src source.Source, c *checker, lw cache.L
 	if err := c.Reach(ctx, uint64(s.Initial)); err != nil {
 		t.Fatal(err)
 	}
-	p := pace.New(pace.Rate(100_000))
+	p := pace.On(pace.Rate(100_000))
 	defer func() { _ = p.Close() }()
 	p.Start(time.Now())
 	if err := src.Play(ctx, p, nil); err != nil {

@@ -5,30 +5,28 @@ import (
 	"time"
 )
 
-// Clock is the clock of one pacer.
-type Clock interface {
-	// Now returns the time, with a monotonic reading if available.
-	Now() time.Time
-	// Sleep returns after d, when ctx ends, or earlier. The pacer checks the time and sleeps
+// clock is the clock of one pacer.
+type clock interface {
+	// now returns the time, with a monotonic reading if available.
+	now() time.Time
+	// sleep returns after d, when ctx ends, or earlier. The pacer checks the time and sleeps
 	// again.
-	Sleep(ctx context.Context, d time.Duration)
-	// Close frees the resources of the clock.
-	Close() error
+	sleep(ctx context.Context, d time.Duration)
+	// close frees the resources of the clock.
+	close() error
 }
 
-// Timers returns a clock that sleeps on a Go timer. On an idle machine it wakes up to 1 ms
-// late, 0.5 ms on average: on Linux the Go runtime waits in its network poller with
-// millisecond resolution. Use it in a testing/synctest bubble.
-func Timers() Clock { return &timers{} }
-
+// timers is a clock that sleeps on a Go timer. On an idle machine it wakes up to 1 ms late,
+// 0.5 ms on average: on Linux the Go runtime waits in its network poller with millisecond
+// resolution.
 type timers struct {
-	// timer is created by the first Sleep and reused.
+	// timer is created by the first sleep and reused.
 	timer *time.Timer
 }
 
-func (c *timers) Now() time.Time { return time.Now() }
+func (c *timers) now() time.Time { return time.Now() }
 
-func (c *timers) Sleep(ctx context.Context, d time.Duration) {
+func (c *timers) sleep(ctx context.Context, d time.Duration) {
 	if c.timer == nil {
 		c.timer = time.NewTimer(d)
 	} else {
@@ -42,4 +40,4 @@ func (c *timers) Sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-func (c *timers) Close() error { return nil }
+func (c *timers) close() error { return nil }

@@ -8,21 +8,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// coarse is the longest gap that Precise sleeps on the timerfd. A longer gap starts with a
-// sleep on a Go timer, which wakes up early enough. coarse is also about the delay until a
+// coarse is the longest gap that the precise clock sleeps on the timerfd. A longer gap starts
+// with a sleep on a Go timer, which wakes up early enough. coarse is also about the delay until a
 // wait notices the end of ctx.
 const coarse = 3 * time.Millisecond
 
-// Precise returns the most precise clock that does not spin. On Linux it sleeps on a timerfd
-// in the runtime's network poller. The kernel ends the poll about 30 µs late on an idle
-// machine; a Go timer is 0.5 ms late. On other systems, and if there is no timerfd, it equals
-// [Timers].
+// precise is the most precise clock that does not spin: it sleeps on a timerfd in the runtime's
+// network poller. The kernel ends the poll about 30 µs late on an idle machine; a Go timer is
+// 0.5 ms late. Without a timerfd it equals timers.
 //
 // Rejected: nanosleep and spinning. nanosleep is late by the thread's timer slack (50 µs). It
 // also blocks its P for other goroutines until the runtime's monitor retakes it, up to 10 ms
 // later. Spinning at the end takes a core from the system under test.
-func Precise() Clock { return &precise{} }
-
 type precise struct {
 	timers
 	// fd is file's descriptor. It is stored because file.Fd makes it blocking.
@@ -33,19 +30,21 @@ type precise struct {
 	ticks  [8]byte
 }
 
-func (c *precise) Sleep(ctx context.Context, d time.Duration) {
+func newPreciseClock() clock { return &precise{} }
+
+func (c *precise) sleep(ctx context.Context, d time.Duration) {
 	if d > coarse {
-		c.timers.Sleep(ctx, d-coarse/2)
+		c.timers.sleep(ctx, d-coarse/2)
 		return
 	}
-	if c.failed || !c.sleep(d) {
+	if c.failed || !c.wait(d) {
 		c.failed = true
-		c.timers.Sleep(ctx, d)
+		c.timers.sleep(ctx, d)
 	}
 }
 
-// sleep sleeps on the timerfd. It returns false on failure.
-func (c *precise) sleep(d time.Duration) bool {
+// wait sleeps on the timerfd. It returns false on failure.
+func (c *precise) wait(d time.Duration) bool {
 	if c.file == nil {
 		fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
 		if err != nil {
@@ -62,7 +61,7 @@ func (c *precise) sleep(d time.Duration) bool {
 	return err == nil
 }
 
-func (c *precise) Close() error {
+func (c *precise) close() error {
 	c.failed = true
 	if c.file == nil {
 		return nil

@@ -2,5 +2,4 @@
 
 package pace
 
-// Precise returns the most precise clock that does not spin: on this system, [Timers].
-func Precise() Clock { return Timers() }
+func newPreciseClock() clock { return &timers{} }

@@ -82,7 +82,7 @@ func TestIntended(t *testing.T) {
 		{0.001, 1, 1000 * time.Second},
 		{0.001, math.MaxInt, maxIntended},
 	} {
-		if got := New(tc.rate).Intended(tc.i); got != tc.want {
+		if got := On(tc.rate).Intended(tc.i); got != tc.want {
 			t.Errorf("rate %v: Intended(%d) = %v, want %v", tc.rate, tc.i, got, tc.want)
 		}
 	}
@@ -91,7 +91,7 @@ func TestIntended(t *testing.T) {
 // TestSchedule: with a fast consumer, each event is released at its intended time.
 func TestSchedule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := New(2000, WithClock(Timers()))
+		p := withClock(2000, &timers{})
 		t0 := time.Now()
 		p.Start(t0.Add(time.Second))
 		for i := range 5000 {
@@ -109,7 +109,7 @@ func TestSchedule(t *testing.T) {
 // to back until the schedule holds again.
 func TestOpenLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := New(1000, WithClock(Timers()))
+		p := withClock(1000, &timers{})
 		t0 := time.Now()
 		p.Start(t0)
 		for i := range 100 {
@@ -139,7 +139,7 @@ func TestProducers(t *testing.T) {
 		var wg sync.WaitGroup
 		for first := range producers {
 			wg.Go(func() {
-				p := New(8000, WithClock(Timers()))
+				p := withClock(8000, &timers{})
 				p.Start(t0)
 				for i := first; i < events; i += producers {
 					if err := p.Wait(t.Context(), i); err != nil {
@@ -160,7 +160,7 @@ func TestProducers(t *testing.T) {
 
 func TestWaitEndsWithContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := New(1, WithClock(Timers()))
+		p := withClock(1, &timers{})
 		t0 := time.Now()
 		p.Start(t0)
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
@@ -182,29 +182,36 @@ func TestWaitEndsWithContext(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, r := range []Rate{Unpaced, 1000} {
-		if err := New(r).Wait(ended, 0); !errors.Is(err, context.Canceled) {
+		if err := On(r).Wait(ended, 0); !errors.Is(err, context.Canceled) {
 			t.Errorf("rate %v: Wait with an ended context = %v", r, err)
 		}
 	}
 }
 
-// early is a clock whose Sleep returns too early.
-type early struct{ now time.Time }
+// withClock returns a pacer with another clock.
+func withClock(r Rate, c clock) *Pacer {
+	p := On(r)
+	p.clock = c
+	return p
+}
 
-func (c *early) Now() time.Time                           { return c.now }
-func (c *early) Sleep(_ context.Context, d time.Duration) { c.now = c.now.Add(d/2 + 1) }
-func (c *early) Close() error                             { return nil }
+// early is a clock whose sleep returns too early.
+type early struct{ at time.Time }
+
+func (c *early) now() time.Time                           { return c.at }
+func (c *early) sleep(_ context.Context, d time.Duration) { c.at = c.at.Add(d/2 + 1) }
+func (c *early) close() error                             { return nil }
 
 func TestNeverEarly(t *testing.T) {
-	c := &early{now: time.Unix(100, 0)}
-	p := New(10, WithClock(c))
-	p.Start(c.now)
+	c := &early{at: time.Unix(100, 0)}
+	p := withClock(10, c)
+	p.Start(c.at)
 	for i := range 20 {
 		if err := p.Wait(t.Context(), i); err != nil {
 			t.Fatal(err)
 		}
-		if at := time.Unix(100, 0).Add(p.Intended(i)); c.now.Before(at) {
-			t.Fatalf("event %d released %v early", i, at.Sub(c.now))
+		if at := time.Unix(100, 0).Add(p.Intended(i)); c.at.Before(at) {
+			t.Fatalf("event %d released %v early", i, at.Sub(c.at))
 		}
 	}
 }
@@ -212,7 +219,7 @@ func TestNeverEarly(t *testing.T) {
 // TestPrecise runs on the real clock. Lateness depends on the machine, so the test only
 // rejects early releases.
 func TestPrecise(t *testing.T) {
-	p := New(5000)
+	p := On(Rate(5000))
 	defer func() {
 		if err := p.Close(); err != nil {
 			t.Error(err)
@@ -234,7 +241,7 @@ func TestPrecise(t *testing.T) {
 }
 
 func TestPreciseEndsWithContext(t *testing.T) {
-	p := New(0.001)
+	p := On(Rate(0.001))
 	p.Start(time.Now())
 	ctx, cancel := context.WithCancel(t.Context())
 	go cancel()
@@ -247,8 +254,8 @@ func TestPreciseEndsWithContext(t *testing.T) {
 }
 
 func TestWaitDoesNotAllocate(t *testing.T) {
-	for name, c := range map[string]Clock{"precise": Precise(), "timers": Timers()} {
-		p := New(20000, WithClock(c))
+	for name, c := range map[string]clock{"precise": newPreciseClock(), "timers": &timers{}} {
+		p := withClock(20000, c)
 		p.Start(time.Now())
 		ctx, cancel := context.WithCancel(t.Context())
 		i := 0
@@ -271,10 +278,10 @@ func TestWaitDoesNotAllocate(t *testing.T) {
 func BenchmarkWait(b *testing.B) {
 	for _, tc := range []struct {
 		name  string
-		clock func() Clock
-	}{{"precise", Precise}, {"timers", Timers}} {
+		clock clock
+	}{{"precise", newPreciseClock()}, {"timers", &timers{}}} {
 		b.Run("clock="+tc.name+"/rate=2000", func(b *testing.B) {
-			p := New(2000, WithClock(tc.clock()))
+			p := withClock(2000, tc.clock)
 			defer func() { _ = p.Close() }()
 			var lag time.Duration
 			i := 0

@@ -298,55 +298,48 @@ func (p *poisson) Intended(i int) time.Duration {
 	return min(p.at[last]+nanos(float64(i-last)*p.gap), maxIntended)
 }
 
-// steps is a schedule with constant rates. A level has its rate, its start in s, and the
-// number of events before it.
-type steps struct{ levels []level }
+// linear is a schedule whose rate is linear in each segment.
+type linear []segment
 
-type level struct{ rate, from, events float64 }
+type segment struct {
+	// rate at the start, and its change per second
+	rate, slope float64
+	// from is the start in s, events the number of events before it.
+	from, events float64
+}
 
-func newSteps(rates []float64, period float64) *steps {
-	s := &steps{}
+// newSteps returns constant rates, one after the other.
+func newSteps(rates []float64, period float64) linear {
+	var s linear
 	events := 0.0
 	for i, r := range rates {
-		s.levels = append(s.levels, level{rate: r, from: float64(i) * period, events: events})
+		s = append(s, segment{rate: r, from: float64(i) * period, events: events})
 		events += r * period
 	}
 	return s
 }
 
-func (s *steps) Intended(i int) time.Duration {
+// newRamp returns a change from one rate to another, which stays.
+func newRamp(from, to, period float64) linear {
+	return linear{{rate: from, slope: (to - from) / period}, {rate: to, from: period, events: (from + to) / 2 * period}}
+}
+
+func (s linear) Intended(i int) time.Duration {
 	n := float64(max(i, 0))
-	for _, l := range slices.Backward(s.levels) {
-		// A level with rate 0 has no events.
-		if n >= l.events && l.rate > 0 {
-			return nanos(l.from + (n-l.events)/l.rate)
+	for _, l := range slices.Backward(s) {
+		// A segment with rate 0 has no events.
+		if n < l.events || l.rate == 0 && l.slope <= 0 {
+			continue
 		}
+		if n -= l.events; n == 0 {
+			return nanos(l.from)
+		}
+		// Solve rate·t + slope·t²/2 = n in the form without cancellation for a small slope.
+		root := math.Sqrt(max(l.rate*l.rate+2*l.slope*n, 0))
+		return nanos(l.from + 2*n/(l.rate+root))
 	}
-	// Before the first level with a rate above 0.
+	// Before the first segment with a rate above 0.
 	return 0
-}
-
-type ramp struct {
-	from, to, period, slope float64
-	// number of events until the end of the ramp
-	events float64
-}
-
-func newRamp(from, to, period float64) *ramp {
-	return &ramp{from: from, to: to, period: period, slope: (to - from) / period, events: (from + to) / 2 * period}
-}
-
-func (r *ramp) Intended(i int) time.Duration {
-	n := float64(max(i, 0))
-	switch {
-	case n == 0:
-		return 0
-	case n >= r.events:
-		return nanos(r.period + (n-r.events)/r.to)
-	}
-	// Solve from·t + slope·t²/2 = n in the form without cancellation for a small slope.
-	root := math.Sqrt(max(r.from*r.from+2*r.slope*n, 0))
-	return nanos(min(2*n/(r.from+root), r.period))
 }
 
 type sine struct{ mean, swing, period float64 }

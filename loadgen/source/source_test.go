@@ -264,7 +264,7 @@ func client(src source.Source) cache.ListerWatcherWithContext {
 }
 
 func pacer(t testing.TB, r pace.Rate) *pace.Pacer {
-	p := pace.New(r)
+	p := pace.On(r)
 	p.Start(time.Now())
 	t.Cleanup(func() {
 		if err := p.Close(); err != nil {
@@ -485,7 +485,7 @@ func BenchmarkPlay(b *testing.B) {
 				var wg sync.WaitGroup
 				wg.Go(func() { r.RunWithContext(ctx) })
 				<-end.synced
-				p := pace.New(pace.Unpaced)
+				p := pace.On(pace.Unpaced)
 				p.Start(time.Now())
 				b.StartTimer()
 				if err := src.Play(ctx, p, nil); err != nil {

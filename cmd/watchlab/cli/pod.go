@@ -23,7 +23,7 @@ import (
 	"watchlab/bench/pipeline"
 	"watchlab/bench/report"
 	"watchlab/bench/telemetry"
-	"watchlab/loadgen/share"
+	"watchlab/loadgen/storm"
 )
 
 // The roles of a pod.
@@ -153,7 +153,7 @@ func (s *jobPod) parse() error {
 		return err
 	}
 	if s.plan.Mode == fleet.ModeSelf {
-		s.spec.Share = share.Share{Index: s.index, Count: s.plan.Pods}.String()
+		s.spec.Share = storm.Share{Index: s.index, Count: s.plan.Pods}.String()
 	}
 	return nil
 }

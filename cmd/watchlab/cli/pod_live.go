@@ -22,7 +22,6 @@ import (
 	"watchlab/bench/lab"
 	"watchlab/bench/pipeline"
 	"watchlab/loadgen/pace"
-	"watchlab/loadgen/share"
 	"watchlab/loadgen/source/cluster"
 	"watchlab/loadgen/storm"
 )
@@ -166,7 +165,7 @@ func (s *jobPod) write(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	mine := share.Share{Index: s.index, Count: s.plan.Writers}
+	mine := storm.Share{Index: s.index, Count: s.plan.Writers}
 	part := w.Storm.Select(0, mine.Has)
 	writer, err := cluster.NewWriter(w.cluster, w.Resource, fleet.WriterRun(s.plan.Run, s.index))
 	if err != nil {
@@ -205,7 +204,7 @@ func (s *jobPod) write(ctx context.Context) (err error) {
 func (s *jobPod) writeOnce(ctx context.Context, writer *cluster.Writer, part storm.Selection, rate pace.Rate, round time.Duration) error {
 	window, cancel := context.WithTimeout(ctx, round)
 	defer cancel()
-	w, err := writer.Play(window, part.Storm, share.Schedule(rate, part))
+	w, err := writer.Play(window, part.Storm, part.Schedule(rate))
 	warn(s.stderr, "writer %d/%d: %d events written of %d, %d refused, %d late, %v at most",
 		s.index, s.plan.Writers, w.Applied+w.Deleted, len(part.Events), w.Refused, w.Late, w.LagMax)
 	switch {

@@ -1,4 +1,4 @@
-package share_test
+package storm_test
 
 import (
 	"errors"
@@ -16,7 +16,6 @@ import (
 	"pgregory.net/rapid"
 
 	"watchlab/loadgen/pace"
-	"watchlab/loadgen/share"
 	"watchlab/loadgen/storm"
 )
 
@@ -98,7 +97,7 @@ func TestSharesAreTheStorm(t *testing.T) {
 		together := make([]event, len(whole.Events))
 		filled, initial, keys := 0, 0, map[string]int{}
 		for i := range n {
-			of := share.Share{Index: i, Count: n}
+			of := storm.Share{Index: i, Count: n}
 			part := s.Select(length, of.Has).First(cut)
 			if len(part.Events) > 0 {
 				if err := part.Validate(); err != nil {
@@ -139,7 +138,7 @@ func TestMarksStayInTheirPlace(t *testing.T) {
 		n, length := rapid.IntRange(1, 4).Draw(t, "shares"), rapid.IntRange(0, 120).Draw(t, "length")
 		whole := s.AtLeast(length)
 		for i := range n {
-			part := s.Select(length, share.Share{Index: i, Count: n}.Has)
+			part := s.Select(length, storm.Share{Index: i, Count: n}.Has)
 			var want []storm.Mark
 			for _, m := range whole.Marks {
 				after, _ := slices.BinarySearch(part.Places, int(m.After))
@@ -173,8 +172,8 @@ func TestIntendedTimesStay(t *testing.T) {
 				return own[min(i, len(own)-1)].At
 			}})
 			for i := range n {
-				part := s.Select(length, share.Share{Index: i, Count: n}.Has)
-				schedule := share.Schedule(of, part)
+				part := s.Select(length, storm.Share{Index: i, Count: n}.Has)
+				schedule := part.Schedule(of)
 				if on := pace.On(schedule); on.Paced() != p.Paced() {
 					t.Fatalf("a share of %s: paced %v", text, on.Paced())
 				}
@@ -196,7 +195,7 @@ func TestWhoHasAKey(t *testing.T) {
 	got := map[string]int{}
 	for key := range want {
 		for i := range 4 {
-			if (share.Share{Index: i, Count: 4}).Has(key) {
+			if (storm.Share{Index: i, Count: 4}).Has(key) {
 				got[key] = i
 			}
 		}
@@ -213,7 +212,7 @@ func TestBalance(t *testing.T) {
 		s.Events = append(s.Events, storm.Event{Key: fmt.Sprintf("batch/job-%d", i)})
 	}
 	for _, n := range []int{2, 3, 4, 10, 64, 100} {
-		sizes := share.Sizes(s, n)
+		sizes := storm.ShareSizes(s, n)
 		mean := float64(len(s.Events)) / float64(n)
 		if least, most := float64(slices.Min(sizes)), float64(slices.Max(sizes)); least < mean*0.85 || most > mean*1.15 {
 			t.Errorf("of %d shares, one has %.0f keys and one %.0f; the mean is %.0f", n, least, most, mean)
@@ -221,19 +220,19 @@ func TestBalance(t *testing.T) {
 	}
 }
 
-func TestParse(t *testing.T) {
-	for text, want := range map[string]share.Share{"0/1": {Count: 1}, "2/4": {Index: 2, Count: 4}, "9999/10000": {Index: 9999, Count: 10000}} {
-		got, err := share.Parse(text)
+func TestParseShare(t *testing.T) {
+	for text, want := range map[string]storm.Share{"0/1": {Count: 1}, "2/4": {Index: 2, Count: 4}, "9999/10000": {Index: 9999, Count: 10000}} {
+		got, err := storm.ParseShare(text)
 		if err != nil || got != want || got.String() != text {
 			t.Errorf("%q: %v, %v", text, got, err)
 		}
 	}
 	for _, text := range []string{"", "1", "4/4", "-1/4", "1/0", "0/0", "a/b", " 1/4", "+1/4", "1/4/4", "01/4", "0/10001"} {
-		if of, err := share.Parse(text); !errors.Is(err, share.ErrShare) {
+		if of, err := storm.ParseShare(text); !errors.Is(err, storm.ErrShare) {
 			t.Errorf("%q: %v, %v", text, of, err)
 		}
 	}
-	if !(share.Share{}).Whole() || !(share.Share{Count: 1}).Whole() || (share.Share{Count: 2}).Whole() {
+	if !(storm.Share{}).Whole() || !(storm.Share{Count: 1}).Whole() || (storm.Share{Count: 2}).Whole() {
 		t.Error("what is whole")
 	}
 }

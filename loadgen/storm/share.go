@@ -1,15 +1,4 @@
-// Package share divides a storm among the pods of a load Job ([Share]).
-//
-//  1. A hash of an object's key and the number of shares select its share. All events of
-//     an object are in one share, in order. The processes need not communicate.
-//  2. Each process generates the whole storm from the same seed and keeps its share
-//     ([Share.Has], [Share.Storm]).
-//  3. Events keep their intended times ([Schedule]). Shares that play at the same time
-//     equal the whole storm: each event occurs exactly once.
-//
-// Shares have about equal numbers of keys: the difference is on the order of the square root
-// of that number. A hot key makes their numbers of events unequal ([Sizes]).
-package share
+package storm
 
 import (
 	"errors"
@@ -19,10 +8,20 @@ import (
 	"time"
 
 	"watchlab/loadgen/pace"
-	"watchlab/loadgen/storm"
 )
 
-// Share is part Index of Count, from 0. The zero value is the whole storm.
+// Share is part Index of Count, from 0; the zero value is the whole storm. Shares divide a storm
+// among the pods of a load Job.
+//
+//  1. A hash of an object's key selects its share, so all events of an object are in one share,
+//     in order.
+//  2. Each pod generates the whole storm from the same seed and keeps its share ([Share.Has],
+//     [Share.Storm]). Pods need not communicate.
+//  3. Events keep their intended times ([Selection.Schedule]). Shares that play at the same time
+//     equal the whole storm: each event occurs exactly once.
+//
+// Shares have about equal numbers of keys: the difference is on the order of the square root of
+// that number. A hot key makes their numbers of events unequal ([ShareSizes]).
 type Share struct{ Index, Count int }
 
 // MaxShares is the maximum of Share.Count.
@@ -31,8 +30,8 @@ const MaxShares = 10_000
 // ErrShare is wrapped by errors for an invalid share.
 var ErrShare = errors.New("invalid share")
 
-// Parse reads a share: "2/4" is index 2 of 4, the third share. The error wraps [ErrShare].
-func Parse(text string) (Share, error) {
+// ParseShare reads a share: "2/4" is index 2 of 4, the third share. The error wraps [ErrShare].
+func ParseShare(text string) (Share, error) {
 	index, of, ok := strings.Cut(text, "/")
 	i, err1 := strconv.Atoi(index)
 	n, err2 := strconv.Atoi(of)
@@ -43,7 +42,7 @@ func Parse(text string) (Share, error) {
 	return s, s.Validate()
 }
 
-// String returns the share in the format of [Parse].
+// String returns the share in the format of [ParseShare].
 func (s Share) String() string { return strconv.Itoa(s.Index) + "/" + strconv.Itoa(s.Count) }
 
 // Validate checks Index and Count. The error wraps [ErrShare].
@@ -81,15 +80,15 @@ func indexOf(key string, n int) int {
 
 // Storm returns the events of the share's keys, renumbered, at their original times, and all
 // marks. It may be empty. O(events).
-func (s Share) Storm(whole *storm.Storm) *storm.Storm {
+func (s Share) Storm(whole *Storm) *Storm {
 	if s.Whole() {
 		return whole
 	}
 	return whole.Select(0, s.Has).Storm
 }
 
-// Sizes returns the number of events in each of n shares of a storm. O(events).
-func Sizes(s *storm.Storm, n int) []int {
+// ShareSizes returns the number of events in each of n shares of a storm. O(events).
+func ShareSizes(s *Storm, n int) []int {
 	sizes := make([]int, max(n, 1))
 	for i := range s.Events {
 		sizes[indexOf(s.Events[i].Key, len(sizes))]++
@@ -97,24 +96,24 @@ func Sizes(s *storm.Storm, n int) []int {
 	return sizes
 }
 
-// Schedule returns the schedule of a selection from the schedule of the whole storm: each
-// event keeps its intended time. Event 0 is the first event after the initial list. Each
-// lookup is O(1).
-func Schedule(whole pace.Schedule, s storm.Selection) pace.Schedule {
+// Schedule returns the schedule of the selection from the schedule of the whole storm: each
+// event keeps its intended time. Event 0 is the first event after the initial list. Each lookup
+// is O(1).
+func (p Selection) Schedule(whole pace.Schedule) pace.Schedule {
 	if whole == pace.Schedule(pace.Unpaced) {
 		return whole
 	}
-	return schedule{whole: whole, places: s.Places[s.Initial:], initial: s.WholeInitial}
+	return selected{whole: whole, places: p.Places[p.Initial:], initial: p.WholeInitial}
 }
 
-type schedule struct {
+type selected struct {
 	whole   pace.Schedule
 	places  []int
 	initial int
 }
 
 // Intended implements [pace.Schedule]. Events past the end have the time of the last event.
-func (s schedule) Intended(i int) time.Duration {
+func (s selected) Intended(i int) time.Duration {
 	if len(s.places) == 0 {
 		return 0
 	}
