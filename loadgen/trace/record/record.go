@@ -1,7 +1,6 @@
 // Package record records the watches of a cluster's resources.
 //
-//  1. Each resource has its own watch with an initial list: WatchList if the server
-//     supports it, else a paged LIST and a watch from its version. Objects stay raw JSON.
+//  1. Each resource has a paged LIST and a watch from its version. Objects stay raw JSON.
 //  2. A watch that ends resumes at the last resourceVersion or bookmark.
 //  3. If the server no longer has that version (410 Gone), the recorder lists again. The
 //     differences become frames after a [trace.Break], which counts them. The last state
@@ -176,7 +175,6 @@ type follower struct {
 	known map[string]cluster.Version
 	rv    string    // version to resume from; empty: list first
 	begun bool      // the initial list has started
-	plain bool      // the server does not support WatchList
 	down  time.Time // start of the present gap; zero while there is a watch
 }
 
@@ -222,42 +220,24 @@ func refused(err error) bool {
 // once lists if necessary, and watches until the watch ends. got reports whether the watch
 // started.
 func (f *follower) once(ctx context.Context) (got bool, err error) {
-	if f.rv == "" && f.plain {
+	if f.rv == "" {
 		if err := f.list(ctx); err != nil {
 			return false, err
 		}
 	}
-	params := map[string]string{"watch": "1", "allowWatchBookmarks": "true"}
-	initial := f.rv == ""
-	if initial {
-		params["sendInitialEvents"], params["resourceVersionMatch"] = "true", "NotOlderThan"
-	} else {
-		params["resourceVersion"] = f.rv
-	}
-	body, err := f.request(params).Stream(ctx)
+	body, err := f.request(map[string]string{"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": f.rv}).Stream(ctx)
 	if err != nil {
-		if initial && (apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)) {
-			f.plain = true
-			return f.once(ctx)
-		}
 		return false, err
 	}
 	defer func() { _ = body.Close() }()
-	var relist *difference
-	switch {
-	case initial && f.begun:
-		relist = newDifference()
-	case !initial && !f.down.IsZero():
+	if !f.down.IsZero() {
 		f.sum.Reconnects++
 		if err := f.write(f.breakOf(trace.Reconnected)); err != nil {
 			return true, err
 		}
-	}
-	f.begun = true
-	if relist == nil {
 		f.down = time.Time{}
 	}
-	return true, f.read(body, relist)
+	return true, f.read(body)
 }
 
 func (f *follower) request(params map[string]string) *rest.Request {
@@ -279,22 +259,19 @@ func (f *follower) breakOf(reason string) trace.Frame {
 	return trace.Frame{Resource: f.sum.Resource, Break: &trace.Break{Reason: reason, From: f.rv, DownNs: int64(time.Since(f.down))}}
 }
 
-// read records the events of a watch until it ends. With relist, the watch starts with a full
-// list that is compared to the recording.
-func (f *follower) read(body io.Reader, relist *difference) error {
+// read records the events of a watch until it ends.
+func (f *follower) read(body io.Reader) error {
 	dec := json.NewDecoder(body)
 	for {
 		var ev struct {
 			Type   watch.EventType `json:"type"`
 			Object json.RawMessage `json:"object"`
 		}
-		if err := dec.Decode(&ev); err != nil {
-			if errors.Is(err, io.EOF) {
-				return nil
-			}
+		if err := dec.Decode(&ev); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
 			return err
 		}
-		frame := trace.Frame{Type: ev.Type, Object: ev.Object, Resource: f.sum.Resource}
 		if ev.Type == watch.Error {
 			var s metav1.Status
 			if json.Unmarshal(ev.Object, &s) == nil && s.Code == http.StatusGone {
@@ -302,42 +279,28 @@ func (f *follower) read(body io.Reader, relist *difference) error {
 			}
 			return fmt.Errorf("the watch ended with an ERROR event: %s", s.Message)
 		}
-		var err error
-		switch {
-		case relist == nil:
-			err = f.record(frame)
-		case frame.EndsInitial():
-			err = f.finish(relist, frame)
-			relist = nil
-		default:
-			err = f.add(relist, frame)
-		}
+		version, err := f.record(trace.Frame{Type: ev.Type, Object: ev.Object, Resource: f.sum.Resource})
 		if err != nil {
 			return err
 		}
+		f.rv = version
 	}
 }
 
-// record writes a frame and stores its version.
-func (f *follower) record(frame trace.Frame) error {
+// record writes a frame and returns its resourceVersion.
+func (f *follower) record(frame trace.Frame) (string, error) {
 	key, v, err := versionOf(frame)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if err := f.write(frame); err != nil {
-		return err
+		return "", err
 	}
-	f.note(frame.Type, key, v)
-	if frame.Type == watch.Bookmark {
-		// A watch can only resume after the end of the initial list.
-		f.rv = v.ResourceVersion
-		return nil
+	if frame.Type != watch.Bookmark {
+		f.note(frame.Type, key, v)
+		f.sum.Events++
 	}
-	f.sum.Events++
-	if f.rv != "" {
-		f.rv = v.ResourceVersion
-	}
-	return nil
+	return v.ResourceVersion, nil
 }
 
 func (f *follower) note(t watch.EventType, key string, v cluster.Version) {
@@ -365,13 +328,8 @@ type difference struct {
 	notes  []func()
 }
 
-func newDifference() *difference { return &difference{seen: map[string]bool{}} }
-
 // add compares an object of the second list.
 func (f *follower) add(d *difference, frame trace.Frame) error {
-	if frame.Type != watch.Added {
-		return nil // a bookmark within the list
-	}
 	key, v, err := versionOf(frame)
 	if err != nil {
 		return err
@@ -391,12 +349,8 @@ func (f *follower) add(d *difference, frame trace.Frame) error {
 	return nil
 }
 
-// finish writes the differences. end is the bookmark at the end of the list.
-func (f *follower) finish(d *difference, end trace.Frame) error {
-	_, v, err := versionOf(end)
-	if err != nil {
-		return err
-	}
+// finish writes the differences of a list of a version.
+func (f *follower) finish(d *difference, version string) error {
 	b := f.breakOf(trace.Relisted)
 	frames := []trace.Frame{b}
 	for _, key := range slices.Sorted(maps.Keys(f.known)) {
@@ -407,7 +361,7 @@ func (f *follower) finish(d *difference, end trace.Frame) error {
 		frames = append(frames, f.deleted(key, f.known[key]))
 		d.notes = append(d.notes, func() { f.note(watch.Deleted, key, cluster.Version{}) })
 	}
-	b.Break.Until = v.ResourceVersion
+	b.Break.Until = version
 	b.Break.Added, b.Break.Modified, b.Break.Deleted = d.Added, d.Modified, d.Deleted
 	frames = append(frames, d.frames...)
 	if err := f.write(frames...); err != nil {
@@ -418,45 +372,52 @@ func (f *follower) finish(d *difference, end trace.Frame) error {
 	}
 	f.sum.Relists++
 	f.sum.Missed += len(frames) - 1
-	f.rv, f.down = v.ResourceVersion, time.Time{}
+	f.down = time.Time{}
 	return nil
 }
 
 // deleted returns a DELETED frame for an object whose last state is unknown.
 func (f *follower) deleted(key string, v cluster.Version) trace.Frame {
-	o := metav1.PartialObjectMetadata{}
-	o.APIVersion, o.Kind = f.resource.Kind.ToAPIVersionAndKind()
-	o.Name, o.UID, o.ResourceVersion = key, v.UID, v.ResourceVersion
+	m := metav1.ObjectMeta{Name: key, UID: v.UID, ResourceVersion: v.ResourceVersion}
 	if namespace, name, ok := strings.Cut(key, "/"); ok {
-		o.Namespace, o.Name = namespace, name
+		m.Namespace, m.Name = namespace, name
 	}
-	text, _ := json.Marshal(o) // The object has only strings.
-	return trace.Frame{Type: watch.Deleted, Object: text, Resource: f.sum.Resource}
+	return f.metadataOnly(watch.Deleted, m)
+}
+
+// metadataOnly returns a frame with an object that has nothing but metadata.
+func (f *follower) metadataOnly(t watch.EventType, m metav1.ObjectMeta) trace.Frame {
+	text, _ := json.Marshal(metav1.PartialObjectMetadata{TypeMeta: f.typeMeta(), ObjectMeta: m}) // It always encodes.
+	return trace.Frame{Type: t, Object: text, Resource: f.sum.Resource}
+}
+
+func (f *follower) typeMeta() (m metav1.TypeMeta) {
+	m.APIVersion, m.Kind = f.resource.Kind.ToAPIVersionAndKind()
+	return m
 }
 
 // pageSize is the number of objects in a page of a list.
 const pageSize = "500"
 
-// list records the initial list by LIST, or its differences from the recording.
+// list records the initial list, or the differences of a later one from the recording.
 func (f *follower) list(ctx context.Context) error {
 	var d *difference
 	if f.begun {
-		d = newDifference()
+		d = &difference{seen: map[string]bool{}}
 	}
 	f.begun = true
-	kind, err := json.Marshal(f.resource.Kind.Kind)
+	front, err := json.Marshal(f.typeMeta())
 	if err != nil {
 		return err
 	}
-	apiVersion, err := json.Marshal(f.resource.Kind.GroupVersion().String())
-	if err != nil {
-		return err
-	}
-	// Items of a list have no kind and apiVersion.
-	front := fmt.Sprintf(`{"kind":%s,"apiVersion":%s,`, kind, apiVersion)
+	front[len(front)-1] = ','
 	params := map[string]string{"limit": pageSize}
 	for {
-		body, err := f.request(params).Do(ctx).Raw()
+		result := f.request(params).Do(ctx)
+		if err := result.Error(); err != nil { // That of Raw lacks the server's message.
+			return err
+		}
+		body, err := result.Raw()
 		if err != nil {
 			return err
 		}
@@ -472,32 +433,32 @@ func (f *follower) list(ctx context.Context) error {
 			if err := json.Unmarshal(item, &own); err != nil {
 				return err
 			}
-			if own.Kind == "" {
-				item = append([]byte(front), item[1:]...)
+			if own.Kind == "" { // as in lists of built-in resources
+				item = slices.Concat(front, item[1:])
 			}
 			frame := trace.Frame{Type: watch.Added, Object: item, Resource: f.sum.Resource}
 			if d != nil {
 				err = f.add(d, frame)
 			} else {
-				err = f.record(frame)
+				_, err = f.record(frame)
 			}
 			if err != nil {
 				return err
 			}
 		}
-		if page.Metadata.Continue == "" {
-			version, err := json.Marshal(page.Metadata.ResourceVersion)
-			if err != nil {
-				return err
-			}
-			end := trace.Frame{Type: watch.Bookmark, Resource: f.sum.Resource, Object: fmt.Appendf(nil,
-				`%s"metadata":{"resourceVersion":%s,"annotations":{%q:"true"}}}`, front, version, metav1.InitialEventsAnnotationKey)}
-			if d != nil {
-				return f.finish(d, end)
-			}
-			return f.record(end)
+		if params["continue"] = page.Metadata.Continue; page.Metadata.Continue != "" {
+			continue
 		}
-		params["continue"] = page.Metadata.Continue
+		if d != nil {
+			err = f.finish(d, page.Metadata.ResourceVersion)
+		} else {
+			err = f.write(f.metadataOnly(watch.Bookmark, metav1.ObjectMeta{
+				ResourceVersion: page.Metadata.ResourceVersion,
+				Annotations:     map[string]string{metav1.InitialEventsAnnotationKey: "true"},
+			}))
+		}
+		f.rv = page.Metadata.ResourceVersion
+		return err
 	}
 }
 

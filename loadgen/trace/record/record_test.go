@@ -130,26 +130,16 @@ func (c *collector) waitFor(t *testing.T, s *storm.Storm, seq int) {
 // gate blocks requests while it is closed.
 type gate struct {
 	mu sync.RWMutex
-	// noWatchList makes the server reject sendInitialEvents, like a server without the
-	// feature.
-	noWatchList bool
 	// forbid is a number of requests to answer with 403, like a server that has just started.
 	forbid atomic.Int64
 }
 
 func (g *gate) wrap(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		g.mu.RLock()
-		no := g.noWatchList
-		g.mu.RUnlock()
+		g.mu.RLock()   // waits while the gate is closed
+		g.mu.RUnlock() //nolint:staticcheck // A watch must not hold the gate open.
 		if g.forbid.Add(-1) >= 0 {
 			forbid(w)
-			return
-		}
-		if no && r.URL.Query().Get("sendInitialEvents") != "" {
-			w.Header().Set("Content-Type", "application/json")
-			w.WriteHeader(http.StatusBadRequest)
-			_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"BadRequest","code":400}`))
 			return
 		}
 		h.ServeHTTP(w, r)
@@ -166,105 +156,101 @@ func forbid(w http.ResponseWriter) {
 // it. The final state is correct, the trace is a valid storm, and its breaks count the missed
 // changes.
 func TestRecord(t *testing.T) {
-	for name, plain := range map[string]bool{"WatchList": false, "list and watch": true} {
-		t.Run(name, func(t *testing.T) {
-			const n, retain = 900, 100
-			s := script(t, n)
-			g := &gate{noWatchList: plain}
-			srv, err := apiserver.New(s, apiserver.Options{Retain: retain, Wrap: g.wrap})
-			if err != nil {
-				t.Fatal(err)
-			}
-			url, err := srv.Start()
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() {
-				if err := srv.Close(); err != nil {
-					t.Error(err)
-				}
-			}()
-			transport := &http.Transport{}
-			defer transport.CloseIdleConnections()
-			config := &rest.Config{Host: url, Transport: transport}
-			c, err := cluster.For(config)
-			if err != nil {
-				t.Fatal(err)
-			}
-			res, err := c.Resource("po")
-			if err != nil {
-				t.Fatal(err)
-			}
-			var file bytes.Buffer
-			w, err := trace.NewWriter(&file, trace.Header{Resources: []trace.Resource{ResourceOf(res)}}, trace.WriterOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := newCollector(w)
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			var sums []Summary
-			done := make(chan error)
-			go func() {
-				var err error
-				sums, err = Record(ctx, got, Options{Config: config, Resources: []cluster.Resource{res}, Backoff: time.Millisecond})
-				done <- err
-			}()
-			seq := s.Initial
-			got.waitFor(t, s, seq)
-			next := func(events int) {
-				seq += events
-				srv.Release(uint64(seq))
-			}
-			next(50)
-			got.waitFor(t, s, seq)
-			// Within the server's history, while it still answers 403.
-			g.forbid.Store(3)
-			srv.Disconnect()
-			next(50)
-			got.waitFor(t, s, seq)
-			// Beyond the server's history, without a watch: requests wait at the gate.
-			g.mu.Lock()
-			srv.Disconnect()
-			next(5 * retain)
-			g.mu.Unlock()
-			got.waitFor(t, s, seq)
-			next(len(s.Events) - seq)
-			got.waitFor(t, s, seq)
-			cancel()
-			if err := <-done; err != nil {
-				t.Fatal(err)
-			}
-			if err := w.Close(); err != nil {
-				t.Fatal(err)
-			}
-			if len(sums) != 1 || sums[0].Reconnects < 1 || sums[0].Relists < 1 || sums[0].Missed < 1 || sums[0].Events < 100 {
-				t.Errorf("%+v", sums)
-			}
-			var relisted *trace.Break
-			for i, b := range got.breaks {
-				if b.Reason == trace.Relisted {
-					relisted = &got.breaks[i]
-				}
-			}
-			if relisted == nil || relisted.Until == "" || relisted.DownNs <= 0 || relisted.Added+relisted.Modified+relisted.Deleted == 0 {
-				t.Errorf("breaks: %+v", got.breaks)
-			}
-			path := filepath.Join(t.TempDir(), "x.wlt")
-			if err := os.WriteFile(path, file.Bytes(), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			r, err := trace.Load(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := r.Validate(); err != nil {
-				t.Error(err)
-			}
-			if r.Initial != s.Initial || len(r.Final()) != len(s.Final()) {
-				t.Errorf("%d initial, %d in the end; want %d, %d", r.Initial, len(r.Final()), s.Initial, len(s.Final()))
-			}
-		})
+	const n, retain = 900, 100
+	s := script(t, n)
+	g := &gate{}
+	srv, err := apiserver.New(s, apiserver.Options{Retain: retain, Wrap: g.wrap})
+	if err != nil {
+		t.Fatal(err)
+	}
+	url, err := srv.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := srv.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	config := &rest.Config{Host: url, Transport: transport}
+	c, err := cluster.For(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := c.Resource("po")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file bytes.Buffer
+	w, err := trace.NewWriter(&file, trace.Header{Resources: []trace.Resource{ResourceOf(res)}}, trace.WriterOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := newCollector(w)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var sums []Summary
+	done := make(chan error)
+	go func() {
+		var err error
+		sums, err = Record(ctx, got, Options{Config: config, Resources: []cluster.Resource{res}, Backoff: time.Millisecond})
+		done <- err
+	}()
+	seq := s.Initial
+	got.waitFor(t, s, seq)
+	next := func(events int) {
+		seq += events
+		srv.Release(uint64(seq))
+	}
+	next(50)
+	got.waitFor(t, s, seq)
+	// Within the server's history, while it still answers 403.
+	g.forbid.Store(3)
+	srv.Disconnect()
+	next(50)
+	got.waitFor(t, s, seq)
+	// Beyond the server's history, without a watch: requests wait at the gate.
+	g.mu.Lock()
+	srv.Disconnect()
+	next(5 * retain)
+	g.mu.Unlock()
+	got.waitFor(t, s, seq)
+	next(len(s.Events) - seq)
+	got.waitFor(t, s, seq)
+	cancel()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if len(sums) != 1 || sums[0].Reconnects < 1 || sums[0].Relists < 1 || sums[0].Missed < 1 || sums[0].Events < 100 {
+		t.Errorf("%+v", sums)
+	}
+	var relisted *trace.Break
+	for i, b := range got.breaks {
+		if b.Reason == trace.Relisted {
+			relisted = &got.breaks[i]
+		}
+	}
+	if relisted == nil || relisted.Until == "" || relisted.DownNs <= 0 || relisted.Added+relisted.Modified+relisted.Deleted == 0 {
+		t.Errorf("breaks: %+v", got.breaks)
+	}
+	path := filepath.Join(t.TempDir(), "x.wlt")
+	if err := os.WriteFile(path, file.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, err := trace.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Validate(); err != nil {
+		t.Error(err)
+	}
+	if r.Initial != s.Initial || len(r.Final()) != len(s.Final()) {
+		t.Errorf("%d initial, %d in the end; want %d, %d", r.Initial, len(r.Final()), s.Initial, len(s.Final()))
 	}
 }
 
