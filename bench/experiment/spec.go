@@ -198,15 +198,31 @@ type Surface struct {
 // ErrSpec is wrapped by the errors for a Spec that cannot be played.
 var ErrSpec = errors.New("invalid experiment")
 
-// FieldError is an error in one field of a [Spec]. It matches [ErrSpec].
+// FieldError is a mistake in a [Spec]. It matches [ErrSpec].
 type FieldError struct {
-	// Field is the path of the field, such as storm.nodes.
+	// File is the Spec's file, and Line the line in it from 1; empty if unknown.
+	File string
+	Line int
+	// Field is the path of the field, such as storm.nodes; empty if none is at fault.
 	Field string
 	// Err is the mistake.
 	Err error
 }
 
-func (e *FieldError) Error() string        { return e.Field + ": " + e.Err.Error() }
+func (e *FieldError) Error() string {
+	text := e.Err.Error()
+	if e.Field != "" {
+		text = e.Field + ": " + text
+	}
+	if e.Line > 0 {
+		text = fmt.Sprintf("line %d: %s", e.Line, text)
+	}
+	if e.File != "" {
+		text = e.File + ": " + text
+	}
+	return text
+}
+
 func (e *FieldError) Unwrap() error        { return e.Err }
 func (e *FieldError) Is(target error) bool { return target == ErrSpec }
 
@@ -228,11 +244,11 @@ func (s Spec) JSON() json.RawMessage {
 }
 
 // Parse reads a Spec from YAML or JSON. Unknown and duplicate fields are errors. The
-// error is a [FileError] with the name and the line.
+// error is a [FieldError] with the name and the line.
 func Parse(name string, data []byte) (Spec, error) {
 	var s Spec
 	if err := yaml.UnmarshalStrict(data, &s); err != nil {
-		return Spec{}, &FileError{File: name, Line: lineOfError(data, err), Err: errors.New(decodeProblem(err))}
+		return Spec{}, &FieldError{File: name, Line: lineOfError(data, err), Err: errors.New(decodeProblem(err))}
 	}
 	return s, nil
 }
@@ -247,34 +263,13 @@ func Load(path string) (Spec, []byte, error) {
 	return s, data, err
 }
 
-// FileError is an error in a Spec's file.
-type FileError struct {
-	// File is the name of the file.
-	File string
-	// Line is the line number from 1; 0 if it is unknown.
-	Line int
-	// Err is the mistake.
-	Err error
-}
-
-func (e *FileError) Error() string {
-	if e.Line == 0 {
-		return e.File + ": " + e.Err.Error()
-	}
-	return fmt.Sprintf("%s: line %d: %v", e.File, e.Line, e.Err)
-}
-
-func (e *FileError) Unwrap() error        { return e.Err }
-func (e *FileError) Is(target error) bool { return target == ErrSpec }
-
 // InFile adds the file, and the line of the field in it, to an error about a field. The
-// result is a [FileError].
+// result is a [FieldError].
 func InFile(path string, data []byte, err error) error {
-	var field *FieldError
-	if !errors.As(err, &field) {
-		return &FileError{File: path, Err: err}
+	if bad, ok := errors.AsType[*FieldError](err); ok {
+		return &FieldError{File: path, Line: lineOfField(data, bad.Field), Field: bad.Field, Err: bad.Err}
 	}
-	return &FileError{File: path, Line: lineOfField(data, field.Field), Err: err}
+	return &FieldError{File: path, Err: err}
 }
 
 var (

@@ -276,10 +276,19 @@ func (s *Spec) validateLive() error {
 	if s.Search != nil {
 		return badField("source", errors.New("a search plays the same storm again and again, which a live cluster does not"))
 	}
+	// A refusal with a reason comes first.
+	var foreign error
 	for _, f := range Given(s) {
-		if why := refusal(f.Path, s.Source); why != "" {
+		switch why := refusal(f.Path, s.Source); why {
+		case "":
+		case noPlay, together:
 			return badField(f.Path, errors.New(why))
+		default:
+			foreign = cmp.Or(foreign, badField(f.Path, errors.New(why)))
 		}
+	}
+	if foreign != nil {
+		return foreign
 	}
 	switch {
 	case s.Family != "" && s.Family != string(impls.DeltaFIFO):

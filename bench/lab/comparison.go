@@ -326,7 +326,7 @@ type cellPlay struct {
 func (t *cellRun) newPlay(round, place int) *cellPlay {
 	return &cellPlay{
 		cellRun: t, round: round, place: place,
-		progress: Progress{Family: t.c.Family, Title: t.c.Title, Cell: t.BenchName(), Round: round},
+		progress: Progress{Cell: t.BenchName(), Round: round},
 	}
 }
 
@@ -396,9 +396,9 @@ func (p *cellPlay) finish(ctx context.Context) error {
 
 // Progress reports the state of a run.
 type Progress struct {
-	Family, Title, Cell string // current comparison and cell
-	Round, Rounds       int    // Round 0 is the warm-up; Rounds is 0 with a budget
-	Profiling           bool   // the round takes pprof profiles
+	Cell          string // benchmark name
+	Round, Rounds int    // Round 0 is the warm-up; Rounds is 0 with a budget
+	Profiling     bool   // the round takes pprof profiles
 	// Done counts finished plays, including skipped cells and the rounds of a resumed
 	// run. Total is 0 with a budget, and grows when [Comparison].More adds cells.
 	Done, Total       int
