@@ -169,15 +169,10 @@ func (s *staticPods) run(ctx context.Context, wg *sync.WaitGroup, merger merge.M
 	opts := source.StaticOptions{NodeName: storm.NodeName, Period: staticPeriod, Client: s.client, Report: func(err error) {
 		s.problem.CompareAndSwap(nil, &err)
 	}}
-	file, err := source.StaticFile(s.dir, opts)
-	if err != nil {
-		return err
-	}
-	url, err := source.StaticURL(s.url, opts)
-	if err != nil {
-		return err
-	}
-	for name, src := range map[string]source.StaticPods{merge.FileSource: file, merge.HTTPSource: url} {
+	for name, src := range map[string]source.StaticPods{
+		merge.FileSource: source.StaticFile(s.dir, opts),
+		merge.HTTPSource: source.StaticURL(s.url, opts),
+	} {
 		ch, err := channelOf(ctx, merger, name)
 		if err != nil {
 			return err

@@ -2,6 +2,7 @@ package source
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/md5" //nolint:gosec // As the kubelet: a name, not a secret.
 	"encoding/hex"
@@ -11,7 +12,6 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -44,12 +44,8 @@ const (
 // HashAnnotation is the annotation with the hash of a static pod's manifest.
 const HashAnnotation = "kubernetes.io/config.hash"
 
-var (
-	// ErrStaticOptions is wrapped by the error for invalid options.
-	ErrStaticOptions = errors.New("invalid options")
-	// ErrStaticPod is wrapped by the error for a manifest that the kubelet cannot use.
-	ErrStaticPod = errors.New("invalid static pod")
-)
+// ErrStaticPod is wrapped by the error for a manifest that the kubelet cannot use.
+var ErrStaticPod = errors.New("invalid static pod")
 
 // StaticOptions are the options of [StaticFile] and [StaticURL].
 type StaticOptions struct {
@@ -66,24 +62,14 @@ type StaticOptions struct {
 	Client *http.Client
 }
 
-// complete checks the options and sets the defaults.
-func (o StaticOptions) complete() (StaticOptions, error) {
-	switch {
-	case o.NodeName == "":
-		return o, fmt.Errorf("static: %w: NodeName is empty", ErrStaticOptions)
-	case o.Period < 0:
-		return o, fmt.Errorf("static: %w: Period %v is negative (0 means %v)", ErrStaticOptions, o.Period, StaticPeriod)
-	}
-	if o.Period == 0 {
-		o.Period = StaticPeriod
-	}
+// complete sets the defaults.
+func (o StaticOptions) complete() StaticOptions {
+	o.Period = cmp.Or(o.Period, StaticPeriod)
+	o.Client = cmp.Or(o.Client, &http.Client{Timeout: staticTimeout})
 	if o.Report == nil {
 		o.Report = func(error) {}
 	}
-	if o.Client == nil {
-		o.Client = &http.Client{Timeout: staticTimeout}
-	}
-	return o, nil
+	return o
 }
 
 // StaticPods is one of the kubelet's other two sources of pods: manifests in a folder
@@ -139,14 +125,14 @@ func (o StaticOptions) read(source string, data []byte, isFile bool) ([]*v1.Pod,
 		if !ok {
 			return nil, fmt.Errorf("%w: %s is not a pod", ErrStaticPod, obj)
 		}
-		at := obj.String()
-		if pod.Name == "" {
-			return nil, fmt.Errorf("%w: %s: a name is needed", ErrStaticPod, at)
+		at, err := obj.String(), errors.New("a name is needed")
+		if pod.Name != "" {
+			err = o.bind(pod, source, isFile)
 		}
-		if err := o.bind(pod, source, isFile); err != nil {
-			return nil, fmt.Errorf("%w: %s: %w", ErrStaticPod, at, err)
+		if err == nil {
+			err = checkStatic(pod)
 		}
-		if err := checkStatic(pod); err != nil {
+		if err != nil {
 			return nil, fmt.Errorf("%w: %s: %w", ErrStaticPod, at, err)
 		}
 		pods = append(pods, pod)
@@ -239,16 +225,9 @@ type staticURL struct {
 // StaticURL returns the source of a URL with a pod or a list of pods, as JSON or YAML. It
 // sends a request at the start and one period after each answer. It sends no SET for an answer
 // that equals the last one, has another status than 200, or is invalid. An empty answer is the
-// empty state. The error wraps [ErrStaticOptions].
-func StaticURL(address string, opts StaticOptions) (StaticPods, error) {
-	opts, err := opts.complete()
-	if err != nil {
-		return nil, err
-	}
-	if u, err := url.Parse(address); err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-		return nil, fmt.Errorf("static: %w: %q is not an http or https URL", ErrStaticOptions, address)
-	}
-	return &staticURL{url: address, opts: opts}, nil
+// empty state.
+func StaticURL(address string, opts StaticOptions) StaticPods {
+	return &staticURL{url: address, opts: opts.complete()}
 }
 
 func (s *staticURL) Run(ctx context.Context, updates chan<- merge.PodUpdate) {
@@ -320,17 +299,9 @@ type staticFile struct {
 //
 // It reads everything at the start and once per period. In between it reads each changed file.
 // After each read it sends a SET of all pods; the store is client-go's UndeltaStore. After an
-// invalid change, the old pod stays until the next full read. The error wraps
-// [ErrStaticOptions].
-func StaticFile(path string, opts StaticOptions) (StaticPods, error) {
-	opts, err := opts.complete()
-	if err != nil {
-		return nil, err
-	}
-	if path == "" {
-		return nil, fmt.Errorf("static: %w: no path", ErrStaticOptions)
-	}
-	return &staticFile{path: filepath.Clean(path), opts: opts, keys: map[string]string{}}, nil
+// invalid change, the old pod stays until the next full read.
+func StaticFile(path string, opts StaticOptions) StaticPods {
+	return &staticFile{path: filepath.Clean(path), opts: opts.complete(), keys: map[string]string{}}
 }
 
 func (s *staticFile) Run(ctx context.Context, updates chan<- merge.PodUpdate) {
@@ -423,7 +394,6 @@ func (s *staticFile) watch() (retry <-chan time.Time) {
 // list reads the whole path.
 func (s *staticFile) list() error {
 	info, err := os.Stat(s.path)
-	var paths []string
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		s.replace(nil)
@@ -443,15 +413,13 @@ func (s *staticFile) list() error {
 	if err != nil {
 		return err
 	}
-	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), ".") {
-			paths = append(paths, filepath.Join(s.path, e.Name()))
-		}
-	}
 	var pods []any
 	var errs []error
-	for _, path := range paths {
-		if pod, err := s.file(path); err == nil {
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		if pod, err := s.file(filepath.Join(s.path, e.Name())); err == nil {
 			pods = append(pods, pod)
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
@@ -469,10 +437,10 @@ func (s *staticFile) replace(pods []any) {
 // file reads the pod of a file.
 func (s *staticFile) file(path string) (*v1.Pod, error) {
 	info, err := os.Stat(path)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if !info.Mode().IsRegular() {
+	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("%s: it is not a file", path)
 	}
 	f, err := os.Open(path)

@@ -2,7 +2,6 @@ package source_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -51,17 +50,14 @@ type receiver struct {
 	reports []string
 }
 
-func receiveStatic(t testing.TB, build func(report func(error)) (source.StaticPods, error)) *receiver {
+func receiveStatic(t testing.TB, build func(report func(error)) source.StaticPods) *receiver {
 	t.Helper()
 	r := &receiver{t: t, updates: make(chan merge.PodUpdate)}
-	src, err := build(func(err error) {
+	src := build(func(err error) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.reports = append(r.reports, err.Error())
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { src.Run(ctx, r.updates) })
@@ -126,8 +122,8 @@ func (r *receiver) reported(text string) {
 	}
 }
 
-func staticFile(path string, poll bool, period time.Duration) func(func(error)) (source.StaticPods, error) {
-	return func(report func(error)) (source.StaticPods, error) {
+func staticFile(path string, poll bool, period time.Duration) func(func(error)) source.StaticPods {
+	return func(report func(error)) source.StaticPods {
 		return source.StaticFile(path, source.StaticOptions{NodeName: "Node-1", Period: period, Report: report, Poll: poll})
 	}
 }
@@ -242,12 +238,9 @@ func TestAdoption(t *testing.T) {
 		t.Helper()
 		writeFile(t, filepath.Join(dir, name), text)
 		updates := make(chan merge.PodUpdate)
-		src, err := source.StaticFile(filepath.Join(dir, name), source.StaticOptions{
+		src := source.StaticFile(filepath.Join(dir, name), source.StaticOptions{
 			NodeName: node, Report: func(err error) { t.Error(err) }, Poll: true,
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() { src.Run(ctx, updates) })
@@ -308,7 +301,7 @@ func TestWhatTheKubeletRefuses(t *testing.T) {
 	} {
 		path := filepath.Join(t.TempDir(), "f")
 		writeFile(t, path, text)
-		r := receiveStatic(t, func(report func(error)) (source.StaticPods, error) {
+		r := receiveStatic(t, func(report func(error)) source.StaticPods {
 			return source.StaticFile(path, source.StaticOptions{NodeName: "n", Report: report, Poll: true})
 		})
 		r.reported(want)
@@ -340,7 +333,7 @@ func TestHTTP(t *testing.T) {
 			w.WriteHeader(code)
 			_, _ = w.Write([]byte(body))
 		})
-		r := receiveStatic(t, func(report func(error)) (source.StaticPods, error) {
+		r := receiveStatic(t, func(report func(error)) source.StaticPods {
 			return source.StaticURL("http://node/manifest", source.StaticOptions{
 				NodeName: "n", Report: report, Period: time.Minute,
 				Client: &http.Client{Transport: server},
@@ -412,7 +405,7 @@ func TestHTTPOverTCP(t *testing.T) {
 	defer srv.Client().CloseIdleConnections()
 	uids := map[types.UID]string{}
 	for _, path := range []string{"/one", "/two"} {
-		r := receiveStatic(t, func(report func(error)) (source.StaticPods, error) {
+		r := receiveStatic(t, func(report func(error)) source.StaticPods {
 			return source.StaticURL(srv.URL+path, source.StaticOptions{NodeName: "n", Report: report, Client: srv.Client()})
 		})
 		select {
@@ -426,28 +419,6 @@ func TestHTTPOverTCP(t *testing.T) {
 			uids[u.Pods[0].UID] = path
 		case <-time.After(staticPatience):
 			t.Fatal("no update came")
-		}
-	}
-}
-
-func TestOptions(t *testing.T) {
-	for name, build := range map[string]func() error{
-		"no node": func() error { _, err := source.StaticFile("x", source.StaticOptions{}); return err },
-		"no path": func() error {
-			_, err := source.StaticFile("", source.StaticOptions{NodeName: "n"})
-			return err
-		},
-		"negative": func() error {
-			_, err := source.StaticURL("http://x", source.StaticOptions{NodeName: "n", Period: -1})
-			return err
-		},
-		"no URL": func() error {
-			_, err := source.StaticURL("ftp://x", source.StaticOptions{NodeName: "n"})
-			return err
-		},
-	} {
-		if err := build(); !errors.Is(err, source.ErrStaticOptions) {
-			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

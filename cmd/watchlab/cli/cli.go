@@ -79,18 +79,30 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitInterrupted
 	case errors.Is(err, errInvalid):
 		return exitInvalid
-	case errors.As(err, &usage):
-		fmt.Fprintf(stderr, "watchlab: %s\n", oneLine(err))
-		return exitUsage
-	default:
-		fmt.Fprintf(stderr, "watchlab: %s\n", oneLine(err))
-		return exitInvalid
 	}
+	warn(stderr, "%s", oneLine(err))
+	if errors.As(err, &usage) {
+		return exitUsage
+	}
+	return exitInvalid
 }
 
 // oneLine formats an error as one line, also a joined one.
 func oneLine(err error) string {
 	return strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+}
+
+// warn prints a line for the user.
+func warn(stderr io.Writer, format string, args ...any) {
+	fmt.Fprintf(stderr, "watchlab: "+format+"\n", args...)
+}
+
+// parent completes a verb that only has verbs of its own.
+func parent(cmd *cobra.Command, verbs ...*cobra.Command) *cobra.Command {
+	cmd.Args = noArgs
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	cmd.AddCommand(verbs...)
+	return cmd
 }
 
 func newRoot(args []string) *cobra.Command {

@@ -14,7 +14,7 @@ import (
 )
 
 func newCluster() *cobra.Command {
-	cmd := &cobra.Command{
+	return parent(&cobra.Command{
 		Use:   "cluster",
 		Short: "Play a storm from many pods of a cluster and merge their results",
 		Long: `cluster plays an experiment as a Kubernetes Indexed Job. Each pod plays a share of the
@@ -24,22 +24,38 @@ merges the results into one folder, clean deletes everything.`,
   watchlab cluster status --context kind-watchlab --name mine
   watchlab cluster collect --context kind-watchlab --name mine
   watchlab cluster clean --context kind-watchlab --name mine`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}, newClusterRun(), newClusterStatus(), newCollect(), newClusterClean())
+}
+
+// clusterFlags name a cluster.
+type clusterFlags struct{ kubeconfig, context string }
+
+func (f *clusterFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file (default: as kubectl finds it)")
+	cmd.Flags().StringVar(&f.context, "context", "", "context of the kubeconfig (default: the current one)")
+}
+
+// connect returns the named cluster.
+func (f *clusterFlags) connect(cmd *cobra.Command) (*cluster.Cluster, error) {
+	c, err := cluster.Connect(f.kubeconfig, f.context)
+	switch {
+	case err == nil:
+		return c, nil
+	case cmd.Flags().Changed("context"):
+		return nil, badFlag("context", err)
 	}
-	cmd.AddCommand(newClusterRun(), newClusterStatus(), newCollect(), newClusterClean())
-	return cmd
+	return nil, badFlag("kubeconfig", err)
 }
 
 // placeFlags name a run in a cluster.
 type placeFlags struct {
-	kubeconfig, context, namespace, name string
+	clusterFlags
+	namespace, name string
 }
 
 func (f *placeFlags) add(cmd *cobra.Command) {
+	f.clusterFlags.add(cmd)
 	fl := cmd.Flags()
-	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file (default: as kubectl finds it)")
-	fl.StringVar(&f.context, "context", "", "context of the kubeconfig (default: the current one)")
 	fl.StringVarP(&f.namespace, "namespace", "n", deploy.Namespace, "namespace of the run")
 	fl.StringVar(&f.name, "name", "", "name of the run")
 }
@@ -49,24 +65,12 @@ func (f *placeFlags) connect(cmd *cobra.Command, writes bool) (*cluster.Cluster,
 	if writes && !cmd.Flags().Changed("context") {
 		return nil, nil, badFlag("context", errors.New("is required: this verb writes to the cluster"))
 	}
-	c, err := connect(cmd, f.kubeconfig, f.context)
+	c, err := f.clusterFlags.connect(cmd)
 	if err != nil {
 		return nil, nil, err
 	}
 	fl, err := fleet.New(c.Config())
 	return c, fl, err
-}
-
-// connect returns the cluster of --kubeconfig and --context.
-func connect(cmd *cobra.Command, kubeconfig, context string) (*cluster.Cluster, error) {
-	c, err := cluster.Connect(kubeconfig, context)
-	switch {
-	case err == nil:
-		return c, nil
-	case cmd.Flags().Changed("context"):
-		return nil, badFlag("context", err)
-	}
-	return nil, badFlag("kubeconfig", err)
 }
 
 // status returns the state of the named run, or of the only one of the namespace.
@@ -118,19 +122,13 @@ Exit code: 0; 1 if the cluster does not answer; 2 for bad input.`,
   watchlab cluster status --context kind-watchlab --name mine -o json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			write, err := out.writer()
-			if err != nil {
-				return err
-			}
-			_, fl, err := f.connect(cmd, false)
-			if err != nil {
-				return err
-			}
-			s, err := f.status(cmd.Context(), fl)
-			if err != nil {
-				return err
-			}
-			return write(cmd.OutOrStdout(), s)
+			return out.print(cmd, func() (fleet.State, error) {
+				_, fl, err := f.connect(cmd, false)
+				if err != nil {
+					return fleet.State{}, err
+				}
+				return f.status(cmd.Context(), fl)
+			})
 		},
 	}
 	f.add(cmd)

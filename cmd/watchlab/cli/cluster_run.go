@@ -121,15 +121,7 @@ func (f *clusterRunFlags) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if f.dryRun {
-		objects, err := fleet.Build(spec)
-		for _, o := range objects {
-			var data []byte
-			if data, err = yaml.Marshal(o.Object); err != nil {
-				break
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "---\n%s", data)
-		}
-		return err
+		return printObjects(cmd.OutOrStdout(), spec)
 	}
 	if err := fl.Start(ctx, spec); err != nil {
 		if errors.Is(err, fleet.ErrExists) {
@@ -139,7 +131,7 @@ func (f *clusterRunFlags) run(cmd *cobra.Command, args []string) error {
 	}
 	warn(stderr, "run %s: mode %s, %s", spec.Ref(), spec.Plan.Mode, report.Plural(spec.Plan.Pods, "pod"))
 	if !f.wait {
-		f.nextSteps(stderr, spec.Plan.Run)
+		f.nextSteps(stderr, spec.Plan.Run, "status", "collect", "clean")
 		return nil
 	}
 	changes := follower{w: stderr}
@@ -147,12 +139,12 @@ func (f *clusterRunFlags) run(cmd *cobra.Command, args []string) error {
 	switch {
 	case ctx.Err() != nil:
 		warn(stderr, "interrupted; the run continues in the cluster")
-		f.nextSteps(stderr, spec.Plan.Run)
+		f.nextSteps(stderr, spec.Plan.Run, "status", "collect", "clean")
 		return errInterrupted
 	case err != nil:
 		return err
 	}
-	fmt.Fprintf(stderr, "  %s\n", f.place.again("collect", spec.Plan.Run))
+	f.nextSteps(stderr, spec.Plan.Run, "collect")
 	if n := state.Count(fleet.Succeeded); n < spec.Plan.Pods {
 		return fmt.Errorf("%d of %d pods succeeded: %s", n, spec.Plan.Pods, strings.Join(unfinished(state), "; "))
 	}
@@ -174,9 +166,9 @@ func unfinished(s fleet.State) []string {
 	return all
 }
 
-// nextSteps prints the commands for a run that continues.
-func (f *clusterRunFlags) nextSteps(w io.Writer, name string) {
-	for _, verb := range []string{"status", "collect", "clean"} {
+// nextSteps prints the commands of verbs for the run.
+func (f *clusterRunFlags) nextSteps(w io.Writer, name string, verbs ...string) {
+	for _, verb := range verbs {
 		fmt.Fprintf(w, "  %s\n", f.place.again(verb, name))
 	}
 }
@@ -195,6 +187,21 @@ func (f *clusterRunFlags) blame(err error) error {
 		return usageError{err}
 	}
 	return err
+}
+
+func printObjects(w io.Writer, spec fleet.Spec) error {
+	objects, err := fleet.Build(spec)
+	if err != nil {
+		return err
+	}
+	for _, o := range objects {
+		data, err := yaml.Marshal(o.Object)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "---\n%s", data)
+	}
+	return nil
 }
 
 // spec validates all flags and returns the run.

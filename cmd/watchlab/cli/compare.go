@@ -35,26 +35,24 @@ between variants with unequal guarantees.`,
 			if len(args) == 0 {
 				return usageError{errors.New("compare needs a file in benchmark format or a results folder")}
 			}
-			write, err := out.writer()
-			if err != nil {
-				return err
-			}
-			inputs, err := comparison.Open(args)
-			if err != nil {
-				return usageError{err}
-			}
-			tables, err := comparison.Build(inputs, o)
-			var bad *comparison.OptionError
-			switch {
-			case errors.As(err, &bad):
-				return badFlag(bad.Option, bad.Err)
-			case err != nil:
-				return usageError{err}
-			}
-			for _, line := range tables.Warnings {
-				warn(cmd.ErrOrStderr(), "%s", line)
-			}
-			return write(cmd.OutOrStdout(), tables)
+			return out.print(cmd, func() (*comparison.Tables, error) {
+				inputs, err := comparison.Open(args)
+				if err != nil {
+					return nil, usageError{err}
+				}
+				tables, err := comparison.Build(inputs, o)
+				var bad *comparison.OptionError
+				switch {
+				case errors.As(err, &bad):
+					return nil, badFlag(bad.Option, bad.Err)
+				case err != nil:
+					return nil, usageError{err}
+				}
+				for _, line := range tables.Warnings {
+					warn(cmd.ErrOrStderr(), "%s", line)
+				}
+				return tables, nil
+			})
 		},
 	}
 	fl := cmd.Flags()

@@ -118,11 +118,7 @@ func newVersion() *cobra.Command {
 		Short: "Print the versions of watchlab, Go and client-go",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			write, err := out.writer()
-			if err != nil {
-				return err
-			}
-			return write(cmd.OutOrStdout(), versions())
+			return out.print(cmd, func() (version, error) { return versions(), nil })
 		},
 	}
 	out.add(cmd, "text", form[version]{"text", func(w io.Writer, v version) error {

@@ -55,11 +55,7 @@ func newList() *cobra.Command {
   watchlab list -o json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			write, err := out.writer()
-			if err != nil {
-				return err
-			}
-			return write(cmd.OutOrStdout(), entries())
+			return out.print(cmd, func() ([]entry, error) { return entries(), nil })
 		},
 	}
 	out.add(cmd, "table", form[[]entry]{"table", listTable}, form[[]entry]{"json", printJSON[[]entry]})

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
 	"strings"
 
@@ -49,6 +48,19 @@ func (o *outputFlag[T]) writer() (func(io.Writer, T) error, error) {
 	return nil, badFlag("output", experiment.OneOf(o.name, o.names()...))
 }
 
+// print prints the value of get in the given form.
+func (o *outputFlag[T]) print(cmd *cobra.Command, get func() (T, error)) error {
+	write, err := o.writer()
+	if err != nil {
+		return err
+	}
+	v, err := get()
+	if err != nil {
+		return err
+	}
+	return write(cmd.OutOrStdout(), v)
+}
+
 // method turns a method that prints its receiver into the function of a form.
 func method[T any](print func(T, io.Writer) error) func(io.Writer, T) error {
 	return func(w io.Writer, v T) error { return print(v, w) }
@@ -67,9 +79,4 @@ func printJSON[T any](w io.Writer, v T) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
 	return enc.Encode(v)
-}
-
-// warn prints a line for the user.
-func warn(stderr io.Writer, format string, args ...any) {
-	fmt.Fprintf(stderr, "watchlab: "+format+"\n", args...)
 }

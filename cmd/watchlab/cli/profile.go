@@ -17,17 +17,13 @@ import (
 )
 
 func newProfile() *cobra.Command {
-	cmd := &cobra.Command{
+	return parent(&cobra.Command{
 		Use:   "profile",
 		Short: "Look into the profiles of a run, and compare two",
 		Long: `profile reads the profiles that run --profile takes, and those of any other Go
 program. Where the events of a cell are known, figures are per event, so that runs of
 different lengths can be compared; else they are shares of all.`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newProfileTop(), newProfileDiff())
-	return cmd
+	}, newProfileTop(), newProfileDiff())
 }
 
 // profileFlags are the common flags of both verbs.

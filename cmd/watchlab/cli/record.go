@@ -18,10 +18,11 @@ import (
 )
 
 type recordFlags struct {
-	kubeconfig, context, namespace, out string
-	resources                           []string
-	keep, overwrite                     bool
-	window                              time.Duration
+	clusterFlags
+	namespace, out  string
+	resources       []string
+	keep, overwrite bool
+	window          time.Duration
 }
 
 func newRecord() *cobra.Command {
@@ -56,8 +57,7 @@ its end, with the events so far kept; 2 for bad input.`,
 		},
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file (default: as kubectl finds it)")
-	fl.StringVar(&f.context, "context", "", "context of the kubeconfig (default: the current one)")
+	f.add(cmd)
 	fl.StringSliceVar(&f.resources, "resource", []string{"pods"}, "resources, as kubectl names them; the first is the main one")
 	fl.StringVarP(&f.namespace, "namespace", "n", "", "namespace (default: all)")
 	fl.StringVarP(&f.out, "output", "o", "", "trace to write")
@@ -97,7 +97,7 @@ func (f *recordFlags) run(cmd *cobra.Command, stdin bool) error {
 
 // watch records the watches of a cluster.
 func (f *recordFlags) watch(cmd *cobra.Command, h trace.Header, transform func(trace.Frame) (trace.Frame, error)) error {
-	c, err := connect(cmd, f.kubeconfig, f.context)
+	c, err := f.connect(cmd)
 	if err != nil {
 		return err
 	}

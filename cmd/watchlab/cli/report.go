@@ -36,15 +36,7 @@ other file. A run that was killed can be reported, too.`,
 			if !cmd.Flags().Changed("output") {
 				return writeReports(args[0], cmd.ErrOrStderr())
 			}
-			write, err := out.writer()
-			if err != nil {
-				return err
-			}
-			o, err := loadRun(args[0])
-			if err != nil {
-				return err
-			}
-			return write(cmd.OutOrStdout(), o)
+			return out.print(cmd, func() (*lab.Outcome, error) { return loadRun(args[0]) })
 		},
 	}
 	out.add(cmd, "", form[*lab.Outcome]{"html", report.HTML}, form[*lab.Outcome]{"markdown", report.Markdown}, jsonForm,

@@ -27,17 +27,13 @@ func stormNames() string {
 }
 
 func newStorm() *cobra.Command {
-	cmd := &cobra.Command{
+	return parent(&cobra.Command{
 		Use:   "storm",
 		Short: "List and show the storms that can be made",
 		Example: `  watchlab storm list
   watchlab storm show nodeloss --nodes 100
   watchlab storm show nodeloss > mine.yaml    # change it, then: watchlab run --storm mine.yaml`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newStormList(), newStormShow())
-	return cmd
+	}, newStormList(), newStormShow())
 }
 
 func newStormList() *cobra.Command {
@@ -49,15 +45,7 @@ func newStormList() *cobra.Command {
   watchlab storm list -o json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			write, err := out.writer()
-			if err != nil {
-				return err
-			}
-			profiles, err := listProfiles()
-			if err != nil {
-				return err
-			}
-			return write(cmd.OutOrStdout(), profiles)
+			return out.print(cmd, listProfiles)
 		},
 	}
 	out.add(cmd, "table", form[[]profileEntry]{"table", printProfiles}, form[[]profileEntry]{"json", printJSON[[]profileEntry]})

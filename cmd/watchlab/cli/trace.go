@@ -24,7 +24,7 @@ import (
 )
 
 func newTrace() *cobra.Command {
-	cmd := &cobra.Command{
+	return parent(&cobra.Command{
 		Use:   "trace",
 		Short: "Inspect, convert, cut and merge recorded watch streams",
 		Long: `A recording is a name (see run --storm), a trace (*.wlt), JSON lines, or the output of a
@@ -39,11 +39,7 @@ Exit code: 0; 1 if a part could not be read; 2 for bad input.`,
 		Example: `  watchlab trace inspect storm.wlt --svg storm.svg
   watchlab trace cut storm.wlt -o piece.wlt --from 30s --to 1m
   watchlab trace convert storm.wlt - | head -1`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newTraceInspect(), newTraceConvert(), newTraceCut(), newTraceMerge())
-	return cmd
+	}, newTraceInspect(), newTraceConvert(), newTraceCut(), newTraceMerge())
 }
 
 // exactly requires n arguments; what describes them, as in "takes FILE".
