@@ -133,29 +133,29 @@ func manifestOf(name string, version int) v1.Pod {
 
 // change writes the next version of one pod of each source.
 func (s *staticPods) change(i int) error {
+	file, url := fmt.Sprintf("file-%d", i%s.pods), fmt.Sprintf("http-%d", i%s.pods)
+	// The sync loop takes mu too, so it is not held while a file is written.
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.changes++
-	next := func(source, name string) v1.Pod {
-		s.sources[source].written[name]++
-		return manifestOf(name, s.sources[source].written[name])
-	}
-	name := fmt.Sprintf("file-%d", i%s.pods)
-	text, err := json.Marshal(next(merge.FileSource, name))
+	s.sources[merge.FileSource].written[file]++
+	s.sources[merge.HTTPSource].written[url]++
+	pod := manifestOf(file, s.sources[merge.FileSource].written[file])
+	versions := maps.Clone(s.sources[merge.HTTPSource].written)
+	s.mu.Unlock()
+	text, err := json.Marshal(&pod)
 	if err != nil {
 		return err
 	}
 	// A rename is atomic: no reader sees half a file.
-	path := filepath.Join(s.dir, "."+name+".json")
+	path := filepath.Join(s.dir, "."+file+".json")
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		return err
 	}
-	if err := os.Rename(path, filepath.Join(s.dir, name+".json")); err != nil {
+	if err := os.Rename(path, filepath.Join(s.dir, file+".json")); err != nil {
 		return err
 	}
-	next(merge.HTTPSource, fmt.Sprintf("http-%d", i%s.pods))
 	list := v1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}}
-	for name, version := range s.sources[merge.HTTPSource].written {
+	for name, version := range versions {
 		list.Items = append(list.Items, manifestOf(name, version))
 	}
 	if text, err = json.Marshal(&list); err == nil {
