@@ -203,9 +203,9 @@ func (r *killRound) told(t *testing.T, o *lab.Outcome, round int) {
 		t.Errorf("%v were killed, and the watch broke nowhere: %v", r.victims, notes)
 	}
 	if resumes > 0 {
-		want += "the cluster's watch was resumed "
+		want += "watch resumed: "
 	} else if relists > 0 {
-		want += "the cluster's watch was listed again once, "
+		want += "watch relisted: 1; "
 	}
 	if notes["cluster-retried"] != float64(r.written.Retried) {
 		t.Errorf("%v noted, of %+v", notes, r.written)
@@ -223,7 +223,7 @@ func (r *killRound) told(t *testing.T, o *lab.Outcome, round int) {
 			continue
 		}
 		line := text[i:min(i+300, len(text))]
-		if !strings.Contains(line, " had to be written again") || relists > 0 && !strings.Contains(line, "listed again once") {
+		if !strings.Contains(line, "writes retried: ") || relists > 0 && !strings.Contains(line, "watch relisted: 1") {
 			t.Errorf("%s does not say all of %v: %s", name, notes, line)
 		}
 		if name == "table" {
