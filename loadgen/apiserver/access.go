@@ -146,8 +146,6 @@ type Kubeconfig struct {
 	CA []byte
 	// Token is the bearer token; empty for none.
 	Token string
-	// Namespace is the default namespace of the context; empty means "default".
-	Namespace string
 }
 
 // kubeconfigMark is the first line of a kubeconfig that watchlab may replace.
@@ -162,7 +160,7 @@ func (k Kubeconfig) Bytes() ([]byte, error) {
 	config := clientcmdapi.NewConfig()
 	config.Clusters[name] = &clientcmdapi.Cluster{Server: k.Server, CertificateAuthorityData: k.CA}
 	config.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: k.Token}
-	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name, Namespace: k.Namespace}
+	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
 	config.CurrentContext = name
 	data, err := clientcmd.Write(*config)
 	if err != nil {

@@ -40,7 +40,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	for _, host := range []string{"127.0.0.1", "localhost"} {
-		if err := WriteKubeconfig(path, Kubeconfig{Server: "https://" + net.JoinHostPort(host, port), CA: id.CA, Token: token, Namespace: "ns"}, false); err != nil {
+		if err := WriteKubeconfig(path, Kubeconfig{Server: "https://" + net.JoinHostPort(host, port), CA: id.CA, Token: token}, false); err != nil {
 			t.Fatal(err)
 		}
 		info, err := os.Stat(path)
@@ -61,10 +61,6 @@ func TestRoundTrip(t *testing.T) {
 		if _, code := ask(t, config); code != http.StatusUnauthorized {
 			t.Errorf("%s with another token: %d", host, code)
 		}
-	}
-	namespace, _, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(&clientcmd.ClientConfigLoadingRules{ExplicitPath: path}, nil).Namespace()
-	if err != nil || namespace != "ns" {
-		t.Errorf("namespace %q, %v", namespace, err)
 	}
 }
 

@@ -102,15 +102,13 @@ type Options struct {
 
 // Server is a simulated API server. Its methods are safe for concurrent use.
 type Server struct {
-	opts      Options
-	registry  *resources.Registry
-	discovery *resources.Discovery
-	editor    *patch.Editor
-	budget    *store.Budget
-	// storms are the collections of the storms, in the order of Open.
-	storms []*collection
-	// namespaces are the namespaces of the storms' objects.
-	namespaces []string
+	opts       Options
+	registry   *resources.Registry
+	discovery  *resources.Discovery
+	editor     *patch.Editor
+	budget     *store.Budget
+	storms     []*collection // in the order of Open
+	namespaces []string      // of the storms' objects
 
 	// colMu guards collections.
 	colMu sync.RWMutex
@@ -126,13 +124,10 @@ type Server struct {
 	served chan error
 
 	// mu guards the fields below.
-	mu sync.Mutex
-	// listener is set by Serve.
-	listener net.Listener
-	// closed is set by Close.
-	closed bool
-	// conns are the open connections.
-	conns map[*conn]struct{}
+	mu       sync.Mutex
+	listener net.Listener       // set by Serve
+	closed   bool               // set by Close
+	conns    map[*conn]struct{} // open
 	// handlers counts requests in progress. Add runs under mu, so that Close misses
 	// none; Done does not need it.
 	handlers sync.WaitGroup

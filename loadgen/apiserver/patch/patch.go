@@ -42,13 +42,9 @@ import (
 // Options are the sources of time and names of an [Editor]. The zero value uses the
 // real clock and random names.
 type Options struct {
-	// Now returns the time for creation, deletion and managed fields. Nil means
-	// [time.Now].
-	Now func() time.Time
-	// NewUID returns the uid of a new object. Nil means random UUIDs.
-	NewUID func() types.UID
-	// Suffix returns the suffix of a generated name. Nil means 5 random characters.
-	Suffix func() string
+	Now    func() time.Time // for creation, deletion and managed fields
+	NewUID func() types.UID // the uid of a new object
+	Suffix func() string    // of a generated name; by default 5 random characters
 }
 
 // object is an object of any resource.

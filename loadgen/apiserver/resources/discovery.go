@@ -67,23 +67,22 @@ func (h *Discovery) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	path := "/" + strings.Join(split(req.URL.Path), "/")
 	docs := h.documents()
-	if doc, ok := docs.encoded[path]; ok {
-		doc.serve(w, req)
-		return
-	}
+	openAPI, isOpenAPI := docs.encoded[path]
+	aggregated, isAggregated := docs.aggregated[path]
 	plain, ok := docs.plain[path]
-	if !ok {
-		http.NotFound(w, req)
-		return
-	}
-	if doc, ok := docs.aggregated[path]; ok {
+	if isOpenAPI || isAggregated {
 		w.Header().Set("Vary", "Accept")
-		if wantsAggregated(req.Header.Get("Accept")) {
-			answer(w, req, doc, aggregatedJSON)
-			return
-		}
 	}
-	answer(w, req, plain, plainJSON)
+	switch {
+	case isOpenAPI:
+		openAPI.serve(w, req)
+	case isAggregated && wantsAggregated(req.Header.Get("Accept")):
+		answer(w, req, aggregated, aggregatedJSON)
+	case ok:
+		answer(w, req, plain, plainJSON)
+	default:
+		http.NotFound(w, req)
+	}
 }
 
 // documents returns the documents of the registry's current state.

@@ -1,6 +1,7 @@
 package resources
 
 import (
+	"cmp"
 	"maps"
 	"net/http"
 	"reflect"
@@ -79,12 +80,7 @@ func newEncodings(protoType string, value func() any, parse func([]byte) (proto.
 // serve answers in the encoding that the client prefers. Clients ask for protobuf
 // with a dot or an at sign.
 func (e encodings) serve(w http.ResponseWriter, req *http.Request) {
-	w.Header().Set("Vary", "Accept")
-	accept := req.Header.Get("Accept")
-	if accept == "" {
-		accept = plainJSON
-	}
-	for _, a := range goautoneg.ParseAccept(accept) {
+	for _, a := range goautoneg.ParseAccept(cmp.Or(req.Header.Get("Accept"), plainJSON)) {
 		switch t := a.Type + "/" + strings.Replace(a.SubType, "@v1.0", ".v1.0", 1); t {
 		case "*/*", "application/*", plainJSON:
 			answer(w, req, e.json, plainJSON)

@@ -59,20 +59,13 @@ type Object interface {
 
 // Resource is one resource in one version. It is shared and must not be changed.
 type Resource struct {
-	// GVR is the name of the resource in URLs.
-	GVR schema.GroupVersionResource
-	// GVK is the kind of its objects.
-	GVK schema.GroupVersionKind
-	// ListKind is the kind of its lists, "PodList".
-	ListKind string
-	// Singular is the singular name, "pod".
-	Singular string
-	// Namespaced is false for cluster-scoped resources.
-	Namespaced bool
-	// ShortNames are kubectl's abbreviations, "po".
-	ShortNames []string
-	// Categories are kubectl's groups of resources, "all".
-	Categories []string
+	GVR        schema.GroupVersionResource // name in URLs
+	GVK        schema.GroupVersionKind     // kind of its objects
+	ListKind   string                      // kind of its lists, "PodList"
+	Singular   string                      // "pod"
+	Namespaced bool                        // false for cluster-scoped resources
+	ShortNames []string                    // kubectl's abbreviations, "po"
+	Categories []string                    // kubectl's groups of resources, "all"
 	// Verbs are the supported verbs, sorted. A resource without list and watch, such as
 	// a TokenReview, is not stored.
 	Verbs []string
@@ -91,13 +84,9 @@ type Resource struct {
 
 // Subresource is a part of a resource with a path of its own.
 type Subresource struct {
-	// Name is the last element of the path, "status".
-	Name string
-	// Kind is the kind of its objects: that of the resource for status, Scale for
-	// scale.
-	Kind schema.GroupVersionKind
-	// Verbs are the supported verbs, sorted.
-	Verbs []string
+	Name  string                  // last element of the path, "status"
+	Kind  schema.GroupVersionKind // that of the resource for status, Scale for scale
+	Verbs []string                // sorted
 }
 
 // Subresource returns the subresource of that name.

@@ -9,8 +9,6 @@
 // written and released events take the next positions in order of arrival, and the storm's
 // objects get new versions.
 //
-// # Why reading is cheap
-//
 // The events of a log lie in blocks. The first watch that needs the frames of a block in
 // some form encodes them into one immutable piece of memory. Later watches take no lock,
 // copy nothing, and write as many frames as are ready at once. A [Budget] bounds the
@@ -85,14 +83,11 @@ type Log struct {
 	indexed uint64
 	// last holds the position of each key's newest event by key index; 0 means none.
 	// It is nil until the first use of the index.
-	last []uint64
-	// names holds the keys by index; sorted holds the indexes in the order of keys.
-	names  []string
-	sorted []int32
-	// extra holds the indexes of keys that the recording does not have.
-	extra map[string]int32
-	// free holds unused indexes.
-	free []int32
+	last   []uint64
+	names  []string         // keys by index
+	sorted []int32          // indexes in the order of keys
+	extra  map[string]int32 // indexes of keys that the recording does not have
+	free   []int32          // unused indexes
 	// shared: names and sorted belong to the recording; copy them before a change.
 	shared bool
 }
@@ -552,25 +547,26 @@ type Recording struct {
 	storm  *storm.Storm
 	maker  maker
 	blocks []block
-	// before returns, for each event, the index of the key's previous event, or -1.
-	// All four functions compute once, at the first call.
-	before func() []int32
-	// names returns the keys by index, sorted the indexes in the order of keys, and
-	// index the indexes by key.
-	names  func() []string
-	sorted func() []int32
-	index  func() map[string]int32
+	// Each function computes once, at the first call.
+	before func() []int32          // for each event, the index of the key's previous event, or -1
+	names  func() []string         // keys by index
+	sorted func() []int32          // indexes in the order of keys
+	index  func() map[string]int32 // indexes by key
 }
 
 // NewRecording returns the recording of a valid storm (see
 // [storm.Storm.Validate]). Nothing is encoded yet. O(1).
 func NewRecording(s *storm.Storm, kind *wire.Kind, budget *Budget) *Recording {
-	r := &Recording{
-		storm:  s,
-		maker:  maker{kind, budget},
-		blocks: make([]block, (len(s.Events)+blockSize-1)/blockSize),
-		before: sync.OnceValue(func() []int32 { return before(s) }),
-	}
+	r := &Recording{storm: s, maker: maker{kind, budget}, blocks: make([]block, (len(s.Events)+blockSize-1)/blockSize)}
+	r.before = sync.OnceValue(func() []int32 {
+		last := slices.Repeat([]int32{-1}, s.Keys)
+		all := make([]int32, len(s.Events))
+		for i := range s.Events {
+			k := s.Events[i].KeyIndex
+			all[i], last[k] = last[k], int32(i)
+		}
+		return all
+	})
 	r.names = sync.OnceValue(func() []string {
 		names := make([]string, s.Keys)
 		for i := range s.Events {
@@ -614,15 +610,4 @@ func (r *Recording) Encode(form wire.Form) error {
 		}
 	}
 	return nil
-}
-
-func before(s *storm.Storm) []int32 {
-	last := slices.Repeat([]int32{-1}, s.Keys)
-	all := make([]int32, len(s.Events))
-	for i := range s.Events {
-		k := s.Events[i].KeyIndex
-		all[i] = last[k]
-		last[k] = int32(i)
-	}
-	return all
 }

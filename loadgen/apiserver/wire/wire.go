@@ -49,16 +49,11 @@ type Shape uint8
 
 // The shapes.
 const (
-	// Object is the whole object.
-	Object Shape = iota
-	// Metadata is a PartialObjectMetadata of meta.k8s.io/v1.
-	Metadata
-	// Table is a Table of meta.k8s.io/v1; its rows include the object's metadata.
-	Table
-	// TableBare is a Table whose rows include no object.
-	TableBare
-	// TableObject is a Table whose rows include the whole object.
-	TableObject
+	Object      Shape = iota // the whole object
+	Metadata                 // a PartialObjectMetadata of meta.k8s.io/v1
+	Table                    // a Table of meta.k8s.io/v1; its rows include the object's metadata
+	TableBare                // a Table whose rows include no object
+	TableObject              // a Table whose rows include the whole object
 	shapes
 )
 
