@@ -226,7 +226,7 @@ func writeError(w http.ResponseWriter, r *http.Request, err error) {
 	if nerr != nil {
 		form = wire.FormOf(wire.JSON, wire.Object)
 	}
-	body, err := wire.AppendStatus(nil, form.Media(), status)
+	body, err := wire.AppendAny(nil, form.Media(), status)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return

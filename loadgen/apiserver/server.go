@@ -8,23 +8,13 @@
 //	srv.Release(seq)         // all events up to seq become visible
 //	err = srv.Close()
 //
-// # Simulated
-//
-//   - All stable resources of client-go and custom resources, whose
-//     CustomResourceDefinitions are manifests or created by clients; discovery,
-//     OpenAPI, /version and health (package resources).
-//   - LIST with resourceVersion and resourceVersionMatch, limit and continue (pages of one
-//     snapshot), labelSelector and fieldSelector.
-//   - WATCH from a resourceVersion, sendInitialEvents, bookmarks, timeoutSeconds, and the
-//     same selectors. An expired version causes a 410 ERROR event, as in a real server's
-//     watch cache.
-//   - All writes, with dry run, preconditions, finalizers, optimistic concurrency and field
-//     validation (package patch). Subresources: status, scale, pods/binding and
-//     pods/eviction. Objects need an existing namespace, and its deletion deletes them.
-//     Objects of a storm can be written, too; see [store.Log.Release].
-//   - JSON, protobuf and CBOR; objects, metadata and tables, by the Accept header
-//     (package wire).
-//   - Errors as metav1.Status.
+// It simulates all stable resources of client-go and custom resources; discovery, OpenAPI,
+// /version and health (package resources); LIST with pages of one snapshot and WATCH with
+// initial events and bookmarks, both with selectors; all writes, dry run, preconditions,
+// finalizers and field validation (package patch); the subresources status, scale,
+// pods/binding and pods/eviction; JSON, protobuf and CBOR, objects, metadata and tables
+// (package wire). Objects need an existing namespace, and its deletion deletes them. Objects
+// of a storm can be written, too; see [store.Log.Release].
 //
 // A resourceVersion is a position in the log of one resource (package store). As in the
 // API, it compares only with those of the same resource. Without writes to a storm's

@@ -74,7 +74,7 @@ type watcher struct {
 
 // fail sends an ERROR event.
 func (w *watcher) fail(err error) {
-	status, err := wire.AppendStatus(nil, w.form.Media(), statusOf(err))
+	status, err := wire.AppendAny(nil, w.form.Media(), statusOf(err))
 	if err == nil {
 		_ = w.send(wire.AppendEvent(nil, w.form.Media(), watch.Error, status))
 	}

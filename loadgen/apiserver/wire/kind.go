@@ -70,19 +70,12 @@ func (k *Kind) AppendObject(dst []byte, f Form, o runtime.Object) ([]byte, error
 	}
 }
 
-// AppendStatus appends an error in that encoding.
-func AppendStatus(dst []byte, m Media, s *metav1.Status) ([]byte, error) {
-	return statuses.append(dst, m, s)
-}
-
 // AppendAny appends an object of any kind, which must be set.
 func AppendAny(dst []byte, m Media, o runtime.Object) ([]byte, error) {
 	_, untyped := o.(runtime.Unstructured)
 	e := newEncoder(o.GetObjectKind().GroupVersionKind(), untyped)
 	return e.append(dst, m, o)
 }
-
-var statuses = newEncoder(statusKind, false)
 
 // encoder encodes the objects of one kind.
 type encoder struct {

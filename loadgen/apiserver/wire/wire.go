@@ -16,7 +16,6 @@ import (
 
 	"github.com/munnerz/goautoneg"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
@@ -96,7 +95,6 @@ var (
 
 	metadataKind = metav1.SchemeGroupVersion.WithKind("PartialObjectMetadata")
 	tableKind    = metav1.SchemeGroupVersion.WithKind("Table")
-	statusKind   = schema.GroupVersionKind{Version: "v1", Kind: "Status"}
 )
 
 // AppendEvent appends a watch event around an encoded object. O(bytes).
