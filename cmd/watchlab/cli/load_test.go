@@ -21,7 +21,6 @@ func TestLoadFlags(t *testing.T) {
 		"stalled, bounded": {[]string{"--stalled", "--capacity", "5"}, "a stalled consumer and capacity 5"},
 		"stalled, paced":   {[]string{"--stalled", "--pace", "500"}, "a stalled consumer at a pace"},
 		"nobody takes two": {[]string{"--consumers", "2", "--impl", "cond"}, "no variant lets several take at once"},
-		"a live cluster":   {[]string{"--readers", "1", "--source", "cluster"}, "--readers: needs a storm that is played"},
 	} {
 		t.Run(title, func(t *testing.T) {
 			code, out, errs := call(t, with(small, tc.args...)...)
@@ -33,6 +32,10 @@ func TestLoadFlags(t *testing.T) {
 	code, _, errs := call(t, "run", "--stalled")
 	if code != exitUsage || !strings.Contains(errs, "--stalled: needs --family") {
 		t.Errorf("quick study: exit code %d, stderr %q", code, errs)
+	}
+	code, _, errs = call(t, "run", "--family", "deltafifo", "--readers", "1", "--source", "cluster")
+	if code != exitUsage || !strings.Contains(errs, "--readers: needs a storm that is played") {
+		t.Errorf("live cluster: exit code %d, stderr %q", code, errs)
 	}
 }
 
