@@ -78,7 +78,12 @@ func (f *informerStages) setup(ctx context.Context, w *workload) (err error) {
 // list. like has the type of the objects.
 func (f *informerStages) assemble(ctx context.Context, w *workload, events, initial int, like runtime.Object) error {
 	f.w = w
-	queue := workqueue.NewTyped[string]()
+	config := workqueue.TypedQueueConfig[string]{}
+	if all, name := w.telemetry.upstream(); all != nil {
+		config.Name, config.MetricsProvider = name, all
+		all.NewRetriesMetric(name) // This queue has no retries.
+	}
+	queue := workqueue.NewTypedWithConfig(config)
 	w.cleanupFunc(queue.ShutDown)
 	f.handler = newHandler(w.st, f.handling, queue, events)
 	f.worker = newWorker(w.st, queue, events, initial)
@@ -103,6 +108,7 @@ func (f *informerStages) assemble(ctx context.Context, w *workload, events, init
 			log = f.recorder.log
 		}
 		w.telemetry.queue(f.waiting, log)
+		w.telemetry.informer()
 	}
 	return nil
 }

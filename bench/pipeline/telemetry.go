@@ -47,6 +47,9 @@ type telemetry struct {
 	replaced           int64
 	// newest is the newest event in the logs that were read.
 	newest uint64
+	// length returns the queue's length; queued is its last result.
+	length func() int
+	queued int
 	// logs, work and notices read the logs; work and notices are nil in pipelines without
 	// them.
 	logs    []*logReader
@@ -128,13 +131,16 @@ func (t *telemetry) merger(length func() int, l *noticeLog) {
 // depth registers a function that returns the queue's length; with each call the set is
 // updated.
 func (t *telemetry) depth(length func() int, size float64) {
+	t.mu.Lock()
+	t.length = length
+	t.mu.Unlock()
 	t.set.Depth(func() int {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		if !t.over {
 			t.update(false)
 		}
-		return length()
+		return t.queued
 	}, size)
 }
 
@@ -211,6 +217,7 @@ func (t *telemetry) intended(seq uint64) (int64, bool) {
 // update updates the set from the new stamps and log entries. end: the play has ended. The
 // caller holds mu.
 func (t *telemetry) update(end bool) {
+	t.queued = t.length() // It may block, which the set's lock must not.
 	t.set.Update(func(f *live.Figures) {
 		if t.score != nil {
 			t.released = t.count(f, live.Released, t.st.released, t.released)
@@ -504,6 +511,37 @@ func (t *telemetry) expired() {
 		t.expiries++
 		t.set.Update(func(f *live.Figures) { f.WatchErrors[string(fault.Relist)]++ })
 	}
+}
+
+// upstream returns client-go's metrics and the variant's name in them; nil for none.
+// Unpaced cells have none, as client-go updates these metrics while events are handled.
+func (t *telemetry) upstream() (*live.Upstream, string) {
+	if t == nil || !t.st.paced || t.score == nil || t.set.Upstream() == nil {
+		return nil, ""
+	}
+	return t.set.Upstream(), t.set.Labels().UpstreamName()
+}
+
+// informer updates client-go's metrics of an informer.
+func (t *telemetry) informer() {
+	all, name := t.upstream()
+	if all == nil {
+		return
+	}
+	m := all.Informer(name, t.score.Resource)
+	next := 0
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.also = append(t.also, func(*live.Figures) {
+		m.Queued.Set(float64(t.queued))
+		r := t.logs[0]
+		for ; next < r.ends.next; next++ {
+			if next < len(r.readings) && r.readings[next].stored != 0 {
+				m.Processing.Observe(time.Duration(r.readings[next].stored - r.readings[next].popped).Seconds())
+			}
+		}
+		m.Version.Set(float64(t.newest))
+	})
 }
 
 // exportTraces exports the sampled events, and the events that they were coalesced into.

@@ -189,6 +189,7 @@ func TestMetrics(t *testing.T) {
 		}
 		f.ObserveEvent(live.ReleasedHandled, 1e9, 7)
 	})
+	s.Upstream().NewLatencyMetric("q").Observe(1e-6)
 	scopes, err := producer{r}.Produce(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -223,8 +224,9 @@ func TestMetrics(t *testing.T) {
 	if x := latency.Exemplars; len(x) != 1 || string(x[0].TraceID) != "\x0a\x0b" || string(x[0].SpanID) != "\x0c" || x[0].Value != 1 {
 		t.Errorf("exemplars %+v", x)
 	}
-	if gc := got["go_gc_pauses_seconds"].Data.(metricdata.Histogram[float64]).DataPoints[0]; len(gc.BucketCounts) != len(gc.Bounds)+1 {
-		t.Errorf("a classic histogram: %+v", gc)
+	wq := got[metric.WorkqueueQueueDuration.Name].Data.(metricdata.Histogram[float64]).DataPoints[0]
+	if len(wq.BucketCounts) != len(wq.Bounds)+1 || wq.BucketCounts[2] != 1 || wq.Count != 1 {
+		t.Errorf("workqueue %+v", wq)
 	}
 	if u := got["process_resident_memory_bytes"].Unit; u != "By" {
 		t.Errorf("unit %q", u)

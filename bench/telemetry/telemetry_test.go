@@ -203,7 +203,7 @@ func TestNothingRequested(t *testing.T) {
 		t.Fatalf("%v, %v", s, err)
 	}
 	runLab(t, s, comparison(cellOf("ring", &play{t: t, during: func(ctx context.Context) {
-		if live.From(ctx) != nil || profile.Labelled(ctx) {
+		if live.From(ctx) != nil || live.From(ctx).Upstream() != nil || profile.Labelled(ctx) {
 			t.Error("the context has telemetry")
 		}
 	}})), 1)

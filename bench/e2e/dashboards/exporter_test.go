@@ -75,7 +75,7 @@ func newExporter() *exporter {
 		gauges:     map[string]*prom.GaugeVec{},
 		histograms: map[string]*prom.HistogramVec{},
 	}
-	add := func(m metric.Metric) {
+	add := func(m metric.Metric, native bool) {
 		switch m.Kind {
 		case metric.Counter:
 			e.counters[m.Name] = prom.NewCounterVec(prom.CounterOpts{Name: m.Name, Help: m.Help}, m.AllLabels())
@@ -84,16 +84,20 @@ func newExporter() *exporter {
 			e.gauges[m.Name] = prom.NewGaugeVec(prom.GaugeOpts{Name: m.Name, Help: m.Help}, m.AllLabels())
 			e.registry.MustRegister(e.gauges[m.Name])
 		case metric.Histogram:
-			e.histograms[m.Name] = prom.NewHistogramVec(prom.HistogramOpts{
-				Name: m.Name, Help: m.Help, Buckets: m.Buckets,
-				NativeHistogramBucketFactor:  math.Exp2(math.Exp2(-metric.Schema)),
-				NativeHistogramZeroThreshold: metric.ZeroThreshold,
-			}, m.AllLabels())
+			o := prom.HistogramOpts{Name: m.Name, Help: m.Help, Buckets: m.Buckets}
+			if native {
+				o.NativeHistogramBucketFactor = math.Exp2(math.Exp2(-metric.Schema))
+				o.NativeHistogramZeroThreshold = metric.ZeroThreshold
+			}
+			e.histograms[m.Name] = prom.NewHistogramVec(o, m.AllLabels())
 			e.registry.MustRegister(e.histograms[m.Name])
 		}
 	}
 	for _, m := range metric.Own() {
-		add(m)
+		add(m, true)
+	}
+	for _, m := range metric.Upstream() {
+		add(m, false)
 	}
 	e.registry.MustRegister(
 		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.MetricsAll)),
@@ -210,6 +214,17 @@ func (e *exporter) step() {
 	e.set(metric.Cells, float64(len(cells)), "fake")
 	e.set(metric.Progress, 0.5, "fake")
 	e.set(metric.BuildInfo, 1, "fake", commits[1], "go1.26.8")
+	informer := []string{"deltafifo/ring/in-order", "", "v1", "pods"}
+	e.set(metric.InformerQueuedItems, 7, informer...)
+	e.set(metric.InformerStoreResourceVersion, float64(1000+e.steps), informer...)
+	e.observe(metric.InformerProcessingLatency, 10, 0.002, informer...)
+	e.set(metric.WorkqueueDepth, 5, informer[0])
+	e.add(metric.WorkqueueAdds, 10, informer[0])
+	e.add(metric.WorkqueueRetries, 1, informer[0])
+	e.observe(metric.WorkqueueQueueDuration, 10, 0.002, informer[0])
+	e.observe(metric.WorkqueueWorkDuration, 10, 0.002, informer[0])
+	e.set(metric.WorkqueueUnfinishedWork, 0.5, informer[0])
+	e.set(metric.WorkqueueLongestRunning, 0.25, informer[0])
 	e.steps++
 }
 

@@ -196,6 +196,7 @@ func answers(t *testing.T, p *prometheus, w window) {
 		{"watchlab-latency", "Mean time by stage", 0, map[string]string{"boundary": metric.EnqueuedPopped}, stageLatency, exact, len(metric.Boundaries())},
 		{"watchlab-queue", "Batch size by variant", 0, variant("deltafifo", "ring", "per-key"), batch, exact, 7},
 		{"watchlab-queue", "Staleness", 0, variant("deltafifo", "ring", "in-order"), stale, estimated, 2},
+		{"watchlab-queue", "informer_queued_items", 0, map[string]string{"name": "deltafifo/ring/in-order", "resource": "pods"}, 7, exact, 1},
 		{"watchlab-kubelet", "Pods in a notification", 0, map[string]string{"variant": "cond"}, batch, exact, 2},
 		{"watchlab-kubelet", "Notifications per update", 0, map[string]string{}, deltas / float64(released), exact, 1},
 		{"watchlab-cluster", "Pods", 0, map[string]string{}, 1, exact, 1},

@@ -136,8 +136,9 @@ func (f *Figures) Distribution(h Histogram) *Distribution { return &f.dists[h] }
 // Set has the figures of one variant under one storm. It is safe for concurrent use. The
 // methods of the nil Set are no-ops.
 type Set struct {
-	labels  Labels
-	created time.Time
+	labels   Labels
+	created  time.Time
+	upstream *Upstream
 
 	// mu guards the fields below.
 	mu      sync.Mutex
@@ -174,6 +175,15 @@ func From(ctx context.Context) *Set {
 
 // Labels of the set.
 func (s *Set) Labels() Labels { return s.labels }
+
+// Upstream returns the metrics under client-go's names; nil for the nil Set and for one
+// without a registry.
+func (s *Set) Upstream() *Upstream {
+	if s == nil {
+		return nil
+	}
+	return s.upstream
+}
 
 // Update calls f under the set's lock. f must not call the set's methods.
 func (s *Set) Update(f func(*Figures)) {

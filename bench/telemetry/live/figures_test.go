@@ -189,7 +189,7 @@ func TestQuantile(t *testing.T) {
 // TestNil: the methods of the nil Set are no-ops.
 func TestNil(t *testing.T) {
 	s := From(t.Context())
-	if s != nil {
+	if s != nil || s.Upstream() != nil {
 		t.Fatalf("set %v", s)
 	}
 	s.Update(func(*Figures) { t.Error("updated") })

@@ -2,7 +2,7 @@
 //
 //  1. A pipeline takes its [Set] from the context ([From]): the [Figures] of one variant.
 //     It updates them some times a second, from its stamps and logs. Without a Set all
-//     methods are no-ops.
+//     methods are no-ops. [Upstream] holds the metrics under client-go's own names.
 //  2. A [Registry] turns snapshots of the sets into Prometheus metrics under the names and
 //     help texts of package metric. It also has the metrics of the Go runtime and of the
 //     process. Pipelines pay nothing for a scrape: it copies the counts.
@@ -28,6 +28,7 @@ import (
 type Registry struct {
 	run, commit string
 	registry    *prometheus.Registry
+	upstream    *Upstream
 
 	// mu guards the fields below. sets are in the order of their creation.
 	mu       sync.Mutex
@@ -57,6 +58,7 @@ type Finished struct {
 // New returns the registry of a run; commit is the one that the program was built from.
 func New(run, commit string) *Registry {
 	r := &Registry{run: run, commit: commit, registry: prometheus.NewPedanticRegistry()}
+	r.upstream = newUpstream(r.registry)
 	r.registry.MustRegister(
 		r,
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -80,6 +82,7 @@ func (r *Registry) Set(labels Labels) *Set {
 		}
 	}
 	s := NewSet(labels)
+	s.upstream = r.upstream
 	r.sets = append(r.sets, s)
 	return s
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/util/workqueue"
 
 	"watchlab/bench/telemetry/metric"
 )
@@ -57,6 +59,10 @@ func played(t testing.TB) *Registry {
 	r.Finish(Finished{Labels: labels, Rate: "1000", EventsPerSecond: 999.5, Quantiles: map[string]float64{"0.5": 0.001, "0.99": 0.002}})
 	r.Finish(Finished{Labels: labels, Rate: "max", EventsPerSecond: 1e6})
 	r.Withdraw(labels, "max")
+	i := r.upstream.Informer(labels.UpstreamName(), schema.GroupVersionResource{Version: "v1", Resource: "pods"})
+	i.Queued.Set(3)
+	i.Version.Set(42)
+	i.Processing.Observe(0.002)
 	return r
 }
 
@@ -100,12 +106,16 @@ func TestText(t *testing.T) {
 // labels, and no other watchlab metric.
 func TestEveryMetric(t *testing.T) {
 	r := played(t)
+	q := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Name: "q", MetricsProvider: r.upstream})
+	q.Add("a")
+	q.ShutDown()
+	r.upstream.NewRetriesMetric("q").Inc()
 	families, err := r.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
 	known := map[string]metric.Metric{}
-	for _, m := range metric.Own() {
+	for _, m := range append(metric.Own(), metric.Upstream()...) {
 		known[m.Name] = m
 	}
 	kinds := map[metric.Kind]dto.MetricType{

@@ -31,6 +31,11 @@ const (
 	Rate       = "rate"
 	Commit     = "commit"
 	GoVersion  = "goversion"
+
+	Name     = "name"
+	Group    = "group"
+	Version  = "version"
+	Resource = "resource"
 )
 
 // The values of stage.

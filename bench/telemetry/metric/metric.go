@@ -103,11 +103,42 @@ var (
 		"Quantile of the headline latency of a finished cell over its counted rounds. Invalid cells have no series.", Quantile, Rate, Commit)
 )
 
-// own has the metrics in the order of their definition.
-var own []Metric
+// client-go's own metrics, in paced cells of the informer pipeline. Names, labels and help
+// texts are those of k8s.io/component-base v0.36.3 (metrics/prometheus/clientgo/fifo and
+// metrics/prometheus/workqueue). The label name is the variant's, for example
+// "deltafifo/ring/in-order". Histograms have every 16th batch and item, as timing each
+// would slow the pipeline.
+var (
+	InformerQueuedItems = ofClientGo(gauge, "informer_queued_items",
+		"Number of items currently queued in the FIFO.", Name, Group, Version, Resource)
+	InformerProcessingLatency = ofClientGo(histogram([]float64{0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10}), "informer_processing_latency_seconds",
+		"Time taken to process events after popping from the queue.", Name, Group, Version, Resource)
+	InformerStoreResourceVersion = ofClientGo(gauge, "informer_store_resource_version",
+		"The 15 least significant digits of the resource version of the store.", Name, Group, Version, Resource)
+	WorkqueueDepth = ofClientGo(gauge, "workqueue_depth",
+		"Current depth of workqueue", Name)
+	WorkqueueAdds = ofClientGo(counter, "workqueue_adds_total",
+		"Total number of adds handled by workqueue", Name)
+	WorkqueueQueueDuration = ofClientGo(histogram(decades()), "workqueue_queue_duration_seconds",
+		"How long in seconds an item stays in workqueue before being requested.", Name)
+	WorkqueueWorkDuration = ofClientGo(histogram(decades()), "workqueue_work_duration_seconds",
+		"How long in seconds processing an item from workqueue takes.", Name)
+	WorkqueueUnfinishedWork = ofClientGo(gauge, "workqueue_unfinished_work_seconds",
+		"How many seconds of work has done that is in progress and hasn't been observed by work_duration. Large values indicate stuck threads. One can deduce the number of stuck threads by observing the rate at which this increases.", Name)
+	WorkqueueLongestRunning = ofClientGo(gauge, "workqueue_longest_running_processor_seconds",
+		"How many seconds has the longest running processor for workqueue been running.", Name)
+	WorkqueueRetries = ofClientGo(counter, "workqueue_retries_total",
+		"Total number of retries handled by workqueue", Name)
+)
+
+// own and clientGo have the metrics in the order of their definition.
+var own, clientGo []Metric
 
 // Own returns all metrics.
 func Own() []Metric { return slices.Clone(own) }
+
+// Upstream returns the metrics under client-go's names.
+func Upstream() []Metric { return slices.Clone(clientGo) }
 
 // shape is a kind with the buckets of a histogram.
 type shape struct {
@@ -119,14 +150,22 @@ var counter, gauge = shape{kind: Counter}, shape{kind: Gauge}
 
 func histogram(buckets []float64) shape { return shape{kind: Histogram, buckets: buckets} }
 
+func define(in *[]Metric, common bool, s shape, name, help string, labels []string) Metric {
+	m := Metric{Name: name, Help: help, Kind: s.kind, Common: common, Labels: labels, Buckets: s.buckets}
+	*in = append(*in, m)
+	return m
+}
+
 func ofVariant(s shape, name, help string, labels ...string) Metric {
-	own = append(own, Metric{Name: name, Help: help, Kind: s.kind, Common: true, Labels: labels, Buckets: s.buckets})
-	return own[len(own)-1]
+	return define(&own, true, s, name, help, labels)
 }
 
 func ofRun(s shape, name, help string, labels ...string) Metric {
-	own = append(own, Metric{Name: name, Help: help, Kind: s.kind, Labels: append([]string{Run}, labels...)})
-	return own[len(own)-1]
+	return define(&own, false, s, name, help, append([]string{Run}, labels...))
+}
+
+func ofClientGo(s shape, name, help string, labels ...string) Metric {
+	return define(&clientGo, false, s, name, help, labels)
 }
 
 // seconds returns bounds from 0.24 µs to 16 s. As powers of two they are also bounds of
@@ -139,4 +178,9 @@ func powers(from, to, step int) (out []float64) {
 		out = append(out, math.Exp2(float64(e)))
 	}
 	return out
+}
+
+// decades returns client-go's bounds for the histograms of a workqueue.
+func decades() []float64 {
+	return []float64{10e-9, 100e-9, 1e-6, 10e-6, 100e-6, 1e-3, 10e-3, 100e-3, 1, 10}
 }

@@ -14,7 +14,7 @@ import (
 func TestConventions(t *testing.T) {
 	name := regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
 	seen := map[string]bool{}
-	for _, m := range metric.Own() {
+	for _, m := range slices.Concat(metric.Own(), metric.Upstream()) {
 		if !name.MatchString(m.Name) {
 			t.Errorf("%q is an invalid name", m.Name)
 		}

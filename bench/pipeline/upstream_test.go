@@ -1,0 +1,83 @@
+package pipeline_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	dto "github.com/prometheus/client_model/go"
+
+	"watchlab/bench/cell"
+	"watchlab/bench/lab"
+	"watchlab/bench/pipeline"
+	"watchlab/bench/telemetry/live"
+	"watchlab/bench/telemetry/metric"
+	"watchlab/impls"
+)
+
+// TestUpstream: only paced cells update client-go's own metrics.
+func TestUpstream(t *testing.T) {
+	for _, cl := range comparisons(t, pipeline.Config{Family: impls.DeltaFIFO, Pipeline: "informer", Impls: []string{"ring"}, Modes: []string{"in-order"}, Paces: rates(0, 20_000), Events: 1000}) {
+		r := live.New("test", "")
+		set := r.Set(live.Labels{Family: "deltafifo", Variant: "ring", Delivery: "in-order"})
+		ctx := live.With(t.Context(), set)
+		w, err := cl.New()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(w.Setup(ctx), runRecorded(ctx, w)); err != nil {
+			t.Fatal(err)
+		}
+		set.Look()
+		if err := w.Teardown(); err != nil {
+			t.Error(err)
+		}
+		paced := cl.Labels[len(cl.Labels)-1].Value != "max"
+		for _, test := range []struct {
+			of   metric.Metric
+			want func(m *dto.Metric) bool
+		}{
+			{metric.InformerQueuedItems, func(m *dto.Metric) bool { return m.GetGauge().GetValue() == 0 }},
+			{metric.InformerStoreResourceVersion, func(m *dto.Metric) bool { return m.GetGauge().GetValue() >= 1000 }},
+			{metric.InformerProcessingLatency, func(m *dto.Metric) bool { return m.GetHistogram().GetSampleCount() > 0 }},
+			// The workqueue does not add a key that already waits.
+			{metric.WorkqueueAdds, func(m *dto.Metric) bool { return m.GetCounter().GetValue() >= 100 }},
+			{metric.WorkqueueDepth, func(m *dto.Metric) bool { return m.GetGauge().GetValue() == 0 }},
+			{metric.WorkqueueQueueDuration, func(m *dto.Metric) bool { return m.GetHistogram().GetSampleCount() > 0 }},
+			{metric.WorkqueueWorkDuration, func(m *dto.Metric) bool {
+				h := m.GetHistogram()
+				return h.GetSampleCount() > 0 && h.GetSampleSum() > 0
+			}},
+			{metric.WorkqueueUnfinishedWork, func(m *dto.Metric) bool { return m.GetGauge().GetValue() == 0 }},
+			{metric.WorkqueueLongestRunning, func(m *dto.Metric) bool { return m.GetGauge().GetValue() == 0 }},
+			{metric.WorkqueueRetries, func(m *dto.Metric) bool { return m.GetCounter().GetValue() == 0 }},
+		} {
+			m := find(t, r, test.of.Name)
+			switch {
+			case !paced && m != nil:
+				t.Errorf("%s is there without a pace", test.of.Name)
+			case paced && (m == nil || !test.want(m)):
+				t.Errorf("%s is %v", test.of.Name, m)
+			}
+		}
+	}
+}
+
+// find returns the first series of a metric; nil for none.
+func find(t *testing.T, r *live.Registry, name string) *dto.Metric {
+	t.Helper()
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0]
+		}
+	}
+	return nil
+}
+
+func runRecorded(ctx context.Context, w lab.Workload) error {
+	return errors.Join(w.Run(ctx, new(cell.Recorder)), w.Check())
+}

@@ -1,0 +1,98 @@
+package live
+
+import (
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/util/workqueue"
+
+	"watchlab/bench/telemetry/metric"
+)
+
+// Upstream holds the metrics under client-go's names ([metric.Upstream]). Like
+// client-go's, they are updated while events are handled and cost more than a [Set], so
+// pipelines use them in paced cells only.
+type Upstream struct {
+	gauges     map[string]*prometheus.GaugeVec
+	counters   map[string]*prometheus.CounterVec
+	histograms map[string]*prometheus.HistogramVec
+}
+
+// newUpstream registers the metrics.
+func newUpstream(r prometheus.Registerer) *Upstream {
+	u := &Upstream{
+		gauges: map[string]*prometheus.GaugeVec{}, counters: map[string]*prometheus.CounterVec{},
+		histograms: map[string]*prometheus.HistogramVec{},
+	}
+	register := promauto.With(r)
+	for _, m := range metric.Upstream() {
+		opts, labels := prometheus.Opts{Name: m.Name, Help: m.Help}, m.AllLabels()
+		switch m.Kind {
+		case metric.Gauge:
+			u.gauges[m.Name] = register.NewGaugeVec(prometheus.GaugeOpts(opts), labels)
+		case metric.Counter:
+			u.counters[m.Name] = register.NewCounterVec(prometheus.CounterOpts(opts), labels)
+		case metric.Histogram:
+			u.histograms[m.Name] = register.NewHistogramVec(prometheus.HistogramOpts{Name: m.Name, Help: m.Help, Buckets: m.Buckets}, labels)
+		}
+	}
+	return u
+}
+
+// UpstreamName returns the value of the label name for a variant, for example
+// "deltafifo/ring/in-order".
+func (l Labels) UpstreamName() string {
+	return strings.TrimSuffix(l.Family+"/"+l.Variant+"/"+l.Delivery, "/")
+}
+
+// Informer holds the metrics of one informer.
+type Informer struct {
+	// Queued is informer_queued_items, Version informer_store_resource_version.
+	Queued, Version prometheus.Gauge
+	// Processing is informer_processing_latency_seconds.
+	Processing prometheus.Observer
+}
+
+// Informer returns the metrics of an informer for a resource.
+func (u *Upstream) Informer(name string, r schema.GroupVersionResource) Informer {
+	labels := []string{name, r.Group, r.Version, r.Resource}
+	return Informer{
+		Queued:     u.gauges[metric.InformerQueuedItems.Name].WithLabelValues(labels...),
+		Version:    u.gauges[metric.InformerStoreResourceVersion.Name].WithLabelValues(labels...),
+		Processing: u.histograms[metric.InformerProcessingLatency.Name].WithLabelValues(labels...),
+	}
+}
+
+var _ workqueue.MetricsProvider = (*Upstream)(nil)
+
+// The methods of client-go's workqueue.MetricsProvider.
+
+func (u *Upstream) NewDepthMetric(name string) workqueue.GaugeMetric {
+	return u.gauges[metric.WorkqueueDepth.Name].WithLabelValues(name)
+}
+
+func (u *Upstream) NewAddsMetric(name string) workqueue.CounterMetric {
+	return u.counters[metric.WorkqueueAdds.Name].WithLabelValues(name)
+}
+
+func (u *Upstream) NewLatencyMetric(name string) workqueue.HistogramMetric {
+	return u.histograms[metric.WorkqueueQueueDuration.Name].WithLabelValues(name)
+}
+
+func (u *Upstream) NewWorkDurationMetric(name string) workqueue.HistogramMetric {
+	return u.histograms[metric.WorkqueueWorkDuration.Name].WithLabelValues(name)
+}
+
+func (u *Upstream) NewUnfinishedWorkSecondsMetric(name string) workqueue.SettableGaugeMetric {
+	return u.gauges[metric.WorkqueueUnfinishedWork.Name].WithLabelValues(name)
+}
+
+func (u *Upstream) NewLongestRunningProcessorSecondsMetric(name string) workqueue.SettableGaugeMetric {
+	return u.gauges[metric.WorkqueueLongestRunning.Name].WithLabelValues(name)
+}
+
+func (u *Upstream) NewRetriesMetric(name string) workqueue.CounterMetric {
+	return u.counters[metric.WorkqueueRetries.Name].WithLabelValues(name)
+}
