@@ -48,6 +48,8 @@ type Recorder struct {
 	before                     usage
 	after                      usage
 	memStats                   *runtime.MemStats // buffer of readMemory, allocated before the clock starts
+	perf                       *perf
+	counted                    []Note            // figures of the processor's counters
 	watcher                    *watcher          // samples memory; nil unless alone
 	memory                     *Memory
 	starting, stopping, ending func() // from Around; ending is stopping after starting was called
@@ -96,6 +98,9 @@ func (r *Recorder) Begin() {
 	if r.alone {
 		r.watcher = watch()
 	}
+	if !r.shared {
+		r.perf = openPerf()
+	}
 	if r.starting != nil {
 		r.ending = r.stopping
 		r.starting()
@@ -107,6 +112,7 @@ func (r *Recorder) Begin() {
 	r.memStats = new(runtime.MemStats)
 	r.before.readMemory(r.memStats)
 	r.before.rusage = readRusage()
+	r.perf.on()
 	r.start = time.Now()
 }
 
@@ -123,6 +129,7 @@ func (r *Recorder) End() {
 	}
 	r.ended = true
 	r.stop = now
+	r.perf.off()
 	r.after.rusage = readRusage()
 	r.after.readMemory(r.memStats)
 	r.release()
@@ -138,12 +145,14 @@ func (r *Recorder) Abandon() {
 	}
 }
 
-// release stops profiles and the memory watcher.
+// release stops profiles, counters and the memory watcher.
 func (r *Recorder) release() {
 	if r.ending != nil {
 		r.ending()
 		r.ending = nil
 	}
+	r.counted = r.perf.close()
+	r.perf = nil
 	if r.watcher != nil {
 		m := r.watcher.stop()
 		r.memory, r.watcher = &m, nil
