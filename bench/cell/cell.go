@@ -49,8 +49,8 @@ type Recorder struct {
 	after                      usage
 	memStats                   *runtime.MemStats // buffer of readMemory, allocated before the clock starts
 	perf                       *perf
-	counted                    []Note            // figures of the processor's counters
-	watcher                    *watcher          // samples memory; nil unless alone
+	counted                    []Note   // figures of the processor's counters
+	watcher                    *watcher // samples memory; nil unless alone
 	memory                     *Memory
 	starting, stopping, ending func() // from Around; ending is stopping after starting was called
 	summed                     bool   // Count was called
