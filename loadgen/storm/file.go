@@ -2,7 +2,7 @@ package storm
 
 import (
 	"bytes"
-	"encoding"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -112,24 +112,16 @@ func Parse(file string, data []byte, seed int64) (Composition, error) {
 	if err == nil {
 		return c, nil
 	}
-	var located *lineError
-	if errors.As(err, &located) {
-		return Composition{}, &FileError{File: file, Line: located.line, Err: located.err}
+	var at *FileError
+	if !errors.As(err, &at) {
+		at = &FileError{Err: err}
 	}
-	return Composition{}, &FileError{File: file, Err: err}
+	at.File = file
+	return Composition{}, at
 }
-
-// lineError is an error with its line.
-type lineError struct {
-	line int
-	err  error
-}
-
-func (e *lineError) Error() string { return fmt.Sprintf("line %d: %v", e.line, e.err) }
-func (e *lineError) Unwrap() error { return e.err }
 
 func badNode(n *yaml.Node, format string, args ...any) error {
-	return &lineError{line: n.Line, err: fmt.Errorf("%w: %s", ErrFile, fmt.Sprintf(format, args...))}
+	return &FileError{Line: n.Line, Err: invalid(format, args...)}
 }
 
 func invalid(format string, args ...any) error {
@@ -142,10 +134,10 @@ func parse(data []byte, seed int64) (Composition, error) {
 		return Composition{}, err
 	}
 	var head struct {
-		Name     string    `yaml:"name"`
-		Seed     *int64    `yaml:"seed"`
-		Profiles yaml.Node `yaml:"profiles"`
-		Faults   yaml.Node `yaml:"faults"`
+		Name     string      `yaml:"name"`
+		Seed     *int64      `yaml:"seed"`
+		Profiles []yaml.Node `yaml:"profiles"`
+		Faults   []yaml.Node `yaml:"faults"`
 	}
 	fields, err := decode(root, nil, &head)
 	if err != nil {
@@ -158,34 +150,24 @@ func parse(data []byte, seed int64) (Composition, error) {
 	if strings.ContainsFunc(c.Name, func(r rune) bool { return !strconv.IsPrint(r) }) {
 		return Composition{}, badNode(fields["name"], "name: it must be printable")
 	}
-	entries, err := list(fields["profiles"], root, "profiles")
-	if err != nil {
-		return Composition{}, err
+	if n := len(head.Profiles); n == 0 || n > MaxParts {
+		return Composition{}, badNode(cmp.Or(fields["profiles"], root), "profiles: %d entries (allowed: 1 to %d)", n, MaxParts)
 	}
-	if len(entries) == 0 || len(entries) > MaxParts {
-		return Composition{}, badNode(orNode(fields["profiles"], root), "profiles: %d entries (allowed: 1 to %d)", len(entries), MaxParts)
-	}
-	for _, n := range entries {
-		p, err := parsePart(n, seed)
+	for i := range head.Profiles {
+		p, err := parsePart(&head.Profiles[i], seed)
 		if err != nil {
 			return Composition{}, err
 		}
 		c.Parts = append(c.Parts, p)
 	}
-	if fields["faults"] == nil {
-		return c, nil
-	}
-	faults, err := list(fields["faults"], root, "faults")
-	if err != nil {
-		return Composition{}, err
-	}
-	for _, n := range faults {
+	for i := range head.Faults {
+		n := &head.Faults[i]
 		var spec fault.Spec
 		if _, err := decode(n, nil, &spec); err != nil {
 			return Composition{}, err
 		}
 		if err := spec.Validate(); err != nil {
-			return Composition{}, &lineError{line: n.Line, err: err}
+			return Composition{}, &FileError{Line: n.Line, Err: err}
 		}
 		c.Faults = append(c.Faults, spec)
 	}
@@ -220,31 +202,14 @@ func document(data []byte) (*yaml.Node, error) {
 	return doc.Content[0], nil
 }
 
+// syntax returns an error of package yaml with its line.
 func syntax(err error) error {
 	if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
 		if line, numErr := strconv.Atoi(m[1]); numErr == nil {
-			return &lineError{line: line, err: invalid("%s", m[2])}
+			return &FileError{Line: line, Err: invalid("%s", m[2])}
 		}
 	}
 	return invalid("%s", strings.TrimPrefix(err.Error(), "yaml: "))
-}
-
-func orNode(n, or *yaml.Node) *yaml.Node {
-	if n == nil {
-		return or
-	}
-	return n
-}
-
-// list returns the items of a list.
-func list(n, parent *yaml.Node, name string) ([]*yaml.Node, error) {
-	if n == nil {
-		return nil, badNode(parent, "%s: missing", name)
-	}
-	if n.Kind != yaml.SequenceNode {
-		return nil, badNode(n, "%s: must be a list", name)
-	}
-	return n.Content, nil
 }
 
 // partHead has the common fields of an entry. Nodes and Pods are also parameters, but other
@@ -276,7 +241,7 @@ func parsePart(n *yaml.Node, seed int64) (Part, error) {
 	}
 	profile, err := NewProfile(name.Value)
 	if err != nil {
-		return Part{}, &lineError{line: name.Line, err: err}
+		return Part{}, &FileError{Line: name.Line, Err: err}
 	}
 	var head partHead
 	given := *profile
@@ -316,9 +281,9 @@ func parsePart(n *yaml.Node, seed int64) (Part, error) {
 	at := n
 	var param *ParamError
 	if errors.As(err, &param) {
-		at = orNode(fields[param.Param], n)
+		at = cmp.Or(fields[param.Param], n)
 	}
-	return Part{}, &lineError{line: at.Line, err: err}
+	return Part{}, &FileError{Line: at.Line, Err: err}
 }
 
 // decode stores the values of a mapping in structs and returns the value of each field. Each
@@ -357,17 +322,61 @@ func decode(n *yaml.Node, kind *profileKind, into ...any) (map[string]*yaml.Node
 			return nil, badNode(key, "%s: duplicate field, first in line %d", key.Value, fields[key.Value].Line)
 		}
 		fields[key.Value] = value
+		if value.Tag == "!!null" {
+			return nil, badNode(value, "%s: no value", key.Value)
+		}
 		for _, to := range targets[key.Value] {
-			if err := decodeValue(value, to); err != nil {
-				var located *lineError
-				if errors.As(err, &located) {
-					return nil, &lineError{line: located.line, err: invalid("%s: %v", key.Value, located.err)}
+			if n := fraction(value, to.Type()); n != nil {
+				return nil, badNode(n, "%s: must be %s", key.Value, nounOf(to.Type()))
+			}
+			err := value.Decode(to.Addr().Interface())
+			var wrong *yaml.TypeError
+			switch {
+			case errors.As(err, &wrong):
+				at := *value
+				if m := yamlLine.FindStringSubmatch(wrong.Errors[0]); m != nil {
+					at.Line, _ = strconv.Atoi(m[1]) // The expression matches a number.
 				}
+				return nil, badNode(&at, "%s: must be %s", key.Value, nounOf(to.Type()))
+			case err != nil:
 				return nil, badNode(value, "%s: %v", key.Value, err)
 			}
 		}
 	}
 	return fields, nil
+}
+
+// fraction returns a number with a fraction in place of an integer, which package yaml would
+// truncate; nil if there is none.
+func fraction(n *yaml.Node, to reflect.Type) *yaml.Node {
+	for to.Kind() == reflect.Pointer || to.Kind() == reflect.Slice {
+		to = to.Elem()
+	}
+	for _, item := range append(n.Content, n) {
+		if (to.Kind() == reflect.Int || to.Kind() == reflect.Int64) && item.ShortTag() == "!!float" {
+			return item
+		}
+	}
+	return nil
+}
+
+// nounOf names the values of a type.
+func nounOf(t reflect.Type) string {
+	switch {
+	case t == reflect.TypeFor[time.Duration]():
+		return "a duration such as 30s"
+	case t.Kind() == reflect.Pointer:
+		return nounOf(t.Elem())
+	case t == reflect.TypeFor[[]int]():
+		return "a list of integers such as [1, 2]"
+	case t.Kind() == reflect.Slice:
+		return "a list"
+	case t.Kind() == reflect.Int || t.Kind() == reflect.Int64:
+		return "an integer"
+	case t.Kind() == reflect.Float64:
+		return "a number"
+	}
+	return "a single value"
 }
 
 // isMapping refuses a node without fields.
@@ -379,64 +388,6 @@ func isMapping(n *yaml.Node) error {
 		return badNode(n, "*%s: aliases are not allowed", n.Value)
 	}
 	return badNode(n, "must be fields with values (name: value)")
-}
-
-// decodeValue reads one value. It is stricter than package yaml: null is an error, and a
-// duration needs a unit.
-func decodeValue(n *yaml.Node, to reflect.Value) error {
-	if to.Type() == reflect.TypeFor[yaml.Node]() {
-		to.Set(reflect.ValueOf(*n))
-		return nil
-	}
-	switch to.Kind() {
-	case reflect.Pointer:
-		to.Set(reflect.New(to.Type().Elem()))
-		return decodeValue(n, to.Elem())
-	case reflect.Slice:
-		if n.Kind != yaml.SequenceNode {
-			return errors.New("must be a list, such as [1, 2]")
-		}
-		to.Set(reflect.MakeSlice(to.Type(), len(n.Content), len(n.Content)))
-		for i, item := range n.Content {
-			if err := decodeValue(item, to.Index(i)); err != nil {
-				return &lineError{line: item.Line, err: err}
-			}
-		}
-		return nil
-	}
-	if n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
-		return errors.New("must be a single value")
-	}
-	switch v := to.Addr().Interface().(type) {
-	case *time.Duration:
-		d, err := time.ParseDuration(n.Value)
-		if err != nil {
-			return fmt.Errorf("%q is not a duration such as 30s", n.Value)
-		}
-		*v = d
-		return nil
-	case encoding.TextUnmarshaler:
-		return v.UnmarshalText([]byte(n.Value))
-	}
-	switch to.Kind() {
-	case reflect.String:
-		to.SetString(n.Value)
-	case reflect.Int, reflect.Int64:
-		v, err := strconv.ParseInt(n.Value, 10, 64)
-		if err != nil {
-			return fmt.Errorf("%q is not an integer", n.Value)
-		}
-		to.SetInt(v)
-	case reflect.Float64:
-		v, err := strconv.ParseFloat(n.Value, 64)
-		if err != nil {
-			return fmt.Errorf("%q is not a number", n.Value)
-		}
-		to.SetFloat(v)
-	default:
-		return fmt.Errorf("no value of type %v can be read", to.Type())
-	}
-	return nil
 }
 
 // YAML returns the composition in the format of [Parse], with all parameters.
