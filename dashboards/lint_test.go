@@ -317,8 +317,8 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestLinksLead: every link leads to an existing dashboard.
-func TestLinksLead(t *testing.T) {
+// TestLinks: every link leads to an existing dashboard.
+func TestLinks(t *testing.T) {
 	ds := all(t)
 	uids := map[string]bool{}
 	for _, d := range ds {
@@ -353,9 +353,9 @@ func TestLinksLead(t *testing.T) {
 	}
 }
 
-// TestMetricsAreShown: dashboards and rules use every metric of package metric, and no
+// TestEveryMetricShown: dashboards and rules use every metric of package metric, and no
 // other one of watchlab.
-func TestMetricsAreShown(t *testing.T) {
+func TestEveryMetricShown(t *testing.T) {
 	asked := map[string]bool{}
 	name := regexp.MustCompile(`\b(?:watchlab|informer|workqueue)_[a-z0-9_]+\b`)
 	read := func(expr string) {

@@ -92,7 +92,7 @@ func TestBeginCollectsGarbage(t *testing.T) {
 	}
 }
 
-func TestCPUAndGarbageCollectionAreSeen(t *testing.T) {
+func TestCPUAndGC(t *testing.T) {
 	var rec cell.Recorder
 	rec.Begin()
 	// Run long enough for the system's CPU clock, which may tick every 10 ms.
@@ -118,7 +118,7 @@ func TestCPUAndGarbageCollectionAreSeen(t *testing.T) {
 	}
 }
 
-func TestNothingDropsOutOfTheHistogram(t *testing.T) {
+func TestHistogramKeepsExtremes(t *testing.T) {
 	rec := begunAndEnded()
 	for _, d := range []time.Duration{-time.Second, 0, time.Nanosecond, time.Hour, 3 * time.Hour, math.MaxInt64} {
 		rec.Latency("a→b", d)
@@ -167,7 +167,7 @@ func TestSchedule(t *testing.T) {
 	})
 }
 
-func TestMisuseIsAnError(t *testing.T) {
+func TestMisuse(t *testing.T) {
 	for name, tc := range map[string]struct {
 		use  func(*cell.Recorder)
 		want string
@@ -206,7 +206,7 @@ func TestMisuseIsAnError(t *testing.T) {
 	}
 }
 
-func TestNoTimePassed(t *testing.T) {
+func TestZeroDuration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var rec cell.Recorder
 		rec.Begin()

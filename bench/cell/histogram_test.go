@@ -54,7 +54,7 @@ func TestMergeIsExact(t *testing.T) {
 	})
 }
 
-func TestQuantilesAgainstSorting(t *testing.T) {
+func TestQuantilesMatchSort(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		all := rapid.SliceOfN(rapid.Int64Range(0, int64(time.Hour)), 1, 300).Draw(t, "durations")
 		durations := make([]time.Duration, len(all))
@@ -81,7 +81,7 @@ func TestQuantilesAgainstSorting(t *testing.T) {
 	})
 }
 
-func TestMergeRefuses(t *testing.T) {
+func TestMergeErrors(t *testing.T) {
 	good := quantiles(t, []time.Duration{1, 2, 3})
 	coarse := hdrhistogram.New(1, int64(time.Hour), 1)
 	if err := coarse.RecordValue(5); err != nil {

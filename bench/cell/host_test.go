@@ -48,7 +48,7 @@ func TestMachine(t *testing.T) {
 	}
 }
 
-func TestNothingToldIsLeftOut(t *testing.T) {
+func TestUnknownIsOmitted(t *testing.T) {
 	for name, root := range map[string]fstest.MapFS{
 		"no files": {},
 		"junk": files(map[string]string{

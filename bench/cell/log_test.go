@@ -14,9 +14,9 @@ import (
 	"watchlab/bench/cell"
 )
 
-// TestLogKeepsEverything: reading a log restores the histograms of each boundary in
+// TestLogRoundTrip: reading a log restores the histograms of each boundary in
 // their order.
-func TestLogKeepsEverything(t *testing.T) {
+func TestLogRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var log []cell.Interval
 		want := map[cell.Boundary][]cell.Quantiles{}
@@ -60,9 +60,9 @@ func log(t *testing.T) (string, []string) {
 	return b.String(), strings.SplitAfter(b.String(), "\n")
 }
 
-// TestOthersReadTheLog: the HdrHistogram library reads the log and ignores the
+// TestUpstreamReadsLog: the HdrHistogram library reads the log and ignores the
 // comments.
-func TestOthersReadTheLog(t *testing.T) {
+func TestUpstreamReadsLog(t *testing.T) {
 	text, _ := log(t)
 	r := hdrhistogram.NewHistogramLogReader(strings.NewReader(text))
 	for _, want := range []struct{ count, longest int64 }{{2, 142857142}, {1, 7}} {
@@ -100,7 +100,7 @@ func TestBrokenLog(t *testing.T) {
 	}
 }
 
-func TestWriteLogRefuses(t *testing.T) {
+func TestWriteLogErrors(t *testing.T) {
 	good := quantiles(t, []time.Duration{1})
 	for name, tc := range map[string]struct {
 		iv   cell.Interval

@@ -12,8 +12,8 @@ import (
 // processor counters.
 var faults = event{"faults", unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_PAGE_FAULTS}
 
-// TestAllThreadsAreCountedOnce: existing, new and ended threads are counted once.
-func TestAllThreadsAreCountedOnce(t *testing.T) {
+// TestThreadsCountedOnce: existing, new and ended threads are counted once.
+func TestThreadsCountedOnce(t *testing.T) {
 	p := openEvents([]event{faults})
 	if p == nil {
 		t.Skip("the kernel counts nothing for this process")
@@ -61,9 +61,9 @@ func touch(t *testing.T, pages int) {
 	}
 }
 
-// TestMemoryIsOfTheMeasurement: the peak excludes memory that was resident before the
+// TestMemoryOfMeasurement: the peak excludes memory that was resident before the
 // measurement, and includes memory that is resident only briefly.
-func TestMemoryIsOfTheMeasurement(t *testing.T) {
+func TestMemoryOfMeasurement(t *testing.T) {
 	const size = 128 << 20
 	measure := func(do func()) Memory {
 		rec := Alone()

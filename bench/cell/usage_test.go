@@ -86,7 +86,7 @@ func TestMemoryAlone(t *testing.T) {
 	}
 }
 
-func TestMemoryIsToldAloneOnly(t *testing.T) {
+func TestMemoryOnlyAlone(t *testing.T) {
 	for _, rec := range []*cell.Recorder{new(cell.Recorder), cell.Shared()} {
 		rec.Begin()
 		spin(time.Microsecond)
@@ -105,8 +105,8 @@ func TestMemoryIsToldAloneOnly(t *testing.T) {
 	}
 }
 
-// TestNeverEnded: a recorder without End leaves no goroutine (goleak checks).
-func TestNeverEnded(t *testing.T) {
+// TestUnendedMeasurement: a recorder without End leaves no goroutine (goleak checks).
+func TestUnendedMeasurement(t *testing.T) {
 	rec := cell.Alone()
 	rec.Begin()
 	if _, err := rec.Result(); err == nil {

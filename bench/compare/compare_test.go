@@ -85,9 +85,9 @@ var projections = map[string]struct {
 	}},
 }
 
-// TestFiguresAreBenchstats compares with the pinned benchstat: every word of the text
+// TestMatchesBenchstat compares with the pinned benchstat: every word of the text
 // form and every figure of the CSV form must be equal.
-func TestFiguresAreBenchstats(t *testing.T) {
+func TestMatchesBenchstat(t *testing.T) {
 	for name, p := range projections {
 		t.Run(name, func(t *testing.T) {
 			tables := build(t, files, p.change)
@@ -271,7 +271,7 @@ func folder(t *testing.T, class string, verdict lab.Verdict, speed float64) stri
 	return dir
 }
 
-func TestUnequalGuaranteesAreNotCompared(t *testing.T) {
+func TestUnequalGuarantees(t *testing.T) {
 	valid := lab.Verdict{Status: lab.Valid}
 	total, perKey := folder(t, "order total", valid, 1e6), folder(t, "order per-key", valid, 2e6)
 	for name, tc := range map[string]struct {
@@ -307,7 +307,7 @@ func TestUnequalGuaranteesAreNotCompared(t *testing.T) {
 	}
 }
 
-func TestInvalidCellsAreNamed(t *testing.T) {
+func TestInvalidCells(t *testing.T) {
 	bad := folder(t, "order total", lab.Verdict{Status: lab.Invalid, Cause: lab.CauseLost, Detail: "1 event"}, 1e6)
 	args := []string{"old=" + folder(t, "order total", lab.Verdict{Status: lab.Valid}, 1e6), "new=" + bad}
 	tables := build(t, args)
@@ -323,7 +323,7 @@ func TestInvalidCellsAreNamed(t *testing.T) {
 	}
 }
 
-func TestOpenNamesWhatIsMissing(t *testing.T) {
+func TestOpenMissingFiles(t *testing.T) {
 	empty := t.TempDir()
 	for _, args := range [][]string{{"missing.txt"}, {"label=missing.txt"}, {empty}, {files[0], "x=" + empty}} {
 		if _, err := compare.Open(args); !errors.Is(err, compare.ErrInput) || !strings.Contains(err.Error(), strings.TrimPrefix(args[len(args)-1], "x=")) && !strings.Contains(err.Error(), "missing.txt") {
@@ -343,7 +343,7 @@ func TestOpenNamesWhatIsMissing(t *testing.T) {
 	}
 }
 
-func TestBuildRefusesBadOptions(t *testing.T) {
+func TestBadOptions(t *testing.T) {
 	inputs, err := compare.Open(files)
 	if err != nil {
 		t.Fatal(err)
@@ -371,8 +371,8 @@ func TestBuildRefusesBadOptions(t *testing.T) {
 	}
 }
 
-// TestDefaultsAreOurs checks that the level of confidence is that of the run's tables.
-func TestDefaultsAreOurs(t *testing.T) {
+// TestDefaults checks that the level of confidence is that of the run's tables.
+func TestDefaults(t *testing.T) {
 	if o := compare.Defaults(); o.Alpha != stats.Alpha || o.Confidence != stats.Confidence {
 		t.Errorf("%+v", o)
 	}

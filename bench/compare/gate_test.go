@@ -113,7 +113,7 @@ func gate(t *testing.T, old, now *lab.Outcome, text string) (*compare.GateResult
 
 const third = "DeltaFIFO/impl=x03/rate=max"
 
-func TestAPlantedSlowdownIsNamed(t *testing.T) {
+func TestPlantedSlowdown(t *testing.T) {
 	for name, text := range map[string]string{"as it is": throughput, "per baseline": relative} {
 		t.Run(name, func(t *testing.T) {
 			now := newMachine(2).outcome(30)
@@ -147,9 +147,9 @@ func TestFewRoundsAndManyCells(t *testing.T) {
 	}
 }
 
-// TestNeverOnNoise compares equal runs repeatedly, with little noise and with so much
+// TestNoise compares equal runs repeatedly, with little noise and with so much
 // that half of the cells are blind.
-func TestNeverOnNoise(t *testing.T) {
+func TestNoise(t *testing.T) {
 	const gates, cells = 30, 20
 	const nothingAllowed = "rules:\n- {metric: events/s, change: 0%, because: x}\n"
 	for _, noise := range []float64{0.01, 0.2} {
@@ -189,9 +189,9 @@ func TestNeverOnNoise(t *testing.T) {
 	}
 }
 
-// TestASlowerMachine checks that figures per baseline tolerate a machine that is one
+// TestSlowerMachine checks that figures per baseline tolerate a machine that is one
 // third slower.
-func TestASlowerMachine(t *testing.T) {
+func TestSlowerMachine(t *testing.T) {
 	m := newMachine(2)
 	m.speed = 0.7
 	now := m.outcome(10)
@@ -275,9 +275,9 @@ func plant(c *lab.CellResult, values []float64) {
 	}
 }
 
-// TestTheSecondHalfOfAPairIsNoCell checks that the second cell of an A/A pair is
+// TestAAHalfIsNoCell checks that the second cell of an A/A pair is
 // neither checked nor missing.
-func TestTheSecondHalfOfAPairIsNoCell(t *testing.T) {
+func TestAAHalfIsNoCell(t *testing.T) {
 	old := newMachine(1).outcome(5)
 	again := old.Comparisons[0].Cells[0]
 	again.Labels = []lab.Label{{Key: "impl", Value: "clientgo-again"}, {Key: "rate", Value: "max"}}
@@ -288,7 +288,7 @@ func TestTheSecondHalfOfAPairIsNoCell(t *testing.T) {
 	}
 }
 
-func TestRefuses(t *testing.T) {
+func TestBadInput(t *testing.T) {
 	old := open(t, newMachine(1).outcome(2))
 	other := newMachine(2)
 	other.cpu = "Another CPU"
@@ -406,7 +406,7 @@ func TestUndecided(t *testing.T) {
 	}
 }
 
-func TestTextIsGolden(t *testing.T) {
+func TestTextGolden(t *testing.T) {
 	old, now := newMachine(1).outcome(6), newMachine(2).outcome(7)
 	c := &now.Comparisons[0]
 	slow(&c.Cells[3], 0.15)

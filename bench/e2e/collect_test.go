@@ -172,9 +172,9 @@ func makeNamespace(tb testing.TB, client kubernetes.Interface, name string) {
 	}
 }
 
-// TestCollectFromARealServer compares uploads to ConfigMaps of a real API server with
+// TestCollectFromAPIServer compares uploads to ConfigMaps of a real API server with
 // uploads to a folder. Some pods need two ConfigMaps.
-func TestCollectFromARealServer(t *testing.T) {
+func TestCollectFromAPIServer(t *testing.T) {
 	const pods = 30
 	cp := controlplane.ForTest(t, controlplane.Options{})
 	client, _ := countedClient(t, cp)

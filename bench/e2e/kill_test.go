@@ -33,7 +33,7 @@ import (
 	"watchlab/loadgen/trace/record"
 )
 
-// TestKilledInMidStorm kills control plane components with SIGKILL in the middle of a
+// TestKilledMidStorm kills control plane components with SIGKILL in the middle of a
 // storm and restarts them: the API server in the first round, etcd in the second, both
 // in the third. Meanwhile the command plays the cluster's watch into all variants and
 // records it. The whole storm is written, and the variants and the recording end with
@@ -50,7 +50,7 @@ import (
 //     and drops the history.
 //   - A new API server may also end all watches in its first burst of writes. They
 //     resume at their last resourceVersion.
-func TestKilledInMidStorm(t *testing.T) {
+func TestKilledMidStorm(t *testing.T) {
 	const initial, events, rate = 40, 400, 200
 	p := newPlayable(t, "kill", initial, events)
 	recording := startRecording(t, p)

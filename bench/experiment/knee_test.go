@@ -149,7 +149,7 @@ func byImpl(t *testing.T, knees []stats.Knee, impl string) stats.Knee {
 	return stats.Knee{}
 }
 
-func TestKneeIsBracketed(t *testing.T) {
+func TestKneeBracket(t *testing.T) {
 	all := map[string]server{
 		"slow":   {takes: ms},
 		"middle": {takes: 100 * time.Microsecond},
@@ -260,8 +260,8 @@ func TestKneeMajority(t *testing.T) {
 	}
 }
 
-// TestKneeBrokenOff: an incomplete search reports the reason.
-func TestKneeBrokenOff(t *testing.T) {
+// TestKneeInterrupted: an incomplete search reports the reason.
+func TestKneeInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	k := searchOf(map[string]server{"a": {takes: ms}}, p99(3*ms))
 	c, err := k.Comparison()

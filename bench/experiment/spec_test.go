@@ -75,8 +75,8 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// TestPlanAgain: the Spec of a plan, with its defaults, plans the same.
-func TestPlanAgain(t *testing.T) {
+// TestReplan: the Spec of a plan, with its defaults, plans the same.
+func TestReplan(t *testing.T) {
 	for name, s := range map[string]experiment.Spec{
 		"quick": {}, "family": {Family: "queue"}, "budget": {Family: "queue", Budget: metav1.Duration{Duration: time.Second}},
 		"knee":  {Search: &experiment.Search{Knee: &experiment.KneeSearch{}}, Budget: metav1.Duration{Duration: time.Second}},

@@ -191,7 +191,7 @@ func TestOwnOverlay(t *testing.T) {
 	}
 }
 
-func TestBuildRefuses(t *testing.T) {
+func TestBuildErrors(t *testing.T) {
 	for name, tt := range map[string]struct {
 		edit func(*fleet.Spec)
 		want error

@@ -74,7 +74,7 @@ func TestFollow(t *testing.T) {
 	})
 }
 
-func TestFollowIsLeft(t *testing.T) {
+func TestFollowCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, _ := fakeFleet(t)
 		ctx, cancel := context.WithCancel(t.Context())

@@ -23,7 +23,7 @@ func plan() fleet.Plan {
 	}
 }
 
-func TestPlanIsReadAsWritten(t *testing.T) {
+func TestPlanRoundTrip(t *testing.T) {
 	data, err := plan().YAML()
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +41,7 @@ func TestPlanIsReadAsWritten(t *testing.T) {
 	}
 }
 
-func TestPlansThatAreRefused(t *testing.T) {
+func TestBadPlans(t *testing.T) {
 	for name, change := range map[string]func(*fleet.Plan){
 		"run":                 func(p *fleet.Plan) { p.Run = "" },
 		"long run":            func(p *fleet.Plan) { p.Run = strings.Repeat("a", 21) },
@@ -73,9 +73,9 @@ func TestPlansThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestNamesOfWriters: each writer has a unique name within the length limit, also
+// TestWriterNames: each writer has a unique name within the length limit, also
 // across runs.
-func TestNamesOfWriters(t *testing.T) {
+func TestWriterNames(t *testing.T) {
 	seen := map[string]bool{}
 	for _, run := range []string{"a", "nodeloss", "twenty-characters-ab", "twenty-characters-ac", "abcde-fg"} {
 		p := fleet.Plan{Run: run, Mode: fleet.ModeCluster, Writers: 3}

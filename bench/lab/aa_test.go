@@ -9,8 +9,8 @@ import (
 	"watchlab/bench/lab"
 )
 
-// TestAnAAPair: each comparison plays one of its cells twice.
-func TestAnAAPair(t *testing.T) {
+// TestAAPair: each comparison plays one of its cells twice.
+func TestAAPair(t *testing.T) {
 	base := func(impl, rate string) lab.Cell {
 		c, _ := newCell(impl, rate, steady(10, time.Second))
 		c.Baseline, c.Class = true, "total"

@@ -14,9 +14,9 @@ import (
 	"watchlab/bench/lab"
 )
 
-// TestBudgetOfTime: a run plays as many rounds of all comparisons as fit and at least
+// TestTimeBudget: a run plays as many rounds of all comparisons as fit and at least
 // one.
-func TestBudgetOfTime(t *testing.T) {
+func TestTimeBudget(t *testing.T) {
 	one := func(impl string, takes time.Duration) lab.Comparison {
 		c, _ := newCell(impl, "", steady(10, takes))
 		return comparison(c)[0]
@@ -67,9 +67,9 @@ func TestBudgetOfTime(t *testing.T) {
 	}
 }
 
-// TestABudgetWithRetries: every comparison gets all its rounds before the cells of More
+// TestBudgetRetries: every comparison gets all its rounds before the cells of More
 // get any. These share the time that is left, and get all their rounds if it allows.
-func TestABudgetWithRetries(t *testing.T) {
+func TestBudgetRetries(t *testing.T) {
 	for name, tc := range map[string]struct {
 		budget time.Duration
 		rounds string
@@ -125,8 +125,8 @@ func TestABudgetWithRetries(t *testing.T) {
 	}
 }
 
-// TestABudgetOfBrokenCells: skipped cells take no time and do not extend the run.
-func TestABudgetOfBrokenCells(t *testing.T) {
+// TestBudgetBrokenCells: skipped cells take no time and do not extend the run.
+func TestBudgetBrokenCells(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bad, _ := newCell("bad", "", func(int) *fake {
 			return &fake{events: 1, takes: time.Second, late: -1, check: func() error { return lab.ErrLost }}
@@ -138,8 +138,8 @@ func TestABudgetOfBrokenCells(t *testing.T) {
 	})
 }
 
-// TestABudgetThatIsResumed: the time before the resumption counts.
-func TestABudgetThatIsResumed(t *testing.T) {
+// TestBudgetResumed: the time before the resumption counts.
+func TestBudgetResumed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "results")
 	synctest.Test(t, func(t *testing.T) {
 		opts := lab.Options{Budget: 20 * time.Second, Dir: dir}
@@ -173,7 +173,7 @@ func TestABudgetThatIsResumed(t *testing.T) {
 	})
 }
 
-func TestBudgetsThatCannotBeRun(t *testing.T) {
+func TestBadBudgets(t *testing.T) {
 	c, _ := newCell("a", "", steady(1, 1))
 	asking := comparison(c)
 	asking[0].More = func([]lab.CellResult) ([]lab.Cell, error) { return nil, nil }

@@ -42,7 +42,7 @@ func TestCaptureEnv(t *testing.T) {
 	}
 }
 
-func TestNothingToldIsLeftOut(t *testing.T) {
+func TestUnknownIsOmitted(t *testing.T) {
 	for name, root := range map[string]fstest.MapFS{
 		"no files": {},
 		"junk": files(map[string]string{

@@ -71,8 +71,8 @@ func TestFresh(t *testing.T) {
 	})
 }
 
-// TestWhatIsHandedOver: results and errors survive the transfer between processes.
-func TestWhatIsHandedOver(t *testing.T) {
+// TestResultTransfer: results and errors survive the transfer between processes.
+func TestResultTransfer(t *testing.T) {
 	want := cell.Result{
 		EventsIn: 3, Elapsed: time.Second, EventsPerSecond: 3, Memory: &cell.Memory{HeapBytes: 1, PeakHeapBytes: 2},
 		Host: cell.Host{StealShare: 0.1}, Notes: []cell.Note{{Unit: "x", Value: 0.5}}, Lag: &cell.Lag{LateShare: 0.25},
@@ -108,7 +108,7 @@ func TestWhatIsHandedOver(t *testing.T) {
 	}
 }
 
-func TestPlayCellThatIsNotThere(t *testing.T) {
+func TestPlayUnknownCell(t *testing.T) {
 	a, _ := newCell("a", "", steady(1, 1))
 	if _, err := lab.PlayCell(context.Background(), comparison(a), "Queue/impl=b", new(cell.Recorder)); !errors.Is(err, lab.ErrOptions) {
 		t.Errorf("error %v", err)
@@ -181,8 +181,8 @@ func TestProfile(t *testing.T) {
 	})
 }
 
-// TestShortCellsAreProfiledAgain: a short cell is played several times for its profile.
-func TestShortCellsAreProfiledAgain(t *testing.T) {
+// TestShortCellsProfiledAgain: a short cell is played several times for its profile.
+func TestShortCellsProfiledAgain(t *testing.T) {
 	for takes, want := range map[time.Duration]int{400 * time.Millisecond: 3, time.Millisecond: 10, time.Minute: 1} {
 		synctest.Test(t, func(t *testing.T) {
 			var log []string
@@ -195,7 +195,7 @@ func TestShortCellsAreProfiledAgain(t *testing.T) {
 	}
 }
 
-func TestAProfileThatFailsEndsTheRun(t *testing.T) {
+func TestProfileErrorEndsRun(t *testing.T) {
 	boom := errors.New("boom")
 	for _, p := range []profiler{{start: boom}, {stop: boom}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -210,7 +210,7 @@ func TestAProfileThatFailsEndsTheRun(t *testing.T) {
 	}
 }
 
-func TestWhatIsPlayedTogetherHasNothingOfItsOwn(t *testing.T) {
+func TestTogetherOptions(t *testing.T) {
 	a, _ := newCell("a", "", steady(1, 1))
 	c := comparison(a)
 	c[0].Together = true
@@ -224,9 +224,9 @@ func TestWhatIsPlayedTogetherHasNothingOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestVerdictsOnTheMachine: disturbance by the machine makes a verdict invalid but not
+// TestMachineVerdicts: disturbance by the machine makes a verdict invalid but not
 // failed.
-func TestVerdictsOnTheMachine(t *testing.T) {
+func TestMachineVerdicts(t *testing.T) {
 	steal := func(shares ...float64) (hosts []cell.Host) {
 		for _, s := range shares {
 			hosts = append(hosts, cell.Host{StealShare: s})

@@ -16,10 +16,10 @@ import (
 	"watchlab/bench/stats"
 )
 
-// TestAKilledRunKeepsItsRounds kills a run with SIGKILL after different numbers of
+// TestKilledRunKeepsRounds kills a run with SIGKILL after different numbers of
 // cells and reads its results. It resumes the run in another killed process, and
 // finally in this one.
-func TestAKilledRunKeepsItsRounds(t *testing.T) {
+func TestKilledRunKeepsRounds(t *testing.T) {
 	for _, kills := range [][]int{{1, 1, 2}, {9}} {
 		dir := filepath.Join(t.TempDir(), "results")
 		kept := map[string]time.Time{}

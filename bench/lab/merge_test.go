@@ -118,10 +118,10 @@ func mustMerge(t *testing.T, shares []lab.Share, opts lab.MergeOptions) *lab.Out
 	return o
 }
 
-// TestMergeIsTheWhole: merged shares equal the measurement of the whole storm in one
+// TestMergeEqualsWholeRun: merged shares equal the measurement of the whole storm in one
 // process. Every count and every bucket is equal, for any division of the storm and any
 // order of the shares.
-func TestMergeIsTheWhole(t *testing.T) {
+func TestMergeEqualsWholeRun(t *testing.T) {
 	for seed := range uint64(10) {
 		rng := rand.New(rand.NewPCG(seed, 7))
 		// Sometimes more shares than are merged at once.
@@ -222,9 +222,9 @@ func TestMergedFigures(t *testing.T) {
 	}
 }
 
-// TestVerdictsOfMergedCells: the worst verdict of the shares wins, with their indexes.
+// TestMergedVerdicts: the worst verdict of the shares wins, with their indexes.
 // Some verdicts need all shares.
-func TestVerdictsOfMergedCells(t *testing.T) {
+func TestMergedVerdicts(t *testing.T) {
 	const ms = time.Millisecond
 	verdict := func(shares []lab.Share, i int, v lab.Verdict) {
 		c := &shares[i].Outcome.Comparisons[0].Cells[0]
@@ -450,8 +450,8 @@ func TestMergeRefusesShares(t *testing.T) {
 	}
 }
 
-// TestMergeTellsOfMachines: shares may run on different machines.
-func TestMergeTellsOfMachines(t *testing.T) {
+// TestMergeNamesMachines: shares may run on different machines.
+func TestMergeNamesMachines(t *testing.T) {
 	shares := steadyShares(time.Second, time.Second)
 	steal := 0.25
 	env := &shares[1].Outcome.Env
@@ -474,8 +474,8 @@ func TestMergeTellsOfMachines(t *testing.T) {
 	}
 }
 
-// TestMergeOfABudget: the merged run has the rounds that all shares have.
-func TestMergeOfABudget(t *testing.T) {
+// TestMergeBudget: the merged run has the rounds that all shares have.
+func TestMergeBudget(t *testing.T) {
 	shares := steadyShares(time.Second, time.Second)
 	for i := range shares {
 		o := shares[i].Outcome

@@ -85,7 +85,7 @@ func TestMore(t *testing.T) {
 	})
 }
 
-func TestMoreThatCannotBePlayed(t *testing.T) {
+func TestBadMore(t *testing.T) {
 	for name, tc := range map[string]struct {
 		more func([]lab.CellResult) ([]lab.Cell, error)
 		want string

@@ -106,9 +106,9 @@ func sum(o *lab.Outcome) string {
 	return b.String()
 }
 
-// TestResumeIsAsIfNothingHadHappened interrupts a run at one play in eight, and again
+// TestResumeGivesSameResult interrupts a run at one play in eight, and again
 // soon after. It resumes the run and compares it with an uninterrupted one.
-func TestResumeIsAsIfNothingHadHappened(t *testing.T) {
+func TestResumeGivesSameResult(t *testing.T) {
 	const rounds = 3
 	var whole string
 	plays := 0
@@ -268,8 +268,8 @@ func TestResumeRefuses(t *testing.T) {
 	}
 }
 
-// TestTwoAtOnce: two runs cannot write to the same folder.
-func TestTwoAtOnce(t *testing.T) {
+// TestConcurrentResume: two runs cannot write to the same folder.
+func TestConcurrentResume(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "results")
 	synctest.Test(t, func(t *testing.T) {
 		opts := lab.Options{Rounds: 1, Dir: dir}
@@ -291,9 +291,9 @@ func TestTwoAtOnce(t *testing.T) {
 	})
 }
 
-// TestResumeOfWhatHadEnded: resuming a finished run plays nothing and returns its
+// TestResumeEndedRun: resuming a finished run plays nothing and returns its
 // results.
-func TestResumeOfWhatHadEnded(t *testing.T) {
+func TestResumeEndedRun(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "results")
 	synctest.Test(t, func(t *testing.T) {
 		s := &told{plays: map[string]int{}}

@@ -99,7 +99,7 @@ func TestRunKeepsEveryRound(t *testing.T) {
 	}
 }
 
-func TestRoundsAreInterleaved(t *testing.T) {
+func TestRoundsInterleaved(t *testing.T) {
 	play := func(seed int64) []string {
 		var order []string
 		synctest.Test(t, func(t *testing.T) {
@@ -154,7 +154,7 @@ func TestRoundsAreInterleaved(t *testing.T) {
 	}
 }
 
-func TestALostEventLeavesNoFigure(t *testing.T) {
+func TestLostEventSuppressesFigures(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "results")
 	synctest.Test(t, func(t *testing.T) {
 		good, _ := newCell("good", "", steady(1000, time.Second))
@@ -210,7 +210,7 @@ func TestALostEventLeavesNoFigure(t *testing.T) {
 	}
 }
 
-func TestWhatBecomesInvalid(t *testing.T) {
+func TestInvalidVerdicts(t *testing.T) {
 	boom := errors.New("boom")
 	for name, tc := range map[string]struct {
 		make  func(*fake)
@@ -259,7 +259,7 @@ func TestWhatBecomesInvalid(t *testing.T) {
 	}
 }
 
-func TestNewThatFails(t *testing.T) {
+func TestNewError(t *testing.T) {
 	for name, build := range map[string]func() (lab.Workload, error){
 		"error": func() (lab.Workload, error) { return nil, errors.New("no such variant") },
 		"panic": func() (lab.Workload, error) { panic("no such variant") },
@@ -317,7 +317,7 @@ func TestInterruption(t *testing.T) {
 	}
 }
 
-func TestAnExistingFolderIsLeftAlone(t *testing.T) {
+func TestExistingFolderUntouched(t *testing.T) {
 	parent := t.TempDir()
 	full := filepath.Join(parent, "full")
 	if err := os.MkdirAll(full, 0o755); err != nil {
@@ -346,7 +346,7 @@ func TestAnExistingFolderIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestAFileThatCannotBeWrittenEndsTheRun(t *testing.T) {
+func TestWriteErrorEndsRun(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "results")
 	synctest.Test(t, func(t *testing.T) {
 		c, plays := newCell("x", "", steady(10, time.Second))
@@ -363,7 +363,7 @@ func TestAFileThatCannotBeWrittenEndsTheRun(t *testing.T) {
 	})
 }
 
-func TestWhatCannotBeRun(t *testing.T) {
+func TestBadComparisons(t *testing.T) {
 	ok := func() lab.Cell {
 		c, _ := newCell("x", "", steady(1, time.Millisecond))
 		return c
@@ -405,7 +405,7 @@ func TestWhatCannotBeRun(t *testing.T) {
 	}
 }
 
-func TestProgressCountsToTheEnd(t *testing.T) {
+func TestProgressReachesTotal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		good, _ := newCell("good", "", steady(10, time.Second))
 		bad, _ := newCell("bad", "", func(int) *fake {

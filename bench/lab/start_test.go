@@ -53,9 +53,9 @@ func hooked(t *testing.T, broken string, from int) []lab.Play {
 	return plays
 }
 
-// TestAPlayHasItsPosition: all processes meet at the same plays, even if different cells
+// TestPlayPosition: all processes meet at the same plays, even if different cells
 // broke in them.
-func TestAPlayHasItsPosition(t *testing.T) {
+func TestPlayPosition(t *testing.T) {
 	whole := hooked(t, "", 0)
 	if len(whole) != 2*3*4 {
 		t.Fatalf("%d plays, want two comparisons of three cells and one again, in three rounds", len(whole))
@@ -108,9 +108,9 @@ func TestBeforeRunFollowsSetup(t *testing.T) {
 	}
 }
 
-// TestBeforeRunOnceForCellsPlayedTogether: concurrent cells begin together, after the
+// TestBeforeRunOncePerGroup: concurrent cells begin together, after the
 // slowest Setup. A cell whose Setup fails is not waited for.
-func TestBeforeRunOnceForCellsPlayedTogether(t *testing.T) {
+func TestBeforeRunOncePerGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var log []string
@@ -171,8 +171,8 @@ func TestBeforeRunOnceForCellsPlayedTogether(t *testing.T) {
 	})
 }
 
-// TestBeforeRunEndsWithTheRun: an interrupt ends a waiting round.
-func TestBeforeRunEndsWithTheRun(t *testing.T) {
+// TestBeforeRunCancelled: an interrupt ends a waiting round.
+func TestBeforeRunCancelled(t *testing.T) {
 	for _, together := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			a, _ := newCell("a", "", steady(1, time.Second))
@@ -192,7 +192,7 @@ func TestBeforeRunEndsWithTheRun(t *testing.T) {
 	}
 }
 
-func TestBeforeRunNeedsAFixedNumberOfPlays(t *testing.T) {
+func TestBeforeRunNeedsFixedPlays(t *testing.T) {
 	cell, _ := newCell("a", "", steady(1, time.Second))
 	hook := func(context.Context, lab.Play) error { return nil }
 	searching := comparison(cell)

@@ -86,9 +86,9 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestAVerdictMayTurn: a paced cell that is late only in its first rounds has no figures
+// TestVerdictChanges: a paced cell that is late only in its first rounds has no figures
 // meanwhile, and all of them in the end.
-func TestAVerdictMayTurn(t *testing.T) {
+func TestVerdictChanges(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "results")
 	const name = "Queue/impl=x/keys=10/rate=2000"
 	var lines []int

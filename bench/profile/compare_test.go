@@ -151,9 +151,9 @@ func TestCompareFigures(t *testing.T) {
 	}
 }
 
-// TestMomentsAreNotPerEvent checks that the live heap is not divided by the number of
+// TestInstantFiguresNotPerEvent checks that the live heap is not divided by the number of
 // events.
-func TestMomentsAreNotPerEvent(t *testing.T) {
+func TestInstantFiguresNotPerEvent(t *testing.T) {
 	for kind, unit := range map[string][2]string{"inuse_space": {"bytes", "B"}, "inuse_objects": {"count", "inuse_objects"}, "goroutine": {"count", "goroutine"}} {
 		before := newMaker(kind, unit[0], 1).add("", 100, "f").source(t, "a", 10)
 		after := newMaker(kind, unit[0], 1).add("", 150, "f").source(t, "b", 1000)
@@ -164,8 +164,8 @@ func TestMomentsAreNotPerEvent(t *testing.T) {
 	}
 }
 
-// TestCountedIsNotSampled checks that counted values have no sampling error.
-func TestCountedIsNotSampled(t *testing.T) {
+// TestCountedNotSampled checks that counted values have no sampling error.
+func TestCountedNotSampled(t *testing.T) {
 	before := newMaker("delay", "nanoseconds", 1).add("", 100, "f").source(t, "a", 10)
 	after := newMaker("delay", "nanoseconds", 1).add("", 101, "f").source(t, "b", 10)
 	table, err := profile.Compare(before, after, profile.Options{})
@@ -174,7 +174,7 @@ func TestCountedIsNotSampled(t *testing.T) {
 	}
 }
 
-func TestCompareRefuses(t *testing.T) {
+func TestCompareErrors(t *testing.T) {
 	cpu := func() *maker { return newMaker("cpu", "nanoseconds", 10*ms).add("", 10*ms, "f") }
 	for name, tc := range map[string]struct {
 		after *profile.Source
@@ -194,8 +194,8 @@ func TestCompareRefuses(t *testing.T) {
 	}
 }
 
-// TestNothingOnOneSide checks that one of two profiles may be empty, but not both.
-func TestNothingOnOneSide(t *testing.T) {
+// TestOneSideEmpty checks that one of two profiles may be empty, but not both.
+func TestOneSideEmpty(t *testing.T) {
 	none := func(name string) *profile.Source {
 		return newMaker("cpu", "nanoseconds", 10*ms).source(t, name, 100)
 	}
@@ -215,7 +215,7 @@ func TestNothingOnOneSide(t *testing.T) {
 	}
 }
 
-func TestReadRefuses(t *testing.T) {
+func TestReadErrors(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.pb.gz")
 	if _, err := profile.Read(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a file that isn't there: %v", err)

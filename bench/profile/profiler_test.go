@@ -96,7 +96,7 @@ func total(t *testing.T, path, value, function string) int64 {
 	return sum
 }
 
-func TestProfilerTakesAllKinds(t *testing.T) {
+func TestProfilerKinds(t *testing.T) {
 	dir := t.TempDir()
 	p := profile.NewProfiler(dir, profile.Kinds())
 	paths := map[profile.Kind]string{}
@@ -149,9 +149,9 @@ func TestProfilerTakesAllKinds(t *testing.T) {
 	}
 }
 
-// TestProfilesAreOfOneCell checks that profiles do not contain earlier allocations and
+// TestProfilesPerCell checks that profiles do not contain earlier allocations and
 // waits.
-func TestProfilesAreOfOneCell(t *testing.T) {
+func TestProfilesPerCell(t *testing.T) {
 	dir := t.TempDir()
 	p := profile.NewProfiler(dir, []profile.Kind{profile.Allocs, profile.Mutex})
 	for _, cell := range []string{"a", "b"} {
@@ -175,8 +175,8 @@ func TestProfilesAreOfOneCell(t *testing.T) {
 	}
 }
 
-// TestPlaysAddUp checks that plays of a cell add up, except for kinds of one moment.
-func TestPlaysAddUp(t *testing.T) {
+// TestPlaysAccumulate checks that plays of a cell add up, except for kinds of one moment.
+func TestPlaysAccumulate(t *testing.T) {
 	dir := t.TempDir()
 	p := profile.NewProfiler(dir, profile.Kinds())
 	path := func(k profile.Kind) string { return filepath.Join(dir, profile.Dir, k.FileName("a")) }

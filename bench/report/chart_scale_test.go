@@ -29,9 +29,9 @@ func TestTicks(t *testing.T) {
 	}
 }
 
-// TestScalesEncloseWhateverComes checks that ticks are few and ascend, and that the
+// TestScalesEncloseValues checks that ticks are few and ascend, and that the
 // ends enclose every value.
-func TestScalesEncloseWhateverComes(t *testing.T) {
+func TestScalesEncloseValues(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 20_000 {
 		log := random.IntN(2) == 0

@@ -88,9 +88,9 @@ func TestSVG(t *testing.T) {
 	}
 }
 
-// TestNothingToDraw checks that a chart without figures reports it and draws no invalid
+// TestEmptyChart checks that a chart without figures reports it and draws no invalid
 // numbers.
-func TestNothingToDraw(t *testing.T) {
+func TestEmptyChart(t *testing.T) {
 	for name, c := range map[string]chart{
 		"lines":  lineChart{y: axis{log: true}, curves: []curve{{points: []point{{x: 1, y: 0, mark: true}}}}},
 		"bars":   barChart{rows: []bar{{rowLabel: rowLabel{name: "a"}}}},
@@ -110,8 +110,8 @@ func TestNothingToDraw(t *testing.T) {
 
 var place = regexp.MustCompile(`class="bar pt" d="M4 [0-9.]+H([0-9.]+)V`)
 
-// TestBarsBeginAtZero checks that a bar of twice the value is twice as long.
-func TestBarsBeginAtZero(t *testing.T) {
+// TestBarsStartAtZero checks that a bar of twice the value is twice as long.
+func TestBarsStartAtZero(t *testing.T) {
 	svg, _ := drawSVG(barChart{rows: []bar{{rounds: []float64{1000}}, {rounds: []float64{2000}}}}, "x", "", "")
 	var ends []float64
 	for _, m := range place.FindAllStringSubmatch(string(svg), -1) {

@@ -32,7 +32,7 @@ func TestStages(t *testing.T) {
 	}
 }
 
-func TestRatesOfAGroup(t *testing.T) {
+func TestGroupRates(t *testing.T) {
 	for name, tc := range map[string]struct{ rates, want []string }{
 		"unpaced alone": {[]string{lab.Unpaced}, []string{lab.Unpaced}},
 		"both":          {[]string{lab.Unpaced, "100"}, []string{"100"}},
@@ -88,7 +88,7 @@ func TestRatio(t *testing.T) {
 	}
 }
 
-func TestWordsOfAxes(t *testing.T) {
+func TestAxisLabels(t *testing.T) {
 	for _, tc := range []struct{ got, want string }{
 		{axisCount(0), "0"}, {axisCount(999_999), "1M"}, {axisCount(12_500), "12.5k"}, {axisCount(2e9), "2G"},
 		{axisTime(500), "500ns"}, {axisTime(2e6), "2ms"}, {axisTime(1.5e9), "1.5s"},

@@ -35,8 +35,8 @@ func figuresOf(page string) map[string]int {
 	return kinds
 }
 
-// TestHTMLShowsWhatTheRunHas checks the parts of the page and their order.
-func TestHTMLShowsWhatTheRunHas(t *testing.T) {
+// TestHTMLShowsRun checks the parts of the page and their order.
+func TestHTMLShowsRun(t *testing.T) {
 	page := html(t, fixture())
 	at := 0
 	for _, id := range []string{"experiment", "verdict", "knees", "scaling", "surfaces", "c1", "c2", "loses", "method", "environment", "reproduce"} {
@@ -64,8 +64,8 @@ func TestHTMLShowsWhatTheRunHas(t *testing.T) {
 	}
 }
 
-// TestHTMLStandsAlone checks that the page loads no other resource.
-func TestHTMLStandsAlone(t *testing.T) {
+// TestHTMLSelfContained checks that the page loads no other resource.
+func TestHTMLSelfContained(t *testing.T) {
 	page := html(t, fixture())
 	for _, m := range regexp.MustCompile(`(?:src|href|url|xlink:href)\s*[=(]\s*["']?([^"')> ]+)`).FindAllStringSubmatch(page, -1) {
 		if !strings.HasPrefix(m[1], "#") && !strings.HasPrefix(m[1], "data:") {
@@ -77,9 +77,9 @@ func TestHTMLStandsAlone(t *testing.T) {
 	}
 }
 
-// TestHTMLKeepsTheInvalidOut checks that the page shows nothing of a broken row, even
+// TestHTMLOmitsInvalid checks that the page shows nothing of a broken row, even
 // though its paced cell is valid.
-func TestHTMLKeepsTheInvalidOut(t *testing.T) {
+func TestHTMLOmitsInvalid(t *testing.T) {
 	const poison = 7654321
 	for _, broken := range []bool{false, true} {
 		o := fixture()
@@ -106,9 +106,9 @@ func TestHTMLKeepsTheInvalidOut(t *testing.T) {
 	}
 }
 
-// TestHTMLStormBehindCurves checks that released events are drawn if any variant has a
+// TestHTMLStormCurves checks that released events are drawn if any variant has a
 // timeline.
-func TestHTMLStormBehindCurves(t *testing.T) {
+func TestHTMLStormCurves(t *testing.T) {
 	o := fixture()
 	for i := range o.Comparisons[0].Cells {
 		if cl := &o.Comparisons[0].Cells[i]; cl.Label("impl") == fixtureImpls[0] {
@@ -144,8 +144,8 @@ func TestHTMLWithoutHistograms(t *testing.T) {
 	}
 }
 
-// TestHTMLRefusesABrokenHistogram checks that an unreadable histogram is an error.
-func TestHTMLRefusesABrokenHistogram(t *testing.T) {
+// TestHTMLBrokenHistogram checks that an unreadable histogram is an error.
+func TestHTMLBrokenHistogram(t *testing.T) {
 	o := fixture()
 	for i := range o.Comparisons[0].Cells {
 		for j := range o.Comparisons[0].Cells[i].Latency {
@@ -178,8 +178,8 @@ func TestHTMLEscapes(t *testing.T) {
 	}
 }
 
-// TestHTMLOfLittle checks the page of nearly empty runs.
-func TestHTMLOfLittle(t *testing.T) {
+// TestHTMLSmallRun checks the page of nearly empty runs.
+func TestHTMLSmallRun(t *testing.T) {
 	unplayed := lab.Verdict{Status: lab.Unplayed, Detail: "the run ended before it finished a round"}
 	for name, o := range map[string]*lab.Outcome{
 		"nothing":  {},
@@ -201,8 +201,8 @@ func TestHTMLOfLittle(t *testing.T) {
 	}
 }
 
-// TestHTMLIsTheSameEachTime checks that the same run always yields the same page.
-func TestHTMLIsTheSameEachTime(t *testing.T) {
+// TestHTMLDeterministic checks that the same run always yields the same page.
+func TestHTMLDeterministic(t *testing.T) {
 	first := html(t, fixture())
 	for range 5 {
 		if html(t, fixture()) != first {

@@ -94,8 +94,8 @@ func TestMergedRuns(t *testing.T) {
 	}
 }
 
-// TestManyShares checks that only the conspicuous ones of 1,000 shares are shown.
-func TestManyShares(t *testing.T) {
+// TestManyPods checks that only the conspicuous ones of 1,000 shares are shown.
+func TestManyPods(t *testing.T) {
 	m := lab.Merged{Of: 1000}
 	for i := range 1000 {
 		m.Shares = append(m.Shares, lab.MergedShare{Index: i, Pod: fmt.Sprintf("pod-%d-x", i), Starts: 1})

@@ -62,9 +62,9 @@ func mix(a, b rgb, share float64) rgb {
 	return out
 }
 
-// TestPaletteCanBeRead requires a contrast of 4.5 for text and 3 for graphics (WCAG 2.2,
+// TestPaletteContrast requires a contrast of 4.5 for text and 3 for graphics (WCAG 2.2,
 // 1.4.3 and 1.4.11), and a distance between the series' colours.
-func TestPaletteCanBeRead(t *testing.T) {
+func TestPaletteContrast(t *testing.T) {
 	themes := map[string]map[string]rgb{"light": {}, "dark": {}}
 	for _, m := range regexp.MustCompile(`--([a-z0-9-]+):light-dark\((#[0-9a-f]{6}),(#[0-9a-f]{6})\)`).FindAllStringSubmatch(palette, -1) {
 		themes["light"][m[1]], themes["dark"][m[1]] = parse(t, m[2]), parse(t, m[3])

@@ -191,7 +191,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-func TestTableFitsATerminal(t *testing.T) {
+func TestTableFitsTerminal(t *testing.T) {
 	var b bytes.Buffer
 	if err := report.Table(&b, outcome()); err != nil {
 		t.Fatal(err)
@@ -216,9 +216,9 @@ func TestTableFitsATerminal(t *testing.T) {
 	}
 }
 
-// TestBenchHoldsTheSameRounds checks that the tables' medians are those of the benchfmt
+// TestBenchHasSameRounds checks that the tables' medians are those of the benchfmt
 // output.
-func TestBenchHoldsTheSameRounds(t *testing.T) {
+func TestBenchHasSameRounds(t *testing.T) {
 	o := outcome()
 	var b bytes.Buffer
 	if err := report.Bench(&b, o); err != nil {
@@ -264,9 +264,9 @@ func (l *leak) Check() error {
 }
 func (l *leak) Teardown() error { return nil }
 
-// TestALostEventShowsNoFigure plays a cell that loses an event. Its figures must appear
+// TestLostEventSuppressesFigures plays a cell that loses an event. Its figures must appear
 // in no file and no output. A cell without a loss checks that the search finds figures.
-func TestALostEventShowsNoFigure(t *testing.T) {
+func TestLostEventSuppressesFigures(t *testing.T) {
 	figures := []string{"7654321", "7.654321", "7.65M", "7.654M", "8642097", "71717171", "71.7", "616161", "1.129"}
 	for _, lose := range []bool{false, true} {
 		t.Run(fmt.Sprintf("lose=%v", lose), func(t *testing.T) {
@@ -333,7 +333,7 @@ func TestALostEventShowsNoFigure(t *testing.T) {
 	}
 }
 
-func TestWriteReplacesTheReport(t *testing.T) {
+func TestWriteReplacesReport(t *testing.T) {
 	dir := t.TempDir()
 	for range 2 {
 		if err := report.Write(dir, outcome()); err != nil {

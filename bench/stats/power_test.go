@@ -46,9 +46,9 @@ func atMost(n int, p float64) int {
 	}
 }
 
-// TestAAFindsNothing: comparing equal sides finds differences no more often than the
+// TestAANoDifference: comparing equal sides finds differences no more often than the
 // confidence allows.
-func TestAAFindsNothing(t *testing.T) {
+func TestAANoDifference(t *testing.T) {
 	for name, noise := range noises {
 		for _, rounds := range []int{5, 10} {
 			for _, repeats := range []int{50, 2000} {
@@ -73,9 +73,9 @@ func TestAAFindsNothing(t *testing.T) {
 	}
 }
 
-// TestAPlantedSlowdownIsFound slows one side down by 5 %, with the noise and the rounds
+// TestPlantedSlowdown slows one side down by 5 %, with the noise and the rounds
 // of a quiet machine.
-func TestAPlantedSlowdownIsFound(t *testing.T) {
+func TestPlantedSlowdown(t *testing.T) {
 	const repeats, slowdown, deviation = 400, 0.95, 0.02
 	for name, noise := range noises {
 		for _, rounds := range []int{6, 10} {
@@ -109,9 +109,9 @@ func TestAPlantedSlowdownIsFound(t *testing.T) {
 	}
 }
 
-// TestPowerIsAsSaid plants a change of the detectable size, with known instead of
+// TestPower plants a change of the detectable size, with known instead of
 // estimated noise.
-func TestPowerIsAsSaid(t *testing.T) {
+func TestPower(t *testing.T) {
 	const repeats, deviation = 2000, 0.03
 	for _, s := range []sizes{{4, 4}, {5, 5}, {4, 7}, {10, 10}, {20, 12}} {
 		change := math.Exp(deviation * detectableShift(s.n, s.m))

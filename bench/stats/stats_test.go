@@ -166,11 +166,11 @@ func write(t *testing.T) []byte {
 	return b.Bytes()
 }
 
-func TestWriteIsGolden(t *testing.T) {
+func TestWriteGolden(t *testing.T) {
 	golden.Check(t, "bench.txt", string(write(t)))
 }
 
-func TestReadsBackWhatItWrote(t *testing.T) {
+func TestWriteReadRoundTrip(t *testing.T) {
 	f, err := stats.Read(bytes.NewReader(write(t)), "bench.txt")
 	if err != nil {
 		t.Fatal(err)
@@ -193,14 +193,14 @@ func TestReadsBackWhatItWrote(t *testing.T) {
 	}
 }
 
-func TestReadNamesTheLine(t *testing.T) {
+func TestReadErrorsNameLine(t *testing.T) {
 	_, err := stats.Read(strings.NewReader("goos: linux\nBenchmarkX 1 ns/op\n"), "bad.txt")
 	if !errors.Is(err, stats.ErrFormat) || !strings.Contains(err.Error(), "bad.txt:2") {
 		t.Errorf("error %v, want ErrFormat at bad.txt:2", err)
 	}
 }
 
-func TestWriteRefusesBadNames(t *testing.T) {
+func TestWriteBadNames(t *testing.T) {
 	var b bytes.Buffer
 	if err := stats.NewWriter(&b, config).Write("Queue/impl", result(1, false), ""); !errors.Is(err, stats.ErrFormat) {
 		t.Errorf("error %v", err)
@@ -218,9 +218,9 @@ func TestReserved(t *testing.T) {
 	}
 }
 
-// TestValuesTellsOnlyWhatIsKnown: memory and counters appear only if measured. The
+// TestValuesOmitsUnknown: memory and counters appear only if measured. The
 // longest pause appears if it is known or there was no collection.
-func TestValuesTellsOnlyWhatIsKnown(t *testing.T) {
+func TestValuesOmitsUnknown(t *testing.T) {
 	of := func(r cell.Result) map[string]float64 {
 		out := map[string]float64{}
 		for _, v := range stats.Values(r, "") {
@@ -258,8 +258,8 @@ func TestValuesTellsOnlyWhatIsKnown(t *testing.T) {
 	}
 }
 
-// TestBenchstatAgrees: benchstat reads the same file and shows the same medians.
-func TestBenchstatAgrees(t *testing.T) {
+// TestMatchesBenchstat: benchstat reads the same file and shows the same medians.
+func TestMatchesBenchstat(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bench.txt")
 	data := write(t)
 	if err := os.WriteFile(path, data, 0o644); err != nil {

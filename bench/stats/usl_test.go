@@ -39,7 +39,7 @@ func law(lambda, sigma, kappa, n float64) float64 {
 	return lambda * n / (1 + sigma*(n-1) + kappa*n*(n-1))
 }
 
-func TestFitFindsTheLaw(t *testing.T) {
+func TestFitRecoversParameters(t *testing.T) {
 	for name, l := range map[string]struct{ lambda, sigma, kappa, peak float64 }{
 		"linear":         {1e6, 0, 0, 0},
 		"contention":     {2.5e5, 0.2, 0, 0},
@@ -77,9 +77,9 @@ func TestFitFindsTheLaw(t *testing.T) {
 	}
 }
 
-// TestFitIsOfThePoints: the fit does not depend on the order of the points and does not
+// TestFitUsesPoints: the fit does not depend on the order of the points and does not
 // change it.
-func TestFitIsOfThePoints(t *testing.T) {
+func TestFitUsesPoints(t *testing.T) {
 	points := []ScalePoint{
 		{8, []float64{4.5, 4.6}}, {1, []float64{1, 1.1}}, {16, []float64{4.9, 5.3}}, {2, []float64{1.9, 1.8}}, {4, []float64{3.2, 3.1}},
 	}
@@ -94,9 +94,9 @@ func TestFitIsOfThePoints(t *testing.T) {
 	}
 }
 
-// TestFitStaysWithinItsBounds: superlinear throughput yields zero contention and
+// TestFitStaysInBounds: superlinear throughput yields zero contention and
 // coherency, not negative values.
-func TestFitStaysWithinItsBounds(t *testing.T) {
+func TestFitStaysInBounds(t *testing.T) {
 	var points []ScalePoint
 	for _, n := range []float64{1, 2, 4, 8} {
 		points = append(points, ScalePoint{N: n, EventsPerSecond: []float64{100 * math.Pow(n, 1.2)}})
@@ -113,9 +113,9 @@ func TestFitStaysWithinItsBounds(t *testing.T) {
 	}
 }
 
-// TestIntervalsHoldTheLaw: over many fits to noisy points, the intervals cover the
+// TestIntervalCoverage: over many fits to noisy points, the intervals cover the
 // parameters at about their nominal rate.
-func TestIntervalsHoldTheLaw(t *testing.T) {
+func TestIntervalCoverage(t *testing.T) {
 	for _, rounds := range []int{1, 5} {
 		t.Run(fmt.Sprintf("%d rounds", rounds), func(t *testing.T) { intervalsHold(t, rounds) })
 	}
@@ -150,7 +150,7 @@ func intervalsHold(t *testing.T, rounds int) {
 	}
 }
 
-func TestFitRefuses(t *testing.T) {
+func TestFitErrors(t *testing.T) {
 	good := func(n float64) ScalePoint { return ScalePoint{N: n, EventsPerSecond: []float64{n}} }
 	if _, err := FitUSL([]ScalePoint{good(1), good(2), good(4)}); !errors.Is(err, ErrTooFewPoints) {
 		t.Errorf("three points: %v", err)

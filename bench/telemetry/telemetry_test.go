@@ -234,9 +234,9 @@ func TestBadOptions(t *testing.T) {
 	}
 }
 
-// TestServersThatFail: an unreachable server, or one that answers garbage, causes one
+// TestFailingServers: an unreachable server, or one that answers garbage, causes one
 // warning and no other verdict, and Close returns.
-func TestServersThatFail(t *testing.T) {
+func TestFailingServers(t *testing.T) {
 	garbage := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.WriteHeader(http.StatusBadRequest)

@@ -58,7 +58,7 @@ func (s *Server) makeMap(t *testing.T, metadata string) {
 }
 
 // The error for an expired page has a token for the rest of the current list.
-func TestPageTooOldGoesOn(t *testing.T) {
+func TestExpiredPageContinues(t *testing.T) {
 	srv := opened(t, Options{Retain: 3})
 	for _, name := range []string{"a", "b", "c"} {
 		srv.makeMap(t, `{"name":"`+name+`"}`)

@@ -31,7 +31,7 @@ const patience = time.Minute
 
 // Except for the version, the frames of a recording equal those of the recorded API
 // server byte for byte.
-func TestFramesAreThoseOfARealServer(t *testing.T) {
+func TestFramesMatchKubeAPIServer(t *testing.T) {
 	for _, name := range trace.Names() {
 		if name == "recorded-gang" || name == "recorded-rollout" {
 			// The others are further pods of the same kind.
@@ -143,7 +143,7 @@ func TestList(t *testing.T) {
 }
 
 // All pages of a list show one version.
-func TestPagesAreOneSnapshot(t *testing.T) {
+func TestPagesShareSnapshot(t *testing.T) {
 	s := pods(400)
 	srv := start(t, s, Options{})
 	srv.Release(200)

@@ -402,7 +402,7 @@ func TestCustomResources(t *testing.T) {
 
 // A controller writes to a storm's objects during the storm. Informers of all encodings
 // end with the server's state, and versions only rise.
-func TestWritesToAStorm(t *testing.T) {
+func TestWritesDuringStorm(t *testing.T) {
 	for _, encoding := range encodings {
 		t.Run(encoding, func(t *testing.T) {
 			s := pods(600)

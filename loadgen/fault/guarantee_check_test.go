@@ -152,7 +152,7 @@ func (p *script) check(want ...error) {
 	}
 }
 
-func TestWhatAServerMayDo(t *testing.T) {
+func TestAllowedByGuarantee(t *testing.T) {
 	for name, play := range map[string]func(p *script){
 		"list and watch": func(p *script) {
 			p.list(20)
@@ -222,7 +222,7 @@ func TestWhatAServerMayDo(t *testing.T) {
 }
 
 // Each violation breaks its own guarantee and no other.
-func TestWhatAServerMustNot(t *testing.T) {
+func TestViolations(t *testing.T) {
 	drop := func(items []v1.Pod) []v1.Pod { return items[1:] }
 	for name, test := range map[string]struct {
 		play func(p *script)
@@ -310,7 +310,7 @@ func TestWhatAServerMustNot(t *testing.T) {
 	}
 }
 
-func TestOnlyTheFirstAreKept(t *testing.T) {
+func TestViolationLimit(t *testing.T) {
 	p := newScript(t)
 	p.list(20)
 	p.watch("20")

@@ -358,7 +358,7 @@ func checkError(t *testing.T, r *reader, code int32) {
 	}
 }
 
-func TestRequestsAreRefusedForAWhile(t *testing.T) {
+func TestRefusal(t *testing.T) {
 	for name, code := range map[Name]int{Throttle: http.StatusTooManyRequests, InternalError: http.StatusInternalServerError} {
 		t.Run("fault="+string(name), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -388,7 +388,7 @@ func TestRequestsAreRefusedForAWhile(t *testing.T) {
 	}
 }
 
-func TestGoneRefusesToGoOn(t *testing.T) {
+func TestGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, nil, "gone:at=1s")
 		b.start()
@@ -413,7 +413,7 @@ func TestGoneRefusesToGoOn(t *testing.T) {
 	})
 }
 
-func TestRelistForgetsWhatWas(t *testing.T) {
+func TestRelist(t *testing.T) {
 	bubble(t, func(t *testing.T, e encoding) {
 		b := newBed(t, nil, "relist:at=1s")
 		b.start()
@@ -492,7 +492,7 @@ func TestDuplicateBookmark(t *testing.T) {
 
 // A bookmark before the end of the initial state would be wrong. The injector waits for
 // the server's bookmark.
-func TestDuplicateBookmarkOfTheServer(t *testing.T) {
+func TestDuplicateServerBookmark(t *testing.T) {
 	bubble(t, func(t *testing.T, e encoding) {
 		b := newBed(t, nil, "duplicate-bookmark:frames=1,count=1")
 		b.start()
@@ -822,7 +822,7 @@ func TestFramesOfEachEncoding(t *testing.T) {
 }
 
 // The text of each spec parses to the same spec.
-func TestSpecsCanBeReadAgain(t *testing.T) {
+func TestSpecRoundTrip(t *testing.T) {
 	specs := append(Tour(time.Second, 0), Spec{Name: Stall, Frames: 3}, Spec{Name: Relist}, Spec{Name: Drip, Share: 0.5, Probability: 0.25})
 	inj, err := New(specs, 1)
 	if err != nil {

@@ -32,7 +32,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestParseRefuses(t *testing.T) {
+func TestParseErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                            `unknown fault "" (allowed: disconnect, gone, drip`,
 		"gnoe":                        `unknown fault "gnoe"`,

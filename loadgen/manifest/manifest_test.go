@@ -172,7 +172,7 @@ func TestLenient(t *testing.T) {
 	}
 }
 
-func TestSourcesThatAreNot(t *testing.T) {
+func TestBadSources(t *testing.T) {
 	dir := files(t, map[string]string{"a/x.txt": "", "empty.yaml": "# Nothing.\n"})
 	for name, want := range map[string]string{
 		filepath.Join(dir, "none.yaml"):  "none.yaml: no such file or directory",

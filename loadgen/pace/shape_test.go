@@ -142,9 +142,9 @@ func rateAt(p Pace, t float64) float64 {
 	}
 }
 
-// TestScheduleFollowsTheRate integrates the rate in small steps and compares the time of each
+// TestScheduleFollowsRate integrates the rate in small steps and compares the time of each
 // event.
-func TestScheduleFollowsTheRate(t *testing.T) {
+func TestScheduleFollowsRate(t *testing.T) {
 	for _, text := range []string{
 		"500", "step:100..500/2s", "step:0..300..50/1s", "step:300..0..300/1s", "ramp:100..500/3s", "ramp:0..200/2s",
 		"ramp:500..20/2s", "ramp:200..200/1s", "sine:100..500/2s", "sine:0..300/1s", "sine:300..0/1500ms", "sine:200..200/1s",

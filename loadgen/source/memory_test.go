@@ -115,7 +115,7 @@ func TestMemoryWatchList(t *testing.T) {
 	}
 }
 
-func TestMemoryRefuses(t *testing.T) {
+func TestMemoryErrors(t *testing.T) {
 	lw := client(source.NewMemory(empty()))
 	for _, opts := range []metav1.ListOptions{
 		{LabelSelector: "a=b"},

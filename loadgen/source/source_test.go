@@ -295,7 +295,7 @@ func each(t *testing.T, f func(t *testing.T, name string)) {
 	}
 }
 
-func TestInformerSeesEverything(t *testing.T) {
+func TestInformer(t *testing.T) {
 	for name, st := range map[string]*storm.Storm{"share": share(t), "empty": empty()} {
 		t.Run("storm="+name, func(t *testing.T) {
 			each(t, func(t *testing.T, name string) { seesEverything(t, name, st) })
@@ -330,7 +330,7 @@ func seesEverything(t *testing.T, name string, st *storm.Storm) {
 }
 
 // A controller with its own RealFIFO, as in the informer pipeline.
-func TestControllerSeesEverything(t *testing.T) {
+func TestController(t *testing.T) {
 	st := share(t)
 	each(t, func(t *testing.T, name string) {
 		src := open(t, name, st)
@@ -366,7 +366,7 @@ func TestControllerSeesEverything(t *testing.T) {
 	})
 }
 
-func TestTwoWatchersAtOnce(t *testing.T) {
+func TestTwoWatchers(t *testing.T) {
 	st := share(t)
 	each(t, func(t *testing.T, name string) {
 		src := open(t, name, st)
@@ -412,7 +412,7 @@ func TestDisconnectAndResume(t *testing.T) {
 	})
 }
 
-func TestLateWatcherSeesTheFinalState(t *testing.T) {
+func TestLateWatcher(t *testing.T) {
 	st := share(t)
 	each(t, func(t *testing.T, name string) {
 		src := open(t, name, st)

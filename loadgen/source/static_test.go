@@ -129,7 +129,7 @@ func staticFile(path string, poll bool, period time.Duration) func(func(error)) 
 }
 
 // A file notification arrives long before the end of the period.
-func TestFolderIsWatched(t *testing.T) {
+func TestFolder(t *testing.T) {
 	dir := t.TempDir()
 	writeFile(t, filepath.Join(dir, "b.yaml"), staticPod("b", "1"))
 	r := receiveStatic(t, staticFile(dir, false, time.Hour))
@@ -162,7 +162,7 @@ func TestFolderIsWatched(t *testing.T) {
 }
 
 // A folder that is created, removed and created again.
-func TestFolderThatComesAndGoes(t *testing.T) {
+func TestFolderRecreated(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "manifests")
 	r := receiveStatic(t, staticFile(dir, false, 50*time.Millisecond))
 	if got := r.next(merge.FileSource); len(got) > 0 {
@@ -195,7 +195,7 @@ func TestSingleFile(t *testing.T) {
 }
 
 // Without notifications, each period reads everything. In the bubble the times are exact.
-func TestFolderIsPolled(t *testing.T) {
+func TestFolderPolled(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
@@ -283,7 +283,7 @@ func TestAdoption(t *testing.T) {
 	}
 }
 
-func TestWhatTheKubeletRefuses(t *testing.T) {
+func TestRejectedPods(t *testing.T) {
 	good := staticPod("web", "1")
 	for want, text := range map[string]string{
 		"a name is needed":                    strings.Replace(good, "name: web", "generateName: web", 1),

@@ -306,9 +306,9 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// TestObjectsAreTheirOwn: no two events share a struct, and building an object changes no
+// TestObjectsNotShared: no two events share a struct, and building an object changes no
 // other.
-func TestObjectsAreTheirOwn(t *testing.T) {
+func TestObjectsNotShared(t *testing.T) {
 	set := setOf(t, storm.Compose(small(t, "rollout"), 1))
 	seen := map[any]bool{}
 	for _, s := range set.Storms {

@@ -85,7 +85,7 @@ func eventsOf(s *storm.Storm) []event {
 
 // The shares of a storm of any length add up to the storm. Each share is valid, and no key is
 // in two shares.
-func TestSharesAreTheStorm(t *testing.T) {
+func TestSharesFormStorm(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawn(t)
 		n := rapid.IntRange(1, 6).Draw(t, "shares")
@@ -132,7 +132,7 @@ func TestSharesAreTheStorm(t *testing.T) {
 }
 
 // A share's marks follow the same events as in the whole storm.
-func TestMarksStayInTheirPlace(t *testing.T) {
+func TestMarksKeepPosition(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawn(t)
 		n, length := rapid.IntRange(1, 4).Draw(t, "shares"), rapid.IntRange(0, 120).Draw(t, "length")
@@ -154,7 +154,7 @@ func TestMarksStayInTheirPlace(t *testing.T) {
 }
 
 // For every pace, the intended times of the shares equal those of the whole storm.
-func TestIntendedTimesStay(t *testing.T) {
+func TestIntendedTimesKept(t *testing.T) {
 	for _, text := range []string{"max", "2000", "poisson:2000", "step:100..5000/5ms", "ramp:100..5000/50ms", "sine:10..5000/5ms", "trace:2x"} {
 		p, err := pace.Parse(text)
 		if err != nil {
@@ -190,7 +190,7 @@ func TestIntendedTimesStay(t *testing.T) {
 
 // The share of a key must be stable across releases and machines, because the shares of a run
 // may be on several machines.
-func TestWhoHasAKey(t *testing.T) {
+func TestKeyOwner(t *testing.T) {
 	want := map[string]int{"default/web-0": 2, "default/web-1": 0, "default/web-2": 0, "kube-system/coredns-7db6d8ff4d-x2x9v": 0, "": 2}
 	got := map[string]int{}
 	for key := range want {

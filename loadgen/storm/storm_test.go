@@ -239,7 +239,7 @@ func TestAtLeastReAdds(t *testing.T) {
 	}
 }
 
-func TestAtLeastWithNothingToRepeat(t *testing.T) {
+func TestAtLeastEmpty(t *testing.T) {
 	for name, s := range map[string]*storm.Storm{
 		"nothing after the initial list": script(1, "ADDED a"),
 		"only deletions after it":        script(2, "ADDED a", "ADDED b", "DELETED a", "DELETED b"),
@@ -377,7 +377,7 @@ func TestForNodeMoves(t *testing.T) {
 	}
 }
 
-func TestForNodeRefuses(t *testing.T) {
+func TestForNodeErrors(t *testing.T) {
 	pods := script(0, "ADDED a n1")
 	nodes := script(0, "ADDED a")
 	nodes.Events[0].Object = &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}

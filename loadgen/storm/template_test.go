@@ -76,7 +76,7 @@ func TestWithPods(t *testing.T) {
 	}
 }
 
-func TestWithPodsRefuses(t *testing.T) {
+func TestWithPodsErrors(t *testing.T) {
 	nodes := &storm.Storm{Name: "nodes", Resource: schema.GroupVersionResource{Version: "v1", Resource: "nodes"}, Events: []storm.Event{{Seq: 1, Object: &v1.Node{}}}}
 	if _, err := nodes.WithPods([]v1.PodTemplateSpec{{}}); !errors.Is(err, storm.ErrNotPods) {
 		t.Errorf("nodes: %v", err)

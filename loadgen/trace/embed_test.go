@@ -90,7 +90,7 @@ func TestRecordings(t *testing.T) {
 	}
 }
 
-func TestNamesAreSorted(t *testing.T) {
+func TestSortedNames(t *testing.T) {
 	if names := Names(); !slices.IsSorted(names) || len(names) == 0 {
 		t.Errorf("Names() = %q", names)
 	}

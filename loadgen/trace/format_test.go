@@ -304,7 +304,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-func TestAnotherTraceFollows(t *testing.T) {
+func TestConcatenatedTraces(t *testing.T) {
 	file := encodeFrames(t, several(), 2)
 	got, err := readAll(NewReader(bytes.NewReader(append(bytes.Clone(file), file...)), "x"))
 	if len(got) != len(several()) || !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "trace merge") {
@@ -359,7 +359,7 @@ func TestWriterKilled(t *testing.T) {
 	}
 }
 
-func TestWriterRefuses(t *testing.T) {
+func TestWriterErrors(t *testing.T) {
 	good := several()[0]
 	with := func(change func(*Frame)) Frame {
 		f := good

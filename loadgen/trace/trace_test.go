@@ -145,7 +145,7 @@ func TestReader(t *testing.T) {
 	}
 }
 
-func TestReaderTakesLongLines(t *testing.T) {
+func TestReaderLongLines(t *testing.T) {
 	long := pod("a", `,"spec":{"containers":null,"schedulerName":"`+strings.Repeat("x", 3<<20)+`"}`)
 	frames, err := readAll(NewReader(strings.NewReader(zip(t, frame(1, "ADDED", long)+good())), "x"))
 	if err != nil || len(frames) != 8 || string(frames[0].Object) != long {
@@ -164,7 +164,7 @@ func (e *endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestReaderBoundsLines(t *testing.T) {
+func TestReaderLineLimit(t *testing.T) {
 	in := &endless{}
 	_, err := NewReader(in, "x").Next()
 	if want := "trace x: line 1 (byte 0): corrupt: a line of more than 33554432 bytes"; err == nil || err.Error() != want {
@@ -175,7 +175,7 @@ func TestReaderBoundsLines(t *testing.T) {
 	}
 }
 
-func TestReaderKeepsItsError(t *testing.T) {
+func TestReaderErrorSticks(t *testing.T) {
 	r := NewReader(strings.NewReader(frame(5, "ADDED", pod("a", ""))+"x\n"+frame(6, "ADDED", pod("b", ""))), "x")
 	if _, err := r.Next(); err != nil {
 		t.Fatal(err)

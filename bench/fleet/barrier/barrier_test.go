@@ -163,9 +163,9 @@ func TestLatePodIsSkipped(t *testing.T) {
 	})
 }
 
-// TestOneIsBegunAgain: a restarted pod has attempt 1 and does not wait until it has
+// TestPodRestart: a restarted pod has attempt 1 and does not wait until it has
 // caught up.
-func TestOneIsBegunAgain(t *testing.T) {
+func TestPodRestart(t *testing.T) {
 	in(t, 2, func(p *place) {
 		var members sync.WaitGroup
 		members.Go(func() { p.play(pod(0), 0, 10*time.Second, 0, 1, 2, 3) })
@@ -194,9 +194,9 @@ func TestOneIsBegunAgain(t *testing.T) {
 	})
 }
 
-// TestTheLeaderIsLost: without the leader the other members continue alone after the
+// TestLeaderLost: without the leader the other members continue alone after the
 // timeout. When the leader has caught up, all members meet again.
-func TestTheLeaderIsLost(t *testing.T) {
+func TestLeaderLost(t *testing.T) {
 	in(t, 2, func(p *place) {
 		var members sync.WaitGroup
 		members.Go(func() { p.play(pod(0), 150*time.Second, 10*time.Second, 3, 4) })
@@ -208,8 +208,8 @@ func TestTheLeaderIsLost(t *testing.T) {
 	})
 }
 
-// TestTheLeaderIsBegunAgain: a restarted leader does not repeat a start.
-func TestTheLeaderIsBegunAgain(t *testing.T) {
+// TestLeaderRestart: a restarted leader does not repeat a start.
+func TestLeaderRestart(t *testing.T) {
 	in(t, 2, func(p *place) {
 		var members sync.WaitGroup
 		members.Go(func() {
@@ -232,8 +232,8 @@ func TestTheLeaderIsBegunAgain(t *testing.T) {
 	})
 }
 
-// TestOneLeaves: the leader does not wait for a member that has left.
-func TestOneLeaves(t *testing.T) {
+// TestPodLeaves: the leader does not wait for a member that has left.
+func TestPodLeaves(t *testing.T) {
 	in(t, 2, func(p *place) {
 		var members sync.WaitGroup
 		members.Go(func() { p.play(pod(0), 0, time.Second, 0, 1) })

@@ -114,7 +114,7 @@ func TestEncodeAndDecode(t *testing.T) {
 	}
 }
 
-func TestEncodeRefuses(t *testing.T) {
+func TestEncodeErrors(t *testing.T) {
 	for name, s := range map[string]*lab.Share{"no result": nil, "no outcome": {Of: 1}} {
 		if _, err := upload.Encode("mine", s); err == nil {
 			t.Errorf("%s: no error", name)
@@ -182,9 +182,9 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// TestTargetsNeedAnEnvironment: opening a sink reports a missing part of the
+// TestTargetsNeedEnvironment: opening a sink reports a missing part of the
 // environment, before any measurement.
-func TestTargetsNeedAnEnvironment(t *testing.T) {
+func TestTargetsNeedEnvironment(t *testing.T) {
 	for _, text := range []string{"configmap", "log"} {
 		w, err := upload.ParseTarget(text)
 		if err != nil {

@@ -90,9 +90,9 @@ func logged(t testing.TB, bundles ...upload.Bundle) string {
 	return b.String()
 }
 
-// TestEveryKindOfTarget: each kind of target returns an uploaded bundle exactly once, for any
+// TestTargetKinds: each kind of target returns an uploaded bundle exactly once, for any
 // size and any number of uploads.
-func TestEveryKindOfTarget(t *testing.T) {
+func TestTargetKinds(t *testing.T) {
 	bundles := []upload.Bundle{bundle(t, 0, 2, 0), bundle(t, 0, 2, 1), large(t, 1, maps)}
 	var log bytes.Buffer
 	inMaps := upload.ConfigMaps{Client: fake.NewClientset(), Namespace: "lab"}
@@ -148,9 +148,9 @@ func TestEveryKindOfTarget(t *testing.T) {
 	}
 }
 
-// TestLogsOfAllKinds: frames are found anywhere in a line, in any order, and between
+// TestLogKinds: frames are found anywhere in a line, in any order, and between
 // other output.
-func TestLogsOfAllKinds(t *testing.T) {
+func TestLogKinds(t *testing.T) {
 	p := large(t, 1, lines)
 	lines := strings.SplitAfter(strings.TrimSuffix(logged(t, p), "\n"), "\n")
 	for _, line := range lines {
@@ -290,9 +290,9 @@ func TestDamagedConfigMaps(t *testing.T) {
 	}
 }
 
-// TestConfigMapsPageByPage: Read returns complete bundles from several pages, even
+// TestConfigMapPages: Read returns complete bundles from several pages, even
 // after a continue token has expired.
-func TestConfigMapsPageByPage(t *testing.T) {
+func TestConfigMapPages(t *testing.T) {
 	client := fake.NewClientset()
 	c := upload.ConfigMaps{Client: client, Namespace: "lab"}
 	var want []string
@@ -330,9 +330,9 @@ func TestConfigMapsPageByPage(t *testing.T) {
 	}
 }
 
-// TestConfigMapsAreRetried: temporary errors are retried until the context ends;
+// TestConfigMapRetries: temporary errors are retried until the context ends;
 // permanent ones are returned at once.
-func TestConfigMapsAreRetried(t *testing.T) {
+func TestConfigMapRetries(t *testing.T) {
 	resource := corev1.Resource("configmaps")
 	p := bundle(t, 0, 1, 0)
 	for name, tc := range map[string]struct {
@@ -398,7 +398,7 @@ func TestCollect(t *testing.T) {
 	}
 }
 
-func TestCollectRefuses(t *testing.T) {
+func TestCollectErrors(t *testing.T) {
 	other := podResult(1, 2, 0)
 	other.Outcome.Env.Commit = "def"
 	mixed, err := upload.Encode("mine", other)

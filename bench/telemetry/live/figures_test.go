@@ -13,9 +13,9 @@ import (
 	"watchlab/bench/telemetry/metric"
 )
 
-// TestBucketsAsPrometheus: values fall into the same native buckets as in client_golang's
+// TestBucketsMatchPrometheus: values fall into the same native buckets as in client_golang's
 // histogram, including exact powers of two and their neighbours.
-func TestBucketsAsPrometheus(t *testing.T) {
+func TestBucketsMatchPrometheus(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var values []uint64
 	for range 20_000 {

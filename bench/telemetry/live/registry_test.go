@@ -165,9 +165,9 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestBothKindsOfBuckets: a protobuf scrape has native and classic buckets with equal
+// TestClassicAndNativeBuckets: a protobuf scrape has native and classic buckets with equal
 // counts, and exemplars in both.
-func TestBothKindsOfBuckets(t *testing.T) {
+func TestClassicAndNativeBuckets(t *testing.T) {
 	families, err := played(t).Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -207,8 +207,8 @@ func TestBothKindsOfBuckets(t *testing.T) {
 	}
 }
 
-// TestSetsAreFound: repeated calls for a variant return one set.
-func TestSetsAreFound(t *testing.T) {
+// TestFindSets: repeated calls for a variant return one set.
+func TestFindSets(t *testing.T) {
 	r := New("test", "")
 	other := labels
 	other.Variant = "cond"

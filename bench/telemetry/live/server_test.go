@@ -116,8 +116,8 @@ func TestBadAddress(t *testing.T) {
 	}
 }
 
-// TestCloseCutsOff: an endless response does not block Close.
-func TestCloseCutsOff(t *testing.T) {
+// TestCloseEndsStreams: an endless response does not block Close.
+func TestCloseEndsStreams(t *testing.T) {
 	s := start(t, Options{Addr: "127.0.0.1:0"})
 	defer http.DefaultClient.CloseIdleConnections()
 	res, err := http.Get(s.URL() + "/samples")

@@ -52,9 +52,9 @@ func TestConventions(t *testing.T) {
 	}
 }
 
-// TestBucketsAreNative: classic bounds are bounds of native buckets, so that their counts
+// TestNativeBuckets: classic bounds are bounds of native buckets, so that their counts
 // are exact.
-func TestBucketsAreNative(t *testing.T) {
+func TestNativeBuckets(t *testing.T) {
 	for _, m := range metric.Own() {
 		for _, b := range m.Buckets {
 			if b == 0 {

@@ -305,9 +305,9 @@ func TestRedefined(t *testing.T) {
 	}
 }
 
-// TestErrorsAreStatuses: invalid requests cause API statuses, never a panic or another
+// TestStatusErrors: invalid requests cause API statuses, never a panic or another
 // error.
-func TestErrorsAreStatuses(t *testing.T) {
+func TestStatusErrors(t *testing.T) {
 	registry, widgets := withWidgets(t)
 	e := New(Options{})
 	all := []*resources.Resource{widgets, lookup(t, registry, "", "v1", "pods"), lookup(t, registry, "apiextensions.k8s.io", "v1", "customresourcedefinitions")}
@@ -353,9 +353,9 @@ func isStatus(t *testing.T, err error, verb string, res *resources.Resource, req
 	}
 }
 
-// TestInputsAreKept draws objects and patches. The editor changes no input, and a change
+// TestInputsUnchanged draws objects and patches. The editor changes no input, and a change
 // of its result changes no input.
-func TestInputsAreKept(t *testing.T) {
+func TestInputsUnchanged(t *testing.T) {
 	registry, widgets := withWidgets(t)
 	deployments := lookup(t, registry, "apps", "v1", "deployments")
 	e := New(Options{})

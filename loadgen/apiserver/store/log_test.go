@@ -214,7 +214,7 @@ func readFrames(t *rapid.T, l *Log, from, to uint64) []happened {
 
 // A log that plays a storm during writes equals the model at every moment, for any
 // dropped history.
-func TestLogIsItsModel(t *testing.T) {
+func TestLogMatchesModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		budget := NewBudget(int64(rapid.SampledFrom([]int{1, 20_000, 1 << 20}).Draw(t, "budget")))
 		opts := Options{History: rapid.SampledFrom([]int{1, 50, 1000}).Draw(t, "history")}
@@ -282,7 +282,7 @@ func TestLogIsItsModel(t *testing.T) {
 
 // Without writes, sequence numbers are resource versions, and all logs of a recording
 // share their frames.
-func TestRecordingIsShared(t *testing.T) {
+func TestSharedRecording(t *testing.T) {
 	s := build(0, make([]int, 300), make([]bool, 300))
 	r := NewRecording(s, kind, NewBudget(0))
 	a, b := r.Play(Options{}), r.Play(Options{})
@@ -303,7 +303,7 @@ func TestRecordingIsShared(t *testing.T) {
 
 // If a storm exceeds the budget, the events encoded in advance stay. The others are
 // encoded and dropped repeatedly.
-func TestWhatIsEncodedAheadStays(t *testing.T) {
+func TestPreencodedStays(t *testing.T) {
 	s := build(0, make([]int, 4000), make([]bool, 4000))
 	budget := NewBudget(200_000)
 	r := NewRecording(s, kind, budget)
@@ -332,7 +332,7 @@ func TestWhatIsEncodedAheadStays(t *testing.T) {
 }
 
 // Dropped events are reported as ErrGone, and memory is bounded.
-func TestHistoryIsBounded(t *testing.T) {
+func TestHistoryBound(t *testing.T) {
 	budget := NewBudget(100_000)
 	l := New(kind, budget, Options{History: 256})
 	for i := range 5000 {

@@ -128,7 +128,7 @@ func TestObjects(t *testing.T) {
 }
 
 // Protobuf objects equal the output of apimachinery's serializer byte for byte.
-func TestProtobufIsThatOfARealServer(t *testing.T) {
+func TestProtobufMatchesKubeAPIServer(t *testing.T) {
 	o := pod()
 	got, err := kinds()["pods"].kind.AppendObject(nil, FormOf(Protobuf, Object), o)
 	if err != nil {

@@ -125,7 +125,7 @@ func TestDetached(t *testing.T) {
 	}
 }
 
-func TestWriterRefuses(t *testing.T) {
+func TestWriterErrors(t *testing.T) {
 	if _, err := NewWriter(&Cluster{}, Resource{Kind: schema.GroupVersionKind{Kind: "Node"}}, "run"); !errors.Is(err, ErrNotWritable) {
 		t.Errorf("nodes: %v", err)
 	}

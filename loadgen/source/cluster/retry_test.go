@@ -26,9 +26,9 @@ var (
 	internal  = apierrors.NewInternalError(errors.New("etcdserver: leader changed"))
 )
 
-// TestPatience: temporary errors are retried until success, or for a minute; permanent errors
+// TestRetryLimit: temporary errors are retried until success, or for a minute; permanent errors
 // are not. Forbidden is temporary just after an outage.
-func TestPatience(t *testing.T) {
+func TestRetryLimit(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		errs []error
@@ -94,9 +94,9 @@ func TestForbiddenLater(t *testing.T) {
 	})
 }
 
-// TestWriterSitsOutages: a writer survives an outage of the API server and reports its cost.
+// TestWriterOutage: a writer survives an outage of the API server and reports its cost.
 // If the outage does not end, it reports the number of events left.
-func TestWriterSitsOutages(t *testing.T) {
+func TestWriterOutage(t *testing.T) {
 	s, err := nodeloss()
 	if err != nil {
 		t.Fatal(err)

@@ -323,8 +323,8 @@ func TestAuditWaits(t *testing.T) {
 	})
 }
 
-// TestAuditOfAServer: the inventory has the objects of a server, page by page, while they change.
-func TestAuditOfAServer(t *testing.T) {
+// TestAuditOverHTTP: the inventory has the objects of a server, page by page, while they change.
+func TestAuditOverHTTP(t *testing.T) {
 	const pods = 1500
 	made := &storm.Storm{Name: "many", Resource: podResource.GroupVersionResource, Kind: podResource.Kind, Initial: pods, Keys: pods}
 	for i := range pods + 500 {

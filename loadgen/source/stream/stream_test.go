@@ -156,7 +156,7 @@ func TestRaise(t *testing.T) {
 }
 
 // Followers that come and go during releases see every event and never miss a wake-up.
-func TestFollowersAreWoken(t *testing.T) {
+func TestFollowersWake(t *testing.T) {
 	const n = 20_000
 	st := New(count(n))
 	var wg sync.WaitGroup
@@ -196,7 +196,7 @@ func TestFollowersAreWoken(t *testing.T) {
 }
 
 // WaitRoom continues as followers advance and never misses a wake-up.
-func TestRoomIsKept(t *testing.T) {
+func TestRoom(t *testing.T) {
 	const n, window = 20_000, 16
 	st := New(count(n))
 	var wg sync.WaitGroup
@@ -247,7 +247,7 @@ func spin(ctx context.Context, turn uint64, done func() bool) {
 
 // Releases one event at a time, after the one before was seen, just as the follower falls
 // asleep. No later event can hide a lost wake-up.
-func TestNoWakeUpIsLost(t *testing.T) {
+func TestNoLostWakeup(t *testing.T) {
 	const n = 40_000
 	st := New(count(n))
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -277,7 +277,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 }
 
 // The same for WaitRoom: the event is seen just as WaitRoom falls asleep.
-func TestNoRoomIsOverlooked(t *testing.T) {
+func TestNoMissedRoom(t *testing.T) {
 	const n, window = 150_000, 1
 	st := New(count(n))
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

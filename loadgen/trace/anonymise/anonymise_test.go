@@ -590,7 +590,7 @@ func TestCustom(t *testing.T) {
 	}
 }
 
-func TestObjectRefuses(t *testing.T) {
+func TestObjectErrors(t *testing.T) {
 	for _, s := range []string{"", "{", `{"a":1}}`, "\x00"} {
 		if _, err := WithKey(testKey).Object(podKind, []byte(s)); !errors.Is(err, ErrObject) {
 			t.Errorf("%q: %v", s, err)
@@ -661,9 +661,9 @@ func TestText(t *testing.T) {
 	}
 }
 
-// TestWordsAreUnique: different words have different replacements, and no word maps to itself.
+// TestUniqueWords: different words have different replacements, and no word maps to itself.
 // It tests all words of up to three characters of some shapes.
-func TestWordsAreUnique(t *testing.T) {
+func TestUniqueWords(t *testing.T) {
 	w := newPseudonyms(testKey)
 	letters := func(class byte) (all []string) {
 		for r := alphabets[class].first; r <= alphabets[class].last; r++ {

@@ -277,9 +277,9 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestRefusedForGood: a refusal long after the end of a watch is an error, and the frames so
+// TestPermanentRefusal: a refusal long after the end of a watch is an error, and the frames so
 // far are kept.
-func TestRefusedForGood(t *testing.T) {
+func TestPermanentRefusal(t *testing.T) {
 	s := script(t, 30)
 	g := &gate{}
 	srv, err := apiserver.New(s, apiserver.Options{Wrap: g.wrap})

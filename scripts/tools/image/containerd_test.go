@@ -17,9 +17,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 )
 
-// TestContainerdTakesIt imports an archive into a real containerd with
+// TestContainerdImport imports an archive into a real containerd with
 // `ctr image import`. `kind load image-archive` runs the same command in a node.
-func TestContainerdTakesIt(t *testing.T) {
+func TestContainerdImport(t *testing.T) {
 	containerd, err := exec.LookPath("containerd")
 	if err != nil {
 		t.Skip("#### SKIPPED: no containerd here, the archive is NOT imported into one ####")

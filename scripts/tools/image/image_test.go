@@ -77,7 +77,7 @@ func unpack(t *testing.T, archive string) string {
 	}
 }
 
-func TestTwoBuildsAreTheSame(t *testing.T) {
+func TestReproducibleBuild(t *testing.T) {
 	a, err := os.ReadFile(build(t))
 	if err != nil {
 		t.Fatal(err)

@@ -34,9 +34,9 @@ func TestScale(t *testing.T) {
 	}
 }
 
-// TestNobodyIsBound checks that a node has KWOK's annotation, and the taint that keeps
+// TestNode checks that a node has KWOK's annotation, and the taint that keeps
 // the scheduler away.
-func TestNobodyIsBound(t *testing.T) {
+func TestNode(t *testing.T) {
 	n := node(name(3))
 	if n.Annotations["kwok.x-k8s.io/node"] != "fake" {
 		t.Errorf("annotations %v", n.Annotations)
