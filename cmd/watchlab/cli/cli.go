@@ -110,15 +110,14 @@ func newRoot(args []string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "watchlab",
 		Short: "The performance lab for the Kubernetes event pipeline",
-		Long: `watchlab plays watch storms through interchangeable implementations of each
-stage of the Kubernetes event pipeline, beside client-go's and kubelet's own,
-checks that nothing was lost, reordered or duplicated, and compares what it
-costs.`,
-		Example: `  # What can be compared, and what each promises
-  watchlab list
+		Long: `watchlab plays watch storms through interchangeable implementations of each stage of the
+Kubernetes event pipeline, beside client-go's and kubelet's own, checks that nothing was lost,
+reordered or duplicated, and compares what it costs.
 
-  # Everything that is built in, in a minute and a half
-  watchlab run`,
+Exit code: 0; 1 if a cell broke an invariant or the command failed; 2 for bad input, before
+anything is played or written; 130 after Ctrl-C, with finished rounds kept.`,
+		Example: `  watchlab list   # what can be compared, and what each guarantees
+  watchlab run    # everything that is built in, in a minute and a half`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          noArgs,

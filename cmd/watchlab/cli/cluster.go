@@ -20,7 +20,7 @@ func newCluster() *cobra.Command {
 		Long: `cluster plays an experiment as a Kubernetes Indexed Job. Each pod plays a share of the
 storm, and all start each cell together. run starts the Job, status shows it, collect
 merges the results into one folder, clean deletes everything.`,
-		Example: `  watchlab cluster run --context kind-watchlab --overlay kind --name mine -- --storm nodeloss --nodes 100 --pipeline informer
+		Example: `  watchlab cluster run --context kind-watchlab --overlay kind --name mine -- --storm nodeloss --nodes 100
   watchlab cluster status --context kind-watchlab --name mine
   watchlab cluster collect --context kind-watchlab --name mine
   watchlab cluster clean --context kind-watchlab --name mine`,
@@ -115,11 +115,7 @@ func newClusterStatus() *cobra.Command {
 		Use:   "status",
 		Short: "Show the pods of a run and their progress",
 		Long: `status shows each pod of a run with its node, phase, failures, progress, and whether its
-result is in the cluster (ConfigMaps only).
-
-Exit code: 0; 1 if the cluster does not answer; 2 for bad input.`,
-		Example: `  watchlab cluster status --context kind-watchlab
-  watchlab cluster status --context kind-watchlab --name mine -o json`,
+result is in the cluster (ConfigMaps only).`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return out.print(cmd, func() (fleet.State, error) {
@@ -143,15 +139,9 @@ func newClusterClean() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "clean",
 		Short: "Delete a run and its results from the cluster",
-		Long: `clean deletes the objects of a run: Jobs, pods, plan, Leases, rights, the objects of its
-writers, and its results in ConfigMaps. Collect them first. --all deletes all runs of the
-namespace, their shared objects, the results volume, and the namespace if watchlab created
-it.
-
-Exit code: 0 when nothing is left; 1 after a refusal or a timeout, and clean can be
-repeated; 2 for bad input.`,
-		Example: `  watchlab cluster clean --context kind-watchlab --name mine
-  watchlab cluster clean --context kind-watchlab --all`,
+		Long: `clean deletes all objects of a run, its results in ConfigMaps included. Collect them first.
+--all deletes all runs of the namespace, their shared objects, the results volume, and the
+namespace if watchlab created it. After a refusal or a timeout, clean can be repeated.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {

@@ -50,29 +50,18 @@ func newClusterRun() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [flags] -- [flags of run]",
 		Short: "Start a load Job in a cluster and follow it",
-		Long: `run plays an experiment from many pods of a cluster. --experiment names it; flags of watchlab
-run after -- win over it. run validates both before it applies anything. Files that they name
-travel with the run.
+		Long: `run plays an experiment from many pods of a cluster, in one of three modes:
 
---mode self: each pod plays its share of the storm in its own pipelines.
---mode shared-server: each pod watches one simulated API server, which plays the storm.
---mode cluster: --writers pods write the storm to this cluster, and each pod watches it. Pods
-of the storm carry a scheduling gate, so that none runs.
+  self           each pod plays its share of the storm in its own pipelines
+  shared-server  each pod watches one simulated API server, which plays the storm
+  cluster        --writers pods write the storm to this cluster; each pod watches it
 
-run uses server-side apply with field manager watchlab, and refuses a taken name. The run
-continues after Ctrl-C and with --wait=false.
-
-Exit code: 0 when all pods succeeded; 1 if one failed for good, or the cluster refused an
-object; 2 for bad input, before anything is applied; 130 after Ctrl-C.`,
+The run continues after Ctrl-C and with --wait=false. run exits with 1 if a pod failed for good.`,
 		Example: `  # A node loss from four pods, in kind
-  watchlab cluster run --context kind-watchlab --overlay kind --name mine -- \
-    --storm nodeloss --nodes 100 --pipeline informer --pace max,2000
+  watchlab cluster run --context kind-watchlab --overlay kind --name mine -- --storm nodeloss --nodes 100 --pace max,2000
 
   # The watch of the real API server, through each delta queue
-  watchlab cluster run --context dev --mode cluster --writers 2 -- --family deltafifo --storm rollout --nodes 5 --pace 50
-
-  # The manifests, without applying them
-  watchlab cluster run --context dev --overlay large --pods 100 --dry-run -- --storm mine.yaml`,
+  watchlab cluster run --context dev --mode cluster --writers 2 -- --family deltafifo --storm rollout --nodes 5 --pace 50`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if at := cmd.ArgsLenAtDash(); at > 0 || at < 0 && len(args) > 0 {
 				return usageError{fmt.Errorf("%s takes no argument %q; put flags of run after --", cmd.CommandPath(), args[0])}

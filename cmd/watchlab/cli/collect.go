@@ -44,27 +44,13 @@ func newCollect() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "collect",
 		Short: "Merge the results of a run into one results folder",
-		Long: `collect merges the results of all pods of a run into one results folder,
-results/<date>-<commit>-<run>. Counts and histograms add up exactly: quantiles are those of
-all events of all pods. Events/s are all events over the time of the slowest pod.
-
-collect finds results in ConfigMaps and in pod logs through the cluster; --from-logs,
---from-dir and --from-s3 need no cluster. It names damaged results, and refuses results of
-different builds, seeds, cells or rounds. Of a retried pod, the first finished attempt counts.
-If pods are missing, it names them and shows no figure (invalid: shares) without --partial.
-It deletes nothing.
-
-Exit code: 0; 1 if pods are missing without --partial, or a cell broke an invariant; 2 for
-bad input and for results that cannot be merged, before anything is written.`,
+		Long: `collect merges the results of all pods of a run into one results folder. Counts and histograms
+add up exactly. It refuses results of different builds, seeds, cells or rounds. If pods are
+missing, it names them, shows no figure without --partial, and exits with 1.`,
 		Example: `  watchlab cluster collect --context kind-watchlab --name mine
 
   # Without the cluster
-  kubectl logs -n watchlab -l watchlab.dev/run=mine --tail -1 > logs.txt
-  watchlab cluster collect --from-logs logs.txt
-  watchlab cluster collect --from-s3 's3://results/storms?endpoint=https://minio.example:9000' --name mine
-
-  # An incomplete run, with the result of each pod
-  watchlab cluster collect --context kind-watchlab --name mine --partial --keep-pods`,
+  kubectl logs -n watchlab -l watchlab.dev/run=mine --tail -1 | watchlab cluster collect --from-logs -`,
 		RunE: f.run,
 		Args: cobra.ArbitraryArgs,
 	}

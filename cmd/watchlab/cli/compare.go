@@ -16,20 +16,14 @@ func newCompare() *cobra.Command {
 		Use:   "compare OLD [NEW…]",
 		Short: "Compare runs and benchmark files in benchstat's tables",
 		Long: `compare reads files in benchmark format and results folders, each with an optional label
-("before=results/…"), and prints benchstat's tables: medians with confidence intervals, and
-significant differences from the first column (Mann-Whitney test). KEYS are those of
-benchstat (go doc golang.org/x/perf/benchproc/syntax).
-
-It names cells with an invalid verdict instead of comparing them, and shows no difference
-between variants with unequal guarantees.`,
+("before=results/…"), and prints benchstat's tables. KEYS are those of benchstat (go doc
+golang.org/x/perf/benchproc/syntax). It names invalid cells instead of comparing them, and
+shows no difference between variants with unequal guarantees.`,
 		Example: `  # What did my change do?
   watchlab compare before=results/mine-1 after=results/mine-2
 
   # Variants beside each other, throughput only
-  watchlab compare results/mine --col /impl --row .name,/rate --filter '.unit:events/s'
-
-  # For a page
-  watchlab compare old.txt new.txt -o markdown`,
+  watchlab compare results/mine --col /impl --row .name,/rate --filter '.unit:events/s'`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {

@@ -19,18 +19,10 @@ func newGate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gate NEW",
 		Short: "Hold a new run against an old one, and fail where it regressed",
-		Long: `gate compares the results folder or benchmark file NEW with an old one by rules: which
-figure of which cells may get worse, by how much, and why. It exits with 1 and names the
-figures that regressed, are broken, missing or different.
-
-A figure has regressed if its median and the near end of its interval exceed the limit, and
-both the Mann-Whitney test and Welch's test of the excess are significant, corrected for the
-number of figures. Where noise would hide a regression, the gate says "blind".
-
-A rule per baseline divides figures by those of the upstream variant in the same round, so
-that a slower machine doesn't count. "watchlab gate init" prints the default rules.`,
-		Example: `  # Stop what is slower than the published run
-  watchlab gate --against results/2026-11-21-quick results/mine
+		Long: `gate compares the results folder or benchmark file NEW with an old one by rules, and exits with
+1 if figures regressed, broke, are missing or different. Where noise would hide a regression,
+the gate says "blind". docs/statistics.md has the tests and the rules.`,
+		Example: `  watchlab gate --against results/2026-11-21-quick results/mine
 
   # With rules of your own
   watchlab gate init > gate.yaml

@@ -46,14 +46,10 @@ func entriesOf[O, T any](f impls.Family, variants []impls.Variant[O, T]) []entry
 func newList() *cobra.Command {
 	var out outputFlag[[]entry]
 	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List the families, their variants and what each guarantees",
-		Example: `  # All families
-  watchlab list
-
-  # For a script
-  watchlab list -o json`,
-		Args: noArgs,
+		Use:     "list",
+		Short:   "List the families, their variants and what each guarantees",
+		Example: `  watchlab list -o json`,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return out.print(cmd, func() ([]entry, error) { return entries(), nil })
 		},

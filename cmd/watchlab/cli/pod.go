@@ -46,15 +46,10 @@ func newPod() *cobra.Command {
 its result. watchlab cluster run writes the plan. The environment names the pod: ` + fleet.IndexVar + `,
 and ` + fleet.PodVar + `, ` + fleet.NodeVar + ` and ` + fleet.NamespaceVar + ` if known.
 
-Mode self: pod plays its share of the storm. Mode shared-server: it watches the simulated API
-server of the run. Mode cluster: it watches the objects of the writers; with --role writer it
-is one of them.
-
-Exit code: 0 after the upload, whatever the verdicts; 1 after a failure; 2 for bad input;
-130 after an interruption, with finished rounds uploaded.`,
-		Example: `  # The second of four pods, by hand
-  ` + fleet.IndexVar + `=1 watchlab pod --plan plan.yaml --kubeconfig ~/.kube/config`,
-		Args: noArgs,
+Exit code: 0 after the upload, whatever the verdicts; 130 after an interruption, with
+finished rounds uploaded.`,
+		Example: `  ` + fleet.IndexVar + `=1 watchlab pod --plan plan.yaml --kubeconfig ~/.kube/config`,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := f.open(cmd)
 			if err != nil {

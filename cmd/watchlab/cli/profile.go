@@ -51,13 +51,11 @@ func (f *profileFlags) add(cmd *cobra.Command, cells string) {
 func newProfileTop() *cobra.Command {
 	var f profileFlags
 	cmd := &cobra.Command{
-		Use:   "top PROFILE|DIR",
-		Short: "What took most",
-		Example: `  # Where the time goes in a cell, by stage and by function
-  watchlab profile top results/mine --cell impl=ring,rate=max --by stage
-  watchlab profile top results/mine --cell impl=ring,rate=max --stage pop`,
-		Args: exactly(1, "needs a profile, or a results folder"),
-		RunE: f.show,
+		Use:     "top PROFILE|DIR",
+		Short:   "What took most",
+		Example: `  watchlab profile top results/mine --cell impl=ring,rate=max --by stage`,
+		Args:    exactly(1, "needs a profile, or a results folder"),
+		RunE:    f.show,
 	}
 	f.add(cmd, "")
 	return cmd
@@ -68,20 +66,15 @@ func newProfileDiff() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff BEFORE AFTER",
 		Short: "Compare two profiles per event",
-		Long: `diff compares two profiles, each a file or a results folder of which --cell and
---kind name one. It marks a difference within sampling error (3 standard errors)
-with ~.
-
-diff also writes both profiles with their values per 1,000,000 events, and prints the
-command that opens their difference, with its flame graph, in go tool pprof.`,
+		Long: `diff compares two profiles, each a file or a results folder of which --cell and --kind name one,
+and marks a difference within sampling error (3 standard errors) with ~. It writes both with
+their values per 1,000,000 events, and prints the command that opens their difference in go
+tool pprof.`,
 		Example: `  # The same cell before and after a change
   watchlab profile diff results/old results/new --cell impl=ring,rate=max
 
   # Two variants of one run
-  watchlab profile diff results/mine results/mine --cell impl=cond,rate=max --cell impl=ring,rate=max
-
-  # Where the memory goes, in any two files
-  watchlab profile diff old.pb.gz new.pb.gz --value alloc_objects --sort cum`,
+  watchlab profile diff results/mine results/mine --cell impl=cond,rate=max --cell impl=ring,rate=max`,
 		Args: exactly(2, "needs two profiles, or results folders"),
 		RunE: f.show,
 	}

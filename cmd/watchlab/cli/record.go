@@ -31,23 +31,13 @@ func newRecord() *cobra.Command {
 		Use:   "record [-]",
 		Short: "Record the watches of a cluster's resources into a trace",
 		Long: `record writes the watches of a cluster's resources into one trace, from their initial list
-until Ctrl-C or for the time of --for. It resumes a watch that ends. Where the server has
-forgotten the version (410 Gone), it lists again; the trace and the end of the output say
-what that cost.
-
-Names and values are replaced unless --keep is given: see "watchlab trace --help". The trace
-is written to FILE` + partialSuffix + ` and renamed when it is complete. After a crash, watchlab trace
-convert repairs it.
-
-With -, the watch comes through a pipe: from kubectl get --watch -o json
---output-watch-events, or from curl …?watch=1.
+until Ctrl-C or for the time of --for; with -, a watch that comes through a pipe. It replaces
+names and values unless --keep is given (docs/storms.md). It writes to FILE` + partialSuffix + ` and renames
+the complete trace; after a crash, watchlab trace convert repairs the rest.
 
 Exit code: 0, also after Ctrl-C; 1 if a watch was refused or the stream could not be read to
-its end, with the events so far kept; 2 for bad input.`,
-		Example: `  # Everything about pods and nodes, for ten minutes
-  watchlab record --resource pods,nodes,leases --for 10m -o storm.wlt
-
-  # From a pipe
+its end, with the events so far kept.`,
+		Example: `  watchlab record --resource pods,nodes,leases --for 10m -o storm.wlt
   kubectl get pods -A --watch -o json --output-watch-events | watchlab record - -o pods.wlt`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 || len(args) == 1 && args[0] != "-" {

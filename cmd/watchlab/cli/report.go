@@ -20,17 +20,10 @@ func newReport() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "report DIR",
 		Short: "Make a run's reports again from its results folder",
-		Long: `report writes report.md and report.html of a results folder again, each whole or not at all.
-With -o it writes one form to standard output instead. report.html needs no network and no
-other file. A run that was killed can be reported, too.`,
-		Example: `  # After an update of watchlab, or a kill
-  watchlab report results/mine
-
-  # One figure a line, for a spreadsheet
-  watchlab report results/mine -o csv > mine.csv
-
-  # For a page elsewhere
-  watchlab report results/mine -o html > mine.html`,
+		Long: `report writes report.md and report.html of a results folder again, also of a killed run.
+With -o it writes one form to standard output instead.`,
+		Example: `  watchlab report results/mine
+  watchlab report results/mine -o csv > mine.csv`,
 		Args: oneFolder,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !cmd.Flags().Changed("output") {

@@ -200,25 +200,16 @@ nothing was lost, reordered or duplicated. Throughput is that of the unpaced cel
 max). Latency is that of the paced cells, from the intended time of each event.
 
 Without an experiment, --family, --pipeline or --storm it plays the quick experiment (every
-family, alone and in its pipelines) and writes its results to results/.
-
-Exit code: 0; 1 if a cell broke an invariant; 2 for bad input, before anything is played or
-written; 130 after Ctrl-C, with finished rounds kept for --resume.`,
-		Example: `  # Which delta queue survives this storm?
-  watchlab run --storm nodeloss --nodes 1000 --pipeline informer
-
-  # Throughput unpaced, latency at 100,000 events per second and in the storm's own time
+family, alone and in its pipelines) and writes its results to results/.`,
+		Example: `  # Throughput unpaced, latency at 100,000 events per second and in the storm's own time
   watchlab run --family deltafifo --storm gang --scale 0.1 --pace max,100000,trace
-
-  # A published run again
-  watchlab run results/mine/experiment.yaml
 
   # As many rounds as fit into ten minutes; and continue after a crash
   watchlab run --family deltafifo --budget 10m --out results/mine
   watchlab run --resume results/mine
 
-  # Your own traffic: one watch, seen by all variants at once
-  watchlab run --family deltafifo --source cluster --context dev --resource pods`,
+  # A published run again
+  watchlab run results/mine/experiment.yaml`,
 	}, nil)
 }
 
@@ -226,14 +217,9 @@ func newKnee(args []string) *cobra.Command {
 	return newPlaying(&runFlags{args: args}, &cobra.Command{
 		Use:   "knee [EXPERIMENT.yaml]",
 		Short: "Find the highest rate at which each variant holds a latency",
-		Long: `knee doubles the rate until the objective fails, then halves the gap. It prints the
-highest rate that each variant holds, and the latency at every rate.
-
-A rate is held where the quantile of the latency, from an event's intended time, is
-within the objective in more than half of the rounds, no invariant is broken, and the
-generator kept its schedule.`,
-		Example: `  # Up to which rate is the 99th percentile below a millisecond?
-  watchlab knee --family deltafifo --delivery in-order --slo p99=1ms`,
+		Long: `knee doubles the rate until the objective fails, then halves the gap. It prints the highest
+rate that each variant holds in more than half of the rounds, and the latency at every rate.`,
+		Example: `  watchlab knee --family deltafifo --delivery in-order --slo p99=1ms`,
 	}, &experiment.Search{Knee: &experiment.KneeSearch{}})
 }
 
@@ -241,14 +227,10 @@ func newScale(args []string) *cobra.Command {
 	return newPlaying(&runFlags{args: args}, &cobra.Command{
 		Use:   "scale [EXPERIMENT.yaml]",
 		Short: "Measure throughput over a number, such as that of producers",
-		Long: `scale plays a storm unpaced at each value of a number, all of them interleaved.
-Where the number is one of workers (producers, consumers, procs), it fits the
-Universal Scalability Law, which takes four values or more.`,
-		Example: `  # How many producers does each queue take?
-  watchlab scale --family deltafifo --delivery per-key --over producers=1,2,4,8
-
-  # How much do shards bring?
-  watchlab scale --family deltafifo --impl sharded --producers 8 --over shards=1,2,4,8,16`,
+		Long: `scale plays a storm unpaced at each value of a number, all of them interleaved. For a number of
+workers (producers, consumers, procs) it fits the Universal Scalability Law, which takes four
+values or more.`,
+		Example: `  watchlab scale --family deltafifo --delivery per-key --over producers=1,2,4,8`,
 	}, &experiment.Search{Scale: &experiment.Scale{}})
 }
 
@@ -258,8 +240,7 @@ func newSurface(args []string) *cobra.Command {
 		Short: "Measure a figure over two knobs, such as batch size and skew",
 		Long: `surface plays a storm unpaced at all combinations of two knobs' values, all of them
 interleaved, and prints a figure of each variant over both.`,
-		Example: `  # How badly do hot keys defeat batches?
-  watchlab surface --family deltafifo --delivery in-order --storm hotkey \
+		Example: `  watchlab surface --family deltafifo --delivery in-order --storm hotkey \
     --x batch-size=1,10,100,1000 --y skew=uniform,zipf:0.8,zipf:1.1,zipf:1.5`,
 	}, &experiment.Search{Surface: &experiment.Surface{}})
 }
@@ -271,15 +252,9 @@ func newDash(args []string) *cobra.Command {
 	cmd := newPlaying(f, &cobra.Command{
 		Use:   "dash [EXPERIMENT.yaml]",
 		Short: "Run, and show it live in a browser",
-		Long: `dash plays what run would, and serves a page with live charts of each variant:
-throughput, latency, queue depth, generator lag, batches and staleness. The page stays
+		Long: `dash plays what run would, and serves a page with live charts of each variant. The page stays
 after the run, until Ctrl-C. It needs nothing from the network.`,
-		Example: `  # The quick experiment
-  watchlab dash
-
-  # Two delta queues in an informer, in the storm's own time
-  watchlab dash --family deltafifo --impl clientgo-realfifo-batch,ring --pipeline informer \
-    --storm gang --scale 0.1 --pace trace`,
+		Example: `  watchlab dash --family deltafifo --impl clientgo-realfifo-batch,ring --pipeline informer --storm gang --pace trace`,
 	}, nil)
 	addr := cmd.Flags().Lookup("metrics-addr")
 	f.telemetry.addr, addr.DefValue = dashAddr, dashAddr

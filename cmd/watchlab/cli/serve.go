@@ -60,30 +60,19 @@ func newServe() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve a storm as an API server that any controller can be pointed at",
-		Long: `serve is a simulated Kubernetes API server for built-in and custom resources: discovery, list
-and watch, create, update, patch and delete, in JSON, protobuf and CBOR. With --storm it
-plays a storm, whose objects clients can change, too. There are no controllers and no
-kubelet.
+		Long: `serve is a simulated Kubernetes API server for built-in and custom resources, without controllers
+and kubelets. With --storm it plays a storm, whose objects clients can change, too.
 
 --start watches:N starts the storm a second after N watches are open. --repeat plays it again
 from the beginning, without the clients' changes, when the storm is over or unwatched and N
-watches have ended.
-
-The kubeconfig has the address, the CA and the token. serve listens on loopback; another
-address needs a token.
-
-Exit code: 0 after Ctrl-C; 1 if serving failed; 2 for bad input, before anything
-is served or written.`,
+watches have ended. The kubeconfig has the address, the CA and the token. serve listens on
+loopback; another address needs a token.`,
 		Example: `  # A node loss, for kubectl and for your controller
   watchlab serve --storm nodeloss --kubeconfig-out kc
   KUBECONFIG=kc kubectl get pods -A -w
 
   # An empty cluster with your custom resources, over plain HTTP
-  watchlab serve --manifest crds/ --tls=false --port 8080
-  kubectl --server http://127.0.0.1:8080 get crds
-
-  # The same storm twice as fast, with a network that fails
-  watchlab serve --storm nodeloss --speed 2 --faults 'disconnect:every=5s' --kubeconfig-out kc`,
+  watchlab serve --manifest crds/ --tls=false --port 8080`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error

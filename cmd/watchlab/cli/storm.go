@@ -39,11 +39,10 @@ func newStorm() *cobra.Command {
 func newStormList() *cobra.Command {
 	var out outputFlag[[]profileEntry]
 	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List the profiles, and the recordings that are built in",
-		Example: `  watchlab storm list
-  watchlab storm list -o json`,
-		Args: noArgs,
+		Use:     "list",
+		Short:   "List the profiles, and the recordings that are built in",
+		Example: `  watchlab storm list -o json`,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return out.print(cmd, listProfiles)
 		},
@@ -104,12 +103,10 @@ func newStormShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show NAME|FILE",
 		Short: "Show a storm: its parameters, phases, rates, sizes and events",
-		Long: `show prints the parameters of a profile, or of a file of profiles, as YAML that can be changed
-and given to --storm FILE. Comments show the result: the events by type, the rate of each
-phase, and the sizes of objects. Of a recording it shows what trace inspect does.`,
-		Example: `  watchlab storm show rollout
-  watchlab storm show leases --nodes 130000
-  watchlab storm show recorded-gang`,
+		Long: `show prints the parameters of a profile, or of a file of profiles, as YAML for --storm FILE.
+Comments show the events by type, the rate of each phase, and the sizes of objects. Of a
+recording it shows what trace inspect does.`,
+		Example: `  watchlab storm show leases --nodes 130000`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return usageError{errors.New("storm show takes one argument: " + stormNames())}

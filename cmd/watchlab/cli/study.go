@@ -50,18 +50,11 @@ func newStudy() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "study",
 		Short: "Answer the research questions, each with its runs and a page",
-		Long: `study plays the experiments of the research questions in as many rounds as fit into its
-budget. It writes a folder with an index, a page for each question (figures, answers and
-their certainty), and the results folder of each run.
-
-If a cell breaks an invariant, the study continues and ends with exit code 1.
+		Long: `study plays the experiments of the research questions in as many rounds as fit into its budget.
+It writes an index, a page for each question, and the results folder of each run.
 
 Questions: ` + strings.Join(names, ", ") + `.`,
-		Example: `  # All of them, in less than half an hour; make bench does that
-  watchlab study
-
-  # One of them, in five minutes; and continue
-  watchlab study --question readers --budget 5m --out results/mine
+		Example: `  watchlab study --question readers --budget 5m --out results/mine
   watchlab study --resume results/mine`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -29,13 +29,7 @@ func newTrace() *cobra.Command {
 		Short: "Inspect, convert, cut and merge recorded watch streams",
 		Long: `A recording is a name (see run --storm), a trace (*.wlt), JSON lines, or the output of a
 watch ({"type":…,"object":…}); the latter two plain or compressed by gzip or zstd. "-" is
-stdin. Unreadable parts are reported with their place, and the rest is used.
-
-Anonymised traces keep sizes, times, numbers, kinds, conditions, well-known labels and
-references. Every other string becomes another one of its length, the same one everywhere,
-by a key that is drawn for the trace and stored nowhere.
-
-Exit code: 0; 1 if a part could not be read; 2 for bad input.`,
+stdin. Unreadable parts are reported with their place, the rest is used, and the exit code is 1.`,
 		Example: `  watchlab trace inspect storm.wlt --svg storm.svg
   watchlab trace cut storm.wlt -o piece.wlt --from 30s --to 1m
   watchlab trace convert storm.wlt - | head -1`,
@@ -246,9 +240,8 @@ func newTraceInspect() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "inspect FILE",
 		Short: "Show a recording: origin, rates, sizes, key skew, interruptions, damage",
-		Long: `inspect shows where a recording comes from, its interruptions, and each resource after its
-initial list: the events and their mix; the mean and the peak rate; sizes; and the spread
-over keys, with the exponent of the Zipf distribution that fits best.`,
+		Long: `inspect shows the origin and the interruptions of a recording, and each resource after its
+initial list: events, mean and peak rate, sizes, and the spread over keys.`,
 		Example: `  watchlab trace inspect recorded-gang --svg gang.svg`,
 		Args:    exactly(1, "takes FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -359,16 +352,10 @@ func newTraceConvert() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "convert IN OUT|-",
 		Short: "Write a recording in another format, and repair a damaged one",
-		Long: `convert writes a recording as a trace, as JSON lines with times, or as the output of a
-watch, which has none. It leaves out what cannot be read and adjusts the events after it, so
-that the result can be played.`,
-		Example: `  # What kubectl would have printed
-  watchlab trace convert storm.wlt - --to watch
-
-  # A recording that was killed
-  watchlab trace convert storm.wlt.partial storm.wlt
-
-  # The output of a watch gets times
+		Long: `convert writes a recording as a trace, as JSON lines with times, or as the output of a watch,
+which has none. It leaves out what cannot be read, so that the result can be played.`,
+		Example: `  watchlab trace convert storm.wlt - --to watch
+  watchlab trace convert storm.wlt.partial storm.wlt    # after a kill
   watchlab trace convert pods.json pods.wlt --spacing 1ms --anonymise`,
 		Args: exactly(2, "takes IN and OUT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
