@@ -5,7 +5,15 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"watchlab/bench/lab"
 )
+
+func TestLateShare(t *testing.T) {
+	if lateShare != lab.MaxLateShare {
+		t.Errorf("lateShare = %v, the lab has %v", lateShare, lab.MaxLateShare)
+	}
+}
 
 // TestFiles compares the committed files with the generated ones. With -update it writes
 // them.
