@@ -297,8 +297,7 @@ func (b *keysMutant) one(i item) {
 		b.free++
 		for _, s := range b.known.ListKeys() {
 			key := keys.Split(s)
-			hash := key.Hash()
-			b.add(b.queued.Get(hash, key), hash, key, item{obj: knownObject(b.known, s), kind: synced, placeless: true})
+			b.add(key.Hash(), key, item{obj: knownObject(b.known, s), kind: synced, placeless: true})
 		}
 		return
 	}
@@ -310,7 +309,8 @@ func (b *keysMutant) one(i item) {
 	if e != nil && b.toTheEnd {
 		waits := e.Value
 		b.queued.Remove(e)
-		b.queued.Push(key.Hash(), key).Value = waits
+		e, _ = b.queued.Upsert(key.Hash(), key)
+		e.Value = waits
 	}
 	b.perKey.put([]item{i})
 }

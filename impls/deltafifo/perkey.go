@@ -140,13 +140,12 @@ func (b *perKey) eventOf(i item) {
 }
 
 func (b *perKey) event(i item, key keys.Key, hash uint64) {
-	e := b.queued.Get(hash, key)
-	if e == nil && i.kind == deleted && !b.exists(key) {
+	if i.kind == deleted && b.queued.Get(hash, key) == nil && !b.exists(key) {
 		// A relist has queued the deletion already; it is delivered once.
 		b.drop(i)
 		return
 	}
-	b.add(e, hash, key, i)
+	b.add(hash, key, i)
 }
 
 // drop frees the capacity of an item that will not be popped.
@@ -180,17 +179,14 @@ func (b *perKey) newestInProcess(key keys.Key) (item, bool) {
 	return item{}, false
 }
 
-// add queues a delta of a key with entry e, which is nil if the key is not
-// queued.
-func (b *perKey) add(e *keys.Entry[pending], hash uint64, key keys.Key, i item) {
-	if e == nil {
-		p := &b.queued.Push(hash, key).Value
-		p.first, p.n = i, 1
-		return
-	}
+// add queues a delta of a key.
+func (b *perKey) add(hash uint64, key keys.Key, i item) {
+	e, fresh := b.queued.Upsert(hash, key)
 	p := &e.Value
 	newest := p.newest()
 	switch {
+	case fresh:
+		p.first, p.n = i, 1
 	case b.latest:
 		b.drop(*newest)
 		*newest = i
@@ -250,7 +246,7 @@ func (b *perKey) resync() {
 		// If the object is gone or the store fails, there is no object to sync.
 		// Upstream logs and continues.
 		if obj := knownObject(b.known, s); obj != nil {
-			b.add(nil, hash, key, item{obj: obj, kind: synced, placeless: true})
+			b.add(hash, key, item{obj: obj, kind: synced, placeless: true})
 		}
 	}
 }
@@ -265,10 +261,9 @@ func (b *perKey) replace(r *replacement) {
 			continue
 		}
 		listed[key] = struct{}{}
-		hash := key.Hash()
-		b.add(b.queued.Get(hash, key), hash, key, item{obj: obj, kind: replaced, placeless: true})
+		b.add(key.Hash(), key, item{obj: obj, kind: replaced, placeless: true})
 	}
-	for e := b.queued.Front(); e != nil; e = e.Next() {
+	for e := range b.queued.All {
 		if _, there := listed[e.Key]; there {
 			continue
 		}
@@ -276,7 +271,7 @@ func (b *perKey) replace(r *replacement) {
 		if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 			obj = d.Obj
 		}
-		b.add(e, 0, e.Key, tombstone(e.Key, obj))
+		b.add(e.Hash, e.Key, tombstone(e.Key, obj))
 	}
 	if b.known != nil {
 		b.buryKnown(listed)
@@ -299,7 +294,7 @@ func (b *perKey) buryKnown(listed map[keys.Key]struct{}) {
 		}
 		hash := key.Hash()
 		if b.queued.Get(hash, key) == nil {
-			b.add(nil, hash, key, tombstone(key, find()))
+			b.add(hash, key, tombstone(key, find()))
 		}
 	}
 	newestInProcess := make(map[keys.Key]struct{}, len(b.inProcess))
@@ -348,7 +343,10 @@ func (b *perKey) batchLen() int {
 		limit = min(limit, left)
 	}
 	n := 0
-	for e := b.queued.Front(); e != nil && n < limit && e.Value.n == 1; e = e.Next() {
+	for e := range b.queued.All {
+		if n == limit || e.Value.n > 1 {
+			break
+		}
 		n++
 	}
 	return n

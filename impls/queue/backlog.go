@@ -107,12 +107,25 @@ func (a *account) left(epoch uint32) {
 	}
 }
 
+// queued is the object of a queued key. With its key it fills a cache line.
+type queued struct {
+	obj any
+	// epoch is the initial list that the key belongs to; 0 means none.
+	epoch uint32
+	// placeless: the key came with a list and does not count against Capacity.
+	placeless bool
+	// held: the key is in process, so that no other consumer may pop it.
+	held bool
+}
+
+type entry = keys.Entry[queued]
+
 // backlog has the queued keys. It is owned by one goroutine at a time, and does
 // not allocate once it has reached its usual length.
 type backlog struct {
 	keys    keys.Func
 	initial *account
-	waiting fifo
+	waiting keys.FIFO[queued]
 	// placed is the number of queued keys that count against Capacity.
 	placed int
 }
@@ -124,7 +137,7 @@ const (
 	fewStep  = 8
 )
 
-func (b *backlog) len() int { return b.waiting.len() }
+func (b *backlog) len() int { return b.waiting.Len() }
 
 // put folds items, in their order.
 func (b *backlog) put(items []item) {
@@ -180,26 +193,26 @@ func (b *backlog) fold(i *item, key keys.Key, hash uint64) {
 
 // put1 queues an object, and returns its entry and whether its key is new.
 func (b *backlog) put1(obj any, key keys.Key, hash uint64) (e *entry, fresh bool) {
-	e, fresh = b.waiting.upsert(hash, key)
+	e, fresh = b.waiting.Upsert(hash, key)
 	if fresh {
 		b.placed++
 	}
-	e.obj = obj
+	e.Value.obj = obj
 	return e, fresh
 }
 
 // remove removes a key.
 func (b *backlog) remove(key keys.Key, hash uint64) {
-	if e := b.waiting.find(hash, key); e != nil {
-		b.initial.left(e.epoch)
+	if e := b.waiting.Get(hash, key); e != nil {
+		b.initial.left(e.Value.epoch)
 		b.vacate(e)
-		b.waiting.remove(e)
+		b.waiting.Remove(e)
 	}
 }
 
 // vacate uncounts the capacity of an entry, if it uses some.
 func (b *backlog) vacate(e *entry) {
-	if !e.placeless {
+	if !e.Value.placeless {
 		b.placed--
 	}
 }
@@ -217,31 +230,31 @@ func (b *backlog) replace(r *replacement) {
 
 // clear drops all keys.
 func (b *backlog) clear() {
-	b.waiting.clear()
+	b.waiting.Clear()
 	b.placed = 0
 }
 
 // list queues an object of a list. It uses no capacity, so that the list is never
 // split.
 func (b *backlog) list(l *listed) *entry {
-	e, _ := b.waiting.upsert(l.hash, l.key)
-	e.obj, e.placeless = l.obj, true
+	e, _ := b.waiting.Upsert(l.hash, l.key)
+	e.Value.obj, e.Value.placeless = l.obj, true
 	return e
 }
 
 // enter marks all keys as part of the initial list.
 func (b *backlog) enter(epoch uint32) {
-	for e := range b.waiting.all {
-		e.epoch = epoch
+	for e := range b.waiting.All {
+		e.Value.epoch = epoch
 	}
 }
 
 // take removes the oldest key, and returns its object with the epoch of its list.
 // There must be one. O(1).
 func (b *backlog) take() (obj any, epoch uint32) {
-	e := b.waiting.front()
-	obj, epoch = e.obj, e.epoch
+	e := b.waiting.Front()
+	obj, epoch = e.Value.obj, e.Value.epoch
 	b.vacate(e)
-	b.waiting.remove(e)
+	b.waiting.Remove(e)
 	return obj, epoch
 }

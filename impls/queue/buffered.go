@@ -162,7 +162,7 @@ func (q *buffered) crowd(i *item) error {
 	}
 	if i.kind == put {
 		key, hash, err := hashed(q.keys, i.obj)
-		if err != nil || q.backlog.waiting.find(hash, key) == nil {
+		if err != nil || q.backlog.waiting.Get(hash, key) == nil {
 			return ring.ErrFull
 		}
 	}

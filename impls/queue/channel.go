@@ -156,7 +156,7 @@ func (q *channel) fold(first item) int {
 func (q *channel) squeeze(i *item) bool {
 	if i.kind == put {
 		key, hash, err := hashed(q.keys, i.obj)
-		if err != nil || q.backlog.waiting.find(hash, key) == nil {
+		if err != nil || q.backlog.waiting.Get(hash, key) == nil {
 			return false
 		}
 	}

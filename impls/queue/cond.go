@@ -63,7 +63,7 @@ func (q *cond) Add(obj any) error {
 			return cache.ErrFIFOClosed
 		}
 		q.initial.Touch()
-		waits := q.slots.Bounded() && q.backlog.waiting.find(hash, key) != nil
+		waits := q.slots.Bounded() && q.backlog.waiting.Get(hash, key) != nil
 		if waits || q.slots.TryTake() {
 			q.backlog.put1(obj, key, hash)
 			q.unlockAndWake()

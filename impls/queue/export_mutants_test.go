@@ -132,8 +132,12 @@ func newLostAtClose(o Options) Queue { return lostAtClose{newBrokenBuffered(o)} 
 func (q lostAtClose) Close() {
 	q.owner.Lock()
 	q.shorten(0)
-	if f := &q.backlog.waiting; !q.away && f.len() > 0 {
-		f.remove(f.at(f.tail - 1))
+	var last *entry
+	for e := range q.backlog.waiting.All {
+		last = e
+	}
+	if !q.away && last != nil {
+		q.backlog.waiting.Remove(last)
 	}
 	q.owner.Unlock()
 	q.buffered.Close()
@@ -211,12 +215,12 @@ func (q twoHands) Pop(process cache.PopProcessFunc) (any, error) {
 	if !ok {
 		return nil, cache.ErrFIFOClosed
 	}
-	if !e.placeless {
+	if !e.Value.placeless {
 		q.slots.Give(1)
 	}
-	q.done(i, &entry{key: e.key, hash: e.hash})
-	defer q.initial.left(e.epoch)
-	return e.obj, process(e.obj, !q.initial.HasSynced())
+	q.done(i, &entry{Key: e.Key, Hash: e.Hash})
+	defer q.initial.left(e.Value.epoch)
+	return e.Value.obj, process(e.Value.obj, !q.initial.HasSynced())
 }
 
 type tornReplace struct{ *sharded }

@@ -120,7 +120,7 @@ func (q *sharded) Add(obj any) error {
 			return cache.ErrFIFOClosed
 		}
 		q.initial.Touch()
-		waits := q.slots.Bounded() && s.backlog.waiting.find(hash, key) != nil
+		waits := q.slots.Bounded() && s.backlog.waiting.Get(hash, key) != nil
 		if waits || q.slots.TryTake() {
 			e, fresh := s.backlog.put1(obj, key, hash)
 			if fresh {
@@ -160,8 +160,8 @@ func (q *sharded) Delete(obj any) error {
 		return cache.ErrFIFOClosed
 	}
 	q.initial.Touch()
-	if e := s.backlog.waiting.find(hash, key); e != nil {
-		if e.held {
+	if e := s.backlog.waiting.Get(hash, key); e != nil {
+		if e.Value.held {
 			s.held--
 		}
 		before := s.backlog.placed
@@ -204,8 +204,8 @@ func (q *sharded) Replace(list []any, _ string) error {
 	epoch := q.initial.begin(first, n)
 	for i := range q.shards {
 		s := &q.shards[i]
-		for e := range s.backlog.waiting.all {
-			e.epoch = epoch
+		for e := range s.backlog.waiting.All {
+			e.Value.epoch = epoch
 			s.hold(e)
 		}
 		q.mark(i)
@@ -229,8 +229,8 @@ func (q *sharded) unlockAll() {
 // hold marks a new entry whose key is in process. The caller holds the lock.
 func (s *shard) hold(e *entry) {
 	for i := range s.inProcess {
-		if s.inProcess[i].hash == e.hash && s.inProcess[i].key == e.key {
-			e.held = true
+		if s.inProcess[i].hash == e.Hash && s.inProcess[i].key == e.Key {
+			e.Value.held = true
 			s.held++
 			return
 		}
@@ -316,6 +316,8 @@ func (q *sharded) take() (e entry, i int, ok bool) {
 	}
 }
 
+func isHeld(k *queued) bool { return k.held }
+
 // takeFrom takes from shard i, unless another consumer was faster.
 func (q *sharded) takeFrom(i int) (e entry, ok bool) {
 	s := &q.shards[i]
@@ -324,9 +326,9 @@ func (q *sharded) takeFrom(i int) (e entry, ok bool) {
 	if s.backlog.len() == s.held {
 		return entry{}, false
 	}
-	e = s.backlog.waiting.takeReady()
+	e = s.backlog.waiting.Take(isHeld)
 	s.backlog.vacate(&e)
-	s.inProcess = append(s.inProcess, hashedKey{e.key, e.hash})
+	s.inProcess = append(s.inProcess, hashedKey{e.Key, e.Hash})
 	q.mark(i)
 	return e, true
 }
@@ -337,11 +339,11 @@ func (q *sharded) Pop(process cache.PopProcessFunc) (any, error) {
 	if !ok {
 		return nil, cache.ErrFIFOClosed
 	}
-	if !e.placeless {
+	if !e.Value.placeless {
 		q.slots.Give(1)
 	}
 	defer q.done(i, &e)
-	return e.obj, process(e.obj, !q.initial.HasSynced())
+	return e.Value.obj, process(e.Value.obj, !q.initial.HasSynced())
 }
 
 // done is the return of process: others may pop the key, and HasSynced may turn
@@ -349,21 +351,21 @@ func (q *sharded) Pop(process cache.PopProcessFunc) (any, error) {
 func (q *sharded) done(i int, e *entry) {
 	s := &q.shards[i]
 	s.mu.Lock()
-	at := slices.IndexFunc(s.inProcess, func(h hashedKey) bool { return h.hash == e.hash && h.key == e.key })
+	at := slices.IndexFunc(s.inProcess, func(h hashedKey) bool { return h.hash == e.Hash && h.key == e.Key })
 	s.inProcess[at] = s.inProcess[len(s.inProcess)-1]
 	s.inProcess[len(s.inProcess)-1] = hashedKey{}
 	s.inProcess = s.inProcess[:len(s.inProcess)-1]
 	released := false
 	if s.held > 0 {
-		if w := s.backlog.waiting.find(e.hash, e.key); w != nil {
-			w.held = false
+		if w := s.backlog.waiting.Get(e.Hash, e.Key); w != nil {
+			w.Value.held = false
 			s.held--
 			released = true
 			q.mark(i)
 		}
 	}
 	s.mu.Unlock()
-	q.initial.left(e.epoch)
+	q.initial.left(e.Value.epoch)
 	switch {
 	case q.closed.Load():
 		// Others may wait for the end of this last key.

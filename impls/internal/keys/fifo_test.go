@@ -1,4 +1,4 @@
-package keys_test
+package keys
 
 import (
 	"slices"
@@ -6,111 +6,174 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
-
-	"watchlab/impls/internal/keys"
 )
 
-// TestModel holds the FIFO to a slice and a map. Hashes are drawn from few
-// values, so that runs of the table are long and wrap around its end.
-func TestModel(t *testing.T) {
+// held is a value that Take can skip.
+type held struct {
+	obj  any
+	held bool
+}
+
+type entry = Entry[held]
+
+// TestFIFO plays random operations beside a slice, with so few hashes that keys
+// collide, and with positions that overflow.
+func TestFIFO(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var f keys.FIFO[int]
-		var order []int
-		entries := map[int]*keys.Entry[int]{}
-		hash := func(k int) uint64 { return uint64(k % 7 * 1_000_003) }
-		key := func(k int) keys.Key { return keys.Key{Namespace: strconv.Itoa(k % 3), Name: strconv.Itoa(k)} }
-		remove := func(k int) {
-			f.Remove(entries[k])
-			delete(entries, k)
-			order = slices.DeleteFunc(order, func(o int) bool { return o == k })
+		f := new(FIFO[held])
+		f.head = rapid.SampledFrom([]uint32{0, 1<<32 - 1, 1<<32 - 40, 1<<31 - 3}).Draw(t, "position")
+		f.tail = f.head
+		hashes := rapid.SampledFrom([]int{1, 2, 7, 1000}).Draw(t, "hashes")
+		nkeys := rapid.SampledFrom([]int{3, 30, 300}).Draw(t, "keys")
+		var want []entry
+		find := func(key Key) int {
+			return slices.IndexFunc(want, func(e entry) bool { return e.Key == key })
+		}
+		draw := func(t *rapid.T) (Key, uint64) {
+			n := rapid.IntRange(0, nkeys-1).Draw(t, "key")
+
+			h := uint64(n%hashes) * 0x9e3779b97f4a7c15
+			return Key{Name: strconv.Itoa(n)}, h
+		}
+		n := 0
+		put := func(t *rapid.T) {
+			key, hash := draw(t)
+			e, fresh := f.Upsert(hash, key)
+			n++
+			e.Value.obj = n
+			at := find(key)
+			if fresh != (at < 0) {
+				t.Fatalf("Upsert returned fresh=%t", fresh)
+			}
+			if at < 0 {
+				want = append(want, entry{Key: key, Hash: hash | queuedBit})
+				at = len(want) - 1
+			}
+			want[at].Value.obj = n
 		}
 		t.Repeat(map[string]func(*rapid.T){
-			"push": func(t *rapid.T) {
-				k := rapid.IntRange(0, 60).Draw(t, "key")
-				if e := f.Get(hash(k), key(k)); (e != nil) != (entries[k] != nil) || e != entries[k] {
-					t.Fatalf("Get(%d) is %v, want %v", k, e, entries[k])
-				} else if e != nil {
-					return
+			"put": put,
+			"put many": func(t *rapid.T) {
+				for range rapid.IntRange(1, 60).Draw(t, "n") {
+					put(t)
 				}
-				e := f.Push(hash(k), key(k))
-				if e.Value != 0 {
-					t.Fatalf("a new entry has value %d", e.Value)
-				}
-				e.Value = k + 1
-				entries[k] = e
-				order = append(order, k)
 			},
 			"remove": func(t *rapid.T) {
-				if len(order) == 0 {
-					t.Skip("empty")
+				key, hash := draw(t)
+				e, at := f.Get(hash, key), find(key)
+				if (e == nil) != (at < 0) {
+					t.Fatalf("Get returned %v", e)
 				}
-				remove(rapid.SampledFrom(order).Draw(t, "key"))
-			},
-			"pop": func(t *rapid.T) {
-				if len(order) == 0 {
-					t.Skip("empty")
-				}
-				remove(order[0])
-			},
-			"clear": func(t *rapid.T) {
-				if rapid.IntRange(0, 20).Draw(t, "rarely") == 0 {
-					f.Clear()
-					order, entries = nil, map[int]*keys.Entry[int]{}
+				if e != nil {
+					f.Remove(e)
+					want = slices.Delete(want, at, at+1)
 				}
 			},
-			"": func(t *rapid.T) {
-				if f.Len() != len(order) {
-					t.Fatalf("length is %d, want %d", f.Len(), len(order))
+			"hold": func(t *rapid.T) {
+				key, hash := draw(t)
+				if e := f.Get(hash, key); e != nil {
+					e.Value.held = !e.Value.held
+					want[find(key)].Value.held = e.Value.held
 				}
-				var got []int
-				for e := f.Front(); e != nil; e = e.Next() {
-					got = append(got, e.Value-1)
-				}
-				if !slices.Equal(got, order) {
-					t.Fatalf("order is %v, want %v", got, order)
-				}
-				for k := range 61 {
-					if e := f.Get(hash(k), key(k)); e != entries[k] {
-						t.Fatalf("Get(%d) is %v, want %v", k, e, entries[k])
+			},
+			"take": func(t *rapid.T) {
+				for range rapid.IntRange(1, 20).Draw(t, "n") {
+					if len(want) > 0 {
+						f.Remove(f.Front())
+						want = want[1:]
 					}
 				}
 			},
+			"take ready": func(t *rapid.T) {
+				for range rapid.IntRange(1, 20).Draw(t, "n") {
+					at := slices.IndexFunc(want, func(e entry) bool { return !e.Value.held })
+					if at < 0 {
+						return
+					}
+					if got := f.Take(func(v *held) bool { return v.held }); got.Key != want[at].Key || got.Value.obj != want[at].Value.obj {
+						t.Fatalf("Take returned %v, want %v", got, want[at])
+					}
+					want = slices.Delete(want, at, at+1)
+				}
+			},
+			"clear": func(t *rapid.T) {
+				if rapid.IntRange(0, 9).Draw(t, "seldom") == 0 {
+					f.Clear()
+					want = nil
+				}
+			},
+			"": func(t *rapid.T) { compare(t, f, want) },
 		})
 	})
 }
 
-// TestSteadyState: a queue that stays within its usual length allocates nothing.
-func TestSteadyState(t *testing.T) {
-	var f keys.FIFO[int]
-	all := make([]keys.Key, 5000)
-	for i := range all {
-		all[i] = keys.Key{Namespace: "ns", Name: strconv.Itoa(i)}
-	}
-	round := func() {
-		for _, k := range all[:2000] {
-			f.Push(k.Hash(), k)
-		}
-		for f.Len() > 0 {
-			f.Remove(f.Front())
+func compare(t *rapid.T, f *FIFO[held], want []entry) {
+	t.Helper()
+	var got []entry
+	for e := range f.All {
+		got = append(got, *e)
+		if f.Get(e.Hash, e.Key) != e {
+			t.Fatalf("%v is not found", e.Key)
 		}
 	}
-	round()
-	// The table halves on the way down and doubles on the way up; entries don't
-	// come anew.
-	if n := testing.AllocsPerRun(10, round); n > 20 {
-		t.Errorf("a round of 2,000 keys allocates %v times", n)
+	if !slices.Equal(got, want) || f.Len() != len(want) {
+		t.Fatalf("of length %d, it holds\n  %v\nwant\n  %v", f.Len(), got, want)
 	}
-	const length = 1000
-	for _, k := range all[:length] {
-		f.Push(k.Hash(), k)
+	if f.head != f.tail && f.Front().gap() {
+		t.Fatal("a gap is in front")
 	}
-	i := length
-	if n := testing.AllocsPerRun(2000, func() {
+	// Nothing is kept beyond what waits.
+	kept := 0
+	for i := range f.entries {
+		if f.entries[i].Value.obj != nil {
+			kept++
+		}
+	}
+	if kept != len(want) {
+		t.Fatalf("%d objects are kept, %d wait", kept, len(want))
+	}
+	used := 0
+	for _, s := range f.slots {
+		if s != 0 {
+			used++
+		}
+	}
+	if used != f.used {
+		t.Fatalf("%d slots are in use, %d counted", used, f.used)
+	}
+}
+
+// TestFIFOShrinks: what a burst has grown is given back.
+func TestFIFOShrinks(t *testing.T) {
+	f := new(FIFO[held])
+	key := func(i int) (uint64, Key) {
+		k := Key{Name: strconv.Itoa(i)}
+		return k.Hash(), k
+	}
+	const burst = 300_000
+	for i := range burst {
+		f.Upsert(key(i))
+	}
+	for f.Len() > 0 {
 		f.Remove(f.Front())
-		k := all[i%len(all)]
-		f.Push(k.Hash(), k)
-		i++
-	}); n != 0 {
-		t.Errorf("a queue of constant length allocates %v times an event", n)
+	}
+	for i := range 3 * keepSlots {
+		f.Upsert(key(i))
+		f.Remove(f.Front())
+	}
+	if len(f.entries) > keepEntries || len(f.slots) > keepSlots {
+		t.Errorf("after a burst of %d keys, room is kept for %d, and %d slots", burst, len(f.entries), len(f.slots))
+	}
+	// Nor does a key that comes and goes behind one that stays cost memory.
+	f.Upsert(key(-1))
+	for i := range 100_000 {
+		f.Upsert(key(i))
+		f.Remove(f.Get(key(i)))
+		f.Upsert(key(i + 1))
+		f.Upsert(key(i + 2))
+		f.Remove(f.Get(key(i + 1)))
+	}
+	if f.Len() > 3 && len(f.entries) > 8*f.Len() {
+		t.Errorf("room for %d entries is kept for %d", len(f.entries), f.Len())
 	}
 }
