@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -23,15 +24,15 @@ type violation struct {
 
 // join adds the violations of another check.
 func (v *violations) join(o *violations) {
-	for _, b := range []struct{ to, from *violation }{
-		{&v.lost, &o.lost}, {&v.reordered, &o.reordered},
-		{&v.duplicated, &o.duplicated}, {&v.diverged, &o.diverged},
-	} {
-		if b.from.n > 0 {
-			b.to.add("%s", b.from.first)
-			b.to.n += b.from.n - 1
-		}
-	}
+	v.lost.join(o.lost)
+	v.reordered.join(o.reordered)
+	v.duplicated.join(o.duplicated)
+	v.diverged.join(o.diverged)
+}
+
+func (v *violation) join(o violation) {
+	v.first = cmp.Or(v.first, o.first)
+	v.n += o.n
 }
 
 func (v *violation) add(format string, args ...any) {
@@ -136,41 +137,32 @@ func (l *deliveryLog) check(s *storm.Storm, keys map[string]int32, e expectation
 		gone:     make([]bool, s.Keys),
 		inBatch:  make([]int32, s.Keys),
 	}
-	var at reading
-	next, pos := 0, 0
-	for call, end := range l.ends {
-		batch := end < 0
-		end = max(end, -end)
-		first := int32(-1)
-		for ; pos < int(end); pos++ {
-			for next < len(l.readings) && pos >= l.readings[next].upto {
-				next++
-			}
-			if next < len(l.readings) {
-				at = l.readings[next]
-			}
-			d := l.deltas[pos]
+	cur := newCursor(l)
+	for call := int32(1); cur.more(); call++ {
+		h, first := cur.read(), int32(-1)
+		for _, d := range h.deltas {
 			switch info := d.Object.(type) {
 			case cache.ReplacedAllInfo:
 				for _, o := range info.Objects {
-					c.delta(cache.Delta{Type: cache.Replaced, Object: o}, l.st, at)
+					c.delta(cache.Delta{Type: cache.Replaced, Object: o}, l.st, h.at)
 				}
+				continue
 			case cache.BookmarkInfo, cache.SyncAllInfo:
-			default:
-				key := c.delta(d, l.st, at)
-				if key < 0 {
-					continue
-				}
-				// A batch contains a key at most once. Any other hand-over has the
-				// deltas of one key.
-				switch {
-				case !batch && first >= 0 && key != first:
-					c.v.diverged.add("%s in a hand-over of %s", s.Events[c.newest[key]-1].Key, s.Events[c.newest[first]-1].Key)
-				case batch && c.inBatch[key] == int32(call+1):
-					c.v.duplicated.add("%s twice in one batch", s.Events[c.newest[key]-1].Key)
-				}
-				first, c.inBatch[key] = key, int32(call+1)
+				continue
 			}
+			key := c.delta(d, l.st, h.at)
+			if key < 0 {
+				continue
+			}
+			// A batch contains a key at most once. Any other hand-over has the deltas of
+			// one key.
+			switch {
+			case !h.batch && first >= 0 && key != first:
+				c.v.diverged.add("%s in a hand-over of %s", s.Events[c.newest[key]-1].Key, s.Events[c.newest[first]-1].Key)
+			case h.batch && c.inBatch[key] == call:
+				c.v.duplicated.add("%s twice in one batch", s.Events[c.newest[key]-1].Key)
+			}
+			first, c.inBatch[key] = key, call
 		}
 	}
 	c.missing()

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"k8s.io/client-go/tools/cache"
@@ -162,52 +163,87 @@ func mergeLogs(logs []*deliveryLog, s *storm.Storm, v *violations) *deliveryLog 
 	all := &deliveryLog{st: logs[0].st}
 	// done has the last finished turn of each key.
 	done := make([]uint32, s.Keys)
-	cursors := make([]cursor, len(logs))
-	left := 0
+	cursors := make([]*cursor, len(logs))
 	for i, l := range logs {
-		cursors[i].l = l
-		left += len(l.ends)
+		cursors[i] = newCursor(l)
 	}
-	for left > 0 {
-		before := left
-		for i := range cursors {
-			c := &cursors[i]
+	for {
+		moved := false
+		for _, c := range cursors {
 			for c.more() && c.disputed(done) < 0 {
 				c.move(all, done)
-				left--
+				moved = true
 			}
 		}
-		if left < before {
+		if moved {
 			continue
 		}
-		for i := range cursors {
-			if c := &cursors[i]; c.more() {
-				v.reordered.add("%s in two consumers' hands at once", keyName(s, c.disputed(done)))
-				c.move(all, done)
-				left--
-				break
-			}
+		left := slices.IndexFunc(cursors, (*cursor).more)
+		if left < 0 {
+			return all
 		}
+		v.reordered.add("%s in two consumers' hands at once", keyName(s, cursors[left].disputed(done)))
+		cursors[left].move(all, done)
 	}
-	return all
 }
 
 func keyName(s *storm.Storm, key int32) string {
-	for i := range s.Events {
-		if s.Events[i].KeyIndex == key {
-			return s.Events[i].Key
-		}
-	}
-	return "a key"
+	i := slices.IndexFunc(s.Events, func(e storm.Event) bool { return e.KeyIndex == key })
+	return s.Events[i].Key
 }
 
-// cursor iterates over the hand-overs of a log.
+// cursor reads the hand-overs of a log in order. It keeps the slices of its creation, at
+// full capacity, so another goroutine may append while it reads published entries.
 type cursor struct {
-	l                          *deliveryLog
-	next, reading, delta, turn int
+	l        *deliveryLog
+	ends     []int32
+	deltas   []cache.Delta
+	readings []reading
+	// next, delta, reading and turn are the next indexes.
+	next, delta, reading, turn int
+}
+
+// handOver is an entry of a delivery log. at is the zero reading if none applies yet.
+type handOver struct {
+	deltas []cache.Delta
+	batch  bool
+	at     reading
+}
+
+func newCursor(l *deliveryLog) *cursor {
+	return &cursor{l: l, ends: l.ends[:cap(l.ends)], deltas: l.deltas[:cap(l.deltas)], readings: l.readings[:cap(l.readings)]}
+}
+
+// published returns the number of entries that other goroutines may read.
+func (c *cursor) published() int { return int(min(c.l.published.Load(), uint64(len(c.ends)))) }
+
+// all makes the cursor read all entries of a log that is complete, and returns their
+// number.
+func (c *cursor) all() int {
+	c.ends, c.deltas, c.readings = c.l.ends, c.l.deltas, c.l.readings
+	return len(c.ends)
 }
 
 func (c *cursor) more() bool { return c.next < len(c.l.ends) }
+
+// fits reports whether the cursor's slices have the next hand-over: a log may outgrow
+// them.
+func (c *cursor) fits() bool { return int(max(c.ends[c.next], -c.ends[c.next])) <= len(c.deltas) }
+
+// read returns the next hand-over.
+func (c *cursor) read() handOver {
+	end := c.ends[c.next]
+	upto := int(max(end, -end))
+	h := handOver{deltas: c.deltas[c.delta:upto], batch: end < 0}
+	for c.reading < len(c.readings) && c.readings[c.reading].upto != 0 && c.readings[c.reading].upto <= c.delta {
+		c.reading++
+	}
+	if c.reading < len(c.readings) {
+		h.at = c.readings[c.reading]
+	}
+	c.next, c.delta = c.next+1, upto
+	return h
+}
 
 // turns returns the turns of the next hand-over.
 func (c *cursor) turns() []turn { return c.l.turns[c.turn : c.turn+int(c.l.handed[c.next])] }
@@ -225,27 +261,13 @@ func (c *cursor) disputed(done []uint32) int32 {
 
 // move appends the next hand-over to a log.
 func (c *cursor) move(to *deliveryLog, done []uint32) {
-	for _, t := range c.turns() {
+	turns := c.turns()
+	for _, t := range turns {
 		if t.key >= 0 {
 			done[t.key] = max(done[t.key], t.n+1)
 		}
 	}
-	end := int(max(c.l.ends[c.next], -c.l.ends[c.next]))
-	to.deltas = append(to.deltas, c.l.deltas[c.delta:end]...)
-	at := int32(len(to.deltas))
-	if c.l.ends[c.next] < 0 {
-		at = -at
-	}
-	to.ends = append(to.ends, at)
-	for c.reading < len(c.l.readings) && c.l.readings[c.reading].upto <= c.delta {
-		c.reading++
-	}
-	if c.reading < len(c.l.readings) {
-		r := c.l.readings[c.reading]
-		r.upto = len(to.deltas)
-		to.readings = append(to.readings, r)
-	}
-	c.turn += len(c.turns())
-	c.delta = end
-	c.next++
+	c.turn += len(turns)
+	h := c.read()
+	to.add(h.deltas, h.batch, h.at.popped, h.at.stored)
 }

@@ -107,8 +107,8 @@ func (f *informerStages) assemble(ctx context.Context, w *workload, events, init
 		if f.recorder != nil {
 			log = f.recorder.log
 		}
-		w.telemetry.queue(f.waiting, log)
 		w.telemetry.informer()
+		w.telemetry.queue(f.waiting, log)
 	}
 	return nil
 }

@@ -266,16 +266,12 @@ func (f *liveInformer) setup(ctx context.Context, w *workload) error {
 	w.cleanup(f.src.Close)
 	// A live cell stamps every event, as a paced cell does.
 	w.st = newStamps(LiveRoom, true, StampsAll)
-	w.telemetry = newTelemetry(ctx, w.st, nil)
+	if w.telemetry = newTelemetry(ctx, w.st, nil); w.telemetry != nil {
+		w.telemetry.objectBytes = meanSize(f.round.tee.Storm(f.round.tee.Visible()).Events)
+	}
 	// Events that arrive during the list may be part of it or not, so the list's objects
 	// can't be counted.
-	if err := f.assemble(ctx, w, LiveRoom, 0, f.round.tee.Like()); err != nil {
-		return err
-	}
-	if w.telemetry != nil {
-		w.telemetry.depth(f.waiting, meanSize(f.round.tee.Storm(f.round.tee.Visible()).Events))
-	}
-	return nil
+	return f.assemble(ctx, w, LiveRoom, 0, f.round.tee.Like())
 }
 
 func (f *liveInformer) play(ctx context.Context, w *workload, rec *cell.Recorder) error {

@@ -1,14 +1,13 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"math"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"k8s.io/client-go/tools/cache"
 
 	"watchlab/bench/cell"
 	"watchlab/bench/telemetry/live"
@@ -47,12 +46,14 @@ type telemetry struct {
 	replaced           int64
 	// newest is the newest event in the logs that were read.
 	newest uint64
-	// length returns the queue's length; queued is its last result.
-	length func() int
-	queued int
+	// length returns the queue's length; queued is its last result. objectBytes is the mean
+	// size of an object.
+	length      func() int
+	queued      int
+	objectBytes float64
 	// logs, work and notices read the logs; work and notices are nil in pipelines without
 	// them.
-	logs    []*logReader
+	logs    []*cursor
 	work    *tail[work]
 	notices *tail[notice]
 	// exported has a bit for each event in [oneIn]; it is set once the event's latencies
@@ -86,54 +87,47 @@ func newTelemetry(ctx context.Context, st *stamps, s *score) *telemetry {
 		return nil
 	}
 	st.watched = true
-	t := &telemetry{set: set, st: st, budget: int64(st.budget), exported: make([]uint64, len(st.handled)/oneIn/64+1)}
-	if t.budget == 0 {
-		t.budget = int64(cell.LateAfter)
+	t := &telemetry{
+		set: set, st: st, budget: int64(cmp.Or(st.budget, cell.LateAfter)),
+		exported: make([]uint64, len(st.handled)/oneIn/64+1),
 	}
 	events := 0
 	if s != nil {
 		t.score, t.initial = s, uint64(s.Initial)
 		t.released, t.enqueued = t.initial, t.initial
+		t.objectBytes = meanSize(s.Events)
 		events = len(s.Events) - s.Initial
 	}
 	t.sampling = set.Begin(events)
 	return t
 }
 
-// queue registers the queue's length and the logs for reading until the teardown.
+// queue registers the delivery logs, and, as the last registration of a set-up, the
+// queue's length.
 func (t *telemetry) queue(length func() int, logs ...*deliveryLog) {
 	if t == nil {
 		return
 	}
-	t.mu.Lock()
 	for _, l := range logs {
-		t.logs = append(t.logs, &logReader{l: l, ends: newTail(&l.ends, &l.published), deltas: l.deltas[:cap(l.deltas)], readings: l.readings[:cap(l.readings)]})
+		t.logs = append(t.logs, newCursor(l))
 	}
-	t.mu.Unlock()
-	size := 0.0
-	if t.score != nil {
-		size = meanSize(t.score.Events)
-	}
-	t.depth(length, size)
+	t.begin(length)
 }
 
-// merger registers the length of a merger's output and its log.
+// merger registers the length of a merger's output and its log, as the last registration
+// of a set-up.
 func (t *telemetry) merger(length func() int, l *noticeLog) {
 	if t == nil {
 		return
 	}
-	t.mu.Lock()
 	t.notices = newTail(&l.notices, &l.published)
-	t.mu.Unlock()
-	t.depth(length, meanSize(t.score.Events))
+	t.begin(length)
 }
 
-// depth registers a function that returns the queue's length; with each call the set is
-// updated.
-func (t *telemetry) depth(length func() int, size float64) {
-	t.mu.Lock()
+// begin registers a function that returns the queue's length. From then on the session's
+// goroutine calls it, and updates the set with each call.
+func (t *telemetry) begin(length func() int) {
 	t.length = length
-	t.mu.Unlock()
 	t.set.Depth(func() int {
 		t.mu.Lock()
 		defer t.mu.Unlock()
@@ -141,7 +135,7 @@ func (t *telemetry) depth(length func() int, size float64) {
 			t.update(false)
 		}
 		return t.queued
-	}, size)
+	}, t.objectBytes)
 }
 
 // sizeSamples is the number of objects that estimate a storm's mean size.
@@ -189,16 +183,6 @@ func (r *tail[T]) read(end bool) []T {
 	return out
 }
 
-// logReader reads a delivery log; like tail, it keeps the preallocated slices.
-type logReader struct {
-	l        *deliveryLog
-	ends     *tail[int32]
-	deltas   []cache.Delta
-	readings []reading
-	// pos and reading are the next indexes in deltas and readings.
-	pos, reading int
-}
-
 // event reports whether seq is an event after the initial list.
 func (t *telemetry) event(seq uint64) bool {
 	return t.score != nil && seq > t.initial && seq <= uint64(len(t.score.Events))
@@ -226,8 +210,8 @@ func (t *telemetry) update(end bool) {
 		n := t.st.replaced.Load()
 		f.Count(live.Enqueued, live.Replaced, int(n-t.replaced))
 		t.replaced = n
-		for _, r := range t.logs {
-			t.readLog(f, r, end)
+		for _, c := range t.logs {
+			t.readLog(f, c, end)
 		}
 		t.readWork(f, t.work.read(end))
 		for _, n := range t.notices.read(end) {
@@ -273,22 +257,22 @@ func (t *telemetry) lag(f *live.Figures, seq uint64, at int64) {
 
 // readLog reads the new hand-overs of a delivery log. It fills in the same stamps as the
 // checker does at the end.
-func (t *telemetry) readLog(f *live.Figures, r *logReader, end bool) {
+func (t *telemetry) readLog(f *live.Figures, c *cursor, end bool) {
+	n := c.published()
 	if end {
-		r.deltas, r.readings = r.l.deltas, r.l.readings
+		n = c.all()
 	}
 	ones := uint64(0)
-	for _, upto := range r.ends.read(end) {
-		upto := int(max(upto, -upto))
-		deltas := r.deltas[r.pos:upto]
-		if len(deltas) == 1 {
+	for c.next < n && c.fits() {
+		h := c.read()
+		if len(h.deltas) == 1 {
 			ones++
 		} else {
-			f.Observe(live.BatchSize, int64(len(deltas)))
+			f.Observe(live.BatchSize, int64(len(h.deltas)))
 		}
-		for i := range deltas {
-			d := &deltas[i]
-			kind, n := live.TypeOf(d.Type), objectsIn(deltas[i:i+1])
+		for i := range h.deltas {
+			d := &h.deltas[i]
+			kind, n := live.TypeOf(d.Type), objectsIn(h.deltas[i:i+1])
 			f.Count(live.Popped, kind, n)
 			f.Count(live.Handled, kind, n)
 			if t.work != nil {
@@ -303,35 +287,18 @@ func (t *telemetry) readLog(f *live.Figures, r *logReader, end bool) {
 					f.Count(live.Enqueued, kind, 1)
 				}
 				continue
-			case !t.st.paced || seq%oneIn != 0 || seq >= uint64(len(t.st.popped)) || t.st.popped[seq] != 0:
+			case !t.st.paced || seq%oneIn != 0 || seq >= uint64(len(t.st.popped)) || t.st.popped[seq] != 0 || h.at.popped == 0:
 				continue
 			}
-			at := r.at(r.pos + i)
-			if at.popped == 0 {
-				continue
-			}
-			t.st.popped[seq] = at.popped
+			t.st.popped[seq] = h.at.popped
 			if t.work != nil {
-				t.st.stored[seq] = at.stored
+				t.st.stored[seq] = h.at.stored
 			} else if t.event(seq) {
-				t.latencies(f, seq, max(at.popped, at.stored))
+				t.latencies(f, seq, max(h.at.popped, h.at.stored))
 			}
 		}
-		r.pos = upto
 	}
 	f.ObserveN(live.BatchSize, 1, ones)
-}
-
-// at returns the clock reading that applies to a delta; the zero reading if there is
-// none yet.
-func (r *logReader) at(pos int) reading {
-	for r.reading < len(r.readings) && r.readings[r.reading].upto != 0 && r.readings[r.reading].upto <= pos {
-		r.reading++
-	}
-	if r.reading == len(r.readings) {
-		return reading{}
-	}
-	return r.readings[r.reading]
 }
 
 func (t *telemetry) readWork(f *live.Figures, items []work) {
@@ -473,8 +440,6 @@ func (t *telemetry) source(src source.Source) {
 		return
 	}
 	relists, unexplained, faults := 0, 0, map[fault.Name]int{}
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	t.also = append(t.also, func(f *live.Figures) {
 		n := src.Relists()
 		f.Relists += uint64(n - relists)
@@ -530,14 +495,12 @@ func (t *telemetry) informer() {
 	}
 	m := all.Informer(name, t.score.Resource)
 	next := 0
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	t.also = append(t.also, func(*live.Figures) {
 		m.Queued.Set(float64(t.queued))
-		r := t.logs[0]
-		for ; next < r.ends.next; next++ {
-			if next < len(r.readings) && r.readings[next].stored != 0 {
-				m.Processing.Observe(time.Duration(r.readings[next].stored - r.readings[next].popped).Seconds())
+		c := t.logs[0]
+		for ; next < c.next; next++ {
+			if next < len(c.readings) && c.readings[next].stored != 0 {
+				m.Processing.Observe(time.Duration(c.readings[next].stored - c.readings[next].popped).Seconds())
 			}
 		}
 		m.Version.Set(float64(t.newest))
