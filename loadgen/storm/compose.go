@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -53,29 +54,15 @@ const MaxParts = 25
 // ErrComposition is wrapped by the errors for invalid compositions.
 var ErrComposition = errors.New("invalid composition")
 
-// PartError is the error of one part of a composition.
-type PartError struct {
-	// Part is the index of the part, from 0.
-	Part int
-	// Err is the cause.
-	Err error
-}
-
-// Error names the part, counted from 1.
-func (e *PartError) Error() string { return fmt.Sprintf("profile %d: %v", e.Part+1, e.Err) }
-
-// Unwrap returns the cause.
-func (e *PartError) Unwrap() error { return e.Err }
-
 // Validate checks the composition. The error wraps [ErrComposition], [ErrParam] or
-// [fault.ErrSpec]. The error of a part is a [*PartError].
+// [fault.ErrSpec].
 func (c Composition) Validate() error {
 	if len(c.Parts) == 0 || len(c.Parts) > MaxParts {
 		return fmt.Errorf("%w: %d profiles (allowed: 1 to %d)", ErrComposition, len(c.Parts), MaxParts)
 	}
 	for i, p := range c.Parts {
 		if err := p.validate(); err != nil {
-			return &PartError{Part: i, Err: err}
+			return fmt.Errorf("profile %d: %w", i+1, err)
 		}
 	}
 	for _, f := range c.Faults {
@@ -99,8 +86,7 @@ func (p *Part) validate() error {
 	return p.Profile.Validate()
 }
 
-// Generator yields the events of a composition in order of time. Next does not allocate: the
-// generator builds each object once per key and state.
+// Generator yields the events of a composition in order of time. Next does not allocate.
 //
 //	g, err := storm.Compose(profile, 1).Generator()
 //	for s := (storm.Step{}); g.Next(&s); {
@@ -110,32 +96,18 @@ func (p *Part) validate() error {
 // Initial objects are not events; see [Generator.Initial]. A Generator is not safe for
 // concurrent use.
 type Generator struct {
-	name    string
-	parts   []*part
-	streams []merged
-	phases  []Phase
-	faults  []fault.Spec
-	// objects holds shared objects by stream, key and state.
-	objects [][][]runtime.Object
+	composition Composition
+	parts       []*part
+	resources   []resource
+	phases      []Phase
 }
 
-// merged is a stream of the composition: the streams of all parts with the same resource,
-// concatenated.
-type merged struct {
-	resource resource
-	streams  []*stream
-	// first[i] is the first key of streams[i]; one more entry marks the end.
-	first []int32
-}
-
-// part is the state of a [Part] in a generator. Streams and keys are renumbered for the
-// composition.
+// part is the state of a [Part] in a generator.
 type part struct {
+	number uint8
 	engine *engine
-	// stream[i] and first[i] are the composition's stream number and first key for stream i of
-	// the engine.
-	stream []uint8
-	first  []int32
+	// streams has the composition's number of each stream of the plan.
+	streams []uint8
 	// Events at end or later are dropped; see [Part].
 	start, end time.Duration
 	// schedule is nil if events keep their own times.
@@ -153,7 +125,7 @@ func (c Composition) Generator() (*Generator, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	g := &Generator{name: c.Name, faults: c.Faults}
+	g := &Generator{composition: c}
 	for i, p := range c.Parts {
 		names := namer{nodes: p.Profile.Nodes}
 		if i > 0 {
@@ -161,13 +133,17 @@ func (c Composition) Generator() (*Generator, error) {
 		}
 		plan := p.Profile.kind.plan(p.Profile, names, mix(uint64(p.Seed)))
 		plan.end = p.Profile.Length()
-		at := &part{engine: newEngine(plan, uint64(p.Seed)), start: p.Start, end: never}
+		at := &part{number: uint8(i), engine: newEngine(plan, uint64(p.Seed)), start: p.Start, end: never}
 		if p.Duration > 0 {
 			at.end = p.Start + p.Duration
 		}
 		for _, s := range plan.streams {
-			stream, first := g.add(s)
-			at.stream, at.first = append(at.stream, stream), append(at.first, first)
+			n := slices.Index(g.resources, s.resource)
+			if n < 0 {
+				n = len(g.resources)
+				g.resources = append(g.resources, s.resource)
+			}
+			at.streams = append(at.streams, uint8(n))
 		}
 		if p.Pace != nil {
 			at.schedule = p.Pace.Schedule(at.score(p.Seed))
@@ -175,22 +151,8 @@ func (c Composition) Generator() (*Generator, error) {
 		g.parts = append(g.parts, at)
 		g.phases = append(g.phases, p.phases(len(c.Parts) > 1)...)
 	}
-	g.objects = make([][][]runtime.Object, len(g.streams))
 	g.Reset()
 	return g, nil
-}
-
-// add merges a stream into those of the same resource.
-func (g *Generator) add(s *stream) (number uint8, first int32) {
-	for i := range g.streams {
-		if m := &g.streams[i]; m.resource == s.resource {
-			first = m.first[len(m.first)-1]
-			m.streams, m.first = append(m.streams, s), append(m.first, first+int32(s.keys))
-			return uint8(i), first
-		}
-	}
-	g.streams = append(g.streams, merged{resource: s.resource, streams: []*stream{s}, first: []int32{0, int32(s.keys)}})
-	return uint8(len(g.streams) - 1), 0
 }
 
 // score returns the input of a pace. It plays the events once to count them and to record
@@ -258,8 +220,7 @@ func (p *part) advance() {
 		}
 	}
 	s.At += p.start
-	s.Key += p.first[s.Stream]
-	s.Stream = p.stream[s.Stream]
+	s.Part, s.Stream = p.number, p.streams[s.Stream]
 	p.ok = s.At < p.end
 }
 
@@ -286,8 +247,8 @@ func (g *Generator) Next(s *Step) bool {
 // Resources returns the resources of the streams. Pipelines play the first one by default.
 func (g *Generator) Resources() []schema.GroupVersionResource {
 	var out []schema.GroupVersionResource
-	for _, m := range g.streams {
-		out = append(out, m.resource.gvr)
+	for _, r := range g.resources {
+		out = append(out, r.gvr)
 	}
 	return out
 }
@@ -295,70 +256,28 @@ func (g *Generator) Resources() []schema.GroupVersionResource {
 // Phases returns the phases of all parts.
 func (g *Generator) Phases() []Phase { return g.phases }
 
-// Keys returns an upper bound of the number of keys of a stream. A key counts even if all its
-// events lie beyond the end of its part.
-func (g *Generator) Keys(stream uint8) int {
-	first := g.streams[stream].first
-	return int(first[len(first)-1])
-}
-
-// place returns the stream of the part that owns a key, and the key's number in it.
-func (m *merged) place(key int32) (*stream, int32) {
-	i := 0
-	for key >= m.first[i+1] {
-		i++
-	}
-	return m.streams[i], key - m.first[i]
-}
-
-// Initial returns the state of a key at the start. exists is false for a key that does not
-// exist yet.
-func (g *Generator) Initial(stream uint8, key int32) (state uint8, exists bool) {
-	s, k := g.streams[stream].place(key)
-	return s.settled, int(k) < s.initial
-}
-
-// Key returns the key of a step's object, namespace/name.
-func (g *Generator) Key(s Step) string {
-	st, k := g.streams[s.Stream].place(s.Key)
-	return st.objects.key(k)
-}
-
-// Object returns the object after the step; nil for a mark. All steps with the same key and
-// state share one object, which must not be changed. Its resourceVersion names the state:
-// "7.2" is state 2 of key 7. The first call builds and caches the object; the struct takes
-// about 1.2 kB for a pod.
-func (g *Generator) Object(s Step) runtime.Object {
-	if s.Kind > Deleted {
-		return nil
-	}
-	if g.objects[s.Stream] == nil {
-		g.objects[s.Stream] = make([][]runtime.Object, g.Keys(s.Stream))
-	}
-	states := g.objects[s.Stream][s.Key]
-	if int(s.State) < len(states) && states[s.State] != nil {
-		return states[s.State]
-	}
-	o := g.object(s)
-	setVersion(o, strconv.Itoa(int(s.Key))+"."+strconv.Itoa(int(s.State)))
-	if n := int(s.State) + 1 - len(states); n > 0 {
-		states = append(states, make([]runtime.Object, n)...)
-	}
-	states[s.State] = o
-	g.objects[s.Stream][s.Key] = states
-	return o
-}
-
-func (g *Generator) object(s Step) runtime.Object {
-	st, k := g.streams[s.Stream].place(s.Key)
-	return st.objects.object(k, s.State)
-}
-
-func setVersion(o runtime.Object, version string) {
-	if m, err := meta.Accessor(o); err == nil {
-		m.SetResourceVersion(version)
+// Initial yields the objects that exist at the start, as ADDED steps at time 0.
+func (g *Generator) Initial(yield func(Step) bool) {
+	for _, p := range g.parts {
+		for i, st := range p.engine.plan.streams {
+			for k := range st.initial {
+				if !yield(Step{Key: int32(k), Part: p.number, Stream: p.streams[i]}) {
+					return
+				}
+			}
+		}
 	}
 }
+
+// stream returns the stream of a step.
+func (g *Generator) stream(s Step) *stream {
+	p := g.parts[s.Part]
+	return p.engine.plan.streams[slices.Index(p.streams, s.Stream)]
+}
+
+// Object returns a new struct of the object after an event, without a resourceVersion. Objects
+// share the values that they point to, which must not be changed.
+func (g *Generator) Object(s Step) runtime.Object { return g.stream(s).objects.object(s.Key, s.State) }
 
 // Set returns the storms of the composition. Each event has its own object struct, which
 // shares the values that it points to. A pod event takes about 1.3 kB. O(events): it plays the
@@ -373,77 +292,63 @@ func (c Composition) Set() (*Set, error) {
 
 // Set is [Composition.Set]. It resets the generator before and after.
 func (g *Generator) Set() *Set {
-	g.Reset()
-	events := make([]int, len(g.streams))
-	for s := (Step{}); g.Next(&s); {
-		if s.Kind <= Deleted {
-			events[s.Stream]++
-		}
-	}
-	g.Reset()
-
-	set := &Set{Name: g.name, Phases: g.phases, Faults: g.faults}
-	var builders []*setBuilder
-	for i := range g.streams {
-		b := newSetBuilder(g, uint8(i), events[i])
+	events := make([]int, len(g.resources))
+	g.each(func(s Step) { events[s.Stream]++ })
+	set := &Set{Name: g.composition.Name, Phases: g.phases, Faults: g.composition.Faults}
+	for i, r := range g.resources {
+		s := &Storm{Name: set.Name, Resource: r.gvr, Kind: r.gvk, Events: make([]Event, 0, events[i])}
 		if i > 0 {
-			b.storm.Name += "-" + b.storm.Resource.Resource
+			s.Name += "-" + r.gvr.Resource
 		}
-		builders = append(builders, b)
-		set.Storms = append(set.Storms, b.storm)
+		set.Storms = append(set.Storms, s)
 	}
-	for s := (Step{}); g.Next(&s); {
-		builders[s.Stream].add(s)
+	for s := range g.Initial {
+		set.Storms[s.Stream].Initial++
 	}
-	for _, b := range builders {
-		b.storm.Marks = within(b.storm.Marks, len(b.storm.Events))
+	// indexes has the KeyIndex of each key plus 1; 0 means not seen yet.
+	indexes := map[*stream][]int32{}
+	g.each(func(s Step) {
+		out, from := set.Storms[s.Stream], g.stream(s)
+		if s.Kind > Deleted {
+			mark := map[Kind]MarkType{RelistStep: MarkRelist, ResyncStep: MarkResync}[s.Kind]
+			out.Marks = append(out.Marks, Mark{After: uint64(len(out.Events)), Type: mark})
+			return
+		}
+		if indexes[from] == nil {
+			indexes[from] = make([]int32, from.objects.len())
+		}
+		index := &indexes[from][s.Key]
+		if *index == 0 {
+			out.Keys++
+			*index = int32(out.Keys)
+		}
+		seq, o := uint64(len(out.Events)+1), from.objects.object(s.Key, s.State)
+		setVersion(o, strconv.FormatUint(seq, 10))
+		o.GetObjectKind().SetGroupVersionKind(out.Kind)
+		out.Events = append(out.Events, Event{
+			Type: s.Kind.Type(), Seq: seq, At: s.At, Key: from.objects.key(s.Key), KeyIndex: *index - 1, Object: o,
+		})
+	})
+	for _, s := range set.Storms {
+		s.Marks = within(s.Marks, len(s.Events))
 	}
-	g.Reset()
 	return set
 }
 
-// setBuilder builds one storm of a set.
-type setBuilder struct {
-	g     *Generator
-	storm *Storm
-	// index[key] is the KeyIndex of the key plus 1; 0 means not seen yet.
-	index []int32
+// each plays all initial objects and steps. It resets the generator before and after.
+func (g *Generator) each(f func(Step)) {
+	for s := range g.Initial {
+		f(s)
+	}
+	g.Reset()
+	for s := (Step{}); g.Next(&s); {
+		f(s)
+	}
+	g.Reset()
 }
 
-func newSetBuilder(g *Generator, stream uint8, events int) *setBuilder {
-	m := &g.streams[stream]
-	s := &Storm{Name: g.name, Resource: m.resource.gvr, Kind: m.resource.gvk}
-	for _, st := range m.streams {
-		s.Initial += st.initial
+func setVersion(o runtime.Object, version string) {
+	if m, err := meta.Accessor(o); err == nil {
+		m.SetResourceVersion(version)
 	}
-	s.Events = make([]Event, 0, s.Initial+events)
-	b := &setBuilder{g: g, storm: s, index: make([]int32, g.Keys(stream))}
-	for key := range b.index {
-		if state, exists := g.Initial(stream, int32(key)); exists {
-			b.add(Step{Key: int32(key), Stream: stream, State: state})
-		}
-	}
-	return b
-}
-
-func (b *setBuilder) add(s Step) {
-	seq := uint64(len(b.storm.Events) + 1)
-	switch s.Kind {
-	case RelistStep:
-		b.storm.Marks = append(b.storm.Marks, Mark{After: seq - 1, Type: MarkRelist})
-		return
-	case ResyncStep:
-		b.storm.Marks = append(b.storm.Marks, Mark{After: seq - 1, Type: MarkResync})
-		return
-	}
-	if b.index[s.Key] == 0 {
-		b.storm.Keys++
-		b.index[s.Key] = int32(b.storm.Keys)
-	}
-	o := b.g.object(s)
-	setVersion(o, strconv.FormatUint(seq, 10))
-	o.GetObjectKind().SetGroupVersionKind(b.storm.Kind)
-	b.storm.Events = append(b.storm.Events, Event{
-		Type: s.Kind.Type(), Seq: seq, At: s.At, Key: b.g.Key(s), KeyIndex: b.index[s.Key] - 1, Object: o,
-	})
 }

@@ -24,27 +24,20 @@ const (
 
 // Type returns the watch event type of the kind; empty for a mark.
 func (k Kind) Type() watch.EventType {
-	switch k {
-	case Added:
-		return watch.Added
-	case Modified:
-		return watch.Modified
-	case Deleted:
-		return watch.Deleted
-	default:
-		return ""
-	}
+	return [...]watch.EventType{watch.Added, watch.Modified, watch.Deleted, RelistStep: "", ResyncStep: ""}[k]
 }
 
-// Step is an event or a mark in compact form (16 bytes). It names an object by key and state;
-// [Generator.Object] returns the object.
+// Step is an event or a mark in compact form (16 bytes). It names an object by part, stream, key
+// and state; [Generator.Object] returns the object.
 type Step struct {
 	// At is the intended time, from the start of the storm.
 	At time.Duration
-	// Key is the number of the object's key within its stream. Marks have no key.
+	// Key is the number of the object's key within its part and stream. Marks have no key.
 	Key int32
 	// Kind is the type of the event or mark.
 	Kind Kind
+	// Part is the index of the profile in [Composition.Parts].
+	Part uint8
 	// Stream is the index of the resource in [Generator.Resources].
 	Stream uint8
 	// State is the state of the object after the event.
@@ -68,9 +61,8 @@ type plan struct {
 type stream struct {
 	resource resource
 	objects  objects
-	// The first initial keys exist from the start, in the state settled.
-	keys, initial int
-	settled       uint8
+	// The first initial keys exist from the start, in state 0.
+	initial int
 }
 
 // transition is one event of a lifecycle.

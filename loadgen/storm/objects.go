@@ -18,6 +18,8 @@ import (
 
 // objects generates the keys and objects of a stream.
 type objects interface {
+	// len returns the number of keys.
+	len() int
 	// key returns the key of object k, namespace/name.
 	key(k int32) string
 	// object returns a new struct for a state of a key, without a resourceVersion. Structs
@@ -136,13 +138,14 @@ func controlledBy(apiVersion, kind, name string, uid types.UID) []metav1.OwnerRe
 	}}
 }
 
-// States of pods. Workers are pods of Jobs; the other states belong to pods of Deployments.
+// States of pods; the first is that of initial pods. Workers are pods of Jobs; the other states
+// belong to pods of Deployments.
 const (
-	podCreated uint8 = iota
+	podRunning uint8 = iota
+	podCreated
 	podScheduled
 	podAssigned
 	podInitialized
-	podRunning
 	podUnready
 	podNodeLost
 	podTerminating

@@ -389,9 +389,6 @@ func TestGeneratorAgreesWithSet(t *testing.T) {
 	}
 	for s := (storm.Step{}); g.Next(&s); {
 		if s.Kind > storm.Deleted {
-			if g.Object(s) != nil {
-				t.Fatal("a mark has an object")
-			}
 			marks[s.Stream]++
 			continue
 		}
@@ -401,20 +398,14 @@ func TestGeneratorAgreesWithSet(t *testing.T) {
 			GetNamespace() string
 			GetName() string
 			SetResourceVersion(string)
-			GetResourceVersion() string
 		})
-		if s.At != e.At || s.Kind.Type() != e.Type || g.Key(s) != e.Key || storm.ObjectKey(o.GetNamespace(), o.GetName()) != e.Key {
-			t.Fatalf("step %+v of %s, event %+v", s, g.Key(s), e)
+		if s.At != e.At || s.Kind.Type() != e.Type || storm.ObjectKey(o.GetNamespace(), o.GetName()) != e.Key {
+			t.Fatalf("step %+v of %s, event %+v", s, o.GetName(), e)
 		}
-		if g.Object(s) != g.Object(s) {
-			t.Fatal("two objects of one key and state")
-		}
-		rv := o.GetResourceVersion()
 		o.SetResourceVersion(e.Object.(interface{ GetResourceVersion() string }).GetResourceVersion())
 		if !reflect.DeepEqual(any(o), any(e.Object)) {
 			t.Fatalf("event %d: %s", e.Seq, cmp.Diff(o, e.Object))
 		}
-		o.SetResourceVersion(rv)
 	}
 	for i, s := range set.Storms {
 		if at[i] != len(s.Events) || marks[i] < len(s.Marks) {
@@ -619,13 +610,9 @@ func TestNextDoesNotAllocate(t *testing.T) {
 			t.Fatal(err)
 		}
 		var s storm.Step
-		for g.Next(&s) {
-			g.Object(s)
-		}
 		if n := testing.AllocsPerRun(2, func() {
 			g.Reset()
 			for g.Next(&s) {
-				g.Object(s)
 			}
 		}); n != 0 {
 			t.Errorf("%s: %v allocations in the whole storm", name, n)
@@ -633,41 +620,27 @@ func TestNextDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// BenchmarkGenerate reports the events per second of one core: steps only, and steps with
-// shared objects. It includes Reset.
+// BenchmarkGenerate reports the events per second of one core. It includes Reset.
 func BenchmarkGenerate(b *testing.B) {
 	for _, name := range storm.Names() {
-		for _, objects := range []bool{false, true} {
-			b.Run(fmt.Sprintf("profile=%s/objects=%v", name, objects), func(b *testing.B) {
-				p, err := storm.NewProfile(name)
-				if err != nil {
-					b.Fatal(err)
+		b.Run("profile="+name, func(b *testing.B) {
+			p, err := storm.NewProfile(name)
+			if err != nil {
+				b.Fatal(err)
+			}
+			p.Resize(0, 0, 0.1)
+			g, err := storm.Compose(p, 1).Generator()
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			for s := (storm.Step{}); b.Loop(); {
+				if !g.Next(&s) {
+					g.Reset()
 				}
-				p.Resize(0, 0, 0.1)
-				g, err := storm.Compose(p, 1).Generator()
-				if err != nil {
-					b.Fatal(err)
-				}
-				var s storm.Step
-				for g.Next(&s) {
-					if objects {
-						g.Object(s)
-					}
-				}
-				g.Reset()
-				b.ReportAllocs()
-				for b.Loop() {
-					if !g.Next(&s) {
-						g.Reset()
-					} else if objects {
-						if g.Object(s) == nil && s.Kind <= storm.Deleted {
-							b.Fatal("no object")
-						}
-					}
-				}
-				b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
-			})
-		}
+			}
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
+		})
 	}
 }
 

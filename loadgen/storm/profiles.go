@@ -150,9 +150,9 @@ func steady(p *Profile, names namer, seed uint64) *plan {
 	churn := int(p.ChurnPerSecond * p.Storm.Seconds())
 	pl := &plan{
 		streams: []*stream{
-			{resource: podResource, objects: newPods(names, seed, p.PodBytes, p.webPods(0, p.Pods, 1), p.webPods(p.Pods, churn, 2)), keys: p.Pods + churn, initial: p.Pods, settled: podRunning},
-			{resource: leaseResource, objects: newNodeLeases(names, mix(seed+1), mix(seed+2)), keys: p.Nodes, initial: p.Nodes},
-			{resource: nodeResource, objects: newNodes(names, mix(seed+2)), keys: p.Nodes, initial: p.Nodes},
+			{resource: podResource, objects: newPods(names, seed, p.PodBytes, p.webPods(0, p.Pods, 1), p.webPods(p.Pods, churn, 2)), initial: p.Pods},
+			{resource: leaseResource, objects: newNodeLeases(names, mix(seed+1), mix(seed+2)), initial: p.Nodes},
+			{resource: nodeResource, objects: newNodes(names, mix(seed+2)), initial: p.Nodes},
 		},
 		updates: []updates{
 			p.background(0, 0, p.Pods-churn, podUnready, podRunning), p.renewals(1, 0, p.Nodes), p.heartbeats(2, 0, p.Nodes),
@@ -177,8 +177,8 @@ func rollout(p *Profile, names namer, seed uint64) *plan {
 	starts := pace.Rate(p.PodsPerSecond)
 	return &plan{
 		streams: []*stream{
-			{resource: podResource, objects: newPods(names, seed, p.PodBytes, p.webPods(0, p.Pods, 1), p.webPods(p.Pods, renewed, 2)), keys: p.Pods + renewed, initial: p.Pods, settled: podRunning},
-			{resource: sliceResource, objects: slices, keys: slices.len(), initial: slices.len()},
+			{resource: podResource, objects: newPods(names, seed, p.PodBytes, p.webPods(0, p.Pods, 1), p.webPods(p.Pods, renewed, 2)), initial: p.Pods},
+			{resource: sliceResource, objects: slices, initial: slices.len()},
 		},
 		lifecycles: []lifecycle{
 			{first: int32(p.Pods), n: int32(renewed), from: p.stormFrom(), starts: starts, script: podStart, jitter: 0.25},
@@ -209,8 +209,8 @@ func gang(p *Profile, names namer, seed uint64) *plan {
 	gangs := pace.Rate(p.PodsPerSecond / float64(size))
 	return &plan{
 		streams: []*stream{
-			{resource: podResource, objects: pods, keys: p.Nodes + p.Pods, initial: p.Nodes, settled: podRunning},
-			{resource: jobResource, objects: jobs, keys: jobs.len()},
+			{resource: podResource, objects: pods, initial: p.Nodes},
+			{resource: jobResource, objects: jobs},
 		},
 		lifecycles: []lifecycle{
 			{first: int32(p.Nodes), n: int32(p.Pods), from: p.stormFrom() + 50*time.Millisecond, starts: inGangs{gangs, size}, jitter: 0.25, script: []transition{
@@ -248,7 +248,7 @@ func (s inGangs) Intended(i int) time.Duration { return s.Schedule.Intended(i / 
 // 130,000 nodes renew 13,000. Resources: leases.
 func leasesOnly(p *Profile, names namer, seed uint64) *plan {
 	return &plan{
-		streams: []*stream{{resource: leaseResource, objects: newNodeLeases(names, seed, mix(seed+2)), keys: p.Nodes, initial: p.Nodes}},
+		streams: []*stream{{resource: leaseResource, objects: newNodeLeases(names, seed, mix(seed+2)), initial: p.Nodes}},
 		updates: []updates{p.renewals(0, 0, p.Nodes)},
 	}
 }
@@ -272,9 +272,9 @@ func nodeLoss(p *Profile, names namer, seed uint64) *plan {
 	alive := p.Nodes - lostNodes
 	return &plan{
 		streams: []*stream{
-			{resource: podResource, objects: newPods(names, seed, p.PodBytes, old, again), keys: p.Pods + lost, initial: p.Pods, settled: podRunning},
-			{resource: nodeResource, objects: newNodes(names, mix(seed+2)), keys: p.Nodes, initial: p.Nodes},
-			{resource: leaseResource, objects: newNodeLeases(names, mix(seed+1), mix(seed+2)), keys: p.Nodes, initial: p.Nodes},
+			{resource: podResource, objects: newPods(names, seed, p.PodBytes, old, again), initial: p.Pods},
+			{resource: nodeResource, objects: newNodes(names, mix(seed+2)), initial: p.Nodes},
+			{resource: leaseResource, objects: newNodeLeases(names, mix(seed+1), mix(seed+2)), initial: p.Nodes},
 		},
 		lifecycles: []lifecycle{
 			{n: int32(lost), from: outage, starts: wave, jitter: 0.1, script: []transition{
@@ -305,7 +305,7 @@ func nodeLoss(p *Profile, names namer, seed uint64) *plan {
 // statusUpdates returns the plan of a cluster with pod status updates only.
 func statusUpdates(p *Profile, names namer, seed uint64) *plan {
 	return &plan{
-		streams: []*stream{{resource: podResource, objects: newPods(names, seed, p.PodBytes, p.webPods(0, p.Pods, 1)), keys: p.Pods, initial: p.Pods, settled: podRunning}},
+		streams: []*stream{{resource: podResource, objects: newPods(names, seed, p.PodBytes, p.webPods(0, p.Pods, 1)), initial: p.Pods}},
 		updates: []updates{p.background(0, 0, p.Pods, podUnready, podRunning)},
 	}
 }
@@ -347,8 +347,8 @@ func ceiling(p *Profile, names namer, seed uint64) *plan {
 func hotKey(p *Profile, names namer, seed uint64) *plan {
 	return &plan{
 		streams: []*stream{
-			{resource: leaseResource, objects: newLeaderLeases(names, p.Leases, seed), keys: p.Leases, initial: p.Leases},
-			{resource: sliceResource, objects: newEndpointSlices(names, 1, p.Endpoints, p.Endpoints, mix(seed+1)), keys: 1, initial: 1},
+			{resource: leaseResource, objects: newLeaderLeases(names, p.Leases, seed), initial: p.Leases},
+			{resource: sliceResource, objects: newEndpointSlices(names, 1, p.Endpoints, p.Endpoints, mix(seed+1)), initial: 1},
 		},
 		updates: []updates{
 			p.background(0, 0, p.Leases, 1, 2, 3, 0),
@@ -369,7 +369,7 @@ func endpointChanges(p *Profile, names namer, seed uint64) *plan {
 	n := slices.len()
 	states := []uint8{1, 2, 3, 0}
 	return &plan{
-		streams: []*stream{{resource: sliceResource, objects: slices, keys: n, initial: n}},
+		streams: []*stream{{resource: sliceResource, objects: slices, initial: n}},
 		updates: []updates{
 			p.background(0, 0, n, states...),
 			{

@@ -195,20 +195,19 @@ func (d *digest) measure(o any) {
 // digestOf generates the whole storm.
 func digestOf(g *storm.Generator) []digest {
 	var all []digest
-	for i, res := range g.Resources() {
-		d := digest{name: res.Resource, count: map[storm.Kind]int{}}
-		keys := g.Keys(uint8(i))
-		for k := range keys {
-			state, exists := g.Initial(uint8(i), int32(k))
-			if !exists {
-				continue
-			}
-			d.initial++
-			if k%max(1, keys/sizeSamples) == 0 {
-				d.measure(g.Object(storm.Step{Stream: uint8(i), Key: int32(k), State: state}))
-			}
+	for _, res := range g.Resources() {
+		all = append(all, digest{name: res.Resource, count: map[storm.Kind]int{}})
+	}
+	for s := range g.Initial {
+		all[s.Stream].initial++
+	}
+	seen := make([]int, len(all))
+	for s := range g.Initial {
+		d := &all[s.Stream]
+		if seen[s.Stream]%max(1, d.initial/sizeSamples) == 0 {
+			d.measure(g.Object(s))
 		}
-		all = append(all, d)
+		seen[s.Stream]++
 	}
 	for s := (storm.Step{}); g.Next(&s); {
 		d := &all[s.Stream]
