@@ -117,7 +117,7 @@ func TestComposeMounts(t *testing.T) {
 	readYAML(t, "provisioning/dashboards/watchlab.yaml", &providers)
 	for _, p := range providers.Providers {
 		if !slices.Contains(c.Services["grafana"].Volumes, "../json:"+p.Options.Path+":ro") {
-			t.Errorf("dashboards are looked for in %s, where none are mounted", p.Options.Path)
+			t.Errorf("the dashboard path %s is not mounted", p.Options.Path)
 		}
 	}
 	var prom struct {
@@ -125,7 +125,7 @@ func TestComposeMounts(t *testing.T) {
 	}
 	readYAML(t, "prometheus.yaml", &prom)
 	if len(prom.RuleFiles) != 1 || path.Dir(prom.RuleFiles[0]) != "rules" || !slices.Contains(c.Services["prometheus"].Volumes, "../rules:/etc/prometheus/rules:ro") {
-		t.Errorf("rules are looked for in %v", prom.RuleFiles)
+		t.Errorf("rule files %v", prom.RuleFiles)
 	}
 	if there, _ := filepath.Glob(prom.RuleFiles[0]); len(there) == 0 {
 		t.Errorf("no rules in %v", prom.RuleFiles)

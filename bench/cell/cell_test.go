@@ -48,7 +48,7 @@ func TestResult(t *testing.T) {
 			t.Errorf("%v events/s, %v deltas/event", got.EventsPerSecond, got.DeltasPerEvent)
 		}
 		if got.AllocsPerEvent < 1 || got.AllocsPerEvent > 1.5 || got.BytesPerEvent < 64 || got.BytesPerEvent > 128 {
-			t.Errorf("%v allocs and %v B per event; one of 64 B was made", got.AllocsPerEvent, got.BytesPerEvent)
+			t.Errorf("%v allocs and %v B per event, want 1 of 64 B", got.AllocsPerEvent, got.BytesPerEvent)
 		}
 		if len(got.Latency) != 2 || got.Latency[0].Boundary != "intended→handled" {
 			t.Fatalf("boundaries: %+v", got.Latency)
@@ -88,7 +88,7 @@ func TestBeginCollectsGarbage(t *testing.T) {
 	rec.Begin()
 	runtime.ReadMemStats(&after)
 	if after.NumForcedGC == before.NumForcedGC {
-		t.Error("Begin left the garbage of what came before to be collected on the clock")
+		t.Error("garbage from before Begin is collected on the clock")
 	}
 }
 
@@ -133,7 +133,7 @@ func TestHistogramKeepsExtremes(t *testing.T) {
 		t.Errorf("%+v of one value below zero", l.Quantiles)
 	}
 	if l := got.Latency[2]; l.P50 != l.Max || l.P999 != 142857142 {
-		t.Errorf("%+v: a quantile of one value is that value", l.Quantiles)
+		t.Errorf("%+v: a quantile of one value differs from it", l.Quantiles)
 	}
 	l := got.Latency[0]
 	if l.Count != 6 || l.Clamped != 2 || l.Negative != 1 || l.Max != math.MaxInt64 || l.Min != -time.Second || l.Sum != uint64(3*time.Hour)+1 {
@@ -200,7 +200,7 @@ func TestMisuse(t *testing.T) {
 				t.Errorf("error %v, want one with %q", err, tc.want)
 			}
 			if got.EventsPerSecond != 0 || got.EventsIn != 0 {
-				t.Errorf("figures beside the error: %+v", got)
+				t.Errorf("result %+v with an error", got)
 			}
 		})
 	}
@@ -213,7 +213,7 @@ func TestZeroDuration(t *testing.T) {
 		rec.End()
 		rec.Count(1, 1)
 		if _, err := rec.Result(); err == nil || !strings.Contains(err.Error(), "no time passed") {
-			t.Errorf("error %v, want that nothing was measured", err)
+			t.Errorf("error %v, want \"no time passed\"", err)
 		}
 	})
 }
@@ -235,7 +235,7 @@ func TestResultJSON(t *testing.T) {
 		}
 	}
 	if strings.Contains(string(data), res.Latency[0].Histogram) {
-		t.Error("the histogram stands in the JSON; it belongs into latency/*.hlog")
+		t.Error("the JSON has the histogram; it belongs in latency/*.hlog")
 	}
 }
 

@@ -49,7 +49,7 @@ func TestMergeIsExact(t *testing.T) {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(quantiles(t, all), got); diff != "" {
-			t.Fatalf("%d parts are not the whole (-whole +parts):\n%s", len(parts), diff)
+			t.Fatalf("%d parts differ from the whole (-whole +parts):\n%s", len(parts), diff)
 		}
 	})
 }
@@ -109,6 +109,6 @@ func TestMergeErrors(t *testing.T) {
 	}
 	none, err := cell.MergeHistograms()
 	if err != nil || none.Count != 0 || none.Max != 0 || none.Min != 0 {
-		t.Errorf("of no parts: %+v, %v", none, err)
+		t.Errorf("merge of no parts: %+v, %v", none, err)
 	}
 }

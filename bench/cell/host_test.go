@@ -40,7 +40,7 @@ func TestMachine(t *testing.T) {
 	}
 	for _, after := range []*cell.CPUTimes{nil, before, {Steal: 30, Total: 1100}, {Steal: 36, Total: 1019}} {
 		if share, ok := cell.StealShare(before, after); ok {
-			t.Errorf("share %v until %+v, where it can't be told", share, after)
+			t.Errorf("share %v until %+v, want unknown", share, after)
 		}
 	}
 	if got, ok := cell.PeakRSS(root); !ok || got != 12345<<10 {
@@ -66,7 +66,7 @@ func TestUnknownIsOmitted(t *testing.T) {
 			l := cell.ReadLimits(root)
 			if cell.CPUModel(root) != "" || cell.LoadAverage(root) != nil || cell.ReadCPUTimes(root) != nil || ok || rss != 0 ||
 				cell.Throttled(root) != 0 || l.MemoryBytes != nil || l.CPUs != nil {
-				t.Errorf("told: rss %d, throttled %v, limits %+v", rss, cell.Throttled(root), l)
+				t.Errorf("rss %d, throttled %v, limits %+v, want all unknown", rss, cell.Throttled(root), l)
 			}
 		})
 	}

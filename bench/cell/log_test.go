@@ -96,7 +96,7 @@ func TestBrokenLog(t *testing.T) {
 		})
 	}
 	if _, err := cell.ReadLog(strings.NewReader(strings.Repeat("x", 17<<20))); err == nil {
-		t.Error("a line of 17 MB was taken")
+		t.Error("a line of 17 MB was accepted")
 	}
 }
 
@@ -122,7 +122,7 @@ func FuzzReadLog(f *testing.F) {
 	f.Add("Tag=,1,2,3,\n#\n\"\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		if _, err := cell.ReadLog(strings.NewReader(text)); err != nil && !errors.Is(err, cell.ErrLog) {
-			t.Errorf("error %v doesn't say that it is no log", err)
+			t.Errorf("error %v, want ErrLog", err)
 		}
 	})
 }

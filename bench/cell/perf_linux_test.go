@@ -78,10 +78,10 @@ func TestMemoryOfMeasurement(t *testing.T) {
 		return *got.Memory
 	}
 	if m := measure(func() { touch(t, size/4096) }); m.PeakRSSBytes < size || m.PeakHeapBytes > size {
-		t.Errorf("%+v; 128 MB that aren't the heap's were touched", m)
+		t.Errorf("%+v after touching 128 MB outside the heap", m)
 	}
 	if m := measure(func() {}); m.PeakRSSBytes > size {
-		t.Errorf("%+v; 128 MB had been given back before", m)
+		t.Errorf("%+v after returning 128 MB", m)
 	}
 }
 

@@ -50,7 +50,7 @@ func TestMeasuringCostsNothing(t *testing.T) {
 					return
 				}
 			}
-			t.Errorf("%v allocations of %v B in all, where nothing was done", least.AllocsPerEvent, least.BytesPerEvent)
+			t.Errorf("%v allocations of %v B in an empty measurement", least.AllocsPerEvent, least.BytesPerEvent)
 		})
 	}
 }
@@ -97,7 +97,7 @@ func TestMemoryOnlyAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got.Memory != nil {
-			t.Errorf("memory %+v of a process with others in it", got.Memory)
+			t.Errorf("memory %+v of a process with other cells", got.Memory)
 		}
 		if got.Shared != (got.Counters == nil) && runtime.GOOS == "linux" {
 			t.Errorf("shared %v, counters %v", got.Shared, got.Counters)
@@ -147,7 +147,7 @@ func TestAround(t *testing.T) {
 
 func TestSystemCounters(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("where getrusage tells them")
+		t.Skip("getrusage does not report them here")
 	}
 	const pages = 4096
 	var rec cell.Recorder

@@ -319,7 +319,7 @@ func TestInvalidCells(t *testing.T) {
 		t.Errorf("refused %q\n%s", tables.Refused, b.String())
 	}
 	if others := build(t, args, func(o *compare.Options) { o.Filter = "/impl:clientgo .unit:events/s" }); len(others.Refused) > 0 {
-		t.Errorf("refused what wasn't asked for: %q", others.Refused)
+		t.Errorf("unexpected refusal: %q", others.Refused)
 	}
 }
 

@@ -131,7 +131,7 @@ func (d *driven) nothingLeft(plan fleet.Plan) {
 				d.t.Fatal(err)
 			}
 			for _, o := range list.Items {
-				d.t.Errorf("%s %s/%s of run %s is left", r.Resource, o.GetNamespace(), o.GetName(), plan.Run)
+				d.t.Errorf("%s %s/%s of run %s remains", r.Resource, o.GetNamespace(), o.GetName(), plan.Run)
 			}
 		}
 	}
@@ -197,7 +197,7 @@ func TestClusterRun(t *testing.T) {
 			t.Errorf("a second run of this name: %s", stderr)
 		}
 		if s := d.state("mine"); s.Count(fleet.Succeeded) != 3 {
-			t.Errorf("after it was refused: %+v", s)
+			t.Errorf("after the refusal: %+v", s)
 		}
 		d.must(0, "clean", "--name", "mine")
 		d.nothingLeft(s.Plan)
@@ -389,6 +389,6 @@ func (d *driven) foreign(t *testing.T) {
 	}
 	accounts, err := d.client.CoreV1().ServiceAccounts("theirs").List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=watchlab"})
 	if err != nil || len(accounts.Items) > 0 {
-		t.Errorf("service accounts are left: %d, %v", len(accounts.Items), err)
+		t.Errorf("service accounts remain: %d, %v", len(accounts.Items), err)
 	}
 }

@@ -53,7 +53,7 @@ func playedPods(tb testing.TB, rounds int) []*lab.Share {
 		tb.Fatal(err)
 	}
 	// A large lag budget: a round that misses the schedule would not be uploaded, and
-	// this test does not judge lag.
+	// this test ignores lag.
 	budget, err := pace.ParseBudget("1m")
 	if err != nil {
 		tb.Fatal(err)
@@ -210,7 +210,7 @@ func TestCollectFromAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(list.Items) <= pods {
-		t.Errorf("%d ConfigMaps: none is in two parts", len(list.Items))
+		t.Errorf("%d ConfigMaps: no result has two parts", len(list.Items))
 	}
 	// Collect names the pod of a lost ConfigMap.
 	if err := client.CoreV1().ConfigMaps("results").Delete(t.Context(), list.Items[0].Name, metav1.DeleteOptions{}); err != nil {
@@ -352,6 +352,6 @@ func stored(tb testing.TB, client kubernetes.Interface) float64 {
 			return v
 		}
 	}
-	tb.Fatal("the API server doesn't tell how large its store is")
+	tb.Fatal("the API server does not report the size of its store")
 	return 0
 }

@@ -147,7 +147,7 @@ func (r *killRound) complete(t *testing.T, p playable) {
 	}
 	there := podsOf(t, p)
 	if want := len(p.storm.Final()); len(there) != want {
-		t.Errorf("%v were killed: the cluster has %d pods, and the storm leaves %d", r.victims, len(there), want)
+		t.Errorf("%v killed: the cluster has %d pods, want %d", r.victims, len(there), want)
 	}
 	heard := map[string]*v1.Pod{}
 	for _, e := range r.tee.Storm(r.tee.Visible()).Events {
@@ -158,19 +158,19 @@ func (r *killRound) complete(t *testing.T, p playable) {
 	for key, pod := range there {
 		h, ok := heard[key]
 		if !ok {
-			t.Errorf("%v were killed: %s was not heard", r.victims, key)
+			t.Errorf("%v killed: %s was not received", r.victims, key)
 			continue
 		}
 		// The source cluster assigns its own resourceVersions.
 		pod = pod.DeepCopy()
 		pod.ResourceVersion = h.ResourceVersion
 		if !equality.Semantic.DeepEqual(pod, h) {
-			t.Errorf("%v were killed: %s was heard as it isn't", r.victims, key)
+			t.Errorf("%v killed: %s was received with another state", r.victims, key)
 		}
 		delete(heard, key)
 	}
 	for key := range heard {
-		t.Errorf("%v were killed: that %s is gone was not heard", r.victims, key)
+		t.Errorf("%v killed: the deletion of %s was not received", r.victims, key)
 	}
 }
 
@@ -198,9 +198,9 @@ func (r *killRound) told(t *testing.T, o *lab.Outcome, round int) {
 	want := fmt.Sprintf("round %d: ", round)
 	switch {
 	case relists > 1:
-		t.Errorf("%v were killed once, and the cluster was listed again %v times", r.victims, relists)
+		t.Errorf("%v killed once, but %v relists", r.victims, relists)
 	case slices.Contains(r.victims, controlplane.APIServer) && (relists+resumes == 0 || notes["cluster-gap-ns"] <= 0):
-		t.Errorf("%v were killed, and the watch broke nowhere: %v", r.victims, notes)
+		t.Errorf("%v killed, but no watch break: %v", r.victims, notes)
 	}
 	if resumes > 0 {
 		want += "watch resumed: "
@@ -324,11 +324,11 @@ func (r *recording) complete(t *testing.T, p playable) {
 	s := r.sums[0]
 	t.Logf("recorded: %+v; breaks: %+v", s, r.breaks)
 	if s.Reconnects+s.Relists == 0 || s.Relists > 3 || len(r.breaks) != s.Reconnects+s.Relists {
-		t.Errorf("%d breaks stand in the recording of %+v", len(r.breaks), s)
+		t.Errorf("%d breaks in the recording of %+v", len(r.breaks), s)
 	}
 	for _, b := range r.breaks {
 		if b.DownNs <= 0 {
-			t.Errorf("a break that took no time: %+v", b)
+			t.Errorf("a break without duration: %+v", b)
 		}
 	}
 	set, err := trace.LoadSet(r.path)

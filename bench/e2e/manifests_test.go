@@ -92,7 +92,7 @@ func (s *site) applyAll(objects []*unstructured.Unstructured) {
 			continue
 		}
 		if second, err := s.apply(u); err != nil || second.GetGeneration() != first.GetGeneration() {
-			s.t.Errorf("%s %s/%s: applied anew it is another: generation %d, then %d (%v)", u.GetKind(), u.GetNamespace(), u.GetName(),
+			s.t.Errorf("%s %s/%s: a second apply changes generation %d to %d (%v)", u.GetKind(), u.GetNamespace(), u.GetName(),
 				first.GetGeneration(), second.GetGeneration(), err)
 		}
 	}
@@ -175,7 +175,7 @@ func TestManifests(t *testing.T) {
 				}
 				s.applyAll(objects)
 				if t.Failed() {
-					t.Fatalf("overlay %q, mode %s, deliver %s", overlay, mode, deliver)
+					t.Fatalf("overlay %q, mode %s, upload %s", overlay, mode, deliver)
 				}
 			}
 		}
@@ -269,7 +269,7 @@ func (s *site) podSecurity(t *testing.T, namespaces int) {
 		})
 		_, err := s.client.CoreV1().Pods(namespace).Create(t.Context(), bad, metav1.CreateOptions{})
 		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "PodSecurity") {
-			t.Errorf("%s took a pod that may do everything: %v", namespace, err)
+			t.Errorf("%s accepted a privileged pod: %v", namespace, err)
 		}
 	}
 }
@@ -349,7 +349,7 @@ func (s *site) rbac(t *testing.T) {
 				}
 			}
 		}
-		t.Logf("%s: %d deeds allowed, %d denied", account, len(allowed), len(tried)-len(allowed))
+		t.Logf("%s: %d actions allowed, %d denied", account, len(allowed), len(tried)-len(allowed))
 	}
 }
 

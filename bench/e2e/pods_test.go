@@ -200,7 +200,7 @@ func playOneStorm(t *testing.T, cp *controlplane.ControlPlane) {
 			t.Errorf("pod %d: %+v", i, result)
 		}
 		if len(result.Starts) != plays {
-			t.Fatalf("pod %d began %d plays with the others, want %d", i, len(result.Starts), plays)
+			t.Fatalf("pod %d started %d plays with the others, want %d", i, len(result.Starts), plays)
 		}
 		for n, start := range result.Starts {
 			first := all[0].Starts[n]
@@ -209,7 +209,7 @@ func playOneStorm(t *testing.T, cp *controlplane.ControlPlane) {
 			}
 		}
 		if place, err := s.place(barrier.Member{Index: i}); err != nil || !place.Done || place.Position != plays-1 {
-			t.Errorf("pod %d says it is at %v, %v", i, place, err)
+			t.Errorf("pod %d reports %v, %v", i, place, err)
 		}
 	}
 	o := s.merged(all)
@@ -278,7 +278,7 @@ func leaderIsKilled(t *testing.T, cp *controlplane.ControlPlane) {
 		t.Fatalf("%v, %v", got, err)
 	}
 	if last := got.Starts[len(got.Starts)-1]; !slices.Equal(last.Absent, []int{0}) {
-		t.Errorf("the last play began as %+v", last)
+		t.Errorf("the last play started as %+v", last)
 	}
 	if out := s.output["pod-1"].String(); !strings.Contains(out, "pod 0 missed the barrier timeout 4s") {
 		t.Errorf("it said\n%s", out)

@@ -67,7 +67,7 @@ func TestRecord(t *testing.T) {
 	}
 	recorded, ok := set.Storm("pods")
 	if !ok || len(recorded.Events) < 150 {
-		t.Fatalf("%d events of pods were recorded, of 200 that were made", len(recorded.Events))
+		t.Fatalf("%d of 200 pod events were recorded", len(recorded.Events))
 	}
 	lines := filepath.Join(t.TempDir(), "storm.jsonl")
 	watchlab(t, "trace", "convert", path, lines)

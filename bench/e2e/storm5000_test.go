@@ -73,7 +73,7 @@ func TestFiveThousandPods(t *testing.T) {
 		t.Logf("%s: %d events, %v", cl.BenchName(), r.EventsIn, notes)
 		written = int(notes["cluster-written"])
 		if written < 6500 || notes["cluster-refused"] > 0 || notes["cluster-unwritten"] > 0 || r.EventsIn < uint64(written) {
-			t.Errorf("%s: %d events came of what was written: %v", cl.BenchName(), r.EventsIn, notes)
+			t.Errorf("%s: %d events received of the written ones: %v", cl.BenchName(), r.EventsIn, notes)
 		}
 	}
 
@@ -102,7 +102,7 @@ func TestFiveThousandPods(t *testing.T) {
 	}
 	t.Logf("recorded: %v", counts)
 	if counts[apiwatch.Added] < 5000 || counts[apiwatch.Deleted] < 5000 || len(recorded.Events) < written || len(recorded.Final()) > 0 {
-		t.Errorf("recorded %v of %d events that were written, and in the end %d pods are left", counts, written, len(recorded.Final()))
+		t.Errorf("recorded %v of %d written events; %d pods remain", counts, written, len(recorded.Final()))
 	}
 
 	for _, family := range []string{"deltafifo", "queue"} {

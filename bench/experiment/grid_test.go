@@ -98,11 +98,11 @@ func TestGrid(t *testing.T) {
 		t.Errorf("title %q, want %q", c.Title, want)
 	}
 	if c.Input == "" {
-		t.Error("no digest of what is played")
+		t.Error("no digest of the workload")
 	}
 	fewer := experiment.Axis{Label: "readers", Values: []string{"0"}}
 	if other, err := experiment.Grid([]experiment.Axis{batch, fewer}, build); err != nil || other[0].Input == c.Input {
-		t.Errorf("what is played without readers has the same digest (%v)", err)
+		t.Errorf("the digest is the same without readers (%v)", err)
 	}
 }
 
@@ -134,7 +134,7 @@ func TestSurfaces(t *testing.T) {
 	}
 	got := experiment.Surfaces(&o.Comparisons[0], batch, readers, "widgets")
 	if len(got) != 1 {
-		t.Fatalf("%d surfaces; plain takes no batch and has none: %+v", len(got), got)
+		t.Fatalf("%d surfaces, want none for plain, which takes no batch: %+v", len(got), got)
 	}
 	s := got[0]
 	if s.Cell != "Queue/impl=takes/rate=max" || s.Impl != "takes" || s.X != "batch" || s.Y != "readers" || s.Unit != "widgets" ||
@@ -231,7 +231,7 @@ func TestScalings(t *testing.T) {
 
 func TestScalingsWithoutFit(t *testing.T) {
 	if s := experiment.Scalings(scaling(t, []float64{1, 2, 4, 8}, 0), "producers", false)[0]; s.Fit != nil || s.Why == "" {
-		t.Errorf("no workers, and yet: %+v", s)
+		t.Errorf("a scaling without workers: %+v", s)
 	}
 	// Invalid cells are no points; three points are too few.
 	s := experiment.Scalings(scaling(t, []float64{1, 2, 4, 8}, 4), "producers", true)[0]
@@ -239,9 +239,9 @@ func TestScalingsWithoutFit(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	if got := experiment.Scalings(scaling(t, []float64{1}, 0), "producers", true); len(got) != 0 {
-		t.Errorf("one number is no scaling: %+v", got)
+		t.Errorf("a scaling of one value: %+v", got)
 	}
 	if got := experiment.Scalings(scaling(t, []float64{1, 2}, 0), "shards", false); len(got) != 0 {
-		t.Errorf("nobody has shards: %+v", got)
+		t.Errorf("no variant has shards: %+v", got)
 	}
 }

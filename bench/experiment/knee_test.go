@@ -166,7 +166,7 @@ func TestKneeBracket(t *testing.T) {
 				t.Errorf("%s, %v: between %v and %v, want %v in it", name, most, k.Held, k.Failed, want)
 			}
 			if k.Failed > k.Held*1.05 {
-				t.Errorf("%s, %v: from %v to %v is more than 5 %%", name, most, k.Held, k.Failed)
+				t.Errorf("%s, %v: from %v to %v exceeds 5 %%", name, most, k.Held, k.Failed)
 			}
 			if k.Limit != "latency" || k.Objective != p99(most) || k.Cell != "Queue/impl="+name {
 				t.Errorf("%s: %+v", name, k)
@@ -176,7 +176,7 @@ func TestKneeBracket(t *testing.T) {
 			}
 			for _, p := range k.Points {
 				if p.Rounds != rounds || p.Holds != rounds && p.Holds != 0 || (p.Rate <= want) != (p.Holds == rounds) {
-					t.Errorf("%s at %v: held in %d of %d rounds, the knee being at %v", name, p.Rate, p.Holds, p.Rounds, want)
+					t.Errorf("%s at %v: held in %d of %d rounds with the knee at %v", name, p.Rate, p.Holds, p.Rounds, want)
 				}
 				// Histograms keep three digits.
 				if got := p.Latency[stats.UnitP99]; math.Abs(got-float64(s.p99(p.Rate))) > got/500 {

@@ -29,7 +29,7 @@ func TestParse(t *testing.T) {
 	}
 	var again experiment.Spec
 	if err := json.Unmarshal(got.JSON(), &again); err != nil || !reflect.DeepEqual(got, again) {
-		t.Errorf("%v: %+v is read again as %+v", err, got, again)
+		t.Errorf("%v: %+v is parsed again as %+v", err, got, again)
 	}
 }
 
@@ -99,7 +99,7 @@ func TestReplan(t *testing.T) {
 			t.Errorf("%s (-first +again):\n%s", name, diff)
 		}
 		if a, b := cellNames(first), cellNames(again); !slices.Equal(a, b) || first.Options.Name != again.Options.Name {
-			t.Errorf("%s: %s plays %q, and again %s %q", name, first.Options.Name, a, again.Options.Name, b)
+			t.Errorf("%s: %s plays %q, replanned %s %q", name, first.Options.Name, a, again.Options.Name, b)
 		}
 	}
 }

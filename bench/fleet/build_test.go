@@ -78,10 +78,10 @@ func TestBuild(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !bytes.Equal(got.Bytes(), want) {
-				t.Errorf("%s is not what is built (-update writes it); built:\n%s", golden, got.Bytes())
+				t.Errorf("%s is out of date (rewrite with -update); built:\n%s", golden, got.Bytes())
 			}
 			if strings.Contains(got.String(), "watchlab-example") || strings.Contains(got.String(), "namespace: watchlab\n") {
-				t.Error("the example's names are still there")
+				t.Error("the example's names remain")
 			}
 		})
 	}

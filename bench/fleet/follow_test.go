@@ -66,7 +66,7 @@ func TestFollow(t *testing.T) {
 		}
 		r := <-done
 		if r.error != nil || !r.Over || r.Count(Succeeded) != 4 {
-			t.Errorf("it ended with %+v, %v", r.State, r.error)
+			t.Errorf("Follow returned %+v, %v", r.State, r.error)
 		}
 		if len(shown) != 3 || shown[0].Count(Absent) != 4 || shown[1].Count(Running) != 4 || !shown[2].Over {
 			t.Errorf("shown: %+v", shown)

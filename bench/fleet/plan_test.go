@@ -57,7 +57,7 @@ func TestBadPlans(t *testing.T) {
 		"barrier":             func(p *fleet.Plan) { p.Barrier.Duration = -1 },
 		"endless barrier":     func(p *fleet.Plan) { p.Barrier.Duration = 24 * time.Hour },
 		"upload":              func(p *fleet.Plan) { p.Upload = "" },
-		"deliver to nowhere":  func(p *fleet.Plan) { p.Upload = "dir=" },
+		"upload to nowhere":  func(p *fleet.Plan) { p.Upload = "dir=" },
 		"deliver to a friend": func(p *fleet.Plan) { p.Upload = "mail=a@b" },
 	} {
 		p := plan()
@@ -82,7 +82,7 @@ func TestWriterNames(t *testing.T) {
 		for i := range p.Writers {
 			name := fleet.WriterRun(run, i)
 			if seen[name] || len(name) > fleet.MaxRun || fleet.CheckRun(name) != nil || name == run {
-				t.Errorf("writer %d of %s is called %q", i, run, name)
+				t.Errorf("writer %d of %s is named %q", i, run, name)
 			}
 			seen[name] = true
 			if !slices.Contains(strings.FieldsFunc(p.WrittenBy(), func(r rune) bool { return strings.ContainsRune("(), ", r) }), name) {

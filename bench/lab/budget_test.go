@@ -52,12 +52,12 @@ func TestTimeBudget(t *testing.T) {
 				most := 0
 				for i, c := range o.Comparisons {
 					if len(c.Cells[0].Rounds) != tc.rounds[i] || c.Rounds != tc.rounds[i] {
-						t.Errorf("comparison %d: %d rounds, and says %d; want %d", i, len(c.Cells[0].Rounds), c.Rounds, tc.rounds[i])
+						t.Errorf("comparison %d: %d rounds, outcome has %d; want %d", i, len(c.Cells[0].Rounds), c.Rounds, tc.rounds[i])
 					}
 					most = max(most, tc.rounds[i])
 				}
 				if took := time.Since(start); took != tc.took || o.Spent != took || o.Rounds != most || o.Budget != tc.budget {
-					t.Errorf("took %v, says %v and %d rounds; want %v and %d", took, o.Spent, o.Rounds, tc.took, most)
+					t.Errorf("took %v, outcome has %v and %d rounds; want %v and %d", took, o.Spent, o.Rounds, tc.took, most)
 				}
 				if finished, all := o.Finished(); finished != all || o.Interrupted {
 					t.Errorf("%d of %d cells are finished", finished, all)
@@ -216,7 +216,7 @@ func TestLeft(t *testing.T) {
 			t.Fatal(err)
 		}
 		if all[0].left != 0 {
-			t.Errorf("%v are said to be left before anything was played", all[0].left)
+			t.Errorf("%v left before the first play", all[0].left)
 		}
 		end := time.Since(start)
 		// bad fails in round 2. From then on its plays are not expected any more.
@@ -226,7 +226,7 @@ func TestLeft(t *testing.T) {
 			if r.left == rest {
 				exact++
 			} else if r.left < rest || r.left > rest+2*5*time.Second {
-				t.Errorf("at %v of %v, %v are said to be left", r.at, end, r.left)
+				t.Errorf("at %v of %v: %v left", r.at, end, r.left)
 			}
 		}
 		if exact < 6 || all[len(all)-1].left != 0 {

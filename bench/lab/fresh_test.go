@@ -66,7 +66,7 @@ func TestFresh(t *testing.T) {
 			}
 		}
 		if !o.Fresh {
-			t.Error("the outcome doesn't say so")
+			t.Error("the outcome does not record it")
 		}
 	})
 }
@@ -169,10 +169,10 @@ func TestProfile(t *testing.T) {
 			"start Queue/impl=bad/keys=10", "labelled", "stop",
 		}
 		if !slices.Equal(log, want) || *plays != 4 || profiling != 2 {
-			t.Errorf("%q in %d plays, %d told; want %q in 4", log, *plays, profiling, want)
+			t.Errorf("%q in %d plays, %d reported; want %q in 4", log, *plays, profiling, want)
 		}
 		if last.Done != 12 || last.Total != 12 {
-			t.Errorf("in the end %d of %d are done", last.Done, last.Total)
+			t.Errorf("finally %d of %d are done", last.Done, last.Total)
 		}
 		cells := o.Comparisons[0].Cells
 		if len(cells[0].Rounds) != 2 || cells[0].Verdict.Status != lab.Valid || cells[1].Verdict.Cause != lab.CauseLost || len(cells[1].Rounds) > 0 {

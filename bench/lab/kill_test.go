@@ -33,7 +33,7 @@ func TestKilledRunKeepsRounds(t *testing.T) {
 				t.Fatalf("killed after %v cells: %v", kills, err)
 			}
 			if o.Ended != nil {
-				t.Error("a killed run has an end")
+				t.Error("a killed run has an end time")
 			}
 			lines := benchFile(t, dir)
 			for _, c := range o.Comparisons[0].Cells {
@@ -47,7 +47,7 @@ func TestKilledRunKeepsRounds(t *testing.T) {
 				for _, r := range c.Rounds {
 					key := fmt.Sprintf("%s#%d", name, r.Round)
 					if was, ok := kept[key]; ok && !was.Equal(r.Started) {
-						t.Errorf("%s was finished, and played again", key)
+						t.Errorf("%s was finished but played again", key)
 					}
 					kept[key] = r.Started
 				}
@@ -70,13 +70,13 @@ func TestKilledRunKeepsRounds(t *testing.T) {
 		for _, c := range o.Comparisons[0].Cells {
 			name := c.BenchName()
 			if len(c.Rounds) != childRounds || lines[name] != childRounds || told[name]+played[name] > childRounds {
-				t.Errorf("%s: %d rounds, %d lines, %d told by who was killed, %d played since; want %d",
+				t.Errorf("%s: %d rounds, %d lines, %d reported by the killed process, %d played since; want %d",
 					name, len(c.Rounds), lines[name], told[name], played[name], childRounds)
 			}
 			var count uint64
 			for i, r := range c.Rounds {
 				if was, ok := kept[fmt.Sprintf("%s#%d", name, r.Round)]; r.Round != i+1 || ok && !was.Equal(r.Started) {
-					t.Errorf("%s: round %d in place %d, started %v and before %v", name, r.Round, i, r.Started, was)
+					t.Errorf("%s: round %d at index %d, started %v, the one before %v", name, r.Round, i, r.Started, was)
 				}
 				count += r.Result.Latency[0].Count
 			}

@@ -172,13 +172,13 @@ func TestMergeEqualsWholeRun(t *testing.T) {
 			released, handled = released+m.Released, handled+m.Handled
 		}
 		if released != want.EventsIn || handled != want.EventsIn {
-			t.Errorf("seed %d: the timeline tells of %d and %d events, not %d", seed, released, handled, want.EventsIn)
+			t.Errorf("seed %d: the timeline has %d released and %d handled events, want %d", seed, released, handled, want.EventsIn)
 		}
 		// The merged figures equal the whole's. The ignored ones cannot be merged this
 		// way; see above and TestMergedFigures.
 		ignored := cmpopts.IgnoreFields(cell.Result{}, "AllocsPerEvent", "BytesPerEvent", "CPUSecondsPerEvent", "Counters", "EventsPerSecond", "Notes", "Timeline", "GCPauseMax")
 		if diff := cmp.Diff(want, got, ignored); diff != "" {
-			t.Errorf("seed %d: %d shares are not the whole (-whole +merged):\n%s", seed, of, diff)
+			t.Errorf("seed %d: %d shares differ from the whole (-whole +merged):\n%s", seed, of, diff)
 		}
 	}
 }
@@ -444,7 +444,7 @@ func TestMergeRefusesShares(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o, err := merge(tc.change(steadyShares(time.Second, time.Second)), lab.MergeOptions{})
 			if !errors.Is(err, lab.ErrShares) || !strings.Contains(err.Error(), tc.says) || strings.Contains(err.Error(), "in share 0, and") != tc.mixed || o != nil {
-				t.Errorf("outcome %v, error %v; want one with %q, about two shares: %v", o != nil, err, tc.says, tc.mixed)
+				t.Errorf("outcome %v, error %v; want %q, naming two shares: %v", o != nil, err, tc.says, tc.mixed)
 			}
 		})
 	}
@@ -541,6 +541,6 @@ func TestMergedFolder(t *testing.T) {
 	}
 	files := readAll(t, dir)
 	if got := holding(files, "shares: 2 shares"); !slices.Equal(got, []string{lab.BenchFile}) {
-		t.Errorf("%v say of how many shares they are", got)
+		t.Errorf("%v name the number of shares", got)
 	}
 }

@@ -58,7 +58,7 @@ func TestMore(t *testing.T) {
 			"a1:2@10 b1:2@20 a2:2@10 c2:2@40 c3:2@40",
 		}
 		if !slices.Equal(asked, want) {
-			t.Errorf("asked with %q, want %q", asked, want)
+			t.Errorf("More got %q, want %q", asked, want)
 		}
 		var rounds []string
 		for _, part := range [][2]int{{0, 2}, {2, 4}, {4, 6}, {6, 7}, {7, 9}, {9, 11}, {11, 12}, {12, 13}} {
@@ -100,7 +100,7 @@ func TestBadMore(t *testing.T) {
 				c[0].More = tc.more
 				o, err := lab.Run(context.Background(), c, lab.Options{Rounds: 1})
 				if err == nil || !strings.Contains(err.Error(), tc.want) || o == nil || len(o.Comparisons[0].Cells[0].Rounds) != 1 {
-					t.Errorf("outcome %+v, error %v; want %q and what was played", o, err, tc.want)
+					t.Errorf("outcome %+v, error %v; want %q and the played rounds", o, err, tc.want)
 				}
 				if name == "twice" && !errors.Is(err, lab.ErrOptions) {
 					t.Errorf("%v is not ErrOptions", err)

@@ -147,13 +147,13 @@ func TestResumeGivesSameResult(t *testing.T) {
 				for _, c := range o.Comparisons {
 					for _, cl := range c.Cells {
 						if n := s.plays[cl.BenchName()+"#1"]; failed[cl.BenchName()] && n > 0 {
-							t.Errorf("interrupted at play %d: %s had failed, and was played again", at, cl.BenchName())
+							t.Errorf("interrupted at play %d: failed cell %s was played again", at, cl.BenchName())
 						}
 						failed[cl.BenchName()] = cl.Verdict.Failed()
 						for _, r := range cl.Rounds {
 							key := fmt.Sprintf("%s#%d", cl.BenchName(), r.Round)
 							if have, ok := kept[key]; ok && s.plays[key] > 0 {
-								t.Errorf("interrupted at play %d: %s was finished in session %d, and played again in %d", at, key, have, sessions)
+								t.Errorf("interrupted at play %d: %s was finished in session %d but played again in %d", at, key, have, sessions)
 							} else if !ok {
 								kept[key] = sessions
 							}
@@ -166,7 +166,7 @@ func TestResumeGivesSameResult(t *testing.T) {
 				t.Errorf("interrupted at play %d: got\n%s\nwant\n%s", at, got, whole)
 			}
 			if want := sessions - 1; len(o.Env.Resumed) != want {
-				t.Errorf("resumed %d times, env.json says %d", want, len(o.Env.Resumed))
+				t.Errorf("resumed %d times, env.json has %d", want, len(o.Env.Resumed))
 			}
 			loaded, err := lab.Load(dir)
 			if err != nil || sum(loaded) != whole {

@@ -50,7 +50,7 @@ func TestRunKeepsEveryRound(t *testing.T) {
 		// A round has its events' latencies; the pool has those of all.
 		one, all := ca.Rounds[0].Result.Latency, ca.Latency
 		if len(one) == 0 || len(all) != len(one) || all[0].Boundary != one[0].Boundary || all[0].Count != 5*one[0].Count || all[0].P50.Round(time.Millisecond) != one[0].P50.Round(time.Millisecond) {
-			t.Errorf("pooled %+v of rounds like %+v", all, one)
+			t.Errorf("pooled %+v, rounds %+v", all, one)
 		}
 		if finished, all := o.Finished(); finished != 2 || all != 2 {
 			t.Errorf("finished %d of %d", finished, all)
@@ -190,12 +190,12 @@ func TestLostEventSuppressesFigures(t *testing.T) {
 			t.Errorf("failed: %q", failed)
 		}
 		if len(beforehand) < 2 {
-			t.Errorf("before the loss, only %q held the figure", beforehand)
+			t.Errorf("before the loss, only %q had the figure", beforehand)
 		}
 	})
 	files := readAll(t, dir)
 	if names := holding(files, "7654321"); len(names) > 0 {
-		t.Errorf("%q still hold the figure", names)
+		t.Errorf("%q still have the figure", names)
 	}
 	for name := range files {
 		if strings.Contains(name, "bad") {
@@ -477,7 +477,7 @@ func TestTogether(t *testing.T) {
 
 		together[0].Begin = func(int) error { return errors.New("no cluster") }
 		if o, err = lab.Run(context.Background(), together, lab.Options{NoAA: true, Name: "test", Rounds: 1}); err == nil || !strings.Contains(err.Error(), "no cluster") || o == nil {
-			t.Errorf("a round that can't begin: %v", err)
+			t.Errorf("%v for a failed start", err)
 		}
 	})
 }

@@ -58,7 +58,7 @@ func hooked(t *testing.T, broken string, from int) []lab.Play {
 func TestPlayPosition(t *testing.T) {
 	whole := hooked(t, "", 0)
 	if len(whole) != 2*3*4 {
-		t.Fatalf("%d plays, want two comparisons of three cells and one again, in three rounds", len(whole))
+		t.Fatalf("%d plays, want 3 rounds of 2 comparisons with 3 cells and an A/A cell", len(whole))
 	}
 	for i, p := range whole {
 		if p.Position != i {
@@ -74,7 +74,7 @@ func TestPlayPosition(t *testing.T) {
 	}
 	for _, p := range without {
 		if whole[p.Position] != p {
-			t.Errorf("position %d is %+v, where nothing broke %+v", p.Position, p, whole[p.Position])
+			t.Errorf("position %d is %+v, want %+v as without the broken cell", p.Position, p, whole[p.Position])
 		}
 	}
 }
@@ -82,7 +82,7 @@ func TestPlayPosition(t *testing.T) {
 func TestBeforeRunFollowsSetup(t *testing.T) {
 	var log []string
 	cell, _ := newCell("a", "", func(int) *fake { return &fake{events: 1, takes: 1, late: -1, log: &log} })
-	broken := errors.New("nobody came")
+	broken := errors.New("barrier timeout")
 	rounds := 0
 	synctest.Test(t, func(t *testing.T) {
 		o, err := lab.Run(context.Background(), comparison(cell), lab.Options{
@@ -98,7 +98,7 @@ func TestBeforeRunFollowsSetup(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if v := o.Comparisons[0].Cells[0].Verdict.String(); v != "invalid: error: start: nobody came" {
+		if v := o.Comparisons[0].Cells[0].Verdict.String(); v != "invalid: error: start: barrier timeout" {
 			t.Errorf("the verdict is %q", v)
 		}
 	})
@@ -148,7 +148,7 @@ func TestBeforeRunOncePerGroup(t *testing.T) {
 			BeforeRun: func(_ context.Context, p lab.Play) error {
 				round++
 				if want := (lab.Play{Position: round, Round: round}); p != want {
-					t.Errorf("asked for %+v, want %+v", p, want)
+					t.Errorf("positions %+v, want %+v", p, want)
 				}
 				note("%d hook", round)
 				return nil

@@ -56,7 +56,7 @@ func TestVerdicts(t *testing.T) {
 					t.Errorf("lag %+v", cl.Lag)
 				}
 				if len(o.Failed()) > 0 {
-					t.Errorf("failed: %q; a late generator is no failure of the variant", o.Failed())
+					t.Errorf("failed: %q; a late generator does not fail the variant", o.Failed())
 				}
 			})
 		})

@@ -218,7 +218,7 @@ func TestOneSideEmpty(t *testing.T) {
 func TestReadErrors(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.pb.gz")
 	if _, err := profile.Read(path); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a file that isn't there: %v", err)
+		t.Errorf("missing file: %v", err)
 	}
 	if err := os.WriteFile(path, []byte("hello"), 0o644); err != nil {
 		t.Fatal(err)

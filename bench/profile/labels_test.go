@@ -86,7 +86,7 @@ func TestUnlabelled(t *testing.T) {
 	s := profile.Switch(ctx, "pop", "store")
 	s.To(1)
 	if got += labelsHere(t); got != "" {
-		t.Errorf("labels %s where none were asked for", got)
+		t.Errorf("labels %s, want none", got)
 	}
 	s.End()
 	if n := testing.AllocsPerRun(100, func() {
@@ -97,7 +97,7 @@ func TestUnlabelled(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 	if profile.Labelled(ctx) || !profile.Labelled(profile.With(ctx, "f", "v", "s")) {
-		t.Error("Labelled doesn't tell them apart")
+		t.Error("Labelled does not distinguish them")
 	}
 }
 

@@ -134,7 +134,7 @@ func TestProfilerKinds(t *testing.T) {
 		}
 	}
 	if got := total(t, paths[profile.Block], "contentions", "work.func1.1"); got < 1 {
-		t.Errorf("nobody waited for the lock")
+		t.Errorf("no goroutine waited for the lock")
 	}
 	source, err := profile.Read(paths[profile.CPU])
 	if err != nil || source.Cell != "Queue/impl=ring" {
@@ -170,7 +170,7 @@ func TestProfilesPerCell(t *testing.T) {
 		before := total(t, filepath.Join(dir, profile.Dir, kind.FileName("a")), value, "work")
 		after := total(t, filepath.Join(dir, profile.Dir, kind.FileName("b")), value, "work")
 		if before <= 0 || after != 0 {
-			t.Errorf("%s: %d in the cell that worked, %d in the one after it", kind, before, after)
+			t.Errorf("%s: %d in the busy cell, %d in the next", kind, before, after)
 		}
 	}
 }
@@ -202,14 +202,14 @@ func TestPlaysAccumulate(t *testing.T) {
 		if i == 0 {
 			first = trace
 		} else if !os.SameFile(first, trace) {
-			t.Error("the trace is another play's")
+			t.Error("the trace is of another play")
 		}
 	}
 	if got := total(t, path(profile.Allocs), "alloc_space", "allocate"); got < 56<<20 || got > 58<<20 {
 		t.Errorf("%d B allocated, want 56 MB, as sampled", got)
 	}
 	if got := total(t, path(profile.Heap), "inuse_space", "allocate"); got < 32<<20 || got > 33<<20 {
-		t.Errorf("%d B live at the height, want 32 MB", got)
+		t.Errorf("%d B live at the peak, want 32 MB", got)
 	}
 	for k, want := range map[profile.Kind]int{profile.CPU: 3, profile.Allocs: 3, profile.Heap: 1, profile.Goroutine: 1} {
 		if s, err := profile.Read(path(k)); err != nil || s.Plays != want || s.Cell != "a" {

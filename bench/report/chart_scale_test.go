@@ -48,7 +48,7 @@ func TestScalesEncloseValues(t *testing.T) {
 		}
 		for _, v := range []float64{lo, hi} {
 			if at := s.at(v); at < -1e-6 || at > 100+1e-6 {
-				t.Fatalf("log %v, %v to %v: %v stands at %v", log, lo, hi, v, at)
+				t.Fatalf("log %v, %v to %v: %v is at %v", log, lo, hi, v, at)
 			}
 		}
 	}

@@ -73,7 +73,7 @@ func TestSVG(t *testing.T) {
 				}
 			}
 			if strings.Contains(svg, "NaN") || strings.Contains(svg, "Inf") {
-				t.Errorf("a place that is none in %s", svg)
+				t.Errorf("a coordinate that is not a number in %s", svg)
 			}
 			if !ok {
 				t.Error("has no figure")

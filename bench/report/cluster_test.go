@@ -76,7 +76,7 @@ func TestClusterWatchBreaks(t *testing.T) {
 			}
 		}
 		if name == "html" && strings.Count(text, broke[0]) != 2 {
-			t.Error("the page doesn't say it both in its verdict and beneath the table")
+			t.Error("the page lacks it in the verdict or below the table")
 		}
 	}
 	var b bytes.Buffer

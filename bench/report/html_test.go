@@ -42,7 +42,7 @@ func TestHTMLShowsRun(t *testing.T) {
 	for _, id := range []string{"experiment", "verdict", "knees", "scaling", "surfaces", "c1", "c2", "loses", "method", "environment", "reproduce"} {
 		i := strings.Index(page, `<section id="`+id+`"`)
 		if i < at {
-			t.Errorf("section %s stands at %d, after %d", id, i, at)
+			t.Errorf("section %s is at %d, after %d", id, i, at)
 		}
 		at = i
 	}
@@ -69,11 +69,11 @@ func TestHTMLSelfContained(t *testing.T) {
 	page := html(t, fixture())
 	for _, m := range regexp.MustCompile(`(?:src|href|url|xlink:href)\s*[=(]\s*["']?([^"')> ]+)`).FindAllStringSubmatch(page, -1) {
 		if !strings.HasPrefix(m[1], "#") && !strings.HasPrefix(m[1], "data:") {
-			t.Errorf("the page asks for %s", m[1])
+			t.Errorf("the page loads %s", m[1])
 		}
 	}
 	if !strings.Contains(page, `default-src 'none'`) {
-		t.Error("the page doesn't forbid what it doesn't need")
+		t.Error("the page lacks a content security policy")
 	}
 }
 
@@ -118,7 +118,7 @@ func TestHTMLStormCurves(t *testing.T) {
 		}
 	}
 	if got := strings.Count(html(t, o), `class="backdrop"`); got != 4 {
-		t.Errorf("what was released stands behind %d charts, want 4", got)
+		t.Errorf("the release rate is behind %d charts, want 4", got)
 	}
 }
 
@@ -174,7 +174,7 @@ func TestHTMLEscapes(t *testing.T) {
 		t.Errorf("%d scripts, want the page's own", n)
 	}
 	if strings.Contains(page, "<img") {
-		t.Error("a variant's name became a picture")
+		t.Error("a variant's name became an element")
 	}
 }
 
@@ -195,7 +195,7 @@ func TestHTMLSmallRun(t *testing.T) {
 				}
 			}
 			if o.Interrupted && !strings.Contains(page, "Interrupted: ") {
-				t.Error("the page doesn't say that the run was interrupted")
+				t.Error("the page does not show the interruption")
 			}
 		})
 	}
@@ -222,7 +222,7 @@ func TestHTMLStages(t *testing.T) {
 		}
 	}
 	if strings.Contains(header, "intended→handled") {
-		t.Error("the whole stands among its parts")
+		t.Error("the total is listed among its parts")
 	}
 	if !slices.Contains(fixtureImpls, "ring") || !strings.Contains(header, "ring, enqueued→popped: ") {
 		t.Error("ring has no share")

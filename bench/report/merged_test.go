@@ -83,7 +83,7 @@ func TestMergedRuns(t *testing.T) {
 				want--
 			}
 			if n := strings.Count(text, "(3 of 4 shares)"); n < want || want == 0 && n > 0 {
-				t.Errorf("%s: %s says %d times that it is partial, want %d", name, form, n, want)
+				t.Errorf("%s: %s has %d marks of a partial run, want %d", name, form, n, want)
 			}
 		}
 	}

@@ -65,7 +65,7 @@ func TestAANoDifference(t *testing.T) {
 						}
 					}
 					if most := atMost(repeats, Alpha); found > most {
-						t.Errorf("%d of %d comparisons of equals differ; by chance at most %d", found, repeats, most)
+						t.Errorf("%d of %d comparisons of equal samples differ, want at most %d", found, repeats, most)
 					}
 				})
 			}
@@ -99,10 +99,10 @@ func TestPlantedSlowdown(t *testing.T) {
 					t.Errorf("found in %d of %d comparisons", found, repeats)
 				}
 				if held < repeats*90/100 {
-					t.Errorf("the interval holds the slowdown in %d of %d comparisons", held, repeats)
+					t.Errorf("the interval contains the slowdown in %d of %d comparisons", held, repeats)
 				}
 				if promised < repeats/2 {
-					t.Errorf("said to be seen in %d of %d comparisons", promised, repeats)
+					t.Errorf("predicted as detectable in %d of %d comparisons", promised, repeats)
 				}
 			})
 		}
@@ -134,17 +134,17 @@ func TestMinDetectable(t *testing.T) {
 	w, ok1 := MinDetectable(wide, wide)
 	n, ok2 := MinDetectable(narrow, narrow)
 	if !ok1 || !ok2 || w < 8*n || w < 0.1 || w > 0.3 {
-		t.Errorf("%v %v, %v %v: ten times the noise is ten times as blind", w, ok1, n, ok2)
+		t.Errorf("%v %v, %v %v: want ten times the detectable change with ten times the noise", w, ok1, n, ok2)
 	}
 	many := append(append(append(wide[:5:5], wide...), wide...), wide...)
 	if m, ok := MinDetectable(many, many); !ok || m > w/2 {
-		t.Errorf("four times the rounds see %v, not %v %v", w, m, ok)
+		t.Errorf("four times the rounds detect %v, want %v %v", w, m, ok)
 	}
 	if again, _ := MinDetectable(wide, wide); again != w {
 		t.Errorf("%v, then %v", w, again)
 	}
 	if s, ok := MinDetectable([]float64{7, 7, 7, 7}, []float64{7, 7, 7, 7}); !ok || s != 0 {
-		t.Errorf("without noise everything is seen: %v %v", s, ok)
+		t.Errorf("without noise: %v %v, want 0", s, ok)
 	}
 	// The sums of squares are 2 and 0, on 6 degrees of freedom.
 	e := math.E

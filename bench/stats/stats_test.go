@@ -245,11 +245,11 @@ func TestValuesOmitsUnknown(t *testing.T) {
 		}
 	}
 	if _, ok := full[stats.UnitPeakRSS]; ok {
-		t.Error("a resident size that the kernel didn't tell")
+		t.Error("a resident size that the kernel did not report")
 	}
 	for _, unit := range []string{stats.UnitGCPauseMax, stats.UnitPeakHeap, stats.UnitHeapGrowth, stats.UnitPeakRSS} {
 		if v, ok := of(base)[unit]; ok {
-			t.Errorf("%s is %v, and wasn't measured", unit, v)
+			t.Errorf("%s is %v but was not measured", unit, v)
 		}
 	}
 	base.GCs = 0

@@ -109,7 +109,7 @@ func TestFitStaysInBounds(t *testing.T) {
 		t.Errorf("%+v", u)
 	}
 	if u.RMSE < 0.05 {
-		t.Errorf("RMSE %v: a line meets what is none", u.RMSE)
+		t.Errorf("RMSE %v of a line through a curve, want more", u.RMSE)
 	}
 }
 
@@ -142,11 +142,11 @@ func intervalsHold(t *testing.T, rounds int) {
 			held++
 		}
 		if u.Sigma.Hi-u.Sigma.Lo > 0.3 {
-			t.Errorf("σ between %v and %v: the interval says nothing", u.Sigma.Lo, u.Sigma.Hi)
+			t.Errorf("σ between %v and %v: the interval is too wide", u.Sigma.Lo, u.Sigma.Hi)
 		}
 	}
 	if held < fits*8/10 {
-		t.Errorf("the intervals held both parameters in %d of %d fits", held, fits)
+		t.Errorf("the intervals contain both parameters in %d of %d fits", held, fits)
 	}
 }
 

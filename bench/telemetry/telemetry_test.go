@@ -189,7 +189,7 @@ func TestStuckQueue(t *testing.T) {
 	}, 1)
 	<-asked
 	if value(scrape(t, s), "watchlab_queue_depth", `variant="stuck"`) != "0" {
-		t.Error("it is not in the scrape")
+		t.Error("the scrape lacks it")
 	}
 	s.Close(t.Context(), nil)
 	close(stuck)

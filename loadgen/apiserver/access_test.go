@@ -114,7 +114,7 @@ func TestIdentity(t *testing.T) {
 	}
 	for _, at := range []time.Time{now.Add(-2 * time.Hour), now.Add(lifetime + time.Hour)} {
 		if _, err := leaf.Verify(x509.VerifyOptions{DNSName: "localhost", Roots: roots, CurrentTime: at}); err == nil {
-			t.Errorf("it is valid at %v", at)
+			t.Errorf("the certificate is valid at %v", at)
 		}
 	}
 	other, err := NewIdentity(now)
@@ -163,7 +163,7 @@ func TestRequireToken(t *testing.T) {
 	rec := httptest.NewRecorder()
 	RequireToken("", passed).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/", nil))
 	if rec.Code != http.StatusTeapot {
-		t.Errorf("without a token to ask for: %d", rec.Code)
+		t.Errorf("without a required token: %d", rec.Code)
 	}
 }
 
@@ -188,7 +188,7 @@ func TestCheckBind(t *testing.T) {
 		}
 	}
 	if err := CheckBind("nowhere", "token"); err == nil {
-		t.Error("an address without a port is taken")
+		t.Error("an address without a port is accepted")
 	}
 }
 
@@ -213,7 +213,7 @@ func TestForeignFile(t *testing.T) {
 		t.Errorf("it holds %q, %v", data, err)
 	}
 	if err := WriteKubeconfig(foreign, k, true); err != nil {
-		t.Errorf("told to overwrite: %v", err)
+		t.Errorf("with overwrite: %v", err)
 	}
 	if info, err := os.Stat(foreign); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("overwritten: %v, %v", info.Mode(), err)
@@ -222,13 +222,13 @@ func TestForeignFile(t *testing.T) {
 		t.Error("a folder is overwritten")
 	}
 	if err := WriteKubeconfig(filepath.Join(dir, "no", "such"), k, false); err == nil {
-		t.Error("a folder is made up")
+		t.Error("a missing folder is created")
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(entries) != 2 {
-		t.Errorf("something is left behind: %v", entries)
+		t.Errorf("files remain: %v", entries)
 	}
 }

@@ -130,7 +130,7 @@ func (p *progress) await(ctx context.Context, t testing.TB, done func() bool) {
 	defer p.mu.Unlock()
 	for !done() {
 		if ctx.Err() != nil {
-			t.Fatal("it never came to that")
+			t.Fatal("timeout")
 		}
 		p.cond.Wait()
 	}

@@ -116,7 +116,7 @@ func TestList(t *testing.T) {
 					}
 					for _, p := range l.Items {
 						if p.Kind != "" {
-							t.Errorf("item %s has a kind; a real server's hasn't", p.Name)
+							t.Errorf("item %s has a kind, unlike a real server's", p.Name)
 						}
 						key := storm.ObjectKey(p.Namespace, p.Name)
 						got[key] = p.ResourceVersion
@@ -200,7 +200,7 @@ func TestGet(t *testing.T) {
 		seq, there := final[e.Key]
 		switch {
 		case !there && !apierrors.IsNotFound(err):
-			t.Errorf("%s: %v, want it not to be found", e.Key, err)
+			t.Errorf("%s: %v, want NotFound", e.Key, err)
 		case there && err != nil:
 			t.Errorf("%s: %v", e.Key, err)
 		case there:

@@ -111,7 +111,7 @@ func TestFilteredWatch(t *testing.T) {
 					}
 					// DELETED has the pod's last matching state.
 					if !f.takes(p) {
-						t.Fatalf("%v %v on %s: it isn't selected", e, p.Labels, p.Spec.NodeName)
+						t.Fatalf("%v %v on %s: not selected", e, p.Labels, p.Spec.NodeName)
 					}
 					last = max(last, version)
 					v.apply(t, e)
@@ -157,7 +157,7 @@ func TestWatchGone(t *testing.T) {
 	}
 	next = srv.open(t, "/api/v1/pods?watch=1&resourceVersion=180")
 	if e, _ := decodeFrame(t, next()); e.Version != "181" {
-		t.Errorf("the oldest that is retained goes on with %s, want 181", e.Version)
+		t.Errorf("a watch from the oldest version starts with %s, want 181", e.Version)
 	}
 }
 

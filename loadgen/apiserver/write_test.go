@@ -123,7 +123,7 @@ func TestTypedClient(t *testing.T) {
 			}
 			_, err = c.Apply(ctx, applycorev1.ConfigMap("b", "default").WithData(map[string]string{"x": "z"}), metav1.ApplyOptions{FieldManager: "other"})
 			if !apierrors.IsConflict(err) {
-				t.Errorf("applied what another manages: %v", err)
+				t.Errorf("apply of another manager's field: %v", err)
 			}
 			dry, err := c.Create(ctx, configMap("c"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			if err != nil || dry.Name != "c" {
@@ -207,7 +207,7 @@ func TestNamespaces(t *testing.T) {
 		t.Errorf("namespaces %v, want %v", names, want)
 	}
 	if _, err := c.ConfigMaps("new").Create(ctx, configMap("a"), metav1.CreateOptions{}); !apierrors.IsNotFound(err) || !strings.Contains(err.Error(), `namespaces "new"`) {
-		t.Errorf("in a namespace that isn't there: %v", err)
+		t.Errorf("in a missing namespace: %v", err)
 	}
 	if _, err := c.Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "new"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -226,10 +226,10 @@ func TestNamespaces(t *testing.T) {
 	}
 	ns, err := c.Namespaces().Get(ctx, "new", metav1.GetOptions{})
 	if err != nil || ns.Status.Phase != v1.NamespaceTerminating || ns.DeletionTimestamp == nil {
-		t.Errorf("while something in it is held: %+v, %v", ns, err)
+		t.Errorf("while a finalizer holds an object: %+v, %v", ns, err)
 	}
 	if left, err := c.ConfigMaps("new").List(ctx, metav1.ListOptions{}); err != nil || len(left.Items) != 1 {
-		t.Errorf("what is left in it: %v, %v", left, err)
+		t.Errorf("remaining objects: %v, %v", left, err)
 	}
 	_, err = c.ConfigMaps("new").Create(ctx, configMap("b"), metav1.CreateOptions{})
 	if !apierrors.IsForbidden(err) || !apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
@@ -239,7 +239,7 @@ func TestNamespaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := c.Namespaces().Get(ctx, "new", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("after the last in it has gone: %v", err)
+		t.Errorf("after the last object is gone: %v", err)
 	}
 }
 
@@ -279,7 +279,7 @@ func TestSubresources(t *testing.T) {
 		t.Fatal(err)
 	}
 	if scale, err := cs.AppsV1().Deployments("default").GetScale(ctx, "bare", metav1.GetOptions{}); err != nil || scale.Spec.Replicas != 1 {
-		t.Errorf("scale of one that says nothing %+v, %v", scale, err)
+		t.Errorf("scale without replicas %+v, %v", scale, err)
 	}
 
 	p := cs.CoreV1().Pods("default")
@@ -472,7 +472,7 @@ func TestWritesDuringStorm(t *testing.T) {
 			}
 			progress.await(ctx, t, func() bool { return cmp.Equal(want, state(t, inf.GetStore())) })
 			if wrote == 0 || len(want) == 0 {
-				t.Error("nothing was written, or is left")
+				t.Error("no object was written, or none remains")
 			}
 		})
 	}
@@ -587,7 +587,7 @@ func TestSeveralStorms(t *testing.T) {
 		t.Errorf("pods %v, %v", l, err)
 	}
 	if _, err := Open(Options{}, prepared[0], prepared[0]); err == nil {
-		t.Error("two storms of one resource are served")
+		t.Error("two storms of one resource are accepted")
 	}
 }
 

@@ -364,11 +364,11 @@ func TestEachFault(t *testing.T) {
 				case fault.Stall, fault.Drip, fault.DuplicateBookmark:
 					// The Reflector ends watches on its own after several minutes.
 					if n := stats.Watches; n > 8 {
-						t.Errorf("%d watches: it should not end them", n)
+						t.Errorf("%d watches: the fault ends them", n)
 					}
 				default:
 					if n := stats.Watches; n < 4 {
-						t.Errorf("%d watches: it ended too few", n)
+						t.Errorf("%d watches: the fault ended too few", n)
 					}
 				}
 			})

@@ -306,10 +306,10 @@ func TestEndings(t *testing.T) {
 						t.Errorf("%d events, want 200", events)
 					}
 					if !errors.Is(r.err, want.err) {
-						t.Errorf("it ended with %v, want %v", r.err, want.err)
+						t.Errorf("the watch ended with %v, want %v", r.err, want.err)
 					}
 					if (len(rest) > 0) != want.rest {
-						t.Errorf("%.60q is left over, want any: %v", rest, want.rest)
+						t.Errorf("rest %.60q, want any: %v", rest, want.rest)
 					}
 					if (len(others) > 0) != (want.code > 0) {
 						t.Fatalf("%d more frames: %v", len(others), others)
@@ -327,7 +327,7 @@ func TestEndings(t *testing.T) {
 					t.Errorf("the log has %v", log)
 				}
 				if n := b.Counts()[name]; n != 2 {
-					t.Errorf("%d were struck, want 2", n)
+					t.Errorf("%d requests had a fault, want 2", n)
 				}
 			})
 		})
@@ -425,13 +425,13 @@ func TestRelist(t *testing.T) {
 		r = b.watch(e, "resourceVersion=101")
 		wait(time.Second)
 		if events, _, _ := r.check(); events != 1000 {
-			t.Errorf("from the version of then: %d events, want 1000", events)
+			t.Errorf("from the version of the relist: %d events, want 1000", events)
 		}
 		if res := b.get(encodingJSON, "resourceVersion=100&resourceVersionMatch=Exact"); res.StatusCode != http.StatusGone {
-			t.Errorf("an exact list of before: %s", res.Status)
+			t.Errorf("an exact list of an older version: %s", res.Status)
 		}
 		if res := b.get(encodingJSON, "resourceVersion=100"); res.StatusCode != http.StatusOK {
-			t.Errorf("a list not older than before: %s", res.Status)
+			t.Errorf("a list not older than that version: %s", res.Status)
 		}
 	})
 }
@@ -443,7 +443,7 @@ func TestStall(t *testing.T) {
 		r := b.watch(e, "resourceVersion=1")
 		wait(5 * time.Second)
 		if events, _, _ := r.check(); events != 100 {
-			t.Errorf("%d events while it stalls, want 100", events)
+			t.Errorf("%d events during the stall, want 100", events)
 		}
 		wait(2 * time.Second)
 		if events, _, rest := r.check(); events != 700 || len(rest) > 0 {
@@ -460,7 +460,7 @@ func TestDrip(t *testing.T) {
 		wait(5 * time.Second)
 		during, _, _ := r.check()
 		if during < 110 || during > 450 {
-			t.Errorf("%d events while it drips", during)
+			t.Errorf("%d events during the drip", during)
 		}
 		wait(2 * time.Second)
 		if events, _, rest := r.check(); events != 700 || len(rest) > 0 {
@@ -485,7 +485,7 @@ func TestDuplicateBookmark(t *testing.T) {
 			}
 		}
 		if f := others[2]; f.typ != watch.Modified || f.meta.ResourceVersion != "102" {
-			t.Errorf("then %+v, want version 102", f)
+			t.Errorf("next frame %+v, want version 102", f)
 		}
 	})
 }
@@ -513,7 +513,7 @@ func TestDuplicateServerBookmark(t *testing.T) {
 		late := b.watch(e, "sendInitialEvents=true")
 		wait(time.Second)
 		if _, others, _ := late.check(); others[0].typ != watch.Bookmark || others[1].typ != watch.Modified {
-			t.Errorf("a watch of later: %v", others[:2])
+			t.Errorf("a later watch: %v", others[:2])
 		}
 	})
 }
@@ -628,7 +628,7 @@ func TestShare(t *testing.T) {
 		}
 		wait(150 * time.Millisecond)
 		if n := b.Counts()[Disconnect]; n < 15 || n > 45 {
-			t.Errorf("%d of 100 watches were struck, want about 30", n)
+			t.Errorf("%d of 100 watches had a fault, want about 30", n)
 		}
 		wait(100 * time.Millisecond)
 		before := b.Counts()[Throttle]
@@ -636,7 +636,7 @@ func TestShare(t *testing.T) {
 			_ = b.get(encodingJSON, "")
 		}
 		if n := b.Counts()[Throttle] - before; n < 30 || n > 70 {
-			t.Errorf("%d of 100 requests were struck, want about 50", n)
+			t.Errorf("%d of 100 requests had a fault, want about 50", n)
 		}
 	})
 }
@@ -695,7 +695,7 @@ func TestPassesThrough(t *testing.T) {
 		wait(time.Second)
 		res := b.get(encodingJSON, "watch=1")
 		if body, err := io.ReadAll(res.Body); res.StatusCode != http.StatusTeapot || string(body) != "hello" || err != nil {
-			t.Errorf("a watch that is refused: %s %q %v", res.Status, body, err)
+			t.Errorf("a refused watch: %s %q %v", res.Status, body, err)
 		}
 	})
 }
@@ -816,7 +816,7 @@ func TestFramesOfEachEncoding(t *testing.T) {
 		}
 		mark, err := e.frame(watch.Bookmark, object(1))
 		if err != nil || !isBookmark(mark) || isBookmark(e.last(all)) {
-			t.Errorf("%v: bookmarks are not told from others", e)
+			t.Errorf("%v: bookmarks are not distinguished", e)
 		}
 	}
 }

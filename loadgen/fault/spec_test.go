@@ -78,7 +78,7 @@ func TestParseAll(t *testing.T) {
 		t.Errorf("ParseAll(all): %v\n%s", err, diff)
 	}
 	if len(got) != len(fault.Names()) {
-		t.Errorf("a tour of %d faults, there are %d", len(got), len(fault.Names()))
+		t.Errorf("%d faults in all, want %d", len(got), len(fault.Names()))
 	}
 	for text, want := range map[string]string{
 		";":                 "none is named (allowed: all, disconnect",
@@ -179,7 +179,7 @@ func FuzzParse(f *testing.F) {
 				t.Fatalf("ParseAll(%q): %v", text, err)
 			}
 			if again, err := fault.Parse(s.String()); err != nil || again != s {
-				t.Fatalf("%v read again: %v, %v", s, again, err)
+				t.Fatalf("%v parsed again: %v, %v", s, again, err)
 			}
 		}
 	})

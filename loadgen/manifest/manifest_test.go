@@ -109,7 +109,7 @@ items:
 					t.Errorf("%s is a %T", o, o.Object)
 				}
 				if o.GetObjectKind().GroupVersionKind() != o.Kind {
-					t.Errorf("%s says it is a %v", o, o.GetObjectKind().GroupVersionKind())
+					t.Errorf("%s is a %v", o, o.GetObjectKind().GroupVersionKind())
 				}
 				if p, ok := o.Object.(*v1.Pod); ok && o.Namespace == "web" && p.Spec.Containers[0].Image != "x" {
 					t.Errorf("%s: %+v", o, p.Spec)
@@ -158,7 +158,7 @@ func TestMistakes(t *testing.T) {
 				want = 1
 			}
 			if len(got) != want {
-				t.Errorf("%d objects besides, want %d: %v", len(got), want, names(dir, got))
+				t.Errorf("%d other objects, want %d: %v", len(got), want, names(dir, got))
 			}
 		})
 	}

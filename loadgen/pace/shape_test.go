@@ -112,7 +112,7 @@ func FuzzParse(f *testing.F) {
 		}
 		again, err := Parse(p.String())
 		if err != nil || again.String() != p.String() {
-			t.Fatalf("Parse(%q) is %q, which is read as %q, %v", in, p, again, err)
+			t.Fatalf("Parse(%q) is %q, parsed again %q, %v", in, p, again, err)
 		}
 		s := p.Schedule(Score{Events: 50, At: func(i int) time.Duration { return time.Duration(i) * time.Second }})
 		last := time.Duration(0)
@@ -192,10 +192,10 @@ func TestPoisson(t *testing.T) {
 	}
 	same, other := p.Schedule(Score{Events: n, Seed: 7}), p.Schedule(Score{Events: n, Seed: 8})
 	if same.Intended(n-1) != s.Intended(n-1) || other.Intended(n-1) == s.Intended(n-1) {
-		t.Error("the seed, and nothing else, decides the times")
+		t.Error("the times do not depend on the seed alone")
 	}
 	if got, want := s.Intended(n+9)-s.Intended(n-1), 10*time.Millisecond; got != want {
-		t.Errorf("ten events beyond what was drawn take %v, want %v", got, want)
+		t.Errorf("ten events beyond the drawn ones take %v, want %v", got, want)
 	}
 }
 
@@ -281,7 +281,7 @@ func TestBudget(t *testing.T) {
 			continue
 		}
 		if again, err := ParseBudget(b.String()); err != nil || again != b {
-			t.Errorf("%q is written as %q, which is read as %+v, %v", in, b, again, err)
+			t.Errorf("%q is written as %q, parsed again %+v, %v", in, b, again, err)
 		}
 	}
 	for _, in := range []string{"", "1", "0", "0%", "-1%", "101%", "-1ms", "0ms", "2h", "1%,1%", "1ms,2ms", "1%,", "nan%"} {

@@ -48,7 +48,7 @@ func TestMemoryBackpressure(t *testing.T) {
 		t.Fatalf("Play: %v, want %v", err, context.Canceled)
 	}
 	if last < taken || last > taken+2*128+1 {
-		t.Errorf("released up to %d where %d was taken, want at most 2×128 ahead", last, taken)
+		t.Errorf("released %d with %d received, want at most 2×128 ahead", last, taken)
 	}
 }
 
@@ -67,7 +67,7 @@ func TestMemoryOpenLoop(t *testing.T) {
 		e := <-w.ResultChan()
 		want := st.Events[seq-1]
 		if e.Object != want.Object || e.Type != want.Type {
-			t.Fatalf("event %d is %v %p, want the very object of the storm: %v %p", seq, e.Type, e.Object, want.Type, want.Object)
+			t.Fatalf("event %d is %v %p, want the storm's object %v %p", seq, e.Type, e.Object, want.Type, want.Object)
 		}
 	}
 }
@@ -89,7 +89,7 @@ func TestMemoryStop(t *testing.T) {
 		left++
 	}
 	if left > 128+1 {
-		t.Errorf("%d events after Stop, want no more than lay in the channel", left)
+		t.Errorf("%d events after Stop, want at most the channel's buffer", left)
 	}
 }
 

@@ -461,7 +461,7 @@ func TestNew(t *testing.T) {
 	unknown := empty()
 	unknown.Kind = schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Gadget"}
 	if _, err := newSource(source.APIServerName, unknown); err == nil {
-		t.Error("a kind that client-go doesn't know: no error")
+		t.Error("a kind unknown to client-go: no error")
 	}
 }
 

@@ -42,7 +42,7 @@ func TestFileErrors(t *testing.T) {
 		// The first section is the empty file, whose => follows the comment.
 		_, err := storm.Parse("x.yaml", []byte(strings.TrimPrefix(in, "\n")), 1)
 		if err == nil {
-			t.Fatalf("section %d is taken for a composition:\n%s", i+1, in)
+			t.Fatalf("section %d is accepted:\n%s", i+1, in)
 		}
 		said := err.Error()
 		var at *storm.FileError
@@ -116,7 +116,7 @@ func TestReadFile(t *testing.T) {
 	}
 
 	if _, err := storm.ReadFile(path+"x", 1); !errors.Is(err, os.ErrNotExist) || strings.Count(err.Error(), path) != 1 {
-		t.Errorf("a file that isn't there: %v", err)
+		t.Errorf("missing file: %v", err)
 	}
 }
 
@@ -178,7 +178,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		if err := c.Validate(); err != nil {
-			t.Fatalf("it was read, and is not valid: %v", err)
+			t.Fatalf("the file was read but is not valid: %v", err)
 		}
 		text, err := c.YAML()
 		if err != nil {

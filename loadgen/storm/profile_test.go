@@ -213,7 +213,7 @@ func TestNodeLoss(t *testing.T) {
 	set := setOf(t, storm.Compose(p, 1))
 	pods := set.Storms[0]
 	if pods.Initial != 1100 {
-		t.Fatalf("%d pods in the beginning", pods.Initial)
+		t.Fatalf("%d pods initially", pods.Initial)
 	}
 	onNode := map[string]int{}
 	var lives = map[string][]string{}
@@ -248,7 +248,7 @@ func TestNodeLoss(t *testing.T) {
 		"ADDED pending, MODIFIED pending, MODIFIED Pending, MODIFIED Pending, MODIFIED Pending, MODIFIED Running": 220,
 	} {
 		if count[life] != want {
-			t.Errorf("%d pods had the life %q, want %d", count[life], life, want)
+			t.Errorf("%d pods had the lifecycle %q, want %d", count[life], life, want)
 		}
 	}
 	if n := len(lives); n < 440 {
@@ -447,7 +447,7 @@ func TestCompose(t *testing.T) {
 	alone := setOf(t, storm.Composition{Name: "x", Parts: []storm.Part{first}})
 	own := of(alone, "shop-")
 	if diff := cmp.Diff(own, of(set, "shop-")); diff != "" {
-		t.Errorf("the first part is not as it is alone: %s", diff)
+		t.Errorf("the first part differs from the part alone: %s", diff)
 	}
 	b := of(set, "b-shop-")
 	for i, at := range b {
@@ -468,7 +468,7 @@ func TestCompose(t *testing.T) {
 		}
 	}
 	if set.Storms[0].Initial != 3*alone.Storms[0].Initial {
-		t.Errorf("%d objects in the beginning, %d alone", set.Storms[0].Initial, alone.Storms[0].Initial)
+		t.Errorf("%d initial objects, %d alone", set.Storms[0].Initial, alone.Storms[0].Initial)
 	}
 	var phases []string
 	for _, p := range set.Phases {
@@ -599,7 +599,7 @@ func TestSkewed(t *testing.T) {
 	}
 	// 30,000 updates of 1,000 leases.
 	if uniform, hot := busiest(storm.Skew{}), busiest(storm.Zipf(2)); uniform > 100 || hot < 10_000 {
-		t.Errorf("the busiest lease has %d updates where all are alike, %d with zipf 2", uniform, hot)
+		t.Errorf("the busiest lease has %d updates under uniform skew, %d with zipf 2", uniform, hot)
 	}
 }
 

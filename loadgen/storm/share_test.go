@@ -105,7 +105,7 @@ func TestSharesFormStorm(t *testing.T) {
 				}
 			}
 			if part.Whole != len(whole.Events) || part.WholeInitial != whole.Initial {
-				t.Fatalf("share %v is of %d events, %d at first; want %d and %d", of, part.Whole, part.WholeInitial, len(whole.Events), whole.Initial)
+				t.Fatalf("share %v has %d events, %d initial; want %d and %d", of, part.Whole, part.WholeInitial, len(whole.Events), whole.Initial)
 			}
 			if !slices.IsSorted(part.Places) {
 				t.Fatalf("share %v: places %v", of, part.Places)
@@ -123,10 +123,10 @@ func TestSharesFormStorm(t *testing.T) {
 			initial += part.Initial
 		}
 		if filled != len(whole.Events) || initial != whole.Initial {
-			t.Fatalf("%d events in all, %d of them at first; want %d and %d", filled, initial, len(whole.Events), whole.Initial)
+			t.Fatalf("%d events in all, %d initial; want %d and %d", filled, initial, len(whole.Events), whole.Initial)
 		}
 		if want := eventsOf(whole); !slices.Equal(want, together) {
-			t.Fatalf("the shares together (-want +got):\n%s", cmp.Diff(want, together))
+			t.Fatalf("union of the shares (-want +got):\n%s", cmp.Diff(want, together))
 		}
 	})
 }
@@ -180,7 +180,7 @@ func TestIntendedTimesKept(t *testing.T) {
 				for j := range part.Events[part.Initial:] {
 					place := part.Places[part.Initial+j] - whole.Initial
 					if got, want := schedule.Intended(j), of.Intended(place); got != want {
-						t.Fatalf("%s, share %d/%d: event %d is meant to happen at %v, in the whole at %v", text, i, n, j, got, want)
+						t.Fatalf("%s, share %d/%d: event %d is intended at %v, in the whole storm at %v", text, i, n, j, got, want)
 					}
 				}
 			}

@@ -475,7 +475,7 @@ func TestMetadata(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, want := light.Final(), full.Final(); !maps.Equal(got, want) {
-		t.Errorf("it ends with %v, want %v", got, want)
+		t.Errorf("the last state is %v, want %v", got, want)
 	}
 	for i, e := range light.Events {
 		want := full.Events[i].Object.(*v1.Pod)

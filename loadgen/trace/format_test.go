@@ -343,7 +343,7 @@ func TestWriterKilled(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.Success() || exit.Exited() {
-		t.Fatalf("the process was to be killed: %v\n%s", err, out)
+		t.Fatalf("the process was not killed: %v\n%s", err, out)
 	}
 	f, err := os.Open(path)
 	if err != nil {

@@ -534,7 +534,7 @@ func FuzzReader(f *testing.F) {
 		s, loadErr := Load(path)
 		if loadErr == nil {
 			if err != nil {
-				t.Fatalf("Load took what Reader refused: %v", err)
+				t.Fatalf("Load accepted input that Reader refused: %v", err)
 			}
 			if err := s.Validate(); err != nil {
 				t.Fatal(err)

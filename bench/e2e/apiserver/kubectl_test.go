@@ -232,7 +232,7 @@ func TestKubectlWatch(t *testing.T) {
 		}
 		state, events := watched.now()
 		if events < 100 || !maps.Equal(state, have) {
-			return fmt.Errorf("%d events made %d pods, the server has %d", events, len(state), len(have))
+			return fmt.Errorf("%d events yield %d pods, the server has %d", events, len(state), len(have))
 		}
 		return nil
 	})

@@ -243,7 +243,7 @@ func testManager(t *testing.T, lasting time.Duration, args ...string) {
 			return err
 		}
 		if len(left.Items) > 0 || len(settings.Items) != many {
-			return fmt.Errorf("%d deployments and %d ConfigMaps are left", len(left.Items), len(settings.Items))
+			return fmt.Errorf("%d deployments and %d ConfigMaps remain", len(left.Items), len(settings.Items))
 		}
 		return nil
 	})

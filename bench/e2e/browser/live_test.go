@@ -92,7 +92,7 @@ func TestLivePage(t *testing.T) {
 		still, had := eval[string](b, said), eval[int](b, `samples.length`)
 		b.becomes("samples while paused", fmt.Sprintf(`samples.length >= %d`, had+2))
 		if now := eval[string](b, said); now != still {
-			t.Errorf("paused, and %q became %q", still, now)
+			t.Errorf("paused, but %q became %q", still, now)
 		}
 		b.do(chromedp.KeyEvent(kb.Enter))
 		b.becomes("going on", `document.querySelector("#pause").getAttribute("aria-pressed") === "false"`)
@@ -105,7 +105,7 @@ func TestLivePage(t *testing.T) {
 		for _, theme := range []string{"light", "dark"} {
 			b.do(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}}))
 			if got := eval[string](b, `getComputedStyle(document.documentElement).colorScheme`); got != theme {
-				t.Errorf("asked for %s, got %s", theme, got)
+				t.Errorf("requested %s, got %s", theme, got)
 			}
 			for _, faint := range eval[[]string](b, contrasts) {
 				t.Errorf("%s: %s", theme, faint)
@@ -129,5 +129,5 @@ func TestLivePage(t *testing.T) {
 
 	// The page must show the end of the command.
 	run.Stop(t)
-	b.becomes("the end is told", `/does not answer|has finished/.test(document.querySelector("#state").textContent)`)
+	b.becomes("the end is shown", `/does not answer|has finished/.test(document.querySelector("#state").textContent)`)
 }

@@ -70,7 +70,7 @@ func TestCharts(t *testing.T) {
 	}
 	for kind := range got {
 		if _, ok := first[kind]; !ok {
-			t.Errorf("a chart of kind %s that nobody expects", kind)
+			t.Errorf("unexpected chart of kind %s", kind)
 		}
 	}
 	for section, w := range map[string]want{
@@ -130,7 +130,7 @@ func TestLegend(t *testing.T) {
 	}
 	b.do(chromedp.Click(ring, chromedp.ByQuery))
 	if n := visible("c1"); n != 0 {
-		t.Errorf("%d curves of ring are left", n)
+		t.Errorf("%d curves of ring remain", n)
 	}
 	if n := visible("knees"); n != elsewhere {
 		t.Errorf("%d curves of ring in another panel, want %d", n, elsewhere)
@@ -154,7 +154,7 @@ func TestPaces(t *testing.T) {
 	}
 	last := fixtureRates[len(fixtureRates)-1]
 	if got := shown(); !slices.Equal(got, []string{last}) {
-		t.Errorf("%v are shown at first, want %s", got, last)
+		t.Errorf("initially shown %v, want %s", got, last)
 	}
 	b.do(chromedp.Focus(`#c1 .choices input:checked`, chromedp.ByQuery), chromedp.KeyEvent(kb.ArrowLeft))
 	if got := shown(); !slices.Equal(got, fixtureRates[1:2]) {
@@ -175,15 +175,15 @@ func TestFigures(t *testing.T) {
 	}
 	b.do(chromedp.KeyEvent(kb.ArrowDown))
 	if got := said(); !strings.HasPrefix(got, fixtureImpls[1]+": ") {
-		t.Errorf("%q is said one below", got)
+		t.Errorf("one below: %q", got)
 	}
 	b.do(chromedp.KeyEvent(kb.ArrowUp))
 	if got := said(); !strings.HasPrefix(got, fixtureImpls[0]+": ") {
-		t.Errorf("%q is said one above", got)
+		t.Errorf("one above: %q", got)
 	}
 	b.do(chromedp.KeyEvent(kb.Escape))
 	if shown() {
-		t.Error("Escape leaves the figure there")
+		t.Error("Escape does not hide the figure")
 	}
 
 	// A position near the point is enough for the pointer.
@@ -298,8 +298,8 @@ var complaints = map[string]string{
 	"the page has no language":           `document.documentElement.lang === "en" ? [] : ["html"]`,
 	"there are not one main and one h1":  `document.querySelectorAll("main").length === 1 && document.querySelectorAll("h1").length === 1 ? [] : ["main, h1"]`,
 	"an id stands twice":                 `(ids => ids.filter((id, i) => ids.indexOf(id) !== i))([...document.querySelectorAll("[id]")].map(e => e.id))`,
-	"a reference leads nowhere":          `[...document.querySelectorAll("[aria-labelledby]")].flatMap(e => e.getAttribute("aria-labelledby").split(" ")).filter(id => !document.getElementById(id))`,
-	"a link of the page leads nowhere":   `[...document.querySelectorAll("a[href^='#']")].map(a => a.getAttribute("href").slice(1)).filter(id => !document.getElementById(id))`,
+	"broken reference":          `[...document.querySelectorAll("[aria-labelledby]")].flatMap(e => e.getAttribute("aria-labelledby").split(" ")).filter(id => !document.getElementById(id))`,
+	"broken link":   `[...document.querySelectorAll("a[href^='#']")].map(a => a.getAttribute("href").slice(1)).filter(id => !document.getElementById(id))`,
 	"a level of headings is skipped":     `[...document.querySelectorAll("h1,h2,h3,h4")].filter((h, i, all) => i > 0 && h.tagName[1] - all[i-1].tagName[1] > 1).map(h => h.textContent)`,
 	"a picture has no name":              `[...document.querySelectorAll("svg:not([aria-hidden])")].filter(s => s.getAttribute("role") !== "img" || !s.querySelector("title")?.textContent || !s.querySelector("desc")?.textContent).map(s => s.outerHTML.slice(0, 80))`,
 	"a chart has no table":               `[...document.querySelectorAll("figure")].filter(f => !f.querySelector("table tbody tr") || !f.querySelector("figcaption")).map(f => f.id)`,

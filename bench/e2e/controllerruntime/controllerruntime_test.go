@@ -119,7 +119,7 @@ func TestCache(t *testing.T) {
 						},
 					})
 					if made != 1 {
-						t.Errorf("%d informers were made, want one", made)
+						t.Errorf("%d informers created, want one", made)
 					}
 				})
 			}
@@ -227,6 +227,6 @@ func expect(t *testing.T, calls told, want ...string) {
 	}
 	slices.Sort(got)
 	if !slices.Equal(got, want) {
-		t.Errorf("told %q, want %q", got, want)
+		t.Errorf("call %q, want %q", got, want)
 	}
 }

@@ -66,7 +66,7 @@ func killed(t *testing.T, cp *controlplane.ControlPlane, client kubernetes.Inter
 			t.Errorf("%s was killed twice: %v", name, err)
 		}
 		if err := cp.Ended(); err != nil {
-			t.Errorf("%s was killed, and is said to have ended by itself: %v", name, err)
+			t.Errorf("%s was killed, but reported as exited: %v", name, err)
 		}
 		if answers(t, client) {
 			t.Errorf("the API server answers without %s", name)

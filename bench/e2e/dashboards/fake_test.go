@@ -252,7 +252,7 @@ func answers(t *testing.T, p *prometheus, w window) {
 		"right":    {"clientgo-realfifo-batch", "ring"},
 	} {
 		if !slices.Equal(choices[name], want) {
-			t.Errorf("%s offers %v, want %v", name, choices[name], want)
+			t.Errorf("values of %s: %v, want %v", name, choices[name], want)
 		}
 	}
 	d, _ = find(t, "watchlab-latency", "End to end", 0)
@@ -260,10 +260,10 @@ func answers(t *testing.T, p *prometheus, w window) {
 		t.Fatal(err)
 	}
 	if want := slices.Sorted(slices.Values(metric.Boundaries())); !slices.Equal(choices["boundary"], want) {
-		t.Errorf("boundary offers %v, want %v", choices["boundary"], want)
+		t.Errorf("values of boundary: %v, want %v", choices["boundary"], want)
 	}
 	if want := slices.Sorted(slices.Values(metric.Froms())); !slices.Equal(choices["from"], want) {
-		t.Errorf("from offers %v, want %v", choices["from"], want)
+		t.Errorf("values of from: %v, want %v", choices["from"], want)
 	}
 }
 
@@ -379,7 +379,7 @@ func bounded(t *testing.T, p *prometheus, w window, cells, runs int, form form) 
 			}
 		}
 		if !ok {
-			t.Errorf("%s is not told of", name)
+			t.Errorf("%s is not exported", name)
 			continue
 		}
 		count[m.Name]++
@@ -399,7 +399,7 @@ func bounded(t *testing.T, p *prometheus, w window, cells, runs int, form form) 
 	for name, n := range count {
 		total += n
 		if most := mostSeries(known[name], cells, runs, form); n > most {
-			t.Errorf("%s has %d series, may have %d", name, n, most)
+			t.Errorf("%s has %d series, want at most %d", name, n, most)
 		}
 	}
 	t.Logf("%d series of %d cells in %d runs", total, cells, runs)

@@ -138,7 +138,7 @@ func offered(ctx context.Context, p *prometheus, d dashboard, w window) (map[str
 		case len(choices[v.Name]) > 0:
 			values[v.Name] = choices[v.Name][0]
 		default:
-			return choices, nil, fmt.Errorf("variable %s offers nothing: %s", v.Name, text)
+			return choices, nil, fmt.Errorf("variable %s has no values: %s", v.Name, text)
 		}
 	}
 	return choices, values, nil

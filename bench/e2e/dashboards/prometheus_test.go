@@ -50,7 +50,7 @@ func startPrometheus(t *testing.T, form form, targets ...string) *prometheus {
 	case hasSetting(t, path):
 		setting = fmt.Sprintf(", scrape_native_histograms: %v, always_scrape_classic_histograms: %v", form.native, form.classic)
 	case form.native && form.classic:
-		t.Skipf("%s keeps one form of a histogram, not both", path)
+		t.Skipf("%s stores one form of a histogram, not both", path)
 	case form.native:
 		features += ",native-histograms"
 	}

@@ -69,7 +69,7 @@ func TestFidelity(t *testing.T) {
 	before, rest, ok := strings.Cut(string(text), fidelityBegin)
 	old, after, closed := strings.Cut(rest, fidelityEnd)
 	if !ok || !closed {
-		t.Fatalf("%s lacks the marks of the generated part", fidelityPage)
+		t.Fatalf("%s lacks the markers of the generated part", fidelityPage)
 	}
 	page := "\n" + Page(results, truth.Name, simulated.Name) + "\n"
 	switch {

@@ -245,7 +245,7 @@ func testKilled(t *testing.T, c *cluster) {
 		}
 	}
 	if !strings.Contains(said, "succeeded") {
-		t.Error("status says of nothing that it succeeded")
+		t.Error("status reports no success")
 	}
 	dir, m := c.collected(t, c.make(t, "kind-results", "RUN="+run))
 	allThere(t, m, 4)
@@ -256,9 +256,9 @@ func testKilled(t *testing.T, c *cluster) {
 				t.Errorf("share %+v", sh)
 			}
 		case sh.Pod == pod:
-			t.Errorf("what pod %s measured, which was killed, is merged", pod)
+			t.Errorf("the result of killed pod %s is merged", pod)
 		case sh.Attempt != 1 || sh.Late == 0 && sh.Starts > 0:
-			t.Errorf("share %+v, want its second attempt, and that it came late", sh)
+			t.Errorf("share %+v, want a late second attempt", sh)
 		}
 	}
 	report, err := os.ReadFile(filepath.Join(dir, "report.md"))
@@ -267,7 +267,7 @@ func testKilled(t *testing.T, c *cluster) {
 	}
 	told := regexp.MustCompile(`(?im)^.*(late|attempt|absent|behind|did not wait|without).*$`).FindAllString(string(report), -1)
 	if len(told) == 0 {
-		t.Error("the report does not show the pod that came late")
+		t.Error("the report does not name the late pod")
 	}
 	c.say("# report.md tells:")
 	for _, line := range told {
@@ -322,7 +322,7 @@ func testObserved(t *testing.T, c *cluster) {
 			}
 			for _, p := range pods {
 				if !seen[p.Name] {
-					t.Errorf("%s: nothing of pod %s", query, p.Name)
+					t.Errorf("%s: no data of pod %s", query, p.Name)
 				}
 			}
 			if len(seen) < 4 {

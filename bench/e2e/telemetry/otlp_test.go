@@ -223,7 +223,7 @@ func checkMetrics(t *testing.T, lines []line, spans map[string]span) {
 							for _, x := range p.Exemplars {
 								exemplars++
 								if _, ok := spans[x.SpanID]; !ok {
-									t.Errorf("%s has an exemplar of span %s, which isn't there", m.Name, x.SpanID)
+									t.Errorf("%s has an exemplar of missing span %s", m.Name, x.SpanID)
 								}
 							}
 						}

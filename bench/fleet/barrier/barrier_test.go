@@ -355,7 +355,7 @@ func TestLeaseShowsProgress(t *testing.T) {
 		{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{barrier.MemberLabel: "sheep-1"}, Annotations: map[string]string{"watchlab.dev/position": "1"}}},
 	} {
 		if p, ok := barrier.Read(l); ok {
-			t.Errorf("%+v is read as %+v", l, p)
+			t.Errorf("%+v is parsed as %+v", l, p)
 		}
 	}
 }

@@ -134,7 +134,7 @@ func TestDecodeFindsChanges(t *testing.T) {
 	}
 	for n := range whole {
 		if _, err := upload.Decode(whole[:n]); !errors.Is(err, upload.ErrBundle) {
-			t.Fatalf("cut after %d bytes: %v", n, err)
+			t.Fatalf("truncated after %d bytes: %v", n, err)
 		}
 	}
 	if _, err := upload.Decode(append(bytes.Clone(whole), 0)); !errors.Is(err, upload.ErrBundle) {

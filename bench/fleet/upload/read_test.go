@@ -131,7 +131,7 @@ func TestTargetKinds(t *testing.T) {
 			}
 			take := func(upload.Bundle) error { return nil }
 			if _, err := reader.Read(t.Context(), "", take); !errors.Is(err, upload.ErrRuns) || !strings.Contains(err.Error(), `["mine" "other"]`) {
-				t.Errorf("which of two runs: %v", err)
+				t.Errorf("ambiguous run: %v", err)
 			}
 			enough := errors.New("enough")
 			if _, err := reader.Read(t.Context(), "mine", func(upload.Bundle) error { return enough }); !errors.Is(err, enough) {

@@ -384,7 +384,7 @@ func TestInputsUnchanged(t *testing.T) {
 			}
 			scribble(r.Object)
 			if !reflect.DeepEqual(kept, current) {
-				rt.Fatalf("the object that was patched has changed\n%v\n%v", kept, current)
+				rt.Fatalf("the patched object has changed\n%v\n%v", kept, current)
 			}
 			next, err := e.Patch(res, current, []byte(`{}`), req)
 			if err != nil || !next.Unchanged {
@@ -510,7 +510,7 @@ func FuzzPatch(f *testing.F) {
 		r, err := e.Patch(widgets, created.Object, body, req)
 		isStatus(t, err, "patch", widgets, req, string(body))
 		if !reflect.DeepEqual(kept, created.Object) {
-			t.Fatal("the object that was patched has changed")
+			t.Fatal("the patched object has changed")
 		}
 		if err != nil {
 			return

@@ -80,14 +80,14 @@ func TestDefine(t *testing.T) {
 		t.Fatalf("added %v", added)
 	}
 	if versionOf(reg) <= before {
-		t.Error("the version is what it was")
+		t.Error("the version has not changed")
 	}
 	v1, ok := reg.Lookup("example.com", "v1", "widgets")
 	if !ok || v1 != added[0] {
 		t.Fatalf("Lookup: %v, %v", v1, ok)
 	}
 	if _, ok := reg.Lookup("example.com", "v0", "widgets"); ok {
-		t.Error("a version is served that isn't")
+		t.Error("an unserved version is served")
 	}
 	if v1.Singular != "widget" || v1.ListKind != "WidgetList" || !v1.HasStatus() || !v1.Storable() || v1.Typed || v1.Custom.Scale().SpecReplicasPath != ".spec.replicas" {
 		t.Errorf("v1 is %+v", v1)
@@ -223,7 +223,7 @@ storedVersions:
 		t.Errorf("status:\n%s", text)
 	}
 	if _, err := New().Define(crd.Object); err != nil {
-		t.Errorf("what was established can't be defined: %v", err)
+		t.Errorf("an established resource is refused: %v", err)
 	}
 }
 
@@ -240,11 +240,11 @@ func TestServe(t *testing.T) {
 		t.Error("v1beta1 isn't served")
 	}
 	if reg.Serve(schema.GroupVersion{Group: "no.such", Version: "v1"}) {
-		t.Error("something is served that isn't there")
+		t.Error("an undefined resource is served")
 	}
 	version := versionOf(reg)
 	if !reg.Serve(schema.GroupVersion{Version: "v1"}) || versionOf(reg) != version {
-		t.Error("serving what is served changes something")
+		t.Error("serving a served version changes the documents")
 	}
 }
 

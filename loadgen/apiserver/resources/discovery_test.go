@@ -183,7 +183,7 @@ func TestVersion(t *testing.T) {
 		t.Errorf("version %+v", version)
 	}
 	if !strings.Contains(version.GitVersion, "simulated") {
-		t.Errorf("%s doesn't say that it is a simulation", version.GitVersion)
+		t.Errorf("%s does not name the simulation", version.GitVersion)
 	}
 }
 
@@ -265,13 +265,13 @@ func TestNotModified(t *testing.T) {
 	etag := header.Get("ETag")
 	again := []string{"Accept", aggregatedJSON, "If-None-Match", etag}
 	if code, _, body := get(t, h, "/apis", again...); code != http.StatusNotModified || len(body) > 0 {
-		t.Errorf("asked again: %d with %d bytes", code, len(body))
+		t.Errorf("conditional request: %d with %d bytes", code, len(body))
 	}
 	if _, err := addCRD(registry, []byte(discoveryWidgets)); err != nil {
 		t.Fatal(err)
 	}
 	if code, header, _ := get(t, h, "/apis", again...); code != http.StatusOK || header.Get("ETag") == etag {
-		t.Errorf("asked again after a change: %d, %s", code, header.Get("ETag"))
+		t.Errorf("conditional request after a change: %d, %s", code, header.Get("ETag"))
 	}
 }
 
@@ -343,7 +343,7 @@ func checkRefs(t *testing.T, name string, body []byte, where ...string) {
 		case map[string]any:
 			if ref, ok := x["$ref"].(string); ok {
 				if _, ok := known[strings.TrimPrefix(ref, prefix)]; !ok {
-					t.Errorf("%s: %s leads nowhere", name, ref)
+					t.Errorf("%s: %s is a broken reference", name, ref)
 				}
 			}
 			for _, v := range x {

@@ -206,7 +206,7 @@ func readFrames(t *rapid.T, l *Log, from, to uint64) []happened {
 			got = append(got, happened{e.Type, e.Object.Name, e.Object.Annotations["note"]})
 		}
 		if from != upto {
-			t.Fatalf("frames up to %d, said to go to %d", from, upto)
+			t.Fatalf("frames up to %d, reported end %d", from, upto)
 		}
 	}
 	return got
@@ -263,7 +263,7 @@ func TestLogMatchesModel(t *testing.T) {
 						e.Type = rapid.SampledFrom([]watch.EventType{watch.Modified, watch.Deleted}).Draw(t, "type")
 					}
 					if ok, err := l.Put(e.Type, key, named(key, e.Note), was+1); ok || err != nil {
-						t.Fatalf("a write of what has changed: %v, %v", ok, err)
+						t.Fatalf("a write of a stale version: %v, %v", ok, err)
 					}
 					if ok, err := l.Put(e.Type, key, named(key, e.Note), was); !ok || err != nil {
 						t.Fatalf("a write: %v, %v", ok, err)
@@ -297,7 +297,7 @@ func TestSharedRecording(t *testing.T) {
 		t.Error("the frames were encoded twice")
 	}
 	if cap(x) != len(x) {
-		t.Error("frames have room to be appended to")
+		t.Error("frames have spare capacity")
 	}
 }
 
@@ -327,7 +327,7 @@ func TestPreencodedStays(t *testing.T) {
 		}
 	}
 	if again, _, err := l.Frames(form, 0, 4000); err != nil || &again[0] != &ahead[0] {
-		t.Errorf("what was encoded ahead was given up, %v", err)
+		t.Errorf("the preencoded frame was dropped, %v", err)
 	}
 }
 

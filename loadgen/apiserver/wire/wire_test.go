@@ -79,7 +79,7 @@ func serializerOf(t testing.TB, f Form) runtime.SerializerInfo {
 	}
 	info, ok := runtime.SerializerInfoForMediaType(serializer.NewCodecFactory(known).SupportedMediaTypes(), f.ContentType())
 	if !ok {
-		t.Fatalf("client-go has nothing for %s", f.ContentType())
+		t.Fatalf("client-go has no encoder for %s", f.ContentType())
 	}
 	return info
 }

@@ -99,7 +99,7 @@ func TestDetached(t *testing.T) {
 		m := p.ObjectMeta
 		switch {
 		case p.Spec.NodeName != "" || len(p.Spec.SchedulingGates) != 1 || p.Spec.Priority != nil || p.Spec.ServiceAccountName != "" || p.Status.QOSClass != "":
-			t.Fatalf("event %d: it could run: %+v", i+1, p.Spec)
+			t.Fatalf("event %d: the pod can be scheduled: %+v", i+1, p.Spec)
 		case m.UID != "" || m.ResourceVersion != "" || len(m.OwnerReferences)+len(m.Finalizers)+len(m.ManagedFields) > 0 || m.DeletionTimestamp != nil:
 			t.Fatalf("event %d: %+v", i+1, m)
 		case m.Labels[RunLabel] != "test" || !strings.HasPrefix(m.Namespace, "watchlab-test-") || p.Kind != "Pod" || p.APIVersion != "v1":
@@ -112,7 +112,7 @@ func TestDetached(t *testing.T) {
 					found = found || v.Name == mount.Name
 				}
 				if !found {
-					t.Fatalf("event %d: a mount of volume %s, which is gone", i+1, mount.Name)
+					t.Fatalf("event %d: a mount of missing volume %s", i+1, mount.Name)
 				}
 			}
 		}
@@ -121,7 +121,7 @@ func TestDetached(t *testing.T) {
 		}
 	}
 	if bound == 0 {
-		t.Error("no pod of the recording was bound to a node: nothing was shown")
+		t.Error("no pod of the recording was bound to a node")
 	}
 }
 

@@ -61,7 +61,7 @@ func TestRetryLimit(t *testing.T) {
 				passed := time.Since(begin)
 				switch {
 				case took != passed, tt.tries == 1 && took != 0:
-					t.Errorf("%v is said to have passed, not %v", took, passed)
+					t.Errorf("elapsed %v, want %v", took, passed)
 				case tt.tries > 0 && tries != tt.tries:
 					t.Errorf("tried %d times, want %d", tries, tt.tries)
 				case tt.tries == 0 && (passed < retryLimit || passed > retryLimit+2*longestPause):

@@ -201,7 +201,7 @@ func TestBreaks(t *testing.T) {
 		from := time.Now()
 		synctest.Wait()
 		if b := tee.Breaks(); !b.Down || b.Resumed != 0 || b.Gap != 0 {
-			t.Errorf("at once after the end: %+v", b)
+			t.Errorf("just after the end: %+v", b)
 		}
 		w = <-s.watching
 		want.Resumed++
@@ -238,7 +238,7 @@ func TestBreaks(t *testing.T) {
 		w.Stop()
 		synctest.Wait()
 		if b := tee.Breaks(); !b.Down || b.Resumed != want.Resumed {
-			t.Errorf("after a watch that said nothing: %+v", b)
+			t.Errorf("after a silent watch: %+v", b)
 		}
 		w = <-s.watching
 		want.Resumed++
@@ -372,12 +372,12 @@ func TestAuditOverHTTP(t *testing.T) {
 	}
 	there, err := tee.inventory(ctx)
 	if err != nil || len(there.objects) != pods-100 {
-		t.Fatalf("%d objects are there, want %d: %v", len(there.objects), pods-100, err)
+		t.Fatalf("%d objects, want %d: %v", len(there.objects), pods-100, err)
 	}
 	if missing := tee.missing(there); len(missing) > 0 {
 		t.Errorf("missing after the audit: %q", missing[:min(3, len(missing))])
 	}
 	if got, want := tee.Storm(tee.Visible()).Final(), made.Final(); len(got) != len(want) {
-		t.Errorf("%d pods are known, and %d there", len(got), len(want))
+		t.Errorf("%d known pods, %d on the server", len(got), len(want))
 	}
 }

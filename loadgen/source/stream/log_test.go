@@ -40,13 +40,13 @@ func TestLog(t *testing.T) {
 		}
 	}
 	if step("d", false) || l.Refused() != 1 {
-		t.Errorf("an eighth event was taken, %d refused", l.Refused())
+		t.Errorf("an eighth event was accepted, %d refused", l.Refused())
 	}
 	if last := l.Seal(); last != 7 || step("a", false) || l.Refused() != 1 {
 		t.Errorf("sealed at %d, %d refused", last, l.Refused())
 	}
 	if original.ResourceVersion != "from elsewhere" {
-		t.Error("the object that was appended has been written to")
+		t.Error("the appended object was modified")
 	}
 	s := l.Storm(l.Visible())
 	if err := s.Validate(); err != nil {

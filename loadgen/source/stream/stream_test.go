@@ -211,7 +211,7 @@ func TestRoom(t *testing.T) {
 					continue
 				}
 				if upto > at+window {
-					t.Errorf("%d is visible where %d was seen, want at most %d more", upto, at, window)
+					t.Errorf("%d is visible with %d seen, want at most %d more", upto, at, window)
 				}
 				for at < upto {
 					at++
@@ -264,7 +264,7 @@ func TestNoLostWakeup(t *testing.T) {
 			select {
 			case <-f.Wake():
 			case <-ctx.Done():
-				t.Errorf("asleep at %d where %d is visible", at, st.Visible())
+				t.Errorf("asleep at %d with %d visible", at, st.Visible())
 				return
 			}
 		}
@@ -294,7 +294,7 @@ func TestNoMissedRoom(t *testing.T) {
 	for seq := range uint64(n) {
 		st.Raise(seq + 1)
 		if err := st.WaitRoom(ctx, window); err != nil {
-			t.Errorf("waits for room at %d, of which %d is seen: %v", seq+1, f.seen.Load(), err)
+			t.Errorf("waits for room at %d with %d seen: %v", seq+1, f.seen.Load(), err)
 			break
 		}
 	}

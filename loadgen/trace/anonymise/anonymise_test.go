@@ -114,7 +114,7 @@ func TestRecordings(t *testing.T) {
 			}
 			switch {
 			case !bytes.Equal(before, f.Object):
-				t.Fatalf("%s: the object that was given has changed", path)
+				t.Fatalf("%s: the input object has changed", path)
 			case len(g.Object) != len(f.Object):
 				t.Fatalf("%s: %d bytes became %d:\n%s\n%s", path, len(f.Object), len(g.Object), f.Object, g.Object)
 			case g.Offset != f.Offset || g.Type != f.Type || g.Resource != f.Resource:
@@ -188,7 +188,7 @@ func TestRecordings(t *testing.T) {
 		}
 	}
 	if long < 100 {
-		t.Errorf("%d strings were looked for", long)
+		t.Errorf("%d strings were searched", long)
 	}
 	if os.Getenv("WATCHLAB_TEST_RECORDINGS") != "" && *update {
 		if err := os.WriteFile("testdata/kept.txt", []byte(strings.Join(sorted(kept), "\n")+"\n"), 0o600); err != nil {
@@ -586,7 +586,7 @@ func TestCustom(t *testing.T) {
 		}
 	}
 	if name := a.String("payroll"); bytes.Count(out, []byte(name)) != 3 {
-		t.Errorf("%q is in it %d times, want 3: %s", name, bytes.Count(out, []byte(name)), out)
+		t.Errorf("%q occurs %d times, want 3: %s", name, bytes.Count(out, []byte(name)), out)
 	}
 }
 
@@ -609,7 +609,7 @@ func TestText(t *testing.T) {
 		got := a.String(s)
 		switch {
 		case got == s:
-			t.Errorf("%q is as it was", s)
+			t.Errorf("%q was not replaced", s)
 		case shape(got) != shape(s) && !strings.ContainsAny(s, ":") && !uuid.MatchString(strings.TrimPrefix(s, "pvc-")):
 			t.Errorf("%q became %q", s, got)
 		case len(got) != len(s):
@@ -708,7 +708,7 @@ func TestBase64(t *testing.T) {
 		text := base64.StdEncoding.EncodeToString(data)
 		replaced, ok := w.base64(text)
 		if !ok {
-			t.Fatalf("%q was not taken for base64", text)
+			t.Fatalf("%q was not recognised as base64", text)
 		}
 		got, err := base64.StdEncoding.Strict().DecodeString(replaced)
 		if err != nil || len(got) != len(data) || bytes.Equal(got, data) {

@@ -63,7 +63,7 @@ func TestVocabulary(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("vocabulary.txt is not what the sources say (rewrite with -update): %s", diff)
+		t.Errorf("vocabulary.txt is out of date (rewrite with -update): %s", diff)
 	}
 }
 

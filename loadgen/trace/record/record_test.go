@@ -250,7 +250,7 @@ func TestRecord(t *testing.T) {
 		t.Error(err)
 	}
 	if r.Initial != s.Initial || len(r.Final()) != len(s.Final()) {
-		t.Errorf("%d initial, %d in the end; want %d, %d", r.Initial, len(r.Final()), s.Initial, len(s.Final()))
+		t.Errorf("%d initial, %d final; want %d, %d", r.Initial, len(r.Final()), s.Initial, len(s.Final()))
 	}
 }
 

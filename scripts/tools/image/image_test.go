@@ -177,7 +177,7 @@ func checkImage(t *testing.T, img v1.Image, platform *v1.Platform) {
 		t.Errorf("%s: passwd %q", platform, files["etc/passwd"])
 	}
 	if pool := x509.NewCertPool(); !pool.AppendCertsFromPEM(files[caFile]) {
-		t.Errorf("%s: no certificate can be read from %s", platform, caFile)
+		t.Errorf("%s: no readable certificate in %s", platform, caFile)
 	}
 }
 

@@ -19,14 +19,14 @@ func TestScale(t *testing.T) {
 	for _, step := range []struct{ n, made, removed int }{{20, 20, 0}, {20, 0, 0}, {25, 5, 0}, {7, 0, 18}, {0, 0, 7}} {
 		made, removed, err := scale(t.Context(), nodes, step.n)
 		if err != nil || made != step.made || removed != step.removed {
-			t.Fatalf("to %d: made %d, removed %d, %v; want %+v", step.n, made, removed, err, step)
+			t.Fatalf("to %d: created %d, removed %d, %v; want %+v", step.n, made, removed, err, step)
 		}
 		list, err := nodes.List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if len(list.Items) != step.n+1 {
-			t.Errorf("to %d: there are %d besides theirs", step.n, len(list.Items)-1)
+			t.Errorf("to %d: %d own nodes", step.n, len(list.Items)-1)
 		}
 	}
 	if _, err := nodes.Get(t.Context(), "theirs", metav1.GetOptions{}); err != nil {
