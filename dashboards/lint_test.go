@@ -225,7 +225,7 @@ var lints = map[string]func(dashboard) []string{
 		}
 		return wrong
 	},
-	"tables ask for an instant": func(d dashboard) (wrong []string) {
+	"table-instant-query-rule": func(d dashboard) (wrong []string) {
 		for _, p := range drawn(d) {
 			for _, q := range p.Targets {
 				if (p.Type == "table" || p.Type == "bargauge") != q.Instant || q.Instant == q.Range {
@@ -236,7 +236,7 @@ var lints = map[string]func(dashboard) []string{
 		return wrong
 	},
 	// Otherwise the legend shows an empty name.
-	"legends name labels that the query keeps": func(d dashboard) (wrong []string) {
+	"legend-label-rule": func(d dashboard) (wrong []string) {
 		label := regexp.MustCompile(`\{\{(\w+)\}\}`)
 		for _, p := range drawn(d) {
 			for _, q := range p.Targets {
@@ -251,7 +251,7 @@ var lints = map[string]func(dashboard) []string{
 		}
 		return wrong
 	},
-	"only variables that there are": func(d dashboard) (wrong []string) {
+	"defined-variable-rule": func(d dashboard) (wrong []string) {
 		known := map[string]bool{"__rate_interval": true, "__range": true, "__url_time_range": true, "__all_variables": true}
 		for _, v := range d.Templating.List {
 			known[v.Name] = true
@@ -267,7 +267,7 @@ var lints = map[string]func(dashboard) []string{
 		}
 		return wrong
 	},
-	"every variable is used": func(d dashboard) (wrong []string) {
+	"used-variable-rule": func(d dashboard) (wrong []string) {
 		var text strings.Builder
 		for _, p := range drawn(d) {
 			for _, q := range p.Targets {

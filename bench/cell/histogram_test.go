@@ -97,9 +97,9 @@ func TestMergeErrors(t *testing.T) {
 		part cell.Quantiles
 		want string
 	}{
-		"no histogram":       {cell.Quantiles{Histogram: "junk"}, "histogram 2 of 2"},
-		"another geometry":   {cell.Quantiles{Count: 1, Histogram: string(encoded)}, "with 1 digits, not of 1 to 3600000000000 with 3"},
-		"not what was added": {wrong, "holds 3 values, not 4"},
+		"no histogram":     {cell.Quantiles{Histogram: "junk"}, "histogram 2 of 2"},
+		"another geometry": {cell.Quantiles{Count: 1, Histogram: string(encoded)}, "with 1 digits, not of 1 to 3600000000000 with 3"},
+		"wrong count":      {wrong, "holds 3 values, not 4"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := cell.MergeHistograms(good, tc.part); err == nil || !strings.Contains(err.Error(), tc.want) {

@@ -77,7 +77,7 @@ func TestThrottled(t *testing.T) {
 		files map[string]string
 		want  time.Duration
 	}{
-		"version 2, and a group around": {map[string]string{
+		"version 2, parent group": {map[string]string{
 			"proc/self/cgroup": "0::/pod/x\n", "sys/fs/cgroup/cgroup.controllers": "cpu",
 			"sys/fs/cgroup/pod/x/cpu.stat": "usage_usec 9\nnr_throttled 2\nthrottled_usec 1500\n",
 			"sys/fs/cgroup/pod/cpu.stat":   "throttled_usec 500\n",

@@ -77,7 +77,7 @@ var projections = map[string]struct {
 		o.Table, o.Row = "/impl", "/rate"
 	}},
 	"sorted": {[]string{"-row", "/impl@alpha"}, func(o *compare.Options) { o.Row = "/impl@alpha" }},
-	"order that filters": {[]string{"-col", "/impl@(cond clientgo-realfifo)"}, func(o *compare.Options) {
+	"filtering order": {[]string{"-col", "/impl@(cond clientgo-realfifo)"}, func(o *compare.Options) {
 		o.Col = "/impl@(cond clientgo-realfifo)"
 	}},
 	"too strict a test": {[]string{"-alpha", "0.001", "-confidence", "0.99"}, func(o *compare.Options) {
@@ -279,12 +279,12 @@ func TestUnequalGuarantees(t *testing.T) {
 		col     string
 		refused bool
 	}{
-		"equal":                      {[]string{"old=" + total, "new=" + folder(t, "order total", valid, 2e6)}, ".file", false},
-		"between runs":               {[]string{"old=" + total, "new=" + perKey}, ".file", true},
-		"between variants":           {[]string{perKey}, "/impl", true},
-		"variants that are alike":    {[]string{total}, "/impl", false},
-		"a file says nothing of it":  {[]string{"old=" + filepath.Join(total, lab.BenchFile), "new=" + perKey}, ".file", false},
-		"a folder without its label": {[]string{total, perKey}, ".file", true},
+		"equal":                    {[]string{"old=" + total, "new=" + folder(t, "order total", valid, 2e6)}, ".file", false},
+		"between runs":             {[]string{"old=" + total, "new=" + perKey}, ".file", true},
+		"between variants":         {[]string{perKey}, "/impl", true},
+		"equal variants":           {[]string{total}, "/impl", false},
+		"file without the label":   {[]string{"old=" + filepath.Join(total, lab.BenchFile), "new=" + perKey}, ".file", false},
+		"folder without the label": {[]string{total, perKey}, ".file", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tables := build(t, tc.args, func(o *compare.Options) { o.Col = tc.col; o.Filter = ".unit:events/s" })

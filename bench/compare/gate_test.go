@@ -214,22 +214,22 @@ func TestKinds(t *testing.T) {
 		"broken": {throughput, func(_, now *lab.ComparisonResult) {
 			now.Cells[3].Rounds, now.Cells[3].Verdict = nil, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseLost}
 		}, compare.Broken, true},
-		"the machine was in the way": {throughput, func(_, now *lab.ComparisonResult) {
+		"machine disturbed": {throughput, func(_, now *lab.ComparisonResult) {
 			now.Cells[3].Rounds, now.Cells[3].Verdict = nil, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseSteal}
 		}, compare.Undecided, false},
-		"the old one was broken": {throughput, func(old, _ *lab.ComparisonResult) {
+		"old cell invalid": {throughput, func(old, _ *lab.ComparisonResult) {
 			old.Cells[3].Rounds, old.Cells[3].Verdict = nil, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseLost}
 		}, compare.Undecided, false},
-		"other guarantees":       {throughput, func(_, now *lab.ComparisonResult) { now.Cells[3].Class = "order per-key" }, compare.Changed, true},
-		"another storm":          {throughput, func(_, now *lab.ComparisonResult) { now.Input = "4567" }, compare.Changed, true},
-		"too few rounds":         {throughput, func(_, now *lab.ComparisonResult) { now.Cells[3].Rounds = now.Cells[3].Rounds[:1] }, compare.Undecided, false},
-		"faster":                 {throughput, func(_, now *lab.ComparisonResult) { slow(&now.Cells[3], -0.2) }, compare.Improved, false},
-		"within what is allowed": {throughput, func(_, now *lab.ComparisonResult) { slow(&now.Cells[3], 0.03) }, compare.Held, false},
-		"beyond, but its near end isn't": {throughput, func(old, now *lab.ComparisonResult) {
+		"other guarantees": {throughput, func(_, now *lab.ComparisonResult) { now.Cells[3].Class = "order per-key" }, compare.Changed, true},
+		"another storm":    {throughput, func(_, now *lab.ComparisonResult) { now.Input = "4567" }, compare.Changed, true},
+		"too few rounds":   {throughput, func(_, now *lab.ComparisonResult) { now.Cells[3].Rounds = now.Cells[3].Rounds[:1] }, compare.Undecided, false},
+		"faster":           {throughput, func(_, now *lab.ComparisonResult) { slow(&now.Cells[3], -0.2) }, compare.Improved, false},
+		"within allowance": {throughput, func(_, now *lab.ComparisonResult) { slow(&now.Cells[3], 0.03) }, compare.Held, false},
+		"interval overlaps allowance": {throughput, func(old, now *lab.ComparisonResult) {
 			plant(&old.Cells[3], []float64{100, 100, 101, 99, 100, 102, 98, 100})
 			plant(&now.Cells[3], []float64{94, 93, 96, 90, 97, 92, 94, 88})
 		}, compare.Held, false},
-		"more, but its near end isn't beyond": {"rules:\n- {metric: allocs/op, change: 5%, because: x}\n", func(old, now *lab.ComparisonResult) {
+		"more, interval overlaps allowance": {"rules:\n- {metric: allocs/op, change: 5%, because: x}\n", func(old, now *lab.ComparisonResult) {
 			for i, v := range []float64{2, 2, 2.02, 1.98, 2, 2.04, 1.96, 2} {
 				old.Cells[3].Rounds[i].Result.AllocsPerEvent = v
 				now.Cells[3].Rounds[i].Result.AllocsPerEvent = v + []float64{0.11, 0.13, 0.07, 0.2, 0.06, 0.14, 0.1, 0.24}[i]
@@ -244,18 +244,18 @@ func TestKinds(t *testing.T) {
 				now.Cells[3].Rounds[i].Result.AllocsPerEvent = 3
 			}
 		}, compare.Regressed, true},
-		"allocations as they were": {allocs, func(_, _ *lab.ComparisonResult) {}, compare.Held, false},
-		"less than the floor": {"rules:\n- {metric: allocs/op, change: 1%, floor: 0.05, because: x}\n", func(_, now *lab.ComparisonResult) {
+		"equal allocations": {allocs, func(_, _ *lab.ComparisonResult) {}, compare.Held, false},
+		"below the floor": {"rules:\n- {metric: allocs/op, change: 1%, floor: 0.05, because: x}\n", func(_, now *lab.ComparisonResult) {
 			for i := range now.Cells[3].Rounds {
 				now.Cells[3].Rounds[i].Result.AllocsPerEvent = 2.04
 			}
 		}, compare.Held, false},
-		"bytes where there were none": {bytesOp, func(_, now *lab.ComparisonResult) {
+		"bytes from zero": {bytesOp, func(_, now *lab.ComparisonResult) {
 			for i := range now.Cells[3].Rounds {
 				now.Cells[3].Rounds[i].Result.BytesPerEvent = 8
 			}
 		}, compare.Regressed, true},
-		"no baseline any more": {relative, func(_, now *lab.ComparisonResult) { now.Cells[0].Rounds = nil }, compare.Undecided, false},
+		"no baseline": {relative, func(_, now *lab.ComparisonResult) { now.Cells[0].Rounds = nil }, compare.Undecided, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			old, now := newMachine(1).outcome(5), newMachine(2).outcome(5)

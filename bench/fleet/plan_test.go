@@ -43,22 +43,22 @@ func TestPlanRoundTrip(t *testing.T) {
 
 func TestBadPlans(t *testing.T) {
 	for name, change := range map[string]func(*fleet.Plan){
-		"run":                 func(p *fleet.Plan) { p.Run = "" },
-		"long run":            func(p *fleet.Plan) { p.Run = strings.Repeat("a", 21) },
-		"run with dots":       func(p *fleet.Plan) { p.Run = "a.b" },
-		"mode":                func(p *fleet.Plan) { p.Mode = "both" },
-		"pods":                func(p *fleet.Plan) { p.Pods = 0 },
-		"too many pods":       func(p *fleet.Plan) { p.Pods = fleet.MaxPods + 1 },
-		"writers":             func(p *fleet.Plan) { p.Writers = 1 },
-		"no writers":          func(p *fleet.Plan) { p.Mode = fleet.ModeCluster },
-		"server":              func(p *fleet.Plan) { p.Server = "storm" },
-		"no server":           func(p *fleet.Plan) { p.Mode = fleet.ModeSharedServer },
-		"server with a dot":   func(p *fleet.Plan) { p.Mode, p.Server = fleet.ModeSharedServer, "a.b" },
-		"barrier":             func(p *fleet.Plan) { p.Barrier.Duration = -1 },
-		"endless barrier":     func(p *fleet.Plan) { p.Barrier.Duration = 24 * time.Hour },
-		"upload":              func(p *fleet.Plan) { p.Upload = "" },
-		"upload to nowhere":  func(p *fleet.Plan) { p.Upload = "dir=" },
-		"deliver to a friend": func(p *fleet.Plan) { p.Upload = "mail=a@b" },
+		"run":                   func(p *fleet.Plan) { p.Run = "" },
+		"long run":              func(p *fleet.Plan) { p.Run = strings.Repeat("a", 21) },
+		"run with dots":         func(p *fleet.Plan) { p.Run = "a.b" },
+		"mode":                  func(p *fleet.Plan) { p.Mode = "both" },
+		"pods":                  func(p *fleet.Plan) { p.Pods = 0 },
+		"too many pods":         func(p *fleet.Plan) { p.Pods = fleet.MaxPods + 1 },
+		"writers":               func(p *fleet.Plan) { p.Writers = 1 },
+		"no writers":            func(p *fleet.Plan) { p.Mode = fleet.ModeCluster },
+		"server":                func(p *fleet.Plan) { p.Server = "storm" },
+		"no server":             func(p *fleet.Plan) { p.Mode = fleet.ModeSharedServer },
+		"server with a dot":     func(p *fleet.Plan) { p.Mode, p.Server = fleet.ModeSharedServer, "a.b" },
+		"barrier":               func(p *fleet.Plan) { p.Barrier.Duration = -1 },
+		"endless barrier":       func(p *fleet.Plan) { p.Barrier.Duration = 24 * time.Hour },
+		"upload":                func(p *fleet.Plan) { p.Upload = "" },
+		"upload without folder": func(p *fleet.Plan) { p.Upload = "dir=" },
+		"unknown upload target": func(p *fleet.Plan) { p.Upload = "mail=a@b" },
 	} {
 		p := plan()
 		change(&p)

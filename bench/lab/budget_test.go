@@ -75,10 +75,10 @@ func TestBudgetRetries(t *testing.T) {
 		rounds string
 	}{
 		// A round of the first phase takes 7 s, one of the second 3 s.
-		"enough for a test":     {55 * time.Second, "dear:4 cheap:4 dear-slower:4 cheap-slower:4"},
-		"enough for some":       {42 * time.Second, "dear:4 cheap:4 dear-slower:2 cheap-slower:2"},
-		"nothing is left":       {35 * time.Second, "dear:4 cheap:4"},
-		"not even for a fourth": {34 * time.Second, "dear:3 cheap:3 dear-slower:2 cheap-slower:2"},
+		"enough for a test": {55 * time.Second, "dear:4 cheap:4 dear-slower:4 cheap-slower:4"},
+		"enough for some":   {42 * time.Second, "dear:4 cheap:4 dear-slower:2 cheap-slower:2"},
+		"nothing is left":   {35 * time.Second, "dear:4 cheap:4"},
+		"no fourth round":   {34 * time.Second, "dear:3 cheap:3 dear-slower:2 cheap-slower:2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

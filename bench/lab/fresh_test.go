@@ -241,12 +241,12 @@ func TestMachineVerdicts(t *testing.T) {
 		"little is stolen":      {steal(0.04, 0.05, 0.05, 0.01), "valid"},
 		"much in one round":     {steal(0, 0.9, 0), "valid"},
 		"much in most":          {steal(0.2, 0, 0.08), "invalid: steal: the host gave 8.0 % of the machine's CPU time to others in the median round (allowed: 5 %)"},
-		"much in one of two":    {steal(0, 0.2), "invalid: steal: the host gave 20.0 % of the machine's CPU time to others in the median round (allowed: 5 %)"},
-		"throttled a little":    {[]cell.Host{{Throttled: 10 * time.Millisecond}}, "valid"},
+		"high in one of two":    {steal(0, 0.2), "invalid: steal: the host gave 20.0 % of the machine's CPU time to others in the median round (allowed: 5 %)"},
+		"slightly throttled":    {[]cell.Host{{Throttled: 10 * time.Millisecond}}, "valid"},
 		"throttled":             {[]cell.Host{{Throttled: 20 * time.Millisecond}}, "invalid: throttled: the control group was held back for its CPU quota for 2.0 % of the time in the median round (allowed: 1 %)"},
 		"the limiter, once":     {[]cell.Host{{GCLimited: true}, {}, {}}, "valid"},
 		"the limiter, half":     {[]cell.Host{{GCLimited: true}, {}, {GCLimited: true}, {}}, "invalid: gc-limit: the heap was at its limit and the collector's limiter came into force in 2 of 4 rounds"},
-		"the host comes before": {[]cell.Host{{StealShare: 0.5, Throttled: time.Second, GCLimited: true}}, "invalid: steal: the host gave 50.0 % of the machine's CPU time to others in the median round (allowed: 5 %)"},
+		"host takes precedence": {[]cell.Host{{StealShare: 0.5, Throttled: time.Second, GCLimited: true}}, "invalid: steal: the host gave 50.0 % of the machine's CPU time to others in the median round (allowed: 5 %)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, _ := newCell("a", "", nil)

@@ -246,16 +246,16 @@ func TestMergedVerdicts(t *testing.T) {
 			verdict(s, 1, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseLost, Detail: "1 event"})
 			return s
 		}, false, "invalid: lost", "share 1/3: invalid: lost: 1 event", 0, true},
-		"several broke what they promise": {func(s []lab.Share) []lab.Share {
+		"several broken invariants": {func(s []lab.Share) []lab.Share {
 			verdict(s, 0, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseError, Detail: "no luck"})
 			verdict(s, 1, lab.Verdict{Status: lab.Invalid, Cause: "lost+duplicated", Detail: "1 event"})
 			return s
 		}, false, "invalid: lost+duplicated+error", "share 0/3: invalid: error: no luck; and in share 1", 0, true},
-		"a machine was in the way": {func(s []lab.Share) []lab.Share {
+		"machine disturbed": {func(s []lab.Share) []lab.Share {
 			verdict(s, 2, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseSteal, Detail: "12 %"})
 			return s
 		}, false, "invalid: steal", "share 2/3: invalid: steal: 12 %", 0, false},
-		"to blame comes before blameless": {func(s []lab.Share) []lab.Share {
+		"variant error takes precedence": {func(s []lab.Share) []lab.Share {
 			verdict(s, 0, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseSteal})
 			verdict(s, 2, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseReordered})
 			return s[:3]
@@ -264,7 +264,7 @@ func TestMergedVerdicts(t *testing.T) {
 			verdict(s, 2, lab.Verdict{Status: lab.Noisy, Detail: "11 % apart"})
 			return s
 		}, false, "noisy", "share 2/3: noisy: 11 % apart", 3, false},
-		"one has not played it": {func(s []lab.Share) []lab.Share {
+		"one pod did not play": {func(s []lab.Share) []lab.Share {
 			verdict(s, 0, lab.Verdict{Status: lab.Unplayed, Detail: "no time"})
 			return s
 		}, false, "unplayed", "share 0/3: unplayed: no time", 0, false},
@@ -273,7 +273,7 @@ func TestMergedVerdicts(t *testing.T) {
 			c.Rounds = slices.Delete(c.Rounds, 1, 2)
 			return s
 		}, false, "valid", "", 2, false},
-		"no round in common": {func(s []lab.Share) []lab.Share {
+		"no common round": {func(s []lab.Share) []lab.Share {
 			for i := range s {
 				c := &s[i].Outcome.Comparisons[0].Cells[0]
 				c.Rounds = c.Rounds[i : i+1]
@@ -282,11 +282,11 @@ func TestMergedVerdicts(t *testing.T) {
 		}, false, "unplayed", "no round was finished by all shares", 0, false},
 		"one is missing": {func(s []lab.Share) []lab.Share { return []lab.Share{s[0], s[2]} },
 			false, "invalid: shares", "2 of 3 shares: missing share 1", 0, false},
-		"all but one are missing": {func(s []lab.Share) []lab.Share { return s[1:2] },
+		"one share of several": {func(s []lab.Share) []lab.Share { return s[1:2] },
 			false, "invalid: shares", "1 of 3 shares: missing shares 0, 2", 0, false},
-		"one is missing, and a part will do": {func(s []lab.Share) []lab.Share { return []lab.Share{s[0], s[2]} },
+		"one missing, partial allowed": {func(s []lab.Share) []lab.Share { return []lab.Share{s[0], s[2]} },
 			true, "valid", "2 of 3 shares (missing share 1)", 3, false},
-		"one is missing, one lost events": {func(s []lab.Share) []lab.Share {
+		"one missing, one lost events": {func(s []lab.Share) []lab.Share {
 			verdict(s, 1, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseLost})
 			return s[1:]
 		}, false, "invalid: lost", "2 of 3 shares (missing share 0); share 1/3", 0, true},
@@ -304,7 +304,7 @@ func TestMergedVerdicts(t *testing.T) {
 			}
 			return s
 		}, false, "valid", "", 3, false},
-		"nobody waited": {func(s []lab.Share) []lab.Share {
+		"no pod waited": {func(s []lab.Share) []lab.Share {
 			for i := range s {
 				s[i].Starts = nil
 			}
@@ -314,15 +314,15 @@ func TestMergedVerdicts(t *testing.T) {
 			s[1].Starts = s[1].Starts[:2]
 			return s
 		}, false, "noisy", "in 1 of 3 rounds: share 1 had no start in common", 3, false},
-		"one was not waited for": {func(s []lab.Share) []lab.Share {
+		"one pod skipped": {func(s []lab.Share) []lab.Share {
 			s[0].Starts[2].Absent = []int{1}
 			return s
 		}, false, "noisy", "in 1 of 3 rounds: share 1 had not come when the others began", 3, false},
-		"who was not waited for did not play": {func(s []lab.Share) []lab.Share {
+		"skipped pod did not play": {func(s []lab.Share) []lab.Share {
 			s[0].Starts[2].Absent = []int{1}
 			return []lab.Share{s[0], s[2]}
 		}, true, "valid", "2 of 3 shares (missing share 1)", 3, false},
-		"cells that are played together": {func(s []lab.Share) []lab.Share {
+		"cells played together": {func(s []lab.Share) []lab.Share {
 			for i := range s {
 				for j := range s[i].Starts {
 					s[i].Starts[j].Cell = ""
@@ -398,7 +398,7 @@ func TestMergeRefusesShares(t *testing.T) {
 			s[1].Index = 2
 			return s
 		}, false, "no share 2 of 2"},
-		"other numbers of shares": {func(s []lab.Share) []lab.Share {
+		"different share counts": {func(s []lab.Share) []lab.Share {
 			s[1].Of = 3
 			return s
 		}, true, "number of shares"},
@@ -433,7 +433,7 @@ func TestMergeRefusesShares(t *testing.T) {
 			r.Latency[0].Histogram = ""
 		}), false, "intended→handled"},
 		"searches": {set(func(o *lab.Outcome) { o.Knees = make([]stats.Knee, 1) }), false, "searched"},
-		"two of one attempt": {func(s []lab.Share) []lab.Share {
+		"two results per attempt": {func(s []lab.Share) []lab.Share {
 			other := *s[1].Outcome
 			other.Started = other.Started.Add(1)
 			again := s[1]
@@ -499,13 +499,13 @@ func TestChoose(t *testing.T) {
 		chosen, passed []int
 		refused        bool
 	}{
-		"none":                     {},
-		"one each":                 {[]lab.Attempt{at(1, 0, "b", 0, true), at(0, 0, "a", 0, true)}, []int{1, 0}, nil, false},
-		"the first that finished":  {[]lab.Attempt{at(0, 2, "c", 2, true), at(0, 0, "a", 0, false), at(0, 1, "b", 1, true)}, []int{2}, []int{1, 0}, false},
-		"none finished":            {[]lab.Attempt{at(0, 0, "a", 0, false), at(0, 1, "b", 1, false)}, []int{1}, []int{0}, false},
-		"a pod that was disrupted": {[]lab.Attempt{at(0, 0, "a", 0, true), at(0, 0, "b", 1, true)}, []int{0}, []int{1}, false},
-		"the same twice":           {[]lab.Attempt{at(0, 0, "a", 0, true), at(0, 0, "a", 0, true)}, []int{0}, nil, false},
-		"two of one":               {[]lab.Attempt{at(0, 0, "a", 0, true), at(0, 0, "a", 1, true)}, nil, nil, true},
+		"none":           {},
+		"one each":       {[]lab.Attempt{at(1, 0, "b", 0, true), at(0, 0, "a", 0, true)}, []int{1, 0}, nil, false},
+		"first finished": {[]lab.Attempt{at(0, 2, "c", 2, true), at(0, 0, "a", 0, false), at(0, 1, "b", 1, true)}, []int{2}, []int{1, 0}, false},
+		"none finished":  {[]lab.Attempt{at(0, 0, "a", 0, false), at(0, 1, "b", 1, false)}, []int{1}, []int{0}, false},
+		"disrupted pod":  {[]lab.Attempt{at(0, 0, "a", 0, true), at(0, 0, "b", 1, true)}, []int{0}, []int{1}, false},
+		"the same twice": {[]lab.Attempt{at(0, 0, "a", 0, true), at(0, 0, "a", 0, true)}, []int{0}, nil, false},
+		"two of one":     {[]lab.Attempt{at(0, 0, "a", 0, true), at(0, 0, "a", 1, true)}, nil, nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			chosen, passed, err := lab.Choose(tc.attempts)

@@ -66,14 +66,14 @@ func TestCompare(t *testing.T) {
 		ratio                 float64
 		significant, testable bool
 	}{
-		"faster":              {low, high, 22.0 / 12, true, true},
-		"slower":              {high, low, 12.0 / 22, true, true},
-		"the same":            {low, []float64{10.5, 11.5, 12, 12.5, 13.5}, 1, false, true},
-		"3 rounds cannot say": {low[:3], high[:3], 21.0 / 11, false, false},
-		"4 rounds can":        {low[:4], high[:4], 21.5 / 11.5, true, true},
-		"exactly equal":       {[]float64{3, 3, 3, 3}, []float64{3, 3, 3, 3}, 1, false, true},
-		"baseline of 0":       {[]float64{0, 0, 0, 0}, low, math.NaN(), true, true},
-		"nothing":             {low, nil, 0, false, false},
+		"faster":        {low, high, 22.0 / 12, true, true},
+		"slower":        {high, low, 12.0 / 22, true, true},
+		"the same":      {low, []float64{10.5, 11.5, 12, 12.5, 13.5}, 1, false, true},
+		"3 rounds":      {low[:3], high[:3], 21.0 / 11, false, false},
+		"4 rounds can":  {low[:4], high[:4], 21.5 / 11.5, true, true},
+		"exactly equal": {[]float64{3, 3, 3, 3}, []float64{3, 3, 3, 3}, 1, false, true},
+		"baseline of 0": {[]float64{0, 0, 0, 0}, low, math.NaN(), true, true},
+		"nothing":       {low, nil, 0, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := stats.Compare(tc.base, tc.values)
@@ -95,11 +95,11 @@ func TestHeadline(t *testing.T) {
 	}{
 		"none":                       {nil, "x", ""},
 		"only one":                   {[]cell.Boundary{"a→b"}, "", "a→b"},
-		"last of the intended":       {[]cell.Boundary{"intended→popped", "intended→handled", "popped→handled"}, "", "intended→handled"},
-		"last where none is":         {[]cell.Boundary{"a→b", "b→c"}, "", "b→c"},
+		"last intended":              {[]cell.Boundary{"intended→popped", "intended→handled", "popped→handled"}, "", "intended→handled"},
+		"last without intended":      {[]cell.Boundary{"a→b", "b→c"}, "", "b→c"},
 		"as wanted":                  {[]cell.Boundary{"a→b", "intended→c"}, "a→b", "a→b"},
-		"wanted, but not measured":   {[]cell.Boundary{"a→b"}, "x→y", "a→b"},
-		"wanted comes after a match": {[]cell.Boundary{"intended→c", "a→b"}, "a→b", "a→b"},
+		"requested but not measured": {[]cell.Boundary{"a→b"}, "x→y", "a→b"},
+		"requested after a match":    {[]cell.Boundary{"intended→c", "a→b"}, "a→b", "a→b"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var r cell.Result

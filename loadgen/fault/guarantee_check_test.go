@@ -166,7 +166,7 @@ func TestAllowedByGuarantee(t *testing.T) {
 			p.watch("70")
 			p.events(71, 100)
 		},
-		"resume from further back": func(p *script) {
+		"resume from older version": func(p *script) {
 			p.list(20)
 			p.watch("20")
 			p.events(21, 50)
@@ -196,14 +196,14 @@ func TestAllowedByGuarantee(t *testing.T) {
 			p.watch("60")
 			p.events(61, 100)
 		},
-		"a state without a mark": func(p *script) {
+		"state without bookmark": func(p *script) {
 			p.watch("")
 			for _, pod := range p.state(30) {
 				p.w.Event(watch.Event{Type: watch.Added, Object: &pod})
 			}
 			p.events(31, 100)
 		},
-		"a state that nothing follows": func(p *script) {
+		"state without events": func(p *script) {
 			p.watch("0")
 			p.events(1, 2)
 			p.list(100)
@@ -228,42 +228,42 @@ func TestViolations(t *testing.T) {
 		play func(p *script)
 		want error
 	}{
-		"an event too late":          {func(p *script) { p.events(21, 30); p.events(32, 32); p.events(31, 31); p.events(33, 100) }, nil},
-		"an event of before":         {func(p *script) { p.events(20, 100) }, errOrdered},
-		"an event twice":             {func(p *script) { p.events(21, 50); p.events(50, 100) }, errUnique},
-		"events over again":          {func(p *script) { p.events(21, 50); p.events(40, 100) }, errUnique},
-		"an event left out":          {func(p *script) { p.events(21, 50); p.events(52, 100) }, errReliable},
-		"the end left out":           {func(p *script) { p.events(21, 99) }, errReliable},
-		"a beginning left out":       {func(p *script) { p.events(22, 100) }, errResumable},
-		"a bookmark ahead":           {func(p *script) { p.events(21, 50); p.bookmark(52, false); p.list(100) }, errBookmarkable},
-		"a bookmark of before":       {func(p *script) { p.events(21, 50); p.bookmark(49, false); p.events(51, 100) }, errBookmarkable},
-		"a bookmark without version": {func(p *script) { p.w.Event(watch.Event{Type: watch.Bookmark, Object: &v1.Pod{}}); p.events(21, 100) }, errBookmarkable},
-		"a list with a gap":          {func(p *script) { p.list(100, drop) }, errAtomic},
-		"a list of two versions": {func(p *script) {
+		"an event too late":        {func(p *script) { p.events(21, 30); p.events(32, 32); p.events(31, 31); p.events(33, 100) }, nil},
+		"old event":                {func(p *script) { p.events(20, 100) }, errOrdered},
+		"an event twice":           {func(p *script) { p.events(21, 50); p.events(50, 100) }, errUnique},
+		"events over again":        {func(p *script) { p.events(21, 50); p.events(40, 100) }, errUnique},
+		"an event left out":        {func(p *script) { p.events(21, 50); p.events(52, 100) }, errReliable},
+		"the end left out":         {func(p *script) { p.events(21, 99) }, errReliable},
+		"missing first event":      {func(p *script) { p.events(22, 100) }, errResumable},
+		"a bookmark ahead":         {func(p *script) { p.events(21, 50); p.bookmark(52, false); p.list(100) }, errBookmarkable},
+		"old bookmark":             {func(p *script) { p.events(21, 50); p.bookmark(49, false); p.events(51, 100) }, errBookmarkable},
+		"bookmark without version": {func(p *script) { p.w.Event(watch.Event{Type: watch.Bookmark, Object: &v1.Pod{}}); p.events(21, 100) }, errBookmarkable},
+		"a list with a gap":        {func(p *script) { p.list(100, drop) }, errAtomic},
+		"list of two versions": {func(p *script) {
 			p.list(100, func([]v1.Pod) []v1.Pod { return p.state(99) })
 		}, errAtomic},
-		"a list with an object twice": {func(p *script) {
+		"duplicate object in list": {func(p *script) {
 			p.list(100, func(items []v1.Pod) []v1.Pod { return append(items, items[0]) })
 		}, errUnique},
-		"a list that is too old": {func(p *script) {
+		"list too old": {func(p *script) {
 			p.List(metav1.ListOptions{ResourceVersion: "50"}, &v1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "40"}, Items: p.state(40)})
 			p.list(100)
 		}, errOrdered},
-		"an exact list of another version": {func(p *script) {
+		"exact list, wrong version": {func(p *script) {
 			p.List(metav1.ListOptions{ResourceVersion: "99", ResourceVersionMatch: metav1.ResourceVersionMatchExact},
 				&v1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "100"}, Items: p.state(100)})
 		}, errAtomic},
-		"an initial state with a gap": {func(p *script) {
+		"gap in initial state": {func(p *script) {
 			p.watchList(30, 0)
 			p.bookmark(31, true)
 			p.events(32, 100)
 		}, errAtomic},
-		"an initial state that is too old": {func(p *script) {
+		"initial state too old": {func(p *script) {
 			p.watchList(30, 40)
 			p.bookmark(30, true)
 			p.events(31, 100)
 		}, errOrdered},
-		"a bookmark in the initial state": {func(p *script) {
+		"bookmark in initial state": {func(p *script) {
 			p.watchList(30, 0)
 			p.bookmark(30, false)
 			p.bookmark(30, true)
@@ -286,11 +286,11 @@ func TestViolations(t *testing.T) {
 			p.w.Event(watch.Event{Type: watch.Modified, Object: o})
 			p.events(21, 100)
 		}, errAtomic},
-		"a version that has never been": {func(p *script) {
+		"unknown version": {func(p *script) {
 			p.w.Event(watch.Event{Type: watch.Added, Object: &v1.Pod{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "101"}}})
 			p.events(21, 100)
 		}, errAtomic},
-		"a client that jumps": {func(p *script) { p.events(21, 50); p.watch("60"); p.events(61, 100) }, errResumable},
+		"client skips versions": {func(p *script) { p.events(21, 50); p.watch("60"); p.events(61, 100) }, errResumable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newScript(t)

@@ -120,13 +120,13 @@ func TestValidate(t *testing.T) {
 		spoil func(*storm.Storm)
 		want  string
 	}{
-		{"gap in the numbers", func(s *storm.Storm) { s.Events[2].Seq = 4 }, "event 3 (MODIFIED ns/a): its number is 4"},
+		{"gap in sequence", func(s *storm.Storm) { s.Events[2].Seq = 4 }, "event 3 (MODIFIED ns/a): its number is 4"},
 		{"time", func(s *storm.Storm) { s.Events[3].At = 0 }, "event 4 (DELETED ns/a): its time 0s is before its predecessor's 2s"},
 		{"key index", func(s *storm.Storm) { s.Events[5].KeyIndex = 1 }, "event 6 (ADDED ns/c): key index 1, but the key is number 2 in order of appearance"},
 		{"initial list", func(s *storm.Storm) { s.Initial = 3 }, "event 3 (MODIFIED ns/a): the initial list has ADDED only"},
 		{"initial too long", func(s *storm.Storm) { s.Initial = 7 }, "an initial list of 7 events in a storm of 6"},
 		{"added twice", func(s *storm.Storm) { s.Events[2].Type = watch.Added }, "event 3 (ADDED ns/a): the object exists already"},
-		{"modified when gone", func(s *storm.Storm) { s.Events[4].Type = watch.Modified }, "event 5 (MODIFIED ns/a): the object does not exist"},
+		{"modified after deletion", func(s *storm.Storm) { s.Events[4].Type = watch.Modified }, "event 5 (MODIFIED ns/a): the object does not exist"},
 		{"deleted when gone", func(s *storm.Storm) { s.Events[4].Type = watch.Deleted }, "event 5 (DELETED ns/a): the object does not exist"},
 		{"type", func(s *storm.Storm) { s.Events[4].Type = watch.Bookmark }, "event 5 (BOOKMARK ns/a): the type is none of ADDED, MODIFIED, DELETED"},
 		{"no object", func(s *storm.Storm) { s.Events[0].Object = nil }, "event 1 (ADDED ns/a): no object"},

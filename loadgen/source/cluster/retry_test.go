@@ -37,10 +37,10 @@ func TestRetryLimit(t *testing.T) {
 		tries int
 	}{
 		{"at once", []error{nil}, nil, 1},
-		{"away", []error{syscall.ECONNREFUSED, io.ErrUnexpectedEOF, nil}, nil, 3},
-		{"away, then not ready", []error{syscall.ECONNREFUSED, unready, forbidden, nil}, nil, 4},
+		{"unreachable", []error{syscall.ECONNREFUSED, io.ErrUnexpectedEOF, nil}, nil, 3},
+		{"unreachable, then not ready", []error{syscall.ECONNREFUSED, unready, forbidden, nil}, nil, 4},
 		{"not ready", []error{unready, nil}, nil, 2},
-		{"etcd is away", []error{internal, apierrors.NewTimeoutError("etcd", 0), apierrors.NewTooManyRequestsError("wait"), nil}, nil, 4},
+		{"etcd unreachable", []error{internal, apierrors.NewTimeoutError("etcd", 0), apierrors.NewTooManyRequestsError("wait"), nil}, nil, 4},
 		{"forbidden", []error{forbidden}, forbidden, 1},
 		{"not ours", []error{ErrNotOurs}, ErrNotOurs, 1},
 		{"invalid", []error{syscall.ECONNREFUSED, apierrors.NewBadRequest("no"), nil}, apierrors.NewBadRequest("no"), 2},
