@@ -133,10 +133,10 @@ func (s *site) installPodMonitors() {
 }
 
 // specOf returns the Spec of a run with two pods.
-func specOf(mode fleet.Mode, overlay, deliver, namespace, run string) fleet.Spec {
+func specOf(mode fleet.Mode, overlay, upload, namespace, run string) fleet.Spec {
 	s := fleet.Spec{
 		Plan: fleet.Plan{
-			Run: run, Mode: mode, Pods: 2, Experiment: json.RawMessage(`{"storm":{"name":"gang"}}`), Upload: deliver,
+			Run: run, Mode: mode, Pods: 2, Experiment: json.RawMessage(`{"storm":{"name":"gang"}}`), Upload: upload,
 		},
 		Files:     map[string][]byte{"mine.yaml": []byte("profiles: []\n"), "trace.wlt": {0xff, 0xfe}},
 		Namespace: namespace, Overlay: overlay, Dashboards: dashboards.Manifests, PodMonitor: true,
@@ -163,19 +163,19 @@ func TestManifests(t *testing.T) {
 	n := 0
 	for _, overlay := range append([]string{""}, fleet.Overlays()...) {
 		for _, mode := range fleet.Modes() {
-			deliveries := []string{"configmap"}
+			uploads := []string{"configmap"}
 			if overlay == "" {
-				deliveries = append(deliveries, "dir=/results", "s3=http://store/bucket")
+				uploads = append(uploads, "dir=/results", "s3=s3://bucket?endpoint=http://store")
 			}
-			for _, deliver := range deliveries {
+			for _, upload := range uploads {
 				n++
-				objects, err := fleet.Build(specOf(mode, overlay, deliver, fmt.Sprintf("lab-%d", n), fmt.Sprintf("run-%d", n)))
+				objects, err := fleet.Build(specOf(mode, overlay, upload, fmt.Sprintf("lab-%d", n), fmt.Sprintf("run-%d", n)))
 				if err != nil {
 					t.Fatalf("overlay %q, mode %s: %v", overlay, mode, err)
 				}
 				s.applyAll(objects)
 				if t.Failed() {
-					t.Fatalf("overlay %q, mode %s, upload %s", overlay, mode, deliver)
+					t.Fatalf("overlay %q, mode %s, upload %s", overlay, mode, upload)
 				}
 			}
 		}
