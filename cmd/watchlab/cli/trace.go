@@ -49,32 +49,19 @@ func exactly(n int, what string) cobra.PositionalArgs {
 // input is a recording that is being read. It collects unreadable parts as faults.
 type input struct {
 	*trace.Reader
+	// frame is the next frame. err is the error of reading it; io.EOF at the end.
+	frame trace.Frame
+	err   error
+	// shift is added to the times of the frames.
+	shift  time.Duration
 	faults []*trace.Error
 	close  func() error
-	// ahead returns a frame that was read in advance; nil for none.
-	ahead func() (trace.Frame, error)
 	// some: at least one frame with content was read.
 	some bool
 }
 
-// Next returns the next frame. A recording without any readable frame is a usage error.
-func (in *input) Next() (trace.Frame, error) {
-	next := in.Reader.Next
-	if in.ahead != nil {
-		next, in.ahead = in.ahead, nil
-	}
-	f, err := next()
-	switch {
-	case err == nil && f.Break == nil:
-		in.some = true
-	case errors.Is(err, io.EOF) && !in.some && len(in.faults) > 0:
-		err = usageError{in.faults[0]}
-		// The error already names these faults.
-		in.faults = nil
-	}
-	return f, err
-}
-
+// openTrace opens a recording and reads its first frame, which names the main resource of a
+// recording without a header.
 func openTrace(cmd *cobra.Command, name string) (*input, error) {
 	in := &input{close: func() error { return nil }}
 	if name == "-" {
@@ -87,37 +74,68 @@ func openTrace(cmd *cobra.Command, name string) (*input, error) {
 		in.Reader, in.close = trace.NewReader(f, name), f.Close
 	}
 	in.Tolerate(func(e *trace.Error) { in.faults = append(in.faults, e) })
+	in.advance()
 	return in, nil
 }
 
-// each calls f for each frame, until the end or an interrupt.
-func (in *input) each(cmd *cobra.Command, f func(trace.Frame) error) error {
+// advance reads the next frame. A recording without any readable frame is a usage error.
+func (in *input) advance() {
+	in.frame, in.err = in.Next()
+	switch {
+	case in.err == nil && in.frame.Break == nil:
+		in.some = true
+	case errors.Is(in.err, io.EOF) && !in.some && len(in.faults) > 0:
+		in.err, in.faults = usageError{in.faults[0]}, nil // The error already names these faults.
+	}
+}
+
+// eachFrame calls f for each frame of the inputs in order of time, until the end or an
+// interrupt. At equal times, the frames of the first input come first.
+func eachFrame(cmd *cobra.Command, f func(trace.Frame) error, inputs ...*input) error {
 	for cmd.Context().Err() == nil {
-		fr, err := in.Next()
-		if errors.Is(err, io.EOF) {
+		var next *input
+		for _, in := range inputs {
+			switch {
+			case errors.Is(in.err, io.EOF):
+			case in.err != nil:
+				return in.err
+			case next == nil || in.frame.Offset+in.shift < next.frame.Offset+next.shift:
+				next = in
+			}
+		}
+		if next == nil {
 			return nil
 		}
-		if err == nil {
-			err = f(fr)
-		}
-		if err != nil {
+		fr := next.frame
+		fr.Offset += next.shift
+		if err := f(fr); err != nil {
 			return err
 		}
+		next.advance()
 	}
 	return errInterrupted
 }
 
 // header returns the header for a trace made from the input.
 func (in *input) header() trace.Header {
-	if len(in.Header().Resources) == 0 {
-		// A trace in lines has no header: its first frame has the main resource.
-		f, err := in.Reader.Next()
-		in.ahead = func() (trace.Frame, error) { return f, err }
-	}
 	h := in.Header()
 	h.Origin = cmp.Or(h.Origin, "converted from "+in.Format())
 	h.Tool = toolName()
 	return h
+}
+
+// mendWriter repairs the sequence of the frames that it writes.
+type mendWriter struct {
+	trace.FrameWriter
+	mend trace.Mender
+}
+
+func (m *mendWriter) Write(f trace.Frame) error {
+	f, keep, err := m.mend.Frame(f)
+	if err != nil || !keep {
+		return err
+	}
+	return m.FrameWriter.Write(f)
 }
 
 // target is the recording that a verb writes.
@@ -279,7 +297,7 @@ func inspect(cmd *cobra.Command, name string) (*summary, error) {
 		return nil, err
 	}
 	s := &summary{Stats: trace.NewStats(name), Format: in.Format(), Compression: in.Compression(), FirstNs: -1}
-	if err := errors.Join(in.each(cmd, s.add), in.close()); err != nil {
+	if err := errors.Join(eachFrame(cmd, s.add, in), in.close()); err != nil {
 		return nil, err
 	}
 	s.Finish()
@@ -380,7 +398,7 @@ which has none. It leaves out what cannot be read, so that the result can be pla
 				c := converter{mended: isWatch, only: only, spacing: spacing, transform: transform}
 				return func(w trace.FrameWriter) error {
 					c.w = w
-					return in.each(cmd, c.add)
+					return eachFrame(cmd, c.add, in)
 				}, nil
 			})
 		},
@@ -456,8 +474,9 @@ initial list, so that the part can be played. Its times count from --from.`,
 					h.Started = h.Started.Add(from)
 				}
 				return func(w trace.FrameWriter) error {
-					c := cutter{w: w, from: from, to: to, state: map[trace.Resource]*state{}}
-					if err := in[0].each(cmd, c.add); err != nil && !errors.Is(err, errEnough) {
+					c := cutter{w: &mendWriter{FrameWriter: w}, length: to - from, state: map[trace.Resource]*state{}}
+					in[0].shift = -from
+					if err := eachFrame(cmd, c.add, in[0]); err != nil && !errors.Is(err, errEnough) {
 						return err
 					}
 					return c.begin()
@@ -474,14 +493,11 @@ initial list, so that the part can be played. Its times count from --from.`,
 // errEnough ends the reading.
 var errEnough = errors.New("enough")
 
-// cutter writes the frames of a time span, preceded by the state at its start.
+// cutter writes the frames from time 0 until length, preceded by the state at time 0.
 type cutter struct {
-	w trace.FrameWriter
-	// from and to bound the offsets of the written frames.
-	from, to time.Duration
-	begun    bool
-	// mend corrects the types of the written frames.
-	mend trace.Mender
+	w      trace.FrameWriter
+	length time.Duration
+	begun  bool
 	// state has the objects by resource at the current frame; order lists the resources.
 	state map[trace.Resource]*state
 	order []trace.Resource
@@ -496,21 +512,12 @@ type state struct {
 
 func (c *cutter) add(f trace.Frame) error {
 	switch {
-	case f.Offset >= c.to:
+	case f.Offset >= c.length:
 		return errEnough
-	case f.Offset < c.from:
+	case f.Offset < 0:
 		return c.note(f)
 	}
 	if err := c.begin(); err != nil {
-		return err
-	}
-	f.Offset -= c.from
-	return c.write(f)
-}
-
-func (c *cutter) write(f trace.Frame) error {
-	f, keep, err := c.mend.Frame(f)
-	if err != nil || !keep {
 		return err
 	}
 	return c.w.Write(f)
@@ -552,7 +559,7 @@ func (c *cutter) begin() error {
 	for _, res := range c.order {
 		s := c.state[res]
 		for _, key := range slices.Sorted(maps.Keys(s.objects)) {
-			if err := c.write(trace.Frame{Type: watch.Added, Object: s.objects[key], Resource: res}); err != nil {
+			if err := c.w.Write(trace.Frame{Type: watch.Added, Object: s.objects[key], Resource: res}); err != nil {
 				return err
 			}
 		}
@@ -565,7 +572,7 @@ func (c *cutter) begin() error {
 		if err != nil {
 			return err
 		}
-		if err := c.write(trace.Frame{Type: watch.Bookmark, Object: text, Resource: res}); err != nil {
+		if err := c.w.Write(trace.Frame{Type: watch.Bookmark, Object: text, Resource: res}); err != nil {
 			return err
 		}
 	}
@@ -587,15 +594,13 @@ adjusted to fit.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return t.rewrite(cmd, args, func(in []*input, h *trace.Header) (func(trace.FrameWriter) error, error) {
 				g := in[1].header()
-				shift := [2]time.Duration{}
 				if byClock {
 					if h.Started.IsZero() || g.Started.IsZero() {
 						return nil, badFlag("by-clock", errors.New("one of the recordings doesn't say when it began"))
 					}
-					if d := g.Started.Sub(h.Started); d >= 0 {
-						shift[1] = d
-					} else {
-						shift[0], h.Started = -d, g.Started
+					in[1].shift = max(0, g.Started.Sub(h.Started))
+					if g.Started.Before(h.Started) {
+						in[0].shift, h.Started = h.Started.Sub(g.Started), g.Started
 					}
 				}
 				h.Origin = "merged"
@@ -605,54 +610,14 @@ adjusted to fit.`,
 						h.Resources = append(h.Resources, r)
 					}
 				}
-				return func(w trace.FrameWriter) error { return mergeFrames(cmd, w, in, shift) }, nil
+				return func(w trace.FrameWriter) error {
+					m := mendWriter{FrameWriter: w}
+					return eachFrame(cmd, m.Write, in...)
+				}, nil
 			})
 		},
 	}
 	t.addOutput(cmd)
 	cmd.Flags().BoolVar(&byClock, "by-clock", false, "by the time of day instead of from the start of each")
 	return cmd
-}
-
-// mergeFrames writes the frames of both traces in order of time; at equal times those of
-// A come first.
-func mergeFrames(cmd *cobra.Command, w trace.FrameWriter, in []*input, shift [2]time.Duration) error {
-	var next [2]*trace.Frame
-	var mend trace.Mender
-	read := func(i int) error {
-		f, err := in[i].Next()
-		switch {
-		case errors.Is(err, io.EOF):
-			next[i] = nil
-			return nil
-		case err != nil:
-			return err
-		}
-		f.Offset += shift[i]
-		next[i] = &f
-		return nil
-	}
-	if err := errors.Join(read(0), read(1)); err != nil {
-		return err
-	}
-	for next[0] != nil || next[1] != nil {
-		if cmd.Context().Err() != nil {
-			return errInterrupted
-		}
-		i := 0
-		if next[0] == nil || next[1] != nil && next[1].Offset < next[0].Offset {
-			i = 1
-		}
-		f, keep, err := mend.Frame(*next[i])
-		if err == nil && keep {
-			err = w.Write(f)
-		}
-		if err == nil {
-			err = read(i)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
