@@ -12,10 +12,8 @@ import (
 // existing object becomes MODIFIED. Only the first end of an initial list stays. Memory grows
 // with the number of keys. The zero value is ready to use.
 type Mender struct {
-	// Changed and Dropped count the changed and the dropped frames.
-	Changed, Dropped int
-	exists           map[Resource]map[string]bool
-	ended            map[Resource]bool // resources whose initial list cannot end any more
+	exists map[Resource]map[string]bool
+	ended  map[Resource]bool // resources whose initial list cannot end any more
 }
 
 // Frame returns the repaired frame. keep is false for a frame to drop. The error is for an
@@ -39,7 +37,6 @@ func (m *Mender) Frame(f Frame) (mended Frame, keep bool, err error) {
 	if f.Type == watch.Bookmark {
 		if h.endsInitial() {
 			if m.ended[f.Resource] {
-				m.Dropped++
 				return f, false, nil
 			}
 			m.ended[f.Resource] = true
@@ -49,14 +46,11 @@ func (m *Mender) Frame(f Frame) (mended Frame, keep bool, err error) {
 	key := storm.ObjectKey(h.Metadata.Namespace, h.Metadata.Name)
 	switch {
 	case f.Type == watch.Deleted && !exists[key]:
-		m.Dropped++
 		return f, false, nil
 	case f.Type == watch.Added && exists[key]:
 		f.Type = watch.Modified
-		m.Changed++
 	case f.Type == watch.Modified && !exists[key]:
 		f.Type = watch.Added
-		m.Changed++
 	}
 	if f.Type != watch.Added {
 		m.ended[f.Resource] = true

@@ -12,8 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"watchlab/bench/experiment"
 	"watchlab/bench/fleet"
@@ -23,6 +21,7 @@ import (
 	"watchlab/bench/pipeline"
 	"watchlab/bench/report"
 	"watchlab/bench/telemetry"
+	"watchlab/loadgen/source/cluster"
 	"watchlab/loadgen/storm"
 )
 
@@ -81,9 +80,9 @@ type jobPod struct {
 	spec      experiment.Spec
 	telemetry telemetryFlags
 
-	// config, client and namespace belong to the cluster of the run; nil and empty if
+	// cluster, client and namespace belong to the cluster of the run; nil and empty if
 	// the run needs no cluster.
-	config    *rest.Config
+	cluster   *cluster.Cluster
 	client    kubernetes.Interface
 	namespace string
 }
@@ -173,24 +172,14 @@ func (s *jobPod) connect() error {
 	if s.plan.Barrier.Duration == 0 && s.target.Kind != upload.ConfigMapTarget && s.plan.Mode != fleet.ModeCluster {
 		return nil
 	}
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = s.flags.kubeconfig
-	loaded := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil)
-	config, err := loaded.ClientConfig()
+	var err error
+	if s.cluster, err = cluster.Connect(s.flags.kubeconfig, ""); err == nil {
+		s.client, err = kubernetes.NewForConfig(s.cluster.Config())
+	}
 	if err != nil {
 		return badFlag("kubeconfig", err)
 	}
-	if s.namespace == "" {
-		if s.namespace, _, err = loaded.Namespace(); err != nil {
-			return badFlag("kubeconfig", err)
-		}
-	}
-	config.QPS = -1
-	config.UserAgent = "watchlab-pod"
-	if s.client, err = kubernetes.NewForConfig(config); err != nil {
-		return badFlag("kubeconfig", err)
-	}
-	s.config = config
+	s.namespace = cmp.Or(s.namespace, s.cluster.Namespace)
 	return nil
 }
 

@@ -134,25 +134,15 @@ func find(ctx context.Context, c *cluster.Cluster, name string, within time.Dura
 	return r, cmp.Or(ctx.Err(), err)
 }
 
-// writers are what the writers of the run write, and the cluster.
-type writers struct {
-	experiment.Written
-	cluster *cluster.Cluster
-}
-
 // listenToWriters plans the comparisons on the events that the writers cause in the
 // cluster.
-func (s *jobPod) listenToWriters(ctx context.Context) (*writers, *experiment.Plan, error) {
-	c, err := cluster.For(s.config)
+func (s *jobPod) listenToWriters(ctx context.Context) (experiment.Written, *experiment.Plan, error) {
+	w, err := s.spec.Written(ctx, s.cluster)
 	if err != nil {
-		return nil, nil, s.bad(err)
-	}
-	w := &writers{cluster: c}
-	if w.Written, err = s.spec.Written(ctx, c); err != nil {
-		return nil, nil, s.bad(err)
+		return w, nil, s.bad(err)
 	}
 	p, err := experiment.NewLive(s.spec, pipeline.LiveConfig{Stream: w.Storm.Name, Open: func() (*cluster.Tee, error) {
-		return cluster.NewTee(c, w.Resource, cluster.Scope{Selector: s.plan.WrittenBy()}, pipeline.LiveRoom)
+		return cluster.NewTee(s.cluster, w.Resource, cluster.Scope{Selector: s.plan.WrittenBy()}, pipeline.LiveRoom)
 	}})
 	return w, p, err
 }
@@ -167,7 +157,7 @@ func (s *jobPod) write(ctx context.Context) (err error) {
 	}
 	mine := storm.Share{Index: s.index, Count: s.plan.Writers}
 	part := w.Storm.Select(0, mine.Has)
-	writer, err := cluster.NewWriter(w.cluster, w.Resource, fleet.WriterRun(s.plan.Run, s.index))
+	writer, err := cluster.NewWriter(s.cluster, w.Resource, fleet.WriterRun(s.plan.Run, s.index))
 	if err != nil {
 		return s.bad(err)
 	}

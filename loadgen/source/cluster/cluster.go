@@ -39,8 +39,10 @@ var (
 
 // Cluster holds the clients of a cluster.
 type Cluster struct {
-	// Context is the name of the kubeconfig context.
-	Context string
+	// Context is the name of the kubeconfig context, Namespace its namespace. Both are empty
+	// without a kubeconfig.
+	Context, Namespace string
+
 	config  *rest.Config
 	mapper  meta.RESTMapper
 	dynamic dynamic.Interface
@@ -67,15 +69,17 @@ func Connect(path, name string) (*Cluster, error) {
 	if loaded.Contexts[name] == nil {
 		return nil, fmt.Errorf("%w: context %q (the kubeconfig has: %s)", ErrContext, name, strings.Join(slices.Sorted(maps.Keys(loaded.Contexts)), ", "))
 	}
-	config, err := clientcmd.NewNonInteractiveClientConfig(*loaded, name, &clientcmd.ConfigOverrides{}, rules).ClientConfig()
-	if err != nil {
+	client := clientcmd.NewNonInteractiveClientConfig(*loaded, name, &clientcmd.ConfigOverrides{}, rules)
+	namespace, _, namespaceErr := client.Namespace()
+	config, err := client.ClientConfig()
+	if err := errors.Join(err, namespaceErr); err != nil {
 		return nil, fmt.Errorf("%w: context %s: %w", ErrContext, name, err)
 	}
 	c, err := For(config)
 	if err != nil {
 		return nil, fmt.Errorf("%w: context %s: %w", ErrContext, name, err)
 	}
-	c.Context = name
+	c.Context, c.Namespace = name, namespace
 	return c, nil
 }
 
