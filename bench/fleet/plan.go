@@ -36,6 +36,9 @@ const (
 // Modes returns all modes.
 func Modes() []Mode { return []Mode{ModeSelf, ModeSharedServer, ModeCluster} }
 
+// ModeNames lists all modes, separated by commas.
+func ModeNames() string { return fmt.Sprintf("%s, %s, %s", ModeSelf, ModeSharedServer, ModeCluster) }
+
 // Paths and addresses in a pod.
 const (
 	// PlanDir is the mount of the run's ConfigMap: the plan and its files.
@@ -104,6 +107,20 @@ type Plan struct {
 // ErrPlan is wrapped by the error for an invalid plan.
 var ErrPlan = errors.New("invalid plan")
 
+// FieldError is the error of one field of a plan. It wraps [ErrPlan].
+type FieldError struct {
+	// Field is the name of the field in YAML.
+	Field string
+	Err   error
+}
+
+func (e *FieldError) Error() string   { return fmt.Sprintf("%v: %s: %v", ErrPlan, e.Field, e.Err) }
+func (e *FieldError) Unwrap() []error { return []error{ErrPlan, e.Err} }
+
+func badField(field, format string, args ...any) error {
+	return &FieldError{field, fmt.Errorf(format, args...)}
+}
+
 // ReadPlan reads a plan from a file. The error names the file and wraps [ErrPlan], or
 // is that of the file system.
 func ReadPlan(path string) (Plan, error) {
@@ -131,37 +148,34 @@ func ParsePlan(data []byte) (Plan, error) {
 // YAML returns the plan in the format of [ParsePlan].
 func (p Plan) YAML() ([]byte, error) { return yaml.Marshal(p) }
 
-// Validate checks all fields but Experiment. The error wraps [ErrPlan].
+// Validate checks all fields but Experiment. The error is a [FieldError].
 func (p Plan) Validate() error {
-	invalid := func(format string, args ...any) error {
-		return fmt.Errorf("%w: %s", ErrPlan, fmt.Sprintf(format, args...))
-	}
 	if err := CheckRun(p.Run); err != nil {
 		return err
 	}
 	switch {
 	case !slices.Contains(Modes(), p.Mode):
-		return invalid("mode %q (have %v)", p.Mode, Modes())
+		return badField("mode", "%q (allowed: %s)", p.Mode, ModeNames())
 	case p.Pods < 1 || p.Pods > MaxPods:
-		return invalid("%d pods (allowed: 1 to %d)", p.Pods, MaxPods)
+		return badField("pods", "%d (allowed: 1 to %d)", p.Pods, MaxPods)
 	case p.Mode == ModeCluster && (p.Writers < 1 || p.Writers > MaxWriters):
-		return invalid("%d writers (mode %s needs 1 to %d)", p.Writers, p.Mode, MaxWriters)
+		return badField("writers", "%d (allowed: 1 to %d)", p.Writers, MaxWriters)
 	case p.Mode != ModeCluster && p.Writers != 0:
-		return invalid("%d writers (mode %s has none)", p.Writers, p.Mode)
+		return badField("writers", "%d (needs mode %s)", p.Writers, ModeCluster)
 	case p.Mode == ModeSharedServer && p.Server == "":
-		return invalid("no server (mode %s needs one)", p.Mode)
+		return badField("server", "none (mode %s needs one)", p.Mode)
 	case p.Mode != ModeSharedServer && p.Server != "":
-		return invalid("server %q (mode %s has none)", p.Server, p.Mode)
+		return badField("server", "%q (needs mode %s)", p.Server, ModeSharedServer)
 	case p.Barrier.Duration < 0 || p.Barrier.Duration > maxBarrier:
-		return invalid("barrier %v (allowed: 0 to %v)", p.Barrier.Duration, maxBarrier)
+		return badField("barrier", "%v (allowed: 0 to %v)", p.Barrier.Duration, maxBarrier)
 	}
 	if p.Server != "" {
 		if problems := validation.IsDNS1035Label(p.Server); len(problems) > 0 {
-			return invalid("server %q: %s", p.Server, problems[0])
+			return badField("server", "%q: %s", p.Server, problems[0])
 		}
 	}
 	if _, err := upload.ParseTarget(p.Upload); err != nil {
-		return fmt.Errorf("%w: %w", ErrPlan, err)
+		return &FieldError{"upload", err}
 	}
 	return nil
 }
@@ -170,13 +184,13 @@ func (p Plan) Validate() error {
 // seem to hang.
 const maxBarrier = time.Hour
 
-// CheckRun checks the name of a run. The error wraps [ErrPlan].
+// CheckRun checks the name of a run. The error is a [FieldError].
 func CheckRun(name string) error {
 	if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
-		return fmt.Errorf("%w: run %q: %s", ErrPlan, name, problems[0])
+		return badField("run", "%q: %s", name, problems[0])
 	}
 	if len(name) > MaxRun {
-		return fmt.Errorf("%w: run %q has %d characters (allowed: %d)", ErrPlan, name, len(name), MaxRun)
+		return badField("run", "%q has %d characters (allowed: %d)", name, len(name), MaxRun)
 	}
 	return nil
 }

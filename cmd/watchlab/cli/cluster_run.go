@@ -18,7 +18,6 @@ import (
 
 	"watchlab/bench/experiment"
 	"watchlab/bench/fleet"
-	"watchlab/bench/fleet/upload"
 	"watchlab/bench/pipeline"
 	"watchlab/bench/report"
 	"watchlab/dashboards"
@@ -74,7 +73,7 @@ The run continues after Ctrl-C and with --wait=false. run exits with 1 if a pod 
 	fl.IntVar(&f.pods, "pods", 4, "playing pods")
 	fl.IntVar(&f.writers, "writers", 1, "writing pods, for --mode "+string(fleet.ModeCluster))
 	fl.StringVar(&f.image, "image", "", "image of the pods (default watchlab:dev)")
-	fl.StringVar(&f.mode, "mode", string(fleet.ModeSelf), "mode: "+strings.Join(modeNames(), ", "))
+	fl.StringVar(&f.mode, "mode", string(fleet.ModeSelf), "mode: "+fleet.ModeNames())
 	fl.StringVar(&f.upload, "upload", "configmap", "upload target: configmap, log, dir=PATH, s3=URL")
 	fl.StringVar(&f.overlay, "overlay", "", "overlay: "+strings.Join(fleet.Overlays(), ", ")+", or a directory (default: base)")
 	fl.DurationVar(&f.barrier, "barrier", defaultBarrier, "barrier timeout before each cell; 0 for no barrier")
@@ -83,14 +82,6 @@ The run continues after Ctrl-C and with --wait=false. run exits with 1 if a pod 
 	fl.StringVarP(&f.playing.file, "experiment", "f", "", "experiment in YAML; flags after -- win over it")
 	f.telemetry.addPush(cmd)
 	return cmd
-}
-
-func modeNames() []string {
-	var names []string
-	for _, m := range fleet.Modes() {
-		names = append(names, string(m))
-	}
-	return names
 }
 
 func (f *clusterRunFlags) run(cmd *cobra.Command, args []string) error {
@@ -165,14 +156,19 @@ func (f *clusterRunFlags) nextSteps(w io.Writer, name string, verbs ...string) {
 // blame names the flag of an error.
 func (f *clusterRunFlags) blame(err error) error {
 	var field *experiment.FieldError
+	var planned *fleet.FieldError
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, &planned) && planned.Field == "run":
+		return badFlag("name", planned.Err)
+	case errors.As(err, &planned):
+		return badFlag(planned.Field, planned.Err)
 	case errors.As(err, &field), errors.Is(err, experiment.ErrSpec), errors.Is(err, pipeline.ErrConfig):
 		return f.playing.blame(f.given, err)
 	case errors.Is(err, fleet.ErrOverlay):
 		return badFlag("overlay", err)
-	case errors.Is(err, fleet.ErrPlan), errors.Is(err, fleet.ErrSpec):
+	case errors.Is(err, fleet.ErrSpec):
 		return usageError{err}
 	}
 	return err
@@ -195,56 +191,29 @@ func printObjects(w io.Writer, spec fleet.Spec) error {
 
 // spec validates all flags and returns the run.
 func (f *clusterRunFlags) spec(cmd *cobra.Command, c *cluster.Cluster, args []string) (fleet.Spec, error) {
-	none := fleet.Spec{}
-	mode := fleet.Mode(f.mode)
-	given := cmd.Flags().Changed
-	if !slices.Contains(fleet.Modes(), mode) {
-		return none, badFlag("mode", experiment.OneOf(f.mode, modeNames()...))
-	}
-	if f.place.name == "" && !given("name") {
+	if f.place.name == "" && !cmd.Flags().Changed("name") {
 		f.place.name = "run-" + time.Now().Format("0102-150405")
 	}
 	spec := fleet.Spec{
 		Plan: fleet.Plan{
-			Run: f.place.name, Mode: mode, Pods: f.pods, Upload: f.upload, Barrier: metav1.Duration{Duration: f.barrier},
+			Run: f.place.name, Mode: fleet.Mode(f.mode), Pods: f.pods, Upload: f.upload, Barrier: metav1.Duration{Duration: f.barrier},
+			PushMetrics: f.telemetry.push, Pyroscope: f.telemetry.pyroscope,
 		},
 		Namespace: f.place.namespace, Image: f.image, Overlay: f.overlay, Dashboards: dashboards.Manifests,
 	}
-	_, uploadErr := upload.ParseTarget(f.upload)
-	for _, check := range []struct {
-		flag string
-		err  error
-	}{
-		{"name", fleet.CheckRun(f.place.name)},
-		{"upload", uploadErr},
-		{"pods", atLeastOne(f.pods)},
-		{"writers", atLeastOne(f.writers)},
-	} {
-		if check.err != nil {
-			return none, badFlag(check.flag, check.err)
-		}
-	}
-	switch mode {
-	case fleet.ModeCluster:
+	if spec.Plan.Mode == fleet.ModeCluster || cmd.Flags().Changed("writers") {
 		spec.Plan.Writers = f.writers
-	case fleet.ModeSharedServer:
+	}
+	if spec.Plan.Mode == fleet.ModeSharedServer {
 		spec.Plan.Server, spec.Token = fleet.ServerName(f.place.name), apiserver.NewToken()
 	}
-	if mode != fleet.ModeCluster && given("writers") {
-		return none, badFlag("writers", fmt.Errorf("needs --mode %s", fleet.ModeCluster))
+	if err := f.blame(spec.Plan.Validate()); err != nil {
+		return spec, err
 	}
-	spec.Plan.PushMetrics, spec.Plan.Pyroscope = f.telemetry.push, f.telemetry.pyroscope
 	if err := f.parse(cmd, args); err != nil {
-		return none, err
+		return spec, err
 	}
 	return spec, f.blame(f.plan(cmd, c, &spec))
-}
-
-func atLeastOne(n int) error {
-	if n < 1 {
-		return fmt.Errorf("%d is less than 1", n)
-	}
-	return nil
 }
 
 // parse parses the flags after --.

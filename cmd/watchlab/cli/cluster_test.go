@@ -58,7 +58,7 @@ func TestClusterBadInput(t *testing.T) {
 		{with(with([]string{"run"}, place...), "--name", "Mine", "--"), []string{"--name", "Mine"}},
 		{with(with([]string{"run"}, place...), "--name", "a-name-that-is-too-long", "--"), []string{"--name", "20"}},
 		{with(with([]string{"run"}, place...), "--mode", "x", "--"), []string{"--mode", "self, shared-server, cluster"}},
-		{with(with([]string{"run"}, place...), "--pods", "0", "--"), []string{"--pods", "0 is less than 1"}},
+		{with(with([]string{"run"}, place...), "--pods", "0", "--"), []string{"--pods", "1 to 10000"}},
 		{with(with([]string{"run"}, place...), "--writers", "2", "--", "--storm", "recorded-gang"), []string{"--writers", "cluster"}},
 		{with(with([]string{"run"}, place...), "--upload", "mail", "--"), []string{"--upload", `"mail"`}},
 		{with(with([]string{"run"}, place...), "--overlay", "none", "--", "--storm", "recorded-gang"), []string{"--overlay", "kind"}},
