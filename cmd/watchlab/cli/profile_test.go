@@ -14,8 +14,11 @@ import (
 	"watchlab/bench/profile"
 )
 
-// burner is a workload that only uses CPU time.
-type burner struct{ stage string }
+// burner is a workload that only uses CPU time: some 100 ms, times times.
+type burner struct {
+	stage string
+	times int
+}
 
 func (burner) Setup(context.Context) error { return nil }
 func (burner) Check() error                { return nil }
@@ -27,7 +30,9 @@ func (b burner) Run(ctx context.Context, rec *cell.Recorder) error {
 	profile.Do(ctx, b.stage, func(context.Context) {
 		// More than the bytes between two samples of the allocation profile.
 		block := make([]byte, 4<<20)
-		x = burn()
+		for range b.times {
+			x += burn()
+		}
 		runtime.KeepAlive(block)
 	})
 	// Two collections publish the samples of the allocation profile.
@@ -56,10 +61,11 @@ func profiledRun(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "run")
 	c := lab.Comparison{Family: "queue", Title: "burning"}
-	for _, impl := range []string{"cond", "ring"} {
+	// The difference of two equal cells can be 0, and pprof does not show it.
+	for i, impl := range []string{"cond", "ring"} {
 		c.Cells = append(c.Cells, lab.Cell{
 			Name: "Queue", Labels: []lab.Label{{Key: "impl", Value: impl}, {Key: "storm", Value: "gang"}},
-			New: func() (lab.Workload, error) { return burner{stage: "pop"}, nil },
+			New: func() (lab.Workload, error) { return burner{stage: "pop", times: 1 + 2*i}, nil },
 		})
 	}
 	_, err := lab.Run(t.Context(), []lab.Comparison{c}, lab.Options{
