@@ -43,7 +43,7 @@ var ErrMisuse = errors.New("recorder misused")
 type Recorder struct {
 	shared                     bool // other cells are measured in this process at the same time
 	alone                      bool // the process belongs to this measurement
-	begun, ended               bool
+	started, ended             bool
 	start, stop                time.Time
 	before                     usage
 	after                      usage
@@ -89,11 +89,11 @@ func Around(start, stop func()) *Recorder { return &Recorder{starting: start, st
 // Begin starts the measured part: it collects garbage, reads the counters and
 // starts the clock.
 func (r *Recorder) Begin() {
-	if r.begun {
+	if r.started {
 		r.wrong("Begin was called twice")
 		return
 	}
-	r.begun = true
+	r.started = true
 	runtime.GC()
 	if r.alone {
 		r.watcher = watch()
@@ -120,7 +120,7 @@ func (r *Recorder) Begin() {
 func (r *Recorder) End() {
 	now := time.Now()
 	switch {
-	case !r.begun:
+	case !r.started:
 		r.wrong("End was called before Begin")
 		return
 	case r.ended:

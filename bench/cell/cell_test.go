@@ -119,7 +119,7 @@ func TestCPUAndGC(t *testing.T) {
 }
 
 func TestHistogramKeepsExtremes(t *testing.T) {
-	rec := begunAndEnded()
+	rec := startedAndEnded()
 	for _, d := range []time.Duration{-time.Second, 0, time.Nanosecond, time.Hour, 3 * time.Hour, math.MaxInt64} {
 		rec.Latency("a→b", d)
 	}
@@ -219,7 +219,7 @@ func TestZeroDuration(t *testing.T) {
 }
 
 func TestResultJSON(t *testing.T) {
-	rec := begunAndEnded()
+	rec := startedAndEnded()
 	rec.Latency("a→b", 5)
 	res, err := rec.Result()
 	if err != nil {
@@ -239,8 +239,8 @@ func TestResultJSON(t *testing.T) {
 	}
 }
 
-// begunAndEnded returns a recorder with a count and a short real duration.
-func begunAndEnded() *cell.Recorder {
+// startedAndEnded returns a recorder with a count and a short real duration.
+func startedAndEnded() *cell.Recorder {
 	rec := new(cell.Recorder)
 	rec.Begin()
 	for start := time.Now(); !time.Now().After(start); {

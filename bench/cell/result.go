@@ -98,7 +98,7 @@ func (r *Recorder) Result() (Result, error) {
 		is   bool
 		what string
 	}{
-		{!r.begun, "Begin was not called"},
+		{!r.started, "Begin was not called"},
 		{!r.ended, "End was not called"},
 		{!r.summed, "Count was not called"},
 		{r.summed && r.eventsIn == 0, "Count reported no events: nothing was measured"},

@@ -182,7 +182,7 @@ func TestSystemCounters(t *testing.T) {
 
 func TestTimeline(t *testing.T) {
 	moments := []cell.Moment{{At: 1, Released: 2, Handled: 1, Depth: 1}, {At: 2, Released: 0, Handled: 1}}
-	rec := begunAndEnded()
+	rec := startedAndEnded()
 	rec.Timeline(moments)
 	moments[0].At = 99
 	got, err := rec.Result()

@@ -27,8 +27,8 @@ import (
 	"watchlab/bench/lab"
 )
 
-// driven runs the command against a control plane. standIn replaces the kubelet.
-type driven struct {
+// clusterDriver runs the command against a control plane. standIn replaces the kubelet.
+type clusterDriver struct {
 	t       *testing.T
 	cp      *controlplane.ControlPlane
 	client  kubernetes.Interface
@@ -36,16 +36,16 @@ type driven struct {
 	pods    *standIn
 }
 
-func newDriven(t *testing.T) *driven {
+func newClusterDriver(t *testing.T) *clusterDriver {
 	t.Helper()
-	d := &driven{t: t, program: programs.Watchlab(t), cp: controlplane.ForTest(t, controlplane.Options{Controllers: true})}
+	d := &clusterDriver{t: t, program: programs.Watchlab(t), cp: controlplane.ForTest(t, controlplane.Options{Controllers: true})}
 	d.client = kubernetes.NewForConfigOrDie(d.cp.Config())
 	d.pods = standInForKubelet(t, d.cp, d.program)
 	return d
 }
 
 // verb runs `watchlab cluster …` against the control plane.
-func (d *driven) verb(args ...string) (code int, stdout, stderr string) {
+func (d *clusterDriver) verb(args ...string) (code int, stdout, stderr string) {
 	d.t.Helper()
 	cmd := d.command(args...)
 	var out, errs bytes.Buffer
@@ -58,13 +58,13 @@ func (d *driven) verb(args ...string) (code int, stdout, stderr string) {
 	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
 }
 
-func (d *driven) command(args ...string) *exec.Cmd {
+func (d *clusterDriver) command(args ...string) *exec.Cmd {
 	place := []string{"cluster", args[0], "--kubeconfig", d.cp.Kubeconfig(), "--context", "watchlab"}
 	return exec.CommandContext(d.t.Context(), d.program, append(place, args[1:]...)...)
 }
 
 // must runs a verb and fails the test unless the exit code is want.
-func (d *driven) must(want int, args ...string) (stdout, stderr string) {
+func (d *clusterDriver) must(want int, args ...string) (stdout, stderr string) {
 	d.t.Helper()
 	code, stdout, stderr := d.verb(args...)
 	if code != want {
@@ -74,7 +74,7 @@ func (d *driven) must(want int, args ...string) (stdout, stderr string) {
 }
 
 // state returns the output of `watchlab cluster status`.
-func (d *driven) state(name string) fleet.State {
+func (d *clusterDriver) state(name string) fleet.State {
 	d.t.Helper()
 	stdout, _ := d.must(0, "status", "--name", name, "-o", "json")
 	var s fleet.State
@@ -85,7 +85,7 @@ func (d *driven) state(name string) fleet.State {
 }
 
 // collected runs `watchlab cluster collect` and returns the merged results.
-func (d *driven) collected(name string) *lab.Outcome {
+func (d *clusterDriver) collected(name string) *lab.Outcome {
 	d.t.Helper()
 	dir := filepath.Join(d.t.TempDir(), "results")
 	d.must(0, "collect", "--name", name, "--out", dir)
@@ -102,7 +102,7 @@ func (d *driven) collected(name string) *lab.Outcome {
 }
 
 // nothingLeft fails if any namespace has an object of a run.
-func (d *driven) nothingLeft(plan fleet.Plan) {
+func (d *clusterDriver) nothingLeft(plan fleet.Plan) {
 	d.t.Helper()
 	if plan.Mode == fleet.ModeCluster {
 		// Namespaces are deleted asynchronously.
@@ -144,7 +144,7 @@ var smallRun = []string{"--family", "deltafifo", "--impl", "cond,clientgo-realfi
 // real control plane, in all modes. The Job controller, admission and RBAC are real;
 // standIn runs the pods as processes with the tokens of their service accounts.
 func TestClusterRun(t *testing.T) {
-	d := newDriven(t)
+	d := newClusterDriver(t)
 	storm := filepath.Join(t.TempDir(), "mine.yaml")
 	if err := os.WriteFile(storm, []byte("profiles:\n- profile: gang\n  scale: 0.05\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -245,7 +245,7 @@ func TestClusterRun(t *testing.T) {
 
 // believed collects a run of live streams. Every pod must succeed, and no cell may be
 // invalid.
-func (d *driven) believed(name string, pods int) {
+func (d *clusterDriver) believed(name string, pods int) {
 	d.t.Helper()
 	s := d.state(name)
 	if s.Count(fleet.Succeeded) != pods || s.Uploaded() != pods {
@@ -264,7 +264,7 @@ func (d *driven) believed(name string, pods int) {
 
 // killed checks that the Job retries a killed pod, that status shows the failure, and
 // that collect finds the results of the second attempt.
-func (d *driven) killed(t *testing.T) {
+func (d *clusterDriver) killed(t *testing.T) {
 	d.t = t
 	var once sync.Once
 	d.pods.spoil = func(pod *corev1.Pod, process *os.Process) {
@@ -285,7 +285,7 @@ func (d *driven) killed(t *testing.T) {
 }
 
 // badInput checks that the Job does not retry pods with bad input.
-func (d *driven) badInput(t *testing.T) {
+func (d *clusterDriver) badInput(t *testing.T) {
 	d.t = t
 	f, err := fleet.New(d.cp.Config())
 	if err != nil {
@@ -310,7 +310,7 @@ func (d *driven) badInput(t *testing.T) {
 
 // interrupted checks that Ctrl-C ends the command only: the run continues, and the
 // command prints how to collect it.
-func (d *driven) interrupted(t *testing.T) {
+func (d *clusterDriver) interrupted(t *testing.T) {
 	d.t = t
 	cmd := d.command(append([]string{"run", "--overlay", "kind", "--name", "left", "--pods", "2", "--", "--storm", "recorded-gang"}, smallRun...)...)
 	out := new(output)
@@ -338,7 +338,7 @@ func (d *driven) interrupted(t *testing.T) {
 }
 
 // claim checks that exactly one of several concurrent callers can start a run of a name.
-func (d *driven) claim(t *testing.T) {
+func (d *clusterDriver) claim(t *testing.T) {
 	f, err := fleet.New(d.cp.Config())
 	if err != nil {
 		t.Fatal(err)
@@ -368,7 +368,7 @@ func (d *driven) claim(t *testing.T) {
 
 // foreign checks that watchlab neither labels nor deletes a namespace that it did not
 // create, and deletes no foreign objects in it.
-func (d *driven) foreign(t *testing.T) {
+func (d *clusterDriver) foreign(t *testing.T) {
 	d.t = t
 	made, err := d.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "theirs"}}, metav1.CreateOptions{})
 	if err != nil {

@@ -95,7 +95,7 @@ func TestKilledMidStorm(t *testing.T) {
 		}
 	}
 	for i, r := range rounds[1:] {
-		r.told(t, o, i+1)
+		r.checkBreaks(t, o, i+1)
 	}
 	if err := p.writer.Clean(t.Context()); err != nil {
 		t.Error(err)
@@ -149,14 +149,14 @@ func (r *killRound) complete(t *testing.T, p playable) {
 	if want := len(p.storm.Final()); len(there) != want {
 		t.Errorf("%v killed: the cluster has %d pods, want %d", r.victims, len(there), want)
 	}
-	heard := map[string]*v1.Pod{}
+	received := map[string]*v1.Pod{}
 	for _, e := range r.tee.Storm(r.tee.Visible()).Events {
-		if heard[e.Key] = e.Object.(*v1.Pod); e.Type == apiwatch.Deleted {
-			delete(heard, e.Key)
+		if received[e.Key] = e.Object.(*v1.Pod); e.Type == apiwatch.Deleted {
+			delete(received, e.Key)
 		}
 	}
 	for key, pod := range there {
-		h, ok := heard[key]
+		h, ok := received[key]
 		if !ok {
 			t.Errorf("%v killed: %s was not received", r.victims, key)
 			continue
@@ -167,16 +167,16 @@ func (r *killRound) complete(t *testing.T, p playable) {
 		if !equality.Semantic.DeepEqual(pod, h) {
 			t.Errorf("%v killed: %s was received with another state", r.victims, key)
 		}
-		delete(heard, key)
+		delete(received, key)
 	}
-	for key := range heard {
+	for key := range received {
 		t.Errorf("%v killed: the deletion of %s was not received", r.victims, key)
 	}
 }
 
-// told checks the number of breaks of the watch in a round, and that each form of the
+// checkBreaks checks the number of breaks of the watch in a round, and that each form of the
 // report shows it.
-func (r *killRound) told(t *testing.T, o *lab.Outcome, round int) {
+func (r *killRound) checkBreaks(t *testing.T, o *lab.Outcome, round int) {
 	t.Helper()
 	var notes map[string]float64
 	for _, cl := range o.Comparisons[0].Cells {

@@ -33,8 +33,8 @@ import (
 	"watchlab/dashboards"
 )
 
-// site is a real API server that manifests are applied to.
-type site struct {
+// apiServer is a real API server that manifests are applied to.
+type apiServer struct {
 	t       *testing.T
 	config  *rest.Config
 	client  kubernetes.Interface
@@ -42,10 +42,10 @@ type site struct {
 	mapper  *restmapper.DeferredDiscoveryRESTMapper
 }
 
-func newSite(t *testing.T) *site {
+func newAPIServer(t *testing.T) *apiServer {
 	t.Helper()
 	cp := controlplane.ForTest(t, controlplane.Options{Controllers: true})
-	s := &site{t: t, config: cp.Config()}
+	s := &apiServer{t: t, config: cp.Config()}
 	s.config.QPS = -1
 	s.client = kubernetes.NewForConfigOrDie(s.config)
 	s.dynamic = dynamic.NewForConfigOrDie(s.config)
@@ -54,7 +54,7 @@ func newSite(t *testing.T) *site {
 }
 
 // apply applies an object as `kubectl apply --server-side --validate=strict` does.
-func (s *site) apply(u *unstructured.Unstructured, dry ...string) (*unstructured.Unstructured, error) {
+func (s *apiServer) apply(u *unstructured.Unstructured, dry ...string) (*unstructured.Unstructured, error) {
 	kind := u.GroupVersionKind()
 	m, err := s.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if meta.IsNoMatchError(err) {
@@ -78,7 +78,7 @@ func (s *site) apply(u *unstructured.Unstructured, dry ...string) (*unstructured
 }
 
 // applyAll applies the objects of a run twice. The second apply must change nothing.
-func (s *site) applyAll(objects []*unstructured.Unstructured) {
+func (s *apiServer) applyAll(objects []*unstructured.Unstructured) {
 	s.t.Helper()
 	for _, u := range objects {
 		if _, err := s.apply(u); err != nil {
@@ -100,7 +100,7 @@ func (s *site) applyAll(objects []*unstructured.Unstructured) {
 
 // installPodMonitors installs the custom resource definition of the Prometheus
 // operator's PodMonitor, from the module that scripts/tools pins.
-func (s *site) installPodMonitors() {
+func (s *apiServer) installPodMonitors() {
 	s.t.Helper()
 	const module = "github.com/prometheus-operator/prometheus-operator"
 	cmd := exec.CommandContext(s.t.Context(), "go", "mod", "download", "-json", module)
@@ -158,7 +158,7 @@ func specOf(mode fleet.Mode, overlay, upload, namespace, run string) fleet.Spec 
 //   - Each service account has the permissions that it needs, and none of the others
 //     that the test tries.
 func TestManifests(t *testing.T) {
-	s := newSite(t)
+	s := newAPIServer(t)
 	s.installPodMonitors()
 	n := 0
 	for _, overlay := range append([]string{""}, fleet.Overlays()...) {
@@ -201,7 +201,7 @@ func TestManifests(t *testing.T) {
 }
 
 // kustomize checks that `kubectl apply -k` accepts the base and each overlay unchanged.
-func (s *site) kustomize(t *testing.T) {
+func (s *apiServer) kustomize(t *testing.T) {
 	deploy := filepath.Join("..", "..", "scripts", "deploy")
 	folders := []string{filepath.Join(deploy, "base")}
 	for _, overlay := range fleet.Overlays() {
@@ -236,7 +236,7 @@ func (s *site) kustomize(t *testing.T) {
 
 // podSecurity checks that the namespace enforces its pod security level, and that the
 // pods of all Jobs and Deployments conform.
-func (s *site) podSecurity(t *testing.T, namespaces int) {
+func (s *apiServer) podSecurity(t *testing.T, namespaces int) {
 	bad := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "bad"},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
@@ -274,17 +274,17 @@ func (s *site) podSecurity(t *testing.T, namespaces int) {
 	}
 }
 
-// deed is a request to authorize.
-type deed struct {
+// access is a request to authorize.
+type access struct {
 	verb, group, resource, namespace string
 }
 
-func (d deed) String() string {
+func (d access) String() string {
 	return d.verb + " " + d.resource + "." + d.group + " in " + d.namespace
 }
 
-// rbac tries deeds as each service account; writes are dry runs.
-func (s *site) rbac(t *testing.T) {
+// rbac tries accesses as each service account; writes are dry runs.
+func (s *apiServer) rbac(t *testing.T) {
 	const namespace, run = "rights", "mine"
 	for _, mode := range fleet.Modes() {
 		objects, err := fleet.Build(specOf(mode, "kind", "configmap", namespace, run))
@@ -301,19 +301,19 @@ func (s *site) rbac(t *testing.T) {
 		}
 	}
 	const leases, rbac = "coordination.k8s.io", "rbac.authorization.k8s.io"
-	pods := []deed{
+	pods := []access{
 		{"get", leases, "leases", namespace}, {"list", leases, "leases", namespace}, {"watch", leases, "leases", namespace},
 		{"create", leases, "leases", namespace}, {"update", leases, "leases", namespace}, {"create", "", "configmaps", namespace},
 	}
-	watchers := []deed{{"list", "", "pods", ""}, {"watch", "", "pods", ""}}
-	writers := []deed{
+	watchers := []access{{"list", "", "pods", ""}, {"watch", "", "pods", ""}}
+	writers := []access{
 		{"list", "", "pods", ""}, {"create", "", "pods", "default"}, {"patch", "", "pods", "default"}, {"delete", "", "pods", "default"},
 		{"deletecollection", "", "pods", "default"},
 		{"get", "", "namespaces", ""}, {"list", "", "namespaces", ""}, {"create", "", "namespaces", ""}, {"patch", "", "namespaces", ""}, {"delete", "", "namespaces", ""},
 		{"create", "", "serviceaccounts", "default"}, {"patch", "", "serviceaccounts", "default"},
 	}
 	// No service account may do these.
-	never := []deed{
+	never := []access{
 		{"get", "", "secrets", namespace}, {"list", "", "secrets", namespace}, {"create", "", "secrets", namespace},
 		{"list", "", "secrets", ""}, {"get", "", "configmaps", namespace}, {"list", "", "configmaps", namespace}, {"delete", "", "configmaps", namespace},
 		{"patch", "", "configmaps", namespace}, {"create", "", "configmaps", "default"}, {"delete", leases, "leases", namespace},
@@ -322,19 +322,19 @@ func (s *site) rbac(t *testing.T) {
 		{"create", "apps", "deployments", namespace}, {"create", rbac, "clusterrolebindings", ""}, {"create", rbac, "rolebindings", namespace},
 		{"patch", rbac, "clusterroles", ""}, {"patch", rbac, "roles", namespace}, {"list", "", "events", namespace},
 	}
-	for account, may := range map[string][]deed{
+	for account, may := range map[string][]access{
 		"watchlab-load":         pods,
 		"watchlab-mine-watcher": append(watchers, pods...),
 		"watchlab-mine-writer":  append(writers, pods...),
 		"watchlab-server":       nil,
 		"default":               nil,
 	} {
-		allowed := map[deed]bool{}
+		allowed := map[access]bool{}
 		for _, d := range may {
 			allowed[d] = true
 		}
-		tried := map[deed]bool{}
-		for _, list := range [][]deed{pods, watchers, writers, never} {
+		tried := map[access]bool{}
+		for _, list := range [][]access{pods, watchers, writers, never} {
 			for _, d := range list {
 				if tried[d] {
 					continue
@@ -354,7 +354,7 @@ func (s *site) rbac(t *testing.T) {
 }
 
 // attempt sends a request as the user who. A missing object is not an error.
-func (s *site) attempt(ctx context.Context, who string, d deed) error {
+func (s *apiServer) attempt(ctx context.Context, who string, d access) error {
 	config := rest.CopyConfig(s.config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: who, Groups: []string{"system:serviceaccounts", "system:authenticated"}}
 	client, err := dynamic.NewForConfig(config)

@@ -137,10 +137,10 @@ func (s *jobPods) merged(all []*lab.Share) *lab.Outcome {
 }
 
 // place returns the position of a barrier member, from its Lease.
-func (s *jobPods) place(m barrier.Member) (barrier.Place, error) {
+func (s *jobPods) place(m barrier.Member) (barrier.Progress, error) {
 	l, err := s.client.CoordinationV1().Leases(s.plan.Run).Get(s.Context(), barrier.LeaseName(s.plan.Run, m), metav1.GetOptions{})
 	if err != nil {
-		return barrier.Place{}, err
+		return barrier.Progress{}, err
 	}
 	p, ok := barrier.Read(l)
 	if !ok {

@@ -23,10 +23,10 @@ func TestKilledRunKeepsRounds(t *testing.T) {
 	for _, kills := range [][]int{{1, 1, 2}, {9}} {
 		dir := filepath.Join(t.TempDir(), "results")
 		kept := map[string]time.Time{}
-		told := map[string]int{}
+		reported := map[string]int{}
 		for _, cells := range kills {
 			for name, n := range killed(t, dir, cells) {
-				told[name] += n
+				reported[name] += n
 			}
 			o, err := lab.Load(dir)
 			if err != nil {
@@ -39,10 +39,10 @@ func TestKilledRunKeepsRounds(t *testing.T) {
 			for _, c := range o.Comparisons[0].Cells {
 				name := c.BenchName()
 				// Withheld figures are in none of these files.
-				if withheld := c.Verdict.Cause == lab.CauseGenerator; !withheld && len(c.Rounds) < told[name] {
-					t.Errorf("%s: run.json has %d rounds, %d were finished", name, len(c.Rounds), told[name])
-				} else if !withheld && lines[name] < told[name] {
-					t.Errorf("%s: bench.txt has %d lines, %d rounds were finished", name, lines[name], told[name])
+				if withheld := c.Verdict.Cause == lab.CauseGenerator; !withheld && len(c.Rounds) < reported[name] {
+					t.Errorf("%s: run.json has %d rounds, %d were finished", name, len(c.Rounds), reported[name])
+				} else if !withheld && lines[name] < reported[name] {
+					t.Errorf("%s: bench.txt has %d lines, %d rounds were finished", name, lines[name], reported[name])
 				}
 				for _, r := range c.Rounds {
 					key := fmt.Sprintf("%s#%d", name, r.Round)
@@ -69,9 +69,9 @@ func TestKilledRunKeepsRounds(t *testing.T) {
 		lines := benchFile(t, dir)
 		for _, c := range o.Comparisons[0].Cells {
 			name := c.BenchName()
-			if len(c.Rounds) != childRounds || lines[name] != childRounds || told[name]+played[name] > childRounds {
+			if len(c.Rounds) != childRounds || lines[name] != childRounds || reported[name]+played[name] > childRounds {
 				t.Errorf("%s: %d rounds, %d lines, %d reported by the killed process, %d played since; want %d",
-					name, len(c.Rounds), lines[name], told[name], played[name], childRounds)
+					name, len(c.Rounds), lines[name], reported[name], played[name], childRounds)
 			}
 			var count uint64
 			for i, r := range c.Rounds {
@@ -100,14 +100,14 @@ func killed(t *testing.T, dir string, cells int) map[string]int {
 	if err := child.Start(); err != nil {
 		t.Fatal(err)
 	}
-	told := map[string]int{}
+	reported := map[string]int{}
 	lines := bufio.NewScanner(out)
 	for n := 0; n < cells && lines.Scan(); n++ {
 		fields := strings.Fields(lines.Text())
 		if len(fields) != 3 || fields[0] != "finished" {
 			t.Fatalf("the child says %q", lines.Text())
 		}
-		told[fields[1]]++
+		reported[fields[1]]++
 	}
 	if err := child.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -115,7 +115,7 @@ func killed(t *testing.T, dir string, cells int) map[string]int {
 	if err := child.Wait(); err == nil {
 		t.Fatal("the child was not killed")
 	}
-	return told
+	return reported
 }
 
 // benchFile returns the number of lines of each cell in bench.txt.

@@ -419,7 +419,7 @@ func choose(attempts []Attempt) (chosen, passed []int, err error) {
 		a := attempts[i]
 		id := Attempt{Index: a.Index, Number: a.Number, Pod: a.Pod}
 		if before, ok := starts[id]; ok {
-			return nil, nil, fmt.Errorf("%w: share %d has two results of attempt %d (pod %q), one begun at %s and one at %s",
+			return nil, nil, fmt.Errorf("%w: share %d has two results of attempt %d (pod %q), one started at %s and one at %s",
 				ErrShares, a.Index, a.Number, a.Pod, before.UTC().Format(time.RFC3339Nano), a.Started.UTC().Format(time.RFC3339Nano))
 		}
 		starts[id] = a.Started

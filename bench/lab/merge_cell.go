@@ -50,7 +50,7 @@ func (c *mergedCell) fold(shares []pendingShare) error {
 				return fmt.Errorf("%w: share %d measured nothing in round %d of %s", ErrShares, s.Index, r.Round, found.BenchName())
 			}
 			parts[r.Round] = append(parts[r.Round], lift(r.Result))
-			c.round(r).begun(s, startKey{c.comparison, found.BenchName(), r.Round})
+			c.round(r).recordStart(s, startKey{c.comparison, found.BenchName(), r.Round})
 		}
 	}
 	// An invalid cell shows no figures, so skip the sums.
@@ -213,9 +213,9 @@ type together struct {
 	played           []int         // all shares
 }
 
-// begun records the start of a share. A start without a cell applies to all cells of
+// recordStart records the start of a share. A start without a cell applies to all cells of
 // the round.
-func (t *together) begun(s pendingShare, key startKey) {
+func (t *together) recordStart(s pendingShare, key startKey) {
 	t.played = append(t.played, s.Index)
 	start, ok := s.starts[key]
 	if !ok {

@@ -58,7 +58,7 @@ type ComparisonResult struct {
 	Title   string        `json:"title"`             // one line: variants and storm
 	Latency cell.Boundary `json:"latency,omitempty"` // boundary of the latency columns; empty: see [stats.Headline]
 	Input   string        `json:"input,omitempty"`   // digest of the input
-	Rounds  int           `json:"rounds,omitempty"`  // planned rounds of its cells, with a Budget those begun; 0: those of the run
+	Rounds  int           `json:"rounds,omitempty"`  // planned rounds of its cells, with a Budget those started; 0: those of the run
 	Cells   []CellResult  `json:"cells"`             // in the order of the comparison
 }
 

@@ -15,15 +15,15 @@ import (
 	"watchlab/bench/lab"
 )
 
-// told records the current round of a run and the number of plays per cell and round.
-type told struct {
+// playLog records the current round of a run and the number of plays per cell and round.
+type playLog struct {
 	round int
 	plays map[string]int
 	n, at int
 	stop  func()
 }
 
-func (s *told) progress(p lab.Progress) {
+func (s *playLog) progress(p lab.Progress) {
 	if p.Finished {
 		return
 	}
@@ -32,7 +32,7 @@ func (s *told) progress(p lab.Progress) {
 }
 
 // cell returns a cell whose lag, verdict and duration depend on the current round.
-func (s *told) cell(impl, rate string, late func(round int) float64, check func(round int) error) lab.Cell {
+func (s *playLog) cell(impl, rate string, late func(round int) float64, check func(round int) error) lab.Cell {
 	c, _ := newCell(impl, rate, func(int) *fake {
 		round := s.round
 		f := &fake{events: 1000, takes: time.Duration(100+round) * time.Millisecond, late: -1}
@@ -56,7 +56,7 @@ func (s *told) cell(impl, rate string, late func(round int) float64, check func(
 // varied returns comparisons with every case that resuming must handle: a cell with
 // figures withheld for a while, a cell that is late to the end, a cell that loses an
 // event, and requested cells.
-func (s *told) varied() []lab.Comparison {
+func (s *playLog) varied() []lab.Comparison {
 	first := comparison(
 		s.cell("good", "", nil, nil),
 		s.cell("plays", "2000", func(round int) float64 {
@@ -113,7 +113,7 @@ func TestResumeGivesSameResult(t *testing.T) {
 	var whole string
 	plays := 0
 	synctest.Test(t, func(t *testing.T) {
-		s := &told{plays: map[string]int{}}
+		s := &playLog{plays: map[string]int{}}
 		o, err := lab.Run(context.Background(), s.varied(), lab.Options{Rounds: rounds, Seed: 5, Progress: s.progress})
 		if err != nil {
 			t.Fatal(err)
@@ -133,7 +133,7 @@ func TestResumeGivesSameResult(t *testing.T) {
 			for at := at; o == nil || o.Interrupted; at = 3 {
 				// The second session is interrupted early, too.
 				ctx, cancel := context.WithCancel(context.Background())
-				s := &told{plays: map[string]int{}, at: at, stop: cancel}
+				s := &playLog{plays: map[string]int{}, at: at, stop: cancel}
 				if sessions > 1 {
 					s.at = 0
 				}
@@ -198,7 +198,7 @@ func TestResumeRefuses(t *testing.T) {
 	run := func(change func([]lab.Comparison, *lab.Options)) (*lab.Outcome, error) {
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
-		s := &told{plays: map[string]int{}, at: 9, stop: cancel}
+		s := &playLog{plays: map[string]int{}, at: 9, stop: cancel}
 		c := s.varied()
 		opts := lab.Options{Rounds: 4, Seed: 5, Dir: dir, Build: lab.Build{Commit: "abc"}, Progress: s.progress}
 		if change != nil {
@@ -296,7 +296,7 @@ func TestConcurrentResume(t *testing.T) {
 func TestResumeEndedRun(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "results")
 	synctest.Test(t, func(t *testing.T) {
-		s := &told{plays: map[string]int{}}
+		s := &playLog{plays: map[string]int{}}
 		opts := lab.Options{Rounds: 2, Dir: dir, Progress: s.progress}
 		o, err := lab.Run(context.Background(), s.varied(), opts)
 		if err != nil {

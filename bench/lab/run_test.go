@@ -447,9 +447,9 @@ func TestTogether(t *testing.T) {
 		})
 		together := comparison(a, b, broken)
 		together[0].Together = true
-		var begun []int
+		var started []int
 		together[0].Begin = func(cells int) error {
-			begun = append(begun, cells)
+			started = append(started, cells)
 			return nil
 		}
 		start := time.Now()
@@ -460,8 +460,8 @@ func TestTogether(t *testing.T) {
 		if took := time.Since(start); took != 6*time.Second {
 			t.Errorf("three rounds of 1 and 2 s took %v", took)
 		}
-		if want := []int{3, 3, 2}; !slices.Equal(begun, want) {
-			t.Errorf("rounds begun with %v cells, want %v", begun, want)
+		if want := []int{3, 3, 2}; !slices.Equal(started, want) {
+			t.Errorf("rounds started with %v cells, want %v", started, want)
 		}
 		for i, cl := range o.Comparisons[0].Cells[:2] {
 			if cl.Verdict.Status != lab.Valid || len(cl.Rounds) != 2 || !cl.Rounds[0].Result.Shared {

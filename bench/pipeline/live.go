@@ -288,7 +288,7 @@ func (f *liveInformer) play(ctx context.Context, w *workload, rec *cell.Recorder
 	}
 	s := f.round.storm
 	w.telemetry.stop()
-	w.st.arrived(s, f.round.tee.Begun())
+	w.st.arrived(s, f.round.tee.Origin())
 	w.score = &score{
 		Storm:    s,
 		schedule: arrivals{s},

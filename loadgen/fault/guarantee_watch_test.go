@@ -16,9 +16,9 @@ type watchChecker struct {
 	c       *checker
 	request int
 	opts    metav1.ListOptions
-	// begun is the version before the first expected event; at is the version of the
+	// from is the version before the first expected event; at is the version of the
 	// last received event.
-	begun, at uint64
+	from, at uint64
 	// first: no event has come after the initial state.
 	first bool
 	// missing are omitted versions, which may still come late.
@@ -45,7 +45,7 @@ func (c *checker) Watch(opts metav1.ListOptions) *watchChecker {
 	case opts.SendInitialEvents != nil && *opts.SendInitialEvents:
 		w.initial, w.marked = &partialState{}, opts.AllowWatchBookmarks
 	case err == nil && version > 0:
-		w.begun, w.at = version, version
+		w.from, w.at = version, version
 		if version > c.at {
 			c.broken(errResumable, w.request, "the client goes on from version %d, it has seen up to %d", version, c.at)
 		}
@@ -53,7 +53,7 @@ func (c *checker) Watch(opts metav1.ListOptions) *watchChecker {
 		w.initial = &partialState{}
 	default:
 		// From the current version; the first event shows it.
-		w.begun, w.at = ^uint64(0), ^uint64(0)
+		w.from, w.at = ^uint64(0), ^uint64(0)
 	}
 	return w
 }
@@ -127,7 +127,7 @@ func (w *watchChecker) ends(version uint64) {
 	w.initial.compare(w.c, w.request, version)
 	w.c.notOlder(w.request, w.opts, version)
 	w.initial = nil
-	w.begun, w.at = version, version
+	w.from, w.at = version, version
 	w.c.reach(version)
 }
 
@@ -139,7 +139,7 @@ func (w *watchChecker) event(e watch.Event) {
 		return
 	}
 	if w.at == ^uint64(0) {
-		w.begun, w.at = s.version-1, s.version-1
+		w.from, w.at = s.version-1, s.version-1
 	}
 	switch {
 	case s.version == w.at+1:
@@ -151,8 +151,8 @@ func (w *watchChecker) event(e watch.Event) {
 		c.broken(errReliable, w.request, "%d (%s %s) follows %d: events %d to %d are missing",
 			s.version, e.Type, s.key, w.at, w.at+1, s.version-1)
 		w.skip(s.version)
-	case s.version <= w.begun:
-		c.broken(errOrdered, w.request, "%d (%s %s) in a watch from version %d", s.version, e.Type, s.key, w.begun)
+	case s.version <= w.from:
+		c.broken(errOrdered, w.request, "%d (%s %s) in a watch from version %d", s.version, e.Type, s.key, w.from)
 		return
 	case w.missing[s.version]:
 		delete(w.missing, s.version)
@@ -205,7 +205,7 @@ func (w *watchChecker) bookmark(o runtime.Object) {
 		return
 	}
 	if w.at == ^uint64(0) {
-		w.begun, w.at = version, version
+		w.from, w.at = version, version
 		c.reach(version)
 		return
 	}

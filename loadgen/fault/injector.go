@@ -89,9 +89,9 @@ type Injector struct {
 	wg   sync.WaitGroup
 
 	// mu guards all fields below and the state of the faults.
-	mu      sync.Mutex
-	begun   time.Time // set by Start
-	stopped bool      // set by Stop
+	mu        sync.Mutex
+	startTime time.Time // set by Start
+	stopped   bool      // set by Stop
 	// busy is the end of the longest fault in progress, as the time since Start.
 	busy time.Duration
 	// underway is the number of strikes that are not written yet.
@@ -146,10 +146,10 @@ func (i *Injector) Start() error {
 	switch {
 	case i.stopped:
 		return fmt.Errorf("fault: %w: stopped", ErrState)
-	case !i.begun.IsZero():
+	case !i.startTime.IsZero():
 		return fmt.Errorf("fault: %w: started already", ErrState)
 	}
-	i.begun = time.Now()
+	i.startTime = time.Now()
 	i.wg.Go(i.schedule)
 	return nil
 }
@@ -167,11 +167,11 @@ func (i *Injector) Stop() {
 		return
 	}
 	i.stopped = true
-	begun := !i.begun.IsZero()
+	started := !i.startTime.IsZero()
 	i.cancel()
 	i.mu.Unlock()
 	i.wg.Wait()
-	if !begun {
+	if !started {
 		close(i.quiet)
 	}
 }
@@ -191,10 +191,10 @@ func (i *Injector) Counts() map[Name]int {
 }
 
 // now is the time since Start. The caller holds mu.
-func (i *Injector) now() time.Duration { return time.Since(i.begun) }
+func (i *Injector) now() time.Duration { return time.Since(i.startTime) }
 
 // active reports whether faults may happen. The caller holds mu.
-func (i *Injector) active() bool { return !i.begun.IsZero() && !i.stopped }
+func (i *Injector) active() bool { return !i.startTime.IsZero() && !i.stopped }
 
 // countsFrames reports whether frames may trigger faults now.
 func (i *Injector) countsFrames() bool {

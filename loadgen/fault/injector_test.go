@@ -44,14 +44,14 @@ var encodings = []encoding{encodingJSON, encodingProtobuf, encodingCBOR}
 
 // ticker is an API server for config maps. One config map changes at every tick.
 type ticker struct {
-	begun time.Time
+	startTime time.Time
 	// batch is the maximum number of frames in a Write.
 	batch int
 }
 
 const tick = 10 * time.Millisecond
 
-func (s *ticker) version() uint64 { return 1 + uint64(time.Since(s.begun)/tick) }
+func (s *ticker) version() uint64 { return 1 + uint64(time.Since(s.startTime)/tick) }
 
 func object(version uint64) *v1.ConfigMap {
 	return &v1.ConfigMap{
@@ -114,15 +114,15 @@ func (s *ticker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// bed is an injector, its server and its clients, in a bubble.
-type bed struct {
+// testbed is an injector, its server and its clients, in a bubble.
+type testbed struct {
 	*Injector
-	t      *testing.T
-	client *http.Client
-	begun  time.Time
+	t         *testing.T
+	client    *http.Client
+	startTime time.Time
 }
 
-func newBed(t *testing.T, h http.Handler, specs ...string) *bed {
+func newTestbed(t *testing.T, h http.Handler, specs ...string) *testbed {
 	t.Helper()
 	var all []Spec
 	for _, s := range specs {
@@ -137,7 +137,7 @@ func newBed(t *testing.T, h http.Handler, specs ...string) *bed {
 		t.Fatal(err)
 	}
 	if h == nil {
-		h = &ticker{begun: time.Now()}
+		h = &ticker{startTime: time.Now()}
 	}
 	l := NewPipe()
 	srv := &http.Server{Handler: inj.Wrap(h)}
@@ -150,12 +150,12 @@ func newBed(t *testing.T, h http.Handler, specs ...string) *bed {
 		transport.CloseIdleConnections()
 		serving.Wait()
 	})
-	return &bed{Injector: inj, t: t, client: &http.Client{Transport: transport}, begun: time.Now()}
+	return &testbed{Injector: inj, t: t, client: &http.Client{Transport: transport}, startTime: time.Now()}
 }
 
-func (b *bed) start() {
+func (b *testbed) start() {
 	b.t.Helper()
-	b.begun = time.Now()
+	b.startTime = time.Now()
 	if err := b.Start(); err != nil {
 		b.t.Fatal(err)
 	}
@@ -169,7 +169,7 @@ type answer struct {
 	Body       io.Reader
 }
 
-func (b *bed) get(e encoding, query string) answer {
+func (b *testbed) get(e encoding, query string) answer {
 	b.t.Helper()
 	req, err := http.NewRequestWithContext(b.t.Context(), http.MethodGet, "http://pipe/api/v1/namespaces/default/configmaps?"+query, nil)
 	if err != nil {
@@ -185,7 +185,7 @@ func (b *bed) get(e encoding, query string) answer {
 }
 
 // watch opens a watch and starts to read its frames.
-func (b *bed) watch(e encoding, query string) *reader {
+func (b *testbed) watch(e encoding, query string) *reader {
 	b.t.Helper()
 	res := b.get(e, "watch=1&"+query)
 	if res.StatusCode != http.StatusOK {
@@ -294,7 +294,7 @@ func TestEndings(t *testing.T) {
 	} {
 		t.Run("fault="+string(name), func(t *testing.T) {
 			bubble(t, func(t *testing.T, e encoding) {
-				b := newBed(t, nil, string(name)+":at=2.005s")
+				b := newTestbed(t, nil, string(name)+":at=2.005s")
 				b.start()
 				r := b.watch(e, "resourceVersion=1")
 				other := b.watch(e, "resourceVersion=1")
@@ -362,7 +362,7 @@ func TestRefusal(t *testing.T) {
 	for name, code := range map[Name]int{Throttle: http.StatusTooManyRequests, InternalError: http.StatusInternalServerError} {
 		t.Run("fault="+string(name), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newBed(t, nil, string(name)+":at=1s,duration=2500ms")
+				b := newTestbed(t, nil, string(name)+":at=1s,duration=2500ms")
 				b.start()
 				wait(time.Second)
 				for _, query := range []string{"", "watch=true&resourceVersion=1"} {
@@ -380,7 +380,7 @@ func TestRefusal(t *testing.T) {
 					t.Errorf("after the while: %s", res.Status)
 				}
 				<-b.Quiet()
-				if at := time.Since(b.begun); at != 3500*time.Millisecond {
+				if at := time.Since(b.startTime); at != 3500*time.Millisecond {
 					t.Errorf("quiet after %v, want 3.5s", at)
 				}
 			})
@@ -390,7 +390,7 @@ func TestRefusal(t *testing.T) {
 
 func TestGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBed(t, nil, "gone:at=1s")
+		b := newTestbed(t, nil, "gone:at=1s")
 		b.start()
 		wait(time.Second)
 		for query, want := range map[string]int{
@@ -415,7 +415,7 @@ func TestGone(t *testing.T) {
 
 func TestRelist(t *testing.T) {
 	bubble(t, func(t *testing.T, e encoding) {
-		b := newBed(t, nil, "relist:at=1s")
+		b := newTestbed(t, nil, "relist:at=1s")
 		b.start()
 		_ = b.get(encodingJSON, "") // registers the collection
 		wait(10 * time.Second)
@@ -438,7 +438,7 @@ func TestRelist(t *testing.T) {
 
 func TestStall(t *testing.T) {
 	bubble(t, func(t *testing.T, e encoding) {
-		b := newBed(t, nil, "stall:at=1.005s,duration=5s")
+		b := newTestbed(t, nil, "stall:at=1.005s,duration=5s")
 		b.start()
 		r := b.watch(e, "resourceVersion=1")
 		wait(5 * time.Second)
@@ -454,7 +454,7 @@ func TestStall(t *testing.T) {
 
 func TestDrip(t *testing.T) {
 	bubble(t, func(t *testing.T, e encoding) {
-		b := newBed(t, &ticker{begun: time.Now(), batch: 1000}, "drip:at=1s,duration=5s")
+		b := newTestbed(t, &ticker{startTime: time.Now(), batch: 1000}, "drip:at=1s,duration=5s")
 		b.start()
 		r := b.watch(e, "resourceVersion=1")
 		wait(5 * time.Second)
@@ -471,7 +471,7 @@ func TestDrip(t *testing.T) {
 
 func TestDuplicateBookmark(t *testing.T) {
 	bubble(t, func(t *testing.T, e encoding) {
-		b := newBed(t, nil, "duplicate-bookmark:at=1.005s")
+		b := newTestbed(t, nil, "duplicate-bookmark:at=1.005s")
 		b.start()
 		r := b.watch(e, "resourceVersion=1")
 		wait(2 * time.Second)
@@ -494,7 +494,7 @@ func TestDuplicateBookmark(t *testing.T) {
 // the server's bookmark.
 func TestDuplicateServerBookmark(t *testing.T) {
 	bubble(t, func(t *testing.T, e encoding) {
-		b := newBed(t, nil, "duplicate-bookmark:frames=1,count=1")
+		b := newTestbed(t, nil, "duplicate-bookmark:frames=1,count=1")
 		b.start()
 		r := b.watch(e, "sendInitialEvents=true")
 		wait(time.Second)
@@ -503,7 +503,7 @@ func TestDuplicateServerBookmark(t *testing.T) {
 			t.Fatalf("%d frames: %v", len(others), others)
 		}
 
-		b = newBed(t, nil, "duplicate-bookmark:at=1s")
+		b = newTestbed(t, nil, "duplicate-bookmark:at=1s")
 		b.start()
 		early := b.watch(e, "resourceVersion=0")
 		wait(2 * time.Second)
@@ -521,7 +521,7 @@ func TestDuplicateServerBookmark(t *testing.T) {
 func TestFramesTrigger(t *testing.T) {
 	for _, batch := range []int{1, 7} {
 		bubble(t, func(t *testing.T, e encoding) {
-			b := newBed(t, &ticker{begun: time.Now(), batch: batch}, "disconnect:frames=50,count=2", "stall:frames=30,duration=1s")
+			b := newTestbed(t, &ticker{startTime: time.Now(), batch: batch}, "disconnect:frames=50,count=2", "stall:frames=30,duration=1s")
 			b.start()
 			for range 2 {
 				r := b.watch(e, "resourceVersion=1")
@@ -545,12 +545,12 @@ func TestFramesTrigger(t *testing.T) {
 
 func TestQuietWithFrames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBed(t, nil, "stall:frames=50,count=2,duration=3s")
+		b := newTestbed(t, nil, "stall:frames=50,count=2,duration=3s")
 		b.start()
 		_ = b.watch(encodingJSON, "resourceVersion=1")
 		<-b.Quiet()
 		// The second stall starts when the watch has caught up after the first.
-		if at, want := time.Since(b.begun), 500*time.Millisecond+2*3*time.Second; at < want || at > want+100*time.Millisecond {
+		if at, want := time.Since(b.startTime), 500*time.Millisecond+2*3*time.Second; at < want || at > want+100*time.Millisecond {
 			t.Errorf("quiet after %v, want %v", at, want)
 		}
 	})
@@ -558,7 +558,7 @@ func TestQuietWithFrames(t *testing.T) {
 
 func TestCountUntilAndProbability(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBed(t, nil, "stall:every=1s,count=3,duration=10ms", "drip:at=500ms,every=1s,until=4500ms,duration=10ms",
+		b := newTestbed(t, nil, "stall:every=1s,count=3,duration=10ms", "drip:at=500ms,every=1s,until=4500ms,duration=10ms",
 			"duplicate-bookmark:every=10ms,count=1000,probability=0.25")
 		b.start()
 		_ = b.watch(encodingJSON, "resourceVersion=1")
@@ -589,13 +589,13 @@ func TestSeeds(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			b := newBed(t, nil)
+			b := newTestbed(t, nil)
 			b.Injector, err = New(specs, seed)
 			if err != nil {
 				t.Fatal(err)
 			}
 			l := NewPipe()
-			srv := &http.Server{Handler: b.Wrap(&ticker{begun: time.Now()})}
+			srv := &http.Server{Handler: b.Wrap(&ticker{startTime: time.Now()})}
 			go func() { _ = srv.Serve(l) }()
 			b.client = &http.Client{Transport: l.Transport()}
 			b.start()
@@ -621,7 +621,7 @@ func TestSeeds(t *testing.T) {
 
 func TestShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBed(t, nil, "disconnect:at=100ms,share=0.3", "throttle:at=200ms,share=0.5,duration=5s")
+		b := newTestbed(t, nil, "disconnect:at=100ms,share=0.3", "throttle:at=200ms,share=0.5,duration=5s")
 		b.start()
 		for range 100 {
 			_ = b.watch(encodingJSON, "resourceVersion=1")
@@ -643,7 +643,7 @@ func TestShare(t *testing.T) {
 
 func TestStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBed(t, nil, "stall:at=1s,duration=1h", "throttle:at=2s,duration=1h", "disconnect:every=3s")
+		b := newTestbed(t, nil, "stall:at=1s,duration=1h", "throttle:at=2s,duration=1h", "disconnect:every=3s")
 		r := b.watch(encodingJSON, "resourceVersion=1")
 		b.start()
 		if err := b.Start(); !errors.Is(err, ErrState) {
@@ -675,7 +675,7 @@ func TestPassesThrough(t *testing.T) {
 			}
 			_, _ = w.Write([]byte("hello"))
 		})
-		b := newBed(t, h, "internal-error", "half-frame:duration=1h")
+		b := newTestbed(t, h, "internal-error", "half-frame:duration=1h")
 		b.start()
 		synctest.Wait()
 		for path, want := range map[string]int{
@@ -702,7 +702,7 @@ func TestPassesThrough(t *testing.T) {
 
 func TestLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBed(t, nil, "error-event:every=1s,count=3")
+		b := newTestbed(t, nil, "error-event:every=1s,count=3")
 		b.start()
 		r := b.watch(encodingJSON, "resourceVersion=1")
 		<-r.ended
@@ -731,7 +731,7 @@ func TestResetOverTCP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := &http.Server{Handler: inj.Wrap(&ticker{begun: time.Now()})}
+	srv := &http.Server{Handler: inj.Wrap(&ticker{startTime: time.Now()})}
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = srv.Serve(wrapped{l}) })
 	t.Cleanup(func() {

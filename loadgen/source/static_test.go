@@ -198,7 +198,7 @@ func TestSingleFile(t *testing.T) {
 func TestFolderPolled(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		begun := time.Now()
+		origin := time.Now()
 		writeFile(t, filepath.Join(dir, "a"), staticPod("a", "1"))
 		writeFile(t, filepath.Join(dir, ".hidden"), staticPod("hidden", "1"))
 		writeFile(t, filepath.Join(dir, "broken"), "x")
@@ -212,7 +212,7 @@ func TestFolderPolled(t *testing.T) {
 			if diff := cmp.Diff(want, r.next(merge.FileSource)); diff != "" {
 				t.Errorf("update %d (-want +got):\n%s", i, diff)
 			}
-			if at := time.Since(begun); at != time.Duration(i)*source.StaticPeriod {
+			if at := time.Since(origin); at != time.Duration(i)*source.StaticPeriod {
 				t.Errorf("update %d after %v", i, at)
 			}
 			switch i {

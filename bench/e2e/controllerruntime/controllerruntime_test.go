@@ -85,12 +85,16 @@ func (s server) close() {
 	}
 }
 
-// told is an event handler that sends each call to a channel.
-type told chan string
+// eventCalls is an event handler that sends each call to a channel.
+type eventCalls chan string
 
-func (c told) OnAdd(obj any, initial bool) { c <- fmt.Sprintf("add %s %t", version(obj), initial) }
-func (c told) OnUpdate(old, obj any)       { c <- fmt.Sprintf("update %s %s", version(old), version(obj)) }
-func (c told) OnDelete(obj any)            { c <- fmt.Sprintf("delete %s", version(obj)) }
+func (c eventCalls) OnAdd(obj any, initial bool) {
+	c <- fmt.Sprintf("add %s %t", version(obj), initial)
+}
+func (c eventCalls) OnUpdate(old, obj any) {
+	c <- fmt.Sprintf("update %s %s", version(old), version(obj))
+}
+func (c eventCalls) OnDelete(obj any) { c <- fmt.Sprintf("delete %s", version(obj)) }
 
 func version(obj any) string {
 	o := obj.(client.Object)
@@ -179,7 +183,7 @@ func testCache(t *testing.T, untyped bool, opts cache.Options) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	calls := make(told, 10)
+	calls := make(eventCalls, 10)
 	handle, err := inf.AddEventHandler(calls)
 	if err != nil {
 		t.Fatal(err)
@@ -219,7 +223,7 @@ func testCache(t *testing.T, untyped bool, opts cache.Options) {
 }
 
 // expect waits for the wanted calls, in any order.
-func expect(t *testing.T, calls told, want ...string) {
+func expect(t *testing.T, calls eventCalls, want ...string) {
 	t.Helper()
 	var got []string
 	for range want {

@@ -7,13 +7,13 @@ import (
 )
 
 var deletes = []Question{
-	{Asked: "an object, and once more", Ask: func(a *Asker) {
+	{Title: "an object, and once more", Run: func(a *Session) {
 		several(a, 1)
 		a.delete(configMaps, "a", metav1.DeleteOptions{})
 		a.get(configMaps, "a")
 		a.delete(configMaps, "a", metav1.DeleteOptions{})
 	}},
-	{Asked: "kinds that are answered with the object, and with a status", Ask: func(a *Asker) {
+	{Title: "kinds that are answered with the object, and with a status", Run: func(a *Session) {
 		a.given(serviceAccounts, "metadata: {name: a}")
 		a.given(secrets, "{metadata: {name: a}, type: Opaque}")
 		a.given(leases, "{metadata: {name: a}, spec: {holderIdentity: me}}")
@@ -23,19 +23,19 @@ var deletes = []Question{
 			a.delete(r, "a", metav1.DeleteOptions{})
 		}
 	}},
-	{Asked: "with preconditions that hold", Ask: func(a *Asker) {
+	{Title: "with preconditions that hold", Run: func(a *Session) {
 		u := a.given(configMaps, "metadata: {name: a}")
 		uid, version := u.GetUID(), u.GetResourceVersion()
 		a.delete(configMaps, "a", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
 	}},
-	{Asked: "with preconditions that don't", Ask: func(a *Asker) {
+	{Title: "with preconditions that don't", Run: func(a *Session) {
 		u := a.given(configMaps, "metadata: {name: a}")
 		version := u.GetResourceVersion()
 		a.changed(configMaps, "a", `{"data":{"k":"w"}}`)
 		a.delete(configMaps, "a", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: ptr.To(types.UID("11111111-2222-3333-4444-555555555555"))}})
 		a.delete(configMaps, "a", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &version}})
 	}},
-	{Asked: "with a finalizer: marked, then gone with it", Ask: func(a *Asker) {
+	{Title: "with a finalizer: marked, then gone with it", Run: func(a *Session) {
 		a.given(configMaps, "metadata: {name: a, finalizers: [example.com/hold]}")
 		w := a.watch(configMaps, metav1.ListOptions{})
 		a.delete(configMaps, "a", metav1.DeleteOptions{})
@@ -47,13 +47,13 @@ var deletes = []Question{
 		a.get(configMaps, "a")
 		w.untilGone("a")
 	}},
-	{Asked: "with a finalizer, of a kind that has a generation", Ask: func(a *Asker) {
+	{Title: "with a finalizer, of a kind that has a generation", Run: func(a *Session) {
 		a.given(widgets, "{metadata: {name: a, finalizers: [example.com/hold]}, spec: {size: small}}")
 		a.delete(widgets, "a", metav1.DeleteOptions{})
 		a.patch(widgets, "a", mergePatch, `{"metadata":{"finalizers":null}}`)
 		a.get(widgets, "a")
 	}},
-	{Asked: "dry run", Ask: func(a *Asker) {
+	{Title: "dry run", Run: func(a *Session) {
 		several(a, 1)
 		a.delete(configMaps, "a", metav1.DeleteOptions{DryRun: dryRun})
 		a.get(configMaps, "a")
@@ -61,29 +61,29 @@ var deletes = []Question{
 		a.delete(configMaps, "b", metav1.DeleteOptions{DryRun: dryRun})
 		a.get(configMaps, "b")
 	}},
-	{Asked: "propagation: background", Ask: func(a *Asker) {
+	{Title: "propagation: background", Run: func(a *Session) {
 		several(a, 1)
 		a.delete(configMaps, "a", metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)})
 		a.get(configMaps, "a")
 	}},
-	{Asked: "propagation: foreground and orphan leave it to the garbage collector", Ask: func(a *Asker) {
+	{Title: "propagation: foreground and orphan leave it to the garbage collector", Run: func(a *Session) {
 		several(a, 2)
 		a.delete(configMaps, "a", metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)})
 		a.get(configMaps, "a")
 		a.delete(configMaps, "b", metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationOrphan)})
 		a.get(configMaps, "b")
 	}, Why: "there is no garbage collector behind a simulated server, so that the finalizer which waits for one would stay for ever: the object goes at once, and what it owns stays"},
-	{Asked: "propagation: unknown, and together with orphanDependents", Ask: func(a *Asker) {
+	{Title: "propagation: unknown, and together with orphanDependents", Run: func(a *Session) {
 		several(a, 1)
 		a.delete(configMaps, "a", metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletionPropagation("Sideways"))})
 		a.request("DELETE", "configmaps/a", nil, `{"apiVersion":"v1","kind":"DeleteOptions","propagationPolicy":"Background","orphanDependents":true}`)
 	}},
-	{Asked: "a pod that was never bound", Ask: func(a *Asker) {
+	{Title: "a pod that was never bound", Run: func(a *Session) {
 		a.given(pods, aPod("a", ""))
 		a.delete(pods, "a", metav1.DeleteOptions{})
 		a.get(pods, "a")
 	}},
-	{Asked: "a pod that a kubelet has to end: grace periods", Ask: func(a *Asker) {
+	{Title: "a pod that a kubelet has to end: grace periods", Run: func(a *Session) {
 		a.given(pods, aPod("a", "n1"))
 		a.delete(pods, "a", metav1.DeleteOptions{})
 		a.get(pods, "a")
@@ -92,29 +92,29 @@ var deletes = []Question{
 		a.given(pods, aPod("b", "n1"))
 		a.delete(pods, "b", metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](-1)})
 	}, Why: "there is no kubelet behind a simulated server: a pod goes at once"},
-	{Asked: "a pod with a grace period of 0", Ask: func(a *Asker) {
+	{Title: "a pod with a grace period of 0", Run: func(a *Session) {
 		a.given(pods, aPod("a", "n1"))
 		a.delete(pods, "a", metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
 		a.get(pods, "a")
 	}},
-	{Asked: "options in the query, in the body, and a body that is none", Ask: func(a *Asker) {
+	{Title: "options in the query, in the body, and a body that is none", Run: func(a *Session) {
 		several(a, 3)
 		a.request("DELETE", "configmaps/a", nil, "", "gracePeriodSeconds", "0", "propagationPolicy", "Background")
 		a.request("DELETE", "configmaps/b", nil, `{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":0}`)
 		a.request("DELETE", "configmaps/c", nil, `nonsense`)
 	}},
-	{Asked: "options that are another kind", Ask: func(a *Asker) {
+	{Title: "options that are another kind", Run: func(a *Session) {
 		several(a, 1)
 		a.request("DELETE", "configmaps/a", nil, `{"kind":"ConfigMap","apiVersion":"v1"}`)
 	}, Why: "the message names a place in kube-apiserver's sources"},
-	{Asked: "deletecollection by a label", Ask: func(a *Asker) {
+	{Title: "deletecollection by a label", Run: func(a *Session) {
 		several(a, 4)
 		w := a.watch(configMaps, metav1.ListOptions{ResourceVersion: a.list(configMaps, metav1.ListOptions{}).GetResourceVersion(), LabelSelector: "parity=0"})
 		_ = a.of(configMaps).DeleteCollection(a.ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "parity=0"})
 		a.list(configMaps, metav1.ListOptions{})
 		w.untilGone("c")
 	}},
-	{Asked: "deletecollection: by a field, of all, of none, dry run, with finalizers", Ask: func(a *Asker) {
+	{Title: "deletecollection: by a field, of all, of none, dry run, with finalizers", Run: func(a *Session) {
 		several(a, 3)
 		collection := func(opts metav1.DeleteOptions, list metav1.ListOptions) {
 			_ = a.of(configMaps).DeleteCollection(a.ctx, opts, list)
@@ -127,7 +127,7 @@ var deletes = []Question{
 		collection(metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "none"})
 		a.list(configMaps, metav1.ListOptions{})
 	}},
-	{Asked: "deletecollection of all namespaces", Ask: func(a *Asker) {
+	{Title: "deletecollection of all namespaces", Run: func(a *Session) {
 		a.request("DELETE", "/api/v1/configmaps", nil, "")
 	}},
 }

@@ -5,31 +5,31 @@ import (
 )
 
 var failures = []Question{
-	{Asked: "an object that isn't there", Ask: func(a *Asker) {
+	{Title: "an object that isn't there", Run: func(a *Session) {
 		a.get(configMaps, "missing")
 		a.get(deployments, "missing")
 		a.get(widgets, "missing")
 		a.get(namespaces, "missing")
 	}},
-	{Asked: "a resource, a group, a version that isn't there", Ask: func(a *Asker) {
+	{Title: "a resource, a group, a version that isn't there", Run: func(a *Session) {
 		for _, path := range []string{"/api/v1/nonsense", "/api/v1/namespaces/default/nonsense/a", "/api/v7/pods", "/apis/apps/v7/deployments", "/apis/nonsense.io/v1/things", "/apis/fidelity.watchlab.dev/v1/nonsense", "/nonsense", "/api/v1/namespaces/default/nodes"} {
 			a.request("GET", path, nil, "")
 		}
 	}},
-	{Asked: "a method that there isn't", Ask: func(a *Asker) {
+	{Title: "a method that there isn't", Run: func(a *Session) {
 		several(a, 1)
 		a.request("POST", "configmaps/a", nil, `{}`)
 		a.request("PUT", "configmaps", nil, `{}`)
 		a.request("PATCH", "configmaps", header("Content-Type", "application/merge-patch+json"), `{}`)
 		a.request("DELETE", "/api/v1/namespaces", nil, "")
 	}},
-	{Asked: "label selectors that are wrong", Ask: func(a *Asker) {
+	{Title: "label selectors that are wrong", Run: func(a *Session) {
 		for _, s := range []string{"a in", "a=b=c", "=", "a in ()", "UPPER/case/too=1", "a=not allowed"} {
 			a.list(configMaps, metav1.ListOptions{LabelSelector: s})
 		}
 		a.watch(configMaps, metav1.ListOptions{LabelSelector: "a in"})
 	}},
-	{Asked: "field selectors that are wrong", Ask: func(a *Asker) {
+	{Title: "field selectors that are wrong", Run: func(a *Session) {
 		for _, s := range []string{"nonsense=1", "metadata.name", "data.k=v", "metadata.labels=v"} {
 			a.list(configMaps, metav1.ListOptions{FieldSelector: s})
 		}
@@ -37,35 +37,35 @@ var failures = []Question{
 		a.list(widgets, metav1.ListOptions{FieldSelector: "spec.color=red"})
 		a.list(pods, metav1.ListOptions{FieldSelector: "spec.nonsense=1"})
 	}},
-	{Asked: "continue tokens that are wrong", Ask: func(a *Asker) {
+	{Title: "continue tokens that are wrong", Run: func(a *Session) {
 		for _, token := range []string{"nonsense!", "bm9uc2Vuc2U", "eyJ2IjoidjAiLCJydiI6MSwic3RhcnQiOiJhIn0", "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MX0"} {
 			a.list(configMaps, metav1.ListOptions{Continue: token, Limit: 1})
 		}
 	}},
-	{Asked: "versions that are wrong", Ask: func(a *Asker) {
+	{Title: "versions that are wrong", Run: func(a *Session) {
 		for _, v := range []string{"nonsense", "-1", "1.5"} {
 			a.list(configMaps, metav1.ListOptions{ResourceVersion: v})
 			a.watch(configMaps, metav1.ListOptions{ResourceVersion: v})
 		}
 		a.request("GET", "configmaps/a", nil, "", "resourceVersion", "nonsense")
 	}},
-	{Asked: "parameters that are no numbers, or negative", Ask: func(a *Asker) {
+	{Title: "parameters that are no numbers, or negative", Run: func(a *Session) {
 		a.request("GET", "configmaps", nil, "", "limit", "many")
 		a.request("GET", "configmaps", nil, "", "limit", "-1")
 		a.request("GET", "configmaps", nil, "", "timeoutSeconds", "soon")
 		a.request("GET", "configmaps", nil, "", "timeoutSeconds", "-1")
 		a.request("GET", "configmaps", nil, "", "nonsense", "ignored")
 	}},
-	{Asked: "parameters that are no booleans", Ask: func(a *Asker) {
+	{Title: "parameters that are no booleans", Run: func(a *Session) {
 		a.request("GET", "configmaps", nil, "", "allowWatchBookmarks", "maybe")
 	}},
-	{Asked: "a body that is no object", Ask: func(a *Asker) {
+	{Title: "a body that is no object", Run: func(a *Session) {
 		for _, body := range []string{"nonsense", "{", "[]", `"text"`, "null", "{}"} {
 			a.request("POST", "configmaps", header("Content-Type", "application/json"), body)
 		}
 		a.request("POST", "configmaps", header("Content-Type", "application/json"), "")
 	}},
-	{Asked: "a body of another kind or version", Ask: func(a *Asker) {
+	{Title: "a body of another kind or version", Run: func(a *Session) {
 		for _, body := range []string{
 			`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"}}`,
 			`{"apiVersion":"v7","kind":"ConfigMap","metadata":{"name":"a"}}`,
@@ -77,7 +77,7 @@ var failures = []Question{
 			a.request("POST", "configmaps", header("Content-Type", "application/json"), body)
 		}
 	}},
-	{Asked: "the same of a custom resource", Ask: func(a *Asker) {
+	{Title: "the same of a custom resource", Run: func(a *Session) {
 		path := "/apis/fidelity.watchlab.dev/v1/namespaces/" + a.namespace + "/widgets"
 		for _, body := range []string{
 			"nonsense", "{}", "[]", "null", "",
@@ -88,11 +88,11 @@ var failures = []Question{
 			a.request("POST", path, header("Content-Type", "application/json"), body)
 		}
 	}},
-	{Asked: "a custom resource of a version that there isn't", Ask: func(a *Asker) {
+	{Title: "a custom resource of a version that there isn't", Run: func(a *Session) {
 		a.request("POST", "/apis/fidelity.watchlab.dev/v1/namespaces/"+a.namespace+"/widgets", header("Content-Type", "application/json"),
 			`{"apiVersion":"fidelity.watchlab.dev/v7","kind":"Widget","metadata":{"name":"a"},"spec":{"size":"small"}}`)
 	}, Why: "kube-apiserver prunes it first by the schema that it hasn't got, and warns of all its fields"},
-	{Asked: "options that are not allowed", Ask: func(a *Asker) {
+	{Title: "options that are not allowed", Run: func(a *Session) {
 		several(a, 1)
 		a.request("POST", "configmaps", nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"b"}}`, "dryRun", "Some")
 		a.request("PUT", "configmaps/a", nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}`, "dryRun", "Some")
@@ -102,19 +102,19 @@ var failures = []Question{
 }
 
 var discoveries = []Question{
-	{Asked: "groups and their versions", Ask: func(a *Asker) {
+	{Title: "groups and their versions", Run: func(a *Session) {
 		a.request("GET", "/api", nil, "")
 		a.request("GET", "/apis", header("Accept", "application/json"), "")
 		a.request("GET", "/apis/apps", nil, "")
 		a.request("GET", "/apis/fidelity.watchlab.dev", nil, "")
 	}, Why: "no aggregation layer, and reviews (of tokens and access) are answered but not told of; client-go v0.37 knows storagemigration.k8s.io/v1, which v1.36 hasn't got. The server's address is not told either"},
-	{Asked: "resources of core, apps and a custom group", Ask: func(a *Asker) {
+	{Title: "resources of core, apps and a custom group", Run: func(a *Session) {
 		a.request("GET", "/api/v1", nil, "")
 		a.request("GET", "/apis/apps/v1", nil, "")
 		a.request("GET", "/apis/fidelity.watchlab.dev/v1", nil, "")
 		a.request("GET", "/apis/fidelity.watchlab.dev/v1beta1", nil, "")
 	}, Why: "no hashes of storage versions; what needs a kubelet (log, exec, attach, portforward, proxy), bindings, component statuses and tokens are not there; verbs and subresources of custom resources are sorted here"},
-	{Asked: "all preferred resources, as client-go finds them", Ask: func(a *Asker) {
+	{Title: "all preferred resources, as client-go finds them", Run: func(a *Session) {
 		lists, err := a.server.discovery.ServerPreferredResources()
 		said := map[string]any{}
 		for _, l := range lists {
@@ -127,12 +127,12 @@ var discoveries = []Question{
 		}
 		a.say("resources", said)
 	}, Why: "as above; and client-go v0.37 knows four kinds that v1.36 hasn't got"},
-	{Asked: "health", Ask: func(a *Asker) {
+	{Title: "health", Run: func(a *Session) {
 		for _, path := range []string{"/healthz", "/livez", "/readyz"} {
 			a.request("GET", path, nil, "")
 		}
 	}},
-	{Asked: "paths of OpenAPI v3", Ask: func(a *Asker) {
+	{Title: "paths of OpenAPI v3", Run: func(a *Session) {
 		paths, err := a.server.discovery.OpenAPIV3().Paths()
 		said := map[string]any{}
 		for p := range paths {
@@ -146,7 +146,7 @@ var discoveries = []Question{
 }
 
 var beside = []Question{
-	{Asked: "a namespace that is deleted: terminating, until it is empty", Ask: func(a *Asker) {
+	{Title: "a namespace that is deleted: terminating, until it is empty", Run: func(a *Session) {
 		name := a.namespace + "-gone"
 		a.given(namespaces, "metadata: {name: "+name+"}")
 		a.givenIn(name, configMaps, "metadata: {name: held, finalizers: [example.com/hold]}")
@@ -154,10 +154,10 @@ var beside = []Question{
 		a.request("POST", "/api/v1/namespaces/"+name+"/configmaps", nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}`)
 		a.delete(namespaces, name, metav1.DeleteOptions{})
 	}},
-	{Asked: "the default namespace can't be deleted", Ask: func(a *Asker) {
+	{Title: "the default namespace can't be deleted", Run: func(a *Session) {
 		a.delete(namespaces, "kube-system", metav1.DeleteOptions{})
 	}},
-	{Asked: "who may do what", Ask: func(a *Asker) {
+	{Title: "who may do what", Run: func(a *Session) {
 		review := `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":{"verb":"list","resource":"pods"}}}`
 		a.request("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", nil, review)
 	}, Why: "everybody may do everything: the reason is another"},

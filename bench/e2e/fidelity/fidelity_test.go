@@ -1,7 +1,7 @@
 // Package fidelity sends the same requests to two API servers and reports how
 // their answers differ.
 //
-//  1. A [Question] is a script of client-go calls. An [Asker] runs it against one
+//  1. A [Question] is a script of client-go calls. An [Session] runs it against one
 //     server, in an empty namespace, and records every answer: the code, the
 //     headers that clients act on, the whole body, the events of watches.
 //  2. Numbered placeholders replace values that differ between runs (versions, uids,
@@ -28,10 +28,10 @@ import (
 type Question struct {
 	// Area is the group of the question, such as "List".
 	Area string
-	// Asked is the text of the question in the table.
-	Asked string
-	// Ask runs the requests.
-	Ask func(*Asker)
+	// Title is the text of the question in the table.
+	Title string
+	// Run runs the requests.
+	Run func(*Session)
 	// Why is the reason of the differences. Empty: the answers must be equal.
 	Why string
 }
@@ -63,9 +63,9 @@ func (r *Result) Check() error {
 		for _, d := range r.Differences {
 			fmt.Fprintf(&b, "\n\t%s", d)
 		}
-		return fmt.Errorf("%s: %s: %w:%s", r.Area, r.Asked, ErrUnexplained, b.String())
+		return fmt.Errorf("%s: %s: %w:%s", r.Area, r.Title, ErrUnexplained, b.String())
 	case len(r.Differences) == 0 && r.Why != "":
-		return fmt.Errorf("%s: %s: %w: %s", r.Area, r.Asked, ErrAgreed, r.Why)
+		return fmt.Errorf("%s: %s: %w: %s", r.Area, r.Title, ErrAgreed, r.Why)
 	}
 	return nil
 }
@@ -77,11 +77,11 @@ func Compare(ctx context.Context, ours, theirs *Server, q Question, namespace st
 	var errs [2]error
 	var wg sync.WaitGroup
 	for i, s := range []*Server{theirs, ours} {
-		wg.Go(func() { answers[i], errs[i] = s.ask(ctx, q, namespace) })
+		wg.Go(func() { answers[i], errs[i] = s.run(ctx, q, namespace) })
 	}
 	wg.Wait()
 	if err := errors.Join(errs[:]...); err != nil {
-		return nil, fmt.Errorf("%s: %s: %w", q.Area, q.Asked, err)
+		return nil, fmt.Errorf("%s: %s: %w", q.Area, q.Title, err)
 	}
 	return &Result{Question: q, Answers: len(answers[0]), Differences: compare(answers[0], answers[1])}, nil
 }

@@ -14,45 +14,45 @@ const (
 )
 
 var tables = []Question{
-	{Asked: "a table of config maps, of one, of none", Ask: func(a *Asker) {
+	{Title: "a table of config maps, of one, of none", Run: func(a *Session) {
 		a.request("GET", "configmaps", header("Accept", asTable), "")
 		several(a, 2)
 		a.request("GET", "configmaps", header("Accept", asTable), "")
 		a.request("GET", "configmaps/a", header("Accept", asTable), "")
 		a.request("GET", "configmaps/missing", header("Accept", asTable), "")
 	}, Why: "the columns of a few kinds are simulated (pods, nodes, namespaces, deployments, replica sets, leases, events); others have name and age"},
-	{Asked: "a table of custom resources, with columns of their own", Ask: func(a *Asker) {
+	{Title: "a table of custom resources, with columns of their own", Run: func(a *Session) {
 		a.given(widgets, "{metadata: {name: a}, spec: {size: small}}")
 		a.request("GET", "/apis/fidelity.watchlab.dev/v1/namespaces/"+a.namespace+"/widgets", header("Accept", asTable), "")
 	}},
-	{Asked: "a table of pods", Ask: func(a *Asker) {
+	{Title: "a table of pods", Run: func(a *Session) {
 		a.given(pods, aPod("a", "n1"))
 		a.changed(pods, "a", `{"status":{"phase":"Running","podIP":"10.0.0.1","podIPs":[{"ip":"10.0.0.1"}],"containerStatuses":[{"name":"main","ready":true,"restartCount":0,"image":"i","imageID":"i","state":{"running":{"startedAt":null}}}]}}`, "status")
 		a.request("GET", "pods", header("Accept", asTable), "")
 	}, Why: "descriptions of columns are left out"},
-	{Asked: "a table of deployments and of leases", Ask: func(a *Asker) {
+	{Title: "a table of deployments and of leases", Run: func(a *Session) {
 		a.given(deployments, aDeployment("a"))
 		a.given(leases, "{metadata: {name: a}, spec: {holderIdentity: me}}")
 		a.request("GET", "/apis/apps/v1/namespaces/"+a.namespace+"/deployments", header("Accept", asTable), "")
 		a.request("GET", "/apis/coordination.k8s.io/v1/namespaces/"+a.namespace+"/leases", header("Accept", asTable), "")
 	}, Why: "descriptions of columns, and those of the wide view, are left out"},
-	{Asked: "includeObject: None, Metadata, Object, nonsense", Ask: func(a *Asker) {
+	{Title: "includeObject: None, Metadata, Object, nonsense", Run: func(a *Session) {
 		a.given(widgets, "{metadata: {name: a}, spec: {size: small}}")
 		for _, v := range []string{"None", "Metadata", "Object", "Nonsense"} {
 			a.request("GET", "/apis/fidelity.watchlab.dev/v1/namespaces/"+a.namespace+"/widgets", header("Accept", asTable), "", "includeObject", v)
 		}
 	}},
-	{Asked: "pages of a table", Ask: func(a *Asker) {
+	{Title: "pages of a table", Run: func(a *Session) {
 		for _, n := range []string{"a", "b", "c"} {
 			a.given(widgets, "{metadata: {name: "+n+"}, spec: {size: small}}")
 		}
 		a.request("GET", "/apis/fidelity.watchlab.dev/v1/namespaces/"+a.namespace+"/widgets", header("Accept", asTable), "", "limit", "2")
 	}},
-	{Asked: "a watch of a table, with WatchList's bookmark", Ask: func(a *Asker) {
+	{Title: "a watch of a table, with WatchList's bookmark", Run: func(a *Session) {
 		a.given(widgets, "{metadata: {name: a}, spec: {size: small}}")
 		a.frames("/apis/fidelity.watchlab.dev/v1/namespaces/"+a.namespace+"/widgets", asTable, 2)
 	}, Why: "an event is encoded once for all watches, so that each has the columns, where kube-apiserver's have them in the first event alone"},
-	{Asked: "metadata alone: get, list, patch, delete (client-go's metadata client)", Ask: func(a *Asker) {
+	{Title: "metadata alone: get, list, patch, delete (client-go's metadata client)", Run: func(a *Session) {
 		several(a, 2)
 		c := a.metadata.Resource(configMaps.GroupVersionResource).Namespace(a.namespace)
 		one, err := c.Get(a.ctx, "a", metav1.GetOptions{})
@@ -65,7 +65,7 @@ var tables = []Question{
 		one, err = c.Get(a.ctx, "a", metav1.GetOptions{})
 		a.decodes("get", one, err)
 	}},
-	{Asked: "metadata alone of custom resources", Ask: func(a *Asker) {
+	{Title: "metadata alone of custom resources", Run: func(a *Session) {
 		a.given(widgets, "{metadata: {name: a}, spec: {size: small}}")
 		c := a.metadata.Resource(widgets.GroupVersionResource).Namespace(a.namespace)
 		one, err := c.Get(a.ctx, "a", metav1.GetOptions{})
@@ -73,17 +73,17 @@ var tables = []Question{
 		all, err := c.List(a.ctx, metav1.ListOptions{})
 		a.decodes("list", all, err)
 	}},
-	{Asked: "a watch of metadata alone, with WatchList's bookmark", Ask: func(a *Asker) {
+	{Title: "a watch of metadata alone, with WatchList's bookmark", Run: func(a *Session) {
 		several(a, 2)
 		a.frames("/api/v1/namespaces/"+a.namespace+"/configmaps", asMeta, 3)
 	}},
-	{Asked: "a form that there isn't, and alternatives", Ask: func(a *Asker) {
+	{Title: "a form that there isn't, and alternatives", Run: func(a *Session) {
 		several(a, 1)
 		a.request("GET", "configmaps", header("Accept", "application/json;as=Poem;v=v1;g=meta.k8s.io"), "")
 		a.request("GET", "configmaps/a", header("Accept", "application/json;as=Table;v=v9;g=meta.k8s.io"), "")
 		a.request("GET", "configmaps/a", header("Accept", "application/json;as=Table;v=v9;g=meta.k8s.io,application/json"), "")
 	}, Why: "the message lists what there is: no YAML here, but CBOR"},
-	{Asked: "a list of metadata of one object, metadata of a list", Ask: func(a *Asker) {
+	{Title: "a list of metadata of one object, metadata of a list", Run: func(a *Session) {
 		several(a, 1)
 		a.request("GET", "configmaps/a", header("Accept", asMetas), "")
 		a.request("GET", "configmaps", header("Accept", asMeta), "")
@@ -91,7 +91,7 @@ var tables = []Question{
 }
 
 // encoded returns a client for one encoding.
-func (a *Asker) encoded(accept, body string) *kubernetes.Clientset {
+func (a *Session) encoded(accept, body string) *kubernetes.Clientset {
 	c := rest.CopyConfig(a.server.config)
 	c.AcceptContentTypes, c.ContentType = accept, body
 	client, err := kubernetes.NewForConfig(c)
@@ -103,7 +103,7 @@ func (a *Asker) encoded(accept, body string) *kubernetes.Clientset {
 }
 
 var encodings = []Question{
-	{Asked: "protobuf: written, read, listed, watched", Ask: func(a *Asker) {
+	{Title: "protobuf: written, read, listed, watched", Run: func(a *Session) {
 		client := a.encoded(runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf)
 		if a.err != nil {
 			return
@@ -130,32 +130,32 @@ var encodings = []Question{
 			a.decodes("watch "+string(e.Type), e.Object, nil)
 		}
 	}},
-	{Asked: "protobuf of custom resources: refused, or JSON where that is taken, too", Ask: func(a *Asker) {
+	{Title: "protobuf of custom resources: refused, or JSON where that is taken, too", Run: func(a *Session) {
 		path := "/apis/fidelity.watchlab.dev/v1/namespaces/" + a.namespace + "/widgets"
 		a.request("GET", path, header("Accept", runtime.ContentTypeProtobuf), "")
 		a.request("GET", path, header("Accept", runtime.ContentTypeProtobuf+",application/json"), "")
 	}},
-	{Asked: "YAML", Ask: func(a *Asker) {
+	{Title: "YAML", Run: func(a *Session) {
 		several(a, 1)
 		a.request("GET", "configmaps/a", header("Accept", "application/yaml"), "")
 	}, Why: "YAML is taken, but not given; kubectl makes its own of JSON"},
-	{Asked: "CBOR", Ask: func(a *Asker) {
+	{Title: "CBOR", Run: func(a *Session) {
 		several(a, 1)
 		a.request("GET", "configmaps/a", header("Accept", "application/cbor"), "")
 		a.request("GET", "configmaps/a", header("Accept", "application/cbor,application/json"), "")
 	}, Why: "CBOR is an alpha feature of kube-apiserver, off by default; the simulated server has it on"},
-	{Asked: "anything, and bodies in something else", Ask: func(a *Asker) {
+	{Title: "anything, and bodies in something else", Run: func(a *Session) {
 		several(a, 1)
 		a.request("GET", "configmaps/a", header("Accept", "*/*"), "")
 		a.request("GET", "configmaps/a", header("Accept", "text/html,application/xhtml+xml,*/*;q=0.8"), "")
 		a.request("POST", "configmaps", header("Content-Type", "text/plain"), `{}`)
 		a.request("PUT", "configmaps/a", header("Content-Type", "application/xml"), `<a/>`)
 	}},
-	{Asked: "something that there isn't", Ask: func(a *Asker) {
+	{Title: "something that there isn't", Run: func(a *Session) {
 		several(a, 1)
 		a.request("GET", "configmaps/a", header("Accept", "text/plain"), "")
 	}, Why: "the message lists what there is: no YAML here, but CBOR"},
-	{Asked: "pretty", Ask: func(a *Asker) {
+	{Title: "pretty", Run: func(a *Session) {
 		several(a, 1)
 		a.request("GET", "configmaps/a", nil, "", "pretty", "true")
 	}},

@@ -7,30 +7,30 @@ import (
 )
 
 // several creates config maps a, b, c, …; every other one has a label.
-func several(a *Asker, n int) {
+func several(a *Session, n int) {
 	for i := range n {
 		a.given(configMaps, fmt.Sprintf("{metadata: {name: %c, labels: {parity: '%d', all: 'yes'}}, data: {num: '%d'}}", 'a'+i, i%2, i))
 	}
 }
 
 var lists = []Question{
-	{Asked: "all of a namespace", Ask: func(a *Asker) {
+	{Title: "all of a namespace", Run: func(a *Session) {
 		several(a, 3)
 		a.list(configMaps, metav1.ListOptions{})
 	}},
-	{Asked: "none", Ask: func(a *Asker) {
+	{Title: "none", Run: func(a *Session) {
 		a.list(configMaps, metav1.ListOptions{})
 		a.list(widgets, metav1.ListOptions{})
 	}},
-	{Asked: "of a namespace that isn't there", Ask: func(a *Asker) {
+	{Title: "of a namespace that isn't there", Run: func(a *Session) {
 		a.request("GET", "/api/v1/namespaces/nowhere/configmaps", nil, "")
 	}},
-	{Asked: "all namespaces, by a label", Ask: func(a *Asker) {
+	{Title: "all namespaces, by a label", Run: func(a *Session) {
 		a.given(configMaps, "metadata: {name: a, labels: {of: "+a.namespace+"}}")
 		l, err := a.dynamic.Resource(configMaps.GroupVersionResource).List(a.ctx, metav1.ListOptions{LabelSelector: "of=" + a.namespace})
 		a.decodes("items", l, err)
 	}},
-	{Asked: "pages of 2 by limit and continue, to the end", Ask: func(a *Asker) {
+	{Title: "pages of 2 by limit and continue, to the end", Run: func(a *Session) {
 		several(a, 5)
 		opts := metav1.ListOptions{Limit: 2}
 		for range 5 {
@@ -40,7 +40,7 @@ var lists = []Question{
 			}
 		}
 	}},
-	{Asked: "pages while objects come, change and go: they are of one moment", Ask: func(a *Asker) {
+	{Title: "pages while objects come, change and go: they are of one moment", Run: func(a *Session) {
 		several(a, 4)
 		l := a.list(configMaps, metav1.ListOptions{Limit: 2})
 		a.given(configMaps, "metadata: {name: ab}")
@@ -48,49 +48,49 @@ var lists = []Question{
 		a.delete(configMaps, "d", metav1.DeleteOptions{})
 		a.list(configMaps, metav1.ListOptions{Limit: 2, Continue: l.GetContinue()})
 	}},
-	{Asked: "pages with a label selector", Ask: func(a *Asker) {
+	{Title: "pages with a label selector", Run: func(a *Session) {
 		several(a, 5)
 		opts := metav1.ListOptions{Limit: 2, LabelSelector: "parity=0"}
 		opts.Continue = a.list(configMaps, opts).GetContinue()
 		a.list(configMaps, opts)
 	}},
-	{Asked: "limit as many as there are: no continue", Ask: func(a *Asker) {
+	{Title: "limit as many as there are: no continue", Run: func(a *Session) {
 		several(a, 2)
 		a.list(configMaps, metav1.ListOptions{Limit: 2})
 	}},
-	{Asked: "resourceVersion 0, with a limit", Ask: func(a *Asker) {
+	{Title: "resourceVersion 0, with a limit", Run: func(a *Session) {
 		several(a, 3)
 		a.list(configMaps, metav1.ListOptions{}) // The watch cache catches up.
 		a.list(configMaps, metav1.ListOptions{ResourceVersion: "0", Limit: 2})
 	}},
-	{Asked: "NotOlderThan a version", Ask: func(a *Asker) {
+	{Title: "NotOlderThan a version", Run: func(a *Session) {
 		several(a, 2)
 		v := a.changed(configMaps, "a", `{"data":{"num":"changed"}}`).GetResourceVersion()
 		a.list(configMaps, metav1.ListOptions{ResourceVersion: v, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan})
 		a.list(configMaps, metav1.ListOptions{ResourceVersion: v})
 	}},
-	{Asked: "Exact a version of the past", Ask: func(a *Asker) {
+	{Title: "Exact a version of the past", Run: func(a *Session) {
 		several(a, 2)
 		v := a.changed(configMaps, "a", `{"data":{"num":"then"}}`).GetResourceVersion()
 		a.changed(configMaps, "a", `{"data":{"num":"now"}}`)
 		a.given(configMaps, "metadata: {name: later}")
 		a.list(configMaps, metav1.ListOptions{ResourceVersion: v, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
 	}},
-	{Asked: "Exact a version of the past, in pages", Ask: func(a *Asker) {
+	{Title: "Exact a version of the past, in pages", Run: func(a *Session) {
 		several(a, 3)
 		v := a.changed(configMaps, "a", `{"data":{"num":"then"}}`).GetResourceVersion()
 		a.changed(configMaps, "c", `{"data":{"num":"now"}}`)
 		l := a.list(configMaps, metav1.ListOptions{ResourceVersion: v, ResourceVersionMatch: metav1.ResourceVersionMatchExact, Limit: 2})
 		a.list(configMaps, metav1.ListOptions{Limit: 2, Continue: l.GetContinue()})
 	}},
-	{Asked: "a version of the future", Ask: func(a *Asker) {
+	{Title: "a version of the future", Run: func(a *Session) {
 		a.request("GET", "configmaps", nil, "", "resourceVersion", "1000000000", "resourceVersionMatch", "NotOlderThan")
 	}},
-	{Asked: "a version that is too old", Ask: func(a *Asker) {
+	{Title: "a version that is too old", Run: func(a *Session) {
 		a.forget()
 		a.list(widgets, metav1.ListOptions{ResourceVersion: "2", ResourceVersionMatch: metav1.ResourceVersionMatchExact})
 	}},
-	{Asked: "a page of a list that is too old: 410, and how to go on", Ask: func(a *Asker) {
+	{Title: "a page of a list that is too old: 410, and how to go on", Run: func(a *Session) {
 		for _, name := range []string{"a", "b", "c"} {
 			a.given(widgets, "{metadata: {name: "+name+"}, spec: {size: small}}")
 		}
@@ -99,19 +99,19 @@ var lists = []Question{
 		l = a.list(widgets, metav1.ListOptions{Limit: 2, Continue: a.aged(l.GetContinue())})
 		a.goOn(widgets, l)
 	}},
-	{Asked: "label selectors: =, !=, in, notin, exists, doesn't", Ask: func(a *Asker) {
+	{Title: "label selectors: =, !=, in, notin, exists, doesn't", Run: func(a *Session) {
 		several(a, 4)
 		for _, s := range []string{"parity=0", "parity!=0,all", "parity in (1,2)", "parity notin (1)", "parity", "!parity"} {
 			a.list(configMaps, metav1.ListOptions{LabelSelector: s})
 		}
 	}},
-	{Asked: "field selectors: name, namespace, !=", Ask: func(a *Asker) {
+	{Title: "field selectors: name, namespace, !=", Run: func(a *Session) {
 		several(a, 3)
 		for _, s := range []string{"metadata.name=b", "metadata.name!=b", "metadata.namespace=nowhere", "metadata.name=b,metadata.namespace=" + a.namespace} {
 			a.list(configMaps, metav1.ListOptions{FieldSelector: s})
 		}
 	}},
-	{Asked: "field selectors of pods: node, phase, restart policy, service account", Ask: func(a *Asker) {
+	{Title: "field selectors of pods: node, phase, restart policy, service account", Run: func(a *Session) {
 		a.given(pods, aPod("bound", "n1"))
 		a.given(pods, aPod("free", ""))
 		for _, s := range []string{"spec.nodeName=n1", "spec.nodeName=", "status.phase=Pending", "status.phase!=Pending", "spec.restartPolicy=Always", "spec.serviceAccountName=default"} {
@@ -119,24 +119,24 @@ var lists = []Question{
 			a.say("found", map[string]any{"n": len(l.Items)})
 		}
 	}},
-	{Asked: "field selectors of secrets and services", Ask: func(a *Asker) {
+	{Title: "field selectors of secrets and services", Run: func(a *Session) {
 		a.given(secrets, "{metadata: {name: a}, type: example.com/kind}")
 		a.list(secrets, metav1.ListOptions{FieldSelector: "type=example.com/kind"})
 		a.list(secrets, metav1.ListOptions{FieldSelector: "type=Opaque"})
 		a.list(services, metav1.ListOptions{FieldSelector: "spec.type=ClusterIP"})
 	}},
-	{Asked: "a selectable field of a custom resource", Ask: func(a *Asker) {
+	{Title: "a selectable field of a custom resource", Run: func(a *Session) {
 		a.given(widgets, "{metadata: {name: a}, spec: {size: small}}")
 		a.given(widgets, "{metadata: {name: b}, spec: {size: large}}")
 		a.list(widgets, metav1.ListOptions{FieldSelector: "spec.size=large"})
 	}},
-	{Asked: "selectors together with an exact version", Ask: func(a *Asker) {
+	{Title: "selectors together with an exact version", Run: func(a *Session) {
 		several(a, 3)
 		v := a.changed(configMaps, "a", `{"metadata":{"labels":{"parity":"1"}}}`).GetResourceVersion()
 		a.changed(configMaps, "a", `{"metadata":{"labels":{"parity":"0"}}}`)
 		a.list(configMaps, metav1.ListOptions{LabelSelector: "parity=1", ResourceVersion: v, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
 	}},
-	{Asked: "options that don't go together", Ask: func(a *Asker) {
+	{Title: "options that don't go together", Run: func(a *Session) {
 		for _, opts := range []metav1.ListOptions{
 			{ResourceVersionMatch: metav1.ResourceVersionMatchExact},
 			{ResourceVersion: "0", ResourceVersionMatch: metav1.ResourceVersionMatchExact},
@@ -146,13 +146,13 @@ var lists = []Question{
 			a.list(configMaps, opts)
 		}
 	}},
-	{Asked: "continue with a version", Ask: func(a *Asker) {
+	{Title: "continue with a version", Run: func(a *Session) {
 		several(a, 3)
 		l := a.list(configMaps, metav1.ListOptions{Limit: 2})
 		a.list(configMaps, metav1.ListOptions{Limit: 2, Continue: l.GetContinue(), ResourceVersion: l.GetResourceVersion()})
 		a.list(configMaps, metav1.ListOptions{Limit: 2, Continue: l.GetContinue(), ResourceVersion: l.GetResourceVersion(), ResourceVersionMatch: metav1.ResourceVersionMatchExact})
 	}},
-	{Asked: "one object, at version 0, and at one of the future", Ask: func(a *Asker) {
+	{Title: "one object, at version 0, and at one of the future", Run: func(a *Session) {
 		several(a, 1)
 		a.list(configMaps, metav1.ListOptions{}) // The watch cache catches up.
 		a.request("GET", "configmaps/a", nil, "")

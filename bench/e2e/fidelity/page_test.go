@@ -22,7 +22,7 @@ func Page(results []*Result, theirs, ours string) string {
 		if len(r.Differences) == 0 {
 			continue
 		}
-		fmt.Fprintf(&b, "**%s: %s.** %s.\n\n", r.Area, r.Asked, sentence(r.Why))
+		fmt.Fprintf(&b, "**%s: %s.** %s.\n\n", r.Area, r.Title, sentence(r.Why))
 		fmt.Fprintf(&b, "| call | where | %s | %s |\n|---|---|---|---|\n", theirs, ours)
 		for i, d := range r.Differences {
 			if i == mostDifferences {
@@ -45,7 +45,7 @@ func Page(results []*Result, theirs, ours string) string {
 		if len(r.Differences) > 0 {
 			verdict = "**differs**"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %d | %s |\n", shown, r.Asked, r.Answers, verdict)
+		fmt.Fprintf(&b, "| %s | %s | %d | %s |\n", shown, r.Title, r.Answers, verdict)
 	}
 	return b.String()
 }

@@ -3,7 +3,7 @@ package fidelity
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 var subresources = []Question{
-	{Asked: "status: written through its path alone", Ask: func(a *Asker) {
+	{Title: "status: written through its path alone", Run: func(a *Session) {
 		u := a.given(widgets, "{metadata: {name: a}, spec: {size: small}, status: {phase: dropped}}")
 		u.Object["status"] = map[string]any{"phase": "on"}
 		u.Object["spec"] = map[string]any{"size": "large"}
@@ -13,29 +13,29 @@ var subresources = []Question{
 		a.patch(widgets, "a", mergePatch, `{"status":{"phase":"off"},"spec":{"size":"large"}}`, "status")
 		a.get(widgets, "a", "status")
 	}},
-	{Asked: "status of a pod: strategic, by condition type", Ask: func(a *Asker) {
+	{Title: "status of a pod: strategic, by condition type", Run: func(a *Session) {
 		a.given(pods, aPod("a", "n1"))
 		a.patch(pods, "a", strategic, `{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"False"}]},"spec":{"nodeName":"other"}}`, "status")
 		a.patch(pods, "a", strategic, `{"status":{"conditions":[{"type":"Ready","status":"True"},{"type":"Initialized","status":"True"}]}}`, "status")
 		a.get(pods, "a", "status")
 	}},
-	{Asked: "status of a deployment: the generation stays", Ask: func(a *Asker) {
+	{Title: "status of a deployment: the generation stays", Run: func(a *Session) {
 		a.given(deployments, aDeployment("a"))
 		a.patch(deployments, "a", mergePatch, `{"metadata":{"labels":{"l":"l"},"annotations":{"k":"v"}},"status":{"replicas":2,"observedGeneration":1}}`, "status")
 	}},
-	{Asked: "status with an old version: a conflict", Ask: func(a *Asker) {
+	{Title: "status with an old version: a conflict", Run: func(a *Session) {
 		u := a.given(widgets, "{metadata: {name: a}, spec: {size: small}}")
 		a.changed(widgets, "a", `{"spec":{"size":"large"}}`)
 		u.Object["status"] = map[string]any{"phase": "on"}
 		a.update(widgets, u, "status")
 	}},
-	{Asked: "status of a node", Ask: func(a *Asker) {
+	{Title: "status of a node", Run: func(a *Session) {
 		name := a.namespace + "-node"
 		a.given(nodes, "metadata: {name: "+name+"}")
 		a.patch(nodes, name, strategic, `{"status":{"conditions":[{"type":"Ready","status":"True","reason":"KubeletReady"}],"capacity":{"cpu":"2","pods":"110"}}}`, "status")
 		a.delete(nodes, name, metav1.DeleteOptions{})
 	}, Why: "a node that is new gets a taint by admission, and its allocatable from its capacity by a default"},
-	{Asked: "scale of a deployment: get, update, patch, apply", Ask: func(a *Asker) {
+	{Title: "scale of a deployment: get, update, patch, apply", Run: func(a *Session) {
 		a.given(deployments, aDeployment("a"))
 		s := a.get(deployments, "a", "scale")
 		s.Object["spec"] = map[string]any{"replicas": int64(5)}
@@ -44,7 +44,7 @@ var subresources = []Question{
 		a.patch(deployments, "a", mergePatch, `{"spec":{"replicas":-1}}`, "scale")
 		a.get(deployments, "a")
 	}},
-	{Asked: "scale of a custom resource", Ask: func(a *Asker) {
+	{Title: "scale of a custom resource", Run: func(a *Session) {
 		a.given(widgets, "{metadata: {name: a}, spec: {size: small}}")
 		a.changed(widgets, "a", `{"status":{"replicas":1,"selector":"app=a"}}`, "status")
 		s := a.get(widgets, "a", "scale")
@@ -53,7 +53,7 @@ var subresources = []Question{
 		a.patch(widgets, "a", mergePatch, `{"spec":{"replicas":7}}`, "scale")
 		a.patch(widgets, "a", mergePatch, `{"spec":{"replicas":-1}}`, "scale")
 	}},
-	{Asked: "scale with an old version, of what isn't there", Ask: func(a *Asker) {
+	{Title: "scale with an old version, of what isn't there", Run: func(a *Session) {
 		a.given(deployments, aDeployment("a"))
 		s := a.get(deployments, "a", "scale")
 		a.changed(deployments, "a", `{"spec":{"replicas":4}}`)
@@ -61,7 +61,7 @@ var subresources = []Question{
 		a.update(deployments, s, "scale")
 		a.get(deployments, "b", "scale")
 	}},
-	{Asked: "binding of a pod", Ask: func(a *Asker) {
+	{Title: "binding of a pod", Run: func(a *Session) {
 		a.given(pods, `{metadata: {name: a}, spec: {automountServiceAccountToken: false, containers: [{name: main, image: 'example.com/app:1'}]}}`)
 		a.createWith(pods, "{apiVersion: v1, kind: Binding, metadata: {name: a}, target: {kind: Node, name: n1}}", metav1.CreateOptions{}, "binding")
 		p := a.get(pods, "a")
@@ -70,38 +70,38 @@ var subresources = []Question{
 		a.createWith(pods, "{apiVersion: v1, kind: Binding, metadata: {name: a}, target: {kind: Node, name: n2}}", metav1.CreateOptions{}, "binding")
 		a.createWith(pods, "{apiVersion: v1, kind: Binding, metadata: {name: b}, target: {kind: Node, name: n2}}", metav1.CreateOptions{}, "binding")
 	}, Why: "no defaults of built-in kinds, which show in the pod that is bound"},
-	{Asked: "eviction of a pod", Ask: func(a *Asker) {
+	{Title: "eviction of a pod", Run: func(a *Session) {
 		a.given(pods, aPod("a", ""))
 		a.createWith(pods, "{apiVersion: policy/v1, kind: Eviction, metadata: {name: a}}", metav1.CreateOptions{DryRun: dryRun}, "eviction")
 		a.createWith(pods, "{apiVersion: policy/v1, kind: Eviction, metadata: {name: a}}", metav1.CreateOptions{}, "eviction")
 		a.get(pods, "a")
 		a.createWith(pods, "{apiVersion: policy/v1, kind: Eviction, metadata: {name: b}}", metav1.CreateOptions{}, "eviction")
 	}},
-	{Asked: "ephemeral containers of a pod", Ask: func(a *Asker) {
+	{Title: "ephemeral containers of a pod", Run: func(a *Session) {
 		a.given(pods, aPod("a", "n1"))
 		a.patch(pods, "a", strategic, `{"spec":{"ephemeralContainers":[{"name":"debug","image":"example.com/debug:1","imagePullPolicy":"IfNotPresent","resources":{},"terminationMessagePath":"/dev/termination-log","terminationMessagePolicy":"File"}]}}`, "ephemeralcontainers")
 	}},
-	{Asked: "a token of a service account", Ask: func(a *Asker) {
+	{Title: "a token of a service account", Run: func(a *Session) {
 		a.createWith(serviceAccounts, "{apiVersion: authentication.k8s.io/v1, kind: TokenRequest, metadata: {name: default}, spec: {audiences: [a]}}", metav1.CreateOptions{}, "token")
 	}, Why: "there is nobody whom a token of a simulated server would convince of anything"},
-	{Asked: "one that a resource doesn't have", Ask: func(a *Asker) {
+	{Title: "one that a resource doesn't have", Run: func(a *Session) {
 		several(a, 1)
 		a.request("GET", "configmaps/a/status", nil, "")
 		a.request("GET", "configmaps/a/nonsense", nil, "")
 		a.request("GET", "configmaps/a/status/more", nil, "")
 	}},
-	{Asked: "finalize of a namespace", Ask: func(a *Asker) {
+	{Title: "finalize of a namespace", Run: func(a *Session) {
 		u := a.given(namespaces, "metadata: {name: "+a.namespace+"-f}")
 		a.update(namespaces, u, "finalize")
 	}},
 }
 
 var customs = []Question{
-	{Asked: "defaults, pruning, generation", Ask: func(a *Asker) {
+	{Title: "defaults, pruning, generation", Run: func(a *Session) {
 		a.create(widgets, "{metadata: {name: a}, spec: {size: small, unknown: 1, parts: [{name: p}]}, status: {phase: dropped}, beside: 1}")
 		a.get(widgets, "a")
 	}},
-	{Asked: "validation by the schema", Ask: func(a *Asker) {
+	{Title: "validation by the schema", Run: func(a *Session) {
 		a.create(widgets, "{metadata: {name: a}}")
 		a.create(widgets, "{metadata: {name: a}, spec: {}}")
 		a.create(widgets, "{metadata: {name: a}, spec: {size: medium}}")
@@ -113,27 +113,27 @@ var customs = []Question{
 		a.create(widgets, "{metadata: {name: a}, spec: {size: small, tags: [x, x]}}")
 		a.create(widgets, "{metadata: {name: a}, spec: {size: small, port: [1]}}")
 	}},
-	{Asked: "an update that isn't valid, or makes nothing new", Ask: func(a *Asker) {
+	{Title: "an update that isn't valid, or makes nothing new", Run: func(a *Session) {
 		u := a.given(widgets, "{metadata: {name: a}, spec: {size: small}}")
 		a.update(widgets, u)
 		u.Object["spec"] = map[string]any{"size": "medium"}
 		a.update(widgets, u)
 		a.patch(widgets, "a", mergePatch, `{"spec":null}`)
 	}},
-	{Asked: "the other version: written in one, read in the other", Ask: func(a *Asker) {
+	{Title: "the other version: written in one, read in the other", Run: func(a *Session) {
 		a.create(olderWidgets, "{metadata: {name: a}, spec: {size: small}}")
 		a.get(widgets, "a")
 		a.get(olderWidgets, "a")
 		a.list(olderWidgets, metav1.ListOptions{})
 		a.patch(olderWidgets, "a", mergePatch, `{"spec":{"size":"large"}}`)
 	}},
-	{Asked: "a definition: names are accepted, it is established", Ask: func(a *Asker) {
+	{Title: "a definition: names are accepted, it is established", Run: func(a *Session) {
 		const name = "gadgets.fidelity.watchlab.dev"
 		u := a.create(definitions, gadget)
 		a.decodes("spec", u, nil)
 		a.delete(definitions, name, metav1.DeleteOptions{})
 	}, Why: "the definition is established at once, where kube-apiserver does it in the background, and it goes at once, where there a finalizer waits until its objects have gone"},
-	{Asked: "definitions that are not valid", Ask: func(a *Asker) {
+	{Title: "definitions that are not valid", Run: func(a *Session) {
 		a.create(definitions, "{metadata: {name: wrong.fidelity.watchlab.dev}, spec: {group: fidelity.watchlab.dev, scope: Namespaced, names: {plural: gizmos, kind: Gizmo}, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]}}")
 		a.create(definitions, "{metadata: {name: gizmos.fidelity.watchlab.dev}, spec: {group: fidelity.watchlab.dev, scope: Somewhere, names: {plural: gizmos, kind: Gizmo}, versions: [{name: v1, served: true, storage: false}]}}")
 	}, Why: "the same fields are refused, in other words"},
@@ -150,31 +150,31 @@ spec:
 `
 
 var validations = []Question{
-	{Asked: "unknown fields of a built-in kind: Strict, Warn, Ignore, default", Ask: func(a *Asker) {
+	{Title: "unknown fields of a built-in kind: Strict, Warn, Ignore, default", Run: func(a *Session) {
 		for _, v := range []string{"Strict", "Warn", "Ignore", ""} {
 			a.createWith(configMaps, "{metadata: {generateName: a-, unknown: 1}, data: {k: v}, also: unknown}", metav1.CreateOptions{FieldValidation: v})
 		}
 	}},
-	{Asked: "unknown fields of a pod, deep within", Ask: func(a *Asker) {
+	{Title: "unknown fields of a pod, deep within", Run: func(a *Session) {
 		a.createWith(pods, "{metadata: {name: a}, spec: {containers: [{name: main, image: i, imagePullPolicyy: Always}], nodeNam: n}}", metav1.CreateOptions{FieldValidation: "Strict"})
 	}},
-	{Asked: "unknown fields of a custom resource", Ask: func(a *Asker) {
+	{Title: "unknown fields of a custom resource", Run: func(a *Session) {
 		for _, v := range []string{"Strict", "Warn", "Ignore", ""} {
 			a.createWith(widgets, "{metadata: {generateName: a-, unknown: 1}, spec: {size: small, unknown: 1, parts: [{name: p, unknown: 1}]}, also: unknown}", metav1.CreateOptions{FieldValidation: v})
 		}
 	}},
-	{Asked: "fields given twice", Ask: func(a *Asker) {
+	{Title: "fields given twice", Run: func(a *Session) {
 		for _, v := range []string{"Strict", "Warn", "Ignore"} {
 			a.request("POST", "configmaps", header("Content-Type", "application/json"), `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"a-"},"data":{"k":"v","k":"w"},"data":{"l":"m"}}`, "fieldValidation", v)
 			a.request("POST", "/apis/fidelity.watchlab.dev/v1/namespaces/"+a.namespace+"/widgets", header("Content-Type", "application/json"), `{"apiVersion":"fidelity.watchlab.dev/v1","kind":"Widget","metadata":{"generateName":"a-"},"spec":{"size":"small","size":"large"}}`, "fieldValidation", v)
 		}
 	}},
-	{Asked: "as YAML", Ask: func(a *Asker) {
+	{Title: "as YAML", Run: func(a *Session) {
 		for _, v := range []string{"Strict", "Warn"} {
 			a.request("POST", "configmaps", header("Content-Type", "application/yaml"), "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  generateName: a-\ndata:\n  k: v\n  k: w\nunknown: 1\n", "fieldValidation", v)
 		}
 	}},
-	{Asked: "of updates and patches", Ask: func(a *Asker) {
+	{Title: "of updates and patches", Run: func(a *Session) {
 		u := a.given(configMaps, "metadata: {name: a}")
 		u.Object["unknown"] = "1"
 		for _, v := range []string{"Strict", "Warn"} {
@@ -185,17 +185,17 @@ var validations = []Question{
 			a.patchWith(configMaps, "a", strategic, `{"unknown":1}`, metav1.PatchOptions{FieldValidation: v})
 		}
 	}},
-	{Asked: "of patches of a custom resource", Ask: func(a *Asker) {
+	{Title: "of patches of a custom resource", Run: func(a *Session) {
 		a.given(widgets, "{metadata: {name: a}, spec: {size: small}}")
 		for _, v := range []string{"Strict", "Warn"} {
 			a.patchWith(widgets, "a", mergePatch, `{"spec":{"unknown":1}}`, metav1.PatchOptions{FieldValidation: v})
 			a.patchWith(widgets, "a", jsonPatch, `[{"op":"add","path":"/spec/unknown","value":1}]`, metav1.PatchOptions{FieldValidation: v})
 		}
 	}},
-	{Asked: "a value that there isn't", Ask: func(a *Asker) {
+	{Title: "a value that there isn't", Run: func(a *Session) {
 		a.createWith(configMaps, "metadata: {name: a}", metav1.CreateOptions{FieldValidation: "Sometimes"})
 	}},
-	{Asked: "a field of the wrong type", Ask: func(a *Asker) {
+	{Title: "a field of the wrong type", Run: func(a *Session) {
 		a.create(configMaps, "{metadata: {name: a}, data: text}")
 		a.create(configMaps, "{metadata: {name: a}, data: {k: 1}}")
 		a.create(configMaps, "{metadata: {name: a, labels: [l]}}")

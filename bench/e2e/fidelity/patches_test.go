@@ -12,89 +12,89 @@ const (
 )
 
 var patches = []Question{
-	{Asked: "JSON: add, replace, remove, copy, move, test", Ask: func(a *Asker) {
+	{Title: "JSON: add, replace, remove, copy, move, test", Run: func(a *Session) {
 		a.given(configMaps, "{metadata: {name: a}, data: {k: v, gone: x}}")
 		a.patch(configMaps, "a", jsonPatch, `[{"op":"test","path":"/data/k","value":"v"},{"op":"add","path":"/data/new","value":"n"},{"op":"replace","path":"/data/k","value":"w"},{"op":"remove","path":"/data/gone"},{"op":"copy","from":"/data/k","path":"/data/copy"},{"op":"move","from":"/data/new","path":"/data/moved"}]`)
 	}},
-	{Asked: "JSON: a test that fails, a path that isn't there", Ask: func(a *Asker) {
+	{Title: "JSON: a test that fails, a path that isn't there", Run: func(a *Session) {
 		several(a, 1)
 		a.patch(configMaps, "a", jsonPatch, `[{"op":"test","path":"/data/num","value":"other"}]`)
 		a.patch(configMaps, "a", jsonPatch, `[{"op":"remove","path":"/data/missing"}]`)
 		a.patch(configMaps, "a", jsonPatch, `[{"op":"replace","path":"/nothing/at/all","value":"v"}]`)
 	}},
-	{Asked: "JSON: no patch, no operation", Ask: func(a *Asker) {
+	{Title: "JSON: no patch, no operation", Run: func(a *Session) {
 		several(a, 1)
 		a.patch(configMaps, "a", jsonPatch, `nonsense`)
 		a.patch(configMaps, "a", jsonPatch, `[{"op":"jump","path":"/data/num"}]`)
 	}},
-	{Asked: "JSON: no list", Ask: func(a *Asker) {
+	{Title: "JSON: no list", Run: func(a *Session) {
 		several(a, 1)
 		a.patch(configMaps, "a", jsonPatch, `{"op":"add"}`)
 	}, Why: "the message names a Go type, which is in another package here"},
-	{Asked: "JSON: a value of the wrong type", Ask: func(a *Asker) {
+	{Title: "JSON: a value of the wrong type", Run: func(a *Session) {
 		several(a, 1)
 		a.patch(configMaps, "a", jsonPatch, `[{"op":"replace","path":"/data","value":"text"}]`)
 		a.patch(configMaps, "a", jsonPatch, `[{"op":"replace","path":"/data/num","value":7}]`)
 	}},
-	{Asked: "merge: set, null removes, lists are replaced", Ask: func(a *Asker) {
+	{Title: "merge: set, null removes, lists are replaced", Run: func(a *Session) {
 		a.given(widgets, "{metadata: {name: a}, spec: {size: small, color: red, tags: [r, s]}}")
 		a.patch(widgets, "a", mergePatch, `{"spec":{"color":null,"tags":["z"],"port":80}}`)
 	}},
-	{Asked: "merge: no object", Ask: func(a *Asker) {
+	{Title: "merge: no object", Run: func(a *Session) {
 		several(a, 1)
 		a.patch(configMaps, "a", mergePatch, `nonsense`)
 		a.patch(configMaps, "a", mergePatch, `["a"]`)
 		a.patch(configMaps, "a", mergePatch, `"text"`)
 		a.patch(configMaps, "a", mergePatch, ``)
 	}},
-	{Asked: "strategic: containers by name, tolerations are replaced", Ask: func(a *Asker) {
+	{Title: "strategic: containers by name, tolerations are replaced", Run: func(a *Session) {
 		a.given(deployments, aDeployment("a"))
 		a.patch(deployments, "a", strategic, `{"spec":{"template":{"spec":{"containers":[{"name":"main","image":"example.com/app:2"},{"name":"side","image":"example.com/side:1","imagePullPolicy":"IfNotPresent","resources":{},"terminationMessagePath":"/dev/termination-log","terminationMessagePolicy":"File"}]}}}}`)
 		a.patch(deployments, "a", strategic, `{"spec":{"template":{"spec":{"containers":[{"name":"side","$patch":"delete"}],"$setElementOrder/containers":[{"name":"main"}]}}}}`)
 		a.patch(deployments, "a", strategic, `{"metadata":{"labels":{"$patch":"replace","only":"this"}}}`)
 		a.patch(deployments, "a", strategic, `{"spec":{"$retainKeys":["replicas"],"template":{"spec":{"containers":[{"image":"nameless"}]}}}}`)
 	}},
-	{Asked: "strategic: of a custom resource", Ask: func(a *Asker) {
+	{Title: "strategic: of a custom resource", Run: func(a *Session) {
 		a.given(widgets, "{metadata: {name: a}, spec: {size: small}}")
 		a.patch(widgets, "a", strategic, `{"spec":{"size":"large"}}`)
 	}},
-	{Asked: "nothing new: the version stays", Ask: func(a *Asker) {
+	{Title: "nothing new: the version stays", Run: func(a *Session) {
 		several(a, 1)
 		a.patch(configMaps, "a", mergePatch, `{"data":{"num":"0"}}`)
 		a.patch(configMaps, "a", strategic, `{"data":{"num":"0"}}`)
 		a.patch(configMaps, "a", jsonPatch, `[]`)
 	}},
-	{Asked: "with an old version: a conflict", Ask: func(a *Asker) {
+	{Title: "with an old version: a conflict", Run: func(a *Session) {
 		u := a.given(configMaps, "metadata: {name: a}")
 		a.changed(configMaps, "a", `{"data":{"k":"w"}}`)
 		a.patch(configMaps, "a", mergePatch, `{"metadata":{"resourceVersion":"`+u.GetResourceVersion()+`"},"data":{"k":"x"}}`)
 	}},
-	{Asked: "with another uid, another name", Ask: func(a *Asker) {
+	{Title: "with another uid, another name", Run: func(a *Session) {
 		several(a, 1)
 		a.patch(configMaps, "a", mergePatch, `{"metadata":{"uid":"11111111-2222-3333-4444-555555555555"}}`)
 		a.patch(configMaps, "a", mergePatch, `{"metadata":{"name":"b"}}`)
 		a.patch(configMaps, "a", mergePatch, `{"metadata":{"namespace":"b"}}`)
 	}},
-	{Asked: "with another kind", Ask: func(a *Asker) {
+	{Title: "with another kind", Run: func(a *Session) {
 		a.given(configMaps, "metadata: {name: a}")
 		a.patch(configMaps, "a", mergePatch, `{"kind":"Secret"}`)
 	}},
-	{Asked: "of what isn't there", Ask: func(a *Asker) {
+	{Title: "of what isn't there", Run: func(a *Session) {
 		a.patch(configMaps, "a", mergePatch, `{"data":{"k":"v"}}`)
 		a.patch(configMaps, "a", jsonPatch, `[]`)
 		a.patch(configMaps, "a", strategic, `{}`)
 	}},
-	{Asked: "dry run", Ask: func(a *Asker) {
+	{Title: "dry run", Run: func(a *Session) {
 		several(a, 1)
 		a.patchWith(configMaps, "a", mergePatch, `{"data":{"num":"dry"}}`, metav1.PatchOptions{DryRun: dryRun})
 		a.get(configMaps, "a")
 	}},
-	{Asked: "force is for apply alone", Ask: func(a *Asker) {
+	{Title: "force is for apply alone", Run: func(a *Session) {
 		several(a, 1)
 		force := true
 		a.patchWith(configMaps, "a", mergePatch, `{"data":{"num":"1"}}`, metav1.PatchOptions{Force: &force})
 	}},
-	{Asked: "of an unknown type, and of none", Ask: func(a *Asker) {
+	{Title: "of an unknown type, and of none", Run: func(a *Session) {
 		several(a, 1)
 		a.request("PATCH", "configmaps/a", header("Content-Type", "application/nonsense"), `{}`)
 		a.request("PATCH", "configmaps/a", header("Content-Type", "application/json"), `{}`)
@@ -102,41 +102,41 @@ var patches = []Question{
 }
 
 var applies = []Question{
-	{Asked: "make, change, give up", Ask: func(a *Asker) {
+	{Title: "make, change, give up", Run: func(a *Session) {
 		a.apply(configMaps, "a", "{metadata: {name: a}, data: {k: v, l: w}}", "me", false)
 		a.apply(configMaps, "a", "{metadata: {name: a}, data: {k: changed}}", "me", false)
 		a.apply(configMaps, "a", "{metadata: {name: a}, data: {k: changed}}", "me", false)
 		a.get(configMaps, "a")
 	}},
-	{Asked: "a conflict, and force", Ask: func(a *Asker) {
+	{Title: "a conflict, and force", Run: func(a *Session) {
 		a.apply(configMaps, "a", "{metadata: {name: a}, data: {k: v}}", "one", false)
 		a.apply(configMaps, "a", "{metadata: {name: a}, data: {k: w}}", "two", false)
 		a.apply(configMaps, "a", "{metadata: {name: a}, data: {k: w}}", "two", true)
 	}},
-	{Asked: "conflicts with one who updated, in several fields", Ask: func(a *Asker) {
+	{Title: "conflicts with one who updated, in several fields", Run: func(a *Session) {
 		a.given(configMaps, "{metadata: {name: a, labels: {l: l}}, data: {k: v}}")
 		a.apply(configMaps, "a", "{metadata: {name: a, labels: {l: m}}, data: {k: w}}", "me", false)
 	}},
-	{Asked: "the same value: owned together", Ask: func(a *Asker) {
+	{Title: "the same value: owned together", Run: func(a *Session) {
 		a.apply(configMaps, "a", "{metadata: {name: a}, data: {k: v}}", "one", false)
 		a.apply(configMaps, "a", "{metadata: {name: a}, data: {k: v}}", "two", false)
 		a.apply(configMaps, "a", "{metadata: {name: a}}", "one", false)
 	}},
-	{Asked: "lists by key, and sets, of a custom resource", Ask: func(a *Asker) {
+	{Title: "lists by key, and sets, of a custom resource", Run: func(a *Session) {
 		a.apply(widgets, "a", "{metadata: {name: a}, spec: {size: small, tags: [x], parts: [{name: p, weight: 1}]}}", "one", false)
 		a.apply(widgets, "a", "{metadata: {name: a}, spec: {tags: [s], parts: [{name: q}]}}", "two", false)
 		a.apply(widgets, "a", "{metadata: {name: a}, spec: {size: small, tags: [x]}}", "one", false)
 		a.apply(widgets, "a", "{metadata: {name: a}, spec: {tags: [s, s]}}", "two", false)
 	}},
-	{Asked: "containers of a deployment, by two", Ask: func(a *Asker) {
+	{Title: "containers of a deployment, by two", Run: func(a *Session) {
 		a.apply(deployments, "a", aDeployment("a"), "one", false)
 		a.apply(deployments, "a", "{metadata: {name: a}, spec: {selector: {matchLabels: {app: a}}, replicas: 2, template: {spec: {containers: [{name: main, image: 'example.com/app:9'}]}}}}", "two", false)
 		a.apply(deployments, "a", "{metadata: {name: a}, spec: {replicas: 3}}", "two", true)
 	}},
-	{Asked: "without a field manager", Ask: func(a *Asker) {
+	{Title: "without a field manager", Run: func(a *Session) {
 		a.patch(configMaps, "a", types.ApplyPatchType, a.applied(configMaps, "metadata: {name: a}"))
 	}},
-	{Asked: "without a kind, with managed fields, with a wrong name", Ask: func(a *Asker) {
+	{Title: "without a kind, with managed fields, with a wrong name", Run: func(a *Session) {
 		opts := metav1.PatchOptions{FieldManager: "me"}
 		a.patchWith(configMaps, "a", types.ApplyPatchType, `{"metadata":{"name":"a"}}`, opts)
 		a.patchWith(configMaps, "a", types.ApplyPatchType, a.applied(configMaps, "metadata: {name: a, managedFields: [{manager: x, operation: Apply, apiVersion: v1}]}"), opts)
@@ -144,33 +144,33 @@ var applies = []Question{
 		a.patchWith(configMaps, "a", types.ApplyPatchType, a.applied(secrets, "metadata: {name: a}"), opts)
 		a.patchWith(configMaps, "a", types.ApplyPatchType, "{not: [yaml", opts)
 	}},
-	{Asked: "unknown and wrong fields", Ask: func(a *Asker) {
+	{Title: "unknown and wrong fields", Run: func(a *Session) {
 		opts := metav1.PatchOptions{FieldManager: "me"}
 		a.patchWith(configMaps, "a", types.ApplyPatchType, a.applied(configMaps, "{metadata: {name: a}, unknown: 1}"), opts)
 		a.patchWith(configMaps, "a", types.ApplyPatchType, a.applied(configMaps, "{metadata: {name: a}, data: text}"), opts)
 		a.patchWith(widgets, "a", types.ApplyPatchType, a.applied(widgets, "{metadata: {name: a}, spec: {size: small, unknown: 1}}"), opts)
 	}},
-	{Asked: "with an old version, with a version of what isn't there", Ask: func(a *Asker) {
+	{Title: "with an old version, with a version of what isn't there", Run: func(a *Session) {
 		u := a.given(configMaps, "metadata: {name: a}")
 		a.changed(configMaps, "a", `{"data":{"k":"w"}}`)
 		a.apply(configMaps, "a", "{metadata: {name: a, resourceVersion: '"+u.GetResourceVersion()+"'}, data: {x: 'z'}}", "me", false)
 		a.apply(configMaps, "b", "{metadata: {name: b, resourceVersion: '5'}}", "me", false)
 		a.apply(configMaps, "c", "{metadata: {name: c, uid: 11111111-2222-3333-4444-555555555555}}", "me", false)
 	}},
-	{Asked: "the status, and the spec through it", Ask: func(a *Asker) {
+	{Title: "the status, and the spec through it", Run: func(a *Session) {
 		a.given(widgets, "{metadata: {name: a}, spec: {size: small}}")
 		a.apply(widgets, "a", "{metadata: {name: a}, spec: {size: large}, status: {phase: on}}", "me", false, "status")
 		a.apply(widgets, "b", "{metadata: {name: b}, status: {phase: on}}", "me", false, "status")
 	}},
-	{Asked: "as YAML", Ask: func(a *Asker) {
+	{Title: "as YAML", Run: func(a *Session) {
 		a.request("PATCH", "configmaps/a", header("Content-Type", "application/apply-patch+yaml"), "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  k: v\n", "fieldManager", "me")
 		a.request("PATCH", "configmaps/a", header("Content-Type", "application/apply-patch+yaml"), "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  k: v\n  k: w\n", "fieldManager", "me")
 	}},
-	{Asked: "dry run", Ask: func(a *Asker) {
+	{Title: "dry run", Run: func(a *Session) {
 		a.patchWith(configMaps, "a", types.ApplyPatchType, a.applied(configMaps, "{metadata: {name: a}, data: {k: v}}"), metav1.PatchOptions{FieldManager: "me", DryRun: dryRun})
 		a.get(configMaps, "a")
 	}},
-	{Asked: "an update after it: who owns what", Ask: func(a *Asker) {
+	{Title: "an update after it: who owns what", Run: func(a *Session) {
 		u := a.apply(configMaps, "a", "{metadata: {name: a}, data: {k: v, l: w}}", "me", false)
 		u.Object["data"] = map[string]any{"k": "by update", "l": "w"}
 		a.update(configMaps, u)

@@ -52,12 +52,12 @@ func NewServer(name string, config *rest.Config) (*Server, error) {
 	return &Server{Name: name, config: config, unseen: unseen, discovery: disco}, nil
 }
 
-// ask runs a question in a new namespace that accepts pods.
-func (s *Server) ask(ctx context.Context, q Question, namespace string) (_ []Answer, err error) {
+// run runs a question in a new namespace that accepts pods.
+func (s *Server) run(ctx context.Context, q Question, namespace string) (_ []Answer, err error) {
 	rec := &recorder{}
 	config := rest.CopyConfig(s.config)
 	config.Wrap(func(rt http.RoundTripper) http.RoundTripper { return rec.over(rt) })
-	a := &Asker{ctx: ctx, server: s, rec: rec, namespace: namespace}
+	a := &Session{ctx: ctx, server: s, rec: rec, namespace: namespace}
 	if a.dynamic, err = dynamic.NewForConfig(config); err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func (s *Server) ask(ctx context.Context, q Question, namespace string) (_ []Ans
 	a.givenIn("", namespaces, "metadata: {name: "+namespace+"}")
 	a.given(serviceAccounts, "metadata: {name: default}")
 	if a.err == nil {
-		q.Ask(a)
+		q.Run(a)
 	}
 	a.close()
 	if a.err != nil {
@@ -163,7 +163,7 @@ func (r *recorder) over(rt http.RoundTripper) http.RoundTripper {
 		case "text/plain", "application/yaml":
 			a.Said["body"] = string(body)
 		default:
-			// client-go decodes other encodings; see Asker.decodes.
+			// client-go decodes other encodings; see Session.decodes.
 		}
 		r.add(a)
 		return resp, nil

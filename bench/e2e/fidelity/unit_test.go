@@ -98,7 +98,7 @@ func TestCheck(t *testing.T) {
 		{"", differs, ErrUnexplained},
 		{"so it was", nil, ErrAgreed},
 	} {
-		r := Result{Question: Question{Area: "List", Asked: "all", Why: tc.why}, Differences: tc.found}
+		r := Result{Question: Question{Area: "List", Title: "all", Why: tc.why}, Differences: tc.found}
 		if err := r.Check(); !errors.Is(err, tc.want) {
 			t.Errorf("%q with %d differences: %v, want %v", tc.why, len(tc.found), err, tc.want)
 		}
@@ -108,12 +108,12 @@ func TestCheck(t *testing.T) {
 func TestPage(t *testing.T) {
 	long := strings.Repeat("the same beginning, ", 5)
 	results := []*Result{
-		{Question: Question{Area: "List", Asked: "all"}, Answers: 2},
-		{Question: Question{Area: "List", Asked: "none", Why: "it is so"}, Answers: 1, Differences: []Difference{
+		{Question: Question{Area: "List", Title: "all"}, Answers: 2},
+		{Question: Question{Area: "List", Title: "none", Why: "it is so"}, Answers: 1, Differences: []Difference{
 			{"GET a|b", "x", `"1"`, Nothing},
 			{"GET a", "y", long + "one", long + "other"},
 		}},
-		{Question: Question{Area: "Watch", Asked: "from now"}, Answers: 3},
+		{Question: Question{Area: "Watch", Title: "from now"}, Answers: 3},
 	}
 	const want = `| area | questions | answers | questions answered alike |
 |---|---|---|---|
@@ -147,8 +147,8 @@ func TestPage(t *testing.T) {
 func TestQuestions(t *testing.T) {
 	seen := map[string]bool{}
 	for _, q := range Questions() {
-		name := q.Area + ": " + q.Asked
-		if q.Area == "" || q.Asked == "" || q.Ask == nil || seen[name] || strings.ContainsAny(q.Asked+q.Why, "|\n") || strings.HasSuffix(q.Why, ".") {
+		name := q.Area + ": " + q.Title
+		if q.Area == "" || q.Title == "" || q.Run == nil || seen[name] || strings.ContainsAny(q.Title+q.Why, "|\n") || strings.HasSuffix(q.Why, ".") {
 			t.Errorf("question %q", name)
 		}
 		seen[name] = true

@@ -6,7 +6,7 @@ import (
 )
 
 var watches = []Question{
-	{Asked: "from a version: what happened since, and what happens", Ask: func(a *Asker) {
+	{Title: "from a version: what happened since, and what happens", Run: func(a *Session) {
 		several(a, 1)
 		v := a.list(configMaps, metav1.ListOptions{}).GetResourceVersion()
 		a.changed(configMaps, "a", `{"data":{"num":"1"}}`)
@@ -16,7 +16,7 @@ var watches = []Question{
 		a.create(configMaps, "metadata: {name: last}")
 		w.until("last")
 	}},
-	{Asked: "an object made, changed and deleted: types, versions, last state", Ask: func(a *Asker) {
+	{Title: "an object made, changed and deleted: types, versions, last state", Run: func(a *Session) {
 		w := a.watch(configMaps, metav1.ListOptions{ResourceVersion: a.list(configMaps, metav1.ListOptions{}).GetResourceVersion()})
 		a.create(configMaps, "{metadata: {name: a}, data: {n: '1'}}")
 		a.changed(configMaps, "a", `{"data":{"num":"2"}}`)
@@ -24,7 +24,7 @@ var watches = []Question{
 		a.delete(configMaps, "a", metav1.DeleteOptions{})
 		w.untilGone("a")
 	}},
-	{Asked: "without a version: the state first", Ask: func(a *Asker) {
+	{Title: "without a version: the state first", Run: func(a *Session) {
 		several(a, 2)
 		a.list(configMaps, metav1.ListOptions{})
 		w := a.watch(configMaps, metav1.ListOptions{})
@@ -32,7 +32,7 @@ var watches = []Question{
 		a.create(configMaps, "metadata: {name: last}")
 		w.until("last")
 	}},
-	{Asked: "from version 0: any state first", Ask: func(a *Asker) {
+	{Title: "from version 0: any state first", Run: func(a *Session) {
 		several(a, 2)
 		a.list(configMaps, metav1.ListOptions{})
 		w := a.watch(configMaps, metav1.ListOptions{ResourceVersion: "0"})
@@ -40,14 +40,14 @@ var watches = []Question{
 		a.create(configMaps, "metadata: {name: last}")
 		w.until("last")
 	}},
-	{Asked: "from a version that is too old: 410 as an event", Ask: func(a *Asker) {
+	{Title: "from a version that is too old: 410 as an event", Run: func(a *Session) {
 		a.forget()
 		a.watch(widgets, metav1.ListOptions{ResourceVersion: "2"}).end()
 	}},
-	{Asked: "from a version of the future: it waits", Ask: func(a *Asker) {
+	{Title: "from a version of the future: it waits", Run: func(a *Session) {
 		a.request("GET", "configmaps", nil, "", "watch", "true", "resourceVersion", "1000000000", "timeoutSeconds", "1")
 	}, Why: "a version of the future is one of another server or another time: it is refused at once, as kube-apiserver refuses it in a list, after 3 s"},
-	{Asked: "label selector: coming under it is ADDED, leaving it DELETED", Ask: func(a *Asker) {
+	{Title: "label selector: coming under it is ADDED, leaving it DELETED", Run: func(a *Session) {
 		v := a.list(configMaps, metav1.ListOptions{}).GetResourceVersion()
 		w := a.watch(configMaps, metav1.ListOptions{ResourceVersion: v, LabelSelector: "on"})
 		a.create(configMaps, "metadata: {name: a}")
@@ -58,37 +58,37 @@ var watches = []Question{
 		a.create(configMaps, "metadata: {name: last, labels: {on: '1'}}")
 		w.until("last")
 	}},
-	{Asked: "label selector, of what was before the watch", Ask: func(a *Asker) {
+	{Title: "label selector, of what was before the watch", Run: func(a *Session) {
 		v := a.list(configMaps, metav1.ListOptions{}).GetResourceVersion()
 		a.create(configMaps, "metadata: {name: a, labels: {on: '1'}}")
 		a.changed(configMaps, "a", `{"metadata":{"labels":null}}`)
 		a.create(configMaps, "metadata: {name: last, labels: {on: '1'}}")
 		a.watch(configMaps, metav1.ListOptions{ResourceVersion: v, LabelSelector: "on"}).until("last")
 	}},
-	{Asked: "field selector: pods of a node, one of which is bound meanwhile", Ask: func(a *Asker) {
+	{Title: "field selector: pods of a node, one of which is bound meanwhile", Run: func(a *Session) {
 		v := a.list(pods, metav1.ListOptions{}).GetResourceVersion()
 		w := a.watch(pods, metav1.ListOptions{ResourceVersion: v, FieldSelector: "spec.nodeName=n1"})
 		a.given(pods, aPod("elsewhere", "n2"))
 		a.given(pods, aPod("last", "n1"))
 		w.until("last")
 	}},
-	{Asked: "field selector of a name", Ask: func(a *Asker) {
+	{Title: "field selector of a name", Run: func(a *Session) {
 		several(a, 2)
 		w := a.watch(configMaps, metav1.ListOptions{FieldSelector: "metadata.name=b"})
 		a.changed(configMaps, "a", `{"data":{"num":"unseen"}}`)
 		a.delete(configMaps, "b", metav1.DeleteOptions{})
 		w.untilGone("b")
 	}},
-	{Asked: "of a custom resource, in its other version, too", Ask: func(a *Asker) {
+	{Title: "of a custom resource, in its other version, too", Run: func(a *Session) {
 		a.given(widgets, "{metadata: {name: a}, spec: {size: small}}")
 		a.watch(widgets, metav1.ListOptions{}).until("a")
 		a.watch(olderWidgets, metav1.ListOptions{}).until("a")
 	}},
-	{Asked: "timeoutSeconds ends it", Ask: func(a *Asker) {
+	{Title: "timeoutSeconds ends it", Run: func(a *Session) {
 		several(a, 1)
 		a.watch(configMaps, metav1.ListOptions{TimeoutSeconds: ptr.To[int64](1)}).end()
 	}},
-	{Asked: "allowWatchBookmarks: a bookmark before timeoutSeconds are over", Ask: func(a *Asker) {
+	{Title: "allowWatchBookmarks: a bookmark before timeoutSeconds are over", Run: func(a *Session) {
 		several(a, 1)
 		v := a.list(configMaps, metav1.ListOptions{}).GetResourceVersion()
 		w := a.watch(configMaps, metav1.ListOptions{ResourceVersion: v, AllowWatchBookmarks: true, TimeoutSeconds: ptr.To[int64](4)})
@@ -98,42 +98,42 @@ var watches = []Question{
 		a.create(configMaps, "metadata: {name: last}")
 		a.watch(configMaps, metav1.ListOptions{ResourceVersion: bookmark.GetResourceVersion()}).until("last")
 	}},
-	{Asked: "WatchList: the state, a bookmark that says so, then events", Ask: func(a *Asker) {
+	{Title: "WatchList: the state, a bookmark that says so, then events", Run: func(a *Session) {
 		several(a, 2)
 		w := a.watch(configMaps, watchList(metav1.ListOptions{}))
 		w.untilBookmark()
 		a.create(configMaps, "metadata: {name: last}")
 		w.until("last")
 	}},
-	{Asked: "WatchList of nothing", Ask: func(a *Asker) {
+	{Title: "WatchList of nothing", Run: func(a *Session) {
 		w := a.watch(widgets, watchList(metav1.ListOptions{}))
 		w.untilBookmark()
 	}},
-	{Asked: "WatchList from a version, and from 0", Ask: func(a *Asker) {
+	{Title: "WatchList from a version, and from 0", Run: func(a *Session) {
 		several(a, 2)
 		v := a.changed(configMaps, "a", `{"data":{"num":"1"}}`).GetResourceVersion()
 		a.watch(configMaps, watchList(metav1.ListOptions{ResourceVersion: v})).untilBookmark()
 		a.watch(configMaps, watchList(metav1.ListOptions{ResourceVersion: "0"})).untilBookmark()
 	}},
-	{Asked: "WatchList with selectors", Ask: func(a *Asker) {
+	{Title: "WatchList with selectors", Run: func(a *Session) {
 		several(a, 4)
 		a.watch(configMaps, watchList(metav1.ListOptions{LabelSelector: "parity=1"})).untilBookmark()
 		a.watch(configMaps, watchList(metav1.ListOptions{FieldSelector: "metadata.name=c"})).untilBookmark()
 	}},
-	{Asked: "WatchList, and from its bookmark on a watch", Ask: func(a *Asker) {
+	{Title: "WatchList, and from its bookmark on a watch", Run: func(a *Session) {
 		several(a, 1)
 		v := a.watch(configMaps, watchList(metav1.ListOptions{})).untilBookmark().GetResourceVersion()
 		a.create(configMaps, "metadata: {name: last}")
 		a.watch(configMaps, metav1.ListOptions{ResourceVersion: v}).until("last")
 	}},
-	{Asked: "sendInitialEvents=false: from now on", Ask: func(a *Asker) {
+	{Title: "sendInitialEvents=false: from now on", Run: func(a *Session) {
 		several(a, 2)
 		a.list(configMaps, metav1.ListOptions{})
 		w := a.watch(configMaps, metav1.ListOptions{SendInitialEvents: new(bool), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan})
 		a.create(configMaps, "metadata: {name: last}")
 		w.until("last")
 	}},
-	{Asked: "options that don't go together", Ask: func(a *Asker) {
+	{Title: "options that don't go together", Run: func(a *Session) {
 		for _, opts := range []metav1.ListOptions{
 			{SendInitialEvents: ptr.To(true)},
 			{SendInitialEvents: ptr.To(true), ResourceVersionMatch: metav1.ResourceVersionMatchExact, ResourceVersion: "1"},
@@ -143,7 +143,7 @@ var watches = []Question{
 			a.watch(configMaps, opts)
 		}
 	}},
-	{Asked: "WatchList without bookmarks allowed", Ask: func(a *Asker) {
+	{Title: "WatchList without bookmarks allowed", Run: func(a *Session) {
 		several(a, 1)
 		opts := watchList(metav1.ListOptions{})
 		opts.AllowWatchBookmarks = false
@@ -151,7 +151,7 @@ var watches = []Question{
 		a.create(configMaps, "metadata: {name: last}")
 		w.until("last")
 	}},
-	{Asked: "a limit has no meaning", Ask: func(a *Asker) {
+	{Title: "a limit has no meaning", Run: func(a *Session) {
 		several(a, 2)
 		a.list(configMaps, metav1.ListOptions{})
 		w := a.watch(configMaps, metav1.ListOptions{Limit: 1})

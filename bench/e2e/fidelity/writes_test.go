@@ -9,25 +9,25 @@ import (
 var dryRun = []string{metav1.DryRunAll}
 
 var creates = []Question{
-	{Asked: "an object", Ask: func(a *Asker) {
+	{Title: "an object", Run: func(a *Session) {
 		a.create(configMaps, "{metadata: {name: a, labels: {l: l}, annotations: {k: v}}, data: {k: v}, binaryData: {b: AAEC}}")
 		a.get(configMaps, "a")
 	}},
-	{Asked: "generateName: five characters of a certain alphabet", Ask: func(a *Asker) {
+	{Title: "generateName: five characters of a certain alphabet", Run: func(a *Session) {
 		a.create(configMaps, "metadata: {generateName: made-}")
 		a.create(configMaps, "metadata: {generateName: "+strings.Repeat("long", 15)+"-}")
 	}},
-	{Asked: "one that exists", Ask: func(a *Asker) {
+	{Title: "one that exists", Run: func(a *Session) {
 		several(a, 1)
 		a.create(configMaps, "metadata: {name: a}")
 		a.create(configMaps, "metadata: {name: a, generateName: b-}")
 	}},
-	{Asked: "what only the system sets is dropped, or refused", Ask: func(a *Asker) {
+	{Title: "what only the system sets is dropped, or refused", Run: func(a *Session) {
 		a.create(configMaps, "metadata: {name: a, uid: 11111111-2222-3333-4444-555555555555, creationTimestamp: '2001-01-01T00:00:00Z', deletionTimestamp: '2001-01-01T00:00:00Z', generation: 7, selfLink: /nowhere}")
 		a.create(configMaps, "metadata: {name: b, resourceVersion: '5'}")
 	}},
-	{Asked: "without a name", Ask: func(a *Asker) { a.create(configMaps, "{metadata: {}, data: {k: v}}") }},
-	{Asked: "names, labels, annotations and finalizers that are not allowed", Ask: func(a *Asker) {
+	{Title: "without a name", Run: func(a *Session) { a.create(configMaps, "{metadata: {}, data: {k: v}}") }},
+	{Title: "names, labels, annotations and finalizers that are not allowed", Run: func(a *Session) {
 		a.create(configMaps, "metadata: {name: Upper_Case}")
 		a.create(configMaps, "metadata: {name: "+strings.Repeat("x", 254)+"}")
 		a.create(configMaps, "metadata: {name: a, labels: {'not allowed': v}}")
@@ -35,117 +35,117 @@ var creates = []Question{
 		a.create(configMaps, "metadata: {name: a, annotations: {'not allowed': v}}")
 		a.create(configMaps, "metadata: {name: a, finalizers: [unqualified]}")
 	}},
-	{Asked: "an owner reference without a uid", Ask: func(a *Asker) {
+	{Title: "an owner reference without a uid", Run: func(a *Session) {
 		a.create(configMaps, "metadata: {name: a, ownerReferences: [{apiVersion: v1, kind: Pod, name: p, uid: ''}]}")
 	}, Why: "the words are those of apimachinery v0.37, which is built in here, and kube-apiserver v1.36 has v0.36"},
-	{Asked: "names of services and namespaces are labels", Ask: func(a *Asker) {
+	{Title: "names of services and namespaces are labels", Run: func(a *Session) {
 		a.create(services, "{metadata: {name: a.b}, spec: {ports: [{port: 80}]}}")
 		a.create(namespaces, "metadata: {name: a.b}")
 	}},
-	{Asked: "another namespace than the path's", Ask: func(a *Asker) { a.create(configMaps, "metadata: {name: a, namespace: elsewhere}") }},
-	{Asked: "in a namespace that isn't there", Ask: func(a *Asker) {
+	{Title: "another namespace than the path's", Run: func(a *Session) { a.create(configMaps, "metadata: {name: a, namespace: elsewhere}") }},
+	{Title: "in a namespace that isn't there", Run: func(a *Session) {
 		a.request("POST", "/api/v1/namespaces/nowhere/configmaps", nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}`)
 	}},
-	{Asked: "dry run: the answer without the object", Ask: func(a *Asker) {
+	{Title: "dry run: the answer without the object", Run: func(a *Session) {
 		a.createWith(configMaps, "{metadata: {name: a}, data: {k: v}}", metav1.CreateOptions{DryRun: dryRun})
 		a.get(configMaps, "a")
 		a.createWith(configMaps, "metadata: {name: a}", metav1.CreateOptions{DryRun: []string{"Sometimes"}})
 	}},
-	{Asked: "dry run of one that exists", Ask: func(a *Asker) {
+	{Title: "dry run of one that exists", Run: func(a *Session) {
 		several(a, 1)
 		a.createWith(configMaps, "metadata: {name: a}", metav1.CreateOptions{DryRun: dryRun})
 	}},
-	{Asked: "field manager: named, too long, not printable", Ask: func(a *Asker) {
+	{Title: "field manager: named, too long, not printable", Run: func(a *Session) {
 		a.createWith(configMaps, "{metadata: {name: a}, data: {k: v}}", metav1.CreateOptions{FieldManager: "me"})
 		a.createWith(configMaps, "metadata: {name: b}", metav1.CreateOptions{FieldManager: strings.Repeat("x", 129)})
 		a.createWith(configMaps, "metadata: {name: b}", metav1.CreateOptions{FieldManager: "a\nb"})
 	}},
-	{Asked: "a pod that says all: its status begins", Ask: func(a *Asker) { a.create(pods, aPod("a", "")) }},
-	{Asked: "a pod that leaves it to the defaults", Ask: func(a *Asker) {
+	{Title: "a pod that says all: its status begins", Run: func(a *Session) { a.create(pods, aPod("a", "")) }},
+	{Title: "a pod that leaves it to the defaults", Run: func(a *Session) {
 		a.create(pods, "{metadata: {name: a}, spec: {containers: [{name: main, image: 'example.com/app:1'}]}}")
 	}, Why: "no defaults of built-in kinds and no admission (service account, tolerations, priority)"},
-	{Asked: "a deployment that says all", Ask: func(a *Asker) { a.create(deployments, aDeployment("a")) }},
-	{Asked: "a secret from stringData", Ask: func(a *Asker) {
+	{Title: "a deployment that says all", Run: func(a *Session) { a.create(deployments, aDeployment("a")) }},
+	{Title: "a secret from stringData", Run: func(a *Session) {
 		a.create(secrets, "{metadata: {name: a}, type: Opaque, stringData: {k: v}, data: {b: AAEC}}")
 		a.create(secrets, "{metadata: {name: b}, stringData: {k: v}}")
 	}},
-	{Asked: "a service", Ask: func(a *Asker) {
+	{Title: "a service", Run: func(a *Session) {
 		a.create(services, "{metadata: {name: a}, spec: {selector: {app: a}, ports: [{port: 80, targetPort: 80, protocol: TCP}], type: ClusterIP, clusterIP: None}}")
 	}, Why: "no defaults of built-in kinds, and no allocation of addresses"},
-	{Asked: "a built-in object that isn't valid", Ask: func(a *Asker) {
+	{Title: "a built-in object that isn't valid", Run: func(a *Session) {
 		a.create(pods, "{metadata: {name: a}, spec: {containers: []}}")
 		a.create(configMaps, "{metadata: {name: a}, data: {'not allowed': v}}")
 	}, Why: "no validation of built-in kinds beyond their metadata"},
-	{Asked: "a namespace", Ask: func(a *Asker) { a.create(namespaces, "metadata: {name: "+a.namespace+"-b}") }},
-	{Asked: "two owner references to the same: a warning", Ask: func(a *Asker) {
+	{Title: "a namespace", Run: func(a *Session) { a.create(namespaces, "metadata: {name: "+a.namespace+"-b}") }},
+	{Title: "two owner references to the same: a warning", Run: func(a *Session) {
 		ref := "{apiVersion: v1, kind: ConfigMap, name: o, uid: 11111111-2222-3333-4444-555555555555}"
 		a.create(configMaps, "metadata: {name: a, ownerReferences: ["+ref+", "+ref+"]}")
 	}},
-	{Asked: "an object of 2 MB", Ask: func(a *Asker) {
+	{Title: "an object of 2 MB", Run: func(a *Session) {
 		a.request("POST", "configmaps", nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"k":"`+strings.Repeat("x", 2<<20)+`"}}`)
 	}, Why: "no validation of built-in kinds, and no etcd, which takes 1.5 MB"},
-	{Asked: "a body of more than 3 MB", Ask: func(a *Asker) {
+	{Title: "a body of more than 3 MB", Run: func(a *Session) {
 		a.request("POST", "configmaps", nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"k":"`+strings.Repeat("x", 3<<20)+`"}}`)
 	}},
 }
 
 var updates = []Question{
-	{Asked: "an object, of the version that was read", Ask: func(a *Asker) {
+	{Title: "an object, of the version that was read", Run: func(a *Session) {
 		u := a.given(configMaps, "{metadata: {name: a}, data: {k: v}}")
 		u.Object["data"] = map[string]any{"k": "w"}
 		a.update(configMaps, u)
 		a.get(configMaps, "a")
 	}},
-	{Asked: "an old version: a conflict", Ask: func(a *Asker) {
+	{Title: "an old version: a conflict", Run: func(a *Session) {
 		u := a.given(configMaps, "{metadata: {name: a}, data: {k: v}}")
 		a.changed(configMaps, "a", `{"data":{"k":"w"}}`)
 		a.update(configMaps, u)
 	}},
-	{Asked: "no version: whatever is there is replaced", Ask: func(a *Asker) {
+	{Title: "no version: whatever is there is replaced", Run: func(a *Session) {
 		several(a, 1)
 		a.update(configMaps, a.object(configMaps, "{metadata: {name: a}, data: {only: this}}"))
 	}},
-	{Asked: "no version of a lease or a custom resource: refused", Ask: func(a *Asker) {
+	{Title: "no version of a lease or a custom resource: refused", Run: func(a *Session) {
 		a.given(leases, "{metadata: {name: a}, spec: {holderIdentity: me}}")
 		a.update(leases, a.object(leases, "{metadata: {name: a}, spec: {holderIdentity: you}}"))
 		a.given(widgets, "{metadata: {name: a}, spec: {size: small}}")
 		a.update(widgets, a.object(widgets, "{metadata: {name: a}, spec: {size: large}}"))
 	}},
-	{Asked: "nothing new: the version stays", Ask: func(a *Asker) {
+	{Title: "nothing new: the version stays", Run: func(a *Session) {
 		u := a.given(configMaps, "{metadata: {name: a}, data: {k: v}}")
 		a.update(configMaps, u)
 		a.get(configMaps, "a")
 	}},
-	{Asked: "another uid", Ask: func(a *Asker) {
+	{Title: "another uid", Run: func(a *Session) {
 		several(a, 1)
 		a.update(configMaps, a.object(configMaps, "metadata: {name: a, uid: 11111111-2222-3333-4444-555555555555}"))
 	}},
-	{Asked: "one that isn't there: not found, or made", Ask: func(a *Asker) {
+	{Title: "one that isn't there: not found, or made", Run: func(a *Session) {
 		a.update(configMaps, a.object(configMaps, "metadata: {name: a}"))
 		a.update(leases, a.object(leases, "{metadata: {name: a}, spec: {holderIdentity: me}}"))
 		a.update(widgets, a.object(widgets, "{metadata: {name: a}, spec: {size: small}}"))
 	}},
-	{Asked: "another name or namespace than the path's", Ask: func(a *Asker) {
+	{Title: "another name or namespace than the path's", Run: func(a *Session) {
 		several(a, 1)
 		a.request("PUT", "configmaps/a", nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"b"}}`)
 		a.request("PUT", "configmaps/a", nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{}}`)
 		a.request("PUT", "configmaps/a", nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"b"}}`)
 	}},
-	{Asked: "dry run", Ask: func(a *Asker) {
+	{Title: "dry run", Run: func(a *Session) {
 		u := a.given(configMaps, "{metadata: {name: a}, data: {k: v}}")
 		u.Object["data"] = map[string]any{"k": "w"}
 		got, err := a.of(configMaps).Update(a.ctx, u, metav1.UpdateOptions{DryRun: dryRun})
 		a.decodes("dry run", got, err)
 		a.get(configMaps, "a")
 	}},
-	{Asked: "what the system owns is put back", Ask: func(a *Asker) {
+	{Title: "what the system owns is put back", Run: func(a *Session) {
 		u := a.given(configMaps, "metadata: {name: a}")
 		u.SetCreationTimestamp(metav1.Date(2001, 1, 1, 0, 0, 0, 0, metav1.Now().Location()))
 		u.SetGeneration(9)
 		u.SetLabels(map[string]string{"l": "l"})
 		a.update(configMaps, u)
 	}},
-	{Asked: "the generation rises with the spec, and with nothing else", Ask: func(a *Asker) {
+	{Title: "the generation rises with the spec, and with nothing else", Run: func(a *Session) {
 		u := a.given(deployments, aDeployment("a"))
 		u.SetLabels(map[string]string{"l": "l"})
 		u = a.update(deployments, u)
@@ -157,7 +157,7 @@ var updates = []Question{
 		w.Object["spec"] = map[string]any{"size": "large"}
 		a.update(widgets, w)
 	}},
-	{Asked: "an immutable config map", Ask: func(a *Asker) {
+	{Title: "an immutable config map", Run: func(a *Session) {
 		a.given(configMaps, "{metadata: {name: a}, immutable: true, data: {k: v}}")
 		a.update(configMaps, a.object(configMaps, "{metadata: {name: a}, immutable: true, data: {k: w}}"))
 	}, Why: "no validation of built-in kinds beyond their metadata"},

@@ -265,12 +265,12 @@ func testKilled(t *testing.T, c *cluster) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := regexp.MustCompile(`(?im)^.*(late|attempt|absent|behind|did not wait|without).*$`).FindAllString(string(report), -1)
-	if len(told) == 0 {
+	lines := regexp.MustCompile(`(?im)^.*(late|attempt|absent|behind|did not wait|without).*$`).FindAllString(string(report), -1)
+	if len(lines) == 0 {
 		t.Error("the report does not name the late pod")
 	}
-	c.say("# report.md tells:")
-	for _, line := range told {
+	c.say("# report.md:")
+	for _, line := range lines {
 		c.say("  %s", line)
 	}
 }

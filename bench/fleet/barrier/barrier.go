@@ -125,12 +125,12 @@ type Barrier struct {
 	// last is the previous position of this member.
 	last int
 
-	// mu guards places, start and changed.
+	// mu guards progress, start and changed.
 	mu sync.Mutex
-	// places and start are the current content of the Leases.
-	places map[Member]Place
-	start  start
-	// changed is closed and replaced at each change of places or start.
+	// progress and start are the current content of the Leases.
+	progress map[Member]Progress
+	start    start
+	// changed is closed and replaced at each change of progress or start.
 	changed chan struct{}
 }
 
@@ -144,7 +144,7 @@ func Join(ctx context.Context, opts Options) (*Barrier, error) {
 	b := &Barrier{
 		opts: opts, leases: opts.Client.CoordinationV1().Leases(opts.Namespace),
 		lost: map[Member]bool{}, last: -1, synced: make(chan struct{}),
-		places: map[Member]Place{}, start: start{Position: -1}, changed: make(chan struct{}),
+		progress: map[Member]Progress{}, start: start{Position: -1}, changed: make(chan struct{}),
 	}
 	for i := range opts.Pods {
 		b.members = append(b.members, Member{Index: i})
@@ -180,7 +180,7 @@ func (b *Barrier) Attempt() int { return b.attempt }
 // alone.
 func (b *Barrier) Meet(ctx context.Context, position int, play string) (Start, error) {
 	came := time.Now()
-	err := b.report(ctx, func(p *Place) { p.Position, p.Play = position, play })
+	err := b.report(ctx, func(p *Progress) { p.Position, p.Play = position, play })
 	switch {
 	case ctx.Err() != nil:
 		return Start{}, ctx.Err()
@@ -258,7 +258,7 @@ func (b *Barrier) absent(position int) (absent, missing []Member, changed chan s
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, m := range b.others(b.members) {
-		p, ok := b.places[m]
+		p, ok := b.progress[m]
 		if ok && p.Position >= position && !p.Left {
 			delete(b.lost, m)
 			continue
@@ -325,7 +325,7 @@ func (b *Barrier) started() start {
 // Leave removes this member from the barrier and stops the watch. done is true if the
 // member finished, and false if it failed.
 func (b *Barrier) Leave(ctx context.Context, done bool) error {
-	err := b.report(ctx, func(p *Place) { p.Left, p.Done = true, done })
+	err := b.report(ctx, func(p *Progress) { p.Left, p.Done = true, done })
 	if b.opts.Self == leader && err == nil {
 		s := b.started()
 		s.Left = true

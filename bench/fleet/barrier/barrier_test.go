@@ -30,12 +30,12 @@ const (
 	plays = 5
 )
 
-// place is a namespace with the Leases of one run, in its own synctest bubble.
-type place struct {
+// testRun is a namespace with the Leases of one run, in its own synctest bubble.
+type testRun struct {
 	*testing.T
 	client *fake.Clientset
 	pods   int
-	begun  time.Time
+	origin time.Time
 
 	// mu guards starts and warnings.
 	mu sync.Mutex
@@ -44,16 +44,16 @@ type place struct {
 	warnings []string
 }
 
-func in(t *testing.T, pods int, play func(*place)) {
+func in(t *testing.T, pods int, play func(*testRun)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		play(&place{T: t, client: fake.NewClientset(), pods: pods, begun: time.Now(), starts: map[barrier.Member][]string{}})
+		play(&testRun{T: t, client: fake.NewClientset(), pods: pods, origin: time.Now(), starts: map[barrier.Member][]string{}})
 	})
 }
 
 func pod(i int) barrier.Member { return barrier.Member{Index: i} }
 
-func (p *place) options(m barrier.Member) barrier.Options {
+func (p *testRun) options(m barrier.Member) barrier.Options {
 	return barrier.Options{
 		Client: p.client, Namespace: "lab", Run: "test", Self: m, Holder: fmt.Sprintf("pod of %v", m),
 		Pods: p.pods, Plays: plays, Wait: wait,
@@ -65,7 +65,7 @@ func (p *place) options(m barrier.Member) barrier.Options {
 	}
 }
 
-func (p *place) join(m barrier.Member) *barrier.Barrier {
+func (p *testRun) join(m barrier.Member) *barrier.Barrier {
 	p.Helper()
 	b, err := barrier.Join(p.Context(), p.options(m))
 	if err != nil {
@@ -78,13 +78,13 @@ func (p *place) join(m barrier.Member) *barrier.Barrier {
 }
 
 // meet calls Meet and records the start.
-func (p *place) meet(b *barrier.Barrier, m barrier.Member, position int) barrier.Start {
+func (p *testRun) meet(b *barrier.Barrier, m barrier.Member, position int) barrier.Start {
 	p.Helper()
 	s, err := b.Meet(p.Context(), position, "a play")
 	if err != nil {
 		p.Errorf("%v at %d: %v", m, position, err)
 	}
-	text := fmt.Sprintf("%d at %v", position, time.Since(p.begun).Round(time.Millisecond))
+	text := fmt.Sprintf("%d at %v", position, time.Since(p.origin).Round(time.Millisecond))
 	if s.Late > 0 {
 		text += fmt.Sprintf(" late %v", s.Late.Round(time.Millisecond))
 	}
@@ -97,7 +97,7 @@ func (p *place) meet(b *barrier.Barrier, m barrier.Member, position int) barrier
 	return s
 }
 
-func (p *place) leave(b *barrier.Barrier, done bool) {
+func (p *testRun) leave(b *barrier.Barrier, done bool) {
 	p.Helper()
 	if err := b.Leave(context.Background(), done); err != nil {
 		p.Error(err)
@@ -105,7 +105,7 @@ func (p *place) leave(b *barrier.Barrier, done bool) {
 }
 
 // play joins after a delay and plays the positions; each takes the given time.
-func (p *place) play(m barrier.Member, after, takes time.Duration, positions ...int) {
+func (p *testRun) play(m barrier.Member, after, takes time.Duration, positions ...int) {
 	time.Sleep(after)
 	b := p.join(m)
 	for _, at := range positions {
@@ -115,7 +115,7 @@ func (p *place) play(m barrier.Member, after, takes time.Duration, positions ...
 	p.leave(b, true)
 }
 
-func (p *place) expect(m barrier.Member, starts ...string) {
+func (p *testRun) expect(m barrier.Member, starts ...string) {
 	p.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -126,7 +126,7 @@ func (p *place) expect(m barrier.Member, starts ...string) {
 
 // TestAllMeet: all members start together when the slowest has arrived.
 func TestAllMeet(t *testing.T) {
-	in(t, 3, func(p *place) {
+	in(t, 3, func(p *testRun) {
 		var members sync.WaitGroup
 		members.Go(func() { p.play(pod(0), 0, time.Second, 0, 1, 2) })
 		members.Go(func() { p.play(pod(1), 10*time.Second, 3*time.Second, 0, 1, 2) })
@@ -144,7 +144,7 @@ func TestAllMeet(t *testing.T) {
 // TestLatePodIsSkipped: the leader waits once for a missing pod, then reports it as
 // absent. After the pod has caught up, the leader waits for it again.
 func TestLatePodIsSkipped(t *testing.T) {
-	in(t, 3, func(p *place) {
+	in(t, 3, func(p *testRun) {
 		var members sync.WaitGroup
 		members.Go(func() { p.play(pod(0), 0, 10*time.Second, 0, 1, 2, 3, 4) })
 		members.Go(func() { p.play(pod(1), 0, 10*time.Second, 0, 1, 2, 3, 4) })
@@ -166,7 +166,7 @@ func TestLatePodIsSkipped(t *testing.T) {
 // TestPodRestart: a restarted pod has attempt 1 and does not wait until it has
 // caught up.
 func TestPodRestart(t *testing.T) {
-	in(t, 2, func(p *place) {
+	in(t, 2, func(p *testRun) {
 		var members sync.WaitGroup
 		members.Go(func() { p.play(pod(0), 0, 10*time.Second, 0, 1, 2, 3) })
 		members.Go(func() {
@@ -197,7 +197,7 @@ func TestPodRestart(t *testing.T) {
 // TestLeaderLost: without the leader the other members continue alone after the
 // timeout. When the leader has caught up, all members meet again.
 func TestLeaderLost(t *testing.T) {
-	in(t, 2, func(p *place) {
+	in(t, 2, func(p *testRun) {
 		var members sync.WaitGroup
 		members.Go(func() { p.play(pod(0), 150*time.Second, 10*time.Second, 3, 4) })
 		members.Go(func() { p.play(pod(1), 0, 10*time.Second, 0, 1, 2, 3, 4) })
@@ -210,7 +210,7 @@ func TestLeaderLost(t *testing.T) {
 
 // TestLeaderRestart: a restarted leader does not repeat a start.
 func TestLeaderRestart(t *testing.T) {
-	in(t, 2, func(p *place) {
+	in(t, 2, func(p *testRun) {
 		var members sync.WaitGroup
 		members.Go(func() {
 			first := p.join(pod(0))
@@ -234,14 +234,14 @@ func TestLeaderRestart(t *testing.T) {
 
 // TestPodLeaves: the leader does not wait for a member that has left.
 func TestPodLeaves(t *testing.T) {
-	in(t, 2, func(p *place) {
+	in(t, 2, func(p *testRun) {
 		var members sync.WaitGroup
 		members.Go(func() { p.play(pod(0), 0, time.Second, 0, 1) })
 		members.Go(func() { p.play(pod(1), 0, 0, 0) })
 		members.Wait()
 		p.expect(pod(0), "0 at 204ms", "1 at 1.408s without [pod 1]")
 	})
-	in(t, 2, func(p *place) {
+	in(t, 2, func(p *testRun) {
 		var members sync.WaitGroup
 		members.Go(func() { p.play(pod(0), 0, 0, 0) })
 		members.Go(func() { p.play(pod(1), 0, time.Second, 0, 1) })
@@ -252,7 +252,7 @@ func TestPodLeaves(t *testing.T) {
 
 // TestWritersMeet: writers meet with the pods and have their own names.
 func TestWritersMeet(t *testing.T) {
-	in(t, 1, func(p *place) {
+	in(t, 1, func(p *testRun) {
 		writer := barrier.Member{Writer: true}
 		var members sync.WaitGroup
 		for _, m := range []barrier.Member{pod(0), writer} {
@@ -278,7 +278,7 @@ func TestWritersMeet(t *testing.T) {
 
 // TestWithoutAPIServer: without an API server a pod starts alone.
 func TestWithoutAPIServer(t *testing.T) {
-	in(t, 2, func(p *place) {
+	in(t, 2, func(p *testRun) {
 		b := p.join(pod(1))
 		p.client.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, apierrors.NewServiceUnavailable("it is being started")
@@ -287,7 +287,7 @@ func TestWithoutAPIServer(t *testing.T) {
 		if len(p.warnings) != 1 || !strings.Contains(p.warnings[0], "it is being started: a play starts alone") {
 			t.Errorf("warnings %q", p.warnings)
 		}
-		if at := time.Since(p.begun).Round(time.Millisecond); at != wait {
+		if at := time.Since(p.origin).Round(time.Millisecond); at != wait {
 			t.Errorf("it began after %v", at)
 		}
 		p.expect(pod(1), "0 at 1m0s without [pod 0]")
@@ -297,13 +297,13 @@ func TestWithoutAPIServer(t *testing.T) {
 
 // TestForbidden: forbidden requests are not retried.
 func TestForbidden(t *testing.T) {
-	in(t, 2, func(p *place) {
+	in(t, 2, func(p *testRun) {
 		p.client.PrependReactor("*", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "leases"}, "x", errors.New("no"))
 		})
 		_, err := barrier.Join(p.Context(), p.options(pod(0)))
-		if !apierrors.IsForbidden(err) || time.Since(p.begun) > 0 {
-			t.Errorf("after %v: %v", time.Since(p.begun), err)
+		if !apierrors.IsForbidden(err) || time.Since(p.origin) > 0 {
+			t.Errorf("after %v: %v", time.Since(p.origin), err)
 		}
 	})
 }
@@ -311,7 +311,7 @@ func TestForbidden(t *testing.T) {
 // TestInterrupted: the end of the context ends a wait.
 func TestInterrupted(t *testing.T) {
 	for i := range 2 {
-		in(t, 3, func(p *place) {
+		in(t, 3, func(p *testRun) {
 			b := p.join(pod(i))
 			ctx, cancel := context.WithTimeout(p.Context(), time.Second)
 			defer cancel()
@@ -325,8 +325,8 @@ func TestInterrupted(t *testing.T) {
 
 // TestLeaseShowsProgress: a Lease shows the progress of its member.
 func TestLeaseShowsProgress(t *testing.T) {
-	in(t, 1, func(p *place) {
-		read := func() (barrier.Place, string) {
+	in(t, 1, func(p *testRun) {
+		read := func() (barrier.Progress, string) {
 			l, err := p.client.CoordinationV1().Leases("lab").Get(p.Context(), barrier.LeaseName("test", pod(0)), metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)

@@ -20,7 +20,7 @@ import (
 const (
 	// MemberLabel holds the member, "pod-2" or "writer-0". The start Lease lacks it.
 	MemberLabel = "watchlab.dev/member"
-	// barrierAnnotation holds a [Place] or, in the start Lease, a start, as JSON.
+	// barrierAnnotation holds a [Progress] or, in the start Lease, a start, as JSON.
 	barrierAnnotation = "watchlab.dev/barrier"
 )
 
@@ -50,8 +50,8 @@ func (m *Member) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Place is the progress of a member, as stored in its Lease.
-type Place struct {
+// Progress is the progress of a member, as stored in its Lease.
+type Progress struct {
 	Member Member `json:"-"`
 	// Holder is the name of its pod. Attempt is the number of earlier processes with
 	// this Lease.
@@ -68,7 +68,7 @@ type Place struct {
 }
 
 // String returns a summary such as "play 12 of 40, round 2 of Queue/impl=cond".
-func (p Place) String() string {
+func (p Progress) String() string {
 	switch {
 	case p.Done:
 		return "done"
@@ -81,17 +81,17 @@ func (p Place) String() string {
 }
 
 // Read parses a member's Lease. It returns false for another Lease.
-func Read(l *coordinationv1.Lease) (Place, bool) {
-	var p Place
+func Read(l *coordinationv1.Lease) (Progress, bool) {
+	var p Progress
 	if json.Unmarshal([]byte(l.Annotations[barrierAnnotation]), &p) != nil || p.Member.UnmarshalText([]byte(l.Labels[MemberLabel])) != nil {
-		return Place{}, false
+		return Progress{}, false
 	}
 	p.Holder, p.Attempt = value(l.Spec.HolderIdentity), int(value(l.Spec.LeaseTransitions))
 	return p, true
 }
 
-// put writes the place into its Lease.
-func (p Place) put(l *coordinationv1.Lease) {
+// put writes the progress into its Lease.
+func (p Progress) put(l *coordinationv1.Lease) {
 	annotate(l, p.Holder, p)
 	l.Spec.LeaseTransitions = new(int32(p.Attempt))
 }
@@ -118,7 +118,7 @@ func readStart(l *coordinationv1.Lease) (start, bool) {
 func annotate(l *coordinationv1.Lease, holder string, content any) {
 	text, err := json.Marshal(content)
 	if err != nil {
-		panic(err) // Place and start have plain fields only.
+		panic(err) // Progress and start have plain fields only.
 	}
 	l.Annotations = map[string]string{barrierAnnotation: string(text)}
 	l.Spec.HolderIdentity, l.Spec.RenewTime = &holder, new(metav1.NowMicro())
@@ -135,7 +135,7 @@ func value[T any](p *T) (v T) {
 // take creates this member's Lease, or takes it over from its predecessor.
 func (b *Barrier) take(ctx context.Context) error {
 	o := b.opts
-	p := Place{Member: o.Self, Holder: o.Holder, Position: -1, Plays: o.Plays}
+	p := Progress{Member: o.Self, Holder: o.Holder, Position: -1, Plays: o.Plays}
 	sent := false
 	l, err := b.write(ctx, "join", LeaseName(o.Run, o.Self), nil, func(l *coordinationv1.Lease, exists bool) error {
 		if before, _ := Read(l); exists {
@@ -155,7 +155,7 @@ func (b *Barrier) take(ctx context.Context) error {
 }
 
 // report updates this member's Lease.
-func (b *Barrier) report(ctx context.Context, edit func(*Place)) error {
+func (b *Barrier) report(ctx context.Context, edit func(*Progress)) error {
 	p, _ := Read(b.own)
 	edit(&p)
 	l, err := b.write(ctx, "report its position", b.own.Name, b.own, func(l *coordinationv1.Lease, exists bool) error {

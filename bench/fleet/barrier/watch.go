@@ -36,7 +36,7 @@ func (b *Barrier) watch(ctx context.Context) {
 			return b.leases.Watch(ctx, opts)
 		},
 	}
-	r := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(lw, b.opts.Client), &coordinationv1.Lease{}, heard{b}, cache.ReflectorOptions{
+	r := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(lw, b.opts.Client), &coordinationv1.Lease{}, leaseStore{b}, cache.ReflectorOptions{
 		Name: "barrier",
 		// Other members wait, so keep the backoff short; client-go's goes up to 1 min.
 		Backoff: &wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 5, Cap: 4 * time.Second},
@@ -44,27 +44,27 @@ func (b *Barrier) watch(ctx context.Context) {
 	b.watching.Go(func() { r.RunWithContext(ctx) })
 }
 
-// heard is the reflector's store. It parses the Leases.
-type heard struct{ b *Barrier }
+// leaseStore is the reflector's store. It parses the Leases.
+type leaseStore struct{ b *Barrier }
 
-var _ cache.ReflectorStore = heard{}
+var _ cache.ReflectorStore = leaseStore{}
 
-func (h heard) Add(o any) error    { return h.take([]any{o}) }
-func (h heard) Update(o any) error { return h.take([]any{o}) }
+func (h leaseStore) Add(o any) error    { return h.take([]any{o}) }
+func (h leaseStore) Update(o any) error { return h.take([]any{o}) }
 
 // Delete does nothing, because positions never decrease.
-func (h heard) Delete(any) error { return nil }
+func (h leaseStore) Delete(any) error { return nil }
 
-func (h heard) Resync() error { return nil }
+func (h leaseStore) Resync() error { return nil }
 
-// Replace parses a list. Members missing from it keep their place.
-func (h heard) Replace(leases []any, _ string) error {
+// Replace parses a list. Members missing from it keep their progress.
+func (h leaseStore) Replace(leases []any, _ string) error {
 	err := h.take(leases)
 	h.b.sync.Do(func() { close(h.b.synced) })
 	return err
 }
 
-func (h heard) take(leases []any) error {
+func (h leaseStore) take(leases []any) error {
 	h.b.mu.Lock()
 	defer h.b.mu.Unlock()
 	for _, o := range leases {
@@ -78,7 +78,7 @@ func (h heard) take(leases []any) error {
 				h.b.start = s
 			}
 		} else if p, ok := Read(l); ok {
-			h.b.places[p.Member] = p
+			h.b.progress[p.Member] = p
 		}
 	}
 	close(h.b.changed)

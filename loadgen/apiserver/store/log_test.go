@@ -63,8 +63,8 @@ func build(initial int, keys []int, deletes []bool) *storm.Storm {
 	return s
 }
 
-// happened is an event of the model.
-type happened struct {
+// logEvent is an event of the model.
+type logEvent struct {
 	Type watch.EventType
 	Key  string
 	Note string
@@ -77,12 +77,12 @@ type model struct {
 	base uint64
 	// played is the number of released events of the storm.
 	played int
-	events []happened
+	events []logEvent
 	// current is the state after all events.
 	current map[string]uint64
 }
 
-func (m *model) append(e happened) {
+func (m *model) append(e logEvent) {
 	m.events = append(m.events, e)
 	if e.Type == watch.Deleted {
 		delete(m.current, e.Key)
@@ -115,7 +115,7 @@ func (m *model) release(seq int) {
 		} else if typ != watch.Added && !there {
 			continue
 		}
-		m.append(happened{typ, e.Key, "storm"})
+		m.append(logEvent{typ, e.Key, "storm"})
 	}
 }
 
@@ -179,8 +179,8 @@ func check(t *rapid.T, l *Log, m *model) {
 }
 
 // readFrames reads the frames between two positions like a watch.
-func readFrames(t *rapid.T, l *Log, from, to uint64) []happened {
-	got := []happened{}
+func readFrames(t *rapid.T, l *Log, from, to uint64) []logEvent {
+	got := []logEvent{}
 	for from < to {
 		data, upto, err := l.Frames(form, from, to)
 		if err != nil {
@@ -203,7 +203,7 @@ func readFrames(t *rapid.T, l *Log, from, to uint64) []happened {
 			if e.Object.ResourceVersion != strconv.FormatUint(from, 10) {
 				t.Fatalf("version %s at %d", e.Object.ResourceVersion, from)
 			}
-			got = append(got, happened{e.Type, e.Object.Name, e.Object.Annotations["note"]})
+			got = append(got, logEvent{e.Type, e.Object.Name, e.Object.Annotations["note"]})
 		}
 		if from != upto {
 			t.Fatalf("frames up to %d, reported end %d", from, upto)
@@ -258,7 +258,7 @@ func TestLogMatchesModel(t *testing.T) {
 					if want := m.current[key]; was != want {
 						t.Fatalf("%s is at %d, want %d", key, was, want)
 					}
-					e := happened{watch.Added, key, strconv.Itoa(writes)}
+					e := logEvent{watch.Added, key, strconv.Itoa(writes)}
 					if was > 0 {
 						e.Type = rapid.SampledFrom([]watch.EventType{watch.Modified, watch.Deleted}).Draw(t, "type")
 					}

@@ -39,7 +39,7 @@ type Tee struct {
 	like      runtime.Object
 	log       *stream.Stream
 	link      *link
-	begun     time.Time
+	origin    time.Time
 	inventory lister // nil: Audit does nothing
 
 	// mu guards received.
@@ -87,7 +87,7 @@ func follow(r Resource, lw cache.ListerWatcher, capacity int, inventory lister) 
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	t := &Tee{
-		resource: r, like: expected, log: stream.NewLog(capacity), link: newLink(lw), begun: time.Now(),
+		resource: r, like: expected, log: stream.NewLog(capacity), link: newLink(lw), origin: time.Now(),
 		inventory: inventory, received: make(map[string]state),
 		ready: make(chan struct{}), ended: make(chan struct{}), failed: make(chan struct{}), cancel: cancel,
 	}
@@ -109,8 +109,8 @@ func backoff() *wait.Backoff {
 // Like returns an empty object of the events' type, as NewReflector expects it.
 func (t *Tee) Like() runtime.Object { return t.like }
 
-// Begun returns the time origin of the log.
-func (t *Tee) Begun() time.Time { return t.begun }
+// Origin returns the time origin of the log.
+func (t *Tee) Origin() time.Time { return t.origin }
 
 // Visible returns the number of events so far.
 func (t *Tee) Visible() uint64 { return t.log.Visible() }
@@ -168,7 +168,7 @@ func (t *Tee) take(obj any, deleted bool) error {
 
 // write appends the new state of a key. Only the Reflector's goroutine calls it.
 func (t *Tee) write(key string, o runtime.Object, now state) {
-	t.log.Append(key, o, now.deleted, time.Since(t.begun))
+	t.log.Append(key, o, now.deleted, time.Since(t.origin))
 	t.mu.Lock()
 	t.received[key] = now
 	t.mu.Unlock()

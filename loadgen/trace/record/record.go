@@ -172,10 +172,10 @@ type follower struct {
 	resource cluster.Resource
 	sum      *Summary
 	// known has the recorded version of each existing object.
-	known map[string]cluster.Version
-	rv    string    // version to resume from; empty: list first
-	begun bool      // the initial list has started
-	down  time.Time // start of the present gap; zero while there is a watch
+	known   map[string]cluster.Version
+	rv      string    // version to resume from; empty: list first
+	started bool      // the initial list has started
+	down    time.Time // start of the present gap; zero while there is a watch
 }
 
 // errGone is the error for a version that the server no longer has.
@@ -402,10 +402,10 @@ const pageSize = "500"
 // list records the initial list, or the differences of a later one from the recording.
 func (f *follower) list(ctx context.Context) error {
 	var d *difference
-	if f.begun {
+	if f.started {
 		d = &difference{seen: map[string]bool{}}
 	}
-	f.begun = true
+	f.started = true
 	front, err := json.Marshal(f.typeMeta())
 	if err != nil {
 		return err

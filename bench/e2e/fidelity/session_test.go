@@ -52,9 +52,9 @@ var (
 	definitions     = resource{schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}, "CustomResourceDefinition", false}
 )
 
-// Asker runs the calls of a question against one server. It records every answer,
+// Session runs the calls of a question against one server. It records every answer,
 // errors included; most questions ignore what client-go returns.
-type Asker struct {
+type Session struct {
 	ctx       context.Context
 	server    *Server
 	rec       *recorder
@@ -67,7 +67,7 @@ type Asker struct {
 	err error
 }
 
-func (a *Asker) close() {
+func (a *Session) close() {
 	for _, s := range a.open {
 		s.Stop()
 	}
@@ -86,7 +86,7 @@ func parse(r resource, manifest string) (*unstructured.Unstructured, error) {
 }
 
 // object parses a question's manifest.
-func (a *Asker) object(r resource, manifest string) *unstructured.Unstructured {
+func (a *Session) object(r resource, manifest string) *unstructured.Unstructured {
 	u, err := parse(r, manifest)
 	if err != nil {
 		a.err = err
@@ -97,11 +97,11 @@ func (a *Asker) object(r resource, manifest string) *unstructured.Unstructured {
 
 // given creates an object that a question presupposes, in its namespace. The
 // answer is not recorded.
-func (a *Asker) given(r resource, manifest string) *unstructured.Unstructured {
+func (a *Session) given(r resource, manifest string) *unstructured.Unstructured {
 	return a.givenIn(a.namespace, r, manifest)
 }
 
-func (a *Asker) givenIn(namespace string, r resource, manifest string) *unstructured.Unstructured {
+func (a *Session) givenIn(namespace string, r resource, manifest string) *unstructured.Unstructured {
 	if a.err != nil {
 		return &unstructured.Unstructured{}
 	}
@@ -122,7 +122,7 @@ func (a *Asker) givenIn(namespace string, r resource, manifest string) *unstruct
 }
 
 // changed patches an object and returns it. The answer is not recorded.
-func (a *Asker) changed(r resource, name, patch string, subresources ...string) *unstructured.Unstructured {
+func (a *Session) changed(r resource, name, patch string, subresources ...string) *unstructured.Unstructured {
 	if a.err != nil {
 		return &unstructured.Unstructured{}
 	}
@@ -136,14 +136,14 @@ func (a *Asker) changed(r resource, name, patch string, subresources ...string) 
 }
 
 // of returns the client of a resource, in the question's namespace if namespaced.
-func (a *Asker) of(r resource) dynamic.ResourceInterface {
+func (a *Session) of(r resource) dynamic.ResourceInterface {
 	if !r.namespaced {
 		return a.dynamic.Resource(r.GroupVersionResource)
 	}
 	return a.dynamic.Resource(r.GroupVersionResource).Namespace(a.namespace)
 }
 
-func (a *Asker) list(r resource, opts metav1.ListOptions) *unstructured.UnstructuredList {
+func (a *Session) list(r resource, opts metav1.ListOptions) *unstructured.UnstructuredList {
 	l, err := a.of(r).List(a.ctx, opts)
 	if err != nil {
 		l = &unstructured.UnstructuredList{Object: map[string]any{}}
@@ -155,38 +155,38 @@ func (a *Asker) list(r resource, opts metav1.ListOptions) *unstructured.Unstruct
 	return l
 }
 
-func (a *Asker) get(r resource, name string, sub ...string) *unstructured.Unstructured {
+func (a *Session) get(r resource, name string, sub ...string) *unstructured.Unstructured {
 	return orEmpty(a.of(r).Get(a.ctx, name, metav1.GetOptions{}, sub...))
 }
 
-func (a *Asker) create(r resource, manifest string, sub ...string) *unstructured.Unstructured {
+func (a *Session) create(r resource, manifest string, sub ...string) *unstructured.Unstructured {
 	return a.createWith(r, manifest, metav1.CreateOptions{}, sub...)
 }
 
-func (a *Asker) createWith(r resource, manifest string, opts metav1.CreateOptions, sub ...string) *unstructured.Unstructured {
+func (a *Session) createWith(r resource, manifest string, opts metav1.CreateOptions, sub ...string) *unstructured.Unstructured {
 	return orEmpty(a.of(r).Create(a.ctx, a.object(r, manifest), opts, sub...))
 }
 
-func (a *Asker) update(r resource, u *unstructured.Unstructured, sub ...string) *unstructured.Unstructured {
+func (a *Session) update(r resource, u *unstructured.Unstructured, sub ...string) *unstructured.Unstructured {
 	return orEmpty(a.of(r).Update(a.ctx, u, metav1.UpdateOptions{}, sub...))
 }
 
-func (a *Asker) patch(r resource, name string, kind types.PatchType, patch string, sub ...string) *unstructured.Unstructured {
+func (a *Session) patch(r resource, name string, kind types.PatchType, patch string, sub ...string) *unstructured.Unstructured {
 	return a.patchWith(r, name, kind, patch, metav1.PatchOptions{}, sub...)
 }
 
-func (a *Asker) patchWith(r resource, name string, kind types.PatchType, patch string, opts metav1.PatchOptions, sub ...string) *unstructured.Unstructured {
+func (a *Session) patchWith(r resource, name string, kind types.PatchType, patch string, opts metav1.PatchOptions, sub ...string) *unstructured.Unstructured {
 	return orEmpty(a.of(r).Patch(a.ctx, name, kind, []byte(patch), opts, sub...))
 }
 
 // apply does a server-side apply as a field manager.
-func (a *Asker) apply(r resource, name, manifest, manager string, force bool, sub ...string) *unstructured.Unstructured {
+func (a *Session) apply(r resource, name, manifest, manager string, force bool, sub ...string) *unstructured.Unstructured {
 	opts := metav1.PatchOptions{FieldManager: manager, Force: &force}
 	return a.patchWith(r, name, types.ApplyPatchType, a.applied(r, manifest), opts, sub...)
 }
 
 // applied returns the body of an apply.
-func (a *Asker) applied(r resource, manifest string) string {
+func (a *Session) applied(r resource, manifest string) string {
 	text, err := a.object(r, manifest).MarshalJSON()
 	if err != nil {
 		a.err = err
@@ -194,7 +194,7 @@ func (a *Asker) applied(r resource, manifest string) string {
 	return string(text)
 }
 
-func (a *Asker) delete(r resource, name string, opts metav1.DeleteOptions) {
+func (a *Session) delete(r resource, name string, opts metav1.DeleteOptions) {
 	_ = a.of(r).Delete(a.ctx, name, opts) // The recorder has the answer.
 }
 
@@ -207,7 +207,7 @@ func orEmpty(u *unstructured.Unstructured, err error) *unstructured.Unstructured
 
 // request sends a request that client-go has no call for. A path without a leading
 // "/" is relative to the core resources of the question's namespace.
-func (a *Asker) request(method, path string, header http.Header, body string, query ...string) {
+func (a *Session) request(method, path string, header http.Header, body string, query ...string) {
 	if path == "" || path[0] != '/' {
 		path = "/api/v1/namespaces/" + a.namespace + "/" + path
 	}
@@ -228,7 +228,7 @@ func (a *Asker) request(method, path string, header http.Header, body string, qu
 func header(name string, values ...string) http.Header { return http.Header{name: values} }
 
 // forget makes the server drop its history.
-func (a *Asker) forget() {
+func (a *Session) forget() {
 	if a.err == nil && a.server.Forget != nil {
 		a.err = a.server.Forget(a.ctx)
 	}
@@ -236,7 +236,7 @@ func (a *Asker) forget() {
 
 // aged returns a continue token for the same page at version 2. Clients must not
 // look into tokens; the test does, because a token expires only after minutes.
-func (a *Asker) aged(token string) string {
+func (a *Session) aged(token string) string {
 	text, err := base64.RawURLEncoding.DecodeString(token)
 	if err != nil {
 		a.err = fmt.Errorf("token: %w", err)
@@ -255,18 +255,18 @@ func (a *Asker) aged(token string) string {
 }
 
 // say records a result that the question computes itself.
-func (a *Asker) say(call string, said map[string]any) {
+func (a *Session) say(call string, said map[string]any) {
 	a.rec.add(Answer{Call: call, Said: said})
 }
 
 // stream is a watch whose events are recorded.
 type stream struct {
 	watch.Interface
-	a *Asker
+	a *Session
 }
 
 // watch starts a watch. If the server refuses it, the stream is empty.
-func (a *Asker) watch(r resource, opts metav1.ListOptions) *stream {
+func (a *Session) watch(r resource, opts metav1.ListOptions) *stream {
 	w, err := a.of(r).Watch(a.ctx, opts)
 	if err != nil {
 		w = watch.NewEmptyWatch()
@@ -327,7 +327,7 @@ func (s *stream) read(enough func(watch.EventType, *unstructured.Unstructured) b
 }
 
 // decodes records the object that client-go decodes from another encoding.
-func (a *Asker) decodes(call string, o runtime.Object, err error) {
+func (a *Session) decodes(call string, o runtime.Object, err error) {
 	switch {
 	case err != nil:
 		a.say(call, map[string]any{"error": err.Error()})
@@ -339,7 +339,7 @@ func (a *Asker) decodes(call string, o runtime.Object, err error) {
 }
 
 // frames starts a WatchList in a media type and records the first n frames.
-func (a *Asker) frames(path, accept string, n int) {
+func (a *Session) frames(path, accept string, n int) {
 	ctx, cancel := context.WithTimeout(a.ctx, patience)
 	defer cancel()
 	stream, err := a.typed.CoreV1().RESTClient().Get().AbsPath(path).SetHeader("Accept", accept).
@@ -362,7 +362,7 @@ func (a *Asker) frames(path, accept string, n int) {
 }
 
 // goOn lists with the continue token of a refused list.
-func (a *Asker) goOn(r resource, refused *unstructured.UnstructuredList) {
+func (a *Session) goOn(r resource, refused *unstructured.UnstructuredList) {
 	if token := refused.GetContinue(); token != "" {
 		a.list(r, metav1.ListOptions{Limit: 2, Continue: token})
 	}
