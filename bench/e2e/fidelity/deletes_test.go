@@ -7,13 +7,13 @@ import (
 )
 
 var deletes = []Question{
-	{Title: "an object, and once more", Run: func(a *Session) {
+	{Title: "an object, twice", Run: func(a *Session) {
 		several(a, 1)
 		a.delete(configMaps, "a", metav1.DeleteOptions{})
 		a.get(configMaps, "a")
 		a.delete(configMaps, "a", metav1.DeleteOptions{})
 	}},
-	{Title: "kinds that are answered with the object, and with a status", Run: func(a *Session) {
+	{Title: "kinds whose answer is the object, or a status", Run: func(a *Session) {
 		a.given(serviceAccounts, "metadata: {name: a}")
 		a.given(secrets, "{metadata: {name: a}, type: Opaque}")
 		a.given(leases, "{metadata: {name: a}, spec: {holderIdentity: me}}")
@@ -23,19 +23,19 @@ var deletes = []Question{
 			a.delete(r, "a", metav1.DeleteOptions{})
 		}
 	}},
-	{Title: "with preconditions that hold", Run: func(a *Session) {
+	{Title: "with true preconditions", Run: func(a *Session) {
 		u := a.given(configMaps, "metadata: {name: a}")
 		uid, version := u.GetUID(), u.GetResourceVersion()
 		a.delete(configMaps, "a", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
 	}},
-	{Title: "with preconditions that don't", Run: func(a *Session) {
+	{Title: "with false preconditions", Run: func(a *Session) {
 		u := a.given(configMaps, "metadata: {name: a}")
 		version := u.GetResourceVersion()
 		a.changed(configMaps, "a", `{"data":{"k":"w"}}`)
 		a.delete(configMaps, "a", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: ptr.To(types.UID("11111111-2222-3333-4444-555555555555"))}})
 		a.delete(configMaps, "a", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &version}})
 	}},
-	{Title: "with a finalizer: marked, then gone with it", Run: func(a *Session) {
+	{Title: "with a finalizer: marked, then deleted without it", Run: func(a *Session) {
 		a.given(configMaps, "metadata: {name: a, finalizers: [example.com/hold]}")
 		w := a.watch(configMaps, metav1.ListOptions{})
 		a.delete(configMaps, "a", metav1.DeleteOptions{})
@@ -72,18 +72,18 @@ var deletes = []Question{
 		a.get(configMaps, "a")
 		a.delete(configMaps, "b", metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationOrphan)})
 		a.get(configMaps, "b")
-	}, Why: "there is no garbage collector behind a simulated server, so that the finalizer which waits for one would stay for ever: the object goes at once, and what it owns stays"},
+	}, Why: "the simulated server has no garbage collector to remove the finalizer: the object is deleted at once, and its dependents stay"},
 	{Title: "propagation: unknown, and together with orphanDependents", Run: func(a *Session) {
 		several(a, 1)
 		a.delete(configMaps, "a", metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletionPropagation("Sideways"))})
 		a.request("DELETE", "configmaps/a", nil, `{"apiVersion":"v1","kind":"DeleteOptions","propagationPolicy":"Background","orphanDependents":true}`)
 	}},
-	{Title: "a pod that was never bound", Run: func(a *Session) {
+	{Title: "an unbound pod", Run: func(a *Session) {
 		a.given(pods, aPod("a", ""))
 		a.delete(pods, "a", metav1.DeleteOptions{})
 		a.get(pods, "a")
 	}},
-	{Title: "a pod that a kubelet has to end: grace periods", Run: func(a *Session) {
+	{Title: "a bound pod: grace periods", Run: func(a *Session) {
 		a.given(pods, aPod("a", "n1"))
 		a.delete(pods, "a", metav1.DeleteOptions{})
 		a.get(pods, "a")
@@ -91,22 +91,22 @@ var deletes = []Question{
 		a.get(pods, "a")
 		a.given(pods, aPod("b", "n1"))
 		a.delete(pods, "b", metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](-1)})
-	}, Why: "there is no kubelet behind a simulated server: a pod goes at once"},
+	}, Why: "the simulated server has no kubelet: a pod is deleted at once"},
 	{Title: "a pod with a grace period of 0", Run: func(a *Session) {
 		a.given(pods, aPod("a", "n1"))
 		a.delete(pods, "a", metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
 		a.get(pods, "a")
 	}},
-	{Title: "options in the query, in the body, and a body that is none", Run: func(a *Session) {
+	{Title: "options in the query, in the body, in an invalid body", Run: func(a *Session) {
 		several(a, 3)
 		a.request("DELETE", "configmaps/a", nil, "", "gracePeriodSeconds", "0", "propagationPolicy", "Background")
 		a.request("DELETE", "configmaps/b", nil, `{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":0}`)
 		a.request("DELETE", "configmaps/c", nil, `nonsense`)
 	}},
-	{Title: "options that are another kind", Run: func(a *Session) {
+	{Title: "options of another kind", Run: func(a *Session) {
 		several(a, 1)
 		a.request("DELETE", "configmaps/a", nil, `{"kind":"ConfigMap","apiVersion":"v1"}`)
-	}, Why: "the message names a place in kube-apiserver's sources"},
+	}, Why: "the message names a position in kube-apiserver's sources"},
 	{Title: "deletecollection by a label", Run: func(a *Session) {
 		several(a, 4)
 		w := a.watch(configMaps, metav1.ListOptions{ResourceVersion: a.list(configMaps, metav1.ListOptions{}).GetResourceVersion(), LabelSelector: "parity=0"})

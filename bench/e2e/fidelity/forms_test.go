@@ -21,7 +21,7 @@ var tables = []Question{
 		a.request("GET", "configmaps/a", header("Accept", asTable), "")
 		a.request("GET", "configmaps/missing", header("Accept", asTable), "")
 	}, Why: "the columns of a few kinds are simulated (pods, nodes, namespaces, deployments, replica sets, leases, events); others have name and age"},
-	{Title: "a table of custom resources, with columns of their own", Run: func(a *Session) {
+	{Title: "a table of custom resources, with their columns", Run: func(a *Session) {
 		a.given(widgets, "{metadata: {name: a}, spec: {size: small}}")
 		a.request("GET", "/apis/fidelity.watchlab.dev/v1/namespaces/"+a.namespace+"/widgets", header("Accept", asTable), "")
 	}},
@@ -51,7 +51,7 @@ var tables = []Question{
 	{Title: "a watch of a table, with WatchList's bookmark", Run: func(a *Session) {
 		a.given(widgets, "{metadata: {name: a}, spec: {size: small}}")
 		a.frames("/apis/fidelity.watchlab.dev/v1/namespaces/"+a.namespace+"/widgets", asTable, 2)
-	}, Why: "an event is encoded once for all watches, so that each has the columns, where kube-apiserver's have them in the first event alone"},
+	}, Why: "an event is encoded once for all watches and has the columns; kube-apiserver sends them in the first event only"},
 	{Title: "metadata alone: get, list, patch, delete (client-go's metadata client)", Run: func(a *Session) {
 		several(a, 2)
 		c := a.metadata.Resource(configMaps.GroupVersionResource).Namespace(a.namespace)
@@ -77,17 +77,17 @@ var tables = []Question{
 		several(a, 2)
 		a.frames("/api/v1/namespaces/"+a.namespace+"/configmaps", asMeta, 3)
 	}},
-	{Title: "a form that there isn't, and alternatives", Run: func(a *Session) {
+	{Title: "an unknown form, and alternatives", Run: func(a *Session) {
 		several(a, 1)
 		a.request("GET", "configmaps", header("Accept", "application/json;as=Poem;v=v1;g=meta.k8s.io"), "")
 		a.request("GET", "configmaps/a", header("Accept", "application/json;as=Table;v=v9;g=meta.k8s.io"), "")
 		a.request("GET", "configmaps/a", header("Accept", "application/json;as=Table;v=v9;g=meta.k8s.io,application/json"), "")
-	}, Why: "the message lists what there is: no YAML here, but CBOR"},
+	}, Why: "the message lists the supported types: no YAML here, but CBOR"},
 	{Title: "a list of metadata of one object, metadata of a list", Run: func(a *Session) {
 		several(a, 1)
 		a.request("GET", "configmaps/a", header("Accept", asMetas), "")
 		a.request("GET", "configmaps", header("Accept", asMeta), "")
-	}, Why: "what is meant is given, where kube-apiserver refuses it; client-go never asks"},
+	}, Why: "the server guesses the form; kube-apiserver refuses it; client-go never asks for it"},
 }
 
 // encoded returns a client for one encoding.
@@ -130,7 +130,7 @@ var encodings = []Question{
 			a.decodes("watch "+string(e.Type), e.Object, nil)
 		}
 	}},
-	{Title: "protobuf of custom resources: refused, or JSON where that is taken, too", Run: func(a *Session) {
+	{Title: "protobuf of custom resources: refused, or JSON if accepted", Run: func(a *Session) {
 		path := "/apis/fidelity.watchlab.dev/v1/namespaces/" + a.namespace + "/widgets"
 		a.request("GET", path, header("Accept", runtime.ContentTypeProtobuf), "")
 		a.request("GET", path, header("Accept", runtime.ContentTypeProtobuf+",application/json"), "")
@@ -138,23 +138,23 @@ var encodings = []Question{
 	{Title: "YAML", Run: func(a *Session) {
 		several(a, 1)
 		a.request("GET", "configmaps/a", header("Accept", "application/yaml"), "")
-	}, Why: "YAML is taken, but not given; kubectl makes its own of JSON"},
+	}, Why: "YAML is accepted, but not sent; kubectl converts JSON to YAML itself"},
 	{Title: "CBOR", Run: func(a *Session) {
 		several(a, 1)
 		a.request("GET", "configmaps/a", header("Accept", "application/cbor"), "")
 		a.request("GET", "configmaps/a", header("Accept", "application/cbor,application/json"), "")
-	}, Why: "CBOR is an alpha feature of kube-apiserver, off by default; the simulated server has it on"},
-	{Title: "anything, and bodies in something else", Run: func(a *Session) {
+	}, Why: "CBOR is an alpha feature of kube-apiserver, off by default; on in the simulated server"},
+	{Title: "any type, and bodies of another type", Run: func(a *Session) {
 		several(a, 1)
 		a.request("GET", "configmaps/a", header("Accept", "*/*"), "")
 		a.request("GET", "configmaps/a", header("Accept", "text/html,application/xhtml+xml,*/*;q=0.8"), "")
 		a.request("POST", "configmaps", header("Content-Type", "text/plain"), `{}`)
 		a.request("PUT", "configmaps/a", header("Content-Type", "application/xml"), `<a/>`)
 	}},
-	{Title: "something that there isn't", Run: func(a *Session) {
+	{Title: "an unknown type", Run: func(a *Session) {
 		several(a, 1)
 		a.request("GET", "configmaps/a", header("Accept", "text/plain"), "")
-	}, Why: "the message lists what there is: no YAML here, but CBOR"},
+	}, Why: "the message lists the supported types: no YAML here, but CBOR"},
 	{Title: "pretty", Run: func(a *Session) {
 		several(a, 1)
 		a.request("GET", "configmaps/a", nil, "", "pretty", "true")

@@ -22,7 +22,7 @@ var lists = []Question{
 		a.list(configMaps, metav1.ListOptions{})
 		a.list(widgets, metav1.ListOptions{})
 	}},
-	{Title: "of a namespace that isn't there", Run: func(a *Session) {
+	{Title: "of a missing namespace", Run: func(a *Session) {
 		a.request("GET", "/api/v1/namespaces/nowhere/configmaps", nil, "")
 	}},
 	{Title: "all namespaces, by a label", Run: func(a *Session) {
@@ -40,7 +40,7 @@ var lists = []Question{
 			}
 		}
 	}},
-	{Title: "pages while objects come, change and go: they are of one moment", Run: func(a *Session) {
+	{Title: "pages during changes: one snapshot", Run: func(a *Session) {
 		several(a, 4)
 		l := a.list(configMaps, metav1.ListOptions{Limit: 2})
 		a.given(configMaps, "metadata: {name: ab}")
@@ -54,7 +54,7 @@ var lists = []Question{
 		opts.Continue = a.list(configMaps, opts).GetContinue()
 		a.list(configMaps, opts)
 	}},
-	{Title: "limit as many as there are: no continue", Run: func(a *Session) {
+	{Title: "limit equal to the number of objects: no continue", Run: func(a *Session) {
 		several(a, 2)
 		a.list(configMaps, metav1.ListOptions{Limit: 2})
 	}},
@@ -83,14 +83,14 @@ var lists = []Question{
 		l := a.list(configMaps, metav1.ListOptions{ResourceVersion: v, ResourceVersionMatch: metav1.ResourceVersionMatchExact, Limit: 2})
 		a.list(configMaps, metav1.ListOptions{Limit: 2, Continue: l.GetContinue()})
 	}},
-	{Title: "a version of the future", Run: func(a *Session) {
+	{Title: "a future version", Run: func(a *Session) {
 		a.request("GET", "configmaps", nil, "", "resourceVersion", "1000000000", "resourceVersionMatch", "NotOlderThan")
 	}},
-	{Title: "a version that is too old", Run: func(a *Session) {
+	{Title: "an expired version", Run: func(a *Session) {
 		a.forget()
 		a.list(widgets, metav1.ListOptions{ResourceVersion: "2", ResourceVersionMatch: metav1.ResourceVersionMatchExact})
 	}},
-	{Title: "a page of a list that is too old: 410, and how to go on", Run: func(a *Session) {
+	{Title: "a page of an expired list: 410 with a new token", Run: func(a *Session) {
 		for _, name := range []string{"a", "b", "c"} {
 			a.given(widgets, "{metadata: {name: "+name+"}, spec: {size: small}}")
 		}
@@ -136,7 +136,7 @@ var lists = []Question{
 		a.changed(configMaps, "a", `{"metadata":{"labels":{"parity":"0"}}}`)
 		a.list(configMaps, metav1.ListOptions{LabelSelector: "parity=1", ResourceVersion: v, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
 	}},
-	{Title: "options that don't go together", Run: func(a *Session) {
+	{Title: "exclusive options", Run: func(a *Session) {
 		for _, opts := range []metav1.ListOptions{
 			{ResourceVersionMatch: metav1.ResourceVersionMatchExact},
 			{ResourceVersion: "0", ResourceVersionMatch: metav1.ResourceVersionMatchExact},
@@ -152,7 +152,7 @@ var lists = []Question{
 		a.list(configMaps, metav1.ListOptions{Limit: 2, Continue: l.GetContinue(), ResourceVersion: l.GetResourceVersion()})
 		a.list(configMaps, metav1.ListOptions{Limit: 2, Continue: l.GetContinue(), ResourceVersion: l.GetResourceVersion(), ResourceVersionMatch: metav1.ResourceVersionMatchExact})
 	}},
-	{Title: "one object, at version 0, and at one of the future", Run: func(a *Session) {
+	{Title: "one object, at version 0, and at a future one", Run: func(a *Session) {
 		several(a, 1)
 		a.list(configMaps, metav1.ListOptions{}) // The watch cache catches up.
 		a.request("GET", "configmaps/a", nil, "")

@@ -34,7 +34,7 @@ func Page(results []*Result, theirs, ours string) string {
 		}
 		b.WriteString("\n")
 	}
-	fmt.Fprintf(&b, "### What is asked\n\n| area | question | answers | |\n|---|---|---|---|\n")
+	fmt.Fprintf(&b, "### Questions\n\n| area | question | answers | |\n|---|---|---|---|\n")
 	area := ""
 	for _, r := range results {
 		shown := ""
@@ -71,7 +71,7 @@ func summary(b *strings.Builder, results []*Result) {
 			}
 		}
 	}
-	fmt.Fprintf(b, "| area | questions | answers | questions answered alike |\n|---|---|---|---|\n")
+	fmt.Fprintf(b, "| area | questions | answers | equal answers |\n|---|---|---|---|\n")
 	for _, name := range order {
 		c := areas[name]
 		fmt.Fprintf(b, "| %s | %d | %d | %d |\n", name, c.questions, c.answers, c.same)
@@ -82,7 +82,7 @@ func summary(b *strings.Builder, results []*Result) {
 // sentence capitalises a reason.
 func sentence(s string) string {
 	if s == "" {
-		return "Nothing says why"
+		return "No reason is given"
 	}
 	return strings.ToUpper(s[:1]) + s[1:]
 }

@@ -3,7 +3,7 @@ package fidelity
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 var subresources = []Question{
-	{Title: "status: written through its path alone", Run: func(a *Session) {
+	{Title: "status: written through its path only", Run: func(a *Session) {
 		u := a.given(widgets, "{metadata: {name: a}, spec: {size: small}, status: {phase: dropped}}")
 		u.Object["status"] = map[string]any{"phase": "on"}
 		u.Object["spec"] = map[string]any{"size": "large"}
@@ -34,7 +34,7 @@ var subresources = []Question{
 		a.given(nodes, "metadata: {name: "+name+"}")
 		a.patch(nodes, name, strategic, `{"status":{"conditions":[{"type":"Ready","status":"True","reason":"KubeletReady"}],"capacity":{"cpu":"2","pods":"110"}}}`, "status")
 		a.delete(nodes, name, metav1.DeleteOptions{})
-	}, Why: "a node that is new gets a taint by admission, and its allocatable from its capacity by a default"},
+	}, Why: "admission taints a new node, and a default copies its capacity to allocatable"},
 	{Title: "scale of a deployment: get, update, patch, apply", Run: func(a *Session) {
 		a.given(deployments, aDeployment("a"))
 		s := a.get(deployments, "a", "scale")
@@ -53,7 +53,7 @@ var subresources = []Question{
 		a.patch(widgets, "a", mergePatch, `{"spec":{"replicas":7}}`, "scale")
 		a.patch(widgets, "a", mergePatch, `{"spec":{"replicas":-1}}`, "scale")
 	}},
-	{Title: "scale with an old version, of what isn't there", Run: func(a *Session) {
+	{Title: "scale with an old version, of a missing object", Run: func(a *Session) {
 		a.given(deployments, aDeployment("a"))
 		s := a.get(deployments, "a", "scale")
 		a.changed(deployments, "a", `{"spec":{"replicas":4}}`)
@@ -69,7 +69,7 @@ var subresources = []Question{
 		a.say("status", map[string]any{"conditions": status["conditions"]})
 		a.createWith(pods, "{apiVersion: v1, kind: Binding, metadata: {name: a}, target: {kind: Node, name: n2}}", metav1.CreateOptions{}, "binding")
 		a.createWith(pods, "{apiVersion: v1, kind: Binding, metadata: {name: b}, target: {kind: Node, name: n2}}", metav1.CreateOptions{}, "binding")
-	}, Why: "no defaults of built-in kinds, which show in the pod that is bound"},
+	}, Why: "no defaults of built-in kinds, which the bound pod shows"},
 	{Title: "eviction of a pod", Run: func(a *Session) {
 		a.given(pods, aPod("a", ""))
 		a.createWith(pods, "{apiVersion: policy/v1, kind: Eviction, metadata: {name: a}}", metav1.CreateOptions{DryRun: dryRun}, "eviction")
@@ -83,8 +83,8 @@ var subresources = []Question{
 	}},
 	{Title: "a token of a service account", Run: func(a *Session) {
 		a.createWith(serviceAccounts, "{apiVersion: authentication.k8s.io/v1, kind: TokenRequest, metadata: {name: default}, spec: {audiences: [a]}}", metav1.CreateOptions{}, "token")
-	}, Why: "there is nobody whom a token of a simulated server would convince of anything"},
-	{Title: "one that a resource doesn't have", Run: func(a *Session) {
+	}, Why: "no component verifies tokens of a simulated server"},
+	{Title: "an unsupported one", Run: func(a *Session) {
 		several(a, 1)
 		a.request("GET", "configmaps/a/status", nil, "")
 		a.request("GET", "configmaps/a/nonsense", nil, "")
@@ -113,7 +113,7 @@ var customs = []Question{
 		a.create(widgets, "{metadata: {name: a}, spec: {size: small, tags: [x, x]}}")
 		a.create(widgets, "{metadata: {name: a}, spec: {size: small, port: [1]}}")
 	}},
-	{Title: "an update that isn't valid, or makes nothing new", Run: func(a *Session) {
+	{Title: "an invalid update, and one without changes", Run: func(a *Session) {
 		u := a.given(widgets, "{metadata: {name: a}, spec: {size: small}}")
 		a.update(widgets, u)
 		u.Object["spec"] = map[string]any{"size": "medium"}
@@ -132,11 +132,11 @@ var customs = []Question{
 		u := a.create(definitions, gadget)
 		a.decodes("spec", u, nil)
 		a.delete(definitions, name, metav1.DeleteOptions{})
-	}, Why: "the definition is established at once, where kube-apiserver does it in the background, and it goes at once, where there a finalizer waits until its objects have gone"},
-	{Title: "definitions that are not valid", Run: func(a *Session) {
+	}, Why: "the definition is established and deleted at once; kube-apiserver establishes it in the background, and a finalizer keeps it until its objects are deleted"},
+	{Title: "invalid definitions", Run: func(a *Session) {
 		a.create(definitions, "{metadata: {name: wrong.fidelity.watchlab.dev}, spec: {group: fidelity.watchlab.dev, scope: Namespaced, names: {plural: gizmos, kind: Gizmo}, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]}}")
 		a.create(definitions, "{metadata: {name: gizmos.fidelity.watchlab.dev}, spec: {group: fidelity.watchlab.dev, scope: Somewhere, names: {plural: gizmos, kind: Gizmo}, versions: [{name: v1, served: true, storage: false}]}}")
-	}, Why: "the same fields are refused, in other words"},
+	}, Why: "the same fields are refused, with another message"},
 }
 
 const gadget = `
@@ -155,7 +155,7 @@ var validations = []Question{
 			a.createWith(configMaps, "{metadata: {generateName: a-, unknown: 1}, data: {k: v}, also: unknown}", metav1.CreateOptions{FieldValidation: v})
 		}
 	}},
-	{Title: "unknown fields of a pod, deep within", Run: func(a *Session) {
+	{Title: "deeply nested unknown fields of a pod", Run: func(a *Session) {
 		a.createWith(pods, "{metadata: {name: a}, spec: {containers: [{name: main, image: i, imagePullPolicyy: Always}], nodeNam: n}}", metav1.CreateOptions{FieldValidation: "Strict"})
 	}},
 	{Title: "unknown fields of a custom resource", Run: func(a *Session) {
@@ -163,7 +163,7 @@ var validations = []Question{
 			a.createWith(widgets, "{metadata: {generateName: a-, unknown: 1}, spec: {size: small, unknown: 1, parts: [{name: p, unknown: 1}]}, also: unknown}", metav1.CreateOptions{FieldValidation: v})
 		}
 	}},
-	{Title: "fields given twice", Run: func(a *Session) {
+	{Title: "duplicate fields", Run: func(a *Session) {
 		for _, v := range []string{"Strict", "Warn", "Ignore"} {
 			a.request("POST", "configmaps", header("Content-Type", "application/json"), `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"a-"},"data":{"k":"v","k":"w"},"data":{"l":"m"}}`, "fieldValidation", v)
 			a.request("POST", "/apis/fidelity.watchlab.dev/v1/namespaces/"+a.namespace+"/widgets", header("Content-Type", "application/json"), `{"apiVersion":"fidelity.watchlab.dev/v1","kind":"Widget","metadata":{"generateName":"a-"},"spec":{"size":"small","size":"large"}}`, "fieldValidation", v)
@@ -192,7 +192,7 @@ var validations = []Question{
 			a.patchWith(widgets, "a", jsonPatch, `[{"op":"add","path":"/spec/unknown","value":1}]`, metav1.PatchOptions{FieldValidation: v})
 		}
 	}},
-	{Title: "a value that there isn't", Run: func(a *Session) {
+	{Title: "an unknown value", Run: func(a *Session) {
 		a.createWith(configMaps, "metadata: {name: a}", metav1.CreateOptions{FieldValidation: "Sometimes"})
 	}},
 	{Title: "a field of the wrong type", Run: func(a *Session) {

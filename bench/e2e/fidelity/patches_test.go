@@ -16,21 +16,21 @@ var patches = []Question{
 		a.given(configMaps, "{metadata: {name: a}, data: {k: v, gone: x}}")
 		a.patch(configMaps, "a", jsonPatch, `[{"op":"test","path":"/data/k","value":"v"},{"op":"add","path":"/data/new","value":"n"},{"op":"replace","path":"/data/k","value":"w"},{"op":"remove","path":"/data/gone"},{"op":"copy","from":"/data/k","path":"/data/copy"},{"op":"move","from":"/data/new","path":"/data/moved"}]`)
 	}},
-	{Title: "JSON: a test that fails, a path that isn't there", Run: func(a *Session) {
+	{Title: "JSON: a failing test, a missing path", Run: func(a *Session) {
 		several(a, 1)
 		a.patch(configMaps, "a", jsonPatch, `[{"op":"test","path":"/data/num","value":"other"}]`)
 		a.patch(configMaps, "a", jsonPatch, `[{"op":"remove","path":"/data/missing"}]`)
 		a.patch(configMaps, "a", jsonPatch, `[{"op":"replace","path":"/nothing/at/all","value":"v"}]`)
 	}},
-	{Title: "JSON: no patch, no operation", Run: func(a *Session) {
+	{Title: "JSON: invalid patch, invalid operation", Run: func(a *Session) {
 		several(a, 1)
 		a.patch(configMaps, "a", jsonPatch, `nonsense`)
 		a.patch(configMaps, "a", jsonPatch, `[{"op":"jump","path":"/data/num"}]`)
 	}},
-	{Title: "JSON: no list", Run: func(a *Session) {
+	{Title: "JSON: not a list", Run: func(a *Session) {
 		several(a, 1)
 		a.patch(configMaps, "a", jsonPatch, `{"op":"add"}`)
-	}, Why: "the message names a Go type, which is in another package here"},
+	}, Why: "the message names a Go type of another package"},
 	{Title: "JSON: a value of the wrong type", Run: func(a *Session) {
 		several(a, 1)
 		a.patch(configMaps, "a", jsonPatch, `[{"op":"replace","path":"/data","value":"text"}]`)
@@ -40,7 +40,7 @@ var patches = []Question{
 		a.given(widgets, "{metadata: {name: a}, spec: {size: small, color: red, tags: [r, s]}}")
 		a.patch(widgets, "a", mergePatch, `{"spec":{"color":null,"tags":["z"],"port":80}}`)
 	}},
-	{Title: "merge: no object", Run: func(a *Session) {
+	{Title: "merge: not an object", Run: func(a *Session) {
 		several(a, 1)
 		a.patch(configMaps, "a", mergePatch, `nonsense`)
 		a.patch(configMaps, "a", mergePatch, `["a"]`)
@@ -58,7 +58,7 @@ var patches = []Question{
 		a.given(widgets, "{metadata: {name: a}, spec: {size: small}}")
 		a.patch(widgets, "a", strategic, `{"spec":{"size":"large"}}`)
 	}},
-	{Title: "nothing new: the version stays", Run: func(a *Session) {
+	{Title: "no change: the version stays", Run: func(a *Session) {
 		several(a, 1)
 		a.patch(configMaps, "a", mergePatch, `{"data":{"num":"0"}}`)
 		a.patch(configMaps, "a", strategic, `{"data":{"num":"0"}}`)
@@ -79,7 +79,7 @@ var patches = []Question{
 		a.given(configMaps, "metadata: {name: a}")
 		a.patch(configMaps, "a", mergePatch, `{"kind":"Secret"}`)
 	}},
-	{Title: "of what isn't there", Run: func(a *Session) {
+	{Title: "of a missing object", Run: func(a *Session) {
 		a.patch(configMaps, "a", mergePatch, `{"data":{"k":"v"}}`)
 		a.patch(configMaps, "a", jsonPatch, `[]`)
 		a.patch(configMaps, "a", strategic, `{}`)
@@ -89,12 +89,12 @@ var patches = []Question{
 		a.patchWith(configMaps, "a", mergePatch, `{"data":{"num":"dry"}}`, metav1.PatchOptions{DryRun: dryRun})
 		a.get(configMaps, "a")
 	}},
-	{Title: "force is for apply alone", Run: func(a *Session) {
+	{Title: "force is for apply only", Run: func(a *Session) {
 		several(a, 1)
 		force := true
 		a.patchWith(configMaps, "a", mergePatch, `{"data":{"num":"1"}}`, metav1.PatchOptions{Force: &force})
 	}},
-	{Title: "of an unknown type, and of none", Run: func(a *Session) {
+	{Title: "of an unknown type, and without a type", Run: func(a *Session) {
 		several(a, 1)
 		a.request("PATCH", "configmaps/a", header("Content-Type", "application/nonsense"), `{}`)
 		a.request("PATCH", "configmaps/a", header("Content-Type", "application/json"), `{}`)
@@ -102,7 +102,7 @@ var patches = []Question{
 }
 
 var applies = []Question{
-	{Title: "make, change, give up", Run: func(a *Session) {
+	{Title: "create, change, release", Run: func(a *Session) {
 		a.apply(configMaps, "a", "{metadata: {name: a}, data: {k: v, l: w}}", "me", false)
 		a.apply(configMaps, "a", "{metadata: {name: a}, data: {k: changed}}", "me", false)
 		a.apply(configMaps, "a", "{metadata: {name: a}, data: {k: changed}}", "me", false)
@@ -113,7 +113,7 @@ var applies = []Question{
 		a.apply(configMaps, "a", "{metadata: {name: a}, data: {k: w}}", "two", false)
 		a.apply(configMaps, "a", "{metadata: {name: a}, data: {k: w}}", "two", true)
 	}},
-	{Title: "conflicts with one who updated, in several fields", Run: func(a *Session) {
+	{Title: "conflicts with an update, in several fields", Run: func(a *Session) {
 		a.given(configMaps, "{metadata: {name: a, labels: {l: l}}, data: {k: v}}")
 		a.apply(configMaps, "a", "{metadata: {name: a, labels: {l: m}}, data: {k: w}}", "me", false)
 	}},
@@ -150,7 +150,7 @@ var applies = []Question{
 		a.patchWith(configMaps, "a", types.ApplyPatchType, a.applied(configMaps, "{metadata: {name: a}, data: text}"), opts)
 		a.patchWith(widgets, "a", types.ApplyPatchType, a.applied(widgets, "{metadata: {name: a}, spec: {size: small, unknown: 1}}"), opts)
 	}},
-	{Title: "with an old version, with a version of what isn't there", Run: func(a *Session) {
+	{Title: "with an old version, with a version of a missing object", Run: func(a *Session) {
 		u := a.given(configMaps, "metadata: {name: a}")
 		a.changed(configMaps, "a", `{"data":{"k":"w"}}`)
 		a.apply(configMaps, "a", "{metadata: {name: a, resourceVersion: '"+u.GetResourceVersion()+"'}, data: {x: 'z'}}", "me", false)
@@ -170,7 +170,7 @@ var applies = []Question{
 		a.patchWith(configMaps, "a", types.ApplyPatchType, a.applied(configMaps, "{metadata: {name: a}, data: {k: v}}"), metav1.PatchOptions{FieldManager: "me", DryRun: dryRun})
 		a.get(configMaps, "a")
 	}},
-	{Title: "an update after it: who owns what", Run: func(a *Session) {
+	{Title: "ownership after an update", Run: func(a *Session) {
 		u := a.apply(configMaps, "a", "{metadata: {name: a}, data: {k: v, l: w}}", "me", false)
 		u.Object["data"] = map[string]any{"k": "by update", "l": "w"}
 		a.update(configMaps, u)

@@ -149,7 +149,7 @@ func Questions() []Question {
 		area("Encodings", encodings),
 		area("Errors", failures),
 		area("Discovery", discoveries),
-		area("What a cluster does beside", beside),
+		area("Cluster behaviour", beside),
 	)
 }
 

@@ -115,7 +115,7 @@ func TestPage(t *testing.T) {
 		}},
 		{Question: Question{Area: "Watch", Title: "from now"}, Answers: 3},
 	}
-	const want = `| area | questions | answers | questions answered alike |
+	const want = `| area | questions | answers | equal answers |
 |---|---|---|---|
 | List | 2 | 3 | 1 |
 | Watch | 1 | 3 | 1 |
@@ -130,7 +130,7 @@ func TestPage(t *testing.T) {
 | ` + "`GET a\\|b` | `x` | `\"1\"`" + ` | — |
 | ` + "`GET a` | `y` | `…he same beginning, one` | `…he same beginning, other`" + ` |
 
-### What is asked
+### Questions
 
 | area | question | answers | |
 |---|---|---|---|

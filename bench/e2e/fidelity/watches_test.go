@@ -6,7 +6,7 @@ import (
 )
 
 var watches = []Question{
-	{Title: "from a version: what happened since, and what happens", Run: func(a *Session) {
+	{Title: "from a version: past and new events", Run: func(a *Session) {
 		several(a, 1)
 		v := a.list(configMaps, metav1.ListOptions{}).GetResourceVersion()
 		a.changed(configMaps, "a", `{"data":{"num":"1"}}`)
@@ -16,7 +16,7 @@ var watches = []Question{
 		a.create(configMaps, "metadata: {name: last}")
 		w.until("last")
 	}},
-	{Title: "an object made, changed and deleted: types, versions, last state", Run: func(a *Session) {
+	{Title: "an object created, changed and deleted: types, versions, last state", Run: func(a *Session) {
 		w := a.watch(configMaps, metav1.ListOptions{ResourceVersion: a.list(configMaps, metav1.ListOptions{}).GetResourceVersion()})
 		a.create(configMaps, "{metadata: {name: a}, data: {n: '1'}}")
 		a.changed(configMaps, "a", `{"data":{"num":"2"}}`)
@@ -40,14 +40,14 @@ var watches = []Question{
 		a.create(configMaps, "metadata: {name: last}")
 		w.until("last")
 	}},
-	{Title: "from a version that is too old: 410 as an event", Run: func(a *Session) {
+	{Title: "from an expired version: 410 as an event", Run: func(a *Session) {
 		a.forget()
 		a.watch(widgets, metav1.ListOptions{ResourceVersion: "2"}).end()
 	}},
-	{Title: "from a version of the future: it waits", Run: func(a *Session) {
+	{Title: "from a future version: it waits", Run: func(a *Session) {
 		a.request("GET", "configmaps", nil, "", "watch", "true", "resourceVersion", "1000000000", "timeoutSeconds", "1")
-	}, Why: "a version of the future is one of another server or another time: it is refused at once, as kube-apiserver refuses it in a list, after 3 s"},
-	{Title: "label selector: coming under it is ADDED, leaving it DELETED", Run: func(a *Session) {
+	}, Why: "a future version comes from another server: the watch is refused at once; kube-apiserver refuses it in a list only, after 3 s"},
+	{Title: "label selector: a match is ADDED, its end DELETED", Run: func(a *Session) {
 		v := a.list(configMaps, metav1.ListOptions{}).GetResourceVersion()
 		w := a.watch(configMaps, metav1.ListOptions{ResourceVersion: v, LabelSelector: "on"})
 		a.create(configMaps, "metadata: {name: a}")
@@ -58,14 +58,14 @@ var watches = []Question{
 		a.create(configMaps, "metadata: {name: last, labels: {on: '1'}}")
 		w.until("last")
 	}},
-	{Title: "label selector, of what was before the watch", Run: func(a *Session) {
+	{Title: "label selector, for older objects", Run: func(a *Session) {
 		v := a.list(configMaps, metav1.ListOptions{}).GetResourceVersion()
 		a.create(configMaps, "metadata: {name: a, labels: {on: '1'}}")
 		a.changed(configMaps, "a", `{"metadata":{"labels":null}}`)
 		a.create(configMaps, "metadata: {name: last, labels: {on: '1'}}")
 		a.watch(configMaps, metav1.ListOptions{ResourceVersion: v, LabelSelector: "on"}).until("last")
 	}},
-	{Title: "field selector: pods of a node, one of which is bound meanwhile", Run: func(a *Session) {
+	{Title: "field selector: pods of a node, one bound during the watch", Run: func(a *Session) {
 		v := a.list(pods, metav1.ListOptions{}).GetResourceVersion()
 		w := a.watch(pods, metav1.ListOptions{ResourceVersion: v, FieldSelector: "spec.nodeName=n1"})
 		a.given(pods, aPod("elsewhere", "n2"))
@@ -88,7 +88,7 @@ var watches = []Question{
 		several(a, 1)
 		a.watch(configMaps, metav1.ListOptions{TimeoutSeconds: ptr.To[int64](1)}).end()
 	}},
-	{Title: "allowWatchBookmarks: a bookmark before timeoutSeconds are over", Run: func(a *Session) {
+	{Title: "allowWatchBookmarks: a bookmark before timeoutSeconds end", Run: func(a *Session) {
 		several(a, 1)
 		v := a.list(configMaps, metav1.ListOptions{}).GetResourceVersion()
 		w := a.watch(configMaps, metav1.ListOptions{ResourceVersion: v, AllowWatchBookmarks: true, TimeoutSeconds: ptr.To[int64](4)})
@@ -98,14 +98,14 @@ var watches = []Question{
 		a.create(configMaps, "metadata: {name: last}")
 		a.watch(configMaps, metav1.ListOptions{ResourceVersion: bookmark.GetResourceVersion()}).until("last")
 	}},
-	{Title: "WatchList: the state, a bookmark that says so, then events", Run: func(a *Session) {
+	{Title: "WatchList: the state, its bookmark, then events", Run: func(a *Session) {
 		several(a, 2)
 		w := a.watch(configMaps, watchList(metav1.ListOptions{}))
 		w.untilBookmark()
 		a.create(configMaps, "metadata: {name: last}")
 		w.until("last")
 	}},
-	{Title: "WatchList of nothing", Run: func(a *Session) {
+	{Title: "WatchList of an empty state", Run: func(a *Session) {
 		w := a.watch(widgets, watchList(metav1.ListOptions{}))
 		w.untilBookmark()
 	}},
@@ -133,7 +133,7 @@ var watches = []Question{
 		a.create(configMaps, "metadata: {name: last}")
 		w.until("last")
 	}},
-	{Title: "options that don't go together", Run: func(a *Session) {
+	{Title: "exclusive options", Run: func(a *Session) {
 		for _, opts := range []metav1.ListOptions{
 			{SendInitialEvents: ptr.To(true)},
 			{SendInitialEvents: ptr.To(true), ResourceVersionMatch: metav1.ResourceVersionMatchExact, ResourceVersion: "1"},
@@ -151,7 +151,7 @@ var watches = []Question{
 		a.create(configMaps, "metadata: {name: last}")
 		w.until("last")
 	}},
-	{Title: "a limit has no meaning", Run: func(a *Session) {
+	{Title: "a limit has no effect", Run: func(a *Session) {
 		several(a, 2)
 		a.list(configMaps, metav1.ListOptions{})
 		w := a.watch(configMaps, metav1.ListOptions{Limit: 1})

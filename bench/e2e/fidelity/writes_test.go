@@ -13,7 +13,7 @@ var creates = []Question{
 		a.create(configMaps, "{metadata: {name: a, labels: {l: l}, annotations: {k: v}}, data: {k: v}, binaryData: {b: AAEC}}")
 		a.get(configMaps, "a")
 	}},
-	{Title: "generateName: five characters of a certain alphabet", Run: func(a *Session) {
+	{Title: "generateName: five characters of a fixed alphabet", Run: func(a *Session) {
 		a.create(configMaps, "metadata: {generateName: made-}")
 		a.create(configMaps, "metadata: {generateName: "+strings.Repeat("long", 15)+"-}")
 	}},
@@ -22,12 +22,12 @@ var creates = []Question{
 		a.create(configMaps, "metadata: {name: a}")
 		a.create(configMaps, "metadata: {name: a, generateName: b-}")
 	}},
-	{Title: "what only the system sets is dropped, or refused", Run: func(a *Session) {
+	{Title: "system fields are dropped or refused", Run: func(a *Session) {
 		a.create(configMaps, "metadata: {name: a, uid: 11111111-2222-3333-4444-555555555555, creationTimestamp: '2001-01-01T00:00:00Z', deletionTimestamp: '2001-01-01T00:00:00Z', generation: 7, selfLink: /nowhere}")
 		a.create(configMaps, "metadata: {name: b, resourceVersion: '5'}")
 	}},
 	{Title: "without a name", Run: func(a *Session) { a.create(configMaps, "{metadata: {}, data: {k: v}}") }},
-	{Title: "names, labels, annotations and finalizers that are not allowed", Run: func(a *Session) {
+	{Title: "invalid names, labels, annotations and finalizers", Run: func(a *Session) {
 		a.create(configMaps, "metadata: {name: Upper_Case}")
 		a.create(configMaps, "metadata: {name: "+strings.Repeat("x", 254)+"}")
 		a.create(configMaps, "metadata: {name: a, labels: {'not allowed': v}}")
@@ -37,13 +37,13 @@ var creates = []Question{
 	}},
 	{Title: "an owner reference without a uid", Run: func(a *Session) {
 		a.create(configMaps, "metadata: {name: a, ownerReferences: [{apiVersion: v1, kind: Pod, name: p, uid: ''}]}")
-	}, Why: "the words are those of apimachinery v0.37, which is built in here, and kube-apiserver v1.36 has v0.36"},
+	}, Why: "the message is of apimachinery v0.37; kube-apiserver v1.36 has v0.36"},
 	{Title: "names of services and namespaces are labels", Run: func(a *Session) {
 		a.create(services, "{metadata: {name: a.b}, spec: {ports: [{port: 80}]}}")
 		a.create(namespaces, "metadata: {name: a.b}")
 	}},
-	{Title: "another namespace than the path's", Run: func(a *Session) { a.create(configMaps, "metadata: {name: a, namespace: elsewhere}") }},
-	{Title: "in a namespace that isn't there", Run: func(a *Session) {
+	{Title: "a namespace other than the path's", Run: func(a *Session) { a.create(configMaps, "metadata: {name: a, namespace: elsewhere}") }},
+	{Title: "in a missing namespace", Run: func(a *Session) {
 		a.request("POST", "/api/v1/namespaces/nowhere/configmaps", nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}`)
 	}},
 	{Title: "dry run: the answer without the object", Run: func(a *Session) {
@@ -60,11 +60,11 @@ var creates = []Question{
 		a.createWith(configMaps, "metadata: {name: b}", metav1.CreateOptions{FieldManager: strings.Repeat("x", 129)})
 		a.createWith(configMaps, "metadata: {name: b}", metav1.CreateOptions{FieldManager: "a\nb"})
 	}},
-	{Title: "a pod that says all: its status begins", Run: func(a *Session) { a.create(pods, aPod("a", "")) }},
-	{Title: "a pod that leaves it to the defaults", Run: func(a *Session) {
+	{Title: "a complete pod: its initial status", Run: func(a *Session) { a.create(pods, aPod("a", "")) }},
+	{Title: "a pod with defaults", Run: func(a *Session) {
 		a.create(pods, "{metadata: {name: a}, spec: {containers: [{name: main, image: 'example.com/app:1'}]}}")
 	}, Why: "no defaults of built-in kinds and no admission (service account, tolerations, priority)"},
-	{Title: "a deployment that says all", Run: func(a *Session) { a.create(deployments, aDeployment("a")) }},
+	{Title: "a complete deployment", Run: func(a *Session) { a.create(deployments, aDeployment("a")) }},
 	{Title: "a secret from stringData", Run: func(a *Session) {
 		a.create(secrets, "{metadata: {name: a}, type: Opaque, stringData: {k: v}, data: {b: AAEC}}")
 		a.create(secrets, "{metadata: {name: b}, stringData: {k: v}}")
@@ -72,7 +72,7 @@ var creates = []Question{
 	{Title: "a service", Run: func(a *Session) {
 		a.create(services, "{metadata: {name: a}, spec: {selector: {app: a}, ports: [{port: 80, targetPort: 80, protocol: TCP}], type: ClusterIP, clusterIP: None}}")
 	}, Why: "no defaults of built-in kinds, and no allocation of addresses"},
-	{Title: "a built-in object that isn't valid", Run: func(a *Session) {
+	{Title: "an invalid built-in object", Run: func(a *Session) {
 		a.create(pods, "{metadata: {name: a}, spec: {containers: []}}")
 		a.create(configMaps, "{metadata: {name: a}, data: {'not allowed': v}}")
 	}, Why: "no validation of built-in kinds beyond their metadata"},
@@ -90,7 +90,7 @@ var creates = []Question{
 }
 
 var updates = []Question{
-	{Title: "an object, of the version that was read", Run: func(a *Session) {
+	{Title: "an object at its current version", Run: func(a *Session) {
 		u := a.given(configMaps, "{metadata: {name: a}, data: {k: v}}")
 		u.Object["data"] = map[string]any{"k": "w"}
 		a.update(configMaps, u)
@@ -101,7 +101,7 @@ var updates = []Question{
 		a.changed(configMaps, "a", `{"data":{"k":"w"}}`)
 		a.update(configMaps, u)
 	}},
-	{Title: "no version: whatever is there is replaced", Run: func(a *Session) {
+	{Title: "no version: unconditional replacement", Run: func(a *Session) {
 		several(a, 1)
 		a.update(configMaps, a.object(configMaps, "{metadata: {name: a}, data: {only: this}}"))
 	}},
@@ -111,7 +111,7 @@ var updates = []Question{
 		a.given(widgets, "{metadata: {name: a}, spec: {size: small}}")
 		a.update(widgets, a.object(widgets, "{metadata: {name: a}, spec: {size: large}}"))
 	}},
-	{Title: "nothing new: the version stays", Run: func(a *Session) {
+	{Title: "no change: the version stays", Run: func(a *Session) {
 		u := a.given(configMaps, "{metadata: {name: a}, data: {k: v}}")
 		a.update(configMaps, u)
 		a.get(configMaps, "a")
@@ -120,12 +120,12 @@ var updates = []Question{
 		several(a, 1)
 		a.update(configMaps, a.object(configMaps, "metadata: {name: a, uid: 11111111-2222-3333-4444-555555555555}"))
 	}},
-	{Title: "one that isn't there: not found, or made", Run: func(a *Session) {
+	{Title: "a missing one: not found, or created", Run: func(a *Session) {
 		a.update(configMaps, a.object(configMaps, "metadata: {name: a}"))
 		a.update(leases, a.object(leases, "{metadata: {name: a}, spec: {holderIdentity: me}}"))
 		a.update(widgets, a.object(widgets, "{metadata: {name: a}, spec: {size: small}}"))
 	}},
-	{Title: "another name or namespace than the path's", Run: func(a *Session) {
+	{Title: "a name or namespace other than the path's", Run: func(a *Session) {
 		several(a, 1)
 		a.request("PUT", "configmaps/a", nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"b"}}`)
 		a.request("PUT", "configmaps/a", nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{}}`)
@@ -138,14 +138,14 @@ var updates = []Question{
 		a.decodes("dry run", got, err)
 		a.get(configMaps, "a")
 	}},
-	{Title: "what the system owns is put back", Run: func(a *Session) {
+	{Title: "system fields are restored", Run: func(a *Session) {
 		u := a.given(configMaps, "metadata: {name: a}")
 		u.SetCreationTimestamp(metav1.Date(2001, 1, 1, 0, 0, 0, 0, metav1.Now().Location()))
 		u.SetGeneration(9)
 		u.SetLabels(map[string]string{"l": "l"})
 		a.update(configMaps, u)
 	}},
-	{Title: "the generation rises with the spec, and with nothing else", Run: func(a *Session) {
+	{Title: "the generation rises with the spec only", Run: func(a *Session) {
 		u := a.given(deployments, aDeployment("a"))
 		u.SetLabels(map[string]string{"l": "l"})
 		u = a.update(deployments, u)
