@@ -155,14 +155,14 @@ func (b *blocks) open() error {
 	front, err := b.tape.peek(frontSize + tagSize)
 	if err != nil {
 		if len(front) == 0 && errors.Is(err, io.EOF) {
-			return b.last(truncated("the file ends without its index"))
+			return b.last(truncated("the file ends without its trailer"))
 		}
 		b.block++
 		return b.short(err, "a block's head")
 	}
 	tag, size, ok := chunkFront(front)
 	switch {
-	case ok && tag == tagIndex:
+	case ok && tag == tagTrailer:
 		return b.end(size)
 	case !ok || tag != tagBlock:
 		b.block++
@@ -208,17 +208,16 @@ func (b *blocks) open() error {
 	return nil
 }
 
-// end reads the index, which ends a trace. It is not needed: all blocks were read.
+// end reads the trailer, which ends a trace.
 func (b *blocks) end(size int) error {
 	chunk, err := b.tape.peek(size)
 	if err != nil {
 		b.block++
-		return b.short(err, "its index")
+		return b.short(err, "its trailer")
 	}
-	var x index
-	if ok, err := chunkBody(chunk, &x); !ok || err != nil {
+	if ok, err := chunkBody(chunk, &trailer{}); !ok || err != nil {
 		b.block++
-		return b.last(corrupt("the index is damaged"))
+		return b.last(corrupt("the trailer is damaged"))
 	}
 	b.tape.discard(size)
 	more, err := b.tape.peek(frontSize + tagSize)
@@ -232,9 +231,9 @@ func (b *blocks) end(size int) error {
 	}
 	// Traces can be concatenated.
 	if tag, _, ok := chunkFront(more); ok && tag == tagHeader {
-		return b.last(corrupt("another trace follows the index (trace merge merges two)"))
+		return b.last(corrupt("another trace follows the trailer (trace merge merges two)"))
 	}
-	return b.last(corrupt("something follows the index"))
+	return b.last(corrupt("something follows the trailer"))
 }
 
 // search moves to the next chunk after a damaged one. It returns false if there is none.

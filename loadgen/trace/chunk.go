@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"hash/crc32"
-	"time"
 )
 
 // Magic numbers of zstd: of a data frame, and of a skippable frame, which has sixteen values.
@@ -17,9 +16,9 @@ const (
 
 // Tags of the skippable frames.
 const (
-	tagHeader = "WLTh"
-	tagBlock  = "WLTb"
-	tagIndex  = "WLTi"
+	tagHeader  = "WLTh"
+	tagBlock   = "WLTb"
+	tagTrailer = "WLTi"
 )
 
 // Sizes in bytes.
@@ -29,10 +28,10 @@ const (
 	tailSize  = 8 // length and CRC
 	// overhead is the size of a chunk without its JSON.
 	overhead = frontSize + tagSize + tailSize
-	// maxHead limits the JSON of a header or block head, maxIndex that of an index. A trace of
-	// 1 TiB has an index of 60 MB.
-	maxHead  = 1 << 20
-	maxIndex = 256 << 20
+	// maxHead limits the JSON of a header or block head, maxTrailer that of a trailer: older
+	// traces list their blocks in it.
+	maxHead    = 1 << 20
+	maxTrailer = 256 << 20
 	// maxBlock limits a decompressed block: one block and the longest line.
 	maxBlock = maxLine + 4<<20
 )
@@ -51,26 +50,14 @@ type blockHead struct {
 	Size  int `json:"size"`
 	// CRC is the CRC-32C of the compressed block.
 	CRC uint32 `json:"crc32c"`
-	// First and Last are the times of the first and the last line.
-	First time.Duration `json:"firstNs"`
-	Last  time.Duration `json:"lastNs"`
 	// Resources are the resources of the lines.
 	Resources []Resource `json:"resources"`
 }
 
-// index has the offsets of the blocks.
-type index struct {
-	Lines     int          `json:"lines"`
-	Bytes     int64        `json:"bytes"`
-	Resources []Resource   `json:"resources"`
-	Blocks    []indexEntry `json:"blocks"`
-}
-
-type indexEntry struct {
-	// At is the offset of the block head in the file.
-	At    int64         `json:"at"`
-	First time.Duration `json:"firstNs"`
-	Last  time.Duration `json:"lastNs"`
+// trailer ends a complete trace. It has the number and the size of all lines.
+type trailer struct {
+	Lines int   `json:"lines"`
+	Bytes int64 `json:"bytes"`
 }
 
 // appendChunk appends a skippable frame with v as JSON.
@@ -99,8 +86,8 @@ func chunkFront(b []byte) (tag string, size int, ok bool) {
 	limit := int64(maxHead)
 	switch tag {
 	case tagHeader, tagBlock:
-	case tagIndex:
-		limit = maxIndex
+	case tagTrailer:
+		limit = maxTrailer
 	default:
 		return "", 0, false
 	}

@@ -214,7 +214,7 @@ func blockEnds(t testing.TB, file []byte) []int {
 	for at := 0; ; {
 		tag, size, _ := chunkFront(file[at:])
 		var h blockHead
-		if tag == tagIndex {
+		if tag == tagTrailer {
 			return ends
 		}
 		if ok, err := chunkBody(file[at:at+size], &h); !ok || err != nil {
@@ -351,7 +351,7 @@ func TestWriterKilled(t *testing.T) {
 	}
 	defer func() { _ = f.Close() }()
 	got, err := readAll(NewReader(f, path))
-	if !errors.Is(err, ErrTruncated) || !strings.Contains(err.Error(), "without its index") {
+	if !errors.Is(err, ErrTruncated) || !strings.Contains(err.Error(), "without its trailer") {
 		t.Errorf("%v", err)
 	}
 	if diff := cmp.Diff(several()[:5], got); diff != "" {

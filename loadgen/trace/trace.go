@@ -36,21 +36,20 @@
 // 1 MiB of whole lines; each line names its resource. Between blocks are skippable frames,
 // which zstd ignores:
 //
-//	header   block head, block   block head, block   …   index
+//	header   block head, block   block head, block   …   trailer
 //
 // A skippable frame has these parts; all numbers are little-endian:
 //
 //	magic    4 bytes  0x184D2A57
 //	size     4 bytes  of the rest
-//	tag      4 bytes  WLTh (header), WLTb (block head), WLTi (index)
-//	JSON     …        [Header], block head, index
+//	tag      4 bytes  WLTh (header), WLTb (block head), WLTi (trailer)
+//	JSON     …        [Header], block head, trailer
 //	length   4 bytes  of the JSON
 //	CRC-32C  4 bytes  of tag, JSON and length
 //
-// The block head has the block's compressed size and CRC-32C, its first and last time, its
-// resources and its number. So a block can be skipped, checked and read without any other. The
-// index has the offset and the times of each block. It marks the end of a complete trace;
-// [Reader] does not need its content.
+// The block head has the block's compressed size and CRC-32C, its resources and its number. So a
+// block can be skipped, checked and read without any other. The trailer marks the end of a
+// complete trace.
 //
 // A trace is readable up to the last flushed block, even after a crash of the writer. Damage
 // costs one block: the reader continues at the next block head.

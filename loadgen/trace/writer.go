@@ -47,9 +47,9 @@ type Writer struct {
 	w     io.Writer
 	enc   *zstd.Encoder
 	block int // size in bytes
-	index index
-	// bytes written so far
-	at int64
+	// blocks is the number of written blocks; total counts their lines.
+	blocks int
+	total  trailer
 	// lines of the present block
 	lines []byte
 	head  blockHead
@@ -75,8 +75,6 @@ func NewWriter(w io.Writer, h Header, opts WriterOptions) (*Writer, error) {
 		h.Resources = []Resource{}
 	}
 	out := &Writer{w: w, enc: enc, block: blockSize}
-	out.index.Resources = slices.Clone(h.Resources)
-	out.index.Blocks = []indexEntry{}
 	chunk, err := appendChunk(nil, tagHeader, h)
 	if err != nil {
 		return nil, fmt.Errorf("trace: %w", err)
@@ -84,19 +82,10 @@ func NewWriter(w io.Writer, h Header, opts WriterOptions) (*Writer, error) {
 	if len(chunk) > overhead+maxHead {
 		return nil, fmt.Errorf("trace: %w: a header of %d bytes (at most %d)", ErrFrame, len(chunk), maxHead)
 	}
-	if err := out.put(chunk); err != nil {
+	if _, err := w.Write(chunk); err != nil {
 		return nil, err
 	}
 	return out, nil
-}
-
-func (w *Writer) put(b []byte) error {
-	n, err := w.w.Write(b)
-	w.at += int64(n)
-	if err == nil && n < len(b) {
-		err = io.ErrShortWrite
-	}
-	return err
 }
 
 // errClosed is the error of calls after Close.
@@ -129,16 +118,10 @@ func (w *Writer) Write(f Frame) error {
 		return fmt.Errorf("trace: %w", err)
 	}
 	w.lines = lines
-	if start == 0 {
-		w.head.First = f.Offset
-	}
 	w.head.Lines++
-	w.head.Last, w.last = f.Offset, f.Offset
+	w.last = f.Offset
 	if f.Resource != (Resource{}) && !slices.Contains(w.head.Resources, f.Resource) {
 		w.head.Resources = append(w.head.Resources, f.Resource)
-		if !slices.Contains(w.index.Resources, f.Resource) {
-			w.index.Resources = append(w.index.Resources, f.Resource)
-		}
 	}
 	if len(w.lines) >= w.block {
 		return w.Flush()
@@ -156,19 +139,19 @@ func (w *Writer) Flush() error {
 		return w.err
 	}
 	data := w.enc.EncodeAll(w.lines, nil)
-	w.head.Block = len(w.index.Blocks) + 1
-	w.head.Line = w.index.Lines + 1
+	w.head.Block = w.blocks + 1
+	w.head.Line = w.total.Lines + 1
 	w.head.Bytes = len(w.lines)
 	w.head.Size = len(data)
 	w.head.CRC = crc32.Checksum(data, castagnoli)
 	out, err := appendChunk(w.out[:0], tagBlock, w.head)
 	if err == nil {
-		w.index.Blocks = append(w.index.Blocks, indexEntry{At: w.at, First: w.head.First, Last: w.head.Last})
-		w.index.Lines += w.head.Lines
-		w.index.Bytes += int64(w.head.Bytes)
+		w.blocks++
+		w.total.Lines += w.head.Lines
+		w.total.Bytes += int64(w.head.Bytes)
 		w.out = append(out, data...)
 		// One Write call, so that a killed process rarely leaves a partial block.
-		err = w.put(w.out)
+		_, err = w.w.Write(w.out)
 	}
 	w.head = blockHead{Resources: w.head.Resources[:0]}
 	w.lines = w.lines[:0]
@@ -176,7 +159,7 @@ func (w *Writer) Flush() error {
 	return err
 }
 
-// Close flushes and writes the index. A second Close does nothing.
+// Close flushes and writes the trailer. A second Close does nothing.
 func (w *Writer) Close() error {
 	if errors.Is(w.err, errClosed) {
 		return nil
@@ -184,8 +167,8 @@ func (w *Writer) Close() error {
 	err := w.Flush()
 	if err == nil {
 		var chunk []byte
-		if chunk, err = appendChunk(w.out[:0], tagIndex, w.index); err == nil {
-			err = w.put(chunk)
+		if chunk, err = appendChunk(w.out[:0], tagTrailer, w.total); err == nil {
+			_, err = w.w.Write(chunk)
 		}
 	}
 	w.err = errClosed
