@@ -104,12 +104,8 @@ func (n Name) traits() (traits, bool) {
 	return all[i], true
 }
 
-var (
-	// ErrSpec means that a fault is not valid.
-	ErrSpec = errors.New("invalid fault")
-	// ErrUnknown means that a name is no fault. Its error wraps ErrSpec, too.
-	ErrUnknown = errors.New("unknown fault")
-)
+// ErrSpec means that a fault is not valid.
+var ErrSpec = errors.New("invalid fault")
 
 // Duration is a time.Duration that is text ("1m30s") in JSON and YAML.
 type Duration time.Duration
@@ -184,7 +180,7 @@ type field struct {
 func (s Spec) Validate() error {
 	t, known := s.Name.traits()
 	if !known {
-		return fmt.Errorf("%w: %w %q (allowed: %s)", ErrSpec, ErrUnknown, string(s.Name), allowed())
+		return fmt.Errorf("%w: unknown fault %q (allowed: %s)", ErrSpec, string(s.Name), allowed())
 	}
 	for _, f := range s.fields() {
 		switch v := f.value.(type) {

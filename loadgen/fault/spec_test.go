@@ -62,8 +62,8 @@ func TestParseErrors(t *testing.T) {
 			t.Errorf("Parse(%q): %v, want %q", text, err, want)
 		}
 	}
-	if _, err := fault.Parse("gnoe"); !errors.Is(err, fault.ErrUnknown) {
-		t.Errorf("Parse(gnoe): %v, want ErrUnknown", err)
+	if _, err := fault.Parse("gnoe"); !errors.Is(err, fault.ErrSpec) || !strings.Contains(err.Error(), "unknown fault") {
+		t.Errorf("Parse(gnoe): %v, want an unknown fault", err)
 	}
 }
 

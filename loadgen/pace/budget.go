@@ -3,7 +3,7 @@ package pace
 import (
 	"errors"
 	"fmt"
-	"strconv"
+	"math"
 	"strings"
 	"time"
 )
@@ -31,10 +31,10 @@ func ParseBudget(s string) (Budget, error) {
 		return Budget{}, fmt.Errorf("%w %q (allowed: a percentage above 0, up to 100, a duration above 0, up to 1h, or both, such as 1%%,1ms)", ErrBudget, s)
 	}
 	var b Budget
-	for _, part := range strings.Split(s, ",") {
+	for part := range strings.SplitSeq(s, ",") {
 		if text, ok := strings.CutSuffix(part, "%"); ok {
-			v, err := parseNumber(text)
-			if err != nil || !(v > 0) || v > 100 || b.Share > 0 {
+			v, ok := parseNumber(text, math.SmallestNonzeroFloat64, 100)
+			if !ok || b.Share > 0 {
 				return fail()
 			}
 			b.Share = v / 100
@@ -54,7 +54,7 @@ func (b Budget) String() string {
 	b = b.orDefault()
 	var parts []string
 	if b.Share > 0 {
-		parts = append(parts, strconv.FormatFloat(b.Share*100, 'f', -1, 64)+"%")
+		parts = append(parts, formatNumber(b.Share*100)+"%")
 	}
 	if b.Fixed > 0 {
 		parts = append(parts, b.Fixed.String())

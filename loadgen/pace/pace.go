@@ -23,7 +23,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strconv"
 	"time"
 )
 
@@ -51,8 +50,8 @@ func ParseRate(s string) (Rate, error) {
 	if s == "max" {
 		return Unpaced, nil
 	}
-	v, err := parseNumber(s)
-	if err != nil || v < minRate || v > maxRate {
+	v, ok := parseNumber(s, minRate, maxRate)
+	if !ok {
 		return 0, fmt.Errorf("%w %q (allowed: max, or events per second from 0.001 to 1000000000)", ErrRate, s)
 	}
 	return Rate(v), nil
@@ -63,7 +62,7 @@ func (r Rate) String() string {
 	if r == Unpaced {
 		return "max"
 	}
-	return strconv.FormatFloat(float64(r), 'f', -1, 64)
+	return formatNumber(float64(r))
 }
 
 // Intended returns the intended time of event i, from 0: i/rate, rounded to 1 ns, without

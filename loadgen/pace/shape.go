@@ -71,84 +71,93 @@ type Pace struct {
 //
 // The error wraps [ErrPace] and lists the valid forms.
 func Parse(s string) (Pace, error) {
-	fail := func(why string) (Pace, error) {
+	p, why := parse(s)
+	if why != "" {
 		return Pace{}, fmt.Errorf("%w %q: %s (allowed: %s)", ErrPace, s, why, grammar)
-	}
-	name, rest, hasRest := strings.Cut(s, ":")
-	switch Shape(name) {
-	case Max:
-		if hasRest {
-			return fail("max takes nothing")
-		}
-		return Pace{}, nil
-	case Trace:
-		speed := 1.0
-		if hasRest {
-			number, ok := strings.CutSuffix(rest, "x")
-			v, err := parseNumber(number)
-			if !ok || err != nil || v < minSpeed || v > maxSpeed {
-				return fail("a speed is a number from 0.001 to 1000000, then x")
-			}
-			speed = v
-		}
-		return Pace{shape: Trace, speed: speed}, nil
-	case Poisson:
-		v, err := parseNumber(rest)
-		if err != nil || v < minRate || v > maxRate {
-			return fail("it needs a rate")
-		}
-		return Pace{shape: Poisson, rates: []float64{v}}, nil
-	case Step, Ramp, Sine:
-		return parseSlope(Shape(name), rest, fail)
-	}
-	if hasRest {
-		return fail("unknown shape")
-	}
-	r, err := ParseRate(s)
-	if err != nil {
-		return fail("neither a shape nor a rate")
-	}
-	return r.Pace(), nil
-}
-
-// parseSlope reads RATE..RATE/PERIOD.
-func parseSlope(shape Shape, text string, fail func(string) (Pace, error)) (Pace, error) {
-	levels, period, ok := strings.Cut(text, "/")
-	if !ok {
-		return fail("it lacks a period")
-	}
-	p := Pace{shape: shape}
-	var err error
-	if p.period, err = time.ParseDuration(period); err != nil || p.period < minPeriod || p.period > maxPeriod {
-		return fail("a period is a duration from 1ms to 24h")
-	}
-	for _, level := range strings.Split(levels, "..") {
-		v, err := parseNumber(level)
-		if err != nil || v > maxRate || (v < minRate && v != 0) {
-			return fail("between .. there are rates")
-		}
-		p.rates = append(p.rates, v)
-	}
-	switch last := p.rates[len(p.rates)-1]; {
-	case len(p.rates) < 2 || (shape != Step && len(p.rates) > 2):
-		if shape == Step {
-			return fail("it needs two rates or more")
-		}
-		return fail("it needs two rates")
-	case shape != Sine && last == 0, shape == Sine && p.rates[0]+last == 0:
-		return fail("a last rate of 0 never ends")
 	}
 	return p, nil
 }
 
-// parseNumber reads a decimal number. strconv also accepts hexadecimal, underscores, "inf" and
-// "nan", none of which is a valid rate.
-func parseNumber(s string) (float64, error) {
-	if s == "" || strings.Trim(s, "0123456789.eE+-") != "" {
-		return 0, strconv.ErrSyntax
+// parse returns the reason why s is no pace, or none.
+func parse(s string) (p Pace, why string) {
+	name, rest, hasRest := strings.Cut(s, ":")
+	p.shape = Shape(name)
+	switch p.shape {
+	case Max:
+		if hasRest {
+			return p, "max takes nothing"
+		}
+		return Pace{}, ""
+	case Trace:
+		p.speed = 1
+		if hasRest {
+			text, isSpeed := strings.CutSuffix(rest, "x")
+			speed, ok := parseNumber(text, minSpeed, maxSpeed)
+			if !isSpeed || !ok {
+				return p, "a speed is a number from 0.001 to 1000000, then x"
+			}
+			p.speed = speed
+		}
+		return p, ""
+	case Poisson:
+		rate, ok := parseNumber(rest, minRate, maxRate)
+		if !ok {
+			return p, "it needs a rate"
+		}
+		p.rates = []float64{rate}
+		return p, ""
+	case Step, Ramp, Sine:
+		return p, p.parseLevels(rest)
 	}
-	return strconv.ParseFloat(s, 64)
+	if hasRest {
+		return p, "unknown shape"
+	}
+	rate, ok := parseNumber(s, minRate, maxRate)
+	if !ok {
+		return p, "neither a shape nor a rate"
+	}
+	return Rate(rate).Pace(), ""
 }
+
+// parseLevels reads RATE..RATE/PERIOD. It returns the reason of an error.
+func (p *Pace) parseLevels(text string) (why string) {
+	levels, period, ok := strings.Cut(text, "/")
+	if !ok {
+		return "it lacks a period"
+	}
+	var err error
+	if p.period, err = time.ParseDuration(period); err != nil || p.period < minPeriod || p.period > maxPeriod {
+		return "a period is a duration from 1ms to 24h"
+	}
+	for level := range strings.SplitSeq(levels, "..") {
+		v, ok := parseNumber(level, 0, maxRate)
+		if !ok || v < minRate && v != 0 {
+			return "between .. there are rates"
+		}
+		p.rates = append(p.rates, v)
+	}
+	switch n, last := len(p.rates), p.rates[len(p.rates)-1]; {
+	case n < 2 && p.shape == Step:
+		return "it needs two rates or more"
+	case n != 2 && p.shape != Step:
+		return "it needs two rates"
+	case last == 0 && (p.shape != Sine || p.rates[0] == 0):
+		return "a last rate of 0 never ends"
+	}
+	return ""
+}
+
+// parseNumber reads a decimal number in a range. strconv also accepts hexadecimal, underscores,
+// "inf" and "nan", none of which is a valid rate.
+func parseNumber(s string, low, high float64) (v float64, ok bool) {
+	if strings.Trim(s, "0123456789.eE+-") != "" {
+		return 0, false
+	}
+	v, err := strconv.ParseFloat(s, 64)
+	return v, err == nil && v >= low && v <= high
+}
+
+func formatNumber(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
 // Pace returns a pace with this constant rate; Max for [Unpaced].
 func (r Rate) Pace() Pace {
@@ -174,23 +183,22 @@ func (p Pace) Paced() bool { return p.Shape() != Max }
 
 // String returns the pace in the format of [Parse].
 func (p Pace) String() string {
-	number := func(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 	switch p.Shape() {
 	case Max:
 		return string(Max)
 	case Constant:
-		return number(p.rates[0])
+		return formatNumber(p.rates[0])
 	case Poisson:
-		return string(Poisson) + ":" + number(p.rates[0])
+		return string(Poisson) + ":" + formatNumber(p.rates[0])
 	case Trace:
 		if p.speed == 1 {
 			return string(Trace)
 		}
-		return string(Trace) + ":" + number(p.speed) + "x"
+		return string(Trace) + ":" + formatNumber(p.speed) + "x"
 	default:
 		var levels []string
 		for _, r := range p.rates {
-			levels = append(levels, number(r))
+			levels = append(levels, formatNumber(r))
 		}
 		return string(p.shape) + ":" + strings.Join(levels, "..") + "/" + p.period.String()
 	}

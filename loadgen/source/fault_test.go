@@ -49,7 +49,7 @@ func TestNoFaultsFromMemory(t *testing.T) {
 		t.Errorf("faults of the memory source: %v", err)
 	}
 	opts.Faults[0].Name = "gnoe"
-	if _, err := opts.Prepare(source.APIServerName, empty()); !errors.Is(err, fault.ErrUnknown) {
+	if _, err := opts.Prepare(source.APIServerName, empty()); !errors.Is(err, fault.ErrSpec) {
 		t.Errorf("an unknown fault: %v", err)
 	}
 	if src := open(t, source.APIServerName, empty()).(*source.APIServer); src.Injector() != nil {
