@@ -35,7 +35,6 @@ var ErrNotPods = errors.New("not a storm of pods")
 // If all events after the initial list are DELETED, the storm cannot grow. AtLeast returns s
 // itself if s has n events or more. It takes O(n) time and, per event, the size of the
 // object's struct (about 1 kB for a pod).
-// the size of the object's struct (about 1 kB for a pod) per event.
 func (s *Storm) AtLeast(n int) *Storm {
 	if len(s.Events) >= n {
 		return s

@@ -217,12 +217,12 @@ func syntax(err error) error {
 type partHead struct {
 	Profile  string        `yaml:"profile"`
 	Seed     *int64        `yaml:"seed"`
-	Start    time.Duration `yaml:"start"`
-	Duration time.Duration `yaml:"duration"`
-	Pace     *pace.Pace    `yaml:"pace"`
-	Nodes    int           `yaml:"nodes"`
-	Pods     int           `yaml:"pods"`
-	Scale    float64       `yaml:"scale"`
+	Start    time.Duration `yaml:"start,omitempty"`
+	Duration time.Duration `yaml:"duration,omitempty"`
+	Pace     *pace.Pace    `yaml:"pace,omitempty"`
+	Nodes    int           `yaml:"nodes,omitempty"`
+	Pods     int           `yaml:"pods,omitempty"`
+	Scale    float64       `yaml:"scale,omitempty"`
 }
 
 func parsePart(n *yaml.Node, seed int64) (Part, error) {
@@ -392,17 +392,10 @@ func isMapping(n *yaml.Node) error {
 
 // YAML returns the composition in the format of [Parse], with all parameters.
 func (c Composition) YAML() ([]byte, error) {
-	type entry struct {
-		Profile  string        `yaml:"profile"`
-		Seed     int64         `yaml:"seed"`
-		Start    time.Duration `yaml:"start,omitempty"`
-		Duration time.Duration `yaml:"duration,omitempty"`
-		Pace     *pace.Pace    `yaml:"pace,omitempty"`
-	}
 	var profiles []*yaml.Node
 	for _, p := range c.Parts {
 		var head, params yaml.Node
-		if err := head.Encode(entry{p.Profile.Name(), p.Seed, p.Start, p.Duration, p.Pace}); err != nil {
+		if err := head.Encode(partHead{Profile: p.Profile.Name(), Seed: &p.Seed, Start: p.Start, Duration: p.Duration, Pace: p.Pace}); err != nil {
 			return nil, err
 		}
 		if err := params.Encode(p.Profile); err != nil {

@@ -10,12 +10,10 @@ import (
 	"io"
 	"sync"
 
-	batchv1 "k8s.io/api/batch/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
 )
 
 //go:embed samples/samples.jsonl.gz
@@ -42,14 +40,6 @@ func readSamples(file []byte) (samples, error) {
 	if err != nil {
 		return nil, err
 	}
-	types := map[string]func() runtime.Object{
-		"pod-web":       func() runtime.Object { return &v1.Pod{} },
-		"pod-worker":    func() runtime.Object { return &v1.Pod{} },
-		"job":           func() runtime.Object { return &batchv1.Job{} },
-		"node":          func() runtime.Object { return &v1.Node{} },
-		"lease-node":    func() runtime.Object { return &coordinationv1.Lease{} },
-		"endpointslice": func() runtime.Object { return &discoveryv1.EndpointSlice{} },
-	}
 	all := samples{}
 	for dec := json.NewDecoder(zr); ; {
 		var line struct {
@@ -61,11 +51,9 @@ func readSamples(file []byte) (samples, error) {
 			return all, nil
 		case err != nil:
 			return nil, err
-		case types[line.Name] == nil:
-			return nil, fmt.Errorf("unknown sample %q", line.Name)
 		}
-		o := types[line.Name]()
-		if err := json.Unmarshal(line.Object, o); err != nil {
+		o, _, err := scheme.Codecs.UniversalDeserializer().Decode(line.Object, nil, nil)
+		if err != nil {
 			return nil, fmt.Errorf("%s %s: %w", line.Name, line.State, err)
 		}
 		if all[line.Name] == nil {
