@@ -62,7 +62,7 @@ func playedPods(tb testing.TB, rounds int) []*lab.Share {
 	for i := range collectPlayed {
 		comparisons, err := pipeline.Compare(pipeline.Config{
 			Family: impls.DeltaFIFO, Pipeline: pipeline.InformerPipeline, Source: source.MemoryName, Modes: []string{"in-order"},
-			Impls: collectImpls, Storm: storm.Share{Index: i, Count: collectPlayed}.Storm(s), Paces: collectPaces, Budget: budget, Duration: 300 * time.Millisecond,
+			Impls: collectImpls, Storm: s.Select(0, storm.Share{Index: i, Count: collectPlayed}.Has).Storm, Paces: collectPaces, Budget: budget, Duration: 300 * time.Millisecond,
 		})
 		if err != nil {
 			tb.Fatal(err)

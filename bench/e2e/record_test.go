@@ -61,12 +61,13 @@ func TestRecord(t *testing.T) {
 	for _, st := range set.Storms {
 		names = append(names, st.Resource.Resource)
 	}
+	pods := slices.Index(names, "pods")
 	slices.Sort(names)
 	if got := strings.Join(names, ","); got != "leases,namespaces,pods" {
-		t.Errorf("recorded %s", got)
+		t.Fatalf("recorded %s", got)
 	}
-	recorded, ok := set.Storm("pods")
-	if !ok || len(recorded.Events) < 150 {
+	recorded := set.Storms[pods]
+	if len(recorded.Events) < 150 {
 		t.Fatalf("%d of 200 pod events were recorded", len(recorded.Events))
 	}
 	lines := filepath.Join(t.TempDir(), "storm.jsonl")

@@ -82,12 +82,16 @@ func TestEveryProfile(t *testing.T) {
 // TestResyncIsPlayed: with resyncs, handlers get more calls than there are events.
 func TestResyncIsPlayed(t *testing.T) {
 	s := profileStorm(t, "resync")
+	faster, err := pace.Parse("trace:300x")
+	if err != nil {
+		t.Fatal(err)
+	}
 	none := *s
 	none.Marks = nil
 	worked := func(s *storm.Storm, impl string) float64 {
 		comparisons, err := pipeline.Compare(pipeline.Config{
 			Family: impls.DeltaFIFO, Pipeline: pipeline.InformerPipeline, Impls: []string{impl}, Storm: s,
-			Events: len(s.Events) - s.Initial, Paces: []pace.Pace{pace.Traced(300)},
+			Events: len(s.Events) - s.Initial, Paces: []pace.Pace{faster},
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -50,8 +50,8 @@ const (
 	maxSpeed  = 1e6
 )
 
-// Pace assigns intended times to the events of a storm. The zero value is [Max]. [Parse],
-// [Rate.Pace] and [Traced] return other paces.
+// Pace assigns intended times to the events of a storm. The zero value is [Max]. [Parse] and
+// [Rate.Pace] return other paces.
 type Pace struct {
 	shape  Shape
 	rates  []float64
@@ -166,9 +166,6 @@ func (r Rate) Pace() Pace {
 	}
 	return Pace{shape: Constant, rates: []float64{float64(r)}}
 }
-
-// Traced returns a pace with the storm's own times at a speed: 2 is twice as fast.
-func Traced(speed float64) Pace { return Pace{shape: Trace, speed: speed} }
 
 // Shape returns the shape of the pace.
 func (p Pace) Shape() Shape {

@@ -96,10 +96,9 @@ func (p *Part) validate() error {
 // Initial objects are not events; see [Generator.Initial]. A Generator is not safe for
 // concurrent use.
 type Generator struct {
-	composition Composition
-	parts       []*part
-	resources   []resource
-	phases      []Phase
+	parts     []*part
+	resources []resource
+	phases    []Phase
 }
 
 // part is the state of a [Part] in a generator.
@@ -125,7 +124,7 @@ func (c Composition) Generator() (*Generator, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	g := &Generator{composition: c}
+	g := &Generator{}
 	for i, p := range c.Parts {
 		names := namer{nodes: p.Profile.Nodes}
 		if i > 0 {
@@ -287,14 +286,9 @@ func (c Composition) Set() (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	return g.Set(), nil
-}
-
-// Set is [Composition.Set]. It resets the generator before and after.
-func (g *Generator) Set() *Set {
 	events := make([]int, len(g.resources))
 	g.each(func(s Step) { events[s.Stream]++ })
-	set := &Set{Name: g.composition.Name, Phases: g.phases, Faults: g.composition.Faults}
+	set := &Set{Name: c.Name, Phases: g.phases, Faults: c.Faults}
 	for i, r := range g.resources {
 		s := &Storm{Name: set.Name, Resource: r.gvr, Kind: r.gvk, Events: make([]Event, 0, events[i])}
 		if i > 0 {
@@ -332,15 +326,14 @@ func (g *Generator) Set() *Set {
 	for _, s := range set.Storms {
 		s.Marks = within(s.Marks, len(s.Events))
 	}
-	return set
+	return set, nil
 }
 
-// each plays all initial objects and steps. It resets the generator before and after.
+// each plays all initial objects and steps, and resets the generator.
 func (g *Generator) each(f func(Step)) {
 	for s := range g.Initial {
 		f(s)
 	}
-	g.Reset()
 	for s := (Step{}); g.Next(&s); {
 		f(s)
 	}

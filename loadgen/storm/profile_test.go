@@ -118,11 +118,12 @@ func TestProfileRates(t *testing.T) {
 	// rate returns the events per second in the storm phase, of one type and resource.
 	rate := func(p *storm.Profile, resource string, typ watch.EventType) float64 {
 		set := setOf(t, storm.Compose(p, 1))
-		s, ok := set.Storm(resource)
-		if !ok {
+		i := slices.IndexFunc(set.Storms, func(s *storm.Storm) bool { return s.Resource.Resource == resource })
+		if i < 0 {
 			t.Fatalf("%s has no %s", p.Name(), resource)
 		}
-		i := slices.IndexFunc(set.Phases, func(p storm.Phase) bool { return p.Name == "storm" })
+		s := set.Storms[i]
+		i = slices.IndexFunc(set.Phases, func(p storm.Phase) bool { return p.Name == "storm" })
 		phase := set.Phases[i]
 		n := 0
 		for _, e := range s.Events[s.Initial:] {
@@ -369,7 +370,10 @@ func TestParseSkew(t *testing.T) {
 
 // TestGeneratorAgreesWithSet: Next and Set return the same events.
 func TestGeneratorAgreesWithSet(t *testing.T) {
-	twice := pace.Traced(2)
+	twice, err := pace.Parse("trace:2x")
+	if err != nil {
+		t.Fatal(err)
+	}
 	c := storm.Composition{Name: "both", Parts: []storm.Part{
 		{Profile: small(t, "rollout"), Seed: 1},
 		{Profile: small(t, "relist"), Seed: 2, Start: 3 * time.Second, Duration: 8 * time.Second, Pace: &twice},
@@ -378,7 +382,7 @@ func TestGeneratorAgreesWithSet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set := g.Set()
+	set := setOf(t, c)
 	if err := set.Validate(); err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 //  1. A hash of an object's key selects its share, so all events of an object are in one share,
 //     in order.
 //  2. Each pod generates the whole storm from the same seed and keeps its share ([Share.Has],
-//     [Share.Storm]). Pods need not communicate.
+//     [Storm.Select]). Pods need not communicate.
 //  3. Events keep their intended times ([Selection.Schedule]). Shares that play at the same time
 //     equal the whole storm: each event occurs exactly once.
 //
@@ -76,15 +76,6 @@ func indexOf(key string, n int) int {
 	h *= 0xff51afd7ed558ccd
 	h ^= h >> 33
 	return int(h % uint64(n))
-}
-
-// Storm returns the events of the share's keys, renumbered, at their original times, and all
-// marks. It may be empty. O(events).
-func (s Share) Storm(whole *Storm) *Storm {
-	if s.Whole() {
-		return whole
-	}
-	return whole.Select(0, s.Has).Storm
 }
 
 // ShareSizes returns the number of events in each of n shares of a storm. O(events).

@@ -123,17 +123,6 @@ func (s *Set) MarkFaults() []fault.Spec {
 	return out
 }
 
-// Storm returns the storm of a resource by its plural name, such as "pods". It returns false
-// if the set has none.
-func (s *Set) Storm(resource string) (*Storm, bool) {
-	for _, st := range s.Storms {
-		if st.Resource.Resource == resource {
-			return st, true
-		}
-	}
-	return nil, false
-}
-
 // ErrInvalid is wrapped by the error for a storm that no API server would send.
 var ErrInvalid = errors.New("invalid storm")
 

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,6 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/watch"
 	"pgregory.net/rapid"
+
+	"watchlab/loadgen/storm"
 )
 
 var (
@@ -157,7 +160,8 @@ func TestLoadSet(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	if w, ok := set.Storm("widgets"); !ok || w.Events[1].Object.(*unstructured.Unstructured).GetResourceVersion() != "2" {
+	i := slices.IndexFunc(set.Storms, func(s *storm.Storm) bool { return s.Resource.Resource == "widgets" })
+	if i < 0 || set.Storms[i].Events[1].Object.(*unstructured.Unstructured).GetResourceVersion() != "2" {
 		t.Error("the widgets are not numbered")
 	}
 	s, err := Load(path)

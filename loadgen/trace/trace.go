@@ -82,9 +82,6 @@ import (
 // and earlier ones.
 const Version = 1
 
-// Extension is the extension of files in the trace format.
-const Extension = ".wlt"
-
 // Resource is a resource of a recording.
 type Resource struct {
 	// Group is the API group; empty for the core group.
