@@ -62,7 +62,6 @@ func (everKnown) GetByKey(string) (any, bool, error) { return nil, true, nil }
 
 func (f *fifo) setup(_ context.Context, w *workload) (err error) {
 	f.w = w
-	w.score.parts()
 	w.score.keys()
 	if f.queue, err = f.build(); err != nil {
 		return err
@@ -81,8 +80,8 @@ func (f *fifo) setup(_ context.Context, w *workload) (err error) {
 		close(f.listed)
 	}
 	room := len(w.score.Events)
-	for _, list := range w.score.relists() {
-		room += len(list)
+	for _, c := range w.score.parts()[0] {
+		room += len(c.list)
 	}
 	consumers := w.material.consumersOf(w.guarantees)
 	if consumers > 1 {
@@ -372,7 +371,7 @@ func (f *fifo) check(w *workload, rec *cell.Recorder) outcome {
 		producers: len(w.score.parts()),
 		latest:    latest,
 		identity:  true,
-		relisted:  len(w.score.relists()) > 0,
+		relisted:  slices.ContainsFunc(w.score.parts()[0], func(c call) bool { return c.verb == replace }),
 		whole:     true,
 	})
 	c.v.join(&broken)

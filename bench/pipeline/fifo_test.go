@@ -146,10 +146,9 @@ func TestTwoConsumersWithOneKey(t *testing.T) {
 			guarantees: impls.Guarantees{Order: impls.OrderPerKey, Coalesces: impls.CoalesceLatest},
 			st:         newStamps(len(s.Events), false, StampsNone), stages: f,
 			score: &score{
-				Storm:   s,
-				parts:   func() [][]call { return make([][]call, 1) },
-				keys:    func() map[string]int32 { return keyIndexes(s) },
-				relists: func() [][]any { return nil },
+				Storm: s,
+				parts: func() [][]call { return make([][]call, 1) },
+				keys:  func() map[string]int32 { return keyIndexes(s) },
 			},
 		}
 		for i, seqs := range [][]int{{1, 4}, {6}} {

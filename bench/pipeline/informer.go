@@ -90,7 +90,7 @@ func (f *informerStages) assemble(ctx context.Context, w *workload, events, init
 	lw := f.src.ListerWatcher()
 	if s := w.score; s != nil && slices.ContainsFunc(s.Marks, isRelist) {
 		if f.expiry = newExpiry(f.src); f.expiry != nil {
-			lw = f.expiry
+			lw = f.expiry.lw
 		}
 	}
 	if err := f.build(ctx, events, lw, like); err != nil {
@@ -335,7 +335,7 @@ func (f *informerStages) check(w *workload, rec *cell.Recorder) outcome {
 	var fresh *freshness
 	if st.every {
 		fresh = freshnessOf(st, s.Initial)
-		f.worker.staleness(fresh).report(rec)
+		fresh.report(rec, Staleness, f.worker.lookUps())
 	}
 	if f.readers != nil {
 		f.readers.report(rec, fresh)

@@ -12,7 +12,6 @@ import (
 
 	"watchlab/bench/cell"
 	"watchlab/bench/profile"
-	"watchlab/impls"
 	"watchlab/impls/merge"
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/source"
@@ -22,9 +21,8 @@ import (
 // sync loop. With static pods, the file and http sources have channels to the merger
 // too.
 type kubelet struct {
-	build  func() (merge.Merger, error)
-	src    source.Source
-	merger merge.Merger
+	merging
+	src source.Source
 	// static has kubelet's other sources; nil without static pods.
 	static *staticPods
 	loop   *syncLoop
@@ -33,22 +31,17 @@ type kubelet struct {
 }
 
 func (k *kubelet) setup(ctx context.Context, w *workload) (err error) {
-	w.score.notifications()
-	// The goroutines of the source and of the merger carry the labels of their stages.
+	// The goroutines of the source carry the label of its stage.
 	profile.Do(ctx, stageSource, func(context.Context) { k.src, err = w.score.source() })
 	if err != nil {
 		return err
 	}
 	w.cleanup(k.src.Close)
-	profile.Do(ctx, stageMerge, func(context.Context) { k.merger, err = k.build() })
-	if err != nil {
+	w.telemetry.source(k.src)
+	if err := k.start(ctx, w); err != nil {
 		return err
 	}
-	w.cleanupFunc(k.merger.Close)
-	k.loop = newSyncLoop(k.merger, w.st, w.score.Peak(), len(w.score.Events))
-	updates := k.merger.Updates()
-	w.telemetry.source(k.src)
-	w.telemetry.merger(func() int { return len(updates) }, k.loop.notices)
+	k.loop = newSyncLoop(k.merger, w.st, k.notices, w.score.Peak())
 	if w.material.Static > 0 {
 		if k.static, err = newStaticPods(w.material.Static); err != nil {
 			return err
@@ -83,8 +76,8 @@ func (k *kubelet) play(ctx context.Context, w *workload, rec *cell.Recorder) (er
 	store := newPushStore(inner, w.st, ch, uint64(len(w.score.Events)))
 	reflector := cache.NewReflectorWithOptions(k.src.ListerWatcher(), &v1.Pod{}, store, cache.ReflectorOptions{Name: "kubelet"})
 	wg.Go(func() { profile.Do(inner, stageSource, reflector.RunWithContext) })
-	received := k.loop.notices.published.Load
-	if err := w.await(ctx, k.loop.notices.first, received); err != nil {
+	received := k.notices.published.Load
+	if err := w.await(ctx, k.notices.first, received); err != nil {
 		return err
 	}
 
@@ -104,14 +97,13 @@ func (k *kubelet) play(ctx context.Context, w *workload, rec *cell.Recorder) (er
 		// The channel is unbuffered: the merger takes lastPod after it has merged the
 		// previous list.
 		if err = send(ctx, ch, merge.ADD, []*v1.Pod{lastPod}); err == nil {
-			err = w.await(ctx, k.loop.notices.last, received)
+			err = w.await(ctx, k.notices.last, received)
 		}
 	}
 	rec.End()
 	err = errors.Join(err, stopChurn())
 	if err == nil && k.static != nil {
-		k.static.finish()
-		err = w.await(ctx, k.static.settled, k.static.progress.Load)
+		err = await(ctx, nil, k.static.progress.Load, w.stall, k.static.settled)
 	}
 	cancel()
 	wg.Wait()
@@ -120,11 +112,10 @@ func (k *kubelet) play(ctx context.Context, w *workload, rec *cell.Recorder) (er
 }
 
 func (k *kubelet) check(w *workload, rec *cell.Recorder) outcome {
-	relisted := k.src.Relists() > 0
-	if !relisted {
+	if k.src.Relists() == 0 {
 		k.listed = 0
 	}
-	o := k.loop.notices.check(w, rec, w.guarantees.Coalesces != impls.CoalesceNone || relisted, k.listed)
+	o := k.match(w, rec, k.listed)
 	if n := k.loop.errors; n > 0 {
 		o.broken.diverged.add("the sync loop could not dispatch %d updates", n)
 	}

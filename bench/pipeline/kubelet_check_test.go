@@ -59,7 +59,6 @@ func TestStaticPodsCheck(t *testing.T) {
 			for _, u := range test.updates {
 				s.take(u)
 			}
-			s.finish()
 			var v violations
 			s.check(&v)
 			switch err := v.err(); {
@@ -68,12 +67,7 @@ func TestStaticPodsCheck(t *testing.T) {
 			case test.want != nil && !errors.Is(err, test.want):
 				t.Errorf("%v, want %v", err, test.want)
 			}
-			settled := false
-			select {
-			case <-s.settled:
-				settled = true
-			default:
-			}
+			settled := s.settled()
 			// The run waits for lost pods and for old versions, so these cases stall.
 			if waits := test.want == lab.ErrLost || test.want == lab.ErrReordered; settled == waits { //nolint:errorlint // It is itself.
 				t.Errorf("settled: %v", settled)

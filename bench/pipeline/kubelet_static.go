@@ -54,14 +54,11 @@ type staticPods struct {
 	problem atomic.Pointer[error]
 	// progress counts updates, for await.
 	progress atomic.Uint64
-	// settled is closed when the notifications show all final versions.
-	settled chan struct{}
 	// mu guards the fields below.
 	mu      sync.Mutex
 	sources map[string]*staticSource
-	// changes is the number of calls of change. over: no more follow.
+	// changes is the number of calls of change.
 	changes int
-	over    bool
 	broken  violations
 }
 
@@ -84,7 +81,7 @@ const maxStatic = 1000
 // newStaticPods writes the first version of each pod.
 func newStaticPods(pods int) (s *staticPods, err error) {
 	s = &staticPods{
-		pods: pods, settled: make(chan struct{}), sources: map[string]*staticSource{},
+		pods: pods, sources: map[string]*staticSource{},
 		client: &http.Client{Transport: &http.Transport{}, Timeout: 10 * time.Second},
 	}
 	for _, name := range []string{merge.FileSource, merge.HTTPSource} {
@@ -182,51 +179,20 @@ func (s *staticPods) run(ctx context.Context, wg *sync.WaitGroup, merger merge.M
 	return nil
 }
 
-// churn changes a pod of each source periodically. stop ends that and returns the
-// error.
+// churn changes a pod of each source periodically. stop ends that and returns the error.
 func (s *staticPods) churn() (stop func() error) {
-	done, result := make(chan struct{}), make(chan error, 1)
-	go func() {
-		tick := time.NewTicker(staticEvery)
-		defer tick.Stop()
-		for i := 0; ; i++ {
-			select {
-			case <-done:
-				result <- nil
-				return
-			case <-tick.C:
-			}
-			if err := s.change(i); err != nil {
-				result <- err
-				return
-			}
-		}
-	}()
-	return func() error {
-		close(done)
-		return <-result
-	}
+	i := -1
+	return every(staticEvery, func() error {
+		i++
+		return s.change(i)
+	})
 }
 
-// finish marks the written versions as final. settled is closed when the notifications
-// show them all.
-func (s *staticPods) finish() {
+// settled reports whether the notifications show the last written versions.
+func (s *staticPods) settled() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.over = true
-	s.settle()
-}
-
-// settle closes settled once, when nothing is missing. The caller holds mu.
-func (s *staticPods) settle() {
-	if !s.over || len(s.missing()) > 0 {
-		return
-	}
-	select {
-	case <-s.settled:
-	default:
-		close(s.settled)
-	}
+	return len(s.missing()) == 0
 }
 
 // missing lists the sources whose last notifications differ from the written versions.
@@ -282,7 +248,6 @@ func (s *staticPods) take(u merge.PodUpdate) {
 		source.running[pod.UID] = staticPod{name, version}
 		source.newest[name] = max(newest, version)
 	}
-	s.settle()
 }
 
 // check adds the violations. It is called when all goroutines have ended.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"watchlab/bench/cell"
@@ -60,7 +61,7 @@ func CompareLive(config LiveConfig) ([]lab.Comparison, error) {
 		Impls: config.Impls, Modes: config.Modes, Knobs: config.Knobs, Duration: config.Window,
 		Paces: []pace.Pace{{}}, Storm: &storm.Storm{Name: config.Stream},
 	}
-	comparisons, err := s.compareDeliveries(func(v string, g impls.Guarantees, opts deltafifo.Options, _ pace.Pace) lab.Workload {
+	comparisons, err := s.compareDeltaFIFO(func(v string, g impls.Guarantees, opts deltafifo.Options, _ pace.Pace) lab.Workload {
 		stages := &liveInformer{informerStages: &informerStages{variant: v, opts: opts, open: true, handling: newHandling(0)}, rounds: l}
 		return &workload{name: v, guarantees: g, stall: stallLimit, stages: stages}
 	})
@@ -105,12 +106,12 @@ func (l *liveRounds) begin() func(cells int) error {
 			tee.Close()
 			return err
 		}
-		l.round = &round{
-			config: l.config, tee: tee, warmUp: warmUp, missing: cells, staying: cells,
-			over: make(chan struct{}),
-		}
-		l.round.ctx, l.round.cancel = context.WithCancel(context.Background())
-		warmUp = false
+		r := &round{config: l.config, tee: tee, warmUp: warmUp, over: make(chan struct{})}
+		r.ctx, r.cancel = context.WithCancel(context.Background())
+		r.arrived.Add(cells)
+		r.staying.Store(int64(cells))
+		go r.play()
+		l.round, warmUp = r, false
 		return nil
 	}
 }
@@ -130,12 +131,10 @@ type round struct {
 	tee    *cluster.Tee
 	// warmUp rounds are not counted.
 	warmUp bool
-	// mu guards missing, staying and playing. missing is the number of cells that have
-	// not joined yet, staying the number of cells that have not left. playing is set
-	// when the window opens.
-	mu               sync.Mutex
-	missing, staying int
-	playing          bool
+	// arrived waits for the cells that have neither joined nor left. staying is the number
+	// of cells that have not left.
+	arrived sync.WaitGroup
+	staying atomic.Int64
 	// ctx ends when all cells have left; over is closed when the window ends.
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -150,20 +149,9 @@ type round struct {
 	storm       *storm.Storm
 }
 
-// arrived counts a cell that joined or left before. The last one opens the window, if
-// any cell stays. The caller holds mu.
-func (r *round) arrived() {
-	if r.missing--; r.missing == 0 && r.staying > 0 {
-		r.playing = true
-		go r.play()
-	}
-}
-
-// join waits until every cell has joined, then until the window is over.
+// join waits until every cell has joined or left, then until the window is over.
 func (r *round) join(ctx context.Context) error {
-	r.mu.Lock()
-	r.arrived()
-	r.mu.Unlock()
+	r.arrived.Done()
 	select {
 	case <-r.over:
 		return r.err
@@ -175,25 +163,28 @@ func (r *round) join(ctx context.Context) error {
 // leave is called by each cell once, whether it joined or not. The last one closes
 // the stream and waits for its driver: afterwards nothing is written to the cluster.
 func (r *round) leave(joined bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.staying--
+	last := r.staying.Add(-1) == 0
+	if last {
+		// This comes before the last arrival: a window without cells does not open.
+		r.cancel()
+	}
 	if !joined {
-		r.arrived()
+		r.arrived.Done()
 	}
-	if r.staying > 0 {
-		return
-	}
-	r.cancel()
-	if r.playing {
+	if last {
 		<-r.over
+		r.tee.Close()
 	}
-	r.tee.Close()
 }
 
-// play waits for the end of the window, or until all cells have left.
+// play opens the window when every cell has joined or left, and waits for its end, or
+// until all cells have left.
 func (r *round) play() {
 	defer close(r.over)
+	r.arrived.Wait()
+	if r.ctx.Err() != nil {
+		return
+	}
 	r.first = r.tee.Visible()
 	r.err = r.pass()
 	r.breaks = r.tee.Breaks()

@@ -30,24 +30,11 @@ func (p *lockProbe) start() (stop func()) {
 	if p == nil {
 		return func() {}
 	}
-	over, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		tick := time.NewTicker(probeEvery)
-		defer tick.Stop()
-		for {
-			select {
-			case <-over:
-				return
-			case <-tick.C:
-				p.measure()
-			}
-		}
-	}()
-	return func() {
-		close(over)
-		<-ended
-	}
+	end := every(probeEvery, func() error {
+		p.measure()
+		return nil
+	})
+	return func() { _ = end() }
 }
 
 func (p *lockProbe) measure() {

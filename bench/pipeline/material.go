@@ -82,8 +82,6 @@ type score struct {
 	final func() map[string]uint64
 	// parts has the calls of each producer.
 	parts func() [][]call
-	// relists has the objects of each relist of the storm.
-	relists func() [][]any
 	// lists has the pods after the initial list, and after each later event.
 	lists func() [][]*v1.Pod
 	// notifications are those that a merger has to send.
@@ -152,8 +150,7 @@ func (m *material) score(p pace.Pace) *score {
 	}
 	sc.keys = sync.OnceValue(func() map[string]int32 { return keyIndexes(s) })
 	sc.final = sync.OnceValue(s.Final)
-	sc.parts = sync.OnceValue(func() [][]call { return partition(s, m.Producers, sc.relists()) })
-	sc.relists = sync.OnceValue(func() [][]any { return states(s) })
+	sc.parts = sync.OnceValue(func() [][]call { return partition(s, m.Producers) })
 	sc.lists = sync.OnceValue(func() [][]*v1.Pod { return podLists(s) })
 	sc.notifications = sync.OnceValue(func() *notifications { return notificationsOf(s) })
 	if m.byPace == nil {
@@ -233,19 +230,23 @@ type call struct {
 	verb verb
 }
 
-// partition divides the events after the initial list among the producers, by
-// key, so that the order of each key's events holds. lists are those of the
-// relists.
-func partition(s *storm.Storm, producers int, lists [][]any) [][]call {
+// partition divides the events after the initial list among the producers, by key, so
+// that the order of each key's events holds. A relist is a replace with all objects of
+// that time, in the order of their key indexes; storms with relists have one producer.
+// O(events + relists × keys).
+func partition(s *storm.Storm, producers int) [][]call {
 	parts := make([][]call, producers)
-	// Storms with relists have one producer.
 	relists := slices.DeleteFunc(slices.Clone(s.Marks), func(m storm.Mark) bool { return !isRelist(m) })
-	for _, e := range s.Events[s.Initial:] {
-		for len(relists) > 0 && relists[0].After < e.Seq {
-			parts[0] = append(parts[0], call{list: lists[0], seq: uint32(e.Seq - 1), verb: replace})
-			relists, lists = relists[1:], lists[1:]
+	live := make([]any, s.Keys)
+	for i := range s.Events {
+		e := &s.Events[i]
+		initial := i < s.Initial
+		for ; !initial && len(relists) > 0 && relists[0].After < e.Seq; relists = relists[1:] {
+			list := slices.DeleteFunc(slices.Clone(live), func(o any) bool { return o == nil })
+			parts[0] = append(parts[0], call{list: list, seq: uint32(e.Seq - 1), verb: replace})
 		}
 		c := call{obj: e.Object, seq: uint32(e.Seq)}
+		live[e.KeyIndex] = e.Object
 		switch e.Type {
 		case watch.Added:
 			c.verb = add
@@ -253,9 +254,12 @@ func partition(s *storm.Storm, producers int, lists [][]any) [][]call {
 			c.verb = update
 		case watch.Deleted:
 			c.verb = del
+			live[e.KeyIndex] = nil
 		}
-		p := producerOf(e.KeyIndex, producers)
-		parts[p] = append(parts[p], c)
+		if !initial {
+			p := producerOf(e.KeyIndex, producers)
+			parts[p] = append(parts[p], c)
+		}
 	}
 	return parts
 }

@@ -37,8 +37,13 @@ type merging struct {
 	notices *noticeLog
 }
 
-func (m *merging) setup(ctx context.Context, w *workload) (err error) {
+func (m *merging) setup(ctx context.Context, w *workload) error {
 	w.score.lists()
+	return m.start(ctx, w)
+}
+
+// start builds the merger, for the kubelet pipeline too.
+func (m *merging) start(ctx context.Context, w *workload) (err error) {
 	w.score.notifications()
 	// The merger's goroutines belong to its stage.
 	profile.Do(ctx, stageMerge, func(context.Context) { m.merger, err = m.build() })
@@ -138,6 +143,19 @@ func (m *merging) receive(ctx context.Context, st *stamps) {
 	}
 }
 
-func (m *merging) check(w *workload, rec *cell.Recorder) outcome {
-	return m.notices.check(w, rec, w.guarantees.Coalesces != impls.CoalesceNone, 0)
+func (m *merging) check(w *workload, rec *cell.Recorder) outcome { return m.match(w, rec, 0) }
+
+// match matches the notifications with the storm's and fills in the stamps. listed is the
+// version of the newest list during the play; 0 for none. After a list, as with a
+// coalescing merger, a newer notification may replace a missing one.
+func (m *merging) match(w *workload, rec *cell.Recorder, listed uint64) outcome {
+	rec.Note("notifications", float64(len(m.notices.notices)))
+	st := w.st
+	o := outcome{taken: st.popped, popped: "merged", intervals: []interval{
+		{ReleasedEnqueued, st.released, st.enqueued},
+		{EnqueuedMerged, st.enqueued, st.popped},
+	}}
+	folds := w.guarantees.Coalesces != impls.CoalesceNone || listed > 0
+	o.broken, o.out = w.score.notifications().match(m.notices.notices, st, w.score.Storm, folds, listed)
+	return o
 }

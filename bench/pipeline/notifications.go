@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"watchlab/bench/cell"
 	"watchlab/impls/merge"
 	"watchlab/loadgen/storm"
 )
@@ -140,18 +139,6 @@ func (l *noticeLog) add(u merge.PodUpdate, merged, handled int64) bool {
 		close(l.first)
 	}
 	return true
-}
-
-// check matches the log with the storm's notifications and fills in the stamps.
-func (l *noticeLog) check(w *workload, rec *cell.Recorder, folds bool, listed uint64) outcome {
-	rec.Note("notifications", float64(len(l.notices)))
-	st := w.st
-	o := outcome{taken: st.popped, popped: "merged", intervals: []interval{
-		{ReleasedEnqueued, st.released, st.enqueued},
-		{EnqueuedMerged, st.enqueued, st.popped},
-	}}
-	o.broken, o.out = w.score.notifications().match(l.notices, st, w.score.Storm, folds, listed)
-	return o
 }
 
 // match matches notices with events and fills in their stamps. folds: a newer

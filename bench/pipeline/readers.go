@@ -40,8 +40,8 @@ type readers struct {
 
 // read is one list.
 type read struct {
-	begin, end int64
-	objects    int
+	lookUp
+	objects int
 }
 
 // readRoom is the initial capacity of a reader's log.
@@ -93,7 +93,7 @@ func (r *readers) read(i int) error {
 		if err != nil {
 			return err
 		}
-		r.logs[i] = append(r.logs[i], read{begin, r.st.now(), len(list)})
+		r.logs[i] = append(r.logs[i], read{lookUp{begin, r.st.now()}, len(list)})
 	}
 	return nil
 }
@@ -112,19 +112,16 @@ func (r *readers) wait() error {
 // report records the lists, and, with fresh, their staleness. A list shows at least the
 // objects stored at its begin; the reader uses it at its end.
 func (r *readers) report(rec *cell.Recorder, fresh *freshness) {
-	behind := &lags{prefix: "list-staleness", boundary: ListStaleness}
-	lists, objects := 0, 0
-	for _, log := range r.logs {
-		for _, l := range log {
-			lists++
-			objects += l.objects
-			rec.Latency(Listed, time.Duration(l.end-l.begin))
-			if fresh != nil {
-				behind.add(fresh.behind(l.begin, l.end))
-			}
-		}
+	var lists []lookUp
+	objects := 0
+	for _, l := range slices.Concat(r.logs...) {
+		lists = append(lists, l.lookUp)
+		objects += l.objects
+		rec.Latency(Listed, time.Duration(l.end-l.begin))
 	}
-	rec.Note("reads/s", float64(lists)/(time.Duration(r.until-r.since)).Seconds())
-	rec.Note("objects/read", float64(objects)/float64(max(1, lists)))
-	behind.report(rec)
+	rec.Note("reads/s", float64(len(lists))/time.Duration(r.until-r.since).Seconds())
+	rec.Note("objects/read", float64(objects)/float64(max(1, len(lists))))
+	if fresh != nil {
+		fresh.report(rec, ListStaleness, lists)
+	}
 }

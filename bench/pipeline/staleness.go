@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"sort"
 	"time"
@@ -76,31 +77,27 @@ func (f *freshness) behind(stored, released int64) (events uint64, age time.Dura
 	return out - in, time.Duration(released - f.released[in-f.initial])
 }
 
-// lags collects stalenesses.
-type lags struct {
-	prefix   string
-	boundary cell.Boundary
-	events   []uint64
-	ages     []time.Duration
-}
+// lookUp is a read of the store: what was stored at begin is used at end.
+type lookUp struct{ begin, end int64 }
 
-func (l *lags) add(events uint64, age time.Duration) {
-	l.events, l.ages = append(l.events, events), append(l.ages, age)
-}
-
-// report records the ages as latencies, and quantiles of the events as notes.
-func (l *lags) report(rec *cell.Recorder) {
-	if len(l.events) == 0 {
+// report records the staleness of look-ups: ages as latencies, and quantiles of the events
+// as notes.
+func (f *freshness) report(rec *cell.Recorder, boundary cell.Boundary, lookUps []lookUp) {
+	if len(lookUps) == 0 {
 		return
 	}
-	for _, age := range l.ages {
-		rec.Latency(l.boundary, age)
+	behind := make([]uint64, len(lookUps))
+	for i, l := range lookUps {
+		var age time.Duration
+		behind[i], age = f.behind(l.begin, l.end)
+		rec.Latency(boundary, age)
 	}
-	slices.Sort(l.events)
-	at := func(q float64) float64 {
-		return float64(l.events[min(len(l.events)-1, int(q*float64(len(l.events))))])
+	slices.Sort(behind)
+	for _, q := range []struct {
+		name string
+		of   float64
+	}{{"p50", 0.5}, {"p99", 0.99}, {"max", 1}} {
+		n := behind[min(len(behind)-1, int(q.of*float64(len(behind))))]
+		rec.Note(fmt.Sprintf("%s-%s-events", boundary, q.name), float64(n))
 	}
-	rec.Note(l.prefix+"-p50-events", at(0.5))
-	rec.Note(l.prefix+"-p99-events", at(0.99))
-	rec.Note(l.prefix+"-max-events", at(1))
 }

@@ -18,6 +18,23 @@ import (
 // It is a power of two.
 const sampleEvery = 64
 
+// Stamps selects the stamped events of an unpaced cell of deltafifo or queue; see the
+// package documentation. Paced cells stamp every event.
+type Stamps string
+
+const (
+	// StampsNone stamps none. The cell has no latencies.
+	StampsNone Stamps = "none"
+	// StampsSampled, the default, stamps every 64th on the way in, and reads the
+	// clock once for 64 on the way out.
+	StampsSampled Stamps = "sampled"
+	// StampsAll stamps every event, and reads the clock for each hand-over.
+	StampsAll Stamps = "all"
+)
+
+// AllStamps returns all values of Stamps.
+func AllStamps() []Stamps { return []Stamps{StampsNone, StampsSampled, StampsAll} }
+
 // stamps has the time at which each event of a storm reached each stage, in nanoseconds
 // since epoch, indexed by sequence number. 0 means no stamp. During the play, one
 // goroutine writes each element; telemetry reads released and enqueued.

@@ -54,10 +54,10 @@ type syncLoop struct {
 	errors, cleanups int
 }
 
-func newSyncLoop(m merge.Merger, st *stamps, pods, events int) *syncLoop {
+func newSyncLoop(m merge.Merger, st *stamps, notices *noticeLog, pods int) *syncLoop {
 	return &syncLoop{
 		updates: m.Updates(), pleg: make(chan struct{}), sourcesReady: m.SeenAllSources,
-		st: st, notices: newNoticeLog(events),
+		st: st, notices: notices,
 		pods: make(map[types.UID]*v1.Pod, pods), seen: sets.New[string](),
 	}
 }

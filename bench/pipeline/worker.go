@@ -166,15 +166,14 @@ func (w *worker) finish() {
 	}
 }
 
-// staleness collects the store's staleness at each look-up since the schedule began.
-func (w *worker) staleness(fresh *freshness) *lags {
-	l := &lags{prefix: "staleness", boundary: Staleness}
+// lookUps returns the look-ups since the schedule began.
+func (w *worker) lookUps() (out []lookUp) {
 	for _, item := range w.log {
 		if item.at >= w.st.start.Load() {
-			l.add(fresh.behind(item.at, item.at))
+			out = append(out, lookUp{item.at, item.at})
 		}
 	}
-	return l
+	return out
 }
 
 // check checks that each key was looked up up to its last event, and never backwards. It

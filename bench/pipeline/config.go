@@ -1,0 +1,332 @@
+package pipeline
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"watchlab/impls"
+	"watchlab/impls/deltafifo"
+	"watchlab/impls/merge"
+	"watchlab/loadgen/fault"
+	"watchlab/loadgen/pace"
+	"watchlab/loadgen/source"
+	"watchlab/loadgen/storm"
+)
+
+// The pipelines, by name.
+const (
+	QueuePipeline    = "queue"
+	InformerPipeline = "informer"
+	KubeletPipeline  = "kubelet"
+)
+
+// families has the families of each pipeline.
+var families = map[string][]impls.Family{
+	QueuePipeline:    {impls.DeltaFIFO, impls.Queue, impls.Merge},
+	InformerPipeline: {impls.DeltaFIFO},
+	KubeletPipeline:  {impls.Merge},
+}
+
+// Names returns the names of the pipelines.
+func Names() []string { return []string{QueuePipeline, InformerPipeline, KubeletPipeline} }
+
+// The default lengths of an unpaced round, in events after the initial list. A round
+// takes some 10 ms with a fast variant and about 1 s with the slowest.
+const (
+	defaultQueueEvents    = 200_000
+	defaultMergeEvents    = 2_000
+	defaultInformerEvents = 50_000
+)
+
+// The limits of a config.
+const (
+	maxGoroutines  = 1024
+	maxHandlerCost = time.Second
+)
+
+// DefaultDuration is the default length of a paced schedule.
+const DefaultDuration = 2 * time.Second
+
+// ErrConfig is wrapped by errors for an invalid [Config]; they name the field and the
+// allowed values.
+var ErrConfig = errors.New("invalid comparison")
+
+// Config is what [Compare] compares. The zero values of all fields but Family,
+// Pipeline and Storm are defaults.
+type Config struct {
+	// Family of the compared variants.
+	Family impls.Family
+	// Impls are the names of the variants; empty means all variants of the family.
+	Impls []string
+	// Pipeline is queue, informer or kubelet; see the package documentation.
+	Pipeline string
+	// Source is the name of a [source.Source]: memory (the default) or apiserver. The
+	// queue pipeline allows memory only.
+	Source string
+	// Storm is the played storm. The family merge plays the pods of one node
+	// ([NodePods]). The queue pipeline of the other families plays metadata only; see
+	// [storm.Storm.Metadata].
+	Storm *storm.Storm
+	// Paces are the release rates, one cell each; empty means one unpaced cell.
+	Paces []pace.Pace
+	// Seed of the random parts of a pace.
+	Seed int64
+	// Budget is the largest allowed lag of releases. A round that exceeds it is invalid:
+	// the generator was too slow.
+	Budget pace.Budget
+	// Producers is the number of goroutines that call the queue; 0 means 1. Each owns a
+	// part of the keys. More than 1 needs deltafifo or queue in the queue pipeline.
+	Producers int
+	// Events is the minimum number of events after the initial list. The storm is
+	// repeated in whole laps to reach it. 0 selects the default of unpaced cells:
+	// 200,000 in the queue pipeline, 50,000 in the informer pipeline, 2,000 for merge,
+	// and the storm as it is from the apiserver. Paced cells play their Duration by
+	// default. The minimum is always 100.
+	Events int
+	// Duration is the length of a paced schedule; 0 means [DefaultDuration].
+	Duration time.Duration
+	// Modes are deliveries of deltafifo; empty means all deliveries of each variant.
+	// Other families have none.
+	Modes []string
+	// Knobs are the variants' options.
+	Knobs Knobs
+	// Share is the played part of the storm; the zero value is the whole storm. All
+	// shares together play the same events at the same times as the whole storm does.
+	// Events counts all shares; its default grows with the number of shares.
+	Share storm.Share
+	// Faults of the simulated API server, for the source apiserver. They begin with the
+	// storm and are the same in each round. With faults, the stall limit is three
+	// minutes, as clients back off.
+	Faults []fault.Spec
+	// Static is the number of static pods in each of kubelet's file and http sources, in
+	// the kubelet pipeline; 0 plays the api source alone. Every 5 ms one pod of each
+	// source changes.
+	Static int
+	// Consumers is the number of goroutines that pop, for deltafifo and queue in the
+	// queue pipeline; 0 means 1. A variant that allows only one consumer gets one; the
+	// label "consumers" shows the actual number.
+	Consumers int
+	// Readers is the number of goroutines that list the indexer without a pause, in the
+	// informer pipeline.
+	Readers int
+	// HandlerCost is the processor time that the handler spends on each event: the event
+	// handler of the informer pipeline, the consumer of the queue pipeline. It is a loop
+	// of fixed length, calibrated on an idle processor.
+	HandlerCost time.Duration
+	// Stalled holds the consumer until all events are queued, then measures the heap and
+	// the drain. It needs deltafifo or queue in the queue pipeline, unpaced, with an
+	// unbounded queue.
+	Stalled bool
+	// Procs is the GOMAXPROCS of the cells; 0 keeps the process's value.
+	Procs int
+	// Stamps selects the stamped events of unpaced cells; empty means [StampsSampled].
+	Stamps Stamps
+	// NoProbe switches off the lock probe of paced cells; see the package documentation.
+	NoProbe bool
+}
+
+// Knobs are options of variants; the zero value is each variant's default. A variant
+// without these options, such as client-go's, is played without them, as the
+// baseline; its labels and guarantees show that. At least one variant has to take
+// them.
+type Knobs struct {
+	// Capacity is the queue capacity; producers block when the queue is full. 0 means
+	// unbounded.
+	Capacity int
+	// BatchSize is the largest number of keys in one hand-over; deltafifo only.
+	BatchSize int
+	// Shards is the number of shards of a queue; not for merge.
+	Shards int
+	// Compaction selects the deltas that a queue may drop; deltafifo only.
+	Compaction deltafifo.Compaction
+	// HandOver is the ownership of the slices that the consumer gets; not for queue.
+	HandOver impls.Ownership
+	// Trust selects the guarantees of the API server that a merger relies on; merge
+	// only.
+	Trust merge.Trust
+}
+
+func (k Knobs) none() bool { return k == Knobs{} }
+
+// foreign returns the first knob that the family doesn't have.
+func (k Knobs) foreign(f impls.Family) string {
+	switch {
+	case k.BatchSize != 0 && f != impls.DeltaFIFO:
+		return "batch size"
+	case k.Shards != 0 && f == impls.Merge:
+		return "shards"
+	case k.Compaction != "" && f != impls.DeltaFIFO:
+		return "compaction"
+	case k.HandOver != "" && f == impls.Queue:
+		return "hand-over"
+	case k.Trust != "" && f != impls.Merge:
+		return "trust"
+	}
+	return ""
+}
+
+// refuse returns an error for an invalid config.
+func refuse(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", ErrConfig, fmt.Errorf(format, args...))
+}
+
+// complete validates the config and fills in the defaults.
+func (s *Config) complete() error {
+	s.Source = cmp.Or(s.Source, source.MemoryName)
+	single := s.Pipeline != QueuePipeline || s.Family == impls.Merge
+	relisted := s.Storm != nil && slices.ContainsFunc(s.Storm.Marks, isRelist)
+	switch allowed := families[s.Pipeline]; {
+	case allowed == nil:
+		return refuse("pipeline %q (allowed: %s)", s.Pipeline, strings.Join(Names(), ", "))
+	case !slices.Contains(families[QueuePipeline], s.Family):
+		return refuse("family %q (allowed: %s)", s.Family, joined(families[QueuePipeline]))
+	case !slices.Contains(allowed, s.Family):
+		return refuse("the %s pipeline has no place for family %s (allowed: %s)", s.Pipeline, s.Family, joined(allowed))
+	case !slices.Contains(source.Names(), s.Source):
+		return refuse("source %q (allowed: %s)", s.Source, strings.Join(source.Names(), ", "))
+	case s.Pipeline == QueuePipeline && s.Source != source.MemoryName:
+		return refuse("the queue pipeline takes its events from %s only, not from source %q", source.MemoryName, s.Source)
+	case s.Producers < 0:
+		return refuse("%d producers (allowed: 1 or more)", s.Producers)
+	case s.Producers > 1 && relisted:
+		return refuse("%d producers on storm %s, which is relisted: a Reflector is one (allowed: 1)", s.Producers, s.Storm.Name)
+	case s.Producers > 1 && single:
+		return refuse("%d producers for family %s in the %s pipeline (allowed: 1)", s.Producers, s.Family, s.Pipeline)
+	case s.Events < 0:
+		return refuse("%d events (allowed: 1 or more, 0 for the default)", s.Events)
+	case s.Duration < 0:
+		return refuse("duration %v (allowed: more than 0)", s.Duration)
+	case len(s.Modes) > 0 && s.Family != impls.DeltaFIFO:
+		return refuse("modes %q for family %s, which has none", s.Modes, s.Family)
+	case s.Storm == nil || len(s.Storm.Events) == 0:
+		return refuse("the storm has no events")
+	case len(s.Faults) > 0 && s.Source != source.APIServerName:
+		return refuse("faults of source %q, which has none (allowed: %s)", s.Source, source.APIServerName)
+	case s.Static < 0 || s.Static > maxStatic:
+		return refuse("%d static pods (allowed: 0 to %d)", s.Static, maxStatic)
+	case s.Static > 0 && s.Pipeline != KubeletPipeline:
+		return refuse("static pods in the %s pipeline, which has no sources of them (allowed: %s)", s.Pipeline, KubeletPipeline)
+	case s.Knobs.foreign(s.Family) != "":
+		return refuse("%s for family %s, which has none", s.Knobs.foreign(s.Family), s.Family)
+	}
+	err := s.Share.Validate()
+	for _, f := range s.Faults {
+		err = cmp.Or(err, f.Validate())
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	if err := s.checkLoad(relisted); err != nil {
+		return err
+	}
+	for _, m := range s.Modes {
+		if m != string(deltafifo.InOrder) && m != string(deltafifo.PerKey) {
+			return refuse("mode %q (allowed: %s, %s)", m, deltafifo.InOrder, deltafifo.PerKey)
+		}
+	}
+	for i, p := range s.Paces {
+		if slices.ContainsFunc(s.Paces[:i], func(o pace.Pace) bool { return o.String() == p.String() }) {
+			return refuse("pace %v (allowed: each once)", p)
+		}
+	}
+	if len(s.Paces) == 0 {
+		s.Paces = []pace.Pace{{}}
+	}
+	s.Producers = max(1, s.Producers)
+	s.Duration = cmp.Or(s.Duration, DefaultDuration)
+	if err := s.Storm.Validate(); err != nil {
+		return fmt.Errorf("storm %s: %w", s.Storm.Name, err)
+	}
+	switch {
+	case s.Family == impls.Merge:
+		s.Storm, err = s.Storm.ForNode(NodePods)
+	case s.Pipeline == QueuePipeline:
+		s.Storm = s.Storm.Metadata()
+	}
+	return err
+}
+
+// stampsOf returns the stamped events of an unpaced cell.
+func (s *Config) stampsOf() Stamps {
+	switch {
+	case s.Family == impls.Merge:
+		return StampsAll
+	case s.Stalled:
+		// A latency would measure how long the consumer was held.
+		return StampsNone
+	}
+	return s.Stamps
+}
+
+// consumersOf returns the number of consumers of a variant: one where the variant
+// allows only one.
+func (s *Config) consumersOf(g impls.Guarantees) int {
+	if g.Consumers == impls.ManyConsumers {
+		return max(1, s.Consumers)
+	}
+	return 1
+}
+
+// checkLoad validates the load options. relisted: the storm has relists.
+func (s *Config) checkLoad(relisted bool) error {
+	queue := s.Pipeline == QueuePipeline && s.Family != impls.Merge
+	paced := slices.ContainsFunc(s.Paces, pace.Pace.Paced)
+	for _, n := range []struct {
+		what string
+		n    int
+	}{{"consumers", s.Consumers}, {"readers", s.Readers}, {"procs", s.Procs}} {
+		if n.n < 0 || n.n > maxGoroutines {
+			return refuse("%d %s (allowed: 0 to %d)", n.n, n.what, maxGoroutines)
+		}
+	}
+	switch {
+	case s.Consumers > 0 && !queue:
+		return refuse("consumers of family %s in the %s pipeline, which has one (allowed: deltafifo and queue in the %s pipeline)", s.Family, s.Pipeline, QueuePipeline)
+	case s.Consumers > 1 && relisted:
+		return refuse("%d consumers on storm %s, which is relisted: a tombstone doesn't say which of them it follows (allowed: 1)", s.Consumers, s.Storm.Name)
+	case s.Readers > 0 && s.Pipeline != InformerPipeline:
+		return refuse("readers in the %s pipeline, which has no indexer (allowed: %s)", s.Pipeline, InformerPipeline)
+	case s.HandlerCost < 0 || s.HandlerCost > maxHandlerCost:
+		return refuse("a handler that takes %v an event (allowed: 0 to %v)", s.HandlerCost, maxHandlerCost)
+	case s.HandlerCost > 0 && s.Family == impls.Merge:
+		return refuse("a handler's cost for family %s (allowed: %s, %s)", s.Family, impls.DeltaFIFO, impls.Queue)
+	case s.Stamps != "" && !slices.Contains(AllStamps(), s.Stamps):
+		return refuse("stamps %q (allowed: %s, %s, %s)", s.Stamps, StampsNone, StampsSampled, StampsAll)
+	case s.Stamps != "" && s.Family == impls.Merge:
+		return refuse("stamps %s for family %s, whose pipelines stamp every event", s.Stamps, s.Family)
+	case s.Stamps != "" && paced:
+		return refuse("stamps %s at a pace, where every event is stamped (allowed: unpaced)", s.Stamps)
+	case s.Stalled && !queue:
+		return refuse("a stalled consumer of family %s in the %s pipeline (allowed: deltafifo and queue in the %s pipeline)", s.Family, s.Pipeline, QueuePipeline)
+	case s.Stalled && s.Knobs.Capacity > 0:
+		return refuse("a stalled consumer and capacity %d: producers would wait for ever (allowed: unbounded)", s.Knobs.Capacity)
+	case s.Stalled && s.Consumers > 1:
+		return refuse("a stalled consumer and %d of them (allowed: 1)", s.Consumers)
+	case s.Stalled && paced:
+		return refuse("a stalled consumer at a pace: what is measured is how it drains (allowed: unpaced)")
+	case s.Stalled && s.Stamps != "":
+		return refuse("stamps %s with a stalled consumer, which has no latencies", s.Stamps)
+	}
+	return nil
+}
+
+func (s *Config) defaultEvents() int {
+	n := defaultQueueEvents
+	switch {
+	case s.Source == source.APIServerName:
+		return 0
+	case s.Family == impls.Merge:
+		return defaultMergeEvents
+	case s.Pipeline == InformerPipeline:
+		n = defaultInformerEvents
+	}
+	if s.HandlerCost > 0 {
+		// The handling takes about 1 s.
+		n = min(n, max(plentyEvents, int(time.Second/s.HandlerCost)))
+	}
+	return n
+}
