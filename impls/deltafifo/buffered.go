@@ -1,7 +1,6 @@
 package deltafifo
 
 import (
-	"context"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -174,8 +173,7 @@ func (q *buffered) take(batch bool) (deltas []cache.Delta, batched bool) {
 			q.account()
 			return deltas, batched
 		}
-		// This context does not end, so that the only error is ring.ErrClosed.
-		if q.inbox.Wait(context.Background()) != nil {
+		if q.inbox.Wait() != nil {
 			return nil, false
 		}
 	}
@@ -197,7 +195,7 @@ func (q *buffered) gather(batch bool) {
 		}
 		// A producer has claimed its position and not published it yet, though
 		// later ones have returned.
-		if q.inbox.Wait(context.Background()) != nil {
+		if q.inbox.Wait() != nil {
 			return
 		}
 	}

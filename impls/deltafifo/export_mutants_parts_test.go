@@ -39,11 +39,11 @@ func (l *forgetful) Push(ctx context.Context, i item) error {
 	return err
 }
 
-func (l *forgetful) Wait(context.Context) error {
+func (l *forgetful) Wait() error {
 	for l.Len() == 0 && !l.closed.Load() {
 		<-l.wake
 	}
-	return l.inbox.Wait(context.Background())
+	return l.inbox.Wait()
 }
 
 func (l *forgetful) Close() {
@@ -68,13 +68,13 @@ func (l *careless) Push(ctx context.Context, i item) error {
 	return err
 }
 
-func (l *careless) Wait(context.Context) error {
+func (l *careless) Wait() error {
 	if l.Len() == 0 && !l.closed.Load() {
 		runtime.Gosched()
 		l.waiting.Store(true)
 		<-l.wake
 	}
-	return l.inbox.Wait(context.Background())
+	return l.inbox.Wait()
 }
 
 func (l *careless) Close() {
@@ -101,11 +101,11 @@ func (l *hasty) TakeBatch(dst []item) int {
 	return l.inbox.TakeBatch(dst)
 }
 
-func (l *hasty) Wait(ctx context.Context) error {
+func (l *hasty) Wait() error {
 	if l.closed.Load() && l.Len() <= 1 {
 		return ring.ErrClosed
 	}
-	return l.inbox.Wait(ctx)
+	return l.inbox.Wait()
 }
 
 type spinning struct {
@@ -117,11 +117,11 @@ func newSpinning(l inbox) inbox { return &spinning{inbox: l} }
 
 func (l *spinning) Close() { l.closed.Store(true); l.inbox.Close() }
 
-func (l *spinning) Wait(ctx context.Context) error {
+func (l *spinning) Wait() error {
 	for l.Len() == 0 && !l.closed.Load() {
 		runtime.Gosched()
 	}
-	return l.inbox.Wait(ctx)
+	return l.inbox.Wait()
 }
 
 // unfair has a place for each of capacity, and nothing that ends the wait for

@@ -89,12 +89,12 @@ func benchInformer(b *testing.B, handlers int, build func(cache.ListerWatcher) (
 		if err != nil {
 			b.Fatal(err)
 		}
-		var told sync.WaitGroup
+		var received sync.WaitGroup
 		var synced []cache.DoneChecker
 		for range handlers {
-			c := &counter{done: &told}
+			c := &counter{done: &received}
 			c.left.Store(benchEvents)
-			told.Add(1)
+			received.Add(1)
 			synced = append(synced, addHandler(b, inf, c).HasSyncedChecker())
 		}
 		ctx, cancel := context.WithCancel(context.Background())
@@ -109,7 +109,7 @@ func benchInformer(b *testing.B, handlers int, build func(cache.ListerWatcher) (
 		for _, e := range events {
 			f.events <- e
 		}
-		told.Wait()
+		received.Wait()
 		b.StopTimer()
 
 		runtime.ReadMemStats(&after)

@@ -171,7 +171,7 @@ func (c *comparison) delete(k int) {
 	}
 }
 
-// relist changes three objects without telling, and breaks the watches.
+// relist changes three objects without an event, and breaks the watches.
 func (c *comparison) relist(k int) error {
 	if err := c.settle(); err != nil {
 		return err
@@ -233,7 +233,7 @@ func (c *comparison) settle() error {
 	for i, r := range c.recorders {
 		want, got := transcript(r[0].take(), c.total && !c.listed), transcript(r[1].take(), c.total && !c.listed)
 		if want != got {
-			return fmt.Errorf("handler %d was told\n%s\nand by upstream\n%s", i, got, want)
+			return fmt.Errorf("handler %d received\n%s\nand by upstream\n%s", i, got, want)
 		}
 		if want, got := c.handles[i][0].HasSynced(), c.handles[i][1].HasSynced(); want != got {
 			return fmt.Errorf("handler %d: HasSynced is %v, upstream's %v", i, got, want)

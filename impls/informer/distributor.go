@@ -83,7 +83,7 @@ func (d *distributor) distribute(notices []notice) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, l := range d.listeners {
-		l.add(notices, l.resyncing)
+		l.add(notices)
 	}
 }
 

@@ -32,10 +32,10 @@ func TestLateHandler(t *testing.T) {
 		handle := addHandler(t, inf, late)
 		src.Add(pod("c"))
 		src.Modify(pod("a"))
-		for told := range 2 {
+		for received := range 2 {
 			synctest.Wait()
 			if handle.HasSynced() || cache.IsDone(handle.HasSyncedChecker()) {
-				t.Fatalf("the handler has synced after %d of 2 objects", told)
+				t.Fatalf("the handler has synced after %d of 2 objects", received)
 			}
 			h.one()
 		}
@@ -56,7 +56,7 @@ func TestLateHandler(t *testing.T) {
 		slices.SortFunc(got[:2], func(a, b call) int { return strings.Compare(a.key, b.key) })
 		slices.SortFunc(got[2:], func(a, b call) int { return strings.Compare(a.version, b.version) })
 		if !slices.Equal(got, want) {
-			t.Errorf("the handler was told %v, want %v", got, want)
+			t.Errorf("the handler received %v, want %v", got, want)
 		}
 	})
 }
@@ -81,7 +81,7 @@ func TestSyncedAfterInitialList(t *testing.T) {
 		for range pods {
 			synctest.Wait()
 			if slowHandle.HasSynced() {
-				t.Fatal("the handler has synced before it was told of the whole list")
+				t.Fatal("the handler has synced before it received the whole list")
 			}
 			h.one()
 		}
@@ -164,7 +164,7 @@ func TestSlowHandler(t *testing.T) {
 		}
 		fastCalls := fast.take()
 		if len(fastCalls) != updates+1 {
-			t.Fatalf("the fast handler was told %d times, want %d", len(fastCalls), updates+1)
+			t.Fatalf("the fast handler was called %d times, want %d", len(fastCalls), updates+1)
 		}
 		if got := slow.take(); len(got) != 0 {
 			t.Fatalf("the slow handler returned from %v", got)
@@ -172,7 +172,7 @@ func TestSlowHandler(t *testing.T) {
 		h.open()
 		synctest.Wait()
 		if got := slow.take(); !slices.Equal(got, fastCalls) {
-			t.Errorf("the slow handler was told otherwise than the fast one: %d calls", len(got))
+			t.Errorf("the slow handler received other notifications than the fast one: %d calls", len(got))
 		}
 	})
 }
@@ -202,10 +202,10 @@ func TestRemoveHandler(t *testing.T) {
 		h.open()
 		synctest.Wait()
 		if got := slow.take(); len(got) != 1 {
-			t.Errorf("after its removal the handler was told %v, want only the call that was under way", got)
+			t.Errorf("after its removal the handler received %v, want only the call that was under way", got)
 		}
 		if got := other.take(); len(got) != 11 {
-			t.Errorf("the other handler was told %v", got)
+			t.Errorf("the other handler received %v", got)
 		}
 	})
 }
@@ -274,7 +274,7 @@ func TestHandles(t *testing.T) {
 		src.Add(pod("a"))
 		synctest.Wait()
 		if got := r.take(); len(got) != 1 {
-			t.Errorf("a handler that was added twice and removed once was told %v", got)
+			t.Errorf("a handler that was added twice and removed once received %v", got)
 		}
 	})
 }
@@ -299,10 +299,10 @@ func TestJoinBetweenStoreAndTelling(t *testing.T) {
 	inf := newInformer(t, newFeed().lw(), informer.Options{NewQueue: s.queue})
 	stop := run(t, inf)
 	s.single = true
-	told, joined := make(chan struct{}), make(chan error)
+	called, joined := make(chan struct{}), make(chan error)
 	r := &recorder{before: func(c call) {
 		if c.kind == "delete" {
-			close(told)
+			close(called)
 		}
 	}}
 	second := &eavesdropper{Pod: version("a", 3), do: func() {
@@ -330,10 +330,10 @@ func TestJoinBetweenStoreAndTelling(t *testing.T) {
 	if err := s.hand([]cache.Delta{{Type: cache.Deleted, Object: version("a", 4)}}); err != nil {
 		t.Fatal(err)
 	}
-	<-told
+	<-called
 	stop()
 	if got, want := fmt.Sprint(r.take()), "[add ns/a 3 (initial) delete ns/a 4]"; got != want {
-		t.Errorf("the handler was told %s, want %s", got, want)
+		t.Errorf("the handler received %s, want %s", got, want)
 	}
 }
 
@@ -360,7 +360,7 @@ func TestHandlerRemovesItself(t *testing.T) {
 		run(t, r.inf.(cache.SharedIndexInformer))
 		synctest.Wait()
 		if got := r.take(); len(got) != 1 || r.err != nil {
-			t.Errorf("told %v, %v; want one call", got, r.err)
+			t.Errorf("received %v, %v; want one call", got, r.err)
 		}
 	})
 }
@@ -379,7 +379,7 @@ func TestGoexit(t *testing.T) {
 			synctest.Wait()
 		}
 		if got := other.take(); len(got) != 100 {
-			t.Errorf("the other handler was told %d times", len(got))
+			t.Errorf("the other handler was called %d times", len(got))
 		}
 		if err := cache.ShutDownEventHandler(inf, gone); err != nil {
 			t.Error(err)
@@ -485,7 +485,7 @@ func TestComeAndGo(t *testing.T) {
 		want := contents(inf.GetStore())
 		for _, r := range stayed {
 			if len(r.strange) > 0 {
-				t.Fatalf("seed %d: a handler was told: %s", seed, strings.Join(r.strange, "; "))
+				t.Fatalf("seed %d: a handler received: %s", seed, strings.Join(r.strange, "; "))
 			}
 			if !reflect.DeepEqual(r.held, want) {
 				t.Fatalf("seed %d: a handler holds %v, the store %v", seed, r.held, want)

@@ -78,7 +78,7 @@ func TestBookmark(t *testing.T) {
 			t.Errorf("the controller's LastSyncResourceVersion is %q, want 9", got)
 		}
 		if got := r.take(); len(got) != 2 {
-			t.Errorf("the handler was told %v", got)
+			t.Errorf("the handler received %v", got)
 		}
 	})
 }
@@ -194,7 +194,7 @@ func TestRunTwice(t *testing.T) {
 		src.Add(pod("a"))
 		synctest.Wait()
 		if got := r.take(); len(got) != 1 {
-			t.Errorf("after the second Run a handler was told %v", got)
+			t.Errorf("after the second Run a handler received %v", got)
 		}
 		stop()
 		again()
@@ -243,7 +243,7 @@ func TestStopped(t *testing.T) {
 		h.open()
 		<-returned
 		if got := r.take(); len(got) != 1 {
-			t.Errorf("the handler was told %v, want only the call that was under way", got)
+			t.Errorf("the handler received %v, want only the call that was under way", got)
 		}
 		_, err := inf.AddEventHandler(r)
 		if err == nil || !strings.HasSuffix(err.Error(), "was not added to shared informer because it has stopped already") {
@@ -374,7 +374,7 @@ func TestMetrics(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if got := r.take(); len(got) != 2 || len(p.of("queued")) == before {
-			t.Errorf("the resync told %v, and queued was set %d times", got, len(p.of("queued"))-before)
+			t.Errorf("the resync sent %v, and queued was set %d times", got, len(p.of("queued"))-before)
 		}
 	})
 }
@@ -408,7 +408,7 @@ func TestWatchList(t *testing.T) {
 		run(t, inf)
 		wait(t, handle.HasSyncedChecker())
 		if got, want := fmt.Sprint(sorted(r.take())), "[add ns/a 1 (initial) add ns/b 2 (initial)]"; got != want {
-			t.Errorf("the handler was told %s, want %s", got, want)
+			t.Errorf("the handler received %s, want %s", got, want)
 		}
 		return n.Load()
 	}

@@ -7,6 +7,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/cache/synctrack"
 	"k8s.io/klog/v2"
+
+	"watchlab/impls/internal/ring"
 )
 
 // notice is one notification of a handler.
@@ -30,18 +32,15 @@ const (
 	deleted
 )
 
-// listener is one handler and its buffer of notices: a chain of fixed-size
-// blocks. It is also the registration that AddEventHandler returns.
-//
-// The distributor appends to the last block under the lock. The listener's
-// goroutine reads the end of the chain under the lock and processes the notices
-// before it without the lock. No block is copied, so the lock is held for one
-// append at any length.
+// listener is one handler and its queue of notices. It is also the registration
+// that AddEventHandler returns.
 type listener struct {
 	handler cache.ResourceEventHandler
 	name    string
 	logger  klog.Logger
 	tracker *synctrack.SingleFileTracker
+	// pending is unbounded: the distributor never waits for the handler.
+	pending *ring.Locked[notice]
 	// stopped is closed by stop. finished is closed after the last call of the
 	// handler.
 	stopped, finished chan struct{}
@@ -54,55 +53,31 @@ type listener struct {
 	nextResync   time.Time
 	resyncing    bool
 
-	// The goroutine of the listener owns the next three fields. The next notice
-	// is head.notices[pos]; left is the number of notices that may be delivered
-	// without the lock.
-	head *block
-	pos  int
-	left uint64
-
-	// lock guards the fields below.
-	lock latch
-	// tail is the last block; its first free slot is tail.notices[tail.n]. It is
-	// nil after the goroutine has ended.
-	tail *block
-	// waiting counts the notices that were added since the goroutine last took
-	// the lock.
-	waiting uint64
-	// spare is a list of drained blocks for reuse; spares is its length.
-	spare  *block
-	spares int
+	// The goroutine of the listener owns taken, the notices that it took last,
+	// and left, the number of notices that it can take without the lock.
+	taken [takeSize]notice
+	left  int
 }
 
-const (
-	// blockSize is the number of notices per block, which has 5 kB.
-	blockSize = 128
-	// maxSpares bounds the blocks that are kept after a burst: two batches of a
-	// queue.
-	maxSpares = 16
-)
-
-type block struct {
-	notices [blockSize]notice
-	// n is the number of written notices; the lock of the listener guards it.
-	n int
-	// next is written once, under the lock, when the block is full.
-	next *block
-}
+// takeSize is how many notices are taken at a time.
+const takeSize = 64
 
 func newListener(logger klog.Logger, handler cache.ResourceEventHandler, upstream string) *listener {
-	b := new(block)
+	pending, err := ring.NewLocked[notice](0)
+	if err != nil {
+		// This is a bug: an unbounded queue has no invalid capacity.
+		panic(err)
+	}
 	name := handlerName(handler)
 	return &listener{
 		handler:   handler,
 		name:      name,
 		logger:    logger,
 		tracker:   synctrack.NewSingleFileTracker(upstream + " + event handler " + name),
+		pending:   pending,
 		stopped:   make(chan struct{}),
 		finished:  make(chan struct{}),
 		resyncing: true,
-		head:      b,
-		tail:      b,
 	}
 }
 
@@ -136,126 +111,60 @@ func (l *listener) scheduleResync(period, check time.Duration, now time.Time) {
 // addInitial queues additions of all objects of a list. The listener is not added
 // yet.
 func (l *listener) addInitial(objs []any) {
-	l.lock.Lock()
-	defer l.lock.UnlockAndWake()
-	for _, obj := range objs {
-		l.append(&notice{kind: added, initial: true, obj: obj})
+	notices := make([]notice, len(objs))
+	for i, obj := range objs {
+		notices[i] = notice{kind: added, initial: true, obj: obj}
 	}
+	l.add(notices)
 }
 
-// add queues notices; those of a resync only if resyncing. It never waits for the
-// handler.
-func (l *listener) add(notices []notice, resyncing bool) {
-	l.lock.Lock()
-	if l.tail == nil {
-		// The handler has ended its goroutine (runtime.Goexit).
-		l.lock.Unlock()
-		return
-	}
-	before := l.waiting
-	for i := range notices {
-		if n := &notices[i]; resyncing || !n.resync {
-			l.append(n)
+// add queues notices; those of a resync only if resyncing. It drops them if the
+// handler has ended its goroutine (runtime.Goexit).
+func (l *listener) add(notices []notice) {
+	_ = l.pending.PushFunc(notices, func(n *notice) bool {
+		if n.initial {
+			// Start must precede the notification, because Finished follows it.
+			l.tracker.Start()
 		}
-	}
-	if l.waiting == before {
-		l.lock.Unlock()
-		return
-	}
-	l.lock.UnlockAndWake()
-}
-
-// append queues one notice. The caller holds the lock.
-func (l *listener) append(n *notice) {
-	if n.initial {
-		// Start must precede the notification, because Finished follows it.
-		l.tracker.Start()
-	}
-	t := l.tail
-	if t.n == blockSize {
-		t = l.grow()
-	}
-	t.notices[t.n] = *n
-	t.n++
-	l.waiting++
-}
-
-func (l *listener) grow() *block {
-	b := l.spare
-	if b == nil {
-		b = new(block)
-	} else {
-		l.spare, b.next = b.next, nil
-		l.spares--
-	}
-	l.tail.next = b
-	l.tail = b
-	return b
-}
-
-// recycle keeps a drained block for reuse. It locks once per block.
-func (l *listener) recycle(b *block) {
-	l.lock.Lock()
-	defer l.lock.Unlock()
-	if l.spares < maxSpares {
-		b.n, b.next = 0, l.spare
-		l.spare = b
-		l.spares++
-	}
+		return l.resyncing || !n.resync
+	})
 }
 
 // stop ends run, at the latest when the handler has returned. Pending notices are
 // dropped. It is called once, after the listener has been removed.
 func (l *listener) stop() {
 	close(l.stopped)
-	l.lock.Close()
+	l.pending.Close()
 }
 
 // run calls the handler until the listener is stopped.
 func (l *listener) run() {
 	defer close(l.finished)
-	defer l.forget()
-	for l.await() {
-		for ; l.left > 0; l.left-- {
+	defer l.drop()
+	for l.pending.Wait() == nil {
+		l.left = l.pending.Ready()
+		n := l.pending.TakeBatch(l.taken[:min(l.left, takeSize)])
+		for i := range n {
 			select {
 			case <-l.stopped:
 				return
 			default:
 			}
-			if !l.tell(l.next()) && !l.rest() {
+			if !l.call(&l.taken[i]) && !l.rest() {
 				return
 			}
+			l.taken[i] = notice{}
+			l.left--
 		}
 	}
 }
 
-// await waits for notices. It returns false when the listener is stopped.
-func (l *listener) await() bool {
-	l.lock.Lock()
-	defer l.lock.Unlock()
-	for l.waiting == 0 {
-		if l.lock.closed {
-			return false
-		}
-		l.lock.Wait()
+// drop drops pending notices, because the caller may keep the registration.
+func (l *listener) drop() {
+	l.pending.Close()
+	for l.pending.TakeBatch(l.taken[:]) > 0 {
 	}
-	l.left, l.waiting = l.waiting, 0
-	return true
-}
-
-// next removes the oldest notice. There must be one.
-func (l *listener) next() notice {
-	if l.pos == blockSize {
-		// await returned after the next block was linked.
-		b := l.head
-		l.head, l.pos = b.next, 0
-		l.recycle(b)
-	}
-	n := &l.head.notices[l.pos]
-	out := *n
-	*n = notice{}
-	l.pos++
-	return out
+	clear(l.taken[:])
 }
 
 // Where more than slowBacklog notices wait, calls of the handler that take
@@ -265,8 +174,8 @@ const (
 	slowCall    = 100 * time.Millisecond
 )
 
-// tell calls the handler. It returns false if the handler panicked.
-func (l *listener) tell(n notice) (ok bool) {
+// call calls the handler. It returns false if the handler panicked.
+func (l *listener) call(n *notice) (ok bool) {
 	defer utilruntime.HandleCrashWithLogger(l.logger)
 	if l.left > slowBacklog {
 		defer l.logIfSlow(time.Now())
@@ -306,11 +215,4 @@ func (l *listener) rest() bool {
 	case <-l.stopped:
 		return false
 	}
-}
-
-// forget drops pending notices, because the caller may keep the registration.
-func (l *listener) forget() {
-	l.lock.Lock()
-	defer l.lock.Unlock()
-	l.head, l.tail, l.spare = nil, nil, nil
 }

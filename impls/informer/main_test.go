@@ -91,7 +91,7 @@ func newSource(t testing.TB) source {
 	s := fcache.NewFakeControllerSource()
 	t.Cleanup(s.Shutdown)
 	// It refuses to watch from version 0 once there has been an event, so that
-	// one that comes between list and watch would be told a second late.
+	// one that comes between list and watch would arrive a second late.
 	for range 5 {
 		s.Add(pod("former"))
 		s.Delete(pod("former"))

@@ -61,13 +61,13 @@ func TestPanic(t *testing.T) {
 			t.Errorf("panicked at seconds %v, want 0, 1 and 2", got)
 		}
 		if got := bad.take(); len(got) != 1 || got[0].kind != "delete" {
-			t.Errorf("the handler was told %v otherwise, want a deletion", got)
+			t.Errorf("the handler otherwise received %v, want a deletion", got)
 		}
 		if badHandle.HasSynced() {
 			t.Error("a handler that panicked amid the initial list has synced")
 		}
 		if got := good.take(); len(got) != 4 {
-			t.Errorf("the other handler was told %v", got)
+			t.Errorf("the other handler received %v", got)
 		}
 		if got := l.count("Observed a panic", "no additions, please"); got != 3 {
 			t.Errorf("%d panics were logged to the handler's logger: %v", got, l.lines)

@@ -48,7 +48,7 @@ func (p *processor) Process(obj any, isInInitialList bool) error {
 	defer p.mu.Unlock()
 	defer p.reset()
 	// After an error, handlers are still notified of stored objects.
-	defer p.tell()
+	defer p.notify()
 	for _, d := range deltas {
 		if err := p.take(d, isInInitialList); err != nil {
 			return err
@@ -189,7 +189,7 @@ func (p *processor) ProcessBatch(deltas []cache.Delta, isInInitialList bool) err
 	if err != nil {
 		p.keepNotices(err.SuccessfulIndices)
 	}
-	p.tell()
+	p.notify()
 	if err != nil {
 		return fmt.Errorf("a batch of %d: %w", len(deltas), err)
 	}
@@ -207,8 +207,8 @@ func (p *processor) keepNotices(indices []int) {
 
 func (p *processor) note(n notice) { p.notices = append(p.notices, n) }
 
-// tell distributes the notices.
-func (p *processor) tell() {
+// notify distributes the notices.
+func (p *processor) notify() {
 	for i := range p.notices {
 		if n := &p.notices[i]; n.kind != deleted {
 			p.mutations.AddObject(n.obj)

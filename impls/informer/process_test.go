@@ -142,7 +142,7 @@ func TestHandOvers(t *testing.T) {
 					calls = sorted(calls)
 				}
 				if got := fmt.Sprint(calls); got != c.want {
-					t.Errorf("told %s, want %s", got, c.want)
+					t.Errorf("received %s, want %s", got, c.want)
 				}
 				if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 					t.Errorf("returned %v, want an error that says %q", err, c.err)

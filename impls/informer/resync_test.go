@@ -69,7 +69,7 @@ func (c *clock) times() []float64 {
 
 // resyncCase is an informer of one object, with its resync period, and handlers
 // that ask for periods (-1: none in particular), early, before it is run, or
-// late, half a second after. want is when each is told within 10 seconds, first
+// late, half a second after. want is when each is called within 10 seconds, first
 // the early ones.
 type resyncCase struct {
 	name        string
@@ -140,7 +140,7 @@ func (c resyncCase) check(t *testing.T, src source, inf cache.SharedIndexInforme
 	synctest.Wait()
 	for i, h := range clocks {
 		if got := h.times(); !slices.Equal(got, c.want[i]) {
-			t.Errorf("handler %d was told at %v, want %v", i, got, c.want[i])
+			t.Errorf("handler %d was called at %v, want %v", i, got, c.want[i])
 		}
 	}
 	if got := warnings.count("Warning"); got != c.warnings {
@@ -167,7 +167,7 @@ func TestUnchangedUpdate(t *testing.T) {
 		synctest.Wait()
 		for _, r := range []*recorder{never, every} {
 			if got := r.take(); len(got) != 2 {
-				t.Errorf("before the first resync check a handler was told %v, want an addition and an update", got)
+				t.Errorf("before the first resync check a handler received %v, want an addition and an update", got)
 			}
 		}
 		time.Sleep(1500 * time.Millisecond)
@@ -178,7 +178,7 @@ func TestUnchangedUpdate(t *testing.T) {
 		synctest.Wait()
 		for r, want := range map[*recorder]string{never: "[update ns/a 1→2]", every: "[update ns/a 1→1 update ns/a 1→2]"} {
 			if got := fmt.Sprint(r.take()); got != want {
-				t.Errorf("a handler was told %s, want %s", got, want)
+				t.Errorf("a handler received %s, want %s", got, want)
 			}
 		}
 	})

@@ -244,7 +244,7 @@ func (m *combiner) attend(ctx context.Context, r *request) error {
 // pop fills next from the ring and reports whether it has a request.
 func (m *combiner) pop() bool {
 	if len(m.next) == 0 {
-		m.next = m.batch[:m.requests.PopBatch(m.batch[:])]
+		m.next = m.batch[:m.requests.TakeBatch(m.batch[:])]
 	}
 	return len(m.next) > 0
 }
@@ -252,7 +252,7 @@ func (m *combiner) pop() bool {
 // awaitRequest waits for the next request, which a caller is about to publish.
 func (m *combiner) awaitRequest() {
 	// The ring is never closed and this ctx never ends, so there is no error.
-	_ = m.requests.Wait(context.Background())
+	_ = m.requests.Wait()
 }
 
 // mergeAll merges all published requests.

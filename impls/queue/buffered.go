@@ -2,7 +2,6 @@ package queue
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"math"
 	"runtime"
@@ -229,8 +228,7 @@ func (q *buffered) catchUp() {
 func (q *buffered) wait() error {
 	q.away = true
 	q.owner.Unlock()
-	// This context does not end, so that the only error is ring.ErrClosed.
-	err := q.inbox.Wait(context.Background())
+	err := q.inbox.Wait()
 	q.owner.Lock()
 	q.away = false
 	q.back.Broadcast()

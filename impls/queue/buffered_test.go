@@ -41,11 +41,11 @@ func (l *heldUp) TakeBatch(dst []item) int {
 	return n
 }
 
-func (l *heldUp) Wait(ctx context.Context) error {
+func (l *heldUp) Wait() error {
 	if l.after == 0 {
 		<-l.filled
 	}
-	return l.inbox.Wait(ctx)
+	return l.inbox.Wait()
 }
 
 // TestProducerHeldUp: a Pop sees an update that returned before it, while an

@@ -34,10 +34,10 @@ func (p ringPipe) put(d delta) {
 
 func (p ringPipe) get(dst []delta) int {
 	for {
-		if n := p.q.PopBatch(dst); n > 0 {
+		if n := pop(p.q, dst); n > 0 {
 			return n
 		}
-		if p.q.Wait(context.Background()) != nil {
+		if p.q.Wait() != nil {
 			return 0
 		}
 	}

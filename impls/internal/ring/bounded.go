@@ -134,8 +134,7 @@ func (q *Bounded[T]) TryPush(v T) error {
 
 // Push implements [Queue].
 func (q *Bounded[T]) Push(ctx context.Context, v T) error {
-	err := q.TryPush(v)
-	if err == nil || !errors.Is(err, ErrFull) {
+	if err := q.TryPush(v); err == nil || !errors.Is(err, ErrFull) {
 		return err
 	}
 	return pushSlow(ctx, q, &q.room, v)
@@ -145,16 +144,7 @@ func (q *Bounded[T]) Push(ctx context.Context, v T) error {
 func (q *Bounded[T]) ready(p uint64) bool { return q.slots[p&q.mask].seq.Load() == p+1 }
 
 // Wait implements [Queue].
-func (q *Bounded[T]) Wait(ctx context.Context) error {
-	return q.parker.wait(ctx, q.popped.Load(), q, &q.closedAt)
-}
-
-// PopBatch implements [Queue].
-func (q *Bounded[T]) PopBatch(dst []T) int {
-	n := q.TakeBatch(dst)
-	q.Release(n)
-	return n
-}
+func (q *Bounded[T]) Wait() error { return q.parker.wait(q.popped.Load(), q, &q.closedAt) }
 
 // Release implements [Queue].
 func (q *Bounded[T]) Release(n int) {

@@ -151,7 +151,7 @@ func history(ctx context.Context, q ring.Queue[int], seed uint64) []porcupine.Op
 			if rng.IntN(2) == 0 {
 				record(producers, popOp{}, pop)
 			}
-			if record(producers, waitOp{}, func() any { return plain(q.Wait(ctx)) }) != nil {
+			if record(producers, waitOp{}, func() any { return plain(wait(ctx, q)) }) != nil {
 				return
 			}
 			record(producers, popOp{}, pop)
@@ -165,5 +165,5 @@ func history(ctx context.Context, q ring.Queue[int], seed uint64) []porcupine.Op
 
 func popped(q ring.Queue[int], most int) []int {
 	dst := make([]int, most)
-	return dst[:q.PopBatch(dst)]
+	return dst[:pop(q, dst)]
 }

@@ -89,8 +89,7 @@ func NewLocked[T any](capacity int) (*Locked[T], error) {
 
 // Push implements [Queue].
 func (q *Locked[T]) Push(ctx context.Context, v T) error {
-	err := q.TryPush(v)
-	if err == nil || !errors.Is(err, ErrFull) {
+	if err := q.TryPush(v); err == nil || !errors.Is(err, ErrFull) {
 		return err
 	}
 	return pushSlow(ctx, q, &q.room, v)
@@ -99,20 +98,37 @@ func (q *Locked[T]) Push(ctx context.Context, v T) error {
 // TryPush implements [Queue].
 func (q *Locked[T]) TryPush(v T) error {
 	q.mu.Lock()
-	if q.pushed-q.released >= q.capacity && !q.closed {
+	switch {
+	case q.closed:
+		q.mu.Unlock()
+		return ErrClosed
+	case q.pushed-q.released >= q.capacity:
 		q.mu.Unlock()
 		return ErrFull
 	}
-	return q.accept(v)
+	q.append(v)
+	q.unlockAndWake()
+	return nil
 }
 
-// accept appends v and releases the lock. The caller has checked that there is
-// room.
-func (q *Locked[T]) accept(v T) error {
+// PushFunc appends the values that keep accepts to an unbounded queue, under one
+// lock, or returns [ErrClosed]. keep must not call methods of the queue.
+func (q *Locked[T]) PushFunc(values []T, keep func(*T) bool) error {
+	q.mu.Lock()
+	defer q.unlockAndWake()
 	if q.closed {
-		q.mu.Unlock()
 		return ErrClosed
 	}
+	for i := range values {
+		if keep(&values[i]) {
+			q.append(values[i])
+		}
+	}
+	return nil
+}
+
+// append adds v to the last block. The caller holds the lock.
+func (q *Locked[T]) append(v T) {
 	t := q.tail
 	if t.n == segmentSize {
 		t = q.grow()
@@ -120,13 +136,18 @@ func (q *Locked[T]) accept(v T) error {
 	t.values[t.n] = v
 	t.n++
 	q.pushed++
-	wake := q.waiting
-	q.waiting = false
+}
+
+// unlockAndWake releases the lock and wakes the consumer if it waits for a value.
+func (q *Locked[T]) unlockAndWake() {
+	wake := q.waiting && q.pushed != q.bound
+	if wake {
+		q.waiting = false
+	}
 	q.mu.Unlock()
 	if wake {
 		q.arrival.Signal()
 	}
-	return nil
 }
 
 // grow links a new block. The caller holds the lock.
@@ -144,40 +165,34 @@ func (q *Locked[T]) grow() *link[T] {
 }
 
 // Wait implements [Queue].
-func (q *Locked[T]) Wait(ctx context.Context) error {
+func (q *Locked[T]) Wait() error {
 	if q.popped.Load() < q.bound {
 		return nil
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.pushed == q.bound && ctx.Done() != nil {
-		stop := context.AfterFunc(ctx, func() {
-			q.mu.Lock()
-			defer q.mu.Unlock()
-			q.waiting = false
-			q.arrival.Broadcast()
-		})
-		defer stop()
-	}
 	for q.pushed == q.bound {
 		if q.closed {
 			return ErrClosed
 		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
 		q.waiting = true
 		q.arrival.Wait()
 	}
-	q.bound = q.pushed
+	q.refresh()
 	return nil
 }
+
+// Ready returns the number of values that TakeBatch can return without the lock.
+// Only the consumer may call it.
+func (q *Locked[T]) Ready() int { return int(q.bound - q.popped.Load()) }
 
 // TakeBatch implements [Queue].
 func (q *Locked[T]) TakeBatch(dst []T) int {
 	p := q.popped.Load()
 	if p+uint64(len(dst)) > q.bound {
+		q.mu.Lock()
 		q.refresh()
+		q.mu.Unlock()
 	}
 	n := int(min(uint64(len(dst)), q.bound-p))
 	for i := 0; i < n; {
@@ -207,10 +222,9 @@ func (q *Locked[T]) advance() {
 	}
 }
 
-// refresh moves the bound to the last value and returns drained blocks.
+// refresh moves the bound to the last value and returns drained blocks. The caller
+// holds the lock.
 func (q *Locked[T]) refresh() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
 	q.bound = q.pushed
 	for b := q.drained; b != nil; {
 		next := b.next
@@ -232,13 +246,6 @@ func (q *Locked[T]) Release(n int) {
 	q.released += uint64(n)
 	q.mu.Unlock()
 	q.room.made(n)
-}
-
-// PopBatch implements [Queue].
-func (q *Locked[T]) PopBatch(dst []T) int {
-	n := q.TakeBatch(dst)
-	q.Release(n)
-	return n
 }
 
 // Close implements [Queue].

@@ -68,6 +68,23 @@ func newQueue[T any](t interface {
 	return q
 }
 
+// pop is TakeBatch with the release.
+func pop[T any](q ring.Queue[T], dst []T) int {
+	n := q.TakeBatch(dst)
+	q.Release(n)
+	return n
+}
+
+// wait is Wait under a watchdog: it closes the queue when ctx ends.
+func wait[T any](ctx context.Context, q ring.Queue[T]) error {
+	defer context.AfterFunc(ctx, q.Close)()
+	err := q.Wait()
+	if err != nil && ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
+
 func TestCapacity(t *testing.T) {
 	for _, c := range []int{-1, ring.MaxCapacity + 1} {
 		if _, err := ring.New[int](c); !errors.Is(err, ring.ErrCapacity) {

@@ -19,7 +19,7 @@ func TestCleared(t *testing.T) {
 			if err := q.TryPush(v); err != nil {
 				t.Fatal(err)
 			}
-			if q.PopBatch(dst) != 1 {
+			if pop(q, dst) != 1 {
 				t.Fatal("nothing to pop")
 			}
 			clear(dst)
@@ -58,7 +58,7 @@ func TestSteadyState(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if q.PopBatch(dst) != n {
+			if pop(q, dst) != n {
 				t.Fatal("too little to pop")
 			}
 		}
@@ -112,7 +112,7 @@ func testBurst(t *testing.T, s shape) {
 	full := heap() - before
 	dst := make([][4]uint64, 100)
 	for i := uint64(0); i < burst; {
-		n := q.PopBatch(dst)
+		n := pop(q, dst)
 		if n == 0 {
 			t.Fatalf("only %d came", i)
 		}

@@ -1,9 +1,6 @@
 package ring
 
-import (
-	"context"
-	"sync/atomic"
-)
+import "sync/atomic"
 
 // parker is where the consumer sleeps until one position is published. Only the
 // producer of that position wakes it. So each sleep has one wake-up, and only
@@ -44,9 +41,9 @@ func (k *parker) init() {
 // publisher reports whether the position of the consumer is published.
 type publisher interface{ ready(p uint64) bool }
 
-// wait returns nil when position p is published, [ErrClosed] if the queue was
-// closed at p, or the error of ctx.
-func (k *parker) wait(ctx context.Context, p uint64, q publisher, closedAt *atomic.Uint64) error {
+// wait returns nil when position p is published, or [ErrClosed] if the queue was
+// closed at p.
+func (k *parker) wait(p uint64, q publisher, closedAt *atomic.Uint64) error {
 	for {
 		if q.ready(p) {
 			return nil
@@ -57,38 +54,20 @@ func (k *parker) wait(ctx context.Context, p uint64, q publisher, closedAt *atom
 		k.announce(p)
 		if q.ready(p) || closedAt.Load() == p {
 			k.withdraw(p)
-			continue
-		}
-		if err := k.sleep(ctx, p); err != nil {
-			return err
+		} else {
+			<-k.token
 		}
 	}
 }
 
 // announce sets the position that the consumer is about to sleep for. The caller
-// then checks the queue again, and calls sleep or withdraw.
+// then checks the queue again, and receives the token or calls withdraw.
 func (k *parker) announce(p uint64) { k.at.Store(p) }
 
 // withdraw undoes announce. If a waker was faster, it receives the token.
 func (k *parker) withdraw(p uint64) {
 	if !k.at.CompareAndSwap(p, awake) {
 		<-k.token
-	}
-}
-
-// sleep returns nil when woken, or the error of ctx.
-func (k *parker) sleep(ctx context.Context, p uint64) error {
-	done := ctx.Done()
-	if done == nil {
-		<-k.token
-		return nil
-	}
-	select {
-	case <-k.token:
-		return nil
-	case <-done:
-		k.withdraw(p)
-		return ctx.Err()
 	}
 }
 

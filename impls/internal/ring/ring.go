@@ -21,8 +21,8 @@
 // # What is not guaranteed
 //
 // A producer that is suspended between claim and publication delays the values
-// behind its own, but not the other producers. PopBatch then returns fewer values
-// than were pushed. A bounded queue may report full although a PopBatch is about
+// behind its own, but not the other producers. TakeBatch then returns fewer values
+// than were pushed. A bounded queue may report full although a Release is about
 // to free slots. Waiting producers wake in order, but a new push may overtake
 // them.
 //
@@ -45,7 +45,7 @@ import (
 
 // Queue is the interface of all queues of this package. Any goroutine may call
 // Push, TryPush, Close and Len. Only one goroutine at a time may call Wait,
-// PopBatch, TakeBatch and Release.
+// TakeBatch and Release.
 type Queue[T any] interface {
 	// Push appends v. If a bounded queue is full, Push waits for room. It returns
 	// [ErrClosed], or the error of ctx if ctx ends during the wait; the queue
@@ -53,15 +53,13 @@ type Queue[T any] interface {
 	Push(ctx context.Context, v T) error
 	// TryPush appends v without waiting, or returns [ErrFull] or [ErrClosed].
 	TryPush(v T) error
-	// Wait returns nil when PopBatch can return a value. It returns [ErrClosed]
-	// when the queue is closed and empty, or the error of ctx.
-	Wait(ctx context.Context) error
-	// PopBatch moves at most len(dst) values to dst and returns their number. It
+	// Wait returns nil when TakeBatch can return a value, or [ErrClosed] when the
+	// queue is closed and empty.
+	Wait() error
+	// TakeBatch moves at most len(dst) values to dst and returns their number. It
 	// does not wait: 0 means that the next value in order is not published yet.
-	PopBatch(dst []T) int
-	// TakeBatch is PopBatch without the release: the slots of the values stay in
-	// use until Release. It serves a consumer whose own backlog counts against
-	// the capacity.
+	// The slots of the values stay in use until Release, so that the consumer's
+	// own backlog can count against the capacity.
 	TakeBatch(dst []T) int
 	// Release frees the slots of n values that TakeBatch returned. It does
 	// nothing on an unbounded queue.

@@ -42,13 +42,13 @@ func drain(ctx context.Context, q ring.Queue[event], producers int) (account, er
 	a := account{make([]int, producers)}
 	buf := make([]event, 64)
 	for {
-		if err := q.Wait(ctx); err != nil {
+		if err := wait(ctx, q); err != nil {
 			if errors.Is(err, ring.ErrClosed) {
 				err = nil
 			}
 			return a, err
 		}
-		n := q.PopBatch(buf[:1+rand.IntN(len(buf))])
+		n := pop(q, buf[:1+rand.IntN(len(buf))])
 		if n == 0 {
 			return a, errors.New("nothing to pop after Wait returned nil")
 		}

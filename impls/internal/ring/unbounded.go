@@ -129,8 +129,7 @@ func NewUnbounded[T any]() *Unbounded[T] {
 	return q
 }
 
-// Push appends v. It never waits and doesn't look at the context: it is
-// [Unbounded.TryPush] under the name that [Queue] asks for.
+// Push is TryPush, because an unbounded queue always has room.
 func (q *Unbounded[T]) Push(_ context.Context, v T) error { return q.TryPush(v) }
 
 // TryPush appends v, or returns [ErrClosed].
@@ -239,15 +238,9 @@ func (q *Unbounded[T]) ready(p uint64) bool {
 }
 
 // Wait implements [Queue].
-func (q *Unbounded[T]) Wait(ctx context.Context) error {
-	return q.parker.wait(ctx, q.popped.Load(), q, &q.closedAt)
-}
+func (q *Unbounded[T]) Wait() error { return q.parker.wait(q.popped.Load(), q, &q.closedAt) }
 
-// PopBatch implements [Queue].
-func (q *Unbounded[T]) PopBatch(dst []T) int { return q.TakeBatch(dst) }
-
-// Release implements [Queue]. It does nothing, because an unbounded queue always
-// has room.
+// Release does nothing.
 func (q *Unbounded[T]) Release(int) {}
 
 // TakeBatch implements [Queue].

@@ -24,11 +24,11 @@ func TestPingPong(t *testing.T) {
 		}
 		ping, pong := newQueue[int](t, s), newQueue[int](t, s)
 		receive := func(q ring.Queue[int], want int) error {
-			if err := q.Wait(ctx); err != nil {
+			if err := wait(ctx, q); err != nil {
 				return err
 			}
 			var got [2]int
-			if n := q.PopBatch(got[:]); n != 1 || got[0] != want {
+			if n := pop(q, got[:]); n != 1 || got[0] != want {
 				t.Errorf("round %d: popped %v", want, got[:n])
 			}
 			return nil
@@ -66,7 +66,7 @@ func TestWaitSleeps(t *testing.T) {
 			q := newQueue[int](t, s)
 			woken := false
 			go func() {
-				if err := q.Wait(t.Context()); err != nil {
+				if err := q.Wait(); err != nil {
 					t.Error(err)
 				}
 				woken = true
@@ -83,7 +83,7 @@ func TestWaitSleeps(t *testing.T) {
 				t.Fatal("Wait slept through a push")
 			}
 			var got [1]int
-			if n := q.PopBatch(got[:]); n != 1 || got[0] != 1 {
+			if n := pop(q, got[:]); n != 1 || got[0] != 1 {
 				t.Fatalf("popped %v", got[:n])
 			}
 		})
@@ -95,18 +95,7 @@ func TestWaitEnds(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			q := newQueue[int](t, s)
 			var err error
-			// Twice by a context, so that what the first leaves behind shows.
-			for range 2 {
-				ctx, cancel := context.WithCancel(t.Context())
-				go func() { err = q.Wait(ctx) }()
-				synctest.Wait()
-				cancel()
-				synctest.Wait()
-				if !errors.Is(err, context.Canceled) {
-					t.Fatalf("Wait returned %v, want that it was canceled", err)
-				}
-			}
-			go func() { err = q.Wait(context.Background()) }()
+			go func() { err = q.Wait() }()
 			synctest.Wait()
 			q.Close()
 			q.Close()
@@ -158,7 +147,7 @@ func TestPushSleeps(t *testing.T) {
 			}
 			var got [1]int
 			for i, want := range []int{s.capacity, s.capacity + 2} {
-				if n := q.PopBatch(got[:]); n != 1 || got[0] != i {
+				if n := pop(q, got[:]); n != 1 || got[0] != i {
 					t.Fatalf("popped %v, want %d", got[:n], i)
 				}
 				synctest.Wait()
