@@ -228,14 +228,13 @@ func (r *Registry[O, T]) Lookup(name string) (Variant[O, T], error) {
 // New builds an instance of the named variant. The error lists the allowed values
 // and wraps [ErrUnknownVariant] or [ErrOptions].
 func (r *Registry[O, T]) New(name string, opts O) (T, error) {
+	var none T
 	v, err := r.Lookup(name)
 	if err != nil {
-		var none T
 		return none, err
 	}
 	t, err := v.New(opts)
 	if err != nil {
-		var none T
 		return none, fmt.Errorf("%s %s: %w", r.family, name, err)
 	}
 	return t, nil

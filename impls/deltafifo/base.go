@@ -2,6 +2,7 @@ package deltafifo
 
 import (
 	"context"
+	"sync"
 
 	"k8s.io/client-go/tools/cache"
 
@@ -22,9 +23,6 @@ type base struct {
 	atomicLists bool
 	// lend: process borrows its slices ([impls.Lent]).
 	lend bool
-	// send queues an item and executes a command. Replace, Resync and Bookmark
-	// call it. It is nil in sharded, which has its own versions of them.
-	send func(item) error
 }
 
 func newBase(o Options, name string) base {
@@ -39,52 +37,6 @@ func newBase(o Options, name string) base {
 	}
 }
 
-// Bookmark queues a Bookmark delta, or nothing where KnownObjects is set or
-// delivery is per key.
-func (b *base) Bookmark(resourceVersion string) error {
-	if !b.atomicLists {
-		return nil
-	}
-	return b.send(item{obj: cache.BookmarkInfo{ResourceVersion: resourceVersion}, kind: bookmark})
-}
-
-// Resync queues one SyncAll delta with in-order delivery and KnownObjects nil; a
-// Sync delta for each known object that is neither queued nor in process where
-// KnownObjects is set; otherwise nothing. O(known).
-func (b *base) Resync() error {
-	if b.atomicLists {
-		return b.send(item{obj: cache.SyncAllInfo{}, kind: syncAll})
-	}
-	if b.known == nil {
-		return nil
-	}
-	return b.send(item{kind: resyncCommand})
-}
-
-// Replace queues one ReplacedAll delta with in-order delivery and KnownObjects
-// nil. Otherwise it queues a Replaced delta for each object of the list, and
-// tombstones for queued, processed and known objects that the list lacks; nothing
-// of another call comes between them, and together they use one of Capacity.
-// After an error nothing is queued. O(list + queued + known).
-func (b *base) Replace(list []any, resourceVersion string) error {
-	if !b.atomicLists {
-		for _, obj := range list {
-			if err := b.keys.Check(obj); err != nil {
-				return err
-			}
-		}
-	}
-	objs, err := transformAll(b.transformer, list)
-	switch {
-	case err != nil:
-		return err
-	case b.atomicLists:
-		return b.send(item{obj: cache.ReplacedAllInfo{ResourceVersion: resourceVersion, Objects: objs}, kind: replacedAll})
-	default:
-		return b.send(item{obj: &replacement{list: objs}, kind: replaceCommand})
-	}
-}
-
 // HasSynced implements [cache.Queue].
 func (b *base) HasSynced() bool { return b.initial.HasSynced() }
 
@@ -93,3 +45,156 @@ func (b *base) HasSyncedChecker() cache.DoneChecker { return b.initial }
 
 // Transformer implements [cache.TransformingStore].
 func (b *base) Transformer() cache.TransformFunc { return b.transformer }
+
+// front is the API of a queue with one consumer at a time. The engine stores the
+// items.
+type front struct {
+	base
+	engine engine
+	// consumer serialises consumers. It is held while process runs, and guards
+	// values.
+	consumer sync.Mutex
+	values   interfaces
+}
+
+// engine is the storage behind a [front].
+type engine interface {
+	// push queues an item.
+	push(i item) error
+	// settle executes the queued commands, unless the consumer is about to.
+	settle()
+	// take removes the next deltas. It waits for some, and returns nil when the
+	// queue is closed and empty. batched says that they are a batch of several
+	// keys.
+	take(batch bool) (deltas []cache.Delta, batched bool)
+	// done is the return of process. If synced is false, HasSynced may turn true
+	// now.
+	done(synced bool)
+}
+
+var (
+	_ BatchQueue                   = (*buffered)(nil)
+	_ BatchQueue                   = (*channel)(nil)
+	_ cache.TransformingStore      = (*front)(nil)
+	_ cache.ReflectorBookmarkStore = (*front)(nil)
+)
+
+func (q *front) Add(obj any) error    { return q.event(added, obj) }
+func (q *front) Update(obj any) error { return q.event(updated, obj) }
+
+// Delete queues a Deleted delta; with per-key delivery, unless the object is
+// neither queued nor known when the delete takes effect.
+func (q *front) Delete(obj any) error { return q.event(deleted, obj) }
+
+func (q *front) event(k kind, obj any) error {
+	// The owner of the backlog computes the key; an object without one is refused
+	// here.
+	err := q.keys.Check(obj)
+	if err == nil {
+		obj, err = transform(q.transformer, obj)
+	}
+	if err != nil {
+		// As upstream, it counts as the first call.
+		q.initial.Touch()
+		return err
+	}
+	return q.engine.push(item{obj: obj, kind: k})
+}
+
+// Bookmark queues a Bookmark delta, or nothing where KnownObjects is set or
+// delivery is per key.
+func (q *front) Bookmark(resourceVersion string) error {
+	if !q.atomicLists {
+		return nil
+	}
+	return q.engine.push(item{obj: cache.BookmarkInfo{ResourceVersion: resourceVersion}, kind: bookmark})
+}
+
+// Resync queues one SyncAll delta with in-order delivery and KnownObjects nil; a
+// Sync delta for each known object that is neither queued nor in process where
+// KnownObjects is set; otherwise nothing. O(known).
+func (q *front) Resync() error {
+	if q.atomicLists {
+		return q.engine.push(item{obj: cache.SyncAllInfo{}, kind: syncAll})
+	}
+	if q.known == nil {
+		return nil
+	}
+	return q.command(item{kind: resyncCommand})
+}
+
+// Replace queues one ReplacedAll delta with in-order delivery and KnownObjects
+// nil. Otherwise it queues a Replaced delta for each object of the list, and
+// tombstones for queued, processed and known objects that the list lacks; nothing
+// of another call comes between them, and together they use one of Capacity.
+// After an error nothing is queued. O(list + queued + known).
+func (q *front) Replace(list []any, resourceVersion string) error {
+	if !q.atomicLists {
+		for _, obj := range list {
+			if err := q.keys.Check(obj); err != nil {
+				return err
+			}
+		}
+	}
+	objs, err := transformAll(q.transformer, list)
+	switch {
+	case err != nil:
+		return err
+	case q.atomicLists:
+		return q.engine.push(item{obj: cache.ReplacedAllInfo{ResourceVersion: resourceVersion, Objects: objs}, kind: replacedAll})
+	default:
+		return q.command(item{obj: &replacement{list: objs}, kind: replaceCommand})
+	}
+}
+
+// command queues a command and executes it.
+func (q *front) command(c item) error {
+	err := q.engine.push(c)
+	if err == nil {
+		q.engine.settle()
+	}
+	return err
+}
+
+// Pop implements [cache.Queue]. process receives the [cache.Deltas] of one key
+// with per-key delivery, one delta otherwise. Pop returns them too, or nil where
+// they are lent.
+func (q *front) Pop(process cache.PopProcessFunc) (any, error) {
+	q.consumer.Lock()
+	defer q.consumer.Unlock()
+	deltas, _ := q.engine.take(false)
+	if deltas == nil {
+		return nil, cache.ErrFIFOClosed
+	}
+	defer q.done(deltas)
+	obj := q.values.value(deltas, q.lend)
+	err := process(obj, !q.initial.HasSynced())
+	if q.lend {
+		return nil, err
+	}
+	return obj, err
+}
+
+// PopBatch implements [cache.QueueWithBatch].
+func (q *front) PopBatch(processBatch cache.ProcessBatchFunc, processSingle cache.PopProcessFunc) error {
+	q.consumer.Lock()
+	defer q.consumer.Unlock()
+	deltas, batched := q.engine.take(true)
+	if deltas == nil {
+		return cache.ErrFIFOClosed
+	}
+	defer q.done(deltas)
+	if batched {
+		return processBatch(deltas, !q.initial.HasSynced())
+	}
+	return processSingle(q.values.value(deltas, q.lend), !q.initial.HasSynced())
+}
+
+func (q *front) done(deltas []cache.Delta) {
+	if q.lend {
+		clear(deltas)
+	}
+	if synced := q.initial.HasSynced(); q.known != nil || !synced {
+		q.engine.done(synced)
+	}
+}

@@ -21,7 +21,7 @@ import (
 // (KnownObjects), they are commands. The owner of the backlog executes them: the
 // consumer in its next pop, or the caller if the backlog is not locked.
 type buffered struct {
-	base
+	front
 	// inbox is safe for all producers; only the holder of owner takes from it.
 	inbox  inbox
 	closed atomic.Bool
@@ -31,14 +31,9 @@ type buffered struct {
 	// backlog; 0 leaves that to the consumer.
 	foldAt int
 
-	// consumer serialises consumers. It is held while process runs, and taken
-	// before owner.
-	consumer sync.Mutex
-	// consumer guards values.
-	values interfaces
-
-	// owner guards the backlog and the consumer's end of the inbox. The consumer
-	// holds it until it has popped, also while it waits.
+	// owner guards the backlog and the consumer's end of the inbox. It is taken
+	// after consumer. The consumer holds it until it has popped, also while it
+	// waits.
 	owner   sync.Mutex
 	backlog backlog
 	// waiting is at least the length of the backlog, for Len. It is raised before
@@ -59,40 +54,13 @@ const (
 )
 
 func newBuffered(o Options, name string, in inbox) *buffered {
-	q := &buffered{base: newBase(o, name), inbox: in, perKey: o.Delivery == PerKey}
-	q.base.send = q.send
+	q := &buffered{front: front{base: newBase(o, name)}, inbox: in, perKey: o.Delivery == PerKey}
+	q.engine = q
 	q.backlog = newBacklog(o, q.initial)
 	if o.Compaction == Latest {
 		q.foldAt = latestFoldAt
 	}
 	return q
-}
-
-var (
-	_ BatchQueue                   = (*buffered)(nil)
-	_ cache.TransformingStore      = (*buffered)(nil)
-	_ cache.ReflectorBookmarkStore = (*buffered)(nil)
-)
-
-func (q *buffered) Add(obj any) error    { return q.event(added, obj) }
-func (q *buffered) Update(obj any) error { return q.event(updated, obj) }
-
-// Delete queues a Deleted delta; with per-key delivery, unless the object is
-// neither queued nor known when the delete takes effect.
-func (q *buffered) Delete(obj any) error { return q.event(deleted, obj) }
-
-func (q *buffered) event(k kind, obj any) error {
-	// The consumer makes the key; an object without one is refused here.
-	err := q.keys.Check(obj)
-	if err == nil {
-		obj, err = transform(q.transformer, obj)
-	}
-	if err != nil {
-		// As upstream, it counts as the first call.
-		q.initial.Touch()
-		return err
-	}
-	return q.push(item{obj: obj, kind: k})
 }
 
 func (q *buffered) push(i item) error {
@@ -111,21 +79,6 @@ func pushError(err error) error {
 	if errors.Is(err, ring.ErrClosed) {
 		return cache.ErrFIFOClosed
 	}
-	return err
-}
-
-// send queues an item and executes a command.
-func (q *buffered) send(i item) error {
-	if i.kind.command() {
-		return q.command(i)
-	}
-	return q.push(i)
-}
-
-// command queues a command and executes it, unless the consumer is about to.
-func (q *buffered) command(c item) error {
-	err := q.push(c)
-	q.settle()
 	return err
 }
 
@@ -201,48 +154,8 @@ func (q *buffered) gather(batch bool) {
 	}
 }
 
-// Pop implements [cache.Queue]. process receives the [cache.Deltas] of one key
-// with per-key delivery, one delta otherwise. Pop returns them too, or nil where
-// they are lent.
-func (q *buffered) Pop(process cache.PopProcessFunc) (any, error) {
-	q.consumer.Lock()
-	defer q.consumer.Unlock()
-	deltas, _ := q.take(false)
-	if deltas == nil {
-		return nil, cache.ErrFIFOClosed
-	}
-	defer q.done(deltas)
-	obj := q.values.value(deltas, q.lend)
-	err := process(obj, !q.initial.HasSynced())
-	if q.lend {
-		return nil, err
-	}
-	return obj, err
-}
-
-// PopBatch implements [cache.QueueWithBatch].
-func (q *buffered) PopBatch(processBatch cache.ProcessBatchFunc, processSingle cache.PopProcessFunc) error {
-	q.consumer.Lock()
-	defer q.consumer.Unlock()
-	deltas, batched := q.take(true)
-	if deltas == nil {
-		return cache.ErrFIFOClosed
-	}
-	defer q.done(deltas)
-	if batched {
-		return processBatch(deltas, !q.initial.HasSynced())
-	}
-	return processSingle(q.values.value(deltas, q.lend), !q.initial.HasSynced())
-}
-
-// done is the return of process. HasSynced may turn true only now.
-func (q *buffered) done(deltas []cache.Delta) {
-	if q.lend {
-		clear(deltas)
-	}
-	if q.known == nil && q.initial.HasSynced() {
-		return
-	}
+// done implements [engine].
+func (q *buffered) done(bool) {
 	q.owner.Lock()
 	defer q.owner.Unlock()
 	q.backlog.done()

@@ -1,7 +1,6 @@
 package deltafifo
 
 import (
-	"sync"
 	"sync/atomic"
 
 	"k8s.io/client-go/tools/cache"
@@ -33,7 +32,7 @@ func channelVariant() Variant {
 // items, leaves the backlog in the channel left, and ends, even if no consumer
 // drains the queue.
 type channel struct {
-	base
+	front
 
 	// in carries items to the owner.
 	in chan item
@@ -53,11 +52,8 @@ type channel struct {
 	// returned: process has returned and the owner does not know it yet.
 	returned atomic.Bool
 
-	// consumer serialises consumers. It is held while process runs, and guards
-	// the fields below.
-	consumer sync.Mutex
-	answers  chan answer
-	values   interfaces
+	// answers is used by the consumer.
+	answers chan answer
 }
 
 // ask is a request: for deltas if take is true, otherwise for the length.
@@ -80,7 +76,7 @@ const closedBit = 1 << 63
 
 func newChannel(o Options) *channel {
 	q := &channel{
-		base:    newBase(o, "channel"),
+		front:   front{base: newBase(o, "channel")},
 		in:      make(chan item, chunk),
 		asks:    make(chan ask),
 		left:    make(chan *owner, 1),
@@ -90,7 +86,7 @@ func newChannel(o Options) *channel {
 	if o.Capacity > 0 {
 		q.room = make(chan struct{}, o.Capacity)
 	}
-	q.base.send = q.send
+	q.engine = q
 	w := &owner{channel: q, backlog: newBacklog(o, q.initial)}
 	go w.run()
 	return q
@@ -217,35 +213,8 @@ func (q *channel) ask(a ask, reply chan answer) answer {
 	}
 }
 
-// settle waits until the owner has received all sent items, and returns the
-// length.
-func (q *channel) settle() int { return q.ask(ask{}, make(chan answer, 1)).length }
-
-var (
-	_ BatchQueue                   = (*channel)(nil)
-	_ cache.TransformingStore      = (*channel)(nil)
-	_ cache.ReflectorBookmarkStore = (*channel)(nil)
-)
-
-func (q *channel) Add(obj any) error    { return q.event(added, obj) }
-func (q *channel) Update(obj any) error { return q.event(updated, obj) }
-
-// Delete queues a Deleted delta. With per-key delivery it queues nothing if the
-// object is neither queued nor known when the owner receives the item.
-func (q *channel) Delete(obj any) error { return q.event(deleted, obj) }
-
-func (q *channel) event(k kind, obj any) error {
-	err := q.keys.Check(obj)
-	if err == nil {
-		obj, err = transform(q.transformer, obj)
-	}
-	if err != nil {
-		// As upstream, it counts as the first call.
-		q.initial.Touch()
-		return err
-	}
-	return q.push(item{obj: obj, kind: k})
-}
+// settle waits until the owner has received all sent items.
+func (q *channel) settle() { q.Len() }
 
 func (q *channel) push(i item) error {
 	if q.room != nil {
@@ -288,70 +257,13 @@ func (q *channel) enter() error {
 	}
 }
 
-// send queues a delta, or executes a command.
-func (q *channel) send(i item) error {
-	if i.kind.command() {
-		return q.command(i)
-	}
-	return q.push(i)
-}
-
-// command sends a command and waits for its execution.
-func (q *channel) command(c item) error {
-	if err := q.push(c); err != nil {
-		return err
-	}
-	q.settle()
-	return nil
-}
-
 func (q *channel) take(batch bool) (deltas []cache.Delta, batched bool) {
 	a := q.ask(ask{take: true, batch: batch}, q.answers)
 	return a.deltas, a.batched
 }
 
-// Pop implements [cache.Queue]; see buffered.
-func (q *channel) Pop(process cache.PopProcessFunc) (any, error) {
-	q.consumer.Lock()
-	defer q.consumer.Unlock()
-	deltas, _ := q.take(false)
-	if deltas == nil {
-		return nil, cache.ErrFIFOClosed
-	}
-	defer q.done(deltas)
-	obj := q.values.value(deltas, q.lend)
-	err := process(obj, !q.initial.HasSynced())
-	if q.lend {
-		return nil, err
-	}
-	return obj, err
-}
-
-// PopBatch implements [cache.QueueWithBatch].
-func (q *channel) PopBatch(processBatch cache.ProcessBatchFunc, processSingle cache.PopProcessFunc) error {
-	q.consumer.Lock()
-	defer q.consumer.Unlock()
-	deltas, batched := q.take(true)
-	if deltas == nil {
-		return cache.ErrFIFOClosed
-	}
-	defer q.done(deltas)
-	if batched {
-		return processBatch(deltas, !q.initial.HasSynced())
-	}
-	return processSingle(q.values.value(deltas, q.lend), !q.initial.HasSynced())
-}
-
-// done handles the return of process. HasSynced may turn true only now, and does
-// so before Pop returns.
-func (q *channel) done(deltas []cache.Delta) {
-	if q.lend {
-		clear(deltas)
-	}
-	synced := q.initial.HasSynced()
-	if q.known == nil && synced {
-		return
-	}
+// done implements [engine].
+func (q *channel) done(synced bool) {
 	q.returned.Store(true)
 	if !synced {
 		q.settle()
@@ -371,4 +283,4 @@ func (q *channel) Close() {
 func (q *channel) IsClosed() bool { return q.accepted.Load()&closedBit != 0 }
 
 // Len implements [Queue].
-func (q *channel) Len() int { return q.settle() }
+func (q *channel) Len() int { return q.ask(ask{}, make(chan answer, 1)).length }

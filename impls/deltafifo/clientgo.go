@@ -10,83 +10,62 @@ import (
 // clientGo is the module and version of the baselines.
 const clientGo = "k8s.io/client-go v0.37.2"
 
-// clientgoDeltaFIFO is client-go's DeltaFIFO, which informers used until
-// InOrderInformers was locked on in v1.36.
-func clientgoDeltaFIFO() Variant {
+// baselines returns the queues of client-go:
+//
+//   - DeltaFIFO, which informers used until InOrderInformers was locked on in
+//     v1.36.
+//   - RealFIFO without its batch path. With KnownObjects it behaves as in v1.33 to
+//     v1.35. Without, it is the queue of a controller that sets no ProcessBatch.
+//   - RealFIFO with atomic events and PopBatch, the default of informers (v0.37).
+//     It releases the lock during process while less than two batches are queued.
+func baselines() []Variant {
+	perKey := impls.Guarantees{
+		Mode: string(PerKey), Order: impls.OrderPerKey, Coalesces: impls.CoalesceDeltas,
+		Consumers: impls.OneConsumer, DropIn: "cache.Queue",
+	}
+	ordered := impls.Guarantees{
+		Mode: string(InOrder), Order: impls.OrderTotal, Coalesces: impls.CoalesceNone,
+		Consumers: impls.OneConsumer, Unlocked: true, DropIn: "cache.Queue",
+	}
+	batched := ordered
+	batched.DropIn = "cache.QueueWithBatch"
+	return []Variant{
+		baseline("clientgo-deltafifo", "client-go's DeltaFIFO: deltas by key under one lock, held while the handler runs",
+			perKey, limits{deliveries: []Delivery{PerKey}}, newDeltaFIFO),
+		baseline("clientgo-realfifo", "client-go's RealFIFO, one delta at a time (Pop); locked while processing if KnownObjects is set",
+			ordered, limits{deliveries: []Delivery{InOrder}}, func(o Options) (Queue, error) {
+				q, err := newRealFIFO(o)
+				return popOnly{q}, err
+			}),
+		baseline("clientgo-realfifo-batch", "client-go's RealFIFO as informers use it by default: PopBatch, atomic events, unlocked while processing unless 2,000 wait",
+			batched, limits{deliveries: []Delivery{InOrder}, atomicOnly: true}, func(o Options) (Queue, error) {
+				return newRealFIFO(o)
+			}),
+	}
+}
+
+func baseline(name, summary string, g impls.Guarantees, l limits, build func(Options) (Queue, error)) Variant {
 	return Variant{
-		Name:     "clientgo-deltafifo",
-		Summary:  "client-go's DeltaFIFO: deltas by key under one lock, held while the handler runs",
-		Upstream: clientGo,
-		Guarantees: []impls.Guarantees{{
-			Mode: string(PerKey), Order: impls.OrderPerKey, Coalesces: impls.CoalesceDeltas,
-			Consumers: impls.OneConsumer, DropIn: "cache.Queue",
-		}},
+		Name: name, Summary: summary, Upstream: clientGo, Guarantees: []impls.Guarantees{g},
 		New: func(o Options) (Queue, error) {
-			o, err := o.complete(limits{deliveries: []Delivery{PerKey}})
+			o, err := o.complete(l)
 			if err != nil {
 				return nil, err
 			}
-			f := cache.NewDeltaFIFOWithOptions(cache.DeltaFIFOOptions{
-				KeyFunction:           o.KeyFunction,
-				KnownObjects:          o.KnownObjects,
-				Transformer:           o.Transformer,
-				EmitDeltaTypeReplaced: true,
-			})
-			length, err := keys.UpstreamLen(f)
-			if err != nil {
-				return nil, err
-			}
-			return &upstreamDeltaFIFO{f, length}, nil
+			return build(o)
 		},
 	}
 }
 
-// clientgoRealFIFO is client-go's RealFIFO without its batch path. With
-// KnownObjects it behaves as in v1.33 to v1.35. Without, it is the queue of a
-// controller that sets no ProcessBatch.
-func clientgoRealFIFO() Variant {
-	return Variant{
-		Name:     "clientgo-realfifo",
-		Summary:  "client-go's RealFIFO, one delta at a time (Pop); locked while processing if KnownObjects is set",
-		Upstream: clientGo,
-		Guarantees: []impls.Guarantees{{
-			Mode: string(InOrder), Order: impls.OrderTotal, Coalesces: impls.CoalesceNone,
-			Consumers: impls.OneConsumer, Unlocked: true, DropIn: "cache.Queue",
-		}},
-		New: func(o Options) (Queue, error) {
-			o, err := o.complete(limits{deliveries: []Delivery{InOrder}})
-			if err != nil {
-				return nil, err
-			}
-			q, err := newRealFIFO(o)
-			if err != nil {
-				return nil, err
-			}
-			return popOnly{q}, nil
-		},
-	}
-}
-
-// clientgoRealFIFOBatch is the default of informers (v0.37): RealFIFO with atomic
-// events and PopBatch. It releases the lock during process while less than two
-// batches are queued.
-func clientgoRealFIFOBatch() Variant {
-	return Variant{
-		Name:     "clientgo-realfifo-batch",
-		Summary:  "client-go's RealFIFO as informers use it by default: PopBatch, atomic events, unlocked while processing unless 2,000 wait",
-		Upstream: clientGo,
-		Guarantees: []impls.Guarantees{{
-			Mode: string(InOrder), Order: impls.OrderTotal, Coalesces: impls.CoalesceNone,
-			Consumers: impls.OneConsumer, Unlocked: true, DropIn: "cache.QueueWithBatch",
-		}},
-		New: func(o Options) (Queue, error) {
-			o, err := o.complete(limits{deliveries: []Delivery{InOrder}, atomicOnly: true})
-			if err != nil {
-				return nil, err
-			}
-			return newRealFIFO(o)
-		},
-	}
+func newDeltaFIFO(o Options) (Queue, error) {
+	f := cache.NewDeltaFIFOWithOptions(cache.DeltaFIFOOptions{
+		KeyFunction:           o.KeyFunction,
+		KnownObjects:          o.KnownObjects,
+		Transformer:           o.Transformer,
+		EmitDeltaTypeReplaced: true,
+	})
+	length, err := keys.UpstreamLen(f)
+	return &upstreamDeltaFIFO{f, length}, err
 }
 
 // newRealFIFO sets the options of informers (client-go v0.37, controller.go,
@@ -103,10 +82,7 @@ func newRealFIFO(o Options) (*upstreamRealFIFO, error) {
 		EmitDeltaTypeBookmark: atomicEvents,
 	})
 	length, err := keys.UpstreamLen(f)
-	if err != nil {
-		return nil, err
-	}
-	return &upstreamRealFIFO{f, length}, nil
+	return &upstreamRealFIFO{f, length}, err
 }
 
 type upstreamDeltaFIFO struct {
@@ -124,24 +100,15 @@ type upstreamRealFIFO struct {
 func (f *upstreamRealFIFO) Len() int { return f.length() }
 
 // popOnly hides PopBatch, so that a controller uses Pop.
-type popOnly struct{ q *upstreamRealFIFO }
+type popOnly struct{ withoutBatch }
+
+type withoutBatch interface {
+	Queue
+	Bookmark(resourceVersion string) error
+	Transformer() cache.TransformFunc
+}
 
 var (
-	_ Queue                        = popOnly{}
 	_ cache.TransformingStore      = popOnly{}
 	_ cache.ReflectorBookmarkStore = popOnly{}
 )
-
-func (p popOnly) Add(obj any) error                             { return p.q.Add(obj) }
-func (p popOnly) Update(obj any) error                          { return p.q.Update(obj) }
-func (p popOnly) Delete(obj any) error                          { return p.q.Delete(obj) }
-func (p popOnly) Replace(list []any, rv string) error           { return p.q.Replace(list, rv) }
-func (p popOnly) Resync() error                                 { return p.q.Resync() }
-func (p popOnly) Bookmark(rv string) error                      { return p.q.Bookmark(rv) }
-func (p popOnly) Transformer() cache.TransformFunc              { return p.q.Transformer() }
-func (p popOnly) Pop(process cache.PopProcessFunc) (any, error) { return p.q.Pop(process) }
-func (p popOnly) HasSynced() bool                               { return p.q.HasSynced() }
-func (p popOnly) HasSyncedChecker() cache.DoneChecker           { return p.q.HasSyncedChecker() }
-func (p popOnly) IsClosed() bool                                { return p.q.IsClosed() }
-func (p popOnly) Close()                                        { p.q.Close() }
-func (p popOnly) Len() int                                      { return p.q.Len() }

@@ -53,6 +53,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 
 	"k8s.io/client-go/tools/cache"
 
@@ -164,9 +165,9 @@ type Variant = impls.Variant[Options, Queue]
 var registry = impls.NewRegistry[Options, Queue](impls.DeltaFIFO)
 
 func init() {
-	registry.Register(clientgoDeltaFIFO())
-	registry.Register(clientgoRealFIFO())
-	registry.Register(clientgoRealFIFOBatch())
+	for _, v := range baselines() {
+		registry.Register(v)
+	}
 	registry.Register(condVariant())
 	registry.Register(channelVariant())
 	registry.Register(ringVariant())
@@ -208,14 +209,10 @@ func (o Options) complete(l limits) (Options, error) {
 	if o.Delivery == "" {
 		o.Delivery = l.deliveries[0]
 	}
-	supported := false
-	for _, d := range l.deliveries {
-		supported = supported || d == o.Delivery
-	}
 	switch {
 	case o.Delivery != PerKey && o.Delivery != InOrder:
 		return fail("Delivery %q (allowed: %s, %s)", o.Delivery, PerKey, InOrder)
-	case !supported:
+	case !slices.Contains(l.deliveries, o.Delivery):
 		return fail("Delivery %q is not supported (allowed: %q)", o.Delivery, l.deliveries)
 	case o.Capacity < 0:
 		return fail("Capacity %d is negative (0 means unbounded)", o.Capacity)

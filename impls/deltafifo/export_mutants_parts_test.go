@@ -13,25 +13,24 @@ import (
 	"watchlab/impls/internal/ring"
 )
 
-// Broken lines. They sleep in a way of their own, of which each gets something
-// wrong.
+// Broken inboxes. Each has its own way to sleep, with one mistake.
 
-type forgetful struct {
+type forgottenWakeUp struct {
 	inbox
 	wake   chan struct{}
 	closed atomic.Bool
 }
 
-func newForgetful(l inbox) inbox { return &forgetful{inbox: l, wake: make(chan struct{}, 1)} }
+func newForgotten(l inbox) inbox { return &forgottenWakeUp{inbox: l, wake: make(chan struct{}, 1)} }
 
-func (l *forgetful) token() {
+func (l *forgottenWakeUp) token() {
 	select {
 	case l.wake <- struct{}{}:
 	default:
 	}
 }
 
-func (l *forgetful) Push(ctx context.Context, i item) error {
+func (l *forgottenWakeUp) Push(ctx context.Context, i item) error {
 	err := l.inbox.Push(ctx, i)
 	if i.kind != replacedAll && i.kind != replaceCommand {
 		l.token()
@@ -39,28 +38,28 @@ func (l *forgetful) Push(ctx context.Context, i item) error {
 	return err
 }
 
-func (l *forgetful) Wait() error {
+func (l *forgottenWakeUp) Wait() error {
 	for l.Len() == 0 && !l.closed.Load() {
 		<-l.wake
 	}
 	return l.inbox.Wait()
 }
 
-func (l *forgetful) Close() {
+func (l *forgottenWakeUp) Close() {
 	l.inbox.Close()
 	l.closed.Store(true)
 	l.token()
 }
 
-type careless struct {
+type lostWakeUp struct {
 	inbox
 	waiting, closed atomic.Bool
 	wake            chan struct{}
 }
 
-func newCareless(l inbox) inbox { return &careless{inbox: l, wake: make(chan struct{}, 1)} }
+func newLostWakeUp(l inbox) inbox { return &lostWakeUp{inbox: l, wake: make(chan struct{}, 1)} }
 
-func (l *careless) Push(ctx context.Context, i item) error {
+func (l *lostWakeUp) Push(ctx context.Context, i item) error {
 	err := l.inbox.Push(ctx, i)
 	if l.waiting.CompareAndSwap(true, false) {
 		l.wake <- struct{}{}
@@ -68,7 +67,7 @@ func (l *careless) Push(ctx context.Context, i item) error {
 	return err
 }
 
-func (l *careless) Wait() error {
+func (l *lostWakeUp) Wait() error {
 	if l.Len() == 0 && !l.closed.Load() {
 		runtime.Gosched()
 		l.waiting.Store(true)
@@ -77,7 +76,7 @@ func (l *careless) Wait() error {
 	return l.inbox.Wait()
 }
 
-func (l *careless) Close() {
+func (l *lostWakeUp) Close() {
 	l.inbox.Close()
 	l.closed.Store(true)
 	if l.waiting.CompareAndSwap(true, false) {
@@ -85,23 +84,23 @@ func (l *careless) Close() {
 	}
 }
 
-type hasty struct {
+type droppedAtClose struct {
 	inbox
 	closed atomic.Bool
 }
 
-func newHasty(l inbox) inbox { return &hasty{inbox: l} }
+func newDroppedAtClose(l inbox) inbox { return &droppedAtClose{inbox: l} }
 
-func (l *hasty) Close() { l.closed.Store(true); l.inbox.Close() }
+func (l *droppedAtClose) Close() { l.closed.Store(true); l.inbox.Close() }
 
-func (l *hasty) TakeBatch(dst []item) int {
+func (l *droppedAtClose) TakeBatch(dst []item) int {
 	if n := l.Len(); l.closed.Load() {
 		dst = dst[:min(len(dst), max(0, n-1))]
 	}
 	return l.inbox.TakeBatch(dst)
 }
 
-func (l *hasty) Wait() error {
+func (l *droppedAtClose) Wait() error {
 	if l.closed.Load() && l.Len() <= 1 {
 		return ring.ErrClosed
 	}
@@ -124,11 +123,10 @@ func (l *spinning) Wait() error {
 	return l.inbox.Wait()
 }
 
-// unfair has a place for each of capacity, and nothing that ends the wait for
-// one but the context.
+// unfair has a token per unit of capacity. Only the context ends the wait for one.
 type unfair struct {
 	inbox
-	places chan struct{}
+	tokens chan struct{}
 }
 
 func newUnfair(o Options) (Queue, error) {
@@ -144,7 +142,7 @@ func newUnfair(o Options) (Queue, error) {
 
 func (l *unfair) Push(ctx context.Context, i item) error {
 	select {
-	case l.places <- struct{}{}:
+	case l.tokens <- struct{}{}:
 		return l.inbox.Push(ctx, i)
 	case <-ctx.Done():
 		return ctx.Err()
@@ -153,22 +151,22 @@ func (l *unfair) Push(ctx context.Context, i item) error {
 
 func (l *unfair) Release(n int) {
 	for range n {
-		<-l.places
+		<-l.tokens
 	}
 }
 
-func newRoomy(o Options) (Queue, error) {
+func newExceeded(o Options) (Queue, error) {
 	if o.Capacity > 0 {
 		o.Capacity++
 	}
-	return newWhole(o)
+	return newCond(o)
 }
 
 // Broken backlogs.
 
-type placeLost struct{ backlog }
+type capacityLost struct{ backlog }
 
-func (b *placeLost) freed() int { return max(min(1, b.backlog.freed()), b.backlog.freed()-1) }
+func (b *capacityLost) freed() int { return max(min(1, b.backlog.freed()), b.backlog.freed()-1) }
 
 type tombstonesLast struct{ *inOrder }
 
@@ -181,7 +179,7 @@ func (b *tombstonesLast) put(items []item) {
 	}
 }
 
-// turn puts the tombstones from a place on behind the rest.
+// turn moves the tombstones from index from on behind the list.
 func (b *tombstonesLast) turn(from int) {
 	var list, buried []item
 	for i := from; i < b.n; i++ {
@@ -194,7 +192,7 @@ func (b *tombstonesLast) turn(from int) {
 	for i, d := range append(list, buried...) {
 		*b.at(from + i) = d
 	}
-	b.hashed = b.taken // The places have other keys now.
+	b.hashed = b.taken // The indexes have other keys now.
 }
 
 type keyTwice struct{ *inOrder }
@@ -220,12 +218,12 @@ func (b *beyondList) take(batch bool) ([]cache.Delta, bool) {
 	return b.inOrder.take(batch)
 }
 
-type memoryAgain struct {
+type memoryReused struct {
 	backlog
 	memory []cache.Delta
 }
 
-func (b *memoryAgain) take(batch bool) ([]cache.Delta, bool) {
+func (b *memoryReused) take(batch bool) ([]cache.Delta, bool) {
 	deltas, batched := b.backlog.take(batch)
 	if deltas == nil {
 		return nil, false
@@ -234,12 +232,12 @@ func (b *memoryAgain) take(batch bool) ([]cache.Delta, bool) {
 	return b.memory, batched
 }
 
-type hoarder struct {
+type keepsObjects struct {
 	backlog
 	kept [][]cache.Delta
 }
 
-func (b *hoarder) take(batch bool) ([]cache.Delta, bool) {
+func (b *keepsObjects) take(batch bool) ([]cache.Delta, bool) {
 	deltas, batched := b.backlog.take(batch)
 	b.kept = append(b.kept, append([]cache.Delta(nil), deltas...))
 	return deltas, batched
@@ -258,20 +256,20 @@ func (b *early) take(batch bool) ([]cache.Delta, bool) {
 // keysMutant is the backlog of per-key delivery with one of several mistakes.
 type keysMutant struct {
 	*perKey
-	// fold says which deltas are dropped, though they should not be.
-	fold func(waits *pending, i item) bool
-	// The others say what they do.
-	toTheEnd, resyncsAll, forgetsHanded, scribbles bool
+	// fold reports whether a delta is wrongly dropped.
+	fold func(queued *pending, i item) bool
+	// The other mistakes.
+	toTheEnd, resyncsAll, forgetsInProcess, overwritesLent bool
 }
 
-func anyDeleted(waits *pending, i item) bool {
-	if i.kind != deleted || waits.newest().kind == deleted {
+func deletesAnywhere(queued *pending, i item) bool {
+	if i.kind != deleted || queued.newest().kind == deleted {
 		return false
 	}
-	found := waits.first.kind == deleted
-	for n := waits.last; n != nil && !found; n = n.next {
+	found := queued.first.kind == deleted
+	for n := queued.last; n != nil && !found; n = n.next {
 		found = n.kind == deleted
-		if n.next == waits.last {
+		if n.next == queued.last {
 			break
 		}
 	}
@@ -285,7 +283,7 @@ func (b *keysMutant) put(items []item) {
 		b.one(i)
 	}
 	clear(items)
-	if b.scribbles {
+	if b.overwritesLent {
 		for i := range min(len(items), len(b.memory.lent)) {
 			b.memory.lent[i] = cache.Delta{Type: "scratch"}
 		}
@@ -307,15 +305,15 @@ func (b *keysMutant) one(i item) {
 		return
 	}
 	if e != nil && b.toTheEnd {
-		waits := e.Value
+		value := e.Value
 		b.queued.Remove(e)
 		e, _ = b.queued.Upsert(key.Hash(), key)
-		e.Value = waits
+		e.Value = value
 	}
 	b.perKey.put([]item{i})
 }
 
-// entry returns that of an item's key, if it waits.
+// entry returns the entry of an item's key, or nil if it is not queued.
 func (b *keysMutant) entry(i item) (*keys.Entry[pending], keys.Key) {
 	key, err := b.keys.OfQueued(i.obj)
 	if err != nil {
@@ -326,7 +324,7 @@ func (b *keysMutant) entry(i item) (*keys.Entry[pending], keys.Key) {
 
 func (b *keysMutant) take(batch bool) ([]cache.Delta, bool) {
 	deltas, batched := b.perKey.take(batch)
-	if b.forgetsHanded {
+	if b.forgetsInProcess {
 		b.inProcess = nil
 	}
 	return deltas, batched

@@ -13,8 +13,8 @@ import (
 func shardMutants() []Mutant {
 	return []Mutant{
 		shardMutant("shards-by-turn", "reorders the events of a key across shards", "nothing lost, reordered or duplicated among producers", "././0/./none", func(q *sharded) Queue { return &byTurn{sharded: q} }),
-		shardMutant("two-hands", "gives a shard back before process has returned", "concurrent consumers", "././0", func(q *sharded) Queue { return &twoHands{q} }),
-		shardMutant("forgotten-shard", "forgets a shard that was added to while a consumer had it", "nothing lost, reordered or duplicated among producers", "./true/0", func(q *sharded) Queue { return &forgottenShard{q} }),
+		shardMutant("released-early", "releases a shard before process has returned", "concurrent consumers", "././0", func(q *sharded) Queue { return &releasedEarly{q} }),
+		shardMutant("forgotten-shard", "forgets a shard that received events while it was in process", "nothing lost, reordered or duplicated among producers", "./true/0", func(q *sharded) Queue { return &forgottenShard{q} }),
 		shardMutant("torn-over-shards", "replaces one shard after the other", "linearizable", "././0/./none", func(q *sharded) Queue { return &shardByShard{q} }),
 	}
 }
@@ -50,9 +50,9 @@ func (q *byTurn) Update(obj any) error {
 	return err
 }
 
-type twoHands struct{ *sharded }
+type releasedEarly struct{ *sharded }
 
-func (q *twoHands) Pop(process cache.PopProcessFunc) (any, error) {
+func (q *releasedEarly) Pop(process cache.PopProcessFunc) (any, error) {
 	h, ok := q.take(false)
 	if !ok {
 		return nil, cache.ErrFIFOClosed
@@ -62,7 +62,7 @@ func (q *twoHands) Pop(process cache.PopProcessFunc) (any, error) {
 	return nil, process(deltas, h.initial)
 }
 
-func (q *twoHands) PopBatch(_ cache.ProcessBatchFunc, single cache.PopProcessFunc) error {
+func (q *releasedEarly) PopBatch(_ cache.ProcessBatchFunc, single cache.PopProcessFunc) error {
 	_, err := q.Pop(single)
 	return err
 }

@@ -28,33 +28,33 @@ type Mutant struct {
 func Mutants() []Mutant {
 	const anywhere, perKey, perKeyKnown = "././././.", "per-key/././././.", "per-key/true/./././."
 	return append([]Mutant{
-		mutant("forgotten-wake-up", "does not wake the consumer for a Replace", "every wait is woken", "././0", onInbox(newForgetful)),
-		mutant("lost-wake-up", "looks for work before it says that it sleeps", "nothing lost, reordered or duplicated among producers", "././0", onInbox(newCareless)),
-		mutant("dropped-at-close", "drops the last event at Close", "queued events survive Close", "././0", onInbox(newHasty)),
-		mutant("producer-left-asleep", "does not wake those that wait for room at Close", "Close wakes blocked producers", "././7", newUnfair),
-		mutant("spins", "looks for work over and over while idle", "idle costs no CPU time", "in-order/false/0", onInbox(newSpinning)),
-		mutant("one-place-too-many", "has room for one more than Capacity", "capacity is exact", "././7", newRoomy),
-		mutant("place-lost", "gives one place too few back", "folded deltas free capacity", "per-key/./7", onBacklog(func(b backlog) backlog { return &placeLost{b} })),
-		mutant("tombstones-last", "hands the list of a Replace over before its tombstones", "Replace queues tombstones first", "in-order/true", onInOrder(func(b *inOrder) backlog { return &tombstonesLast{b} })),
+		mutant("forgotten-wake-up", "does not wake the consumer for a Replace", "every wait is woken", "././0", onInbox(newForgotten)),
+		mutant("lost-wake-up", "checks for work before it announces that it sleeps", "nothing lost, reordered or duplicated among producers", "././0", onInbox(newLostWakeUp)),
+		mutant("dropped-at-close", "drops the last event at Close", "queued events survive Close", "././0", onInbox(newDroppedAtClose)),
+		mutant("producer-left-asleep", "does not wake producers that wait for room at Close", "Close wakes blocked producers", "././7", newUnfair),
+		mutant("spins", "polls for work while idle", "idle costs no CPU time", "in-order/false/0", onInbox(newSpinning)),
+		mutant("capacity-exceeded", "has room for one more than Capacity", "capacity is exact", "././7", newExceeded),
+		mutant("capacity-lost", "frees one unit of capacity too few", "folded deltas free capacity", "per-key/./7", onBacklog(func(b backlog) backlog { return &capacityLost{b} })),
+		mutant("tombstones-last", "delivers the list of a Replace before its tombstones", "Replace queues tombstones first", "in-order/true", onInOrder(func(b *inOrder) backlog { return &tombstonesLast{b} })),
 		mutant("key-twice", "puts a key into a batch twice", "no key twice in a batch", "in-order/./0", onInOrder(func(b *inOrder) backlog { return &keyTwice{b} })),
 		mutant("beyond-the-list", "lets a batch go beyond the initial list", "a batch ends with the initial list", "in-order/true/0", onInOrder(func(b *inOrder) backlog { return &beyondList{b} })),
-		mutant("deletes-folded-apart", "folds two deletions with an addition between them", "separate deletes are kept", perKey, onPerKey(func(b *keysMutant) { b.fold = anyDeleted })),
+		mutant("separate-deletes-merged", "merges two deletions with an addition between them", "separate deletes are kept", perKey, onPerKey(func(b *keysMutant) { b.fold = deletesAnywhere })),
 		mutant("latest-is-first", "keeps the oldest delta of a key, not the newest", "only the newest delta of a key", perKey, onPerKey(func(b *keysMutant) { b.fold = anything })),
-		mutant("place-in-line-lost", "puts a key that is updated at the end", "keys keep their queue position", perKey, onPerKey(func(b *keysMutant) { b.toTheEnd = true })),
-		mutant("resync-overtakes", "resyncs a key of which an update waits", "Resync skips keys with a queued update", perKeyKnown, onPerKey(func(b *keysMutant) { b.resyncsAll = true })),
-		mutant("delete-lost-in-hand", "ignores the deletion of what process has", "delete of a key in process is popped", perKeyKnown, onPerKey(func(b *keysMutant) { b.forgetsHanded = true })),
-		mutant("lent-too-early", "folds into the memory that it has lent", "lent memory is stable until process returns", "per-key/./0/lent", onPerKey(func(b *keysMutant) { b.scribbles = true })),
-		mutant("memory-again", "hands owned memory over twice", "owned memory is never reused", "././0/owned", onBacklog(func(b backlog) backlog { return &memoryAgain{backlog: b} })),
-		mutant("objects-kept", "holds on to what it has handed over", "popped objects can be collected", "././0", onBacklog(func(b backlog) backlog { return &hoarder{backlog: b} })),
-		mutant("synced-too-early", "counts the initial list as processed when it is taken", "HasSynced waits for process", "././0", onBacklog(func(b backlog) backlog { return &early{b} })),
+		mutant("queue-position-lost", "moves an updated key to the end", "keys keep their queue position", perKey, onPerKey(func(b *keysMutant) { b.toTheEnd = true })),
+		mutant("resync-overtakes", "resyncs a key with a queued update", "Resync skips keys with a queued update", perKeyKnown, onPerKey(func(b *keysMutant) { b.resyncsAll = true })),
+		mutant("delete-lost-in-process", "ignores the deletion of a key in process", "delete of a key in process is popped", perKeyKnown, onPerKey(func(b *keysMutant) { b.forgetsInProcess = true })),
+		mutant("lent-too-early", "writes to lent memory while process runs", "lent memory is stable until process returns", "per-key/./0/lent", onPerKey(func(b *keysMutant) { b.overwritesLent = true })),
+		mutant("memory-reused", "delivers owned memory twice", "owned memory is never reused", "././0/owned", onBacklog(func(b backlog) backlog { return &memoryReused{backlog: b} })),
+		mutant("objects-kept", "keeps references to popped objects", "popped objects can be collected", "././0", onBacklog(func(b backlog) backlog { return &keepsObjects{backlog: b} })),
+		mutant("synced-early", "counts the initial list as processed when it is taken", "HasSynced waits for process", "././0", onBacklog(func(b backlog) backlog { return &early{b} })),
 		mutant("torn-replace", "queues a list object by object", "Replace is queued as one item", perKeyKnown, onQueue(func(q *buffered) Queue { return &tornReplace{q} })),
-		mutant("replace-not-atomic", "lets others in between the tombstones of a Replace and its list", "linearizable", "in-order/true/0", onQueue(func(q *buffered) Queue { return &replaceTwice{q} })),
-		mutant("shards-mixed", "spreads the events of a key over two parts", "nothing lost, reordered or duplicated among producers", "per-key/./0/./none", newMixed),
-		mutant("two-at-once", "hands over to two consumers at once", "concurrent consumers", anywhere, onQueue(func(q *buffered) Queue { return &twoAtOnce{q} })),
-		mutant("panic-unnoticed", "does not notice when process panics", "process panics", "././0", onQueue(newPanicky)),
-		mutant("length-understates", "counts the backlog before the line", "Len never understates", "in-order/./0", onQueue(func(q *buffered) Queue { return &shortLength{q} })),
+		mutant("replace-not-atomic", "lets other calls in between the tombstones of a Replace and its list", "linearizable", "in-order/true/0", onQueue(func(q *buffered) Queue { return &replaceTwice{q} })),
+		mutant("shards-mixed", "spreads the events of a key over two queues", "nothing lost, reordered or duplicated among producers", "per-key/./0/./none", newMixed),
+		mutant("two-at-once", "delivers to two consumers at once", "concurrent consumers", anywhere, onQueue(func(q *buffered) Queue { return &twoAtOnce{q} })),
+		mutant("panic-ignored", "ignores a panic of process", "process panics", "././0", onQueue(newPanicky)),
+		mutant("length-understates", "counts the backlog before the inbox", "Len never understates", "in-order/./0", onQueue(func(q *buffered) Queue { return &shortLength{q} })),
 		mutant("goroutine-left", "leaves a goroutine behind", "no goroutine leaks", "././0", onQueue(func(q *buffered) Queue { go func() { select {} }(); return q })),
-		mutant("accepts-after-close", "says yes to what comes after Close", "calls after Close are refused", "././0", onQueue(func(q *buffered) Queue { return &obliging{q} })),
+		mutant("accepts-after-close", "returns nil for calls after Close", "calls after Close are refused", "././0", onQueue(func(q *buffered) Queue { return &acceptsAfterClose{q} })),
 		mutant("transformed-twice", "applies the transformer twice", "transformer", "././0", onQueue(func(q *buffered) Queue { return &twiceTransformed{q} })),
 	}, shardMutants()...)
 }
@@ -77,7 +77,7 @@ func mutant(name, broken, check, in string, m maker) Mutant {
 	return Mutant{Variant: v, Broken: broken, Check: check, In: in}
 }
 
-func newWhole(o Options) (*buffered, error) {
+func newCond(o Options) (*buffered, error) {
 	l, err := ring.NewLocked[item](o.Capacity)
 	if err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func newWhole(o Options) (*buffered, error) {
 
 func onQueue(replace func(*buffered) Queue) maker {
 	return func(o Options) (Queue, error) {
-		q, err := newWhole(o)
+		q, err := newCond(o)
 		if err != nil {
 			return nil, err
 		}
@@ -197,9 +197,9 @@ func (q *shortLength) Len() int {
 	return n + q.inbox.Len()
 }
 
-type obliging struct{ *buffered }
+type acceptsAfterClose struct{ *buffered }
 
-func (q *obliging) Update(obj any) error {
+func (q *acceptsAfterClose) Update(obj any) error {
 	if q.IsClosed() {
 		return nil
 	}
@@ -224,11 +224,11 @@ type mixed struct {
 }
 
 func newMixed(o Options) (Queue, error) {
-	q, err := newWhole(o)
+	q, err := newCond(o)
 	if err != nil {
 		return nil, err
 	}
-	other, err := newWhole(o)
+	other, err := newCond(o)
 	if err != nil {
 		return nil, err
 	}

@@ -48,8 +48,5 @@ var types = [...]cache.DeltaType{
 // v0.37, the_real_fifo.go).
 func (k kind) alone() bool { return k >= replacedAll }
 
-// command reports whether it is one.
-func (k kind) command() bool { return k >= replaceCommand }
-
 // replacement is the object of a replaceCommand.
 type replacement struct{ list []any }

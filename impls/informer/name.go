@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 
 	"k8s.io/client-go/tools/cache"
@@ -61,13 +62,8 @@ func funcsName(funcs ...any) string {
 		}
 		names, places = append(names, name), append(places, place)
 	}
-	for _, p := range places {
-		if p != places[0] {
-			return strings.Join(names, "+")
-		}
+	if places = slices.Compact(places); len(places) == 1 {
+		return places[0]
 	}
-	if len(places) == 0 {
-		return ""
-	}
-	return places[0]
+	return strings.Join(names, "+")
 }

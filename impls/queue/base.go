@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"sync"
 
 	"k8s.io/client-go/tools/cache"
 
@@ -30,6 +31,36 @@ func (b *base) HasSynced() bool { return b.initial.HasSynced() }
 
 // HasSyncedChecker implements [cache.Queue].
 func (b *base) HasSyncedChecker() cache.DoneChecker { return b.initial }
+
+// front is the consumer's side of a queue with one consumer at a time.
+type front struct {
+	base
+	source source
+	// consumer serialises consumers. It is held while process runs.
+	consumer sync.Mutex
+}
+
+// source stores the keys behind a [front].
+type source interface {
+	// take removes the next object. It waits for one, and returns false when the
+	// queue is closed and empty.
+	take() (obj any, epoch uint32, ok bool)
+}
+
+// Pop implements [cache.Queue].
+func (q *front) Pop(process cache.PopProcessFunc) (any, error) {
+	q.consumer.Lock()
+	defer q.consumer.Unlock()
+	obj, epoch, ok := q.source.take()
+	if !ok {
+		return nil, cache.ErrFIFOClosed
+	}
+	if epoch != 0 {
+		// HasSynced may turn true only when process has returned.
+		defer q.initial.left(epoch)
+	}
+	return obj, process(obj, !q.initial.HasSynced())
+}
 
 // ownVariant returns a variant of ours.
 func ownVariant(name, summary string, consumers impls.Consumers, build func(Options) (Queue, error)) Variant {

@@ -36,7 +36,7 @@ type inbox = ring.Queue[item]
 // came with a list. The slots of merged items stay in use as far as queued keys
 // need them; the others are freed. So Capacity may be much larger than the inbox.
 type buffered struct {
-	base
+	front
 	// inbox is safe for all producers; only the holder of owner takes from it.
 	inbox  inbox
 	closed atomic.Bool
@@ -45,12 +45,8 @@ type buffered struct {
 	// frees many, so that a woken producer finds room for many items.
 	size, slack, step int
 
-	// consumer serialises consumers. It is held while process runs, and taken
-	// before owner.
-	consumer sync.Mutex
-
-	// owner guards the backlog and the consumer's end of the inbox. It is held
-	// briefly: not while process runs, and not while the consumer waits.
+	// owner guards the backlog and the consumer's end of the inbox. It is taken
+	// after consumer and held briefly: not while process runs, and not while the consumer waits.
 	owner sync.Mutex
 	// away: the consumer waits at the inbox, and no other goroutine may take from
 	// it. owner guards the fields below.
@@ -80,7 +76,8 @@ func newBuffered(o Options, name string, newInbox func(size int) (inbox, error))
 	if err != nil {
 		return nil, err
 	}
-	q := &buffered{base: newBase(o, name), inbox: in, size: size, slack: o.Capacity - size, step: 1}
+	q := &buffered{front: front{base: newBase(o, name)}, inbox: in, size: size, slack: o.Capacity - size, step: 1}
+	q.source = q
 	q.backlog = q.newBacklog()
 	q.back.L = &q.owner
 	if o.Capacity == 0 {
@@ -252,21 +249,6 @@ func (q *buffered) take() (obj any, epoch uint32, ok bool) {
 			return nil, 0, false
 		}
 	}
-}
-
-// Pop implements [cache.Queue].
-func (q *buffered) Pop(process cache.PopProcessFunc) (any, error) {
-	q.consumer.Lock()
-	defer q.consumer.Unlock()
-	obj, epoch, ok := q.take()
-	if !ok {
-		return nil, cache.ErrFIFOClosed
-	}
-	if epoch != 0 {
-		// HasSynced may turn true only when process has returned.
-		defer q.initial.left(epoch)
-	}
-	return obj, process(obj, !q.initial.HasSynced())
 }
 
 // Close implements [cache.Queue]. Producers that wait for room return

@@ -28,7 +28,7 @@ func channelVariant() Variant {
 // before it closes the channel. So no producer sends on a closed channel, and the
 // owner receives every item.
 type channel struct {
-	base
+	front
 
 	// in carries the calls of producers.
 	in chan item
@@ -51,9 +51,6 @@ type channel struct {
 	sending sync.RWMutex
 	// closed is guarded by sending.
 	closed bool
-
-	// consumer serialises consumers. It is held while process runs.
-	consumer sync.Mutex
 
 	// last guards backlog after the owner has ended. Before, the owner owns it.
 	last    sync.Mutex
@@ -78,7 +75,7 @@ const channelSize = 4096
 
 func newChannel(o Options) *channel {
 	q := &channel{
-		base:    newBase(o, "channel"),
+		front:   front{base: newBase(o, "channel")},
 		in:      make(chan item, channelSize),
 		asks:    make(chan ask),
 		wants:   make(chan struct{}),
@@ -87,6 +84,7 @@ func newChannel(o Options) *channel {
 		closing: make(chan struct{}),
 		done:    make(chan struct{}),
 	}
+	q.source = q
 	q.backlog = q.newBacklog()
 	if o.Capacity > 0 {
 		q.places = make(chan struct{}, o.Capacity)
@@ -102,7 +100,7 @@ func (q *channel) own() {
 	wanted := false
 	for {
 		if wanted && q.backlog.len() > 0 {
-			q.next <- q.take()
+			q.next <- q.pop()
 			wanted = false
 		}
 		select {
@@ -176,8 +174,8 @@ func (q *channel) vacate(n int) {
 	}
 }
 
-// take takes out what is popped next.
-func (q *channel) take() popped {
+// pop removes the next object.
+func (q *channel) pop() popped {
 	before := q.backlog.placed
 	obj, epoch := q.backlog.take()
 	q.vacate(before - q.backlog.placed)
@@ -264,14 +262,13 @@ func (q *channel) sendCrowded(i item) (in bool, err error) {
 	}
 }
 
-// receive returns what is popped next, or false when the queue is closed and
-// drained.
-func (q *channel) receive() (popped, bool) {
+// take implements [source].
+func (q *channel) take() (obj any, epoch uint32, ok bool) {
 	select {
 	case q.wants <- struct{}{}:
 		select {
 		case h := <-q.next:
-			return h, true
+			return h.obj, h.epoch, true
 		case <-q.done:
 		}
 	case <-q.done:
@@ -279,30 +276,16 @@ func (q *channel) receive() (popped, bool) {
 	// The owner may have answered before it ended.
 	select {
 	case h := <-q.next:
-		return h, true
+		return h.obj, h.epoch, true
 	default:
 	}
 	q.last.Lock()
 	defer q.last.Unlock()
 	if q.backlog.len() == 0 {
-		return popped{}, false
+		return nil, 0, false
 	}
-	return q.take(), true
-}
-
-// Pop implements [cache.Queue].
-func (q *channel) Pop(process cache.PopProcessFunc) (any, error) {
-	q.consumer.Lock()
-	defer q.consumer.Unlock()
-	h, ok := q.receive()
-	if !ok {
-		return nil, cache.ErrFIFOClosed
-	}
-	if h.epoch != 0 {
-		// HasSynced may turn true only when process has returned.
-		defer q.initial.left(h.epoch)
-	}
-	return h.obj, process(h.obj, !q.initial.HasSynced())
+	h := q.pop()
+	return h.obj, h.epoch, true
 }
 
 // Close implements [cache.Queue]. Producers that wait for room return

@@ -26,13 +26,10 @@ func condVariant() Variant {
 // released while process runs. Once the queue has reached its usual length only
 // Replace allocates.
 type cond struct {
-	base
+	front
 	slots ring.Slots
 
-	// consumer serialises consumers. It is held while process runs, and taken
-	// before mu.
-	consumer sync.Mutex
-
+	// mu is taken after consumer.
 	mu sync.Mutex
 	// arrival is where the consumer waits. away is true while it waits and nobody
 	// has signalled. mu guards the fields below.
@@ -43,7 +40,8 @@ type cond struct {
 }
 
 func newCond(o Options) *cond {
-	q := &cond{base: newBase(o, "cond")}
+	q := &cond{front: front{base: newBase(o, "cond")}}
+	q.source = q
 	q.backlog = q.newBacklog()
 	q.arrival.L = &q.mu
 	q.slots.Init(o.Capacity, cache.ErrFIFOClosed)
@@ -148,21 +146,6 @@ func (q *cond) take() (obj any, epoch uint32, ok bool) {
 	obj, epoch = q.backlog.take()
 	q.slots.Give(before - q.backlog.placed)
 	return obj, epoch, true
-}
-
-// Pop implements [cache.Queue].
-func (q *cond) Pop(process cache.PopProcessFunc) (any, error) {
-	q.consumer.Lock()
-	defer q.consumer.Unlock()
-	obj, epoch, ok := q.take()
-	if !ok {
-		return nil, cache.ErrFIFOClosed
-	}
-	if epoch != 0 {
-		// HasSynced may turn true only when process has returned.
-		defer q.initial.left(epoch)
-	}
-	return obj, process(obj, !q.initial.HasSynced())
 }
 
 // Close implements [cache.Queue]. Producers that wait for room return

@@ -10,33 +10,33 @@ import (
 	"watchlab/impls/internal/ring"
 )
 
-// Mutant is a variant that is broken on purpose.
+// Mutant is a variant with a deliberate bug.
 type Mutant struct {
 	Variant
 	// Broken describes the bug.
 	Broken string
-	// Check is the one of package queuetest that must find it.
+	// Check is the name of the subtest that must detect it.
 	Check string
 }
 
-// Mutants returns a variant for each mistake that the suite has to find. Each
-// is one of ours with a method or an option replaced.
+// Mutants returns one variant per bug. Each is a variant of this package with a
+// method or an option replaced.
 func Mutants() []Mutant {
 	return []Mutant{
 		mutant("lost-wake-up", "does not wake the consumer for an update", "every wait is woken", condVariant(), newNoSignal),
-		mutant("moved-back", "gives a key that is updated a new place", "objects keep their queue position", condVariant(), newMovedBack),
+		mutant("moved-back", "gives an updated key a new position", "objects keep their queue position", condVariant(), newMovedBack),
 		mutant("synced-early", "counts a key of the initial list before process returns", "HasSynced waits for process", condVariant(), newSyncedEarly),
 		mutant("one-too-many", "accepts one key more than the capacity", "capacity is exact", condVariant(), newOneTooMany),
-		mutant("no-room-told", "does not wake who waits for room", "a producer blocks when full", condVariant(), newNoRoomTold),
+		mutant("no-wake-up-for-room", "does not wake producers that wait for room", "a producer blocks when full", condVariant(), newNoRoomWakeUp),
 		mutant("lost-at-close", "drops the last key at Close", "queued events survive Close", ringVariant(), newLostAtClose),
-		mutant("stale", "looks at the line only when nothing else waits", "Pop sees the latest call", ringVariant(), newStale),
-		mutant("late-end", "reports the end before what came with Close", "queued events survive Close", ringVariant(), newLateEnd),
+		mutant("stale", "reads the inbox only when the backlog is empty", "Pop sees the latest call", ringVariant(), newStale),
+		mutant("late-end", "reports the end before the last keys", "queued events survive Close", ringVariant(), newLateEnd),
 		mutant("owner-left", "leaves its goroutine behind", "no goroutine leaks", channelVariant(), newOwnerLeft),
 		mutant("unguarded-close", "closes the channel while producers send", "Close during pushes", channelVariant(), newUnguardedClose),
-		mutant("two-hands", "lets go of a key before process returns", "concurrent consumers", shardedVariant(), newTwoHands),
+		mutant("released-early", "releases a key before process returns", "concurrent consumers", shardedVariant(), newReleasedEarly),
 		mutant("torn-replace", "replaces one shard after the other", "Replace is atomic", shardedVariant(), newTornReplace),
-		mutant("forgotten-key", "wakes nobody for a key that was in hand", "consumers pass over a key in process", shardedVariant(), newForgottenKey),
-		mutant("unfair", "takes from the first shard that has something", "no key starves", shardedVariant(), newUnfair),
+		mutant("forgotten-key", "wakes no consumer for a key that was in process", "consumers pass over a key in process", shardedVariant(), newForgottenKey),
+		mutant("unfair", "takes from the first shard with keys", "no key starves", shardedVariant(), newUnfair),
 	}
 }
 
@@ -104,11 +104,11 @@ func newOneTooMany(o Options) Queue {
 	return newCond(o)
 }
 
-type noRoomTold struct{ *cond }
+type noRoomWakeUp struct{ *cond }
 
-func newNoRoomTold(o Options) Queue { return noRoomTold{newCond(o)} }
+func newNoRoomWakeUp(o Options) Queue { return noRoomWakeUp{newCond(o)} }
 
-func (q noRoomTold) Pop(process cache.PopProcessFunc) (any, error) {
+func (q noRoomWakeUp) Pop(process cache.PopProcessFunc) (any, error) {
 	waiting := q.slots.Waiting.Swap(0)
 	defer q.slots.Waiting.Add(waiting)
 	return q.cond.Pop(process)
@@ -189,7 +189,7 @@ func newOwnerLeft(o Options) Queue {
 	q := newChannel(o)
 	go func() {
 		<-q.closing
-		select {} // As an owner would that nobody drains.
+		select {} // Like an owner that no consumer drains.
 	}()
 	return ownerLeft{q}
 }
@@ -206,11 +206,11 @@ func (q unguardedClose) Close() {
 	<-q.done
 }
 
-type twoHands struct{ *sharded }
+type releasedEarly struct{ *sharded }
 
-func newTwoHands(o Options) Queue { return twoHands{newSharded(o)} }
+func newReleasedEarly(o Options) Queue { return releasedEarly{newSharded(o)} }
 
-func (q twoHands) Pop(process cache.PopProcessFunc) (any, error) {
+func (q releasedEarly) Pop(process cache.PopProcessFunc) (any, error) {
 	e, i, ok := q.take()
 	if !ok {
 		return nil, cache.ErrFIFOClosed
