@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/watchlist"
 )
 
 // Breaks counts the interruptions of a [Tee]'s watch.
@@ -70,15 +69,12 @@ func (c *Changes) Listed(was Version, exists bool, now Version) (t watch.EventTy
 	}
 }
 
-// link is the ListerWatcher of a Tee's Reflector. It forwards all calls and tracks the watch.
-// Its methods are safe for concurrent use.
+// link tracks the watch of a Tee's Reflector. Its methods are safe for concurrent use.
 //
 // A new watch may still fail: kube-apiserver sends 410 as the first event. So a watch counts
 // only after its first event, but then from its start.
 type link struct {
 	lw cache.ListerWatcherWithContext
-	// list makes the Reflector use LIST instead of WatchList.
-	list bool
 
 	// mu guards the fields below.
 	mu    sync.Mutex
@@ -91,23 +87,13 @@ type link struct {
 	last        error // last error of a list or watch request
 }
 
-func newLink(lw cache.ListerWatcher) *link {
-	return &link{lw: cache.ToListerWatcherWithContext(lw), list: watchlist.DoesClientNotSupportWatchListSemantics(lw)}
+// track returns a ListerWatcher that forwards all calls to lw, and the link that tracks them.
+func track(lw cache.ListerWatcher) (*link, cache.ListerWatcher) {
+	l := &link{lw: cache.ToListerWatcherWithContext(lw)}
+	return l, cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{ListWithContextFunc: l.list, WatchFuncWithContext: l.watch}, lw)
 }
 
-var (
-	_ cache.ListerWatcherWithContext = (*link)(nil)
-	_ cache.ListerWatcher            = (*link)(nil)
-)
-
-// IsWatchListSemanticsUnSupported makes a Reflector use LIST first if it returns true.
-func (l *link) IsWatchListSemanticsUnSupported() bool { return l.list }
-
-func (l *link) List(opts metav1.ListOptions) (runtime.Object, error) {
-	return l.ListWithContext(context.Background(), opts)
-}
-
-func (l *link) ListWithContext(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+func (l *link) list(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	list, err := l.lw.ListWithContext(ctx, opts)
 	if err != nil {
 		l.failed(err)
@@ -115,11 +101,7 @@ func (l *link) ListWithContext(ctx context.Context, opts metav1.ListOptions) (ru
 	return list, err
 }
 
-func (l *link) Watch(opts metav1.ListOptions) (watch.Interface, error) {
-	return l.WatchWithContext(context.Background(), opts)
-}
-
-func (l *link) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+func (l *link) watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	w, err := l.lw.WatchWithContext(ctx, opts)
 	if err != nil {
 		l.failed(err)

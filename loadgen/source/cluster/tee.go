@@ -86,12 +86,13 @@ func follow(r Resource, lw cache.ListerWatcher, capacity int, inventory lister) 
 		expected.(*unstructured.Unstructured).SetGroupVersionKind(r.Kind)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
+	link, lw := track(lw)
 	t := &Tee{
-		resource: r, like: expected, log: stream.NewLog(capacity), link: newLink(lw), origin: time.Now(),
+		resource: r, like: expected, log: stream.NewLog(capacity), link: link, origin: time.Now(),
 		inventory: inventory, received: make(map[string]state),
 		ready: make(chan struct{}), ended: make(chan struct{}), failed: make(chan struct{}), cancel: cancel,
 	}
-	reflector := cache.NewReflectorWithOptions(t.link, expected, entry{t}, cache.ReflectorOptions{Name: "watchlab", Backoff: backoff()})
+	reflector := cache.NewReflectorWithOptions(lw, expected, entry{t}, cache.ReflectorOptions{Name: "watchlab", Backoff: backoff()})
 	go func() {
 		defer close(t.ended)
 		reflector.RunWithContext(ctx)

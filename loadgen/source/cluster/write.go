@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -52,15 +53,14 @@ var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespace
 // All objects have [RunLabel]. Their namespaces are named after the run and the storm's
 // namespaces. The writer removes all references to the original cluster: identity, owners,
 // finalizers, and for pods the node and the token volumes. Pods have a scheduling gate, so no
-// scheduler and no kubelet acts on them. Resources without a namespace are rejected.
+// scheduler and no kubelet acts on them. Resources without a namespace are rejected. A Writer is
+// not safe for concurrent use.
 type Writer struct {
 	cluster  *Cluster
 	resource Resource
 	run      string
 	retry    retrier
-
-	mu      sync.Mutex
-	created map[string]struct{} // existing namespaces; guarded by mu
+	created  map[string]bool // existing namespaces
 }
 
 // NewWriter returns a writer of a resource. run is a DNS label of at most 20 characters.
@@ -71,7 +71,7 @@ func NewWriter(c *Cluster, r Resource, run string) (*Writer, error) {
 	if !r.Namespaced {
 		return nil, fmt.Errorf("%w: %s have no namespace, and would be among the cluster's own", ErrNotWritable, r.Resource)
 	}
-	return &Writer{cluster: c, resource: r, run: run, created: make(map[string]struct{})}, nil
+	return &Writer{cluster: c, resource: r, run: run, created: make(map[string]bool)}, nil
 }
 
 // Selector returns the label selector of the writer's objects.
@@ -224,11 +224,10 @@ func (w *Writer) write(ctx context.Context, e *storm.Event) (retried time.Durati
 	if err != nil || !hasStatus {
 		return retried, err
 	}
-	s := &unstructured.Unstructured{Object: map[string]any{"status": status}}
-	s.SetAPIVersion(u.GetAPIVersion())
-	s.SetKind(u.GetKind())
-	s.SetName(u.GetName())
-	s.SetNamespace(u.GetNamespace())
+	s := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": u.GetAPIVersion(), "kind": u.GetKind(), "status": status,
+		"metadata": map[string]any{"name": u.GetName(), "namespace": u.GetNamespace()},
+	}}
 	again, err := w.retry.do(ctx, func() error {
 		_, err := client.ApplyStatus(ctx, u.GetName(), s, opts)
 		if apierrors.IsNotFound(err) {
@@ -252,23 +251,13 @@ func (w *Writer) object(o runtime.Object) (*unstructured.Unstructured, error) {
 	}
 	u := &unstructured.Unstructured{Object: content}
 	u.SetGroupVersionKind(w.resource.Kind)
-	labels := u.GetLabels()
-	if labels == nil {
-		labels = make(map[string]string)
-	}
-	labels[RunLabel] = w.run
-	meta := map[string]any{"name": u.GetName(), "namespace": w.namespace(u.GetNamespace())}
-	if a := u.GetAnnotations(); len(a) > 0 {
-		kept := make(map[string]any, len(a))
-		for k, v := range a {
-			kept[k] = v
-		}
-		meta["annotations"] = kept
-	}
+	annotations := u.GetAnnotations()
+	labelled := labels.Merge(u.GetLabels(), labels.Set{RunLabel: w.run})
 	// The cluster sets all other metadata. Copied metadata would trigger the garbage collector
 	// or a finalizer.
-	u.Object["metadata"] = meta
-	u.SetLabels(labels)
+	u.Object["metadata"] = map[string]any{"name": u.GetName(), "namespace": w.namespace(u.GetNamespace())}
+	u.SetLabels(labelled)
+	u.SetAnnotations(annotations)
 	if w.resource.Kind == (corev1.SchemeGroupVersion.WithKind("Pod")) {
 		detachPod(u.Object)
 	}
@@ -332,13 +321,13 @@ func (w *Writer) namespace(original string) string {
 
 // createNamespaces creates the namespaces for a storm.
 func (w *Writer) createNamespaces(ctx context.Context, s *storm.Storm) error {
-	needed := map[string]struct{}{}
+	needed := map[string]bool{}
 	for i := range s.Events {
 		o, ok := s.Events[i].Object.(metav1.Object)
 		if !ok {
 			return fmt.Errorf("%w: event %d has a %T", ErrNotWritable, i+1, s.Events[i].Object)
 		}
-		needed[w.namespace(o.GetNamespace())] = struct{}{}
+		needed[w.namespace(o.GetNamespace())] = true
 	}
 	for _, name := range slices.Sorted(maps.Keys(needed)) {
 		if _, err := w.retry.do(ctx, func() error { return w.createNamespace(ctx, name) }); err != nil {
@@ -349,10 +338,7 @@ func (w *Writer) createNamespaces(ctx context.Context, s *storm.Storm) error {
 }
 
 func (w *Writer) createNamespace(ctx context.Context, name string) error {
-	w.mu.Lock()
-	_, have := w.created[name]
-	w.mu.Unlock()
-	if have {
+	if w.created[name] {
 		return nil
 	}
 	client := w.cluster.dynamic.Resource(namespaces)
@@ -372,17 +358,13 @@ func (w *Writer) createNamespace(ctx context.Context, name string) error {
 	if err := w.apply(ctx, accounts, "ServiceAccount", name, "default"); err != nil {
 		return err
 	}
-	w.mu.Lock()
-	w.created[name] = struct{}{}
-	w.mu.Unlock()
+	w.created[name] = true
 	return nil
 }
 
 // apply applies an object of the core group that has only a name.
 func (w *Writer) apply(ctx context.Context, client dynamic.ResourceInterface, kind, namespace, name string) error {
-	u := &unstructured.Unstructured{}
-	u.SetAPIVersion("v1")
-	u.SetKind(kind)
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": kind}}
 	u.SetName(name)
 	u.SetNamespace(namespace)
 	u.SetLabels(map[string]string{RunLabel: w.run})
@@ -427,9 +409,7 @@ func (w *Writer) remove(ctx context.Context, whole bool) error {
 		return errors.Join(errs...)
 	}
 	if whole {
-		w.mu.Lock()
 		clear(w.created)
-		w.mu.Unlock()
 	}
 	return w.gone(ctx)
 }
