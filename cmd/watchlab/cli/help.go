@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -112,38 +111,23 @@ func completeSpec(cmd *cobra.Command) {
 func stormChoices() []string { return slices.Concat(storm.Names(), trace.Names()) }
 
 func newVersion() *cobra.Command {
-	var out outputFlag[version]
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the versions of watchlab, Go and client-go",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return out.print(cmd, func() (version, error) { return versions(), nil })
+			watchlab, clientGo := "", ""
+			if info, ok := debug.ReadBuildInfo(); ok {
+				watchlab = info.Main.Version
+				for _, d := range info.Deps {
+					if d.Path == "k8s.io/client-go" {
+						clientGo = d.Version
+					}
+				}
+			}
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "watchlab %s\ncommit   %s\nGo       %s %s/%s\nclient-go %s\n",
+				cmp.Or(watchlab, "(devel)"), build().Revision(), runtime.Version(), runtime.GOOS, runtime.GOARCH, cmp.Or(clientGo, "unknown"))
+			return err
 		},
 	}
-	out.add(cmd, "text", form[version]{"text", func(w io.Writer, v version) error {
-		_, err := fmt.Fprintf(w, "watchlab %s\ncommit   %s\nGo       %s\nclient-go %s\n", v.Version, v.Commit, v.Go, v.ClientGo)
-		return err
-	}}, form[version]{"json", printJSON[version]})
-	return cmd
-}
-
-type version struct {
-	Version  string `json:"version"`
-	Commit   string `json:"commit"`
-	Go       string `json:"go"`
-	ClientGo string `json:"clientGo"`
-}
-
-func versions() version {
-	v := version{Version: "(devel)", Commit: build().Revision(), Go: runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH, ClientGo: "unknown"}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		v.Version = cmp.Or(info.Main.Version, v.Version)
-		for _, d := range info.Deps {
-			if d.Path == "k8s.io/client-go" {
-				v.ClientGo = d.Version
-			}
-		}
-	}
-	return v
 }
