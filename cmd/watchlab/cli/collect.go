@@ -140,10 +140,8 @@ func (f *collectFlags) check(cmd *cobra.Command, args []string) (func(io.Writer,
 			return nil, badFlag(name, fmt.Errorf("excludes --%s, which needs no cluster", from[0]))
 		}
 	}
-	if f.out != "" {
-		if _, err := os.Lstat(f.out); err == nil {
-			return nil, badFlag("out", fmt.Errorf("%s exists; name a new folder", f.out))
-		}
+	if err := checkNew(f.out); err != nil {
+		return nil, err
 	}
 	return f.output.writer()
 }

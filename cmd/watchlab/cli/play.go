@@ -107,6 +107,14 @@ func (r *playing) play(ctx context.Context, session *telemetry.Session, stdout, 
 	return nil
 }
 
+// checkNew rejects --out if the folder exists, before anything is played.
+func checkNew(dir string) error {
+	if _, err := os.Lstat(dir); dir != "" && err == nil {
+		return badFlag("out", fmt.Errorf("%s exists; name a folder that doesn't", dir))
+	}
+	return nil
+}
+
 // freeFolder returns the name of a new results folder, root/<date>-<commit>-<name>. The second
 // run of a day at one commit gets the suffix -2.
 func freeFolder(root string, b lab.Build, name string) string {

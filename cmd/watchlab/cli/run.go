@@ -138,10 +138,8 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if f.dir != "" {
-		if _, err := os.Lstat(f.dir); err == nil {
-			return badFlag("out", fmt.Errorf("%s exists; name a folder that doesn't", f.dir))
-		}
+	if err := checkNew(f.dir); err != nil {
+		return err
 	}
 	if err := f.telemetry.check(len(spec.Profiles) > 0); err != nil {
 		return err

@@ -178,7 +178,7 @@ type digest struct {
 	initial int
 	// count has the number of steps by kind.
 	count map[storm.Kind]int
-	// at has the times of the events; sizes has the sizes of some objects, in bytes of JSON.
+	// at has the times of the events in order; sizes has the sizes of some objects, in bytes of JSON.
 	at    []time.Duration
 	sizes []int
 }
@@ -272,13 +272,9 @@ func printDigest(w io.Writer, all []digest, phases []storm.Phase) error {
 	for _, p := range phases {
 		fmt.Fprintf(tw, "\n%s\t%v\t%v\t", p.Name, p.From, p.To)
 		for _, d := range all {
-			n := 0
-			for _, at := range d.at {
-				if at >= p.From && at < p.To {
-					n++
-				}
-			}
-			fmt.Fprintf(tw, "%.1f\t", float64(n)/(p.To-p.From).Seconds())
+			from, _ := slices.BinarySearch(d.at, p.From)
+			to, _ := slices.BinarySearch(d.at, p.To)
+			fmt.Fprintf(tw, "%.1f\t", float64(to-from)/(p.To-p.From).Seconds())
 		}
 	}
 	fmt.Fprintln(tw)
