@@ -179,7 +179,8 @@ func (p *Part) phases(named bool) []Phase {
 		return nil
 	}
 	var out []Phase
-	for _, ph := range p.Profile.phases() {
+	from, to := p.Profile.stormFrom(), p.Profile.stormTo()
+	for _, ph := range []Phase{{"baseline", 0, from}, {"storm", from, to}, {"drain", to, p.Profile.Length()}} {
 		if p.Duration > 0 {
 			ph.To = min(ph.To, p.Duration)
 		}

@@ -51,21 +51,21 @@ var (
 // identities caches the keys and UIDs of a stream's objects. The seed decides the
 // UIDs.
 type identities struct {
-	seed uint64
-	keys []string
-	uids []types.UID
+	seed   uint64
+	newKey func(k int32) string
+	keys   []string
+	uids   []types.UID
 }
 
-func newIdentities(n int, seed uint64) identities {
-	return identities{seed: seed, keys: make([]string, n), uids: make([]types.UID, n)}
+func newIdentities(n int, seed uint64, newKey func(k int32) string) identities {
+	return identities{seed: seed, newKey: newKey, keys: make([]string, n), uids: make([]types.UID, n)}
 }
 
 func (d *identities) len() int { return len(d.keys) }
 
-// cached returns the key; generate computes it on the first call.
-func (d *identities) cached(k int32, generate func(k int32) string) string {
+func (d *identities) key(k int32) string {
 	if d.keys[k] == "" {
-		d.keys[k] = generate(k)
+		d.keys[k] = d.newKey(k)
 	}
 	return d.keys[k]
 }
@@ -235,7 +235,7 @@ func newPods(names namer, seed uint64, bytes []int, groups ...podGroup) *pods {
 	for _, b := range bytes {
 		p.sizes = append(p.sizes, newPodTemplates(b))
 	}
-	p.identities, p.ips = newIdentities(n, seed), make([]v1.PodIP, n)
+	p.identities, p.ips = newIdentities(n, seed, p.newKey), make([]v1.PodIP, n)
 	return p
 }
 
@@ -275,8 +275,6 @@ func (p *pods) workload(g *podGroup, number int) *workload {
 	}
 	return w
 }
-
-func (p *pods) key(k int32) string { return p.cached(k, p.newKey) }
 
 func (p *pods) newKey(k int32) string {
 	g, i, w := p.place(k)
@@ -329,7 +327,6 @@ const (
 // nodes generates nodes.
 type nodes struct {
 	identities
-	names  namer
 	states [nodeStates]*v1.Node
 	labels []map[string]string
 }
@@ -353,13 +350,9 @@ func newNodes(names namer, seed uint64) *nodes {
 		{Key: v1.TaintNodeUnreachable, Effect: v1.TaintEffectNoExecute},
 	}
 	return &nodes{
-		identities: newIdentities(names.nodes, seed), names: names, labels: make([]map[string]string, names.nodes),
+		identities: newIdentities(names.nodes, seed, func(k int32) string { return names.node(int(k)) }), labels: make([]map[string]string, names.nodes),
 		states: [nodeStates]*v1.Node{nodeReady: ready, nodeHeartbeat: heartbeat, nodeNotReady: lost},
 	}
-}
-
-func (n *nodes) key(k int32) string {
-	return n.cached(k, func(k int32) string { return n.names.node(int(k)) })
 }
 
 func (n *nodes) object(k int32, state uint8) runtime.Object {
@@ -380,7 +373,6 @@ const leaseStates = 4
 type leases struct {
 	identities
 	namespace string
-	name      func(i int) string
 	states    [leaseStates]coordinationv1.LeaseSpec
 	template  coordinationv1.Lease
 	// owners and nodes are only set for leases of nodes.
@@ -391,7 +383,7 @@ type leases struct {
 // newNodeLeases returns the leases of nodes. Each lease is owned by its node.
 func newNodeLeases(names namer, seed, nodeSeed uint64) *leases {
 	l := newLeases(names.prefix+"kube-node-lease", names.nodes, seed, names.node)
-	l.owners, l.nodes = make([][]metav1.OwnerReference, names.nodes), newIdentities(names.nodes, nodeSeed)
+	l.owners, l.nodes = make([][]metav1.OwnerReference, names.nodes), newIdentities(names.nodes, nodeSeed, nil)
 	return l
 }
 
@@ -401,7 +393,8 @@ func newLeaderLeases(names namer, n int, seed uint64) *leases {
 }
 
 func newLeases(namespace string, n int, seed uint64, name func(int) string) *leases {
-	l := &leases{identities: newIdentities(n, seed), namespace: namespace, name: name, template: *sample[*coordinationv1.Lease]("lease-node", "renewed")}
+	newKey := func(k int32) string { return ObjectKey(namespace, name(int(k))) }
+	l := &leases{identities: newIdentities(n, seed, newKey), namespace: namespace, template: *sample[*coordinationv1.Lease]("lease-node", "renewed")}
 	// Without managed fields a lease has 0.5 kB, as in large clusters.
 	l.template.ManagedFields, l.template.OwnerReferences = nil, nil
 	for i := range l.states {
@@ -409,10 +402,6 @@ func newLeases(namespace string, n int, seed uint64, name func(int) string) *lea
 		l.states[i].RenewTime = &metav1.MicroTime{Time: l.template.Spec.RenewTime.Add(time.Duration(i) * 10 * time.Second)}
 	}
 	return l
-}
-
-func (l *leases) key(k int32) string {
-	return l.cached(k, func(k int32) string { return ObjectKey(l.namespace, l.name(int(k))) })
 }
 
 func (l *leases) object(k int32, state uint8) runtime.Object {
@@ -471,7 +460,7 @@ func newEndpointSlices(names namer, services, endpoints, perSlice int, seed uint
 		}
 		e.states = append(e.states, states)
 	}
-	e.identities = newIdentities(services*len(e.states), seed)
+	e.identities = newIdentities(services*len(e.states), seed, e.newKey)
 	return e
 }
 
@@ -486,8 +475,6 @@ func (e *endpointSlices) service(number int) *service {
 	}
 	return e.services[number]
 }
-
-func (e *endpointSlices) key(k int32) string { return e.cached(k, e.newKey) }
 
 func (e *endpointSlices) newKey(k int32) string {
 	number := int(k) / len(e.states)
@@ -524,7 +511,8 @@ type jobs struct {
 }
 
 func newJobs(p *pods, group int) *jobs {
-	j := &jobs{pods: p, group: &p.groups[group], identities: newIdentities(p.groups[group].workloads(), 0)}
+	j := &jobs{pods: p, group: &p.groups[group]}
+	j.identities = newIdentities(j.group.workloads(), 0, j.newKey)
 	for i, state := range []string{"created", "started", "running", "succeeded", "complete"} {
 		j.states[i] = sample[*batchv1.Job]("job", state)
 	}
@@ -537,11 +525,9 @@ func (j *jobs) workload(k int32) *workload {
 	return w
 }
 
-func (j *jobs) key(k int32) string {
-	return j.cached(k, func(k int32) string {
-		w := j.workload(k)
-		return ObjectKey(w.namespace, w.owners[0].Name)
-	})
+func (j *jobs) newKey(k int32) string {
+	w := j.workload(k)
+	return ObjectKey(w.namespace, w.owners[0].Name)
 }
 
 func (j *jobs) object(k int32, state uint8) runtime.Object {

@@ -315,15 +315,3 @@ func (p *Profile) Validate() error {
 // stormFrom and stormTo are the start and the end of the storm phase.
 func (p *Profile) stormFrom() time.Duration { return p.Baseline }
 func (p *Profile) stormTo() time.Duration   { return p.Baseline + p.Storm }
-
-func (p *Profile) phases() []Phase {
-	var out []Phase
-	for _, ph := range []Phase{
-		{"baseline", 0, p.stormFrom()}, {"storm", p.stormFrom(), p.stormTo()}, {"drain", p.stormTo(), p.Length()},
-	} {
-		if ph.To > ph.From {
-			out = append(out, ph)
-		}
-	}
-	return out
-}
