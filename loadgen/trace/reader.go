@@ -57,13 +57,10 @@ func NewReader(r io.Reader, name string) *Reader {
 		b := newBlocks(t, name)
 		return &Reader{name: name, format: TraceFormat, blocks: b, cut: b, seen: slices.Clone(b.head.Resources)}
 	}
-	var rest io.Reader = bytes.NewReader(t.buf)
-	if t.err == nil {
-		rest = io.MultiReader(rest, r)
-	} else if !errors.Is(t.err, io.EOF) {
-		rest = io.MultiReader(rest, failing{t.err})
+	if t.err != nil {
+		r = failing{t.err}
 	}
-	p := unpack(bufio.NewReaderSize(rest, 64<<10))
+	p := unpack(bufio.NewReaderSize(io.MultiReader(bytes.NewReader(t.buf), r), 64<<10))
 	if isWatch(p.in) {
 		return &Reader{name: name, format: WatchFormat, packed: p, cut: newLines(p, name, watchForm)}
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // Stats measures a recording: rates, object sizes, and the distribution of events over keys.
-// Call Add for each frame, then Finish once to compute the fields.
+// Set Name, call Add for each frame, then Finish once to compute the other fields.
 type Stats struct {
 	// Name is the name of the recording.
 	Name string `json:"name"`
@@ -74,9 +74,6 @@ type keyEvent struct {
 	typ watch.EventType
 	key string
 }
-
-// NewStats returns empty statistics.
-func NewStats(name string) *Stats { return &Stats{Name: name} }
 
 // Add counts a frame. It returns an error for an invalid object. Memory grows by
 // about 50 bytes per event.

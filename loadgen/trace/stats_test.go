@@ -18,7 +18,7 @@ func podFrame(at time.Duration, t watch.EventType, name string) Frame {
 }
 
 func TestStats(t *testing.T) {
-	m := NewStats("x")
+	m := &Stats{Name: "x"}
 	for _, f := range []Frame{
 		podFrame(0, watch.Added, "a"), podFrame(0, watch.Added, "b"),
 		{Type: watch.Bookmark, Resource: podsResource, Object: []byte(`{"metadata":{"annotations":{"k8s.io/initial-events-end":"true"}}}`)},
@@ -46,7 +46,7 @@ func TestStats(t *testing.T) {
 }
 
 func TestEmptyStats(t *testing.T) {
-	m := NewStats("x")
+	m := &Stats{Name: "x"}
 	m.Finish()
 	var b bytes.Buffer
 	if err := m.Table(&b); err != nil {

@@ -296,7 +296,7 @@ func inspect(cmd *cobra.Command, name string) (*summary, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &summary{Stats: trace.NewStats(name), Format: in.Format(), Compression: in.Compression(), FirstNs: -1}
+	s := &summary{Stats: &trace.Stats{Name: name}, Format: in.Format(), Compression: in.Compression(), FirstNs: -1}
 	if err := errors.Join(eachFrame(cmd, s.add, in), in.close()); err != nil {
 		return nil, err
 	}
