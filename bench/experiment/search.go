@@ -162,7 +162,7 @@ func (s *Spec) validateSearch() error {
 	for _, a := range axes {
 		path := Path(a.flag)
 		if slices.ContainsFunc(Given(s), func(f Field) bool { return f.Path == path }) {
-			return badField(path, errors.New("is varied, and can't be set besides"))
+			return badField(path, errors.New("is varied and cannot be set too"))
 		}
 	}
 	return nil

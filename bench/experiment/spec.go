@@ -31,14 +31,14 @@ import (
 	"watchlab/bench/pipeline"
 )
 
-// Spec says what is played. A zero field takes its default.
+// Spec describes an experiment. A zero field takes its default.
 //
 // A tag "flag" names the flag that fills the field, "help" is its help text, and
 // "min" the least value.
 type Spec struct {
 	// Name of the run, and the end of its default results folder's name (default: run, or the search's kind).
 	Name string `json:"name,omitempty"`
-	// Title of the tables of an experiment with parts (default: made from what is played).
+	// Title of the tables of an experiment with parts (default: derived from the Spec).
 	Title string `json:"title,omitempty"`
 
 	// Family whose variants are compared: deltafifo, queue or merge (default: merge for the kubelet pipeline, else deltafifo).
@@ -47,29 +47,29 @@ type Spec struct {
 	Variants []string `json:"variants,omitempty" flag:"impl,common" help:"variants of the family, by name (default all)"`
 	// Deliveries of deltafifo: in-order, per-key (default: both).
 	Deliveries []string `json:"deliveries,omitempty" flag:"delivery" help:"deltafifo deliveries: in-order, per-key (default both)"`
-	// Pipeline that the variants stand in: queue, informer or kubelet (default: queue).
+	// Pipeline with the variants: queue, informer or kubelet (default: queue).
 	Pipeline string `json:"pipeline,omitempty" flag:"pipeline,common" help:"pipeline: queue, informer, kubelet (default queue)"`
-	// Source of the storm: memory, apiserver (simulated, over HTTP), cluster (listens to a live one) or apply (writes the storm into it) (default: memory).
+	// Source of the storm: memory, apiserver (simulated, over HTTP), cluster (watches a live cluster) or apply (writes the storm to it) (default: memory).
 	Source string `json:"source,omitempty" flag:"source,common" help:"storm source: memory, apiserver, cluster, apply (default memory)"`
 
 	// Storm that is played.
 	Storm Storm `json:"storm,omitzero"`
-	// Manifests that the storm's pods are made from: files, folders, URLs, or - for standard input.
+	// Manifests that shape the storm's pods: files, folders, URLs, or - for standard input.
 	Manifests []string `json:"manifests,omitempty" flag:"manifest,array" help:"manifests for the storm's pods: files, folders, URLs, -"`
-	// Recursive reads subfolders of Manifests, too.
+	// Recursive also reads subfolders of Manifests.
 	Recursive bool `json:"recursive,omitempty" flag:"recursive,R" help:"read subfolders of --manifest (default false)"`
 	// Paces at which events are released, one cell each: max, RATE, poisson:RATE, step:RATE..RATE/PERIOD, ramp:…, sine:…, trace or trace:SPEEDx (default: max).
 	Paces []string `json:"paces,omitempty" flag:"pace,common,run" help:"event paces, one cell each: max, RATE, trace (default max)"`
 	// Duration of the schedule of a paced round (default: 2s; 1s in a knee search).
 	Duration metav1.Duration `json:"duration,omitzero" flag:"duration" help:"schedule of a paced round (default 2s, knee 1s)" min:"0"`
-	// LagBudget is the most that releases may be late, as a share of the gap between events, a time, or both; beyond it the verdict is "invalid: generator" (default: 1%,1ms or as package pace has it).
+	// LagBudget is the limit of release lag, as a share of the gap between events, a time, or both; beyond it the verdict is "invalid: generator" (default: 1%,1ms or as package pace has it).
 	LagBudget string `json:"lagBudget,omitempty" flag:"lag-budget" help:"release lag that still counts, as in 1%,1ms"`
 
 	// Producers is the number of producing goroutines in the queue pipeline (default: 1).
 	Producers int `json:"producers,omitempty" flag:"producers" help:"producing goroutines, queue pipeline (default 1)"`
-	// Events that a round has at least, by repeating the storm (default: by pipeline).
+	// Events of a round at least; the storm is repeated (default: by pipeline).
 	Events int `json:"events,omitempty" flag:"events" help:"least events a round (default: by pipeline)"`
-	// Consumers is the number of consuming goroutines in the queue pipeline; a variant that allows one gets one (default: 1).
+	// Consumers is the number of consuming goroutines in the queue pipeline; a single-consumer variant gets one (default: 1).
 	Consumers int `json:"consumers,omitempty" flag:"consumers" help:"consuming goroutines, queue pipeline (default 1)"`
 	// Readers is the number of goroutines that list the indexer without a pause, in the informer pipeline (default: 0).
 	Readers int `json:"readers,omitempty" flag:"readers" help:"goroutines listing the indexer, informer pipeline (default 0)"`
@@ -81,15 +81,15 @@ type Spec struct {
 	Procs int `json:"procs,omitempty" flag:"procs" help:"GOMAXPROCS of a cell (default: the process's)"`
 	// Stamps of unpaced events: none, sampled or all (default: sampled).
 	Stamps string `json:"stamps,omitempty" flag:"stamps" help:"stamps of unpaced events: none, sampled, all (default sampled)"`
-	// NoProbe leaves out the probe of the longest lock hold, which asks the queue of a paced cell every 3.7 ms (default: false).
+	// NoProbe omits the probe of the longest lock hold, which calls the queue of a paced cell every 3.7 ms (default: false).
 	NoProbe bool `json:"noProbe,omitempty" flag:"no-probe" help:"no lock-hold probe in paced cells (default false)"`
-	// Knobs are options of variants. A variant that does not take them is played without.
+	// Knobs are options of variants. A variant that does not support them ignores them.
 	Knobs Knobs `json:"knobs,omitzero"`
 	// Faults between client and server, for source apiserver, as in disconnect:every=2s,count=10; those of the storm's file come first.
 	Faults []string `json:"faults,omitempty" flag:"faults,array" help:"faults for --source apiserver, as in disconnect:every=2s"`
-	// StaticPods that the kubelet's file and http sources have each, in the kubelet pipeline (default: 0).
+	// StaticPods of the kubelet's file and http sources each, in the kubelet pipeline (default: 0).
 	StaticPods int `json:"staticPods,omitempty" flag:"static" help:"static pods a kubelet source, kubelet pipeline (default 0)"`
-	// Share of the storm that this process plays, as in 0/4, the first of four; all shares together are the storm (default: all of it).
+	// Share of the storm that this process plays, as in 0/4, the first of four (default: the whole storm).
 	Share string `json:"share,omitempty" flag:"share,run" help:"share of the storm's keys, as in 0/4 (default all)"`
 	// Cluster is the live cluster of the sources cluster and apply.
 	Cluster Cluster `json:"cluster,omitzero"`
@@ -100,20 +100,20 @@ type Spec struct {
 	Budget metav1.Duration `json:"budget,omitzero" flag:"budget,common" help:"time budget in place of --rounds (default none)" min:"1"`
 	// Seed of the storm, of random paces and of the order of cells (default: 1).
 	Seed int64 `json:"seed,omitempty" flag:"seed" help:"seed of storm, paces and cell order (default 1)"`
-	// Memory plays each cell of each round in a process of its own, which tells its peak heap and resident memory (default: false).
+	// Memory plays each cell of each round in its own process and reports its peak heap and resident memory (default: false).
 	Memory bool `json:"memory,omitempty" flag:"memory,common" help:"a process for each cell, with peak memory (default false)"`
 	// Profiles are kinds of pprof profiles of one more, uncounted round of each cell: cpu, heap, allocs, mutex, block, goroutine, trace or all (default: none).
 	Profiles []string `json:"profiles,omitempty" flag:"profile,common" help:"pprof profiles of an extra round: cpu, heap, all, …"`
-	// RetryPaces plays paced cells that the generator could not keep up with again at half the rate, so many times (default: 0).
+	// RetryPaces is the number of retries of a cell with a lagging generator, each at half the rate (default: 0).
 	RetryPaces int `json:"retryPaces,omitempty"`
 
 	// Search varies what is played: a knee, a scale or a surface.
 	Search *Search `json:"search,omitempty"`
-	// Parts are played side by side; each inherits what it does not name. The cells of one family are one table.
+	// Parts are played side by side; each inherits the fields that it does not set. The cells of one family are one table.
 	Parts []Spec `json:"parts,omitempty"`
 }
 
-// Storm says which storm is played, and how large.
+// Storm selects the storm and its size.
 type Storm struct {
 	// Name of a profile, of a built-in recording, or of a file: a trace, or profiles in YAML (default: recorded-nodeloss).
 	Name string `json:"name,omitempty" flag:"storm,common" help:"storm: a profile, a recording or a file"`
@@ -131,7 +131,7 @@ type Storm struct {
 type Knobs struct {
 	// Capacity of the queue; producers block when it is full (default: 0, unbounded).
 	Capacity int `json:"capacity,omitempty" flag:"capacity" help:"queue capacity; producers block when full (default unbounded)"`
-	// BatchSize is the most events that deltafifo hands over at once (default: 1000).
+	// BatchSize is the maximum number of events per deltafifo batch (default: 1000).
 	BatchSize int `json:"batchSize,omitempty" flag:"batch-size" help:"most events of one deltafifo batch (default 1000)" min:"1"`
 	// Shards of a sharded deltafifo or queue (default: the variant's).
 	Shards int `json:"shards,omitempty" flag:"shards" help:"shards of a sharded queue (default: the variant's)"`
@@ -143,23 +143,23 @@ type Knobs struct {
 	Trust string `json:"trust,omitempty" flag:"trust" help:"merge without comparing pods: versions, generations (default none)"`
 }
 
-// Cluster is a live cluster that a run listens to or writes into.
+// Cluster is a live cluster that a run watches or writes to.
 type Cluster struct {
 	// Kubeconfig file (default: as kubectl finds it).
 	Kubeconfig string `json:"kubeconfig,omitempty" flag:"kubeconfig,run" help:"kubeconfig file (default: as kubectl finds it)"`
 	// Context of the kubeconfig; source apply needs it (default: the current one).
 	Context string `json:"context,omitempty" flag:"context,run" help:"kubeconfig context (default: the current one)"`
-	// Resource that is watched, as kubectl names it; source apply watches the storm's (default: pods).
+	// Watched resource, as kubectl names it; source apply watches the storm's (default: pods).
 	Resource string `json:"resource,omitempty" flag:"resource,run" help:"resource to watch, for --source cluster (default pods)"`
-	// Namespace that is watched (default: all).
+	// Watched namespace (default: all).
 	Namespace string `json:"namespace,omitempty" flag:"namespace,n,run" help:"namespace to watch, for --source cluster (default all)"`
-	// For is how long a round watches; with source apply at most (default: 30s).
+	// For is the time that a round watches; with source apply the limit (default: 30s).
 	For metav1.Duration `json:"for,omitzero" flag:"for,run" help:"length of a live round (default 30s)" min:"1"`
 }
 
 // Search varies what is played. One of its fields is set.
 type Search struct {
-	// Knee finds the highest rate at which each variant holds a latency.
+	// Knee finds the highest rate at which each variant meets a latency objective.
 	Knee *KneeSearch `json:"knee,omitempty"`
 	// Scale plays the values of one number.
 	Scale *Scale `json:"scale,omitempty"`

@@ -51,7 +51,7 @@ func TestMistakes(t *testing.T) {
 		"family: queue\nsearch: {knee: {slo: p98=1ms}}\n":                    "x.yaml: line 2: search.knee.slo: ",
 		"rounds: 2\nproducers: 2\n":                                          "x.yaml: line 2: producers: needs --family",
 		"family: queue\nsource: memory\ncluster: {context: one}":             "x.yaml: line 3: cluster.context: needs --source cluster or apply",
-		"family: deltafifo\nsource: apply\n":                                 "x.yaml: cluster.context: --source apply writes into a cluster",
+		"family: deltafifo\nsource: apply\n":                                 "x.yaml: cluster.context: --source apply writes to a cluster",
 		"family: queue\nmemory: true\nmanifests: [\"-\"]\n":                  "x.yaml: line 2: memory: is not for --manifest -",
 		"family: queue\nvariants: [nobody]\nstorm: {name: recorded-gang}":    "x.yaml: line 2: variants: queue: unknown variant",
 		"family: queue\nshare: 2/2\n":                                        "x.yaml: line 2: share: ",

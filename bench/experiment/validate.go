@@ -296,7 +296,7 @@ func (s *Spec) validateLive() error {
 	case s.Pipeline != "" && s.Pipeline != pipeline.InformerPipeline:
 		return badField("pipeline", fmt.Errorf("source %s has the %s pipeline only", s.Source, pipeline.InformerPipeline))
 	case s.Source == ApplySource && s.Cluster.Context == "":
-		return badField("cluster.context", errors.New("--source apply writes into a cluster, and needs to be told which"))
+		return badField("cluster.context", errors.New("--source apply writes to a cluster and needs its context"))
 	case s.Source == ApplySource && len(s.Paces) > 1:
 		return badField("paces", errors.New("--source apply takes one"))
 	}

@@ -125,7 +125,7 @@ func (c *comparisonRun) check(cl Cell) error {
 	case cl.New == nil:
 		return invalid("cell %s has no workload", name)
 	case c.r.names[name]:
-		return invalid("cell %s stands there twice: its rounds could not be told apart", name)
+		return invalid("cell %s appears twice: its rounds would be ambiguous", name)
 	}
 	c.r.names[name] = true
 	// Ratios need exactly one baseline for the same knobs.

@@ -14,7 +14,7 @@ import (
 )
 
 // ErrShares is wrapped by the errors of [Merge] for shares that cannot be merged.
-var ErrShares = errors.New("no run can be made of the shares")
+var ErrShares = errors.New("the shares do not form one run")
 
 // MergeOptions configure a merge.
 type MergeOptions struct {

@@ -90,7 +90,7 @@ func TestBadMore(t *testing.T) {
 		more func([]lab.CellResult) ([]lab.Cell, error)
 		want string
 	}{
-		"twice": {func([]lab.CellResult) ([]lab.Cell, error) { return []lab.Cell{at("a", 1, steady(1, 1))}, nil }, "stands there twice"},
+		"twice": {func([]lab.CellResult) ([]lab.Cell, error) { return []lab.Cell{at("a", 1, steady(1, 1))}, nil }, "appears twice"},
 		"panic": {func([]lab.CellResult) ([]lab.Cell, error) { panic("ouch") }, "panic in more: ouch"},
 		"error": {func([]lab.CellResult) ([]lab.Cell, error) { return nil, errors.New("no") }, "more: no"},
 	} {

@@ -225,7 +225,7 @@ func TestResumeRefuses(t *testing.T) {
 			o.Fresh = func(context.Context, string) (cell.Result, error) { return cell.Result{}, nil }
 		}, "a process for each play was false, and is true"},
 		"budget":      {func(_ []lab.Comparison, o *lab.Options) { o.Budget = time.Minute }, "Budget was 0s, and is 1m0s"},
-		"no A/A pair": {func(_ []lab.Comparison, o *lab.Options) { o.NoAA = true }, "Queue/impl=good-again/keys=10 was played, and is not asked for now"},
+		"no A/A pair": {func(_ []lab.Comparison, o *lab.Options) { o.NoAA = true }, "Queue/impl=good-again/keys=10 was played but is not in the experiment now"},
 		"input":       {func(c []lab.Comparison, _ *lab.Options) { c[0].Input = "other" }, "the input of comparison queue was digest, and is other"},
 		"title":       {func(c []lab.Comparison, _ *lab.Options) { c[1].Title = "other" }, "was fakes, and is other"},
 		"guarantees":  {func(c []lab.Comparison, _ *lab.Options) { c[0].Cells[0].Guarantees = "none" }, "what Queue/impl=good/keys=10 guarantees was order total, and is none"},

@@ -217,7 +217,7 @@ func (r *runner) plan(comparisons []Comparison) error {
 		}
 		// Cells beyond these come from More.
 		if known := run.result().Cells[len(cells):]; len(known) > 0 && (c.More == nil || known[0].Repeats != "") {
-			return fmt.Errorf("%w: %s was played, and is not asked for now", ErrResume, known[0].BenchName())
+			return fmt.Errorf("%w: %s was played but is not in the experiment now", ErrResume, known[0].BenchName())
 		}
 	}
 	return nil
@@ -240,7 +240,7 @@ func (r *runner) play(ctx context.Context) error {
 	}
 	for _, c := range r.runs {
 		if n := len(c.result().Cells) - len(c.cells); n > 0 {
-			return fmt.Errorf("%w: comparison %s (%s) had asked for %d cells more than it does now", ErrResume, c.Family, c.Title, n)
+			return fmt.Errorf("%w: comparison %s (%s) had %d more cells than now", ErrResume, c.Family, c.Title, n)
 		}
 		if err := c.playProfiled(ctx); err != nil {
 			return err

@@ -136,7 +136,7 @@ func hostProblem(rounds []Round) (Cause, string) {
 // generatorProblem returns a cause and its detail if the generator missed its schedule.
 func generatorProblem(rate string, rounds []Round) (Cause, string) {
 	if slices.ContainsFunc(rounds, func(r Round) bool { return r.Result.Lag == nil }) {
-		return CauseGenerator, "no release was reported, so that the pace cannot be judged"
+		return CauseGenerator, "no release was reported, so the pace is unknown"
 	}
 	lag := medianLag(rounds)
 	if lag.LateShare <= MaxLateShare {

@@ -30,7 +30,7 @@ func TestVerdicts(t *testing.T) {
 		"late in the median round": {"2000", []int{100, 100, 100, 100}, []float64{0, 0, 0.02, 0.5}, "invalid: generator: at rate 2000, 2.0 % of the releases were more than 1ms late in the median round (allowed: 1 %)"},
 		"late in less than half":   {"2000", []int{100, 100, 100, 100}, []float64{1, 0, 0, 0.5}, "valid"},
 		"late in one of two":       {"2000", []int{100, 100, 100}, []float64{0, 0, 0.5}, "invalid: generator: at rate 2000, 50.0 % of the releases were more than 1ms late in the median round (allowed: 1 %)"},
-		"pace without releases":    {"2000", []int{100, 100}, nil, "invalid: generator: no release was reported, so that the pace cannot be judged"},
+		"pace without releases":    {"2000", []int{100, 100}, nil, "invalid: generator: no release was reported, so the pace is unknown"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -225,7 +225,7 @@ func TestValuesOmitsUnknown(t *testing.T) {
 		out := map[string]float64{}
 		for _, v := range stats.Values(r, "") {
 			if _, ok := out[v.Unit]; ok {
-				t.Errorf("%s stands there twice", v.Unit)
+				t.Errorf("%s appears twice", v.Unit)
 			}
 			out[v.Unit] = v.Value
 		}

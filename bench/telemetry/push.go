@@ -24,7 +24,7 @@ var ErrPushURL = errors.New("no URL of a remote-write receiver")
 
 // errNative is wrapped by the error of a receiver that refuses native histograms only,
 // such as a Prometheus without that feature.
-var errNative = errors.New("native histograms were not taken")
+var errNative = errors.New("native histograms were not accepted")
 
 const (
 	// seriesPerRequest bounds a remote-write request.

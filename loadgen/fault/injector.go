@@ -10,7 +10,7 @@
 //	inj.Log()          // all injections with their times
 //
 // No fault breaks a guarantee of the watch: the client receives events in order and can
-// resume from its last version, or list again where the server says so. A client whose
+// resume from its last version, or list again if the server requires it. A client whose
 // final state differs from the server's has a bug.
 //
 // Faults hit requests below a resource (/api/v1/…, /apis/group/version/…), never

@@ -209,7 +209,7 @@ func (s Spec) Validate() error {
 	case s.Frames > 0 && s.Share > 0:
 		return s.fail("frames and share exclude each other (there is probability)")
 	case s.Share > 0 && s.Name == Relist:
-		return s.fail("it takes no share: everybody lists again")
+		return s.fail("it takes no share: all clients list again")
 	case s.Count > 1 && s.Every == 0 && s.Frames == 0:
 		return s.fail("count=%d needs every or frames", s.Count)
 	case s.Duration > 0 && t.duration == 0:

@@ -234,7 +234,7 @@ func TestURL(t *testing.T) {
 	}
 	opts.Filenames = []string{srv.URL + "/none", srv.URL + "/pod.yaml"}
 	got, err = manifest.Load(t.Context(), opts)
-	if want := srv.URL + "/none: the server says 404 Not Found"; err == nil || err.Error() != want || len(got) != 1 {
+	if want := srv.URL + "/none: the server answered 404 Not Found"; err == nil || err.Error() != want || len(got) != 1 {
 		t.Errorf("%v, %v, want %s", got, err, want)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -140,7 +140,7 @@ func get(ctx context.Context, address string) ([]byte, error) {
 			return data, err
 		}
 		if res.StatusCode < http.StatusInternalServerError || n == attempts {
-			return nil, fmt.Errorf("the server says %s", res.Status)
+			return nil, fmt.Errorf("the server answered %s", res.Status)
 		}
 		select {
 		case <-time.After(pause):

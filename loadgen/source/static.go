@@ -261,7 +261,7 @@ func (s *staticURL) read(ctx context.Context, updates chan<- merge.PodUpdate) er
 	case err != nil:
 		return fmt.Errorf("%s: %w", s.url, err)
 	case res.StatusCode != http.StatusOK:
-		return fmt.Errorf("%s: the server says %s", s.url, res.Status)
+		return fmt.Errorf("%s: the server answered %s", s.url, res.Status)
 	case len(data) == 0:
 		sendSet(ctx, updates, merge.HTTPSource, nil)
 		s.last = nil // The next answer counts as new, even if it equals the last one.

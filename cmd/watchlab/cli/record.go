@@ -100,7 +100,7 @@ func (f *recordFlags) watch(cmd *cobra.Command, h trace.Header, transform func(t
 		case err != nil:
 			return err
 		case slices.Contains(opts.Resources, res):
-			return badFlag("resource", fmt.Errorf("%s stands there twice", name))
+			return badFlag("resource", fmt.Errorf("%s appears twice", name))
 		}
 		opts.Resources = append(opts.Resources, res)
 		h.Resources = append(h.Resources, record.ResourceOf(res))

@@ -62,7 +62,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case *count < 0 || *count > most:
 		return bad("--count", fmt.Errorf("%d is not allowed (allowed: 0 to %d)", *count, most))
 	case fl.NArg() > 0:
-		return bad(fl.Arg(0), errors.New("no argument is taken"))
+		return bad(fl.Arg(0), errors.New("no arguments are accepted"))
 	}
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = *kubeconfig
