@@ -51,7 +51,7 @@ type Tables struct {
 	// No table contains them.
 	Refused []string `json:"refused,omitempty"`
 	// Warnings names unreadable lines, with file and number, and measurements that the
-	// filter cannot judge. All other measurements are in the tables.
+	// filter cannot compare. All other measurements are in the tables.
 	Warnings []string `json:"warnings,omitempty"`
 }
 

@@ -92,7 +92,7 @@ func Questions(names ...string) ([]Question, error) {
 func Index(w io.Writer, questions []Question, found map[string]Found) error {
 	var b bytes.Buffer
 	b.WriteString("# The study\n\nThe research questions, each with what was measured. Every answer is read off the figures by the program. " +
-		"Each page tells how sure its answer is.\n\n")
+		"Each page states the confidence of its answer.\n\n")
 	for _, q := range questions {
 		fmt.Fprintf(&b, "## [%s](%s/%s)\n\n", q.Asks, q.Name, PageFile)
 		report.List(&b, q.answers(found[q.Name]))

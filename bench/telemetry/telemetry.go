@@ -4,7 +4,7 @@
 //     listener (package live), metrics pushed by remote write, traces and metrics by OTLP,
 //     pprof profiles to Pyroscope.
 //  2. [Session.Watch] wraps the workloads of each cell. A wrapped workload finds its
-//     [live.Set] in the context; without a session there is none, and it pays nothing.
+//     [live.Set] in the context; without a session there is none, and it costs nothing.
 //  3. While a cell is played, the session reads queue depths in the background. With each
 //     reading the pipeline updates its set.
 //  4. [Session.Close] flushes all outputs for at most 10 s.

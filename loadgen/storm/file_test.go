@@ -18,7 +18,7 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 // TestFileErrors: an error is one line with the file, the line and the valid values.
 func TestFileErrors(t *testing.T) {

@@ -63,7 +63,7 @@ var profileKinds = []profileKind{
 		},
 	},
 	{
-		name: "endpoints", summary: "services of 250 endpoints, whose EndpointSlices are sent anew at each change",
+		name: "endpoints", summary: "services of 250 endpoints, whose EndpointSlices are rewritten at each change",
 		params: []string{"perService", "perSlice", "changesPerSecond"}, plan: endpointChanges,
 		defaults: Profile{
 			Nodes: 500, Pods: 10_000, UpdatesPerSecond: 10, Baseline: 2 * time.Second, Storm: 30 * time.Second, Drain: 2 * time.Second,
