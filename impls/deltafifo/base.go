@@ -51,10 +51,12 @@ func (b *base) Transformer() cache.TransformFunc { return b.transformer }
 type front struct {
 	base
 	engine engine
+	_      [128]byte
 	// consumer serialises consumers. It is held while process runs, and guards
-	// values.
+	// values. The padding keeps it off the cache lines that producers read.
 	consumer sync.Mutex
 	values   interfaces
+	_        [128]byte
 }
 
 // engine is the storage behind a [front].

@@ -45,16 +45,9 @@ func baselines() []Variant {
 }
 
 func baseline(name, summary string, g impls.Guarantees, l limits, build func(Options) (Queue, error)) Variant {
-	return Variant{
-		Name: name, Summary: summary, Upstream: clientGo, Guarantees: []impls.Guarantees{g},
-		New: func(o Options) (Queue, error) {
-			o, err := o.complete(l)
-			if err != nil {
-				return nil, err
-			}
-			return build(o)
-		},
-	}
+	v := newVariant(name, summary, l, build, g)
+	v.Upstream = clientGo
+	return v
 }
 
 func newDeltaFIFO(o Options) (Queue, error) {

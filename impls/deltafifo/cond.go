@@ -34,19 +34,8 @@ func ownVariant(name, summary string, build func(Options) (Queue, error)) Varian
 	ordered, perKey := guarantees, guarantees
 	ordered.Mode, ordered.Order, ordered.Coalesces = string(InOrder), impls.OrderTotal, impls.CoalesceNone
 	perKey.Mode, perKey.Order, perKey.Coalesces = string(PerKey), impls.OrderPerKey, impls.CoalesceDeltas
-	return Variant{
-		Name:       name,
-		Summary:    summary,
-		Guarantees: []impls.Guarantees{ordered, perKey},
-		New: func(o Options) (Queue, error) {
-			o, err := o.complete(limits{
-				deliveries: []Delivery{InOrder, PerKey},
-				capacity:   true, batch: true, compaction: true, lend: true,
-			})
-			if err != nil {
-				return nil, err
-			}
-			return build(o)
-		},
-	}
+	return newVariant(name, summary, limits{
+		deliveries: []Delivery{InOrder, PerKey},
+		capacity:   true, batch: true, compaction: true, lend: true,
+	}, build, ordered, perKey)
 }

@@ -252,6 +252,17 @@ func (o Options) complete(l limits) (Options, error) {
 	return o, nil
 }
 
+// newVariant returns a variant that completes the options before it builds.
+func newVariant(name, summary string, l limits, build func(Options) (Queue, error), g ...impls.Guarantees) Variant {
+	return Variant{Name: name, Summary: summary, Guarantees: g, New: func(o Options) (Queue, error) {
+		o, err := o.complete(l)
+		if err != nil {
+			return nil, err
+		}
+		return build(o)
+	}}
+}
+
 // isNilPointer reports whether the interface holds a nil pointer: the most common
 // way to pass "no store" by mistake.
 func isNilPointer(k cache.KeyListerGetter) bool {

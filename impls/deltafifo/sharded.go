@@ -137,27 +137,21 @@ func (k *knownPart) ListKeys() []string { return k.keys }
 
 // shardedVariant has shards by key hash and concurrent consumers; see [sharded].
 func shardedVariant() Variant {
-	return Variant{
-		Name:    "sharded",
-		Summary: "shards by key hash, a lock each; many consumers, of which each has a shard at a time",
-		Guarantees: []impls.Guarantees{{
-			Mode: string(PerKey), Order: impls.OrderPerKey, Coalesces: impls.CoalesceDeltas,
-			Bounded: true, Consumers: impls.ManyConsumers, Unlocked: true, DropIn: "cache.QueueWithBatch",
-		}},
-		New: func(o Options) (Queue, error) {
-			o, err := o.complete(limits{
-				deliveries: []Delivery{PerKey},
-				capacity:   true, batch: true, shards: true, compaction: true, lend: true,
-			})
-			if err != nil {
-				return nil, err
-			}
+	return newVariant("sharded", "shards by key hash, a lock each; many consumers, of which each has a shard at a time",
+		limits{
+			deliveries: []Delivery{PerKey},
+			capacity:   true, batch: true, shards: true, compaction: true, lend: true,
+		},
+		func(o Options) (Queue, error) {
 			if o.Shards > maxShards {
 				return nil, fmt.Errorf("%w: Shards %d is too large (allowed: 0 to %d)", impls.ErrOptions, o.Shards, maxShards)
 			}
 			return newSharded(o), nil
 		},
-	}
+		impls.Guarantees{
+			Mode: string(PerKey), Order: impls.OrderPerKey, Coalesces: impls.CoalesceDeltas,
+			Bounded: true, Consumers: impls.ManyConsumers, Unlocked: true, DropIn: "cache.QueueWithBatch",
+		})
 }
 
 func newSharded(o Options) *sharded {

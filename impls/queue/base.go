@@ -36,8 +36,11 @@ func (b *base) HasSyncedChecker() cache.DoneChecker { return b.initial }
 type front struct {
 	base
 	source source
-	// consumer serialises consumers. It is held while process runs.
+	_      [pad]byte
+	// consumer serialises consumers. It is held while process runs. The padding
+	// keeps it off the cache lines that producers read.
 	consumer sync.Mutex
+	_        [pad]byte
 }
 
 // source stores the keys behind a [front].
