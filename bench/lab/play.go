@@ -173,7 +173,7 @@ func (e remoteError) Error() string { return e.Err }
 
 func (e remoteError) Is(target error) bool {
 	for _, inv := range invariants {
-		if inv.err == target { //nolint:errorlint // The sentinel itself is meant.
+		if inv.err == target { // The sentinel itself is meant.
 			return slices.Contains(e.Broken, inv.cause)
 		}
 	}

@@ -125,7 +125,7 @@ func validate(comparisons []Comparison, opts Options) error {
 		return invalid("BeforeRun with a Budget or with Fresh")
 	}
 	for _, c := range comparisons {
-		problem := ""
+		var problem string
 		switch {
 		case c.More != nil && opts.BeforeRun != nil:
 			problem = "asks for more cells, so the number of plays for BeforeRun is unknown"

@@ -73,15 +73,15 @@ const maxHead = 160
 
 // parseFrame finds the frame in a line. Timestamps, pod names and the JSON of Docker's
 // logs may surround it. ok is false without a frame. damage describes a damaged one.
-func parseFrame(line []byte) (p part, damage error, ok bool) {
+func parseFrame(line []byte) (p part, ok bool, damage error) {
 	at := bytes.LastIndex(line, []byte(frameMark))
 	if at < 0 {
-		return part{}, nil, false
+		return part{}, false, nil
 	}
 	line = line[at+len(frameMark):]
 	m := headForm.FindSubmatch(line[:min(len(line), maxHead)])
 	if m == nil {
-		return part{}, nil, false
+		return part{}, false, nil
 	}
 	number := func(i int) int {
 		n, _ := strconv.Atoi(string(m[i])) // The form has six digits at most.
@@ -92,7 +92,7 @@ func parseFrame(line []byte) (p part, damage error, ok bool) {
 		id:     string(m[4]), number: number(5), parts: number(6),
 	}
 	if p.number < 1 || p.number > p.parts || p.parts > MaxLog/framePart+1 {
-		return part{}, nil, false
+		return part{}, false, nil
 	}
 	text := line[len(m[0]):]
 	if end := bytes.IndexAny(text, " \t\r\n\"\\"); end >= 0 {
@@ -102,7 +102,7 @@ func parseFrame(line []byte) (p part, damage error, ok bool) {
 	if damage != nil || fmt.Sprintf("%08x", crc32.Checksum(p.data, castagnoli)) != string(m[7]) {
 		damage = errors.New("its checksum is not that of its contents")
 	}
-	return p, damage, true
+	return p, true, damage
 }
 
 // NamedLog is a log to read.
@@ -143,7 +143,7 @@ func (l NamedLog) read(ctx context.Context, r *receiver) (unreadable, err error)
 		line, err := in.ReadSlice('\n')
 		// A line beyond the buffer is not a frame. A frame split across two buffers
 		// fails its checksum.
-		if p, damage, ok := parseFrame(line); ok {
+		if p, ok, damage := parseFrame(line); ok {
 			if err := r.part(l.Name, p, damage); err != nil {
 				return nil, err
 			}

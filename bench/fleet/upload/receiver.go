@@ -116,7 +116,7 @@ func (r *receiver) part(where string, p part, damage error) error {
 	bundle, err := Decode(slices.Concat(b.parts...))
 	if err != nil {
 		b.why = err.Error()
-		return nil
+		return nil //nolint:nilerr // The damage is recorded.
 	}
 	delete(r.pending, p.id)
 	r.taken[p.id] = true

@@ -62,8 +62,8 @@ func (o *outputFlag[T]) print(cmd *cobra.Command, get func() (T, error)) error {
 }
 
 // method turns a method that prints its receiver into the function of a form.
-func method[T any](print func(T, io.Writer) error) func(io.Writer, T) error {
-	return func(w io.Writer, v T) error { return print(v, w) }
+func method[T any](write func(T, io.Writer) error) func(io.Writer, T) error {
+	return func(w io.Writer, v T) error { return write(v, w) }
 }
 
 // The forms of a run's outcome.

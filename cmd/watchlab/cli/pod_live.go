@@ -88,7 +88,7 @@ func (t *turns) next(ctx context.Context) error {
 		// The server may be unreachable for a moment during the restart.
 		at, err := t.version(ctx)
 		if last = err; err != nil {
-			return false, nil
+			return false, nil //nolint:nilerr // The next poll tries again.
 		}
 		if !t.seen {
 			t.first, t.seen = at, true

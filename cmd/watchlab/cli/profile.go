@@ -204,7 +204,7 @@ func openProfile(path, cell string, kind profile.Kind) (*profile.Source, error) 
 	}
 	o, err := lab.Load(results)
 	if err != nil {
-		return source, nil // The file was moved: it has shares instead of figures per event.
+		return source, nil //nolint:nilerr // The file was moved: it has shares instead of figures per event.
 	}
 	source.Name = source.Cell + " in " + results
 	for _, c := range cellsOf(o) {

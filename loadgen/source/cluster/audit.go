@@ -87,7 +87,7 @@ func (t *Tee) Audit(ctx context.Context) error {
 				return false, err
 			}
 			if err != nil {
-				return false, nil
+				return false, nil //nolint:nilerr // The next poll tries again.
 			}
 			want = &got
 		}
