@@ -142,7 +142,7 @@ kind-down: ## Delete the kind cluster
 	rm -f $(KUBE)
 
 kwok-nodes: kubeconfig ## Scale the nodes without kubelets; overlay kwok keeps them alive (NODES=1000)
-	cd bench/e2e && $(GO) run ./kind/nodes $(IN) --count $(NODES)
+	KUBECTL=$(or $(shell command -v kubectl 2>/dev/null),$(shell scripts/program.sh kubectl)) scripts/kind/nodes.sh $(NODES) $(IN)
 
 e2e-kind: build kubeconfig ## Test all of this in the kind cluster (CLUSTER=watchlab, PART=Observed)
 	cd bench/e2e && $(GO) vet ./kind/... && CLUSTER=$(CLUSTER) KIND=$(KIND) $(GO) test -count 1 -timeout 90m -v $(if $(PART),-run TestKind/$(PART)) ./kind

@@ -208,6 +208,44 @@ func TestKubectlManifests(t *testing.T) {
 	s.says(t, "i:1", "", "get", "pod", "p", "-o", "jsonpath={.spec.containers[0].image}")
 }
 
+const theirNode = `{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "theirs"}}`
+
+// TestFakeNodes scales nodes without kubelets by scripts/kind/nodes.sh.
+func TestFakeNodes(t *testing.T) {
+	s := serve(t)
+	s.run(t, theirNode, "create", "-f", "-")
+	root, err := programs.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes := func(args ...string) (string, int) {
+		cmd := s.command(t.Context(), args...)
+		cmd.Path, cmd.Args[0] = filepath.Join(root, "scripts", "kind", "nodes.sh"), "nodes.sh"
+		cmd.Env = append(cmd.Env, "KUBECTL="+s.kubectl)
+		out, _ := cmd.CombinedOutput()
+		return string(out), cmd.ProcessState.ExitCode()
+	}
+	for _, step := range []struct{ n, made, removed int }{{20, 20, 0}, {20, 0, 0}, {25, 5, 0}, {7, 0, 18}, {0, 0, 7}} {
+		out, code := nodes(fmt.Sprint(step.n), "--context", "watchlab")
+		if want := fmt.Sprintf("%d made, %d removed", step.made, step.removed); code != 0 || !strings.Contains(out, want) {
+			t.Fatalf("to %d: exit code %d, %q; want %q", step.n, code, out, want)
+		}
+		if names := strings.Fields(s.run(t, "", "get", "nodes", "-o", "name")); len(names) != step.n+1 {
+			t.Errorf("to %d: %q", step.n, names)
+		}
+		if step.n == 25 {
+			s.says(t, "fake NoSchedule", "", "get", "node", "watchlab-fake-00003",
+				"-o", `jsonpath={.metadata.annotations.kwok\.x-k8s\.io/node} {.spec.taints[0].effect}`)
+		}
+	}
+	s.run(t, "", "get", "node", "theirs")
+	for _, args := range [][]string{{"5"}, {"-1", "--context", "watchlab"}, {"10001", "--context", "watchlab"}} {
+		if out, code := nodes(args...); code != 2 || strings.Count(out, "\n") != 1 {
+			t.Errorf("%q: exit code %d, %q; want 2 and one line", args, code, out)
+		}
+	}
+}
+
 // TestKubectlWatch follows a storm with kubectl get -w. Its events must end with the
 // state of the server.
 func TestKubectlWatch(t *testing.T) {
