@@ -1,8 +1,6 @@
 package merge
 
 import (
-	"time"
-
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -11,10 +9,7 @@ import (
 
 // podPacker packs pods without their status. It panics at program start with a
 // release of k8s.io/api whose pods have a field that cannot be packed.
-var podPacker = structural.MustPacker[v1.Pod](
-	structural.PackMap[v1.ResourceName, resource.Quantity](),
-	structural.Share[time.Time](),
-)
+var podPacker = structural.NewPacker[v1.Pod](structural.Map[v1.ResourceName, resource.Quantity]())
 
 // held is a pod of the merger: pod with another status. Neither is written to
 // once it is held, so that it can be read without a lock. They share memory with

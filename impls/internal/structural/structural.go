@@ -4,8 +4,8 @@
 // of reflect.DeepEqual that does not walk the type again. Fixed-size parts are
 // compared as memory. Strings, slices, pointers and maps[string]string are
 // compared directly. Floats, funcs, interfaces, maps of other types and recursive
-// types use reflect.DeepEqual: API types have few of them. The function compares cheap fields first and stops at the
-// first difference.
+// types use reflect.DeepEqual, as do arrays: API types have few of them. The
+// function compares cheap fields first and stops at the first difference.
 //
 // As with reflect.DeepEqual, nil and empty slices and maps differ, unexported
 // fields count, identical pointers and slices are equal, NaN differs from itself,
@@ -14,22 +14,30 @@ package structural
 
 import (
 	"cmp"
+	"maps"
 	"reflect"
 	"slices"
 	"unsafe"
 )
 
-// Option adds types that [Compile] compares without reflect.
+// Option adds types that [Compile] compares and [NewPacker] copies.
 type Option func(*compiler)
 
-// Map compares maps from K to V without reflect, including named types of them.
-func Map[K, V comparable]() Option {
+// MapValue is the value of a map for [Map]. API types have this method.
+type MapValue[V any] interface {
+	comparable
+	DeepCopy() V
+}
+
+// Map compares maps from K to V without reflect, including named types of them,
+// and lets a [Packer] copy them.
+func Map[K comparable, V MapValue[V]]() Option {
 	return func(c *compiler) {
 		// The plan of the element is built when the type is reached, so that
 		// options apply in any order.
-		c.maps[reflect.TypeFor[map[K]V]()] = func(c *compiler) func(a, b unsafe.Pointer) bool {
+		c.maps[reflect.TypeFor[map[K]V]()] = func(c *compiler) step {
 			elem := c.plan(reflect.TypeFor[V]())
-			return func(a, b unsafe.Pointer) bool {
+			equal := func(a, b unsafe.Pointer) bool {
 				ma, mb := *(*map[K]V)(a), *(*map[K]V)(b)
 				if len(ma) != len(mb) || (ma == nil) != (mb == nil) {
 					return false
@@ -50,6 +58,27 @@ func Map[K, V comparable]() Option {
 				}
 				return true
 			}
+			deep := func(at unsafe.Pointer) bool {
+				for _, v := range *(*map[K]V)(at) {
+					if elem.refers(unsafe.Pointer(&v)) {
+						return true
+					}
+				}
+				return false
+			}
+			clone := func(at unsafe.Pointer, deep bool) {
+				m := (*map[K]V)(at)
+				if !deep {
+					*m = maps.Clone(*m)
+					return
+				}
+				copied := make(map[K]V, len(*m))
+				for k, v := range *m {
+					copied[k] = v.DeepCopy()
+				}
+				*m = copied
+			}
+			return step{kind: typedMap, equal: equal, deep: deep, clone: clone}
 		}
 	}
 }
@@ -59,17 +88,21 @@ func Map[K, V comparable]() Option {
 // concurrent use. It does not allocate, unless it falls back to reflect. Cyclic
 // values are allowed only for recursive types.
 func Compile[T any](options ...Option) func(a, b *T) bool {
+	p := compile[T](options)
+	return func(a, b *T) bool {
+		return p.equal(unsafe.Pointer(a), unsafe.Pointer(b))
+	}
+}
+
+func compile[T any](options []Option) *plan {
 	c := &compiler{
-		maps:  make(map[reflect.Type]func(*compiler) func(a, b unsafe.Pointer) bool),
+		maps:  make(map[reflect.Type]func(*compiler) step),
 		plans: make(map[reflect.Type]*plan),
 	}
 	for _, option := range options {
 		option(c)
 	}
-	p := c.plan(reflect.TypeFor[T]())
-	return func(a, b *T) bool {
-		return p.equal(unsafe.Pointer(a), unsafe.Pointer(b))
-	}
+	return c.plan(reflect.TypeFor[T]())
 }
 
 // kind is the operation of a step.
@@ -81,9 +114,8 @@ const (
 	memory             // size bytes
 	str
 	pointer // to plan
-	bytes   // a slice of elements that are memory, size bytes each
+	bytes   // a slice of plan, whose values are memory, size bytes each
 	slice   // of plan, size bytes an element
-	array   // of plan, size bytes an element, count elements
 	stringMap
 	typedMap
 	other // by reflect.DeepEqual
@@ -94,13 +126,17 @@ type step struct {
 	kind  kind
 	off   uintptr
 	size  uintptr
-	count int
 	plan  *plan
 	equal func(a, b unsafe.Pointer) bool
+	// deep reports whether values of a map refer to other memory. clone replaces
+	// the map by a copy.
+	deep  func(at unsafe.Pointer) bool
+	clone func(at unsafe.Pointer, deep bool)
 }
 
 // plan compares values of one type.
 type plan struct {
+	typ   reflect.Type
 	steps []step
 	// Types have dozens of strings, pointers and slices, most of them empty or
 	// identical. They are compared first. They are separate from the other steps
@@ -128,7 +164,7 @@ func (p *plan) flat(size uintptr) bool {
 }
 
 type compiler struct {
-	maps  map[reflect.Type]func(*compiler) func(a, b unsafe.Pointer) bool
+	maps  map[reflect.Type]func(*compiler) step
 	plans map[reflect.Type]*plan
 }
 
@@ -137,7 +173,7 @@ func (c *compiler) plan(t reflect.Type) *plan {
 	if p, ok := c.plans[t]; ok {
 		return p
 	}
-	p := &plan{}
+	p := &plan{typ: t}
 	if recursive(t) {
 		p.steps = []step{reflected(t, 0)}
 	} else {
@@ -198,15 +234,13 @@ func (c *compiler) steps(t reflect.Type, off uintptr, to []step) []step {
 	case reflect.Slice:
 		elem, size := c.plan(t.Elem()), t.Elem().Size()
 		if elem.flat(size) {
-			return append(to, step{kind: bytes, off: off, size: size})
+			return append(to, step{kind: bytes, off: off, size: size, plan: elem})
 		}
 		return append(to, step{kind: slice, off: off, size: size, plan: elem})
 	case reflect.Array:
-		elem, size := c.plan(t.Elem()), t.Elem().Size()
-		if elem.flat(size) {
+		if c.plan(t.Elem()).flat(t.Elem().Size()) {
 			return append(to, step{kind: memory, off: off, size: t.Size()})
 		}
-		return append(to, step{kind: array, off: off, size: size, count: t.Len(), plan: elem})
 	case reflect.Struct:
 		if recursive(t) {
 			return append(to, reflected(t, off))
@@ -218,10 +252,12 @@ func (c *compiler) steps(t reflect.Type, off uintptr, to []step) []step {
 		return to
 	case reflect.Map:
 		if build, ok := c.maps[reflect.MapOf(t.Key(), t.Elem())]; ok {
-			return append(to, step{kind: typedMap, off: off, equal: build(c)})
+			s := build(c)
+			s.off = off
+			return append(to, s)
 		}
 		if t.Key().Kind() == reflect.String && t.Elem().Kind() == reflect.String {
-			return append(to, step{kind: stringMap, off: off})
+			return append(to, step{kind: stringMap, off: off, deep: notDeep, clone: cloneStrings})
 		}
 	}
 	return append(to, reflected(t, off))
@@ -332,10 +368,6 @@ func (p *plan) equal(a, b unsafe.Pointer) bool {
 			if sa.data != sb.data && !sameMemory(sa.data, sb.data, uintptr(sa.len)*s.size) {
 				return false
 			}
-		case array:
-			if !s.plan.equalRun(pa, pb, s.size, s.count) {
-				return false
-			}
 		case stringMap:
 			if !sameStrings(*(*map[string]string)(pa), *(*map[string]string)(pb)) {
 				return false
@@ -363,8 +395,9 @@ func sameMemory(a, b unsafe.Pointer, size uintptr) bool {
 	return unsafe.String((*byte)(a), size) == unsafe.String((*byte)(b), size)
 }
 
-// sameStrings compares maps. It also serves maps of named string types, which
-// have the memory layout and hash of map[string]string.
+// The functions of a stringMap also serve maps of named string types, which have
+// the memory layout and hash of map[string]string.
+
 func sameStrings(a, b map[string]string) bool {
 	if len(a) != len(b) || (a == nil) != (b == nil) {
 		return false
@@ -378,4 +411,11 @@ func sameStrings(a, b map[string]string) bool {
 		}
 	}
 	return true
+}
+
+func notDeep(unsafe.Pointer) bool { return false }
+
+func cloneStrings(at unsafe.Pointer, _ bool) {
+	m := (*map[string]string)(at)
+	*m = maps.Clone(*m)
 }

@@ -22,12 +22,18 @@ var (
 	plainStatus  = structural.Compile[v1.PodStatus]()
 	objectMetas  = structural.Compile[metav1.ObjectMeta]()
 	quantities   = structural.Compile[resource.Quantity]()
-	assortedComp = structural.Compile[assorted](structural.Map[int8, *[]float64]())
+	assortedComp = structural.Compile[assorted](structural.Map[int8, cell]())
 )
 
 type named string
 
-type floats map[int8]*[]float64
+type floats map[int8]cell
+
+type cell struct{ p *[]float64 }
+
+func (c cell) DeepCopy() cell { return c }
+
+func cells(f float64) cell { return cell{&[]float64{f}} }
 
 type tree struct {
 	Value       int
@@ -66,7 +72,7 @@ func TestEqualTable(t *testing.T) {
 	f := func() {}
 	ch := make(chan int)
 	nan := []float64{math.NaN()}
-	nanMap := floats{1: {math.NaN()}}
+	nanMap := floats{1: cells(math.NaN())}
 	loop := &tree{Value: 1}
 	loop.Left = loop
 	loop2 := &tree{Value: 1}
@@ -86,7 +92,7 @@ func TestEqualTable(t *testing.T) {
 		"same slice of nan": {a: assorted{P: nan}, b: assorted{P: nan}},
 		"slices of nan":     {a: assorted{P: []float64{math.NaN()}}, b: assorted{P: nan}},
 		"same map of nan":   {a: assorted{J: nanMap}, b: assorted{J: nanMap}},
-		"maps of nan":       {a: assorted{J: nanMap}, b: assorted{J: floats{1: {math.NaN()}}}},
+		"maps of nan":       {a: assorted{J: nanMap}, b: assorted{J: floats{1: cells(math.NaN())}}},
 		"func":              {a: assorted{G: f}, b: assorted{G: f}},
 		"func and nil":      {a: assorted{G: f}},
 		"interface":         {a: assorted{H: 1}, b: assorted{H: 1}},
@@ -94,9 +100,9 @@ func TestEqualTable(t *testing.T) {
 		"interface and nil": {a: assorted{H: 1}},
 		"same chan":         {a: assorted{I: ch}, b: assorted{I: ch}},
 		"chan":              {a: assorted{I: ch}, b: assorted{I: make(chan int)}},
-		"typed map":         {a: assorted{J: floats{1: {2}}}, b: assorted{J: floats{1: {2}}}},
-		"typed map, value":  {a: assorted{J: floats{1: {2}}}, b: assorted{J: floats{1: {3}}}},
-		"typed map, key":    {a: assorted{J: floats{1: {2}}}, b: assorted{J: floats{2: {2}}}},
+		"typed map":         {a: assorted{J: floats{1: cells(2)}}, b: assorted{J: floats{1: cells(2)}}},
+		"typed map, value":  {a: assorted{J: floats{1: cells(2)}}, b: assorted{J: floats{1: cells(3)}}},
+		"typed map, key":    {a: assorted{J: floats{1: cells(2)}}, b: assorted{J: floats{2: cells(2)}}},
 		"typed map, nil":    {a: assorted{J: floats{}}},
 		"string map":        {a: assorted{K: map[named]named{"a": "b"}}, b: assorted{K: map[named]named{"a": "b"}}},
 		"string map, value": {a: assorted{K: map[named]named{"a": "b"}}, b: assorted{K: map[named]named{"a": "c"}}},
