@@ -18,10 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
-	"k8s.io/client-go/kubernetes/scheme"
 
 	"watchlab/loadgen/apiserver/resources"
 	"watchlab/loadgen/apiserver/wire"
@@ -96,11 +93,8 @@ func (req *request) body() ([]byte, error) {
 	return b, nil
 }
 
-// codecs decode bodies that are not objects of the resource: options, bindings,
-// evictions, reviews. Package patch decodes the objects.
-var codecs = serializer.NewCodecFactory(scheme.Scheme, serializer.WithSerializer(cbor.NewSerializerInfo))
-
-// decode reads a body by its content type. kind is the default kind.
+// decode reads a body that is no object of the resource (options, a binding, an eviction,
+// a review) by its content type. kind is the default kind. Package patch decodes objects.
 func (req *request) decode(body []byte, kind schema.GroupVersionKind, into runtime.Object) error {
 	media := req.http.Header.Get("Content-Type")
 	if m, _, err := mime.ParseMediaType(media); err == nil {
@@ -109,7 +103,7 @@ func (req *request) decode(body []byte, kind schema.GroupVersionKind, into runti
 	if media == "" {
 		media = runtime.ContentTypeJSON
 	}
-	info, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), media)
+	info, ok := runtime.SerializerInfoForMediaType(resources.Codecs.SupportedMediaTypes(), media)
 	if !ok {
 		return refused(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType, nil,
 			fmt.Sprintf("the body of the request was in an unknown format - accepted media types include: %s, %s, %s, %s", runtime.ContentTypeJSON, runtime.ContentTypeYAML, runtime.ContentTypeProtobuf, runtime.ContentTypeCBOR))

@@ -9,12 +9,12 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/yaml"
 
@@ -25,7 +25,7 @@ import (
 var (
 	namespaceResource  = v1.SchemeGroupVersion.WithResource("namespaces")
 	podResource        = v1.SchemeGroupVersion.WithResource("pods")
-	definitionResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	definitionResource = apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
 )
 
 // seedNamespaces creates the namespaces of every cluster and those of the storms'
@@ -155,25 +155,17 @@ func (s *Server) admit(req *request, o runtime.Object, created bool) error {
 		if created {
 			o.Spec.Finalizers = []v1.FinalizerName{v1.FinalizerKubernetes}
 		}
-	case *unstructured.Unstructured:
-		if req.subresource == "" {
-			return s.define(req, o)
+	case *apiextensionsv1.CustomResourceDefinition:
+		if req.subresource != "" || req.http.URL.Query().Get("dryRun") != "" {
+			return nil
 		}
+		// An invalid definition changes nothing.
+		if _, err := s.registry.Define(o.DeepCopy()); err != nil {
+			return err
+		}
+		resources.Establish(o, s.editor.Now())
 	}
 	return nil
-}
-
-// define serves the resource of a CustomResourceDefinition. An invalid definition
-// changes nothing.
-func (s *Server) define(req *request, crd *unstructured.Unstructured) error {
-	if req.resource.GVR != definitionResource || req.http.URL.Query().Get("dryRun") != "" {
-		return nil
-	}
-	resources.Defaulted(crd)
-	if _, err := s.registry.Define(crd.Object); err != nil {
-		return err
-	}
-	return resources.Establish(crd, s.editor.Now())
 }
 
 // after applies the effects of a write.

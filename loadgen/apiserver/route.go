@@ -98,7 +98,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t target) error {
 	}
 	query := r.URL.Query()
 	watching := verb == resources.List && isTrue(query["watch"])
-	form, err := wire.Negotiate(r.Header.Values("Accept"), wire.Offer{Untyped: !t.resource.Typed, Stream: watching})
+	form, err := wire.Negotiate(r.Header.Values("Accept"), wire.Offer{Untyped: !t.resource.Typed(), Stream: watching})
 	if err != nil {
 		return notAcceptable()
 	}
@@ -217,11 +217,7 @@ func kindOf(res *resources.Resource) *wire.Kind {
 		// On an invalid path the columns are name and age.
 		columns, _ = wire.PathColumns(res.Custom.Version.AdditionalPrinterColumns)
 	}
-	kind := wire.NewKind(res.GVK, res.ListKind, !res.Typed, columns)
-	if res.Custom != nil {
-		kind.Custom()
-	}
-	return kind
+	return wire.NewKind(res.GVK, res.ListKind, !res.Typed(), columns)
 }
 
 // edit replaces the newest object of a key by the result of f, until no other write

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 
@@ -107,21 +109,20 @@ func (s *Server) resourceOf(p *Prepared) (*resources.Resource, error) {
 		res, ok = s.registry.Lookup(gvr.Group, gvr.Version, gvr.Resource)
 	}
 	if !ok {
-		scope := "Cluster"
+		scope := apiextensionsv1.ClusterScoped
 		if p.namespaced {
-			scope = "Namespaced"
+			scope = apiextensionsv1.NamespaceScoped
 		}
-		keeps := map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
-		if _, err := s.registry.Define(map[string]any{
-			"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-			"metadata": map[string]any{"name": gvr.Resource + "." + gvr.Group},
-			"spec": map[string]any{
-				"group": gvr.Group, "scope": scope,
-				"names": map[string]any{"plural": gvr.Resource, "singular": strings.ToLower(gvk.Kind), "kind": gvk.Kind, "listKind": gvk.Kind + "List"},
-				"versions": []any{map[string]any{
-					"name": gvr.Version, "served": true, "storage": true,
-					"subresources": map[string]any{"status": map[string]any{}},
-					"schema":       map[string]any{"openAPIV3Schema": keeps},
+		keeps := &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: new(true)}
+		if _, err := s.registry.Define(&apiextensionsv1.CustomResourceDefinition{
+			ObjectMeta: metav1.ObjectMeta{Name: gvr.Resource + "." + gvr.Group},
+			Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+				Group: gvr.Group, Scope: scope,
+				Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: gvr.Resource, Kind: gvk.Kind},
+				Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
+					Name: gvr.Version, Served: true, Storage: true,
+					Subresources: &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
+					Schema:       &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: keeps},
 				}},
 			},
 		}); err != nil {

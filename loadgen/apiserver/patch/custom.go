@@ -33,10 +33,6 @@ func coerce(res *resources.Resource, u *unstructured.Unstructured, report bool) 
 	if err != nil {
 		return nil, err
 	}
-	if res.Custom == nil {
-		resources.Defaulted(u)
-		return unknown, nil
-	}
 	opts := structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: report}
 	for _, path := range pruning.PruneWithOptions(u.Object, res.Custom.Structural, true, opts) {
 		unknown = append(unknown, fmt.Errorf("unknown field %q", path))
@@ -323,7 +319,6 @@ var scaleResource = &resources.Resource{
 	GVR:        autoscalingv1.SchemeGroupVersion.WithResource("scales"),
 	GVK:        autoscalingv1.SchemeGroupVersion.WithKind("Scale"),
 	Namespaced: true,
-	Typed:      true,
 }
 
 // editScale updates a Scale by a body, or patches it if there is a kind of patch, and
@@ -408,7 +403,7 @@ func withReplicas(res *resources.Resource, live object, replicas int32) (object,
 	if err := unstructured.SetNestedField(content, int64(replicas), fieldsOf(scalePaths(res).SpecReplicasPath)...); err != nil {
 		return nil, err
 	}
-	if !res.Typed {
+	if !res.Typed() {
 		return &unstructured.Unstructured{Object: content}, nil
 	}
 	obj := res.NewObject()

@@ -8,25 +8,20 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
 	cbordirect "k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	serializerjson "k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/client-go/kubernetes/scheme"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
 	"watchlab/loadgen/apiserver/resources"
 )
-
-// codecs decode client-go's encodings and CBOR.
-var codecs = serializer.NewCodecFactory(scheme.Scheme, serializer.WithSerializer(cbor.NewSerializerInfo))
 
 // looks and strict say how to treat unknown and duplicate fields.
 func (r Request) looks() bool  { return r.FieldValidation != metav1.FieldValidationIgnore }
@@ -38,7 +33,7 @@ func (x *edit) decode(body []byte) (object, error) {
 	if err != nil {
 		return nil, err
 	}
-	if x.res.Typed {
+	if x.res.Typed() {
 		return x.decodeTyped(mediaType, body)
 	}
 	u, strict, err := x.decodeUntyped(mediaType, body)
@@ -53,7 +48,7 @@ func objectType(res *resources.Resource, contentType string) (string, error) {
 	mediaType, _, _ := strings.Cut(contentType, ";")
 	mediaType = strings.TrimSpace(mediaType)
 	accepted := []string{runtime.ContentTypeJSON, runtime.ContentTypeYAML}
-	if res.Typed {
+	if res.Typed() {
 		accepted = append(accepted, runtime.ContentTypeProtobuf)
 	}
 	switch {
@@ -93,7 +88,7 @@ func warnings(err error) []string {
 }
 
 func (x *edit) decodeTyped(mediaType string, body []byte) (object, error) {
-	info, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), mediaType)
+	info, ok := runtime.SerializerInfoForMediaType(resources.Codecs.SupportedMediaTypes(), mediaType)
 	if !ok {
 		return nil, unsupported([]string{runtime.ContentTypeJSON})
 	}
@@ -128,36 +123,31 @@ func (x *edit) decodeTyped(mediaType string, body []byte) (object, error) {
 }
 
 // canonical sets the defaults that a body's field manager owns: it turns a Secret's
-// stringData into data, sets its type, and labels a Namespace with its name.
+// stringData into data, sets its type, labels a Namespace with its name, and completes
+// the names of a CustomResourceDefinition.
 func canonical(obj runtime.Object) {
-	if ns, ok := obj.(*corev1.Namespace); ok && ns.Name != "" {
-		if ns.Labels == nil {
-			ns.Labels = make(map[string]string)
+	switch o := obj.(type) {
+	case *corev1.Namespace:
+		if o.Name != "" {
+			metav1.SetMetaDataLabel(&o.ObjectMeta, corev1.LabelMetadataName, o.Name)
 		}
-		ns.Labels[corev1.LabelMetadataName] = ns.Name
+	case *corev1.Secret:
+		o.Type = cmp.Or(o.Type, corev1.SecretTypeOpaque)
+		if len(o.StringData) > 0 && o.Data == nil {
+			o.Data = make(map[string][]byte, len(o.StringData))
+		}
+		for k, v := range o.StringData {
+			o.Data[k] = []byte(v)
+		}
+		o.StringData = nil
+	case *apiextensionsv1.CustomResourceDefinition:
+		apiextensionsv1.SetDefaults_CustomResourceDefinitionSpec(&o.Spec)
 	}
-	secret, ok := obj.(*corev1.Secret)
-	if !ok {
-		return
-	}
-	if secret.Type == "" {
-		secret.Type = corev1.SecretTypeOpaque
-	}
-	if len(secret.StringData) == 0 {
-		return
-	}
-	if secret.Data == nil {
-		secret.Data = make(map[string][]byte, len(secret.StringData))
-	}
-	for k, v := range secret.StringData {
-		secret.Data[k] = []byte(v)
-	}
-	secret.StringData = nil
 }
 
 // rightKind returns an error for another kind or version than the URL's.
 func rightKind(res *resources.Resource, kind schema.GroupVersionKind, body []byte) error {
-	if isOther(res, kind) && (res.Typed || kind.GroupVersion() == res.GVK.GroupVersion()) {
+	if isOther(res, kind) && (res.Typed() || kind.GroupVersion() == res.GVK.GroupVersion()) {
 		return cannotHandle(res, kind, unconvertible(res, kind), body)
 	}
 	if kind.GroupVersion() != res.GVK.GroupVersion() {
@@ -280,9 +270,9 @@ func inVersion(res *resources.Resource, current runtime.Object) (object, error) 
 		return nil, fmt.Errorf("%s is kept as a %T", res, current)
 	}
 	switch u, untyped := obj.(*unstructured.Unstructured); {
-	case !res.Typed && untyped:
+	case !res.Typed() && untyped:
 		Defaults(res, u)
-	case !res.Typed:
+	case !res.Typed():
 		return nil, fmt.Errorf("%s is kept as a %T", res, current)
 	case untyped:
 		obj = res.NewObject()

@@ -38,7 +38,7 @@ const mostOperations = 10000
 func patchType(res *resources.Resource, contentType string) (types.PatchType, error) {
 	mediaType, _, _ := strings.Cut(contentType, ";")
 	accepted := []string{string(types.JSONPatchType), string(types.MergePatchType)}
-	if res.Typed {
+	if res.Typed() {
 		accepted = append(accepted, string(types.StrategicMergePatchType))
 	}
 	accepted = append(accepted, string(types.ApplyYAMLPatchType))
@@ -138,7 +138,7 @@ func applyOperations(current, body []byte) ([]byte, error) {
 // itself.
 func (x *edit) decodePatched(patched []byte, strict []error) (object, error) {
 	invalid := func(err error) error { return invalidPatch(string(patched), err) }
-	if !x.res.Typed {
+	if !x.res.Typed() {
 		u, found, err := x.decodeUntyped(runtime.ContentTypeJSON, patched)
 		if err != nil {
 			return nil, invalid(err)
@@ -294,7 +294,8 @@ func (r Request) managerName() string {
 	return b.String()
 }
 
-// typedConverter converts client-go's types by their merge schema, a large table.
+// typedConverter converts client-go's types by their merge schema, a large table. It lacks
+// Scale and CustomResourceDefinition.
 var typedConverter = sync.OnceValue(func() managedfields.TypeConverter {
 	return applyconfigurations.NewTypeConverter(scheme.Scheme)
 })
@@ -326,21 +327,20 @@ func (x *edit) manager() (*managedfields.FieldManager, error) {
 }
 
 func newManager(res *resources.Resource, subresource string) (*managedfields.FieldManager, error) {
-	converter, reset := managedfields.NewDeducedTypeConverter(), resetFields(res, subresource)
-	if res.Typed {
-		// client-go's schema for server-side apply lacks Scale.
-		if res == scaleResource {
-			reset = nil
-		} else {
-			converter = typedConverter()
+	reset := resetFields(res, subresource)
+	if res.Typed() {
+		converter := typedConverter()
+		switch {
+		case res == scaleResource:
+			converter, reset = managedfields.NewDeducedTypeConverter(), nil
+		case !scheme.Scheme.Recognizes(res.GVK):
+			converter = managedfields.NewDeducedTypeConverter()
 		}
-		return managedfields.NewDefaultFieldManager(converter, scheme.Scheme, noDefaults{}, scheme.Scheme, res.GVK, res.GroupVersion(), subresource, reset)
+		return managedfields.NewDefaultFieldManager(converter, resources.Scheme, noDefaults{}, resources.Scheme, res.GVK, res.GroupVersion(), subresource, reset)
 	}
-	if res.Custom != nil {
-		var err error
-		if converter, err = managedfields.NewTypeConverter(res.Custom.Models(), false); err != nil {
-			return nil, err
-		}
+	converter, err := managedfields.NewTypeConverter(res.Custom.Models(), false)
+	if err != nil {
+		return nil, err
 	}
 	return managedfields.NewDefaultCRDFieldManager(converter, versions{}, noDefaults{}, unstructuredscheme.NewUnstructuredCreator(), res.GVK, res.GroupVersion(), subresource, reset)
 }

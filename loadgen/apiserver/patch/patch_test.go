@@ -14,6 +14,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -47,8 +48,8 @@ func lookup(t testing.TB, registry *resources.Registry, group, version, name str
 // define serves the custom resource of a manifest.
 func define(t testing.TB, registry *resources.Registry, crd []byte) {
 	t.Helper()
-	var object map[string]any
-	if err := yaml.UnmarshalStrict(crd, &object); err != nil {
+	object := new(apiextensionsv1.CustomResourceDefinition)
+	if err := yaml.UnmarshalStrict(crd, object); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := registry.Define(object); err != nil {
@@ -153,7 +154,7 @@ func TestEncodings(t *testing.T) {
 	} {
 		var first runtime.Object
 		for _, mediaType := range tt.types {
-			info, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), mediaType)
+			info, ok := runtime.SerializerInfoForMediaType(resources.Codecs.SupportedMediaTypes(), mediaType)
 			if !ok {
 				t.Fatalf("no %s", mediaType)
 			}
@@ -182,7 +183,7 @@ func TestEncodings(t *testing.T) {
 func TestApplyCBOR(t *testing.T) {
 	e := New(Options{})
 	cms := lookup(t, resources.New(), "", "v1", "configmaps")
-	info, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), runtime.ContentTypeCBOR)
+	info, ok := runtime.SerializerInfoForMediaType(resources.Codecs.SupportedMediaTypes(), runtime.ContentTypeCBOR)
 	if !ok {
 		t.Fatal("no CBOR")
 	}
@@ -231,22 +232,20 @@ func TestDefinitions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := r.Object.(*unstructured.Unstructured)
-	if strategy, _, _ := unstructured.NestedString(u.Object, "spec", "conversion", "strategy"); strategy != "None" || u.GetGeneration() != 1 || u.GetNamespace() != "" {
+	u := r.Object.(*apiextensionsv1.CustomResourceDefinition)
+	if u.Spec.Conversion.Strategy != "None" || u.GetGeneration() != 1 || u.GetNamespace() != "" {
 		t.Errorf("%v", u)
 	}
-	if err := resources.Establish(u, noon); err != nil {
-		t.Fatal(err)
-	}
+	resources.Establish(u, noon)
 	u.SetResourceVersion("3")
 	r, err = e.Patch(crds, u, []byte(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"labels":{"a":"b"}},"status":{}}`),
 		Request{Name: u.GetName(), ContentType: "application/merge-patch+json"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	changed := r.Object.(*unstructured.Unstructured)
-	if changed.GetGeneration() != 1 || !reflect.DeepEqual(changed.Object["status"], u.Object["status"]) {
-		t.Errorf("generation %d, status %v", changed.GetGeneration(), changed.Object["status"])
+	changed := r.Object.(*apiextensionsv1.CustomResourceDefinition)
+	if changed.GetGeneration() != 1 || !reflect.DeepEqual(changed.Status, u.Status) {
+		t.Errorf("generation %d, status %v", changed.GetGeneration(), changed.Status)
 	}
 }
 

@@ -320,7 +320,7 @@ func validateMeta(res *resources.Resource, m, old object) field.ErrorList {
 		name = isPathSegment
 	}
 	errs := apivalidation.ValidateObjectMetaAccessor(m, res.Namespaced, name, path)
-	if res.Typed {
+	if res.Typed() {
 		for i, f := range m.GetFinalizers() {
 			if !strings.Contains(f, "/") && !slices.Contains(standardFinalizers, f) {
 				errs = append(errs, field.Invalid(path.Child("finalizers").Index(i), f, "name is neither a standard finalizer name nor is it fully qualified"))

@@ -9,14 +9,30 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// definitionsKind is the only built-in kind without a type in client-go.
-var definitionsKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
+// definitionsKind is the only built-in kind without a client in client-go.
+var definitionsKind = apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition")
+
+// Scheme holds the Go types of the built-in kinds: client-go's and
+// CustomResourceDefinitions.
+var Scheme = func() *runtime.Scheme {
+	s := runtime.NewScheme()
+	utilruntime.Must(scheme.AddToScheme(s))
+	utilruntime.Must(apiextensionsv1.AddToScheme(s))
+	return s
+}()
+
+// Codecs decode the built-in kinds from JSON, YAML, protobuf and CBOR.
+var Codecs = serializer.NewCodecFactory(Scheme, serializer.WithSerializer(cbor.NewSerializerInfo))
 
 // builtins returns all resources of client-go, in all versions.
 var builtins = sync.OnceValue(func() []*Resource {
@@ -57,7 +73,7 @@ func fromClient(method reflect.Method) *Resource {
 	if !ok {
 		return nil
 	}
-	kinds, _, err := scheme.Scheme.ObjectKinds(object)
+	kinds, _, err := Scheme.ObjectKinds(object)
 	if err != nil || len(kinds) == 0 {
 		return nil
 	}
@@ -68,7 +84,6 @@ func fromClient(method reflect.Method) *Resource {
 		ListKind:   kind.Kind + "List",
 		Singular:   strings.ToLower(kind.Kind),
 		Namespaced: method.Type.NumIn() == 1,
-		Typed:      true,
 	}
 	has := func(name string) bool { _, ok := client.MethodByName(name); return ok }
 	for name, verb := range verbs {
@@ -136,12 +151,12 @@ func (r *Resource) sort() {
 // NewObject returns an empty object of the resource, with its kind set: a Go type
 // of client-go if there is one, else *unstructured.Unstructured.
 func (r *Resource) NewObject() Object {
-	if !r.Typed {
+	if !r.Typed() {
 		u := &unstructured.Unstructured{Object: map[string]any{}}
 		u.SetGroupVersionKind(r.GVK)
 		return u
 	}
-	t := scheme.Scheme.AllKnownTypes()[r.GVK]
+	t := Scheme.AllKnownTypes()[r.GVK]
 	object := reflect.New(t).Interface().(Object) // as in fromClient
 	object.GetObjectKind().SetGroupVersionKind(r.GVK)
 	return object

@@ -1,10 +1,7 @@
 package resources
 
 import (
-	"cmp"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -14,7 +11,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -23,10 +20,6 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/strfmt"
 	"k8s.io/kube-openapi/pkg/validation/validate"
 )
-
-// ErrNotDefinition is the error for a manifest of another kind than
-// CustomResourceDefinition in apiextensions.k8s.io/v1.
-var ErrNotDefinition = errors.New("not a CustomResourceDefinition of apiextensions.k8s.io/v1")
 
 // Custom is one version of a custom resource. It is shared and must not be
 // changed.
@@ -56,58 +49,51 @@ func (c *Custom) Scale() *apiextensionsv1.CustomResourceSubresourceScale {
 
 // definition is one CustomResourceDefinition that is served.
 type definition struct {
-	group     string
-	kind      string
+	kind      schema.GroupKind
 	resources []*Resource
 }
 
-// manifest is a CustomResourceDefinition.
-type manifest apiextensionsv1.CustomResourceDefinition
-
 // Define serves the custom resource of a definition. It replaces an earlier
 // definition of that name and returns the served versions, the preferred one first.
+// The definition belongs to the registry.
 //
-// The error for another kind wraps [ErrNotDefinition]. An invalid definition is
-// the API's Invalid error, which names each field: the names, the scope, the
-// stored version, and schemas that are not structural. x-kubernetes-validations
-// are neither checked nor run. Conversion webhooks are refused.
-func (r *Registry) Define(object map[string]any) ([]*Resource, error) {
-	data, err := json.Marshal(object)
-	if err != nil {
-		return nil, fmt.Errorf("custom resource definition: %w", err)
+// The error for an invalid definition is the API's Invalid error, which names each
+// field: the names, the scope, the stored version, and schemas that are not structural.
+// x-kubernetes-validations are neither checked nor run. Conversion webhooks are refused.
+func (r *Registry) Define(crd *apiextensionsv1.CustomResourceDefinition) ([]*Resource, error) {
+	apiextensionsv1.SetDefaults_CustomResourceDefinitionSpec(&crd.Spec)
+	m := (*manifest)(crd)
+	errs := m.validate()
+	var d *definition
+	if len(errs) == 0 {
+		d, errs = m.definition()
 	}
-	var m manifest
-	if err := json.Unmarshal(data, &m); err != nil {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("custom resource definition: %v", err))
+	if len(errs) == 0 {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		errs = r.conflicts(m)
 	}
-	if m.APIVersion != definitionsKind.GroupVersion().String() || m.Kind != definitionsKind.Kind {
-		return nil, fmt.Errorf("custom resource definition: %w: %s %s", ErrNotDefinition, m.APIVersion, m.Kind)
-	}
-	invalid := func(errs ...*field.Error) ([]*Resource, error) {
-		return nil, apierrors.NewInvalid(definitionsKind.GroupKind(), m.Name, errs)
-	}
-	if errs := m.validate(); len(errs) > 0 {
-		return invalid(errs...)
-	}
-	d, errs := m.definition()
 	if len(errs) > 0 {
-		return invalid(errs...)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, b := range builtins() {
-		if b.GVR.Group == d.group {
-			return invalid(field.Invalid(field.NewPath("spec", "group"), d.group, "is a group of the server's own"))
-		}
-	}
-	for name, other := range r.definitions {
-		if name != m.Name && other.group == d.group && other.kind == d.kind {
-			return invalid(field.Invalid(field.NewPath("spec", "names", "kind"), d.kind, "is already that of "+name))
-		}
+		return nil, apierrors.NewInvalid(definitionsKind.GroupKind(), m.Name, errs)
 	}
 	r.definitions[m.Name] = d
 	r.publish()
 	return d.resources, nil
+}
+
+// conflicts returns the conflicts of a definition with other resources. The caller holds
+// r.mu.
+func (r *Registry) conflicts(m *manifest) (errs field.ErrorList) {
+	at := field.NewPath("spec")
+	if slices.ContainsFunc(builtins(), func(b *Resource) bool { return b.GVR.Group == m.Spec.Group }) {
+		errs = append(errs, field.Invalid(at.Child("group"), m.Spec.Group, "is a group of the server's own"))
+	}
+	for name, other := range r.definitions {
+		if name != m.Name && other.kind == m.kind() {
+			errs = append(errs, field.Invalid(at.Child("names", "kind"), other.kind.Kind, "is already that of "+name))
+		}
+	}
+	return errs
 }
 
 // Undefine stops serving a definition and returns its resources, or nil.
@@ -123,51 +109,29 @@ func (r *Registry) Undefine(name string) []*Resource {
 	return d.resources
 }
 
-// Defaulted sets the optional names and the conversion strategy of a definition,
-// as an API server does before it stores one.
-func Defaulted(crd *unstructured.Unstructured) {
-	kind, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "kind")
-	if kind == "" {
-		return
-	}
-	setMissing := func(value string, path ...string) {
-		if s, found, err := unstructured.NestedString(crd.Object, path...); err == nil && (!found || s == "") {
-			// It fails if a parent is no map, which validation reports.
-			_ = unstructured.SetNestedField(crd.Object, value, path...)
+// Establish sets the status of a served definition: names accepted and established.
+func Establish(crd *apiextensionsv1.CustomResourceDefinition, now time.Time) {
+	condition := func(kind apiextensionsv1.CustomResourceDefinitionConditionType, reason, message string) apiextensionsv1.CustomResourceDefinitionCondition {
+		return apiextensionsv1.CustomResourceDefinitionCondition{
+			Type: kind, Status: apiextensionsv1.ConditionTrue, Reason: reason, Message: message,
+			LastTransitionTime: metav1.NewTime(now).Rfc3339Copy(),
 		}
 	}
-	setMissing(strings.ToLower(kind), "spec", "names", "singular")
-	setMissing(kind+"List", "spec", "names", "listKind")
-	setMissing("None", "spec", "conversion", "strategy")
-}
-
-// Establish sets the status of a served definition: names accepted and
-// established.
-func Establish(crd *unstructured.Unstructured, now time.Time) error {
-	accepted, _, err := unstructured.NestedMap(crd.Object, "spec", "names")
-	if err != nil {
-		return fmt.Errorf("custom resource definition %s: %w", crd.GetName(), err)
-	}
-	stored := []any{}
-	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
-	for _, v := range versions {
-		if v, ok := v.(map[string]any); ok && v["storage"] == true {
-			stored = append(stored, v["name"])
-		}
-	}
-	at := now.UTC().Format(time.RFC3339)
-	condition := func(kind, reason, message string) any {
-		return map[string]any{"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": at}
-	}
-	crd.Object["status"] = map[string]any{
-		"acceptedNames":  accepted,
-		"storedVersions": stored,
-		"conditions": []any{
-			condition("NamesAccepted", "NoConflicts", "no conflicts found"),
-			condition("Established", "InitialNamesAccepted", "the initial names have been accepted"),
+	crd.Status = apiextensionsv1.CustomResourceDefinitionStatus{
+		AcceptedNames: crd.Spec.Names,
+		Conditions: []apiextensionsv1.CustomResourceDefinitionCondition{
+			condition(apiextensionsv1.NamesAccepted, "NoConflicts", "no conflicts found"),
+			condition(apiextensionsv1.Established, "InitialNamesAccepted", "the initial names have been accepted"),
 		},
 	}
-	return nil
+	apiextensionsv1.SetDefaults_CustomResourceDefinition(crd) // the stored versions
+}
+
+// manifest is a CustomResourceDefinition with its defaults.
+type manifest apiextensionsv1.CustomResourceDefinition
+
+func (m *manifest) kind() schema.GroupKind {
+	return schema.GroupKind{Group: m.Spec.Group, Kind: m.Spec.Names.Kind}
 }
 
 // validate returns the errors of a definition, except those of its schemas.
@@ -196,17 +160,15 @@ func (m *manifest) validate() field.ErrorList {
 	}
 	label(at.Child("names", "plural"), m.Spec.Names.Plural)
 	label(at.Child("names", "kind"), strings.ToLower(m.Spec.Names.Kind))
-	if m.Spec.Names.Singular != "" {
-		label(at.Child("names", "singular"), m.Spec.Names.Singular)
-	}
+	label(at.Child("names", "singular"), m.Spec.Names.Singular)
 	for i, name := range m.Spec.Names.ShortNames {
 		label(at.Child("names", "shortNames").Index(i), name)
 	}
 	if scopes := []apiextensionsv1.ResourceScope{"Cluster", "Namespaced"}; !slices.Contains(scopes, m.Spec.Scope) {
 		errs = append(errs, field.NotSupported(at.Child("scope"), m.Spec.Scope, scopes))
 	}
-	if c := m.Spec.Conversion; c != nil && c.Strategy != "None" && c.Strategy != "" {
-		errs = append(errs, field.NotSupported(at.Child("conversion", "strategy"), c.Strategy, []apiextensionsv1.ConversionStrategyType{"None"}))
+	if s := m.Spec.Conversion.Strategy; s != apiextensionsv1.NoneConverter {
+		errs = append(errs, field.NotSupported(at.Child("conversion", "strategy"), s, []apiextensionsv1.ConversionStrategyType{apiextensionsv1.NoneConverter}))
 	}
 	if m.Spec.PreserveUnknownFields {
 		errs = append(errs, field.Invalid(at.Child("preserveUnknownFields"), true, "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"))
@@ -252,7 +214,7 @@ func (m *manifest) validateVersions(at *field.Path) field.ErrorList {
 // definition returns the resources of a valid manifest, or the errors of its
 // schemas.
 func (m *manifest) definition() (*definition, field.ErrorList) {
-	d := &definition{group: m.Spec.Group, kind: m.Spec.Names.Kind}
+	d := &definition{kind: m.kind()}
 	var stored schema.GroupVersionResource
 	var errs field.ErrorList
 	for i := range m.Spec.Versions {
@@ -343,8 +305,8 @@ func (m *manifest) resource(v *apiextensionsv1.CustomResourceDefinitionVersion, 
 	res := &Resource{
 		GVR:        gv.WithResource(m.Spec.Names.Plural),
 		GVK:        gv.WithKind(m.Spec.Names.Kind),
-		ListKind:   cmp.Or(m.Spec.Names.ListKind, m.Spec.Names.Kind+"List"),
-		Singular:   cmp.Or(m.Spec.Names.Singular, strings.ToLower(m.Spec.Names.Kind)),
+		ListKind:   m.Spec.Names.ListKind,
+		Singular:   m.Spec.Names.Singular,
 		Namespaced: m.Spec.Scope == apiextensionsv1.NamespaceScoped,
 		ShortNames: m.Spec.Names.ShortNames,
 		Categories: m.Spec.Names.Categories,

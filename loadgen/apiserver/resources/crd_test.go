@@ -1,15 +1,14 @@
 package resources
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 )
@@ -57,11 +56,11 @@ spec:
 
 // addCRD defines the custom resource of a manifest.
 func addCRD(reg *Registry, data []byte) ([]*Resource, error) {
-	var object map[string]any
-	if err := yaml.UnmarshalStrict(data, &object); err != nil {
+	crd := new(apiextensionsv1.CustomResourceDefinition)
+	if err := yaml.UnmarshalStrict(data, crd); err != nil {
 		return nil, err
 	}
-	return reg.Define(object)
+	return reg.Define(crd)
 }
 
 func versionOf(reg *Registry) uint64 {
@@ -89,7 +88,7 @@ func TestDefine(t *testing.T) {
 	if _, ok := reg.Lookup("example.com", "v0", "widgets"); ok {
 		t.Error("an unserved version is served")
 	}
-	if v1.Singular != "widget" || v1.ListKind != "WidgetList" || !v1.HasStatus() || !v1.Storable() || v1.Typed || v1.Custom.Scale().SpecReplicasPath != ".spec.replicas" {
+	if v1.Singular != "widget" || v1.ListKind != "WidgetList" || !v1.HasStatus() || !v1.Storable() || v1.Typed() || v1.Custom.Scale().SpecReplicasPath != ".spec.replicas" {
 		t.Errorf("v1 is %+v", v1)
 	}
 	if got := fmt.Sprint(v1.Custom.Version.AdditionalPrinterColumns, v1.Custom.Version.SelectableFields, len(v1.Custom.Versions)); got != "[{Size string   0 .spec.size}] [{.spec.size}] 2" {
@@ -160,20 +159,6 @@ func TestBadCRD(t *testing.T) {
 	}
 }
 
-func TestNotCRD(t *testing.T) {
-	reg := New()
-	for _, text := range []string{"apiVersion: v1\nkind: Pod\nmetadata: {name: a}", "apiVersion: apiextensions.k8s.io/v1beta1\nkind: CustomResourceDefinition", "{}"} {
-		if _, err := addCRD(reg, []byte(text)); !errors.Is(err, ErrNotDefinition) {
-			t.Errorf("%s: %v", text, err)
-		}
-	}
-	for _, text := range []string{"just text", "[1]", "a: b: c", ""} {
-		if _, err := addCRD(reg, []byte(text)); err == nil {
-			t.Errorf("%q is taken", text)
-		}
-	}
-}
-
 func TestKindConflict(t *testing.T) {
 	reg := New()
 	if _, err := addCRD(reg, []byte(widgets)); err != nil {
@@ -186,15 +171,13 @@ func TestKindConflict(t *testing.T) {
 }
 
 func TestEstablish(t *testing.T) {
-	crd := new(unstructured.Unstructured)
-	if err := yaml.Unmarshal([]byte(widgets), &crd.Object); err != nil {
+	crd := new(apiextensionsv1.CustomResourceDefinition)
+	if err := yaml.Unmarshal([]byte(widgets), crd); err != nil {
 		t.Fatal(err)
 	}
-	Defaulted(crd)
-	if err := Establish(crd, time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)); err != nil {
-		t.Fatal(err)
-	}
-	text, err := yaml.Marshal(crd.Object["status"])
+	apiextensionsv1.SetDefaults_CustomResourceDefinitionSpec(&crd.Spec)
+	Establish(crd, time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	text, err := yaml.Marshal(crd.Status)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +205,7 @@ storedVersions:
 	if string(text) != want {
 		t.Errorf("status:\n%s", text)
 	}
-	if _, err := New().Define(crd.Object); err != nil {
+	if _, err := New().Define(crd); err != nil {
 		t.Errorf("an established resource is refused: %v", err)
 	}
 }

@@ -211,7 +211,7 @@ func pathItem(r route, res *Resource, m *models, body, list string) spec.PathIte
 			sent = m.add(reflect.TypeFor[metav1.Patch]())
 			parameters("query", "dryRun", "fieldManager", "fieldValidation", "force")
 			op.Consumes = []string{"application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json"}
-			if res.Typed {
+			if res.Typed() {
 				op.Consumes = append(op.Consumes, "application/strategic-merge-patch+json")
 			}
 		case Delete, DeleteCollection:
@@ -443,7 +443,7 @@ func docOf(t reflect.Type) map[string]string {
 // addKind adds the definitions of a resource's objects and lists, and returns both
 // names.
 func (m *models) addKind(res *Resource) (object, list string) {
-	if res.Typed {
+	if res.Typed() {
 		object = m.addTyped(res.GVK)
 		list = m.addTyped(res.GroupVersion().WithKind(res.ListKind))
 		return object, list
@@ -481,7 +481,7 @@ func (c *Custom) Models() map[string]*spec.Schema {
 
 // addTyped adds the definition of a kind of client-go, "" for other kinds.
 func (m *models) addTyped(kind schema.GroupVersionKind) string {
-	t, ok := scheme.Scheme.AllKnownTypes()[kind]
+	t, ok := Scheme.AllKnownTypes()[kind]
 	if !ok {
 		return ""
 	}
@@ -494,19 +494,13 @@ func kindMap(kind schema.GroupVersionKind) map[string]any {
 	return map[string]any{"group": kind.Group, "version": kind.Version, "kind": kind.Kind}
 }
 
-// addCustom adds the definition of a custom resource. CustomResourceDefinition, which
-// has no schema here, may have any field.
+// addCustom adds the definition of a custom resource.
 func (m *models) addCustom(name string, res *Resource) {
-	s := new(spec.Schema).Typed("object", "")
-	if res.Custom != nil {
-		*s = *res.Custom.Schema
-		s.Properties, s.Extensions = maps.Clone(s.Properties), maps.Clone(s.Extensions)
-	} else {
-		s.AddExtension("x-kubernetes-preserve-unknown-fields", true)
-	}
+	s := *res.Custom.Schema
+	s.Properties, s.Extensions = maps.Clone(s.Properties), maps.Clone(s.Extensions)
 	metadata := refTo(m.add(reflect.TypeFor[metav1.ObjectMeta]()))
 	metadata.WithDescription("Standard object's metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata")
-	m.addObject(name, s, res.GVK, metadata)
+	m.addObject(name, &s, res.GVK, metadata)
 }
 
 func (m *models) addList(name, object string, res *Resource) {

@@ -71,9 +71,6 @@ type Resource struct {
 	Verbs []string
 	// Subresources are sorted by name.
 	Subresources []Subresource
-	// Typed is set if client-go has a Go type. Other objects (custom resources and
-	// CustomResourceDefinitions) are unstructured and have no protobuf.
-	Typed bool
 	// Stored is the resource in its stored version. All versions of a custom resource
 	// share one collection and differ in apiVersion only. For a built-in resource it
 	// is GVR.
@@ -106,6 +103,10 @@ func (r *Resource) HasStatus() bool {
 
 // Can reports whether the resource has a verb.
 func (r *Resource) Can(verb string) bool { return slices.Contains(r.Verbs, verb) }
+
+// Typed reports whether the objects have a Go type. Custom resources have none: they are
+// unstructured and have no protobuf.
+func (r *Resource) Typed() bool { return r.Custom == nil }
 
 // Storable reports whether the server keeps objects of the resource: whether it can
 // be listed and watched.

@@ -21,8 +21,8 @@ type Kind struct {
 	// list is the kind of lists.
 	list    schema.GroupVersionKind
 	columns *Columns
-	// custom: lists look like a real server's lists of custom resources.
-	custom                    bool
+	// untyped: lists look like a real server's lists of custom resources.
+	untyped                   bool
 	objects, metadata, tables encoder
 }
 
@@ -36,17 +36,11 @@ func NewKind(gvk schema.GroupVersionKind, list string, untyped bool, columns *Co
 		gvk:      gvk,
 		list:     gvk.GroupVersion().WithKind(list),
 		columns:  columns,
+		untyped:  untyped,
 		objects:  newEncoder(gvk, untyped),
 		metadata: newEncoder(metadataKind, true),
 		tables:   newEncoder(tableKind, true),
 	}
-}
-
-// Custom makes lists look like those of custom resources, which differ in a real
-// server. Call it before the first use.
-func (k *Kind) Custom() *Kind {
-	k.custom = true
-	return k
 }
 
 // AppendObject appends an object in a form, without the end of the line. The
