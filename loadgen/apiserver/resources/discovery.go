@@ -1,13 +1,15 @@
 package resources
 
 import (
+	"bytes"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/munnerz/goautoneg"
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
@@ -65,24 +67,12 @@ func (h *Discovery) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, "405 method not allowed", http.StatusMethodNotAllowed)
 		return
 	}
-	path := "/" + strings.Join(split(req.URL.Path), "/")
-	docs := h.documents()
-	openAPI, isOpenAPI := docs.encoded[path]
-	aggregated, isAggregated := docs.aggregated[path]
-	plain, ok := docs.plain[path]
-	if isOpenAPI || isAggregated {
-		w.Header().Set("Vary", "Accept")
-	}
-	switch {
-	case isOpenAPI:
-		openAPI.serve(w, req)
-	case isAggregated && wantsAggregated(req.Header.Get("Accept")):
-		answer(w, req, aggregated, aggregatedJSON)
-	case ok:
-		answer(w, req, plain, plainJSON)
-	default:
+	doc, ok := h.documents().byPath["/"+strings.Join(split(req.URL.Path), "/")]
+	if !ok {
 		http.NotFound(w, req)
+		return
 	}
+	doc.serve(w, req)
 }
 
 // documents returns the documents of the registry's current state.
@@ -102,18 +92,13 @@ const (
 	aggregatedJSON = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 )
 
-// documents holds all documents of one state of the registry, by path. Each is
-// encoded once.
+// documents holds all documents of one state of the registry.
 type documents struct {
 	// version is that of the registry.
 	version uint64
 	// versions are in the order of discovery.
 	versions []*groupVersion
-	// plain holds documents by path ("/apis/apps/v1"); aggregated those of /api and
-	// /apis.
-	plain, aggregated map[string]func() *document
-	// encoded holds the OpenAPI documents.
-	encoded map[string]encodings
+	byPath   map[string]document // "/apis/apps/v1"
 }
 
 type groupVersion struct {
@@ -121,30 +106,71 @@ type groupVersion struct {
 	resources []*Resource
 }
 
-// document is an encoded document with its ETag.
-type document struct {
-	body []byte
-	etag string
+// document is a document in one or more content types, the default first.
+type document []encoding
+
+// encoding is a document in one content type.
+type encoding struct {
+	contentType string
+	// encoded returns the document and its ETag. It encodes at the first call.
+	encoded func() (body []byte, etag string)
 }
 
-// lazily encodes a document at its first use.
-func lazily(value func() any) func() *document {
-	return sync.OnceValue(func() *document {
-		body, err := json.Marshal(value())
+func newEncoding(contentType string, encode func() ([]byte, error)) encoding {
+	return encoding{contentType, sync.OnceValues(func() ([]byte, string) {
+		body, err := encode()
 		if err != nil {
 			panic("discovery: " + err.Error()) // the types are known
 		}
-		return newDocument(append(body, '\n'))
+		return body, fmt.Sprintf("%X", sha256.Sum256(body))
+	})}
+}
+
+func inJSON(contentType string, value func() any) encoding {
+	return newEncoding(contentType, func() ([]byte, error) {
+		body, err := json.Marshal(value())
+		return append(body, '\n'), err
 	})
 }
 
-func newDocument(body []byte) *document {
-	sum := sha256.Sum256(body)
-	return &document{body: body, etag: strings.ToUpper(hex.EncodeToString(sum[:]))}
+// add adds a document in JSON only.
+func (d *documents) add(path string, value any) {
+	d.byPath[path] = document{inJSON(plainJSON, func() any { return value })}
+}
+
+// serve answers in the content type that the client prefers, by default in the first. A
+// client that has the document gets 304.
+func (doc document) serve(w http.ResponseWriter, req *http.Request) {
+	chosen := doc.choose(req.Header.Get("Accept"))
+	body, etag := chosen.encoded()
+	h := w.Header()
+	if len(doc) > 1 {
+		h.Set("Vary", "Accept")
+	}
+	h.Set("Content-Type", chosen.contentType)
+	h.Set("ETag", `"`+etag+`"`)
+	h.Set("Cache-Control", "public")
+	http.ServeContent(w, req, "", time.Time{}, bytes.NewReader(body))
+}
+
+func (doc document) choose(accept string) encoding {
+	for _, a := range goautoneg.ParseAccept(accept) {
+		// Clients ask for OpenAPI in protobuf with a dot or an at sign.
+		want := a.Type + "/" + strings.Replace(a.SubType, "@v1.0", ".v1.0", 1)
+		if a.Params["as"] != "" {
+			want += ";g=" + a.Params["g"] + ";v=" + a.Params["v"] + ";as=" + a.Params["as"]
+		}
+		for _, e := range doc {
+			if want == e.contentType || want == "application/*" || want == "*/*" {
+				return e
+			}
+		}
+	}
+	return doc[0]
 }
 
 func newDocuments(all []*Resource, version uint64, filter func(*Resource) bool) *documents {
-	d := &documents{version: version, plain: map[string]func() *document{}, aggregated: map[string]func() *document{}, encoded: map[string]encodings{}}
+	d := &documents{version: version, byPath: map[string]document{}}
 	for _, res := range all {
 		if !filter(res) {
 			continue
@@ -155,26 +181,25 @@ func newDocuments(all []*Resource, version uint64, filter func(*Resource) bool) 
 		v := d.versions[len(d.versions)-1]
 		v.resources = append(v.resources, res)
 	}
-	core, others := d.aggregate(true), d.aggregate(false)
-	d.aggregated["/api"] = lazily(func() any { return core })
-	d.aggregated["/apis"] = lazily(func() any { return others })
-	d.plain["/version"] = lazily(func() any { return info() })
-	d.plain["/api"] = lazily(func() any {
-		return &metav1.APIVersions{
-			TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"},
-			ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{},
-		}
+	d.add("/version", info())
+	d.add("/api", &metav1.APIVersions{
+		TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"},
+		ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{},
 	})
 	// client-go derives the plain documents from the aggregated ones.
+	core, others := d.aggregate(true), d.aggregate(false)
 	_, lists, _ := clientdiscovery.SplitGroupsAndResources(*core)
 	d.addLists(lists)
 	groups, lists, _ := clientdiscovery.SplitGroupsAndResources(*others)
 	d.addLists(lists)
 	groups.TypeMeta = metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}
-	d.plain["/apis"] = lazily(func() any { return groups })
+	d.add("/apis", groups)
 	for _, g := range groups.Groups {
 		g.TypeMeta = metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}
-		d.plain["/apis/"+g.Name] = lazily(func() any { return g })
+		d.add("/apis/"+g.Name, g)
+	}
+	for path, list := range map[string]any{"/api": core, "/apis": others} {
+		d.byPath[path] = append(d.byPath[path], inJSON(aggregatedJSON, func() any { return list }))
 	}
 	d.addOpenAPI()
 	return d
@@ -196,49 +221,16 @@ func (d *documents) addLists(lists map[schema.GroupVersion]*metav1.APIResourceLi
 				r.SingularName = "" // client-go sets that of the resource
 			}
 		}
-		d.plain[(&groupVersion{GroupVersion: gv}).path()] = lazily(func() any { return list })
+		d.add(pathOf(gv), list)
 	}
 }
 
-// path returns the path of a version's resources, "/apis/apps/v1".
-func (v *groupVersion) path() string {
-	if v.Group == "" {
-		return "/api/" + v.Version
+// pathOf returns the path of a version's resources, "/apis/apps/v1".
+func pathOf(gv schema.GroupVersion) string {
+	if gv.Group == "" {
+		return "/api/" + gv.Version
 	}
-	return "/apis/" + v.Group + "/" + v.Version
-}
-
-// wantsAggregated reports whether a client prefers aggregated discovery v2 to plain
-// discovery.
-func wantsAggregated(accept string) bool {
-	for _, a := range goautoneg.ParseAccept(accept) {
-		if a.Type != "application" && a.Type != "*" || a.SubType != "json" && a.SubType != "*" {
-			continue
-		}
-		if a.Params["g"] != "apidiscovery.k8s.io" {
-			return false
-		}
-		if a.Params["v"] == "v2" && a.Params["as"] == "APIGroupDiscoveryList" {
-			return true
-		}
-	}
-	return false
-}
-
-// answer writes a document, or 304 if the client has it.
-func answer(w http.ResponseWriter, req *http.Request, doc func() *document, contentType string) {
-	d := doc()
-	h := w.Header()
-	h.Set("Content-Type", contentType)
-	h.Set("ETag", `"`+d.etag+`"`)
-	h.Set("Cache-Control", "public")
-	for have := range strings.SplitSeq(req.Header.Get("If-None-Match"), ",") {
-		if have = strings.TrimPrefix(strings.TrimSpace(have), "W/"); have == "*" || have == `"`+d.etag+`"` {
-			w.WriteHeader(http.StatusNotModified)
-			return
-		}
-	}
-	_, _ = w.Write(d.body) // fails if the client is gone
+	return "/apis/" + gv.String()
 }
 
 // aggregate returns the aggregated document of the core group or of all others.

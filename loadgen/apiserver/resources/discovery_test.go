@@ -228,7 +228,7 @@ func TestNegotiation(t *testing.T) {
 		{"/openapi/v3", "", 200, "application/json"},
 		{"/openapi/v3/apis/batch/v1", "application/com.github.proto-openapi.spec.v3@v1.0+protobuf", 200, protoV3},
 		{"/openapi/v3/apis/batch/v1", "application/com.github.proto-openapi.spec.v3.v1.0+protobuf;q=0.5,*/*;q=0.1", 200, protoV3},
-		{"/openapi/v3/apis/batch/v1", "text/html", 406, "text/plain; charset=utf-8"},
+		{"/openapi/v3/apis/batch/v1", "text/html", 200, "application/json"},
 		{"/openapi/v3/apis/no.such/v1", "", 404, "text/plain; charset=utf-8"},
 		{"/openapi/v4", "", 404, "text/plain; charset=utf-8"},
 		{"/version", "", 200, "application/json"},

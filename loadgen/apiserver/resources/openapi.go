@@ -1,7 +1,6 @@
 package resources
 
 import (
-	"cmp"
 	"maps"
 	"net/http"
 	"reflect"
@@ -11,7 +10,6 @@ import (
 
 	openapi_v2 "github.com/google/gnostic-models/openapiv2"
 	openapi_v3 "github.com/google/gnostic-models/openapiv3"
-	"github.com/munnerz/goautoneg"
 	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -32,65 +30,40 @@ const (
 	protoV3 = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
 )
 
-// encodings holds a document in JSON and in protobuf.
-type encodings struct {
-	json, proto func() *document
-	// protoType is the media type of proto.
-	protoType string
-}
-
 // addOpenAPI adds the OpenAPI documents: v2 of everything, v3 of each version, and
 // the index of v3, whose hashes let clients keep documents.
 func (d *documents) addOpenAPI() {
-	d.encoded["/openapi/v2"] = newEncodings(protoV2, func() any { return swagger(d.versions...) },
+	d.byPath["/openapi/v2"] = inProtobuf(protoV2, func() any { return swagger(d.versions...) },
 		func(text []byte) (proto.Message, error) { return openapi_v2.ParseDocument(text) })
 	for _, v := range d.versions {
-		d.encoded["/openapi/v3"+v.path()] = newEncodings(protoV3, func() any { return openAPIv3(v) },
+		d.byPath["/openapi/v3"+pathOf(v.GroupVersion)] = inProtobuf(protoV3, func() any { return openAPIv3(v) },
 			func(text []byte) (proto.Message, error) { return openapi_v3.ParseDocument(text) })
 	}
-	d.plain["/openapi/v3"] = lazily(func() any {
+	d.byPath["/openapi/v3"] = document{inJSON(plainJSON, func() any {
 		type entry struct {
 			URL string `json:"serverRelativeURL"`
 		}
 		paths := map[string]entry{}
 		for _, v := range d.versions {
-			url := "/openapi/v3" + v.path()
-			paths[v.path()[1:]] = entry{url + "?hash=" + d.encoded[url].json().etag}
+			path := pathOf(v.GroupVersion)
+			_, etag := d.byPath["/openapi/v3"+path][0].encoded()
+			paths[path[1:]] = entry{"/openapi/v3" + path + "?hash=" + etag}
 		}
 		return map[string]any{"paths": paths}
-	})
+	})}
 }
 
-func newEncodings(protoType string, value func() any, parse func([]byte) (proto.Message, error)) encodings {
-	e := encodings{protoType: protoType, json: lazily(value)}
-	e.proto = sync.OnceValue(func() *document {
-		message, err := parse(e.json().body)
+// inProtobuf returns a document in JSON and in protobuf.
+func inProtobuf(contentType string, value func() any, parse func([]byte) (proto.Message, error)) document {
+	text := inJSON(plainJSON, value)
+	return document{text, newEncoding(contentType, func() ([]byte, error) {
+		body, _ := text.encoded()
+		message, err := parse(body)
 		if err != nil {
-			panic("discovery: OpenAPI: " + err.Error()) // the types are known
+			return nil, err
 		}
-		body, err := proto.Marshal(message)
-		if err != nil {
-			panic("discovery: OpenAPI: " + err.Error()) // the types are known
-		}
-		return newDocument(body)
-	})
-	return e
-}
-
-// serve answers in the encoding that the client prefers. Clients ask for protobuf
-// with a dot or an at sign.
-func (e encodings) serve(w http.ResponseWriter, req *http.Request) {
-	for _, a := range goautoneg.ParseAccept(cmp.Or(req.Header.Get("Accept"), plainJSON)) {
-		switch t := a.Type + "/" + strings.Replace(a.SubType, "@v1.0", ".v1.0", 1); t {
-		case "*/*", "application/*", plainJSON:
-			answer(w, req, e.json, plainJSON)
-			return
-		case e.protoType:
-			answer(w, req, e.proto, e.protoType)
-			return
-		}
-	}
-	http.Error(w, "406 not acceptable: "+plainJSON+" and "+e.protoType+" are", http.StatusNotAcceptable)
+		return proto.Marshal(message)
+	})}
 }
 
 // openAPIv3 converts the OpenAPI v2 document of a version.
@@ -98,11 +71,15 @@ func openAPIv3(v *groupVersion) *spec3.OpenAPI {
 	doc := swagger(v)
 	v3 := openapiconv.ConvertV2ToV3(doc)
 	v3.Version = "3.0.0"
-	for name, kinds := range oneOfTypes(doc.Definitions) {
-		s := v3.Components.Schemas[name]
-		s.Type = nil
-		for _, kind := range kinds {
-			s.OneOf = append(s.OneOf, *new(spec.Schema).Typed(kind, ""))
+	for t, kinds := range map[reflect.Type][]string{
+		reflect.TypeFor[intstr.IntOrString](): intstr.IntOrString{}.OpenAPIV3OneOfTypes(),
+		reflect.TypeFor[resource.Quantity]():  resource.Quantity{}.OpenAPIV3OneOfTypes(),
+	} {
+		if s, ok := v3.Components.Schemas[modelName(t)]; ok {
+			s.Type = nil
+			for _, kind := range kinds {
+				s.OneOf = append(s.OneOf, *new(spec.Schema).Typed(kind, ""))
+			}
 		}
 	}
 	return v3
@@ -117,15 +94,9 @@ func swagger(versions ...*groupVersion) *spec.Swagger {
 	}}
 	for _, v := range versions {
 		for _, res := range v.resources {
-			object, list := m.addKind(res)
-			for _, r := range v.routes(res) {
-				body := object
-				if r.kind != res.GVK {
-					if body = m.addTyped(r.kind); body == "" {
-						continue
-					}
-				}
-				doc.Paths.Paths[r.path] = pathItem(r, res, m, body, list)
+			m.addKind(res)
+			for _, r := range routes(res) {
+				doc.Paths.Paths[r.path] = r.item()
 			}
 		}
 	}
@@ -143,14 +114,15 @@ type route struct {
 }
 
 // routes returns the paths of a resource and its subresources.
-func (v *groupVersion) routes(res *Resource) []route {
-	collection := v.path() + "/" + res.GVR.Resource
+func routes(res *Resource) []route {
+	version := pathOf(res.GroupVersion())
+	collection := version + "/" + res.GVR.Resource
 	var all []route
 	if res.Namespaced {
 		if res.Can(List) {
 			all = append(all, route{collection, []string{List}, res.GVK})
 		}
-		collection = v.path() + "/namespaces/{namespace}/" + res.GVR.Resource
+		collection = version + "/namespaces/{namespace}/" + res.GVR.Resource
 	}
 	pick := func(from []string, wanted ...string) []string {
 		return slices.DeleteFunc(wanted, func(verb string) bool { return !slices.Contains(from, verb) })
@@ -165,69 +137,38 @@ func (v *groupVersion) routes(res *Resource) []route {
 	return all
 }
 
-// operations are, for each verb, the action and the operation of a path.
+// operations are, for each verb, the action, the parameters and the operation of a path.
 var operations = map[string]struct {
-	action string
-	of     func(*spec.PathItem) **spec.Operation
+	action, parameters string
+	of                 func(*spec.PathItem) **spec.Operation
 }{
-	Get:              {"get", func(p *spec.PathItem) **spec.Operation { return &p.Get }},
-	List:             {"list", func(p *spec.PathItem) **spec.Operation { return &p.Get }},
-	Create:           {"post", func(p *spec.PathItem) **spec.Operation { return &p.Post }},
-	Update:           {"put", func(p *spec.PathItem) **spec.Operation { return &p.Put }},
-	Patch:            {"patch", func(p *spec.PathItem) **spec.Operation { return &p.Patch }},
-	Delete:           {"delete", func(p *spec.PathItem) **spec.Operation { return &p.Delete }},
-	DeleteCollection: {"deletecollection", func(p *spec.PathItem) **spec.Operation { return &p.Delete }},
+	Get:              {"get", "", func(p *spec.PathItem) **spec.Operation { return &p.Get }},
+	List:             {"list", "", func(p *spec.PathItem) **spec.Operation { return &p.Get }},
+	Create:           {"post", "dryRun fieldManager fieldValidation", func(p *spec.PathItem) **spec.Operation { return &p.Post }},
+	Update:           {"put", "dryRun fieldManager fieldValidation", func(p *spec.PathItem) **spec.Operation { return &p.Put }},
+	Patch:            {"patch", "dryRun fieldManager fieldValidation force", func(p *spec.PathItem) **spec.Operation { return &p.Patch }},
+	Delete:           {"delete", "dryRun", func(p *spec.PathItem) **spec.Operation { return &p.Delete }},
+	DeleteCollection: {"deletecollection", "dryRun", func(p *spec.PathItem) **spec.Operation { return &p.Delete }},
 }
 
-// pathItem describes the verbs of a route: the kinds, the bodies and the parameters of
-// writes, by which clients find out what a server can do.
-func pathItem(r route, res *Resource, m *models, body, list string) spec.PathItem {
-	var item spec.PathItem
+// item describes the verbs of a route: the kind, by which clients find it, and the
+// parameters of writes, by which they find out what a server can do. Bodies and answers
+// are not described.
+func (r route) item() (item spec.PathItem) {
 	for _, verb := range r.verbs {
-		op := &spec.Operation{OperationProps: spec.OperationProps{Produces: []string{plainJSON}, Consumes: []string{"*/*"}}}
-		op.AddExtension("x-kubernetes-action", operations[verb].action)
+		o := operations[verb]
+		op := &spec.Operation{}
+		op.AddExtension("x-kubernetes-action", o.action)
 		op.AddExtension(kindExtension, kindMap(r.kind))
-		parameters := func(in string, names ...string) {
-			for _, name := range names {
-				op.Parameters = append(op.Parameters, spec.Parameter{
-					ParamProps:   spec.ParamProps{Name: name, In: in, Required: in == "path"},
-					SimpleSchema: spec.SimpleSchema{Type: "string"},
-				})
-			}
-		}
-		for _, name := range []string{"namespace", "name"} {
-			if strings.Contains(r.path, "{"+name+"}") {
-				parameters("path", name)
-			}
-		}
-		sent, answer := "", body
-		switch verb {
-		case List:
-			answer = list
-		case Create, Update:
-			sent = body
-			parameters("query", "dryRun", "fieldManager", "fieldValidation")
-		case Patch:
-			sent = m.add(reflect.TypeFor[metav1.Patch]())
-			parameters("query", "dryRun", "fieldManager", "fieldValidation", "force")
-			op.Consumes = []string{"application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json"}
-			if res.Typed() {
-				op.Consumes = append(op.Consumes, "application/strategic-merge-patch+json")
-			}
-		case Delete, DeleteCollection:
-			answer = m.add(reflect.TypeFor[metav1.Status]())
-			if sent = m.addTyped(res.GroupVersion().WithKind("DeleteOptions")); sent == "" {
-				sent = m.add(reflect.TypeFor[metav1.DeleteOptions]())
-			}
-			parameters("query", "dryRun")
-		}
-		if sent != "" {
-			op.Parameters = append(op.Parameters, spec.Parameter{ParamProps: spec.ParamProps{Name: "body", In: "body", Required: true, Schema: refTo(sent)}})
+		for name := range strings.FieldsSeq(o.parameters) {
+			op.Parameters = append(op.Parameters, spec.Parameter{
+				ParamProps: spec.ParamProps{Name: name, In: "query"}, SimpleSchema: spec.SimpleSchema{Type: "string"},
+			})
 		}
 		op.Responses = &spec.Responses{ResponsesProps: spec.ResponsesProps{StatusCodeResponses: map[int]spec.Response{
-			http.StatusOK: {ResponseProps: spec.ResponseProps{Description: "OK", Schema: refTo(answer)}},
+			http.StatusOK: {ResponseProps: spec.ResponseProps{Description: "OK"}},
 		}}}
-		*operations[verb].of(&item) = op
+		*o.of(&item) = op
 	}
 	return item
 }
@@ -440,33 +381,16 @@ func docOf(t reflect.Type) map[string]string {
 	return nil
 }
 
-// addKind adds the definitions of a resource's objects and lists, and returns both
-// names.
-func (m *models) addKind(res *Resource) (object, list string) {
+// addKind adds the definitions of a resource's objects and lists.
+func (m *models) addKind(res *Resource) {
 	if res.Typed() {
-		object = m.addTyped(res.GVK)
-		list = m.addTyped(res.GroupVersion().WithKind(res.ListKind))
-		return object, list
+		m.addTyped(res.GVK)
+		m.addTyped(res.GroupVersion().WithKind(res.ListKind))
+		return
 	}
-	object = reversed(res.GVR.Group) + "." + res.GVR.Version + "." + res.GVK.Kind
-	list = object + "List"
+	object := reversed(res.GVR.Group) + "." + res.GVR.Version + "." + res.GVK.Kind
 	m.addCustom(object, res)
-	m.addList(list, object, res)
-	return object, list
-}
-
-// oneOfTypes returns the definitions that OpenAPI v3 describes by alternatives.
-func oneOfTypes(definitions spec.Definitions) map[string][]string {
-	found := map[string][]string{}
-	for name, kinds := range map[string][]string{
-		modelName(reflect.TypeFor[intstr.IntOrString]()): intstr.IntOrString{}.OpenAPIV3OneOfTypes(),
-		modelName(reflect.TypeFor[resource.Quantity]()):  resource.Quantity{}.OpenAPIV3OneOfTypes(),
-	} {
-		if _, ok := definitions[name]; ok {
-			found[name] = kinds
-		}
-	}
-	return found
+	m.addList(object+"List", object, res)
 }
 
 // Models returns the OpenAPI definitions of all versions of a custom resource, for
@@ -479,15 +403,11 @@ func (c *Custom) Models() map[string]*spec.Schema {
 	return m.definitions
 }
 
-// addTyped adds the definition of a kind of client-go, "" for other kinds.
-func (m *models) addTyped(kind schema.GroupVersionKind) string {
-	t, ok := Scheme.AllKnownTypes()[kind]
-	if !ok {
-		return ""
+// addTyped adds the definition of a built-in kind.
+func (m *models) addTyped(kind schema.GroupVersionKind) {
+	if t, ok := Scheme.AllKnownTypes()[kind]; ok {
+		m.definitions[m.add(t)].AddExtension(kindExtension, []any{kindMap(kind)})
 	}
-	name := m.add(t)
-	m.definitions[name].AddExtension(kindExtension, []any{kindMap(kind)})
-	return name
 }
 
 func kindMap(kind schema.GroupVersionKind) map[string]any {
