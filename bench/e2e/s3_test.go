@@ -83,7 +83,7 @@ func TestCollectFromS3(t *testing.T) {
 	}
 	out := filepath.Join(t.TempDir(), "out")
 	var stdout, stderr bytes.Buffer
-	if code := cli.Main([]string{"cluster", "collect", "--from-s3", url, "--name", "scale", "--out", out}, &stdout, &stderr); code != 0 {
+	if code := cli.Main([]string{"cluster", "collect", url, "--name", "scale", "--out", out}, &stdout, &stderr); code != 0 {
 		t.Fatalf("exit code %d: %s", code, stderr.String())
 	}
 	got, err := lab.Load(out)
@@ -125,7 +125,7 @@ func TestCollectFromS3(t *testing.T) {
 	}
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "wrong")
 	stderr.Reset()
-	if code := cli.Main([]string{"cluster", "collect", "--from-s3", url, "--name", "scale", "--out", out + "2"}, &stdout, &stderr); code != 1 || strings.Contains(stderr.String(), "watchlab-secret") {
+	if code := cli.Main([]string{"cluster", "collect", url, "--name", "scale", "--out", out + "2"}, &stdout, &stderr); code != 1 || strings.Contains(stderr.String(), "watchlab-secret") {
 		t.Errorf("with a wrong key: exit code %d: %s", code, stderr.String())
 	}
 	t.Log(stderr.String())

@@ -29,11 +29,10 @@ var errMissing = fmt.Errorf("%w, or pods are missing", errInvalid)
 
 // collectFlags are the flags of cluster collect.
 type collectFlags struct {
-	place                placeFlags
-	fromLogs             []string
-	fromDir, fromS3, out string
-	partial, keep        bool
-	output               outputFlag[*lab.Outcome]
+	place         placeFlags
+	out           string
+	partial, keep bool
+	output        outputFlag[*lab.Outcome]
 }
 
 // podsDir holds the bundles of --keep-pods in the results folder.
@@ -42,23 +41,23 @@ const podsDir = "pods"
 func newCollect() *cobra.Command {
 	var f collectFlags
 	cmd := &cobra.Command{
-		Use:   "collect",
+		Use:   "collect [DIR | s3://BUCKET[/PREFIX] | LOG… | -]",
 		Short: "Merge the results of a run into one results folder",
 		Long: `collect merges the results of all pods of a run into one results folder. Counts and histograms
 add up exactly. It refuses results of different builds, seeds, cells or rounds. If pods are
-missing, it names them, shows no figure without --partial, and exits with 1.`,
+missing, it names them, shows no figure without --partial, and exits with 1.
+
+Arguments need no cluster: the directory of dir=PATH or --keep-pods, the store of s3=URL, or log
+files of the pods, - for standard input.`,
 		Example: `  watchlab cluster collect --context kind-watchlab --name mine
 
   # Without the cluster
-  kubectl logs -n watchlab -l watchlab.dev/run=mine --tail -1 | watchlab cluster collect --from-logs -`,
+  kubectl logs -n watchlab -l watchlab.dev/run=mine --tail -1 | watchlab cluster collect -`,
 		RunE: f.run,
 		Args: cobra.ArbitraryArgs,
 	}
 	f.place.add(cmd)
 	fl := cmd.Flags()
-	fl.StringSliceVar(&f.fromLogs, "from-logs", nil, "log files of the pods, - for standard input")
-	fl.StringVar(&f.fromDir, "from-dir", "", "directory of results (dir=PATH, or --keep-pods)")
-	fl.StringVar(&f.fromS3, "from-s3", "", "S3 store of results: s3://BUCKET[/PREFIX][?endpoint=URL]")
 	fl.BoolVar(&f.partial, "partial", false, "show figures even if pods are missing")
 	fl.BoolVar(&f.keep, "keep-pods", false, "keep the result of each pod in "+podsDir+"/")
 	fl.StringVar(&f.out, "out", "", "results folder to create (default: results/<date>-<commit>-<run>)")
@@ -79,8 +78,11 @@ type collection struct {
 }
 
 func (f *collectFlags) run(cmd *cobra.Command, args []string) error {
-	show, err := f.check(cmd, args)
+	show, err := f.output.writer()
 	if err != nil {
+		return err
+	}
+	if err := checkNew(f.out); err != nil {
 		return err
 	}
 	c, err := f.open(cmd, args)
@@ -120,59 +122,33 @@ func (f *collectFlags) run(cmd *cobra.Command, args []string) error {
 	return f.write(cmd, c, got, show)
 }
 
-// check validates the flags and returns the printer.
-func (f *collectFlags) check(cmd *cobra.Command, args []string) (func(io.Writer, *lab.Outcome) error, error) {
-	given := cmd.Flags().Changed
-	var from []string
-	for _, name := range []string{"from-logs", "from-dir", "from-s3"} {
-		if given(name) {
-			from = append(from, name)
-		}
-	}
-	switch {
-	case len(from) > 1:
-		return nil, badFlag(from[1], fmt.Errorf("excludes --%s", from[0]))
-	case len(args) > 0 && !given("from-logs"):
-		return nil, usageError{fmt.Errorf("%s takes no argument %q, only flags, and files after --from-logs", cmd.CommandPath(), args[0])}
-	}
-	for _, name := range []string{"context", "kubeconfig", "namespace"} {
-		if len(from) > 0 && given(name) {
-			return nil, badFlag(name, fmt.Errorf("excludes --%s, which needs no cluster", from[0]))
-		}
-	}
-	if err := checkNew(f.out); err != nil {
-		return nil, err
-	}
-	return f.output.writer()
-}
-
-// open opens the source of the results.
+// open opens the source of the results: the arguments, or the cluster.
 func (f *collectFlags) open(cmd *cobra.Command, args []string) (c collection, err error) {
-	given := cmd.Flags().Changed
-	c.run = f.place.name
-	switch {
-	case given("from-logs"):
-		c.from = "the logs"
-		c.reader, err = f.logs(cmd, append(slices.Clone(f.fromLogs), args...))
-		return c, err
-	case given("from-dir"):
-		c.reader, c.from = upload.Dir(f.fromDir), f.fromDir
-		info, err := os.Stat(f.fromDir)
-		if err == nil && !info.IsDir() {
-			err = fmt.Errorf("%s is not a directory", f.fromDir)
-		}
-		if err != nil {
-			return c, badFlag("from-dir", err)
-		}
-		return c, nil
-	case given("from-s3"):
-		c.from = f.fromS3
-		if c.reader, err = upload.OpenS3(f.fromS3); err != nil {
-			return c, badFlag("from-s3", err)
-		}
-		return c, nil
+	if len(args) == 0 {
+		return f.inCluster(cmd)
 	}
-	return f.inCluster(cmd)
+	c.run, c.from = f.place.name, strings.Join(args, ", ")
+	for _, name := range []string{"context", "kubeconfig", "namespace"} {
+		if cmd.Flags().Changed(name) {
+			return c, badFlag(name, fmt.Errorf("is not for %s, which needs no cluster", c.from))
+		}
+	}
+	info, err := os.Stat(args[0])
+	isDir, isStore := err == nil && info.IsDir(), strings.HasPrefix(args[0], "s3:")
+	switch {
+	case (isDir || isStore) && len(args) > 1:
+		err = fmt.Errorf("%s takes one directory or store, or several logs, not %q", cmd.CommandPath(), args)
+	case isDir:
+		c.reader, err = upload.Dir(args[0]), nil
+	case isStore:
+		c.reader, err = upload.OpenS3(args[0])
+	default:
+		c.reader, err = logFiles(cmd, args)
+	}
+	if err != nil {
+		err = usageError{err}
+	}
+	return c, err
 }
 
 // inCluster opens the source that the plan of the run names.
@@ -211,7 +187,7 @@ func (f *collectFlags) inCluster(cmd *cobra.Command) (c collection, err error) {
 			err = usageError{fmt.Errorf("run %s uploads to %s: %w", ref.Run, target.To, err)}
 		}
 	default:
-		err = badFlag("from-dir", fmt.Errorf("is required: run %s uploads to directory %s of a volume; copy or mount it", ref.Run, target.To))
+		err = usageError{fmt.Errorf("run %s uploads to directory %s of a volume; copy or mount it, and name it", ref.Run, target.To)}
 	}
 	return c, err
 }
@@ -239,25 +215,18 @@ func podLogs(ctx context.Context, client kubernetes.Interface, ref fleet.Ref) (u
 	return logs, nil
 }
 
-// logs opens the named files.
-func (f *collectFlags) logs(cmd *cobra.Command, names []string) (upload.Logs, error) {
-	var logs upload.Logs
+// logFiles returns the named logs; - is standard input.
+func logFiles(cmd *cobra.Command, names []string) (logs upload.Logs, err error) {
 	for _, name := range names {
+		log := upload.NamedLog{Name: name, Open: func(context.Context) (io.ReadCloser, error) { return os.Open(name) }}
 		if name == "-" {
-			logs = append(logs, upload.NamedLog{Name: "standard input", Open: func(context.Context) (io.ReadCloser, error) { return io.NopCloser(cmd.InOrStdin()), nil }})
-			continue
+			log = upload.NamedLog{Name: "standard input", Open: func(context.Context) (io.ReadCloser, error) { return io.NopCloser(cmd.InOrStdin()), nil }}
+		} else if info, err := os.Stat(name); err != nil {
+			return nil, err
+		} else if info.IsDir() {
+			return nil, fmt.Errorf("%s is a directory; name its files", name)
 		}
-		info, err := os.Stat(name)
-		if err == nil && info.IsDir() {
-			err = fmt.Errorf("%s is a directory; name its files", name)
-		}
-		if err != nil {
-			return nil, badFlag("from-logs", err)
-		}
-		logs = append(logs, upload.NamedLog{Name: name, Open: func(context.Context) (io.ReadCloser, error) { return os.Open(name) }})
-	}
-	if len(logs) == 0 {
-		return nil, badFlag("from-logs", errors.New("names no file"))
+		logs = append(logs, log)
 	}
 	return logs, nil
 }

@@ -78,11 +78,11 @@ func TestCollectVerb(t *testing.T) {
 		shown bool
 		says  []string
 	}{
-		"all": {[]string{"--from-dir", dir, "--out", out("all"), "--keep-pods"}, exitOK, true,
+		"all": {[]string{dir, "--out", out("all"), "--keep-pods"}, exitOK, true,
 			[]string{"2 shares merged; results are in " + out("all")}},
-		"missing": {[]string{"--from-logs", logs, "--out", out("missing")}, exitInvalid, false,
+		"missing": {[]string{logs, "--out", out("missing")}, exitInvalid, false,
 			[]string{"pod 0 is missing\n", "1 of 2 shares merged"}},
-		"partial": {[]string{"--from-logs", logs, "--out", out("partial"), "--partial"}, exitOK, true,
+		"partial": {[]string{logs, "--out", out("partial"), "--partial"}, exitOK, true,
 			[]string{"pod 0 is missing\n", "1 of 2 shares merged"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestCollectVerb(t *testing.T) {
 		})
 	}
 	// The kept bundles can be collected again.
-	code, _, stderr := collected(t, "--from-dir", filepath.Join(out("all"), podsDir), "--out", out("again"))
+	code, _, stderr := collected(t, filepath.Join(out("all"), podsDir), "--out", out("again"))
 	if code != exitOK {
 		t.Errorf("what was kept: exit code %d: %s", code, stderr)
 	}
@@ -145,7 +145,7 @@ func TestCollectTellsOfDamage(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "mine", "x.wlresult"), []byte("half a res"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	code, _, stderr := collected(t, "--from-dir", dir, "--out", filepath.Join(t.TempDir(), "out"))
+	code, _, stderr := collected(t, dir, "--out", filepath.Join(t.TempDir(), "out"))
 	for _, want := range []string{"x.wlresult: damaged result", "pod 0: attempt 1 (pod mine-0-again) is not merged"} {
 		if !strings.Contains(stderr, want) {
 			t.Errorf("stderr lacks %q: %s", want, stderr)
@@ -173,20 +173,18 @@ func TestCollectRefusesInput(t *testing.T) {
 		code int
 		says string
 	}{
-		"two places":       {[]string{"--from-dir", dir, "--from-logs", "x"}, exitUsage, "--from-dir: excludes --from-logs"},
-		"an argument":      {[]string{"--from-dir", dir, "more"}, exitUsage, `takes no argument "more"`},
-		"a cluster":        {[]string{"--from-dir", dir, "--context", "x"}, exitUsage, "--context: excludes --from-dir"},
-		"an output":        {[]string{"--from-dir", dir, "-o", "x"}, exitUsage, "--output"},
-		"a folder in use":  {[]string{"--from-dir", dir, "--out", dir}, exitUsage, "--out: " + dir + " exists"},
-		"no folder":        {[]string{"--from-dir", dir + "-none"}, exitUsage, "--from-dir: "},
-		"no file":          {[]string{"--from-logs", dir + "-none"}, exitUsage, "--from-logs: "},
-		"a folder of logs": {[]string{"--from-logs", dir}, exitUsage, "name its files"},
-		"no store":         {[]string{"--from-s3", "http://x"}, exitUsage, "--from-s3: "},
+		"two places":       {[]string{dir, "x"}, exitUsage, "takes one directory or store"},
+		"a cluster":        {[]string{dir, "--context", "x"}, exitUsage, "--context: is not for " + dir},
+		"an output":        {[]string{dir, "-o", "x"}, exitUsage, "--output"},
+		"a folder in use":  {[]string{dir, "--out", dir}, exitUsage, "--out: " + dir + " exists"},
+		"no file":          {[]string{dir + "-none"}, exitUsage, dir + "-none: no such file"},
+		"a folder of logs": {[]string{"-", dir}, exitUsage, "name its files"},
+		"no store":         {[]string{"s3://"}, exitUsage, "s3://BUCKET"},
 		"no cluster":       {[]string{"--kubeconfig", dir + "-none"}, exitUsage, "--kubeconfig: "},
-		"several runs":     {[]string{"--from-dir", dir}, exitUsage, `--name: is required: several runs: ["mine" "other"]`},
-		"mixed versions":   {[]string{"--from-dir", mixed}, exitUsage, `the program's commit is`},
-		"nothing there":    {[]string{"--from-dir", empty}, exitInvalid, "no complete result in " + empty},
-		"no such run":      {[]string{"--from-dir", dir, "--name", "third"}, exitInvalid, "no complete result of run third in " + dir},
+		"several runs":     {[]string{dir}, exitUsage, `--name: is required: several runs: ["mine" "other"]`},
+		"mixed versions":   {[]string{mixed}, exitUsage, `the program's commit is`},
+		"nothing there":    {[]string{empty}, exitInvalid, "no complete result in " + empty},
+		"no such run":      {[]string{dir, "--name", "third"}, exitInvalid, "no complete result of run third in " + dir},
 	} {
 		t.Run(name, func(t *testing.T) {
 			args := tc.args
