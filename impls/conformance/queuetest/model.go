@@ -92,39 +92,21 @@ type item struct {
 	initial bool
 }
 
-// contents is the queued deltas in the form of a delivery.
-type contents interface {
-	event(m *deltaModel, d delta)
-	replace(m *deltaModel, list []any)
-	resync(m *deltaModel)
-	pop(m *deltaModel, p popped) ([]delta, error)
-	// mark marks all deltas as part of the initial list and returns their number.
-	mark() int
-	len() int
-	clone() contents
-	write(b *strings.Builder)
-}
-
 // delta is a queued delta.
 type delta struct {
 	typ       cache.DeltaType
 	obj       any
 	placeless bool // uses no capacity: it is part of a list
 	initial   bool // part of the initial list
-	group     int  // deltas of one group, unless 0, come in any order
 }
 
 func (d delta) String() string { return word(cache.Delta{Type: d.typ, Object: d.obj}) }
 
 func newDeltaModel(s setup, concurrent bool) *deltaModel {
-	m := &deltaModel{
+	return &deltaModel{
 		modelBase: modelBase{setup: s, concurrent: concurrent},
-		queued:    &lineModel{}, store: map[string]any{}, process: map[int][]delta{},
+		queued:    contents{newest: map[string]*entry{}}, store: map[string]any{}, process: map[int][]delta{},
 	}
-	if perKey(s) {
-		m.queued = newKeysModel()
-	}
-	return m
 }
 
 func (m *deltaModel) clone() model { return m.copy() }
@@ -151,7 +133,7 @@ func (m *deltaModel) String() string {
 	return b.String()
 }
 
-func (m *deltaModel) len() int { return m.queued.len() }
+func (m *deltaModel) len() int { return m.queued.live }
 
 func (m *deltaModel) call(d cache.Delta, err error) error {
 	switch {
@@ -308,7 +290,7 @@ func (m *deltaModel) popped(c int, p popped) error {
 		}
 	}
 	m.process[c] = deltas
-	if m.queued.len() == 0 {
+	if m.queued.live == 0 {
 		m.slack = 0
 	}
 	return nil
@@ -351,7 +333,7 @@ func (m *deltaModel) ended() error {
 		return errors.New("pop returned ErrFIFOClosed before Close")
 	}
 	m.foldLine(len(m.line))
-	if n := m.queued.len(); n > 0 {
+	if n := m.queued.live; n > 0 {
 		return fmt.Errorf("pop returned ErrFIFOClosed with %d queued: %v", n, m)
 	}
 	return nil
@@ -367,22 +349,6 @@ func (m *deltaModel) inProcess(key string) *delta {
 			if keyOf(deltas[i].obj) == key {
 				return &deltas[i]
 			}
-		}
-	}
-	return nil
-}
-
-// match compares what was popped with the front of what is wanted. Deltas that
-// may come in any order are brought into that of the pop.
-func match(got []cache.Delta, want []delta) error {
-	for n, d := range got {
-		for j := n + 1; n < len(want) && want[n].group > 0 && j < len(want) && want[j].group == want[n].group; j++ {
-			if want[j].is(d) {
-				want[n], want[j] = want[j], want[n]
-			}
-		}
-		if n == len(want) || !want[n].is(d) {
-			return fmt.Errorf("number %d of the pop %v is not next in %v", n, words(got), want[:min(len(want), n+20)])
 		}
 	}
 	return nil
