@@ -7,8 +7,7 @@
 //     hangs; [Idle] measures the CPU time of a sleeping process.
 //  3. [Client] records a concurrent history, and [Linearizable] checks it
 //     against a sequential [Machine] with porcupine.
-//  4. [Shrink] reduces a failing sequence of operations.
-//  5. RunMutants (build tag mutants) shows that each check fails for a
+//  4. RunMutants (build tag mutants) shows that each check fails for a
 //     variant with the matching bug; see mutants.md.
 //
 // The suites are in queuetest (families deltafifo and queue) and mergetest. Every
@@ -25,6 +24,8 @@ import (
 	"runtime"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 )
 
 // Check tests one guarantee in a setup S.
@@ -67,6 +68,12 @@ func Run[S any](t *testing.T, setup S, checks []Check[S]) {
 	}
 }
 
+// TB is the common part of testing.T and rapid.T.
+type TB interface {
+	rapid.TB
+	Cleanup(f func())
+}
+
 // Call is a call that runs in a goroutine of its own.
 type Call struct{ done chan error }
 
@@ -97,36 +104,11 @@ var Patience = time.Minute
 
 // Watchdog fails a test that runs longer than [Patience], and calls unblock to
 // end it.
-func Watchdog(t *testing.T, unblock func()) {
+func Watchdog(t TB, unblock func()) {
 	t.Helper()
 	timer := time.AfterFunc(Patience, func() {
 		t.Error("the watchdog closed the instance: a goroutine was not woken")
 		unblock()
 	})
 	t.Cleanup(func() { timer.Stop() })
-}
-
-// Shrink removes operations that a failure does not need: halves, quarters and so
-// on down to single operations. fails(ops) must be true. Shrink calls fails O(n
-// log n) times, where n is the number of needed operations.
-func Shrink[Op any](ops []Op, fails func([]Op) bool) []Op {
-	for size := len(ops) / 2; size > 0; {
-		cut := false
-		for from := 0; from < len(ops); {
-			fewer := append(append([]Op(nil), ops[:from]...), ops[min(len(ops), from+size):]...)
-			if fails(fewer) {
-				ops, cut = fewer, true
-			} else {
-				from += size
-			}
-		}
-		// Retry single operations as long as one is removed: an operation may be
-		// needed only by another.
-		if size > 1 {
-			size /= 2
-		} else if !cut {
-			return ops
-		}
-	}
-	return ops
 }

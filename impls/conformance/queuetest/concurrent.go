@@ -16,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"watchlab/impls/conformance"
 	"watchlab/impls/deltafifo"
 )
 
@@ -42,7 +43,7 @@ var concurrentChecks = []check{
 // sequence tests the versions of events that were popped, by key or producer: each
 // is step after the one before, from first on to last. Where only the newest event
 // is delivered, steps may be left out.
-func sequence(t *testing.T, s setup, name string, versions []int, first, step, last int) {
+func sequence(t conformance.TB, s setup, name string, versions []int, first, step, last int) {
 	t.Helper()
 	next := first
 	for _, v := range versions {
@@ -549,26 +550,4 @@ func syncedAfterAll(r *rig) {
 		r.t.Errorf("HasSynced was true inside %d of %d processes of the initial list", n, keys)
 	}
 	r.synced(true, "after the whole list")
-}
-
-// randomOperations compares a few random operations with the model, through
-// both Pop and PopBatch.
-func randomOperations(t *testing.T, s setup) {
-	sizes, n := []int{0, 3}, 400
-	if s.objects {
-		sizes, n = sizes[:1], 2000
-	}
-	for _, size := range sizes {
-		s.BatchSize = size
-		q, err := s.variant.New(s.options(newStore()))
-		if err != nil {
-			continue
-		}
-		q.Close()
-		seed := rand.Uint64()
-		ops := s.random(rand.New(rand.NewPCG(seed, 0)), n, 12)
-		if _, err := s.play(material{}, ops); err != nil {
-			t.Errorf("seed %d: %v\n%s", seed, err, s.minimal(material{}, ops))
-		}
-	}
 }

@@ -5,18 +5,22 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 	"k8s.io/apimachinery/pkg/watch"
-	"pgregory.net/rapid"
 
 	"watchlab/impls"
+	"watchlab/impls/conformance"
 	"watchlab/impls/deltafifo"
 	"watchlab/impls/queue"
 	"watchlab/loadgen/trace"
 )
+
+// What the conformance of the families cannot see is played here: the same long
+// sequences into all variants, which must end in the same state.
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -29,90 +33,137 @@ func families() map[string][]deltafifo.Variant {
 	return map[string][]deltafifo.Variant{"deltafifo": deltafifo.Variants(), "queue": queues}
 }
 
-// TestModel plays random operations into each variant, with all options, and
-// compares with the model. TestDifferential of the families cannot see what
-// upstream lacks: capacity, lent memory, compaction, calls inside process, Close.
-// rapid prints the seed and reduces a difference to a short sequence.
-func TestModel(t *testing.T) {
-	for family, variants := range families() {
-		for _, v := range variants {
-			setups, err := setupsOf(v, family == "queue")
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, s := range setups {
-				if testing.Short() && deltas(s) && ours(s) && rand.IntN(4) > 0 {
-					continue // There are many, and make test plays them with the race detector too.
-				}
-				t.Run(fmt.Sprintf("family=%s/impl=%s/%v", family, v.Name, s), func(t *testing.T) {
-					rapid.Check(t, func(t *rapid.T) { testModel(t, s) })
-				})
-			}
-		}
+// play plays operations into a new queue, drains and closes it. The state is that of
+// the consumer's store in the end.
+func (s setup) play(keys int, ops []op) (state []string, err error) {
+	if err := s.supported(); err != nil {
+		return nil, err
 	}
+	a := &attempt{}
+	defer func() {
+		for _, f := range slices.Backward(a.cleanups) {
+			f()
+		}
+		if r := recover(); r != nil && r != any(a) {
+			panic(r)
+		}
+		err = a.err
+	}()
+	p := s.newPlayer(a, keys)
+	for len(ops) > 0 {
+		ops = ops[p.do(ops):]
+	}
+	p.end()
+	return p.store.state(), nil
 }
 
-func testModel(t *rapid.T, s setup) {
-	keys := 6
-	if s.objects {
-		keys = rapid.IntRange(1, 9).Draw(t, "keys")
-	} else {
-		if ours(s) {
-			s.BatchSize = rapid.SampledFrom([]int{0, 1, 2, 5}).Draw(t, "batch size")
-		}
-		if manyAtOnce(s) {
-			s.Shards = rapid.SampledFrom([]int{0, 1, 3}).Draw(t, "shards")
-		}
-	}
-	p, err := s.newPlayer(material{keys: keys})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.stop()
-	draw := func(t *rapid.T, k kind) op {
-		return op{kind: k, arg: rapid.Uint32Range(0, 255).Draw(t, fmt.Sprintf("%v of", k))}
-	}
-	inside := slices.DeleteFunc(slices.Clone(s.kinds()), func(k kind) bool {
-		return k.pops() || k == addNameless || k == closeQueue
+// attempt is a test whose failure is an error. It ends by a panic with itself.
+type attempt struct {
+	conformance.TB
+	err      error
+	cleanups []func()
+}
+
+func (a *attempt) Helper()          {}
+func (a *attempt) Cleanup(f func()) { a.cleanups = append(a.cleanups, f) }
+func (a *attempt) Error(args ...any) {
+	a.err = errors.Join(a.err, errors.New(fmt.Sprint(args...)))
+}
+
+func (a *attempt) Fatalf(format string, args ...any) {
+	a.err = errors.Join(a.err, fmt.Errorf(format, args...))
+	panic(a)
+}
+
+// minimal reduces operations that [setup.play] fails with, and returns them in
+// words, with the error that they still give.
+func (s setup) minimal(keys int, ops []op) string {
+	conformance.Patience = 200 * time.Millisecond
+	ops = shrink(ops, func(ops []op) bool {
+		_, err := s.play(keys, ops)
+		return err != nil
 	})
-	all := map[string]func(*rapid.T){}
-	for _, k := range s.kinds() {
-		all[k.String()] = func(t *rapid.T) {
-			if k == closeQueue && rapid.IntRange(0, 19).Draw(t, "seldom") > 0 {
-				t.Skip("goes on")
-			}
-			ops := []op{draw(t, k)}
-			if k.pops() {
-				for range rapid.IntRange(0, 3).Draw(t, "within") {
-					ops = append(ops, draw(t, rapid.SampledFrom(inside).Draw(t, "kind")))
-					ops[0].within++
-				}
-			}
-			if _, err := p.do(ops); err != nil {
-				t.Fatalf("%v: %v", k, err)
-			}
-		}
-	}
-	t.Repeat(all)
-	if err := p.end(); err != nil {
-		t.Fatal(err)
-	}
+	_, err := s.play(keys, ops)
+	return fmt.Sprintf("reduced to %d operations, with the error: %v\n%s", len(ops), err, format(ops))
 }
 
-// The kinds of a family. Fuzz corpora depend on their order.
-var (
-	deltaKinds = []kind{
-		add, update, del, bury, addNameless, replace, relist, resync, bookmark, pop, popBatch, popFails, look, closeQueue,
+// random makes n operations on so many keys. Lists are rare, as they are most of
+// the cost.
+func (s setup) random(rng *rand.Rand, n, keys int) []op {
+	of := func(kinds, objectKinds []kind) kind {
+		if s.objects {
+			kinds = objectKinds
+		}
+		return kinds[rng.IntN(len(kinds))]
 	}
-	objectKinds = []kind{add, update, del, addNameless, replace, resync, pop, popFails, look, closeQueue}
-)
+	ops := make([]op, n)
+	for i := range ops {
+		o := op{arg: rng.Uint32()}
+		switch roll := rng.IntN(100); {
+		case rng.IntN(8*keys) == 0:
+			o.kind = of([]kind{replace, relist, resync}, []kind{replace})
+		case roll < 8:
+			o.kind = add
+		case roll < 46:
+			o.kind = update
+		case roll < 56:
+			o.kind = of([]kind{del, del, bury}, []kind{del})
+		case roll < 60:
+			o.kind = of([]kind{bookmark, look, addNameless, popFails}, []kind{resync, look, addNameless, popFails})
+		default:
+			o.kind = of([]kind{pop, popBatch}, []kind{pop})
+		}
+		if o.kind.pops() && rng.IntN(4) == 0 {
+			o.within = uint8(rng.IntN(4))
+		}
+		ops[i] = o
+	}
+	return ops
+}
 
-// kinds returns those of the setup's family.
-func (s setup) kinds() []kind {
-	if s.objects {
-		return objectKinds
+// format writes operations one a line.
+func format(ops []op) string {
+	var b strings.Builder
+	within := 0
+	for i, o := range ops {
+		fmt.Fprintf(&b, "%6d: ", i)
+		if within > 0 {
+			within--
+			b.WriteString("    ")
+		}
+		fmt.Fprintf(&b, "%v %d", o.kind, o.arg)
+		if o.kind.pops() && o.within > 0 {
+			fmt.Fprintf(&b, ", and the next %d inside process", o.within)
+			within = int(o.within)
+		}
+		b.WriteByte('\n')
 	}
-	return deltaKinds
+	return b.String()
+}
+
+// shrink removes operations that a failure does not need: halves, quarters and so
+// on down to single operations. fails(ops) must be true. It calls fails O(n
+// log n) times, where n is the number of needed operations.
+func shrink(ops []op, fails func([]op) bool) []op {
+	for size := len(ops) / 2; size > 0; {
+		cut := false
+		for from := 0; from < len(ops); {
+			fewer := append(append([]op(nil), ops[:from]...), ops[min(len(ops), from+size):]...)
+			if fails(fewer) {
+				ops, cut = fewer, true
+			} else {
+				from += size
+			}
+		}
+		// Retry single operations as long as one is removed: an operation may be
+		// needed only by another.
+		if size > 1 {
+			size /= 2
+		} else if !cut {
+			return ops
+		}
+	}
+	return ops
 }
 
 // decode makes operations of any bytes, two for each.
@@ -197,16 +248,16 @@ func fuzz(t *testing.T, data []byte, kinds []kind, objects bool) {
 	}
 	ops := decode(kinds, data[1:])
 	failed := slices.ContainsFunc(ops, func(o op) bool { return o.kind == popFails || o.kind == closeQueue })
-	m := material{keys: 8, patience: 5 * time.Second}
-	family := "deltafifo"
+	conformance.Patience = 5 * time.Second
+	family, keys := "deltafifo", 8
 	if objects {
-		family, m.keys = "queue", 1+int(data[0]>>4)
+		family, keys = "queue", 1+int(data[0]>>4)
 	}
 	var states sameStates
 	for _, v := range families()[family] {
 		for _, g := range v.Guarantees {
 			s := newSetup(data[0], v, g, objects)
-			state, err := s.play(m, ops)
+			state, err := s.play(keys, ops)
 			switch {
 			case errors.Is(err, impls.ErrOptions):
 			case err != nil:
@@ -240,7 +291,7 @@ func TestMillionOperations(t *testing.T) {
 						ops[i].kind = popBatch // So that all stores end equal.
 					}
 				}
-				playAll(t, variants, objects, seed, material{keys: keys}, ops, run)
+				playAll(t, variants, objects, seed, keys, ops, run)
 			})
 		}
 	}
@@ -280,9 +331,9 @@ func TestRecordedStreams(t *testing.T) {
 				}
 				if family == "queue" {
 					ops = slices.DeleteFunc(ops, func(o op) bool { return !slices.Contains(objectKinds, o.kind) })
-					playAll(t, variants, true, seed, material{keys: recorded.Keys}, ops, -1)
+					playAll(t, variants, true, seed, recorded.Keys, ops, -1)
 				} else {
-					playAll(t, variants, false, seed, material{keys: recorded.Keys}, ops, 0)
+					playAll(t, variants, false, seed, recorded.Keys, ops, 0)
 				}
 			})
 		}
@@ -292,16 +343,16 @@ func TestRecordedStreams(t *testing.T) {
 // playAll plays operations into all variants of a family: of deltafifo with and
 // without KnownObjects and compaction, each with other knobs, of queue in
 // one of their setups, or all where knobs is negative.
-func playAll(t *testing.T, variants []deltafifo.Variant, objects bool, seed uint64, m material, ops []op, knobs int) {
+func playAll(t *testing.T, variants []deltafifo.Variant, objects bool, seed uint64, keys int, ops []op, knobs int) {
 	t.Helper()
 	var states sameStates
 	play := func(s setup) {
-		state, err := s.play(m, ops)
+		state, err := s.play(keys, ops)
 		if errors.Is(err, impls.ErrOptions) {
 			return // A baseline does not support all.
 		}
 		if err != nil {
-			t.Fatalf("seed %d: %s %v: %v\n%s", seed, s.variant.Name, s, err, s.minimal(m, ops))
+			t.Fatalf("seed %d: %s %v: %v\n%s", seed, s.variant.Name, s, err, s.minimal(keys, ops))
 		}
 		states.add(t, s, state)
 	}

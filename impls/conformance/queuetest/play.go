@@ -8,109 +8,155 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
-	"sync/atomic"
-	"time"
+	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
+	"pgregory.net/rapid"
 
 	"watchlab/impls/conformance"
 	"watchlab/impls/deltafifo"
 )
 
-// material has the options of a player.
-type material struct {
-	keys     int           // default 12
-	patience time.Duration // without progress the queue counts as hanging; default 20 s
+// kind is what an [op] does.
+type kind uint8
+
+const (
+	add kind = iota
+	update
+	del
+	// bury is a Delete of a [cache.DeletedFinalStateUnknown].
+	bury
+	// addNameless is an Add of an object that has no key.
+	addNameless
+	// replace lists some of the keys, each in a new version; of family queue,
+	// some of them twice.
+	replace
+	// relist lists the newest version of each key, as a Reflector does.
+	relist
+	resync
+	bookmark
+	pop
+	popBatch
+	// popFails is a pop whose process fails: by an error, or a panic if arg is
+	// odd.
+	popFails
+	// look compares Len and HasSynced.
+	look
+	closeQueue
+)
+
+var kindNames = [...]string{
+	"Add", "Update", "Delete", "Tombstone", "Nameless", "Replace", "Relist", "Resync", "Bookmark",
+	"Pop", "PopBatch", "PopFails", "Look", "Close",
+}
+
+func (k kind) String() string { return kindNames[k] }
+
+func (k kind) pops() bool { return k == pop || k == popBatch || k == popFails }
+
+// The kinds of a family. Fuzz corpora depend on their order.
+var (
+	deltaKinds = []kind{
+		add, update, del, bury, addNameless, replace, relist, resync, bookmark, pop, popBatch, popFails, look, closeQueue,
+	}
+	objectKinds = []kind{add, update, del, addNameless, replace, resync, pop, popFails, look, closeQueue}
+)
+
+// kinds returns those of the setup's family.
+func (s setup) kinds() []kind {
+	if s.objects {
+		return objectKinds
+	}
+	return deltaKinds
+}
+
+// op is one operation on a queue, small enough that a million fit.
+type op struct {
+	kind kind
+	// within is how many of the next operations happen inside process.
+	within uint8
+	arg    uint32
+}
+
+// randomOperations compares random operations with the model. rapid prints the
+// seed and reduces a difference to a short sequence.
+func randomOperations(t *testing.T, s setup) {
+	rapid.Check(t, func(t *rapid.T) { s.playRandom(t) })
+}
+
+func (s setup) playRandom(t *rapid.T) {
+	keys := 6
+	if s.objects {
+		keys = rapid.IntRange(1, 9).Draw(t, "keys")
+	} else {
+		if ours(s) {
+			s.BatchSize = rapid.SampledFrom([]int{0, 1, 2, 5}).Draw(t, "batch size")
+		}
+		if manyAtOnce(s) {
+			s.Shards = rapid.SampledFrom([]int{0, 1, 3}).Draw(t, "shards")
+		}
+	}
+	p := s.newPlayer(t, keys)
+	draw := func(t *rapid.T, k kind) op {
+		return op{kind: k, arg: rapid.Uint32Range(0, 255).Draw(t, fmt.Sprintf("%v of", k))}
+	}
+	inside := slices.DeleteFunc(slices.Clone(s.kinds()), func(k kind) bool {
+		return k.pops() || k == addNameless || k == closeQueue
+	})
+	all := map[string]func(*rapid.T){}
+	for _, k := range s.kinds() {
+		all[k.String()] = func(t *rapid.T) {
+			if k == closeQueue && rapid.IntRange(0, 19).Draw(t, "seldom") > 0 {
+				t.Skip("goes on")
+			}
+			ops := []op{draw(t, k)}
+			if k.pops() {
+				for range rapid.IntRange(0, 3).Draw(t, "within") {
+					ops = append(ops, draw(t, rapid.SampledFrom(inside).Draw(t, "kind")))
+					ops[0].within++
+				}
+			}
+			p.do(ops)
+		}
+	}
+	t.Repeat(all)
+	p.end()
 }
 
 // player plays operations into a queue, one at a time, and compares the outcome
 // of each with the [model]. Where the queue is full it tests that, makes room and
 // tries again, so that all variants accept the same.
 type player struct {
-	setup
-	material
-	queue deltafifo.Queue
+	*rig
 	model model
-	store *store
+	keys  int
 	truth *store     // the newest version of each key that was not deleted
 	late  []numbered // operations for which there was no room inside process
 
 	failed bool // some process has failed
 	begun  bool // some call has been accepted
 	next   int  // number of the last operation
-
-	steps atomic.Int64
-	stuck atomic.Bool
-	timer *time.Timer
 }
 
-// newPlayer returns a player with a new queue. The caller ends with
-// [player.end] or, after an error, [player.stop].
-func (s setup) newPlayer(m material) (*player, error) {
-	p := &player{setup: s, material: m, model: newModel(s, false), store: newStore(), truth: newStore()}
-	if m.keys == 0 {
-		p.keys = 12
-	}
-	if m.patience == 0 {
-		p.patience = 20 * time.Second
-	}
-	opts := s.options(p.store)
-	if bounded(s) || s.objects {
-		// Calls that would wait for room fail at once.
-		ctx, cancel := context.WithCancel(context.Background())
-		cancel()
-		opts.Context = ctx
-	}
-	q, err := s.variant.New(opts)
-	if err != nil {
-		return nil, err
-	}
-	p.queue = q
-	last := int64(-1)
-	p.timer = time.AfterFunc(p.patience, func() {
-		now := p.steps.Load()
-		if now == last {
-			p.stuck.Store(true)
-			p.queue.Close()
-			return
+// newPlayer returns a player with a new queue and a number of keys.
+func (s setup) newPlayer(t conformance.TB, keys int) *player {
+	p := &player{keys: keys, model: newModel(s, false), truth: newStore()}
+	p.rig = s.new(t, func(o *deltafifo.Options) {
+		if bounded(s) || s.objects {
+			o.Context = canceled()
 		}
-		last = now
-		p.timer.Reset(p.patience)
 	})
-	return p, nil
+	p.watchdog()
+	return p
 }
 
-// play plays operations into a new queue, drains and closes it. The error says
-// which operation went wrong, and how. The state is that of the consumer's store
-// in the end.
-func (s setup) play(m material, ops []op) (state []string, err error) {
-	p, err := s.newPlayer(m)
-	if err != nil {
-		return nil, err
-	}
-	for i := 0; i < len(ops); {
-		n, err := p.do(ops[i:])
-		if err != nil {
-			p.stop()
-			return nil, fmt.Errorf("operation %d, %v: %w", i, ops[i].kind, err)
-		}
-		i += n
-	}
-	err = p.end()
-	return p.store.state(), err
-}
-
-// minimal reduces operations that [setup.play] fails with, and returns them in
-// words, with the error that they still give.
-func (s setup) minimal(m material, ops []op) string {
-	m.patience = 200 * time.Millisecond
-	ops = conformance.Shrink(ops, func(ops []op) bool {
-		_, err := s.play(m, ops)
-		return err != nil
-	})
-	_, err := s.play(m, ops)
-	return fmt.Sprintf("reduced to %d operations, with the error: %v\n%s", len(ops), err, format(ops))
+// canceled is the context of producers that do not wait: calls without room fail at
+// once.
+func canceled() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
 }
 
 // numbered is an operation with its number, which is the version of its objects:
@@ -120,10 +166,16 @@ type numbered struct {
 	rv int
 }
 
+// must fails the test at an operation.
+func (p *player) must(o numbered, err error) {
+	if err != nil {
+		p.t.Fatalf("operation %d, %v: %v", o.rv, o.kind, err)
+	}
+}
+
 // do does the first of the operations, and those that happen inside its process,
 // and returns how many that were.
-func (p *player) do(ops []op) (done int, err error) {
-	p.steps.Add(1)
+func (p *player) do(ops []op) (done int) {
 	o := ops[0]
 	within := ops[1:min(len(ops), 1+int(o.within))]
 	switch {
@@ -131,7 +183,7 @@ func (p *player) do(ops []op) (done int, err error) {
 		within = nil
 	case p.model.len() == 0 && !p.model.isClosed():
 		p.next++
-		return 1, nil // It would wait.
+		return 1 // It would wait.
 	case !unlocked(p.setup) || deltas(p.setup) && (upstream(p.setup) || o.kind == popFails):
 		// Where process fails, a call meanwhile sees the store with or without it.
 		within = nil
@@ -141,54 +193,41 @@ func (p *player) do(ops []op) (done int, err error) {
 		p.next++
 		steps[i] = numbered{ops[i], p.next}
 	}
-	if !o.kind.pops() {
-		return 1, p.produce(steps[0])
+	if o.kind.pops() {
+		p.pop(steps[0], steps[1:])
+	} else {
+		p.produce(steps[0])
 	}
-	return len(steps), p.pop(o, steps[1:])
+	return len(steps)
 }
 
 // produce does an operation of a producer and makes room for it.
-func (p *player) produce(o numbered) error {
-	for tries := 0; ; tries++ {
-		refused, err := p.try(o)
+func (p *player) produce(o numbered) {
+	for tries := 0; p.try(o); tries++ {
 		switch {
-		case err != nil || !refused:
-			return err
 		case p.model.len() > 0:
-			err = p.pop(op{kind: pop}, nil)
+			p.pop(numbered{op{kind: pop}, o.rv}, nil)
 		case tries == 1000:
-			err = errors.New("nothing is queued, and there is no room")
+			p.must(o, errors.New("nothing is queued, and there is no room"))
 		default:
 			// Events that the queue will drop still use capacity.
-			err = p.look()
+			p.must(o, p.look())
 			runtime.Gosched()
-		}
-		if err != nil {
-			return fmt.Errorf("making room: %w", err)
 		}
 	}
 }
 
 // try does an operation of a producer and reports whether there was no room.
-func (p *player) try(o numbered) (refused bool, err error) {
-	got, err := p.call(o)
-	if p.stuck.Load() {
-		return false, errors.New("the queue hangs")
-	}
-	p.begun = p.begun || got == nil && o.kind <= relist
-	return errors.Is(got, context.Canceled), err
-}
-
-// call returns what the queue returned, and how the model objects to it.
-func (p *player) call(o numbered) (got, unexpected error) {
+func (p *player) try(o numbered) (refused bool) {
 	d := cache.Delta{Type: cache.Updated}
 	switch o.kind {
 	case look:
-		return nil, p.look()
+		p.must(o, p.look())
+		return false
 	case closeQueue:
 		p.queue.Close()
 		p.model.close()
-		return nil, nil
+		return false
 	case addNameless:
 		p.begun = true
 		d = cache.Delta{Type: cache.Added, Object: nameless{}}
@@ -197,7 +236,7 @@ func (p *player) call(o numbered) (got, unexpected error) {
 	case resync, bookmark:
 		// Upstream would count these for the initial list.
 		if upstream(p.setup) && deltas(p.setup) && !p.begun {
-			return nil, nil
+			return false
 		}
 		d = cache.Delta{Type: cache.SyncAll, Object: cache.SyncAllInfo{}}
 		if o.kind == bookmark {
@@ -214,11 +253,13 @@ func (p *player) call(o numbered) (got, unexpected error) {
 			d = cache.Delta{Type: cache.Deleted, Object: tombstoneOf(d.Object)}
 		}
 	}
-	got = p.push(p.queue, d)
-	if got == nil {
+	err := p.push(p.queue, d)
+	if err == nil {
 		p.truth.apply(d)
+		p.begun = p.begun || o.kind <= relist
 	}
-	return got, p.model.call(d, got)
+	p.must(o, p.model.call(d, err))
+	return errors.Is(err, context.Canceled)
 }
 
 // object returns the object that an operation is about.
@@ -267,130 +308,97 @@ func (p *player) look() error {
 var errProcess = errors.New("process failed")
 
 // pop pops once.
-func (p *player) pop(o op, within []numbered) error {
+func (p *player) pop(o numbered, within []numbered) {
 	path := byBatch
 	if _, ok := p.queue.(deltafifo.BatchQueue); !ok || o.kind == pop {
 		path = byPop
 	}
 	fails := o.kind == popFails
 	called := false
-	var wrong error
 	err := recovered(func() error {
 		return p.popFrom(p.queue, path, func(got popped) error {
 			called = true
-			if wrong = p.process(got, within, fails); fails && o.arg%2 == 1 {
+			p.process(o, got, within)
+			switch {
+			case fails && o.arg%2 == 1:
 				panic(errProcess)
-			} else if fails {
+			case fails:
 				return errProcess
 			}
 			return nil
 		})
 	})
 	switch {
-	case p.stuck.Load():
-		return fmt.Errorf("the queue hangs, with this queued: %v", p.model)
-	case wrong != nil:
-		return wrong
 	case !called && errors.Is(err, cache.ErrFIFOClosed):
-		return p.model.ended()
+		p.must(o, p.model.ended())
+		return
 	case !called:
-		return fmt.Errorf("pop returned %w and did not call process", err)
+		p.must(o, fmt.Errorf("it returned %w and did not call process", err))
 	case fails != errors.Is(err, errProcess):
-		return fmt.Errorf("pop returned %w, process failed=%t", err, fails)
+		p.must(o, fmt.Errorf("it returned %w, process failed=%t", err, fails))
 	}
 	p.model.done(0, !fails)
 	late := p.late
 	p.late = nil
 	for _, o := range late {
-		if err := p.produce(o); err != nil {
-			return fmt.Errorf("%v, for which there was no room inside process: %w", o.kind, err)
-		}
+		p.produce(o)
 	}
-	return nil
 }
 
-// recovered calls f and returns the error that it panicked with.
+// recovered calls f and returns errProcess if it panics with that.
 func recovered(f func() error) (err error) {
 	defer func() {
-		if r := recover(); r != nil {
-			err = r.(error)
+		if r := recover(); r == errProcess {
+			err = errProcess
+		} else if r != nil {
+			panic(r)
 		}
 	}()
 	return f()
 }
 
 // process is the consumer.
-func (p *player) process(got popped, within []numbered, fails bool) error {
-	if err := p.model.popped(0, got); err != nil {
-		return err
-	}
+func (p *player) process(o numbered, got popped, within []numbered) {
+	p.must(o, p.model.popped(0, got))
 	kept := slices.Clone(got.deltas)
-	apply := func() {
-		for _, d := range got.deltas {
-			p.store.apply(d)
-		}
-	}
+	fails := o.kind == popFails
 	p.failed = p.failed || fails
 	// The store is updated before the operations inside process, or after.
-	before := !fails && p.next%2 == 0
-	if before {
-		apply()
+	before := p.next%2 == 0
+	apply := func(now bool) {
+		for _, d := range got.deltas {
+			if now && !fails {
+				p.store.apply(d)
+			}
+		}
 	}
-	if err := p.doWithin(within); err != nil {
-		return fmt.Errorf("inside process: %w", err)
+	apply(before)
+	// The first operation for which there is no room, and the rest, follow when
+	// process has returned.
+	within = slices.DeleteFunc(slices.Clone(within), func(o numbered) bool { return o.kind.pops() })
+	for len(within) > 0 && !p.try(within[0]) {
+		within = within[1:]
 	}
+	p.late = within
 	for i, d := range got.deltas {
 		if w := word(d); w != word(kept[i]) {
-			return fmt.Errorf("a delta in process was changed from %s to %s", word(kept[i]), w)
+			p.must(o, fmt.Errorf("a delta in process was changed from %s to %s", word(kept[i]), w))
 		}
 	}
-	if !before && !fails {
-		apply()
-	}
-	return nil
-}
-
-// doWithin does operations inside process, up to the first for which there is no
-// room: that one and the rest follow when process has returned.
-func (p *player) doWithin(ops []numbered) error {
-	ops = slices.DeleteFunc(slices.Clone(ops), func(o numbered) bool { return o.kind.pops() })
-	for i, o := range ops {
-		refused, err := p.try(o)
-		if err != nil {
-			return fmt.Errorf("%v: %w", o.kind, err)
-		}
-		if refused {
-			p.late = ops[i:]
-			return nil
-		}
-	}
-	return nil
+	apply(!before)
 }
 
 // end drains and closes the queue, and compares the store with the truth.
-func (p *player) end() error {
-	defer p.stop()
+func (p *player) end() {
+	p.next++
 	for i := 0; p.model.len() > 0; i++ {
-		if err := p.pop(op{kind: []kind{pop, popBatch}[i%2]}, nil); err != nil {
-			return fmt.Errorf("at the end: %w", err)
-		}
+		p.pop(numbered{op{kind: []kind{pop, popBatch}[i%2]}, p.next}, nil)
 	}
-	if err := p.look(); err != nil {
-		return fmt.Errorf("at the end: %w", err)
+	last := numbered{op{kind: closeQueue}, p.next}
+	p.must(last, p.look())
+	if got, want := p.store.state(), p.truth.state(); deletesSeen(p.setup) && !p.failed && !slices.Equal(got, want) {
+		p.must(last, fmt.Errorf("the store ends with %v, want %v", got, want))
 	}
-	if deletesSeen(p.setup) && !p.failed && !slices.Equal(p.store.state(), p.truth.state()) {
-		return fmt.Errorf("the store ends with %v, want %v", p.store.state(), p.truth.state())
-	}
-	p.queue.Close()
-	p.model.close()
-	if err := p.pop(op{kind: pop}, nil); err != nil {
-		return fmt.Errorf("after Close: %w", err)
-	}
-	return nil
-}
-
-// stop ends the watchdog and closes the queue. It may be called twice.
-func (p *player) stop() {
-	p.timer.Stop()
-	p.queue.Close()
+	p.try(last)
+	p.pop(numbered{op{kind: pop}, p.next}, nil)
 }

@@ -105,11 +105,7 @@ func setupsOf(v deltafifo.Variant, objects bool) ([]setup, error) {
 	var all []setup
 	for _, g := range v.Guarantees {
 		for _, s := range setupsOfMode(v, g, objects) {
-			q, err := v.New(s.options(newStore()))
-			if err == nil {
-				q.Close()
-			}
-			switch {
+			switch err := s.supported(); {
 			case err == nil:
 				all = append(all, s)
 			case !errors.Is(err, impls.ErrOptions):
@@ -120,6 +116,15 @@ func setupsOf(v deltafifo.Variant, objects bool) ([]setup, error) {
 		}
 	}
 	return all, nil
+}
+
+// supported returns the error of the variant for the setup's options.
+func (s setup) supported() error {
+	q, err := s.variant.New(s.options(newStore()))
+	if err == nil {
+		q.Close()
+	}
+	return err
 }
 
 // setupsOfMode returns the product of the options of a mode.

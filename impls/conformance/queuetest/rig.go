@@ -108,7 +108,7 @@ func (s setup) popFrom(q deltafifo.Queue, p path, process func(popped) error) er
 // rig is a queue under test with the store that its consumer fills.
 type rig struct {
 	setup
-	t      *testing.T
+	t      conformance.TB
 	queue  deltafifo.Queue
 	store  *store
 	popped []popped
@@ -119,7 +119,7 @@ type rig struct {
 }
 
 // new returns a rig whose queue is closed when the test ends.
-func (s setup) new(t *testing.T, set ...func(*deltafifo.Options)) *rig {
+func (s setup) new(t conformance.TB, set ...func(*deltafifo.Options)) *rig {
 	t.Helper()
 	r := &rig{setup: s, t: t, store: newStore()}
 	opts := s.options(r.store)
@@ -151,9 +151,7 @@ func bubble(check func(*rig)) func(*testing.T, setup) {
 // whose producers do not wait: calls without room fail at once.
 func (s setup) full(t *testing.T) *rig {
 	t.Helper()
-	canceled, cancel := context.WithCancel(context.Background())
-	cancel()
-	r := s.new(t, func(o *deltafifo.Options) { o.Context = canceled })
+	r := s.new(t, func(o *deltafifo.Options) { o.Context = canceled() })
 	r.fill("k", 0)
 	return r
 }
