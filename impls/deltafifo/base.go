@@ -46,10 +46,24 @@ func (b *base) HasSyncedChecker() cache.DoneChecker { return b.initial }
 // Transformer implements [cache.TransformingStore].
 func (b *base) Transformer() cache.TransformFunc { return b.transformer }
 
+// producers is the API of the producers. The sink stores the items.
+type producers struct {
+	base
+	sink sink
+}
+
+// sink is the storage behind [producers].
+type sink interface {
+	// push queues an item.
+	push(i item) error
+	// settle executes the queued commands, unless the consumer is about to.
+	settle()
+}
+
 // front is the API of a queue with one consumer at a time. The engine stores the
 // items.
 type front struct {
-	base
+	producers
 	engine engine
 	_      [128]byte
 	// consumer serialises consumers. It is held while process runs, and guards
@@ -61,10 +75,7 @@ type front struct {
 
 // engine is the storage behind a [front].
 type engine interface {
-	// push queues an item.
-	push(i item) error
-	// settle executes the queued commands, unless the consumer is about to.
-	settle()
+	sink
 	// take removes the next deltas. It waits for some, and returns nil when the
 	// queue is closed and empty. batched says that they are a batch of several
 	// keys.
@@ -77,18 +88,19 @@ type engine interface {
 var (
 	_ BatchQueue                   = (*buffered)(nil)
 	_ BatchQueue                   = (*channel)(nil)
-	_ cache.TransformingStore      = (*front)(nil)
-	_ cache.ReflectorBookmarkStore = (*front)(nil)
+	_ BatchQueue                   = (*sharded)(nil)
+	_ cache.TransformingStore      = (*producers)(nil)
+	_ cache.ReflectorBookmarkStore = (*producers)(nil)
 )
 
-func (q *front) Add(obj any) error    { return q.event(added, obj) }
-func (q *front) Update(obj any) error { return q.event(updated, obj) }
+func (q *producers) Add(obj any) error    { return q.event(added, obj) }
+func (q *producers) Update(obj any) error { return q.event(updated, obj) }
 
 // Delete queues a Deleted delta; with per-key delivery, unless the object is
 // neither queued nor known when the delete takes effect.
-func (q *front) Delete(obj any) error { return q.event(deleted, obj) }
+func (q *producers) Delete(obj any) error { return q.event(deleted, obj) }
 
-func (q *front) event(k kind, obj any) error {
+func (q *producers) event(k kind, obj any) error {
 	// The owner of the backlog computes the key; an object without one is refused
 	// here.
 	err := q.keys.Check(obj)
@@ -100,24 +112,24 @@ func (q *front) event(k kind, obj any) error {
 		q.initial.Touch()
 		return err
 	}
-	return q.engine.push(item{obj: obj, kind: k})
+	return q.sink.push(item{obj: obj, kind: k})
 }
 
 // Bookmark queues a Bookmark delta, or nothing where KnownObjects is set or
 // delivery is per key.
-func (q *front) Bookmark(resourceVersion string) error {
+func (q *producers) Bookmark(resourceVersion string) error {
 	if !q.atomicLists {
 		return nil
 	}
-	return q.engine.push(item{obj: cache.BookmarkInfo{ResourceVersion: resourceVersion}, kind: bookmark})
+	return q.sink.push(item{obj: cache.BookmarkInfo{ResourceVersion: resourceVersion}, kind: bookmark})
 }
 
 // Resync queues one SyncAll delta with in-order delivery and KnownObjects nil; a
 // Sync delta for each known object that is neither queued nor in process where
 // KnownObjects is set; otherwise nothing. O(known).
-func (q *front) Resync() error {
+func (q *producers) Resync() error {
 	if q.atomicLists {
-		return q.engine.push(item{obj: cache.SyncAllInfo{}, kind: syncAll})
+		return q.sink.push(item{obj: cache.SyncAllInfo{}, kind: syncAll})
 	}
 	if q.known == nil {
 		return nil
@@ -130,7 +142,7 @@ func (q *front) Resync() error {
 // tombstones for queued, processed and known objects that the list lacks; nothing
 // of another call comes between them, and together they use one of Capacity.
 // After an error nothing is queued. O(list + queued + known).
-func (q *front) Replace(list []any, resourceVersion string) error {
+func (q *producers) Replace(list []any, resourceVersion string) error {
 	if !q.atomicLists {
 		for _, obj := range list {
 			if err := q.keys.Check(obj); err != nil {
@@ -143,17 +155,17 @@ func (q *front) Replace(list []any, resourceVersion string) error {
 	case err != nil:
 		return err
 	case q.atomicLists:
-		return q.engine.push(item{obj: cache.ReplacedAllInfo{ResourceVersion: resourceVersion, Objects: objs}, kind: replacedAll})
+		return q.sink.push(item{obj: cache.ReplacedAllInfo{ResourceVersion: resourceVersion, Objects: objs}, kind: replacedAll})
 	default:
 		return q.command(item{obj: &replacement{list: objs}, kind: replaceCommand})
 	}
 }
 
 // command queues a command and executes it.
-func (q *front) command(c item) error {
-	err := q.engine.push(c)
+func (q *producers) command(c item) error {
+	err := q.sink.push(c)
 	if err == nil {
-		q.engine.settle()
+		q.sink.settle()
 	}
 	return err
 }

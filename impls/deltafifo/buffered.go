@@ -54,8 +54,8 @@ const (
 )
 
 func newBuffered(o Options, name string, in inbox) *buffered {
-	q := &buffered{front: front{base: newBase(o, name)}, inbox: in, perKey: o.Delivery == PerKey}
-	q.engine = q
+	q := &buffered{front: front{producers: producers{base: newBase(o, name)}}, inbox: in, perKey: o.Delivery == PerKey}
+	q.sink, q.engine = q, q
 	q.backlog = newBacklog(o, q.initial)
 	if o.Compaction == Latest {
 		q.foldAt = latestFoldAt

@@ -76,7 +76,7 @@ const closedBit = 1 << 63
 
 func newChannel(o Options) *channel {
 	q := &channel{
-		front:   front{base: newBase(o, "channel")},
+		front:   front{producers: producers{base: newBase(o, "channel")}},
 		in:      make(chan item, chunk),
 		asks:    make(chan ask),
 		left:    make(chan *owner, 1),
@@ -86,7 +86,7 @@ func newChannel(o Options) *channel {
 	if o.Capacity > 0 {
 		q.room = make(chan struct{}, o.Capacity)
 	}
-	q.engine = q
+	q.sink, q.engine = q, q
 	w := &owner{channel: q, backlog: newBacklog(o, q.initial)}
 	go w.run()
 	return q

@@ -38,14 +38,14 @@ type byTurn struct {
 }
 
 func (q *byTurn) Update(obj any) error {
-	e, err := q.keyed(updated, obj)
+	key, hash, err := q.keys.Hashed(obj)
 	if err != nil {
 		return err
 	}
 	if err := q.slots.Take(q.ctx); err != nil {
 		return err
 	}
-	freed, err := q.put(&q.shards[int(q.turn.Add(1))%len(q.shards)], e)
+	freed, err := q.put(&q.shards[int(q.turn.Add(1))%len(q.shards)], keyedItem{item{obj: obj, kind: updated}, key, hash})
 	q.slots.Give(freed)
 	return err
 }
@@ -93,7 +93,7 @@ type shardByShard struct{ *sharded }
 func (q *shardByShard) Replace(list []any, _ string) error {
 	parts := make([]replacement, len(q.shards))
 	for _, obj := range list {
-		_, hash, err := q.keyOf(obj)
+		_, hash, err := q.keys.Hashed(obj)
 		if err != nil {
 			return err
 		}

@@ -356,18 +356,11 @@ func (b *inOrder) hash(p uint64) {
 			_, b.hashes[i] = raw[j].Hashed()
 		case b.deltas[i].kind.alone():
 		default:
-			b.hashes[i] = b.hashOf(b.deltas[i].obj)
+			// After an error the hash is 0.
+			_, b.hashes[i], _ = b.keys.Hashed(b.deltas[i].obj)
 		}
 	}
 	b.hashed = p + n
-}
-
-func (b *inOrder) hashOf(obj any) uint64 {
-	k, err := b.keys.OfQueued(obj)
-	if err != nil {
-		return noKey
-	}
-	return k.Hash()
 }
 
 func (b *inOrder) done() {

@@ -130,13 +130,13 @@ func (b *perKey) put(items []item) {
 // eventOf queues a delta whose key needs the key function.
 func (b *perKey) eventOf(i item) {
 	b.initial.Touch()
-	key, err := b.keys.OfQueued(i.obj)
+	key, hash, err := b.keys.Hashed(i.obj)
 	if err != nil {
 		// A transformer returned an object without a key.
 		b.drop(i)
 		return
 	}
-	b.event(i, key, key.Hash())
+	b.event(i, key, hash)
 }
 
 func (b *perKey) event(i item, key keys.Key, hash uint64) {

@@ -58,7 +58,7 @@ import (
 // empty counts down; the last wakes all consumers. For producers that wait for
 // room see [ring.Slots].
 type sharded struct {
-	base
+	producers
 	// closed is stored with all shards locked.
 	closed atomic.Bool
 	shards []shard
@@ -158,7 +158,8 @@ func newSharded(o Options) *sharded {
 	if o.Shards == 0 {
 		o.Shards = defaultShards(runtime.GOMAXPROCS(0))
 	}
-	q := &sharded{base: newBase(o, "sharded"), shards: make([]shard, o.Shards)}
+	q := &sharded{producers: producers{base: newBase(o, "sharded")}, shards: make([]shard, o.Shards)}
+	q.sink = q
 	q.slots.Init(o.Capacity, cache.ErrFIFOClosed)
 	q.ready.init()
 	for i := range q.shards {
@@ -179,23 +180,19 @@ func defaultShards(procs int) int {
 	return min(maxShards, 1<<bits.Len(uint(shardsPerProc*procs-1)))
 }
 
-var (
-	_ BatchQueue                   = (*sharded)(nil)
-	_ cache.TransformingStore      = (*sharded)(nil)
-	_ cache.ReflectorBookmarkStore = (*sharded)(nil)
-)
-
-func (q *sharded) Add(obj any) error    { return q.event(added, obj) }
-func (q *sharded) Update(obj any) error { return q.event(updated, obj) }
-
-// Delete queues a Deleted delta, unless the object is neither queued nor known.
-func (q *sharded) Delete(obj any) error { return q.event(deleted, obj) }
-
-// Bookmark queues nothing, as delivery is per key.
-func (q *sharded) Bookmark(string) error { return nil }
-
-func (q *sharded) event(k kind, obj any) error {
-	e, err := q.keyed(k, obj)
+// push implements [sink].
+func (q *sharded) push(i item) error {
+	switch i.kind {
+	case replaceCommand:
+		return q.replace(i.obj.(*replacement).list)
+	case resyncCommand:
+		return q.command(func() {
+			for i := range q.shards {
+				q.shards[i].backlog.resync()
+			}
+		})
+	}
+	key, hash, err := q.keys.Hashed(i.obj)
 	if err != nil {
 		// As upstream, it counts as the first call.
 		q.initial.Touch()
@@ -204,33 +201,13 @@ func (q *sharded) event(k kind, obj any) error {
 	if err := q.slots.Take(q.ctx); err != nil {
 		return err
 	}
-	freed, err := q.put(q.shardOf(e.hash), e)
+	freed, err := q.put(q.shardOf(hash), keyedItem{i, key, hash})
 	q.slots.Give(freed)
 	return err
 }
 
-// keyed transforms an object and computes its key.
-func (q *sharded) keyed(k kind, obj any) (keyedItem, error) {
-	key, hash, err := q.keyOf(obj)
-	if err == nil && q.transformer != nil {
-		if obj, err = transform(q.transformer, obj); err == nil {
-			key, hash, err = q.keyOf(obj)
-		}
-	}
-	return keyedItem{item{obj: obj, kind: k}, key, hash}, err
-}
-
-func (q *sharded) keyOf(obj any) (keys.Key, uint64, error) {
-	if raw, ok := q.keys.Raw(obj); ok {
-		key, hash := raw.Hashed()
-		return key, hash, nil
-	}
-	key, err := q.keys.OfQueued(obj)
-	if err != nil {
-		return keys.Key{}, 0, err
-	}
-	return key, key.Hash(), nil
-}
+// settle does nothing: commands are executed at once.
+func (q *sharded) settle() {}
 
 func (q *sharded) shardOf(hash uint64) *shard { return &q.shards[q.number(hash)] }
 
@@ -279,48 +256,21 @@ func (q *sharded) announce(s *shard) {
 	}
 }
 
-// Resync queues a Sync delta for each known object that is neither
-// queued nor in process; nothing where KnownObjects is nil. O(known), with all
-// shards locked.
-func (q *sharded) Resync() error {
-	if q.known == nil {
-		return nil
-	}
-	return q.command(func() {
-		for i := range q.shards {
-			q.shards[i].backlog.resync()
-		}
-	})
-}
-
-// Replace queues a Replaced delta for each object of the list, and tombstones
-// for queued, processed and known objects that the list lacks; nothing of another
-// call comes between them, and together they use one of Capacity.
-// After an error nothing is queued. O(list + queued + known), with all shards
-// locked.
-func (q *sharded) Replace(list []any, _ string) error {
-	for _, obj := range list {
-		if err := q.keys.Check(obj); err != nil {
-			return err
-		}
-	}
-	objs, err := transformAll(q.transformer, list)
-	if err != nil {
-		return err
-	}
+// replace deals a list to the shards and queues it, with all shards locked.
+func (q *sharded) replace(list []any) error {
 	parts := make([]replacement, len(q.shards))
-	for _, obj := range objs {
+	for _, obj := range list {
 		// A transformer may return an object without a key, which is skipped.
-		if _, hash, err := q.keyOf(obj); err == nil {
+		if _, hash, err := q.keys.Hashed(obj); err == nil {
 			p := &parts[q.number(hash)]
 			p.list = append(p.list, obj)
 		}
 	}
-	return q.command(func() { q.replace(parts) })
+	return q.command(func() { q.replaceParts(parts) })
 }
 
-// replace passes each shard its part of a list. The caller holds all locks.
-func (q *sharded) replace(parts []replacement) {
+// replaceParts passes each shard its part of a list. The caller holds all locks.
+func (q *sharded) replaceParts(parts []replacement) {
 	first := q.initial.Claim()
 	unsynced := 0
 	for i := range q.shards {

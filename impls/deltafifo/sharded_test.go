@@ -37,7 +37,7 @@ func inShard(q *sharded, number, n int) []*metav1.ObjectMeta {
 	var objs []*metav1.ObjectMeta
 	for i := 0; len(objs) < n; i++ {
 		obj := named("k%d", i)
-		if _, hash, _ := q.keyOf(obj); q.number(hash) == number {
+		if _, hash, _ := q.keys.Hashed(obj); q.number(hash) == number {
 			objs = append(objs, obj)
 		}
 	}
@@ -56,7 +56,7 @@ func TestShardedFair(t *testing.T) {
 	turns := make([]int, 4)
 	for range 8 {
 		_, err := q.Pop(func(obj any, _ bool) error {
-			_, hash, _ := q.keyOf(obj.(cache.Deltas)[0].Object)
+			_, hash, _ := q.keys.Hashed(obj.(cache.Deltas)[0].Object)
 			turns[q.number(hash)]++
 			return nil
 		})

@@ -45,26 +45,13 @@ type listed struct {
 func newReplacement(f keys.Func, list []any) (*replacement, error) {
 	r := &replacement{list: make([]listed, len(list))}
 	for i, obj := range list {
-		key, hash, err := hashed(f, obj)
+		key, hash, err := f.Hashed(obj)
 		if err != nil {
 			return nil, err
 		}
 		r.list[i] = listed{obj, key, hash}
 	}
 	return r, nil
-}
-
-// hashed returns the key of an object and its hash.
-func hashed(f keys.Func, obj any) (keys.Key, uint64, error) {
-	if raw, ok := f.Raw(obj); ok {
-		key, hash := raw.Hashed()
-		return key, hash, nil
-	}
-	key, err := f.Of(obj)
-	if err != nil {
-		return keys.Key{}, 0, err
-	}
-	return key, key.Hash(), nil
 }
 
 // account counts the initial list. Its methods are safe for concurrent use.
@@ -177,7 +164,7 @@ func (b *backlog) putOne(i *item) {
 		return
 	}
 	// The object had a key when it was queued.
-	if key, hash, err := hashed(b.keys, i.obj); err == nil {
+	if key, hash, err := b.keys.Hashed(i.obj); err == nil {
 		b.fold(i, key, hash)
 	}
 }

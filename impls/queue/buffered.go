@@ -157,7 +157,7 @@ func (q *buffered) crowd(i *item) error {
 		return err
 	}
 	if i.kind == put {
-		key, hash, err := hashed(q.keys, i.obj)
+		key, hash, err := q.keys.Hashed(i.obj)
 		if err != nil || q.backlog.waiting.Get(hash, key) == nil {
 			return ring.ErrFull
 		}

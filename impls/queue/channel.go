@@ -153,7 +153,7 @@ func (q *channel) fold(first item) int {
 // squeeze folds an item of a full queue, if it needs no room.
 func (q *channel) squeeze(i *item) bool {
 	if i.kind == put {
-		key, hash, err := hashed(q.keys, i.obj)
+		key, hash, err := q.keys.Hashed(i.obj)
 		if err != nil || q.backlog.waiting.Get(hash, key) == nil {
 			return false
 		}

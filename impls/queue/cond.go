@@ -50,7 +50,7 @@ func newCond(o Options) *cond {
 
 // Add queues an object, or replaces the queued one of its key. O(1).
 func (q *cond) Add(obj any) error {
-	key, hash, err := hashed(q.keys, obj)
+	key, hash, err := q.keys.Hashed(obj)
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (q *cond) Update(obj any) error { return q.Add(obj) }
 
 // Delete removes an object's key from the queue. O(1).
 func (q *cond) Delete(obj any) error {
-	key, hash, err := hashed(q.keys, obj)
+	key, hash, err := q.keys.Hashed(obj)
 	if err != nil {
 		return err
 	}

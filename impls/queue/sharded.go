@@ -107,7 +107,7 @@ func (q *sharded) shardOf(hash uint64) int {
 
 // Add queues an object, or replaces the queued one of its key. O(1).
 func (q *sharded) Add(obj any) error {
-	key, hash, err := hashed(q.keys, obj)
+	key, hash, err := q.keys.Hashed(obj)
 	if err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func (q *sharded) Update(obj any) error { return q.Add(obj) }
 
 // Delete removes an object's key from the queue. O(1).
 func (q *sharded) Delete(obj any) error {
-	key, hash, err := hashed(q.keys, obj)
+	key, hash, err := q.keys.Hashed(obj)
 	if err != nil {
 		return err
 	}

@@ -152,6 +152,19 @@ func (f Func) Raw(obj any) (Key, bool) {
 	return Key{}, false
 }
 
+// Hashed returns the key of an object in a queue, as OfQueued, and its hash.
+func (f Func) Hashed(obj any) (Key, uint64, error) {
+	if raw, ok := f.Raw(obj); ok {
+		key, hash := raw.Hashed()
+		return key, hash, nil
+	}
+	key, err := f.OfQueued(obj)
+	if err != nil {
+		return Key{}, 0, err
+	}
+	return key, key.Hash(), nil
+}
+
 // Canonical returns the key of a namespace and a name.
 func (k Key) Canonical() Key {
 	switch {
