@@ -268,7 +268,7 @@ func startRecording(t *testing.T, p playable) *recording {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := trace.NewWriter(f, trace.Header{Resources: []trace.Resource{record.ResourceOf(p.pods)}, Started: time.Now()}, trace.WriterOptions{})
+	w, err := trace.NewWriter(f, trace.Header{Resources: []trace.Resource{record.ResourceOf(p.pods)}, Started: time.Now()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,14 +27,7 @@ func BenchmarkFormats(b *testing.B) {
 			return errors.Join(writeAll(NewLineWriter(z, false), frames), z.Close())
 		},
 		"trace": func(w io.Writer) error {
-			tw, err := NewWriter(w, Header{}, WriterOptions{})
-			if err != nil {
-				return err
-			}
-			return writeAll(tw, frames)
-		},
-		"trace-best": func(w io.Writer) error {
-			tw, err := NewWriter(w, Header{}, WriterOptions{Best: true})
+			tw, err := NewWriter(w, Header{})
 			if err != nil {
 				return err
 			}
@@ -44,7 +37,7 @@ func BenchmarkFormats(b *testing.B) {
 	if err := encode["lines"](&lines); err != nil {
 		b.Fatal(err)
 	}
-	for _, format := range []string{"lines", "gzip", "trace", "trace-best"} {
+	for _, format := range []string{"lines", "gzip", "trace"} {
 		b.Run("op=write/format="+format, func(b *testing.B) {
 			var out bytes.Buffer
 			b.SetBytes(int64(lines.Len()))

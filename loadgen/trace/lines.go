@@ -5,136 +5,51 @@ import (
 	"bytes"
 	"compress/flate"
 	"compress/gzip"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-
-	"github.com/klauspost/compress/zstd"
 )
 
 // maxLine limits one line in bytes. The API server rejects objects above about 3 MB, etcd
 // above 1.5 MB.
 const maxLine = 32 << 20
 
-// form is the form of a line.
-type form int
-
-const (
-	// recordedForm: {"offsetNs":…,"event":…}
-	recordedForm form = iota
-	// watchForm: {"type":…,"object":…}
-	watchForm
-	// blockForm is recordedForm as [appendLine] writes it, in a block with a checksum.
-	blockForm
-)
-
 // place is a position in a recording; see [Error].
 type place struct {
-	name        string
-	block, line int
-	offset      int64
+	name   string
+	line   int
+	offset int64
 }
 
 func (p place) fail(cause error) *Error {
-	return &Error{Name: p.name, Block: p.block, Line: p.line, Offset: p.offset, Err: cause}
+	return &Error{Name: p.name, Line: p.line, Offset: p.offset, Err: cause}
 }
 
 // rawLine is one line without its newline, or one JSON document of a watch.
 type rawLine struct {
 	place
 	data []byte
-	form form
-	// resources of the block head
-	resources []Resource
 }
 
-// cutter cuts a recording into lines.
-type cutter interface {
-	// next returns the next line in newly allocated memory, and io.EOF after the last one. Any
-	// other error is an *Error; the next call then continues after the damage.
-	next() (rawLine, error)
-	// at returns the position of the next line.
-	at() place
-}
-
-// Compressions of the formats other than traces.
+// Compressions of a recording.
 const (
 	uncompressed = ""
 	gzipped      = "gzip"
 	zstdPacked   = "zstd"
 )
 
-// packed is a stream, decompressed if necessary.
-type packed struct {
+// lines cuts a recording into lines, or into the documents of a watch.
+type lines struct {
 	in *bufio.Reader
-	by string
+	// by is the compression; blocks is nil unless it is zstd.
+	by     string
+	blocks *blocks
 	// err is the error of opening the stream; reading the first line returns it.
 	err error
-}
-
-func unpack(in *bufio.Reader) *packed {
-	p := &packed{in: in}
-	var out io.Reader
-	switch magic, _ := in.Peek(4); {
-	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
-		p.by = gzipped
-		out, p.err = gzip.NewReader(in)
-	case isZstd(magic):
-		p.by = zstdPacked
-		// One worker decompresses without goroutines. A Reader has no Close, so goroutines
-		// would leak.
-		out, p.err = zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
-	default:
-		return p
-	}
-	if p.err != nil {
-		p.err = p.cause(p.err)
-		return p
-	}
-	p.in = bufio.NewReaderSize(out, 64<<10)
-	return p
-}
-
-// maxWindow limits the memory of decompression. No zstd level needs more.
-const maxWindow = 128 << 20
-
-// isZstd reports whether a stream starts with a zstd frame.
-func isZstd(magic []byte) bool {
-	if len(magic) < 4 {
-		return false
-	}
-	m := binary.LittleEndian.Uint32(magic)
-	return m == zstdMagic || m&^0xf == skippableBase
-}
-
-// cause translates an error of a decompressor.
-func (p *packed) cause(err error) error {
-	var broken flate.CorruptInputError
-	switch {
-	case p.by == uncompressed:
-		return err
-	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
-		return truncated("unexpected end of %s stream", p.by)
-	case errors.Is(err, gzip.ErrChecksum):
-		return corrupt("the gzip checksum does not match")
-	case errors.Is(err, gzip.ErrHeader):
-		return corrupt("the gzip header is invalid")
-	case errors.As(err, &broken):
-		return corrupt("the gzip data is invalid at compressed byte %d", int64(broken))
-	case p.by == zstdPacked:
-		return fmt.Errorf("%w: the zstd data is invalid: %w", ErrCorrupt, err)
-	default:
-		return err
-	}
-}
-
-// lines cuts a stream into lines, or into the documents of a watch.
-type lines struct {
-	*packed
-	form form
-	// pos is the position of the next line.
+	// watch: the documents of a watch.
+	watch bool
+	// pos is the position of the next line, in decompressed bytes.
 	pos place
 	// rest is the rest of a line after a document.
 	rest []byte
@@ -142,19 +57,65 @@ type lines struct {
 	skip, done bool
 }
 
-func newLines(p *packed, name string, form form) *lines {
-	return &lines{packed: p, form: form, pos: place{name: name, line: 1}}
+// newLines decompresses a recording and detects a watch.
+func newLines(r io.Reader, name string) *lines {
+	l := &lines{in: bufio.NewReaderSize(r, 64<<10), pos: place{name: name, line: 1}}
+	switch magic, _ := l.in.Peek(4); {
+	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
+		l.by = gzipped
+		z, err := gzip.NewReader(l.in)
+		if err != nil {
+			l.err = l.cause(err)
+			return l
+		}
+		l.in = bufio.NewReaderSize(z, 64<<10)
+	case isZstd(magic):
+		l.by, l.blocks = zstdPacked, &blocks{in: l.in}
+		l.in = bufio.NewReaderSize(l.blocks, 64<<10)
+	}
+	l.watch = isWatch(l.in)
+	return l
 }
 
-func (l *lines) at() place { return l.pos }
+// cause translates an error of a decompressor.
+func (l *lines) cause(err error) error {
+	var broken flate.CorruptInputError
+	switch {
+	case l.by == uncompressed:
+		return err
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
+		return truncated("unexpected end of %s stream", l.by)
+	case errors.Is(err, gzip.ErrChecksum):
+		return corrupt("the gzip checksum does not match")
+	case errors.Is(err, gzip.ErrHeader):
+		return corrupt("the gzip header is invalid")
+	case errors.As(err, &broken):
+		return corrupt("the gzip data is invalid at compressed byte %d", int64(broken))
+	case l.by == zstdPacked:
+		return fmt.Errorf("%w: the zstd data is invalid: %w", ErrCorrupt, err)
+	default:
+		return err
+	}
+}
 
+// end returns the position of the end.
+func (l *lines) end() place {
+	p := l.pos
+	if l.blocks != nil {
+		p.offset = l.blocks.at
+	}
+	return p
+}
+
+// next returns the next line in newly allocated memory, and io.EOF after the last one. Any other
+// error is an *Error; the next call then continues after the damage.
 func (l *lines) next() (rawLine, error) {
 	switch {
 	case l.done:
 		return rawLine{}, io.EOF
 	case l.err != nil:
 		return rawLine{}, l.last(l.pos, l.err)
-	case l.form == watchForm:
+	case l.watch:
 		return l.document()
 	}
 	for l.skip {
@@ -162,10 +123,13 @@ func (l *lines) next() (rawLine, error) {
 		l.pos.offset += int64(len(part))
 		l.skip = errors.Is(err, bufio.ErrBufferFull)
 	}
-	raw := rawLine{place: l.pos, form: recordedForm}
+	raw := rawLine{place: l.pos}
 	data, err := l.read()
+	if l.blocks != nil {
+		raw.offset = l.blocks.start
+	}
 	switch {
-	case errors.Is(err, io.EOF) && len(data) == 0 && l.pos.offset == 0:
+	case errors.Is(err, io.EOF) && len(data) == 0 && l.end().offset == 0:
 		return rawLine{}, l.last(raw.place, fmt.Errorf("%w: the file is empty", ErrEmpty))
 	case errors.Is(err, io.EOF) && len(data) == 0:
 		return rawLine{}, io.EOF
@@ -193,9 +157,14 @@ func (l *lines) read() ([]byte, error) {
 			return nil, fault
 		}
 		data = append(data, part...)
+		var lost damage
 		switch {
 		case err == nil || errors.Is(err, io.EOF):
 			return data, err
+		case errors.As(err, &lost):
+			l.blocks.resume()
+			l.pos.offset += int64(len(data))
+			return nil, place{l.pos.name, l.pos.line, lost.offset}.fail(lost.error)
 		case !errors.Is(err, bufio.ErrBufferFull):
 			return nil, l.last(l.pos, l.cause(err))
 		}
@@ -217,7 +186,7 @@ func (l *lines) last(at place, cause error) *Error {
 // document returns the next JSON document, in any layout. A line that starts with a brace
 // starts a document, so a damaged one costs no other.
 func (l *lines) document() (rawLine, error) {
-	raw := rawLine{form: watchForm}
+	var raw rawLine
 	var scan scanner
 	for {
 		if len(l.rest) == 0 {

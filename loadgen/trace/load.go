@@ -95,7 +95,7 @@ func load(nameOrPath string, all bool) ([]*storm.Storm, error) {
 	}
 	storms = slices.DeleteFunc(storms, func(s *storm.Storm) bool { return len(s.Events) == 0 })
 	if len(storms) == 0 {
-		return nil, r.cut.at().fail(fmt.Errorf("%w: the recording has no events", ErrEmpty))
+		return nil, r.lines.end().fail(fmt.Errorf("%w: the recording has no events", ErrEmpty))
 	}
 	if i := slices.IndexFunc(storms, func(s *storm.Storm) bool { return s.Resource == main.GVR() }); i > 0 {
 		first := storms[i]

@@ -31,11 +31,15 @@ const (
 // Reader reads the frames of a recording. It buffers one line of at most 32 MiB, or one block
 // of about 1 MiB. It is not safe for concurrent use.
 type Reader struct {
-	name   string
-	format string
-	packed *packed // nil for a trace
-	blocks *blocks // nil for other formats
-	cut    cutter
+	lines *lines
+	file  counter
+	// head is nil for formats other than traces. pending is its error, which the first Next
+	// returns.
+	head    *Header
+	pending error
+	// ended: no end of a trace must follow. frames is its number of frames there.
+	ended  bool
+	frames int
 	// at is the position of the last frame, last its time.
 	at   place
 	last time.Duration
@@ -48,29 +52,47 @@ type Reader struct {
 	seen []Resource
 }
 
-// NewReader returns a reader of a recording. It detects the format from the first bytes.
-// Errors contain name.
-func NewReader(r io.Reader, name string) *Reader {
-	t := tape{in: r}
-	front, _ := t.peek(frontSize + tagSize)
-	if tag, _, ok := chunkFront(front); ok && tag == tagHeader {
-		b := newBlocks(t, name)
-		return &Reader{name: name, format: TraceFormat, blocks: b, cut: b, seen: slices.Clone(b.head.Resources)}
-	}
-	if t.err != nil {
-		r = failing{t.err}
-	}
-	p := unpack(bufio.NewReaderSize(io.MultiReader(bytes.NewReader(t.buf), r), 64<<10))
-	if isWatch(p.in) {
-		return &Reader{name: name, format: WatchFormat, packed: p, cut: newLines(p, name, watchForm)}
-	}
-	return &Reader{name: name, format: LinesFormat, packed: p, cut: newLines(p, name, recordedForm)}
+// counter counts the bytes of a file.
+type counter struct {
+	io.Reader
+	n int64
 }
 
-// failing is a reader that always returns its error.
-type failing struct{ err error }
+func (c *counter) Read(p []byte) (n int, err error) {
+	n, err = c.Reader.Read(p)
+	c.n += int64(n)
+	return n, err
+}
 
-func (f failing) Read([]byte) (int, error) { return 0, f.err }
+// NewReader returns a reader of a recording. It detects the format from the first bytes.
+// Errors contain name.
+func NewReader(in io.Reader, name string) *Reader {
+	r := &Reader{file: counter{Reader: in}, ended: true}
+	r.lines = newLines(&r.file, name)
+	if start, _ := r.lines.in.Peek(len(headStart)); string(start) == headStart {
+		r.head, r.ended = &Header{}, false
+		r.pending = r.header()
+	}
+	return r
+}
+
+// header reads the first line of a trace.
+func (r *Reader) header() error {
+	raw, err := r.lines.next()
+	if err != nil {
+		return err
+	}
+	line := headLine{Header: r.head}
+	if err := json.Unmarshal(raw.data, &line); err != nil {
+		return raw.fail(corrupt("the header: %s", jsonFault(err)))
+	}
+	if r.head.Format < 1 || r.head.Format > Version {
+		r.ended = true
+		return r.lines.last(raw.place, fmt.Errorf("%w: the trace is of version %d, and this program reads up to %d", ErrVersion, r.head.Format, Version))
+	}
+	r.seen = slices.Clone(r.head.Resources)
+	return nil
+}
 
 // isWatch reports whether the first object starts with a field of a watch event.
 func isWatch(in *bufio.Reader) bool {
@@ -99,36 +121,32 @@ func isWatch(in *bufio.Reader) bool {
 }
 
 // Format returns the format of the recording.
-func (r *Reader) Format() string { return r.format }
-
-// Compression returns the compression of a recording in a format other than a trace: gzip,
-// zstd, or the empty string.
-func (r *Reader) Compression() string {
-	if r.packed == nil {
-		return uncompressed
+func (r *Reader) Format() string {
+	switch {
+	case r.lines.watch:
+		return WatchFormat
+	case r.head != nil:
+		return TraceFormat
 	}
-	return r.packed.by
+	return LinesFormat
 }
+
+// Compression returns the compression of the recording: gzip, zstd, or the empty string.
+func (r *Reader) Compression() string { return r.lines.by }
 
 // Header returns the header, with the resources found so far. For formats other than traces it
 // has only the resources.
 func (r *Reader) Header() Header {
 	var h Header
-	if r.blocks != nil {
-		h = r.blocks.head
+	if r.head != nil {
+		h = *r.head
 	}
 	h.Resources = slices.Clone(r.seen)
 	return h
 }
 
-// Blocks returns the number of blocks read so far, their compressed bytes in the file, and the
-// bytes of their lines.
-func (r *Reader) Blocks() (blocks int, stored, text int64) {
-	if r.blocks == nil {
-		return 0, 0, 0
-	}
-	return r.blocks.stored, r.blocks.packedBytes, r.blocks.textBytes
-}
+// Sizes returns the number of bytes read from the file so far, and the size of their lines.
+func (r *Reader) Sizes() (file, lines int64) { return r.file.n, r.lines.pos.offset }
 
 // Tolerate makes the reader call f for an error and continue with the next line, document or
 // block. Next returns a [Break] with the reason [Unreadable] for each loss. Call Tolerate
@@ -162,6 +180,7 @@ func (r *Reader) Next() (Frame, error) {
 		r.err = err
 		return Frame{}, err
 	}
+	r.ended = true // The end may be among the losses.
 	r.onFault(fault)
 	if !errors.Is(fault, ErrEmpty) {
 		r.lost = fault
@@ -171,17 +190,25 @@ func (r *Reader) Next() (Frame, error) {
 
 // next returns the next frame, io.EOF or an *Error. After an *Error it can be called again.
 func (r *Reader) next() (Frame, error) {
-	raw, err := r.cut.next()
-	if err != nil {
+	if err := r.pending; err != nil {
+		r.pending = nil
 		return Frame{}, err
 	}
-	f, head, err := parse(raw)
-	if err == nil && f.Break == nil && raw.form != blockForm {
-		if err = head.check(f.Type); err == nil && f.Resource.Kind == "" {
-			f.Resource = r.resource(f.Resource, head)
-		}
+	raw, err := r.lines.next()
+	switch {
+	case errors.Is(err, io.EOF) && !r.ended:
+		return Frame{}, r.lines.last(r.lines.end(), truncated("the file ends without its last line"))
+	case err != nil:
+		return Frame{}, err
 	}
-	if err == nil && f.Offset < r.last {
+	f, ok := r.parseOwn(raw)
+	if !ok {
+		f, err = r.parse(raw)
+	}
+	switch {
+	case errors.Is(err, io.EOF):
+		return Frame{}, r.finish(raw)
+	case err == nil && f.Offset < r.last:
 		err = corrupt("offsetNs %d is before the line before it, %d", f.Offset, r.last)
 	}
 	if err != nil {
@@ -192,6 +219,22 @@ func (r *Reader) next() (Frame, error) {
 		r.seen = append(r.seen, f.Resource)
 	}
 	return f, nil
+}
+
+// maxResources limits the resources that a reader remembers.
+const maxResources = 1 << 10
+
+// finish checks that a trace is complete, and that nothing follows its last line.
+func (r *Reader) finish(end rawLine) error {
+	if frames := end.line - 2; !r.ended && frames != r.frames {
+		return r.lines.last(end.place, corrupt("the trace has %d of its %d frames", frames, r.frames))
+	}
+	r.ended = true
+	more, err := r.lines.next()
+	if err == nil {
+		err = r.lines.last(more.place, corrupt("something follows the end of the trace (trace merge merges two)"))
+	}
+	return err
 }
 
 // resource returns the resource of a line. A line without a resource gets the one of its
@@ -265,89 +308,92 @@ type event struct {
 	Object json.RawMessage `json:"object"`
 }
 
-// parse parses a line. It returns no head for a line in blockForm.
-func parse(raw rawLine) (Frame, head, error) {
-	fail := func(err error) (Frame, head, error) { return Frame{}, head{}, err }
-	if raw.form == blockForm {
-		if f, ok := parseBlockLine(raw); ok {
-			return f, head{}, nil
-		}
-	}
+// headLine is the first line of a trace.
+type headLine struct {
+	Header *Header `json:"header"`
+}
+
+// parse parses a line. It returns io.EOF for the last line of a trace.
+func (r *Reader) parse(raw rawLine) (Frame, error) {
 	var line struct {
 		OffsetNs *int64 `json:"offsetNs"`
 		Resource string `json:"resource"`
 		Kind     string `json:"kind"`
 		Event    *event `json:"event"`
 		Break    *Break `json:"break"`
+		End      *int   `json:"end"`
 	}
+	fail := func(format string, args ...any) (Frame, error) { return Frame{}, corrupt(format, args...) }
 	if len(bytes.TrimSpace(raw.data)) == 0 {
-		return fail(corrupt("the line is blank"))
+		return fail("the line is blank")
 	}
-	if raw.form == watchForm {
+	if r.lines.watch {
 		var ev event
 		if err := json.Unmarshal(raw.data, &ev); err != nil {
-			return fail(corrupt("not a watch's event in JSON: %s", jsonFault(err)))
+			return fail("not a watch's event in JSON: %s", jsonFault(err))
 		}
 		line.Event, line.OffsetNs = &ev, new(int64)
 	} else if err := json.Unmarshal(raw.data, &line); err != nil {
-		return fail(corrupt("not a frame in JSON: %s", jsonFault(err)))
+		return fail("not a frame in JSON: %s", jsonFault(err))
 	}
 	switch {
+	case line.End != nil:
+		r.frames = *line.End
+		return Frame{}, io.EOF
 	case line.OffsetNs == nil:
-		return fail(corrupt("no offsetNs"))
+		return fail("no offsetNs")
 	case *line.OffsetNs < 0:
-		return fail(corrupt("offsetNs %d is negative", *line.OffsetNs))
+		return fail("offsetNs %d is negative", *line.OffsetNs)
 	}
 	f := Frame{Offset: time.Duration(*line.OffsetNs), Line: raw.line}
 	if line.Resource != "" {
 		var ok bool
 		if f.Resource, ok = parseResource(line.Resource, line.Kind); !ok {
-			return fail(corrupt("resource %q (want version/resource or group/version/resource)", line.Resource))
+			return fail("resource %q (want version/resource or group/version/resource)", line.Resource)
 		}
-	}
-	if raw.form == blockForm {
-		known, ok := inBlock(raw, line.Resource)
-		if !ok {
-			return fail(corrupt("resource %q is not in the block's head", line.Resource))
-		}
-		f.Resource = known
 	}
 	if line.Break != nil && line.Event == nil {
 		f.Break = line.Break
-		return f, head{}, nil
+		return f, nil
 	}
 	switch {
 	case line.Event == nil:
-		return fail(corrupt("no event"))
+		return fail("no event")
 	case line.Event.Type == nil:
-		return fail(corrupt("the event has no type"))
+		return fail("the event has no type")
 	}
 	f.Type, f.Object = watch.EventType(*line.Event.Type), line.Event.Object
 	if !knownType(f.Type) {
-		return fail(corrupt("event type %q (allowed: ADDED, MODIFIED, DELETED, BOOKMARK, ERROR)", f.Type))
+		return fail("event type %q (allowed: ADDED, MODIFIED, DELETED, BOOKMARK, ERROR)", f.Type)
 	}
 	if len(f.Object) == 0 || bytes.Equal(f.Object, []byte("null")) {
-		return fail(corrupt("the event has no object"))
-	}
-	if raw.form == blockForm {
-		return f, head{}, nil
+		return fail("the event has no object")
 	}
 	h, err := headOf(f.Object)
-	if err != nil {
-		return fail(err)
+	if err == nil {
+		err = h.check(f.Type)
 	}
-	if raw.form == watchForm && bytes.IndexByte(f.Object, '\n') >= 0 {
+	if err != nil {
+		return Frame{}, err
+	}
+	if f.Resource.Kind == "" {
+		f.Resource = r.resource(f.Resource, h)
+	}
+	if r.lines.watch && bytes.IndexByte(f.Object, '\n') >= 0 {
 		var compact bytes.Buffer
 		if json.Compact(&compact, f.Object) == nil {
 			f.Object = compact.Bytes()
 		}
 	}
-	return f, h, nil
+	return f, nil
 }
 
-// parseBlockLine parses a line of [appendLine] without parsing the object's JSON. ok is false
-// for any other line.
-func parseBlockLine(raw rawLine) (f Frame, ok bool) {
+// parseOwn parses a line of [appendLine] in a trace without parsing the object's JSON, which
+// the writer has validated. ok is false for any other line, and for a resource's first.
+func (r *Reader) parseOwn(raw rawLine) (f Frame, ok bool) {
+	if r.head == nil || r.lines.blocks == nil {
+		return f, false
+	}
 	offset, rest, ok := between(raw.data, lineOffset, ',')
 	if !ok {
 		return f, false
@@ -360,8 +406,8 @@ func parseBlockLine(raw rawLine) (f Frame, ok bool) {
 	if !ok {
 		return f, false
 	}
-	resource, ok := inBlock(raw, string(name))
-	if !ok || len(rest) == 0 {
+	i := slices.IndexFunc(r.seen, func(r Resource) bool { return r.is(name) })
+	if i < 0 {
 		return f, false
 	}
 	typ, rest, ok := between(rest[1:], lineEvent, '"')
@@ -374,7 +420,12 @@ func parseBlockLine(raw rawLine) (f Frame, ok bool) {
 	if rest, ok = bytes.CutSuffix(rest, []byte(lineEnd)); !ok || len(rest) < 2 || rest[0] != '{' {
 		return f, false
 	}
-	return Frame{Offset: time.Duration(n), Type: watch.EventType(typ), Object: bytes.Clone(rest), Resource: resource, Line: raw.line}, true
+	return Frame{Offset: time.Duration(n), Type: watch.EventType(typ), Object: rest, Resource: r.seen[i], Line: raw.line}, true
+}
+
+// is reports whether name is the resource's String, which it does not build for most others.
+func (r Resource) is(name []byte) bool {
+	return bytes.HasSuffix(name, []byte(r.Resource)) && r.String() == string(name)
 }
 
 // between returns the bytes of s between a prefix and the next end byte, and the rest from
@@ -388,19 +439,6 @@ func between(s []byte, prefix string, end byte) (part, rest []byte, ok bool) {
 		return nil, nil, false
 	}
 	return s[:i], s[i:], true
-}
-
-// inBlock finds a resource of the block; a Break may have none.
-func inBlock(raw rawLine, name string) (Resource, bool) {
-	if name == "" {
-		return Resource{}, true
-	}
-	for _, r := range raw.resources {
-		if s, ok := strings.CutSuffix(name, r.Resource); ok && strings.HasSuffix(s, "/") && r.String() == name {
-			return r, true
-		}
-	}
-	return Resource{}, false
 }
 
 // parseResource parses the format of [Resource.String].

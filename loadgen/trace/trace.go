@@ -31,32 +31,21 @@
 //
 // # The trace format
 //
-// Version 1. A trace is a sequence of zstd frames, so zstd -d converts it to recorded JSON
-// lines. The data frames are the blocks. Each block is compressed independently and has about
-// 1 MiB of whole lines; each line names its resource. Between blocks are skippable frames,
-// which zstd ignores:
+// Version 2. A trace is a sequence of zstd frames with checksums, so zstd -d converts it to
+// JSON lines. The first line is the [Header], the last one has the number of frames and marks
+// a complete trace; the lines between are recorded JSON lines:
 //
-//	header   block head, block   block head, block   …   trailer
+//	{"header":{"format":2,"anonymised":true,"resources":[…]}}
+//	{"offsetNs":30438098,"resource":"v1/pods","event":{"type":"ADDED","object":{…}}}
+//	{"end":1}
 //
-// A skippable frame has these parts; all numbers are little-endian:
-//
-//	magic    4 bytes  0x184D2A57
-//	size     4 bytes  of the rest
-//	tag      4 bytes  WLTh (header), WLTb (block head), WLTi (trailer)
-//	JSON     …        [Header], block head, trailer
-//	length   4 bytes  of the JSON
-//	CRC-32C  4 bytes  of tag, JSON and length
-//
-// The block head has the block's compressed size and CRC-32C, its resources and its number. So a
-// block can be skipped, checked and read without any other. The trailer marks the end of a
-// complete trace.
-//
-// A trace is readable up to the last flushed block, even after a crash of the writer. Damage
-// costs one block: the reader continues at the next block head.
+// Each zstd frame is a block of whole lines, about 1 MiB before compression. A trace is
+// readable up to the last flushed block, even after a crash of the writer. Damage costs one
+// block: the reader continues at the next one.
 //
 // # Use
 //
-//  1. [Writer] writes a trace, [LineWriter] the other formats.
+//  1. [NewWriter] writes a trace, [NewLineWriter] the other formats.
 //  2. [Reader] reads the frames of any format. [Mender] repairs the sequence of
 //     events of a cut or damaged recording.
 //  3. [Load] converts a recording's main resource to a [storm.Storm], [LoadSet] all
@@ -78,9 +67,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Version is the version of the trace format that [Writer] writes. [Reader] reads it
-// and earlier ones.
-const Version = 1
+// Version is the version of the trace format.
+const Version = 2
 
 // Resource is a resource of a recording.
 type Resource struct {
@@ -141,8 +129,8 @@ type Frame struct {
 	Resource Resource
 	// Break is set for a gap in the recording, else nil.
 	Break *Break
-	// Line is the line number in the file, from 1. In a trace it counts the lines that zstd -d
-	// prints. It is 0 for a Break that the reader added.
+	// Line is the line number in the file, from 1, without the lines of lost blocks. It is 0 for
+	// a Break that the reader added.
 	Line int
 }
 
@@ -193,12 +181,10 @@ var (
 type Error struct {
 	// Name is the path of the recording, or the name of a built-in one.
 	Name string
-	// Block is the number of the unreadable block, from 1; 0 for formats other than traces.
-	Block int
-	// Line is the number of the unreadable line, from 1; 0 for an error of a whole block.
+	// Line is the number of the unreadable line, from 1. A block has the number of its first.
 	Line int
-	// Offset is the start of the block in the file. In other formats it is the number of
-	// decompressed bytes before the line.
+	// Offset is the start of the line's block in a file of zstd frames, and otherwise the
+	// number of decompressed bytes before the line.
 	Offset int64
 	// Err is the cause. It wraps [ErrTruncated], [ErrCorrupt], [ErrEmpty] or [ErrVersion], or
 	// is the error of the underlying reader.
@@ -208,19 +194,12 @@ type Error struct {
 // Error returns one line such as
 //
 //	trace x.jsonl.gz: line 17 (byte 48213): truncated: unexpected end of gzip stream
-//	trace x.wlt: block 3 (byte 48213): corrupt: the checksum does not match
+//	trace x.wlt: line 3 (byte 48213): corrupt: the block is invalid: …
 func (e *Error) Error() string { return fmt.Sprintf("trace %s: %s", printable(e.Name), e.message()) }
 
 // message is the error without the file's name, which an anonymised trace must not contain.
 func (e *Error) message() string {
-	place := fmt.Sprintf("line %d", e.Line)
-	switch {
-	case e.Block > 0 && e.Line > 0:
-		place = fmt.Sprintf("block %d, line %d", e.Block, e.Line)
-	case e.Block > 0:
-		place = fmt.Sprintf("block %d", e.Block)
-	}
-	return fmt.Sprintf("%s (byte %d): %s", place, e.Offset, printable(e.Err.Error()))
+	return fmt.Sprintf("line %d (byte %d): %s", e.Line, e.Offset, printable(e.Err.Error()))
 }
 
 // Unwrap returns the cause.

@@ -81,7 +81,7 @@ func traced(t testing.TB, s string) string {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer
-	w, err := NewWriter(&b, Header{Tool: "test", Resources: []Resource{podResource}}, WriterOptions{})
+	w, err := NewWriter(&b, Header{Tool: "test", Resources: []Resource{podResource}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,6 +139,9 @@ func TestReader(t *testing.T) {
 			continue
 		}
 		want := Frame{Offset: 50, Type: watch.Deleted, Object: []byte(pod("b", "")), Resource: podResource, Line: 6}
+		if name == "trace" {
+			want.Line++ // after the header
+		}
 		if diff := cmp.Diff(want, frames[5]); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
@@ -493,7 +496,8 @@ func FuzzReader(f *testing.F) {
 		frame(-1, "ADDED", pod("a", "")) + frame(1, "X", "{}"),
 		pack(f, good()), pack(f, good())[:100], watched(f, good()), pack(f, watched(f, good())), watched(f, good())[:400],
 		tr, tr[:len(tr)/2], tr[:len(tr)-3], tr[:300] + tr[301:], tr + tr, tr[:len(tr)/3] + "x" + tr[len(tr)/3:],
-		`{"type":"ADDED","object":{}}{"type":"ADDED"` + "\n{", "\x28\xb5\x2f\xfd", "\x57\x2a\x4d\x18\x00\x00\x00\x00WLTh",
+		`{"header":{"format":2}}` + "\n" + good(), `{"header":{"format":2}}` + "\n" + frame(1, "ADDED", pod("a", "")) + `{"end":1}`, `{"header":7}`,
+		`{"type":"ADDED","object":{}}{"type":"ADDED"` + "\n{", "\x28\xb5\x2f\xfd", "\x57\x2a\x4d\x18\x04\x00\x00\x00WLTh",
 		`{"offsetNs":1,"resource":"v1/pods","break":{"reason":"relisted"}}` + "\n" + frame(2, "ADDED", pod("a", "")),
 	} {
 		f.Add([]byte(s))

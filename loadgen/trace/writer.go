@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -33,40 +31,27 @@ type FrameWriter interface {
 	Close() error
 }
 
-// WriterOptions are the options of a [Writer].
-type WriterOptions struct {
-	// Best selects the best compression: about 10 % smaller, several times slower.
-	Best bool
-}
-
-// Writer writes a trace. It is not safe for concurrent use.
+// Writer writes a trace, or a recording in another format. It is not safe for concurrent use.
 //
 // [Writer.Flush], or a full block, writes whole blocks to the underlying writer. They are
 // readable even if the writer stops there.
 type Writer struct {
-	w     io.Writer
-	enc   *zstd.Encoder
-	block int // size in bytes
-	// blocks is the number of written blocks; total counts their lines.
-	blocks int
-	total  trailer
-	// lines of the present block
-	lines []byte
-	head  blockHead
-	last  time.Duration
-	// reused output buffer
-	out []byte
-	err error
+	w io.Writer
+	// enc is nil for formats other than traces. raw: the output of a watch.
+	enc *zstd.Encoder
+	raw bool
+	// lines of the present block, which has about the size block
+	lines  []byte
+	block  int
+	frames int
+	last   time.Duration
+	err    error
 }
 
 // NewWriter writes the header, with its Format set, and returns a writer of the frames. The
-// error is that of the underlying writer, or wraps [ErrFrame] if the header is too large.
-func NewWriter(w io.Writer, h Header, opts WriterOptions) (*Writer, error) {
-	level := zstd.SpeedDefault
-	if opts.Best {
-		level = zstd.SpeedBestCompression
-	}
-	enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(level), zstd.WithEncoderCRC(true), zstd.WithWindowSize(8<<20))
+// error is that of the underlying writer.
+func NewWriter(w io.Writer, h Header) (*Writer, error) {
+	enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(true), zstd.WithWindowSize(8<<20))
 	if err != nil {
 		return nil, fmt.Errorf("trace: %w", err)
 	}
@@ -74,19 +59,17 @@ func NewWriter(w io.Writer, h Header, opts WriterOptions) (*Writer, error) {
 	if h.Resources == nil {
 		h.Resources = []Resource{}
 	}
-	out := &Writer{w: w, enc: enc, block: blockSize}
-	chunk, err := appendChunk(nil, tagHeader, h)
+	head, err := json.Marshal(headLine{&h})
 	if err != nil {
 		return nil, fmt.Errorf("trace: %w", err)
 	}
-	if len(chunk) > overhead+maxHead {
-		return nil, fmt.Errorf("trace: %w: a header of %d bytes (at most %d)", ErrFrame, len(chunk), maxHead)
-	}
-	if _, err := w.Write(chunk); err != nil {
-		return nil, err
-	}
-	return out, nil
+	out := &Writer{w: w, enc: enc, block: blockSize, lines: append(head, '\n')}
+	return out, out.Flush()
 }
+
+// NewLineWriter returns a writer of recorded JSON lines, with times and resources. With raw it
+// writes the output of a watch, which has no breaks.
+func NewLineWriter(w io.Writer, raw bool) *Writer { return &Writer{w: w, raw: raw, block: 64 << 10} }
 
 // errClosed is the error of calls after Close.
 var errClosed = errors.New("trace: the writer is closed")
@@ -96,7 +79,7 @@ var errClosed = errors.New("trace: the writer is closed")
 // a frame is not written, and the writer stays usable. An error of the underlying writer is
 // permanent: every later call returns it.
 func (w *Writer) Write(f Frame) error {
-	if w.err != nil {
+	if w.err != nil || w.raw && f.Break != nil {
 		return w.err
 	}
 	if f.Offset < w.last {
@@ -106,31 +89,22 @@ func (w *Writer) Write(f Frame) error {
 		return fmt.Errorf("trace: %w: no resource", ErrFrame)
 	}
 	start := len(w.lines)
-	lines, err := appendLine(w.lines, f, true)
-	switch {
-	case err == nil && len(lines)-start > maxLine:
+	lines, err := appendLine(w.lines, f, !w.raw)
+	if err == nil && len(lines)-start > maxLine {
 		err = fmt.Errorf("%w: a line of more than %d bytes", ErrFrame, maxLine)
-	case err == nil && len(w.head.Resources) > maxResources && !slices.Contains(w.head.Resources, f.Resource):
-		err = fmt.Errorf("%w: more than %d resources", ErrFrame, maxResources)
 	}
 	if err != nil {
 		w.lines = lines[:start]
 		return fmt.Errorf("trace: %w", err)
 	}
 	w.lines = lines
-	w.head.Lines++
+	w.frames++
 	w.last = f.Offset
-	if f.Resource != (Resource{}) && !slices.Contains(w.head.Resources, f.Resource) {
-		w.head.Resources = append(w.head.Resources, f.Resource)
-	}
 	if len(w.lines) >= w.block {
 		return w.Flush()
 	}
 	return nil
 }
-
-// maxResources is the maximum number of resources in a block head.
-const maxResources = 1 << 10
 
 // Flush ends the block and makes all frames readable. It does nothing for an empty block.
 // Small blocks compress badly.
@@ -138,88 +112,37 @@ func (w *Writer) Flush() error {
 	if w.err != nil || len(w.lines) == 0 {
 		return w.err
 	}
-	data := w.enc.EncodeAll(w.lines, nil)
-	w.head.Block = w.blocks + 1
-	w.head.Line = w.total.Lines + 1
-	w.head.Bytes = len(w.lines)
-	w.head.Size = len(data)
-	w.head.CRC = crc32.Checksum(data, castagnoli)
-	out, err := appendChunk(w.out[:0], tagBlock, w.head)
-	if err == nil {
-		w.blocks++
-		w.total.Lines += w.head.Lines
-		w.total.Bytes += int64(w.head.Bytes)
-		w.out = append(out, data...)
-		// One Write call, so that a killed process rarely leaves a partial block.
-		_, err = w.w.Write(w.out)
+	out := w.lines
+	if w.enc != nil {
+		out = w.enc.EncodeAll(w.lines, nil)
 	}
-	w.head = blockHead{Resources: w.head.Resources[:0]}
+	// One Write call, so that a killed process rarely leaves a partial block.
+	_, w.err = w.w.Write(out)
 	w.lines = w.lines[:0]
-	w.err = err
-	return err
+	return w.err
 }
 
-// Close flushes and writes the trailer. A second Close does nothing.
+// Close flushes and writes the last line of a trace. A second Close does nothing.
 func (w *Writer) Close() error {
 	if errors.Is(w.err, errClosed) {
 		return nil
 	}
 	err := w.Flush()
+	if w.enc == nil {
+		return err
+	}
 	if err == nil {
-		var chunk []byte
-		if chunk, err = appendChunk(w.out[:0], tagTrailer, w.total); err == nil {
-			_, err = w.w.Write(chunk)
-		}
+		// A block of its own, so that a torn end costs no frames.
+		w.lines = fmt.Appendf(w.lines, `{"end":%d}`+"\n", w.frames)
+		err = w.Flush()
 	}
 	w.err = errClosed
 	return errors.Join(err, w.enc.Close())
 }
 
-// LineWriter writes a recording as JSON lines: recorded lines with times and resources, or the
-// raw output of a watch. It is not safe for concurrent use.
-type LineWriter struct {
-	w   io.Writer
-	raw bool
-	buf []byte
-	err error
-}
-
-// NewLineWriter returns a writer of recorded JSON lines. With raw it writes the output of a
-// watch, which has no breaks.
-func NewLineWriter(w io.Writer, raw bool) *LineWriter { return &LineWriter{w: w, raw: raw} }
-
-// Write appends a frame; see [Writer.Write].
-func (w *LineWriter) Write(f Frame) error {
-	if w.err != nil || w.raw && f.Break != nil {
-		return w.err
-	}
-	start := len(w.buf)
-	buf, err := appendLine(w.buf, f, !w.raw)
-	if err != nil {
-		w.buf = buf[:start]
-		return fmt.Errorf("trace: %w", err)
-	}
-	if w.buf = buf; len(w.buf) >= 64<<10 {
-		return w.Flush()
-	}
-	return nil
-}
-
-// Flush writes the buffered lines.
-func (w *LineWriter) Flush() error {
-	if w.err != nil || len(w.buf) == 0 {
-		return w.err
-	}
-	_, w.err = w.w.Write(w.buf)
-	w.buf = w.buf[:0]
-	return w.err
-}
-
-// Close flushes.
-func (w *LineWriter) Close() error { return w.Flush() }
-
-// The parts of a line that [appendLine] writes and [parseBlockLine] reads.
+// The parts of a line that [appendLine] writes and [Reader.parseOwn] reads.
 const (
+	headStart    = `{"header":`
 	lineOffset   = `{"offsetNs":`
 	lineResource = `,"resource":`
 	lineKind     = `,"kind":`

@@ -138,7 +138,7 @@ func (f *recordFlags) write(cmd *cobra.Command, h trace.Header, frames func(*tra
 	if err != nil {
 		return err
 	}
-	w, err := trace.NewWriter(out, h, trace.WriterOptions{})
+	w, err := trace.NewWriter(out, h)
 	if err != nil {
 		return errors.Join(err, out.discard())
 	}

@@ -140,13 +140,12 @@ func (m *mendWriter) Write(f trace.Frame) error {
 
 // target is the recording that a verb writes.
 type target struct {
-	to, format      string
-	overwrite, best bool
+	to, format string
+	overwrite  bool
 }
 
 func (t *target) add(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&t.overwrite, "overwrite", false, "replace an existing file")
-	cmd.Flags().BoolVar(&t.best, "best", false, "best compression, several times slower")
 }
 
 // addOutput adds the flag -o, which names the file.
@@ -213,7 +212,7 @@ func (t *target) write(cmd *cobra.Command, h trace.Header, frames func(trace.Fra
 			fw = trace.NewLineWriter(w, format == asWatch)
 		} else {
 			var err error
-			if fw, err = trace.NewWriter(w, h, trace.WriterOptions{Best: t.best}); err != nil {
+			if fw, err = trace.NewWriter(w, h); err != nil {
 				return err
 			}
 		}
@@ -234,9 +233,8 @@ type summary struct {
 	Format      string        `json:"format"`
 	Compression string        `json:"compression,omitempty"`
 	Header      *trace.Header `json:"header,omitempty"`
-	Blocks      int           `json:"blocks,omitempty"`
-	Stored      int64         `json:"storedBytes,omitempty"`
-	Text        int64         `json:"textBytes,omitempty"`
+	Stored      int64         `json:"storedBytes"`
+	Text        int64         `json:"textBytes"`
 	FirstNs     time.Duration `json:"firstNs"`
 	LastNs      time.Duration `json:"lastNs"`
 	Breaks      []breakLine   `json:"breaks,omitempty"`
@@ -306,7 +304,7 @@ func inspect(cmd *cobra.Command, name string) (*summary, error) {
 		h := in.Header()
 		s.Header = &h
 	}
-	s.Blocks, s.Stored, s.Text = in.Blocks()
+	s.Stored, s.Text = in.Sizes()
 	s.faults = in.faults
 	for _, e := range in.faults {
 		s.Faults = append(s.Faults, e.Error())
@@ -343,10 +341,8 @@ func printSummary(w io.Writer, s *summary) error {
 			fmt.Fprintf(tw, "started\t%s\n", h.Started.Format(time.RFC3339))
 		}
 		fmt.Fprintf(tw, "anonymised\t%s\n", yesNo(h.Anonymised))
-		if s.Stored > 0 {
-			fmt.Fprintf(tw, "blocks\t%d of %s, %s of lines (%.1f×)\n", s.Blocks, trace.FormatBytes(s.Stored), trace.FormatBytes(s.Text), float64(s.Text)/float64(s.Stored))
-		}
 	}
+	fmt.Fprintf(tw, "size\t%s, %s of lines (%.1f×)\n", trace.FormatBytes(s.Stored), trace.FormatBytes(s.Text), float64(s.Text)/float64(max(s.Stored, 1)))
 	fmt.Fprintf(tw, "span\t%v to %v\n", s.FirstNs.Round(time.Millisecond), s.LastNs.Round(time.Millisecond))
 	if len(s.Breaks) > 0 {
 		fmt.Fprintln(tw, "\nBREAK AT\tRESOURCE\tREASON\tDOWN\tADDED\tMODIFIED\tDELETED\tMESSAGE")

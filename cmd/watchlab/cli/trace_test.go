@@ -30,7 +30,7 @@ func TestTraceVerbs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	must("trace", "convert", tiny, in("a.wlt"), "--best")
+	must("trace", "convert", tiny, in("a.wlt"))
 	must("trace", "convert", in("a.wlt"), in("b.jsonl"))
 	must("trace", "convert", in("b.jsonl"), in("c.wlt"))
 	want := must("trace", "convert", tiny, "-", "--to", "watch")

@@ -184,7 +184,7 @@ func TestRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	var file bytes.Buffer
-	w, err := trace.NewWriter(&file, trace.Header{Resources: []trace.Resource{ResourceOf(res)}}, trace.WriterOptions{})
+	w, err := trace.NewWriter(&file, trace.Header{Resources: []trace.Resource{ResourceOf(res)}})
 	if err != nil {
 		t.Fatal(err)
 	}
