@@ -79,10 +79,7 @@ func compare() dashboard {
 				Kind: table, Title: "Verdicts of cells", Unit: "none", Width: half, Height: tall,
 				Description: "Present verdict of each variant's cells, with its cause. Figures of invalid cells do not count.",
 				Queries:     []query{{Expr: maximum(base.of(metric.Verdict), "variant", "delivery", "pipeline", "storm", "status", "cause") + " == 1", Instant: true}},
-				Columns: []column{
-					{Field: "variant", Name: "variant"}, {Field: "delivery", Name: "delivery"}, {Field: "pipeline", Name: "pipeline"},
-					{Field: "storm", Name: "storm"}, {Field: "status", Name: "verdict"}, {Field: "cause", Name: "cause"},
-				},
+				Columns:     append(labels("variant", "delivery", "pipeline", "storm"), column{Field: "status", Name: "verdict"}, column{Field: "cause", Name: "cause"}),
 			},
 		}},
 	)

@@ -5,8 +5,8 @@
 //  1. Each dashboard is a file of Go. Its queries take metric names from
 //     watchlab/bench/telemetry/metric, so that a renamed metric is renamed here.
 //  2. [Rules] are the recording rules and alerts, with their runbooks.
-//  3. model.go and encode.go turn dashboards into Grafana's JSON, with the constant parts
-//     from grafana.json.
+//  3. model.go describes dashboards, and the template grafana.tmpl makes Grafana's JSON of
+//     them.
 //  4. [Files] returns all generated files. A test fails if the committed ones differ.
 //
 // # Histograms
@@ -41,9 +41,6 @@ import (
 //go:embed kustomization.yaml json rules
 var Manifests embed.FS
 
-// tag is on all dashboards. Links between dashboards select by it.
-const tag = "watchlab"
-
 // all returns the dashboards, in reading order.
 func all() []dashboard {
 	return []dashboard{overview(), compare(), latency(), queue(), kubelet(), cluster(), history()}
@@ -69,7 +66,7 @@ func page(uid, title, description string, variables []variable, scope selector, 
 	return dashboard{
 		UID: uid, Title: title, Description: description, From: "now-15m", Refresh: "5s",
 		Variables: append([]variable{
-			{Name: datasourceName, Label: "Data source"},
+			{Name: "datasource", Label: "Data source"},
 			picker("job", "The scrape job, or that of a push", labelValues(metric.BuildInfo.Name, "job")),
 			picker("instance", "The process: host and port, or the pod", labelValues(selector{}.among("job", "job").of(metric.BuildInfo), "instance")),
 		}, variables...),

@@ -54,11 +54,10 @@ func history() dashboard {
 				{Expr: last(s.equal("quantile", "0.5"), metric.LatencyQuantile, "commit, "+cellOf), Instant: true},
 				{Expr: last(p99, metric.LatencyQuantile, "commit, "+cellOf), Instant: true},
 			},
-			Columns: []column{
-				{Field: "commit", Name: "commit"}, {Field: "family", Name: "family"}, {Field: "variant", Name: "variant"}, {Field: "delivery", Name: "delivery"},
-				{Field: "pipeline", Name: "pipeline"}, {Field: "storm", Name: "storm"}, {Field: "source", Name: "source"}, {Field: "rate", Name: "pace"},
-				{Field: "Value #A", Name: "events/s", Unit: eventsPerSecond}, {Field: "Value #B", Name: "p50", Unit: "s", Decimals: 6}, {Field: "Value #C", Name: "p99", Unit: "s", Decimals: 6},
-			},
+			Columns: append(labels("commit", "family", "variant", "delivery", "pipeline", "storm", "source"), []column{
+				{Field: "rate", Name: "pace"}, {Field: "Value #A", Name: "events/s", Unit: eventsPerSecond},
+				{Field: "Value #B", Name: "p50", Unit: "s", Decimals: 6}, {Field: "Value #C", Name: "p99", Unit: "s", Decimals: 6},
+			}...),
 		}}},
 	)
 	d.From, d.Refresh = "now-7d", "1m"

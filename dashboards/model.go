@@ -7,9 +7,6 @@ package dashboards
 // publishes no Go module of the schema. It publishes TypeScript types, against which
 // bench/e2e/dashboards compiles the result.
 
-// datasourceName is the variable of the data source that all queries use.
-const datasourceName = "datasource"
-
 // pageColumns is the width of a page.
 const pageColumns = 24
 

@@ -27,28 +27,27 @@ var summary = []string{"mean", "max", "lastNotNull"}
 
 const eventsPerSecond = "count:events/s"
 
-// lines draws queries over time. Each change adjusts the panel.
-func lines(title, description, unit string, width int, queries []query, change ...func(*panel)) panel {
-	p := panel{
-		Kind: timeSeries, Title: title, Description: description, Unit: unit, Width: width, Height: tall,
-		Queries: queries, FromZero: true, Calcs: summary,
-	}
-	for _, c := range change {
-		c(&p)
+// with applies changes to a panel.
+func (p panel) with(changes []func(*panel)) panel {
+	for _, change := range changes {
+		change(&p)
 	}
 	return p
 }
 
+// lines draws queries over time. Each change adjusts the panel.
+func lines(title, description, unit string, width int, queries []query, changes ...func(*panel)) panel {
+	return panel{
+		Kind: timeSeries, Title: title, Description: description, Unit: unit, Width: width, Height: tall,
+		Queries: queries, FromZero: true, Calcs: summary,
+	}.with(changes)
+}
+
 // number shows the last value of a query.
-func number(title, description, unit string, q query, change ...func(*panel)) panel {
-	p := panel{
-		Kind: stat, Title: title, Description: description, Unit: unit, Width: small, Height: low,
-		Queries: []query{q},
-	}
-	for _, c := range change {
-		c(&p)
-	}
-	return p
+func number(title, description, unit string, q query, changes ...func(*panel)) panel {
+	return panel{
+		Kind: stat, Title: title, Description: description, Unit: unit, Width: small, Height: low, Queries: []query{q},
+	}.with(changes)
 }
 
 // heatMap draws a histogram over time, native or classic.
@@ -95,6 +94,19 @@ func sized(width, height int) func(*panel) {
 
 // one returns a single query.
 func one(expr, legend string) []query { return []query{{Expr: expr, Legend: legend}} }
+
+// medianAndP99 returns two quantiles of a histogram.
+func medianAndP99(s selector, m metric.Metric) []query {
+	return []query{{Expr: s.quantile(0.5, m, over), Legend: "p50"}, {Expr: s.quantile(0.99, m, over), Legend: "p99"}}
+}
+
+// labels are columns of a table that show labels under their own names.
+func labels(names ...string) (columns []column) {
+	for _, name := range names {
+		columns = append(columns, column{Field: name, Name: name})
+	}
+	return columns
+}
 
 // lateShare is the share of late releases that makes a cell invalid, lab.MaxLateShare.
 const lateShare = 0.01

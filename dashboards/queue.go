@@ -55,30 +55,18 @@ func queue() dashboard {
 		}},
 		row{Title: "Locks and goroutines", Panels: []panel{
 			lines("Mutex wait", "Time that goroutines wait for mutexes, per second. 1 is one goroutine that waits all the time.", "none", third, one(sum(p.rate(mutexWait), "instance"), "{{instance}}")),
-			lines("Scheduling latency", "Time that runnable goroutines wait for a processor: median and 99th percentile.", "s", third, []query{
-				{Expr: p.quantile(0.5, schedLatencies, over), Legend: "p50"},
-				{Expr: p.quantile(0.99, schedLatencies, over), Legend: "p99"},
-			}, log),
+			lines("Scheduling latency", "Time that runnable goroutines wait for a processor: median and 99th percentile.", "s", third, medianAndP99(p, schedLatencies), log),
 			lines("Goroutines", "Number of goroutines.", "short", third, one(sum(p.of(goroutines), "instance"), "{{instance}}")),
 		}},
 		row{Title: "client-go's own metrics (paced cells of the informer pipeline)", Panels: []panel{
 			lines("informer_queued_items", "Items in the queues of client-go's controllers.", "short", third, one(sum(p.of(metric.InformerQueuedItems), "name", "resource"), "{{name}} {{resource}}")),
-			lines("informer_processing_latency_seconds", "Time that client-go's controllers take to process a popped batch: median and 99th percentile of every 16th batch.", "s", third, []query{
-				{Expr: p.quantile(0.5, metric.InformerProcessingLatency, over), Legend: "p50"},
-				{Expr: p.quantile(0.99, metric.InformerProcessingLatency, over), Legend: "p99"},
-			}, log),
+			lines("informer_processing_latency_seconds", "Time that client-go's controllers take to process a popped batch: median and 99th percentile of every 16th batch.", "s", third, medianAndP99(p, metric.InformerProcessingLatency), log),
 			lines("informer_store_resource_version", "Newest resourceVersion in the store.", "none", third, one(maximum(p.of(metric.InformerStoreResourceVersion), "name", "resource"), "{{name}} {{resource}}"), func(p *panel) { p.FromZero = false }),
 			lines("workqueue_depth", "Keys in the workqueue.", "short", third, one(sum(p.of(metric.WorkqueueDepth), "name"), "{{name}}")),
 			lines("workqueue_adds_total", "Keys added per second.", "count:keys/s", third, one(sum(p.rate(metric.WorkqueueAdds), "name"), "{{name}}")),
 			lines("workqueue_retries_total", "Keys added again after a failure, per second.", "count:keys/s", third, one(sum(p.rate(metric.WorkqueueRetries), "name"), "{{name}}")),
-			lines("workqueue_queue_duration_seconds", "Time that a key waits for a worker: median and 99th percentile of every 16th key.", "s", third, []query{
-				{Expr: p.quantile(0.5, metric.WorkqueueQueueDuration, over), Legend: "p50"},
-				{Expr: p.quantile(0.99, metric.WorkqueueQueueDuration, over), Legend: "p99"},
-			}, log),
-			lines("workqueue_work_duration_seconds", "Time that a worker takes for a key: median and 99th percentile of every 16th key.", "s", third, []query{
-				{Expr: p.quantile(0.5, metric.WorkqueueWorkDuration, over), Legend: "p50"},
-				{Expr: p.quantile(0.99, metric.WorkqueueWorkDuration, over), Legend: "p99"},
-			}, log),
+			lines("workqueue_queue_duration_seconds", "Time that a key waits for a worker: median and 99th percentile of every 16th key.", "s", third, medianAndP99(p, metric.WorkqueueQueueDuration), log),
+			lines("workqueue_work_duration_seconds", "Time that a worker takes for a key: median and 99th percentile of every 16th key.", "s", third, medianAndP99(p, metric.WorkqueueWorkDuration), log),
 			lines("Work in progress", "Time that workers have spent on unfinished keys: sum and longest.", "s", third, []query{
 				{Expr: sum(p.of(metric.WorkqueueUnfinishedWork)), Legend: "all"},
 				{Expr: maximum(p.of(metric.WorkqueueLongestRunning)), Legend: "longest"},
