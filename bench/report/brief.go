@@ -27,30 +27,25 @@ const briefLines = 40
 //  3. The last lines list open questions with reasons, the number of noisy cells, and
 //     the path of the report.
 func Brief(w io.Writer, o *lab.Outcome) error {
-	all := summaries(o)
+	all := families(o)
 	ends := briefEnds(o)
 	room := briefLines - len(ends) - 1
-	for i := range all {
-		room -= len(wrap(all[i].Sentence, textWidth)) + 2
+	rows := 0
+	for _, f := range all {
+		room -= len(wrap(f.Sentence, textWidth)) + 2
+		rows += f.size()
 	}
 	dropped := 0
-	for len(all) > 0 {
-		rows := 0
-		largest := &all[0]
-		for i := range all {
-			n := len(all[i].Table.Rows)
-			if rows += n; n > len(largest.Table.Rows) {
-				largest = &all[i]
-			}
-		}
-		if rows <= room || len(largest.Table.Rows) == 1 {
+	for rows-dropped > room {
+		largest := slices.MaxFunc(all, func(a, b *family) int { return cmp.Compare(a.size(), b.size()) })
+		if largest.size() == 1 {
 			break
 		}
 		dropped += largest.shrink()
 	}
 	var lines []string
-	for _, s := range all {
-		lines = slices.Concat(lines, wrap(s.Sentence, textWidth), s.Table.lines("", textWidth), []string{""})
+	for _, f := range all {
+		lines = slices.Concat(lines, wrap(f.Sentence, textWidth), f.Table().lines("", textWidth), []string{""})
 	}
 	if dropped > 0 {
 		lines = append(lines, fmt.Sprintf("Rows that only the report shows: %d.", dropped))
@@ -59,66 +54,55 @@ func Brief(w io.Writer, o *lab.Outcome) error {
 	return err
 }
 
-// summary is the result of one family.
-type summary struct {
+// family is the result of one family: groups of rows, those of the sentence first.
+type family struct {
+	name     string
+	groups   []*group
 	Sentence string
-	Table    table
-	sizes    []int // rows of each pipeline
 }
 
-// shrink drops the last pipeline, or the last row of the only one.
-func (s *summary) shrink() (dropped int) {
-	dropped = 1
-	last := len(s.sizes) - 1
+// size returns the number of rows.
+func (f *family) size() (n int) {
+	for _, g := range f.groups {
+		n += len(g.rows)
+	}
+	return n
+}
+
+// shrink drops the last group, or the last row of the only one.
+func (f *family) shrink() (dropped int) {
+	last := len(f.groups) - 1
+	g := f.groups[last]
 	if last > 0 {
-		dropped, s.sizes = s.sizes[last], s.sizes[:last]
+		f.groups = f.groups[:last]
+		return len(g.rows)
 	}
-	s.Table.Rows = s.Table.Rows[:len(s.Table.Rows)-dropped]
-	if last == 1 {
-		s.Table.drop(1) // All rows are of the same pipeline.
-	}
-	return dropped
+	g.rows = g.rows[:len(g.rows)-1]
+	return 1
 }
 
-func summaries(o *lab.Outcome) []summary {
-	var out []summary
+func families(o *lab.Outcome) []*family {
+	var out []*family
 	for _, set := range together(o.Comparisons, func(c lab.ComparisonResult) string { return c.Family }) {
-		f := family{name: set[0].Family}
+		f := &family{name: set[0].Family}
 		var rows []row
 		for i := range set {
 			rows = append(rows, rowsOf(&set[i])...)
 		}
 		for _, g := range groupsOf(oneRate(rows), "", nil) {
-			f.pipelines = append(f.pipelines, &pipeline{CellResult: g.rows[0].throughput, rows: g.rows})
+			f.groups = append(f.groups, &g)
 		}
-		if len(f.pipelines) == 0 {
+		if len(f.groups) == 0 {
 			continue
 		}
-		slices.SortStableFunc(f.pipelines, func(a, b *pipeline) int { return cmp.Compare(a.rank(), b.rank()) })
-		s := summary{Sentence: f.sentence()}
-		// The pipelines of the sentence come first.
-		said := func(p *pipeline) int { return slices.Index([]bool{true, false}, p.said) }
-		slices.SortStableFunc(f.pipelines, func(a, b *pipeline) int { return said(a) - said(b) })
-		s.Table = f.table()
-		for _, p := range f.pipelines {
-			s.sizes = append(s.sizes, len(p.rows))
-		}
-		out = append(out, s)
+		slices.SortStableFunc(f.groups, func(a, b *group) int { return cmp.Compare(a.rank(), b.rank()) })
+		text, said := f.sentence()
+		f.Sentence = text
+		rest := slices.DeleteFunc(f.groups, func(g *group) bool { return slices.Contains(said, g) })
+		f.groups = slices.Concat(said, rest)
+		out = append(out, f)
 	}
 	return out
-}
-
-// family holds the pipelines of a family, those with a real consumer first.
-type family struct {
-	name      string
-	pipelines []*pipeline
-}
-
-// pipeline holds the rows that differ only in the variant.
-type pipeline struct {
-	*lab.CellResult // of the first row
-	rows            []row
-	said            bool // the sentence mentions the pipeline
 }
 
 // oneRate keeps one row per variant: the row with a p99 at the highest rate.
@@ -141,21 +125,21 @@ func oneRate(rows []row) []row {
 }
 
 // rank orders pipelines by their relevance to users, most relevant first.
-func (p *pipeline) rank() int {
-	switch consumer := p.Label("pipeline"); {
+func (g *group) rank() int {
+	switch consumer := g.Label("pipeline"); {
 	case consumer == "queue" || consumer == "":
 		return 1
-	case p.http():
+	case g.http():
 		return 2
 	}
 	return 0
 }
 
-func (p *pipeline) http() bool { return p.Label("source") == "apiserver" }
+func (g *group) http() bool { return g.Label("source") == "apiserver" }
 
 // consumer names the consumer of the events.
-func (p *pipeline) consumer(family string) string {
-	switch consumer := p.Label("pipeline"); consumer {
+func (g *group) consumer(family string) string {
+	switch consumer := g.Label("pipeline"); consumer {
 	case "queue", "":
 		return cmp.Or(map[string]string{"deltafifo": "the queue", "merge": "the merger"}[family], "the "+family) + " alone"
 	case "informer":
@@ -167,33 +151,33 @@ func (p *pipeline) consumer(family string) string {
 
 const perCPU = "events per CPU second"
 
-// gain compares a row's events per CPU second with its baseline's. Without known CPU
-// time it compares events per second. Without a comparison, why gives the reason.
+// gain is the comparison of a row's events per CPU second with its baseline's, or of its
+// events per second if the CPU time is unknown.
 type gain struct {
 	against
 	unit  string
 	noisy bool
 }
 
-func gainOf(r row, rows []row) gain {
-	g := gain{against: r.against(rows, stats.UnitCPUPerOp), unit: perCPU}
+func (r row) gain() gain {
+	g := gain{against: r.against(stats.UnitCPUPerOp), unit: perCPU}
 	switch {
 	case r.broken():
 		g.why = r.worst().Verdict.Short()
 	case g.why == noBaseline || g.why == notEqual:
 	case len(r.fast) == 0:
 		g.why = r.throughput.Verdict.Short()
-	case len(g.base.fast) == 0:
-		g.why = "its baseline is " + g.base.worst().Verdict.Short()
+	case len(r.base.fast) == 0:
+		g.why = "its baseline is " + r.base.worst().Verdict.Short()
 	default:
-		g.noisy = r.throughput.Verdict.Status == lab.Noisy || g.base.throughput.Verdict.Status == lab.Noisy
+		g.noisy = r.throughput.Verdict.Status == lab.Noisy || r.base.throughput.Verdict.Status == lab.Noisy
 		// Less CPU time per event means more events per CPU second, so the sides are
 		// swapped.
 		if g.Comparison = stats.Compare(g.to, g.from); g.why == "" && g.Ratio > 0 {
 			return g
 		}
 		g.unit = "events per second"
-		if g.against = r.against(rows, stats.UnitEventsPerSec); g.why != "" {
+		if g.against = r.against(stats.UnitEventsPerSec); g.why != "" {
 			g.why = "no CPU time was measured"
 		}
 	}
@@ -222,23 +206,23 @@ func (g gain) doubt() string {
 	return ""
 }
 
-// sentence states the gain of the best variant.
-func (f family) sentence() string {
-	group, best, of := f.best()
-	if group == nil {
-		return fmt.Sprintf("Family %s: no comparison with a baseline (%s).", f.name, f.pipelines[0].obstacle())
+// sentence states the gain of the best variant. said are the groups that it mentions.
+func (f family) sentence() (text string, said []*group) {
+	top, best, of := f.best()
+	if top == nil {
+		return fmt.Sprintf("Family %s: no comparison with a baseline (%s).", f.name, f.groups[0].obstacle()), nil
 	}
-	g := gainOf(best, group.rows)
-	whose := "`" + g.base.variant() + "`"
-	if strings.HasPrefix(g.base.variant(), "clientgo") {
+	g := best.gain()
+	whose := "`" + best.base.variant() + "`"
+	if strings.HasPrefix(best.base.variant(), "clientgo") {
 		whose = "client-go's"
 	}
-	text := group.consumer(f.name)
-	if group.http() {
+	text = top.consumer(f.name)
+	if top.http() {
 		text += " over HTTP"
 	}
 	text += " on `" + best.variant() + "`"
-	if storm := group.Label("storm"); storm != "" {
+	if storm := top.Label("storm"); storm != "" {
 		text = "Under storm " + storm + " " + text
 	} else {
 		text = strings.ToUpper(text[:1]) + text[1:]
@@ -251,37 +235,36 @@ func (f family) sentence() string {
 	} else {
 		text += fmt.Sprintf(" handles %s the %s of %s%s", g.text(), g.unit, whose, g.doubt())
 	}
-	said := group.rank()
-	group.said = true
-	if first := f.pipelines[0]; first.rank() < said {
+	if first := f.groups[0]; first.rank() < top.rank() {
 		text += fmt.Sprintf("; %s is not answered (%s)", first.consumer(f.name), first.obstacle())
 	}
-	for _, other := range f.pipelines {
+	said = []*group{top}
+	for _, other := range f.groups {
 		at := slices.IndexFunc(other.rows, func(r row) bool { return r.variant() == best.variant() })
-		if at < 0 || other.rank() <= said || other.Label("delivery") != group.Label("delivery") {
+		if at < 0 || other.rank() <= said[len(said)-1].rank() || other.Label("delivery") != top.Label("delivery") {
 			continue
 		}
-		said, other.said = other.rank(), true
-		text += "; " + f.clause(group, other, other.rows[at])
+		said = append(said, other)
+		text += "; " + f.clause(top, other, other.rows[at])
 	}
-	return text + "."
+	return text + ".", said
 }
 
 // clause states the gain of the same variant in another group.
-func (f family) clause(group, other *pipeline, r row) string {
+func (f family) clause(top, other *group, r row) string {
 	text := other.consumer(f.name)
 	if other.http() {
 		text = "over HTTP"
 	}
-	if storm := other.Label("storm"); storm != group.Label("storm") {
+	if storm := other.Label("storm"); storm != top.Label("storm") {
 		text += " (storm " + storm + ")"
 	}
-	g := gainOf(r, other.rows)
+	g := r.gain()
 	if g.why != "" {
 		return text + " is not answered (" + g.why + ")"
 	}
 	text += " " + g.text() + g.doubt()
-	if share := transport(group, other); g.same() && share > 0.5 {
+	if share := transport(top, other); g.same() && share > 0.5 {
 		text += ": HTTP and decoding take " + percent(math.Round(share*100)/100) + " of the CPU time"
 	}
 	return text
@@ -289,31 +272,31 @@ func (f family) clause(group, other *pipeline, r row) string {
 
 // best returns the variant with the largest gain in the highest-ranked group with a
 // gain. of is the number of variants with a gain.
-func (f family) best() (group *pipeline, best row, of int) {
-	top := 0.0
+func (f family) best() (top *group, best row, of int) {
+	largest := 0.0
 	variants := map[string]bool{}
-	for _, g := range f.pipelines {
-		if group != nil && g.rank() > group.rank() {
+	for _, g := range f.groups {
+		if top != nil && g.rank() > top.rank() {
 			break
 		}
 		for _, r := range g.rows {
-			x := gainOf(r, g.rows)
+			x := r.gain()
 			if x.why != "" {
 				continue
 			}
 			variants[r.variant()] = true
-			if group == nil || x.Ratio > top {
-				group, best, top = g, r, x.Ratio
+			if top == nil || x.Ratio > largest {
+				top, best, largest = g, r, x.Ratio
 			}
 		}
 	}
-	return group, best, len(variants)
+	return top, best, len(variants)
 }
 
 // obstacle returns the reason why no row of the group has a gain.
-func (p *pipeline) obstacle() string {
-	for _, r := range p.rows {
-		if why := gainOf(r, p.rows).why; why != "" && !r.isBaseline() {
+func (g *group) obstacle() string {
+	for _, r := range g.rows {
+		if why := r.gain().why; why != "" && !r.isBaseline() {
 			return r.variant() + ": " + why
 		}
 	}
@@ -322,16 +305,16 @@ func (p *pipeline) obstacle() string {
 
 // transport returns the share of the baseline's CPU time that HTTP adds to the same
 // pipeline in memory; 0 if the two groups differ otherwise.
-func transport(memory, http *pipeline) float64 {
+func transport(memory, http *group) float64 {
 	if !http.http() || memory.http() || memory.Label("storm") != http.Label("storm") || memory.Label("pipeline") != http.Label("pipeline") {
 		return 0
 	}
-	cost := func(p *pipeline) float64 {
-		at := slices.IndexFunc(p.rows, row.isBaseline)
+	cost := func(g *group) float64 {
+		at := slices.IndexFunc(g.rows, row.isBaseline)
 		if at < 0 {
 			return 0
 		}
-		return stats.Median(p.rows[at].samples(stats.UnitCPUPerOp))
+		return stats.Median(g.rows[at].samples(stats.UnitCPUPerOp))
 	}
 	if all := cost(http); all > 0 && cost(memory) > 0 {
 		return 1 - cost(memory)/all
@@ -339,35 +322,35 @@ func transport(memory, http *pipeline) float64 {
 	return 0
 }
 
-// table returns the family's rows. The family's name is the title of the first column.
-func (f family) table() table {
+// Table returns the family's rows. The family's name is the title of the first column.
+func (f family) Table() table {
 	t := newTable("Summary of "+f.name, []string{f.name})
 	var rows []row
-	for _, p := range f.pipelines {
-		rows = append(rows, p.rows...)
+	for _, g := range f.groups {
+		rows = append(rows, g.rows...)
 	}
 	varying, _ := splitLabels(rows)
-	several := len(f.pipelines) > 1
+	several := len(f.groups) > 1
 	if several {
 		t.words("pipeline")
 	}
 	t.figures("events/s", "ratio", "per CPU", "p99", "allocs")
 	t.words("verdict")
-	for _, p := range f.pipelines {
-		for _, r := range p.rows {
+	for _, g := range f.groups {
+		for _, r := range g.rows {
 			line := []string{r.variant()}
 			if several {
-				line = append(line, p.title(varying))
+				line = append(line, g.pipeline(varying))
 			}
-			t.add(append(line, briefFigures(r, p.rows)...)...)
+			t.add(append(line, r.briefFigures()...)...)
 		}
 	}
 	return t
 }
 
-func briefFigures(r row, rows []row) []string {
+func (r row) briefFigures() []string {
 	cpu := none
-	if g := gainOf(r, rows); g.why == "" && g.unit == perCPU {
+	if g := r.gain(); g.why == "" && g.unit == perCPU {
 		cpu = g.text()
 		if !g.Testable {
 			cpu += "?"
@@ -379,19 +362,19 @@ func briefFigures(r row, rows []row) []string {
 	}
 	short := func(s string) string { return strings.Replace(s, "no difference", "no diff.", 1) }
 	return []string{
-		r.median(stats.UnitEventsPerSec, decimal), short(r.ratio(rows, stats.UnitEventsPerSec)), short(cpu), quantile(r.wait.Count, 100, r.wait.P99),
+		r.median(stats.UnitEventsPerSec, decimal), short(r.ratio(stats.UnitEventsPerSec)), short(cpu), quantile(r.wait.Count, 100, r.wait.P99),
 		r.median(stats.UnitAllocsPerOp, number), verdict,
 	}
 }
 
-// title names the pipeline by its consumer, its source and the varying labels.
-func (p *pipeline) title(varying []string) string {
-	title := cmp.Or(p.Label("pipeline"), p.Name)
-	if p.http() {
+// pipeline names the group by its consumer, its source and the varying labels.
+func (g *group) pipeline(varying []string) string {
+	title := cmp.Or(g.Label("pipeline"), g.Name)
+	if g.http() {
 		title += "/HTTP"
 	}
 	for _, key := range varying {
-		switch v := p.Label(key); {
+		switch v := g.Label(key); {
 		case v == "" || key == "pipeline" || key == "source":
 		case key == "storm" || key == "delivery":
 			title += " " + v

@@ -22,22 +22,23 @@ const nasty = `<script>alert("x")</script> & 'y'`
 // markup.
 func charts() map[string]chart {
 	a := axis{label: nasty, format: plain}
-	named := rowLabel{name: nasty, note: nasty}
+	named, logs := chartRow{name: nasty, note: nasty}, axis{label: nasty, log: true, format: plain}
+	quantiles := []string{"p50", "p99", "max"}
 	return map[string]chart{
 		"lines": lineChart{x: a, y: axis{label: "y", log: true, format: plain}, curves: []curve{
 			{name: nasty, path: true, area: true, points: []point{{x: 1, y: 10, mark: true, tip: nasty, lo: 5, hi: 20}, {x: 2, y: 0}, {x: 3, y: 1000, mark: true}}},
 			{name: "b", style: style{slot: 13, dashed: true}, path: true, step: true, points: []point{{x: 1, y: math.NaN()}, {x: 2, y: 7, mark: true}}},
 			{name: "backdrop", background: true, area: true, points: []point{{x: 1, y: 1}, {x: 2, y: 2}}},
 		}, rules: []rule{{at: 100, label: nasty}, {vertical: true, at: 2, series: nasty}}},
-		"bars": barChart{axis: a, rows: []bar{
-			{rowLabel: named, rounds: []float64{8, 9, 10, 10, 11, 12}, tip: nasty},
-			{rowLabel: rowLabel{name: "without", note: "invalid: lost"}},
+		"bars": rowChart{axis: a, columns: barColumns(a), rows: []chartRow{
+			barRow(named, a, []float64{8, 9, 10, 10, 11, 12}, nasty),
+			barRow(chartRow{name: "without", note: "invalid: lost"}, a, nil, ""),
 		}},
-		"ranges": rangeChart{axis: axis{label: nasty, log: true, format: plain}, marks: []string{"p50", "p99", "max"}, rows: []quantileRow{
-			{rowLabel: named, values: []float64{1, math.NaN(), 1000}}, {rowLabel: rowLabel{name: "b"}},
+		"ranges": rowChart{axis: logs, columns: quantiles, rows: []chartRow{
+			quantileRow(named, logs, quantiles, []float64{1, math.NaN(), 1000}), quantileRow(chartRow{name: "b"}, logs, quantiles, nil),
 		}},
-		"shares": shareChart{unit: nasty, format: plain, parts: []string{nasty, "b"}, rows: []whole{
-			{rowLabel: named, values: []float64{3, 1}}, {rowLabel: rowLabel{name: "none"}, values: []float64{0, 0}},
+		"shares": rowChart{columns: []string{nasty, "b", "sum"}, rows: []chartRow{
+			shareRow(named, []string{nasty, "b"}, []float64{3, 1}, plain), shareRow(chartRow{name: "none"}, []string{nasty, "b"}, []float64{0, 0}, plain),
 		}},
 		"heat": heatMap{&stats.Surface{X: nasty, Y: "y", Xs: []string{nasty, "2"}, Ys: []string{"1"}, Unit: nasty, Points: [][]*stats.Summary{{{Median: 5}, nil}}}, 1, 50},
 	}
@@ -91,11 +92,12 @@ func TestSVG(t *testing.T) {
 // TestEmptyChart checks that a chart without figures reports it and draws no invalid
 // numbers.
 func TestEmptyChart(t *testing.T) {
+	logs := axis{log: true}
 	for name, c := range map[string]chart{
 		"lines":  lineChart{y: axis{log: true}, curves: []curve{{points: []point{{x: 1, y: 0, mark: true}}}}},
-		"bars":   barChart{rows: []bar{{rowLabel: rowLabel{name: "a"}}}},
-		"ranges": rangeChart{axis: axis{log: true}, marks: []string{"p50"}, rows: []quantileRow{{values: []float64{0}}, {}}},
-		"shares": shareChart{parts: []string{"a"}, rows: []whole{{values: []float64{0}}}},
+		"bars":   rowChart{rows: []chartRow{barRow(chartRow{name: "a"}, axis{}, nil, "")}},
+		"ranges": rowChart{rows: []chartRow{quantileRow(chartRow{}, logs, []string{"p50"}, []float64{0}), quantileRow(chartRow{}, logs, []string{"p50"}, nil)}},
+		"shares": rowChart{rows: []chartRow{shareRow(chartRow{}, []string{"a"}, []float64{0}, plain)}},
 		"heat":   heatMap{&stats.Surface{Xs: []string{"1"}, Ys: []string{"1"}, Points: [][]*stats.Summary{{nil}}}, 0, 0},
 	} {
 		svg, ok := drawSVG(c, "x", "", "")
@@ -112,7 +114,9 @@ var place = regexp.MustCompile(`class="bar pt" d="M4 [0-9.]+H([0-9.]+)V`)
 
 // TestBarsStartAtZero checks that a bar of twice the value is twice as long.
 func TestBarsStartAtZero(t *testing.T) {
-	svg, _ := drawSVG(barChart{rows: []bar{{rounds: []float64{1000}}, {rounds: []float64{2000}}}}, "x", "", "")
+	svg, _ := drawSVG(rowChart{axis: axis{zero: true}, rows: []chartRow{
+		barRow(chartRow{}, axis{}, []float64{1000}, ""), barRow(chartRow{}, axis{}, []float64{2000}, ""),
+	}}, "x", "", "")
 	var ends []float64
 	for _, m := range place.FindAllStringSubmatch(string(svg), -1) {
 		v, err := strconv.ParseFloat(m[1], 64)

@@ -59,15 +59,15 @@ func (c comparison) figures() table {
 	for _, r := range c.rows {
 		t.add(slices.Concat(rowName(r, c.varying), []string{
 			code(slices.Index(guarantees, r.throughput.Guarantees)), perSecond(r.fast), interval(r.fast),
-			r.ratio(c.rows, stats.UnitEventsPerSec), r.wouldSee(c.rows), r.verdict(c.rounds),
-		}, r.quantiles(), []string{r.ratio(c.rows, stats.UnitP99)})...)
+			r.ratio(stats.UnitEventsPerSec), r.wouldSee(), r.verdict(c.rounds),
+		}, r.quantiles(), []string{r.ratio(stats.UnitP99)})...)
 		for _, round := range r.latency.Rounds {
 			if !r.broken() {
 				boundaries = append(boundaries, string(stats.Headline(round.Result, c.Latency)))
 			}
 		}
-		if base, ok := r.baseline(c.rows); ok && unequal(base.throughput, r.throughput) {
-			unequals = append(unequals, fmt.Sprintf("unequal: no ratio, because the baseline guarantees %s and the variant %s", base.throughput.Class, r.throughput.Class))
+		if r.base != nil && unequal(r.base.throughput, r.throughput) {
+			unequals = append(unequals, fmt.Sprintf("unequal: no ratio, because the baseline guarantees %s and the variant %s", r.base.throughput.Class, r.throughput.Class))
 		}
 	}
 	t.dropEmpty()
@@ -133,8 +133,8 @@ func quantile(have, need uint64, d time.Duration) string {
 }
 
 // ratio writes the ratio of a figure to the baseline's, or the reason for its absence.
-func (r row) ratio(rows []row, unit string) string {
-	a := r.against(rows, unit)
+func (r row) ratio(unit string) string {
+	a := r.against(unit)
 	switch {
 	case len(r.samples(unit)) == 0:
 		return none
@@ -149,8 +149,8 @@ func (r row) ratio(rows []row, unit string) string {
 }
 
 // wouldSee writes the smallest change of throughput that the rounds detect.
-func (r row) wouldSee(rows []row) string {
-	if a := r.against(rows, stats.UnitEventsPerSec); a.why == "" {
+func (r row) wouldSee() string {
+	if a := r.against(stats.UnitEventsPerSec); a.why == "" {
 		return seen(a.from, a.to)
 	}
 	return none

@@ -17,7 +17,7 @@ type document struct {
 	Title, Subtitle string
 	Experiment      []term
 	Verdict         verdict
-	Summary         []summary
+	Summary         []*family
 	// Sections holds the sweeps, the comparisons and the shares of a merged run, in this
 	// order: the results of sweeps come first.
 	Sections    []section
@@ -119,7 +119,7 @@ func newDocument(o *lab.Outcome, charts bool) (*document, error) {
 	if o.Merged != nil {
 		d.Sections = append(d.Sections, shares(o.Merged))
 	}
-	d.Verdict, d.Summary, d.Losses = newVerdict(o), summaries(o), losses(all)
+	d.Verdict, d.Summary, d.Losses = newVerdict(o), families(o), losses(all)
 	return d, nil
 }
 
@@ -176,7 +176,7 @@ func losses(all []comparison) []string {
 				{"events/s", stats.UnitEventsPerSec}, {"p99 at rate " + r.rate(), stats.UnitP99},
 				{"allocations/event", stats.UnitAllocsPerOp}, {"bytes/event", stats.UnitBytesPerOp},
 			} {
-				a := r.against(c.rows, f.unit)
+				a := r.against(f.unit)
 				worse := a.Ratio > 1
 				if stats.Better(f.unit) == stats.Higher {
 					worse = a.Ratio < 1
@@ -188,7 +188,7 @@ func losses(all []comparison) []string {
 				if !a.Testable {
 					test = tooFew
 				}
-				out = append(out, fmt.Sprintf("%s: %s %s of %s (%s)", name, f.what, times(a.Ratio), a.base.variant(), test))
+				out = append(out, fmt.Sprintf("%s: %s %s of %s (%s)", name, f.what, times(a.Ratio), r.base.variant(), test))
 			}
 		}
 	}

@@ -81,8 +81,9 @@ func TestRatio(t *testing.T) {
 		"set rate":   {[]row{paced(base), paced(ring)}, "-", "2.00×"},
 		"two rates":  {[]row{base, paced(ring)}, "-", "-"},
 	} {
+		link(tc.rows)
 		r := tc.rows[len(tc.rows)-1]
-		if throughput, p99 := r.ratio(tc.rows, stats.UnitEventsPerSec), r.ratio(tc.rows, stats.UnitP99); throughput != tc.throughput || p99 != tc.p99 {
+		if throughput, p99 := r.ratio(stats.UnitEventsPerSec), r.ratio(stats.UnitP99); throughput != tc.throughput || p99 != tc.p99 {
 			t.Errorf("%s: %s and %s, want %s and %s", name, throughput, p99, tc.throughput, tc.p99)
 		}
 	}

@@ -152,8 +152,9 @@ func unpacedRemark(rate string) string {
 	return ""
 }
 
-func (g group) label(r row, note string) rowLabel {
-	return rowLabel{name: r.variant(), style: g.styles[r.variant()], note: note}
+// label returns a row of a chart with the verdict as its note.
+func (g group) label(r row) chartRow {
+	return chartRow{name: r.variant(), style: g.styles[r.variant()], note: r.verdict(0)}
 }
 
 func (g group) curve(r row, points []point) curve {
@@ -163,7 +164,8 @@ func (g group) curve(r row, points []point) curve {
 // throughput draws the events/s of unpaced rows. A paced throughput does not depend on
 // the variant.
 func (g group) throughput(p *panel) {
-	c := barChart{axis: axis{label: "events/s", format: axisCount}}
+	events := axis{label: "events/s", zero: true, format: axisCount}
+	c := rowChart{axis: events, columns: barColumns(events)}
 	var seen []*lab.CellResult
 	caption := "Median of the rounds, which are the dots. There are too few rounds for a confidence interval (6 are needed)."
 	for _, r := range g.rows {
@@ -171,20 +173,21 @@ func (g group) throughput(p *panel) {
 			continue
 		}
 		seen = append(seen, r.throughput)
-		b := bar{rowLabel: g.label(r, r.verdict(0)), rounds: r.samples(stats.UnitEventsPerSec)}
-		if s := stats.Summarize(b.rounds); s.N > 0 {
-			b.note = decimal(s.Median)
-			if x := r.ratio(g.rows, stats.UnitEventsPerSec); x != none {
-				b.note += "  " + x
+		line, tip := g.label(r), ""
+		rounds := r.samples(stats.UnitEventsPerSec)
+		if s := stats.Summarize(rounds); s.N > 0 {
+			line.note = decimal(s.Median)
+			if x := r.ratio(stats.UnitEventsPerSec); x != none {
+				line.note += "  " + x
 			}
-			b.note += doubt(r.throughput)
-			b.tip = fmt.Sprintf("%s events/s, median of %s", decimal(s.Median), Plural(s.N, "round"))
+			line.note += doubt(r.throughput)
+			tip = fmt.Sprintf("%s events/s, median of %s", decimal(s.Median), Plural(s.N, "round"))
 			if s.Lo != nil {
-				b.tip += fmt.Sprintf(", 95 %% interval %s to %s", decimal(*s.Lo), decimal(*s.Hi))
+				tip += fmt.Sprintf(", 95 %% interval %s to %s", decimal(*s.Lo), decimal(*s.Hi))
 				caption = "Median of the rounds, which are the dots. The line is the median's 95 % confidence interval."
 			}
 		}
-		c.rows = append(c.rows, b)
+		c.rows = append(c.rows, barRow(line, events, rounds, tip))
 	}
 	p.add(c, figure{Kind: "throughput", Title: "Throughput", Caption: caption},
 		"Events a second of each variant, unpaced: the median over the rounds as a bar from zero, its interval, and each round as a dot.")
@@ -225,12 +228,11 @@ func (g group) latencyOverRate(p *panel) {
 
 // percentiles draws the latency quantiles of each variant.
 func (g group) percentiles(p *panel, rate, choice string) {
-	c := rangeChart{
-		axis:  axis{label: "latency", log: true, format: axisTime},
-		marks: []string{"p50", "p90", "p99", "p99.9", "max"},
-	}
+	latency := axis{label: "latency", log: true, format: axisTime}
+	c := rowChart{axis: latency, columns: []string{"p50", "p90", "p99", "p99.9", "max"}}
 	for _, r := range g.rows {
-		line := quantileRow{rowLabel: g.label(r, r.verdict(0))}
+		line := g.label(r)
+		var values []float64
 		if r.wait.Count > 1 {
 			line.note = ""
 			for i, d := range []time.Duration{r.wait.P50, r.wait.P90, r.wait.P99, r.wait.P999, r.wait.Max} {
@@ -238,13 +240,13 @@ func (g group) percentiles(p *panel, rate, choice string) {
 				if r.wait.Count >= []uint64{2, 10, 100, 1000, 2}[i] {
 					v = float64(max(d, 1))
 				}
-				line.values = append(line.values, v)
+				values = append(values, v)
 			}
 			if r.wait.Count >= 100 {
 				line.note = "p99 " + nanoseconds(float64(r.wait.P99))
 			}
 		}
-		c.rows = append(c.rows, line)
+		c.rows = append(c.rows, quantileRow(line, latency, c.columns, values))
 	}
 	p.add(c, figure{Kind: "quantiles", Choice: choice, Title: "Latency percentiles, " + rateTitle(rate),
 		Caption: "p50, p90, p99, p99.9 as growing dots, the longest as a ring; all rounds together, only where there are events enough for the quantile." + unpacedRemark(rate)},
@@ -386,33 +388,34 @@ func stagesOf(latency []cell.Latency) []cell.Boundary {
 
 // stages draws the share of each stage in an event's latency.
 func (g group) stages(p *panel, rate, choice string) {
-	c := shareChart{unit: "mean", format: nanoseconds}
+	var parts []string
 	for _, r := range g.rows {
 		for _, b := range stagesOf(r.latency.Latency) {
 			if !r.broken() {
-				c.parts = append(c.parts, string(b))
+				parts = append(parts, string(b))
 			}
 		}
 	}
-	if c.parts = distinct(c.parts); len(c.parts) < 2 {
+	if parts = distinct(parts); len(parts) < 2 {
 		return
 	}
+	var c rowChart
 	for _, r := range g.rows {
-		w := whole{rowLabel: g.label(r, r.verdict(0)), values: make([]float64, len(c.parts))}
-		if !r.broken() {
-			for i, b := range c.parts {
-				l, _ := cell.Result{Latency: r.latency.Latency}.At(cell.Boundary(b))
-				w.values[i] = float64(l.Mean)
-			}
-			if sum := w.sum(); sum > 0 {
-				w.note = nanoseconds(sum)
+		values := make([]float64, len(parts))
+		for i, b := range parts {
+			if l, ok := (cell.Result{Latency: r.latency.Latency}).At(cell.Boundary(b)); ok && !r.broken() {
+				values[i] = float64(l.Mean)
 			}
 		}
-		c.rows = append(c.rows, w)
+		c.rows = append(c.rows, shareRow(g.label(r), parts, values, nanoseconds))
 	}
+	for _, name := range parts {
+		c.columns = append(c.columns, name+", mean")
+	}
+	c.columns = append(c.columns, "sum")
 	f := figure{Kind: "stages", Choice: choice, Title: "Where the time goes, " + rateTitle(rate),
 		Caption: "Shares of the mean, which is at the right. The mean of a stage is that of the events that passed it, without those coalesced before it." + unpacedRemark(rate)}
-	for i, name := range c.parts {
+	for i, name := range parts {
 		f.Parts = append(f.Parts, part{name, partSlot(i)})
 	}
 	p.add(c, f, "The share of each stage in the mean time that an event takes, a bar for each variant.")

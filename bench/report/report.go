@@ -83,7 +83,7 @@ func Markdown(w io.Writer, o *lab.Outcome) error {
 		b.WriteString("## Summary\n\n")
 	}
 	for _, s := range d.Summary {
-		fmt.Fprintf(&b, "%s\n\n%s\n", s.Sentence, s.Table.markdown())
+		fmt.Fprintf(&b, "%s\n\n%s\n", s.Sentence, s.Table().markdown())
 	}
 	for _, s := range d.Sections {
 		fmt.Fprintf(&b, "## %s\n\n", Escape(s.Heading))

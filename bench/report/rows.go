@@ -26,6 +26,9 @@ type row struct {
 	fast, slow stats.Samples
 	// wait is the headline latency over all rounds of the latency cell.
 	wait cell.Quantiles
+	// base is the baseline with the same knobs, whatever its guarantees. One with the same
+	// rate is preferred. It is nil for a baseline, and if there is none.
+	base *row
 }
 
 // rowsOf groups the cells of a comparison. Cells whose labels are equal except for the
@@ -58,7 +61,24 @@ func rowsOf(c *lab.ComparisonResult) []row {
 			rows = append(rows, r)
 		}
 	}
+	link(rows)
 	return rows
+}
+
+// link sets the baseline of each row.
+func link(rows []row) {
+	for i := range rows {
+		r := &rows[i]
+		for j := range rows {
+			b := &rows[j]
+			if r.isBaseline() || !b.isBaseline() || b.throughput.NameWithout("impl", "rate") != r.throughput.NameWithout("impl", "rate") {
+				continue
+			}
+			if r.base == nil || b.rate() == r.rate() && r.base.rate() != r.rate() {
+				r.base = b
+			}
+		}
+	}
 }
 
 // together groups elements by a key, in order of appearance.
@@ -131,27 +151,6 @@ func unequal(a, b *lab.CellResult) bool {
 	return a.Class != "" && b.Class != "" && a.Class != b.Class
 }
 
-// baseline returns the baseline with the same knobs, whatever its guarantees. One with
-// the row's rate is preferred. It returns false if there is none or if the row is a
-// baseline.
-func (r row) baseline(rows []row) (base row, ok bool) {
-	if r.isBaseline() {
-		return row{}, false
-	}
-	for _, b := range rows {
-		if !b.isBaseline() || b.throughput.NameWithout("impl", "rate") != r.throughput.NameWithout("impl", "rate") {
-			continue
-		}
-		if b.rate() == r.rate() {
-			return b, true
-		}
-		if !ok {
-			base, ok = b, true
-		}
-	}
-	return base, ok
-}
-
 // The reasons for a missing comparison.
 const (
 	noBaseline = "no baseline"
@@ -164,21 +163,20 @@ const (
 // is none.
 type against struct {
 	stats.Comparison
-	base     row
 	from, to []float64 // rounds of the baseline and of the row
 	why      string
 }
 
 // against compares the row with its baseline.
-func (r row) against(rows []row, unit string) against {
-	base, ok := r.baseline(rows)
-	a := against{base: base, from: base.samples(unit), to: r.samples(unit)}
+func (r row) against(unit string) against {
+	if r.base == nil {
+		return against{why: noBaseline}
+	}
+	a := against{from: r.base.samples(unit), to: r.samples(unit)}
 	switch {
-	case !ok:
-		a.why = noBaseline
-	case unequal(base.throughput, r.throughput):
+	case unequal(r.base.throughput, r.throughput):
 		a.why = notEqual
-	case unit == stats.UnitEventsPerSec && (r.paced() || base.paced()), unit == stats.UnitP99 && r.rate() != base.rate():
+	case unit == stats.UnitEventsPerSec && (r.paced() || r.base.paced()), unit == stats.UnitP99 && r.rate() != r.base.rate():
 		a.why = otherRate
 	case len(a.from) == 0 || len(a.to) == 0:
 		a.why = noFigures
@@ -251,8 +249,9 @@ func rowName(r row, varying []string) []string {
 
 // group holds rows that differ only in variant and rate. One chart can show them.
 type group struct {
-	title string
-	rows  []row
+	*lab.CellResult // of the first row
+	title           string
+	rows            []row
 	// wanted is the requested latency boundary (see [lab.Comparison]).
 	wanted cell.Boundary
 	styles map[string]style
@@ -263,7 +262,7 @@ func groupsOf(rows []row, wanted cell.Boundary, styles map[string]style) []group
 	varying, _ := splitLabels(rows)
 	var groups []group
 	for _, set := range together(rows, func(r row) string { return r.throughput.NameWithout("impl", "rate") }) {
-		groups = append(groups, group{title: groupTitle(set[0], varying), rows: set, wanted: wanted, styles: styles})
+		groups = append(groups, group{set[0].throughput, groupTitle(set[0], varying), set, wanted, styles})
 	}
 	return groups
 }
