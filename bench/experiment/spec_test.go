@@ -36,33 +36,33 @@ func TestParse(t *testing.T) {
 // TestMistakes: an error is one line with the file, the line and the field.
 func TestMistakes(t *testing.T) {
 	for text, want := range map[string]string{
-		"family: queue\nstorm:\n  nam: gang\n":                               `x.yaml: line 3: unknown field "nam"`,
-		"family: queue\nrounds: many\n":                                      "x.yaml: line 2: ",
-		"rounds: 1\nrounds: 2\n":                                             "x.yaml: line 2: ",
-		"family: queue\nbudget: 10x\n":                                       `x.yaml: line 2: time: unknown unit "x"`,
-		"family: [":                                                          "x.yaml: line 1: ",
-		"family: queue\nrounds: -1\n":                                        "x.yaml: line 2: rounds: -1 is less than 1",
-		"family: quue\n":                                                     `x.yaml: line 1: family: "quue" is not one of deltafifo, queue, merge`,
-		"family: queue\nstorm:\n  name: gang\n  nodes: -3\n":                 "x.yaml: line 4: storm.nodes: -3 is less than 1",
-		"family: queue\nrounds: 2\nbudget: 1m\n":                             "x.yaml: line 3: budget: is in place of --rounds",
-		"parts:\n- family: queue\n- {family: merge, rounds: -2}":             "x.yaml: line 3: parts.1.rounds: -2 is less than 1",
-		"parts:\n- family: queue\n- parts: [{family: queue}]":                "x.yaml: line 3: parts.1.parts: a part has no parts",
-		"family: queue\nsearch: {}\n":                                        "x.yaml: line 2: search: needs one of knee, scale, surface",
-		"family: queue\nsearch: {knee: {slo: p98=1ms}}\n":                    "x.yaml: line 2: search.knee.slo: ",
-		"rounds: 2\nproducers: 2\n":                                          "x.yaml: line 2: producers: needs --family",
-		"family: queue\nsource: memory\ncluster: {context: one}":             "x.yaml: line 3: cluster.context: needs --source cluster or apply",
-		"family: deltafifo\nsource: apply\n":                                 "x.yaml: cluster.context: --source apply writes to a cluster",
-		"family: queue\nmemory: true\nmanifests: [\"-\"]\n":                  "x.yaml: line 2: memory: is not for --manifest -",
-		"family: queue\nvariants: [nobody]\nstorm: {name: recorded-gang}":    "x.yaml: line 2: variants: queue: unknown variant",
-		"family: queue\nshare: 2/2\n":                                        "x.yaml: line 2: share: ",
-		"family: queue\nsearch: {scale: {over: \"procs=1,2\"}}\nprocs: 2":    "x.yaml: line 3: procs: is varied",
-		"search: {scale: {over: \"procs=1,1\"}}\n":                           "x.yaml: line 1: search.scale.over: procs: 1 is named twice",
-		"search: {scale: {over: \"skew=uniform,zipf:1\"}}\n":                 "x.yaml: line 1: search.scale.over: \"skew\" is not one of producers, ",
-		"search: {surface: {columns: \"shards=1,2\", rows: \"shards=1,2\"}}": "x.yaml: line 1: search.surface.rows: shards is varied by --x",
-		"search: {surface: {columns: \"shards=1,2\"}}":                       "x.yaml: line 1: search.surface.rows: is needed, as in batch-size",
-		"search: {knee: {from: 200, to: 100}}":                               "x.yaml: line 1: search.knee.to: 100 is below --from 200",
-		"search: {knee: {from: -1}}":                                         "x.yaml: line 1: search.knee.from: ",
-		"search: {knee: {resolution: 0%}}":                                   "x.yaml: line 1: search.knee.resolution: ",
+		"family: queue\nstorm:\n  nam: gang\n":                                  `x.yaml: line 3: unknown field "nam"`,
+		"family: queue\nrounds: many\n":                                         "x.yaml: line 2: ",
+		"rounds: 1\nrounds: 2\n":                                                "x.yaml: line 2: ",
+		"family: queue\nbudget: 10x\n":                                          `x.yaml: line 2: time: unknown unit "x"`,
+		"family: [":                                                             "x.yaml: line 1: ",
+		"family: queue\nrounds: -1\n":                                           "x.yaml: line 2: rounds: -1 is less than 1",
+		"family: quue\n":                                                        `x.yaml: line 1: family: "quue" is not one of deltafifo, queue, merge`,
+		"family: queue\nstorm:\n  name: gang\n  nodes: -3\n":                    "x.yaml: line 4: storm.nodes: -3 is less than 1",
+		"family: queue\nrounds: 2\nbudget: 1m\n":                                "x.yaml: line 3: budget: is in place of --rounds",
+		"parts:\n- family: queue\n- {family: merge, rounds: -2}":                "x.yaml: line 3: parts.1.rounds: -2 is less than 1",
+		"parts:\n- family: queue\n- parts: [{family: queue}]":                   "x.yaml: line 3: parts.1.parts: a part has no parts",
+		"family: queue\nsearch: {}\n":                                           "x.yaml: line 2: search: needs one of knee, scale, surface",
+		"family: queue\nsearch: {knee: {slo: p98=1ms}}\n":                       "x.yaml: line 2: search.knee.slo: ",
+		"rounds: 2\nproducers: 2\n":                                             "x.yaml: line 2: producers: needs --family",
+		"family: queue\nsource: memory\ncluster: {context: one}":                "x.yaml: line 3: cluster.context: needs --source cluster or apply",
+		"family: deltafifo\nsource: apply\n":                                    "x.yaml: cluster.context: --source apply writes to a cluster",
+		"family: queue\nmemory: true\nmanifests: [\"-\"]\n":                     "x.yaml: line 2: memory: is not for --manifest -",
+		"family: queue\nvariants: [nobody]\nstorm: {name: steady, scale: 0.01}": "x.yaml: line 2: variants: queue: unknown variant",
+		"family: queue\nshare: 2/2\n":                                           "x.yaml: line 2: share: ",
+		"family: queue\nsearch: {scale: {over: \"procs=1,2\"}}\nprocs: 2":       "x.yaml: line 3: procs: is varied",
+		"search: {scale: {over: \"procs=1,1\"}}\n":                              "x.yaml: line 1: search.scale.over: procs: 1 is named twice",
+		"search: {scale: {over: \"skew=uniform,zipf:1\"}}\n":                    "x.yaml: line 1: search.scale.over: \"skew\" is not one of producers, ",
+		"search: {surface: {columns: \"shards=1,2\", rows: \"shards=1,2\"}}":    "x.yaml: line 1: search.surface.rows: shards is varied by --x",
+		"search: {surface: {columns: \"shards=1,2\"}}":                          "x.yaml: line 1: search.surface.rows: is needed, as in batch-size",
+		"search: {knee: {from: 200, to: 100}}":                                  "x.yaml: line 1: search.knee.to: 100 is below --from 200",
+		"search: {knee: {from: -1}}":                                            "x.yaml: line 1: search.knee.from: ",
+		"search: {knee: {resolution: 0%}}":                                      "x.yaml: line 1: search.knee.resolution: ",
 	} {
 		s, err := experiment.Parse("x.yaml", []byte(text))
 		if err == nil {
@@ -77,11 +77,16 @@ func TestMistakes(t *testing.T) {
 
 // TestReplan: the Spec of a plan, with its defaults, plans the same.
 func TestReplan(t *testing.T) {
+	small := experiment.Storm{Name: "steady", Scale: 0.01}
+	quick := experiment.Quick()
+	for i := range quick.Parts {
+		quick.Parts[i].Storm = small
+	}
 	for name, s := range map[string]experiment.Spec{
-		"quick": {}, "family": {Family: "queue"}, "budget": {Family: "queue", Budget: metav1.Duration{Duration: time.Second}},
-		"knee":  {Search: &experiment.Search{Knee: &experiment.KneeSearch{}}, Budget: metav1.Duration{Duration: time.Second}},
-		"scale": {Deliveries: []string{"per-key"}, Search: &experiment.Search{Scale: &experiment.Scale{Over: "shards=1,2"}}},
-		"share": {Family: "queue", Share: "0/2"},
+		"quick": quick, "family": {Family: "queue", Storm: small}, "budget": {Family: "queue", Storm: small, Budget: metav1.Duration{Duration: time.Second}},
+		"knee":  {Storm: small, Search: &experiment.Search{Knee: &experiment.KneeSearch{}}, Budget: metav1.Duration{Duration: time.Second}},
+		"scale": {Storm: small, Deliveries: []string{"per-key"}, Search: &experiment.Search{Scale: &experiment.Scale{Over: "shards=1,2"}}},
+		"share": {Family: "queue", Storm: small, Share: "0/2"},
 	} {
 		first, err := experiment.New(t.Context(), s, nil)
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 
 // TestAAPair: each comparison plays one of its cells twice.
 func TestAAPair(t *testing.T) {
+	t.Parallel()
 	base := func(impl, rate string) lab.Cell {
 		c, _ := newCell(impl, rate, steady(10, time.Second))
 		c.Baseline, c.Class = true, "total"

@@ -17,6 +17,7 @@ import (
 // TestTimeBudget: a run plays as many rounds of all comparisons as fit and at least
 // one.
 func TestTimeBudget(t *testing.T) {
+	t.Parallel()
 	one := func(impl string, takes time.Duration) lab.Comparison {
 		c, _ := newCell(impl, "", steady(10, takes))
 		return comparison(c)[0]
@@ -70,6 +71,7 @@ func TestTimeBudget(t *testing.T) {
 // TestBudgetRetries: every comparison gets all its rounds before the cells of More
 // get any. These share the time that is left, and get all their rounds if it allows.
 func TestBudgetRetries(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		budget time.Duration
 		rounds string
@@ -140,6 +142,7 @@ func TestBudgetBrokenCells(t *testing.T) {
 
 // TestBudgetResumed: the time before the resumption counts.
 func TestBudgetResumed(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "results")
 	synctest.Test(t, func(t *testing.T) {
 		opts := lab.Options{Budget: 20 * time.Second, Dir: dir}

@@ -20,6 +20,7 @@ import (
 // cells and reads its results. It resumes the run in another killed process, and
 // finally in this one.
 func TestKilledRunKeepsRounds(t *testing.T) {
+	t.Parallel()
 	for _, kills := range [][]int{{1, 1, 2}, {9}} {
 		dir := filepath.Join(t.TempDir(), "results")
 		kept := map[string]time.Time{}

@@ -106,9 +106,10 @@ func sum(o *lab.Outcome) string {
 	return b.String()
 }
 
-// TestResumeGivesSameResult interrupts a run at one play in eight, and again
+// TestResumeGivesSameResult interrupts a run at one play in ten, and again
 // soon after. It resumes the run and compares it with an uninterrupted one.
 func TestResumeGivesSameResult(t *testing.T) {
+	t.Parallel()
 	const rounds = 3
 	var whole string
 	plays := 0
@@ -123,7 +124,7 @@ func TestResumeGivesSameResult(t *testing.T) {
 	if plays < 28 || strings.Count(whole, "\n") != 8 || !strings.Contains(whole, "more-3valid-3valid-0invalid-generator-0invalid-lost-3valid") {
 		t.Fatalf("%d plays:\n%s", plays, whole)
 	}
-	for at := 1; at <= plays; at += 8 {
+	for at := 1; at <= plays; at += 10 {
 		dir := filepath.Join(t.TempDir(), "results")
 		synctest.Test(t, func(t *testing.T) {
 			kept, failed := map[string]int{}, map[string]bool{}
@@ -294,6 +295,7 @@ func TestConcurrentResume(t *testing.T) {
 // TestResumeEndedRun: resuming a finished run plays nothing and returns its
 // results.
 func TestResumeEndedRun(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "results")
 	synctest.Test(t, func(t *testing.T) {
 		s := &playLog{plays: map[string]int{}}
@@ -316,6 +318,7 @@ func TestResumeEndedRun(t *testing.T) {
 
 // TestResumeAfterAnError: a run that ended with an error of Begin can be resumed.
 func TestResumeAfterAnError(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "results")
 	synctest.Test(t, func(t *testing.T) {
 		opts := lab.Options{Rounds: 3, Dir: dir}

@@ -19,6 +19,7 @@ import (
 )
 
 func TestRunKeepsEveryRound(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "deep", "er", "results")
 	synctest.Test(t, func(t *testing.T) {
 		a, plays := newCell("a", "", steady(1000, time.Second))
@@ -100,6 +101,7 @@ func TestRunKeepsEveryRound(t *testing.T) {
 }
 
 func TestRoundsInterleaved(t *testing.T) {
+	t.Parallel()
 	play := func(seed int64) []string {
 		var order []string
 		synctest.Test(t, func(t *testing.T) {
@@ -211,6 +213,7 @@ func TestLostEventSuppressesFigures(t *testing.T) {
 }
 
 func TestInvalidVerdicts(t *testing.T) {
+	t.Parallel()
 	boom := errors.New("boom")
 	for name, tc := range map[string]struct {
 		make  func(*fake)

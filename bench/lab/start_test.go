@@ -56,6 +56,7 @@ func hooked(t *testing.T, broken string, from int) []lab.Play {
 // TestPlayPosition: all processes meet at the same plays, even if different cells
 // broke in them.
 func TestPlayPosition(t *testing.T) {
+	t.Parallel()
 	whole := hooked(t, "", 0)
 	if len(whole) != 2*3*4 {
 		t.Fatalf("%d plays, want 3 rounds of 2 comparisons with 3 cells and an A/A cell", len(whole))
