@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -18,11 +19,13 @@ type Field struct {
 	// Common flags are in the short help. RunOnly flags do not apply to searches.
 	Common, RunOnly bool
 
-	// min is the least allowed number; empty for none.
-	min   string
-	array bool
-	index []int
-	value reflect.Value
+	// min is the least allowed number; empty for none. sources are the sources that the
+	// field applies to; empty for all.
+	min     string
+	sources string
+	array   bool
+	index   []int
+	value   reflect.Value
 }
 
 // Search reports whether the field describes a search.
@@ -30,17 +33,18 @@ func (f Field) Search() bool { return strings.HasPrefix(f.Path, "search.") }
 
 // Fields returns the fields of a struct that have flags, in the order of declaration.
 // spec is a pointer to the struct. Fields behind nil pointers are left out.
-func Fields(spec any) []Field { return fieldsOf(reflect.ValueOf(spec).Elem(), "", nil) }
+func Fields(spec any) []Field { return fieldsOf(reflect.ValueOf(spec).Elem(), "", "", nil) }
 
-func fieldsOf(v reflect.Value, path string, index []int) []Field {
+func fieldsOf(v reflect.Value, path, sources string, index []int) []Field {
 	var all []Field
 	for i := range v.NumField() {
 		f, fv := v.Type().Field(i), v.Field(i)
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		here, at := strings.TrimPrefix(path+"."+name, "."), append(slices.Clip(index), i)
+		sources := cmp.Or(f.Tag.Get("source"), sources)
 		if tag, ok := f.Tag.Lookup("flag"); ok {
 			parts := strings.Split(tag, ",")
-			field := Field{Flag: parts[0], Path: here, Help: f.Tag.Get("help"), min: f.Tag.Get("min"), index: at, value: fv}
+			field := Field{Flag: parts[0], Path: here, Help: f.Tag.Get("help"), min: f.Tag.Get("min"), sources: sources, index: at, value: fv}
 			for _, option := range parts[1:] {
 				switch option {
 				case "common":
@@ -60,7 +64,7 @@ func fieldsOf(v reflect.Value, path string, index []int) []Field {
 			fv = fv.Elem()
 		}
 		if fv.Kind() == reflect.Struct {
-			all = append(all, fieldsOf(fv, here, at)...)
+			all = append(all, fieldsOf(fv, here, sources, at)...)
 		}
 	}
 	return all

@@ -20,6 +20,7 @@ import (
 	"os"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -33,8 +34,8 @@ import (
 
 // Spec describes an experiment. A zero field takes its default.
 //
-// A tag "flag" names the flag that fills the field, "help" is its help text, and
-// "min" the least value.
+// A tag "flag" names the flag that fills the field, "help" is its help text, "min" the
+// least value, and "source" has the sources that it applies to.
 type Spec struct {
 	// Name of the run, and the end of its default results folder's name (default: run, or the search's kind).
 	Name string `json:"name,omitempty"`
@@ -53,46 +54,46 @@ type Spec struct {
 	Source string `json:"source,omitempty" flag:"source,common" help:"storm source: memory, apiserver, cluster, apply (default memory)"`
 
 	// Storm that is played.
-	Storm Storm `json:"storm,omitzero"`
+	Storm Storm `json:"storm,omitzero" source:"memory,apiserver,apply"`
 	// Manifests that shape the storm's pods: files, folders, URLs, or - for standard input.
 	Manifests []string `json:"manifests,omitempty" flag:"manifest,array" help:"manifests for the storm's pods: files, folders, URLs, -"`
 	// Recursive also reads subfolders of Manifests.
 	Recursive bool `json:"recursive,omitempty" flag:"recursive,R" help:"read subfolders of --manifest (default false)"`
 	// Paces at which events are released, one cell each: max, RATE, poisson:RATE, step:RATE..RATE/PERIOD, ramp:…, sine:…, trace or trace:SPEEDx (default: max).
-	Paces []string `json:"paces,omitempty" flag:"pace,common,run" help:"event paces, one cell each: max, RATE, trace (default max)"`
+	Paces []string `json:"paces,omitempty" flag:"pace,common,run" help:"event paces, one cell each: max, RATE, trace (default max)" source:"memory,apiserver,apply"`
 	// Duration of the schedule of a paced round (default: 2s; 1s in a knee search).
-	Duration metav1.Duration `json:"duration,omitzero" flag:"duration" help:"schedule of a paced round (default 2s, knee 1s)" min:"0"`
+	Duration metav1.Duration `json:"duration,omitzero" flag:"duration" help:"schedule of a paced round (default 2s, knee 1s)" min:"0" source:"memory,apiserver"`
 	// LagBudget is the limit of release lag, as a share of the gap between events, a time, or both; beyond it the verdict is "invalid: generator" (default: 1%,1ms or as package pace has it).
-	LagBudget string `json:"lagBudget,omitempty" flag:"lag-budget" help:"release lag that still counts, as in 1%,1ms"`
+	LagBudget string `json:"lagBudget,omitempty" flag:"lag-budget" help:"release lag that still counts, as in 1%,1ms" source:"memory,apiserver,apply"`
 
 	// Producers is the number of producing goroutines in the queue pipeline (default: 1).
-	Producers int `json:"producers,omitempty" flag:"producers" help:"producing goroutines, queue pipeline (default 1)"`
+	Producers int `json:"producers,omitempty" flag:"producers" help:"producing goroutines, queue pipeline (default 1)" source:"memory,apiserver"`
 	// Events of a round at least; the storm is repeated (default: by pipeline).
-	Events int `json:"events,omitempty" flag:"events" help:"least events a round (default: by pipeline)"`
+	Events int `json:"events,omitempty" flag:"events" help:"least events a round (default: by pipeline)" source:"memory,apiserver"`
 	// Consumers is the number of consuming goroutines in the queue pipeline; a single-consumer variant gets one (default: 1).
-	Consumers int `json:"consumers,omitempty" flag:"consumers" help:"consuming goroutines, queue pipeline (default 1)"`
+	Consumers int `json:"consumers,omitempty" flag:"consumers" help:"consuming goroutines, queue pipeline (default 1)" source:"memory,apiserver"`
 	// Readers is the number of goroutines that list the indexer without a pause, in the informer pipeline (default: 0).
-	Readers int `json:"readers,omitempty" flag:"readers" help:"goroutines listing the indexer, informer pipeline (default 0)"`
+	Readers int `json:"readers,omitempty" flag:"readers" help:"goroutines listing the indexer, informer pipeline (default 0)" source:"memory,apiserver"`
 	// HandlerCost is the processor time that the handler takes for each event (default: 0).
-	HandlerCost metav1.Duration `json:"handlerCost,omitzero" flag:"handler-cost" help:"processor time of the handler, each event (default 0)"`
+	HandlerCost metav1.Duration `json:"handlerCost,omitzero" flag:"handler-cost" help:"processor time of the handler, each event (default 0)" source:"memory,apiserver"`
 	// Stalled holds the consumer until all events are queued, and measures bytes queued and the drain; queue pipeline, unpaced, unbounded (default: false).
-	Stalled bool `json:"stalled,omitempty" flag:"stalled" help:"hold the consumer until all events are queued (default false)"`
+	Stalled bool `json:"stalled,omitempty" flag:"stalled" help:"hold the consumer until all events are queued (default false)" source:"memory,apiserver"`
 	// Procs is GOMAXPROCS while a cell is played (default: the process's).
-	Procs int `json:"procs,omitempty" flag:"procs" help:"GOMAXPROCS of a cell (default: the process's)"`
+	Procs int `json:"procs,omitempty" flag:"procs" help:"GOMAXPROCS of a cell (default: the process's)" source:"memory,apiserver"`
 	// Stamps of unpaced events: none, sampled or all (default: sampled).
-	Stamps string `json:"stamps,omitempty" flag:"stamps" help:"stamps of unpaced events: none, sampled, all (default sampled)"`
+	Stamps string `json:"stamps,omitempty" flag:"stamps" help:"stamps of unpaced events: none, sampled, all (default sampled)" source:"memory,apiserver"`
 	// NoProbe omits the probe of the longest lock hold, which calls the queue of a paced cell every 3.7 ms (default: false).
-	NoProbe bool `json:"noProbe,omitempty" flag:"no-probe" help:"no lock-hold probe in paced cells (default false)"`
+	NoProbe bool `json:"noProbe,omitempty" flag:"no-probe" help:"no lock-hold probe in paced cells (default false)" source:"memory,apiserver"`
 	// Knobs are options of variants. A variant that does not support them ignores them.
 	Knobs Knobs `json:"knobs,omitzero"`
 	// Faults between client and server, for source apiserver, as in disconnect:every=2s,count=10; those of the storm's file come first.
-	Faults []string `json:"faults,omitempty" flag:"faults,array" help:"faults for --source apiserver, as in disconnect:every=2s"`
+	Faults []string `json:"faults,omitempty" flag:"faults,array" help:"faults for --source apiserver, as in disconnect:every=2s" source:"apiserver"`
 	// StaticPods of the kubelet's file and http sources each, in the kubelet pipeline (default: 0).
 	StaticPods int `json:"staticPods,omitempty" flag:"static" help:"static pods a kubelet source, kubelet pipeline (default 0)"`
 	// Share of the storm that this process plays, as in 0/4, the first of four (default: the whole storm).
-	Share string `json:"share,omitempty" flag:"share,run" help:"share of the storm's keys, as in 0/4 (default all)"`
+	Share string `json:"share,omitempty" flag:"share,run" help:"share of the storm's keys, as in 0/4 (default all)" source:"memory,apiserver"`
 	// Cluster is the live cluster of the sources cluster and apply.
-	Cluster Cluster `json:"cluster,omitzero"`
+	Cluster Cluster `json:"cluster,omitzero" source:"cluster,apply"`
 
 	// Rounds that count; one more warms up (default: 5; 3 for a live cluster or a knee).
 	Rounds int `json:"rounds,omitempty" flag:"rounds,common" help:"rounds that count, after a warm-up (default 5)" min:"1"`
@@ -101,9 +102,9 @@ type Spec struct {
 	// Seed of the storm, of random paces and of the order of cells (default: 1).
 	Seed int64 `json:"seed,omitempty" flag:"seed" help:"seed of storm, paces and cell order (default 1)"`
 	// Memory plays each cell of each round in its own process and reports its peak heap and resident memory (default: false).
-	Memory bool `json:"memory,omitempty" flag:"memory,common" help:"a process for each cell, with peak memory (default false)"`
+	Memory bool `json:"memory,omitempty" flag:"memory,common" help:"a process for each cell, with peak memory (default false)" source:"memory,apiserver"`
 	// Profiles are kinds of pprof profiles of one more, uncounted round of each cell: cpu, heap, allocs, mutex, block, goroutine, trace or all (default: none).
-	Profiles []string `json:"profiles,omitempty" flag:"profile,common" help:"pprof profiles of an extra round: cpu, heap, all, …"`
+	Profiles []string `json:"profiles,omitempty" flag:"profile,common" help:"pprof profiles of an extra round: cpu, heap, all, …" source:"memory,apiserver"`
 	// RetryPaces is the number of retries of a cell with a lagging generator, each at half the rate (default: 0).
 	RetryPaces int `json:"retryPaces,omitempty"`
 
@@ -150,9 +151,9 @@ type Cluster struct {
 	// Context of the kubeconfig; source apply needs it (default: the current one).
 	Context string `json:"context,omitempty" flag:"context,run" help:"kubeconfig context (default: the current one)"`
 	// Watched resource, as kubectl names it; source apply watches the storm's (default: pods).
-	Resource string `json:"resource,omitempty" flag:"resource,run" help:"resource to watch, for --source cluster (default pods)"`
+	Resource string `json:"resource,omitempty" flag:"resource,run" help:"resource to watch, for --source cluster (default pods)" source:"cluster"`
 	// Watched namespace (default: all).
-	Namespace string `json:"namespace,omitempty" flag:"namespace,n,run" help:"namespace to watch, for --source cluster (default all)"`
+	Namespace string `json:"namespace,omitempty" flag:"namespace,n,run" help:"namespace to watch, for --source cluster (default all)" source:"cluster"`
 	// For is the time that a round watches; with source apply the limit (default: 30s).
 	For metav1.Duration `json:"for,omitzero" flag:"for,run" help:"length of a live round (default 30s)" min:"1"`
 }
@@ -273,9 +274,8 @@ func InFile(path string, data []byte, err error) error {
 }
 
 var (
-	yamlLine     = regexp.MustCompile(`line (\d+): `)
-	unknownField = regexp.MustCompile(`unknown field "([^"]+)"`)
-	quoted       = regexp.MustCompile(`"([^"]+)"`)
+	yamlLine = regexp.MustCompile(`line (\d+): `)
+	quoted   = regexp.MustCompile(`"([^"]+)"`)
 )
 
 // decodeProblem returns the decoder's message without its prefixes.
@@ -298,32 +298,13 @@ func lineOfError(data []byte, err error) int {
 	if errors.As(err, &typed) {
 		return lineOfField(data, typed.Field)
 	}
-	if m := unknownField.FindStringSubmatch(text); m != nil {
-		return findLine(data, func(n *yamlv3.Node, key bool) bool { return key && n.Value == m[1] })
-	}
 	for _, m := range quoted.FindAllStringSubmatch(text, -1) {
-		if line := findLine(data, func(n *yamlv3.Node, key bool) bool { return !key && n.Value == m[1] }); line > 0 {
-			return line
+		word := regexp.MustCompile(`(^|[^\w.-])` + regexp.QuoteMeta(m[1]) + `([^\w.-]|$)`)
+		if at := slices.IndexFunc(strings.Split(string(data), "\n"), word.MatchString); at >= 0 {
+			return at + 1
 		}
 	}
 	return 0
-}
-
-// findLine returns the line of the first wanted node.
-func findLine(data []byte, wanted func(n *yamlv3.Node, key bool) bool) int {
-	var walk func(n *yamlv3.Node) int
-	walk = func(n *yamlv3.Node) int {
-		for i, child := range n.Content {
-			if wanted(child, n.Kind == yamlv3.MappingNode && i%2 == 0) {
-				return child.Line
-			}
-			if line := walk(child); line > 0 {
-				return line
-			}
-		}
-		return 0
-	}
-	return walk(document(data))
 }
 
 // document returns the top of a file; an empty node if it cannot be parsed.

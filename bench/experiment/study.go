@@ -10,7 +10,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"golang.org/x/perf/benchunit"
 	"sigs.k8s.io/yaml"
@@ -91,8 +90,7 @@ func Questions(names ...string) ([]Question, error) {
 // Index writes the page of a study: each question with its answers.
 func Index(w io.Writer, questions []Question, found map[string]Found) error {
 	var b bytes.Buffer
-	b.WriteString("# The study\n\nThe research questions, each with what was measured. Every answer is read off the figures by the program. " +
-		"Each page states the confidence of its answer.\n\n")
+	b.WriteString("# The study\n\nThe research questions, each with what was measured. Every answer is read off the figures by the program.\n\n")
 	for _, q := range questions {
 		fmt.Fprintf(&b, "## [%s](%s/%s)\n\n", q.Asks, q.Name, PageFile)
 		report.List(&b, q.answers(found[q.Name]))
@@ -101,16 +99,12 @@ func Index(w io.Writer, questions []Question, found map[string]Found) error {
 	return err
 }
 
-// Page writes a question's page: the answers, their certainty, and the figures of each
-// part.
+// Page writes a question's page: the answers, and the figures of each part. The part's
+// report has the evidence: rounds, A/A pairs, machine.
 func (q Question) Page(w io.Writer, found Found) error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# %s\n\n%s\n\n## Answer\n\n", q.Asks, q.About)
 	report.List(&b, q.answers(found))
-	b.WriteString("## How sure\n\n")
-	for _, p := range q.Parts {
-		report.List(&b, p.sure(found[p.Name]))
-	}
 	for _, p := range q.Parts {
 		fmt.Fprintf(&b, "## %s\n\n%s.\n\n    watchlab run %s/%s\n\n", p.Name, p.Shows, p.Name, lab.ExperimentFile)
 		o := found[p.Name]
@@ -120,8 +114,11 @@ func (q Question) Page(w io.Writer, found Found) error {
 		for i := range o.Comparisons {
 			p.table(&b, &o.Comparisons[i])
 		}
-		fmt.Fprintf(&b, "Medians of %s. Everything that was measured: [report](%s/report.html), [tables](%s/%s), [rounds](%s/%s).\n\n%s\n\n",
-			roundsOf(o), p.Name, p.Name, lab.ReportFile, p.Name, lab.BenchFile, report.Escape(placeOf(o)))
+		if o.Interrupted {
+			b.WriteString("It was interrupted. ")
+		}
+		fmt.Fprintf(&b, "Medians of %s. Everything that was measured: [report](%s/report.html), [tables](%s/%s), [rounds](%s/%s).\n\n",
+			report.Plural(o.Rounds, "round"), p.Name, p.Name, lab.ReportFile, p.Name, lab.BenchFile)
 	}
 	_, err := w.Write(b.Bytes())
 	return err
@@ -141,7 +138,7 @@ func (q Question) answers(found Found) []string {
 			lines = append(lines, p.answer(&o.Comparisons[i])...)
 		}
 		if len(lines) == 0 {
-			lines = []string{p.Name + ": no figures: " + verdictsOf(o) + "."}
+			lines = []string{p.Name + ": no figures."}
 		}
 		out = append(out, lines...)
 	}
@@ -242,8 +239,6 @@ func (f figure) beside(group []figure, unit string) string {
 		return ""
 	case !c.Testable:
 		return fmt.Sprintf(", %.3g times %s (too few rounds for a test)", c.Ratio, base.Impl())
-	case !c.Significant:
-		return fmt.Sprintf(", no significant difference to %s (%.3g times, %s)", base.Impl(), c.Ratio, stats.PText(c.P))
 	}
 	return fmt.Sprintf(", %.3g times %s (%s)", c.Ratio, base.Impl(), stats.PText(c.P))
 }
@@ -271,85 +266,6 @@ func number(samples stats.Samples, unit string) string {
 		return fmt.Sprint(v)
 	}
 	return benchunit.Scale(v, benchunit.ClassOf(unit))
-}
-
-// sure describes the evidence for a part's answers: rounds, verdicts, host.
-func (p QuestionPart) sure(o *lab.Outcome) []string {
-	if o == nil {
-		return []string{p.Name + ": not played."}
-	}
-	line := fmt.Sprintf("%s: %s of each cell; %s.", p.Name, roundsOf(o), verdictsOf(o))
-	if o.Interrupted {
-		line += " It was interrupted."
-	}
-	out := []string{line}
-	for i := range o.Comparisons {
-		c := &o.Comparisons[i]
-		for _, again := range c.Cells {
-			at := slices.IndexFunc(c.Cells, func(cl lab.CellResult) bool { return cl.BenchName() == again.Repeats })
-			if at < 0 {
-				continue
-			}
-			first, second := c.Cells[at].Samples(c.Latency)[stats.UnitEventsPerSec], again.Samples(c.Latency)[stats.UnitEventsPerSec]
-			if d := stats.Compare(first, second); d.Testable {
-				line := fmt.Sprintf("%s: A/A: %s twice: %.3g times (%s).", p.Name, again.Repeats, d.Ratio, stats.PText(d.P))
-				if d.Significant {
-					line += " That is chance or the machine: smaller differences mean nothing here."
-				}
-				out = append(out, line)
-			}
-		}
-	}
-	return out
-}
-
-// roundsOf describes the number of rounds of the cells.
-func roundsOf(o *lab.Outcome) string {
-	least, most := math.MaxInt, 0
-	for _, c := range o.Comparisons {
-		for _, cl := range c.Cells {
-			if n := len(cl.Rounds); n > 0 {
-				least, most = min(least, n), max(most, n)
-			}
-		}
-	}
-	if most > least {
-		return fmt.Sprintf("%d to %d rounds", least, most)
-	}
-	return report.Plural(most, "round")
-}
-
-// verdictsOf counts the verdicts, and names the cells that broke an invariant.
-func verdictsOf(o *lab.Outcome) string {
-	var order []string
-	count := map[string]int{}
-	for _, c := range o.Comparisons {
-		for _, cl := range c.Cells {
-			if word := cl.Verdict.Short(); count[word] == 0 {
-				order = append(order, word)
-			}
-			count[cl.Verdict.Short()]++
-		}
-	}
-	for i, word := range order {
-		order[i] = fmt.Sprintf("%d %s", count[word], word)
-	}
-	line := strings.Join(order, ", ")
-	if failed := o.Failed(); len(failed) > 0 {
-		line += " (" + strings.Join(failed, "; ") + ")"
-	}
-	return line
-}
-
-// placeOf describes the date and the host of a run.
-func placeOf(o *lab.Outcome) string {
-	e := o.Env
-	parts := []string{o.Started.UTC().Format("2006-01-02 15:04 MST"), e.CPU, fmt.Sprintf("%d cores, GOMAXPROCS %d", e.Cores, e.GOMAXPROCS),
-		fmt.Sprintf("%s %s/%s", e.GoVersion, e.GOOS, e.GOARCH), "commit " + e.Revision()}
-	if o.Ended != nil {
-		parts = append(parts, fmt.Sprintf("%v in all", o.Ended.Sub(o.Started).Round(time.Second)))
-	}
-	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ", ") + "."
 }
 
 // table writes the figures of the cells: the labels in which they differ, and each

@@ -58,9 +58,9 @@ func (s Spec) Validate() error {
 	case len(s.Parts) > 0:
 		checks = append(checks, s.validateParts)
 	case liveSource(s.Source):
-		checks = append(checks, s.validateStages, s.validateStorm, s.validateLive)
+		checks = append(checks, s.validateStages, s.validateSource, s.validateStorm, s.validateLive)
 	default:
-		checks = append(checks, s.validateStages, s.validateStorm, s.validateOffline, s.validateSearch)
+		checks = append(checks, s.validateStages, s.validateSource, s.validateStorm, s.validateSearch)
 	}
 	for _, check := range checks {
 		if err := check(); err != nil {
@@ -70,11 +70,12 @@ func (s Spec) Validate() error {
 	return nil
 }
 
-// validateOffline rejects the fields of a live cluster.
-func (s *Spec) validateOffline() error {
+// validateSource rejects the fields that do not apply to the source.
+func (s *Spec) validateSource() error {
+	source := cmp.Or(s.Source, memorySource)
 	for _, f := range Given(s) {
-		if strings.HasPrefix(f.Path, "cluster.") {
-			return badField(f.Path, fmt.Errorf("needs --source %s or %s", ClusterSource, ApplySource))
+		if f.sources != "" && !slices.Contains(strings.Split(f.sources, ","), source) {
+			return badField(f.Path, fmt.Errorf("needs --source %s", strings.ReplaceAll(f.sources, ",", " or ")))
 		}
 	}
 	return nil
@@ -155,8 +156,6 @@ func (s *Spec) validateStages() error {
 	switch _, err := s.faults(); {
 	case err != nil:
 		return err
-	case len(s.Faults) > 0 && s.Source != apiserverSource:
-		return badField("faults", fmt.Errorf("needs --source %s", apiserverSource))
 	case s.StaticPods > 0 && s.Pipeline != pipeline.KubeletPipeline:
 		return badField("staticPods", fmt.Errorf("needs --pipeline %s", pipeline.KubeletPipeline))
 	}
@@ -246,49 +245,10 @@ func (s Storm) Validate() error {
 	return nil
 }
 
-const (
-	noPlay   = "needs a storm that is played, not a live cluster"
-	together = "is not for a live cluster, whose variants are all played at the same time"
-)
-
-// refusal is the reason why a field does not apply to a live source; "" if it does.
-func refusal(path, source string) string {
-	switch path {
-	case "consumers", "readers", "handlerCost", "stalled", "procs", "stamps", "noProbe":
-		return noPlay
-	case "profiles", "memory":
-		return together
-	case "producers", "events", "share", "duration":
-		return "is not for --source " + source
-	}
-	foreign := strings.HasPrefix(path, "storm.") || path == "paces" || path == "lagBudget"
-	if source == ApplySource {
-		foreign = path == "cluster.resource" || path == "cluster.namespace"
-	}
-	if foreign {
-		return "is not for --source " + source
-	}
-	return ""
-}
-
 // validateLive validates a Spec with a live cluster.
 func (s *Spec) validateLive() error {
 	if s.Search != nil {
 		return badField("source", errors.New("a search plays the same storm again and again, which a live cluster does not"))
-	}
-	// A refusal with a reason comes first.
-	var foreign error
-	for _, f := range Given(s) {
-		switch why := refusal(f.Path, s.Source); why {
-		case "":
-		case noPlay, together:
-			return badField(f.Path, errors.New(why))
-		default:
-			foreign = cmp.Or(foreign, badField(f.Path, errors.New(why)))
-		}
-	}
-	if foreign != nil {
-		return foreign
 	}
 	switch {
 	case s.Family != "" && s.Family != string(impls.DeltaFIFO):

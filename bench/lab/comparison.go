@@ -232,14 +232,21 @@ func (c *comparisonRun) playTogether(ctx context.Context, plays []*cellPlay) err
 	for _, p := range plays {
 		p.start()
 	}
-	start := newLatch(ctx, len(plays), plays[0].hook())
 	var cells sync.WaitGroup
-	for _, p := range plays {
-		cells.Go(func() {
-			wait, done := start.join()
-			defer done()
-			p.measured, p.err = play(ctx, p.Cell, cell.Shared(), wait)
-		})
+	workloads := make([]Workload, len(plays))
+	for i, p := range plays {
+		cells.Go(func() { workloads[i], p.err = setUp(ctx, p.Cell) })
+	}
+	cells.Wait()
+	ready := slices.DeleteFunc(slices.Clone(plays), func(p *cellPlay) bool { return p.err != nil })
+	if hook := plays[0].hook(); hook != nil && len(ready) > 0 {
+		err := hook(ctx)
+		for _, p := range ready {
+			p.err = err
+		}
+	}
+	for i, p := range plays {
+		cells.Go(func() { p.measured, p.err = conclude(ctx, workloads[i], p.err, cell.Shared()) })
 	}
 	cells.Wait()
 	var interrupted error

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -97,13 +98,18 @@ func Merge(attempts []Attempt, load func(i int) (*Share, error), opts MergeOptio
 	if len(chosen) == 0 {
 		return nil, fmt.Errorf("%w: there are none", ErrShares)
 	}
-	m := &merger{opts: opts, cpus: map[string]int{}}
-	for _, i := range chosen {
-		s, err := load(i)
-		if err == nil {
-			err = m.add(s)
+	m := &merger{opts: opts, inputs: map[string]int{}}
+	for part := range slices.Chunk(chosen, sharesAtOnce) {
+		shares := make([]*Share, len(part))
+		for k, i := range part {
+			if shares[k], err = load(i); err == nil {
+				err = m.add(shares[k])
+			}
+			if err != nil {
+				return nil, err
+			}
 		}
-		if err != nil {
+		if err := m.fold(shares); err != nil {
 			return nil, err
 		}
 	}
@@ -114,46 +120,32 @@ func Merge(attempts []Attempt, load func(i int) (*Share, error), opts MergeOptio
 		}
 		m.merged.Superseded = append(m.merged.Superseded, mergedShare(s))
 	}
-	return m.outcome()
+	return m.outcome(), nil
 }
 
-// merger merges shares one by one.
+// sharesAtOnce is the number of shares folded at once. Each fold decodes and encodes the
+// sums again, so folding single shares would be slow.
+const sharesAtOnce = 16
+
+// merger merges shares in the order of their indexes.
 type merger struct {
-	opts        MergeOptions
-	out         *Outcome // without comparisons; nil before the first share
-	first       *Share   // without rounds
-	merged      Merged
-	comparisons []*mergedComparison
-	pending     []pendingShare // added, not yet folded
-	cpus        map[string]int // number of shares per CPU model
+	opts MergeOptions
+	// out is the merged outcome, first the index of the first share, and properties what
+	// all shares have in common with it. out is nil before the first share.
+	out        *Outcome
+	first      int
+	properties []property
+	whole      []string
+	merged     Merged
+	inputs     map[string]int // comparison and input digest → index of the share
+	cells      []*mergedCell
 }
 
-// mergedComparison accumulates a comparison over the shares.
-type mergedComparison struct {
-	ComparisonResult                // without cells; Rounds is the fewest of the shares
-	inputs           map[string]int // input digest → index of the share
-	cells            []*mergedCell
-	titles           bool // the titles of the shares differ
-}
+// titlesDiffer ends the title of a comparison whose title depends on the share, such as
+// one with numbers of events.
+const titlesDiffer = ", differing by share"
 
-// pendingShare is a share that is added but not yet folded.
-type pendingShare struct {
-	*Share
-	starts map[startKey]Start
-}
-
-// startKey identifies a start; an empty cell stands for all cells of the round.
-type startKey struct {
-	comparison int
-	cell       string
-	round      int
-}
-
-// pendingShares is the number of shares folded at once. Each fold decodes and encodes
-// the sums again, so folding single shares would be slow.
-const pendingShares = 16
-
-// add checks a share against the first one and records it.
+// add checks a share against the first one and records it, without its cells.
 func (m *merger) add(s *Share) error {
 	switch {
 	case s.Outcome == nil:
@@ -166,30 +158,24 @@ func (m *merger) add(s *Share) error {
 	if m.out == nil {
 		m.begin(s)
 	}
-	if err := m.compare(s); err != nil {
-		return err
+	if what, a, b := difference(m.properties, s.properties()); what != "" {
+		return MixedError(what, a, m.first, b, s.Index)
 	}
 	for i, c := range s.Outcome.Comparisons {
-		with := m.comparisons[i]
-		if other, ok := with.inputs[c.Input]; ok && c.Input != "" {
+		input := fmt.Sprint(i, c.Input)
+		if other, ok := m.inputs[input]; ok && c.Input != "" {
 			return fmt.Errorf("%w: shares %d and %d played the same part of the storm", ErrShares, other, s.Index)
 		}
-		with.inputs[c.Input] = s.Index
-		// Titles may contain numbers that depend on the share.
-		with.titles = with.titles || with.Title != c.Title
+		m.inputs[input] = s.Index
+		with := &m.out.Comparisons[i]
+		if title := strings.TrimSuffix(with.Title, titlesDiffer); title != c.Title {
+			with.Title = title + titlesDiffer
+		}
 		with.Rounds = min(with.Rounds, c.Rounds)
 	}
 	m.merged.Shares = append(m.merged.Shares, mergedShare(s))
 	m.span(s.Outcome)
-	p := pendingShare{Share: s, starts: map[startKey]Start{}}
-	for _, st := range s.Starts {
-		p.starts[startKey{st.Comparison, st.Cell, st.Round}] = st
-	}
-	m.pending = append(m.pending, p)
-	if len(m.pending) < pendingShares {
-		return nil
-	}
-	return m.fold()
+	return nil
 }
 
 // mergedShare describes a share for [Merged].
@@ -212,43 +198,25 @@ func mergedShare(s *Share) MergedShare {
 // begin creates the outcome with the cells of the first share.
 func (m *merger) begin(s *Share) {
 	o := *s.Outcome
-	first := *s
-	first.Outcome = &o
-	m.first, m.merged.Of = &first, s.Of
-	m.out = &Outcome{
-		Format: Format, Name: cmp.Or(m.opts.Name, o.Name), Started: o.Started, Ended: o.Ended, Seed: o.Seed,
-		Rounds: o.Rounds, Budget: o.Budget, Fresh: o.Fresh, Experiment: m.opts.Experiment, Env: o.Env,
-	}
+	m.out, m.first, m.properties, m.whole, m.merged.Of = &o, s.Index, s.properties(), s.Whole, s.Of
+	o.Name, o.Experiment, o.Dir = cmp.Or(m.opts.Name, o.Name), m.opts.Experiment, ""
 	if m.opts.Args != nil {
-		m.out.Env.Args = m.opts.Args
+		o.Env.Args = m.opts.Args
 	}
 	// Values of one machine at one moment do not describe all shares.
-	m.out.Env.Before, m.out.Env.After, m.out.Env.LoadAverage, m.out.Env.Resumed, m.out.Env.StealShare = nil, nil, nil, nil, nil
+	o.Env.Before, o.Env.After, o.Env.LoadAverage, o.Env.Resumed, o.Env.StealShare = nil, nil, nil, nil, nil
 	o.Comparisons = slices.Clone(o.Comparisons)
-	for i, c := range o.Comparisons {
-		merged := &mergedComparison{
-			ComparisonResult: ComparisonResult{Family: c.Family, Title: c.Title, Latency: c.Latency, Rounds: c.Rounds},
-			inputs:           map[string]int{},
-		}
-		cells := make([]CellResult, len(c.Cells))
+	for i := range o.Comparisons {
+		c := &o.Comparisons[i]
+		c.Input, c.Cells = "", slices.Clone(c.Cells)
 		for j, cl := range c.Cells {
-			cells[j] = CellResult{
+			c.Cells[j] = CellResult{
 				Name: cl.Name, Labels: cl.Labels, Guarantees: cl.Guarantees, Class: cl.Class,
 				Repeats: cl.Repeats, Baseline: cl.Baseline,
 			}
-			merged.cells = append(merged.cells, &mergedCell{comparison: i, place: j, result: cells[j], rounds: map[int]*mergedRound{}})
+			m.cells = append(m.cells, &mergedCell{comparison: i, place: j, result: &c.Cells[j], rounds: map[int]*mergedRound{}})
 		}
-		o.Comparisons[i].Cells = cells
-		m.comparisons = append(m.comparisons, merged)
 	}
-}
-
-// compare rejects a share that belongs to another run than the first one.
-func (m *merger) compare(s *Share) error {
-	if what, a, b := difference(m.first.properties(), s.properties()); what != "" {
-		return MixedError(what, a, m.first.Index, b, s.Index)
-	}
-	return nil
 }
 
 // MixedError returns the error for a property that must be the same in all shares but
@@ -295,7 +263,6 @@ func (m *merger) span(o *Outcome) {
 	if s := o.Env.StealShare; s != nil && (env.StealShare == nil || *s > *env.StealShare) {
 		env.StealShare = s
 	}
-	m.cpus[o.Env.CPU]++
 	// Keep the smallest value, or only a value that all shares have in common.
 	env.Cores = min(env.Cores, o.Env.Cores)
 	env.GOMAXPROCS = min(env.GOMAXPROCS, o.Env.GOMAXPROCS)
@@ -314,59 +281,50 @@ func common[T any](value *T, other T) {
 	}
 }
 
-// fold adds the pending shares to the cells, on all processors.
-func (m *merger) fold() error {
-	shares := m.pending
-	m.pending = nil
-	slices.SortFunc(shares, func(a, b pendingShare) int { return a.Index - b.Index })
+// fold adds shares to the cells, on all processors.
+func (m *merger) fold(shares []*Share) error {
 	var cells errgroup.Group
 	cells.SetLimit(runtime.GOMAXPROCS(0))
-	for _, c := range m.comparisons {
-		for _, cl := range c.cells {
-			cells.Go(func() error { return cl.fold(shares) })
-		}
+	for _, c := range m.cells {
+		cells.Go(func() error { return c.fold(shares) })
 	}
 	return cells.Wait()
 }
 
 // outcome returns the merged run after all shares were added.
-func (m *merger) outcome() (*Outcome, error) {
-	if err := m.fold(); err != nil {
-		return nil, err
-	}
+func (m *merger) outcome() *Outcome {
 	o, t := m.out, &m.merged
-	byIndex := func(a, b MergedShare) int { return a.Index - b.Index }
-	slices.SortFunc(t.Shares, byIndex)
-	slices.SortStableFunc(t.Superseded, byIndex)
-	for i := range t.Of {
-		if !slices.ContainsFunc(t.Shares, func(s MergedShare) bool { return s.Index == i }) {
+	cpus := map[string]bool{}
+	here := make([]bool, t.Of)
+	for _, s := range t.Shares {
+		cpus[s.CPU], here[s.Index] = true, true
+	}
+	for i, ok := range here {
+		if !ok {
 			t.Missing = append(t.Missing, i)
 		}
 	}
 	t.Partial = m.opts.Partial && len(t.Missing) > 0
 	o.Merged = t
-	if len(m.cpus) > 1 {
-		o.Env.CPU = fmt.Sprintf("%d kinds of processors", len(m.cpus))
+	if len(cpus) > 1 {
+		o.Env.CPU = fmt.Sprintf("%d kinds of processors", len(cpus))
 	}
 	if o.Budget > 0 {
 		o.Rounds = 0
 	}
-	for i, c := range m.comparisons {
-		if c.titles {
-			c.Title += ", differing by share"
-		}
-		if whole := m.first.Whole; i < len(whole) && len(t.Missing) == 0 {
-			c.Input = whole[i]
+	for i := range o.Comparisons {
+		c := &o.Comparisons[i]
+		if i < len(m.whole) && len(t.Missing) == 0 {
+			c.Input = m.whole[i]
 		}
 		if o.Budget > 0 {
 			o.Rounds = max(o.Rounds, c.Rounds)
 		}
-		for _, cl := range c.cells {
-			c.Cells = append(c.Cells, cl.finish(*t, c.Latency))
-		}
-		o.Comparisons = append(o.Comparisons, c.ComparisonResult)
 	}
-	return o, nil
+	for _, c := range m.cells {
+		c.finish(*t, o.Comparisons[c.comparison].Latency)
+	}
+	return o
 }
 
 // Share is the result of one of several processes that play one storm together, each

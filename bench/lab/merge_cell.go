@@ -2,6 +2,7 @@ package lab
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -13,7 +14,7 @@ import (
 type mergedCell struct {
 	// comparison is the index of the comparison, and place the cell's index in it.
 	comparison, place int
-	result            CellResult
+	result            *CellResult
 	rounds            map[int]*mergedRound // by number
 	shares            int                  // number of shares so far
 	verdicts          []shareVerdict       // other than valid
@@ -29,15 +30,35 @@ type shareVerdict struct {
 // mergedRound accumulates one round over the shares that have it.
 type mergedRound struct {
 	Round
-	shares int // number of shares that have the round
-	together
+	starts []shareStart
+}
+
+// shareStart describes how a share began a round: whether with a common start, its delay
+// after it, and the shares that the start did not wait for.
+type shareStart struct {
+	share  int
+	common bool
+	late   time.Duration
+	absent []int
+}
+
+// start returns the start of a play. A start without a cell applies to all cells of the
+// round.
+func (s *Share) start(comparison int, cell string, round int) shareStart {
+	for _, st := range s.Starts {
+		if st.Comparison == comparison && st.Round == round && (st.Cell == cell || st.Cell == "") {
+			return shareStart{share: s.Index, common: true, late: st.Late, absent: st.Absent}
+		}
+	}
+	return shareStart{share: s.Index}
 }
 
 // fold adds shares to the cell.
-func (c *mergedCell) fold(shares []pendingShare) error {
+func (c *mergedCell) fold(shares []*Share) error {
 	parts := map[int][]cell.Result{}
 	for _, s := range shares {
 		found := &s.Outcome.Comparisons[c.comparison].Cells[c.place]
+		name := found.BenchName()
 		c.shares++
 		if found.Verdict.Status != Valid {
 			c.verdicts = append(c.verdicts, shareVerdict{s.Index, found.Verdict})
@@ -47,10 +68,22 @@ func (c *mergedCell) fold(shares []pendingShare) error {
 		}
 		for _, r := range found.Rounds {
 			if r.Result.EventsIn == 0 || r.Result.Elapsed <= 0 {
-				return fmt.Errorf("%w: share %d measured nothing in round %d of %s", ErrShares, s.Index, r.Round, found.BenchName())
+				return fmt.Errorf("%w: share %d measured nothing in round %d of %s", ErrShares, s.Index, r.Round, name)
+			}
+			m := c.rounds[r.Round]
+			switch {
+			case m == nil:
+				m = &mergedRound{Round: Round{Round: r.Round, Place: r.Place, Started: r.Started}}
+				c.rounds[r.Round] = m
+			case parts[r.Round] == nil:
+				parts[r.Round] = []cell.Result{m.Result} // the sum of the earlier shares
 			}
 			parts[r.Round] = append(parts[r.Round], lift(r.Result))
-			c.round(r).recordStart(s, startKey{c.comparison, found.BenchName(), r.Round})
+			m.starts = append(m.starts, s.start(c.comparison, name, r.Round))
+			if r.Started.Before(m.Started) {
+				m.Started = r.Started
+			}
+			m.Took = max(m.Took, r.Took)
 		}
 	}
 	// An invalid cell shows no figures, so skip the sums.
@@ -59,45 +92,25 @@ func (c *mergedCell) fold(shares []pendingShare) error {
 		return nil
 	}
 	for number, results := range parts {
-		r := c.rounds[number]
-		if r.shares > len(results) {
-			results = append(results, r.Result)
-		}
 		var err error
-		if r.Result, err = mergeResults(results); err != nil {
+		if c.rounds[number].Result, err = mergeResults(results); err != nil {
 			return fmt.Errorf("%s, round %d: %w", c.result.BenchName(), number, err)
 		}
 	}
 	return nil
 }
 
-// round adds a share's round to the count and the times.
-func (c *mergedCell) round(r Round) *mergedRound {
-	m := c.rounds[r.Round]
-	if m == nil {
-		m = &mergedRound{Round: Round{Round: r.Round, Place: r.Place, Started: r.Started}}
-		c.rounds[r.Round] = m
-	}
-	m.shares++
-	if r.Started.Before(m.Started) {
-		m.Started = r.Started
-	}
-	m.Took = max(m.Took, r.Took)
-	return m
-}
-
-// finish returns the merged cell.
-func (c *mergedCell) finish(of Merged, headline cell.Boundary) CellResult {
+// finish sets the merged cell's figures and verdict.
+func (c *mergedCell) finish(of Merged, headline cell.Boundary) {
 	var rounds []Round
-	for _, r := range c.rounds {
-		if r.shares == c.shares {
-			rounds = append(rounds, r.Round)
-		}
-	}
-	slices.SortFunc(rounds, func(a, b Round) int { return a.Round - b.Round })
 	var apart []string
-	for _, r := range rounds {
-		if reason := c.rounds[r.Round].apart(r.Result.Elapsed); reason != "" {
+	for _, number := range slices.Sorted(maps.Keys(c.rounds)) {
+		r := c.rounds[number]
+		if len(r.starts) < c.shares {
+			continue
+		}
+		rounds = append(rounds, r.Round)
+		if reason := r.apart(); reason != "" {
 			apart = append(apart, reason)
 		}
 	}
@@ -105,44 +118,48 @@ func (c *mergedCell) finish(of Merged, headline cell.Boundary) CellResult {
 	if len(apart) > 0 {
 		why = fmt.Sprintf("not played at the same time in %d of %d rounds: %s", len(apart), len(rounds), apart[0])
 	}
-	result := c.result
-	result.set(c.verdict(of, rounds, why), rounds, headline)
-	if result.Verdict.Status == Invalid {
-		result.Withheld = nil
-		result.Lag = worstLag(c.lag, result.Lag)
+	c.result.set(c.verdict(of, rounds, why), rounds, headline)
+	if c.result.Verdict.Status == Invalid {
+		c.result.Withheld = nil
+		c.result.Lag = worstLag(c.lag, c.result.Lag)
 	}
-	return result
+}
+
+// weight orders verdicts other than valid: the worst is the heaviest.
+func (v Verdict) weight() int {
+	switch {
+	case v.Failed():
+		return 3
+	case v.Status == Invalid:
+		return 2
+	case v.Status == Unplayed:
+		return 1
+	}
+	return 0
 }
 
 // verdict returns the worst of the verdicts on the shares and on the merged cell.
 func (c *mergedCell) verdict(of Merged, rounds []Round, apart string) Verdict {
-	var failed, blameless, unplayed, noisy []shareVerdict
+	worst := -1
 	for _, v := range c.verdicts {
-		switch {
-		case v.Failed():
-			failed = append(failed, v)
-		case v.Status == Invalid:
-			blameless = append(blameless, v)
-		case v.Status == Unplayed:
-			unplayed = append(unplayed, v)
-		default:
-			noisy = append(noisy, v)
-		}
+		worst = max(worst, v.weight())
 	}
+	bad := slices.DeleteFunc(slices.Clone(c.verdicts), func(v shareVerdict) bool { return v.weight() < worst })
+	detail := shareDetails(bad, of.Of)
 	v := verdictOf(c.result.Labels, rounds)
 	switch {
-	case len(failed) > 0:
-		v = Verdict{Invalid, causesOf(failed), shareDetails(failed, of.Of)}
+	case worst == 3:
+		v = Verdict{Invalid, causesOf(bad), detail}
 	case len(of.Missing) > 0 && !of.Partial:
 		return Verdict{Invalid, CauseShares, fmt.Sprintf("%s: missing %s", of, numbers(of.Missing))}
-	case len(blameless) > 0:
-		v = Verdict{Invalid, blameless[0].Cause, shareDetails(blameless, of.Of)}
-	case len(unplayed) > 0:
-		v = Verdict{Status: Unplayed, Detail: shareDetails(unplayed, of.Of)}
+	case worst == 2:
+		v = Verdict{Invalid, bad[0].Cause, detail}
+	case worst == 1:
+		v = Verdict{Status: Unplayed, Detail: detail}
 	case len(rounds) == 0:
 		v.Detail = "no round was finished by all shares"
-	case v.Status != Invalid && (apart != "" || len(noisy) > 0):
-		v = Verdict{Status: Noisy, Detail: join("; ", apart, v.Detail, shareDetails(noisy, of.Of))}
+	case v.Status != Invalid && (apart != "" || worst == 0):
+		v = Verdict{Status: Noisy, Detail: join("; ", apart, v.Detail, detail)}
 	}
 	if len(of.Missing) > 0 {
 		v.Detail = join("; ", fmt.Sprintf("%s (missing %s)", of, numbers(of.Missing)), v.Detail)
@@ -157,32 +174,27 @@ func join(separator string, parts ...string) string {
 
 // causesOf joins the causes of several shares, in the order of the invariants.
 func causesOf(verdicts []shareVerdict) Cause {
-	var found, out []Cause
-	for _, v := range verdicts {
-		for c := range strings.SplitSeq(string(v.Cause), "+") {
-			found = append(found, Cause(c))
-		}
-	}
+	var causes []Cause
 	for _, c := range []Cause{CauseLost, CauseReordered, CauseDuplicated, CauseDiverged, CauseError} {
-		if slices.Contains(found, c) {
-			out = append(out, c)
+		if slices.ContainsFunc(verdicts, func(v shareVerdict) bool {
+			return slices.Contains(strings.Split(string(v.Cause), "+"), string(c))
+		}) {
+			causes = append(causes, c)
 		}
 	}
-	return joinCauses(out)
+	return joinCauses(causes)
 }
 
 // shareDetails formats the first share's verdict and the indexes of the others; "" for
 // none.
 func shareDetails(verdicts []shareVerdict, of int) string {
-	slices.SortFunc(verdicts, func(a, b shareVerdict) int { return a.share - b.share })
-	var first string
+	if len(verdicts) == 0 {
+		return ""
+	}
+	first := fmt.Sprintf("share %d/%d: %s", verdicts[0].share, of, verdicts[0].Verdict)
 	var others []int
-	for i, v := range verdicts {
-		if i == 0 {
-			first = fmt.Sprintf("share %d/%d: %s", v.share, of, v.Verdict)
-		} else {
-			others = append(others, v.share)
-		}
+	for _, v := range verdicts[1:] {
+		others = append(others, v.share)
 	}
 	if len(others) > 0 {
 		first += "; and in " + numbers(others)
@@ -203,57 +215,41 @@ func numbers(indexes []int) string {
 	return "shares " + strings.ReplaceAll(strings.Trim(fmt.Sprint(indexes), "[]"), " ", ", ") + rest
 }
 
-// together records whether shares began a play at the same time.
-type together struct {
-	common           int           // number of shares with a common start
-	alone            []int         // shares without a common start
-	absent           []int         // shares that a start did not wait for
-	earliest, latest time.Duration // delays after the common start
-	last             int           // share with the latest start
-	played           []int         // all shares
-}
-
-// recordStart records the start of a share. A start without a cell applies to all cells of
-// the round.
-func (t *together) recordStart(s pendingShare, key startKey) {
-	t.played = append(t.played, s.Index)
-	start, ok := s.starts[key]
-	if !ok {
-		start, ok = s.starts[startKey{comparison: key.comparison, round: key.round}]
+// apart returns the reason why the round did not begin at the same time in all shares;
+// empty if it did. A single share always returns "".
+func (r *mergedRound) apart() string {
+	var alone, late []int
+	first, last := r.starts[0], r.starts[0]
+	for _, s := range r.starts {
+		if !s.common {
+			alone = append(alone, s.share)
+			continue
+		}
+		if !first.common || s.late < first.late {
+			first = s
+		}
+		if !last.common || s.late > last.late {
+			last = s
+		}
+		for _, i := range s.absent {
+			if slices.ContainsFunc(r.starts, func(s shareStart) bool { return s.share == i }) {
+				late = append(late, i)
+			}
+		}
 	}
-	if !ok {
-		t.alone = append(t.alone, s.Index)
-		return
-	}
-	t.absent = append(t.absent, start.Absent...)
-	if t.common == 0 || start.Late < t.earliest {
-		t.earliest = start.Late
-	}
-	if t.common == 0 || start.Late > t.latest {
-		t.latest, t.last = start.Late, s.Index
-	}
-	t.common++
-}
-
-// apart returns the reason why a play of this length did not begin at the same time in
-// all shares; empty if it did. A single share always returns "".
-func (t *together) apart(elapsed time.Duration) string {
-	late := slices.DeleteFunc(slices.Clone(t.absent), func(i int) bool { return !slices.Contains(t.played, i) })
 	slices.Sort(late)
-	late = slices.Compact(late)
-	slices.Sort(t.alone)
-	between := t.latest - t.earliest
+	between, elapsed := last.late-first.late, r.Result.Elapsed
 	switch {
-	case len(t.played) == 1:
+	case len(r.starts) == 1:
 		return ""
-	case t.common == 0:
+	case len(alone) == len(r.starts):
 		return "the shares did not wait for each other"
-	case len(t.alone) > 0:
-		return numbers(t.alone) + " had no start in common with the others"
+	case len(alone) > 0:
+		return numbers(alone) + " had no start in common with the others"
 	case float64(between) > MaxSpread*float64(elapsed):
-		return fmt.Sprintf("share %d began %v after the first (allowed: %.0f %% of %v)", t.last, between.Round(time.Microsecond), MaxSpread*100, elapsed.Round(time.Microsecond))
+		return fmt.Sprintf("share %d began %v after the first (allowed: %.0f %% of %v)", last.share, between.Round(time.Microsecond), MaxSpread*100, elapsed.Round(time.Microsecond))
 	case len(late) > 0:
-		return numbers(late) + " had not come when the others began"
+		return numbers(slices.Compact(late)) + " had not come when the others began"
 	}
 	return ""
 }

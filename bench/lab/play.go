@@ -18,19 +18,54 @@ import (
 // play plays a cell once: New, Setup, Run, Check, Teardown. A panic in one of them
 // becomes an error. A panic in a goroutine of the workload ends the process. hook, if
 // not nil, is called between Setup and Run.
-func play(ctx context.Context, c Cell, rec *cell.Recorder, hook func(context.Context) error) (res cell.Result, err error) {
-	w, err := newWorkload(c)
-	if err != nil {
+func play(ctx context.Context, c Cell, rec *cell.Recorder, hook func(context.Context) error) (cell.Result, error) {
+	w, err := setUp(ctx, c)
+	if err == nil && hook != nil {
+		err = hook(ctx)
+	}
+	return conclude(ctx, w, err, rec)
+}
+
+// setUp returns a new workload after its Setup; nil if there is none to tear down.
+func setUp(ctx context.Context, c Cell) (w Workload, err error) {
+	err = guard("new", func() error {
+		made, err := c.New()
+		if err == nil && made == nil {
+			err = errors.New("no workload")
+		}
+		if err == nil {
+			w = made
+		}
+		return err
+	})
+	if err == nil {
+		err = guard("setup", func() error { return w.Setup(ctx) })
+	}
+	return w, err
+}
+
+// conclude runs, checks and tears down a workload; err is that of the steps so far. If
+// ctx ends during Run, it skips Check and the cell is dropped.
+func conclude(ctx context.Context, w Workload, err error, rec *cell.Recorder) (cell.Result, error) {
+	if w == nil {
 		return cell.Result{}, err
 	}
-	err = drive(ctx, w, rec, hook)
+	if err == nil {
+		err = guard("run", func() error { return w.Run(ctx, rec) })
+	}
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err == nil {
+		err = guard(checkStep, w.Check)
+	}
 	if terr := guard("teardown", w.Teardown); terr != nil {
 		err = errors.Join(err, terr)
 	}
 	if err != nil {
 		return cell.Result{}, err
 	}
-	res, err = rec.Result()
+	res, err := rec.Result()
 	if err != nil {
 		return cell.Result{}, err
 	}
@@ -52,37 +87,6 @@ func checkNotes(res cell.Result) error {
 		taken[n.Unit] = true
 	}
 	return nil
-}
-
-func newWorkload(c Cell) (w Workload, err error) {
-	err = guard("new", func() (err error) {
-		w, err = c.New()
-		return err
-	})
-	if err == nil && w == nil {
-		err = errors.New("new: no workload")
-	}
-	return w, err
-}
-
-// drive runs the steps up to Check. If ctx ends during Run, it skips Check and the cell
-// is dropped.
-func drive(ctx context.Context, w Workload, rec *cell.Recorder, hook func(context.Context) error) error {
-	if err := guard("setup", func() error { return w.Setup(ctx) }); err != nil {
-		return err
-	}
-	if hook != nil {
-		if err := hook(ctx); err != nil {
-			return err
-		}
-	}
-	if err := guard("run", func() error { return w.Run(ctx, rec) }); err != nil {
-		return err
-	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return guard(checkStep, w.Check)
 }
 
 // checkStep is the step whose errors carry no step name, so that the verdict begins

@@ -1,10 +1,6 @@
 package lab
 
-import (
-	"context"
-	"sync"
-	"sync/atomic"
-)
+import "context"
 
 // Play identifies a play after Setup and before Run: one cell, or all cells of a round
 // that are played together.
@@ -50,51 +46,4 @@ func (p *cellPlay) hook() func(context.Context) error {
 	return func(ctx context.Context) error {
 		return guard("start", func() error { return r.opts.BeforeRun(ctx, id) })
 	}
-}
-
-// latch starts several plays at once after one call of a hook. A nil latch does
-// nothing.
-type latch struct {
-	busy    sync.WaitGroup // plays that neither wait nor are done
-	waiting atomic.Int32
-	open    chan struct{} // closed after the hook returned err
-	err     error
-}
-
-// newLatch returns the latch of a number of plays; nil without a hook. The hook is
-// called when all plays wait or are done, if any waits.
-func newLatch(ctx context.Context, plays int, hook func(context.Context) error) *latch {
-	if hook == nil {
-		return nil
-	}
-	l := &latch{open: make(chan struct{})}
-	l.busy.Add(plays)
-	go func() {
-		defer close(l.open)
-		l.busy.Wait()
-		if l.waiting.Load() > 0 {
-			l.err = hook(ctx)
-		}
-	}()
-	return l
-}
-
-// join returns two functions for one play. wait blocks until every other play waits or
-// is done, and returns the hook's error. done must be called at the end of the play.
-func (l *latch) join() (wait func(context.Context) error, done func()) {
-	if l == nil {
-		return nil, func() {}
-	}
-	done = sync.OnceFunc(l.busy.Done)
-	wait = func(ctx context.Context) error {
-		l.waiting.Add(1)
-		done()
-		select {
-		case <-l.open:
-			return l.err
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	return wait, done
 }

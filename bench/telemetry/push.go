@@ -1,21 +1,24 @@
 package telemetry
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/exp/api/remote"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/prometheus/model/exemplar"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/textparse"
 	"github.com/prometheus/prometheus/prompb"
 )
 
@@ -77,7 +80,7 @@ func (t cappedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 type pusher struct {
 	api    *remote.API
 	client *http.Client
-	extra  []prompb.Label
+	extra  labels.Labels
 }
 
 // newPusher returns a pusher to the receiver at a URL; the default path is
@@ -96,7 +99,7 @@ func newPusher(receiver, job, instance string) (*pusher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrPushURL, err)
 	}
-	return &pusher{api: api, client: client, extra: []prompb.Label{{Name: "job", Value: job}, {Name: "instance", Value: instance}}}, nil
+	return &pusher{api: api, client: client, extra: labels.FromStrings("job", job, "instance", instance)}, nil
 }
 
 // push gathers and sends the present values: first all numbers, then the native
@@ -106,7 +109,10 @@ func (p *pusher) push(ctx context.Context, from prometheus.Gatherer) error {
 	if err != nil {
 		return err
 	}
-	numbers, natives := p.series(families, time.Now().UnixMilli())
+	numbers, natives, err := p.series(families, time.Now().UnixMilli())
+	if err != nil {
+		return err
+	}
 	if err := p.send(ctx, numbers); err != nil {
 		return err
 	}
@@ -126,100 +132,48 @@ func (p *pusher) send(ctx context.Context, all []prompb.TimeSeries) error {
 	return nil
 }
 
-// series converts families to time series of one sample. A histogram becomes series of
-// its buckets, sum and count, and a native histogram if it has one.
-func (p *pusher) series(families []*dto.MetricFamily, at int64) (numbers, natives []prompb.TimeSeries) {
+// series converts families to time series of one sample, as Prometheus does with a scrape:
+// a histogram becomes series of its buckets, sum and count, and a native histogram if it
+// has one.
+func (p *pusher) series(families []*dto.MetricFamily, at int64) (numbers, natives []prompb.TimeSeries, err error) {
+	var scrape bytes.Buffer
+	encoder := expfmt.NewEncoder(&scrape, expfmt.NewFormat(expfmt.TypeProtoDelim))
 	for _, f := range families {
-		name := f.GetName()
-		for _, m := range f.GetMetric() {
-			add := func(name string, v float64, more ...prompb.Label) *prompb.TimeSeries {
-				numbers = append(numbers, prompb.TimeSeries{
-					Labels: p.labels(name, m, more...), Samples: []prompb.Sample{{Value: v, Timestamp: at}},
-				})
-				return &numbers[len(numbers)-1]
-			}
-			switch h, s := m.GetHistogram(), m.GetSummary(); {
-			case h != nil:
-				for _, b := range h.GetBucket() {
-					if !math.IsInf(b.GetUpperBound(), 1) {
-						series := add(name+"_bucket", float64(b.GetCumulativeCount()), number("le", b.GetUpperBound()))
-						series.Exemplars = exemplars(b.GetExemplar())
-					}
-				}
-				if len(h.GetBucket()) > 0 || h.Schema == nil {
-					add(name+"_bucket", float64(h.GetSampleCount()), prompb.Label{Name: "le", Value: "+Inf"})
-					add(name+"_sum", h.GetSampleSum())
-					add(name+"_count", float64(h.GetSampleCount()))
-				}
-				if h.Schema != nil && h.GetSampleCountFloat() == 0 {
-					natives = append(natives, prompb.TimeSeries{
-						Labels: p.labels(name, m), Histograms: []prompb.Histogram{native(h, at)}, Exemplars: exemplars(h.GetExemplars()...),
-					})
-				}
-			case s != nil:
-				for _, q := range s.GetQuantile() {
-					add(name, q.GetValue(), number("quantile", q.GetQuantile()))
-				}
-				add(name+"_sum", s.GetSampleSum())
-				add(name+"_count", float64(s.GetSampleCount()))
-			default:
-				// Only one of them is set.
-				add(name, m.GetCounter().GetValue()+m.GetGauge().GetValue()+m.GetUntyped().GetValue())
-			}
+		if err := encoder.Encode(f); err != nil {
+			return nil, nil, err
 		}
 	}
-	return numbers, natives
-}
-
-// labels returns the sorted labels of a series. The metric's own labels win over extra
-// ones of the same name.
-func (p *pusher) labels(name string, m *dto.Metric, more ...prompb.Label) []prompb.Label {
-	out := []prompb.Label{{Name: "__name__", Value: name}}
-	for _, l := range m.GetLabel() {
-		out = append(out, prompb.Label{Name: l.GetName(), Value: l.GetValue()})
-	}
-	out = append(append(out, p.extra...), more...)
-	slices.SortStableFunc(out, func(a, b prompb.Label) int { return strings.Compare(a.Name, b.Name) })
-	out = slices.CompactFunc(out, func(a, b prompb.Label) bool { return a.Name == b.Name })
-	return slices.DeleteFunc(out, func(l prompb.Label) bool { return l.Value == "" })
-}
-
-// number formats a bound as Prometheus does.
-func number(name string, v float64) prompb.Label {
-	format, precision := byte('g'), -1
-	if v == math.Trunc(v) && math.Abs(v) < 1e15 {
-		format, precision = 'f', 1
-	}
-	return prompb.Label{Name: name, Value: strconv.FormatFloat(v, format, precision, 64)}
-}
-
-func native(h *dto.Histogram, at int64) prompb.Histogram {
-	spans := func(in []*dto.BucketSpan) (out []prompb.BucketSpan) {
-		for _, s := range in {
-			out = append(out, prompb.BucketSpan{Offset: s.GetOffset(), Length: s.GetLength()})
-		}
-		return out
-	}
-	return prompb.Histogram{
-		Count: &prompb.Histogram_CountInt{CountInt: h.GetSampleCount()}, Sum: h.GetSampleSum(),
-		Schema: h.GetSchema(), ZeroThreshold: h.GetZeroThreshold(),
-		ZeroCount:     &prompb.Histogram_ZeroCountInt{ZeroCountInt: h.GetZeroCount()},
-		PositiveSpans: spans(h.GetPositiveSpan()), PositiveDeltas: h.GetPositiveDelta(),
-		NegativeSpans: spans(h.GetNegativeSpan()), NegativeDeltas: h.GetNegativeDelta(),
-		Timestamp: at,
-	}
-}
-
-func exemplars(all ...*dto.Exemplar) (out []prompb.Exemplar) {
-	for _, x := range all {
-		if x == nil {
+	parser := textparse.NewProtobufParser(scrape.Bytes(), false, true, false, false, labels.NewSymbolTable())
+	for {
+		entry, err := parser.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return numbers, natives, nil
+		case err != nil:
+			return nil, nil, err
+		case entry != textparse.EntrySeries && entry != textparse.EntryHistogram:
 			continue
 		}
-		e := prompb.Exemplar{Value: x.GetValue(), Timestamp: x.GetTimestamp().AsTime().UnixMilli()}
-		for _, l := range x.GetLabel() {
-			e.Labels = append(e.Labels, prompb.Label{Name: l.GetName(), Value: l.GetValue()})
+		var own labels.Labels
+		parser.Labels(&own)
+		series := prompb.TimeSeries{Labels: prompb.FromLabels(p.with(own), nil)}
+		for x := (exemplar.Exemplar{}); parser.Exemplar(&x); {
+			series.Exemplars = append(series.Exemplars, prompb.Exemplar{Labels: prompb.FromLabels(x.Labels, nil), Value: x.Value, Timestamp: x.Ts})
 		}
-		out = append(out, e)
+		if entry == textparse.EntrySeries {
+			_, _, v := parser.Series()
+			series.Samples = []prompb.Sample{{Value: v, Timestamp: at}}
+			numbers = append(numbers, series)
+		} else if _, _, h, _ := parser.Histogram(); h != nil {
+			series.Histograms = []prompb.Histogram{prompb.FromIntHistogram(at, h)}
+			natives = append(natives, series)
+		}
 	}
-	return out
+}
+
+// with adds the extra labels. The series' own win over those of the same name.
+func (p *pusher) with(own labels.Labels) labels.Labels {
+	b := labels.NewBuilder(p.extra)
+	own.Range(func(l labels.Label) { b.Set(l.Name, l.Value) })
+	return b.Labels()
 }

@@ -124,7 +124,7 @@ func TestStudy(t *testing.T) {
 	for name, want := range map[string]string{
 		"batch-size/README.md": "readers, readers 0: best events/s: ring", "hot-keys/README.md": "skew, skew uniform: best events/s: ring",
 	} {
-		if got := page(t, s, name); !strings.Contains(got, want) || !strings.Contains(got, "2 rounds of each cell") || !strings.Contains(got, "/report.html") {
+		if got := page(t, s, name); !strings.Contains(got, want) || !strings.Contains(got, "Medians of 2 rounds") || !strings.Contains(got, "/report.html") {
 			t.Errorf("%s lacks %q:\n%s", name, want, got)
 		}
 	}
