@@ -12,8 +12,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"watchlab/loadgen/apiserver/patch"
 )
 
 // The tests of this file repeat findings of the comparison with a real server
@@ -116,7 +114,8 @@ func TestLastFinalizer(t *testing.T) {
 
 // A generated name that is always taken is a conflict with a retry time.
 func TestGeneratedNameTaken(t *testing.T) {
-	srv := opened(t, Options{Editor: patch.Options{Suffix: func() string { return "same1" }}})
+	srv := opened(t, Options{})
+	srv.editor.Suffix = func() string { return "same1" }
 	srv.makeMap(t, `{"generateName":"a-"}`)
 	code, answer := srv.ask("POST", mapsPath, "", jsonBody, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"a-"}}`)
 	if code != http.StatusConflict || !strings.Contains(answer, "not able to generate a unique name") || !strings.Contains(answer, `"retryAfterSeconds":1`) {

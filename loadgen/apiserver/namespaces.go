@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	v1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/yaml"
 
@@ -39,7 +41,7 @@ func (s *Server) seedNamespaces(c *collection) {
 		// It cannot fail: the log is empty and the names are distinct.
 		_, _ = c.log.Put(watch.Added, name, &v1.Namespace{
 			ObjectMeta: metav1.ObjectMeta{
-				Name: name, UID: s.editor.NewUID(), CreationTimestamp: metav1.NewTime(s.editor.Now().Truncate(time.Second)),
+				Name: name, UID: types.UID(uuid.NewString()), CreationTimestamp: metav1.Now().Rfc3339Copy(),
 				Labels: map[string]string{v1.LabelMetadataName: name},
 			},
 			Spec:   v1.NamespaceSpec{Finalizers: []v1.FinalizerName{v1.FinalizerKubernetes}},
@@ -127,7 +129,7 @@ func (s *Server) terminating(r patch.Result) patch.Result {
 	}
 	r.Gone, r.Unchanged = false, ns.DeletionTimestamp != nil
 	if !r.Unchanged {
-		now := metav1.NewTime(s.editor.Now()).Rfc3339Copy()
+		now := metav1.Now().Rfc3339Copy()
 		ns.DeletionTimestamp = &now
 		ns.Status.Phase = v1.NamespaceTerminating
 	}
@@ -163,7 +165,7 @@ func (s *Server) admit(req *request, o runtime.Object, created bool) error {
 		if _, err := s.registry.Define(o.DeepCopy()); err != nil {
 			return err
 		}
-		resources.Establish(o, s.editor.Now())
+		resources.Establish(o, time.Now())
 	}
 	return nil
 }

@@ -85,9 +85,6 @@ type Options struct {
 	// Wrap wraps the server's handler, for example with faults or a check of tokens.
 	// Nil means no wrapper.
 	Wrap func(http.Handler) http.Handler
-	// Editor configures the clock and the generated names of created objects. The zero
-	// value means the real clock and random names.
-	Editor patch.Options
 }
 
 // Server is a simulated API server. Its methods are safe for concurrent use.
@@ -145,7 +142,7 @@ func Open(opts Options, storms ...*Prepared) (*Server, error) {
 	s := &Server{
 		opts:        opts,
 		registry:    opts.Registry,
-		editor:      patch.New(opts.Editor),
+		editor:      patch.New(),
 		collections: map[schema.GroupVersionResource]*collection{},
 		served:      make(chan error, 1),
 		conns:       map[*conn]struct{}{},

@@ -282,7 +282,7 @@ func (s *Server) delete(req *request) error {
 		return err
 	}
 	if r.Gone && gvr == podResource {
-		now := metav1.NewTime(s.editor.Now()).Rfc3339Copy()
+		now := metav1.Now().Rfc3339Copy()
 		m.SetDeletionTimestamp(&now)
 		m.SetDeletionGracePeriodSeconds(new(int64))
 		m.SetGeneration(m.GetGeneration() + 1)
@@ -428,7 +428,7 @@ func (s *Server) bind(req *request) error {
 		pod = pod.DeepCopy()
 		pod.Spec.NodeName = b.Target.Name
 		pod.Status.Conditions = append(pod.Status.Conditions, v1.PodCondition{
-			Type: v1.PodScheduled, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(s.editor.Now()),
+			Type: v1.PodScheduled, Status: v1.ConditionTrue, LastTransitionTime: metav1.Now(),
 		})
 		return patch.Result{Object: pod}, nil
 	})

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -20,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	openapierrors "k8s.io/kube-openapi/pkg/validation/errors"
+	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"watchlab/loadgen/apiserver/resources"
@@ -51,49 +51,33 @@ func Defaults(res *resources.Resource, obj runtime.Object) {
 
 // coerceMeta decodes and encodes the metadata of an object as an ObjectMeta.
 func coerceMeta(object map[string]any, report bool) (unknown []error, err error) {
-	raw, ok := object["metadata"]
-	if !ok || raw == nil {
-		object["metadata"] = map[string]any{}
-		return nil, nil
-	}
-	content, ok := raw.(map[string]any)
-	if !ok {
-		return nil, fmt.Errorf("metadata: an object is expected, not %T", raw)
+	text, err := json.Marshal(object["metadata"])
+	if err != nil {
+		return nil, err
 	}
 	var m metav1.ObjectMeta
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(content, &m, report); err != nil {
-		strict, ok := runtime.AsStrictDecodingError(err)
-		if !ok {
-			return nil, metaError(content, err)
-		}
-		for _, s := range strict.Errors() {
+	strict, err := kjson.UnmarshalStrict(text, &m)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range strict {
+		if report {
 			unknown = append(unknown, errors.New(strings.Replace(s.Error(), `field "`, `field "metadata.`, 1)))
 		}
 	}
 	clean, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&m)
 	if err != nil {
-		return nil, fmt.Errorf("metadata: %w", err)
+		return nil, err
 	}
 	if clean["creationTimestamp"] == nil {
 		delete(clean, "creationTimestamp")
 	}
 	// An empty list of managed fields is a request to drop them.
-	if managed, ok := content["managedFields"].([]any); ok && len(managed) == 0 {
-		clean["managedFields"] = managed
+	if m.ManagedFields != nil && len(m.ManagedFields) == 0 {
+		clean["managedFields"] = []any{}
 	}
 	object["metadata"] = clean
 	return unknown, nil
-}
-
-// metaError returns the error of the decoder that a real server uses.
-func metaError(content map[string]any, err error) error {
-	text, encodeErr := json.Marshal(content)
-	if encodeErr == nil {
-		if decodeErr := json.Unmarshal(text, new(metav1.ObjectMeta)); decodeErr != nil {
-			return decodeErr
-		}
-	}
-	return fmt.Errorf("metadata: %w", err)
 }
 
 // addDefaults fills in defaults at all levels. A null that is not nullable counts as
@@ -152,12 +136,11 @@ func (x *edit) validate(obj, old object) error {
 }
 
 // validateScale returns the errors of the fields of a scale subresource.
-func validateScale(u *unstructured.Unstructured, res *resources.Resource) field.ErrorList {
+func validateScale(u *unstructured.Unstructured, res *resources.Resource) (errs field.ErrorList) {
 	paths := res.Custom.Scale()
 	if paths == nil {
 		return nil
 	}
-	var errs field.ErrorList
 	for _, path := range []string{paths.SpecReplicasPath, paths.StatusReplicasPath} {
 		n, _, err := unstructured.NestedInt64(u.Object, fieldsOf(path)...)
 		switch {
@@ -165,14 +148,6 @@ func validateScale(u *unstructured.Unstructured, res *resources.Resource) field.
 			errs = append(errs, field.Invalid(field.NewPath(path), n, err.Error()))
 		case n < 0:
 			errs = append(errs, field.Invalid(field.NewPath(path), n, "should be a non-negative integer"))
-		case n > math.MaxInt32:
-			errs = append(errs, field.Invalid(field.NewPath(path), n, fmt.Sprintf("should be less than or equal to %v", math.MaxInt32)))
-		}
-	}
-	if path := paths.LabelSelectorPath; path != nil && *path != "" {
-		text, _, err := unstructured.NestedString(u.Object, fieldsOf(*path)...)
-		if err != nil {
-			errs = append(errs, field.Invalid(field.NewPath(*path), text, err.Error()))
 		}
 	}
 	return errs
@@ -304,13 +279,17 @@ func scaleSelector(content map[string]any, paths *apiextensionsv1.CustomResource
 // fieldsOf returns the fields of a simple JSON path such as ".spec.replicas".
 func fieldsOf(path string) []string { return strings.Split(strings.TrimPrefix(path, "."), ".") }
 
+// pathOf returns a simple JSON path as one of managed fields.
+func pathOf(path string) (p fieldpath.Path) {
+	for _, f := range fieldsOf(path) {
+		p = append(p, fieldpath.PathElement{FieldName: &f})
+	}
+	return p
+}
+
 // scaleManagers converts managed fields between an object and its Scale.
 func scaleManagers(res *resources.Resource, live object) *managedfields.ScaleHandler {
-	var parts []any
-	for _, f := range fieldsOf(scalePaths(res).SpecReplicasPath) {
-		parts = append(parts, f)
-	}
-	paths := managedfields.ResourcePathMappings{res.GroupVersion().String(): fieldpath.MakePathOrDie(parts...)}
+	paths := managedfields.ResourcePathMappings{res.GroupVersion().String(): pathOf(scalePaths(res).SpecReplicasPath)}
 	return managedfields.NewScaleHandler(live.GetManagedFields(), res.GroupVersion(), paths)
 }
 

@@ -14,11 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	cbordirect "k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
-	serializerjson "k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	kjson "sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
 
 	"watchlab/loadgen/apiserver/resources"
 )
@@ -33,14 +29,46 @@ func (x *edit) decode(body []byte) (object, error) {
 	if err != nil {
 		return nil, err
 	}
-	if x.res.Typed() {
-		return x.decodeTyped(mediaType, body)
-	}
-	u, strict, err := x.decodeUntyped(mediaType, body)
+	obj, kind, strict, err := x.read(mediaType, body)
+	fail := func(err error) error { return cannotHandle(x.res, kind, err, body) }
 	if err != nil {
-		return nil, err
+		return nil, fail(err)
 	}
-	return u, x.complain(strict, func(err error) error { return cannotHandle(x.res, u.GroupVersionKind(), err, body) })
+	return obj, x.complain(strict, fail)
+}
+
+// read decodes an object of the resource, of that kind. It also returns unknown and
+// duplicate fields, unless the request ignores them.
+func (x *edit) read(mediaType string, body []byte) (obj object, kind schema.GroupVersionKind, strict []error, err error) {
+	info, _ := runtime.SerializerInfoForMediaType(resources.Codecs.SupportedMediaTypes(), mediaType)
+	decoder := runtime.Decoder(info.Serializer)
+	if x.looks() && info.StrictSerializer != nil {
+		decoder = info.StrictSerializer
+	}
+	decoded, actual, err := decoder.Decode(body, new(x.res.GVK), x.res.NewObject())
+	if actual != nil {
+		kind = *actual
+	}
+	if found, ok := runtime.AsStrictDecodingError(err); ok && decoded != nil {
+		strict, err = found.Errors(), nil
+	}
+	if err == nil {
+		err = rightKind(x.res, kind, decoded)
+	}
+	if err != nil {
+		return nil, kind, nil, err
+	}
+	obj = decoded.(object) // of the resource's kind
+	if u, ok := obj.(*unstructured.Unstructured); ok {
+		unknown, err := coerce(x.res, u, x.looks())
+		if err != nil {
+			return nil, kind, nil, err
+		}
+		strict = append(strict, unknown...)
+	}
+	obj.GetObjectKind().SetGroupVersionKind(x.res.GVK)
+	canonical(obj)
+	return obj, kind, strict, nil
 }
 
 // objectType returns the media type of an object's encoding.
@@ -87,41 +115,6 @@ func warnings(err error) []string {
 	return lines
 }
 
-func (x *edit) decodeTyped(mediaType string, body []byte) (object, error) {
-	info, ok := runtime.SerializerInfoForMediaType(resources.Codecs.SupportedMediaTypes(), mediaType)
-	if !ok {
-		return nil, unsupported([]string{runtime.ContentTypeJSON})
-	}
-	decoder := runtime.Decoder(info.Serializer)
-	if x.looks() && info.StrictSerializer != nil {
-		decoder = info.StrictSerializer
-	}
-	decoded, kind, err := decoder.Decode(body, new(x.res.GVK), x.res.NewObject())
-	if kind == nil {
-		kind = &schema.GroupVersionKind{}
-	}
-	if err != nil {
-		fail := func(err error) error { return cannotHandle(x.res, *kind, err, body) }
-		strict, ok := runtime.AsStrictDecodingError(err)
-		if !ok || decoded == nil {
-			return nil, fail(err)
-		}
-		if err := x.complain(strict.Errors(), fail); err != nil {
-			return nil, err
-		}
-	}
-	if err := rightKind(x.res, *kind, body); err != nil {
-		return nil, err
-	}
-	obj, ok := decoded.(object)
-	if !ok {
-		return nil, cannotHandle(x.res, *kind, unconvertible(x.res, *kind), body)
-	}
-	obj.GetObjectKind().SetGroupVersionKind(x.res.GVK)
-	canonical(obj)
-	return obj, nil
-}
-
 // canonical sets the defaults that a body's field manager owns: it turns a Secret's
 // stringData into data, sets its type, labels a Namespace with its name, and completes
 // the names of a CustomResourceDefinition.
@@ -146,9 +139,18 @@ func canonical(obj runtime.Object) {
 }
 
 // rightKind returns an error for another kind or version than the URL's.
-func rightKind(res *resources.Resource, kind schema.GroupVersionKind, body []byte) error {
+func rightKind(res *resources.Resource, kind schema.GroupVersionKind, decoded runtime.Object) error {
+	if u, ok := decoded.(*unstructured.Unstructured); ok {
+		switch {
+		case kind.Version == "":
+			return runtime.NewMissingVersionErr(fmt.Sprint(u.Object))
+		case kind.Kind != res.GVK.Kind && kind.Group == res.GVK.Group:
+			wrong := field.Invalid(field.NewPath("kind"), kind.Kind, "must be "+res.GVK.Kind)
+			return apierrors.NewInvalid(kind.GroupKind(), u.GetName(), field.ErrorList{wrong})
+		}
+	}
 	if isOther(res, kind) && (res.Typed() || kind.GroupVersion() == res.GVK.GroupVersion()) {
-		return cannotHandle(res, kind, unconvertible(res, kind), body)
+		return unconvertible(res, kind)
 	}
 	if kind.GroupVersion() != res.GVK.GroupVersion() {
 		return apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", kind.GroupVersion(), res.GVK.GroupVersion()))
@@ -168,8 +170,11 @@ func unconvertible(res *resources.Resource, kind schema.GroupVersionKind) error 
 	return fmt.Errorf("converting (%s.%s) to (%s.%s): unknown conversion", kind.Version, kind.Kind, group, res.GVK.Kind)
 }
 
-// cannotHandle is the error for a body of another kind.
+// cannotHandle is the error for a body that is no object of the resource. A status stays.
 func cannotHandle(res *resources.Resource, kind schema.GroupVersionKind, err error, body []byte) error {
+	if apierrors.ReasonForError(err) != metav1.StatusReasonUnknown {
+		return err
+	}
 	if kind.Kind != "" {
 		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", kind.Kind, kind.Version, res.GVK.Kind, err))
 	}
@@ -192,88 +197,16 @@ func summary(body []byte) string {
 	return text
 }
 
-// decodeUntyped reads an object without a type in client-go. It also returns unknown
-// and duplicate fields, unless the request ignores them.
-func (x *edit) decodeUntyped(mediaType string, body []byte) (*unstructured.Unstructured, []error, error) {
-	fail := func(err error) (*unstructured.Unstructured, []error, error) {
-		return nil, nil, cannotHandle(x.res, schema.GroupVersionKind{}, err, body)
-	}
-	if mediaType == runtime.ContentTypeJSON {
-		// It has a real server's error for a body that is no object.
-		if _, err := (serializerjson.SimpleMetaFactory{}).Interpret(body); err != nil {
-			return fail(err)
-		}
-	}
-	content, strict, err := unmarshal(mediaType, body, x.looks())
-	if err != nil {
-		return fail(err)
-	}
-	u := &unstructured.Unstructured{Object: content}
-	if kind, ok := content["kind"].(string); !ok || kind == "" {
-		return fail(runtime.NewMissingKindErr(string(body)))
-	}
-	if _, ok := content["apiVersion"].(string); !ok {
-		return fail(runtime.NewMissingVersionErr(string(body)))
-	}
-	kind := u.GroupVersionKind()
-	if kind.Kind != x.res.GVK.Kind && kind.Group == x.res.GVK.Group {
-		wrong := field.Invalid(field.NewPath("kind"), kind.Kind, "must be "+x.res.GVK.Kind)
-		return nil, nil, apierrors.NewInvalid(kind.GroupKind(), u.GetName(), field.ErrorList{wrong})
-	}
-	if err := rightKind(x.res, kind, body); err != nil {
-		return nil, nil, err
-	}
-	unknown, err := coerce(x.res, u, x.looks())
-	if err != nil {
-		return nil, nil, cannotHandle(x.res, kind, err, body)
-	}
-	return u, append(strict, unknown...), nil
-}
-
-// unmarshal reads a map from JSON, YAML or CBOR.
-func unmarshal(mediaType string, body []byte, strict bool) (content map[string]any, found []error, err error) {
-	switch mediaType {
-	case runtime.ContentTypeCBOR:
-		err = cbordirect.Unmarshal(body, &content)
-	case runtime.ContentTypeYAML:
-		if strict {
-			if err := yaml.UnmarshalStrict(body, &map[string]any{}); err != nil {
-				found = []error{err}
-			}
-		}
-		asJSON, yerr := yaml.YAMLToJSON(body)
-		if yerr != nil {
-			return nil, nil, fmt.Errorf("error converting YAML to JSON: %w", yerr)
-		}
-		if err := kjson.UnmarshalCaseSensitivePreserveInts(asJSON, &content); err != nil {
-			return nil, nil, fmt.Errorf("error unmarshaling JSON: while decoding JSON: %w", err)
-		}
-	default:
-		if strict {
-			found, err = kjson.UnmarshalStrict(body, &content)
-		} else {
-			err = kjson.UnmarshalCaseSensitivePreserveInts(body, &content)
-		}
-	}
-	if err == nil && content == nil {
-		// null
-		content = map[string]any{}
-	}
-	return content, found, err
-}
-
 // inVersion returns a copy of an object in the version of a resource, typed if the
 // resource is.
 func inVersion(res *resources.Resource, current runtime.Object) (object, error) {
 	obj, ok := current.DeepCopyObject().(object)
-	if !ok {
+	u, untyped := obj.(*unstructured.Unstructured)
+	switch {
+	case !ok, !untyped && !res.Typed():
 		return nil, fmt.Errorf("%s is kept as a %T", res, current)
-	}
-	switch u, untyped := obj.(*unstructured.Unstructured); {
-	case !res.Typed() && untyped:
-		Defaults(res, u)
 	case !res.Typed():
-		return nil, fmt.Errorf("%s is kept as a %T", res, current)
+		Defaults(res, u)
 	case untyped:
 		obj = res.NewObject()
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, obj); err != nil {

@@ -13,7 +13,7 @@ import (
 // first.
 func ExampleEditor_Patch() {
 	settings, _ := resources.New().Lookup("", "v1", "configmaps")
-	editor := patch.New(patch.Options{})
+	editor := patch.New()
 	apply := func(current *corev1.ConfigMap, manager, level string) (patch.Result, error) {
 		body := fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {level: %s}}", level)
 		req := patch.Request{Namespace: "default", Name: "settings", ContentType: "application/apply-patch+yaml", FieldManager: manager}

@@ -18,6 +18,7 @@ import (
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	cbordirect "k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/mergepatch"
@@ -26,6 +27,7 @@ import (
 	"k8s.io/client-go/applyconfigurations"
 	"k8s.io/client-go/kubernetes/scheme"
 	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
 
 	"watchlab/loadgen/apiserver/resources"
 )
@@ -138,27 +140,16 @@ func applyOperations(current, body []byte) ([]byte, error) {
 // itself.
 func (x *edit) decodePatched(patched []byte, strict []error) (object, error) {
 	invalid := func(err error) error { return invalidPatch(string(patched), err) }
-	if !x.res.Typed() {
-		u, found, err := x.decodeUntyped(runtime.ContentTypeJSON, patched)
-		if err != nil {
-			return nil, invalid(err)
-		}
-		return u, x.complain(append(strict, found...), invalid)
-	}
-	into := x.res.NewObject()
-	found, err := x.unmarshalInto(patched, into)
-	if err != nil {
-		return nil, invalid(err)
-	}
-	kind := into.GetObjectKind().GroupVersionKind()
-	if isOther(x.res, kind) {
-		return nil, invalid(unconvertible(x.res, kind))
-	}
-	if err := rightKind(x.res, kind, patched); err != nil {
+	obj, kind, found, err := x.read(runtime.ContentTypeJSON, patched)
+	switch {
+	case err == nil:
+		return obj, x.complain(append(strict, found...), invalid)
+	case !x.res.Typed():
+		return nil, invalid(cannotHandle(x.res, kind, err, patched))
+	case apierrors.IsBadRequest(err): // another version
 		return nil, err
 	}
-	canonical(into)
-	return into, x.complain(append(strict, found...), invalid)
+	return nil, invalid(err)
 }
 
 // unmarshalInto decodes JSON and finds unknown and duplicate fields, unless the
@@ -198,8 +189,9 @@ func (x *edit) strategic(live object, body []byte) (object, error) {
 		}
 		strict = append(strict, found.Errors()...)
 	}
-	if err := rightKind(x.res, obj.GetObjectKind().GroupVersionKind(), body); err != nil {
-		return nil, err
+	kind := obj.GetObjectKind().GroupVersionKind()
+	if err := rightKind(x.res, kind, obj); err != nil {
+		return nil, cannotHandle(x.res, kind, err, body)
 	}
 	canonical(obj)
 	return obj, x.complain(strict, invalid)
@@ -224,11 +216,7 @@ func strategicError(err error) error {
 // applied before and now omits. Different values of other managers' fields are
 // conflicts, unless forced.
 func (x *edit) serverSide(live object, kind types.PatchType, body []byte) (object, error) {
-	mediaType := runtime.ContentTypeYAML
-	if kind == types.ApplyCBORPatchType {
-		mediaType = runtime.ContentTypeCBOR
-	}
-	content, strict, err := unmarshal(mediaType, body, x.looks())
+	content, err := applyContent(kind, body)
 	if err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding YAML: %v", err))
 	}
@@ -242,11 +230,15 @@ func (x *edit) serverSide(live object, kind types.PatchType, body []byte) (objec
 		return nil, err
 	}
 	obj := applied.(object) // of live's type
-	if len(strict) > 0 && x.strict() {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("error strict decoding YAML: %v", strict[0]))
-	}
-	if err := x.complain(strict, func(err error) error { return err }); err != nil {
-		return nil, err
+	if x.looks() && kind == types.ApplyYAMLPatchType {
+		if strict := yaml.UnmarshalStrict(body, &map[string]any{}); strict != nil {
+			fail := func(error) error {
+				return apierrors.NewBadRequest(fmt.Sprintf("error strict decoding YAML: %v", strict))
+			}
+			if err := x.complain([]error{strict}, fail); err != nil {
+				return nil, err
+			}
+		}
 	}
 	obj.GetObjectKind().SetGroupVersionKind(x.res.GVK)
 	canonical(obj)
@@ -257,6 +249,22 @@ func (x *edit) serverSide(live object, kind types.PatchType, body []byte) (objec
 		}
 	}
 	return obj, nil
+}
+
+// applyContent reads an apply configuration.
+func applyContent(kind types.PatchType, body []byte) (content map[string]any, err error) {
+	if kind == types.ApplyCBORPatchType {
+		err = cbordirect.Unmarshal(body, &content)
+		return content, err
+	}
+	text, err := yaml.YAMLToJSON(body)
+	if err != nil {
+		return nil, fmt.Errorf("error converting YAML to JSON: %w", err)
+	}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &content); err != nil {
+		return nil, fmt.Errorf("error unmarshaling JSON: while decoding JSON: %w", err)
+	}
+	return content, nil
 }
 
 // track records in the managed fields that a request changed live to obj.
@@ -350,12 +358,9 @@ type noDefaults struct{}
 
 func (noDefaults) Default(runtime.Object) {}
 
-// versions converts custom resources by the strategy None: it sets the version.
-type versions struct{}
-
-func (versions) Convert(_, _, _ any) error {
-	return fmt.Errorf("custom resources are converted to a version, not into an object")
-}
+// versions converts custom resources by the strategy None: it sets the version. Field
+// managers need no other method.
+type versions struct{ runtime.ObjectConvertor }
 
 func (versions) ConvertToVersion(in runtime.Object, target runtime.GroupVersioner) (runtime.Object, error) {
 	kind := in.GetObjectKind().GroupVersionKind()
@@ -366,15 +371,7 @@ func (versions) ConvertToVersion(in runtime.Object, target runtime.GroupVersione
 	if to == kind {
 		return in, nil
 	}
-	u, ok := in.(*unstructured.Unstructured)
-	if !ok {
-		return nil, fmt.Errorf("%T is no custom resource", in)
-	}
-	u = u.DeepCopy()
+	u := in.DeepCopyObject().(*unstructured.Unstructured)
 	u.SetGroupVersionKind(to)
 	return u, nil
-}
-
-func (versions) ConvertFieldLabel(_ schema.GroupVersionKind, label, value string) (string, string, error) {
-	return label, value, nil
 }

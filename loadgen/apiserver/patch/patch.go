@@ -26,7 +26,6 @@ package patch
 import (
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/google/uuid"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -39,19 +38,11 @@ import (
 	"watchlab/loadgen/apiserver/resources"
 )
 
-// Options are the sources of time and names of an [Editor]. The zero value uses the
-// real clock and random names.
-type Options struct {
-	Now    func() time.Time // for creation, deletion and managed fields
-	NewUID func() types.UID // the uid of a new object
-	Suffix func() string    // of a generated name; by default 5 random characters
-}
-
 // object is an object of any resource.
 type object = resources.Object
 
 // Editor computes the object that a request results in. It is safe for concurrent
-// use.
+// use. [New] returns one.
 //
 // Objects of typed resources have client-go's types, others are
 // *unstructured.Unstructured. Their kind is set, in the version of the request. The
@@ -59,24 +50,14 @@ type object = resources.Object
 //
 // All errors are API statuses ([apierrors.APIStatus]).
 type Editor struct {
-	Options
+	// Suffix returns the suffix of a generated name, by default 5 random characters.
+	Suffix func() string
 	// managers caches field managers: managerKey → *cachedManager.
 	managers sync.Map
 }
 
 // New returns an editor.
-func New(opts Options) *Editor {
-	if opts.Now == nil {
-		opts.Now = time.Now
-	}
-	if opts.NewUID == nil {
-		opts.NewUID = func() types.UID { return types.UID(uuid.NewString()) }
-	}
-	if opts.Suffix == nil {
-		opts.Suffix = func() string { return utilrand.String(5) }
-	}
-	return &Editor{Options: opts}
-}
+func New() *Editor { return &Editor{Suffix: func() string { return utilrand.String(longestSuffix) }} }
 
 // Request is a request without its body. Its options are valid.
 type Request struct {
@@ -155,14 +136,13 @@ func (x *edit) create(body []byte) error {
 // finishCreate completes a new object of a body or an apply.
 func (x *edit) finishCreate(obj object) error {
 	obj.SetResourceVersion("")
-	now := metav1.NewTime(x.Now()).Rfc3339Copy()
+	now := metav1.Now().Rfc3339Copy()
 	obj.SetCreationTimestamp(now)
-	obj.SetUID(x.NewUID())
+	obj.SetUID(types.UID(uuid.NewString()))
 	if base := obj.GetGenerateName(); base != "" && obj.GetName() == "" {
 		obj.SetName(base[:min(len(base), longestName-longestSuffix)] + x.Suffix())
 	}
 	prepareForCreate(x.res, obj, now)
-	x.stampManagers(obj, nil)
 	if err := x.validate(obj, nil); err != nil {
 		return err
 	}
@@ -222,7 +202,6 @@ func (x *edit) finishUpdate(live, obj object) error {
 	obj.SetGeneration(live.GetGeneration())
 	prepareForUpdate(x.res, x.Subresource, obj, live)
 	keepSystemFields(obj, live)
-	x.stampManagers(obj, live)
 	if err := x.validate(obj, live); err != nil {
 		return err
 	}
@@ -304,7 +283,7 @@ func (e *Editor) Delete(res *resources.Resource, current runtime.Object, options
 	if obj.GetDeletionTimestamp() != nil {
 		return Result{Object: obj, Unchanged: true}, nil
 	}
-	now := metav1.NewTime(e.Now()).Rfc3339Copy()
+	now := metav1.Now().Rfc3339Copy()
 	obj.SetDeletionTimestamp(&now)
 	obj.SetDeletionGracePeriodSeconds(new(int64))
 	if obj.GetGeneration() > 0 {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -28,13 +29,6 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-
-// fixed returns an editor with a given clock and constant names.
-func fixed(now *time.Time) *Editor {
-	return New(Options{Now: func() time.Time { return *now }, NewUID: func() types.UID { return "uid" }, Suffix: func() string { return "abcde" }})
-}
 
 func lookup(t testing.TB, registry *resources.Registry, group, version, name string) *resources.Resource {
 	t.Helper()
@@ -69,11 +63,13 @@ func withWidgets(t testing.TB) (*resources.Registry, *resources.Resource) {
 	return registry, lookup(t, registry, "example.com", "v1", "widgets")
 }
 
-// TestSystemFields: create, change and delete set the system's fields from the editor's
-// clock and names.
-func TestSystemFields(t *testing.T) {
-	now := noon
-	e := fixed(&now)
+// TestSystemFields: create, change and delete set the system's fields.
+func TestSystemFields(t *testing.T) { synctest.Test(t, testSystemFields) }
+
+func testSystemFields(t *testing.T) {
+	noon := time.Now()
+	e := New()
+	e.Suffix = func() string { return "abcde" }
 	pods := lookup(t, resources.New(), "", "v1", "pods")
 	base := strings.Repeat("n", 70)
 	r, err := e.Create(pods, []byte(`{"metadata":{"generateName":"`+base+`"},"spec":{"containers":[]}}`), Request{Namespace: "ns", FieldManager: "m"})
@@ -84,14 +80,15 @@ func TestSystemFields(t *testing.T) {
 	if want := base[:58] + "abcde"; pod.Name != want {
 		t.Errorf("generated name %s, want %s", pod.Name, want)
 	}
-	if !pod.CreationTimestamp.Time.Equal(noon) || pod.UID != "uid" || pod.Generation != 1 || pod.Namespace != "ns" || pod.ResourceVersion != "" {
+	if !pod.CreationTimestamp.Time.Equal(noon) || pod.UID == "" || pod.Generation != 1 || pod.Namespace != "ns" || pod.ResourceVersion != "" {
 		t.Errorf("metadata %+v", pod.ObjectMeta)
 	}
 	if pod.Kind != "Pod" || pod.APIVersion != "v1" || !pod.ManagedFields[0].Time.Time.Equal(noon) {
 		t.Errorf("kind %v, managed at %v", pod.TypeMeta, pod.ManagedFields[0].Time)
 	}
 
-	now = noon.Add(time.Hour)
+	time.Sleep(time.Hour)
+	now := time.Now()
 	pod.ResourceVersion = "5"
 	pod.Finalizers = []string{"example.com/a"}
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"creationTimestamp": nil, "generation": 9, "labels": map[string]string{"a": "b"}}})
@@ -120,7 +117,7 @@ func TestSystemFields(t *testing.T) {
 	if r.Gone || !dying.DeletionTimestamp.Time.Equal(now) || dying.Generation != 2 || *dying.DeletionGracePeriodSeconds != 0 {
 		t.Errorf("deleted: %+v", r)
 	}
-	now = noon.Add(2 * time.Hour)
+	time.Sleep(time.Hour)
 	if r, err = e.Delete(pods, dying, &metav1.DeleteOptions{}); err != nil || !r.Unchanged || !r.Object.(*corev1.Pod).DeletionTimestamp.Time.Equal(noon.Add(time.Hour)) {
 		t.Errorf("deleted again: %+v, %v", r, err)
 	}
@@ -137,8 +134,7 @@ func TestSystemFields(t *testing.T) {
 // TestEncodings decodes the same object from all encodings.
 func TestEncodings(t *testing.T) {
 	registry, widgets := withWidgets(t)
-	now := noon
-	e := fixed(&now)
+	e := New()
 	leases := lookup(t, registry, "coordination.k8s.io", "v1", "leases")
 	typed := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "ns"}, Spec: coordinationv1.LeaseSpec{HolderIdentity: new("me"), LeaseDurationSeconds: new(int32(15))}}
 	typed.SetGroupVersionKind(leases.GVK)
@@ -167,6 +163,10 @@ func TestEncodings(t *testing.T) {
 				t.Errorf("%s: %v", mediaType, err)
 				continue
 			}
+			o := r.Object.(object)
+			o.SetUID("")
+			o.SetCreationTimestamp(metav1.Time{})
+			o.SetManagedFields(nil)
 			if first == nil {
 				first = r.Object
 			} else if !reflect.DeepEqual(first, r.Object) {
@@ -181,7 +181,7 @@ func TestEncodings(t *testing.T) {
 
 // TestApplyCBOR sends a server-side apply in CBOR.
 func TestApplyCBOR(t *testing.T) {
-	e := New(Options{})
+	e := New()
 	cms := lookup(t, resources.New(), "", "v1", "configmaps")
 	info, ok := runtime.SerializerInfoForMediaType(resources.Codecs.SupportedMediaTypes(), runtime.ContentTypeCBOR)
 	if !ok {
@@ -199,7 +199,7 @@ func TestApplyCBOR(t *testing.T) {
 
 // TestUntypedStore edits objects that a store keeps untyped.
 func TestUntypedStore(t *testing.T) {
-	e := New(Options{})
+	e := New()
 	deployments := lookup(t, resources.New(), "apps", "v1", "deployments")
 	current := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{"name": "d", "namespace": "ns", "uid": "u", "resourceVersion": "7", "generation": int64(3)},
@@ -222,7 +222,7 @@ func TestUntypedStore(t *testing.T) {
 // TestDefinitions edits CustomResourceDefinitions: they get a uid and a generation, and
 // their status changes on its own path only.
 func TestDefinitions(t *testing.T) {
-	e := New(Options{})
+	e := New()
 	crds := lookup(t, resources.New(), "apiextensions.k8s.io", "v1", "customresourcedefinitions")
 	body, err := os.ReadFile("testdata/widgets.yaml")
 	if err != nil {
@@ -236,7 +236,7 @@ func TestDefinitions(t *testing.T) {
 	if u.Spec.Conversion.Strategy != "None" || u.GetGeneration() != 1 || u.GetNamespace() != "" {
 		t.Errorf("%v", u)
 	}
-	resources.Establish(u, noon)
+	resources.Establish(u, time.Now())
 	u.SetResourceVersion("3")
 	r, err = e.Patch(crds, u, []byte(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"labels":{"a":"b"}},"status":{}}`),
 		Request{Name: u.GetName(), ContentType: "application/merge-patch+json"})
@@ -254,7 +254,7 @@ func TestDefinitions(t *testing.T) {
 func TestVersions(t *testing.T) {
 	registry, v1 := withWidgets(t)
 	beta := lookup(t, registry, "example.com", "v1beta1", "widgets")
-	e := New(Options{})
+	e := New()
 	apply := func(res *resources.Resource, current runtime.Object, manager, spec string) *unstructured.Unstructured {
 		t.Helper()
 		body := fmt.Sprintf(`{"apiVersion":%q,"kind":"Widget","metadata":{"name":"w"},"spec":%s}`, res.GroupVersion(), spec)
@@ -280,7 +280,7 @@ func TestVersions(t *testing.T) {
 // the old one.
 func TestRedefined(t *testing.T) {
 	registry, _ := withWidgets(t)
-	e := New(Options{})
+	e := New()
 	crd, err := os.ReadFile("testdata/widgets.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -308,7 +308,7 @@ func TestRedefined(t *testing.T) {
 // error.
 func TestStatusErrors(t *testing.T) {
 	registry, widgets := withWidgets(t)
-	e := New(Options{})
+	e := New()
 	all := []*resources.Resource{widgets, lookup(t, registry, "", "v1", "pods"), lookup(t, registry, "apiextensions.k8s.io", "v1", "customresourcedefinitions")}
 	for _, res := range all {
 		current := res.NewObject()
@@ -357,7 +357,7 @@ func isStatus(t *testing.T, err error, verb string, res *resources.Resource, req
 func TestInputsUnchanged(t *testing.T) {
 	registry, widgets := withWidgets(t)
 	deployments := lookup(t, registry, "apps", "v1", "deployments")
-	e := New(Options{})
+	e := New()
 	rapid.Check(t, func(rt *rapid.T) {
 		res, kind := deployments, types.StrategicMergePatchType
 		body := `{"metadata":{"name":"x","labels":{"a":"b"},"finalizers":["a.b/c"]},"spec":{"replicas":1,"selector":{"matchLabels":{"a":"b"}},"template":{"spec":{"containers":[{"name":"c"}]}}}}`
@@ -432,7 +432,7 @@ func scribble(obj runtime.Object) {
 // TestConcurrent uses one editor from several goroutines, for the race detector.
 func TestConcurrent(t *testing.T) {
 	_, widgets := withWidgets(t)
-	e := New(Options{})
+	e := New()
 	r, err := e.Create(widgets, []byte(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"x"},"spec":{"size":"small"}}`), Request{Namespace: "ns"})
 	if err != nil {
 		t.Fatal(err)
@@ -460,7 +460,7 @@ func TestEveryBuiltin(t *testing.T) {
 			t.Fatalf("no %s", gv)
 		}
 	}
-	e := New(Options{})
+	e := New()
 	for _, res := range registry.All() {
 		if !res.Storable() {
 			continue
@@ -496,7 +496,7 @@ func FuzzPatch(f *testing.F) {
 		}
 	}
 	_, widgets := withWidgets(f)
-	e := New(Options{})
+	e := New()
 	created, err := e.Create(widgets, []byte(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"x"},"spec":{"size":"small"}}`), Request{Namespace: "ns", FieldManager: "m"})
 	if err != nil {
 		f.Fatal(err)
@@ -526,7 +526,7 @@ func FuzzPatch(f *testing.F) {
 
 func BenchmarkEditor(b *testing.B) {
 	registry := resources.New()
-	e := New(Options{})
+	e := New()
 	leases := lookup(b, registry, "coordination.k8s.io", "v1", "leases")
 	pods := lookup(b, registry, "", "v1", "pods")
 	pod := []byte(`{"metadata":{"name":"x"},"spec":{"nodeName":"n","containers":[{"name":"c","image":"i"}]}}`)

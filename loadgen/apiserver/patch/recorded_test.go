@@ -331,7 +331,7 @@ func newFakeServer(t *testing.T) *fakeServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &fakeServer{t: t, registry: resources.New(), editor: New(Options{}), objects: make(map[string]runtime.Object), version: 1}
+	s := &fakeServer{t: t, registry: resources.New(), editor: New(), objects: make(map[string]runtime.Object), version: 1}
 	define(t, s.registry, crd)
 	return s
 }

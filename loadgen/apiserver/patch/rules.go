@@ -3,6 +3,7 @@ package patch
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"net/http"
 	"reflect"
@@ -13,6 +14,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -41,11 +43,11 @@ type rules struct {
 	name apivalidation.ValidateNameFunc
 }
 
-// Values of rules.statusKeeps; it may be empty.
+// Values of rules.statusKeeps, as paths; it may be empty.
 const (
 	allMetadata = "metadata"
-	labels      = "labels"
-	owners      = "ownerReferences"
+	labels      = "metadata.labels"
+	owners      = "metadata.ownerReferences metadata.deletionTimestamp"
 )
 
 // custom are the rules of custom resources.
@@ -105,43 +107,26 @@ var table = func() map[string]*rules {
 	set(func(r *rules) { r.statusKeeps = labels }, "deployments.apps")
 	set(func(r *rules) { r.statusKeeps = owners }, "pods")
 	set(func(r *rules) { r.name = apivalidation.NameIsDNSLabel }, "namespaces services")
-	set(func(r *rules) { r.name = isPathSegment }, roles)
+	// Such as "system:node".
+	set(func(r *rules) { r.name = path.ValidatePathSegmentName }, roles)
 	return t
 }()
-
-// isPathSegment validates the names of roles, such as "system:node".
-func isPathSegment(name string, _ bool) []string {
-	switch {
-	case name == "." || name == "..":
-		return []string{"may not be '" + name + "'"}
-	case strings.Contains(name, "/"):
-		return []string{"may not contain '/'"}
-	case strings.Contains(name, "%"):
-		return []string{"may not contain '%'"}
-	}
-	return nil
-}
 
 // resetFields returns the fields that a write to a resource or subresource cannot
 // set and whose managers it therefore does not record.
 func resetFields(res *resources.Resource, subresource string) map[fieldpath.APIVersion]fieldpath.Filter {
-	set := fieldpath.NewSet()
+	var paths string
 	switch {
 	case subresource == resources.Status:
-		set.Insert(fieldpath.MakePathOrDie("spec"))
-		switch rulesOf(res).statusKeeps {
-		case allMetadata:
-			set.Insert(fieldpath.MakePathOrDie("metadata"))
-		case labels:
-			set.Insert(fieldpath.MakePathOrDie("metadata", "labels"))
-		case owners:
-			set.Insert(fieldpath.MakePathOrDie("metadata", "deletionTimestamp"))
-			set.Insert(fieldpath.MakePathOrDie("metadata", "ownerReferences"))
-		}
+		paths = "spec " + rulesOf(res).statusKeeps
 	case subresource == "" && res.HasStatus():
-		set.Insert(fieldpath.MakePathOrDie("status"))
+		paths = "status"
 	default:
 		return nil
+	}
+	set := fieldpath.NewSet()
+	for p := range strings.FieldsSeq(paths) {
+		set.Insert(pathOf(p))
 	}
 	return fieldpath.NewExcludeFilterSetMap(map[fieldpath.APIVersion]*fieldpath.Set{
 		fieldpath.APIVersion(res.GroupVersion().String()): set,
@@ -223,26 +208,66 @@ func prepareForUpdate(res *resources.Resource, subresource string, obj, old obje
 	}
 }
 
-// setStatus sets an object's status to that of another object, shared, or clears it.
-func setStatus(obj, from object) {
+// parts returns the fields of an object but apiVersion and kind. The values are shared.
+func parts(obj object) map[string]any {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
-		delete(u.Object, "status")
-		if from, ok := from.(*unstructured.Unstructured); ok {
-			if status, ok := from.Object["status"]; ok {
-				u.Object["status"] = status
+		all := maps.Clone(u.Object)
+		delete(all, "apiVersion")
+		delete(all, "kind")
+		return all
+	}
+	all := map[string]any{}
+	for name, f := range structFields(obj) {
+		all[name] = f.Interface()
+	}
+	return all
+}
+
+// setParts sets the fields of an object but apiVersion and kind. Missing fields are
+// cleared.
+func setParts(obj object, all map[string]any) {
+	if u, ok := obj.(*unstructured.Unstructured); ok {
+		maps.Copy(all, map[string]any{"apiVersion": u.Object["apiVersion"], "kind": u.Object["kind"]})
+		u.Object = all
+		return
+	}
+	for name, f := range structFields(obj) {
+		if v, ok := all[name]; ok {
+			f.Set(reflect.ValueOf(v))
+		} else {
+			f.SetZero()
+		}
+	}
+}
+
+// structFields yields the fields of a typed object by their names in JSON.
+func structFields(obj object) iter.Seq2[string, reflect.Value] {
+	return func(yield func(string, reflect.Value) bool) {
+		v := reflect.ValueOf(obj).Elem()
+		for i := range v.NumField() {
+			name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+			if name != "" && !yield(name, v.Field(i)) {
+				return
 			}
 		}
-		return
 	}
-	to := reflect.ValueOf(obj).Elem().FieldByName("Status")
-	if !to.IsValid() {
-		return
+}
+
+// take replaces a part by that of another object, or removes it.
+func take(all map[string]any, name string, from map[string]any) {
+	if delete(all, name); from[name] != nil {
+		all[name] = from[name]
 	}
-	if from == nil {
-		to.SetZero()
-		return
+}
+
+// setStatus sets an object's status to that of another object, shared, or clears it.
+func setStatus(obj, from object) {
+	all, other := parts(obj), map[string]any(nil)
+	if from != nil {
+		other = parts(from)
 	}
-	to.Set(reflect.ValueOf(from).Elem().FieldByName("Status"))
+	take(all, "status", other)
+	setParts(obj, all)
 }
 
 // keepAllButStatus restores everything from the old object except the status, the
@@ -257,55 +282,25 @@ func keepAllButStatus(obj, old object, keeps string) {
 		obj.SetOwnerReferences(old.GetOwnerReferences())
 		obj.SetDeletionTimestamp(old.GetDeletionTimestamp())
 	}
-	if u, ok := obj.(*unstructured.Unstructured); ok {
-		status, has := u.Object["status"]
-		metadata := u.Object["metadata"]
-		u.Object = old.(*unstructured.Unstructured).Object
-		if delete(u.Object, "status"); has {
-			u.Object["status"] = status
-		}
-		if keeps != allMetadata {
-			u.Object["metadata"] = metadata
-		}
-		u.SetManagedFields(managed)
-		return
+	written, all := parts(obj), parts(old)
+	take(all, "status", written)
+	if keeps != allMetadata {
+		take(all, "metadata", written)
 	}
-	to, from := reflect.ValueOf(obj).Elem(), reflect.ValueOf(old).Elem()
-	if keeps == allMetadata {
-		to.FieldByName("ObjectMeta").Set(from.FieldByName("ObjectMeta"))
-		obj.SetManagedFields(managed)
-	}
-	for i := range to.NumField() {
-		if f := to.Type().Field(i); !f.Anonymous && f.Name != "Status" {
-			to.Field(i).Set(from.Field(i))
-		}
-	}
+	setParts(obj, all)
+	obj.SetManagedFields(managed)
 }
 
 // sameSpec compares two objects without metadata and, with butStatus, without status.
 func sameSpec(a, b object, butStatus bool) bool {
-	if ua, ok := a.(*unstructured.Unstructured); ok {
-		ub, ok := b.(*unstructured.Unstructured)
-		compared := func(u *unstructured.Unstructured) map[string]any {
-			fields := maps.Clone(u.Object)
-			maps.DeleteFunc(fields, func(k string, _ any) bool {
-				return k == "metadata" || k == "apiVersion" || butStatus && k == "status"
-			})
-			return fields
-		}
-		return ok && apiequality.Semantic.DeepEqual(compared(ua), compared(ub))
-	}
-	va, vb := reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem()
-	for i := range va.NumField() {
-		f := va.Type().Field(i)
-		if f.Anonymous || butStatus && f.Name == "Status" {
-			continue
-		}
-		if !apiequality.Semantic.DeepEqual(va.Field(i).Interface(), vb.Field(i).Interface()) {
-			return false
+	pa, pb := parts(a), parts(b)
+	for _, all := range []map[string]any{pa, pb} {
+		delete(all, "metadata")
+		if butStatus {
+			delete(all, "status")
 		}
 	}
-	return true
+	return apiequality.Semantic.DeepEqual(pa, pb)
 }
 
 // standardFinalizers are the finalizers without a domain that built-in kinds accept.
@@ -314,22 +309,22 @@ var standardFinalizers = []string{string(corev1.FinalizerKubernetes), metav1.Fin
 // validateMeta returns the errors in the metadata of an object that is new or replaces
 // old.
 func validateMeta(res *resources.Resource, m, old object) field.ErrorList {
-	path := field.NewPath("metadata")
+	at := field.NewPath("metadata")
 	name := rulesOf(res).name
 	if old != nil {
-		name = isPathSegment
+		name = path.ValidatePathSegmentName
 	}
-	errs := apivalidation.ValidateObjectMetaAccessor(m, res.Namespaced, name, path)
+	errs := apivalidation.ValidateObjectMetaAccessor(m, res.Namespaced, name, at)
 	if res.Typed() {
 		for i, f := range m.GetFinalizers() {
 			if !strings.Contains(f, "/") && !slices.Contains(standardFinalizers, f) {
-				errs = append(errs, field.Invalid(path.Child("finalizers").Index(i), f, "name is neither a standard finalizer name nor is it fully qualified"))
+				errs = append(errs, field.Invalid(at.Child("finalizers").Index(i), f, "name is neither a standard finalizer name nor is it fully qualified"))
 			}
 		}
 	}
 	if old != nil {
 		// A real server validates twice, for all kinds and for each, and repeats errors.
-		wrong := apivalidation.ValidateObjectMetaAccessorUpdate(m, old, path)
+		wrong := apivalidation.ValidateObjectMetaAccessorUpdate(m, old, at)
 		errs = append(append(errs, wrong...), wrong...)
 	}
 	return errs
@@ -449,33 +444,6 @@ func same(obj, live object) bool {
 	obj.SetManagedFields(live.GetManagedFields())
 	defer obj.SetManagedFields(entries)
 	return apiequality.Semantic.DeepEqual(obj, live)
-}
-
-// stampManagers replaces apimachinery's wall-clock times by the editor's clock. Entries
-// that did not change keep their time.
-func (e *Editor) stampManagers(m, old object) {
-	entries := m.GetManagedFields()
-	if len(entries) == 0 {
-		return
-	}
-	var before []metav1.ManagedFieldsEntry
-	if old != nil {
-		before = old.GetManagedFields()
-	}
-	now := metav1.NewTime(e.Now()).Rfc3339Copy()
-	stamped := slices.Clone(entries)
-	for i := range stamped {
-		s := &stamped[i]
-		kept := slices.ContainsFunc(before, func(b metav1.ManagedFieldsEntry) bool {
-			return b.Manager == s.Manager && b.Operation == s.Operation && b.APIVersion == s.APIVersion &&
-				b.Subresource == s.Subresource && b.Time.Equal(s.Time)
-		})
-		// apimachinery sets no time if an apply changes nothing.
-		if !kept && s.Time != nil {
-			s.Time = &now
-		}
-	}
-	m.SetManagedFields(stamped)
 }
 
 // asStatus converts an error to an API status. Other errors become 500 with their
