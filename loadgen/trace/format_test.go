@@ -306,7 +306,7 @@ func TestMissingBlock(t *testing.T) {
 func TestConcatenatedTraces(t *testing.T) {
 	file := encodeFrames(t, several(), 2)
 	got, err := readAll(NewReader(bytes.NewReader(append(bytes.Clone(file), file...)), "x"))
-	if len(got) != len(several()) || !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "trace merge") {
+	if len(got) != len(several()) || !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "trace convert") {
 		t.Errorf("%d frames, %v", len(got), err)
 	}
 }

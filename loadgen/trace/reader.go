@@ -232,7 +232,7 @@ func (r *Reader) finish(end rawLine) error {
 	r.ended = true
 	more, err := r.lines.next()
 	if err == nil {
-		err = r.lines.last(more.place, corrupt("something follows the end of the trace (trace merge merges two)"))
+		err = r.lines.last(more.place, corrupt("something follows the end of the trace (trace convert merges two)"))
 	}
 	return err
 }

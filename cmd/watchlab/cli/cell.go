@@ -38,12 +38,7 @@ func newCell() *cobra.Command {
 		Use:    cellVerb + " NAME",
 		Short:  "Play one cell of the experiment on standard input",
 		Hidden: true,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usageError{errors.New("cell takes a cell's name, and a Spec on standard input; --memory runs it")}
-			}
-			return nil
-		},
+		Args:   takes(1, 1, "a cell's name, and a Spec on standard input"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, cancel := context.WithCancel(cmd.Context())
 			defer cancel()

@@ -99,15 +99,26 @@ func warn(stderr io.Writer, format string, args ...any) {
 
 // parent completes a verb that only has verbs of its own.
 func parent(cmd *cobra.Command, verbs ...*cobra.Command) *cobra.Command {
-	cmd.Args = noArgs
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	cmd.AddCommand(verbs...)
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		var names []string
+		for _, c := range cmd.Commands() {
+			if c.IsAvailableCommand() {
+				names = append(names, c.Name())
+			}
+		}
+		return usageError{fmt.Errorf("unknown command %q (have %s)", args[0], strings.Join(names, ", "))}
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	return cmd
 }
 
 func newRoot(args []string) *cobra.Command {
 	var verbosity int
-	root := &cobra.Command{
+	root := parent(&cobra.Command{
 		Use:   "watchlab",
 		Short: "The performance lab for the Kubernetes event pipeline",
 		Long: `watchlab plays watch storms through interchangeable implementations of each stage of the
@@ -120,16 +131,13 @@ anything is played or written; 130 after Ctrl-C, with finished rounds kept.`,
   watchlab run    # everything that is built in, in a minute and a half`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          noArgs,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		PersistentPreRun: func(*cobra.Command, []string) {
 			quiet(verbosity)
 		},
-	}
+	}, newList(), newRun(args), newServe(), newStorm(), newTrace(), newRecord(), newCell(), newPod(), newDash(args), newCompare(), newGate(),
+		newReport(), newProfile(), newKnee(args), newScale(args), newSurface(args), newStudy(), newCluster(), newVersion())
 	root.PersistentFlags().IntVarP(&verbosity, "v", "v", -1, "level of client-go's own log messages (default -1: none)")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newList(), newRun(args), newServe(), newStorm(), newTrace(), newRecord(), newCell(), newPod(), newDash(args), newCompare(), newGate(), newReport(), newProfile(),
-		newKnee(args), newScale(args), newSurface(args), newStudy(), newCluster(), newVersion())
 	group(root)
 	return root
 }
@@ -146,22 +154,18 @@ func quiet(verbosity int) {
 	_ = level.Set(strconv.Itoa(verbosity)) // A number is what it takes.
 }
 
-// noArgs rejects positional arguments.
-func noArgs(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
+// takes requires least to most positional arguments; what names them.
+func takes(least, most int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < least || len(args) > most {
+			return usageError{fmt.Errorf("%s takes %s, not %q", cmd.CommandPath(), what, args)}
+		}
 		return nil
 	}
-	if cmd.HasSubCommands() {
-		var names []string
-		for _, c := range cmd.Commands() {
-			if c.IsAvailableCommand() {
-				names = append(names, c.Name())
-			}
-		}
-		return usageError{fmt.Errorf("unknown command %q (have %s)", args[0], strings.Join(names, ", "))}
-	}
-	return usageError{fmt.Errorf("%s takes no argument %q, only flags", cmd.CommandPath(), args[0])}
 }
+
+// noArgs rejects positional arguments.
+var noArgs = takes(0, 0, "only flags")
 
 // commit is the revision, set by the Makefile; it ends in -dirty if the tree differed.
 var commit string

@@ -140,7 +140,7 @@ func TestBadInput(t *testing.T) {
 		says []string
 	}{
 		{[]string{"storms"}, []string{`unknown command "storms"`, "have ", "list", "run", "storm"}},
-		{[]string{"list", "more"}, []string{`takes no argument "more"`}},
+		{[]string{"list", "more"}, []string{`takes only flags, not ["more"]`}},
 		{[]string{"list", "-o", "yaml"}, []string{"--output", `"yaml" is not one of table, json`}},
 		{[]string{"run", "--no-such-flag"}, []string{"--no-such-flag"}},
 		{[]string{"run", "--rounds", "x"}, []string{"--rounds", `"x"`}},
@@ -188,8 +188,8 @@ func TestBadInput(t *testing.T) {
 		{[]string{"run", "--storm", "hotkey", "--skew", "zipf:-1"}, []string{`--skew: invalid skew "zipf:-1"`, "uniform, or zipf:EXPONENT"}},
 		{[]string{"run", "--storm", tiny, "--skew", "uniform"}, []string{"--skew: storm", "is no profile"}},
 		{[]string{"run", "--storm", "relist", "--scale", "0.001", "--producers", "2"}, []string{"2 producers", "which is relisted"}},
-		{[]string{"storm", "show"}, []string{"takes one argument", "nodeloss"}},
-		{[]string{"storm", "show", "a", "b"}, []string{"takes one argument"}},
+		{[]string{"storm", "show"}, []string{"takes a profile", "nodeloss"}},
+		{[]string{"storm", "show", "a", "b"}, []string{"takes a profile"}},
 		{[]string{"storm", "show", "gangs"}, []string{"gangs"}},
 		{[]string{"storm", "show", badYAML}, []string{"bad.yaml: line 3"}},
 		{[]string{"storm", "show", "recorded-gang", "--nodes", "3"}, []string{"--nodes", "is no profile"}},

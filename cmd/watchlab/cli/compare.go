@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"io"
+	"math"
 
 	"github.com/spf13/cobra"
 
@@ -24,11 +25,8 @@ shows no difference between variants with unequal guarantees.`,
 
   # Variants beside each other, throughput only
   watchlab compare results/mine --col /impl --row .name,/rate --filter '.unit:events/s'`,
-		Args: cobra.ArbitraryArgs,
+		Args: takes(1, math.MaxInt, "files in benchmark format or results folders"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usageError{errors.New("compare needs a file in benchmark format or a results folder")}
-			}
 			return out.print(cmd, func() (*comparison.Tables, error) {
 				inputs, err := comparison.Open(args)
 				if err != nil {

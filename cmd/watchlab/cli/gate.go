@@ -27,12 +27,9 @@ the gate says "blind". docs/statistics.md has the tests and the rules.`,
   # With rules of your own
   watchlab gate init > gate.yaml
   watchlab gate --against old.txt --rules gate.yaml new.txt`,
-		Args: cobra.ArbitraryArgs,
+		Args: takes(1, 1, "the new run: one file or results folder"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			switch {
-			case len(args) != 1:
-				return usageError{fmt.Errorf("gate needs the new run: one file or results folder (got %d)", len(args))}
-			case against == "":
+			if against == "" {
 				return badFlag("against", errors.New("names no run to hold it against"))
 			}
 			write, err := out.writer()

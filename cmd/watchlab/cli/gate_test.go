@@ -54,7 +54,7 @@ func TestGateRefuses(t *testing.T) {
 		want string
 	}{
 		"no new run":      {[]string{"--against", oldFile}, "the new run"},
-		"two new runs":    {[]string{"--against", oldFile, oldFile, oldFile}, "got 2"},
+		"two new runs":    {[]string{"--against", oldFile, oldFile, oldFile}, "takes the new run"},
 		"no old run":      {[]string{oldFile}, "--against"},
 		"no such run":     {[]string{"--against", "missing", oldFile}, "--against"},
 		"no such new run": {[]string{"--against", oldFile, "--rules", good, "missing"}, "missing"},

@@ -54,7 +54,7 @@ func newProfileTop() *cobra.Command {
 		Use:     "top PROFILE|DIR",
 		Short:   "What took most",
 		Example: `  watchlab profile top results/mine --cell impl=ring,rate=max --by stage`,
-		Args:    exactly(1, "needs a profile, or a results folder"),
+		Args:    takes(1, 1, "a profile or a results folder"),
 		RunE:    f.show,
 	}
 	f.add(cmd, "")
@@ -75,7 +75,7 @@ tool pprof.`,
 
   # Two variants of one run
   watchlab profile diff results/mine results/mine --cell impl=cond,rate=max --cell impl=ring,rate=max`,
-		Args: exactly(2, "needs two profiles, or results folders"),
+		Args: takes(2, 2, "two profiles or results folders"),
 		RunE: f.show,
 	}
 	f.add(cmd, "; twice for both")

@@ -133,8 +133,8 @@ func testProfileBadInput(t *testing.T, dir string) {
 		args []string
 		want string
 	}{
-		"no argument":    {[]string{"top"}, "needs a profile, or a results folder, not 0"},
-		"one of two":     {[]string{"diff", file}, "needs two profiles"},
+		"no argument":    {[]string{"top"}, "takes a profile or a results folder, not []"},
+		"one of two":     {[]string{"diff", file}, "takes two profiles"},
 		"no file":        {[]string{"top", filepath.Join(dir, "none")}, "no such file"},
 		"no run":         {[]string{"top", t.TempDir()}, "run.json"},
 		"another file":   {[]string{"top", filepath.Join(dir, "run.json")}, "not a profile"},

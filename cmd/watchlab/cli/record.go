@@ -39,10 +39,13 @@ Exit code: 0, also after Ctrl-C; 1 if a watch was refused or the stream could no
 its end, with the events so far kept.`,
 		Example: `  watchlab record --resource pods,nodes,leases --for 10m -o storm.wlt
   kubectl get pods -A --watch -o json --output-watch-events | watchlab record - -o pods.wlt`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 || len(args) == 1 && args[0] != "-" {
-				return usageError{fmt.Errorf("%s takes no argument %q, only - for stdin", cmd.CommandPath(), args[len(args)-1])}
+		Args: func(cmd *cobra.Command, args []string) error {
+			if slices.Equal(args, []string{"-"}) {
+				return nil
 			}
+			return takes(0, 0, "only flags, or - for stdin")(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.run(cmd, len(args) == 1)
 		},
 	}

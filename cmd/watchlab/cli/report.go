@@ -24,7 +24,7 @@ func newReport() *cobra.Command {
 With -o it writes one form to standard output instead.`,
 		Example: `  watchlab report results/mine
   watchlab report results/mine -o csv > mine.csv`,
-		Args: oneFolder,
+		Args: takes(1, 1, "one results folder"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !cmd.Flags().Changed("output") {
 				return writeReports(args[0], cmd.ErrOrStderr())
@@ -36,17 +36,6 @@ With -o it writes one form to standard output instead.`,
 		form[*lab.Outcome]{"csv", report.CSV}, benchForm, tableForm)
 	cmd.Flags().Lookup("output").Usage = "form to write to standard output: " + strings.Join(out.names(), ", ")
 	return cmd
-}
-
-// oneFolder requires one argument, a results folder.
-func oneFolder(cmd *cobra.Command, args []string) error {
-	switch len(args) {
-	case 0:
-		return usageError{fmt.Errorf("%s needs a results folder", cmd.CommandPath())}
-	case 1:
-		return nil
-	}
-	return usageError{fmt.Errorf("%s takes one results folder; %q is one too many", cmd.CommandPath(), args[1])}
 }
 
 // writeReports writes the reports of a results folder into it.

@@ -69,8 +69,8 @@ func TestReportOfBadInput(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no folder":     {[]string{}, "needs a results folder"},
-		"two folders":   {[]string{dir, "b"}, `"b" is one too many`},
+		"no folder":     {[]string{}, "takes one results folder, not []"},
+		"two folders":   {[]string{dir, "b"}, `"b"]`},
 		"a bad form":    {[]string{dir, "-o", "pdf"}, "--output"},
 		"an empty form": {[]string{dir, "-o", ""}, "--output"},
 		"no such":       {[]string{filepath.Join(dir, "none")}, "none"},

@@ -105,17 +105,15 @@ func newPlaying(f *runFlags, cmd *cobra.Command, search *experiment.Search) *cob
 	f.output.add(cmd, "table", briefForm, tableForm, jsonForm, benchForm)
 	completeSpec(cmd)
 	f.shortHelp(cmd)
-	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		if len(args) > 1 || len(args) == 1 && f.file != "" {
-			return usageError{fmt.Errorf("%s takes one experiment in YAML, not argument %q", cmd.CommandPath(), args[len(args)-1])}
-		}
-		return nil
-	}
+	cmd.Args = takes(0, 1, "one experiment in YAML")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if f.helpAll {
 			return cmd.Help()
 		}
 		if len(args) == 1 {
+			if f.file != "" {
+				return badFlag("experiment", fmt.Errorf("is given, and %q besides", args[0]))
+			}
 			f.file = args[0]
 		}
 		return f.run(cmd)

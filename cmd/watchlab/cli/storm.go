@@ -107,12 +107,7 @@ func newStormShow() *cobra.Command {
 Comments show the events by type, the rate of each phase, and the sizes of objects. Of a
 recording it shows what trace inspect does.`,
 		Example: `  watchlab storm show leases --nodes 130000`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usageError{errors.New("storm show takes one argument: " + stormNames())}
-			}
-			return nil
-		},
+		Args:    takes(1, 1, stormNames()),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			spec, err := f.spec(cmd)
 			if err != nil {

@@ -212,7 +212,7 @@ func TestStudyBadInput(t *testing.T) {
 		{[]string{"--resume", damaged}, []string{"--resume: " + filepath.Join(damaged, studyFile)}},
 		{[]string{"--resume", unknown}, []string{"--resume: " + filepath.Join(unknown, studyFile), `unknown question "nobody"`}},
 		{[]string{"--resume", there, "--budget", "1m"}, []string{"--budget: is not for --resume"}},
-		{[]string{"readers"}, []string{`study takes no argument "readers"`}},
+		{[]string{"readers"}, []string{`study takes only flags, not ["readers"]`}},
 	} {
 		code, out, errs := call(t, append([]string{"study"}, tc.args...)...)
 		if code != exitUsage || out != "" || strings.Count(errs, "\n") != 1 {

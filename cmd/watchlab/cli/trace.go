@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,7 +14,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"watchlab/bench/experiment"
@@ -31,19 +29,9 @@ func newTrace() *cobra.Command {
 watch ({"type":…,"object":…}); the latter two plain or compressed by gzip or zstd. "-" is
 stdin. Unreadable parts are reported with their place, the rest is used, and the exit code is 1.`,
 		Example: `  watchlab trace inspect storm.wlt --svg storm.svg
-  watchlab trace cut storm.wlt -o piece.wlt --from 30s --to 1m
+  watchlab trace convert storm.wlt piece.wlt --from 30s --to 1m
   watchlab trace convert storm.wlt - | head -1`,
-	}, newTraceInspect(), newTraceConvert(), newTraceCut(), newTraceMerge())
-}
-
-// exactly requires n arguments; what describes them, as in "takes FILE".
-func exactly(n int, what string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != n {
-			return usageError{fmt.Errorf("%s %s, not %d arguments", cmd.CommandPath(), what, len(args))}
-		}
-		return nil
-	}
+	}, newTraceInspect(), newTraceConvert())
 }
 
 // input is a recording that is being read. It collects unreadable parts as faults.
@@ -116,117 +104,6 @@ func eachFrame(cmd *cobra.Command, f func(trace.Frame) error, inputs ...*input) 
 	return errInterrupted
 }
 
-// header returns the header for a trace made from the input.
-func (in *input) header() trace.Header {
-	h := in.Header()
-	h.Origin = cmp.Or(h.Origin, "converted from "+in.Format())
-	h.Tool = toolName()
-	return h
-}
-
-// mendWriter repairs the sequence of the frames that it writes.
-type mendWriter struct {
-	trace.FrameWriter
-	mend trace.Mender
-}
-
-func (m *mendWriter) Write(f trace.Frame) error {
-	f, keep, err := m.mend.Frame(f)
-	if err != nil || !keep {
-		return err
-	}
-	return m.FrameWriter.Write(f)
-}
-
-// target is the recording that a verb writes.
-type target struct {
-	to, format string
-	overwrite  bool
-}
-
-func (t *target) add(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&t.overwrite, "overwrite", false, "replace an existing file")
-}
-
-// addOutput adds the flag -o, which names the file.
-func (t *target) addOutput(cmd *cobra.Command) {
-	t.add(cmd)
-	cmd.Flags().StringVarP(&t.to, "output", "o", "", "file to write, or -")
-}
-
-// The formats of a recording.
-const (
-	asTrace = "trace"
-	asLines = "lines"
-	asWatch = "watch"
-)
-
-// formatOf returns the format for a file name.
-func formatOf(name string) string {
-	switch filepath.Ext(name) {
-	case ".jsonl", ".ndjson":
-		return asLines
-	case ".json":
-		return asWatch
-	}
-	if name == "-" {
-		return asLines
-	}
-	return asTrace
-}
-
-// rewrite reads recordings and writes one. plan gets them with the header of the first, which
-// it may change, and returns the function that writes the frames.
-func (t *target) rewrite(cmd *cobra.Command, names []string, plan func([]*input, *trace.Header) (func(trace.FrameWriter) error, error)) error {
-	if t.to == "" {
-		return badFlag("output", errors.New("names no file to write"))
-	}
-	var in []*input
-	for _, name := range names {
-		i, err := openTrace(cmd, name)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = i.close() }()
-		in = append(in, i)
-	}
-	h := in[0].header()
-	frames, err := plan(in, &h)
-	if err != nil {
-		return err
-	}
-	err = t.write(cmd, h, frames)
-	var faults []*trace.Error
-	for _, i := range in {
-		faults = append(faults, i.faults...)
-	}
-	return errors.Join(err, reportFaults(cmd.ErrOrStderr(), faults))
-}
-
-// write opens the target and calls frames with its writer. It keeps the file if frames
-// returns nil.
-func (t *target) write(cmd *cobra.Command, h trace.Header, frames func(trace.FrameWriter) error) error {
-	to := func(w io.Writer) error {
-		var fw trace.FrameWriter
-		if format := cmp.Or(t.format, formatOf(t.to)); format != asTrace {
-			fw = trace.NewLineWriter(w, format == asWatch)
-		} else {
-			var err error
-			if fw, err = trace.NewWriter(w, h); err != nil {
-				return err
-			}
-		}
-		if err := frames(fw); err != nil {
-			return err
-		}
-		return fw.Close()
-	}
-	if t.to == "-" {
-		return to(cmd.OutOrStdout())
-	}
-	return writeFile(t.to, t.overwrite, to)
-}
-
 // summary is the output of inspect.
 type summary struct {
 	*trace.Stats
@@ -259,7 +136,7 @@ func newTraceInspect() *cobra.Command {
 		Long: `inspect shows the origin and the interruptions of a recording, and each resource after its
 initial list: events, mean and peak rate, sizes, and the spread over keys.`,
 		Example: `  watchlab trace inspect recorded-gang --svg gang.svg`,
-		Args:    exactly(1, "takes FILE"),
+		Args:    takes(1, 1, "FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			write, err := out.writer()
 			if err != nil {
@@ -358,84 +235,205 @@ func printSummary(w io.Writer, s *summary) error {
 	return s.Table(w)
 }
 
+// convertFlags are the flags of trace convert.
+type convertFlags struct {
+	format             string
+	from, to           time.Duration
+	only               []string
+	anonymise, byClock bool
+	overwrite          bool
+}
+
+// The formats of a recording.
+const (
+	asTrace = "trace"
+	asLines = "lines"
+	asWatch = "watch"
+)
+
 func newTraceConvert() *cobra.Command {
-	var t target
-	var spacing time.Duration
-	var only []string
-	var replace bool
+	var f convertFlags
 	cmd := &cobra.Command{
-		Use:   "convert IN OUT|-",
-		Short: "Write a recording in another format, and repair a damaged one",
+		Use:   "convert IN… OUT|-",
+		Short: "Write recordings in another format, cut, merged or repaired",
 		Long: `convert writes a recording as a trace, as JSON lines with times, or as the output of a watch,
-which has none. It leaves out what cannot be read, so that the result can be played.`,
-		Example: `  watchlab trace convert storm.wlt - --to watch
+which has none. It leaves out what cannot be read, and adjusts events to the ones before, so that
+the result can be played.
+
+--from and --to select a part, whose times count from --from; the state at --from becomes its
+initial list. Several recordings are merged by time, from the start of each or, with --by-clock,
+from the earliest start; objects of one name count as one object.`,
+		Example: `  watchlab trace convert storm.wlt - --format watch
   watchlab trace convert storm.wlt.partial storm.wlt    # after a kill
-  watchlab trace convert pods.json pods.wlt --spacing 1ms --anonymise`,
-		Args: exactly(2, "takes IN and OUT"),
+  watchlab trace convert storm.wlt piece.wlt --from 30s --to 1m
+  watchlab trace convert pods.wlt nodes.wlt both.wlt`,
+		Args: takes(2, math.MaxInt, "IN… and OUT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			switch formats := []string{asTrace, asLines, asWatch}; {
-			case t.format != "" && !slices.Contains(formats, t.format):
-				return badFlag("to", experiment.OneOf(t.format, formats...))
-			case spacing < 0:
-				return badFlag("spacing", fmt.Errorf("%v is negative", spacing))
-			}
-			transform, err := transformOf(replace)
-			if err != nil {
-				return err
-			}
-			t.to = args[1]
-			return t.rewrite(cmd, args[:1], func(all []*input, h *trace.Header) (func(trace.FrameWriter) error, error) {
-				in := all[0]
-				isWatch := in.Format() == trace.WatchFormat
-				if spacing > 0 && !isWatch {
-					return nil, badFlag("spacing", errors.New("the recording has times of its own"))
-				}
-				h.Anonymised = h.Anonymised || replace
-				c := converter{mended: isWatch, only: only, spacing: spacing, transform: transform}
-				return func(w trace.FrameWriter) error {
-					c.w = w
-					return eachFrame(cmd, c.add, in)
-				}, nil
-			})
+			last := len(args) - 1
+			return f.run(cmd, args[:last], args[last])
 		},
 	}
-	t.add(cmd)
-	cmd.Flags().StringVar(&t.format, "to", "", "format: trace, lines, watch (default: by OUT's name; lines for -)")
-	cmd.Flags().DurationVar(&spacing, "spacing", 0, "time between two events of a watch (default 0)")
-	cmd.Flags().StringSliceVar(&only, "resource", nil, "resources to write, such as pods or apps/v1/deployments (default: all)")
-	cmd.Flags().BoolVar(&replace, "anonymise", false, "replace names and values")
+	fl := cmd.Flags()
+	fl.StringVar(&f.format, "format", "", "format: trace, lines, watch (default: by OUT's name; lines for -)")
+	fl.DurationVar(&f.from, "from", 0, "begin of the part")
+	fl.DurationVar(&f.to, "to", math.MaxInt64, "end of the part")
+	fl.Lookup("to").DefValue = "end"
+	fl.StringSliceVar(&f.only, "resource", nil, "resources to write, such as pods or apps/v1/deployments (default: all)")
+	fl.BoolVar(&f.anonymise, "anonymise", false, "replace names and values")
+	fl.BoolVar(&f.byClock, "by-clock", false, "merge by the time of day (default: from each start)")
+	fl.BoolVar(&f.overwrite, "overwrite", false, "replace an existing file")
 	return cmd
 }
 
-// converter writes the frames of a recording.
+func (f *convertFlags) run(cmd *cobra.Command, names []string, out string) error {
+	switch formats := []string{asTrace, asLines, asWatch}; {
+	case f.format != "" && !slices.Contains(formats, f.format):
+		return badFlag("format", experiment.OneOf(f.format, formats...))
+	case f.from < 0:
+		return badFlag("from", fmt.Errorf("%v is negative", f.from))
+	case f.to <= f.from:
+		return badFlag("to", fmt.Errorf("%v is not after --from %v", f.to, f.from))
+	}
+	transform, err := transformOf(f.anonymise)
+	if err != nil {
+		return err
+	}
+	var inputs []*input
+	for _, name := range names {
+		in, err := openTrace(cmd, name)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = in.close() }()
+		inputs = append(inputs, in)
+	}
+	h, err := f.header(inputs)
+	if err != nil {
+		return err
+	}
+	write := func(to io.Writer) error {
+		w, err := frameWriter(to, cmp.Or(f.format, formatOf(out)), h)
+		if err != nil {
+			return err
+		}
+		c := converter{w: w, only: f.only, length: f.to - f.from, transform: transform, state: map[trace.Resource]*state{}}
+		if err := eachFrame(cmd, c.add, inputs...); err != nil && !errors.Is(err, errEnough) {
+			return err
+		}
+		return errors.Join(c.begin(), w.Close())
+	}
+	if out == "-" {
+		err = write(cmd.OutOrStdout())
+	} else {
+		err = writeFile(out, f.overwrite, write)
+	}
+	var faults []*trace.Error
+	for _, in := range inputs {
+		faults = append(faults, in.faults...)
+	}
+	return errors.Join(err, reportFaults(cmd.ErrOrStderr(), faults))
+}
+
+// header returns the header of the result, and shifts the times of the inputs to its start.
+func (f *convertFlags) header(inputs []*input) (trace.Header, error) {
+	h := inputs[0].Header()
+	h.Origin = cmp.Or(h.Origin, "converted from "+inputs[0].Format())
+	h.Tool = toolName()
+	for _, in := range inputs[1:] {
+		g := in.Header()
+		h.Origin, h.Anonymised = "merged", h.Anonymised && g.Anonymised
+		if f.byClock && (h.Started.IsZero() || g.Started.IsZero()) {
+			return h, badFlag("by-clock", errors.New("one of the recordings doesn't say when it began"))
+		} else if f.byClock && g.Started.Before(h.Started) {
+			h.Started = g.Started
+		}
+		for _, r := range g.Resources {
+			if !slices.Contains(h.Resources, r) {
+				h.Resources = append(h.Resources, r)
+			}
+		}
+	}
+	h.Anonymised = h.Anonymised || f.anonymise
+	for _, in := range inputs {
+		in.shift = -f.from
+		if f.byClock {
+			in.shift += in.Header().Started.Sub(h.Started)
+		}
+	}
+	if !h.Started.IsZero() {
+		h.Started = h.Started.Add(f.from)
+	}
+	return h, nil
+}
+
+// formatOf returns the format for a file name.
+func formatOf(name string) string {
+	switch filepath.Ext(name) {
+	case ".jsonl", ".ndjson":
+		return asLines
+	case ".json":
+		return asWatch
+	}
+	if name == "-" {
+		return asLines
+	}
+	return asTrace
+}
+
+func frameWriter(w io.Writer, format string, h trace.Header) (trace.FrameWriter, error) {
+	if format != asTrace {
+		return trace.NewLineWriter(w, format == asWatch), nil
+	}
+	return trace.NewWriter(w, h)
+}
+
+// errEnough ends the reading.
+var errEnough = errors.New("enough")
+
+// converter writes the frames from time 0 until length, preceded by the state at time 0.
 type converter struct {
-	w    trace.FrameWriter
-	only []string
-	// spacing is the time between two frames; 0 keeps the times. at is the next time.
-	spacing, at time.Duration
-	transform   func(trace.Frame) (trace.Frame, error) // nil for none
-	mend        trace.Mender
-	// mended: frames pass through mend. Those of an undamaged recording stay unchanged.
-	mended bool
+	w         trace.FrameWriter
+	only      []string // resources; empty for all
+	length    time.Duration
+	transform func(trace.Frame) (trace.Frame, error) // nil for none
+	mend      trace.Mender
+
+	begun bool
+	// state has the objects by resource before time 0; order lists the resources.
+	state map[trace.Resource]*state
+	order []trace.Resource
+}
+
+// state has the current objects of a resource by key.
+type state struct {
+	objects map[string][]byte
+	// end is the bookmark that ends the initial list; empty before it.
+	end trace.Frame
 }
 
 func (c *converter) add(f trace.Frame) error {
-	if f.Break == nil && len(c.only) > 0 && !slices.Contains(c.only, f.Resource.Resource) && !slices.Contains(c.only, f.Resource.String()) {
+	switch {
+	case f.Break == nil && len(c.only) > 0 && !slices.Contains(c.only, f.Resource.Resource) && !slices.Contains(c.only, f.Resource.String()):
 		return nil
+	case f.Offset >= c.length:
+		return errEnough
+	case f.Offset < 0:
+		return c.note(f)
 	}
-	if f.Break != nil && f.Break.Reason == trace.Unreadable {
-		c.mended = true
+	if err := c.begin(); err != nil {
+		return err
 	}
-	// mend sees all frames. It cannot read some of those that are kept as they are.
-	if g, keep, err := c.mend.Frame(f); err == nil && c.mended {
+	return c.write(f)
+}
+
+// write writes a frame, changed to fit the frames before it. One that cannot be read stays
+// as it is.
+func (c *converter) write(f trace.Frame) error {
+	if g, keep, err := c.mend.Frame(f); err == nil {
 		if !keep {
 			return nil
 		}
 		f = g
-	}
-	if c.spacing > 0 {
-		f.Offset = c.at
-		c.at += c.spacing
 	}
 	if c.transform != nil {
 		var err error
@@ -446,81 +444,8 @@ func (c *converter) add(f trace.Frame) error {
 	return c.w.Write(f)
 }
 
-func newTraceCut() *cobra.Command {
-	var t target
-	var from, to time.Duration
-	cmd := &cobra.Command{
-		Use:   "cut FILE",
-		Short: "Write a part of a recording, by time",
-		Long: `cut writes the frames from --from until before --to. The state at --from becomes the
-initial list, so that the part can be played. Its times count from --from.`,
-		Example: `  watchlab trace cut storm.wlt --from 30s --to 1m -o piece.wlt`,
-		Args:    exactly(1, "takes FILE"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			switch {
-			case from < 0:
-				return badFlag("from", fmt.Errorf("%v is negative", from))
-			case !cmd.Flags().Changed("to"):
-				to = math.MaxInt64
-			case to <= from:
-				return badFlag("to", fmt.Errorf("%v is not after --from %v", to, from))
-			}
-			return t.rewrite(cmd, args, func(in []*input, h *trace.Header) (func(trace.FrameWriter) error, error) {
-				if !h.Started.IsZero() {
-					h.Started = h.Started.Add(from)
-				}
-				return func(w trace.FrameWriter) error {
-					c := cutter{w: &mendWriter{FrameWriter: w}, length: to - from, state: map[trace.Resource]*state{}}
-					in[0].shift = -from
-					if err := eachFrame(cmd, c.add, in[0]); err != nil && !errors.Is(err, errEnough) {
-						return err
-					}
-					return c.begin()
-				}, nil
-			})
-		},
-	}
-	t.addOutput(cmd)
-	cmd.Flags().DurationVar(&from, "from", 0, "begin")
-	cmd.Flags().DurationVar(&to, "to", 0, "end (default: that of the recording)")
-	return cmd
-}
-
-// errEnough ends the reading.
-var errEnough = errors.New("enough")
-
-// cutter writes the frames from time 0 until length, preceded by the state at time 0.
-type cutter struct {
-	w      trace.FrameWriter
-	length time.Duration
-	begun  bool
-	// state has the objects by resource at the current frame; order lists the resources.
-	state map[trace.Resource]*state
-	order []trace.Resource
-}
-
-// state has the current objects of a resource by key.
-type state struct {
-	objects map[string][]byte
-	// ended: the initial list is complete.
-	ended bool
-}
-
-func (c *cutter) add(f trace.Frame) error {
-	switch {
-	case f.Offset >= c.length:
-		return errEnough
-	case f.Offset < 0:
-		return c.note(f)
-	}
-	if err := c.begin(); err != nil {
-		return err
-	}
-	return c.w.Write(f)
-}
-
 // note applies a frame before the part to the state.
-func (c *cutter) note(f trace.Frame) error {
+func (c *converter) note(f trace.Frame) error {
 	if f.Break != nil || f.Type == watch.Error {
 		return nil
 	}
@@ -531,7 +456,9 @@ func (c *cutter) note(f trace.Frame) error {
 		c.order = append(c.order, f.Resource)
 	}
 	if f.Type == watch.Bookmark {
-		s.ended = s.ended || f.EndsInitial()
+		if f.EndsInitial() {
+			s.end = f
+		}
 		return nil
 	}
 	key, _, err := f.Key()
@@ -547,7 +474,7 @@ func (c *cutter) note(f trace.Frame) error {
 }
 
 // begin writes the initial state, once, in order of key like a list.
-func (c *cutter) begin() error {
+func (c *converter) begin() error {
 	if c.begun {
 		return nil
 	}
@@ -555,65 +482,18 @@ func (c *cutter) begin() error {
 	for _, res := range c.order {
 		s := c.state[res]
 		for _, key := range slices.Sorted(maps.Keys(s.objects)) {
-			if err := c.w.Write(trace.Frame{Type: watch.Added, Object: s.objects[key], Resource: res}); err != nil {
+			if err := c.write(trace.Frame{Type: watch.Added, Object: s.objects[key], Resource: res}); err != nil {
 				return err
 			}
 		}
-		if !s.ended {
+		if s.end.Object == nil {
 			continue // The initial list continues in the part.
 		}
-		end := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"}}}
-		end.APIVersion, end.Kind = res.GVK().ToAPIVersionAndKind()
-		text, err := json.Marshal(end)
-		if err != nil {
-			return err
-		}
-		if err := c.w.Write(trace.Frame{Type: watch.Bookmark, Object: text, Resource: res}); err != nil {
+		s.end.Offset = 0
+		if err := c.write(s.end); err != nil {
 			return err
 		}
 	}
 	c.state = nil
 	return nil
-}
-
-func newTraceMerge() *cobra.Command {
-	var t target
-	var byClock bool
-	cmd := &cobra.Command{
-		Use:   "merge A B",
-		Short: "Merge two recordings by time",
-		Long: `merge writes the frames of two recordings in order of time, from the start of each or, with
---by-clock, from the earlier start. Objects of one name count as one object, and events are
-adjusted to fit.`,
-		Example: `  watchlab trace merge pods.wlt nodes.wlt -o both.wlt`,
-		Args:    exactly(2, "takes A and B"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return t.rewrite(cmd, args, func(in []*input, h *trace.Header) (func(trace.FrameWriter) error, error) {
-				g := in[1].header()
-				if byClock {
-					if h.Started.IsZero() || g.Started.IsZero() {
-						return nil, badFlag("by-clock", errors.New("one of the recordings doesn't say when it began"))
-					}
-					in[1].shift = max(0, g.Started.Sub(h.Started))
-					if g.Started.Before(h.Started) {
-						in[0].shift, h.Started = h.Started.Sub(g.Started), g.Started
-					}
-				}
-				h.Origin = "merged"
-				h.Anonymised = h.Anonymised && g.Anonymised
-				for _, r := range g.Resources {
-					if !slices.Contains(h.Resources, r) {
-						h.Resources = append(h.Resources, r)
-					}
-				}
-				return func(w trace.FrameWriter) error {
-					m := mendWriter{FrameWriter: w}
-					return eachFrame(cmd, m.Write, in...)
-				}, nil
-			})
-		},
-	}
-	t.addOutput(cmd)
-	cmd.Flags().BoolVar(&byClock, "by-clock", false, "by the time of day instead of from the start of each")
-	return cmd
 }
