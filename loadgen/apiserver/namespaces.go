@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/yaml"
 
-	"watchlab/loadgen/apiserver/patch"
 	"watchlab/loadgen/apiserver/resources"
 )
 
@@ -121,21 +120,6 @@ func (s *Server) emptyNamespace(name string) int {
 	return held
 }
 
-// terminating marks a namespace as being deleted, instead of its deletion.
-func (s *Server) terminating(r patch.Result) patch.Result {
-	ns, ok := r.Object.(*v1.Namespace)
-	if !ok {
-		return r
-	}
-	r.Gone, r.Unchanged = false, ns.DeletionTimestamp != nil
-	if !r.Unchanged {
-		now := metav1.Now().Rfc3339Copy()
-		ns.DeletionTimestamp = &now
-		ns.Status.Phase = v1.NamespaceTerminating
-	}
-	return r
-}
-
 // finish empties a namespace that is being deleted and deletes it if it is empty.
 func (s *Server) finish(name string) {
 	res, ok := s.registry.Lookup("", namespaceResource.Version, namespaceResource.Resource)
@@ -150,23 +134,17 @@ func (s *Server) finish(name string) {
 	})
 }
 
-// admit completes a created or changed object as a real server's admission does.
-func (s *Server) admit(req *request, o runtime.Object, created bool) error {
-	switch o := o.(type) {
-	case *v1.Namespace:
-		if created {
-			o.Spec.Finalizers = []v1.FinalizerName{v1.FinalizerKubernetes}
-		}
-	case *apiextensionsv1.CustomResourceDefinition:
-		if req.subresource != "" || req.http.URL.Query().Get("dryRun") != "" {
-			return nil
-		}
-		// An invalid definition changes nothing.
-		if _, err := s.registry.Define(o.DeepCopy()); err != nil {
-			return err
-		}
-		resources.Establish(o, time.Now())
+// define serves the resource of a CustomResourceDefinition that is created or changed. An
+// invalid definition changes nothing.
+func (s *Server) define(req *request, o runtime.Object) error {
+	crd, ok := o.(*apiextensionsv1.CustomResourceDefinition)
+	if !ok || req.subresource != "" {
+		return nil
 	}
+	if _, err := s.registry.Define(crd.DeepCopy()); err != nil {
+		return err
+	}
+	resources.Establish(crd, time.Now())
 	return nil
 }
 
@@ -224,15 +202,7 @@ func (s *Server) Create(u *unstructured.Unstructured) error {
 			return err
 		}
 	}
-	path := "/apis/" + res.GVR.Group
-	if res.GVR.Group == "" {
-		path = "/api"
-	}
-	path += "/" + res.GVR.Version
-	if res.Namespaced {
-		path += "/namespaces/" + namespace
-	}
-	path += "/" + res.GVR.Resource
+	path := res.Path(namespace)
 	body, err := u.MarshalJSON()
 	if err != nil {
 		return err

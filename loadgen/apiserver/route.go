@@ -118,33 +118,32 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t target) error {
 	if t.resource.GVR != req.stored.GVR {
 		req.converts, req.kind = true, kindOf(t.resource)
 	}
-	if t.subresource != "" {
-		return s.serveSubresource(req, verb)
-	}
-	switch verb {
-	case resources.Get:
+	switch {
+	case verb == resources.Get && t.subresource == resources.Scale:
+		return s.scale(req)
+	case verb == resources.Get:
 		return s.get(req)
-	case resources.List:
+	case verb == resources.List:
 		q, err := parseQuery(r.URL.RawQuery, &t)
 		switch {
 		case err != nil:
 			return err
 		case q.opts.Watch:
 			return s.watch(req, q)
-		default:
-			return s.list(req, q)
 		}
-	case resources.Create:
+		return s.list(req, q)
+	case verb == resources.Create && t.subresource == resources.Binding:
+		return s.bind(req)
+	case verb == resources.Create && t.subresource == resources.Eviction:
+		return s.evict(req)
+	case verb == resources.Create:
 		return s.create(req)
-	case resources.Update:
-		return s.update(req)
-	case resources.Patch:
-		return s.patch(req)
-	case resources.Delete:
+	case verb == resources.Update, verb == resources.Patch:
+		return s.update(req, verb)
+	case verb == resources.Delete:
 		return s.delete(req)
-	default:
-		return s.deleteCollection(req)
 	}
+	return s.deleteCollection(req)
 }
 
 // The verbs of the methods.

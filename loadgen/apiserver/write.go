@@ -3,7 +3,6 @@ package apiserver
 import (
 	"errors"
 	"fmt"
-	"mime"
 	"net/http"
 	"slices"
 	"strings"
@@ -33,35 +32,47 @@ func invalidOptions(kind string, errs field.ErrorList) error {
 	return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: kind}, "", errs)
 }
 
-// edit returns the request without its body.
-func (req *request) edit(manager, validation string) patch.Request {
-	return patch.Request{
+// edit reads the options of a POST, PUT or PATCH, and its body. PatchOptions have the
+// fields of the others.
+func (req *request) edit(kind string) (edit patch.Request, dryRun []string, body []byte, err error) {
+	var opts metav1.PatchOptions
+	if err := decodeQuery(req.http.URL.RawQuery, &opts); err != nil {
+		return edit, nil, nil, err
+	}
+	edit = patch.Request{
 		Namespace: req.namespace, Name: req.name, Subresource: req.subresource,
 		ContentType:  req.http.Header.Get("Content-Type"),
-		FieldManager: manager, UserAgent: req.http.UserAgent(), FieldValidation: validation,
+		FieldManager: opts.FieldManager, UserAgent: req.http.UserAgent(), FieldValidation: opts.FieldValidation,
+		Force: opts.Force,
 	}
+	var errs field.ErrorList
+	if kind == "PatchOptions" {
+		media, _, _ := strings.Cut(edit.ContentType, ";")
+		errs = metav1validation.ValidatePatchOptions(&opts, types.PatchType(strings.TrimSpace(media)))
+	} else {
+		errs = metav1validation.ValidateUpdateOptions(&metav1.UpdateOptions{
+			DryRun: opts.DryRun, FieldManager: opts.FieldManager, FieldValidation: opts.FieldValidation,
+		})
+	}
+	if err := invalidOptions(kind, errs); err != nil {
+		return edit, nil, nil, err
+	}
+	body, err = req.body()
+	return edit, opts.DryRun, body, err
 }
 
 // create serves a POST to a collection.
 func (s *Server) create(req *request) error {
-	var opts metav1.CreateOptions
-	if err := decodeQuery(req.http.URL.RawQuery, &opts); err != nil {
-		return err
-	}
-	if err := invalidOptions("CreateOptions", metav1validation.ValidateCreateOptions(&opts)); err != nil {
-		return err
-	}
 	if req.resource.Namespaced && req.namespace == "" {
 		return notAllowed()
 	}
-	body, err := req.body()
+	edit, dryRun, body, err := req.edit("CreateOptions")
 	if err != nil {
 		return err
 	}
 	if err := s.checkNamespace(req, body); err != nil {
 		return err
 	}
-	edit := req.edit(opts.FieldManager, opts.FieldValidation)
 	// A generated name may be taken. A real server, too, tries eight times
 	// (k8s.io/apiserver v0.37, pkg/registry/generic/registry).
 	taken := ""
@@ -74,10 +85,7 @@ func (s *Server) create(req *request) error {
 		if err != nil {
 			return err
 		}
-		if err := s.admit(req, r.Object, true); err != nil {
-			return err
-		}
-		ok, err := s.put(req, watch.Added, storm.ObjectKey(req.namespace, m.GetName()), &r, 0, opts.DryRun)
+		ok, err := s.put(req, watch.Added, storm.ObjectKey(req.namespace, m.GetName()), &r, 0, dryRun)
 		if err != nil {
 			return err
 		}
@@ -98,6 +106,11 @@ func (s *Server) put(req *request, t watch.EventType, key string, r *patch.Resul
 	if len(dryRun) > 0 {
 		_, at := req.log.Get(key)
 		return at == was, nil
+	}
+	if t != watch.Deleted {
+		if err := s.define(req, r.Object); err != nil {
+			return false, err
+		}
 	}
 	kept := req.keep(r.Object)
 	if req.converts {
@@ -157,12 +170,10 @@ func (req *request) answerResult(code int, r *patch.Result) error {
 	return req.answer(code, req.show(r.Object))
 }
 
-// change writes the object of the request and answers with it. edit gets nil if there is
-// no object.
-func (s *Server) change(req *request, dryRun []string, edit func(current runtime.Object) (patch.Result, error)) error {
-	var r patch.Result
-	var code int
-	err := s.write(req, dryRun, func(current runtime.Object, was uint64) (t watch.EventType, stored *patch.Result, err error) {
+// change writes the object of the request. edit gets nil if there is no object. It
+// returns the result and the code of the answer.
+func (s *Server) change(req *request, dryRun []string, edit func(current runtime.Object) (patch.Result, error)) (code int, r patch.Result, err error) {
+	err = s.write(req, dryRun, func(current runtime.Object, was uint64) (t watch.EventType, stored *patch.Result, err error) {
 		if r, err = edit(current); err != nil {
 			return "", nil, err
 		}
@@ -174,61 +185,31 @@ func (s *Server) change(req *request, dryRun []string, edit func(current runtime
 			// The event has the last stored state; the answer has the edited one.
 			return watch.Deleted, &patch.Result{Object: current.DeepCopyObject()}, nil
 		case was == 0:
-			if err := s.checkNamespace(req, nil); err != nil {
-				return "", nil, err
-			}
 			code = http.StatusCreated
-			return watch.Added, &r, s.admit(req, r.Object, true)
+			return watch.Added, &r, s.checkNamespace(req, nil)
 		}
-		return watch.Modified, &r, s.admit(req, r.Object, false)
+		return watch.Modified, &r, nil
+	})
+	return code, r, err
+}
+
+// update serves a PUT or PATCH.
+func (s *Server) update(req *request, verb string) error {
+	kind, apply := "UpdateOptions", s.editor.Update
+	if verb == resources.Patch {
+		kind, apply = "PatchOptions", s.editor.Patch
+	}
+	edit, dryRun, body, err := req.edit(kind)
+	if err != nil {
+		return err
+	}
+	code, r, err := s.change(req, dryRun, func(current runtime.Object) (patch.Result, error) {
+		return apply(req.resource, current, body, edit)
 	})
 	if err != nil {
 		return err
 	}
 	return req.answerResult(code, &r)
-}
-
-// update serves a PUT.
-func (s *Server) update(req *request) error {
-	var opts metav1.UpdateOptions
-	if err := decodeQuery(req.http.URL.RawQuery, &opts); err != nil {
-		return err
-	}
-	if err := invalidOptions("UpdateOptions", metav1validation.ValidateUpdateOptions(&opts)); err != nil {
-		return err
-	}
-	body, err := req.body()
-	if err != nil {
-		return err
-	}
-	edit := req.edit(opts.FieldManager, opts.FieldValidation)
-	return s.change(req, opts.DryRun, func(current runtime.Object) (patch.Result, error) {
-		return s.editor.Update(req.resource, current, body, edit)
-	})
-}
-
-// patch serves a PATCH.
-func (s *Server) patch(req *request) error {
-	var opts metav1.PatchOptions
-	if err := decodeQuery(req.http.URL.RawQuery, &opts); err != nil {
-		return err
-	}
-	edit := req.edit(opts.FieldManager, opts.FieldValidation)
-	edit.Force = opts.Force
-	kind := edit.ContentType
-	if media, _, err := mime.ParseMediaType(kind); err == nil {
-		kind = media
-	}
-	if err := invalidOptions("PatchOptions", metav1validation.ValidatePatchOptions(&opts, types.PatchType(kind))); err != nil {
-		return err
-	}
-	body, err := req.body()
-	if err != nil {
-		return err
-	}
-	return s.change(req, opts.DryRun, func(current runtime.Object) (patch.Result, error) {
-		return s.editor.Patch(req.resource, current, body, edit)
-	})
 }
 
 // deleteOptions reads the options of a DELETE from the body or else the query.
@@ -271,42 +252,31 @@ func (s *Server) delete(req *request) error {
 	if err != nil {
 		return err
 	}
-	warn(req.w, r.Warnings)
 	o := r.Object
 	if r.Gone && gvr == podResource {
 		// A real server marks a pod before it deletes it, and answers with the mark.
 		o = o.DeepCopyObject()
-	}
-	m, err := meta.Accessor(o)
-	if err != nil {
-		return err
-	}
-	if r.Gone && gvr == podResource {
-		now := metav1.Now().Rfc3339Copy()
-		m.SetDeletionTimestamp(&now)
-		m.SetDeletionGracePeriodSeconds(new(int64))
-		m.SetGeneration(m.GetGeneration() + 1)
+		patch.Mark(o)
 	}
 	// A real server answers with the object if it remains, and for a few kinds.
 	if !r.Gone || slices.Contains(returnsDeleted, gvr.Resource) {
 		return req.answer(http.StatusOK, req.show(o))
+	}
+	m, err := meta.Accessor(o)
+	if err != nil {
+		return err
 	}
 	return req.succeed(http.StatusOK, &metav1.StatusDetails{Name: req.name, Group: gvr.Group, Kind: gvr.Resource, UID: m.GetUID()})
 }
 
 // remove deletes the object of the request or marks it as being deleted.
 func (s *Server) remove(req *request, opts *metav1.DeleteOptions) (r patch.Result, err error) {
-	ends := false
 	err = s.write(req, opts.DryRun, func(current runtime.Object, _ uint64) (watch.EventType, *patch.Result, error) {
 		if current == nil {
 			return "", nil, apierrors.NewNotFound(req.resource.GVR.GroupResource(), req.name)
 		}
 		if r, err = s.editor.Delete(req.resource, current, opts); err != nil {
 			return "", nil, err
-		}
-		if ends = req.resource.GVR == namespaceResource && r.Gone && len(opts.DryRun) == 0; ends {
-			// Its objects go first.
-			r = s.terminating(r)
 		}
 		switch {
 		case r.Gone:
@@ -316,8 +286,8 @@ func (s *Server) remove(req *request, opts *metav1.DeleteOptions) (r patch.Resul
 		}
 		return watch.Modified, &r, nil
 	})
-	if err == nil && ends && !r.Unchanged {
-		s.finish(req.name)
+	if err == nil && req.resource.GVR == namespaceResource && len(opts.DryRun) == 0 && !r.Unchanged {
+		s.finish(req.name) // its objects go first
 	}
 	return r, err
 }
@@ -371,32 +341,17 @@ func (s *Server) deleteCollection(req *request) error {
 	return nil
 }
 
-// serveSubresource serves a subresource.
-func (s *Server) serveSubresource(req *request, verb string) error {
-	switch {
-	case verb == resources.Get && req.subresource == resources.Scale:
-		o, _ := req.log.Get(req.key())
-		if o == nil {
-			return apierrors.NewNotFound(req.resource.GVR.GroupResource(), req.name)
-		}
-		scale, err := s.editor.Scale(req.resource, req.show(o))
-		if err != nil {
-			return err
-		}
-		return req.answerWhole(http.StatusOK, scale)
-	case verb == resources.Get:
-		return s.get(req)
-	case verb == resources.Update:
-		return s.update(req)
-	case verb == resources.Patch:
-		return s.patch(req)
-	case verb == resources.Create && req.subresource == resources.Binding:
-		return s.bind(req)
-	case verb == resources.Create && req.subresource == resources.Eviction:
-		return s.evict(req)
-	default:
-		return notAllowed()
+// scale serves a GET of a scale.
+func (s *Server) scale(req *request) error {
+	o, _ := req.log.Get(req.key())
+	if o == nil {
+		return apierrors.NewNotFound(req.resource.GVR.GroupResource(), req.name)
 	}
+	scale, err := s.editor.Scale(req.resource, req.show(o))
+	if err != nil {
+		return err
+	}
+	return req.answerWhole(http.StatusOK, scale)
 }
 
 // bind assigns a pod to a node.
@@ -411,9 +366,7 @@ func (s *Server) bind(req *request) error {
 	conflict := func(format string, args ...any) (patch.Result, error) {
 		return patch.Result{}, apierrors.NewConflict(podResource.GroupResource(), req.name, fmt.Errorf(format, args...))
 	}
-	own := *req
-	own.w, own.subresource = &recorder{header: http.Header{}}, ""
-	err := s.change(&own, req.http.URL.Query()["dryRun"], func(current runtime.Object) (patch.Result, error) {
+	_, _, err := s.change(req, req.http.URL.Query()["dryRun"], func(current runtime.Object) (patch.Result, error) {
 		pod, ok := current.(*v1.Pod)
 		switch {
 		case !ok:

@@ -28,7 +28,9 @@ import (
 	"sync"
 
 	"github.com/google/uuid"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -257,8 +259,8 @@ func (x *edit) patch(current runtime.Object, body []byte) error {
 }
 
 // Delete deletes an object if its preconditions hold. An object with finalizers is
-// marked instead, until an [Editor.Update] or [Editor.Patch] removes the last one. No
-// kubelet and no garbage collector is simulated: a pod is gone at once, whatever its
+// marked instead, until an [Editor.Update] or [Editor.Patch] removes the last one, and so
+// is a namespace, until the caller has deleted its objects. No kubelet and no garbage collector is simulated: a pod is gone at once, whatever its
 // grace period, and propagation policies have no effect.
 func (e *Editor) Delete(res *resources.Resource, current runtime.Object, options *metav1.DeleteOptions) (Result, error) {
 	obj, err := inVersion(res, current)
@@ -277,17 +279,31 @@ func (e *Editor) Delete(res *resources.Resource, current runtime.Object, options
 			return mismatch("ResourceVersion", *p.ResourceVersion, obj.GetResourceVersion(), "modified")
 		}
 	}
-	if len(obj.GetFinalizers()) == 0 {
+	ns, isNamespace := obj.(*corev1.Namespace)
+	switch {
+	case len(obj.GetFinalizers()) == 0 && !isNamespace:
 		return Result{Object: obj, Gone: true}, nil
-	}
-	if obj.GetDeletionTimestamp() != nil {
+	case obj.GetDeletionTimestamp() != nil:
 		return Result{Object: obj, Unchanged: true}, nil
 	}
-	now := metav1.Now().Rfc3339Copy()
-	obj.SetDeletionTimestamp(&now)
-	obj.SetDeletionGracePeriodSeconds(new(int64))
-	if obj.GetGeneration() > 0 {
-		obj.SetGeneration(obj.GetGeneration() + 1)
+	Mark(obj)
+	if isNamespace {
+		ns.DeletionGracePeriodSeconds = nil
+		ns.Status.Phase = corev1.NamespaceTerminating
 	}
 	return Result{Object: obj}, nil
+}
+
+// Mark marks an object as being deleted.
+func Mark(o runtime.Object) {
+	m, err := meta.Accessor(o)
+	if err != nil {
+		return // impossible: all objects have metadata
+	}
+	now := metav1.Now().Rfc3339Copy()
+	m.SetDeletionTimestamp(&now)
+	m.SetDeletionGracePeriodSeconds(new(int64))
+	if m.GetGeneration() > 0 {
+		m.SetGeneration(m.GetGeneration() + 1)
+	}
 }

@@ -154,6 +154,7 @@ func prepareForCreate(res *resources.Resource, obj object, now metav1.Time) {
 		// For an apply; the defaults of a body belong to its field manager.
 		canonical(o)
 	case *corev1.Namespace:
+		o.Spec.Finalizers = []corev1.FinalizerName{corev1.FinalizerKubernetes}
 		o.Status.Phase = corev1.NamespaceActive
 		canonical(o)
 	case *corev1.PersistentVolume:

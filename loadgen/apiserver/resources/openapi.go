@@ -115,14 +115,13 @@ type route struct {
 
 // routes returns the paths of a resource and its subresources.
 func routes(res *Resource) []route {
-	version := pathOf(res.GroupVersion())
-	collection := version + "/" + res.GVR.Resource
+	collection := res.Path("")
 	var all []route
 	if res.Namespaced {
 		if res.Can(List) {
 			all = append(all, route{collection, []string{List}, res.GVK})
 		}
-		collection = version + "/namespaces/{namespace}/" + res.GVR.Resource
+		collection = res.Path("{namespace}")
 	}
 	pick := func(from []string, wanted ...string) []string {
 		return slices.DeleteFunc(wanted, func(verb string) bool { return !slices.Contains(from, verb) })

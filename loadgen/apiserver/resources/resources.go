@@ -115,6 +115,16 @@ func (r *Resource) Storable() bool { return r.Can(List) && r.Can(Watch) }
 // GroupVersion returns the resource's group and version.
 func (r *Resource) GroupVersion() schema.GroupVersion { return r.GVR.GroupVersion() }
 
+// Path returns the path of the objects in a namespace; "" for all namespaces or a
+// cluster-scoped resource.
+func (r *Resource) Path(namespace string) string {
+	path := pathOf(r.GroupVersion()) + "/"
+	if namespace != "" {
+		path += "namespaces/" + namespace + "/"
+	}
+	return path + r.GVR.Resource
+}
+
 // String returns "deployments.v1.apps", and "pods.v1" where there is no group.
 func (r *Resource) String() string {
 	return strings.TrimSuffix(r.GVR.Resource+"."+r.GVR.Version+"."+r.GVR.Group, ".")
