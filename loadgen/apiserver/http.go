@@ -2,11 +2,11 @@ package apiserver
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
 	"net/url"
 	"slices"
@@ -96,13 +96,8 @@ func (req *request) body() ([]byte, error) {
 // decode reads a body that is no object of the resource (options, a binding, an eviction,
 // a review) by its content type. kind is the default kind. Package patch decodes objects.
 func (req *request) decode(body []byte, kind schema.GroupVersionKind, into runtime.Object) error {
-	media := req.http.Header.Get("Content-Type")
-	if m, _, err := mime.ParseMediaType(media); err == nil {
-		media = m
-	}
-	if media == "" {
-		media = runtime.ContentTypeJSON
-	}
+	media, _, _ := strings.Cut(req.http.Header.Get("Content-Type"), ";")
+	media = cmp.Or(strings.TrimSpace(media), runtime.ContentTypeJSON)
 	info, ok := runtime.SerializerInfoForMediaType(resources.Codecs.SupportedMediaTypes(), media)
 	if !ok {
 		return refused(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType, nil,

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -230,8 +231,8 @@ type filter struct {
 	// labels and fields are nil if they match every object.
 	labels labels.Selector
 	fields fields.Selector
-	// values reads the selectable fields that are specific to the kind, by path.
-	values map[string]func(runtime.Object) string
+	// values reads the selectable fields by path.
+	values values
 }
 
 // Fields of all kinds.
@@ -260,7 +261,7 @@ func newFilter(t *target, byLabel labels.Selector, byField fields.Selector) (fil
 	}
 	f.values = fieldsOf(t.resource)
 	checked, err := byField.Transform(func(label, value string) (string, string, error) {
-		if _, ok := f.values[label]; ok || label == fieldName || (label == fieldNamespace && t.resource.Namespaced) {
+		if _, ok := f.values[label]; ok {
 			return label, value, nil
 		}
 		return "", "", unknownField(t, label)
@@ -312,29 +313,23 @@ func (f *filter) matches(key string, o runtime.Object) bool {
 	if f.labels != nil && !f.labels.Matches(labels.Set(m.GetLabels())) {
 		return false
 	}
-	return f.fields == nil || f.fields.Matches(objectFields{m, o, f.values})
+	return f.fields == nil || f.fields.Matches(objectFields{o, f.values})
 }
+
+// values reads selectable fields by path.
+type values map[string]func(runtime.Object) string
 
 // objectFields adapts an object to a field selector.
 type objectFields struct {
-	metav1.Object
 	object runtime.Object
-	values map[string]func(runtime.Object) string
+	values values
 }
 
 // Has reports whether a field exists.
-func (o objectFields) Has(field string) bool {
-	return field == fieldName || field == fieldNamespace || o.values[field] != nil
-}
+func (o objectFields) Has(field string) bool { return o.values[field] != nil }
 
 // Get returns the value of a field.
 func (o objectFields) Get(field string) string {
-	switch field {
-	case fieldName:
-		return o.GetName()
-	case fieldNamespace:
-		return o.GetNamespace()
-	}
 	if value := o.values[field]; value != nil {
 		return value(o.object)
 	}
@@ -342,7 +337,7 @@ func (o objectFields) Get(field string) string {
 }
 
 // get reads a field of a Go type.
-func get[T runtime.Object](value func(T) string) func(runtime.Object) string {
+func get[T any](value func(T) string) func(runtime.Object) string {
 	return func(o runtime.Object) string {
 		if t, ok := o.(T); ok {
 			return value(t)
@@ -353,7 +348,7 @@ func get[T runtime.Object](value func(T) string) func(runtime.Object) string {
 
 // selectable are the selectable fields of built-in kinds (Kubernetes v1.36,
 // pkg/apis/*/v1/conversion.go).
-var selectable = map[schema.GroupVersionKind]map[string]func(runtime.Object) string{
+var selectable = map[schema.GroupVersionKind]values{
 	v1.SchemeGroupVersion.WithKind("Pod"): {
 		"spec.nodeName":            get(func(p *v1.Pod) string { return p.Spec.NodeName }),
 		"spec.restartPolicy":       get(func(p *v1.Pod) string { return string(p.Spec.RestartPolicy) }),
@@ -398,15 +393,19 @@ var selectable = map[schema.GroupVersionKind]map[string]func(runtime.Object) str
 	},
 }
 
-// fieldsOf returns the selectable fields of a resource beside name and namespace.
-func fieldsOf(res *resources.Resource) map[string]func(runtime.Object) string {
-	if res.Custom == nil {
-		return selectable[res.GVK]
+// fieldsOf returns the selectable fields of a resource.
+func fieldsOf(res *resources.Resource) values {
+	all := values{fieldName: get(metav1.Object.GetName)}
+	if res.Namespaced {
+		all[fieldNamespace] = get(metav1.Object.GetNamespace)
 	}
-	values := map[string]func(runtime.Object) string{}
+	if res.Custom == nil {
+		maps.Copy(all, selectable[res.GVK])
+		return all
+	}
 	for _, f := range res.Custom.Version.SelectableFields {
 		path := strings.TrimPrefix(f.JSONPath, ".")
-		values[path] = get(func(u *unstructured.Unstructured) string {
+		all[path] = get(func(u *unstructured.Unstructured) string {
 			v, found, err := unstructured.NestedFieldNoCopy(u.Object, strings.Split(path, ".")...)
 			if err != nil || !found || v == nil {
 				return ""
@@ -414,5 +413,5 @@ func fieldsOf(res *resources.Resource) map[string]func(runtime.Object) string {
 			return fmt.Sprint(v)
 		})
 	}
-	return values
+	return all
 }

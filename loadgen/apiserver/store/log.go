@@ -291,7 +291,7 @@ func (l *Log) event(i uint64) *storm.Event {
 // previous returns the position of the key's previous event, or 0.
 func (l *Log) previous(i uint64) uint64 {
 	if i < l.forked.Load() {
-		return uint64(l.rec.before()[i] + 1)
+		return uint64(l.rec.keys().before[i] + 1)
 	}
 	c, n := l.inTail(i)
 	return c.before[n]
@@ -312,7 +312,7 @@ func (l *Log) block(i uint64) (b *block, start, end uint64) {
 // advance updates the index to the visible events. The caller holds mu for writing.
 func (l *Log) advance() {
 	if l.last == nil {
-		l.names, l.sorted = l.rec.names(), l.rec.sorted()
+		l.names, l.sorted = l.rec.keys().names, l.rec.keys().sorted
 		l.last = make([]uint64, len(l.names))
 	}
 	visible := l.Visible()
@@ -328,24 +328,24 @@ func (l *Log) advance() {
 // newest returns the position of a key's newest event, or 0. The caller holds mu and the
 // index is up to date.
 func (l *Log) newest(key string) uint64 {
+	if k, ok := l.lookup(key); ok {
+		return l.last[k]
+	}
+	return 0
+}
+
+// lookup returns the index of a key. The caller holds mu.
+func (l *Log) lookup(key string) (int32, bool) {
 	k, ok := l.extra[key]
 	if !ok && l.rec != nil {
-		k, ok = l.rec.index()[key]
+		k, ok = l.rec.keys().index[key]
 	}
-	if !ok {
-		return 0
-	}
-	return l.last[k]
+	return k, ok
 }
 
 // keyIndex returns the index of a key and adds it if needed. The caller holds mu.
 func (l *Log) keyIndex(key string) int32 {
-	if l.rec != nil {
-		if k, ok := l.rec.index()[key]; ok {
-			return k
-		}
-	}
-	if k, ok := l.extra[key]; ok {
+	if k, ok := l.lookup(key); ok {
 		return k
 	}
 	if l.shared {
@@ -547,50 +547,40 @@ type Recording struct {
 	storm  *storm.Storm
 	maker  maker
 	blocks []block
-	// Each function computes once, at the first call.
-	before func() []int32          // for each event, the index of the key's previous event, or -1
-	names  func() []string         // keys by index
-	sorted func() []int32          // indexes in the order of keys
-	index  func() map[string]int32 // indexes by key
+	// keys computes once, at the first call.
+	keys func() *keys
+}
+
+// keys are the keys of a recording.
+type keys struct {
+	names  []string         // by index
+	sorted []int32          // indexes in the order of keys
+	index  map[string]int32 // indexes by key
+	before []int32          // for each event, the index of the key's previous event, or -1
 }
 
 // NewRecording returns the recording of a valid storm (see
 // [storm.Storm.Validate]). Nothing is encoded yet. O(1).
 func NewRecording(s *storm.Storm, kind *wire.Kind, budget *Budget) *Recording {
 	r := &Recording{storm: s, maker: maker{kind, budget}, blocks: make([]block, (len(s.Events)+blockSize-1)/blockSize)}
-	r.before = sync.OnceValue(func() []int32 {
-		last := slices.Repeat([]int32{-1}, s.Keys)
-		all := make([]int32, len(s.Events))
-		for i := range s.Events {
-			k := s.Events[i].KeyIndex
-			all[i], last[k] = last[k], int32(i)
-		}
-		return all
-	})
-	r.names = sync.OnceValue(func() []string {
-		names := make([]string, s.Keys)
-		for i := range s.Events {
-			names[s.Events[i].KeyIndex] = s.Events[i].Key
-		}
-		return names
-	})
-	r.sorted = sync.OnceValue(func() []int32 {
-		names := r.names()
-		sorted := make([]int32, len(names))
-		for i := range sorted {
-			sorted[i] = int32(i)
-		}
-		slices.SortFunc(sorted, func(a, b int32) int { return strings.Compare(names[a], names[b]) })
-		return sorted
-	})
-	r.index = sync.OnceValue(func() map[string]int32 {
-		index := make(map[string]int32, s.Keys)
-		for i, name := range r.names() {
-			index[name] = int32(i)
-		}
-		return index
-	})
+	r.keys = sync.OnceValue(func() *keys { return keysOf(s) })
 	return r
+}
+
+func keysOf(s *storm.Storm) *keys {
+	k := &keys{
+		names: make([]string, s.Keys), index: make(map[string]int32, s.Keys), before: make([]int32, len(s.Events)),
+	}
+	last := slices.Repeat([]int32{-1}, s.Keys)
+	for i := range s.Events {
+		e := &s.Events[i]
+		if k.before[i] = last[e.KeyIndex]; k.before[i] < 0 {
+			k.names[e.KeyIndex], k.index[e.Key] = e.Key, e.KeyIndex
+		}
+		last[e.KeyIndex] = int32(i)
+	}
+	k.sorted = slices.SortedFunc(maps.Values(k.index), func(a, b int32) int { return strings.Compare(k.names[a], k.names[b]) })
+	return k
 }
 
 // Encode encodes events in advance, up to three quarters of the budget. The error is that

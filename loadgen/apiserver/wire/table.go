@@ -1,9 +1,7 @@
 package wire
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
@@ -92,46 +90,7 @@ func (k *Kind) AppendTable(dst []byte, f Form, m metav1.ListMeta, objects []runt
 	if err != nil {
 		return dst, err
 	}
-	if f.Media() != JSON {
-		return k.tables.append(dst, f.Media(), t)
-	}
-	// Row by row: encoding/json would copy the object of a row three times.
-	whole := *t
-	whole.Rows = []metav1.TableRow{}
-	dst, err = k.tables.append(dst, JSON, &whole)
-	if err != nil {
-		return dst, err
-	}
-	// Rows are the last field of a table.
-	dst = bytes.TrimSuffix(dst, []byte("]}"))
-	for i := range t.Rows {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		if dst, err = k.appendRow(dst, &t.Rows[i]); err != nil {
-			return dst, err
-		}
-	}
-	return append(dst, "]}"...), nil
-}
-
-func (k *Kind) appendRow(dst []byte, row *metav1.TableRow) ([]byte, error) {
-	cells, err := json.Marshal(row.Cells)
-	if err != nil {
-		return dst, cannot(row.Cells, err)
-	}
-	dst = append(dst, `{"cells":`...)
-	dst = append(dst, cells...)
-	dst = append(dst, `,"object":`...)
-	switch o := row.Object.Object.(type) {
-	case nil:
-		dst = append(dst, "null"...)
-	case *metav1.PartialObjectMetadata:
-		dst, err = k.metadata.append(dst, JSON, o)
-	default:
-		dst, err = k.objects.append(dst, JSON, o)
-	}
-	return append(dst, '}'), err
+	return k.tables.append(dst, f.Media(), t)
 }
 
 // Cells without a value.
