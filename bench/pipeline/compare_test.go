@@ -172,6 +172,7 @@ func TestCompareCells(t *testing.T) {
 
 // TestRoundLength checks the number of events of a round.
 func TestRoundLength(t *testing.T) {
+	t.Parallel()
 	small := smallStorm(t)
 	whole := uint64(len(small.Events) - small.Initial)
 	for title, tc := range map[string]struct {
@@ -208,6 +209,7 @@ func TestRoundLength(t *testing.T) {
 // TestKnobs: variants that take the options show them in labels and guarantees. The
 // baseline is played without them. All runs keep every invariant.
 func TestKnobs(t *testing.T) {
+	t.Parallel()
 	for title, tc := range map[string]struct {
 		spec pipeline.Config
 		want map[string]string

@@ -226,6 +226,7 @@ func (f *faultyMerger) pass(ctx context.Context) {
 // TestPlantedFaults: every pipeline finds each planted fault and reports the right
 // invariant.
 func TestPlantedFaults(t *testing.T) {
+	t.Parallel()
 	small := smallStorm(t)
 	var names []string
 	for fault := range faults {
@@ -276,6 +277,7 @@ func TestPlantedFaults(t *testing.T) {
 // TestCancel: cancelled runs return soon with the context's error and leave no goroutine
 // (see TestMain).
 func TestCancel(t *testing.T) {
+	t.Parallel()
 	small := smallStorm(t)
 	cause := errors.New("enough")
 	for _, spec := range []pipeline.Config{

@@ -25,10 +25,11 @@ func note(res cell.Result, name string) float64 {
 // TestKubeletWithAllSources: with file and http sources, the storm's notifications are
 // unchanged, and no static pod is lost.
 func TestKubeletWithAllSources(t *testing.T) {
+	t.Parallel()
 	for _, source := range []string{"memory", "apiserver"} {
 		spec := pipeline.Config{
 			Family: impls.Merge, Pipeline: "kubelet", Source: source, Static: 5,
-			Storm: smallStorm(t), Paces: rates(1000), Duration: 500 * time.Millisecond,
+			Storm: smallStorm(t), Paces: rates(1000), Duration: 250 * time.Millisecond,
 		}
 		if source == "apiserver" {
 			spec.Impls = []string{"reference", "ring"}
@@ -51,7 +52,7 @@ func TestKubeletWithAllSources(t *testing.T) {
 					t.Fatal(err)
 				}
 				if n := note(res, "static-changes"); n < 1 {
-					t.Errorf("%v static pods were changed in half a second", n)
+					t.Errorf("%v static pods were changed in a quarter of a second", n)
 				}
 			})
 		}
@@ -61,6 +62,7 @@ func TestKubeletWithAllSources(t *testing.T) {
 // TestPipelinesWithFaults: network faults lose no event. The faults come after a number
 // of frames, and none makes client-go back off for seconds.
 func TestPipelinesWithFaults(t *testing.T) {
+	t.Parallel()
 	faults := []fault.Spec{
 		{Name: fault.Disconnect, Frames: 41, Count: 3},
 		{Name: fault.HalfFrame, Frames: 67, Count: 2},
@@ -106,6 +108,7 @@ func TestPipelinesWithFaults(t *testing.T) {
 
 // TestPipelinesThatRelist: the storm continues during a relist, and no event is lost.
 func TestPipelinesThatRelist(t *testing.T) {
+	t.Parallel()
 	faults := []fault.Spec{{Name: fault.Gone, Frames: 60, Count: 1, Duration: fault.Duration(time.Millisecond)}}
 	for _, family := range []impls.Family{impls.DeltaFIFO, impls.Merge} {
 		spec := pipeline.Config{

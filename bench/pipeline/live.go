@@ -40,7 +40,7 @@ type LiveConfig struct {
 	Stream string
 }
 
-// LiveRoom is the capacity of a live round in events, the initial list included.
+// LiveRoom is the usual capacity of a stream in events, the initial list included.
 const LiveRoom = 1 << 18
 
 // CompareLive returns a comparison for each delivery. The cells of a round run at the
@@ -194,7 +194,7 @@ func (r *round) play() {
 	r.storm.Initial = int(r.first)
 	switch {
 	case r.tee.Refused() > 0:
-		r.err = fmt.Errorf("more than %d events: a shorter window is needed", LiveRoom)
+		r.err = fmt.Errorf("more than %d events: a shorter window is needed", r.tee.Capacity())
 	case r.err != nil:
 	case r.last == r.first:
 		r.err = fmt.Errorf("nothing happened to %s within %v", r.config.Stream, r.config.Window)
@@ -256,13 +256,14 @@ func (f *liveInformer) setup(ctx context.Context, w *workload) error {
 	f.src = f.round.tee.Source()
 	w.cleanup(f.src.Close)
 	// A live cell stamps every event, as a paced cell does.
-	w.st = newStamps(LiveRoom, true, StampsAll)
+	room := f.round.tee.Capacity()
+	w.st = newStamps(room, true, StampsAll)
 	if w.telemetry = newTelemetry(ctx, w.st, nil); w.telemetry != nil {
 		w.telemetry.objectBytes = meanSize(f.round.tee.Storm(f.round.tee.Visible()).Events)
 	}
 	// Events that arrive during the list may be part of it or not, so the list's objects
 	// can't be counted.
-	return f.assemble(ctx, w, LiveRoom, 0, f.round.tee.Like())
+	return f.assemble(ctx, w, room, 0, f.round.tee.Like())
 }
 
 func (f *liveInformer) play(ctx context.Context, w *workload, rec *cell.Recorder) error {

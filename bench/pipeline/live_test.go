@@ -14,12 +14,10 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
+	fcache "k8s.io/client-go/tools/cache/testing"
 
 	"watchlab/bench/cell"
 	"watchlab/bench/lab"
@@ -30,10 +28,21 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// fakeCluster is client-go's fake clientset. bench/e2e tests a real cluster.
-type fakeCluster struct {
-	*fake.Clientset
+// fakeCluster is a cluster in memory. bench/e2e tests a real one.
+type fakeCluster struct{ *fcache.FakeControllerSource }
+
+// newFakeCluster returns a cluster with one pod. It had another one before, as the source
+// refuses to watch from version 0 after its first event.
+func newFakeCluster(t *testing.T) fakeCluster {
+	f := fakeCluster{fcache.NewFakeControllerSource()}
+	t.Cleanup(f.Shutdown)
+	f.Add(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "old", Name: "former"}})
+	f.Delete(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "old", Name: "former"}})
+	f.Add(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "old", Name: "there-before"}})
+	return f
 }
+
+func (fakeCluster) IsWatchListSemanticsUnSupported() bool { return true }
 
 var livePods = cluster.Resource{
 	GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"},
@@ -41,33 +50,22 @@ var livePods = cluster.Resource{
 }
 
 func (f fakeCluster) open() (*cluster.Tee, error) {
-	pods := f.CoreV1().Pods(metav1.NamespaceAll)
-	lw := &cache.ListWatch{
-		ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return pods.List(ctx, o) },
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return pods.Watch(ctx, o) },
-	}
-	return cluster.FollowListerWatcher(livePods, cache.ToListWatcherWithWatchListSemantics(lw, f.Clientset), pipeline.LiveRoom)
+	return cluster.FollowListerWatcher(livePods, f, 4096)
 }
 
 // drive creates, updates and deletes pods. None remains.
 func (f fakeCluster) drive(context.Context, bool) (cluster.Written, error) {
-	ctx := context.Background()
-	pods := f.CoreV1().Pods("ns")
 	const of = 20
 	for i := range 12 * of {
 		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("pod-%d", i%of)}}
-		var err error
 		switch i / of % 6 {
 		case 0:
-			_, err = pods.Create(ctx, p, metav1.CreateOptions{})
+			f.Add(p)
 		case 5:
-			err = pods.Delete(ctx, p.Name, metav1.DeleteOptions{})
+			f.Delete(p)
 		default:
 			p.Status.Message = fmt.Sprint(i)
-			_, err = pods.Update(ctx, p, metav1.UpdateOptions{})
-		}
-		if err != nil {
-			return cluster.Written{}, err
+			f.Modify(p)
 		}
 	}
 	return cluster.Written{Applied: 12 * of}, nil
@@ -76,8 +74,8 @@ func (f fakeCluster) drive(context.Context, bool) (cluster.Written, error) {
 // TestCompareLive: every variant gets the cluster's events at the same time, without a
 // loss. A variant that breaks an invariant is reported.
 func TestCompareLive(t *testing.T) {
-	old := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "old", Name: "there-before"}}
-	f := fakeCluster{fake.NewClientset(old)}
+	t.Parallel()
+	f := newFakeCluster(t)
 	var warmUps []bool
 	comparisons, err := pipeline.CompareLive(pipeline.LiveConfig{
 		Open: f.open, Window: 100 * time.Millisecond, Stream: "pods of a fake",
@@ -151,7 +149,8 @@ func checkLiveFigures(t *testing.T, s *live.Snapshot) {
 // TestCompareLiveInterrupted: after an interrupted run the driver has ended too.
 // Otherwise it would write during the clean-up.
 func TestCompareLiveInterrupted(t *testing.T) {
-	f := fakeCluster{fake.NewClientset()}
+	t.Parallel()
+	f := newFakeCluster(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var driving atomic.Bool
@@ -185,7 +184,8 @@ func TestCompareLiveInterrupted(t *testing.T) {
 // TestCompareLiveFails: a round without events is invalid. A failed start ends the run,
 // and a failed driver is reported.
 func TestCompareLiveFails(t *testing.T) {
-	f := fakeCluster{fake.NewClientset()}
+	t.Parallel()
+	f := newFakeCluster(t)
 	failed := errors.New("driver broke")
 	for _, tt := range []struct {
 		name  string
@@ -225,6 +225,7 @@ func TestCompareLiveFails(t *testing.T) {
 
 // TestCompareLiveAudits: a round that cannot be audited is invalid.
 func TestCompareLiveAudits(t *testing.T) {
+	t.Parallel()
 	for _, forbidden := range []bool{false, true} {
 		srv, err := apiserver.New(podStorm(50), apiserver.Options{Wrap: func(h http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -58,6 +58,7 @@ func measure(t *testing.T, cl lab.Cell) cell.Result {
 // TestConsumers: each event comes out once with any number of consumers. A variant that
 // allows one consumer gets one.
 func TestConsumers(t *testing.T) {
+	t.Parallel()
 	for _, spec := range []pipeline.Config{
 		{Family: impls.Queue, Pipeline: "queue", Events: 2000, Consumers: 4, Paces: rates(0, 20000)},
 		{Family: impls.Queue, Pipeline: "queue", Events: 2000, Consumers: 3, Producers: 2, HandlerCost: time.Microsecond},
@@ -67,6 +68,7 @@ func TestConsumers(t *testing.T) {
 		given := map[string]bool{}
 		for _, cl := range comparisons(t, spec) {
 			t.Run(name(cl), func(t *testing.T) {
+				t.Parallel()
 				res := measure(t, cl)
 				if spec.Family == impls.DeltaFIFO && res.DeltasOut != res.EventsIn {
 					t.Errorf("%d events in, %d deltas out", res.EventsIn, res.DeltasOut)
@@ -94,12 +96,14 @@ func TestConsumers(t *testing.T) {
 // TestReaders: readers list all objects. Cells that stamp every event report the
 // staleness.
 func TestReaders(t *testing.T) {
+	t.Parallel()
 	spec := pipeline.Config{
 		Family: impls.DeltaFIFO, Pipeline: "informer", Impls: []string{"clientgo-realfifo-batch", "cond"},
 		Events: 600, Readers: 2, HandlerCost: 10 * time.Microsecond, Paces: rates(0, 2000),
 	}
 	for _, cl := range comparisons(t, spec) {
 		t.Run(name(cl), func(t *testing.T) {
+			t.Parallel()
 			res := measure(t, cl)
 			if n, ok := noted(res, "reads/s"); !ok || n <= 0 {
 				t.Errorf("reads/s: %v, %v", n, ok)
@@ -128,6 +132,7 @@ func TestReaders(t *testing.T) {
 // TestHandlerCost: if the consumer is the handler, the handler's time is a boundary of
 // its own.
 func TestHandlerCost(t *testing.T) {
+	t.Parallel()
 	spec := pipeline.Config{Family: impls.Queue, Pipeline: "queue", Impls: []string{"clientgo-fifo", "ring"}, HandlerCost: 100 * time.Microsecond, Paces: rates(2000)}
 	for _, cl := range comparisons(t, spec) {
 		res := measure(t, cl)
@@ -179,11 +184,13 @@ func TestStalled(t *testing.T) {
 // TestStamps: none has no latencies, all has one for each event, and the checks are the
 // same.
 func TestStamps(t *testing.T) {
+	t.Parallel()
 	for _, p := range []string{"queue", "informer"} {
 		for _, which := range pipeline.AllStamps() {
 			spec := pipeline.Config{Family: impls.DeltaFIFO, Pipeline: p, Impls: []string{"clientgo-realfifo-batch", "sharded"}, Events: 2000, Stamps: which}
 			for _, cl := range comparisons(t, spec) {
 				t.Run(name(cl), func(t *testing.T) {
+					t.Parallel()
 					l, ok := measure(t, cl).At(pipeline.ReleasedHandled)
 					switch {
 					case ok != (which != pipeline.StampsNone):
@@ -225,7 +232,7 @@ func TestProcs(t *testing.T) {
 // TestProbe: paced cells of the queue pipeline have the probe, except with NoProbe.
 func TestProbe(t *testing.T) {
 	for _, no := range []bool{false, true} {
-		for _, cl := range comparisons(t, pipeline.Config{Family: impls.DeltaFIFO, Pipeline: "queue", Impls: []string{"clientgo-deltafifo"}, Paces: rates(0, 2000), NoProbe: no}) {
+		for _, cl := range comparisons(t, pipeline.Config{Family: impls.DeltaFIFO, Pipeline: "queue", Impls: []string{"clientgo-deltafifo"}, Events: 200, Paces: rates(0, 2000), NoProbe: no}) {
 			res := measure(t, cl)
 			paced := cl.Labels[len(cl.Labels)-1].Value != "max"
 			for _, unit := range []string{"lock-hold-max-ns", "lock-hold-floor-ns", "lock-probes"} {
@@ -240,6 +247,7 @@ func TestProbe(t *testing.T) {
 // TestTimelines: the timeline has every event of a paced cell, and ends with an empty
 // queue.
 func TestTimelines(t *testing.T) {
+	t.Parallel()
 	for _, spec := range []pipeline.Config{
 		{Family: impls.DeltaFIFO, Pipeline: "queue", Impls: []string{"sharded"}, Consumers: 2},
 		{Family: impls.DeltaFIFO, Pipeline: "informer", Impls: []string{"cond"}},
@@ -247,9 +255,10 @@ func TestTimelines(t *testing.T) {
 		{Family: impls.Merge, Pipeline: "queue", Impls: []string{"cond"}},
 		{Family: impls.Merge, Pipeline: "kubelet", Impls: []string{"cond"}},
 	} {
-		spec.Paces = rates(0, 4000)
+		spec.Paces, spec.Events = rates(0, 4000), 400
 		for _, cl := range comparisons(t, spec) {
 			t.Run(name(cl), func(t *testing.T) {
+				t.Parallel()
 				res := measure(t, cl)
 				paced := cl.Labels[len(cl.Labels)-1].Value != "max"
 				if !paced {
@@ -281,6 +290,7 @@ func TestTimelines(t *testing.T) {
 // TestPlantedFaultsUnderLoad: with each load option the checks find and name every
 // fault.
 func TestPlantedFaultsUnderLoad(t *testing.T) {
+	t.Parallel()
 	small := smallStorm(t)
 	for title, spec := range map[string]pipeline.Config{
 		"consumers":       {Family: impls.DeltaFIFO, Pipeline: "queue", Consumers: 3, Modes: []string{"per-key"}, Paces: rates(1000)},
@@ -326,6 +336,7 @@ func TestPlantedFaultsUnderLoad(t *testing.T) {
 
 // TestCancelUnderLoad: a cancelled run under load ends soon and leaves no goroutine.
 func TestCancelUnderLoad(t *testing.T) {
+	t.Parallel()
 	cause := errors.New("enough")
 	for title, spec := range map[string]pipeline.Config{
 		"consumers": {Family: impls.DeltaFIFO, Pipeline: "queue", Impls: []string{"sharded"}, Modes: []string{"per-key"}, Consumers: 3, HandlerCost: time.Millisecond, Events: 100_000},
@@ -334,6 +345,7 @@ func TestCancelUnderLoad(t *testing.T) {
 		"probe":     {Family: impls.Queue, Pipeline: "queue", Impls: []string{"cond"}, Paces: rates(1)},
 	} {
 		t.Run(title, func(t *testing.T) {
+			t.Parallel()
 			ctx, cancel := context.WithCancelCause(t.Context())
 			stop := time.AfterFunc(200*time.Millisecond, func() { cancel(cause) })
 			defer stop.Stop()

@@ -22,6 +22,10 @@ func TestMain(m *testing.M) {
 	klog.SetOutput(discard{})
 	pipeline.SetStallLimit(3 * time.Second)
 	registerFaults()
+	// Parallel tests mostly wait for paces and relists, so more of them run than there are
+	// processors.
+	flag.Parse()
+	_ = flag.Set("test.parallel", "8")
 	goleak.VerifyTestMain(m)
 }
 

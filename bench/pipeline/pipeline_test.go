@@ -145,6 +145,7 @@ const planted = "planted-"
 // TestEveryVariant plays a small storm through every variant in every pipeline
 // that takes it, from every source, paced and not.
 func TestEveryVariant(t *testing.T) {
+	t.Parallel()
 	small := smallStorm(t)
 	paces := rates(0, 2000)
 	specs := []pipeline.Config{
@@ -170,6 +171,7 @@ func TestEveryVariant(t *testing.T) {
 					continue
 				}
 				t.Run(name(cl), func(t *testing.T) {
+					t.Parallel()
 					res, runErr, checkErr := play(t.Context(), t, cl)
 					if err := errors.Join(runErr, checkErr); err != nil {
 						t.Fatal(err)

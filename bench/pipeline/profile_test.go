@@ -118,6 +118,7 @@ func TestResyncIsPlayed(t *testing.T) {
 
 // TestRelistIsPlayed: the queue gets the whole state at the relist's place.
 func TestRelistIsPlayed(t *testing.T) {
+	t.Parallel()
 	s := profileStorm(t, "relist")
 	for _, impl := range []string{"clientgo-realfifo-batch", "cond", "clientgo-deltafifo", "ring"} {
 		comparisons, err := pipeline.Compare(pipeline.Config{
@@ -145,6 +146,7 @@ func TestRelistIsPlayed(t *testing.T) {
 
 // TestPaces: each shape of pace plays its number of events.
 func TestPaces(t *testing.T) {
+	t.Parallel()
 	s := profileStorm(t, "rollout")
 	own := uint64(len(s.Events) - s.Initial)
 	for text, want := range map[string]uint64{

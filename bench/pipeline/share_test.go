@@ -5,32 +5,33 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"watchlab/impls"
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/storm"
-	"watchlab/loadgen/trace"
 )
 
-var recordedNodeloss = sync.OnceValues(func() (*storm.Storm, error) { return trace.Load("recorded-nodeloss") })
-
-// nodeLoss is a small storm with an initial list and relists. Decoding it takes
-// seconds with the race detector.
+// nodeLoss is a small storm with an initial list.
 func nodeLoss(t *testing.T) *storm.Storm {
 	t.Helper()
-	s, err := recordedNodeloss()
+	p, err := storm.NewProfile("nodeloss")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s
+	p.Resize(0, 300, 0)
+	set, err := storm.Compose(p, 1).Set()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set.Storms[0]
 }
 
 // TestSharesPlayTheStorm: all shares together play the events of one process at the same
 // intended times, for each number of laps and each pace.
 func TestSharesPlayTheStorm(t *testing.T) {
+	t.Parallel()
 	base := nodeLoss(t).Metadata()
 	played := func(of storm.Share, p pace.Pace, events int) map[string]int {
 		m := &material{Config: Config{Storm: base, Share: of, Events: events, Duration: time.Second, Seed: 1, Producers: 1}}
@@ -79,6 +80,7 @@ func unlike(a, b map[string]int) []string {
 // TestSharesAreCompared: shares of one storm have a common digest and different own
 // digests. Their cells have equal names, as their results are merged.
 func TestSharesAreCompared(t *testing.T) {
+	t.Parallel()
 	inputs := map[string]bool{}
 	var whole, names string
 	for i := range 2 {

@@ -25,6 +25,7 @@ func total(s *live.Snapshot, stage live.Stage) uint64 {
 
 // TestTelemetry: after a storm, telemetry has the same figures as the recorder.
 func TestTelemetry(t *testing.T) {
+	t.Parallel()
 	for _, spec := range []pipeline.Config{
 		{Family: impls.DeltaFIFO, Pipeline: "queue", Impls: []string{"clientgo-realfifo-batch", "clientgo-deltafifo", "ring"}, Producers: 2},
 		{Family: impls.Queue, Pipeline: "queue", Impls: []string{"clientgo-fifo", "cond"}},
@@ -39,6 +40,7 @@ func TestTelemetry(t *testing.T) {
 		}
 		for _, cl := range comparisons(t, spec) {
 			t.Run(name(cl), func(t *testing.T) {
+				t.Parallel()
 				set := live.NewSet(live.Labels{})
 				var mu sync.Mutex
 				var traces []live.EventTrace
@@ -171,6 +173,7 @@ func checkTraces(t *testing.T, traces []live.EventTrace, lookedUp bool) {
 // TestCoalescedTrace: the trace of a coalesced version links to the version that was handled in its
 // place.
 func TestCoalescedTrace(t *testing.T) {
+	t.Parallel()
 	cl := comparisons(t, pipeline.Config{Family: impls.Queue, Pipeline: "queue", Impls: []string{"cond"}, Paces: rates(0), Events: 5000, HandlerCost: 10 * time.Microsecond})[0]
 	set := live.NewSet(live.Labels{})
 	coalesced := 0
@@ -238,6 +241,7 @@ func BenchmarkTelemetryCost(b *testing.B) {
 // TestTelemetryOfFaults: telemetry counts each of the server's faults under its own
 // name.
 func TestTelemetryOfFaults(t *testing.T) {
+	t.Parallel()
 	cl := comparisons(t, pipeline.Config{
 		Family: impls.DeltaFIFO, Pipeline: "informer", Source: "apiserver", Impls: []string{"ring"}, Modes: []string{"in-order"},
 		Faults: []fault.Spec{{Name: fault.Disconnect, Frames: 20, Count: 1}},

@@ -146,6 +146,9 @@ func (t *Tee) Storm(upto uint64) *storm.Storm {
 // Breaks returns the interruptions so far.
 func (t *Tee) Breaks() Breaks { return t.link.breaks() }
 
+// Capacity is the largest number of events, including the initial list.
+func (t *Tee) Capacity() int { return t.log.Capacity() }
+
 // Refused returns the number of events beyond the capacity.
 func (t *Tee) Refused() uint64 { return t.log.Refused() }
 

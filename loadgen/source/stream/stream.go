@@ -66,6 +66,9 @@ func NewLog(capacity int) *Stream {
 	return &Stream{events: make([]storm.Event, capacity), keys: make(map[string]int32)}
 }
 
+// Capacity is the largest number of events.
+func (s *Stream) Capacity() int { return len(s.events) }
+
 // Append adds an event of a key. obj is the object; deleted means that it no longer exists.
 // The state of the key decides the type of the event. A deletion of a missing object is
 // ignored. The event has a copy of the object, with the event's number as resourceVersion.
