@@ -169,6 +169,18 @@ func (b *backlog) putOne(i *item) {
 	}
 }
 
+// putWithoutRoom folds an item if it needs no capacity.
+func (b *backlog) putWithoutRoom(i *item) bool {
+	if i.kind == put {
+		key, hash, err := b.keys.Hashed(i.obj)
+		if err != nil || b.waiting.Get(hash, key) == nil {
+			return false
+		}
+	}
+	b.putOne(i)
+	return true
+}
+
 // fold folds an item that is not a list. O(1).
 func (b *backlog) fold(i *item, key keys.Key, hash uint64) {
 	if i.kind == remove {

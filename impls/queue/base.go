@@ -65,6 +65,53 @@ func (q *front) Pop(process cache.PopProcessFunc) (any, error) {
 	return obj, process(obj, !q.initial.HasSynced())
 }
 
+// sender is the API of a queue whose producers send each call as an item to the
+// sink, whose owner folds it.
+type sender struct {
+	front
+	sink sink
+}
+
+// sink is the storage behind a [sender].
+type sink interface {
+	push(i item) error
+	// settle folds all items that were pushed before.
+	settle()
+}
+
+// Add implements [Queue].
+func (q *sender) Add(obj any) error { return q.event(put, obj) }
+
+// Update is Add.
+func (q *sender) Update(obj any) error { return q.event(put, obj) }
+
+// Delete removes an object's key from the queue.
+func (q *sender) Delete(obj any) error { return q.event(remove, obj) }
+
+func (q *sender) event(k kind, obj any) error {
+	// The owner makes the key; an object without one is refused here.
+	if err := q.keys.Check(obj); err != nil {
+		return err
+	}
+	q.initial.Touch()
+	return q.sink.push(item{obj, k})
+}
+
+// Replace drops all queued keys and queues the list; of several objects with one
+// key the last one. After an error the queue is unchanged. O(list + queued).
+func (q *sender) Replace(list []any, _ string) error {
+	r, err := newReplacement(q.keys, list)
+	if err != nil {
+		return err
+	}
+	r.first = q.initial.Claim()
+	if err := q.sink.push(item{r, replace}); err != nil {
+		return err
+	}
+	q.sink.settle()
+	return nil
+}
+
 // ownVariant returns a variant of ours.
 func ownVariant(name, summary string, consumers impls.Consumers, build func(Options) (Queue, error)) Variant {
 	return Variant{

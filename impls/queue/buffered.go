@@ -36,7 +36,7 @@ type inbox = ring.Queue[item]
 // came with a list. The slots of merged items stay in use as far as queued keys
 // need them; the others are freed. So Capacity may be much larger than the inbox.
 type buffered struct {
-	front
+	sender
 	// inbox is safe for all producers; only the holder of owner takes from it.
 	inbox  inbox
 	closed atomic.Bool
@@ -76,8 +76,8 @@ func newBuffered(o Options, name string, newInbox func(size int) (inbox, error))
 	if err != nil {
 		return nil, err
 	}
-	q := &buffered{front: front{base: newBase(o, name)}, inbox: in, size: size, slack: o.Capacity - size, step: 1}
-	q.source = q
+	q := &buffered{sender: sender{front: front{base: newBase(o, name)}}, inbox: in, size: size, slack: o.Capacity - size, step: 1}
+	q.source, q.sink = q, q
 	q.backlog = q.newBacklog()
 	q.back.L = &q.owner
 	if o.Capacity == 0 {
@@ -86,39 +86,11 @@ func newBuffered(o Options, name string, newInbox func(size int) (inbox, error))
 	return q, nil
 }
 
-// Add implements [Queue].
-func (q *buffered) Add(obj any) error { return q.event(put, obj) }
-
-// Update is Add.
-func (q *buffered) Update(obj any) error { return q.event(put, obj) }
-
-// Delete removes an object's key from the queue.
-func (q *buffered) Delete(obj any) error { return q.event(remove, obj) }
-
-func (q *buffered) event(k kind, obj any) error {
-	// The consumer makes the key; an object without one is refused here.
-	if err := q.keys.Check(obj); err != nil {
-		return err
-	}
-	q.initial.Touch()
-	return q.push(item{obj, k})
-}
-
-// Replace drops all queued keys and queues the list; of several objects with one
-// key the last one. After an error the queue is unchanged. O(list + queued).
-func (q *buffered) Replace(list []any, _ string) error {
-	r, err := newReplacement(q.keys, list)
-	if err != nil {
-		return err
-	}
-	r.first = q.initial.Claim()
-	if err := q.push(item{r, replace}); err != nil {
-		return err
-	}
+// settle implements [sink].
+func (q *buffered) settle() {
 	q.owner.Lock()
 	defer q.owner.Unlock()
 	q.shorten(0)
-	return nil
 }
 
 // push appends to the inbox.
@@ -156,13 +128,9 @@ func (q *buffered) crowd(i *item) error {
 	if !errors.Is(err, ring.ErrFull) || q.inbox.Len() > 0 || q.away {
 		return err
 	}
-	if i.kind == put {
-		key, hash, err := q.keys.Hashed(i.obj)
-		if err != nil || q.backlog.waiting.Get(hash, key) == nil {
-			return ring.ErrFull
-		}
+	if !q.backlog.putWithoutRoom(i) {
+		return ring.ErrFull
 	}
-	q.backlog.putOne(i)
 	q.release()
 	return nil
 }

@@ -32,7 +32,7 @@ func Mutants() []Mutant {
 		mutant("stale", "reads the inbox only when the backlog is empty", "Pop sees the latest call", ringVariant(), newStale),
 		mutant("late-end", "reports the end before the last keys", "queued events survive Close", ringVariant(), newLateEnd),
 		mutant("owner-left", "leaves its goroutine behind", "no goroutine leaks", channelVariant(), newOwnerLeft),
-		mutant("unguarded-close", "closes the channel while producers send", "Close during pushes", channelVariant(), newUnguardedClose),
+		mutant("unguarded-close", "accepts events that a concurrent Close refuses", "Close during pushes", channelVariant(), newUnguardedClose),
 		mutant("released-early", "releases a key before process returns", "concurrent consumers", shardedVariant(), newReleasedEarly),
 		mutant("torn-replace", "replaces one shard after the other", "Replace is atomic", shardedVariant(), newTornReplace),
 		mutant("forgotten-key", "wakes no consumer for a key that was in process", "consumers pass over a key in process", shardedVariant(), newForgottenKey),
@@ -186,25 +186,24 @@ func (q lateEnd) Pop(process cache.PopProcessFunc) (any, error) {
 type ownerLeft struct{ *channel }
 
 func newOwnerLeft(o Options) Queue {
-	q := newChannel(o)
-	go func() {
-		<-q.closing
-		select {} // Like an owner that no consumer drains.
-	}()
-	return ownerLeft{q}
+	go func() { select {} }() // Like an owner that no consumer drains.
+	return ownerLeft{newChannel(o)}
 }
 
 type unguardedClose struct{ *channel }
 
 func newUnguardedClose(o Options) Queue { return unguardedClose{newChannel(o)} }
 
-func (q unguardedClose) Close() {
-	q.once.Do(func() {
-		close(q.closing)
-		close(q.in)
-	})
-	<-q.done
+func (q unguardedClose) Add(obj any) error {
+	if q.IsClosed() {
+		return cache.ErrFIFOClosed
+	}
+	runtime.Gosched()
+	_ = q.channel.Add(obj)
+	return nil
 }
+
+func (q unguardedClose) Update(obj any) error { return q.Add(obj) }
 
 type releasedEarly struct{ *sharded }
 
