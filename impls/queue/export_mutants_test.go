@@ -4,6 +4,7 @@ package queue
 
 import (
 	"runtime"
+	"time"
 
 	"k8s.io/client-go/tools/cache"
 
@@ -109,8 +110,12 @@ type noRoomWakeUp struct{ *cond }
 func newNoRoomWakeUp(o Options) Queue { return noRoomWakeUp{newCond(o)} }
 
 func (q noRoomWakeUp) Pop(process cache.PopProcessFunc) (any, error) {
-	waiting := q.slots.Waiting.Swap(0)
-	defer q.slots.Waiting.Add(waiting)
+	// Producers that are woken find no slot.
+	q.slots.Used.Add(1)
+	defer func() {
+		time.Sleep(time.Millisecond)
+		q.slots.Used.Add(-1)
+	}()
 	return q.cond.Pop(process)
 }
 

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// room is where producers of a full bounded queue sleep.
+// room is where producers of a full queue sleep.
 //
 // # Why no wake-up is missed
 //
@@ -49,10 +49,15 @@ const maxFree = 64
 
 // pushSlow pushes to a full queue and waits for room.
 func pushSlow[T any](ctx context.Context, q Queue[T], r *room, v T) error {
+	return r.wait(ctx, func() error { return q.TryPush(v) })
+}
+
+// wait waits for room until try returns another error than [ErrFull], or ctx ends.
+func (r *room) wait(ctx context.Context, try func() error) error {
 	w := r.waiter()
 	for overtaken := false; ; overtaken = true {
 		r.enlist(w, overtaken)
-		if err := q.TryPush(v); !errors.Is(err, ErrFull) {
+		if err := try(); !errors.Is(err, ErrFull) {
 			r.leave(w)
 			return err
 		}
@@ -62,7 +67,7 @@ func pushSlow[T any](ctx context.Context, q Queue[T], r *room, v T) error {
 			r.leave(w)
 			return ctx.Err()
 		}
-		if err := q.TryPush(v); !errors.Is(err, ErrFull) {
+		if err := try(); !errors.Is(err, ErrFull) {
 			r.keep(w)
 			return err
 		}

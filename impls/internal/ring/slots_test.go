@@ -1,4 +1,4 @@
-package ring_test
+package ring
 
 import (
 	"errors"
@@ -6,15 +6,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-
-	"watchlab/impls/internal/ring"
 )
 
 // TestSlots: at most capacity slots are in use, and no producer sleeps while one
 // is free.
 func TestSlots(t *testing.T) {
 	const capacity, producers, each = 3, 8, 500
-	var s ring.Slots
+	var s Slots
 	s.Init(capacity, errors.New("closed"))
 	var held atomic.Int64
 	var wg sync.WaitGroup
@@ -34,7 +32,7 @@ func TestSlots(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if s.Used.Load() != 0 || s.Waiting.Load() != 0 {
-		t.Errorf("in the end %d slots are in use and %d producers wait", s.Used.Load(), s.Waiting.Load())
+	if s.Used.Load() != 0 || s.room.waiting.Load() != 0 {
+		t.Errorf("in the end %d slots are in use and %d producers wait", s.Used.Load(), s.room.waiting.Load())
 	}
 }
