@@ -166,13 +166,6 @@ func (e encoding) read(frame []byte) (p position, err error) {
 	return p, err
 }
 
-// bookmark returns a bookmark of the position.
-func (e encoding) bookmark(p position) ([]byte, error) {
-	o := &metav1.PartialObjectMetadata{TypeMeta: p.meta.TypeMeta}
-	o.ResourceVersion = p.meta.ResourceVersion
-	return e.frame(watch.Bookmark, o)
-}
-
 // isBookmark reports whether a frame is a bookmark. Each encoding starts with the type.
 func isBookmark(frame []byte) bool {
 	return bytes.Contains(frame[:min(len(frame), 48)], []byte(watch.Bookmark))

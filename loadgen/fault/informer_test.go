@@ -280,7 +280,7 @@ func (r *rig) play(every, patience time.Duration) {
 		inf.settle(ctx, r.s.Final())
 	}
 	select {
-	case <-r.inj.Quiet():
+	case <-r.inj.Over():
 	case <-ctx.Done():
 		r.t.Errorf("the faults go on after %v", patience)
 	}

@@ -5,7 +5,6 @@
 //	inj, err := fault.New(specs, seed)
 //	handler := inj.Wrap(apiServer)
 //	err = inj.Start()  // times count from here
-//	<-inj.Quiet()      // no more faults
 //	inj.Stop()
 //	inj.Log()          // all injections with their times
 //
@@ -57,9 +56,6 @@ type Injection struct {
 // logLimit is the number of injections in the log.
 const logLimit = 100_000
 
-// forever is the latest time.
-const forever = time.Duration(1<<63 - 1)
-
 // fault is a spec and its state. The injector's mu guards the state.
 type fault struct {
 	Spec
@@ -79,23 +75,15 @@ type Injector struct {
 	// perFrame: frames trigger at least one fault. bookmarks: at least one fault
 	// needs the positions of watches.
 	perFrame, bookmarks bool
-	// quiet is closed after the last fault.
-	quiet chan struct{}
 	// ctx ends with Stop.
 	ctx    context.Context
 	cancel context.CancelFunc
-	// kick wakes the scheduler. Its capacity is 1; poke never blocks.
-	kick chan struct{}
-	wg   sync.WaitGroup
+	wg     sync.WaitGroup
 
 	// mu guards all fields below and the state of the faults.
 	mu        sync.Mutex
 	startTime time.Time // set by Start
 	stopped   bool      // set by Stop
-	// busy is the end of the longest fault in progress, as the time since Start.
-	busy time.Duration
-	// underway is the number of strikes that are not written yet.
-	underway int
 	// watches are open; collections are those requested, by path.
 	watches     map[*watcher]struct{}
 	collections map[string]*collection
@@ -111,8 +99,6 @@ type Injector struct {
 func New(specs []Spec, seed int64) (*Injector, error) {
 	i := &Injector{
 		seed:        uint64(seed),
-		quiet:       make(chan struct{}),
-		kick:        make(chan struct{}, 1),
 		watches:     map[*watcher]struct{}{},
 		collections: map[string]*collection{},
 		counts:      map[Name]int{},
@@ -154,26 +140,14 @@ func (i *Injector) Start() error {
 	return nil
 }
 
-// Quiet returns a channel that is closed when the last fault is over, or after Stop. A
-// fault with Every or Frames and without Count and Until has no last occurrence.
-func (i *Injector) Quiet() <-chan struct{} { return i.quiet }
-
 // Stop ends all faults, stalls included, and waits for those in progress. From then on
 // everything passes through. A second Stop does nothing.
 func (i *Injector) Stop() {
 	i.mu.Lock()
-	if i.stopped {
-		i.mu.Unlock()
-		return
-	}
 	i.stopped = true
-	started := !i.startTime.IsZero()
 	i.cancel()
 	i.mu.Unlock()
 	i.wg.Wait()
-	if !started {
-		close(i.quiet)
-	}
 }
 
 // Log returns the first 100,000 injections, in order.
@@ -235,89 +209,42 @@ func (i *Injector) rng(question, spec, occurrence, who int) *rand.Rand {
 	return rand.New(rand.NewPCG(mix.Uint64(), uint64(who)))
 }
 
-// schedule triggers faults at their times, until the last one is over.
+// schedule triggers faults at their times, until the last one.
 func (i *Injector) schedule() {
-	defer close(i.quiet)
 	for {
-		wait, more := i.due()
-		if !more {
+		k, wait := i.next()
+		if k < 0 {
 			return
 		}
-		var due <-chan time.Time
-		if wait != forever {
-			due = time.After(wait)
-		}
 		select {
-		case <-due:
-		case <-i.kick:
+		case <-time.After(wait):
+			i.happen(k)
 		case <-i.ctx.Done():
 			return
 		}
 	}
 }
 
-// due triggers all faults that are due. It returns the time until its next call, [forever]
-// if it waits for frames or writes, and false if all faults are over.
-func (i *Injector) due() (wait time.Duration, more bool) {
-	at := time.Duration(-1)
-	sooner := func(t time.Duration) {
-		if at < 0 || t < at {
-			at = t
-		}
-	}
+// next returns the fault that time triggers next, and the time until then. It returns -1
+// if there is none.
+func (i *Injector) next() (first int, wait time.Duration) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	first = -1
 	for k := range i.faults {
-		for i.ctx.Err() == nil {
-			i.mu.Lock()
-			now := i.now()
-			t := i.faults[k].next(now)
-			i.mu.Unlock()
-			if t > now {
-				sooner(t)
-			}
-			if t < 0 || t > now {
-				break
-			}
-			i.happen(k)
+		f := &i.faults[k]
+		at := f.nth(f.occurrences + 1)
+		if until := at - i.now(); f.Frames == 0 && f.more(at) && (first < 0 || until < wait) {
+			first, wait = k, until
 		}
 	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	now := i.now()
-	if i.busy > now {
-		sooner(i.busy)
-	}
-	if i.underway > 0 {
-		sooner(forever)
-	}
-	if at == forever {
-		return forever, true
-	}
-	return max(at-now, 0), at >= 0
+	return first, wait
 }
 
-// next returns the time of the next occurrence: [forever] if frames trigger it, a negative
-// time if there is none. The caller holds the injector's mu.
-func (f *fault) next(now time.Duration) time.Duration {
-	n, until := f.occurrences+1, time.Duration(f.Until)
-	switch {
-	case f.Count > 0 && n > f.Count, f.Frames > 0 && until > 0 && now >= until:
-		return -1
-	case f.Frames > 0 && until > 0:
-		return until
-	case f.Frames > 0:
-		return forever
-	case until > 0 && f.nth(n) >= until:
-		return -1
-	}
-	return f.nth(n)
-}
-
-// strikes changes the number of strikes that are not written yet.
-func (i *Injector) strikes(by int) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.underway += by
-	poke(i.kick)
+// more reports whether the fault may occur once more at that time. The caller holds the
+// injector's mu.
+func (f *fault) more(at time.Duration) bool {
+	return (f.Count == 0 || f.occurrences < f.Count) && (f.Until == 0 || at < time.Duration(f.Until))
 }
 
 // poke wakes the reader of a channel of capacity 1.
@@ -337,7 +264,6 @@ func (i *Injector) claim(k int) (strike, bool) {
 	if !draw(f.Probability, i.rng(drawTime, k, s.occurrence, 0)) {
 		return s, false
 	}
-	i.busy = max(i.busy, s.until)
 	if f.answer != nil {
 		f.until, f.window = s.until, s.occurrence
 	}
@@ -380,15 +306,12 @@ func (i *Injector) triggered(frames int) []strike {
 	var strikes []strike
 	for k := range i.faults {
 		f := &i.faults[k]
-		now := i.now()
-		if f.Frames == 0 || frames%f.Frames != 0 || now < time.Duration(f.At) || f.next(now) < 0 {
+		if f.Frames == 0 || frames%f.Frames != 0 || i.now() < time.Duration(f.At) || !f.more(i.now()) {
 			continue
 		}
 		if s, yes := i.claim(k); yes {
 			strikes = append(strikes, s)
 		}
-		// This may be the last occurrence: the scheduler computes its next time again.
-		poke(i.kick)
 	}
 	return strikes
 }

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"time"
 )
 
 // Pipe is a listener of in-memory connections. An HTTP server and its clients can share a
@@ -48,3 +49,12 @@ func (p *Pipe) Close() error {
 }
 
 func (p *Pipe) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
+
+// Over receives when the last occurrence of the faults that time triggers has ended.
+func (i *Injector) Over() <-chan time.Time {
+	last := time.Duration(0)
+	for _, s := range i.Specs() {
+		last = max(last, s.nth(s.Count)+time.Duration(s.Duration))
+	}
+	return time.After(time.Until(i.startTime.Add(last)))
+}

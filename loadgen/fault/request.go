@@ -1,12 +1,12 @@
 package fault
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"maps"
 	"math"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strconv"
 	"strings"
@@ -127,34 +127,14 @@ func (c *collection) version() (version uint64, ok bool) {
 			version, ok = 0, false
 		}
 	}()
-	rec := &recorder{header: http.Header{}}
+	rec := httptest.NewRecorder()
 	c.handler.ServeHTTP(rec, c.example.Clone(c.example.Context()))
 	var list metav1.PartialObjectMetadataList
-	if rec.code != http.StatusOK || json.Unmarshal(rec.body.Bytes(), &list) != nil {
+	if rec.Code != http.StatusOK || json.Unmarshal(rec.Body.Bytes(), &list) != nil {
 		return 0, false
 	}
 	version, err := strconv.ParseUint(list.ResourceVersion, 10, 64)
 	return version, err == nil
-}
-
-// recorder records an answer.
-type recorder struct {
-	header http.Header
-	code   int
-	body   bytes.Buffer
-}
-
-func (r *recorder) Header() http.Header { return r.header }
-
-func (r *recorder) WriteHeader(code int) {
-	if r.code == 0 {
-		r.code = code
-	}
-}
-
-func (r *recorder) Write(b []byte) (int, error) {
-	r.WriteHeader(http.StatusOK)
-	return r.body.Write(b)
 }
 
 // failure is an injected error answer.

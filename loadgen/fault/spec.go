@@ -42,9 +42,8 @@ const (
 	// Reset ends the watches with a TCP reset; the client loses unread bytes. On
 	// HTTP/2, where watches share a connection, it acts like Disconnect.
 	Reset Name = "reset"
-	// DuplicateBookmark sends a bookmark of the watch's position twice. A watch in its
-	// initial state, or without a frame yet, gets the server's next bookmark twice, if
-	// one comes within a while.
+	// DuplicateBookmark sends a bookmark twice after one of the next frames, when the
+	// initial state is complete. It waits for a frame for a while at most.
 	DuplicateBookmark Name = "duplicate-bookmark"
 	// Relist compacts the history: all watches end with an ERROR event 410 Expired and
 	// older versions are gone for good, so that every client has to list again.
@@ -80,7 +79,7 @@ var all = []traits{
 	{name: Throttle, duration: time.Second, timed: true, ends: endClean, answer: throttled},
 	{name: InternalError, duration: time.Second, timed: true, ends: endClean, answer: internal},
 	{name: Reset, ends: endReset},
-	{name: DuplicateBookmark, duration: 5 * time.Second},
+	{name: DuplicateBookmark, duration: 5 * time.Second, lasts: true},
 	{name: Relist, timed: true, event: gone},
 }
 

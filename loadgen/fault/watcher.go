@@ -61,7 +61,6 @@ func (i *Injector) serve(h http.Handler, rw http.ResponseWriter, hr *http.Reques
 			w.end(endHandler)
 			i.close(w)
 			attending.Wait()
-			i.strikes(-len(w.pending))
 		}()
 		h.ServeHTTP(w, hr.WithContext(ctx))
 	}()
@@ -112,9 +111,8 @@ type watcher struct {
 	// handler's goroutine with the header, before id.
 	encoding        encoding
 	answered, plain bool
-	// last is the last frame, if a fault needs bookmarks; settled: the initial state is
-	// complete. Guarded by lock.
-	last    []byte
+	// settled: the initial state is complete. It is known if a fault needs bookmarks.
+	// Guarded by lock.
 	settled bool
 	// frames is the number of frames while faults are active. Only the handler's
 	// goroutine uses it.
@@ -128,8 +126,7 @@ type watcher struct {
 	pending []strike
 	// ended is the reason of the end; endNot while the watch is open.
 	ended ending
-	// lasting are the newest strikes of faults that last, and of a DuplicateBookmark that
-	// waits for the server's bookmark.
+	// lasting are the newest strikes of faults that last.
 	lasting map[Name]strike
 }
 
@@ -166,8 +163,10 @@ func (w *watcher) strike(s strike) {
 	case f.ends != endNot:
 		w.endBy(s, f.ends, "")
 	case f.lasts:
-		w.arm(f.Name, s)
-		if f.Name != HalfFrame { // noted at its frame
+		w.mu.Lock()
+		w.lasting[f.Name] = s
+		w.mu.Unlock()
+		if f.Name == Drip || f.Name == Stall { // others are noted at their frame
 			w.note(s, "")
 		}
 	default:
@@ -175,7 +174,6 @@ func (w *watcher) strike(s strike) {
 		defer w.mu.Unlock()
 		if w.ended == endNot {
 			w.pending = append(w.pending, s)
-			w.inj.strikes(1)
 			poke(w.kick)
 		}
 	}
@@ -191,13 +189,6 @@ func (w *watcher) note(s strike, detail string) {
 	w.inj.mu.Lock()
 	defer w.inj.mu.Unlock()
 	w.inj.note(Injection{Spec: s.spec, Occurrence: s.occurrence, Watch: w.id, Path: w.request.URL.Path, Detail: detail})
-}
-
-// arm begins a fault that lasts.
-func (w *watcher) arm(name Name, s strike) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.lasting[name] = s
 }
 
 // rest returns the newest strike of a fault and its remaining time, 0 if it is over.
@@ -234,7 +225,6 @@ func (w *watcher) attend() {
 				w.inject(s)
 				w.release()
 			}
-			w.inj.strikes(-1)
 		}
 	}
 }
@@ -259,9 +249,6 @@ func (w *watcher) inject(s strike) {
 	var frame []byte
 	var detail string
 	switch f := &w.inj.faults[s.spec]; {
-	case f.Name == DuplicateBookmark:
-		w.injectBookmark(s)
-		return
 	case f.event != nil:
 		failure := f.event(0)
 		var err error
@@ -276,21 +263,6 @@ func (w *watcher) inject(s strike) {
 	if w.write(frame) == nil {
 		w.endBy(s, endClean, detail)
 	}
-}
-
-// injectBookmark sends a bookmark of the watch's position twice. If the position is
-// unknown, it doubles the server's next bookmark.
-func (w *watcher) injectBookmark(s strike) {
-	if w.settled && w.last != nil {
-		if p, err := w.encoding.read(w.last); err == nil && p.meta.ResourceVersion != "" {
-			mark, err := w.encoding.bookmark(p)
-			if err == nil && w.write(append(mark, mark...)) == nil {
-				w.note(s, "two bookmarks of version "+p.meta.ResourceVersion)
-			}
-			return
-		}
-	}
-	w.arm(DuplicateBookmark, s)
 }
 
 // write sends and flushes. The caller holds the lock.
@@ -427,7 +399,7 @@ func (w *watcher) send(b []byte) error {
 		return err
 	}
 	if w.inj.bookmarks {
-		return w.remember(b)
+		return w.doubleBookmark(b)
 	}
 	return nil
 }
@@ -451,29 +423,35 @@ func (w *watcher) drip(b []byte) (int, error) {
 	return at, nil
 }
 
-// remember keeps the last frame and doubles an awaited bookmark.
-func (w *watcher) remember(b []byte) error {
-	w.last = append(w.last[:0], w.encoding.last(b)...)
-	if !isBookmark(w.last) {
+// doubleBookmark sends two bookmarks of the position after frames, if a DuplicateBookmark
+// waits for one. Within the initial state there is no position.
+func (w *watcher) doubleBookmark(frames []byte) error {
+	s, rest := w.rest(DuplicateBookmark)
+	last := w.encoding.last(frames)
+	if w.settled && rest == 0 || !w.settled && !isBookmark(last) {
 		return nil
 	}
-	if !w.settled {
-		if p, err := w.encoding.read(w.last); err == nil {
-			w.settled = p.meta.Annotations[metav1.InitialEventsAnnotationKey] == "true"
-		}
+	p, err := w.encoding.read(last)
+	if err != nil || p.meta.ResourceVersion == "" {
+		return nil //nolint:nilerr // The next frame may have a position.
 	}
-	mark, rest := w.rest(DuplicateBookmark)
-	if rest == 0 {
+	w.settled = w.settled || p.meta.Annotations[metav1.InitialEventsAnnotationKey] == "true"
+	if !w.settled || rest == 0 {
 		return nil
 	}
 	w.mu.Lock()
 	delete(w.lasting, DuplicateBookmark)
 	w.mu.Unlock()
-	if err := w.write(w.last); err != nil {
-		return err
+	mark := &metav1.PartialObjectMetadata{TypeMeta: p.meta.TypeMeta}
+	mark.ResourceVersion = p.meta.ResourceVersion
+	frame, err := w.encoding.frame(watch.Bookmark, mark)
+	if err == nil {
+		err = w.write(append(frame, frame...))
 	}
-	w.note(mark, "the server's bookmark, twice")
-	return nil
+	if err == nil {
+		w.note(s, "two bookmarks of version "+mark.ResourceVersion)
+	}
+	return err
 }
 
 // reset closes the connection with a TCP reset, which discards unsent bytes.
