@@ -84,8 +84,11 @@ func NewLive(kind schema.GroupVersionKind, log *stream.Stream) *Memory {
 // Name returns "memory".
 func (m *Memory) Name() string { return MemoryName }
 
-// ListerWatcher returns the source itself.
-func (m *Memory) ListerWatcher() cache.ListerWatcher { return memoryListerWatcher{m} }
+// ListerWatcher lists and watches the source. It supports WatchList, which is the default of
+// a ListerWatcher (client-go v0.37, util/watchlist.DoesClientNotSupportWatchListSemantics).
+func (m *Memory) ListerWatcher() cache.ListerWatcher {
+	return &cache.ListWatch{ListWithContextFunc: m.list, WatchFuncWithContext: m.watch}
+}
 
 // Relists returns the number of requests for the whole state after the first one.
 func (m *Memory) Relists() int { return int(max(m.snapshots.Load()-1, 0)) }
@@ -135,29 +138,6 @@ func (m *Memory) Close() error {
 	return nil
 }
 
-// memoryListerWatcher is the ListerWatcher of a Memory. It supports WatchList, which is the
-// default of a ListerWatcher (client-go v0.37,
-// util/watchlist.DoesClientNotSupportWatchListSemantics).
-type memoryListerWatcher struct{ m *Memory }
-
-var _ cache.ListerWatcherWithContext = memoryListerWatcher{}
-
-func (lw memoryListerWatcher) List(opts metav1.ListOptions) (runtime.Object, error) {
-	return lw.m.list(opts)
-}
-
-func (lw memoryListerWatcher) ListWithContext(_ context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-	return lw.m.list(opts)
-}
-
-func (lw memoryListerWatcher) Watch(opts metav1.ListOptions) (watch.Interface, error) {
-	return lw.m.watch(context.Background(), opts)
-}
-
-func (lw memoryListerWatcher) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-	return lw.m.watch(ctx, opts)
-}
-
 // check rejects options that a memory source does not support.
 func (m *Memory) check(opts metav1.ListOptions) error {
 	m.mu.Lock()
@@ -179,7 +159,7 @@ func (m *Memory) object(i int32) runtime.Object {
 	return m.stream.Events(uint64(i), uint64(i)+1)[0].Object
 }
 
-func (m *Memory) list(opts metav1.ListOptions) (runtime.Object, error) {
+func (m *Memory) list(_ context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	if err := m.check(opts); err != nil {
 		return nil, err
 	}
@@ -228,9 +208,7 @@ func (m *Memory) watch(ctx context.Context, opts metav1.ListOptions) (watch.Inte
 	if err != nil {
 		return nil, err
 	}
-	w := &memoryWatch{
-		memory: m, start: start, ch: make(chan watch.Event, window), stop: make(chan struct{}),
-	}
+	w := &memoryWatch{memory: m, start: start, ch: make(chan watch.Event, window)}
 	if start.Mark {
 		if w.mark, err = m.bookmark(start.At); err != nil {
 			return nil, fmt.Errorf("%s: %w", m.name, err)
@@ -246,7 +224,8 @@ func (m *Memory) watch(ctx context.Context, opts metav1.ListOptions) (watch.Inte
 		m.snapshots.Add(1)
 	}
 	w.follower = m.stream.Follow(start.At)
-	m.feeds.Go(func() { w.feed(ctx) })
+	w.ctx, w.stop = context.WithCancel(ctx)
+	m.feeds.Go(w.feed)
 	return w, nil
 }
 
@@ -287,26 +266,22 @@ type memoryWatch struct {
 	// mark is sent after the initial events if start.Mark is set.
 	mark runtime.Object
 	ch   chan watch.Event
-	// Stop closes stop to end the watch.
-	stop chan struct{}
-	// stopped is true after stop is closed. Reading it is cheaper than a receive from stop.
-	stopped atomic.Bool
+	ctx  context.Context
+	// stop ends ctx and with it the watch.
+	stop context.CancelFunc
 }
 
 // Stop ends the watch. Its channel closes soon afterwards.
-func (w *memoryWatch) Stop() {
-	if w.stopped.CompareAndSwap(false, true) {
-		close(w.stop)
-	}
-}
+func (w *memoryWatch) Stop() { w.stop() }
 
 // ResultChan returns the channel of events.
 func (w *memoryWatch) ResultChan() <-chan watch.Event { return w.ch }
 
 // feed sends the watch's events until the watch stops.
-func (w *memoryWatch) feed(ctx context.Context) {
+func (w *memoryWatch) feed() {
 	m := w.memory
 	defer func() {
+		w.stop()
 		w.follower.Close()
 		m.mu.Lock()
 		delete(m.watches, w)
@@ -315,11 +290,11 @@ func (w *memoryWatch) feed(ctx context.Context) {
 	}()
 	if w.start.State {
 		for _, e := range m.stream.State(w.start.At) {
-			if !w.send(ctx, watch.Event{Type: watch.Added, Object: m.object(e)}) {
+			if !w.send(watch.Event{Type: watch.Added, Object: m.object(e)}) {
 				return
 			}
 		}
-		if w.start.Mark && !w.send(ctx, watch.Event{Type: watch.Bookmark, Object: w.mark}) {
+		if w.start.Mark && !w.send(watch.Event{Type: watch.Bookmark, Object: w.mark}) {
 			return
 		}
 	}
@@ -329,16 +304,14 @@ func (w *memoryWatch) feed(ctx context.Context) {
 		if upto <= at {
 			select {
 			case <-w.follower.Wake():
-			case <-w.stop:
-				return
-			case <-ctx.Done():
+			case <-w.ctx.Done():
 				return
 			}
 			continue
 		}
 		events := m.stream.Events(at, upto)
 		for i := range events {
-			if !w.send(ctx, watch.Event{Type: events[i].Type, Object: events[i].Object}) {
+			if !w.send(watch.Event{Type: events[i].Type, Object: events[i].Object}) {
 				return
 			}
 			at++
@@ -348,12 +321,12 @@ func (w *memoryWatch) feed(ctx context.Context) {
 }
 
 // send returns false if the watch ends first.
-func (w *memoryWatch) send(ctx context.Context, e watch.Event) bool {
-	if w.stopped.Load() {
+func (w *memoryWatch) send(e watch.Event) bool {
+	if w.ctx.Err() != nil {
 		return false
 	}
 	// The channel usually has room, and a select with one channel is cheaper than one with
-	// three.
+	// two.
 	select {
 	case w.ch <- e:
 		return true
@@ -362,9 +335,7 @@ func (w *memoryWatch) send(ctx context.Context, e watch.Event) bool {
 	select {
 	case w.ch <- e:
 		return true
-	case <-w.stop:
-		return false
-	case <-ctx.Done():
+	case <-w.ctx.Done():
 		return false
 	}
 }

@@ -10,7 +10,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/metadata"
@@ -23,16 +22,15 @@ var ErrMissed = errors.New("not received")
 
 // state is the last known state of a key.
 type state struct {
-	uid     types.UID
-	version string
-	// the object was deleted, at version
+	Version
+	// deleted: the object was deleted, at that version.
 	deleted bool
 }
 
 // inventory is the state of all objects of a resource at a version.
 type inventory struct {
 	version string
-	objects map[string]state
+	objects map[string]Version
 }
 
 // lister lists an inventory.
@@ -47,7 +45,7 @@ func newLister(c *Cluster, r Resource, s Scope) (lister, error) {
 	const page = 1000
 	return func(ctx context.Context) (inventory, error) {
 		opts := metav1.ListOptions{LabelSelector: s.Selector, Limit: page}
-		got := inventory{objects: make(map[string]state)}
+		got := inventory{objects: make(map[string]Version)}
 		for {
 			list, err := client.Resource(r.GroupVersionResource).Namespace(s.Namespace).List(ctx, opts)
 			if err != nil {
@@ -55,7 +53,7 @@ func newLister(c *Cluster, r Resource, s Scope) (lister, error) {
 			}
 			for i := range list.Items {
 				m := &list.Items[i].ObjectMeta
-				got.objects[storm.ObjectKey(m.Namespace, m.Name)] = state{uid: m.UID, version: m.ResourceVersion}
+				got.objects[storm.ObjectKey(m.Namespace, m.Name)] = Version{m.UID, m.ResourceVersion}
 			}
 			// All pages have the version of the first page.
 			if got.version = list.ResourceVersion; list.Continue == "" {
@@ -111,13 +109,15 @@ func (t *Tee) missing(want inventory) []string {
 	defer t.mu.Unlock()
 	var missing []string
 	for key, s := range want.objects {
-		if got, ok := t.received[key]; !ok || older(got.version, s.version) || got.version == s.version && (got.deleted || got.uid != s.uid) {
+		got, ok := t.received[key]
+		if !ok || older(got.ResourceVersion, s.ResourceVersion) ||
+			got.ResourceVersion == s.ResourceVersion && (got.deleted || got.UID != s.UID) {
 			missing = append(missing, key)
 		}
 	}
 	for key, got := range t.received {
 		// A key that the list lacks was deleted before the list or created after it.
-		if _, ok := want.objects[key]; !ok && !got.deleted && !older(want.version, got.version) {
+		if _, ok := want.objects[key]; !ok && !got.deleted && !older(want.version, got.ResourceVersion) {
 			missing = append(missing, key)
 		}
 	}

@@ -22,9 +22,9 @@ type Breaks struct {
 	Relisted int
 	// Changes are the differences that these lists showed.
 	Changes
-	// Gap is the total time without a watch, Longest the longest gap. A gap lasts from the end
-	// of a watch until the next watch or list; it includes the Tee's backoff.
-	Gap, Longest time.Duration
+	// Gap is the total time without a watch: from the end of a watch until the next watch or
+	// list, including the Tee's backoff.
+	Gap time.Duration
 	// Down reports whether there is no watch now.
 	Down bool
 }
@@ -183,9 +183,7 @@ func (l *link) listed() (again bool) {
 
 // over ends the gap. The caller holds mu.
 func (l *link) over(at time.Time) {
-	gap := at.Sub(l.down)
-	l.total.Gap += gap
-	l.total.Longest = max(l.total.Longest, gap)
+	l.total.Gap += at.Sub(l.down)
 	l.down, l.again = time.Time{}, time.Time{}
 }
 
@@ -215,7 +213,6 @@ func (l *link) breaks() Breaks {
 		b.Resumed++
 	}
 	b.Gap += until.Sub(l.down)
-	b.Longest = max(b.Longest, until.Sub(l.down))
 	return b
 }
 

@@ -166,9 +166,11 @@ func (t *Tee) take(obj any, deleted bool) error {
 		return err
 	}
 	key := storm.ObjectKey(acc.GetNamespace(), acc.GetName())
-	t.write(key, o, state{acc.GetUID(), acc.GetResourceVersion(), deleted})
+	t.write(key, o, state{versionOf(acc), deleted})
 	return nil
 }
+
+func versionOf(acc metav1.Object) Version { return Version{acc.GetUID(), acc.GetResourceVersion()} }
 
 // write appends the new state of a key. Only the Reflector's goroutine calls it.
 func (t *Tee) write(key string, o runtime.Object, now state) {
@@ -252,28 +254,28 @@ func (t *Tee) catchUp(list []any, version string) error {
 	var changes Changes
 	// remove appends a deletion with the last known object, because the final state is
 	// unknown.
-	remove := func(key string, uid types.UID) { t.write(key, last[key], state{uid, version, true}) }
+	remove := func(key string, uid types.UID) { t.write(key, last[key], state{Version{uid, version}, true}) }
 	var changed []func()
 	for _, obj := range list {
 		o, acc, err := t.object(obj)
 		if err != nil {
 			return err
 		}
-		key, now := storm.ObjectKey(acc.GetNamespace(), acc.GetName()), state{uid: acc.GetUID(), version: acc.GetResourceVersion()}
+		key, now := storm.ObjectKey(acc.GetNamespace(), acc.GetName()), versionOf(acc)
 		listed.Insert(key)
 		was, known := t.received[key]
-		typ, again := changes.Listed(Version{was.uid, was.version}, known && !was.deleted, Version{now.uid, now.version})
+		typ, again := changes.Listed(was.Version, known && !was.deleted, now)
 		if typ == "" {
 			continue
 		}
 		if again {
-			changed = append(changed, func() { remove(key, was.uid) })
+			changed = append(changed, func() { remove(key, was.UID) })
 		}
-		changed = append(changed, func() { t.write(key, o, now) })
+		changed = append(changed, func() { t.write(key, o, state{Version: now}) })
 	}
 	for _, key := range slices.Sorted(maps.Keys(last)) {
 		if !listed.Has(key) {
-			remove(key, t.received[key].uid)
+			remove(key, t.received[key].UID)
 			changes.Deleted++
 		}
 	}

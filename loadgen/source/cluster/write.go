@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes/scheme"
 
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/storm"
@@ -240,74 +241,50 @@ func (w *Writer) write(ctx context.Context, e *storm.Event) (retried time.Durati
 
 // object returns the object to apply for an object of the storm.
 func (w *Writer) object(o runtime.Object) (*unstructured.Unstructured, error) {
-	var content map[string]any
-	if u, ok := o.(*unstructured.Unstructured); ok {
-		content = u.DeepCopy().Object
-	} else {
-		var err error
-		if content, err = runtime.DefaultUnstructuredConverter.ToUnstructured(o); err != nil {
+	if w.resource.Kind == corev1.SchemeGroupVersion.WithKind("Pod") {
+		pod := &corev1.Pod{}
+		if typed, ok := o.(*corev1.Pod); ok {
+			typed.DeepCopyInto(pod)
+		} else if err := scheme.Scheme.Convert(o, pod, nil); err != nil {
 			return nil, err
 		}
+		detach(pod)
+		o = pod
 	}
-	u := &unstructured.Unstructured{Object: content}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		return nil, err
+	}
+	from := &unstructured.Unstructured{Object: content}
+	u := &unstructured.Unstructured{Object: maps.Clone(content)}
 	u.SetGroupVersionKind(w.resource.Kind)
-	annotations := u.GetAnnotations()
-	labelled := labels.Merge(u.GetLabels(), labels.Set{RunLabel: w.run})
 	// The cluster sets all other metadata. Copied metadata would trigger the garbage collector
 	// or a finalizer.
-	u.Object["metadata"] = map[string]any{"name": u.GetName(), "namespace": w.namespace(u.GetNamespace())}
-	u.SetLabels(labelled)
-	u.SetAnnotations(annotations)
-	if w.resource.Kind == (corev1.SchemeGroupVersion.WithKind("Pod")) {
-		detachPod(u.Object)
-	}
+	u.Object["metadata"] = map[string]any{"name": from.GetName(), "namespace": w.namespace(from.GetNamespace())}
+	u.SetLabels(labels.Merge(from.GetLabels(), labels.Set{RunLabel: w.run}))
+	u.SetAnnotations(from.GetAnnotations())
 	return u, nil
 }
 
-// detachPod removes a pod's references to its cluster and adds the scheduling gate.
-func detachPod(pod map[string]any) {
-	if status, ok := pod["status"].(map[string]any); ok {
-		// The API server computes it and rejects other values.
-		delete(status, "qosClass")
-	}
-	spec, ok := pod["spec"].(map[string]any)
-	if !ok {
-		return
-	}
+// detach removes a pod's references to its cluster and adds the scheduling gate.
+func detach(pod *corev1.Pod) {
+	// The API server computes it and rejects other values.
+	pod.Status.QOSClass = ""
 	// Admission sets the cluster's own service account and priority.
-	for _, field := range []string{
-		"nodeName", "serviceAccount", "serviceAccountName", "priority", "priorityClassName", "preemptionPolicy",
-		"runtimeClassName", "overhead", "ephemeralContainers", "resourceClaims",
-	} {
-		delete(spec, field)
-	}
-	spec["schedulingGates"] = []any{map[string]any{"name": schedulingGate}}
-	spec["automountServiceAccountToken"] = false
+	spec := &pod.Spec
+	spec.NodeName, spec.ServiceAccountName, spec.DeprecatedServiceAccount, spec.PriorityClassName = "", "", "", ""
+	spec.Priority, spec.PreemptionPolicy, spec.RuntimeClassName, spec.Overhead = nil, nil, nil, nil
+	spec.EphemeralContainers, spec.ResourceClaims = nil, nil
+	spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: schedulingGate}}
+	spec.AutomountServiceAccountToken = new(bool)
 	tokens := map[string]bool{}
-	if volumes, ok := spec["volumes"].([]any); ok {
-		spec["volumes"] = slices.DeleteFunc(volumes, func(v any) bool {
-			volume, _ := v.(map[string]any)
-			_, projected := volume["projected"]
-			name, _ := volume["name"].(string)
-			if projected {
-				tokens[name] = true
-			}
-			return projected
-		})
-	}
-	for _, list := range []string{"containers", "initContainers"} {
-		containers, _ := spec[list].([]any)
-		for _, c := range containers {
-			container, _ := c.(map[string]any)
-			mounts, ok := container["volumeMounts"].([]any)
-			if !ok {
-				continue
-			}
-			container["volumeMounts"] = slices.DeleteFunc(mounts, func(m any) bool {
-				mount, _ := m.(map[string]any)
-				name, _ := mount["name"].(string)
-				return tokens[name]
-			})
+	spec.Volumes = slices.DeleteFunc(spec.Volumes, func(v corev1.Volume) bool {
+		tokens[v.Name] = v.Projected != nil
+		return tokens[v.Name]
+	})
+	for _, list := range [][]corev1.Container{spec.Containers, spec.InitContainers} {
+		for i := range list {
+			list[i].VolumeMounts = slices.DeleteFunc(list[i].VolumeMounts, func(m corev1.VolumeMount) bool { return tokens[m.Name] })
 		}
 	}
 }
