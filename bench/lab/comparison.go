@@ -342,7 +342,7 @@ func (p *cellPlay) report(finished bool) {
 	if r.opts.Progress == nil {
 		return
 	}
-	p.progress.Finished, p.progress.Verdict = finished, p.result().Verdict
+	p.progress.Finished, p.progress.Result = finished, *p.result()
 	p.progress.Done, p.progress.Left = r.done, r.left()
 	if r.opts.Budget == 0 {
 		p.progress.Rounds, p.progress.Total = r.opts.Rounds, r.total
@@ -411,7 +411,7 @@ type Progress struct {
 	Done, Total       int
 	Left              time.Duration // estimated remaining time, or the rest of the budget; 0 while unknown
 	Finished, Skipped bool          // Finished: false before the play, true after; Skipped: the cell was invalid
-	Verdict           Verdict       // of the cell so far
+	Result            CellResult    // of the cell so far
 }
 
 // took sums up the times of plays.

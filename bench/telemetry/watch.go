@@ -64,11 +64,6 @@ type watched struct {
 	set     *live.Set
 	// headline is the latency boundary of the comparison.
 	headline cell.Boundary
-
-	// rounds are the counted rounds; last is the latest round until its verdict. The
-	// session's lock guards both.
-	rounds []cell.Result
-	last   *cell.Result
 }
 
 func (s *Session) watchCell(c lab.Comparison, lc *lab.Cell) *watched {
@@ -115,52 +110,31 @@ func (s *Session) progress(p lab.Progress) {
 	if w == nil || !p.Finished {
 		return
 	}
+	verdict := p.Result.Verdict
 	w.set.Update(func(f *live.Figures) {
-		f.Verdict = live.Verdict{Status: string(p.Verdict.Status), Cause: string(p.Verdict.Cause)}
+		f.Verdict = live.Verdict{Status: string(verdict.Status), Cause: string(verdict.Cause)}
 	})
 	switch {
-	case p.Verdict.Status == lab.Invalid:
+	case verdict.Status == lab.Invalid:
 		s.registry.Withdraw(w.set.Labels(), w.rate)
 	case p.Round > 0 && !p.Skipped:
 		w.set.Update(func(f *live.Figures) { f.Rounds++ })
-		w.finish()
+		s.registry.Finish(w.finished(p.Result))
 	}
 }
 
-// finish counts the last round and exports the medians of all counted ones. The caller
-// holds the session's lock.
-func (w *watched) finish() {
-	if w.last == nil {
-		return
-	}
-	w.rounds, w.last = append(w.rounds, *w.last), nil
-	f := live.Finished{Labels: w.set.Labels(), Rate: w.rate}
-	var perSecond []float64
-	var parts []cell.Quantiles
-	headline := stats.Headline(w.rounds[0], w.headline)
-	for _, r := range w.rounds {
-		perSecond = append(perSecond, r.EventsPerSecond)
-		if l, ok := r.At(headline); ok {
-			parts = append(parts, l.Quantiles)
-		}
-	}
-	f.EventsPerSecond = stats.Median(perSecond)
-	if len(parts) > 0 {
-		// Merging cannot fail: histograms of one boundary have one shape.
-		if q, err := cell.MergeHistograms(parts...); err == nil {
+// finished returns the figures of the cell's counted rounds.
+func (w *watched) finished(r lab.CellResult) live.Finished {
+	f := live.Finished{Labels: w.set.Labels(), Rate: w.rate, EventsPerSecond: r.Medians[stats.UnitEventsPerSec].Median}
+	headline := stats.Headline(r.Rounds[0].Result, w.headline)
+	for _, l := range r.Latency {
+		if l.Boundary == headline {
 			f.Quantiles = map[string]float64{
-				"0.5": q.P50.Seconds(), "0.9": q.P90.Seconds(), "0.99": q.P99.Seconds(), "0.999": q.P999.Seconds(), "1": q.Max.Seconds(),
+				"0.5": l.P50.Seconds(), "0.9": l.P90.Seconds(), "0.99": l.P99.Seconds(), "0.999": l.P999.Seconds(), "1": l.Max.Seconds(),
 			}
 		}
 	}
-	w.session.registry.Finish(f)
-}
-
-// keep sets the result of the latest round.
-func (w *watched) keep(r *cell.Result) {
-	w.session.mu.Lock()
-	defer w.session.mu.Unlock()
-	w.last = r
+	return f
 }
 
 // workload is one round of a watched cell.
@@ -170,8 +144,6 @@ type workload struct {
 	// round is 0 for the warm-up.
 	round int
 	span  *cellSpan
-	// rec is the recorder of the last Run; Check reads its result.
-	rec *cell.Recorder
 }
 
 // context adds the cell's set, and labels for the profiler.
@@ -187,12 +159,10 @@ func (w *workload) context(ctx context.Context) context.Context {
 func (w *workload) Setup(ctx context.Context) error {
 	w.span = w.cell.session.exporter.startCell(w.cell.name, w.cell.set.Labels(), w.cell.rate, w.round)
 	w.cell.set.Sampler(w.span.sampling)
-	w.cell.keep(nil)
 	return w.Workload.Setup(w.context(ctx))
 }
 
 func (w *workload) Run(ctx context.Context, rec *cell.Recorder) error {
-	w.rec = rec
 	phase := metric.Measure
 	if w.round == 0 {
 		phase = metric.WarmUp
@@ -206,13 +176,8 @@ func (w *workload) Check() error {
 	err := w.Workload.Check()
 	if err != nil {
 		w.span.invalid(string(lab.Invalid), strings.Join(strings.Fields(err.Error()), " "))
-		return err
 	}
-	// The lab reports the recorder's errors.
-	if r, err := w.rec.Result(); err == nil && w.round > 0 {
-		w.cell.keep(&r)
-	}
-	return nil
+	return err
 }
 
 func (w *workload) Teardown() error {

@@ -53,19 +53,11 @@ func Stages() []string {
 	return []string{Released, Enqueued, Popped, Stored, Handled, Worked}
 }
 
-// The values of type: the first three and BOOKMARK are those of a watch, REPLACED is for
-// objects of a list, SYNC for those of a resync.
-const (
-	Added    = "ADDED"
-	Modified = "MODIFIED"
-	Deleted  = "DELETED"
-	Replaced = "REPLACED"
-	Sync     = "SYNC"
-	Bookmark = "BOOKMARK"
-)
-
-// Types returns the values of type.
-func Types() []string { return []string{Added, Modified, Deleted, Replaced, Sync, Bookmark} }
+// Types returns the values of type: the first three and BOOKMARK are those of a watch,
+// REPLACED is for objects of a list, SYNC for those of a resync.
+func Types() []string {
+	return []string{"ADDED", "MODIFIED", "DELETED", "REPLACED", "SYNC", "BOOKMARK"}
+}
 
 // The values of boundary: two stages, as in reports but with a plain hyphen. Merged ones
 // occur in pipelines with a merge.
