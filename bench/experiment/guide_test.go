@@ -1,6 +1,7 @@
 package experiment_test
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"go/ast"
@@ -21,7 +22,7 @@ const (
 	guideEnd   = "<!-- end of fields -->\n"
 )
 
-// fields returns a row for each field of the structs of spec.go, from its doc comment.
+// fields returns a row for each field of the structs of spec.go, from its doc comment or help text.
 func fields(t *testing.T) string {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "spec.go", nil, parser.ParseComments)
@@ -52,9 +53,9 @@ func fields(t *testing.T) string {
 			if name != "" {
 				name = "`--" + name + "`"
 			}
-			doc := strings.Join(strings.Fields(f.Doc.Text()), " ")
+			doc := cmp.Or(strings.Join(strings.Fields(f.Doc.Text()), " "), tag.Get("help"))
 			if doc == "" {
-				t.Errorf("field %s%s has no doc comment", prefix, key)
+				t.Errorf("field %s%s has neither a doc comment nor a help text", prefix, key)
 			}
 			doc = strings.ReplaceAll(doc, "|", `\|`)
 			fmt.Fprintf(&b, "| `%s%s` | %s | %s |\n", prefix, key, name, doc)

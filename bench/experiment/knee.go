@@ -82,18 +82,12 @@ func (k *Knee) more(variants []searched) ([]lab.Cell, error) {
 			at[rate] = c.Cells
 		}
 		for _, cl := range at[rate] {
-			if nameWithout(cl, "rate") == v.name {
+			if cl.NameWithout("rate") == v.name {
 				next = append(next, cl)
 			}
 		}
 	}
 	return next, nil
-}
-
-// nameWithout returns the cell's benchmark name without a label.
-func nameWithout(c lab.Cell, label string) string {
-	r := lab.CellResult{Name: c.Name, Labels: c.Labels}
-	return r.NameWithout(label)
 }
 
 // searched is one variant with the rates at which it was played, ascending.

@@ -116,8 +116,8 @@ func New(ctx context.Context, spec Spec, stdin io.Reader) (*Plan, error) {
 		return nil, badField("memory", errors.New("is not for a search: what it plays depends on what it has found"))
 	}
 	plan.Options = plan.Spec.options()
-	if of, _ := plan.Spec.shareOf(); !of.Whole() {
-		plan.Options.Name = fmt.Sprintf("%s-share-%d-of-%d", spec.Name, of.Index, of.Count)
+	if spec.Share != "" && !strings.HasSuffix(spec.Share, "/1") {
+		plan.Options.Name = spec.Name + "-share-" + strings.Replace(spec.Share, "/", "-of-", 1)
 	}
 	return plan, nil
 }
@@ -234,17 +234,11 @@ func (p *planner) config(s Spec) (pipeline.Config, error) {
 		Static: s.StaticPods, Consumers: s.Consumers, Readers: s.Readers, HandlerCost: s.HandlerCost.Duration,
 		Stalled: s.Stalled, Procs: s.Procs, Stamps: pipeline.Stamps(s.Stamps), NoProbe: s.NoProbe,
 	}
-	paces, err := s.pacesOf()
-	budget, budgetErr := s.lagBudget()
-	of, shareErr := s.shareOf()
-	named, faultErr := s.faults()
-	if err := cmp.Or(err, budgetErr, shareErr, faultErr); err != nil {
+	if err := s.parse(&ps); err != nil {
 		return ps, err
 	}
-	ps.Paces, ps.Budget, ps.Share = paces, budget, of
-	var own []fault.Spec
-	ps.Storm, own, err = p.load(s)
-	ps.Faults = slices.Concat(own, named)
+	played, faults, err := p.load(s)
+	ps.Storm, ps.Faults = played, slices.Concat(faults, ps.Faults)
 	return ps, err
 }
 
@@ -392,7 +386,7 @@ func halved(part pipeline.Config, rate pace.Rate, played []lab.CellResult) ([]la
 	var next []lab.Cell
 	for _, c := range comparisons {
 		for _, cl := range c.Cells {
-			if behind[nameWithout(cl, "rate")] && !known[cl.BenchName()] {
+			if behind[cl.NameWithout("rate")] && !known[cl.BenchName()] {
 				next = append(next, cl)
 			}
 		}

@@ -34,8 +34,9 @@ import (
 
 // Spec describes an experiment. A zero field takes its default.
 //
-// A tag "flag" names the flag that fills the field, "help" is its help text, "min" the
-// least value, and "source" has the sources that it applies to.
+// A tag "flag" names the flag that fills the field, "help" describes it, "min" is the
+// least value, and "source" has the sources that it applies to. A comment says what the
+// help has no room for.
 type Spec struct {
 	// Name of the run, and the end of its default results folder's name (default: run, or the search's kind).
 	Name string `json:"name,omitempty"`
@@ -43,22 +44,17 @@ type Spec struct {
 	Title string `json:"title,omitempty"`
 
 	// Family whose variants are compared: deltafifo, queue or merge (default: merge for the kubelet pipeline, else deltafifo).
-	Family string `json:"family,omitempty" flag:"family,common" help:"family: deltafifo, queue, merge (default: the pipeline's)"`
-	// Variants of the family, by name (default: all).
-	Variants []string `json:"variants,omitempty" flag:"impl,common" help:"variants of the family, by name (default all)"`
-	// Deliveries of deltafifo: in-order, per-key (default: both).
+	Family     string   `json:"family,omitempty" flag:"family,common" help:"family: deltafifo, queue, merge (default: the pipeline's)"`
+	Variants   []string `json:"variants,omitempty" flag:"impl,common" help:"variants of the family, by name (default all)"`
 	Deliveries []string `json:"deliveries,omitempty" flag:"delivery" help:"deltafifo deliveries: in-order, per-key (default both)"`
-	// Pipeline with the variants: queue, informer or kubelet (default: queue).
-	Pipeline string `json:"pipeline,omitempty" flag:"pipeline,common" help:"pipeline: queue, informer, kubelet (default queue)"`
+	Pipeline   string   `json:"pipeline,omitempty" flag:"pipeline,common" help:"pipeline: queue, informer, kubelet (default queue)"`
 	// Source of the storm: memory, apiserver (simulated, over HTTP), cluster (watches a live cluster) or apply (writes the storm to it) (default: memory).
 	Source string `json:"source,omitempty" flag:"source,common" help:"storm source: memory, apiserver, cluster, apply (default memory)"`
 
 	// Storm that is played.
-	Storm Storm `json:"storm,omitzero" source:"memory,apiserver,apply"`
-	// Manifests that shape the storm's pods: files, folders, URLs, or - for standard input.
+	Storm     Storm    `json:"storm,omitzero" source:"memory,apiserver,apply"`
 	Manifests []string `json:"manifests,omitempty" flag:"manifest,array" help:"manifests for the storm's pods: files, folders, URLs, -"`
-	// Recursive also reads subfolders of Manifests.
-	Recursive bool `json:"recursive,omitempty" flag:"recursive,R" help:"read subfolders of --manifest (default false)"`
+	Recursive bool     `json:"recursive,omitempty" flag:"recursive,R" help:"read subfolders of --manifest (default false)"`
 	// Paces at which events are released, one cell each: max, RATE, poisson:RATE, step:RATE..RATE/PERIOD, ramp:…, sine:…, trace or trace:SPEEDx (default: max).
 	Paces []string `json:"paces,omitempty" flag:"pace,common,run" help:"event paces, one cell each: max, RATE, trace (default max)" source:"memory,apiserver,apply"`
 	// Duration of the schedule of a paced round (default: 2s; 1s in a knee search).
@@ -66,7 +62,6 @@ type Spec struct {
 	// LagBudget is the limit of release lag, as a share of the gap between events, a time, or both; beyond it the verdict is "invalid: generator" (default: 1%,1ms or as package pace has it).
 	LagBudget string `json:"lagBudget,omitempty" flag:"lag-budget" help:"release lag that still counts, as in 1%,1ms" source:"memory,apiserver,apply"`
 
-	// Producers is the number of producing goroutines in the queue pipeline (default: 1).
 	Producers int `json:"producers,omitempty" flag:"producers" help:"producing goroutines, queue pipeline (default 1)" source:"memory,apiserver"`
 	// Events of a round at least; the storm is repeated (default: by pipeline).
 	Events int `json:"events,omitempty" flag:"events" help:"least events a round (default: by pipeline)" source:"memory,apiserver"`
@@ -77,19 +72,16 @@ type Spec struct {
 	// HandlerCost is the processor time that the handler takes for each event (default: 0).
 	HandlerCost metav1.Duration `json:"handlerCost,omitzero" flag:"handler-cost" help:"processor time of the handler, each event (default 0)" source:"memory,apiserver"`
 	// Stalled holds the consumer until all events are queued, and measures bytes queued and the drain; queue pipeline, unpaced, unbounded (default: false).
-	Stalled bool `json:"stalled,omitempty" flag:"stalled" help:"hold the consumer until all events are queued (default false)" source:"memory,apiserver"`
-	// Procs is GOMAXPROCS while a cell is played (default: the process's).
-	Procs int `json:"procs,omitempty" flag:"procs" help:"GOMAXPROCS of a cell (default: the process's)" source:"memory,apiserver"`
-	// Stamps of unpaced events: none, sampled or all (default: sampled).
-	Stamps string `json:"stamps,omitempty" flag:"stamps" help:"stamps of unpaced events: none, sampled, all (default sampled)" source:"memory,apiserver"`
+	Stalled bool   `json:"stalled,omitempty" flag:"stalled" help:"hold the consumer until all events are queued (default false)" source:"memory,apiserver"`
+	Procs   int    `json:"procs,omitempty" flag:"procs" help:"GOMAXPROCS of a cell (default: the process's)" source:"memory,apiserver"`
+	Stamps  string `json:"stamps,omitempty" flag:"stamps" help:"stamps of unpaced events: none, sampled, all (default sampled)" source:"memory,apiserver"`
 	// NoProbe omits the probe of the longest lock hold, which calls the queue of a paced cell every 3.7 ms (default: false).
 	NoProbe bool `json:"noProbe,omitempty" flag:"no-probe" help:"no lock-hold probe in paced cells (default false)" source:"memory,apiserver"`
 	// Knobs are options of variants. A variant that does not support them ignores them.
 	Knobs Knobs `json:"knobs,omitzero"`
 	// Faults between client and server, for source apiserver, as in disconnect:every=2s,count=10; those of the storm's file come first.
-	Faults []string `json:"faults,omitempty" flag:"faults,array" help:"faults for --source apiserver, as in disconnect:every=2s" source:"apiserver"`
-	// StaticPods of the kubelet's file and http sources each, in the kubelet pipeline (default: 0).
-	StaticPods int `json:"staticPods,omitempty" flag:"static" help:"static pods a kubelet source, kubelet pipeline (default 0)"`
+	Faults     []string `json:"faults,omitempty" flag:"faults,array" help:"faults for --source apiserver, as in disconnect:every=2s" source:"apiserver"`
+	StaticPods int      `json:"staticPods,omitempty" flag:"static" help:"static pods a kubelet source, kubelet pipeline (default 0)"`
 	// Share of the storm that this process plays, as in 0/4, the first of four (default: the whole storm).
 	Share string `json:"share,omitempty" flag:"share,run" help:"share of the storm's keys, as in 0/4 (default all)" source:"memory,apiserver"`
 	// Cluster is the live cluster of the sources cluster and apply.
@@ -99,8 +91,7 @@ type Spec struct {
 	Rounds int `json:"rounds,omitempty" flag:"rounds,common" help:"rounds that count, after a warm-up (default 5)" min:"1"`
 	// Budget of time, in place of Rounds: as many rounds as fit, at least one.
 	Budget metav1.Duration `json:"budget,omitzero" flag:"budget,common" help:"time budget in place of --rounds (default none)" min:"1"`
-	// Seed of the storm, of random paces and of the order of cells (default: 1).
-	Seed int64 `json:"seed,omitempty" flag:"seed" help:"seed of storm, paces and cell order (default 1)"`
+	Seed   int64           `json:"seed,omitempty" flag:"seed" help:"seed of storm, paces and cell order (default 1)"`
 	// Memory plays each cell of each round in its own process and reports its peak heap and resident memory (default: false).
 	Memory bool `json:"memory,omitempty" flag:"memory,common" help:"a process for each cell, with peak memory (default false)" source:"memory,apiserver"`
 	// Profiles are kinds of pprof profiles of one more, uncounted round of each cell: cpu, heap, allocs, mutex, block, goroutine, trace or all (default: none).
@@ -117,26 +108,19 @@ type Spec struct {
 // Storm selects the storm and its size.
 type Storm struct {
 	// Name of a profile, of a built-in recording, or of a file: a trace, or profiles in YAML (default: recorded-nodeloss).
-	Name string `json:"name,omitempty" flag:"storm,common" help:"storm: a profile, a recording or a file"`
-	// Nodes of the profile's cluster; pods and rates follow (default: the profile's).
-	Nodes int `json:"nodes,omitempty" flag:"nodes,common" help:"nodes of the profile's cluster (default: the profile's)" min:"1"`
-	// Pods of the profile's cluster; nodes and rates follow (default: the profile's).
-	Pods int `json:"pods,omitempty" flag:"pods" help:"pods of the profile's cluster (default: the profile's)" min:"1"`
-	// Scale multiplies the profile's cluster and its rates (default: 1).
+	Name  string  `json:"name,omitempty" flag:"storm,common" help:"storm: a profile, a recording or a file"`
+	Nodes int     `json:"nodes,omitempty" flag:"nodes,common" help:"nodes of the profile's cluster; pods and rates follow (default: the profile's)" min:"1"`
+	Pods  int     `json:"pods,omitempty" flag:"pods" help:"pods of the profile's cluster; nodes and rates follow (default: the profile's)" min:"1"`
 	Scale float64 `json:"scale,omitempty" flag:"scale,common" help:"factor on the profile's cluster and rates (default 1)"`
-	// Skew of the objects that change: uniform, or zipf:EXPONENT (default: the profile's).
-	Skew string `json:"skew,omitempty" flag:"skew" help:"skew of keys: uniform, zipf:EXPONENT (default: the profile's)"`
+	Skew  string  `json:"skew,omitempty" flag:"skew" help:"skew of keys: uniform, zipf:EXPONENT (default: the profile's)"`
 }
 
 // Knobs are the options of variants. The fields are those of [pipeline.Knobs].
 type Knobs struct {
 	// Capacity of the queue; producers block when it is full (default: 0, unbounded).
-	Capacity int `json:"capacity,omitempty" flag:"capacity" help:"queue capacity; producers block when full (default unbounded)"`
-	// BatchSize is the maximum number of events per deltafifo batch (default: 1000).
-	BatchSize int `json:"batchSize,omitempty" flag:"batch-size" help:"most events of one deltafifo batch (default 1000)" min:"1"`
-	// Shards of a sharded deltafifo or queue (default: the variant's).
-	Shards int `json:"shards,omitempty" flag:"shards" help:"shards of a sharded queue (default: the variant's)"`
-	// Compaction of a key's waiting deltas: none, or latest (default: none).
+	Capacity   int    `json:"capacity,omitempty" flag:"capacity" help:"queue capacity; producers block when full (default unbounded)"`
+	BatchSize  int    `json:"batchSize,omitempty" flag:"batch-size" help:"most events of one deltafifo batch (default 1000)" min:"1"`
+	Shards     int    `json:"shards,omitempty" flag:"shards" help:"shards of a sharded queue (default: the variant's)"`
 	Compaction string `json:"compaction,omitempty" flag:"compaction" help:"waiting deltas of a key: none, latest (default none)"`
 	// HandOver of slices and objects: owned, lent (deltafifo reuses slices) or shared (merge does not copy pods) (default: owned).
 	HandOver string `json:"handOver,omitempty" flag:"handover" help:"ownership of results: owned, lent, shared (default owned)"`
@@ -146,13 +130,11 @@ type Knobs struct {
 
 // Cluster is a live cluster that a run watches or writes to.
 type Cluster struct {
-	// Kubeconfig file (default: as kubectl finds it).
 	Kubeconfig string `json:"kubeconfig,omitempty" flag:"kubeconfig,run" help:"kubeconfig file (default: as kubectl finds it)"`
 	// Context of the kubeconfig; source apply needs it (default: the current one).
 	Context string `json:"context,omitempty" flag:"context,run" help:"kubeconfig context (default: the current one)"`
 	// Watched resource, as kubectl names it; source apply watches the storm's (default: pods).
-	Resource string `json:"resource,omitempty" flag:"resource,run" help:"resource to watch, for --source cluster (default pods)" source:"cluster"`
-	// Watched namespace (default: all).
+	Resource  string `json:"resource,omitempty" flag:"resource,run" help:"resource to watch, for --source cluster (default pods)" source:"cluster"`
 	Namespace string `json:"namespace,omitempty" flag:"namespace,n,run" help:"namespace to watch, for --source cluster (default all)" source:"cluster"`
 	// For is the time that a round watches; with source apply the limit (default: 30s).
 	For metav1.Duration `json:"for,omitzero" flag:"for,run" help:"length of a live round (default 30s)" min:"1"`
@@ -174,25 +156,20 @@ type KneeSearch struct {
 	SLO string `json:"slo,omitempty" flag:"slo" help:"latency objectives: QUANTILE=DURATION,… (default p99=1ms)"`
 	// From is the lowest rate, in events per second (default: 1000).
 	From float64 `json:"from,omitempty" flag:"from" help:"lowest rate, in events per second (default 1000)" min:"1"`
-	// To is the highest rate (default: 1000000).
-	To float64 `json:"to,omitempty" flag:"to" help:"highest rate, in events per second (default 1000000)" min:"1"`
+	To   float64 `json:"to,omitempty" flag:"to" help:"highest rate, in events per second (default 1000000)" min:"1"`
 	// Resolution is the share by which the rates on both sides of a knee may differ (default: 5%).
 	Resolution string `json:"resolution,omitempty" flag:"resolution" help:"most distance between held and failed rate (default 5%)"`
 }
 
 // Scale plays a storm, unpaced, at each value of a number.
 type Scale struct {
-	// Over is NAME=VALUE,VALUE,…, where NAME is a flag such as producers.
 	Over string `json:"over" flag:"over" help:"number to vary, as in producers=1,2,4,8"`
 }
 
 // Surface plays a storm, unpaced, at all combinations of two knobs' values.
 type Surface struct {
-	// X is NAME=VALUE,VALUE,… of the columns.
-	X string `json:"columns" flag:"x" help:"knob of the columns, as in batch-size=1,10,100"`
-	// Y is NAME=VALUE,VALUE,… of the rows.
-	Y string `json:"rows" flag:"y" help:"knob of the rows, as in skew=uniform,zipf:1.1"`
-	// Unit of the figure, as in bench.txt (default: events/s).
+	X    string `json:"columns" flag:"x" help:"knob of the columns, as in batch-size=1,10,100"`
+	Y    string `json:"rows" flag:"y" help:"knob of the rows, as in skew=uniform,zipf:1.1"`
 	Unit string `json:"unit,omitempty" flag:"unit" help:"unit of the figure, as in bench.txt (default events/s)"`
 }
 

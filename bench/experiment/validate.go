@@ -153,25 +153,10 @@ func (s *Spec) validateStages() error {
 			return badField(c.path, OneOf(c.value, c.allowed...))
 		}
 	}
-	switch _, err := s.faults(); {
-	case err != nil:
-		return err
-	case s.StaticPods > 0 && s.Pipeline != pipeline.KubeletPipeline:
+	if s.StaticPods > 0 && s.Pipeline != pipeline.KubeletPipeline {
 		return badField("staticPods", fmt.Errorf("needs --pipeline %s", pipeline.KubeletPipeline))
 	}
 	return nil
-}
-
-func (s *Spec) faults() ([]fault.Spec, error) {
-	var all []fault.Spec
-	for _, text := range s.Faults {
-		more, err := fault.ParseAll(text)
-		if err != nil {
-			return nil, badField("faults", err)
-		}
-		all = append(all, more...)
-	}
-	return all, nil
 }
 
 // validateStorm validates the selection, the shares and the pace of the storm.
@@ -182,41 +167,41 @@ func (s *Spec) validateStorm() error {
 	if s.Recursive && len(s.Manifests) == 0 {
 		return badField("recursive", errors.New("needs --manifest"))
 	}
-	_, err := s.pacesOf()
-	_, budgetErr := s.lagBudget()
-	_, shareErr := s.shareOf()
-	return cmp.Or(err, budgetErr, shareErr)
+	return s.parse(new(pipeline.Config))
 }
 
-func (s *Spec) pacesOf() ([]pace.Pace, error) {
-	var all []pace.Pace
+// parse sets the config's fields that the Spec has as text: paces, lag budget, share and
+// faults.
+func (s *Spec) parse(c *pipeline.Config) (err error) {
 	for _, text := range s.Paces {
 		p, err := pace.Parse(text)
+		if err == nil && slices.ContainsFunc(c.Paces, func(o pace.Pace) bool { return o.String() == p.String() }) {
+			err = fmt.Errorf("%s is named twice", text)
+		}
 		if err != nil {
-			return nil, badField("paces", err)
+			return badField("paces", err)
 		}
-		if slices.ContainsFunc(all, func(o pace.Pace) bool { return o.String() == p.String() }) {
-			return nil, badField("paces", fmt.Errorf("%s is named twice", text))
+		c.Paces = append(c.Paces, p)
+	}
+	c.Budget = pace.DefaultBudget()
+	if s.LagBudget != "" {
+		if c.Budget, err = pace.ParseBudget(s.LagBudget); err != nil {
+			return badField("lagBudget", err)
 		}
-		all = append(all, p)
 	}
-	return all, nil
-}
-
-func (s *Spec) lagBudget() (pace.Budget, error) {
-	if s.LagBudget == "" {
-		return pace.DefaultBudget(), nil
+	if s.Share != "" {
+		if c.Share, err = storm.ParseShare(s.Share); err != nil {
+			return badField("share", err)
+		}
 	}
-	b, err := pace.ParseBudget(s.LagBudget)
-	return b, badField("lagBudget", err)
-}
-
-func (s *Spec) shareOf() (storm.Share, error) {
-	if s.Share == "" {
-		return storm.Share{}, nil
+	for _, text := range s.Faults {
+		more, err := fault.ParseAll(text)
+		if err != nil {
+			return badField("faults", err)
+		}
+		c.Faults = append(c.Faults, more...)
 	}
-	of, err := storm.ParseShare(s.Share)
-	return of, badField("share", err)
+	return nil
 }
 
 // Validate rejects invalid sizes, and sizes for a storm that is no profile.

@@ -51,7 +51,7 @@ func (t *cellRun) has(round int) bool {
 	return slices.ContainsFunc(t.rounds(), func(r Round) bool { return r.Round == round })
 }
 
-func (t *cellRun) impl() string { return labelOf(t.Labels, "impl") }
+func (t *cellRun) impl() string { return t.Label("impl") }
 
 // cold reports whether the cell's variant needs a warm-up.
 func (t *cellRun) cold() bool { return t.c.r.opts.Fresh == nil && !t.c.warm[t.impl()] }
@@ -129,7 +129,7 @@ func (c *comparisonRun) check(cl Cell) error {
 	}
 	c.r.names[name] = true
 	// Ratios need exactly one baseline for the same knobs.
-	if key := benchName(cl.Name, without(cl.Labels, "impl")); cl.Baseline {
+	if key := cl.NameWithout("impl"); cl.Baseline {
 		if have, ok := c.baselines[key]; ok {
 			return invalid("%s and %s are both the baseline of one table's row", have, name)
 		}
@@ -146,7 +146,7 @@ const againSuffix = "-again"
 // baseline; else the first baseline, else the first cell.
 func pair(cells []Cell) (again Cell, of string) {
 	at := slices.IndexFunc(cells, func(c Cell) bool {
-		_, paced := rateOf(c.Labels)
+		_, paced := c.Rate()
 		return c.Baseline && !paced
 	})
 	if at < 0 {
@@ -296,7 +296,7 @@ func (c *comparisonRun) playProfiled(ctx context.Context) error {
 // profile plays the cell with profiles. The error is the profiler's, which names the
 // cell.
 func (p *cellPlay) profile(ctx context.Context) error {
-	labelled := profile.With(ctx, p.c.Family, p.impl(), labelOf(p.Labels, "storm"))
+	labelled := profile.With(ctx, p.c.Family, p.impl(), p.Label("storm"))
 	var measured time.Duration
 	for range profilePlays {
 		var (

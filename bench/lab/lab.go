@@ -20,6 +20,7 @@ package lab
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"watchlab/bench/cell"
 )
@@ -59,10 +60,45 @@ type Label struct {
 	Value string `json:"value"` // without "/" and "="
 }
 
+// Labels are the labels of a cell, in the order of its name. "impl" is the variant, "rate"
+// the pace.
+type Labels []Label
+
+// Unpaced is the value of the label "rate" for cells played at full speed. Cells
+// without the label are unpaced, too.
+const Unpaced = "max"
+
+// Label returns the value of the label with the given key; "" if there is none.
+func (l Labels) Label(key string) string {
+	if at := slices.IndexFunc(l, func(l Label) bool { return l.Key == key }); at >= 0 {
+		return l[at].Value
+	}
+	return ""
+}
+
+// Without returns the labels except those with the given keys.
+func (l Labels) Without(keys ...string) Labels {
+	return slices.DeleteFunc(slices.Clone(l), func(l Label) bool { return slices.Contains(keys, l.Key) })
+}
+
+// Rate returns the pace and true for a paced cell: one with a label "rate" other than
+// [Unpaced].
+func (l Labels) Rate() (string, bool) {
+	rate := l.Label("rate")
+	return rate, rate != "" && rate != Unpaced
+}
+
+func (l Labels) name(of string) string {
+	for _, label := range l {
+		of += "/" + label.Key + "=" + label.Value
+	}
+	return of
+}
+
 // Cell is one variant × one storm × one set of knobs.
 type Cell struct {
 	Name       string                   // benchmark name without "Benchmark", such as "DeltaFIFO"
-	Labels     []Label                  // in the order of the name; "impl" is the variant, "rate" the pace ("max": unpaced)
+	Labels                              // the knobs
 	Guarantees string                   // shown in tables
 	Class      string                   // no ratio is computed between cells of different classes
 	Baseline   bool                     // ratios are relative to this cell's variant
@@ -70,7 +106,10 @@ type Cell struct {
 }
 
 // BenchName returns the cell's benchmark name; see [CellResult.BenchName].
-func (c Cell) BenchName() string { return benchName(c.Name, c.Labels) }
+func (c Cell) BenchName() string { return c.name(c.Name) }
+
+// NameWithout returns BenchName without labels; see [CellResult.NameWithout].
+func (c Cell) NameWithout(keys ...string) string { return c.Without(keys...).name(c.Name) }
 
 // Comparison is a set of cells measured side by side and shown as one table. Cells
 // whose labels differ only in "rate" share a row. Throughput then comes from the

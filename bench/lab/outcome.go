@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"slices"
-	"strings"
 	"time"
 
 	"watchlab/bench/cell"
@@ -64,14 +63,14 @@ type ComparisonResult struct {
 
 // CellResult is the result of a [Cell].
 type CellResult struct {
-	Name       string  `json:"name"`                 // benchmark name without "Benchmark"
-	Labels     []Label `json:"labels"`               // in the order of the name; the cell's knobs
-	Guarantees string  `json:"guarantees,omitempty"` // shown in tables
-	Class      string  `json:"class,omitempty"`      // no ratio is computed between classes; see [Cell]
-	Repeats    string  `json:"repeats,omitempty"`    // name of the repeated cell (A/A pair); empty for all other cells
-	Baseline   bool    `json:"baseline,omitempty"`   // ratios are relative to this cell
-	Verdict    Verdict `json:"verdict"`              // valid, noisy, invalid or unplayed
-	Rounds     []Round `json:"rounds,omitempty"`     // finished rounds in order
+	Name       string          `json:"name"` // benchmark name without "Benchmark"
+	Labels     `json:"labels"` // the cell's knobs
+	Guarantees string          `json:"guarantees,omitempty"` // shown in tables
+	Class      string          `json:"class,omitempty"`      // no ratio is computed between classes; see [Cell]
+	Repeats    string          `json:"repeats,omitempty"`    // name of the repeated cell (A/A pair); empty for all other cells
+	Baseline   bool            `json:"baseline,omitempty"`   // ratios are relative to this cell
+	Verdict    Verdict         `json:"verdict"`              // valid, noisy, invalid or unplayed
+	Rounds     []Round         `json:"rounds,omitempty"`     // finished rounds in order
 	// Withheld are the finished rounds of a cell that is invalid but has not failed.
 	// A further round may change the verdict. They are dropped at the end of the run.
 	Withheld []Round `json:"withheld,omitempty"`
@@ -164,7 +163,7 @@ func (v Verdict) String() string {
 
 // BenchName returns the cell's benchmark name without "Benchmark" and the GOMAXPROCS
 // suffix: "DeltaFIFO/impl=cond/keys=10000".
-func (c CellResult) BenchName() string { return benchName(c.Name, c.Labels) }
+func (c CellResult) BenchName() string { return c.name(c.Name) }
 
 // original is the name of the cell that this one repeats, or else its own name.
 func (c CellResult) original() string {
@@ -176,7 +175,7 @@ func (c CellResult) original() string {
 
 // NameWithout returns BenchName without the labels with the given keys. Cells that
 // differ only in these labels share it.
-func (c CellResult) NameWithout(keys ...string) string { return benchName(c.Name, c.Without(keys...)) }
+func (c CellResult) NameWithout(keys ...string) string { return c.Without(keys...).name(c.Name) }
 
 // Impl returns the variant's name; the cell's name if it has no variant.
 func (c CellResult) Impl() string {
@@ -186,24 +185,10 @@ func (c CellResult) Impl() string {
 	return c.Name
 }
 
-// Without returns the cell's labels except those with the given keys.
-func (c CellResult) Without(keys ...string) []Label { return without(c.Labels, keys...) }
-
-// Label returns the value of the label with the given key; "" if there is none.
-func (c CellResult) Label(key string) string { return labelOf(c.Labels, key) }
-
-// Rate returns the pace and true for a paced cell: one with a label "rate" other than
-// [Unpaced].
-func (c CellResult) Rate() (string, bool) { return rateOf(c.Labels) }
-
 // Samples returns the figures of the rounds, by unit. An invalid cell has none.
 func (c CellResult) Samples(headline cell.Boundary) stats.Samples {
 	return stats.Collect(results(c.Rounds), headline)
 }
-
-// Unpaced is the value of the label "rate" for cells played at full speed. Cells
-// without the label are unpaced, too.
-const Unpaced = "max"
 
 // played are the finished rounds, shown or not.
 func (c *CellResult) played() []Round {
@@ -249,34 +234,6 @@ func results(rounds []Round) []cell.Result {
 		all = append(all, r.Result)
 	}
 	return all
-}
-
-func benchName(name string, labels []Label) string {
-	var b strings.Builder
-	b.WriteString(name)
-	for _, l := range labels {
-		b.WriteString("/" + l.Key + "=" + l.Value)
-	}
-	return b.String()
-}
-
-// without returns the labels whose key is none of keys.
-func without(labels []Label, keys ...string) []Label {
-	return slices.DeleteFunc(slices.Clone(labels), func(l Label) bool { return slices.Contains(keys, l.Key) })
-}
-
-func labelOf(labels []Label, key string) string {
-	for _, l := range labels {
-		if l.Key == key {
-			return l.Value
-		}
-	}
-	return ""
-}
-
-func rateOf(labels []Label) (string, bool) {
-	rate := labelOf(labels, "rate")
-	return rate, rate != "" && rate != Unpaced
 }
 
 // Failed returns the names of the cells with a failed verdict ([Verdict.Failed]), each

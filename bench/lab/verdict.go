@@ -82,14 +82,14 @@ func oneLine(s string) string {
 }
 
 // verdictOf returns the verdict on a cell without a failure, from its finished rounds.
-func verdictOf(labels []Label, rounds []Round) Verdict {
+func verdictOf(labels Labels, rounds []Round) Verdict {
 	if len(rounds) == 0 {
 		return Verdict{Status: Unplayed, Detail: "the run ended before it finished a round"}
 	}
 	// Check the host first: throttling and steal also delay the generator.
 	cause, detail := hostProblem(rounds)
 	if cause == "" {
-		if rate, paced := rateOf(labels); paced {
+		if rate, paced := labels.Rate(); paced {
 			cause, detail = generatorProblem(rate, rounds)
 		}
 	}
