@@ -325,7 +325,7 @@ func shareAServer(t *testing.T, cp *controlplane.ControlPlane) {
 	port := freePort(t)
 	var said bytes.Buffer
 	serve := exec.CommandContext(t.Context(), s.program, "serve", "--storm=recorded-nodeloss", "--bind=127.0.0.1", "--port="+port, "--tls=false",
-		"--token-file="+token, "--start=watches:2", "--repeat=forever", "--speed=20")
+		"--token-file="+token, "--start=2", "--repeat=0", "--speed=20")
 	serve.Stdout, serve.Stderr = &said, &said
 	s.args = []string{"--token-file", token}
 	s.env = []string{"STORM_SERVER_SERVICE_HOST=127.0.0.1", "STORM_SERVER_SERVICE_PORT=" + port}

@@ -179,7 +179,7 @@ func (s Spec) editServer(d *appsv1.Deployment) error {
 	}
 	c.Args = slices.Concat([]string{
 		"serve", "--bind=0.0.0.0", fmt.Sprintf("--port=%d", ServerPort), "--tls=false", "--token-file=" + TokenFile,
-		fmt.Sprintf("--start=watches:%d", s.Plan.Pods), "--repeat=forever",
+		fmt.Sprintf("--start=%d", s.Plan.Pods), "--repeat=0",
 	}, s.Serve)
 	return nil
 }

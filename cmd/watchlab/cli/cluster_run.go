@@ -326,12 +326,11 @@ const serverFile = "server.json"
 func (f *clusterRunFlags) planServer(cmd *cobra.Command, spec experiment.Spec, run *fleet.Spec) (experiment.Spec, error) {
 	pods := spec
 	pods.Source, pods.Storm, pods.Faults, pods.Manifests, pods.Recursive = experiment.ClusterSource, experiment.Storm{}, nil, nil, false
-	serve := serveFlags{from: spec, bind: "127.0.0.1", start: startFirstWatch, speed: 1}
-	if err := serve.from.Storm.Validate(); err != nil {
+	if err := spec.Storm.Validate(); err != nil {
 		return pods, err
 	}
-	v, err := serve.prepare(cmd.Context(), strings.NewReader(""))
-	if err != nil {
+	v := service{from: spec, plain: true, bind: "127.0.0.1", repeat: 1, speed: 1}
+	if err := v.prepare(cmd.Context(), strings.NewReader("")); err != nil {
 		return pods, err
 	}
 	if err := v.server.Close(); err != nil {

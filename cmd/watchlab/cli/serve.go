@@ -28,44 +28,57 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// serveFlags are the flags of serve.
-type serveFlags struct {
+// service is the simulated API server with its storm: the flags of serve, and what they
+// select.
+type service struct {
 	specFlags
 	// from is the Spec after file and flags are combined.
 	from experiment.Spec
 
 	bind       string
 	port       int
-	tls        bool
+	plain      bool
 	tokenFile  string
 	kubeconfig string
 	overwrite  bool
-	start      string
-	repeat     string
-	speed      float64
+	// start is the number of watches that start the storm; repeat the number of times that
+	// it is played, 0 for endless.
+	start, repeat int
+	speed         float64
 
-	// need is the number of watches that start waits for. times is the number of
-	// repetitions; 0 for endless.
-	need, times int
+	set      *storm.Set
+	prepared []*apiserver.Prepared
+	injector *fault.Injector
+	server   *apiserver.Server
+	token    string
+	url      string
+	// faults and objects are those that each turn begins with.
+	faults  []fault.Spec
+	objects []manifest.Object
+	// listener is open for all turns; tls is nil for plain HTTP.
+	listener *net.TCPListener
+	tls      *tls.Config
+
+	// lists, watches and bytes are the totals of earlier turns.
+	lists, watches, bytes int64
 }
 
-// The values of --start: when the storm's clock starts.
-const (
-	startFirstWatch = "first-watch"
-	startNow        = "now"
-)
+// settling is the delay between the last of several watches and the storm. Clients receive
+// the initial objects meanwhile.
+const settling = time.Second
 
 func newServe() *cobra.Command {
-	f := serveFlags{}
+	var v service
+	encrypted := true
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve a storm as an API server that any controller can be pointed at",
 		Long: `serve is a simulated Kubernetes API server for built-in and custom resources, without controllers
 and kubelets. With --storm it plays a storm, whose objects clients can change, too.
 
---start watches:N starts the storm a second after N watches are open. --repeat plays it again
-from the beginning, without the clients' changes, when the storm is over or unwatched and N
-watches have ended. The kubeconfig has the address, the CA and the token. serve listens on
+--start N starts the storm when N watches are open; with several, a second later. --repeat plays
+it again from the beginning, without the clients' changes, when the storm is over or unwatched and
+N watches have ended. The kubeconfig has the address, the CA and the token. serve listens on
 loopback; another address needs a token.`,
 		Example: `  # A node loss, for kubectl and for your controller
   watchlab serve --storm nodeloss --kubeconfig-out kc
@@ -76,27 +89,28 @@ loopback; another address needs a token.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
-			if f.from, err = f.spec(cmd); err == nil {
-				err = f.from.Storm.Validate()
+			if v.from, err = v.spec(cmd); err == nil {
+				err = v.from.Storm.Validate()
 			}
 			if err != nil {
-				return f.blame(cmd, err)
+				return v.blame(cmd, err)
 			}
-			return f.serve(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
+			v.plain = !encrypted
+			return v.serve(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
 		},
 	}
 	fl := cmd.Flags()
-	f.add(cmd, nil, servedField)
+	v.add(cmd, nil, servedField)
 	completeSpec(cmd)
-	fl.StringVar(&f.bind, "bind", "127.0.0.1", "address to serve on")
-	fl.IntVar(&f.port, "port", 0, "port to serve on; 0 for a free one")
-	fl.BoolVar(&f.tls, "tls", true, "HTTPS with a token; else plain HTTP on loopback")
-	fl.StringVar(&f.tokenFile, "token-file", "", "file with the bearer token (default: a new one)")
-	fl.StringVar(&f.kubeconfig, "kubeconfig-out", "", "file to write the kubeconfig to")
-	fl.BoolVar(&f.overwrite, "overwrite", false, "replace the file of --kubeconfig-out, whoever wrote it")
-	fl.StringVar(&f.start, "start", startFirstWatch, "start of storm and faults: "+startFirstWatch+", "+startNow+", "+startWatches+"N")
-	fl.StringVar(&f.repeat, "repeat", "1", "times that the storm is played, or "+repeatForever)
-	fl.Float64Var(&f.speed, "speed", 1, "how many times as fast the storm is played")
+	fl.StringVar(&v.bind, "bind", "127.0.0.1", "address to serve on")
+	fl.IntVar(&v.port, "port", 0, "port to serve on; 0 for a free one")
+	fl.BoolVar(&encrypted, "tls", true, "HTTPS with a token; else plain HTTP on loopback")
+	fl.StringVar(&v.tokenFile, "token-file", "", "file with the bearer token (default: a new one)")
+	fl.StringVar(&v.kubeconfig, "kubeconfig-out", "", "file to write the kubeconfig to")
+	fl.BoolVar(&v.overwrite, "overwrite", false, "replace the file of --kubeconfig-out, whoever wrote it")
+	fl.IntVar(&v.start, "start", 1, "watches that start storm and faults; 0 for now")
+	fl.IntVar(&v.repeat, "repeat", 1, "times that the storm is played; 0 for endless")
+	fl.Float64Var(&v.speed, "speed", 1, "how many times as fast the storm is played")
 	return cmd
 }
 
@@ -105,126 +119,107 @@ func servedField(f experiment.Field) bool {
 	return stormField(f) || slices.Contains([]string{"faults", "manifests", "recursive"}, f.Path)
 }
 
-func (f *serveFlags) seed() int64 { return cmp.Or(f.from.Seed, 1) }
+func (v *service) seed() int64 { return cmp.Or(v.from.Seed, 1) }
 
-func (f *serveFlags) address() string { return net.JoinHostPort(f.bind, strconv.Itoa(f.port)) }
+func (v *service) address() string { return net.JoinHostPort(v.bind, strconv.Itoa(v.port)) }
 
 // check rejects invalid flags before any file is read.
-func (f *serveFlags) check() error {
-	var err error
-	if f.need, err = parseStart(f.start); err != nil {
-		return badFlag("start", err)
-	}
-	if f.times, err = parseRepeat(cmp.Or(f.repeat, "1")); err != nil {
-		return badFlag("repeat", err)
-	}
+func (v *service) check() error {
 	switch {
-	case f.times != 1 && f.from.Storm.Name == "":
+	case v.start < 0:
+		return badFlag("start", fmt.Errorf("%d is negative", v.start))
+	case v.repeat < 0:
+		return badFlag("repeat", fmt.Errorf("%d is negative", v.repeat))
+	case v.repeat != 1 && v.from.Storm.Name == "":
 		return badFlag("repeat", errors.New("needs --storm"))
-	case !(f.speed > 0) || f.speed > 1e6:
-		return badFlag("speed", fmt.Errorf("%v is not allowed (allowed: more than 0, at most 1e6)", f.speed))
-	case f.port < 0 || f.port > 65535:
-		return badFlag("port", fmt.Errorf("%d is no port (allowed: 0 to 65535)", f.port))
-	case f.tls && f.kubeconfig == "":
+	case !(v.speed > 0) || v.speed > 1e6:
+		return badFlag("speed", fmt.Errorf("%v is not allowed (allowed: more than 0, at most 1e6)", v.speed))
+	case v.port < 0 || v.port > 65535:
+		return badFlag("port", fmt.Errorf("%d is no port (allowed: 0 to 65535)", v.port))
+	case !v.plain && v.kubeconfig == "":
 		return badFlag("kubeconfig-out", errors.New("is needed: it holds the CA and the token (or --tls=false, for plain HTTP)"))
 	}
 	return nil
 }
 
-// token returns the required bearer token; "" for none.
-func (f *serveFlags) token() (string, error) {
-	if f.tokenFile == "" {
-		if f.tls {
-			return apiserver.NewToken(), nil
+// readToken returns the required bearer token; "" for none.
+func (v *service) readToken() (string, error) {
+	if v.tokenFile == "" {
+		if v.plain {
+			return "", nil
 		}
-		return "", nil
+		return apiserver.NewToken(), nil
 	}
-	data, err := os.ReadFile(f.tokenFile)
+	data, err := os.ReadFile(v.tokenFile)
 	if err != nil {
 		return "", badFlag("token-file", err)
 	}
 	token := strings.TrimSpace(string(data))
 	if token == "" || strings.ContainsAny(token, " \t\r\n") {
-		return "", badFlag("token-file", fmt.Errorf("%s: it has to hold one token, without spaces", f.tokenFile))
+		return "", badFlag("token-file", fmt.Errorf("%s: it has to hold one token, without spaces", v.tokenFile))
 	}
 	return token, nil
 }
 
-// service is the simulated API server with its storm.
-type service struct {
-	flags    *serveFlags
-	set      *storm.Set
-	prepared []*apiserver.Prepared
-	injector *fault.Injector
-	server   *apiserver.Server
-	token    string
-	url      string
-	// specs are the faults; objects are the initial objects.
-	specs   []fault.Spec
-	objects []manifest.Object
-	// listener is open for all turns; tls is nil for plain HTTP.
-	listener *net.TCPListener
-	tls      *tls.Config
-
-	// lists, watches and bytes are the totals of earlier turns.
-	lists, watches, bytes int64
-}
-
 // prepare does every step that can fail on bad input.
-func (f *serveFlags) prepare(ctx context.Context, stdin io.Reader) (*service, error) {
-	if err := f.check(); err != nil {
-		return nil, err
+func (v *service) prepare(ctx context.Context, stdin io.Reader) (err error) {
+	if err := v.check(); err != nil {
+		return err
 	}
-	v := &service{flags: f}
-	var err error
-	if v.token, err = f.token(); err != nil {
-		return nil, err
+	if v.token, err = v.readToken(); err != nil {
+		return err
 	}
-	if err := apiserver.CheckBind(f.address(), v.token); err != nil {
-		return nil, badFlag("bind", err)
+	if err := apiserver.CheckBind(v.address(), v.token); err != nil {
+		return badFlag("bind", err)
 	}
-	if f.kubeconfig != "" {
-		if err := apiserver.CheckKubeconfig(f.kubeconfig, f.overwrite); err != nil {
-			return nil, badFlag("kubeconfig-out", fmt.Errorf("%w (--overwrite replaces it)", err))
+	if v.kubeconfig != "" {
+		if err := apiserver.CheckKubeconfig(v.kubeconfig, v.overwrite); err != nil {
+			return badFlag("kubeconfig-out", fmt.Errorf("%w (--overwrite replaces it)", err))
 		}
 	}
-	var specs []fault.Spec
-	for _, text := range f.from.Faults {
+	var given []fault.Spec
+	for _, text := range v.from.Faults {
 		more, err := fault.ParseAll(text)
 		if err != nil {
-			return nil, badFlag("faults", err)
+			return badFlag("faults", err)
 		}
-		specs = append(specs, more...)
+		given = append(given, more...)
 	}
-	if v.objects, err = f.manifests(ctx, stdin); err != nil {
-		return nil, err
+	if len(v.from.Manifests) > 0 {
+		v.objects, err = manifest.Load(ctx, manifest.Options{Filenames: v.from.Manifests, Recursive: v.from.Recursive, Stdin: stdin})
+		if err != nil {
+			return badFlag("manifest", err)
+		}
+		// Objects that others depend on come first.
+		rank := map[string]int{"CustomResourceDefinition": -2, "Namespace": -1}
+		slices.SortStableFunc(v.objects, func(a, b manifest.Object) int { return rank[a.Kind.Kind] - rank[b.Kind.Kind] })
 	}
 	v.set = &storm.Set{}
-	if f.from.Storm.Name != "" {
-		if v.set, err = f.from.Storm.Load(f.seed()); err != nil {
-			return nil, badFlag("storm", err)
+	if v.from.Storm.Name != "" {
+		if v.set, err = v.from.Storm.Load(v.seed()); err != nil {
+			return badFlag("storm", err)
 		}
 	}
 	// Faults of the stream are marks of the storm: they happen at the storm's time.
 	marks := v.set.MarkFaults()
 	for i := range marks {
-		marks[i].At = fault.Duration(float64(marks[i].At) / f.speed)
+		marks[i].At = fault.Duration(float64(marks[i].At) / v.speed)
 	}
-	v.specs = slices.Concat(v.set.Faults, marks, specs)
+	v.faults = slices.Concat(v.set.Faults, marks, given)
 	budget := store.NewBudget(0)
 	for _, s := range v.set.Storms {
 		p, err := apiserver.PrepareWith(s, budget)
 		if err != nil {
-			return nil, badFlag("storm", err)
+			return badFlag("storm", err)
 		}
 		v.prepared = append(v.prepared, p)
 	}
-	return v, v.open()
+	return v.open()
 }
 
-// open creates the server with the initial objects.
+// open creates the server of a turn with the initial objects.
 func (v *service) open() (err error) {
-	if v.injector, err = fault.New(v.specs, v.flags.seed()); err != nil {
+	if v.injector, err = fault.New(v.faults, v.seed()); err != nil {
 		return badFlag("faults", err)
 	}
 	injector := v.injector
@@ -248,24 +243,9 @@ func (v *service) open() (err error) {
 	return nil
 }
 
-// manifests reads the initial objects. Objects that others depend on come first.
-func (f *serveFlags) manifests(ctx context.Context, stdin io.Reader) ([]manifest.Object, error) {
-	if len(f.from.Manifests) == 0 {
-		return nil, nil
-	}
-	objects, err := manifest.Load(ctx, manifest.Options{Filenames: f.from.Manifests, Recursive: f.from.Recursive, Stdin: stdin})
-	if err != nil {
-		return nil, badFlag("manifest", err)
-	}
-	rank := map[string]int{"CustomResourceDefinition": -2, "Namespace": -1}
-	slices.SortStableFunc(objects, func(a, b manifest.Object) int { return rank[a.Kind.Kind] - rank[b.Kind.Kind] })
-	return objects, nil
-}
-
 // listen starts serving and writes the kubeconfig.
 func (v *service) listen() error {
-	f := v.flags
-	l, err := net.Listen("tcp", f.address())
+	l, err := net.Listen("tcp", v.address())
 	if err != nil {
 		return badFlag("bind", err)
 	}
@@ -276,7 +256,7 @@ func (v *service) listen() error {
 		at.IP = net.IPv4(127, 0, 0, 1)
 	}
 	kc := apiserver.Kubeconfig{Server: "http://" + at.String(), Token: v.token}
-	if f.tls {
+	if !v.plain {
 		identity, err := apiserver.NewIdentity(time.Now(), at.IP.String())
 		if err != nil {
 			return err
@@ -285,10 +265,10 @@ func (v *service) listen() error {
 		kc.Server, kc.CA = "https://"+at.String(), identity.CA
 	}
 	v.url = kc.Server
-	if err := v.serveTurn(); err != nil || f.kubeconfig == "" {
+	if err := v.serveTurn(); err != nil || v.kubeconfig == "" {
 		return err
 	}
-	if err := apiserver.WriteKubeconfig(f.kubeconfig, kc, f.overwrite); err != nil {
+	if err := apiserver.WriteKubeconfig(v.kubeconfig, kc, v.overwrite); err != nil {
 		return badFlag("kubeconfig-out", err)
 	}
 	return nil
@@ -310,16 +290,16 @@ func (v *service) serveTurn() error {
 }
 
 // serve serves until ctx is done.
-func (f *serveFlags) serve(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
-	v, err := f.prepare(ctx, stdin)
-	if err != nil {
+func (v *service) serve(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
+	if err := v.prepare(ctx, stdin); err != nil {
 		return err
 	}
 	if err := v.listen(); err != nil {
 		return errors.Join(err, v.server.Close())
 	}
 	v.describe(stdout)
-	if err = v.play(ctx, stdout); err == nil {
+	err := v.play(ctx, stdout)
+	if err == nil {
 		<-ctx.Done()
 	}
 	err = errors.Join(err, v.close(), v.listener.Close())
@@ -329,14 +309,18 @@ func (f *serveFlags) serve(ctx context.Context, stdin io.Reader, stdout io.Write
 
 // describe prints the served resources and how to connect.
 func (v *service) describe(out io.Writer) {
-	fmt.Fprintf(out, "simulated Kubernetes %s on %s (%s, %s)\n", resources.Version, v.url, choose(v.flags.tls, "TLS", "plain HTTP"), choose(v.token != "", "token", "no token"))
-	for _, s := range v.set.Storms {
+	fmt.Fprintf(out, "simulated Kubernetes %s on %s (%s, %s)\n", resources.Version, v.url, choose(v.plain, "plain HTTP", "TLS"), choose(v.token != "", "token", "no token"))
+	resource := "pods"
+	for i, s := range v.set.Storms {
+		if i == 0 {
+			resource = s.Resource.GroupResource().String()
+		}
 		var length time.Duration
 		if n := len(s.Events); n > 0 {
 			length = s.Events[n-1].At
 		}
 		fmt.Fprintf(out, "storm %s: %d %s at first, then %d events in %v\n", v.set.Name, s.Initial, s.Resource.GroupResource(),
-			len(s.Events)-s.Initial, time.Duration(float64(length)/v.flags.speed).Round(time.Millisecond))
+			len(s.Events)-s.Initial, time.Duration(float64(length)/v.speed).Round(time.Millisecond))
 	}
 	if n := len(v.objects); n > 0 {
 		fmt.Fprintf(out, "manifests: %d objects\n", n)
@@ -344,21 +328,104 @@ func (v *service) describe(out io.Writer) {
 	for _, spec := range v.injector.Specs() {
 		fmt.Fprintf(out, "fault %s\n", spec)
 	}
-	resource := "pods"
-	if len(v.set.Storms) > 0 {
-		resource = v.set.Storms[0].Resource.GroupResource().String()
-	}
 	client := "kubectl --server " + v.url
-	if v.flags.kubeconfig != "" {
-		client = "KUBECONFIG=" + v.flags.kubeconfig + " kubectl"
+	if v.kubeconfig != "" {
+		client = "KUBECONFIG=" + v.kubeconfig + " kubectl"
 	}
 	fmt.Fprintf(out, "  %s get %s -A -w\n", client, resource)
 	switch {
-	case len(v.prepared) > 0 && v.flags.start == startFirstWatch:
-		fmt.Fprintf(out, "the storm begins with the first watch; Ctrl-C ends it all\n")
-	case len(v.prepared) > 0 && v.flags.need > 0:
-		fmt.Fprintf(out, "the storm begins %v after %d watches are open; Ctrl-C ends it all\n", settling, v.flags.need)
+	case len(v.prepared) == 0 || v.start == 0:
+	case v.start == 1:
+		fmt.Fprint(out, "the storm begins with the first watch; ")
 	default:
-		fmt.Fprintf(out, "Ctrl-C ends it\n")
+		fmt.Fprintf(out, "the storm begins %v after %d watches are open; ", settling, v.start)
 	}
+	fmt.Fprintln(out, "Ctrl-C ends it")
+}
+
+// play plays the storm the requested number of times. Each time it starts a new server with
+// the initial objects: all watches end and clients list again, as after a restore of etcd.
+func (v *service) play(ctx context.Context, out io.Writer) error {
+	for n := 1; v.playOnce(ctx, out) && n != v.repeat && len(v.prepared) > 0; n++ {
+		if err := v.close(); err != nil {
+			return err
+		}
+		if err := v.open(); err != nil {
+			return err
+		}
+		if err := v.serveTurn(); err != nil {
+			return err
+		}
+		fmt.Fprintln(out, "everything is as it was at first")
+	}
+	return nil
+}
+
+// close closes the current server and adds its counts to the totals.
+func (v *service) close() error {
+	v.injector.Stop()
+	err := v.server.Close()
+	v.lists += v.server.Lists()
+	v.watches += v.server.Watches()
+	v.bytes += v.server.WireBytes()
+	return err
+}
+
+// playOnce waits for the start condition and plays the storm once. Before a repetition,
+// it waits until as many watches have ended as it waited for at the start: after the
+// storm and its faults, or earlier if clients close them. It returns false if ctx has
+// ended.
+func (v *service) playOnce(ctx context.Context, out io.Writer) bool {
+	if v.server.AwaitWatches(ctx, func(open, ended int) bool {
+		// The first watch may have ended already.
+		return open >= v.start || v.start == 1 && ended > 0
+	}) != nil {
+		return false
+	}
+	if v.start > 1 {
+		select {
+		case <-time.After(settling):
+		case <-ctx.Done():
+			return false
+		}
+	}
+	if err := v.injector.Start(); err != nil {
+		fmt.Fprintf(out, "faults: %v\n", err)
+	}
+	if len(v.prepared) == 0 {
+		return true
+	}
+	fmt.Fprintln(out, "the storm begins")
+	repeats := v.repeat != 1
+	gone := func(since int) func(int, int) bool {
+		return func(_, ended int) bool { return ended-since >= v.start }
+	}
+	playing, stop := context.WithCancel(ctx)
+	defer stop()
+	faults := len(v.injector.Specs()) > 0
+	if repeats && v.start > 0 && !faults {
+		go func() {
+			if v.server.AwaitWatches(playing, gone(0)) == nil {
+				stop()
+			}
+		}()
+	}
+	err := apiserver.Play(playing, v.server, v.prepared, v.speed)
+	switch {
+	case ctx.Err() != nil:
+		return false
+	case err != nil:
+		fmt.Fprintf(out, "the storm ends before its time: nobody watches it any more\n")
+		return true
+	}
+	fmt.Fprintln(out, "the storm is over; what it left is still served")
+	if !repeats {
+		return true
+	}
+	since := 0
+	if faults {
+		v.injector.Stop()
+		_ = v.server.AwaitWatches(ctx, func(_, ended int) bool { since = ended; return true }) // It doesn't wait.
+	}
+	return v.server.AwaitWatches(ctx, gone(since)) == nil
 }

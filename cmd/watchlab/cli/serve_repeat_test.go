@@ -25,7 +25,7 @@ func TestServeRepeats(t *testing.T) {
 				t.Fatal(err)
 			}
 			out, end := serving(t, slices.Concat([]string{
-				"--storm", tiny, "--manifest", manifests, "--kubeconfig-out", kubeconfig, "--speed", "1000", "--start", "watches:2", "--repeat", "2",
+				"--storm", tiny, "--manifest", manifests, "--kubeconfig-out", kubeconfig, "--speed", "1000", "--start", "2", "--repeat", "2",
 			}, faults)...)
 			if !strings.Contains(out.String(), "begins 1s after 2 watches are open") {
 				t.Errorf("output\n%s", out)
@@ -93,7 +93,7 @@ func TestServeRepeats(t *testing.T) {
 // TestServeRepeatsWhereNobodyWatches: a turn ends early when all watches have ended.
 func TestServeRepeatsWhereNobodyWatches(t *testing.T) {
 	kubeconfig := filepath.Join(t.TempDir(), "kc")
-	out, end := serving(t, "--storm", tiny, "--kubeconfig-out", kubeconfig, "--speed", "0.001", "--repeat", "forever")
+	out, end := serving(t, "--storm", tiny, "--kubeconfig-out", kubeconfig, "--speed", "0.001", "--repeat", "0")
 	c := clientOf(t, kubeconfig)
 	for n := range 3 {
 		w, err := c.CoreV1().Pods("").Watch(t.Context(), metav1.ListOptions{})
