@@ -115,9 +115,6 @@ type Barrier struct {
 
 	cancel   context.CancelFunc
 	watching sync.WaitGroup
-	// synced is closed after the first list of the Leases.
-	synced chan struct{}
-	sync   sync.Once
 
 	// lost are the members that missed the timeout: any member for the leader, only the
 	// leader for other members.
@@ -130,7 +127,8 @@ type Barrier struct {
 	// progress and start are the current content of the Leases.
 	progress map[Member]Progress
 	start    start
-	// changed is closed and replaced at each change of progress or start.
+	// changed is closed and replaced at each change of progress or start. The first is the
+	// list of the Leases.
 	changed chan struct{}
 }
 
@@ -143,7 +141,7 @@ func Join(ctx context.Context, opts Options) (*Barrier, error) {
 	}
 	b := &Barrier{
 		opts: opts, leases: opts.Client.CoordinationV1().Leases(opts.Namespace),
-		lost: map[Member]bool{}, last: -1, synced: make(chan struct{}),
+		lost: map[Member]bool{}, last: -1,
 		progress: map[Member]Progress{}, start: start{Position: -1}, changed: make(chan struct{}),
 	}
 	for i := range opts.Pods {
@@ -158,17 +156,37 @@ func Join(ctx context.Context, opts Options) (*Barrier, error) {
 	}
 	watching, cancel := context.WithCancel(ctx)
 	b.cancel = cancel
+	listed := b.changed
 	b.watch(watching)
-	listing, done := context.WithTimeoutCause(ctx, opts.Wait, fmt.Errorf("barrier: %v could not list Leases within %v", opts.Self, opts.Wait))
-	defer done()
-	select {
-	case <-b.synced:
-		return b, nil
-	case <-listing.Done():
-		b.cancel()
-		b.watching.Wait()
-		return nil, context.Cause(listing)
+	inTime, err := b.await(ctx, opts.Wait, listed)
+	if !inTime && err == nil {
+		err = fmt.Errorf("barrier: %v could not list Leases within %v", opts.Self, opts.Wait)
 	}
+	if err != nil {
+		b.stop()
+		return nil, err
+	}
+	return b, nil
+}
+
+// await waits for a change or the timeout. The error is ctx's.
+func (b *Barrier) await(ctx context.Context, timeout time.Duration, changed <-chan struct{}) (inTime bool, err error) {
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case <-changed:
+		return true, nil
+	case <-timer.C:
+		return false, nil
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+}
+
+// stop ends the watch.
+func (b *Barrier) stop() {
+	b.cancel()
+	b.watching.Wait()
 }
 
 // Attempt returns the number of earlier processes that owned this member's Lease.
@@ -224,16 +242,11 @@ func (b *Barrier) others(members []Member) []Member {
 
 // lead waits for the others and announces the start.
 func (b *Barrier) lead(ctx context.Context, position int, came time.Time) (Start, error) {
-	timeout := time.NewTimer(b.opts.Wait - time.Since(came))
-	defer timeout.Stop()
 	absent, missing, changed := b.absent(position)
-	for waiting := true; waiting && len(missing) > 0; absent, missing, changed = b.absent(position) {
-		select {
-		case <-changed:
-		case <-timeout.C:
-			waiting = false
-		case <-ctx.Done():
-			return Start{}, ctx.Err()
+	for inTime := true; inTime && len(missing) > 0; absent, missing, changed = b.absent(position) {
+		var err error
+		if inTime, err = b.await(ctx, b.opts.Wait-time.Since(came), changed); err != nil {
+			return Start{}, err
 		}
 	}
 	for _, m := range missing {
@@ -273,8 +286,6 @@ func (b *Barrier) absent(position int) (absent, missing []Member, changed chan s
 
 // follow waits for the leader's start.
 func (b *Barrier) follow(ctx context.Context, position int, came time.Time) (Start, error) {
-	timeout := time.NewTimer(2*b.opts.Wait - time.Since(came))
-	defer timeout.Stop()
 	for {
 		b.mu.Lock()
 		s, changed := b.start, b.changed
@@ -290,13 +301,13 @@ func (b *Barrier) follow(ctx context.Context, position int, came time.Time) (Sta
 		case s.Left || b.lost[leader]:
 			return b.alone(position), nil
 		}
-		select {
-		case <-changed:
-		case <-timeout.C:
+		inTime, err := b.await(ctx, 2*b.opts.Wait-time.Since(came), changed)
+		if err != nil {
+			return Start{}, err
+		}
+		if !inTime {
 			b.lost[leader] = true
 			b.opts.Warn(fmt.Sprintf("%v missed the barrier timeout %v: this pod continues alone", leader, 2*b.opts.Wait))
-		case <-ctx.Done():
-			return Start{}, ctx.Err()
 		}
 	}
 }
@@ -305,12 +316,8 @@ func (b *Barrier) follow(ctx context.Context, position int, came time.Time) (Sta
 func (b *Barrier) begin(ctx context.Context, s start) (Start, error) {
 	// A slow clock must not delay the start by more than the announcement lead.
 	if d := min(time.Until(s.At), b.ahead); d > 0 {
-		t := time.NewTimer(d)
-		defer t.Stop()
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			return Start{}, ctx.Err()
+		if _, err := b.await(ctx, d, nil); err != nil {
+			return Start{}, err
 		}
 	}
 	return b.behind(s), nil
@@ -331,8 +338,7 @@ func (b *Barrier) Leave(ctx context.Context, done bool) error {
 		s.Left = true
 		err = b.announce(ctx, s)
 	}
-	b.cancel()
-	b.watching.Wait()
+	b.stop()
 	if errors.Is(err, ErrReplaced) {
 		return nil // The successor owns the Lease.
 	}

@@ -44,44 +44,35 @@ func (b *Barrier) watch(ctx context.Context) {
 	b.watching.Go(func() { r.RunWithContext(ctx) })
 }
 
-// leaseStore is the reflector's store. It parses the Leases.
+// leaseStore is the reflector's store. It parses the Leases. Positions never decrease, so
+// members whose Lease is missing or deleted keep their progress.
 type leaseStore struct{ b *Barrier }
 
 var _ cache.ReflectorStore = leaseStore{}
 
-func (h leaseStore) Add(o any) error    { return h.take([]any{o}) }
-func (h leaseStore) Update(o any) error { return h.take([]any{o}) }
-
-// Delete does nothing, because positions never decrease.
-func (h leaseStore) Delete(any) error { return nil }
-
-func (h leaseStore) Resync() error { return nil }
-
-// Replace parses a list. Members missing from it keep their progress.
+func (h leaseStore) Add(o any) error    { return h.Replace([]any{o}, "") }
+func (h leaseStore) Update(o any) error { return h.Replace([]any{o}, "") }
+func (h leaseStore) Delete(any) error   { return nil }
+func (h leaseStore) Resync() error      { return nil }
 func (h leaseStore) Replace(leases []any, _ string) error {
-	err := h.take(leases)
-	h.b.sync.Do(func() { close(h.b.synced) })
-	return err
-}
-
-func (h leaseStore) take(leases []any) error {
-	h.b.mu.Lock()
-	defer h.b.mu.Unlock()
+	b := h.b
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	for _, o := range leases {
 		l, ok := o.(*coordinationv1.Lease)
-		if !ok || l.Labels[cluster.RunLabel] != h.b.opts.Run {
+		if !ok || l.Labels[cluster.RunLabel] != b.opts.Run {
 			continue
 		}
-		if l.Name == startName(h.b.opts.Run) {
+		if l.Name == startName(b.opts.Run) {
 			// A resumed watch may deliver an older start.
-			if s, ok := readStart(l); ok && s.Position >= h.b.start.Position {
-				h.b.start = s
+			if s, ok := readStart(l); ok && s.Position >= b.start.Position {
+				b.start = s
 			}
 		} else if p, ok := Read(l); ok {
-			h.b.progress[p.Member] = p
+			b.progress[p.Member] = p
 		}
 	}
-	close(h.b.changed)
-	h.b.changed = make(chan struct{})
+	close(b.changed)
+	b.changed = make(chan struct{})
 	return nil
 }
