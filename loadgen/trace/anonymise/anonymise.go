@@ -58,8 +58,6 @@ const KeySize = 32
 type Anonymiser struct {
 	pseudonyms *pseudonyms
 	types      types
-	// schemas of the kinds seen so far
-	roots map[schema.GroupVersionKind]*node
 
 	// memo caches the replacements of each kind of leaf. A full memo is cleared.
 	memo [numberLeaf + 1]map[string]string
@@ -83,7 +81,7 @@ func New() (*Anonymiser, error) {
 // WithKey returns an anonymiser with a given key. Equal keys give equal pseudonyms. Keep the
 // key secret: whoever has it can recover the originals.
 func WithKey(key [KeySize]byte) *Anonymiser {
-	return &Anonymiser{pseudonyms: newPseudonyms(key), types: types{}, roots: map[schema.GroupVersionKind]*node{}}
+	return &Anonymiser{pseudonyms: newPseudonyms(key), types: types{}}
 }
 
 // Frame returns the frame with a copy of its object in which names and values are replaced. In
@@ -113,11 +111,7 @@ func (a *Anonymiser) Object(kind schema.GroupVersionKind, object []byte) ([]byte
 	if !json.Valid(object) {
 		return nil, fmt.Errorf("anonymise: an object of kind %s: %w", kind.Kind, ErrObject)
 	}
-	root := a.roots[kind]
-	if root == nil {
-		root = a.types.rootOf(kind)
-		a.roots[kind] = root
-	}
+	root := rootOf(kind)
 	r := rewriter{a: a, kind: kind, root: root, in: object, out: make([]byte, 0, len(object))}
 	r.value(root, "")
 	r.space()

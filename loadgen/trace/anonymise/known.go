@@ -94,26 +94,20 @@ var known = sync.OnceValue(func() (k struct{ kinds, versions, groups words }) {
 var fieldNames = sync.OnceValue(func() words {
 	names := words{}
 	in := types{}
-	done := map[*node]bool{}
-	var walk func(n *node)
-	walk = func(n *node) {
-		if done[n] {
-			return
-		}
-		done[n] = true
-		switch n.kind {
-		case structNode:
-			n.field("")
-			for name, child := range n.fields {
+	var walk func(s model)
+	walk = func(s model) {
+		switch {
+		case s.is(reflect.Map), s.is(reflect.Slice), s.is(reflect.Array):
+			walk(s.elem())
+		case s.is(reflect.Struct) && in[s.typ] == nil:
+			for name, field := range in.fields(s.typ) {
 				names[name] = true
-				walk(child)
+				walk(field)
 			}
-		case mapNode, sliceNode:
-			walk(n.elem())
 		}
 	}
 	for _, t := range scheme.Scheme.AllKnownTypes() {
-		walk(in.nodeOf(t))
+		walk(modelOf(t))
 	}
 	return names
 })

@@ -3,6 +3,7 @@ package anonymise
 import (
 	"bytes"
 	"encoding/json"
+	"reflect"
 	"strings"
 	"unicode/utf8"
 
@@ -13,7 +14,7 @@ import (
 type rewriter struct {
 	a    *Anonymiser
 	kind schema.GroupVersionKind
-	root *node
+	root model
 	in   []byte
 	at   int
 	out  []byte
@@ -57,14 +58,14 @@ func (r *rewriter) token() []byte {
 	return r.in[start:r.at]
 }
 
-// value copies a value of the given schema. key is its key in the object.
-func (r *rewriter) value(n *node, key string) {
+// value copies a value of the given model. key is its key in the object.
+func (r *rewriter) value(s model, key string) {
 	r.space()
 	switch r.in[r.at] {
 	case '{':
-		r.object(n)
+		r.object(s)
 	case '[':
-		elem := n.element()
+		elem := s.element()
 		if r.punctuation(); r.in[r.at] == ']' {
 			r.punctuation()
 			return
@@ -76,7 +77,7 @@ func (r *rewriter) value(n *node, key string) {
 			}
 		}
 	case '"':
-		r.text(n.leafFor(key), r.token())
+		r.text(s.leaf(key), r.token())
 	default:
 		for r.at < len(r.in) && !strings.ContainsRune(" \t\r\n,]}", rune(r.in[r.at])) {
 			r.out = append(r.out, r.in[r.at])
@@ -85,7 +86,7 @@ func (r *rewriter) value(n *node, key string) {
 	}
 }
 
-func (r *rewriter) object(n *node) {
+func (r *rewriter) object(s model) {
 	if r.punctuation(); r.in[r.at] == '}' {
 		r.punctuation()
 		return
@@ -93,10 +94,10 @@ func (r *rewriter) object(n *node) {
 	for {
 		t := r.token()
 		name := unquoted(t)
-		replacement, child := r.key(n, name)
+		replacement, child := r.key(s, name)
 		r.write(t, name, replacement)
 		r.punctuation()
-		if n.kind == mapNode || n.kind == managedNode {
+		if s.managed || s.is(reflect.Map) {
 			name = "" // not the name of a field
 		}
 		r.value(child, name)
@@ -134,49 +135,53 @@ func escaped(s string) bool {
 	return false
 }
 
-// key returns the replacement of an object's key, and the schema of its value.
-func (r *rewriter) key(n *node, name string) (replacement string, child *node) {
-	switch n.kind {
-	case structNode:
-		if child := n.field(name); child != nil {
+// key returns the replacement of an object's key, and the model of its value.
+func (r *rewriter) key(s model, name string) (replacement string, child model) {
+	switch {
+	case s.managed:
+		return r.managed(s, name)
+	case s.is(reflect.Struct):
+		if child, ok := r.a.types.fields(s.typ)[name]; ok {
+			if child.managed {
+				child.typ = r.root.typ
+			}
 			return name, child
 		}
-	case mapNode:
-		if n.keys[name] || !n.data && keptKey(name) {
-			return name, n.elem()
+	case s.is(reflect.Map):
+		if s.keys[name] || !s.data && keptKey(name) {
+			return name, s.elem()
 		}
-		return r.a.replacement(textLeaf, name), n.elem()
-	case managedNode:
-		return r.managed(n, name)
+		return r.a.replacement(textLeaf, name), s.elem()
 	}
 	// The key may be a field or a name. A field that other types have is not secret.
 	if fieldNames()[name] || keptKey(name) || resourceNames()[name] {
-		return name, untyped
+		return name, model{}
 	}
-	return r.a.replacement(textLeaf, name), untyped
+	return r.a.replacement(textLeaf, name), model{}
 }
 
 // managed returns the replacement of a key of managed fields, where fields, list elements and
-// set members are keys. n is the schema that the managed fields describe.
-func (r *rewriter) managed(n *node, name string) (replacement string, child *node) {
-	about := n.managed
-	if about == nil {
-		about = r.root
-	}
+// set members are keys. s is the model that the managed fields describe.
+func (r *rewriter) managed(s model, name string) (replacement string, child model) {
+	s.managed = false
 	prefix, rest, _ := strings.Cut(name, ":")
 	switch {
 	case name == ".", prefix == "i" && digits(rest):
-		return name, managedOf(about)
+		replacement, child = name, s
 	case prefix == "f":
-		replacement, child = r.key(about, rest)
-		return "f:" + replacement, managedOf(child)
+		replacement, child = r.key(s, rest)
+		replacement = "f:" + replacement
 	case (prefix == "k" || prefix == "v") && json.Valid([]byte(rest)):
+		child = s.element()
 		inner := rewriter{a: r.a, kind: r.kind, root: r.root, in: []byte(rest), nested: true}
-		inner.value(about.element(), "")
+		inner.value(child, "")
 		inner.space()
-		return prefix + ":" + string(inner.out), managedOf(about.element())
+		replacement = prefix + ":" + string(inner.out)
+	default:
+		replacement = r.a.replacement(textLeaf, name)
 	}
-	return r.a.replacement(textLeaf, name), managedOf(untyped)
+	child.managed = true
+	return replacement, child
 }
 
 // text writes a string.
