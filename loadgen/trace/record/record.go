@@ -9,6 +9,7 @@
 package record
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,6 +22,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
@@ -85,15 +87,9 @@ type recorder struct {
 // watch (see Options.Settling). It always writes and flushes the frames received so far. The
 // caller closes the writer.
 func Record(ctx context.Context, w trace.FrameWriter, opts Options) ([]Summary, error) {
-	if opts.Backoff <= 0 {
-		opts.Backoff = 250 * time.Millisecond
-	}
-	if opts.FlushEvery <= 0 {
-		opts.FlushEvery = 2 * time.Second
-	}
-	if opts.Settling <= 0 {
-		opts.Settling = 30 * time.Second
-	}
+	opts.Backoff = cmp.Or(opts.Backoff, 250*time.Millisecond)
+	opts.FlushEvery = cmp.Or(opts.FlushEvery, 2*time.Second)
+	opts.Settling = cmp.Or(opts.Settling, 30*time.Second)
 	config := rest.CopyConfig(opts.Config)
 	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
 	config.ContentType, config.AcceptContentTypes = "application/json", "application/json"
@@ -102,44 +98,35 @@ func Record(ctx context.Context, w trace.FrameWriter, opts Options) ([]Summary, 
 	if err != nil {
 		return nil, fmt.Errorf("record: %w", err)
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	r := &recorder{opts: opts, client: client, start: time.Now(), w: w}
-	var wg sync.WaitGroup
+	followers, ctx := errgroup.WithContext(ctx)
 	sums := make([]Summary, len(opts.Resources))
-	failures := make([]error, len(opts.Resources))
 	for i, res := range opts.Resources {
 		sums[i].Resource = ResourceOf(res)
 		f := &follower{recorder: r, resource: res, sum: &sums[i], known: map[string]cluster.Version{}}
-		wg.Go(func() {
-			if failures[i] = f.follow(ctx); failures[i] != nil {
-				cancel(failures[i])
-			}
-		})
+		followers.Go(func() error { return f.follow(ctx) })
 	}
-	wg.Go(func() {
-		tick := time.NewTicker(opts.FlushEvery)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-				r.mu.Lock()
-				err := w.Flush()
-				r.mu.Unlock()
-				if err != nil {
-					cancel(err)
-				}
-			}
+	followers.Go(func() error { return r.flush(ctx) })
+	return sums, errors.Join(followers.Wait(), w.Flush())
+}
+
+// flush flushes the writer at intervals until the end of ctx.
+func (r *recorder) flush(ctx context.Context) error {
+	tick := time.NewTicker(r.opts.FlushEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
 		}
-	})
-	wg.Wait()
-	err = errors.Join(failures...)
-	if cause := context.Cause(ctx); err == nil && !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
-		err = cause
+		r.mu.Lock()
+		err := r.w.Flush()
+		r.mu.Unlock()
+		if err != nil {
+			return err
+		}
 	}
-	return sums, errors.Join(err, w.Flush())
 }
 
 func (r *recorder) write(frames ...trace.Frame) error {
@@ -296,20 +283,16 @@ func (f *follower) record(frame trace.Frame) (string, error) {
 	if err := f.write(frame); err != nil {
 		return "", err
 	}
-	if frame.Type != watch.Bookmark {
-		f.note(frame.Type, key, v)
-		f.sum.Events++
-	}
-	return v.ResourceVersion, nil
-}
-
-func (f *follower) note(t watch.EventType, key string, v cluster.Version) {
-	switch t {
-	case watch.Added, watch.Modified:
-		f.known[key] = v
+	switch frame.Type {
+	case watch.Bookmark:
+		return v.ResourceVersion, nil
 	case watch.Deleted:
 		delete(f.known, key)
+	default:
+		f.known[key] = v
 	}
+	f.sum.Events++
+	return v.ResourceVersion, nil
 }
 
 func versionOf(frame trace.Frame) (string, cluster.Version, error) {
@@ -323,9 +306,9 @@ func versionOf(frame trace.Frame) (string, cluster.Version, error) {
 // difference collects the differences between a second list and the recording.
 type difference struct {
 	cluster.Changes
-	seen   map[string]bool
+	// now has the objects of the second list.
+	now    map[string]cluster.Version
 	frames []trace.Frame
-	notes  []func()
 }
 
 // add compares an object of the second list.
@@ -334,18 +317,15 @@ func (f *follower) add(d *difference, frame trace.Frame) error {
 	if err != nil {
 		return err
 	}
-	d.seen[key] = true
+	d.now[key] = v
 	was, exists := f.known[key]
 	typ, again := d.Listed(was, exists, v)
-	if typ == "" {
-		return nil
-	}
 	if again {
 		d.frames = append(d.frames, f.deleted(key, was))
 	}
-	frame.Type = typ
-	d.frames = append(d.frames, frame)
-	d.notes = append(d.notes, func() { f.note(frame.Type, key, v) })
+	if frame.Type = typ; typ != "" {
+		d.frames = append(d.frames, frame)
+	}
 	return nil
 }
 
@@ -354,12 +334,10 @@ func (f *follower) finish(d *difference, version string) error {
 	b := f.breakOf(trace.Relisted)
 	frames := []trace.Frame{b}
 	for _, key := range slices.Sorted(maps.Keys(f.known)) {
-		if d.seen[key] {
-			continue
+		if _, exists := d.now[key]; !exists {
+			d.Deleted++
+			frames = append(frames, f.deleted(key, f.known[key]))
 		}
-		d.Deleted++
-		frames = append(frames, f.deleted(key, f.known[key]))
-		d.notes = append(d.notes, func() { f.note(watch.Deleted, key, cluster.Version{}) })
 	}
 	b.Break.Until = version
 	b.Break.Added, b.Break.Modified, b.Break.Deleted = d.Added, d.Modified, d.Deleted
@@ -367,9 +345,7 @@ func (f *follower) finish(d *difference, version string) error {
 	if err := f.write(frames...); err != nil {
 		return err
 	}
-	for _, note := range d.notes {
-		note()
-	}
+	f.known = d.now
 	f.sum.Relists++
 	f.sum.Missed += len(frames) - 1
 	f.down = time.Time{}
@@ -403,7 +379,7 @@ const pageSize = "500"
 func (f *follower) list(ctx context.Context) error {
 	var d *difference
 	if f.started {
-		d = &difference{seen: map[string]bool{}}
+		d = &difference{now: map[string]cluster.Version{}}
 	}
 	f.started = true
 	front, err := json.Marshal(f.typeMeta())
@@ -421,22 +397,19 @@ func (f *follower) list(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		var page struct {
-			Metadata metav1.ListMeta   `json:"metadata"`
-			Items    []json.RawMessage `json:"items"`
-		}
+		var page metav1.List
 		if err := json.Unmarshal(body, &page); err != nil {
 			return err
 		}
 		for _, item := range page.Items {
 			var own metav1.TypeMeta
-			if err := json.Unmarshal(item, &own); err != nil {
+			if err := json.Unmarshal(item.Raw, &own); err != nil {
 				return err
 			}
 			if own.Kind == "" { // as in lists of built-in resources
-				item = slices.Concat(front, item[1:])
+				item.Raw = slices.Concat(front, item.Raw[1:])
 			}
-			frame := trace.Frame{Type: watch.Added, Object: item, Resource: f.sum.Resource}
+			frame := trace.Frame{Type: watch.Added, Object: item.Raw, Resource: f.sum.Resource}
 			if d != nil {
 				err = f.add(d, frame)
 			} else {
@@ -446,18 +419,18 @@ func (f *follower) list(ctx context.Context) error {
 				return err
 			}
 		}
-		if params["continue"] = page.Metadata.Continue; page.Metadata.Continue != "" {
+		if params["continue"] = page.Continue; page.Continue != "" {
 			continue
 		}
 		if d != nil {
-			err = f.finish(d, page.Metadata.ResourceVersion)
+			err = f.finish(d, page.ResourceVersion)
 		} else {
 			err = f.write(f.metadataOnly(watch.Bookmark, metav1.ObjectMeta{
-				ResourceVersion: page.Metadata.ResourceVersion,
+				ResourceVersion: page.ResourceVersion,
 				Annotations:     map[string]string{metav1.InitialEventsAnnotationKey: "true"},
 			}))
 		}
-		f.rv = page.Metadata.ResourceVersion
+		f.rv = page.ResourceVersion
 		return err
 	}
 }
