@@ -1,41 +1,32 @@
 package apiserver
 
 import (
-	"bufio"
-	"compress/gzip"
-	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
 	"iter"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
+
+	"watchlab/loadgen/trace"
 )
 
 // recorded yields the raw frames of a recording.
 func recorded(t testing.TB, name string) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
-		f, err := os.Open(filepath.Join("..", "trace", "recorded", strings.TrimPrefix(name, "recorded-")+".jsonl.gz"))
+		f, err := trace.Open(name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer func() { _ = f.Close() }()
-		z, err := gzip.NewReader(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		lines := bufio.NewScanner(z)
-		lines.Buffer(nil, 1<<24)
-		for lines.Scan() {
-			var line struct{ Event json.RawMessage }
-			if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+		for r := trace.NewReader(f, name); ; {
+			switch f, err := r.Next(); {
+			case errors.Is(err, io.EOF):
+				return
+			case err != nil:
 				t.Fatal(err)
-			}
-			if !yield(line.Event) {
+			case !yield(fmt.Appendf(nil, `{"type":%q,"object":%s}`, f.Type, f.Object)):
 				return
 			}
-		}
-		if err := lines.Err(); err != nil {
-			t.Fatal(err)
 		}
 	}
 }

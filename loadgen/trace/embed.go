@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-//go:embed recorded/*.jsonl.gz recorded/*.wlt
+//go:embed recorded/*.wlt
 var recorded embed.FS
 
 const (
@@ -19,12 +19,6 @@ const (
 	// prefix separates the names of recordings from those of profiles.
 	prefix = "recorded-"
 )
-
-// nameOf returns the name of a recording from its file name.
-func nameOf(e fs.DirEntry) string {
-	name, _, _ := strings.Cut(e.Name(), ".")
-	return prefix + name
-}
 
 // Names returns the names of the built-in recordings, sorted, such as
 // recorded-nodeloss.
@@ -35,7 +29,7 @@ func Names() []string {
 	}
 	var names []string
 	for _, e := range entries {
-		names = append(names, nameOf(e))
+		names = append(names, prefix+strings.TrimSuffix(e.Name(), ".wlt"))
 	}
 	slices.Sort(names)
 	return names
@@ -45,14 +39,8 @@ func Names() []string {
 // implements io.Seeker. The error for a missing file wraps [fs.ErrNotExist] and lists the
 // names.
 func Open(nameOrPath string) (io.ReadCloser, error) {
-	entries, err := fs.ReadDir(recorded, folder)
-	if err != nil {
-		return nil, err
-	}
-	for _, e := range entries {
-		if nameOf(e) == nameOrPath {
-			return recorded.Open(folder + "/" + e.Name())
-		}
+	if slices.Contains(Names(), nameOrPath) {
+		return recorded.Open(folder + "/" + strings.TrimPrefix(nameOrPath, prefix) + ".wlt")
 	}
 	f, err := os.Open(nameOrPath)
 	switch {

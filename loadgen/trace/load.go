@@ -119,45 +119,31 @@ type item struct {
 // decodeAll yields the frames of a recording in order and decodes the objects of the wanted
 // resources on GOMAXPROCS goroutines. An item with an error is the last one.
 func decodeAll(r *Reader, wanted func(Resource) bool) iter.Seq[item] {
-	const batch = 32
+	const window = 1024
 	return func(yield func(item) bool) {
-		// The capacity bounds the goroutines that decode at the same time.
-		batches := make(chan chan []item, goruntime.GOMAXPROCS(0))
-		stop := make(chan struct{})
-		var wg sync.WaitGroup
-		defer wg.Wait()
-		defer close(stop)
-		wg.Go(func() {
-			defer close(batches)
-			var mend Mender
-			for err := error(nil); err == nil; {
-				var items []item
-				for len(items) < batch && err == nil {
-					var f Frame
-					keep := true
-					if f, err = r.Next(); err == nil && r.Format() == WatchFormat {
-						f, keep, err = mend.Frame(f)
-					}
-					if keep && !errors.Is(err, io.EOF) {
-						items = append(items, item{frame: f, at: r.at, err: err})
-					}
+		var mend Mender
+		for err := error(nil); err == nil; {
+			var items []item
+			for len(items) < window && err == nil {
+				var f Frame
+				keep := true
+				if f, err = r.Next(); err == nil && r.Format() == WatchFormat {
+					f, keep, err = mend.Frame(f)
 				}
-				decoded := make(chan []item, 1)
-				select {
-				case batches <- decoded:
-				case <-stop:
-					return
+				if keep && !errors.Is(err, io.EOF) {
+					items = append(items, item{frame: f, at: r.at, err: err})
 				}
+			}
+			var wg sync.WaitGroup
+			for part := range slices.Chunk(items, len(items)/goruntime.GOMAXPROCS(0)+1) {
 				wg.Go(func() {
-					for i := range items {
-						items[i].decode(wanted)
+					for i := range part {
+						part[i].decode(wanted)
 					}
-					decoded <- items
 				})
 			}
-		})
-		for decoded := range batches {
-			for _, i := range <-decoded {
+			wg.Wait()
+			for _, i := range items {
 				if !yield(i) || i.err != nil {
 					return
 				}
