@@ -4,7 +4,7 @@
 //
 //  1. Each dashboard is a file of Go. Its queries take metric names from
 //     watchlab/bench/telemetry/metric, so that a renamed metric is renamed here.
-//  2. [Rules] are the recording rules and alerts, with their runbooks.
+//  2. [Rules] are the recording rules and alerts; alerts.yaml has the texts and runbooks.
 //  3. model.go describes dashboards, and the template grafana.tmpl makes Grafana's JSON of
 //     them.
 //  4. [Files] returns all generated files. A test fails if the committed ones differ.

@@ -342,7 +342,7 @@ func TestLinks(t *testing.T) {
 	if linked == 0 {
 		t.Error("no panel has a link")
 	}
-	_, alerts := dashboards.Rules()
+	_, alerts, _ := dashboards.Rules()
 	for _, a := range alerts {
 		if !uids[a.Dashboard] {
 			t.Errorf("%s links to %q", a.Name, a.Dashboard)
@@ -376,7 +376,10 @@ func TestEveryMetricShown(t *testing.T) {
 			read(a.Expr)
 		}
 	}
-	records, alerts := dashboards.Rules()
+	records, alerts, err := dashboards.Rules()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, r := range records {
 		read(r.Expr)
 	}
