@@ -53,7 +53,7 @@ func FitUSL(points []ScalePoint) (USL, error) {
 	if len(n) < minUSLPoints {
 		return USL{}, fmt.Errorf("%w: %d (want %d)", ErrTooFewPoints, len(n), minUSLPoints)
 	}
-	best := fitRelative(n, x)
+	best := fitCurve(n, x, relative(x))
 	u := USL{
 		Lambda: Estimate{Value: best.lambda()}, Sigma: Estimate{Value: best.sigma()}, Kappa: Estimate{Value: best.kappa()},
 	}
@@ -73,17 +73,14 @@ func goodness(c curve, n, x []float64) (rmse, r2 float64) {
 	for _, v := range x {
 		mean += v / float64(len(x))
 	}
-	var squared, left, all float64
-	for i := range n {
-		d := x[i] - c.at(n[i])
-		squared += d * d / (x[i] * x[i])
-		left += d * d
-		all += (x[i] - mean) * (x[i] - mean)
+	all := 0.0
+	for _, v := range x {
+		all += (v - mean) * (v - mean)
 	}
 	if all > 0 {
-		r2 = 1 - left/all
+		r2 = 1 - c.loss(n, x, slices.Repeat([]float64{1}, len(x)))/all
 	}
-	return math.Sqrt(squared / float64(len(x))), r2
+	return math.Sqrt(c.loss(n, x, relative(x)) / float64(len(x))), r2
 }
 
 // bootstrap computes the confidence intervals.
@@ -104,7 +101,7 @@ func (u *USL) bootstrap(best curve, n, x []float64, points []ScalePoint) {
 			}
 			drawn[i] = best.at(n[i]) * math.Exp(residuals[rng.IntN(len(residuals))]) * Median(rounds) / x[i]
 		}
-		c := fitRelative(n, drawn)
+		c := fitCurve(n, drawn, relative(drawn))
 		lambdas, sigmas, kappas = append(lambdas, c.lambda()), append(sigmas, c.sigma()), append(kappas, c.kappa())
 	}
 	u.Lambda.bound(lambdas)
@@ -154,13 +151,13 @@ func (c curve) loss(n, x, w []float64) float64 {
 	return sum
 }
 
-// fitRelative fits with the weights of relative residuals.
-func fitRelative(n, x []float64) curve {
+// relative returns the weights of relative residuals.
+func relative(x []float64) []float64 {
 	w := make([]float64, len(x))
 	for i, v := range x {
 		w[i] = 1 / (v * v)
 	}
-	return fitCurve(n, x, w)
+	return w
 }
 
 // fitCurve minimises the weighted squares of the residuals with a > 0, b ≥ 0 and c ≥ 0.
@@ -219,53 +216,48 @@ func descend(n, x, w []float64, free []int) curve {
 }
 
 // leastSquares solves count linear equations for the free parameters, by the normal
-// equations and a Cholesky decomposition. It scales the parameters first, as N(N-1) may
-// be 10⁶ times 1. It returns false for a singular system.
+// equations. It scales the parameters first, as N(N-1) may be 10⁶ times 1. It returns false
+// for a singular system.
 func leastSquares(free []int, count int, equation func(i int) (terms curve, right, weight float64)) (out curve, ok bool) {
-	k := len(free)
-	var m [3][3]float64 // normal matrix, then its lower triangular factor
-	var r, scale [3]float64
+	const right = 3     // column of the right side
+	var m [3][4]float64 // normal matrix, positive definite unless it is singular
 	for i := range count {
-		t, right, weight := equation(i)
+		t, value, weight := equation(i)
 		for a, p := range free {
 			for b, q := range free {
 				m[a][b] += weight * t[p] * t[q]
 			}
-			r[a] += weight * t[p] * right
+			m[a][right] += weight * t[p] * value
 		}
 	}
+	k := len(free)
+	var scale [3]float64
 	for i := range k {
 		if scale[i] = math.Sqrt(m[i][i]); !(scale[i] > 0) {
 			return out, false
 		}
 	}
 	for i := range k {
-		r[i] /= scale[i]
-		for j := range i + 1 {
-			v := m[i][j] / (scale[i] * scale[j])
-			for l := range j {
-				v -= m[i][l] * m[j][l]
-			}
-			switch {
-			case i > j:
-				m[i][j] = v / m[j][j]
-			case v < 1e-14:
-				return out, false
-			default:
-				m[i][i] = math.Sqrt(v)
-			}
+		m[i][right] /= scale[i]
+		for j := range k {
+			m[i][j] /= scale[i] * scale[j]
 		}
-		for j := range i {
-			r[i] -= m[i][j] * r[j]
-		}
-		r[i] /= m[i][i]
 	}
-	for i := k - 1; i >= 0; i-- {
-		for j := i + 1; j < k; j++ {
-			r[i] -= m[j][i] * r[j]
+	// Gauss-Jordan elimination; a positive definite matrix needs no pivoting.
+	for i := range k {
+		if m[i][i] < 1e-14 {
+			return out, false
 		}
-		r[i] /= m[i][i]
-		out[free[i]] = r[i] / scale[i]
+		for j := range k {
+			if factor := m[j][i] / m[i][i]; j != i {
+				for l := range m[j] {
+					m[j][l] -= factor * m[i][l]
+				}
+			}
+		}
+	}
+	for i, p := range free {
+		out[p] = m[i][right] / m[i][i] / scale[i]
 	}
 	return out, true
 }
