@@ -15,6 +15,7 @@ import (
 // document is a run prepared for output. [Table], [Markdown] and [HTML] lay it out.
 type document struct {
 	Title, Subtitle string
+	Started         string
 	Experiment      []term
 	Verdict         verdict
 	Summary         []*family
@@ -93,7 +94,7 @@ type part struct {
 // histogram.
 func newDocument(o *lab.Outcome, charts bool) (*document, error) {
 	d := &document{
-		Title: cmp.Or(o.Name, "run") + partial(o), Method: method(o), Environment: environment(o),
+		Title: cmp.Or(o.Name, "run") + partial(o), Started: startOf(o), Method: method(o), Environment: environment(o),
 		Command: strings.Join(append([]string{"watchlab"}, quoteAll(o.Env.Args)...), " "), BenchFile: lab.BenchFile,
 	}
 	if o.Env.Commit != "" {
@@ -123,8 +124,10 @@ func newDocument(o *lab.Outcome, charts bool) (*document, error) {
 	return d, nil
 }
 
+func startOf(o *lab.Outcome) string { return o.Started.UTC().Format("2006-01-02 15:04 MST") }
+
 func subtitle(o *lab.Outcome) string {
-	parts := []string{o.Started.UTC().Format("2006-01-02 15:04 MST")}
+	parts := []string{startOf(o)}
 	if o.Ended != nil {
 		parts = append(parts, "took "+wallTime(o.Ended.Sub(o.Started)))
 	}

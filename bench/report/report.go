@@ -21,6 +21,7 @@ import (
 	"io"
 	"path/filepath"
 	"strings"
+	texttemplate "text/template"
 
 	"watchlab/bench/lab"
 )
@@ -77,41 +78,13 @@ func Markdown(w io.Writer, o *lab.Outcome) error {
 	if err != nil {
 		return err
 	}
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "# %s, %s\n\n", Escape(d.Title), o.Started.UTC().Format("2006-01-02 15:04 MST"))
-	if len(d.Summary) > 0 {
-		b.WriteString("## Summary\n\n")
-	}
-	for _, s := range d.Summary {
-		fmt.Fprintf(&b, "%s\n\n%s\n", s.Sentence, s.Table().markdown())
-	}
-	for _, s := range d.Sections {
-		fmt.Fprintf(&b, "## %s\n\n", Escape(s.Heading))
-		if s.Intro != "" {
-			fmt.Fprintf(&b, "%s\n\n", Escape(s.Intro))
-		}
-		for i, t := range s.Tables {
-			fmt.Fprintf(&b, "### %s\n\n%s\n", Escape(t.Title), t.markdown())
-			List(&b, s.Remarks(i))
-		}
-	}
-	b.WriteString("## Where it loses\n\n")
-	List(&b, d.Losses)
-	if len(d.Losses) == 0 {
-		b.WriteString("No row with figures is behind its baseline in events/s, p99, allocations or bytes.\n\n")
-	}
-	b.WriteString("## Method\n\n")
-	List(&b, d.Method)
-	b.WriteString("## Environment\n\n")
-	List(&b, d.Environment)
-	b.WriteString("## How to reproduce\n\n")
-	if d.Commit != "" {
-		fmt.Fprintf(&b, "At commit %s:\n\n", d.Commit)
-	}
-	fmt.Fprintf(&b, "    %s\n\nThe rounds are in `%s`; `go tool benchstat -row .fullname -col /impl %s` shows the same medians.\n", d.Command, d.BenchFile, d.BenchFile)
-	_, err = w.Write(b.Bytes())
-	return err
+	return markdownReport.Execute(w, d)
 }
+
+//go:embed text/report.md
+var markdownText string
+
+var markdownReport = texttemplate.Must(texttemplate.New("").Funcs(texttemplate.FuncMap{"md": Escape}).Parse(markdownText))
 
 // List writes lines as a Markdown list followed by an empty line. For no lines it
 // writes nothing.

@@ -189,8 +189,8 @@ func wrap(text string, width int) []string {
 	return append(lines, line)
 }
 
-// markdown formats the table with pipes.
-func (t table) markdown() string {
+// Markdown formats the table with pipes.
+func (t table) Markdown() string {
 	rule := make([]string, len(t.Columns))
 	for i, c := range t.Columns {
 		rule[i] = "---:"
