@@ -84,14 +84,11 @@ func Compare(before, after *Source, o Options) (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Table{Kind: a.kind.Type, Unit: unitOf(a.kind, perEvent), By: o.By, After: a.sum()}
+	total, names := a.total, after.Name
 	rows := map[string]*Row{}
-	a.fill(rows, o.By, func(p *Pair) *float64 { return &p.After })
-	if before == nil {
-		if a.total <= 0 {
-			return nil, fmt.Errorf("%s: %w", after.Name, ErrEmpty)
-		}
-	} else {
+	t := &Table{Kind: a.kind.Type, Unit: unitOf(a.kind, perEvent), By: o.By}
+	t.After = a.fill(rows, o.By, func(p *Pair) *float64 { return &p.After })
+	if before != nil {
 		b, err := newView(before, o, perEvent)
 		switch {
 		case err != nil:
@@ -99,15 +96,16 @@ func Compare(before, after *Source, o Options) (*Table, error) {
 		case *b.kind != *a.kind:
 			return nil, fmt.Errorf("%w: %s has %s in %s, %s has %s in %s",
 				ErrKinds, before.Name, b.kind.Type, b.kind.Unit, after.Name, a.kind.Type, a.kind.Unit)
-		case a.total <= 0 && b.total <= 0:
-			return nil, fmt.Errorf("%s and %s: %w", before.Name, after.Name, ErrEmpty)
 		}
-		t.Before = new(b.sum())
-		b.fill(rows, o.By, func(p *Pair) *float64 { return &p.Before })
+		total, names = max(total, b.total), before.Name+" and "+after.Name
+		t.Before = new(b.fill(rows, o.By, func(p *Pair) *float64 { return &p.Before }))
 		for _, r := range rows {
 			r.Flat.setChance()
 			r.Cum.setChance()
 		}
+	}
+	if total <= 0 {
+		return nil, fmt.Errorf("%s: %w", names, ErrEmpty)
 	}
 	for _, r := range rows {
 		t.Rows = append(t.Rows, *r)

@@ -48,20 +48,12 @@ func Parse(list string) ([]Kind, error) {
 		k := Kind(strings.TrimSpace(name))
 		switch {
 		case !slices.Contains(Kinds(), k):
-			return nil, fmt.Errorf("%w %q (have all, %s)", ErrKind, k, joinKinds(", "))
+			return nil, fmt.Errorf("%w %q (have all, %s)", ErrKind, k, strings.ReplaceAll(strings.Trim(fmt.Sprint(Kinds()), "[]"), " ", ", "))
 		case !slices.Contains(kinds, k):
 			kinds = append(kinds, k)
 		}
 	}
 	return kinds, nil
-}
-
-func joinKinds(separator string) string {
-	var names []string
-	for _, k := range Kinds() {
-		names = append(names, string(k))
-	}
-	return strings.Join(names, separator)
 }
 
 // FileName returns the name of a cell's file within [Dir]. Different cells have

@@ -31,7 +31,7 @@ var ErrBusy = errors.New("a profile is being taken already")
 // Profiler takes the profiles of one cell at a time. It is not safe for concurrent use.
 type Profiler struct {
 	dir   string
-	kinds []Kind
+	kinds []Kind // in the order of their start
 	busy  bool
 	plays map[string]int // number of profiled plays by cell
 }
@@ -39,7 +39,11 @@ type Profiler struct {
 // NewProfiler returns a profiler that writes the kinds into the [Dir] of a results
 // folder. The results folder must exist when a profile starts.
 func NewProfiler(results string, kinds []Kind) *Profiler {
-	return &Profiler{dir: filepath.Join(results, Dir), kinds: slices.Clone(kinds), plays: map[string]int{}}
+	// Profiles with a snapshot at the start come before continuous ones, which would
+	// otherwise see its cost.
+	rank := map[Kind]int{Trace: 1, CPU: 2}
+	kinds = slices.SortedStableFunc(slices.Values(kinds), func(a, b Kind) int { return rank[a] - rank[b] })
+	return &Profiler{dir: filepath.Join(results, Dir), kinds: kinds, plays: map[string]int{}}
 }
 
 // running is a running profile of one kind. stop ends it and returns the profile; an
@@ -68,7 +72,10 @@ func (p *Profiler) Start(cell string) (stop func() error, err error) {
 		return nil, fmt.Errorf("%s: %w", cell, err)
 	}
 	var started []running
-	for _, k := range p.order(cell) {
+	for _, k := range p.kinds {
+		if k == Trace && p.plays[cell] > 0 {
+			continue
+		}
 		r := running{kind: k, path: filepath.Join(p.dir, k.FileName(cell))}
 		if r.stop, err = begin(k, r.path); err != nil {
 			err = fmt.Errorf("%s, %s profile: %w", cell, k, err)
@@ -109,16 +116,4 @@ func finish(cell string, play int, started []running) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// order returns the kinds in the order of their start. Profiles with a snapshot at the
-// start come before continuous ones, which would otherwise see its cost.
-func (p *Profiler) order(cell string) []Kind {
-	kinds := slices.Clone(p.kinds)
-	if p.plays[cell] > 0 {
-		kinds = slices.DeleteFunc(kinds, func(k Kind) bool { return k == Trace })
-	}
-	rank := map[Kind]int{Trace: 1, CPU: 2}
-	slices.SortStableFunc(kinds, func(a, b Kind) int { return rank[a] - rank[b] })
-	return kinds
 }

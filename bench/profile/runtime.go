@@ -33,10 +33,11 @@ func begin(k Kind, path string) (stop func() (*profile.Profile, error), err erro
 	case Heap:
 		return peak(new(heapLevel).due, func() (*profile.Profile, error) {
 			p, err := lookup(Heap)
-			if err == nil {
-				keepTypes(p, "inuse_")
+			if err != nil {
+				return nil, err
 			}
-			return p, err
+			keepTypes(p, "inuse_")
+			return p.Compact(), nil
 		}), nil
 	case Goroutine:
 		return peak(func(highest int64) bool {
@@ -120,10 +121,9 @@ func between(k Kind, on, off func()) (func() (*profile.Profile, error), error) {
 		if k == Allocs {
 			keepTypes(p, "alloc_")
 		}
-		dropEmpty(p)
 		// Merge adds the durations of both.
 		p.TimeNanos, p.DurationNanos = began.UnixNano(), int64(time.Since(began))
-		return p.Compact(), nil
+		return p.Compact(), nil // without the samples whose values are all 0
 	}, nil
 }
 
@@ -137,14 +137,6 @@ func keepTypes(p *profile.Profile, prefix string) {
 		s.Value = s.Value[from : from+len(p.SampleType)]
 	}
 	p.DefaultSampleType = p.SampleType[len(p.SampleType)-1].Type
-	dropEmpty(p)
-}
-
-// dropEmpty removes the samples whose values are all 0.
-func dropEmpty(p *profile.Profile) {
-	p.Sample = slices.DeleteFunc(p.Sample, func(s *profile.Sample) bool {
-		return !slices.ContainsFunc(s.Value, func(v int64) bool { return v != 0 })
-	})
 }
 
 // peak takes profiles until stop and keeps the heaviest by weight. It takes at least

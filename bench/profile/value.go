@@ -1,6 +1,7 @@
 package profile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -82,8 +83,9 @@ func newView(s *Source, o Options, perEvent bool) (*view, error) {
 	return v, nil
 }
 
-// sum returns the sum of the selected samples.
-func (v *view) sum() Total {
+// fill adds the samples to the rows: to those of the functions, or of the values of a
+// label. It returns their sum.
+func (v *view) fill(rows map[string]*Row, by string, figure func(*Pair) *float64) Total {
 	t := Total{Name: v.name}
 	for _, sample := range v.samples {
 		value := float64(sample.Value[v.at])
@@ -91,31 +93,16 @@ func (v *view) sum() Total {
 		if v.period > 0 {
 			t.Samples += value / v.period
 		}
-	}
-	t.Samples = math.Round(t.Samples)
-	return t
-}
-
-// fill adds the samples to the rows: to those of the functions, or of the values of a
-// label.
-func (v *view) fill(rows map[string]*Row, by string, figure func(*Pair) *float64) {
-	row := func(name string) *Row {
-		if rows[name] == nil {
-			rows[name] = &Row{Name: name}
-		}
-		return rows[name]
-	}
-	for _, sample := range v.samples {
 		stack := frames(sample)
 		if by != "" {
-			stack = []string{unlabelled}
-			if values := sample.Label[by]; len(values) > 0 {
-				stack[0] = strings.Join(values, "+")
-			}
+			stack = []string{cmp.Or(strings.Join(sample.Label[by], "+"), unlabelled)}
 		}
-		value := float64(sample.Value[v.at])
 		for i, name := range stack {
-			r := row(name)
+			r := rows[name]
+			if r == nil {
+				r = &Row{Name: name}
+				rows[name] = r
+			}
 			if !slices.Contains(stack[:i], name) {
 				r.Cum.add(v, figure(&r.Cum), value)
 			}
@@ -124,6 +111,8 @@ func (v *view) fill(rows map[string]*Row, by string, figure func(*Pair) *float64
 			}
 		}
 	}
+	t.Samples = math.Round(t.Samples)
+	return t
 }
 
 // unlabelled stands for samples without the label: the runtime's work, such as garbage
