@@ -48,7 +48,7 @@ func (c heatMap) plot(p *picture) {
 		y := float64(heatTop + heatRow*j)
 		p.text(heatLeft-6, y+heatRow/2+4, "end", "tick", shorten(label, 8))
 		for i := range c.Xs {
-			c.field(p, heatLeft+wide*float64(i), y, wide, surfaceAt(c.Surface, i, j), c.X+" "+c.Xs[i]+", "+c.Y+" "+label)
+			c.field(p, heatLeft+wide*float64(i), y, wide, c.Points[j][i], c.X+" "+c.Xs[i]+", "+c.Y+" "+label)
 		}
 	}
 }
@@ -78,11 +78,3 @@ func (c heatMap) field(p *picture, x, y, wide float64, s *stats.Summary, at stri
 }
 
 func (c heatMap) table() table { return surfaceTable(c.Surface) }
-
-// surfaceAt returns the figure at a column and a row; nil if there is none.
-func surfaceAt(s *stats.Surface, x, y int) *stats.Summary {
-	if y >= len(s.Points) || x >= len(s.Points[y]) {
-		return nil
-	}
-	return s.Points[y][x]
-}

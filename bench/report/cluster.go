@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"watchlab/bench/lab"
@@ -19,12 +18,10 @@ type clusterRound struct {
 	notes map[string]float64
 }
 
-// clusterRounds returns the rounds that watched a cluster; none for other comparisons.
-// All cells of a round have the same notes, so one cell with rounds suffices.
-func clusterRounds(c *lab.ComparisonResult) []clusterRound {
-	for i := range c.Cells {
-		var out []clusterRound
-		for _, round := range c.Cells[i].Rounds {
+// clusterRounds returns the rounds that watched a cluster, of any cell with rounds.
+func clusterRounds(c *lab.ComparisonResult) (out []clusterRound) {
+	for _, cl := range c.Cells {
+		for _, round := range cl.Rounds {
 			r := clusterRound{round.Round, map[string]float64{}}
 			for _, n := range round.Result.Notes {
 				if name, ok := strings.CutPrefix(n.Unit, clusterNotes); ok {
@@ -36,31 +33,32 @@ func clusterRounds(c *lab.ComparisonResult) []clusterRound {
 			}
 		}
 		if len(out) > 0 {
-			return out
+			break
 		}
 	}
-	return nil
+	return out
 }
 
-func (r clusterRound) watchLost() bool { return r.notes["relists"] > 0 || r.notes["resumes"] > 0 }
+// clusterTexts describe the notes about a broken watch, and about delayed or refused
+// writes.
+var clusterTexts = []struct{ note, text string }{
+	{"resumes", "watch resumed"}, {"relists", "watch relisted"}, {"gap-ns", "without a watch"},
+	{"found", "events from relists, without the versions between"}, {"retried", "writes retried"},
+	{"outage-ns", "longest delay of a write"}, {"refused", "writes refused"}, {"unwritten", "events not written before the round ended"},
+}
 
-// watchBreaks lists broken watches and delayed or refused writes, one line per affected
-// round.
+// watchBreaks has a line for each round with a broken watch, or delayed or refused writes.
 func watchBreaks(c *lab.ComparisonResult) []string {
 	var lines []string
 	for _, r := range clusterRounds(c) {
 		var parts []string
-		for _, n := range []struct{ note, text string }{
-			{"resumes", "watch resumed"}, {"relists", "watch relisted"}, {"gap-ns", "without a watch"}, {"found", "events from relists, without the versions between"},
-			{"retried", "writes retried"}, {"outage-ns", "longest delay of a write"}, {"refused", "writes refused"}, {"unwritten", "events not written before the round ended"},
-		} {
-			v := r.notes[n.note]
-			switch {
-			case v <= 0:
-			case strings.HasSuffix(n.note, "-ns"):
-				parts = append(parts, n.text+": "+nanoseconds(v))
-			default:
-				parts = append(parts, n.text+": "+trimmed(v))
+		for _, n := range clusterTexts {
+			if v := r.notes[n.note]; v > 0 {
+				format := trimmed
+				if strings.HasSuffix(n.note, "-ns") {
+					format = nanoseconds
+				}
+				parts = append(parts, n.text+": "+format(v))
 			}
 		}
 		if len(parts) > 0 {
@@ -77,11 +75,12 @@ func watchRemarks(c *lab.ComparisonResult) []string {
 		return nil
 	}
 	lines := watchBreaks(c)
-	written := 0.0
+	written, breaks := 0.0, 0.0
 	for _, r := range rounds {
 		written += r.notes["written"]
+		breaks += r.notes["relists"] + r.notes["resumes"]
 	}
-	if !slices.ContainsFunc(rounds, clusterRound.watchLost) {
+	if breaks == 0 {
 		lines = append(lines, "the cluster's watch was unbroken in all rounds")
 	}
 	if written > 0 {

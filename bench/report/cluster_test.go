@@ -80,7 +80,7 @@ func TestClusterWatchBreaks(t *testing.T) {
 		}
 	}
 	var b bytes.Buffer
-	if err := report.JSON(&b, o); err != nil || !strings.Contains(b.String(), `"cluster-relists"`) || !strings.Contains(b.String(), "4250000000") {
+	if err := o.WriteJSON(&b); err != nil || !strings.Contains(b.String(), `"cluster-relists"`) || !strings.Contains(b.String(), "4250000000") {
 		t.Errorf("JSON: %v", err)
 	}
 }

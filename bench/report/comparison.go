@@ -156,15 +156,12 @@ func (r row) wouldSee() string {
 	return none
 }
 
-// code returns a letter for the first 26 indexes, and none below 0.
+// code returns a letter for an index, and none below 0.
 func code(i int) string {
-	switch {
-	case i < 0:
+	if i < 0 {
 		return none
-	case i < 26:
-		return string(rune('A' + i))
 	}
-	return fmt.Sprintf("A%d", i)
+	return string(rune('A' + i))
 }
 
 // repeats describes each A/A pair of a comparison. A pair is the same variant played

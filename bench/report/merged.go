@@ -53,30 +53,24 @@ func shares(m *lab.Merged) section {
 		remark("Of %d shares, %d are shown: those interrupted, restarted, late, or with the most steal; the others are in %s.", n, len(shown), lab.RunFile)
 	}
 	for _, s := range m.Superseded {
-		pod := ""
-		if s.Pod != "" {
-			pod = " (pod " + s.Pod + ")"
-		}
-		remark("Share %d, attempt %d%s, is replaced by another attempt.", s.Index, s.Attempt, pod)
+		remark("Share %d, attempt %d (pod %s), is replaced by another attempt.", s.Index, s.Attempt, cmp.Or(s.Pod, none))
 	}
-	if waited {
+	switch {
+	case waited:
 		remark("together: plays that started at a barrier, and those of them without all shares; latest: the largest delay after the common start, by the share's clock.")
-	} else if m.Of > 1 {
+	case m.Of > 1:
 		remark("The shares did not wait for each other: their measurements do not overlap in time.")
 	}
 	return section{ID: "shares", Heading: "Shares", Intro: intro, Tables: []table{t}}
 }
 
 func shareNumbers(indexes []int) string {
-	var out []string
-	for _, i := range indexes[:min(len(indexes), mostShares)] {
-		out = append(out, fmt.Sprint(i))
-	}
-	text := Plural(len(indexes), "share") + " (" + strings.Join(out, ", ")
-	if n := len(indexes) - len(out); n > 0 {
+	shown := indexes[:min(len(indexes), mostShares)]
+	text := strings.ReplaceAll(strings.Trim(fmt.Sprint(shown), "[]"), " ", ", ")
+	if n := len(indexes) - len(shown); n > 0 {
 		text += fmt.Sprintf(" and %d more", n)
 	}
-	return text + ")"
+	return Plural(len(indexes), "share") + " (" + text + ")"
 }
 
 // shownShares returns all shares, or the mostShares most conspicuous ones, by index.

@@ -27,26 +27,12 @@ const (
 // stylesOf assigns each variant one style for all charts.
 func stylesOf(o *lab.Outcome) map[string]style {
 	styles := map[string]style{}
-	add := func(impl string, baseline bool) {
-		if _, ok := styles[impl]; !ok {
-			styles[impl] = style{slot: len(styles), dashed: baseline}
-		}
-	}
 	for _, c := range o.Comparisons {
 		for _, cl := range c.Cells {
-			if cl.Repeats == "" {
-				add(cl.Impl(), cl.Baseline)
+			if _, ok := styles[cl.Impl()]; !ok {
+				styles[cl.Impl()] = style{slot: len(styles), dashed: cl.Baseline}
 			}
 		}
-	}
-	for _, k := range o.Knees {
-		add(k.Impl, false)
-	}
-	for _, s := range o.Scalings {
-		add(s.Impl, false)
-	}
-	for _, s := range o.Surfaces {
-		add(s.Impl, false)
 	}
 	return styles
 }

@@ -136,12 +136,6 @@ func HTML(w io.Writer, o *lab.Outcome) error {
 	return err
 }
 
-// JSON writes the run in the form of run.json (see [lab.Outcome]).
-func JSON(w io.Writer, o *lab.Outcome) error { return o.WriteJSON(w) }
-
-// Bench writes the rounds as benchfmt, for benchstat.
-func Bench(w io.Writer, o *lab.Outcome) error { return o.WriteBench(w) }
-
 // Write writes report.md and report.html into a results folder, each completely or not
 // at all. Package lab writes the other files during the run.
 func Write(dir string, o *lab.Outcome) error {

@@ -221,7 +221,7 @@ func TestTableFitsTerminal(t *testing.T) {
 func TestBenchHasSameRounds(t *testing.T) {
 	o := outcome()
 	var b bytes.Buffer
-	if err := report.Bench(&b, o); err != nil {
+	if err := o.WriteBench(&b); err != nil {
 		t.Fatal(err)
 	}
 	f, err := stats.Read(&b, "bench")
@@ -286,7 +286,9 @@ func TestLostEventSuppressesFigures(t *testing.T) {
 					t.Fatal(err)
 				}
 				for name, write := range map[string]func(io.Writer, *lab.Outcome) error{
-					"table": report.Table, "json": report.JSON, "csv": report.CSV, "bench": report.Bench, "markdown": report.Markdown, "html": report.HTML,
+					"table": report.Table, "csv": report.CSV, "markdown": report.Markdown, "html": report.HTML,
+					"json":  func(w io.Writer, o *lab.Outcome) error { return o.WriteJSON(w) },
+					"bench": func(w io.Writer, o *lab.Outcome) error { return o.WriteBench(w) },
 				} {
 					var b bytes.Buffer
 					if err := write(&b, o); err != nil {

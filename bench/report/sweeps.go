@@ -46,7 +46,7 @@ func sweeps(o *lab.Outcome, styles map[string]style, charts bool) []section {
 func sweepPanels[T any](s *section, results []T, name func(T) (cell, what string), draw func(*panel, []T)) {
 	sets := together(results, func(r T) string {
 		cell, what := name(r)
-		return setting(cell) + "|" + what
+		return rowNamed(cell, "").throughput.NameWithout("impl") + what
 	})
 	var rows []row
 	for _, set := range sets {
@@ -62,13 +62,6 @@ func sweepPanels[T any](s *section, results []T, name func(T) (cell, what string
 			s.Panels = append(s.Panels, p)
 		}
 	}
-}
-
-// setting returns a cell's name without its variant. Cells with equal settings share a
-// chart.
-func setting(cell string) string {
-	parts := strings.Split(cell, "/")
-	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return strings.HasPrefix(p, "impl=") }), " ")
 }
 
 // rowNamed makes a row from a cell's name, so that splitLabels works on it.
@@ -295,7 +288,7 @@ func surfaceTable(s *stats.Surface) table {
 		line := []string{label}
 		for x := range s.Xs {
 			text := none
-			if at := surfaceAt(s, x, y); at != nil {
+			if at := s.Points[y][x]; at != nil {
 				text = unitFormat(s.Unit)(at.Median)
 			}
 			line = append(line, text)

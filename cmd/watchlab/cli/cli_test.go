@@ -18,7 +18,6 @@ import (
 
 	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
-	"watchlab/bench/report"
 	"watchlab/impls"
 	"watchlab/impls/deltafifo"
 )
@@ -328,7 +327,7 @@ func TestInterrupt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &playing{Plan: plan, show: report.Bench, dir: filepath.Join(t.TempDir(), "out")}
+	p := &playing{Plan: plan, show: benchForm.write, dir: filepath.Join(t.TempDir(), "out")}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	played := 0

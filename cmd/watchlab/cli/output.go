@@ -70,8 +70,8 @@ func method[T any](write func(T, io.Writer) error) func(io.Writer, T) error {
 var (
 	briefForm = form[*lab.Outcome]{"brief", report.Brief}
 	tableForm = form[*lab.Outcome]{"table", report.Table}
-	jsonForm  = form[*lab.Outcome]{"json", report.JSON}
-	benchForm = form[*lab.Outcome]{"bench", report.Bench}
+	jsonForm  = form[*lab.Outcome]{"json", method((*lab.Outcome).WriteJSON)}
+	benchForm = form[*lab.Outcome]{"bench", method((*lab.Outcome).WriteBench)}
 )
 
 // printJSON prints a value as indented JSON.

@@ -16,7 +16,6 @@ import (
 
 	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
-	"watchlab/bench/report"
 )
 
 // defaultStudyBudget leaves 2 of 30 minutes for parts that exceed their budget.
@@ -258,7 +257,7 @@ func playPart(ctx context.Context, s experiment.Spec, dir string, resume bool, s
 	if err != nil {
 		return err
 	}
-	r := &playing{Plan: p, dir: dir, resume: resume, show: report.Bench}
+	r := &playing{Plan: p, dir: dir, resume: resume, show: benchForm.write}
 	return r.run(ctx, io.Discard, stderr)
 }
 
