@@ -46,14 +46,6 @@ const lifetime = 365 * 24 * time.Hour
 // client-go's cert.GenerateSelfSignedCertKey is not used: it makes RSA keys, whose
 // handshakes cost the server some 30 times the CPU time of these.
 func NewIdentity(now time.Time, hosts ...string) (*Identity, error) {
-	id, err := newIdentity(now, hosts)
-	if err != nil {
-		return nil, fmt.Errorf("identity: %w", err)
-	}
-	return id, nil
-}
-
-func newIdentity(now time.Time, hosts []string) (*Identity, error) {
 	authorityKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err

@@ -202,7 +202,7 @@ func (s *Server) collection(res *resources.Resource) *collection {
 		stored = res
 	}
 	kind := kindOf(stored)
-	c = &collection{stored: stored, kind: kind, log: store.New(kind, s.budget, store.Options{Retain: s.opts.Retain})}
+	c = &collection{stored: stored, kind: kind, log: store.New(kind, s.budget, s.opts.Retain)}
 	if res.GVR == namespaceResource {
 		s.seedNamespaces(c)
 	}

@@ -122,9 +122,6 @@ type Server struct {
 
 // New prepares a storm and returns a server for it; see [Prepare] and [Open].
 func New(s *storm.Storm, opts Options) (*Server, error) {
-	if _, err := opts.complete(); err != nil {
-		return nil, err
-	}
 	p, err := Prepare(s)
 	if err != nil {
 		return nil, err
@@ -135,9 +132,8 @@ func New(s *storm.Storm, opts Options) (*Server, error) {
 // Open returns a server of zero or more storms, each of another resource. The error wraps
 // [ErrOptions]. O(resources).
 func Open(opts Options, storms ...*Prepared) (*Server, error) {
-	opts, err := opts.complete()
-	if err != nil {
-		return nil, err
+	if opts.BookmarkInterval <= 0 {
+		opts.BookmarkInterval = DefaultBookmarkInterval
 	}
 	s := &Server{
 		opts:        opts,
@@ -170,20 +166,6 @@ func Open(opts Options, storms ...*Prepared) (*Server, error) {
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	return s, nil
-}
-
-// complete validates the options and sets defaults.
-func (o Options) complete() (Options, error) {
-	switch {
-	case o.BookmarkInterval < 0:
-		return o, fmt.Errorf("apiserver: %w: BookmarkInterval %v is negative (0 means %v)", ErrOptions, o.BookmarkInterval, DefaultBookmarkInterval)
-	case o.Retain < 0:
-		return o, fmt.Errorf("apiserver: %w: Retain %d is negative (0 means everything)", ErrOptions, o.Retain)
-	}
-	if o.BookmarkInterval == 0 {
-		o.BookmarkInterval = DefaultBookmarkInterval
-	}
-	return o, nil
 }
 
 // Start serves HTTP on a free port of the loopback interface and returns the

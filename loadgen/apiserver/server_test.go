@@ -360,12 +360,6 @@ func TestClusterScoped(t *testing.T) {
 }
 
 func TestLifecycle(t *testing.T) {
-	if _, err := New(pods(10), Options{Retain: -1}); !errors.Is(err, ErrOptions) {
-		t.Errorf("Retain -1: %v", err)
-	}
-	if _, err := New(pods(10), Options{BookmarkInterval: -1}); !errors.Is(err, ErrOptions) {
-		t.Errorf("BookmarkInterval -1: %v", err)
-	}
 	bad := pods(10)
 	bad.Events[3].Seq = 7
 	if _, err := New(bad, Options{}); !errors.Is(err, storm.ErrInvalid) {

@@ -90,7 +90,7 @@ func (s *Server) add(p *Prepared) error {
 	if _, has := s.collections[res.Stored]; has {
 		return fail(fmt.Errorf("%s has a storm already", res))
 	}
-	c := &collection{stored: res, kind: p.kind, log: p.recording.Play(store.Options{Retain: s.opts.Retain})}
+	c := &collection{stored: res, kind: p.kind, log: p.recording.Play(s.opts.Retain)}
 	s.collections[res.Stored] = c
 	s.storms = append(s.storms, c)
 	s.namespaces = append(s.namespaces, p.namespaces...)

@@ -147,37 +147,28 @@ func (w *watcher) run(gone <-chan struct{}, period time.Duration) {
 			last = time.After(until - lastBookmark)
 		}
 	}
+	ready := make(chan struct{}) // there may be more events
+	close(ready)
 	for {
-		upto := w.follower.Poll()
-		var err error
-		if upto > w.at {
-			if err = w.events(upto); err != nil {
+		wake := w.follower.Wake()
+		if upto := w.follower.Poll(); upto > w.at {
+			if err := w.events(upto); err != nil {
 				w.end(err)
 				return
 			}
-			select {
-			case <-bookmarks:
-				err = w.mark()
-			case <-last:
-				err = w.mark()
-			case <-timeout:
-				return
-			case <-gone:
-				return
-			default:
-			}
-		} else {
-			select {
-			case <-w.follower.Wake():
-			case <-bookmarks:
-				err = w.mark()
-			case <-last:
-				err = w.mark()
-			case <-timeout:
-				return
-			case <-gone:
-				return
-			}
+			wake = ready
+		}
+		var err error
+		select {
+		case <-wake:
+		case <-bookmarks:
+			err = w.mark()
+		case <-last:
+			err = w.mark()
+		case <-timeout:
+			return
+		case <-gone:
+			return
 		}
 		if err != nil {
 			return

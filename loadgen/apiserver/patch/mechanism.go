@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"unicode"
-	"unicode/utf8"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -289,17 +288,13 @@ func (r Request) managerName() string {
 		return r.FieldManager
 	}
 	program, _, _ := strings.Cut(r.UserAgent, "/")
-	var b strings.Builder
-	for _, r := range program {
-		if !unicode.IsPrint(r) {
-			continue
+	program = strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
 		}
-		if b.Len()+utf8.RuneLen(r) > metavalidation.FieldManagerMaxLength {
-			break
-		}
-		b.WriteRune(r)
-	}
-	return b.String()
+		return -1
+	}, program)
+	return strings.ToValidUTF8(program[:min(len(program), metavalidation.FieldManagerMaxLength)], "")
 }
 
 // typedConverter converts client-go's types by their merge schema, a large table. It lacks

@@ -1,9 +1,7 @@
 package resources
 
 import (
-	"bufio"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -36,14 +34,8 @@ var notShown = map[string]bool{
 // TestAgainstKubeAPIServer compares the registry with the discovery of a real
 // kube-apiserver, line by line.
 func TestAgainstKubeAPIServer(t *testing.T) {
-	f, err := os.Open("testdata/discovery-v1.36.3.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = f.Close() }()
 	var want []string
-	for scan := bufio.NewScanner(f); scan.Scan(); {
-		line := scan.Text()
+	for line := range strings.Lines(discoveryText) {
 		if strings.HasPrefix(line, "#") {
 			continue
 		}

@@ -1,6 +1,7 @@
 package resources
 
 import (
+	_ "embed" // the optional fields
 	"maps"
 	"net/http"
 	"reflect"
@@ -16,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/applyconfigurations"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/kube-openapi/pkg/openapiconv"
@@ -217,7 +219,7 @@ func (m *models) add(t reflect.Type) string {
 		s.AddExtension(mapTypeExtension, "atomic")
 	}
 	m.addFields(t, s, merge)
-	s.Required = slices.DeleteFunc(s.Required, func(field string) bool { return slices.Contains(optional[name], field) })
+	s.Required = slices.DeleteFunc(s.Required, func(field string) bool { return optional().Has(name + "." + field) })
 	slices.Sort(s.Required)
 	return name
 }
@@ -439,39 +441,10 @@ func (m *models) addObject(name string, s *spec.Schema, kind schema.GroupVersion
 	m.definitions[name] = s
 }
 
-// optional lists optional fields whose Go tags lack omitempty; the API's types mark
+// optionalText lists optional fields whose Go tags lack omitempty; the API's types mark
 // them in a comment. A comparison with kube-apiserver v1.36.3 found them.
-var optional = map[string][]string{
-	"io.k8s.api.apps.v1.ControllerRevision":                       {"data"},
-	"io.k8s.api.apps.v1.StatefulSetOrdinals":                      {"start"},
-	"io.k8s.api.apps.v1.StatefulSetSpec":                          {"serviceName"},
-	"io.k8s.api.apps.v1.StatefulSetStatus":                        {"availableReplicas"},
-	"io.k8s.api.autoscaling.v2.HorizontalPodAutoscalerStatus":     {"currentMetrics"},
-	"io.k8s.api.batch.v1.PodFailurePolicyOnPodConditionsPattern":  {"status"},
-	"io.k8s.api.core.v1.AzureFilePersistentVolumeSource":          {"secretNamespace"},
-	"io.k8s.api.core.v1.ContainerImage":                           {"names"},
-	"io.k8s.api.core.v1.Event":                                    {"reportingComponent", "reportingInstance"},
-	"io.k8s.api.core.v1.GRPCAction":                               {"service"},
-	"io.k8s.api.core.v1.NodeRuntimeHandler":                       {"name"},
-	"io.k8s.api.core.v1.ProjectedVolumeSource":                    {"sources"},
-	"io.k8s.api.core.v1.TypedLocalObjectReference":                {"apiGroup"},
-	"io.k8s.api.core.v1.TypedObjectReference":                     {"apiGroup"},
-	"io.k8s.api.discovery.v1.EndpointSlice":                       {"endpoints", "ports"},
-	"io.k8s.api.events.v1.Event":                                  {"metadata"},
-	"io.k8s.api.flowcontrol.v1.FlowSchemaSpec":                    {"matchingPrecedence"},
-	"io.k8s.api.flowcontrol.v1.LimitedPriorityLevelConfiguration": {"nominalConcurrencyShares"},
-	"io.k8s.api.flowcontrol.v1.QueuingConfiguration":              {"handSize", "queueLengthLimit", "queues"},
-	"io.k8s.api.flowcontrol.v1.ResourcePolicyRule":                {"namespaces"},
-	"io.k8s.api.networking.v1.IngressClassParametersReference":    {"scope"},
-	"io.k8s.api.networking.v1.NetworkPolicySpec":                  {"podSelector"},
-	"io.k8s.api.policy.v1.PodDisruptionBudgetStatus":              {"currentHealthy", "desiredHealthy", "disruptionsAllowed", "expectedPods"},
-	"io.k8s.api.rbac.v1.ClusterRole":                              {"rules"},
-	"io.k8s.api.rbac.v1.Role":                                     {"rules"},
-	"io.k8s.api.rbac.v1.RoleRef":                                  {"apiGroup"},
-	"io.k8s.api.resource.v1.AllocatedDeviceStatus":                {"conditions"},
-	"io.k8s.api.resource.v1.CapacityRequestPolicy":                {"default"},
-	"io.k8s.api.resource.v1.DeviceClaim":                          {"requests"},
-	"io.k8s.api.resource.v1.ResourceClaimSpec":                    {"devices"},
-	"io.k8s.api.scheduling.v1.PriorityClass":                      {"value"},
-	"io.k8s.api.storage.v1.CSINodeDriver":                         {"topologyKeys"},
-}
+//
+//go:embed optional.txt
+var optionalText string
+
+var optional = sync.OnceValue(func() sets.Set[string] { return sets.New(strings.Fields(optionalText)...) })

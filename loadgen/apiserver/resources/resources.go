@@ -4,8 +4,8 @@
 //  1. Built-in resources are derived from client-go by reflection (builtin.go). A
 //     method such as Pods(namespace) gives the plural and the scope; the methods of
 //     the returned client (List, UpdateStatus, GetScale) give verbs and
-//     subresources. A new client-go brings its resources with it. Short names and
-//     categories are a table.
+//     subresources. A new client-go brings its resources with it. Short names,
+//     categories and the order of groups come from a recorded discovery.
 //  2. Custom resources come from CustomResourceDefinition manifests (crd.go).
 //  3. Discovery serves the list: groups, versions and resources, plain and
 //     aggregated (discovery.go), and OpenAPI v2 and v3 (openapi.go).
@@ -138,9 +138,8 @@ type Registry struct {
 
 	// mu serializes changes and guards the fields below.
 	mu sync.Mutex
-	// enabled holds the group versions of built-in resources beyond the stable ones.
-	enabled map[schema.GroupVersion]bool
-	// definitions holds definitions by name, "widgets.example.com".
+	// definitions holds definitions by name, "widgets.example.com", and further versions
+	// of built-in resources by group and version.
 	definitions map[string]*definition
 }
 
@@ -155,7 +154,7 @@ type snapshot struct {
 // New returns a registry of the resources that a real API server serves by default:
 // the stable versions (v1, v2) in client-go, and CustomResourceDefinitions.
 func New() *Registry {
-	r := &Registry{enabled: make(map[schema.GroupVersion]bool), definitions: make(map[string]*definition)}
+	r := &Registry{definitions: make(map[string]*definition)}
 	r.publish()
 	return r
 }
@@ -163,16 +162,14 @@ func New() *Registry {
 // Serve adds the built-in resources of an alpha or beta version. It reports whether
 // client-go has any.
 func (r *Registry) Serve(gv schema.GroupVersion) bool {
-	if !slices.ContainsFunc(builtins(), func(b *Resource) bool { return b.GroupVersion() == gv }) {
-		return false
-	}
+	found := slices.DeleteFunc(slices.Clone(builtins()), func(b *Resource) bool { return b.GroupVersion() != gv })
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.enabled[gv] && !stable(gv.Version) {
-		r.enabled[gv] = true
+	if len(found) > 0 && !stable(gv.Version) && r.definitions[gv.String()] == nil {
+		r.definitions[gv.String()] = &definition{resources: found}
 		r.publish()
 	}
-	return true
+	return len(found) > 0
 }
 
 // publish stores a new snapshot. The caller holds r.mu, or r is not shared yet.
@@ -182,7 +179,7 @@ func (r *Registry) publish() {
 		next.version = old.version + 1
 	}
 	for _, b := range builtins() {
-		if stable(b.GVR.Version) || r.enabled[b.GroupVersion()] {
+		if stable(b.GVR.Version) {
 			next.all = append(next.all, b)
 		}
 	}
@@ -228,13 +225,17 @@ func stable(v string) bool {
 	return !strings.Contains(v, "alpha") && !strings.Contains(v, "beta")
 }
 
-// inDiscoveryOrder orders built-in groups by rank and before others.
+// inDiscoveryOrder orders the groups of a real server as it does, before others, and
+// custom resources last.
 func inDiscoveryOrder(a, b *Resource) int {
 	rank := func(r *Resource) int {
-		if i := slices.Index(groupOrder, r.GVR.Group); i >= 0 {
+		switch i, ok := recorded().groups[r.GVR.Group]; {
+		case ok:
 			return i
+		case r.Custom == nil:
+			return len(recorded().groups)
 		}
-		return len(groupOrder)
+		return len(recorded().groups) + 1
 	}
 	return cmp.Or(
 		cmp.Compare(rank(a), rank(b)),

@@ -16,7 +16,6 @@
 package store
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -44,16 +43,6 @@ const first = 1
 // ErrGone means that events are no longer kept.
 var ErrGone = errors.New("the events are no longer kept")
 
-// Options configure a [Log].
-type Options struct {
-	// Retain is the number of events by which the start position of a watch may lag; 0
-	// means all.
-	Retain int
-	// History is the number of newest events kept after the fork; 0 means
-	// [DefaultHistory].
-	History int
-}
-
 // Log is the history and the state of one resource. It is safe for concurrent use.
 type Log struct {
 	// Position is the last visible position. Raising it publishes the events: they are
@@ -62,7 +51,9 @@ type Log struct {
 	// rec is nil for a log without a recording.
 	rec   *Recording
 	maker maker
-	opts  Options
+	// retain is the number of events by which the start position of a watch may lag; 0
+	// means all. history is the number of newest events kept after the fork.
+	retain, history int
 	// forked is the position of the fork, or never. Events up to it are the
 	// recording's. It is set once, after tail.
 	forked atomic.Uint64
@@ -112,9 +103,10 @@ type chunk struct {
 // never is a position beyond any log.
 const never = 1 << 63
 
-// New returns an empty log of objects of a kind.
-func New(kind *wire.Kind, budget *Budget, opts Options) *Log {
-	l := &Log{maker: maker{kind, budget}, opts: opts, extra: map[string]int32{}, indexed: first, last: []uint64{}}
+// New returns an empty log of objects of a kind. A watch may start up to retain events
+// late; 0 means any number.
+func New(kind *wire.Kind, budget *Budget, retain int) *Log {
+	l := &Log{maker: maker{kind, budget}, retain: retain, history: DefaultHistory, extra: map[string]int32{}, indexed: first, last: []uint64{}}
 	l.forked.Store(first)
 	l.tail.Store(&tail{base: first})
 	l.floor.Store(first)
@@ -122,9 +114,10 @@ func New(kind *wire.Kind, budget *Budget, opts Options) *Log {
 	return l
 }
 
-// Play returns a log of a recording. The initial list is visible.
-func (r *Recording) Play(opts Options) *Log {
-	l := &Log{rec: r, maker: r.maker, opts: opts, extra: map[string]int32{}, shared: true}
+// Play returns a log of a recording. The initial list is visible. A watch may start up to
+// retain events late; 0 means any number.
+func (r *Recording) Play(retain int) *Log {
+	l := &Log{rec: r, maker: r.maker, retain: retain, history: DefaultHistory, extra: map[string]int32{}, shared: true}
 	l.forked.Store(never)
 	l.tail.Store(&tail{})
 	l.Raise(uint64(r.storm.Initial))
@@ -139,7 +132,7 @@ func (l *Log) Bounds() stream.Bounds {
 	if l.rec != nil {
 		b.First = uint64(l.rec.storm.Initial)
 	}
-	if retain := uint64(max(l.opts.Retain, 0)); retain > 0 && visible > retain {
+	if retain := uint64(max(l.retain, 0)); retain > 0 && visible > retain {
 		b.Oldest = max(b.Oldest, visible-retain)
 	}
 	return b
@@ -248,7 +241,7 @@ func (l *Log) append(at uint64, t watch.EventType, key string, o runtime.Object)
 func (l *Log) trim(at uint64) {
 	base := l.tail.Load().base
 	floor := max(l.floor.Load(), base)
-	if at < floor+uint64(cmp.Or(l.opts.History, DefaultHistory))+blockSize {
+	if at < floor+uint64(l.history)+blockSize {
 		return
 	}
 	// One block has been added since the last time.

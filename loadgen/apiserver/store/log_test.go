@@ -217,9 +217,9 @@ func readFrames(t *rapid.T, l *Log, from, to uint64) []logEvent {
 func TestLogMatchesModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		budget := NewBudget(int64(rapid.SampledFrom([]int{1, 20_000, 1 << 20}).Draw(t, "budget")))
-		opts := Options{History: rapid.SampledFrom([]int{1, 50, 1000}).Draw(t, "history")}
+		history := rapid.SampledFrom([]int{1, 50, 1000}).Draw(t, "history")
 		m := &model{base: first, storm: &storm.Storm{}, current: map[string]uint64{}}
-		l := New(kind, budget, opts)
+		l := New(kind, budget, 0)
 		if rapid.Bool().Draw(t, "storm") {
 			n := rapid.IntRange(0, 300).Draw(t, "events")
 			keys := rapid.SliceOfN(rapid.IntRange(0, 12), n, n).Draw(t, "keys")
@@ -233,9 +233,10 @@ func TestLogMatchesModel(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			l, m = r.Play(opts), &model{storm: s, current: map[string]uint64{}}
+			l, m = r.Play(0), &model{storm: s, current: map[string]uint64{}}
 			m.release(s.Initial)
 		}
+		l.history = history
 		writes := 0
 		t.Repeat(map[string]func(*rapid.T){
 			"release": func(t *rapid.T) {
@@ -285,7 +286,7 @@ func TestLogMatchesModel(t *testing.T) {
 func TestSharedRecording(t *testing.T) {
 	s := build(0, make([]int, 300), make([]bool, 300))
 	r := NewRecording(s, kind, NewBudget(0))
-	a, b := r.Play(Options{}), r.Play(Options{})
+	a, b := r.Play(0), r.Play(0)
 	a.Release(300)
 	b.Release(300)
 	x, upto, err := a.Frames(form, 7, 300)
@@ -310,7 +311,7 @@ func TestPreencodedStays(t *testing.T) {
 	if err := r.Encode(form); err != nil {
 		t.Fatal(err)
 	}
-	l := r.Play(Options{})
+	l := r.Play(0)
 	l.Release(4000)
 	ahead, _, err := l.Frames(form, 0, 4000)
 	if err != nil {
@@ -334,7 +335,8 @@ func TestPreencodedStays(t *testing.T) {
 // Dropped events are reported as ErrGone, and memory is bounded.
 func TestHistoryBound(t *testing.T) {
 	budget := NewBudget(100_000)
-	l := New(kind, budget, Options{History: 256})
+	l := New(kind, budget, 0)
+	l.history = 256
 	for i := range 5000 {
 		key := fmt.Sprintf("job-%d", i)
 		for _, typ := range []watch.EventType{watch.Added, watch.Deleted} {
@@ -372,7 +374,8 @@ func TestConcurrent(t *testing.T) {
 	for i := range keys {
 		keys[i] = i % 40
 	}
-	l := NewRecording(build(40, keys, make([]bool, n)), kind, NewBudget(200_000)).Play(Options{History: 1 << 20})
+	l := NewRecording(build(40, keys, make([]bool, n)), kind, NewBudget(200_000)).Play(0)
+	l.history = 1 << 20
 	const writes = 500
 	var players, watchers sync.WaitGroup
 	done := make(chan struct{})
