@@ -143,7 +143,7 @@ func specOf(mode fleet.Mode, overlay, upload, namespace, run string) fleet.Spec 
 	}
 	switch mode {
 	case fleet.ModeSharedServer:
-		s.Plan.Server, s.Token, s.Serve = fleet.ServerName(run), "secret", []string{"--storm=gang"}
+		s.Token, s.Serve = "secret", []string{"--storm=gang"}
 	case fleet.ModeCluster:
 		s.Plan.Writers, s.Resource = 1, schema.GroupResource{Resource: "pods"}
 	}

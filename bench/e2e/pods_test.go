@@ -315,7 +315,7 @@ func (s *jobPods) leases() []coordinationv1.Lease {
 func shareAServer(t *testing.T, cp *controlplane.ControlPlane) {
 	plan := fleet.Plan{
 		Run: "shared", Mode: fleet.ModeSharedServer, Pods: 2, Upload: upload.ConfigMapTarget, Barrier: metav1.Duration{Duration: 30 * time.Second},
-		Experiment: json.RawMessage(`{"source":"cluster","variants":["cond","ring"],"deliveries":["in-order"],"cluster":{"for":"6s"},"rounds":2}`), Server: "storm-server",
+		Experiment: json.RawMessage(`{"source":"cluster","variants":["cond","ring"],"deliveries":["in-order"],"cluster":{"for":"6s"},"rounds":2}`),
 	}
 	s := newPods(t, cp, plan)
 	token := filepath.Join(t.TempDir(), "token")
@@ -328,7 +328,7 @@ func shareAServer(t *testing.T, cp *controlplane.ControlPlane) {
 		"--token-file="+token, "--start=2", "--repeat=0", "--speed=20")
 	serve.Stdout, serve.Stderr = &said, &said
 	s.args = []string{"--token-file", token}
-	s.env = []string{"STORM_SERVER_SERVICE_HOST=127.0.0.1", "STORM_SERVER_SERVICE_PORT=" + port}
+	s.env = []string{"WATCHLAB_SHARED_SERVER_SERVICE_HOST=127.0.0.1", "WATCHLAB_SHARED_SERVER_SERVICE_PORT=" + port}
 	// The pods start before the server.
 	cmds := []*exec.Cmd{s.start("pod", 0, "pod-0"), s.start("pod", 1, "pod-1")}
 	if err := serve.Start(); err != nil {

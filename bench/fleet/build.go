@@ -46,19 +46,19 @@ func Overlays() []string {
 }
 
 // Build returns the objects of a run in the order of their application: the namespace
-// first, then the ConfigMap that claims the name of the run, Jobs last. It sends no request. The error wraps [ErrSpec], [ErrPlan] or
-// [ErrOverlay].
+// first, then the ConfigMap that claims the name of the run, Jobs last. It sends no request.
+// The error is a [FieldError].
 func Build(s Spec) ([]*unstructured.Unstructured, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
 	objects, err := s.kustomize()
 	if err != nil {
-		return nil, fmt.Errorf("%w %q: %w", ErrOverlay, s.Overlay, err)
+		return nil, badField("overlay", "%q: %w", s.Overlay, err)
 	}
 	for _, u := range objects {
 		if err := s.edit(u); err != nil {
-			return nil, fmt.Errorf("%w: %s %s: %w", ErrOverlay, u.GetKind(), u.GetName(), err)
+			return nil, badField("overlay", "%s %s: %w", u.GetKind(), u.GetName(), err)
 		}
 	}
 	if s.Plan.Mode == ModeSharedServer {

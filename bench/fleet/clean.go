@@ -81,7 +81,7 @@ func (f *Fleet) Clean(ctx context.Context, ref Ref) error {
 	plan, err := f.plan(ctx, ref)
 	// Without a plan there are no writers to clean up: an earlier Clean deletes the plan
 	// last.
-	if err != nil && !errors.Is(err, ErrNoRun) && !errors.Is(err, ErrPlan) {
+	if err != nil && !errors.Is(err, ErrNoRun) && !errors.Is(err, ErrSpec) {
 		return err
 	}
 	for _, r := range ofRun {

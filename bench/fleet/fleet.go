@@ -46,11 +46,6 @@ const (
 )
 
 var (
-	// ErrSpec is wrapped by the error for an invalid Spec.
-	ErrSpec = errors.New("invalid run")
-	// ErrOverlay is wrapped by the error for an overlay that does not exist or does not
-	// build.
-	ErrOverlay = errors.New("invalid overlay")
 	// ErrExists is wrapped by the error for the name of an existing run.
 	ErrExists = errors.New("run exists")
 	// ErrNoRun is wrapped by the error for a run that does not exist.

@@ -99,29 +99,26 @@ type Plan struct {
 	// Barrier is the timeout of a pod for the other pods before each cell; 0 disables
 	// the barrier.
 	Barrier metav1.Duration `json:"barrier"`
-	// Server is the Service of the simulated API server. It is empty except in mode
-	// shared-server.
-	Server string `json:"server,omitempty"`
 }
 
-// ErrPlan is wrapped by the error for an invalid plan.
-var ErrPlan = errors.New("invalid plan")
+// ErrSpec is wrapped by the error for an invalid [Plan] or [Spec].
+var ErrSpec = errors.New("invalid run")
 
-// FieldError is the error of one field of a plan. It wraps [ErrPlan].
+// FieldError is the error of one field of a plan or a Spec. It wraps [ErrSpec].
 type FieldError struct {
-	// Field is the name of the field in YAML.
+	// Field is the name of the field, in a plan as in YAML.
 	Field string
 	Err   error
 }
 
-func (e *FieldError) Error() string   { return fmt.Sprintf("%v: %s: %v", ErrPlan, e.Field, e.Err) }
-func (e *FieldError) Unwrap() []error { return []error{ErrPlan, e.Err} }
+func (e *FieldError) Error() string   { return fmt.Sprintf("%v: %s: %v", ErrSpec, e.Field, e.Err) }
+func (e *FieldError) Unwrap() []error { return []error{ErrSpec, e.Err} }
 
 func badField(field, format string, args ...any) error {
 	return &FieldError{field, fmt.Errorf(format, args...)}
 }
 
-// ReadPlan reads a plan from a file. The error names the file and wraps [ErrPlan], or
+// ReadPlan reads a plan from a file. The error names the file and wraps [ErrSpec], or
 // is that of the file system.
 func ReadPlan(path string) (Plan, error) {
 	data, err := os.ReadFile(path)
@@ -136,11 +133,11 @@ func ReadPlan(path string) (Plan, error) {
 }
 
 // ParsePlan parses a plan from YAML. It rejects unknown and duplicate fields. The error
-// wraps [ErrPlan].
+// wraps [ErrSpec].
 func ParsePlan(data []byte) (Plan, error) {
 	var p Plan
 	if err := yaml.UnmarshalStrict(data, &p); err != nil {
-		return Plan{}, fmt.Errorf("%w: %w", ErrPlan, err)
+		return Plan{}, fmt.Errorf("%w: plan: %w", ErrSpec, err)
 	}
 	return p, p.Validate()
 }
@@ -162,17 +159,8 @@ func (p Plan) Validate() error {
 		return badField("writers", "%d (allowed: 1 to %d)", p.Writers, MaxWriters)
 	case p.Mode != ModeCluster && p.Writers != 0:
 		return badField("writers", "%d (needs mode %s)", p.Writers, ModeCluster)
-	case p.Mode == ModeSharedServer && p.Server == "":
-		return badField("server", "none (mode %s needs one)", p.Mode)
-	case p.Mode != ModeSharedServer && p.Server != "":
-		return badField("server", "%q (needs mode %s)", p.Server, ModeSharedServer)
 	case p.Barrier.Duration < 0 || p.Barrier.Duration > maxBarrier:
 		return badField("barrier", "%v (allowed: 0 to %v)", p.Barrier.Duration, maxBarrier)
-	}
-	if p.Server != "" {
-		if problems := validation.IsDNS1035Label(p.Server); len(problems) > 0 {
-			return badField("server", "%q: %s", p.Server, problems[0])
-		}
 	}
 	if _, err := upload.ParseTarget(p.Upload); err != nil {
 		return &FieldError{"upload", err}

@@ -51,9 +51,6 @@ func TestBadPlans(t *testing.T) {
 		"too many pods":         func(p *fleet.Plan) { p.Pods = fleet.MaxPods + 1 },
 		"writers":               func(p *fleet.Plan) { p.Writers = 1 },
 		"no writers":            func(p *fleet.Plan) { p.Mode = fleet.ModeCluster },
-		"server":                func(p *fleet.Plan) { p.Server = "storm" },
-		"no server":             func(p *fleet.Plan) { p.Mode = fleet.ModeSharedServer },
-		"server with a dot":     func(p *fleet.Plan) { p.Mode, p.Server = fleet.ModeSharedServer, "a.b" },
 		"barrier":               func(p *fleet.Plan) { p.Barrier.Duration = -1 },
 		"endless barrier":       func(p *fleet.Plan) { p.Barrier.Duration = 24 * time.Hour },
 		"upload":                func(p *fleet.Plan) { p.Upload = "" },
@@ -62,12 +59,12 @@ func TestBadPlans(t *testing.T) {
 	} {
 		p := plan()
 		change(&p)
-		if err := p.Validate(); !errors.Is(err, fleet.ErrPlan) || strings.Contains(err.Error(), "\n") {
+		if err := p.Validate(); !errors.Is(err, fleet.ErrSpec) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for _, text := range []string{"run: a\nnobody: knows\n", "run: a\nrun: b\n", "run: [", "- a"} {
-		if _, err := fleet.ParsePlan([]byte(text)); !errors.Is(err, fleet.ErrPlan) {
+		if _, err := fleet.ParsePlan([]byte(text)); !errors.Is(err, fleet.ErrSpec) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}

@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"fmt"
 	"io/fs"
 	"path"
 	"strings"
@@ -48,40 +47,35 @@ var planName = path.Base(PlanFile)
 // MiB; etcd accepts 1.5 MB per request.
 const maxFiles = 1 << 20
 
-// check validates the Spec. The error wraps [ErrSpec] or [ErrPlan].
+// check validates the Spec. The error is a [FieldError].
 func (s Spec) check() error {
 	if err := s.Plan.Validate(); err != nil {
 		return err
 	}
-	invalid := func(format string, args ...any) error {
-		return fmt.Errorf("%w: %s", ErrSpec, fmt.Sprintf(format, args...))
-	}
 	if problems := validation.IsDNS1123Label(s.Namespace); len(problems) > 0 {
-		return invalid("namespace %q: %s", s.Namespace, problems[0])
+		return badField("namespace", "%q: %s", s.Namespace, problems[0])
 	}
 	if strings.ContainsAny(s.Image, " \t\r\n") {
-		return invalid("image %q", s.Image)
+		return badField("image", "%q", s.Image)
 	}
 	size := 0
 	for name, data := range s.Files {
 		if problems := validation.IsConfigMapKey(name); len(problems) > 0 {
-			return invalid("file %q: %s", name, problems[0])
+			return badField("files", "%q: %s", name, problems[0])
 		}
 		if name == planName {
-			return invalid("file %q: the name is reserved for the plan", name)
+			return badField("files", "%q: the name is reserved for the plan", name)
 		}
 		size += len(name) + len(data)
 	}
 	if size > maxFiles-planRoom {
-		return invalid("the files have %d bytes (allowed: %d, the limit of a ConfigMap)", size, maxFiles-planRoom)
+		return badField("files", "they have %d bytes (allowed: %d, the limit of a ConfigMap)", size, maxFiles-planRoom)
 	}
 	switch {
 	case s.Plan.Mode == ModeCluster && s.Resource.Resource == "":
-		return invalid("mode %s needs a resource", ModeCluster)
-	case s.Plan.Mode == ModeSharedServer && s.Plan.Server != s.Ref().object(serverSuffix):
-		return invalid("server %q (want %s)", s.Plan.Server, s.Ref().object(serverSuffix))
+		return badField("resource", "none (mode %s needs one)", ModeCluster)
 	case s.Plan.Mode == ModeSharedServer && s.Token == "":
-		return invalid("mode %s needs a token", ModeSharedServer)
+		return badField("token", "none (mode %s needs one)", ModeSharedServer)
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ func (f *Fleet) Start(ctx context.Context, s Spec) error {
 	}
 	ref := s.Ref()
 	if !slices.ContainsFunc(objects, ref.isClaim) {
-		return fmt.Errorf("%w %q: ConfigMap %s is missing", ErrOverlay, s.Overlay, ref.object(""))
+		return badField("overlay", "%q: ConfigMap %s is missing", s.Overlay, ref.object(""))
 	}
 	foreign, err := f.foreignNamespace(ctx, s.Namespace)
 	if err != nil {
@@ -89,27 +89,22 @@ func (f *Fleet) foreignNamespace(ctx context.Context, name string) (bool, error)
 func (f *Fleet) nameFree(ctx context.Context, s Spec) error {
 	ref := s.Ref()
 	left, err := f.first(ctx, configMaps, ref.Namespace, ref.selector())
+	var role, space *metav1.PartialObjectMetadata
+	if err == nil && s.Plan.Mode == ModeCluster {
+		role, err = f.first(ctx, clusterRoles, "", ref.selector())
+	}
+	if err == nil && s.Plan.Mode == ModeCluster {
+		space, err = f.first(ctx, namespaces, "", s.Plan.WrittenBy())
+	}
 	switch {
 	case err != nil:
 		return fmt.Errorf("fleet: %w", err)
 	case left != nil:
 		return fmt.Errorf("%w: %s", ErrExists, ref)
-	case s.Plan.Mode != ModeCluster:
-		return nil
-	}
-	role, err := f.first(ctx, clusterRoles, "", ref.selector())
-	if err != nil {
-		return fmt.Errorf("fleet: %w", err)
-	}
-	if role != nil {
+	case role != nil:
 		return fmt.Errorf("%w: %s in namespace %s; mode %s uses a name for the whole cluster",
 			ErrExists, ref.Run, role.Labels[NamespaceLabel], ModeCluster)
-	}
-	space, err := f.first(ctx, namespaces, "", s.Plan.WrittenBy())
-	if err != nil {
-		return fmt.Errorf("fleet: %w", err)
-	}
-	if space != nil {
+	case space != nil:
 		return fmt.Errorf("%w: namespace %s belongs to an earlier run %s", ErrExists, space.Name, ref.Run)
 	}
 	return nil

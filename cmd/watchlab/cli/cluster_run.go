@@ -160,16 +160,12 @@ func (f *clusterRunFlags) blame(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &planned) && planned.Field == "run":
-		return badFlag("name", planned.Err)
 	case errors.As(err, &planned):
-		return badFlag(planned.Field, planned.Err)
+		// The files are those that the Spec names.
+		flags := map[string]string{"run": "name", "files": "experiment"}
+		return badFlag(cmp.Or(flags[planned.Field], planned.Field), planned.Err)
 	case errors.As(err, &field), errors.Is(err, experiment.ErrSpec), errors.Is(err, pipeline.ErrConfig):
 		return f.playing.blame(f.given, err)
-	case errors.Is(err, fleet.ErrOverlay):
-		return badFlag("overlay", err)
-	case errors.Is(err, fleet.ErrSpec):
-		return usageError{err}
 	}
 	return err
 }
@@ -205,7 +201,7 @@ func (f *clusterRunFlags) spec(cmd *cobra.Command, c *cluster.Cluster, args []st
 		spec.Plan.Writers = f.writers
 	}
 	if spec.Plan.Mode == fleet.ModeSharedServer {
-		spec.Plan.Server, spec.Token = fleet.ServerName(f.place.name), apiserver.NewToken()
+		spec.Token = apiserver.NewToken()
 	}
 	if err := f.blame(spec.Plan.Validate()); err != nil {
 		return spec, err

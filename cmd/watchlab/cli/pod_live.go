@@ -118,8 +118,9 @@ func (t *turns) version(ctx context.Context) (uint64, error) {
 // server returns the address of the simulated API server: that of the Service in the
 // pod's environment, else the Service's DNS name.
 func (s *jobPod) server() string {
-	name := strings.ReplaceAll(strings.ToUpper(s.plan.Server), "-", "_")
-	host := cmp.Or(os.Getenv(name+"_SERVICE_HOST"), s.plan.Server)
+	server := fleet.ServerName(s.plan.Run)
+	name := strings.ReplaceAll(strings.ToUpper(server), "-", "_")
+	host := cmp.Or(os.Getenv(name+"_SERVICE_HOST"), server)
 	port := cmp.Or(os.Getenv(name+"_SERVICE_PORT"), strconv.Itoa(fleet.ServerPort))
 	return "http://" + net.JoinHostPort(host, port)
 }
