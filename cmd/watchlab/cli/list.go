@@ -3,11 +3,11 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"go/doc/comment"
 	"io"
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -88,28 +88,13 @@ func listTable(w io.Writer, all []entry) error {
 		if e.Upstream != "" {
 			text += "; from " + e.Upstream
 		}
-		fmt.Fprintf(w, "\n%s/%s\n", e.Family, e.Name)
-		for _, line := range wrapped(text, listWidth-2) {
-			fmt.Fprintf(w, "  %s\n", line)
-		}
+		doc := (&comment.Parser{}).Parse(text)
+		fmt.Fprintf(w, "\n%s/%s\n%s", e.Family, e.Name, (&comment.Printer{TextPrefix: "  ", TextWidth: listWidth - 2}).Text(doc))
 	}
 	return nil
 }
 
 const listWidth = 100
-
-// wrapped breaks a text into lines of at most width columns.
-func wrapped(text string, width int) []string {
-	var lines []string
-	line := ""
-	for _, word := range strings.Fields(text) {
-		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
-			lines, line = append(lines, line), ""
-		}
-		line = strings.TrimPrefix(line+" "+word, " ")
-	}
-	return append(lines, line)
-}
 
 func dash(s string) string { return cmp.Or(s, "-") }
 

@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -102,10 +101,10 @@ func newStormShow() *cobra.Command {
 	f := specFlags{}
 	cmd := &cobra.Command{
 		Use:   "show NAME|FILE",
-		Short: "Show a storm: its parameters, phases, rates, sizes and events",
+		Short: "Show a storm: its parameters, phases, rates and events",
 		Long: `show prints the parameters of a profile, or of a file of profiles, as YAML for --storm FILE.
-Comments show the events by type, the rate of each phase, and the sizes of objects. Of a
-recording it shows what trace inspect does.`,
+Comments show the events by type and the rate of each phase. Of a recording it shows what
+trace inspect does.`,
 		Example: `  watchlab storm show leases --nodes 130000`,
 		Args:    takes(1, 1, stormNames()),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -173,18 +172,8 @@ type digest struct {
 	initial int
 	// count has the number of steps by kind.
 	count map[storm.Kind]int
-	// at has the times of the events in order; sizes has the sizes of some objects, in bytes of JSON.
-	at    []time.Duration
-	sizes []int
-}
-
-// sizeSamples is the number of measured objects of a resource.
-const sizeSamples = 400
-
-func (d *digest) measure(o any) {
-	if b, err := json.Marshal(o); err == nil {
-		d.sizes = append(d.sizes, len(b))
-	}
+	// at has the times of the events in order.
+	at []time.Duration
 }
 
 // digestOf generates the whole storm.
@@ -196,25 +185,11 @@ func digestOf(g *storm.Generator) []digest {
 	for s := range g.Initial {
 		all[s.Stream].initial++
 	}
-	seen := make([]int, len(all))
-	for s := range g.Initial {
-		d := &all[s.Stream]
-		if seen[s.Stream]%max(1, d.initial/sizeSamples) == 0 {
-			d.measure(g.Object(s))
-		}
-		seen[s.Stream]++
-	}
 	for s := (storm.Step{}); g.Next(&s); {
 		d := &all[s.Stream]
 		d.count[s.Kind]++
-		if s.Kind == storm.RelistStep || s.Kind == storm.ResyncStep {
-			continue
-		}
-		d.at = append(d.at, s.At)
-		// Samples get rarer: marshalling every object would take longer than
-		// generating it.
-		if n := len(d.at); n&(n-1) == 0 || n%1009 == 0 && len(d.sizes) < 2*sizeSamples {
-			d.measure(g.Object(s))
+		if s.Kind != storm.RelistStep && s.Kind != storm.ResyncStep {
+			d.at = append(d.at, s.At)
 		}
 	}
 	return all
@@ -236,18 +211,11 @@ func (d *digest) peak() (most int, last time.Duration) {
 // printDigest prints the events of all resources, and the rates of each phase.
 func printDigest(w io.Writer, all []digest, phases []storm.Phase) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(tw, "resource\tat first\tevents\tadded\tmodified\tdeleted\tpeak/s\tlast\tbytes: min\tmedian\tmax\t")
+	fmt.Fprintln(tw, "resource\tat first\tevents\tadded\tmodified\tdeleted\tpeak/s\tlast\t")
 	for _, d := range all {
-		slices.Sort(d.sizes)
-		size := func(q float64) string {
-			if len(d.sizes) == 0 {
-				return "-"
-			}
-			return strconv.Itoa(d.sizes[int(q*float64(len(d.sizes)-1))])
-		}
 		peak, last := d.peak()
-		fmt.Fprintf(tw, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%v\t%s\t%s\t%s\t\n", d.name, d.initial, len(d.at),
-			d.count[storm.Added], d.count[storm.Modified], d.count[storm.Deleted], peak, last.Round(time.Millisecond), size(0), size(0.5), size(1))
+		fmt.Fprintf(tw, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%v\t\n", d.name, d.initial, len(d.at),
+			d.count[storm.Added], d.count[storm.Modified], d.count[storm.Deleted], peak, last.Round(time.Millisecond))
 	}
 	if err := tw.Flush(); err != nil {
 		return err

@@ -100,24 +100,21 @@ func (f *studyFlags) study(cmd *cobra.Command) (*studyRun, error) {
 		f.out = freeFolder("results", build(), "study")
 	}
 	s, err := newStudyRun(f.out, f.studyRecord)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, badFlag("question", err)
-	}
-	if f.Budget <= 0 {
+	case f.Budget <= 0:
 		return nil, badFlag("budget", fmt.Errorf("%v is not above 0", f.Budget))
 	}
-	if err = s.create(); errors.Is(err, fs.ErrExist) {
-		err = badFlag("out", fmt.Errorf("%s exists; name a folder that doesn't, or --resume it", f.out))
+	if err := checkNew(f.out); err != nil {
+		return nil, err
 	}
-	return s, err
+	return s, s.create()
 }
 
 // create makes the folder.
 func (s *studyRun) create() error {
-	if err := os.MkdirAll(filepath.Dir(filepath.Clean(s.dir)), 0o755); err != nil {
-		return err
-	}
-	if err := os.Mkdir(s.dir, 0o755); err != nil {
+	if err := os.MkdirAll(s.dir, 0o755); err != nil {
 		return err
 	}
 	return lab.ReplaceFile(filepath.Join(s.dir, studyFile), func(w io.Writer) error { return printJSON(w, s.studyRecord) })
@@ -140,20 +137,17 @@ func newStudyRun(dir string, r studyRecord) (*studyRun, error) {
 func openStudy(dir string) (*studyRun, error) {
 	path := filepath.Join(dir, studyFile)
 	text, err := os.ReadFile(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("%s is no study's folder: it has no %s", dir, studyFile)
-	case err != nil:
-		return nil, err
+	if err != nil {
+		return nil, fmt.Errorf("%s is no study's folder: %w", dir, err)
 	}
 	var r studyRecord
 	if err = json.Unmarshal(text, &r); err == nil && (r.Budget <= 0 || len(r.Questions) == 0) {
 		err = errors.New("no budget or no questions")
 	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+	var s *studyRun
+	if err == nil {
+		s, err = newStudyRun(dir, r)
 	}
-	s, err := newStudyRun(dir, r)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
