@@ -78,8 +78,8 @@ func (p *Part) validate() error {
 		return fmt.Errorf("%w: no profile", ErrComposition)
 	}
 	c := &checks{kind: p.Profile.kind}
-	c.duration("start", p.Start, 0)
-	c.duration("duration", p.Duration, 0)
+	c.within("start", p.Start, "0s to 24h0m0s")
+	c.within("duration", p.Duration, "0s to 24h0m0s")
 	if c.err != nil {
 		return c.err
 	}

@@ -254,14 +254,15 @@ func parsePart(n *yaml.Node, seed int64) (Part, error) {
 	}
 	part := Part{Profile: profile, Seed: seed, Start: head.Start, Duration: head.Duration, Pace: head.Pace}
 	c := &checks{kind: profile.kind}
-	if fields["nodes"] != nil {
-		c.number("nodes", head.Nodes, 1, maxNodes)
-	}
-	if fields["pods"] != nil {
-		c.number("pods", head.Pods, 0, maxPods)
-	}
-	if fields["scale"] != nil && (!(head.Scale > 0) || head.Scale > 1e6) {
-		c.fail("scale", head.Scale, "above 0, up to 1000000")
+	sizes := []struct {
+		name    string
+		value   any
+		allowed string
+	}{{"nodes", head.Nodes, "1 to 1000000"}, {"pods", head.Pods, "0 to 5000000"}, {"scale", head.Scale, "above 0, up to 1000000"}}
+	for _, s := range sizes {
+		if fields[s.name] != nil {
+			c.within(s.name, s.value, s.allowed)
+		}
 	}
 	if err = c.err; err == nil {
 		// The size comes first because it changes other parameters. The parameters in the file

@@ -4,82 +4,84 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
 // Profile generates storms of one kind. The result depends only on the parameters and a seed.
 // [NewProfile] returns the defaults; callers may change every field.
 //
-// The fields up to Drain are common to all profiles. Each other field belongs to the profiles
-// that its comment names; the other profiles ignore it.
+// The tag "of" names the profiles that have a field, if not all; others ignore it. The tag
+// "allowed" has the limits. Larger values overflow or exhaust memory.
 type Profile struct {
 	kind *profileKind
 
 	// Nodes is the number of nodes: 1 to 1,000,000.
-	Nodes int `yaml:"nodes"`
+	Nodes int `yaml:"nodes" allowed:"1 to 1000000"`
 	// Pods is the number of pods: up to 5,000,000. Each profile defines which pods it counts.
-	Pods int `yaml:"pods"`
+	Pods int `yaml:"pods" allowed:"0 to 5000000"`
 	// PodBytes are the sizes of pods in bytes of JSON: 2,000 to 100,000. Workloads use them
 	// round-robin.
 	PodBytes []int `yaml:"podBytes,flow"`
 	// UpdatesPerSecond is the rate of background status updates, at random times in all
 	// phases. Only pods outside the storm get them; in hotkey, leases do.
-	UpdatesPerSecond float64 `yaml:"updatesPerSecond"`
+	UpdatesPerSecond float64 `yaml:"updatesPerSecond" allowed:"0 to 10000000 a second"`
 	// Skew is the distribution of these updates over keys: uniform or zipf.
 	Skew Skew `yaml:"skew"`
 	// Baseline, Storm and Drain are the lengths of the three phases. Baseline and drain have
 	// background updates only; the drain also has the end of events that the storm started.
-	Baseline time.Duration `yaml:"baseline"`
-	Storm    time.Duration `yaml:"storm"`
-	Drain    time.Duration `yaml:"drain"`
+	Baseline time.Duration `yaml:"baseline" allowed:"0s to 24h0m0s"`
+	Storm    time.Duration `yaml:"storm" allowed:"1ms to 24h0m0s"`
+	Drain    time.Duration `yaml:"drain" allowed:"0s to 24h0m0s"`
 
-	// ChurnPerSecond (steady) is the rate of deleted pods in the storm phase, and of the pods
+	// ChurnPerSecond is the rate of deleted pods in the storm phase, and of the pods
 	// that replace them.
-	ChurnPerSecond float64 `yaml:"churnPerSecond"`
-	// LeasePeriod (steady, leases, nodeloss) is the time between two renewals of a node lease.
-	LeasePeriod time.Duration `yaml:"leasePeriod"`
-	// PodsPerSecond (rollout, gang) is the rate of new pods.
-	PodsPerSecond float64 `yaml:"podsPerSecond"`
-	// JobSize (gang) is the number of pods of a Job.
-	JobSize int `yaml:"jobSize"`
-	// Work (gang) is the run time of a Job's pod.
-	Work time.Duration `yaml:"work"`
-	// Lost (nodeloss) is the fraction of the nodes that fail: above 0, up to 1.
-	Lost float64 `yaml:"lost"`
-	// WritesPerSecond (nodeloss) is the write rate of the control plane in each step.
-	WritesPerSecond float64 `yaml:"writesPerSecond"`
-	// Toleration (nodeloss) is the time from NotReady to eviction. Kubernetes' default of
+	ChurnPerSecond float64 `yaml:"churnPerSecond" of:"steady" allowed:"0 to 10000000 a second"`
+	// LeasePeriod is the time between two renewals of a node lease.
+	LeasePeriod time.Duration `yaml:"leasePeriod" of:"steady leases nodeloss" allowed:"1ms to 24h0m0s"`
+	// PodsPerSecond is the rate of new pods.
+	PodsPerSecond float64 `yaml:"podsPerSecond" of:"rollout gang" allowed:"above 0, up to 10000000 a second"`
+	// JobSize is the number of pods of a Job.
+	JobSize int `yaml:"jobSize" of:"gang" allowed:"1 to 5000000"`
+	// Work is the run time of a Job's pod.
+	Work time.Duration `yaml:"work" of:"gang" allowed:"1ms to 24h0m0s"`
+	// Lost is the fraction of the nodes that fail: above 0, up to 1.
+	Lost float64 `yaml:"lost" of:"nodeloss" allowed:"above 0, up to 1"`
+	// WritesPerSecond is the write rate of the control plane in each step.
+	WritesPerSecond float64 `yaml:"writesPerSecond" of:"nodeloss" allowed:"above 0, up to 10000000 a second"`
+	// Toleration is the time from NotReady to eviction. Kubernetes' default of
 	// 300 s only makes the storm longer.
-	Toleration time.Duration `yaml:"toleration"`
-	// Relists (relist) is the number of relists in the storm phase, at equal intervals.
-	Relists int `yaml:"relists"`
-	// Leases (hotkey) is the number of leader-election leases.
-	Leases int `yaml:"leases"`
-	// Endpoints (hotkey) is the number of endpoints of the EndpointSlice.
-	Endpoints int `yaml:"endpoints"`
-	// SliceUpdatesPerSecond (hotkey) is the update rate of the slice in the storm phase.
-	SliceUpdatesPerSecond float64 `yaml:"sliceUpdatesPerSecond"`
-	// PerService (endpoints) is the number of endpoints of a service.
-	PerService int `yaml:"perService"`
-	// PerSlice (endpoints) is the maximum number of endpoints of a slice. The EndpointSlice
+	Toleration time.Duration `yaml:"toleration" of:"nodeloss" allowed:"1ms to 24h0m0s"`
+	// Relists is the number of relists in the storm phase, at equal intervals.
+	Relists int `yaml:"relists" of:"relist" allowed:"1 to 1000"`
+	// Leases is the number of leader-election leases.
+	Leases int `yaml:"leases" of:"hotkey" allowed:"1 to 5000000"`
+	// Endpoints is the number of endpoints of the EndpointSlice.
+	Endpoints int `yaml:"endpoints" of:"hotkey" allowed:"1 to 10000"`
+	// SliceUpdatesPerSecond is the update rate of the slice in the storm phase.
+	SliceUpdatesPerSecond float64 `yaml:"sliceUpdatesPerSecond" of:"hotkey" allowed:"0 to 10000000 a second"`
+	// PerService is the number of endpoints of a service.
+	PerService int `yaml:"perService" of:"endpoints" allowed:"1 to 100000"`
+	// PerSlice is the maximum number of endpoints of a slice. The EndpointSlice
 	// controller's default is 100.
-	PerSlice int `yaml:"perSlice"`
-	// ChangesPerSecond (endpoints) is the rate of readiness changes in the storm phase.
-	ChangesPerSecond float64 `yaml:"changesPerSecond"`
-	// Period (resync) is the time between two resyncs in the storm phase.
-	Period time.Duration `yaml:"period"`
-	// Events (ceiling) is the number of updates.
-	Events float64 `yaml:"events"`
+	PerSlice int `yaml:"perSlice" of:"endpoints" allowed:"1 to 1000"`
+	// ChangesPerSecond is the rate of readiness changes in the storm phase.
+	ChangesPerSecond float64 `yaml:"changesPerSecond" of:"endpoints" allowed:"above 0, up to 10000000 a second"`
+	// Period is the time between two resyncs in the storm phase.
+	Period time.Duration `yaml:"period" of:"resync" allowed:"1ms to 24h0m0s"`
+	// Events is the number of updates.
+	Events float64 `yaml:"events" of:"ceiling" allowed:"1 to 100000000"`
 }
 
 // profileKind is one row of the table of profiles.
 type profileKind struct {
 	name, summary string
-	// params are the names of its own parameters, without the common ones.
-	params   []string
-	defaults Profile
+	defaults      Profile
 	// noPods allows Pods to be 0; updates requires UpdatesPerSecond above 0.
 	noPods, updates bool
 	// plan expects a valid profile.
@@ -202,28 +204,26 @@ func (e *ParamError) Error() string {
 // Unwrap returns [ErrParam].
 func (e *ParamError) Unwrap() error { return ErrParam }
 
-// Limits of parameters. Larger values overflow or exhaust memory.
-const (
-	maxNodes  = 1_000_000
-	maxPods   = 5_000_000
-	maxRate   = 10_000_000
-	maxPhase  = 24 * time.Hour
-	minBytes  = 2_000
-	maxBytes  = 100_000
-	maxEvents = 100_000_000
-)
+// params has the tags of the parameters by their names in YAML.
+var params = sync.OnceValue(func() map[string]reflect.StructTag {
+	all := map[string]reflect.StructTag{}
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[Profile]()) {
+		name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		all[name] = f.Tag
+	}
+	return all
+})
+
+// applies reports whether the profile has the parameter.
+func (k *profileKind) applies(param string) bool {
+	of := params()[param].Get("of")
+	return of == "" || slices.Contains(strings.Fields(of), k.name)
+}
 
 // checks keeps the first invalid parameter.
 type checks struct {
 	kind *profileKind
 	err  error
-}
-
-// applies reports whether the profile has the parameter. A parameter that no profile lists in
-// params is common to all.
-func (k *profileKind) applies(param string) bool {
-	return slices.Contains(k.params, param) ||
-		!slices.ContainsFunc(profileKinds, func(o profileKind) bool { return slices.Contains(o.params, param) })
 }
 
 func (c *checks) fail(param string, value any, allowed string) {
@@ -232,82 +232,59 @@ func (c *checks) fail(param string, value any, allowed string) {
 	}
 }
 
-func (c *checks) number(param string, v, low, high int) {
-	if v < low || v > high {
-		c.fail(param, v, fmt.Sprintf("%d to %d", low, high))
+// limits matches the tag "allowed" of a number or a duration.
+var limits = regexp.MustCompile(`^(above )?([^ ,]+)(?:, up)? to ([^ ]+)`)
+
+// within checks a number or a duration against limits.
+func (c *checks) within(param string, value any, allowed string) {
+	number := func(text string) float64 {
+		if d, err := time.ParseDuration(text); err == nil {
+			return float64(d)
+		}
+		v, _ := strconv.ParseFloat(text, 64) // A number in a tag.
+		return v
+	}
+	m := limits.FindStringSubmatch(allowed)
+	v, low := number(fmt.Sprint(value)), number(m[2])
+	if !(v >= low && v <= number(m[3])) || m[1] != "" && v == low {
+		c.fail(param, value, allowed)
 	}
 }
 
-func (c *checks) rate(param string, v float64) {
-	if !(v >= 0) || v > maxRate {
-		c.fail(param, v, fmt.Sprintf("0 to %d a second", maxRate))
-	}
-}
-
-func (c *checks) positive(param string, v float64) {
-	if !(v > 0) || v > maxRate {
-		c.fail(param, v, fmt.Sprintf("above 0, up to %d a second", maxRate))
-	}
-}
-
-func (c *checks) duration(param string, v, low time.Duration) {
-	if v < low || v > maxPhase {
-		c.fail(param, v, fmt.Sprintf("%v to %v", low, maxPhase))
-	}
-}
+// maxEvents is the maximum number of events of a storm.
+const maxEvents = 100_000_000
 
 // Validate checks the parameters. The error is a [*ParamError].
 func (p *Profile) Validate() error {
 	c := &checks{kind: p.kind}
-	minPods := 1
-	if p.kind.noPods {
-		minPods = 0
+	v := reflect.ValueOf(p).Elem()
+	for _, f := range reflect.VisibleFields(v.Type())[1:] {
+		name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		allowed := f.Tag.Get("allowed")
+		switch {
+		case name == "pods" && !p.kind.noPods:
+			allowed = "1 to 5000000"
+		case name == "updatesPerSecond" && p.kind.updates:
+			allowed = "above 0, up to 10000000 a second"
+		}
+		if value := v.FieldByIndex(f.Index).Interface(); allowed != "" {
+			c.within(name, value, allowed)
+		}
 	}
-	c.number("nodes", p.Nodes, 1, maxNodes)
-	c.number("pods", p.Pods, minPods, maxPods)
 	if len(p.PodBytes) == 0 || len(p.PodBytes) > 100 {
 		c.fail("podBytes", p.PodBytes, "1 to 100 sizes")
 	}
 	for _, b := range p.PodBytes {
-		c.number("podBytes", b, minBytes, maxBytes)
+		c.within("podBytes", b, "2000 to 100000")
 	}
-	c.rate("updatesPerSecond", p.UpdatesPerSecond)
-	if p.kind.updates {
-		c.positive("updatesPerSecond", p.UpdatesPerSecond)
+	if events := p.UpdatesPerSecond * p.Length().Seconds(); events > maxEvents {
+		c.fail("updatesPerSecond", p.UpdatesPerSecond, fmt.Sprintf("%d events in all", maxEvents))
 	}
 	if e := p.Skew.exponent; !(e >= 0) || e > 10 {
 		c.fail("skew", p.Skew, "uniform, or zipf:EXPONENT up to 10")
 	}
-	c.duration("baseline", p.Baseline, 0)
-	c.duration("storm", p.Storm, time.Millisecond)
-	c.duration("drain", p.Drain, 0)
-	if events := p.UpdatesPerSecond * p.Length().Seconds(); events > maxEvents {
-		c.fail("updatesPerSecond", p.UpdatesPerSecond, fmt.Sprintf("%d events in all", maxEvents))
-	}
-
-	c.rate("churnPerSecond", p.ChurnPerSecond)
 	if n := p.ChurnPerSecond * p.Storm.Seconds(); n > float64(p.Pods) {
 		c.fail("churnPerSecond", p.ChurnPerSecond, "all pods once in the storm phase")
-	}
-	c.duration("leasePeriod", p.LeasePeriod, time.Millisecond)
-	c.positive("podsPerSecond", p.PodsPerSecond)
-	c.number("jobSize", p.JobSize, 1, maxPods)
-	c.duration("work", p.Work, time.Millisecond)
-	if !(p.Lost > 0) || p.Lost > 1 {
-		c.fail("lost", p.Lost, "above 0, up to 1")
-	}
-	c.positive("writesPerSecond", p.WritesPerSecond)
-	c.duration("toleration", p.Toleration, time.Millisecond)
-	c.number("relists", p.Relists, 1, 1000)
-	c.number("leases", p.Leases, 1, maxPods)
-	c.number("endpoints", p.Endpoints, 1, 10_000)
-	c.rate("sliceUpdatesPerSecond", p.SliceUpdatesPerSecond)
-	c.number("perService", p.PerService, 1, 100_000)
-	c.number("perSlice", p.PerSlice, 1, 1000)
-	c.positive("changesPerSecond", p.ChangesPerSecond)
-	c.duration("period", p.Period, time.Millisecond)
-	if !(p.Events >= 1) || p.Events > maxEvents {
-		c.fail("events", p.Events, fmt.Sprintf("1 to %d", maxEvents))
 	}
 	return c.err
 }

@@ -11,7 +11,7 @@ import (
 var profileKinds = []profileKind{
 	{
 		name: "steady", summary: "a healthy cluster: a little churn, status updates, leases, node heartbeats",
-		params: []string{"churnPerSecond", "leasePeriod"}, plan: steady,
+		plan: steady,
 		defaults: Profile{
 			Nodes: 5_000, Pods: 150_000, UpdatesPerSecond: 100, Storm: time.Minute, Drain: 5 * time.Second,
 			ChurnPerSecond: 20, LeasePeriod: 10 * time.Second,
@@ -19,7 +19,7 @@ var profileKinds = []profileKind{
 	},
 	{
 		name: "rollout", summary: "a rolling update of every Deployment: new pods at a steady rate, old ones deleted",
-		params: []string{"podsPerSecond"}, plan: rollout,
+		plan: rollout,
 		defaults: Profile{
 			Nodes: 500, Pods: 10_000, UpdatesPerSecond: 100, Baseline: 5 * time.Second, Storm: 100 * time.Second, Drain: 15 * time.Second,
 			PodsPerSecond: 100,
@@ -27,7 +27,7 @@ var profileKinds = []profileKind{
 	},
 	{
 		name: "gang", summary: "a cluster filled with Jobs: pods created in gangs, run, finished, removed",
-		params: []string{"jobSize", "podsPerSecond", "work"}, plan: gang,
+		plan: gang,
 		defaults: Profile{
 			Nodes: 5_000, Pods: 65_000, UpdatesPerSecond: 100, Baseline: 5 * time.Second, Storm: 150 * time.Second, Drain: 45 * time.Second,
 			JobSize: 100, PodsPerSecond: 434, Work: 10 * time.Second,
@@ -35,12 +35,12 @@ var profileKinds = []profileKind{
 	},
 	{
 		name: "leases", summary: "every node renews its lease every ten seconds",
-		params: []string{"leasePeriod"}, noPods: true, plan: leasesOnly,
+		noPods: true, plan: leasesOnly,
 		defaults: Profile{Nodes: 5_000, Storm: time.Minute, LeasePeriod: 10 * time.Second},
 	},
 	{
 		name: "nodeloss", summary: "a part of the nodes is lost at once: pods NotReady, evicted, deleted, created again",
-		params: []string{"lost", "writesPerSecond", "toleration", "leasePeriod"}, plan: nodeLoss,
+		plan: nodeLoss,
 		defaults: Profile{
 			Nodes: 1_000, Pods: 110_000, UpdatesPerSecond: 100, Baseline: 5 * time.Second, Storm: 30 * time.Second, Drain: 25 * time.Second,
 			Lost: 0.2, WritesPerSecond: 10_000, Toleration: 10 * time.Second, LeasePeriod: 10 * time.Second,
@@ -48,7 +48,7 @@ var profileKinds = []profileKind{
 	},
 	{
 		name: "relist", summary: "410 Gone in mid-storm, then a Replace of everything",
-		params: []string{"relists"}, updates: true, plan: relist,
+		updates: true, plan: relist,
 		defaults: Profile{
 			Nodes: 5_000, Pods: 150_000, UpdatesPerSecond: 1_000, Baseline: 5 * time.Second, Storm: 20 * time.Second, Drain: 5 * time.Second,
 			Relists: 1,
@@ -56,7 +56,7 @@ var profileKinds = []profileKind{
 	},
 	{
 		name: "hotkey", summary: "few objects change all the time: leader-election leases by zipf, one huge EndpointSlice",
-		params: []string{"leases", "endpoints", "sliceUpdatesPerSecond"}, noPods: true, updates: true, plan: hotKey,
+		noPods: true, updates: true, plan: hotKey,
 		defaults: Profile{
 			Nodes: 1_000, UpdatesPerSecond: 1_000, Skew: Zipf(1.1), Storm: 30 * time.Second,
 			Leases: 1_000, Endpoints: 1_000, SliceUpdatesPerSecond: 20,
@@ -64,7 +64,7 @@ var profileKinds = []profileKind{
 	},
 	{
 		name: "endpoints", summary: "services of 250 endpoints, whose EndpointSlices are rewritten at each change",
-		params: []string{"perService", "perSlice", "changesPerSecond"}, plan: endpointChanges,
+		plan: endpointChanges,
 		defaults: Profile{
 			Nodes: 500, Pods: 10_000, UpdatesPerSecond: 10, Baseline: 2 * time.Second, Storm: 30 * time.Second, Drain: 2 * time.Second,
 			PerService: 250, PerSlice: 100, ChangesPerSecond: 200,
@@ -72,7 +72,7 @@ var profileKinds = []profileKind{
 	},
 	{
 		name: "resync", summary: "every known object is handed over again while updates arrive",
-		params: []string{"period"}, updates: true, plan: resync,
+		updates: true, plan: resync,
 		defaults: Profile{
 			Nodes: 1_000, Pods: 30_000, UpdatesPerSecond: 1_000, Baseline: 2 * time.Second, Storm: 30 * time.Second, Drain: 2 * time.Second,
 			Period: 10 * time.Second,
@@ -80,7 +80,7 @@ var profileKinds = []profileKind{
 	},
 	{
 		name: "ceiling", summary: "updates of every pod, all due at once: unpaced",
-		params: []string{"events"}, plan: ceiling,
+		plan:     ceiling,
 		defaults: Profile{Nodes: 100, Pods: 10_000, Storm: time.Second, Events: 200_000},
 	},
 }
