@@ -370,7 +370,7 @@ func (s *Storm) WithPods(templates []v1.PodTemplateSpec) (*Storm, error) {
 	}
 	a := templateApplier{
 		templates: templates, numbers: map[types.UID]int{},
-		labels: map[labelsKey]map[string]string{}, statuses: map[statusesKey][]v1.ContainerStatus{},
+		labels: map[types.UID]map[string]string{}, statuses: map[statusesKey][]v1.ContainerStatus{},
 	}
 	out := *s
 	out.Name += "+templates"
@@ -385,21 +385,14 @@ func (s *Storm) WithPods(templates []v1.PodTemplateSpec) (*Storm, error) {
 type templateApplier struct {
 	templates []v1.PodTemplateSpec
 	numbers   map[types.UID]int // template of an owner
-	labels    map[labelsKey]map[string]string
+	labels    map[types.UID]map[string]string
 	statuses  map[statusesKey][]v1.ContainerStatus
-}
-
-type labelsKey struct {
-	owner    types.UID
-	template int
 }
 
 // statusesKey identifies a shared slice of statuses by the address of its first element.
 type statusesKey struct {
 	first    *v1.ContainerStatus
 	template int
-	// init containers
-	init bool
 }
 
 func (a *templateApplier) apply(pod *v1.Pod) *v1.Pod {
@@ -419,23 +412,23 @@ func (a *templateApplier) apply(pod *v1.Pod) *v1.Pod {
 	if len(t.Annotations) > 0 {
 		p.Annotations = t.Annotations
 	}
-	p.Labels = a.merge(labelsKey{owner, n}, pod.Labels, t.Labels)
-	p.Status.ContainerStatuses = a.fit(n, false, pod.Status.ContainerStatuses, t.Spec.Containers)
-	p.Status.InitContainerStatuses = a.fit(n, true, pod.Status.InitContainerStatuses, t.Spec.InitContainers)
+	p.Labels = a.merge(owner, pod.Labels, t.Labels)
+	p.Status.ContainerStatuses = a.fit(n, pod.Status.ContainerStatuses, t.Spec.Containers)
+	p.Status.InitContainerStatuses = a.fit(n, pod.Status.InitContainerStatuses, t.Spec.InitContainers)
 	return &p
 }
 
 // merge returns the labels of a pod: its own labels override those of the template.
-func (a *templateApplier) merge(key labelsKey, own, template map[string]string) map[string]string {
+func (a *templateApplier) merge(owner types.UID, own, template map[string]string) map[string]string {
 	if len(template) == 0 {
 		return own
 	}
-	if have, ok := a.labels[key]; ok && covers(have, own) {
+	if have, ok := a.labels[owner]; ok && covers(have, own) {
 		return have
 	}
 	all := maps.Clone(template)
 	maps.Copy(all, own)
-	a.labels[key] = all
+	a.labels[owner] = all
 	return all
 }
 
@@ -451,11 +444,11 @@ func covers(have, want map[string]string) bool {
 
 // fit returns the statuses of the template's containers, each in the state of the pod's own
 // containers.
-func (a *templateApplier) fit(n int, init bool, own []v1.ContainerStatus, containers []v1.Container) []v1.ContainerStatus {
+func (a *templateApplier) fit(n int, own []v1.ContainerStatus, containers []v1.Container) []v1.ContainerStatus {
 	if len(own) == 0 || len(containers) == 0 {
 		return nil
 	}
-	key := statusesKey{&own[0], n, init}
+	key := statusesKey{&own[0], n}
 	if have, ok := a.statuses[key]; ok {
 		return have
 	}

@@ -22,7 +22,7 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// Load converts a recording's main resource to a storm. The main resource is the first one in
+// Load converts the main resource of a recording to a storm: the first one in
 // the header, or else the first one in the recording. nameOrPath is the name of a built-in
 // recording, or the path of a file in any format that [Reader] supports. A name takes
 // precedence over a path; write ./name for the file.
@@ -45,37 +45,25 @@ import (
 // Decoding uses GOMAXPROCS goroutines. The storm takes about 20 kB of memory for a pod of
 // 10 kB of JSON.
 func Load(nameOrPath string) (*storm.Storm, error) {
-	storms, err := load(nameOrPath, false)
+	set, err := LoadSet(nameOrPath)
 	if err != nil {
 		return nil, err
 	}
-	return storms[0], nil
+	return set.Storms[0], nil
 }
 
 // LoadSet converts every resource of a recording to a storm, the main one first; see [Load].
 func LoadSet(nameOrPath string) (*storm.Set, error) {
-	storms, err := load(nameOrPath, true)
-	if err != nil {
-		return nil, err
-	}
-	return &storm.Set{Name: nameOrPath, Storms: storms}, nil
-}
-
-// load returns the storms with events: the main resource first, then the others if all is set.
-func load(nameOrPath string, all bool) ([]*storm.Storm, error) {
 	f, err := Open(nameOrPath)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
 	r := NewReader(f, nameOrPath)
-	var main Resource
-	if named := r.Header().Resources; len(named) > 0 {
-		main = named[0]
-	}
+	named := r.Header().Resources
 	builders := map[Resource]*builder{}
-	var storms []*storm.Storm
-	for i := range decodeAll(r, func(res Resource) bool { return all || main == (Resource{}) || res == main }) {
+	set := &storm.Set{Name: nameOrPath}
+	for i := range decodeAll(r) {
 		if i.err != nil {
 			return nil, i.err
 		}
@@ -87,38 +75,37 @@ func load(nameOrPath string, all bool) ([]*storm.Storm, error) {
 			res := i.frame.Resource
 			b = &builder{keys: map[string]int32{}, storm: &storm.Storm{Name: nameOrPath, Resource: res.GVR(), Kind: res.GVK()}}
 			builders[res] = b
-			storms = append(storms, b.storm)
+			set.Storms = append(set.Storms, b.storm)
 		}
 		if err := b.add(i); err != nil {
 			return nil, i.at.fail(err)
 		}
 	}
-	storms = slices.DeleteFunc(storms, func(s *storm.Storm) bool { return len(s.Events) == 0 })
-	if len(storms) == 0 {
+	set.Storms = slices.DeleteFunc(set.Storms, func(s *storm.Storm) bool { return len(s.Events) == 0 })
+	if len(set.Storms) == 0 {
 		return nil, r.lines.end().fail(fmt.Errorf("%w: the recording has no events", ErrEmpty))
 	}
-	if i := slices.IndexFunc(storms, func(s *storm.Storm) bool { return s.Resource == main.GVR() }); i > 0 {
-		first := storms[i]
-		storms = slices.Insert(slices.Delete(storms, i, i+1), 0, first)
+	if len(named) > 0 {
+		main := slices.IndexFunc(set.Storms, func(s *storm.Storm) bool { return s.Resource == named[0].GVR() })
+		for i := main; i > 0; i-- {
+			set.Storms[i], set.Storms[i-1] = set.Storms[i-1], set.Storms[i]
+		}
 	}
-	if !all {
-		storms = storms[:1]
-	}
-	return storms, nil
+	return set, nil
 }
 
 // item is a frame at its position, with its decoded object.
 type item struct {
 	frame Frame
 	at    place
-	// object is nil for bookmarks, breaks and unwanted resources.
+	// object is nil for bookmarks and breaks.
 	object runtime.Object
 	err    error
 }
 
-// decodeAll yields the frames of a recording in order and decodes the objects of the wanted
-// resources on GOMAXPROCS goroutines. An item with an error is the last one.
-func decodeAll(r *Reader, wanted func(Resource) bool) iter.Seq[item] {
+// decodeAll yields the frames of a recording in order and decodes their objects on GOMAXPROCS
+// goroutines. An item with an error is the last one.
+func decodeAll(r *Reader) iter.Seq[item] {
 	const window = 1024
 	return func(yield func(item) bool) {
 		var mend Mender
@@ -138,7 +125,7 @@ func decodeAll(r *Reader, wanted func(Resource) bool) iter.Seq[item] {
 			for part := range slices.Chunk(items, len(items)/goruntime.GOMAXPROCS(0)+1) {
 				wg.Go(func() {
 					for i := range part {
-						part[i].decode(wanted)
+						part[i].decode()
 					}
 				})
 			}
@@ -152,10 +139,10 @@ func decodeAll(r *Reader, wanted func(Resource) bool) iter.Seq[item] {
 	}
 }
 
-// decode decodes the object, if its resource is wanted, and drops its JSON.
-func (i *item) decode(wanted func(Resource) bool) {
+// decode decodes the object and drops its JSON.
+func (i *item) decode() {
 	f := &i.frame
-	if i.err != nil || f.Break != nil || f.Type == watch.Bookmark || !wanted(f.Resource) {
+	if i.err != nil || f.Break != nil || f.Type == watch.Bookmark {
 		return
 	}
 	if err := i.unmarshal(); err != nil {

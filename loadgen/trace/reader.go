@@ -94,27 +94,19 @@ func (r *Reader) header() error {
 	return nil
 }
 
-// isWatch reports whether the first object starts with a field of a watch event.
+// isWatch reports whether the first object starts with a field of a watch event. It reads no
+// more than necessary, because a pipe may have no more yet.
 func isWatch(in *bufio.Reader) bool {
-	const look = 4 << 10
 	for n := 64; ; n *= 2 {
 		b, err := in.Peek(n)
-		b = bytes.TrimLeft(b, " \t\r\n\x1e")
-		if len(b) > 0 && b[0] != '{' {
-			return false
-		}
-		if len(b) > 0 {
-			b = bytes.TrimLeft(b[1:], " \t\r\n")
-			for _, key := range []string{`"type"`, `"object"`} {
-				if bytes.HasPrefix(b, []byte(key)) {
-					return true
-				}
-			}
-			if len(b) >= len(`"object"`) {
-				return false
-			}
-		}
-		if err != nil || n >= look {
+		// JSON text sequences start with 0x1e.
+		dec := json.NewDecoder(bytes.NewReader(bytes.TrimLeft(b, " \t\r\n\x1e")))
+		open, _ := dec.Token()
+		key, fault := dec.Token()
+		switch {
+		case fault == nil:
+			return open == json.Delim('{') && (key == "type" || key == "object")
+		case err != nil || n >= 4<<10 || open != nil && open != json.Delim('{'):
 			return false
 		}
 	}
