@@ -34,12 +34,9 @@ const kneeEvents = 200_000
 // point: latency near the knee varies, and another search may end one step higher or
 // lower.
 type Knee struct {
-	// Objectives are searched one by one; each played rate counts for all of them.
-	Objectives []stats.Objective
-	// From and To bound the rates.
-	From, To pace.Rate
-	// Resolution is the largest allowed width of the bracket, relative to its lower end.
-	Resolution float64
+	Objectives []stats.Objective // searched one by one; each played rate counts for all of them
+	From, To   pace.Rate         // bounds of the rates
+	Resolution float64           // largest allowed width of the bracket, relative to its lower end
 	// At returns the comparison with a cell for each variant at a rate. The cells' label
 	// "rate" is that rate.
 	At func(pace.Rate) (lab.Comparison, error)

@@ -89,12 +89,9 @@ func (s Spec) listen(c *cluster.Cluster, spec *pipeline.LiveConfig) error {
 
 // Written describes a storm to write into a cluster.
 type Written struct {
-	// Storm has the events to write.
-	Storm *storm.Storm
-	// Rate of the writes.
-	Rate pace.Rate
-	// Resource is the storm's resource in the cluster.
-	Resource cluster.Resource
+	Storm    *storm.Storm     // has the events to write
+	Rate     pace.Rate        // of the writes
+	Resource cluster.Resource // storm's resource in the cluster
 }
 
 // Written loads the Spec's storm and finds its resource in the cluster.

@@ -30,16 +30,11 @@ const DefaultStorm = "recorded-nodeloss"
 
 // Plan is a planned experiment, ready for package lab.
 type Plan struct {
-	// Spec is the experiment with its defaults filled in.
-	Spec Spec
-	// Comparisons to play.
-	Comparisons []lab.Comparison
-	// Options of the run. The caller adds the folder, resuming, progress and build.
-	Options lab.Options
-	// Profiles are the kinds of pprof profiles to take.
-	Profiles []profile.Kind
-	// Notes are lines for the user about the plan.
-	Notes []string
+	Spec        Spec             // experiment with its defaults filled in
+	Comparisons []lab.Comparison // comparisons to play
+	Options     lab.Options      // of the run; the caller adds folder, resuming, progress, build
+	Profiles    []profile.Kind   // kinds of pprof profiles to take
+	Notes       []string         // lines for the user about the plan
 
 	// finish adds the results of a search to the outcome; nil without a search. close
 	// removes written objects from the cluster; nil for none.

@@ -17,26 +17,20 @@ const defaultUnit = stats.UnitEventsPerSec
 
 // Axis is a label with the values that a search tries.
 type Axis struct {
-	// Label is the key of the cells' label.
-	Label string
-	// Values in the order of the report.
-	Values []string
+	Label  string   // key of the cells' label
+	Values []string // values in the order of the report
 	dimension
 }
 
 // dimension is a field that a search can vary.
 type dimension struct {
-	// flag sets the field.
-	flag string
-	// plain returns the spelling of a value in the label.
-	plain func(string) (string, error)
+	flag  string                       // sets the field
+	plain func(string) (string, error) // returns the spelling of a value in the label
 	// workers: the dimension is a number of workers that share something, so the
 	// Universal Scalability Law applies.
-	workers bool
-	// everywhere: the label is also added to cells of variants without the knob.
-	everywhere bool
-	// surfaceOnly: the values are no plain numbers, so a scaling is impossible.
-	surfaceOnly bool
+	workers     bool
+	everywhere  bool // the label is also added to cells of variants without the knob
+	surfaceOnly bool // the values are no plain numbers, so a scaling is impossible
 }
 
 // dimensions by label.

@@ -25,30 +25,21 @@ var questionFiles embed.FS
 
 // Question is a research question with the experiments that answer it.
 type Question struct {
-	// Name is the question's name on the command line and its folder.
-	Name string `json:"name"`
-	// Asks is the question in one sentence.
-	Asks string `json:"asks"`
-	// About is the introduction of the question's page.
-	About string `json:"about"`
-	// Parts are the runs that answer the question.
-	Parts []QuestionPart `json:"parts"`
+	Name  string         `json:"name"`  // question's name on the command line and its folder
+	Asks  string         `json:"asks"`  // question in one sentence
+	About string         `json:"about"` // introduction of the question's page
+	Parts []QuestionPart `json:"parts"` // runs that answer the question
 }
 
 // QuestionPart is one run of a [Question].
 type QuestionPart struct {
-	// Name is the part's results folder.
-	Name string `json:"name"`
-	// Shows is a sentence, without a full stop, that describes the experiment.
-	Shows string `json:"shows"`
-	// Weight of the part in the study's time budget.
-	Weight float64 `json:"weight"`
-	// Columns are the units of the page's table; the answer is about the first.
-	Columns []string `json:"columns"`
+	Name    string   `json:"name"`    // part's results folder
+	Shows   string   `json:"shows"`   // sentence, without a full stop, that describes the experiment
+	Weight  float64  `json:"weight"`  // of the part in the study's time budget
+	Columns []string `json:"columns"` // units of the page's table; the answer is about the first
 	// By is a label; the answer has a line for each of its values. Empty for one line.
-	By string `json:"by,omitempty"`
-	// Experiment is the Spec to run.
-	Experiment Spec `json:"experiment"`
+	By         string `json:"by,omitempty"`
+	Experiment Spec   `json:"experiment"` // to run
 }
 
 // Found has the outcomes of a question's parts by name, without parts that were not run.

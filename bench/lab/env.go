@@ -14,9 +14,8 @@ import (
 
 // Build identifies the measuring program.
 type Build struct {
-	// Commit is the revision of the source; empty if unknown.
-	Commit string `json:"commit,omitempty"`
-	Dirty  bool   `json:"dirty"` // the source differed from Commit
+	Commit string `json:"commit,omitempty"` // revision of the source; empty if unknown
+	Dirty  bool   `json:"dirty"`            // the source differed from Commit
 }
 
 // Revision returns the commit, with the suffix "-dirty" if the source differed from it.

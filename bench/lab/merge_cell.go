@@ -12,8 +12,7 @@ import (
 
 // mergedCell accumulates one cell over the shares.
 type mergedCell struct {
-	// comparison is the index of the comparison, and place the cell's index in it.
-	comparison, place int
+	comparison, place int // index of the comparison, and of the cell in it
 	result            *CellResult
 	rounds            map[int]*mergedRound // by number
 	shares            int                  // number of shares so far

@@ -47,8 +47,7 @@ type Outcome struct {
 	Surfaces    []stats.Surface    `json:"surfaces,omitempty"` // results of two-dimensional sweeps
 	Merged      *Merged            `json:"merged,omitempty"`   // nil for a run of one process
 	Env         Env                `json:"-"`                  // environment; stored in env.json
-	// Dir is the results folder; empty if nothing is written.
-	Dir string `json:"-"`
+	Dir         string             `json:"-"`                  // results folder; empty if nothing is written
 }
 
 // ComparisonResult is the result of a [Comparison].

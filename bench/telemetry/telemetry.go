@@ -29,8 +29,7 @@ import (
 
 // Options of a session. The zero value requests only what the OTEL_* variables do.
 type Options struct {
-	// Run is the name of the run; Commit is the revision of the program.
-	Run, Commit string
+	Run, Commit string // name of the run, revision of the program
 	// MetricsAddr is the listener's host:port; empty for none. Pprof serves pprof on
 	// addresses other than the loopback too.
 	MetricsAddr string
@@ -38,8 +37,7 @@ type Options struct {
 	// Push is the URL of a remote-write receiver, Pyroscope that of a Pyroscope server;
 	// empty for none.
 	Push, Pyroscope string
-	// Warn receives one line for each kind of failure.
-	Warn func(string)
+	Warn            func(string) // receives one line for each kind of failure
 }
 
 const (
@@ -56,11 +54,9 @@ type Session struct {
 	registry *live.Registry
 	server   *live.Server
 	exporter *exporter
-	// profiled: pprof profiles go to Pyroscope.
-	profiled bool
+	profiled bool // pprof profiles go to Pyroscope
 	warnings *warnings
-	// outputs are flushed at the end, by their names in warnings.
-	outputs map[string]func(context.Context) error
+	outputs  map[string]func(context.Context) error // flushed at the end, by their names in warnings
 
 	// stop ends the background goroutine, which closes ended.
 	stop  context.CancelFunc

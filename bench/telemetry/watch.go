@@ -58,12 +58,11 @@ func (s *Session) watchCells(c lab.Comparison, cells []lab.Cell) []lab.Cell {
 
 // watched is a cell of the session.
 type watched struct {
-	session *Session
-	name    string
-	rate    string
-	set     *live.Set
-	// headline is the latency boundary of the comparison.
-	headline cell.Boundary
+	session  *Session
+	name     string
+	rate     string
+	set      *live.Set
+	headline cell.Boundary // latency boundary of the comparison
 }
 
 func (s *Session) watchCell(c lab.Comparison, lc *lab.Cell) *watched {
@@ -140,9 +139,8 @@ func (w *watched) finished(r lab.CellResult) live.Finished {
 // workload is one round of a watched cell.
 type workload struct {
 	lab.Workload
-	cell *watched
-	// round is 0 for the warm-up.
-	round int
+	cell  *watched
+	round int // 0 for the warm-up
 	span  *cellSpan
 }
 

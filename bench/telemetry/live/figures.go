@@ -88,9 +88,8 @@ type Figures struct {
 	// Faults counts injections by the fault's name in loadgen/fault. WatchErrors counts
 	// broken watches by the same name, or [metric.OtherFault].
 	Faults, WatchErrors map[string]uint64
-	// Phase is one of [metric.Phases].
-	Phase   string
-	Verdict Verdict
+	Phase               string // one of [metric.Phases]
+	Verdict             Verdict
 
 	counts   [stages][types]uint64
 	dists    [histograms]Distribution
@@ -148,8 +147,7 @@ type Set struct {
 	depth       func() int
 	queued      int
 	objectBytes float64
-	// sampler selects the traced events of a round; nil for none.
-	sampler func(events int) *Sampling
+	sampler     func(events int) *Sampling // selects the traced events of a round; nil for none
 }
 
 // NewSet returns an empty set in phase idle, without a registry.
@@ -221,12 +219,10 @@ func (s *Set) Look() {
 // Sampling selects the events of a round that are traced. The nil Sampling selects
 // none.
 type Sampling struct {
-	// Every selects the events whose number is a multiple of it. It is a power of two.
-	Every uint64
+	Every uint64 // traces the events whose number is a multiple of it; a power of two
 	// IDs returns the IDs of an event's trace and span, in hexadecimal.
-	IDs func(seq uint64) (trace, span string)
-	// Export exports the spans of an event.
-	Export func(EventTrace)
+	IDs    func(seq uint64) (trace, span string)
+	Export func(EventTrace) // exports the spans of an event
 }
 
 // Sampled reports whether an event is traced.
@@ -234,22 +230,16 @@ func (s *Sampling) Sampled(seq uint64) bool { return s != nil && seq&(s.Every-1)
 
 // EventTrace has the times at which an event reached the stages of a pipeline.
 type EventTrace struct {
-	// Seq is the event's sequence number.
-	Seq uint64
-	// Type as in a watch, and the object's key.
-	Type, Key string
-	// Intended is the zero time in unpaced cells.
-	Intended time.Time
-	// Stages that the event reached, in order of time.
-	Stages []StageTime
-	// Into is the event that this one was coalesced into; 0 for none.
-	Into uint64
+	Seq       uint64      // event's sequence number
+	Type, Key string      // type as in a watch, and the object's key
+	Intended  time.Time   // zero time in unpaced cells
+	Stages    []StageTime // stages that the event reached, in order of time
+	Into      uint64      // event that this one was coalesced into; 0 for none
 }
 
 // StageTime is an event's stamp at a stage.
 type StageTime struct {
-	// Stage is the name of a stage, such as enqueued.
-	Stage string
+	Stage string // name of a stage, such as enqueued
 	At    time.Time
 }
 
@@ -273,10 +263,8 @@ func (s *Set) Begin(events int) (sampling *Sampling) {
 // Snapshot is a copy of a set's state.
 type Snapshot struct {
 	Figures
-	// Labels of the set.
-	Labels Labels
-	// Created is the start of the set's counters.
-	Created time.Time
+	Labels  Labels    // labels of the set
+	Created time.Time // start of the set's counters
 	// QueueDepth is the depth at the last [Set.Look]; QueueBytes estimates the size of
 	// the queued objects.
 	QueueDepth int

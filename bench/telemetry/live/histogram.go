@@ -83,14 +83,12 @@ func bucketOf(v float64) int {
 // Distribution counts the values of a histogram. Bounds and quantiles are in the unit of
 // the metric.
 type Distribution struct {
-	// Count is the number of values.
-	Count uint64
+	Count uint64 // number of values
 	// zero counts the values up to [metric.ZeroThreshold], buckets those in the buckets
 	// lowest to highest.
 	zero    uint64
 	buckets [highest - lowest + 1]uint64
-	// sum of all values in the observed unit, an integer.
-	sum uint64
+	sum     uint64 // sum of all values in the observed unit, an integer
 	// exemplars has the newest traced event by octave; nil for none.
 	exemplars map[int]prometheus.Exemplar
 }

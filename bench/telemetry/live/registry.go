@@ -45,14 +45,10 @@ var (
 
 // Finished has the medians of a finished cell over its counted rounds.
 type Finished struct {
-	// Labels of the cell's variant.
-	Labels Labels
-	// Rate is the pace in labels; "max" if unpaced.
-	Rate string
-	// EventsPerSecond is the median throughput.
-	EventsPerSecond float64
-	// Quantiles of the headline latency in seconds, by [metric.Quantiles].
-	Quantiles map[string]float64
+	Labels          Labels             // labels of the cell's variant
+	Rate            string             // pace in labels; "max" if unpaced
+	EventsPerSecond float64            // median throughput
+	Quantiles       map[string]float64 // quantiles of the headline latency in seconds, by [metric.Quantiles]
 }
 
 // New returns the registry of a run; commit is the one that the program was built from.

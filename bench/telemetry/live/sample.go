@@ -10,34 +10,26 @@ import (
 
 // Sample has the figures since the previous sample.
 type Sample struct {
-	// Run is the name of the run.
-	Run string `json:"run"`
-	At  int64  `json:"at"` // Unix milliseconds
-	// Seconds since the previous sample; 0 for the first.
-	Seconds float64 `json:"seconds"`
-	// Progress is the finished share of the run, 0 to 1.
-	Progress float64 `json:"progress"`
+	Run      string  `json:"run"`      // name of the run
+	At       int64   `json:"at"`       // Unix milliseconds
+	Seconds  float64 `json:"seconds"`  // seconds since the previous sample; 0 for the first
+	Progress float64 `json:"progress"` // finished share of the run, 0 to 1
 	// Heap is the size of the live and unswept objects in bytes; Gorout is the number of
 	// goroutines.
-	Heap   uint64 `json:"heapBytes"`
-	Gorout uint64 `json:"goroutines"`
-	// Variants in the order of their creation.
-	Variants []Variant `json:"variants"`
+	Heap     uint64    `json:"heapBytes"`
+	Gorout   uint64    `json:"goroutines"`
+	Variants []Variant `json:"variants"` // variants in the order of their creation
 }
 
 // Variant is one variant's part of a sample. Unknown figures are null.
 type Variant struct {
 	// Group joins the labels that compared variants share: family, delivery, pipeline,
 	// storm, source.
-	Group string `json:"group"`
-	// Name of the variant.
-	Name string `json:"name"`
-	// Phase is one of [metric.Phases].
-	Phase string `json:"phase"`
-	// Verdict is the status and the cause of the last verdict; empty before it.
-	Verdict string `json:"verdict"`
-	// Rounds is the number of finished rounds.
-	Rounds uint64 `json:"rounds"`
+	Group   string `json:"group"`
+	Name    string `json:"name"`    // name of the variant
+	Phase   string `json:"phase"`   // one of [metric.Phases]
+	Verdict string `json:"verdict"` // status and the cause of the last verdict; empty before it
+	Rounds  uint64 `json:"rounds"`  // number of finished rounds
 
 	// Depth is the queue depth in entries; Bytes estimates the size of the queued
 	// objects.
@@ -51,14 +43,12 @@ type Variant struct {
 	// time in paced cells, else from the release.
 	P50 *float64 `json:"latencyP50"`
 	P99 *float64 `json:"latencyP99"`
-	// Lag is the 99th percentile of the generator's lag in seconds.
-	Lag *float64 `json:"generatorLagP99"`
+	Lag *float64 `json:"generatorLagP99"` // 99th percentile of the generator's lag in seconds
 	// PerEvent is the number of deltas out for each event in. Batch is the mean size of
 	// a hand-over.
-	PerEvent *float64 `json:"deltasPerEvent"`
-	Batch    *float64 `json:"batchSize"`
-	// Staleness is the 99th percentile of the store's staleness in events.
-	Staleness *float64 `json:"stalenessP99"`
+	PerEvent  *float64 `json:"deltasPerEvent"`
+	Batch     *float64 `json:"batchSize"`
+	Staleness *float64 `json:"stalenessP99"` // 99th percentile of the store's staleness in events
 }
 
 // sampler makes samples; it keeps the previous snapshots.

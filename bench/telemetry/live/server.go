@@ -22,14 +22,10 @@ var ErrAddress = errors.New("cannot listen")
 
 // Options of a server.
 type Options struct {
-	// Addr is host:port; port 0 selects a free one.
-	Addr string
-	// Registry has the served metrics. It must not be nil.
-	Registry *Registry
-	// Pprof serves /debug/pprof on addresses other than the loopback too.
-	Pprof bool
-	// Warn receives errors while serving, one line each.
-	Warn func(string)
+	Addr     string       // host:port; port 0 selects a free one
+	Registry *Registry    // has the served metrics; not nil
+	Pprof    bool         // serves /debug/pprof on addresses other than the loopback too
+	Warn     func(string) // receives errors while serving, one line each
 }
 
 const (

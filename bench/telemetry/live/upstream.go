@@ -51,8 +51,7 @@ func (l Labels) UpstreamName() string {
 type Informer struct {
 	// Queued is informer_queued_items, Version informer_store_resource_version.
 	Queued, Version prometheus.Gauge
-	// Processing is informer_processing_latency_seconds.
-	Processing prometheus.Observer
+	Processing      prometheus.Observer // informer_processing_latency_seconds
 }
 
 // Informer returns the metrics of an informer for a resource.

@@ -25,14 +25,10 @@ const (
 
 // Metric describes one metric family.
 type Metric struct {
-	// Name and Help are Prometheus's; Name includes the unit.
-	Name, Help string
-	// Kind is the Prometheus type.
-	Kind Kind
-	// Common metrics have the common labels before their own.
-	Common bool
-	// Labels are the metric's own labels.
-	Labels []string
+	Name, Help string   // Name and Help are Prometheus's; Name includes the unit
+	Kind       Kind     // Prometheus type
+	Common     bool     // Common metrics have the common labels before their own
+	Labels     []string // metric's own labels
 	// Buckets are the upper bounds of a histogram's classic buckets, ascending; nil for
 	// other kinds.
 	Buckets []float64
