@@ -34,7 +34,6 @@ type Plan struct {
 	Comparisons []lab.Comparison // comparisons to play
 	Options     lab.Options      // of the run; the caller adds folder, resuming, progress, build
 	Profiles    []profile.Kind   // kinds of pprof profiles to take
-	Notes       []string         // lines for the user about the plan
 
 	// finish adds the results of a search to the outcome; nil without a search. close
 	// removes written objects from the cluster; nil for none.
@@ -162,18 +161,8 @@ func (p *planner) planOne(plan *Plan) error {
 	if err != nil {
 		return err
 	}
-	if !ps.Share.Whole() {
-		plan.Notes = append(plan.Notes, balance(ps.Share, ps.Storm))
-	}
 	plan.Comparisons, err = compare(ps)
 	return err
-}
-
-// balance describes the division of a storm into shares.
-func balance(of storm.Share, s *storm.Storm) string {
-	sizes := storm.ShareSizes(s, of.Count)
-	return fmt.Sprintf("share %v has %d of the storm's %d events; the smallest share has %d, the largest %d",
-		of, sizes[of.Index], len(s.Events), slices.Min(sizes), slices.Max(sizes))
 }
 
 // planParts interleaves all parts: the cells of one family become one comparison.
@@ -341,8 +330,14 @@ func (s Storm) Load(seed int64) (*storm.Set, error) {
 // slower returns a [lab.Comparison].More. It replaces cells that the generator could not
 // keep up with by cells at half the rate, up to a number of times.
 func slower(parts []pipeline.Config, times int) func([]lab.CellResult) ([]lab.Cell, error) {
-	return func(played []lab.CellResult) ([]lab.Cell, error) {
-		var next []lab.Cell
+	return func(played []lab.CellResult) (next []lab.Cell, err error) {
+		known, behind := map[string]bool{}, map[string][]string{} // behind: names by rate
+		for _, c := range played {
+			known[c.BenchName()] = true
+			if rate, _ := c.Rate(); c.Repeats == "" && c.Verdict.Cause == lab.CauseGenerator {
+				behind[rate] = append(behind[rate], c.NameWithout("rate"))
+			}
+		}
 		for _, part := range parts {
 			for _, first := range part.Paces {
 				rate, err := pace.ParseRate(first.String())
@@ -350,41 +345,24 @@ func slower(parts []pipeline.Config, times int) func([]lab.CellResult) ([]lab.Ce
 					continue // Only plain rates can be halved.
 				}
 				for range times {
-					cells, err := halved(part, rate, played)
+					names := behind[rate.String()]
+					rate /= 2
+					if len(names) == 0 {
+						continue
+					}
+					part.Paces = []pace.Pace{rate.Pace()}
+					comparisons, err := compare(part)
 					if err != nil {
 						return nil, err
 					}
-					next = append(next, cells...)
-					rate /= 2
+					for _, c := range comparisons {
+						next = append(next, slices.DeleteFunc(c.Cells, func(cl lab.Cell) bool {
+							return known[cl.BenchName()] || !slices.Contains(names, cl.NameWithout("rate"))
+						})...)
+					}
 				}
 			}
 		}
 		return next, nil
 	}
-}
-
-// halved returns the cells at half a rate for those that were behind at the rate, without
-// cells that were played.
-func halved(part pipeline.Config, rate pace.Rate, played []lab.CellResult) ([]lab.Cell, error) {
-	known, behind := map[string]bool{}, map[string]bool{}
-	for _, c := range played {
-		known[c.BenchName()] = true
-		if at, _ := c.Rate(); at == rate.String() && c.Repeats == "" && c.Verdict.Cause == lab.CauseGenerator {
-			behind[c.NameWithout("rate")] = true
-		}
-	}
-	if len(behind) == 0 {
-		return nil, nil
-	}
-	part.Paces = []pace.Pace{(rate / 2).Pace()}
-	comparisons, err := compare(part)
-	var next []lab.Cell
-	for _, c := range comparisons {
-		for _, cl := range c.Cells {
-			if behind[cl.NameWithout("rate")] && !known[cl.BenchName()] {
-				next = append(next, cl)
-			}
-		}
-	}
-	return next, err
 }

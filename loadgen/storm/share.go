@@ -21,7 +21,7 @@ import (
 //     equal the whole storm: each event occurs exactly once.
 //
 // Shares have about equal numbers of keys: the difference is on the order of the square root of
-// that number. A hot key makes their numbers of events unequal ([ShareSizes]).
+// that number. A hot key makes their numbers of events unequal.
 type Share struct{ Index, Count int }
 
 // MaxShares is the maximum of Share.Count.
@@ -76,15 +76,6 @@ func indexOf(key string, n int) int {
 	h *= 0xff51afd7ed558ccd
 	h ^= h >> 33
 	return int(h % uint64(n))
-}
-
-// ShareSizes returns the number of events in each of n shares of a storm. O(events).
-func ShareSizes(s *Storm, n int) []int {
-	sizes := make([]int, max(n, 1))
-	for i := range s.Events {
-		sizes[indexOf(s.Events[i].Key, len(sizes))]++
-	}
-	return sizes
 }
 
 // Schedule returns the schedule of the selection from the schedule of the whole storm: each

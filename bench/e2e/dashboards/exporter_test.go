@@ -159,7 +159,7 @@ func (e *exporter) step() {
 			e.observe(metric.EndToEndLatency, 10, endToEnd/c.pace/2, with(metric.FromReleased)...)
 		}
 		e.observe(metric.EndToEndLatency, 10, endToEnd/c.pace, with(from)...)
-		for _, b := range metric.Boundaries() {
+		for _, b := range boundaries {
 			if merged := b == metric.EnqueuedMerged || b == metric.MergedHandled; merged != (c.family == "merge") && b != metric.ReleasedEnqueued {
 				continue
 			}
@@ -206,7 +206,7 @@ func (e *exporter) step() {
 				continue // An invalid cell has no figures.
 			}
 			e.set(metric.EventsPerSecond, 1000*c.pace*slower, with(c.rate, commit)...)
-			for _, q := range metric.Quantiles() {
+			for _, q := range quantiles {
 				e.set(metric.LatencyQuantile, endToEnd/c.pace/slower, with(q, c.rate, commit)...)
 			}
 		}

@@ -16,6 +16,16 @@ import (
 	"watchlab/bench/telemetry/metric"
 )
 
+// The values of labels.
+var (
+	boundaries = []string{
+		metric.ReleasedEnqueued, metric.EnqueuedPopped, metric.PoppedStored, metric.StoredHandled,
+		metric.EnqueuedMerged, metric.MergedHandled,
+	}
+	froms     = []string{metric.FromIntended, metric.FromReleased}
+	quantiles = []string{"0.5", "0.9", "0.99", "0.999", "1"}
+)
+
 // scrapes is the number of scrapes before the first query. Rates need four; more make
 // comparisons more precise.
 const scrapes = 10
@@ -193,7 +203,7 @@ func answers(t *testing.T, p *prometheus, w window) {
 		{"watchlab-compare", "$left: batch size", 0, map[string]string{"delivery": "in-order", "storm": "nodeloss"}, batch, exact, 3},
 		{"watchlab-compare", "Throughput of finished cells", 0, nil, 0, 0, 4},
 		{"watchlab-compare", "Verdicts of cells", 0, nil, 0, 0, 5},
-		{"watchlab-latency", "Mean time by stage", 0, map[string]string{"boundary": metric.EnqueuedPopped}, stageLatency, exact, len(metric.Boundaries())},
+		{"watchlab-latency", "Mean time by stage", 0, map[string]string{"boundary": metric.EnqueuedPopped}, stageLatency, exact, len(boundaries)},
 		{"watchlab-queue", "Batch size by variant", 0, variant("deltafifo", "ring", "per-key"), batch, exact, 7},
 		{"watchlab-queue", "Staleness", 0, variant("deltafifo", "ring", "in-order"), stale, estimated, 2},
 		{"watchlab-queue", "informer_queued_items", 0, map[string]string{"name": "deltafifo/ring/in-order", "resource": "pods"}, 7, exact, 1},
@@ -259,10 +269,10 @@ func answers(t *testing.T, p *prometheus, w window) {
 	if choices, _, err = offered(ctx, p, d, w); err != nil {
 		t.Fatal(err)
 	}
-	if want := slices.Sorted(slices.Values(metric.Boundaries())); !slices.Equal(choices["boundary"], want) {
+	if want := slices.Sorted(slices.Values(boundaries)); !slices.Equal(choices["boundary"], want) {
 		t.Errorf("values of boundary: %v, want %v", choices["boundary"], want)
 	}
-	if want := slices.Sorted(slices.Values(metric.Froms())); !slices.Equal(choices["from"], want) {
+	if want := slices.Sorted(slices.Values(froms)); !slices.Equal(choices["from"], want) {
 		t.Errorf("values of from: %v, want %v", choices["from"], want)
 	}
 }
@@ -418,13 +428,13 @@ func mostSeries(m metric.Metric, cells, runs int, form form) int {
 		case metric.Type:
 			n *= len(metric.Types())
 		case metric.Boundary:
-			n *= len(metric.Boundaries())
+			n *= len(boundaries)
 		case metric.From:
-			n *= len(metric.Froms())
+			n *= len(froms)
 		case metric.PhaseLabel:
 			n *= len(metric.Phases())
 		case metric.Quantile:
-			n *= len(metric.Quantiles())
+			n *= len(quantiles)
 		case metric.Commit:
 			n *= 2
 		case metric.Status:

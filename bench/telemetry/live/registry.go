@@ -48,7 +48,7 @@ type Finished struct {
 	Labels          Labels             // labels of the cell's variant
 	Rate            string             // pace in labels; "max" if unpaced
 	EventsPerSecond float64            // median throughput
-	Quantiles       map[string]float64 // quantiles of the headline latency in seconds, by [metric.Quantiles]
+	Quantiles       map[string]float64 // quantiles of the headline latency in seconds, by their names
 }
 
 // New returns the registry of a run; commit is the one that the program was built from.

@@ -70,19 +70,11 @@ const (
 	MergedHandled    = "merged-handled"
 )
 
-// Boundaries returns the values of boundary.
-func Boundaries() []string {
-	return []string{ReleasedEnqueued, EnqueuedPopped, PoppedStored, StoredHandled, EnqueuedMerged, MergedHandled}
-}
-
 // The values of from: the start of an end-to-end latency.
 const (
 	FromIntended = "intended"
 	FromReleased = "released"
 )
-
-// Froms returns the values of from.
-func Froms() []string { return []string{FromIntended, FromReleased} }
 
 // The values of phase. A variant is idle while others are played.
 const (
@@ -97,6 +89,3 @@ func Phases() []string { return []string{WarmUp, Measure, Idle} }
 // OtherFault is the value of fault for a watch that ended without a known fault. The
 // other values are the names of loadgen/fault.
 const OtherFault = "other"
-
-// Quantiles returns the values of quantile.
-func Quantiles() []string { return []string{"0.5", "0.9", "0.99", "0.999", "1"} }

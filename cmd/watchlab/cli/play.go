@@ -31,9 +31,6 @@ type playing struct {
 
 // run plays the plan and prints the outcome.
 func (r *playing) run(ctx context.Context, stdout, stderr io.Writer) error {
-	for _, note := range r.Notes {
-		warn(stderr, "%s", note)
-	}
 	session, err := r.telemetry.start(ctx, runName(r.Options.Name, r.dir, time.Now()), stderr)
 	if err != nil {
 		return err

@@ -196,9 +196,6 @@ func (s *jobPod) run(ctx context.Context) error {
 	if err != nil {
 		return s.bad(err)
 	}
-	for _, note := range p.Notes {
-		s.warn(note)
-	}
 	// The health probes of the Job need this server, also while the pod waits at the
 	// barrier.
 	session, err := s.telemetry.start(ctx, s.plan.Run, s.stderr)
