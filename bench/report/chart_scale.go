@@ -88,18 +88,20 @@ func (s scale) widen(about int) (scale, []tick) {
 	return s, ticks
 }
 
-// linearTicks returns multiples of 1, 2 or 5 times a power of ten that enclose lo and
-// hi.
-func linearTicks(lo, hi float64, about int) []float64 {
-	raw := (hi - lo) / float64(about)
-	power := math.Pow(10, math.Floor(math.Log10(raw)))
-	step := 10 * power
+// nice returns the smallest of 1, 2 and 5 times the powers of ten that is at least v.
+func nice(v float64) float64 {
+	power := math.Pow(10, math.Floor(math.Log10(v)))
 	for _, m := range []float64{1, 2, 5} {
-		if m*power >= raw {
-			step = m * power
-			break
+		if m*power >= v*(1-1e-9) {
+			return m * power
 		}
 	}
+	return 10 * power
+}
+
+// linearTicks returns multiples of a nice step that enclose lo and hi.
+func linearTicks(lo, hi float64, about int) []float64 {
+	step := nice((hi - lo) / float64(about))
 	var at []float64
 	for i := math.Floor(lo/step + 1e-9); ; i++ {
 		// A product instead of a sum: rounding errors do not accumulate.
@@ -110,22 +112,15 @@ func linearTicks(lo, hi float64, about int) []float64 {
 	}
 }
 
-// roundLogs returns 1, 2 and 5 times the powers of ten that enclose lo and hi.
+// roundLogs returns the nice numbers that enclose lo and hi.
 func roundLogs(lo, hi float64) []float64 {
-	var all []float64
-	for p := int(math.Floor(math.Log10(lo))) - 1; p <= int(math.Ceil(math.Log10(hi)))+1; p++ {
-		for _, m := range []float64{1, 2, 5} {
-			all = append(all, m*math.Pow(10, float64(p)))
-		}
+	last := 1 / nice(1/lo) // the largest one that is at most lo
+	all := []float64{last}
+	for last < hi*(1-1e-9) {
+		last = nice(last * 1.5)
+		all = append(all, last)
 	}
-	begin, end := 0, len(all)-1
-	for all[begin+1] <= lo*(1+1e-9) {
-		begin++
-	}
-	for all[end-1] >= hi*(1-1e-9) {
-		end--
-	}
-	return all[begin : end+1]
+	return all
 }
 
 // thin keeps the powers of ten, or every n-th of them, if there are too many ticks.

@@ -282,15 +282,11 @@ func (r row) allLatency(wanted cell.Boundary) (cell.Quantiles, error) {
 	at := stats.Headline(cell.Result{Latency: r.latency.Latency}, wanted)
 	var parts []cell.Quantiles
 	for _, round := range r.latency.Rounds {
-		l, ok := round.Result.At(at)
-		if ok && l.Histogram == "" {
-			return cell.Quantiles{}, nil
-		}
-		if ok {
+		if l, ok := round.Result.At(at); ok {
 			parts = append(parts, l.Quantiles)
 		}
 	}
-	if len(parts) == 0 {
+	if slices.ContainsFunc(parts, func(q cell.Quantiles) bool { return q.Histogram == "" }) {
 		return cell.Quantiles{}, nil
 	}
 	return cell.MergeHistograms(parts...)
