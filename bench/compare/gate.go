@@ -54,37 +54,27 @@ const (
 
 var kinds = []FindingKind{Regressed, Broken, Missing, Changed, Undecided, Blind, Improved, Held}
 
-// Finding is the result of one rule for one figure of one cell.
+// Finding is the result of a rule for one figure of one cell.
 type Finding struct {
-	Kind   FindingKind `json:"kind"`
-	Cell   string      `json:"cell"`
-	Metric string      `json:"metric"`
-	// PerBaseline: Old and New are multiples of the baseline's figures.
-	PerBaseline bool `json:"perBaseline,omitempty"`
-	// Old and New are medians; Change is New/Old − 1, and nil without a ratio.
+	Kind  FindingKind `json:"kind"`
+	Cell  string      `json:"cell"`
+	*Rule             // in JSON: metric, perBaseline, allowed, because, line
+	// Old and New are medians, or multiples of the baseline's with PerBaseline. Change is
+	// New/Old − 1, and nil without a ratio.
 	Old    float64  `json:"old,omitempty"`
 	New    float64  `json:"new,omitempty"`
 	Change *float64 `json:"change,omitempty"`
 	// Lo and Hi bound Change with 95 % confidence; nil for too few rounds.
 	Lo *float64 `json:"lo,omitempty"`
 	Hi *float64 `json:"hi,omitempty"`
-	// Allowed is the allowed change for the worse, as a share.
-	Allowed float64 `json:"allowed"`
 	// P is the p of the Mann-Whitney test. Adjusted is the p of Welch's test against
 	// the allowed change, after Holm's correction. Both are nil without a test.
-	P        *float64 `json:"p,omitempty"`
-	Adjusted *float64 `json:"adjustedP,omitempty"`
-	// MinDetectable is the smallest change that the rounds detect, as a share; nil if
-	// unknown.
-	MinDetectable *float64 `json:"minDetectable,omitempty"`
-	// Why explains the kind where the figures do not.
-	Why string `json:"why,omitempty"`
-	// Because and Line are the rule's.
-	Because     string `json:"because"`
-	Line        int    `json:"line"`
-	rule        *Rule
-	beyond      bool    // exceeds the allowed change, before the correction
-	uncorrected float64 // p of Welch's test
+	P             *float64 `json:"p,omitempty"`
+	Adjusted      *float64 `json:"adjustedP,omitempty"`
+	MinDetectable *float64 `json:"minDetectable,omitempty"` // smallest change that the rounds detect, as a share; nil if unknown
+	Why           string   `json:"why,omitempty"`           // explains the kind where the figures do not
+	beyond        bool     // exceeds the allowed change, before the correction
+	uncorrected   float64  // p of Welch's test
 }
 
 // GateResult is the result of [Gate].
@@ -166,10 +156,7 @@ func counted(metric string) bool {
 // check applies a rule to one cell. It returns nil if the old run has no figure and no
 // reason for the absence. now is nil if the new run lacks the cell.
 func check(rule *Rule, old, now *gateCell) *Finding {
-	f := &Finding{
-		Cell: old.name, Metric: rule.Metric, PerBaseline: rule.PerBaseline,
-		Allowed: rule.Change, Because: rule.Because, Line: rule.Line, rule: rule,
-	}
+	f := &Finding{Cell: old.name, Rule: rule}
 	before := old.values(rule)
 	switch {
 	case len(before) == 0 && (old.usable() || rule.PerBaseline && old.relative == nil):
@@ -209,12 +196,12 @@ func (f *Finding) measure(before, after []float64) {
 	if share, ok := stats.MinDetectable(before, after); ok {
 		f.MinDetectable = &share
 	}
-	higher := f.rule.Better == stats.Higher
+	higher := f.Better == stats.Higher
 	f.Kind = Held
 	switch {
 	case !c.Testable:
 		f.Kind, f.Why = Undecided, fmt.Sprintf("%d and %d rounds are too few for a test (4 are needed)", len(before), len(after))
-	case math.Abs(f.New-f.Old) <= f.rule.Floor:
+	case math.Abs(f.New-f.Old) <= f.Floor:
 	case c.Significant && f.exceeds(before, after):
 		f.Kind = Improved
 		if worse := f.New > f.Old != higher; worse {
@@ -333,7 +320,7 @@ func (v *GateResult) Text(w io.Writer) error {
 // line writes a finding: cell, figure, both medians, the allowed change and the reason.
 func (f *Finding) line(rules string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s", f.Cell, f.rule)
+	fmt.Fprintf(&b, "%s: %s", f.Cell, f.Rule)
 	if f.P != nil {
 		fmt.Fprintf(&b, " %s → %s", f.figure(f.Old), f.figure(f.New))
 		if f.Change != nil {
@@ -342,7 +329,7 @@ func (f *Finding) line(rules string) string {
 		if f.Lo != nil {
 			fmt.Fprintf(&b, " (%+.1f to %+.1f %%)", *f.Lo*100, *f.Hi*100)
 		}
-		fmt.Fprintf(&b, ", allowed %s, p=%.3g", f.rule.allows(), *f.P)
+		fmt.Fprintf(&b, ", allowed %s, p=%.3g", f.allows(), *f.P)
 		if f.Adjusted != nil {
 			fmt.Fprintf(&b, ", corrected %.2g", *f.Adjusted)
 		}

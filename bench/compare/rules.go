@@ -21,20 +21,20 @@ import (
 
 // Rule limits how much one metric of some cells may change for the worse.
 type Rule struct {
-	Metric string // a unit of bench.txt, such as events/s or p99-ns
-	Cells  string // a filter in the syntax of golang.org/x/perf/benchproc/syntax; "*" selects all cells
-	// Change is the allowed share. With 0.1, a time may grow to 1.1 times the old one,
-	// and a rate may fall to 0.9 times.
-	Change float64
+	Metric string `json:"metric"` // a unit of bench.txt, such as events/s or p99-ns
+	Cells  string `json:"-"`      // a filter in the syntax of golang.org/x/perf/benchproc/syntax; "*" selects all cells
+	// Allowed is the allowed change as a share. With 0.1, a time may grow to 1.1 times the
+	// old one, and a rate may fall to 0.9 times.
+	Allowed float64 `json:"allowed"`
 	// Floor is the smallest difference that counts, in the metric's unit. It protects
 	// figures near 0, where any share is tiny.
-	Floor float64
+	Floor float64 `json:"-"`
 	// PerBaseline compares multiples of the baseline's figure in the same round. This
 	// removes the effect of a slower machine.
-	PerBaseline bool
-	Better      stats.Direction // the good direction; by default that of [stats.Better]
-	Because     string          // reason for the rule; regressions show it
-	Line        int             // in the file
+	PerBaseline bool            `json:"perBaseline,omitempty"`
+	Better      stats.Direction `json:"-"`       // the good direction; by default that of [stats.Better]
+	Because     string          `json:"because"` // reason for the rule; regressions show it
+	Line        int             `json:"line"`    // in the file
 	filter      *benchproc.Filter
 }
 
@@ -52,7 +52,7 @@ func (r *Rule) allows() string {
 	if r.Better == stats.Higher {
 		sign = "-"
 	}
-	return fmt.Sprintf("%s%.3g %%", sign, r.Change*100)
+	return fmt.Sprintf("%s%.3g %%", sign, r.Allowed*100)
 }
 
 // ErrRule is wrapped by the errors for invalid rules.
@@ -185,7 +185,7 @@ func (r *Rule) set(key, value string) error {
 		r.Cells = value
 		r.filter, err = benchproc.NewFilter(value)
 	case "change":
-		if r.Change, err = share(value); err == nil && r.Change >= 1 {
+		if r.Allowed, err = share(value); err == nil && r.Allowed >= 1 {
 			err = fmt.Errorf("%s is no limit (want less than 100%%)", value)
 		}
 	case "floor":
