@@ -50,8 +50,7 @@ func compare() dashboard {
 		return fmt.Sprintf("avg by (%s) (last_over_time(%s[$__range]))", alike, s.of(m))
 	}
 	throughput := finished(left, metric.EventsPerSecond) + " / " + finished(right, metric.EventsPerSecond)
-	// Latencies can be compared before cells finish, over all observations of the time
-	// range.
+	// Latencies can be compared before cells finish, over all observations of the time range.
 	observed := func(s selector, q float64) string {
 		return "(" + s.endToEnd(q, span, "family", "delivery", "pipeline", "storm", "source") + ")"
 	}

@@ -11,18 +11,16 @@
 //
 // # Histograms
 //
-// Latencies, batch sizes and staleness are native histograms with classic buckets.
-// Prometheus keeps one form or both, depending on its version and settings: 2.42 keeps
-// either, 3.8 and later can keep both. All queries work with each. Quantiles are estimates
-// within a bucket: off by at most 4.5 % with native histograms (schema 3), by up to the
-// width of a bucket with classic ones.
+// Latencies, batch sizes and staleness are native histograms with classic buckets. Prometheus keeps
+// one form or both, depending on its version and settings: 2.42 keeps either, 3.8 and later can
+// keep both. All queries work with each. Quantiles are estimates within a bucket: off by at most
+// 4.5 % with native histograms (schema 3), by up to the width of a bucket with classic ones.
 //
 // # Rates
 //
-// A run plays one variant at a time, so a rate over time shows a variant while it is
-// played. Ratios between variants therefore use the figures of finished cells, or all
-// observations of the time range, never two rates at one time. They compare variants of
-// equal delivery only.
+// A run plays one variant at a time, so a rate over time shows a variant while it is played. Ratios
+// between variants therefore use the figures of finished cells, or all observations of the time
+// range, never two rates at one time. They compare variants of equal delivery only.
 //
 // Prometheus samples, the lab counts every event: the figures of a run are those of its
 // results folder.

@@ -25,8 +25,7 @@ var grafana = template.Must(template.New("").Funcs(template.FuncMap{
 // refID is the name of a panel's i-th query.
 func refID(i int) string { return string(rune('A' + i)) }
 
-// encode returns the JSON that Grafana reads, with sorted keys. Equal dashboards give equal
-// bytes.
+// encode returns the JSON that Grafana reads, with sorted keys. Equal dashboards give equal bytes.
 func (d dashboard) encode() ([]byte, error) {
 	var b bytes.Buffer
 	var object map[string]any

@@ -1,11 +1,10 @@
 package dashboards
 
-// The model has the parts of Grafana's JSON that these dashboards use. Grafana 9.3
-// (schemaVersion 37) and later read it. Names and values follow Grafana's schema of a
-// dashboard (kinds/structured/dashboard/dashboard_kind.cue of
-// github.com/grafana/grafana, 9.3) and of the panels (panelcfg.cue of each). Grafana
-// publishes no Go module of the schema. It publishes TypeScript types, against which
-// bench/e2e/dashboards compiles the result.
+// The model has the parts of Grafana's JSON that these dashboards use. Grafana 9.3 (schemaVersion
+// 37) and later read it. Names and values follow Grafana's schema of a dashboard
+// (kinds/structured/dashboard/dashboard_kind.cue of github.com/grafana/grafana, 9.3) and of the
+// panels (panelcfg.cue of each). Grafana publishes no Go module of the schema. It publishes
+// TypeScript types, against which bench/e2e/dashboards compiles the result.
 
 // pageColumns is the width of a page.
 const pageColumns = 24
@@ -36,8 +35,7 @@ type annotation struct {
 	Off  bool // at first
 }
 
-// variable is a picker at the top of a dashboard. One without a query picks the data
-// source.
+// variable is a picker at the top of a dashboard. One without a query picks the data source.
 type variable struct {
 	Name, Label, Description, Query string
 	Multi                           bool // several values, or All

@@ -118,8 +118,7 @@ func histogramValues(s selector, m metric.Metric, label string) string {
 	return labelValues(either.named(""), label)
 }
 
-// process selects by process, for metrics without labels of a run; ours selects by run
-// too.
+// process selects by process, for metrics without labels of a run; ours selects by run too.
 func process() selector { return selector{}.among("job", "job").among("instance", "instance") }
 
 func ours() selector { return process().among(metric.Run, "run") }

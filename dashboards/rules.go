@@ -23,8 +23,7 @@ type Alert struct {
 	For string
 	// Severity is warning if figures are in doubt, and critical if figures are lost.
 	Severity string
-	// Summary is one line with {{ $labels.x }} and {{ $value }}. Meaning and Steps are the
-	// runbook.
+	// Summary is one line with {{ $labels.x }} and {{ $value }}. Meaning and Steps are the runbook.
 	Summary, Meaning string
 	Steps            []string
 	// Dashboard is the UID of the dashboard to open.

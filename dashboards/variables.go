@@ -4,8 +4,7 @@ import (
 	"watchlab/bench/telemetry/metric"
 )
 
-// byVariant has the labels that identify a variant. One implementation can have several
-// deliveries.
+// byVariant has the labels that identify a variant. One implementation can have several deliveries.
 var byVariant = []string{metric.Family, metric.Variant, metric.Delivery}
 
 // picker offers the values of a label. All means any value, but requires the label.

@@ -104,9 +104,8 @@ type Difference struct {
 	test          benchmath.Comparison
 }
 
-// Sum is the last row of a column: the geometric mean of the cells, and the change of
-// the geometric mean of the ratios to the first column. Either is nil if it does not
-// exist.
+// Sum is the last row of a column: the geometric mean of the cells, and the change of the geometric
+// mean of the ratios to the first column. Either is nil if it does not exist.
 type Sum struct {
 	Mean   *float64 `json:"mean,omitempty"`
 	Change *float64 `json:"change,omitempty"`
@@ -143,8 +142,7 @@ type builder struct {
 	unit                         *benchproc.Field
 	reader                       benchfmt.Reader
 	tables                       map[benchproc.Key]map[place]*rounds
-	// classes maps a label and a cell name to the guarantee class from the results
-	// folder.
+	// classes maps a label and a cell name to the guarantee class from the results folder.
 	classes map[[2]string]string
 	// refused lists the cells with invalid figures.
 	refused []refusal
@@ -232,9 +230,8 @@ func (b *builder) verdicts(in Input) {
 	}
 }
 
-// retidy gives a value of 0 the same unit as other values. The benchfmt reader keeps
-// "ns" for a value that needs no conversion. Rounds without a pause would otherwise
-// form a table of their own.
+// retidy gives a value of 0 the same unit as other values. The benchfmt reader keeps "ns" for a
+// value that needs no conversion. Rounds without a pause would otherwise form a table of their own.
 func retidy(rec *benchfmt.Result) {
 	for i := range rec.Values {
 		_, rec.Values[i].Unit = benchunit.Tidy(rec.Values[i].Value, rec.Values[i].Unit)
@@ -320,8 +317,7 @@ func (t *Table) fill(cells map[place]*rounds, assume benchmath.Assumption, o Opt
 	}
 }
 
-// newCell summarises rounds and compares them with those of the first column, which may
-// be nil.
+// newCell summarises rounds and compares them with those of the first column, which may be nil.
 func newCell(r, base *rounds, assume benchmath.Assumption, o Options) *Cell {
 	thresholds := &benchmath.Thresholds{CompareAlpha: o.Alpha}
 	sample := benchmath.NewSample(r.values, thresholds)
@@ -365,8 +361,7 @@ func newCell(r, base *rounds, assume benchmath.Assumption, o Options) *Cell {
 	return c
 }
 
-// promises returns the guarantee classes of a cell's variants, joined by "and"; "" if
-// unknown.
+// promises returns the guarantee classes of a cell's variants, joined by "and"; "" if unknown.
 func (r *rounds) promises() string {
 	return strings.Join(slices.Sorted(maps.Keys(r.classes)), " and ")
 }

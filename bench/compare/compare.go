@@ -11,9 +11,8 @@
 //     golang.org/x/perf/cmd/benchstat.
 //  4. The gate ([Gate]) decides whether a new run regressed; see gate.go.
 //
-// A results folder also holds verdicts and guarantees. Build shows no difference for an
-// invalid cell or for unequal guarantees. [Tables.Refused] and the warnings of the
-// cells give the reasons.
+// A results folder also holds verdicts and guarantees. Build shows no difference for an invalid
+// cell or for unequal guarantees. [Tables.Refused] and the warnings of the cells give the reasons.
 package compare
 
 import (

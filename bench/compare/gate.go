@@ -14,10 +14,9 @@
 //     for all tests of the gate together (Holm's correction). Without the correction,
 //     10 of 200 figures would differ by chance.
 //
-// The gate cannot detect that the machine was slower in one of the runs, because all
-// figures change together. "per: baseline" helps: each figure is a multiple of the
-// baseline's in the same round of the same run. If noise may hide a forbidden change,
-// the finding is [Blind].
+// The gate cannot detect that the machine was slower in one of the runs, because all figures change
+// together. "per: baseline" helps: each figure is a multiple of the baseline's in the same round of
+// the same run. If noise may hide a forbidden change, the finding is [Blind].
 
 package compare
 

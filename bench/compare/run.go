@@ -19,8 +19,7 @@ type Run struct {
 	cells  []*gateCell
 	byName map[string]*gateCell
 	config map[string]string // of the benchfmt file, with GOMAXPROCS if known
-	// folder: the run is a results folder. Only a folder has verdicts, guarantees and
-	// baselines.
+	// folder: the run is a results folder. Only a folder has verdicts, guarantees and baselines.
 	folder bool
 }
 

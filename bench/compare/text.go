@@ -339,8 +339,7 @@ func (t *Table) markdown(b *bytes.Buffer) {
 	}
 }
 
-// wouldSee returns the smallest detectable change of a cell without a significant
-// difference.
+// wouldSee returns the smallest detectable change of a cell without a significant difference.
 func (t *Table) wouldSee(row, col int) string {
 	if row >= len(t.Rows) || t.Rows[row].Cells[col] == nil {
 		return ""

@@ -11,49 +11,34 @@ import (
 // Table shows one profile, or two side by side. The rows with the largest change come
 // first; those within the sampling error come last.
 type Table struct {
-	// Kind is the type of the values, such as cpu or alloc_space.
-	Kind string `json:"value"`
-	// Unit applies to all figures, such as ns/event.
-	Unit string `json:"unit"`
-	// By is the label whose values are the rows; empty for functions.
-	By string `json:"by,omitempty"`
-	// Before is nil for a table of one profile.
-	Before *Total `json:"before,omitempty"`
-	// After is the profile, or the second of two.
-	After Total `json:"after"`
-	// Rows are sorted by change, or by value for one profile.
-	Rows []Row `json:"rows"`
+	Kind   string `json:"value"`            // type of the values, such as cpu or alloc_space
+	Unit   string `json:"unit"`             // of all figures, such as ns/event
+	By     string `json:"by,omitempty"`     // label whose values are the rows; empty for functions
+	Before *Total `json:"before,omitempty"` // nil for a table of one profile
+	After  Total  `json:"after"`            // the profile, or the second of two
+	Rows   []Row  `json:"rows"`             // sorted by change, or by value for one profile
 }
 
 // Total is the sum of a profile.
 type Total struct {
-	// Name is the name of the source.
-	Name string `json:"name"`
-	// Value is in the table's unit.
-	Value float64 `json:"value"`
-	// Samples is the number of samples; 0 if the runtime counts instead of sampling.
-	Samples float64 `json:"samples,omitempty"`
+	Name    string  `json:"name"`              // of the source
+	Value   float64 `json:"value"`             // in the table's unit
+	Samples float64 `json:"samples,omitempty"` // number of samples; 0 if the runtime counts instead of sampling
 }
 
 // Row is a function, or a value of a label.
 type Row struct {
-	// Name is the function or the value of the label.
-	Name string `json:"name"`
-	// Flat is for the function itself. Cum includes its callees; a recursive function
-	// counts once.
-	Flat Pair `json:"flat"`
-	Cum  Pair `json:"cum"`
+	Name string `json:"name"` // the function or the value of the label
+	Flat Pair   `json:"flat"` // of the function itself
+	Cum  Pair   `json:"cum"`  // with its callees; a recursive function counts once
 }
 
 // Pair is one figure in both profiles.
 type Pair struct {
-	// Before is 0 for a table of one profile.
-	Before float64 `json:"before"`
-	// After is the figure in the profile, or in the second of two.
-	After float64 `json:"after"`
-	// Chance: the change is within 3 standard errors of sampling. Samples are nearly
-	// independent, so the error of a count is its square root. Differences between
-	// plays come on top.
+	Before float64 `json:"before"` // 0 for a table of one profile
+	After  float64 `json:"after"`
+	// Chance: the change is within 3 standard errors of sampling. Samples are nearly independent,
+	// so the error of a count is its square root. Differences between plays come on top.
 	Chance   bool    `json:"chance,omitempty"`
 	variance float64 // of the change, in the table's unit squared
 }

@@ -36,8 +36,7 @@ func save(path string, k Kind, p *profile.Profile, cell string, play int) error 
 	return writeFile(path, p)
 }
 
-// The prefixes of a file's comments. The cell's name and the number of plays follow
-// them.
+// The prefixes of a file's comments. The cell's name and the number of plays follow them.
 const (
 	cellComment  = "watchlab cell "
 	playsComment = "watchlab plays "
@@ -69,15 +68,10 @@ var ErrFormat = errors.New("not a profile")
 
 // Source is a profile that [Read] has read.
 type Source struct {
-	// Name appears in tables; Read sets it to the path.
-	Name string
-	// Cell is the cell's name; empty for a file of another program.
-	Cell string
-	// Plays is the number of plays in the file, at least 1.
-	Plays int
-	// Events is the number of events in all plays; 0 if unknown. The caller sets it.
-	// Figures are then per event.
-	Events  float64
+	Name    string  // appears in tables; Read sets it to the path
+	Cell    string  // the cell's name; empty for a file of another program
+	Plays   int     // number of plays in the file, at least 1
+	Events  float64 // number of events in all plays, set by the caller for figures per event; 0 if unknown
 	profile *profile.Profile
 }
 
@@ -116,10 +110,9 @@ func Read(path string) (*Source, error) {
 // integers, and a function may need less than a nanosecond per event.
 const PerEvents = 1_000_000
 
-// WritePerEvent writes the profile with values per [PerEvents] events. go tool pprof
-// -diff_base can then compare runs of different lengths. Values of one moment, such as
-// the live heap, are not scaled. Neither is a profile with unknown Events. The source
-// does not change.
+// WritePerEvent writes the profile with values per [PerEvents] events. go tool pprof -diff_base can
+// then compare runs of different lengths. Values of one moment, such as the live heap, are not
+// scaled. Neither is a profile with unknown Events. The source does not change.
 func (s *Source) WritePerEvent(path string) error {
 	p := s.profile.Copy()
 	if s.Events > 0 {

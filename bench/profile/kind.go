@@ -20,11 +20,9 @@ const (
 	Heap Kind = "heap"
 	// Allocs: all allocations, with the sampling of Heap.
 	Allocs Kind = "allocs"
-	// Mutex: the holders of contended locks, and the time that other goroutines waited
-	// for them.
+	// Mutex: the holders of contended locks, and the time that other goroutines waited for them.
 	Mutex Kind = "mutex"
-	// Block: the time that goroutines wait for locks and channels, one sample per 10
-	// µs.
+	// Block: the time that goroutines wait for locks and channels, one sample per 10 µs.
 	Block Kind = "block"
 	// Goroutine: the stacks of all goroutines when their number is largest.
 	Goroutine Kind = "goroutine"
@@ -56,11 +54,9 @@ func Parse(list string) ([]Kind, error) {
 	return kinds, nil
 }
 
-// FileName returns the name of a cell's file within [Dir]. Different cells have
-// different names.
+// FileName returns the name of a cell's file within [Dir]. Different cells have different names.
 func (k Kind) FileName(cell string) string {
-	// Leave room for the kind and for the prefix of the hidden file: file systems allow
-	// 255 bytes.
+	// Leave room for the kind and for the prefix of the hidden file: file systems allow 255 bytes.
 	const longest = 200
 	plain := true
 	name := strings.Map(func(c rune) rune {

@@ -37,9 +37,8 @@ func Labelled(ctx context.Context) bool { return ctx.Value(labelled{}) != nil }
 // that it starts carry them. The execution trace gets a region with the stage's name.
 // Afterwards the goroutine has the context's labels.
 //
-// An empty stage is for the outermost call: it sets only the context's labels.
-// Afterwards the goroutine has the labels from before [With]. If the context is not
-// labelled, Do only calls f.
+// An empty stage is for the outermost call: it sets only the context's labels. Afterwards the
+// goroutine has the labels from before [With]. If the context is not labelled, Do only calls f.
 func Do(ctx context.Context, stage string, f func(context.Context)) {
 	before, ok := ctx.Value(labelled{}).(context.Context)
 	switch {
@@ -65,8 +64,7 @@ type Stages struct {
 	contexts []context.Context
 }
 
-// Switch prepares the labels of the stages. If ctx is not labelled, it returns the zero
-// value.
+// Switch prepares the labels of the stages. If ctx is not labelled, it returns the zero value.
 func Switch(ctx context.Context, stages ...string) Stages {
 	if !Labelled(ctx) {
 		return Stages{}

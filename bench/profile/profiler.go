@@ -1,5 +1,4 @@
-// Package profile takes pprof profiles of cells, labels them by stage, and compares
-// them.
+// Package profile takes pprof profiles of cells, labels them by stage, and compares them.
 //
 //  1. [With] labels a workload's goroutines with family, variant and storm; [Do] and
 //     [Switch] add the stage. Without a profiler, labels cost almost nothing.
@@ -24,8 +23,7 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// ErrBusy is wrapped if another profile of the kind is running. A process has one of
-// each kind.
+// ErrBusy is wrapped if another profile of the kind is running. A process has one of each kind.
 var ErrBusy = errors.New("a profile is being taken already")
 
 // Profiler takes the profiles of one cell at a time. It is not safe for concurrent use.
@@ -54,13 +52,11 @@ type running struct {
 	stop func() (*profile.Profile, error)
 }
 
-// Start begins to profile a cell. A file sums up all plays of its cell. Heap and
-// goroutine files keep the play with the largest value, and the trace is that of the
-// first play.
+// Start begins to profile a cell. A file sums up all plays of its cell. Heap and goroutine files
+// keep the play with the largest value, and the trace is that of the first play.
 //
-// stop ends the profiles and writes each file completely or not at all. Call it once.
-// All kinds run at the same time and measure each other's cost. For an exact profile,
-// request only one kind.
+// stop ends the profiles and writes each file completely or not at all. Call it once. All kinds run
+// at the same time and measure each other's cost. For an exact profile, request only one kind.
 //
 // Errors wrap [ErrBusy], or come from the file system or the runtime.
 func (p *Profiler) Start(cell string) (stop func() error, err error) {
@@ -95,8 +91,7 @@ func (p *Profiler) Start(cell string) (stop func() error, err error) {
 	}, nil
 }
 
-// finish stops all profiles, the last started first. Then it writes the files. play
-// counts from 1.
+// finish stops all profiles, the last started first. Then it writes the files. play counts from 1.
 func finish(cell string, play int, started []running) error {
 	taken, errs := make([]*profile.Profile, len(started)), make([]error, len(started))
 	for i, r := range slices.Backward(started) {

@@ -90,9 +90,8 @@ func lookup(k Kind) (*profile.Profile, error) {
 	return profile.Parse(&buf)
 }
 
-// between returns a profile of the activity from now until stop. The runtime only keeps
-// sums since the start of the process, so between subtracts. on and off switch the
-// runtime's sampling.
+// between returns a profile of the activity from now until stop. The runtime only keeps sums since
+// the start of the process, so between subtracts. on and off switch the runtime's sampling.
 func between(k Kind, on, off func()) (func() (*profile.Profile, error), error) {
 	before, err := lookup(k)
 	if err != nil {
@@ -203,8 +202,7 @@ func (h *heapLevel) due(highest int64) bool {
 		return false
 	}
 	h.cycles, h.live, h.before = cycles, live, h.live
-	// The profile's weight is an estimate from samples: a slightly smaller heap may
-	// weigh more.
+	// The profile's weight is an estimate from samples: a slightly smaller heap may weigh more.
 	const nearly = 0.9
 	return float64(max(h.live, h.before)) > nearly*float64(highest)
 }

@@ -26,14 +26,9 @@ var (
 
 // Options select what a table shows.
 type Options struct {
-	// Value is the type of value, such as alloc_objects. Empty selects the profile's
-	// default, or else its last type.
-	Value string
-	// By is the label whose values are the rows, such as [LabelStage]. Empty selects
-	// functions.
-	By string
-	// Stage selects the samples with this stage label; empty selects all.
-	Stage string
+	Value string // type of value, such as alloc_objects; empty for the profile's default, or else its last type
+	By    string // label whose values are the rows, such as [LabelStage]; empty for functions
+	Stage string // selects the samples with this stage label; empty selects all
 }
 
 // view is one profile with the options applied.
@@ -47,8 +42,7 @@ type view struct {
 	period  float64 // value of one sample; 0 where the runtime counts
 }
 
-// newView selects the value and the samples of a profile. Errors wrap [ErrValue] or
-// [ErrLabel].
+// newView selects the value and the samples of a profile. Errors wrap [ErrValue] or [ErrLabel].
 func newView(s *Source, o Options, perEvent bool) (*view, error) {
 	p := s.profile
 	at, err := p.SampleIndexByName(o.Value)

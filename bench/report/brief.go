@@ -171,8 +171,7 @@ func (r row) gain() gain {
 		g.why = "its baseline is " + r.base.worst().Verdict.Short()
 	default:
 		g.noisy = r.throughput.Verdict.Status == lab.Noisy || r.base.throughput.Verdict.Status == lab.Noisy
-		// Less CPU time per event means more events per CPU second, so the sides are
-		// swapped.
+		// Less CPU time per event means more events per CPU second, so the sides are swapped.
 		if g.Comparison = stats.Compare(g.to, g.from); g.why == "" && g.Ratio > 0 {
 			return g
 		}

@@ -88,8 +88,7 @@ func (p *picture) line(x1, y1, x2, y2 float64, class string) {
 	p.f(`<line x1="%s" y1="%s" x2="%s" y2="%s" class="%s"/>`, coord(x1), coord(y1), coord(x2), coord(y2), class)
 }
 
-// figure draws a figure. The tip is also its title, so browsers show it without a
-// script.
+// figure draws a figure. The tip is also its title, so browsers show it without a script.
 func (p *picture) figure(element, attributes, tip string) {
 	p.figures++
 	p.f(`<%[1]s %[2]s data-tip="%[3]s"><title>%[3]s</title></%[1]s>`, element, attributes, esc(tip))

@@ -10,9 +10,8 @@ import (
 // heatMap draws a surface. Larger figures are darker in the light theme.
 type heatMap struct {
 	*stats.Surface
-	// low and high are the ends of the colour scale. Maps with equal ends are
-	// comparable. The scale is logarithmic if both ends are above 0 and at least a
-	// factor of ten apart.
+	// low and high are the ends of the colour scale. Maps with equal ends are comparable. The scale
+	// is logarithmic if both ends are above 0 and at least a factor of ten apart.
 	low, high float64
 }
 

@@ -13,8 +13,7 @@ type lineChart struct {
 	high   float64 // height in units of the view box; 0 means 260
 }
 
-// curve is one series. Points are drawn in the given order; points outside the axes
-// are omitted.
+// curve is one series. Points are drawn in the given order; points outside the axes are omitted.
 type curve struct {
 	name   string
 	style  style

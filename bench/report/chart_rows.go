@@ -7,8 +7,7 @@ import (
 	"watchlab/bench/stats"
 )
 
-// Layout of a [rowChart]. Names are above the bars, so that narrow screens show them
-// completely.
+// Layout of a [rowChart]. Names are above the bars, so that narrow screens show them completely.
 const (
 	rowHeight, barTop, barHeight = 36, 17, 12
 	rowsLeft, rowsRight          = 4, 10
@@ -129,8 +128,7 @@ func quantileRow(r chartRow, a axis, names []string, values []float64) chartRow 
 			if a.lacks(v) {
 				continue
 			}
-			// Marks grow towards the tail. The maximum is hollow, because it is a single
-			// event.
+			// Marks grow towards the tail. The maximum is hollow, because it is a single event.
 			size, class := 2.6+float64(i)*0.8, "quantile pt"
 			if names[i] == "max" {
 				size, class = 3.4, "quantile last pt"

@@ -66,8 +66,7 @@ func (s scale) at(v float64) float64 {
 	return s.from + (v-lo)/(hi-lo)*(s.to-s.from)
 }
 
-// widen extends the range to round values and returns the scale with approximately
-// about ticks.
+// widen extends the range to round values and returns the scale with approximately about ticks.
 func (s scale) widen(about int) (scale, []tick) {
 	if len(s.axis.ticks) > 0 {
 		return s, slices.DeleteFunc(slices.Clone(s.axis.ticks), func(t tick) bool { return t.at < s.lo*(1-1e-9) || t.at > s.hi*(1+1e-9) })

@@ -7,9 +7,8 @@ import (
 	"watchlab/bench/lab"
 )
 
-// clusterNotes is the prefix of notes about the watched cluster. All cells of a round
-// share one watch and have the same notes. The report therefore shows them once per
-// round.
+// clusterNotes is the prefix of notes about the watched cluster. All cells of a round share one
+// watch and have the same notes. The report therefore shows them once per round.
 const clusterNotes = "cluster-"
 
 // clusterRound holds the cluster notes of one round, without the prefix.
@@ -39,8 +38,7 @@ func clusterRounds(c *lab.ComparisonResult) (out []clusterRound) {
 	return out
 }
 
-// clusterTexts describe the notes about a broken watch, and about delayed or refused
-// writes.
+// clusterTexts describe the notes about a broken watch, and about delayed or refused writes.
 var clusterTexts = []struct{ note, text string }{
 	{"resumes", "watch resumed"}, {"relists", "watch relisted"}, {"gap-ns", "without a watch"},
 	{"found", "events from relists, without the versions between"}, {"retried", "writes retried"},

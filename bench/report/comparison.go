@@ -94,8 +94,7 @@ func distinct(texts []string) []string {
 	return out
 }
 
-// remarks returns the details of the verdicts, either of the noisy cells or of all
-// others.
+// remarks returns the details of the verdicts, either of the noisy cells or of all others.
 func (c comparison) remarks(noisy bool) []string {
 	var lines []string
 	for _, cl := range c.Cells {

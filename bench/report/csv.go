@@ -22,9 +22,8 @@ var csvHeader = []string{
 // rounds, in the unit of bench.txt, and the comparison with the baseline at the same
 // rate. The second cell of an A/A pair is compared with the first.
 //
-// Unknown values are empty. A cell without figures has one line without a unit. Spread,
-// ratios and min_detectable are shares, not percentages. The error is that of the
-// writer.
+// Unknown values are empty. A cell without figures has one line without a unit. Spread, ratios and
+// min_detectable are shares, not percentages. The error is that of the writer.
 func CSV(w io.Writer, o *lab.Outcome) error {
 	out := csv.NewWriter(w)
 	// csv.Writer keeps its error; Flush and Error return it below.

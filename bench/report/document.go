@@ -30,8 +30,7 @@ type document struct {
 	BenchFile   string
 }
 
-// term is an entry of a description list. Code selects the font for commands and
-// hashes.
+// term is an entry of a description list. Code selects the font for commands and hashes.
 type term struct {
 	Name   string
 	Values []string
@@ -90,8 +89,7 @@ type part struct {
 	Slot int
 }
 
-// newDocument prepares a run, with charts if wanted. The error is for an unreadable
-// histogram.
+// newDocument prepares a run, with charts if wanted. The error is for an unreadable histogram.
 func newDocument(o *lab.Outcome, charts bool) (*document, error) {
 	d := &document{
 		Title: cmp.Or(o.Name, "run") + partial(o), Started: startOf(o), Method: method(o), Environment: environment(o),
@@ -229,8 +227,7 @@ func interrupted(o *lab.Outcome) string {
 	return fmt.Sprintf("Interrupted: %d of %d cells have all their rounds.", finished, all)
 }
 
-// rounds returns the number of rounds. With a budget, comparisons have different
-// numbers.
+// rounds returns the number of rounds. With a budget, comparisons have different numbers.
 func rounds(o *lab.Outcome) string {
 	least, most := o.Rounds, o.Rounds
 	for _, c := range o.Comparisons {

@@ -99,8 +99,7 @@ func nanoseconds(v float64) string {
 	return ""
 }
 
-// axisCount and axisTime write a count and a duration in nanoseconds on an axis, with
-// few digits.
+// axisCount and axisTime write a count and a duration in nanoseconds on an axis, with few digits.
 func axisCount(v float64) string { return axisText(v, counts) }
 func axisTime(v float64) string  { return axisText(v, durations) }
 

@@ -19,8 +19,7 @@ import (
 const (
 	// openPanels is the number of initially open panels per comparison.
 	openPanels = 4
-	// shownRates is the number of rates with drawn distributions. The table contains
-	// all rates.
+	// shownRates is the number of rates with drawn distributions. The table contains all rates.
 	shownRates = 6
 )
 
@@ -37,8 +36,7 @@ func stylesOf(o *lab.Outcome) map[string]style {
 	return styles
 }
 
-// add draws a chart into the panel, unless it has no figure. Screen readers read the
-// description.
+// add draws a chart into the panel, unless it has no figure. Screen readers read the description.
 func (p *panel) add(c chart, f figure, description string) {
 	f.ID = fmt.Sprintf("%s-%d", p.ID, len(p.Figures)+1)
 	svg, ok := drawSVG(c, f.ID, f.Title, description)
@@ -74,8 +72,7 @@ func (c comparison) panels(id string, swept bool, styles map[string]style) ([]pa
 	return out, nil
 }
 
-// draw draws the charts of a group. Distributions and timelines have one figure per
-// shown rate.
+// draw draws the charts of a group. Distributions and timelines have one figure per shown rate.
 func (g group) draw(p *panel) error {
 	for _, r := range g.rows {
 		p.variant(r.variant(), g.styles)
@@ -147,8 +144,7 @@ func (g group) curve(r row, points []point) curve {
 	return curve{name: r.variant(), style: g.styles[r.variant()], path: true, points: points}
 }
 
-// throughput draws the events/s of unpaced rows. A paced throughput does not depend on
-// the variant.
+// throughput draws the events/s of unpaced rows. A paced throughput does not depend on the variant.
 func (g group) throughput(p *panel) {
 	events := axis{label: "events/s", zero: true, format: axisCount}
 	c := rowChart{axis: events, columns: barColumns(events)}
@@ -239,8 +235,7 @@ func (g group) percentiles(p *panel, rate, choice string) {
 		"Median, 90th, 99th and 99.9th percentile and longest latency of each variant, on a logarithmic axis.")
 }
 
-// percentileTicks are the ticks of the percentile axis. Each decade leaves a tenth of
-// the events.
+// percentileTicks are the ticks of the percentile axis. Each decade leaves a tenth of the events.
 var percentileTicks = []tick{
 	{1, "0"}, {2, "50"}, {10, "90"}, {100, "99"}, {1e3, "99.9"}, {1e4, "99.99"}, {1e5, "99.999"}, {1e6, "5 nines"}, {1e7, "6 nines"},
 }
@@ -403,8 +398,7 @@ func (g group) stages(p *panel, rate, choice string) {
 	p.add(c, f, "The share of each stage in the mean time that an event takes, a bar for each variant.")
 }
 
-// timeline returns the timeline of the round with the median p99; nil if no timeline
-// was kept.
+// timeline returns the timeline of the round with the median p99; nil if no timeline was kept.
 func (r row) timeline(wanted cell.Boundary) []cell.Moment {
 	if r.broken() {
 		return nil

@@ -9,8 +9,7 @@
 //     lay it out. [Brief] writes one screen. A run keeps no figures of an invalid cell,
 //     so its row has dashes.
 //
-// Figures are medians over the rounds. Latency quantiles are computed over all rounds
-// together.
+// Figures are medians over the rounds. Latency quantiles are computed over all rounds together.
 package report
 
 import (
@@ -86,8 +85,7 @@ var markdownText string
 
 var markdownReport = texttemplate.Must(texttemplate.New("").Funcs(texttemplate.FuncMap{"md": Escape}).Parse(markdownText))
 
-// List writes lines as a Markdown list followed by an empty line. For no lines it
-// writes nothing.
+// List writes lines as a Markdown list followed by an empty line. For no lines it writes nothing.
 func List(b *bytes.Buffer, lines []string) {
 	for _, l := range lines {
 		fmt.Fprintf(b, "- %s\n", Escape(l))

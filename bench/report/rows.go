@@ -17,12 +17,10 @@ import (
 // was held, in nanoseconds.
 const unitLockHold = "lock-hold-max-ns"
 
-// row is one line of a table. Throughput comes from one cell, latency from the same or
-// a paced one.
+// row is one line of a table. Throughput comes from one cell, latency from the same or a paced one.
 type row struct {
 	throughput, latency *lab.CellResult
-	// fast and slow are the samples of throughput and latency; empty for an invalid
-	// cell.
+	// fast and slow are the samples of throughput and latency; empty for an invalid cell.
 	fast, slow stats.Samples
 	// wait is the headline latency over all rounds of the latency cell.
 	wait cell.Quantiles
@@ -159,8 +157,7 @@ const (
 	otherRate  = "set by the rate"
 )
 
-// against is the comparison of a figure with the baseline's. why is the reason if there
-// is none.
+// against is the comparison of a figure with the baseline's. why is the reason if there is none.
 type against struct {
 	stats.Comparison
 	from, to []float64 // rounds of the baseline and of the row

@@ -20,8 +20,7 @@ type verdict struct {
 // tile is a large count.
 type tile struct{ Value, Label, Class string }
 
-// note is a line with the cells concerned. The list of cells is collapsed unless Open
-// is set.
+// note is a line with the cells concerned. The list of cells is collapsed unless Open is set.
 type note struct {
 	Text, Class string
 	Cells       []string

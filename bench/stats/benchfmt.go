@@ -47,9 +47,8 @@ func NewWriter(w io.Writer, cfg Config) *Writer {
 	return out
 }
 
-// Write writes one measurement. The name has neither "Benchmark" nor the GOMAXPROCS
-// suffix, such as "DeltaFIFO/impl=cond", and must pass [CheckName]. Iterations are the
-// events.
+// Write writes one measurement. The name has neither "Benchmark" nor the GOMAXPROCS suffix, such as
+// "DeltaFIFO/impl=cond", and must pass [CheckName]. Iterations are the events.
 func (w *Writer) Write(name string, r cell.Result, headline cell.Boundary) error {
 	if err := CheckName(name); err != nil {
 		return err

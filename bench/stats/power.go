@@ -96,9 +96,8 @@ var detectableShift = memo(func(s sizes) float64 {
 	return math.Max(0, quantile(found, Power))
 })
 
-// critical is the smallest number of ordered pairs, out of n·m, that the test calls
-// significant. It calls the same test as Compare. n and m must allow a significant
-// outcome.
+// critical is the smallest number of ordered pairs, out of n·m, that the test calls significant. It
+// calls the same test as Compare. n and m must allow a significant outcome.
 var critical = memo(func(s sizes) int {
 	lo, hi := s.n*s.m/2, s.n*s.m // not significant, significant
 	return lo + 1 + sort.Search(hi-lo-1, func(i int) bool { return significantAt(s.n, s.m, lo+1+i) })
@@ -111,8 +110,7 @@ func significantAt(n, m, u int) bool {
 		base[i] = float64(i + 1)
 	}
 	for j := range values {
-		// Place each value above as many base values as u allows; the term with j
-		// prevents ties.
+		// Place each value above as many base values as u allows; the term with j prevents ties.
 		passed := min(n, u)
 		u -= passed
 		values[j] = float64(passed) + 0.5 + float64(j)/float64(4*m)

@@ -12,8 +12,7 @@ import (
 // ErrTooFewPoints is wrapped by the error of [FitUSL] for fewer than 4 points.
 var ErrTooFewPoints = errors.New("too few points for a fit")
 
-// minUSLPoints is one more than the number of parameters: the law fits any three points
-// exactly.
+// minUSLPoints is one more than the number of parameters: the law fits any three points exactly.
 const minUSLPoints = 4
 
 // resamples is the number of resamples of the bootstrap.
@@ -117,8 +116,7 @@ func (e *Estimate) bound(draws []float64) {
 	e.Hi = math.Max(e.Value, quantile(draws, (1+Confidence)/2))
 }
 
-// curve is the law as N / (a + b(N-1) + cN(N-1)), whose denominator is linear in the
-// parameters.
+// curve is the law as N / (a + b(N-1) + cN(N-1)), whose denominator is linear in the parameters.
 type curve [3]float64
 
 func (c curve) lambda() float64 { return 1 / c[0] }
@@ -175,9 +173,8 @@ func fitCurve(n, x, w []float64) curve {
 	return best
 }
 
-// descend is the Gauss-Newton method for least squares over the free parameters. It
-// starts at the solution of the linear problem N/X = a + b(N-1) + cN(N-1), and halves a
-// step until it improves.
+// descend is the Gauss-Newton method for least squares over the free parameters. It starts at the
+// solution of the linear problem N/X = a + b(N-1) + cN(N-1), and halves a step until it improves.
 func descend(n, x, w []float64, free []int) curve {
 	const steps, halvings = 200, 40
 	c, ok := leastSquares(free, len(n), func(i int) (curve, float64, float64) {

@@ -107,10 +107,9 @@ type Value struct {
 	Value float64 // in that unit
 }
 
-// Values returns the figures of a measurement in the order of a benchfmt line. The
-// headline boundary has plain units ("p99-ns"). Other boundaries have their name as a
-// prefix, with "-to-" for the arrow ("popped-to-handled-p99-ns"). For an empty or
-// unknown headline, [Headline] chooses.
+// Values returns the figures of a measurement in the order of a benchfmt line. The headline
+// boundary has plain units ("p99-ns"). Other boundaries have their name as a prefix, with "-to-"
+// for the arrow ("popped-to-handled-p99-ns"). For an empty or unknown headline, [Headline] chooses.
 func Values(r cell.Result, headline cell.Boundary) []Value {
 	ns := func(d time.Duration) float64 { return float64(d.Nanoseconds()) }
 	n := float64(r.EventsIn)
