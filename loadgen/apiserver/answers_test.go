@@ -98,6 +98,7 @@ func TestLastBookmark(t *testing.T) {
 // The answer to the removal of the last finalizer is the object without it, at its old
 // version. Watches receive the last stored state.
 func TestLastFinalizer(t *testing.T) {
+	t.Parallel() // it waits
 	srv := opened(t, Options{})
 	srv.makeMap(t, `{"name":"a","finalizers":["example.com/hold"]}`)
 	var marked, freed v1.ConfigMap

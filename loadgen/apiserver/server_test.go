@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/restmapper"
 
+	"watchlab/loadgen/apiserver/store"
 	"watchlab/loadgen/storm"
 	"watchlab/loadgen/trace"
 )
@@ -42,7 +43,11 @@ func TestFramesMatchKubeAPIServer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			srv, err := New(s, Options{})
+			p, err := PrepareWith(s, store.NewBudget(0))
+			if err != nil {
+				t.Fatal(err)
+			}
+			srv, err := Open(Options{}, p)
 			if err != nil {
 				t.Fatal(err)
 			}

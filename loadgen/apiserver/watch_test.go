@@ -162,6 +162,7 @@ func TestWatchGone(t *testing.T) {
 }
 
 func TestWatchTimeout(t *testing.T) {
+	t.Parallel() // it waits
 	srv := start(t, pods(40), Options{})
 	next := srv.open(t, "/api/v1/pods?watch=1&resourceVersion=1&timeoutSeconds=1&fieldSelector=metadata.name%3Dnone")
 	if frame := next(); frame != nil {
