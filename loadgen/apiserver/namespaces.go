@@ -37,8 +37,7 @@ func (s *Server) seedNamespaces(c *collection) {
 	}, s.namespaces...)
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
-		// It cannot fail: the log is empty and the names are distinct.
-		_, _ = c.log.Put(watch.Added, name, &v1.Namespace{
+		c.log.Put(watch.Added, name, &v1.Namespace{
 			ObjectMeta: metav1.ObjectMeta{
 				Name: name, UID: types.UID(uuid.NewString()), CreationTimestamp: metav1.Now().Rfc3339Copy(),
 				Labels: map[string]string{v1.LabelMetadataName: name},
@@ -101,7 +100,7 @@ func (s *Server) emptyNamespace(name string) int {
 		}
 		for _, it := range c.log.State(c.log.Visible(), name+"/", "") {
 			remains := false
-			err := c.edit(it.Key, func(o runtime.Object) (watch.EventType, runtime.Object) {
+			c.edit(it.Key, func(o resources.Object) (watch.EventType, resources.Object) {
 				r, err := s.editor.Delete(c.stored, o, &metav1.DeleteOptions{})
 				remains = err != nil || !r.Gone
 				switch {
@@ -112,7 +111,7 @@ func (s *Server) emptyNamespace(name string) int {
 				}
 				return watch.Modified, withoutKind(r.Object)
 			})
-			if err != nil || remains {
+			if remains {
 				held++
 			}
 		}
@@ -126,11 +125,11 @@ func (s *Server) finish(name string) {
 	if !ok || s.emptyNamespace(name) > 0 {
 		return
 	}
-	_ = s.collection(res).edit(name, func(current runtime.Object) (watch.EventType, runtime.Object) {
-		if m, err := meta.Accessor(current); err != nil || len(m.GetFinalizers()) > 0 {
+	s.collection(res).edit(name, func(current resources.Object) (watch.EventType, resources.Object) {
+		if len(current.GetFinalizers()) > 0 {
 			return "", nil
 		}
-		return watch.Deleted, current.DeepCopyObject()
+		return deleted(current)
 	})
 }
 
@@ -165,6 +164,11 @@ func (s *Server) after(req *request, t watch.EventType, key string, o runtime.Ob
 	}
 }
 
+// deleted returns the deletion of an object.
+func deleted(o resources.Object) (watch.EventType, resources.Object) {
+	return watch.Deleted, o.DeepCopyObject().(resources.Object)
+}
+
 // undefine stops serving a custom resource and deletes its objects, which open watches
 // see.
 func (s *Server) undefine(name string) {
@@ -177,10 +181,7 @@ func (s *Server) undefine(name string) {
 			continue
 		}
 		for _, it := range c.log.State(c.log.Visible(), "", "") {
-			// It cannot fail: an object of the store has metadata.
-			_ = c.edit(it.Key, func(o runtime.Object) (watch.EventType, runtime.Object) {
-				return watch.Deleted, o.DeepCopyObject()
-			})
+			c.edit(it.Key, deleted)
 		}
 	}
 }

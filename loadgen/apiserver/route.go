@@ -221,18 +221,14 @@ func kindOf(res *resources.Resource) *wire.Kind {
 
 // edit replaces the newest object of a key by the result of f, until no other write
 // interferes. It stops if there is no object, or f returns nil.
-func (c *collection) edit(key string, f func(current runtime.Object) (watch.EventType, runtime.Object)) error {
+func (c *collection) edit(key string, f func(current resources.Object) (watch.EventType, resources.Object)) {
 	for {
 		current, was := c.log.Get(key)
 		if current == nil {
-			return nil
+			return
 		}
-		t, o := f(current)
-		if o == nil {
-			return nil
-		}
-		if ok, err := c.log.Put(t, key, o, was); ok || err != nil {
-			return err
+		if t, o := f(current); o == nil || c.log.Put(t, key, o, was) {
+			return
 		}
 	}
 }
@@ -246,7 +242,7 @@ func (req *request) show(o runtime.Object) runtime.Object {
 }
 
 // keep returns an object in the stored version.
-func (req *request) keep(o runtime.Object) runtime.Object {
+func (req *request) keep(o resources.Object) resources.Object {
 	if req.converts {
 		return withVersion(o, req.stored.GVK)
 	}
@@ -254,7 +250,7 @@ func (req *request) keep(o runtime.Object) runtime.Object {
 }
 
 // withoutKind clears the kind of a typed object.
-func withoutKind(o runtime.Object) runtime.Object {
+func withoutKind(o resources.Object) resources.Object {
 	if _, ok := o.(runtime.Unstructured); !ok {
 		o.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	}
@@ -262,14 +258,14 @@ func withoutKind(o runtime.Object) runtime.Object {
 }
 
 // withVersion returns a custom resource in another version. The values stay shared.
-func withVersion(o runtime.Object, kind schema.GroupVersionKind) runtime.Object {
-	u, ok := o.(*unstructured.Unstructured)
+func withVersion[T runtime.Object](o T, kind schema.GroupVersionKind) T {
+	u, ok := any(o).(*unstructured.Unstructured)
 	if !ok {
 		return o
 	}
 	out := &unstructured.Unstructured{Object: maps.Clone(u.Object)}
 	out.SetGroupVersionKind(kind)
-	return out
+	return any(out).(T)
 }
 
 // object returns the encoded object of an item.

@@ -233,10 +233,7 @@ func (w *watcher) filter(at uint64) error {
 	case matches || (matched && e.Type == watch.Deleted):
 		return w.append(at, e.Type, e)
 	case matched:
-		o, err := wire.AtVersion(was.Object, strconv.FormatUint(at+1, 10))
-		if err != nil {
-			return err
-		}
+		o := wire.AtVersion(was.Object, strconv.FormatUint(at+1, 10))
 		if w.one, err = w.kind.AppendObject(w.one[:0], w.form, w.show(o)); err != nil {
 			return err
 		}
@@ -261,7 +258,7 @@ func (w *watcher) append(at uint64, t watch.EventType, e *storm.Event) error {
 		}
 		w.scratch = append(w.scratch, frame...)
 	default:
-		object, err := w.log.ObjectAt(w.form, at)
+		object, err := w.log.Object(w.form, e)
 		if err != nil {
 			return err
 		}

@@ -11,10 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -81,21 +79,18 @@ func (s *Server) create(req *request) error {
 		if err != nil {
 			return err
 		}
-		m, err := meta.Accessor(r.Object)
-		if err != nil {
-			return err
-		}
-		ok, err := s.put(req, watch.Added, storm.ObjectKey(req.namespace, m.GetName()), &r, 0, dryRun)
+		name := r.Object.GetName()
+		ok, err := s.put(req, watch.Added, storm.ObjectKey(req.namespace, name), &r, 0, dryRun)
 		if err != nil {
 			return err
 		}
 		if ok {
 			return req.answerResult(http.StatusCreated, &r)
 		}
-		if m.GetGenerateName() == "" {
-			return apierrors.NewAlreadyExists(req.resource.GVR.GroupResource(), m.GetName())
+		if r.Object.GetGenerateName() == "" {
+			return apierrors.NewAlreadyExists(req.resource.GVR.GroupResource(), name)
 		}
-		taken = m.GetName()
+		taken = name
 	}
 	return apierrors.NewGenerateNameConflict(req.resource.GVR.GroupResource(), taken, 1)
 }
@@ -116,22 +111,13 @@ func (s *Server) put(req *request, t watch.EventType, key string, r *patch.Resul
 	if req.converts {
 		patch.Defaults(req.stored, kept)
 	}
-	ok, err := req.log.Put(t, key, kept, was)
-	if err != nil || !ok {
-		return ok, err
+	if !req.log.Put(t, key, kept, was) {
+		return false, nil
 	}
 	// The log sets the version.
 	r.Object = kept
 	if r.Answer != nil {
-		stored, err := meta.Accessor(kept)
-		if err != nil {
-			return false, err
-		}
-		answer, err := meta.Accessor(r.Answer)
-		if err != nil {
-			return false, err
-		}
-		answer.SetResourceVersion(stored.GetResourceVersion())
+		r.Answer.SetResourceVersion(kept.GetResourceVersion())
 	}
 	s.after(req, t, key, kept)
 	return true, nil
@@ -140,12 +126,12 @@ func (s *Server) put(req *request, t watch.EventType, key string, r *patch.Resul
 // write edits the object of the request and repeats the edit after a concurrent write.
 // edit gets the object, nil if there is none, and its position. It returns the event and
 // the result to store; nil to store nothing.
-func (s *Server) write(req *request, dryRun []string, edit func(current runtime.Object, at uint64) (watch.EventType, *patch.Result, error)) error {
+func (s *Server) write(req *request, dryRun []string, edit func(current resources.Object, at uint64) (watch.EventType, *patch.Result, error)) error {
 	key := req.key()
 	for {
 		current, was := req.log.Get(key)
-		if current != nil {
-			current = req.show(current)
+		if req.converts && current != nil {
+			current = withVersion(current, req.resource.GVK)
 		}
 		t, r, err := edit(current, was)
 		if err != nil || r == nil {
@@ -172,8 +158,8 @@ func (req *request) answerResult(code int, r *patch.Result) error {
 
 // change writes the object of the request. edit gets nil if there is no object. It
 // returns the result and the code of the answer.
-func (s *Server) change(req *request, dryRun []string, edit func(current runtime.Object) (patch.Result, error)) (code int, r patch.Result, err error) {
-	err = s.write(req, dryRun, func(current runtime.Object, was uint64) (t watch.EventType, stored *patch.Result, err error) {
+func (s *Server) change(req *request, dryRun []string, edit func(current resources.Object) (patch.Result, error)) (code int, r patch.Result, err error) {
+	err = s.write(req, dryRun, func(current resources.Object, was uint64) (t watch.EventType, stored *patch.Result, err error) {
 		if r, err = edit(current); err != nil {
 			return "", nil, err
 		}
@@ -183,7 +169,7 @@ func (s *Server) change(req *request, dryRun []string, edit func(current runtime
 			return "", nil, nil
 		case r.Gone:
 			// The event has the last stored state; the answer has the edited one.
-			return watch.Deleted, &patch.Result{Object: current.DeepCopyObject()}, nil
+			return watch.Deleted, &patch.Result{Object: current.DeepCopyObject().(resources.Object)}, nil
 		case was == 0:
 			code = http.StatusCreated
 			return watch.Added, &r, s.checkNamespace(req, nil)
@@ -203,7 +189,7 @@ func (s *Server) update(req *request, verb string) error {
 	if err != nil {
 		return err
 	}
-	code, r, err := s.change(req, dryRun, func(current runtime.Object) (patch.Result, error) {
+	code, r, err := s.change(req, dryRun, func(current resources.Object) (patch.Result, error) {
 		return apply(req.resource, current, body, edit)
 	})
 	if err != nil {
@@ -255,23 +241,19 @@ func (s *Server) delete(req *request) error {
 	o := r.Object
 	if r.Gone && gvr == podResource {
 		// A real server marks a pod before it deletes it, and answers with the mark.
-		o = o.DeepCopyObject()
+		o = o.DeepCopyObject().(resources.Object)
 		patch.Mark(o)
 	}
 	// A real server answers with the object if it remains, and for a few kinds.
 	if !r.Gone || slices.Contains(returnsDeleted, gvr.Resource) {
 		return req.answer(http.StatusOK, req.show(o))
 	}
-	m, err := meta.Accessor(o)
-	if err != nil {
-		return err
-	}
-	return req.succeed(http.StatusOK, &metav1.StatusDetails{Name: req.name, Group: gvr.Group, Kind: gvr.Resource, UID: m.GetUID()})
+	return req.succeed(http.StatusOK, &metav1.StatusDetails{Name: req.name, Group: gvr.Group, Kind: gvr.Resource, UID: o.GetUID()})
 }
 
 // remove deletes the object of the request or marks it as being deleted.
 func (s *Server) remove(req *request, opts *metav1.DeleteOptions) (r patch.Result, err error) {
-	err = s.write(req, opts.DryRun, func(current runtime.Object, _ uint64) (watch.EventType, *patch.Result, error) {
+	err = s.write(req, opts.DryRun, func(current resources.Object, _ uint64) (watch.EventType, *patch.Result, error) {
 		if current == nil {
 			return "", nil, apierrors.NewNotFound(req.resource.GVR.GroupResource(), req.name)
 		}
@@ -366,7 +348,7 @@ func (s *Server) bind(req *request) error {
 	conflict := func(format string, args ...any) (patch.Result, error) {
 		return patch.Result{}, apierrors.NewConflict(podResource.GroupResource(), req.name, fmt.Errorf(format, args...))
 	}
-	_, _, err := s.change(req, req.http.URL.Query()["dryRun"], func(current runtime.Object) (patch.Result, error) {
+	_, _, err := s.change(req, req.http.URL.Query()["dryRun"], func(current resources.Object) (patch.Result, error) {
 		pod, ok := current.(*v1.Pod)
 		switch {
 		case !ok:

@@ -28,9 +28,9 @@ import (
 	"sync"
 
 	"github.com/google/uuid"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -86,10 +86,10 @@ type Request struct {
 type Result struct {
 	// Object is the object to store. It has the resourceVersion of the object that it
 	// replaces; a new object has none.
-	Object runtime.Object
+	Object resources.Object
 	// Answer is the answer to the client if it is not Object: a Scale. The caller
 	// sets its resourceVersion to that of the stored object. Nil means Object.
-	Answer runtime.Object
+	Answer *autoscalingv1.Scale
 	// Unchanged is set if the request changes nothing: no write and no event.
 	Unchanged bool
 	// Gone is set if the object has no finalizer left: the caller deletes it.
@@ -295,11 +295,7 @@ func (e *Editor) Delete(res *resources.Resource, current runtime.Object, options
 }
 
 // Mark marks an object as being deleted.
-func Mark(o runtime.Object) {
-	m, err := meta.Accessor(o)
-	if err != nil {
-		return // impossible: all objects have metadata
-	}
+func Mark(m resources.Object) {
 	now := metav1.Now().Rfc3339Copy()
 	m.SetDeletionTimestamp(&now)
 	m.SetDeletionGracePeriodSeconds(new(int64))

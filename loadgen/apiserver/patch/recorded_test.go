@@ -358,7 +358,7 @@ func (s *fakeServer) serve(method, target, contentType, body string) (code int, 
 			err = apierrors.NewNotFound(res.GVR.GroupResource(), req.Name)
 			break
 		}
-		result.Object = current
+		result.Object = current.(object)
 		if req.Subresource == resources.Scale {
 			result.Answer, err = s.editor.Scale(res, current)
 		} else {
@@ -409,7 +409,7 @@ func (s *fakeServer) serve(method, target, contentType, body string) (code int, 
 	shown := result.Object
 	if result.Answer != nil {
 		shown = result.Answer
-		shown.(metav1.Object).SetResourceVersion(result.Object.(metav1.Object).GetResourceVersion())
+		shown.SetResourceVersion(result.Object.GetResourceVersion())
 	}
 	if method == http.MethodDelete && result.Gone {
 		return code, mustJSON(s.t, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"}, Status: "Success"}), nil

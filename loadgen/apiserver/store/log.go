@@ -25,7 +25,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -39,6 +39,12 @@ const DefaultHistory = 100_000
 
 // first is the initial position of a log without a recording; version 0 means any.
 const first = 1
+
+// Object is an object of any resource.
+type Object interface {
+	runtime.Object
+	metav1.Object
+}
 
 // ErrGone means that events are no longer kept.
 var ErrGone = errors.New("the events are no longer kept")
@@ -172,12 +178,8 @@ func (l *Log) Release(seq uint64) {
 		case typ != watch.Added && !there:
 			continue
 		}
-		o, err := wire.AtVersion(e.Object, strconv.FormatUint(to+1, 10))
-		if err != nil {
-			continue // impossible: a valid storm's objects have metadata
-		}
 		to++
-		l.append(to, typ, e.Key, o)
+		l.append(to, typ, e.Key, wire.AtVersion(e.Object, strconv.FormatUint(to, 10)))
 	}
 	l.mu.Unlock()
 	l.Raise(to)
@@ -186,11 +188,7 @@ func (l *Log) Release(seq uint64) {
 // Put appends an event. The object belongs to the log and gets the position as
 // resourceVersion. If the newest event of the key is not at position was (0: no object),
 // Put appends nothing and returns false; see [Log.Get].
-func (l *Log) Put(t watch.EventType, key string, o runtime.Object, was uint64) (bool, error) {
-	m, err := meta.Accessor(o)
-	if err != nil {
-		return false, fmt.Errorf("store: %w", err)
-	}
+func (l *Log) Put(t watch.EventType, key string, o Object, was uint64) bool {
 	l.write.Lock()
 	defer l.write.Unlock()
 	l.mu.Lock()
@@ -201,7 +199,7 @@ func (l *Log) Put(t watch.EventType, key string, o runtime.Object, was uint64) (
 	}
 	if newest != was {
 		l.mu.Unlock()
-		return false, nil
+		return false
 	}
 	if l.forked.Load() == never {
 		at := l.Visible()
@@ -211,11 +209,11 @@ func (l *Log) Put(t watch.EventType, key string, o runtime.Object, was uint64) (
 		l.floor.Store(0)
 	}
 	at := l.Visible() + 1
-	m.SetResourceVersion(strconv.FormatUint(at, 10))
+	o.SetResourceVersion(strconv.FormatUint(at, 10))
 	l.append(at, t, key, o)
 	l.mu.Unlock()
 	l.Raise(at)
-	return true, nil
+	return true
 }
 
 // append adds an event at a position that is not visible yet. The index is up to date and
@@ -395,7 +393,7 @@ func (l *Log) read() (unlock func()) {
 
 // Get returns an object and its position, or nil and 0. The object must not be changed.
 // O(1), plus the events since the last use of the index.
-func (l *Log) Get(key string) (runtime.Object, uint64) {
+func (l *Log) Get(key string) (Object, uint64) {
 	defer l.read()()
 	at := l.newest(key)
 	if at == 0 {
@@ -405,7 +403,7 @@ func (l *Log) Get(key string) (runtime.Object, uint64) {
 	if e.Type == watch.Deleted {
 		return nil, 0
 	}
-	return e.Object, at
+	return e.Object.(Object), at // a valid storm's objects have metadata
 }
 
 // State returns the newest event of each object at a retained position whose key has the
@@ -497,19 +495,6 @@ func (l *Log) Object(form wire.Form, e *storm.Event) ([]byte, error) {
 		return f.object(n, form.Media()), nil
 	}
 	return l.maker.kind.AppendObject(nil, form, e.Object)
-}
-
-// ObjectAt returns the encoded object of the event after a position. The bytes must not be
-// changed. The error is [ErrGone] or that of an object that cannot be encoded.
-func (l *Log) ObjectAt(form wire.Form, at uint64) ([]byte, error) {
-	if at < l.floor.Load() {
-		return nil, ErrGone
-	}
-	f, start, _, err := l.frames(form, at, at+1)
-	if err != nil {
-		return nil, err
-	}
-	return f.object(int(at-start), form.Media()), nil
 }
 
 // Prepare encodes the blocks of the recording that a list mostly needs, for the next list

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"reflect"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -163,17 +162,15 @@ func shallow(o runtime.Object) runtime.Object {
 
 // AtVersion returns an object with another version. A typed object shares all fields
 // that are pointers.
-func AtVersion(o runtime.Object, version string) (runtime.Object, error) {
+func AtVersion(o runtime.Object, version string) runtime.Object {
 	if _, ok := o.(runtime.Unstructured); ok {
 		// A copy of the struct would share the map of metadata.
 		o = o.DeepCopyObject()
 	} else {
 		o = shallow(o)
 	}
-	m, err := meta.Accessor(o)
-	if err != nil {
-		return nil, fmt.Errorf("wire: %w", err)
+	if m, ok := o.(metav1.Object); ok {
+		m.SetResourceVersion(version)
 	}
-	m.SetResourceVersion(version)
-	return o, nil
+	return o
 }
