@@ -36,9 +36,6 @@ const (
 	StaticPeriod   = 20 * time.Second
 	StaticMaxBytes = 10 << 20
 	staticTimeout  = 10 * time.Second
-	// First and maximum pause before the kubelet tries again to watch a path.
-	staticRetry    = time.Second
-	staticMaxRetry = 20 * time.Second
 )
 
 // HashAnnotation is the annotation with the hash of a static pod's manifest.
@@ -291,13 +288,13 @@ type staticFile struct {
 	ended bool              // ctx ended during a send
 
 	watcher *fsnotify.Watcher // nil while the path cannot be watched
-	pause   time.Duration
 }
 
 // StaticFile returns the source of a path: a file, or a folder with one pod per file. The path
 // may be created later. Hidden files (with a leading dot) and subfolders are ignored.
 //
-// It reads everything at the start and once per period. In between it reads each changed file.
+// It reads everything at the start and once per period, and tries again to watch a path that
+// could not be watched. In between it reads each changed file.
 // After each read it sends a SET of all pods; the store is client-go's UndeltaStore. After an
 // invalid change, the old pod stays until the next full read.
 func StaticFile(path string, opts StaticOptions) StaticPods {
@@ -320,9 +317,7 @@ func (s *staticFile) Run(ctx context.Context, updates chan<- merge.PodUpdate) {
 	period := time.NewTicker(s.opts.Period)
 	defer period.Stop()
 	defer s.unwatch()
-	// Watch before the first read, so that no change is lost.
-	retry := s.watch()
-	s.report(s.list())
+	s.watchAndList()
 	for ctx.Err() == nil && !s.ended {
 		var events chan fsnotify.Event
 		var failures chan error
@@ -332,25 +327,21 @@ func (s *staticFile) Run(ctx context.Context, updates chan<- merge.PodUpdate) {
 		select {
 		case <-ctx.Done():
 		case <-period.C:
-			s.report(s.list())
+			s.watchAndList()
 		case e, ok := <-events:
 			switch {
 			case !ok:
-				retry = s.watch()
+				s.unwatch()
 			case e.Name == s.path && (e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename)):
 				// Another file or folder may have replaced the path.
-				retry = s.watch()
-				s.report(s.list())
+				s.unwatch()
+				s.watchAndList()
 			default:
 				s.report(s.changed(e))
 			}
 		case err := <-failures:
 			s.report(fmt.Errorf("%s: watching it: %w", s.path, err))
-			retry = s.watch()
-		case <-retry:
-			if retry = s.watch(); retry == nil {
-				s.report(s.list()) // Find changes from before the watch.
-			}
+			s.unwatch()
 		}
 	}
 }
@@ -368,27 +359,19 @@ func (s *staticFile) unwatch() {
 	}
 }
 
-// watch starts to watch the path. If that fails, the returned channel fires when it is time to
-// retry.
-func (s *staticFile) watch() (retry <-chan time.Time) {
-	s.unwatch()
-	if s.opts.Poll {
-		return nil
-	}
-	if _, err := os.Stat(s.path); err != nil {
-		return time.After(staticRetry) // list reports the error.
-	}
-	w, err := fsnotify.NewWatcher()
-	if err == nil {
-		if err = w.Add(s.path); err == nil {
-			s.watcher, s.pause = w, 0
-			return nil
+// watchAndList reads the whole path, which it watches before, so that no change is lost.
+func (s *staticFile) watchAndList() {
+	if _, err := os.Stat(s.path); s.watcher == nil && !s.opts.Poll && err == nil { // list reports the error.
+		w, err := fsnotify.NewWatcher()
+		if err == nil {
+			s.watcher, err = w, w.Add(s.path)
 		}
-		_ = w.Close()
+		if err != nil {
+			s.report(fmt.Errorf("%s: watching it: %w", s.path, err))
+			s.unwatch()
+		}
 	}
-	s.report(fmt.Errorf("%s: watching it: %w", s.path, err))
-	s.pause = min(max(2*s.pause, staticRetry), staticMaxRetry)
-	return time.After(s.pause)
+	s.report(s.list())
 }
 
 // list reads the whole path.
