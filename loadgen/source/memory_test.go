@@ -16,7 +16,7 @@ import (
 
 // An unpaced memory source waits for the watch.
 func TestMemoryBackpressure(t *testing.T) {
-	st := load(t)
+	st := small(t)
 	src := source.NewMemory(st)
 	defer func() { _ = src.Close() }()
 	// There is no watch.
@@ -54,7 +54,7 @@ func TestMemoryBackpressure(t *testing.T) {
 
 // A paced memory source never waits for a watch.
 func TestMemoryOpenLoop(t *testing.T) {
-	st := load(t)
+	st := small(t)
 	src := source.NewMemory(st)
 	defer func() { _ = src.Close() }()
 	w, err := client(src).WatchWithContext(t.Context(), metav1.ListOptions{ResourceVersion: strconv.Itoa(st.Initial)})
@@ -74,7 +74,7 @@ func TestMemoryOpenLoop(t *testing.T) {
 
 // A stopped watch ends, even with pending events and an active reader.
 func TestMemoryStop(t *testing.T) {
-	st := load(t)
+	st := small(t)
 	src := source.NewMemory(st)
 	defer func() { _ = src.Close() }()
 	w, err := client(src).WatchWithContext(t.Context(), metav1.ListOptions{ResourceVersion: strconv.Itoa(st.Initial)})

@@ -52,14 +52,23 @@ func load(t testing.TB) *storm.Storm {
 	return s
 }
 
-// share returns a smaller storm.
-func share(t testing.TB) *storm.Storm {
+var generated = sync.OnceValues(func() (*storm.Set, error) {
+	p, err := storm.NewProfile("nodeloss")
+	if err != nil {
+		return nil, err
+	}
+	p.Resize(0, 150, 0)
+	return storm.Compose(p, 1).Set()
+})
+
+// small returns a storm of some hundred events.
+func small(t testing.TB) *storm.Storm {
 	t.Helper()
-	s, err := load(t).ForNode(20)
+	set, err := generated()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s.AtLeast(500)
+	return set.Storms[0]
 }
 
 // empty is a storm without an initial list: its first list has version "0".
@@ -296,7 +305,7 @@ func each(t *testing.T, f func(t *testing.T, name string)) {
 }
 
 func TestInformer(t *testing.T) {
-	for name, st := range map[string]*storm.Storm{"share": share(t), "empty": empty()} {
+	for name, st := range map[string]*storm.Storm{"small": small(t), "empty": empty()} {
 		t.Run("storm="+name, func(t *testing.T) {
 			each(t, func(t *testing.T, name string) { seesEverything(t, name, st) })
 		})
@@ -331,7 +340,7 @@ func seesEverything(t *testing.T, name string, st *storm.Storm) {
 
 // A controller with its own RealFIFO, as in the informer pipeline.
 func TestController(t *testing.T) {
-	st := share(t)
+	st := small(t)
 	each(t, func(t *testing.T, name string) {
 		src := open(t, name, st)
 		s := newSink()
@@ -367,7 +376,7 @@ func TestController(t *testing.T) {
 }
 
 func TestTwoWatchers(t *testing.T) {
-	st := share(t)
+	st := small(t)
 	each(t, func(t *testing.T, name string) {
 		src := open(t, name, st)
 		a, b := newSink(), newSink()
@@ -388,7 +397,7 @@ func TestTwoWatchers(t *testing.T) {
 
 // A broken watch resumes at its position: no event is lost or duplicated.
 func TestDisconnectAndResume(t *testing.T) {
-	st := share(t)
+	st := small(t)
 	each(t, func(t *testing.T, name string) {
 		src := open(t, name, st)
 		s := newSink()
@@ -413,7 +422,7 @@ func TestDisconnectAndResume(t *testing.T) {
 }
 
 func TestLateWatcher(t *testing.T) {
-	st := share(t)
+	st := small(t)
 	each(t, func(t *testing.T, name string) {
 		src := open(t, name, st)
 		// Paced, because an unpaced memory source waits for a watch.

@@ -72,6 +72,9 @@ func TestConnect(t *testing.T) {
 
 // TestDetached: a recorded pod keeps no reference that would make the cluster act on it.
 func TestDetached(t *testing.T) {
+	if testing.Short() {
+		t.Skip("reading the recording takes long, and one goroutine does it")
+	}
 	s, err := nodeloss()
 	if err != nil {
 		t.Fatal(err)

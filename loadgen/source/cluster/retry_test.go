@@ -17,6 +17,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"watchlab/loadgen/pace"
+	"watchlab/loadgen/storm"
 )
 
 var (
@@ -97,12 +98,17 @@ func TestForbiddenLater(t *testing.T) {
 // TestWriterOutage: a writer survives an outage of the API server and reports its cost.
 // If the outage does not end, it reports the number of events left.
 func TestWriterOutage(t *testing.T) {
-	s, err := nodeloss()
+	p, err := storm.NewProfile("nodeloss")
 	if err != nil {
 		t.Fatal(err)
 	}
-	short := *s
-	short.Events, short.Initial = s.Events[:100], 20
+	p.Resize(0, 80, 0)
+	set, err := storm.Compose(p, 1).Set()
+	if err != nil {
+		t.Fatal(err)
+	}
+	short := *set.Storms[0]
+	short.Events, short.Initial = short.Events[:100], 20
 	for _, tt := range []struct {
 		name string
 		// The API server is unavailable from its 40th request on, for this time.

@@ -248,7 +248,7 @@ func spin(ctx context.Context, turn uint64, done func() bool) {
 // Releases one event at a time, after the one before was seen, just as the follower falls
 // asleep. No later event can hide a lost wake-up.
 func TestNoLostWakeup(t *testing.T) {
-	const n = 40_000
+	const n = 20_000
 	st := New(count(n))
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -278,7 +278,7 @@ func TestNoLostWakeup(t *testing.T) {
 
 // The same for WaitRoom: the event is seen just as WaitRoom falls asleep.
 func TestNoMissedRoom(t *testing.T) {
-	const n, window = 150_000, 1
+	const n, window = 50_000, 1
 	st := New(count(n))
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
