@@ -57,7 +57,7 @@ var generated = sync.OnceValues(func() (*storm.Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.Resize(0, 150, 0)
+	p.Resize(0, 60, 0)
 	return storm.Compose(p, 1).Set()
 })
 
