@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 )
@@ -37,9 +38,9 @@ func (s *informer) AddEventHandlerWithOptions(handler cache.ResourceEventHandler
 	if opts.ResyncPeriod != nil {
 		period = *opts.ResyncPeriod
 	}
-	period = s.admitResync(logger, period)
-	l := newListener(logger, handler, s.HasSyncedChecker().Name())
-	l.scheduleResync(period, s.resyncCheck, time.Now())
+	l := newListener(logger, handler, registrationName(s.example, handler))
+	l.resyncPeriod = s.admitResync(logger, period)
+	l.nextResync = time.Now().Add(l.resyncPeriod)
 	if !s.started {
 		s.distributor.add(l)
 		return l, nil
@@ -59,24 +60,35 @@ func (s *informer) AddEventHandlerWithOptions(handler cache.ResourceEventHandler
 	return l, nil
 }
 
-// admitResync returns the allowed resync period of a new handler. A period below
-// the informer's shortens the interval of resync checks, unless the informer is
-// running. The caller holds mu.
-func (s *informer) admitResync(logger klog.Logger, period time.Duration) time.Duration {
-	if period <= 0 {
-		return period
+// registrationName returns client-go's name of a registration. client-go exports no
+// function for it, hence the informer that never runs.
+func registrationName(example runtime.Object, handler cache.ResourceEventHandler) string {
+	r, err := cache.NewSharedIndexInformer(nil, example, 0, nil).AddEventHandler(handler)
+	if err != nil {
+		return fmt.Sprintf("SharedIndexInformer %T + event handler %T", example, handler)
 	}
-	if period < minimumResync {
+	return r.HasSyncedChecker().Name()
+}
+
+// admitResync returns the allowed resync period of a new handler; 0 means never. A
+// period below the informer's shortens the interval of resync checks, unless the
+// informer is running. The caller holds mu.
+func (s *informer) admitResync(logger klog.Logger, period time.Duration) time.Duration {
+	if 0 < period && period < minimumResync {
 		logger.Info("Warning: the resync period of a handler is too short and is lengthened", "resyncPeriod", period, "minimum", minimumResync)
 		period = minimumResync
 	}
-	switch {
-	case period >= s.resyncCheck:
-	case s.started:
-		logger.Info("Warning: the resync period of a handler is shorter than that of its informer, which runs already, and is lengthened", "resyncPeriod", period, "informer", s.resyncCheck)
-		period = s.resyncCheck
-	default:
+	if 0 < period && period < s.resyncCheck && !s.started {
 		s.resyncCheck = period
+	}
+	switch {
+	case period == 0:
+	case s.resyncCheck == 0:
+		logger.Info("Warning: the informer does no resyncs; the resync period of a handler is ignored", "resyncPeriod", period)
+		period = 0
+	case period < s.resyncCheck:
+		logger.Info("Warning: the resync period of a handler is lengthened to that of its informer", "resyncPeriod", period, "informer", s.resyncCheck)
+		period = s.resyncCheck
 	}
 	return period
 }

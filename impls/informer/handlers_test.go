@@ -296,7 +296,8 @@ func (e *eavesdropper) GetResourceVersion() string {
 // before the handlers are notified.
 func TestJoinBetweenStoreAndTelling(t *testing.T) {
 	s := newScript()
-	inf := newInformer(t, newFeed().lw(), informer.Options{NewQueue: s.queue})
+	inf := newInformer(t, newFeed().lw(), informer.Options{})
+	informer.SetBuild(inf, s.queue)
 	stop := run(t, inf)
 	s.single = true
 	called, joined := make(chan struct{}), make(chan error)

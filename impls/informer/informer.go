@@ -186,8 +186,8 @@ func (s *informer) RunWithContext(ctx context.Context) {
 		logger.Info("Warning: the informer has been started already; to run it twice is not allowed")
 		return
 	case err != nil:
-		// New has built a queue with the same options. This error requires a
-		// NewQueue that fails on its second call.
+		// New has built a queue with the same options, so this is a bug of the
+		// variant.
 		utilruntime.HandleErrorWithContext(ctx, err, "The informer has no queue and stops")
 	}
 	// The handlers stop after the controller, which notifies them.

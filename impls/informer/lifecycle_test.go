@@ -433,16 +433,11 @@ func TestWatchList(t *testing.T) {
 	})
 }
 
-// TestFailingQueue builds a queue when it is tried, and none when it is run.
+// TestFailingQueue: a queue that cannot be built when the informer runs stops it.
 func TestFailingQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		built := 0
-		inf := newInformer(t, newSource(t), informer.Options{NewQueue: func(o deltafifo.Options) (deltafifo.Queue, error) {
-			if built++; built > 1 {
-				return nil, errors.New("no more queues")
-			}
-			return deltafifo.New("cond", o)
-		}})
+		inf := newInformer(t, newSource(t), informer.Options{})
+		informer.SetBuild(inf, func(deltafifo.Options) (deltafifo.Queue, error) { return nil, errors.New("no more queues") })
 		handle := addHandler(t, inf, &recorder{})
 		l := &logs{}
 		inf.RunWithContext(klog.NewContext(context.Background(), *l.logger()))

@@ -36,7 +36,6 @@ const (
 // that AddEventHandler returns.
 type listener struct {
 	handler cache.ResourceEventHandler
-	name    string
 	logger  klog.Logger
 	tracker *synctrack.SingleFileTracker
 	// pending is unbounded: the distributor never waits for the handler.
@@ -62,18 +61,16 @@ type listener struct {
 // takeSize is how many notices are taken at a time.
 const takeSize = 64
 
-func newListener(logger klog.Logger, handler cache.ResourceEventHandler, upstream string) *listener {
+func newListener(logger klog.Logger, handler cache.ResourceEventHandler, name string) *listener {
 	pending, err := ring.NewLocked[notice](0)
 	if err != nil {
 		// This is a bug: an unbounded queue has no invalid capacity.
 		panic(err)
 	}
-	name := handlerName(handler)
 	return &listener{
 		handler:   handler,
-		name:      name,
 		logger:    logger,
-		tracker:   synctrack.NewSingleFileTracker(upstream + " + event handler " + name),
+		tracker:   synctrack.NewSingleFileTracker(name),
 		pending:   pending,
 		stopped:   make(chan struct{}),
 		finished:  make(chan struct{}),
@@ -90,23 +87,6 @@ func (l *listener) HasSyncedChecker() cache.DoneChecker { return l.tracker }
 // ShutdownChan returns a channel that is closed after the last call of the
 // handler. [cache.ShutDownEventHandler] uses it.
 func (l *listener) ShutdownChan() <-chan struct{} { return l.finished }
-
-// scheduleResync sets the resync period for an informer that checks every check;
-// 0 means never. The listener is not added yet. The period is at least check,
-// unless it is negative, so it stays valid when another listener shortens check.
-func (l *listener) scheduleResync(period, check time.Duration, now time.Time) {
-	switch {
-	case period == 0:
-	case check == 0:
-		l.logger.Info("Warning: the informer does no resyncs; the resync period of a handler is ignored", "resyncPeriod", period)
-		period = 0
-	case period < check:
-		l.logger.Info("Warning: the resync period of a handler is lengthened to that of its informer", "resyncPeriod", period, "informer", check)
-		period = check
-	}
-	l.resyncPeriod = period
-	l.nextResync = now.Add(period)
-}
 
 // addInitial queues additions of all objects of a list. The listener is not added
 // yet.
@@ -196,7 +176,7 @@ func (l *listener) call(n *notice) (ok bool) {
 
 func (l *listener) logIfSlow(start time.Time) {
 	if took := time.Since(start); took > slowCall {
-		l.logger.Info("An event handler is slow and has a backlog", "handler", l.name, "took", took, "pendingNotifications", l.left-1)
+		l.logger.Info("An event handler is slow and has a backlog", "handler", l.tracker.Name(), "took", took, "pendingNotifications", l.left-1)
 	}
 }
 

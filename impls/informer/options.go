@@ -1,6 +1,7 @@
 package informer
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -26,10 +27,6 @@ type Options struct {
 	// SetTransform sets the transformer. An empty HandOver means [impls.Lent] if
 	// the variant supports it, because the informer keeps only the objects.
 	Queue deltafifo.Options
-	// NewQueue builds the queue if it is not nil; Variant must then be empty. An
-	// empty Delivery then means in-order. [New] calls NewQueue once to validate
-	// the options and closes that queue at once. Run calls it again.
-	NewQueue func(deltafifo.Options) (deltafifo.Queue, error)
 	// WrapQueue wraps the queue of the informer, for example with a recorder; nil
 	// means no wrapper. Batches require that the result implements
 	// cache.QueueWithBatch and the indexer implements cache.TransactionStore.
@@ -66,8 +63,6 @@ func (o Options) blueprint() (blueprint, error) {
 		return blueprint{}, fmt.Errorf("informer: %w: %s", impls.ErrOptions, fmt.Sprintf(format, args...))
 	}
 	switch {
-	case o.NewQueue != nil && o.Variant != "":
-		return fail("both Variant %q and NewQueue are set (allowed: one of them)", o.Variant)
 	case o.Queue.KeyFunction != nil:
 		return fail("Queue.KeyFunction is set (allowed: nil; an informer's keys are namespace/name)")
 	case o.Queue.KnownObjects != nil:
@@ -77,26 +72,16 @@ func (o Options) blueprint() (blueprint, error) {
 	case o.ResyncPeriod < 0:
 		return fail("ResyncPeriod %v is negative (0 means no resyncs)", o.ResyncPeriod)
 	}
-	b := blueprint{build: o.NewQueue, opts: o.Queue, wrap: o.WrapQueue}
-	if b.build == nil {
-		name := o.Variant
-		if name == "" {
-			name = DefaultVariant
-		}
-		v, err := deltafifo.Lookup(name)
-		if err != nil {
-			return blueprint{}, fmt.Errorf("informer: %w", err)
-		}
-		if g, ok := v.Mode(string(b.opts.Delivery)); ok {
-			b.opts.Delivery = deltafifo.Delivery(g.Mode)
-		}
-		if b.opts.HandOver == "" && lends(v, b.opts.Delivery) {
-			b.opts.HandOver = impls.Lent
-		}
-		b.build = func(opts deltafifo.Options) (deltafifo.Queue, error) { return deltafifo.New(name, opts) }
+	v, err := deltafifo.Lookup(cmp.Or(o.Variant, DefaultVariant))
+	if err != nil {
+		return blueprint{}, fmt.Errorf("informer: %w", err)
 	}
-	if b.opts.Delivery == "" {
-		b.opts.Delivery = deltafifo.InOrder
+	b := blueprint{build: v.New, opts: o.Queue, wrap: o.WrapQueue}
+	if g, ok := v.Mode(string(b.opts.Delivery)); ok {
+		b.opts.Delivery = deltafifo.Delivery(g.Mode)
+	}
+	if b.opts.HandOver == "" && lends(v, b.opts.Delivery) {
+		b.opts.HandOver = impls.Lent
 	}
 	return b, nil
 }
@@ -121,11 +106,8 @@ func (b blueprint) queue(known cache.KeyListerGetter, transform cache.TransformF
 		opts.KnownObjects = known
 	}
 	q, err := b.build(opts)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, fmt.Errorf("informer: %w", err)
-	case q == nil:
-		return nil, fmt.Errorf("informer: %w: NewQueue returned no queue", impls.ErrOptions)
 	}
 	return q, nil
 }

@@ -20,7 +20,6 @@ import (
 
 func TestOptions(t *testing.T) {
 	lw := newFeed().lw()
-	none := func(deltafifo.Options) (deltafifo.Queue, error) { return nil, nil }
 	for _, c := range []struct {
 		name string
 		lw   cache.ListerWatcher
@@ -30,8 +29,6 @@ func TestOptions(t *testing.T) {
 	}{
 		{"no source", nil, informer.Options{}, impls.ErrOptions, "no ListerWatcher"},
 		{"unknown", lw, informer.Options{Variant: "nobody"}, impls.ErrUnknownVariant, `unknown variant "nobody" (have clientgo-deltafifo`},
-		{"two queues", lw, informer.Options{Variant: "cond", NewQueue: none}, impls.ErrOptions, "both Variant \"cond\" and NewQueue"},
-		{"no queue", lw, informer.Options{NewQueue: none}, impls.ErrOptions, "NewQueue returned no queue"},
 		{"keys", lw, informer.Options{Queue: deltafifo.Options{KeyFunction: cache.MetaNamespaceKeyFunc}}, impls.ErrOptions, "Queue.KeyFunction"},
 		{"known", lw, informer.Options{Queue: deltafifo.Options{KnownObjects: cache.NewStore(nil)}}, impls.ErrOptions, "Queue.KnownObjects"},
 		{"transformer", lw, informer.Options{Queue: deltafifo.Options{Transformer: func(o any) (any, error) { return o, nil }}}, impls.ErrOptions, "call SetTransform"},
@@ -55,19 +52,17 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestNewQueue uses a queue that is not registered, and checks its options.
-func TestNewQueue(t *testing.T) {
+// TestQueueOptions checks the options of the queue.
+func TestQueueOptions(t *testing.T) {
 	for _, delivery := range []deltafifo.Delivery{"", deltafifo.InOrder, deltafifo.PerKey} {
 		synctest.Test(t, func(t *testing.T) {
 			var got deltafifo.Options
 			src := newSource(t)
 			src.Add(pod("a"))
-			inf := newInformer(t, src, informer.Options{
-				Queue: deltafifo.Options{Delivery: delivery},
-				NewQueue: func(o deltafifo.Options) (deltafifo.Queue, error) {
-					got = o
-					return deltafifo.New("cond", o)
-				},
+			inf := newInformer(t, src, informer.Options{Queue: deltafifo.Options{Delivery: delivery}})
+			informer.SetBuild(inf, func(o deltafifo.Options) (deltafifo.Queue, error) {
+				got = o
+				return deltafifo.New("cond", o)
 			})
 			run(t, inf)
 			wait(t, inf.HasSyncedChecker())

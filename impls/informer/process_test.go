@@ -37,12 +37,11 @@ func newScript() *script {
 // queue builds it, for an informer.
 func (s *script) queue(o deltafifo.Options) (deltafifo.Queue, error) {
 	q, err := deltafifo.New("cond", o)
-	if err != nil || s.BatchQueue != nil {
-		return s, err
+	if err != nil {
+		return nil, err
 	}
-	// The first is only tried.
 	s.BatchQueue = q.(deltafifo.BatchQueue)
-	return q, nil
+	return s, nil
 }
 
 // hand delivers deltas and returns the result of process.
@@ -119,7 +118,8 @@ func TestHandOvers(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newScript()
 				s.single = true
-				inf := newInformer(t, newFeed().lw(), informer.Options{NewQueue: s.queue})
+				inf := newInformer(t, newFeed().lw(), informer.Options{})
+				informer.SetBuild(inf, s.queue)
 				r := &recorder{}
 				addHandler(t, inf, r)
 				l := &logs{}
