@@ -13,6 +13,7 @@
 package cell
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -41,29 +42,29 @@ var ErrMisuse = errors.New("recorder misused")
 // safe for concurrent use. Incorrect use does not panic: [Recorder.Result] returns the
 // errors.
 type Recorder struct {
-	shared                     bool // other cells are measured in this process at the same time
-	alone                      bool // the process belongs to this measurement
-	started, ended             bool
-	start, stop                time.Time
-	before                     usage
-	after                      usage
-	memStats                   *runtime.MemStats // buffer of readMemory, allocated before the clock starts
-	perf                       *perf
-	counted                    []Note   // figures of the processor's counters
-	watcher                    *watcher // samples memory; nil unless alone
-	memory                     *Memory
-	starting, stopping, ending func() // from Around; ending is stopping after starting was called
-	summed                     bool   // Count was called
-	eventsIn, deltasOut        uint64
-	boundaries                 []*boundary // in the order of first use
-	last                       *boundary   // one-entry cache, as reports come in runs of one boundary
-	lag                        *durations
-	late                       uint64        // releases later than the budget
-	missed                     uint64        // releases after the end of the schedule
-	budget, over               time.Duration // budget of a release; end of the schedule
-	notes                      []Note
-	timeline                   []Moment
-	misuse                     []string // each mistake once
+	shared              bool // other cells are measured in this process at the same time
+	alone               bool // the process belongs to this measurement
+	started, ended      bool
+	start, stop         time.Time
+	before              usage
+	after               usage
+	memStats            *runtime.MemStats // buffer of readMemory, allocated before the clock starts
+	perf                perf
+	counted             []Note   // figures of the processor's counters
+	watcher             *watcher // samples memory; nil unless alone
+	memory              *Memory
+	starting            func() (stop func()) // from Around
+	stopping            func()               // the result of starting, until it is called
+	eventsIn, deltasOut uint64
+	boundaries          []*boundary // in the order of first use
+	last                *boundary   // one-entry cache, as reports come in runs of one boundary
+	lag                 *durations
+	late                uint64        // releases later than the budget
+	missed              uint64        // releases after the end of the schedule
+	budget, over        time.Duration // budget of a release; end of the schedule
+	notes               []Note
+	timeline            []Moment
+	misuse              []string // each mistake once
 }
 
 // boundary is the histogram of one Boundary.
@@ -84,7 +85,7 @@ func Alone() *Recorder { return &Recorder{alone: true} }
 // Around returns a recorder that calls start before the clock starts and stop after it
 // stops. Neither call is measured. Profiles taken between them cover exactly the
 // measured part. stop is called once if start was, at the latest by [Recorder.Abandon].
-func Around(start, stop func()) *Recorder { return &Recorder{starting: start, stopping: stop} }
+func Around(start func() (stop func())) *Recorder { return &Recorder{starting: start} }
 
 // Begin starts the measured part: it collects garbage, reads the counters and
 // starts the clock.
@@ -102,8 +103,7 @@ func (r *Recorder) Begin() {
 		r.perf = openPerf()
 	}
 	if r.starting != nil {
-		r.ending = r.stopping
-		r.starting()
+		r.stopping = r.starting()
 	}
 	// Reads that allocate or take time come first here and last in End, so that they
 	// are not measured.
@@ -147,26 +147,21 @@ func (r *Recorder) Abandon() {
 
 // release stops profiles, counters and the memory watcher.
 func (r *Recorder) release() {
-	if r.ending != nil {
-		r.ending()
-		r.ending = nil
+	if r.stopping != nil {
+		r.stopping()
+		r.stopping = nil
 	}
 	r.counted = r.perf.close()
-	r.perf = nil
+	r.perf = perf{}
 	if r.watcher != nil {
 		m := r.watcher.stop()
 		r.memory, r.watcher = &m, nil
 	}
 }
 
-// Count reports the numbers of input events and output deltas. Call it once.
+// Count reports the numbers of input events and output deltas.
 func (r *Recorder) Count(eventsIn, deltasOut uint64) {
 	r.afterEnd("Count")
-	if r.summed {
-		r.wrong("Count was called twice")
-		return
-	}
-	r.summed = true
 	r.eventsIn, r.deltasOut = eventsIn, deltasOut
 }
 
@@ -191,22 +186,9 @@ func (r *Recorder) boundary(name Boundary) *boundary {
 	return b
 }
 
-// Schedule sets the limits for Lag. A release is late if it exceeds the budget. It is
-// missed if it comes more than the budget after the last intended time. Call Schedule
-// at most once, before Lag.
-func (r *Recorder) Schedule(budget, last time.Duration) {
-	r.afterEnd("Schedule")
-	switch {
-	case r.lag != nil:
-		r.wrong("Schedule was called after Lag")
-	case r.budget != 0:
-		r.wrong("Schedule was called twice")
-	case budget <= 0:
-		r.wrong("Schedule: the budget has to be more than 0")
-	default:
-		r.budget, r.over = budget, last+budget
-	}
-}
+// Schedule sets the limits for later calls of Lag. A release is late if it exceeds the
+// budget. It is missed if it comes more than the budget after the last intended time.
+func (r *Recorder) Schedule(budget, last time.Duration) { r.budget, r.over = budget, last+budget }
 
 // Lag reports one release of a paced cell: d is released minus intended time, and
 // intended counts from the start of the schedule.
@@ -217,20 +199,12 @@ func (r *Recorder) Lag(d, intended time.Duration) {
 		r.lag = &l
 	}
 	r.lag.record(d)
-	if d > r.allowed() {
+	if d > cmp.Or(r.budget, LateAfter) {
 		r.late++
 	}
 	if r.over > 0 && intended+d > r.over {
 		r.missed++
 	}
-}
-
-// allowed is the budget of a release.
-func (r *Recorder) allowed() time.Duration {
-	if r.budget > 0 {
-		return r.budget
-	}
-	return LateAfter
 }
 
 // Note records a figure of the workload under a benchfmt unit, such as "relists" or
@@ -240,31 +214,18 @@ func (r *Recorder) Note(unit string, value float64) {
 	switch {
 	case unit == "" || strings.ContainsFunc(unit, badInUnit):
 		r.wrong(fmt.Sprintf("Note: unit %q: a name without spaces, commas or quotes is needed", unit))
-		return
 	case math.IsNaN(value) || math.IsInf(value, 0):
 		r.wrong(fmt.Sprintf("Note %s: %v is no figure", unit, value))
-		return
-	}
-	if slices.ContainsFunc(r.notes, func(n Note) bool { return n.Unit == unit }) {
+	case slices.ContainsFunc(r.notes, func(n Note) bool { return n.Unit == unit }):
 		r.wrong(fmt.Sprintf("Note %s was called twice", unit))
-		return
+	default:
+		r.notes = append(r.notes, Note{Unit: unit, Value: value})
 	}
-	r.notes = append(r.notes, Note{Unit: unit, Value: value})
 }
 
-// Timeline reports the intervals of the schedule in ascending order. Call it once.
+// Timeline reports the intervals of the schedule in ascending order.
 func (r *Recorder) Timeline(moments []Moment) {
 	r.afterEnd("Timeline")
-	if r.timeline != nil {
-		r.wrong("Timeline was called twice")
-		return
-	}
-	for i, m := range moments {
-		if i > 0 && m.At <= moments[i-1].At {
-			r.wrong(fmt.Sprintf("Timeline: moment %d ends at %v, the one before it at %v", i+1, m.At, moments[i-1].At))
-			return
-		}
-	}
 	r.timeline = slices.Clone(moments)
 }
 

@@ -11,15 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// perf counts processor events of all threads of the process; see perf_event_open(2). A
-// nil perf counts nothing.
+// perf counts processor events of all threads of the process; see perf_event_open(2).
 //
 // The kernel counts per thread. perf opens each existing thread, and new threads
 // inherit the event. Opening and reading take a few µs per thread, outside the
 // measurement. With counters on, a thread switch costs slightly more.
-type perf struct {
-	units  []string // of each event
-	events [][]int  // file descriptors, by unit and thread
+type perf []counter
+
+// counter is a counted event with a file descriptor for each thread.
+type counter struct {
+	unit string
+	fds  []int
 }
 
 // event is an event of perf_event_open.
@@ -29,19 +31,23 @@ type event struct {
 	config uint64
 }
 
-// hardware are the events of perfUnits.
+// hardware are the events by the unit of their figures. Every processor can count these
+// four at once, so the kernel need not multiplex and estimate.
 var hardware = []event{
-	{perfUnits[0], unix.PERF_TYPE_HARDWARE, unix.PERF_COUNT_HW_CPU_CYCLES},
-	{perfUnits[1], unix.PERF_TYPE_HARDWARE, unix.PERF_COUNT_HW_INSTRUCTIONS},
-	{perfUnits[2], unix.PERF_TYPE_HARDWARE, unix.PERF_COUNT_HW_CACHE_MISSES},
-	{perfUnits[3], unix.PERF_TYPE_HARDWARE, unix.PERF_COUNT_HW_BRANCH_MISSES},
+	{"cycles", unix.PERF_TYPE_HARDWARE, unix.PERF_COUNT_HW_CPU_CYCLES},
+	{"instructions", unix.PERF_TYPE_HARDWARE, unix.PERF_COUNT_HW_INSTRUCTIONS},
+	{"cache-misses", unix.PERF_TYPE_HARDWARE, unix.PERF_COUNT_HW_CACHE_MISSES},
+	{"branch-misses", unix.PERF_TYPE_HARDWARE, unix.PERF_COUNT_HW_BRANCH_MISSES},
 }
+
+// userOnly is the prefix of a unit if the kernel does not allow counting kernel mode.
+const userOnly = "user-"
 
 // openPerf opens the counters that the kernel allows: all modes, user mode only, or
 // none, as in most virtual machines and containers.
-func openPerf() *perf { return openEvents(hardware) }
+func openPerf() perf { return openEvents(hardware) }
 
-func openEvents(events []event) *perf {
+func openEvents(events []event) perf {
 	for _, bits := range []uint64{0, unix.PerfBitExcludeKernel | unix.PerfBitExcludeHv} {
 		var p perf
 		for _, e := range events {
@@ -53,10 +59,10 @@ func openEvents(events []event) *perf {
 			if bits != 0 {
 				unit = userOnly + unit
 			}
-			p.units, p.events = append(p.units, unit), append(p.events, fds)
+			p = append(p, counter{unit, fds})
 		}
-		if p.units != nil {
-			return &p
+		if p != nil {
+			return p
 		}
 	}
 	return nil
@@ -127,15 +133,12 @@ func closeAll(fds []int) {
 }
 
 // on and off enable and disable the counters.
-func (p *perf) on()  { p.switchTo(unix.PERF_EVENT_IOC_ENABLE) }
-func (p *perf) off() { p.switchTo(unix.PERF_EVENT_IOC_DISABLE) }
+func (p perf) on()  { p.switchTo(unix.PERF_EVENT_IOC_ENABLE) }
+func (p perf) off() { p.switchTo(unix.PERF_EVENT_IOC_DISABLE) }
 
-func (p *perf) switchTo(request uint) {
-	if p == nil {
-		return
-	}
-	for _, fds := range p.events {
-		for _, fd := range fds {
+func (p perf) switchTo(request uint) {
+	for _, c := range p {
+		for _, fd := range c.fds {
 			_ = unix.IoctlSetInt(fd, request, 0) // close sees that it never ran.
 		}
 	}
@@ -143,16 +146,12 @@ func (p *perf) switchTo(request uint) {
 
 // close reads and closes the counters. It omits a counter that was multiplexed with
 // others, because its value would be an estimate.
-func (p *perf) close() []Note {
-	if p == nil {
-		return nil
-	}
-	var notes []Note
-	for i, fds := range p.events {
-		if v, ok := readCounters(fds); ok {
-			notes = append(notes, Note{Unit: p.units[i], Value: float64(v)})
+func (p perf) close() (notes []Note) {
+	for _, c := range p {
+		if v, ok := readCounters(c.fds); ok {
+			notes = append(notes, Note{Unit: c.unit, Value: float64(v)})
 		}
-		closeAll(fds)
+		closeAll(c.fds)
 	}
 	return notes
 }

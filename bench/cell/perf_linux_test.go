@@ -18,7 +18,7 @@ func TestThreadsCountedOnce(t *testing.T) {
 	if p == nil {
 		t.Skip("the kernel counts nothing for this process")
 	}
-	if open := len(p.events[0]); open < 2 {
+	if open := len(p[0].fds); open < 2 {
 		t.Errorf("%d threads opened of %d", open, len(threads()))
 	}
 	const threads, pages = 8, 512

@@ -1,6 +1,7 @@
 package cell
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -100,8 +101,7 @@ func (r *Recorder) Result() (Result, error) {
 	}{
 		{!r.started, "Begin was not called"},
 		{!r.ended, "End was not called"},
-		{!r.summed, "Count was not called"},
-		{r.summed && r.eventsIn == 0, "Count reported no events: nothing was measured"},
+		{r.eventsIn == 0, "Count reported no events: nothing was measured"},
 		{r.ended && elapsed <= 0, "no time passed between Begin and End: nothing was measured"},
 	} {
 		if missing.is {
@@ -152,7 +152,7 @@ func (r *Recorder) Result() (Result, error) {
 			return Result{}, fmt.Errorf("lag: %w", err)
 		}
 		res.Lag = &Lag{
-			Quantiles: q, Budget: r.allowed(),
+			Quantiles: q, Budget: cmp.Or(r.budget, LateAfter),
 			Late: r.late, LateShare: float64(r.late) / float64(q.Count), Missed: r.missed,
 		}
 	}

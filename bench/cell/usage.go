@@ -82,3 +82,18 @@ func hostBetween(before, after usage) Host {
 	h.StealShare, _ = StealShare(before.cpu, after.cpu)
 	return h
 }
+
+// counterNotes returns the counters divided by n events: the processor's, then the
+// system's.
+func counterNotes(perf []Note, before, after rusage, n float64) []Note {
+	var notes []Note
+	for _, c := range perf {
+		notes = append(notes, Note{Unit: c.Unit + "/op", Value: c.Value / n})
+	}
+	if before.ok && after.ok {
+		notes = append(notes,
+			Note{Unit: "context-switches/op", Value: float64(after.switches-before.switches) / n},
+			Note{Unit: "page-faults/op", Value: float64(after.faults-before.faults) / n})
+	}
+	return notes
+}

@@ -119,13 +119,15 @@ func TestUnendedMeasurement(t *testing.T) {
 func TestAround(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls []string
-		around := func(name string) func() {
-			return func() {
-				calls = append(calls, name)
-				time.Sleep(time.Hour)
-			}
+		call := func(name string) {
+			calls = append(calls, name)
+			time.Sleep(time.Hour)
 		}
-		rec := cell.Around(around("start"), around("stop"))
+		around := func() func() {
+			call("start")
+			return func() { call("stop") }
+		}
+		rec := cell.Around(around)
 		rec.Begin()
 		time.Sleep(time.Second)
 		rec.End()
@@ -134,11 +136,11 @@ func TestAround(t *testing.T) {
 		if got, err := rec.Result(); err != nil || got.Elapsed != time.Second {
 			t.Errorf("elapsed %v, %v", got.Elapsed, err)
 		}
-		left := cell.Around(around("start"), around("stop"))
+		left := cell.Around(around)
 		left.Begin()
 		left.Abandon()
 		left.Abandon()
-		cell.Around(around("start"), around("stop")).Abandon()
+		cell.Around(around).Abandon()
 		if want := []string{"start", "stop", "start", "stop"}; !slices.Equal(calls, want) {
 			t.Errorf("called %v, want %v", calls, want)
 		}

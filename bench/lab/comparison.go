@@ -299,17 +299,16 @@ func (p *cellPlay) profile(ctx context.Context) error {
 	labelled := profile.With(ctx, p.c.Family, p.impl(), p.Label("storm"))
 	var measured time.Duration
 	for range profilePlays {
-		var (
-			stop func() error
-			err  error
-		)
-		rec := cell.Around(
-			func() { stop, err = p.c.r.opts.Profile.Start(p.progress.Cell) },
-			func() {
+		var err error
+		rec := cell.Around(func() func() {
+			stop, failed := p.c.r.opts.Profile.Start(p.progress.Cell)
+			err = failed
+			return func() {
 				if err == nil {
 					err = stop()
 				}
-			})
+			}
+		})
 		profile.Do(labelled, "", func(ctx context.Context) { p.measured, p.err = play(ctx, p.Cell, rec, nil) })
 		rec.Abandon()
 		measured += p.measured.Elapsed
