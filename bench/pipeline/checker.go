@@ -12,27 +12,20 @@ import (
 	"watchlab/loadgen/storm"
 )
 
+// The invariants, as indexes of [violations].
+const (
+	lost = iota
+	reordered
+	duplicated
+	diverged
+)
+
 // violations counts broken invariants and keeps the first of each.
-type violations struct {
-	lost, reordered, duplicated, diverged violation
-}
+type violations [diverged + 1]violation
 
 type violation struct {
 	n     int
 	first string
-}
-
-// join adds the violations of another check.
-func (v *violations) join(o *violations) {
-	v.lost.join(o.lost)
-	v.reordered.join(o.reordered)
-	v.duplicated.join(o.duplicated)
-	v.diverged.join(o.diverged)
-}
-
-func (v *violation) join(o violation) {
-	v.first = cmp.Or(v.first, o.first)
-	v.n += o.n
 }
 
 func (v *violation) add(format string, args ...any) {
@@ -42,25 +35,27 @@ func (v *violation) add(format string, args ...any) {
 	v.n++
 }
 
-func (v *violation) err(kind error) error {
-	switch v.n {
-	case 0:
-		return nil
-	case 1:
-		return fmt.Errorf("%w: %s", kind, v.first)
-	default:
-		return fmt.Errorf("%w: %d times, first %s", kind, v.n, v.first)
+// join adds the violations of another check.
+func (v *violations) join(o *violations) {
+	for i := range v {
+		v[i].first = cmp.Or(v[i].first, o[i].first)
+		v[i].n += o[i].n
 	}
 }
 
 // err joins an error for each broken invariant; nil for none.
 func (v *violations) err() error {
-	return errors.Join(
-		v.lost.err(lab.ErrLost),
-		v.reordered.err(lab.ErrReordered),
-		v.duplicated.err(lab.ErrDuplicated),
-		v.diverged.err(lab.ErrDiverged),
-	)
+	var errs []error
+	for i, invariant := range []error{lab.ErrLost, lab.ErrReordered, lab.ErrDuplicated, lab.ErrDiverged} {
+		switch broken := v[i]; broken.n {
+		case 0:
+		case 1:
+			errs = append(errs, fmt.Errorf("%w: %s", invariant, broken.first))
+		default:
+			errs = append(errs, fmt.Errorf("%w: %d times, first %s", invariant, broken.n, broken.first))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // expectations of a delivery log. The checker reports each deviation.
@@ -158,9 +153,9 @@ func (l *deliveryLog) check(s *storm.Storm, keys map[string]int32, e expectation
 			// one key.
 			switch {
 			case !h.batch && first >= 0 && key != first:
-				c.v.diverged.add("%s in a hand-over of %s", s.Events[c.newest[key]-1].Key, s.Events[c.newest[first]-1].Key)
+				c.v[diverged].add("%s in a hand-over of %s", s.Events[c.newest[key]-1].Key, s.Events[c.newest[first]-1].Key)
 			case h.batch && c.inBatch[key] == call:
-				c.v.duplicated.add("%s twice in one batch", s.Events[c.newest[key]-1].Key)
+				c.v[duplicated].add("%s twice in one batch", s.Events[c.newest[key]-1].Key)
 			}
 			first, c.inBatch[key] = key, call
 		}
@@ -176,7 +171,7 @@ func (c *checker) delta(d cache.Delta, st *stamps, at reading) int32 {
 	}
 	seq := sequence(d.Object)
 	if seq == 0 || seq > uint64(len(c.s.Events)) {
-		c.v.diverged.add("%s of %T, which never went in", d.Type, d.Object)
+		c.v[diverged].add("%s of %T, which never went in", d.Type, d.Object)
 		return -1
 	}
 	e := &c.s.Events[seq-1]
@@ -187,16 +182,16 @@ func (c *checker) delta(d cache.Delta, st *stamps, at reading) int32 {
 	again := c.relisted && (d.Type == cache.Replaced || d.Type == "") && c.newest[e.KeyIndex] == seq
 	switch {
 	case !c.allowed(d.Type, e.Type):
-		c.v.diverged.add("event %d (%s %s) came out as %q", seq, e.Type, e.Key, d.Type)
+		c.v[diverged].add("event %d (%s %s) came out as %q", seq, e.Type, e.Key, d.Type)
 	case c.identity && d.Object != any(e.Object):
-		c.v.diverged.add("event %d (%s %s) came out with another object", seq, e.Type, e.Key)
+		c.v[diverged].add("event %d (%s %s) came out with another object", seq, e.Type, e.Key)
 	}
 	if seq > uint64(c.s.Initial) {
 		c.out++
 	}
 	if c.seen[seq] {
 		if !again {
-			c.v.duplicated.add("event %d (%s %s)", seq, e.Type, e.Key)
+			c.v[duplicated].add("event %d (%s %s)", seq, e.Type, e.Key)
 		}
 		return e.KeyIndex
 	}
@@ -205,9 +200,9 @@ func (c *checker) delta(d cache.Delta, st *stamps, at reading) int32 {
 	producer := producerOf(e.KeyIndex, c.producers)
 	switch {
 	case seq < c.newest[e.KeyIndex]:
-		c.v.reordered.add("event %d (%s %s) after event %d of the same key", seq, e.Type, e.Key, c.newest[e.KeyIndex])
+		c.v[reordered].add("event %d (%s %s) after event %d of the same key", seq, e.Type, e.Key, c.newest[e.KeyIndex])
 	case c.total && seq < c.newestOf[producer] && d.Type != cache.Replaced:
-		c.v.reordered.add("event %d (%s %s) after event %d, where the order is total", seq, e.Type, e.Key, c.newestOf[producer])
+		c.v[reordered].add("event %d (%s %s) after event %d, where the order is total", seq, e.Type, e.Key, c.newestOf[producer])
 	}
 	c.newest[e.KeyIndex] = max(c.newest[e.KeyIndex], seq)
 	c.newestOf[producer] = max(c.newestOf[producer], seq)
@@ -221,9 +216,9 @@ func (c *checker) delta(d cache.Delta, st *stamps, at reading) int32 {
 func (c *checker) sync(e *storm.Event) {
 	switch newest := c.newest[e.KeyIndex]; {
 	case !c.seen[e.Seq]:
-		c.v.diverged.add("event %d (%s %s) came out as a Sync first", e.Seq, e.Type, e.Key)
+		c.v[diverged].add("event %d (%s %s) came out as a Sync first", e.Seq, e.Type, e.Key)
 	case newest != e.Seq || c.gone[e.KeyIndex]:
-		c.v.reordered.add("a Sync of event %d (%s %s) after event %d of the same key", e.Seq, e.Type, e.Key, newest)
+		c.v[reordered].add("a Sync of event %d (%s %s) after event %d of the same key", e.Seq, e.Type, e.Key, newest)
 	}
 }
 
@@ -231,7 +226,7 @@ func (c *checker) sync(e *storm.Event) {
 func (c *checker) tombstone(t cache.DeletedFinalStateUnknown) int32 {
 	key, ok := c.keys[t.Key]
 	if !ok || !c.relisted {
-		c.v.diverged.add("a tombstone of %q, which was not deleted unseen", t.Key)
+		c.v[diverged].add("a tombstone of %q, which was not deleted unseen", t.Key)
 		return -1
 	}
 	c.gone[key] = true
@@ -256,7 +251,7 @@ func (c *checker) missing() {
 	if c.latest {
 		for key, seq := range c.s.Final() {
 			if at := c.newest[c.s.Events[seq-1].KeyIndex]; at < seq {
-				c.v.lost.add("event %d, the last of %s (handed over: up to %d)", seq, key, at)
+				c.v[lost].add("event %d, the last of %s (handed over: up to %d)", seq, key, at)
 			}
 		}
 		return
@@ -268,7 +263,7 @@ func (c *checker) missing() {
 		}
 		excused := c.relisted && !c.whole && (c.newest[e.KeyIndex] > e.Seq || c.gone[e.KeyIndex] || superseded(e.Seq))
 		if !c.seen[seq] && !excused {
-			c.v.lost.add("event %d (%s %s)", seq, e.Type, e.Key)
+			c.v[lost].add("event %d (%s %s)", seq, e.Type, e.Key)
 		}
 	}
 }

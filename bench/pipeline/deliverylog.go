@@ -182,7 +182,7 @@ func mergeLogs(logs []*deliveryLog, s *storm.Storm, v *violations) *deliveryLog 
 		if left < 0 {
 			return all
 		}
-		v.reordered.add("%s in two consumers' hands at once", keyName(s, cursors[left].disputed(done)))
+		v[reordered].add("%s in two consumers' hands at once", keyName(s, cursors[left].disputed(done)))
 		cursors[left].move(all, done)
 	}
 }

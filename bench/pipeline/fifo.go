@@ -230,7 +230,7 @@ func (f *fifo) produce(ctx context.Context) error {
 }
 
 func (f *fifo) produceCalls(ctx context.Context, p *pace.Pacer, calls []call) error {
-	initial, st := f.w.score.Initial, f.w.st
+	st := f.w.st
 	for i := range calls {
 		c := &calls[i]
 		if c.verb == replace {
@@ -244,7 +244,7 @@ func (f *fifo) produceCalls(ctx context.Context, p *pace.Pacer, calls []call) er
 		}
 		switch {
 		case st.paced:
-			if err := p.Wait(ctx, int(c.seq)-1-initial); err != nil {
+			if err := p.Wait(ctx, int(c.seq)-1-st.initial); err != nil {
 				return err
 			}
 		case i%sampleEvery == 0:

@@ -249,6 +249,7 @@ func TestProbeFindsTheLongest(t *testing.T) {
 // TestMoments: each moment has its released, handled and waiting events.
 func TestMoments(t *testing.T) {
 	st := newStamps(5, true, "")
+	st.initial = 1
 	st.start.Store(1000)
 	//                 initial  ----------- the events ------------
 	st.released = []int64{0, 5, 1000, 1100, 1200, 1300}
@@ -257,7 +258,7 @@ func TestMoments(t *testing.T) {
 	// over.
 	st.popped = []int64{0, 7, 1310, 1105, 1330, 0}
 	st.handled = []int64{0, 8, 1400, 1200, 1400, 0}
-	moments := st.moments(1, st.popped)
+	moments := st.moments(st.popped)
 	if len(moments) != 134 { // 400 ns, in intervals of 3
 		t.Fatalf("%d moments", len(moments))
 	}
@@ -278,7 +279,7 @@ func TestMoments(t *testing.T) {
 		}
 	}
 	st.released, st.enqueued, st.popped, st.handled = make([]int64, 6), make([]int64, 6), make([]int64, 6), make([]int64, 6)
-	if m := st.moments(1, st.popped); m != nil {
+	if m := st.moments(st.popped); m != nil {
 		t.Errorf("moments of nothing: %v", m)
 	}
 }
@@ -286,11 +287,12 @@ func TestMoments(t *testing.T) {
 // TestFreshness: the staleness of the store in events and in time.
 func TestFreshness(t *testing.T) {
 	st := newStamps(6, true, "")
+	st.initial = 2
 	// Two events of the initial list, then a release every 10 ns from 100 on.
 	st.released = []int64{0, 0, 0, 100, 110, 120, 130}
 	// The fifth event is stored before the fourth, as per-key delivery allows.
 	st.stored = []int64{0, 1, 2, 105, 135, 125, 140}
-	f := freshnessOf(st, 2)
+	f := freshnessOf(st)
 	for _, tc := range []struct {
 		stored, released int64
 		events           uint64
@@ -312,7 +314,9 @@ func TestFreshness(t *testing.T) {
 			t.Errorf("stored at %d, released at %d: %d events, %v behind; want %d, %v", tc.stored, tc.released, events, age, tc.events, tc.age)
 		}
 	}
-	if events, age := freshnessOf(newStamps(2, true, ""), 2).behind(5, 5); events != 0 || age != 0 {
+	none := newStamps(2, true, "")
+	none.initial = 2
+	if events, age := freshnessOf(none).behind(5, 5); events != 0 || age != 0 {
 		t.Errorf("without events: %d, %v", events, age)
 	}
 }

@@ -64,7 +64,7 @@ func (f *informerStages) setup(ctx context.Context, w *workload) (err error) {
 	w.cleanup(f.src.Close)
 	events := len(w.score.Events)
 	f.handling = newHandling(w.material.HandlerCost)
-	if err := f.assemble(ctx, w, events, w.score.Initial, w.score.Events[0].Object); err != nil {
+	if err := f.assemble(ctx, w, events, w.score.Events[0].Object); err != nil {
 		return err
 	}
 	if n := w.material.Readers; n > 0 {
@@ -74,9 +74,8 @@ func (f *informerStages) setup(ctx context.Context, w *workload) (err error) {
 	return nil
 }
 
-// assemble builds the pipeline for a number of events, of which the first are an initial
-// list. like has the type of the objects.
-func (f *informerStages) assemble(ctx context.Context, w *workload, events, initial int, like runtime.Object) error {
+// assemble builds the pipeline for a number of events. like has the type of the objects.
+func (f *informerStages) assemble(ctx context.Context, w *workload, events int, like runtime.Object) error {
 	f.w = w
 	config := workqueue.TypedQueueConfig[string]{}
 	if all, name := w.telemetry.upstream(); all != nil {
@@ -86,7 +85,7 @@ func (f *informerStages) assemble(ctx context.Context, w *workload, events, init
 	queue := workqueue.NewTypedWithConfig(config)
 	w.cleanupFunc(queue.ShutDown)
 	f.handler = newHandler(w.st, f.handling, queue, events)
-	f.worker = newWorker(w.st, queue, events, initial)
+	f.worker = newWorker(w.st, queue, events)
 	lw := f.src.ListerWatcher()
 	if s := w.score; s != nil && slices.ContainsFunc(s.Marks, isRelist) {
 		if f.expiry = newExpiry(f.src); f.expiry != nil {
@@ -334,7 +333,7 @@ func (f *informerStages) check(w *workload, rec *cell.Recorder) outcome {
 	noteSource(rec, f.src, len(s.Events))
 	var fresh *freshness
 	if st.every {
-		fresh = freshnessOf(st, s.Initial)
+		fresh = freshnessOf(st)
 		fresh.report(rec, Staleness, f.worker.lookUps())
 	}
 	if f.readers != nil {
@@ -349,14 +348,14 @@ func (f *informerStages) compareState(v *violations) {
 	for key, seq := range final {
 		switch obj, ok, err := indexer.GetByKey(key); {
 		case err != nil || !ok:
-			v.diverged.add("%s is not in the indexer", key)
+			v[diverged].add("%s is not in the indexer", key)
 		case sequence(obj) != seq:
-			v.diverged.add("%s is in the indexer as event %d left it, not event %d", key, sequence(obj), seq)
+			v[diverged].add("%s is in the indexer as event %d left it, not event %d", key, sequence(obj), seq)
 		}
 	}
 	for _, key := range indexer.ListKeys() {
 		if _, ok := final[key]; !ok {
-			v.diverged.add("%s is in the indexer and was deleted", key)
+			v[diverged].add("%s is in the indexer and was deleted", key)
 		}
 	}
 }

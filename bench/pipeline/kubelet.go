@@ -117,7 +117,7 @@ func (k *kubelet) check(w *workload, rec *cell.Recorder) outcome {
 	}
 	o := k.match(w, rec, k.listed)
 	if n := k.loop.errors; n > 0 {
-		o.broken.diverged.add("the sync loop could not dispatch %d updates", n)
+		o.broken[diverged].add("the sync loop could not dispatch %d updates", n)
 	}
 	if k.static != nil {
 		k.static.check(&o.broken)

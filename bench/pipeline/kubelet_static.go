@@ -217,29 +217,29 @@ func (s *staticPods) take(u merge.PodUpdate) {
 	s.progress.Add(1)
 	source := s.sources[u.Source]
 	if source == nil {
-		s.broken.diverged.add("%v of source %q, which there isn't", u.Op, u.Source)
+		s.broken[diverged].add("%v of source %q, which there isn't", u.Op, u.Source)
 		return
 	}
 	for _, pod := range u.Pods {
 		name, ours := strings.CutSuffix(pod.Name, "-"+storm.NodeName)
 		version, err := strconv.Atoi(pod.Labels[versionLabel])
 		if err != nil || !ours {
-			s.broken.diverged.add("%v of pod %s of source %s, which never went in", u.Op, pod.Name, u.Source)
+			s.broken[diverged].add("%v of pod %s of source %s, which never went in", u.Op, pod.Name, u.Source)
 			continue
 		}
 		_, running := source.running[pod.UID]
 		newest := source.newest[name]
 		switch {
 		case u.Op == merge.REMOVE && !running:
-			s.broken.duplicated.add("REMOVE of pod %s version %d of source %s, which is not there", pod.Name, version, u.Source)
+			s.broken[duplicated].add("REMOVE of pod %s version %d of source %s, which is not there", pod.Name, version, u.Source)
 		case u.Op == merge.REMOVE:
 		case u.Op != merge.ADD:
 			// Each version has its own UID, so no pod is updated.
-			s.broken.diverged.add("%v of pod %s of source %s", u.Op, pod.Name, u.Source)
+			s.broken[diverged].add("%v of pod %s of source %s", u.Op, pod.Name, u.Source)
 		case running || version == newest:
-			s.broken.duplicated.add("ADD of pod %s version %d of source %s", pod.Name, version, u.Source)
+			s.broken[duplicated].add("ADD of pod %s version %d of source %s", pod.Name, version, u.Source)
 		case version < newest:
-			s.broken.reordered.add("pod %s version %d of source %s after version %d", pod.Name, version, u.Source, newest)
+			s.broken[reordered].add("pod %s version %d of source %s after version %d", pod.Name, version, u.Source, newest)
 		}
 		if u.Op == merge.REMOVE {
 			delete(source.running, pod.UID)
@@ -255,11 +255,11 @@ func (s *staticPods) check(v *violations) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, m := range s.missing() {
-		s.broken.lost.add("%s", m)
+		s.broken[lost].add("%s", m)
 	}
 	v.join(&s.broken)
 	if p := s.problem.Load(); p != nil {
-		v.diverged.add("a static source: %v", *p)
+		v[diverged].add("a static source: %v", *p)
 	}
 }
 

@@ -263,7 +263,7 @@ func (f *liveInformer) setup(ctx context.Context, w *workload) error {
 	}
 	// Events that arrive during the list may be part of it or not, so the list's objects
 	// can't be counted.
-	return f.assemble(ctx, w, room, 0, f.round.tee.Like())
+	return f.assemble(ctx, w, room, f.round.tee.Like())
 }
 
 func (f *liveInformer) play(ctx context.Context, w *workload, rec *cell.Recorder) error {

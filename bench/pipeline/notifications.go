@@ -161,7 +161,7 @@ func (t *notifications) match(notices []notice, st *stamps, s *storm.Storm, fold
 		switch n.Op {
 		case merge.ADD, merge.UPDATE, merge.DELETE, merge.REMOVE, merge.RECONCILE:
 		default:
-			v.diverged.add("a notification %v of %d pods", n.Op, len(n.Pods))
+			v[diverged].add("a notification %v of %d pods", n.Op, len(n.Pods))
 			continue
 		}
 		for _, pod := range n.Pods {
@@ -172,7 +172,7 @@ func (t *notifications) match(notices []notice, st *stamps, s *storm.Storm, fold
 			}
 			all, known := t.byPod[pod.UID]
 			if !known {
-				v.diverged.add("%v of pod %s/%s, which never went in", n.Op, pod.Namespace, pod.Name)
+				v[diverged].add("%v of pod %s/%s, which never went in", n.Op, pod.Namespace, pod.Name)
 				continue
 			}
 			p := at[pod.UID]
@@ -186,10 +186,10 @@ func (t *notifications) match(notices []notice, st *stamps, s *storm.Storm, fold
 			}
 			if late >= 0 && (i < 0 || p.next-late < i-p.next) {
 				if p.sent[late] {
-					v.duplicated.add("%v of pod %s/%s (event %d)", n.Op, pod.Namespace, pod.Name, all[late].seq)
+					v[duplicated].add("%v of pod %s/%s (event %d)", n.Op, pod.Namespace, pod.Name, all[late].seq)
 				} else {
 					p.sent[late] = true
-					v.reordered.add("%v of pod %s/%s (event %d) after that of event %d", n.Op, pod.Namespace, pod.Name, all[late].seq, all[p.next-1].seq)
+					v[reordered].add("%v of pod %s/%s (event %d) after that of event %d", n.Op, pod.Namespace, pod.Name, all[late].seq, all[p.next-1].seq)
 				}
 				continue
 			}
@@ -198,7 +198,7 @@ func (t *notifications) match(notices []notice, st *stamps, s *storm.Storm, fold
 				i = shown(all, p.next, n.Op, pod, listed)
 			}
 			if i < 0 {
-				v.diverged.add("%v of pod %s/%s matches no event", n.Op, pod.Namespace, pod.Name)
+				v[diverged].add("%v of pod %s/%s matches no event", n.Op, pod.Namespace, pod.Name)
 				continue
 			}
 			p.sent[i] = true
@@ -219,17 +219,17 @@ func (t *notifications) match(notices []notice, st *stamps, s *storm.Storm, fold
 			if superseded(e.seq) {
 				continue
 			}
-			v.lost.add("event %d (%v of pod %s/%s)", e.seq, e.op, e.pod.Namespace, e.pod.Name)
+			v[lost].add("event %d (%v of pod %s/%s)", e.seq, e.op, e.pod.Namespace, e.pod.Name)
 		}
 	}
 	for uid, pod := range t.final {
 		if sent, ok := state[uid]; !ok || !same(sent, pod) {
-			v.diverged.add("pod %s/%s is not in the end what the storm left", pod.Namespace, pod.Name)
+			v[diverged].add("pod %s/%s is not in the end what the storm left", pod.Namespace, pod.Name)
 		}
 		delete(state, uid)
 	}
 	for _, pod := range state {
-		v.diverged.add("pod %s/%s is there in the end, but not in the storm", pod.Namespace, pod.Name)
+		v[diverged].add("pod %s/%s is there in the end, but not in the storm", pod.Namespace, pod.Name)
 	}
 	return v, out
 }

@@ -182,7 +182,7 @@ func (w *workload) Setup(ctx context.Context) error {
 		}
 		w.score = m.score(w.rate)
 		w.st = newStamps(len(w.score.Events), w.rate.Paced(), m.stampsOf())
-		w.st.budget = w.score.budget
+		w.st.schedule, w.st.initial, w.st.budget = w.score.schedule, w.score.Initial, w.score.budget
 		w.telemetry = newTelemetry(ctx, w.st, w.score)
 	}
 	return w.stages.setup(ctx, w)
@@ -202,9 +202,9 @@ func (w *workload) Run(ctx context.Context, rec *cell.Recorder) error {
 	w.broken, w.checked = o.broken, true
 	s := w.score
 	rec.Count(uint64(len(s.Events)-s.Initial), o.out)
-	w.st.report(rec, s.schedule, s.Initial, o.intervals...)
+	w.st.report(rec, o.intervals)
 	if w.st.paced {
-		rec.Timeline(w.st.moments(s.Initial, o.taken))
+		rec.Timeline(w.st.moments(o.taken))
 	}
 	w.telemetry.finish(o)
 	return nil

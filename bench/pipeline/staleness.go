@@ -31,10 +31,10 @@ type freshness struct {
 }
 
 // freshnessOf reads the stamps of a play that has ended. O(n log n).
-func freshnessOf(s *stamps, initial int) *freshness {
-	f := &freshness{initial: uint64(initial)}
+func freshnessOf(s *stamps) *freshness {
+	f := &freshness{initial: uint64(s.initial)}
 	latest := int64(0)
-	for _, at := range s.released[min(initial+1, len(s.released)):] {
+	for _, at := range s.released[min(s.initial+1, len(s.released)):] {
 		latest = max(latest, at)
 		f.released = append(f.released, latest)
 	}
@@ -44,7 +44,7 @@ func freshnessOf(s *stamps, initial int) *freshness {
 	}
 	var events []event
 	for seq, at := range s.stored {
-		if at != 0 && seq > initial {
+		if at != 0 && seq > s.initial {
 			events = append(events, event{at, uint64(seq)})
 		}
 	}

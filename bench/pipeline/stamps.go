@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"math"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -42,6 +43,9 @@ type stamps struct {
 	epoch time.Time
 	// start is the begin of the schedule, in nanoseconds since epoch.
 	start atomic.Int64
+	// schedule has the intended times of the events after the initial ones.
+	schedule pace.Schedule
+	initial  int
 	// mask selects the sequence numbers that are stamped on the way in.
 	mask  uint64
 	paced bool
@@ -94,10 +98,18 @@ func (s *stamps) begin() time.Time {
 	return t0
 }
 
+// intended returns the intended time of an event of a paced cell, also from the start of
+// the schedule.
+func (s *stamps) intended(seq uint64) (at int64, due time.Duration) {
+	due = s.schedule.Intended(int(seq) - 1 - s.initial)
+	return s.start.Load() + int64(due), due
+}
+
 // arrived replaces the released stamps by the arrival times of a live stream that
 // began at t0, and cuts the stamps to its length.
 func (s *stamps) arrived(stream *storm.Storm, t0 time.Time) {
 	n := len(stream.Events)
+	s.schedule, s.initial = arrivals{stream}, stream.Initial
 	start := int64(t0.Sub(s.epoch))
 	s.start.Store(start)
 	for i := range stream.Events {
@@ -136,33 +148,37 @@ type interval struct {
 	from, to []int64
 }
 
-// report records the latencies and lags of the events after the initial list.
-// A boundary leaves out events that lack a stamp at either end.
-func (s *stamps) report(rec *cell.Recorder, schedule pace.Schedule, initial int, intervals ...interval) {
-	if s.paced {
-		if s.budget > 0 {
-			rec.Schedule(s.budget, schedule.Intended(max(len(s.handled)-2-initial, 0)))
-		}
-		for seq := initial + 1; seq < len(s.handled); seq++ {
-			due := schedule.Intended(seq - 1 - initial)
-			intended := s.start.Load() + int64(due)
-			if s.released[seq] != 0 {
-				rec.Lag(time.Duration(s.released[seq]-intended), due)
-			}
-			if s.handled[seq] != 0 {
-				rec.Latency(Handled, time.Duration(s.handled[seq]-intended))
-			}
+// eachLatency calls f with the latencies of the events after the initial list, boundary by
+// boundary. A boundary leaves out events that lack a stamp at either end.
+func (s *stamps) eachLatency(intervals []interval, f func(b cell.Boundary, seq uint64, d time.Duration)) {
+	for seq := uint64(s.initial + 1); s.paced && seq < uint64(len(s.handled)); seq++ {
+		if s.handled[seq] != 0 {
+			intended, _ := s.intended(seq)
+			f(Handled, seq, time.Duration(s.handled[seq]-intended))
 		}
 	}
 	// Tables of unpaced cells show the last boundary.
-	intervals = append(intervals, interval{ReleasedHandled, s.released, s.handled})
-	for _, b := range intervals {
-		for seq := initial + 1; seq < len(b.to); seq++ {
+	for _, b := range append(slices.Clip(intervals), interval{ReleasedHandled, s.released, s.handled}) {
+		for seq := s.initial + 1; seq < len(b.to); seq++ {
 			if b.from[seq] != 0 && b.to[seq] != 0 {
-				rec.Latency(b.name, time.Duration(b.to[seq]-b.from[seq]))
+				f(b.name, uint64(seq), time.Duration(b.to[seq]-b.from[seq]))
 			}
 		}
 	}
+}
+
+// report records the latencies and lags.
+func (s *stamps) report(rec *cell.Recorder, intervals []interval) {
+	if s.paced && s.budget > 0 {
+		rec.Schedule(s.budget, s.schedule.Intended(max(len(s.handled)-2-s.initial, 0)))
+	}
+	for seq := s.initial + 1; s.paced && seq < len(s.handled); seq++ {
+		if s.released[seq] != 0 {
+			intended, due := s.intended(uint64(seq))
+			rec.Lag(time.Duration(s.released[seq]-intended), due)
+		}
+	}
+	s.eachLatency(intervals, func(b cell.Boundary, _ uint64, d time.Duration) { rec.Latency(b, d) })
 }
 
 // maxMoments is the length of a timeline.
@@ -171,10 +187,10 @@ const maxMoments = 200
 // moments counts the released, handled and waiting events in moments of equal length,
 // from the start of a paced schedule to the last handled event. taken is the time at
 // which each event left the queue; an event without it counts as never queued.
-func (s *stamps) moments(initial int, taken []int64) []cell.Moment {
+func (s *stamps) moments(taken []int64) []cell.Moment {
 	start := s.start.Load()
 	last := start
-	for seq := initial + 1; seq < len(s.handled); seq++ {
+	for seq := s.initial + 1; seq < len(s.handled); seq++ {
 		last = max(last, s.released[seq], s.enqueued[seq], taken[seq], s.handled[seq])
 	}
 	if last == start {
@@ -188,7 +204,7 @@ func (s *stamps) moments(initial int, taken []int64) []cell.Moment {
 	moments := make([]cell.Moment, n)
 	// change is the change of the queue's length in each moment.
 	change := make([]int64, n)
-	for seq := initial + 1; seq < len(s.handled); seq++ {
+	for seq := s.initial + 1; seq < len(s.handled); seq++ {
 		if released := s.released[seq]; released != 0 {
 			moments[at(released)].Released++
 		}

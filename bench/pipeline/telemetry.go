@@ -29,10 +29,8 @@ type telemetry struct {
 	set      *live.Set
 	sampling *live.Sampling
 	st       *stamps
-	// score is nil for a live stream until arrived; initial is the length of its initial
-	// list.
-	score   *score
-	initial uint64
+	// score is nil for a live stream until arrived.
+	score *score
 	// budget is the largest allowed lag in nanoseconds.
 	budget int64
 	// mu guards the fields below. The session's goroutine updates the set during the play,
@@ -71,6 +69,8 @@ const oneIn = 8
 
 // boundaries maps the recorder's boundaries to telemetry's histograms.
 var boundaries = map[cell.Boundary]live.Histogram{
+	Handled:          live.IntendedHandled,
+	ReleasedHandled:  live.ReleasedHandled,
 	ReleasedEnqueued: live.ReleasedEnqueued,
 	EnqueuedPopped:   live.EnqueuedPopped,
 	PoppedStored:     live.PoppedStored,
@@ -93,8 +93,7 @@ func newTelemetry(ctx context.Context, st *stamps, s *score) *telemetry {
 	}
 	events := 0
 	if s != nil {
-		t.score, t.initial = s, uint64(s.Initial)
-		t.released, t.enqueued = t.initial, t.initial
+		t.score, t.released, t.enqueued = s, uint64(s.Initial), uint64(s.Initial)
 		t.objectBytes = meanSize(s.Events)
 		events = len(s.Events) - s.Initial
 	}
@@ -185,18 +184,10 @@ func (r *tail[T]) read(end bool) []T {
 
 // event reports whether seq is an event after the initial list.
 func (t *telemetry) event(seq uint64) bool {
-	return t.score != nil && seq > t.initial && seq <= uint64(len(t.score.Events))
+	return t.score != nil && seq > uint64(t.st.initial) && seq <= uint64(len(t.score.Events))
 }
 
 func (t *telemetry) kind(seq uint64) live.Type { return live.TypeOf(t.score.Events[seq-1].Type) }
-
-// intended returns the intended time of an event; false in unpaced cells.
-func (t *telemetry) intended(seq uint64) (int64, bool) {
-	if !t.st.paced {
-		return 0, false
-	}
-	return t.st.start.Load() + int64(t.score.schedule.Intended(int(seq-1-t.initial))), true
-}
 
 // update updates the set from the new stamps and log entries. end: the play has ended. The
 // caller holds mu.
@@ -247,12 +238,14 @@ func (t *telemetry) count(f *live.Figures, stage live.Stage, stamps []int64, fro
 
 // lag adds the lag of a release.
 func (t *telemetry) lag(f *live.Figures, seq uint64, at int64) {
-	if due, ok := t.intended(seq); ok {
-		if at-due > t.budget {
-			f.Late++
-		}
-		f.Observe(live.GeneratorLag, at-due)
+	if !t.st.paced {
+		return
 	}
+	intended, _ := t.st.intended(seq)
+	if at-intended > t.budget {
+		f.Late++
+	}
+	f.Observe(live.GeneratorLag, at-intended)
 }
 
 // readLog reads the new hand-overs of a delivery log. It fills in the same stamps as the
@@ -332,8 +325,8 @@ func (t *telemetry) readNotice(f *live.Figures, u merge.PodUpdate) {
 	f.Observe(live.BatchSize, int64(len(u.Pods)))
 }
 
-// latencies adds the latencies of an event that was handled during the play. Later calls
-// for the event do nothing.
+// latencies adds the latencies of an event of a paced cell that was handled during the
+// play. Later calls for the event do nothing.
 func (t *telemetry) latencies(f *live.Figures, seq uint64, handled int64) {
 	st := t.st
 	released, enqueued := atomic.LoadInt64(&st.released[seq]), atomic.LoadInt64(&st.enqueued[seq])
@@ -341,29 +334,24 @@ func (t *telemetry) latencies(f *live.Figures, seq uint64, handled int64) {
 		return
 	}
 	t.exported[seq/oneIn/64] |= 1 << (seq / oneIn % 64)
+	popped, stored := st.popped[seq], atomic.LoadInt64(&st.stored[seq])
 	if enqueued == 0 {
 		// A consumer popped it before the producer's call returned.
-		enqueued = max(released, st.popped[seq])
+		enqueued = max(released, popped)
 	}
-	between(f, live.ReleasedEnqueued, released, enqueued)
-	between(f, live.EnqueuedPopped, enqueued, st.popped[seq])
-	stored := atomic.LoadInt64(&st.stored[seq])
-	between(f, live.PoppedStored, st.popped[seq], stored)
-	between(f, live.StoredHandled, stored, handled)
-	t.toHandled(f, seq, released, handled)
-}
-
-func between(f *live.Figures, h live.Histogram, from, to int64) {
-	if from != 0 && to != 0 {
-		f.Observe(h, to-from)
+	intended, _ := st.intended(seq)
+	for _, l := range []struct {
+		of       live.Histogram
+		from, to int64
+	}{
+		{live.ReleasedEnqueued, released, enqueued}, {live.EnqueuedPopped, enqueued, popped},
+		{live.PoppedStored, popped, stored}, {live.StoredHandled, stored, handled},
+		{live.IntendedHandled, intended, handled}, {live.ReleasedHandled, released, handled},
+	} {
+		if l.from != 0 && l.to != 0 {
+			f.ObserveEvent(l.of, l.to-l.from, seq)
+		}
 	}
-}
-
-func (t *telemetry) toHandled(f *live.Figures, seq uint64, released, handled int64) {
-	if due, ok := t.intended(seq); ok {
-		f.ObserveEvent(live.IntendedHandled, handled-due, seq)
-	}
-	f.ObserveEvent(live.ReleasedHandled, handled-released, seq)
 }
 
 func (t *telemetry) isExported(seq uint64) bool {
@@ -378,8 +366,7 @@ func (t *telemetry) arrived(s *score) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.update(false)
-	t.score, t.initial = s, uint64(s.Initial)
-	t.released, t.enqueued = t.initial, uint64(len(s.Events))
+	t.score, t.released, t.enqueued = s, uint64(s.Initial), uint64(len(s.Events))
 	t.sampling = t.set.Begin(len(s.Events) - s.Initial)
 }
 
@@ -407,7 +394,7 @@ func (t *telemetry) finish(o outcome) {
 // remaining adds the counts and latencies that were not exported during the play.
 func (t *telemetry) remaining(f *live.Figures, intervals []interval) {
 	st := t.st
-	for seq := t.initial + 1; seq < uint64(len(st.handled)); seq++ {
+	for seq := uint64(st.initial + 1); seq < uint64(len(st.handled)); seq++ {
 		if seq > t.released && (st.released[seq] != 0 || !st.every) {
 			f.Count(live.Released, t.kind(seq), 1)
 			if st.every {
@@ -420,18 +407,12 @@ func (t *telemetry) remaining(f *live.Figures, intervals []interval) {
 		if st.paced && st.released[seq] == 0 {
 			f.Missed++
 		}
-		if !t.isExported(seq) && st.released[seq] != 0 && st.handled[seq] != 0 {
-			t.toHandled(f, seq, st.released[seq], st.handled[seq])
-		}
 	}
-	for _, b := range intervals {
-		h, ok := boundaries[b.name]
-		for seq := t.initial + 1; ok && seq < uint64(len(st.handled)); seq++ {
-			if !t.isExported(seq) {
-				between(f, h, b.from[seq], b.to[seq])
-			}
+	st.eachLatency(intervals, func(b cell.Boundary, seq uint64, d time.Duration) {
+		if h, ok := boundaries[b]; ok && !t.isExported(seq) {
+			f.ObserveEvent(h, int64(d), seq)
 		}
-	}
+	})
 }
 
 // source reports the source's relists, faults and broken watches.
@@ -513,7 +494,7 @@ func (t *telemetry) exportTraces(o outcome) {
 		return
 	}
 	done := map[uint64]bool{}
-	for seq := t.initial + 1; seq < uint64(len(t.st.released)); seq++ {
+	for seq := uint64(t.st.initial + 1); seq < uint64(len(t.st.released)); seq++ {
 		if !t.sampling.Sampled(seq) || done[seq] {
 			continue
 		}
@@ -557,8 +538,9 @@ func (t *telemetry) trace(seq uint64, popped string, into uint64) live.EventTrac
 	e := &t.score.Events[seq-1]
 	out := live.EventTrace{Seq: seq, Type: string(e.Type), Key: e.Key, Into: into}
 	at := func(stamp int64) time.Time { return t.st.epoch.Add(time.Duration(stamp)) }
-	if due, ok := t.intended(seq); ok {
-		out.Intended = at(due)
+	if t.st.paced {
+		intended, _ := t.st.intended(seq)
+		out.Intended = at(intended)
 	}
 	last := int64(math.MinInt64)
 	for _, s := range []struct {

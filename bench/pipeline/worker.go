@@ -108,8 +108,7 @@ type worker struct {
 	// worked is the number of entries of the log that other goroutines may read.
 	worked atomic.Uint64
 	// ready is closed after initial look-ups.
-	ready   chan struct{}
-	initial int
+	ready chan struct{}
 }
 
 // work is one look-up: the key and the object in the indexer, nil for none. at is 0 if
@@ -120,13 +119,13 @@ type work struct {
 	at  int64
 }
 
-func newWorker(st *stamps, q workqueue.TypedInterface[string], events, initial int) *worker {
+func newWorker(st *stamps, q workqueue.TypedInterface[string], events int) *worker {
 	w := &worker{
-		st: st, initial: initial, queue: q,
+		st: st, queue: q,
 		log:   make([]work, 0, events+sampleEvery),
 		ready: make(chan struct{}),
 	}
-	if initial == 0 {
+	if st.initial == 0 {
 		close(w.ready)
 	}
 	return w
@@ -149,7 +148,7 @@ func (w *worker) run(context.Context) {
 		w.log = append(w.log, item)
 		w.queue.Done(key)
 		w.worked.Add(1)
-		if len(w.log) == w.initial {
+		if len(w.log) == w.st.initial {
 			close(w.ready)
 		}
 	}
@@ -197,7 +196,7 @@ func (w *worker) check(v *violations, s *storm.Storm, keys map[string]int32) {
 	for _, item := range w.log {
 		k, ok := keys[item.key]
 		if !ok {
-			v.diverged.add("the worker was given %q, which is not in the storm", item.key)
+			v[diverged].add("the worker was given %q, which is not in the storm", item.key)
 			continue
 		}
 		own := events[k]
@@ -230,7 +229,7 @@ func (w *worker) check(v *violations, s *storm.Storm, keys map[string]int32) {
 		lastAt[k] = 0
 		seq := sequence(item.obj)
 		if upto[k] > 0 && seq < own[upto[k]-1] && !deleted(own[upto[k]-1]) {
-			v.reordered.add("the worker found event %d of %s after event %d", seq, item.key, own[upto[k]-1])
+			v[reordered].add("the worker found event %d of %s after event %d", seq, item.key, own[upto[k]-1])
 			continue
 		}
 		n := upto[k]
@@ -248,7 +247,7 @@ func (w *worker) check(v *violations, s *storm.Storm, keys map[string]int32) {
 			if seq <= uint64(s.Initial) && deleted(seq) {
 				continue // It was gone before the beginning.
 			}
-			v.lost.add("event %d (%s) was never worked on", seq, s.Events[seq-1].Key)
+			v[lost].add("event %d (%s) was never worked on", seq, s.Events[seq-1].Key)
 		}
 	}
 }
