@@ -73,7 +73,11 @@ func fieldsOf(v reflect.Value, path, sources string, index []int) []Field {
 // AddFlags adds the fields' flags. They write to the struct that the fields belong to.
 func AddFlags(fs *pflag.FlagSet, fields []Field) {
 	for _, f := range fields {
-		switch to := f.value.Addr().Interface().(type) {
+		addr := f.value.Addr()
+		if f.value.Kind() == reflect.String {
+			addr = addr.Convert(reflect.TypeFor[*string]())
+		}
+		switch to := addr.Interface().(type) {
 		case *string:
 			fs.StringVarP(to, f.Flag, f.Short, *to, f.Help)
 		case *[]string:

@@ -25,19 +25,21 @@ const (
 // fields returns a row for each field of the structs of spec.go, from its doc comment or help text.
 func fields(t *testing.T) string {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), "spec.go", nil, parser.ParseComments)
-	if err != nil {
-		t.Fatal(err)
-	}
 	structs := map[string]*ast.StructType{}
-	ast.Inspect(file, func(n ast.Node) bool {
-		if spec, ok := n.(*ast.TypeSpec); ok {
-			if s, ok := spec.Type.(*ast.StructType); ok {
-				structs[spec.Name.Name] = s
-			}
+	for _, name := range []string{"spec.go", "../pipeline/config.go"} {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
 		}
-		return true
-	})
+		ast.Inspect(file, func(n ast.Node) bool {
+			if spec, ok := n.(*ast.TypeSpec); ok {
+				if s, ok := spec.Type.(*ast.StructType); ok {
+					structs[spec.Name.Name] = s
+				}
+			}
+			return true
+		})
+	}
 	var b strings.Builder
 	b.WriteString("| field | flag | meaning |\n|---|---|---|\n")
 	var walk func(prefix, name string)
@@ -62,6 +64,9 @@ func fields(t *testing.T) string {
 			typ := f.Type
 			if star, ok := typ.(*ast.StarExpr); ok {
 				typ = star.X
+			}
+			if imported, ok := typ.(*ast.SelectorExpr); ok {
+				typ = imported.Sel
 			}
 			if inner, ok := typ.(*ast.Ident); ok && structs[inner.Name] != nil {
 				walk(prefix+key+".", inner.Name)

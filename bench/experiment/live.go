@@ -65,7 +65,7 @@ func NewLive(spec Spec, stream pipeline.LiveConfig) (*Plan, error) {
 
 // compareLive returns the comparisons of a live stream with the Spec's variants.
 func compareLive(s Spec, stream pipeline.LiveConfig) ([]lab.Comparison, error) {
-	stream.Impls, stream.Modes, stream.Knobs = s.variants(), s.Deliveries, s.Knobs.pipeline()
+	stream.Impls, stream.Modes, stream.Knobs = s.variants(), s.Deliveries, s.Knobs
 	stream.Window = s.Cluster.For.Duration
 	comparisons, err := pipeline.CompareLive(stream)
 	if errors.Is(err, impls.ErrUnknownVariant) {

@@ -16,8 +16,6 @@ import (
 	"watchlab/bench/pipeline"
 	"watchlab/bench/profile"
 	"watchlab/impls"
-	"watchlab/impls/deltafifo"
-	"watchlab/impls/merge"
 	"watchlab/loadgen/fault"
 	"watchlab/loadgen/manifest"
 	"watchlab/loadgen/pace"
@@ -214,7 +212,7 @@ func digestOf(parts ...string) string {
 func (p *planner) config(s Spec) (pipeline.Config, error) {
 	ps := pipeline.Config{
 		Family: impls.Family(s.Family), Impls: s.variants(), Pipeline: s.Pipeline, Source: s.Source, Modes: s.Deliveries,
-		Producers: s.Producers, Events: s.Events, Duration: s.Duration.Duration, Knobs: s.Knobs.pipeline(), Seed: s.Seed,
+		Producers: s.Producers, Events: s.Events, Duration: s.Duration.Duration, Knobs: s.Knobs, Seed: s.Seed,
 		Static: s.StaticPods, Consumers: s.Consumers, Readers: s.Readers, HandlerCost: s.HandlerCost.Duration,
 		Stalled: s.Stalled, Procs: s.Procs, Stamps: pipeline.Stamps(s.Stamps), NoProbe: s.NoProbe,
 	}
@@ -234,13 +232,6 @@ func (s *Spec) variants() []string {
 		return nil
 	}
 	return s.Variants
-}
-
-func (k Knobs) pipeline() pipeline.Knobs {
-	return pipeline.Knobs{
-		Capacity: k.Capacity, BatchSize: k.BatchSize, Shards: k.Shards,
-		Compaction: deltafifo.Compaction(k.Compaction), HandOver: impls.Ownership(k.HandOver), Trust: merge.Trust(k.Trust),
-	}
 }
 
 // compare returns the comparisons of a pipeline's config.

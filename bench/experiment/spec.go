@@ -78,7 +78,7 @@ type Spec struct {
 	// NoProbe omits the probe of the longest lock hold, which calls the queue of a paced cell every 3.7 ms (default: false).
 	NoProbe bool `json:"noProbe,omitempty" flag:"no-probe" help:"no lock-hold probe in paced cells (default false)" source:"memory,apiserver"`
 	// Knobs are options of variants. A variant that does not support them ignores them.
-	Knobs Knobs `json:"knobs,omitzero"`
+	Knobs pipeline.Knobs `json:"knobs,omitzero"`
 	// Faults between client and server, for source apiserver, as in disconnect:every=2s,count=10; those of the storm's file come first.
 	Faults     []string `json:"faults,omitempty" flag:"faults,array" help:"faults for --source apiserver, as in disconnect:every=2s" source:"apiserver"`
 	StaticPods int      `json:"staticPods,omitempty" flag:"static" help:"static pods a kubelet source, kubelet pipeline (default 0)"`
@@ -113,19 +113,6 @@ type Storm struct {
 	Pods  int     `json:"pods,omitempty" flag:"pods" help:"pods of the profile's cluster; nodes and rates follow (default: the profile's)" min:"1"`
 	Scale float64 `json:"scale,omitempty" flag:"scale,common" help:"factor on the profile's cluster and rates (default 1)"`
 	Skew  string  `json:"skew,omitempty" flag:"skew" help:"skew of keys: uniform, zipf:EXPONENT (default: the profile's)"`
-}
-
-// Knobs are the options of variants. The fields are those of [pipeline.Knobs].
-type Knobs struct {
-	// Capacity of the queue; producers block when it is full (default: 0, unbounded).
-	Capacity   int    `json:"capacity,omitempty" flag:"capacity" help:"queue capacity; producers block when full (default unbounded)"`
-	BatchSize  int    `json:"batchSize,omitempty" flag:"batch-size" help:"most events of one deltafifo batch (default 1000)" min:"1"`
-	Shards     int    `json:"shards,omitempty" flag:"shards" help:"shards of a sharded queue (default: the variant's)"`
-	Compaction string `json:"compaction,omitempty" flag:"compaction" help:"waiting deltas of a key: none, latest (default none)"`
-	// HandOver of slices and objects: owned, lent (deltafifo reuses slices) or shared (merge does not copy pods) (default: owned).
-	HandOver string `json:"handOver,omitempty" flag:"handover" help:"ownership of results: owned, lent, shared (default owned)"`
-	// Trust replaces comparing pods: versions or generations (merge) (default: none).
-	Trust string `json:"trust,omitempty" flag:"trust" help:"merge without comparing pods: versions, generations (default none)"`
 }
 
 // Cluster is a live cluster that a run watches or writes to.

@@ -16,13 +16,14 @@ import (
 
 	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
+	"watchlab/bench/pipeline"
 )
 
 func TestParse(t *testing.T) {
 	got, err := experiment.Parse("x.yaml", []byte("family: queue\nstorm: {name: gang, scale: 0.1}\npaces: [max, \"1000\"]\nbudget: 1m\nknobs:\n  batchSize: 10\n"))
 	want := experiment.Spec{
 		Family: "queue", Storm: experiment.Storm{Name: "gang", Scale: 0.1}, Paces: []string{"max", "1000"},
-		Budget: metav1.Duration{Duration: time.Minute}, Knobs: experiment.Knobs{BatchSize: 10},
+		Budget: metav1.Duration{Duration: time.Minute}, Knobs: pipeline.Knobs{BatchSize: 10},
 	}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)

@@ -145,9 +145,9 @@ func (s *Spec) validateStages() error {
 		{"pipeline", s.Pipeline, pipeline.Names()},
 		{"source", s.Source, Sources()},
 		{"stamps", s.Stamps, stamps},
-		{"knobs.compaction", s.Knobs.Compaction, []string{string(deltafifo.None), string(deltafifo.Latest)}},
-		{"knobs.trust", s.Knobs.Trust, []string{string(merge.TrustVersions), string(merge.TrustGenerations)}},
-		{"knobs.handOver", s.Knobs.HandOver, []string{string(impls.Owned), string(impls.Lent), string(impls.Shared)}},
+		{"knobs.compaction", string(s.Knobs.Compaction), []string{string(deltafifo.None), string(deltafifo.Latest)}},
+		{"knobs.trust", string(s.Knobs.Trust), []string{string(merge.TrustVersions), string(merge.TrustGenerations)}},
+		{"knobs.handOver", string(s.Knobs.HandOver), []string{string(impls.Owned), string(impls.Lent), string(impls.Shared)}},
 	} {
 		if c.value != "" && !slices.Contains(c.allowed, c.value) {
 			return badField(c.path, OneOf(c.value, c.allowed...))

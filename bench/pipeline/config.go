@@ -132,22 +132,17 @@ type Config struct {
 // Knobs are options of variants; the zero value is each variant's default. A variant
 // without these options, such as client-go's, is played without them, as the
 // baseline; its labels and guarantees show that. At least one variant has to take
-// them.
+// them. The tags are those of experiment.Spec.
 type Knobs struct {
-	// Capacity is the queue capacity; producers block when the queue is full. 0 means
-	// unbounded.
-	Capacity int
-	// BatchSize is the largest number of keys in one hand-over; deltafifo only.
-	BatchSize int
-	// Shards is the number of shards of a queue; not for merge.
-	Shards int
-	// Compaction selects the deltas that a queue may drop; deltafifo only.
-	Compaction deltafifo.Compaction
-	// HandOver is the ownership of the slices that the consumer gets; not for queue.
-	HandOver impls.Ownership
-	// Trust selects the guarantees of the API server that a merger relies on; merge
-	// only.
-	Trust merge.Trust
+	// Capacity of the queue; producers block when it is full (default: 0, unbounded).
+	Capacity   int                  `json:"capacity,omitempty" flag:"capacity" help:"queue capacity; producers block when full (default unbounded)"`
+	BatchSize  int                  `json:"batchSize,omitempty" flag:"batch-size" help:"most events of one deltafifo batch (default 1000)" min:"1"`
+	Shards     int                  `json:"shards,omitempty" flag:"shards" help:"shards of a sharded queue (default: the variant's)"`
+	Compaction deltafifo.Compaction `json:"compaction,omitempty" flag:"compaction" help:"waiting deltas of a key: none, latest (default none)"`
+	// HandOver of slices and objects: owned, lent (deltafifo reuses slices) or shared (merge does not copy pods) (default: owned).
+	HandOver impls.Ownership `json:"handOver,omitempty" flag:"handover" help:"ownership of results: owned, lent, shared (default owned)"`
+	// Trust replaces comparing pods: versions or generations (merge) (default: none).
+	Trust merge.Trust `json:"trust,omitempty" flag:"trust" help:"merge without comparing pods: versions, generations (default none)"`
 }
 
 func (k Knobs) none() bool { return k == Knobs{} }
