@@ -39,14 +39,12 @@ func run(controllers bool) error {
 	}
 	fmt.Printf("export KUBECONFIG=%s\n", cp.Kubeconfig())
 	fmt.Fprintln(os.Stderr, "ready; Ctrl-C stops it and removes its data")
-	for ctx.Err() == nil {
+	for err == nil && ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 		case <-time.After(time.Second):
-			if err := cp.Ended(); err != nil {
-				return errors.Join(err, cp.Stop())
-			}
+			err = cp.Ended()
 		}
 	}
-	return cp.Stop()
+	return errors.Join(err, cp.Stop())
 }

@@ -25,12 +25,11 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
 
 	"watchlab/bench/e2e/programs"
+	"watchlab/loadgen/apiserver"
 )
 
 // Component is a program of a control plane.
@@ -72,8 +71,7 @@ type ControlPlane struct {
 	config  *rest.Config
 	etcd    string // URL
 	release string
-	stop    sync.Once
-	stopErr error // the result of stop
+	stop    func() error // once
 
 	mu sync.Mutex
 	// processes are in the order of their first start. Guarded by mu.
@@ -108,6 +106,7 @@ func Start(ctx context.Context, opts Options) (_ *ControlPlane, err error) {
 		return nil, fmt.Errorf("controlplane: %w", err)
 	}
 	c := &ControlPlane{dir: dir}
+	c.stop = sync.OnceValue(c.end)
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("controlplane: %w", err), c.Stop())
@@ -230,7 +229,8 @@ func (c *ControlPlane) Kubeconfig() string { return c.path("kubeconfig") }
 func (c *ControlPlane) APIServerPID() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.processes[c.find(APIServer)].Process.Process.Pid
+	at := slices.IndexFunc(c.processes, func(p *process) bool { return p.name == APIServer })
+	return c.processes[at].Process.Process.Pid
 }
 
 // credentials writes the API server's certificate, the signing key of service account
@@ -255,13 +255,7 @@ func (c *ControlPlane) credentials(host string) error {
 		}
 	}
 	c.config = &rest.Config{Host: host, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAData: certificate}}
-	const name = "watchlab"
-	k := clientcmdapi.NewConfig()
-	k.Clusters[name] = &clientcmdapi.Cluster{Server: host, CertificateAuthorityData: certificate}
-	k.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: token}
-	k.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
-	k.CurrentContext = name
-	return clientcmd.WriteToFile(*k, c.Kubeconfig())
+	return apiserver.WriteKubeconfig(c.Kubeconfig(), apiserver.Kubeconfig{Server: host, CA: certificate, Token: token}, false)
 }
 
 // ready waits until the API server is ready, at most readyTime. It returns early if a
@@ -291,16 +285,15 @@ func (c *ControlPlane) ready(ctx context.Context) error {
 
 // Stop stops all components in reverse order and removes the folder. Further calls
 // return the first call's error.
-func (c *ControlPlane) Stop() error {
-	c.stop.Do(func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		for _, p := range slices.Backward(c.processes) {
-			p.End(syscall.SIGTERM, stopTime)
-		}
-		c.stopErr = os.RemoveAll(c.dir)
-	})
-	return c.stopErr
+func (c *ControlPlane) Stop() error { return c.stop() }
+
+func (c *ControlPlane) end() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range slices.Backward(c.processes) {
+		p.End(syscall.SIGTERM, stopTime)
+	}
+	return os.RemoveAll(c.dir)
 }
 
 // Ended returns an error with the output of a component that ended unexpectedly, without
@@ -320,9 +313,14 @@ func (c *ControlPlane) Ended() error {
 	return nil
 }
 
-// find returns the index of a component, or -1. The caller holds mu.
-func (c *ControlPlane) find(name Component) int {
-	return slices.IndexFunc(c.processes, func(p *process) bool { return p.name == name })
+// find returns the place of a component that was killed, or was not. The caller holds mu.
+func (c *ControlPlane) find(name Component, killed bool) (**process, error) {
+	for i, p := range c.processes {
+		if p.name == name && p.killed == killed {
+			return &c.processes[i], nil
+		}
+	}
+	return nil, fmt.Errorf("%w: %s; killed: %v", ErrComponent, name, !killed)
 }
 
 // Kill sends SIGKILL to components and waits for their end. Their files stay. The error
@@ -331,11 +329,11 @@ func (c *ControlPlane) Kill(names ...Component) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, name := range names {
-		i := c.find(name)
-		if i < 0 || c.processes[i].killed {
-			return fmt.Errorf("%w: %s does not run", ErrComponent, name)
+		at, err := c.find(name, false)
+		if err != nil {
+			return err
 		}
-		p := c.processes[i]
+		p := *at
 		p.killed = true
 		if err := p.Process.Process.Kill(); err != nil {
 			return fmt.Errorf("controlplane: %s: %w:\n%s", name, err, p.Output)
@@ -363,14 +361,14 @@ func (c *ControlPlane) Restart(ctx context.Context, names ...Component) error {
 func (c *ControlPlane) restart(name Component) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	i := c.find(name)
-	if i < 0 || !c.processes[i].killed {
-		return fmt.Errorf("%w: %s was not killed", ErrComponent, name)
+	at, err := c.find(name, true)
+	if err != nil {
+		return err
 	}
-	p, err := c.start(name, c.processes[i].Path, c.processes[i].Args[1:])
+	p, err := c.start(name, (*at).Path, (*at).Args[1:])
 	if err != nil {
 		return fmt.Errorf("controlplane: %w", err)
 	}
-	c.processes[i] = p
+	*at = p
 	return nil
 }
