@@ -96,7 +96,6 @@ type objects struct {
 	maps   []*metav1.PartialObjectMetadata
 }
 
-// state derives the state of the run.
 func (o objects) state(ref Ref) State {
 	s := State{Ref: ref, Plan: o.plan}
 	for _, role := range []struct {
@@ -261,7 +260,6 @@ func indexes(text string, n int) []int {
 	return all
 }
 
-// readLeases fills in the progress of each pod.
 func (o objects) readLeases(pods []Pod) {
 	for _, l := range o.leases {
 		p, ok := barrier.Read(l)

@@ -124,7 +124,6 @@ func annotate(l *coordinationv1.Lease, holder string, content any) {
 	l.Spec.HolderIdentity, l.Spec.RenewTime = &holder, new(metav1.NowMicro())
 }
 
-// value returns *p, or the zero value for nil.
 func value[T any](p *T) (v T) {
 	if p != nil {
 		v = *p

@@ -46,7 +46,6 @@ type usageError struct{ err error }
 func (e usageError) Error() string { return e.err.Error() }
 func (e usageError) Unwrap() error { return e.err }
 
-// badFlag returns the error of an invalid flag value.
 func badFlag(flag string, err error) error {
 	return usageError{fmt.Errorf("--%s: %w", flag, err)}
 }
@@ -92,7 +91,6 @@ func oneLine(err error) string {
 	return strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
 }
 
-// warn prints a line for the user.
 func warn(stderr io.Writer, format string, args ...any) {
 	fmt.Fprintf(stderr, "watchlab: "+format+"\n", args...)
 }

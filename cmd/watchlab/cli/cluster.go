@@ -35,7 +35,6 @@ func (f *clusterFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.context, "context", "", "context of the kubeconfig (default: the current one)")
 }
 
-// connect returns the named cluster.
 func (f *clusterFlags) connect(cmd *cobra.Command) (*cluster.Cluster, error) {
 	c, err := cluster.Connect(f.kubeconfig, f.context)
 	switch {

@@ -146,14 +146,12 @@ func unfinished(s fleet.State) []string {
 	return all
 }
 
-// nextSteps prints the commands of verbs for the run.
 func (f *clusterRunFlags) nextSteps(w io.Writer, name string, verbs ...string) {
 	for _, verb := range verbs {
 		fmt.Fprintf(w, "  %s\n", f.place.again(verb, name))
 	}
 }
 
-// blame names the flag of an error.
 func (f *clusterRunFlags) blame(err error) error {
 	var field *experiment.FieldError
 	var planned *fleet.FieldError
@@ -212,7 +210,6 @@ func (f *clusterRunFlags) spec(cmd *cobra.Command, c *cluster.Cluster, args []st
 	return spec, f.blame(f.plan(cmd, c, &spec))
 }
 
-// parse parses the flags after --.
 func (f *clusterRunFlags) parse(cmd *cobra.Command, args []string) error {
 	if slices.Contains(args, "-h") || slices.Contains(args, "--help") {
 		return usageError{errors.New("watchlab run --help-all lists the flags after --")}

@@ -11,7 +11,6 @@ import (
 	"watchlab/bench/report"
 )
 
-// fleetTable writes a state as a table.
 func fleetTable(w io.Writer, s fleet.State) error {
 	fmt.Fprintf(w, "run %s, mode %s: %s\n", s.Ref, s.Plan.Mode, fleetLine(s))
 	if s.Failure != "" {
@@ -28,7 +27,6 @@ func fleetTable(w io.Writer, s fleet.State) error {
 	return tw.Flush()
 }
 
-// phaseOf returns the phase of a pod with its reason.
 func phaseOf(p fleet.Pod) string {
 	if p.Reason == "" {
 		return string(p.Phase)
@@ -36,7 +34,6 @@ func phaseOf(p fleet.Pod) string {
 	return string(p.Phase) + " (" + p.Reason + ")"
 }
 
-// podName names a pod by its index.
 func podName(p fleet.Pod) string {
 	if p.Writer {
 		return indexName(p)
@@ -62,7 +59,6 @@ func uploaded(s fleet.State, p fleet.Pod) string {
 	return yesNo(p.Uploaded)
 }
 
-// fleetLine summarises the progress of a run.
 func fleetLine(s fleet.State) string {
 	var parts []string
 	for _, phase := range []fleet.Phase{fleet.Absent, fleet.Waiting, fleet.Running, fleet.Failed, fleet.GivenUp, fleet.Succeeded} {

@@ -249,7 +249,6 @@ func (c collection) nothing(stderr io.Writer, f *collectFlags) error {
 	return errMissing
 }
 
-// missing names the missing pods and their state in the cluster.
 func (c collection) missing(stderr io.Writer, missing []int, f *collectFlags) {
 	const most = 20
 	for n, i := range missing {
@@ -270,7 +269,6 @@ func (c collection) missing(stderr io.Writer, missing []int, f *collectFlags) {
 	}
 }
 
-// podState describes the state of a pod in the cluster.
 func podState(s fleet.Pod) string {
 	parts := []string{phaseOf(s)}
 	if s.Name != "" {

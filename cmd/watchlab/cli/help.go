@@ -107,7 +107,6 @@ func completeSpec(cmd *cobra.Command) {
 	}
 }
 
-// stormChoices returns the named storms.
 func stormChoices() []string { return slices.Concat(storm.Names(), trace.Names()) }
 
 func newVersion() *cobra.Command {

@@ -26,7 +26,6 @@ type entry struct {
 	Guarantees []impls.Guarantees `json:"guarantees"`
 }
 
-// entries returns all variants, grouped by family.
 func entries() []entry {
 	return slices.Concat(
 		entriesOf(impls.DeltaFIFO, deltafifo.Variants()),

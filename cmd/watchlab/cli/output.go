@@ -38,7 +38,6 @@ func (o *outputFlag[T]) names() []string {
 	return names
 }
 
-// writer returns the writer of the given form.
 func (o *outputFlag[T]) writer() (func(io.Writer, T) error, error) {
 	for _, f := range o.forms {
 		if f.name == o.name {
@@ -74,7 +73,6 @@ var (
 	benchForm = form[*lab.Outcome]{"bench", method((*lab.Outcome).WriteBench)}
 )
 
-// printJSON prints a value as indented JSON.
 func printJSON[T any](w io.Writer, v T) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")

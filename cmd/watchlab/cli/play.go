@@ -29,7 +29,6 @@ type playing struct {
 	args  []string
 }
 
-// run plays the plan and prints the outcome.
 func (r *playing) run(ctx context.Context, stdout, stderr io.Writer) error {
 	session, err := r.telemetry.start(ctx, runName(r.Options.Name, r.dir, time.Now()), stderr)
 	if err != nil {

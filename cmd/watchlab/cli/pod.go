@@ -87,7 +87,6 @@ type jobPod struct {
 	namespace string
 }
 
-// open reads the plan and the environment.
 func (f podFlags) open(cmd *cobra.Command) (*jobPod, error) {
 	s := &jobPod{
 		flags: f, pod: os.Getenv(fleet.PodVar), node: os.Getenv(fleet.NodeVar), namespace: os.Getenv(fleet.NamespaceVar),
@@ -130,7 +129,6 @@ var podRefuses = map[string]string{
 	"budget":   "all pods play the same --rounds",
 }
 
-// parse validates the experiment of the plan.
 func (s *jobPod) parse() error {
 	var err error
 	if s.spec, err = experiment.Parse(s.flags.plan+": experiment", s.plan.Experiment); err != nil {
@@ -183,7 +181,6 @@ func (s *jobPod) connect() error {
 	return nil
 }
 
-// run plays the pod's share.
 func (s *jobPod) run(ctx context.Context) error {
 	if err := s.connect(); err != nil {
 		return err
@@ -225,7 +222,6 @@ func (s *jobPod) check(ctx context.Context) (*experiment.Plan, error) {
 	return p, err
 }
 
-// options returns the options of the run.
 func (s *jobPod) options(p *experiment.Plan) lab.Options {
 	opts := p.Options
 	opts.Name, opts.Build, opts.Args = s.plan.Run, build(), os.Args[1:]
@@ -245,7 +241,6 @@ func (s *jobPod) join(ctx context.Context, plays int) (*barrier.Barrier, error) 
 	})
 }
 
-// leave leaves the barrier.
 func leave(ctx context.Context, b *barrier.Barrier, done bool) error {
 	if b == nil {
 		return nil
@@ -262,7 +257,6 @@ const (
 	leaveLimit  = 5 * time.Second
 )
 
-// play plays the comparisons and uploads the outcome.
 func (s *jobPod) play(ctx context.Context, p *experiment.Plan, session *telemetry.Session, sink upload.Sink) (err error) {
 	if s.plan.Mode != fleet.ModeSelf {
 		if p, err = s.listen(ctx); err != nil {

@@ -102,7 +102,6 @@ func (t *turns) next(ctx context.Context) error {
 	return nil
 }
 
-// version returns the server's current resourceVersion.
 func (t *turns) version(ctx context.Context) (uint64, error) {
 	list, err := cache.ToListerWatcherWithContext(t.list).ListWithContext(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {

@@ -83,7 +83,6 @@ tool pprof.`,
 	return cmd
 }
 
-// check rejects invalid values.
 func (f *profileFlags) check(profiles int) error {
 	kind := profile.Kind(f.kind)
 	switch {
@@ -266,7 +265,6 @@ func hasParts(name, parts string) bool {
 	return true
 }
 
-// listed joins the first few names.
 func listed(names []string) string {
 	const most = 6
 	if more := len(names) - most; more > 0 {

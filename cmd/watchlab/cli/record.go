@@ -60,7 +60,6 @@ its end, with the events so far kept.`,
 	return cmd
 }
 
-// run validates the flags and records.
 func (f *recordFlags) run(cmd *cobra.Command, stdin bool) error {
 	given := cmd.Flags().Changed
 	switch {
@@ -88,7 +87,6 @@ func (f *recordFlags) run(cmd *cobra.Command, stdin bool) error {
 	return f.watch(cmd, h, transform)
 }
 
-// watch records the watches of a cluster.
 func (f *recordFlags) watch(cmd *cobra.Command, h trace.Header, transform func(trace.Frame) (trace.Frame, error)) error {
 	c, err := f.connect(cmd)
 	if err != nil {
@@ -168,7 +166,6 @@ func missed(s record.Summary) string {
 	return text
 }
 
-// pipe records from stdin.
 func (f *recordFlags) pipe(cmd *cobra.Command, h trace.Header, transform func(trace.Frame) (trace.Frame, error)) error {
 	h.Origin = "a watch, through a pipe"
 	// A read of stdin can't be interrupted, so another goroutine feeds a pipe, which can
@@ -250,7 +247,6 @@ func create(path, suffix string, overwrite bool) (*outFile, error) {
 	return &outFile{f, path}, nil
 }
 
-// keep closes the file and renames it to its final name.
 func (o *outFile) keep() error {
 	if err := errors.Join(o.Sync(), o.Close()); err != nil {
 		return err
@@ -258,7 +254,6 @@ func (o *outFile) keep() error {
 	return os.Rename(o.Name(), o.path)
 }
 
-// discard closes and removes the file.
 func (o *outFile) discard() error { return errors.Join(o.Close(), os.Remove(o.Name())) }
 
 // writeFile writes a file whole or not at all.

@@ -38,7 +38,6 @@ With -o it writes one form to standard output instead.`,
 	return cmd
 }
 
-// writeReports writes the reports of a results folder into it.
 func writeReports(dir string, stderr io.Writer) error {
 	o, err := loadRun(dir)
 	if err != nil {

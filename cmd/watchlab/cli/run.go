@@ -121,7 +121,6 @@ func newPlaying(f *runFlags, cmd *cobra.Command, search *experiment.Search) *cob
 	return cmd
 }
 
-// run plans and plays the experiment.
 func (f *runFlags) run(cmd *cobra.Command) error {
 	if f.resume != "" || cmd.Flags().Changed("resume") {
 		if err := f.openResumed(cmd); err != nil {

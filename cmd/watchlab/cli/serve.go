@@ -289,7 +289,6 @@ func (v *service) serveTurn() error {
 	return err
 }
 
-// serve serves until ctx is done.
 func (v *service) serve(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	if err := v.prepare(ctx, stdin); err != nil {
 		return err

@@ -72,7 +72,6 @@ func progressLine(p lab.Progress) string {
 	return done + "  " + round + "  " + p.Cell
 }
 
-// clear removes the status line.
 func (s *status) clear() {
 	if s.shown {
 		fmt.Fprint(s.w, "\r\x1b[K")

@@ -176,7 +176,6 @@ type digest struct {
 	at []time.Duration
 }
 
-// digestOf generates the whole storm.
 func digestOf(g *storm.Generator) []digest {
 	var all []digest
 	for _, res := range g.Resources() {

@@ -112,7 +112,6 @@ func (f *studyFlags) study(cmd *cobra.Command) (*studyRun, error) {
 	return s, s.create()
 }
 
-// create makes the folder.
 func (s *studyRun) create() error {
 	if err := os.MkdirAll(s.dir, 0o755); err != nil {
 		return err
@@ -133,7 +132,6 @@ func newStudyRun(dir string, r studyRecord) (*studyRun, error) {
 	return s, nil
 }
 
-// openStudy reads the folder of a study.
 func openStudy(dir string) (*studyRun, error) {
 	path := filepath.Join(dir, studyFile)
 	text, err := os.ReadFile(path)
@@ -220,7 +218,6 @@ func (s *studyRun) load(q experiment.Question, p experiment.QuestionPart) (*lab.
 	return o, err
 }
 
-// finished reports whether a run ended normally.
 func finished(o *lab.Outcome) bool { return o != nil && o.Ended != nil && !o.Interrupted }
 
 // part plays or resumes a part.

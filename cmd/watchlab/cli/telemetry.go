@@ -39,7 +39,6 @@ func (f *telemetryFlags) addPush(cmd *cobra.Command) {
 // can set it for all pods.
 const pyroscopeVar = "PYROSCOPE_SERVER_ADDRESS"
 
-// check rejects contradictory flags.
 func (f *telemetryFlags) check(profiles bool) error {
 	if f.pyroscope == "" && !profiles {
 		f.pyroscope = os.Getenv(pyroscopeVar)

@@ -165,7 +165,6 @@ initial list: events, mean and peak rate, sizes, and the spread over keys.`,
 	return cmd
 }
 
-// inspect reads a recording.
 func inspect(cmd *cobra.Command, name string) (*summary, error) {
 	in, err := openTrace(cmd, name)
 	if err != nil {
@@ -366,7 +365,6 @@ func (f *convertFlags) header(inputs []*input) (trace.Header, error) {
 	return h, nil
 }
 
-// formatOf returns the format for a file name.
 func formatOf(name string) string {
 	switch filepath.Ext(name) {
 	case ".jsonl", ".ndjson":

@@ -92,7 +92,6 @@ func index(ref name.Tag, what program, binaries []binary) (v1.ImageIndex, error)
 	return annotated, nil
 }
 
-// image builds the image of one binary on the base layer.
 func image(base v1.Layer, what program, b binary) (v1.Image, error) {
 	data, err := os.ReadFile(b.path)
 	if err != nil {
