@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// chart is a picture of figures: [lineChart], [barChart], [rangeChart], [shareChart],
-// [heatMap]. The picture is SVG without script, font or network. Colours are classes
-// ("s0" to "s9"), which html/palette.css defines for a light and a dark theme.
+// chart is a picture of figures: [lineChart] or [rowChart]. The picture is SVG without script, font
+// or network. Colours are classes ("s0" to "s9"), which html/palette.css defines for a light and a
+// dark theme.
 //
-// Scripts find the data in the picture: a series is a group with data-series, a figure
-// is an element of class "pt" with data-tip. All charts are [chartWidth] wide and scale
-// with the page. Time and size are linear in the number of figures.
+// Scripts find the data in the picture: a series is a group with data-series, a figure is an
+// element of class "pt" with data-tip. All charts are [chartWidth] wide and scale with the page.
+// Time and size are linear in the number of figures.
 type chart interface {
 	height() float64
 	plot(p *picture)
@@ -50,7 +50,7 @@ func (s style) class() string {
 // picture collects the text of an SVG.
 type picture struct {
 	b       strings.Builder
-	figures int // figures drawn, without the fields of a heat map that lack one
+	figures int // figures drawn
 }
 
 // drawSVG draws a chart. It returns false if the chart has no figure. Other ids are

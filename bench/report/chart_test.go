@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-
-	"watchlab/bench/stats"
 )
 
 func plain(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) }
@@ -40,7 +38,6 @@ func charts() map[string]chart {
 		"shares": rowChart{columns: []string{nasty, "b", "sum"}, rows: []chartRow{
 			shareRow(named, []string{nasty, "b"}, []float64{3, 1}, plain), shareRow(chartRow{name: "none"}, []string{nasty, "b"}, []float64{0, 0}, plain),
 		}},
-		"heat": heatMap{&stats.Surface{X: nasty, Y: "y", Xs: []string{nasty, "2"}, Ys: []string{"1"}, Unit: nasty, Points: [][]*stats.Summary{{{Median: 5}, nil}}}, 1, 50},
 	}
 }
 
@@ -98,7 +95,6 @@ func TestEmptyChart(t *testing.T) {
 		"bars":   rowChart{rows: []chartRow{barRow(chartRow{name: "a"}, axis{}, nil, "")}},
 		"ranges": rowChart{rows: []chartRow{quantileRow(chartRow{}, logs, []string{"p50"}, []float64{0}), quantileRow(chartRow{}, logs, []string{"p50"}, nil)}},
 		"shares": rowChart{rows: []chartRow{shareRow(chartRow{}, []string{"a"}, []float64{0}, plain)}},
-		"heat":   heatMap{&stats.Surface{Xs: []string{"1"}, Ys: []string{"1"}, Points: [][]*stats.Summary{{nil}}}, 0, 0},
 	} {
 		svg, ok := drawSVG(c, "x", "", "")
 		if ok {
@@ -137,7 +133,6 @@ func TestTable(t *testing.T) {
 		"bars":   {nasty, "10", "8", "12", "6", nasty},
 		"ranges": {nasty, "1", "-", "1000"},
 		"shares": {nasty, "3 (75.0 %)", "1 (25.0 %)", "4"},
-		"heat":   {"1", "5", "-"},
 		"lines":  {nasty, "1", "10", "5", "20"},
 	} {
 		if got := all[name].table().Rows[0]; !slices.Equal(got, want) {

@@ -48,7 +48,7 @@ func TestHTMLShowsRun(t *testing.T) {
 	}
 	got := figuresOf(page)
 	for kind, want := range map[string]int{
-		"throughput": 1, "rate": 1, "quantiles": 4, "distribution": 4, "stages": 4, "depth": 4, "storm": 4, "knee": 1, "scaling": 2, "surface": 2,
+		"throughput": 1, "rate": 1, "quantiles": 4, "distribution": 4, "stages": 4, "depth": 4, "storm": 4, "knee": 1, "scaling": 2, "surface": 3,
 	} {
 		if got[kind] != want {
 			t.Errorf("%d charts of kind %s, want %d", got[kind], kind, want)

@@ -18,7 +18,7 @@ func sweeps(o *lab.Outcome, styles map[string]style, charts bool) []section {
 	all := []section{
 		{ID: "knees", Heading: "Knees", Intro: "The highest rate at which each variant holds an objective, and its latency on the way there."},
 		{ID: "scaling", Heading: "Scaling", Intro: "Throughput as one number grows. If it is a number of workers, the Universal Scalability Law is fitted to the medians: X(N) = λN / (1 + σ(N−1) + κN(N−1))."},
-		{ID: "surfaces", Heading: "Surfaces", Intro: "One figure over two numbers. The maps of a panel share one scale of colour, so that variants can be compared."},
+		{ID: "surfaces", Heading: "Surfaces", Intro: "One figure over two knobs: a table per variant, and a chart per value of the second knob."},
 	}
 	if len(o.Knees) > 0 {
 		all[0].Tables = []table{kneeTable(o.Knees)}
@@ -36,7 +36,7 @@ func sweeps(o *lab.Outcome, styles map[string]style, charts bool) []section {
 			func(p *panel, set []stats.Scaling) { drawScalings(p, set, styles) })
 		sweepPanels(&all[2], o.Surfaces, func(s stats.Surface) (string, string) {
 			return s.Cell, fmt.Sprintf(": %s over %s and %s", s.Unit, s.X, s.Y)
-		}, drawSurfaces)
+		}, func(p *panel, set []stats.Surface) { drawSurfaces(p, set, styles) })
 	}
 	return slices.DeleteFunc(all, func(s section) bool { return len(s.Tables) == 0 })
 }
@@ -298,22 +298,39 @@ func surfaceTable(s *stats.Surface) table {
 	return t
 }
 
-// drawSurfaces draws a map per variant, with a common colour scale.
-func drawSurfaces(p *panel, surfaces []stats.Surface) {
-	var medians []float64
-	for _, s := range surfaces {
-		for _, at := range slices.Concat(s.Points...) {
-			if at != nil {
-				medians = append(medians, at.Median)
-			}
+// drawSurfaces draws the figure over X, one chart per value of Y.
+func drawSurfaces(p *panel, surfaces []stats.Surface, styles map[string]style) {
+	first := surfaces[0]
+	format := unitFormat(first.Unit)
+	for y, value := range first.Ys {
+		c := lineChart{
+			x:    axis{label: first.X, format: func(v float64) string { return first.Xs[int(v)] }},
+			y:    axis{label: first.Unit, log: true, format: format},
+			high: 220,
 		}
-	}
-	if len(medians) == 0 {
-		return
-	}
-	for _, s := range surfaces {
-		p.add(heatMap{&s, slices.Min(medians), slices.Max(medians)},
-			figure{Kind: "surface", Title: s.Impl, Caption: s.Unit + ", medians of the rounds; – is a field without a figure."},
-			"A map of "+s.Unit+" with "+s.X+" from left to right and "+s.Y+" from top to bottom; each field shows the median of the rounds.")
+		for x, label := range first.Xs {
+			c.x.ticks = append(c.x.ticks, tick{float64(x), label})
+		}
+		for _, s := range surfaces {
+			p.variant(s.Impl, styles)
+			line := curve{name: s.Impl, style: styles[s.Impl], path: true}
+			for x, at := range s.Points[y] {
+				if at == nil {
+					continue
+				}
+				q := point{x: float64(x), y: at.Median, mark: true, tip: fmt.Sprintf("%s %s at %s %s", format(at.Median), s.Unit, s.X, s.Xs[x])}
+				if at.Lo != nil {
+					q.lo, q.hi = *at.Lo, *at.Hi
+				}
+				line.points = append(line.points, q)
+			}
+			c.curves = append(c.curves, line)
+			// Figures of 0 have no place on a logarithmic axis.
+			c.y.log = c.y.log && !slices.ContainsFunc(line.points, func(q point) bool { return q.y <= 0 })
+		}
+		c.y.zero = !c.y.log
+		p.add(c, figure{Kind: "surface", Title: first.Y + " " + value,
+			Caption: "Medians of the rounds, and their 95 % confidence intervals where there are rounds enough. Invalid cells are not drawn."},
+			first.Unit+" over "+first.X+", a curve for each variant, where "+first.Y+" is "+value+".")
 	}
 }

@@ -74,7 +74,7 @@ func TestCharts(t *testing.T) {
 		}
 	}
 	for section, w := range map[string]want{
-		"knees": {1, sound[:3]}, "scaling": {2, nil}, "surfaces": {2, nil},
+		"knees": {1, sound[:3]}, "scaling": {2, nil}, "surfaces": {3, sound[:2]},
 	} {
 		figs := eval[[]drawn](b, strings.Replace(figures, "document", `document.getElementById("`+section+`")`, 1))
 		if len(figs) != w.count {
