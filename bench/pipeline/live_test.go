@@ -134,7 +134,7 @@ func TestCompareLive(t *testing.T) {
 }
 
 // checkLiveFigures checks the telemetry of a live round.
-func checkLiveFigures(t *testing.T, s *live.Snapshot) {
+func checkLiveFigures(t *testing.T, s *live.Figures) {
 	t.Helper()
 	if total(s, live.Released) < 200 || total(s, live.Enqueued) < 200 || total(s, live.Handled) < 200 || total(s, live.Worked) == 0 {
 		t.Errorf("%d released, %d enqueued, %d handled, %d worked", total(s, live.Released), total(s, live.Enqueued), total(s, live.Handled), total(s, live.Worked))

@@ -19,7 +19,7 @@ import (
 )
 
 // total counts the events of a stage with a type of a watch.
-func total(s *live.Snapshot, stage live.Stage) uint64 {
+func total(s *live.Figures, stage live.Stage) uint64 {
 	return s.Events(stage, live.Added) + s.Events(stage, live.Modified) + s.Events(stage, live.Deleted)
 }
 
@@ -72,7 +72,7 @@ func TestTelemetry(t *testing.T) {
 	}
 }
 
-func compareHistograms(t *testing.T, spec pipeline.Config, paced bool, res cell.Result, snap *live.Snapshot) {
+func compareHistograms(t *testing.T, spec pipeline.Config, paced bool, res cell.Result, snap *live.Figures) {
 	t.Helper()
 	if n := total(snap, live.Released); n != res.EventsIn {
 		t.Errorf("%d released of %d", n, res.EventsIn)

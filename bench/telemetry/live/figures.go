@@ -78,8 +78,10 @@ func (l Labels) Values() []string {
 // Verdict on a cell: a status and a cause as in bench/lab.
 type Verdict struct{ Status, Cause string }
 
-// Figures of one variant. [Set.Update] gives access to them.
+// Figures of one variant. [Set.Update] gives access to them, [Set.Snapshot] a copy.
 type Figures struct {
+	Labels  Labels    // of the variant
+	Created time.Time // start of the counters
 	// Relists counts lists after the source's first; Rounds counts finished rounds.
 	Relists, Rounds uint64
 	// Late counts releases beyond the lag budget; Missed counts events that were not
@@ -88,8 +90,12 @@ type Figures struct {
 	// Faults counts injections by the fault's name in loadgen/fault. WatchErrors counts
 	// broken watches by the same name, or [metric.OtherFault].
 	Faults, WatchErrors map[string]uint64
-	Phase               string // one of [metric.Phases]
-	Verdict             Verdict
+	// QueueDepth is the depth at the last [Set.Look], and ObjectBytes the mean size of a
+	// queued object.
+	QueueDepth  int
+	ObjectBytes float64
+	Phase       string // one of [metric.Phases]
+	Verdict     Verdict
 
 	counts   [stages][types]uint64
 	dists    [histograms]Distribution
@@ -129,33 +135,30 @@ func (f *Figures) Total(s Stage) (n uint64) {
 	return n
 }
 
+// QueueBytes estimates the size of the queued objects.
+func (f *Figures) QueueBytes() float64 { return float64(f.QueueDepth) * f.ObjectBytes }
+
 // Distribution returns the values of a histogram.
 func (f *Figures) Distribution(h Histogram) *Distribution { return &f.dists[h] }
 
 // Set has the figures of one variant under one storm. It is safe for concurrent use. The
 // methods of the nil Set are no-ops.
 type Set struct {
-	labels   Labels
-	created  time.Time
 	upstream *Upstream
 
 	// mu guards the fields below.
 	mu      sync.Mutex
 	figures Figures
-	// depth returns the queue depth; nil for no queue. queued is its last result,
-	// objectBytes the mean size of a queued object.
-	depth       func() int
-	queued      int
-	objectBytes float64
-	sampler     func(events int) *Sampling // selects the traced events of a round; nil for none
+	depth   func() int                 // returns the queue depth; nil for no queue
+	sampler func(events int) *Sampling // selects the traced events of a round; nil for none
 }
 
 // NewSet returns an empty set in phase idle, without a registry.
 func NewSet(labels Labels) *Set {
-	return &Set{
-		labels: labels, created: time.Now(),
-		figures: Figures{Phase: metric.Idle, Faults: map[string]uint64{}, WatchErrors: map[string]uint64{}},
-	}
+	return &Set{figures: Figures{
+		Labels: labels, Created: time.Now(), Phase: metric.Idle,
+		Faults: map[string]uint64{}, WatchErrors: map[string]uint64{},
+	}}
 }
 
 type contextKey struct{}
@@ -172,7 +175,7 @@ func From(ctx context.Context) *Set {
 }
 
 // Labels of the set.
-func (s *Set) Labels() Labels { return s.labels }
+func (s *Set) Labels() Labels { return s.figures.Labels }
 
 // Upstream returns the metrics under client-go's names; nil for the nil Set and for one
 // without a registry.
@@ -197,7 +200,7 @@ func (s *Set) Update(f func(*Figures)) {
 // of a queued object. A nil function resets the depth to 0. Look may still be calling
 // the previous function when Depth returns.
 func (s *Set) Depth(depth func() int, objectBytes float64) {
-	s.Update(func(*Figures) { s.depth, s.queued, s.objectBytes = depth, 0, objectBytes })
+	s.Update(func(f *Figures) { s.depth, f.QueueDepth, f.ObjectBytes = depth, 0, objectBytes })
 }
 
 // Look reads the queue depth. It may block on the queue's lock, which is why a scrape
@@ -209,9 +212,9 @@ func (s *Set) Look() {
 		return
 	}
 	n := depth()
-	s.Update(func(*Figures) {
+	s.Update(func(f *Figures) {
 		if s.depth != nil {
-			s.queued = n
+			f.QueueDepth = n
 		}
 	})
 }
@@ -260,28 +263,14 @@ func (s *Set) Begin(events int) (sampling *Sampling) {
 	return sampling
 }
 
-// Snapshot is a copy of a set's state.
-type Snapshot struct {
-	Figures
-	Labels  Labels    // labels of the set
-	Created time.Time // start of the set's counters
-	// QueueDepth is the depth at the last [Set.Look]; QueueBytes estimates the size of
-	// the queued objects.
-	QueueDepth int
-	QueueBytes float64
-}
-
 // Snapshot returns a copy. Two counts may differ by some events while the pipeline runs.
-func (s *Set) Snapshot() *Snapshot {
+func (s *Set) Snapshot() *Figures {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := &Snapshot{
-		Figures: s.figures, Labels: s.labels, Created: s.created,
-		QueueDepth: s.queued, QueueBytes: float64(s.queued) * s.objectBytes,
-	}
+	out := s.figures
 	out.Faults, out.WatchErrors = maps.Clone(out.Faults), maps.Clone(out.WatchErrors)
 	for h := range out.dists {
 		out.dists[h].exemplars = maps.Clone(out.dists[h].exemplars)
 	}
-	return out
+	return &out
 }

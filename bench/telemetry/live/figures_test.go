@@ -214,14 +214,14 @@ func TestDepth(t *testing.T) {
 		return length
 	}, 100)
 	s.Look()
-	if snap := s.Snapshot(); snap.QueueDepth != 5 || snap.QueueBytes != 500 {
-		t.Errorf("depth %d, %v bytes", snap.QueueDepth, snap.QueueBytes)
+	if snap := s.Snapshot(); snap.QueueDepth != 5 || snap.QueueBytes() != 500 {
+		t.Errorf("depth %d, %v bytes", snap.QueueDepth, snap.QueueBytes())
 	}
 	meanwhile = func() { s.Depth(nil, 0) }
 	s.Look()
 	s.Look()
-	if snap := s.Snapshot(); snap.QueueDepth != 0 || snap.QueueBytes != 0 {
-		t.Errorf("after the round: depth %d, %v bytes", snap.QueueDepth, snap.QueueBytes)
+	if snap := s.Snapshot(); snap.QueueDepth != 0 || snap.QueueBytes() != 0 {
+		t.Errorf("after the round: depth %d, %v bytes", snap.QueueDepth, snap.QueueBytes())
 	}
 }
 

@@ -164,7 +164,7 @@ type bothBuckets struct {
 	classic []*dto.Bucket
 }
 
-func newHistogram(s *Snapshot, h Histogram) prometheus.Metric {
+func newHistogram(s *Figures, h Histogram) prometheus.Metric {
 	m, d, values := meanings[h].metric, s.Distribution(h), s.Labels.Values()
 	if len(m.Labels) > 0 {
 		values = append(values, meanings[h].label)

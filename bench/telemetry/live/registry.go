@@ -144,7 +144,7 @@ func (r *Registry) Collect(ch chan<- prometheus.Metric) {
 
 // collectSet emits the metrics of a set. It omits counters by stage, type or fault that
 // are 0, as most combinations never occur.
-func collectSet(ch chan<- prometheus.Metric, s *Snapshot) {
+func collectSet(ch chan<- prometheus.Metric, s *Figures) {
 	with := func(own ...string) []string { return append(s.Labels.Values(), own...) }
 	count := func(m metric.Metric, n uint64, own ...string) {
 		ch <- prometheus.MustNewConstMetricWithCreatedTimestamp(descs[m.Name], prometheus.CounterValue, float64(n), s.Created, with(own...)...)
@@ -169,7 +169,7 @@ func collectSet(ch chan<- prometheus.Metric, s *Snapshot) {
 	count(metric.Rounds, s.Rounds)
 
 	gauge(ch, metric.QueueDepth, float64(s.QueueDepth), with()...)
-	gauge(ch, metric.QueueBytes, s.QueueBytes, with()...)
+	gauge(ch, metric.QueueBytes, s.QueueBytes(), with()...)
 	for _, p := range metric.Phases() {
 		is := 0.0
 		if p == s.Phase {

@@ -56,13 +56,13 @@ type sampler struct {
 	registry *Registry
 	// at is the time of the previous sample; last has its snapshots.
 	at      time.Time
-	last    map[Labels]*Snapshot
+	last    map[Labels]*Figures
 	runtime []metrics.Sample
 }
 
 func newSampler(r *Registry) *sampler {
 	return &sampler{
-		registry: r, last: map[Labels]*Snapshot{},
+		registry: r, last: map[Labels]*Figures{},
 		runtime: []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/sched/goroutines:goroutines"}},
 	}
 }
@@ -88,12 +88,12 @@ func (s *sampler) sample(now time.Time) Sample {
 }
 
 // variant compares two snapshots; before is nil for the first.
-func variant(now, before *Snapshot, seconds float64) Variant {
+func variant(now, before *Figures, seconds float64) Variant {
 	l := now.Labels
 	v := Variant{
 		Group: join(" · ", l.Family, l.Delivery, l.Pipeline, l.Storm, l.Source),
 		Name:  l.Variant, Phase: now.Phase, Verdict: join(": ", now.Verdict.Status, now.Verdict.Cause),
-		Rounds: now.Rounds, Depth: now.QueueDepth, Bytes: now.QueueBytes,
+		Rounds: now.Rounds, Depth: now.QueueDepth, Bytes: now.QueueBytes(),
 	}
 	if before == nil || seconds <= 0 {
 		return v
