@@ -118,22 +118,22 @@ func (s *Session) progress(p lab.Progress) {
 		s.registry.Withdraw(w.set.Labels(), w.rate)
 	case p.Round > 0 && !p.Skipped:
 		w.set.Update(func(f *live.Figures) { f.Rounds++ })
-		s.registry.Finish(w.finished(p.Result))
+		w.finish(p.Result)
 	}
 }
 
-// finished returns the figures of the cell's counted rounds.
-func (w *watched) finished(r lab.CellResult) live.Finished {
-	f := live.Finished{Labels: w.set.Labels(), Rate: w.rate, EventsPerSecond: r.Medians[stats.UnitEventsPerSec].Median}
+// finish exports the figures of the cell's counted rounds.
+func (w *watched) finish(r lab.CellResult) {
+	var quantiles map[string]float64
 	headline := stats.Headline(r.Rounds[0].Result, w.headline)
 	for _, l := range r.Latency {
 		if l.Boundary == headline {
-			f.Quantiles = map[string]float64{
+			quantiles = map[string]float64{
 				"0.5": l.P50.Seconds(), "0.9": l.P90.Seconds(), "0.99": l.P99.Seconds(), "0.999": l.P999.Seconds(), "1": l.Max.Seconds(),
 			}
 		}
 	}
-	return f
+	w.session.registry.Finish(w.set.Labels(), w.rate, r.Medians[stats.UnitEventsPerSec].Median, quantiles)
 }
 
 // workload is one round of a watched cell.

@@ -28,14 +28,13 @@ import (
 type Registry struct {
 	run, commit string
 	registry    *prometheus.Registry
+	own         vectors
 	upstream    *Upstream
 
 	// mu guards the fields below. sets are in the order of their creation.
 	mu       sync.Mutex
 	sets     []*Set
-	cells    int
 	progress float64
-	finished []Finished
 }
 
 var (
@@ -43,18 +42,13 @@ var (
 	_ prometheus.Collector = (*Registry)(nil)
 )
 
-// Finished has the medians of a finished cell over its counted rounds.
-type Finished struct {
-	Labels          Labels             // labels of the cell's variant
-	Rate            string             // pace in labels; "max" if unpaced
-	EventsPerSecond float64            // median throughput
-	Quantiles       map[string]float64 // quantiles of the headline latency in seconds, by their names
-}
-
 // New returns the registry of a run; commit is the one that the program was built from.
 func New(run, commit string) *Registry {
 	r := &Registry{run: run, commit: commit, registry: prometheus.NewPedanticRegistry()}
-	r.upstream = newUpstream(r.registry)
+	r.own = newVectors(r.registry, runMetrics)
+	r.upstream = &Upstream{newVectors(r.registry, metric.Upstream())}
+	r.own.gauge(metric.BuildInfo, run, commit, runtime.Version()).Set(1)
+	r.Progress(0, 0)
 	r.registry.MustRegister(
 		r,
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -94,23 +88,31 @@ func (r *Registry) Sets() []*Set {
 func (r *Registry) Progress(cells int, share float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.cells, r.progress = cells, share
+	r.progress = share
+	r.own.gauge(metric.Cells, r.run).Set(float64(cells))
+	r.own.gauge(metric.Progress, r.run).Set(share)
 }
 
-// Finish sets a cell's figures and replaces earlier ones.
-func (r *Registry) Finish(f Finished) { r.replace(f.Labels, f.Rate, f) }
+// Finish sets the figures of a cell over its counted rounds: the median throughput, and
+// quantiles of the headline latency in seconds. rate is the pace, "max" if unpaced.
+func (r *Registry) Finish(labels Labels, rate string, eventsPerSecond float64, quantiles map[string]float64) {
+	labels.Run = r.run
+	r.own.gauge(metric.EventsPerSecond, append(labels.Values(), rate, r.commit)...).Set(eventsPerSecond)
+	for q, v := range quantiles {
+		r.own.gauge(metric.LatencyQuantile, append(labels.Values(), q, rate, r.commit)...).Set(v)
+	}
+}
 
 // Withdraw removes a cell's figures, after its verdict turned invalid.
-func (r *Registry) Withdraw(labels Labels, rate string) { r.replace(labels, rate) }
-
-func (r *Registry) replace(labels Labels, rate string, by ...Finished) {
+func (r *Registry) Withdraw(labels Labels, rate string) {
 	labels.Run = r.run
-	for i := range by {
-		by[i].Labels = labels
+	cell := prometheus.Labels{metric.Rate: rate}
+	for i, v := range labels.Values() {
+		cell[metric.CommonLabels()[i]] = v
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.finished = append(slices.DeleteFunc(r.finished, func(f Finished) bool { return f.Labels == labels && f.Rate == rate }), by...)
+	for _, g := range r.own.gauges {
+		g.DeletePartialMatch(cell)
+	}
 }
 
 // Gather returns the present value of all metrics.
@@ -125,20 +127,8 @@ func (r *Registry) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector. It reads the sets one after the other.
 func (r *Registry) Collect(ch chan<- prometheus.Metric) {
-	r.mu.Lock()
-	sets, cells, progress, finished := slices.Clone(r.sets), r.cells, r.progress, slices.Clone(r.finished)
-	r.mu.Unlock()
-	gauge(ch, metric.Cells, float64(cells), r.run)
-	gauge(ch, metric.Progress, progress, r.run)
-	gauge(ch, metric.BuildInfo, 1, r.run, r.commit, runtime.Version())
-	for _, s := range sets {
+	for _, s := range r.Sets() {
 		collectSet(ch, s.Snapshot())
-	}
-	for _, f := range finished {
-		gauge(ch, metric.EventsPerSecond, f.EventsPerSecond, append(f.Labels.Values(), f.Rate, r.commit)...)
-		for q, v := range f.Quantiles {
-			gauge(ch, metric.LatencyQuantile, v, append(f.Labels.Values(), q, f.Rate, r.commit)...)
-		}
 	}
 }
 
@@ -187,11 +177,16 @@ func collectSet(ch chan<- prometheus.Metric, s *Figures) {
 	}
 }
 
-// descs of the metrics that the collector emits.
+// runMetrics are the metrics that are no set's.
+var runMetrics = []metric.Metric{metric.Cells, metric.Progress, metric.BuildInfo, metric.EventsPerSecond, metric.LatencyQuantile}
+
+// descs of the sets' metrics.
 var descs = func() map[string]*prometheus.Desc {
 	out := map[string]*prometheus.Desc{}
 	for _, m := range metric.Own() {
-		out[m.Name] = prometheus.NewDesc(m.Name, m.Help, m.AllLabels(), nil)
+		if !slices.ContainsFunc(runMetrics, func(r metric.Metric) bool { return r.Name == m.Name }) {
+			out[m.Name] = prometheus.NewDesc(m.Name, m.Help, m.AllLabels(), nil)
+		}
 	}
 	return out
 }()

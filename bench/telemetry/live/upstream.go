@@ -11,35 +11,39 @@ import (
 	"watchlab/bench/telemetry/metric"
 )
 
-// Upstream holds the metrics under client-go's names ([metric.Upstream]). Like
-// client-go's, they are updated while events are handled and cost more than a [Set], so
-// pipelines use them in paced cells only.
-type Upstream struct {
+// vectors are metrics that Prometheus's client holds, by name.
+type vectors struct {
 	gauges     map[string]*prometheus.GaugeVec
 	counters   map[string]*prometheus.CounterVec
 	histograms map[string]*prometheus.HistogramVec
 }
 
-// newUpstream registers the metrics.
-func newUpstream(r prometheus.Registerer) *Upstream {
-	u := &Upstream{
-		gauges: map[string]*prometheus.GaugeVec{}, counters: map[string]*prometheus.CounterVec{},
-		histograms: map[string]*prometheus.HistogramVec{},
-	}
+// newVectors registers the metrics.
+func newVectors(r prometheus.Registerer, metrics []metric.Metric) vectors {
+	v := vectors{map[string]*prometheus.GaugeVec{}, map[string]*prometheus.CounterVec{}, map[string]*prometheus.HistogramVec{}}
 	register := promauto.With(r)
-	for _, m := range metric.Upstream() {
+	for _, m := range metrics {
 		opts, labels := prometheus.Opts{Name: m.Name, Help: m.Help}, m.AllLabels()
 		switch m.Kind {
 		case metric.Gauge:
-			u.gauges[m.Name] = register.NewGaugeVec(prometheus.GaugeOpts(opts), labels)
+			v.gauges[m.Name] = register.NewGaugeVec(prometheus.GaugeOpts(opts), labels)
 		case metric.Counter:
-			u.counters[m.Name] = register.NewCounterVec(prometheus.CounterOpts(opts), labels)
+			v.counters[m.Name] = register.NewCounterVec(prometheus.CounterOpts(opts), labels)
 		case metric.Histogram:
-			u.histograms[m.Name] = register.NewHistogramVec(prometheus.HistogramOpts{Name: m.Name, Help: m.Help, Buckets: m.Buckets}, labels)
+			v.histograms[m.Name] = register.NewHistogramVec(prometheus.HistogramOpts{Name: m.Name, Help: m.Help, Buckets: m.Buckets}, labels)
 		}
 	}
-	return u
+	return v
 }
+
+func (v vectors) gauge(m metric.Metric, labels ...string) prometheus.Gauge {
+	return v.gauges[m.Name].WithLabelValues(labels...)
+}
+
+// Upstream holds the metrics under client-go's names ([metric.Upstream]). Like
+// client-go's, they are updated while events are handled and cost more than a [Set], so
+// pipelines use them in paced cells only.
+type Upstream struct{ vectors }
 
 // UpstreamName returns the value of the label name for a variant, for example
 // "deltafifo/ring/in-order".
@@ -58,8 +62,8 @@ type Informer struct {
 func (u *Upstream) Informer(name string, r schema.GroupVersionResource) Informer {
 	labels := []string{name, r.Group, r.Version, r.Resource}
 	return Informer{
-		Queued:     u.gauges[metric.InformerQueuedItems.Name].WithLabelValues(labels...),
-		Version:    u.gauges[metric.InformerStoreResourceVersion.Name].WithLabelValues(labels...),
+		Queued:     u.gauge(metric.InformerQueuedItems, labels...),
+		Version:    u.gauge(metric.InformerStoreResourceVersion, labels...),
 		Processing: u.histograms[metric.InformerProcessingLatency.Name].WithLabelValues(labels...),
 	}
 }
@@ -69,7 +73,7 @@ var _ workqueue.MetricsProvider = (*Upstream)(nil)
 // The methods of client-go's workqueue.MetricsProvider.
 
 func (u *Upstream) NewDepthMetric(name string) workqueue.GaugeMetric {
-	return u.gauges[metric.WorkqueueDepth.Name].WithLabelValues(name)
+	return u.gauge(metric.WorkqueueDepth, name)
 }
 
 func (u *Upstream) NewAddsMetric(name string) workqueue.CounterMetric {
@@ -85,11 +89,11 @@ func (u *Upstream) NewWorkDurationMetric(name string) workqueue.HistogramMetric 
 }
 
 func (u *Upstream) NewUnfinishedWorkSecondsMetric(name string) workqueue.SettableGaugeMetric {
-	return u.gauges[metric.WorkqueueUnfinishedWork.Name].WithLabelValues(name)
+	return u.gauge(metric.WorkqueueUnfinishedWork, name)
 }
 
 func (u *Upstream) NewLongestRunningProcessorSecondsMetric(name string) workqueue.SettableGaugeMetric {
-	return u.gauges[metric.WorkqueueLongestRunning.Name].WithLabelValues(name)
+	return u.gauge(metric.WorkqueueLongestRunning, name)
 }
 
 func (u *Upstream) NewRetriesMetric(name string) workqueue.CounterMetric {
