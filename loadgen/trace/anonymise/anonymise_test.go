@@ -42,8 +42,9 @@ var testKey = [KeySize]byte{1, 2, 3}
 
 var podKind = schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
 
-// frames reads the frames of a recording, up to a number per resource.
-func frames(t testing.TB, path string, most int) []trace.Frame {
+// frames reads frames of a recording: the first ones of each resource, and every nth of the
+// others.
+func frames(t testing.TB, path string, first, nth int) []trace.Frame {
 	t.Helper()
 	f, err := trace.Open(path)
 	if err != nil {
@@ -61,12 +62,11 @@ func frames(t testing.TB, path string, most int) []trace.Frame {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if count[fr.Resource]++; count[fr.Resource] <= most {
+		n := count[fr.Resource]
+		if n < first || n%nth == 0 {
 			out = append(out, fr)
 		}
-		if testing.Short() && fr.Line > 40*most {
-			return out // reading the rest is too slow
-		}
+		count[fr.Resource]++
 	}
 }
 
@@ -85,14 +85,6 @@ func recordings(t testing.TB) []string {
 	return found
 }
 
-// perResource returns the number of frames to check per resource.
-func perResource() int {
-	if testing.Short() {
-		return 8
-	}
-	return 200
-}
-
 // harmless matches strings that are kept because of their form.
 var harmless = regexp.MustCompile(`^(\d{4}-\d\d-\d\dT[0-9:.]+Z|\d+|\d+(\.\d+)?(m|k|Ki|Mi|Gi|Ti|M|G)|\d{1,3}%|)$`)
 
@@ -103,10 +95,13 @@ func TestRecordings(t *testing.T) {
 	replacements := map[string]string{}
 	reversed := map[string]string{}
 	var originals, outputs []string
-	written := 0
+	written, nth := 0, 100
+	if testing.Short() {
+		nth = 1000
+	}
 	for _, path := range recordings(t) {
 		a := WithKey(testKey)
-		for i, f := range frames(t, path, perResource()) {
+		for i, f := range frames(t, path, 10, nth) {
 			before := bytes.Clone(f.Object)
 			g, err := a.Frame(f)
 			if err != nil {
@@ -375,7 +370,7 @@ func TestStorm(t *testing.T) {
 	a := WithKey(testKey)
 	var was, is bytes.Buffer
 	w, x := trace.NewLineWriter(&was, false), trace.NewLineWriter(&is, false)
-	for _, f := range frames(t, "recorded-nodeloss", 2*perResource()) {
+	for _, f := range frames(t, "recorded-nodeloss", 200, 1e6) {
 		g, err := a.Frame(f)
 		if err != nil {
 			t.Fatal(err)
@@ -767,7 +762,7 @@ func FuzzObject(f *testing.F) {
 }
 
 func BenchmarkObject(b *testing.B) {
-	all := frames(b, "recorded-nodeloss", 1000)
+	all := frames(b, "recorded-nodeloss", 1000, 1e6)
 	a := WithKey(testKey)
 	size := 0
 	for b.Loop() {
