@@ -33,49 +33,51 @@ type resource struct {
 	gvk schema.GroupVersionKind
 }
 
-func resourceOf(group, version, plural, kind string) resource {
-	return resource{
-		gvr: schema.GroupVersionResource{Group: group, Version: version, Resource: plural},
-		gvk: schema.GroupVersionKind{Group: group, Version: version, Kind: kind},
-	}
-}
-
 var (
-	podResource   = resourceOf("", "v1", "pods", "Pod")
-	nodeResource  = resourceOf("", "v1", "nodes", "Node")
-	leaseResource = resourceOf("coordination.k8s.io", "v1", "leases", "Lease")
-	sliceResource = resourceOf("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
-	jobResource   = resourceOf("batch", "v1", "jobs", "Job")
+	podResource   = resource{v1.SchemeGroupVersion.WithResource("pods"), v1.SchemeGroupVersion.WithKind("Pod")}
+	nodeResource  = resource{v1.SchemeGroupVersion.WithResource("nodes"), v1.SchemeGroupVersion.WithKind("Node")}
+	leaseResource = resource{
+		coordinationv1.SchemeGroupVersion.WithResource("leases"), coordinationv1.SchemeGroupVersion.WithKind("Lease"),
+	}
+	sliceResource = resource{
+		discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"),
+	}
+	jobResource = resource{batchv1.SchemeGroupVersion.WithResource("jobs"), batchv1.SchemeGroupVersion.WithKind("Job")}
 )
 
-// identities caches the keys and UIDs of a stream's objects. The seed decides the
-// UIDs.
+// memo computes the value of each number once.
+type memo[T any] struct {
+	compute func(i int) T
+	values  []*T
+}
+
+func newMemo[T any](n int, compute func(i int) T) memo[T] {
+	return memo[T]{compute, make([]*T, n)}
+}
+
+func (m *memo[T]) at(i int) T {
+	if m.values[i] == nil {
+		v := m.compute(i)
+		m.values[i] = &v
+	}
+	return *m.values[i]
+}
+
+// identities has the keys and UIDs of a stream's objects. The seed decides the UIDs.
 type identities struct {
-	seed   uint64
-	newKey func(k int32) string
-	keys   []string
-	uids   []types.UID
+	seed uint64
+	keys memo[string]
+	uids memo[types.UID]
 }
 
-func newIdentities(n int, seed uint64, newKey func(k int32) string) identities {
-	return identities{seed: seed, newKey: newKey, keys: make([]string, n), uids: make([]types.UID, n)}
+func newIdentities(n int, seed uint64, newKey func(k int) string) identities {
+	newUID := func(k int) types.UID { return uid(seed, uint64(k)) }
+	return identities{seed: seed, keys: newMemo(n, newKey), uids: newMemo(n, newUID)}
 }
 
-func (d *identities) len() int { return len(d.keys) }
-
-func (d *identities) key(k int32) string {
-	if d.keys[k] == "" {
-		d.keys[k] = d.newKey(k)
-	}
-	return d.keys[k]
-}
-
-func (d *identities) uid(k int32) types.UID {
-	if d.uids[k] == "" {
-		d.uids[k] = uid(d.seed, uint64(k))
-	}
-	return d.uids[k]
-}
+func (d *identities) len() int              { return len(d.keys.values) }
+func (d *identities) key(k int32) string    { return d.keys.at(int(k)) }
+func (d *identities) uid(k int32) types.UID { return d.uids.at(int(k)) }
 
 func uid(seed, k uint64) types.UID {
 	a, b := mix(seed^k<<1), mix(seed^k<<1^1)
@@ -218,19 +220,25 @@ type pods struct {
 	names  namer
 	groups []podGroup
 	// by group and workload number
-	workloads [][]*workload
+	workloads []memo[*workload]
 	sizes     []*podTemplates
 	ips       []v1.PodIP
-	nodes     []string
-	hosts     [][]v1.HostIP
+	hosts     memo[host]
+}
+
+// host is a node of pods.
+type host struct {
+	name string
+	ips  []v1.HostIP
 }
 
 func newPods(names namer, seed uint64, bytes []int, groups ...podGroup) *pods {
-	p := &pods{names: names, groups: groups, nodes: make([]string, names.nodes), hosts: make([][]v1.HostIP, names.nodes)}
+	p := &pods{names: names, groups: groups}
+	p.hosts = newMemo(names.nodes, func(i int) host { return host{names.node(i), []v1.HostIP{{IP: ip(172, i)}}} })
 	n := 0
 	for _, g := range groups {
 		n = max(n, g.first+g.n)
-		p.workloads = append(p.workloads, make([]*workload, g.workloads()))
+		p.workloads = append(p.workloads, newMemo(g.workloads(), func(number int) *workload { return p.workload(&g, number) }))
 	}
 	for _, b := range bytes {
 		p.sizes = append(p.sizes, newPodTemplates(b))
@@ -247,11 +255,7 @@ func (p *pods) place(k int32) (g *podGroup, i int, w *workload) {
 	}
 	g = &p.groups[at]
 	i = int(k) - g.first
-	number := g.workload(i)
-	if p.workloads[at][number] == nil {
-		p.workloads[at][number] = p.workload(g, number)
-	}
-	return g, i, p.workloads[at][number]
+	return g, i, p.workloads[at].at(g.workload(i))
 }
 
 func (p *pods) workload(g *podGroup, number int) *workload {
@@ -276,20 +280,13 @@ func (p *pods) workload(g *podGroup, number int) *workload {
 	return w
 }
 
-func (p *pods) newKey(k int32) string {
-	g, i, w := p.place(k)
+func (p *pods) newKey(k int) string {
+	g, i, w := p.place(int32(k))
 	name := w.generateName
 	if g.job {
 		name += strconv.Itoa(i%g.perWorkload) + "-"
 	}
 	return ObjectKey(w.namespace, name+p.uniqueSuffix(uint64(i)))
-}
-
-func (p *pods) node(i int) string {
-	if p.nodes[i] == "" {
-		p.nodes[i], p.hosts[i] = p.names.node(i), []v1.HostIP{{IP: ip(172, i)}}
-	}
-	return p.nodes[i]
 }
 
 func (p *pods) object(k int32, state uint8) runtime.Object {
@@ -301,10 +298,10 @@ func (p *pods) object(k int32, state uint8) runtime.Object {
 	pod.Labels, pod.OwnerReferences = w.labels, w.owners
 	pod.Spec.NodeName = ""
 	if state != podCreated && state != podUnschedulable && state != workerCreated {
-		at := g.node(i)
-		pod.Spec.NodeName = p.node(at)
+		host := p.hosts.at(g.node(i))
+		pod.Spec.NodeName = host.name
 		if pod.Status.HostIP != "" {
-			pod.Status.HostIP, pod.Status.HostIPs = p.hosts[at][0].IP, p.hosts[at]
+			pod.Status.HostIP, pod.Status.HostIPs = host.ips[0].IP, host.ips
 		}
 	}
 	if pod.Status.PodIP != "" {
@@ -328,7 +325,7 @@ const (
 type nodes struct {
 	identities
 	states [nodeStates]*v1.Node
-	labels []map[string]string
+	labels memo[map[string]string]
 }
 
 // nodeBytes is the size of a node object after some time in use.
@@ -350,19 +347,19 @@ func newNodes(names namer, seed uint64) *nodes {
 		{Key: v1.TaintNodeUnreachable, Effect: v1.TaintEffectNoExecute},
 	}
 	return &nodes{
-		identities: newIdentities(names.nodes, seed, func(k int32) string { return names.node(int(k)) }), labels: make([]map[string]string, names.nodes),
+		identities: newIdentities(names.nodes, seed, names.node),
+		labels: newMemo(names.nodes, func(i int) map[string]string {
+			labels := maps.Clone(ready.Labels)
+			labels[v1.LabelHostname] = names.node(i)
+			return labels
+		}),
 		states: [nodeStates]*v1.Node{nodeReady: ready, nodeHeartbeat: heartbeat, nodeNotReady: lost},
 	}
 }
 
 func (n *nodes) object(k int32, state uint8) runtime.Object {
 	node := *n.states[state]
-	node.Name, node.UID = n.key(k), n.uid(k)
-	if n.labels[k] == nil {
-		n.labels[k] = maps.Clone(node.Labels)
-		n.labels[k][v1.LabelHostname] = node.Name
-	}
-	node.Labels = n.labels[k]
+	node.Name, node.UID, node.Labels = n.key(k), n.uid(k), n.labels.at(int(k))
 	return &node
 }
 
@@ -375,15 +372,16 @@ type leases struct {
 	namespace string
 	states    [leaseStates]coordinationv1.LeaseSpec
 	template  coordinationv1.Lease
-	// owners and nodes are only set for leases of nodes.
-	owners [][]metav1.OwnerReference
-	nodes  identities
+	// owners is only set for leases of nodes.
+	owners memo[[]metav1.OwnerReference]
 }
 
 // newNodeLeases returns the leases of nodes. Each lease is owned by its node.
 func newNodeLeases(names namer, seed, nodeSeed uint64) *leases {
 	l := newLeases(names.prefix+"kube-node-lease", names.nodes, seed, names.node)
-	l.owners, l.nodes = make([][]metav1.OwnerReference, names.nodes), newIdentities(names.nodes, nodeSeed, nil)
+	l.owners = newMemo(names.nodes, func(i int) []metav1.OwnerReference {
+		return []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: names.node(i), UID: uid(nodeSeed, uint64(i))}}
+	})
 	return l
 }
 
@@ -393,7 +391,7 @@ func newLeaderLeases(names namer, n int, seed uint64) *leases {
 }
 
 func newLeases(namespace string, n int, seed uint64, name func(int) string) *leases {
-	newKey := func(k int32) string { return ObjectKey(namespace, name(int(k))) }
+	newKey := func(k int) string { return ObjectKey(namespace, name(k)) }
 	l := &leases{identities: newIdentities(n, seed, newKey), namespace: namespace, template: *sample[*coordinationv1.Lease]("lease-node", "renewed")}
 	// Without managed fields a lease has 0.5 kB, as in large clusters.
 	l.template.ManagedFields, l.template.OwnerReferences = nil, nil
@@ -408,11 +406,8 @@ func (l *leases) object(k int32, state uint8) runtime.Object {
 	lease := l.template
 	lease.Namespace, lease.Name = l.namespace, l.key(k)[len(l.namespace)+1:]
 	lease.UID, lease.Spec = l.uid(k), l.states[state]
-	if l.owners != nil {
-		if l.owners[k] == nil {
-			l.owners[k] = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: lease.Name, UID: l.nodes.uid(k)}}
-		}
-		lease.OwnerReferences = l.owners[k]
+	if l.owners.compute != nil {
+		lease.OwnerReferences = l.owners.at(int(k))
 	}
 	return &lease
 }
@@ -426,7 +421,7 @@ type endpointSlices struct {
 	identities
 	names    namer
 	states   [][sliceStates][]discoveryv1.Endpoint // by number of the slice within its service
-	services []*service
+	services memo[service]
 	template *discoveryv1.EndpointSlice
 }
 
@@ -439,7 +434,7 @@ type service struct {
 // newEndpointSlices returns the slices of services with the given number of
 // endpoints each, at most perSlice in a slice.
 func newEndpointSlices(names namer, services, endpoints, perSlice int, seed uint64) *endpointSlices {
-	e := &endpointSlices{names: names, services: make([]*service, services), template: sample[*discoveryv1.EndpointSlice]("endpointslice", "one")}
+	e := &endpointSlices{names: names, template: sample[*discoveryv1.EndpointSlice]("endpointslice", "one")}
 	for first := 0; first < endpoints; first += perSlice {
 		n := min(endpoints-first, perSlice)
 		var states [sliceStates][]discoveryv1.Endpoint
@@ -461,29 +456,25 @@ func newEndpointSlices(names namer, services, endpoints, perSlice int, seed uint
 		e.states = append(e.states, states)
 	}
 	e.identities = newIdentities(services*len(e.states), seed, e.newKey)
+	e.services = newMemo(services, func(number int) service {
+		name := "web-" + strconv.Itoa(number+1)
+		return service{
+			name:   name,
+			labels: map[string]string{discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io", discoveryv1.LabelServiceName: name},
+			owners: controlledBy("v1", "Service", name, uid(mix(seed^uint64(number)), 0)),
+		}
+	})
 	return e
 }
 
-func (e *endpointSlices) service(number int) *service {
-	if e.services[number] == nil {
-		name := "web-" + strconv.Itoa(number+1)
-		e.services[number] = &service{
-			name:   name,
-			labels: map[string]string{discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io", discoveryv1.LabelServiceName: name},
-			owners: controlledBy("v1", "Service", name, uid(mix(e.seed^uint64(number)), 0)),
-		}
-	}
-	return e.services[number]
-}
-
-func (e *endpointSlices) newKey(k int32) string {
-	number := int(k) / len(e.states)
-	return ObjectKey(e.names.namespace(number), e.service(number).name+"-"+e.uniqueSuffix(uint64(k)))
+func (e *endpointSlices) newKey(k int) string {
+	number := k / len(e.states)
+	return ObjectKey(e.names.namespace(number), e.services.at(number).name+"-"+e.uniqueSuffix(uint64(k)))
 }
 
 func (e *endpointSlices) object(k int32, state uint8) runtime.Object {
 	number, at := int(k)/len(e.states), int(k)%len(e.states)
-	svc, slice := e.service(number), *e.template
+	svc, slice := e.services.at(number), *e.template
 	slice.Namespace = e.names.namespace(number)
 	slice.Name = e.key(k)[len(slice.Namespace)+1:]
 	slice.GenerateName, slice.UID = svc.name+"-", e.uid(k)
@@ -525,8 +516,8 @@ func (j *jobs) workload(k int32) *workload {
 	return w
 }
 
-func (j *jobs) newKey(k int32) string {
-	w := j.workload(k)
+func (j *jobs) newKey(k int) string {
+	w := j.workload(int32(k))
 	return ObjectKey(w.namespace, w.owners[0].Name)
 }
 
