@@ -234,6 +234,12 @@ type Schedule interface {
 	Intended(i int) time.Duration
 }
 
+// Func is a function of the event's number as a [Schedule].
+type Func func(i int) time.Duration
+
+// Intended implements [Schedule].
+func (f Func) Intended(i int) time.Duration { return f(i) }
+
 // Score describes a storm to a pace.
 type Score struct {
 	// Events is the number of events. A [Poisson] schedule has random times for this many;
@@ -260,8 +266,13 @@ func (p Pace) Schedule(s Score) Schedule {
 	case Sine:
 		return newSine(p.rates[0], p.rates[1], p.period.Seconds())
 	case Trace:
+		if s.At != nil && p.speed == 1 {
+			return Func(s.At)
+		}
 		if s.At != nil {
-			return traced{at: s.At, speed: p.speed}
+			return Func(func(i int) time.Duration {
+				return time.Duration(min(math.Round(float64(s.At(i))/p.speed), maxIntended))
+			})
 		}
 	}
 	return Unpaced
@@ -387,17 +398,4 @@ func (s *sine) Intended(i int) time.Duration {
 		t = next
 	}
 	return nanos(periods*s.period + t)
-}
-
-type traced struct {
-	at    func(i int) time.Duration
-	speed float64
-}
-
-func (t traced) Intended(i int) time.Duration {
-	at := t.at(i)
-	if t.speed == 1 {
-		return at
-	}
-	return time.Duration(min(math.Round(float64(at)/t.speed), maxIntended))
 }

@@ -207,13 +207,14 @@ func gang(p *Profile, names namer, seed uint64) *plan {
 	jobs := newJobs(pods, 1)
 	// The pods of a gang are created at once. The rate of gangs gives the rate of pods.
 	gangs := pace.Rate(p.PodsPerSecond / float64(size))
+	ofGang := pace.Func(func(i int) time.Duration { return gangs.Intended(i / size) })
 	return &plan{
 		streams: []*stream{
 			{resource: podResource, objects: pods, initial: p.Nodes},
 			{resource: jobResource, objects: jobs},
 		},
 		lifecycles: []lifecycle{
-			{first: int32(p.Nodes), n: int32(p.Pods), from: p.stormFrom() + 50*time.Millisecond, starts: inGangs{gangs, size}, jitter: 0.25, script: []transition{
+			{first: int32(p.Nodes), n: int32(p.Pods), from: p.stormFrom() + 50*time.Millisecond, starts: ofGang, jitter: 0.25, script: []transition{
 				{100 * time.Millisecond, Added, workerCreated},
 				{10 * time.Millisecond, Modified, workerScheduled},
 				{1500 * time.Millisecond, Modified, workerStarting},
@@ -235,14 +236,6 @@ func gang(p *Profile, names namer, seed uint64) *plan {
 		updates: []updates{p.background(0, 0, p.Nodes, podUnready, podRunning)},
 	}
 }
-
-// inGangs starts size keys at each intended time of its schedule.
-type inGangs struct {
-	pace.Schedule
-	size int
-}
-
-func (s inGangs) Intended(i int) time.Duration { return s.Schedule.Intended(i / s.size) }
 
 // leasesOnly has only renewals of node leases: 5,000 nodes renew 500 leases per second,
 // 130,000 nodes renew 13,000. Resources: leases.

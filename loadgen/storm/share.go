@@ -79,25 +79,17 @@ func indexOf(key string, n int) int {
 }
 
 // Schedule returns the schedule of the selection from the schedule of the whole storm: each
-// event keeps its intended time. Event 0 is the first event after the initial list. Each lookup
-// is O(1).
+// event keeps its intended time. Event 0 is the first event after the initial list; events past
+// the end have the time of the last one. Each lookup is O(1).
 func (p Selection) Schedule(whole pace.Schedule) pace.Schedule {
 	if whole == pace.Schedule(pace.Unpaced) {
 		return whole
 	}
-	return selected{whole: whole, places: p.Places[p.Initial:], initial: p.WholeInitial}
-}
-
-type selected struct {
-	whole   pace.Schedule
-	places  []int
-	initial int
-}
-
-// Intended implements [pace.Schedule]. Events past the end have the time of the last event.
-func (s selected) Intended(i int) time.Duration {
-	if len(s.places) == 0 {
-		return 0
-	}
-	return s.whole.Intended(s.places[max(0, min(i, len(s.places)-1))] - s.initial)
+	places := p.Places[p.Initial:]
+	return pace.Func(func(i int) time.Duration {
+		if len(places) == 0 {
+			return 0
+		}
+		return whole.Intended(places[max(0, min(i, len(places)-1))] - p.WholeInitial)
+	})
 }
