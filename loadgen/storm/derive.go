@@ -87,29 +87,31 @@ type Selection struct {
 // event is dropped. Time is O(events of s + selected events); memory is that of AtLeast for
 // the selected events.
 func (s *Storm) Select(n int, keep func(key string) bool) Selection {
-	p := Selection{Whole: len(s.Events), WholeInitial: s.Initial}
+	p, index := s.filter(func(e *Event) bool { return keep(e.Key) })
+	if len(s.Events) < n {
+		p.addLaps(s, n, index)
+	}
+	p.Marks = within(p.Marks, len(p.Events))
+	return p
+}
+
+// filter returns the events that keep accepts and may change, and the KeyIndex of each key in
+// the selection; -1 for the other keys.
+func (s *Storm) filter(keep func(*Event) bool) (p Selection, index []int32) {
+	p = Selection{Whole: len(s.Events), WholeInitial: s.Initial}
 	out := *s
 	out.Events, out.Marks, out.Initial, out.Keys = nil, nil, 0, 0
 	p.Storm = &out
-
-	// index maps a key of s to its key in the selection.
-	const unseen, dropped = -2, -1
-	index := slices.Repeat([]int32{unseen}, s.Keys)
-	exists := make([]bool, s.Keys)
+	index = slices.Repeat([]int32{-1}, s.Keys)
 	marks := s.Marks
-	for i := range s.Events {
-		e := s.Events[i]
-		exists[e.KeyIndex] = e.Type != watch.Deleted
+	for i, e := range s.Events {
 		p.addMarks(&marks, e.Seq)
-		if index[e.KeyIndex] == unseen {
-			index[e.KeyIndex] = dropped
-			if keep(e.Key) {
-				index[e.KeyIndex] = int32(out.Keys)
-				out.Keys++
-			}
-		}
-		if index[e.KeyIndex] == dropped {
+		if !keep(&e) {
 			continue
+		}
+		if index[e.KeyIndex] < 0 {
+			index[e.KeyIndex] = int32(out.Keys)
+			out.Keys++
 		}
 		if i < s.Initial {
 			out.Initial++
@@ -117,15 +119,15 @@ func (s *Storm) Select(n int, keep func(key string) bool) Selection {
 		e.KeyIndex = index[e.KeyIndex]
 		p.add(e, 0, i)
 	}
-	if lap, period := s.lap(exists); len(s.Events) < n && len(lap) > 0 {
-		p.addLaps(s, lap, period, n, index)
-	}
-	out.Marks = within(out.Marks, len(out.Events))
-	return p
+	return p, index
 }
 
 // addLaps adds as many laps as the whole storm needs for n events.
-func (p *Selection) addLaps(s *Storm, lap []Event, period time.Duration, n int, index []int32) {
+func (p *Selection) addLaps(s *Storm, n int, index []int32) {
+	lap, period := s.lap()
+	if len(lap) == 0 {
+		return
+	}
 	selected := 0
 	for _, e := range lap {
 		if index[e.KeyIndex] >= 0 {
@@ -177,8 +179,11 @@ func (p Selection) First(n int) Selection {
 }
 
 // lap returns the events of a later lap, and its length. All laps after the first are alike.
-// exists is the state of each key at the start of the lap.
-func (s *Storm) lap(exists []bool) (lap []Event, period time.Duration) {
+func (s *Storm) lap() (lap []Event, period time.Duration) {
+	exists := make([]bool, s.Keys)
+	for i := range s.Events {
+		exists[s.Events[i].KeyIndex] = s.Events[i].Type != watch.Deleted
+	}
 	own := s.Events[s.Initial:]
 	if len(own) == 0 {
 		return nil, 0
@@ -254,30 +259,17 @@ func (s *Storm) ForNode(pods int) (*Storm, error) {
 	})
 	s.watchNodes(types, objects, nodes[:k])
 
-	out := *s
-	out.Initial, out.Events, out.Marks = 0, nil, nil
-	index := map[string]int32{}
-	marks := s.Marks
-	for i, e := range s.Events {
-		out.addMarks(&marks, e.Seq)
-		if types[i] == "" {
-			continue
+	p, _ := s.filter(func(e *Event) bool {
+		if e.Type = types[e.Seq-1]; e.Type == "" {
+			return false
 		}
-		if i < s.Initial {
-			out.Initial++
-		}
-		if _, ok := index[e.Key]; !ok {
-			index[e.Key] = int32(len(index))
-		}
-		e.Type, e.Seq, e.KeyIndex = types[i], uint64(len(out.Events)+1), index[e.Key]
 		pod := Renumber(e.Object, e.Seq).(*v1.Pod)
 		pod.Spec.NodeName = NodeName
 		e.Object = pod
-		out.Events = append(out.Events, e)
-	}
-	out.Keys = len(index)
-	out.Marks = within(out.Marks, len(out.Events))
-	return &out, nil
+		return true
+	})
+	p.Marks = within(p.Marks, len(p.Events))
+	return p.Storm, nil
 }
 
 // watchNodes stores the type of each event for a watch of the pods on the given nodes. The
