@@ -146,30 +146,29 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t target) error {
 	return s.deleteCollection(req)
 }
 
-// The verbs of the methods.
-var (
-	collectionVerbs = map[string]string{
-		http.MethodGet: resources.List, http.MethodPost: resources.Create, http.MethodDelete: resources.DeleteCollection,
-	}
-	objectVerbs = map[string]string{
-		http.MethodGet: resources.Get, http.MethodPut: resources.Update, http.MethodPatch: resources.Patch, http.MethodDelete: resources.Delete,
-	}
-)
+// verbs are the verbs of a method on a collection and on an object.
+var verbs = map[string]struct{ collection, object string }{
+	http.MethodGet:    {resources.List, resources.Get},
+	http.MethodPost:   {resources.Create, ""},
+	http.MethodPut:    {"", resources.Update},
+	http.MethodPatch:  {"", resources.Patch},
+	http.MethodDelete: {resources.DeleteCollection, resources.Delete},
+}
 
 // verbOf returns the verb of a method on a target, or "".
 func verbOf(method string, t *target) string {
-	verb, verbs := collectionVerbs[method], t.resource.Verbs
+	verb, allowed := verbs[method].collection, t.resource.Verbs
 	if t.name != "" {
-		verb = objectVerbs[method]
+		verb = verbs[method].object
 	}
 	if t.subresource != "" {
 		sub, _ := t.resource.Subresource(t.subresource)
-		verbs = sub.Verbs
+		allowed = sub.Verbs
 		if method == http.MethodPost {
 			verb = resources.Create
 		}
 	}
-	if !slices.Contains(verbs, verb) {
+	if !slices.Contains(allowed, verb) {
 		return ""
 	}
 	return verb

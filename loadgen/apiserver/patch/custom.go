@@ -252,21 +252,16 @@ func scaleSelector(content map[string]any, paths *apiextensionsv1.CustomResource
 		text, _, err := unstructured.NestedString(content, fieldsOf(*path)...)
 		return text, err
 	}
-	if v, _, err := unstructured.NestedFieldNoCopy(content, "spec", "selector"); err == nil && v == nil {
-		// A real server's validation requires one.
-		return "", nil
-	}
-	raw, found, err := unstructured.NestedMap(content, "spec", "selector")
-	if err != nil || !found {
-		return "", err
+	raw, _, err := unstructured.NestedFieldNoCopy(content, "spec", "selector")
+	labels, ok := raw.(map[string]any)
+	if !ok {
+		return "", err // a real server's validation requires one
 	}
 	selector := new(metav1.LabelSelector)
-	_, byLabels := raw["matchLabels"]
-	_, byExpressions := raw["matchExpressions"]
-	if !byLabels && !byExpressions {
-		raw = map[string]any{"matchLabels": raw} // a replication controller's
+	if labels["matchLabels"] == nil && labels["matchExpressions"] == nil {
+		labels = map[string]any{"matchLabels": labels} // a replication controller's
 	}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(raw, selector); err != nil {
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(labels, selector); err != nil {
 		return "", err
 	}
 	s, err := metav1.LabelSelectorAsSelector(selector)

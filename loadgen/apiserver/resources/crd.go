@@ -24,8 +24,6 @@ import (
 // Custom is one version of a custom resource. It is shared and must not be
 // changed.
 type Custom struct {
-	// Definition is the name of the CustomResourceDefinition, "widgets.example.com".
-	Definition string
 	// Version is the definition of this version.
 	Version *apiextensionsv1.CustomResourceDefinitionVersion
 	// Schema is the schema for OpenAPI, never nil. It describes apiVersion, kind and
@@ -236,7 +234,7 @@ func (m *manifest) definition() (*definition, field.ErrorList) {
 
 // custom prepares the schema of a version for all its uses.
 func (m *manifest) custom(v *apiextensionsv1.CustomResourceDefinitionVersion, at *field.Path) (*Custom, field.ErrorList) {
-	c := &Custom{Definition: m.Name, Version: v, Schema: new(spec.Schema)}
+	c := &Custom{Version: v, Schema: new(spec.Schema)}
 	fail := func(err error) (*Custom, field.ErrorList) {
 		return nil, field.ErrorList{field.Invalid(at, "", err.Error())}
 	}

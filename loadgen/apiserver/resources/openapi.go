@@ -224,31 +224,18 @@ func (m *models) add(t reflect.Type) string {
 	return name
 }
 
-// Interfaces of types that describe themselves.
-type (
-	typed     interface{ OpenAPISchemaType() []string }
-	formatted interface{ OpenAPISchemaFormat() string }
-	named     interface{ OpenAPIModelName() string }
-	commented interface{ SwaggerDoc() map[string]string }
-)
-
 // scalar describes a struct that is encoded as a scalar: a time, a quantity.
 func scalar(t reflect.Type, s *spec.Schema) bool {
 	v := reflect.New(t).Interface()
-	d, ok := v.(typed)
-	if !ok {
-		// These are encoded as their content.
-		if t == reflect.TypeFor[metav1.FieldsV1]() || t.Name() == "RawExtension" {
-			s.Type = spec.StringOrArray{"object"}
-			return true
-		}
-		return false
-	}
-	if f, ok := v.(formatted); ok {
+	if f, ok := v.(interface{ OpenAPISchemaFormat() string }); ok {
 		s.Format = f.OpenAPISchemaFormat()
 	}
-	s.Type = d.OpenAPISchemaType()
-	return true
+	if d, ok := v.(interface{ OpenAPISchemaType() []string }); ok {
+		s.Type = d.OpenAPISchemaType()
+	} else if t == reflect.TypeFor[metav1.FieldsV1]() || t.Name() == "RawExtension" {
+		s.Type = spec.StringOrArray{"object"} // encoded as their content
+	}
+	return len(s.Type) > 0
 }
 
 // addFields describes the fields of a struct, and those of the structs that it
@@ -361,7 +348,7 @@ func mergeFields(name string) *smdschema.Map {
 // modelName returns the OpenAPI name of a type: its own, or its package with the
 // domain reversed.
 func modelName(t reflect.Type) string {
-	if n, ok := reflect.New(t).Interface().(named); ok {
+	if n, ok := reflect.New(t).Interface().(interface{ OpenAPIModelName() string }); ok {
 		return n.OpenAPIModelName()
 	}
 	domain, rest, _ := strings.Cut(t.PkgPath(), "/")
@@ -376,7 +363,7 @@ func reversed(domain string) string {
 }
 
 func docOf(t reflect.Type) map[string]string {
-	if c, ok := reflect.New(t).Interface().(commented); ok {
+	if c, ok := reflect.New(t).Interface().(interface{ SwaggerDoc() map[string]string }); ok {
 		return c.SwaggerDoc()
 	}
 	return nil
@@ -389,9 +376,7 @@ func (m *models) addKind(res *Resource) {
 		m.addTyped(res.GroupVersion().WithKind(res.ListKind))
 		return
 	}
-	object := reversed(res.GVR.Group) + "." + res.GVR.Version + "." + res.GVK.Kind
-	m.addCustom(object, res)
-	m.addList(object+"List", object, res)
+	m.addCustom(res)
 }
 
 // Models returns the OpenAPI definitions of all versions of a custom resource, for
@@ -415,20 +400,19 @@ func kindMap(kind schema.GroupVersionKind) map[string]any {
 	return map[string]any{"group": kind.Group, "version": kind.Version, "kind": kind.Kind}
 }
 
-// addCustom adds the definition of a custom resource.
-func (m *models) addCustom(name string, res *Resource) {
+// addCustom adds the definitions of a custom resource and of its lists.
+func (m *models) addCustom(res *Resource) {
+	name := reversed(res.GVR.Group) + "." + res.GVR.Version + "." + res.GVK.Kind
 	s := *res.Custom.Schema
 	s.Properties, s.Extensions = maps.Clone(s.Properties), maps.Clone(s.Extensions)
 	metadata := refTo(m.add(reflect.TypeFor[metav1.ObjectMeta]()))
 	metadata.WithDescription("Standard object's metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata")
 	m.addObject(name, &s, res.GVK, metadata)
-}
 
-func (m *models) addList(name, object string, res *Resource) {
-	s := new(spec.Schema).Typed("object", "").WithDescription(res.ListKind + " is a list of " + res.GVK.Kind)
-	s.SetProperty("items", *spec.ArrayProperty(refTo(object)).WithDescription("List of " + res.GVR.Resource + "."))
-	s.Required = []string{"items"}
-	m.addObject(name, s, res.GroupVersion().WithKind(res.ListKind), refTo(m.add(reflect.TypeFor[metav1.ListMeta]())))
+	list := new(spec.Schema).Typed("object", "").WithDescription(res.ListKind + " is a list of " + res.GVK.Kind)
+	list.SetProperty("items", *spec.ArrayProperty(refTo(name)).WithDescription("List of " + res.GVR.Resource + "."))
+	list.Required = []string{"items"}
+	m.addObject(name+"List", list, res.GroupVersion().WithKind(res.ListKind), refTo(m.add(reflect.TypeFor[metav1.ListMeta]())))
 }
 
 // addObject adds the definition of an object with the fields of all objects.
