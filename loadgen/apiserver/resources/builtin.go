@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
@@ -36,136 +35,68 @@ var Scheme = func() *runtime.Scheme {
 // Codecs decode the built-in kinds from JSON, YAML, protobuf and CBOR.
 var Codecs = serializer.NewCodecFactory(Scheme, serializer.WithSerializer(cbor.NewSerializerInfo))
 
-// builtins returns all resources of client-go, in all versions.
-var builtins = sync.OnceValue(func() []*Resource {
-	var all []*Resource
-	clients := reflect.TypeFor[kubernetes.Interface]()
-	for group := range clients.Methods() {
-		if group.Name == "Discovery" {
-			continue
-		}
-		for method := range group.Type.Out(0).Methods() {
-			if method.Name == "RESTClient" {
-				continue
-			}
-			if res := fromClient(method); res != nil {
-				all = append(all, res)
-			}
-		}
-	}
-	return append(all, definitionsResource())
-})
-
-// verbs maps the methods of a resource's client to the verbs of discovery.
-var verbs = map[string]string{
-	"Create": Create, "Delete": Delete, "DeleteCollection": DeleteCollection, "Get": Get,
-	"List": List, "Patch": Patch, "Update": Update, "Watch": Watch,
-}
-
-// fromClient derives a resource from the method of a group's client that returns
-// the resource's client. It returns nil for clients of a mere subresource
-// (policy's Evictions).
-func fromClient(method reflect.Method) *Resource {
-	client := method.Type.Out(0)
-	create, ok := client.MethodByName("Create")
-	if !ok {
-		return nil
-	}
-	object, ok := reflect.New(create.Type.Out(0).Elem()).Interface().(Object)
-	if !ok {
-		return nil
-	}
-	kinds, _, err := Scheme.ObjectKinds(object)
-	if err != nil || len(kinds) == 0 {
-		return nil
-	}
-	kind := kinds[0]
-	res := &Resource{
-		GVR:        kind.GroupVersion().WithResource(strings.ToLower(method.Name)),
-		GVK:        kind,
-		ListKind:   kind.Kind + "List",
-		Singular:   strings.ToLower(kind.Kind),
-		Namespaced: method.Type.NumIn() == 1,
-	}
-	has := func(name string) bool { _, ok := client.MethodByName(name); return ok }
-	for name, verb := range verbs {
-		if has(name) {
-			res.Verbs = append(res.Verbs, verb)
-		}
-	}
-	if has("UpdateStatus") {
-		res.Subresources = append(res.Subresources, Subresource{Name: Status, Kind: kind, Verbs: getPatchUpdate})
-	}
-	if has("UpdateScale") {
-		scale := autoscalingv1.SchemeGroupVersion.WithKind("Scale")
-		res.Subresources = append(res.Subresources, Subresource{Name: Scale, Kind: scale, Verbs: getPatchUpdate})
-	}
-	switch res.GVR {
-	case corev1.SchemeGroupVersion.WithResource("pods"):
-		res.Subresources = append(res.Subresources,
-			Subresource{Name: Binding, Kind: res.GroupVersion().WithKind("Binding"), Verbs: []string{Create}},
-			Subresource{Name: Eviction, Kind: policyv1.SchemeGroupVersion.WithKind("Eviction"), Verbs: []string{Create}},
-			Subresource{Name: "ephemeralcontainers", Kind: kind, Verbs: getPatchUpdate},
-			Subresource{Name: "resize", Kind: kind, Verbs: getPatchUpdate})
-	case corev1.SchemeGroupVersion.WithResource("namespaces"):
-		res.Subresources = append(res.Subresources, Subresource{Name: Finalize, Kind: kind, Verbs: []string{Update}})
-	}
-	res.describe()
-	return res
-}
-
-func definitionsResource() *Resource {
-	res := &Resource{
-		GVR:          definitionsKind.GroupVersion().WithResource("customresourcedefinitions"),
-		GVK:          definitionsKind,
-		ListKind:     definitionsKind.Kind + "List",
-		Singular:     "customresourcedefinition",
-		Verbs:        slices.Clone(allVerbs),
-		Subresources: []Subresource{{Name: Status, Kind: definitionsKind, Verbs: getPatchUpdate}},
-	}
-	res.describe()
-	return res
-}
-
-// describe adds what the clients of a built-in resource lack: what a real server says.
-func (r *Resource) describe() {
-	r.Stored = r.GVR
-	if line := recorded().resources[r.GVR.GroupResource()]; line != nil {
-		r.ShortNames, r.Categories = list(line[7]), list(line[8])
-		if r.GVR.Version == line[1] {
-			r.Verbs = list(line[6])
-		}
-	}
-	r.sort()
-}
-
-// discoveryText is the discovery of kube-apiserver v1.36.3, a resource a line.
+// discoveryText is the discovery of kube-apiserver v1.36.3, a resource a line, and what
+// client-go has beyond it.
 //
 //go:embed discovery-v1.36.3.txt
 var discoveryText string
 
-// recording is a recorded discovery: the rank of each group, and for each resource its
-// line of discoveryText in fields.
-type recording struct {
-	groups    map[string]int
-	resources map[schema.GroupResource][]string
-}
-
-var recorded = sync.OnceValue(func() recording {
-	r := recording{map[string]int{}, map[schema.GroupResource][]string{}}
+// builtins returns the resources of discoveryText that have a Go type, in its order.
+var builtins = sync.OnceValue(func() (all []*Resource) {
 	for line := range strings.Lines(discoveryText) {
 		if strings.HasPrefix(line, "#") {
 			continue
 		}
-		fields := strings.Fields(line)
-		group := strings.TrimPrefix(fields[0], "core")
-		if _, ok := r.groups[group]; !ok {
-			r.groups[group] = len(r.groups)
+		if res := parse(strings.Fields(line)); Scheme.Recognizes(res.GVK) {
+			all = append(all, res)
 		}
-		r.resources[schema.GroupResource{Group: group, Resource: fields[2]}] = fields
 	}
-	return r
+	return all
 })
+
+// groupRanks are the positions of the groups in discoveryText.
+var groupRanks = sync.OnceValue(func() map[string]int {
+	ranks := map[string]int{}
+	for i, res := range builtins() {
+		if _, ok := ranks[res.GVR.Group]; !ok {
+			ranks[res.GVR.Group] = i
+		}
+	}
+	return ranks
+})
+
+// subresourceKinds are the kinds of simulated subresources beside the resource's own.
+var subresourceKinds = map[string]schema.GroupVersionKind{
+	"Scale":    autoscalingv1.SchemeGroupVersion.WithKind("Scale"),
+	"Binding":  corev1.SchemeGroupVersion.WithKind("Binding"),
+	"Eviction": policyv1.SchemeGroupVersion.WithKind("Eviction"),
+}
+
+// unsimulated are subresources of the resource's own kind that are not simulated.
+var unsimulated = []string{"log", "approval"}
+
+// parse returns the resource of a line: group, version, name, kind, singular, scope,
+// verbs, short names, categories, and subresources as name:kind:verbs.
+func parse(fields []string) *Resource {
+	gv := schema.GroupVersion{Group: strings.TrimPrefix(fields[0], "core"), Version: fields[1]}
+	res := &Resource{
+		GVR: gv.WithResource(fields[2]), GVK: gv.WithKind(fields[3]), ListKind: fields[3] + "List",
+		Singular: fields[4], Namespaced: fields[5] == "Namespaced",
+		Verbs: list(fields[6]), ShortNames: list(fields[7]), Categories: list(fields[8]),
+		Stored: gv.WithResource(fields[2]),
+	}
+	for _, sub := range fields[9:] {
+		parts := strings.Split(sub, ":")
+		kind, ok := subresourceKinds[parts[1]]
+		if parts[1] == fields[3] && !slices.Contains(unsimulated, parts[0]) {
+			kind, ok = res.GVK, true
+		}
+		if ok {
+			res.Subresources = append(res.Subresources, Subresource{Name: parts[0], Kind: kind, Verbs: list(parts[2])})
+		}
+	}
+	return res
+}
 
 // list splits a list of discoveryText.
 func list(text string) []string {
@@ -175,9 +106,23 @@ func list(text string) []string {
 	return strings.Split(text, ",")
 }
 
-func (r *Resource) sort() {
-	slices.Sort(r.Verbs)
-	slices.SortFunc(r.Subresources, func(a, b Subresource) int { return strings.Compare(a.Name, b.Name) })
+// inVersion returns the built-in resources of a group in another version that has Go
+// types, such as v1beta1.
+func inVersion(gv schema.GroupVersion) (all []*Resource) {
+	for _, b := range builtins() {
+		if b.GVR.Group == gv.Group && Scheme.Recognizes(gv.WithKind(b.GVK.Kind)) {
+			res := *b
+			res.GVR, res.GVK = gv.WithResource(b.GVR.Resource), gv.WithKind(b.GVK.Kind)
+			res.Stored, res.Subresources = res.GVR, slices.Clone(b.Subresources)
+			for i := range res.Subresources {
+				if sub := &res.Subresources[i]; sub.Kind == b.GVK {
+					sub.Kind = res.GVK
+				}
+			}
+			all = append(all, &res)
+		}
+	}
+	return all
 }
 
 // NewObject returns an empty object of the resource, with its kind set: a Go type
@@ -189,7 +134,7 @@ func (r *Resource) NewObject() Object {
 		return u
 	}
 	t := Scheme.AllKnownTypes()[r.GVK]
-	object := reflect.New(t).Interface().(Object) // as in fromClient
+	object := reflect.New(t).Interface().(Object) // as all objects that are served
 	object.GetObjectKind().SetGroupVersionKind(r.GVK)
 	return object
 }

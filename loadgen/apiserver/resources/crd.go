@@ -308,7 +308,7 @@ func (m *manifest) resource(v *apiextensionsv1.CustomResourceDefinitionVersion, 
 		Namespaced: m.Spec.Scope == apiextensionsv1.NamespaceScoped,
 		ShortNames: m.Spec.Names.ShortNames,
 		Categories: m.Spec.Names.Categories,
-		Verbs:      slices.Clone(allVerbs),
+		Verbs:      allVerbs,
 		Custom:     custom,
 	}
 	if custom.Scale() != nil {
@@ -317,6 +317,5 @@ func (m *manifest) resource(v *apiextensionsv1.CustomResourceDefinitionVersion, 
 	if sub := v.Subresources; sub != nil && sub.Status != nil {
 		res.Subresources = append(res.Subresources, Subresource{Name: Status, Kind: res.GVK, Verbs: getPatchUpdate})
 	}
-	res.sort()
 	return res
 }

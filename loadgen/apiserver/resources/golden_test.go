@@ -11,17 +11,6 @@ import (
 // reasons.
 var notSimulated = map[string]string{
 	"apiregistration.k8s.io/v1 apiservices": "aggregation is not simulated and client-go has no type for it",
-	"core/v1 bindings":                      "pods/binding is what schedulers use, and client-go has no client for it",
-}
-
-// newer are resources of client-go v0.37 that kube-apiserver v1.36 lacks or serves as
-// v1beta1 only.
-var newer = map[string]bool{
-	"certificates.k8s.io/v1 clustertrustbundles":                 true,
-	"certificates.k8s.io/v1 podcertificaterequests":              true,
-	"resource.k8s.io/v1 devicetaintrules":                        true,
-	"storagemigration.k8s.io/v1 storageversionmigrations":        true,
-	"storage.k8s.io/v1 csinodes status:CSINode:get,patch,update": true,
 }
 
 // notShown are subresources that are not simulated.
@@ -54,11 +43,7 @@ func TestAgainstKubeAPIServer(t *testing.T) {
 	}
 	var got []string
 	for _, res := range New().All() {
-		line := describeLine(res)
-		fields := strings.Fields(line)
-		if !newer[fields[0]+"/"+fields[1]+" "+fields[2]] {
-			got = append(got, line)
-		}
+		got = append(got, describeLine(res))
 	}
 	for _, line := range want {
 		if !slices.Contains(got, line) {
@@ -69,9 +54,6 @@ func TestAgainstKubeAPIServer(t *testing.T) {
 		if !slices.Contains(want, line) {
 			t.Errorf("too many %s", line)
 		}
-	}
-	if !t.Failed() && !slices.Equal(got, want) {
-		t.Errorf("the order of discovery differs:\n%s", strings.Join(got, "\n"))
 	}
 }
 
@@ -93,10 +75,7 @@ func describeLine(res *Resource) string {
 	line := fmt.Sprintf("%s %s %s %s %s %s %s %s %s", group, res.GVR.Version, res.GVR.Resource, res.GVK.Kind, res.Singular, scope,
 		list(res.Verbs), list(res.ShortNames), list(res.Categories))
 	for _, sub := range res.Subresources {
-		entry := sub.Name + ":" + sub.Kind.Kind + ":" + list(sub.Verbs)
-		if !newer[group+"/"+res.GVR.Version+" "+res.GVR.Resource+" "+entry] {
-			line += " " + entry
-		}
+		line += " " + sub.Name + ":" + sub.Kind.Kind + ":" + list(sub.Verbs)
 	}
 	return line
 }

@@ -1,11 +1,8 @@
 // Package resources lists the resources of a simulated API server and describes
 // them to clients.
 //
-//  1. Built-in resources are derived from client-go by reflection (builtin.go). A
-//     method such as Pods(namespace) gives the plural and the scope; the methods of
-//     the returned client (List, UpdateStatus, GetScale) give verbs and
-//     subresources. A new client-go brings its resources with it. Short names,
-//     categories and the order of groups come from a recorded discovery.
+//  1. Built-in resources are those of a recorded discovery that client-go has a type for
+//     (builtin.go).
 //  2. Custom resources come from CustomResourceDefinition manifests (crd.go).
 //  3. Discovery serves the list: groups, versions and resources, plain and
 //     aggregated (discovery.go), and OpenAPI v2 and v3 (openapi.go).
@@ -162,7 +159,7 @@ func New() *Registry {
 // Serve adds the built-in resources of an alpha or beta version. It reports whether
 // client-go has any.
 func (r *Registry) Serve(gv schema.GroupVersion) bool {
-	found := slices.DeleteFunc(slices.Clone(builtins()), func(b *Resource) bool { return b.GroupVersion() != gv })
+	found := inVersion(gv)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(found) > 0 && !stable(gv.Version) && r.definitions[gv.String()] == nil {
@@ -178,11 +175,7 @@ func (r *Registry) publish() {
 	if old := r.current.Load(); old != nil {
 		next.version = old.version + 1
 	}
-	for _, b := range builtins() {
-		if stable(b.GVR.Version) {
-			next.all = append(next.all, b)
-		}
-	}
+	next.all = slices.Clone(builtins())
 	for _, d := range r.definitions {
 		next.all = append(next.all, d.resources...)
 	}
@@ -229,13 +222,13 @@ func stable(v string) bool {
 // custom resources last.
 func inDiscoveryOrder(a, b *Resource) int {
 	rank := func(r *Resource) int {
-		switch i, ok := recorded().groups[r.GVR.Group]; {
+		switch i, ok := groupRanks()[r.GVR.Group]; {
 		case ok:
 			return i
 		case r.Custom == nil:
-			return len(recorded().groups)
+			return len(builtins())
 		}
-		return len(recorded().groups) + 1
+		return len(builtins()) + 1
 	}
 	return cmp.Or(
 		cmp.Compare(rank(a), rank(b)),
