@@ -11,8 +11,7 @@ import (
 // the cost on an idle processor. It does not read the clock: a loop that does so does
 // less work the longer it is preempted.
 type handling struct {
-	// turns of the loop for each event; 0 for no work.
-	turns int
+	turns int // turns of the loop for each event; 0 for no work
 	// on: handling takes time. It is set while the clock runs.
 	on atomic.Bool
 }

@@ -64,10 +64,8 @@ type expectations struct {
 	// keys. producers is the number of producers, at least 1; see [producerOf].
 	total     bool
 	producers int
-	// latest: only the last event of each key has to come out.
-	latest bool
-	// identity: the same objects come out that went in, not copies.
-	identity bool
+	latest    bool // only the last event of each key has to come out
+	identity  bool // the same objects come out that went in, not copies
 	// relisted: the source was listed again; listed is the resourceVersion of the last
 	// list. Lists may repeat and skip events. whole: all events go in besides the lists,
 	// so none may be missing.
@@ -110,10 +108,8 @@ type checker struct {
 	seen []bool
 	// newest is the newest event of each key, newestOf of each producer.
 	newest, newestOf []uint64
-	// gone marks the keys whose last delta was a tombstone.
-	gone []bool
-	// inBatch is the number of the last hand-over of each key, from 1.
-	inBatch []int32
+	gone             []bool  // marks the keys whose last delta was a tombstone
+	inBatch          []int32 // number of the last hand-over of each key, from 1
 }
 
 // check compares the log with the storm and fills in the popped and stored stamps. keys

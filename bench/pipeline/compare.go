@@ -145,8 +145,7 @@ type contest[O, T any] struct {
 	// benchmark is the name of the benchmark.
 	benchmark string
 	variants  []impls.Variant[O, T]
-	// modes has one mode with the empty name for a family without modes.
-	modes []mode
+	modes     []mode // one mode with the empty name for a family without modes
 	// options returns a variant's options. label returns its guarantees as they change
 	// them.
 	options  func(mode string, k Knobs) O

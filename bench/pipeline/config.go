@@ -58,12 +58,9 @@ var ErrConfig = errors.New("invalid comparison")
 // Config is what [Compare] compares. The zero values of all fields but Family,
 // Pipeline and Storm are defaults.
 type Config struct {
-	// Family of the compared variants.
-	Family impls.Family
-	// Impls are the names of the variants; empty means all variants of the family.
-	Impls []string
-	// Pipeline is queue, informer or kubelet; see the package documentation.
-	Pipeline string
+	Family   impls.Family // family of the compared variants
+	Impls    []string     // names of the variants; empty means all variants of the family
+	Pipeline string       // queue, informer or kubelet; see the package documentation
 	// Source is the name of a [source.Source]: memory (the default) or apiserver. The
 	// queue pipeline allows memory only.
 	Source string
@@ -71,10 +68,8 @@ type Config struct {
 	// ([NodePods]). The queue pipeline of the other families plays metadata only; see
 	// [storm.Storm.Metadata].
 	Storm *storm.Storm
-	// Paces are the release rates, one cell each; empty means one unpaced cell.
-	Paces []pace.Pace
-	// Seed of the random parts of a pace.
-	Seed int64
+	Paces []pace.Pace // release rates, one cell each; empty means one unpaced cell
+	Seed  int64       // seed of the random parts of a pace
 	// Budget is the largest allowed lag of releases. A round that exceeds it is invalid:
 	// the generator was too slow.
 	Budget pace.Budget
@@ -86,14 +81,12 @@ type Config struct {
 	// 200,000 in the queue pipeline, 50,000 in the informer pipeline, 2,000 for merge,
 	// and the storm as it is from the apiserver. Paced cells play their Duration by
 	// default. The minimum is always 100.
-	Events int
-	// Duration is the length of a paced schedule; 0 means [DefaultDuration].
-	Duration time.Duration
+	Events   int
+	Duration time.Duration // length of a paced schedule; 0 means [DefaultDuration]
 	// Modes are deliveries of deltafifo; empty means all deliveries of each variant.
 	// Other families have none.
 	Modes []string
-	// Knobs are the variants' options.
-	Knobs Knobs
+	Knobs Knobs // options of the variants
 	// Share is the played part of the storm; the zero value is the whole storm. All
 	// shares together play the same events at the same times as the whole storm does.
 	// Events counts all shares; its default grows with the number of shares.
@@ -121,10 +114,8 @@ type Config struct {
 	// the drain. It needs deltafifo or queue in the queue pipeline, unpaced, with an
 	// unbounded queue.
 	Stalled bool
-	// Procs is the GOMAXPROCS of the cells; 0 keeps the process's value.
-	Procs int
-	// Stamps selects the stamped events of unpaced cells; empty means [StampsSampled].
-	Stamps Stamps
+	Procs   int    // GOMAXPROCS of the cells; 0 keeps the process's value
+	Stamps  Stamps // selects the stamped events of unpaced cells; empty means [StampsSampled]
 	// NoProbe switches off the lock probe of paced cells; see the package documentation.
 	NoProbe bool
 }

@@ -16,8 +16,7 @@ type deliveryLog struct {
 	st *stamps
 	// deltas in the order of hand-over. Type is empty if the queue hands over objects.
 	deltas []cache.Delta
-	// ends has the end index in deltas of each hand-over; negative for a batch.
-	ends []int32
+	ends   []int32 // end index in deltas of each hand-over; negative for a batch
 	// readings are the clock readings. marked is the number of deltas that they cover.
 	readings []reading
 	marked   int

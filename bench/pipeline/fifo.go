@@ -273,9 +273,8 @@ func (f *fifo) produceCalls(ctx context.Context, p *pace.Pacer, calls []call) er
 // consumer is one goroutine that pops.
 type consumer struct {
 	*fifo
-	log *deliveryLog
-	// stages labels the goroutine: pop or handle.
-	stages profile.Stages
+	log    *deliveryLog
+	stages profile.Stages // labels the goroutine: pop or handle
 }
 
 // consume pops until the queue is closed and empty. It waits at the latch before it

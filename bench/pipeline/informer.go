@@ -42,15 +42,13 @@ type informerStages struct {
 	informer cache.SharedIndexInformer
 	// readers is nil without [Config.Readers]; expiry is nil for a storm without
 	// relists.
-	readers *readers
-	expiry  *expiry
-	// recorder is nil for client-go's own informer, whose queue is hidden.
-	recorder *recorder
+	readers  *readers
+	expiry   *expiry
+	recorder *recorder // nil for client-go's own informer, whose queue is hidden
 	// last is the last event of the storm; 0 until it is known. newest is the newest
 	// event that the queue took.
 	last, newest atomic.Uint64
-	// resyncErr joins the errors of the storm's resyncs.
-	resyncErr error
+	resyncErr    error // joined errors of the storm's resyncs
 }
 
 func (f *informerStages) setup(ctx context.Context, w *workload) (err error) {
@@ -365,13 +363,10 @@ func (f *informerStages) compareState(v *violations) {
 // controller does the last two.
 type recorder struct {
 	*informerStages
-	log *deliveryLog
-	// stages labels the controller's goroutine: pop or store.
-	stages profile.Stages
-	// queue is nil until the informer runs.
-	queue atomic.Pointer[deltafifo.Queue]
-	// listed is the resourceVersion of the last list.
-	listed atomic.Uint64
+	log    *deliveryLog
+	stages profile.Stages                  // labels the controller's goroutine: pop or store
+	queue  atomic.Pointer[deltafifo.Queue] // nil until the informer runs
+	listed atomic.Uint64                   // resourceVersion of the last list
 	// due: the current hand-over reads the clock into popped and stored.
 	due            bool
 	popped, stored int64

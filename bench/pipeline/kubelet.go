@@ -26,8 +26,7 @@ type kubelet struct {
 	// static has kubelet's other sources; nil without static pods.
 	static *staticPods
 	loop   *syncLoop
-	// listed is the version of the last list.
-	listed uint64
+	listed uint64 // version of the last list
 }
 
 func (k *kubelet) setup(ctx context.Context, w *workload) (err error) {
@@ -154,10 +153,8 @@ type pushStore struct {
 	// includes it was pushed.
 	last      uint64
 	pushedAll chan struct{}
-	// progress is the newest pushed event; other goroutines read it.
-	progress atomic.Uint64
-	// listed is the version of the last list.
-	listed uint64
+	progress  atomic.Uint64 // newest pushed event; other goroutines read it
+	listed    uint64        // version of the last list
 }
 
 var _ cache.ReflectorStore = (*pushStore)(nil)

@@ -41,19 +41,16 @@ const (
 // change periodically. The UID of a static pod is a hash of its manifest, so a change is
 // a REMOVE and an ADD.
 type staticPods struct {
-	// pods in each source.
-	pods int
+	pods int // pods in each source
 	// dir is the directory of the file source; server serves body, the pod list of the
 	// http source.
-	dir    string
-	server *http.Server
-	url    string
-	client *http.Client
-	body   atomic.Pointer[[]byte]
-	// problem is the first error that a source reported.
-	problem atomic.Pointer[error]
-	// progress counts updates, for await.
-	progress atomic.Uint64
+	dir      string
+	server   *http.Server
+	url      string
+	client   *http.Client
+	body     atomic.Pointer[[]byte]
+	problem  atomic.Pointer[error] // first error that a source reported
+	progress atomic.Uint64         // number of updates, for await
 	// mu guards the fields below.
 	mu      sync.Mutex
 	sources map[string]*staticSource
@@ -66,8 +63,7 @@ type staticPods struct {
 type staticSource struct {
 	// written and newest have the last written and the last notified version by name.
 	written, newest map[string]int
-	// running has the notified pods.
-	running map[types.UID]staticPod
+	running         map[types.UID]staticPod // notified pods
 }
 
 type staticPod struct {

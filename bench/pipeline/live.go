@@ -36,8 +36,7 @@ type LiveConfig struct {
 	// Window is the length of a round; 0 means [DefaultWindow]. With Drive, the round
 	// ends early: 1 s after the last event, once Drive has returned.
 	Window time.Duration
-	// Stream names the stream in labels.
-	Stream string
+	Stream string // name of the stream in labels
 }
 
 // LiveRoom is the usual capacity of a stream in events, the initial list included.
@@ -129,8 +128,7 @@ const (
 type round struct {
 	config LiveConfig
 	tee    *cluster.Tee
-	// warmUp rounds are not counted.
-	warmUp bool
+	warmUp bool // the round is not counted
 	// arrived waits for the cells that have neither joined nor left. staying is the number
 	// of cells that have not left.
 	arrived sync.WaitGroup

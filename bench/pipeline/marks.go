@@ -33,8 +33,7 @@ func (m *marker) before(seq uint64) {
 // attempt to resume it with 410 Gone. The Reflector lists again after two pauses of
 // client-go's, 2 to 5 s together.
 type expiry struct {
-	// lw is the source's, for the Reflector.
-	lw cache.ListerWatcher
+	lw cache.ListerWatcher // the source's, for the Reflector
 	// disconnect ends all open watches. expired is set until the next attempt to resume
 	// one.
 	disconnect func()

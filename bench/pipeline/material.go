@@ -78,14 +78,11 @@ type score struct {
 	// once.
 	source func() (source.Source, error)
 	// keys maps each key to its index; final maps each remaining key to its last event.
-	keys  func() map[string]int32
-	final func() map[string]uint64
-	// parts has the calls of each producer.
-	parts func() [][]call
-	// lists has the pods after the initial list, and after each later event.
-	lists func() [][]*v1.Pod
-	// notifications are those that a merger has to send.
-	notifications func() *notifications
+	keys          func() map[string]int32
+	final         func() map[string]uint64
+	parts         func() [][]call       // calls of each producer
+	lists         func() [][]*v1.Pod    // pods after the initial list, and after each later event
+	notifications func() *notifications // those that a merger has to send
 }
 
 // enough checks, before anything is played, that the storm has enough events or can

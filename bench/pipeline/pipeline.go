@@ -133,18 +133,15 @@ type workload struct {
 	stages stages
 	// procs is the GOMAXPROCS to restore; 0 for none. It is global, so cells that run at
 	// the same time share it.
-	procs int
-	score *score
-	st    *stamps
-	// telemetry is nil without a session.
-	telemetry *telemetry
-	// releases are the functions of cleanup.
-	releases []func() error
+	procs     int
+	score     *score
+	st        *stamps
+	telemetry *telemetry     // nil without a session
+	releases  []func() error // functions given to cleanup
 	// broken has the checker's findings, once checked is set.
 	broken  violations
 	checked bool
-	// stalled is the stall that play found; nil for none.
-	stalled error
+	stalled error // stall that play found; nil for none
 }
 
 // stages is what a pipeline adds to the skeleton.
@@ -165,12 +162,9 @@ type outcome struct {
 	// out is the number of deltas, objects or notifications handed over.
 	out       uint64
 	intervals []interval
-	// taken has the time at which each event left the queue.
-	taken []int64
-	// popped names the stage of the popped stamps: popped or merged.
-	popped string
-	// lookedUp: a worker looks keys up, so a popped event may still be coalesced.
-	lookedUp bool
+	taken     []int64 // time at which each event left the queue
+	popped    string  // stage of the popped stamps: popped or merged
+	lookedUp  bool    // a worker looks keys up, so a popped event may still be coalesced
 }
 
 var _ lab.Workload = (*workload)(nil)

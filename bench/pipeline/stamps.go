@@ -41,8 +41,7 @@ func AllStamps() []Stamps { return []Stamps{StampsNone, StampsSampled, StampsAll
 // goroutine writes each element; telemetry reads released and enqueued.
 type stamps struct {
 	epoch time.Time
-	// start is the begin of the schedule, in nanoseconds since epoch.
-	start atomic.Int64
+	start atomic.Int64 // begin of the schedule, in nanoseconds since epoch
 	// schedule has the intended times of the events after the initial ones.
 	schedule pace.Schedule
 	initial  int
@@ -53,9 +52,8 @@ type stamps struct {
 	every, none bool
 	// watched makes stores atomic: telemetry reads the stamps during the play. Without
 	// telemetry, stores are plain and cost less.
-	watched bool
-	// replaced counts the objects of all lists that went into the queue.
-	replaced atomic.Int64
+	watched  bool
+	replaced atomic.Int64 // objects of all lists that went into the queue
 	// budget is the largest allowed lag of a release; 0 for the default.
 	budget             time.Duration
 	released, enqueued []int64

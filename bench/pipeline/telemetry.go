@@ -29,21 +29,17 @@ type telemetry struct {
 	set      *live.Set
 	sampling *live.Sampling
 	st       *stamps
-	// score is nil for a live stream until arrived.
-	score *score
-	// budget is the largest allowed lag in nanoseconds.
-	budget int64
+	score    *score // nil for a live stream until arrived
+	budget   int64  // largest allowed lag in nanoseconds
 	// mu guards the fields below. The session's goroutine updates the set during the play,
 	// the workload's at its end.
-	mu sync.Mutex
-	// over stops updates during the play.
-	over bool
+	mu   sync.Mutex
+	over bool // no more updates during the play
 	// released and enqueued are the last counted events; replaced is the number of
 	// counted list objects.
 	released, enqueued uint64
 	replaced           int64
-	// newest is the newest event in the logs that were read.
-	newest uint64
+	newest             uint64 // newest event in the logs that were read
 	// length returns the queue's length; queued is its last result. objectBytes is the mean
 	// size of an object.
 	length      func() int
@@ -57,10 +53,8 @@ type telemetry struct {
 	// exported has a bit for each event in [oneIn]; it is set once the event's latencies
 	// are in the set.
 	exported []uint64
-	// also has further updates.
-	also []func(*live.Figures)
-	// expiries counts the watches that relists of the storm ended.
-	expiries int
+	also     []func(*live.Figures) // further updates
+	expiries int                   // watches that relists of the storm ended
 }
 
 // oneIn: the latencies of one event in 8 of a paced cell are exported during the play. It

@@ -19,8 +19,7 @@ type handler struct {
 	log      *deliveryLog
 	handling *handling
 	queue    workqueue.TypedInterface[string]
-	// stages labels the informer's goroutine at the first call.
-	stages profile.Stages
+	stages   profile.Stages // labels the informer's goroutine at the first call
 	// seen marks the events of the calls so far; left is the number of missing events.
 	// done is closed when left reaches 0.
 	seen []bool
@@ -28,10 +27,9 @@ type handler struct {
 	done chan struct{}
 	// newest is the newest event of the calls so far. busy is set during a call. Other
 	// goroutines read both.
-	newest atomic.Uint64
-	busy   atomic.Bool
-	// deleted stamps deletions; nil if something else does.
-	deleted func(seq uint64)
+	newest  atomic.Uint64
+	busy    atomic.Bool
+	deleted func(seq uint64) // stamps deletions; nil if something else does
 }
 
 var _ cache.ResourceEventHandler = (*handler)(nil)
@@ -105,10 +103,8 @@ type worker struct {
 	// Only run's goroutine writes them.
 	log     []work
 	stamped int
-	// worked is the number of entries of the log that other goroutines may read.
-	worked atomic.Uint64
-	// ready is closed after initial look-ups.
-	ready chan struct{}
+	worked  atomic.Uint64 // number of entries of the log that other goroutines may read
+	ready   chan struct{} // closed after initial look-ups
 }
 
 // work is one look-up: the key and the object in the indexer, nil for none. at is 0 if
