@@ -236,28 +236,20 @@ const (
 // client-go's own informer, with the guarantees of its queue. On a storm with resyncs it
 // does not, as that informer has no call for them.
 func (s *Config) deltaVariants() ([]deltafifo.Variant, error) {
-	if s.Pipeline != InformerPipeline {
-		return chosen(s.Impls, deltafifo.Variants(), deltafifo.Lookup)
-	}
-	resyncs := slices.ContainsFunc(s.Storm.Marks, isResync)
-	upstream := func() (deltafifo.Variant, error) {
-		if resyncs {
-			return deltafifo.Variant{}, refuse("variant %s on storm %s, whose resyncs it has no call for", ClientGoInformer, s.Storm.Name)
-		}
-		v, err := deltafifo.Lookup(inOrderBaseline)
-		v.Name = ClientGoInformer
-		return v, err
-	}
 	all := deltafifo.Variants()
-	if v, err := upstream(); err == nil {
-		all = append([]deltafifo.Variant{v}, all...)
-	}
-	return chosen(s.Impls, all, func(name string) (deltafifo.Variant, error) {
-		if name == ClientGoInformer {
-			return upstream()
+	if s.Pipeline == InformerPipeline {
+		upstream, err := deltafifo.Lookup(inOrderBaseline)
+		upstream.Name = ClientGoInformer
+		switch resyncs := slices.ContainsFunc(s.Storm.Marks, isResync); {
+		case err != nil:
+			return nil, err
+		case !resyncs:
+			all = append([]deltafifo.Variant{upstream}, all...)
+		case slices.Contains(s.Impls, ClientGoInformer):
+			return nil, refuse("variant %s on storm %s, whose resyncs it has no call for", ClientGoInformer, s.Storm.Name)
 		}
-		return deltafifo.Lookup(name)
-	})
+	}
+	return chosen(s.Impls, all, deltafifo.Lookup)
 }
 
 // compareDeltaFIFO returns the comparisons of deltafifo, one for each delivery.
@@ -337,21 +329,23 @@ func (m *material) compareMerge() ([]lab.Comparison, error) {
 	})
 }
 
-// chosen returns the named variants, or all of them.
-func chosen[V any](names []string, all []V, lookup func(string) (V, error)) ([]V, error) {
+// chosen returns the named variants, or all of them. lookup returns the error of an unknown
+// name.
+func chosen[O, T any](names []string, all []impls.Variant[O, T], lookup func(string) (impls.Variant[O, T], error)) ([]impls.Variant[O, T], error) {
 	if len(names) == 0 {
 		return all, nil
 	}
-	var out []V
+	var out []impls.Variant[O, T]
 	for i, name := range names {
-		v, err := lookup(name)
-		if err != nil {
+		at := slices.IndexFunc(all, func(v impls.Variant[O, T]) bool { return v.Name == name })
+		if at < 0 {
+			_, err := lookup(name)
 			return nil, err
 		}
 		if slices.Contains(names[:i], name) {
 			return nil, refuse("variant %s is named twice", name)
 		}
-		out = append(out, v)
+		out = append(out, all[at])
 	}
 	return out, nil
 }

@@ -44,18 +44,12 @@ func TestCompareRefuses(t *testing.T) {
 		kind   error
 		want   string
 	}{
-		"pipeline":           {func(s *pipeline.Config) { s.Pipeline = "pipe" }, pipeline.ErrConfig, `pipeline "pipe" (allowed: queue, informer, kubelet)`},
-		"family":             {func(s *pipeline.Config) { s.Family = "store" }, pipeline.ErrConfig, `family "store" (allowed: deltafifo, queue, merge)`},
 		"queue in informer":  {func(s *pipeline.Config) { s.Family, s.Pipeline = impls.Queue, "informer" }, pipeline.ErrConfig, "the informer pipeline has no place for family queue (allowed: deltafifo)"},
 		"merge in informer":  {func(s *pipeline.Config) { s.Family, s.Pipeline = impls.Merge, "informer" }, pipeline.ErrConfig, "allowed: deltafifo"},
 		"deltafifo, kubelet": {func(s *pipeline.Config) { s.Pipeline = "kubelet" }, pipeline.ErrConfig, "the kubelet pipeline has no place for family deltafifo (allowed: merge)"},
-		"source":             {func(s *pipeline.Config) { s.Pipeline, s.Source = "informer", "tape" }, pipeline.ErrConfig, `source "tape" (allowed: memory, apiserver)`},
 		"source of queue":    {func(s *pipeline.Config) { s.Source = "apiserver" }, pipeline.ErrConfig, "the queue pipeline takes its events from memory only"},
-		"producers":          {func(s *pipeline.Config) { s.Producers = -1 }, pipeline.ErrConfig, "-1 producers"},
 		"informer producers": {func(s *pipeline.Config) { s.Pipeline, s.Producers = "informer", 2 }, pipeline.ErrConfig, "2 producers"},
 		"merge producers":    {func(s *pipeline.Config) { s.Family, s.Producers = impls.Merge, 2 }, pipeline.ErrConfig, "2 producers"},
-		"events":             {func(s *pipeline.Config) { s.Events = -1 }, pipeline.ErrConfig, "-1 events"},
-		"duration":           {func(s *pipeline.Config) { s.Duration = -1 }, pipeline.ErrConfig, "duration -1ns"},
 		"modes of queue":     {func(s *pipeline.Config) { s.Family, s.Modes = impls.Queue, []string{"per-key"} }, pipeline.ErrConfig, "which has none"},
 		"mode":               {func(s *pipeline.Config) { s.Modes = []string{"sideways"} }, pipeline.ErrConfig, `mode "sideways" (allowed: in-order, per-key)`},
 		"batch of queue":     {func(s *pipeline.Config) { s.Family, s.Knobs.BatchSize = impls.Queue, 5 }, pipeline.ErrConfig, "batch size for family queue, which has none"},
@@ -63,7 +57,6 @@ func TestCompareRefuses(t *testing.T) {
 		"knob of no variant": {func(s *pipeline.Config) { s.Impls, s.Knobs.Capacity = []string{"clientgo-deltafifo"}, 5 }, impls.ErrOptions, "no variant takes these options: clientgo-deltafifo: invalid options: Capacity 5"},
 		"variant's mode":     {func(s *pipeline.Config) { s.Impls, s.Modes = []string{"clientgo-deltafifo"}, []string{"in-order"} }, pipeline.ErrConfig, "variant clientgo-deltafifo has no delivery among [\"in-order\"] (it has: per-key)"},
 
-		"pace twice":     {func(s *pipeline.Config) { s.Paces = rates(5, 5) }, pipeline.ErrConfig, "each once"},
 		"variant":        {func(s *pipeline.Config) { s.Impls = []string{"best"} }, impls.ErrUnknownVariant, `unknown variant "best" (have `},
 		"variant twice":  {func(s *pipeline.Config) { s.Impls = []string{"cond", "cond"} }, pipeline.ErrConfig, "variant cond is named twice"},
 		"no storm":       {func(s *pipeline.Config) { s.Storm = nil }, pipeline.ErrConfig, "the storm has no events"},

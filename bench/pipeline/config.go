@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"watchlab/impls"
@@ -160,64 +159,38 @@ func refuse(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrConfig, fmt.Errorf(format, args...))
 }
 
-// complete validates the config and fills in the defaults.
+// complete fills in the defaults and refuses what cannot be played. A Spec has checked each
+// value by itself; see experiment.Spec.Validate.
 func (s *Config) complete() error {
 	s.Source = cmp.Or(s.Source, source.MemoryName)
+	if s.Storm == nil || len(s.Storm.Events) == 0 {
+		return refuse("the storm has no events")
+	}
+	relisted := slices.ContainsFunc(s.Storm.Marks, isRelist)
 	single := s.Pipeline != QueuePipeline || s.Family == impls.Merge
-	relisted := s.Storm != nil && slices.ContainsFunc(s.Storm.Marks, isRelist)
 	switch allowed := families[s.Pipeline]; {
-	case allowed == nil:
-		return refuse("pipeline %q (allowed: %s)", s.Pipeline, strings.Join(Names(), ", "))
-	case !slices.Contains(families[QueuePipeline], s.Family):
-		return refuse("family %q (allowed: %s)", s.Family, joined(families[QueuePipeline]))
 	case !slices.Contains(allowed, s.Family):
 		return refuse("the %s pipeline has no place for family %s (allowed: %s)", s.Pipeline, s.Family, joined(allowed))
-	case !slices.Contains(source.Names(), s.Source):
-		return refuse("source %q (allowed: %s)", s.Source, strings.Join(source.Names(), ", "))
 	case s.Pipeline == QueuePipeline && s.Source != source.MemoryName:
 		return refuse("the queue pipeline takes its events from %s only, not from source %q", source.MemoryName, s.Source)
-	case s.Producers < 0:
-		return refuse("%d producers (allowed: 1 or more)", s.Producers)
 	case s.Producers > 1 && relisted:
 		return refuse("%d producers on storm %s, which is relisted: a Reflector is one (allowed: 1)", s.Producers, s.Storm.Name)
 	case s.Producers > 1 && single:
 		return refuse("%d producers for family %s in the %s pipeline (allowed: 1)", s.Producers, s.Family, s.Pipeline)
-	case s.Events < 0:
-		return refuse("%d events (allowed: 1 or more, 0 for the default)", s.Events)
-	case s.Duration < 0:
-		return refuse("duration %v (allowed: more than 0)", s.Duration)
 	case len(s.Modes) > 0 && s.Family != impls.DeltaFIFO:
 		return refuse("modes %q for family %s, which has none", s.Modes, s.Family)
-	case s.Storm == nil || len(s.Storm.Events) == 0:
-		return refuse("the storm has no events")
-	case len(s.Faults) > 0 && s.Source != source.APIServerName:
-		return refuse("faults of source %q, which has none (allowed: %s)", s.Source, source.APIServerName)
-	case s.Static < 0 || s.Static > maxStatic:
+	case s.Static > maxStatic:
 		return refuse("%d static pods (allowed: 0 to %d)", s.Static, maxStatic)
-	case s.Static > 0 && s.Pipeline != KubeletPipeline:
-		return refuse("static pods in the %s pipeline, which has no sources of them (allowed: %s)", s.Pipeline, KubeletPipeline)
 	case s.Knobs.foreign(s.Family) != "":
 		return refuse("%s for family %s, which has none", s.Knobs.foreign(s.Family), s.Family)
-	}
-	err := s.Share.Validate()
-	for _, f := range s.Faults {
-		err = cmp.Or(err, f.Validate())
-	}
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrConfig, err)
-	}
-	if err := s.checkLoad(relisted); err != nil {
-		return err
 	}
 	for _, m := range s.Modes {
 		if m != string(deltafifo.InOrder) && m != string(deltafifo.PerKey) {
 			return refuse("mode %q (allowed: %s, %s)", m, deltafifo.InOrder, deltafifo.PerKey)
 		}
 	}
-	for i, p := range s.Paces {
-		if slices.ContainsFunc(s.Paces[:i], func(o pace.Pace) bool { return o.String() == p.String() }) {
-			return refuse("pace %v (allowed: each once)", p)
-		}
+	if err := s.checkLoad(!single, relisted); err != nil {
+		return err
 	}
 	if len(s.Paces) == 0 {
 		s.Paces = []pace.Pace{{}}
@@ -227,6 +200,7 @@ func (s *Config) complete() error {
 	if err := s.Storm.Validate(); err != nil {
 		return fmt.Errorf("storm %s: %w", s.Storm.Name, err)
 	}
+	var err error
 	switch {
 	case s.Family == impls.Merge:
 		s.Storm, err = s.Storm.ForNode(NodePods)
@@ -257,16 +231,13 @@ func (s *Config) consumersOf(g impls.Guarantees) int {
 	return 1
 }
 
-// checkLoad validates the load options. relisted: the storm has relists.
-func (s *Config) checkLoad(relisted bool) error {
-	queue := s.Pipeline == QueuePipeline && s.Family != impls.Merge
+// checkLoad validates the load options. queue: the queue pipeline of deltafifo or queue.
+// relisted: the storm has relists.
+func (s *Config) checkLoad(queue, relisted bool) error {
 	paced := slices.ContainsFunc(s.Paces, pace.Pace.Paced)
-	for _, n := range []struct {
-		what string
-		n    int
-	}{{"consumers", s.Consumers}, {"readers", s.Readers}, {"procs", s.Procs}} {
-		if n.n < 0 || n.n > maxGoroutines {
-			return refuse("%d %s (allowed: 0 to %d)", n.n, n.what, maxGoroutines)
+	for what, n := range map[string]int{"consumers": s.Consumers, "readers": s.Readers, "procs": s.Procs} {
+		if n > maxGoroutines {
+			return refuse("%d %s (allowed: 0 to %d)", n, what, maxGoroutines)
 		}
 	}
 	switch {
@@ -276,12 +247,10 @@ func (s *Config) checkLoad(relisted bool) error {
 		return refuse("%d consumers on storm %s, which is relisted: a tombstone doesn't say which of them it follows (allowed: 1)", s.Consumers, s.Storm.Name)
 	case s.Readers > 0 && s.Pipeline != InformerPipeline:
 		return refuse("readers in the %s pipeline, which has no indexer (allowed: %s)", s.Pipeline, InformerPipeline)
-	case s.HandlerCost < 0 || s.HandlerCost > maxHandlerCost:
+	case s.HandlerCost > maxHandlerCost:
 		return refuse("a handler that takes %v an event (allowed: 0 to %v)", s.HandlerCost, maxHandlerCost)
 	case s.HandlerCost > 0 && s.Family == impls.Merge:
 		return refuse("a handler's cost for family %s (allowed: %s, %s)", s.Family, impls.DeltaFIFO, impls.Queue)
-	case s.Stamps != "" && !slices.Contains(AllStamps(), s.Stamps):
-		return refuse("stamps %q (allowed: %s, %s, %s)", s.Stamps, StampsNone, StampsSampled, StampsAll)
 	case s.Stamps != "" && s.Family == impls.Merge:
 		return refuse("stamps %s for family %s, whose pipelines stamp every event", s.Stamps, s.Family)
 	case s.Stamps != "" && paced:

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"slices"
 	"sync/atomic"
 
@@ -23,10 +24,8 @@ type deliveryLog struct {
 	// published is the number of hand-overs that other goroutines may read. It is stored
 	// after the entries are written.
 	published atomic.Uint64
-	// turns and handed exist with several consumers only: the turns of each hand-over's
-	// keys, and their number.
-	turns  []turn
-	handed []int32
+	// turns exist with several consumers only: those of each hand-over's keys.
+	turns []turn
 }
 
 // reading is one clock reading. It applies to the deltas after the previous reading, up
@@ -88,12 +87,20 @@ func (l *deliveryLog) finish() {
 	l.published.Store(uint64(len(l.ends)))
 }
 
-// objectsIn counts the objects of deltas: a ReplacedAll holds a whole list.
-func objectsIn(deltas []cache.Delta) int {
+// listIn returns the objects of deltas that are a ReplacedAll.
+func listIn(deltas []cache.Delta) (list []any, ok bool) {
 	if len(deltas) == 1 {
 		if all, ok := deltas[0].Object.(cache.ReplacedAllInfo); ok {
-			return len(all.Objects)
+			return all.Objects, true
 		}
+	}
+	return nil, false
+}
+
+// objectsIn counts the objects of deltas: a ReplacedAll holds a whole list.
+func objectsIn(deltas []cache.Delta) int {
+	if list, ok := listIn(deltas); ok {
+		return len(list)
 	}
 	return len(deltas)
 }
@@ -140,14 +147,14 @@ func (t *turns) end(began []turn) {
 // beginAll begins the turns of a hand-over's keys: of a batch, which has a key for
 // each delta, or of the deltas of one key. They are appended to into.
 func (t *turns) beginAll(into []turn, deltas []cache.Delta, batch bool) []turn {
-	if !batch && len(deltas) > 0 {
-		if all, ok := deltas[0].Object.(cache.ReplacedAllInfo); ok {
-			for _, o := range all.Objects {
-				into = append(into, t.begin(o))
-			}
-			return into
+	if list, ok := listIn(deltas); ok {
+		for _, o := range list {
+			into = append(into, t.begin(o))
 		}
-		deltas = deltas[:1]
+		return into
+	}
+	if !batch {
+		deltas = deltas[:min(1, len(deltas))]
 	}
 	for _, d := range deltas {
 		into = append(into, t.begin(d.Object))
@@ -155,40 +162,46 @@ func (t *turns) beginAll(into []turn, deltas []cache.Delta, batch bool) []turn {
 	return into
 }
 
-// mergeLogs merges the logs of several consumers. The result keeps the order of each log
-// and of each key's turns. If there is no such order, two consumers had a key at once:
-// that is a reordering. O(deltas × logs).
-func mergeLogs(logs []*deliveryLog, s *storm.Storm, v *violations) *deliveryLog {
-	all := &deliveryLog{st: logs[0].st}
-	// done has the last finished turn of each key.
-	done := make([]uint32, s.Keys)
-	cursors := make([]*cursor, len(logs))
-	for i, l := range logs {
-		cursors[i] = newCursor(l)
+// mergeLogs merges the logs of several consumers key by key, each key's hand-overs in the
+// order of its turns. A turn that began before the previous one ended is a reordering: two
+// consumers had the key at once. O(deltas × log deltas).
+func mergeLogs(logs []*deliveryLog, v *violations) *deliveryLog {
+	type keyed struct {
+		turn
+		deltas []cache.Delta
+		at     reading
 	}
-	for {
-		moved := false
-		for _, c := range cursors {
-			for c.more() && c.disputed(done) < 0 {
-				c.move(all, done)
-				moved = true
+	var all []keyed
+	for _, l := range logs {
+		turns := l.turns
+		for c := newCursor(l); c.more(); {
+			h := c.read()
+			deltas, each := h.deltas, h.batch
+			if list, ok := listIn(deltas); ok {
+				deltas, each = nil, true
+				for _, o := range list {
+					deltas = append(deltas, cache.Delta{Type: cache.Replaced, Object: o})
+				}
+			}
+			n := len(deltas)
+			if each {
+				n = 1
+			}
+			for own := range slices.Chunk(deltas, max(1, n)) {
+				all = append(all, keyed{turns[0], own, h.at})
+				turns = turns[1:]
 			}
 		}
-		if moved {
-			continue
-		}
-		left := slices.IndexFunc(cursors, (*cursor).more)
-		if left < 0 {
-			return all
-		}
-		v[reordered].add("%s in two consumers' hands at once", keyName(s, cursors[left].disputed(done)))
-		cursors[left].move(all, done)
 	}
-}
-
-func keyName(s *storm.Storm, key int32) string {
-	i := slices.IndexFunc(s.Events, func(e storm.Event) bool { return e.KeyIndex == key })
-	return s.Events[i].Key
+	slices.SortStableFunc(all, func(a, b keyed) int { return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.n, b.n)) })
+	merged := &deliveryLog{st: logs[0].st}
+	for _, k := range all {
+		if k.key >= 0 && k.n%2 == 0 {
+			v[reordered].add("event %d in two consumers' hands at once", sequence(k.deltas[0].Object))
+		}
+		merged.add(k.deltas, false, k.at.popped, k.at.stored)
+	}
+	return merged
 }
 
 // cursor reads the hand-overs of a log in order. It keeps the slices of its creation, at
@@ -198,8 +211,8 @@ type cursor struct {
 	ends     []int32
 	deltas   []cache.Delta
 	readings []reading
-	// next, delta, reading and turn are the next indexes.
-	next, delta, reading, turn int
+	// next, delta and reading are the next indexes.
+	next, delta, reading int
 }
 
 // handOver is an entry of a delivery log. at is the zero reading if none applies yet.
@@ -242,31 +255,4 @@ func (c *cursor) read() handOver {
 	}
 	c.next, c.delta = c.next+1, upto
 	return h
-}
-
-// turns returns the turns of the next hand-over.
-func (c *cursor) turns() []turn { return c.l.turns[c.turn : c.turn+int(c.l.handed[c.next])] }
-
-// disputed returns the first key of the next hand-over that has an earlier turn
-// outstanding; -1 for none.
-func (c *cursor) disputed(done []uint32) int32 {
-	for _, t := range c.turns() {
-		if t.key >= 0 && t.n != done[t.key]+1 {
-			return t.key
-		}
-	}
-	return -1
-}
-
-// move appends the next hand-over to a log.
-func (c *cursor) move(to *deliveryLog, done []uint32) {
-	turns := c.turns()
-	for _, t := range turns {
-		if t.key >= 0 {
-			done[t.key] = max(done[t.key], t.n+1)
-		}
-	}
-	c.turn += len(turns)
-	h := c.read()
-	to.add(h.deltas, h.batch, h.at.popped, h.at.stored)
 }

@@ -90,7 +90,7 @@ func (f *fifo) setup(_ context.Context, w *workload) (err error) {
 	for range consumers {
 		l := newDeliveryLog(w.st, room/consumers)
 		if f.turns != nil {
-			l.turns, l.handed = make([]turn, 0, cap(l.deltas)), make([]int32, 0, cap(l.ends))
+			l.turns = make([]turn, 0, cap(l.deltas))
 		}
 		f.logs = append(f.logs, l)
 	}
@@ -334,7 +334,6 @@ func (c *consumer) take(deltas []cache.Delta, batch bool) {
 	began := len(l.turns)
 	if c.turns != nil {
 		l.turns = c.turns.beginAll(l.turns, deltas, batch)
-		l.handed = append(l.handed, int32(len(l.turns)-began))
 	}
 	if c.handling.costs() {
 		c.handling.do(objectsIn(deltas))
@@ -362,7 +361,7 @@ func (f *fifo) check(w *workload, rec *cell.Recorder) outcome {
 	latest := w.guarantees.Coalesces == impls.CoalesceLatest
 	log, broken := f.logs[0], violations{}
 	if f.turns != nil {
-		log = mergeLogs(f.logs, s, &broken)
+		log = mergeLogs(f.logs, &broken)
 	}
 	c := log.check(s, w.score.keys(), expectations{
 		// Several consumers keep only the order of each key.
@@ -374,7 +373,11 @@ func (f *fifo) check(w *workload, rec *cell.Recorder) outcome {
 		whole:     true,
 	})
 	c.v.join(&broken)
-	rec.Note("hand-overs", float64(len(log.ends)))
+	handOvers := 0
+	for _, l := range f.logs {
+		handOvers += len(l.ends)
+	}
+	rec.Note("hand-overs", float64(handOvers))
 	o := outcome{broken: c.v, out: c.out, taken: st.popped, popped: "popped", intervals: []interval{
 		{ReleasedEnqueued, st.released, st.enqueued},
 		{EnqueuedPopped, st.enqueued, st.popped},

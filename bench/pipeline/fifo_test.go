@@ -62,7 +62,7 @@ func TestConsumerAllocatesNothing(t *testing.T) {
 				w.turns = newTurns(s)
 			}
 			log := newDeliveryLog(st, 3*handOvers)
-			log.turns, log.handed = make([]turn, 0, 3*handOvers), make([]int32, 0, 3*handOvers)
+			log.turns = make([]turn, 0, 3*handOvers)
 			n := testing.AllocsPerRun(1, func() {
 				w.queue = queue()
 				if err := w.consume(t.Context(), log); err != nil {
@@ -93,7 +93,6 @@ func TestMerged(t *testing.T) {
 		for _, e := range entries {
 			l.add([]cache.Delta{{Type: cache.Replaced, Object: s.Events[e.seq-1].Object}}, false, e.at, e.at)
 			l.turns = append(l.turns, turn{s.Events[e.seq-1].KeyIndex, e.turn})
-			l.handed = append(l.handed, 1)
 		}
 		return l
 	}
@@ -102,15 +101,15 @@ func TestMerged(t *testing.T) {
 		want []int
 		err  error
 	}{
-		"one has all":          {[]*deliveryLog{log(entry{1, 1, 10}, entry{2, 1, 20}, entry{3, 3, 30}), log()}, []int{1, 2, 3}, nil},
-		"the second was first": {[]*deliveryLog{log(entry{3, 3, 30}, entry{4, 3, 40}), log(entry{1, 1, 10}, entry{2, 1, 20})}, []int{1, 2, 3, 4}, nil},
-		"to and fro":           {[]*deliveryLog{log(entry{1, 1, 10}, entry{6, 5, 50}), log(entry{2, 1, 15}, entry{3, 3, 20})}, []int{1, 2, 3, 6}, nil},
+		"one has all":          {[]*deliveryLog{log(entry{1, 1, 10}, entry{2, 1, 20}, entry{3, 3, 30}), log()}, []int{1, 3, 2}, nil},
+		"the second was first": {[]*deliveryLog{log(entry{3, 3, 30}, entry{4, 3, 40}), log(entry{1, 1, 10}, entry{2, 1, 20})}, []int{1, 3, 2, 4}, nil},
+		"to and fro":           {[]*deliveryLog{log(entry{1, 1, 10}, entry{6, 5, 50}), log(entry{2, 1, 15}, entry{3, 3, 20})}, []int{1, 3, 6, 2}, nil},
 		"backwards":            {[]*deliveryLog{log(entry{3, 1, 30}), log(entry{1, 3, 10})}, []int{3, 1}, nil},
 		"both at once":         {[]*deliveryLog{log(entry{1, 1, 10}), log(entry{3, 2, 11})}, []int{1, 3}, lab.ErrReordered},
 	} {
 		t.Run(title, func(t *testing.T) {
 			var v violations
-			all := mergeLogs(tc.logs, s, &v)
+			all := mergeLogs(tc.logs, &v)
 			var got []int
 			for i, d := range all.deltas {
 				got = append(got, int(sequence(d.Object)))
@@ -159,7 +158,7 @@ func TestTwoConsumersWithOneKey(t *testing.T) {
 				if i == 1 {
 					n = tc.second
 				}
-				l.turns, l.handed = append(l.turns, turn{s.Events[seq-1].KeyIndex, n}), append(l.handed, 1)
+				l.turns = append(l.turns, turn{s.Events[seq-1].KeyIndex, n})
 			}
 			f.logs = append(f.logs, l)
 		}

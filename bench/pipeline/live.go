@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,12 +49,7 @@ const LiveRoom = 1 << 18
 // storm; at the end of a round, all objects of the cluster must have arrived (see
 // [cluster.Tee.Audit]). A round without events makes its cells invalid.
 func CompareLive(config LiveConfig) ([]lab.Comparison, error) {
-	if config.Window == 0 {
-		config.Window = DefaultWindow
-	}
-	if config.Window < 0 {
-		return nil, fmt.Errorf("%w: a window of %v (allowed: more than 0)", ErrConfig, config.Window)
-	}
+	config.Window = cmp.Or(config.Window, DefaultWindow)
 	l := &liveRounds{config: config}
 	s := Config{
 		Family: impls.DeltaFIFO, Pipeline: InformerPipeline, Source: ClusterSource,
