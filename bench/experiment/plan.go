@@ -74,6 +74,13 @@ func (s Spec) named() (Spec, error) {
 	return quick, json.Unmarshal(s.JSON(), &quick)
 }
 
+// HasParts reports whether [New] plays several storms: the parts of the Spec, or those of the
+// quick experiment.
+func (s Spec) HasParts() bool {
+	named, err := s.named()
+	return err == nil && len(named.Parts) > 0
+}
+
 // New plans an experiment: it validates the Spec, loads its storm, and connects to its
 // cluster for a live source. stdin is the content of the manifest "-". Every error is
 // about the Spec or a file or cluster that it names. Close the Plan after the run.

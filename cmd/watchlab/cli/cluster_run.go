@@ -264,11 +264,10 @@ func (f *clusterRunFlags) plan(cmd *cobra.Command, c *cluster.Cluster, run *flee
 		if spec.Source == experiment.ClusterSource || spec.Source == experiment.ApplySource {
 			return &experiment.FieldError{Field: "source", Err: fmt.Errorf("%s needs --mode %s", spec.Source, fleet.ModeCluster)}
 		}
-		p, err := experiment.New(cmd.Context(), spec, nil)
-		if err == nil && len(p.Spec.Parts) > 0 {
-			err = &experiment.FieldError{Field: "family", Err: errors.New("is needed, or --storm or --pipeline: the default experiment has several storms")}
+		if spec.HasParts() {
+			return &experiment.FieldError{Field: "family", Err: errors.New("is needed, or --storm or --pipeline: the default experiment has several storms")}
 		}
-		if err != nil {
+		if _, err := experiment.New(cmd.Context(), spec, nil); err != nil {
 			return err
 		}
 	case fleet.ModeSharedServer:

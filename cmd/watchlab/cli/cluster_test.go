@@ -61,7 +61,7 @@ func TestClusterBadInput(t *testing.T) {
 		{with(with([]string{"run"}, place...), "--pods", "0", "--"), []string{"--pods", "1 to 10000"}},
 		{with(with([]string{"run"}, place...), "--writers", "2", "--", "--storm", "recorded-gang"), []string{"--writers", "cluster"}},
 		{with(with([]string{"run"}, place...), "--upload", "mail", "--"), []string{"--upload", `"mail"`}},
-		{with(with([]string{"run"}, place...), "--overlay", "none", "--", "--storm", "recorded-gang"), []string{"--overlay", "kind"}},
+		{with(with([]string{"run"}, place...), "--overlay", "none", "--", "--storm", tiny), []string{"--overlay", "kind"}},
 		{with(with([]string{"run"}, place...), "--", "--rounds", "x"), []string{"--rounds"}},
 		{with(with([]string{"run"}, place...), "--", "gang"), []string{`"gang"`}},
 		{with(with([]string{"run"}, place...), "--", "--storm", "nowhere"), []string{"--storm", "nowhere"}},

@@ -215,11 +215,10 @@ func (s *jobPod) check(ctx context.Context) (*experiment.Plan, error) {
 	if s.plan.Mode != fleet.ModeSelf {
 		return experiment.NewLive(s.spec, pipeline.LiveConfig{})
 	}
-	p, err := experiment.New(ctx, s.spec, nil)
-	if err == nil && len(p.Spec.Parts) > 0 {
-		err = errors.New("an experiment with parts has several storms")
+	if s.spec.HasParts() {
+		return nil, errors.New("an experiment with parts has several storms")
 	}
-	return p, err
+	return experiment.New(ctx, s.spec, nil)
 }
 
 func (s *jobPod) options(p *experiment.Plan) lab.Options {

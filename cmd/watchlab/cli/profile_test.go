@@ -43,12 +43,12 @@ func (b burner) Run(ctx context.Context, rec *cell.Recorder) error {
 	return nil
 }
 
-// burn uses some 100 ms of CPU time, also on a busy machine.
+// burn uses some 50 ms of CPU time, also on a busy machine.
 //
 //go:noinline
 func burn() uint64 {
 	x := uint64(1)
-	for range 120_000_000 {
+	for range 60_000_000 {
 		x ^= x << 13
 		x ^= x >> 7
 		x ^= x << 17
