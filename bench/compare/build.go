@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	moremath "github.com/aclements/go-moremath/stats"
 	"golang.org/x/perf/benchfmt"
 	"golang.org/x/perf/benchmath"
 	"golang.org/x/perf/benchproc"
@@ -390,7 +391,7 @@ func (t *Table) sum(col int) Sum {
 			ratios = append(ratios, c.Center/base.Center)
 		}
 	}
-	s := Sum{Mean: finite(geomean(centers))}
+	s := Sum{Mean: finite(moremath.GeoMean(centers))}
 	note := func(text string) { s.notes = append(s.notes, errors.New(text)) }
 	if col > 0 && bases != len(ratios) {
 		note("benchmark set differs from baseline; geomeans may not be comparable")
@@ -399,7 +400,7 @@ func (t *Table) sum(col int) Sum {
 		note("summaries must be >0 to compute geomean")
 	}
 	if col > 0 && !undefined {
-		if s.Change = finite(geomean(ratios) - 1); s.Change == nil {
+		if s.Change = finite(moremath.GeoMean(ratios) - 1); s.Change == nil {
 			note("ratios must be >0 to compute geomean")
 		}
 	}
@@ -412,21 +413,6 @@ func finite(v float64) *float64 {
 		return nil
 	}
 	return &v
-}
-
-// geomean returns NaN for no values and for values of 0 or less.
-func geomean(values []float64) float64 {
-	if len(values) == 0 {
-		return math.NaN()
-	}
-	sum := 0.0
-	for _, v := range values {
-		if !(v > 0) {
-			return math.NaN()
-		}
-		sum += math.Log(v)
-	}
-	return math.Exp(sum / float64(len(values)))
 }
 
 func sorted[V any](keys map[benchproc.Key]V) []benchproc.Key {

@@ -7,6 +7,7 @@ import (
 	"sort"
 	"sync"
 
+	moremath "github.com/aclements/go-moremath/stats"
 	"golang.org/x/perf/benchmath"
 )
 
@@ -39,16 +40,11 @@ func positive(values []float64) bool {
 
 // squares is the sum of squared deviations of the logarithms from their mean.
 func squares(values []float64) float64 {
-	mean := 0.0
-	for _, v := range values {
-		mean += math.Log(v) / float64(len(values))
+	logs := make([]float64, len(values))
+	for i, v := range values {
+		logs[i] = math.Log(v)
 	}
-	sum := 0.0
-	for _, v := range values {
-		d := math.Log(v) - mean
-		sum += d * d
-	}
-	return sum
+	return moremath.Variance(logs) * float64(len(logs)-1)
 }
 
 // sizes are the numbers of rounds on the two sides.

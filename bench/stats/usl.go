@@ -7,6 +7,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+
+	moremath "github.com/aclements/go-moremath/stats"
 )
 
 // ErrTooFewPoints is wrapped by the error of [FitUSL] for fewer than 4 points.
@@ -68,18 +70,11 @@ func FitUSL(points []ScalePoint) (USL, error) {
 
 // goodness returns the relative root mean square error and R².
 func goodness(c curve, n, x []float64) (rmse, r2 float64) {
-	mean := 0.0
-	for _, v := range x {
-		mean += v / float64(len(x))
-	}
-	all := 0.0
-	for _, v := range x {
-		all += (v - mean) * (v - mean)
-	}
-	if all > 0 {
+	count := float64(len(x))
+	if all := moremath.Variance(x) * (count - 1); all > 0 {
 		r2 = 1 - c.loss(n, x, slices.Repeat([]float64{1}, len(x)))/all
 	}
-	return math.Sqrt(c.loss(n, x, relative(x)) / float64(len(x))), r2
+	return math.Sqrt(c.loss(n, x, relative(x)) / count), r2
 }
 
 // bootstrap computes the confidence intervals.
