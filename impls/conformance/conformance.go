@@ -19,10 +19,12 @@
 package conformance
 
 import (
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"runtime"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -97,6 +99,26 @@ func (c Call) Returned() (ok bool, err error) {
 
 // Wait waits for the call and returns its error.
 func (c Call) Wait() error { return <-c.done }
+
+// Sleeps fails the test if the call has returned, when all goroutines of the bubble
+// sleep.
+func (c Call) Sleeps(t TB, when string) {
+	t.Helper()
+	synctest.Wait()
+	if ok, err := c.Returned(); ok {
+		t.Fatalf("%s: the call returned %v", when, err)
+	}
+}
+
+// Returns fails the test unless the call has returned that error, when all goroutines of
+// the bubble sleep.
+func (c Call) Returns(t TB, want error, when string) {
+	t.Helper()
+	synctest.Wait()
+	if ok, err := c.Returned(); !ok || !errors.Is(err, want) {
+		t.Fatalf("%s: returned=%t, err=%v, want %v", when, ok, err, want)
+	}
+}
 
 // Patience is the maximum duration of a concurrent check before [Watchdog] fails
 // it.

@@ -2,6 +2,7 @@ package queuetest
 
 import (
 	"errors"
+	"fmt"
 	"runtime"
 	"testing"
 	"testing/synctest"
@@ -37,22 +38,13 @@ var lifecycleChecks = []check{
 
 func popWaits(r *rig) {
 	pop := conformance.Async(r.pop)
-	synctest.Wait()
-	if ok, err := pop.Returned(); ok {
-		r.t.Fatalf("pop of an empty queue returned %v", err)
-	}
+	pop.Sleeps(r.t, "pop of an empty queue")
 	if !inOrder(r.setup) { // The delete of an unknown key is ignored.
 		r.do(r.queue.Delete(pod("a", 1)))
-		synctest.Wait()
-		if ok, err := pop.Returned(); ok {
-			r.t.Fatalf("pop returned %v after a delete", err)
-		}
+		pop.Sleeps(r.t, "after a delete")
 	}
 	r.do(r.queue.Add(pod("a", 1)))
-	synctest.Wait()
-	if ok, err := pop.Returned(); !ok || err != nil {
-		r.t.Fatalf("pop did not return after Add (returned=%t, err=%v)", ok, err)
-	}
+	pop.Returns(r.t, nil, "after Add")
 }
 
 // everyWaitWoken puts the consumer to sleep before each kind of event: a
@@ -73,10 +65,7 @@ func everyWaitWoken(t *testing.T, s setup) {
 					r.do(r.queue.Delete(pod("new", 0)))
 				}
 				r.do(r.push(r.queue, call))
-				synctest.Wait()
-				if ok, err := pop.Returned(); !ok || err != nil {
-					t.Fatalf("%s, round %d: the consumer was not woken (returned=%t, err=%v)", word(call), i, ok, err)
-				}
+				pop.Returns(t, nil, fmt.Sprintf("round %d, after %s", i, word(call)))
 				r.drain()
 			}
 		})
@@ -87,13 +76,8 @@ func closeUnblocks(r *rig) {
 	pop := conformance.Async(r.pop)
 	synctest.Wait()
 	r.queue.Close()
-	synctest.Wait()
-	if ok, err := pop.Returned(); !ok || !errors.Is(err, cache.ErrFIFOClosed) {
-		r.t.Fatalf("pop returned=%t, err=%v, want ErrFIFOClosed", ok, err)
-	}
-	if err := r.pop(); !errors.Is(err, cache.ErrFIFOClosed) {
-		r.t.Fatalf("pop of a closed queue: %v", err)
-	}
+	pop.Returns(r.t, cache.ErrFIFOClosed, "after Close")
+	r.ended()
 	r.queue.Close()
 }
 
@@ -120,9 +104,7 @@ func closeRefuses(r *rig) {
 		}
 	}
 	r.expect("Added a@1")
-	if err := r.pop(); !errors.Is(err, cache.ErrFIFOClosed) {
-		r.t.Errorf("pop of a closed and empty queue: %v", err)
-	}
+	r.ended()
 }
 
 // noGoroutineLeft: a closed queue leaves no goroutine, drained or not, idle or

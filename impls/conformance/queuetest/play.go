@@ -124,6 +124,30 @@ func (s setup) playRandom(t *rapid.T) {
 	p.end()
 }
 
+// played returns a check's function that plays operations on a number of keys; the model
+// says what is delivered.
+func played(keys int, check func(*player)) func(*testing.T, setup) {
+	return func(t *testing.T, s setup) {
+		p := s.newPlayer(t, keys)
+		check(p)
+		p.end()
+	}
+}
+
+// call does an operation on each key.
+func (p *player) call(k kind, keys ...int) {
+	for _, key := range keys {
+		p.do([]op{{kind: k, arg: uint32(key)}})
+	}
+}
+
+// drain pops all.
+func (p *player) drain() {
+	for p.model.len() > 0 {
+		p.call(pop, 0)
+	}
+}
+
 // player plays operations into a queue, one at a time, and compares the outcome
 // of each with the [model]. Where the queue is full it tests that, makes room and
 // tries again, so that all variants accept the same.
@@ -392,7 +416,7 @@ func (p *player) process(o numbered, got popped, within []numbered) {
 func (p *player) end() {
 	p.next++
 	for i := 0; p.model.len() > 0; i++ {
-		p.pop(numbered{op{kind: []kind{pop, popBatch}[i%2]}, p.next}, nil)
+		p.call([]kind{pop, popBatch}[i%2], 0)
 	}
 	last := numbered{op{kind: closeQueue}, p.next}
 	p.must(last, p.look())

@@ -240,6 +240,14 @@ func (r *rig) process(p popped) error {
 
 func (r *rig) pop() error { return r.popFrom(r.queue, r.path, r.process) }
 
+// ended tests that a closed queue is empty.
+func (r *rig) ended() {
+	r.t.Helper()
+	if err := r.pop(); !errors.Is(err, cache.ErrFIFOClosed) {
+		r.t.Errorf("pop of a closed and empty queue: %v", err)
+	}
+}
+
 // consume pops until the queue is closed and empty.
 func (r *rig) consume(process func(popped) error) {
 	var err error

@@ -102,11 +102,8 @@ func (r *rig) endWait(end func(), want error) {
 	}
 	synctest.Wait()
 	end()
-	synctest.Wait()
 	for call, c := range waiting {
-		if ok, err := c.Returned(); !ok || !errors.Is(err, want) {
-			r.t.Errorf("%s: returned=%t, err=%v, want %v", call, ok, err, want)
-		}
+		c.Returns(r.t, want, call)
 	}
 	if got := len(r.drain()); got != r.Capacity {
 		r.t.Errorf("popped %d events, want the %d that were accepted", got, r.Capacity)
@@ -127,9 +124,7 @@ func contextEndsWait(t *testing.T, s setup) {
 
 func closeWakesProducers(r *rig) {
 	r.endWait(r.queue.Close, cache.ErrFIFOClosed)
-	if err := r.pop(); !errors.Is(err, cache.ErrFIFOClosed) {
-		r.t.Errorf("pop of a closed and empty queue: %v", err)
-	}
+	r.ended()
 }
 
 // inProcessUsesNone: a pop has made room before process is called.
@@ -156,15 +151,9 @@ func replaceOneItem(r *rig) {
 	}
 	r.fillBlocking()
 	replace := conformance.Async(func() error { return r.push(r.queue, list) })
-	synctest.Wait()
-	if ok, err := replace.Returned(); ok {
-		r.t.Fatalf("Replace did not wait for room: %v", err)
-	}
+	replace.Sleeps(r.t, "Replace without room")
 	r.do(r.pop())
-	synctest.Wait()
-	if ok, err := replace.Returned(); !ok || err != nil {
-		r.t.Fatalf("Replace still waits though there is room (returned=%t, err=%v)", ok, err)
-	}
+	replace.Returns(r.t, nil, "Replace with room")
 	r.drain()
 	if got := r.store.state(); deletesSeen(r.setup) && !slices.Equal(got, want) {
 		r.t.Errorf("the store ends with %v, want %v", got, want)
