@@ -45,10 +45,16 @@ func (c *contents) clone() contents {
 }
 
 func (c *contents) write(b *strings.Builder) {
+	rank := 0
 	for _, e := range c.order {
-		if !e.gone {
-			fmt.Fprintf(b, "%s: %v ", e.key, e.deltas)
+		if e.gone {
+			continue
 		}
+		if e.rank == rank {
+			b.WriteString("or ")
+		}
+		fmt.Fprintf(b, "%s: %v ", e.key, e.deltas)
+		rank = e.rank
 	}
 }
 
