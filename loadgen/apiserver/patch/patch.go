@@ -172,7 +172,7 @@ func (x *edit) update(current runtime.Object, body []byte) error {
 	}
 	x.dedupOwners(obj, "")
 	if current == nil {
-		if x.Subresource != "" || !rulesOf(x.res).createOnUpdate {
+		if x.Subresource != "" || !rulesOf(x.res).has("put-creates") {
 			return x.notFound()
 		}
 		if obj.GetUID() != "" {

@@ -1,6 +1,7 @@
 package patch
 
 import (
+	_ "embed" // the rules
 	"errors"
 	"fmt"
 	"iter"
@@ -9,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -25,108 +27,60 @@ import (
 	"watchlab/loadgen/apiserver/resources"
 )
 
-// rules are the write rules that differ between resources, from the strategies in
-// pkg/registry of kube-apiserver v1.36.
-type rules struct {
-	// generation: objects have a generation, which rises with every change outside
-	// metadata and status.
-	generation bool
-	// alsoLabels and alsoAnnotations: a change of labels or annotations raises it, too.
-	alsoLabels, alsoAnnotations bool
-	// createOnUpdate: PUT creates a missing object.
-	createOnUpdate bool
-	// insistOnVersion: PUT requires a resourceVersion.
-	insistOnVersion bool
-	// statusKeeps is the part of metadata that a status write does not change.
-	statusKeeps string
-	// name validates names.
-	name apivalidation.ValidateNameFunc
+// rulesText lists the write rules of resources; it explains the words.
+//
+//go:embed rules.txt
+var rulesText string
+
+// rules are the rules of a resource, as words of rulesText.
+type rules []string
+
+func (r rules) has(word string) bool { return slices.Contains(r, word) }
+
+// name returns the check of names.
+func (r rules) name() apivalidation.ValidateNameFunc {
+	switch {
+	case r.has("name:label"):
+		return apivalidation.NameIsDNSLabel
+	case r.has("name:path-segment"): // such as "system:node"
+		return path.ValidatePathSegmentName
+	}
+	return apivalidation.NameIsDNSSubdomain
 }
 
-// Values of rules.statusKeeps, as paths; it may be empty.
-const (
-	allMetadata = "metadata"
-	labels      = "metadata.labels"
-	owners      = "metadata.ownerReferences metadata.deletionTimestamp"
-)
-
-// custom are the rules of custom resources.
-var custom = &rules{generation: true, insistOnVersion: true, statusKeeps: allMetadata, name: apivalidation.NameIsDNSSubdomain}
-
-// others are the rules of resources that the table lacks.
-var others = &rules{name: apivalidation.NameIsDNSSubdomain}
-
-func rulesOf(res *resources.Resource) *rules {
-	if res.Custom != nil {
-		return custom
-	}
-	if r, ok := table[res.GVR.GroupResource().String()]; ok {
-		return r
-	}
-	return others
-}
-
-// Groups of resources with the same rules.
-const (
-	roles      = "roles.rbac.authorization.k8s.io rolebindings.rbac.authorization.k8s.io clusterroles.rbac.authorization.k8s.io clusterrolebindings.rbac.authorization.k8s.io"
-	leases     = "leases.coordination.k8s.io leasecandidates.coordination.k8s.io"
-	flows      = "flowschemas.flowcontrol.apiserver.k8s.io prioritylevelconfigurations.flowcontrol.apiserver.k8s.io"
-	admissions = "mutatingwebhookconfigurations.admissionregistration.k8s.io validatingwebhookconfigurations.admissionregistration.k8s.io " +
-		"validatingadmissionpolicies.admissionregistration.k8s.io validatingadmissionpolicybindings.admissionregistration.k8s.io " +
-		"mutatingadmissionpolicies.admissionregistration.k8s.io mutatingadmissionpolicybindings.admissionregistration.k8s.io"
-)
-
-// table holds the rules by "resource.group".
-var table = func() map[string]*rules {
-	t := make(map[string]*rules)
-	set := func(change func(*rules), names ...string) {
-		for _, name := range strings.Fields(strings.Join(names, " ")) {
-			if t[name] == nil {
-				t[name] = &rules{name: apivalidation.NameIsDNSSubdomain}
-			}
-			change(t[name])
+var allRules = sync.OnceValue(func() map[string]rules {
+	all := map[string]rules{}
+	for line := range strings.Lines(rulesText) {
+		if words := strings.Fields(line); words[0] != "#" {
+			all[words[0]] = words[1:]
 		}
 	}
-	set(func(r *rules) { r.generation = true }, flows, admissions,
-		"pods podtemplates replicationcontrollers daemonsets.apps deployments.apps replicasets.apps statefulsets.apps cronjobs.batch jobs.batch",
-		"endpointslices.discovery.k8s.io ingresses.networking.k8s.io ingressclasses.networking.k8s.io networkpolicies.networking.k8s.io",
-		"poddisruptionbudgets.policy priorityclasses.scheduling.k8s.io customresourcedefinitions.apiextensions.k8s.io",
-		"resourceslices.resource.k8s.io deviceclasses.resource.k8s.io devicetaintrules.resource.k8s.io")
-	set(func(r *rules) { r.alsoAnnotations = true }, "deployments.apps")
-	set(func(r *rules) { r.alsoLabels = true }, "endpointslices.discovery.k8s.io")
-	set(func(r *rules) { r.createOnUpdate = true }, leases, roles,
-		"endpoints events limitranges services events.events.k8s.io runtimeclasses.node.k8s.io")
-	set(func(r *rules) { r.insistOnVersion = true }, leases, admissions,
-		"runtimeclasses.node.k8s.io poddisruptionbudgets.policy customresourcedefinitions.apiextensions.k8s.io",
-		"csidrivers.storage.k8s.io csinodes.storage.k8s.io csistoragecapacities.storage.k8s.io volumeattachments.storage.k8s.io",
-		"clustertrustbundles.certificates.k8s.io podcertificaterequests.certificates.k8s.io",
-		"storageversionmigrations.storagemigration.k8s.io storageversions.internal.apiserver.k8s.io")
-	set(func(r *rules) { r.statusKeeps = allMetadata }, flows,
-		"servicecidrs.networking.k8s.io resourceclaims.resource.k8s.io devicetaintrules.resource.k8s.io volumeattachments.storage.k8s.io",
-		"storageversionmigrations.storagemigration.k8s.io validatingadmissionpolicies.admissionregistration.k8s.io")
-	set(func(r *rules) { r.statusKeeps = labels }, "deployments.apps")
-	set(func(r *rules) { r.statusKeeps = owners }, "pods")
-	set(func(r *rules) { r.name = apivalidation.NameIsDNSLabel }, "namespaces services")
-	// Such as "system:node".
-	set(func(r *rules) { r.name = path.ValidatePathSegmentName }, roles)
-	return t
-}()
+	return all
+})
+
+func rulesOf(res *resources.Resource) rules {
+	if res.Custom != nil {
+		return allRules()["custom-resources"]
+	}
+	return allRules()[res.GVR.GroupResource().String()]
+}
 
 // resetFields returns the fields that a write to a resource or subresource cannot
 // set and whose managers it therefore does not record.
 func resetFields(res *resources.Resource, subresource string) map[fieldpath.APIVersion]fieldpath.Filter {
-	var paths string
+	set := fieldpath.NewSet()
 	switch {
 	case subresource == resources.Status:
-		paths = "spec " + rulesOf(res).statusKeeps
+		set.Insert(pathOf("spec"))
+		for _, word := range rulesOf(res) {
+			if kept, ok := strings.CutPrefix(word, "keeps:"); ok {
+				set.Insert(pathOf(kept))
+			}
+		}
 	case subresource == "" && res.HasStatus():
-		paths = "status"
+		set.Insert(pathOf("status"))
 	default:
 		return nil
-	}
-	set := fieldpath.NewSet()
-	for p := range strings.FieldsSeq(paths) {
-		set.Insert(pathOf(p))
 	}
 	return fieldpath.NewExcludeFilterSetMap(map[fieldpath.APIVersion]*fieldpath.Set{
 		fieldpath.APIVersion(res.GroupVersion().String()): set,
@@ -138,7 +92,7 @@ func prepareForCreate(res *resources.Resource, obj object, now metav1.Time) {
 	if res.HasStatus() {
 		setStatus(obj, nil)
 	}
-	if rulesOf(res).generation {
+	if rulesOf(res).has("generation") {
 		obj.SetGeneration(1)
 	}
 	switch o := obj.(type) {
@@ -193,18 +147,18 @@ func qosClass(spec *corev1.PodSpec) corev1.PodQOSClass {
 func prepareForUpdate(res *resources.Resource, subresource string, obj, old object) {
 	switch {
 	case subresource == resources.Status:
-		keepAllButStatus(obj, old, rulesOf(res).statusKeeps)
+		keepAllButStatus(obj, old, rulesOf(res))
 		return
 	case res.HasStatus():
 		setStatus(obj, old)
 	}
 	r := rulesOf(res)
-	if !r.generation {
+	if !r.has("generation") {
 		return
 	}
 	if !sameSpec(obj, old, res.HasStatus()) ||
-		r.alsoLabels && !apiequality.Semantic.DeepEqual(obj.GetLabels(), old.GetLabels()) ||
-		r.alsoAnnotations && !apiequality.Semantic.DeepEqual(obj.GetAnnotations(), old.GetAnnotations()) {
+		r.has("generation:labels") && !apiequality.Semantic.DeepEqual(obj.GetLabels(), old.GetLabels()) ||
+		r.has("generation:annotations") && !apiequality.Semantic.DeepEqual(obj.GetAnnotations(), old.GetAnnotations()) {
 		obj.SetGeneration(old.GetGeneration() + 1)
 	}
 }
@@ -273,19 +227,19 @@ func setStatus(obj, from object) {
 
 // keepAllButStatus restores everything from the old object except the status, the
 // managed fields, and the metadata that a status write may change.
-func keepAllButStatus(obj, old object, keeps string) {
+func keepAllButStatus(obj, old object, r rules) {
 	old = old.DeepCopyObject().(object) // of the same type
 	managed := obj.GetManagedFields()
-	switch keeps {
-	case labels:
+	if r.has("keeps:metadata.labels") {
 		obj.SetLabels(old.GetLabels())
-	case owners:
+	}
+	if r.has("keeps:metadata.ownerReferences") {
 		obj.SetOwnerReferences(old.GetOwnerReferences())
 		obj.SetDeletionTimestamp(old.GetDeletionTimestamp())
 	}
 	written, all := parts(obj), parts(old)
 	take(all, "status", written)
-	if keeps != allMetadata {
+	if !r.has("keeps:metadata") {
 		take(all, "metadata", written)
 	}
 	setParts(obj, all)
@@ -311,7 +265,7 @@ var standardFinalizers = []string{string(corev1.FinalizerKubernetes), metav1.Fin
 // old.
 func validateMeta(res *resources.Resource, m, old object) field.ErrorList {
 	at := field.NewPath("metadata")
-	name := rulesOf(res).name
+	name := rulesOf(res).name()
 	if old != nil {
 		name = path.ValidatePathSegmentName
 	}
@@ -389,7 +343,7 @@ func (x *edit) matchVersion(m, old object) error {
 		return nil
 	case v != "" && v != "0":
 		return x.conflict(errModified)
-	case rulesOf(x.res).insistOnVersion:
+	case rulesOf(x.res).has("put-needs-version"):
 		kind := schema.GroupKind{Group: x.res.GVR.Group, Kind: x.res.GVR.Resource}
 		err := field.Invalid(field.NewPath("metadata", "resourceVersion"), uint64(0), "must be specified for an update")
 		return apierrors.NewInvalid(kind, x.Name, field.ErrorList{err})

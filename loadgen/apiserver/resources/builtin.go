@@ -106,11 +106,14 @@ func list(text string) []string {
 	return strings.Split(text, ",")
 }
 
-// inVersion returns the built-in resources of a group in another version that has Go
-// types, such as v1beta1.
+// inVersion returns the built-in resources of an alpha or beta version: those of
+// discoveryText, and the stable resources of the group that have Go types in it.
 func inVersion(gv schema.GroupVersion) (all []*Resource) {
 	for _, b := range builtins() {
-		if b.GVR.Group == gv.Group && Scheme.Recognizes(gv.WithKind(b.GVK.Kind)) {
+		switch {
+		case b.GroupVersion() == gv:
+			all = append(all, b)
+		case b.GVR.Group == gv.Group && stable(b.GVR.Version) && Scheme.Recognizes(gv.WithKind(b.GVK.Kind)):
 			res := *b
 			res.GVR, res.GVK = gv.WithResource(b.GVR.Resource), gv.WithKind(b.GVK.Kind)
 			res.Stored, res.Subresources = res.GVR, slices.Clone(b.Subresources)

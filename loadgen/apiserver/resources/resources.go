@@ -175,7 +175,11 @@ func (r *Registry) publish() {
 	if old := r.current.Load(); old != nil {
 		next.version = old.version + 1
 	}
-	next.all = slices.Clone(builtins())
+	for _, b := range builtins() {
+		if stable(b.GVR.Version) {
+			next.all = append(next.all, b)
+		}
+	}
 	for _, d := range r.definitions {
 		next.all = append(next.all, d.resources...)
 	}
