@@ -43,11 +43,12 @@ type Options struct {
 const (
 	// lookEvery is the interval of reading queue depths.
 	lookEvery = 250 * time.Millisecond
-	// lookTimeout bounds the wait for a queue's depth at the end.
-	lookTimeout = time.Second
 	// flushTimeout bounds the flush at the end.
 	flushTimeout = 10 * time.Second
 )
+
+// lookTimeout bounds the wait for a queue's depth at the end.
+var lookTimeout = time.Second
 
 // Session of a run. The nil Session does nothing.
 type Session struct {

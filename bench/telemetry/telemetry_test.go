@@ -175,6 +175,8 @@ func TestRun(t *testing.T) {
 
 // TestStuckQueue: a queue whose Len blocks forever blocks neither scrapes nor Close.
 func TestStuckQueue(t *testing.T) {
+	defer func(before time.Duration) { lookTimeout = before }(lookTimeout)
+	lookTimeout = 50 * time.Millisecond
 	s, err := Start(t.Context(), Options{Run: "test", MetricsAddr: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatal(err)
@@ -237,6 +239,8 @@ func TestBadOptions(t *testing.T) {
 // TestFailingServers: an unreachable server, or one that answers garbage, causes one
 // warning and no other verdict, and Close returns.
 func TestFailingServers(t *testing.T) {
+	defer func(before time.Duration) { pushRetry.Min = before }(pushRetry.Min)
+	pushRetry.Min = time.Millisecond
 	garbage := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.WriteHeader(http.StatusBadRequest)
