@@ -16,6 +16,8 @@ type Field struct {
 	// Flag and Short are the flag's names; Path is the field's path, such as
 	// storm.nodes. Help is the flag's help text.
 	Flag, Short, Path, Help string
+	// Values are the allowed ones; nil for any.
+	Values []string
 	// Common flags are in the short help. RunOnly flags do not apply to searches.
 	Common, RunOnly bool
 
@@ -45,6 +47,9 @@ func fieldsOf(v reflect.Value, path, sources string, index []int) []Field {
 		if tag, ok := f.Tag.Lookup("flag"); ok {
 			parts := strings.Split(tag, ",")
 			field := Field{Flag: parts[0], Path: here, Help: f.Tag.Get("help"), min: f.Tag.Get("min"), sources: sources, index: at, value: fv}
+			if values, ok := f.Tag.Lookup("enum"); ok {
+				field.Values = strings.Split(values, ",")
+			}
 			for _, option := range parts[1:] {
 				switch option {
 				case "common":
@@ -142,13 +147,20 @@ func (f Field) tooSmall() error {
 	return fmt.Errorf("%v is %s", v, least)
 }
 
-// checkBounds rejects numbers below a field's minimum. 0 means the default.
-func checkBounds(spec any) error {
+// checkFields rejects numbers below a field's minimum, values that a field does not allow,
+// and fields that do not apply to the source, unless that is empty. 0 means the default.
+func checkFields(spec any, source string) error {
 	for _, f := range Fields(spec) {
 		n, _ := f.value.Interface().(int)
 		d, _ := f.value.Interface().(metav1.Duration)
-		if n < 0 || d.Duration < 0 {
+		switch {
+		case isZero(f.value):
+		case n < 0 || d.Duration < 0:
 			return badField(f.Path, f.tooSmall())
+		case f.Values != nil && !slices.Contains(f.Values, f.value.String()):
+			return badField(f.Path, OneOf(f.value.String(), f.Values...))
+		case source != "" && f.sources != "" && !slices.Contains(strings.Split(f.sources, ","), source):
+			return badField(f.Path, fmt.Errorf("needs --source %s", strings.ReplaceAll(f.sources, ",", " or ")))
 		}
 	}
 	return nil

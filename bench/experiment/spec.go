@@ -35,8 +35,8 @@ import (
 // Spec describes an experiment. A zero field takes its default.
 //
 // A tag "flag" names the flag that fills the field, "help" describes it, "min" is the
-// least value, and "source" has the sources that it applies to. A comment says what the
-// help has no room for.
+// least value, "enum" has the allowed values, and "source" the sources that it applies
+// to. A comment says what the help has no room for.
 type Spec struct {
 	// Name of the run, and the end of its default results folder's name (default: run, or the search's kind).
 	Name string `json:"name,omitempty"`
@@ -44,12 +44,12 @@ type Spec struct {
 	Title string `json:"title,omitempty"`
 
 	// Family whose variants are compared: deltafifo, queue or merge (default: merge for the kubelet pipeline, else deltafifo).
-	Family     string   `json:"family,omitempty" flag:"family,common" help:"family: deltafifo, queue, merge (default: the pipeline's)"`
+	Family     string   `json:"family,omitempty" flag:"family,common" help:"family: deltafifo, queue, merge (default: the pipeline's)" enum:"deltafifo,queue,merge"`
 	Variants   []string `json:"variants,omitempty" flag:"impl,common" help:"variants of the family, by name (default all)"`
 	Deliveries []string `json:"deliveries,omitempty" flag:"delivery" help:"deltafifo deliveries: in-order, per-key (default both)"`
-	Pipeline   string   `json:"pipeline,omitempty" flag:"pipeline,common" help:"pipeline: queue, informer, kubelet (default queue)"`
+	Pipeline   string   `json:"pipeline,omitempty" flag:"pipeline,common" help:"pipeline: queue, informer, kubelet (default queue)" enum:"queue,informer,kubelet"`
 	// Source of the storm: memory, apiserver (simulated, over HTTP), cluster (watches a live cluster) or apply (writes the storm to it) (default: memory).
-	Source string `json:"source,omitempty" flag:"source,common" help:"storm source: memory, apiserver, cluster, apply (default memory)"`
+	Source string `json:"source,omitempty" flag:"source,common" help:"storm source: memory, apiserver, cluster, apply (default memory)" enum:"memory,apiserver,cluster,apply"`
 
 	// Storm that is played.
 	Storm     Storm    `json:"storm,omitzero" source:"memory,apiserver,apply"`
@@ -74,7 +74,7 @@ type Spec struct {
 	// Stalled holds the consumer until all events are queued, and measures bytes queued and the drain; queue pipeline, unpaced, unbounded (default: false).
 	Stalled bool   `json:"stalled,omitempty" flag:"stalled" help:"hold the consumer until all events are queued (default false)" source:"memory,apiserver"`
 	Procs   int    `json:"procs,omitempty" flag:"procs" help:"GOMAXPROCS of a cell (default: the process's)" source:"memory,apiserver"`
-	Stamps  string `json:"stamps,omitempty" flag:"stamps" help:"stamps of unpaced events: none, sampled, all (default sampled)" source:"memory,apiserver"`
+	Stamps  string `json:"stamps,omitempty" flag:"stamps" help:"stamps of unpaced events: none, sampled, all (default sampled)" source:"memory,apiserver" enum:"none,sampled,all"`
 	// NoProbe omits the probe of the longest lock hold, which calls the queue of a paced cell every 3.7 ms (default: false).
 	NoProbe bool `json:"noProbe,omitempty" flag:"no-probe" help:"no lock-hold probe in paced cells (default false)" source:"memory,apiserver"`
 	// Knobs are options of variants. A variant that does not support them ignores them.

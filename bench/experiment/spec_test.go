@@ -17,6 +17,10 @@ import (
 	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
 	"watchlab/bench/pipeline"
+	"watchlab/impls"
+	"watchlab/impls/deltafifo"
+	"watchlab/impls/merge"
+	"watchlab/loadgen/source"
 )
 
 func TestParse(t *testing.T) {
@@ -129,6 +133,31 @@ func TestEveryFieldIsDocumented(t *testing.T) {
 			t.Errorf("field %s, flag %s: %q", f.Path, f.Flag, f.Help)
 		}
 		seen[f.Flag] = true
+	}
+}
+
+// TestValues: the values in the tags are those of the packages that define them.
+func TestValues(t *testing.T) {
+	var stamps []string
+	for _, s := range pipeline.AllStamps() {
+		stamps = append(stamps, string(s))
+	}
+	want := map[string][]string{
+		"family":   {string(impls.DeltaFIFO), string(impls.Queue), string(impls.Merge)},
+		"pipeline": pipeline.Names(), "stamps": stamps,
+		"source":           append(source.Names(), experiment.ClusterSource, experiment.ApplySource),
+		"knobs.compaction": {string(deltafifo.None), string(deltafifo.Latest)},
+		"knobs.handOver":   {string(impls.Owned), string(impls.Lent), string(impls.Shared)},
+		"knobs.trust":      {string(merge.TrustVersions), string(merge.TrustGenerations)},
+	}
+	got := map[string][]string{}
+	for _, f := range experiment.Fields(new(experiment.Spec)) {
+		if f.Values != nil {
+			got[f.Path] = f.Values
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

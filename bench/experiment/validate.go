@@ -10,8 +10,6 @@ import (
 	"watchlab/bench/pipeline"
 	"watchlab/bench/profile"
 	"watchlab/impls"
-	"watchlab/impls/deltafifo"
-	"watchlab/impls/merge"
 	"watchlab/loadgen/fault"
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/source"
@@ -30,14 +28,6 @@ const (
 
 func liveSource(name string) bool { return name == ClusterSource || name == ApplySource }
 
-// Families returns the families with variants.
-func Families() []string {
-	return []string{string(impls.DeltaFIFO), string(impls.Queue), string(impls.Merge)}
-}
-
-// Sources are all sources.
-func Sources() []string { return append(source.Names(), ClusterSource, ApplySource) }
-
 // OneOf returns the error for a value that is not allowed.
 func OneOf(got string, allowed ...string) error {
 	return fmt.Errorf("%q is not one of %s", got, strings.Join(allowed, ", "))
@@ -53,29 +43,20 @@ func familyOf(pipe string) string {
 // Validate rejects an invalid Spec. It reads no files and connects to nothing. The error
 // is a [FieldError] if one field is wrong.
 func (s Spec) Validate() error {
-	checks := []func() error{func() error { return checkBounds(&s) }, s.validateRun}
+	source := cmp.Or(s.Source, memorySource)
+	checks := []func() error{s.validateRun, s.validateStorm, s.validateSearch}
 	switch {
 	case len(s.Parts) > 0:
-		checks = append(checks, s.validateParts)
+		source, checks = "", []func() error{s.validateRun, s.validateParts}
 	case liveSource(s.Source):
-		checks = append(checks, s.validateStages, s.validateSource, s.validateStorm, s.validateLive)
-	default:
-		checks = append(checks, s.validateStages, s.validateSource, s.validateStorm, s.validateSearch)
+		checks[2] = s.validateLive
+	}
+	if err := checkFields(&s, source); err != nil {
+		return err
 	}
 	for _, check := range checks {
 		if err := check(); err != nil {
 			return err
-		}
-	}
-	return nil
-}
-
-// validateSource rejects the fields that do not apply to the source.
-func (s *Spec) validateSource() error {
-	source := cmp.Or(s.Source, memorySource)
-	for _, f := range Given(s) {
-		if f.sources != "" && !slices.Contains(strings.Split(f.sources, ","), source) {
-			return badField(f.Path, fmt.Errorf("needs --source %s", strings.ReplaceAll(f.sources, ",", " or ")))
 		}
 	}
 	return nil
@@ -131,36 +112,11 @@ func (s *Spec) validateParts() error {
 	return nil
 }
 
-// validateStages checks the variants, their stages and their options.
-func (s *Spec) validateStages() error {
-	var stamps []string
-	for _, a := range pipeline.AllStamps() {
-		stamps = append(stamps, string(a))
-	}
-	for _, c := range []struct {
-		path, value string
-		allowed     []string
-	}{
-		{"family", s.Family, Families()},
-		{"pipeline", s.Pipeline, pipeline.Names()},
-		{"source", s.Source, Sources()},
-		{"stamps", s.Stamps, stamps},
-		{"knobs.compaction", string(s.Knobs.Compaction), []string{string(deltafifo.None), string(deltafifo.Latest)}},
-		{"knobs.trust", string(s.Knobs.Trust), []string{string(merge.TrustVersions), string(merge.TrustGenerations)}},
-		{"knobs.handOver", string(s.Knobs.HandOver), []string{string(impls.Owned), string(impls.Lent), string(impls.Shared)}},
-	} {
-		if c.value != "" && !slices.Contains(c.allowed, c.value) {
-			return badField(c.path, OneOf(c.value, c.allowed...))
-		}
-	}
+// validateStorm validates the selection, the shares and the pace of the storm.
+func (s *Spec) validateStorm() error {
 	if s.StaticPods > 0 && s.Pipeline != pipeline.KubeletPipeline {
 		return badField("staticPods", fmt.Errorf("needs --pipeline %s", pipeline.KubeletPipeline))
 	}
-	return nil
-}
-
-// validateStorm validates the selection, the shares and the pace of the storm.
-func (s *Spec) validateStorm() error {
 	if err := s.Storm.Validate(); err != nil {
 		return err
 	}
@@ -207,7 +163,7 @@ func (s *Spec) parse(c *pipeline.Config) (err error) {
 // Validate rejects invalid sizes, and sizes for a storm that is no profile.
 func (s Storm) Validate() error {
 	const in = "storm."
-	if err := checkBounds(&s); err != nil {
+	if err := checkFields(&s, ""); err != nil {
 		bad, _ := errors.AsType[*FieldError](err)
 		return badField(in+bad.Field, bad.Err)
 	}

@@ -128,11 +128,11 @@ type Knobs struct {
 	Capacity   int                  `json:"capacity,omitempty" flag:"capacity" help:"queue capacity; producers block when full (default unbounded)"`
 	BatchSize  int                  `json:"batchSize,omitempty" flag:"batch-size" help:"most events of one deltafifo batch (default 1000)" min:"1"`
 	Shards     int                  `json:"shards,omitempty" flag:"shards" help:"shards of a sharded queue (default: the variant's)"`
-	Compaction deltafifo.Compaction `json:"compaction,omitempty" flag:"compaction" help:"waiting deltas of a key: none, latest (default none)"`
+	Compaction deltafifo.Compaction `json:"compaction,omitempty" flag:"compaction" help:"waiting deltas of a key: none, latest (default none)" enum:"none,latest"`
 	// HandOver of slices and objects: owned, lent (deltafifo reuses slices) or shared (merge does not copy pods) (default: owned).
-	HandOver impls.Ownership `json:"handOver,omitempty" flag:"handover" help:"ownership of results: owned, lent, shared (default owned)"`
+	HandOver impls.Ownership `json:"handOver,omitempty" flag:"handover" help:"ownership of results: owned, lent, shared (default owned)" enum:"owned,lent,shared"`
 	// Trust replaces comparing pods: versions or generations (merge) (default: none).
-	Trust merge.Trust `json:"trust,omitempty" flag:"trust" help:"merge without comparing pods: versions, generations (default none)"`
+	Trust merge.Trust `json:"trust,omitempty" flag:"trust" help:"merge without comparing pods: versions, generations (default none)" enum:"versions,generations"`
 }
 
 func (k Knobs) none() bool { return k == Knobs{} }

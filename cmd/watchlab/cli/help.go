@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"watchlab/bench/experiment"
-	"watchlab/bench/pipeline"
 	"watchlab/bench/profile"
 	"watchlab/impls/deltafifo"
 	"watchlab/loadgen/storm"
@@ -98,9 +97,13 @@ func completeSpec(cmd *cobra.Command) {
 	for _, k := range profile.Kinds() {
 		kinds = append(kinds, string(k))
 	}
+	for _, f := range experiment.Fields(new(experiment.Spec)) {
+		if f.Values != nil {
+			complete(cmd, f.Flag, f.Values)
+		}
+	}
 	for flag, names := range map[string][]string{
-		"family": experiment.Families(), "impl": variants, "pipeline": pipeline.Names(), "source": experiment.Sources(),
-		"delivery": {string(deltafifo.InOrder), string(deltafifo.PerKey)}, "profile": append(kinds, "all"), "pace": {"max", "trace"},
+		"impl": variants, "delivery": {string(deltafifo.InOrder), string(deltafifo.PerKey)}, "profile": append(kinds, "all"), "pace": {"max", "trace"},
 		"output": {"brief", "table", "json", "bench"}, "storm": stormChoices(),
 	} {
 		complete(cmd, flag, names)
