@@ -59,7 +59,7 @@ func TestRunRefusesFaultsAndManifests(t *testing.T) {
 	}
 	for want, args := range map[string][]string{
 		"--faults: needs --source apiserver":                              {"--faults", "gone"},
-		`--faults: fault 1 (gnoe): invalid fault: unknown fault "gnoe"`:   {"--faults", "gnoe"},
+		`--faults: fault 1 (gnoe): invalid fault: unknown fault "gnoe"`:   {"--faults", "gnoe", "--source", "apiserver"},
 		"--static: needs --pipeline kubelet":                              {"--static", "3"},
 		"--static: -1 is negative":                                        {"--static", "-1", "--pipeline", "kubelet"},
 		"--recursive: needs --manifest":                                   {"-R"},

@@ -34,7 +34,7 @@ func TestLoadFlags(t *testing.T) {
 		t.Errorf("quick study: exit code %d, stderr %q", code, errs)
 	}
 	code, _, errs = call(t, "run", "--family", "deltafifo", "--readers", "1", "--source", "cluster")
-	if code != exitUsage || !strings.Contains(errs, "--readers: needs a storm that is played") {
+	if code != exitUsage || !strings.Contains(errs, "--readers: needs --source memory or apiserver") {
 		t.Errorf("live cluster: exit code %d, stderr %q", code, errs)
 	}
 }
