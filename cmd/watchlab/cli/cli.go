@@ -50,9 +50,9 @@ func badFlag(flag string, err error) error {
 	return usageError{fmt.Errorf("--%s: %w", flag, err)}
 }
 
-// errInvalid ends a run with exit code 1. It is not printed, as the table has the
-// reason.
-var errInvalid = errors.New("a cell broke an invariant")
+// errInvalid ends a command with exit code 1. It is not printed, as its output has the
+// reason: a broken invariant, a regression, missing pods.
+var errInvalid = errors.New("invalid")
 
 // errInterrupted ends an interrupted run. It is not printed, as the run already said so.
 var errInterrupted = errors.New("interrupted")

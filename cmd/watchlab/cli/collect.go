@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,10 +21,6 @@ import (
 	"watchlab/bench/lab"
 	"watchlab/bench/report"
 )
-
-// errMissing ends a collection with missing pods. It is not printed, as the pods were
-// named.
-var errMissing = fmt.Errorf("%w, or pods are missing", errInvalid)
 
 // collectFlags are the flags of cluster collect.
 type collectFlags struct {
@@ -246,7 +241,7 @@ func (c collection) nothing(stderr io.Writer, f *collectFlags) error {
 		missing[i] = i
 	}
 	c.missing(stderr, missing, f)
-	return errMissing
+	return errInvalid
 }
 
 func (c collection) missing(stderr io.Writer, missing []int, f *collectFlags) {
@@ -290,7 +285,7 @@ func (f *collectFlags) write(cmd *cobra.Command, c collection, got upload.Collec
 	if dir == "" {
 		dir = freeFolder("results", o.Env.Build, got.Run)
 	}
-	if err := o.Create(dir); errors.Is(err, fs.ErrExist) || errors.Is(err, lab.ErrExists) {
+	if err := o.Create(dir); errors.Is(err, lab.ErrExists) {
 		return badFlag("out", err)
 	} else if err != nil {
 		return err
@@ -316,10 +311,8 @@ func (f *collectFlags) write(cmd *cobra.Command, c collection, got upload.Collec
 		warn(stderr, "%s", cell)
 	}
 	switch {
-	case len(failed) > 0:
+	case len(failed) > 0, len(o.Merged.Missing) > 0 && !f.partial:
 		return errInvalid
-	case len(o.Merged.Missing) > 0 && !f.partial:
-		return errMissing
 	}
 	return nil
 }

@@ -39,7 +39,7 @@ func TestRunWithStaticPodsAndManifests(t *testing.T) {
 	if err := os.WriteFile(file, []byte(webPod), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	code, out, errs := command("run", "--storm", "recorded-nodeloss", "--pipeline", "kubelet", "--impl", "cond",
+	code, out, errs := command("run", "--storm", tiny, "--pipeline", "kubelet", "--impl", "cond",
 		"--rounds", "1", "--events", "200", "--static", "3", "--manifest", file)
 	if code != exitOK || !strings.Contains(out, "file and http with 3 pods each") {
 		t.Errorf("exit %d: %s%s", code, out, errs)

@@ -2,16 +2,11 @@ package cli
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
 	comparison "watchlab/bench/compare"
 )
-
-// errRegressed ends a failed gate. It is not printed, as the table names the
-// regressions.
-var errRegressed = fmt.Errorf("%w, or regressed", errInvalid)
 
 func newGate() *cobra.Command {
 	var against, file string
@@ -56,7 +51,7 @@ the gate says "blind". docs/statistics.md has the tests and the rules.`,
 				return err
 			}
 			if verdict.Failed {
-				return errRegressed
+				return errInvalid
 			}
 			return nil
 		},

@@ -70,7 +70,7 @@ func TestRunStorms(t *testing.T) {
 	}
 	for _, args := range [][]string{
 		{"--storm", "nodeloss", "--nodes", "5", "--pipeline", "informer", "--source", "memory"},
-		{"--storm", "hotkey", "--scale", "0.05", "--seed", "9", "--pace", "trace:100x,max"},
+		{"--storm", "hotkey", "--scale", "0.05", "--seed", "9", "--pace", "trace:1000x,max"},
 		{"--storm", "recorded-nodeloss"},
 		{"--storm", file},
 		{"--storm", tiny, "--pace", "trace:100x,max"},
