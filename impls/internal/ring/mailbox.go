@@ -79,13 +79,24 @@ func (m *Mailbox[T, A]) Own(s State[T, A]) {
 			waiting.reply = nil
 		}
 	}
-	for closed := m.closed; closed != nil || received < m.total; {
+	// drain receives all values that were sent before Close.
+	drain := func() {
+		<-m.closed
+		for received < m.total {
+			receive(<-m.in, min(len(m.in), int(m.total-received-1)))
+		}
+		serve()
+	}
+	for open := true; open; {
 		select {
 		case v := <-m.in:
 			receive(v, len(m.in))
 			serve()
 		case q := <-m.asks:
-			if n := len(m.in); n > 0 && !s.Enough(q.Question) {
+			if m.Closed() {
+				// A question after Close sees every accepted value.
+				drain()
+			} else if n := len(m.in); n > 0 && !s.Enough(q.Question) {
 				receive(<-m.in, n-1)
 				serve()
 			}
@@ -94,8 +105,9 @@ func (m *Mailbox[T, A]) Own(s State[T, A]) {
 			} else {
 				waiting = q
 			}
-		case <-closed:
-			closed = nil
+		case <-m.closed:
+			drain()
+			open = false
 		}
 	}
 	if waiting.reply != nil {

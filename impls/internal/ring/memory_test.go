@@ -72,7 +72,10 @@ func TestSteadyState(t *testing.T) {
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		const rounds = 10_000
+		rounds := 10_000
+		if testing.Short() {
+			rounds /= 5
+		}
 		for range rounds {
 			round()
 		}

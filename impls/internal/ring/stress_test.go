@@ -65,7 +65,10 @@ func drain(ctx context.Context, q ring.Queue[event], producers int) (account, er
 func TestStress(t *testing.T) {
 	eachShape(t, func(t *testing.T, ctx context.Context, s shape) {
 		for _, producers := range []int{1, 2, 8} {
-			const each = 4000
+			each := 4000
+			if testing.Short() {
+				each = 1500
+			}
 			ctx, cancel := context.WithCancel(ctx)
 			q := newQueue[event](t, s)
 			var wg sync.WaitGroup
@@ -214,7 +217,15 @@ func TestCancel(t *testing.T) {
 // must know exactly which of them were accepted.
 func TestCloseWhilePushing(t *testing.T) {
 	eachShape(t, func(t *testing.T, ctx context.Context, s shape) {
-		for range 40 {
+		rounds := 40
+		if runtime.GOMAXPROCS(0) == 1 {
+			// Close runs only when a time slice has ended.
+			rounds = 10
+		}
+		if testing.Short() {
+			rounds /= 2
+		}
+		for range rounds {
 			q := newQueue[event](t, s)
 			begun := 100
 			if s.capacity > 0 {

@@ -17,10 +17,10 @@ func TestPingPong(t *testing.T) {
 	eachShape(t, func(t *testing.T, ctx context.Context, s shape) {
 		rounds := 20_000
 		if s.capacity < 2 {
-			rounds = 100_000
+			rounds = 60_000
 		}
 		if testing.Short() {
-			rounds /= 10
+			rounds /= 20
 		}
 		ping, pong := newQueue[int](t, s), newQueue[int](t, s)
 		receive := func(q ring.Queue[int], want int) error {
