@@ -168,55 +168,22 @@ type compiler struct {
 	plans map[reflect.Type]*plan
 }
 
-// plan returns the plan of a type, and builds it on the first call.
+// plan returns the plan of a type, and builds it on the first call. A type that
+// contains itself, so that its values can be cyclic, is compared with reflect there.
 func (c *compiler) plan(t reflect.Type) *plan {
-	if p, ok := c.plans[t]; ok {
+	p, ok := c.plans[t]
+	switch {
+	case p != nil:
 		return p
+	case ok:
+		// It is being built.
+		return &plan{typ: t, steps: []step{reflected(t, 0)}}
 	}
-	p := &plan{typ: t}
-	if recursive(t) {
-		p.steps = []step{reflected(t, 0)}
-	} else {
-		p.setSteps(merge(c.steps(t, 0, nil)))
-	}
+	c.plans[t] = nil
+	p = &plan{typ: t}
+	p.setSteps(merge(c.steps(t, 0, nil)))
 	c.plans[t] = p
 	return p
-}
-
-// recursive reports whether values of t can contain values of t, and so can be
-// cyclic.
-func recursive(t reflect.Type) bool {
-	seen := make(map[reflect.Type]bool)
-	var reaches func(from reflect.Type) bool
-	reaches = func(from reflect.Type) bool {
-		if from == t {
-			return true
-		}
-		if seen[from] {
-			return false
-		}
-		seen[from] = true
-		return slices.ContainsFunc(parts(from), reaches)
-	}
-	return slices.ContainsFunc(parts(t), reaches)
-}
-
-// parts returns the types that values of t contain.
-func parts(t reflect.Type) []reflect.Type {
-	switch t.Kind() {
-	case reflect.Array, reflect.Slice, reflect.Pointer:
-		return []reflect.Type{t.Elem()}
-	case reflect.Map:
-		return []reflect.Type{t.Key(), t.Elem()}
-	case reflect.Struct:
-		fields := make([]reflect.Type, 0, t.NumField())
-		for i := range t.NumField() {
-			fields = append(fields, t.Field(i).Type)
-		}
-		return fields
-	default:
-		return nil
-	}
 }
 
 // steps appends the steps for a value of type t at offset off.
@@ -242,9 +209,6 @@ func (c *compiler) steps(t reflect.Type, off uintptr, to []step) []step {
 			return append(to, step{kind: memory, off: off, size: t.Size()})
 		}
 	case reflect.Struct:
-		if recursive(t) {
-			return append(to, reflected(t, off))
-		}
 		for i := range t.NumField() {
 			field := t.Field(i)
 			to = c.steps(field.Type, off+field.Offset, to)
