@@ -8,6 +8,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
@@ -48,10 +49,15 @@ type Writer struct {
 	err    error
 }
 
+// encoder compresses whole blocks for all writers.
+var encoder = sync.OnceValues(func() (*zstd.Encoder, error) {
+	return zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(true), zstd.WithWindowSize(8<<20))
+})
+
 // NewWriter writes the header, with its Format set, and returns a writer of the frames. The
 // error is that of the underlying writer.
 func NewWriter(w io.Writer, h Header) (*Writer, error) {
-	enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(true), zstd.WithWindowSize(8<<20))
+	enc, err := encoder()
 	if err != nil {
 		return nil, fmt.Errorf("trace: %w", err)
 	}
@@ -124,20 +130,17 @@ func (w *Writer) Flush() error {
 
 // Close flushes and writes the last line of a trace. A second Close does nothing.
 func (w *Writer) Close() error {
-	if errors.Is(w.err, errClosed) {
-		return nil
-	}
 	err := w.Flush()
-	if w.enc == nil {
-		return err
-	}
-	if err == nil {
+	if w.enc != nil && w.err == nil {
 		// A block of its own, so that a torn end costs no frames.
 		w.lines = fmt.Appendf(w.lines, `{"end":%d}`+"\n", w.frames)
 		err = w.Flush()
 	}
+	if errors.Is(err, errClosed) {
+		return nil
+	}
 	w.err = errClosed
-	return errors.Join(err, w.enc.Close())
+	return err
 }
 
 // The parts of a line that [appendLine] writes and [Reader.parseOwn] reads.
