@@ -32,17 +32,10 @@ type rawLine struct {
 	data []byte
 }
 
-// Compressions of a recording.
-const (
-	uncompressed = ""
-	gzipped      = "gzip"
-	zstdPacked   = "zstd"
-)
-
 // lines cuts a recording into lines, or into the documents of a watch.
 type lines struct {
 	in *bufio.Reader
-	// by is the compression; blocks is nil unless it is zstd.
+	// by is the compression: gzip, zstd or none. blocks is nil unless it is zstd.
 	by     string
 	blocks *blocks
 	// err is the error of opening the stream; reading the first line returns it.
@@ -62,7 +55,7 @@ func newLines(r io.Reader, name string) *lines {
 	l := &lines{in: bufio.NewReaderSize(r, 64<<10), pos: place{name: name, line: 1}}
 	switch magic, _ := l.in.Peek(4); {
 	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
-		l.by = gzipped
+		l.by = "gzip"
 		z, err := gzip.NewReader(l.in)
 		if err != nil {
 			l.err = l.cause(err)
@@ -70,7 +63,7 @@ func newLines(r io.Reader, name string) *lines {
 		}
 		l.in = bufio.NewReaderSize(z, 64<<10)
 	case isZstd(magic):
-		l.by, l.blocks = zstdPacked, &blocks{in: l.in}
+		l.by, l.blocks = "zstd", &blocks{in: l.in}
 		l.in = bufio.NewReaderSize(l.blocks, 64<<10)
 	}
 	l.watch = isWatch(l.in)
@@ -81,7 +74,7 @@ func newLines(r io.Reader, name string) *lines {
 func (l *lines) cause(err error) error {
 	var broken flate.CorruptInputError
 	switch {
-	case l.by == uncompressed:
+	case l.by == "":
 		return err
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
 		return truncated("unexpected end of %s stream", l.by)
@@ -91,7 +84,7 @@ func (l *lines) cause(err error) error {
 		return corrupt("the gzip header is invalid")
 	case errors.As(err, &broken):
 		return corrupt("the gzip data is invalid at compressed byte %d", int64(broken))
-	case l.by == zstdPacked:
+	case l.blocks != nil:
 		return fmt.Errorf("%w: the zstd data is invalid: %w", ErrCorrupt, err)
 	default:
 		return err
