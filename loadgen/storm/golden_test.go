@@ -17,6 +17,9 @@ import (
 // TestGolden: a seed gives the same storm in every release, so results stay comparable.
 // testdata/storms.txt has a digest of each profile's storms.
 func TestGolden(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine")
+	}
 	const golden = "testdata/storms.txt"
 	var now strings.Builder
 	for _, name := range storm.Names() {

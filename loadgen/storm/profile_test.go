@@ -115,6 +115,9 @@ func TestProfiles(t *testing.T) {
 // TestProfileRates: the defaults have realistic rates; the documentation of each profile names
 // the origin.
 func TestProfileRates(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine")
+	}
 	// rate returns the events per second in the storm phase, of one type and resource.
 	rate := func(p *storm.Profile, resource string, typ watch.EventType) float64 {
 		set := setOf(t, storm.Compose(p, 1))
@@ -164,6 +167,9 @@ func TestProfileRates(t *testing.T) {
 
 // TestDeterministic: only the parameters and the seed decide the storm.
 func TestDeterministic(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine")
+	}
 	for _, name := range storm.Names() {
 		a, b := setOf(t, storm.Compose(small(t, name), 3)), setOf(t, storm.Compose(small(t, name), 3))
 		other := setOf(t, storm.Compose(small(t, name), 4))
@@ -370,6 +376,9 @@ func TestParseSkew(t *testing.T) {
 
 // TestGeneratorAgreesWithSet: Next and Set return the same events.
 func TestGeneratorAgreesWithSet(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine")
+	}
 	twice, err := pace.Parse("trace:2x")
 	if err != nil {
 		t.Fatal(err)

@@ -98,6 +98,9 @@ func TestSortedNames(t *testing.T) {
 
 // TestRecordingsStretch: the recordings as pipelines use them.
 func TestRecordingsStretch(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine")
+	}
 	s, err := Load("recorded-nodeloss")
 	if err != nil {
 		t.Fatal(err)

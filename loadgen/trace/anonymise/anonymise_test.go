@@ -367,6 +367,9 @@ func eachWord(was, is string, f func(was, is string)) {
 // TestStorm: the storm of an anonymised recording equals that of the recording, except for
 // names.
 func TestStorm(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine")
+	}
 	a := WithKey(testKey)
 	var was, is bytes.Buffer
 	w, x := trace.NewLineWriter(&was, false), trace.NewLineWriter(&is, false)
@@ -454,6 +457,9 @@ func (s setOf) Lookup(k string) (string, bool) { v, ok := s[k]; return v, ok }
 // TestSecrets fills every field of every type with secrets: none survives, and the result
 // decodes to the same type.
 func TestSecrets(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine")
+	}
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))

@@ -23,6 +23,9 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 // TestVocabulary derives the vocabulary from the sources of the modules in use and compares it
 // with the file.
 func TestVocabulary(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine")
+	}
 	var lines []string
 	for module, folders := range map[string][]string{
 		"k8s.io/api":          {"."},
