@@ -247,14 +247,6 @@ func (f *fault) more(at time.Duration) bool {
 	return (f.Count == 0 || f.occurrences < f.Count) && (f.Until == 0 || at < time.Duration(f.Until))
 }
 
-// poke wakes the reader of a channel of capacity 1.
-func poke(kick chan struct{}) {
-	select {
-	case kick <- struct{}{}:
-	default:
-	}
-}
-
 // claim counts an occurrence of a fault. It returns false if the draw skips it. The caller
 // holds mu.
 func (i *Injector) claim(k int) (strike, bool) {

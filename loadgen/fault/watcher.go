@@ -174,7 +174,10 @@ func (w *watcher) strike(s strike) {
 		defer w.mu.Unlock()
 		if w.ended == endNot {
 			w.pending = append(w.pending, s)
-			poke(w.kick)
+			select {
+			case w.kick <- struct{}{}:
+			default: // attend is awake.
+			}
 		}
 	}
 }

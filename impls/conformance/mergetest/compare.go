@@ -46,7 +46,7 @@ func CompareBytes(t *testing.T, bytes []byte, want merge.Variant, others ...merg
 	})
 }
 
-func compare(t tb, s script, want merge.Variant, others []merge.Variant) {
+func compare(t conformance.TB, s script, want merge.Variant, others []merge.Variant) {
 	t.Helper()
 	wanted := play(t, want, s)
 	for _, other := range others {
@@ -73,7 +73,7 @@ type result struct {
 }
 
 // play runs a script on one merger and returns the result of each step.
-func play(t tb, v merge.Variant, s script) []result {
+func play(t conformance.TB, v merge.Variant, s script) []result {
 	t.Helper()
 	var opts merge.Options
 	if !v.Baseline() {

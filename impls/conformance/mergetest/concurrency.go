@@ -65,10 +65,9 @@ func (l *checker) check(update merge.PodUpdate) {
 // load is concurrent sources that send numbered statuses, and a receiver.
 type load struct {
 	sources, rounds int
-	// stall is the longest pause of the receiver, before one receive in stallOneIn,
-	// and of a source, likewise.
-	stall, sourceStall           time.Duration
-	stallOneIn, sourceStallOneIn int
+	// stall and sourceStall are the longest pauses of the receiver and of a source, each
+	// before one call in four.
+	stall, sourceStall time.Duration
 	// send sends a status of source number i.
 	send func(i, n int, source string)
 }
@@ -77,8 +76,8 @@ type load struct {
 // snapshot flushes unsent notifications.
 func (r *rig) playLoad(d load) {
 	r.Helper()
-	pause := func(random *rand.Rand, longest time.Duration, oneIn int) {
-		if longest > 0 && random.IntN(oneIn) == 0 {
+	pause := func(random *rand.Rand, longest time.Duration) {
+		if longest > 0 && random.IntN(4) == 0 {
 			advance(time.Duration(random.Int64N(int64(longest))))
 		}
 	}
@@ -88,7 +87,7 @@ func (r *rig) playLoad(d load) {
 		defer close(received)
 		random := rand.New(rand.NewPCG(1, 1))
 		for open := true; open; {
-			pause(random, d.stall, d.stallOneIn)
+			pause(random, d.stall)
 			var update merge.PodUpdate
 			if update, open = <-l.Updates(); open {
 				l.check(l.take(update))
@@ -101,7 +100,7 @@ func (r *rig) playLoad(d load) {
 		random := rand.New(rand.NewPCG(2, uint64(i)))
 		senders.Go(func() {
 			for n := range d.rounds + 1 {
-				pause(random, d.sourceStall, d.sourceStallOneIn)
+				pause(random, d.sourceStall)
 				d.send(i, n, source)
 				if n%20 == 0 {
 					l.sync()
@@ -149,17 +148,14 @@ func (r *rig) concurrentSources() {
 }
 
 func (r *rig) stallingReceiver() {
-	r.playLoad(load{
-		sources: 4, rounds: 30, send: r.sendEither,
-		stall: time.Second, stallOneIn: 4, sourceStall: time.Second, sourceStallOneIn: 5,
-	})
+	r.playLoad(load{sources: 4, rounds: 30, send: r.sendEither, stall: time.Second, sourceStall: time.Second})
 }
 
 // impatientCallers: the notifications of canceled calls are still sent, in order.
 func (r *rig) impatientCallers() {
 	var calls atomic.Uint64
 	r.playLoad(load{
-		sources: 4, rounds: 40, stall: 300 * time.Millisecond, stallOneIn: 1,
+		sources: 4, rounds: 40, stall: 1200 * time.Millisecond,
 		send: func(_, n int, source string) {
 			patience := rand.New(rand.NewPCG(4, calls.Add(1))).IntN(400)
 			ctx, cancel := context.WithTimeout(r.ctx, time.Duration(patience)*time.Millisecond)

@@ -18,19 +18,9 @@ import (
 	"watchlab/impls/merge"
 )
 
-// tb is the common part of testing.T and rapid.T.
-type tb interface {
-	Helper()
-	Failed() bool
-	Error(args ...any)
-	Errorf(format string, args ...any)
-	Fatal(args ...any)
-	Fatalf(format string, args ...any)
-}
-
 // rig is a merger under test with its recorder and its receiver.
 type rig struct {
-	tb
+	conformance.TB
 	setup
 	merge.Merger
 	events *events
@@ -40,10 +30,10 @@ type rig struct {
 	receiver
 }
 
-func newRig(t tb, s setup) *rig {
+func newRig(t conformance.TB, s setup) *rig {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &rig{tb: t, setup: s, events: &events{}, ctx: ctx}
+	r := &rig{TB: t, setup: s, events: &events{}, ctx: ctx}
 	r.receiver.shares = sharing(s)
 	opts := s.options
 	opts.Recorder = r.events
@@ -73,7 +63,7 @@ func (r *rig) with(set func(*merge.Options)) *rig {
 	r.Helper()
 	s := r.setup
 	set(&s.options)
-	other := newRig(r.tb, s)
+	other := newRig(r.TB, s)
 	r.ends = append(r.ends, other.finish)
 	return other
 }

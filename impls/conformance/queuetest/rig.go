@@ -287,8 +287,12 @@ func (r *rig) all() []string { return words(r.deltas(0)) }
 // only the newest event of a key is delivered, it wants that.
 func (r *rig) expect(want ...string) {
 	r.t.Helper()
-	want = r.newestOf(want)
-	if got := words(r.drain()); !r.same(got, want) {
+	r.compare(words(r.drain()), r.newestOf(want))
+}
+
+func (r *rig) compare(got, want []string) {
+	r.t.Helper()
+	if !r.same(got, want) {
 		r.t.Errorf("popped\n  %v\nwant\n  %v", got, want)
 	}
 }
@@ -393,16 +397,12 @@ func (r *rig) run(text string) {
 		case "want":
 			r.expect(list(rest)...)
 		case "each":
-			if got := words(r.drain()); !r.same(got, list(rest)) {
-				r.t.Errorf("popped\n  %v\nwant\n  %v", got, list(rest))
-			}
+			r.compare(words(r.drain()), list(rest))
 		case "any":
 			got, want := words(r.drain()), r.newestOf(list(rest))
 			slices.Sort(got)
 			slices.Sort(want)
-			if !r.same(got, want) {
-				r.t.Errorf("popped\n  %v\nwant\n  %v", got, want)
-			}
+			r.compare(got, want)
 		case "state":
 			r.drain()
 			if got, want := r.store.state(), strings.Fields(rest); !slices.Equal(got, want) {
