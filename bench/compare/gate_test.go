@@ -386,7 +386,7 @@ func TestParseNamesTheLine(t *testing.T) {
 			t.Errorf("%s: %v, want line %d and %q", name, err, tc.line, tc.want)
 		}
 	}
-	if _, err := compare.ReadRules("missing.yaml"); err == nil || strings.Count(err.Error(), "missing.yaml") != 1 {
+	if _, _, err := compare.ReadRules("missing.yaml"); err == nil || strings.Count(err.Error(), "missing.yaml") != 1 {
 		t.Errorf("%v", err)
 	}
 }

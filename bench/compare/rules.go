@@ -81,16 +81,22 @@ var DefaultRules []byte
 // DefaultRulesName is the name of the default rules in findings and errors.
 const DefaultRulesName = "default rules"
 
-// ReadRules reads rules from a file; see [ParseRules].
-func ReadRules(path string) ([]Rule, error) {
+// ReadRules reads rules from a file; see [ParseRules]. Without a path it returns the default rules.
+// name is that of the rules in findings and errors.
+func ReadRules(path string) (rules []Rule, name string, err error) {
+	if path == "" {
+		rules, err = ParseRules(DefaultRulesName, DefaultRules)
+		return rules, DefaultRulesName, err
+	}
 	data, err := os.ReadFile(path)
 	if err != nil {
 		if p, ok := errors.AsType[*os.PathError](err); ok {
 			err = p.Err // The path is already in File.
 		}
-		return nil, &RuleError{File: path, Err: err}
+		return nil, path, &RuleError{File: path, Err: err}
 	}
-	return ParseRules(path, data)
+	rules, err = ParseRules(path, data)
+	return rules, path, err
 }
 
 // ParseRules reads rules from YAML:

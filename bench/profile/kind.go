@@ -11,23 +11,16 @@ import (
 // Kind is a kind of profile.
 type Kind string
 
-// The kinds.
+// The kinds. Heap is checked every 10 ms after a garbage collection, with one sample per 512 KiB
+// (runtime.MemProfileRate), as Allocs has.
 const (
-	// CPU: CPU time by function, one sample per 10 ms.
-	CPU Kind = "cpu"
-	// Heap: the live memory at its largest. It is checked every 10 ms after a garbage
-	// collection, with one sample per 512 KiB (runtime.MemProfileRate).
-	Heap Kind = "heap"
-	// Allocs: all allocations, with the sampling of Heap.
-	Allocs Kind = "allocs"
-	// Mutex: the holders of contended locks, and the time that other goroutines waited for them.
-	Mutex Kind = "mutex"
-	// Block: the time that goroutines wait for locks and channels, one sample per 10 µs.
-	Block Kind = "block"
-	// Goroutine: the stacks of all goroutines when their number is largest.
-	Goroutine Kind = "goroutine"
-	// Trace: all scheduling events, for go tool trace.
-	Trace Kind = "trace"
+	CPU       Kind = "cpu"       // CPU time by function, one sample per 10 ms
+	Heap      Kind = "heap"      // the live memory at its largest
+	Allocs    Kind = "allocs"    // all allocations
+	Mutex     Kind = "mutex"     // holders of contended locks, and the time that other goroutines waited for them
+	Block     Kind = "block"     // time that goroutines wait for locks and channels, one sample per 10 µs
+	Goroutine Kind = "goroutine" // stacks of all goroutines when their number is largest
+	Trace     Kind = "trace"     // all scheduling events, for go tool trace
 )
 
 // Kinds returns all kinds, in the order of tables.

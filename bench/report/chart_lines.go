@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
@@ -50,12 +51,7 @@ const (
 	marginTop, marginBottom = 24, 40
 )
 
-func (c lineChart) height() float64 {
-	if c.high == 0 {
-		return 260
-	}
-	return c.high
-}
+func (c lineChart) height() float64 { return cmp.Or(c.high, 260) }
 
 // shown returns the points on the axes.
 func (c lineChart) shown(points []point) []point {
@@ -105,9 +101,6 @@ func (c lineChart) plot(p *picture) {
 }
 
 func (c lineChart) rule(p *picture, r rule, x, y scale, bottom float64) {
-	if r.vertical && c.x.lacks(r.at) || !r.vertical && c.y.lacks(r.at) {
-		return
-	}
 	class := "rule"
 	if r.series != "" {
 		class += " series " + r.style.class()

@@ -20,12 +20,10 @@ const unitLockHold = "lock-hold-max-ns"
 // row is one line of a table. Throughput comes from one cell, latency from the same or a paced one.
 type row struct {
 	throughput, latency *lab.CellResult
-	// fast and slow are the samples of throughput and latency; empty for an invalid cell.
-	fast, slow stats.Samples
-	// wait is the headline latency over all rounds of the latency cell.
-	wait cell.Quantiles
-	// base is the baseline with the same knobs, whatever its guarantees. One with the same
-	// rate is preferred. It is nil for a baseline, and if there is none.
+	fast, slow          stats.Samples  // of throughput and latency; empty for an invalid cell
+	wait                cell.Quantiles // headline latency over all rounds of the latency cell
+	// base is the baseline with the same knobs, whatever its guarantees. One with the same rate is
+	// preferred. It is nil for a baseline, and if there is none.
 	base *row
 }
 

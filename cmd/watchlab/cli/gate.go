@@ -31,7 +31,7 @@ the gate says "blind". docs/statistics.md has the tests and the rules.`,
 			if err != nil {
 				return err
 			}
-			rules, name, err := gateRules(file)
+			rules, name, err := comparison.ReadRules(file)
 			if err != nil {
 				return badFlag("rules", err)
 			}
@@ -70,14 +70,4 @@ the gate says "blind". docs/statistics.md has the tests and the rules.`,
 		},
 	})
 	return cmd
-}
-
-// gateRules reads the rules and returns their name for the output.
-func gateRules(file string) ([]comparison.Rule, string, error) {
-	if file == "" {
-		rules, err := comparison.ParseRules(comparison.DefaultRulesName, comparison.DefaultRules)
-		return rules, comparison.DefaultRulesName, err
-	}
-	rules, err := comparison.ReadRules(file)
-	return rules, file, err
 }
