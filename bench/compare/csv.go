@@ -13,8 +13,8 @@ import (
 func (t *Tables) CSV(w, warnings io.Writer) error {
 	s := sheet{Writer: csv.NewWriter(w), warnings: warnings}
 	t.heads(func(line string) { s.add([]string{line}) }, s.table)
-	for _, line := range t.refusals() {
-		fmt.Fprintln(warnings, line)
+	if lines := t.refusals(); len(lines) > 0 {
+		fmt.Fprintln(warnings, strings.Join(lines[1:], "\n"))
 	}
 	s.Flush()
 	return s.Error()

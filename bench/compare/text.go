@@ -125,12 +125,12 @@ func (t *Tables) heads(head func(string), table func(*Table)) {
 	}
 }
 
-// refusals returns the lines about refused cells.
+// refusals returns the lines about refused cells, after an empty one.
 func (t *Tables) refusals() []string {
 	if len(t.Refused) == 0 {
 		return nil
 	}
-	lines := []string{"Not compared, as the figures are invalid:"}
+	lines := []string{"", "Not compared, as the figures are invalid:"}
 	for _, r := range t.Refused {
 		lines = append(lines, "  "+r)
 	}
@@ -151,10 +151,7 @@ func encode(w io.Writer, v any) error {
 func (t *Tables) Text(w io.Writer) error {
 	var b bytes.Buffer
 	t.heads(func(line string) { fmt.Fprintln(&b, line) }, func(tab *Table) { tab.text(&b) })
-	for i, line := range t.refusals() {
-		if i == 0 {
-			b.WriteString("\n")
-		}
+	for _, line := range t.refusals() {
 		fmt.Fprintln(&b, line)
 	}
 	_, err := w.Write(b.Bytes())
@@ -294,10 +291,7 @@ func (t *Tables) Markdown(w io.Writer) error {
 		tab.markdown(&b)
 		b.WriteString("\n")
 	})
-	for i, line := range t.refusals() {
-		if i == 0 {
-			b.WriteString("\n")
-		}
+	for _, line := range t.refusals() {
 		fmt.Fprintln(&b, report.Escape(line))
 	}
 	_, err := w.Write(b.Bytes())

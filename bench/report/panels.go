@@ -118,13 +118,13 @@ func someOf(rates []string, most int) []string {
 
 // rateTitle describes the rate of a measurement.
 func rateTitle(rate string) string {
-	if rate == lab.Unpaced {
+	switch {
+	case rate == lab.Unpaced:
 		return "unpaced"
+	case math.IsInf(numeric(rate), 1):
+		return "at pace " + rate
 	}
-	if _, err := strconv.ParseFloat(rate, 64); err == nil {
-		return "at " + rate + " events/s"
-	}
-	return "at pace " + rate
+	return "at " + rate + " events/s"
 }
 
 // unpacedRemark is a remark on a latency.
