@@ -171,19 +171,12 @@ func (x *edit) update(current runtime.Object, body []byte) error {
 		return err
 	}
 	x.dedupOwners(obj, "")
-	if current == nil {
-		if x.Subresource != "" || !rulesOf(x.res).has("put-creates") {
-			return x.notFound()
-		}
-		if obj.GetUID() != "" {
-			return x.otherUID(obj.GetUID(), "")
-		}
-		if obj, err = x.track(x.res.NewObject(), obj); err != nil {
-			return err
-		}
-		return x.finishCreate(obj)
+	live := x.res.NewObject()
+	if current != nil {
+		live, err = inVersion(x.res, current)
+	} else if x.Subresource != "" || !rulesOf(x.res).has("put-creates") {
+		err = x.notFound()
 	}
-	live, err := inVersion(x.res, current)
 	if err != nil {
 		return err
 	}
@@ -192,6 +185,9 @@ func (x *edit) update(current runtime.Object, body []byte) error {
 	}
 	if obj, err = x.track(live, obj); err != nil {
 		return err
+	}
+	if current == nil {
+		return x.finishCreate(obj)
 	}
 	return x.finishUpdate(live, obj)
 }
