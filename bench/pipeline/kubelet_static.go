@@ -52,23 +52,11 @@ type staticPods struct {
 	problem  atomic.Pointer[error] // first error that a source reported
 	progress atomic.Uint64         // number of updates, for await
 	// mu guards the fields below.
-	mu      sync.Mutex
-	sources map[string]*staticSource
-	// changes is the number of calls of change.
-	changes int
-	broken  violations
-}
-
-// staticSource has the pods of one source.
-type staticSource struct {
-	// written and newest have the last written and the last notified version by name.
-	written, newest map[string]int
-	running         map[types.UID]staticPod // notified pods
-}
-
-type staticPod struct {
-	name    string
-	version int
+	mu sync.Mutex
+	// written has the last written version of each pod, by source and name.
+	written map[string]map[string]int
+	changes int               // number of calls of change
+	updates []merge.PodUpdate // the notifications, in order
 }
 
 // maxStatic is the largest [Config].Static. A change rewrites all pods of the URL.
@@ -77,11 +65,8 @@ const maxStatic = 1000
 // newStaticPods writes the first version of each pod.
 func newStaticPods(pods int) (s *staticPods, err error) {
 	s = &staticPods{
-		pods: pods, sources: map[string]*staticSource{},
+		pods: pods, written: map[string]map[string]int{merge.FileSource: {}, merge.HTTPSource: {}},
 		client: &http.Client{Transport: &http.Transport{}, Timeout: 10 * time.Second},
-	}
-	for _, name := range []string{merge.FileSource, merge.HTTPSource} {
-		s.sources[name] = &staticSource{written: map[string]int{}, newest: map[string]int{}, running: map[types.UID]staticPod{}}
 	}
 	defer func() {
 		if err != nil {
@@ -130,10 +115,10 @@ func (s *staticPods) change(i int) error {
 	// The sync loop takes mu too, so it is not held while a file is written.
 	s.mu.Lock()
 	s.changes++
-	s.sources[merge.FileSource].written[file]++
-	s.sources[merge.HTTPSource].written[url]++
-	pod := manifestOf(file, s.sources[merge.FileSource].written[file])
-	versions := maps.Clone(s.sources[merge.HTTPSource].written)
+	s.written[merge.FileSource][file]++
+	s.written[merge.HTTPSource][url]++
+	pod := manifestOf(file, s.written[merge.FileSource][file])
+	versions := maps.Clone(s.written[merge.HTTPSource])
 	s.mu.Unlock()
 	text, err := json.Marshal(&pod)
 	if err != nil {
@@ -184,76 +169,77 @@ func (s *staticPods) churn() (stop func() error) {
 	})
 }
 
-// settled reports whether the notifications show the last written versions.
-func (s *staticPods) settled() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.missing()) == 0
-}
-
-// missing lists the sources whose last notifications differ from the written versions.
-// The caller holds mu.
-func (s *staticPods) missing() (missing []string) {
-	for name, source := range s.sources {
-		have := map[string]int{}
-		for _, p := range source.running {
-			have[p.name] = p.version
-		}
-		if !maps.Equal(have, source.written) || len(have) != len(source.running) {
-			missing = append(missing, fmt.Sprintf("source %s has %d pods in the end, not as they were written last", name, len(source.running)))
-		}
-	}
-	return missing
-}
-
-// take checks an update: the version of a pod only grows, and no version comes twice.
+// take logs an update.
 func (s *staticPods) take(u merge.PodUpdate) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.updates = append(s.updates, u)
 	s.progress.Add(1)
-	source := s.sources[u.Source]
-	if source == nil {
-		s.broken[diverged].add("%v of source %q, which there isn't", u.Op, u.Source)
-		return
-	}
-	for _, pod := range u.Pods {
-		name, ours := strings.CutSuffix(pod.Name, "-"+storm.NodeName)
-		version, err := strconv.Atoi(pod.Labels[versionLabel])
-		if err != nil || !ours {
-			s.broken[diverged].add("%v of pod %s of source %s, which never went in", u.Op, pod.Name, u.Source)
-			continue
-		}
-		_, running := source.running[pod.UID]
-		newest := source.newest[name]
-		switch {
-		case u.Op == merge.REMOVE && !running:
-			s.broken[duplicated].add("REMOVE of pod %s version %d of source %s, which is not there", pod.Name, version, u.Source)
-		case u.Op == merge.REMOVE:
-		case u.Op != merge.ADD:
-			// Each version has its own UID, so no pod is updated.
-			s.broken[diverged].add("%v of pod %s of source %s", u.Op, pod.Name, u.Source)
-		case running || version == newest:
-			s.broken[duplicated].add("ADD of pod %s version %d of source %s", pod.Name, version, u.Source)
-		case version < newest:
-			s.broken[reordered].add("pod %s version %d of source %s after version %d", pod.Name, version, u.Source, newest)
-		}
-		if u.Op == merge.REMOVE {
-			delete(source.running, pod.UID)
-			continue
-		}
-		source.running[pod.UID] = staticPod{name, version}
-		source.newest[name] = max(newest, version)
-	}
 }
 
-// check adds the violations. It is called when all goroutines have ended.
+// settled reports whether the notifications show the last written versions.
+func (s *staticPods) settled() bool {
+	var v violations
+	s.check(&v)
+	return v[lost].n == 0
+}
+
+// check adds the violations so far: the version of a pod only grows, no version comes
+// twice, and the last written ones are there.
 func (s *staticPods) check(v *violations) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, m := range s.missing() {
-		s.broken[lost].add("%s", m)
+	type pod struct {
+		source, name string
+		version      int
 	}
-	v.join(&s.broken)
+	running, newest := map[types.UID]pod{}, map[string]int{}
+	for _, u := range s.updates {
+		if s.written[u.Source] == nil {
+			v[diverged].add("%v of source %q, which there isn't", u.Op, u.Source)
+			continue
+		}
+		for _, p := range u.Pods {
+			name, ours := strings.CutSuffix(p.Name, "-"+storm.NodeName)
+			version, err := strconv.Atoi(p.Labels[versionLabel])
+			if err != nil || !ours {
+				v[diverged].add("%v of pod %s of source %s, which never went in", u.Op, p.Name, u.Source)
+				continue
+			}
+			_, runs := running[p.UID]
+			last := newest[u.Source+name]
+			switch {
+			case u.Op == merge.REMOVE && !runs:
+				v[duplicated].add("REMOVE of pod %s version %d of source %s, which is not there", p.Name, version, u.Source)
+			case u.Op == merge.REMOVE:
+			case u.Op != merge.ADD:
+				// Each version has its own UID, so no pod is updated.
+				v[diverged].add("%v of pod %s of source %s", u.Op, p.Name, u.Source)
+			case runs || version == last:
+				v[duplicated].add("ADD of pod %s version %d of source %s", p.Name, version, u.Source)
+			case version < last:
+				v[reordered].add("pod %s version %d of source %s after version %d", p.Name, version, u.Source, last)
+			}
+			if u.Op == merge.REMOVE {
+				delete(running, p.UID)
+				continue
+			}
+			running[p.UID] = pod{u.Source, name, version}
+			newest[u.Source+name] = max(last, version)
+		}
+	}
+	for source, written := range s.written {
+		have, pods := map[string]int{}, 0
+		for _, p := range running {
+			if p.source == source {
+				have[p.name] = p.version
+				pods++
+			}
+		}
+		if !maps.Equal(have, written) || len(have) != pods {
+			v[lost].add("source %s has %d pods in the end, not as they were written last", source, pods)
+		}
+	}
 	if p := s.problem.Load(); p != nil {
 		v[diverged].add("a static source: %v", *p)
 	}

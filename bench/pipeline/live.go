@@ -125,8 +125,8 @@ type round struct {
 	config LiveConfig
 	tee    *cluster.Tee
 	warmUp bool // the round is not counted
-	// arrived waits for the cells that have neither joined nor left. staying is the number
-	// of cells that have not left.
+	// arrived waits for the cells that are neither ready nor gone. staying is the number of
+	// cells that have not left.
 	arrived sync.WaitGroup
 	staying atomic.Int64
 	// ctx ends when all cells have left; over is closed when the window ends.
@@ -143,9 +143,8 @@ type round struct {
 	storm       *storm.Storm
 }
 
-// join waits until every cell has joined or left, then until the window is over.
-func (r *round) join(ctx context.Context) error {
-	r.arrived.Done()
+// wait returns when the window is over, with its error.
+func (r *round) wait(ctx context.Context) error {
 	select {
 	case <-r.over:
 		return r.err
@@ -154,24 +153,22 @@ func (r *round) join(ctx context.Context) error {
 	}
 }
 
-// leave is called by each cell once, whether it joined or not. The last one closes
+// leave is called by each cell once, whether it has arrived or not. The last one closes
 // the stream and waits for its driver: afterwards nothing is written to the cluster.
-func (r *round) leave(joined bool) {
+func (r *round) leave(arrive func()) {
 	last := r.staying.Add(-1) == 0
 	if last {
 		// This comes before the last arrival: a window without cells does not open.
 		r.cancel()
 	}
-	if !joined {
-		r.arrived.Done()
-	}
+	arrive()
 	if last {
 		<-r.over
 		r.tee.Close()
 	}
 }
 
-// play opens the window when every cell has joined or left, and waits for its end, or
+// play opens the window when every cell has arrived or left, and waits for its end, or
 // until all cells have left.
 func (r *round) play() {
 	defer close(r.over)
@@ -238,7 +235,7 @@ type liveInformer struct {
 	*informerStages
 	rounds *liveRounds
 	round  *round
-	joined bool
+	arrive func() // tells the round that the cell is ready, or gone; once
 }
 
 func (f *liveInformer) setup(ctx context.Context, w *workload) error {
@@ -246,7 +243,8 @@ func (f *liveInformer) setup(ctx context.Context, w *workload) error {
 	if f.round == nil {
 		return errors.New("the round has not begun")
 	}
-	w.cleanupFunc(func() { f.round.leave(f.joined) })
+	f.arrive = sync.OnceFunc(f.round.arrived.Done)
+	w.cleanupFunc(func() { f.round.leave(f.arrive) })
 	f.src = f.round.tee.Source()
 	w.cleanup(f.src.Close)
 	// A live cell stamps every event, as a paced cell does.
@@ -262,8 +260,8 @@ func (f *liveInformer) setup(ctx context.Context, w *workload) error {
 
 func (f *liveInformer) play(ctx context.Context, w *workload, rec *cell.Recorder) error {
 	err := f.run(ctx, rec, func(ctx context.Context) error {
-		f.joined = true
-		if err := f.round.join(ctx); err != nil {
+		f.arrive()
+		if err := f.round.wait(ctx); err != nil {
 			return err
 		}
 		f.last.Store(f.round.last)

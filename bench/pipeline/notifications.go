@@ -3,7 +3,6 @@ package pipeline
 import (
 	"maps"
 	"reflect"
-	"slices"
 	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
@@ -176,29 +175,21 @@ func (t *notifications) match(notices []notice, st *stamps, s *storm.Storm, fold
 				continue
 			}
 			p := at[pod.UID]
-			// Each lap repeats the same states of a pod, so the nearest match counts.
-			i, late := slices.IndexFunc(all[p.next:], func(t notification) bool { return t.matches(n.Op, pod) }), -1
-			if i >= 0 {
-				i += p.next
-			}
-			if i != p.next {
-				late = behind(all, p.next, n.Op, pod)
-			}
-			if late >= 0 && (i < 0 || p.next-late < i-p.next) {
-				if p.sent[late] {
-					v[duplicated].add("%v of pod %s/%s (event %d)", n.Op, pod.Namespace, pod.Name, all[late].seq)
-				} else {
-					p.sent[late] = true
-					v[reordered].add("%v of pod %s/%s (event %d) after that of event %d", n.Op, pod.Namespace, pod.Name, all[late].seq, all[p.next-1].seq)
-				}
-				continue
-			}
+			i := nearest(all, p.next, n.Op, pod)
 			if i < 0 {
 				// A list may skip a pod's first events and show a later state.
 				i = shown(all, p.next, n.Op, pod, listed)
 			}
-			if i < 0 {
+			switch {
+			case i < 0:
 				v[diverged].add("%v of pod %s/%s matches no event", n.Op, pod.Namespace, pod.Name)
+				continue
+			case i < p.next && p.sent[i]:
+				v[duplicated].add("%v of pod %s/%s (event %d)", n.Op, pod.Namespace, pod.Name, all[i].seq)
+				continue
+			case i < p.next:
+				p.sent[i] = true
+				v[reordered].add("%v of pod %s/%s (event %d) after that of event %d", n.Op, pod.Namespace, pod.Name, all[i].seq, all[p.next-1].seq)
 				continue
 			}
 			p.sent[i] = true
@@ -234,12 +225,14 @@ func (t *notifications) match(notices []notice, st *stamps, s *storm.Storm, fold
 	return v, out
 }
 
-// behind returns the index of the last notification in all[:to] that matches; -1 for
-// none.
-func behind(all []notification, to int, op merge.Op, pod *v1.Pod) int {
-	for i := to - 1; i >= 0; i-- {
-		if all[i].matches(op, pod) {
-			return i
+// nearest returns the index of the match that is nearest to an index, and the later one of
+// two; -1 for none. Each lap repeats the same states of a pod.
+func nearest(all []notification, at int, op merge.Op, pod *v1.Pod) int {
+	for d := range len(all) + 1 {
+		for _, i := range [...]int{at + d, at - d} {
+			if i >= 0 && i < len(all) && all[i].matches(op, pod) {
+				return i
+			}
 		}
 	}
 	return -1
