@@ -60,18 +60,14 @@ type Config struct {
 	Family   impls.Family // family of the compared variants
 	Impls    []string     // names of the variants; empty means all variants of the family
 	Pipeline string       // queue, informer or kubelet; see the package documentation
-	// Source is the name of a [source.Source]: memory (the default) or apiserver. The
-	// queue pipeline allows memory only.
-	Source string
+	Source   string       // memory (default) or apiserver; the queue pipeline takes memory only
 	// Storm is the played storm. The family merge plays the pods of one node
 	// ([NodePods]). The queue pipeline of the other families plays metadata only; see
 	// [storm.Storm.Metadata].
-	Storm *storm.Storm
-	Paces []pace.Pace // release rates, one cell each; empty means one unpaced cell
-	Seed  int64       // seed of the random parts of a pace
-	// Budget is the largest allowed lag of releases. A round that exceeds it is invalid:
-	// the generator was too slow.
-	Budget pace.Budget
+	Storm  *storm.Storm
+	Paces  []pace.Pace // release rates, one cell each; empty means one unpaced cell
+	Seed   int64       // seed of the random parts of a pace
+	Budget pace.Budget // largest allowed lag of releases; a round that exceeds it is invalid
 	// Producers is the number of goroutines that call the queue; 0 means 1. Each owns a
 	// part of the keys. More than 1 needs deltafifo or queue in the queue pipeline.
 	Producers int
@@ -82,41 +78,32 @@ type Config struct {
 	// default. The minimum is always 100.
 	Events   int
 	Duration time.Duration // length of a paced schedule; 0 means [DefaultDuration]
-	// Modes are deliveries of deltafifo; empty means all deliveries of each variant.
-	// Other families have none.
-	Modes []string
-	Knobs Knobs // options of the variants
-	// Share is the played part of the storm; the zero value is the whole storm. All
-	// shares together play the same events at the same times as the whole storm does.
-	// Events counts all shares; its default grows with the number of shares.
+	Modes    []string      // deliveries of deltafifo; empty means all of each variant
+	Knobs    Knobs         // options of the variants
+	// Share is the played part of the storm. All shares together play the same events at
+	// the same times as the whole storm does. Events counts all shares; its default grows
+	// with the number of shares.
 	Share storm.Share
-	// Faults of the simulated API server, for the source apiserver. They begin with the
-	// storm and are the same in each round. With faults, the stall limit is three
-	// minutes, as clients back off.
+	// Faults of the simulated API server begin with the storm and are the same in each
+	// round. With faults, the stall limit is three minutes, as clients back off.
 	Faults []fault.Spec
-	// Static is the number of static pods in each of kubelet's file and http sources, in
-	// the kubelet pipeline; 0 plays the api source alone. Every 5 ms one pod of each
-	// source changes.
+	// Static is the number of static pods in each of kubelet's file and http sources; 0
+	// plays the api source alone. Every 5 ms one pod of each source changes.
 	Static int
-	// Consumers is the number of goroutines that pop, for deltafifo and queue in the
-	// queue pipeline; 0 means 1. A variant that allows only one consumer gets one; the
-	// label "consumers" shows the actual number.
+	// Consumers is the number of goroutines that pop; 0 means 1. A variant that allows
+	// only one consumer gets one; the label "consumers" shows the actual number.
 	Consumers int
-	// Readers is the number of goroutines that list the indexer without a pause, in the
-	// informer pipeline.
-	Readers int
+	Readers   int // goroutines that list the informer's indexer without a pause
 	// HandlerCost is the processor time that the handler spends on each event: the event
 	// handler of the informer pipeline, the consumer of the queue pipeline. It is a loop
 	// of fixed length, calibrated on an idle processor.
 	HandlerCost time.Duration
 	// Stalled holds the consumer until all events are queued, then measures the heap and
-	// the drain. It needs deltafifo or queue in the queue pipeline, unpaced, with an
-	// unbounded queue.
+	// the drain. It needs deltafifo or queue in the queue pipeline, unpaced and unbounded.
 	Stalled bool
 	Procs   int    // GOMAXPROCS of the cells; 0 keeps the process's value
-	Stamps  Stamps // selects the stamped events of unpaced cells; empty means [StampsSampled]
-	// NoProbe switches off the lock probe of paced cells; see the package documentation.
-	NoProbe bool
+	Stamps  Stamps // stamped events of unpaced cells; empty means [StampsSampled]
+	NoProbe bool   // no lock probe in paced cells; see the package documentation
 }
 
 // Knobs are options of variants; the zero value is each variant's default. A variant
