@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
@@ -276,7 +277,12 @@ func (f *informerStages) await(ctx context.Context, done <-chan struct{}) error 
 func (f *informerStages) settled() bool {
 	last := f.last.Load()
 	counts := !f.open && f.src.Relists() == 0 && f.w.guarantees.Coalesces != impls.CoalesceLatest
-	if counts || last == 0 || f.open && f.handler.newest.Load() < last {
+	if counts || last == 0 {
+		return false
+	}
+	// Handlers see the version of every last event but a deletion, which a list may hide.
+	hidden := !f.open && f.w.score.Events[last-1].Type == watch.Deleted
+	if f.handler.newest.Load() < last && !hidden {
 		return false
 	}
 	newest := max(f.newest.Load(), parseSequence(f.informer.LastSyncResourceVersion()))

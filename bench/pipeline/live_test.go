@@ -78,7 +78,7 @@ func TestCompareLive(t *testing.T) {
 	f := newFakeCluster(t)
 	var warmUps []bool
 	comparisons, err := pipeline.CompareLive(pipeline.LiveConfig{
-		Open: f.open, Window: 100 * time.Millisecond, Stream: "pods of a fake",
+		Open: f.open, Window: time.Second, Stream: "pods of a fake",
 		Drive: func(ctx context.Context, warmUp bool) (cluster.Written, error) {
 			warmUps = append(warmUps, warmUp)
 			return f.drive(ctx, warmUp)
