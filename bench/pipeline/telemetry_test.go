@@ -173,7 +173,6 @@ func checkTraces(t *testing.T, traces []live.EventTrace, lookedUp bool) {
 // TestCoalescedTrace: the trace of a coalesced version links to the version that was handled in its
 // place.
 func TestCoalescedTrace(t *testing.T) {
-	t.Parallel()
 	cl := comparisons(t, pipeline.Config{Family: impls.Queue, Pipeline: "queue", Impls: []string{"cond"}, Paces: rates(0), Events: 5000, HandlerCost: 10 * time.Microsecond})[0]
 	set := live.NewSet(live.Labels{})
 	coalesced := 0
