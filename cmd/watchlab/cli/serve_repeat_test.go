@@ -19,7 +19,6 @@ import (
 func TestServeRepeats(t *testing.T) {
 	for name, faults := range map[string][]string{"": nil, "faults": {"--faults", "disconnect:at=1h"}} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // It mostly waits.
 			dir := t.TempDir()
 			kubeconfig, manifests := filepath.Join(dir, "kc"), filepath.Join(dir, "settings.yaml")
 			if err := os.WriteFile(manifests, []byte(settings), 0o600); err != nil {
