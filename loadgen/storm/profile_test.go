@@ -276,6 +276,9 @@ func TestNodeLoss(t *testing.T) {
 
 // TestSizes: pods have about the requested sizes, leases 0.5 kB, nodes 13 kB.
 func TestSizes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine")
+	}
 	p := profile(t, "nodeloss")
 	p.Resize(10, 0, 0)
 	p.PodBytes = []int{2_000, 10_000, 20_000}

@@ -69,7 +69,7 @@ func TestRecordings(t *testing.T) {
 	}
 	got := map[string]facts{}
 	for _, name := range Names() {
-		if testing.Short() && want[name].Keys > 1000 {
+		if testing.Short() && want[name].Keys > 500 {
 			delete(want, name)
 			continue
 		}
