@@ -16,8 +16,7 @@ type Field struct {
 	// Flag and Short are the flag's names; Path is the field's path, such as
 	// storm.nodes. Help is the flag's help text.
 	Flag, Short, Path, Help string
-	// Values are the allowed ones; nil for any.
-	Values []string
+	Values                  []string // allowed ones; nil for any
 	// Common flags are in the short help. RunOnly flags do not apply to searches.
 	Common, RunOnly bool
 

@@ -17,10 +17,8 @@ import (
 )
 
 const (
-	// warmUpEvents is the number of events that a warm-up round writes.
-	warmUpEvents = 500
-	// CleanLimit bounds the removal of written objects from a cluster.
-	CleanLimit = 2 * time.Minute
+	warmUpEvents = 500             // number of events that a warm-up round writes
+	CleanLimit   = 2 * time.Minute // bounds the removal of written objects from a cluster
 )
 
 // planLive plans a comparison on a live cluster.

@@ -99,8 +99,7 @@ type Spec struct {
 	// RetryPaces is the number of retries of a cell with a lagging generator, each at half the rate (default: 0).
 	RetryPaces int `json:"retryPaces,omitempty"`
 
-	// Search varies what is played: a knee, a scale or a surface.
-	Search *Search `json:"search,omitempty"`
+	Search *Search `json:"search,omitempty"` // varies what is played: a knee, a scale or a surface
 	// Parts are played side by side; each inherits the fields that it does not set. The cells of one family are one table.
 	Parts []Spec `json:"parts,omitempty"`
 }
@@ -130,11 +129,9 @@ type Cluster struct {
 // Search varies what is played. One of its fields is set.
 type Search struct {
 	// Knee finds the highest rate at which each variant meets a latency objective.
-	Knee *KneeSearch `json:"knee,omitempty"`
-	// Scale plays the values of one number.
-	Scale *Scale `json:"scale,omitempty"`
-	// Surface plays all combinations of two knobs' values.
-	Surface *Surface `json:"surface,omitempty"`
+	Knee    *KneeSearch `json:"knee,omitempty"`
+	Scale   *Scale      `json:"scale,omitempty"`   // plays the values of one number
+	Surface *Surface    `json:"surface,omitempty"` // plays all combinations of two knobs' values
 }
 
 // KneeSearch doubles the rate until the objective fails, then halves the gap.
@@ -165,13 +162,10 @@ var ErrSpec = errors.New("invalid experiment")
 
 // FieldError is a mistake in a [Spec]. It matches [ErrSpec].
 type FieldError struct {
-	// File is the Spec's file, and Line the line in it from 1; empty if unknown.
-	File string
-	Line int
-	// Field is the path of the field, such as storm.nodes; empty if none is at fault.
-	Field string
-	// Err is the mistake.
-	Err error
+	File  string // of the Spec; empty if unknown
+	Line  int    // in the file, from 1; 0 if unknown
+	Field string // path of the field, such as storm.nodes; empty if none is at fault
+	Err   error  // the mistake
 }
 
 func (e *FieldError) Error() string {

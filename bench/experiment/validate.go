@@ -20,10 +20,8 @@ import (
 const (
 	memorySource    = source.MemoryName
 	apiserverSource = source.APIServerName
-	// ClusterSource listens to a live cluster.
-	ClusterSource = pipeline.ClusterSource
-	// ApplySource writes the storm into a live cluster, and listens to it.
-	ApplySource = "apply"
+	ClusterSource   = pipeline.ClusterSource // listens to a live cluster
+	ApplySource     = "apply"                // writes the storm into a live cluster, and listens to it
 )
 
 func liveSource(name string) bool { return name == ClusterSource || name == ApplySource }

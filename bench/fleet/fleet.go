@@ -34,22 +34,16 @@ import (
 )
 
 const (
-	// RunLabel holds the name of the run. Each of its objects has it.
-	RunLabel = cluster.RunLabel
-	// NamespaceLabel holds the namespace of the run. Cluster-scoped objects have it.
-	NamespaceLabel = "watchlab.dev/namespace"
-	// nameLabel is set to appName on all applied objects.
-	nameLabel = "app.kubernetes.io/name"
-	appName   = "watchlab"
-	// Manager is the field manager of server-side apply.
-	Manager = cluster.Manager
+	RunLabel       = cluster.RunLabel         // name of the run; each of its objects has it
+	NamespaceLabel = "watchlab.dev/namespace" // namespace of the run; cluster-scoped objects have it
+	nameLabel      = "app.kubernetes.io/name" // set to appName on all applied objects
+	appName        = "watchlab"
+	Manager        = cluster.Manager // field manager of server-side apply
 )
 
 var (
-	// ErrExists is wrapped by the error for the name of an existing run.
-	ErrExists = errors.New("run exists")
-	// ErrNoRun is wrapped by the error for a run that does not exist.
-	ErrNoRun = errors.New("no such run")
+	ErrExists = errors.New("run exists")  // wrapped by the error for the name of an existing run
+	ErrNoRun  = errors.New("no such run") // wrapped by the error for a run that does not exist
 )
 
 // Ref identifies a run in a cluster.

@@ -23,8 +23,7 @@ type Mode string
 
 // The modes.
 const (
-	// ModeSelf: each pod plays its share of the storm through its own pipelines.
-	ModeSelf Mode = "self"
+	ModeSelf Mode = "self" // each pod plays its share of the storm through its own pipelines
 	// ModeSharedServer: one simulated API server plays the whole storm. Each pod watches
 	// all of it.
 	ModeSharedServer Mode = "shared-server"
@@ -41,10 +40,8 @@ func ModeNames() string { return fmt.Sprintf("%s, %s, %s", ModeSelf, ModeSharedS
 
 // Paths and addresses in a pod.
 const (
-	// PlanDir is the mount of the run's ConfigMap: the plan and its files.
-	PlanDir = "/etc/watchlab"
-	// PlanFile is the path of the plan.
-	PlanFile = PlanDir + "/plan.yaml"
+	PlanDir  = "/etc/watchlab"        // mount of the run's ConfigMap: the plan and its files
+	PlanFile = PlanDir + "/plan.yaml" // path of the plan
 	// TokenFile holds the token of the simulated API server, in mode shared-server. The
 	// server and the pods mount the same Secret.
 	TokenFile = "/etc/watchlab-token/token"
@@ -58,8 +55,7 @@ const (
 
 // The environment variables of a pod.
 const (
-	// IndexVar is the completion index. The Job controller sets it.
-	IndexVar = "JOB_COMPLETION_INDEX"
+	IndexVar = "JOB_COMPLETION_INDEX" // completion index; the Job controller sets it
 	// PodVar, NodeVar and NamespaceVar come from the downward API.
 	PodVar       = "WATCHLAB_POD"
 	NodeVar      = "WATCHLAB_NODE"
@@ -70,9 +66,8 @@ const (
 const (
 	// MaxRun is the largest length of a run's name in characters. Object names contain
 	// it.
-	MaxRun = 20
-	// MaxPods is the largest number of pods.
-	MaxPods = 10_000
+	MaxRun  = 20
+	MaxPods = 10_000 // largest number of pods
 	// MaxWriters is the largest number of writers. The selector [Plan.WrittenBy] lists
 	// all of them.
 	MaxWriters = 100
@@ -80,12 +75,9 @@ const (
 
 // Plan configures the pods of a run. All pods mount its YAML form as [PlanFile].
 type Plan struct {
-	// Run is the name of the run.
-	Run string `json:"run"`
-	// Mode selects the source of the storm.
-	Mode Mode `json:"mode"`
-	// Pods is the number of playing pods: the completions of their Job.
-	Pods int `json:"pods"`
+	Run  string `json:"run"`  // name of the run
+	Mode Mode   `json:"mode"` // selects the source of the storm
+	Pods int    `json:"pods"` // number of playing pods: the completions of their Job
 	// Writers is the number of writers: the completions of their Job. It is 0 except in
 	// mode cluster.
 	Writers int `json:"writers,omitempty"`
@@ -94,8 +86,7 @@ type Plan struct {
 	// PushMetrics and Pyroscope are URLs for the telemetry of each pod; empty for none.
 	PushMetrics string `json:"pushMetrics,omitempty"`
 	Pyroscope   string `json:"pyroscope,omitempty"`
-	// Upload is the target of results: configmap, log, dir=PATH or s3=URL.
-	Upload string `json:"upload"`
+	Upload      string `json:"upload"` // target of results: configmap, log, dir=PATH or s3=URL
 	// Barrier is the timeout of a pod for the other pods before each cell; 0 disables
 	// the barrier.
 	Barrier metav1.Duration `json:"barrier"`
@@ -106,8 +97,7 @@ var ErrSpec = errors.New("invalid run")
 
 // FieldError is the error of one field of a plan or a Spec. It wraps [ErrSpec].
 type FieldError struct {
-	// Field is the name of the field, in a plan as in YAML.
-	Field string
+	Field string // name of the field, in a plan as in YAML
 	Err   error
 }
 

@@ -11,10 +11,8 @@ import (
 
 // Spec describes a run in a cluster.
 type Spec struct {
-	// Plan is mounted into each pod, as [PlanFile].
-	Plan Plan
-	// Files are mounted beside the plan, in [PlanDir]; the keys are file names.
-	Files map[string][]byte
+	Plan  Plan              // mounted into each pod, as [PlanFile]
+	Files map[string][]byte // mounted beside the plan, in [PlanDir]; the keys are file names
 	// Namespace of the run. A missing one is created with the restricted Pod Security
 	// level. An existing one of another owner is not modified.
 	Namespace string
@@ -28,13 +26,10 @@ type Spec struct {
 	Dashboards fs.FS
 	// Serve are flags of the simulated API server (watchlab serve), in mode
 	// shared-server.
-	Serve []string
-	// Token is the bearer token of the simulated API server, in mode shared-server.
-	Token string
-	// Resource is the kind that writers write and pods watch, in mode cluster.
-	Resource schema.GroupResource
-	// PodMonitor adds a PodMonitor, for clusters that have the kind.
-	PodMonitor bool
+	Serve      []string
+	Token      string               // bearer token of the simulated API server, in mode shared-server
+	Resource   schema.GroupResource // kind that writers write and pods watch, in mode cluster
+	PodMonitor bool                 // adds a PodMonitor, for clusters that have the kind
 }
 
 // Ref names the run.

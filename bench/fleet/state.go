@@ -21,33 +21,23 @@ type Phase string
 
 // The phases.
 const (
-	// Absent: the index has no pod, or none any more.
-	Absent Phase = "absent"
-	// Waiting: the pod waits for a node or for its image.
-	Waiting Phase = "waiting"
-	// Running: the pod runs.
-	Running Phase = "running"
-	// Failed: the last pod failed. The Job may retry the index.
-	Failed Phase = "failed"
+	Absent  Phase = "absent"  // the index has no pod, or none any more
+	Waiting Phase = "waiting" // the pod waits for a node or for its image
+	Running Phase = "running" // the pod runs
+	Failed  Phase = "failed"  // the last pod failed; the Job may retry the index
 	// GivenUp: the Job does not retry the index: too many failures, or a permanent one.
-	GivenUp Phase = "given up"
-	// Succeeded: a pod of the index succeeded.
-	Succeeded Phase = "succeeded"
+	GivenUp   Phase = "given up"
+	Succeeded Phase = "succeeded" // a pod of the index succeeded
 )
 
 // Pod is the state of one index of a Job of the run.
 type Pod struct {
-	// Writer: a writer of mode cluster. Index is the completion index of the Job.
-	Writer bool
-	Index  int
-	// Name and Node are the name and the node of the last pod.
-	Name, Node string
-	// Phase is that of the index.
-	Phase Phase
-	// Reason says why the pod waits or failed; empty otherwise.
-	Reason string
-	// Failures is the number of failed pods of the index.
-	Failures int
+	Writer     bool   // of mode cluster
+	Index      int    // completion index of the Job
+	Name, Node string // of the last pod
+	Phase      Phase  // of the index
+	Reason     string // says why the pod waits or failed; empty otherwise
+	Failures   int    // number of failed pods of the index
 	// Progress is the pod's progress from its Lease, such as "play 12 of 40, …"; empty
 	// if unknown.
 	Progress string
@@ -59,10 +49,8 @@ type Pod struct {
 // State is the state of a run in the cluster.
 type State struct {
 	Ref
-	// Plan is that of the run.
-	Plan Plan
-	// Pods are the playing pods by index, then the writers.
-	Pods []Pod
+	Plan Plan  // of the run
+	Pods []Pod // playing pods by index, then the writers
 	// Over: the Job has ended or was deleted. Failure is its reason for failing; empty
 	// otherwise.
 	Over    bool

@@ -30,14 +30,10 @@ var ErrPushURL = errors.New("no URL of a remote-write receiver")
 var errNative = errors.New("native histograms were not accepted")
 
 const (
-	// seriesPerRequest bounds a remote-write request.
-	seriesPerRequest = 2000
-	// serverTimeout bounds one request to a server.
-	serverTimeout = 5 * time.Second
-	// maxAnswer is the number of bytes of a server's answer that are read.
-	maxAnswer = 4 << 10
-	// writePath is Prometheus's path for remote write.
-	writePath = "/api/v1/write"
+	seriesPerRequest = 2000            // bounds a remote-write request
+	serverTimeout    = 5 * time.Second // bounds one request to a server
+	maxAnswer        = 4 << 10         // number of bytes of a server's answer that are read
+	writePath        = "/api/v1/write" // Prometheus's path for remote write
 )
 
 // pushRetry is the policy for attempts after the first.

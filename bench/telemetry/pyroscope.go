@@ -14,8 +14,7 @@ import (
 var ErrPyroscopeURL = errors.New("no URL of a Pyroscope server")
 
 const (
-	// mutexFraction: one of so many contended locks is sampled.
-	mutexFraction = 10
+	mutexFraction = 10 // one of so many contended locks is sampled
 	// blockRate: blocking of at least this time is sampled, and a share of shorter ones.
 	blockRate = 10 * time.Microsecond
 )

@@ -65,8 +65,7 @@ func (c *cellSpan) invalid(status, cause string) {
 }
 
 const (
-	// tracedEvents is the approximate number of traced events a round.
-	tracedEvents = 16
+	tracedEvents = 16 // approximate number of traced events a round
 	// minStep: unpaced cells stamp every 64th event, and the traced events must be among
 	// them.
 	minStep = 64

@@ -41,10 +41,8 @@ type Options struct {
 }
 
 const (
-	// lookEvery is the interval of reading queue depths.
-	lookEvery = 250 * time.Millisecond
-	// flushTimeout bounds the flush at the end.
-	flushTimeout = 10 * time.Second
+	lookEvery    = 250 * time.Millisecond // interval of reading queue depths
+	flushTimeout = 10 * time.Second       // bounds the flush at the end
 )
 
 // lookTimeout bounds the wait for a queue's depth at the end.
@@ -59,8 +57,7 @@ type Session struct {
 	warnings *warnings
 	outputs  map[string]func(context.Context) error // flushed at the end, by their names in warnings
 
-	// stop ends the background goroutine, which closes ended.
-	stop  context.CancelFunc
+	stop  context.CancelFunc // ends the background goroutine, which closes ended
 	ended chan struct{}
 
 	// mu guards the fields below. round is the current round, 0 for the warm-up. cells

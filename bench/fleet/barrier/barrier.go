@@ -68,21 +68,17 @@ type Options struct {
 	// Client and Namespace are for the Leases of the run.
 	Client    kubernetes.Interface
 	Namespace string
-	// Run is the name of the run.
-	Run string
+	Run       string // name of the run
 	// Self is this member. Holder is the name of its pod; it distinguishes the
 	// processes of one member.
-	Self   Member
-	Holder string
-	// Pods and Writers are the numbers of members; there is at least one pod.
-	Pods, Writers int
-	// Plays is the number of positions of the run, for progress reports.
-	Plays int
+	Self          Member
+	Holder        string
+	Pods, Writers int // numbers of members; there is at least one pod
+	Plays         int // number of positions of the run, for progress reports
 	// Wait is the timeout for other members at one position, and for requests; more
 	// than 0.
 	Wait time.Duration
-	// Warn receives each problem that does not end the run, as one line; may be nil.
-	Warn func(string)
+	Warn func(string) // receives each problem that does not end the run, as one line; may be nil
 }
 
 // Start describes how this member started a cell.
@@ -90,8 +86,7 @@ type Start struct {
 	// Position is the started position: that of the cell, or a later one if the others
 	// are ahead.
 	Position int
-	// Late is the delay after the announced start, by this member's clock.
-	Late time.Duration
+	Late     time.Duration // delay after the announced start, by this member's clock
 	// Absent are the other members that the start did not wait for: pods first, then
 	// writers.
 	Absent []Member
@@ -109,8 +104,7 @@ type Barrier struct {
 	leases  coordinationclient.LeaseInterface
 	members []Member
 	ahead   time.Duration
-	// own is the last written version of this member's Lease.
-	own     *coordinationv1.Lease
+	own     *coordinationv1.Lease // last written version of this member's Lease
 	attempt int
 
 	cancel   context.CancelFunc
@@ -119,11 +113,9 @@ type Barrier struct {
 	// lost are the members that missed the timeout: any member for the leader, only the
 	// leader for other members.
 	lost map[Member]bool
-	// last is the previous position of this member.
-	last int
+	last int // previous position of this member
 
-	// mu guards progress, start and changed.
-	mu sync.Mutex
+	mu sync.Mutex // guards progress, start and changed
 	// progress and start are the current content of the Leases.
 	progress map[Member]Progress
 	start    start

@@ -18,8 +18,7 @@ import (
 )
 
 const (
-	// MemberLabel holds the member, "pod-2" or "writer-0". The start Lease lacks it.
-	MemberLabel = "watchlab.dev/member"
+	MemberLabel = "watchlab.dev/member" // member, "pod-2" or "writer-0"; the start Lease lacks it
 	// barrierAnnotation holds a [Progress] or, in the start Lease, a start, as JSON.
 	barrierAnnotation = "watchlab.dev/barrier"
 )
@@ -103,8 +102,7 @@ type start struct {
 	Position int       `json:"position"`
 	At       time.Time `json:"at"`
 	Absent   []Member  `json:"absent,omitempty"`
-	// Left: the leader has left, so there are no further starts.
-	Left bool `json:"left,omitempty"`
+	Left     bool      `json:"left,omitempty"` // the leader has left, so there are no further starts
 }
 
 // readStart parses the start Lease. It returns false for another Lease.

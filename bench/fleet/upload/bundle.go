@@ -18,22 +18,19 @@ import (
 )
 
 const (
-	// format is the version of the bundle format.
-	format = 1
+	format = 1 // version of the bundle format
 	// magic starts the first line. The format and the checksum of the remaining bytes
 	// follow it.
 	magic = "watchlab-bundle "
 	// maxHeader and maxContents are the largest sizes in bytes that a reader accepts.
 	maxHeader   = 64 << 10
 	maxContents = 1 << 30
-	// idLength is the number of checksum digits in an ID.
-	idLength = 16
+	idLength    = 16 // number of checksum digits in an ID
 )
 
 // Header describes the content of a bundle. It is readable without decompression.
 type Header struct {
-	// Run is the name of the run.
-	Run string `json:"run"`
+	Run string `json:"run"` // name of the run
 	// Index, Of, Attempt, Pod and Node are those of the share; see [lab.Share].
 	Index   int    `json:"index"`
 	Of      int    `json:"of"`
@@ -47,15 +44,13 @@ type Header struct {
 	// interrupted.
 	Started  time.Time `json:"started"`
 	Finished bool      `json:"finished"`
-	// Size is the size of the uncompressed contents in bytes.
-	Size int64 `json:"size"`
+	Size     int64     `json:"size"` // size of the uncompressed contents in bytes
 }
 
 // Bundle is an encoded result.
 type Bundle struct {
 	Header
-	// Data is the whole bundle, including the header.
-	Data []byte
+	Data []byte // whole bundle, including the header
 	// sum is the hexadecimal SHA-256 of Data after the first line. contents is the
 	// compressed part of Data.
 	sum      string

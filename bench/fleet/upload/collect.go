@@ -14,11 +14,9 @@ var ErrNone = errors.New("no result was found")
 
 // Collected is the result of [Collect].
 type Collected struct {
-	// Run is the name of the run. Outcome is the merged outcome of all pods.
-	Run     string
-	Outcome *lab.Outcome
-	// Damaged are the incomplete and damaged bundles.
-	Damaged []Damage
+	Run     string       // name of the run
+	Outcome *lab.Outcome // merged outcome of all pods
+	Damaged []Damage     // incomplete and damaged bundles
 	// Bundles is the number of bundles read. Spool is the directory that holds them; the
 	// caller deletes it.
 	Bundles int

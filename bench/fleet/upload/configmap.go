@@ -23,21 +23,18 @@ import (
 // Labels, annotations and keys of the ConfigMaps with results. They also carry
 // [cluster.RunLabel].
 const (
-	// PodLabel holds the index of the pod. Only ConfigMaps with results have it.
-	PodLabel = "watchlab.dev/pod"
+	PodLabel = "watchlab.dev/pod" // index of the pod; only ConfigMaps with results have it
 	// PartAnnotation holds the part's number from 1 and the number of parts: "2/3".
 	// BundleAnnotation holds the bundle's ID. OfAnnotation holds the number of pods.
 	PartAnnotation   = "watchlab.dev/part"
 	BundleAnnotation = "watchlab.dev/bundle"
 	OfAnnotation     = "watchlab.dev/of"
-	// dataKey is the key of the part in binaryData.
-	dataKey = "part"
+	dataKey          = "part" // key of the part in binaryData
 
 	// mapPart is the number of bundle bytes in a ConfigMap. The API server accepts 1
 	// MiB in total (MaxSecretSize in its validation).
 	mapPart = 900_000
-	// mapPage is the number of ConfigMaps per list request: 18 MB.
-	mapPage = 20
+	mapPage = 20 // number of ConfigMaps per list request: 18 MB
 )
 
 // ConfigMaps stores each bundle in immutable ConfigMaps named by its checksum. They

@@ -16,8 +16,7 @@ import (
 )
 
 const (
-	// frameMark starts a frame: one part of a bundle, in one line of a log.
-	frameMark = "watchlab-result "
+	frameMark = "watchlab-result " // starts a frame: one part of a bundle, in one line of a log
 	// maxLine is the largest line in bytes. Container runtimes split lines above 16 KiB
 	// (CRI logging format).
 	maxLine = 16 << 10

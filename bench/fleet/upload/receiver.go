@@ -9,14 +9,10 @@ import (
 
 // Damage describes an incomplete or damaged bundle.
 type Damage struct {
-	// Where is the name of the object or file.
-	Where string
-	// Of is the known part of the header. Its Index is -1 if nothing is known.
-	Of Header
-	// Why is the reason, in one line.
-	Why string
-	// id is that of the bundle; empty if unknown.
-	id string
+	Where string // name of the object or file
+	Of    Header // known part of the header; its Index is -1 if nothing is known
+	Why   string // reason, in one line
+	id    string // that of the bundle; empty if unknown
 }
 
 func (d Damage) String() string {

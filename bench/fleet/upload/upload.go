@@ -32,8 +32,7 @@ import (
 )
 
 var (
-	// ErrTarget is wrapped by the error for an invalid target.
-	ErrTarget = errors.New("invalid upload target")
+	ErrTarget = errors.New("invalid upload target") // wrapped by the error for an invalid target
 	// ErrBundle is wrapped by the error for an incomplete or damaged bundle.
 	ErrBundle = errors.New("damaged result")
 	// ErrFormat is wrapped by the error for a bundle of another format. It wraps ErrBundle.
@@ -97,8 +96,7 @@ type Environment struct {
 	// Client and Namespace are for ConfigMaps.
 	Client    kubernetes.Interface
 	Namespace string
-	// Log is the destination of log lines.
-	Log io.Writer
+	Log       io.Writer // destination of log lines
 }
 
 // Sink opens the target. The error wraps [ErrTarget], or names the missing part of the

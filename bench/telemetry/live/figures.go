@@ -146,8 +146,7 @@ func (f *Figures) Distribution(h Histogram) *Distribution { return &f.dists[h] }
 type Set struct {
 	upstream *Upstream
 
-	// mu guards the fields below.
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below
 	figures Figures
 	depth   func() int                 // returns the queue depth; nil for no queue
 	sampler func(events int) *Sampling // selects the traced events of a round; nil for none

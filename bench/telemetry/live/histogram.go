@@ -57,8 +57,7 @@ var meanings = [histograms]struct {
 // holds values in (2^((i-1)/8), 2^(i/8)]. A scrape copies the counts; it does not
 // interpolate.
 const (
-	// perOctave is the number of buckets for each power of two.
-	perOctave = 1 << metric.Schema
+	perOctave = 1 << metric.Schema // number of buckets for each power of two
 	// lowest and highest bucket: from below a nanosecond to 2^26, which is two years in
 	// seconds. The highest also counts larger values.
 	lowest  = -34 * perOctave
@@ -86,11 +85,10 @@ type Distribution struct {
 	Count uint64 // number of values
 	// zero counts the values up to [metric.ZeroThreshold], buckets those in the buckets
 	// lowest to highest.
-	zero    uint64
-	buckets [highest - lowest + 1]uint64
-	sum     uint64 // sum of all values in the observed unit, an integer
-	// exemplars has the newest traced event by octave; nil for none.
-	exemplars map[int]prometheus.Exemplar
+	zero      uint64
+	buckets   [highest - lowest + 1]uint64
+	sum       uint64                      // sum of all values in the observed unit, an integer
+	exemplars map[int]prometheus.Exemplar // newest traced event by octave; nil for none
 }
 
 func (d *Distribution) observe(value int64, n uint64, per float64) {

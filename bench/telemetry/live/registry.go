@@ -31,9 +31,8 @@ type Registry struct {
 	own         vectors
 	upstream    *Upstream
 
-	// mu guards the fields below. sets are in the order of their creation.
-	mu       sync.Mutex
-	sets     []*Set
+	mu       sync.Mutex // guards the fields below
+	sets     []*Set     // in the order of their creation
 	progress float64
 }
 

@@ -54,10 +54,9 @@ type Variant struct {
 // sampler makes samples; it keeps the previous snapshots.
 type sampler struct {
 	registry *Registry
-	// at is the time of the previous sample; last has its snapshots.
-	at      time.Time
-	last    map[Labels]*Figures
-	runtime []metrics.Sample
+	at       time.Time           // of the previous sample
+	last     map[Labels]*Figures // snapshots of the previous sample
+	runtime  []metrics.Sample
 }
 
 func newSampler(r *Registry) *sampler {

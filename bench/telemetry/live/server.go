@@ -29,16 +29,13 @@ type Options struct {
 }
 
 const (
-	// headerTimeout bounds the time a client takes for its request header.
-	headerTimeout = 5 * time.Second
+	headerTimeout = 5 * time.Second // bounds the time a client takes for its request header
 	// maxScrapes and maxViewers bound concurrent requests; further ones get 503. They
 	// limit the CPU that observers take from the measured pipeline.
-	maxScrapes = 2
-	maxViewers = 4
-	// sampleEvery is the interval of the page's samples.
-	sampleEvery = time.Second
-	// writeTimeout bounds the time a viewer takes for a sample.
-	writeTimeout = 5 * time.Second
+	maxScrapes   = 2
+	maxViewers   = 4
+	sampleEvery  = time.Second     // interval of the page's samples
+	writeTimeout = 5 * time.Second // bounds the time a viewer takes for a sample
 )
 
 // Server serves until it is closed:

@@ -30,14 +30,10 @@ import (
 
 // Exit codes.
 const (
-	// exitOK: done; every verdict is valid, or noisy with a reason.
-	exitOK = 0
-	// exitInvalid: a cell broke an invariant, or the run failed.
-	exitInvalid = 1
-	// exitUsage: bad input; nothing was run or written.
-	exitUsage = 2
-	// exitInterrupted is what shells use for SIGINT.
-	exitInterrupted = 130
+	exitOK          = 0   // done; every verdict is valid, or noisy with a reason
+	exitInvalid     = 1   // a cell broke an invariant, or the run failed
+	exitUsage       = 2   // bad input; nothing was run or written
+	exitInterrupted = 130 // what shells use for SIGINT
 )
 
 // usageError is an error in the input: a flag, a file or a name.

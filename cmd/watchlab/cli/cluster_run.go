@@ -37,8 +37,7 @@ type clusterRunFlags struct {
 
 	telemetry telemetryFlags
 	playing   specFlags
-	// given holds the flags after --.
-	given *cobra.Command
+	given     *cobra.Command // flags after --
 }
 
 // defaultBarrier covers the start of pods on new nodes.
@@ -336,8 +335,7 @@ func (f *clusterRunFlags) planServer(cmd *cobra.Command, spec experiment.Spec, r
 // packer collects the files that travel with a run.
 type packer struct {
 	files map[string][]byte
-	// from has the source path of each packed name, to detect two files with one name.
-	from map[string]string
+	from  map[string]string // source path of each packed name, to detect two files with one name
 }
 
 // spec packs the storm and the manifests of a Spec and replaces their names by the paths in

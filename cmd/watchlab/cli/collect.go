@@ -64,12 +64,10 @@ files of the pods, - for standard input.`,
 type collection struct {
 	reader upload.Reader
 
-	// run is the name of the run; empty for the only run of the source.
-	run string
+	run string // name of the run; empty for the only run of the source
 	// state of the run in the cluster; nil without a cluster.
 	state *fleet.State
-	// from describes the source of the results, for messages.
-	from string
+	from  string // describes the source of the results, for messages
 }
 
 func (f *collectFlags) run(cmd *cobra.Command, args []string) error {

@@ -19,14 +19,12 @@ import (
 // playing is an experiment run by this process.
 type playing struct {
 	*experiment.Plan
-	dir    string
-	resume bool
-	// show prints the outcome.
-	show      func(io.Writer, *lab.Outcome) error
+	dir       string
+	resume    bool
+	show      func(io.Writer, *lab.Outcome) error // prints the outcome
 	telemetry telemetryFlags
-	// stays: telemetry is served until the command is interrupted.
-	stays bool
-	args  []string
+	stays     bool // telemetry is served until the command is interrupted
+	args      []string
 }
 
 func (r *playing) run(ctx context.Context, stdout, stderr io.Writer) error {

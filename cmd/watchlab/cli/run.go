@@ -24,8 +24,7 @@ type specFlags struct {
 	fields  []experiment.Field
 	file    string
 
-	// data is the content of the file, for line numbers in errors.
-	data []byte
+	data []byte // content of the file, for line numbers in errors
 }
 
 // add adds the flags of the wanted fields. search is the search of the verb; nil for
@@ -84,15 +83,13 @@ func (f *specFlags) blame(cmd *cobra.Command, err error) error {
 // runFlags fill a Spec and choose the output.
 type runFlags struct {
 	specFlags
-	// resume is the results folder of an interrupted run; empty for a new run.
-	resume    string
+	resume    string // results folder of an interrupted run; empty for a new run
 	dir       string
 	output    outputFlag[*lab.Outcome]
 	telemetry telemetryFlags
-	// stays: telemetry is served after the run, until ctx ends.
-	stays   bool
-	helpAll bool
-	args    []string
+	stays     bool // telemetry is served after the run, until ctx ends
+	helpAll   bool
+	args      []string
 }
 
 // newPlaying completes a verb that plays an experiment.

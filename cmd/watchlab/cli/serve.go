@@ -32,8 +32,7 @@ import (
 // select.
 type service struct {
 	specFlags
-	// from is the Spec after file and flags are combined.
-	from experiment.Spec
+	from experiment.Spec // Spec after file and flags are combined
 
 	bind       string
 	port       int
@@ -53,14 +52,12 @@ type service struct {
 	token    string
 	url      string
 	// faults and objects are those that each turn begins with.
-	faults  []fault.Spec
-	objects []manifest.Object
-	// listener is open for all turns; tls is nil for plain HTTP.
-	listener *net.TCPListener
-	tls      *tls.Config
+	faults   []fault.Spec
+	objects  []manifest.Object
+	listener *net.TCPListener // open for all turns
+	tls      *tls.Config      // nil for plain HTTP
 
-	// lists, watches and bytes are the totals of earlier turns.
-	lists, watches, bytes int64
+	lists, watches, bytes int64 // totals of earlier turns
 }
 
 // settling is the delay between the last of several watches and the storm. Clients receive

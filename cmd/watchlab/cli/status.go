@@ -22,8 +22,7 @@ type status struct {
 	width int
 	shown bool
 	now   func() time.Time
-	// last is the time of the last line without a terminal.
-	last time.Time
+	last  time.Time // time of the last line without a terminal
 }
 
 func newStatus(w io.Writer) *status {

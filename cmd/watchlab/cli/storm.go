@@ -170,10 +170,8 @@ func showStorm(cmd *cobra.Command, s experiment.Storm, seed int64) error {
 type digest struct {
 	name    string
 	initial int
-	// count has the number of steps by kind.
-	count map[storm.Kind]int
-	// at has the times of the events in order.
-	at []time.Duration
+	count   map[storm.Kind]int // number of steps by kind
+	at      []time.Duration    // times of the events in order
 }
 
 func digestOf(g *storm.Generator) []digest {

@@ -33,9 +33,8 @@ type studyRecord struct {
 // studyFlags are the flags of study.
 type studyFlags struct {
 	studyRecord
-	out string
-	// resume is the folder of an interrupted study; empty for a new one.
-	resume string
+	out    string
+	resume string // folder of an interrupted study; empty for a new one
 }
 
 func newStudy() *cobra.Command {

@@ -38,14 +38,12 @@ stdin. Unreadable parts are reported with their place, the rest is used, and the
 type input struct {
 	*trace.Reader
 	// frame is the next frame. err is the error of reading it; io.EOF at the end.
-	frame trace.Frame
-	err   error
-	// shift is added to the times of the frames.
-	shift  time.Duration
+	frame  trace.Frame
+	err    error
+	shift  time.Duration // added to the times of the frames
 	faults []*trace.Error
 	close  func() error
-	// some: at least one frame with content was read.
-	some bool
+	some   bool // at least one frame with content was read
 }
 
 // openTrace opens a recording and reads its first frame, which names the main resource of a
@@ -397,16 +395,14 @@ type converter struct {
 	mend      trace.Mender
 
 	begun bool
-	// state has the objects by resource before time 0; order lists the resources.
-	state map[trace.Resource]*state
-	order []trace.Resource
+	state map[trace.Resource]*state // objects by resource before time 0
+	order []trace.Resource          // resources of state
 }
 
 // state has the current objects of a resource by key.
 type state struct {
 	objects map[string][]byte
-	// end is the bookmark that ends the initial list; empty before it.
-	end trace.Frame
+	end     trace.Frame // bookmark that ends the initial list; empty before it
 }
 
 func (c *converter) add(f trace.Frame) error {
