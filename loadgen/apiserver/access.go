@@ -29,10 +29,8 @@ import (
 // Identity is the TLS identity of a server. It protects a simulation only: the
 // keys live in memory and are new for each server.
 type Identity struct {
-	// CA is the certificate authority in PEM that clients trust.
-	CA []byte
-	// Certificate is the server's certificate with its key.
-	Certificate tls.Certificate
+	CA          []byte          // the authority that clients trust, in PEM
+	Certificate tls.Certificate // the server's, with its key
 }
 
 // lifetime is the validity of a serving certificate.
@@ -132,12 +130,9 @@ func CheckBind(address, token string) error {
 
 // Kubeconfig holds what a client needs to connect.
 type Kubeconfig struct {
-	// Server is the URL of the server.
-	Server string
-	// CA is the trusted certificate authority in PEM; nil for plain HTTP.
-	CA []byte
-	// Token is the bearer token; empty for none.
-	Token string
+	Server string // URL of the server
+	CA     []byte // trusted authority in PEM; nil for plain HTTP
+	Token  string // bearer token; empty for none
 }
 
 // kubeconfigMark is the first line of a kubeconfig that watchlab may replace.

@@ -67,11 +67,9 @@ func isTrue(values []string) bool {
 
 // continueToken is the start of the next page of a list, with a real server's fields.
 type continueToken struct {
-	Version string `json:"v"`
-	// ResourceVersion is the version of the list; -1 means the current version.
-	ResourceVersion int64 `json:"rv"`
-	// StartKey is the last key of the previous page.
-	StartKey string `json:"start"`
+	Version         string `json:"v"`
+	ResourceVersion int64  `json:"rv"`    // version of the list; -1 means the current version
+	StartKey        string `json:"start"` // last key of the previous page
 }
 
 const continueVersion = "meta.k8s.io/v1"
@@ -226,13 +224,10 @@ func (s *Server) get(req *request) error {
 
 // filter selects the objects of a request. The zero value selects all.
 type filter struct {
-	// namespace is empty for all namespaces and for cluster-scoped resources.
-	namespace string
-	// labels and fields are nil if they match every object.
-	labels labels.Selector
-	fields fields.Selector
-	// values reads the selectable fields by path.
-	values values
+	namespace string          // empty for all namespaces and for cluster-scoped resources
+	labels    labels.Selector // nil matches every object
+	fields    fields.Selector // nil matches every object
+	values    values          // of the selectable fields
 }
 
 // Fields of all kinds.

@@ -21,14 +21,10 @@ import (
 
 // target is the meaning of a path.
 type target struct {
-	// resource is the resource in the requested version.
-	resource *resources.Resource
-	// namespace is empty for all namespaces and for cluster-scoped resources.
-	namespace string
-	// name is empty for the collection.
-	name string
-	// subresource is empty for the object itself.
-	subresource string
+	resource    *resources.Resource // in the requested version
+	namespace   string              // empty for all namespaces and for cluster-scoped resources
+	name        string              // empty for the collection
+	subresource string              // empty for the object itself
 }
 
 // key is the key of the object in its collection.
@@ -78,12 +74,9 @@ func (s *Server) target(path string) (target, bool) {
 // request is a request in progress.
 type request struct {
 	target
-	// collection is nil for resources that are not stored.
-	*collection
-	// kind encodes objects in the requested version.
-	kind *wire.Kind
-	// converts: the requested version is not the stored one.
-	converts bool
+	*collection            // nil for resources that are not stored
+	kind        *wire.Kind // in the requested version
+	converts    bool       // the requested version is not the stored one
 
 	w    http.ResponseWriter
 	http *http.Request
@@ -176,11 +169,9 @@ func verbOf(method string, t *target) string {
 
 // collection holds the objects of one resource.
 type collection struct {
-	// stored is the resource in the stored version.
-	stored *resources.Resource
-	// kind encodes objects in the stored version.
-	kind *wire.Kind
-	log  *store.Log
+	stored *resources.Resource // in the stored version
+	kind   *wire.Kind          // in the stored version
+	log    *store.Log
 }
 
 // collection returns the collection of a resource and creates it at its first use.

@@ -64,10 +64,8 @@ import (
 const DefaultBookmarkInterval = time.Minute
 
 var (
-	// ErrState means that a method was called too early, too late or twice.
-	ErrState = errors.New("wrong state")
-	// ErrOptions means that an option is invalid.
-	ErrOptions = errors.New("invalid options")
+	ErrState   = errors.New("wrong state")     // a method was called too early, too late or twice
+	ErrOptions = errors.New("invalid options") // an option is invalid
 )
 
 // Options configure a [Server].
@@ -107,8 +105,7 @@ type Server struct {
 	wire                      atomic.Int64
 	watching                  watching
 	http                      *http.Server
-	// served receives the result of http.Serve.
-	served chan error
+	served                    chan error // receives the result of http.Serve
 
 	// mu guards the fields below.
 	mu       sync.Mutex

@@ -26,8 +26,7 @@ type Prepared struct {
 	budget     *store.Budget
 	kind       *wire.Kind
 	namespaced bool
-	// namespaces are the namespaces of the objects, sorted.
-	namespaces []string
+	namespaces []string // of the objects, sorted
 }
 
 // Prepare encodes the storm's events as JSON, within [store.DefaultBudget]. Other events

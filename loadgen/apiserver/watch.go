@@ -63,13 +63,11 @@ func (s *Server) watch(req *request, q *query) error {
 // watcher is an open watch.
 type watcher struct {
 	*request
-	query    *query
-	follower *stream.Follower
-	flush    func() error
-	// at is the position of the last sent event.
-	at uint64
-	// scratch and one are reused buffers for assembled frames.
-	scratch, one []byte
+	query        *query
+	follower     *stream.Follower
+	flush        func() error
+	at           uint64 // position of the last sent event
+	scratch, one []byte // reused buffers for assembled frames
 }
 
 // fail sends an ERROR event.
@@ -284,11 +282,9 @@ func (req *request) bookmark(version uint64, initialEnd bool) ([]byte, error) {
 // watching counts watches.
 type watching struct {
 	// mu guards the fields below.
-	mu sync.Mutex
-	// open is the number of open watches, ended the number of ended ones.
-	open, ended int
-	// changed is closed at the next change; nil if no caller waits.
-	changed chan struct{}
+	mu          sync.Mutex
+	open, ended int           // numbers of watches
+	changed     chan struct{} // closed at the next change; nil if no caller waits
 }
 
 func (w *watching) change(open, ended int) {

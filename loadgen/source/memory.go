@@ -46,17 +46,13 @@ const window = 128
 // version 0. Selectors are rejected. The only bookmark is the end of the initial events.
 // Memory retains all events, so no version is too old.
 type Memory struct {
-	name string
-	kind schema.GroupVersionKind
-	// storm is the storm that Play releases; empty for [NewLive].
-	storm  *storm.Storm
-	stream *stream.Stream
-	// invalid is the validation error of the storm.
-	invalid error
-	// snapshots counts requests for the whole state.
-	snapshots atomic.Int64
-	// feeds counts the goroutines of watches. Add is called with mu held.
-	feeds sync.WaitGroup
+	name      string
+	kind      schema.GroupVersionKind
+	storm     *storm.Storm // Play releases it; empty for [NewLive]
+	stream    *stream.Stream
+	invalid   error          // validation error of storm
+	snapshots atomic.Int64   // requests for the whole state
+	feeds     sync.WaitGroup // goroutines of watches; Go is called with mu held
 
 	mu      sync.Mutex
 	watches map[*memoryWatch]struct{} // running watches; nil after Close
@@ -263,12 +259,10 @@ type memoryWatch struct {
 	memory   *Memory
 	follower *stream.Follower
 	start    stream.Start
-	// mark is sent after the initial events if start.Mark is set.
-	mark runtime.Object
-	ch   chan watch.Event
-	ctx  context.Context
-	// stop ends ctx and with it the watch.
-	stop context.CancelFunc
+	mark     runtime.Object // sent after the initial events if start.Mark is set
+	ch       chan watch.Event
+	ctx      context.Context
+	stop     context.CancelFunc // ends ctx and with it the watch
 }
 
 // Stop ends the watch. Its channel closes soon afterwards.

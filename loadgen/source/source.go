@@ -79,10 +79,8 @@ var ErrNoFaults = errors.New("no faults here")
 
 // Options are the options of a source.
 type Options struct {
-	// Faults are the faults of the apiserver source. They start with Play.
-	Faults []fault.Spec
-	// Seed decides the random choices of the faults.
-	Seed int64
+	Faults []fault.Spec // of the apiserver source; they start with Play
+	Seed   int64        // decides the random choices of the faults
 }
 
 // Prepare does the work that all sources of that name share for a storm. The error is that of

@@ -46,17 +46,13 @@ var ErrStaticPod = errors.New("invalid static pod")
 
 // StaticOptions are the options of [StaticFile] and [StaticURL].
 type StaticOptions struct {
-	// NodeName is the name of the node; it is required.
-	NodeName string
-	// Period is the time between two reads; 0 means StaticPeriod.
-	Period time.Duration
+	NodeName string        // name of the node; it is required
+	Period   time.Duration // time between two reads; 0 means StaticPeriod
 	// Report receives every error, on the goroutine of Run, which continues; nil ignores
 	// errors.
 	Report func(error)
-	// Poll disables file notifications: files are read once per Period only.
-	Poll bool
-	// Client sends the requests; nil uses a client with a timeout of 10 s.
-	Client *http.Client
+	Poll   bool         // no file notifications: files are read once per Period only
+	Client *http.Client // nil means a client with a timeout of 10 s
 }
 
 // complete sets the defaults.
@@ -215,8 +211,7 @@ func readAtMost(r io.Reader) ([]byte, error) {
 type staticURL struct {
 	url  string
 	opts StaticOptions
-	// last has the bytes of the last answer. Only Run's goroutine uses it.
-	last []byte
+	last []byte // bytes of the last answer; only Run's goroutine uses it
 }
 
 // StaticURL returns the source of a URL with a pod or a list of pods, as JSON or YAML. It

@@ -52,10 +52,8 @@ type object = resources.Object
 //
 // All errors are API statuses ([apierrors.APIStatus]).
 type Editor struct {
-	// Suffix returns the suffix of a generated name, by default 5 random characters.
-	Suffix func() string
-	// managers caches field managers: managerKey → *cachedManager.
-	managers sync.Map
+	Suffix   func() string // of a generated name, by default 5 random characters
+	managers sync.Map      // managerKey → *cachedManager
 }
 
 // New returns an editor.
@@ -68,15 +66,11 @@ type Request struct {
 	Namespace, Name string
 	// Subresource is empty for the object itself, else "status", "scale" or another
 	// subresource that takes the whole object, such as "resize".
-	Subresource string
-	// ContentType is the media type of the body. Empty means JSON; a patch needs it.
-	ContentType string
-	// FieldManager is the query parameter. Empty means the first part of UserAgent.
-	FieldManager string
-	// UserAgent is the request's header.
-	UserAgent string
-	// FieldValidation is "Strict", "Warn" or "Ignore"; empty means "Warn".
-	FieldValidation string
+	Subresource     string
+	ContentType     string // media type of the body; empty means JSON; a patch needs it
+	FieldManager    string // query parameter; empty means the first part of UserAgent
+	UserAgent       string // header of the request
+	FieldValidation string // "Strict", "Warn" or "Ignore"; empty means "Warn"
 	// Force lets server-side apply take fields from other managers. Other requests
 	// must not have it; nil means that the query omits it.
 	Force *bool
@@ -89,13 +83,10 @@ type Result struct {
 	Object resources.Object
 	// Answer is the answer to the client if it is not Object: a Scale. The caller
 	// sets its resourceVersion to that of the stored object. Nil means Object.
-	Answer *autoscalingv1.Scale
-	// Unchanged is set if the request changes nothing: no write and no event.
-	Unchanged bool
-	// Gone is set if the object has no finalizer left: the caller deletes it.
-	Gone bool
-	// Warnings are the texts of the answer's Warning headers.
-	Warnings []string
+	Answer    *autoscalingv1.Scale
+	Unchanged bool     // the request changes nothing: no write and no event
+	Gone      bool     // the object has no finalizer left: the caller deletes it
+	Warnings  []string // of the answer's Warning headers
 }
 
 // edit is a write in progress.

@@ -24,17 +24,13 @@ import (
 // Custom is one version of a custom resource. It is shared and must not be
 // changed.
 type Custom struct {
-	// Version is the definition of this version.
-	Version *apiextensionsv1.CustomResourceDefinitionVersion
+	Version *apiextensionsv1.CustomResourceDefinitionVersion // its definition
 	// Schema is the schema for OpenAPI, never nil. It describes apiVersion, kind and
 	// metadata only if the manifest does.
-	Schema *spec.Schema
-	// Structural is the schema for pruning and defaults.
-	Structural *structuralschema.Structural
-	// Validator validates objects against the schema.
-	Validator *validate.SchemaValidator
-	// Versions are all served versions, this one included, the preferred one first.
-	Versions []*Resource
+	Schema     *spec.Schema
+	Structural *structuralschema.Structural // for pruning and defaults
+	Validator  *validate.SchemaValidator    // of objects
+	Versions   []*Resource                  // all that are served, the preferred one first
 }
 
 // Scale returns the paths of the scale subresource, or nil.

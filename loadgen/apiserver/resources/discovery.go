@@ -28,8 +28,7 @@ const Version = "v1.36.3+watchlab.simulated"
 // request and keeps it until the registry changes.
 type Discovery struct {
 	registry *Registry
-	// filter passes the resources that are shown.
-	filter func(*Resource) bool
+	filter   func(*Resource) bool // passes the resources to show
 
 	// mu guards current, the documents of the registry's version at the last request.
 	mu      sync.Mutex
@@ -94,10 +93,8 @@ const (
 
 // documents holds all documents of one state of the registry.
 type documents struct {
-	// version is that of the registry.
-	version uint64
-	// versions are in the order of discovery.
-	versions []*groupVersion
+	version  uint64              // of the registry
+	versions []*groupVersion     // in the order of discovery
 	byPath   map[string]document // "/apis/apps/v1"
 }
 

@@ -192,8 +192,7 @@ const (
 // omitempty, except for the few in optional. Enumerations, unions and defaults are
 // not described.
 type models struct {
-	// definitions holds the schemas by model name, "io.k8s.api.core.v1.Pod".
-	definitions map[string]*spec.Schema
+	definitions map[string]*spec.Schema // schemas by model name, "io.k8s.api.core.v1.Pod"
 }
 
 func newModels() *models { return &models{definitions: make(map[string]*spec.Schema)} }

@@ -65,15 +65,13 @@ type Resource struct {
 	Categories []string                    // kubectl's groups of resources, "all"
 	// Verbs are the supported verbs, sorted. A resource without list and watch, such as
 	// a TokenReview, is not stored.
-	Verbs []string
-	// Subresources are sorted by name.
-	Subresources []Subresource
+	Verbs        []string
+	Subresources []Subresource // sorted by name
 	// Stored is the resource in its stored version. All versions of a custom resource
 	// share one collection and differ in apiVersion only. For a built-in resource it
 	// is GVR.
 	Stored schema.GroupVersionResource
-	// Custom is nil for built-in resources.
-	Custom *Custom
+	Custom *Custom // nil for built-in resources
 }
 
 // Subresource is a part of a resource with a path of its own.
@@ -130,8 +128,7 @@ func (r *Resource) String() string {
 // Registry holds the served resources. It is safe for concurrent use; lookups take
 // no lock. [New] returns one.
 type Registry struct {
-	// current is replaced as a whole under mu; readers take no lock.
-	current atomic.Pointer[snapshot]
+	current atomic.Pointer[snapshot] // replaced as a whole under mu; readers take no lock
 
 	// mu serializes changes and guards the fields below.
 	mu sync.Mutex

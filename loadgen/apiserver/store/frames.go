@@ -25,11 +25,9 @@ type slot struct {
 	frames atomic.Pointer[frames]
 
 	// mu serializes encoding and guards the fields below.
-	mu sync.Mutex
-	// size is the size in bytes that the budget has counted.
-	size int64
-	// stays: the budget must not drop the frames.
-	stays bool
+	mu    sync.Mutex
+	size  int64 // in bytes, as counted by the budget
+	stays bool  // the budget must not drop the frames
 }
 
 // frames are the watch frames of the first events of a block, consecutive in data. A later
@@ -127,16 +125,13 @@ const DefaultBudget = 1 << 30
 // and fill three quarters at most: a storm larger than the budget, played repeatedly, would
 // otherwise drop every encoding before its next use. A Budget is safe for concurrent use.
 type Budget struct {
-	// limit is in bytes.
-	limit int64
+	limit int64 // in bytes
 
 	// mu guards the fields below. A slot's mu is taken before it; grow only tries
 	// further slots' mutexes, so it cannot deadlock.
-	mu sync.Mutex
-	// used is the size of all slots in bytes.
-	used int64
-	// queue holds the nonempty slots that may be dropped, the oldest first.
-	queue []*slot
+	mu    sync.Mutex
+	used  int64   // bytes of all slots
+	queue []*slot // nonempty slots that may be dropped, the oldest first
 }
 
 // NewBudget returns a budget in bytes; 0 or less means [DefaultBudget].

@@ -54,8 +54,7 @@ type Log struct {
 	// Position is the last visible position. Raising it publishes the events: they are
 	// stored before, and readers without a lock load the position first.
 	stream.Position
-	// rec is nil for a log without a recording.
-	rec   *Recording
+	rec   *Recording // nil for a log without a recording
 	maker maker
 	// retain is the number of events by which the start position of a watch may lag; 0
 	// means all. history is the number of newest events kept after the fork.
@@ -65,19 +64,16 @@ type Log struct {
 	forked atomic.Uint64
 	// tail holds the events after forked. It is replaced under write; readers take no
 	// lock.
-	tail atomic.Pointer[tail]
-	// floor is the oldest position from which a watch can start.
-	floor atomic.Uint64
-	// write serializes the changes of the visible position. It is taken before mu.
-	write sync.Mutex
+	tail  atomic.Pointer[tail]
+	floor atomic.Uint64 // oldest position from which a watch can start
+	write sync.Mutex    // serializes changes of the visible position; taken before mu
 	// played is the number of released events of the recording after the fork. Guarded
 	// by write.
 	played int
 
 	// mu guards the index, the fields below.
-	mu sync.RWMutex
-	// indexed is the position up to which the index is complete.
-	indexed uint64
+	mu      sync.RWMutex
+	indexed uint64 // position up to which the index is complete
 	// last holds the position of each key's newest event by key index; 0 means none.
 	// It is nil until the first use of the index.
 	last   []uint64
@@ -85,14 +81,12 @@ type Log struct {
 	sorted []int32          // indexes in the order of keys
 	extra  map[string]int32 // indexes of keys that the recording does not have
 	free   []int32          // unused indexes
-	// shared: names and sorted belong to the recording; copy them before a change.
-	shared bool
+	shared bool             // names and sorted belong to the recording; copy them before a change
 }
 
 // tail holds the events after a position. It is replaced as a whole.
 type tail struct {
-	// base is the position before the first event.
-	base   uint64
+	base   uint64 // position before the first event
 	chunks []*chunk
 }
 
@@ -525,8 +519,7 @@ type Recording struct {
 	storm  *storm.Storm
 	maker  maker
 	blocks []block
-	// keys computes once, at the first call.
-	keys func() *keys
+	keys   func() *keys // computed at the first call
 }
 
 // keys are the keys of a recording.

@@ -56,10 +56,9 @@ func (e *encoder) appendJSON(dst []byte, o runtime.Object) ([]byte, error) {
 // A CBOR object is the tag of self-described CBOR and a map. An event is the tag and a
 // map of type and object (KEP 4222).
 const (
-	cborSelf = "\xd9\xd9\xf7"
-	cborMap  = 0xa0
-	// cborShort is the maximum number of entries of a map with a head of one byte.
-	cborShort = 23
+	cborSelf  = "\xd9\xd9\xf7"
+	cborMap   = 0xa0
+	cborShort = 23 // maximum number of entries of a map with a head of one byte
 )
 
 // cborText appends a string.
@@ -113,8 +112,7 @@ func (e *encoder) appendCBOR(dst []byte, o runtime.Object) ([]byte, error) {
 // v0.37, pkg/runtime/generated.proto, pkg/apis/meta/v1/generated.proto).
 const (
 	protoPrefix = "k8s\x00"
-	// protoTail is the empty contentEncoding and contentType.
-	protoTail = "\x1a\x00\x22\x00"
+	protoTail   = "\x1a\x00\x22\x00" // empty contentEncoding and contentType
 
 	tagTypeMeta = 1<<3 | 2
 	tagRaw      = 2<<3 | 2

@@ -16,12 +16,10 @@ import (
 // Kind encodes the objects of one kind. It is immutable and safe for concurrent
 // use.
 type Kind struct {
-	gvk schema.GroupVersionKind
-	// list is the kind of lists.
-	list    schema.GroupVersionKind
-	columns *Columns
-	// untyped: lists look like a real server's lists of custom resources.
-	untyped                   bool
+	gvk                       schema.GroupVersionKind
+	list                      schema.GroupVersionKind // of lists
+	columns                   *Columns
+	untyped                   bool // lists look like a real server's lists of custom resources
 	objects, metadata, tables encoder
 }
 
@@ -72,13 +70,10 @@ func AppendAny(dst []byte, m Media, o runtime.Object) ([]byte, error) {
 
 // encoder encodes the objects of one kind.
 type encoder struct {
-	gvk schema.GroupVersionKind
-	// keeps: the items of a list have apiVersion and kind.
-	keeps bool
-	// json and cbor are the first bytes of an object.
-	json, cbor []byte
-	// proto is the first part of an object's protobuf envelope.
-	proto []byte
+	gvk        schema.GroupVersionKind
+	keeps      bool   // the items of a list have apiVersion and kind
+	json, cbor []byte // the first bytes of an object
+	proto      []byte // the first part of an object's envelope
 }
 
 func newEncoder(gvk schema.GroupVersionKind, keeps bool) encoder {

@@ -90,8 +90,7 @@ func (f Form) StreamType() string {
 }
 
 var (
-	// ErrEncoding means that an object cannot be encoded.
-	ErrEncoding = errors.New("cannot be encoded")
+	ErrEncoding = errors.New("cannot be encoded") // of an object
 
 	metadataKind = metav1.SchemeGroupVersion.WithKind("PartialObjectMetadata")
 	tableKind    = metav1.SchemeGroupVersion.WithKind("Table")
@@ -136,12 +135,9 @@ var ErrNotAcceptable = errors.New("not acceptable")
 
 // Offer says which forms of a resource are available.
 type Offer struct {
-	// Untyped objects have no protobuf; their metadata has.
-	Untyped bool
-	// Whole excludes metadata and tables, for answers that are no resources.
-	Whole bool
-	// Stream is set for watches.
-	Stream bool
+	Untyped bool // objects have no protobuf; their metadata has
+	Whole   bool // no metadata and tables, for answers that are no resources
+	Stream  bool // a watch
 }
 
 // Negotiate returns the available form that a client's Accept headers prefer, JSON

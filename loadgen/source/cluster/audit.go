@@ -23,8 +23,7 @@ var ErrMissed = errors.New("not received")
 // state is the last known state of a key.
 type state struct {
 	Version
-	// deleted: the object was deleted, at that version.
-	deleted bool
+	deleted bool // the object was deleted, at that version
 }
 
 // inventory is the state of all objects of a resource at a version.

@@ -110,12 +110,9 @@ func (c *Cluster) Config() *rest.Config { return rest.CopyConfig(c.config) }
 
 // Resource is a resource that a cluster serves.
 type Resource struct {
-	// GroupVersionResource identifies the resource.
 	schema.GroupVersionResource
-	// Kind is the kind of the objects.
-	Kind schema.GroupVersionKind
-	// Namespaced reports whether the objects have a namespace.
-	Namespaced bool
+	Kind       schema.GroupVersionKind // of the objects
+	Namespaced bool                    // the objects have a namespace
 }
 
 // Resource finds a resource like kubectl: by plural, singular or short name, with the group
@@ -143,10 +140,8 @@ func (c *Cluster) Resource(name string) (Resource, error) {
 
 // Scope selects objects of a resource. The zero value selects all.
 type Scope struct {
-	// Namespace is one namespace; empty means all.
-	Namespace string
-	// Selector is a label selector; empty means all.
-	Selector string
+	Namespace string // one namespace; empty means all
+	Selector  string // of labels; empty means all
 }
 
 // ListerWatcher lists and watches a resource. Objects are typed and encoded as protobuf if

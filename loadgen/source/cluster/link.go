@@ -20,13 +20,11 @@ type Breaks struct {
 	// Relisted counts lists after a watch could not resume: the version had expired (410 Gone)
 	// or the connection failed. Of the changes in the gap, only the differences are known.
 	Relisted int
-	// Changes are the differences that these lists showed.
-	Changes
+	Changes  // the differences that these lists showed
 	// Gap is the total time without a watch: from the end of a watch until the next watch or
 	// list, including the Tee's backoff.
-	Gap time.Duration
-	// Down reports whether there is no watch now.
-	Down bool
+	Gap  time.Duration
+	Down bool // there is no watch now
 }
 
 // Changes counts the objects of lists after a gap. Added, Modified and Deleted become events;
@@ -42,10 +40,8 @@ func (c Changes) Found() int { return c.Added + c.Modified + c.Deleted }
 
 // Version identifies a version of an object.
 type Version struct {
-	// UID distinguishes objects that had the same name.
-	UID types.UID
-	// ResourceVersion is the version of the object.
-	ResourceVersion string
+	UID             types.UID // distinguishes objects that had the same name
+	ResourceVersion string    // of the object
 }
 
 // Listed counts an object of a list. exists reports whether the key existed before the gap, in
@@ -77,10 +73,9 @@ type link struct {
 	lw cache.ListerWatcherWithContext
 
 	// mu guards the fields below.
-	mu    sync.Mutex
-	total Breaks
-	// synced: the initial list is complete. No gap counts before it.
-	synced, closed bool
+	mu             sync.Mutex
+	total          Breaks
+	synced, closed bool // synced: the initial list is complete; no gap counts before it
 	// down is the start of the present gap; zero while there is a watch. again is the start of
 	// a watch that has had no event yet.
 	down, again time.Time

@@ -12,8 +12,7 @@ import (
 )
 
 const (
-	// retryLimit is the maximum time of retries. An API server takes some seconds to start.
-	retryLimit = time.Minute
+	retryLimit = time.Minute // of all retries; an API server takes some seconds to start
 	// settling is the time after an outage in which 401 and 403 count as temporary. An API server
 	// answers before it has loaded its authorization rules and accounts.
 	settling = 30 * time.Second
@@ -25,8 +24,7 @@ const (
 // retrier repeats requests during an outage of the API server. The zero value is ready to use
 // and safe for concurrent use.
 type retrier struct {
-	// outage is the last time without an answer, in Unix nanoseconds; 0 means never.
-	outage atomic.Int64
+	outage atomic.Int64 // last time without an answer, in Unix nanoseconds; 0 means never
 }
 
 // do calls an idempotent function and repeats it while the API server is unreachable or

@@ -34,25 +34,22 @@ import (
 // UID was deleted and recreated. [Tee.Breaks] counts these interruptions, and [Tee.Audit]
 // compares the log with the cluster.
 type Tee struct {
-	resource Resource
-	// like is an empty object of the events' type.
-	like      runtime.Object
+	resource  Resource
+	like      runtime.Object // an empty object of the events' type
 	log       *stream.Stream
 	link      *link
 	origin    time.Time
 	inventory lister // nil: Audit does nothing
 
 	// mu guards received.
-	mu sync.Mutex
-	// received has the last received state of each key, including deleted keys.
-	received map[string]state
-	ready    chan struct{} // closed after the initial list
+	mu       sync.Mutex
+	received map[string]state // last received state of each key, including deleted keys
+	ready    chan struct{}    // closed after the initial list
 	cancel   context.CancelFunc
 	ended    chan struct{}
-	// err is set before failed is closed.
-	err    error
-	failed chan struct{}
-	fail   sync.Once
+	err      error // set before failed is closed
+	failed   chan struct{}
+	fail     sync.Once
 }
 
 // NewTee starts to follow a resource. The log holds at most capacity events, including the

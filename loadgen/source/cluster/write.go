@@ -30,8 +30,7 @@ const (
 	// RunLabel is the label of every object of a Writer; its value is the run. Clean selects
 	// by it.
 	RunLabel = "watchlab.dev/run"
-	// Manager is the field manager of a Writer's applies.
-	Manager = "watchlab"
+	Manager  = "watchlab" // field manager of a Writer's applies
 	// schedulingGate prevents the scheduling of a Writer's pods.
 	schedulingGate = "watchlab.dev/not-to-be-run"
 )
@@ -84,12 +83,9 @@ type Written struct {
 	// rejected; FirstRefusal is the error of the first one.
 	Applied, Deleted, Refused int64
 	FirstRefusal              error
-	// Left counts events that were not written when Play ended.
-	Left int64
-	// Retried counts events with more than one attempt.
-	Retried int64
-	// Outage is the duration of the longest retry.
-	Outage time.Duration
+	Left                      int64         // events that were not written when Play ended
+	Retried                   int64         // events with more than one attempt
+	Outage                    time.Duration // duration of the longest retry
 	// Late counts events that started more than 1 ms late. LagMax is the maximum lag. A slow
 	// request delays the events after it.
 	Late   int64

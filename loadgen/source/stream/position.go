@@ -14,8 +14,7 @@ import (
 // followers get a wake-up. A slow follower therefore gets fewer wake-ups and takes more events
 // at once.
 type Position struct {
-	// visible is the position.
-	visible atomic.Uint64
+	visible atomic.Uint64 // the position
 	// asleep is the number of sleeping followers. A follower increments asleep and then reads
 	// visible again; Raise stores visible and then reads asleep. So at least one of them sees
 	// the other's write, and no wake-up is lost.
@@ -24,8 +23,7 @@ type Position struct {
 	// means none.
 	followers atomic.Pointer[[]*Follower]
 
-	// blocked is set while WaitRoom waits on room. room is written before blocked is set.
-	blocked atomic.Bool
+	blocked atomic.Bool // set while WaitRoom waits on room; room is written before blocked is set
 
 	// mu guards replacing followers, and room.
 	mu   sync.Mutex
@@ -131,11 +129,9 @@ type Follower struct {
 	position *Position
 	// wake has capacity 1. A token may be left over from before, so a wake-up only means: Poll
 	// again.
-	wake chan struct{}
-	// asleep is true while the follower counts in Position.asleep.
-	asleep atomic.Bool
-	// seen is the position up to which the follower has passed on events.
-	seen atomic.Uint64
+	wake   chan struct{}
+	asleep atomic.Bool   // true while the follower counts in Position.asleep
+	seen   atomic.Uint64 // position up to which the follower has passed on events
 }
 
 // Poll returns the position. If the follower has seen all events, [Follower.Wake] receives a

@@ -28,21 +28,15 @@ type Stream struct {
 	// visible position are immutable and readable without a lock. Later ones are guarded by
 	// mu.
 	events []storm.Event
-	// byKey has the indexes of all keys in order of key; nil for a log.
-	byKey []int32
+	byKey  []int32 // indexes of all keys in order of key; nil for a log
 
 	// mu guards the fields below.
-	mu sync.Mutex
-	// initial is the position after the initial list.
-	initial uint64
-	// keys has the index of each key.
-	keys map[string]int32
-	// exists reports, by key index, whether the object exists.
-	exists []bool
-	// refused counts events that the full log rejected.
-	refused uint64
-	// sealed: Append accepts no more events.
-	sealed bool
+	mu      sync.Mutex
+	initial uint64           // position after the initial list
+	keys    map[string]int32 // index of each key
+	exists  []bool           // by key index
+	refused uint64           // number of events that the full log rejected
+	sealed  bool             // Append accepts no more events
 }
 
 // New returns a stream of a valid storm (see [storm.Storm.Validate]) whose initial

@@ -13,20 +13,15 @@ import (
 
 // Start is the start of a watch.
 type Start struct {
-	// At is the position after which events follow.
-	At uint64
-	// State: the watch first gets the state at At, as ADDED events.
-	State bool
-	// Mark: an annotated bookmark follows the state.
-	Mark bool
+	At    uint64 // the position after which events follow
+	State bool   // the watch first gets the state at At, as ADDED events
+	Mark  bool   // an annotated bookmark follows the state
 }
 
 // Bounds are the positions that a client may request: from Oldest to Visible.
 type Bounds struct {
-	// Visible is the newest position.
-	Visible uint64
-	// Oldest is the oldest retained position.
-	Oldest uint64
+	Visible uint64 // the newest position
+	Oldest  uint64 // the oldest retained position
 	// First is the position of the oldest state, such as the initial list. A watch from any
 	// state starts there, or at Oldest if that is newer.
 	First uint64
