@@ -22,8 +22,7 @@ import (
 // document is a part of a file with one object or list.
 type document struct {
 	data []byte
-	// line number of the first line, from 1
-	line int
+	line int // number of the first line, from 1
 }
 
 // Decode reads the objects of a file in JSON or YAML; see [Load] for the results. source is

@@ -38,10 +38,8 @@ import (
 )
 
 var (
-	// ErrManifest is wrapped by the error for a document that is not an object.
-	ErrManifest = errors.New("invalid manifest")
-	// ErrEmpty is wrapped by the error for sources without objects.
-	ErrEmpty = errors.New("no objects")
+	ErrManifest = errors.New("invalid manifest") // wrapped for a document that is not an object
+	ErrEmpty    = errors.New("no objects")       // wrapped for sources without objects
 )
 
 // StdinName is the source of objects from standard input.
@@ -55,10 +53,8 @@ type Options struct {
 	// Filenames are files, folders, patterns, http and https URLs, and "-" for Stdin, as in
 	// kubectl's -f. They are read in this order.
 	Filenames []string
-	// Recursive also reads the folders below a folder.
-	Recursive bool
-	// Stdin is read once, for "-".
-	Stdin io.Reader
+	Recursive bool      // also reads the folders below a folder
+	Stdin     io.Reader // read once, for "-"
 }
 
 // Object is one object of a manifest.
@@ -66,16 +62,11 @@ type Object struct {
 	// Object has its Go type if client-go has one, else *unstructured.Unstructured. Its kind
 	// and apiVersion are set.
 	runtime.Object
-	// Kind is the group, version and kind of the object.
-	Kind schema.GroupVersionKind
-	// Namespace is empty if the manifest has none.
-	Namespace string
-	// Name is empty for an object with generateName.
-	Name string
-	// Source is the file, the URL or [StdinName].
-	Source string
-	// Line is the first line of the document, from 1.
-	Line int
+	Kind      schema.GroupVersionKind // group, version and kind of the object
+	Namespace string                  // empty if the manifest has none
+	Name      string                  // empty for an object with generateName
+	Source    string                  // file, URL or [StdinName]
+	Line      int                     // first line of the document, from 1
 }
 
 // String returns the object's kind and name with its source and line.
@@ -85,13 +76,9 @@ func (o Object) String() string {
 
 // Error is the error of one document or source.
 type Error struct {
-	// Source is the file, the URL or [StdinName].
-	Source string
-	// Line is the line of the error if known, else the first line of the document, from 1; 0
-	// means the whole source.
-	Line int
-	// Err is the cause.
-	Err error
+	Source string // file, URL or [StdinName]
+	Line   int    // line of the error if known, else of the document, from 1; 0 means the whole source
+	Err    error  // cause
 }
 
 // Error returns one line: source:line: error.

@@ -12,10 +12,8 @@ import (
 // fraction of the time between two events, or a fixed time, whichever is longer. The zero
 // value means [DefaultBudget].
 type Budget struct {
-	// Share is a fraction of the mean time between two events: 0.01 for 1 %.
-	Share float64
-	// Fixed is an absolute lag.
-	Fixed time.Duration
+	Share float64       // fraction of the mean time between two events: 0.01 for 1 %
+	Fixed time.Duration // absolute lag
 }
 
 // DefaultBudget is 1 % of the time between two events, or 1 ms.

@@ -20,8 +20,7 @@ type clock interface {
 // 0.5 ms on average: on Linux the Go runtime waits in its network poller with millisecond
 // resolution.
 type timers struct {
-	// timer is created by the first sleep and reused.
-	timer *time.Timer
+	timer *time.Timer // created by the first sleep and reused
 }
 
 func (c *timers) now() time.Time { return time.Now() }

@@ -22,11 +22,9 @@ const coarse = 3 * time.Millisecond
 // later. Spinning at the end takes a core from the system under test.
 type precise struct {
 	timers
-	// fd is file's descriptor. It is stored because file.Fd makes it blocking.
-	fd   int
-	file *os.File
-	// failed: no timerfd is available.
-	failed bool
+	fd     int // file's descriptor; it is stored because file.Fd makes it blocking
+	file   *os.File
+	failed bool // no timerfd is available
 	ticks  [8]byte
 }
 

@@ -33,12 +33,9 @@ type Rate float64
 const Unpaced Rate = 0
 
 const (
-	// maxRate keeps the gap between two events at 1 ns or more.
-	maxRate = 1e9
-	// minRate keeps the schedule of a million events within a [time.Duration].
-	minRate = 1e-3
-	// maxIntended is about 146 years; a schedule ends there before it overflows.
-	maxIntended = 1 << 62
+	maxRate     = 1e9     // keeps the gap between two events at 1 ns or more
+	minRate     = 1e-3    // keeps the schedule of a million events within a [time.Duration]
+	maxIntended = 1 << 62 // about 146 years; a schedule ends there before it overflows
 )
 
 // ErrRate is wrapped by the errors for invalid rates.

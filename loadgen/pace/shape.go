@@ -17,22 +17,13 @@ type Shape string
 
 // The shapes.
 const (
-	// Max releases events as fast as the receiver takes them.
-	Max Shape = "max"
-	// Constant releases an event every 1/rate.
-	Constant Shape = "constant"
-	// Poisson releases events at random, independent of each other: gaps are exponential with
-	// mean 1/rate.
-	Poisson Shape = "poisson"
-	// Step uses each rate for one period, in turn; the last rate stays.
-	Step Shape = "step"
-	// Ramp changes linearly from the first rate to the second within one period; the second
-	// rate stays.
-	Ramp Shape = "ramp"
-	// Sine oscillates between the two rates, once per period, and starts at the first.
-	Sine Shape = "sine"
-	// Trace releases events at the storm's own times, divided by a speed.
-	Trace Shape = "trace"
+	Max      Shape = "max"      // releases events as fast as the receiver takes them
+	Constant Shape = "constant" // releases an event every 1/rate
+	Poisson  Shape = "poisson"  // releases events at random: gaps are exponential with mean 1/rate
+	Step     Shape = "step"     // uses each rate for one period, in turn; the last rate stays
+	Ramp     Shape = "ramp"     // changes linearly between two rates in one period; the second stays
+	Sine     Shape = "sine"     // oscillates between the two rates, once per period, from the first
+	Trace    Shape = "trace"    // releases events at the storm's own times, divided by a speed
 )
 
 // ErrPace is wrapped by the errors for invalid paces.
@@ -246,9 +237,8 @@ type Score struct {
 	// later events follow at the mean gap.
 	Events int
 	// At returns the storm's own time of event i, for [Trace]. It must not decrease with i.
-	At func(i int) time.Duration
-	// Seed decides the random times of [Poisson].
-	Seed int64
+	At   func(i int) time.Duration
+	Seed int64 // decides the random times of [Poisson]
 }
 
 // Schedule returns the schedule of a pace in O(1). For Poisson, which draws all times first,
@@ -318,10 +308,8 @@ func (p *poisson) Intended(i int) time.Duration {
 type linear []segment
 
 type segment struct {
-	// rate at the start, and its change per second
-	rate, slope float64
-	// from is the start in s, events the number of events before it.
-	from, events float64
+	rate, slope  float64 // rate at the start, and its change per second
+	from, events float64 // start in s, and the number of events before it
 }
 
 // newSteps returns constant rates, one after the other.

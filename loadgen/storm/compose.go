@@ -18,15 +18,12 @@ import (
 
 // Part is one profile of a [Composition].
 type Part struct {
-	// Profile generates the events. It must not be nil.
-	Profile *Profile
-	// Seed decides everything random in the part.
-	Seed int64
+	Profile *Profile // generates the events; it must not be nil
+	Seed    int64    // decides everything random in the part
 	// Start is the time of the part's first phase, from the start of the composition. Initial
 	// objects exist from the start of the composition.
-	Start time.Duration
-	// Duration cuts the part: later events are dropped. 0 means no cut.
-	Duration time.Duration
+	Start    time.Duration
+	Duration time.Duration // cuts the part: later events are dropped; 0 means no cut
 	// Pace replaces the intended times of the profile; nil keeps them. A mark gets the time of
 	// the event before it.
 	Pace *pace.Pace
@@ -35,12 +32,9 @@ type Part struct {
 // Composition is one or more profiles that play at the same time. Each profile has its own
 // cluster: names of the second begin with "b-", names of the third with "c-", and so on.
 type Composition struct {
-	// Name is the name of the resulting [Set].
-	Name string
-	// Parts are the profiles, at most [MaxParts].
-	Parts []Part
-	// Faults are faults of the simulated API server; see [Set].
-	Faults []fault.Spec
+	Name   string       // name of the resulting [Set]
+	Parts  []Part       // profiles, at most [MaxParts]
+	Faults []fault.Spec // faults of the simulated API server; see [Set]
 }
 
 // Compose returns the composition of one profile.
@@ -103,19 +97,14 @@ type Generator struct {
 
 // part is the state of a [Part] in a generator.
 type part struct {
-	number uint8
-	engine *engine
-	// streams has the composition's number of each stream of the plan.
-	streams []uint8
-	// Events at end or later are dropped; see [Part].
-	start, end time.Duration
-	// schedule is nil if events keep their own times.
-	schedule pace.Schedule
-	// played counts the events so far: the index into schedule.
-	played int
-	// next is the next step; ok is false when none is left.
-	next Step
-	ok   bool
+	number     uint8
+	engine     *engine
+	streams    []uint8       // composition's number of each stream of the plan
+	start, end time.Duration // events at end or later are dropped; see [Part]
+	schedule   pace.Schedule // nil if events keep their own times
+	played     int           // counts the events so far: the index into schedule
+	next       Step          // step; ok is false when none is left
+	ok         bool
 }
 
 // Generator returns a generator of the composition. The error is that of

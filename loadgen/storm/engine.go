@@ -30,18 +30,12 @@ func (k Kind) Type() watch.EventType {
 // Step is an event or a mark in compact form (16 bytes). It names an object by part, stream, key
 // and state; [Generator.Object] returns the object.
 type Step struct {
-	// At is the intended time, from the start of the storm.
-	At time.Duration
-	// Key is the number of the object's key within its part and stream. Marks have no key.
-	Key int32
-	// Kind is the type of the event or mark.
-	Kind Kind
-	// Part is the index of the profile in [Composition.Parts].
-	Part uint8
-	// Stream is the index of the resource in [Generator.Resources].
-	Stream uint8
-	// State is the state of the object after the event.
-	State uint8
+	At     time.Duration // intended time, from the start of the storm
+	Key    int32         // number of the object's key within its part and stream; marks have no key
+	Kind   Kind          // type of the event or mark
+	Part   uint8         // index of the profile in [Composition.Parts]
+	Stream uint8         // index of the resource in [Generator.Resources]
+	State  uint8         // state of the object after the event
 }
 
 // never is the time of an event that does not happen.
@@ -53,22 +47,19 @@ type plan struct {
 	lifecycles []lifecycle
 	updates    []updates
 	marks      []planMark
-	// end of the storm: no event happens at end or later.
-	end time.Duration
+	end        time.Duration // end of the storm: no event happens at end or later
 }
 
 // stream is one resource of a plan. Keys are numbered from 0.
 type stream struct {
 	resource resource
 	objects  objects
-	// The first initial keys exist from the start, in state 0.
-	initial int
+	initial  int // the first initial keys exist from the start, in state 0
 }
 
 // transition is one event of a lifecycle.
 type transition struct {
-	// after the previous transition
-	after time.Duration
+	after time.Duration // the previous transition
 	kind  Kind
 	state uint8
 }
@@ -77,12 +68,10 @@ type transition struct {
 type lifecycle struct {
 	stream   uint8
 	first, n int32
-	// Key first+i starts at from + starts.Intended(i).
-	from   time.Duration
-	starts pace.Schedule
-	script []transition
-	// jitter is the relative variation of each delay: 0.25 for ±25 %.
-	jitter float64
+	from     time.Duration // key first+i starts at from + starts.Intended(i)
+	starts   pace.Schedule
+	script   []transition
+	jitter   float64 // relative variation of each delay: 0.25 for ±25 %
 }
 
 // updates is a series of MODIFIED events of existing keys.
@@ -92,15 +81,12 @@ type updates struct {
 	skew     Skew
 	// inTurn visits every key once per pass, in an order that the seed decides, instead of
 	// drawing keys by skew.
-	inTurn   bool
-	from, to time.Duration
-	// perSecond is the mean rate; poisson makes the times random.
-	perSecond float64
+	inTurn    bool
+	from, to  time.Duration
+	perSecond float64 // mean rate; poisson makes the times random
 	poisson   bool
-	// atOnce is a number of events, all at from; perSecond is then unused.
-	atOnce int
-	// states are the states of each key, in turn.
-	states []uint8
+	atOnce    int     // number of events, all at from; perSecond is then unused
+	states    []uint8 // states of each key, in turn
 }
 
 // planMark is a mark of the first stream.
@@ -122,20 +108,17 @@ type engine struct {
 	plan *plan
 	seed uint64
 
-	tick   time.Duration
-	heads  []int32 // first actor of each bucket, or -1
-	nexts  []int32 // next actor in the same bucket
-	done   []uint8 // number of transitions done by each actor
-	owners []uint8 // lifecycle of each actor
-	actors []int32 // first actor of each lifecycle
-	// present bucket
-	bucket int
-	// actors in the calendar
-	pending int
-	// time of the present bucket
-	calAt  time.Duration
-	series []series
-	mark   int
+	tick    time.Duration
+	heads   []int32       // first actor of each bucket, or -1
+	nexts   []int32       // next actor in the same bucket
+	done    []uint8       // number of transitions done by each actor
+	owners  []uint8       // lifecycle of each actor
+	actors  []int32       // first actor of each lifecycle
+	bucket  int           // present bucket
+	pending int           // actors in the calendar
+	calAt   time.Duration // time of the present bucket
+	series  []series
+	mark    int
 }
 
 // series is the state of an [updates].
@@ -148,8 +131,7 @@ type series struct {
 	stride int64
 	offset int64
 	turns  []uint8 // index of each key's next state
-	// gap between two events in ns
-	gap float64
+	gap    float64 // mean time between two events in ns
 }
 
 // Limits of the calendar's memory: 256 kB and 16 MB.

@@ -25,12 +25,9 @@ const maxFile = 1 << 20
 
 // FileError is the error of a file, with its line.
 type FileError struct {
-	// File is the name of the file. Line is the line of the error, from 1; 0 means the whole
-	// file.
-	File string
-	Line int
-	// Err is the cause.
-	Err error
+	File string // name of the file
+	Line int    // line of the error, from 1; 0 means the whole file
+	Err  error  // cause
 }
 
 // Error returns one line such as

@@ -185,16 +185,13 @@ func newPodTemplates(bytes int) *podTemplates {
 // podGroup is a range of keys with similar pods.
 type podGroup struct {
 	first, n int
-	// prefix of the workloads' names
-	app string
+	app      string // prefix of the workloads' names
 	// perWorkload is the number of pods of each workload. The pods of a Job have adjacent
 	// keys; those of Deployments are interleaved.
 	perWorkload int
 	job         bool
-	// node returns the node number of pod first+i.
-	node func(i int) int
-	// revision of the workload, part of the pod names
-	revision int
+	node        func(i int) int // returns the node number of pod first+i
+	revision    int             // revision of the workload, part of the pod names
 }
 
 func (g *podGroup) workloads() int { return max(1, (g.n+g.perWorkload-1)/g.perWorkload) }
@@ -217,10 +214,9 @@ type workload struct {
 // pods generates pods.
 type pods struct {
 	identities
-	names  namer
-	groups []podGroup
-	// by group and workload number
-	workloads []memo[*workload]
+	names     namer
+	groups    []podGroup
+	workloads []memo[*workload] // by group and workload number
 	sizes     []*podTemplates
 	ips       []v1.PodIP
 	hosts     memo[host]
@@ -372,8 +368,7 @@ type leases struct {
 	namespace string
 	states    [leaseStates]coordinationv1.LeaseSpec
 	template  coordinationv1.Lease
-	// owners is only set for leases of nodes.
-	owners memo[[]metav1.OwnerReference]
+	owners    memo[[]metav1.OwnerReference] // only set for leases of nodes
 }
 
 // newNodeLeases returns the leases of nodes. Each lease is owned by its node.

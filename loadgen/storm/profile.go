@@ -31,8 +31,7 @@ type Profile struct {
 	// UpdatesPerSecond is the rate of background status updates, at random times in all
 	// phases. Only pods outside the storm get them; in hotkey, leases do.
 	UpdatesPerSecond float64 `yaml:"updatesPerSecond" allowed:"0 to 10000000 a second"`
-	// Skew is the distribution of these updates over keys: uniform or zipf.
-	Skew Skew `yaml:"skew"`
+	Skew             Skew    `yaml:"skew"` // distribution of these updates over keys: uniform or zipf
 	// Baseline, Storm and Drain are the lengths of the three phases. Baseline and drain have
 	// background updates only; the drain also has the end of events that the storm started.
 	Baseline time.Duration `yaml:"baseline" allowed:"0s to 24h0m0s"`
@@ -84,8 +83,7 @@ type profileKind struct {
 	defaults      Profile
 	// noPods allows Pods to be 0; updates requires UpdatesPerSecond above 0.
 	noPods, updates bool
-	// plan expects a valid profile.
-	plan func(p *Profile, names namer, seed uint64) *plan
+	plan            func(p *Profile, names namer, seed uint64) *plan // expects a valid profile
 }
 
 // ErrUnknownProfile is wrapped by the error for an unknown profile name.
@@ -181,14 +179,10 @@ func sixDigits(v float64) float64 {
 
 // ParamError is the error for an invalid parameter.
 type ParamError struct {
-	// Profile is the profile's name.
-	Profile string
-	// Param is the parameter's name in YAML.
-	Param string
-	// Value is the rejected value.
-	Value any
-	// Allowed describes the valid values.
-	Allowed string
+	Profile string // profile's name
+	Param   string // parameter's name in YAML
+	Value   any    // rejected value
+	Allowed string // describes the valid values
 }
 
 // ErrParam is wrapped by every [*ParamError].

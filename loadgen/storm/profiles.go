@@ -95,8 +95,7 @@ var (
 		{1500 * time.Millisecond, Modified, podInitialized},
 		{2 * time.Second, Modified, podRunning},
 	}
-	// untilReady is the total duration of podStart.
-	untilReady = 4010 * time.Millisecond
+	untilReady = 4010 * time.Millisecond // total duration of podStart
 	// podEnd deletes a Deployment's pod: 3 events.
 	podEnd = []transition{
 		{0, Modified, podTerminating},

@@ -10,8 +10,7 @@ import (
 
 // Skew is the distribution of updates over keys. The zero value is uniform.
 type Skew struct {
-	// exponent is that of the zipf distribution; 0 means uniform.
-	exponent float64
+	exponent float64 // exponent of the zipf distribution; 0 means uniform
 }
 
 // ErrSkew is wrapped by the errors for invalid skews.

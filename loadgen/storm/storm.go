@@ -29,16 +29,11 @@ import (
 // The object's resourceVersion is the event's sequence number, so every stage can look up the
 // event of an object. All cells of a run share events and objects, which must not be changed.
 type Event struct {
-	// Type is ADDED, MODIFIED or DELETED. Sources add bookmarks.
-	Type watch.EventType
-	// Seq numbers the events of a storm from 1, without gaps.
-	Seq uint64
-	// At is the intended time, from the start of the storm.
-	At time.Duration
-	// Key is the object's key, namespace/name.
-	Key string
-	// KeyIndex numbers the keys of the storm from 0, in order of appearance.
-	KeyIndex int32
+	Type     watch.EventType // ADDED, MODIFIED or DELETED; sources add bookmarks
+	Seq      uint64          // numbers the events of a storm from 1, without gaps
+	At       time.Duration   // intended time, from the start of the storm
+	Key      string          // object's key, namespace/name
+	KeyIndex int32           // numbers the keys of the storm from 0, in order of appearance
 	// Object is the typed object (such as *v1.Pod) after the event; for DELETED, its last
 	// state.
 	Object runtime.Object
@@ -46,21 +41,15 @@ type Event struct {
 
 // Storm is a whole stream in memory.
 type Storm struct {
-	// Name is the profile, recording or path that the storm comes from.
-	Name string
-	// Resource is the resource of the events, such as pods.
-	Resource schema.GroupVersionResource
-	// Kind is the kind of the objects.
-	Kind schema.GroupVersionKind
+	Name     string                      // profile, recording or path that the storm comes from
+	Resource schema.GroupVersionResource // resource of the events, such as pods
+	Kind     schema.GroupVersionKind     // kind of the objects
 	// Initial is the length of the initial list: the first Initial events are ADDED events of
 	// the objects that exist at the start.
 	Initial int
-	// Events are in order of Seq: Events[i].Seq == i+1.
-	Events []Event
-	// Keys is the number of different keys.
-	Keys int
-	// Marks are the interruptions of the stream, in order of After.
-	Marks []Mark
+	Events  []Event // in order of Seq: Events[i].Seq == i+1
+	Keys    int     // number of different keys
+	Marks   []Mark  // interruptions of the stream, in order of After
 }
 
 // Mark is an interruption of the stream.
@@ -68,8 +57,7 @@ type Mark struct {
 	// After is the number of the event before the mark: at least [Storm.Initial], and less
 	// than the number of the last event.
 	After uint64
-	// Type is the kind of interruption.
-	Type MarkType
+	Type  MarkType // kind of interruption
 }
 
 // MarkType is the type of a [Mark].
@@ -87,12 +75,9 @@ const (
 // Set is the storms of one cluster, one [Storm] per resource, on one clock. It is shared and
 // must not be changed.
 type Set struct {
-	// Name is the profile, recording or path that the set comes from.
-	Name string
-	// Storms has one storm per resource. Pipelines play the first by default.
-	Storms []*Storm
-	// Phases are in order of From; empty if unknown.
-	Phases []Phase
+	Name   string   // profile, recording or path that the set comes from
+	Storms []*Storm // one storm per resource; pipelines play the first by default
+	Phases []Phase  // in order of From; empty if unknown
 	// Faults are faults of the simulated API server that serves the set; see [fault.Spec].
 	// Other sources ignore them.
 	Faults []fault.Spec
@@ -102,9 +87,8 @@ type Set struct {
 type Phase struct {
 	// Name is baseline, storm or drain. In compositions of several profiles, the profile's name
 	// precedes it.
-	Name string
-	// From and To are times from the start of the storm.
-	From, To time.Duration
+	Name     string
+	From, To time.Duration // times from the start of the storm
 }
 
 // MarkFaults returns the relists of the first storm as faults, for a server that plays the set

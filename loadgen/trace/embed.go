@@ -16,8 +16,7 @@ var recorded embed.FS
 
 const (
 	folder = "recorded"
-	// prefix separates the names of recordings from those of profiles.
-	prefix = "recorded-"
+	prefix = "recorded-" // separates the names of recordings from those of profiles
 )
 
 // Names returns the names of the built-in recordings, sorted, such as

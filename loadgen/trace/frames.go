@@ -39,13 +39,11 @@ type damage struct {
 // blocks decompresses a sequence of zstd frames, the blocks of a trace, one by one. Damage costs
 // one block: Read returns a [damage] until resume, and then the next block.
 type blocks struct {
-	in io.Reader
-	// buf has the next bytes of in, from offset at on; inErr is the error after them.
-	buf   []byte
+	in    io.Reader
+	buf   []byte // next bytes of in, from offset at on; inErr is the error after them
 	at    int64
 	inErr error
-	// text is the rest of the present block, which starts at offset start.
-	text  []byte
+	text  []byte // rest of the present block, which starts at offset start
 	start int64
 	// stream decompresses a file whose first frame is larger than a block, as other programs
 	// write it. Damage then costs the rest of the file.

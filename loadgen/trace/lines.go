@@ -34,20 +34,14 @@ type rawLine struct {
 
 // lines cuts a recording into lines, or into the documents of a watch.
 type lines struct {
-	in *bufio.Reader
-	// by is the compression: gzip, zstd or none. blocks is nil unless it is zstd.
-	by     string
-	blocks *blocks
-	// err is the error of opening the stream; reading the first line returns it.
-	err error
-	// watch: the documents of a watch.
-	watch bool
-	// pos is the position of the next line, in decompressed bytes.
-	pos place
-	// rest is the rest of a line after a document.
-	rest []byte
-	// skip: the rest of an overlong line or document must be skipped.
-	skip, done bool
+	in         *bufio.Reader
+	by         string  // compression: gzip, zstd or none
+	blocks     *blocks // nil unless it is zstd
+	err        error   // error of opening the stream; reading the first line returns it
+	watch      bool    // the documents of a watch
+	pos        place   // position of the next line, in decompressed bytes
+	rest       []byte  // rest of a line after a document
+	skip, done bool    // the rest of an overlong line or document must be skipped
 }
 
 // newLines decompresses a recording and detects a watch.

@@ -96,10 +96,9 @@ func LoadSet(nameOrPath string) (*storm.Set, error) {
 
 // item is a frame at its position, with its decoded object.
 type item struct {
-	frame Frame
-	at    place
-	// object is nil for bookmarks and breaks.
-	object runtime.Object
+	frame  Frame
+	at     place
+	object runtime.Object // nil for bookmarks and breaks
 	err    error
 }
 
@@ -179,11 +178,10 @@ func (i *item) unmarshal() error {
 
 // builder builds the storm of one resource.
 type builder struct {
-	storm  *storm.Storm
-	keys   map[string]int32
-	exists []bool
-	// initialEnd is the line of the bookmark that ends the initial list; 0 before it.
-	initialEnd int
+	storm      *storm.Storm
+	keys       map[string]int32
+	exists     []bool
+	initialEnd int // line of the bookmark that ends the initial list; 0 before it
 }
 
 // add adds a frame to the storm.

@@ -20,36 +20,26 @@ import (
 
 // Formats of a [Reader].
 const (
-	// TraceFormat is the trace format of this package.
-	TraceFormat = "trace"
-	// LinesFormat is recorded JSON lines.
-	LinesFormat = "lines"
-	// WatchFormat is the raw output of a watch, without times.
-	WatchFormat = "watch"
+	TraceFormat = "trace" // trace format of this package
+	LinesFormat = "lines" // recorded JSON lines
+	WatchFormat = "watch" // raw output of a watch, without times
 )
 
 // Reader reads the frames of a recording. It buffers one line of at most 32 MiB, or one block
 // of about 1 MiB. It is not safe for concurrent use.
 type Reader struct {
-	lines *lines
-	file  counter
-	// head is nil for formats other than traces. pending is its error, which the first Next
-	// returns.
-	head    *Header
-	pending error
-	// ended: no end of a trace must follow. frames is its number of frames there.
-	ended  bool
-	frames int
-	// at is the position of the last frame, last its time.
-	at   place
-	last time.Duration
-	err  error
-	// onFault is the function of [Reader.Tolerate]. lost is the skipped error that Next
-	// returns as a Break.
-	onFault func(*Error)
-	lost    *Error
-	// seen has the resources of the frames so far, in order.
-	seen []Resource
+	lines   *lines
+	file    counter
+	head    *Header       // nil for formats other than traces
+	pending error         // error of head, which the first Next returns
+	ended   bool          // no end of a trace must follow
+	frames  int           // number of frames, from the end of a trace
+	at      place         // position of the last frame
+	last    time.Duration // its time
+	err     error
+	onFault func(*Error) // set by [Reader.Tolerate]
+	lost    *Error       // skipped error that Next returns as a Break
+	seen    []Resource   // resources of the frames so far, in order
 }
 
 // counter counts the bytes of a file.

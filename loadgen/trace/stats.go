@@ -16,51 +16,36 @@ import (
 // Stats measures a recording: rates, object sizes, and the distribution of events over keys.
 // Set Name, call Add for each frame, then Finish once to compute the other fields.
 type Stats struct {
-	// Name is the name of the recording.
-	Name string `json:"name"`
-	// Resources has one entry per resource, in order of appearance.
-	Resources []*ResourceStats `json:"resources"`
+	Name      string           `json:"name"`      // name of the recording
+	Resources []*ResourceStats `json:"resources"` // one entry per resource, in order of appearance
 }
 
 // ResourceStats measures the events of one resource after its initial list.
 type ResourceStats struct {
-	// Resource is the resource as [Resource.String] formats it.
-	Resource string `json:"resource"`
-	// Initial is the number of objects in the initial list.
-	Initial int `json:"initial"`
-	// Added, Modified and Deleted count the events.
-	Added    int `json:"added"`
-	Modified int `json:"modified"`
-	Deleted  int `json:"deleted"`
-	// Seconds is the time from the first event to the last.
-	Seconds float64 `json:"seconds"`
-	// PerSecond is the mean rate over Seconds.
-	PerSecond float64 `json:"perSecond"`
-	// Peak is the maximum number of events in one second; PeakAt is that second, from the
-	// start of the recording.
-	Peak   int `json:"peak"`
-	PeakAt int `json:"peakAt"`
+	Resource  string  `json:"resource"` // resource as [Resource.String] formats it
+	Initial   int     `json:"initial"`  // number of objects in the initial list
+	Added     int     `json:"added"`    // Added, Modified and Deleted count the events
+	Modified  int     `json:"modified"`
+	Deleted   int     `json:"deleted"`
+	Seconds   float64 `json:"seconds"`   // time from the first event to the last
+	PerSecond float64 `json:"perSecond"` // mean rate over Seconds
+	Peak      int     `json:"peak"`      // maximum number of events in one second
+	PeakAt    int     `json:"peakAt"`    // that second, from the start of the recording
 	// SizeMin to SizeMax are the minimum, median, 99th percentile and maximum of object sizes,
 	// in bytes of JSON, including the initial list.
-	SizeMin int64 `json:"sizeMin"`
-	SizeP50 int64 `json:"sizeP50"`
-	SizeP99 int64 `json:"sizeP99"`
-	SizeMax int64 `json:"sizeMax"`
-	// Bytes is the sum of the sizes.
-	Bytes int64 `json:"bytes"`
-	// Keys is the number of keys with events, and MostOfOne the number of events of the
-	// busiest key.
-	Keys      int `json:"keys"`
-	MostOfOne int `json:"mostOfOne"`
-	// TopTenth is the fraction of the events that belong to the busiest tenth of the keys.
-	TopTenth float64 `json:"topTenth"`
+	SizeMin   int64   `json:"sizeMin"`
+	SizeP50   int64   `json:"sizeP50"`
+	SizeP99   int64   `json:"sizeP99"`
+	SizeMax   int64   `json:"sizeMax"`
+	Bytes     int64   `json:"bytes"`     // sum of the sizes
+	Keys      int     `json:"keys"`      // number of keys with events
+	MostOfOne int     `json:"mostOfOne"` // number of events of the busiest key
+	TopTenth  float64 `json:"topTenth"`  // fraction of the events of the busiest tenth of the keys
 	// Zipf is the most likely exponent s of a Zipf distribution over these keys: the key of
 	// rank r has a share proportional to r^-s. 0 is uniform.
-	Zipf float64 `json:"zipf"`
-	// Rate has the number of events of each second. Counts has the number of events of each
-	// key, in descending order.
-	Rate   []int `json:"-"`
-	Counts []int `json:"-"`
+	Zipf   float64 `json:"zipf"`
+	Rate   []int   `json:"-"` // events of each second
+	Counts []int   `json:"-"` // events of each key, in descending order
 
 	sizes       []int64
 	pending     []keyEvent // events before the end of the initial list, if there is one

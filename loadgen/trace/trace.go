@@ -72,14 +72,10 @@ const Version = 2
 
 // Resource is a resource of a recording.
 type Resource struct {
-	// Group is the API group; empty for the core group.
-	Group string `json:"group,omitempty"`
-	// Version is the API version.
-	Version string `json:"version"`
-	// Resource is the plural name, such as pods.
-	Resource string `json:"resource"`
-	// Kind is the kind of the objects.
-	Kind string `json:"kind"`
+	Group    string `json:"group,omitempty"` // API group; empty for the core group
+	Version  string `json:"version"`         // API version
+	Resource string `json:"resource"`        // plural name, such as pods
+	Kind     string `json:"kind"`            // kind of the objects
 }
 
 // String returns the resource as in an API path: v1/pods, apps/v1/deployments.
@@ -102,16 +98,11 @@ func (r Resource) GVK() schema.GroupVersionKind {
 
 // Header describes a trace.
 type Header struct {
-	// Format is the version of the format.
-	Format int `json:"format"`
-	// Tool is the program that wrote the trace, with its version.
-	Tool string `json:"tool,omitempty"`
-	// Origin is free text: the cluster or file that the frames come from.
-	Origin string `json:"origin,omitempty"`
-	// Started is the start of the recording; zero if unknown.
-	Started time.Time `json:"started,omitzero"`
-	// Anonymised reports whether names and values were replaced.
-	Anonymised bool `json:"anonymised"`
+	Format     int       `json:"format"`           // version of the format
+	Tool       string    `json:"tool,omitempty"`   // program that wrote the trace, with its version
+	Origin     string    `json:"origin,omitempty"` // cluster or file that the frames come from
+	Started    time.Time `json:"started,omitzero"` // start of the recording; zero if unknown
+	Anonymised bool      `json:"anonymised"`       // names and values were replaced
 	// Resources are the resources that the writer knew at the start, the main one first.
 	// [Reader.Header] appends the resources that it has found since.
 	Resources []Resource `json:"resources"`
@@ -119,16 +110,11 @@ type Header struct {
 
 // Frame is one event of a watch, or a break.
 type Frame struct {
-	// Offset is the time of arrival, from the start of the recording.
-	Offset time.Duration
-	// Type is the type of the event; empty for a Break.
-	Type watch.EventType
-	// Object is the raw JSON as received. The caller owns it. It is nil for a Break.
-	Object []byte
-	// Resource is the resource of the watch; zero for a Break of all resources.
-	Resource Resource
-	// Break is set for a gap in the recording, else nil.
-	Break *Break
+	Offset   time.Duration   // time of arrival, from the start of the recording
+	Type     watch.EventType // type of the event; empty for a Break
+	Object   []byte          // raw JSON as received, owned by the caller; nil for a Break
+	Resource Resource        // resource of the watch; zero for a Break of all resources
+	Break    *Break          // set for a gap in the recording, else nil
 	// Line is the line number in the file, from 1, without the lines of lost blocks. It is 0 for
 	// a Break that the reader added.
 	Line int
@@ -136,29 +122,22 @@ type Frame struct {
 
 // Reasons for a [Break].
 const (
-	// Reconnected: the watch ended and resumed at the same version. No event is missing.
-	Reconnected = "reconnected"
+	Reconnected = "reconnected" // the watch ended and resumed at the same version; no event is missing
 	// Relisted: the watch could not resume (410 Gone), so the recorder listed again. The next
 	// frames of the resource are the differences from the state before the gap. Several
 	// changes of an object in the gap become one frame.
-	Relisted = "relisted"
-	// Unreadable: a part of the file is damaged.
-	Unreadable = "unreadable"
-	// Ended: the watch ended with an error and did not resume.
-	Ended = "ended"
+	Relisted   = "relisted"
+	Unreadable = "unreadable" // a part of the file is damaged
+	Ended      = "ended"      // the watch ended with an error and did not resume
 )
 
 // Break is a gap in a recording.
 type Break struct {
-	// Reason is one of the constants above.
-	Reason string `json:"reason"`
-	// Message has details.
-	Message string `json:"message,omitempty"`
-	// DownNs is the length of the gap in ns.
-	DownNs int64 `json:"downNs,omitempty"`
-	// From is the last resource version before the gap, Until the first one after it.
-	From  string `json:"from,omitempty"`
-	Until string `json:"until,omitempty"`
+	Reason  string `json:"reason"`            // one of the constants above
+	Message string `json:"message,omitempty"` // details
+	DownNs  int64  `json:"downNs,omitempty"`  // length of the gap in ns
+	From    string `json:"from,omitempty"`    // last resource version before the gap
+	Until   string `json:"until,omitempty"`   // first one after it
 	// Added, Modified and Deleted count the frames of the differences after a relist. Versions
 	// within the gap are not counted.
 	Added    int `json:"added,omitempty"`
@@ -167,22 +146,16 @@ type Break struct {
 }
 
 var (
-	// ErrTruncated is wrapped by the error for a recording with a missing end.
-	ErrTruncated = errors.New("truncated")
-	// ErrCorrupt is wrapped by the error for a recording with invalid content.
-	ErrCorrupt = errors.New("corrupt")
-	// ErrEmpty is wrapped by the error for a recording without events.
-	ErrEmpty = errors.New("empty")
-	// ErrVersion is wrapped by the error for a trace of a later format version.
-	ErrVersion = errors.New("unknown version")
+	ErrTruncated = errors.New("truncated")       // wrapped for a recording with a missing end
+	ErrCorrupt   = errors.New("corrupt")         // wrapped for a recording with invalid content
+	ErrEmpty     = errors.New("empty")           // wrapped for a recording without events
+	ErrVersion   = errors.New("unknown version") // wrapped for a trace of a later version
 )
 
 // Error is the error of a recording, with its position.
 type Error struct {
-	// Name is the path of the recording, or the name of a built-in one.
-	Name string
-	// Line is the number of the unreadable line, from 1. A block has the number of its first.
-	Line int
+	Name string // path of the recording, or the name of a built-in one
+	Line int    // number of the unreadable line, from 1; a block has the number of its first
 	// Offset is the start of the line's block in a file of zstd frames, and otherwise the
 	// number of decompressed bytes before the line.
 	Offset int64

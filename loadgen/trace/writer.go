@@ -37,13 +37,11 @@ type FrameWriter interface {
 // [Writer.Flush], or a full block, writes whole blocks to the underlying writer. They are
 // readable even if the writer stops there.
 type Writer struct {
-	w io.Writer
-	// enc is nil for formats other than traces. raw: the output of a watch.
-	enc *zstd.Encoder
-	raw bool
-	// lines of the present block, which has about the size block
-	lines  []byte
-	block  int
+	w      io.Writer
+	enc    *zstd.Encoder // nil for formats other than traces
+	raw    bool          // the output of a watch
+	lines  []byte        // lines of the present block
+	block  int           // approximate size of a block
 	frames int
 	last   time.Duration
 	err    error

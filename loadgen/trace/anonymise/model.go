@@ -18,15 +18,11 @@ import (
 
 // model describes a value by the Go type of its field. The zero value describes any value.
 type model struct {
-	// typ is nil if the type is unknown.
-	typ reflect.Type
-	// rule selects the strings to keep in the whole value; nil: the types below decide.
-	rule *leaf
-	// keys are the map keys to keep. data: all keys of the map are replaced.
-	keys words
-	data bool
-	// managed: the value lists the managed fields of a value of this model.
-	managed bool
+	typ     reflect.Type // nil if the type is unknown
+	rule    *leaf        // strings to keep in the whole value; nil: the types below decide
+	keys    words        // map keys to keep
+	data    bool         // all keys of the map are replaced
+	managed bool         // the value lists the managed fields of a value of this model
 }
 
 // is reports whether JSON has the fields or elements of a type of this kind. A struct with a rule

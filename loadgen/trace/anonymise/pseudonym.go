@@ -176,9 +176,8 @@ var (
 	uuid = regexp.MustCompile(`^[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}`)
 	ip4  = regexp.MustCompile(`^(?:` + byteDigits + `\.){3}` + byteDigits)
 	// dotted continues a sequence of numbers and dots that is longer than an address.
-	dotted = regexp.MustCompile(`^\.[0-9]`)
-	// longHex is a hexadecimal number such as a digest.
-	longHex = regexp.MustCompile(`^[0-9a-f]{16,}$`)
+	dotted  = regexp.MustCompile(`^\.[0-9]`)
+	longHex = regexp.MustCompile(`^[0-9a-f]{16,}$`) // hexadecimal number such as a digest
 )
 
 const byteDigits = `(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])`

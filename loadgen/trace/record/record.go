@@ -36,19 +36,15 @@ import (
 
 // Options are the options of [Record].
 type Options struct {
-	// Config is the client configuration.
-	Config *rest.Config
-	// Resources are the resources to record, at least one.
-	Resources []cluster.Resource
-	// Namespace limits the recording to one namespace; empty means all.
-	Namespace string
+	Config    *rest.Config       // client configuration
+	Resources []cluster.Resource // resources to record, at least one
+	Namespace string             // limits the recording to one namespace; empty means all
 	// Transform changes each frame before it is written; nil keeps frames unchanged.
 	Transform func(trace.Frame) (trace.Frame, error)
 	// Backoff is the pause before the first retry of a failed watch (default 250 ms). It
 	// doubles with each retry, up to 32 times the first pause.
-	Backoff time.Duration
-	// FlushEvery is the interval between flushes (default 2 s).
-	FlushEvery time.Duration
+	Backoff    time.Duration
+	FlushEvery time.Duration // interval between flushes (default 2 s)
 	// Settling is the time after the end of a watch in which the server may reject the next
 	// one (default 30 s). A starting API server answers before it has loaded its authorization
 	// rules and custom resources.
@@ -57,12 +53,9 @@ type Options struct {
 
 // Summary counts the frames of one resource.
 type Summary struct {
-	// Resource is the recorded resource.
-	Resource trace.Resource
-	// Events counts events, without bookmarks and without Missed.
-	Events int
-	// Reconnects counts resumed watches, which lose nothing.
-	Reconnects int
+	Resource   trace.Resource // recorded resource
+	Events     int            // counts events, without bookmarks and without Missed
+	Reconnects int            // counts resumed watches, which lose nothing
 	// Relists counts the lists after a gap, which may have lost versions. Missed counts the
 	// differences that these lists showed.
 	Relists, Missed int
@@ -158,11 +151,10 @@ type follower struct {
 	*recorder
 	resource cluster.Resource
 	sum      *Summary
-	// known has the recorded version of each existing object.
-	known   map[string]cluster.Version
-	rv      string    // version to resume from; empty: list first
-	started bool      // the initial list has started
-	down    time.Time // start of the present gap; zero while there is a watch
+	known    map[string]cluster.Version // recorded version of each existing object
+	rv       string                     // version to resume from; empty: list first
+	started  bool                       // the initial list has started
+	down     time.Time                  // start of the present gap; zero while there is a watch
 }
 
 // errGone is the error for a version that the server no longer has.
@@ -306,8 +298,7 @@ func versionOf(frame trace.Frame) (string, cluster.Version, error) {
 // difference collects the differences between a second list and the recording.
 type difference struct {
 	cluster.Changes
-	// now has the objects of the second list.
-	now    map[string]cluster.Version
+	now    map[string]cluster.Version // objects of the second list
 	frames []trace.Frame
 }
 
