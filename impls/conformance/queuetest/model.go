@@ -71,7 +71,14 @@ func (m *modelBase) cancel()                           { m.canceled = true }
 type deltaModel struct {
 	modelBase
 
-	queued contents
+	// order holds the entries in queue order, including removed ones; live counts
+	// the others.
+	order []*entry
+	live  int
+	// newest holds the newest entry of each key.
+	newest map[string]*entry
+	// rank is that of the next entry. Entries of equal rank come in any order.
+	rank int
 	// line holds accepted calls that have not taken effect. Only a concurrent
 	// model delays them.
 	line  []item
@@ -105,7 +112,7 @@ func (d delta) String() string { return word(cache.Delta{Type: d.typ, Object: d.
 func newDeltaModel(s setup, concurrent bool) *deltaModel {
 	return &deltaModel{
 		modelBase: modelBase{setup: s, concurrent: concurrent},
-		queued:    contents{newest: map[string]*entry{}}, store: map[string]any{}, process: map[int][]delta{},
+		newest:    map[string]*entry{}, store: map[string]any{}, process: map[int][]delta{},
 	}
 }
 
@@ -113,7 +120,14 @@ func (m *deltaModel) clone() model { return m.copy() }
 
 func (m *deltaModel) copy() *deltaModel {
 	c := *m
-	c.queued = m.queued.clone()
+	c.order, c.newest = nil, make(map[string]*entry, len(m.newest))
+	for _, e := range m.order {
+		if !e.gone {
+			e := *e
+			c.newest[e.key] = &e
+			c.order = append(c.order, &e)
+		}
+	}
 	c.line = slices.Clip(m.line)
 	c.store = maps.Clone(m.store)
 	c.process = maps.Clone(m.process)
@@ -122,7 +136,17 @@ func (m *deltaModel) copy() *deltaModel {
 
 func (m *deltaModel) String() string {
 	var b strings.Builder
-	m.queued.write(&b)
+	rank := 0
+	for _, e := range m.order {
+		if e.gone {
+			continue
+		}
+		if e.rank == rank {
+			b.WriteString("or ")
+		}
+		fmt.Fprintf(&b, "%s: %v ", e.key, e.deltas)
+		rank = e.rank
+	}
 	for _, i := range m.line {
 		fmt.Fprintf(&b, "<- %s ", word(i.delta))
 	}
@@ -133,7 +157,7 @@ func (m *deltaModel) String() string {
 	return b.String()
 }
 
-func (m *deltaModel) len() int { return m.queued.live }
+func (m *deltaModel) len() int { return m.live }
 
 func (m *deltaModel) call(d cache.Delta, err error) error {
 	switch {
@@ -197,15 +221,18 @@ func (m *deltaModel) foldLine(n int) {
 		switch {
 		case isList && !atomicLists(m.setup):
 			m.slack++
-			m.queued.replace(m, list.Objects)
+			m.replace(list.Objects)
 		case i.delta.Type == cache.SyncAll && !atomicLists(m.setup):
 			m.slack++
-			m.queued.resync(m)
+			m.resync()
 		default:
-			m.queued.event(m, delta{typ: i.delta.Type, obj: i.delta.Object})
+			m.event(delta{typ: i.delta.Type, obj: i.delta.Object})
 		}
 		if i.initial {
-			m.initial = m.queued.mark()
+			m.initial = m.live
+			for _, e := range m.order {
+				e.initial = true
+			}
 			m.synced = m.initial == 0
 		}
 	}
@@ -241,13 +268,6 @@ func (m *deltaModel) accept(err error) (accepted bool, unexpected error) {
 	}
 }
 
-// place counts a delta that is queued.
-func (m *deltaModel) place(d delta) {
-	if !d.placeless {
-		m.used++
-	}
-}
-
 // fold counts a delta that is dropped.
 func (m *deltaModel) fold(d delta) {
 	if !d.placeless {
@@ -275,7 +295,7 @@ func (m *deltaModel) popped(c int, p popped) error {
 	if fifo(m.setup) && !m.concurrent && p.initial == m.synced {
 		return fmt.Errorf("popped with isInInitialList=%t, though HasSynced is %t", p.initial, m.synced)
 	}
-	deltas, err := m.queued.pop(m, p)
+	deltas, err := m.take(p)
 	if err != nil {
 		return err
 	}
@@ -290,7 +310,7 @@ func (m *deltaModel) popped(c int, p popped) error {
 		}
 	}
 	m.process[c] = deltas
-	if m.queued.live == 0 {
+	if m.live == 0 {
 		m.slack = 0
 	}
 	return nil
@@ -333,7 +353,7 @@ func (m *deltaModel) ended() error {
 		return errors.New("pop returned ErrFIFOClosed before Close")
 	}
 	m.foldLine(len(m.line))
-	if n := m.queued.live; n > 0 {
+	if n := m.live; n > 0 {
 		return fmt.Errorf("pop returned ErrFIFOClosed with %d queued: %v", n, m)
 	}
 	return nil
