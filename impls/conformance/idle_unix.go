@@ -14,7 +14,7 @@ import (
 // nothing.
 func Idle(t *testing.T) {
 	t.Helper()
-	const idle, most, tries = 200 * time.Millisecond, 5 * time.Millisecond, 3
+	const idle, most, tries = 100 * time.Millisecond, 2500 * time.Microsecond, 5
 	runtime.GC()
 	<-time.After(idle / 10) // Goroutines that are about to sleep do so.
 	used := most + 1

@@ -58,9 +58,6 @@ func (e encoding) next(b []byte) int {
 
 // last returns the last frame of b.
 func (e encoding) last(b []byte) []byte {
-	if e == encodingJSON {
-		return b[bytes.LastIndexByte(bytes.TrimSuffix(b, []byte("\n")), '\n')+1:]
-	}
 	for n := e.next(b); n < len(b); n = e.next(b) {
 		b = b[n:]
 	}

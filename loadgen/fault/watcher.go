@@ -48,19 +48,16 @@ func (i *Injector) serve(h http.Handler, rw http.ResponseWriter, hr *http.Reques
 		ctx:     ctx,
 		cancel:  cancel,
 		lock:    make(chan struct{}, 1),
-		kick:    make(chan struct{}, 1),
 		// A watch from a version has no initial state; for any other it is
 		// known when the bookmark comes that ends it.
 		settled: r.version > 0 && r.query.Get("sendInitialEvents") != "true",
 		lasting: map[Name]strike{},
 	}
-	var attending sync.WaitGroup
-	attending.Go(w.attend)
 	func() {
 		defer func() {
 			w.end(endHandler)
 			i.close(w)
-			attending.Wait()
+			w.injecting.Wait()
 		}()
 		h.ServeHTTP(w, hr.WithContext(ctx))
 	}()
@@ -93,7 +90,7 @@ type strike struct {
 }
 
 // watcher is a proxied watch. It is the ResponseWriter of the handler, whose goroutine
-// writes frames; the goroutine of attend writes injected ones. A writer holds the lock
+// writes frames; a goroutine for each strike writes injected ones. A writer holds the lock
 // and releases it only at the end of a frame.
 type watcher struct {
 	inj     *Injector
@@ -117,13 +114,11 @@ type watcher struct {
 	// frames is the number of frames while faults are active. Only the handler's
 	// goroutine uses it.
 	frames int
-	// kick wakes attend. Its capacity is 1.
-	kick chan struct{}
+	// injecting counts the goroutines of strikes. None starts after the end.
+	injecting sync.WaitGroup
 
 	// mu guards all fields below.
 	mu sync.Mutex
-	// pending are the strikes that attend writes. None is added after the end.
-	pending []strike
 	// ended is the reason of the end; endNot while the watch is open.
 	ended ending
 	// lasting are the newest strikes of faults that last.
@@ -155,8 +150,7 @@ func (w *watcher) end(by ending) bool {
 	return true
 }
 
-// strike applies a fault that needs no write and leaves others to attend. It does not
-// block.
+// strike applies a fault, or starts to where the fault writes a frame. It does not block.
 func (w *watcher) strike(s strike) {
 	f := &w.inj.faults[s.spec]
 	switch {
@@ -173,11 +167,12 @@ func (w *watcher) strike(s strike) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if w.ended == endNot {
-			w.pending = append(w.pending, s)
-			select {
-			case w.kick <- struct{}{}:
-			default: // attend is awake.
-			}
+			w.injecting.Go(func() {
+				if w.acquire() {
+					w.inject(s)
+					w.release()
+				}
+			})
 		}
 	}
 }
@@ -209,27 +204,6 @@ func (w *watcher) rest(name Name) (strike, time.Duration) {
 		return s, 0
 	}
 	return s, max(s.until-i.now(), 0)
-}
-
-// attend writes pending strikes until the watch ends.
-func (w *watcher) attend() {
-	for {
-		select {
-		case <-w.ctx.Done():
-			return
-		case <-w.kick:
-		}
-		w.mu.Lock()
-		pending := w.pending
-		w.pending = nil
-		w.mu.Unlock()
-		for _, s := range pending {
-			if w.acquire() {
-				w.inject(s)
-				w.release()
-			}
-		}
-	}
 }
 
 // acquire takes the lock. It returns false if the watch ends first.

@@ -62,6 +62,18 @@ func (l *checker) check(update merge.PodUpdate) {
 	}
 }
 
+// receive checks the notifications until the merger is closed, in a goroutine of its own.
+func (r *rig) receive(check func(merge.PodUpdate)) (wait func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for update := range r.Updates() {
+			check(r.take(update))
+		}
+	}()
+	return func() { <-done }
+}
+
 // load is concurrent sources that send numbered statuses, and a receiver.
 type load struct {
 	sources, rounds int
@@ -82,18 +94,11 @@ func (r *rig) playLoad(d load) {
 		}
 	}
 	l := r.newChecker()
-	received := make(chan struct{})
-	go func() {
-		defer close(received)
-		random := rand.New(rand.NewPCG(1, 1))
-		for open := true; open; {
-			pause(random, d.stall)
-			var update merge.PodUpdate
-			if update, open = <-l.Updates(); open {
-				l.check(l.take(update))
-			}
-		}
-	}()
+	random := rand.New(rand.NewPCG(1, 1))
+	wait := r.receive(func(update merge.PodUpdate) {
+		l.check(update)
+		pause(random, d.stall)
+	})
 	var senders sync.WaitGroup
 	for i := range d.sources {
 		source := fmt.Sprint("source", i)
@@ -119,7 +124,7 @@ func (r *rig) playLoad(d load) {
 		advance(time.Minute)
 	}
 	l.Close()
-	<-received
+	wait()
 	if snapshots, synced := l.snapshots.Load(), l.synced.Load(); snapshots != synced {
 		l.Errorf("%d snapshots came of %d calls of Sync", snapshots, synced)
 	}
@@ -170,28 +175,23 @@ func (r *rig) impatientCallers() {
 // snapshotsDuringUpdates: a snapshot has exactly the updates sent before it.
 func (r *rig) snapshotsDuringUpdates() {
 	const sources, rounds = 3, 40
-	received := make(chan struct{})
-	go func() {
-		defer close(received)
-		statuses := make(map[string]string)
-		for update := range r.Updates() {
-			update = r.take(update)
-			for _, pod := range update.Pods {
-				status, known := statuses[placeOf(pod)]
-				switch {
-				case update.Op == merge.REMOVE:
-					delete(statuses, placeOf(pod))
-				case update.Source != merge.AllSource:
-					statuses[placeOf(pod)] = pod.Status.Message
-				case !known || status != pod.Status.Message:
-					r.Errorf("%s is in a snapshot with status %q, and was sent with %q (%v)", placeOf(pod), pod.Status.Message, status, known)
-				}
-			}
-			if update.Source == merge.AllSource && len(statuses) != len(update.Pods) {
-				r.Errorf("a snapshot has %d pods, %d have been sent", len(update.Pods), len(statuses))
+	statuses := make(map[string]string)
+	wait := r.receive(func(update merge.PodUpdate) {
+		for _, pod := range update.Pods {
+			status, known := statuses[placeOf(pod)]
+			switch {
+			case update.Op == merge.REMOVE:
+				delete(statuses, placeOf(pod))
+			case update.Source != merge.AllSource:
+				statuses[placeOf(pod)] = pod.Status.Message
+			case !known || status != pod.Status.Message:
+				r.Errorf("%s is in a snapshot with status %q, and was sent with %q (%v)", placeOf(pod), pod.Status.Message, status, known)
 			}
 		}
-	}()
+		if update.Source == merge.AllSource && len(statuses) != len(update.Pods) {
+			r.Errorf("a snapshot has %d pods, %d have been sent", len(update.Pods), len(statuses))
+		}
+	})
 	var callers sync.WaitGroup
 	for i := range sources {
 		source := fmt.Sprint("source", i)
@@ -210,7 +210,7 @@ func (r *rig) snapshotsDuringUpdates() {
 	}
 	callers.Wait()
 	r.Close()
-	<-received
+	wait()
 }
 
 // closeDuringCalls: Close ends all concurrent calls. Notifications sent before are
@@ -221,13 +221,11 @@ func (r *rig) closeDuringCalls() {
 	l := m.newChecker()
 	var all sync.WaitGroup
 	enough := make(chan struct{})
-	all.Go(func() {
-		received := 0
-		for update := range m.Updates() {
-			l.check(m.take(update))
-			if received++; received == 50 {
-				close(enough)
-			}
+	received := 0
+	wait := m.receive(func(update merge.PodUpdate) {
+		l.check(update)
+		if received++; received == 50 {
+			close(enough)
 		}
 	})
 	for i := range sources {
@@ -258,6 +256,7 @@ func (r *rig) closeDuringCalls() {
 		all.Go(m.Close)
 	}
 	all.Wait()
+	wait()
 	m.refuses()
 }
 

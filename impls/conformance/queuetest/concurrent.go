@@ -318,47 +318,32 @@ func noKeyStarves(t *testing.T, s setup) {
 	}
 }
 
-// pushers starts producers of distinct keys, which end with an error. The
-// function that it returns waits for them and returns the accepted keys.
-func (r *rig) pushers(n int, accepted func(total int64)) (wait func(ended error) (keys []string)) {
-	var wg sync.WaitGroup
-	var total atomic.Int64
-	keys := make([][]string, n)
-	errs := make([]error, n)
-	for p := range n {
-		wg.Go(func() {
-			for i := 0; ; i++ {
-				key := fmt.Sprintf("p%d-%d", p, i)
-				if errs[p] = r.queue.Add(pod(key, i)); errs[p] != nil {
-					return
-				}
-				keys[p] = append(keys[p], key)
-				accepted(total.Add(1))
-			}
-		})
-	}
-	return func(ended error) []string {
-		wg.Wait()
-		for p, err := range errs {
-			if !errors.Is(err, ended) {
-				r.t.Errorf("producer %d ended with %v, want %v", p, err, ended)
-			}
-		}
-		return slices.Sorted(slices.Values(slices.Concat(keys...)))
-	}
-}
-
-// popAccepted pops until the queue is closed and empty, and compares with the
-// accepted keys.
-func (r *rig) popAccepted(accepted func() []string) {
+// pushUntil pops what producers of distinct keys push until their calls end with an error,
+// and compares with the accepted keys.
+func (r *rig) pushUntil(ended error, accepted func(total int64)) {
 	r.t.Helper()
+	var total atomic.Int64
+	keys := make([][]string, 4)
+	r.produce(len(keys), func(p int) error {
+		for i := 0; ; i++ {
+			key := fmt.Sprintf("p%d-%d", p, i)
+			if err := r.queue.Add(pod(key, i)); errors.Is(err, ended) {
+				return nil
+			} else if err != nil {
+				return err
+			}
+			keys[p] = append(keys[p], key)
+			accepted(total.Add(1))
+		}
+	})
 	r.consume(r.process)
+	<-r.produced
 	var got []string
 	for _, d := range r.deltas(0) {
 		got = append(got, keyOf(d.Object))
 	}
 	slices.Sort(got)
-	if diff := cmp.Diff(accepted(), got); diff != "" {
+	if diff := cmp.Diff(slices.Sorted(slices.Values(slices.Concat(keys...))), got); diff != "" {
 		r.t.Errorf("keys (-accepted +popped):\n%s", diff)
 	}
 }
@@ -366,14 +351,12 @@ func (r *rig) popAccepted(accepted func() []string) {
 func closeDuringPushes(t *testing.T, s setup) {
 	for range 6 {
 		r := s.new(t)
-		r.watchdog()
 		closeAt := 1 + rand.Int64N(100)
-		wait := r.pushers(4, func(total int64) {
+		r.pushUntil(cache.ErrFIFOClosed, func(total int64) {
 			if total == closeAt {
 				r.queue.Close()
 			}
 		})
-		r.popAccepted(func() []string { return wait(cache.ErrFIFOClosed) })
 	}
 }
 
@@ -382,27 +365,17 @@ func contextDuringPushes(t *testing.T, s setup) {
 	for range max(1, 4-s.Capacity) {
 		ctx, cancel := context.WithCancel(t.Context())
 		r := s.new(t, func(o *deltafifo.Options) { o.Context = ctx })
-		r.watchdog()
 		cancelAt := 1 + rand.Int64N(100)
-		full := make(chan struct{})
 		r.during = func([]cache.Delta) {
 			if ctx.Err() != nil {
-				<-full // Otherwise there might be room for ever.
+				<-r.produced // Otherwise there might be room for ever.
 			}
 		}
-		wait := r.pushers(4, func(total int64) {
+		r.pushUntil(context.Canceled, func(total int64) {
 			if total == cancelAt {
 				cancel()
 			}
 		})
-		keys := make(chan []string, 1)
-		go func() {
-			defer close(full)
-			<-ctx.Done()
-			keys <- wait(context.Canceled)
-			r.queue.Close()
-		}()
-		r.popAccepted(func() []string { return <-keys })
 		cancel()
 	}
 }

@@ -223,12 +223,11 @@ func transformerErrors(t *testing.T, s setup) {
 }
 
 func processError(r *rig) {
-	boom := errors.New("boom")
 	r.do(r.queue.Add(pod("a", 1)))
-	fail := func(any, bool) error { return boom }
+	fail := func(any, bool) error { return errProcess }
 	var err error
 	if r.path == byBatch {
-		err = r.queue.(deltafifo.BatchQueue).PopBatch(func([]cache.Delta, bool) error { return boom }, fail)
+		err = r.queue.(deltafifo.BatchQueue).PopBatch(func([]cache.Delta, bool) error { return errProcess }, fail)
 	} else {
 		var got any
 		got, err = r.queue.Pop(fail)
@@ -238,7 +237,7 @@ func processError(r *rig) {
 			r.t.Errorf("Pop returned %v, want what process received, or nil where that is lent", got)
 		}
 	}
-	if !errors.Is(err, boom) {
+	if !errors.Is(err, errProcess) {
 		r.t.Errorf("pop returned %v, want the error of process", err)
 	}
 	r.run("add b@2\nwant Added b@2")
@@ -246,15 +245,10 @@ func processError(r *rig) {
 
 func processPanic(r *rig) {
 	r.do(r.queue.Replace([]any{pod("a", 1)}, "1"))
-	r.once(func([]cache.Delta) { panic("boom") })
-	func() {
-		defer func() {
-			if recover() == nil {
-				r.t.Error("the panic of process was swallowed")
-			}
-		}()
-		_ = r.pop()
-	}()
+	r.once(func([]cache.Delta) { panic(errProcess) })
+	if err := recovered(r.pop); !errors.Is(err, errProcess) {
+		r.t.Errorf("the panic of process was swallowed: %v", err)
+	}
 	r.synced(true, "after process was done with the initial list, though by a panic")
 	r.run("add a@2\nwant Added a@2")
 }
@@ -276,10 +270,7 @@ func producersGoOn(r *rig) {
 
 // idleSetup leaves out options that make no difference to a sleeping queue.
 func idleSetup(s setup) bool {
-	if s.objects {
-		return s.Capacity <= 1
-	}
-	return s.path == byPop && !s.known && !lent(s) && !latest(s) && s.Capacity <= 7
+	return s.Capacity <= 1 && (s.objects || s.path == byPop && !s.known && !lent(s) && !latest(s))
 }
 
 // idleCost measures a queue whose consumer sleeps and, where it is bounded, one

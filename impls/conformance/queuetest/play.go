@@ -19,39 +19,32 @@ import (
 )
 
 // kind is what an [op] does.
-type kind uint8
+type kind string
 
 const (
-	add kind = iota
-	update
-	del
+	add    kind = "Add"
+	update kind = "Update"
+	del    kind = "Delete"
 	// bury is a Delete of a [cache.DeletedFinalStateUnknown].
-	bury
+	bury kind = "Tombstone"
 	// addNameless is an Add of an object that has no key.
-	addNameless
+	addNameless kind = "Nameless"
 	// replace lists some of the keys, each in a new version; of family queue,
 	// some of them twice.
-	replace
+	replace kind = "Replace"
 	// relist lists the newest version of each key, as a Reflector does.
-	relist
-	resync
-	bookmark
-	pop
-	popBatch
+	relist   kind = "Relist"
+	resync   kind = "Resync"
+	bookmark kind = "Bookmark"
+	pop      kind = "Pop"
+	popBatch kind = "PopBatch"
 	// popFails is a pop whose process fails: by an error, or a panic if arg is
 	// odd.
-	popFails
+	popFails kind = "PopFails"
 	// look compares Len and HasSynced.
-	look
-	closeQueue
+	look       kind = "Look"
+	closeQueue kind = "Close"
 )
-
-var kindNames = [...]string{
-	"Add", "Update", "Delete", "Tombstone", "Nameless", "Replace", "Relist", "Resync", "Bookmark",
-	"Pop", "PopBatch", "PopFails", "Look", "Close",
-}
-
-func (k kind) String() string { return kindNames[k] }
 
 func (k kind) pops() bool { return k == pop || k == popBatch || k == popFails }
 
@@ -71,12 +64,14 @@ func (s setup) kinds() []kind {
 	return deltaKinds
 }
 
-// op is one operation on a queue, small enough that a million fit.
+// op is one operation on a queue.
 type op struct {
 	kind kind
 	// within is how many of the next operations happen inside process.
 	within uint8
 	arg    uint32
+	// rv is the number of the operation and the version of its objects.
+	rv int
 }
 
 // randomOperations compares random operations with the model. rapid prints the
@@ -106,7 +101,7 @@ func (s setup) playRandom(t *rapid.T) {
 	})
 	all := map[string]func(*rapid.T){}
 	for _, k := range s.kinds() {
-		all[k.String()] = func(t *rapid.T) {
+		all[string(k)] = func(t *rapid.T) {
 			if k == closeQueue && rapid.IntRange(0, 19).Draw(t, "seldom") > 0 {
 				t.Skip("goes on")
 			}
@@ -155,8 +150,7 @@ type player struct {
 	*rig
 	model model
 	keys  int
-	truth *store     // the newest version of each key that was not deleted
-	late  []numbered // operations for which there was no room inside process
+	truth *store // the newest version of each key that was not deleted
 
 	failed bool // some process has failed
 	begun  bool // some call has been accepted
@@ -183,15 +177,8 @@ func canceled() context.Context {
 	return ctx
 }
 
-// numbered is an operation with its number, which is the version of its objects:
-// a second try does the same.
-type numbered struct {
-	op
-	rv int
-}
-
 // must fails the test at an operation.
-func (p *player) must(o numbered, err error) {
+func (p *player) must(o op, err error) {
 	if err != nil {
 		p.t.Fatalf("operation %d, %v: %v", o.rv, o.kind, err)
 	}
@@ -212,10 +199,10 @@ func (p *player) do(ops []op) (done int) {
 		// Where process fails, a call meanwhile sees the store with or without it.
 		within = nil
 	}
-	steps := make([]numbered, 1+len(within))
+	steps := slices.Clone(ops[:1+len(within)])
 	for i := range steps {
 		p.next++
-		steps[i] = numbered{ops[i], p.next}
+		steps[i].rv = p.next
 	}
 	if o.kind.pops() {
 		p.pop(steps[0], steps[1:])
@@ -226,11 +213,11 @@ func (p *player) do(ops []op) (done int) {
 }
 
 // produce does an operation of a producer and makes room for it.
-func (p *player) produce(o numbered) {
+func (p *player) produce(o op) {
 	for tries := 0; p.try(o); tries++ {
 		switch {
 		case p.model.len() > 0:
-			p.pop(numbered{op{kind: pop}, o.rv}, nil)
+			p.pop(op{kind: pop, rv: o.rv}, nil)
 		case tries == 1000:
 			p.must(o, errors.New("nothing is queued, and there is no room"))
 		default:
@@ -242,7 +229,7 @@ func (p *player) produce(o numbered) {
 }
 
 // try does an operation of a producer and reports whether there was no room.
-func (p *player) try(o numbered) (refused bool) {
+func (p *player) try(o op) (refused bool) {
 	d := cache.Delta{Type: cache.Updated}
 	switch o.kind {
 	case look:
@@ -280,7 +267,7 @@ func (p *player) try(o numbered) (refused bool) {
 	err := p.push(p.queue, d)
 	if err == nil {
 		p.truth.apply(d)
-		p.begun = p.begun || o.kind <= relist
+		p.begun = p.begun || o.kind != resync && o.kind != bookmark
 	}
 	p.must(o, p.model.call(d, err))
 	return errors.Is(err, context.Canceled)
@@ -297,7 +284,7 @@ func (p *player) object(arg uint32, rv int) any {
 }
 
 // list returns what a Replace lists: about half of the keys, or all.
-func (p *player) list(o numbered) []any {
+func (p *player) list(o op) []any {
 	var list []any
 	if o.kind == relist {
 		for _, key := range p.truth.ListKeys() {
@@ -332,7 +319,7 @@ func (p *player) look() error {
 var errProcess = errors.New("process failed")
 
 // pop pops once.
-func (p *player) pop(o numbered, within []numbered) {
+func (p *player) pop(o op, within []op) {
 	path := byBatch
 	if _, ok := p.queue.(deltafifo.BatchQueue); !ok || o.kind == pop {
 		path = byPop
@@ -342,7 +329,7 @@ func (p *player) pop(o numbered, within []numbered) {
 	err := recovered(func() error {
 		return p.popFrom(p.queue, path, func(got popped) error {
 			called = true
-			p.process(o, got, within)
+			within = p.process(o, got, within)
 			switch {
 			case fails && o.arg%2 == 1:
 				panic(errProcess)
@@ -362,9 +349,7 @@ func (p *player) pop(o numbered, within []numbered) {
 		p.must(o, fmt.Errorf("it returned %w, process failed=%t", err, fails))
 	}
 	p.model.done(0, !fails)
-	late := p.late
-	p.late = nil
-	for _, o := range late {
+	for _, o := range within {
 		p.produce(o)
 	}
 }
@@ -381,8 +366,9 @@ func recovered(f func() error) (err error) {
 	return f()
 }
 
-// process is the consumer.
-func (p *player) process(o numbered, got popped, within []numbered) {
+// process is the consumer. It returns the operations inside process for which there was no
+// room.
+func (p *player) process(o op, got popped, within []op) (late []op) {
 	p.must(o, p.model.popped(0, got))
 	kept := slices.Clone(got.deltas)
 	fails := o.kind == popFails
@@ -399,17 +385,17 @@ func (p *player) process(o numbered, got popped, within []numbered) {
 	apply(before)
 	// The first operation for which there is no room, and the rest, follow when
 	// process has returned.
-	within = slices.DeleteFunc(slices.Clone(within), func(o numbered) bool { return o.kind.pops() })
+	within = slices.DeleteFunc(within, func(o op) bool { return o.kind.pops() })
 	for len(within) > 0 && !p.try(within[0]) {
 		within = within[1:]
 	}
-	p.late = within
 	for i, d := range got.deltas {
 		if w := word(d); w != word(kept[i]) {
 			p.must(o, fmt.Errorf("a delta in process was changed from %s to %s", word(kept[i]), w))
 		}
 	}
 	apply(!before)
+	return within
 }
 
 // end drains and closes the queue, and compares the store with the truth.
@@ -418,11 +404,11 @@ func (p *player) end() {
 	for i := 0; p.model.len() > 0; i++ {
 		p.call([]kind{pop, popBatch}[i%2], 0)
 	}
-	last := numbered{op{kind: closeQueue}, p.next}
+	last := op{kind: closeQueue, rv: p.next}
 	p.must(last, p.look())
 	if got, want := p.store.state(), p.truth.state(); deletesSeen(p.setup) && !p.failed && !slices.Equal(got, want) {
 		p.must(last, fmt.Errorf("the store ends with %v, want %v", got, want))
 	}
 	p.try(last)
-	p.pop(numbered{op{kind: pop}, p.next}, nil)
+	p.pop(op{kind: pop, rv: p.next}, nil)
 }

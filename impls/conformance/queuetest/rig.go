@@ -116,6 +116,8 @@ type rig struct {
 	drained int
 	// during is called inside process, before the deltas are applied.
 	during func(deltas []cache.Delta)
+	// produced is closed when all producers of produce have returned.
+	produced chan struct{}
 }
 
 // new returns a rig whose queue is closed when the test ends.
@@ -198,6 +200,7 @@ func (r *rig) watchdog() {
 func (r *rig) produce(n int, producer func(p int) error) {
 	r.t.Helper()
 	r.watchdog()
+	r.produced = make(chan struct{})
 	var wg sync.WaitGroup
 	for p := range n {
 		wg.Go(func() {
@@ -208,6 +211,7 @@ func (r *rig) produce(n int, producer func(p int) error) {
 	}
 	go func() {
 		wg.Wait()
+		close(r.produced)
 		r.queue.Close()
 	}()
 }

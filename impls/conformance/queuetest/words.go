@@ -37,17 +37,11 @@ type nameless struct{}
 // keyOf returns the key of the object of a delta, or "" where it concerns no
 // single object.
 func keyOf(obj any) string {
-	switch o := obj.(type) {
-	case cache.DeletedFinalStateUnknown:
-		return o.Key
-	case metav1.Object:
-		if ns := o.GetNamespace(); ns != "" {
-			return ns + "/" + o.GetName()
-		}
-		return o.GetName()
-	default:
+	key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj)
+	if err != nil {
 		return ""
 	}
+	return key
 }
 
 // version of an object; of a tombstone, that of the object in it.
