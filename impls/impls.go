@@ -31,46 +31,33 @@ const (
 type Order string
 
 const (
-	// OrderTotal: the consumer receives events in arrival order, across all keys.
-	OrderTotal Order = "total"
-	// OrderPerKey: the consumer receives the events of one key in arrival order.
-	// The contract of the family defines the order between keys.
-	OrderPerKey Order = "per-key"
+	OrderTotal  Order = "total"   // arrival order, across all keys
+	OrderPerKey Order = "per-key" // arrival order for each key; between keys see the family's contract
 )
 
 // Coalescing defines which queued events a variant merges.
 type Coalescing string
 
 const (
-	// CoalesceNone: each event is delivered separately.
-	CoalesceNone Coalescing = "none"
-	// CoalesceDeltas: all queued events of one key are delivered together, oldest
-	// first.
-	CoalesceDeltas Coalescing = "deltas"
-	// CoalesceLatest: only the newest queued event of a key is delivered.
-	CoalesceLatest Coalescing = "latest"
+	CoalesceNone   Coalescing = "none"   // each event is delivered separately
+	CoalesceDeltas Coalescing = "deltas" // all queued events of a key, delivered together, oldest first
+	CoalesceLatest Coalescing = "latest" // only the newest queued event of a key is delivered
 )
 
 // Consumers defines how many goroutines may pop from one instance at once.
 type Consumers string
 
 const (
-	// OneConsumer: one goroutine processes at a time; other callers of Pop wait.
-	OneConsumer Consumers = "one"
-	// ManyConsumers: several goroutines process at once; each key is processed by
-	// one of them at a time.
-	ManyConsumers Consumers = "many"
+	OneConsumer   Consumers = "one"  // one goroutine processes at a time; other callers of Pop wait
+	ManyConsumers Consumers = "many" // several process at once, each key by one of them at a time
 )
 
 // Ownership defines who owns the objects and slices that a consumer receives.
 type Ownership string
 
 const (
-	// Owned: the consumer may keep and change them.
-	Owned Ownership = "owned"
-	// Lent: slices are reused after the consumer's function returns. The objects
-	// in them may be kept.
-	Lent Ownership = "lent"
+	Owned Ownership = "owned" // the consumer may keep and change them
+	Lent  Ownership = "lent"  // slices are reused after the consumer returns; their objects may be kept
 	// Shared: the consumer may keep them but must not write to them, because the
 	// instance and other consumers use them too.
 	Shared Ownership = "shared"
@@ -82,19 +69,13 @@ const (
 type Guarantees struct {
 	// Mode is the mode that the guarantees hold for, in the words of the family's
 	// options ("per-key", "in-order"). Empty if the variant has one mode.
-	Mode string `json:"mode,omitempty"`
-	// Order is the order in which a consumer receives events.
-	Order Order `json:"order"`
-	// Coalesces defines which queued events are merged.
-	Coalesces Coalescing `json:"coalesces"`
-	// Bounded is true if a capacity can be set and producers wait for room.
-	Bounded bool `json:"bounded"`
-	// Consumers defines how many goroutines may pop at once.
-	Consumers Consumers `json:"consumers"`
-	// Unlocked is true if producers do not block while the consumer processes.
-	Unlocked bool `json:"unlocked"`
-	// HandsOver defines who owns what the consumer receives. Empty means [Owned].
-	HandsOver Ownership `json:"handsOver,omitempty"`
+	Mode      string     `json:"mode,omitempty"`
+	Order     Order      `json:"order"`               // of the events that a consumer receives
+	Coalesces Coalescing `json:"coalesces"`           // which queued events are merged
+	Bounded   bool       `json:"bounded"`             // with a capacity, producers wait for room
+	Consumers Consumers  `json:"consumers"`           // how many goroutines may pop at once
+	Unlocked  bool       `json:"unlocked"`            // producers do not wait for the consumer's process
+	HandsOver Ownership  `json:"handsOver,omitempty"` // of what is received; empty means [Owned]
 	// Trusts names the property that the variant relies on the sender for, while
 	// other variants of the family compare. Empty means none.
 	Trusts string `json:"trusts,omitempty"`
@@ -137,15 +118,10 @@ func (g Guarantees) String() string {
 // Variant is one implementation in a family, built from options O into an
 // instance T.
 type Variant[O, T any] struct {
-	// Name is the argument of New. It is unique in its family.
-	Name string
-	// Summary describes the implementation in one line.
-	Summary string
-	// Upstream names the module and version of a baseline. Empty for other
-	// variants.
-	Upstream string
-	// Guarantees has one entry per mode, the default mode first.
-	Guarantees []Guarantees
+	Name       string       // argument of New, unique in its family
+	Summary    string       // the implementation in one line
+	Upstream   string       // module and version of a baseline; empty for other variants
+	Guarantees []Guarantees // one entry per mode, the default mode first
 	// New builds an instance. It returns an error wrapping [ErrOptions] if the
 	// variant does not support the options.
 	New func(O) (T, error)
@@ -165,12 +141,10 @@ func (v Variant[O, T]) Mode(mode string) (Guarantees, bool) {
 	return Guarantees{}, false
 }
 
+// The errors of a [Registry] wrap these.
 var (
-	// ErrUnknownVariant is wrapped by the error for an unregistered name.
-	ErrUnknownVariant = errors.New("unknown variant")
-	// ErrOptions is wrapped by the error for options that are malformed,
-	// contradict each other or are not supported by the variant.
-	ErrOptions = errors.New("invalid options")
+	ErrUnknownVariant = errors.New("unknown variant") // the name is not registered
+	ErrOptions        = errors.New("invalid options") // malformed, contradictory or unsupported
 )
 
 // Registry holds the variants of one family in registration order. The zero value
@@ -178,9 +152,8 @@ var (
 type Registry[O, T any] struct {
 	family Family
 
-	mu sync.RWMutex
-	// variants is guarded by mu and only grows.
-	variants []Variant[O, T]
+	mu       sync.RWMutex
+	variants []Variant[O, T] // guarded by mu; only grows
 }
 
 // NewRegistry returns the empty registry of a family.

@@ -9,20 +9,15 @@ import (
 // distributor passes notifications to the handlers of an informer, as upstream's
 // sharedProcessor does.
 type distributor struct {
-	// wg counts the goroutines of the listeners.
-	wg sync.WaitGroup
+	wg sync.WaitGroup // counts the goroutines of the listeners
 
-	// mu is taken before the lock of a listener, and never held while a handler
-	// runs.
-	mu sync.Mutex
-	// running is true between start and stop.
-	running bool
-	// listeners is in the order of registration. mu also guards their resync
-	// fields.
-	listeners []*listener
+	// mu guards the fields below and the resync fields of the listeners. It is taken before the lock
+	// of a listener, and never held while a handler runs.
+	mu        sync.Mutex
+	running   bool        // between start and stop
+	listeners []*listener // in the order of registration
 }
 
-// start starts the listeners.
 func (d *distributor) start() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -45,7 +40,6 @@ func (d *distributor) stop() {
 	d.wg.Wait()
 }
 
-// add adds a listener.
 func (d *distributor) add(l *listener) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -1,6 +1,7 @@
 package informer
 
 import (
+	"maps"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -61,10 +62,7 @@ func ForFactory[C any](example runtime.Object, lw func(C) cache.ListerWatcher, o
 // merged returns a new map with the indexers of both; for the same name b wins.
 func merged(a, b cache.Indexers) cache.Indexers {
 	out := make(cache.Indexers, len(a)+len(b))
-	for _, from := range []cache.Indexers{a, b} {
-		for name, f := range from {
-			out[name] = f
-		}
-	}
+	maps.Copy(out, a)
+	maps.Copy(out, b)
 	return out
 }

@@ -90,33 +90,25 @@ type informer struct {
 	example     runtime.Object
 	description string
 	blueprint   blueprint
-	// defaultResync is the resync period of handlers that set none; 0 means no
-	// resyncs.
+	// defaultResync is the resync period of handlers that set none; 0 means no resyncs.
 	defaultResync time.Duration
 	indexer       cache.Indexer
 	distributor   distributor
 	process       processor
 	mutations     cache.MutationDetector
-	// id and provider configure the metrics.
-	id       cache.InformerNameAndResource
-	provider cache.InformerMetricsProvider
-	// synced is closed when the indexer has stored the first list.
-	synced chan struct{}
+	id            cache.InformerNameAndResource
+	provider      cache.InformerMetricsProvider
+	synced        chan struct{} // closed when the indexer has stored the first list
 
 	// mu guards the lifecycle fields below, and is held while a handler is added.
 	// It is taken before the locks of process and distributor. It is never held
 	// during a wait for a handler.
-	mu sync.Mutex
-	// started and stopped change to true once, in this order.
-	started, stopped bool
-	// controller is set together with started.
-	controller cache.Controller
-	// resyncCheck is the interval of resync checks. It is constant once started
-	// is set.
-	resyncCheck time.Duration
-	// watchError and transform are constant once started is set.
-	watchError cache.WatchErrorHandlerWithContext
-	transform  cache.TransformFunc
+	mu               sync.Mutex
+	started, stopped bool                               // change to true once, in this order
+	controller       cache.Controller                   // set together with started
+	resyncCheck      time.Duration                      // between resync checks; constant once started
+	watchError       cache.WatchErrorHandlerWithContext // constant once started
+	transform        cache.TransformFunc                // constant once started
 }
 
 var _ cache.SharedIndexInformer = (*informer)(nil)
@@ -173,10 +165,9 @@ func newInformer(lw cache.ListerWatcher, example runtime.Object, opts Options, b
 	return s
 }
 
-// Run implements [cache.SharedInformer].
 func (s *informer) Run(stopCh <-chan struct{}) { s.RunWithContext(wait.ContextForChannel(stopCh)) }
 
-// RunWithContext implements [cache.SharedInformer]. It may be called once.
+// RunWithContext may be called once.
 func (s *informer) RunWithContext(ctx context.Context) {
 	defer utilruntime.HandleCrashWithContext(ctx)
 	logger := klog.FromContext(ctx)
@@ -278,17 +269,13 @@ func (s *informer) setStopped() {
 	s.stopped = true
 }
 
-// IsStopped implements [cache.SharedInformer].
 func (s *informer) IsStopped() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stopped
 }
 
-// HasSynced implements [cache.SharedInformer].
-func (s *informer) HasSynced() bool { return cache.IsDone(syncedChecker{s}) }
-
-// HasSyncedChecker implements [cache.SharedInformer].
+func (s *informer) HasSynced() bool                     { return cache.IsDone(syncedChecker{s}) }
 func (s *informer) HasSyncedChecker() cache.DoneChecker { return syncedChecker{s} }
 
 type syncedChecker struct{ s *informer }
@@ -296,9 +283,8 @@ type syncedChecker struct{ s *informer }
 func (c syncedChecker) Name() string          { return fmt.Sprintf("SharedIndexInformer %T", c.s.example) }
 func (c syncedChecker) Done() <-chan struct{} { return c.s.synced }
 
-// LastSyncResourceVersion implements [cache.SharedInformer]. It is the version of
-// the Reflector, which may be ahead of the indexer. The version of the indexer is
-// GetStore().LastStoreSyncResourceVersion().
+// LastSyncResourceVersion returns the version of the Reflector, which may be ahead of the indexer.
+// The version of the indexer is GetStore().LastStoreSyncResourceVersion().
 func (s *informer) LastSyncResourceVersion() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -308,14 +294,10 @@ func (s *informer) LastSyncResourceVersion() string {
 	return s.controller.LastSyncResourceVersion()
 }
 
-// GetStore implements [cache.SharedInformer].
-func (s *informer) GetStore() cache.Store { return s.indexer }
-
-// GetIndexer implements [cache.SharedIndexInformer].
+func (s *informer) GetStore() cache.Store     { return s.indexer }
 func (s *informer) GetIndexer() cache.Indexer { return s.indexer }
 
-// AddIndexers implements [cache.SharedIndexInformer]. It fails after the informer
-// has stopped. O(objects).
+// AddIndexers fails after the informer has stopped. O(objects).
 func (s *informer) AddIndexers(indexers cache.Indexers) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -327,12 +309,10 @@ func (s *informer) AddIndexers(indexers cache.Indexers) error {
 
 var errStarted = errors.New("informer has already started")
 
-// SetWatchErrorHandler implements [cache.SharedInformer].
 func (s *informer) SetWatchErrorHandler(handler cache.WatchErrorHandler) error {
 	return s.SetWatchErrorHandlerWithContext(func(_ context.Context, r *cache.Reflector, err error) { handler(r, err) })
 }
 
-// SetWatchErrorHandlerWithContext implements [cache.SharedInformer].
 func (s *informer) SetWatchErrorHandlerWithContext(handler cache.WatchErrorHandlerWithContext) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -343,7 +323,6 @@ func (s *informer) SetWatchErrorHandlerWithContext(handler cache.WatchErrorHandl
 	return nil
 }
 
-// SetTransform implements [cache.SharedInformer].
 func (s *informer) SetTransform(transform cache.TransformFunc) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -354,8 +333,7 @@ func (s *informer) SetTransform(transform cache.TransformFunc) error {
 	return nil
 }
 
-// GetController implements [cache.SharedInformer]. The result reports the state
-// of the informer and cannot run it.
+// GetController returns the state of the informer; the result cannot run it.
 func (s *informer) GetController() cache.Controller { return onlooker{s} }
 
 type onlooker struct{ s *informer }

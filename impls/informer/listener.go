@@ -13,15 +13,11 @@ import (
 
 // notice is one notification of a handler.
 type notice struct {
-	kind kind
-	// initial marks an addition of the initial list.
-	initial bool
-	// resync marks an update without a change, for handlers whose resync is due.
-	resync bool
-	// old is the previous object of an update.
-	old any
-	// obj is the added, updated or deleted object.
-	obj any
+	kind    kind
+	initial bool // an addition of the initial list
+	resync  bool // an update without a change, for handlers whose resync is due
+	old     any  // the previous object of an update
+	obj     any  // the added, updated or deleted object
 }
 
 type kind uint8
@@ -35,14 +31,11 @@ const (
 // listener is one handler and its queue of notices. It is also the registration
 // that AddEventHandler returns.
 type listener struct {
-	handler cache.ResourceEventHandler
-	logger  klog.Logger
-	tracker *synctrack.SingleFileTracker
-	// pending is unbounded: the distributor never waits for the handler.
-	pending *ring.Locked[notice]
-	// stopped is closed by stop. finished is closed after the last call of the
-	// handler.
-	stopped, finished chan struct{}
+	handler           cache.ResourceEventHandler
+	logger            klog.Logger
+	tracker           *synctrack.SingleFileTracker
+	pending           *ring.Locked[notice] // unbounded: the distributor never waits for the handler
+	stopped, finished chan struct{}        // closed by stop, and after the last call of the handler
 
 	// resyncPeriod is 0 for no resyncs. nextResync is the earliest time of the
 	// next one. resyncing is true if the handler receives updates without a
@@ -52,14 +45,12 @@ type listener struct {
 	nextResync   time.Time
 	resyncing    bool
 
-	// The goroutine of the listener owns taken, the notices that it took last,
-	// and left, the number of notices that it can take without the lock.
-	taken [takeSize]notice
-	left  int
+	// The goroutine of the listener owns the fields below.
+	taken [takeSize]notice // the notices that it took last
+	left  int              // how many notices it can take without the lock
 }
 
-// takeSize is how many notices are taken at a time.
-const takeSize = 64
+const takeSize = 64 // how many notices are taken at a time
 
 func newListener(logger klog.Logger, handler cache.ResourceEventHandler, name string) *listener {
 	pending, err := ring.NewLocked[notice](0)
@@ -78,10 +69,7 @@ func newListener(logger klog.Logger, handler cache.ResourceEventHandler, name st
 	}
 }
 
-// HasSynced implements [cache.ResourceEventHandlerRegistration].
-func (l *listener) HasSynced() bool { return l.tracker.HasSynced() }
-
-// HasSyncedChecker implements [cache.ResourceEventHandlerRegistration].
+func (l *listener) HasSynced() bool                     { return l.tracker.HasSynced() }
 func (l *listener) HasSyncedChecker() cache.DoneChecker { return l.tracker }
 
 // ShutdownChan returns a channel that is closed after the last call of the
@@ -180,17 +168,13 @@ func (l *listener) logIfSlow(start time.Time) {
 	}
 }
 
-// restTime is the pause of a handler after a panic that did not end the process
-// (client-go v0.37, shared_informer.go, processorListener.run).
-const restTime = time.Second
+const restTime = time.Second // after a panic (client-go v0.37, processorListener.run)
 
-// rest waits for restTime after a panic. It returns false when the listener is
+// rest waits after a panic that did not end the process. It returns false when the listener is
 // stopped.
 func (l *listener) rest() bool {
-	t := time.NewTimer(restTime)
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(restTime):
 		return true
 	case <-l.stopped:
 		return false

@@ -15,12 +15,9 @@ import (
 // folded, the deletion counts until the next call.
 type measured struct {
 	deltafifo.Queue
-	// queued is informer_queued_items. latency is
-	// informer_processing_latency_seconds.
-	queued  cache.GaugeMetric
-	latency cache.HistogramMetric
-	// mu makes reading the length and setting the metric atomic. Otherwise a
-	// stale value could be set last.
+	queued  cache.GaugeMetric     // informer_queued_items
+	latency cache.HistogramMetric // informer_processing_latency_seconds
+	// mu is held from reading the length to setting queued, so that no stale value is set last.
 	mu sync.Mutex
 }
 
@@ -43,7 +40,6 @@ func measure(q deltafifo.Queue, id cache.InformerNameAndResource, provider cache
 	return m
 }
 
-// count sets the metric to the current length, and returns err.
 func (m *measured) count(err error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -18,9 +18,7 @@ const DefaultVariant = "cond"
 // resyncs, no indexers. Fields other than those of the queue have the names and
 // meaning of [cache.SharedIndexInformerOptions].
 type Options struct {
-	// Variant is the name of the queue in package deltafifo; empty means
-	// [DefaultVariant].
-	Variant string
+	Variant string // the queue in package deltafifo; empty means [DefaultVariant]
 	// Queue has the options of the queue. KeyFunction, KnownObjects and
 	// Transformer must be nil, because the informer sets them: keys are
 	// namespace/name, a queue with per-key delivery knows the indexer, and
@@ -30,23 +28,16 @@ type Options struct {
 	// WrapQueue wraps the queue of the informer, for example with a recorder; nil
 	// means no wrapper. Batches require that the result implements
 	// cache.QueueWithBatch and the indexer implements cache.TransactionStore.
-	WrapQueue func(deltafifo.Queue) deltafifo.Queue
-	// WrapIndexer wraps the indexer of the informer; nil means no wrapper.
-	WrapIndexer func(cache.Indexer) cache.Indexer
+	WrapQueue   func(deltafifo.Queue) deltafifo.Queue
+	WrapIndexer func(cache.Indexer) cache.Indexer // wraps the indexer; nil means no wrapper
 	// ResyncPeriod is the resync period of handlers that set none, and the
 	// interval of resync checks; 0 means no resyncs.
-	ResyncPeriod time.Duration
-	// Indexers are the index functions of the indexer; nil means none.
-	Indexers cache.Indexers
-	// ObjectDescription names the objects in the log of the Reflector; empty
-	// means their type.
-	ObjectDescription string
-	// Identifier names the informer in metrics. An identifier that is not
-	// reserved produces no metrics.
-	Identifier cache.InformerNameAndResource
-	// InformerMetricsProvider creates the metrics; nil means none. See the
-	// package comment.
-	InformerMetricsProvider cache.InformerMetricsProvider
+	ResyncPeriod      time.Duration
+	Indexers          cache.Indexers // nil means none
+	ObjectDescription string         // of the objects in the Reflector's log; empty means their type
+	// Identifier names the informer in metrics. One that is not reserved produces no metrics.
+	Identifier              cache.InformerNameAndResource
+	InformerMetricsProvider cache.InformerMetricsProvider // nil means none; see the package comment
 }
 
 // blueprint builds the queue of an informer.

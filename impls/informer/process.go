@@ -28,9 +28,7 @@ type processor struct {
 	transactions []cache.Transaction
 }
 
-// scratchLimit is the maximum length of a buffer that is kept for reuse, because
-// lists of all objects are rare.
-const scratchLimit = 4 * 1024
+const scratchLimit = 4 * 1024 // of a buffer that is reused, as lists of all objects are rare
 
 // transacts reports whether ProcessBatch can be used.
 func (p *processor) transacts() bool {
@@ -207,7 +205,6 @@ func (p *processor) keepNotices(indices []int) {
 
 func (p *processor) note(n notice) { p.notices = append(p.notices, n) }
 
-// notify distributes the notices.
 func (p *processor) notify() {
 	for i := range p.notices {
 		if n := &p.notices[i]; n.kind != deleted {
@@ -217,7 +214,6 @@ func (p *processor) notify() {
 	p.distributor.distribute(p.notices)
 }
 
-// reset empties the buffers for the next pop.
 func (p *processor) reset() {
 	p.notices, p.transactions = reuse(p.notices), reuse(p.transactions)
 }

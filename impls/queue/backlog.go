@@ -18,19 +18,15 @@ type item struct {
 type kind uint8
 
 const (
-	// put is Add and Update.
-	put kind = iota
-	// remove is Delete.
-	remove
-	// replace is Replace; the object is a *replacement.
-	replace
+	put     kind = iota // Add and Update
+	remove              // Delete
+	replace             // Replace; the object is a *replacement
 )
 
 // replacement is the list of a Replace.
 type replacement struct {
-	list []listed
-	// first: this is the first call.
-	first bool
+	list  []listed
+	first bool // this is the first call
 }
 
 // listed is an object of a list.
@@ -96,13 +92,10 @@ func (a *account) left(epoch uint32) {
 
 // queued is the object of a queued key. With its key it fills a cache line.
 type queued struct {
-	obj any
-	// epoch is the initial list that the key belongs to; 0 means none.
-	epoch uint32
-	// placeless: the key came with a list and does not count against Capacity.
-	placeless bool
-	// held: the key is in process, so that no other consumer may pop it.
-	held bool
+	obj       any
+	epoch     uint32 // of the initial list that the key belongs to; 0 means none
+	placeless bool   // it came with a list and does not count against Capacity
+	held      bool   // it is in process, so that no other consumer may pop it
 }
 
 type entry = keys.Entry[queued]
@@ -113,15 +106,12 @@ type backlog struct {
 	keys    keys.Func
 	initial *account
 	waiting keys.FIFO[queued]
-	// placed is the number of queued keys that count against Capacity.
-	placed int
+	placed  int // number of queued keys that count against Capacity
 }
 
-// hashStep is how many keys are hashed at a time, so that the cache misses of their
-// strings overlap; fewStep is from how many on that pays.
 const (
-	hashStep = 64
-	fewStep  = 8
+	hashStep = 64 // keys that are hashed at a time, so that the cache misses of their strings overlap
+	fewStep  = 8  // from how many on that pays
 )
 
 func (b *backlog) len() int { return b.waiting.Len() }
@@ -200,7 +190,6 @@ func (b *backlog) put1(obj any, key keys.Key, hash uint64) (e *entry, fresh bool
 	return e, fresh
 }
 
-// remove removes a key.
 func (b *backlog) remove(key keys.Key, hash uint64) {
 	if e := b.waiting.Get(hash, key); e != nil {
 		b.initial.left(e.Value.epoch)
@@ -223,11 +212,12 @@ func (b *backlog) replace(r *replacement) {
 		b.list(&r.list[i])
 	}
 	if epoch := b.initial.begin(r.first, b.len()); epoch != 0 {
-		b.enter(epoch)
+		for e := range b.waiting.All {
+			e.Value.epoch = epoch
+		}
 	}
 }
 
-// clear drops all keys.
 func (b *backlog) clear() {
 	b.waiting.Clear()
 	b.placed = 0
@@ -239,13 +229,6 @@ func (b *backlog) list(l *listed) *entry {
 	e, _ := b.waiting.Upsert(l.hash, l.key)
 	e.Value.obj, e.Value.placeless = l.obj, true
 	return e
-}
-
-// enter marks all keys as part of the initial list.
-func (b *backlog) enter(epoch uint32) {
-	for e := range b.waiting.All {
-		e.Value.epoch = epoch
-	}
 }
 
 // take removes the oldest key, and returns its object with the epoch of its list.

@@ -26,10 +26,7 @@ func (b *base) newBacklog() backlog { return backlog{keys: b.keys, initial: b.in
 // Resync does nothing: every object that it would add is queued already.
 func (b *base) Resync() error { return nil }
 
-// HasSynced implements [cache.Queue].
-func (b *base) HasSynced() bool { return b.initial.HasSynced() }
-
-// HasSyncedChecker implements [cache.Queue].
+func (b *base) HasSynced() bool                     { return b.initial.HasSynced() }
 func (b *base) HasSyncedChecker() cache.DoneChecker { return b.initial }
 
 // front is the consumer's side of a queue with one consumer at a time.
@@ -79,10 +76,7 @@ type sink interface {
 	settle()
 }
 
-// Add implements [Queue].
-func (q *sender) Add(obj any) error { return q.event(put, obj) }
-
-// Update is Add.
+func (q *sender) Add(obj any) error    { return q.event(put, obj) }
 func (q *sender) Update(obj any) error { return q.event(put, obj) }
 
 // Delete removes an object's key from the queue.
@@ -112,7 +106,6 @@ func (q *sender) Replace(list []any, _ string) error {
 	return nil
 }
 
-// ownVariant returns a variant of ours.
 func ownVariant(name, summary string, consumers impls.Consumers, build func(Options) (Queue, error)) Variant {
 	return Variant{
 		Name:    name,

@@ -37,8 +37,7 @@ type inbox = ring.Queue[item]
 // need them; the others are freed. So Capacity may be much larger than the inbox.
 type buffered struct {
 	sender
-	// inbox is safe for all producers; only the holder of owner takes from it.
-	inbox  inbox
+	inbox  inbox // safe for all producers; only the holder of owner takes from it
 	closed atomic.Bool
 	// size is the number of slots of the inbox. slack is Capacity minus size.
 	// step is the number of slots that are freed at a time: an unbounded queue
@@ -50,19 +49,15 @@ type buffered struct {
 	owner sync.Mutex
 	// away: the consumer waits at the inbox, and no other goroutine may take from
 	// it. owner guards the fields below.
-	away bool
-	// back is where producers wait for the consumer to return.
-	back    sync.Cond
+	away    bool
+	back    sync.Cond // where producers wait for the consumer to return
 	backlog backlog
-	// held counts the items taken from the inbox whose slots are still in use.
-	held int
-	buf  [chunk]item
+	held    int // counts the items taken from the inbox whose slots are still in use
+	buf     [chunk]item
 }
 
 const (
-	// chunk is how many items are moved from the inbox to the backlog at a time:
-	// they fit a first-level cache.
-	chunk = 256
+	chunk = 256 // items moved from inbox to backlog at a time: they fit a first-level cache
 	// inboxSize is the length of the inbox. Folding half of it takes a producer a
 	// quarter of a millisecond, and happens too seldom to show in the 99.9th
 	// percentile of a call's latency.
@@ -86,14 +81,12 @@ func newBuffered(o Options, name string, newInbox func(size int) (inbox, error))
 	return q, nil
 }
 
-// settle implements [sink].
 func (q *buffered) settle() {
 	q.owner.Lock()
 	defer q.owner.Unlock()
 	q.shorten(0)
 }
 
-// push appends to the inbox.
 func (q *buffered) push(i item) error {
 	err := q.inbox.TryPush(i)
 	if err == nil {
@@ -200,8 +193,6 @@ func (q *buffered) wait() error {
 	return err
 }
 
-// take returns what is popped next, or false when the queue is closed and
-// drained.
 func (q *buffered) take() (obj any, epoch uint32, ok bool) {
 	q.owner.Lock()
 	defer q.owner.Unlock()
@@ -219,14 +210,11 @@ func (q *buffered) take() (obj any, epoch uint32, ok bool) {
 	}
 }
 
-// Close implements [cache.Queue]. Producers that wait for room return
-// [cache.ErrFIFOClosed], as do later calls.
 func (q *buffered) Close() {
 	q.closed.Store(true)
 	q.inbox.Close()
 }
 
-// IsClosed reports whether Close was called.
 func (q *buffered) IsClosed() bool { return q.closed.Load() }
 
 // Len implements [Queue]. It folds the inbox; O(1) apart from that.

@@ -22,10 +22,9 @@ func channelVariant() Variant {
 // queue that is not closed keeps its goroutine.
 type channel struct {
 	sender
-	slots ring.Slots
-	mail  *ring.Mailbox[letter, answer]
-	// answers is used by the consumer.
-	answers chan answer
+	slots   ring.Slots
+	mail    *ring.Mailbox[letter, answer]
+	answers chan answer // used by the consumer
 }
 
 // letter is an item for the owner.
@@ -45,9 +44,7 @@ type answer struct {
 	length int
 }
 
-// channelSize is enough that a producer seldom waits for the owner to be
-// scheduled.
-const channelSize = 4096
+const channelSize = 4096 // enough that a producer seldom waits for the owner to be scheduled
 
 func newChannel(o Options) *channel {
 	q := &channel{
@@ -65,9 +62,8 @@ func newChannel(o Options) *channel {
 type owner struct {
 	*channel
 	backlog backlog
-	// buf holds n items that are not folded yet.
-	n   int
-	buf [chunk]item
+	n       int // length of buf, the items that are not folded yet
+	buf     [chunk]item
 }
 
 // Receive implements [ring.State].
@@ -92,7 +88,6 @@ func (w *owner) add(l letter) {
 	w.n++
 }
 
-// fold folds the buffer.
 func (w *owner) fold() {
 	before := w.backlog.placed
 	w.backlog.put(w.buf[:w.n])
@@ -160,15 +155,11 @@ func (q *channel) take() (obj any, epoch uint32, ok bool) {
 	return a.obj, a.epoch, a.ok
 }
 
-// Close implements [cache.Queue]. Producers that wait for room return
-// [cache.ErrFIFOClosed], as do later calls.
 func (q *channel) Close() {
 	q.mail.Close()
 	q.slots.Close()
 }
 
-// IsClosed reports whether Close was called.
 func (q *channel) IsClosed() bool { return q.mail.Closed() }
 
-// Len implements [Queue].
 func (q *channel) Len() int { return q.mail.Ask(ring.Question{}, make(chan answer, 1)).length }

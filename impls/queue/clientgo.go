@@ -7,7 +7,6 @@ import (
 	"watchlab/impls/internal/keys"
 )
 
-// clientgoFIFO is client-go's FIFO.
 func clientgoFIFO() Variant {
 	return Variant{
 		Name:     "clientgo-fifo",

@@ -29,12 +29,10 @@ type cond struct {
 	front
 	slots ring.Slots
 
-	// mu is taken after consumer.
-	mu sync.Mutex
-	// arrival is where the consumer waits. away is true while it waits and nobody
-	// has signalled. mu guards the fields below.
-	arrival sync.Cond
-	away    bool
+	// mu guards the fields below. It is taken after consumer.
+	mu      sync.Mutex
+	arrival sync.Cond // where the consumer waits
+	away    bool      // the consumer waits and nobody has signalled
 	closed  bool
 	backlog backlog
 }
@@ -77,7 +75,6 @@ func (q *cond) Add(obj any) error {
 	}
 }
 
-// Update is Add.
 func (q *cond) Update(obj any) error { return q.Add(obj) }
 
 // Delete removes an object's key from the queue. O(1).
@@ -98,8 +95,7 @@ func (q *cond) Delete(obj any) error {
 	return nil
 }
 
-// Replace drops all queued keys and queues the list; of several objects with one
-// key the last one. After an error the queue is unchanged. O(list).
+// Replace is that of [sender]. O(list).
 func (q *cond) Replace(list []any, _ string) error {
 	r, err := newReplacement(q.keys, list)
 	if err != nil {
@@ -130,8 +126,6 @@ func (q *cond) unlockAndWake() {
 	}
 }
 
-// take returns what is popped next, or false when the queue is closed and
-// drained.
 func (q *cond) take() (obj any, epoch uint32, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -148,8 +142,6 @@ func (q *cond) take() (obj any, epoch uint32, ok bool) {
 	return obj, epoch, true
 }
 
-// Close implements [cache.Queue]. Producers that wait for room return
-// [cache.ErrFIFOClosed], as do later calls.
 func (q *cond) Close() {
 	q.mu.Lock()
 	q.closed = true
@@ -157,14 +149,12 @@ func (q *cond) Close() {
 	q.slots.Close()
 }
 
-// IsClosed reports whether Close was called.
 func (q *cond) IsClosed() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.closed
 }
 
-// Len implements [Queue].
 func (q *cond) Len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()

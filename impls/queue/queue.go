@@ -44,6 +44,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -61,10 +62,8 @@ type Queue interface {
 }
 
 const (
-	// MaxCapacity is the largest Capacity.
-	MaxCapacity = 1 << 24
-	// MaxShards is the largest number of shards.
-	MaxShards = 64
+	MaxCapacity = 1 << 24 // the largest Capacity
+	MaxShards   = 64      // the largest number of shards
 )
 
 // Options configures a queue. The zero value is valid for every variant.
@@ -84,9 +83,7 @@ type Options struct {
 	// Context ends the waits of producers for room; nil never ends. Producers
 	// ignore it while there is room.
 	Context context.Context
-	// Shards is the number of shards, at most [MaxShards]; 0 means the variant's
-	// default.
-	Shards int
+	Shards  int // at most [MaxShards]; 0 means the variant's default
 }
 
 // Variant is an implementation of this family.
@@ -145,8 +142,6 @@ func (o Options) complete(l limits) (Options, error) {
 	if o.KeyFunction == nil {
 		o.KeyFunction = cache.MetaNamespaceKeyFunc
 	}
-	if o.Context == nil {
-		o.Context = context.Background()
-	}
+	o.Context = cmp.Or(o.Context, context.Background())
 	return o, nil
 }

@@ -48,37 +48,27 @@ type sharded struct {
 	ready atomic.Uint64
 	_     [pad]byte
 
-	// next is the shard whose turn it is. It is a hint: concurrent consumers may
-	// choose the same shard.
-	next atomic.Uint32
+	next atomic.Uint32 // the shard whose turn it is; a hint, as concurrent consumers may choose the same
 	_    [pad]byte
 
 	// asleep counts the consumers that sleep, or are about to, without a wake-up.
 	// It is written under sleepers.
 	asleep   atomic.Int64
 	sleepers sync.Mutex
-	// arrival is where consumers sleep.
-	arrival sync.Cond
+	arrival  sync.Cond // where consumers sleep
 }
 
-// pad separates fields that different goroutines write. Cache lines are fetched
-// in pairs.
-const pad = 128
+const pad = 128 // between fields that different goroutines write; cache lines are fetched in pairs
 
 type shard struct {
-	// mu guards the fields below.
-	mu      sync.Mutex
-	backlog backlog
-	// inProcess holds the keys in process.
-	inProcess []hashedKey
-	// held counts the queued keys that are also in process.
-	held int
-	// ready is this shard's bit of sharded.ready.
-	ready bool
-	_     [pad]byte
+	mu        sync.Mutex // guards the fields below
+	backlog   backlog
+	inProcess []hashedKey // the keys in process
+	held      int         // counts the queued keys that are also in process
+	ready     bool        // this shard's bit of sharded.ready
+	_         [pad]byte
 }
 
-// hashedKey is a key with its hash.
 type hashedKey struct {
 	key  keys.Key
 	hash uint64
@@ -143,7 +133,6 @@ func (q *sharded) Add(obj any) error {
 	}
 }
 
-// Update is Add.
 func (q *sharded) Update(obj any) error { return q.Add(obj) }
 
 // Delete removes an object's key from the queue. O(1).
@@ -172,8 +161,7 @@ func (q *sharded) Delete(obj any) error {
 	return nil
 }
 
-// Replace drops all queued keys and queues the list; of several objects with one
-// key the last one. After an error the queue is unchanged. O(list).
+// Replace is that of [sender]. O(list).
 func (q *sharded) Replace(list []any, _ string) error {
 	r, err := newReplacement(q.keys, list)
 	if err != nil {
@@ -265,7 +253,6 @@ func (q *sharded) wake() {
 	}
 }
 
-// wakeAll wakes all sleeping consumers.
 func (q *sharded) wakeAll() {
 	if q.asleep.Load() == 0 {
 		return
@@ -375,8 +362,6 @@ func (q *sharded) done(i int, e *entry) {
 	}
 }
 
-// Close implements [cache.Queue]. Producers that wait for room return
-// [cache.ErrFIFOClosed], as do later calls.
 func (q *sharded) Close() {
 	q.lockAll()
 	q.closed.Store(true)
@@ -385,10 +370,9 @@ func (q *sharded) Close() {
 	q.wakeAll()
 }
 
-// IsClosed reports whether Close was called.
 func (q *sharded) IsClosed() bool { return q.closed.Load() }
 
-// Len implements [Queue]. O(shards).
+// Len is O(shards).
 func (q *sharded) Len() int {
 	n := 0
 	for i := range q.shards {
