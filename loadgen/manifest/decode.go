@@ -29,19 +29,24 @@ type document struct {
 // the name in errors. lenient ignores unknown and duplicate fields, as API servers and the
 // kubelet do; the last duplicate wins. An empty file is not an error.
 func Decode(source string, data []byte, lenient bool) ([]Object, error) {
+	objects, errs := decodeAll(source, data, lenient)
+	return objects, errors.Join(errs...)
+}
+
+func decodeAll(source string, data []byte, lenient bool) (objects []Object, errs []error) {
 	docs, err := split(data)
-	var errs []error
 	if err != nil {
 		err.Source = source
 		errs = append(errs, err)
 	}
-	var objects []Object
 	for _, d := range docs {
-		some, err := d.decode(source, lenient)
+		some, faults := d.decode(source, lenient)
 		objects = append(objects, some...)
-		errs = append(errs, parts(err)...)
+		for _, err := range faults {
+			errs = append(errs, d.fail(source, err))
+		}
 	}
-	return objects, errors.Join(errs...)
+	return objects, errs
 }
 
 // split splits a file into documents. With an error it returns the documents before it.
@@ -138,22 +143,19 @@ func content(data []byte, first int) (document, bool) {
 	return document{}, false
 }
 
-// decode reads the objects of a document.
-func (d document) decode(source string, lenient bool) ([]Object, error) {
-	fail := func(err error) error { return d.fail(source, err) }
+func (d document) decode(source string, lenient bool) (objects []Object, errs []error) {
 	toJSON := yaml.YAMLToJSONStrict
 	if lenient {
 		toJSON = yaml.YAMLToJSON
 	}
 	data, err := toJSON(d.data)
-	if err != nil {
-		return nil, fail(err)
-	}
-	if bytes.Equal(data, []byte("null")) {
+	switch {
+	case err != nil:
+		return nil, []error{err}
+	case bytes.Equal(data, []byte("null")):
 		return nil, nil
-	}
-	if len(data) == 0 || data[0] != '{' {
-		return nil, fail(errors.New("it is not an object"))
+	case len(data) == 0 || data[0] != '{':
+		return nil, []error{errors.New("it is not an object")}
 	}
 	result := resource.NewLocalBuilder().
 		Unstructured().
@@ -162,80 +164,55 @@ func (d document) decode(source string, lenient bool) ([]Object, error) {
 		Flatten().
 		Do()
 	if err := result.Err(); err != nil {
-		return nil, fail(err)
+		return nil, []error{err}
 	}
-	var objects []Object
-	var errs []error
-	visitor := resource.NewDecoratedVisitor(result, named, typed(lenient))
-	err = visitor.Visit(func(info *resource.Info, err error) error {
+	err = result.Visit(func(info *resource.Info, err error) error {
+		if err != nil {
+			return err
+		}
+		o, err := typed(info.Object, lenient)
 		if err != nil {
 			return err
 		}
 		objects = append(objects, Object{
-			Object: info.Object, Kind: info.Object.GetObjectKind().GroupVersionKind(),
+			Object: o, Kind: o.GetObjectKind().GroupVersionKind(),
 			Namespace: info.Namespace, Name: info.Name,
 			Source: source, Line: d.line,
 		})
 		return nil
 	})
-	for _, err := range flat(err) {
-		errs = append(errs, fail(err))
+	if err != nil {
+		errs = utilerrors.Flatten(utilerrors.NewAggregate([]error{err})).Errors()
 	}
-	return objects, errors.Join(errs...)
+	return objects, errs
 }
 
-// flat returns the elements of an aggregated error.
-func flat(err error) []error {
-	if err == nil {
-		return nil
+// typed converts an object to its Go type if client-go has one. It rejects an object without a
+// name or a version.
+func typed(o runtime.Object, lenient bool) (runtime.Object, error) {
+	kind := o.GetObjectKind().GroupVersionKind()
+	if kind.Version == "" {
+		return nil, errors.New("Object 'apiVersion' is missing")
 	}
-	var agg utilerrors.Aggregate
-	if errors.As(err, &agg) {
-		return utilerrors.Flatten(agg).Errors()
-	}
-	return []error{err}
-}
-
-// named rejects an object without a name or a version.
-func named(info *resource.Info, err error) error {
+	m, err := meta.Accessor(o)
 	if err != nil {
-		return err
-	}
-	if info.Object.GetObjectKind().GroupVersionKind().Version == "" {
-		return errors.New("Object 'apiVersion' is missing")
-	}
-	m, err := meta.Accessor(info.Object)
-	if err != nil {
-		return err
+		return nil, err
 	}
 	if m.GetName() == "" && m.GetGenerateName() == "" {
-		return fmt.Errorf("%s: metadata.name is missing", info.Object.GetObjectKind().GroupVersionKind().Kind)
+		return nil, fmt.Errorf("%s: metadata.name is missing", kind.Kind)
 	}
-	return nil
-}
-
-// typed converts an object to its Go type if client-go has one.
-func typed(lenient bool) resource.VisitorFunc {
-	return func(info *resource.Info, err error) error {
-		if err != nil {
-			return err
-		}
-		u, ok := info.Object.(*unstructured.Unstructured)
-		kind := info.Object.GetObjectKind().GroupVersionKind()
-		if !ok || !scheme.Scheme.Recognizes(kind) {
-			return nil
-		}
-		o, err := scheme.Scheme.New(kind)
-		if err != nil {
-			return err
-		}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, o, !lenient); err != nil {
-			return fmt.Errorf("%s %s: %w", kind.Kind, u.GetName(), err)
-		}
-		o.GetObjectKind().SetGroupVersionKind(kind)
-		info.Object = o
-		return nil
+	u, ok := o.(*unstructured.Unstructured)
+	if !ok || !scheme.Scheme.Recognizes(kind) {
+		return o, nil
 	}
+	if o, err = scheme.Scheme.New(kind); err != nil {
+		return nil, err
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, o, !lenient); err != nil {
+		return nil, fmt.Errorf("%s %s: %w", kind.Kind, u.GetName(), err)
+	}
+	o.GetObjectKind().SetGroupVersionKind(kind)
+	return o, nil
 }
 
 // yamlLine matches the line number in an error of the YAML parser, relative to the document.

@@ -158,9 +158,8 @@ func Load(ctx context.Context, opts Options) ([]Object, error) {
 				errs = append(errs, &Error{Source: s.name, Err: err})
 				continue
 			}
-			some, err := Decode(s.name, data, false)
-			objects = append(objects, some...)
-			errs = append(errs, parts(err)...)
+			some, faults := decodeAll(s.name, data, false)
+			objects, errs = append(objects, some...), append(errs, faults...)
 		}
 	}
 	if len(errs) == 0 && len(objects) == 0 {
@@ -171,15 +170,4 @@ func Load(ctx context.Context, opts Options) ([]Object, error) {
 		return nil, fmt.Errorf("%w in %s", ErrEmpty, cmp.Or(strings.Join(names, ", "), "no files"))
 	}
 	return objects, errors.Join(errs...)
-}
-
-// parts returns the elements of a joined error.
-func parts(err error) []error {
-	if err == nil {
-		return nil
-	}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		return joined.Unwrap()
-	}
-	return []error{err}
 }

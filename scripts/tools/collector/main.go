@@ -6,6 +6,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
@@ -43,17 +44,11 @@ func main() {
 }
 
 func factories() (otelcol.Factories, error) {
-	receivers, err := otelcol.MakeFactoryMap[receiver.Factory](otlpreceiver.NewFactory())
-	if err != nil {
-		return otelcol.Factories{}, err
-	}
-	processors, err := otelcol.MakeFactoryMap[processor.Factory](batchprocessor.NewFactory())
-	if err != nil {
-		return otelcol.Factories{}, err
-	}
-	exporters, err := otelcol.MakeFactoryMap[exporter.Factory](fileexporter.NewFactory(), debugexporter.NewFactory(), otlpexporter.NewFactory())
-	if err != nil {
-		return otelcol.Factories{}, err
-	}
-	return otelcol.Factories{Receivers: receivers, Processors: processors, Exporters: exporters, Telemetry: otelconftelemetry.NewFactory()}, nil
+	receivers, err1 := otelcol.MakeFactoryMap[receiver.Factory](otlpreceiver.NewFactory())
+	processors, err2 := otelcol.MakeFactoryMap[processor.Factory](batchprocessor.NewFactory())
+	exporters, err3 := otelcol.MakeFactoryMap[exporter.Factory](
+		fileexporter.NewFactory(), debugexporter.NewFactory(), otlpexporter.NewFactory())
+	return otelcol.Factories{
+		Receivers: receivers, Processors: processors, Exporters: exporters, Telemetry: otelconftelemetry.NewFactory(),
+	}, errors.Join(err1, err2, err3)
 }

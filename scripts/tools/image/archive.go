@@ -2,6 +2,8 @@ package main
 
 import (
 	"archive/tar"
+	"bytes"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -50,19 +52,11 @@ func imageName(ref name.Tag) string {
 }
 
 // pack writes the layout in dir as a tar file, sorted by name.
-func pack(out, dir string) (err error) {
-	f, err := os.Create(out)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if cerr := f.Close(); err == nil {
-			err = cerr
-		}
-	}()
-	w := tar.NewWriter(f)
-	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || path == dir || path == out {
+func pack(out, dir string) error {
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || path == dir {
 			return err
 		}
 		rel, err := filepath.Rel(dir, path)
@@ -77,8 +71,8 @@ func pack(out, dir string) (err error) {
 		}
 		return writeEntry(w, entry)
 	})
-	if err != nil {
+	if err := errors.Join(err, w.Close()); err != nil {
 		return err
 	}
-	return w.Close()
+	return os.WriteFile(out, archive.Bytes(), 0o644)
 }
