@@ -34,11 +34,11 @@ type FileError struct {
 //
 //	storm black-friday.yaml: line 7: profile nodeloss: lost: 1.5 (allowed: above 0, up to 1)
 func (e *FileError) Error() string {
-	at := ""
+	text := printable(e.Err.Error())
 	if e.Line > 0 {
-		at = fmt.Sprintf("line %d: ", e.Line)
+		text = fmt.Sprintf("line %d: %s", e.Line, text)
 	}
-	return fmt.Sprintf("storm %s: %s%s", printable(e.File), at, printable(e.Err.Error()))
+	return fmt.Sprintf("storm %s: %s", printable(e.File), text)
 }
 
 // Unwrap returns the cause.
@@ -251,16 +251,14 @@ func parsePart(n *yaml.Node, seed int64) (Part, error) {
 	}
 	part := Part{Profile: profile, Seed: seed, Start: head.Start, Duration: head.Duration, Pace: head.Pace}
 	c := &checks{kind: profile.kind}
-	sizes := []struct {
-		name    string
-		value   any
-		allowed string
-	}{{"nodes", head.Nodes, "1 to 1000000"}, {"pods", head.Pods, "0 to 5000000"}, {"scale", head.Scale, "above 0, up to 1000000"}}
-	for _, s := range sizes {
-		if fields[s.name] != nil {
-			c.within(s.name, s.value, s.allowed)
+	within := func(name string, value any, allowed string) {
+		if fields[name] != nil {
+			c.within(name, value, allowed)
 		}
 	}
+	within("nodes", head.Nodes, "1 to 1000000")
+	within("pods", head.Pods, "0 to 5000000")
+	within("scale", head.Scale, "above 0, up to 1000000")
 	if err = c.err; err == nil {
 		// The size comes first because it changes other parameters. The parameters in the file
 		// then override them.

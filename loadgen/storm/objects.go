@@ -34,16 +34,16 @@ type resource struct {
 }
 
 var (
-	podResource   = resource{v1.SchemeGroupVersion.WithResource("pods"), v1.SchemeGroupVersion.WithKind("Pod")}
-	nodeResource  = resource{v1.SchemeGroupVersion.WithResource("nodes"), v1.SchemeGroupVersion.WithKind("Node")}
-	leaseResource = resource{
-		coordinationv1.SchemeGroupVersion.WithResource("leases"), coordinationv1.SchemeGroupVersion.WithKind("Lease"),
-	}
-	sliceResource = resource{
-		discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"),
-	}
-	jobResource = resource{batchv1.SchemeGroupVersion.WithResource("jobs"), batchv1.SchemeGroupVersion.WithKind("Job")}
+	podResource   = resourceOf(v1.SchemeGroupVersion, "pods", "Pod")
+	nodeResource  = resourceOf(v1.SchemeGroupVersion, "nodes", "Node")
+	leaseResource = resourceOf(coordinationv1.SchemeGroupVersion, "leases", "Lease")
+	sliceResource = resourceOf(discoveryv1.SchemeGroupVersion, "endpointslices", "EndpointSlice")
+	jobResource   = resourceOf(batchv1.SchemeGroupVersion, "jobs", "Job")
 )
+
+func resourceOf(v schema.GroupVersion, name, kind string) resource {
+	return resource{v.WithResource(name), v.WithKind(kind)}
+}
 
 // memo computes the value of each number once.
 type memo[T any] struct {

@@ -42,7 +42,6 @@ type Reader struct {
 	seen    []Resource   // resources of the frames so far, in order
 }
 
-// counter counts the bytes of a file.
 type counter struct {
 	io.Reader
 	n int64
@@ -170,7 +169,7 @@ func (r *Reader) Next() (Frame, error) {
 	return r.Next()
 }
 
-// next returns the next frame, io.EOF or an *Error. After an *Error it can be called again.
+// next is Next, but can be called again after an *Error.
 func (r *Reader) next() (Frame, error) {
 	if err := r.pending; err != nil {
 		r.pending = nil
@@ -250,7 +249,6 @@ type head struct {
 	Metadata   struct {
 		Name            string            `json:"name"`
 		Namespace       string            `json:"namespace"`
-		UID             string            `json:"uid"`
 		ResourceVersion string            `json:"resourceVersion"`
 		Annotations     map[string]string `json:"annotations"`
 	} `json:"metadata"`
@@ -275,7 +273,6 @@ func (h head) endsInitial() bool {
 	return h.Metadata.Annotations[metav1.InitialEventsAnnotationKey] == "true"
 }
 
-// headOf reads the head of an object.
 func headOf(object []byte) (head, error) {
 	var h head
 	if err := json.Unmarshal(object, &h); err != nil {
@@ -284,13 +281,11 @@ func headOf(object []byte) (head, error) {
 	return h, nil
 }
 
-// event is an event of a watch.
 type event struct {
 	Type   *string         `json:"type"`
 	Object json.RawMessage `json:"object"`
 }
 
-// headLine is the first line of a trace.
 type headLine struct {
 	Header *Header `json:"header"`
 }
@@ -426,21 +421,14 @@ func between(s []byte, prefix string, end byte) (part, rest []byte, ok bool) {
 // parseResource parses the format of [Resource.String].
 func parseResource(s, kind string) (Resource, bool) {
 	parts := strings.Split(s, "/")
-	r := Resource{Kind: kind}
-	switch len(parts) {
-	case 2:
-		r.Version, r.Resource = parts[0], parts[1]
-	case 3:
-		r.Group, r.Version, r.Resource = parts[0], parts[1], parts[2]
-	default:
+	if len(parts) == 2 {
+		parts = slices.Insert(parts, 0, "")
+	}
+	if len(parts) != 3 {
 		return Resource{}, false
 	}
-	for _, p := range append(parts, kind) {
-		if !plain(p) {
-			return Resource{}, false
-		}
-	}
-	return r, r.Version != "" && r.Resource != ""
+	r := Resource{Group: parts[0], Version: parts[1], Resource: parts[2], Kind: kind}
+	return r, r.plain() && r.Version != "" && r.Resource != ""
 }
 
 // jsonFault returns an error of package json without the Go type names.

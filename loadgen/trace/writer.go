@@ -164,10 +164,8 @@ func appendLine(b []byte, f Frame, recorded bool) ([]byte, error) {
 		b = append(b, lineOffset...)
 		b = strconv.AppendInt(b, int64(f.Offset), 10)
 		if f.Resource != (Resource{}) {
-			for _, s := range []string{f.Resource.Group, f.Resource.Version, f.Resource.Resource, f.Resource.Kind} {
-				if !plain(s) {
-					return b, fmt.Errorf("%w: resource %q of kind %q", ErrFrame, f.Resource, f.Resource.Kind)
-				}
+			if !f.Resource.plain() {
+				return b, fmt.Errorf("%w: resource %q of kind %q", ErrFrame, f.Resource, f.Resource.Kind)
 			}
 			b = append(b, lineResource...)
 			b = strconv.AppendQuote(b, f.Resource.String())
@@ -192,11 +190,11 @@ func appendLine(b []byte, f Frame, recorded bool) ([]byte, error) {
 	if len(object) == 0 || object[0] != '{' || !json.Valid(object) {
 		return b, fmt.Errorf("%w: the object is no JSON object", ErrFrame)
 	}
+	start, end := rawStart, "}\n"
 	if recorded {
-		b = append(b, lineEvent...)
-	} else {
-		b = append(b, rawStart...)
+		start, end = lineEvent, lineEnd+"\n"
 	}
+	b = append(b, start...)
 	b = append(b, f.Type...)
 	b = append(b, lineObject...)
 	if bytes.ContainsAny(object, "\r\n") {
@@ -207,25 +205,21 @@ func appendLine(b []byte, f Frame, recorded bool) ([]byte, error) {
 		}
 		object = compact.Bytes()
 	}
-	b = append(b, object...)
-	if recorded {
-		return append(b, lineEnd+"\n"...), nil
-	}
-	return append(b, "}\n"...), nil
+	return append(append(b, object...), end...), nil
 }
 
 func knownType(t watch.EventType) bool {
-	switch t {
-	case watch.Added, watch.Modified, watch.Deleted, watch.Bookmark, watch.Error:
-		return true
-	}
-	return false
+	return t == watch.Added || t == watch.Modified || t == watch.Deleted || t == watch.Bookmark || t == watch.Error
 }
 
-// plain reports whether s is valid in a resource: letters, digits, dashes, dots and
-// underscores.
-func plain(s string) bool {
-	return strings.IndexFunc(s, func(c rune) bool {
-		return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '.' || c == '_')
-	}) < 0
+// plain reports whether the resource has letters, digits, dashes, dots and underscores only.
+func (r Resource) plain() bool {
+	for _, s := range []string{r.Group, r.Version, r.Resource, r.Kind} {
+		if strings.ContainsFunc(s, func(c rune) bool {
+			return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '.' || c == '_')
+		}) {
+			return false
+		}
+	}
+	return true
 }

@@ -25,14 +25,9 @@ type rewriter struct {
 
 // space copies white space.
 func (r *rewriter) space() {
-	for r.at < len(r.in) {
-		switch r.in[r.at] {
-		case ' ', '\t', '\r', '\n':
-			r.out = append(r.out, r.in[r.at])
-			r.at++
-		default:
-			return
-		}
+	for r.at < len(r.in) && strings.IndexByte(" \t\r\n", r.in[r.at]) >= 0 {
+		r.out = append(r.out, r.in[r.at])
+		r.at++
 	}
 }
 
@@ -126,13 +121,9 @@ func (r *rewriter) write(t []byte, s, replacement string) {
 
 // escaped reports whether JSON may escape characters of s.
 func escaped(s string) bool {
-	for i := range len(s) {
-		switch c := s[i]; {
-		case c < ' ', c >= utf8.RuneSelf, c == '"', c == '\\', c == '<', c == '>', c == '&':
-			return true
-		}
-	}
-	return false
+	return strings.ContainsFunc(s, func(c rune) bool {
+		return c < ' ' || c >= utf8.RuneSelf || strings.ContainsRune(`"\<>&`, c)
+	})
 }
 
 // key returns the replacement of an object's key, and the model of its value.

@@ -432,15 +432,16 @@ func (f *follower) list(ctx context.Context) error {
 // [trace.Ended]. The stream may start anywhere in a watch.
 func Pipe(r *trace.Reader, w trace.FrameWriter, transform func(trace.Frame) (trace.Frame, error), fault func(*trace.Error)) (events int, err error) {
 	r.Tolerate(fault)
+	defer func() { err = errors.Join(err, w.Flush()) }()
 	var mend trace.Mender
 	start := time.Now()
 	for {
 		f, err := r.Next()
 		if errors.Is(err, io.EOF) {
-			return events, w.Flush()
+			return events, nil
 		}
 		if err != nil {
-			return events, errors.Join(err, w.Flush())
+			return events, err
 		}
 		f.Offset = time.Since(start)
 		if f.Type == watch.Error {
@@ -456,7 +457,7 @@ func Pipe(r *trace.Reader, w trace.FrameWriter, transform func(trace.Frame) (tra
 			err = w.Write(f)
 		}
 		if err != nil {
-			return events, errors.Join(err, w.Flush())
+			return events, err
 		}
 		if keep && f.Break == nil && f.Type != watch.Bookmark {
 			events++
