@@ -76,7 +76,7 @@ lint: ## Run golangci-lint
 control-plane: ## Run a real Kubernetes control plane on the loopback until Ctrl-C
 	cd bench/e2e && $(GO) run .
 
-dashboards: ## Generate the Grafana dashboards, rules and runbooks from dashboards/*.go
+dashboards: ## Generate the Grafana dashboards, rules and runbooks from their YAML
 	$(GO) test ./dashboards -run "TestFiles|TestEncode" -update
 
 dashboards-up: ## Start Prometheus, Grafana, Pyroscope, Tempo and an OTel collector in Docker

@@ -137,7 +137,11 @@ func TestCheck(t *testing.T) {
 			}
 		})
 	}
-	for _, d := range append(all(), sound()) {
+	pages, err := all()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range append(pages, sound()) {
 		if wrong := d.check(); len(wrong) > 0 {
 			t.Errorf("%s: %s", d.UID, strings.Join(wrong, "\n"))
 		}

@@ -1,13 +1,14 @@
-// Package dashboards defines the Grafana dashboards, recording rules and alerts for the
+// Package dashboards has the Grafana dashboards, recording rules and alerts for the
 // metrics of a run. `make dashboards` writes them to json/*.json,
 // rules/watchlab.rules.yaml and RUNBOOKS.md, which are committed.
 //
-//  1. Each dashboard is a file of Go. Its queries take metric names from
-//     watchlab/bench/telemetry/metric, so that a renamed metric is renamed here.
-//  2. [Rules] are the recording rules and alerts; alerts.yaml has the texts and runbooks.
-//  3. model.go describes dashboards, and the template grafana.tmpl makes Grafana's JSON of
-//     them.
-//  4. [Files] returns all generated files. A test fails if the committed ones differ.
+//  1. Each dashboard is a file panels/*.yaml of variables, rows, panels and queries. common.yaml
+//     has what all dashboards share. model.go describes the fields.
+//  2. rules.yaml has the recording rules and alerts, with the runbooks.
+//  3. Queries are PromQL with named parts, <<picked>>, and the functions of query.go. Tests hold
+//     their metrics and labels against watchlab/bench/telemetry/metric.
+//  4. The template grafana.tmpl makes Grafana's JSON of a dashboard.
+//  5. [Files] returns all generated files. A test fails if the committed ones differ.
 //
 // # Histograms
 //
@@ -29,8 +30,6 @@ package dashboards
 import (
 	"embed"
 	"fmt"
-
-	"watchlab/bench/telemetry/metric"
 )
 
 // Manifests are the dashboards and rules with the kustomization.yaml that makes
@@ -39,36 +38,25 @@ import (
 //go:embed kustomization.yaml json rules
 var Manifests embed.FS
 
-// all returns the dashboards, in reading order.
-func all() []dashboard {
-	return []dashboard{overview(), compare(), latency(), queue(), kubelet(), cluster(), history()}
-}
-
 // Files returns the generated files by their path below dashboards/.
 func Files() (map[string][]byte, error) {
-	files := map[string][]byte{"RUNBOOKS.md": runbooks()}
-	for _, d := range all() {
-		b, err := d.encode()
-		if err != nil {
+	pages, err := all()
+	if err != nil {
+		return nil, err
+	}
+	groups, err := rules()
+	if err != nil {
+		return nil, err
+	}
+	files := map[string][]byte{}
+	for _, d := range pages {
+		if files["json/"+d.UID+".json"], err = d.encode(); err != nil {
 			return nil, fmt.Errorf("dashboard %s: %w", d.UID, err)
 		}
-		files["json/"+d.UID+".json"] = b
 	}
-	var err error
-	files["rules/watchlab.rules.yaml"], err = encodeRules()
+	if files["rules/watchlab.rules.yaml"], err = encodeRules(groups); err != nil {
+		return nil, err
+	}
+	files["RUNBOOKS.md"], err = render("runbooks", map[string]any{"Groups": groups, "Pages": pages})
 	return files, err
-}
-
-// page returns a dashboard with the pickers, links and annotations that all have.
-func page(uid, title, description string, variables []variable, scope selector, rows ...row) dashboard {
-	return dashboard{
-		UID: uid, Title: title, Description: description, From: "now-15m", Refresh: "5s",
-		Variables: append([]variable{
-			{Name: "datasource", Label: "Data source"},
-			picker("job", "The scrape job, or that of a push", labelValues(metric.BuildInfo.Name, "job")),
-			picker("instance", "The process: host and port, or the pod", labelValues(selector{}.among("job", "job").of(metric.BuildInfo), "instance")),
-		}, variables...),
-		Annotations: annotations(scope),
-		Rows:        rows,
-	}
 }

@@ -2,44 +2,54 @@ package dashboards
 
 import (
 	"bytes"
-	_ "embed"
+	"embed"
 	"encoding/json"
 	"text/template"
 
 	"go.yaml.in/yaml/v3"
 )
 
-// grafanaJSON is the template of Grafana's JSON.
+// templates make Grafana's JSON of a dashboard, and the runbooks of the rules.
 //
-//go:embed grafana.tmpl
-var grafanaJSON string
+//go:embed *.tmpl
+var templates embed.FS
 
-var grafana = template.Must(template.New("").Funcs(template.FuncMap{
-	"json": func(v any) (string, error) {
-		b, err := json.Marshal(v)
-		return string(b), err
-	},
-	"refID": refID,
-}).Parse(grafanaJSON))
+// render executes a template.
+func render(name string, data any) ([]byte, error) {
+	t, err := template.New("").Funcs(template.FuncMap{
+		"json": func(v any) (string, error) {
+			b, err := json.Marshal(v)
+			return string(b), err
+		},
+		"refID":  refID,
+		"number": func(i int) int { return i + 1 },
+	}).ParseFS(templates, "*.tmpl")
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	err = t.ExecuteTemplate(&b, name, data)
+	return b.Bytes(), err
+}
 
 // refID is the name of a panel's i-th query.
 func refID(i int) string { return string(rune('A' + i)) }
 
 // encode returns the JSON that Grafana reads, with sorted keys. Equal dashboards give equal bytes.
 func (d dashboard) encode() ([]byte, error) {
-	var b bytes.Buffer
+	text, err := render("dashboard", d)
+	if err != nil {
+		return nil, err
+	}
 	var object map[string]any
-	if err := grafana.ExecuteTemplate(&b, "dashboard", d); err != nil {
+	if err := yaml.Unmarshal(text, &object); err != nil {
 		return nil, err
 	}
-	if err := yaml.Unmarshal(b.Bytes(), &object); err != nil {
-		return nil, err
-	}
-	b.Reset()
+	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false) // < and > of PromQL stay readable
 	enc.SetIndent("", "  ")
-	err := enc.Encode(object)
+	err = enc.Encode(object)
 	return b.Bytes(), err
 }
 

@@ -18,17 +18,17 @@ func sound() dashboard {
 		return panel{Kind: k, Title: title, Description: "About " + title + ".", Unit: "s", Width: width, Height: 4, Queries: queries}
 	}
 	lines, points := drawn(timeSeries, "lines", 16), drawn(timeSeries, "points", 12)
-	lines.Log, lines.FromZero, lines.Calcs, lines.Stacked = true, true, []string{"mean"}, true
+	lines.Log, lines.Stacked = true, true
 	lines.Thresholds = []threshold{{From: 1, Color: "orange"}, {From: 2, Color: "red"}}
 	lines.Link, lines.LinkTitle = "other-dashboard", "Other"
-	points.Points, points.FromZero = true, true
+	points.Points, points.Negative = true, true
 	heat := drawn(heatmap, "heat", 12)
 	heat.Height = 6
 	heat.Queries = []query{{Expr: "sum(rate(h[1m]))"}, {Expr: "sum by (le) (rate(h_bucket[1m]))", Legend: "{{le}}", Rows: true}}
 	states := drawn(stateTimeline, "states", 24)
 	states.Values = []value{{Number: 0, Text: "off", Color: "red"}, {Number: 1, Text: "on", Color: "green"}}
 	cells := drawn(table, "table", 24)
-	cells.Queries = []query{{Expr: "a", Instant: true}, {Expr: "b", Instant: true}}
+	cells.Queries = []query{{Expr: "a"}, {Expr: "b"}}
 	cells.Columns = []column{{Field: "job", Name: "the job"}, {Field: "Value #A", Name: "a", Unit: "s", Decimals: 3}, {Field: "Value #B", Name: "b"}}
 	return dashboard{
 		UID: "a-dashboard", Title: "A dashboard", Description: "It has everything.", From: "now-5m", Refresh: "5s",

@@ -2,16 +2,44 @@ package dashboards
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"watchlab/bench/lab"
 )
 
+// TestLateShare: an alert and the colours of a panel have the share of late releases that makes a
+// cell invalid.
 func TestLateShare(t *testing.T) {
-	if lateShare != lab.MaxLateShare {
-		t.Errorf("lateShare = %v, the lab has %v", lateShare, lab.MaxLateShare)
+	groups, err := rules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := all()
+	if err != nil {
+		t.Fatal(err)
+	}
+	alerts, panels := 0, 0
+	for _, g := range groups {
+		for _, r := range g.Rules {
+			if r.Alert == "WatchlabGeneratorLate" && r.Expr == fmt.Sprintf("watchlab:generator_late:ratio1m > %g", lab.MaxLateShare) {
+				alerts++
+			}
+		}
+	}
+	want := []threshold{{lab.MaxLateShare / 2, "orange"}, {lab.MaxLateShare, "red"}}
+	for _, d := range pages {
+		for _, p := range d.panels() {
+			if p.Title == "Late share" && slices.Equal(p.Thresholds, want) {
+				panels++
+			}
+		}
+	}
+	if alerts != 1 || panels != 1 {
+		t.Errorf("%d alerts and %d panels have the lab's %v", alerts, panels, lab.MaxLateShare)
 	}
 }
 

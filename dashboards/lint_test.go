@@ -8,6 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	dto "github.com/prometheus/client_model/go"
+	"go.yaml.in/yaml/v3"
+
+	"watchlab/bench/lab"
+	"watchlab/bench/telemetry/live"
 	"watchlab/bench/telemetry/metric"
 	"watchlab/dashboards"
 )
@@ -98,6 +103,28 @@ func all(t *testing.T) []dashboard {
 		out = append(out, d)
 	}
 	return out
+}
+
+type rule struct {
+	Record, Alert, Expr string
+	Labels, Annotations map[string]string
+}
+
+// rules returns the generated rules of all groups.
+func rules(t *testing.T) (all []rule) {
+	t.Helper()
+	files, err := dashboards.Files()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct{ Groups []struct{ Rules []rule } }
+	if err := yaml.Unmarshal(files["rules/watchlab.rules.yaml"], &file); err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range file.Groups {
+		all = append(all, g.Rules...)
+	}
+	return all
 }
 
 // picked is the data source of every query.
@@ -342,57 +369,80 @@ func TestLinks(t *testing.T) {
 	if linked == 0 {
 		t.Error("no panel has a link")
 	}
-	_, alerts, _ := dashboards.Rules()
-	for _, a := range alerts {
-		if !uids[a.Dashboard] {
-			t.Errorf("%s links to %q", a.Name, a.Dashboard)
+	for _, r := range rules(t) {
+		a := r.Annotations
+		if r.Alert == "" {
+			continue
 		}
-		if a.Summary == "" || a.Meaning == "" || len(a.Steps) == 0 || !slices.Contains([]string{"warning", "critical"}, a.Severity) {
-			t.Errorf("%s: no summary, meaning, steps or severity", a.Name)
+		if !uids[a["dashboard_uid"]] {
+			t.Errorf("%s links to %q", r.Alert, a["dashboard_uid"])
+		}
+		if a["summary"] == "" || a["description"] == "" || a["runbook"] == "" || !slices.Contains([]string{"warning", "critical"}, r.Labels["severity"]) {
+			t.Errorf("%s: no summary, description, runbook or severity", r.Alert)
 		}
 	}
 }
 
+// queries returns all PromQL of dashboards and rules.
+func queries(t *testing.T) (exprs []string) {
+	t.Helper()
+	for _, d := range all(t) {
+		for _, p := range d.Panels {
+			for _, q := range p.Targets {
+				exprs = append(exprs, q.Expr)
+			}
+		}
+		for _, v := range d.Templating.List {
+			exprs = append(exprs, fmt.Sprint(v.Query))
+		}
+		for _, a := range d.Annotations.List {
+			exprs = append(exprs, a.Expr)
+		}
+	}
+	for _, r := range rules(t) {
+		exprs = append(exprs, r.Expr)
+	}
+	return exprs
+}
+
 // TestEveryMetricShown: dashboards and rules use every metric of package metric, and no
-// other one of watchlab.
+// other one than those of a run and of its process.
 func TestEveryMetricShown(t *testing.T) {
 	asked := map[string]bool{}
-	name := regexp.MustCompile(`\b(?:watchlab|informer|workqueue)_[a-z0-9_]+\b`)
-	read := func(expr string) {
+	name := regexp.MustCompile(`\b(?:watchlab|informer|workqueue|go|process)_[a-z0-9_]+\b`)
+	for _, expr := range queries(t) {
 		for _, n := range name.FindAllString(expr, -1) {
 			asked[n] = true
 		}
 	}
-	for _, d := range all(t) {
-		for _, p := range d.Panels {
-			for _, q := range p.Targets {
-				read(q.Expr)
-			}
-		}
-		for _, v := range d.Templating.List {
-			read(fmt.Sprint(v.Query))
-		}
-		for _, a := range d.Annotations.List {
-			read(a.Expr)
+	exported := map[string]bool{}
+	export := func(name string, suffixes ...string) {
+		exported[name] = true
+		for _, suffix := range suffixes {
+			exported[name+suffix] = true
 		}
 	}
-	records, alerts, err := dashboards.Rules()
+	families, err := live.New("run", "commit").Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range records {
-		read(r.Expr)
+	for _, f := range families {
+		switch f.GetType() {
+		case dto.MetricType_HISTOGRAM:
+			export(f.GetName(), "_bucket", "_count", "_sum")
+		case dto.MetricType_SUMMARY:
+			export(f.GetName(), "_count", "_sum")
+		default:
+			export(f.GetName())
+		}
 	}
-	for _, a := range alerts {
-		read(a.Expr)
-	}
-	exported := map[string]bool{}
 	for _, m := range slices.Concat(metric.Own(), metric.Upstream()) {
-		exported[m.Name] = true
+		export(m.Name)
 		if m.Kind == metric.Histogram {
-			for _, suffix := range []string{"_bucket", "_count", "_sum"} {
-				exported[m.Name+suffix] = true
-			}
+			export(m.Name, "_bucket", "_count", "_sum")
+		}
+		if !asked[m.Name] {
+			t.Errorf("%s is exported, but not used", m.Name)
 		}
 	}
 	for n := range asked {
@@ -400,9 +450,59 @@ func TestEveryMetricShown(t *testing.T) {
 			t.Errorf("%s is used, but not exported", n)
 		}
 	}
+}
+
+// TestLabels: queries match and keep existing labels only, and match existing values.
+func TestLabels(t *testing.T) {
+	values := map[string][]string{
+		metric.Stage:      metric.Stages(),
+		metric.PhaseLabel: metric.Phases(),
+		metric.From:       {metric.FromIntended, metric.FromReleased},
+		metric.Boundary: {
+			metric.ReleasedEnqueued, metric.EnqueuedPopped, metric.PoppedStored, metric.StoredHandled,
+			metric.EnqueuedMerged, metric.MergedHandled,
+		},
+		metric.Status:   {string(lab.Invalid)},
+		metric.Pipeline: {"kubelet"},
+		metric.Quantile: {"0.5", "0.99"},
+	}
+	known := map[string][]string{} // labels of each metric
+	anywhere := []string{"job", "instance", "pod", "le"}
 	for _, m := range slices.Concat(metric.Own(), metric.Upstream()) {
-		if !asked[m.Name] {
-			t.Errorf("%s is exported, but not used", m.Name)
+		known[m.Name] = append(m.AllLabels(), "job", "instance")
+		anywhere = append(anywhere, m.AllLabels()...)
+	}
+	series := regexp.MustCompile(`\b(\w+?)(?:_bucket|_count|_sum)?\{([^}]*)\}`)
+	matcher := regexp.MustCompile(`(\w+)(=~?)"((?:[^"\\]|\\.)*)"`)
+	by := regexp.MustCompile(`by \(([^)]*)\)`)
+	matched := 0
+	for _, expr := range queries(t) {
+		for _, s := range series.FindAllStringSubmatch(expr, -1) {
+			for _, m := range matcher.FindAllStringSubmatch(s[2], -1) {
+				matched++
+				if labels, ok := known[s[1]]; ok && !slices.Contains(labels, m[1]) {
+					t.Errorf("%s has no label %s", s[1], m[1])
+				}
+				if m[2] == "=" && !slices.Contains(values[m[1]], m[3]) {
+					t.Errorf("the label %s has no value %q", m[1], m[3])
+				}
+			}
+		}
+		for _, kept := range by.FindAllStringSubmatch(expr, -1) {
+			for l := range strings.SplitSeq(kept[1], ", ") {
+				if !slices.Contains(anywhere, l) {
+					t.Errorf("by (%s): no metric has the label %q", kept[1], l)
+				}
+			}
+		}
+	}
+	if matched < 1000 {
+		t.Errorf("%d matchers", matched)
+	}
+	identity := "by (" + strings.Join(append([]string{"job", "instance"}, metric.CommonLabels()...), ", ")
+	for _, r := range rules(t) {
+		if strings.Contains(r.Expr, "by (") && !strings.Contains(r.Expr, identity) {
+			t.Errorf("%s%s does not keep all labels of a cell", r.Record, r.Alert)
 		}
 	}
 }

@@ -37,8 +37,9 @@ type annotation struct {
 
 // variable is a picker at the top of a dashboard. One without a query picks the data source.
 type variable struct {
-	Name, Label, Description, Query string
-	Multi                           bool // several values, or All
+	Name, Description, Query string
+	Label                    string // default: the name
+	Multi                    bool   // several values, or All: any value, but the label is required
 	// Descending lists the last value first and selects it.
 	Descending bool
 }
@@ -56,26 +57,23 @@ const (
 )
 
 type panel struct {
-	Kind                     kind
+	Kind                     kind // default: timeSeries
 	Title, Description, Unit string
-	// Width in columns; Height in grid rows of about 30 pixels.
+	// Width in columns; Height in grid rows of about 30 pixels. The default depends on the kind.
 	Width, Height   int
 	Queries         []query
 	Thresholds      []threshold
-	Values          []value // of a state timeline
-	Log, FromZero   bool    // the axis
-	Stacked, Points bool    // lines
-	// Calcs are shown in the legend of each series: mean, max, lastNotNull.
-	Calcs           []string
+	Values          []value  // of a state timeline
+	Log, Negative   bool     // the axis: logarithmic, or from below zero
+	Stacked, Points bool     // lines
 	Columns         []column // of a table
-	Link, LinkTitle string   // the UID of a dashboard
+	Link            string   // the UID of a dashboard
+	LinkTitle       string   `yaml:"-"` // its title
 }
 
 // query is PromQL.
 type query struct {
 	Expr, Legend string
-	// Instant queries the end of the time range only.
-	Instant bool
 	// Exemplars requests traces beside the values.
 	Exemplars bool
 	Rows      bool // classic buckets of a heat map
@@ -96,6 +94,8 @@ type value struct {
 // column is a label or value of a table. The field of a value is "Value #A" for the
 // first of several queries, and "Value" for a single one.
 type column struct {
-	Field, Name, Unit string
-	Decimals          int
+	Field    string
+	Name     string // default: the field
+	Unit     string
+	Decimals int
 }

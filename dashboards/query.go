@@ -3,122 +3,80 @@ package dashboards
 import (
 	"fmt"
 	"strings"
-
-	"watchlab/bench/telemetry/metric"
+	"text/template"
 )
 
-// selector is a list of label matchers in PromQL.
-type selector []string
+// fragments are named parts of queries. A text can refer to others.
+type fragments map[string]string
 
-// equal matches one value, among the selection of a picker. Both return a longer copy.
-func (s selector) equal(label, value string) selector {
-	return append(s[:len(s):len(s)], fmt.Sprintf("%s=%q", label, value))
-}
-
-func (s selector) among(label, variable string) selector {
-	return append(s[:len(s):len(s)], fmt.Sprintf(`%s=~"$%s"`, label, variable))
-}
-
-// of selects series of a metric.
-func (s selector) of(m metric.Metric) string { return s.named(m.Name) }
-
-func (s selector) named(name string) string {
-	if len(s) == 0 {
-		return name
+// expand replaces <<name>> in a text by the fragment of that name, and calls of the functions
+// below by PromQL. Fragments are arguments of functions without their brackets, such as
+// <<quantile 0.99 rate "watchlab_batch_size" picked variant>>:
+//
+//   - rate has the rate or increase and its window, with %s for the series;
+//   - labels are matchers in PromQL;
+//   - by are the labels to keep. Without them the result is one series.
+func (f fragments) expand(name, text string) (string, error) {
+	functions := template.FuncMap{
+		"quantile": quantile, "endToEnd": endToEnd, "mean": mean, "observations": observations, "buckets": buckets,
 	}
-	return name + "{" + strings.Join(s, ",") + "}"
-}
-
-// over is the window of rates: at least four scrapes, so that a missed one leaves no gap.
-// span is the time range of the dashboard.
-const (
-	over = "$__rate_interval"
-	span = "$__range"
-)
-
-// rate is the increase per second of a counter or a histogram.
-func (s selector) rate(m metric.Metric) string { return s.rateNamed(m.Name, over) }
-
-// rateNamed is the rate over a window, or the increase over the whole span: Grafana's
-// linter rejects a rate over other windows than $__rate_interval.
-func (s selector) rateNamed(name, window string) string {
-	f := "rate"
-	if window == span {
-		f = "increase"
+	for name, text := range f {
+		functions[name] = func() (string, error) { return f.expand(name, text) }
 	}
-	return f + "(" + s.named(name) + "[" + window + "])"
+	t, err := template.New(name).Delims("<<", ">>").Funcs(functions).Parse(text)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	err = t.Execute(&b, nil)
+	return b.String(), err
 }
 
-// aggregate aggregates by labels; without labels, to one series.
-func aggregate(op, expr string, by ...string) string {
+// sum of the rate of a metric.
+func sum(rate, metric, labels string, by ...string) string {
+	if labels != "" {
+		metric += "{" + labels + "}"
+	}
+	rated := "(" + fmt.Sprintf(rate, metric) + ")"
 	if len(by) == 0 {
-		return op + "(" + expr + ")"
+		return "sum" + rated
 	}
-	return op + " by (" + strings.Join(by, ", ") + ") (" + expr + ")"
+	return "sum by (" + strings.Join(by, ", ") + ") " + rated
 }
-
-func sum(expr string, by ...string) string     { return aggregate("sum", expr, by...) }
-func maximum(expr string, by ...string) string { return aggregate("max", expr, by...) }
-func minimum(expr string, by ...string) string { return aggregate("min", expr, by...) }
 
 // Prometheus keeps a histogram's native form, its classic buckets, or both. Queries use
 // the native form, which is finer, and fall back to the classic one.
 
-// quantile estimates a quantile of the observations in the window. ">= 0" removes the
-// NaN of a window without observations.
-func (s selector) quantile(q float64, m metric.Metric, window string, by ...string) string {
-	native := sum(s.rateNamed(m.Name, window), by...)
-	classic := sum(s.rateNamed(m.Name+"_bucket", window), append(by[:len(by):len(by)], "le")...)
-	return fmt.Sprintf("(histogram_quantile(%g, %s) or histogram_quantile(%g, %s)) >= 0", q, native, q, classic)
-}
-
-// mean of the observations in the window.
-func (s selector) mean(m metric.Metric, window string, by ...string) string {
-	native := sum(s.rateNamed(m.Name, window), by...)
-	return fmt.Sprintf("(histogram_sum(%s) / histogram_count(%s) or %s / %s) >= 0", native, native,
-		sum(s.rateNamed(m.Name+"_sum", window), by...), sum(s.rateNamed(m.Name+"_count", window), by...))
-}
-
-// observations per second.
-func (s selector) observations(m metric.Metric, window string, by ...string) string {
-	return fmt.Sprintf("histogram_count(%s) or %s", sum(s.rateNamed(m.Name, window), by...), sum(s.rateNamed(m.Name+"_count", window), by...))
+// quantile estimates a quantile of the observations. ">= 0" removes the NaN of a window without
+// observations.
+func quantile(q float64, rate, metric, labels string, by ...string) string {
+	classic := sum(rate, metric+"_bucket", labels, append(by, "le")...)
+	return fmt.Sprintf("(histogram_quantile(%[1]g, %[2]s) or histogram_quantile(%[1]g, %[3]s)) >= 0",
+		q, sum(rate, metric, labels, by...), classic)
 }
 
 // endToEnd is a quantile of the headline latency: from the intended time in paced cells,
 // else from the release.
-func (s selector) endToEnd(q float64, window string, by ...string) string {
-	return s.equal(metric.From, metric.FromIntended).quantile(q, metric.EndToEndLatency, window, by...) +
-		" or " + s.equal(metric.From, metric.FromReleased).quantile(q, metric.EndToEndLatency, window, by...)
-}
-
-// cells and rows are the queries of a heat map: native histograms, and classic buckets if
-// there are no native ones.
-func (s selector) cells(m metric.Metric) string { return sum(s.rate(m)) }
-
-func (s selector) rows(m metric.Metric) string {
-	return sum(s.rateNamed(m.Name+"_bucket", over), "le") + " unless on () " + sum(s.rate(m))
-}
-
-// orZero adds a zero for counters without a series: during a run, as a series with the
-// label's value none. Without a label the zero has no labels, like a sum.
-func orZero(expr, label string) string {
-	zero := "0 * group(" + ours().of(metric.Phase) + ")"
-	if label == "" {
-		return expr + " or on () " + zero
+func endToEnd(q float64, rate, labels string, by ...string) string {
+	from := func(start string) string {
+		matchers := strings.TrimPrefix(labels+fmt.Sprintf(",from=%q", start), ",")
+		return quantile(q, rate, "watchlab_end_to_end_latency_seconds", matchers, by...)
 	}
-	return fmt.Sprintf(`%s or on () label_replace(%s, %q, "none", "", "")`, expr, zero, label)
+	return from("intended") + " or " + from("released")
 }
 
-// labelValues queries the values of a picker.
-func labelValues(series, label string) string { return "label_values(" + series + ", " + label + ")" }
-
-// histogramValues queries the values of a histogram's label, in either form.
-func histogramValues(s selector, m metric.Metric, label string) string {
-	either := append(selector{fmt.Sprintf("__name__=~%q", m.Name+"(_count)?")}, s...)
-	return labelValues(either.named(""), label)
+// mean of the observations.
+func mean(rate, metric, labels string, by ...string) string {
+	return fmt.Sprintf("(histogram_sum(%s) / histogram_count(%[1]s) or %s / %s) >= 0", sum(rate, metric, labels, by...),
+		sum(rate, metric+"_sum", labels, by...), sum(rate, metric+"_count", labels, by...))
 }
 
-// process selects by process, for metrics without labels of a run; ours selects by run too.
-func process() selector { return selector{}.among("job", "job").among("instance", "instance") }
+// observations is their number per second.
+func observations(rate, metric, labels string, by ...string) string {
+	return fmt.Sprintf("histogram_count(%s) or %s", sum(rate, metric, labels, by...), sum(rate, metric+"_count", labels, by...))
+}
 
-func ours() selector { return process().among(metric.Run, "run") }
+// buckets are the classic buckets for a heat map, if there are no native ones.
+func buckets(rate, metric, labels string) string {
+	return sum(rate, metric+"_bucket", labels, "le") + " unless on () " + sum(rate, metric, labels)
+}

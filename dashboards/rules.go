@@ -2,149 +2,61 @@ package dashboards
 
 import (
 	"bytes"
-	_ "embed"
 	"errors"
-	"fmt"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
-
-	"watchlab/bench/telemetry/metric"
 )
 
-// Record is a recording rule.
-type Record struct{ Name, Expr string }
-
-// Alert is an alerting rule with its runbook.
-type Alert struct {
-	Name string
-	Expr string `yaml:"-"` // in PromQL
-	// For is the time for which the expression must hold before the alert fires.
-	For string
-	// Severity is warning if figures are in doubt, and critical if figures are lost.
-	Severity string
-	// Summary is one line with {{ $labels.x }} and {{ $value }}. Meaning and Steps are the runbook.
-	Summary, Meaning string
-	Steps            []string
-	// Dashboard is the UID of the dashboard to open.
-	Dashboard string
+// group is a group of rules of Prometheus.
+type group struct {
+	Name, Interval string
+	Rules          []rule
 }
 
-// alertTexts has the alerts without their expressions.
-//
-//go:embed alerts.yaml
-var alertTexts []byte
+// rule is a recording rule or an alert.
+type rule struct {
+	Record      string `yaml:",omitempty"`
+	Alert       string `yaml:",omitempty"`
+	Expr        string
+	For         string            `yaml:",omitempty"`
+	Labels      map[string]string `yaml:",omitempty"`
+	Annotations map[string]string `yaml:",omitempty"`
+	Steps       steps             `yaml:",omitempty"`
+}
 
-// window of the rates in rules: four scrapes of 15 s, Prometheus's usual interval.
-const window = "1m"
+// steps are those of the runbook. Prometheus does not know them.
+type steps []string
 
-// identity has the labels that identify a process and a cell.
-var identity = append([]string{"job", "instance"}, metric.CommonLabels()...)
+// IsZero keeps the steps out of Prometheus's file.
+func (steps) IsZero() bool { return true }
 
-// Bounds of alerts.
-const (
-	// staleEvents bounds the staleness at the 99th percentile.
-	staleEvents = 1000
-	// deepQueue is the depth from which a growing queue raises an alert.
-	deepQueue = 1000
-)
-
-// interval of the evaluation of all rules. Alerts may use the records: Prometheus
-// evaluates groups in parallel, so they are at most one interval old.
-const interval = "15s"
-
-// Rules returns the recording rules and alerts. The error is that of alerts.yaml.
-func Rules() ([]Record, []Alert, error) {
-	all := selector{}
-	stage := func(s string) selector { return all.equal(metric.Stage, s) }
-	rate := func(s selector, m metric.Metric) string { return sum(s.rateNamed(m.Name, window), identity...) }
-	with := func(label string) []string { return append(identity[:len(identity):len(identity)], label) }
-	increased := func(m metric.Metric, by ...string) string {
-		return sum("increase("+all.of(m)+"["+window+"])", by...) + " > 0"
+// rules returns the rules of rules.yaml.
+func rules() ([]group, error) {
+	var file struct {
+		Fragments fragments
+		Groups    []group
 	}
-	records := []Record{
-		{"watchlab:events:rate1m", sum(all.rateNamed(metric.Events.Name, window), with(metric.Stage)...)},
-		{"watchlab:end_to_end_latency_seconds:p50_1m", all.endToEnd(0.5, window, identity...)},
-		{"watchlab:end_to_end_latency_seconds:p99_1m", all.endToEnd(0.99, window, identity...)},
-		{"watchlab:staleness_events:p99_1m", all.quantile(0.99, metric.Staleness, window, identity...)},
-		{"watchlab:generator_late:ratio1m", rate(all, metric.GeneratorLate) + " / " + rate(stage(metric.Released), metric.Events)},
-		{"watchlab:deltas_per_event:ratio1m", rate(all, metric.Deltas) + " / " + rate(stage(metric.Enqueued), metric.Events)},
+	if err := decode(sources, &file, "rules.yaml"); err != nil {
+		return nil, err
 	}
-	exprs := map[string]string{
-		"WatchlabGeneratorLate": fmt.Sprintf("watchlab:generator_late:ratio1m > %g", lateShare),
-		"WatchlabEventsMissed":  increased(metric.GeneratorMissed, identity...),
-		"WatchlabWatchErrors":   increased(metric.WatchErrors, with(metric.Fault)...),
-		"WatchlabStale":         fmt.Sprintf("watchlab:staleness_events:p99_1m > %d", staleEvents),
-		"WatchlabQueueGrows": fmt.Sprintf("%s > %d and %s > 0", sum(all.of(metric.QueueDepth), identity...), deepQueue,
-			sum("deriv("+all.of(metric.QueueDepth)+"["+window+"])", identity...)),
-		"WatchlabInvalid": maximum(all.equal(metric.Status, "invalid").of(metric.Verdict), with(metric.Cause)...) + " == 1",
+	for _, g := range file.Groups {
+		for i := range g.Rules {
+			r := &g.Rules[i]
+			if r.Alert != "" {
+				r.Annotations["runbook"] = strings.Join(r.Steps, " ")
+				r.Annotations["runbook_file"] = "dashboards/RUNBOOKS.md#" + strings.ToLower(r.Alert)
+			}
+		}
 	}
-	var alerts []Alert
-	err := yaml.Unmarshal(alertTexts, &alerts)
-	for i := range alerts {
-		alerts[i].Expr = exprs[alerts[i].Name]
-	}
-	return records, alerts, err
+	return file.Groups, nil
 }
 
 // encodeRules returns Prometheus's rule file.
-func encodeRules() ([]byte, error) {
-	type rule struct {
-		Record      string            `yaml:"record,omitempty"`
-		Alert       string            `yaml:"alert,omitempty"`
-		Expr        string            `yaml:"expr"`
-		For         string            `yaml:"for,omitempty"`
-		Labels      map[string]string `yaml:"labels,omitempty"`
-		Annotations map[string]string `yaml:"annotations,omitempty"`
-	}
-	type group struct {
-		Name     string `yaml:"name"`
-		Interval string `yaml:"interval"`
-		Rules    []rule `yaml:"rules"`
-	}
-	records, alerts := group{Name: "watchlab-records", Interval: interval}, group{Name: "watchlab-alerts", Interval: interval}
-	r, a, err := Rules()
-	for _, r := range r {
-		records.Rules = append(records.Rules, rule{Record: r.Name, Expr: r.Expr})
-	}
-	for _, a := range a {
-		alerts.Rules = append(alerts.Rules, rule{
-			Alert: a.Name, Expr: a.Expr, For: a.For,
-			Labels: map[string]string{"severity": a.Severity},
-			Annotations: map[string]string{
-				"summary":       a.Summary,
-				"description":   a.Meaning,
-				"runbook":       strings.Join(a.Steps, " "),
-				"runbook_file":  "dashboards/RUNBOOKS.md#" + strings.ToLower(a.Name),
-				"dashboard_uid": a.Dashboard,
-			},
-		})
-	}
+func encodeRules(groups []group) ([]byte, error) {
 	b := bytes.NewBufferString("# Generated by `make dashboards` from dashboards/rules.go.\n")
 	enc := yaml.NewEncoder(b)
 	enc.SetIndent(2)
-	err = errors.Join(err, enc.Encode(map[string][]group{"groups": {records, alerts}}), enc.Close())
+	err := errors.Join(enc.Encode(map[string][]group{"groups": groups}), enc.Close())
 	return b.Bytes(), err
-}
-
-// runbooks returns a page with the steps for each alert.
-func runbooks() []byte {
-	b := bytes.NewBufferString("# Runbooks\n\nGenerated by `make dashboards` from [alerts.yaml](alerts.yaml): the meaning of each\nalert of [rules/watchlab.rules.yaml](rules/watchlab.rules.yaml), and the steps to take.\n")
-	titles := map[string]string{}
-	for _, d := range all() {
-		titles[d.UID] = d.Title
-	}
-	_, alerts, _ := Rules() // encodeRules returns the error
-	for _, a := range alerts {
-		fmt.Fprintf(b, "\n## %s\n\n%s, dashboard *%s*.\n\n%s\n\n", a.Name, strings.ToUpper(a.Severity[:1])+a.Severity[1:], titles[a.Dashboard], a.Meaning)
-		for i, s := range a.Steps {
-			fmt.Fprintf(b, "%d. %s\n", i+1, s)
-		}
-		fires := "at once"
-		if a.For != "0s" {
-			fires = "after " + a.For
-		}
-		fmt.Fprintf(b, "\nThe alert fires %s if:\n\n    %s\n", fires, a.Expr)
-	}
-	return b.Bytes()
 }
