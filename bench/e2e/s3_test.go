@@ -53,11 +53,7 @@ func TestCollectFromS3(t *testing.T) {
 	t.Setenv("AWS_REGION", "")
 	of := playedPods(t, 1)
 	url := "s3://results/some/prefix?endpoint=" + endpoint
-	target, err := upload.ParseTarget("s3=" + url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sink, err := target.Sink(upload.Environment{})
+	sink, err := upload.OpenS3(url)
 	if err != nil {
 		t.Fatal(err)
 	}

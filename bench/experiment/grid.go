@@ -11,8 +11,7 @@ import (
 	"watchlab/bench/stats"
 )
 
-// unset is the value of a knob at its default. Cells may lack the label of such a knob.
-const unset = "0"
+const unset = "0" // value of a knob at its default; cells may lack the label of such a knob
 
 // Grid returns comparisons with a cell for each combination of the axes' values. All
 // cells are interleaved. build returns the comparisons at one point, equally many at

@@ -23,8 +23,7 @@ import (
 	"watchlab/loadgen/trace"
 )
 
-// DefaultStorm is a small storm for a first run.
-const DefaultStorm = "recorded-nodeloss"
+const DefaultStorm = "recorded-nodeloss" // a small storm for a first run
 
 // Plan is a planned experiment, ready for package lab.
 type Plan struct {
@@ -231,8 +230,7 @@ func (p *planner) config(s Spec) (pipeline.Config, error) {
 	return ps, err
 }
 
-// allVariants selects all variants in flags and files.
-const allVariants = "all"
+const allVariants = "all" // selects all variants in flags and files
 
 func (s *Spec) variants() []string {
 	if slices.Equal(s.Variants, []string{allVariants}) {

@@ -157,8 +157,7 @@ type Surface struct {
 	Unit string `json:"unit,omitempty" flag:"unit" help:"unit of the figure, as in bench.txt (default events/s)"`
 }
 
-// ErrSpec is wrapped by the errors for a Spec that cannot be played.
-var ErrSpec = errors.New("invalid experiment")
+var ErrSpec = errors.New("invalid experiment") // wrapped by the errors for a Spec that cannot be played
 
 // FieldError is a mistake in a [Spec]. It matches [ErrSpec].
 type FieldError struct {

@@ -45,11 +45,9 @@ type QuestionPart struct {
 // Found has the outcomes of a question's parts by name, without parts that were not run.
 type Found map[string]*lab.Outcome
 
-// ErrUnknownQuestion is wrapped by errors for an unknown name.
-var ErrUnknownQuestion = errors.New("unknown question")
+var ErrUnknownQuestion = errors.New("unknown question") // wrapped by errors for an unknown name
 
-// PageFile is the name of a page in its folder.
-const PageFile = "README.md"
+const PageFile = "README.md" // name of a page in its folder
 
 // Questions returns the named questions; all without names.
 func Questions(names ...string) ([]Question, error) {

@@ -144,8 +144,7 @@ func (s Spec) editJob(j *batchv1.Job) error {
 	return err
 }
 
-// containerName is the container of the command.
-const containerName = "watchlab"
+const containerName = "watchlab" // container of the command
 
 // editPod sets image and results directory of the command's container and returns it.
 func (s Spec) editPod(p *corev1.PodSpec) (*corev1.Container, error) {

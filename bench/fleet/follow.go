@@ -138,8 +138,7 @@ func (f *Fleet) Follow(ctx context.Context, ref Ref, show func(State), warn func
 	}
 }
 
-// moment is the interval in which Follow merges changes.
-const moment = 200 * time.Millisecond
+const moment = 200 * time.Millisecond // interval in which Follow merges changes
 
 // stored returns the objects in the cache of an informer.
 func stored[T any](i interface {

@@ -92,8 +92,7 @@ type Plan struct {
 	Barrier metav1.Duration `json:"barrier"`
 }
 
-// ErrSpec is wrapped by the error for an invalid [Plan] or [Spec].
-var ErrSpec = errors.New("invalid run")
+var ErrSpec = errors.New("invalid run") // wrapped by the error for an invalid [Plan] or [Spec]
 
 // FieldError is the error of one field of a plan or a Spec. It wraps [ErrSpec].
 type FieldError struct {

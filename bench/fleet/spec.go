@@ -35,8 +35,7 @@ type Spec struct {
 // Ref names the run.
 func (s Spec) Ref() Ref { return Ref{Namespace: s.Namespace, Run: s.Plan.Run} }
 
-// planName is the key of the plan in its ConfigMap.
-var planName = path.Base(PlanFile)
+var planName = path.Base(PlanFile) // key of the plan in its ConfigMap
 
 // maxFiles is the size limit of a ConfigMap's data in bytes. The API server accepts 1
 // MiB; etcd accepts 1.5 MB per request.
@@ -75,8 +74,7 @@ func (s Spec) check() error {
 	return nil
 }
 
-// planRoom is the number of bytes reserved for the plan.
-const planRoom = 32 << 10
+const planRoom = 32 << 10 // number of bytes reserved for the plan
 
 // ServerName returns the name of the Service of the simulated API server.
 func ServerName(run string) string { return Ref{Run: run}.object(serverSuffix) }

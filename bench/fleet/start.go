@@ -67,8 +67,7 @@ func (f *Fleet) Start(ctx context.Context, s Spec) error {
 	return nil
 }
 
-// undoLimit is the timeout for deleting a run that failed to start.
-const undoLimit = time.Minute
+const undoLimit = time.Minute // timeout for deleting a run that failed to start
 
 // foreignNamespace reports whether the namespace exists with another owner.
 func (f *Fleet) foreignNamespace(ctx context.Context, name string) (bool, error) {

@@ -16,8 +16,7 @@ import (
 	"watchlab/bench/telemetry/metric"
 )
 
-// scope is the name of the instrumentation.
-const scope = "watchlab/bench/telemetry"
+const scope = "watchlab/bench/telemetry" // name of the instrumentation
 
 // The prefix of attributes, and those of more than one kind of span.
 const (

@@ -45,8 +45,7 @@ const (
 	flushTimeout = 10 * time.Second       // bounds the flush at the end
 )
 
-// lookTimeout bounds the wait for a queue's depth at the end.
-var lookTimeout = time.Second
+var lookTimeout = time.Second // bounds the wait for a queue's depth at the end
 
 // Session of a run. The nil Session does nothing.
 type Session struct {
@@ -212,8 +211,7 @@ func (w *warnings) reporter(kind string) func(error) {
 	}
 }
 
-// maxWarning is the length of an error in a warning, in runes.
-const maxWarning = 240
+const maxWarning = 240 // length of an error in a warning, in runes
 
 // printable reduces a server's answer to one line of printable characters.
 func printable(text string) string {

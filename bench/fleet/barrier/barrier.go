@@ -52,8 +52,7 @@ type Member struct {
 	Index  int  // from 0
 }
 
-// leader is the member that announces the starts.
-var leader = Member{}
+var leader = Member{} // member that announces the starts
 
 // String returns "pod 2" or "writer 0".
 func (m Member) String() string {

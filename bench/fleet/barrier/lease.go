@@ -183,8 +183,7 @@ func (b *Barrier) announce(ctx context.Context, s start) error {
 	return err
 }
 
-// requestLimit is the timeout of one attempt.
-const requestLimit = 10 * time.Second
+const requestLimit = 10 * time.Second // timeout of one attempt
 
 // write creates or updates a Lease and returns it. edit receives the known version of
 // the Lease; without one, and after an error, the version of the API server. write

@@ -181,26 +181,3 @@ func TestTargets(t *testing.T) {
 		}
 	}
 }
-
-// TestTargetsNeedEnvironment: opening a sink reports a missing part of the
-// environment, before any measurement.
-func TestTargetsNeedEnvironment(t *testing.T) {
-	for _, text := range []string{"configmap", "log"} {
-		w, err := upload.ParseTarget(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if sink, err := w.Sink(upload.Environment{}); err == nil || sink != nil {
-			t.Errorf("%s: %v, %v", text, sink, err)
-		}
-	}
-	for _, text := range []string{"dir=" + t.TempDir(), "s3=s3://bucket?endpoint=http://127.0.0.1:1"} {
-		w, err := upload.ParseTarget(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := w.Sink(upload.Environment{}); err != nil {
-			t.Errorf("%s: %v", text, err)
-		}
-	}
-}

@@ -9,8 +9,7 @@ import (
 	"watchlab/bench/lab"
 )
 
-// ErrNone is returned by [Collect] if there is no complete result.
-var ErrNone = errors.New("no result was found")
+var ErrNone = errors.New("no result was found") // returned by [Collect] if there is no complete result
 
 // Collected is the result of [Collect].
 type Collected struct {
@@ -96,6 +95,3 @@ func resultIn(path string) (*lab.Share, error) {
 	}
 	return p.PodResult()
 }
-
-// Keep copies the collected bundles into a directory, for [Dir] to read.
-func (c Collected) Keep(dir string) error { return os.CopyFS(dir, os.DirFS(c.Spool)) }

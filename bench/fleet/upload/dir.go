@@ -10,8 +10,7 @@ import (
 	"strings"
 )
 
-// fileEnding is the suffix of bundles in directories and stores.
-const fileEnding = ".wlresult"
+const fileEnding = ".wlresult" // suffix of bundles in directories and stores
 
 // fileName returns the path of a bundle in a directory or store. Indexes are
 // zero-padded, so that names sort by index.

@@ -12,7 +12,6 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"sync"
 )
 
 const (
@@ -32,21 +31,13 @@ const (
 // Log writes a bundle as lines "watchlab-result RUN INDEX/OF ID PART/PARTS CRC BASE64".
 // Each line is below 16 KiB and written at once, so that other output cannot split it.
 // PART counts from 1. CRC is the hexadecimal CRC-32C of the part.
-type Log struct {
-	mu sync.Mutex
-	w  io.Writer
-}
-
-// NewLog returns a sink that writes to w.
-func NewLog(w io.Writer) *Log { return &Log{w: w} }
+type Log struct{ io.Writer }
 
 // Upload implements [Sink]. The error wraps [ErrTooLarge] for a bundle above [MaxLog].
-func (l *Log) Upload(ctx context.Context, p Bundle) error {
+func (l Log) Upload(ctx context.Context, p Bundle) error {
 	if len(p.Data) > MaxLog {
 		return fmt.Errorf("a result of %d bytes in a log: %w (allowed: %d; upload to dir=PATH or s3=URL)", len(p.Data), ErrTooLarge, MaxLog)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	parts := slices.Collect(slices.Chunk(p.Data, framePart))
 	var line []byte
 	for i, part := range parts {
@@ -55,7 +46,7 @@ func (l *Log) Upload(ctx context.Context, p Bundle) error {
 		}
 		line = fmt.Appendf(line[:0], "%s%s %d/%d %s %d/%d %08x ", frameMark, p.Run, p.Index, p.Of, p.ID(), i+1, len(parts), crc32.Checksum(part, castagnoli))
 		line = append(base64.StdEncoding.AppendEncode(line, part), '\n')
-		if _, err := l.w.Write(line); err != nil {
+		if _, err := l.Write(line); err != nil {
 			return err
 		}
 	}

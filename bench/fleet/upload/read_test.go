@@ -86,7 +86,7 @@ func logOf(name, text string) upload.Logs {
 
 func logged(t testing.TB, bundles ...upload.Bundle) string {
 	var b bytes.Buffer
-	store(t, upload.NewLog(&b), bundles...)
+	store(t, upload.Log{Writer: &b}, bundles...)
 	return b.String()
 }
 
@@ -101,7 +101,7 @@ func TestTargetKinds(t *testing.T) {
 		read func() upload.Reader
 	}{
 		"folder":     {upload.Dir(filepath.Join(t.TempDir(), "a/b")), nil},
-		"log":        {upload.NewLog(&log), func() upload.Reader { return logOf("pod", log.String()) }},
+		"log":        {upload.Log{Writer: &log}, func() upload.Reader { return logOf("pod", log.String()) }},
 		"configmaps": {inMaps, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -230,7 +230,7 @@ func TestDamagedLogs(t *testing.T) {
 
 func TestLogLimit(t *testing.T) {
 	p := upload.Bundle{Data: make([]byte, upload.MaxLog+1)}
-	if err := upload.NewLog(io.Discard).Upload(t.Context(), p); !errors.Is(err, upload.ErrTooLarge) {
+	if err := (upload.Log{Writer: io.Discard}).Upload(t.Context(), p); !errors.Is(err, upload.ErrTooLarge) {
 		t.Error(err)
 	}
 }
@@ -386,7 +386,7 @@ func TestCollect(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	kept := t.TempDir()
-	if err := c.Keep(kept); err != nil {
+	if err := os.CopyFS(kept, os.DirFS(c.Spool)); err != nil {
 		t.Fatal(err)
 	}
 	again, err := upload.Collect(t.Context(), upload.Dir(kept), "", 2, t.TempDir(), lab.MergeOptions{})

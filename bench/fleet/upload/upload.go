@@ -25,10 +25,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
-
-	"k8s.io/client-go/kubernetes"
 )
 
 var (
@@ -88,35 +85,4 @@ func ParseTarget(text string) (Target, error) {
 		return Target{}, fmt.Errorf("%w: %q (allowed: configmap, log, dir=PATH, s3=URL)", ErrTarget, text)
 	}
 	return Target{Kind: kind, To: to}, nil
-}
-
-// Environment holds the process's resources for sinks. A sink uses only those of its
-// kind.
-type Environment struct {
-	// Client and Namespace are for ConfigMaps.
-	Client    kubernetes.Interface
-	Namespace string
-	Log       io.Writer // destination of log lines
-}
-
-// Sink opens the target. The error wraps [ErrTarget], or names the missing part of the
-// environment.
-func (t Target) Sink(e Environment) (Sink, error) {
-	switch t.Kind {
-	case ConfigMapTarget:
-		if e.Client == nil || e.Namespace == "" {
-			return nil, errors.New("upload to ConfigMaps needs a cluster and a namespace")
-		}
-		return ConfigMaps{Client: e.Client, Namespace: e.Namespace}, nil
-	case LogTarget:
-		if e.Log == nil {
-			return nil, errors.New("upload to the log needs a log")
-		}
-		return NewLog(e.Log), nil
-	case DirTarget:
-		return Dir(t.To), nil
-	case S3Target:
-		return OpenS3(t.To)
-	}
-	return nil, fmt.Errorf("%w: %q", ErrTarget, t.Kind)
 }

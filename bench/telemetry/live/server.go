@@ -17,8 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// ErrAddress is returned for an address that the server cannot listen on.
-var ErrAddress = errors.New("cannot listen")
+var ErrAddress = errors.New("cannot listen") // returned for an address that the server cannot listen on
 
 // Options of a server.
 type Options struct {

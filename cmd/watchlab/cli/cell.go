@@ -19,15 +19,13 @@ import (
 	"watchlab/bench/lab"
 )
 
-// cellVerb is the hidden command that --memory runs for each play of a cell.
-const cellVerb = "cell"
+const cellVerb = "cell" // hidden command that --memory runs for each play of a cell
 
 // resultFile is the file descriptor of the pipe for the result: the first after the
 // standard three. Standard output is not safe for it, as any code may write there.
 const resultFile = 3
 
-// freshDelay is the grace period of an interrupted cell process.
-const freshDelay = 30 * time.Second
+const freshDelay = 30 * time.Second // grace period of an interrupted cell process
 
 type result = cell.Result
 

@@ -158,8 +158,7 @@ func takes(least, most int, what string) cobra.PositionalArgs {
 	}
 }
 
-// noArgs rejects positional arguments.
-var noArgs = takes(0, 0, "only flags")
+var noArgs = takes(0, 0, "only flags") // rejects positional arguments
 
 // commit is the revision, set by the Makefile; it ends in -dirty if the tree differed.
 var commit string

@@ -40,8 +40,7 @@ type clusterRunFlags struct {
 	given     *cobra.Command // flags after --
 }
 
-// defaultBarrier covers the start of pods on new nodes.
-const defaultBarrier = 2 * time.Minute
+const defaultBarrier = 2 * time.Minute // covers the start of pods on new nodes
 
 func newClusterRun() *cobra.Command {
 	var f clusterRunFlags
@@ -309,8 +308,7 @@ func (f *clusterRunFlags) plan(cmd *cobra.Command, c *cluster.Cluster, run *flee
 	return nil
 }
 
-// serverFile is the Spec of the simulated API server, beside the plan.
-const serverFile = "server.json"
+const serverFile = "server.json" // Spec of the simulated API server, beside the plan
 
 // planServer validates the experiment of the simulated API server and returns that of the
 // pods, which watch it.

@@ -30,8 +30,7 @@ type collectFlags struct {
 	output        outputFlag[*lab.Outcome]
 }
 
-// podsDir holds the bundles of --keep-pods in the results folder.
-const podsDir = "pods"
+const podsDir = "pods" // bundles of --keep-pods in the results folder
 
 func newCollect() *cobra.Command {
 	var f collectFlags
@@ -290,7 +289,7 @@ func (f *collectFlags) write(cmd *cobra.Command, c collection, got upload.Collec
 	}
 	err := report.Write(dir, o)
 	if f.keep {
-		err = errors.Join(err, got.Keep(filepath.Join(dir, podsDir)))
+		err = errors.Join(err, os.CopyFS(filepath.Join(dir, podsDir), os.DirFS(got.Spool)))
 	}
 	if err = errors.Join(err, show(cmd.OutOrStdout(), o)); err != nil {
 		return err

@@ -66,7 +66,7 @@ func TestCollectVerb(t *testing.T) {
 	dir, work := t.TempDir(), t.TempDir()
 	uploadTo(t, upload.Dir(dir), "mine", shares...)
 	var log bytes.Buffer
-	uploadTo(t, upload.NewLog(&log), "mine", shares[1])
+	uploadTo(t, upload.Log{Writer: &log}, "mine", shares[1])
 	logs := filepath.Join(work, "logs.txt")
 	if err := os.WriteFile(logs, log.Bytes(), 0o600); err != nil {
 		t.Fatal(err)

@@ -185,7 +185,7 @@ func (s *jobPod) run(ctx context.Context) error {
 	if err := s.connect(); err != nil {
 		return err
 	}
-	sink, err := s.target.Sink(upload.Environment{Client: s.client, Namespace: s.namespace, Log: s.stdout})
+	sink, err := s.sink()
 	if err != nil {
 		return badFlag("plan", fmt.Errorf("%s: upload: %w", s.flags.plan, err))
 	}
@@ -206,6 +206,19 @@ func (s *jobPod) run(ctx context.Context) error {
 	}
 	session.Close(ctx, err)
 	return err
+}
+
+// sink opens the upload target.
+func (s *jobPod) sink() (upload.Sink, error) {
+	switch s.target.Kind {
+	case upload.LogTarget:
+		return upload.Log{Writer: s.stdout}, nil
+	case upload.DirTarget:
+		return upload.Dir(s.target.To), nil
+	case upload.S3Target:
+		return upload.OpenS3(s.target.To)
+	}
+	return upload.ConfigMaps{Client: s.client, Namespace: s.namespace}, nil
 }
 
 func (s *jobPod) warn(text string) { warn(s.stderr, "%s", text) }

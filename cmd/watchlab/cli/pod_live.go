@@ -35,8 +35,7 @@ func (s *jobPod) listen(ctx context.Context) (*experiment.Plan, error) {
 	return p, err
 }
 
-// serverLimit is the least time for the start of the simulated API server.
-const serverLimit = 2 * time.Minute
+const serverLimit = 2 * time.Minute // least time for the start of the simulated API server
 
 // listenToServer watches the simulated API server of the run.
 func (s *jobPod) listenToServer(ctx context.Context) (*experiment.Plan, error) {
@@ -78,8 +77,7 @@ type turns struct {
 	seen  bool
 }
 
-// turnLimit is the timeout of a restart: the slowest pod delays it.
-const turnLimit = time.Minute
+const turnLimit = time.Minute // timeout of a restart: the slowest pod delays it
 
 // next waits until the server has restarted the storm.
 func (t *turns) next(ctx context.Context) error {

@@ -217,8 +217,7 @@ func toolName() string {
 	return "watchlab"
 }
 
-// partialSuffix is the suffix of an unfinished trace.
-const partialSuffix = ".partial"
+const partialSuffix = ".partial" // suffix of an unfinished trace
 
 // outFile is a temporary file that gets its final name when it is complete.
 type outFile struct {

@@ -11,8 +11,7 @@ import (
 	"watchlab/bench/lab"
 )
 
-// quietTime is the interval of status lines without a terminal.
-const quietTime = 30 * time.Second
+const quietTime = 30 * time.Second // interval of status lines without a terminal
 
 // status prints the progress of a run: on a terminal in one line that is overwritten,
 // elsewhere as a line every quietTime.

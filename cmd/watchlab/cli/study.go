@@ -1,14 +1,15 @@
 package cli
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,23 +19,13 @@ import (
 	"watchlab/bench/lab"
 )
 
-// defaultStudyBudget leaves 2 of 30 minutes for parts that exceed their budget.
-const defaultStudyBudget = 28 * time.Minute
-
-// studyFile is the description of a study in its folder.
-const studyFile = "study.json"
-
-// studyRecord is the content of studyFile.
-type studyRecord struct {
-	Budget    time.Duration `json:"budgetNs"`
-	Questions []string      `json:"questions"`
-}
+const defaultStudyBudget = 28 * time.Minute // leaves 2 of 30 minutes for parts that exceed their budget
 
 // studyFlags are the flags of study.
 type studyFlags struct {
-	studyRecord
-	out    string
-	resume string // folder of an interrupted study; empty for a new one
+	budget      time.Duration
+	questions   []string
+	out, resume string // the folder of a new study, and of an interrupted one
 }
 
 func newStudy() *cobra.Command {
@@ -64,18 +55,18 @@ Questions: ` + strings.Join(names, ", ") + `.`,
 		},
 	}
 	fl := cmd.Flags()
-	fl.DurationVar(&f.Budget, "budget", defaultStudyBudget, "time budget; every run has at least one round")
-	fl.StringSliceVar(&f.Questions, "question", nil, "questions, by name (default all)")
+	fl.DurationVar(&f.budget, "budget", defaultStudyBudget, "time budget; every run has at least one round")
+	fl.StringSliceVar(&f.questions, "question", nil, "questions, by name (default all)")
 	fl.StringVar(&f.out, "out", "", "folder to create (default: results/<date>-<commit>-study)")
-	fl.StringVar(&f.resume, "resume", "", "folder of an interrupted study to continue")
+	fl.StringVar(&f.resume, "resume", "", "folder of an interrupted study, to continue with its questions")
 	complete(cmd, "question", names)
 	return cmd
 }
 
-// studyRun is a study in progress.
+// studyRun is a study in progress. Its folder has one of each question.
 type studyRun struct {
-	studyRecord
 	dir       string
+	budget    time.Duration
 	questions []experiment.Question
 	found     map[string]experiment.Found
 
@@ -85,70 +76,54 @@ type studyRun struct {
 
 // study validates the flags and creates or opens the folder.
 func (f *studyFlags) study(cmd *cobra.Command) (*studyRun, error) {
+	if f.budget <= 0 {
+		return nil, badFlag("budget", fmt.Errorf("%v is not above 0", f.budget))
+	}
 	if cmd.Flags().Changed("resume") {
-		if err := onlyResume(cmd, "the study continues with its own", func(string) bool { return true }); err != nil {
+		if err := onlyResume(cmd, "the study continues with its own", func(name string) bool { return name != "budget" }); err != nil {
 			return nil, err
 		}
-		s, err := openStudy(f.resume)
+		s, err := openStudy(f.resume, f.budget)
 		if err != nil {
 			return nil, badFlag("resume", err)
 		}
 		return s, nil
 	}
-	if f.out == "" {
-		f.out = freeFolder("results", build(), "study")
-	}
-	s, err := newStudyRun(f.out, f.studyRecord)
-	switch {
-	case err != nil:
+	questions, err := experiment.Questions(f.questions...)
+	if err != nil {
 		return nil, badFlag("question", err)
-	case f.Budget <= 0:
-		return nil, badFlag("budget", fmt.Errorf("%v is not above 0", f.Budget))
 	}
 	if err := checkNew(f.out); err != nil {
 		return nil, err
 	}
-	return s, s.create()
+	return createStudy(cmp.Or(f.out, freeFolder("results", build(), "study")), f.budget, questions)
 }
 
-func (s *studyRun) create() error {
-	if err := os.MkdirAll(s.dir, 0o755); err != nil {
-		return err
+func createStudy(dir string, budget time.Duration, questions []experiment.Question) (*studyRun, error) {
+	s := &studyRun{dir: dir, budget: budget, questions: questions, found: map[string]experiment.Found{}, play: playPart}
+	for _, q := range questions {
+		s.found[q.Name] = experiment.Found{}
+		if err := os.MkdirAll(filepath.Join(dir, q.Name), 0o755); err != nil {
+			return nil, err
+		}
 	}
-	return lab.ReplaceFile(filepath.Join(s.dir, studyFile), func(w io.Writer) error { return printJSON(w, s.studyRecord) })
+	return s, nil
 }
 
-func newStudyRun(dir string, r studyRecord) (*studyRun, error) {
-	questions, err := experiment.Questions(r.Questions...)
+// openStudy opens the folder of a study with the questions that it has.
+func openStudy(dir string, budget time.Duration) (*studyRun, error) {
+	questions, err := experiment.Questions()
 	if err != nil {
 		return nil, err
 	}
-	s := &studyRun{studyRecord: studyRecord{Budget: r.Budget}, dir: dir, questions: questions, found: map[string]experiment.Found{}, play: playPart}
-	for _, q := range questions {
-		s.Questions = append(s.Questions, q.Name)
-		s.found[q.Name] = experiment.Found{}
+	questions = slices.DeleteFunc(questions, func(q experiment.Question) bool {
+		_, err := os.Stat(filepath.Join(dir, q.Name))
+		return err != nil
+	})
+	if len(questions) == 0 {
+		return nil, fmt.Errorf("%s is no study's folder: it has none of a question", dir)
 	}
-	return s, nil
-}
-
-func openStudy(dir string) (*studyRun, error) {
-	path := filepath.Join(dir, studyFile)
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("%s is no study's folder: %w", dir, err)
-	}
-	var r studyRecord
-	if err = json.Unmarshal(text, &r); err == nil && (r.Budget <= 0 || len(r.Questions) == 0) {
-		err = errors.New("no budget or no questions")
-	}
-	var s *studyRun
-	if err == nil {
-		s, err = newStudyRun(dir, r)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return s, nil
+	return createStudy(dir, budget, questions)
 }
 
 // run plays the unfinished parts and updates the pages after each.
@@ -179,7 +154,7 @@ func (s *studyRun) run(ctx context.Context, stdout, stderr io.Writer) error {
 			if s.found[q.Name][p.Name] != nil {
 				continue
 			}
-			share := max(time.Second, time.Duration(float64(s.Budget-spent)*p.Weight/weight)).Round(time.Second)
+			share := max(time.Second, time.Duration(float64(s.budget-spent)*p.Weight/weight)).Round(time.Second)
 			weight -= p.Weight
 			done++
 			warn(stderr, "study %d/%d: %s, %s; budget %v", done, parts, q.Name, p.Name, share)
@@ -191,7 +166,7 @@ func (s *studyRun) run(ctx context.Context, stdout, stderr io.Writer) error {
 			}
 			if err := errors.Join(err, s.write()); err != nil {
 				if errors.Is(err, errInterrupted) {
-					warn(stderr, "continue with: watchlab study --resume %s", s.dir)
+					warn(stderr, "continue with: watchlab study --resume %s --budget %v", s.dir, s.budget)
 				}
 				return err
 			}
@@ -251,15 +226,11 @@ func playPart(ctx context.Context, s experiment.Spec, dir string, resume bool, s
 	return r.run(ctx, io.Discard, stderr)
 }
 
-// write writes the pages of the played questions and the index.
+// write writes the pages of the questions and the index.
 func (s *studyRun) write() error {
 	var errs []error
 	for _, q := range s.questions {
-		dir := filepath.Join(s.dir, q.Name)
-		if _, err := os.Lstat(dir); err != nil {
-			continue
-		}
-		errs = append(errs, lab.ReplaceFile(filepath.Join(dir, experiment.PageFile), func(w io.Writer) error {
+		errs = append(errs, lab.ReplaceFile(filepath.Join(s.dir, q.Name, experiment.PageFile), func(w io.Writer) error {
 			return q.Page(w, s.found[q.Name])
 		}))
 	}

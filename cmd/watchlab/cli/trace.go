@@ -383,8 +383,7 @@ func frameWriter(w io.Writer, format string, h trace.Header) (trace.FrameWriter,
 	return trace.NewWriter(w, h)
 }
 
-// errEnough ends the reading.
-var errEnough = errors.New("enough")
+var errEnough = errors.New("enough") // ends the reading
 
 // converter writes the frames from time 0 until length, preceded by the state at time 0.
 type converter struct {
