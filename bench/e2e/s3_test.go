@@ -91,8 +91,7 @@ func TestCollectFromS3(t *testing.T) {
 	}
 
 	// Read names damaged objects. Below, errors name a missing bucket or server.
-	reader := sink.(upload.Reader)
-	damaged, err := reader.Read(t.Context(), "large", func(upload.Bundle) error { return errors.New("taken") })
+	damaged, err := sink.Read(t.Context(), "large", func(upload.Bundle) error { return errors.New("taken") })
 	if err != nil || len(damaged) != 1 || !strings.Contains(damaged[0].String(), "s3://results/some/prefix/large/") {
 		t.Errorf("damaged: %v, error %v", damaged, err)
 	}
