@@ -67,7 +67,6 @@ func split(data []byte) ([]document, *Error) {
 	return splitYAML(data)
 }
 
-// splitJSON splits a sequence of JSON values.
 func splitJSON(data []byte) ([]document, *Error) {
 	var docs []document
 	dec := json.NewDecoder(bytes.NewReader(data))

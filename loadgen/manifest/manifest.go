@@ -45,8 +45,7 @@ var (
 // StdinName is the source of objects from standard input.
 const StdinName = "standard input"
 
-// maxBytes is the maximum size of a file, a URL or standard input in bytes.
-const maxBytes = 256 << 20
+const maxBytes = 256 << 20 // maximum size of a file, a URL or standard input in bytes
 
 // Options are the sources of [Load].
 type Options struct {

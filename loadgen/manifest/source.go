@@ -18,7 +18,6 @@ import (
 	"k8s.io/cli-runtime/pkg/resource"
 )
 
-// source is a file, a URL or standard input.
 type source struct {
 	name string
 	read func(ctx context.Context) ([]byte, error)
@@ -75,7 +74,6 @@ func (o *Options) expand(name string) ([]source, error) {
 	return sources, errors.Join(errs...)
 }
 
-// plain returns the error without the path.
 func plain(err error) error {
 	var p *fs.PathError
 	if errors.As(err, &p) {

@@ -5,14 +5,11 @@ import (
 	"time"
 )
 
-// clock is the clock of one pacer.
 type clock interface {
-	// now returns the time, with a monotonic reading if available.
-	now() time.Time
+	now() time.Time // with a monotonic reading if available
 	// sleep returns after d, when ctx ends, or earlier. The pacer checks the time and sleeps
 	// again.
 	sleep(ctx context.Context, d time.Duration)
-	// close frees the resources of the clock.
 	close() error
 }
 

@@ -15,7 +15,6 @@ import (
 // Shape is the function of time that a [Pace] follows.
 type Shape string
 
-// The shapes.
 const (
 	Max      Shape = "max"      // releases events as fast as the receiver takes them
 	Constant Shape = "constant" // releases an event every 1/rate
@@ -304,15 +303,13 @@ func (p *poisson) Intended(i int) time.Duration {
 	return min(p.at[last]+nanos(float64(i-last)*p.gap), maxIntended)
 }
 
-// linear is a schedule whose rate is linear in each segment.
-type linear []segment
+type linear []segment // schedule whose rate is linear in each segment
 
 type segment struct {
 	rate, slope  float64 // rate at the start, and its change per second
 	from, events float64 // start in s, and the number of events before it
 }
 
-// newSteps returns constant rates, one after the other.
 func newSteps(rates []float64, period float64) linear {
 	var s linear
 	events := 0.0
@@ -323,7 +320,6 @@ func newSteps(rates []float64, period float64) linear {
 	return s
 }
 
-// newRamp returns a change from one rate to another, which stays.
 func newRamp(from, to, period float64) linear {
 	return linear{{rate: from, slope: (to - from) / period}, {rate: to, from: period, events: (from + to) / 2 * period}}
 }

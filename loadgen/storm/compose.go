@@ -95,7 +95,6 @@ type Generator struct {
 	phases    []Phase
 }
 
-// part is the state of a [Part] in a generator.
 type part struct {
 	number     uint8
 	engine     *engine
@@ -194,7 +193,6 @@ func (g *Generator) Reset() {
 	}
 }
 
-// advance finds the part's next step.
 func (p *part) advance() {
 	s := &p.next
 	if p.ok = p.engine.next(s); !p.ok {
@@ -258,7 +256,6 @@ func (g *Generator) Initial(yield func(Step) bool) {
 	}
 }
 
-// stream returns the stream of a step.
 func (g *Generator) stream(s Step) *stream {
 	p := g.parts[s.Part]
 	return p.engine.plan.streams[slices.Index(p.streams, s.Stream)]

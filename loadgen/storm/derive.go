@@ -61,7 +61,6 @@ func (s *Storm) First(n int) *Storm {
 	return &out
 }
 
-// within returns the marks before event number n.
 func within(marks []Mark, n int) []Mark {
 	for len(marks) > 0 && marks[len(marks)-1].After >= uint64(n) {
 		marks = marks[:len(marks)-1]
@@ -424,7 +423,6 @@ func (a *templateApplier) merge(owner types.UID, own, template map[string]string
 	return all
 }
 
-// covers reports whether have contains all of want.
 func covers(have, want map[string]string) bool {
 	for k, v := range want {
 		if have[k] != v {

@@ -38,8 +38,7 @@ type Step struct {
 	State  uint8         // state of the object after the event
 }
 
-// never is the time of an event that does not happen.
-const never = time.Duration(math.MaxInt64)
+const never = time.Duration(math.MaxInt64) // time of an event that does not happen
 
 // plan is a profile with its parameters resolved: the objects and their events.
 type plan struct {
@@ -57,7 +56,6 @@ type stream struct {
 	initial  int // the first initial keys exist from the start, in state 0
 }
 
-// transition is one event of a lifecycle.
 type transition struct {
 	after time.Duration // the previous transition
 	kind  Kind
@@ -89,7 +87,6 @@ type updates struct {
 	states    []uint8 // states of each key, in turn
 }
 
-// planMark is a mark of the first stream.
 type planMark struct {
 	kind Kind
 	at   time.Duration
@@ -223,7 +220,6 @@ func (e *engine) reset() {
 	}
 }
 
-// delay returns the delay before an actor's transition.
 func (e *engine) delay(actor int32, l *lifecycle, transition uint8) time.Duration {
 	d := l.script[transition].after
 	if l.jitter == 0 || d == 0 {
@@ -245,7 +241,6 @@ func (e *engine) schedule(actor int32, at time.Duration) {
 	e.pending++
 }
 
-// advance moves to the next bucket with an actor.
 func (e *engine) advance() {
 	if e.pending == 0 {
 		e.calAt = never
@@ -317,7 +312,6 @@ func (s *series) take(step *Step, end time.Duration) {
 	s.next(end)
 }
 
-// next finds the time of the next update.
 func (s *series) next(end time.Duration) {
 	switch {
 	case s.atOnce > 0:
@@ -337,7 +331,6 @@ func (s *series) next(end time.Duration) {
 	}
 }
 
-// random returns the next number of splitmix64.
 func (s *series) random() uint64 {
 	x := mix(s.rng)
 	s.rng += 0x9e3779b97f4a7c15

@@ -20,8 +20,7 @@ import (
 	"watchlab/loadgen/pace"
 )
 
-// maxFile is the largest file in bytes.
-const maxFile = 1 << 20
+const maxFile = 1 << 20 // largest file in bytes
 
 // FileError is the error of a file, with its line.
 type FileError struct {
@@ -174,7 +173,6 @@ func parse(data []byte, seed int64) (Composition, error) {
 // yamlLine matches the line number in an error of package yaml.
 var yamlLine = regexp.MustCompile(`^(?:yaml: )?(?:unmarshal errors:\s*)?line (\d+): (?s:(.*))$`)
 
-// document returns the single document of a file.
 func document(data []byte) (*yaml.Node, error) {
 	if len(data) > maxFile {
 		return nil, invalid("more than %d bytes", maxFile)
@@ -356,7 +354,6 @@ func fraction(n *yaml.Node, to reflect.Type) *yaml.Node {
 	return nil
 }
 
-// nounOf names the values of a type.
 func nounOf(t reflect.Type) string {
 	switch {
 	case t == reflect.TypeFor[time.Duration]():
@@ -375,7 +372,6 @@ func nounOf(t reflect.Type) string {
 	return "a single value"
 }
 
-// isMapping refuses a node without fields.
 func isMapping(n *yaml.Node) error {
 	switch n.Kind {
 	case yaml.MappingNode:

@@ -16,18 +16,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// objects generates the keys and objects of a stream.
 type objects interface {
-	// len returns the number of keys.
 	len() int
-	// key returns the key of object k, namespace/name.
-	key(k int32) string
+	key(k int32) string // namespace/name
 	// object returns a new struct for a state of a key, without a resourceVersion. Structs
 	// share the values that they point to.
 	object(k int32, state uint8) runtime.Object
 }
 
-// resource is the resource and the kind of a stream.
 type resource struct {
 	gvr schema.GroupVersionResource
 	gvk schema.GroupVersionKind
@@ -84,10 +80,8 @@ func uid(seed, k uint64) types.UID {
 	return types.UID(fmt.Sprintf("%08x-%04x-4%03x-%04x-%012x", a>>32, a>>16&0xffff, a&0xfff, b>>48&0x3fff|0x8000, b&0xffffffffffff))
 }
 
-// nameLetters are the letters of names that Kubernetes generates.
-const nameLetters = "bcdfghjklmnpqrstvwxz2456789"
+const nameLetters = "bcdfghjklmnpqrstvwxz2456789" // letters of names that Kubernetes generates
 
-// suffix returns the random part of a generated name.
 func suffix(x uint64, n int) string {
 	b := make([]byte, n)
 	for i := range b {
@@ -123,7 +117,6 @@ type namer struct {
 func (n namer) node(i int) string      { return n.prefix + "node-" + padded(i, n.nodes) }
 func (n namer) namespace(i int) string { return n.prefix + "shop-" + strconv.Itoa(i%10+1) }
 
-// padded writes the number i of n with leading zeros.
 func padded(i, n int) string {
 	return fmt.Sprintf("%0*d", max(3, len(strconv.Itoa(max(n-1, 0)))), i)
 }
@@ -164,8 +157,7 @@ const (
 	podStates
 )
 
-// podTemplates holds the pods of one size, by state.
-type podTemplates [podStates]*v1.Pod
+type podTemplates [podStates]*v1.Pod // the pods of one size, by state
 
 func newPodTemplates(bytes int) *podTemplates {
 	web, worker := fitPods("pod-web", bytes), fitPods("pod-worker", bytes)
@@ -211,7 +203,6 @@ type workload struct {
 	templates               *podTemplates
 }
 
-// pods generates pods.
 type pods struct {
 	identities
 	names     namer
@@ -222,7 +213,6 @@ type pods struct {
 	hosts     memo[host]
 }
 
-// host is a node of pods.
 type host struct {
 	name string
 	ips  []v1.HostIP
@@ -309,7 +299,6 @@ func (p *pods) object(k int32, state uint8) runtime.Object {
 	return &pod
 }
 
-// The states of nodes.
 const (
 	nodeReady uint8 = iota
 	nodeHeartbeat
@@ -317,15 +306,13 @@ const (
 	nodeStates
 )
 
-// nodes generates nodes.
 type nodes struct {
 	identities
 	states [nodeStates]*v1.Node
 	labels memo[map[string]string]
 }
 
-// nodeBytes is the size of a node object after some time in use.
-const nodeBytes = 13_000
+const nodeBytes = 13_000 // size of a node object after some time in use
 
 func newNodes(names namer, seed uint64) *nodes {
 	ready := fitNode(sample[*v1.Node]("node", "ready"), nodeBytes)
@@ -359,8 +346,7 @@ func (n *nodes) object(k int32, state uint8) runtime.Object {
 	return &node
 }
 
-// leaseStates is the number of different renewals of a lease.
-const leaseStates = 4
+const leaseStates = 4 // number of different renewals of a lease
 
 // leases generates the leases of nodes or of elected leaders.
 type leases struct {
@@ -380,7 +366,6 @@ func newNodeLeases(names namer, seed, nodeSeed uint64) *leases {
 	return l
 }
 
-// newLeaderLeases returns n leases for leader election.
 func newLeaderLeases(names namer, n int, seed uint64) *leases {
 	return newLeases(names.prefix+"kube-system", n, seed, func(i int) string { return "controller-" + padded(i, n) })
 }
@@ -411,7 +396,6 @@ func (l *leases) object(k int32, state uint8) runtime.Object {
 // endpoints are ready, or all but one.
 const sliceStates = 4
 
-// endpointSlices generates EndpointSlices.
 type endpointSlices struct {
 	identities
 	names    namer
@@ -478,7 +462,6 @@ func (e *endpointSlices) object(k int32, state uint8) runtime.Object {
 	return &slice
 }
 
-// The states of Jobs.
 const (
 	jobCreated uint8 = iota
 	jobStarted
@@ -488,7 +471,6 @@ const (
 	jobStates
 )
 
-// jobs generates the Jobs of a [podGroup].
 type jobs struct {
 	identities
 	pods   *pods
@@ -505,7 +487,6 @@ func newJobs(p *pods, group int) *jobs {
 	return j
 }
 
-// workload returns the workload of the Job's pods.
 func (j *jobs) workload(k int32) *workload {
 	_, _, w := j.pods.place(int32(j.group.first + int(k)*j.group.perWorkload))
 	return w

@@ -77,7 +77,6 @@ type Profile struct {
 	Events float64 `yaml:"events" of:"ceiling" allowed:"1 to 100000000"`
 }
 
-// profileKind is one row of the table of profiles.
 type profileKind struct {
 	name, summary string
 	defaults      Profile
@@ -198,7 +197,6 @@ func (e *ParamError) Error() string {
 // Unwrap returns [ErrParam].
 func (e *ParamError) Unwrap() error { return ErrParam }
 
-// params has the tags of the parameters by their names in YAML.
 var params = sync.OnceValue(func() map[string]reflect.StructTag {
 	all := map[string]reflect.StructTag{}
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[Profile]()) {
@@ -208,13 +206,11 @@ var params = sync.OnceValue(func() map[string]reflect.StructTag {
 	return all
 })
 
-// applies reports whether the profile has the parameter.
 func (k *profileKind) applies(param string) bool {
 	of := params()[param].Get("of")
 	return of == "" || slices.Contains(strings.Fields(of), k.name)
 }
 
-// checks keeps the first invalid parameter.
 type checks struct {
 	kind *profileKind
 	err  error
@@ -245,8 +241,7 @@ func (c *checks) within(param string, value any, allowed string) {
 	}
 }
 
-// maxEvents is the maximum number of events of a storm.
-const maxEvents = 100_000_000
+const maxEvents = 100_000_000 // maximum number of events of a storm
 
 // Validate checks the parameters. The error is a [*ParamError].
 func (p *Profile) Validate() error {

@@ -108,10 +108,8 @@ var (
 func spread(nodes int) func(int) int    { return func(i int) int { return i % nodes } }
 func packed(n, nodes int) func(int) int { return func(i int) int { return i * nodes / max(n, 1) } }
 
-// deployed is the number of pods of a Deployment.
-const deployed = 100
+const deployed = 100 // number of pods of a Deployment
 
-// webPods is a group of pods of Deployments.
 func (p *Profile) webPods(first, n, revision int) podGroup {
 	return podGroup{first: first, n: n, app: "web", perWorkload: deployed, node: spread(p.Nodes), revision: revision}
 }
@@ -132,7 +130,6 @@ func (p *Profile) inTurn(stream uint8, first, n int, period time.Duration, state
 	}
 }
 
-// renewals returns the renewals of node leases.
 func (p *Profile) renewals(stream uint8, first, n int) updates {
 	return p.inTurn(stream, first, n, p.LeasePeriod, 1, 2, 3, 0)
 }
@@ -294,7 +291,6 @@ func nodeLoss(p *Profile, names namer, seed uint64) *plan {
 	}
 }
 
-// statusUpdates returns the plan of a cluster with pod status updates only.
 func statusUpdates(p *Profile, names namer, seed uint64) *plan {
 	return &plan{
 		streams: []*stream{{resource: podResource, objects: newPods(names, seed, p.PodBytes, p.webPods(0, p.Pods, 1)), initial: p.Pods}},

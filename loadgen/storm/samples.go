@@ -63,7 +63,6 @@ func readSamples(file []byte) (samples, error) {
 	}
 }
 
-// size returns the size of an object as JSON.
 func size(o any) int {
 	b, err := json.Marshal(o)
 	if err != nil {
@@ -120,7 +119,6 @@ func fitPods(name string, bytes int) map[string]*v1.Pod {
 	return out
 }
 
-// padding returns environment variables of about n bytes as JSON.
 func padding(n int) []v1.EnvVar {
 	const (
 		frame = len(`{"name":"SETTINGS_000","value":""},`)

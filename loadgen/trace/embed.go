@@ -59,7 +59,6 @@ func Open(nameOrPath string) (io.ReadCloser, error) {
 	return f, nil
 }
 
-// openError removes the path from an error of package os.
 func openError(name string, err error) error {
 	var p *fs.PathError
 	if errors.As(err, &p) {

@@ -17,8 +17,7 @@ const (
 	maxWindow = 128 << 20
 )
 
-// dataFrame is the start of a zstd frame with data.
-var dataFrame = []byte{0x28, 0xb5, 0x2f, 0xfd}
+var dataFrame = []byte{0x28, 0xb5, 0x2f, 0xfd} // start of a zstd frame with data
 
 // isZstd reports whether a file starts with a frame of zstd, or with a skippable one.
 func isZstd(magic []byte) bool {
@@ -51,7 +50,6 @@ type blocks struct {
 	err    error
 }
 
-// Read implements [io.Reader].
 func (b *blocks) Read(p []byte) (int, error) {
 	for len(b.text) == 0 && b.stream == nil && b.err == nil {
 		b.err = b.next()
@@ -67,7 +65,6 @@ func (b *blocks) Read(p []byte) (int, error) {
 	return 0, b.err
 }
 
-// next decompresses the next frame.
 func (b *blocks) next() error {
 	if b.fill(1); len(b.buf) == 0 {
 		return b.inErr

@@ -15,7 +15,6 @@ import (
 // above 1.5 MB.
 const maxLine = 32 << 20
 
-// place is a position in a recording; see [Error].
 type place struct {
 	name   string
 	line   int
@@ -64,7 +63,6 @@ func newLines(r io.Reader, name string) *lines {
 	return l
 }
 
-// cause translates an error of a decompressor.
 func (l *lines) cause(err error) error {
 	var broken flate.CorruptInputError
 	switch {
@@ -85,7 +83,6 @@ func (l *lines) cause(err error) error {
 	}
 }
 
-// end returns the position of the end.
 func (l *lines) end() place {
 	p := l.pos
 	if l.blocks != nil {
@@ -158,7 +155,6 @@ func (l *lines) read() ([]byte, error) {
 	}
 }
 
-// pass moves the position past data.
 func (l *lines) pass(data []byte) {
 	l.pos.line += bytes.Count(data, []byte("\n"))
 	l.pos.offset += int64(len(data))
@@ -217,7 +213,6 @@ func (l *lines) document() (rawLine, error) {
 	}
 }
 
-// take removes n bytes from the rest of the line.
 func (l *lines) take(n int) []byte {
 	data := l.rest[:n]
 	l.pass(data)

@@ -94,7 +94,6 @@ func LoadSet(nameOrPath string) (*storm.Set, error) {
 	return set, nil
 }
 
-// item is a frame at its position, with its decoded object.
 type item struct {
 	frame  Frame
 	at     place
@@ -161,8 +160,7 @@ func (i *item) unmarshal() error {
 	}
 	o, err := scheme.Scheme.New(kind)
 	var into any = o
-	if err != nil {
-		// A custom resource.
+	if err != nil { // a custom resource
 		u := &unstructured.Unstructured{}
 		o, into = u, &u.Object
 	}
@@ -176,7 +174,6 @@ func (i *item) unmarshal() error {
 	return nil
 }
 
-// builder builds the storm of one resource.
 type builder struct {
 	storm      *storm.Storm
 	keys       map[string]int32
@@ -184,7 +181,6 @@ type builder struct {
 	initialEnd int // line of the bookmark that ends the initial list; 0 before it
 }
 
-// add adds a frame to the storm.
 func (b *builder) add(i item) error {
 	switch {
 	case i.frame.EndsInitial():
@@ -222,7 +218,6 @@ func (b *builder) add(i item) error {
 	return nil
 }
 
-// endInitial ends the initial list.
 func (b *builder) endInitial(line int) error {
 	if b.initialEnd > 0 {
 		return corrupt("the initial list ends a second time (first on line %d)", b.initialEnd)

@@ -65,7 +65,6 @@ func NewReader(in io.Reader, name string) *Reader {
 	return r
 }
 
-// header reads the first line of a trace.
 func (r *Reader) header() error {
 	raw, err := r.lines.next()
 	if err != nil {
@@ -202,8 +201,7 @@ func (r *Reader) next() (Frame, error) {
 	return f, nil
 }
 
-// maxResources limits the resources that a reader remembers.
-const maxResources = 1 << 10
+const maxResources = 1 << 10 // limits the resources that a reader remembers
 
 // finish checks that a trace is complete, and that nothing follows its last line.
 func (r *Reader) finish(end rawLine) error {

@@ -116,8 +116,7 @@ func (r *ResourceStats) count(e keyEvent) {
 	r.Rate[second]++
 }
 
-// maxSeconds is a month; it limits the memory for a recording with absurd times.
-const maxSeconds = 31 * 24 * 3600
+const maxSeconds = 31 * 24 * 3600 // a month; limits the memory for a recording with absurd times
 
 // Finish computes the fields from all frames.
 func (m *Stats) Finish() {

@@ -75,7 +75,6 @@ func NewWriter(w io.Writer, h Header) (*Writer, error) {
 // writes the output of a watch, which has no breaks.
 func NewLineWriter(w io.Writer, raw bool) *Writer { return &Writer{w: w, raw: raw, block: 64 << 10} }
 
-// errClosed is the error of calls after Close.
 var errClosed = errors.New("trace: the writer is closed")
 
 // Write appends a frame, without its Line. The error wraps [ErrFrame] for an invalid frame: a

@@ -29,7 +29,6 @@ var vocabularyFile string
 //go:embed own.txt
 var ownFile string
 
-// words is a set of strings.
 type words map[string]bool
 
 func set(values ...string) words {
@@ -53,7 +52,6 @@ var vocabulary = sync.OnceValue(func() map[string]words {
 	return all
 })
 
-// enumeration returns the constants of a type; nil if it has none.
 func enumeration(t reflect.Type) words {
 	if t.Kind() != reflect.String || t.PkgPath() == "" {
 		return nil
@@ -133,7 +131,6 @@ const (
 	numberLeaf
 )
 
-// longestKept is the length of the longest kept string.
 const longestKept = 128
 
 // keeps reports whether a string is harmless in an object of the given kind.

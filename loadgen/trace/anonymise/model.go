@@ -31,7 +31,6 @@ func (s model) is(kind reflect.Kind) bool {
 	return s.typ != nil && s.typ.Kind() == kind && !s.managed && (kind != reflect.Struct || s.rule == nil)
 }
 
-// elem returns the model of a map's or a slice's elements.
 func (s model) elem() model {
 	e := modelOf(s.typ.Elem())
 	if s.rule != nil {
@@ -48,7 +47,6 @@ func (s model) element() model {
 	return model{managed: s.managed}
 }
 
-// leaf returns the rule for a string in the field key.
 func (s model) leaf(key string) leaf {
 	switch {
 	case s.rule != nil:
@@ -82,7 +80,6 @@ var leafTypes = map[reflect.Type]*leaf{
 	reflect.TypeFor[runtime.Unknown]():      nil,
 }
 
-// modelOf returns the model of a type.
 func modelOf(t reflect.Type) model {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -101,10 +98,8 @@ func modelOf(t reflect.Type) model {
 	return s
 }
 
-// types caches the fields of struct types by their names in JSON.
-type types map[reflect.Type]map[string]model
+type types map[reflect.Type]map[string]model // caches the fields of struct types by their names in JSON
 
-// fields returns the schemas of a struct's fields.
 func (in types) fields(t reflect.Type) map[string]model {
 	if known, ok := in[t]; ok {
 		return known

@@ -37,8 +37,7 @@ func (p *pseudonyms) sum(message []byte) (sum [sha256.Size]byte) {
 	return sum
 }
 
-// longWord is the number of symbols from which words are replaced by random numbers.
-const longWord = 16
+const longWord = 16 // number of symbols from which words are replaced by random numbers
 
 // replace moves each symbol within its alphabet by a distance: an HMAC of all other symbols.
 // domain is a namespace of replacements.
@@ -111,7 +110,6 @@ func wordSymbol(r rune) (s symbol, ok bool) {
 	return symbol{}, false
 }
 
-// hexSymbol returns the symbol of a hexadecimal digit.
 func hexSymbol(r rune) (s symbol, ok bool) {
 	v := strings.IndexRune(hexDigits, r)
 	return symbol{uint32(v), 16, hexa}, v >= 0
@@ -143,7 +141,6 @@ func (p *pseudonyms) each(domain, s string, of func(rune) (symbol, bool)) string
 	}, s)
 }
 
-// whole replaces all words of a string as one.
 func (p *pseudonyms) whole(s string) string { return p.each("whole", s, wordSymbol) }
 
 // text replaces a string word by word. The result is never one of the kept strings (see

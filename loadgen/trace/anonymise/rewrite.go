@@ -23,7 +23,6 @@ type rewriter struct {
 	nested bool
 }
 
-// space copies white space.
 func (r *rewriter) space() {
 	for r.at < len(r.in) && strings.IndexByte(" \t\r\n", r.in[r.at]) >= 0 {
 		r.out = append(r.out, r.in[r.at])
@@ -175,7 +174,6 @@ func (r *rewriter) managed(s model, name string) (replacement string, child mode
 	return replacement, child
 }
 
-// text writes a string.
 func (r *rewriter) text(l leaf, t []byte) {
 	s := unquoted(t)
 	if len(s) <= longestKept && l.keeps(s, r.kind) {
@@ -185,7 +183,6 @@ func (r *rewriter) text(l leaf, t []byte) {
 	r.write(t, s, r.a.replacement(l.kind, s))
 }
 
-// unquoted returns the value of a JSON string.
 func unquoted(t []byte) (s string) {
 	if bytes.IndexByte(t, '\\') < 0 && utf8.Valid(t) {
 		return string(t[1 : len(t)-1])

@@ -66,7 +66,6 @@ func ResourceOf(r cluster.Resource) trace.Resource {
 	return trace.Resource{Group: r.Group, Version: r.Version, Resource: r.GroupVersionResource.Resource, Kind: r.Kind.Kind}
 }
 
-// recorder writes the frames of all resources.
 type recorder struct {
 	opts   Options
 	client rest.Interface
@@ -103,7 +102,6 @@ func Record(ctx context.Context, w trace.FrameWriter, opts Options) ([]Summary, 
 	return sums, errors.Join(followers.Wait(), w.Flush())
 }
 
-// flush flushes the writer at intervals until the end of ctx.
 func (r *recorder) flush(ctx context.Context) error {
 	tick := time.NewTicker(r.opts.FlushEvery)
 	defer tick.Stop()
@@ -141,12 +139,10 @@ func (r *recorder) write(frames ...trace.Frame) error {
 	return nil
 }
 
-// errWrite is a permanent error: of the writer or of a Transform.
-type errWrite struct{ error }
+type errWrite struct{ error } // permanent error: of the writer or of a Transform
 
 func (e errWrite) Unwrap() error { return e.error }
 
-// follower records one resource.
 type follower struct {
 	*recorder
 	resource cluster.Resource
@@ -157,7 +153,6 @@ type follower struct {
 	down     time.Time                  // start of the present gap; zero while there is a watch
 }
 
-// errGone is the error for a version that the server no longer has.
 var errGone = errors.New("gone")
 
 func (f *follower) follow(ctx context.Context) error {
@@ -238,7 +233,6 @@ func (f *follower) breakOf(reason string) trace.Frame {
 	return trace.Frame{Resource: f.sum.Resource, Break: &trace.Break{Reason: reason, From: f.rv, DownNs: int64(time.Since(f.down))}}
 }
 
-// read records the events of a watch until it ends.
 func (f *follower) read(body io.Reader) error {
 	dec := json.NewDecoder(body)
 	for {
@@ -352,7 +346,6 @@ func (f *follower) deleted(key string, v cluster.Version) trace.Frame {
 	return f.metadataOnly(watch.Deleted, m)
 }
 
-// metadataOnly returns a frame with an object that has nothing but metadata.
 func (f *follower) metadataOnly(t watch.EventType, m metav1.ObjectMeta) trace.Frame {
 	text, _ := json.Marshal(metav1.PartialObjectMetadata{TypeMeta: f.typeMeta(), ObjectMeta: m}) // It always encodes.
 	return trace.Frame{Type: t, Object: text, Resource: f.sum.Resource}
@@ -363,8 +356,7 @@ func (f *follower) typeMeta() (m metav1.TypeMeta) {
 	return m
 }
 
-// pageSize is the number of objects in a page of a list.
-const pageSize = "500"
+const pageSize = "500" // number of objects in a page of a list
 
 // list records the initial list, or the differences of a later one from the recording.
 func (f *follower) list(ctx context.Context) error {

@@ -26,8 +26,7 @@ import (
 	"go.opentelemetry.io/collector/service/telemetry/otelconftelemetry"
 )
 
-// version is the release of the components that go.mod pins.
-const version = "0.162.0"
+const version = "0.162.0" // release of the components that go.mod pins
 
 func main() {
 	settings := otelcol.CollectorSettings{

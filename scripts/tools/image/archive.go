@@ -51,7 +51,6 @@ func imageName(ref name.Tag) string {
 	return registry + "/" + ref.RepositoryStr() + ":" + ref.TagStr()
 }
 
-// pack writes the layout in dir as a tar file, sorted by name.
 func pack(out, dir string) error {
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)

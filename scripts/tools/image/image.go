@@ -27,13 +27,11 @@ import (
 // policies know.
 const user = 65532
 
-// binary is the command, built for one platform.
 type binary struct {
 	platform v1.Platform
 	path     string
 }
 
-// parseBinary reads OS/ARCH=PATH.
 func parseBinary(s string) (binary, error) {
 	platform, path, ok := strings.Cut(s, "=")
 	if !ok || path == "" {
@@ -192,7 +190,6 @@ func caBundle(roots func(func(bundle.Root) bool)) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// layer packs files into a layer in the given order.
 func layer(files []file) (v1.Layer, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)

@@ -20,7 +20,6 @@ import (
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// commandName matches the allowed names of a program.
 var commandName = regexp.MustCompile(`^[a-z][a-z0-9_-]*$`)
 
 // run returns the exit code: 2 for bad input, 1 for a failed write.
