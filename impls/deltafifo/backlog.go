@@ -32,21 +32,15 @@ func newBacklog(o Options, l *keys.InitialList) backlog {
 	return newInOrder(o, l)
 }
 
-// maxKept bounds a buffer that is kept for reuse after a burst.
-const maxKept = 4096
+const maxKept = 4096 // bounds a buffer that is kept for reuse after a burst
 
-// hashStep is how many keys are hashed at a time, so that their cache misses
-// overlap.
-const hashStep = 32
+const hashStep = 32 // keys that are hashed at a time, so that their cache misses overlap
 
 // allocator makes the memory of popped deltas.
 type allocator struct {
-	// lent is the slice that process borrows, reused by each pop.
-	lent []cache.Delta
-	// lend: use lent instead of a slab.
-	lend bool
-	// rest is the unused part of the current slab.
-	rest []cache.Delta
+	lent []cache.Delta // the slice that process borrows, reused by each pop
+	lend bool          // use lent instead of a slab
+	rest []cache.Delta // the unused part of the current slab
 }
 
 func newAllocator(o Options) allocator { return allocator{lend: o.HandOver == impls.Lent} }
@@ -75,9 +69,7 @@ func (a *allocator) take(n int) []cache.Delta {
 	return out
 }
 
-// maxInterface is the length from which on an interface value is allocated for
-// each pop.
-const maxInterface = 17
+const maxInterface = 17 // length from which on an interface value is allocated for each pop
 
 // interfaces holds lent deltas as interface values, indexed by length, so that a
 // pop does not allocate one. The owner of the lent memory owns them.

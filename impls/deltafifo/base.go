@@ -18,11 +18,8 @@ type base struct {
 	transformer cache.TransformFunc
 	initial     *keys.InitialList
 	ctx         context.Context
-	// atomicLists: Replace and Resync are one delta each (in-order delivery
-	// without KnownObjects).
-	atomicLists bool
-	// lend: process borrows its slices ([impls.Lent]).
-	lend bool
+	atomicLists bool // Replace and Resync are one delta each (in-order, without KnownObjects)
+	lend        bool // process borrows its slices ([impls.Lent])
 }
 
 func newBase(o Options, name string) base {
@@ -37,14 +34,9 @@ func newBase(o Options, name string) base {
 	}
 }
 
-// HasSynced implements [cache.Queue].
-func (b *base) HasSynced() bool { return b.initial.HasSynced() }
-
-// HasSyncedChecker implements [cache.Queue].
+func (b *base) HasSynced() bool                     { return b.initial.HasSynced() }
 func (b *base) HasSyncedChecker() cache.DoneChecker { return b.initial }
-
-// Transformer implements [cache.TransformingStore].
-func (b *base) Transformer() cache.TransformFunc { return b.transformer }
+func (b *base) Transformer() cache.TransformFunc    { return b.transformer }
 
 // producers is the API of the producers. The sink stores the items.
 type producers struct {
@@ -54,7 +46,6 @@ type producers struct {
 
 // sink is the storage behind [producers].
 type sink interface {
-	// push queues an item.
 	push(i item) error
 	// settle executes the queued commands, unless the consumer is about to.
 	settle()

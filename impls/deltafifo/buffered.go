@@ -22,11 +22,9 @@ import (
 // consumer in its next pop, or the caller if the backlog is not locked.
 type buffered struct {
 	front
-	// inbox is safe for all producers; only the holder of owner takes from it.
-	inbox  inbox
+	inbox  inbox // safe for all producers; only the holder of owner takes from it
 	closed atomic.Bool
-	// perKey is true with per-key delivery.
-	perKey bool
+	perKey bool // with per-key delivery
 	// foldAt is the inbox length from which a producer moves items to the
 	// backlog; 0 leaves that to the consumer.
 	foldAt int
@@ -44,9 +42,7 @@ type buffered struct {
 }
 
 const (
-	// chunk is how many items are moved from the inbox to the backlog at a time:
-	// they fit a first-level cache.
-	chunk = 256
+	chunk = 256 // items moved from inbox to backlog at a time: they fit a first-level cache
 	// latestFoldAt bounds the inbox with Compaction latest and a slow consumer.
 	// Folding as many takes a producer less than a millisecond, and happens too
 	// seldom to show in the 99.9th percentile of a call's latency.
@@ -116,7 +112,6 @@ func (q *buffered) account() {
 	}
 }
 
-// take returns the next deltas, or nil when the queue is closed and empty.
 func (q *buffered) take(batch bool) (deltas []cache.Delta, batched bool) {
 	q.owner.Lock()
 	defer q.owner.Unlock()
@@ -154,21 +149,17 @@ func (q *buffered) gather(batch bool) {
 	}
 }
 
-// done implements [engine].
 func (q *buffered) done(bool) {
 	q.owner.Lock()
 	defer q.owner.Unlock()
 	q.backlog.done()
 }
 
-// Close implements [cache.Queue]. Producers that wait for room return
-// [cache.ErrFIFOClosed], as do later calls.
 func (q *buffered) Close() {
 	q.closed.Store(true)
 	q.inbox.Close()
 }
 
-// IsClosed reports whether Close was called.
 func (q *buffered) IsClosed() bool { return q.closed.Load() }
 
 // Len implements [Queue]. With per-key delivery, each event counts that a busy

@@ -21,12 +21,10 @@ func channelVariant() Variant {
 // consumer asks for deltas, and the owner answers when it has some.
 type channel struct {
 	front
-	slots ring.Slots
-	mail  *ring.Mailbox[item, answer]
-	// returned: process has returned and the owner does not know it yet.
-	returned atomic.Bool
-	// answers is used by the consumer.
-	answers chan answer
+	slots    ring.Slots
+	mail     *ring.Mailbox[item, answer]
+	returned atomic.Bool // process has returned and the owner does not know it yet
+	answers  chan answer // used by the consumer
 }
 
 // answer is the answer to a question. Without deltas it says that the queue is
@@ -121,7 +119,6 @@ func (q *channel) take(batch bool) (deltas []cache.Delta, batched bool) {
 	return a.deltas, a.batched
 }
 
-// done implements [engine].
 func (q *channel) done(synced bool) {
 	q.returned.Store(true)
 	if !synced {
@@ -129,15 +126,11 @@ func (q *channel) done(synced bool) {
 	}
 }
 
-// Close implements [cache.Queue]. Producers that wait for room return
-// [cache.ErrFIFOClosed], as do later calls.
 func (q *channel) Close() {
 	q.mail.Close()
 	q.slots.Close()
 }
 
-// IsClosed reports whether Close was called.
 func (q *channel) IsClosed() bool { return q.mail.Closed() }
 
-// Len implements [Queue].
 func (q *channel) Len() int { return q.mail.Ask(ring.Question{}, make(chan answer, 1)).length }

@@ -7,8 +7,7 @@ import (
 	"watchlab/impls/internal/keys"
 )
 
-// clientGo is the module and version of the baselines.
-const clientGo = "k8s.io/client-go v0.37.2"
+const clientGo = "k8s.io/client-go v0.37.2" // module and version of the baselines
 
 // baselines returns the queues of client-go:
 //

@@ -50,6 +50,7 @@
 package deltafifo
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"reflect"
@@ -81,19 +82,15 @@ type BatchQueue interface {
 type Delivery string
 
 const (
-	// PerKey delivers all queued deltas of one key together, as DeltaFIFO does.
-	PerKey Delivery = "per-key"
-	// InOrder delivers deltas in arrival order, as RealFIFO does.
-	InOrder Delivery = "in-order"
+	PerKey  Delivery = "per-key"  // all queued deltas of one key together, as DeltaFIFO does
+	InOrder Delivery = "in-order" // in arrival order, as RealFIFO does
 )
 
 // Compaction defines which queued deltas may be dropped.
 type Compaction string
 
 const (
-	// None drops no deltas, except one of two consecutive deletions with per-key
-	// delivery.
-	None Compaction = "none"
+	None Compaction = "none" // no deltas, except one of two consecutive deletions with per-key delivery
 	// Latest delivers only the newest delta of a key. This may be a Deleted delta
 	// of an object that the consumer never received, or after a deletion the
 	// Added delta of the next object with that key. The key keeps its position,
@@ -120,9 +117,7 @@ type Options struct {
 	// Transformer changes objects before they are queued; nil means no change. It
 	// must be safe for concurrent use.
 	Transformer cache.TransformFunc
-	// Delivery is [PerKey] or [InOrder]; empty means the first mode of the
-	// variant.
-	Delivery Delivery
+	Delivery    Delivery // [PerKey] or [InOrder]; empty means the first mode of the variant
 	// Capacity is the maximum number of queued deltas; 0 means unbounded. The
 	// deltas of one Replace or Resync count as one, so that they are queued
 	// together. Producers block when the queue is full. They return when there is
@@ -132,18 +127,14 @@ type Options struct {
 	Capacity int
 	// Context ends the waits of producers for room; nil never ends. Producers
 	// ignore it while there is room.
-	Context context.Context
-	// Compaction defines which queued deltas may be dropped; empty means [None].
-	Compaction Compaction
+	Context    context.Context
+	Compaction Compaction // which queued deltas may be dropped; empty means [None]
 	// HandOver defines who owns the slices that process receives: [impls.Owned]
 	// (also if empty) or [impls.Lent]. With Lent a pop does not allocate.
 	// client-go's controller keeps no slice, so Lent is safe for it.
-	HandOver impls.Ownership
-	// BatchSize is the maximum number of deltas per PopBatch; 0 means
-	// [DefaultBatchSize].
-	BatchSize int
-	// Shards is the number of shards; 0 means the variant's default.
-	Shards int
+	HandOver  impls.Ownership
+	BatchSize int // maximum number of deltas per PopBatch; 0 means [DefaultBatchSize]
+	Shards    int // 0 means the variant's default
 }
 
 // Label returns the guarantees g of a variant's mode as these options change
@@ -196,8 +187,7 @@ type limits struct {
 	shards     bool
 	compaction bool
 	lend       bool
-	// atomicOnly: KnownObjects must be nil.
-	atomicOnly bool
+	atomicOnly bool // KnownObjects must be nil
 }
 
 // complete checks the options against the limits of a variant and sets the
@@ -243,12 +233,8 @@ func (o Options) complete(l limits) (Options, error) {
 	case o.KnownObjects != nil && l.atomicOnly:
 		return fail("KnownObjects must be nil: this variant hands over Replace and Resync as one delta each, and the consumer compares")
 	}
-	if o.BatchSize == 0 {
-		o.BatchSize = DefaultBatchSize
-	}
-	if o.Context == nil {
-		o.Context = context.Background()
-	}
+	o.BatchSize = cmp.Or(o.BatchSize, DefaultBatchSize)
+	o.Context = cmp.Or(o.Context, context.Background())
 	return o, nil
 }
 

@@ -24,22 +24,14 @@ type inOrder struct {
 	taken  uint64
 	// hashes are the key hashes of the deltas at the same indexes, up to position
 	// hashed. noKey marks a delta without a key.
-	hashes []uint64
-	hashed uint64
-	// processed is the position up to which process has returned.
-	processed uint64
-	// initialEnd is the end position of the initial list; 0 if there is none or
-	// it has been processed.
-	initialEnd uint64
-	// populated: the first call is known. Used only if known is nil.
-	populated bool
-	// commands is the memory of items that may be commands; allocated if known is
-	// not nil.
-	commands []item
-	// free is the capacity freed since the last call of freed.
-	free int
-	// inProcess holds the deltas in process. Set only if known is not nil.
-	inProcess []cache.Delta
+	hashes     []uint64
+	hashed     uint64
+	processed  uint64        // the position up to which process has returned
+	initialEnd uint64        // end position of the initial list; 0 if there is none or it is processed
+	populated  bool          // the first call is known; used only if known is nil
+	commands   []item        // memory of items that may be commands; nil if known is nil
+	free       int           // capacity freed since the last call of freed
+	inProcess  []cache.Delta // the deltas in process; set only if known is not nil
 }
 
 func newInOrder(o Options, l *keys.InitialList) *inOrder {
@@ -268,7 +260,6 @@ func (b *inOrder) newest() (map[keys.Key]cache.Delta, []keys.Key) {
 	return m, order
 }
 
-// take removes the next deltas.
 func (b *inOrder) take(batch bool) ([]cache.Delta, bool) {
 	n := min(b.n, 1)
 	if batch && b.n > 1 {
@@ -337,9 +328,7 @@ func (b *inOrder) batchLen() int {
 	return limit
 }
 
-// noKey marks a delta without a key. A real key with this hash only ends a batch
-// early.
-const noKey = 0
+const noKey = 0 // marks a delta without a key; a real key with this hash only ends a batch early
 
 // hash computes the key hashes from position p on.
 func (b *inOrder) hash(p uint64) {

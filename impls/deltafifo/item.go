@@ -12,10 +12,9 @@ type inbox = ring.Queue[item]
 
 // item is one call of a producer.
 type item struct {
-	obj  any
-	kind kind
-	// placeless: the item does not count against Capacity.
-	placeless bool
+	obj       any
+	kind      kind
+	placeless bool // it does not count against Capacity
 }
 
 func (i item) delta() cache.Delta { return cache.Delta{Type: types[i.kind], Object: i.obj} }

@@ -13,24 +13,18 @@ import (
 // key with several deltas is popped alone, because no key may appear twice in a
 // batch.
 type perKey struct {
-	keys      keys.Func
-	known     cache.KeyListerGetter
-	batchSize int
-	// latest: [Latest] compaction.
-	latest  bool
-	initial *keys.InitialList
-	memory  allocator
-	// queued holds the keys with their deltas, in order.
-	queued keys.FIFO[pending]
-	// buf is the memory that room returns.
-	buf [chunk]item
-	// spare is a list of nspare nodes for reuse.
-	spare  *node
-	nspare int
-	// free is the capacity freed since the last call of freed.
-	free int
-	// fromInitial counts the keys of the initial list in process.
-	fromInitial int
+	keys        keys.Func
+	known       cache.KeyListerGetter
+	batchSize   int
+	latest      bool // [Latest] compaction
+	initial     *keys.InitialList
+	memory      allocator
+	queued      keys.FIFO[pending] // the keys with their deltas, in order
+	buf         [chunk]item        // memory that room returns
+	spare       *node              // a list of nspare nodes for reuse
+	nspare      int
+	free        int // capacity freed since the last call of freed
+	fromInitial int // counts the keys of the initial list in process
 	// inProcess holds the keys in process. Upstream holds its lock while it
 	// processes, so that a key is either queued or known. Here a key in process
 	// may be neither yet. Set only if known is not nil.
@@ -39,13 +33,11 @@ type perKey struct {
 
 // pending is the queued deltas of one key.
 type pending struct {
-	// first is the oldest delta.
-	first item
+	first item // the oldest delta
 	// last is the newest of the other deltas; nil if there are none. They form a
 	// circular list: last.next is the oldest.
 	last *node
-	// n is the number of deltas.
-	n int
+	n    int // number of deltas
 }
 
 // node is a further delta of a key.
@@ -55,10 +47,8 @@ type node struct {
 }
 
 const (
-	// maxSpareNodes bounds the nodes that are kept after a burst.
-	maxSpareNodes = 4096
-	// nodeSlab is the number of nodes per allocation.
-	nodeSlab = 64
+	maxSpareNodes = 4096 // nodes that are kept after a burst
+	nodeSlab      = 64   // nodes per allocation
 )
 
 // keyInProcess is a key in process with its newest delta.
@@ -179,7 +169,6 @@ func (b *perKey) newestInProcess(key keys.Key) (item, bool) {
 	return item{}, false
 }
 
-// add queues a delta of a key.
 func (b *perKey) add(hash uint64, key keys.Key, i item) {
 	e, fresh := b.queued.Upsert(hash, key)
 	p := &e.Value

@@ -6,20 +6,14 @@ import "sync"
 // Consumers sleep on it. The padding keeps its lock on cache lines of its own.
 type readyShards struct {
 	_           [128]byte
-	mu          sync.Mutex
+	mu          sync.Mutex // guards all fields
 	first, last *shard
-	// arrival is where consumers sleep. asleep counts sleeping consumers without
-	// a wake-up. mu guards all fields.
-	arrival sync.Cond
-	asleep  int
-	closed  bool
-	// waiting is, after Close, the number of shards with events, including those
-	// in process.
-	waiting int
-	_       [128]byte
+	arrival     sync.Cond // where consumers sleep
+	asleep      int       // counts sleeping consumers without a wake-up
+	closed      bool
+	waiting     int // after Close, the number of shards with events, including those in process
+	_           [128]byte
 }
-
-func (r *readyShards) init() { r.arrival.L = &r.mu }
 
 // push appends a shard, which is not queued.
 func (r *readyShards) push(s *shard) {

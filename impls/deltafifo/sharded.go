@@ -59,18 +59,15 @@ import (
 // room see [ring.Slots].
 type sharded struct {
 	producers
-	// closed is stored with all shards locked.
-	closed atomic.Bool
+	closed atomic.Bool // stored with all shards locked
 	shards []shard
 	// unsynced counts the shards that still have keys of the initial list. The
 	// first Replace sets it with all shards locked. It is decremented under the
 	// lock of a shard. base.initial is claimed under a shard's lock too, so that
 	// the first call is the first queued.
 	unsynced atomic.Int64
-	// slots counts the used capacity.
-	slots ring.Slots
-	// ready is the FIFO of shards with events. Its lock is taken last.
-	ready readyShards
+	slots    ring.Slots  // counts the used capacity
+	ready    readyShards // the FIFO of shards with events; its lock is taken last
 	// slab is the memory that owned deltas are cut from; nil while a consumer
 	// cuts. All shards share it, because a slab per shard would stay alive with
 	// its last delta.
@@ -78,12 +75,9 @@ type sharded struct {
 }
 
 const (
-	// maxShards is more than any machine has use for.
-	maxShards = 4096
-	// shardsPerProc makes it unlikely that two running goroutines contend.
-	shardsPerProc = 4
-	// foldRun is how many events are folded at a time.
-	foldRun = 16
+	maxShards     = 4096 // more than any machine has use for
+	shardsPerProc = 4    // makes it unlikely that two running goroutines contend
+	foldRun       = 16   // events that are folded at a time
 )
 
 type shardState uint8
@@ -96,27 +90,17 @@ const (
 
 // shard has a range of the key hashes.
 type shard struct {
-	// mu guards the fields down to known.
-	mu     sync.Mutex
-	state  shardState
-	closed bool
-	// run holds n events that are not merged into the backlog yet.
-	n   int
-	run [foldRun]keyedItem
-	// backlog holds the queued keys and the keys in process.
-	backlog *perKey
-	// initial is the shard's part of the initial list. It begins with the first
-	// Replace of the queue.
-	initial *keys.InitialList
-	// known is nil if KnownObjects is nil.
-	known *knownPart
-	// values is owned by the consumer that holds the shard.
-	values interfaces
-	// next is the next shard in readyShards, whose lock guards it.
-	next *shard
-	// The padding keeps the mutexes of neighbouring shards on different cache
-	// lines.
-	_ [128]byte
+	mu      sync.Mutex // guards the fields down to known
+	state   shardState
+	closed  bool
+	n       int
+	run     [foldRun]keyedItem // n events that are not merged into the backlog yet
+	backlog *perKey            // the queued keys and the keys in process
+	initial *keys.InitialList  // its part of the initial list, from the first Replace of the queue on
+	known   *knownPart         // nil if KnownObjects is nil
+	values  interfaces         // owned by the consumer that holds the shard
+	next    *shard             // in readyShards, whose lock guards it
+	_       [128]byte          // keeps the mutexes of neighbouring shards on different cache lines
 }
 
 // keyedItem is an event with its key and hash.
@@ -129,13 +113,11 @@ type keyedItem struct {
 // knownPart has the known keys of one shard.
 type knownPart struct {
 	cache.KeyListerGetter
-	// keys is set only during a Replace or Resync.
-	keys []string
+	keys []string // set only during a Replace or Resync
 }
 
 func (k *knownPart) ListKeys() []string { return k.keys }
 
-// shardedVariant has shards by key hash and concurrent consumers; see [sharded].
 func shardedVariant() Variant {
 	return newVariant("sharded", "shards by key hash, a lock each; many consumers, of which each has a shard at a time",
 		limits{
@@ -161,7 +143,7 @@ func newSharded(o Options) *sharded {
 	q := &sharded{producers: producers{base: newBase(o, "sharded")}, shards: make([]shard, o.Shards)}
 	q.sink = q
 	q.slots.Init(o.Capacity, cache.ErrFIFOClosed)
-	q.ready.init()
+	q.ready.arrival.L = &q.ready.mu
 	for i := range q.shards {
 		s := &q.shards[i]
 		if q.known != nil {
@@ -351,12 +333,10 @@ func (q *sharded) unlock() {
 
 // popped is the deltas of one pop.
 type popped struct {
-	shard  *shard
-	deltas []cache.Delta
-	// batch: the deltas have different keys.
-	batch bool
-	// initial: the deltas are part of the initial list.
-	initial bool
+	shard   *shard
+	deltas  []cache.Delta
+	batch   bool // the deltas have different keys
+	initial bool // the deltas are part of the initial list
 }
 
 // take pops from the first ready shard, which the caller holds until done. It
@@ -443,8 +423,6 @@ func (q *sharded) PopBatch(processBatch cache.ProcessBatchFunc, processSingle ca
 	return processSingle(h.shard.values.value(h.deltas, q.lend), h.initial)
 }
 
-// Close implements [cache.Queue]. Producers that wait for room return
-// [cache.ErrFIFOClosed], as do later calls.
 func (q *sharded) Close() {
 	q.closeShards()
 	q.slots.Close()
@@ -467,7 +445,6 @@ func (q *sharded) closeShards() {
 	q.ready.close(waiting)
 }
 
-// IsClosed reports whether Close was called.
 func (q *sharded) IsClosed() bool { return q.closed.Load() }
 
 // Len implements [Queue]. O(shards).

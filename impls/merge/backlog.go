@@ -33,11 +33,9 @@ func (n *notification) ready() PodUpdate {
 // post costs O(1) amortized. Memory of sent notifications is released, except the
 // array.
 type backlog struct {
-	waiting []notification
-	// head is the index of the first unsent notification.
-	head int
-	// posted and sent count all notifications since construction.
-	posted, sent uint64
+	waiting      []notification
+	head         int    // index of the first unsent notification
+	posted, sent uint64 // count all notifications since construction
 }
 
 func (b *backlog) empty() bool { return b.sent == b.posted }

@@ -2,11 +2,9 @@ package merge
 
 // changes are the changed pods of an update, by notification.
 type changes[P any] struct {
-	by [RECONCILE + 1][]P
-	// n is the number of changes.
-	n int
-	// firstSet is true for the first SET of a source.
-	firstSet bool
+	by       [RECONCILE + 1][]P
+	n        int  // number of changes
+	firstSet bool // it is the first SET of a source
 }
 
 func (c *changes[P]) add(op Op, pod P) {

@@ -25,13 +25,9 @@ import (
 // answers the call, unless it has already.
 type channel struct {
 	mux
-	// messages carries messages to the owner, which receives them even if the
-	// receiver is slow.
-	messages chan message
-	// free holds calls for reuse.
-	free sync.Pool
-	// ownerEnded is closed when the owner has ended.
-	ownerEnded chan struct{}
+	messages   chan message  // to the owner, which receives them even if the receiver is slow
+	free       sync.Pool     // calls for reuse
+	ownerEnded chan struct{} // closed when the owner has ended
 }
 
 // message asks the owner to execute a call, or to cancel it.
@@ -45,16 +41,12 @@ type message struct {
 type call struct {
 	command
 	duplicates []*v1.Pod
-	// target is the number of sent notifications that answers the call.
-	target uint64
-	// answered is true after the answer.
-	answered bool
-	// answer has capacity 1.
-	answer chan struct{}
+	target     uint64        // the number of sent notifications that answers the call
+	answered   bool          // true after the answer
+	answer     chan struct{} // has capacity 1
 }
 
-// messagesAhead is the capacity of the message channel.
-const messagesAhead = 16
+const messagesAhead = 16 // capacity of the message channel
 
 func newChannel(opts Options) (Merger, error) {
 	m := &channel{
@@ -100,7 +92,6 @@ func (m *channel) run(ctx context.Context, cmd command) ([]*v1.Pod, error) {
 	}
 }
 
-// send sends a message to the owner.
 func (m *channel) send(msg message) error {
 	select {
 	case m.messages <- msg:
@@ -115,8 +106,7 @@ type owner struct {
 	*channel
 	states states
 	backlog
-	// unanswered holds the open calls, ordered by target.
-	unanswered []*call
+	unanswered []*call // the open calls, ordered by target
 }
 
 // run works until the merger is closed. Only run sends to updates.

@@ -44,11 +44,10 @@ func (s *source) sameSpec(e *entry, received *v1.Pod) bool {
 // comparison of a received pod with a held one. It is valid while the entry holds
 // the same pod, which is never written to.
 type comparison struct {
-	pod    *v1.Pod
-	status *v1.PodStatus
-
-	// same: the pods are equal, apart from their status. sameStatus: they are equal.
-	same, sameStatus bool
+	pod        *v1.Pod
+	status     *v1.PodStatus
+	same       bool // the pods are equal, apart from their status
+	sameStatus bool // the pods are equal
 }
 
 // compare compares number i of the update with its held pod, or returns the earlier
@@ -64,8 +63,7 @@ func (s *source) compare(e *entry, pod *v1.Pod, i int) comparison {
 	return c
 }
 
-// podsPerWorker is the minimum number of pods per goroutine.
-const podsPerWorker = 32
+const podsPerWorker = 32 // the minimum number of pods per goroutine
 
 // compareAhead compares the pods of an update with the held ones on all cores, if
 // most of them must be compared.

@@ -17,8 +17,7 @@ import (
 // callers take effect.
 type cond struct {
 	mux
-	// out holds the unsent notifications. Its mutex also guards states.
-	out    outbox
+	out    outbox // the unsent notifications; its mutex also guards states
 	states states
 }
 

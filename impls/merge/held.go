@@ -59,9 +59,8 @@ func (h held) copy() *v1.Pod {
 // notification. Nearly all notifications have one pod, and the list fits the size
 // class of a pod.
 type version struct {
-	pod v1.Pod
-	// list is owned by a receiver once given is true.
-	list  [1]*v1.Pod
+	pod   v1.Pod
+	list  [1]*v1.Pod // owned by a receiver once given is true
 	given bool
 }
 

@@ -79,18 +79,12 @@ type Op int
 // The operations, in kubelet's order
 // (k8s.io/kubernetes v1.31.14, pkg/kubelet/types/pod_update.go).
 const (
-	// SET is the complete desired state of a source.
-	SET Op = iota
-	// ADD adds new pods to the source.
-	ADD
-	// DELETE marks pods for graceful deletion.
-	DELETE
-	// REMOVE removes pods from the source by UID.
-	REMOVE
-	// UPDATE changes pods of the source.
-	UPDATE
-	// RECONCILE reports pods whose status alone has changed.
-	RECONCILE
+	SET       Op = iota // the complete desired state of a source
+	ADD                 // adds new pods to the source
+	DELETE              // marks pods for graceful deletion
+	REMOVE              // removes pods from the source by UID
+	UPDATE              // changes pods of the source
+	RECONCILE           // reports pods whose status alone has changed
 )
 
 var opNames = [...]string{"SET", "ADD", "DELETE", "REMOVE", "UPDATE", "RECONCILE"}
@@ -105,47 +99,33 @@ func (o Op) String() string {
 
 // The sources that kubelet knows.
 const (
-	// FileSource is the source of static pod manifests on disk.
-	FileSource = "file"
-	// HTTPSource is the source of static pod manifests from a URL.
-	HTTPSource = "http"
-	// APISource is the API server.
-	APISource = "api"
-	// AllSource is the source of the snapshots that Sync sends.
-	AllSource = "*"
+	FileSource = "file" // static pod manifests on disk
+	HTTPSource = "http" // static pod manifests from a URL
+	APISource  = "api"  // the API server
+	AllSource  = "*"    // of the snapshots that Sync sends
 )
 
 // The annotations that kubelet sets itself. They are not compared.
 const (
-	// ConfigSourceAnnotation names the source of the pod.
-	ConfigSourceAnnotation = "kubernetes.io/config.source"
-	// ConfigMirrorAnnotation marks the mirror pod of a static pod.
-	ConfigMirrorAnnotation = v1.MirrorPodAnnotationKey
-	// ConfigFirstSeenAnnotation is the time when kubelet first received the pod.
-	ConfigFirstSeenAnnotation = "kubernetes.io/config.seen"
+	ConfigSourceAnnotation    = "kubernetes.io/config.source" // names the source of the pod
+	ConfigMirrorAnnotation    = v1.MirrorPodAnnotationKey     // marks the mirror pod of a static pod
+	ConfigFirstSeenAnnotation = "kubernetes.io/config.seen"   // when kubelet first received the pod
 )
 
 // PodUpdate is a command: an operation on pods. It can be queued, delayed,
 // recorded and replayed.
 type PodUpdate struct {
-	// Pods are the pods of the operation; none may be nil.
-	Pods []*v1.Pod
-	// Op is the operation.
-	Op Op
-	// Source is the origin of the pods, such as [APISource].
-	Source string
+	Pods   []*v1.Pod // none may be nil
+	Op     Op
+	Source string // the origin of the pods, such as [APISource]
 }
 
+// The errors of a [Merger] wrap these.
 var (
-	// ErrOp is wrapped by the error for an operation that cannot be merged.
-	ErrOp = errors.New("operation cannot be merged")
-	// ErrPod is wrapped by the error for an update with a nil pod.
-	ErrPod = errors.New("nil pod")
-	// ErrSource is wrapped by the error for a call with an empty source name.
-	ErrSource = errors.New("no source named")
-	// ErrClosed is wrapped by the error for a call during or after
-	// [Merger.Close].
-	ErrClosed = errors.New("merger is closed")
+	ErrOp     = errors.New("operation cannot be merged") // see [PodUpdate.Check]
+	ErrPod    = errors.New("nil pod")                    // in an update
+	ErrSource = errors.New("no source named")            // the name is empty
+	ErrClosed = errors.New("merger is closed")           // for a call during or after [Merger.Close]
 )
 
 // Check returns nil if the update can be merged: its operation is SET, ADD,
@@ -168,8 +148,7 @@ type Trust string
 
 // What may be trusted.
 const (
-	// TrustVersions: pods with the same UID, name and resourceVersion are equal.
-	TrustVersions Trust = "versions"
+	TrustVersions Trust = "versions" // pods with the same UID, name and resourceVersion are equal
 	// TrustGenerations: in addition, pods with the same UID, node and generation
 	// have equal specs. This does not hold for an API server older than v1.34 or
 	// for synthetic pods.
@@ -241,20 +220,14 @@ const DefaultCapacity = 50
 
 // Options configures a merger. The zero value is valid for every variant.
 type Options struct {
-	// Recorder receives an event for each pod that is dropped as a duplicate; nil
-	// means none.
-	Recorder EventRecorder
-	// Capacity is the capacity of the Updates channel, in notifications; 0 means
-	// [DefaultCapacity].
-	Capacity int
+	Recorder EventRecorder // receives an event for each pod dropped as a duplicate; nil means none
+	Capacity int           // of the Updates channel, in notifications; 0 means [DefaultCapacity]
 	// HandOver defines who owns the pods in Updates. With [impls.Owned] (also if
 	// empty) the merger copies them, like kubelet. With [impls.Shared] receivers
 	// must not write to them, and no pod is copied deeply. The receiver always
 	// owns the slices.
 	HandOver impls.Ownership
-	// Trust defines which guarantees of the API server replace a comparison;
-	// empty means [TrustVersions].
-	Trust Trust
+	Trust    Trust // what of the API server replaces a comparison; empty means [TrustVersions]
 	// Rejected receives an invalid update that came through a channel; nil means
 	// none. The goroutine of the source calls it. It must not call the merger.
 	Rejected func(source string, update PodUpdate, err error)

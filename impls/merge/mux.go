@@ -18,32 +18,23 @@ type mux struct {
 	Options
 	// run executes a command and returns the dropped duplicates. Without an error, the
 	// notifications of the command have been sent.
-	run func(context.Context, command) (duplicates []*v1.Pod, err error)
-	// stop ends those waits of the variant that do not select on closing.
-	stop    func()
+	run     func(context.Context, command) (duplicates []*v1.Pod, err error)
+	stop    func() // ends those waits of the variant that do not select on closing
 	updates chan PodUpdate
 
-	// closing is closed when Close begins, and ends all waits for a receiver.
-	closing chan struct{}
+	closing chan struct{} // closed when Close begins; ends all waits for a receiver
 	// calls is read-locked by each call that may send. Close locks it to wait for
 	// them. It is taken before every other lock.
-	calls sync.RWMutex
-	// closed is guarded by calls.
-	closed bool
-	// once runs the work of Close.
-	once sync.Once
-	// listeners counts the goroutines of the sources.
-	listeners sync.WaitGroup
+	calls     sync.RWMutex
+	closed    bool           // guarded by calls
+	once      sync.Once      // runs the work of Close
+	listeners sync.WaitGroup // counts the goroutines of the sources
 	// mu guards the fields below. It is taken last, and not held during a call.
-	mu sync.Mutex
-	// ended is true when no further goroutine may start.
-	ended bool
-	// channels holds the channels with a running goroutine, by source.
-	channels map[string]listener
-	// registered holds the sources of all Channel calls.
-	registered sets.Set[string]
-	// set holds the sources that have sent a SET.
-	set sets.Set[string]
+	mu         sync.Mutex
+	ended      bool                // no further goroutine may start
+	channels   map[string]listener // with a running goroutine, by source
+	registered sets.Set[string]    // the sources of all Channel calls
+	set        sets.Set[string]    // the sources that have sent a SET
 }
 
 // command is a call of Merge, or of Sync if sync is true.
@@ -75,10 +66,8 @@ func (m *mux) init(opts Options) error {
 	return nil
 }
 
-// Updates is [Merger.Updates].
 func (m *mux) Updates() <-chan PodUpdate { return m.updates }
 
-// Merge is [Merger.Merge].
 func (m *mux) Merge(ctx context.Context, source string, update PodUpdate) error {
 	if source == "" {
 		return fmt.Errorf("merge: %w", ErrSource)
@@ -89,7 +78,6 @@ func (m *mux) Merge(ctx context.Context, source string, update PodUpdate) error 
 	return m.call(ctx, command{source: source, update: update})
 }
 
-// Sync is [Merger.Sync].
 func (m *mux) Sync() {
 	// The only error is that of a closed merger.
 	_ = m.call(context.Background(), command{sync: true})
@@ -132,7 +120,6 @@ func (m *mux) send(ctx context.Context, update PodUpdate) error {
 // errClosing ends a call of Merge that waits while the merger is closed.
 var errClosing = fmt.Errorf("merge: %w", ErrClosed)
 
-// Channel is [Merger.Channel].
 func (m *mux) Channel(ctx context.Context, source string) (chan<- PodUpdate, error) {
 	if source == "" {
 		return nil, fmt.Errorf("channel: %w", ErrSource)
@@ -185,14 +172,12 @@ func (m *mux) sawSET(source string) bool {
 	return first
 }
 
-// SeenAllSources is [Merger.SeenAllSources].
 func (m *mux) SeenAllSources(seen sets.Set[string]) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return seen.IsSuperset(m.registered) && m.set.IsSuperset(m.registered)
 }
 
-// Close is [Merger.Close].
 func (m *mux) Close() {
 	m.once.Do(func() {
 		close(m.closing)

@@ -14,14 +14,12 @@ import (
 // plus the canceled calls.
 type outbox struct {
 	mux *mux
-	// mu guards the fields below. It is not held during a send or a copy.
-	mu sync.Mutex
+	mu  sync.Mutex // guards the fields below; not held during a send or a copy
 	// turn is signalled when sending becomes false, and when a waiting caller
 	// must check its ctx or stop.
 	turn *sync.Cond
 	backlog
-	// sending is true while a caller sends the first notification.
-	sending bool
+	sending bool // a caller sends the first notification
 }
 
 func (o *outbox) init(m *mux) {

@@ -14,8 +14,7 @@ import (
 // table keeps them alive. The zero value is an empty table.
 type pointers struct {
 	slots []pointerSlot
-	// shift reduces a hash to an index: its highest bits.
-	shift uint
+	shift uint // reduces a hash to an index: its highest bits
 	count int
 }
 
@@ -24,8 +23,7 @@ type pointerSlot struct {
 	entry *entry
 }
 
-// minSlots is the size of the smallest table.
-const minSlots = 16
+const minSlots = 16 // of the smallest table
 
 // home returns the index where the search for a pod begins.
 func (p *pointers) home(pod *v1.Pod) uint {

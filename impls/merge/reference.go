@@ -24,12 +24,9 @@ import (
 type reference struct {
 	mux
 
-	// mu makes an update and the sending of its outcome one step. It guards
-	// everything below.
-	mu   sync.Mutex
-	pods map[string]map[types.UID]*v1.Pod
-	// unsent has the notifications of canceled calls, and of the current one.
-	unsent []PodUpdate
+	mu     sync.Mutex // makes an update and the sending of its outcome one step; guards the fields below
+	pods   map[string]map[types.UID]*v1.Pod
+	unsent []PodUpdate // notifications of canceled calls, and of the current one
 }
 
 func newReference(opts Options) (Merger, error) {
@@ -71,7 +68,6 @@ func (r *reference) run(ctx context.Context, c command) (duplicates []*v1.Pod, e
 	return duplicates, nil
 }
 
-// apply merges an update into the state.
 func (r *reference) apply(source string, update PodUpdate, c *changes[*v1.Pod]) (duplicates []*v1.Pod) {
 	held := r.pods[source]
 	if held == nil {
@@ -154,7 +150,6 @@ func differ(held, received *v1.Pod) bool {
 		annotationsDiffer(held.Annotations, received.Annotations)
 }
 
-// snapshot returns copies of all pods.
 func (r *reference) snapshot() []*v1.Pod {
 	pods := []*v1.Pod{}
 	for _, held := range r.pods {
@@ -165,7 +160,6 @@ func (r *reference) snapshot() []*v1.Pod {
 	return pods
 }
 
-// copies returns deep copies of pods.
 func copies(pods []*v1.Pod) []*v1.Pod {
 	out := make([]*v1.Pod, 0, len(pods))
 	for _, pod := range pods {

@@ -70,8 +70,7 @@ import (
 type combiner struct {
 	mux
 	requests *ring.Unbounded[*request]
-	// free holds requests for reuse.
-	free sync.Pool
+	free     sync.Pool // requests for reuse
 
 	// open counts the requests that have not been released. Callers increment it
 	// before they publish; only the attendant decrements it.
@@ -79,8 +78,7 @@ type combiner struct {
 	// parked is true while the attendant sleeps because updates is full. The
 	// attendant stores it; a waking caller or the attendant swaps it back.
 	parked atomic.Bool
-	// more wakes the parked attendant. It has capacity 1.
-	more chan struct{}
+	more   chan struct{} // wakes the parked attendant; has capacity 1
 
 	attendance
 }
@@ -89,30 +87,20 @@ type combiner struct {
 type attendance struct {
 	states states
 	backlog
-	// self is the attendant's own request; done is true after its release.
-	self *request
-	done bool
-	// next holds the requests that are popped but not merged, in batch.
-	next  []*request
-	batch [16]*request
-	// merged holds the requests that wait for notifications to be sent, in order.
-	// It may include self.
-	merged []*request
-	// released counts the released requests that are not yet subtracted from
-	// open.
-	released int64
+	self     *request   // the attendant's own
+	done     bool       // self is released
+	next     []*request // popped but not merged, in batch
+	batch    [16]*request
+	merged   []*request // wait for notifications to be sent, in order; may include self
+	released int64      // counts the released requests that are not yet subtracted from open
 }
 
 // request is a pending command.
 type request struct {
 	command
-	// duplicates is written before the state becomes isMerged.
-	duplicates []*v1.Pod
-	// target is the number of notifications after which the call is done. The
-	// attendant owns it.
-	target uint64
-	// late is true if an unused token may remain. The caller owns it.
-	late bool
+	duplicates []*v1.Pod // written before the state becomes isMerged
+	target     uint64    // number of sent notifications after which it is done; the attendant owns it
+	late       bool      // an unused token may remain; the caller owns it
 
 	state atomic.Int32
 	// token reports state changes by the attendant: from isUrgent to isMerged,
@@ -123,21 +111,13 @@ type request struct {
 
 // The states of a request.
 const (
-	// isPushed: not merged.
-	isPushed = iota
-	// isUrgent: not merged, and the ctx has ended. The caller sets it.
-	isUrgent
-	// isMerged: merged, and its notifications are not sent yet.
-	isMerged
-	// isAttendant: the caller is the attendant.
-	isAttendant
-	// isDone: all notifications are sent.
-	isDone
-	// isRefused: the merger is closed.
-	isRefused
-	// isGivenUp: the caller has returned early. The caller sets it, from
-	// isMerged; then the attendant owns the request.
-	isGivenUp
+	isPushed    = iota // not merged
+	isUrgent           // not merged, and the ctx has ended; the caller sets it
+	isMerged           // merged, and its notifications are not sent yet
+	isAttendant        // the caller is the attendant
+	isDone             // all notifications are sent
+	isRefused          // the merger is closed
+	isGivenUp          // the caller left early, set by it from isMerged; the attendant owns it
 )
 
 func newCombiner(opts Options) (Merger, error) {
@@ -249,11 +229,9 @@ func (m *combiner) pop() bool {
 	return len(m.next) > 0
 }
 
-// awaitRequest waits for the next request, which a caller is about to publish.
-func (m *combiner) awaitRequest() {
-	// The ring is never closed and this ctx never ends, so there is no error.
-	_ = m.requests.Wait()
-}
+// awaitRequest waits for the next request, which a caller is about to publish. There is no error, as
+// the ring is never closed.
+func (m *combiner) awaitRequest() { _ = m.requests.Wait() }
 
 // mergeAll merges all published requests.
 func (m *combiner) mergeAll() {

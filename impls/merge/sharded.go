@@ -25,20 +25,15 @@ import (
 // updates posted before it.
 type sharded struct {
 	mux
-	// out is locked after the shards.
-	out outbox
+	out outbox // locked after the shards
 
-	// shards is in order of appearance. The slice is immutable.
-	shards atomic.Pointer[[]*shard]
-	// adding is held to add a shard and during a snapshot. It is locked before the
-	// shards.
-	adding sync.Mutex
+	shards atomic.Pointer[[]*shard] // in order of appearance; the slice is immutable
+	adding sync.Mutex               // held while adding and during a snapshot; locked before the shards
 }
 
 // shard is a source with its lock.
 type shard struct {
-	// mu guards source, except its name, which is constant.
-	mu sync.Mutex
+	mu sync.Mutex // guards source, except its name, which is constant
 	*source
 }
 

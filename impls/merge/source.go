@@ -35,30 +35,21 @@ import (
 // parts. So the sender can copy deeply without a lock, and receivers can share
 // held pods. If they do not share, a changed status needs no copy here.
 type source struct {
-	name string
-	// versioned: pods with the same UID and resourceVersion are equal.
-	versioned bool
-	// counted: pods with the same UID, node and metadata.generation have equal
-	// specs.
-	counted bool
-	// shares: held pods are sent without a copy ([impls.Shared]).
-	shares bool
-	// set is true after the first SET.
-	set bool
-	// generation of the current update.
-	generation uint64
+	name       string
+	versioned  bool   // pods with the same UID and resourceVersion are equal
+	counted    bool   // pods with the same UID, node and metadata.generation have equal specs
+	shares     bool   // held pods are sent without a copy ([impls.Shared])
+	set        bool   // true after the first SET
+	generation uint64 // of the current update
 	byUID      map[types.UID]*entry
 	byPointer  pointers
 	names      map[string]*fullName
 	// loose holds the names that lost a pod in the current update. Names without
 	// a pod are deleted at its end, because their marks count until then.
-	loose []*fullName
-	// key is the buffer for full names in lookups.
-	key []byte
-	// changes of the current update. They are reused.
-	changes changes[*entry]
-	// comparisons are the results of compareAhead by index in the current update.
-	comparisons []comparison
+	loose       []*fullName
+	key         []byte          // the buffer for full names in lookups
+	changes     changes[*entry] // of the current update; reused
+	comparisons []comparison    // the results of compareAhead by index in the current update
 }
 
 // states holds the states of all sources, in order of appearance. With three
@@ -99,27 +90,20 @@ func (t *states) of(name string) *source {
 // entry is a held pod.
 type entry struct {
 	held
-	// version is the memory of pod; nil unless held pods are shared.
-	version *version
+	version *version // the memory of pod; nil unless held pods are shared
 	// received is the last received pointer. Keeping it ensures that no other pod
 	// gets its address.
-	received *v1.Pod
-	// specGeneration is the last received metadata.generation; 0 means none.
-	specGeneration int64
-	// name is the full name of the last received pod.
-	name *fullName
-	// mark is the generation of the last SET that had the pod.
-	mark uint64
-	// born is the generation of the update that added the pod.
-	born uint64
+	received       *v1.Pod
+	specGeneration int64     // the last received metadata.generation; 0 means none
+	name           *fullName // of the last received pod
+	mark           uint64    // generation of the last SET that had the pod
+	born           uint64    // generation of the update that added the pod
 }
 
 // fullName is a pod's name_namespace.
 type fullName struct {
-	// mark is the generation of the last update that had a pod of this name.
-	mark uint64
-	// entries counts the entries with this name.
-	entries int
+	mark    uint64 // generation of the last update that had a pod of this name
+	entries int    // counts the entries with this name
 	text    string
 }
 
@@ -229,7 +213,6 @@ func (s *source) sameVersion(a, b *v1.Pod) bool {
 	return s.versioned && a.ResourceVersion != "" && a.ResourceVersion == b.ResourceVersion
 }
 
-// add creates the entry of a new pod.
 func (s *source) add(pod *v1.Pod, name *fullName) *entry {
 	e := &entry{received: pod, specGeneration: pod.Generation, name: name, born: s.generation}
 	first := s.hold(e, pod)
@@ -288,7 +271,6 @@ func (s *source) receive(e *entry, pod *v1.Pod, name *fullName, i int) {
 	}
 }
 
-// change stores the changed fields of a pod.
 func (s *source) change(e *entry, pod *v1.Pod) {
 	before := e.pod
 	changed := s.hold(e, before)
@@ -307,7 +289,6 @@ func (s *source) change(e *entry, pod *v1.Pod) {
 	}
 }
 
-// reconcile stores a new status.
 func (s *source) reconcile(e *entry, pod *v1.Pod) {
 	if s.shares {
 		s.hold(e, e.pod).Status = pod.Status
