@@ -40,39 +40,31 @@ type FIFO[V any] struct {
 	// slots has a power of two as its length, or is nil. A slot holds the upper
 	// half of a hash, made odd, and below it a position; 0 is a free slot.
 	slots []uint64
-	// used counts the slots that are not free: at most three quarters.
-	used int
+	used  int // counts the slots that are not free: at most three quarters
 }
 
 // Entry is a queued key with its value. It is valid until the next call of
 // [FIFO.Upsert], [FIFO.Remove] or [FIFO.Take].
 type Entry[V any] struct {
-	// Key is constant while the entry is queued.
-	Key Key
-	// Value may be changed by the caller.
-	Value V
-	// Hash finds Key in the queue. It is 0 in a gap: see queuedBit.
-	Hash uint64
+	Key   Key    // constant while the entry is queued
+	Value V      // the caller may change it
+	Hash  uint64 // finds Key in the queue; 0 in a gap: see queuedBit
 }
 
-// queuedBit is set in the Hash of every queued entry.
-const queuedBit = 1 << 63
+const queuedBit = 1 << 63 // set in the Hash of every queued entry
 
 func (e *Entry[V]) gap() bool { return e.Hash == 0 }
 
 const (
-	minEntries = 16
-	minSlots   = 128
-	// keepEntries bounds the buffer that is kept after a burst, keepSlots the
-	// table.
-	keepEntries = 8192
-	keepSlots   = 2 * keepEntries
+	minEntries  = 16
+	minSlots    = 128
+	keepEntries = 8192            // bounds the buffer that is kept after a burst
+	keepSlots   = 2 * keepEntries // bounds the table
 )
 
 // Len returns the number of queued keys.
 func (f *FIFO[V]) Len() int { return int(f.tail-f.head) - f.gaps }
 
-// at returns the entry at a position.
 func (f *FIFO[V]) at(p uint32) *Entry[V] { return &f.entries[p&uint32(len(f.entries)-1)] }
 
 // Front returns the oldest entry, or nil.

@@ -13,22 +13,17 @@ import (
 // The rule is client-go's: the initial list is that of the first Replace if no
 // other call came before it; otherwise it is empty.
 type InitialList struct {
-	name string
-	done chan struct{}
-	// state is stored as told only after done is closed.
-	state atomic.Uint32
+	name  string
+	done  chan struct{}
+	state atomic.Uint32 // stored as told only after done is closed
 	left  int
 }
 
 const (
-	// untouched: no call yet.
-	untouched = iota
-	// listing: the first call is a Replace, whose list is in process.
-	listing
-	// synced: the list has been processed or is empty.
-	synced
-	// told: done is closed too.
-	told
+	untouched = iota // no call yet
+	listing          // the first call is a Replace, whose list is in process
+	synced           // the list has been processed or is empty
+	told             // done is closed too
 )
 
 var _ cache.DoneChecker = (*InitialList)(nil)

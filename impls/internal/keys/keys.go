@@ -42,9 +42,8 @@ func (k Key) String() string {
 }
 
 var (
-	seed = maphash.MakeSeed()
-	// namespaceSeed makes the hashes of namespaces differ from run to run.
-	namespaceSeed = maphash.String(seed, "namespace")
+	seed          = maphash.MakeSeed()
+	namespaceSeed = maphash.String(seed, "namespace") // differs from run to run
 )
 
 // Hash returns a 64-bit hash of the key, equal for equal keys within one
@@ -71,8 +70,7 @@ func (k Key) Hashed() (Key, uint64) {
 }
 
 const (
-	// golden is 2^64 divided by the golden ratio.
-	golden = 0x9e3779b97f4a7c15
+	golden = 0x9e3779b97f4a7c15 // 2^64 divided by the golden ratio
 	ones   = 0x0101010101010101
 	highs  = 0x80 * ones
 )
@@ -117,8 +115,7 @@ func slashes(w uint64) uint64 {
 // Func computes keys like a [cache.KeyFunc]. The zero value is
 // [cache.MetaNamespaceKeyFunc].
 type Func struct {
-	// custom is nil if the key is namespace and name.
-	custom cache.KeyFunc
+	custom cache.KeyFunc // nil if the key is namespace and name
 }
 
 // NewFunc returns the Func of a key function; nil means

@@ -64,9 +64,7 @@ type Bounded[T any] struct {
 	closedAt atomic.Uint64
 	_        [pad]byte
 
-	// parker is loaded by every push. Only a sleeping consumer and its waker
-	// write it.
-	parker parker
+	parker parker // loaded by every push; written only by a sleeping consumer and its waker
 	_      [pad]byte
 
 	// freed is the first position whose slot is not free yet. The consumer stores
@@ -80,8 +78,7 @@ type Bounded[T any] struct {
 	popped atomic.Uint64
 	_      [pad]byte
 
-	// room is where producers of a full queue wait.
-	room room
+	room room // where producers of a full queue wait
 	_    [pad]byte
 }
 

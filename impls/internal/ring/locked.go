@@ -27,31 +27,24 @@ import (
 // A producer signals only a waiting consumer, once per wait. It signals after it
 // releases the lock; otherwise the consumer would block on the lock.
 type Locked[T any] struct {
-	// capacity is MaxUint64 if the queue is unbounded.
-	capacity uint64
+	capacity uint64 // MaxUint64 if the queue is unbounded
 
-	mu sync.Mutex
-	// arrival is where the consumer waits. waiting is true while the consumer
-	// waits and no producer has signalled. mu guards all fields down to spares.
-	arrival sync.Cond
-	waiting bool
+	mu      sync.Mutex // guards all fields down to nspares
+	arrival sync.Cond  // where the consumer waits
+	waiting bool       // the consumer waits and no producer has signalled
 	closed  bool
-	// tail is the last block. Its first free slot is tail.values[tail.n].
-	tail *link[T]
-	// pushed counts accepted values. released counts values whose slots are free
-	// again.
+	tail    *link[T] // the last block; its first free slot is tail.values[tail.n]
+	// pushed counts accepted values. released counts values whose slots are free again.
 	pushed, released uint64
-	// spares is a list of nspares drained blocks for reuse.
-	spares  *link[T]
-	nspares int
+	spares           *link[T] // a list of nspares drained blocks for reuse
+	nspares          int
 
 	// room is where producers of a full queue wait. Its lock is never taken
 	// together with mu.
 	room room
 	_    [pad]byte
 
-	// popped counts the popped values. Only the consumer stores it. Len loads it.
-	popped atomic.Uint64
+	popped atomic.Uint64 // counts the popped values; only the consumer stores it; Len loads it
 	// The consumer owns the fields below. The next value is head.values[at]. It
 	// may take all values before position bound without the lock. drained is a
 	// list of ndrained blocks to return.
@@ -64,8 +57,7 @@ type Locked[T any] struct {
 
 type link[T any] struct {
 	values [segmentSize]T
-	// n is the number of written values; the mu of the queue guards it.
-	n int
+	n      int // number of written values; the mu of the queue guards it
 	// next is written under mu when the block is full. This happens before the
 	// bound of the consumer includes a position of the next block.
 	next *link[T]

@@ -24,14 +24,11 @@ import "sync/atomic"
 // waker may withdraw a later announcement of the same position than the one it
 // loaded. This is harmless, because the position is published by then.
 type parker struct {
-	// at is the position that the consumer sleeps for, or awake.
-	at atomic.Uint64
-	// token has capacity 1.
-	token chan struct{}
+	at    atomic.Uint64 // the position that the consumer sleeps for, or awake
+	token chan struct{} // has capacity 1
 }
 
-// awake is not a valid position.
-const awake = 1<<64 - 1
+const awake = 1<<64 - 1 // not a valid position
 
 func (k *parker) init() {
 	k.at.Store(awake)

@@ -74,13 +74,10 @@ type Queue[T any] interface {
 }
 
 var (
-	// ErrClosed is returned by pushes after Close, and by Wait when a closed
-	// queue is empty.
-	ErrClosed = errors.New("ring: closed")
-	// ErrFull is returned by TryPush when a bounded queue is full.
-	ErrFull = errors.New("ring: full")
-	// ErrCapacity is wrapped by the error for a capacity out of range.
-	ErrCapacity = errors.New("ring: capacity out of range")
+	// ErrClosed is returned by pushes after Close, and by Wait when a closed queue is empty.
+	ErrClosed   = errors.New("ring: closed")
+	ErrFull     = errors.New("ring: full")                  // of TryPush to a full bounded queue
+	ErrCapacity = errors.New("ring: capacity out of range") // wrapped by the error of a constructor
 )
 
 // New returns a queue for capacity values; 0 means [Unbounded]. The error wraps
@@ -105,8 +102,7 @@ const pad = 128
 // second, positions reach this bit after 292 years.
 const closedBit = 1 << 63
 
-// open is the value of closedAt before Close. It is not a valid position.
-const open = 1<<64 - 1
+const open = 1<<64 - 1 // closedAt before Close; not a valid position
 
 // slot holds one value.
 type slot[T any] struct {

@@ -26,26 +26,20 @@ type room struct {
 	// loads it once per batch, and skips the lock if it is 0.
 	waiting atomic.Int64
 
-	mu sync.Mutex
-	// first and last are the ends of the list of enlisted waiters.
-	first, last *waiter
-	// free is a list, linked by next, of nfree waiters for reuse, at most
-	// maxFree.
-	free  *waiter
-	nfree int
+	mu          sync.Mutex
+	first, last *waiter // the ends of the list of enlisted waiters
+	free        *waiter // a list, linked by next, of nfree waiters for reuse, at most maxFree
+	nfree       int
 }
 
 // waiter is a waiting producer. room.mu guards all fields but token.
 type waiter struct {
-	// token has capacity 1. It holds a token after made has removed the waiter
-	// from the list.
-	token      chan struct{}
+	token      chan struct{} // of capacity 1; wake fills it when it removes the waiter from the list
 	prev, next *waiter
 	enlisted   bool
 }
 
-// maxFree bounds the waiters that are kept for reuse.
-const maxFree = 64
+const maxFree = 64 // bounds the waiters that are kept for reuse
 
 // pushSlow pushes to a full queue and waits for room.
 func pushSlow[T any](ctx context.Context, q Queue[T], r *room, v T) error {

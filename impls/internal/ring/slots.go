@@ -21,8 +21,7 @@ type Slots struct {
 	Used atomic.Int64
 	_    [pad]byte
 
-	// room is where producers wait.
-	room room
+	room room // where producers wait
 }
 
 // Init sets the capacity and the error that [Slots.Wait] returns after Close.

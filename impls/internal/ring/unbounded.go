@@ -61,16 +61,13 @@ type Unbounded[T any] struct {
 	// closedAt is the number of claimed positions at Close, or open before. Close
 	// stores it once, after the closed bit and before it wakes the consumer.
 	closedAt atomic.Uint64
-	// block is the allocator of new segments.
-	block atomic.Pointer[block[T]]
+	block    atomic.Pointer[block[T]] // the allocator of new segments
 	// spare holds slots for reuse. The consumer swaps them into nil entries;
 	// producers swap them out.
 	spare [maxSpare]atomic.Pointer[slots[T]]
 	_     [pad]byte
 
-	// parker is loaded by every push. Only a sleeping consumer and its waker
-	// write it.
-	parker parker
+	parker parker // loaded by every push; written only by a sleeping consumer and its waker
 	_      [pad]byte
 
 	// popped is the position of the consumer. Only the consumer stores it, once
@@ -84,26 +81,20 @@ type Unbounded[T any] struct {
 }
 
 const (
-	// segmentSize is the number of slots per segment.
-	segmentSize = 256
-	// maxSpare bounds the slots that are kept after a burst, in segments.
-	maxSpare = 8
-	// blockSize is the number of segments per allocation.
-	blockSize = 64
+	segmentSize = 256 // slots per segment
+	maxSpare    = 8   // bounds the slots that are kept after a burst, in segments
+	blockSize   = 64  // segments per allocation
 )
 
 type slots[T any] [segmentSize]slot[T]
 
 type segment[T any] struct {
-	// id is the index of the segment, from 0. It is written before the segment is
-	// linked.
-	id uint64
+	id uint64 // index of the segment, from 0; written before the segment is linked
 	// slots is written before the segment is linked. The consumer sets it to nil
 	// when it has drained the segment. Producers with an unpublished position in
 	// the segment read it, and so does the consumer.
 	slots *slots[T]
-	// next changes once, from nil to the following segment.
-	next atomic.Pointer[segment[T]]
+	next  atomic.Pointer[segment[T]] // changes once, from nil to the following segment
 }
 
 // block is memory for segments, so that few links allocate. All segments of a
@@ -111,9 +102,7 @@ type segment[T any] struct {
 // was taken before its successor. So links lead from older to newer blocks, and a
 // block is garbage once the consumer has passed it.
 type block[T any] struct {
-	// taken counts the requests for a segment, including those after the last
-	// segment was taken.
-	taken    atomic.Uint32
+	taken    atomic.Uint32 // counts the requests for a segment, including those after the last was taken
 	segments [blockSize]segment[T]
 }
 

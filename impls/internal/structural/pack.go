@@ -21,20 +21,16 @@ const MaxShapes = 256
 //
 // All methods are safe for concurrent use.
 type Packer[T any] struct {
-	root *plan
-	// mu guards shapes.
-	mu sync.RWMutex
-	// shapes holds the known shapes by signature.
-	shapes map[string]*shape
+	root   *plan
+	mu     sync.RWMutex      // guards shapes
+	shapes map[string]*shape // the known shapes by signature
 }
 
 // Packed is a packed copy of a value. It must not be changed.
 type Packed[T any] struct {
 	shape *shape
 	value reflect.Value
-	// deep says for each map of the shape whether its values refer to other
-	// memory.
-	deep []bool
+	deep  []bool // by map of the shape: whether its values refer to other memory
 }
 
 // NewPacker returns a packer of T. It panics if T contains what [Compile]
@@ -61,11 +57,9 @@ func (p *plan) mustPack() {
 // shape is the memory layout of a packed value: a struct with one field for the
 // value and one for each part that it refers to, except maps.
 type shape struct {
-	typ reflect.Type
-	// links has the pointers and slices of the value to parts of the struct.
-	links []link
-	// maps has the maps of the value.
-	maps []mapSite
+	typ   reflect.Type
+	links []link    // the pointers and slices of the value to parts of the struct
+	maps  []mapSite // the maps of the value
 }
 
 // link is a pointer at one offset to another offset.
@@ -78,15 +72,13 @@ type mapSite struct {
 
 // walk collects the parts of a value and lays them out like a struct.
 type walk struct {
-	// signature identifies the shape: the number of elements at each site.
-	signature []byte
+	signature []byte // identifies the shape: the number of elements at each site
 	parts     []part
 	size      uintptr
 	links     []link
 	maps      []mapSite
-	deep      []bool // by map
-	// slices has the offsets of slices, whose capacity becomes their length.
-	slices []uintptr
+	deep      []bool    // by map
+	slices    []uintptr // offsets of slices, whose capacity becomes their length
 }
 
 // part is one field of the struct.
@@ -164,8 +156,7 @@ func (w *walk) slice(elem *plan, h *sliceHeader, at uintptr) {
 	}
 }
 
-// empty is the target of empty slices that are not nil.
-var empty [0]byte
+var empty [0]byte // the target of empty slices that are not nil
 
 // Pack returns a packed copy of a value, or nil if there are [MaxShapes] other
 // shapes.

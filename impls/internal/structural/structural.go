@@ -128,10 +128,8 @@ type step struct {
 	size  uintptr
 	plan  *plan
 	equal func(a, b unsafe.Pointer) bool
-	// deep reports whether values of a map refer to other memory. clone replaces
-	// the map by a copy.
-	deep  func(at unsafe.Pointer) bool
-	clone func(at unsafe.Pointer, deep bool)
+	deep  func(at unsafe.Pointer) bool       // whether values of a map refer to other memory
+	clone func(at unsafe.Pointer, deep bool) // replaces the map by a copy
 }
 
 // plan compares values of one type.
@@ -227,7 +225,6 @@ func (c *compiler) steps(t reflect.Type, off uintptr, to []step) []step {
 	return append(to, reflected(t, off))
 }
 
-// reflected returns a step that uses reflect.
 func reflected(t reflect.Type, off uintptr) step {
 	return step{kind: other, off: off, equal: func(a, b unsafe.Pointer) bool {
 		return reflect.DeepEqual(reflect.NewAt(t, a).Elem().Interface(), reflect.NewAt(t, b).Elem().Interface())
