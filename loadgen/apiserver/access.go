@@ -26,15 +26,13 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// Identity is the TLS identity of a server. It protects a simulation only: the
-// keys live in memory and are new for each server.
+// Identity is the TLS identity of a server, with new keys in memory for each server.
 type Identity struct {
 	CA          []byte          // the authority that clients trust, in PEM
 	Certificate tls.Certificate // the server's, with its key
 }
 
-// lifetime is the validity of a serving certificate.
-const lifetime = 365 * 24 * time.Hour
+const lifetime = 365 * 24 * time.Hour // of a serving certificate
 
 // NewIdentity creates a certificate authority and a serving certificate for
 // localhost, the loopback addresses and the given names or addresses. The
@@ -82,8 +80,7 @@ func NewIdentity(now time.Time, hosts ...string) (*Identity, error) {
 	return &Identity{CA: ca, Certificate: tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}}, err
 }
 
-// ServerConfig returns the TLS configuration of the server: TLS 1.2 or later,
-// HTTP/2 first.
+// ServerConfig returns the configuration of the server: TLS 1.2 or later, HTTP/2 first.
 func (id *Identity) ServerConfig() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{id.Certificate}, NextProtos: []string{"h2", "http/1.1"}}
 }
@@ -91,9 +88,8 @@ func (id *Identity) ServerConfig() *tls.Config {
 // NewToken returns a random bearer token.
 func NewToken() string { return rand.Text() }
 
-// RequireToken passes on requests with the bearer token and answers others with
-// 401, as a real API server does. The comparison takes constant time. An empty
-// token admits everybody.
+// RequireToken passes on requests with the bearer token and answers others with 401, in
+// constant time. An empty token admits everybody.
 func RequireToken(token string, next http.Handler) http.Handler {
 	if token == "" {
 		return next
@@ -114,9 +110,8 @@ func RequireToken(token string, next http.Handler) http.Handler {
 // ErrOpenToAll means that other machines could reach a server without a token.
 var ErrOpenToAll = errors.New("other machines would reach it without a token")
 
-// CheckBind checks the listen address host:port of a server. A loopback address
-// and localhost need no token. All other hosts do, names included: what a name
-// resolves to may change.
+// CheckBind checks the listen address host:port of a server. A loopback address and
+// localhost need no token; all others do, because what a name resolves to may change.
 func CheckBind(address, token string) error {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -141,8 +136,7 @@ const kubeconfigMark = "# Written by watchlab serve: a simulated API server. It 
 // ErrForeignFile means that a kubeconfig would replace a file of another program.
 var ErrForeignFile = errors.New("the file exists and was not written by watchlab")
 
-// Bytes returns the kubeconfig as YAML.
-func (k Kubeconfig) Bytes() ([]byte, error) {
+func (k Kubeconfig) yaml() ([]byte, error) {
 	const name = "watchlab" // of the cluster, the user and the context
 	config := clientcmdapi.NewConfig()
 	config.Clusters[name] = &clientcmdapi.Cluster{Server: k.Server, CertificateAuthorityData: k.CA}
@@ -156,11 +150,10 @@ func (k Kubeconfig) Bytes() ([]byte, error) {
 	return append([]byte(kubeconfigMark), data...), nil
 }
 
-// WriteKubeconfig writes the kubeconfig atomically to a file that only its owner
-// can read. It replaces a file of watchlab. Without overwrite, the error for
-// another file wraps [ErrForeignFile].
+// WriteKubeconfig writes the kubeconfig atomically to a file that only its owner can read.
+// Without overwrite, the error for a file of another program wraps [ErrForeignFile].
 func WriteKubeconfig(path string, k Kubeconfig, overwrite bool) error {
-	data, err := k.Bytes()
+	data, err := k.yaml()
 	if err != nil {
 		return err
 	}

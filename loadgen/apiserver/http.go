@@ -58,8 +58,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) error {
 	case s.ownGroup(path):
 		return notFound()
 	default:
-		// In a real server, the mux answers for unknown groups and for groups of
-		// custom resources.
+		// In a real server, the mux answers for unknown groups and those of custom resources.
 		http.Error(w, "404 page not found", http.StatusNotFound)
 		return nil
 	}
@@ -76,10 +75,8 @@ func (s *Server) ownGroup(path string) bool {
 	})
 }
 
-// maxBody is the limit of a real server.
-const maxBody = 3 << 20
+const maxBody = 3 << 20 // as in a real server
 
-// body reads the body of the request.
 func (req *request) body() ([]byte, error) {
 	b, err := io.ReadAll(http.MaxBytesReader(req.w, req.http.Body, maxBody))
 	var tooLong *http.MaxBytesError
@@ -99,7 +96,7 @@ func (req *request) decode(body []byte, kind schema.GroupVersionKind, into runti
 	media = cmp.Or(strings.TrimSpace(media), runtime.ContentTypeJSON)
 	info, ok := runtime.SerializerInfoForMediaType(resources.Codecs.SupportedMediaTypes(), media)
 	if !ok {
-		return refused(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType, nil,
+		return refused(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType,
 			fmt.Sprintf("the body of the request was in an unknown format - accepted media types include: %s, %s, %s, %s", runtime.ContentTypeJSON, runtime.ContentTypeYAML, runtime.ContentTypeProtobuf, runtime.ContentTypeCBOR))
 	}
 	o, got, err := info.Serializer.Decode(body, &kind, into)
@@ -112,7 +109,6 @@ func (req *request) decode(body []byte, kind schema.GroupVersionKind, into runti
 	return nil
 }
 
-// readInto reads the request's body into a typed object.
 func (req *request) readInto(into runtime.Object, kind schema.GroupVersionKind) error {
 	body, err := req.body()
 	if err != nil {
@@ -152,8 +148,7 @@ func (req *request) answerWhole(code int, o runtime.Object) error {
 	return err
 }
 
-// succeed answers with a Status. Its code is in the Status if the request created
-// something.
+// succeed answers with a Status, which has the code if the request created something.
 func (req *request) succeed(code int, details *metav1.StatusDetails) error {
 	status := &metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess, Details: details,
@@ -172,7 +167,6 @@ func writeBody(w http.ResponseWriter, code int, form wire.Form, body []byte) {
 	_, _ = w.Write(body) // fails if the client is gone
 }
 
-// warn adds Warning headers.
 func warn(w http.ResponseWriter, warnings []string) {
 	for _, text := range warnings {
 		if header, err := utilnet.NewWarningHeader(299, "-", text); err == nil {
@@ -181,10 +175,9 @@ func warn(w http.ResponseWriter, warnings []string) {
 	}
 }
 
-// refused returns an error with the given status.
-func refused(code int32, reason metav1.StatusReason, details *metav1.StatusDetails, message string) error {
+func refused(code int32, reason metav1.StatusReason, message string) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure, Code: code, Reason: reason, Message: message, Details: details,
+		Status: metav1.StatusFailure, Code: code, Reason: reason, Message: message,
 	}}
 }
 
@@ -199,21 +192,16 @@ func notAllowed() error {
 }
 
 func notAcceptable() error {
-	return refused(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, nil,
+	return refused(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
 		"only the following media types are accepted: "+strings.Join([]string{wire.ContentJSON, wire.ContentProtobuf, wire.ContentCBOR}, ", "))
 }
 
-// writeError answers with the error's status.
 func writeError(w http.ResponseWriter, r *http.Request, err error) {
 	status := statusOf(err)
 	if status.Details != nil && status.Details.RetryAfterSeconds > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(status.Details.RetryAfterSeconds)))
 	}
-	// A client that accepts no known form gets JSON.
-	form, nerr := wire.Negotiate(r.Header.Values("Accept"), wire.Offer{Whole: true})
-	if nerr != nil {
-		form = wire.FormOf(wire.JSON, wire.Object)
-	}
+	form, _ := wire.Negotiate(r.Header.Values("Accept"), wire.Offer{Whole: true})
 	body, err := wire.AppendAny(nil, form.Media(), status)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -222,14 +210,12 @@ func writeError(w http.ResponseWriter, r *http.Request, err error) {
 	writeBody(w, int(status.Code), form, body)
 }
 
-// statusOf returns the status of an error.
 func statusOf(err error) *metav1.Status {
 	var known apierrors.APIStatus
 	switch {
 	case errors.As(err, &known):
 	case errors.Is(err, wire.ErrEncoding):
-		// For example an object without protobuf.
-		errors.As(notAcceptable(), &known)
+		errors.As(notAcceptable(), &known) // for example an object without protobuf
 	default:
 		known = apierrors.NewInternalError(err)
 	}
@@ -238,8 +224,7 @@ func statusOf(err error) *metav1.Status {
 	return &status
 }
 
-// call serves a request of the server itself, without a connection and without the
-// wrapper of the handler.
+// call serves a request of the server itself, without connection and wrapper.
 func (s *Server) call(method, path string, body []byte) error {
 	return s.route(dropped{}, &http.Request{
 		Method: method, URL: &url.URL{Path: path}, Body: io.NopCloser(bytes.NewReader(body)),

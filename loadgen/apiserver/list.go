@@ -56,7 +56,6 @@ func parseQuery(raw string, t *target) (*query, error) {
 	return q, err
 }
 
-// isTrue reads a boolean parameter.
 func isTrue(values []string) bool {
 	if len(values) == 0 {
 		return false
@@ -116,7 +115,6 @@ func inconsistent(after string) error {
 	return expired
 }
 
-// page is one page of a list.
 type page struct {
 	meta  metav1.ListMeta
 	items []*storm.Event
@@ -164,7 +162,6 @@ func pageOf(log *store.Log, q *query) (page, error) {
 	return p, err
 }
 
-// list serves a collection.
 func (s *Server) list(req *request, q *query) error {
 	p, err := pageOf(req.log, q)
 	if err != nil {
@@ -206,10 +203,9 @@ func (s *Server) list(req *request, q *query) error {
 	return nil
 }
 
-// get serves one object.
 func (s *Server) get(req *request) error {
 	version := req.http.URL.Query().Get("resourceVersion")
-	if err := stream.CheckVersion(version); err != nil {
+	if _, err := stream.ParseVersion(version); err != nil {
 		return err
 	}
 	if _, err := req.log.Bounds().ListAt(version, ""); err != nil {
@@ -291,12 +287,9 @@ func (f *filter) prefix() string {
 	return f.namespace + "/"
 }
 
-// matches reports whether the filter selects an object.
 func (f *filter) matches(key string, o runtime.Object) bool {
-	if f.namespace != "" {
-		if len(key) <= len(f.namespace) || key[len(f.namespace)] != '/' || !strings.HasPrefix(key, f.namespace) {
-			return false
-		}
+	if f.namespace != "" && (len(key) <= len(f.namespace) || key[len(f.namespace)] != '/' || !strings.HasPrefix(key, f.namespace)) {
+		return false
 	}
 	if !f.selects() {
 		return true
@@ -320,10 +313,7 @@ type objectFields struct {
 	values values
 }
 
-// Has reports whether a field exists.
 func (o objectFields) Has(field string) bool { return o.values[field] != nil }
-
-// Get returns the value of a field.
 func (o objectFields) Get(field string) string {
 	if value := o.values[field]; value != nil {
 		return value(o.object)

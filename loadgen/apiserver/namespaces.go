@@ -29,8 +29,7 @@ var (
 	definitionResource = apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
 )
 
-// seedNamespaces creates the namespaces of every cluster and those of the storms'
-// objects.
+// seedNamespaces creates the namespaces of every cluster and of the storms' objects.
 func (s *Server) seedNamespaces(c *collection) {
 	names := append([]string{
 		metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, v1.NamespaceNodeLease,
@@ -48,13 +47,14 @@ func (s *Server) seedNamespaces(c *collection) {
 	}
 }
 
+func (s *Server) namespaceCollection() *collection {
+	res, _ := s.registry.Lookup("", namespaceResource.Version, namespaceResource.Resource) // always served
+	return s.collection(res)
+}
+
 // namespace returns a namespace or nil.
 func (s *Server) namespace(name string) *v1.Namespace {
-	res, ok := s.registry.Lookup("", namespaceResource.Version, namespaceResource.Resource)
-	if !ok {
-		return nil
-	}
-	o, _ := s.collection(res).log.Get(name)
+	o, _ := s.namespaceCollection().log.Get(name)
 	ns, _ := o.(*v1.Namespace)
 	return ns
 }
@@ -87,8 +87,7 @@ func (s *Server) checkNamespace(req *request, body []byte) error {
 	return err
 }
 
-// emptyNamespace deletes the objects of a namespace and returns the number of those
-// with finalizers.
+// emptyNamespace deletes the objects of a namespace and returns the number that remains.
 func (s *Server) emptyNamespace(name string) int {
 	s.colMu.RLock()
 	all := slices.Collect(maps.Values(s.collections))
@@ -121,11 +120,10 @@ func (s *Server) emptyNamespace(name string) int {
 
 // finish empties a namespace that is being deleted and deletes it if it is empty.
 func (s *Server) finish(name string) {
-	res, ok := s.registry.Lookup("", namespaceResource.Version, namespaceResource.Resource)
-	if !ok || s.emptyNamespace(name) > 0 {
+	if s.emptyNamespace(name) > 0 {
 		return
 	}
-	s.collection(res).edit(name, func(current resources.Object) (watch.EventType, resources.Object) {
+	s.namespaceCollection().edit(name, func(current resources.Object) (watch.EventType, resources.Object) {
 		if len(current.GetFinalizers()) > 0 {
 			return "", nil
 		}
@@ -164,13 +162,11 @@ func (s *Server) after(req *request, t watch.EventType, key string, o runtime.Ob
 	}
 }
 
-// deleted returns the deletion of an object.
 func deleted(o resources.Object) (watch.EventType, resources.Object) {
 	return watch.Deleted, o.DeepCopyObject().(resources.Object)
 }
 
-// undefine stops serving a custom resource and deletes its objects, which open watches
-// see.
+// undefine stops serving a custom resource and deletes its objects; open watches see it.
 func (s *Server) undefine(name string) {
 	for _, res := range s.registry.Undefine(name) {
 		s.colMu.Lock()
@@ -186,8 +182,7 @@ func (s *Server) undefine(name string) {
 	}
 }
 
-// Create creates an object as a client would, and its namespace if needed. It replaces
-// an object of the same name.
+// Create creates or replaces an object as a client would, and its namespace if needed.
 func (s *Server) Create(u *unstructured.Unstructured) error {
 	res, ok := s.registry.ByKind(u.GroupVersionKind())
 	if !ok {

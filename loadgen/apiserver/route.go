@@ -27,7 +27,6 @@ type target struct {
 	subresource string              // empty for the object itself
 }
 
-// key is the key of the object in its collection.
 func (t *target) key() string { return storm.ObjectKey(t.namespace, t.name) }
 
 // target parses a path: /api/VERSION/ or /apis/GROUP/VERSION/, an optional
@@ -83,7 +82,6 @@ type request struct {
 	form wire.Form
 }
 
-// serve answers a request for a resource.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, t target) error {
 	verb := verbOf(r.Method, &t)
 	if verb == "" {
@@ -91,8 +89,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t target) error {
 	}
 	query := r.URL.Query()
 	watching := verb == resources.List && isTrue(query["watch"])
-	form, err := wire.Negotiate(r.Header.Values("Accept"), wire.Offer{Untyped: !t.resource.Typed(), Stream: watching})
-	if err != nil {
+	form, ok := wire.Negotiate(r.Header.Values("Accept"), wire.Offer{Untyped: !t.resource.Typed(), Stream: watching})
+	if !ok {
 		return notAcceptable()
 	}
 	shape, ok := form.Shape().Carry(query.Get("includeObject"))
@@ -174,7 +172,7 @@ type collection struct {
 	log    *store.Log
 }
 
-// collection returns the collection of a resource and creates it at its first use.
+// collection returns the collection of a resource, created at its first use.
 func (s *Server) collection(res *resources.Resource) *collection {
 	s.colMu.RLock()
 	c := s.collections[res.Stored]

@@ -70,9 +70,7 @@ var (
 
 // Options configure a [Server].
 type Options struct {
-	// BookmarkInterval is the period of bookmarks for a watch that allows them; 0
-	// means [DefaultBookmarkInterval].
-	BookmarkInterval time.Duration
+	BookmarkInterval time.Duration // of a watch that allows bookmarks; 0 means [DefaultBookmarkInterval]
 	// Retain is the number of events by which the start version of a watch may lag; an
 	// older version is Gone. 0 means all events of a storm, and the newest
 	// [store.DefaultHistory] events after the first write.
@@ -80,8 +78,7 @@ type Options struct {
 	// Registry holds the served resources. Nil means those of a real server. The
 	// server owns it: a created CustomResourceDefinition adds to it.
 	Registry *resources.Registry
-	// Wrap wraps the server's handler, for example with faults or a check of tokens.
-	// Nil means no wrapper.
+	// Wrap adds faults or a check of tokens to the server's handler, for example.
 	Wrap func(http.Handler) http.Handler
 }
 
@@ -95,14 +92,11 @@ type Server struct {
 	storms     []*collection // in the order of Open
 	namespaces []string      // of the storms' objects
 
-	// colMu guards collections.
-	colMu sync.RWMutex
-	// collections are by stored resource, each created at its first request.
-	collections map[schema.GroupVersionResource]*collection
+	colMu       sync.RWMutex                                // guards collections
+	collections map[schema.GroupVersionResource]*collection // by stored resource
 
-	// lists, watches and snapshots count requests; wire counts written bytes.
-	lists, watches, snapshots atomic.Int64
-	wire                      atomic.Int64
+	lists, watches, snapshots atomic.Int64 // requests
+	wire                      atomic.Int64 // written bytes
 	watching                  watching
 	http                      *http.Server
 	served                    chan error // receives the result of http.Serve
@@ -112,9 +106,7 @@ type Server struct {
 	listener net.Listener       // set by Serve
 	closed   bool               // set by Close
 	conns    map[*conn]struct{} // open
-	// handlers counts requests in progress. Add runs under mu, so that Close misses
-	// none; Done does not need it.
-	handlers sync.WaitGroup
+	handlers sync.WaitGroup     // requests in progress; Add runs under mu, so that Close misses none
 }
 
 // New prepares a storm and returns a server for it; see [Prepare] and [Open].
@@ -165,8 +157,7 @@ func Open(opts Options, storms ...*Prepared) (*Server, error) {
 	return s, nil
 }
 
-// Start serves HTTP on a free port of the loopback interface and returns the
-// URL of the server.
+// Start serves HTTP on a free loopback port and returns the URL of the server.
 func (s *Server) Start() (url string, err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -209,8 +200,7 @@ func (s *Server) Watches() int64 { return s.watches.Load() }
 // further pages, or a watch with initial state.
 func (s *Server) Snapshots() int64 { return s.snapshots.Load() }
 
-// WireBytes returns the number of bytes written to connections: bodies, headers and
-// chunk sizes.
+// WireBytes returns the number of written bytes: bodies, headers and chunk sizes.
 func (s *Server) WireBytes() int64 { return s.wire.Load() }
 
 // Disconnect closes all connections abruptly, as a failing network does. Clients may

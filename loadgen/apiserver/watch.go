@@ -19,8 +19,7 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// writeSize is the approximate size of a watch's writes.
-const writeSize = 1 << 20
+const writeSize = 1 << 20 // the approximate size of a watch's writes
 
 // lastBookmark is the time of the last bookmark before a watch's timeout, as in a real
 // server (k8s.io/apiserver v0.36, pkg/storage/cacher).
@@ -43,8 +42,7 @@ func (s *Server) watch(req *request, q *query) error {
 	req.w.Header().Set("Content-Type", req.form.StreamType())
 	req.w.WriteHeader(http.StatusOK)
 	if expired {
-		// A real server's watch cache reports it as an event, too
-		// (k8s.io/apiserver, pkg/storage/cacher).
+		// As an event, like a real server's watch cache (k8s.io/apiserver, pkg/storage/cacher).
 		w.fail(err)
 		return nil
 	}
@@ -60,7 +58,6 @@ func (s *Server) watch(req *request, q *query) error {
 	return nil
 }
 
-// watcher is an open watch.
 type watcher struct {
 	*request
 	query        *query
@@ -89,7 +86,6 @@ func (w *watcher) send(b []byte) error {
 	return w.flush()
 }
 
-// initial sends the initial state, if the watch asks for one.
 func (w *watcher) initial(start stream.Start) error {
 	if start.State {
 		items := w.log.State(start.At, w.query.filter.prefix(), "")
@@ -279,7 +275,6 @@ func (req *request) bookmark(version uint64, initialEnd bool) ([]byte, error) {
 	return wire.AppendEvent(nil, req.form.Media(), watch.Bookmark, object), nil
 }
 
-// watching counts watches.
 type watching struct {
 	// mu guards the fields below.
 	mu          sync.Mutex

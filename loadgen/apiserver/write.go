@@ -59,7 +59,6 @@ func (req *request) edit(kind string) (edit patch.Request, dryRun []string, body
 	return edit, opts.DryRun, body, err
 }
 
-// create serves a POST to a collection.
 func (s *Server) create(req *request) error {
 	if req.resource.Namespaced && req.namespace == "" {
 		return notAllowed()
@@ -147,7 +146,6 @@ func (s *Server) write(req *request, dryRun []string, edit func(current resource
 	}
 }
 
-// answerResult answers with the result of an edit.
 func (req *request) answerResult(code int, r *patch.Result) error {
 	warn(req.w, r.Warnings)
 	if r.Answer != nil {
@@ -179,7 +177,6 @@ func (s *Server) change(req *request, dryRun []string, edit func(current resourc
 	return code, r, err
 }
 
-// update serves a PUT or PATCH.
 func (s *Server) update(req *request, verb string) error {
 	kind, apply := "UpdateOptions", s.editor.Update
 	if verb == resources.Patch {
@@ -218,13 +215,11 @@ func (req *request) deleteOptions() (*metav1.DeleteOptions, error) {
 // immortal are the namespaces that a real server's admission protects.
 var immortal = []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic}
 
-// returnsDeleted are the resources whose strategy has ReturnDeletedObject in
-// Kubernetes v1.36.
+// returnsDeleted are those whose strategy has ReturnDeletedObject (Kubernetes v1.36).
 var returnsDeleted = []string{
 	"pods", "services", "serviceaccounts", "podtemplates", "persistentvolumes", "persistentvolumeclaims", "resourcequotas",
 }
 
-// delete serves a DELETE of one object.
 func (s *Server) delete(req *request) error {
 	opts, err := req.deleteOptions()
 	if err != nil {
@@ -323,7 +318,6 @@ func (s *Server) deleteCollection(req *request) error {
 	return nil
 }
 
-// scale serves a GET of a scale.
 func (s *Server) scale(req *request) error {
 	o, _ := req.log.Get(req.key())
 	if o == nil {

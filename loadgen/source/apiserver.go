@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -35,8 +34,6 @@ type APIServer struct {
 	// can close its connections.
 	transport *http.Transport
 	lw        cache.ListerWatcher
-
-	stop func() error // close, once
 }
 
 // prepareAPIServer encodes the storm. client-go's scheme must contain the storm's kind.
@@ -49,7 +46,6 @@ func prepareAPIServer(s *storm.Storm) (*apiserver.Prepared, error) {
 
 func startAPIServer(s *storm.Storm, prepared *apiserver.Prepared, o Options) (*APIServer, error) {
 	src := &APIServer{storm: s, transport: &http.Transport{DisableCompression: true}}
-	src.stop = sync.OnceValue(src.close)
 	var opts apiserver.Options
 	var err error
 	if len(o.Faults) > 0 {
@@ -100,9 +96,6 @@ func (a *APIServer) connect(url string) error {
 	return nil
 }
 
-// Name returns "apiserver".
-func (a *APIServer) Name() string { return APIServerName }
-
 // ListerWatcher lists and watches over HTTP, with WatchList if client-go enables it.
 func (a *APIServer) ListerWatcher() cache.ListerWatcher { return a.lw }
 
@@ -137,9 +130,7 @@ func (a *APIServer) Play(ctx context.Context, p *pace.Pacer, released func(seq u
 }
 
 // Close ends all watches, stops the server and closes the client's connections.
-func (a *APIServer) Close() error { return a.stop() }
-
-func (a *APIServer) close() error {
+func (a *APIServer) Close() error {
 	if a.injector != nil {
 		a.injector.Stop()
 	}
@@ -147,7 +138,3 @@ func (a *APIServer) close() error {
 	a.transport.CloseIdleConnections()
 	return err
 }
-
-// Disconnect closes all connections, like a network failure. Clients can reconnect and resume
-// from their last version.
-func (a *APIServer) Disconnect() { a.server.Disconnect() }

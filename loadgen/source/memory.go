@@ -77,9 +77,6 @@ func NewLive(kind schema.GroupVersionKind, log *stream.Stream) *Memory {
 	}
 }
 
-// Name returns "memory".
-func (m *Memory) Name() string { return MemoryName }
-
 // ListerWatcher lists and watches the source. It supports WatchList, which is the default of
 // a ListerWatcher (client-go v0.37, util/watchlist.DoesClientNotSupportWatchListSemantics).
 func (m *Memory) ListerWatcher() cache.ListerWatcher {
@@ -110,16 +107,6 @@ func (m *Memory) Play(ctx context.Context, p *pace.Pacer, released func(seq uint
 		m.stream.Raise(e.Seq)
 	}
 	return nil
-}
-
-// Disconnect ends all watches, like a lost connection. Clients can resume from their last
-// version.
-func (m *Memory) Disconnect() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for w := range m.watches {
-		w.Stop()
-	}
 }
 
 // Close ends all watches and waits for their goroutines.

@@ -37,8 +37,6 @@ import (
 // Source feeds one storm to a Reflector. ListerWatcher and Relists are safe for concurrent
 // use. Play must be called once.
 type Source interface {
-	// Name is "memory" or "apiserver".
-	Name() string
 	// ListerWatcher returns the ListerWatcher for Reflectors. Any number of Reflectors can
 	// share it.
 	ListerWatcher() cache.ListerWatcher
@@ -65,17 +63,16 @@ const (
 	APIServerName = "apiserver"
 )
 
-// ErrUnknownSource is wrapped by the error for an unknown source name.
-var ErrUnknownSource = errors.New("unknown source")
+var (
+	ErrUnknownSource = errors.New("unknown source") // the name of a source
+	ErrNoFaults      = errors.New("no faults here") // faults in a source without connections
+)
 
 // Names returns the names of sources.
 func Names() []string { return []string{MemoryName, APIServerName} }
 
 // Maker returns a new source of one storm, for one play.
 type Maker func() (Source, error)
-
-// ErrNoFaults is wrapped by the error for faults in a source without connections.
-var ErrNoFaults = errors.New("no faults here")
 
 // Options are the options of a source.
 type Options struct {
@@ -84,8 +81,7 @@ type Options struct {
 }
 
 // Prepare does the work that all sources of that name share for a storm. The error is that of
-// the storm, or wraps [ErrUnknownSource] and lists the names, or wraps [ErrNoFaults] or
-// [fault.ErrSpec].
+// the storm, or wraps [ErrUnknownSource], [ErrNoFaults] or [fault.ErrSpec].
 func (o Options) Prepare(name string, s *storm.Storm) (Maker, error) {
 	switch name {
 	case MemoryName:

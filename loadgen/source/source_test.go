@@ -449,11 +449,6 @@ func TestClosed(t *testing.T) {
 }
 
 func TestNew(t *testing.T) {
-	for _, name := range source.Names() {
-		if got := open(t, name, empty()).Name(); got != name {
-			t.Errorf("New(%q).Name() = %q", name, got)
-		}
-	}
 	_, err := newSource("etcd", empty())
 	if !errors.Is(err, source.ErrUnknownSource) || !strings.Contains(err.Error(), "memory, apiserver") {
 		t.Errorf("New(etcd): %v, want ErrUnknownSource and the names", err)

@@ -384,12 +384,12 @@ func TestModels(t *testing.T) {
 			want[model] = append(want[model], line)
 		}
 	}
-	m := newModels()
+	m := models{}
 	for _, res := range New().All() {
 		m.addKind(res)
 	}
 	got := make(map[string][]string)
-	for name, s := range m.definitions {
+	for name, s := range m {
 		parts := strings.Split(name, ".")
 		short := strings.Join(parts[len(parts)-2:], ".")
 		if _, ok := want[short]; !ok || strings.Contains(name, "autoscaling") {

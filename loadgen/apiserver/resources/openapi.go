@@ -55,7 +55,7 @@ func (d *documents) addOpenAPI() {
 	})}
 }
 
-// inProtobuf returns a document in JSON and in protobuf.
+// inProtobuf returns a document in JSON and protobuf.
 func inProtobuf(contentType string, value func() any, parse func([]byte) (proto.Message, error)) document {
 	text := inJSON(plainJSON, value)
 	return document{text, newEncoding(contentType, func() ([]byte, error) {
@@ -89,7 +89,7 @@ func openAPIv3(v *groupVersion) *spec3.OpenAPI {
 
 // swagger returns the OpenAPI v2 document of some versions.
 func swagger(versions ...*groupVersion) *spec.Swagger {
-	m := newModels()
+	m := models{}
 	doc := &spec.Swagger{SwaggerProps: spec.SwaggerProps{
 		Swagger: "2.0", Definitions: spec.Definitions{}, Paths: &spec.Paths{Paths: map[string]spec.PathItem{}},
 		Info: &spec.Info{InfoProps: spec.InfoProps{Title: "Kubernetes (simulated by watchlab)", Version: Version}},
@@ -102,7 +102,7 @@ func swagger(versions ...*groupVersion) *spec.Swagger {
 			}
 		}
 	}
-	for name, s := range m.definitions {
+	for name, s := range m {
 		doc.Definitions[name] = *s
 	}
 	return doc
@@ -190,24 +190,19 @@ const (
 //
 // Descriptions are the API's own documentation. A field is required if its tag lacks
 // omitempty, except for the few in optional. Enumerations, unions and defaults are
-// not described.
-type models struct {
-	definitions map[string]*spec.Schema // schemas by model name, "io.k8s.api.core.v1.Pod"
-}
+// not described. The keys are model names, "io.k8s.api.core.v1.Pod".
+type models map[string]*spec.Schema
 
-func newModels() *models { return &models{definitions: make(map[string]*spec.Schema)} }
-
-// refTo returns a reference to a definition.
 func refTo(name string) *spec.Schema { return spec.RefSchema("#/definitions/" + name) }
 
 // add adds the definition of a type and returns its name.
-func (m *models) add(t reflect.Type) string {
+func (m models) add(t reflect.Type) string {
 	name := modelName(t)
-	if _, ok := m.definitions[name]; ok {
+	if _, ok := m[name]; ok {
 		return name
 	}
 	s := new(spec.Schema)
-	m.definitions[name] = s // before its fields, which may be of the same type
+	m[name] = s // before its fields, which may be of the same type
 	s.Description = docOf(t)[""]
 	if scalar(t, s) {
 		return name
@@ -237,9 +232,8 @@ func scalar(t reflect.Type, s *spec.Schema) bool {
 	return len(s.Type) > 0
 }
 
-// addFields describes the fields of a struct, and those of the structs that it
-// embeds inline.
-func (m *models) addFields(t reflect.Type, s *spec.Schema, merge *smdschema.Map) {
+// addFields describes the fields of a struct and of the structs that it embeds inline.
+func (m models) addFields(t reflect.Type, s *spec.Schema, merge *smdschema.Map) {
 	docs := docOf(t)
 	for i := range t.NumField() {
 		f := t.Field(i)
@@ -274,7 +268,7 @@ func (m *models) addFields(t reflect.Type, s *spec.Schema, merge *smdschema.Map)
 }
 
 // of describes the type of a field.
-func (m *models) of(t reflect.Type) *spec.Schema {
+func (m models) of(t reflect.Type) *spec.Schema {
 	switch t.Kind() {
 	case reflect.Pointer:
 		return m.of(t.Elem())
@@ -338,14 +332,12 @@ var mergeSchema = sync.OnceValue(func() *smdschema.Schema {
 	return value.Schema()
 })
 
-// mergeFields returns the merge rules of a definition, or nil.
 func mergeFields(name string) *smdschema.Map {
 	def, _ := mergeSchema().FindNamedType(name)
 	return def.Map
 }
 
-// modelName returns the OpenAPI name of a type: its own, or its package with the
-// domain reversed.
+// modelName returns the type's own OpenAPI name, or its package with the domain reversed.
 func modelName(t reflect.Type) string {
 	if n, ok := reflect.New(t).Interface().(interface{ OpenAPIModelName() string }); ok {
 		return n.OpenAPIModelName()
@@ -368,8 +360,7 @@ func docOf(t reflect.Type) map[string]string {
 	return nil
 }
 
-// addKind adds the definitions of a resource's objects and lists.
-func (m *models) addKind(res *Resource) {
+func (m models) addKind(res *Resource) {
 	if res.Typed() {
 		m.addTyped(res.GVK)
 		m.addTyped(res.GroupVersion().WithKind(res.ListKind))
@@ -381,17 +372,16 @@ func (m *models) addKind(res *Resource) {
 // Models returns the OpenAPI definitions of all versions of a custom resource, for
 // server-side apply.
 func (c *Custom) Models() map[string]*spec.Schema {
-	m := newModels()
+	m := models{}
 	for _, res := range c.Versions {
 		m.addKind(res)
 	}
-	return m.definitions
+	return m
 }
 
-// addTyped adds the definition of a built-in kind.
-func (m *models) addTyped(kind schema.GroupVersionKind) {
+func (m models) addTyped(kind schema.GroupVersionKind) {
 	if t, ok := Scheme.AllKnownTypes()[kind]; ok {
-		m.definitions[m.add(t)].AddExtension(kindExtension, []any{kindMap(kind)})
+		m[m.add(t)].AddExtension(kindExtension, []any{kindMap(kind)})
 	}
 }
 
@@ -400,7 +390,7 @@ func kindMap(kind schema.GroupVersionKind) map[string]any {
 }
 
 // addCustom adds the definitions of a custom resource and of its lists.
-func (m *models) addCustom(res *Resource) {
+func (m models) addCustom(res *Resource) {
 	name := reversed(res.GVR.Group) + "." + res.GVR.Version + "." + res.GVK.Kind
 	s := *res.Custom.Schema
 	s.Properties, s.Extensions = maps.Clone(s.Properties), maps.Clone(s.Extensions)
@@ -415,13 +405,13 @@ func (m *models) addCustom(res *Resource) {
 }
 
 // addObject adds the definition of an object with the fields of all objects.
-func (m *models) addObject(name string, s *spec.Schema, kind schema.GroupVersionKind, metadata *spec.Schema) {
+func (m models) addObject(name string, s *spec.Schema, kind schema.GroupVersionKind, metadata *spec.Schema) {
 	docs := docOf(reflect.TypeFor[metav1.TypeMeta]())
 	s.SetProperty("apiVersion", *spec.StringProperty().WithDescription(docs["apiVersion"]))
 	s.SetProperty("kind", *spec.StringProperty().WithDescription(docs["kind"]))
 	s.SetProperty("metadata", *metadata)
 	s.AddExtension(kindExtension, []any{kindMap(kind)})
-	m.definitions[name] = s
+	m[name] = s
 }
 
 // optionalText lists optional fields whose Go tags lack omitempty; the API's types mark

@@ -54,34 +54,27 @@ type Log struct {
 	// Position is the last visible position. Raising it publishes the events: they are
 	// stored before, and readers without a lock load the position first.
 	stream.Position
-	rec   *Recording // nil for a log without a recording
-	maker maker
-	// retain is the number of events by which the start position of a watch may lag; 0
-	// means all. history is the number of newest events kept after the fork.
-	retain, history int
-	// forked is the position of the fork, or never. Events up to it are the
-	// recording's. It is set once, after tail.
+	rec     *Recording // nil for a log without a recording
+	maker   maker
+	retain  int // events by which the start position of a watch may lag; 0 means all
+	history int // number of newest events kept after the fork
+	// forked is the position of the fork, or never. Events up to it are the recording's. It
+	// is set once, after tail.
 	forked atomic.Uint64
-	// tail holds the events after forked. It is replaced under write; readers take no
-	// lock.
-	tail  atomic.Pointer[tail]
-	floor atomic.Uint64 // oldest position from which a watch can start
-	write sync.Mutex    // serializes changes of the visible position; taken before mu
-	// played is the number of released events of the recording after the fork. Guarded
-	// by write.
-	played int
+	tail   atomic.Pointer[tail] // events after forked; replaced under write, read without a lock
+	floor  atomic.Uint64        // oldest position from which a watch can start
+	write  sync.Mutex           // serializes changes of the visible position; taken before mu
+	played int                  // released events of the recording after the fork; guarded by write
 
 	// mu guards the index, the fields below.
 	mu      sync.RWMutex
-	indexed uint64 // position up to which the index is complete
-	// last holds the position of each key's newest event by key index; 0 means none.
-	// It is nil until the first use of the index.
-	last   []uint64
-	names  []string         // keys by index
-	sorted []int32          // indexes in the order of keys
-	extra  map[string]int32 // indexes of keys that the recording does not have
-	free   []int32          // unused indexes
-	shared bool             // names and sorted belong to the recording; copy them before a change
+	indexed uint64           // position up to which the index is complete
+	last    []uint64         // position of each key's newest event, or 0, by key index; nil until first use
+	names   []string         // keys by index
+	sorted  []int32          // indexes in the order of keys
+	extra   map[string]int32 // indexes of keys that the recording does not have
+	free    []int32          // unused indexes
+	shared  bool             // names and sorted belong to the recording; copy them before a change
 }
 
 // tail holds the events after a position. It is replaced as a whole.
@@ -93,15 +86,13 @@ type tail struct {
 // chunk is a block with its events.
 type chunk struct {
 	block
-	// events are nil before their position is visible and after trim drops them.
-	events [blockSize]atomic.Pointer[storm.Event]
+	events [blockSize]atomic.Pointer[storm.Event] // nil until visible and after trim drops them
 	// before holds the position of the key's previous event, or 0. It is written once,
 	// before the position becomes visible; readers need no lock.
 	before [blockSize]uint64
 }
 
-// never is a position beyond any log.
-const never = 1 << 63
+const never = 1 << 63 // a position beyond any log
 
 // New returns an empty log of objects of a kind. A watch may start up to retain events
 // late; 0 means any number.
@@ -163,13 +154,12 @@ func (l *Log) Release(seq uint64) {
 	to := l.Visible()
 	for ; uint64(l.played) < seq; l.played++ {
 		e := &l.rec.storm.Events[l.played]
-		was := l.newest(e.Key)
-		there := was > 0 && l.event(was-1).Type != watch.Deleted
+		_, was := l.newest(e.Key)
 		typ := e.Type
 		switch {
-		case typ == watch.Added && there:
+		case typ == watch.Added && was > 0:
 			typ = watch.Modified
-		case typ != watch.Added && !there:
+		case typ != watch.Added && was == 0:
 			continue
 		}
 		to++
@@ -187,11 +177,7 @@ func (l *Log) Put(t watch.EventType, key string, o Object, was uint64) bool {
 	defer l.write.Unlock()
 	l.mu.Lock()
 	l.advance()
-	newest := l.newest(key)
-	if newest > 0 && l.event(newest-1).Type == watch.Deleted {
-		newest = 0
-	}
-	if newest != was {
+	if _, newest := l.newest(key); newest != was {
 		l.mu.Unlock()
 		return false
 	}
@@ -310,16 +296,18 @@ func (l *Log) advance() {
 	}
 }
 
-// newest returns the position of a key's newest event, or 0. The caller holds mu and the
-// index is up to date.
-func (l *Log) newest(key string) uint64 {
-	if k, ok := l.lookup(key); ok {
-		return l.last[k]
+// newest returns the newest event of an object and its position; 0 if the object does not
+// exist. The caller holds mu and the index is up to date.
+func (l *Log) newest(key string) (*storm.Event, uint64) {
+	if k, ok := l.lookup(key); ok && l.last[k] > 0 {
+		if e := l.event(l.last[k] - 1); e.Type != watch.Deleted {
+			return e, l.last[k]
+		}
 	}
-	return 0
+	return nil, 0
 }
 
-// lookup returns the index of a key. The caller holds mu.
+// lookup returns a key's index. The caller holds mu.
 func (l *Log) lookup(key string) (int32, bool) {
 	k, ok := l.extra[key]
 	if !ok && l.rec != nil {
@@ -389,12 +377,8 @@ func (l *Log) read() (unlock func()) {
 // O(1), plus the events since the last use of the index.
 func (l *Log) Get(key string) (Object, uint64) {
 	defer l.read()()
-	at := l.newest(key)
+	e, at := l.newest(key)
 	if at == 0 {
-		return nil, 0
-	}
-	e := l.event(at - 1)
-	if e.Type == watch.Deleted {
 		return nil, 0
 	}
 	return e.Object.(Object), at // a valid storm's objects have metadata
@@ -436,9 +420,8 @@ func (l *Log) State(at uint64, prefix, after string) []*storm.Event {
 }
 
 // Frames returns frames of the events after position from, in one piece, and the position
-// of the last one, at most to. The bytes are shared and must not be
-// changed. The error is [ErrGone] or that of an object that cannot be encoded. O(1) if they
-// are encoded.
+// of the last one, at most to. The bytes are shared and must not be changed. The error is
+// [ErrGone] or that of an object that cannot be encoded. O(1) if they are encoded.
 func (l *Log) Frames(form wire.Form, from, to uint64) (data []byte, upto uint64, err error) {
 	if from < l.floor.Load() {
 		return nil, from, ErrGone

@@ -13,8 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Kind encodes the objects of one kind. It is immutable and safe for concurrent
-// use.
+// Kind encodes the objects of one kind. It is immutable.
 type Kind struct {
 	gvk                       schema.GroupVersionKind
 	list                      schema.GroupVersionKind // of lists
@@ -40,8 +39,7 @@ func NewKind(gvk schema.GroupVersionKind, list string, untyped bool, columns *Co
 	}
 }
 
-// AppendObject appends an object in a form, without the end of the line. The
-// error wraps [ErrEncoding].
+// AppendObject appends an object without the end of the line. The error wraps [ErrEncoding].
 func (k *Kind) AppendObject(dst []byte, f Form, o runtime.Object) ([]byte, error) {
 	switch f.Shape() {
 	case Object:
@@ -78,11 +76,7 @@ type encoder struct {
 
 func newEncoder(gvk schema.GroupVersionKind, keeps bool) encoder {
 	tm := metav1.TypeMeta{Kind: gvk.Kind, APIVersion: gvk.GroupVersion().String()}
-	head, err := json.Marshal(tm)
-	if err != nil {
-		// Two strings are always encodable.
-		panic(err)
-	}
+	head, _ := json.Marshal(tm) // two strings are always encodable
 	return encoder{
 		gvk:   gvk,
 		keeps: keeps,
@@ -155,8 +149,7 @@ func shallow(o runtime.Object) runtime.Object {
 	return n.Interface().(runtime.Object)
 }
 
-// AtVersion returns an object with another version. A typed object shares all fields
-// that are pointers.
+// AtVersion returns an object with another version. A typed object shares its pointers.
 func AtVersion(o runtime.Object, version string) runtime.Object {
 	if _, ok := o.(runtime.Unstructured); ok {
 		// A copy of the struct would share the map of metadata.

@@ -5,13 +5,13 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"io"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 )
 
-// listBuffer is the size of one write of a list.
-const listBuffer = 256 << 10
+const listBuffer = 256 << 10 // the size of one write of a list
 
 // WriteList writes a list of objects that [Kind.AppendObject] has encoded in that form,
 // which is not a table. The error is that of w, or wraps [ErrEncoding].
@@ -20,8 +20,7 @@ func (k *Kind) WriteList(w io.Writer, f Form, m metav1.ListMeta, objects [][]byt
 	if f.Shape() == Metadata {
 		head, items = metadataLists, &k.metadata
 	}
-	// A failed write sticks to the buffer.
-	out := bufio.NewWriterSize(w, listBuffer)
+	var start []byte
 	switch f.Media() {
 	case Protobuf:
 		size := 0
@@ -33,31 +32,23 @@ func (k *Kind) WriteList(w io.Writer, f Form, m metav1.ListMeta, objects [][]byt
 		if err != nil {
 			return cannot(&m, err)
 		}
-		_, _ = out.Write(head.proto)
-		_ = out.WriteByte(tagRaw)
-		_, _ = out.Write(binary.AppendUvarint(nil, uint64(len(own)+size)))
-		_, _ = out.Write(own)
+		start = slices.Concat(head.proto, []byte{tagRaw}, binary.AppendUvarint(nil, uint64(len(own)+size)), own)
 	case CBOR:
 		own, err := direct.Marshal(m)
 		if err != nil {
 			return cannot(&m, err)
 		}
-		_, _ = out.WriteString(cborSelf)
-		_ = out.WriteByte(cborMap | 4)
-		_, _ = out.Write(head.cbor)
-		_, _ = out.Write(cborText(nil, "metadata"))
-		_, _ = out.Write(own)
-		_, _ = out.Write(cborLength(cborText(nil, "items"), 0x80, len(objects)))
+		items := cborLength(cborText(nil, "items"), 0x80, len(objects))
+		start = slices.Concat([]byte(cborSelf), []byte{cborMap | 4}, head.cbor, cborText(nil, "metadata"), own, items)
 	default:
 		own, err := k.jsonListMeta(m)
 		if err != nil {
 			return cannot(&m, err)
 		}
-		_, _ = out.Write(head.json)
-		_, _ = out.WriteString(`,"metadata":`)
-		_, _ = out.Write(own)
-		_, _ = out.WriteString(`,"items":[`)
+		start = slices.Concat(head.json, []byte(`,"metadata":`), own, []byte(`,"items":[`))
 	}
+	out := bufio.NewWriterSize(w, listBuffer) // a failed write sticks to it
+	_, _ = out.Write(start)
 	for i, o := range objects {
 		first, rest := items.item(f.Media(), o)
 		switch {

@@ -2,8 +2,8 @@
 // encoding (JSON, protobuf, CBOR) and each shape (object, metadata, table).
 //
 // An object is encoded once. An event is the object between a head and a tail
-// ([AppendEvent]); an item of a list is the object without its kind
-// ([Kind.AppendItem]). Lists, answers and events of other types are therefore copies.
+// ([AppendEvent]); an item of a list is the object without its kind ([Kind.WriteList]).
+// Lists, answers and events of other types are therefore copies.
 //
 // The bytes are those of k8s.io/apiserver v0.37 with two exceptions: a CBOR object
 // begins with its kind, and tables have fewer columns.
@@ -130,9 +130,6 @@ func cannot(what any, err error) error {
 	return fmt.Errorf("wire: %T %w: %w", what, ErrEncoding, err)
 }
 
-// ErrNotAcceptable means that the server offers no form that the client accepts.
-var ErrNotAcceptable = errors.New("not acceptable")
-
 // Offer says which forms of a resource are available.
 type Offer struct {
 	Untyped bool // objects have no protobuf; their metadata has
@@ -140,14 +137,14 @@ type Offer struct {
 	Stream  bool // a watch
 }
 
-// Negotiate returns the available form that a client's Accept headers prefer, JSON
-// without headers. A table includes metadata; see [Shape.Carry]. The error is
-// [ErrNotAcceptable]. Not simulated: YAML answers, pretty printing, and version v1beta1
-// of tables and metadata.
-func Negotiate(headers []string, o Offer) (Form, error) {
+// Negotiate returns the available form that a client's Accept headers prefer; without
+// headers, or with false if none is available, JSON. A table includes metadata; see
+// [Shape.Carry]. Not simulated: YAML answers, pretty printing, and version v1beta1 of
+// tables and metadata.
+func Negotiate(headers []string, o Offer) (Form, bool) {
 	header := strings.Join(headers, ",")
 	if strings.TrimSpace(header) == "" {
-		return FormOf(JSON, Object), nil
+		return FormOf(JSON, Object), true
 	}
 	for _, clause := range goautoneg.ParseAccept(header) {
 		if clause.Q == 0 || (clause.Type != "application" && clause.Type != "*") {
@@ -162,14 +159,13 @@ func Negotiate(headers []string, o Offer) (Form, error) {
 				continue
 			}
 			if s, ok := shapeOf(clause.Params, o); ok && o.has(m, s) {
-				return FormOf(m, s), nil
+				return FormOf(m, s), true
 			}
 		}
 	}
-	return 0, ErrNotAcceptable
+	return FormOf(JSON, Object), false
 }
 
-// has reports whether a form is available.
 func (o Offer) has(m Media, s Shape) bool {
 	// A real server has no tables in protobuf either.
 	return m != Protobuf || s == Metadata || (s == Object && !o.Untyped)
@@ -191,9 +187,8 @@ func shapeOf(params map[string]string, o Offer) (Shape, bool) {
 	return s, ok
 }
 
-// Carry applies the query parameter includeObject to a table: None, Metadata or
-// Object; "" means Metadata. It returns false for other values. It does not change
-// other shapes.
+// Carry applies the query parameter includeObject to a table: None, Metadata or Object; ""
+// means Metadata. It returns false for other values and does not change other shapes.
 func (s Shape) Carry(include string) (Shape, bool) {
 	if !s.IsTable() {
 		return s, true

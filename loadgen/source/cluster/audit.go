@@ -65,8 +65,7 @@ func newLister(c *Cluster, r Resource, s Scope) (lister, error) {
 
 // Audit lists the metadata of the cluster's objects once. It returns when the Tee has received
 // each listed version or a later one. A failed list is retried. If ctx ends first, the error
-// names the missing objects and wraps [ErrMissed], or is the error of the list. For a Tee from
-// [FollowListerWatcher], Audit returns nil.
+// names the missing objects and wraps [ErrMissed], or is the error of the list.
 //
 // It compares at most twenty times per second, in O(objects).
 func (t *Tee) Audit(ctx context.Context) error {

@@ -47,9 +47,8 @@ type Tee struct {
 	ready    chan struct{}    // closed after the initial list
 	cancel   context.CancelFunc
 	ended    chan struct{}
-	err      error // set before failed is closed
-	failed   chan struct{}
-	fail     sync.Once
+	failed   context.Context // done with the Tee's error as cause
+	fail     context.CancelCauseFunc
 }
 
 // NewTee starts to follow a resource. The log holds at most capacity events, including the
@@ -87,8 +86,9 @@ func follow(r Resource, lw cache.ListerWatcher, capacity int, inventory lister) 
 	t := &Tee{
 		resource: r, like: expected, log: stream.NewLog(capacity), link: link, origin: time.Now(),
 		inventory: inventory, received: make(map[string]state),
-		ready: make(chan struct{}), ended: make(chan struct{}), failed: make(chan struct{}), cancel: cancel,
+		ready: make(chan struct{}), ended: make(chan struct{}), cancel: cancel,
 	}
+	t.failed, t.fail = context.WithCancelCause(context.Background())
 	reflector := cache.NewReflectorWithOptions(lw, expected, entry{t}, cache.ReflectorOptions{Name: "watchlab", Backoff: backoff()})
 	go func() {
 		defer close(t.ended)
@@ -121,8 +121,8 @@ func (t *Tee) Wait(ctx context.Context) error {
 	select {
 	case <-t.ready:
 		return nil
-	case <-t.failed:
-		return t.err
+	case <-t.failed.Done():
+		return context.Cause(t.failed)
 	case <-ctx.Done():
 		return fmt.Errorf("cluster: %s were not listed: %w", t.resource.Resource, errors.Join(t.link.lastError(), ctx.Err()))
 	}
@@ -179,23 +179,13 @@ func (t *Tee) write(key string, o runtime.Object, now state) {
 
 // object returns an object of the Reflector, with its metadata.
 func (t *Tee) object(obj any) (runtime.Object, metav1.Object, error) {
-	o, ok := obj.(runtime.Object)
-	if !ok {
-		return nil, nil, t.failedBy(fmt.Errorf("cluster: a %T is no object", obj))
-	}
-	acc, err := meta.Accessor(o)
+	acc, err := meta.Accessor(obj)
 	if err != nil {
-		return nil, nil, t.failedBy(fmt.Errorf("cluster: %w", err))
+		err = fmt.Errorf("cluster: a %T: %w", obj, err)
+		t.fail(err)
+		return nil, nil, err
 	}
-	return o, acc, nil
-}
-
-func (t *Tee) failedBy(err error) error {
-	t.fail.Do(func() {
-		t.err = err
-		close(t.failed)
-	})
-	return err
+	return obj.(runtime.Object), acc, nil // a Reflector passes on nothing else
 }
 
 // entry is the store of the Tee's Reflector. It only appends to the log.

@@ -44,7 +44,7 @@ type Bounds struct {
 // version that is not retained is Expired. A future version is a Timeout with the cause
 // ResourceVersionTooLarge. (An API server lets a watch from the future wait.)
 func (b Bounds) Start(version string, sendInitialEvents *bool, bookmarks bool) (Start, error) {
-	n, err := parse(version)
+	n, err := ParseVersion(version)
 	if err != nil {
 		return Start{}, err
 	}
@@ -71,7 +71,7 @@ func (b Bounds) Start(version string, sendInitialEvents *bool, bookmarks bool) (
 // ListAt returns the position of a list: the version if match is Exact, else the current
 // position. Errors are those of Start, except that an invalid number is a BadRequest.
 func (b Bounds) ListAt(version string, match metav1.ResourceVersionMatch) (uint64, error) {
-	n, err := parse(version)
+	n, err := ParseVersion(version)
 	switch {
 	case err != nil:
 		return 0, apierrors.NewBadRequest("invalid resource version: " + err.Error())
@@ -92,15 +92,9 @@ func TooOld(n, oldest uint64) error {
 	return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", n, oldest))
 }
 
-// CheckVersion rejects an invalid version with status 500 and no reason, as an API server does
-// for GET and WATCH.
-func CheckVersion(version string) error {
-	_, err := parse(version)
-	return err
-}
-
-// parse returns the position of a version; the empty version is 0.
-func parse(version string) (uint64, error) {
+// ParseVersion returns the position of a version; the empty version is 0. The error for an
+// invalid one has status 500 and no reason, as an API server's for GET and WATCH.
+func ParseVersion(version string) (uint64, error) {
 	if version == "" {
 		return 0, nil
 	}
