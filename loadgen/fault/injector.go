@@ -170,16 +170,6 @@ func (i *Injector) now() time.Duration { return time.Since(i.startTime) }
 // active reports whether faults may happen. The caller holds mu.
 func (i *Injector) active() bool { return !i.startTime.IsZero() && !i.stopped }
 
-// countsFrames reports whether frames may trigger faults now.
-func (i *Injector) countsFrames() bool {
-	if !i.perFrame {
-		return false
-	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.active()
-}
-
 // note adds to the log. The caller holds mu.
 func (i *Injector) note(in Injection) {
 	in.At, in.Fault = Duration(i.now()), i.faults[in.Spec].Name
@@ -291,14 +281,18 @@ func (i *Injector) happen(k int) {
 	}
 }
 
-// triggered returns the faults after a watch's nth frame.
-func (i *Injector) triggered(frames int) []strike {
+// triggered counts a frame of a watch and returns the faults that it triggers.
+func (i *Injector) triggered(w *watcher) []strike {
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	if !i.active() {
+		return nil
+	}
+	w.frames++
 	var strikes []strike
 	for k := range i.faults {
 		f := &i.faults[k]
-		if f.Frames == 0 || frames%f.Frames != 0 || i.now() < time.Duration(f.At) || !f.more(i.now()) {
+		if f.Frames == 0 || w.frames%f.Frames != 0 || i.now() < time.Duration(f.At) || !f.more(i.now()) {
 			continue
 		}
 		if s, yes := i.claim(k); yes {

@@ -345,13 +345,9 @@ func (w *watcher) sleep(d time.Duration) error {
 
 // upTo returns the length of the frames up to the next triggered faults, and those.
 func (w *watcher) upTo(b []byte) (int, []strike) {
-	if !w.inj.countsFrames() {
-		return len(b), nil
-	}
-	for at := 0; at < len(b); {
+	for at := 0; w.inj.perFrame && at < len(b); {
 		at += w.encoding.next(b[at:])
-		w.frames++
-		if triggered := w.inj.triggered(w.frames); len(triggered) > 0 {
+		if triggered := w.inj.triggered(w); len(triggered) > 0 {
 			return at, triggered
 		}
 	}

@@ -61,13 +61,13 @@ func step(before model, in, out any) ([]model, error) {
 			err = fmt.Errorf("length is %d, not %d", m.len(), out)
 		}
 	case syncedOp:
-		if synced, certain := m.hasSynced(); certain && synced != out {
-			err = fmt.Errorf("HasSynced is %t, not %t", synced, out)
+		if b := m.base(); !b.uncertain && b.synced != out {
+			err = fmt.Errorf("HasSynced is %t, not %t", b.synced, out)
 		}
 	case closeOp:
-		m.close()
+		m.base().closed = true
 	case cancelOp:
-		m.cancel()
+		m.base().canceled = true
 	}
 	if err != nil {
 		return nil, err

@@ -279,9 +279,7 @@ func idleCost(t *testing.T, s setup) {
 	empty, full := s.new(t), s.new(t)
 	calls := []conformance.Call{conformance.Async(empty.pop)}
 	if bounded(s) {
-		for i := range s.Capacity {
-			full.do(full.queue.Add(key(i)))
-		}
+		full.fillBlocking()
 		for range 2 {
 			calls = append(calls, conformance.Async(func() error { return full.queue.Add(pod("late", 1)) }))
 		}

@@ -18,9 +18,6 @@ import (
 type model interface {
 	// call is a call of a producer, as in [setup.push], and its error.
 	call(d cache.Delta, err error) error
-	close()
-	// cancel ends the context of producers that wait for room.
-	cancel()
 
 	// popped is the call of process by a consumer; done is its return. applied
 	// says whether the store was updated. afterDone returns the possible states
@@ -32,9 +29,7 @@ type model interface {
 	ended() error
 
 	len() int
-	// hasSynced also reports whether the contract determines the answer.
-	hasSynced() (synced, certain bool)
-	isClosed() bool
+	base() *modelBase
 	clone() model
 	// String returns the whole state: equal states give equal strings.
 	String() string
@@ -52,17 +47,46 @@ func newModel(s setup, concurrent bool) model {
 // modelBase is the common part of the models.
 type modelBase struct {
 	setup
-	concurrent       bool
-	closed, canceled bool
-	begun, synced    bool
-	// uncertain: the contract does not determine HasSynced.
+	concurrent bool
+	closed     bool
+	// canceled: the context of producers that wait for room has ended.
+	canceled      bool
+	begun, synced bool
+	// uncertain: the contract does not determine synced, which is HasSynced.
 	uncertain bool
 }
 
-func (m *modelBase) hasSynced() (synced, certain bool) { return m.synced, !m.uncertain }
-func (m *modelBase) close()                            { m.closed = true }
-func (m *modelBase) isClosed() bool                    { return m.closed }
-func (m *modelBase) cancel()                           { m.canceled = true }
+func newModelBase(s setup, concurrent bool) modelBase {
+	// The context of a player has ended.
+	return modelBase{setup: s, concurrent: concurrent, canceled: !concurrent}
+}
+
+func (m *modelBase) base() *modelBase { return m }
+
+// begin is the first call, which is not a list.
+func (m *modelBase) begin() {
+	if !m.begun {
+		m.begun, m.synced = true, true
+	}
+}
+
+// refused reports whether a call had no effect, and returns an error where the
+// contract does not allow what it returned. full says that the call needs room and
+// there may be none.
+func (m *modelBase) refused(err error, full bool) (bool, error) {
+	switch {
+	case err == nil && m.closed && ours(m.setup):
+		return false, errors.New("accepted after Close")
+	case err == nil:
+		return false, nil
+	case errors.Is(err, cache.ErrFIFOClosed) && m.closed && (ours(m.setup) || deltas(m.setup)):
+		return true, nil
+	case errors.Is(err, context.Canceled) && m.canceled && bounded(m.setup) &&
+		(m.concurrent || full && (m.objects || !m.closed)):
+		return true, nil
+	}
+	return true, fmt.Errorf("refused with %w: closed=%t, canceled=%t, full=%t", err, m.closed, m.canceled, full)
+}
 
 // deltaModel is the contract of family deltafifo. It leaves open what the
 // contract leaves open: how long a batch is within its bounds, the order of
@@ -111,7 +135,7 @@ func (d delta) String() string { return word(cache.Delta{Type: d.typ, Object: d.
 
 func newDeltaModel(s setup, concurrent bool) *deltaModel {
 	return &deltaModel{
-		modelBase: modelBase{setup: s, concurrent: concurrent},
+		modelBase: newModelBase(s, concurrent),
 		newest:    map[string]*entry{}, store: map[string]any{}, process: map[int][]delta{},
 	}
 }
@@ -167,8 +191,8 @@ func (m *deltaModel) call(d cache.Delta, err error) error {
 	case d.Type == cache.SyncAll && !deletesSeen(m.setup), d.Type == cache.Bookmark && !atomicLists(m.setup):
 		return err
 	}
-	if accepted, err := m.accept(err); !accepted {
-		return err
+	if refused, unexpected := m.refused(err, m.used+m.slack >= m.Capacity); refused || unexpected != nil {
+		return unexpected
 	}
 	i := item{delta: d}
 	switch d.Type {
@@ -180,13 +204,6 @@ func (m *deltaModel) call(d cache.Delta, err error) error {
 		m.begin()
 	}
 	return m.push(i)
-}
-
-// begin is the first call, which is not a list.
-func (m *modelBase) begin() {
-	if !m.begun {
-		m.begun, m.synced = true, true
-	}
 }
 
 func wantKeyError(err error) error {
@@ -237,35 +254,6 @@ func (m *deltaModel) foldLine(n int) {
 		}
 	}
 	m.line = slices.Clone(m.line[n:])
-}
-
-// accept reports whether a call was accepted: it returned nil, and nil is allowed.
-func (m *deltaModel) accept(err error) (accepted bool, unexpected error) {
-	switch {
-	case err == nil:
-		if m.closed && ours(m.setup) {
-			return false, errors.New("accepted after Close")
-		}
-		return true, nil
-	case errors.Is(err, cache.ErrFIFOClosed):
-		if !m.closed {
-			return false, fmt.Errorf("refused with %w before Close", err)
-		}
-		return false, nil
-	case errors.Is(err, context.Canceled) && bounded(m.setup):
-		if m.closed && !m.concurrent {
-			return false, errors.New("waited for room in a closed queue")
-		}
-		if m.concurrent && !m.canceled {
-			return false, errors.New("the wait ended before its context")
-		}
-		if most := m.used + m.slack; most < m.Capacity && !m.concurrent {
-			return false, fmt.Errorf("waited for room with at most %d of %d in use", most, m.Capacity)
-		}
-		return false, nil
-	default:
-		return false, fmt.Errorf("refused with %w", err)
-	}
 }
 
 // fold counts a delta that is dropped.

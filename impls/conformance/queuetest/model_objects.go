@@ -1,8 +1,6 @@
 package queuetest
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -33,9 +31,8 @@ type queuedKey struct {
 }
 
 func newObjectModel(s setup, concurrent bool) *objectModel {
-	// The context of a player has ended.
 	return &objectModel{
-		modelBase: modelBase{setup: s, concurrent: concurrent, canceled: !concurrent},
+		modelBase: newModelBase(s, concurrent),
 		process:   map[int]queuedKey{}, deleted: map[string]bool{},
 	}
 }
@@ -75,26 +72,15 @@ func (m *objectModel) full() bool {
 	return bounded(m.setup) && placed >= m.Capacity
 }
 
-// refused reports whether a call had no effect, and returns an error where the
-// contract does not allow what it returned.
+// refused is that of the base, for a call that may need room.
 func (m *objectModel) refused(err error, needsRoom bool) (bool, error) {
-	switch {
-	case err == nil && m.closed && ours(m.setup):
-		return false, errors.New("accepted after Close")
-	case err == nil && needsRoom && m.full():
+	full := needsRoom && m.full()
+	if err == nil && full {
 		return false, fmt.Errorf("accepted with %d keys queued", m.len())
-	case err == nil:
-		return false, nil
 	}
 	// Whether a refused call counts as the first is open.
-	m.uncertain = m.uncertain || !m.begun
-	switch {
-	case errors.Is(err, cache.ErrFIFOClosed) && m.closed && ours(m.setup):
-		return true, nil
-	case errors.Is(err, context.Canceled) && m.canceled && bounded(m.setup) && (m.concurrent || needsRoom && m.full()):
-		return true, nil
-	}
-	return true, fmt.Errorf("returned %w with %d keys queued", err, m.len())
+	m.uncertain = m.uncertain || err != nil && !m.begun
+	return m.modelBase.refused(err, full)
 }
 
 func (m *objectModel) call(d cache.Delta, err error) error {

@@ -153,7 +153,6 @@ type player struct {
 	truth *store // the newest version of each key that was not deleted
 
 	failed bool // some process has failed
-	begun  bool // some call has been accepted
 	next   int  // number of the last operation
 }
 
@@ -192,7 +191,7 @@ func (p *player) do(ops []op) (done int) {
 	switch {
 	case !o.kind.pops():
 		within = nil
-	case p.model.len() == 0 && !p.model.isClosed():
+	case p.model.len() == 0 && !p.model.base().closed:
 		p.next++
 		return 1 // It would wait.
 	case !unlocked(p.setup) || deltas(p.setup) && (upstream(p.setup) || o.kind == popFails):
@@ -237,16 +236,15 @@ func (p *player) try(o op) (refused bool) {
 		return false
 	case closeQueue:
 		p.queue.Close()
-		p.model.close()
+		p.model.base().closed = true
 		return false
 	case addNameless:
-		p.begun = true
 		d = cache.Delta{Type: cache.Added, Object: nameless{}}
 	case replace, relist:
 		d = listOf(strconv.Itoa(o.rv), p.list(o)...)
 	case resync, bookmark:
 		// Upstream would count these for the initial list.
-		if upstream(p.setup) && deltas(p.setup) && !p.begun {
+		if upstream(p.setup) && deltas(p.setup) && !p.model.base().begun {
 			return false
 		}
 		d = cache.Delta{Type: cache.SyncAll, Object: cache.SyncAllInfo{}}
@@ -267,7 +265,6 @@ func (p *player) try(o op) (refused bool) {
 	err := p.push(p.queue, d)
 	if err == nil {
 		p.truth.apply(d)
-		p.begun = p.begun || o.kind != resync && o.kind != bookmark
 	}
 	p.must(o, p.model.call(d, err))
 	return errors.Is(err, context.Canceled)
@@ -309,9 +306,9 @@ func (p *player) look() error {
 	if got, want := p.queue.Len(), p.model.len(); got != want {
 		return fmt.Errorf("length is %d, want %d: %v", got, want, p.model)
 	}
-	want, certain := p.model.hasSynced()
-	if got := p.queue.HasSynced(); certain && got != want {
-		return fmt.Errorf("HasSynced is %t, want %t: %v", got, want, p.model)
+	b := p.model.base()
+	if got := p.queue.HasSynced(); !b.uncertain && got != b.synced {
+		return fmt.Errorf("HasSynced is %t, want %t: %v", got, b.synced, p.model)
 	}
 	return nil
 }

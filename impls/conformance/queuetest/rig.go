@@ -454,12 +454,9 @@ func (r *rig) command(words []string) {
 		r.do(r.push(r.queue, cache.Delta{Type: typ, Object: obj}))
 	}
 	switch words[0] {
-	case "add":
-		push(cache.Added, objects()[0])
-	case "update":
-		push(cache.Updated, objects()[0])
-	case "delete":
-		push(cache.Deleted, objects()[0])
+	case "add", "update", "delete":
+		types := map[string]cache.DeltaType{"add": cache.Added, "update": cache.Updated, "delete": cache.Deleted}
+		push(types[words[0]], objects()[0])
 	case "bury":
 		push(cache.Deleted, tombstoneOf(objects()[0]))
 	case "replace":
