@@ -124,8 +124,9 @@ func (r *rig) noSharedMemory() {
 		scribble(pod)
 		before[i] = pod.DeepCopy()
 		for j, other := range pods {
-			if diff := cmp.Diff(before[j], other); diff != "" {
-				r.Fatalf("%s, sent as number %d, shares memory with number %d (-before +after):\n%s", pod.UID, i, j, diff)
+			if !reflect.DeepEqual(before[j], other) {
+				r.Fatalf("%s, sent as number %d, shares memory with number %d (-before +after):\n%s",
+					pod.UID, i, j, cmp.Diff(before[j], other))
 			}
 		}
 	}
