@@ -220,13 +220,11 @@ func (b *builder) read(in Input) error {
 
 // verdicts collects the verdicts and guarantee classes of a results folder.
 func (b *builder) verdicts(in Input) {
-	for _, c := range in.Run.Comparisons {
-		for _, cl := range c.Cells {
-			name := cl.BenchName()
-			b.classes[[2]string{in.Label, name}] = cl.Class
-			if s := cl.Verdict.Status; s == lab.Invalid || s == lab.Unplayed {
-				b.refused = append(b.refused, refusal{in.Label, name, cl.Verdict.String()})
-			}
+	for _, cl := range in.Run.Cells() {
+		name := cl.BenchName()
+		b.classes[[2]string{in.Label, name}] = cl.Class
+		if s := cl.Verdict.Status; s == lab.Invalid || s == lab.Unplayed {
+			b.refused = append(b.refused, refusal{in.Label, name, cl.Verdict.String()})
 		}
 	}
 }

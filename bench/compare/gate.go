@@ -185,15 +185,12 @@ func check(rule *Rule, old, now *gateCell) *Finding {
 // measure compares the rounds and sets the kind, before the correction.
 func (f *Finding) measure(before, after []float64) {
 	c := stats.Compare(before, after)
-	f.Old, f.New, f.P = stats.Median(before), stats.Median(after), &c.P
+	f.Old, f.New, f.P, f.MinDetectable = c.From, c.To, &c.P, c.MinDetectable
 	if f.Old != 0 {
 		f.Change = new(f.New/f.Old - 1)
 	}
 	if c.Lo > 0 {
 		f.Lo, f.Hi = new(c.Lo-1), new(c.Hi-1)
-	}
-	if share, ok := stats.MinDetectable(before, after); ok {
-		f.MinDetectable = &share
 	}
 	higher := f.Better == stats.Higher
 	f.Kind = Held

@@ -91,25 +91,15 @@ func (r *Run) readFolder(o *lab.Outcome) {
 	if c.GOMAXPROCS > 0 {
 		r.config["GOMAXPROCS"] = fmt.Sprint(c.GOMAXPROCS)
 	}
-	for i := range o.Comparisons {
-		c := &o.Comparisons[i]
-		baselines := map[string]*lab.CellResult{}
-		for j := range c.Cells {
-			if cl := &c.Cells[j]; cl.Baseline && cl.Repeats == "" {
-				baselines[cl.NameWithout("impl")] = cl
-			}
+	for c, cl := range o.Cells() {
+		if cl.Repeats != "" {
+			continue
 		}
-		for j := range c.Cells {
-			cl := &c.Cells[j]
-			if cl.Repeats != "" {
-				continue
-			}
-			cell := &gateCell{name: cl.BenchName(), samples: cl.Samples(c.Latency), verdict: cl.Verdict, class: cl.Class, input: c.Input}
-			if base := baselines[cl.NameWithout("impl")]; base != nil && !cl.Baseline {
-				cell.relative = relative(cl, base, c)
-			}
-			r.add(cell)
+		cell := &gateCell{name: cl.BenchName(), samples: cl.Samples(c.Latency), verdict: cl.Verdict, class: cl.Class, input: c.Input}
+		if base := c.Against(cl); base != nil {
+			cell.relative = relative(cl, base, c)
 		}
+		r.add(cell)
 	}
 }
 

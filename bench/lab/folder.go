@@ -93,12 +93,10 @@ func (o *Outcome) close() error {
 // WriteBench writes the rounds of all cells as benchfmt: bench.txt.
 func (o *Outcome) WriteBench(w io.Writer) error {
 	out := stats.NewWriter(w, o.BenchConfig())
-	for _, c := range o.Comparisons {
-		for _, cl := range c.Cells {
-			for _, r := range cl.Rounds {
-				if err := out.Write(cl.BenchName(), r.Result, c.Latency); err != nil {
-					return err
-				}
+	for c, cl := range o.Cells() {
+		for _, r := range cl.Rounds {
+			if err := out.Write(cl.BenchName(), r.Result, c.Latency); err != nil {
+				return err
 			}
 		}
 	}

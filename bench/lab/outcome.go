@@ -3,6 +3,7 @@ package lab
 import (
 	"cmp"
 	"encoding/json"
+	"iter"
 	"slices"
 	"time"
 
@@ -58,6 +59,19 @@ type ComparisonResult struct {
 	Input   string        `json:"input,omitempty"`   // digest of the input
 	Rounds  int           `json:"rounds,omitempty"`  // planned rounds of its cells, with a Budget those started; 0: those of the run
 	Cells   []CellResult  `json:"cells"`             // in the order of the comparison
+}
+
+// Against returns the cell that cl is compared with: the repeated cell for the second of
+// an A/A pair, or else the baseline with the same labels. It returns nil if there is none.
+func (c *ComparisonResult) Against(cl *CellResult) *CellResult {
+	for i := range c.Cells {
+		b := &c.Cells[i]
+		if cl.Repeats != "" && b.BenchName() == cl.Repeats ||
+			cl.Repeats == "" && b.Baseline && !cl.Baseline && b.NameWithout("impl") == cl.NameWithout("impl") {
+			return b
+		}
+	}
+	return nil
 }
 
 // CellResult is the result of a [Cell].
@@ -235,15 +249,27 @@ func results(rounds []Round) []cell.Result {
 	return all
 }
 
+// Cells yields each cell with its comparison, in the order of play.
+func (o *Outcome) Cells() iter.Seq2[*ComparisonResult, *CellResult] {
+	return func(yield func(*ComparisonResult, *CellResult) bool) {
+		for i := range o.Comparisons {
+			c := &o.Comparisons[i]
+			for j := range c.Cells {
+				if !yield(c, &c.Cells[j]) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // Failed returns the names of the cells with a failed verdict ([Verdict.Failed]), each
 // with its verdict.
 func (o *Outcome) Failed() []string {
 	var failed []string
-	for _, c := range o.Comparisons {
-		for _, cl := range c.Cells {
-			if cl.Verdict.Failed() {
-				failed = append(failed, cl.BenchName()+": "+cl.Verdict.String())
-			}
+	for _, cl := range o.Cells() {
+		if cl.Verdict.Failed() {
+			failed = append(failed, cl.BenchName()+": "+cl.Verdict.String())
 		}
 	}
 	return failed
@@ -252,12 +278,10 @@ func (o *Outcome) Failed() []string {
 // Finished returns the number of cells with all their rounds and the number of all
 // cells. Invalid cells are not finished.
 func (o *Outcome) Finished() (finished, all int) {
-	for _, c := range o.Comparisons {
-		for _, cl := range c.Cells {
-			all++
-			if n := len(cl.Rounds); n > 0 && n == cmp.Or(c.Rounds, o.Rounds) {
-				finished++
-			}
+	for c, cl := range o.Cells() {
+		all++
+		if n := len(cl.Rounds); n > 0 && n == cmp.Or(c.Rounds, o.Rounds) {
+			finished++
 		}
 	}
 	return finished, all

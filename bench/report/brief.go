@@ -27,8 +27,8 @@ const briefLines = 40
 //  3. The last lines list open questions with reasons, the number of noisy cells, and
 //     the path of the report.
 func Brief(w io.Writer, o *lab.Outcome) error {
-	all := families(o)
-	ends := briefEnds(o)
+	r := newRun(o)
+	all, ends := families(r), briefEnds(r)
 	room := briefLines - len(ends) - 1
 	rows := 0
 	for _, f := range all {
@@ -81,13 +81,13 @@ func (f *family) shrink() (dropped int) {
 	return 1
 }
 
-func families(o *lab.Outcome) []*family {
+func families(o run) []*family {
 	var out []*family
-	for _, set := range together(o.Comparisons, func(c lab.ComparisonResult) string { return c.Family }) {
+	for _, set := range together(o.comparisons, func(c comparison) string { return c.Family }) {
 		f := &family{name: set[0].Family}
 		var rows []row
-		for i := range set {
-			rows = append(rows, rowsOf(&set[i])...)
+		for _, c := range set {
+			rows = append(rows, c.rows...)
 		}
 		for _, g := range groupsOf(oneRate(rows), "", nil) {
 			f.groups = append(f.groups, &g)
@@ -172,7 +172,8 @@ func (r row) gain() gain {
 	default:
 		g.noisy = r.throughput.Verdict.Status == lab.Noisy || r.base.throughput.Verdict.Status == lab.Noisy
 		// Less CPU time per event means more events per CPU second, so the sides are swapped.
-		if g.Comparison = stats.Compare(g.to, g.from); g.why == "" && g.Ratio > 0 {
+		g.Comparison = stats.Compare(r.samples(stats.UnitCPUPerOp), r.base.samples(stats.UnitCPUPerOp))
+		if g.why == "" && g.Ratio > 0 {
 			return g
 		}
 		g.unit = "events per second"
@@ -385,40 +386,40 @@ func (g *group) pipeline(varying []string) string {
 }
 
 // briefEnds returns the lines below the tables.
-func briefEnds(o *lab.Outcome) []string {
-	var failed []lab.CellResult
+func briefEnds(o run) []string {
+	var failed []*lab.CellResult
 	cells, noisy := 0, 0
 	pairs := map[string]int{} // by class
-	for i := range o.Comparisons {
-		for _, n := range repeats(&o.Comparisons[i]) {
+	for _, c := range o.comparisons {
+		for _, n := range c.pairs {
 			pairs[n.Class]++
 		}
-		for _, cl := range o.Comparisons[i].Cells {
-			cells++
-			switch cl.Verdict.Status {
-			case lab.Noisy:
-				noisy++
-			case lab.Invalid, lab.Unplayed:
-				failed = append(failed, cl)
-			}
+	}
+	for _, cl := range o.Cells() {
+		cells++
+		switch cl.Verdict.Status {
+		case lab.Noisy:
+			noisy++
+		case lab.Invalid, lab.Unplayed:
+			failed = append(failed, cl)
 		}
 	}
 	var out, causes []string
-	for _, set := range together(failed, func(c lab.CellResult) string { return c.Verdict.Short() }) {
+	for _, set := range together(failed, func(c *lab.CellResult) string { return c.Verdict.Short() }) {
 		causes = append(causes, fmt.Sprintf("%d %s%s", len(set), set[0].Verdict.Short(), causeHints[set[0].Verdict.Cause]))
 	}
 	if len(causes) > 0 {
 		out = wrap(fmt.Sprintf("No answer from %d of %s: %s.", len(failed), Plural(cells, "cell"), strings.Join(causes, ", ")), textWidth)
 	}
 	if o.Interrupted {
-		out = append(out, interrupted(o))
+		out = append(out, interrupted(o.Outcome))
 	}
 	noise := fmt.Sprintf("Noise: %d of %s have rounds more than %s apart", noisy, Plural(cells, "cell"), percent(lab.MaxSpread))
 	if n := pairs["good"] + pairs["warn"] + pairs["bad"]; n > 0 {
 		noise += fmt.Sprintf("; A/A: %d of %s differ, %d agree", pairs["bad"], Plural(n, "pair"), pairs["good"])
 	}
 	out = append(out, noise+".", "ratio: events/s over the baseline's; per CPU: of events per CPU second; allocs: per event.")
-	if partial(o) != "" {
+	if partial(o.Outcome) != "" {
 		out = append(out, "All figures are of "+o.Merged.String()+".")
 	}
 	if o.Dir != "" {

@@ -12,20 +12,32 @@ import (
 	"watchlab/bench/stats"
 )
 
+// run is a run prepared for output. All forms with rows are made from it.
+type run struct {
+	*lab.Outcome
+	comparisons []comparison
+}
+
 // comparison is a comparison prepared for output.
 type comparison struct {
 	*lab.ComparisonResult
-	rows []row
+	rows  []row
+	pairs []note // the A/A pairs
 	// varying are the labels whose values differ between the rows; shared are the
 	// others as key=value.
 	varying, shared []string
 	rounds          int
 }
 
-func newComparison(o *lab.Outcome, c *lab.ComparisonResult) comparison {
-	out := comparison{ComparisonResult: c, rows: rowsOf(c), rounds: cmp.Or(c.Rounds, o.Rounds)}
-	out.varying, out.shared = splitLabels(out.rows)
-	return out
+func newRun(o *lab.Outcome) run {
+	r := run{Outcome: o}
+	for i := range o.Comparisons {
+		c := &o.Comparisons[i]
+		out := comparison{ComparisonResult: c, rows: rowsOf(c), pairs: repeats(c), rounds: cmp.Or(c.Rounds, o.Rounds)}
+		out.varying, out.shared = splitLabels(out.rows)
+		r.comparisons = append(r.comparisons, out)
+	}
+	return r
 }
 
 // section returns the tables of the comparison.
@@ -79,7 +91,7 @@ func (c comparison) figures() table {
 	if names := distinct(boundaries); len(names) > 0 {
 		t.Legend = append(t.Legend, "latency: "+strings.Join(names, ", "))
 	}
-	t.Legend = slices.Concat(t.Legend, distinct(unequals), texts(repeats(c.ComparisonResult)), c.remarks(false))
+	t.Legend = slices.Concat(t.Legend, distinct(unequals), texts(c.pairs), c.remarks(false))
 	return t
 }
 
@@ -150,7 +162,7 @@ func (r row) ratio(unit string) string {
 // wouldSee writes the smallest change of throughput that the rounds detect.
 func (r row) wouldSee() string {
 	if a := r.against(stats.UnitEventsPerSec); a.why == "" {
-		return seen(a.from, a.to)
+		return seen(a.Comparison)
 	}
 	return none
 }
@@ -169,9 +181,8 @@ func repeats(c *lab.ComparisonResult) []note {
 	var out []note
 	for i := range c.Cells {
 		second := &c.Cells[i]
-		at := slices.IndexFunc(c.Cells, func(o lab.CellResult) bool { return o.BenchName() == second.Repeats })
-		if second.Repeats != "" && at >= 0 {
-			out = append(out, pair(&c.Cells[at], second, c.Latency))
+		if first := c.Against(second); second.Repeats != "" && first != nil {
+			out = append(out, pair(first, second, c.Latency))
 		}
 	}
 	return out
@@ -198,7 +209,7 @@ func pair(first, second *lab.CellResult, wanted cell.Boundary) note {
 	case !d.Testable:
 		return note{Text: line + ", too few rounds to tell", Class: "warn"}
 	case !d.Significant:
-		return note{Text: line + ", no difference, would see " + seen(base, values), Class: "good"}
+		return note{Text: line + ", no difference, would see " + seen(d), Class: "good"}
 	}
 	return note{
 		Text:  line + fmt.Sprintf(", WARNING: they differ (%s), so the machine may cause differences of this size; by chance 1 pair in 20 differs", stats.PText(d.P)),

@@ -28,11 +28,8 @@ func CSV(w io.Writer, o *lab.Outcome) error {
 	out := csv.NewWriter(w)
 	// csv.Writer keeps its error; Flush and Error return it below.
 	_ = out.Write(csvHeader)
-	for i := range o.Comparisons {
-		c := &o.Comparisons[i]
-		for j := range c.Cells {
-			csvCell(out, c, &c.Cells[j])
-		}
+	for c, cl := range o.Cells() {
+		csvCell(out, c, cl)
 	}
 	out.Flush()
 	return out.Error()
@@ -48,48 +45,36 @@ func csvCell(out *csv.Writer, c *lab.ComparisonResult, cl *lab.CellResult) {
 		_ = out.Write(append(names, make([]string, len(csvHeader)-len(names))...))
 		return
 	}
-	base := csvBase(c, cl)
+	base := c.Against(cl)
+	var from stats.Samples
+	if base != nil && (cl.Repeats != "" || !unequal(base, cl)) {
+		from = base.Samples(c.Latency)
+	}
 	for _, unit := range samples.Units() {
 		s := stats.Summarize(samples[unit])
-		_ = out.Write(slices.Concat(names, []string{unit, strconv.Itoa(s.N), exact(&s.Median), exact(s.Lo), exact(s.Hi), exact(s.Spread)},
-			csvComparison(base, base.Samples(c.Latency)[unit], samples[unit])))
-	}
-}
-
-// csvBase returns the cell that cl is compared with; an empty one if there is none.
-func csvBase(c *lab.ComparisonResult, cl *lab.CellResult) lab.CellResult {
-	at := slices.IndexFunc(c.Cells, func(b lab.CellResult) bool {
-		if cl.Repeats != "" {
-			return b.BenchName() == cl.Repeats
+		line := slices.Concat(names, []string{unit, strconv.Itoa(s.N), exact(&s.Median), exact(s.Lo), exact(s.Hi), exact(s.Spread)})
+		if len(from[unit]) == 0 {
+			line = append(line, make([]string, len(csvHeader)-len(line))...)
+		} else {
+			line = append(append(line, base.BenchName()), csvComparison(stats.Compare(from[unit], samples[unit]))...)
 		}
-		return !cl.Baseline && b.Baseline && !unequal(&b, cl) && b.NameWithout("impl") == cl.NameWithout("impl")
-	})
-	if at < 0 {
-		return lab.CellResult{}
+		_ = out.Write(line)
 	}
-	return c.Cells[at]
 }
 
-// csvComparison returns the last seven columns; empty without a comparison.
-func csvComparison(base lab.CellResult, from, to []float64) []string {
-	cells := make([]string, 7)
-	if len(from) == 0 {
-		return cells
-	}
-	d := stats.Compare(from, to)
-	cells[0] = base.BenchName()
+// csvComparison returns the last six columns.
+func csvComparison(d stats.Comparison) []string {
+	cells := make([]string, 6)
 	if !math.IsNaN(d.Ratio) {
-		cells[1] = exact(&d.Ratio)
+		cells[0] = exact(&d.Ratio)
 	}
 	if d.Lo > 0 {
-		cells[2], cells[3] = exact(&d.Lo), exact(&d.Hi)
+		cells[1], cells[2] = exact(&d.Lo), exact(&d.Hi)
 	}
 	if d.Testable {
-		cells[4], cells[5] = exact(&d.P), strconv.FormatBool(d.Significant)
+		cells[3], cells[4] = exact(&d.P), strconv.FormatBool(d.Significant)
 	}
-	if share, ok := stats.MinDetectable(from, to); ok {
-		cells[6] = exact(&share)
-	}
+	cells[5] = exact(d.MinDetectable)
 	return cells
 }
 

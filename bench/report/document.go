@@ -102,10 +102,8 @@ func newDocument(o *lab.Outcome, charts bool) (*document, error) {
 	styles := stylesOf(o)
 	d.Sections = sweeps(o, styles, charts)
 	swept := len(d.Sections) > 0
-	var all []comparison
-	for i := range o.Comparisons {
-		c := newComparison(o, &o.Comparisons[i])
-		all = append(all, c)
+	r := newRun(o)
+	for i, c := range r.comparisons {
 		s := c.section(fmt.Sprintf("c%d", i+1), o)
 		if charts {
 			var err error
@@ -118,7 +116,7 @@ func newDocument(o *lab.Outcome, charts bool) (*document, error) {
 	if o.Merged != nil {
 		d.Sections = append(d.Sections, shares(o.Merged))
 	}
-	d.Verdict, d.Summary, d.Losses = newVerdict(o), families(o), losses(all)
+	d.Verdict, d.Summary, d.Losses = newVerdict(r), families(r), losses(r)
 	return d, nil
 }
 
@@ -165,9 +163,9 @@ func (d *document) experiment(o *lab.Outcome) []term {
 // losses describes each row that is worse than its baseline, and by how much. A
 // difference that is not significant is not a loss. An untestable difference is listed
 // and marked. Rows without figures are also listed.
-func losses(all []comparison) []string {
+func losses(r run) []string {
 	var out []string
-	for _, c := range all {
+	for _, c := range r.comparisons {
 		for _, r := range c.rows {
 			name := r.throughput.BenchName()
 			if len(r.fast) == 0 || len(r.slow) == 0 {

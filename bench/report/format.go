@@ -154,15 +154,15 @@ func times(v float64) string {
 }
 
 // seen writes the smallest change that the rounds of both sides detect.
-func seen(base, values []float64) string {
-	share, ok := stats.MinDetectable(base, values)
-	switch {
-	case !ok:
+func seen(c stats.Comparison) string {
+	switch share := c.MinDetectable; {
+	case share == nil:
 		return none
-	case share < 0.0995:
-		return fmt.Sprintf("%.1f %%", share*100)
+	case *share < 0.0995:
+		return fmt.Sprintf("%.1f %%", *share*100)
+	default:
+		return fmt.Sprintf("%.0f %%", *share*100)
 	}
-	return fmt.Sprintf("%.0f %%", share*100)
 }
 
 // estimate writes a figure with its confidence interval.

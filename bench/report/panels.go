@@ -26,11 +26,9 @@ const (
 // stylesOf assigns each variant one style for all charts.
 func stylesOf(o *lab.Outcome) map[string]style {
 	styles := map[string]style{}
-	for _, c := range o.Comparisons {
-		for _, cl := range c.Cells {
-			if _, ok := styles[cl.Impl()]; !ok {
-				styles[cl.Impl()] = style{slot: len(styles), dashed: cl.Baseline}
-			}
+	for _, cl := range o.Cells() {
+		if _, ok := styles[cl.Impl()]; !ok {
+			styles[cl.Impl()] = style{slot: len(styles), dashed: cl.Baseline}
 		}
 	}
 	return styles

@@ -158,8 +158,7 @@ const (
 // against is the comparison of a figure with the baseline's. why is the reason if there is none.
 type against struct {
 	stats.Comparison
-	from, to []float64 // rounds of the baseline and of the row
-	why      string
+	why string
 }
 
 // against compares the row with its baseline.
@@ -167,16 +166,16 @@ func (r row) against(unit string) against {
 	if r.base == nil {
 		return against{why: noBaseline}
 	}
-	a := against{from: r.base.samples(unit), to: r.samples(unit)}
-	switch {
+	var a against
+	switch from, to := r.base.samples(unit), r.samples(unit); {
 	case unequal(r.base.throughput, r.throughput):
 		a.why = notEqual
 	case unit == stats.UnitEventsPerSec && (r.paced() || r.base.paced()), unit == stats.UnitP99 && r.rate() != r.base.rate():
 		a.why = otherRate
-	case len(a.from) == 0 || len(a.to) == 0:
+	case len(from) == 0 || len(to) == 0:
 		a.why = noFigures
 	default:
-		if a.Comparison = stats.Compare(a.from, a.to); math.IsNaN(a.Ratio) {
+		if a.Comparison = stats.Compare(from, to); math.IsNaN(a.Ratio) {
 			a.why = noFigures
 		}
 	}

@@ -27,11 +27,11 @@ type note struct {
 	Open        bool
 }
 
-func newVerdict(o *lab.Outcome) verdict {
+func newVerdict(o run) verdict {
 	var v verdict
 	var cells []lab.CellResult
-	for _, c := range o.Comparisons {
-		cells = slices.Concat(cells, c.Cells)
+	for _, c := range o.Cells() {
+		cells = append(cells, *c)
 	}
 	for _, s := range []lab.Status{lab.Valid, lab.Noisy, lab.Invalid, lab.Unplayed} {
 		n := 0
@@ -49,16 +49,15 @@ func newVerdict(o *lab.Outcome) verdict {
 		}
 	}
 	if o.Interrupted {
-		v.Notes = append(v.Notes, note{Text: interrupted(o), Class: "warn"})
+		v.Notes = append(v.Notes, note{Text: interrupted(o.Outcome), Class: "warn"})
 	}
 	v.Notes = slices.Concat(v.Notes, shareNotes(o.Merged), invalidNotes(cells))
-	for i := range o.Comparisons {
-		c := &o.Comparisons[i]
-		for _, line := range watchBreaks(c) {
+	for _, c := range o.comparisons {
+		for _, line := range watchBreaks(c.ComparisonResult) {
 			v.Notes = append(v.Notes, note{Text: c.Family + ", " + c.Title + ", " + line, Class: "warn"})
 		}
-		for _, n := range repeats(c) {
-			if len(o.Comparisons) > 1 {
+		for _, n := range c.pairs {
+			if len(o.comparisons) > 1 {
 				n.Text = c.Family + ": " + n.Text
 			}
 			v.Pairs = append(v.Pairs, n)

@@ -66,7 +66,8 @@ func Median(values []float64) float64 { return Summarize(values).Median }
 
 // Comparison compares one figure of a cell with that of the baseline.
 type Comparison struct {
-	Ratio       float64 // of the medians, cell over baseline; NaN if the baseline's is 0
+	From, To    float64 // medians of the baseline and of the cell
+	Ratio       float64 // To over From; NaN if From is 0
 	P           float64 // of the two-sided Mann-Whitney U test: probability of such a difference by chance
 	Testable    bool    // false if no outcome could be significant: below 4 rounds on each side
 	Significant bool    // P < [Alpha]
@@ -74,12 +75,14 @@ type Comparison struct {
 	// ratios of all pairs). It excludes 1 if the difference is significant. Both are 0
 	// if the comparison is not testable or a figure is not above 0.
 	Lo, Hi float64
+	// MinDetectable is the smallest detectable change; nil if unknown (see [MinDetectable]).
+	MinDetectable *float64
 }
 
 // Compare compares values with base. It modifies neither.
 func Compare(base, values []float64) Comparison {
-	c := Comparison{Ratio: Median(values) / Median(base), P: 1}
-	if math.IsInf(c.Ratio, 0) {
+	c := Comparison{From: Median(base), To: Median(values), P: 1}
+	if c.Ratio = c.To / c.From; math.IsInf(c.Ratio, 0) {
 		c.Ratio = math.NaN()
 	}
 	if len(base) == 0 || len(values) == 0 {
@@ -90,6 +93,9 @@ func Compare(base, values []float64) Comparison {
 	c.Testable = smallestP(len(base), len(values)) < Alpha
 	c.Significant = c.P < Alpha
 	c.Lo, c.Hi = ratioInterval(base, values)
+	if share, ok := MinDetectable(base, values); ok {
+		c.MinDetectable = &share
+	}
 	return c
 }
 

@@ -123,20 +123,17 @@ func slim(s lab.Share) *lab.Share {
 
 // histograms calls each for every histogram of an outcome, in a fixed order.
 func histograms(o *lab.Outcome, each func(*cell.Quantiles)) {
-	for i := range o.Comparisons {
-		for j := range o.Comparisons[i].Cells {
-			c := &o.Comparisons[i].Cells[j]
-			if c.Lag != nil {
-				each(&c.Lag.Quantiles)
+	for _, c := range o.Cells() {
+		if c.Lag != nil {
+			each(&c.Lag.Quantiles)
+		}
+		for k := range c.Rounds {
+			r := &c.Rounds[k].Result
+			for l := range r.Latency {
+				each(&r.Latency[l].Quantiles)
 			}
-			for k := range c.Rounds {
-				r := &c.Rounds[k].Result
-				for l := range r.Latency {
-					each(&r.Latency[l].Quantiles)
-				}
-				if r.Lag != nil {
-					each(&r.Lag.Quantiles)
-				}
+			if r.Lag != nil {
+				each(&r.Lag.Quantiles)
 			}
 		}
 	}

@@ -89,11 +89,9 @@ func (r *playing) play(ctx context.Context, session *telemetry.Session, stdout, 
 	}
 	if o.Interrupted {
 		finished, all := 0, 0
-		for _, c := range o.Comparisons {
-			for _, cl := range c.Cells {
-				finished += len(cl.Rounds)
-				all += c.Rounds
-			}
+		for c, cl := range o.Cells() {
+			finished += len(cl.Rounds)
+			all += c.Rounds
 		}
 		warn(stderr, "interrupted; %d of %d measurements were finished and are kept", finished, all)
 		return errInterrupted

@@ -206,20 +206,12 @@ func openProfile(path, cell string, kind profile.Kind) (*profile.Source, error) 
 		return source, nil //nolint:nilerr // The file was moved: it has shares instead of figures per event.
 	}
 	source.Name = source.Cell + " in " + results
-	for _, c := range cellsOf(o) {
+	for _, c := range o.Cells() {
 		if c.BenchName() == source.Cell && len(c.Rounds) > 0 {
 			source.Events = float64(c.Rounds[0].Result.EventsIn) * float64(source.Plays)
 		}
 	}
 	return source, nil
-}
-
-func cellsOf(o *lab.Outcome) []lab.CellResult {
-	var all []lab.CellResult
-	for _, c := range o.Comparisons {
-		all = append(all, c.Cells...)
-	}
-	return all
 }
 
 // profileOfCell returns the path of the profile of the only cell whose name has all parts.
@@ -229,7 +221,7 @@ func profileOfCell(dir, parts string, kind profile.Kind) (string, error) {
 		return "", usageError{err}
 	}
 	var profiled, found []string
-	for _, c := range cellsOf(o) {
+	for _, c := range o.Cells() {
 		name := c.BenchName()
 		if _, err := os.Stat(filepath.Join(dir, profile.Dir, kind.FileName(name))); err != nil {
 			continue
