@@ -44,7 +44,7 @@ func newRun(o *lab.Outcome) run {
 func (c comparison) section(id string, o *lab.Outcome) section {
 	s := section{
 		ID: id, Heading: c.Family + ": " + c.Title + partial(o), Intro: strings.Join(c.shared, ", "),
-		Tables: []table{c.figures()}, Noise: c.remarks(true), cells: len(c.Cells),
+		Tables: []table{c.figures()}, Noise: c.remarks(true), Cells: len(c.Cells),
 	}
 	for _, t := range []table{c.costs(), c.notes()} {
 		if len(t.Rows) > 0 {

@@ -2,12 +2,12 @@ package report
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"html/template"
 	"slices"
 	"strings"
 
-	"watchlab/bench/cell"
 	"watchlab/bench/lab"
 	"watchlab/bench/stats"
 )
@@ -43,9 +43,9 @@ type section struct {
 	ID, Heading, Intro string
 	Tables             []table
 	Panels             []panel
-	// Noise has a line per noisy cell, of cells in all. It belongs to the first table.
+	// Noise has a line per noisy cell, of Cells in all. It belongs to the first table.
 	Noise []string
-	cells int
+	Cells int
 }
 
 // Remarks returns the legend of a table.
@@ -92,11 +92,14 @@ type part struct {
 // newDocument prepares a run, with charts if wanted. The error is for an unreadable histogram.
 func newDocument(o *lab.Outcome, charts bool) (*document, error) {
 	d := &document{
-		Title: cmp.Or(o.Name, "run") + partial(o), Started: startOf(o), Method: method(o), Environment: environment(o),
+		Title: cmp.Or(o.Name, "run") + partial(o), Started: startOf(o), Commit: commit(o),
 		Command: strings.Join(append([]string{"watchlab"}, quoteAll(o.Env.Args)...), " "), BenchFile: lab.BenchFile,
 	}
-	if o.Env.Commit != "" {
-		d.Commit = o.Env.Commit + dirty(o.Env.Dirty)
+	var methodErr, environmentErr error
+	d.Method, methodErr = textLines("method", o)
+	d.Environment, environmentErr = textLines("environment", o)
+	if err := errors.Join(methodErr, environmentErr); err != nil {
+		return nil, err
 	}
 	d.Subtitle, d.Experiment = subtitle(o), d.experiment(o)
 	styles := stylesOf(o)
@@ -195,29 +198,13 @@ func losses(r run) []string {
 	return distinct(out)
 }
 
-// method describes the measurement and the notation.
-func method(o *lab.Outcome) []string {
-	warm := "after one warm-up round that does not count"
-	if o.Fresh {
-		warm = "each play in a process of its own, without warm-up"
+// textLines returns the lines of a list in text/lines.txt.
+func textLines(list string, o *lab.Outcome) ([]string, error) {
+	var b strings.Builder
+	if err := textForms.ExecuteTemplate(&b, list, o); err != nil {
+		return nil, err
 	}
-	lines := []string{
-		fmt.Sprintf("Figures are medians of %s, %s. Seed %d draws the order of the cells in each round.", rounds(o), warm, o.Seed),
-		"events/s: unpaced throughput, unless the rate is set. ±: interquartile range of the rounds over their median; above " + percent(lab.MaxSpread) + " the cell is noisy. 95 % interval: of the median, from 6 rounds on.",
-		"p50, p99, p99.9: latency at the given rate, over all rounds; unpaced (max), it is mostly the wait in the queue. Shown from 100 events on, p99.9 from 1,000. Costs are those of the whole process.",
-		"ratio, p99 ratio: events/s and p99 over the baseline with the same knobs. no difference: not significant (Mann-Whitney U, p ≥ " + number(stats.Alpha) + "). ?: fewer than 4 rounds, not testable. unequal: the guarantees differ, so there is no ratio. -: no baseline with figures, or a set rate.",
-		"would see: the smallest change that these rounds, with their noise, detect in " + percent(stats.Power) + " of all runs.",
-		"A/A: the baseline played twice in every round. If the two differ, do not trust differences of that size.",
-		fmt.Sprintf("invalid: no figure is kept. generator: in the median round, more than %s of the releases were late by more than their budget (default %v, or 1 %% of the time between two events if that is longer).", percent(lab.MaxLateShare), cell.LateAfter),
-		fmt.Sprintf("steal, throttled, gc-limit: the machine disturbed the median round. Other machines took more than %s of the CPU time, the CPU quota held the process back for more than %s of the time, or the runtime limited the collector.", percent(lab.MaxSteal), percent(lab.MaxThrottled)),
-	}
-	if o.Merged != nil {
-		lines = append(lines, "A merged cell has the worst verdict of its shares, and is noisy if the shares did not start a round together (within "+percent(lab.MaxSpread)+" of its length). shares: some are missing.")
-	}
-	if o.Interrupted {
-		lines = append(lines, interrupted(o))
-	}
-	return lines
+	return slices.DeleteFunc(strings.Split(b.String(), "\n"), func(line string) bool { return line == "" }), nil
 }
 
 func interrupted(o *lab.Outcome) string {
@@ -239,54 +226,12 @@ func rounds(o *lab.Outcome) string {
 	return fmt.Sprintf("%d to %s", least, Plural(most, "round"))
 }
 
-// environment describes the content of env.json.
-func environment(o *lab.Outcome) []string {
-	e := o.Env
-	var out []string
-	add := func(what, value string) {
-		if value != "" {
-			out = append(out, what+": "+value)
-		}
+// commit returns the commit of the measuring program, or "" if it is unknown.
+func commit(o *lab.Outcome) string {
+	if o.Env.Commit != "" && o.Env.Dirty {
+		return o.Env.Commit + " (with changes)"
 	}
-	cpu := "CPU"
-	if o.Merged != nil {
-		cpu = "CPU of each share"
-	}
-	add(cpu, strings.TrimPrefix(fmt.Sprintf("%s, %s, GOMAXPROCS %d", e.CPU, Plural(e.Cores, "core"), e.GOMAXPROCS), ", "))
-	add("Go", fmt.Sprintf("%s %s/%s, GOGC %s%s", e.GoVersion, e.GOOS, e.GOARCH, cmp.Or(e.GOGC, none), bytesLimit(", GOMEMLIMIT ", e.GOMEMLIMIT)))
-	add("kernel", e.Kernel)
-	add("governor", e.Governor)
-	if e.Commit != "" {
-		add("commit", e.Commit+dirty(e.Dirty))
-	}
-	if len(e.LoadAverage) == 3 {
-		add("load average at the start", fmt.Sprintf("%.2f %.2f %.2f", e.LoadAverage[0], e.LoadAverage[1], e.LoadAverage[2]))
-	}
-	if e.StealShare != nil {
-		add("CPU time that the host took away", fmt.Sprintf("%.2f %%", *e.StealShare*100))
-	}
-	if e.Limits.CgroupVersion > 0 {
-		limits := bytesLimit(", memory ", e.Limits.MemoryBytes)
-		if e.Limits.CPUs != nil {
-			limits += ", " + number(*e.Limits.CPUs) + " CPUs"
-		}
-		add("container limits", cmp.Or(strings.TrimPrefix(limits, ", "), none))
-	}
-	return out
-}
-
-func bytesLimit(prefix string, limit *int64) string {
-	if limit == nil {
-		return ""
-	}
-	return prefix + bytesCount(float64(*limit)) + "B"
-}
-
-func dirty(is bool) string {
-	if is {
-		return " (with changes)"
-	}
-	return ""
+	return o.Env.Commit
 }
 
 // quoteAll quotes arguments for a shell.

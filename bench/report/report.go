@@ -21,8 +21,11 @@ import (
 	"path/filepath"
 	"strings"
 	texttemplate "text/template"
+	"time"
 
+	"watchlab/bench/cell"
 	"watchlab/bench/lab"
+	"watchlab/bench/stats"
 )
 
 // HTMLFile is the name of the report's page in a results folder.
@@ -35,55 +38,47 @@ const textWidth = 100
 // columns continues in further blocks. Table only counts
 // noisy cells; the other forms list them. The error is that of the writer.
 func Table(w io.Writer, o *lab.Outcome) error {
-	d, err := newDocument(o, false)
-	if err != nil {
-		return err
-	}
-	var b bytes.Buffer
-	lines := func(indent string, texts ...string) {
-		for _, text := range texts {
-			for i, line := range wrap(text, textWidth-len(indent)-2) {
-				b.WriteString(indent + strings.Repeat(" ", 2*min(i, 1)) + line + "\n")
-			}
-		}
-	}
-	for _, s := range d.Sections {
-		lines("", s.Heading)
-		if s.Intro != "" {
-			lines("  ", s.Intro)
-		}
-		for i, t := range s.Tables {
-			if i > 0 {
-				b.WriteString("\n")
-			}
-			lines("  ", t.Title)
-			b.WriteString(t.fitted("  ", textWidth))
-			lines("  ", t.Legend...)
-			if n := len(s.Noise); i == 0 && n > 0 {
-				lines("  ", fmt.Sprintf("noisy: %s of %d; the report lists them", Plural(n, "cell"), s.cells))
-			}
-		}
-		b.WriteString("\n")
-	}
-	lines("", d.Method...)
-	_, err = w.Write(b.Bytes())
-	return err
+	return write(w, o, textForms.Lookup("table.txt"), false)
 }
 
 // Markdown writes report.md: the summary, tables, losses, method, environment, and the command to
 // reproduce the run. The error is that of the writer.
 func Markdown(w io.Writer, o *lab.Outcome) error {
-	d, err := newDocument(o, false)
+	return write(w, o, textForms.Lookup("report.md"), false)
+}
+
+// write writes the run in a form, with charts if wanted.
+func write(w io.Writer, o *lab.Outcome, form interface{ Execute(io.Writer, any) error }, charts bool) error {
+	d, err := newDocument(o, charts)
 	if err != nil {
 		return err
 	}
-	return markdownReport.Execute(w, d)
+	var b bytes.Buffer
+	if err := form.Execute(&b, d); err != nil {
+		return err
+	}
+	_, err = w.Write(b.Bytes())
+	return err
 }
 
-//go:embed text/report.md
-var markdownText string
+//go:embed text
+var textFiles embed.FS
 
-var markdownReport = texttemplate.Must(texttemplate.New("").Funcs(texttemplate.FuncMap{"md": Escape}).Parse(markdownText))
+var textForms = texttemplate.Must(texttemplate.New("").Funcs(texttemplate.FuncMap{
+	"md": Escape, "plural": Plural, "percent": percent, "number": number, "rounds": rounds, "interrupted": interrupted, "commit": commit,
+	"bytes":     func(v int64) string { return bytesCount(float64(v)) + "B" },
+	"fitted":    func(t table) string { return t.fitted("  ", textWidth) },
+	"alpha":     func() string { return number(stats.Alpha) },
+	"lateAfter": func() time.Duration { return cell.LateAfter },
+	"limit": func(name string) string {
+		return percent(map[string]float64{
+			"spread": lab.MaxSpread, "late": lab.MaxLateShare, "steal": lab.MaxSteal, "throttled": lab.MaxThrottled, "power": stats.Power,
+		}[name])
+	},
+	"wrap": func(indent, text string) string {
+		return indent + strings.Join(wrap(text, textWidth-len(indent)-2), "\n"+indent+"  ") + "\n"
+	},
+}).ParseFS(textFiles, "text/*"))
 
 // List writes lines as a Markdown list followed by an empty line. For no lines it writes nothing.
 func List(b *bytes.Buffer, lines []string) {
@@ -121,18 +116,7 @@ var htmlPage = template.Must(template.New("page.html").Funcs(template.FuncMap{
 // Full distributions need the histograms of the rounds, which [lab.Load] reads. A run
 // without histograms shows only quantiles. An unreadable histogram is an error, because
 // a silent gap in the page would mislead.
-func HTML(w io.Writer, o *lab.Outcome) error {
-	d, err := newDocument(o, true)
-	if err != nil {
-		return err
-	}
-	var b bytes.Buffer
-	if err := htmlPage.Execute(&b, d); err != nil {
-		return fmt.Errorf("report page: %w", err)
-	}
-	_, err = w.Write(b.Bytes())
-	return err
-}
+func HTML(w io.Writer, o *lab.Outcome) error { return write(w, o, htmlPage, true) }
 
 // Write writes report.md and report.html into a results folder, each completely or not
 // at all. Package lab writes the other files during the run.
