@@ -145,8 +145,7 @@ type builder struct {
 	tables                       map[benchproc.Key]map[place]*rounds
 	// classes maps a label and a cell name to the guarantee class from the results folder.
 	classes map[[2]string]string
-	// refused lists the cells with invalid figures.
-	refused []refusal
+	refused []refusal // the cells with invalid figures
 	out     Tables
 }
 
@@ -162,7 +161,10 @@ type rounds struct {
 }
 
 // refusal is a cell without a comparison, because its figures are invalid.
-type refusal struct{ label, name, why string }
+type refusal struct {
+	cell benchfmt.Result // for the filter
+	text string
+}
 
 // newBuilder parses the options. Its errors are an [*OptionError].
 func newBuilder(o Options) (*builder, error) {
@@ -224,7 +226,9 @@ func (b *builder) verdicts(in Input) {
 		name := cl.BenchName()
 		b.classes[[2]string{in.Label, name}] = cl.Class
 		if s := cl.Verdict.Status; s == lab.Invalid || s == lab.Unplayed {
-			b.refused = append(b.refused, refusal{in.Label, name, cl.Verdict.String()})
+			r := refusal{benchfmt.Result{Name: benchfmt.Name(name)}, in.Label + ": " + name + ": " + cl.Verdict.String()}
+			r.cell.SetConfig(".file", in.Label)
+			b.refused = append(b.refused, r)
 		}
 	}
 }
@@ -273,22 +277,14 @@ func (b *builder) finish() *Tables {
 		b.out.Tables = append(b.out.Tables, t)
 	}
 	for _, r := range b.refused {
-		if b.selects(r) {
-			b.out.Refused = append(b.out.Refused, fmt.Sprintf("%s: %s: %s", r.label, r.name, r.why))
+		for _, t := range b.out.Tables {
+			r.cell.Values = append(r.cell.Values, benchfmt.Value{Unit: t.Unit})
+		}
+		if ok, err := b.filter.Apply(&r.cell); ok && err == nil {
+			b.out.Refused = append(b.out.Refused, r.text)
 		}
 	}
 	return &b.out
-}
-
-// selects reports whether the filter and the projections select a refused cell.
-func (b *builder) selects(r refusal) bool {
-	res := benchfmt.Result{Name: benchfmt.Name(r.name)}
-	res.SetConfig(".file", r.label)
-	for _, t := range b.out.Tables {
-		res.Values = append(res.Values, benchfmt.Value{Unit: t.Unit})
-	}
-	ok, err := b.filter.Apply(&res)
-	return ok && err == nil
 }
 
 // fill computes the cells, the comparisons with the first column, and the sums.

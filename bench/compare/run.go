@@ -148,13 +148,3 @@ func (r *Run) machineDiffers(now *Run) string {
 	}
 	return strings.Join(out, ", ")
 }
-
-// lackingIn counts the cells that another run lacks.
-func (r *Run) lackingIn(other *Run) (n int) {
-	for _, c := range r.cells {
-		if other.byName[c.name] == nil {
-			n++
-		}
-	}
-	return n
-}

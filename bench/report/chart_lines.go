@@ -76,8 +76,8 @@ func (c lineChart) scales() (x, y scale, xTicks, yTicks []tick) {
 			ys = append(ys, r.at)
 		}
 	}
-	x, xTicks = scaleOf(c.x, xs, marginLeft, chartWidth-marginRight).widen(6)
-	y, yTicks = scaleOf(c.y, ys, c.height()-marginBottom, marginTop).widen(5)
+	x, xTicks = newScale(c.x, xs, marginLeft, chartWidth-marginRight, 6)
+	y, yTicks = newScale(c.y, ys, c.height()-marginBottom, marginTop, 5)
 	return x, y, xTicks, yTicks
 }
 

@@ -48,7 +48,7 @@ func (c rowChart) plot(p *picture) {
 	if c.axis.log {
 		inset = 6 // room for the marks at the ends
 	}
-	x, ticks := scaleOf(c.axis, values, rowsLeft+inset, chartWidth-rowsRight-inset).widen(6)
+	x, ticks := newScale(c.axis, values, rowsLeft+inset, chartWidth-rowsRight-inset, 6)
 	if c.axis.label != "" {
 		p.ticks(x, ticks, 4, c.bottom(), 14)
 		p.text(chartWidth-rowsRight, c.height()-4, "end", "axis-label", c.axis.label)

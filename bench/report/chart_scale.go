@@ -37,8 +37,9 @@ type scale struct {
 	from, to float64 // positions
 }
 
-// scaleOf maps the range of the values to the positions from and to.
-func scaleOf(a axis, values []float64, from, to float64) scale {
+// newScale maps the range of the values, widened to round values, to the positions from
+// and to. It returns approximately about ticks. Ticks of the axis itself are not widened.
+func newScale(a axis, values []float64, from, to float64, about int) (scale, []tick) {
 	s := scale{axis: a, from: from, to: to}
 	values = slices.DeleteFunc(slices.Clone(values), a.lacks)
 	if len(values) == 0 {
@@ -54,7 +55,22 @@ func scaleOf(a axis, values []float64, from, to float64) scale {
 	case !a.log && s.hi == s.lo:
 		s.hi = s.lo + max(math.Abs(s.lo), 1)
 	}
-	return s
+	if len(a.ticks) > 0 {
+		return s, slices.DeleteFunc(slices.Clone(a.ticks), func(t tick) bool { return t.at < s.lo*(1-1e-9) || t.at > s.hi*(1+1e-9) })
+	}
+	round := linearTicks(s.lo, s.hi, about)
+	if a.log {
+		round = roundLogs(s.lo, s.hi)
+	}
+	s.lo, s.hi = round[0], round[len(round)-1]
+	if a.log {
+		round = thin(round, about)
+	}
+	var ticks []tick
+	for _, v := range round {
+		ticks = append(ticks, tick{v, a.text(v)})
+	}
+	return s, ticks
 }
 
 // at returns the position of a value.
@@ -64,27 +80,6 @@ func (s scale) at(v float64) float64 {
 		lo, hi, v = math.Log(lo), math.Log(hi), math.Log(v)
 	}
 	return s.from + (v-lo)/(hi-lo)*(s.to-s.from)
-}
-
-// widen extends the range to round values and returns the scale with approximately about ticks.
-func (s scale) widen(about int) (scale, []tick) {
-	if len(s.axis.ticks) > 0 {
-		return s, slices.DeleteFunc(slices.Clone(s.axis.ticks), func(t tick) bool { return t.at < s.lo*(1-1e-9) || t.at > s.hi*(1+1e-9) })
-	}
-	var at []float64
-	if s.axis.log {
-		round := roundLogs(s.lo, s.hi)
-		s.lo, s.hi = round[0], round[len(round)-1]
-		at = thin(round, about)
-	} else {
-		at = linearTicks(s.lo, s.hi, about)
-		s.lo, s.hi = at[0], at[len(at)-1]
-	}
-	var ticks []tick
-	for _, v := range at {
-		ticks = append(ticks, tick{v, s.axis.text(v)})
-	}
-	return s, ticks
 }
 
 // nice returns the smallest of 1, 2 and 5 times the powers of ten that is at least v.
@@ -133,8 +128,8 @@ func thin(round []float64, about int) []float64 {
 	})
 	every := (len(powers) + about) / (about + 1)
 	var out []float64
-	for i := 0; i < len(powers); i += every {
-		out = append(out, powers[i])
+	for group := range slices.Chunk(powers, every) {
+		out = append(out, group[0])
 	}
 	return out
 }
