@@ -88,7 +88,7 @@ func TestRunKeepsEveryRound(t *testing.T) {
 		if err != nil || h == nil {
 			t.Fatalf("histogram of round %d: %v in %v", round, err, holding(files, "Queue"))
 		}
-		want := int64(200+round) * 1e6 / 7
+		want := int64(200+round) * 1e6 / 7000
 		if h.Tag() != "intended→handled" || h.TotalCount() != 1 || !h.ValuesAreEquivalent(h.Max(), want) {
 			t.Errorf("round %d: %d values up to %d under %q", round, h.TotalCount(), h.Max(), h.Tag())
 		}
