@@ -20,13 +20,10 @@ import (
 type Part struct {
 	Profile *Profile // generates the events; it must not be nil
 	Seed    int64    // decides everything random in the part
-	// Start is the time of the part's first phase, from the start of the composition. Initial
-	// objects exist from the start of the composition.
+	// Start is the time of the part's first phase. Its initial objects exist before.
 	Start    time.Duration
 	Duration time.Duration // cuts the part: later events are dropped; 0 means no cut
-	// Pace replaces the intended times of the profile; nil keeps them. A mark gets the time of
-	// the event before it.
-	Pace *pace.Pace
+	Pace     *pace.Pace    // replaces the intended times of the profile; nil keeps them
 }
 
 // Composition is one or more profiles that play at the same time. Each profile has its own
@@ -211,8 +208,7 @@ func (p *part) advance() {
 	p.ok = s.At < p.end
 }
 
-// Next stores the next step in s. It returns false at the end. It takes O(parts) and does not
-// allocate.
+// Next stores the next step in s; false at the end. It takes O(parts) and does not allocate.
 func (g *Generator) Next(s *Step) bool {
 	best := g.parts[0]
 	if len(g.parts) > 1 {

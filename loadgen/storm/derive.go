@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
@@ -27,14 +28,12 @@ var ErrNotPods = errors.New("not a storm of pods")
 // AtLeast returns a storm of at least n events: the events of s, then laps over the events
 // after the initial list. It is valid if s is valid.
 //
-// A lap starts from the final state of the lap before it. In later laps, ADDED of an existing
-// key becomes MODIFIED. MODIFIED of a missing key becomes ADDED, and DELETED of a missing key
-// is dropped. Times continue at the pace of the storm, and each lap repeats the marks. Each
-// event has its own object: a copy of the struct, which shares the values that it points to.
+// A lap starts from the final state of the lap before it: ADDED of an existing key becomes
+// MODIFIED, MODIFIED of a missing key becomes ADDED, and DELETED of a missing key is dropped.
+// Times continue at the pace of the storm, and each lap repeats the marks. Each event has its
+// own copy of the object's struct (about 1 kB for a pod). O(n).
 //
-// If all events after the initial list are DELETED, the storm cannot grow. AtLeast returns s
-// itself if s has n events or more. It takes O(n) time and, per event, the size of the
-// object's struct (about 1 kB for a pod).
+// It returns s itself if it has n events, or if all events after the initial list are DELETED.
 func (s *Storm) AtLeast(n int) *Storm {
 	if len(s.Events) >= n {
 		return s
@@ -70,21 +69,15 @@ func within(marks []Mark, n int) []Mark {
 
 // Selection is the events of some keys of a storm.
 type Selection struct {
-	// Storm has the selected events: renumbered, at their original times. It is valid if the
-	// whole storm is valid.
-	*Storm
-	// Places maps events to the whole storm: event i of Storm is event Places[i] there, both
-	// from 0.
-	Places []int
-	// Whole is the number of events of the whole storm; WholeInitial is the length of its
-	// initial list.
-	Whole, WholeInitial int
+	*Storm             // selected events, renumbered, at their original times; valid if the whole is
+	Places       []int // event i of Storm is event Places[i] of the whole storm, both from 0
+	Whole        int   // number of events of the whole storm
+	WholeInitial int   // length of its initial list
 }
 
 // Select returns the events of [Storm.AtLeast](n) whose keys pass keep, renumbered, in the
 // same order and at the same times. Marks stay after the same events; a mark after the last
-// event is dropped. Time is O(events of s + selected events); memory is that of AtLeast for
-// the selected events.
+// event is dropped. O(events of s + selected events).
 func (s *Storm) Select(n int, keep func(key string) bool) Selection {
 	p, index := s.filter(func(e *Event) bool { return keep(e.Key) })
 	if len(s.Events) < n {
@@ -230,8 +223,7 @@ func (s *Storm) pods() ([]*v1.Pod, error) {
 // events are dropped. A pod that moves to another node disappears with DELETED. The pods are
 // copies, bound to [NodeName]. Times do not change. [Storm.AtLeast] makes the result longer.
 //
-// The error wraps [ErrNotPods] if events have other objects. It is also an error if pods is
-// less than 1 or no pod is bound to a node. O(events × log nodes).
+// The error wraps [ErrNotPods] if events have other objects. O(events × log nodes).
 func (s *Storm) ForNode(pods int) (*Storm, error) {
 	if pods < 1 {
 		return nil, fmt.Errorf("storm %s: a node with %d pods (allowed: 1 or more)", s.Name, pods)
@@ -240,12 +232,11 @@ func (s *Storm) ForNode(pods int) (*Storm, error) {
 	if err != nil {
 		return nil, err
 	}
-	names := map[string]struct{}{}
+	names := map[string]bool{}
 	for _, pod := range objects {
-		if pod.Spec.NodeName != "" {
-			names[pod.Spec.NodeName] = struct{}{}
-		}
+		names[pod.Spec.NodeName] = true
 	}
+	delete(names, "")
 	if len(names) == 0 {
 		return nil, fmt.Errorf("storm %s: no pod is bound to a node", s.Name)
 	}
@@ -274,16 +265,12 @@ func (s *Storm) ForNode(pods int) (*Storm, error) {
 // watchNodes stores the type of each event for a watch of the pods on the given nodes. The
 // type is empty if the watch does not receive the event. It returns the peak number of pods.
 func (s *Storm) watchNodes(types []watch.EventType, pods []*v1.Pod, nodes []string) int {
-	chosen := make(map[string]struct{}, len(nodes))
-	for _, n := range nodes {
-		chosen[n] = struct{}{}
-	}
+	chosen := sets.New(nodes...)
 	seen := make([]bool, s.Keys)
 	live, peak := 0, 0
 	for i := range s.Events {
 		e := &s.Events[i]
-		_, here := chosen[pods[i].Spec.NodeName]
-		here = here && e.Type != watch.Deleted
+		here := chosen.Has(pods[i].Spec.NodeName) && e.Type != watch.Deleted
 		switch was := seen[e.KeyIndex]; {
 		case here && was:
 			types[i] = watch.Modified
@@ -304,8 +291,7 @@ func (s *Storm) watchNodes(types []watch.EventType, pods []*v1.Pod, nodes []stri
 
 // Metadata returns the storm with [metav1.PartialObjectMetadata] objects. They have the
 // metadata that a queue reads: namespace, name, UID and resourceVersion. Laps then take a
-// quarter of the memory of a storm of pods. The garbage collector has little to scan, so its
-// time does not count against the queue. O(events).
+// quarter of the memory, and garbage collection does not count against the queue. O(events).
 func (s *Storm) Metadata() *Storm {
 	out := *s
 	out.Events = slices.Clone(s.Events)
@@ -348,9 +334,7 @@ func Renumber(o runtime.Object, seq uint64) runtime.Object {
 // appearance.
 //
 // The result's name ends in +templates. Its pods share the templates, which must not be
-// changed. It is valid if s is valid. The error wraps [ErrNotPods] if events have other
-// objects; an empty list of templates is also an error. O(events) time; memory for the structs
-// of the pods.
+// changed. It is valid if s is valid. The error wraps [ErrNotPods] if events have other objects.
 func (s *Storm) WithPods(templates []v1.PodTemplateSpec) (*Storm, error) {
 	if len(templates) == 0 {
 		return nil, fmt.Errorf("storm %s: no templates of pods", s.Name)

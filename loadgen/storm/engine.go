@@ -74,12 +74,10 @@ type lifecycle struct {
 
 // updates is a series of MODIFIED events of existing keys.
 type updates struct {
-	stream   uint8
-	first, n int32
-	skew     Skew
-	// inTurn visits every key once per pass, in an order that the seed decides, instead of
-	// drawing keys by skew.
-	inTurn    bool
+	stream    uint8
+	first, n  int32
+	skew      Skew
+	inTurn    bool // every key once per pass, in an order of the seed, instead of drawn by skew
 	from, to  time.Duration
 	perSecond float64 // mean rate; poisson makes the times random
 	poisson   bool

@@ -34,9 +34,7 @@ type Event struct {
 	At       time.Duration   // intended time, from the start of the storm
 	Key      string          // object's key, namespace/name
 	KeyIndex int32           // numbers the keys of the storm from 0, in order of appearance
-	// Object is the typed object (such as *v1.Pod) after the event; for DELETED, its last
-	// state.
-	Object runtime.Object
+	Object   runtime.Object  // typed object after the event; for DELETED, its last state
 }
 
 // Storm is a whole stream in memory.
@@ -54,9 +52,7 @@ type Storm struct {
 
 // Mark is an interruption of the stream.
 type Mark struct {
-	// After is the number of the event before the mark: at least [Storm.Initial], and less
-	// than the number of the last event.
-	After uint64
+	After uint64   // number of the event before it: at least [Storm.Initial], before the last event
 	Type  MarkType // kind of interruption
 }
 
@@ -64,8 +60,8 @@ type Mark struct {
 type MarkType string
 
 const (
-	// MarkRelist: the watch ends and its version has expired (410 Gone). Clients list again,
-	// and a queue receives the whole state by Replace.
+	// MarkRelist: the watch's version has expired (410 Gone). Clients list again, and a queue
+	// receives the whole state by Replace.
 	MarkRelist MarkType = "relist"
 	// MarkResync: every known object goes to the handlers again, as in informers with a resync
 	// period.
@@ -75,18 +71,15 @@ const (
 // Set is the storms of one cluster, one [Storm] per resource, on one clock. It is shared and
 // must not be changed.
 type Set struct {
-	Name   string   // profile, recording or path that the set comes from
-	Storms []*Storm // one storm per resource; pipelines play the first by default
-	Phases []Phase  // in order of From; empty if unknown
-	// Faults are faults of the simulated API server that serves the set; see [fault.Spec].
-	// Other sources ignore them.
-	Faults []fault.Spec
+	Name   string       // profile, recording or path that the set comes from
+	Storms []*Storm     // one storm per resource; pipelines play the first by default
+	Phases []Phase      // in order of From; empty if unknown
+	Faults []fault.Spec // faults of the simulated API server; other sources ignore them
 }
 
 // Phase is a named stretch of a storm: baseline, storm or drain.
 type Phase struct {
-	// Name is baseline, storm or drain. In compositions of several profiles, the profile's name
-	// precedes it.
+	// Name is baseline, storm or drain, after the profile's name in compositions of several.
 	Name     string
 	From, To time.Duration // times from the start of the storm
 }
@@ -110,9 +103,8 @@ func (s *Set) MarkFaults() []fault.Spec {
 // ErrInvalid is wrapped by the error for a storm that no API server would send.
 var ErrInvalid = errors.New("invalid storm")
 
-// Validate checks that the set has at least one storm and at most one per resource. Each storm
-// must be valid (see [Storm.Validate]), and no phase may end before it starts. The error wraps
-// [ErrInvalid] and names the resource. O(events).
+// Validate checks that the set has at least one storm and at most one per resource, that each is
+// valid, and that no phase ends before it starts. The error wraps [ErrInvalid]. O(events).
 func (s *Set) Validate() error {
 	if len(s.Storms) == 0 {
 		return fmt.Errorf("%w: a set without storms", ErrInvalid)

@@ -52,7 +52,7 @@ func Load(nameOrPath string) (*storm.Storm, error) {
 	return set.Storms[0], nil
 }
 
-// LoadSet converts every resource of a recording to a storm, the main one first; see [Load].
+// LoadSet is [Load] for every resource of a recording, the main one first.
 func LoadSet(nameOrPath string) (*storm.Set, error) {
 	f, err := Open(nameOrPath)
 	if err != nil {

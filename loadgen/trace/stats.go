@@ -31,8 +31,7 @@ type ResourceStats struct {
 	PerSecond float64 `json:"perSecond"` // mean rate over Seconds
 	Peak      int     `json:"peak"`      // maximum number of events in one second
 	PeakAt    int     `json:"peakAt"`    // that second, from the start of the recording
-	// SizeMin to SizeMax are the minimum, median, 99th percentile and maximum of object sizes,
-	// in bytes of JSON, including the initial list.
+	// Object sizes in bytes of JSON, with the initial list: minimum to maximum, and the sum.
 	SizeMin   int64   `json:"sizeMin"`
 	SizeP50   int64   `json:"sizeP50"`
 	SizeP99   int64   `json:"sizeP99"`
@@ -41,8 +40,7 @@ type ResourceStats struct {
 	Keys      int     `json:"keys"`      // number of keys with events
 	MostOfOne int     `json:"mostOfOne"` // number of events of the busiest key
 	TopTenth  float64 `json:"topTenth"`  // fraction of the events of the busiest tenth of the keys
-	// Zipf is the most likely exponent s of a Zipf distribution over these keys: the key of
-	// rank r has a share proportional to r^-s. 0 is uniform.
+	// Zipf is the most likely exponent s: the key of rank r has a share proportional to r^-s.
 	Zipf   float64 `json:"zipf"`
 	Rate   []int   `json:"-"` // events of each second
 	Counts []int   `json:"-"` // events of each key, in descending order

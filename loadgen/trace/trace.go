@@ -115,17 +115,14 @@ type Frame struct {
 	Object   []byte          // raw JSON as received, owned by the caller; nil for a Break
 	Resource Resource        // resource of the watch; zero for a Break of all resources
 	Break    *Break          // set for a gap in the recording, else nil
-	// Line is the line number in the file, from 1, without the lines of lost blocks. It is 0 for
-	// a Break that the reader added.
-	Line int
+	Line     int             // in the file, from 1, without lost blocks; 0 for the reader's own Break
 }
 
 // Reasons for a [Break].
 const (
 	Reconnected = "reconnected" // the watch ended and resumed at the same version; no event is missing
 	// Relisted: the watch could not resume (410 Gone), so the recorder listed again. The next
-	// frames of the resource are the differences from the state before the gap. Several
-	// changes of an object in the gap become one frame.
+	// frames are the differences from the state before the gap, one per object.
 	Relisted   = "relisted"
 	Unreadable = "unreadable" // a part of the file is damaged
 	Ended      = "ended"      // the watch ended with an error and did not resume
@@ -156,8 +153,8 @@ var (
 type Error struct {
 	Name string // path of the recording, or the name of a built-in one
 	Line int    // number of the unreadable line, from 1; a block has the number of its first
-	// Offset is the start of the line's block in a file of zstd frames, and otherwise the
-	// number of decompressed bytes before the line.
+	// Offset is the start of the line's block in a file of zstd frames, else the number of
+	// decompressed bytes before the line.
 	Offset int64
 	// Err is the cause. It wraps [ErrTruncated], [ErrCorrupt], [ErrEmpty] or [ErrVersion], or
 	// is the error of the underlying reader.
