@@ -49,17 +49,14 @@ const maxBytes = 256 << 20 // maximum size of a file, a URL or standard input in
 
 // Options are the sources of [Load].
 type Options struct {
-	// Filenames are files, folders, patterns, http and https URLs, and "-" for Stdin, as in
-	// kubectl's -f. They are read in this order.
-	Filenames []string
+	Filenames []string  // as in kubectl's -f, in order: files, folders, patterns, URLs, "-" for Stdin
 	Recursive bool      // also reads the folders below a folder
 	Stdin     io.Reader // read once, for "-"
 }
 
 // Object is one object of a manifest.
 type Object struct {
-	// Object has its Go type if client-go has one, else *unstructured.Unstructured. Its kind
-	// and apiVersion are set.
+	// Object has its Go type if client-go has one, else *unstructured.Unstructured, and its kind.
 	runtime.Object
 	Kind      schema.GroupVersionKind // group, version and kind of the object
 	Namespace string                  // empty if the manifest has none

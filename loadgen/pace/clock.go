@@ -7,8 +7,7 @@ import (
 
 type clock interface {
 	now() time.Time // with a monotonic reading if available
-	// sleep returns after d, when ctx ends, or earlier. The pacer checks the time and sleeps
-	// again.
+	// sleep returns after d, when ctx ends, or earlier; the pacer then sleeps again.
 	sleep(ctx context.Context, d time.Duration)
 	close() error
 }

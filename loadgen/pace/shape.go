@@ -218,9 +218,8 @@ func (p Pace) Events(d time.Duration, most int) int {
 // Schedule assigns an intended time to each event. It is immutable, so several producers can
 // share one.
 type Schedule interface {
-	// Intended returns the intended time of event i, from 0, relative to the start. It does
-	// not decrease with i, except by 1 ns of rounding. It does not allocate and is safe for
-	// concurrent use.
+	// Intended returns the time of event i, from 0, relative to the start. It does not decrease
+	// with i, but for 1 ns of rounding. It does not allocate and is safe for concurrent use.
 	Intended(i int) time.Duration
 }
 
@@ -232,9 +231,7 @@ func (f Func) Intended(i int) time.Duration { return f(i) }
 
 // Score describes a storm to a pace.
 type Score struct {
-	// Events is the number of events. A [Poisson] schedule has random times for this many;
-	// later events follow at the mean gap.
-	Events int
+	Events int // number of events; [Poisson] times are random for so many, then at the mean gap
 	// At returns the storm's own time of event i, for [Trace]. It must not decrease with i.
 	At   func(i int) time.Duration
 	Seed int64 // decides the random times of [Poisson]
@@ -287,8 +284,7 @@ func newPoisson(rate float64, events int, seed int64) *poisson {
 	rng := rand.New(rand.NewPCG(uint64(seed), 0x706163652f706f69))
 	t := 0.0
 	for i := range p.at {
-		// The first event has a gap too: the whole process is random, including its first
-		// event.
+		// The first event has a gap too: the whole process is random.
 		t += rng.ExpFloat64() * p.gap
 		p.at[i] = nanos(t)
 	}

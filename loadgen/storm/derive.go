@@ -180,8 +180,7 @@ func (s *Storm) lap() (lap []Event, period time.Duration) {
 	if len(own) == 0 {
 		return nil, 0
 	}
-	// A lap starts at the end of the initial list, so that the gap before its
-	// first event repeats too.
+	// From the end of the initial list, so that the gap before the first event repeats too.
 	period = own[len(own)-1].At
 	if s.Initial > 0 {
 		period -= s.Events[s.Initial-1].At
@@ -329,9 +328,8 @@ func Renumber(o runtime.Object, seq uint64) runtime.Object {
 
 // WithPods returns the storm with pods from templates, such as a user's own manifests. A pod
 // gets the template's spec, labels and annotations. It keeps its name, owners, node,
-// controller labels and status, with one container status per container of the template. Pods
-// of one owner share one template. Owners get the templates round-robin, in order of
-// appearance.
+// controller labels and status, with one container status per container of the template.
+// Owners get the templates round-robin, in order of appearance.
 //
 // The result's name ends in +templates. Its pods share the templates, which must not be
 // changed. It is valid if s is valid. The error wraps [ErrNotPods] if events have other objects.

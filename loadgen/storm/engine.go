@@ -168,8 +168,7 @@ func newEngine(p *plan, seed uint64) *engine {
 func newSeries(u *updates, seed uint64) series {
 	s := series{updates: u, gap: 1e9 / u.perSecond, turns: make([]uint8, u.n)}
 	if u.inTurn {
-		// Golden-section steps, made coprime to n, visit every key once and spread neighbours
-		// in time.
+		// Golden-section steps, coprime to n, visit every key once and spread neighbours in time.
 		n := int64(u.n)
 		s.stride = max(1, int64(float64(n)*0.6180339887))
 		for gcd(s.stride, n) != 1 {

@@ -258,8 +258,7 @@ func parsePart(n *yaml.Node, seed int64) (Part, error) {
 	within("pods", head.Pods, "0 to 5000000")
 	within("scale", head.Scale, "above 0, up to 1000000")
 	if err = c.err; err == nil {
-		// The size comes first because it changes other parameters. The parameters in the file
-		// then override them.
+		// The size comes first: it changes other parameters, which the file may override.
 		profile.Resize(head.Nodes, head.Pods, head.Scale)
 		nodes, pods := profile.Nodes, profile.Pods
 		if _, err := decode(n, profile.kind, &partHead{}, profile); err != nil {

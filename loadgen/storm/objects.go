@@ -19,8 +19,7 @@ import (
 type objects interface {
 	len() int
 	key(k int32) string // namespace/name
-	// object returns a new struct for a state of a key, without a resourceVersion. Structs
-	// share the values that they point to.
+	// object returns a new struct without a resourceVersion, which shares what it points to.
 	object(k int32, state uint8) runtime.Object
 }
 
@@ -176,12 +175,10 @@ func newPodTemplates(bytes int) *podTemplates {
 
 // podGroup is a range of keys with similar pods.
 type podGroup struct {
-	first, n int
-	app      string // prefix of the workloads' names
-	// perWorkload is the number of pods of each workload. The pods of a Job have adjacent
-	// keys; those of Deployments are interleaved.
-	perWorkload int
-	job         bool
+	first, n    int
+	app         string          // prefix of the workloads' names
+	perWorkload int             // number of pods of each workload
+	job         bool            // adjacent keys; Deployments' keys are interleaved
 	node        func(i int) int // returns the node number of pod first+i
 	revision    int             // revision of the workload, part of the pod names
 }

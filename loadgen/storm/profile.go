@@ -24,22 +24,17 @@ type Profile struct {
 	// Nodes is the number of nodes: 1 to 1,000,000.
 	Nodes int `yaml:"nodes" allowed:"1 to 1000000"`
 	// Pods is the number of pods: up to 5,000,000. Each profile defines which pods it counts.
-	Pods int `yaml:"pods" allowed:"0 to 5000000"`
-	// PodBytes are the sizes of pods in bytes of JSON: 2,000 to 100,000. Workloads use them
-	// round-robin.
-	PodBytes []int `yaml:"podBytes,flow"`
-	// UpdatesPerSecond is the rate of background status updates, at random times in all
-	// phases. Only pods outside the storm get them; in hotkey, leases do.
+	Pods     int   `yaml:"pods" allowed:"0 to 5000000"`
+	PodBytes []int `yaml:"podBytes,flow"` // sizes of pods in bytes of JSON; workloads use them in turn
+	// UpdatesPerSecond is the rate of random status updates outside the storm: of pods, in hotkey of leases.
 	UpdatesPerSecond float64 `yaml:"updatesPerSecond" allowed:"0 to 10000000 a second"`
 	Skew             Skew    `yaml:"skew"` // distribution of these updates over keys: uniform or zipf
-	// Baseline, Storm and Drain are the lengths of the three phases. Baseline and drain have
-	// background updates only; the drain also has the end of events that the storm started.
+	// Lengths of the phases. The drain has background updates and the end of what the storm started.
 	Baseline time.Duration `yaml:"baseline" allowed:"0s to 24h0m0s"`
 	Storm    time.Duration `yaml:"storm" allowed:"1ms to 24h0m0s"`
 	Drain    time.Duration `yaml:"drain" allowed:"0s to 24h0m0s"`
 
-	// ChurnPerSecond is the rate of deleted pods in the storm phase, and of the pods
-	// that replace them.
+	// ChurnPerSecond is the rate of deleted pods in the storm phase, and of their replacements.
 	ChurnPerSecond float64 `yaml:"churnPerSecond" of:"steady" allowed:"0 to 10000000 a second"`
 	// LeasePeriod is the time between two renewals of a node lease.
 	LeasePeriod time.Duration `yaml:"leasePeriod" of:"steady leases nodeloss" allowed:"1ms to 24h0m0s"`
@@ -53,8 +48,7 @@ type Profile struct {
 	Lost float64 `yaml:"lost" of:"nodeloss" allowed:"above 0, up to 1"`
 	// WritesPerSecond is the write rate of the control plane in each step.
 	WritesPerSecond float64 `yaml:"writesPerSecond" of:"nodeloss" allowed:"above 0, up to 10000000 a second"`
-	// Toleration is the time from NotReady to eviction. Kubernetes' default of
-	// 300 s only makes the storm longer.
+	// Toleration is the time from NotReady to eviction. Kubernetes' default, 300 s, only lengthens the storm.
 	Toleration time.Duration `yaml:"toleration" of:"nodeloss" allowed:"1ms to 24h0m0s"`
 	// Relists is the number of relists in the storm phase, at equal intervals.
 	Relists int `yaml:"relists" of:"relist" allowed:"1 to 1000"`
@@ -66,8 +60,7 @@ type Profile struct {
 	SliceUpdatesPerSecond float64 `yaml:"sliceUpdatesPerSecond" of:"hotkey" allowed:"0 to 10000000 a second"`
 	// PerService is the number of endpoints of a service.
 	PerService int `yaml:"perService" of:"endpoints" allowed:"1 to 100000"`
-	// PerSlice is the maximum number of endpoints of a slice. The EndpointSlice
-	// controller's default is 100.
+	// PerSlice is the maximum number of endpoints of a slice. The controller's default is 100.
 	PerSlice int `yaml:"perSlice" of:"endpoints" allowed:"1 to 1000"`
 	// ChangesPerSecond is the rate of readiness changes in the storm phase.
 	ChangesPerSecond float64 `yaml:"changesPerSecond" of:"endpoints" allowed:"above 0, up to 10000000 a second"`

@@ -42,12 +42,10 @@ type Storm struct {
 	Name     string                      // profile, recording or path that the storm comes from
 	Resource schema.GroupVersionResource // resource of the events, such as pods
 	Kind     schema.GroupVersionKind     // kind of the objects
-	// Initial is the length of the initial list: the first Initial events are ADDED events of
-	// the objects that exist at the start.
-	Initial int
-	Events  []Event // in order of Seq: Events[i].Seq == i+1
-	Keys    int     // number of different keys
-	Marks   []Mark  // interruptions of the stream, in order of After
+	Initial  int                         // length of the initial list, the ADDED events at the start
+	Events   []Event                     // in order of Seq: Events[i].Seq == i+1
+	Keys     int                         // number of different keys
+	Marks    []Mark                      // interruptions of the stream, in order of After
 }
 
 // Mark is an interruption of the stream.
@@ -63,9 +61,7 @@ const (
 	// MarkRelist: the watch's version has expired (410 Gone). Clients list again, and a queue
 	// receives the whole state by Replace.
 	MarkRelist MarkType = "relist"
-	// MarkResync: every known object goes to the handlers again, as in informers with a resync
-	// period.
-	MarkResync MarkType = "resync"
+	MarkResync MarkType = "resync" // every known object goes to the handlers again
 )
 
 // Set is the storms of one cluster, one [Storm] per resource, on one clock. It is shared and
@@ -135,11 +131,9 @@ func (s *Set) Validate() error {
 //   - ADDED requires a missing key; MODIFIED and DELETED require an existing key.
 //   - The initial list has ADDED events only.
 //   - KeyIndex follows the order of appearance, and Keys is the number of keys.
-//   - Marks have a known type, are in order, and lie between the initial list and
-//     the last event.
+//   - Marks have a known type, are in order, and lie between the initial list and the last event.
 //
-// The error wraps [ErrInvalid] and names the first event that breaks a rule.
-// O(events).
+// The error wraps [ErrInvalid] and names the first event that breaks a rule. O(events).
 func (s *Storm) Validate() error {
 	if s.Initial < 0 || s.Initial > len(s.Events) {
 		return fmt.Errorf("%w: an initial list of %d events in a storm of %d", ErrInvalid, s.Initial, len(s.Events))

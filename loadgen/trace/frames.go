@@ -44,8 +44,7 @@ type blocks struct {
 	inErr error
 	text  []byte // rest of the present block, which starts at offset start
 	start int64
-	// stream decompresses a file whose first frame is larger than a block, as other programs
-	// write it. Damage then costs the rest of the file.
+	// stream decompresses a file whose first frame is larger than a block. Damage costs its rest.
 	stream io.Reader
 	err    error
 }
@@ -85,8 +84,7 @@ func (b *blocks) next() error {
 	case b.inErr != nil && !errors.Is(b.inErr, io.EOF):
 		return b.inErr
 	case errors.Is(err, zstd.ErrDecoderSizeExceeded) && b.at == 0:
-		// One worker decompresses without goroutines. A Reader has no Close, so goroutines
-		// would leak.
+		// One worker needs no goroutines, which would leak: a Reader has no Close.
 		b.stream, err = zstd.NewReader(io.MultiReader(bytes.NewReader(b.buf), b.in),
 			zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
 		return err

@@ -22,15 +22,14 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// Load converts the main resource of a recording to a storm: the first one in
-// the header, or else the first one in the recording. nameOrPath is the name of a built-in
-// recording, or the path of a file in any format that [Reader] supports. A name takes
-// precedence over a path; write ./name for the file.
+// Load converts the main resource of a recording to a storm: the first one in the header, else
+// in the recording. nameOrPath is the name of a built-in recording, or the path of a file in any
+// format that [Reader] supports. A name takes precedence over a path; write ./name for the file.
 //
-// Objects have the types of client-go's scheme, with apiVersion and kind and without unknown
-// fields. Objects of a kind that the scheme does not know are unstructured. Events are numbered in order of arrival; the number is the resourceVersion of
-// the object. Bookmarks become no events; the bookmark that ends the initial list sets
-// Storm.Initial. The storm is valid (see [storm.Storm.Validate]).
+// Objects have the types of client-go's scheme, without unknown fields; others are unstructured.
+// Events are numbered in order of arrival; the number is the object's resourceVersion. The
+// bookmark that ends the initial list sets Storm.Initial. The storm is valid (see
+// [storm.Storm.Validate]).
 //
 // Load returns an [*Error] for the errors of [Reader.Next] and for these:
 //

@@ -7,10 +7,9 @@ import (
 )
 
 // Mender repairs the sequence of events of a cut, damaged or merged recording, or of one that
-// starts within a watch. It changes each frame to fit the frames before it. MODIFIED of a
-// missing object becomes ADDED, and DELETED of a missing object is dropped. ADDED of an
-// existing object becomes MODIFIED. Only the first end of an initial list stays. Memory grows
-// with the number of keys. The zero value is ready to use.
+// starts within a watch. MODIFIED of a missing object becomes ADDED, DELETED of one is dropped,
+// and ADDED of an existing one becomes MODIFIED. Only the first end of an initial list stays.
+// Memory grows with the number of keys. The zero value is ready to use.
 type Mender struct {
 	exists map[Resource]map[string]bool
 	ended  map[Resource]bool // resources whose initial list cannot end any more

@@ -103,8 +103,7 @@ type Header struct {
 	Origin     string    `json:"origin,omitempty"` // cluster or file that the frames come from
 	Started    time.Time `json:"started,omitzero"` // start of the recording; zero if unknown
 	Anonymised bool      `json:"anonymised"`       // names and values were replaced
-	// Resources are the resources that the writer knew at the start, the main one first.
-	// [Reader.Header] appends the resources that it has found since.
+	// Resources has the writer's, the main one first, and what [Reader.Header] has found since.
 	Resources []Resource `json:"resources"`
 }
 
@@ -135,8 +134,7 @@ type Break struct {
 	DownNs  int64  `json:"downNs,omitempty"`  // length of the gap in ns
 	From    string `json:"from,omitempty"`    // last resource version before the gap
 	Until   string `json:"until,omitempty"`   // first one after it
-	// Added, Modified and Deleted count the frames of the differences after a relist. Versions
-	// within the gap are not counted.
+	// Added, Modified and Deleted count the differences after a relist, not the versions between.
 	Added    int `json:"added,omitempty"`
 	Modified int `json:"modified,omitempty"`
 	Deleted  int `json:"deleted,omitempty"`
@@ -153,12 +151,9 @@ var (
 type Error struct {
 	Name string // path of the recording, or the name of a built-in one
 	Line int    // number of the unreadable line, from 1; a block has the number of its first
-	// Offset is the start of the line's block in a file of zstd frames, else the number of
-	// decompressed bytes before the line.
+	// Offset is the start of the line's zstd frame, else the decompressed bytes before the line.
 	Offset int64
-	// Err is the cause. It wraps [ErrTruncated], [ErrCorrupt], [ErrEmpty] or [ErrVersion], or
-	// is the error of the underlying reader.
-	Err error
+	Err    error // wraps [ErrTruncated], [ErrCorrupt], [ErrEmpty] or [ErrVersion], or is the reader's
 }
 
 // Error returns one line such as

@@ -12,15 +12,13 @@ import (
 
 // rewriter copies valid JSON and replaces strings. All other bytes stay.
 type rewriter struct {
-	a    *Anonymiser
-	kind schema.GroupVersionKind
-	root model
-	in   []byte
-	at   int
-	out  []byte
-	// nested: the JSON is in a key of managed fields. The API server escapes <, > and & in
-	// objects, and not there.
-	nested bool
+	a      *Anonymiser
+	kind   schema.GroupVersionKind
+	root   model
+	in     []byte
+	at     int
+	out    []byte
+	nested bool // in a key of managed fields, where the API server does not escape <, > and &
 }
 
 func (r *rewriter) space() {

@@ -41,8 +41,7 @@ type Options struct {
 	Namespace string             // limits the recording to one namespace; empty means all
 	// Transform changes each frame before it is written; nil keeps frames unchanged.
 	Transform func(trace.Frame) (trace.Frame, error)
-	// Backoff is the pause before the first retry of a failed watch (default 250 ms). It
-	// doubles with each retry, up to 32 times the first pause.
+	// Backoff is the first pause before a retry (default 250 ms); it doubles, up to 32 times that.
 	Backoff    time.Duration
 	FlushEvery time.Duration // interval between flushes (default 2 s)
 	// Settling is the time after the end of a watch in which the server may reject the next
@@ -56,9 +55,8 @@ type Summary struct {
 	Resource   trace.Resource // recorded resource
 	Events     int            // counts events, without bookmarks and without Missed
 	Reconnects int            // counts resumed watches, which lose nothing
-	// Relists counts the lists after a gap, which may have lost versions. Missed counts the
-	// differences that these lists showed.
-	Relists, Missed int
+	Relists    int            // lists after a gap, which may have lost versions
+	Missed     int            // differences that these lists showed
 }
 
 // ResourceOf converts a resource of a cluster to one of a trace.
