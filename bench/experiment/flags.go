@@ -13,17 +13,14 @@ import (
 
 // Field is a field of a [Spec], or of a nested struct, that a flag sets.
 type Field struct {
-	// Flag and Short are the flag's names; Path is the field's path, such as
-	// storm.nodes. Help is the flag's help text.
-	Flag, Short, Path, Help string
-	Values                  []string // allowed ones; nil for any
-	// Common flags are in the short help. RunOnly flags do not apply to searches.
-	Common, RunOnly bool
+	Flag, Short, Help string   // of the flag
+	Path              string   // path of the field, such as storm.nodes
+	Values            []string // allowed ones; nil for any
+	Common            bool     // the flag is in the short help
+	RunOnly           bool     // the flag does not apply to searches
 
-	// min is the least allowed number; empty for none. sources are the sources that the
-	// field applies to; empty for all.
-	min     string
-	sources string
+	min     string // least allowed number; empty for none
+	sources string // that the field applies to; empty for all
 	array   bool
 	index   []int
 	value   reflect.Value
@@ -32,8 +29,8 @@ type Field struct {
 // Search reports whether the field describes a search.
 func (f Field) Search() bool { return strings.HasPrefix(f.Path, "search.") }
 
-// Fields returns the fields of a struct that have flags, in the order of declaration.
-// spec is a pointer to the struct. Fields behind nil pointers are left out.
+// Fields returns the fields with flags of a struct, in the order of declaration; spec is a pointer
+// to it. Fields behind nil pointers are left out.
 func Fields(spec any) []Field { return fieldsOf(reflect.ValueOf(spec).Elem(), "", "", nil) }
 
 func fieldsOf(v reflect.Value, path, sources string, index []int) []Field {
@@ -106,9 +103,8 @@ func AddFlags(fs *pflag.FlagSet, fields []Field) {
 	}
 }
 
-// Overlay copies the fields with a given flag to another struct of the same type; to is
-// a pointer to it. A given zero, such as --rounds 0, is an error if the field needs a
-// value.
+// Overlay copies the fields with a given flag to another struct of the same type; to is a pointer
+// to it. A given zero, such as --rounds 0, is an error if the field needs a value.
 func Overlay(to any, fields []Field, given func(flag string) bool) error {
 	for _, f := range fields {
 		if !given(f.Flag) {
@@ -146,8 +142,8 @@ func (f Field) tooSmall() error {
 	return fmt.Errorf("%v is %s", v, least)
 }
 
-// checkFields rejects numbers below a field's minimum, values that a field does not allow,
-// and fields that do not apply to the source, unless that is empty. 0 means the default.
+// checkFields rejects numbers below the minimum, values that are not allowed, and fields that do
+// not apply to the source, unless that is empty. 0 means the default.
 func checkFields(spec any, source string) error {
 	for _, f := range Fields(spec) {
 		n, _ := f.value.Interface().(int)

@@ -83,7 +83,7 @@ func points(axes []Axis) [][]lab.Label {
 	return all
 }
 
-// withLabel adds a label before the rate, unless there is one with the key.
+// withLabel adds a label before the rate, unless the key has one.
 func withLabel(labels []lab.Label, l lab.Label) []lab.Label {
 	at := len(labels)
 	for i, have := range labels {
@@ -97,12 +97,10 @@ func withLabel(labels []lab.Label, l lab.Label) []lab.Label {
 	return slices.Insert(slices.Clone(labels), at, l)
 }
 
-// Scalings returns each variant's throughput over a numeric label: one scaling for each
-// set of cells that differ only in that label. It leaves out paced cells, whose
-// throughput is the generator's, and variants with fewer than two numbers.
-//
-// The Universal Scalability Law describes workers that share something, so it is fitted
-// only if workers is true. If the fit fails, Why has the reason.
+// Scalings returns throughput over a numeric label: one scaling for each set of cells that differ
+// only in that label. It leaves out paced cells, whose throughput is the generator's, and variants
+// with fewer than two numbers. The Universal Scalability Law describes workers that share
+// something, so it is fitted only if workers is true. If the fit fails, Why has the reason.
 func Scalings(c *lab.ComparisonResult, over string, workers bool) []stats.Scaling {
 	var all []stats.Scaling
 	for _, cells := range groups(c.Cells, over) {
@@ -130,8 +128,7 @@ func Scalings(c *lab.ComparisonResult, over string, workers bool) []stats.Scalin
 	return all
 }
 
-// groups collects the cells that differ only in the labels with the keys, in the order of
-// the first of each group, without A/A pairs.
+// groups collects the cells that differ only in the labels with the keys, without A/A pairs.
 func groups(cells []lab.CellResult, keys ...string) [][]*lab.CellResult {
 	var all [][]*lab.CellResult
 	index := map[string]int{}
@@ -150,9 +147,8 @@ func groups(cells []lab.CellResult, keys ...string) [][]*lab.CellResult {
 	return all
 }
 
-// Surfaces returns a figure of each variant over two labels: one surface for each set of
-// cells that differ only in these. It leaves out variants with fewer than two values of
-// either label.
+// Surfaces returns a figure over two labels: one surface for each set of cells that differ only in
+// these. It leaves out variants with fewer than two values of either label.
 func Surfaces(c *lab.ComparisonResult, x, y Axis, unit string) []stats.Surface {
 	var all []stats.Surface
 	for _, cells := range groups(c.Cells, x.Label, y.Label) {

@@ -16,8 +16,7 @@ import (
 	"watchlab/loadgen/pace"
 )
 
-// kneeEvents bounds the events of a round, which may shorten its schedule: the events of
-// all rates of a search are in memory at once.
+// kneeEvents bounds the events, and so the schedule, of a round: all rates are in memory at once.
 const kneeEvents = 200_000
 
 // Knee searches for the highest rate at which each variant meets an objective.
@@ -37,8 +36,7 @@ type Knee struct {
 	Objectives []stats.Objective // searched one by one; each played rate counts for all of them
 	From, To   pace.Rate         // bounds of the rates
 	Resolution float64           // largest allowed width of the bracket, relative to its lower end
-	// At returns the comparison with a cell for each variant at a rate. The cells' label
-	// "rate" is that rate.
+	// At returns the comparison with a cell for each variant at a rate, their label "rate".
 	At func(pace.Rate) (lab.Comparison, error)
 }
 
@@ -49,8 +47,7 @@ func (k *Knee) Comparison() (lab.Comparison, error) {
 	return c, err
 }
 
-// Knees returns a knee for every variant and objective, from what the
-// comparison measured.
+// Knees returns a knee for every variant and objective.
 func (k *Knee) Knees(c *lab.ComparisonResult) []stats.Knee {
 	var knees []stats.Knee
 	for _, v := range searchedOf(c.Cells, c.Latency) {
@@ -61,8 +58,7 @@ func (k *Knee) Knees(c *lab.ComparisonResult) []stats.Knee {
 	return knees
 }
 
-// more returns the cells of the next step: the next rate of each unfinished variant;
-// none when all are finished.
+// more returns the cells of the next step: the next rate of each unfinished variant.
 func (k *Knee) more(variants []searched) ([]lab.Cell, error) {
 	at := map[pace.Rate][]lab.Cell{}
 	var next []lab.Cell
@@ -100,8 +96,7 @@ type tried struct {
 	samples stats.Samples
 }
 
-// searchedOf groups the cells by variant and sorts them by rate. It leaves out cells
-// without a rate and A/A pairs.
+// searchedOf groups the cells with a rate by variant, without A/A pairs.
 func searchedOf(cells []lab.CellResult, headline cell.Boundary) []searched {
 	var all []searched
 	for _, group := range groups(cells, "rate") {
@@ -120,8 +115,7 @@ func searchedOf(cells []lab.CellResult, headline cell.Boundary) []searched {
 	return all
 }
 
-// broken reports whether a variant lost, reordered or duplicated events, or ended in
-// another state.
+// broken reports whether a variant broke an invariant.
 func (v searched) broken() bool {
 	return slices.ContainsFunc(v.points, func(p tried) bool {
 		return p.cell.Verdict.Failed() && p.cell.Verdict.Cause != lab.CauseError
@@ -139,9 +133,9 @@ func (t tried) holds(o stats.Objective) int {
 	return n
 }
 
-// bracket returns the highest point up to which all points hold in the majority of their
-// rounds, and the next point above; nil for none. An invalid cell has no samples, so it
-// does not hold. Cells that were never played do not count.
+// bracket returns the highest point up to which all points hold in the majority of their rounds,
+// and the next point above; nil for none. An invalid cell has no samples, so it does not hold.
+// Cells that were never played do not count.
 func bracket(points []tried, o stats.Objective) (held, failed *tried) {
 	for i := range points {
 		p := &points[i]
@@ -170,8 +164,7 @@ func (k *Knee) next(v searched) (pace.Rate, bool) {
 	return 0, false
 }
 
-// between returns the next rate within a bracket; false if the bracket is within
-// Resolution, or if From failed.
+// between returns the next rate; false if the bracket is within Resolution, or if From failed.
 func (k *Knee) between(held, failed *tried) (pace.Rate, bool) {
 	switch {
 	case held == nil:
@@ -255,7 +248,6 @@ func (s *Spec) knee() (Knee, error) {
 	return k, nil
 }
 
-// planKnee plans a search for each comparison.
 func (p *planner) planKnee(plan *Plan) error {
 	k, err := plan.Spec.knee()
 	if err != nil {
@@ -327,7 +319,6 @@ func parseObjectives(text string) ([]stats.Objective, error) {
 	return out, nil
 }
 
-// parseShare reads a percentage above 0, up to 100.
 func parseShare(text string) (float64, error) {
 	number, ok := strings.CutSuffix(text, "%")
 	v, err := strconv.ParseFloat(number, 64)

@@ -21,7 +21,6 @@ const (
 	CleanLimit   = 2 * time.Minute // bounds the removal of written objects from a cluster
 )
 
-// planLive plans a comparison on a live cluster.
 func (p *planner) planLive(plan *Plan) error {
 	s := plan.Spec
 	c, err := cluster.Connect(s.Cluster.Kubeconfig, s.Cluster.Context)
@@ -44,8 +43,8 @@ func (p *planner) planLive(plan *Plan) error {
 	return err
 }
 
-// NewLive plans an experiment on a live stream that the caller opens. Of the Spec's
-// cluster it uses only the length of a round.
+// NewLive plans an experiment on a live stream that the caller opens. Of the Spec's cluster it uses
+// only the length of a round.
 func NewLive(spec Spec, stream pipeline.LiveConfig) (*Plan, error) {
 	checked := spec
 	if checked.Source == ApplySource {
@@ -61,7 +60,6 @@ func NewLive(spec Spec, stream pipeline.LiveConfig) (*Plan, error) {
 	return plan, err
 }
 
-// compareLive returns the comparisons of a live stream with the Spec's variants.
 func compareLive(s Spec, stream pipeline.LiveConfig) ([]lab.Comparison, error) {
 	stream.Impls, stream.Modes, stream.Knobs = s.variants(), s.Deliveries, s.Knobs
 	stream.Window = s.Cluster.For.Duration
@@ -145,9 +143,7 @@ func (p *planner) apply(plan *Plan, c *cluster.Cluster, spec *pipeline.LiveConfi
 		written, err := w.Play(ctx, s, what.Rate)
 		switch {
 		case errors.Is(err, context.DeadlineExceeded):
-			// The round ended before the storm. That is no error: the report shows the
-			// unwritten events.
-			return written, nil
+			return written, nil // The report shows the unwritten events.
 		case err != nil:
 			return written, err
 		case written.Refused > 0 && written.Applied == 0:
@@ -163,7 +159,6 @@ func (p *planner) apply(plan *Plan, c *cluster.Cluster, spec *pipeline.LiveConfi
 	return nil
 }
 
-// beginning returns the first events of a storm, including its initial list.
 func beginning(s *storm.Storm, events int) *storm.Storm {
 	first := *s
 	first.Events = s.Events[:min(events, len(s.Events))]

@@ -32,10 +32,8 @@ type Plan struct {
 	Options     lab.Options      // of the run; the caller adds folder, resuming, progress, build
 	Profiles    []profile.Kind   // kinds of pprof profiles to take
 
-	// finish adds the results of a search to the outcome; nil without a search. close
-	// removes written objects from the cluster; nil for none.
-	finish func(*lab.Outcome)
-	close  func() error
+	finish func(*lab.Outcome) // adds the results of a search; nil without one
+	close  func() error       // removes written objects from the cluster; nil for none
 }
 
 //go:embed quick.yaml
@@ -50,8 +48,7 @@ func Quick() Spec {
 	return s
 }
 
-// runFields are the fields that the quick experiment accepts: they do not choose
-// variants, pipeline or storm.
+// runFields are accepted by the quick experiment: they choose no variants, pipeline or storm.
 var runFields = []string{"rounds", "budget", "seed", "memory", "profiles"}
 
 // named returns the quick experiment if the Spec names nothing to play; else the Spec.
@@ -66,8 +63,7 @@ func (s Spec) named() (Spec, error) {
 	}
 	quick := Quick()
 	if s.Rounds > 0 || s.Budget.Duration > 0 {
-		// Given rounds or a given budget replace the quick run's, and leave no time for
-		// retries.
+		// Given rounds or a given budget leave no time for retries.
 		quick.Rounds, quick.Budget.Duration, quick.RetryPaces = 0, 0, 0
 	}
 	return quick, json.Unmarshal(s.JSON(), &quick)
@@ -80,9 +76,9 @@ func (s Spec) HasParts() bool {
 	return err == nil && len(named.Parts) > 0
 }
 
-// New plans an experiment: it validates the Spec, loads its storm, and connects to its
-// cluster for a live source. stdin is the content of the manifest "-". Every error is
-// about the Spec or a file or cluster that it names. Close the Plan after the run.
+// New validates the Spec, loads its storm, and connects to its cluster for a live source. stdin is
+// the manifest "-". Every error is about the Spec or a file or cluster that it names. Close the
+// Plan after the run.
 func New(ctx context.Context, spec Spec, stdin io.Reader) (*Plan, error) {
 	spec, err := spec.named()
 	if err != nil {
@@ -131,8 +127,7 @@ func (s Spec) options() lab.Options {
 // Finish adds the results of a search (knees, scalings, surfaces) to the outcome.
 func (p *Plan) Finish(o *lab.Outcome) {
 	if p.finish != nil {
-		// The outcome of a resumed run has the results of its first part. They are
-		// computed again.
+		// A resumed run has the results of its first part.
 		o.Knees, o.Scalings, o.Surfaces = nil, nil, nil
 		p.finish(o)
 	}
@@ -146,7 +141,7 @@ func (p *Plan) Close() error {
 	return p.close()
 }
 
-// planner plans one experiment. It loads a storm once, even if several points play it.
+// planner loads a storm once, even if several points play it.
 type planner struct {
 	ctx    context.Context
 	stdin  io.Reader
@@ -214,7 +209,6 @@ func digestOf(parts ...string) string {
 	return fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(parts, "\n"))))
 }
 
-// config converts a Spec with its defaults into the pipeline's config.
 func (p *planner) config(s Spec) (pipeline.Config, error) {
 	ps := pipeline.Config{
 		Family: impls.Family(s.Family), Impls: s.variants(), Pipeline: s.Pipeline, Source: s.Source, Modes: s.Deliveries,
@@ -239,7 +233,6 @@ func (s *Spec) variants() []string {
 	return s.Variants
 }
 
-// compare returns the comparisons of a pipeline's config.
 func compare(s pipeline.Config) ([]lab.Comparison, error) {
 	comparisons, err := pipeline.Compare(s)
 	if errors.Is(err, impls.ErrUnknownVariant) {
@@ -248,7 +241,6 @@ func compare(s pipeline.Config) ([]lab.Comparison, error) {
 	return comparisons, err
 }
 
-// load generates or reads the storm, with the faults of its file.
 func (p *planner) load(s Spec) (*storm.Storm, []fault.Spec, error) {
 	key := fmt.Sprintf("%+v %d %q %v", s.Storm, s.Seed, s.Manifests, s.Recursive)
 	l := p.storms[key]
@@ -323,8 +315,8 @@ func (s Storm) Load(seed int64) (*storm.Set, error) {
 	return c.Set()
 }
 
-// slower returns a [lab.Comparison].More. It replaces cells that the generator could not
-// keep up with by cells at half the rate, up to a number of times.
+// slower returns a [lab.Comparison].More, which adds cells at half the rate for those that the
+// generator could not keep up with, up to a number of times.
 func slower(parts []pipeline.Config, times int) func([]lab.CellResult) ([]lab.Cell, error) {
 	return func(played []lab.CellResult) (next []lab.Cell, err error) {
 		known, behind := map[string]bool{}, map[string][]string{} // behind: names by rate

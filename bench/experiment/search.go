@@ -24,13 +24,11 @@ type Axis struct {
 
 // dimension is a field that a search can vary.
 type dimension struct {
-	flag  string                       // sets the field
-	plain func(string) (string, error) // returns the spelling of a value in the label
-	// workers: the dimension is a number of workers that share something, so the
-	// Universal Scalability Law applies.
-	workers     bool
-	everywhere  bool // the label is also added to cells of variants without the knob
-	surfaceOnly bool // the values are no plain numbers, so a scaling is impossible
+	flag        string                       // sets the field
+	plain       func(string) (string, error) // returns the spelling of a value in the label
+	workers     bool                         // they share something: the Universal Scalability Law applies
+	everywhere  bool                         // the label is also added to cells of variants without the knob
+	surfaceOnly bool                         // the values are no plain numbers, so a scaling is impossible
 }
 
 // dimensions by label.
@@ -50,8 +48,7 @@ var dimensions = []Axis{
 	{Label: "skew", dimension: dimension{flag: "skew", plain: skew, everywhere: true, surfaceOnly: true}},
 }
 
-// keysLabel is the label of the dimension pods, and another name of it: each pod is a
-// key.
+// keysLabel is the label and another name of the dimension pods: each pod is a key.
 const keysLabel = "keys"
 
 func positive(s string) (string, error) { return whole(s, 1, "above 0") }
@@ -84,7 +81,6 @@ func skew(s string) (string, error) {
 	return v.String(), err
 }
 
-// unknownDimension is the error for a name that is no dimension of a scale or a surface.
 func unknownDimension(name string, surface bool) error {
 	var names []string
 	for _, d := range dimensions {
@@ -128,7 +124,6 @@ func parseAxis(text string, surface bool) (Axis, error) {
 // isKnee reports whether the Spec has a knee search.
 func (s *Spec) isKnee() bool { return s.Search != nil && s.Search.Knee != nil }
 
-// validateSearch validates the search; a Spec without one is valid.
 func (s *Spec) validateSearch() error {
 	if s.Search == nil {
 		return nil
@@ -162,7 +157,6 @@ func (s *Spec) validateSearch() error {
 	return nil
 }
 
-// axes returns the dimensions of the scale or the surface.
 func (s *Spec) axes() ([]Axis, error) {
 	type field struct{ path, text, example string }
 	var fields []field
@@ -216,7 +210,6 @@ func (p *planner) planSearch(plan *Plan) error {
 	return err
 }
 
-// point returns the comparisons at one point of a grid.
 func (p *planner) point(s Spec, axes []Axis, point []lab.Label) ([]lab.Comparison, error) {
 	s.Search = nil
 	for i, l := range point {

@@ -99,7 +99,8 @@ type Spec struct {
 	// RetryPaces is the number of retries of a cell with a lagging generator, each at half the rate (default: 0).
 	RetryPaces int `json:"retryPaces,omitempty"`
 
-	Search *Search `json:"search,omitempty"` // varies what is played: a knee, a scale or a surface
+	// Search varies what is played: a knee, a scale or a surface.
+	Search *Search `json:"search,omitempty"`
 	// Parts are played side by side; each inherits the fields that it does not set. The cells of one family are one table.
 	Parts []Spec `json:"parts,omitempty"`
 }
@@ -129,9 +130,11 @@ type Cluster struct {
 // Search varies what is played. One of its fields is set.
 type Search struct {
 	// Knee finds the highest rate at which each variant meets a latency objective.
-	Knee    *KneeSearch `json:"knee,omitempty"`
-	Scale   *Scale      `json:"scale,omitempty"`   // plays the values of one number
-	Surface *Surface    `json:"surface,omitempty"` // plays all combinations of two knobs' values
+	Knee *KneeSearch `json:"knee,omitempty"`
+	// Scale plays the values of one number.
+	Scale *Scale `json:"scale,omitempty"`
+	// Surface plays all combinations of two knobs' values.
+	Surface *Surface `json:"surface,omitempty"`
 }
 
 // KneeSearch doubles the rate until the objective fails, then halves the gap.
@@ -244,7 +247,7 @@ func decodeProblem(err error) string {
 	return yamlLine.ReplaceAllString(text, "")
 }
 
-// lineOfError returns the line of a decoder's error; 0 if it is unknown.
+// lineOfError returns 0 if the line is unknown.
 func lineOfError(data []byte, err error) int {
 	text := err.Error()
 	if m := yamlLine.FindStringSubmatch(text); m != nil {
@@ -264,7 +267,6 @@ func lineOfError(data []byte, err error) int {
 	return 0
 }
 
-// document returns the top of a file; an empty node if it cannot be parsed.
 func document(data []byte) *yamlv3.Node {
 	var doc yamlv3.Node
 	if yamlv3.Unmarshal(data, &doc) != nil || len(doc.Content) == 0 {
@@ -305,7 +307,6 @@ func (s Spec) inherit(part Spec) Spec {
 	return whole
 }
 
-// withDefaults sets zero fields to their defaults.
 func (s Spec) withDefaults() Spec {
 	def := func(to *string, value string) { *to = cmp.Or(*to, value) }
 	s.Seed = cmp.Or(s.Seed, 1)
@@ -332,8 +333,7 @@ func (s Spec) withDefaults() Spec {
 		rounds = 3
 	}
 	def(&s.Name, name)
-	// A search adds cells during the run, so it needs a number of rounds beside a
-	// budget.
+	// A search adds cells during the run, so it needs rounds beside a budget.
 	if s.Rounds == 0 && (s.Budget.Duration == 0 || name == "knee") {
 		s.Rounds = rounds
 	}
@@ -359,5 +359,4 @@ func (s Spec) withDefaults() Spec {
 	return s
 }
 
-// isZero reports whether a field has no value.
 func isZero(v reflect.Value) bool { return v.IsZero() || v.Kind() == reflect.Slice && v.Len() == 0 }

@@ -113,7 +113,6 @@ func (q Question) Page(w io.Writer, found Found) error {
 	return err
 }
 
-// answers has a line for each part and value of its By label.
 func (q Question) answers(found Found) []string {
 	var out []string
 	for _, p := range q.Parts {
@@ -134,7 +133,6 @@ func (q Question) answers(found Found) []string {
 	return out
 }
 
-// figure is a cell with figures.
 type figure struct {
 	*lab.CellResult
 	samples stats.Samples
@@ -152,8 +150,7 @@ func figuresOf(c *lab.ComparisonResult, unit string) []figure {
 	return all
 }
 
-// answer names the best cell in the first column for each value of the By label, with
-// its ratio to the baseline at the same labels.
+// answer names the best cell for each value of the By label, with its ratio to the baseline.
 func (p QuestionPart) answer(c *lab.ComparisonResult) []string {
 	if p.Experiment.isKnee() {
 		return nil // [QuestionPart.knees] has the answers.
@@ -184,8 +181,7 @@ func (p QuestionPart) answer(c *lab.ComparisonResult) []string {
 	return lines
 }
 
-// valuesOf returns the values of a label in the order of the cells; "" stands for cells
-// without it.
+// valuesOf returns the values of a label; "" stands for cells without it.
 func valuesOf(cells []figure, key string) []string {
 	var values []string
 	for _, f := range cells {
@@ -209,8 +205,7 @@ func differing(cells []figure) []string {
 	return keys
 }
 
-// beside returns the ratio to the baseline with the same labels, as far as the baseline
-// has them.
+// beside returns the ratio to the baseline with the same labels, as far as it has them.
 func (f figure) beside(group []figure, unit string) string {
 	at := slices.IndexFunc(group, func(base figure) bool {
 		return base.Baseline && base.BenchName() != f.BenchName() &&
@@ -232,7 +227,6 @@ func (f figure) beside(group []figure, unit string) string {
 	return fmt.Sprintf(", %.3g times %s (%s)", c.Ratio, base.Impl(), stats.PText(c.P))
 }
 
-// knees has a line for each knee.
 func (p QuestionPart) knees(o *lab.Outcome) []string {
 	var lines []string
 	for _, k := range o.Knees {
@@ -257,8 +251,7 @@ func number(samples stats.Samples, unit string) string {
 	return benchunit.Scale(v, benchunit.ClassOf(unit))
 }
 
-// table writes the figures of the cells: the labels in which they differ, and each
-// column with figures.
+// table shows the labels in which the cells differ, and each column with figures.
 func (p QuestionPart) table(b *bytes.Buffer, c *lab.ComparisonResult) {
 	cells := figuresOf(c, "")
 	labels := differing(cells)

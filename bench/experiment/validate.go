@@ -60,7 +60,7 @@ func (s Spec) Validate() error {
 	return nil
 }
 
-// validateRun validates the fields that a run has once, for all its parts.
+// validateRun validates what a run has once, for all its parts.
 func (s *Spec) validateRun() error {
 	switch {
 	case s.Budget.Duration > 0 && s.Rounds > 0 && s.RetryPaces == 0 && !s.isKnee():
@@ -124,8 +124,7 @@ func (s *Spec) validateStorm() error {
 	return s.parse(new(pipeline.Config))
 }
 
-// parse sets the config's fields that the Spec has as text: paces, lag budget, share and
-// faults.
+// parse sets the config's fields that the Spec has as text.
 func (s *Spec) parse(c *pipeline.Config) (err error) {
 	for _, text := range s.Paces {
 		p, err := pace.Parse(text)
@@ -184,7 +183,6 @@ func (s Storm) Validate() error {
 	return nil
 }
 
-// validateLive validates a Spec with a live cluster.
 func (s *Spec) validateLive() error {
 	if s.Search != nil {
 		return badField("source", errors.New("a search plays the same storm again and again, which a live cluster does not"))

@@ -25,9 +25,7 @@ const (
 	overlays      = "overlays"
 	overlaysDir   = deployDir + "/" + overlays
 	kustomization = "kustomization.yaml"
-	// ownOverlay is the location of a user's overlay. ../../base is the base there,
-	// too.
-	ownOverlay = overlaysDir + "/own"
+	ownOverlay    = overlaysDir + "/own" // of a user; ../../base is the base there, too
 )
 
 // Overlays returns the names of the embedded overlays.
@@ -45,9 +43,8 @@ func Overlays() []string {
 	return names
 }
 
-// Build returns the objects of a run in the order of their application: the namespace
-// first, then the ConfigMap that claims the name of the run, Jobs last. It sends no request.
-// The error is a [FieldError].
+// Build returns the objects of a run in the order of their application: the namespace, the
+// ConfigMap that claims the run's name, …, Jobs. It sends no request. The error is a [FieldError].
 func Build(s Spec) ([]*unstructured.Unstructured, error) {
 	if err := s.check(); err != nil {
 		return nil, err
@@ -83,12 +80,11 @@ func Build(s Spec) ([]*unstructured.Unstructured, error) {
 	return objects, nil
 }
 
-// isClaim reports whether u is the ConfigMap of the run, which claims its name.
+// isClaim reports whether u is the ConfigMap that claims the name of the run.
 func (r Ref) isClaim(u *unstructured.Unstructured) bool {
 	return u.GetKind() == "ConfigMap" && u.GetName() == r.object("")
 }
 
-// kustomize builds the manifests.
 func (s Spec) kustomize() ([]*unstructured.Unstructured, error) {
 	memory := filesys.MakeFsInMemory()
 	if err := load(memory, deploy.Files, deployDir); err != nil {
@@ -144,8 +140,6 @@ func (s Spec) kustomize() ([]*unstructured.Unstructured, error) {
 	return objects, nil
 }
 
-// components returns the names of the components for the mode, the upload target and
-// the PodMonitor.
 func (s Spec) components() []string {
 	var names []string
 	switch s.Plan.Mode {
@@ -166,11 +160,8 @@ func (s Spec) components() []string {
 	return names
 }
 
-// maxOverlay limits the size of a user's overlay in bytes, in case of a wrong
-// directory.
-const maxOverlay = 16 << 20
+const maxOverlay = 16 << 20 // bytes of a user's overlay, in case of a wrong directory
 
-// load copies files into memory, below dir.
 func load(memory filesys.FileSystem, files fs.FS, dir string) error {
 	size := 0
 	return fs.WalkDir(files, ".", func(name string, e fs.DirEntry, err error) error {

@@ -14,9 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// Resources of a run in the order of deletion. Jobs come first, as they create pods.
-// The plan's ConfigMap identifies the run and comes last, so an interrupted Clean can
-// be repeated.
+// Resources of a run in the order of deletion. Jobs come first, as they create pods. The plan's
+// ConfigMap identifies the run and comes last, so that an interrupted Clean can be repeated.
 var (
 	ofRun = []schema.GroupVersionResource{
 		{Group: "batch", Version: "v1", Resource: "jobs"},
@@ -34,12 +33,11 @@ var (
 	leases     = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
 
 	clusterRoles = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"}
-	// ofCluster are the cluster-scoped resources.
-	ofCluster = []schema.GroupVersionResource{
+	ofCluster    = []schema.GroupVersionResource{
 		{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"},
 		clusterRoles,
 	}
-	// shared are the resources that all runs of a namespace share.
+	// shared by all runs of a namespace.
 	shared = []schema.GroupVersionResource{
 		{Version: "v1", Resource: "persistentvolumeclaims"},
 		{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"},
@@ -67,9 +65,8 @@ func (f *Fleet) Runs(ctx context.Context, namespace string) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// Clean deletes a run with its ConfigMaps and the objects of its writers. It keeps the
-// results volume. It returns when only terminating namespaces are left. The error wraps
-// [ErrNoRun] for a run that does not exist.
+// Clean deletes a run, its ConfigMaps and the objects of its writers, but not the results volume.
+// It returns when only terminating namespaces are left. The error may wrap [ErrNoRun].
 func (f *Fleet) Clean(ctx context.Context, ref Ref) error {
 	runs, err := f.Runs(ctx, ref.Namespace)
 	if err != nil {
@@ -79,8 +76,7 @@ func (f *Fleet) Clean(ctx context.Context, ref Ref) error {
 		return f.noRun(ref, runs)
 	}
 	plan, err := f.plan(ctx, ref)
-	// Without a plan there are no writers to clean up: an earlier Clean deletes the plan
-	// last.
+	// Without a plan there are no writers to clean up: Clean deletes the plan last.
 	if err != nil && !errors.Is(err, ErrNoRun) && !errors.Is(err, ErrSpec) {
 		return err
 	}
@@ -124,9 +120,9 @@ func (f *Fleet) noRun(ref Ref, runs []string) error {
 	return fmt.Errorf("%w: %s (%s)", ErrNoRun, ref, have)
 }
 
-// CleanAll deletes all runs of a namespace, their shared objects and the results
-// volume. If watchlab created the namespace, CleanAll also deletes it and waits for its
-// end. The error wraps [ErrNoRun] if the namespace does not exist.
+// CleanAll deletes all runs of a namespace, their shared objects and the results volume. If
+// watchlab created the namespace, CleanAll also deletes it and waits for its end. The error wraps
+// [ErrNoRun] if there is no namespace.
 func (f *Fleet) CleanAll(ctx context.Context, namespace string) error {
 	ns, err := f.client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -172,7 +168,6 @@ func (f *Fleet) CleanAll(ctx context.Context, namespace string) error {
 	})
 }
 
-// remove deletes the selected objects with one request.
 func (f *Fleet) remove(ctx context.Context, r schema.GroupVersionResource, namespace, selector string) error {
 	err := f.metadata.Resource(r).Namespace(namespace).DeleteCollection(ctx,
 		metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)}, metav1.ListOptions{LabelSelector: selector})
@@ -182,8 +177,7 @@ func (f *Fleet) remove(ctx context.Context, r schema.GroupVersionResource, names
 	return nil
 }
 
-// removeNamespaces deletes the selected namespaces with one request each, because the
-// API server has no collection delete for them.
+// removeNamespaces deletes one by one: the API server has no collection delete for namespaces.
 func (f *Fleet) removeNamespaces(ctx context.Context, selector string) error {
 	client := f.client.CoreV1().Namespaces()
 	list, err := client.List(ctx, metav1.ListOptions{LabelSelector: selector})
@@ -200,7 +194,6 @@ func (f *Fleet) removeNamespaces(ctx context.Context, selector string) error {
 	return errors.Join(errs...)
 }
 
-// poll calls gone every 500 ms until it returns true or ctx ends.
 func poll(ctx context.Context, what string, gone wait.ConditionWithContextFunc) error {
 	err := wait.PollUntilContextCancel(ctx, time.Second/2, true, gone)
 	switch {

@@ -17,7 +17,7 @@ import (
 	"watchlab/scripts/deploy"
 )
 
-// edit converts an object of the example run in the manifests to one of this run.
+// edit makes an object of the manifests' example run one of this run.
 func (s Spec) edit(u *unstructured.Unstructured) error {
 	ofRun := u.GetLabels()[RunLabel] == deploy.Run
 	s.rename(u)
@@ -42,8 +42,7 @@ func (s Spec) edit(u *unstructured.Unstructured) error {
 	return nil
 }
 
-// typed edits an object as its Go type. It rejects unknown fields instead of dropping
-// them.
+// typed edits an object as its Go type. Unknown fields are errors, not dropped.
 func typed[T any](u *unstructured.Unstructured, edit func(*T) error) error {
 	var o T
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, &o, true); err != nil {
@@ -56,14 +55,12 @@ func typed[T any](u *unstructured.Unstructured, edit func(*T) error) error {
 	if err != nil {
 		return err
 	}
-	// The status belongs to the API server.
-	delete(content, "status")
+	delete(content, "status") // It belongs to the API server.
 	u.Object = content
 	return nil
 }
 
-// rename replaces the names of the example run in objects and references. It skips the
-// data of ConfigMaps and Secrets.
+// rename replaces the names of the example run, except in the data of ConfigMaps and Secrets.
 func (s Spec) rename(u *unstructured.Unstructured) {
 	const example = objectPrefix + deploy.Run
 	ref := s.Ref()
@@ -100,14 +97,13 @@ func (s Spec) rename(u *unstructured.Unstructured) {
 	}
 }
 
-// label adds the namespace of the run to a cluster-scoped object.
+// label is for cluster-scoped objects.
 func (s Spec) label(u *unstructured.Unstructured) {
 	labels := u.GetLabels()
 	labels[NamespaceLabel] = s.Namespace
 	u.SetLabels(labels)
 }
 
-// editPlan writes the plan and its files into the ConfigMap.
 func (s Spec) editPlan(m *corev1.ConfigMap) error {
 	plan, err := s.Plan.YAML()
 	if err != nil {
@@ -124,14 +120,12 @@ func (s Spec) editPlan(m *corev1.ConfigMap) error {
 	return nil
 }
 
-// editJob sets the number of pods and the image.
 func (s Spec) editJob(j *batchv1.Job) error {
 	n := int32(s.Plan.Pods)
 	if j.Name == s.Ref().object(writerSuffix) {
 		n = int32(s.Plan.Writers)
 	}
-	// An overlay that allows all indexes to fail keeps that meaning for any number of
-	// pods.
+	// An overlay that allows all indexes to fail does so for any number of pods.
 	if most := j.Spec.MaxFailedIndexes; most != nil {
 		if was := j.Spec.Completions; was != nil && *most >= *was {
 			*most = n
@@ -146,7 +140,7 @@ func (s Spec) editJob(j *batchv1.Job) error {
 
 const containerName = "watchlab" // container of the command
 
-// editPod sets image and results directory of the command's container and returns it.
+// editPod returns the command's container.
 func (s Spec) editPod(p *corev1.PodSpec) (*corev1.Container, error) {
 	i := slices.IndexFunc(p.Containers, func(c corev1.Container) bool { return c.Name == containerName })
 	if i < 0 {
@@ -166,8 +160,7 @@ func (s Spec) editPod(p *corev1.PodSpec) (*corev1.Container, error) {
 	return c, nil
 }
 
-// editServer configures the simulated API server to start the storm when all pods
-// watch.
+// editServer makes the simulated API server start the storm when all pods watch.
 func (s Spec) editServer(d *appsv1.Deployment) error {
 	if d.Name != s.Ref().object(serverSuffix) {
 		return nil
@@ -192,8 +185,7 @@ func (s Spec) editRole(r *rbacv1.ClusterRole) error {
 	return nil
 }
 
-// token returns the Secret with the token that the simulated API server and the pods
-// share.
+// token returns the Secret that the simulated API server and the pods share.
 func (s Spec) token() *unstructured.Unstructured {
 	secret := &unstructured.Unstructured{Object: map[string]any{
 		"type": string(corev1.SecretTypeOpaque), "stringData": map[string]any{"token": s.Token},

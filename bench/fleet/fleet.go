@@ -48,14 +48,13 @@ var (
 
 // Ref identifies a run in a cluster.
 type Ref struct {
-	Namespace, Run string // namespace and name of the run
+	Namespace, Run string // Run is the name of the run
 }
 
 // String returns "RUN in namespace NAMESPACE".
 func (r Ref) String() string { return r.Run + " in namespace " + r.Namespace }
 
-// object returns the name of an object of the run. An empty suffix is for the Job and
-// the ConfigMap.
+// object returns the name of an object; an empty suffix is for the Job and the ConfigMap.
 func (r Ref) object(suffix string) string {
 	name := objectPrefix + r.Run
 	if suffix != "" {

@@ -18,8 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// plan reads the plan of a run. The error wraps [ErrNoRun] for a run that does not
-// exist.
+// plan reads the plan of a run. The error may wrap [ErrNoRun].
 func (f *Fleet) plan(ctx context.Context, ref Ref) (Plan, error) {
 	m, err := f.client.CoreV1().ConfigMaps(ref.Namespace).Get(ctx, ref.object(""), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -39,8 +38,7 @@ func (f *Fleet) plan(ctx context.Context, ref Ref) (Plan, error) {
 	return p, nil
 }
 
-// Status returns the state of a run. It sends five requests. The error wraps [ErrNoRun]
-// for a run that does not exist.
+// Status returns the state of a run, by five requests. The error may wrap [ErrNoRun].
 func (f *Fleet) Status(ctx context.Context, ref Ref) (State, error) {
 	plan, err := f.plan(ctx, ref)
 	if err != nil {
@@ -68,10 +66,9 @@ func pointers[T any](items []T) []*T {
 	return all
 }
 
-// Follow watches a run until it has ended, and returns its last state. It uses four
-// watches. It calls show from one goroutine for each state that differs from the last;
-// changes within 200 ms are merged. If ctx ends, Follow returns its error and the last
-// state; the run continues. warn receives watch errors; the informers retry.
+// Follow watches a run until it has ended, and returns its last state. It uses four watches. It
+// calls show from one goroutine for each new state; changes within 200 ms are merged. If ctx ends,
+// Follow returns its error; the run continues. warn receives watch errors; the informers retry.
 func (f *Fleet) Follow(ctx context.Context, ref Ref, show func(State), warn func(error)) (State, error) {
 	plan, err := f.plan(ctx, ref)
 	if err != nil {
@@ -91,7 +88,6 @@ func (f *Fleet) Follow(ctx context.Context, ref Ref, show func(State), warn func
 	}
 	var synced []cache.InformerSynced
 	for _, i := range []cache.SharedIndexInformer{jobs.Informer(), pods.Informer(), leases.Informer(), maps.Informer()} {
-		// Both fail only after the informer has started.
 		_ = i.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
 			// After these errors, the informer lists again.
 			if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) && !errors.Is(err, context.Canceled) {
@@ -140,7 +136,6 @@ func (f *Fleet) Follow(ctx context.Context, ref Ref, show func(State), warn func
 
 const moment = 200 * time.Millisecond // interval in which Follow merges changes
 
-// stored returns the objects in the cache of an informer.
 func stored[T any](i interface {
 	Informer() cache.SharedIndexInformer
 }) []*T {

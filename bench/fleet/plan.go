@@ -24,11 +24,9 @@ type Mode string
 // The modes.
 const (
 	ModeSelf Mode = "self" // each pod plays its share of the storm through its own pipelines
-	// ModeSharedServer: one simulated API server plays the whole storm. Each pod watches
-	// all of it.
+	// ModeSharedServer: one simulated API server plays the storm. Each pod watches all of it.
 	ModeSharedServer Mode = "shared-server"
-	// ModeCluster: each writer writes its share of the storm to the real cluster. Each
-	// pod watches all of it.
+	// ModeCluster: writers write their shares to the real cluster. Each pod watches all of it.
 	ModeCluster Mode = "cluster"
 )
 
@@ -42,15 +40,10 @@ func ModeNames() string { return fmt.Sprintf("%s, %s, %s", ModeSelf, ModeSharedS
 const (
 	PlanDir  = "/etc/watchlab"        // mount of the run's ConfigMap: the plan and its files
 	PlanFile = PlanDir + "/plan.yaml" // path of the plan
-	// TokenFile holds the token of the simulated API server, in mode shared-server. The
-	// server and the pods mount the same Secret.
-	TokenFile = "/etc/watchlab-token/token"
-	// ServerPort is the port of the simulated API server's Service. It serves plain
-	// HTTP.
-	ServerPort = 8080
-	// MetricsAddr is the address of metrics and probes. It is served from the start of
-	// the pod.
-	MetricsAddr = "0.0.0.0:9464"
+	// TokenFile is in the Secret that the pods and the simulated API server mount.
+	TokenFile   = "/etc/watchlab-token/token"
+	ServerPort  = 8080           // of the simulated API server's Service, plain HTTP
+	MetricsAddr = "0.0.0.0:9464" // of metrics and probes, from the start of the pod
 )
 
 // The environment variables of a pod.
@@ -64,13 +57,9 @@ const (
 
 // Limits of a plan.
 const (
-	// MaxRun is the largest length of a run's name in characters. Object names contain
-	// it.
-	MaxRun  = 20
-	MaxPods = 10_000 // largest number of pods
-	// MaxWriters is the largest number of writers. The selector [Plan.WrittenBy] lists
-	// all of them.
-	MaxWriters = 100
+	MaxRun     = 20     // characters of a run's name, which object names contain
+	MaxPods    = 10_000 // largest number of pods
+	MaxWriters = 100    // largest number of writers; the selector [Plan.WrittenBy] lists all
 )
 
 // Plan configures the pods of a run. All pods mount its YAML form as [PlanFile].
@@ -78,8 +67,7 @@ type Plan struct {
 	Run  string `json:"run"`  // name of the run
 	Mode Mode   `json:"mode"` // selects the source of the storm
 	Pods int    `json:"pods"` // number of playing pods: the completions of their Job
-	// Writers is the number of writers: the completions of their Job. It is 0 except in
-	// mode cluster.
+	// Writers is the number of writers: the completions of their Job; 0 but in mode cluster.
 	Writers int `json:"writers,omitempty"`
 	// Experiment is the Spec that each pod plays, as JSON (package experiment).
 	Experiment json.RawMessage `json:"experiment"`
@@ -87,8 +75,7 @@ type Plan struct {
 	PushMetrics string `json:"pushMetrics,omitempty"`
 	Pyroscope   string `json:"pyroscope,omitempty"`
 	Upload      string `json:"upload"` // target of results: configmap, log, dir=PATH or s3=URL
-	// Barrier is the timeout of a pod for the other pods before each cell; 0 disables
-	// the barrier.
+	// Barrier is the timeout of a pod for the others before each cell; 0 for no barrier.
 	Barrier metav1.Duration `json:"barrier"`
 }
 
@@ -107,8 +94,7 @@ func badField(field, format string, args ...any) error {
 	return &FieldError{field, fmt.Errorf(format, args...)}
 }
 
-// ReadPlan reads a plan from a file. The error names the file and wraps [ErrSpec], or
-// is that of the file system.
+// ReadPlan reads a plan from a file. The error wraps [ErrSpec], or is the file system's.
 func ReadPlan(path string) (Plan, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -121,8 +107,7 @@ func ReadPlan(path string) (Plan, error) {
 	return p, nil
 }
 
-// ParsePlan parses a plan from YAML. It rejects unknown and duplicate fields. The error
-// wraps [ErrSpec].
+// ParsePlan rejects unknown and duplicate fields. The error wraps [ErrSpec].
 func ParsePlan(data []byte) (Plan, error) {
 	var p Plan
 	if err := yaml.UnmarshalStrict(data, &p); err != nil {
@@ -157,8 +142,7 @@ func (p Plan) Validate() error {
 	return nil
 }
 
-// maxBarrier limits the barrier timeout. With a longer one, a run with a lost pod would
-// seem to hang.
+// maxBarrier: with a longer timeout, a run with a lost pod would seem to hang.
 const maxBarrier = time.Hour
 
 // CheckRun checks the name of a run. The error is a [FieldError].
@@ -172,9 +156,8 @@ func CheckRun(name string) error {
 	return nil
 }
 
-// WriterRun returns the value of [cluster.RunLabel] on the objects and namespaces of a
-// writer. It differs from the name of the run. Otherwise a watch of the storm's pods
-// would select the pods of the run.
+// WriterRun returns the value of [cluster.RunLabel] on a writer's objects and namespaces. It is
+// not the name of the run, whose own pods a watch of the storm's pods must not select.
 func WriterRun(run string, index int) string {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(run)) // It never fails.

@@ -13,19 +13,17 @@ import (
 type Spec struct {
 	Plan  Plan              // mounted into each pod, as [PlanFile]
 	Files map[string][]byte // mounted beside the plan, in [PlanDir]; the keys are file names
-	// Namespace of the run. A missing one is created with the restricted Pod Security
-	// level. An existing one of another owner is not modified.
+	// Namespace of the run. A missing one is created with the restricted Pod Security level;
+	// another owner's is not modified.
 	Namespace string
 	// Image of all containers; empty for that of the manifests.
 	Image string
-	// Overlay is one of [Overlays], or a directory with a kustomization that refers to
-	// ../../base as they do; empty for the plain base.
+	// Overlay is one of [Overlays], or a directory with a kustomization of ../../base as they
+	// have; empty for the plain base.
 	Overlay string
-	// Dashboards is the kustomization of the dashboards for the overlay kind-observed;
-	// may be nil.
+	// Dashboards is their kustomization, for the overlay kind-observed; may be nil.
 	Dashboards fs.FS
-	// Serve are flags of the simulated API server (watchlab serve), in mode
-	// shared-server.
+	// Serve are flags of the simulated API server (watchlab serve), in mode shared-server.
 	Serve      []string
 	Token      string               // bearer token of the simulated API server, in mode shared-server
 	Resource   schema.GroupResource // kind that writers write and pods watch, in mode cluster
@@ -37,8 +35,7 @@ func (s Spec) Ref() Ref { return Ref{Namespace: s.Namespace, Run: s.Plan.Run} }
 
 var planName = path.Base(PlanFile) // key of the plan in its ConfigMap
 
-// maxFiles is the size limit of a ConfigMap's data in bytes. The API server accepts 1
-// MiB; etcd accepts 1.5 MB per request.
+// maxFiles limits a ConfigMap's data. The API server accepts 1 MiB, etcd 1.5 MB per request.
 const maxFiles = 1 << 20
 
 // check validates the Spec. The error is a [FieldError].

@@ -25,9 +25,8 @@ func (f *Fleet) PodMonitors() (bool, error) {
 	return err == nil, err
 }
 
-// Start creates a run with about ten requests. It returns when the API server has all
-// objects; the pods start later. The error wraps [ErrExists] for an existing run, which
-// stays unchanged. After any other error Start deletes the objects that it created.
+// Start creates a run with about ten requests. The pods start later. The error wraps [ErrExists]
+// for an existing run, which stays unchanged. After any other error Start deletes its objects.
 func (f *Fleet) Start(ctx context.Context, s Spec) error {
 	objects, err := Build(s)
 	if err != nil {
@@ -83,8 +82,8 @@ func (f *Fleet) foreignNamespace(ctx context.Context, name string) (bool, error)
 	return ns.Labels[nameLabel] != appName, nil
 }
 
-// nameFree rejects the name of a run with remaining objects. In mode cluster, writers
-// use cluster-scoped objects, so the name must be free in all namespaces.
+// nameFree rejects the name of a run with remaining objects. The writers of mode cluster have
+// cluster-scoped ones, so the name must be free in all namespaces.
 func (f *Fleet) nameFree(ctx context.Context, s Spec) error {
 	ref := s.Ref()
 	left, err := f.first(ctx, configMaps, ref.Namespace, ref.selector())
@@ -109,7 +108,7 @@ func (f *Fleet) nameFree(ctx context.Context, s Spec) error {
 	return nil
 }
 
-// first returns one of the selected objects, or nil.
+// first may return nil.
 func (f *Fleet) first(ctx context.Context, r schema.GroupVersionResource, namespace, selector string) (*metav1.PartialObjectMetadata, error) {
 	list, err := f.metadata.Resource(r).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector, Limit: 1})
 	if err != nil || len(list.Items) == 0 {
@@ -118,8 +117,7 @@ func (f *Fleet) first(ctx context.Context, r schema.GroupVersionResource, namesp
 	return &list.Items[0], nil
 }
 
-// apply applies an object with strict field validation. It creates a claim instead, so
-// that an existing one is an error.
+// apply validates fields strictly. It creates a claim, so that an existing one is an error.
 func (f *Fleet) apply(ctx context.Context, u *unstructured.Unstructured, claim bool) error {
 	kind := u.GroupVersionKind()
 	m, err := f.mapper.RESTMapping(kind.GroupKind(), kind.Version)

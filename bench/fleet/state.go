@@ -21,12 +21,11 @@ type Phase string
 
 // The phases.
 const (
-	Absent  Phase = "absent"  // the index has no pod, or none any more
-	Waiting Phase = "waiting" // the pod waits for a node or for its image
-	Running Phase = "running" // the pod runs
-	Failed  Phase = "failed"  // the last pod failed; the Job may retry the index
-	// GivenUp: the Job does not retry the index: too many failures, or a permanent one.
-	GivenUp   Phase = "given up"
+	Absent    Phase = "absent"    // the index has no pod, or none any more
+	Waiting   Phase = "waiting"   // the pod waits for a node or for its image
+	Running   Phase = "running"   // the pod runs
+	Failed    Phase = "failed"    // the last pod failed; the Job may retry the index
+	GivenUp   Phase = "given up"  // no retry: too many failures, or a permanent one
 	Succeeded Phase = "succeeded" // a pod of the index succeeded
 )
 
@@ -38,23 +37,17 @@ type Pod struct {
 	Phase      Phase  // of the index
 	Reason     string // says why the pod waits or failed; empty otherwise
 	Failures   int    // number of failed pods of the index
-	// Progress is the pod's progress from its Lease, such as "play 12 of 40, …"; empty
-	// if unknown.
-	Progress string
-	// Uploaded: the complete result is in ConfigMaps. Other upload targets are not
-	// visible here.
-	Uploaded bool
+	Progress   string // from its Lease, such as "play 12 of 40, …"; empty if unknown
+	Uploaded   bool   // the complete result is in ConfigMaps; other targets are not visible
 }
 
 // State is the state of a run in the cluster.
 type State struct {
 	Ref
-	Plan Plan  // of the run
-	Pods []Pod // playing pods by index, then the writers
-	// Over: the Job has ended or was deleted. Failure is its reason for failing; empty
-	// otherwise.
-	Over    bool
-	Failure string
+	Plan    Plan   // of the run
+	Pods    []Pod  // playing pods by index, then the writers
+	Over    bool   // the Job has ended or was deleted
+	Failure string // reason of a failed Job; empty otherwise
 }
 
 // Count returns the number of playing pods in a phase. It excludes writers.
@@ -75,7 +68,6 @@ func (s State) count(is func(Pod) bool) int {
 	return n
 }
 
-// objects are the objects of a run, in no order.
 type objects struct {
 	plan   Plan
 	jobs   []*batchv1.Job
@@ -113,7 +105,6 @@ func (o objects) state(ref Ref) State {
 	return s
 }
 
-// ended reports whether a Job has ended, and why it failed.
 func ended(job *batchv1.Job) (over bool, failure string) {
 	if job == nil {
 		return true, ""
@@ -156,8 +147,7 @@ func (o objects) readPods(pods []Pod, job string) {
 				p.Failures++
 			}
 		}
-		// The Job controller deletes failed pods and records their number on the next
-		// pod.
+		// The Job controller deletes failed pods and records their number on the next one.
 		before := failures(last)
 		if last.Status.Phase == corev1.PodFailed {
 			before++
@@ -172,7 +162,6 @@ func failures(p *corev1.Pod) int {
 	return n // 0 without the annotation
 }
 
-// phase returns the phase of a pod and its reason.
 func phase(p *corev1.Pod) (is Phase, reason string) {
 	switch p.Status.Phase {
 	case corev1.PodSucceeded:
@@ -212,8 +201,7 @@ func failureReason(p *corev1.Pod) string {
 	return p.Status.Reason
 }
 
-// readJob fills in the final phases. The Job's status keeps them after its pods are
-// deleted.
+// readJob fills in the final phases, which outlive the pods.
 func readJob(pods []Pod, job *batchv1.Job) {
 	for _, i := range indexes(job.Status.CompletedIndexes, len(pods)) {
 		pods[i].Phase, pods[i].Reason = Succeeded, ""
@@ -225,8 +213,8 @@ func readJob(pods []Pod, job *batchv1.Job) {
 	}
 }
 
-// indexes parses the indexes of a Job's status, such as "0-2,5". It ignores everything
-// that is not an index below n.
+// indexes parses the indexes of a Job's status, such as "0-2,5". It ignores all that is none
+// below n.
 func indexes(text string, n int) []int {
 	var all []int
 	for part := range strings.SplitSeq(text, ",") {

@@ -30,7 +30,6 @@ import (
 // ErrVariable is returned for an invalid OTEL_* variable. The error names the variable.
 var ErrVariable = errors.New("bad variable")
 
-// The protocols of OTLP.
 const (
 	grpcProtocol = "grpc"
 	httpProtocol = "http/protobuf"
@@ -47,8 +46,7 @@ func lookup(names ...string) (name, value string) {
 	return "", ""
 }
 
-// protocolFor returns the protocol for a signal (TRACES or METRICS); empty if the
-// variables do not request its export.
+// protocolFor returns the protocol for a signal (TRACES or METRICS); empty for no export.
 func protocolFor(signal string) (string, error) {
 	if _, off := lookup("OTEL_SDK_DISABLED"); strings.EqualFold(off, "true") {
 		return "", nil
@@ -95,8 +93,7 @@ type exporter struct {
 	shutdown []func(context.Context) error
 }
 
-// newExporter returns an exporter, which exports nothing if the variables request none.
-// It does not connect. The error wraps [ErrVariable].
+// newExporter does not connect. The error wraps [ErrVariable].
 func newExporter(ctx context.Context, run, commit string, metrics prometheus.Gatherer, warn func(error)) (_ *exporter, err error) {
 	e := &exporter{tracer: noop.NewTracerProvider().Tracer(scope), run: context.Background()}
 	traceProtocol, err := protocolFor("TRACES")
@@ -160,7 +157,7 @@ func (e *exporter) setTraces(opts ...sdktrace.TracerProviderOption) {
 	e.shutdown = append(e.shutdown, p.Shutdown)
 }
 
-// close exports the remaining data until ctx ends, and for at most half of flushTimeout.
+// close exports the remaining data for at most half of flushTimeout.
 func (e *exporter) close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, flushTimeout/2)
 	defer cancel()
@@ -171,9 +168,8 @@ func (e *exporter) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// producer converts gathered metrics to OpenTelemetry's. The bridge makes exponential
-// histograms of native ones with the same buckets; producer adds what it drops: their
-// exemplars, and the units.
+// producer converts gathered metrics to OpenTelemetry's. It adds what the bridge drops: exemplars
+// of native histograms, and units.
 type producer struct{ from prometheus.Gatherer }
 
 func (p producer) Produce(ctx context.Context) ([]metricdata.ScopeMetrics, error) {

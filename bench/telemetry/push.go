@@ -25,8 +25,7 @@ import (
 // ErrPushURL is returned for an invalid URL of a remote-write receiver.
 var ErrPushURL = errors.New("no URL of a remote-write receiver")
 
-// errNative is wrapped by the error of a receiver that refuses native histograms only,
-// such as a Prometheus without that feature.
+// errNative: the receiver, such as a Prometheus without the feature, refuses native histograms only.
 var errNative = errors.New("native histograms were not accepted")
 
 const (
@@ -39,7 +38,7 @@ const (
 // pushRetry is the policy for attempts after the first.
 var pushRetry = remote.BackoffConfig{Min: 200 * time.Millisecond, Max: 2 * time.Second, MaxRetries: 3}
 
-// serverURL parses the URL of an HTTP server. The error wraps bad.
+// serverURL parses a URL. The error wraps bad.
 func serverURL(raw, example string, bad error) (*url.URL, error) {
 	u, err := url.Parse(raw)
 	switch {
@@ -51,8 +50,8 @@ func serverURL(raw, example string, bad error) (*url.URL, error) {
 	return u, nil
 }
 
-// cappedTransport truncates answers, for clients that read them whole. It has its own
-// connections, so that CloseIdleConnections closes no others.
+// cappedTransport truncates answers, for clients that read them whole. Its connections are its
+// own, so that CloseIdleConnections closes no others.
 type cappedTransport struct{ *http.Transport }
 
 func newClient() *http.Client {
@@ -71,17 +70,14 @@ func (t cappedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, err
 }
 
-// pusher sends metrics to a Prometheus by remote write 1.0, which Prometheus 2 and all
-// other receivers accept; 2.0 needs Prometheus 3.
+// pusher sends metrics by remote write 1.0, which all receivers accept; 2.0 needs Prometheus 3.
 type pusher struct {
 	api    *remote.API
 	client *http.Client
 	extra  labels.Labels
 }
 
-// newPusher returns a pusher to the receiver at a URL; the default path is
-// /api/v1/write. It adds the labels job and instance, as a scrape does. The error wraps
-// [ErrPushURL].
+// newPusher adds the labels job and instance, as a scrape does. The error wraps [ErrPushURL].
 func newPusher(receiver, job, instance string) (*pusher, error) {
 	u, err := serverURL(receiver, "http://localhost:9090"+writePath, ErrPushURL)
 	if err != nil {
@@ -98,8 +94,7 @@ func newPusher(receiver, job, instance string) (*pusher, error) {
 	return &pusher{api: api, client: client, extra: labels.FromStrings("job", job, "instance", instance)}, nil
 }
 
-// push gathers and sends the present values: first all numbers, then the native
-// histograms. An error for the latter alone wraps errNative.
+// push sends first all numbers, then the native histograms. An error for these wraps errNative.
 func (p *pusher) push(ctx context.Context, from prometheus.Gatherer) error {
 	families, err := from.Gather()
 	if err != nil {
@@ -128,9 +123,8 @@ func (p *pusher) send(ctx context.Context, all []prompb.TimeSeries) error {
 	return nil
 }
 
-// series converts families to time series of one sample, as Prometheus does with a scrape:
-// a histogram becomes series of its buckets, sum and count, and a native histogram if it
-// has one.
+// series converts families to time series of one sample, as Prometheus does with a scrape: a
+// histogram becomes series of its buckets, sum and count, and maybe a native histogram.
 func (p *pusher) series(families []*dto.MetricFamily, at int64) (numbers, natives []prompb.TimeSeries, err error) {
 	var scrape bytes.Buffer
 	encoder := expfmt.NewEncoder(&scrape, expfmt.NewFormat(expfmt.TypeProtoDelim))

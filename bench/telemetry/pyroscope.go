@@ -14,26 +14,22 @@ import (
 var ErrPyroscopeURL = errors.New("no URL of a Pyroscope server")
 
 const (
-	mutexFraction = 10 // one of so many contended locks is sampled
-	// blockRate: blocking of at least this time is sampled, and a share of shorter ones.
-	blockRate = 10 * time.Microsecond
+	mutexFraction = 10                    // one of so many contended locks is sampled
+	blockRate     = 10 * time.Microsecond // blocking from this time is sampled, and a share of shorter
 )
 
-// profiler uploads pprof profiles of the process to a Pyroscope server: CPU, allocations,
-// memory in use, mutexes, blocking and goroutines. Samples of CPU and goroutines carry
-// the labels of package profile: family, variant, storm, stage.
+// profiler uploads pprof profiles of the process to a Pyroscope server. Samples of CPU and
+// goroutines carry the labels of package profile: family, variant, storm, stage.
 //
-// Profiling costs 100 CPU samples a second, one in ten contended locks, blocking of 10 µs
-// or more, and a garbage collection every 15 s. Do not compare figures of a run with it
-// to figures of a run without.
+// Profiling costs 100 CPU samples a second, one in ten contended locks, blocking of 10 µs or more,
+// and a garbage collection every 15 s: such a run does not compare to one without.
 type profiler struct {
 	*pyroscope.Profiler
 	client *http.Client
 	mutex  int // the previous mutex fraction
 }
 
-// startProfiler profiles the process from now on. A process has one CPU profile at a
-// time. The error wraps [ErrPyroscopeURL].
+// startProfiler: a process has one CPU profile at a time. The error wraps [ErrPyroscopeURL].
 func startProfiler(server string, tags map[string]string, warn func(error)) (*profiler, error) {
 	if _, err := serverURL(server, "http://localhost:4040", ErrPyroscopeURL); err != nil {
 		return nil, err
@@ -79,7 +75,6 @@ func (p *profiler) restore() {
 	runtime.SetBlockProfileRate(0)
 }
 
-// pyroscopeLogger passes on the client's errors.
 type pyroscopeLogger struct{ warn func(error) }
 
 func (pyroscopeLogger) Infof(string, ...any)  {}

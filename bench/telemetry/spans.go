@@ -18,7 +18,6 @@ import (
 
 const scope = "watchlab/bench/telemetry" // name of the instrumentation
 
-// The prefix of attributes, and those of more than one kind of span.
 const (
 	attrPrefix = "watchlab."
 	attrSeq    = attribute.Key(attrPrefix + "event.seq")
@@ -57,7 +56,6 @@ func (e *exporter) startCell(name string, l live.Labels, rate string, round int)
 	return &cellSpan{Span: span, tracer: e.tracer, ctx: ctx}
 }
 
-// invalid marks the round as invalid.
 func (c *cellSpan) invalid(status, cause string) {
 	c.SetAttributes(attribute.String(attrPrefix+"verdict.status", status), attribute.String(attrPrefix+"verdict.cause", cause))
 	c.SetStatus(codes.Error, cause)
@@ -65,13 +63,11 @@ func (c *cellSpan) invalid(status, cause string) {
 
 const (
 	tracedEvents = 16 // approximate number of traced events a round
-	// minStep: unpaced cells stamp every 64th event, and the traced events must be among
-	// them.
+	// minStep: unpaced cells stamp every 64th event, which the traced ones must be among.
 	minStep = 64
 )
 
-// sampling selects about tracedEvents of a number of events, at even intervals; nil if
-// the round's span is not sampled.
+// sampling selects about tracedEvents events at even intervals; nil if the round is not sampled.
 func (c *cellSpan) sampling(events int) *live.Sampling {
 	if !c.SpanContext().IsSampled() || events <= 0 {
 		return nil
@@ -89,8 +85,7 @@ func (c *cellSpan) sampling(events int) *live.Sampling {
 	}
 }
 
-// eventID derives the ID of an event's span, so that exemplars and links can refer to a
-// span that does not exist yet.
+// eventID derives the ID of an event's span, for exemplars and links to a future span.
 func (c *cellSpan) eventID(seq uint64) (out trace.SpanID) {
 	h := fnv.New64a()
 	id := c.SpanContext().SpanID()
@@ -100,8 +95,7 @@ func (c *cellSpan) eventID(seq uint64) (out trace.SpanID) {
 	return out
 }
 
-// export exports the span of an event, with a child for each interval between two
-// stages.
+// export exports the span of an event, with a child for each interval between two stages.
 func (c *cellSpan) export(e live.EventTrace) {
 	if len(e.Stages) == 0 {
 		return

@@ -29,15 +29,12 @@ import (
 
 // Options of a session. The zero value requests only what the OTEL_* variables do.
 type Options struct {
-	Run, Commit string // name of the run, revision of the program
-	// MetricsAddr is the listener's host:port; empty for none. Pprof serves pprof on
-	// addresses other than the loopback too.
-	MetricsAddr string
-	Pprof       bool
-	// Push is the URL of a remote-write receiver, Pyroscope that of a Pyroscope server;
-	// empty for none.
-	Push, Pyroscope string
-	Warn            func(string) // receives one line for each kind of failure
+	Run, Commit string       // name of the run, revision of the program
+	MetricsAddr string       // host:port of the listener; empty for none
+	Pprof       bool         // serves pprof on addresses other than the loopback too
+	Push        string       // URL of a remote-write receiver; empty for none
+	Pyroscope   string       // URL of a Pyroscope server; empty for none
+	Warn        func(string) // receives one line for each kind of failure
 }
 
 const (
@@ -59,11 +56,9 @@ type Session struct {
 	stop  context.CancelFunc // ends the background goroutine, which closes ended
 	ended chan struct{}
 
-	// mu guards the fields below. round is the current round, 0 for the warm-up. cells
-	// are by benchmark name.
-	mu    sync.Mutex
-	round int
-	cells map[string]*watched
+	mu    sync.Mutex          // guards the fields below
+	round int                 // current round; 0 for the warm-up
+	cells map[string]*watched // by benchmark name
 }
 
 // Start begins a session; nil if nothing is requested. The error wraps
@@ -122,7 +117,7 @@ func Start(ctx context.Context, opts Options) (_ *Session, err error) {
 	return s, nil
 }
 
-// look reads the queue depths periodically until ctx ends.
+// look reads the queue depths until ctx ends.
 func (s *Session) look(ctx context.Context) {
 	defer close(s.ended)
 	t := time.NewTicker(lookEvery)
@@ -147,8 +142,8 @@ func (s *Session) URL() string {
 	return s.server.URL()
 }
 
-// Close ends the session of a run that returned runErr. It flushes all outputs for at
-// most 10 s and reports failures as warnings.
+// Close ends the session of a run that returned runErr. It flushes for at most 10 s, and failures
+// are warnings.
 func (s *Session) Close(ctx context.Context, runErr error) {
 	if s == nil {
 		return

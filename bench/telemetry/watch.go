@@ -13,9 +13,8 @@ import (
 	"watchlab/bench/telemetry/metric"
 )
 
-// Watch returns the comparisons with cells that report to the session. Cells that differ
-// only in knobs or pace share the series of their [metric.CommonLabels]; so do the two
-// cells of an A/A pair.
+// Watch returns the comparisons with cells that report to the session. Cells that differ only in
+// knobs or pace share their series; so do the two cells of an A/A pair.
 func (s *Session) Watch(comparisons []lab.Comparison) []lab.Comparison {
 	if s == nil {
 		return comparisons
@@ -84,8 +83,7 @@ func (s *Session) watchCell(c lab.Comparison, lc *lab.Cell) *watched {
 	return w
 }
 
-// Progress returns the function for [lab.Options].Progress. It calls next, which may be
-// nil.
+// Progress returns the function for [lab.Options].Progress. It calls next, unless nil.
 func (s *Session) Progress(next func(lab.Progress)) func(lab.Progress) {
 	if s == nil {
 		return next
@@ -122,7 +120,6 @@ func (s *Session) progress(p lab.Progress) {
 	}
 }
 
-// finish exports the figures of the cell's counted rounds.
 func (w *watched) finish(r lab.CellResult) {
 	var quantiles map[string]float64
 	headline := stats.Headline(r.Rounds[0].Result, w.headline)
@@ -144,7 +141,6 @@ type workload struct {
 	span  *cellSpan
 }
 
-// context adds the cell's set, and labels for the profiler.
 func (w *workload) context(ctx context.Context) context.Context {
 	ctx = live.With(ctx, w.cell.set)
 	if w.cell.session.profiled && !profile.Labelled(ctx) {

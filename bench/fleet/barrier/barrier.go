@@ -42,8 +42,7 @@ import (
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 )
 
-// ErrReplaced is wrapped by the error for a member that lost its Lease: another pod
-// took it over, or it was deleted.
+// ErrReplaced is wrapped by the error for a member whose Lease was taken over or deleted.
 var ErrReplaced = errors.New("replaced")
 
 // Member is a pod of the run, or a writer of mode cluster.
@@ -65,34 +64,27 @@ func (m Member) String() string {
 // Options configure [Join].
 type Options struct {
 	// Client and Namespace are for the Leases of the run.
-	Client    kubernetes.Interface
-	Namespace string
-	Run       string // name of the run
-	// Self is this member. Holder is the name of its pod; it distinguishes the
-	// processes of one member.
-	Self          Member
-	Holder        string
-	Pods, Writers int // numbers of members; there is at least one pod
-	Plays         int // number of positions of the run, for progress reports
-	// Wait is the timeout for other members at one position, and for requests; more
-	// than 0.
-	Wait time.Duration
-	Warn func(string) // receives each problem that does not end the run, as one line; may be nil
+	Client        kubernetes.Interface
+	Namespace     string
+	Run           string        // name of the run
+	Self          Member        // this member
+	Holder        string        // name of its pod, which distinguishes the processes of one member
+	Pods, Writers int           // numbers of members; there is at least one pod
+	Plays         int           // number of positions of the run, for progress reports
+	Wait          time.Duration // timeout for members at one position, and for requests; above 0
+	Warn          func(string)  // receives each problem that does not end the run, as one line; may be nil
 }
 
 // Start describes how this member started a cell.
 type Start struct {
-	// Position is the started position: that of the cell, or a later one if the others
-	// are ahead.
+	// Position is that of the cell, or a later one if the others are ahead.
 	Position int
 	Late     time.Duration // delay after the announced start, by this member's clock
-	// Absent are the other members that the start did not wait for: pods first, then
-	// writers.
+	// Absent are the members that the start did not wait for: pods first, then writers.
 	Absent []Member
 }
 
-// Ahead returns the time between the announcement of a start and the start: 200 ms plus
-// 2 ms per member, at most 2 s.
+// Ahead returns the time from an announcement to the start: 200 ms and 2 ms a member, at most 2 s.
 func Ahead(members int) time.Duration {
 	return min(200*time.Millisecond+time.Duration(members)*2*time.Millisecond, 2*time.Second)
 }
@@ -109,23 +101,19 @@ type Barrier struct {
 	cancel   context.CancelFunc
 	watching sync.WaitGroup
 
-	// lost are the members that missed the timeout: any member for the leader, only the
-	// leader for other members.
+	// lost are the members that missed the timeout; other members look at the leader only.
 	lost map[Member]bool
 	last int // previous position of this member
 
-	mu sync.Mutex // guards progress, start and changed
-	// progress and start are the current content of the Leases.
-	progress map[Member]Progress
-	start    start
-	// changed is closed and replaced at each change of progress or start. The first is the
-	// list of the Leases.
+	mu       sync.Mutex          // guards progress, start and changed
+	progress map[Member]Progress // content of the Leases
+	start    start               // content of the start Lease
+	// changed is closed and replaced at each change, of which the first is the list of the Leases.
 	changed chan struct{}
 }
 
-// Join creates this member's Lease, or takes over that of its predecessor, and lists
-// the others. It retries for at most Wait. The error is that of ctx or of the API
-// server.
+// Join creates this member's Lease, or takes over that of its predecessor, and lists the others.
+// It retries for at most Wait. The error is that of ctx or of the API server.
 func Join(ctx context.Context, opts Options) (*Barrier, error) {
 	if opts.Warn == nil {
 		opts.Warn = func(string) {}
@@ -174,7 +162,6 @@ func (b *Barrier) await(ctx context.Context, timeout time.Duration, changed <-ch
 	}
 }
 
-// stop ends the watch.
 func (b *Barrier) stop() {
 	b.cancel()
 	b.watching.Wait()
@@ -183,10 +170,9 @@ func (b *Barrier) stop() {
 // Attempt returns the number of earlier processes that owned this member's Lease.
 func (b *Barrier) Attempt() int { return b.attempt }
 
-// Meet waits until all members reach the position, and then for the start. play
-// describes the cell in progress reports. The error is that of ctx, or wraps
-// [ErrReplaced]. If the API server does not answer within Wait, Meet warns and starts
-// alone.
+// Meet waits until all members reach the position, and then for the start. play describes the cell
+// in progress reports. The error is that of ctx, or wraps [ErrReplaced]. If the API server does
+// not answer within Wait, Meet warns and starts alone.
 func (b *Barrier) Meet(ctx context.Context, position int, play string) (Start, error) {
 	came := time.Now()
 	err := b.report(ctx, func(p *Progress) { p.Position, p.Play = position, play })
@@ -226,12 +212,10 @@ func (b *Barrier) behind(s start) Start {
 	return Start{Position: s.Position, Late: max(time.Since(s.At), 0), Absent: b.others(s.Absent)}
 }
 
-// others returns the members without this one.
 func (b *Barrier) others(members []Member) []Member {
 	return slices.DeleteFunc(slices.Clone(members), func(m Member) bool { return m == b.opts.Self })
 }
 
-// lead waits for the others and announces the start.
 func (b *Barrier) lead(ctx context.Context, position int, came time.Time) (Start, error) {
 	absent, missing, changed := b.absent(position)
 	for inTime := true; inTime && len(missing) > 0; absent, missing, changed = b.absent(position) {
@@ -256,8 +240,8 @@ func (b *Barrier) lead(ctx context.Context, position int, came time.Time) (Start
 	return b.begin(ctx, s)
 }
 
-// absent returns the members that have not reached the position; missing are those to
-// wait for. changed is closed when the result may differ.
+// absent returns the members below the position, missing those to wait for. changed is closed
+// when the result may differ.
 func (b *Barrier) absent(position int) (absent, missing []Member, changed chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -275,7 +259,6 @@ func (b *Barrier) absent(position int) (absent, missing []Member, changed chan s
 	return absent, missing, b.changed
 }
 
-// follow waits for the leader's start.
 func (b *Barrier) follow(ctx context.Context, position int, came time.Time) (Start, error) {
 	for {
 		b.mu.Lock()
@@ -303,7 +286,6 @@ func (b *Barrier) follow(ctx context.Context, position int, came time.Time) (Sta
 	}
 }
 
-// begin waits for the start time.
 func (b *Barrier) begin(ctx context.Context, s start) (Start, error) {
 	// A slow clock must not delay the start by more than the announcement lead.
 	if d := min(time.Until(s.At), b.ahead); d > 0 {
@@ -320,8 +302,7 @@ func (b *Barrier) started() start {
 	return b.start
 }
 
-// Leave removes this member from the barrier and stops the watch. done is true if the
-// member finished, and false if it failed.
+// Leave removes this member from the barrier and stops the watch. done: it has finished.
 func (b *Barrier) Leave(ctx context.Context, done bool) error {
 	err := b.report(ctx, func(p *Progress) { p.Left, p.Done = true, done })
 	if b.opts.Self == leader && err == nil {

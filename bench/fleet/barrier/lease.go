@@ -33,7 +33,7 @@ func LeaseName(run string, m Member) string {
 
 func startName(run string) string { return "watchlab-" + run + "-start" }
 
-// MarshalText returns the form of labels and annotations, such as "pod-2".
+// MarshalText returns "pod-2" or "writer-0", for labels and annotations.
 func (m Member) MarshalText() ([]byte, error) {
 	return []byte(strings.Replace(m.String(), " ", "-", 1)), nil
 }
@@ -51,19 +51,14 @@ func (m *Member) UnmarshalText(text []byte) error {
 
 // Progress is the progress of a member, as stored in its Lease.
 type Progress struct {
-	Member Member `json:"-"`
-	// Holder is the name of its pod. Attempt is the number of earlier processes with
-	// this Lease.
-	Holder  string `json:"-"`
-	Attempt int    `json:"-"`
-	// Position is the current play, or -1 before the first; Plays is the number of all
-	// plays. Play describes the current one.
-	Position int    `json:"position"`
-	Plays    int    `json:"plays"`
-	Play     string `json:"play,omitempty"`
-	// Left: the member has left the barrier. Done: it left because it finished.
-	Left bool `json:"left,omitempty"`
-	Done bool `json:"done,omitempty"`
+	Member   Member `json:"-"`
+	Holder   string `json:"-"`              // name of its pod
+	Attempt  int    `json:"-"`              // earlier processes with this Lease
+	Position int    `json:"position"`       // current play; -1 before the first
+	Plays    int    `json:"plays"`          // number of all plays
+	Play     string `json:"play,omitempty"` // describes the current one
+	Left     bool   `json:"left,omitempty"` // the member has left the barrier
+	Done     bool   `json:"done,omitempty"` // it left because it finished
 }
 
 // String returns a summary such as "play 12 of 40, round 2 of Queue/impl=cond".
@@ -89,7 +84,6 @@ func Read(l *coordinationv1.Lease) (Progress, bool) {
 	return p, true
 }
 
-// put writes the progress into its Lease.
 func (p Progress) put(l *coordinationv1.Lease) {
 	annotate(l, p.Holder, p)
 	l.Spec.LeaseTransitions = new(int32(p.Attempt))
@@ -97,12 +91,10 @@ func (p Progress) put(l *coordinationv1.Lease) {
 
 // start is the content of the start Lease.
 type start struct {
-	// Position is the started position, or -1 before the first. At is the start time by
-	// the leader's clock. Absent are the skipped members.
-	Position int       `json:"position"`
-	At       time.Time `json:"at"`
-	Absent   []Member  `json:"absent,omitempty"`
-	Left     bool      `json:"left,omitempty"` // the leader has left, so there are no further starts
+	Position int       `json:"position"`         // started position; -1 before the first
+	At       time.Time `json:"at"`               // start time by the leader's clock
+	Absent   []Member  `json:"absent,omitempty"` // skipped members
+	Left     bool      `json:"left,omitempty"`   // the leader has left, so there are no further starts
 }
 
 // readStart parses the start Lease. It returns false for another Lease.
@@ -112,7 +104,6 @@ func readStart(l *coordinationv1.Lease) (start, bool) {
 	return s, err == nil
 }
 
-// annotate writes the content of a Lease.
 func annotate(l *coordinationv1.Lease, holder string, content any) {
 	text, err := json.Marshal(content)
 	if err != nil {
@@ -151,7 +142,6 @@ func (b *Barrier) take(ctx context.Context) error {
 	return err
 }
 
-// report updates this member's Lease.
 func (b *Barrier) report(ctx context.Context, edit func(*Progress)) error {
 	p, _ := Read(b.own)
 	edit(&p)
@@ -185,10 +175,9 @@ func (b *Barrier) announce(ctx context.Context, s start) error {
 
 const requestLimit = 10 * time.Second // timeout of one attempt
 
-// write creates or updates a Lease and returns it. edit receives the known version of
-// the Lease; without one, and after an error, the version of the API server. write
-// retries until it succeeds or Wait has passed. The error is that of edit or ctx, or the
-// last one of the API server.
+// write creates or updates a Lease and returns it. edit receives the known version of the Lease;
+// without one, and after an error, the API server's. write retries for at most Wait. The error is
+// that of edit or ctx, or the API server's last one.
 func (b *Barrier) write(ctx context.Context, what, name string, known *coordinationv1.Lease, edit func(l *coordinationv1.Lease, exists bool) error) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.opts.Wait)
 	defer cancel()

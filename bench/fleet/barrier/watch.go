@@ -16,8 +16,7 @@ import (
 	"watchlab/loadgen/source/cluster"
 )
 
-// watch follows the Leases of the run. The leader watches all of them; any other member
-// watches only the start Lease.
+// watch follows the Leases of the run: the leader all, other members the start Lease.
 func (b *Barrier) watch(ctx context.Context) {
 	limit := func(opts *metav1.ListOptions) {
 		if b.opts.Self == leader {
@@ -44,8 +43,7 @@ func (b *Barrier) watch(ctx context.Context) {
 	b.watching.Go(func() { r.RunWithContext(ctx) })
 }
 
-// leaseStore is the reflector's store. It parses the Leases. Positions never decrease, so
-// members whose Lease is missing or deleted keep their progress.
+// leaseStore parses the Leases. Positions never decrease, so a member without Lease keeps its own.
 type leaseStore struct{ b *Barrier }
 
 var _ cache.ReflectorStore = leaseStore{}

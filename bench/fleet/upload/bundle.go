@@ -19,8 +19,7 @@ import (
 
 const (
 	format = 1 // version of the bundle format
-	// magic starts the first line. The format and the checksum of the remaining bytes
-	// follow it.
+	// magic starts the first line; the format and the checksum of the other lines follow.
 	magic = "watchlab-bundle "
 	// maxHeader and maxContents are the largest sizes in bytes that a reader accepts.
 	maxHeader   = 64 << 10
@@ -37,40 +36,35 @@ type Header struct {
 	Attempt int    `json:"attempt,omitempty"`
 	Pod     string `json:"pod,omitempty"`
 	Node    string `json:"node,omitempty"`
-	// Commit is the revision of the measuring program, with the suffix -dirty if its
-	// source was modified.
-	Commit string `json:"commit"`
-	// Started is the start of the pod's run. Finished is false if the run was
-	// interrupted.
-	Started  time.Time `json:"started"`
-	Finished bool      `json:"finished"`
-	Size     int64     `json:"size"` // size of the uncompressed contents in bytes
+	// Commit is the program's revision, with the suffix -dirty if its source was modified.
+	Commit   string    `json:"commit"`
+	Started  time.Time `json:"started"`  // start of the pod's run
+	Finished bool      `json:"finished"` // false if the run was interrupted
+	Size     int64     `json:"size"`     // size of the uncompressed contents in bytes
 }
 
 // Bundle is an encoded result.
 type Bundle struct {
 	Header
 	Data []byte // whole bundle, including the header
-	// sum is the hexadecimal SHA-256 of Data after the first line. contents is the
-	// compressed part of Data.
-	sum      string
-	contents []byte
+
+	sum      string // hexadecimal SHA-256 of Data after the first line
+	contents []byte // compressed part of Data
 }
 
 // ID identifies a bundle. Different attempts of one pod have different IDs.
 func (p Bundle) ID() string { return p.sum[:idLength] }
 
-// contents is the compressed part. The JSON form of a result has no histograms; they
-// are in a list, in the order of [histograms].
+// contents is the compressed part. The JSON form of a result lacks the histograms, which are in
+// a list, in the order of [histograms].
 type contents struct {
 	Share      *lab.Share `json:"shard"`
 	Env        lab.Env    `json:"env"`
 	Histograms []string   `json:"histograms"`
 }
 
-// Encode encodes the result of a pod. It omits medians and pooled latencies, which are
-// computed from the rounds. Time and memory are linear in the size of the result. A
-// round of a cell takes about 4 kB compressed (docs/scale.md).
+// Encode encodes the result of a pod, without medians and pooled latencies, which are computed
+// from the rounds. A round of a cell takes about 4 kB compressed (docs/scale.md).
 func Encode(run string, s *lab.Share) (Bundle, error) {
 	if s == nil || s.Outcome == nil {
 		return Bundle{}, errors.New("a result without an outcome cannot be uploaded")
@@ -101,8 +95,7 @@ func Encode(run string, s *lab.Share) (Bundle, error) {
 	return p, nil
 }
 
-// slim copies the result without withheld rounds and the values that are computed from
-// the rounds.
+// slim copies the result without withheld rounds and values that are computed from the rounds.
 func slim(s lab.Share) *lab.Share {
 	o := *s.Outcome
 	o.Comparisons = slices.Clone(o.Comparisons)
@@ -112,8 +105,7 @@ func slim(s lab.Share) *lab.Share {
 		for j := range c.Cells {
 			c.Cells[j].Latency, c.Cells[j].Medians, c.Cells[j].Withheld = nil, nil, nil
 			if len(c.Cells[j].Rounds) > 0 {
-				// It is the lag of the median round.
-				c.Cells[j].Lag = nil
+				c.Cells[j].Lag = nil // that of the median round
 			}
 		}
 	}

@@ -16,19 +16,16 @@ type Collected struct {
 	Run     string       // name of the run
 	Outcome *lab.Outcome // merged outcome of all pods
 	Damaged []Damage     // incomplete and damaged bundles
-	// Bundles is the number of bundles read. Spool is the directory that holds them; the
-	// caller deletes it.
-	Bundles int
-	Spool   string
+	Bundles int          // number of bundles read
+	Spool   string       // directory that holds them
 }
 
 // Collect reads all bundles of a run and merges one per pod ([lab.Merge]). For an
 // empty name see [Reader]. of is the expected number of pods, or 0 if unknown.
 //
-// Collect first stores the bundles in the existing directory spool, so that memory does
-// not grow with the number of pods. The error wraps [ErrNone], [ErrRuns], or
-// [lab.ErrShares] for bundles of different runs. Collected then holds the fields known
-// so far.
+// Collect first stores the bundles in the existing directory spool, so that memory does not grow
+// with the number of pods. The error wraps [ErrNone], [ErrRuns], or [lab.ErrShares] for bundles of
+// different runs. Collected then holds the fields known so far.
 func Collect(ctx context.Context, r Reader, run string, of int, spool string, opts lab.MergeOptions) (Collected, error) {
 	c := Collected{Run: run, Spool: spool}
 	into := Dir(spool)
@@ -69,8 +66,8 @@ func Collect(ctx context.Context, r Reader, run string, of int, spool string, op
 	return c, err
 }
 
-// sameProgram rejects results of different builds before they are decoded, because
-// their contents may be incompatible.
+// sameProgram rejects results of different builds before they are decoded: they may be
+// incompatible.
 func sameProgram(heads []Header, of int) error {
 	first := heads[0]
 	for _, h := range heads {

@@ -23,16 +23,13 @@ import (
 // Labels, annotations and keys of the ConfigMaps with results. They also carry
 // [cluster.RunLabel].
 const (
-	PodLabel = "watchlab.dev/pod" // index of the pod; only ConfigMaps with results have it
-	// PartAnnotation holds the part's number from 1 and the number of parts: "2/3".
-	// BundleAnnotation holds the bundle's ID. OfAnnotation holds the number of pods.
-	PartAnnotation   = "watchlab.dev/part"
-	BundleAnnotation = "watchlab.dev/bundle"
-	OfAnnotation     = "watchlab.dev/of"
-	dataKey          = "part" // key of the part in binaryData
+	PodLabel         = "watchlab.dev/pod"    // index of the pod; only ConfigMaps with results have it
+	PartAnnotation   = "watchlab.dev/part"   // part's number from 1 and the number of parts: "2/3"
+	BundleAnnotation = "watchlab.dev/bundle" // bundle's ID
+	OfAnnotation     = "watchlab.dev/of"     // number of pods
+	dataKey          = "part"                // key of the part in binaryData
 
-	// mapPart is the number of bundle bytes in a ConfigMap. The API server accepts 1
-	// MiB in total (MaxSecretSize in its validation).
+	// mapPart is the number of bundle bytes in a ConfigMap. The API server accepts 1 MiB in total.
 	mapPart = 900_000
 	mapPage = 20 // number of ConfigMaps per list request: 18 MB
 )
@@ -47,8 +44,7 @@ type ConfigMaps struct {
 	Namespace string               // of the run
 }
 
-// Upload implements [Sink]. It does not retry permanent errors, such as a missing
-// permission.
+// Upload implements [Sink].
 func (c ConfigMaps) Upload(ctx context.Context, p Bundle) error {
 	chunks := slices.Collect(slices.Chunk(p.Data, mapPart))
 	for i, data := range chunks {
@@ -86,8 +82,7 @@ func (c ConfigMaps) Upload(ctx context.Context, p Bundle) error {
 	return nil
 }
 
-// temporary reports whether a retry may succeed. An error without a status comes from
-// an unreachable API server.
+// temporary reports whether a retry may succeed. An unreachable API server sends no status.
 func temporary(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -101,8 +96,7 @@ func temporary(err error) bool {
 	}
 }
 
-// Read implements [Reader]. It reads pages of 20 ConfigMaps. It holds one page and the
-// parts of incomplete bundles in memory.
+// Read implements [Reader]. It holds a page of 20 ConfigMaps and incomplete bundles in memory.
 func (c ConfigMaps) Read(ctx context.Context, run string, take func(Bundle) error) ([]Damage, error) {
 	r := newReceiver(run, take)
 	opts := metav1.ListOptions{LabelSelector: PodLabel, Limit: mapPage}
@@ -139,7 +133,6 @@ func (c ConfigMaps) Read(ctx context.Context, run string, take func(Bundle) erro
 	}
 }
 
-// partOf returns the part in a ConfigMap.
 func partOf(m *corev1.ConfigMap) (part, error) {
 	p := part{Header: Header{Run: m.Labels[cluster.RunLabel]}, id: m.Annotations[BundleAnnotation], data: m.BinaryData[dataKey]}
 	text := m.Labels[PodLabel] + " " + m.Annotations[OfAnnotation] + " " + m.Annotations[PartAnnotation]

@@ -12,18 +12,16 @@ import (
 
 const fileEnding = ".wlresult" // suffix of bundles in directories and stores
 
-// fileName returns the path of a bundle in a directory or store. Indexes are
-// zero-padded, so that names sort by index.
+// fileName is the path in a directory or store. Indexes are zero-padded, so that names sort.
 func fileName(p Bundle) string {
 	return fmt.Sprintf("%s/%0*d-of-%d-%s%s", p.Run, len(fmt.Sprint(p.Of-1)), p.Index, p.Of, p.ID(), fileEnding)
 }
 
-// Dir stores bundles as files <run>/<index>-of-<pods>-<id>.wlresult, on a volume that
-// all pods mount or on one machine. It writes a temporary file, syncs it and renames
-// it. So each file of that name is complete, even after a crash.
+// Dir stores bundles as files <run>/<index>-of-<pods>-<id>.wlresult, on a volume that all pods
+// mount or on one machine. Each file of that name is complete, even after a crash.
 type Dir string
 
-// create creates the directory of a bundle and returns the path of its file.
+// create creates the directory of a bundle's file and returns its path.
 func (f Dir) create(p Bundle) (string, error) {
 	path := filepath.Join(string(f), filepath.FromSlash(fileName(p)))
 	return path, os.MkdirAll(filepath.Dir(path), 0o755)

@@ -16,15 +16,12 @@ import (
 
 const (
 	frameMark = "watchlab-result " // starts a frame: one part of a bundle, in one line of a log
-	// maxLine is the largest line in bytes. Container runtimes split lines above 16 KiB
-	// (CRI logging format).
-	maxLine = 16 << 10
-	// framePart is the number of bundle bytes in a frame. base64 expands them by 4/3.
-	// The rest of the line is for the head of the frame and for a log prefix.
+	maxLine   = 16 << 10           // bytes; container runtimes split longer ones (CRI logging format)
+	// framePart is the number of bundle bytes in a frame. base64 expands them by 4/3; the rest is
+	// for the head of the frame and a log prefix.
 	framePart = 11_700
-	// MaxLog is the largest bundle in a log, in bytes. The kubelet rotates a log at 10
-	// MiB (containerLogMaxSize), and the API server returns only the last file. The
-	// rest is for other output of the pod.
+	// MaxLog is the largest bundle in a log, in bytes. The kubelet rotates a log at 10 MiB, and
+	// the API server returns only the last file. The rest is for other output of the pod.
 	MaxLog = 6 << 20
 )
 
@@ -55,14 +52,13 @@ func (l Log) Upload(ctx context.Context, p Bundle) error {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// headForm matches the head of a frame, between the mark and the base64. Its matches are
-// at most maxHead bytes long.
+// headForm matches the head of a frame, between the mark and the base64: at most maxHead bytes.
 var headForm = regexp.MustCompile(`^([a-z0-9-]{1,63}) (\d{1,6})/(\d{1,6}) ([0-9a-f]{16}) (\d{1,6})/(\d{1,6}) ([0-9a-f]{8}) `)
 
 const maxHead = 160
 
-// parseFrame finds the frame in a line. Timestamps, pod names and the JSON of Docker's
-// logs may surround it. ok is false without a frame. damage describes a damaged one.
+// parseFrame finds the frame in a line, which timestamps, pod names and the JSON of Docker's logs
+// may surround. ok is false without a frame. damage describes a damaged one.
 func parseFrame(line []byte) (p part, ok bool, damage error) {
 	at := bytes.LastIndex(line, []byte(frameMark))
 	if at < 0 {
@@ -95,14 +91,14 @@ func parseFrame(line []byte) (p part, ok bool, damage error) {
 	return p, true, damage
 }
 
-// NamedLog is a log to read.
+// NamedLog is one of [Logs].
 type NamedLog struct {
 	Name string                                       // for [Damage]
 	Open func(context.Context) (io.ReadCloser, error) // opens the log; the reader closes it
 }
 
-// Logs reads frames from logs: output of `kubectl logs`, log files of a node, or pod
-// logs from the API server. All parts of a bundle must be in one log.
+// Logs reads frames from output of `kubectl logs`, log files of a node, or pod logs from the API
+// server. All parts of a bundle must be in one log.
 type Logs []NamedLog
 
 // Read implements [Reader]. It reports an unreadable log as damage, unless ctx has ended.

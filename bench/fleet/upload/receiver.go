@@ -22,8 +22,7 @@ func (d Damage) String() string {
 	return fmt.Sprintf("%s: pod %d/%d: %s", d.Where, d.Of.Index, d.Of.Of, d.Why)
 }
 
-// receiver implements Read for all kinds of stores. It selects the bundles of one run,
-// joins their parts, and passes each complete bundle to take, once.
+// receiver selects the bundles of one run, joins their parts, and passes each to take, once.
 type receiver struct {
 	run  string // empty for the only run
 	take func(Bundle) error
@@ -34,8 +33,7 @@ type receiver struct {
 	damage  []Damage
 }
 
-// pending is a bundle of the current source, by ID. The parts of a damaged bundle are
-// kept until the end of the source.
+// pending is a bundle of the current source. A damaged one is kept until the source's end.
 type pending struct {
 	Header
 	parts [][]byte // by number; nil while missing
@@ -84,8 +82,7 @@ func (r *receiver) whole(where string, data []byte) error {
 	return r.take(p)
 }
 
-// part receives a part, or its damage. Parts arrive in any order and repeatedly. The
-// error is that of take, or wraps [ErrRuns].
+// part receives a part, or its damage; in any order and repeatedly. The error is as in whole.
 func (r *receiver) part(where string, p part, damage error) error {
 	if ok, err := r.wants(p.Run); !ok || r.taken[p.id] {
 		return err

@@ -22,12 +22,9 @@ import (
 //	s3://BUCKET[/PREFIX][?endpoint=URL&region=REGION]
 //
 // Defaults come from AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL, and AWS_REGION or
-// AWS_DEFAULT_REGION. The default endpoint is Amazon's.
-//
-// Credentials come from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN.
-// Without them they come from the web identity of the pod or from the machine. The URL
-// must not contain them. Uploading needs s3:PutObject; reading needs s3:ListBucket and
-// s3:GetObject.
+// AWS_DEFAULT_REGION; else the endpoint is Amazon's. Credentials come from AWS_ACCESS_KEY_ID,
+// AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, else from the web identity of the pod or from the
+// machine, never from the URL. Uploading needs s3:PutObject, reading s3:ListBucket and s3:GetObject.
 type S3Store struct {
 	client         *minio.Client
 	bucket, prefix string
@@ -100,14 +97,11 @@ func OpenS3(text string) (*S3Store, error) {
 	return &S3Store{client: client, bucket: u.Host, prefix: strings.Trim(u.Path, "/")}, nil
 }
 
-// Upload implements [Sink]. S3 stores an object completely or not at all. Upload does
-// not retry permanent errors.
+// Upload implements [Sink]. S3 stores an object completely or not at all.
 func (s *S3Store) Upload(ctx context.Context, p Bundle) error {
 	name := path.Join(s.prefix, fileName(p))
 	_, err := s.client.PutObject(ctx, s.bucket, name, bytes.NewReader(p.Data), int64(len(p.Data)), minio.PutObjectOptions{
-		ContentType: "application/octet-stream",
-		// Larger bundles use a multipart upload; most are smaller.
-		PartSize: 16 << 20,
+		ContentType: "application/octet-stream", PartSize: 16 << 20,
 	})
 	if err != nil {
 		return fmt.Errorf("s3://%s/%s: %w", s.bucket, name, err)
@@ -117,9 +111,8 @@ func (s *S3Store) Upload(ctx context.Context, p Bundle) error {
 
 // Read implements [Reader]. It sends one request per 1,000 names and one per bundle.
 func (s *S3Store) Read(ctx context.Context, run string, take func(Bundle) error) ([]Damage, error) {
-	// cancel stops the goroutine of ListObjects.
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	defer cancel() // stops the goroutine of ListObjects
 	r := newReceiver(run, take)
 	prefix := path.Join(s.prefix, run) + "/"
 	if prefix == "/" {

@@ -36,8 +36,7 @@ var (
 	ErrFormat = fmt.Errorf("%w: unknown format", ErrBundle)
 	// ErrTooLarge is wrapped by the error for a bundle above the size limit of a sink.
 	ErrTooLarge = errors.New("too large")
-	// ErrRuns is wrapped by the error of a Reader that finds several runs but got no
-	// name.
+	// ErrRuns is wrapped by the error of a Reader that got no name and finds several runs.
 	ErrRuns = errors.New("several runs")
 )
 

@@ -42,9 +42,8 @@ const (
 	types
 )
 
-// TypeOf returns the type of a watch event or of a delta; Modified for an unknown or empty
-// one, as a latest-object queue returns it. It reads the first letter, which differs
-// between all types but Modified and Updated.
+// TypeOf returns the type of a watch event or of a delta; Modified for an unknown or empty one, as
+// a latest-object queue returns it. The first letters differ, but for Modified and Updated.
 func TypeOf[T watch.EventType | cache.DeltaType](t T) Type {
 	if t == "" {
 		return Modified
@@ -64,8 +63,7 @@ func TypeOf[T watch.EventType | cache.DeltaType](t T) Type {
 	return Modified
 }
 
-// Labels of a variant's metrics, one field for each of [metric.CommonLabels] in their
-// order.
+// Labels of a variant's metrics: the [metric.CommonLabels] in their order.
 type Labels struct {
 	Run, Family, Variant, Delivery, Pipeline, Storm, Source string
 }
@@ -82,20 +80,17 @@ type Verdict struct{ Status, Cause string }
 type Figures struct {
 	Labels  Labels    // of the variant
 	Created time.Time // start of the counters
-	// Relists counts lists after the source's first; Rounds counts finished rounds.
-	Relists, Rounds uint64
-	// Late counts releases beyond the lag budget; Missed counts events that were not
-	// released when the schedule ended.
-	Late, Missed uint64
+	Relists uint64    // lists after the source's first
+	Rounds  uint64    // finished rounds
+	Late    uint64    // releases beyond the lag budget
+	Missed  uint64    // events not released when the schedule ended
 	// Faults counts injections by the fault's name in loadgen/fault. WatchErrors counts
 	// broken watches by the same name, or [metric.OtherFault].
 	Faults, WatchErrors map[string]uint64
-	// QueueDepth is the depth at the last [Set.Look], and ObjectBytes the mean size of a
-	// queued object.
-	QueueDepth  int
-	ObjectBytes float64
-	Phase       string // one of [metric.Phases]
-	Verdict     Verdict
+	QueueDepth          int     // at the last [Set.Look]
+	ObjectBytes         float64 // mean size of a queued object
+	Phase               string  // one of [metric.Phases]
+	Verdict             Verdict
 
 	counts   [stages][types]uint64
 	dists    [histograms]Distribution
@@ -105,8 +100,7 @@ type Figures struct {
 // Count records that n events of a type reached a stage.
 func (f *Figures) Count(s Stage, t Type, n int) { f.counts[s][t] += uint64(n) }
 
-// Observe adds a value to a histogram, in nanoseconds or events. A negative one counts
-// as 0.
+// Observe adds a value to a histogram, in nanoseconds or events; 0 for a negative one.
 func (f *Figures) Observe(h Histogram, value int64) { f.ObserveN(h, value, 1) }
 
 // ObserveN adds a value n times.
@@ -126,8 +120,8 @@ func (f *Figures) ObserveEvent(h Histogram, value int64, seq uint64) {
 // Events returns the number of events of a type that reached a stage.
 func (f *Figures) Events(s Stage, t Type) uint64 { return f.counts[s][t] }
 
-// Total returns the number of events of all types that reached a stage. At Popped these
-// are the deltas, objects or notifications that the variant returned.
+// Total returns the number of events that reached a stage; at Popped, of deltas, objects or
+// notifications that the variant returned.
 func (f *Figures) Total(s Stage) (n uint64) {
 	for _, of := range f.counts[s] {
 		n += of
@@ -141,8 +135,8 @@ func (f *Figures) QueueBytes() float64 { return float64(f.QueueDepth) * f.Object
 // Distribution returns the values of a histogram.
 func (f *Figures) Distribution(h Histogram) *Distribution { return &f.dists[h] }
 
-// Set has the figures of one variant under one storm. It is safe for concurrent use. The
-// methods of the nil Set are no-ops.
+// Set has the figures of one variant under one storm. It is safe for concurrent use. Methods of
+// the nil Set are no-ops.
 type Set struct {
 	upstream *Upstream
 
@@ -176,8 +170,7 @@ func From(ctx context.Context) *Set {
 // Labels of the set.
 func (s *Set) Labels() Labels { return s.figures.Labels }
 
-// Upstream returns the metrics under client-go's names; nil for the nil Set and for one
-// without a registry.
+// Upstream returns the metrics under client-go's names; nil without a registry.
 func (s *Set) Upstream() *Upstream {
 	if s == nil {
 		return nil
@@ -195,15 +188,13 @@ func (s *Set) Update(f func(*Figures)) {
 	f(&s.figures)
 }
 
-// Depth sets the function that [Set.Look] calls for the queue depth, and the mean size
-// of a queued object. A nil function resets the depth to 0. Look may still be calling
-// the previous function when Depth returns.
+// Depth sets the function that [Set.Look] calls for the queue depth, and the mean size of a queued
+// object. nil resets the depth to 0. Look may still be calling the previous function.
 func (s *Set) Depth(depth func() int, objectBytes float64) {
 	s.Update(func(f *Figures) { s.depth, f.QueueDepth, f.ObjectBytes = depth, 0, objectBytes })
 }
 
-// Look reads the queue depth. It may block on the queue's lock, which is why a scrape
-// does not call it.
+// Look reads the queue depth. It may block on the queue's lock, so a scrape does not call it.
 func (s *Set) Look() {
 	var depth func() int
 	s.Update(func(*Figures) { depth = s.depth })
@@ -218,8 +209,7 @@ func (s *Set) Look() {
 	})
 }
 
-// Sampling selects the events of a round that are traced. The nil Sampling selects
-// none.
+// Sampling selects the events of a round that are traced; none if nil.
 type Sampling struct {
 	Every uint64 // traces the events whose number is a multiple of it; a power of two
 	// IDs returns the IDs of an event's trace and span, in hexadecimal.
@@ -245,8 +235,7 @@ type StageTime struct {
 	At    time.Time
 }
 
-// Sampler sets the function that selects the traced events of a round by its number of
-// events; nil for none.
+// Sampler sets the function that selects the traced events of a round; nil for none.
 func (s *Set) Sampler(sampler func(events int) *Sampling) {
 	s.Update(func(f *Figures) { s.sampler, f.sampling = sampler, nil })
 }

@@ -33,8 +33,8 @@ const (
 	histograms
 )
 
-// meanings maps each histogram to its metric, the value of the metric's own label (empty
-// for none), and the number of observed units per unit of the metric.
+// meanings has the metric of each histogram, the value of the metric's own label (empty for none),
+// and the number of observed units per unit of the metric.
 var meanings = [histograms]struct {
 	metric metric.Metric
 	label  string
@@ -53,13 +53,11 @@ var meanings = [histograms]struct {
 	Staleness:        {metric.Staleness, "", 1},
 }
 
-// The buckets are those of Prometheus's native histograms of [metric.Schema]: bucket i
-// holds values in (2^((i-1)/8), 2^(i/8)]. A scrape copies the counts; it does not
-// interpolate.
+// The buckets are those of Prometheus's native histograms of [metric.Schema]: bucket i holds
+// values in (2^((i-1)/8), 2^(i/8)]. A scrape copies the counts; it does not interpolate.
 const (
 	perOctave = 1 << metric.Schema // number of buckets for each power of two
-	// lowest and highest bucket: from below a nanosecond to 2^26, which is two years in
-	// seconds. The highest also counts larger values.
+	// From below a nanosecond to two years in seconds. The highest also counts larger values.
 	lowest  = -34 * perOctave
 	highest = 26 * perOctave
 )
@@ -79,13 +77,10 @@ func bucketOf(v float64) int {
 	return min(max(bucket, lowest), highest)
 }
 
-// Distribution counts the values of a histogram. Bounds and quantiles are in the unit of
-// the metric.
+// Distribution counts the values of a histogram. Quantiles are in the unit of the metric.
 type Distribution struct {
-	Count uint64 // number of values
-	// zero counts the values up to [metric.ZeroThreshold], buckets those in the buckets
-	// lowest to highest.
-	zero      uint64
+	Count     uint64 // number of values
+	zero      uint64 // values up to [metric.ZeroThreshold]
 	buckets   [highest - lowest + 1]uint64
 	sum       uint64                      // sum of all values in the observed unit, an integer
 	exemplars map[int]prometheus.Exemplar // newest traced event by octave; nil for none
@@ -133,8 +128,8 @@ func (d *Distribution) upTo(e int) uint64 {
 	return n
 }
 
-// Quantile returns the upper bound of the bucket that holds quantile q, at most 9 %
-// above the value; NaN for an empty distribution.
+// Quantile returns the upper bound of the bucket that holds quantile q, at most 9 % above the
+// value; NaN for an empty distribution.
 func (d *Distribution) Quantile(q float64) float64 {
 	if d.Count == 0 {
 		return math.NaN()
@@ -155,8 +150,7 @@ func (d *Distribution) Quantile(q float64) float64 {
 // Sum returns the sum of a histogram's values in the unit of its metric.
 func (f *Figures) Sum(h Histogram) float64 { return float64(f.dists[h].sum) / meanings[h].per }
 
-// bothBuckets adds classic buckets to a native histogram, for scrapers without support of
-// native ones. prometheus.NewConstNativeHistogram has none.
+// bothBuckets adds classic buckets to a native histogram, for scrapers without native ones.
 type bothBuckets struct {
 	prometheus.Metric
 	classic []*dto.Bucket

@@ -59,8 +59,7 @@ func New(run, commit string) *Registry {
 	return r
 }
 
-// Set returns the set of a variant and creates it on the first call. It replaces the
-// label run by the registry's.
+// Set returns the set of a variant, created on the first call. The label run is the registry's.
 func (r *Registry) Set(labels Labels) *Set {
 	labels.Run = r.run
 	r.mu.Lock()
@@ -92,8 +91,8 @@ func (r *Registry) Progress(cells int, share float64) {
 	r.own.gauge(metric.Progress, r.run).Set(share)
 }
 
-// Finish sets the figures of a cell over its counted rounds: the median throughput, and
-// quantiles of the headline latency in seconds. rate is the pace, "max" if unpaced.
+// Finish sets the figures of a cell over its counted rounds: the median throughput, and quantiles
+// of the headline latency in seconds. rate is the pace, "max" if unpaced.
 func (r *Registry) Finish(labels Labels, rate string, eventsPerSecond float64, quantiles map[string]float64) {
 	labels.Run = r.run
 	r.own.gauge(metric.EventsPerSecond, append(labels.Values(), rate, r.commit)...).Set(eventsPerSecond)
@@ -131,8 +130,7 @@ func (r *Registry) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// collectSet emits the metrics of a set. It omits counters by stage, type or fault that
-// are 0, as most combinations never occur.
+// collectSet omits counters by stage, type or fault that are 0: most combinations never occur.
 func collectSet(ch chan<- prometheus.Metric, s *Figures) {
 	with := func(own ...string) []string { return append(s.Labels.Values(), own...) }
 	count := func(m metric.Metric, n uint64, own ...string) {

@@ -10,45 +10,35 @@ import (
 
 // Sample has the figures since the previous sample.
 type Sample struct {
-	Run      string  `json:"run"`      // name of the run
-	At       int64   `json:"at"`       // Unix milliseconds
-	Seconds  float64 `json:"seconds"`  // seconds since the previous sample; 0 for the first
-	Progress float64 `json:"progress"` // finished share of the run, 0 to 1
-	// Heap is the size of the live and unswept objects in bytes; Gorout is the number of
-	// goroutines.
-	Heap     uint64    `json:"heapBytes"`
-	Gorout   uint64    `json:"goroutines"`
-	Variants []Variant `json:"variants"` // variants in the order of their creation
+	Run      string    `json:"run"`        // name of the run
+	At       int64     `json:"at"`         // Unix milliseconds
+	Seconds  float64   `json:"seconds"`    // seconds since the previous sample; 0 for the first
+	Progress float64   `json:"progress"`   // finished share of the run, 0 to 1
+	Heap     uint64    `json:"heapBytes"`  // size of the live and unswept objects
+	Gorout   uint64    `json:"goroutines"` // number of goroutines
+	Variants []Variant `json:"variants"`   // variants in the order of their creation
 }
 
 // Variant is one variant's part of a sample. Unknown figures are null.
 type Variant struct {
-	// Group joins the labels that compared variants share: family, delivery, pipeline,
-	// storm, source.
-	Group   string `json:"group"`
-	Name    string `json:"name"`    // name of the variant
-	Phase   string `json:"phase"`   // one of [metric.Phases]
-	Verdict string `json:"verdict"` // status and the cause of the last verdict; empty before it
-	Rounds  uint64 `json:"rounds"`  // number of finished rounds
+	Group   string  `json:"group"`      // labels that compared variants share
+	Name    string  `json:"name"`       // name of the variant
+	Phase   string  `json:"phase"`      // one of [metric.Phases]
+	Verdict string  `json:"verdict"`    // status and the cause of the last verdict; empty before it
+	Rounds  uint64  `json:"rounds"`     // number of finished rounds
+	Depth   int     `json:"queueDepth"` // in entries
+	Bytes   float64 `json:"queueBytes"` // estimated size of the queued objects
 
-	// Depth is the queue depth in entries; Bytes estimates the size of the queued
-	// objects.
-	Depth int     `json:"queueDepth"`
-	Bytes float64 `json:"queueBytes"`
-
-	// Released and Handled are events per second.
-	Released *float64 `json:"releasedPerSecond"`
-	Handled  *float64 `json:"handledPerSecond"`
+	Released *float64 `json:"releasedPerSecond"` // events per second
+	Handled  *float64 `json:"handledPerSecond"`  // events per second
 	// P50 and P99 are quantiles of the end-to-end latency in seconds: from the intended
 	// time in paced cells, else from the release.
-	P50 *float64 `json:"latencyP50"`
-	P99 *float64 `json:"latencyP99"`
-	Lag *float64 `json:"generatorLagP99"` // 99th percentile of the generator's lag in seconds
-	// PerEvent is the number of deltas out for each event in. Batch is the mean size of
-	// a hand-over.
-	PerEvent  *float64 `json:"deltasPerEvent"`
-	Batch     *float64 `json:"batchSize"`
-	Staleness *float64 `json:"stalenessP99"` // 99th percentile of the store's staleness in events
+	P50       *float64 `json:"latencyP50"`
+	P99       *float64 `json:"latencyP99"`
+	Lag       *float64 `json:"generatorLagP99"` // 99th percentile of the generator's lag in seconds
+	PerEvent  *float64 `json:"deltasPerEvent"`  // deltas out for each event in
+	Batch     *float64 `json:"batchSize"`       // mean size of a hand-over
+	Staleness *float64 `json:"stalenessP99"`    // 99th percentile of the store's staleness in events
 }
 
 // sampler makes samples; it keeps the previous snapshots.

@@ -29,8 +29,7 @@ type Options struct {
 
 const (
 	headerTimeout = 5 * time.Second // bounds the time a client takes for its request header
-	// maxScrapes and maxViewers bound concurrent requests; further ones get 503. They
-	// limit the CPU that observers take from the measured pipeline.
+	// Concurrent requests; further ones get 503. They take CPU from the measured pipeline.
 	maxScrapes   = 2
 	maxViewers   = 4
 	sampleEvery  = time.Second     // interval of the page's samples
@@ -109,7 +108,7 @@ func (s *Server) URL() string {
 	return "http://" + net.JoinHostPort(host, fmt.Sprint(a.Port))
 }
 
-// Close lets running requests finish until ctx ends, and then closes their connections.
+// Close lets requests finish until ctx ends, and then closes their connections.
 func (s *Server) Close(ctx context.Context) error {
 	err := s.server.Shutdown(ctx)
 	if err != nil {
@@ -119,7 +118,6 @@ func (s *Server) Close(ctx context.Context) error {
 	return err
 }
 
-// warner is an io.Writer that calls a function.
 type warner func(string)
 
 func (w warner) Write(p []byte) (int, error) {
@@ -130,7 +128,6 @@ func (w warner) Write(p []byte) (int, error) {
 //go:embed page
 var page embed.FS
 
-// contentPolicy restricts the page to resources of this server.
 const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 func pageHandler() http.Handler {

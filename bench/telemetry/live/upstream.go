@@ -18,7 +18,6 @@ type vectors struct {
 	histograms map[string]*prometheus.HistogramVec
 }
 
-// newVectors registers the metrics.
 func newVectors(r prometheus.Registerer, metrics []metric.Metric) vectors {
 	v := vectors{map[string]*prometheus.GaugeVec{}, map[string]*prometheus.CounterVec{}, map[string]*prometheus.HistogramVec{}}
 	register := promauto.With(r)
@@ -40,22 +39,20 @@ func (v vectors) gauge(m metric.Metric, labels ...string) prometheus.Gauge {
 	return v.gauges[m.Name].WithLabelValues(labels...)
 }
 
-// Upstream holds the metrics under client-go's names ([metric.Upstream]). Like
-// client-go's, they are updated while events are handled and cost more than a [Set], so
-// pipelines use them in paced cells only.
+// Upstream holds the metrics under client-go's names ([metric.Upstream]). They are updated while
+// events are handled and cost more than a [Set], so pipelines use them in paced cells only.
 type Upstream struct{ vectors }
 
-// UpstreamName returns the value of the label name for a variant, for example
-// "deltafifo/ring/in-order".
+// UpstreamName returns the value of the label name, such as "deltafifo/ring/in-order".
 func (l Labels) UpstreamName() string {
 	return strings.TrimSuffix(l.Family+"/"+l.Variant+"/"+l.Delivery, "/")
 }
 
 // Informer holds the metrics of one informer.
 type Informer struct {
-	// Queued is informer_queued_items, Version informer_store_resource_version.
-	Queued, Version prometheus.Gauge
-	Processing      prometheus.Observer // informer_processing_latency_seconds
+	Queued     prometheus.Gauge    // informer_queued_items
+	Version    prometheus.Gauge    // informer_store_resource_version
+	Processing prometheus.Observer // informer_processing_latency_seconds
 }
 
 // Informer returns the metrics of an informer for a resource.

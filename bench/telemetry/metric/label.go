@@ -11,8 +11,7 @@ const (
 	Source   = "source"
 )
 
-// CommonLabels returns the common labels, the first ones of each metric that is Common.
-// Delivery is empty for families other than deltafifo.
+// CommonLabels returns the first labels of each Common metric. Delivery is deltafifo's only.
 func CommonLabels() []string {
 	return []string{Run, Family, Variant, Delivery, Pipeline, Storm, Source}
 }
@@ -53,14 +52,12 @@ func Stages() []string {
 	return []string{Released, Enqueued, Popped, Stored, Handled, Worked}
 }
 
-// Types returns the values of type: the first three and BOOKMARK are those of a watch,
-// REPLACED is for objects of a list, SYNC for those of a resync.
+// Types returns the values of type. REPLACED is for objects of a list, SYNC for a resync's.
 func Types() []string {
 	return []string{"ADDED", "MODIFIED", "DELETED", "REPLACED", "SYNC", "BOOKMARK"}
 }
 
-// The values of boundary: two stages, as in reports but with a plain hyphen. Merged ones
-// occur in pipelines with a merge.
+// The values of boundary: two stages. Merged is for pipelines with a merge.
 const (
 	ReleasedEnqueued = "released-enqueued"
 	EnqueuedPopped   = "enqueued-popped"
@@ -86,6 +83,5 @@ const (
 // Phases returns the values of phase.
 func Phases() []string { return []string{WarmUp, Measure, Idle} }
 
-// OtherFault is the value of fault for a watch that ended without a known fault. The
-// other values are the names of loadgen/fault.
+// OtherFault stands for a watch that ended without a known fault, a name of loadgen/fault.
 const OtherFault = "other"

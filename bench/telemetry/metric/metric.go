@@ -25,13 +25,11 @@ const (
 
 // Metric describes one metric family.
 type Metric struct {
-	Name, Help string   // Name and Help are Prometheus's; Name includes the unit
-	Kind       Kind     // Prometheus type
-	Common     bool     // Common metrics have the common labels before their own
-	Labels     []string // metric's own labels
-	// Buckets are the upper bounds of a histogram's classic buckets, ascending; nil for
-	// other kinds.
-	Buckets []float64
+	Name, Help string    // Name and Help are Prometheus's; Name includes the unit
+	Kind       Kind      // Prometheus type
+	Common     bool      // Common metrics have the common labels before their own
+	Labels     []string  // metric's own labels
+	Buckets    []float64 // ascending upper bounds of a histogram's classic buckets
 }
 
 // AllLabels returns the labels in their order in series.
@@ -42,12 +40,10 @@ func (m Metric) AllLabels() []string {
 	return append(CommonLabels(), m.Labels...)
 }
 
-// Schema of the native histograms: 2^3 buckets for each power of two, so that a quantile
-// is within 4.5 % of an observed value.
+// Schema of the native histograms: 2^3 buckets for each power of two put a quantile within 4.5 %.
 const Schema = 3
 
-// ZeroThreshold of the native histograms is the largest value counted as zero. It is
-// below the resolution of the clock.
+// ZeroThreshold is the largest value counted as zero: below the clock's resolution.
 const ZeroThreshold = 1e-10
 
 // The metrics of a run. Counters and histograms include all rounds with their warm-up;
@@ -136,7 +132,6 @@ func Own() []Metric { return slices.Clone(own) }
 // Upstream returns the metrics under client-go's names.
 func Upstream() []Metric { return slices.Clone(clientGo) }
 
-// shape is a kind with the buckets of a histogram.
 type shape struct {
 	kind    Kind
 	buckets []float64
@@ -168,7 +163,6 @@ func ofClientGo(s shape, name, help string, labels ...string) Metric {
 // the native buckets, so that the classic counts are exact.
 func seconds() []float64 { return powers(-22, 4, 1) }
 
-// powers of two from 2^from to 2^to.
 func powers(from, to, step int) (out []float64) {
 	for e := from; e <= to; e += step {
 		out = append(out, math.Exp2(float64(e)))

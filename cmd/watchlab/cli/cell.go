@@ -21,16 +21,14 @@ import (
 
 const cellVerb = "cell" // hidden command that --memory runs for each play of a cell
 
-// resultFile is the file descriptor of the pipe for the result: the first after the
-// standard three. Standard output is not safe for it, as any code may write there.
+// resultFile is the descriptor of the result's pipe. Any code may write to standard output.
 const resultFile = 3
 
 const freshDelay = 30 * time.Second // grace period of an interrupted cell process
 
 type result = cell.Result
 
-// newCell returns the hidden command. It plays one cell of the Spec on its standard
-// input. It stops at the end of its standard input, when the parent process has ended.
+// newCell returns the command. It stops at the end of standard input: the parent has ended.
 func newCell() *cobra.Command {
 	return &cobra.Command{
 		Use:    cellVerb + " NAME",

@@ -46,12 +46,11 @@ func badFlag(flag string, err error) error {
 	return usageError{fmt.Errorf("--%s: %w", flag, err)}
 }
 
-// errInvalid ends a command with exit code 1. It is not printed, as its output has the
-// reason: a broken invariant, a regression, missing pods.
-var errInvalid = errors.New("invalid")
-
-// errInterrupted ends an interrupted run. It is not printed, as the run already said so.
-var errInterrupted = errors.New("interrupted")
+// Errors that are not printed, as the output already has the reason.
+var (
+	errInvalid     = errors.New("invalid")     // a broken invariant, a regression, missing pods
+	errInterrupted = errors.New("interrupted") // by a signal
+)
 
 // Main runs the command and returns its exit code. It never exits itself.
 func Main(args []string, stdout, stderr io.Writer) int {
@@ -82,7 +81,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return exitInvalid
 }
 
-// oneLine formats an error as one line, also a joined one.
 func oneLine(err error) string {
 	return strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
 }
@@ -136,8 +134,7 @@ anything is played or written; 130 after Ctrl-C, with finished rounds kept.`,
 	return root
 }
 
-// quiet suppresses client-go's log lines: a Reflector logs an error when it is stopped
-// at the end of a cell.
+// quiet suppresses client-go's log: a Reflector stopped at the end of a cell logs an error.
 func quiet(verbosity int) {
 	if verbosity < 0 {
 		klog.SetLogger(klog.New(nil))

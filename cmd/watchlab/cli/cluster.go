@@ -27,7 +27,6 @@ merges the results into one folder, clean deletes everything.`,
 	}, newClusterRun(), newClusterStatus(), newCollect(), newClusterClean())
 }
 
-// clusterFlags name a cluster.
 type clusterFlags struct{ kubeconfig, context string }
 
 func (f *clusterFlags) add(cmd *cobra.Command) {
@@ -46,7 +45,6 @@ func (f *clusterFlags) connect(cmd *cobra.Command) (*cluster.Cluster, error) {
 	return nil, badFlag("kubeconfig", err)
 }
 
-// placeFlags name a run in a cluster.
 type placeFlags struct {
 	clusterFlags
 	namespace, name string

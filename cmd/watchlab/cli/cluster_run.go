@@ -27,7 +27,6 @@ import (
 	"watchlab/loadgen/trace"
 )
 
-// clusterRunFlags are the flags of cluster run.
 type clusterRunFlags struct {
 	place                        placeFlags
 	pods, writers                int
@@ -129,7 +128,6 @@ func (f *clusterRunFlags) run(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// unfinished names the pods that did not succeed, with the reason.
 func unfinished(s fleet.State) []string {
 	var all []string
 	for _, p := range s.Pods {
@@ -181,7 +179,6 @@ func printObjects(w io.Writer, spec fleet.Spec) error {
 	return nil
 }
 
-// spec validates all flags and returns the run.
 func (f *clusterRunFlags) spec(cmd *cobra.Command, c *cluster.Cluster, args []string) (fleet.Spec, error) {
 	if f.place.name == "" && !cmd.Flags().Changed("name") {
 		f.place.name = "run-" + time.Now().Format("0102-150405")
@@ -239,9 +236,8 @@ var modeRefuses = map[fleet.Mode]map[string]string{
 	fleet.ModeCluster:      {"source": "mode cluster sets it", "cluster.resource": "the storm sets it"},
 }
 
-// plan adds the experiments of the pods and of the simulated API server to the run. It
-// plans both as the pods will, to find errors early. In these plans, this cluster stands
-// in for the simulated API server.
+// plan adds the experiments of the pods and of the simulated API server to the run. To find
+// errors early, it plans both as the pods will, with this cluster in place of that server.
 func (f *clusterRunFlags) plan(cmd *cobra.Command, c *cluster.Cluster, run *fleet.Spec) error {
 	spec, err := f.playing.spec(f.given)
 	if err != nil {
@@ -310,8 +306,7 @@ func (f *clusterRunFlags) plan(cmd *cobra.Command, c *cluster.Cluster, run *flee
 
 const serverFile = "server.json" // Spec of the simulated API server, beside the plan
 
-// planServer validates the experiment of the simulated API server and returns that of the
-// pods, which watch it.
+// planServer validates the server's experiment and returns that of the pods, which watch it.
 func (f *clusterRunFlags) planServer(cmd *cobra.Command, spec experiment.Spec, run *fleet.Spec) (experiment.Spec, error) {
 	pods := spec
 	pods.Source, pods.Storm, pods.Faults, pods.Manifests, pods.Recursive = experiment.ClusterSource, experiment.Storm{}, nil, nil, false
@@ -330,14 +325,12 @@ func (f *clusterRunFlags) planServer(cmd *cobra.Command, spec experiment.Spec, r
 	return pods, nil
 }
 
-// packer collects the files that travel with a run.
 type packer struct {
 	files map[string][]byte
 	from  map[string]string // source path of each packed name, to detect two files with one name
 }
 
-// spec packs the storm and the manifests of a Spec and replaces their names by the paths in
-// a pod. It leaves URLs.
+// spec packs the files of a Spec and replaces their names by the paths in a pod.
 func (p *packer) spec(s *experiment.Spec) (err error) {
 	if name := s.Storm.Name; name != "" && !slices.Contains(storm.Names(), name) && !slices.Contains(trace.Names(), name) {
 		if s.Storm.Name, err = p.add(name); err != nil {
@@ -363,7 +356,6 @@ func (p *packer) spec(s *experiment.Spec) (err error) {
 	return nil
 }
 
-// add packs a file and returns its path in a pod.
 func (p *packer) add(name string) (string, error) {
 	base := filepath.Base(name)
 	if other, taken := p.from[base]; taken && other != name {

@@ -48,7 +48,6 @@ func indexName(p fleet.Pod) string {
 	return strconv.Itoa(p.Index)
 }
 
-// uploaded describes the place of a pod's result.
 func uploaded(s fleet.State, p fleet.Pod) string {
 	switch {
 	case p.Writer:
@@ -73,8 +72,7 @@ func fleetLine(s fleet.State) string {
 	return line
 }
 
-// follower prints a line for each change of the run, for each failed pod, and for each
-// reason of a waiting pod.
+// follower prints changes of the run, failed pods, and each reason of waiting pods once.
 type follower struct {
 	w        io.Writer
 	line     string

@@ -22,7 +22,6 @@ import (
 	"watchlab/bench/report"
 )
 
-// collectFlags are the flags of cluster collect.
 type collectFlags struct {
 	place         placeFlags
 	out           string
@@ -62,11 +61,9 @@ files of the pods, - for standard input.`,
 // collection is the source of the results.
 type collection struct {
 	reader upload.Reader
-
-	run string // name of the run; empty for the only run of the source
-	// state of the run in the cluster; nil without a cluster.
-	state *fleet.State
-	from  string // describes the source of the results, for messages
+	run    string       // name of the run; empty for the only run of the source
+	state  *fleet.State // of the run in the cluster; nil without a cluster
+	from   string       // describes the source in messages
 }
 
 func (f *collectFlags) run(cmd *cobra.Command, args []string) error {
@@ -114,7 +111,6 @@ func (f *collectFlags) run(cmd *cobra.Command, args []string) error {
 	return f.write(cmd, c, got, show)
 }
 
-// open opens the source of the results: the arguments, or the cluster.
 func (f *collectFlags) open(cmd *cobra.Command, args []string) (c collection, err error) {
 	if len(args) == 0 {
 		return f.inCluster(cmd)
@@ -207,7 +203,6 @@ func podLogs(ctx context.Context, client kubernetes.Interface, ref fleet.Ref) (u
 	return logs, nil
 }
 
-// logFiles returns the named logs; - is standard input.
 func logFiles(cmd *cobra.Command, names []string) (logs upload.Logs, err error) {
 	for _, name := range names {
 		log := upload.NamedLog{Name: name, Open: func(context.Context) (io.ReadCloser, error) { return os.Open(name) }}
@@ -223,7 +218,6 @@ func logFiles(cmd *cobra.Command, names []string) (logs upload.Logs, err error) 
 	return logs, nil
 }
 
-// nothing reports that no result exists, and the state of the pods.
 func (c collection) nothing(stderr io.Writer, f *collectFlags) error {
 	of := ""
 	if c.run != "" {
@@ -275,7 +269,6 @@ func podState(s fleet.Pod) string {
 	return strings.Join(parts, ", ")
 }
 
-// write writes the results folder and prints the run and its notes.
 func (f *collectFlags) write(cmd *cobra.Command, c collection, got upload.Collected, show func(io.Writer, *lab.Outcome) error) error {
 	o, stderr := got.Outcome, cmd.ErrOrStderr()
 	dir := f.out

@@ -28,7 +28,6 @@ var groups = []struct {
 	{"cluster", "Cluster:", []string{"cluster", "pod"}},
 }
 
-// group sorts the verbs of the root into their groups.
 func group(root *cobra.Command) {
 	for _, g := range groups {
 		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})
@@ -40,8 +39,7 @@ func group(root *cobra.Command) {
 	}
 }
 
-// shortFlags are shown by the short help of a verb that plays, beside the common
-// fields of a Spec.
+// shortFlags are in the short help of a verb that plays, beside the common fields of a Spec.
 var shortFlags = []string{"experiment", "out", "output", "resume", "metrics-addr", "help", "help-all"}
 
 // shortHelp makes --help show the common flags and --help-all all flags.
@@ -76,8 +74,7 @@ func (f *runFlags) shortHelp(cmd *cobra.Command) {
 	})
 }
 
-// complete registers the shell completion of a flag's values. It ignores a flag that the
-// command lacks.
+// complete registers the shell completion of a flag, if the command has it.
 func complete(cmd *cobra.Command, flag string, names []string) {
 	directive := cobra.ShellCompDirectiveNoFileComp
 	if flag == "storm" {
@@ -86,7 +83,6 @@ func complete(cmd *cobra.Command, flag string, names []string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(names, directive))
 }
 
-// completeSpec registers the shell completion of a Spec's flags.
 func completeSpec(cmd *cobra.Command) {
 	var variants, kinds []string
 	for _, e := range entries() {

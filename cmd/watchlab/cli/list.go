@@ -17,7 +17,6 @@ import (
 	"watchlab/impls/queue"
 )
 
-// entry is a line of list: a variant.
 type entry struct {
 	Family     impls.Family       `json:"family"`
 	Name       string             `json:"name"`
@@ -57,8 +56,7 @@ func newList() *cobra.Command {
 	return cmd
 }
 
-// listTable prints at most 100 columns: guarantees beside each name, the description
-// below.
+// listTable prints the guarantees beside each name and the description below.
 func listTable(w io.Writer, all []entry) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "FAMILY\tVARIANT\tDELIVERY\tORDER\tCOALESCES\tBOUNDED\tCONSUMERS\tHANDLER")

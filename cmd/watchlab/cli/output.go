@@ -12,7 +12,6 @@ import (
 	"watchlab/bench/report"
 )
 
-// form is a form of output.
 type form[T any] struct {
 	name  string
 	write func(io.Writer, T) error
@@ -47,7 +46,6 @@ func (o *outputFlag[T]) writer() (func(io.Writer, T) error, error) {
 	return nil, badFlag("output", experiment.OneOf(o.name, o.names()...))
 }
 
-// print prints the value of get in the given form.
 func (o *outputFlag[T]) print(cmd *cobra.Command, get func() (T, error)) error {
 	write, err := o.writer()
 	if err != nil {
@@ -60,7 +58,6 @@ func (o *outputFlag[T]) print(cmd *cobra.Command, get func() (T, error)) error {
 	return write(cmd.OutOrStdout(), v)
 }
 
-// method turns a method that prints its receiver into the function of a form.
 func method[T any](write func(T, io.Writer) error) func(io.Writer, T) error {
 	return func(w io.Writer, v T) error { return write(v, w) }
 }

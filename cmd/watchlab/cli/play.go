@@ -64,7 +64,7 @@ func (r *playing) play(ctx context.Context, session *telemetry.Session, stdout, 
 	case o == nil:
 		return err
 	}
-	// Finished cells are printed and kept even if the run failed.
+	// Finished cells are kept even if the run failed.
 	r.Finish(o)
 	errs := []error{err}
 	if r.dir != "" {
@@ -99,7 +99,6 @@ func (r *playing) play(ctx context.Context, session *telemetry.Session, stdout, 
 	return nil
 }
 
-// checkNew rejects --out if the folder exists, before anything is played.
 func checkNew(dir string) error {
 	if _, err := os.Lstat(dir); dir != "" && err == nil {
 		return badFlag("out", fmt.Errorf("%s exists; name a folder that doesn't", dir))
@@ -107,8 +106,7 @@ func checkNew(dir string) error {
 	return nil
 }
 
-// freeFolder returns the name of a new results folder, root/<date>-<commit>-<name>. The second
-// run of a day at one commit gets the suffix -2.
+// freeFolder returns root/<date>-<commit>-<name>, with the suffix -2 and so on if it exists.
 func freeFolder(root string, b lab.Build, name string) string {
 	dir := filepath.Join(root, fmt.Sprintf("%s-%s-%s", time.Now().Format(time.DateOnly), b.Revision(), name))
 	for n, free := 2, dir; ; n++ {

@@ -25,13 +25,11 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// The roles of a pod.
 const (
 	podRole    = "pod"
 	writerRole = "writer"
 )
 
-// podFlags are the flags of the verb pod.
 type podFlags struct {
 	plan, role, tokenFile, kubeconfig, metricsAddr string
 }
@@ -71,17 +69,15 @@ type jobPod struct {
 	flags  podFlags
 	plan   fleet.Plan
 	target upload.Target
-	// index of the pod in the Job, from 0.
-	index     int
-	pod, node string
-	stdout    io.Writer
-	stderr    io.Writer
+	index  int // in the Job, from 0
+
+	pod, node      string
+	stdout, stderr io.Writer
 
 	spec      experiment.Spec
 	telemetry telemetryFlags
 
-	// cluster, client and namespace belong to the cluster of the run; nil and empty if
-	// the run needs no cluster.
+	// Nil and empty if the run needs no cluster.
 	cluster   *cluster.Cluster
 	client    kubernetes.Interface
 	namespace string
@@ -150,7 +146,6 @@ func (s *jobPod) parse() error {
 	return nil
 }
 
-// refusedField returns the first refused field with a value.
 func refusedField(s *experiment.Spec, refuses map[string]string) (path, why string) {
 	for _, f := range experiment.Given(s) {
 		if why, refused := refuses[f.Path]; refused {
@@ -160,12 +155,10 @@ func refusedField(s *experiment.Spec, refuses map[string]string) (path, why stri
 	return "", ""
 }
 
-// bad returns the error of an invalid plan.
 func (s *jobPod) bad(err error) error {
 	return badFlag("plan", fmt.Errorf("%s: experiment: %w", s.flags.plan, err))
 }
 
-// connect creates the client of the cluster, if the run needs one.
 func (s *jobPod) connect() error {
 	if s.plan.Barrier.Duration == 0 && s.target.Kind != upload.ConfigMapTarget && s.plan.Mode != fleet.ModeCluster {
 		return nil
@@ -193,8 +186,7 @@ func (s *jobPod) run(ctx context.Context) error {
 	if err != nil {
 		return s.bad(err)
 	}
-	// The health probes of the Job need this server, also while the pod waits at the
-	// barrier.
+	// The health probes need this server, also while the pod waits at the barrier.
 	session, err := s.telemetry.start(ctx, s.plan.Run, s.stderr)
 	if err != nil {
 		return err
@@ -208,7 +200,6 @@ func (s *jobPod) run(ctx context.Context) error {
 	return err
 }
 
-// sink opens the upload target.
 func (s *jobPod) sink() (upload.Sink, error) {
 	switch s.target.Kind {
 	case upload.LogTarget:
@@ -223,7 +214,6 @@ func (s *jobPod) sink() (upload.Sink, error) {
 
 func (s *jobPod) warn(text string) { warn(s.stderr, "%s", text) }
 
-// check plans without the cluster.
 func (s *jobPod) check(ctx context.Context) (*experiment.Plan, error) {
 	if s.plan.Mode != fleet.ModeSelf {
 		return experiment.NewLive(s.spec, pipeline.LiveConfig{})
@@ -240,7 +230,6 @@ func (s *jobPod) options(p *experiment.Plan) lab.Options {
 	return opts
 }
 
-// join joins the barrier, if the plan has one.
 func (s *jobPod) join(ctx context.Context, plays int) (*barrier.Barrier, error) {
 	if s.plan.Barrier.Duration == 0 {
 		return nil, nil
@@ -313,7 +302,6 @@ func wholes(comparisons []lab.Comparison) []string {
 	return all
 }
 
-// start returns the hook that meets the other pods before each cell.
 func (s *jobPod) start(b *barrier.Barrier, starts *[]lab.Start) func(context.Context, lab.Play) error {
 	return func(ctx context.Context, p lab.Play) error {
 		what := fmt.Sprintf("round %d", p.Round)

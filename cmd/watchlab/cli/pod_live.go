@@ -26,7 +26,6 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// listen plans the comparisons on a live watch.
 func (s *jobPod) listen(ctx context.Context) (*experiment.Plan, error) {
 	if s.plan.Mode == fleet.ModeSharedServer {
 		return s.listenToServer(ctx)
@@ -37,7 +36,6 @@ func (s *jobPod) listen(ctx context.Context) (*experiment.Plan, error) {
 
 const serverLimit = 2 * time.Minute // least time for the start of the simulated API server
 
-// listenToServer watches the simulated API server of the run.
 func (s *jobPod) listenToServer(ctx context.Context) (*experiment.Plan, error) {
 	token, err := os.ReadFile(s.flags.tokenFile)
 	if err != nil {
@@ -66,13 +64,12 @@ func (s *jobPod) listenToServer(ctx context.Context) (*experiment.Plan, error) {
 	return experiment.NewLive(s.spec, stream)
 }
 
-// turns follows the repetitions of the simulated API server. The server restarts the
-// storm when all pods have closed their watches. The restart ends every open watch, so a
-// pod opens its next watch after the restart.
+// turns follows the repetitions of the simulated API server, which restarts the storm when all
+// pods have closed their watches. That ends every open watch, so a pod opens its next one after.
 type turns struct {
 	list cache.ListerWatcher
-	// first is the server's resourceVersion at the first look. Within a turn the version
-	// only grows. A restart resets it, so a version of at most first means a restart.
+	// first is the server's resourceVersion at the first look. The version grows within a turn,
+	// and a restart resets it.
 	first uint64
 	seen  bool
 }
@@ -83,10 +80,9 @@ const turnLimit = time.Minute // timeout of a restart: the slowest pod delays it
 func (t *turns) next(ctx context.Context) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, turnLimit, true, func(ctx context.Context) (bool, error) {
-		// The server may be unreachable for a moment during the restart.
 		at, err := t.version(ctx)
 		if last = err; err != nil {
-			return false, nil //nolint:nilerr // The next poll tries again.
+			return false, nil //nolint:nilerr // It may be unreachable during the restart.
 		}
 		if !t.seen {
 			t.first, t.seen = at, true
@@ -112,8 +108,7 @@ func (t *turns) version(ctx context.Context) (uint64, error) {
 	return strconv.ParseUint(m.GetResourceVersion(), 10, 64)
 }
 
-// server returns the address of the simulated API server: that of the Service in the
-// pod's environment, else the Service's DNS name.
+// server returns the Service's address from the pod's environment, else its DNS name.
 func (s *jobPod) server() string {
 	server := fleet.ServerName(s.plan.Run)
 	name := strings.ReplaceAll(strings.ToUpper(server), "-", "_")
@@ -122,7 +117,7 @@ func (s *jobPod) server() string {
 	return "http://" + net.JoinHostPort(host, port)
 }
 
-// find finds a resource. It retries while the API server is not up yet.
+// find retries while the API server is not up yet.
 func find(ctx context.Context, c *cluster.Cluster, name string, within time.Duration) (r cluster.Resource, err error) {
 	_ = wait.PollUntilContextTimeout(ctx, 500*time.Millisecond, within, true, func(context.Context) (bool, error) {
 		var unreachable net.Error
@@ -132,8 +127,6 @@ func find(ctx context.Context, c *cluster.Cluster, name string, within time.Dura
 	return r, cmp.Or(ctx.Err(), err)
 }
 
-// listenToWriters plans the comparisons on the events that the writers cause in the
-// cluster.
 func (s *jobPod) listenToWriters(ctx context.Context) (experiment.Written, *experiment.Plan, error) {
 	w, err := s.spec.Written(ctx, s.cluster)
 	if err != nil {
@@ -145,8 +138,7 @@ func (s *jobPod) listenToWriters(ctx context.Context) (experiment.Written, *expe
 	return w, p, err
 }
 
-// write writes its share of the storm to the cluster in each round, and deletes it
-// afterwards.
+// write writes its share of the storm in each round, and deletes it afterwards.
 func (s *jobPod) write(ctx context.Context) (err error) {
 	// Writers play as many rounds as the pods do.
 	w, p, err := s.listenToWriters(ctx)
@@ -188,7 +180,6 @@ func (s *jobPod) write(ctx context.Context) (err error) {
 	return nil
 }
 
-// writeOnce plays the writer's share of the storm for the length of a round.
 func (s *jobPod) writeOnce(ctx context.Context, writer *cluster.Writer, part storm.Selection, rate pace.Rate, round time.Duration) error {
 	window, cancel := context.WithTimeout(ctx, round)
 	defer cancel()
@@ -199,16 +190,13 @@ func (s *jobPod) writeOnce(ctx context.Context, writer *cluster.Writer, part sto
 	case ctx.Err() != nil:
 		return errInterrupted
 	case errors.Is(err, context.DeadlineExceeded):
-		// The round ended before the storm: no error, as the report shows the unwritten
-		// events.
-		return nil
+		return nil // The report shows the unwritten events.
 	case err != nil:
 		return err
 	case w.Refused > 0 && w.Applied == 0:
 		return fmt.Errorf("the cluster took nothing: %w", w.FirstRefusal)
 	}
-	// The writer may finish early. It waits for the end of the round, to which its
-	// events belong.
+	// Its events belong to the round: wait for the end.
 	<-window.Done()
 	if ctx.Err() != nil {
 		return errInterrupted

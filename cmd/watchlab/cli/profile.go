@@ -26,7 +26,6 @@ different lengths can be compared; else they are shares of all.`,
 	}, newProfileTop(), newProfileDiff())
 }
 
-// profileFlags are the common flags of both verbs.
 type profileFlags struct {
 	cells                                []string
 	kind, value, by, stage, sort, folder string
@@ -121,8 +120,7 @@ func (f *profileFlags) show(cmd *cobra.Command, args []string) error {
 		}
 		sources = append(sources, source)
 	}
-	// before is nil with a single profile.
-	var before *profile.Source
+	var before *profile.Source // nil with a single profile
 	after := sources[len(sources)-1]
 	if len(sources) == 2 {
 		before = sources[0]
@@ -154,7 +152,6 @@ func (f *profileFlags) show(cmd *cobra.Command, args []string) error {
 	return write(cmd.OutOrStdout(), table)
 }
 
-// perEvent writes both profiles for go tool pprof, and prints its command.
 func (f *profileFlags) perEvent(stderr io.Writer, before, after *profile.Source) error {
 	dir := f.folder
 	if dir == "" {
@@ -177,8 +174,7 @@ func (f *profileFlags) perEvent(stderr io.Writer, before, after *profile.Source)
 	return nil
 }
 
-// openProfile reads a file, or the profile of a results folder's cell. A file of a results
-// folder is the profile of a cell, too.
+// openProfile reads a file, which may belong to a results folder, or the profile of a cell.
 func openProfile(path, cell string, kind profile.Kind) (*profile.Source, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -242,8 +238,7 @@ func profileOfCell(dir, parts string, kind profile.Kind) (string, error) {
 	return filepath.Join(dir, profile.Dir, kind.FileName(found[0])), nil
 }
 
-// hasParts reports whether each part, separated by commas, is one of the name's parts,
-// separated by slashes.
+// hasParts reports whether a name of the form a/b/c has all parts of the form c,a.
 func hasParts(name, parts string) bool {
 	if parts == "" || parts == name {
 		return true

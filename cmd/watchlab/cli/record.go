@@ -154,7 +154,6 @@ func (f *recordFlags) write(cmd *cobra.Command, h trace.Header, frames func(*tra
 	return err
 }
 
-// missed describes the gaps of a recording.
 func missed(s record.Summary) string {
 	var text string
 	if s.Reconnects > 0 {
@@ -168,8 +167,7 @@ func missed(s record.Summary) string {
 
 func (f *recordFlags) pipe(cmd *cobra.Command, h trace.Header, transform func(trace.Frame) (trace.Frame, error)) error {
 	h.Origin = "a watch, through a pipe"
-	// A read of stdin can't be interrupted, so another goroutine feeds a pipe, which can
-	// be closed.
+	// A read of stdin can't be interrupted, but that of a pipe, which can be closed.
 	in, feed := io.Pipe()
 	go func() {
 		_, err := io.Copy(feed, cmd.InOrStdin())
@@ -197,7 +195,6 @@ func (f *recordFlags) pipe(cmd *cobra.Command, h trace.Header, transform func(tr
 	})
 }
 
-// transformOf returns the transformation of frames before they are written; nil for none.
 func transformOf(replace bool) (func(trace.Frame) (trace.Frame, error), error) {
 	if !replace {
 		return nil, nil
@@ -209,7 +206,6 @@ func transformOf(replace bool) (func(trace.Frame) (trace.Frame, error), error) {
 	return a.Frame, nil
 }
 
-// toolName names the writer in a trace's header.
 func toolName() string {
 	if c := build().Commit; c != "" {
 		return "watchlab " + c
@@ -219,14 +215,12 @@ func toolName() string {
 
 const partialSuffix = ".partial" // suffix of an unfinished trace
 
-// outFile is a temporary file that gets its final name when it is complete.
+// outFile gets its final name when it is complete.
 type outFile struct {
 	*os.File
 	path string
 }
 
-// create creates a temporary file beside path. An existing file at path is an error
-// unless overwrite is set.
 func create(path, suffix string, overwrite bool) (*outFile, error) {
 	if info, err := os.Lstat(path); err == nil {
 		switch {
@@ -255,7 +249,6 @@ func (o *outFile) keep() error {
 
 func (o *outFile) discard() error { return errors.Join(o.Close(), os.Remove(o.Name())) }
 
-// writeFile writes a file whole or not at all.
 func writeFile(path string, overwrite bool, write func(io.Writer) error) error {
 	out, err := create(path, ".tmp", overwrite)
 	if err != nil {
@@ -267,7 +260,6 @@ func writeFile(path string, overwrite bool, write func(io.Writer) error) error {
 	return out.keep()
 }
 
-// reportFaults prints one line for each fault. With faults it returns errInvalid.
 func reportFaults(stderr io.Writer, faults []*trace.Error) error {
 	const most = 20
 	for _, e := range faults[:min(len(faults), most)] {

@@ -50,7 +50,6 @@ func writeReports(dir string, stderr io.Writer) error {
 	return nil
 }
 
-// loadRun reads a results folder. An unreadable one is a usage error.
 func loadRun(dir string) (*lab.Outcome, error) {
 	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
 		return nil, usageError{fmt.Errorf("%s is a file; name the results folder that it stands in", dir)}

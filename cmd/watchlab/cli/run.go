@@ -18,17 +18,13 @@ import (
 
 // specFlags fill a Spec from a file and from flags. Flags win.
 type specFlags struct {
-	// flagged holds the flags' values; fields are the fields with flags; file is the
-	// path of -f.
-	flagged experiment.Spec
+	flagged experiment.Spec // values of the flags
 	fields  []experiment.Field
-	file    string
-
-	data []byte // content of the file, for line numbers in errors
+	file    string // path of -f
+	data    []byte // content of the file, for line numbers in errors
 }
 
-// add adds the flags of the wanted fields. search is the search of the verb; nil for
-// none.
+// add adds the flags of the wanted fields. search is the verb's; nil for none.
 func (f *specFlags) add(cmd *cobra.Command, search *experiment.Search, wanted func(experiment.Field) bool) {
 	f.flagged.Search = search
 	f.fields = slices.DeleteFunc(experiment.Fields(&f.flagged), func(fl experiment.Field) bool {
@@ -40,7 +36,6 @@ func (f *specFlags) add(cmd *cobra.Command, search *experiment.Search, wanted fu
 
 func anyField(experiment.Field) bool { return true }
 
-// spec reads the file and overlays the given flags.
 func (f *specFlags) spec(cmd *cobra.Command) (experiment.Spec, error) {
 	var s experiment.Spec
 	if f.file != "" {
@@ -80,7 +75,6 @@ func (f *specFlags) blame(cmd *cobra.Command, err error) error {
 	return usageError{err}
 }
 
-// runFlags fill a Spec and choose the output.
 type runFlags struct {
 	specFlags
 	resume    string // results folder of an interrupted run; empty for a new run
@@ -92,7 +86,6 @@ type runFlags struct {
 	args      []string
 }
 
-// newPlaying completes a verb that plays an experiment.
 func newPlaying(f *runFlags, cmd *cobra.Command, search *experiment.Search) *cobra.Command {
 	f.specFlags.add(cmd, search, anyField)
 	f.telemetry.add(cmd)
@@ -157,7 +150,6 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	return r.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 }
 
-// onlyResume rejects other flags beside --resume: those that excluded names.
 func onlyResume(cmd *cobra.Command, why string, excluded func(flag string) bool) error {
 	var err error
 	cmd.Flags().Visit(func(fl *pflag.Flag) {
@@ -168,7 +160,6 @@ func onlyResume(cmd *cobra.Command, why string, excluded func(flag string) bool)
 	return err
 }
 
-// openResumed loads the Spec of the interrupted run's folder. No flag may change it.
 func (f *runFlags) openResumed(cmd *cobra.Command) error {
 	if err := onlyResume(cmd, "the run continues with its own experiment", func(name string) bool {
 		return experiment.Path(name) != "" || name == "out" || name == "experiment"

@@ -28,11 +28,10 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// service is the simulated API server with its storm: the flags of serve, and what they
-// select.
+// service is the simulated API server with its storm.
 type service struct {
 	specFlags
-	from experiment.Spec // Spec after file and flags are combined
+	from experiment.Spec // of file and flags
 
 	bind       string
 	port       int
@@ -40,10 +39,9 @@ type service struct {
 	tokenFile  string
 	kubeconfig string
 	overwrite  bool
-	// start is the number of watches that start the storm; repeat the number of times that
-	// it is played, 0 for endless.
-	start, repeat int
-	speed         float64
+	start      int // watches that start the storm
+	repeat     int // times that it is played; 0 for endless
+	speed      float64
 
 	set      *storm.Set
 	prepared []*apiserver.Prepared
@@ -51,17 +49,15 @@ type service struct {
 	server   *apiserver.Server
 	token    string
 	url      string
-	// faults and objects are those that each turn begins with.
-	faults   []fault.Spec
-	objects  []manifest.Object
-	listener *net.TCPListener // open for all turns
-	tls      *tls.Config      // nil for plain HTTP
+	faults   []fault.Spec      // that each turn begins with
+	objects  []manifest.Object // that each turn begins with
+	listener *net.TCPListener  // open for all turns
+	tls      *tls.Config       // nil for plain HTTP
 
 	lists, watches, bytes int64 // totals of earlier turns
 }
 
-// settling is the delay between the last of several watches and the storm. Clients receive
-// the initial objects meanwhile.
+// settling is the time between the last of several watches and the storm, for the initial lists.
 const settling = time.Second
 
 func newServe() *cobra.Command {
@@ -111,7 +107,6 @@ loopback; another address needs a token.`,
 	return cmd
 }
 
-// servedField reports whether a field of a Spec selects what is served.
 func servedField(f experiment.Field) bool {
 	return stormField(f) || slices.Contains([]string{"faults", "manifests", "recursive"}, f.Path)
 }
@@ -120,7 +115,6 @@ func (v *service) seed() int64 { return cmp.Or(v.from.Seed, 1) }
 
 func (v *service) address() string { return net.JoinHostPort(v.bind, strconv.Itoa(v.port)) }
 
-// check rejects invalid flags before any file is read.
 func (v *service) check() error {
 	switch {
 	case v.start < 0:
@@ -139,7 +133,6 @@ func (v *service) check() error {
 	return nil
 }
 
-// readToken returns the required bearer token; "" for none.
 func (v *service) readToken() (string, error) {
 	if v.tokenFile == "" {
 		if v.plain {
@@ -249,7 +242,7 @@ func (v *service) listen() error {
 	v.listener = l.(*net.TCPListener)
 	at := *l.Addr().(*net.TCPAddr)
 	if at.IP.IsUnspecified() {
-		// The kubeconfig is for clients on this host, which connect over loopback.
+		// Clients on this host connect over loopback.
 		at.IP = net.IPv4(127, 0, 0, 1)
 	}
 	kc := apiserver.Kubeconfig{Server: "http://" + at.String(), Token: v.token}
@@ -303,7 +296,6 @@ func (v *service) serve(ctx context.Context, stdin io.Reader, stdout io.Writer) 
 	return err
 }
 
-// describe prints the served resources and how to connect.
 func (v *service) describe(out io.Writer) {
 	fmt.Fprintf(out, "simulated Kubernetes %s on %s (%s, %s)\n", resources.Version, v.url, choose(v.plain, "plain HTTP", "TLS"), choose(v.token != "", "token", "no token"))
 	resource := "pods"
@@ -339,8 +331,8 @@ func (v *service) describe(out io.Writer) {
 	fmt.Fprintln(out, "Ctrl-C ends it")
 }
 
-// play plays the storm the requested number of times. Each time it starts a new server with
-// the initial objects: all watches end and clients list again, as after a restore of etcd.
+// play plays all turns. Each has a new server with the initial objects: all watches end and
+// clients list again, as after a restore of etcd.
 func (v *service) play(ctx context.Context, out io.Writer) error {
 	for n := 1; v.playOnce(ctx, out) && n != v.repeat && len(v.prepared) > 0; n++ {
 		if err := v.close(); err != nil {
@@ -367,10 +359,8 @@ func (v *service) close() error {
 	return err
 }
 
-// playOnce waits for the start condition and plays the storm once. Before a repetition,
-// it waits until as many watches have ended as it waited for at the start: after the
-// storm and its faults, or earlier if clients close them. It returns false if ctx has
-// ended.
+// playOnce plays a turn; false if ctx has ended. Before a repetition it waits until as many
+// watches have ended as started the storm: after the storm and its faults, or earlier.
 func (v *service) playOnce(ctx context.Context, out io.Writer) bool {
 	if v.server.AwaitWatches(ctx, func(open, ended int) bool {
 		// The first watch may have ended already.

@@ -13,12 +13,10 @@ import (
 
 const quietTime = 30 * time.Second // interval of status lines without a terminal
 
-// status prints the progress of a run: on a terminal in one line that is overwritten,
-// elsewhere as a line every quietTime.
+// status prints the progress: in one line of a terminal, elsewhere as a line every quietTime.
 type status struct {
-	w io.Writer
-	// width of the terminal in columns; 0 without a terminal.
-	width int
+	w     io.Writer
+	width int // of the terminal in columns; 0 without one
 	shown bool
 	now   func() time.Time
 	last  time.Time // time of the last line without a terminal
@@ -49,7 +47,6 @@ func (s *status) show(p lab.Progress) {
 	}
 }
 
-// progressLine formats the progress: finished plays, remaining time, current cell.
 func progressLine(p lab.Progress) string {
 	done := fmt.Sprintf("%d/%d", p.Done, p.Total)
 	if p.Total == 0 {

@@ -19,7 +19,6 @@ import (
 	"watchlab/loadgen/trace"
 )
 
-// stormNames lists the valid names of a storm.
 func stormNames() string {
 	return "a profile (" + strings.Join(storm.Names(), ", ") + "), a recording (" + strings.Join(trace.Names(), ", ") +
 		"), or a file: a trace, or profiles in YAML (*.yaml)"
@@ -50,7 +49,6 @@ func newStormList() *cobra.Command {
 	return cmd
 }
 
-// profileEntry is a line of storm list.
 type profileEntry struct {
 	Name      string   `json:"name"`
 	Nodes     int      `json:"nodes,omitempty"`
@@ -124,7 +122,6 @@ trace inspect does.`,
 	return cmd
 }
 
-// stormField reports whether a field selects the generated storm.
 func stormField(f experiment.Field) bool {
 	return strings.HasPrefix(f.Path, "storm.") || f.Path == "seed"
 }
@@ -166,7 +163,7 @@ func showStorm(cmd *cobra.Command, s experiment.Storm, seed int64) error {
 	return nil
 }
 
-// digest summarises the events of one resource.
+// digest is of one resource.
 type digest struct {
 	name    string
 	initial int
@@ -192,8 +189,7 @@ func digestOf(g *storm.Generator) []digest {
 	return all
 }
 
-// peak returns the largest number of events in one second of the clock, and the time of the
-// last event.
+// peak returns the most events in one second of the clock, and the time of the last event.
 func (d *digest) peak() (most int, last time.Duration) {
 	seconds := map[time.Duration]int{}
 	for _, at := range d.at {
@@ -205,7 +201,6 @@ func (d *digest) peak() (most int, last time.Duration) {
 	return most, last
 }
 
-// printDigest prints the events of all resources, and the rates of each phase.
 func printDigest(w io.Writer, all []digest, phases []storm.Phase) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(tw, "resource\tat first\tevents\tadded\tmodified\tdeleted\tpeak/s\tlast\t")

@@ -21,7 +21,6 @@ import (
 
 const defaultStudyBudget = 28 * time.Minute // leaves 2 of 30 minutes for parts that exceed their budget
 
-// studyFlags are the flags of study.
 type studyFlags struct {
 	budget      time.Duration
 	questions   []string
@@ -74,7 +73,6 @@ type studyRun struct {
 	play func(ctx context.Context, s experiment.Spec, dir string, resume bool, stderr io.Writer) error
 }
 
-// study validates the flags and creates or opens the folder.
 func (f *studyFlags) study(cmd *cobra.Command) (*studyRun, error) {
 	if f.budget <= 0 {
 		return nil, badFlag("budget", fmt.Errorf("%v is not above 0", f.budget))
@@ -126,7 +124,6 @@ func openStudy(dir string, budget time.Duration) (*studyRun, error) {
 	return createStudy(dir, budget, questions)
 }
 
-// run plays the unfinished parts and updates the pages after each.
 func (s *studyRun) run(ctx context.Context, stdout, stderr io.Writer) error {
 	var spent time.Duration
 	weight, parts, done := 0.0, 0, 0
@@ -226,7 +223,6 @@ func playPart(ctx context.Context, s experiment.Spec, dir string, resume bool, s
 	return r.run(ctx, io.Discard, stderr)
 }
 
-// write writes the pages of the questions and the index.
 func (s *studyRun) write() error {
 	var errs []error
 	for _, q := range s.questions {

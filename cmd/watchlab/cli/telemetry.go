@@ -15,7 +15,6 @@ import (
 	"watchlab/bench/telemetry/live"
 )
 
-// telemetryFlags select the outputs of telemetry.
 type telemetryFlags struct {
 	addr, push, pyroscope string
 	pprof                 bool
@@ -28,15 +27,13 @@ func (f *telemetryFlags) add(cmd *cobra.Command) {
 	f.addPush(cmd)
 }
 
-// addPush adds the flags of outputs that send data to a server.
 func (f *telemetryFlags) addPush(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringVar(&f.push, "push-metrics", "", "Prometheus remote-write URL for the final metrics (default none)")
 	fl.StringVar(&f.pyroscope, "pyroscope", "", "Pyroscope URL for pprof profiles (default: $"+pyroscopeVar+")")
 }
 
-// pyroscopeVar is the environment variable that Pyroscope's own clients read. A manifest
-// can set it for all pods.
+// pyroscopeVar is read by Pyroscope's own clients. A manifest can set it for all pods.
 const pyroscopeVar = "PYROSCOPE_SERVER_ADDRESS"
 
 func (f *telemetryFlags) check(profiles bool) error {
@@ -77,8 +74,7 @@ func (f *telemetryFlags) start(ctx context.Context, run string, stderr io.Writer
 	return s, nil
 }
 
-// runName returns the name of a run in metrics: its results folder, else the
-// experiment's name and start time.
+// runName returns the label run: the results folder, else the experiment's name and start.
 func runName(name, dir string, began time.Time) string {
 	if dir != "" {
 		return filepath.Base(filepath.Clean(dir))

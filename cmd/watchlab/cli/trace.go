@@ -37,17 +37,15 @@ stdin. Unreadable parts are reported with their place, the rest is used, and the
 // input is a recording that is being read. It collects unreadable parts as faults.
 type input struct {
 	*trace.Reader
-	// frame is the next frame. err is the error of reading it; io.EOF at the end.
-	frame  trace.Frame
-	err    error
+	frame  trace.Frame   // next frame
+	err    error         // of reading it; io.EOF at the end
 	shift  time.Duration // added to the times of the frames
 	faults []*trace.Error
 	close  func() error
 	some   bool // at least one frame with content was read
 }
 
-// openTrace opens a recording and reads its first frame, which names the main resource of a
-// recording without a header.
+// openTrace reads the first frame, too: it names the main resource if there is no header.
 func openTrace(cmd *cobra.Command, name string) (*input, error) {
 	in := &input{close: func() error { return nil }}
 	if name == "-" {
@@ -75,8 +73,8 @@ func (in *input) advance() {
 	}
 }
 
-// eachFrame calls f for each frame of the inputs in order of time, until the end or an
-// interrupt. At equal times, the frames of the first input come first.
+// eachFrame calls f for the inputs' frames in order of time; at equal times the first input's
+// come first. It stops at the end or at an interrupt.
 func eachFrame(cmd *cobra.Command, f func(trace.Frame) error, inputs ...*input) error {
 	for cmd.Context().Err() == nil {
 		var next *input
@@ -102,7 +100,6 @@ func eachFrame(cmd *cobra.Command, f func(trace.Frame) error, inputs ...*input) 
 	return errInterrupted
 }
 
-// summary is the output of inspect.
 type summary struct {
 	*trace.Stats
 	Format      string        `json:"format"`
@@ -232,7 +229,6 @@ func printSummary(w io.Writer, s *summary) error {
 	return s.Table(w)
 }
 
-// convertFlags are the flags of trace convert.
 type convertFlags struct {
 	format             string
 	from, to           time.Duration
@@ -241,7 +237,6 @@ type convertFlags struct {
 	overwrite          bool
 }
 
-// The formats of a recording.
 const (
 	asTrace = "trace"
 	asLines = "lines"
@@ -398,10 +393,9 @@ type converter struct {
 	order []trace.Resource          // resources of state
 }
 
-// state has the current objects of a resource by key.
 type state struct {
-	objects map[string][]byte
-	end     trace.Frame // bookmark that ends the initial list; empty before it
+	objects map[string][]byte // by key
+	end     trace.Frame       // bookmark that ends the initial list; empty before it
 }
 
 func (c *converter) add(f trace.Frame) error {
@@ -419,8 +413,7 @@ func (c *converter) add(f trace.Frame) error {
 	return c.write(f)
 }
 
-// write writes a frame, changed to fit the frames before it. One that cannot be read stays
-// as it is.
+// write fits a frame to those before it. One that cannot be read stays as it is.
 func (c *converter) write(f trace.Frame) error {
 	if g, keep, err := c.mend.Frame(f); err == nil {
 		if !keep {
@@ -437,7 +430,6 @@ func (c *converter) write(f trace.Frame) error {
 	return c.w.Write(f)
 }
 
-// note applies a frame before the part to the state.
 func (c *converter) note(f trace.Frame) error {
 	if f.Break != nil || f.Type == watch.Error {
 		return nil
