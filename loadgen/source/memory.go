@@ -241,7 +241,6 @@ func (m *Memory) bookmark(at uint64) (runtime.Object, error) {
 	return o, nil
 }
 
-// memoryWatch is one watch of a Memory.
 type memoryWatch struct {
 	memory   *Memory
 	follower *stream.Follower

@@ -55,7 +55,6 @@ type StaticOptions struct {
 	Client *http.Client // nil means a client with a timeout of 10 s
 }
 
-// complete sets the defaults.
 func (o StaticOptions) complete() StaticOptions {
 	o.Period = cmp.Or(o.Period, StaticPeriod)
 	o.Client = cmp.Or(o.Client, &http.Client{Timeout: staticTimeout})
@@ -369,7 +368,6 @@ func (s *staticFile) watchAndList() {
 	s.report(s.list())
 }
 
-// list reads the whole path.
 func (s *staticFile) list() error {
 	info, err := os.Stat(s.path)
 	switch {
@@ -407,12 +405,10 @@ func (s *staticFile) list() error {
 	return errors.Join(errs...)
 }
 
-// replace replaces all pods.
 func (s *staticFile) replace(pods []any) {
 	_ = s.store.Replace(pods, "") // It only fails on a key error, and file has computed all keys.
 }
 
-// file reads the pod of a file.
 func (s *staticFile) file(path string) (*v1.Pod, error) {
 	info, err := os.Stat(path)
 	switch {
@@ -441,7 +437,6 @@ func (s *staticFile) file(path string) (*v1.Pod, error) {
 	return pods[0], err
 }
 
-// changed reads a changed file.
 func (s *staticFile) changed(e fsnotify.Event) error {
 	switch {
 	case strings.HasPrefix(filepath.Base(e.Name), "."):

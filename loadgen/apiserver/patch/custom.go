@@ -117,8 +117,7 @@ func addDefaults(x any, s *structuralschema.Structural) {
 	}
 }
 
-// validate returns the errors of an object that is new or replaces old, which may be
-// nil.
+// validate returns the errors of an object that is new or replaces old.
 func (x *edit) validate(obj, old object) error {
 	res := x.res
 	var errs field.ErrorList
@@ -153,8 +152,7 @@ func validateScale(u *unstructured.Unstructured, res *resources.Resource) (errs 
 	return errs
 }
 
-// fieldError converts a schema's error as apiextensions-apiserver does, in a package
-// that needs CEL.
+// fieldError converts a schema's error as apiextensions-apiserver does (where it needs CEL).
 func fieldError(err error) *field.Error {
 	var v *openapierrors.Validation
 	if !errors.As(err, &v) {
@@ -197,7 +195,6 @@ func fieldError(err error) *field.Error {
 	return field.Invalid(path, value, v.Error())
 }
 
-// builtinScale has the paths of the built-in kinds.
 var builtinScale = &apiextensionsv1.CustomResourceSubresourceScale{SpecReplicasPath: ".spec.replicas", StatusReplicasPath: ".status.replicas"}
 
 func scalePaths(res *resources.Resource) *apiextensionsv1.CustomResourceSubresourceScale {
@@ -334,7 +331,6 @@ func (x *edit) editScale(current runtime.Object, kind types.PatchType, body []by
 	return x.rescale(live, obj.(*autoscalingv1.Scale))
 }
 
-// rescale writes a Scale to its object.
 func (x *edit) rescale(live object, scale *autoscalingv1.Scale) error {
 	switch {
 	case scale.UID != "" && scale.UID != live.GetUID():

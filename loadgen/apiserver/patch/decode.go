@@ -71,7 +71,6 @@ func (x *edit) read(mediaType string, body []byte) (obj object, kind schema.Grou
 	return obj, kind, strict, nil
 }
 
-// objectType returns the media type of an object's encoding.
 func objectType(res *resources.Resource, contentType string) (string, error) {
 	mediaType, _, _ := strings.Cut(contentType, ";")
 	mediaType = strings.TrimSpace(mediaType)
@@ -197,8 +196,7 @@ func summary(body []byte) string {
 	return text
 }
 
-// inVersion returns a copy of an object in the version of a resource, typed if the
-// resource is.
+// inVersion returns a copy of an object in the version of a resource, typed if that is.
 func inVersion(res *resources.Resource, current runtime.Object) (object, error) {
 	obj, ok := current.DeepCopyObject().(object)
 	u, untyped := obj.(*unstructured.Unstructured)

@@ -31,8 +31,7 @@ import (
 	"watchlab/loadgen/apiserver/resources"
 )
 
-// mostOperations is the maximum number of operations in a JSON patch.
-const mostOperations = 10000
+const mostOperations = 10000 // in a JSON patch
 
 // patchType returns the kind of patch of a content type. A strategic merge patch needs
 // a Go type, whose tags name the keys of lists.
@@ -77,7 +76,6 @@ func (x *edit) apply(live object, kind types.PatchType, body []byte) (object, er
 	return x.track(live, obj)
 }
 
-// jsonPatchOp is one operation of a JSON patch.
 type jsonPatchOp struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
@@ -85,7 +83,6 @@ type jsonPatchOp struct {
 	Value any    `json:"value"`
 }
 
-// patchJSON applies a JSON or a merge patch.
 func (x *edit) patchJSON(live object, kind types.PatchType, body []byte) (object, error) {
 	current, err := json.Marshal(live)
 	if err != nil {
@@ -119,7 +116,6 @@ func (x *edit) patchJSON(live object, kind types.PatchType, body []byte) (object
 	return x.decodePatched(patched, strict)
 }
 
-// applyOperations applies a JSON patch.
 func applyOperations(current, body []byte) ([]byte, error) {
 	operations, err := jsonpatch.DecodePatch(body)
 	if err != nil {
@@ -151,29 +147,22 @@ func (x *edit) decodePatched(patched []byte, strict []error) (object, error) {
 	return nil, invalid(err)
 }
 
-// unmarshalInto decodes JSON and finds unknown and duplicate fields, unless the
-// request ignores them.
-func (x *edit) unmarshalInto(text []byte, into any) (strict []error, err error) {
-	if x.looks() {
-		return kjson.UnmarshalStrict(text, into)
-	}
-	return nil, kjson.UnmarshalCaseSensitivePreserveInts(text, into)
-}
-
 func invalidPatch(value string, err error) error {
 	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), value, err.Error())})
 }
 
-// strategic applies a strategic merge patch.
 func (x *edit) strategic(live object, body []byte) (object, error) {
 	current, err := runtime.DefaultUnstructuredConverter.ToUnstructured(live)
 	if err != nil {
 		return nil, err
 	}
 	var change map[string]any
-	strict, err := x.unmarshalInto(body, &change)
+	strict, err := kjson.UnmarshalStrict(body, &change)
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	if !x.looks() {
+		strict = nil
 	}
 	obj := x.res.NewObject()
 	patched, err := strategicpatch.StrategicMergeMapPatch(current, change, obj)
@@ -303,7 +292,6 @@ var typedConverter = sync.OnceValue(func() managedfields.TypeConverter {
 	return applyconfigurations.NewTypeConverter(scheme.Scheme)
 })
 
-// managerKey identifies the field manager for a request.
 type managerKey struct {
 	kind        schema.GroupVersionKind
 	subresource string

@@ -40,11 +40,9 @@ import (
 	"watchlab/loadgen/apiserver/resources"
 )
 
-// object is an object of any resource.
 type object = resources.Object
 
-// Editor computes the object that a request results in. It is safe for concurrent
-// use. [New] returns one.
+// Editor computes the object that a request results in. It is safe for concurrent use.
 //
 // Objects of typed resources have client-go's types, others are
 // *unstructured.Unstructured. Their kind is set, in the version of the request. The
@@ -61,9 +59,7 @@ func New() *Editor { return &Editor{Suffix: func() string { return utilrand.Stri
 
 // Request is a request without its body. Its options are valid.
 type Request struct {
-	// Namespace and Name are those of the URL; Name is empty for a POST to the
-	// collection.
-	Namespace, Name string
+	Namespace, Name string // of the URL; Name is empty for a POST to the collection
 	// Subresource is empty for the object itself, else "status", "scale" or another
 	// subresource that takes the whole object, such as "resize".
 	Subresource     string
@@ -97,7 +93,6 @@ type edit struct {
 	res *resources.Resource
 }
 
-// done returns the outcome of the write.
 func (x *edit) done(err error) (Result, error) { return x.Result, asStatus(err) }
 
 // Create makes a new object of a body. The store decides whether the name is free; the
@@ -247,8 +242,9 @@ func (x *edit) patch(current runtime.Object, body []byte) error {
 
 // Delete deletes an object if its preconditions hold. An object with finalizers is
 // marked instead, until an [Editor.Update] or [Editor.Patch] removes the last one, and so
-// is a namespace, until the caller has deleted its objects. No kubelet and no garbage collector is simulated: a pod is gone at once, whatever its
-// grace period, and propagation policies have no effect.
+// is a namespace, until the caller has deleted its objects. No kubelet and no garbage
+// collector is simulated: a pod is gone at once, whatever its grace period, and propagation
+// policies have no effect.
 func (e *Editor) Delete(res *resources.Resource, current runtime.Object, options *metav1.DeleteOptions) (Result, error) {
 	obj, err := inVersion(res, current)
 	if err != nil {
@@ -281,7 +277,7 @@ func (e *Editor) Delete(res *resources.Resource, current runtime.Object, options
 	return Result{Object: obj}, nil
 }
 
-// Mark marks an object as being deleted.
+// Mark marks an object as being deleted, now.
 func Mark(m resources.Object) {
 	now := metav1.Now().Rfc3339Copy()
 	m.SetDeletionTimestamp(&now)

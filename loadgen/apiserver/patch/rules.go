@@ -37,7 +37,6 @@ type rules []string
 
 func (r rules) has(word string) bool { return slices.Contains(r, word) }
 
-// name returns the check of names.
 func (r rules) name() apivalidation.ValidateNameFunc {
 	switch {
 	case r.has("name:label"):
@@ -261,8 +260,7 @@ func sameSpec(a, b object, butStatus bool) bool {
 // standardFinalizers are the finalizers without a domain that built-in kinds accept.
 var standardFinalizers = []string{string(corev1.FinalizerKubernetes), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents}
 
-// validateMeta returns the errors in the metadata of an object that is new or replaces
-// old.
+// validateMeta returns the errors in the metadata of an object, which may replace old.
 func validateMeta(res *resources.Resource, m, old object) field.ErrorList {
 	at := field.NewPath("metadata")
 	name := rulesOf(res).name()
@@ -376,8 +374,7 @@ const (
 	longestSuffix = 5
 )
 
-// emptied reports whether an update removed the last finalizer of an object that is
-// being deleted.
+// emptied reports whether an update removed the last finalizer of an object being deleted.
 func emptied(m, old object) bool {
 	if len(m.GetFinalizers()) > 0 || old.GetDeletionTimestamp() == nil {
 		return false
@@ -401,8 +398,7 @@ func same(obj, live object) bool {
 	return apiequality.Semantic.DeepEqual(obj, live)
 }
 
-// asStatus converts an error to an API status. Other errors become 500 with their
-// text, as in a real server.
+// asStatus converts an error to an API status, by default 500, as a real server does.
 func asStatus(err error) error {
 	var status apierrors.APIStatus
 	if err == nil || errors.As(err, &status) {
@@ -411,14 +407,12 @@ func asStatus(err error) error {
 	return plain(err.Error())
 }
 
-// plain is an error without a reason.
 func plain(message string) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: message,
 	}}
 }
 
-// unsupported is the error for a content type that is not accepted.
 func unsupported(accepted []string) *apierrors.StatusError {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
@@ -426,8 +420,8 @@ func unsupported(accepted []string) *apierrors.StatusError {
 	}}
 }
 
-// unprocessable is the error for a patch that does not fit its object. Like a real
-// server's, it hides the message.
+// unprocessable is the error for a patch that does not fit its object. Like a real server's,
+// it hides the message.
 func unprocessable(message string) error {
 	return apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", message, 0, false)
 }

@@ -21,8 +21,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/validate"
 )
 
-// Custom is one version of a custom resource. It is shared and must not be
-// changed.
+// Custom is one version of a custom resource. It is shared and must not be changed.
 type Custom struct {
 	Version *apiextensionsv1.CustomResourceDefinitionVersion // its definition
 	// Schema is the schema for OpenAPI, never nil. It describes apiVersion, kind and
@@ -41,7 +40,6 @@ func (c *Custom) Scale() *apiextensionsv1.CustomResourceSubresourceScale {
 	return c.Version.Subresources.Scale
 }
 
-// definition is one CustomResourceDefinition that is served.
 type definition struct {
 	kind      schema.GroupKind
 	resources []*Resource
@@ -75,8 +73,7 @@ func (r *Registry) Define(crd *apiextensionsv1.CustomResourceDefinition) ([]*Res
 	return d.resources, nil
 }
 
-// conflicts returns the conflicts of a definition with other resources. The caller holds
-// r.mu.
+// conflicts returns the conflicts with other resources. The caller holds r.mu.
 func (r *Registry) conflicts(m *manifest) (errs field.ErrorList) {
 	at := field.NewPath("spec")
 	if slices.ContainsFunc(builtins(), func(b *Resource) bool { return b.GVR.Group == m.Spec.Group }) {
@@ -205,8 +202,7 @@ func (m *manifest) validateVersions(at *field.Path) field.ErrorList {
 	return errs
 }
 
-// definition returns the resources of a valid manifest, or the errors of its
-// schemas.
+// definition returns the resources of a valid manifest, or the errors of its schemas.
 func (m *manifest) definition() (*definition, field.ErrorList) {
 	d := &definition{kind: m.kind()}
 	var stored schema.GroupVersionResource

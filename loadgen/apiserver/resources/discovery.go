@@ -106,7 +106,6 @@ type groupVersion struct {
 // document is a document in one or more content types, the default first.
 type document []encoding
 
-// encoding is a document in one content type.
 type encoding struct {
 	contentType string
 	// encoded returns the document and its ETag. It encodes at the first call.
@@ -130,7 +129,6 @@ func inJSON(contentType string, value func() any) encoding {
 	})
 }
 
-// add adds a document in JSON only.
 func (d *documents) add(path string, value any) {
 	d.byPath[path] = document{inJSON(plainJSON, func() any { return value })}
 }
@@ -202,7 +200,6 @@ func newDocuments(all []*Resource, version uint64, filter func(*Resource) bool) 
 	return d
 }
 
-// addLists adds plain lists of resources.
 func (d *documents) addLists(lists map[schema.GroupVersion]*metav1.APIResourceList) {
 	for gv, list := range lists {
 		list.Kind = "APIResourceList"
@@ -282,7 +279,6 @@ func responseKind(kind schema.GroupVersionKind, own schema.GroupVersion) *metav1
 	return &metav1.GroupVersionKind{Group: kind.Group, Version: kind.Version, Kind: kind.Kind}
 }
 
-// info is the answer to /version.
 func info() apimachineryversion.Info {
 	return apimachineryversion.Info{
 		Major: "1", Minor: "36", GitVersion: Version,

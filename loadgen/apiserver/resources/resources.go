@@ -90,7 +90,7 @@ func (r *Resource) Subresource(name string) (Subresource, bool) {
 	return r.Subresources[i], true
 }
 
-// HasStatus reports whether the resource has a status subresource.
+// HasStatus reports whether there is a status subresource.
 func (r *Resource) HasStatus() bool {
 	_, ok := r.Subresource(Status)
 	return ok
@@ -103,8 +103,7 @@ func (r *Resource) Can(verb string) bool { return slices.Contains(r.Verbs, verb)
 // unstructured and have no protobuf.
 func (r *Resource) Typed() bool { return r.Custom == nil }
 
-// Storable reports whether the server keeps objects of the resource: whether it can
-// be listed and watched.
+// Storable reports whether the server keeps objects: whether they can be listed and watched.
 func (r *Resource) Storable() bool { return r.Can(List) && r.Can(Watch) }
 
 // GroupVersion returns the resource's group and version.
@@ -125,13 +124,11 @@ func (r *Resource) String() string {
 	return strings.TrimSuffix(r.GVR.Resource+"."+r.GVR.Version+"."+r.GVR.Group, ".")
 }
 
-// Registry holds the served resources. It is safe for concurrent use; lookups take
-// no lock. [New] returns one.
+// Registry holds the served resources. It is safe for concurrent use; lookups take no lock.
 type Registry struct {
 	current atomic.Pointer[snapshot] // replaced as a whole under mu; readers take no lock
 
-	// mu serializes changes and guards the fields below.
-	mu sync.Mutex
+	mu sync.Mutex // serializes changes and guards definitions
 	// definitions holds definitions by name, "widgets.example.com", and further versions
 	// of built-in resources by group and version.
 	definitions map[string]*definition
@@ -190,8 +187,7 @@ func (r *Registry) publish() {
 	r.current.Store(next)
 }
 
-// Lookup finds a resource by its plural name in a group ("" for core) and a
-// version.
+// Lookup finds a resource by its plural name in a group ("" for core) and a version.
 func (r *Registry) Lookup(group, version, resource string) (*Resource, bool) {
 	res, ok := r.current.Load().byResource[schema.GroupVersionResource{Group: group, Version: version, Resource: resource}]
 	return res, ok

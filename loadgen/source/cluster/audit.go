@@ -32,7 +32,6 @@ type inventory struct {
 	objects map[string]Version
 }
 
-// lister lists an inventory.
 type lister func(context.Context) (inventory, error)
 
 // newLister returns a lister for the metadata of a resource's objects, in pages.

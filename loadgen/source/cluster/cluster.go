@@ -39,9 +39,7 @@ var (
 
 // Cluster holds the clients of a cluster.
 type Cluster struct {
-	// Context is the name of the kubeconfig context, Namespace its namespace. Both are empty
-	// without a kubeconfig.
-	Context, Namespace string
+	Context, Namespace string // of the kubeconfig, which may be missing
 
 	config  *rest.Config
 	mapper  meta.RESTMapper

@@ -30,9 +30,7 @@ type Breaks struct {
 // Changes counts the objects of lists after a gap. Added, Modified and Deleted become events;
 // Unchanged objects do not.
 type Changes struct {
-	// Added, Modified, Deleted and Unchanged count objects; a recreated object counts as
-	// Deleted and Added.
-	Added, Modified, Deleted, Unchanged int
+	Added, Modified, Deleted, Unchanged int // a recreated object counts as Deleted and Added
 }
 
 // Found returns the number of events for these differences.

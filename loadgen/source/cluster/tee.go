@@ -41,8 +41,7 @@ type Tee struct {
 	origin    time.Time
 	inventory lister // nil: Audit does nothing
 
-	// mu guards received.
-	mu       sync.Mutex
+	mu       sync.Mutex       // guards received
 	received map[string]state // last received state of each key, including deleted keys
 	ready    chan struct{}    // closed after the initial list
 	cancel   context.CancelFunc
@@ -156,7 +155,6 @@ func (t *Tee) Close() {
 	<-t.ended
 }
 
-// take appends an event to the log.
 func (t *Tee) take(obj any, deleted bool) error {
 	o, acc, err := t.object(obj)
 	if err != nil {

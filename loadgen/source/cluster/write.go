@@ -43,8 +43,7 @@ var (
 	ErrNotWritable = errors.New("storm cannot be made in a cluster")
 )
 
-// writers is the number of concurrent requests. Requests for one key are sequential.
-const writers = 16
+const writers = 16 // concurrent requests; those for one key are sequential
 
 var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 
@@ -113,7 +112,6 @@ func (w *Writer) Play(ctx context.Context, s *storm.Storm, schedule pace.Schedul
 	return p.written, err
 }
 
-// play is a running Play.
 type play struct {
 	writer *Writer
 
@@ -151,7 +149,6 @@ func (p *play) all(ctx context.Context, events []storm.Event, schedule pace.Sche
 	return context.Cause(ctx)
 }
 
-// one writes event i.
 func (p *play) one(ctx context.Context, e *storm.Event, i int, pacer *pace.Pacer, begin time.Time) error {
 	lag := time.Duration(0)
 	if pacer != nil {
@@ -292,7 +289,6 @@ func (w *Writer) namespace(original string) string {
 	return name[:min(len(name), longest)]
 }
 
-// createNamespaces creates the namespaces for a storm.
 func (w *Writer) createNamespaces(ctx context.Context, s *storm.Storm) error {
 	needed := map[string]bool{}
 	for i := range s.Events {
@@ -387,7 +383,6 @@ func (w *Writer) remove(ctx context.Context, whole bool) error {
 	return w.gone(ctx)
 }
 
-// gone waits until all objects are gone.
 func (w *Writer) gone(ctx context.Context) error {
 	client := w.cluster.dynamic.Resource(w.resource.GroupVersionResource)
 	var left []unstructured.Unstructured

@@ -151,7 +151,6 @@ func (f *Follower) Poll() uint64 {
 	return v
 }
 
-// awake marks the follower as awake.
 func (f *Follower) awake() {
 	if f.asleep.CompareAndSwap(true, false) {
 		f.position.asleep.Add(-1)
