@@ -214,7 +214,7 @@ func (p *planner) config(s Spec) (pipeline.Config, error) {
 		Family: impls.Family(s.Family), Impls: s.variants(), Pipeline: s.Pipeline, Source: s.Source, Modes: s.Deliveries,
 		Producers: s.Producers, Events: s.Events, Duration: s.Duration.Duration, Knobs: s.Knobs, Seed: s.Seed,
 		Static: s.StaticPods, Consumers: s.Consumers, Readers: s.Readers, HandlerCost: s.HandlerCost.Duration,
-		Stalled: s.Stalled, Procs: s.Procs, Stamps: pipeline.Stamps(s.Stamps), NoProbe: s.NoProbe,
+		Stalled: s.Stalled, Procs: s.Procs, Stamps: pipeline.Stamps(s.Stamps),
 	}
 	if err := s.parse(&ps); err != nil {
 		return ps, err

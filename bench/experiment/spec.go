@@ -75,8 +75,6 @@ type Spec struct {
 	Stalled bool   `json:"stalled,omitempty" flag:"stalled" help:"hold the consumer until all events are queued (default false)" source:"memory,apiserver"`
 	Procs   int    `json:"procs,omitempty" flag:"procs" help:"GOMAXPROCS of a cell (default: the process's)" source:"memory,apiserver"`
 	Stamps  string `json:"stamps,omitempty" flag:"stamps" help:"stamps of unpaced events: none, sampled, all (default sampled)" source:"memory,apiserver" enum:"none,sampled,all"`
-	// NoProbe omits the probe of the longest lock hold, which calls the queue of a paced cell every 3.7 ms (default: false).
-	NoProbe bool `json:"noProbe,omitempty" flag:"no-probe" help:"no lock-hold probe in paced cells (default false)" source:"memory,apiserver"`
 	// Knobs are options of variants. A variant that does not support them ignores them.
 	Knobs pipeline.Knobs `json:"knobs,omitzero"`
 	// Faults between client and server, for source apiserver, as in disconnect:every=2s,count=10; those of the storm's file come first.

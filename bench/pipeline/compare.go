@@ -38,16 +38,20 @@ func Compare(config Config) ([]lab.Comparison, error) {
 	if err := m.enough(); err != nil {
 		return nil, err
 	}
-	var comparisons []lab.Comparison
+	var c contest
 	var err error
 	switch config.Family {
 	case impls.DeltaFIFO:
-		comparisons, err = m.compareDeltaFIFO(m.deltaWorkload)
+		c, err = m.deltaContest(m.deltaStages)
 	case impls.Queue:
-		comparisons, err = m.compareQueue()
+		c = m.queueContest()
 	case impls.Merge:
-		comparisons, err = m.compareMerge()
+		c = m.mergeContest()
 	}
+	if err != nil {
+		return nil, err
+	}
+	comparisons, err := config.compare(c, m.workload)
 	if err != nil {
 		return nil, err
 	}
@@ -141,57 +145,68 @@ func (m *material) workload(name string, g impls.Guarantees, r pace.Pace, stages
 }
 
 // contest describes how the variants of a family are compared.
-type contest[O, T any] struct {
-	// benchmark is the name of the benchmark.
-	benchmark string
-	variants  []impls.Variant[O, T]
+type contest struct {
+	benchmark string // name of the benchmark
 	modes     []mode // one mode with the empty name for a family without modes
-	// options returns a variant's options. label returns its guarantees as they change
-	// them.
-	options  func(mode string, k Knobs) O
-	label    func(O, impls.Guarantees) impls.Guarantees
-	workload workloadFunc[O]
+	variants  []variant
 }
 
 // mode is a mode with the title and the baseline of its comparison.
 type mode struct{ name, title, baseline string }
 
-// workloadFunc returns the workload of a cell.
-type workloadFunc[O any] func(variant string, g impls.Guarantees, opts O, r pace.Pace) lab.Workload
+// variant is a variant of any family.
+type variant struct {
+	name       string
+	guarantees []impls.Guarantees
+	set        func(impls.Guarantees, Knobs) setting
+}
+
+// setting is a variant in one mode, with options.
+type setting struct {
+	impls.Guarantees // as the options change them
+	build            func() (closer, error)
+	stages           func() stages
+}
+
+type closer interface{ Close() }
 
 // compare returns a comparison for each mode. It leaves out a mode in which no variant
 // takes the knobs.
-func compare[O, T any](s *Config, c contest[O, T]) (out []lab.Comparison, err error) {
+func (s *Config) compare(c contest, workload func(string, impls.Guarantees, pace.Pace, stages) *workload) (out []lab.Comparison, err error) {
+	variants, err := s.chosen(c.variants)
+	if err != nil {
+		return nil, err
+	}
 	used := make(map[string]bool)
-	// refusal is the error of the last variant that did not take the knobs.
-	var refusal error
+	var refusal error // of the last variant that did not take the knobs
 	for _, m := range c.modes {
 		if len(s.Modes) > 0 && !slices.Contains(s.Modes, m.name) {
 			continue
 		}
 		comparison := lab.Comparison{Family: string(s.Family), Title: s.title(m.title), Latency: Handled}
 		taken := s.Knobs.none()
-		for _, v := range c.variants {
-			g, ok := v.Mode(m.name)
-			if !ok {
+		for _, v := range variants {
+			at := slices.IndexFunc(v.guarantees, func(g impls.Guarantees) bool { return m.name == "" || g.Mode == m.name })
+			if at < 0 {
 				continue
 			}
-			used[v.Name] = true
+			used[v.name] = true
 			k := s.Knobs
+			set := v.set(v.guarantees[at], k)
 			if !k.none() {
-				switch err := try(v, c.options(m.name, k)); {
+				switch instance, err := set.build(); {
 				case errors.Is(err, impls.ErrOptions):
-					refusal, k = fmt.Errorf("%s: %w", v.Name, err), Knobs{}
+					refusal, k = fmt.Errorf("%s: %w", v.name, err), Knobs{}
+					set = v.set(v.guarantees[at], k)
 				case err != nil:
 					return nil, err
 				default:
+					instance.Close()
 					taken = true
 				}
 			}
-			opts := c.options(m.name, k)
-			g = c.label(opts, g)
-			comparison.Cells = append(comparison.Cells, s.cells(c.benchmark, v.Name, m.baseline, g, k, func(r pace.Pace) lab.Workload {
-				return c.workload(v.Name, g, opts, r)
+			comparison.Cells = append(comparison.Cells, s.cells(c.benchmark, v.name, m.baseline, set.Guarantees, k, func(r pace.Pace) lab.Workload {
+				return workload(v.name, set.Guarantees, r, set.stages())
 			})...)
 		}
 		if len(comparison.Cells) > 0 && taken {
@@ -201,29 +216,41 @@ func compare[O, T any](s *Config, c contest[O, T]) (out []lab.Comparison, err er
 	if len(out) == 0 && refusal != nil {
 		return nil, refuse("no variant takes these options: %w", refusal)
 	}
-	for _, v := range c.variants {
-		if !used[v.Name] && len(s.Impls) > 0 {
-			return nil, refuse("variant %s has no delivery among %q (it has: %s)", v.Name, s.Modes, strings.Join(modes(v.Guarantees), ", "))
+	for _, v := range variants {
+		if !used[v.name] && len(s.Impls) > 0 {
+			return nil, refuse("variant %s has no delivery among %q (it has: %s)", v.name, s.Modes, strings.Join(modes(v.guarantees), ", "))
 		}
 	}
 	return out, nil
 }
 
-// try builds and closes an instance.
-func try[O, T any](v impls.Variant[O, T], opts O) error {
-	instance, err := v.New(opts)
-	if c, ok := any(instance).(interface{ Close() }); ok && err == nil {
-		c.Close()
+// chosen returns the variants named by Impls, or all of them.
+func (s *Config) chosen(all []variant) (out []variant, err error) {
+	if len(s.Impls) == 0 {
+		return all, nil
 	}
-	return err
+	for i, name := range s.Impls {
+		at := slices.IndexFunc(all, func(v variant) bool { return v.name == name })
+		switch {
+		case at < 0:
+			var names []string
+			for _, v := range all {
+				names = append(names, v.name)
+			}
+			return nil, fmt.Errorf("%s: %w %q (have %s)", s.Family, impls.ErrUnknownVariant, name, strings.Join(names, ", "))
+		case slices.Contains(s.Impls[:i], name):
+			return nil, refuse("variant %s is named twice", name)
+		}
+		out = append(out, all[at])
+	}
+	return out, nil
 }
 
-// deltaWorkload is the [workloadFunc] of deltafifo.
-func (m *material) deltaWorkload(v string, g impls.Guarantees, opts deltafifo.Options, r pace.Pace) lab.Workload {
+func (m *material) deltaStages(v string, opts deltafifo.Options) stages {
 	if m.Pipeline == InformerPipeline {
-		return m.workload(v, g, r, &informerStages{variant: v, opts: opts})
+		return &informerStages{variant: v, opts: opts}
 	}
-	return m.workload(v, g, r, &fifo{build: func() (consumable, error) { return deltafifo.New(v, opts) }})
+	return &fifo{build: func() (consumable, error) { return deltafifo.New(v, opts) }}
 }
 
 // The baselines of the deliveries.
@@ -232,122 +259,76 @@ const (
 	perKeyBaseline  = "clientgo-deltafifo"
 )
 
-// deltaVariants returns the variants of deltafifo. The informer pipeline adds
-// client-go's own informer, with the guarantees of its queue. On a storm with resyncs it
-// does not, as that informer has no call for them.
-func (s *Config) deltaVariants() ([]deltafifo.Variant, error) {
-	all := deltafifo.Variants()
+// deltaContest returns the contest of deltafifo. The informer pipeline adds client-go's
+// own informer, with the guarantees of its queue. On a storm with resyncs it does not, as
+// that informer has no call for them.
+func (s *Config) deltaContest(build func(variant string, opts deltafifo.Options) stages) (contest, error) {
+	c, all, baseline := contest{benchmark: "DeltaFIFO"}, deltafifo.Variants(), inOrderBaseline
 	if s.Pipeline == InformerPipeline {
+		c.benchmark = "Informer"
 		upstream, err := deltafifo.Lookup(inOrderBaseline)
 		upstream.Name = ClientGoInformer
+		named := slices.Contains(s.Impls, ClientGoInformer)
 		switch resyncs := slices.ContainsFunc(s.Storm.Marks, isResync); {
 		case err != nil:
-			return nil, err
-		case !resyncs:
-			all = append([]deltafifo.Variant{upstream}, all...)
-		case slices.Contains(s.Impls, ClientGoInformer):
-			return nil, refuse("variant %s on storm %s, whose resyncs it has no call for", ClientGoInformer, s.Storm.Name)
+			return c, err
+		case resyncs && named:
+			return c, refuse("variant %s on storm %s, whose resyncs it has no call for", ClientGoInformer, s.Storm.Name)
+		case !resyncs && (named || len(s.Impls) == 0):
+			all, baseline = append([]deltafifo.Variant{upstream}, all...), ClientGoInformer
 		}
 	}
-	return chosen(s.Impls, all, deltafifo.Lookup)
-}
-
-// compareDeltaFIFO returns the comparisons of deltafifo, one for each delivery.
-func (s *Config) compareDeltaFIFO(workload workloadFunc[deltafifo.Options]) ([]lab.Comparison, error) {
-	variants, err := s.deltaVariants()
-	if err != nil {
-		return nil, err
+	c.modes = []mode{
+		{string(deltafifo.InOrder), "in-order delivery", baseline},
+		{string(deltafifo.PerKey), "per-key delivery", perKeyBaseline},
 	}
-	benchmark, baseline := "DeltaFIFO", inOrderBaseline
-	if s.Pipeline == InformerPipeline {
-		benchmark = "Informer"
-	}
-	if slices.ContainsFunc(variants, func(v deltafifo.Variant) bool { return v.Name == ClientGoInformer }) {
-		baseline = ClientGoInformer
-	}
-	return compare(s, contest[deltafifo.Options, deltafifo.Queue]{
-		benchmark: benchmark, variants: variants, label: deltafifo.Options.Label, workload: workload,
-		modes: []mode{
-			{string(deltafifo.InOrder), "in-order delivery", baseline},
-			{string(deltafifo.PerKey), "per-key delivery", perKeyBaseline},
-		},
-		options: func(mode string, k Knobs) deltafifo.Options {
+	for _, v := range all {
+		c.variants = append(c.variants, variant{v.Name, v.Guarantees, func(g impls.Guarantees, k Knobs) setting {
 			opts := deltafifo.Options{
-				Delivery: deltafifo.Delivery(mode), Capacity: k.Capacity, BatchSize: k.BatchSize, Shards: k.Shards,
+				Delivery: deltafifo.Delivery(g.Mode), Capacity: k.Capacity, BatchSize: k.BatchSize, Shards: k.Shards,
 				Compaction: k.Compaction, HandOver: k.HandOver,
 			}
 			if s.Pipeline == QueuePipeline && opts.Delivery == deltafifo.PerKey {
 				opts.KnownObjects = everKnown{}
 			}
-			return opts
-		},
-	})
+			return setting{opts.Label(g), func() (closer, error) { return v.New(opts) }, func() stages { return build(v.Name, opts) }}
+		}})
+	}
+	return c, nil
 }
 
-func (m *material) compareQueue() ([]lab.Comparison, error) {
-	variants, err := chosen(m.Impls, queue.Variants(), queue.Lookup)
-	if err != nil {
-		return nil, err
+func (m *material) queueContest() contest {
+	c := contest{benchmark: "Queue", modes: []mode{{baseline: "clientgo-fifo"}}}
+	for _, v := range queue.Variants() {
+		c.variants = append(c.variants, variant{v.Name, v.Guarantees, func(g impls.Guarantees, k Knobs) setting {
+			opts := queue.Options{Capacity: k.Capacity, Shards: k.Shards}
+			g.Bounded = k.Capacity > 0
+			return setting{g, func() (closer, error) { return v.New(opts) }, func() stages {
+				return &fifo{build: func() (consumable, error) { return queue.New(v.Name, opts) }}
+			}}
+		}})
 	}
-	return compare(&m.Config, contest[queue.Options, queue.Queue]{
-		benchmark: "Queue", variants: variants, modes: []mode{{baseline: "clientgo-fifo"}},
-		options: func(_ string, k Knobs) queue.Options {
-			return queue.Options{Capacity: k.Capacity, Shards: k.Shards}
-		},
-		label: func(o queue.Options, g impls.Guarantees) impls.Guarantees {
-			g.Bounded = o.Capacity > 0
-			return g
-		},
-		workload: func(v string, g impls.Guarantees, opts queue.Options, r pace.Pace) lab.Workload {
-			return m.workload(v, g, r, &fifo{build: func() (consumable, error) { return queue.New(v, opts) }})
-		},
-	})
+	return c
 }
 
-func (m *material) compareMerge() ([]lab.Comparison, error) {
-	variants, err := chosen(m.Impls, merge.Variants(), merge.Lookup)
-	if err != nil {
-		return nil, err
-	}
-	benchmark := "Merge"
+func (m *material) mergeContest() contest {
+	c := contest{benchmark: "Merge", modes: []mode{{title: fmt.Sprintf("a node of %d pods", m.Storm.Peak()), baseline: "reference"}}}
 	if m.Pipeline == KubeletPipeline {
-		benchmark = "Kubelet"
+		c.benchmark = "Kubelet"
 	}
-	return compare(&m.Config, contest[merge.Options, merge.Merger]{
-		benchmark: benchmark, variants: variants, label: merge.Options.Label,
-		modes: []mode{{title: fmt.Sprintf("a node of %d pods", m.Storm.Peak()), baseline: "reference"}},
-		options: func(_ string, k Knobs) merge.Options {
-			return merge.Options{Capacity: k.Capacity, HandOver: k.HandOver, Trust: k.Trust}
-		},
-		workload: func(v string, g impls.Guarantees, opts merge.Options, r pace.Pace) lab.Workload {
-			build := func() (merge.Merger, error) { return merge.New(v, opts) }
-			if m.Pipeline == KubeletPipeline {
-				return m.workload(v, g, r, &kubelet{merging: merging{build: build}})
-			}
-			return m.workload(v, g, r, &merging{build: build})
-		},
-	})
-}
-
-// chosen returns the named variants, or all of them. lookup returns the error of an unknown
-// name.
-func chosen[O, T any](names []string, all []impls.Variant[O, T], lookup func(string) (impls.Variant[O, T], error)) ([]impls.Variant[O, T], error) {
-	if len(names) == 0 {
-		return all, nil
+	for _, v := range merge.Variants() {
+		c.variants = append(c.variants, variant{v.Name, v.Guarantees, func(g impls.Guarantees, k Knobs) setting {
+			opts := merge.Options{Capacity: k.Capacity, HandOver: k.HandOver, Trust: k.Trust}
+			return setting{opts.Label(g), func() (closer, error) { return v.New(opts) }, func() stages {
+				own := merging{build: func() (merge.Merger, error) { return merge.New(v.Name, opts) }}
+				if m.Pipeline == KubeletPipeline {
+					return &kubelet{merging: own}
+				}
+				return &own
+			}}
+		}})
 	}
-	var out []impls.Variant[O, T]
-	for i, name := range names {
-		at := slices.IndexFunc(all, func(v impls.Variant[O, T]) bool { return v.Name == name })
-		if at < 0 {
-			_, err := lookup(name)
-			return nil, err
-		}
-		if slices.Contains(names[:i], name) {
-			return nil, refuse("variant %s is named twice", name)
-		}
-		out = append(out, all[at])
-	}
-	return out, nil
+	return c
 }
 
 func modes(gs []impls.Guarantees) (names []string) {

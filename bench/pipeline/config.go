@@ -103,7 +103,6 @@ type Config struct {
 	Stalled bool
 	Procs   int    // GOMAXPROCS of the cells; 0 keeps the process's value
 	Stamps  Stamps // stamped events of unpaced cells; empty means [StampsSampled]
-	NoProbe bool   // no lock probe in paced cells; see the package documentation
 }
 
 // Knobs are options of variants; the zero value is each variant's default. A variant

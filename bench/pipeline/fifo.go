@@ -94,7 +94,7 @@ func (f *fifo) setup(_ context.Context, w *workload) (err error) {
 		}
 		f.logs = append(f.logs, l)
 	}
-	if !w.material.NoProbe && w.rate.Paced() {
+	if w.rate.Paced() {
 		f.probe = &lockProbe{queue: f.queue, empty: emptyQueue{}}
 	}
 	w.telemetry.queue(f.queue.Len, f.logs...)

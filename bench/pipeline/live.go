@@ -56,8 +56,13 @@ func CompareLive(config LiveConfig) ([]lab.Comparison, error) {
 		Impls: config.Impls, Modes: config.Modes, Knobs: config.Knobs, Duration: config.Window,
 		Paces: []pace.Pace{{}}, Storm: &storm.Storm{Name: config.Stream},
 	}
-	comparisons, err := s.compareDeltaFIFO(func(v string, g impls.Guarantees, opts deltafifo.Options, _ pace.Pace) lab.Workload {
-		stages := &liveInformer{informerStages: &informerStages{variant: v, opts: opts, open: true, handling: newHandling(0)}, rounds: l}
+	c, err := s.deltaContest(func(v string, opts deltafifo.Options) stages {
+		return &liveInformer{informerStages: &informerStages{variant: v, opts: opts, open: true, handling: newHandling(0)}, rounds: l}
+	})
+	if err != nil {
+		return nil, err
+	}
+	comparisons, err := s.compare(c, func(v string, g impls.Guarantees, _ pace.Pace, stages stages) *workload {
 		return &workload{name: v, guarantees: g, stall: stallLimit, stages: stages}
 	})
 	if err != nil {

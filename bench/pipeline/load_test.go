@@ -229,16 +229,14 @@ func TestProcs(t *testing.T) {
 	}
 }
 
-// TestProbe: paced cells of the queue pipeline have the probe, except with NoProbe.
+// TestProbe: paced cells of the queue pipeline have the probe.
 func TestProbe(t *testing.T) {
-	for _, no := range []bool{false, true} {
-		for _, cl := range comparisons(t, pipeline.Config{Family: impls.DeltaFIFO, Pipeline: "queue", Impls: []string{"clientgo-deltafifo"}, Events: 200, Paces: rates(0, 2000), NoProbe: no}) {
-			res := measure(t, cl)
-			paced := cl.Labels[len(cl.Labels)-1].Value != "max"
-			for _, unit := range []string{"lock-hold-max-ns", "lock-hold-floor-ns", "lock-probes"} {
-				if n, ok := noted(res, unit); ok != (paced && !no) || ok && n <= 0 {
-					t.Errorf("%s: %s: %v, %v", name(cl), unit, n, ok)
-				}
+	for _, cl := range comparisons(t, pipeline.Config{Family: impls.DeltaFIFO, Pipeline: "queue", Impls: []string{"clientgo-deltafifo"}, Events: 200, Paces: rates(0, 2000)}) {
+		res := measure(t, cl)
+		paced := cl.Labels[len(cl.Labels)-1].Value != "max"
+		for _, unit := range []string{"lock-hold-max-ns", "lock-hold-floor-ns", "lock-probes"} {
+			if n, ok := noted(res, unit); ok != paced || ok && n <= 0 {
+				t.Errorf("%s: %s: %v, %v", name(cl), unit, n, ok)
 			}
 		}
 	}

@@ -55,7 +55,7 @@ func TestStages(t *testing.T) {
 		{pipeline.Config{Family: impls.Merge, Pipeline: "queue"}, []string{"produce", "merge", "handle"}},
 		{pipeline.Config{Family: impls.Merge, Pipeline: "kubelet"}, []string{"source", "merge", "sync"}},
 	} {
-		tc.spec.Impls, tc.spec.Paces, tc.spec.NoProbe = []string{"cond"}, rates(2000), true
+		tc.spec.Impls, tc.spec.Paces = []string{"cond"}, rates(2000)
 		cl := comparisons(t, tc.spec)[0]
 		t.Run(name(cl), func(t *testing.T) {
 			seen := stagesOf(t, cl)

@@ -34,7 +34,7 @@ func TestTelemetry(t *testing.T) {
 		{Family: impls.DeltaFIFO, Pipeline: "informer", Source: "apiserver", Impls: []string{"cond"}, Modes: []string{"in-order"}},
 		{Family: impls.Merge, Pipeline: "kubelet", Impls: []string{"cond"}},
 	} {
-		spec.Paces, spec.NoProbe = rates(0, 10_000), true
+		spec.Paces = rates(0, 10_000)
 		if spec.Source == "" {
 			spec.Events = 1000
 		}

@@ -103,7 +103,7 @@ func TestPack(t *testing.T) {
 	cmd := newClusterRun()
 	cmd.SetContext(t.Context())
 	f := clusterRunFlags{}
-	if err := f.parse(cmd, []string{"--pace", "max,2000", "--storm", mine, "--manifest", pod, "--manifest", "https://example.org/pod.yaml", "--no-probe", "--faults", "gone:at=1s,count=2"}); err != nil {
+	if err := f.parse(cmd, []string{"--pace", "max,2000", "--storm", mine, "--manifest", pod, "--manifest", "https://example.org/pod.yaml", "--stalled", "--faults", "gone:at=1s,count=2"}); err != nil {
 		t.Fatal(err)
 	}
 	got, err := f.playing.spec(f.given)
@@ -115,7 +115,7 @@ func TestPack(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := experiment.Spec{
-		Paces: []string{"max", "2000"}, Storm: experiment.Storm{Name: "/etc/watchlab/mine.yaml"}, NoProbe: true,
+		Paces: []string{"max", "2000"}, Storm: experiment.Storm{Name: "/etc/watchlab/mine.yaml"}, Stalled: true,
 		Manifests: []string{"/etc/watchlab/pod.yaml", "https://example.org/pod.yaml"}, Faults: []string{"gone:at=1s,count=2"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
