@@ -67,7 +67,6 @@ type Recorder struct {
 	misuse              []string // each mistake once
 }
 
-// boundary is the histogram of one Boundary.
 type boundary struct {
 	name Boundary
 	durations
@@ -145,7 +144,6 @@ func (r *Recorder) Abandon() {
 	}
 }
 
-// release stops profiles, counters and the memory watcher.
 func (r *Recorder) release() {
 	if r.stopping != nil {
 		r.stopping()

@@ -18,8 +18,7 @@ type Limits struct {
 	CPUs          *float64 `json:"cpus,omitempty"`          // CPU quota over period
 }
 
-// mount is the mount point of the control groups.
-const mount = "sys/fs/cgroup"
+const mount = "sys/fs/cgroup" // mount point of the control groups
 
 // groups are the paths of the process's control groups, by controller. The key is ""
 // for version 2.

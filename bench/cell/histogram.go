@@ -38,7 +38,6 @@ type Quantiles struct {
 	Histogram string `json:"-"`
 }
 
-// durations is a histogram with exact figures beside it.
 type durations struct {
 	hist              *hdrhistogram.Histogram
 	sum               uint64
@@ -61,9 +60,7 @@ func (d *durations) record(v time.Duration) {
 		v = time.Duration(highest)
 	}
 	d.sum = addSaturated(d.sum, uint64(v))
-	// The value is in range. The only other error is a full counter (2^63), which no
-	// run reaches.
-	_ = d.hist.RecordValue(int64(v))
+	_ = d.hist.RecordValue(int64(v)) // The value is in range, and no run fills a counter (2^63).
 }
 
 func addSaturated(a, b uint64) uint64 {
@@ -124,7 +121,6 @@ func MergeHistograms(parts ...Quantiles) (Quantiles, error) {
 	return all.quantiles()
 }
 
-// decode decodes a histogram and checks its range and precision.
 func decode(encoded string) (*hdrhistogram.Histogram, error) {
 	h, err := hdrhistogram.Decode([]byte(encoded))
 	if err != nil {

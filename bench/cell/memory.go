@@ -48,7 +48,6 @@ func watch() *watcher {
 	return w
 }
 
-// stop stops the watcher and returns its figures.
 func (w *watcher) stop() Memory {
 	w.quit.Store(true)
 	w.done.Wait()

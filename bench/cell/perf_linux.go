@@ -24,7 +24,6 @@ type counter struct {
 	fds  []int
 }
 
-// event is an event of perf_event_open.
 type event struct {
 	unit   string
 	kind   uint32

@@ -29,7 +29,6 @@ func (u *usage) readMemory(m *runtime.MemStats) {
 	u.gcs, u.gcPause = m.NumGC, time.Duration(m.PauseTotalNs)
 }
 
-// readRuntime reads the runtime's metrics.
 func (u *usage) readRuntime() {
 	samples := []metrics.Sample{
 		{Name: "/sync/mutex/wait/total:seconds"},
@@ -50,11 +49,7 @@ func (u *usage) readRuntime() {
 	}
 }
 
-// readHost reads CPU times and throttling of the machine.
-func (u *usage) readHost() {
-	root := Root()
-	u.cpu, u.throttled = ReadCPUTimes(root), Throttled(root)
-}
+func (u *usage) readHost() { u.cpu, u.throttled = ReadCPUTimes(Root()), Throttled(Root()) }
 
 // longest returns the upper bound of the last bucket that grew between two readings; 0
 // if none did.
@@ -76,15 +71,13 @@ func longest(before, after *metrics.Float64Histogram) time.Duration {
 	return 0
 }
 
-// hostBetween returns the disturbance between two readings.
 func hostBetween(before, after usage) Host {
 	h := Host{Throttled: max(after.throttled-before.throttled, 0), GCLimited: after.gcLimited != before.gcLimited}
 	h.StealShare, _ = StealShare(before.cpu, after.cpu)
 	return h
 }
 
-// counterNotes returns the counters divided by n events: the processor's, then the
-// system's.
+// counterNotes returns the counters per event: the processor's, then the system's.
 func counterNotes(perf []Note, before, after rusage, n float64) []Note {
 	var notes []Note
 	for _, c := range perf {

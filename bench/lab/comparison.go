@@ -41,10 +41,9 @@ func (c *comparisonRun) result() *ComparisonResult { return &c.r.out.Comparisons
 // resumed reports whether the resumed run has cells that are not planned yet.
 func (c *comparisonRun) resumed() bool { return len(c.result().Cells) > len(c.cells) }
 
-// result is the cell in the outcome. Do not keep the pointer: the outcome grows.
+// result points into the outcome, which grows: do not keep the pointer.
 func (t *cellRun) result() *CellResult { return &t.c.result().Cells[t.index] }
 
-// rounds are the finished rounds, shown or not.
 func (t *cellRun) rounds() []Round { return t.result().played() }
 
 func (t *cellRun) has(round int) bool {
@@ -88,7 +87,6 @@ func (c *comparisonRun) add(cells []Cell, again string) error {
 	return nil
 }
 
-// count adds the cell's plays to the totals.
 func (t *cellRun) count() {
 	r := t.c.r
 	if !t.failed {
@@ -141,9 +139,8 @@ func (c *comparisonRun) check(cl Cell) error {
 // againSuffix is the suffix of the variant's name in the second cell of an A/A pair.
 const againSuffix = "-again"
 
-// pair returns the second cell of an A/A pair and the name of the first. It chooses the
-// first unpaced baseline, because ratios are of throughput and relative to the
-// baseline; else the first baseline, else the first cell.
+// pair returns the second cell of an A/A pair and the name of the first: see
+// [Options].NoAA. Ratios are of throughput and relative to the baseline.
 func pair(cells []Cell) (again Cell, of string) {
 	at := slices.IndexFunc(cells, func(c Cell) bool {
 		_, paced := c.Rate()
@@ -220,7 +217,6 @@ func (c *comparisonRun) plan(phase, round, last int) []*cellPlay {
 	return plays
 }
 
-// playTogether plays the cells of a round at the same time.
 func (c *comparisonRun) playTogether(ctx context.Context, plays []*cellPlay) error {
 	if ctx.Err() != nil {
 		return errInterrupted
@@ -267,11 +263,9 @@ func (c *comparisonRun) playTogether(ctx context.Context, plays []*cellPlay) err
 const (
 	profileFor   = time.Second
 	profilePlays = 10
-	// profiled is the round number of these plays.
-	profiled = -1
+	profiled     = -1 // round number of these plays
 )
 
-// playProfiled plays each cell again for its profiles.
 func (c *comparisonRun) playProfiled(ctx context.Context) error {
 	if c.r.opts.Profile == nil {
 		return nil
@@ -293,8 +287,7 @@ func (c *comparisonRun) playProfiled(ctx context.Context) error {
 	return nil
 }
 
-// profile plays the cell with profiles. The error is the profiler's, which names the
-// cell.
+// profile plays the cell with profiles. The error is the profiler's.
 func (p *cellPlay) profile(ctx context.Context) error {
 	labelled := profile.With(ctx, p.c.Family, p.impl(), p.Label("storm"))
 	var measured time.Duration
@@ -319,7 +312,6 @@ func (p *cellPlay) profile(ctx context.Context) error {
 	return nil
 }
 
-// cellPlay is one play of a cell.
 type cellPlay struct {
 	*cellRun
 	round, place int
@@ -359,13 +351,11 @@ func (p *cellPlay) skip() bool {
 	return p.failed
 }
 
-// advance counts the play as done.
 func (p *cellPlay) advance() {
 	p.c.r.done++
 	p.left = max(p.left-1, 0)
 }
 
-// start notes the time before Setup.
 func (p *cellPlay) start() {
 	p.report(false)
 	p.started = time.Now()
@@ -424,10 +414,8 @@ func (t *took) add(d time.Duration) {
 	t.time += d
 }
 
-// mean is the mean time of these plays; 0 if there are none.
 func (t took) mean() time.Duration { return t.time / time.Duration(max(t.plays, 1)) }
 
-// left estimates the remaining time.
 func (r *runner) left() time.Duration {
 	if r.opts.Budget > 0 {
 		return max(r.opts.Budget-r.spent(), 0)

@@ -51,13 +51,10 @@ type Env struct {
 	Limits      cell.Limits    `json:"limits"`                   // of the control group
 	Before      *cell.CPUTimes `json:"cpuTimesBefore,omitempty"` // CPU times of the machine at the start, or at the last resumption
 	After       *cell.CPUTimes `json:"cpuTimesAfter,omitempty"`  // CPU times at the end; nil until then
-	// StealShare is the share of the CPU time between Before and After that the host
-	// took; nil until the end.
-	StealShare *float64 `json:"stealShare,omitempty"`
+	StealShare  *float64       `json:"stealShare,omitempty"`     // share of it that the host took; nil until the end
 }
 
-// captureEnv reads the environment. root is the root of the file system. It leaves out
-// what it cannot read, as no figure depends on it.
+// captureEnv leaves out what it cannot read, as no figure depends on it.
 func captureEnv(root fs.FS, now time.Time, build Build, args []string) Env {
 	env := Env{
 		Started:     now,
@@ -86,7 +83,6 @@ func captureEnv(root fs.FS, now time.Time, build Build, args []string) Env {
 	return env
 }
 
-// finish reads the values at the end of the run.
 func (e *Env) finish(root fs.FS) {
 	e.After = cell.ReadCPUTimes(root)
 	if share, ok := cell.StealShare(e.Before, e.After); ok {

@@ -61,8 +61,7 @@ func (o *Outcome) Save(dir string) error {
 	return errors.Join(err, ReplaceFile(filepath.Join(dir, RunFile), o.WriteJSON))
 }
 
-// saveCell writes the changes after the cell at [comparison][i] has finished a round or
-// become invalid.
+// saveCell writes the changes after a round of the cell at [comparison][i], or its failure.
 func (o *Outcome) saveCell(comparison, i int) error {
 	return errors.Join(o.writeLatency(comparison, i), o.saveBench(), ReplaceFile(filepath.Join(o.Dir, RunFile), o.WriteJSON))
 }
@@ -107,7 +106,7 @@ func (o *Outcome) saveBench() error {
 	return ReplaceFile(filepath.Join(o.Dir, BenchFile), o.WriteBench)
 }
 
-// WriteJSON writes the run in the format of run.json.
+// WriteJSON writes run.json.
 func (o *Outcome) WriteJSON(w io.Writer) error { return encodeJSON(w, o) }
 
 func encodeJSON(w io.Writer, v any) error {

@@ -47,11 +47,9 @@ var (
 	ErrLost = errors.New("lost")
 	// ErrReordered: events of a key left the pipeline out of order. Where the variant
 	// guarantees a total order, it applies to events of different keys, too.
-	ErrReordered = errors.New("reordered")
-	// ErrDuplicated: an event left the pipeline more than once.
-	ErrDuplicated = errors.New("duplicated")
-	// ErrDiverged: the final state differs from the storm's.
-	ErrDiverged = errors.New("diverged")
+	ErrReordered  = errors.New("reordered")
+	ErrDuplicated = errors.New("duplicated") // an event left the pipeline more than once
+	ErrDiverged   = errors.New("diverged")   // the final state differs from the storm's
 )
 
 // Label is one part of a cell's name, key=value.

@@ -129,12 +129,10 @@ const sharesAtOnce = 16
 
 // merger merges shares in the order of their indexes.
 type merger struct {
-	opts MergeOptions
-	// out is the merged outcome, first the index of the first share, and properties what
-	// all shares have in common with it. out is nil before the first share.
-	out        *Outcome
-	first      int
-	properties []property
+	opts       MergeOptions
+	out        *Outcome   // nil before the first share
+	first      int        // index of the first share
+	properties []property // that all shares have in common with it
 	whole      []string
 	merged     Merged
 	inputs     map[string]int // comparison and input digest → index of the share
@@ -145,7 +143,7 @@ type merger struct {
 // one with numbers of events.
 const titlesDiffer = ", differing by share"
 
-// add checks a share against the first one and records it, without its cells.
+// add checks a share against the first and records it, without its cells.
 func (m *merger) add(s *Share) error {
 	switch {
 	case s.Outcome == nil:
@@ -178,7 +176,6 @@ func (m *merger) add(s *Share) error {
 	return nil
 }
 
-// mergedShare describes a share for [Merged].
 func mergedShare(s *Share) MergedShare {
 	o := s.Outcome
 	t := MergedShare{
@@ -195,7 +192,6 @@ func mergedShare(s *Share) MergedShare {
 	return t
 }
 
-// begin creates the outcome with the cells of the first share.
 func (m *merger) begin(s *Share) {
 	o := *s.Outcome
 	m.out, m.first, m.properties, m.whole, m.merged.Of = &o, s.Index, s.properties(), s.Whole, s.Of
@@ -245,7 +241,6 @@ func (s *Share) properties() []property {
 	return all
 }
 
-// span updates the start, the end and the environment of the merged run.
 func (m *merger) span(o *Outcome) {
 	with, env := m.out, &m.out.Env
 	if o.Started.Before(with.Started) {
@@ -281,7 +276,6 @@ func common[T any](value *T, other T) {
 	}
 }
 
-// fold adds shares to the cells, on all processors.
 func (m *merger) fold(shares []*Share) error {
 	var cells errgroup.Group
 	cells.SetLimit(runtime.GOMAXPROCS(0))
@@ -291,7 +285,6 @@ func (m *merger) fold(shares []*Share) error {
 	return cells.Wait()
 }
 
-// outcome returns the merged run after all shares were added.
 func (m *merger) outcome() *Outcome {
 	o, t := m.out, &m.merged
 	cpus := map[string]bool{}

@@ -52,7 +52,6 @@ func (s *Share) start(comparison int, cell string, round int) shareStart {
 	return shareStart{share: s.Index}
 }
 
-// fold adds shares to the cell.
 func (c *mergedCell) fold(shares []*Share) error {
 	parts := map[int][]cell.Result{}
 	for _, s := range shares {
@@ -99,7 +98,6 @@ func (c *mergedCell) fold(shares []*Share) error {
 	return nil
 }
 
-// finish sets the merged cell's figures and verdict.
 func (c *mergedCell) finish(of Merged, headline cell.Boundary) {
 	var rounds []Round
 	var apart []string
@@ -137,7 +135,6 @@ func (v Verdict) weight() int {
 	return 0
 }
 
-// verdict returns the worst of the verdicts on the shares and on the merged cell.
 func (c *mergedCell) verdict(of Merged, rounds []Round, apart string) Verdict {
 	worst := -1
 	for _, v := range c.verdicts {
@@ -166,12 +163,10 @@ func (c *mergedCell) verdict(of Merged, rounds []Round, apart string) Verdict {
 	return v
 }
 
-// join joins the parts that are not empty.
 func join(separator string, parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), separator)
 }
 
-// causesOf joins the causes of several shares, in the order of the invariants.
 func causesOf(verdicts []shareVerdict) Cause {
 	var causes []Cause
 	for _, c := range []Cause{CauseLost, CauseReordered, CauseDuplicated, CauseDiverged, CauseError} {

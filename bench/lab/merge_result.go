@@ -8,13 +8,10 @@ import (
 	"watchlab/bench/cell"
 )
 
-// Units of the notes with the figures of the largest share. A merged cell has them if
-// it has memory figures.
+// Units of the notes with the memory of the largest share, in bytes.
 const (
-	// UnitShareHeap is the peak heap of the largest share, in bytes.
-	UnitShareHeap = "share-peak-heap-B"
-	// UnitShareRSS is the peak resident set of the largest share, in bytes.
-	UnitShareRSS = "share-peak-RSS-B"
+	UnitShareHeap = "share-peak-heap-B" // peak heap
+	UnitShareRSS  = "share-peak-RSS-B"  // peak resident set
 )
 
 // lift prepares the result of one share for mergeResults.
@@ -135,7 +132,6 @@ func mergeNotes(parts []cell.Result, of func(cell.Result) []cell.Note, least int
 	return out
 }
 
-// isQuantile reports whether a unit is that of a quantile, a maximum, a time or a size.
 func isQuantile(unit string) bool {
 	words := strings.Split(unit, "-")
 	for _, w := range words {
@@ -147,8 +143,7 @@ func isQuantile(unit string) bool {
 	return last == "ns" || last == "B"
 }
 
-// mergeLatencies adds up the distributions of each boundary over the parts that have
-// it.
+// mergeLatencies adds up each boundary over the parts that have it.
 func mergeLatencies(parts []cell.Result) ([]cell.Latency, error) {
 	var out []cell.Latency
 	for _, p := range parts {

@@ -16,12 +16,11 @@ const Format = 1
 
 // The names of the files in a results folder.
 const (
-	RunFile    = "run.json"
-	EnvFile    = "env.json"
-	BenchFile  = "bench.txt"
-	ReportFile = "report.md"
-	// ExperimentFile holds [Outcome].Experiment as YAML.
-	ExperimentFile = "experiment.yaml"
+	RunFile        = "run.json"
+	EnvFile        = "env.json"
+	BenchFile      = "bench.txt"
+	ReportFile     = "report.md"
+	ExperimentFile = "experiment.yaml" // [Outcome].Experiment as YAML
 	LatencyDir     = "latency"
 )
 
@@ -30,25 +29,24 @@ const (
 //
 // A cell with an invalid verdict has neither Rounds nor Medians.
 type Outcome struct {
-	Format      int           `json:"format"`             // file version; see [Format]
-	Name        string        `json:"name"`               // run name, such as "quick"
-	Started     time.Time     `json:"started"`            // start of the run
-	Ended       *time.Time    `json:"ended,omitempty"`    // nil while the run is in progress, and if it was killed
-	Seed        int64         `json:"seed"`               // seed of the order of the cells
-	Rounds      int           `json:"rounds"`             // without the warm-up; with a Budget, those of the longest comparison
-	Budget      time.Duration `json:"budgetNs,omitempty"` // 0: none
-	Spent       time.Duration `json:"spentNs,omitempty"`  // over all resumptions
-	Fresh       bool          `json:"fresh,omitempty"`    // each play had its own process and no warm-up
-	Interrupted bool          `json:"interrupted"`        // the run ended before all rounds were played
-	// Experiment is [Options].Experiment: the Spec of the run, as JSON.
-	Experiment  json.RawMessage    `json:"experiment,omitempty"`
-	Comparisons []ComparisonResult `json:"comparisons"`        // in the order of play
-	Knees       []stats.Knee       `json:"knees,omitempty"`    // results of knee searches
-	Scalings    []stats.Scaling    `json:"scalings,omitempty"` // results of scaling sweeps
-	Surfaces    []stats.Surface    `json:"surfaces,omitempty"` // results of two-dimensional sweeps
-	Merged      *Merged            `json:"merged,omitempty"`   // nil for a run of one process
-	Env         Env                `json:"-"`                  // environment; stored in env.json
-	Dir         string             `json:"-"`                  // results folder; empty if nothing is written
+	Format      int                `json:"format"`               // file version; see [Format]
+	Name        string             `json:"name"`                 // run name, such as "quick"
+	Started     time.Time          `json:"started"`              // start of the run
+	Ended       *time.Time         `json:"ended,omitempty"`      // nil while the run is in progress, and if it was killed
+	Seed        int64              `json:"seed"`                 // seed of the order of the cells
+	Rounds      int                `json:"rounds"`               // without the warm-up; with a Budget, those of the longest comparison
+	Budget      time.Duration      `json:"budgetNs,omitempty"`   // 0: none
+	Spent       time.Duration      `json:"spentNs,omitempty"`    // over all resumptions
+	Fresh       bool               `json:"fresh,omitempty"`      // each play had its own process and no warm-up
+	Interrupted bool               `json:"interrupted"`          // the run ended before all rounds were played
+	Experiment  json.RawMessage    `json:"experiment,omitempty"` // [Options].Experiment: the Spec as JSON
+	Comparisons []ComparisonResult `json:"comparisons"`          // in the order of play
+	Knees       []stats.Knee       `json:"knees,omitempty"`      // results of knee searches
+	Scalings    []stats.Scaling    `json:"scalings,omitempty"`   // results of scaling sweeps
+	Surfaces    []stats.Surface    `json:"surfaces,omitempty"`   // results of two-dimensional sweeps
+	Merged      *Merged            `json:"merged,omitempty"`     // nil for a run of one process
+	Env         Env                `json:"-"`                    // environment; stored in env.json
+	Dir         string             `json:"-"`                    // results folder; empty if nothing is written
 }
 
 // ComparisonResult is the result of a [Comparison].
@@ -86,12 +84,10 @@ type CellResult struct {
 	Rounds     []Round         `json:"rounds,omitempty"`     // finished rounds in order
 	// Withheld are the finished rounds of a cell that is invalid but has not failed.
 	// A further round may change the verdict. They are dropped at the end of the run.
-	Withheld []Round `json:"withheld,omitempty"`
-	// Lag is that of the median round. For an "invalid: generator" cell it is the only
-	// figure kept.
-	Lag     *cell.Lag                `json:"lag,omitempty"`
-	Latency []cell.Latency           `json:"latency,omitempty"` // one entry per boundary, over all rounds
-	Medians map[string]stats.Summary `json:"medians,omitempty"` // over the rounds, by the units of bench.txt
+	Withheld []Round                  `json:"withheld,omitempty"`
+	Lag      *cell.Lag                `json:"lag,omitempty"`     // of the median round; all that an "invalid: generator" cell keeps
+	Latency  []cell.Latency           `json:"latency,omitempty"` // one entry per boundary, over all rounds
+	Medians  map[string]stats.Summary `json:"medians,omitempty"` // over the rounds, by the units of bench.txt
 }
 
 // Round is one cell's measurement in one round.
@@ -110,13 +106,10 @@ type Status string
 const (
 	// Valid: all rounds held the invariants, the generator kept its schedule, and the
 	// rounds agree within [MaxSpread].
-	Valid Status = "valid"
-	// Noisy: as Valid, but the spread of the rounds' events/s exceeds [MaxSpread].
-	Noisy Status = "noisy"
-	// Invalid: the figures are meaningless and are discarded.
-	Invalid Status = "invalid"
-	// Unplayed: the run ended before the cell finished a round.
-	Unplayed Status = "unplayed"
+	Valid    Status = "valid"
+	Noisy    Status = "noisy"    // as Valid, but the spread of the rounds' events/s exceeds [MaxSpread]
+	Invalid  Status = "invalid"  // the figures are meaningless and are discarded
+	Unplayed Status = "unplayed" // the run ended before the cell finished a round
 )
 
 // Cause says why a cell is invalid.
@@ -129,16 +122,11 @@ const (
 	CauseDuplicated Cause = "duplicated"
 	CauseDiverged   Cause = "diverged"
 	CauseError      Cause = "error"
-	CauseGenerator  Cause = "generator"
-	// CauseSteal: the hypervisor gave too much CPU time to other machines.
-	CauseSteal Cause = "steal"
-	// CauseThrottled: the control group throttled the process.
-	CauseThrottled Cause = "throttled"
-	// CauseGCLimit: the heap was at its limit, and the runtime limited the garbage
-	// collector.
-	CauseGCLimit Cause = "gc-limit"
-	// CauseShares: shares of a merged run are missing.
-	CauseShares Cause = "shares"
+	CauseGenerator  Cause = "generator" // late releases
+	CauseSteal      Cause = "steal"     // the hypervisor gave too much CPU time to other machines
+	CauseThrottled  Cause = "throttled" // the control group throttled the process
+	CauseGCLimit    Cause = "gc-limit"  // the heap was at its limit, and the runtime limited the collector
+	CauseShares     Cause = "shares"    // shares of a merged run are missing
 )
 
 // blameless are the causes outside the variant, such as the machine or the generator.
@@ -203,7 +191,7 @@ func (c CellResult) Samples(headline cell.Boundary) stats.Samples {
 	return stats.Collect(results(c.Rounds), headline)
 }
 
-// played are the finished rounds, shown or not.
+// played returns the finished rounds, shown or not.
 func (c *CellResult) played() []Round {
 	if c.Withheld != nil {
 		return c.Withheld
@@ -217,7 +205,6 @@ func (c *CellResult) setRounds(rounds []Round, headline cell.Boundary) {
 	c.set(verdictOf(c.Labels, rounds), rounds, headline)
 }
 
-// fail sets the verdict of an error, and discards all figures.
 func (c *CellResult) fail(err error) { c.set(failure(err), nil, "") }
 
 func (c *CellResult) set(v Verdict, rounds []Round, headline cell.Boundary) {
@@ -263,8 +250,7 @@ func (o *Outcome) Cells() iter.Seq2[*ComparisonResult, *CellResult] {
 	}
 }
 
-// Failed returns the names of the cells with a failed verdict ([Verdict.Failed]), each
-// with its verdict.
+// Failed returns the cells with a failed verdict ([Verdict.Failed]): names and verdicts.
 func (o *Outcome) Failed() []string {
 	var failed []string
 	for _, cl := range o.Cells() {

@@ -140,7 +140,7 @@ func PlayCell(ctx context.Context, comparisons []Comparison, name string, rec *c
 	return cell.Result{}, invalid("there is no cell %s", name)
 }
 
-// processResult is the gob message from the process of a cell.
+// processResult is a gob message.
 type processResult struct {
 	Result cell.Result
 	Err    string

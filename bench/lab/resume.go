@@ -11,8 +11,7 @@ import (
 // a different run, or another process is writing to it. The folder stays unchanged.
 var ErrResume = errors.New("cannot be resumed")
 
-// resume opens the run in the folder and plans its missing rounds. finished reports that
-// there are none.
+// resume opens the run in the folder and plans its missing rounds; finished: there are none.
 func (r *runner) resume(comparisons []Comparison) (finished bool, err error) {
 	if r.lock, err = lockFolder(r.opts.Dir); err != nil {
 		return false, err
@@ -60,7 +59,7 @@ func (r *runner) continueFrom(planned *Outcome, comparisons []Comparison) error 
 	return nil
 }
 
-// property is a value that two parts of a run have in common.
+// property is a value that parts of a run have in common.
 type property struct {
 	name  string
 	value any
@@ -83,7 +82,6 @@ func sameProperties(then, now []property) error {
 	return nil
 }
 
-// properties of a machine and a program.
 func (e Env) properties() []property {
 	return []property{
 		{"the program's commit", e.Revision()}, {"Go", e.GoVersion}, {"GOOS", e.GOOS}, {"GOARCH", e.GOARCH}, {"the processor", e.CPU},
@@ -109,7 +107,6 @@ func (o *Outcome) properties() []property {
 	return all
 }
 
-// properties of a cell without its figures.
 func (c *CellResult) properties() []property {
 	name := c.BenchName()
 	return []property{

@@ -14,11 +14,10 @@ import (
 )
 
 var (
-	// ErrOptions is wrapped by the errors for invalid options and comparisons;
-	// nothing has been played or written.
+	// ErrOptions is wrapped by the errors for invalid options and comparisons; nothing
+	// has been played or written.
 	ErrOptions = errors.New("invalid options")
-	// ErrExists is wrapped by the error for a results folder that exists; it stays
-	// as it is.
+	// ErrExists is wrapped by the error for an existing results folder; it stays as it is.
 	ErrExists = errors.New("exists already")
 )
 
@@ -102,10 +101,8 @@ func Run(ctx context.Context, comparisons []Comparison, opts Options) (*Outcome,
 	return r.out, errors.Join(err, r.out.close(), r.unlock())
 }
 
-// errInterrupted ends the run after the end of its context.
-var errInterrupted = errors.New("interrupted")
+var errInterrupted = errors.New("interrupted") // by the end of the run's context
 
-// invalid is an error that wraps [ErrOptions].
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrOptions, fmt.Sprintf(format, args...))
 }
@@ -157,7 +154,6 @@ type runner struct {
 	all         took            // times of all plays
 }
 
-// spent is the time of the run over all resumptions.
 func (r *runner) spent() time.Duration { return r.before + time.Since(r.began) }
 
 // open plans all comparisons, and creates the results folder or opens that of the
@@ -190,7 +186,6 @@ func (r *runner) open(comparisons []Comparison) (finished bool, err error) {
 	return false, err
 }
 
-// unlock gives up the results folder.
 func (r *runner) unlock() error {
 	if r.lock == nil {
 		return nil
@@ -198,7 +193,6 @@ func (r *runner) unlock() error {
 	return r.lock.Close()
 }
 
-// plan adds the comparisons with their A/A pairs.
 func (r *runner) plan(comparisons []Comparison) error {
 	for i, c := range comparisons {
 		cells, again := slices.Clone(c.Cells), ""
@@ -249,7 +243,6 @@ func (r *runner) play(ctx context.Context) error {
 	return nil
 }
 
-// playPhase plays the rounds of a phase, each over all comparisons.
 func (r *runner) playPhase(ctx context.Context, phase int) error {
 	last := r.certain()
 	for round := 0; ; round++ {

@@ -23,8 +23,7 @@ const (
 	// round ([cell.Host].StealShare). It is half of MaxSpread: more steal would look
 	// like a slower variant.
 	MaxSteal = 0.05
-	// MaxThrottled is the largest share of time that the CPU quota may throttle the
-	// process in the median round.
+	// MaxThrottled is the same for the time that the CPU quota throttles the process.
 	MaxThrottled = 0.01
 )
 
@@ -40,7 +39,6 @@ var invariants = []struct {
 	{ErrDiverged, CauseDiverged},
 }
 
-// invariantsIn returns the causes of the invariants that err wraps.
 func invariantsIn(err error) []Cause {
 	var causes []Cause
 	for _, inv := range invariants {
@@ -106,8 +104,7 @@ func verdictOf(labels Labels, rounds []Round) Verdict {
 	return Verdict{Status: Valid}
 }
 
-// hostProblem returns a cause and its detail if the machine or the process's limits
-// disturbed the measurement.
+// hostProblem returns a cause and its detail if machine or limits disturbed the rounds.
 func hostProblem(rounds []Round) (Cause, string) {
 	var steal, throttled []float64
 	limited := 0
@@ -150,8 +147,8 @@ func generatorProblem(rate string, rounds []Round) (Cause, string) {
 	return CauseGenerator, detail
 }
 
-// medianLag returns the lag of the median round, ordered by the share of late releases.
-// Of two middle rounds it returns the worse. It returns nil if no round has a lag.
+// medianLag returns the lag of the median round by the share of late releases, of two
+// the worse; nil if no round has a lag.
 func medianLag(rounds []Round) *cell.Lag {
 	var lags []*cell.Lag
 	for _, r := range rounds {

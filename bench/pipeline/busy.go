@@ -11,9 +11,8 @@ import (
 // the cost on an idle processor. It does not read the clock: a loop that does so does
 // less work the longer it is preempted.
 type handling struct {
-	turns int // turns of the loop for each event; 0 for no work
-	// on: handling takes time. It is set while the clock runs.
-	on atomic.Bool
+	turns int         // turns of the loop for each event; 0 for no work
+	on    atomic.Bool // handling takes time; set while the clock runs
 }
 
 func newHandling(cost time.Duration) *handling {
@@ -40,8 +39,7 @@ func (h *handling) do(n int) {
 	}
 }
 
-// seed is the start value of the loop.
-const seed = 88172645463325252
+const seed = 88172645463325252 // start value of the loop
 
 // spin runs a loop in which each turn depends on the one before. It stores the result,
 // so that the compiler keeps the loop.

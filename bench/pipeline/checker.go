@@ -35,7 +35,6 @@ func (v *violation) add(format string, args ...any) {
 	v.n++
 }
 
-// join adds the violations of another check.
 func (v *violations) join(o *violations) {
 	for i := range v {
 		v[i].first = cmp.Or(v[i].first, o[i].first)
@@ -100,16 +99,14 @@ func producerOf(keyIndex int32, producers int) int { return int(keyIndex) % prod
 // checker checks one delivery log.
 type checker struct {
 	expectations
-	s    *storm.Storm
-	keys map[string]int32
-	v    violations
-	// out is the number of deltas after the initial list.
-	out  uint64
-	seen []bool
-	// newest is the newest event of each key, newestOf of each producer.
-	newest, newestOf []uint64
-	gone             []bool  // marks the keys whose last delta was a tombstone
-	inBatch          []int32 // number of the last hand-over of each key, from 1
+	s                *storm.Storm
+	keys             map[string]int32
+	v                violations
+	out              uint64 // deltas after the initial list
+	seen             []bool
+	newest, newestOf []uint64 // newest event of each key, of each producer
+	gone             []bool   // marks the keys whose last delta was a tombstone
+	inBatch          []int32  // number of the last hand-over of each key, from 1
 }
 
 // check compares the log with the storm and fills in the popped and stored stamps. keys
@@ -232,7 +229,6 @@ func (c *checker) tombstone(t cache.DeletedFinalStateUnknown) int32 {
 	return key
 }
 
-// missing reports the events that were not handed over.
 func (c *checker) missing() {
 	superseded := supersededBy(c.s, c.listed)
 	// A recorded initial list may have several events of a key. Only the last version of
@@ -264,9 +260,9 @@ func (c *checker) missing() {
 	}
 }
 
-// allowed reports whether an event may come out as a delta of that type. A handler gets
-// an addition or an update depending on the store's content, which lists and coalescing
-// change.
+// allowed reports whether an event may come out as a delta of that type. The store's
+// content decides whether a handler gets an addition or an update; lists and coalescing
+// change it.
 func (c *checker) allowed(t cache.DeltaType, e watch.EventType) bool {
 	switch t {
 	case cache.Added, cache.Updated:
@@ -285,7 +281,6 @@ func (c *checker) allowed(t cache.DeltaType, e watch.EventType) bool {
 	}
 }
 
-// keyIndexes maps the keys of a storm to their indexes.
 func keyIndexes(s *storm.Storm) map[string]int32 {
 	m := make(map[string]int32, s.Keys)
 	for i := range s.Events {

@@ -14,18 +14,13 @@ import (
 // consumer's goroutine appends, into preallocated slices. Telemetry reads the published
 // entries.
 type deliveryLog struct {
-	st *stamps
-	// deltas in the order of hand-over. Type is empty if the queue hands over objects.
-	deltas []cache.Delta
-	ends   []int32 // end index in deltas of each hand-over; negative for a batch
-	// readings are the clock readings. marked is the number of deltas that they cover.
-	readings []reading
-	marked   int
-	// published is the number of hand-overs that other goroutines may read. It is stored
-	// after the entries are written.
-	published atomic.Uint64
-	// turns exist with several consumers only: those of each hand-over's keys.
-	turns []turn
+	st        *stamps
+	deltas    []cache.Delta // in the order of hand-over; Type is empty if the queue hands over objects
+	ends      []int32       // end index in deltas of each hand-over; negative for a batch
+	readings  []reading     // clock readings
+	marked    int           // deltas that the readings cover
+	published atomic.Uint64 // hand-overs that others may read, stored after the entries are written
+	turns     []turn        // those of each hand-over's keys; only with several consumers
 }
 
 // reading is one clock reading. It applies to the deltas after the previous reading, up
@@ -125,8 +120,7 @@ func newTurns(s *storm.Storm) *turns {
 	return &turns{events: s.Events, byKey: make([]atomic.Uint32, s.Keys)}
 }
 
-// begin begins the turn of an object's key; the key is -1 for an object that is
-// not the storm's.
+// begin begins the turn of an object's key; -1 for an object that is not the storm's.
 func (t *turns) begin(obj any) turn {
 	seq := sequence(obj)
 	if seq == 0 || seq > uint64(len(t.events)) {
@@ -211,8 +205,8 @@ type cursor struct {
 	ends     []int32
 	deltas   []cache.Delta
 	readings []reading
-	// next, delta and reading are the next indexes.
-	next, delta, reading int
+
+	next, delta, reading int // next indexes
 }
 
 // handOver is an entry of a delivery log. at is the zero reading if none applies yet.
@@ -226,11 +220,9 @@ func newCursor(l *deliveryLog) *cursor {
 	return &cursor{l: l, ends: l.ends[:cap(l.ends)], deltas: l.deltas[:cap(l.deltas)], readings: l.readings[:cap(l.readings)]}
 }
 
-// published returns the number of entries that other goroutines may read.
 func (c *cursor) published() int { return int(min(c.l.published.Load(), uint64(len(c.ends)))) }
 
-// all makes the cursor read all entries of a log that is complete, and returns their
-// number.
+// all makes the cursor read the whole log, which is complete, and returns its length.
 func (c *cursor) all() int {
 	c.ends, c.deltas, c.readings = c.l.ends, c.l.deltas, c.l.readings
 	return len(c.ends)
@@ -238,11 +230,9 @@ func (c *cursor) all() int {
 
 func (c *cursor) more() bool { return c.next < len(c.l.ends) }
 
-// fits reports whether the cursor's slices have the next hand-over: a log may outgrow
-// them.
+// fits reports whether the cursor's slices have the next hand-over; a log outgrows them.
 func (c *cursor) fits() bool { return int(max(c.ends[c.next], -c.ends[c.next])) <= len(c.deltas) }
 
-// read returns the next hand-over.
 func (c *cursor) read() handOver {
 	end := c.ends[c.next]
 	upto := int(max(end, -end))

@@ -32,22 +32,17 @@ type consumable interface {
 // each producer makes its calls, the queue is closed, and the consumers drain it: by
 // PopBatch where the queue has it, else by Pop.
 type fifo struct {
-	build func() (consumable, error)
-	w     *workload
-	queue consumable
-	// logs has one delivery log for each consumer. turns orders their hand-overs by key;
-	// nil with one consumer.
-	logs     []*deliveryLog
-	turns    *turns
+	build    func() (consumable, error)
+	w        *workload
+	queue    consumable
+	logs     []*deliveryLog // one for each consumer
+	turns    *turns         // order the hand-overs of several consumers by key
 	handling *handling
 	probe    *lockProbe
-	// latch blocks a stalled consumer until release closes it; nil without one.
-	latch   chan struct{}
-	release func()
-	// left is the number of objects of the initial list that are not handed over yet.
-	// listed is closed when it reaches 0.
-	left   atomic.Int64
-	listed chan struct{}
+	latch    chan struct{} // blocks a stalled consumer until release closes it; nil without one
+	release  func()
+	left     atomic.Int64  // objects of the initial list that are not handed over yet
+	listed   chan struct{} // closed when left reaches 0
 }
 
 // everKnown is the queue's KnownObjects in per-key delivery. It decides whether a queue
@@ -151,7 +146,6 @@ func (f *fifo) play(ctx context.Context, w *workload, rec *cell.Recorder) (err e
 	return errors.Join(errs...)
 }
 
-// flow measures producers and consumers that work at the same time.
 func (f *fifo) flow(ctx context.Context, rec *cell.Recorder, consumed <-chan struct{}) error {
 	rec.Begin()
 	stop := f.probe.start()
@@ -195,18 +189,16 @@ func (f *fifo) fillAndDrain(ctx context.Context, rec *cell.Recorder, consumed <-
 	return err
 }
 
-// liveHeap returns the bytes of live objects. The second collection frees what
-// pools held.
+// liveHeap returns the bytes of live objects.
 func liveHeap() uint64 {
 	runtime.GC()
-	runtime.GC()
+	runtime.GC() // frees what pools held
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
 }
 
-// produce runs the producers and returns when all have ended, with the first
-// error.
+// produce returns when all producers have ended, with the first error.
 func (f *fifo) produce(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -234,8 +226,7 @@ func (f *fifo) produceCalls(ctx context.Context, p *pace.Pacer, calls []call) er
 	for i := range calls {
 		c := &calls[i]
 		if c.verb == replace {
-			// A Replace is called at its place among the events. It has no intended
-			// time.
+			// A Replace has its place among the events, and no intended time.
 			if err := f.queue.Replace(c.list, strconv.FormatUint(uint64(c.seq), 10)); err != nil {
 				return fmt.Errorf("Replace after event %d: %w", c.seq, err)
 			}
@@ -270,7 +261,6 @@ func (f *fifo) produceCalls(ctx context.Context, p *pace.Pacer, calls []call) er
 	return nil
 }
 
-// consumer is one goroutine that pops.
 type consumer struct {
 	*fifo
 	log    *deliveryLog

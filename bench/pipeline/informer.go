@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
@@ -30,26 +32,21 @@ const ClientGoInformer = "clientgo-informer"
 // informerStages is the informer pipeline: a shared informer, a handler that adds
 // keys to a client-go workqueue, and one worker that looks each key up.
 type informerStages struct {
-	// variant is a queue's, or ClientGoInformer.
-	variant string
-	opts    deltafifo.Options
-	// open: the number of events is not known in advance.
-	open     bool
-	w        *workload
-	src      source.Source
-	handling *handling
-	worker   *worker
-	handler  *handler
-	informer cache.SharedIndexInformer
-	// readers is nil without [Config.Readers]; expiry is nil for a storm without
-	// relists.
-	readers  *readers
-	expiry   *expiry
-	recorder *recorder // nil for client-go's own informer, whose queue is hidden
-	// last is the last event of the storm; 0 until it is known. newest is the newest
-	// event that the queue took.
-	last, newest atomic.Uint64
-	resyncErr    error // joined errors of the storm's resyncs
+	variant   string // a queue's, or ClientGoInformer
+	opts      deltafifo.Options
+	open      bool // the number of events is not known in advance
+	w         *workload
+	src       source.Source
+	handling  *handling
+	worker    *worker
+	handler   *handler
+	informer  cache.SharedIndexInformer
+	readers   *readers      // nil without [Config.Readers]
+	expire    func()        // lets the Reflector's watch expire; nil for a storm without relists
+	recorder  *recorder     // nil for client-go's own informer, whose queue is hidden
+	last      atomic.Uint64 // last event of the storm; 0 until it is known
+	newest    atomic.Uint64 // newest event that the queue took
+	resyncErr error         // joined errors of the storm's resyncs
 }
 
 func (f *informerStages) setup(ctx context.Context, w *workload) (err error) {
@@ -87,9 +84,7 @@ func (f *informerStages) assemble(ctx context.Context, w *workload, events int, 
 	f.worker = newWorker(w.st, queue, events)
 	lw := f.src.ListerWatcher()
 	if s := w.score; s != nil && slices.ContainsFunc(s.Marks, isRelist) {
-		if f.expiry = newExpiry(f.src); f.expiry != nil {
-			lw = f.expiry.lw
-		}
+		lw, f.expire = expiring(f.src)
 	}
 	if err := f.build(ctx, events, lw, like); err != nil {
 		return err
@@ -111,7 +106,6 @@ func (f *informerStages) assemble(ctx context.Context, w *workload, events int, 
 	return nil
 }
 
-// waiting returns the length of the queue; 0 if it is hidden.
 func (f *informerStages) waiting() int {
 	if f.recorder == nil || f.recorder.queue.Load() == nil {
 		return 0
@@ -158,8 +152,7 @@ func (f *informerStages) stampStored(seq uint64) {
 	}
 }
 
-// took records that the queue has all events up to seq. The Reflector's goroutine calls
-// it.
+// took records, on the Reflector's goroutine, that the queue has all events up to seq.
 func (f *informerStages) took(seq uint64) {
 	if seq > f.newest.Load() {
 		f.newest.Store(seq)
@@ -182,25 +175,52 @@ func (f *informerStages) play(ctx context.Context, w *workload, rec *cell.Record
 		if len(w.score.Marks) == 0 {
 			return f.src.Play(ctx, p, w.st.release)
 		}
-		marks := &marker{marks: w.score.Marks, play: f.mark}
+		marks := w.score.Marks
 		return f.src.Play(ctx, p, func(seq uint64) {
-			marks.before(seq)
+			for ; len(marks) > 0 && marks[0].After < seq; marks = marks[1:] {
+				f.mark(marks[0])
+			}
 			w.st.release(seq)
 		})
 	})
 }
 
+func isRelist(m storm.Mark) bool { return m.Type == storm.MarkRelist }
+func isResync(m storm.Mark) bool { return m.Type == storm.MarkResync }
+
 // mark plays a mark of the storm. Resync is called from another goroutine than the
 // Reflector's stream, as in client-go.
 func (f *informerStages) mark(m storm.Mark) {
-	switch {
-	case m.Type == storm.MarkResync:
-		if q := f.recorder.queue.Load(); q != nil {
-			f.resyncErr = errors.Join(f.resyncErr, (*q).Resync())
-		}
-	case f.expiry != nil:
-		f.expiry.expire()
+	if isRelist(m) {
+		f.expire()
 		f.w.telemetry.expired()
+		return
+	}
+	if q := f.recorder.queue.Load(); q != nil {
+		f.resyncErr = errors.Join(f.resyncErr, (*q).Resync())
+	}
+}
+
+// expiring returns a source's ListerWatcher, and a function that lets a Reflector's watch
+// expire: it disconnects the watch and answers the attempt to resume it with 410 Gone. The
+// Reflector lists again after two pauses of client-go's, 2 to 5 s together.
+func expiring(src source.Source) (expiring cache.ListerWatcher, expire func()) {
+	var expired atomic.Bool // until the next attempt to resume a watch
+	lw := src.ListerWatcher()
+	inner := cache.ToListerWatcherWithContext(lw)
+	expiring = cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: inner.ListWithContext,
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			anew := o.SendInitialEvents != nil && *o.SendInitialEvents
+			if !anew && o.ResourceVersion != "" && expired.CompareAndSwap(true, false) {
+				return nil, apierrors.NewResourceExpired("the resource version is too old: the storm has a relist here")
+			}
+			return inner.WatchWithContext(ctx, o)
+		},
+	}, lw)
+	return expiring, func() {
+		expired.Store(true)
+		src.Disconnect()
 	}
 }
 
@@ -308,8 +328,7 @@ func (f *informerStages) check(w *workload, rec *cell.Recorder) outcome {
 	if f.recorder != nil {
 		e.calls = false
 		c := f.recorder.log.check(s, w.score.keys(), e)
-		// A violation of the queue reaches the handler too. It is reported once, for the
-		// queue.
+		// The handler sees a violation of the queue too. It is reported once, for the queue.
 		if c.v != (violations{}) {
 			o.broken = c.v
 		}
@@ -369,12 +388,11 @@ func (f *informerStages) compareState(v *violations) {
 // controller does the last two.
 type recorder struct {
 	*informerStages
-	log    *deliveryLog
-	stages profile.Stages                  // labels the controller's goroutine: pop or store
-	queue  atomic.Pointer[deltafifo.Queue] // nil until the informer runs
-	listed atomic.Uint64                   // resourceVersion of the last list
-	// due: the current hand-over reads the clock into popped and stored.
-	due            bool
+	log            *deliveryLog
+	stages         profile.Stages                  // labels the controller's goroutine: pop or store
+	queue          atomic.Pointer[deltafifo.Queue] // nil until the informer runs
+	listed         atomic.Uint64                   // resourceVersion of the last list
+	due            bool                            // the hand-over reads the clock
 	popped, stored int64
 	err            error
 }
@@ -415,14 +433,11 @@ func (r *recorder) wrapIndexer(i cache.Indexer) cache.Indexer {
 	return i
 }
 
-// recordedQueue is an informer's queue with its recorder.
 type recordedQueue struct {
 	deltafifo.Queue
-	r *recorder
-	// process is the controller's function for the current Pop. onSingle holds a method
-	// value, as each evaluation of one allocates.
-	process  cache.PopProcessFunc
-	onSingle cache.PopProcessFunc
+	r        *recorder
+	process  cache.PopProcessFunc // the controller's, for the current Pop
+	onSingle cache.PopProcessFunc // a method value, as each evaluation of one allocates
 }
 
 var (
@@ -452,7 +467,6 @@ func (q *recordedQueue) Replace(list []any, resourceVersion string) error {
 	return err
 }
 
-// Bookmark forwards a bookmark if the queue accepts bookmarks.
 func (q *recordedQueue) Bookmark(resourceVersion string) error {
 	if b, ok := q.Queue.(cache.ReflectorBookmarkStore); ok {
 		return b.Bookmark(resourceVersion)
@@ -460,7 +474,6 @@ func (q *recordedQueue) Bookmark(resourceVersion string) error {
 	return nil
 }
 
-// Transformer returns the queue's; nil for none.
 func (q *recordedQueue) Transformer() cache.TransformFunc {
 	if t, ok := q.Queue.(cache.TransformingStore); ok {
 		return t.Transformer()
@@ -496,7 +509,6 @@ func (q *recordedBatchQueue) handBatch(deltas []cache.Delta, isInInitialList boo
 	return q.r.hand(deltas, true, func() error { return q.batch(deltas, isInInitialList) })
 }
 
-// recordedIndexer is an informer's indexer with its recorder.
 type recordedIndexer struct {
 	cache.Indexer
 	transactions cache.TransactionStore

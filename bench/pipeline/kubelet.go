@@ -22,9 +22,8 @@ import (
 // too.
 type kubelet struct {
 	merging
-	src source.Source
-	// static has kubelet's other sources; nil without static pods.
-	static *staticPods
+	src    source.Source
+	static *staticPods // kubelet's other sources; nil without static pods
 	loop   *syncLoop
 	listed uint64 // version of the last list
 }
@@ -127,7 +126,6 @@ func (k *kubelet) check(w *workload, rec *cell.Recorder) outcome {
 	return o
 }
 
-// noteSource notes the source's relists, bytes and faults.
 func noteSource(rec *cell.Recorder, src source.Source, events int) {
 	rec.Note("relists", float64(src.Relists()))
 	if api, ok := src.(*source.APIServer); ok {
@@ -148,11 +146,9 @@ func noteSource(rec *cell.Recorder, src source.Source, events int) {
 // goroutine writes.
 type pushStore struct {
 	*cache.UndeltaStore
-	st *stamps
-	// last is the number of the storm's last event. pushedAll is closed when a list that
-	// includes it was pushed.
-	last      uint64
-	pushedAll chan struct{}
+	st        *stamps
+	last      uint64        // the storm's last event
+	pushedAll chan struct{} // closed when a list that includes it was pushed
 	progress  atomic.Uint64 // newest pushed event; other goroutines read it
 	listed    uint64        // version of the last list
 }

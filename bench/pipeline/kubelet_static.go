@@ -28,35 +28,27 @@ import (
 
 // Parameters of the static pods.
 const (
-	// staticEvery is the time between two changes of a source.
-	staticEvery = 5 * time.Millisecond
-	// staticPeriod is the interval at which the sources read all pods. kubelet's is 20
-	// s, longer than a round.
-	staticPeriod = 20 * time.Millisecond
-	// versionLabel holds the version of a static pod.
-	versionLabel = "watchlab-version"
+	staticEvery  = 5 * time.Millisecond  // between two changes of a source
+	staticPeriod = 20 * time.Millisecond // between two reads of a source; kubelet's 20 s exceed a round
+	versionLabel = "watchlab-version"    // label of a pod's version
 )
 
 // staticPods are kubelet's file and http sources: a directory and a URL, whose pods
 // change periodically. The UID of a static pod is a hash of its manifest, so a change is
 // a REMOVE and an ADD.
 type staticPods struct {
-	pods int // pods in each source
-	// dir is the directory of the file source; server serves body, the pod list of the
-	// http source.
-	dir      string
-	server   *http.Server
+	pods     int          // pods in each source
+	dir      string       // of the file source
+	server   *http.Server // serves body
 	url      string
 	client   *http.Client
-	body     atomic.Pointer[[]byte]
-	problem  atomic.Pointer[error] // first error that a source reported
-	progress atomic.Uint64         // number of updates, for await
-	// mu guards the fields below.
-	mu sync.Mutex
-	// written has the last written version of each pod, by source and name.
-	written map[string]map[string]int
-	changes int               // number of calls of change
-	updates []merge.PodUpdate // the notifications, in order
+	body     atomic.Pointer[[]byte]    // pod list of the http source
+	problem  atomic.Pointer[error]     // first error that a source reported
+	progress atomic.Uint64             // number of updates, for await
+	mu       sync.Mutex                // guards the fields below
+	written  map[string]map[string]int // last written version of each pod, by source and name
+	changes  int                       // number of calls of change
+	updates  []merge.PodUpdate         // the notifications, in order
 }
 
 // maxStatic is the largest [Config].Static. A change rewrites all pods of the URL.
@@ -97,7 +89,6 @@ func newStaticPods(pods int) (s *staticPods, err error) {
 	return s, nil
 }
 
-// manifestOf returns a version of a static pod.
 func manifestOf(name string, version int) v1.Pod {
 	return v1.Pod{
 		TypeMeta:   metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"},
@@ -160,7 +151,7 @@ func (s *staticPods) run(ctx context.Context, wg *sync.WaitGroup, merger merge.M
 	return nil
 }
 
-// churn changes a pod of each source periodically. stop ends that and returns the error.
+// churn changes a pod of each source periodically; see [every].
 func (s *staticPods) churn() (stop func() error) {
 	i := -1
 	return every(staticEvery, func() error {
@@ -169,7 +160,6 @@ func (s *staticPods) churn() (stop func() error) {
 	})
 }
 
-// take logs an update.
 func (s *staticPods) take(u merge.PodUpdate) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -245,7 +235,6 @@ func (s *staticPods) check(v *violations) {
 	}
 }
 
-// close stops the server and removes the directory.
 func (s *staticPods) close() (err error) {
 	if s.server != nil {
 		err = s.server.Close()

@@ -24,12 +24,10 @@ const DefaultWindow = 30 * time.Second
 // LiveConfig is what [CompareLive] compares: variants of deltafifo in the informer
 // pipeline, on a live stream.
 type LiveConfig struct {
-	// Impls, Modes and Knobs are those of [Config].
-	Impls []string
-	Modes []string
-	Knobs Knobs
-	// Open opens the stream. It is called once for each round.
-	Open func() (*cluster.Tee, error)
+	Impls []string                     // see [Config]
+	Modes []string                     // see [Config]
+	Knobs Knobs                        // see [Config]
+	Open  func() (*cluster.Tee, error) // opens the stream; called once for each round
 	// Drive causes events during a round; nil if the cluster has its own load. It
 	// returns before or when ctx ends, at the end of the window. Its error ends the
 	// round. A warm-up round is not counted and needs only some of the events.
@@ -78,17 +76,16 @@ func CompareLive(config LiveConfig) ([]lab.Comparison, error) {
 	return comparisons, nil
 }
 
-// liveRate is the pace of a live stream in labels.
-const liveRate = "live"
-
-// ClusterSource is the source of a live stream in labels.
-const ClusterSource = "cluster"
+// Labels of a live stream.
+const (
+	ClusterSource = "cluster" // source
+	liveRate      = "live"    // pace
+)
 
 // liveRounds runs the rounds of a comparison.
 type liveRounds struct {
 	config LiveConfig
-	// round is the current round. It changes only between rounds, when no cell runs.
-	round *round
+	round  *round // current; changes only between rounds, when no cell runs
 }
 
 // begin returns the [lab.Comparison].Begin of a comparison: it opens the stream for a round
@@ -117,34 +114,27 @@ func (l *liveRounds) begin() func(cells int) error {
 }
 
 const (
-	// listLimit is the timeout of a cluster's list, auditLimit that of the audit.
-	listLimit  = time.Minute
-	auditLimit = time.Minute
-	// quietFor is the pause after which a storm is over. The events that controllers
-	// cause have shorter pauses.
-	quietFor = time.Second
+	listLimit  = time.Minute // timeout of a cluster's list
+	auditLimit = time.Minute // timeout of the audit
+	quietFor   = time.Second // a longer pause ends a storm; controllers pause for less between events
 )
 
 // round is one window of a live stream and the cells that play it.
 type round struct {
-	config LiveConfig
-	tee    *cluster.Tee
-	warmUp bool // the round is not counted
-	// arrived waits for the cells that are neither ready nor gone. staying is the number of
-	// cells that have not left.
-	arrived sync.WaitGroup
-	staying atomic.Int64
-	// ctx ends when all cells have left; over is closed when the window ends.
-	ctx    context.Context
-	cancel context.CancelFunc
-	over   chan struct{}
-	// The fields below are set before over is closed. first and last are the stream
-	// positions at the begin and the end of the window. written is Drive's result,
-	// breaks the interruptions of the watch, err the failure of the round.
-	first, last uint64
-	written     cluster.Written
-	breaks      cluster.Breaks
-	err         error
+	config  LiveConfig
+	tee     *cluster.Tee
+	warmUp  bool            // the round is not counted
+	arrived sync.WaitGroup  // waits for the cells that are neither ready nor gone
+	staying atomic.Int64    // cells that have not left
+	ctx     context.Context // ends when all cells have left
+	cancel  context.CancelFunc
+	over    chan struct{} // closed when the window ends
+
+	// The fields below are set before over is closed.
+	first, last uint64          // stream positions at the begin and the end of the window
+	written     cluster.Written // Drive's result
+	breaks      cluster.Breaks  // interruptions of the watch
+	err         error           // failure of the round
 	storm       *storm.Storm
 }
 

@@ -31,21 +31,16 @@ func (p *lockProbe) start() (stop func()) {
 		return func() {}
 	}
 	end := every(probeEvery, func() error {
-		p.measure()
+		begin := time.Now()
+		p.empty.HasSynced()
+		between := time.Now()
+		p.queue.HasSynced()
+		p.hold = max(p.hold, time.Since(between))
+		p.floor = max(p.floor, between.Sub(begin))
+		p.calls++
 		return nil
 	})
 	return func() { _ = end() }
-}
-
-func (p *lockProbe) measure() {
-	begin := time.Now()
-	p.empty.HasSynced()
-	between := time.Now()
-	p.queue.HasSynced()
-	end := time.Now()
-	p.floor = max(p.floor, between.Sub(begin))
-	p.hold = max(p.hold, end.Sub(between))
-	p.calls++
 }
 
 // note records the durations, after stop.

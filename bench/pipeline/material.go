@@ -21,10 +21,9 @@ type material struct {
 	// Config is complete. Its Events are the minimum number of events after the initial
 	// list, 0 for one lap; exact: the caller set them, so they apply to paced rounds too.
 	Config
-	exact bool
-	// mu guards byPace, the scores by pace.
+	exact  bool
 	mu     sync.Mutex
-	byPace map[string]*score
+	byPace map[string]*score // scores by pace; guarded by mu
 }
 
 // The stall limits of pipelines that have to connect or list again: client-go retries
@@ -70,19 +69,16 @@ const (
 // score is a storm with its schedule and everything prepared from it.
 type score struct {
 	*storm.Storm
-	// schedule has the intended times of the events after the initial list. budget is
-	// the largest allowed lag; 0 means cell.LateAfter.
-	schedule pace.Schedule
-	budget   time.Duration
-	// source opens a new source at each call. The other functions compute their result
-	// once.
-	source func() (source.Source, error)
-	// keys maps each key to its index; final maps each remaining key to its last event.
-	keys          func() map[string]int32
-	final         func() map[string]uint64
-	parts         func() [][]call       // calls of each producer
-	lists         func() [][]*v1.Pod    // pods after the initial list, and after each later event
-	notifications func() *notifications // those that a merger has to send
+	schedule pace.Schedule                 // intended times of the events after the initial list
+	budget   time.Duration                 // largest allowed lag; 0 means cell.LateAfter
+	source   func() (source.Source, error) // opens a new source at each call
+
+	// The functions below compute their result once.
+	keys          func() map[string]int32  // index of each key
+	final         func() map[string]uint64 // last event of each remaining key
+	parts         func() [][]call          // calls of each producer
+	lists         func() [][]*v1.Pod       // pods after the initial list, and after each later event
+	notifications func() *notifications    // those that a merger has to send
 }
 
 // enough checks, before anything is played, that the storm has enough events or can
@@ -114,7 +110,6 @@ func (m *material) shareEnough() error {
 // mostEvents bounds a paced round: 60 s at a million a second.
 const mostEvents = 60_000_000
 
-// score returns the storm for a pace.
 func (m *material) score(p pace.Pace) *score {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -215,8 +210,7 @@ const (
 	add verb = iota
 	update
 	del
-	// replace is a relist, after event seq.
-	replace
+	replace // a relist, after event seq
 )
 
 // call is a prepared call of a producer.

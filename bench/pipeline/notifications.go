@@ -109,12 +109,9 @@ func same(sent, version *v1.Pod) bool {
 // noticeLog records the notifications that a receiver got. One goroutine appends;
 // telemetry reads the published entries.
 type noticeLog struct {
-	notices []notice
-	// published is the number of entries that other goroutines may read. It is stored
-	// after the entry is written.
-	published atomic.Uint64
-	// first is closed at the first notification, last at that of lastPod.
-	first, last chan struct{}
+	notices     []notice
+	published   atomic.Uint64 // entries that others may read, stored after the entry is written
+	first, last chan struct{} // closed at the first notification, at that of lastPod
 }
 
 // notice is a notification with the times at which it was received and handled.

@@ -91,13 +91,10 @@ import (
 
 // The boundaries of latencies. A pipeline reports those whose stages it has.
 const (
-	// Handled is the headline of paced cells: it includes the generator's lag.
-	Handled cell.Boundary = "intended→handled"
-	// ReleasedHandled is the headline of unpaced cells, which have no intended times.
-	ReleasedHandled cell.Boundary = "released→handled"
+	Handled         cell.Boundary = "intended→handled" // headline of paced cells, with the lag
+	ReleasedHandled cell.Boundary = "released→handled" // headline of unpaced cells
 
-	// The intervals between two stages. Pipelines of merge have Merged instead of
-	// Popped.
+	// The intervals between two stages. Pipelines of merge have Merged instead of Popped.
 	ReleasedEnqueued cell.Boundary = "released→enqueued"
 	EnqueuedPopped   cell.Boundary = "enqueued→popped"
 	PoppedStored     cell.Boundary = "popped→stored"
@@ -125,23 +122,18 @@ const (
 type workload struct {
 	name       string
 	guarantees impls.Guarantees
-	// material is nil for a live stream. Its score is set after the play.
-	material *material
-	rate     pace.Pace
-	// stall is the longest time without progress.
-	stall  time.Duration
-	stages stages
-	// procs is the GOMAXPROCS to restore; 0 for none. It is global, so cells that run at
-	// the same time share it.
-	procs     int
-	score     *score
-	st        *stamps
-	telemetry *telemetry     // nil without a session
-	releases  []func() error // functions given to cleanup
-	// broken has the checker's findings, once checked is set.
-	broken  violations
-	checked bool
-	stalled error // stall that play found; nil for none
+	material   *material // nil for a live stream, whose score is set after the play
+	rate       pace.Pace
+	stall      time.Duration // longest time without progress
+	stages     stages
+	procs      int // GOMAXPROCS to restore, 0 for none; it is global, so concurrent cells share it
+	score      *score
+	st         *stamps
+	telemetry  *telemetry     // nil without a session
+	releases   []func() error // functions given to cleanup
+	broken     violations     // the checker's findings, once checked is set
+	checked    bool
+	stalled    error // stall that play found; nil for none
 }
 
 // stages is what a pipeline adds to the skeleton.
@@ -158,9 +150,8 @@ type stages interface {
 
 // outcome is the result of a check.
 type outcome struct {
-	broken violations
-	// out is the number of deltas, objects or notifications handed over.
-	out       uint64
+	broken    violations
+	out       uint64 // deltas, objects or notifications handed over
 	intervals []interval
 	taken     []int64 // time at which each event left the queue
 	popped    string  // stage of the popped stamps: popped or merged
@@ -230,7 +221,6 @@ func (w *workload) Teardown() error {
 // cleanup makes Teardown call release, in the order of the calls of cleanup.
 func (w *workload) cleanup(release func() error) { w.releases = append(w.releases, release) }
 
-// cleanupFunc is cleanup for functions without an error.
 func (w *workload) cleanupFunc(release func()) {
 	w.cleanup(func() error {
 		release()
@@ -246,7 +236,6 @@ var errStalled = errors.New("stalled")
 // look is the interval at which await reads the progress.
 const look = 10 * time.Millisecond
 
-// await waits for done; see [await].
 func (w *workload) await(ctx context.Context, done <-chan struct{}, progress func() uint64) error {
 	return await(ctx, done, progress, w.stall, nil)
 }

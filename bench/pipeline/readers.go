@@ -28,14 +28,12 @@ type readers struct {
 	indexer    cache.Indexer
 	namespaces []string
 	st         *stamps
-	// since and until are the begin and the end of the reading, in nanoseconds since the
-	// stamps' epoch.
-	since, until int64
+
+	since, until int64 // begin and end of the reading, in nanoseconds since the stamps' epoch
 	over         atomic.Bool
 	wg           sync.WaitGroup
-	// logs and errs are by reader. A reader ends at its first error.
-	logs [][]read
-	errs []error
+	logs         [][]read // by reader
+	errs         []error  // by reader, which ends at its first error
 }
 
 // read is one list.
@@ -72,7 +70,6 @@ func namespacesOf(s *storm.Storm) []string {
 	return slices.Sorted(maps.Keys(seen))
 }
 
-// start starts the readers.
 func (r *readers) start(ctx context.Context) {
 	r.since = r.st.now()
 	for i := range r.logs {

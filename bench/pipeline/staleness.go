@@ -20,14 +20,10 @@ const ListStaleness cell.Boundary = "list-staleness"
 // freshness computes the lag of the store behind the source at any time of a play. It
 // needs all stamps.
 type freshness struct {
-	// released has the release time of each event after the initial list, made
-	// monotonic.
-	released []int64
-	// stored has the times at which the store's newest event changed; newest has that
-	// event.
-	stored  []int64
-	newest  []uint64
-	initial uint64
+	released []int64  // release time of each event after the initial list, made monotonic
+	stored   []int64  // times at which the store's newest event changed
+	newest   []uint64 // that event
+	initial  uint64
 }
 
 // freshnessOf reads the stamps of a play that has ended. O(n log n).

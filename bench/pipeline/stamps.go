@@ -24,13 +24,9 @@ const sampleEvery = 64
 type Stamps string
 
 const (
-	// StampsNone stamps none. The cell has no latencies.
-	StampsNone Stamps = "none"
-	// StampsSampled, the default, stamps every 64th on the way in, and reads the
-	// clock once for 64 on the way out.
-	StampsSampled Stamps = "sampled"
-	// StampsAll stamps every event, and reads the clock for each hand-over.
-	StampsAll Stamps = "all"
+	StampsNone    Stamps = "none"    // no stamps; the cell has no latencies
+	StampsSampled Stamps = "sampled" // default: one event, and one hand-over, in 64
+	StampsAll     Stamps = "all"     // every event and hand-over
 )
 
 // AllStamps returns all values of Stamps.
@@ -42,23 +38,18 @@ func AllStamps() []Stamps { return []Stamps{StampsNone, StampsSampled, StampsAll
 type stamps struct {
 	epoch time.Time
 	start atomic.Int64 // begin of the schedule, in nanoseconds since epoch
-	// schedule has the intended times of the events after the initial ones.
-	schedule pace.Schedule
-	initial  int
-	// mask selects the sequence numbers that are stamped on the way in.
-	mask  uint64
-	paced bool
-	// every: each hand-over reads the clock; none: no hand-over does.
-	every, none bool
-	// watched makes stores atomic: telemetry reads the stamps during the play. Without
-	// telemetry, stores are plain and cost less.
-	watched  bool
-	replaced atomic.Int64 // objects of all lists that went into the queue
-	// budget is the largest allowed lag of a release; 0 for the default.
-	budget             time.Duration
-	released, enqueued []int64
-	// popped, stored and handled are filled in from the logs, after the play.
-	popped, stored, handled []int64
+
+	schedule    pace.Schedule // intended times of the events after the initial ones
+	initial     int
+	mask        uint64 // selects the sequence numbers that are stamped on the way in
+	paced       bool
+	every, none bool          // each hand-over reads the clock; none does
+	watched     bool          // telemetry reads during the play, so stores are atomic; plain ones cost less
+	replaced    atomic.Int64  // objects of all lists that went into the queue
+	budget      time.Duration // largest allowed lag of a release; 0 for the default
+
+	released, enqueued      []int64
+	popped, stored, handled []int64 // filled in from the logs, after the play
 }
 
 // newStamps returns stamps for events 1 to n. A paced cell stamps all of them.
@@ -165,7 +156,6 @@ func (s *stamps) eachLatency(intervals []interval, f func(b cell.Boundary, seq u
 	}
 }
 
-// report records the latencies and lags.
 func (s *stamps) report(rec *cell.Recorder, intervals []interval) {
 	if s.paced && s.budget > 0 {
 		rec.Schedule(s.budget, s.schedule.Intended(max(len(s.handled)-2-s.initial, 0)))
@@ -179,8 +169,7 @@ func (s *stamps) report(rec *cell.Recorder, intervals []interval) {
 	s.eachLatency(intervals, func(b cell.Boundary, _ uint64, d time.Duration) { rec.Latency(b, d) })
 }
 
-// maxMoments is the length of a timeline.
-const maxMoments = 200
+const maxMoments = 200 // length of a timeline
 
 // moments counts the released, handled and waiting events in moments of equal length,
 // from the start of a paced schedule to the last handled event. taken is the time at

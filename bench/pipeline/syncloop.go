@@ -38,20 +38,15 @@ type syncLoop struct {
 	pleg             <-chan struct{}
 	syncTick         <-chan time.Time
 	housekeepingTick <-chan time.Time
-	// sourcesReady reports whether all sources are among those seen; a merger's
-	// SeenAllSources.
-	sourcesReady func(seen sets.Set[string]) bool
-	// notices logs the updates. static checks those of the file and http sources; nil
-	// without static pods.
-	st      *stamps
-	notices *noticeLog
-	static  *staticPods
+	sourcesReady     func(seen sets.Set[string]) bool // a merger's SeenAllSources
+	st               *stamps
+	notices          *noticeLog  // logs the updates
+	static           *staticPods // checks those of the file and http sources; nil without static pods
 
-	// Only run's goroutine uses the fields below until it ends. errors counts updates with
-	// unknown operations.
+	// Only run's goroutine uses the fields below until it ends.
 	pods             map[types.UID]*v1.Pod
 	seen             sets.Set[string]
-	errors, cleanups int
+	errors, cleanups int // errors are updates with unknown operations
 }
 
 func newSyncLoop(m merge.Merger, st *stamps, notices *noticeLog, pods int) *syncLoop {

@@ -33,28 +33,20 @@ type telemetry struct {
 	budget   int64  // largest allowed lag in nanoseconds
 	// mu guards the fields below. The session's goroutine updates the set during the play,
 	// the workload's at its end.
-	mu   sync.Mutex
-	over bool // no more updates during the play
-	// released and enqueued are the last counted events; replaced is the number of
-	// counted list objects.
-	released, enqueued uint64
-	replaced           int64
-	newest             uint64 // newest event in the logs that were read
-	// length returns the queue's length; queued is its last result. objectBytes is the mean
-	// size of an object.
-	length      func() int
-	queued      int
-	objectBytes float64
-	// logs, work and notices read the logs; work and notices are nil in pipelines without
-	// them.
-	logs    []*cursor
-	work    *tail[work]
-	notices *tail[notice]
-	// exported has a bit for each event in [oneIn]; it is set once the event's latencies
-	// are in the set.
-	exported []uint64
-	also     []func(*live.Figures) // further updates
-	expiries int                   // watches that relists of the storm ended
+	mu                 sync.Mutex
+	over               bool       // no more updates during the play
+	released, enqueued uint64     // last counted events
+	replaced           int64      // counted list objects
+	newest             uint64     // newest event in the logs that were read
+	length             func() int // the queue's length
+	queued             int        // last result of length
+	objectBytes        float64    // mean size of an object
+	logs               []*cursor
+	work               *tail[work]           // nil in pipelines without it
+	notices            *tail[notice]         // nil in pipelines without it
+	exported           []uint64              // a bit for each event in [oneIn] whose latencies are in the set
+	also               []func(*live.Figures) // further updates
+	expiries           int                   // watches that relists of the storm ended
 }
 
 // oneIn: the latencies of one event in 8 of a paced cell are exported during the play. It
@@ -131,11 +123,9 @@ func (t *telemetry) begin(length func() int) {
 	}, t.objectBytes)
 }
 
-// sizeSamples is the number of objects that estimate a storm's mean size.
-const sizeSamples = 64
-
 // meanSize estimates the size of an object of the storm as JSON.
 func meanSize(events []storm.Event) float64 {
+	const sizeSamples = 64
 	bytes, n := 0, 0
 	for i := 0; i < len(events); i += max(1, len(events)/sizeSamples) {
 		if b, err := json.Marshal(events[i].Object); err == nil {
@@ -176,7 +166,6 @@ func (r *tail[T]) read(end bool) []T {
 	return out
 }
 
-// event reports whether seq is an event after the initial list.
 func (t *telemetry) event(seq uint64) bool {
 	return t.score != nil && seq > uint64(t.st.initial) && seq <= uint64(len(t.score.Events))
 }
@@ -230,7 +219,6 @@ func (t *telemetry) count(f *live.Figures, stage live.Stage, stamps []int64, fro
 	return from
 }
 
-// lag adds the lag of a release.
 func (t *telemetry) lag(f *live.Figures, seq uint64, at int64) {
 	if !t.st.paced {
 		return
@@ -409,7 +397,6 @@ func (t *telemetry) remaining(f *live.Figures, intervals []interval) {
 	})
 }
 
-// source reports the source's relists, faults and broken watches.
 func (t *telemetry) source(src source.Source) {
 	if t == nil {
 		return
@@ -443,7 +430,6 @@ func endsWatches(name fault.Name) bool {
 	return name != fault.Drip && name != fault.Stall && name != fault.DuplicateBookmark
 }
 
-// expired counts a watch that a relist of the storm ends.
 func (t *telemetry) expired() {
 	if t != nil {
 		t.mu.Lock()
@@ -462,7 +448,6 @@ func (t *telemetry) upstream() (*live.Upstream, string) {
 	return t.set.Upstream(), t.set.Labels().UpstreamName()
 }
 
-// informer updates client-go's metrics of an informer.
 func (t *telemetry) informer() {
 	all, name := t.upstream()
 	if all == nil {

@@ -20,16 +20,12 @@ type handler struct {
 	handling *handling
 	queue    workqueue.TypedInterface[string]
 	stages   profile.Stages // labels the informer's goroutine at the first call
-	// seen marks the events of the calls so far; left is the number of missing events.
-	// done is closed when left reaches 0.
-	seen []bool
-	left int
-	done chan struct{}
-	// newest is the newest event of the calls so far. busy is set during a call. Other
-	// goroutines read both.
-	newest  atomic.Uint64
-	busy    atomic.Bool
-	deleted func(seq uint64) // stamps deletions; nil if something else does
+	seen     []bool         // events of the calls so far
+	left     int            // number of missing events
+	done     chan struct{}  // closed when left reaches 0
+	newest   atomic.Uint64  // newest event of the calls so far
+	busy     atomic.Bool    // a call is in progress
+	deleted  func(uint64)   // stamps deletions; nil if something else does
 }
 
 var _ cache.ResourceEventHandler = (*handler)(nil)
@@ -99,10 +95,8 @@ type worker struct {
 	st      *stamps
 	indexer cache.KeyGetter
 	queue   workqueue.TypedInterface[string]
-	// log has the look-ups in order; stamped is its length at the last clock reading.
-	// Only run's goroutine writes them.
-	log     []work
-	stamped int
+	log     []work        // look-ups in order; only run's goroutine writes
+	stamped int           // length of the log at the last clock reading
 	worked  atomic.Uint64 // number of entries of the log that other goroutines may read
 	ready   chan struct{} // closed after initial look-ups
 }
@@ -127,7 +121,6 @@ func newWorker(st *stamps, q workqueue.TypedInterface[string], events int) *work
 	return w
 }
 
-// run works until the queue is shut down and empty.
 func (w *worker) run(context.Context) {
 	for {
 		key, shutdown := w.queue.Get()

@@ -138,3 +138,6 @@ func (a *APIServer) Close() error {
 	a.transport.CloseIdleConnections()
 	return err
 }
+
+// Disconnect closes all connections; see [Source].
+func (a *APIServer) Disconnect() { a.server.Disconnect() }

@@ -109,6 +109,15 @@ func (m *Memory) Play(ctx context.Context, p *pace.Pacer, released func(seq uint
 	return nil
 }
 
+// Disconnect ends all watches; see [Source].
+func (m *Memory) Disconnect() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for w := range m.watches {
+		w.Stop()
+	}
+}
+
 // Close ends all watches and waits for their goroutines.
 func (m *Memory) Close() error {
 	m.mu.Lock()

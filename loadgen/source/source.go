@@ -52,6 +52,9 @@ type Source interface {
 	// and watches with initial events. With one Reflector, a value above 0 means that it lost
 	// its position.
 	Relists() int
+	// Disconnect ends all watches, like a network failure. Clients can resume from their last
+	// version.
+	Disconnect()
 	// Close ends all watches and frees the source's resources. A second Close does nothing.
 	// Call it after Play has returned.
 	Close() error

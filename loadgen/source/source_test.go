@@ -410,7 +410,7 @@ func TestDisconnectAndResume(t *testing.T) {
 			}
 			// The Reflector lists again after a watch without events.
 			s.await(t, uint64(st.Initial+1))
-			src.(interface{ Disconnect() }).Disconnect()
+			src.Disconnect()
 		})
 		s.await(t, uint64(len(st.Events)))
 		s.checkAll(t, st)
