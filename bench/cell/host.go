@@ -5,6 +5,7 @@ package cell
 // one. They skip unreadable values: no figure depends on them.
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"strconv"
@@ -47,19 +48,11 @@ func CPUModel(root fs.FS) string {
 
 // LoadAverage returns the load over 1, 5 and 15 minutes; nil if unknown.
 func LoadAverage(root fs.FS) []float64 {
-	fields := strings.Fields(FirstLine(root, "proc/loadavg"))
-	if len(fields) < 3 {
+	loads := make([]float64, 3)
+	if _, err := fmt.Sscan(FirstLine(root, "proc/loadavg"), &loads[0], &loads[1], &loads[2]); err != nil {
 		return nil
 	}
-	var out []float64
-	for _, f := range fields[:3] {
-		v, err := strconv.ParseFloat(f, 64)
-		if err != nil {
-			return nil
-		}
-		out = append(out, v)
-	}
-	return out
+	return loads
 }
 
 // CPUTimes are totals from the first line of /proc/stat, summed over all cores. They

@@ -18,10 +18,9 @@ import (
 // measurement. With counters on, a thread switch costs slightly more.
 type perf []counter
 
-// counter is a counted event with a file descriptor for each thread.
 type counter struct {
 	unit string
-	fds  []int
+	fds  []int // one for each thread
 }
 
 type event struct {
@@ -39,9 +38,6 @@ var hardware = []event{
 	{"branch-misses", unix.PERF_TYPE_HARDWARE, unix.PERF_COUNT_HW_BRANCH_MISSES},
 }
 
-// userOnly is the prefix of a unit if the kernel does not allow counting kernel mode.
-const userOnly = "user-"
-
 // openPerf opens the counters that the kernel allows: all modes, user mode only, or
 // none, as in most virtual machines and containers.
 func openPerf() perf { return openEvents(hardware) }
@@ -56,7 +52,7 @@ func openEvents(events []event) perf {
 			}
 			unit := e.unit
 			if bits != 0 {
-				unit = userOnly + unit
+				unit = "user-" + unit
 			}
 			p = append(p, counter{unit, fds})
 		}

@@ -136,8 +136,7 @@ func (c *comparisonRun) check(cl Cell) error {
 	return nil
 }
 
-// againSuffix is the suffix of the variant's name in the second cell of an A/A pair.
-const againSuffix = "-again"
+const againSuffix = "-again" // of the variant's name in the second cell of an A/A pair
 
 // pair returns the second cell of an A/A pair and the name of the first: see
 // [Options].NoAA. Ratios are of throughput and relative to the baseline.
@@ -403,10 +402,9 @@ type Progress struct {
 	Result            CellResult    // of the cell so far
 }
 
-// took sums up the times of plays.
 type took struct {
 	plays int
-	time  time.Duration
+	time  time.Duration // of all plays
 }
 
 func (t *took) add(d time.Duration) {

@@ -50,15 +50,11 @@ func invariantsIn(err error) []Cause {
 }
 
 // joinCauses returns "lost+duplicated" for several causes.
-func joinCauses(causes []Cause) Cause {
-	var b strings.Builder
-	for i, c := range causes {
-		if i > 0 {
-			b.WriteByte('+')
-		}
-		b.WriteString(string(c))
+func joinCauses(causes []Cause) (all Cause) {
+	for _, c := range causes {
+		all += "+" + c
 	}
-	return Cause(b.String())
+	return Cause(strings.TrimPrefix(string(all), "+"))
 }
 
 // failure is the verdict on a failed cell: the invariants that err wraps, or
@@ -73,8 +69,8 @@ func failure(err error) Verdict {
 // oneLine joins the lines of errors.Join.
 func oneLine(s string) string {
 	lines := strings.FieldsFunc(s, func(c rune) bool { return c == '\n' || c == '\r' })
-	for i := range lines {
-		lines[i] = strings.Join(strings.Fields(lines[i]), " ")
+	for i, l := range lines {
+		lines[i] = strings.Join(strings.Fields(l), " ")
 	}
 	return strings.Join(lines, "; ")
 }

@@ -65,7 +65,6 @@ func Compare(config Config) ([]lab.Comparison, error) {
 	return comparisons, nil
 }
 
-// anyLabelled reports whether a cell has the label.
 func anyLabelled(comparisons []lab.Comparison, l lab.Label) bool {
 	return slices.ContainsFunc(comparisons, func(c lab.Comparison) bool {
 		return slices.ContainsFunc(c.Cells, func(cl lab.Cell) bool { return slices.Contains(cl.Labels, l) })
@@ -92,7 +91,6 @@ func (s *Config) title(what string) string {
 	return t
 }
 
-// cells returns a cell for each rate of one variant.
 func (s *Config) cells(name, variant, baseline string, g impls.Guarantees, k Knobs, build func(pace.Pace) lab.Workload) (cells []lab.Cell) {
 	labels := s.labels(variant, g, k)
 	for _, rate := range s.Paces {
@@ -139,7 +137,6 @@ func (s *Config) labels(variant string, g impls.Guarantees, k Knobs) (labels []l
 	return labels
 }
 
-// workload returns the skeleton of a cell.
 func (m *material) workload(name string, g impls.Guarantees, r pace.Pace, stages stages) *workload {
 	return &workload{name: name, guarantees: g, material: m, rate: r, stall: m.stall(r), stages: stages}
 }
@@ -218,7 +215,8 @@ func (s *Config) compare(c contest, workload func(string, impls.Guarantees, pace
 	}
 	for _, v := range variants {
 		if !used[v.name] && len(s.Impls) > 0 {
-			return nil, refuse("variant %s has no delivery among %q (it has: %s)", v.name, s.Modes, strings.Join(modes(v.guarantees), ", "))
+			has := join(v.guarantees, func(g impls.Guarantees) string { return g.Mode })
+			return nil, refuse("variant %s has no delivery among %q (it has: %s)", v.name, s.Modes, has)
 		}
 	}
 	return out, nil
@@ -233,11 +231,8 @@ func (s *Config) chosen(all []variant) (out []variant, err error) {
 		at := slices.IndexFunc(all, func(v variant) bool { return v.name == name })
 		switch {
 		case at < 0:
-			var names []string
-			for _, v := range all {
-				names = append(names, v.name)
-			}
-			return nil, fmt.Errorf("%s: %w %q (have %s)", s.Family, impls.ErrUnknownVariant, name, strings.Join(names, ", "))
+			have := join(all, func(v variant) string { return v.name })
+			return nil, fmt.Errorf("%s: %w %q (have %s)", s.Family, impls.ErrUnknownVariant, name, have)
 		case slices.Contains(s.Impls[:i], name):
 			return nil, refuse("variant %s is named twice", name)
 		}
@@ -331,17 +326,10 @@ func (m *material) mergeContest() contest {
 	return c
 }
 
-func modes(gs []impls.Guarantees) (names []string) {
-	for _, g := range gs {
-		names = append(names, g.Mode)
-	}
-	return names
-}
-
-func joined[T ~string](all []T) string {
+func join[T any](all []T, name func(T) string) string {
 	var names []string
 	for _, t := range all {
-		names = append(names, string(t))
+		names = append(names, name(t))
 	}
 	return strings.Join(names, ", ")
 }

@@ -123,7 +123,7 @@ type Knobs struct {
 
 func (k Knobs) none() bool { return k == Knobs{} }
 
-// foreign returns the first knob that the family doesn't have.
+// foreign returns the first knob that the family lacks.
 func (k Knobs) foreign(f impls.Family) string {
 	switch {
 	case k.BatchSize != 0 && f != impls.DeltaFIFO:
@@ -140,7 +140,6 @@ func (k Knobs) foreign(f impls.Family) string {
 	return ""
 }
 
-// refuse returns an error for an invalid config.
 func refuse(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrConfig, fmt.Errorf(format, args...))
 }
@@ -156,7 +155,8 @@ func (s *Config) complete() error {
 	single := s.Pipeline != QueuePipeline || s.Family == impls.Merge
 	switch allowed := families[s.Pipeline]; {
 	case !slices.Contains(allowed, s.Family):
-		return refuse("the %s pipeline has no place for family %s (allowed: %s)", s.Pipeline, s.Family, joined(allowed))
+		names := join(allowed, func(f impls.Family) string { return string(f) })
+		return refuse("the %s pipeline has no place for family %s (allowed: %s)", s.Pipeline, s.Family, names)
 	case s.Pipeline == QueuePipeline && s.Source != source.MemoryName:
 		return refuse("the queue pipeline takes its events from %s only, not from source %q", source.MemoryName, s.Source)
 	case s.Producers > 1 && relisted:
@@ -196,7 +196,6 @@ func (s *Config) complete() error {
 	return err
 }
 
-// stampsOf returns the stamped events of an unpaced cell.
 func (s *Config) stampsOf() Stamps {
 	switch {
 	case s.Family == impls.Merge:
@@ -208,8 +207,6 @@ func (s *Config) stampsOf() Stamps {
 	return s.Stamps
 }
 
-// consumersOf returns the number of consumers of a variant: one where the variant
-// allows only one.
 func (s *Config) consumersOf(g impls.Guarantees) int {
 	if g.Consumers == impls.ManyConsumers {
 		return max(1, s.Consumers)
@@ -266,8 +263,7 @@ func (s *Config) defaultEvents() int {
 		n = defaultInformerEvents
 	}
 	if s.HandlerCost > 0 {
-		// The handling takes about 1 s.
-		n = min(n, max(plentyEvents, int(time.Second/s.HandlerCost)))
+		n = min(n, max(plentyEvents, int(time.Second/s.HandlerCost))) // about 1 s of handling
 	}
 	return n
 }

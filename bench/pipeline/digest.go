@@ -6,12 +6,10 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"hash"
 
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"watchlab/impls"
-	"watchlab/loadgen/storm"
 )
 
 // class returns the guarantees that two variants must share for a ratio between them:
@@ -48,12 +46,8 @@ func (m *material) digest() string {
 		text("shares %d", m.Share.Count)
 	}
 	text("producers %d, static %d, faults %v", m.Producers, m.Static, m.Faults)
-	digestStorm(h, m.Storm)
-	return hex.EncodeToString(h.Sum(nil))
-}
-
-func digestStorm(h hash.Hash, s *storm.Storm) {
-	fmt.Fprintf(h, "%s %s initial %d, keys %d, marks %v\n", s.Resource, s.Kind, s.Initial, s.Keys, s.Marks)
+	s := m.Storm
+	text("%s %s initial %d, keys %d, marks %v", s.Resource, s.Kind, s.Initial, s.Keys, s.Marks)
 	var line []byte
 	for i := range s.Events {
 		e := &s.Events[i]
@@ -65,6 +59,7 @@ func digestStorm(h hash.Hash, s *storm.Storm) {
 		line = binary.BigEndian.AppendUint64(line, uint64(size(e.Object)))
 		h.Write(line)
 	}
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 // size returns an object's size as protobuf if its type supports that, else as JSON; 0
@@ -73,9 +68,6 @@ func size(o runtime.Object) int {
 	if p, ok := o.(interface{ Size() int }); ok {
 		return p.Size()
 	}
-	text, err := json.Marshal(o)
-	if err != nil {
-		return 0
-	}
+	text, _ := json.Marshal(o)
 	return len(text)
 }

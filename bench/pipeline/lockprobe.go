@@ -43,7 +43,6 @@ func (p *lockProbe) start() (stop func()) {
 	return func() { _ = end() }
 }
 
-// note records the durations, after stop.
 func (p *lockProbe) note(rec *cell.Recorder) {
 	if p == nil || p.calls == 0 {
 		return

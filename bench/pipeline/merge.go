@@ -95,8 +95,7 @@ func (m *merging) play(ctx context.Context, w *workload, rec *cell.Recorder) (er
 	return cmp.Or(err, <-sent)
 }
 
-// channelOf opens a merger's channel; the goroutine that reads it belongs to the
-// stage merge.
+// channelOf opens a merger's channel, whose reader belongs to the stage merge.
 func channelOf(ctx context.Context, m merge.Merger, source string) (ch chan<- merge.PodUpdate, err error) {
 	profile.Do(ctx, stageMerge, func(ctx context.Context) { ch, err = m.Channel(ctx, source) })
 	return ch, err
@@ -128,7 +127,6 @@ func (m *merging) produce(ctx context.Context, w *workload, p *pace.Pacer, ch ch
 	return send(ctx, ch, merge.ADD, []*v1.Pod{lastPod})
 }
 
-// receive logs the notifications until lastPod's.
 func (m *merging) receive(ctx context.Context, st *stamps) {
 	for {
 		select {

@@ -18,7 +18,6 @@ import (
 // it was first seen. So the storm's notifications are computed in advance, pod by pod.
 // Actual notifications are matched by pod, operation and content.
 
-// notification is an expected update of a merger.
 type notification struct {
 	seq uint64
 	op  merge.Op
@@ -114,10 +113,9 @@ type noticeLog struct {
 	first, last chan struct{} // closed at the first notification, at that of lastPod
 }
 
-// notice is a notification with the times at which it was received and handled.
 type notice struct {
 	merge.PodUpdate
-	merged, handled int64
+	merged, handled int64 // times at which it was received and handled
 }
 
 func newNoticeLog(events int) *noticeLog {

@@ -233,16 +233,14 @@ var stallLimit = 10 * time.Second
 
 var errStalled = errors.New("stalled")
 
-// look is the interval at which await reads the progress.
-const look = 10 * time.Millisecond
-
 func (w *workload) await(ctx context.Context, done <-chan struct{}, progress func() uint64) error {
 	return await(ctx, done, progress, w.stall, nil)
 }
 
-// settledLooks is the number of consecutive looks that must find a pipeline settled and
-// without progress.
-const settledLooks = 3
+const (
+	look         = 10 * time.Millisecond // interval at which await reads the progress
+	settledLooks = 3                     // consecutive looks that find a settled pipeline without progress
+)
 
 // await waits for done, or until settled (nil: never) holds for [settledLooks]
 // without progress. It returns errStalled where progress has not changed for the

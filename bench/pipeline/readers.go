@@ -42,16 +42,13 @@ type read struct {
 	objects int
 }
 
-// readRoom is the initial capacity of a reader's log.
-const readRoom = 1 << 14
-
 func newReaders(n int, indexer cache.Indexer, s *storm.Storm, st *stamps) *readers {
 	r := &readers{
 		indexer: indexer, namespaces: namespacesOf(s), st: st,
 		logs: make([][]read, n), errs: make([]error, n),
 	}
 	for i := range r.logs {
-		r.logs[i] = make([]read, 0, readRoom)
+		r.logs[i] = make([]read, 0, 1<<14)
 	}
 	return r
 }

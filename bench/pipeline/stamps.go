@@ -131,10 +131,9 @@ func (s *stamps) put(stamp *int64) {
 	*stamp = s.now()
 }
 
-// interval is a boundary with the stamps at its ends.
 type interval struct {
 	name     cell.Boundary
-	from, to []int64
+	from, to []int64 // stamps at its ends
 }
 
 // eachLatency calls f with the latencies of the events after the initial list, boundary by

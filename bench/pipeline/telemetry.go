@@ -340,7 +340,7 @@ func (t *telemetry) isExported(seq uint64) bool {
 	return seq%oneIn == 0 && t.exported[seq/oneIn/64]&(1<<(seq/oneIn%64)) != 0
 }
 
-// arrived sets the events of a live stream, which are known only after the round.
+// arrived sets the events of a live stream, known only after the round.
 func (t *telemetry) arrived(s *score) {
 	if t == nil {
 		return

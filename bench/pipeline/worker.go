@@ -143,7 +143,7 @@ func (w *worker) run(context.Context) {
 	}
 }
 
-// finish gives each item without a clock reading that of the next item.
+// finish gives each look-up without a clock reading that of the next one.
 func (w *worker) finish() {
 	next := w.st.now()
 	for i := len(w.log) - 1; i >= 0 && !w.st.every; i-- {
@@ -154,7 +154,6 @@ func (w *worker) finish() {
 	}
 }
 
-// lookUps returns the look-ups since the schedule began.
 func (w *worker) lookUps() (out []lookUp) {
 	for _, item := range w.log {
 		if item.at >= w.st.start.Load() {
