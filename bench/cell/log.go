@@ -29,7 +29,7 @@ func WriteLog(w io.Writer, name string, intervals []Interval) error {
 	log := hdrhistogram.NewHistogramLogWriter(w)
 	err := errors.Join(
 		log.OutputLogFormatVersion(),
-		log.OutputComment(strings.Map(oneLine, name)),
+		log.OutputComment(strings.NewReplacer("\n", " ", "\r", " ").Replace(name)), // a line break ends a comment
 		log.OutputLegend())
 	for _, iv := range intervals {
 		if strings.ContainsFunc(string(iv.Boundary), badInUnit) {
@@ -45,14 +45,6 @@ func WriteLog(w io.Writer, name string, intervals []Interval) error {
 		err = errors.Join(err, log.OutputIntervalHistogram(h))
 	}
 	return err
-}
-
-// oneLine removes line breaks, which would end a comment.
-func oneLine(c rune) rune {
-	if c == '\n' || c == '\r' {
-		return ' '
-	}
-	return c
 }
 
 // ReadLog reads the histograms of each boundary from the output of [WriteLog], in its

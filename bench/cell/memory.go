@@ -12,7 +12,6 @@ import (
 // takes about 1 µs.
 const sampleEvery = 2 * time.Millisecond
 
-// watcher samples the memory use of the process for one recorder.
 type watcher struct {
 	quit       atomic.Bool
 	done       sync.WaitGroup

@@ -83,7 +83,6 @@ func openThreads(e event, bits uint64) []int {
 	return nil
 }
 
-// threads lists the thread IDs of the process; nil if unknown.
 func threads() []int {
 	entries, err := os.ReadDir("/proc/self/task")
 	if err != nil {

@@ -15,7 +15,6 @@ import (
 	"watchlab/bench/stats"
 )
 
-// comparisonRun is a comparison in progress.
 type comparisonRun struct {
 	r             *runner
 	index, offset int // index in the outcome; position of its first play in a round ([Play])
@@ -52,7 +51,7 @@ func (t *cellRun) has(round int) bool {
 
 func (t *cellRun) impl() string { return t.Label("impl") }
 
-// cold reports whether the cell's variant needs a warm-up.
+// cold: the cell's variant needs a warm-up.
 func (t *cellRun) cold() bool { return t.c.r.opts.Fresh == nil && !t.c.warm[t.impl()] }
 
 // add adds cells. If again is not empty, the last cell repeats the cell of that name.
@@ -105,8 +104,6 @@ func (t *cellRun) count() {
 	r.total += len(t.rounds()) + t.left
 }
 
-// check rejects a cell without a workload, with a bad or duplicate name, or with a
-// second baseline for the same knobs.
 func (c *comparisonRun) check(cl Cell) error {
 	name := cl.BenchName()
 	if err := stats.CheckName(name); err != nil {
@@ -340,7 +337,6 @@ func (p *cellPlay) report(finished bool) {
 	r.opts.Progress(p.progress)
 }
 
-// skip skips a failed cell and reports whether it did.
 func (p *cellPlay) skip() bool {
 	if p.failed {
 		p.progress.Skipped = true

@@ -134,7 +134,6 @@ func ReplaceFile(path string, write func(io.Writer) error) error {
 	return nil
 }
 
-// latencyFile is the path of the histograms of the cell at [comparison][i].
 func (o *Outcome) latencyFile(comparison, i int) string {
 	const longest = 120
 	name := strings.Map(func(c rune) rune {

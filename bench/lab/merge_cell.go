@@ -10,7 +10,6 @@ import (
 	"watchlab/bench/cell"
 )
 
-// mergedCell accumulates one cell over the shares.
 type mergedCell struct {
 	comparison, place int // index of the comparison, and of the cell in it
 	result            *CellResult
@@ -20,7 +19,6 @@ type mergedCell struct {
 	lag               *cell.Lag            // worst lag of the invalid shares
 }
 
-// shareVerdict is a verdict with the index of its share.
 type shareVerdict struct {
 	share int
 	Verdict
@@ -32,13 +30,12 @@ type mergedRound struct {
 	starts []shareStart
 }
 
-// shareStart describes how a share began a round: whether with a common start, its delay
-// after it, and the shares that the start did not wait for.
+// shareStart describes how a share began a round.
 type shareStart struct {
 	share  int
-	common bool
-	late   time.Duration
-	absent []int
+	common bool          // with a common start
+	late   time.Duration // after the common start
+	absent []int         // shares that the start did not wait for
 }
 
 // start returns the start of a play. A start without a cell applies to all cells of the

@@ -33,8 +33,8 @@ var families = map[string][]impls.Family{
 // Names returns the names of the pipelines.
 func Names() []string { return []string{QueuePipeline, InformerPipeline, KubeletPipeline} }
 
-// The default lengths of an unpaced round, in events after the initial list. A round
-// takes some 10 ms with a fast variant and about 1 s with the slowest.
+// The default events of an unpaced round. It takes some 10 ms with a fast variant and
+// about 1 s with the slowest.
 const (
 	defaultQueueEvents    = 200_000
 	defaultMergeEvents    = 2_000
@@ -71,11 +71,10 @@ type Config struct {
 	// Producers is the number of goroutines that call the queue; 0 means 1. Each owns a
 	// part of the keys. More than 1 needs deltafifo or queue in the queue pipeline.
 	Producers int
-	// Events is the minimum number of events after the initial list. The storm is
-	// repeated in whole laps to reach it. 0 selects the default of unpaced cells:
-	// 200,000 in the queue pipeline, 50,000 in the informer pipeline, 2,000 for merge,
-	// and the storm as it is from the apiserver. Paced cells play their Duration by
-	// default. The minimum is always 100.
+	// Events is the minimum number of events after the initial list, at least 100; whole
+	// laps of the storm reach it. By default, paced cells play their Duration, and unpaced
+	// cells 200,000 events in the queue pipeline, 50,000 in the informer pipeline, 2,000
+	// for merge, and the storm as it is from the apiserver.
 	Events   int
 	Duration time.Duration // length of a paced schedule; 0 means [DefaultDuration]
 	Modes    []string      // deliveries of deltafifo; empty means all of each variant
@@ -94,9 +93,8 @@ type Config struct {
 	// only one consumer gets one; the label "consumers" shows the actual number.
 	Consumers int
 	Readers   int // goroutines that list the informer's indexer without a pause
-	// HandlerCost is the processor time that the handler spends on each event: the event
-	// handler of the informer pipeline, the consumer of the queue pipeline. It is a loop
-	// of fixed length, calibrated on an idle processor.
+	// HandlerCost is the processor time that the informer's handler, or the queue's
+	// consumer, spends on each event: a loop of fixed length, calibrated when idle.
 	HandlerCost time.Duration
 	// Stalled holds the consumer until all events are queued, then measures the heap and
 	// the drain. It needs deltafifo or queue in the queue pipeline, unpaced and unbounded.
@@ -215,7 +213,6 @@ func (s *Config) consumersOf(g impls.Guarantees) int {
 }
 
 // checkLoad validates the load options. queue: the queue pipeline of deltafifo or queue.
-// relisted: the storm has relists.
 func (s *Config) checkLoad(queue, relisted bool) error {
 	paced := slices.ContainsFunc(s.Paces, pace.Pace.Paced)
 	for what, n := range map[string]int{"consumers": s.Consumers, "readers": s.Readers, "procs": s.Procs} {

@@ -82,7 +82,6 @@ const (
 	liveRate      = "live"    // pace
 )
 
-// liveRounds runs the rounds of a comparison.
 type liveRounds struct {
 	config LiveConfig
 	round  *round // current; changes only between rounds, when no cell runs
@@ -138,7 +137,6 @@ type round struct {
 	storm       *storm.Storm
 }
 
-// wait returns when the window is over, with its error.
 func (r *round) wait(ctx context.Context) error {
 	select {
 	case <-r.over:
@@ -207,7 +205,6 @@ func (r *round) pass() error {
 	return r.tee.Audit(audit)
 }
 
-// notes records the round's figures, the same for all cells.
 func (r *round) notes(rec *cell.Recorder) {
 	b := r.breaks
 	rec.Note("cluster-relists", float64(b.Relisted))
@@ -225,7 +222,6 @@ func (r *round) notes(rec *cell.Recorder) {
 	rec.Note("cluster-outage-ns", float64(w.Outage))
 }
 
-// liveInformer is an informer pipeline on a live stream.
 type liveInformer struct {
 	*informerStages
 	rounds *liveRounds

@@ -81,8 +81,7 @@ type score struct {
 	notifications func() *notifications    // those that a merger has to send
 }
 
-// enough checks, before anything is played, that the storm has enough events or can
-// be repeated.
+// enough checks that the storm has enough events or can be repeated.
 func (m *material) enough() error {
 	if !m.Share.Whole() {
 		return m.shareEnough()
@@ -162,8 +161,7 @@ func pause(s pace.Schedule, events int) time.Duration {
 	return longest
 }
 
-// part returns this process's part of the storm, repeated to a length: exactly, or in
-// whole laps.
+// part returns this process's part of the storm, repeated to a length or in whole laps.
 func (m *material) part(length int, exactly bool) storm.Selection {
 	if !m.Share.Whole() {
 		part := m.Storm.Select(length, m.Share.Has)
@@ -203,7 +201,6 @@ func (m *material) schedule(p pace.Pace, s storm.Selection) pace.Schedule {
 	})
 }
 
-// verb is a method of the queue.
 type verb uint8
 
 const (

@@ -42,7 +42,6 @@ func (m *merging) setup(ctx context.Context, w *workload) error {
 	return m.start(ctx, w)
 }
 
-// start builds the merger, for the kubelet pipeline too.
 func (m *merging) start(ctx context.Context, w *workload) (err error) {
 	w.score.notifications()
 	// The merger's goroutines belong to its stage.
@@ -143,9 +142,8 @@ func (m *merging) receive(ctx context.Context, st *stamps) {
 
 func (m *merging) check(w *workload, rec *cell.Recorder) outcome { return m.match(w, rec, 0) }
 
-// match matches the notifications with the storm's and fills in the stamps. listed is the
-// version of the newest list during the play; 0 for none. After a list, as with a
-// coalescing merger, a newer notification may replace a missing one.
+// match matches the notifications with the storm's; see [notifications.match]. After a
+// list, as with a coalescing merger, a newer notification may replace a missing one.
 func (m *merging) match(w *workload, rec *cell.Recorder, listed uint64) outcome {
 	rec.Note("notifications", float64(len(m.notices.notices)))
 	st := w.st

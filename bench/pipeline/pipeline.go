@@ -64,9 +64,8 @@
 // reader's list. Both need all stamps. Per-key delivery may store an event before an
 // older one of another key; staleness does not show that.
 //
-// [Config.Stalled] holds the consumer until everything is queued, then measures how
-// the queue drains. "B/queued-event" is the growth of the live heap: keys, slices
-// and maps, not the objects. "waiting" is Len at that time.
+// With [Config.Stalled], "B/queued-event" is the growth of the live heap until everything
+// is queued: keys, slices and maps, not the objects. "waiting" is Len at that time.
 //
 // In paced queue cells of deltafifo and queue a probe calls HasSynced every 3.7 ms.
 // "lock-hold-max-ns" is the longest answer, "lock-hold-floor-ns" the longest time

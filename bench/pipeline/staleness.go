@@ -26,7 +26,6 @@ type freshness struct {
 	initial  uint64
 }
 
-// freshnessOf reads the stamps of a play that has ended. O(n log n).
 func freshnessOf(s *stamps) *freshness {
 	f := &freshness{initial: uint64(s.initial)}
 	latest := int64(0)

@@ -28,8 +28,7 @@ const (
 //     source counts as seen.
 //   - pleg: nothing arrives, as no containers run.
 //   - syncTick: no pod is due, as there are no pod workers that request a resync.
-//   - housekeepingTick: counts cleanups, once all sources are ready; there is nothing to
-//     clean up.
+//   - housekeepingTick: counts cleanups, once all sources are ready.
 //
 // Probe results and container managers have no channels here.
 type syncLoop struct {

@@ -53,7 +53,6 @@ type telemetry struct {
 // is a power of two.
 const oneIn = 8
 
-// boundaries maps the recorder's boundaries to telemetry's histograms.
 var boundaries = map[cell.Boundary]live.Histogram{
 	Handled:          live.IntendedHandled,
 	ReleasedHandled:  live.ReleasedHandled,
@@ -109,8 +108,8 @@ func (t *telemetry) merger(length func() int, l *noticeLog) {
 	t.begin(length)
 }
 
-// begin registers a function that returns the queue's length. From then on the session's
-// goroutine calls it, and updates the set with each call.
+// begin registers the queue's length. From then on the session's goroutine calls it, and
+// updates the set with each call.
 func (t *telemetry) begin(length func() int) {
 	t.length = length
 	t.set.Depth(func() int {
@@ -425,7 +424,6 @@ func (t *telemetry) source(src source.Source) {
 	})
 }
 
-// endsWatches reports whether a fault ends watches or refuses requests for a watch.
 func endsWatches(name fault.Name) bool {
 	return name != fault.Drip && name != fault.Stall && name != fault.DuplicateBookmark
 }
