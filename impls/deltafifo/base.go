@@ -203,17 +203,3 @@ func (q *front) done(deltas []cache.Delta) {
 		q.engine.done(synced)
 	}
 }
-
-// ownVariant returns a variant with both deliveries and all options but shards.
-func ownVariant(name, summary string, build func(Options) (Queue, error)) Variant {
-	guarantees := impls.Guarantees{
-		Bounded: true, Consumers: impls.OneConsumer, Unlocked: true, DropIn: "cache.QueueWithBatch",
-	}
-	ordered, perKey := guarantees, guarantees
-	ordered.Mode, ordered.Order, ordered.Coalesces = string(InOrder), impls.OrderTotal, impls.CoalesceNone
-	perKey.Mode, perKey.Order, perKey.Coalesces = string(PerKey), impls.OrderPerKey, impls.CoalesceDeltas
-	return newVariant(name, summary, limits{
-		deliveries: []Delivery{InOrder, PerKey},
-		capacity:   true, batch: true, compaction: true, lend: true,
-	}, build, ordered, perKey)
-}

@@ -61,16 +61,21 @@ func newBuffered(o Options, name string, in inbox) *buffered {
 
 func (q *buffered) push(i item) error {
 	if err := q.inbox.Push(q.ctx, i); err != nil {
-		if errors.Is(err, ring.ErrClosed) {
-			return cache.ErrFIFOClosed
-		}
-		return err
+		return pushError(err)
 	}
 	// The first call and an empty initial list take effect when they are folded.
 	if !q.initial.HasSynced() || q.foldAt > 0 && q.inbox.Len() >= q.foldAt {
 		q.settle()
 	}
 	return nil
+}
+
+// pushError returns client-go's error for that of an inbox.
+func pushError(err error) error {
+	if errors.Is(err, ring.ErrClosed) {
+		return cache.ErrFIFOClosed
+	}
+	return err
 }
 
 // settle folds the inbox into the backlog, unless the backlog is locked.
@@ -165,33 +170,4 @@ func (q *buffered) Len() int {
 	}
 	n := q.inbox.Len()
 	return n + int(q.waiting.Load())
-}
-
-// condVariant is a mutex and a condition variable like upstream, without what
-// makes upstream slow: a producer holds the lock for one append to a chain of
-// blocks, the consumer takes the whole chain at once, handlers run outside the
-// lock, a signal is sent only to a waiting consumer, and memory is reused. See
-// [ring.Locked] for the inbox, and buffered for the rest.
-func condVariant() Variant {
-	return bufferedVariant("cond", "mutex and condition variable: producers append to blocks, the consumer takes all at once",
-		func(capacity int) (inbox, error) { return ring.NewLocked[item](capacity) })
-}
-
-// bufferedVariant returns the variant with an inbox.
-func bufferedVariant(name, summary string, newLine func(capacity int) (inbox, error)) Variant {
-	return ownVariant(name, summary, func(o Options) (Queue, error) {
-		l, err := newLine(o.Capacity)
-		if err != nil {
-			return nil, err
-		}
-		return newBuffered(o, name, l), nil
-	})
-}
-
-// ringVariant uses the lock-free ring. A producer claims a position with one
-// atomic operation and publishes it with another. It never waits for another
-// producer or for the consumer.
-func ringVariant() Variant {
-	return bufferedVariant("ring", "lock-free ring from many producers; the consumer folds and cuts batches",
-		func(capacity int) (inbox, error) { return ring.New[item](capacity) })
 }

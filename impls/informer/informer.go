@@ -238,7 +238,7 @@ func (s *informer) config(logger klog.Logger, q deltafifo.Queue) *cache.Config {
 		},
 		WatchErrorHandlerWithContext: s.watchError,
 	}
-	if _, transacts := s.indexer.(cache.TransactionStore); transacts {
+	if s.process.transacts() {
 		c.ProcessBatch = func(deltas []cache.Delta, isInInitialList bool) error {
 			return reported(s.process.ProcessBatch(deltas, isInInitialList))
 		}

@@ -30,6 +30,12 @@ type processor struct {
 
 const scratchLimit = 4 * 1024 // of a buffer that is reused, as lists of all objects are rare
 
+// transacts reports whether ProcessBatch can be used.
+func (p *processor) transacts() bool {
+	_, ok := p.indexer.(cache.TransactionStore)
+	return ok
+}
+
 // Process stores the deltas of a Pop and notifies the handlers.
 func (p *processor) Process(obj any, isInInitialList bool) error {
 	deltas, ok := obj.(cache.Deltas)
@@ -163,8 +169,8 @@ func (p *processor) replaceAll(info cache.ReplacedAllInfo, isInInitialList bool)
 	return nil
 }
 
-// ProcessBatch stores the deltas of a PopBatch in one transaction, if the indexer is a
-// [cache.TransactionStore]. All deltas have different keys.
+// ProcessBatch stores the deltas of a PopBatch in one transaction. All deltas
+// have different keys.
 func (p *processor) ProcessBatch(deltas []cache.Delta, isInInitialList bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
