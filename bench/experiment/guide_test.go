@@ -55,7 +55,7 @@ func fields(t *testing.T) string {
 			if name != "" {
 				name = "`--" + name + "`"
 			}
-			doc := cmp.Or(strings.Join(strings.Fields(f.Doc.Text()+" "+f.Comment.Text()), " "), tag.Get("help"))
+			doc := cmp.Or(strings.Join(strings.Fields(f.Doc.Text()), " "), tag.Get("help"))
 			if doc == "" {
 				t.Errorf("field %s%s has neither a doc comment nor a help text", prefix, key)
 			}
