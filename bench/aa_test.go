@@ -74,11 +74,10 @@ func BenchmarkAA(b *testing.B) {
 // aaUnits are the compared units with the prefixes of their names.
 var aaUnits = []struct{ unit, prefix string }{{stats.UnitEventsPerSec, ""}, {stats.UnitCPUPerOp, "cpu-"}}
 
-// BenchmarkPlanted detects a side with 5 % more work, with as many rounds as this
-// machine needs. It doubles the rounds until they would show 5 % (would-see) or
-// plantedRounds is reached. The number of rounds does not depend on the difference of
-// the sides. If would-see is at most 0.05, found/comparison is at least 0.8 apart from
-// chance. ratio is the median of the measured ratios.
+// BenchmarkPlanted detects a side with 5 % more work, with as many rounds as this machine needs. It
+// doubles the rounds until they would show 5 % (would-see) or plantedRounds is reached. The number
+// of rounds does not depend on the difference of the sides. If would-see is at most 0.05,
+// found/comparison is at least 0.8 apart from chance. ratio is the median of the measured ratios.
 func BenchmarkPlanted(b *testing.B) {
 	const share = 1. / plantedPart
 	for _, u := range aaUnits {

@@ -82,8 +82,7 @@ func BenchmarkInformer(b *testing.B) {
 	}
 }
 
-// BenchmarkMerge plays the pods of one node of the recording through each merger
-// alone.
+// BenchmarkMerge plays the pods of one node of the recording through each merger alone.
 func BenchmarkMerge(b *testing.B) {
 	play(b, recorded(b, pipeline.Config{Family: impls.Merge, Pipeline: pipeline.QueuePipeline}))
 }

@@ -95,8 +95,7 @@ func (p panel) check() (wrong []string) {
 	return wrong
 }
 
-// TestCheck: the check finds each mistake in a dashboard, and none in the generated
-// ones.
+// TestCheck: the check finds each mistake in a dashboard, and none in the generated ones.
 func TestCheck(t *testing.T) {
 	first := func(d *dashboard) *panel { return &d.Rows[0].Panels[0] }
 	heat := func(d *dashboard) *panel { return &d.Rows[0].Panels[3] }

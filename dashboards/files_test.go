@@ -43,8 +43,7 @@ func TestLateShare(t *testing.T) {
 	}
 }
 
-// TestFiles compares the committed files with the generated ones. With -update it writes
-// them.
+// TestFiles compares the committed files with the generated ones. With -update it writes them.
 func TestFiles(t *testing.T) {
 	files, err := Files()
 	if err != nil {

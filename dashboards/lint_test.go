@@ -130,9 +130,8 @@ func rules(t *testing.T) (all []rule) {
 // picked is the data source of every query.
 var picked = source{Type: "prometheus", UID: "${datasource}"}
 
-// lints has the rules of github.com/grafana/dashboard-linter (docs/rules) that need no
-// PromQL parser, under their original names, and similar own rules. The module bench/e2e
-// has the others.
+// lints has the rules of github.com/grafana/dashboard-linter (docs/rules) that need no PromQL
+// parser, under their original names, and similar own rules. The module bench/e2e has the others.
 var lints = map[string]func(dashboard) []string{
 	"template-datasource-rule": func(d dashboard) (wrong []string) {
 		var sources []template

@@ -1,12 +1,11 @@
 // Package impls is the registry of variants: the interchangeable implementations
 // of each stage of the Kubernetes event pipeline.
 //
-// A [Family] is a stage that can be swapped (deltafifo, queue, merge). A
-// [Variant] is one implementation of it, with its [Guarantees]. Each family is a
-// package with its own contract, options and [Registry]. Registration is all that
-// a variant needs to be listed, checked by the conformance suite, benchmarked and
-// replayed. Another module registers a variant in an init function, or before it
-// calls the command.
+// A [Family] is a stage that can be swapped (deltafifo, queue, merge). A [Variant] is one
+// implementation of it, with its [Guarantees]. Each family is a package with its own contract,
+// options and [Registry]. Registration is all that a variant needs to be listed, checked by the
+// conformance suite, benchmarked and replayed. Another module registers a variant in an init
+// function, or before it calls the command.
 package impls
 
 import (
@@ -63,9 +62,8 @@ const (
 	Shared Ownership = "shared"
 )
 
-// Guarantees are those of a variant in one mode. Compare the results of two
-// variants only if their guarantees are equal, or report the difference beside
-// the results.
+// Guarantees are those of a variant in one mode. Compare the results of two variants only if their
+// guarantees are equal, or report the difference beside the results.
 type Guarantees struct {
 	// Mode is the mode that the guarantees hold for, in the words of the family's
 	// options ("per-key", "in-order"). Empty if the variant has one mode.
@@ -115,8 +113,7 @@ func (g Guarantees) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// Variant is one implementation in a family, built from options O into an
-// instance T.
+// Variant is one implementation in a family, built from options O into an instance T.
 type Variant[O, T any] struct {
 	Name       string       // argument of New, unique in its family
 	Summary    string       // the implementation in one line
@@ -161,9 +158,8 @@ func NewRegistry[O, T any](f Family) *Registry[O, T] {
 	return &Registry[O, T]{family: f}
 }
 
-// Register adds a variant. It panics if the name is empty or taken, or if the
-// variant lacks guarantees or a constructor: these are bugs of the program, found
-// at start.
+// Register adds a variant. It panics if the name is empty or taken, or if the variant lacks
+// guarantees or a constructor: these are bugs of the program, found at start.
 func (r *Registry[O, T]) Register(v Variant[O, T]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

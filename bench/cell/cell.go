@@ -24,23 +24,20 @@ import (
 	"unicode"
 )
 
-// Boundary names the interval from one stage to a later one, such as
-// "intended→handled".
+// Boundary names the interval from one stage to a later one, such as "intended→handled".
 type Boundary string
 
 // LateAfter is the default budget of a release; see [Recorder.Schedule].
 const LateAfter = time.Millisecond
 
-// ErrMisuse is wrapped by the errors for incorrect use of a recorder. There is no
-// result then.
+// ErrMisuse is wrapped by the errors for incorrect use of a recorder. There is no result then.
 var ErrMisuse = errors.New("recorder misused")
 
 // Recorder collects the reports of a workload. Begin and End enclose the measured part.
 // The other methods are called after End, so they do not disturb the measurement.
 //
-// The zero value is ready for one measurement. A Recorder must not be copied and is not
-// safe for concurrent use. Incorrect use does not panic: [Recorder.Result] returns the
-// errors.
+// The zero value is ready for one measurement. A Recorder must not be copied and is not safe for
+// concurrent use. Incorrect use does not panic: [Recorder.Result] returns the errors.
 type Recorder struct {
 	shared              bool // other cells are measured in this process at the same time
 	alone               bool // the process belongs to this measurement
@@ -86,8 +83,7 @@ func Alone() *Recorder { return &Recorder{alone: true} }
 // measured part. stop is called once if start was, at the latest by [Recorder.Abandon].
 func Around(start func() (stop func())) *Recorder { return &Recorder{starting: start} }
 
-// Begin starts the measured part: it collects garbage, reads the counters and
-// starts the clock.
+// Begin starts the measured part: it collects garbage, reads the counters and starts the clock.
 func (r *Recorder) Begin() {
 	if r.started {
 		r.wrong("Begin was called twice")
@@ -232,8 +228,7 @@ func badInUnit(c rune) bool {
 	return unicode.IsSpace(c) || unicode.IsControl(c) || c == ',' || c == '"'
 }
 
-// afterEnd records a mistake if End was not called yet: the report would be measured
-// itself.
+// afterEnd records a mistake if End was not called yet: the report would be measured itself.
 func (r *Recorder) afterEnd(method string) {
 	if !r.ended {
 		r.wrong(method + " was called before End")

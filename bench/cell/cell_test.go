@@ -141,8 +141,7 @@ func TestHistogramKeepsExtremes(t *testing.T) {
 	}
 }
 
-// TestSchedule: Lag counts releases beyond the budget and releases after the end of the
-// schedule.
+// TestSchedule: Lag counts releases beyond the budget and releases after the end of the schedule.
 func TestSchedule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var rec cell.Recorder

@@ -86,8 +86,7 @@ func (d *durations) quantiles() (Quantiles, error) {
 	q.Mean, q.Min, q.Max = time.Duration(q.Sum/q.Count), d.min, d.max
 	v := d.hist.ValueAtPercentilesSlice([]float64{50, 90, 99, 99.9})
 	for i, to := range []*time.Duration{&q.P50, &q.P90, &q.P99, &q.P999} {
-		// A quantile is the upper bound of its bucket, which may exceed the longest
-		// duration.
+		// A quantile is the upper bound of its bucket, which may exceed the longest duration.
 		*to = min(time.Duration(v[i]), max(d.max, 0))
 	}
 	return q, nil

@@ -26,8 +26,7 @@ func FirstLine(root fs.FS, name string) string {
 	return strings.TrimSpace(line)
 }
 
-// field returns the value of a key in a file of lines "key separator value"; "" if
-// there is none.
+// field returns the value of a key in a file of lines "key separator value"; "" if there is none.
 func field(root fs.FS, name, key, separator string) string {
 	data, _ := fs.ReadFile(root, name)
 	for line := range strings.Lines(string(data)) {
@@ -84,9 +83,8 @@ func ReadCPUTimes(root fs.FS) *CPUTimes {
 // a single tick of steal exceeds any useful limit.
 const fewestTicks = 20
 
-// StealShare returns the share of CPU time between two readings that the hypervisor
-// took. ok is false if a reading is missing or they are less than 20 ticks apart: 0.1 s
-// on two cores.
+// StealShare returns the share of CPU time between two readings that the hypervisor took. ok is
+// false if a reading is missing or they are less than 20 ticks apart: 0.1 s on two cores.
 func StealShare(before, after *CPUTimes) (share float64, ok bool) {
 	if before == nil || after == nil || after.Total < before.Total+fewestTicks || after.Steal < before.Steal {
 		return 0, false
@@ -109,8 +107,7 @@ func PeakRSS(root fs.FS) (bytes uint64, ok bool) {
 // containers deny it.
 func ResetPeakRSS() error { return os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) }
 
-// Limits are the limits of a container's control group. A nil field means no visible
-// limit.
+// Limits are the limits of a container's control group. A nil field means no visible limit.
 type Limits struct {
 	CgroupVersion int      `json:"cgroupVersion,omitempty"` // 1 or 2; 0 if unknown
 	MemoryBytes   *int64   `json:"memoryBytes,omitempty"`   // memory limit
@@ -119,9 +116,8 @@ type Limits struct {
 
 const mount = "sys/fs/cgroup" // mount point of the control groups
 
-// readGroups reads the paths of the process's control groups by controller, "" for version
-// 2; nil if there are none. Each line of /proc/self/cgroup is hierarchy:controllers:path;
-// see cgroups(7).
+// readGroups reads the paths of the process's control groups by controller, "" for version 2; nil
+// if there are none. Each line of /proc/self/cgroup is hierarchy:controllers:path; see cgroups(7).
 func readGroups(root fs.FS) map[string]string {
 	data, err := fs.ReadFile(root, "proc/self/cgroup")
 	if err != nil {
@@ -181,8 +177,7 @@ func memoryLimit(s string) *int64 {
 	return &v
 }
 
-// cpuLimit returns quota over period. For no limit, version 2 writes "max" and version
-// 1 writes -1.
+// cpuLimit returns quota over period. For no limit, version 2 writes "max" and version 1 writes -1.
 func cpuLimit(quota, period string) *float64 {
 	q, err1 := strconv.ParseFloat(quota, 64)
 	p, err2 := strconv.ParseFloat(period, 64)

@@ -47,9 +47,8 @@ func WriteLog(w io.Writer, name string, intervals []Interval) error {
 	return err
 }
 
-// ReadLog reads the histograms of each boundary from the output of [WriteLog], in its
-// order. Only Count and Histogram are set: a log has no exact figures. Errors wrap
-// [ErrLog] and name the line.
+// ReadLog reads the histograms of each boundary from the output of [WriteLog], in its order. Only
+// Count and Histogram are set: a log has no exact figures. Errors wrap [ErrLog] and name the line.
 func ReadLog(r io.Reader) (map[Boundary][]Quantiles, error) {
 	// A histogram's line grows with its distinct values, to about 100 kB.
 	const longest = 16 << 20

@@ -14,8 +14,7 @@ import (
 	"watchlab/bench/cell"
 )
 
-// TestLogRoundTrip: reading a log restores the histograms of each boundary in
-// their order.
+// TestLogRoundTrip: reading a log restores the histograms of each boundary in their order.
 func TestLogRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var log []cell.Interval
@@ -60,8 +59,7 @@ func log(t *testing.T) (string, []string) {
 	return b.String(), strings.SplitAfter(b.String(), "\n")
 }
 
-// TestUpstreamReadsLog: the HdrHistogram library reads the log and ignores the
-// comments.
+// TestUpstreamReadsLog: the HdrHistogram library reads the log and ignores the comments.
 func TestUpstreamReadsLog(t *testing.T) {
 	text, _ := log(t)
 	r := hdrhistogram.NewHistogramLogReader(strings.NewReader(text))

@@ -150,8 +150,7 @@ func (p perf) close() (notes []Note) {
 	return notes
 }
 
-// readCounters adds up the counts of the opened threads and of those that inherited the
-// event.
+// readCounters adds up the counts of the opened threads and of those that inherited the event.
 func readCounters(fds []int) (sum uint64, ok bool) {
 	for _, fd := range fds {
 		var buf [24]byte // value, time enabled, time running

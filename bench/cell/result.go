@@ -50,8 +50,7 @@ type Memory struct {
 	PeakRSSBytes  uint64 `json:"peakRSSBytes,omitempty"` // peak resident set; 0 if unknown
 }
 
-// Host is the disturbance of the measurement by the machine and by the limits of the
-// process.
+// Host is the disturbance of the measurement by the machine and by the limits of the process.
 type Host struct {
 	StealShare float64       `json:"stealShare,omitempty"`  // share of the machine's CPU time that the hypervisor took
 	Throttled  time.Duration `json:"throttledNs,omitempty"` // time that the CPU quota throttled the control group

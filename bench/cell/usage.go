@@ -20,9 +20,8 @@ type usage struct {
 	throttled      time.Duration // total of the control groups
 }
 
-// readMemory reads the allocation counters. ReadMemStats stops the world, so it counts
-// every allocation. m is allocated by the caller, as an allocation here would be
-// counted.
+// readMemory reads the allocation counters. ReadMemStats stops the world, so it counts every
+// allocation. m is allocated by the caller, as an allocation here would be counted.
 func (u *usage) readMemory(m *runtime.MemStats) {
 	runtime.ReadMemStats(m)
 	u.mallocs, u.bytes = m.Mallocs, m.TotalAlloc
@@ -51,8 +50,7 @@ func (u *usage) readRuntime() {
 
 func (u *usage) readHost() { u.cpu, u.throttled = ReadCPUTimes(Root()), Throttled(Root()) }
 
-// longest returns the upper bound of the last bucket that grew between two readings; 0
-// if none did.
+// longest returns the upper bound of the last bucket that grew between two readings; 0 if none did.
 func longest(before, after *metrics.Float64Histogram) time.Duration {
 	if before == nil || after == nil || len(before.Counts) != len(after.Counts) {
 		return 0

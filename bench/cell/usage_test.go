@@ -55,8 +55,7 @@ func TestMeasuringCostsNothing(t *testing.T) {
 	}
 }
 
-// TestMemoryAlone: the peak includes garbage that is created and freed during the
-// measurement.
+// TestMemoryAlone: the peak includes garbage that is created and freed during the measurement.
 func TestMemoryAlone(t *testing.T) {
 	const size = 64 << 20
 	rec := cell.Alone()
@@ -114,8 +113,7 @@ func TestUnendedMeasurement(t *testing.T) {
 	}
 }
 
-// TestAround: no figure includes start and stop. stop is called even if the measurement
-// fails.
+// TestAround: no figure includes start and stop. stop is called even if the measurement fails.
 func TestAround(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls []string

@@ -132,8 +132,7 @@ func records(t *testing.T, text string) [][]string {
 	return out
 }
 
-// alike compares texts, and figures up to the last digits: means depend on the order of
-// addition.
+// alike compares texts, and figures up to the last digits: means depend on the order of addition.
 func alike(a, b string) bool {
 	if a == b {
 		return true
@@ -214,8 +213,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// TestZeroHasItsUnit checks that rounds without a pause are in the same table as rounds
-// with one.
+// TestZeroHasItsUnit checks that rounds without a pause are in the same table as rounds with one.
 func TestZeroHasItsUnit(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "zero.txt")
 	if err := os.WriteFile(path, []byte("BenchmarkX 1 0 gc-pause-ns/run\nBenchmarkX 1 4000 gc-pause-ns/run\n"), 0o644); err != nil {

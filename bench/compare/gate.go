@@ -230,9 +230,8 @@ func (f *Finding) exceeds(before, after []float64) bool {
 	return max(*f.Hi, *f.Change) < -f.Allowed
 }
 
-// welch returns the p of the hypothesis that after is limit times before. It tests
-// logarithms, or the plain figures if one is 0. For constant figures p is 1 (equal) or
-// 0.
+// welch returns the p of the hypothesis that after is limit times before. It tests logarithms, or
+// the plain figures if one is 0. For constant figures p is 1 (equal) or 0.
 func welch(before, after []float64, limit float64) float64 {
 	logs := slices.Min(before) > 0 && slices.Min(after) > 0
 	sample := func(values []float64, factor float64) *benchmath.Sample {

@@ -189,8 +189,7 @@ func TestNoise(t *testing.T) {
 	}
 }
 
-// TestSlowerMachine checks that figures per baseline tolerate a machine that is one
-// third slower.
+// TestSlowerMachine checks that figures per baseline tolerate a machine that is one third slower.
 func TestSlowerMachine(t *testing.T) {
 	m := newMachine(2)
 	m.speed = 0.7
@@ -275,8 +274,7 @@ func plant(c *lab.CellResult, values []float64) {
 	}
 }
 
-// TestAAHalfIsNoCell checks that the second cell of an A/A pair is
-// neither checked nor missing.
+// TestAAHalfIsNoCell checks that the second cell of an A/A pair is neither checked nor missing.
 func TestAAHalfIsNoCell(t *testing.T) {
 	old := newMachine(1).outcome(5)
 	again := old.Comparisons[0].Cells[0]

@@ -243,8 +243,7 @@ func TestClusterRun(t *testing.T) {
 	t.Run("Foreign", d.foreign)
 }
 
-// believed collects a run of live streams. Every pod must succeed, and no cell may be
-// invalid.
+// believed collects a run of live streams. Every pod must succeed, and no cell may be invalid.
 func (d *clusterDriver) believed(name string, pods int) {
 	d.t.Helper()
 	s := d.state(name)

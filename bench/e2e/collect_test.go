@@ -44,8 +44,7 @@ const (
 	collectPlayed = 2
 )
 
-// playedPods plays collectPlayed pods of a run one after the other and returns their
-// results.
+// playedPods plays collectPlayed pods of a run one after the other and returns their results.
 func playedPods(tb testing.TB, rounds int) []*lab.Share {
 	tb.Helper()
 	s, err := trace.Load("recorded-gang")

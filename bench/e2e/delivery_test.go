@@ -346,8 +346,7 @@ func present(b *testing.B, client rest.Interface, object deliveryObject) string 
 	return list.Metadata.ResourceVersion
 }
 
-// change writes the events: it annotates the objects in turn. It returns the last
-// resourceVersion.
+// change writes the events: it annotates the objects in turn. It returns the last resourceVersion.
 func change(b *testing.B, client rest.Interface, object deliveryObject) string {
 	var next atomic.Int64
 	var wg sync.WaitGroup

@@ -109,8 +109,7 @@ type killRound struct {
 	written cluster.Written
 }
 
-// drive writes the storm. It kills and restarts the victims when half of the events are
-// visible.
+// drive writes the storm. It kills and restarts the victims when half of the events are visible.
 func (r *killRound) drive(ctx context.Context, p playable, schedule pace.Schedule) (cluster.Written, error) {
 	if r.victims == nil {
 		short := *p.storm

@@ -1,6 +1,5 @@
 // Command e2e starts a real control plane (package controlplane), prints the path of its
-// kubeconfig, and runs until an interrupt. The tests of this folder use the same control
-// plane.
+// kubeconfig, and runs until an interrupt. The tests of this folder use the same control plane.
 package main
 
 import (

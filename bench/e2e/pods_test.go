@@ -192,8 +192,7 @@ func playOneStorm(t *testing.T, cp *controlplane.ControlPlane) {
 		s.wait(cmd, fmt.Sprintf("pod-%d", i))
 	}
 	all := s.uploaded()
-	// Five cells (two variants at two paces, and the A/A pair), each in a warm-up and two
-	// rounds.
+	// Five cells (two variants at two paces, and the A/A pair), each in a warm-up and two rounds.
 	const plays = 5 * 3
 	for i, result := range all {
 		if result.Pod != fmt.Sprintf("pod-%d", i) || result.Node != "node" || result.Of != 3 || result.Attempt != 0 || len(result.Whole) != 1 {

@@ -24,9 +24,8 @@ func watchlab(t *testing.T, args ...string) string {
 	return out.String() + errs.String()
 }
 
-// TestRecord records several resources of a real cluster into one anonymised trace and
-// plays the trace. Concurrently, --source cluster plays the cluster's events into
-// variants.
+// TestRecord records several resources of a real cluster into one anonymised trace and plays the
+// trace. Concurrently, --source cluster plays the cluster's events into variants.
 func TestRecord(t *testing.T) {
 	p := newPlayable(t, "record", 0, 200)
 	played := make(chan error, 1)

@@ -22,8 +22,7 @@ import (
 	"watchlab/loadgen/trace"
 )
 
-// fiveThousand is a storm of 5,000 pods with about 2,000 updates, deletions and
-// additions.
+// fiveThousand is a storm of 5,000 pods with about 2,000 updates, deletions and additions.
 const fiveThousand = `name: five-thousand
 profiles:
   - profile: steady
@@ -38,10 +37,9 @@ profiles:
     drain: 2s
 `
 
-// TestFiveThousandPods writes a storm of 5,000 pods into a real cluster. The command
-// plays the cluster's watch into variants and records it. Then it plays the recording
-// through all variants of the families that can handle 5,000 pods. The writer deletes
-// all pods.
+// TestFiveThousandPods writes a storm of 5,000 pods into a real cluster. The command plays the
+// cluster's watch into variants and records it. Then it plays the recording through all variants of
+// the families that can handle 5,000 pods. The writer deletes all pods.
 func TestFiveThousandPods(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short: TestApplyAndTee and TestRecord do the same with fewer pods")

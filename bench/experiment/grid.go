@@ -17,9 +17,8 @@ const unset = "0" // value of a knob at its default; cells may lack the label of
 // cells are interleaved. build returns the comparisons at one point, equally many at
 // each point. The i-th of all points become the i-th comparison.
 //
-// A cell without an axis's label belongs to a variant without that knob. It is equal at
-// all values, so it is played once, for reference. At the value "0", the knob's default,
-// Grid adds the label.
+// A cell without an axis's label belongs to a variant without that knob. It is equal at all values,
+// so it is played once, for reference. At the value "0", the knob's default, Grid adds the label.
 //
 // The error wraps [ErrSpec] or is build's.
 func Grid(axes []Axis, build func(point []lab.Label) ([]lab.Comparison, error)) ([]lab.Comparison, error) {

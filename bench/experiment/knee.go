@@ -21,17 +21,15 @@ const kneeEvents = 200_000
 
 // Knee searches for the highest rate at which each variant meets an objective.
 //
-// The search starts at From and doubles the rate until the objective fails or the rate
-// reaches To. Then it bisects between the highest rate that held and the lowest that
-// failed, at their geometric mean, until the two are within Resolution. That takes about
-// log2(knee/From) + log2(1/Resolution) steps. Each step plays Rounds rounds for each
-// unfinished variant.
+// The search starts at From and doubles the rate until the objective fails or the rate reaches To.
+// Then it bisects between the highest rate that held and the lowest that failed, at their geometric
+// mean, until the two are within Resolution. That takes about log2(knee/From) + log2(1/Resolution)
+// steps. Each step plays Rounds rounds for each unfinished variant.
 //
-// A rate holds if the verdict is not invalid and more than half of the rounds meet the
-// objective. A round meets it if the objective's quantile, from the intended time, is
-// within the objective. The result is a bracket, [stats.Knee].Held and Failed, not a
-// point: latency near the knee varies, and another search may end one step higher or
-// lower.
+// A rate holds if the verdict is not invalid and more than half of the rounds meet the objective. A
+// round meets it if the objective's quantile, from the intended time, is within the objective. The
+// result is a bracket, [stats.Knee].Held and Failed, not a point: latency near the knee varies, and
+// another search may end one step higher or lower.
 type Knee struct {
 	Objectives []stats.Objective // searched one by one; each played rate counts for all of them
 	From, To   pace.Rate         // bounds of the rates

@@ -70,8 +70,7 @@ func TestBadPlans(t *testing.T) {
 	}
 }
 
-// TestWriterNames: each writer has a unique name within the length limit, also
-// across runs.
+// TestWriterNames: each writer has a unique name within the length limit, also across runs.
 func TestWriterNames(t *testing.T) {
 	seen := map[string]bool{}
 	for _, run := range []string{"a", "nodeloss", "twenty-characters-ab", "twenty-characters-ac", "abcde-fg"} {

@@ -281,8 +281,7 @@ func (a *adapter) Sync() {
 	}
 }
 
-// recorder forwards Eventf, the only method that PodConfig calls. A nil to drops all
-// events.
+// recorder forwards Eventf, the only method that PodConfig calls. A nil to drops all events.
 type recorder struct {
 	record.EventRecorder
 	to merge.EventRecorder

@@ -22,8 +22,7 @@ func TestConformance(t *testing.T) {
 	suite.Run(t, kubelet.Variant())
 }
 
-// TestDifferential compares the updates of the real kubelet with those of every other
-// variant.
+// TestDifferential compares the updates of the real kubelet with those of every other variant.
 func TestDifferential(t *testing.T) {
 	mergetest.Compare(t, kubelet.Variant(), mergetest.Others(kubelet.Name)...)
 }

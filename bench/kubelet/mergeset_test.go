@@ -50,16 +50,14 @@ var mergeSets = []mergeSet{
 	{"incremental", "update", "shared", "status", "first-seen", impls.Shared, merge.TrustGenerations},
 }
 
-// BenchmarkMergeSet measures the real kubelet and all variants at 110 pods, kubelet's
-// default limit, and at 500. One goroutine receives the notifications. Updates are
-// made before the clock starts. A lost or superfluous notification fails the
-// benchmark.
+// BenchmarkMergeSet measures the real kubelet and all variants at 110 pods, kubelet's default
+// limit, and at 500. One goroutine receives the notifications. Updates are made before the clock
+// starts. A lost or superfluous notification fails the benchmark.
 func BenchmarkMergeSet(b *testing.B) {
 	for _, v := range merge.Variants() {
 		for _, pods := range []int{110, 500} {
 			for _, c := range mergeSets {
-				// Baselines do not share pods, and only they get a SET for an
-				// incremental change.
+				// Baselines do not share pods, and only they get a SET for an incremental change.
 				if v.Baseline() && c.handover != impls.Owned || !v.Baseline() && c.op != "set" && c.sent == "set" {
 					continue
 				}

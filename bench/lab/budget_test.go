@@ -14,8 +14,7 @@ import (
 	"watchlab/bench/lab"
 )
 
-// TestTimeBudget: a run plays as many rounds of all comparisons as fit and at least
-// one.
+// TestTimeBudget: a run plays as many rounds of all comparisons as fit and at least one.
 func TestTimeBudget(t *testing.T) {
 	t.Parallel()
 	one := func(impl string, takes time.Duration) lab.Comparison {

@@ -421,9 +421,8 @@ func (r *runner) left() time.Duration {
 	return left
 }
 
-// cost estimates the time to play each cell times(cell) times. A cell that was never
-// played costs the mean of all plays. Cells that are played together cost the time of
-// the slowest.
+// cost estimates the time to play each cell times(cell) times. A cell that was never played costs
+// the mean of all plays. Cells that are played together cost the time of the slowest.
 func (c *comparisonRun) cost(cells []*cellRun, times func(*cellRun) int) time.Duration {
 	var sum, slowest time.Duration
 	for _, t := range cells {

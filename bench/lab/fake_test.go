@@ -23,8 +23,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// fake is a workload with a given duration and injected errors. A nil step does
-// nothing.
+// fake is a workload with a given duration and injected errors. A nil step does nothing.
 type fake struct {
 	events   uint64
 	takes    time.Duration

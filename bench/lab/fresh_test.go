@@ -224,8 +224,7 @@ func TestTogetherOptions(t *testing.T) {
 	}
 }
 
-// TestMachineVerdicts: disturbance by the machine makes a verdict invalid but not
-// failed.
+// TestMachineVerdicts: disturbance by the machine makes a verdict invalid but not failed.
 func TestMachineVerdicts(t *testing.T) {
 	steal := func(shares ...float64) (hosts []cell.Host) {
 		for _, s := range shares {

@@ -16,9 +16,8 @@ import (
 	"watchlab/bench/stats"
 )
 
-// TestKilledRunKeepsRounds kills a run with SIGKILL after different numbers of
-// cells and reads its results. It resumes the run in another killed process, and
-// finally in this one.
+// TestKilledRunKeepsRounds kills a run with SIGKILL after different numbers of cells and reads its
+// results. It resumes the run in another killed process, and finally in this one.
 func TestKilledRunKeepsRounds(t *testing.T) {
 	t.Parallel()
 	for _, kills := range [][]int{{1, 1, 2}, {9}} {

@@ -12,9 +12,8 @@
 //     results. They get rounds of their own.
 //  5. With [Options].Profile, each cell is played again for its pprof profiles.
 //
-// Figures of a cell that broke an invariant are discarded. Figures that the machine
-// disturbed are hidden but kept until the end of the run, because the next round may
-// change the verdict.
+// Figures of a cell that broke an invariant are discarded. Figures that the machine disturbed are
+// hidden but kept until the end of the run, because the next round may change the verdict.
 package lab
 
 import (
@@ -79,8 +78,7 @@ func (l Labels) Without(keys ...string) Labels {
 	return slices.DeleteFunc(slices.Clone(l), func(l Label) bool { return slices.Contains(keys, l.Key) })
 }
 
-// Rate returns the pace and true for a paced cell: one with a label "rate" other than
-// [Unpaced].
+// Rate returns the pace and true for a paced cell: one with a label "rate" other than [Unpaced].
 func (l Labels) Rate() (string, bool) {
 	rate := l.Label("rate")
 	return rate, rate != "" && rate != Unpaced

@@ -68,21 +68,19 @@ type MergedShare struct {
 	Alone       int           `json:"alone,omitempty"`       // starts that did not wait for all shares
 }
 
-// Merge merges shares that ran at the same time into one run. load returns the share of
-// an attempt by its index. Each merged cell combines that cell of all shares, round by
-// round. If a share has several attempts, the first finished one counts, or else the
-// last: nobody can select a result by its figures. Copies of one attempt (same number,
-// pod and start) count once.
+// Merge merges shares that ran at the same time into one run. load returns the share of an attempt
+// by its index. Each merged cell combines that cell of all shares, round by round. If a share has
+// several attempts, the first finished one counts, or else the last: nobody can select a result by
+// its figures. Copies of one attempt (same number, pod and start) count once.
 //
 // Counts are added. Distributions are added exactly, so quantiles are those of all
 // events. The elapsed time is the longest of the shares, and events/s is all events
 // over that time. Per-event figures are weighted by events. Memory is the sum of all
 // processes; notes hold the largest share. A round that one share lacks is left out.
 //
-// The verdict on a cell is the worst verdict of its shares, with their indexes. A cell
-// is noisy if the shares did not begin a round at the same time, within [MaxSpread] of
-// its length. It is invalid with [CauseShares] if shares are missing, unless
-// MergeOptions.Partial is set.
+// The verdict on a cell is the worst verdict of its shares, with their indexes. A cell is noisy if
+// the shares did not begin a round at the same time, within [MaxSpread] of its length. It is
+// invalid with [CauseShares] if shares are missing, unless MergeOptions.Partial is set.
 //
 // An error wraps [ErrShares] or is load's. Shares must have program, seed, rounds, cells
 // and whole input in common. They may run on different machines; [Merged] lists them.

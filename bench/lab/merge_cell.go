@@ -38,8 +38,7 @@ type shareStart struct {
 	absent []int         // shares that the start did not wait for
 }
 
-// start returns the start of a play. A start without a cell applies to all cells of the
-// round.
+// start returns the start of a play. A start without a cell applies to all cells of the round.
 func (s *Share) start(comparison int, cell string, round int) shareStart {
 	for _, st := range s.Starts {
 		if st.Comparison == comparison && st.Round == round && (st.Cell == cell || st.Cell == "") {
@@ -176,8 +175,7 @@ func causesOf(verdicts []shareVerdict) Cause {
 	return joinCauses(causes)
 }
 
-// shareDetails formats the first share's verdict and the indexes of the others; "" for
-// none.
+// shareDetails formats the first share's verdict and the indexes of the others; "" for none.
 func shareDetails(verdicts []shareVerdict, of int) string {
 	if len(verdicts) == 0 {
 		return ""

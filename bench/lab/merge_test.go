@@ -118,9 +118,8 @@ func mustMerge(t *testing.T, shares []lab.Share, opts lab.MergeOptions) *lab.Out
 	return o
 }
 
-// TestMergeEqualsWholeRun: merged shares equal the measurement of the whole storm in one
-// process. Every count and every bucket is equal, for any division of the storm and any
-// order of the shares.
+// TestMergeEqualsWholeRun: merged shares equal the measurement of the whole storm in one process.
+// Every count and every bucket is equal, for any division of the storm and any order of the shares.
 func TestMergeEqualsWholeRun(t *testing.T) {
 	t.Parallel()
 	// The last is more shares than are merged at once.

@@ -199,8 +199,7 @@ func (c *CellResult) played() []Round {
 	return c.Rounds
 }
 
-// setRounds sets the finished rounds, and the figures and the verdict that follow from
-// them.
+// setRounds sets the finished rounds, and the figures and the verdict that follow from them.
 func (c *CellResult) setRounds(rounds []Round, headline cell.Boundary) {
 	c.set(verdictOf(c.Labels, rounds), rounds, headline)
 }

@@ -93,8 +93,7 @@ func checkNotes(res cell.Result) error {
 // with the invariant.
 const checkStep = "check"
 
-// guard calls a step, prefixes its error with its name, and turns a panic into an
-// error.
+// guard calls a step, prefixes its error with its name, and turns a panic into an error.
 func guard(step string, f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -193,8 +192,7 @@ type Play struct {
 	Round      int    // 0 is the warm-up
 }
 
-// Plays returns the number of plays of a run: one more than the highest
-// [Play].Position.
+// Plays returns the number of plays of a run: one more than the highest [Play].Position.
 func Plays(comparisons []Comparison, opts Options) int {
 	n := 0
 	for _, c := range comparisons {

@@ -29,8 +29,7 @@ func (r *runner) resume(comparisons []Comparison) (finished bool, err error) {
 	return false, errors.Join(r.out.saveBench(), r.out.Save(r.opts.Dir))
 }
 
-// continueFrom plans the missing rounds of the run in the folder, which must be the
-// planned one.
+// continueFrom plans the missing rounds of the run in the folder, which must be the planned one.
 func (r *runner) continueFrom(planned *Outcome, comparisons []Comparison) error {
 	old, env := r.out, planned.Env
 	// All rounds of a run must share program and machine.
@@ -89,8 +88,7 @@ func (e Env) properties() []property {
 	}
 }
 
-// properties of a run without its cells. Those of each comparison follow the number of
-// comparisons.
+// properties of a run without its cells. Those of each comparison follow the number of comparisons.
 func (o *Outcome) properties() []property {
 	rounds := o.Rounds
 	if o.Budget > 0 {

@@ -292,8 +292,7 @@ func TestConcurrentResume(t *testing.T) {
 	})
 }
 
-// TestResumeEndedRun: resuming a finished run plays nothing and returns its
-// results.
+// TestResumeEndedRun: resuming a finished run plays nothing and returns its results.
 func TestResumeEndedRun(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "results")

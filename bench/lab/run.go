@@ -31,11 +31,10 @@ type Options struct {
 	// further cells get the time that is left after Rounds.
 	Budget time.Duration
 	Seed   int64 // of the order of the cells
-	// NoAA leaves out the A/A pairs. Without it the lab plays one cell of each
-	// comparison twice, unless its cells are played together. It chooses the first
-	// unpaced baseline, else the first baseline, else the first cell. The second play's
-	// variant has the suffix "-again" ([CellResult].Repeats). Any difference between
-	// the two is chance.
+	// NoAA leaves out the A/A pairs. Without it the lab plays one cell of each comparison twice,
+	// unless its cells are played together. It chooses the first unpaced baseline, else the first
+	// baseline, else the first cell. The second play's variant has the suffix "-again"
+	// ([CellResult].Repeats). Any difference between the two is chance.
 	NoAA bool
 	Dir  string // results folder, which must not exist; empty: nothing is written
 	// Resume continues the interrupted run in Dir: finished rounds stay, and the
@@ -46,11 +45,10 @@ type Options struct {
 	// Memory measurements need this. It gets the cell's name; the second cell of an A/A
 	// pair gets the name of the first. There is no warm-up.
 	Fresh func(ctx context.Context, cell string) (cell.Result, error)
-	// BeforeRun, if not nil, is called between Setup and Run of each play, and returns
-	// when Run may begin. Processes that play shares of one storm start together this
-	// way. Cells that are played together share one call. Its error is the cell's.
-	// Plays for profiles do not call it. It needs a fixed number of plays: no Budget,
-	// no [Comparison].More, no Fresh.
+	// BeforeRun, if not nil, is called between Setup and Run of each play, and returns when Run may
+	// begin. Processes that play shares of one storm start together this way. Cells that are played
+	// together share one call. Its error is the cell's. Plays for profiles do not call it. It needs
+	// a fixed number of plays: no Budget, no [Comparison].More, no Fresh.
 	BeforeRun func(ctx context.Context, p Play) error
 	Profile   Profiler       // plays each cell again, up to ten times or 1 s, between Start and stop; nil: no profiles
 	Progress  func(Progress) // called before and after each cell, never during a measurement; may be nil
@@ -68,10 +66,9 @@ type Profiler interface {
 	Start(cell string) (stop func() error, err error)
 }
 
-// Run plays comparisons. Before the first play it returns an error without an outcome:
-// one that wraps [ErrOptions], [ErrExists] or [ErrResume], or an error of the file
-// system. Later errors come with the outcome so far: errors of a file, of
-// [Comparison].More or of a profile.
+// Run plays comparisons. Before the first play it returns an error without an outcome: one that
+// wraps [ErrOptions], [ErrExists] or [ErrResume], or an error of the file system. Later errors come
+// with the outcome so far: errors of a file, of [Comparison].More or of a profile.
 //
 // If ctx ends, Run drops the cell in progress, keeps finished rounds, and sets
 // Outcome.Interrupted; it returns no error.

@@ -172,8 +172,7 @@ func TestLostEventSuppressesFigures(t *testing.T) {
 			NoAA:   true,
 			Rounds: 5, Dir: dir,
 			Progress: func(p lab.Progress) {
-				// Record that the figure exists at first; otherwise the test could not
-				// fail.
+				// Record that the figure exists at first; otherwise the test could not fail.
 				if p.Round == 3 && beforehand == nil {
 					beforehand = holding(readAll(t, dir), "7654321")
 				}

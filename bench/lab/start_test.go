@@ -53,8 +53,7 @@ func hooked(t *testing.T, broken string, from int) []lab.Play {
 	return plays
 }
 
-// TestPlayPosition: all processes meet at the same plays, even if different cells
-// broke in them.
+// TestPlayPosition: all processes meet at the same plays, even if different cells broke in them.
 func TestPlayPosition(t *testing.T) {
 	t.Parallel()
 	whole := hooked(t, "", 0)

@@ -27,8 +27,7 @@ const (
 	MaxThrottled = 0.01
 )
 
-// invariants are the invariants that broken checks in the error of a Check, in this
-// order.
+// invariants are the invariants that broken checks in the error of a Check, in this order.
 var invariants = []struct {
 	err   error
 	cause Cause
@@ -57,8 +56,7 @@ func joinCauses(causes []Cause) (all Cause) {
 	return Cause(strings.TrimPrefix(string(all), "+"))
 }
 
-// failure is the verdict on a failed cell: the invariants that err wraps, or
-// [CauseError].
+// failure is the verdict on a failed cell: the invariants that err wraps, or [CauseError].
 func failure(err error) Verdict {
 	cause := cmp.Or(joinCauses(invariantsIn(err)), CauseError)
 	// An error that only repeats the cause adds no detail.

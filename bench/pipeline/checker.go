@@ -75,9 +75,8 @@ type expectations struct {
 	calls, resyncs bool
 }
 
-// supersededBy returns a function that reports whether a list makes an event
-// unnecessary. That is so if the list's version includes a newer event of the key, or
-// the key's deletion.
+// supersededBy returns a function that reports whether a list makes an event unnecessary. That is
+// so if the list's version includes a newer event of the key, or the key's deletion.
 func supersededBy(s *storm.Storm, version uint64) func(seq uint64) bool {
 	if version == 0 {
 		return func(uint64) bool { return false }
@@ -92,8 +91,7 @@ func supersededBy(s *storm.Storm, version uint64) func(seq uint64) bool {
 	}
 }
 
-// producerOf divides the keys among the producers, so that the order of each
-// key's events holds.
+// producerOf divides the keys among the producers, so that the order of each key's events holds.
 func producerOf(keyIndex int32, producers int) int { return int(keyIndex) % producers }
 
 // checker checks one delivery log.
@@ -142,8 +140,7 @@ func (l *deliveryLog) check(s *storm.Storm, keys map[string]int32, e expectation
 			if key < 0 {
 				continue
 			}
-			// A batch contains a key at most once. Any other hand-over has the deltas of
-			// one key.
+			// A batch contains a key at most once. Any other hand-over has the deltas of one key.
 			switch {
 			case !h.batch && first >= 0 && key != first:
 				c.v[diverged].add("%s in a hand-over of %s", s.Events[c.newest[key]-1].Key, s.Events[c.newest[first]-1].Key)
@@ -260,9 +257,8 @@ func (c *checker) missing() {
 	}
 }
 
-// allowed reports whether an event may come out as a delta of that type. The store's
-// content decides whether a handler gets an addition or an update; lists and coalescing
-// change it.
+// allowed reports whether an event may come out as a delta of that type. The store's content
+// decides whether a handler gets an addition or an update; lists and coalescing change it.
 func (c *checker) allowed(t cache.DeltaType, e watch.EventType) bool {
 	switch t {
 	case cache.Added, cache.Updated:

@@ -24,9 +24,8 @@ import (
 // (per-key), clientgo-fifo (queue) and reference (merge), and in the informer pipeline
 // against [ClientGoInformer] (in-order), if Impls does not leave it out.
 //
-// The error wraps [ErrConfig], [impls.ErrUnknownVariant] or the storm's. A storm that
-// can't be repeated needs min(1000, Events) events after its initial list, and at
-// least 100.
+// The error wraps [ErrConfig], [impls.ErrUnknownVariant] or the storm's. A storm that can't be
+// repeated needs min(1000, Events) events after its initial list, and at least 100.
 func Compare(config Config) ([]lab.Comparison, error) {
 	if err := config.complete(); err != nil {
 		return nil, err
@@ -106,8 +105,7 @@ func (s *Config) cells(name, variant, baseline string, g impls.Guarantees, k Kno
 	return cells
 }
 
-// labels returns the labels of a variant's cells, without the rate. It leaves out zero
-// values.
+// labels returns the labels of a variant's cells, without the rate. It leaves out zero values.
 func (s *Config) labels(variant string, g impls.Guarantees, k Knobs) (labels []lab.Label) {
 	producers, consumers, consumer := 0, 0, ""
 	if s.Pipeline == QueuePipeline && s.Family != impls.Merge {

@@ -61,9 +61,8 @@ type Config struct {
 	Impls    []string     // names of the variants; empty means all variants of the family
 	Pipeline string       // queue, informer or kubelet; see the package documentation
 	Source   string       // memory (default) or apiserver; the queue pipeline takes memory only
-	// Storm is the played storm. The family merge plays the pods of one node
-	// ([NodePods]). The queue pipeline of the other families plays metadata only; see
-	// [storm.Storm.Metadata].
+	// Storm is the played storm. The family merge plays the pods of one node ([NodePods]). The
+	// queue pipeline of the other families plays metadata only; see [storm.Storm.Metadata].
 	Storm  *storm.Storm
 	Paces  []pace.Pace // release rates, one cell each; empty means one unpaced cell
 	Seed   int64       // seed of the random parts of a pace
@@ -103,10 +102,9 @@ type Config struct {
 	Stamps  Stamps // stamped events of unpaced cells; empty means [StampsSampled]
 }
 
-// Knobs are options of variants; the zero value is each variant's default. A variant
-// without these options, such as client-go's, is played without them, as the
-// baseline; its labels and guarantees show that. At least one variant has to take
-// them. The tags are those of experiment.Spec.
+// Knobs are options of variants; the zero value is each variant's default. A variant without these
+// options, such as client-go's, is played without them, as the baseline; its labels and guarantees
+// show that. At least one variant has to take them. The tags are those of experiment.Spec.
 type Knobs struct {
 	// Capacity of the queue; producers block when it is full (default: 0, unbounded).
 	Capacity   int                  `json:"capacity,omitempty" flag:"capacity" help:"queue capacity; producers block when full (default unbounded)"`

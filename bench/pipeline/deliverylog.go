@@ -10,9 +10,8 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// deliveryLog records the hand-overs of one consumer. While the clock runs, only that
-// consumer's goroutine appends, into preallocated slices. Telemetry reads the published
-// entries.
+// deliveryLog records the hand-overs of one consumer. While the clock runs, only that consumer's
+// goroutine appends, into preallocated slices. Telemetry reads the published entries.
 type deliveryLog struct {
 	st        *stamps
 	deltas    []cache.Delta // in the order of hand-over; Type is empty if the queue hands over objects
@@ -71,8 +70,7 @@ func (l *deliveryLog) call(t cache.DeltaType, obj any) {
 	l.published.Store(uint64(len(l.ends)))
 }
 
-// finish reads the clock for the deltas after the last reading and publishes all
-// entries.
+// finish reads the clock for the deltas after the last reading and publishes all entries.
 func (l *deliveryLog) finish() {
 	if len(l.deltas) > l.marked && !l.st.none {
 		now := l.st.now()
@@ -100,10 +98,9 @@ func objectsIn(deltas []cache.Delta) int {
 	return len(deltas)
 }
 
-// turns record the order in which several consumers got a key. Each consumer has its own
-// log, and the clock cannot order two entries. So each key has a counter: a hand-over of
-// the key increments it at its begin and at its end. Consumers of different keys use
-// different counters.
+// turns record the order in which several consumers got a key. Each consumer has its own log, and
+// the clock cannot order two entries. So each key has a counter: a hand-over of the key increments
+// it at its begin and at its end. Consumers of different keys use different counters.
 type turns struct {
 	events []storm.Event
 	byKey  []atomic.Uint32

@@ -33,10 +33,9 @@ func (m *material) digests() (input, whole string) {
 	return hex.EncodeToString(own[:]), all
 }
 
-// digest identifies the input of all shares. Comparisons with equal digests play the
-// same events, at the same intended times, in the same way. It covers key, type, number,
-// time and size of the events. It leaves out what a cell's labels have: variant, knobs,
-// pace. O(events).
+// digest identifies the input of all shares. Comparisons with equal digests play the same events,
+// at the same intended times, in the same way. It covers key, type, number, time and size of the
+// events. It leaves out what a cell's labels have: variant, knobs, pace. O(events).
 func (m *material) digest() string {
 	h := sha256.New()
 	text := func(format string, args ...any) { fmt.Fprintf(h, format+"\n", args...) }

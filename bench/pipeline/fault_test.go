@@ -223,8 +223,7 @@ func (f *faultyMerger) pass(ctx context.Context) {
 	}
 }
 
-// TestPlantedFaults: every pipeline finds each planted fault and reports the right
-// invariant.
+// TestPlantedFaults: every pipeline finds each planted fault and reports the right invariant.
 func TestPlantedFaults(t *testing.T) {
 	t.Parallel()
 	small := smallStorm(t)

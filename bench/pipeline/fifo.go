@@ -45,11 +45,10 @@ type fifo struct {
 	listed   chan struct{} // closed when left reaches 0
 }
 
-// everKnown is the queue's KnownObjects in per-key delivery. It decides whether a queue
-// drops the Delete of a key that does not wait. It knows every key, as in an informer,
-// where a deleted key was added before. So every deletion is delivered, whatever the
-// timing, and no variant is faster because it delivers less. It lists nothing: Replace,
-// the only caller that lists, comes first.
+// everKnown is the queue's KnownObjects in per-key delivery. It decides whether a queue drops the
+// Delete of a key that does not wait. It knows every key, as in an informer, where a deleted key
+// was added before. So every deletion is delivered, whatever the timing, and no variant is faster
+// because it delivers less. It lists nothing: Replace, the only caller that lists, comes first.
 type everKnown struct{}
 
 func (everKnown) ListKeys() []string                 { return nil }

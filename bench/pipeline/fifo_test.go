@@ -253,8 +253,7 @@ func TestMoments(t *testing.T) {
 	//                 initial  ----------- the events ------------
 	st.released = []int64{0, 5, 1000, 1100, 1200, 1300}
 	st.enqueued = []int64{0, 6, 1010, 1110, 1220, 1310}
-	// The third event is popped before its Add returns. The last one is never handed
-	// over.
+	// The third event is popped before its Add returns. The last one is never handed over.
 	st.popped = []int64{0, 7, 1310, 1105, 1330, 0}
 	st.handled = []int64{0, 8, 1400, 1200, 1400, 0}
 	moments := st.moments(st.popped)

@@ -491,8 +491,7 @@ func (q *recordedQueue) single(obj any, isInInitialList bool) error {
 	return q.r.hand(deltas, false, func() error { return q.process(obj, isInInitialList) })
 }
 
-// recordedBatchQueue is a recordedQueue with a batch path, which a controller finds
-// by its type.
+// recordedBatchQueue is a recordedQueue with a batch path, which a controller finds by its type.
 type recordedBatchQueue struct {
 	*recordedQueue
 	inner   deltafifo.BatchQueue

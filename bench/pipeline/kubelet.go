@@ -17,9 +17,8 @@ import (
 	"watchlab/loadgen/source"
 )
 
-// kubelet is the kubelet pipeline: source → Reflector → UndeltaStore → channel → merge →
-// sync loop. With static pods, the file and http sources have channels to the merger
-// too.
+// kubelet is the kubelet pipeline: source → Reflector → UndeltaStore → channel → merge → sync loop.
+// With static pods, the file and http sources have channels to the merger too.
 type kubelet struct {
 	merging
 	src    source.Source
@@ -140,10 +139,9 @@ func noteSource(rec *cell.Recorder, src source.Source, events int) {
 	}
 }
 
-// pushStore is the Reflector's store: client-go's UndeltaStore. It pushes the whole list
-// to the merger's channel after every change, as kubelet's api source does
-// (k8s.io/kubernetes v1.31.14, pkg/kubelet/config/apiserver.go). Only the Reflector's
-// goroutine writes.
+// pushStore is the Reflector's store: client-go's UndeltaStore. It pushes the whole list to the
+// merger's channel after every change, as kubelet's api source does (k8s.io/kubernetes v1.31.14,
+// pkg/kubelet/config/apiserver.go). Only the Reflector's goroutine writes.
 type pushStore struct {
 	*cache.UndeltaStore
 	st        *stamps

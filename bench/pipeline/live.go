@@ -279,8 +279,7 @@ func (f *liveInformer) check(w *workload, rec *cell.Recorder) outcome {
 	return f.informerStages.check(w, rec)
 }
 
-// arrivals is the schedule of a live stream: an event's intended time is when it
-// arrived.
+// arrivals is the schedule of a live stream: an event's intended time is when it arrived.
 type arrivals struct{ *storm.Storm }
 
 // Intended implements [pace.Schedule].

@@ -25,8 +25,7 @@ func noted(r cell.Result, unit string) (float64, bool) {
 	return 0, false
 }
 
-// comparisons returns the comparisons of a config on the small storm, without planted
-// variants.
+// comparisons returns the comparisons of a config on the small storm, without planted variants.
 func comparisons(t testing.TB, spec pipeline.Config) []lab.Cell {
 	t.Helper()
 	spec.Storm, spec.Duration = smallStorm(t), 50*time.Millisecond
@@ -93,8 +92,7 @@ func TestConsumers(t *testing.T) {
 	}
 }
 
-// TestReaders: readers list all objects. Cells that stamp every event report the
-// staleness.
+// TestReaders: readers list all objects. Cells that stamp every event report the staleness.
 func TestReaders(t *testing.T) {
 	t.Parallel()
 	spec := pipeline.Config{
@@ -129,8 +127,7 @@ func TestReaders(t *testing.T) {
 	}
 }
 
-// TestHandlerCost: if the consumer is the handler, the handler's time is a boundary of
-// its own.
+// TestHandlerCost: if the consumer is the handler, the handler's time is a boundary of its own.
 func TestHandlerCost(t *testing.T) {
 	t.Parallel()
 	spec := pipeline.Config{Family: impls.Queue, Pipeline: "queue", Impls: []string{"clientgo-fifo", "ring"}, HandlerCost: 100 * time.Microsecond, Paces: rates(2000)}
@@ -181,8 +178,7 @@ func TestStalled(t *testing.T) {
 	}
 }
 
-// TestStamps: none has no latencies, all has one for each event, and the checks are the
-// same.
+// TestStamps: none has no latencies, all has one for each event, and the checks are the same.
 func TestStamps(t *testing.T) {
 	t.Parallel()
 	for _, p := range []string{"queue", "informer"} {
@@ -242,8 +238,7 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// TestTimelines: the timeline has every event of a paced cell, and ends with an empty
-// queue.
+// TestTimelines: the timeline has every event of a paced cell, and ends with an empty queue.
 func TestTimelines(t *testing.T) {
 	t.Parallel()
 	for _, spec := range []pipeline.Config{
@@ -285,8 +280,7 @@ func TestTimelines(t *testing.T) {
 	}
 }
 
-// TestPlantedFaultsUnderLoad: with each load option the checks find and name every
-// fault.
+// TestPlantedFaultsUnderLoad: with each load option the checks find and name every fault.
 func TestPlantedFaultsUnderLoad(t *testing.T) {
 	t.Parallel()
 	small := smallStorm(t)

@@ -10,10 +10,9 @@ import (
 // processors (BenchmarkProbe), and not a multiple of a round rate's.
 const probeEvery = 3700 * time.Microsecond
 
-// lockProbe calls HasSynced periodically and keeps the longest duration (hold). That is
-// the time for which another goroutine held the lock. Before each call it times an empty
-// function through the same interface. The longest of these (floor) is caused by the
-// scheduler.
+// lockProbe calls HasSynced periodically and keeps the longest duration (hold). That is the time
+// for which another goroutine held the lock. Before each call it times an empty function through
+// the same interface. The longest of these (floor) is caused by the scheduler.
 type lockProbe struct {
 	queue, empty interface{ HasSynced() bool }
 	hold, floor  time.Duration
@@ -24,8 +23,7 @@ type emptyQueue struct{}
 
 func (emptyQueue) HasSynced() bool { return true }
 
-// start starts the probe; stop ends it and waits for its goroutine. A nil probe does
-// nothing.
+// start starts the probe; stop ends it and waits for its goroutine. A nil probe does nothing.
 func (p *lockProbe) start() (stop func()) {
 	if p == nil {
 		return func() {}

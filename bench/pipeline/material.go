@@ -14,9 +14,8 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// material is shared by the cells of a comparison: the storm, repeated to the length of
-// a round, and everything prepared from it. Each part is built at its first use and is
-// immutable.
+// material is shared by the cells of a comparison: the storm, repeated to the length of a round,
+// and everything prepared from it. Each part is built at its first use and is immutable.
 type material struct {
 	// Config is complete. Its Events are the minimum number of events after the initial
 	// list, 0 for one lap; exact: the caller set them, so they apply to paced rounds too.
@@ -33,9 +32,8 @@ const (
 	relistStall = 20 * time.Second
 )
 
-// decodeLimit is the time that client-go may take for an object of a list over HTTP;
-// it passes on nothing before it has decoded the last. 2 to 10 kB take 0.1 to 0.4 ms
-// on an idle core.
+// decodeLimit is the time that client-go may take for an object of a list over HTTP; it passes on
+// nothing before it has decoded the last. 2 to 10 kB take 0.1 to 0.4 ms on an idle core.
 const decodeLimit = 2 * time.Millisecond
 
 // stall returns the longest time without progress at a pace.
@@ -177,9 +175,8 @@ func (m *material) part(length int, exactly bool) storm.Selection {
 	return storm.Selection{Storm: s, Whole: len(s.Events), WholeInitial: s.Initial}
 }
 
-// schedule returns the intended times of a part at a pace. Event 0 is the first after
-// the initial list of the whole storm; the storm's own times count from the end of
-// that list.
+// schedule returns the intended times of a part at a pace. Event 0 is the first after the initial
+// list of the whole storm; the storm's own times count from the end of that list.
 func (m *material) schedule(p pace.Pace, s storm.Selection) pace.Schedule {
 	if !m.Share.Whole() && p.Shape() != pace.Trace {
 		whole := p.Schedule(pace.Score{Events: s.Whole - s.WholeInitial, Seed: m.Seed})
@@ -218,10 +215,9 @@ type call struct {
 	verb verb
 }
 
-// partition divides the events after the initial list among the producers, by key, so
-// that the order of each key's events holds. A relist is a replace with all objects of
-// that time, in the order of their key indexes; storms with relists have one producer.
-// O(events + relists × keys).
+// partition divides the events after the initial list among the producers, by key, so that the
+// order of each key's events holds. A relist is a replace with all objects of that time, in the
+// order of their key indexes; storms with relists have one producer. O(events + relists × keys).
 func partition(s *storm.Storm, producers int) [][]call {
 	parts := make([][]call, producers)
 	relists := slices.DeleteFunc(slices.Clone(s.Marks), func(m storm.Mark) bool { return !isRelist(m) })

@@ -14,8 +14,7 @@ import (
 	"watchlab/loadgen/pace"
 )
 
-// NodePods is the number of pods on the node of the family merge: kubelet's default
-// limit.
+// NodePods is the number of pods on the node of the family merge: kubelet's default limit.
 const NodePods = 110
 
 // lastPod is added to the merger's source after everything else. A source's updates

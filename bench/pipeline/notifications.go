@@ -31,9 +31,8 @@ type notifications struct {
 	final map[types.UID]*v1.Pod
 }
 
-// notificationsOf computes the notifications of a merger that gets the whole list after
-// each event (k8s.io/kubernetes v1.31.14, pkg/kubelet/config/config.go,
-// podStorage.merge).
+// notificationsOf computes the notifications of a merger that gets the whole list after each event
+// (k8s.io/kubernetes v1.31.14, pkg/kubelet/config/config.go, podStorage.merge).
 func notificationsOf(s *storm.Storm) *notifications {
 	t := &notifications{byPod: make(map[types.UID][]notification), final: make(map[types.UID]*v1.Pod)}
 	expect := func(seq uint64, op merge.Op, pod *v1.Pod) {
@@ -73,8 +72,7 @@ func notificationsOf(s *storm.Storm) *notifications {
 	return t
 }
 
-// differ reports whether two pods differ in anything but the status that a merger
-// compares.
+// differ reports whether two pods differ in anything but the status that a merger compares.
 func differ(a, b *v1.Pod) bool {
 	return !reflect.DeepEqual(a.Spec, b.Spec) ||
 		!reflect.DeepEqual(a.Labels, b.Labels) ||
@@ -135,11 +133,10 @@ func (l *noticeLog) add(u merge.PodUpdate, merged, handled int64) bool {
 	return true
 }
 
-// match matches notices with events and fills in their stamps. folds: a newer
-// notification may replace a missing one. listed is the version of the newest list
-// during the play; 0 for none. Changes up to that list may be missing, and the list's
-// changes may come with another operation. out counts the pods of notifications about
-// events after the initial list.
+// match matches notices with events and fills in their stamps. folds: a newer notification may
+// replace a missing one. listed is the version of the newest list during the play; 0 for none.
+// Changes up to that list may be missing, and the list's changes may come with another operation.
+// out counts the pods of notifications about events after the initial list.
 func (t *notifications) match(notices []notice, st *stamps, s *storm.Storm, folds bool, listed uint64) (v violations, out uint64) {
 	superseded := supersededBy(s, listed)
 	type progress struct {

@@ -27,31 +27,28 @@
 //
 // # Stamps
 //
-// Reading the clock costs as much as a fast queue does. Unpaced cells of deltafifo and
-// queue therefore stamp every 64th event on the way in, and read the clock once a batch or
-// 64 events on the way out. Events between two readings take the later one, so their
-// latency is too long by less than 64 events. Such readings are too coarse to subtract:
-// [PoppedStored] and [StoredHandled] exist in paced cells and with [StampsAll] only.
-// [Handled] counts from the intended time and exists in paced cells only. Pipelines of
-// merge stamp every event.
+// Reading the clock costs as much as a fast queue does. Unpaced cells of deltafifo and queue
+// therefore stamp every 64th event on the way in, and read the clock once a batch or 64 events on
+// the way out. Events between two readings take the later one, so their latency is too long by less
+// than 64 events. Such readings are too coarse to subtract: [PoppedStored] and [StoredHandled]
+// exist in paced cells and with [StampsAll] only. [Handled] counts from the intended time and
+// exists in paced cells only. Pipelines of merge stamp every event.
 //
 // A coalesced event is handled when a newer version of its key is. A latest-object
 // queue never hands over a deletion: neither the deletion nor the versions that it
 // removed have a latency, nor have events that change nothing for a merger.
 //
-// client-go's own informer has no hook between its queue and its store. There, enqueued is
-// stamped by the transform function, stored by an index function (a deletion: by the
-// handler), and popped not at all. The checker reads the log of handler calls, which every
-// informer cell has.
+// client-go's own informer has no hook between its queue and its store. There, enqueued is stamped
+// by the transform function, stored by an index function (a deletion: by the handler), and popped
+// not at all. The checker reads the log of handler calls, which every informer cell has.
 //
 // # Marks of a storm
 //
-// A relist ([storm.MarkRelist]) is a Replace in the queue pipeline. In the informer
-// pipeline it breaks the watch and lets its version expire; the Reflector lists
-// again after client-go's pauses of 2 to 5 s. A resync ([storm.MarkResync]) calls
-// Resync of an informer's queue. client-go's own informer has no such call: a
-// comparison on a storm with resyncs leaves it out. A queue alone has no store to
-// resync from. clientgo-realfifo, without KnownObjects, ignores a Resync.
+// A relist ([storm.MarkRelist]) is a Replace in the queue pipeline. In the informer pipeline it
+// breaks the watch and lets its version expire; the Reflector lists again after client-go's pauses
+// of 2 to 5 s. A resync ([storm.MarkResync]) calls Resync of an informer's queue. client-go's own
+// informer has no such call: a comparison on a storm with resyncs leaves it out. A queue alone has
+// no store to resync from. clientgo-realfifo, without KnownObjects, ignores a Resync.
 //
 // # Load on the reading side
 //
@@ -142,8 +139,7 @@ type stages interface {
 	// play plays the storm and returns when all goroutines have ended. After an error,
 	// check is not called.
 	play(ctx context.Context, w *workload, rec *cell.Recorder) error
-	// check compares the logs with the storm, notes figures, and completes the
-	// stamps.
+	// check compares the logs with the storm, notes figures, and completes the stamps.
 	check(w *workload, rec *cell.Recorder) outcome
 }
 

@@ -15,8 +15,7 @@ import (
 
 var stageLabel = regexp.MustCompile(`"stage":"([a-z]+)"`)
 
-// stagesOf plays a cell with profile labels and returns the observed stages of its
-// goroutines.
+// stagesOf plays a cell with profile labels and returns the observed stages of its goroutines.
 func stagesOf(t *testing.T, cl lab.Cell) map[string]bool {
 	t.Helper()
 	over := make(chan struct{})

@@ -10,8 +10,7 @@ import (
 	"watchlab/bench/cell"
 )
 
-// Staleness is the age of the oldest released event that the store lacked at a
-// worker's look-up.
+// Staleness is the age of the oldest released event that the store lacked at a worker's look-up.
 const Staleness cell.Boundary = "staleness"
 
 // ListStaleness is the same at a reader's list.
@@ -56,9 +55,8 @@ func freshnessOf(s *stamps) *freshness {
 	return f
 }
 
-// behind returns the number of events that were released by one time and are newer than
-// the store's content at an earlier time. age is the time since the release of the first
-// of them. O(log n).
+// behind returns the number of events that were released by one time and are newer than the store's
+// content at an earlier time. age is the time since the release of the first of them. O(log n).
 func (f *freshness) behind(stored, released int64) (events uint64, age time.Duration) {
 	// The number of the newest event that had been released.
 	out := f.initial + uint64(sort.Search(len(f.released), func(i int) bool { return f.released[i] > released }))

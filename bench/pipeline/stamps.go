@@ -212,9 +212,8 @@ func (s *stamps) moments(taken []int64) []cell.Moment {
 	return moments
 }
 
-// completeByKey gives each event without a stamp the stamp of the key's next version.
-// latest: a deletion removes the waiting versions before it, so they stay without a
-// stamp.
+// completeByKey gives each event without a stamp the stamp of the key's next version. latest: a
+// deletion removes the waiting versions before it, so they stay without a stamp.
 func completeByKey(s *storm.Storm, stamp []int64, latest bool) {
 	next := make([]int64, s.Keys)
 	for i := len(s.Events) - 1; i >= 0; i-- {
@@ -230,8 +229,7 @@ func completeByKey(s *storm.Storm, stamp []int64, latest bool) {
 	}
 }
 
-// sequence parses an object's resourceVersion; 0 if it is no number. It does not
-// allocate.
+// sequence parses an object's resourceVersion; 0 if it is no number. It does not allocate.
 func sequence(obj any) uint64 {
 	if pod, ok := obj.(*v1.Pod); ok {
 		return parseSequence(pod.ResourceVersion)

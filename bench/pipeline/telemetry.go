@@ -86,8 +86,7 @@ func newTelemetry(ctx context.Context, st *stamps, s *score) *telemetry {
 	return t
 }
 
-// queue registers the delivery logs, and, as the last registration of a set-up, the
-// queue's length.
+// queue registers the delivery logs, and, as the last registration of a set-up, the queue's length.
 func (t *telemetry) queue(length func() int, logs ...*deliveryLog) {
 	if t == nil {
 		return

@@ -118,9 +118,8 @@ func compareHistograms(t *testing.T, spec pipeline.Config, paced bool, res cell.
 	for h, b := range intervals {
 		want, ok := res.At(b)
 		got, gotSum := snap.Distribution(h), snap.Sum(h)
-		// Both count negative values as zero. During the play telemetry may read before
-		// a stamp is set, and may count a repeated look-up at its second time. So the
-		// figures differ a little.
+		// Both count negative values as zero. During the play telemetry may read before a stamp is
+		// set, and may count a repeated look-up at its second time. So the figures differ a little.
 		const about = 0.2
 		if sum := float64(want.Sum) / 1e9; !ok || got.Count != want.Count || paced && (gotSum < sum*(1-about) || gotSum > sum*(1+about)) ||
 			!paced && (gotSum < sum*0.999999 || gotSum > sum*1.000001) {
@@ -129,9 +128,8 @@ func compareHistograms(t *testing.T, spec pipeline.Config, paced bool, res cell.
 	}
 }
 
-// checkTraces: the times of a trace's stages never decrease, and the event that
-// another was coalesced into has a trace too. A popped event is coalesced only if a
-// worker looks keys up.
+// checkTraces: the times of a trace's stages never decrease, and the event that another was
+// coalesced into has a trace too. A popped event is coalesced only if a worker looks keys up.
 func checkTraces(t *testing.T, traces []live.EventTrace, lookedUp bool) {
 	t.Helper()
 	if len(traces) == 0 {
@@ -145,8 +143,7 @@ func checkTraces(t *testing.T, traces []live.EventTrace, lookedUp bool) {
 		bySeq[j.Seq] = j
 	}
 	for _, j := range traces {
-		// The trace of a coalescing event that is not sampled may lack its first
-		// stages.
+		// The trace of a coalescing event that is not sampled may lack its first stages.
 		if len(j.Stages) == 0 || j.Seq%64 == 0 && j.Stages[0].Stage != metric.Released {
 			t.Errorf("event %d has stages %v", j.Seq, j.Stages)
 			continue
@@ -237,8 +234,7 @@ func BenchmarkTelemetryCost(b *testing.B) {
 	}
 }
 
-// TestTelemetryOfFaults: telemetry counts each of the server's faults under its own
-// name.
+// TestTelemetryOfFaults: telemetry counts each of the server's faults under its own name.
 func TestTelemetryOfFaults(t *testing.T) {
 	t.Parallel()
 	cl := comparisons(t, pipeline.Config{

@@ -163,9 +163,8 @@ func (w *worker) lookUps() (out []lookUp) {
 	return out
 }
 
-// check checks that each key was looked up up to its last event, and never backwards. It
-// fills in the handled stamps: an event is handled when its version or a newer one is
-// looked up.
+// check checks that each key was looked up up to its last event, and never backwards. It fills in
+// the handled stamps: an event is handled when its version or a newer one is looked up.
 func (w *worker) check(v *violations, s *storm.Storm, keys map[string]int32) {
 	events := make([][]uint64, s.Keys)
 	for i := range s.Events {

@@ -72,9 +72,8 @@ func (m *maker) source(t *testing.T, name string, events float64) *profile.Sourc
 
 const ms = 1_000_000
 
-// pair is a queue before and after a change. Per event, Pop needs a quarter of the
-// time, encode is gone, and the collector does new work. The second profile has twice
-// the events.
+// pair is a queue before and after a change. Per event, Pop needs a quarter of the time, encode is
+// gone, and the collector does new work. The second profile has twice the events.
 func pair(t *testing.T, eventsBefore, eventsAfter float64) (before, after *profile.Source) {
 	before = newMaker("cpu", "nanoseconds", 10*ms).
 		add("pop", 4000*ms, "main.main", "example.com/q/queue.(*Queue[example.com/q.T]).Pop").
@@ -151,8 +150,7 @@ func TestCompareFigures(t *testing.T) {
 	}
 }
 
-// TestInstantFiguresNotPerEvent checks that the live heap is not divided by the number of
-// events.
+// TestInstantFiguresNotPerEvent checks that the live heap is not divided by the number of events.
 func TestInstantFiguresNotPerEvent(t *testing.T) {
 	for kind, unit := range map[string][2]string{"inuse_space": {"bytes", "B"}, "inuse_objects": {"count", "inuse_objects"}, "goroutine": {"count", "goroutine"}} {
 		before := newMaker(kind, unit[0], 1).add("", 100, "f").source(t, "a", 10)

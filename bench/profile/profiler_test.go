@@ -149,8 +149,7 @@ func TestProfilerKinds(t *testing.T) {
 	}
 }
 
-// TestProfilesPerCell checks that profiles do not contain earlier allocations and
-// waits.
+// TestProfilesPerCell checks that profiles do not contain earlier allocations and waits.
 func TestProfilesPerCell(t *testing.T) {
 	dir := t.TempDir()
 	p := profile.NewProfiler(dir, []profile.Kind{profile.Allocs, profile.Mutex})

@@ -16,8 +16,7 @@ func plain(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) }
 
 const nasty = `<script>alert("x")</script> & 'y'`
 
-// charts returns one chart of each kind with all options, and names that contain
-// markup.
+// charts returns one chart of each kind with all options, and names that contain markup.
 func charts() map[string]chart {
 	a := axis{label: nasty, format: plain}
 	named, logs := chartRow{name: nasty, note: nasty}, axis{label: nasty, log: true, format: plain}
@@ -41,8 +40,7 @@ func charts() map[string]chart {
 	}
 }
 
-// TestSVG checks that each picture is well-formed XML, has a name, and escapes its
-// texts.
+// TestSVG checks that each picture is well-formed XML, has a name, and escapes its texts.
 func TestSVG(t *testing.T) {
 	for name, c := range charts() {
 		t.Run(name, func(t *testing.T) {
@@ -86,8 +84,7 @@ func TestSVG(t *testing.T) {
 	}
 }
 
-// TestEmptyChart checks that a chart without figures reports it and draws no invalid
-// numbers.
+// TestEmptyChart checks that a chart without figures reports it and draws no invalid numbers.
 func TestEmptyChart(t *testing.T) {
 	logs := axis{log: true}
 	for name, c := range map[string]chart{

@@ -106,8 +106,7 @@ func TestHTMLOmitsInvalid(t *testing.T) {
 	}
 }
 
-// TestHTMLStormCurves checks that released events are drawn if any variant has a
-// timeline.
+// TestHTMLStormCurves checks that released events are drawn if any variant has a timeline.
 func TestHTMLStormCurves(t *testing.T) {
 	o := fixture()
 	for i := range o.Comparisons[0].Cells {

@@ -216,8 +216,7 @@ func TestTableFitsTerminal(t *testing.T) {
 	}
 }
 
-// TestBenchHasSameRounds checks that the tables' medians are those of the benchfmt
-// output.
+// TestBenchHasSameRounds checks that the tables' medians are those of the benchfmt output.
 func TestBenchHasSameRounds(t *testing.T) {
 	o := outcome()
 	var b bytes.Buffer

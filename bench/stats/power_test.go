@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// noises are distributions of the logarithm of a round's figure, with variance of about
-// 1.
+// noises are distributions of the logarithm of a round's figure, with variance of about 1.
 var noises = map[string]func(*rand.Rand) float64{
 	"normal": (*rand.Rand).NormFloat64,
 	// skewed: most rounds are near the best, some are slow.
@@ -34,8 +33,7 @@ func draw(r *rand.Rand, noise func(*rand.Rand) float64, rounds int, median, devi
 	return values
 }
 
-// atMost returns the number that a binomial count exceeds in fewer than 1 of 10,000
-// cases.
+// atMost returns the number that a binomial count exceeds in fewer than 1 of 10,000 cases.
 func atMost(n int, p float64) int {
 	rest, term := 1.0, math.Pow(1-p, float64(n))
 	for k := 0; ; k++ {
@@ -73,8 +71,7 @@ func TestAANoDifference(t *testing.T) {
 	}
 }
 
-// TestPlantedSlowdown slows one side down by 5 %, with the noise and the rounds
-// of a quiet machine.
+// TestPlantedSlowdown slows one side down by 5 %, with the noise and the rounds of a quiet machine.
 func TestPlantedSlowdown(t *testing.T) {
 	const repeats, slowdown, deviation = 400, 0.95, 0.02
 	for name, noise := range noises {
@@ -109,8 +106,7 @@ func TestPlantedSlowdown(t *testing.T) {
 	}
 }
 
-// TestPower plants a change of the detectable size, with known instead of
-// estimated noise.
+// TestPower plants a change of the detectable size, with known instead of estimated noise.
 func TestPower(t *testing.T) {
 	const repeats, deviation = 2000, 0.03
 	for _, s := range []sizes{{4, 4}, {5, 5}, {4, 7}, {10, 10}, {20, 12}} {

@@ -77,8 +77,7 @@ func TestFitRecoversParameters(t *testing.T) {
 	}
 }
 
-// TestFitUsesPoints: the fit does not depend on the order of the points and does not
-// change it.
+// TestFitUsesPoints: the fit does not depend on the order of the points and does not change it.
 func TestFitUsesPoints(t *testing.T) {
 	points := []ScalePoint{
 		{8, []float64{4.5, 4.6}}, {1, []float64{1, 1.1}}, {16, []float64{4.9, 5.3}}, {2, []float64{1.9, 1.8}}, {4, []float64{3.2, 3.1}},

@@ -54,7 +54,7 @@ var limits = []struct {
 	{"go.mod files", func(t *testing.T) int64 {
 		return count(t, ".", func(p string) bool { return path.Base(p) == "go.mod" })
 	}, 7, true},
-	{"lines of Go without tests", lines, 68_000, false},
+	{"lines of Go without tests", lines, 68_000, true},
 	{"bytes of README.md", func(t *testing.T) int64 { return bytesOf(t, "README.md") }, 8 << 10, true},
 	{"bytes of results", func(t *testing.T) int64 { return bytesOf(t, "results") }, 5 << 20, true},
 }

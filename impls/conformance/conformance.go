@@ -10,10 +10,9 @@
 //  4. RunMutants (build tag mutants) shows that each check fails for a
 //     variant with the matching bug; see mutants.md.
 //
-// The suites are in queuetest (families deltafifo and queue) and mergetest. Every
-// variant passes the suite of its family, including the upstream baselines: if a
-// baseline fails, the suite is wrong. A variant from another module calls the
-// suite from its own test:
+// The suites are in queuetest (families deltafifo and queue) and mergetest. Every variant passes
+// the suite of its family, including the upstream baselines: if a baseline fails, the suite is
+// wrong. A variant from another module calls the suite from its own test:
 //
 //	func TestConformance(t *testing.T) { queuetest.RunDeltaFIFO(t, myVariant) }
 package conformance
@@ -86,8 +85,7 @@ func Async(f func() error) Call {
 	return c
 }
 
-// Returned reports whether the call has returned, and its error. It returns true
-// only once.
+// Returned reports whether the call has returned, and its error. It returns true only once.
 func (c Call) Returned() (ok bool, err error) {
 	select {
 	case err := <-c.done:
@@ -100,8 +98,7 @@ func (c Call) Returned() (ok bool, err error) {
 // Wait waits for the call and returns its error.
 func (c Call) Wait() error { return <-c.done }
 
-// Sleeps fails the test if the call has returned, when all goroutines of the bubble
-// sleep.
+// Sleeps fails the test if the call has returned, when all goroutines of the bubble sleep.
 func (c Call) Sleeps(t TB, when string) {
 	t.Helper()
 	synctest.Wait()
@@ -120,12 +117,10 @@ func (c Call) Returns(t TB, want error, when string) {
 	}
 }
 
-// Patience is the maximum duration of a concurrent check before [Watchdog] fails
-// it.
+// Patience is the maximum duration of a concurrent check before [Watchdog] fails it.
 var Patience = time.Minute
 
-// Watchdog fails a test that runs longer than [Patience], and calls unblock to
-// end it.
+// Watchdog fails a test that runs longer than [Patience], and calls unblock to end it.
 func Watchdog(t TB, unblock func()) {
 	t.Helper()
 	timer := time.AfterFunc(Patience, func() {

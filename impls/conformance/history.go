@@ -12,8 +12,7 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// Machine is a sequential model of a family. States with the same String are
-// equal.
+// Machine is a sequential model of a family. States with the same String are equal.
 type Machine[S fmt.Stringer] struct {
 	// Init returns the initial state.
 	Init func() S
@@ -24,8 +23,7 @@ type Machine[S fmt.Stringer] struct {
 	Describe func(in, out any) string
 }
 
-// described is a state with its cached String, because porcupine compares states
-// often.
+// described is a state with its cached String, because porcupine compares states often.
 type described[S fmt.Stringer] struct {
 	state S
 	text  string
@@ -49,10 +47,9 @@ func (m Machine[S]) porcupine() porcupine.Model {
 	}).ToModel()
 }
 
-// Linearizable fails if the machine allows no order of the history. In such an
-// order each call takes effect at one moment between its begin and its end. On
-// failure it logs the history, the longest valid order, and why no operation can
-// follow. porcupine gives up after 20 s.
+// Linearizable fails if the machine allows no order of the history. In such an order each call
+// takes effect at one moment between its begin and its end. On failure it logs the history, the
+// longest valid order, and why no operation can follow. porcupine gives up after 20 s.
 func Linearizable[S fmt.Stringer](t *testing.T, m Machine[S], seed uint64, ops []porcupine.Operation) {
 	t.Helper()
 	res, info := porcupine.CheckOperationsVerbose(m.porcupine(), ops, 20*time.Second)

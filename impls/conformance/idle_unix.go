@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// Idle fails if the process uses CPU time while all goroutines of the caller
-// sleep. The bound detects spinning only. On systems without getrusage it does
-// nothing.
+// Idle fails if the process uses CPU time while all goroutines of the caller sleep. The bound
+// detects spinning only. On systems without getrusage it does nothing.
 func Idle(t *testing.T) {
 	t.Helper()
 	const idle, most, tries = 100 * time.Millisecond, 2500 * time.Microsecond, 5

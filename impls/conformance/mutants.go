@@ -18,8 +18,7 @@ type Mutant struct {
 	// Name is the name of the variant. Broken completes the sentence "the variant
 	// …". Check is the name of the check.
 	Name, Broken, Check string
-	// In restricts the setups by a -test.run pattern of their subtests; empty
-	// means all.
+	// In restricts the setups by a -test.run pattern of their subtests; empty means all.
 	In string
 }
 

@@ -52,8 +52,7 @@ type node struct {
 	sources [producers]*source
 
 	mu sync.Mutex
-	// held is the last received change of each pod, by source and UID. mu guards
-	// the fields below.
+	// held is the last received change of each pod, by source and UID. mu guards the fields below.
 	held map[string]map[types.UID]int
 	// ended holds the sources whose last update of the round was received.
 	ended  map[string]int
@@ -129,8 +128,7 @@ func (n *node) close() {
 	n.Close()
 }
 
-// round lets each source send a number of updates, and then a pod that ends the
-// round.
+// round lets each source send a number of updates, and then a pod that ends the round.
 func (n *node) round(rng *rand.Rand, each, round int, closeAt <-chan time.Time) {
 	var all sync.WaitGroup
 	done := make(chan struct{})
@@ -227,8 +225,7 @@ func (s *source) set(uid types.UID, have *v1.Pod, rng *rand.Rand) {
 	s.pods[uid] = pod
 }
 
-// end returns the update that ends a round: a pod that sorts after all others of
-// the source.
+// end returns the update that ends a round: a pod that sorts after all others of the source.
 func (s *source) end(round int) merge.PodUpdate {
 	s.change++
 	uid := types.UID(s.name + "-end")

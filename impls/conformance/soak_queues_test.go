@@ -343,8 +343,7 @@ func (e *soak) see(d cache.Delta) error {
 	return nil
 }
 
-// seeAll compares a ReplacedAll list with the consumer's store, which must be
-// equal.
+// seeAll compares a ReplacedAll list with the consumer's store, which must be equal.
 func (e *soak) seeAll(o cache.ReplacedAllInfo) error {
 	if len(o.Objects) != len(e.store.ListKeys()) {
 		return fmt.Errorf("a list of %d objects came to a consumer that holds %d", len(o.Objects), len(e.store.ListKeys()))

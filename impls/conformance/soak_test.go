@@ -1,7 +1,6 @@
-// Package conformance_test runs every variant except the baselines for a long
-// time. Each episode has a new instance, eight producers, slow and panicking
-// handlers, and Close and Replace at random times. It checks that no event is
-// lost, and that memory and goroutines do not grow.
+// Package conformance_test runs every variant except the baselines for a long time. Each episode
+// has a new instance, eight producers, slow and panicking handlers, and Close and Replace at random
+// times. It checks that no event is lost, and that memory and goroutines do not grow.
 //
 //	go test -timeout 0 -v -run '^TestSoak$' ./impls/conformance -soak 10m
 //
@@ -30,8 +29,7 @@ const patience = 30 * time.Second
 // cell is a variant with one set of options.
 type cell struct {
 	name string
-	// episode builds an instance, runs several rounds, closes it and checks the
-	// result.
+	// episode builds an instance, runs several rounds, closes it and checks the result.
 	episode func(t *testing.T, rng *rand.Rand, m *meter)
 }
 
@@ -121,8 +119,7 @@ func (m *meter) flat() {
 	}
 }
 
-// fit returns the mean of the samples, and the rise of the fitted line from the
-// first to the last.
+// fit returns the mean of the samples, and the rise of the fitted line from the first to the last.
 func fit(samples []uint64) (mean, rise float64) {
 	n := float64(len(samples))
 	for _, s := range samples {

@@ -51,8 +51,7 @@ type sink interface {
 	settle()
 }
 
-// front is the API of a queue with one consumer at a time. The engine stores the
-// items.
+// front is the API of a queue with one consumer at a time. The engine stores the items.
 type front struct {
 	producers
 	engine engine
@@ -67,12 +66,10 @@ type front struct {
 // engine is the storage behind a [front].
 type engine interface {
 	sink
-	// take removes the next deltas. It waits for some, and returns nil when the
-	// queue is closed and empty. batched says that they are a batch of several
-	// keys.
+	// take removes the next deltas. It waits for some, and returns nil when the queue is closed and
+	// empty. batched says that they are a batch of several keys.
 	take(batch bool) (deltas []cache.Delta, batched bool)
-	// done is the return of process. If synced is false, HasSynced may turn true
-	// now.
+	// done is the return of process. If synced is false, HasSynced may turn true now.
 	done(synced bool)
 }
 
@@ -92,8 +89,7 @@ func (q *producers) Update(obj any) error { return q.event(updated, obj) }
 func (q *producers) Delete(obj any) error { return q.event(deleted, obj) }
 
 func (q *producers) event(k kind, obj any) error {
-	// The owner of the backlog computes the key; an object without one is refused
-	// here.
+	// The owner of the backlog computes the key; an object without one is refused here.
 	err := q.keys.Check(obj)
 	if err == nil {
 		obj, err = transform(q.transformer, obj)
@@ -106,8 +102,7 @@ func (q *producers) event(k kind, obj any) error {
 	return q.sink.push(item{obj: obj, kind: k})
 }
 
-// Bookmark queues a Bookmark delta, or nothing where KnownObjects is set or
-// delivery is per key.
+// Bookmark queues a Bookmark delta, or nothing where KnownObjects is set or delivery is per key.
 func (q *producers) Bookmark(resourceVersion string) error {
 	if !q.atomicLists {
 		return nil
@@ -128,11 +123,10 @@ func (q *producers) Resync() error {
 	return q.command(item{kind: resyncCommand})
 }
 
-// Replace queues one ReplacedAll delta with in-order delivery and KnownObjects
-// nil. Otherwise it queues a Replaced delta for each object of the list, and
-// tombstones for queued, processed and known objects that the list lacks; nothing
-// of another call comes between them, and together they use one of Capacity.
-// After an error nothing is queued. O(list + queued + known).
+// Replace queues one ReplacedAll delta with in-order delivery and KnownObjects nil. Otherwise it
+// queues a Replaced delta for each object of the list, and tombstones for queued, processed and
+// known objects that the list lacks; nothing of another call comes between them, and together they
+// use one of Capacity. After an error nothing is queued. O(list + queued + known).
 func (q *producers) Replace(list []any, resourceVersion string) error {
 	if !q.atomicLists {
 		for _, obj := range list {
@@ -161,9 +155,8 @@ func (q *producers) command(c item) error {
 	return err
 }
 
-// Pop implements [cache.Queue]. process receives the [cache.Deltas] of one key
-// with per-key delivery, one delta otherwise. Pop returns them too, or nil where
-// they are lent.
+// Pop implements [cache.Queue]. process receives the [cache.Deltas] of one key with per-key
+// delivery, one delta otherwise. Pop returns them too, or nil where they are lent.
 func (q *front) Pop(process cache.PopProcessFunc) (any, error) {
 	q.consumer.Lock()
 	defer q.consumer.Unlock()

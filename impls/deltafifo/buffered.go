@@ -29,15 +29,13 @@ type buffered struct {
 	// backlog; 0 leaves that to the consumer.
 	foldAt int
 
-	// owner guards the backlog and the consumer's end of the inbox. It is taken
-	// after consumer. The consumer holds it until it has popped, also while it
-	// waits.
+	// owner guards the backlog and the consumer's end of the inbox. It is taken after consumer. The
+	// consumer holds it until it has popped, also while it waits.
 	owner   sync.Mutex
 	backlog backlog
-	// waiting is at least the length of the backlog, for Len. It is raised before
-	// items leave the inbox, and the owner stores it afterwards. Len loads it
-	// after the length of the inbox, so that it misses no item that moves
-	// meanwhile.
+	// waiting is at least the length of the backlog, for Len. It is raised before items leave the
+	// inbox, and the owner stores it afterwards. Len loads it after the length of the inbox, so
+	// that it misses no item that moves meanwhile.
 	waiting atomic.Int64
 }
 

@@ -27,8 +27,7 @@ type channel struct {
 	answers  chan answer // used by the consumer
 }
 
-// answer is the answer to a question. Without deltas it says that the queue is
-// closed and empty.
+// answer is the answer to a question. Without deltas it says that the queue is closed and empty.
 type answer struct {
 	deltas  []cache.Delta
 	batched bool
@@ -106,8 +105,7 @@ func (q *channel) push(i item) error {
 		q.slots.Give(1)
 		return cache.ErrFIFOClosed
 	}
-	// The first received item determines the initial list, so wait until the
-	// owner has it.
+	// The first received item determines the initial list, so wait until the owner has it.
 	if !q.initial.Begun() {
 		q.settle()
 	}

@@ -34,8 +34,7 @@ func mustDo(t *testing.T, errs ...error) {
 	}
 }
 
-// popNames pops until the queue is closed and empty, and returns the names in
-// order.
+// popNames pops until the queue is closed and empty, and returns the names in order.
 func popNames(t *testing.T, q Queue) []string {
 	t.Helper()
 	var names []string

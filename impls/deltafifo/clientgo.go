@@ -60,9 +60,8 @@ func newDeltaFIFO(o Options) (Queue, error) {
 	return &upstreamDeltaFIFO{f, length}, err
 }
 
-// newRealFIFO sets the options of informers (client-go v0.37, controller.go,
-// newQueueFIFO). Without KnownObjects these are atomic events, bookmarks, and an
-// unlocked process.
+// newRealFIFO sets the options of informers (client-go v0.37, controller.go, newQueueFIFO). Without
+// KnownObjects these are atomic events, bookmarks, and an unlocked process.
 func newRealFIFO(o Options) (*upstreamRealFIFO, error) {
 	atomicEvents := o.KnownObjects == nil
 	f := cache.NewRealFIFOWithOptions(cache.RealFIFOOptions{

@@ -5,11 +5,10 @@ import (
 	"watchlab/impls/internal/ring"
 )
 
-// condVariant is a mutex and a condition variable like upstream, without what
-// makes upstream slow: a producer holds the lock for one append to a chain of
-// blocks, the consumer takes the whole chain at once, handlers run outside the
-// lock, a signal is sent only to a waiting consumer, and memory is reused. See
-// [ring.Locked] for the inbox, and buffered for the rest.
+// condVariant is a mutex and a condition variable like upstream, without what makes upstream slow:
+// a producer holds the lock for one append to a chain of blocks, the consumer takes the whole chain
+// at once, handlers run outside the lock, a signal is sent only to a waiting consumer, and memory
+// is reused. See [ring.Locked] for the inbox, and buffered for the rest.
 func condVariant() Variant {
 	return bufferedVariant("cond", "mutex and condition variable: producers append to blocks, the consumer takes all at once",
 		func(capacity int) (inbox, error) { return ring.NewLocked[item](capacity) })

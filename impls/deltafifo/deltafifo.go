@@ -14,14 +14,12 @@
 // With KnownObjects set, Delete ignores an object that is neither queued nor
 // known. With KnownObjects nil, it ignores an object that is not queued.
 //
-// [InOrder] is the delivery of RealFIFO. Pop returns one delta at a time, in
-// arrival order. PopBatch returns at most BatchSize consecutive deltas with
-// distinct keys. A batch ends before the first repeated key and at the end of the
-// initial list. ReplacedAll, SyncAll and Bookmark deltas are never batched. With
-// KnownObjects nil, Replace, Resync and Bookmark queue one delta each
-// (ReplacedAll, SyncAll, Bookmark), as in today's informers. With KnownObjects
-// set, Replace queues tombstones and Replaced deltas, Resync queues Sync deltas,
-// and bookmarks are dropped.
+// [InOrder] is the delivery of RealFIFO. Pop returns one delta at a time, in arrival order.
+// PopBatch returns at most BatchSize consecutive deltas with distinct keys. A batch ends before the
+// first repeated key and at the end of the initial list. ReplacedAll, SyncAll and Bookmark deltas
+// are never batched. With KnownObjects nil, Replace, Resync and Bookmark queue one delta each
+// (ReplacedAll, SyncAll, Bookmark), as in today's informers. With KnownObjects set, Replace queues
+// tombstones and Replaced deltas, Resync queues Sync deltas, and bookmarks are dropped.
 //
 // # What every variant guarantees
 //
@@ -91,38 +89,32 @@ type Compaction string
 
 const (
 	None Compaction = "none" // no deltas, except one of two consecutive deletions with per-key delivery
-	// Latest delivers only the newest delta of a key. This may be a Deleted delta
-	// of an object that the consumer never received, or after a deletion the
-	// Added delta of the next object with that key. The key keeps its position,
-	// so Latest requires per-key delivery. Memory is bounded by the number of
-	// keys plus a few thousand unmerged events.
+	// Latest delivers only the newest delta of a key. This may be a Deleted delta of an object that
+	// the consumer never received, or after a deletion the Added delta of the next object with that
+	// key. The key keeps its position, so Latest requires per-key delivery. Memory is bounded by
+	// the number of keys plus a few thousand unmerged events.
 	Latest Compaction = "latest"
 )
 
-// DefaultBatchSize is the batch size of RealFIFO (client-go v0.37,
-// the_real_fifo.go).
+// DefaultBatchSize is the batch size of RealFIFO (client-go v0.37, the_real_fifo.go).
 const DefaultBatchSize = 1000
 
-// Options configures a queue, in the words of client-go. The zero value is valid
-// for every variant.
+// Options configures a queue, in the words of client-go. The zero value is valid for every variant.
 type Options struct {
-	// KeyFunction returns the key of an object; nil means
-	// [cache.MetaNamespaceKeyFunc]. It must be deterministic and safe for
-	// concurrent use.
+	// KeyFunction returns the key of an object; nil means [cache.MetaNamespaceKeyFunc]. It must be
+	// deterministic and safe for concurrent use.
 	KeyFunction cache.KeyFunc
-	// KnownObjects is the store of the consumer. Replace queues tombstones for
-	// known objects that its list lacks. Resync queues all known objects. For nil
-	// see the package comment.
+	// KnownObjects is the store of the consumer. Replace queues tombstones for known objects that
+	// its list lacks. Resync queues all known objects. For nil see the package comment.
 	KnownObjects cache.KeyListerGetter
 	// Transformer changes objects before they are queued; nil means no change. It
 	// must be safe for concurrent use.
 	Transformer cache.TransformFunc
 	Delivery    Delivery // [PerKey] or [InOrder]; empty means the first mode of the variant
-	// Capacity is the maximum number of queued deltas; 0 means unbounded. The
-	// deltas of one Replace or Resync count as one, so that they are queued
-	// together. Producers block when the queue is full. They return when there is
-	// room, when Context ends (with its error), or when the queue is closed (with
-	// [cache.ErrFIFOClosed]). After an error nothing was queued. process must not
+	// Capacity is the maximum number of queued deltas; 0 means unbounded. The deltas of one Replace
+	// or Resync count as one, so that they are queued together. Producers block when the queue is
+	// full. They return when there is room, when Context ends (with its error), or when the queue
+	// is closed (with [cache.ErrFIFOClosed]). After an error nothing was queued. process must not
 	// add to a bounded queue: no other goroutine makes room.
 	Capacity int
 	// Context ends the waits of producers for room; nil never ends. Producers
@@ -137,8 +129,7 @@ type Options struct {
 	Shards    int // 0 means the variant's default
 }
 
-// Label returns the guarantees g of a variant's mode as these options change
-// them.
+// Label returns the guarantees g of a variant's mode as these options change them.
 func (o Options) Label(g impls.Guarantees) impls.Guarantees {
 	g.Bounded = o.Capacity > 0
 	if o.Compaction == Latest {
@@ -190,8 +181,7 @@ type limits struct {
 	atomicOnly bool // KnownObjects must be nil
 }
 
-// complete checks the options against the limits of a variant and sets the
-// defaults.
+// complete checks the options against the limits of a variant and sets the defaults.
 func (o Options) complete(l limits) (Options, error) {
 	fail := func(format string, args ...any) (Options, error) {
 		return Options{}, fmt.Errorf("%w: %s", impls.ErrOptions, fmt.Sprintf(format, args...))

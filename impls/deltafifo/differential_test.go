@@ -16,8 +16,7 @@ import (
 	"watchlab/impls/deltafifo"
 )
 
-// upstreamOf names the baseline with the same behavior, by delivery and
-// KnownObjects.
+// upstreamOf names the baseline with the same behavior, by delivery and KnownObjects.
 func upstreamOf(d deltafifo.Delivery, known bool) string {
 	switch {
 	case d == deltafifo.PerKey:
@@ -247,9 +246,8 @@ func version(obj any) string {
 	}
 }
 
-// same compares two consumers. Upstream's DeltaFIFO creates tombstones in map
-// order. So with per-key delivery it compares final states and single pops, but
-// not the order between keys.
+// same compares two consumers. Upstream's DeltaFIFO creates tombstones in map order. So with
+// per-key delivery it compares final states and single pops, but not the order between keys.
 func (c *consumer) same(t *rapid.T, other *consumer) {
 	t.Helper()
 	if a, b := c.queue.Len(), other.queue.Len(); a != b {

@@ -18,13 +18,11 @@ type Mutant struct {
 	Broken string
 	// Check is the name of the subtest that must detect it.
 	Check string
-	// In restricts the setups by a pattern of their subtest names; empty means
-	// all.
+	// In restricts the setups by a pattern of their subtest names; empty means all.
 	In string
 }
 
-// Mutants returns one variant per bug. Each is cond or sharded with one part
-// replaced.
+// Mutants returns one variant per bug. Each is cond or sharded with one part replaced.
 func Mutants() []Mutant {
 	const anywhere, perKey, perKeyKnown = "././././.", "per-key/././././.", "per-key/true/./././."
 	return append([]Mutant{

@@ -16,9 +16,8 @@ type inOrder struct {
 	memory    allocator
 	unique    keySet
 
-	// deltas is a circular buffer with a power of two as its length; n are
-	// queued. The first is at position taken, and its index is the position
-	// modulo the length.
+	// deltas is a circular buffer with a power of two as its length; n are queued. The first is at
+	// position taken, and its index is the position modulo the length.
 	deltas []item
 	n      int
 	taken  uint64
@@ -138,9 +137,8 @@ func (b *inOrder) grow() {
 	}
 }
 
-// populate finds the first call among the last n deltas. If it is a ReplacedAll,
-// the initial list ends after it; otherwise the list is empty. As upstream,
-// SyncAll and Bookmark do not count.
+// populate finds the first call among the last n deltas. If it is a ReplacedAll, the initial list
+// ends after it; otherwise the list is empty. As upstream, SyncAll and Bookmark do not count.
 func (b *inOrder) populate(n int) {
 	for i := b.n - n; i < b.n; i++ {
 		switch b.at(i).kind {
@@ -219,8 +217,7 @@ func knownObject(known cache.KeyListerGetter, key string) any {
 	return nil
 }
 
-// resync queues a Sync delta for each known object that is neither queued nor in
-// process.
+// resync queues a Sync delta for each known object that is neither queued nor in process.
 func (b *inOrder) resync() {
 	queued, _ := b.newest()
 	for _, s := range b.known.ListKeys() {
@@ -235,9 +232,8 @@ func (b *inOrder) resync() {
 	}
 }
 
-// newest returns the newest delta of each key that is queued or in process, and
-// these keys in the order of their first deltas. It skips deltas without a key,
-// which a transformer can make.
+// newest returns the newest delta of each key that is queued or in process, and these keys in the
+// order of their first deltas. It skips deltas without a key, which a transformer can make.
 func (b *inOrder) newest() (map[keys.Key]cache.Delta, []keys.Key) {
 	m := make(map[keys.Key]cache.Delta, len(b.inProcess)+b.n)
 	order := make([]keys.Key, 0, len(b.inProcess)+b.n)
@@ -294,9 +290,8 @@ func (b *inOrder) take(batch bool) ([]cache.Delta, bool) {
 	return out, n > 1
 }
 
-// batchLen returns the number of next deltas that form a batch: at most
-// batchSize, up to the end of the initial list, with distinct keys. A delta of
-// several objects is a batch of one.
+// batchLen returns the number of next deltas that form a batch: at most batchSize, up to the end of
+// the initial list, with distinct keys. A delta of several objects is a batch of one.
 func (b *inOrder) batchLen() int {
 	limit := min(b.n, b.batchSize)
 	if b.initialEnd > b.taken {
@@ -317,8 +312,7 @@ func (b *inOrder) batchLen() int {
 		}
 		h := b.hashes[i]
 		if h == noKey {
-			// A transformer returned an object without a key. As upstream, it
-			// ends its batch.
+			// A transformer returned an object without a key. As upstream, it ends its batch.
 			return n + 1
 		}
 		if !b.unique.add(h) {

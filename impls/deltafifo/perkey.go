@@ -6,12 +6,10 @@ import (
 	"watchlab/impls/internal/keys"
 )
 
-// perKey is the backlog of per-key delivery: a FIFO of keys, each with its
-// deltas.
+// perKey is the backlog of per-key delivery: a FIFO of keys, each with its deltas.
 //
-// A batch has keys with one delta each, in the order in which they were queued. A
-// key with several deltas is popped alone, because no key may appear twice in a
-// batch.
+// A batch has keys with one delta each, in the order in which they were queued. A key with several
+// deltas is popped alone, because no key may appear twice in a batch.
 type perKey struct {
 	keys        keys.Func
 	known       cache.KeyListerGetter
@@ -158,8 +156,7 @@ func (b *perKey) exists(key keys.Key) bool {
 	return err != nil || exists
 }
 
-// newestInProcess returns the newest delta of a key in process. O(batch), on rare
-// paths.
+// newestInProcess returns the newest delta of a key in process. O(batch), on rare paths.
 func (b *perKey) newestInProcess(key keys.Key) (item, bool) {
 	for i := range b.inProcess {
 		if b.inProcess[i].key == key {
@@ -220,8 +217,7 @@ func (b *perKey) recycle(n *node) {
 	}
 }
 
-// resync queues a Sync delta for each known object that is neither queued nor in
-// process.
+// resync queues a Sync delta for each known object that is neither queued nor in process.
 func (b *perKey) resync() {
 	for _, s := range b.known.ListKeys() {
 		key := keys.Split(s)
@@ -323,9 +319,8 @@ func (b *perKey) take(batch bool) ([]cache.Delta, bool) {
 	return out, true
 }
 
-// batchLen returns the number of next keys that form a batch: at most batchSize,
-// within the initial list, each with one delta. It is 0 if the next key has
-// several.
+// batchLen returns the number of next keys that form a batch: at most batchSize, within the initial
+// list, each with one delta. It is 0 if the next key has several.
 func (b *perKey) batchLen() int {
 	limit := b.batchSize
 	if left := b.initial.Left(); left > 0 {

@@ -2,9 +2,8 @@ package deltafifo
 
 import "watchlab/impls/internal/ring"
 
-// ringVariant uses the lock-free ring. A producer claims a position with one
-// atomic operation and publishes it with another. It never waits for another
-// producer or for the consumer.
+// ringVariant uses the lock-free ring. A producer claims a position with one atomic operation and
+// publishes it with another. It never waits for another producer or for the consumer.
 func ringVariant() Variant {
 	return bufferedVariant("ring", "lock-free ring from many producers; the consumer folds and cuts batches",
 		func(capacity int) (inbox, error) { return ring.New[item](capacity) })

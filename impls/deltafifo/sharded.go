@@ -14,10 +14,9 @@ import (
 	"watchlab/impls/internal/ring"
 )
 
-// sharded is a queue in shards, each with a range of key hashes, a lock and a
-// backlog. Producers of different shards do not contend, nor do consumers: a pop
-// takes from one shard, which no other consumer takes from until process has
-// returned.
+// sharded is a queue in shards, each with a range of key hashes, a lock and a backlog. Producers of
+// different shards do not contend, nor do consumers: a pop takes from one shard, which no other
+// consumer takes from until process has returned.
 //
 // # How it works
 //
@@ -39,38 +38,33 @@ import (
 //
 // # Replace and Resync
 //
-// They hold all locks: no event of another producer comes between their deltas,
-// and no consumer pops before the last is queued. Each shard knows what its
-// consumer processes, and known keys are split by hash, so that each shard treats
-// its keys as a queue of one shard would. The initial list ends in each shard
-// separately; HasSynced turns true with the last.
+// They hold all locks: no event of another producer comes between their deltas, and no consumer
+// pops before the last is queued. Each shard knows what its consumer processes, and known keys are
+// split by hash, so that each shard treats its keys as a queue of one shard would. The initial list
+// ends in each shard separately; HasSynced turns true with the last.
 //
 // # Why no wake-up is missed
 //
-// Whoever adds events to an idle shard, or gives back a held one that has events,
-// adds the shard to the FIFO before it unlocks the shard. A consumer sleeps only
-// if the FIFO is empty, and counts itself in asleep under the FIFO's lock, which
-// push reads under the same lock: each added shard wakes one sleeper that no other
-// addition has woken. A consumer that wakes and finds the FIFO empty, as another
-// was faster, sleeps again. Nothing spins.
+// Whoever adds events to an idle shard, or gives back a held one that has events, adds the shard to
+// the FIFO before it unlocks the shard. A consumer sleeps only if the FIFO is empty, and counts
+// itself in asleep under the FIFO's lock, which push reads under the same lock: each added shard
+// wakes one sleeper that no other addition has woken. A consumer that wakes and finds the FIFO
+// empty, as another was faster, sleeps again. Nothing spins.
 //
-// Close counts, with all locks held, the shards with events. Each that becomes
-// empty counts down; the last wakes all consumers. For producers that wait for
-// room see [ring.Slots].
+// Close counts, with all locks held, the shards with events. Each that becomes empty counts down;
+// the last wakes all consumers. For producers that wait for room see [ring.Slots].
 type sharded struct {
 	producers
 	closed atomic.Bool // stored with all shards locked
 	shards []shard
-	// unsynced counts the shards that still have keys of the initial list. The
-	// first Replace sets it with all shards locked. It is decremented under the
-	// lock of a shard. base.initial is claimed under a shard's lock too, so that
-	// the first call is the first queued.
+	// unsynced counts the shards that still have keys of the initial list. The first Replace sets
+	// it with all shards locked. It is decremented under the lock of a shard. base.initial is
+	// claimed under a shard's lock too, so that the first call is the first queued.
 	unsynced atomic.Int64
 	slots    ring.Slots  // counts the used capacity
 	ready    readyShards // the FIFO of shards with events; its lock is taken last
-	// slab is the memory that owned deltas are cut from; nil while a consumer
-	// cuts. All shards share it, because a slab per shard would stay alive with
-	// its last delta.
+	// slab is the memory that owned deltas are cut from; nil while a consumer cuts. All shards
+	// share it, because a slab per shard would stay alive with its last delta.
 	slab atomic.Pointer[[]cache.Delta]
 }
 
@@ -156,8 +150,7 @@ func newSharded(o Options) *sharded {
 	return q
 }
 
-// defaultShards is a power of two, so that it is equal on machines of similar
-// size.
+// defaultShards is a power of two, so that it is equal on machines of similar size.
 func defaultShards(procs int) int {
 	return min(maxShards, 1<<bits.Len(uint(shardsPerProc*procs-1)))
 }
@@ -409,8 +402,7 @@ func (q *sharded) Pop(process cache.PopProcessFunc) (any, error) {
 	return obj, err
 }
 
-// PopBatch implements [cache.QueueWithBatch]. All deltas of a batch come from one
-// shard.
+// PopBatch implements [cache.QueueWithBatch]. All deltas of a batch come from one shard.
 func (q *sharded) PopBatch(processBatch cache.ProcessBatchFunc, processSingle cache.PopProcessFunc) error {
 	h, ok := q.take(true)
 	if !ok {

@@ -67,8 +67,7 @@ func TestShardedFair(t *testing.T) {
 	}
 }
 
-// TestShardedWakes: each sleeping consumer is woken for its own shard, the others
-// by Close.
+// TestShardedWakes: each sleeping consumer is woken for its own shard, the others by Close.
 func TestShardedWakes(t *testing.T) {
 	for _, capacity := range []int{0, 2} {
 		synctest.Test(t, func(t *testing.T) {
@@ -152,8 +151,7 @@ func TestShardedClosedWhileHeld(t *testing.T) {
 	})
 }
 
-// TestShardedInitial: isInInitialList depends on the key, and HasSynced waits for
-// the last shard.
+// TestShardedInitial: isInInitialList depends on the key, and HasSynced waits for the last shard.
 func TestShardedInitial(t *testing.T) {
 	q := newQueue[*sharded](t, shardedVariant(), Options{Shards: 2})
 	// A later event is popped before the last one of the list.
@@ -185,8 +183,7 @@ func TestShardedInitial(t *testing.T) {
 	}
 }
 
-// TestShardedReplaceWhole: when the first object of a list is popped, all others
-// are queued.
+// TestShardedReplaceWhole: when the first object of a list is popped, all others are queued.
 func TestShardedReplaceWhole(t *testing.T) {
 	const listed = 64
 	q := newQueue[*sharded](t, shardedVariant(), Options{Shards: 8})

@@ -18,8 +18,7 @@ func transform(f cache.TransformFunc, obj any) (any, error) {
 	return f(obj)
 }
 
-// transformAll applies a transformer to a copy of a list. After an error the
-// result is nil.
+// transformAll applies a transformer to a copy of a list. After an error the result is nil.
 func transformAll(f cache.TransformFunc, list []any) ([]any, error) {
 	if f == nil {
 		return list, nil

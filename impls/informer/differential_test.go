@@ -28,9 +28,8 @@ type step struct {
 
 func (s step) String() string { return fmt.Sprintf("%s(%d, %v)", s.do, s.key, s.period) }
 
-// What relists loses updates and breaks the watch, what resyncs lets time pass.
-// Not both, because two informers relist at different times, which is when their
-// resync checks begin anew.
+// What relists loses updates and breaks the watch, what resyncs lets time pass. Not both, because
+// two informers relist at different times, which is when their resync checks begin anew.
 var (
 	relists = []string{"change", "change", "change", "delete", "recreate", "settle", "add handler", "remove handler", "relist"}
 	resyncs = []string{"change", "change", "delete", "recreate", "settle", "add handler", "remove handler", "pass"}
@@ -46,11 +45,10 @@ func steps(of []string) *rapid.Generator[[]step] {
 	}), 10, 80)
 }
 
-// TestDifferential runs the same random steps on client-go's informer and on one
-// per variant. Between two idle moments it compares the notifications of each
-// handler: in total order if the queue guarantees that and there was no relist (a
-// list has no order), otherwise per key. rapid prints the seed and shrinks a
-// difference.
+// TestDifferential runs the same random steps on client-go's informer and on one per variant.
+// Between two idle moments it compares the notifications of each handler: in total order if the
+// queue guarantees that and there was no relist (a list has no order), otherwise per key. rapid
+// prints the seed and shrinks a difference.
 func TestDifferential(t *testing.T) {
 	for name, of := range map[string][]string{"relists": relists, "resyncs": resyncs} {
 		t.Run(name, func(t *testing.T) {
@@ -72,8 +70,7 @@ func TestDifferential(t *testing.T) {
 	}
 }
 
-// comparison is two informers of one source, and their handlers: pairs[i][0] is
-// upstream's.
+// comparison is two informers of one source, and their handlers: pairs[i][0] is upstream's.
 type comparison struct {
 	source    source
 	informers [2]cache.SharedIndexInformer

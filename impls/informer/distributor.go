@@ -68,8 +68,7 @@ func (d *distributor) dismiss(l *listener) {
 	}
 }
 
-// distribute queues notices for each listener, in their order. It does not wait
-// for handlers.
+// distribute queues notices for each listener, in their order. It does not wait for handlers.
 func (d *distributor) distribute(notices []notice) {
 	if len(notices) == 0 {
 		return

@@ -8,9 +8,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// NewSharedIndexInformer is [cache.NewSharedIndexInformer] with the queue
-// [DefaultVariant]. It has the shape of controller-runtime's
-// cache.Options.NewInformer:
+// NewSharedIndexInformer is [cache.NewSharedIndexInformer] with the queue [DefaultVariant]. It has
+// the shape of controller-runtime's cache.Options.NewInformer:
 //
 //	mgr, err := ctrl.NewManager(config, ctrl.Options{Cache: cache.Options{NewInformer: informer.NewSharedIndexInformer}})
 func NewSharedIndexInformer(lw cache.ListerWatcher, example runtime.Object, resync time.Duration, indexers cache.Indexers) cache.SharedIndexInformer {
@@ -22,10 +21,9 @@ func NewSharedIndexInformer(lw cache.ListerWatcher, example runtime.Object, resy
 	return newInformer(lw, example, Options{ResyncPeriod: max(0, resync), Indexers: indexers}, b)
 }
 
-// Func returns a [NewSharedIndexInformer] with the queue of opts. The arguments
-// of the returned function set the resync period and the indexers. Indexers of
-// opts are added; for the same name the argument wins. The error is that of
-// [New], so the returned function has none.
+// Func returns a [NewSharedIndexInformer] with the queue of opts. The arguments of the returned
+// function set the resync period and the indexers. Indexers of opts are added; for the same name
+// the argument wins. The error is that of [New], so the returned function has none.
 func Func(opts Options) (func(cache.ListerWatcher, runtime.Object, time.Duration, cache.Indexers) cache.SharedIndexInformer, error) {
 	b, err := opts.checked()
 	if err != nil {
@@ -38,10 +36,9 @@ func Func(opts Options) (func(cache.ListerWatcher, runtime.Object, time.Duration
 	}, nil
 }
 
-// ForFactory returns the constructor for InformerFor of a client-go
-// SharedInformerFactory with a client of type C, such as kubernetes.Interface. If
-// it is registered before the first use of the type, the listers of the factory
-// share this informer:
+// ForFactory returns the constructor for InformerFor of a client-go SharedInformerFactory with a
+// client of type C, such as kubernetes.Interface. If it is registered before the first use of the
+// type, the listers of the factory share this informer:
 //
 //	newPods, err := informer.ForFactory(&v1.Pod{}, listPods, opts)
 //	factory.InformerFor(&v1.Pod{}, newPods)

@@ -41,10 +41,9 @@ func (s *informer) AddEventHandlerWithOptions(handler cache.ResourceEventHandler
 		return l, nil
 	}
 
-	// The indexer does not change between the list and the addition, so the
-	// handler receives later objects as events. The list must come first:
-	// otherwise the handler could be reported as synced before its initial
-	// objects are counted.
+	// The indexer does not change between the list and the addition, so the handler receives later
+	// objects as events. The list must come first: otherwise the handler could be reported as
+	// synced before its initial objects are counted.
 	s.process.mu.Lock()
 	defer s.process.mu.Unlock()
 	l.addInitial(s.indexer.List())

@@ -112,8 +112,7 @@ func TestSyncedAfterStored(t *testing.T) {
 		handle := addHandler(t, inf, &recorder{})
 		run(t, inf)
 		<-entered
-		// It must not sync, hence there is nothing to wait for but the time that it
-		// would take.
+		// It must not sync, hence there is nothing to wait for but the time that it would take.
 		for range 1000 {
 			runtime.Gosched()
 		}
@@ -388,8 +387,7 @@ func TestGoexit(t *testing.T) {
 	})
 }
 
-// replica is a handler that applies its notifications and records inconsistent
-// ones.
+// replica is a handler that applies its notifications and records inconsistent ones.
 type replica struct {
 	mu      sync.Mutex
 	held    map[string]string

@@ -1,10 +1,9 @@
 // Package informer is a [cache.SharedIndexInformer] whose queue is any variant of
 // package deltafifo.
 //
-// client-go's shared informer (v0.37, shared_informer.go) constructs its queue
-// between Reflector and store, so that the caller cannot replace it. This
-// informer combines the same parts, client-go's controller, Reflector and
-// indexer, with the chosen queue:
+// client-go's shared informer (v0.37, shared_informer.go) constructs its queue between Reflector
+// and store, so that the caller cannot replace it. This informer combines the same parts,
+// client-go's controller, Reflector and indexer, with the chosen queue:
 //
 //	inf, err := informer.New(lw, &v1.Pod{}, informer.Options{Variant: "cond"})
 //	inf.AddEventHandler(handler)
@@ -100,9 +99,8 @@ type informer struct {
 	provider      cache.InformerMetricsProvider
 	synced        chan struct{} // closed when the indexer has stored the first list
 
-	// mu guards the lifecycle fields below, and is held while a handler is added.
-	// It is taken before the locks of process and distributor. It is never held
-	// during a wait for a handler.
+	// mu guards the lifecycle fields below, and is held while a handler is added. It is taken
+	// before the locks of process and distributor. It is never held during a wait for a handler.
 	mu               sync.Mutex
 	started, stopped bool                               // change to true once, in this order
 	controller       cache.Controller                   // set together with started
@@ -113,10 +111,9 @@ type informer struct {
 
 var _ cache.SharedIndexInformer = (*informer)(nil)
 
-// New returns an informer of the objects that lw lists and watches. example has
-// the type of the objects; objects of other types are dropped. The informer
-// starts no goroutine before Run, so it can be discarded until then. The error
-// lists the allowed values and wraps [impls.ErrOptions] or
+// New returns an informer of the objects that lw lists and watches. example has the type of the
+// objects; objects of other types are dropped. The informer starts no goroutine before Run, so it
+// can be discarded until then. The error lists the allowed values and wraps [impls.ErrOptions] or
 // [impls.ErrUnknownVariant].
 func New(lw cache.ListerWatcher, example runtime.Object, opts Options) (cache.SharedIndexInformer, error) {
 	if lw == nil {
@@ -177,8 +174,7 @@ func (s *informer) RunWithContext(ctx context.Context) {
 		logger.Info("Warning: the informer has been started already; to run it twice is not allowed")
 		return
 	case err != nil:
-		// New has built a queue with the same options, so this is a bug of the
-		// variant.
+		// New has built a queue with the same options, so this is a bug of the variant.
 		utilruntime.HandleErrorWithContext(ctx, err, "The informer has no queue and stops")
 	}
 	// The handlers stop after the controller, which notifies them.
@@ -217,8 +213,7 @@ func (s *informer) start(logger klog.Logger) (first bool, err error) {
 	return true, nil
 }
 
-// config returns the configuration of client-go's controller. The caller holds
-// mu.
+// config returns the configuration of client-go's controller. The caller holds mu.
 func (s *informer) config(logger klog.Logger, q deltafifo.Queue) *cache.Config {
 	reported := func(err error) error {
 		if err != nil {
@@ -246,8 +241,7 @@ func (s *informer) config(logger klog.Logger, q deltafifo.Queue) *cache.Config {
 	return c
 }
 
-// watchSynced waits until the indexer has the first list, and then notifies all
-// waiters.
+// watchSynced waits until the indexer has the first list, and then notifies all waiters.
 func (s *informer) watchSynced(ctx context.Context) {
 	select {
 	case <-ctx.Done():

@@ -379,10 +379,9 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
-// TestWatchList has a source that sends its list as watch events, which the
-// Reflector collects in a store with the queue's transformer. Each object is
-// transformed as often as with client-go's own informer, with metrics and
-// without.
+// TestWatchList has a source that sends its list as watch events, which the Reflector collects in a
+// store with the queue's transformer. Each object is transformed as often as with client-go's own
+// informer, with metrics and without.
 func TestWatchList(t *testing.T) {
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {

@@ -37,10 +37,9 @@ type listener struct {
 	pending           *ring.Locked[notice] // unbounded: the distributor never waits for the handler
 	stopped, finished chan struct{}        // closed by stop, and after the last call of the handler
 
-	// resyncPeriod is 0 for no resyncs. nextResync is the earliest time of the
-	// next one. resyncing is true if the handler receives updates without a
-	// change; it is true until the first resync check. The distributor's lock
-	// guards all three once the listener is added.
+	// resyncPeriod is 0 for no resyncs. nextResync is the earliest time of the next one. resyncing
+	// is true if the handler receives updates without a change; it is true until the first resync
+	// check. The distributor's lock guards all three once the listener is added.
 	resyncPeriod time.Duration
 	nextResync   time.Time
 	resyncing    bool
@@ -76,8 +75,7 @@ func (l *listener) HasSyncedChecker() cache.DoneChecker { return l.tracker }
 // handler. [cache.ShutDownEventHandler] uses it.
 func (l *listener) ShutdownChan() <-chan struct{} { return l.finished }
 
-// addInitial queues additions of all objects of a list. The listener is not added
-// yet.
+// addInitial queues additions of all objects of a list. The listener is not added yet.
 func (l *listener) addInitial(objs []any) {
 	notices := make([]notice, len(objs))
 	for i, obj := range objs {

@@ -51,8 +51,7 @@ func TestNothingIsAllocated(t *testing.T) {
 	}
 }
 
-// TestBacklogIsLetGo lets a handler fall far behind, and checks the memory after
-// it has caught up.
+// TestBacklogIsLetGo lets a handler fall far behind, and checks the memory after it has caught up.
 func TestBacklogIsLetGo(t *testing.T) {
 	const backlog = 100 * takeSize
 	entered, proceed := make(chan struct{}), make(chan struct{})
@@ -97,8 +96,7 @@ func TestBacklogIsLetGo(t *testing.T) {
 	}
 }
 
-// TestHandleHoldsNothing keeps the handle of a handler that was removed with a
-// backlog.
+// TestHandleHoldsNothing keeps the handle of a handler that was removed with a backlog.
 func TestHandleHoldsNothing(t *testing.T) {
 	entered, proceed := make(chan struct{}, 1), make(chan struct{})
 	l := newListener(klog.Background(), cache.ResourceEventHandlerFuncs{AddFunc: func(any) {
@@ -125,8 +123,7 @@ func TestHandleHoldsNothing(t *testing.T) {
 	runtime.KeepAlive(l)
 }
 
-// TestSlowHandlerIsLogged has calls that are long or short, before a backlog
-// that is large or not.
+// TestSlowHandlerIsLogged has calls that are long or short, before a backlog that is large or not.
 func TestSlowHandlerIsLogged(t *testing.T) {
 	for _, c := range []struct {
 		backlog int

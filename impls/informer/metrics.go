@@ -9,10 +9,9 @@ import (
 	"watchlab/impls/deltafifo"
 )
 
-// measured is a queue with client-go's queue metrics (v0.37,
-// informer_metrics.go). It does not ask for the length during process, because a
-// queue may hold its lock then. If a queue ignores a deletion only when it is
-// folded, the deletion counts until the next call.
+// measured is a queue with client-go's queue metrics (v0.37, informer_metrics.go). It does not ask
+// for the length during process, because a queue may hold its lock then. If a queue ignores a
+// deletion only when it is folded, the deletion counts until the next call.
 type measured struct {
 	deltafifo.Queue
 	queued  cache.GaugeMetric     // informer_queued_items
@@ -27,8 +26,7 @@ var (
 	_ cache.QueueWithBatch         = (*measuredBatch)(nil)
 )
 
-// measure adds metrics to the queue. It returns the queue unchanged if the
-// metrics are disabled.
+// measure adds metrics to the queue. It returns the queue unchanged if the metrics are disabled.
 func measure(q deltafifo.Queue, id cache.InformerNameAndResource, provider cache.InformerMetricsProvider) deltafifo.Queue {
 	if provider == nil || !id.Reserved() {
 		return q

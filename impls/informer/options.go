@@ -19,10 +19,9 @@ const DefaultVariant = "cond"
 // meaning of [cache.SharedIndexInformerOptions].
 type Options struct {
 	Variant string // the queue in package deltafifo; empty means [DefaultVariant]
-	// Queue has the options of the queue. KeyFunction, KnownObjects and
-	// Transformer must be nil, because the informer sets them: keys are
-	// namespace/name, a queue with per-key delivery knows the indexer, and
-	// SetTransform sets the transformer. An empty HandOver means [impls.Lent] if
+	// Queue has the options of the queue. KeyFunction, KnownObjects and Transformer must be nil,
+	// because the informer sets them: keys are namespace/name, a queue with per-key delivery knows
+	// the indexer, and SetTransform sets the transformer. An empty HandOver means [impls.Lent] if
 	// the variant supports it, because the informer keeps only the objects.
 	Queue deltafifo.Options
 	// WrapQueue wraps the queue of the informer, for example with a recorder; nil
@@ -87,9 +86,8 @@ func lends(v deltafifo.Variant, delivery deltafifo.Delivery) bool {
 	return true
 }
 
-// queue builds the queue of an informer. Only with per-key delivery does it know
-// the indexer. With in-order delivery Replace and Resync are one delta each, as
-// in client-go's informers.
+// queue builds the queue of an informer. Only with per-key delivery does it know the indexer. With
+// in-order delivery Replace and Resync are one delta each, as in client-go's informers.
 func (b blueprint) queue(known cache.KeyListerGetter, transform cache.TransformFunc) (deltafifo.Queue, error) {
 	opts := b.opts
 	opts.Transformer = transform

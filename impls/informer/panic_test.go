@@ -94,8 +94,7 @@ func TestStopAfterPanic(t *testing.T) {
 	})
 }
 
-// inProcess runs a test of this package in its own process, and returns the
-// output.
+// inProcess runs a test of this package in its own process, and returns the output.
 func inProcess(t *testing.T, test string, env ...string) (string, error) {
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+test+"$", "-test.timeout=1m")
 	cmd.Env = append(os.Environ(), append(env, "WATCHLAB_INNER=1")...)
@@ -121,8 +120,7 @@ func TestPanicEndsProcess(t *testing.T) {
 	}
 }
 
-// TestMutationDetector: a handler changes an object, and the enabled detector
-// ends the process.
+// TestMutationDetector: a handler changes an object, and the enabled detector ends the process.
 func TestMutationDetector(t *testing.T) {
 	if inner() {
 		src := newSource(t)

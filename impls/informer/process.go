@@ -124,8 +124,7 @@ func (p *processor) store(t cache.Transaction) error {
 	}
 }
 
-// update returns the notice of an update. It is a resync if the resourceVersion
-// is unchanged.
+// update returns the notice of an update. It is a resync if the resourceVersion is unchanged.
 func update(old, obj any) notice {
 	n := notice{kind: updated, old: old, obj: obj}
 	if a, err := meta.Accessor(obj); err == nil {
@@ -169,8 +168,7 @@ func (p *processor) replaceAll(info cache.ReplacedAllInfo, isInInitialList bool)
 	return nil
 }
 
-// ProcessBatch stores the deltas of a PopBatch in one transaction. All deltas
-// have different keys.
+// ProcessBatch stores the deltas of a PopBatch in one transaction. All deltas have different keys.
 func (p *processor) ProcessBatch(deltas []cache.Delta, isInInitialList bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -15,8 +15,7 @@ import (
 	"watchlab/impls/informer"
 )
 
-// script is a queue that delivers prepared batches, or prepared single deltas if
-// single is set.
+// script is a queue that delivers prepared batches, or prepared single deltas if single is set.
 type script struct {
 	deltafifo.BatchQueue
 	// single is read where deltas are handed over.

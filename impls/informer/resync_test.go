@@ -67,10 +67,9 @@ func (c *clock) times() []float64 {
 	return slices.Clone(c.at)
 }
 
-// resyncCase is an informer of one object, with its resync period, and handlers
-// that ask for periods (-1: none in particular), early, before it is run, or
-// late, half a second after. want is when each is called within 10 seconds, first
-// the early ones.
+// resyncCase is an informer of one object, with its resync period, and handlers that ask for
+// periods (-1: none in particular), early, before it is run, or late, half a second after. want is
+// when each is called within 10 seconds, first the early ones.
 type resyncCase struct {
 	name        string
 	informer    time.Duration
@@ -94,8 +93,7 @@ var resyncCases = []resyncCase{
 	{"late and the informer does none", 0, nil, []time.Duration{2 * time.Second}, [][]float64{nil}, 1},
 }
 
-// TestResync also holds client-go's own informer to the cases: if it fails, they
-// are wrong.
+// TestResync also holds client-go's own informer to the cases: if it fails, they are wrong.
 func TestResync(t *testing.T) {
 	for _, c := range resyncCases {
 		t.Run(c.name, func(t *testing.T) {

@@ -23,8 +23,7 @@ var localAnnotations = [...]string{ConfigSourceAnnotation, ConfigMirrorAnnotatio
 // annotationsDiffer reports whether the annotations of a held pod differ from
 // those of a received one by anything but kubelet's own.
 func annotationsDiffer(held, received map[string]string) bool {
-	// more is the number of annotations that held has and received lacks, without
-	// kubelet's own.
+	// more is the number of annotations that held has and received lacks, without kubelet's own.
 	more := len(held)
 	for _, key := range localAnnotations {
 		if _, ok := held[key]; ok {

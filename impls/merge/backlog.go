@@ -29,9 +29,8 @@ func (n *notification) ready() PodUpdate {
 	return n.update
 }
 
-// backlog holds unsent notifications, oldest first. It has no lock of its own. A
-// post costs O(1) amortized. Memory of sent notifications is released, except the
-// array.
+// backlog holds unsent notifications, oldest first. It has no lock of its own. A post costs O(1)
+// amortized. Memory of sent notifications is released, except the array.
 type backlog struct {
 	waiting      []notification
 	head         int    // index of the first unsent notification

@@ -12,17 +12,15 @@ import (
 // of all sources and the backlog from construction to Close. Calls send it
 // messages and wait for the answer; there is no lock.
 //
-// The owner selects between the next message and the next notification, so that
-// updates take effect while the receiver is slow. It executes all waiting
-// messages before it sleeps. A message costs two switches between goroutines. The
-// owner copies the sent pods.
+// The owner selects between the next message and the next notification, so that updates take effect
+// while the receiver is slow. It executes all waiting messages before it sleeps. A message costs
+// two switches between goroutines. The owner copies the sent pods.
 //
 // # Answers
 //
-// A call is answered once, when all notifications up to its own are sent. A
-// caller whose ctx ends sends a second message to cancel the call. The owner
-// receives it after the call itself, so the update is merged by then. It then
-// answers the call, unless it has already.
+// A call is answered once, when all notifications up to its own are sent. A caller whose ctx ends
+// sends a second message to cancel the call. The owner receives it after the call itself, so the
+// update is merged by then. It then answers the call, unless it has already.
 type channel struct {
 	mux
 	messages   chan message  // to the owner, which receives them even if the receiver is slow

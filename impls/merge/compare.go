@@ -50,8 +50,7 @@ type comparison struct {
 	sameStatus bool // the pods are equal
 }
 
-// compare compares number i of the update with its held pod, or returns the earlier
-// result.
+// compare compares number i of the update with its held pod, or returns the earlier result.
 func (s *source) compare(e *entry, pod *v1.Pod, i int) comparison {
 	if i < len(s.comparisons) {
 		if c := s.comparisons[i]; c.pod == e.pod && c.status == e.status {

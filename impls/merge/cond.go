@@ -9,11 +9,10 @@ import (
 // cond merges under a mutex, at a cost that depends on the number of changes, and
 // sends without it (see outbox).
 //
-// In a SET, a pod with an unchanged pointer costs one lookup in a small table
-// (see source). If all pointers are unchanged, the SET does not allocate. ADD,
-// UPDATE, DELETE and REMOVE cost the same for any number of held pods. Changed
-// pods are copied in two steps: a shallow copy under the lock, and a deep copy by
-// the sender, unless receivers share. While one caller sends, updates of other
+// In a SET, a pod with an unchanged pointer costs one lookup in a small table (see source). If all
+// pointers are unchanged, the SET does not allocate. ADD, UPDATE, DELETE and REMOVE cost the same
+// for any number of held pods. Changed pods are copied in two steps: a shallow copy under the lock,
+// and a deep copy by the sender, unless receivers share. While one caller sends, updates of other
 // callers take effect.
 type cond struct {
 	mux

@@ -11,9 +11,8 @@ import (
 // release of k8s.io/api whose pods have a field that cannot be packed.
 var podPacker = structural.NewPacker[v1.Pod](structural.Map[v1.ResourceName, resource.Quantity]())
 
-// held is a pod of the merger: pod with another status. Neither is written to
-// once it is held, so that it can be read without a lock. They share memory with
-// received pods, except annotations.
+// held is a pod of the merger: pod with another status. Neither is written to once it is held, so
+// that it can be read without a lock. They share memory with received pods, except annotations.
 //
 // If pods are shared with receivers, status is that of pod.
 type held struct {
@@ -22,10 +21,9 @@ type held struct {
 	body   *body
 }
 
-// body is a packed copy of a held pod without its status. A pod with one status
-// change is likely to have more. From the second on, the rest of the pod is
-// copied from the body, at a fraction of the cost. The body doubles the memory of
-// the pod until another field changes.
+// body is a packed copy of a held pod without its status. A pod with one status change is likely to
+// have more. From the second on, the rest of the pod is copied from the body, at a fraction of the
+// cost. The body doubles the memory of the pod until another field changes.
 //
 // The sender owns it; there is one sender at a time.
 type body struct {
@@ -55,9 +53,8 @@ func (h held) copy() *v1.Pod {
 	return out
 }
 
-// version is the memory of a held pod and of the one-element list of its
-// notification. Nearly all notifications have one pod, and the list fits the size
-// class of a pod.
+// version is the memory of a held pod and of the one-element list of its notification. Nearly all
+// notifications have one pod, and the list fits the size class of a pod.
 type version struct {
 	pod   v1.Pod
 	list  [1]*v1.Pod // owned by a receiver once given is true

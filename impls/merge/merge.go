@@ -1,16 +1,13 @@
-// Package merge defines the kubelet's pod-config merge: the contract, its options
-// and the variants.
+// Package merge defines the kubelet's pod-config merge: the contract, its options and the variants.
 //
-// A merger receives pod updates from several sources (file, http, api) and stores
-// the pods of each source. It sends the changes as pod updates to one channel, in
-// order. Upstream is kubelet's PodConfig (k8s.io/kubernetes v1.31.14,
-// pkg/kubelet/config/config.go), which exports no interface. This contract has
-// the same methods.
+// A merger receives pod updates from several sources (file, http, api) and stores the pods of each
+// source. It sends the changes as pod updates to one channel, in order. Upstream is kubelet's
+// PodConfig (k8s.io/kubernetes v1.31.14, pkg/kubelet/config/config.go), which exports no interface.
+// This contract has the same methods.
 //
 // # What every variant guarantees
 //
-// Notifications have kubelet's content and order (podStorage.Merge and
-// checkAndUpdatePod):
+// Notifications have kubelet's content and order (podStorage.Merge and checkAndUpdatePod):
 //
 //   - An update sends REMOVE, ADD, UPDATE, DELETE and RECONCILE in this
 //     order, each at most once and only if it has pods. If the first SET of a
@@ -41,16 +38,14 @@
 //     last update is unchanged.
 //  3. Any other pod is compared up to the first difference.
 //
-// Rule 2 deviates from kubelet. The deviation is invisible behind a real API
-// server, which guarantees that objects with one UID and one resourceVersion are
-// equal (Kubernetes API concepts, "Resource versions"). The rule ignores an empty
-// resourceVersion and those of other sources.
+// Rule 2 deviates from kubelet. The deviation is invisible behind a real API server, which
+// guarantees that objects with one UID and one resourceVersion are equal (Kubernetes API concepts,
+// "Resource versions"). The rule ignores an empty resourceVersion and those of other sources.
 //
-// [TrustGenerations] also relies on metadata.generation. The API server
-// increments it on every change of the spec (Kubernetes v1.34, KEP-5067), except
-// when a scheduler binds the pod to a node. So the spec of a pod from [APISource]
-// is not compared if UID, node and a non-zero generation are those of the last
-// update. Labels, annotations, deletion fields and status, which a generation
+// [TrustGenerations] also relies on metadata.generation. The API server increments it on every
+// change of the spec (Kubernetes v1.34, KEP-5067), except when a scheduler binds the pod to a node.
+// So the spec of a pod from [APISource] is not compared if UID, node and a non-zero generation are
+// those of the last update. Labels, annotations, deletion fields and status, which a generation
 // does not cover, are still compared.
 //
 // # What is not guaranteed
@@ -76,8 +71,7 @@ import (
 // Op is the operation of a [PodUpdate].
 type Op int
 
-// The operations, in kubelet's order
-// (k8s.io/kubernetes v1.31.14, pkg/kubelet/types/pod_update.go).
+// The operations, in kubelet's order (k8s.io/kubernetes v1.31.14, pkg/kubelet/types/pod_update.go).
 const (
 	SET       Op = iota // the complete desired state of a source
 	ADD                 // adds new pods to the source
@@ -112,8 +106,7 @@ const (
 	ConfigFirstSeenAnnotation = "kubernetes.io/config.seen"   // when kubelet first received the pod
 )
 
-// PodUpdate is a command: an operation on pods. It can be queued, delayed,
-// recorded and replayed.
+// PodUpdate is a command: an operation on pods. It can be queued, delayed, recorded and replayed.
 type PodUpdate struct {
 	Pods   []*v1.Pod // none may be nil
 	Op     Op
@@ -128,9 +121,8 @@ var (
 	ErrClosed = errors.New("merger is closed")           // for a call during or after [Merger.Close]
 )
 
-// Check returns nil if the update can be merged: its operation is SET, ADD,
-// UPDATE, DELETE or REMOVE, and no pod is nil. The error wraps [ErrOp] or
-// [ErrPod]. O(pods).
+// Check returns nil if the update can be merged: its operation is SET, ADD, UPDATE, DELETE or
+// REMOVE, and no pod is nil. The error wraps [ErrOp] or [ErrPod]. O(pods).
 func (u PodUpdate) Check() error {
 	if u.Op < SET || u.Op >= RECONCILE {
 		return fmt.Errorf("%w: %v (allowed: SET, ADD, UPDATE, DELETE, REMOVE)", ErrOp, u.Op)
@@ -149,68 +141,59 @@ type Trust string
 // What may be trusted.
 const (
 	TrustVersions Trust = "versions" // pods with the same UID, name and resourceVersion are equal
-	// TrustGenerations: in addition, pods with the same UID, node and generation
-	// have equal specs. This does not hold for an API server older than v1.34 or
-	// for synthetic pods.
+	// TrustGenerations: in addition, pods with the same UID, node and generation have equal specs.
+	// This does not hold for an API server older than v1.34 or for synthetic pods.
 	TrustGenerations Trust = "generations"
 )
 
-// Merger merges the updates of several sources. All methods are safe for
-// concurrent use, but an [EventRecorder] and [Options.Rejected] must not call
-// their merger. Updates of one source take effect in the order of the calls. The
-// creator of a merger must close it.
+// Merger merges the updates of several sources. All methods are safe for concurrent use, but an
+// [EventRecorder] and [Options.Rejected] must not call their merger. Updates of one source take
+// effect in the order of the calls. The creator of a merger must close it.
 type Merger interface {
 	// Channel returns the channel of a source. Later calls with the same name
 	// return the same channel. The first call adds the source to SeenAllSources.
 	//
-	// A goroutine merges the updates under the given name and ignores their
-	// Source field. It ends with the ctx of the first call or when the channel is
-	// closed; a later call then creates a new channel. The channel is unbuffered:
-	// an update that it accepts before ctx ends is merged before the next one is
-	// accepted.
+	// A goroutine merges the updates under the given name and ignores their Source field. It ends
+	// with the ctx of the first call or when the channel is closed; a later call then creates a new
+	// channel. The channel is unbuffered: an update that it accepts before ctx ends is merged
+	// before the next one is accepted.
 	//
 	// An invalid update goes to [Options.Rejected]. The error wraps [ErrSource]
 	// for an empty name, and [ErrClosed] after Close.
 	Channel(ctx context.Context, source string) (chan<- PodUpdate, error)
 
-	// Merge applies one update and returns when its notifications have been sent
-	// to Updates.
+	// Merge applies one update and returns when its notifications have been sent to Updates.
 	//
 	// The caller must not change the pods of update afterwards, as with the
 	// objects of client-go's caches. The merger keeps them, does not change them,
 	// and treats the same pointer in the next update as an unchanged pod.
 	//
-	// The error is that of [PodUpdate.Check] for an invalid update, which changes
-	// nothing. It wraps [ErrSource] for an empty source. If ctx ends first, the
-	// error is that of ctx; the update has taken effect, and its notifications
-	// are sent before those of any later call. If the merger is closed first, the
-	// error wraps [ErrClosed], and unsent notifications are lost.
+	// The error is that of [PodUpdate.Check] for an invalid update, which changes nothing. It wraps
+	// [ErrSource] for an empty source. If ctx ends first, the error is that of ctx; the update has
+	// taken effect, and its notifications are sent before those of any later call. If the merger is
+	// closed first, the error wraps [ErrClosed], and unsent notifications are lost.
 	Merge(ctx context.Context, source string, update PodUpdate) error
 
-	// Updates returns the channel of notifications. The receiver owns the pods in
-	// them and may change them, unless [Options.HandOver] is shared. Close closes
-	// the channel.
+	// Updates returns the channel of notifications. The receiver owns the pods in them and may
+	// change them, unless [Options.HandOver] is shared. Close closes the channel.
 	Updates() <-chan PodUpdate
 
-	// SeenAllSources reports whether every source of a Channel call is in seen
-	// and has sent a SET.
+	// SeenAllSources reports whether every source of a Channel call is in seen and has sent a SET.
 	SeenAllSources(seen sets.Set[string]) bool
 
 	// Sync sends the complete state as a SET of [AllSource]. It returns when the
 	// SET has been sent or the merger is closed.
 	Sync()
 
-	// Close ends the merger and all its goroutines, and returns when they have
-	// ended. It does not wait for a receiver: unsent notifications are lost, sent
-	// ones can still be received, and then Updates is closed. Waiting calls
-	// return. Later calls fail; Sync does nothing; SeenAllSources returns the
-	// last state. The channels of the sources stay open, but nobody receives from
-	// them. A second Close waits for the first.
+	// Close ends the merger and all its goroutines, and returns when they have ended. It does not
+	// wait for a receiver: unsent notifications are lost, sent ones can still be received, and then
+	// Updates is closed. Waiting calls return. Later calls fail; Sync does nothing; SeenAllSources
+	// returns the last state. The channels of the sources stay open, but nobody receives from them.
+	// A second Close waits for the first.
 	Close()
 }
 
-// EventRecorder receives events about dropped pods; client-go's
-// record.EventRecorder implements it.
+// EventRecorder receives events about dropped pods; client-go's record.EventRecorder implements it.
 type EventRecorder interface {
 	Eventf(object runtime.Object, eventtype, reason, messageFmt string, args ...any)
 }
@@ -222,10 +205,9 @@ const DefaultCapacity = 50
 type Options struct {
 	Recorder EventRecorder // receives an event for each pod dropped as a duplicate; nil means none
 	Capacity int           // of the Updates channel, in notifications; 0 means [DefaultCapacity]
-	// HandOver defines who owns the pods in Updates. With [impls.Owned] (also if
-	// empty) the merger copies them, like kubelet. With [impls.Shared] receivers
-	// must not write to them, and no pod is copied deeply. The receiver always
-	// owns the slices.
+	// HandOver defines who owns the pods in Updates. With [impls.Owned] (also if empty) the merger
+	// copies them, like kubelet. With [impls.Shared] receivers must not write to them, and no pod
+	// is copied deeply. The receiver always owns the slices.
 	HandOver impls.Ownership
 	Trust    Trust // what of the API server replaces a comparison; empty means [TrustVersions]
 	// Rejected receives an invalid update that came through a channel; nil means

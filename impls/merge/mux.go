@@ -9,11 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// mux has what all variants of this module share, so that they differ only in the
-// merge: one channel per source, drained by one goroutine; the check of calls; the
-// seen sources; the events of duplicates; and Close. Upstream is kubelet's mux
-// (k8s.io/kubernetes v1.31.14, pkg/kubelet/config/mux.go), whose goroutines end only
-// with the channel.
+// mux has what all variants of this module share, so that they differ only in the merge: one
+// channel per source, drained by one goroutine; the check of calls; the seen sources; the events of
+// duplicates; and Close. Upstream is kubelet's mux (k8s.io/kubernetes v1.31.14,
+// pkg/kubelet/config/mux.go), whose goroutines end only with the channel.
 type mux struct {
 	Options
 	// run executes a command and returns the dropped duplicates. Without an error, the

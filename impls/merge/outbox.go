@@ -8,10 +8,9 @@ import (
 // outbox is a backlog of notifications. One caller at a time sends, oldest first;
 // the others wait for their turn with a condition variable.
 //
-// A caller sends until all earlier notifications and its own are sent, or waits
-// while another caller does. The next caller sends the notifications of canceled
-// calls. So the length of the outbox is bounded by the number of waiting callers
-// plus the canceled calls.
+// A caller sends until all earlier notifications and its own are sent, or waits while another
+// caller does. The next caller sends the notifications of canceled calls. So the length of the
+// outbox is bounded by the number of waiting callers plus the canceled calls.
 type outbox struct {
 	mux *mux
 	mu  sync.Mutex // guards the fields below; not held during a send or a copy

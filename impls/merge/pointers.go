@@ -7,11 +7,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// pointers maps the last received pods to their entries. It is a table with open
-// addressing and linear probing, at most half full. Go's map takes about four
-// times as long, because its hash defends against chosen keys, which addresses
-// are not. An address is a valid key: Go does not move heap objects, and the
-// table keeps them alive. The zero value is an empty table.
+// pointers maps the last received pods to their entries. It is a table with open addressing and
+// linear probing, at most half full. Go's map takes about four times as long, because its hash
+// defends against chosen keys, which addresses are not. An address is a valid key: Go does not move
+// heap objects, and the table keeps them alive. The zero value is an empty table.
 type pointers struct {
 	slots []pointerSlot
 	shift uint // reduces a hash to an index: its highest bits
@@ -80,8 +79,7 @@ func (p *pointers) remove(pod *v1.Pod) {
 		}
 		i = (i + 1) & mask
 	}
-	// Close the gap: entries that were pushed past it move back, so that no
-	// search ends early.
+	// Close the gap: entries that were pushed past it move back, so that no search ends early.
 	for j := (i + 1) & mask; p.slots[j].pod != nil; j = (j + 1) & mask {
 		if home := p.home(p.slots[j].pod); (j-home)&mask >= (j-i)&mask {
 			p.slots[i] = p.slots[j]

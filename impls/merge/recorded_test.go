@@ -24,10 +24,9 @@ import (
 // recordedSources share the pods of a recording.
 var recordedSources = []string{merge.APISource, merge.FileSource, merge.HTTPSource}
 
-// TestRecordedStreams runs recordings of a real control plane through every
-// variant, with several concurrent sources. Each source must send the
-// notifications of the reference in the same order, and the final state must be
-// equal. Lists and incremental updates must give the same state.
+// TestRecordedStreams runs recordings of a real control plane through every variant, with several
+// concurrent sources. Each source must send the notifications of the reference in the same order,
+// and the final state must be equal. Lists and incremental updates must give the same state.
 func TestRecordedStreams(t *testing.T) {
 	names, maxEvents := []string{"recorded-nodeloss", "recorded-gang"}, 600
 	if testing.Short() {
@@ -69,9 +68,8 @@ func TestRecordedStreams(t *testing.T) {
 	}
 }
 
-// streamsOf returns the updates that each source has to send to make of
-// events SETs of all its pods, or single operations. Each has the same
-// content.
+// streamsOf returns the updates that each source has to send to make of events SETs of all its
+// pods, or single operations. Each has the same content.
 func streamsOf(events []storm.Event) (lists, incremental map[string][]merge.PodUpdate) {
 	lists, incremental = make(map[string][]merge.PodUpdate), make(map[string][]merge.PodUpdate)
 	random := rand.New(rand.NewPCG(1, uint64(len(events))))

@@ -13,12 +13,11 @@ import (
 	"watchlab/impls"
 )
 
-// reference merges like kubelet v1.31 (k8s.io/kubernetes v1.31.14,
-// pkg/kubelet/config/config.go). Each SET costs O(pods) map operations,
-// comparisons and annotations, and other callers wait until the receiver has
-// received the notifications. There are two differences. It does not write to
-// received pods (kubelet writes its annotations to them), which saves a map write
-// per pod. And ctx ends the wait for a receiver.
+// reference merges like kubelet v1.31 (k8s.io/kubernetes v1.31.14, pkg/kubelet/config/config.go).
+// Each SET costs O(pods) map operations, comparisons and annotations, and other callers wait until
+// the receiver has received the notifications. There are two differences. It does not write to
+// received pods (kubelet writes its annotations to them), which saves a map write per pod. And ctx
+// ends the wait for a receiver.
 //
 // A call that waits for the mutex checks its ctx only after it has locked it.
 type reference struct {

@@ -12,18 +12,16 @@ import (
 	"watchlab/impls/internal/ring"
 )
 
-// combiner merges without a lock and without a goroutine of its own, by flat
-// combining. Calls push requests into a lock-free ring. One caller at a time, the
-// combiner's attendant, pops the requests of all callers, merges them and sends
-// their notifications. A call without concurrency costs a push, a pop and two
-// additions, and no switch between goroutines.
+// combiner merges without a lock and without a goroutine of its own, by flat combining. Calls push
+// requests into a lock-free ring. One caller at a time, the combiner's attendant, pops the requests
+// of all callers, merges them and sends their notifications. A call without concurrency costs a
+// push, a pop and two additions, and no switch between goroutines.
 //
 // # The attendant
 //
-// open counts the requests that have not been released. Each caller increments it
-// before it pushes its request. The caller that raises open from 0 becomes the
-// attendant and owns the attendance. An attendant whose own call is done, or
-// whose ctx has ended, leaves:
+// open counts the requests that have not been released. Each caller increments it before it pushes
+// its request. The caller that raises open from 0 becomes the attendant and owns the attendance. An
+// attendant whose own call is done, or whose ctx has ended, leaves:
 //
 //   - If a call waits for notifications to be sent, the oldest such call
 //     becomes the attendant. That caller must wait for the receiver anyway.
@@ -43,30 +41,27 @@ import (
 // moves by a token in a channel, or when one caller lowers open to 0 and another
 // raises it from 0. Both order the work of one attendant before that of the next.
 //
-// One attendant, no forgotten request. A call increments open before its request
-// is in the ring. If it raises open from 0, it becomes the attendant. If not,
-// there is an attendant, which cannot lower open to 0 before it releases the
-// request, and must pop it for that. It releases no request that is not counted
-// in open.
+// One attendant, no forgotten request. A call increments open before its request is in the ring. If
+// it raises open from 0, it becomes the attendant. If not, there is an attendant, which cannot
+// lower open to 0 before it releases the request, and must pop it for that. It releases no request
+// that is not counted in open.
 //
-// No missed wake-up. An attendant with unsent notifications sleeps if updates is
-// full and the ring is empty. It stores parked and checks the ring once more
-// before it sleeps. A caller publishes its request and then loads parked. Go's
-// atomics have one total order (go.dev/ref/mem): if the attendant's check comes
-// first, the caller sees parked. If the oldest request is claimed but not
-// published, the check finds nothing, even if later requests are published. Then
-// the caller of the oldest request sees parked. One compare-and-swap resets
-// parked. If a caller succeeds, it sends one token. If the attendant fails, it
-// receives that token. So there is at most one token, and a send does not block.
+// No missed wake-up. An attendant with unsent notifications sleeps if updates is full and the ring
+// is empty. It stores parked and checks the ring once more before it sleeps. A caller publishes its
+// request and then loads parked. Go's atomics have one total order (go.dev/ref/mem): if the
+// attendant's check comes first, the caller sees parked. If the oldest request is claimed but not
+// published, the check finds nothing, even if later requests are published. Then the caller of the
+// oldest request sees parked. One compare-and-swap resets parked. If a caller succeeds, it sends
+// one token. If the attendant fails, it receives that token. So there is at most one token, and a
+// send does not block.
 //
 // States. A waiting caller receives a token for each state change that concerns
 // it. It ends its wait by itself only with a compare-and-swap of the state, which
 // makes that of the attendant fail. If its ctx ends before the update is merged,
 // the caller first waits for the merge, which does not depend on the receiver.
 //
-// Nothing spins. An attendant whose next request is not published yet sleeps in
-// the ring's Wait. The caller of that request, already counted in open, publishes
-// it.
+// Nothing spins. An attendant whose next request is not published yet sleeps in the ring's Wait.
+// The caller of that request, already counted in open, publishes it.
 type combiner struct {
 	mux
 	requests *ring.Unbounded[*request]
@@ -103,9 +98,8 @@ type request struct {
 	late       bool      // an unused token may remain; the caller owns it
 
 	state atomic.Int32
-	// token reports state changes by the attendant: from isUrgent to isMerged,
-	// and to isAttendant, isDone and isRefused. Its capacity holds both tokens
-	// that a call may receive.
+	// token reports state changes by the attendant: from isUrgent to isMerged, and to isAttendant,
+	// isDone and isRefused. Its capacity holds both tokens that a call may receive.
 	token chan struct{}
 }
 
@@ -164,8 +158,7 @@ func (m *combiner) wake() {
 	}
 }
 
-// wait waits until another caller has completed the request or passes on the
-// attendance.
+// wait waits until another caller has completed the request or passes on the attendance.
 func (m *combiner) wait(ctx context.Context, r *request) error {
 	select {
 	case <-r.token:

@@ -8,21 +8,18 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// sharded merges each source under its own lock (kubernetes#15195), so that a
-// large list of one source does not block the others. A large list whose pods
-// must all be compared is compared on several cores. The sources share the
-// outbox, which is locked for each post.
+// sharded merges each source under its own lock (kubernetes#15195), so that a large list of one
+// source does not block the others. A large list whose pods must all be compared is compared on
+// several cores. The sources share the outbox, which is locked for each post.
 //
 // # Order
 //
-// A call posts its notifications before it unlocks its source. So the
-// notifications of one source, and hence of one pod, are sent in the order of the
-// updates. Between sources the order agrees with real time: the notifications of
-// a call precede those of a call that began after it had returned.
+// A call posts its notifications before it unlocks its source. So the notifications of one source,
+// and hence of one pod, are sent in the order of the updates. Between sources the order agrees with
+// real time: the notifications of a call precede those of a call that began after it had returned.
 //
-// A snapshot must be consistent. It locks all sources in the order of their
-// appearance, and posts before it unlocks any of them. It includes exactly the
-// updates posted before it.
+// A snapshot must be consistent. It locks all sources in the order of their appearance, and posts
+// before it unlocks any of them. It includes exactly the updates posted before it.
 type sharded struct {
 	mux
 	out outbox // locked after the shards

@@ -20,8 +20,7 @@ import (
 //
 // # Marks
 //
-// Each update has a generation. Marks are generations, so that no mark must be
-// cleared:
+// Each update has a generation. Marks are generations, so that no mark must be cleared:
 //
 //   - The mark of a name says that the current update had a pod with that
 //     name. A second one is a duplicate.
@@ -91,8 +90,7 @@ func (t *states) of(name string) *source {
 type entry struct {
 	held
 	version *version // the memory of pod; nil unless held pods are shared
-	// received is the last received pointer. Keeping it ensures that no other pod
-	// gets its address.
+	// received is the last received pointer. Keeping it ensures that no other pod gets its address.
 	received       *v1.Pod
 	specGeneration int64     // the last received metadata.generation; 0 means none
 	name           *fullName // of the last received pod
@@ -148,10 +146,9 @@ func (s *source) apply(update PodUpdate) (duplicates []*v1.Pod) {
 	return duplicates
 }
 
-// upsert inserts or updates pods. It returns the number of marked entries and the
-// dropped duplicates. If whole is true, pods is the complete state, and a pod is
-// new if it was absent before the update. This is kubelet's behavior, where a SET
-// fills a new map.
+// upsert inserts or updates pods. It returns the number of marked entries and the dropped
+// duplicates. If whole is true, pods is the complete state, and a pod is new if it was absent
+// before the update. This is kubelet's behavior, where a SET fills a new map.
 func (s *source) upsert(pods []*v1.Pod, whole bool) (kept int, duplicates []*v1.Pod) {
 	generation := s.generation
 	for i, pod := range pods {
@@ -207,8 +204,7 @@ func sameName(a, b *v1.Pod) bool {
 	return a.Name == b.Name && a.Namespace == b.Namespace
 }
 
-// sameVersion reports whether two pods with one UID and name are equal by their
-// resourceVersion.
+// sameVersion reports whether two pods with one UID and name are equal by their resourceVersion.
 func (s *source) sameVersion(a, b *v1.Pod) bool {
 	return s.versioned && a.ResourceVersion != "" && a.ResourceVersion == b.ResourceVersion
 }

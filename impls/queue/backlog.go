@@ -77,8 +77,7 @@ func (a *account) begin(first bool, n int) uint32 {
 	return a.epoch
 }
 
-// left counts a key of a list of an epoch that is neither queued nor in process
-// any more.
+// left counts a key of a list of an epoch that is neither queued nor in process any more.
 func (a *account) left(epoch uint32) {
 	if epoch == 0 {
 		return
@@ -223,8 +222,7 @@ func (b *backlog) clear() {
 	b.placed = 0
 }
 
-// list queues an object of a list. It uses no capacity, so that the list is never
-// split.
+// list queues an object of a list. It uses no capacity, so that the list is never split.
 func (b *backlog) list(l *listed) *entry {
 	e, _ := b.waiting.Upsert(l.hash, l.key)
 	e.Value.obj, e.Value.placeless = l.obj, true

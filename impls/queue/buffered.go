@@ -58,9 +58,8 @@ type buffered struct {
 
 const (
 	chunk = 256 // items moved from inbox to backlog at a time: they fit a first-level cache
-	// inboxSize is the length of the inbox. Folding half of it takes a producer a
-	// quarter of a millisecond, and happens too seldom to show in the 99.9th
-	// percentile of a call's latency.
+	// inboxSize is the length of the inbox. Folding half of it takes a producer a quarter of a
+	// millisecond, and happens too seldom to show in the 99.9th percentile of a call's latency.
 	inboxSize = 8192
 )
 
@@ -128,10 +127,9 @@ func (q *buffered) crowd(i *item) error {
 	return nil
 }
 
-// shorten folds the inbox but for some items that are left to the consumer, and
-// returns how many it has folded. If the consumer sleeps with items in the inbox,
-// it first waits for the consumer to wake up. The caller holds owner, which may be
-// released meanwhile.
+// shorten folds the inbox but for some items that are left to the consumer, and returns how many it
+// has folded. If the consumer sleeps with items in the inbox, it first waits for the consumer to
+// wake up. The caller holds owner, which may be released meanwhile.
 func (q *buffered) shorten(leave int) int {
 	for q.away && q.inbox.Len() > 0 {
 		q.back.Wait()

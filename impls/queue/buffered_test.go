@@ -134,8 +134,7 @@ func TestCapacityBeyondTheLine(t *testing.T) {
 	q.Close()
 }
 
-// TestLineIsShort: behind a slow handler, many updates of few keys use the memory
-// of few keys.
+// TestLineIsShort: behind a slow handler, many updates of few keys use the memory of few keys.
 func TestLineIsShort(t *testing.T) {
 	q, err := New("ring", Options{})
 	if err != nil {

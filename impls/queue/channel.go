@@ -13,10 +13,9 @@ func channelVariant() Variant {
 		impls.OneConsumer, func(o Options) (Queue, error) { return newChannel(o), nil })
 }
 
-// channel is a queue whose backlog is owned by a goroutine, the owner. Producers
-// send items through a [ring.Mailbox]; the consumer asks, and the owner answers with
-// one object when it has folded all earlier items. It receives as many items at a
-// time as the channel has.
+// channel is a queue whose backlog is owned by a goroutine, the owner. Producers send items through
+// a [ring.Mailbox]; the consumer asks, and the owner answers with one object when it has folded all
+// earlier items. It receives as many items at a time as the channel has.
 //
 // The owner runs from the construction of the queue to Close, drained or not. A
 // queue that is not closed keeps its goroutine.
@@ -35,8 +34,7 @@ type letter struct {
 	folded chan bool
 }
 
-// answer is the answer to a question. Without ok it says that the queue is closed
-// and empty.
+// answer is the answer to a question. Without ok it says that the queue is closed and empty.
 type answer struct {
 	obj    any
 	epoch  uint32

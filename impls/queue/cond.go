@@ -9,10 +9,9 @@ import (
 	"watchlab/impls/internal/ring"
 )
 
-// condVariant is a mutex and a condition variable like upstream, without what
-// makes upstream slow: keys are not joined into strings, and are made and hashed
-// before the lock is taken; handlers run outside the lock; a signal is sent only to
-// a waiting consumer; and memory is reused.
+// condVariant is a mutex and a condition variable like upstream, without what makes upstream slow:
+// keys are not joined into strings, and are made and hashed before the lock is taken; handlers run
+// outside the lock; a signal is sent only to a waiting consumer; and memory is reused.
 //
 // Producers fold. In the alternative, [buffered], they append to a list and the
 // consumer folds. With a lock that is faster for one producer and slower for eight.
@@ -22,9 +21,8 @@ func condVariant() Variant {
 		impls.OneConsumer, func(o Options) (Queue, error) { return newCond(o), nil })
 }
 
-// cond is a FIFO of keys, each with its newest object, under one lock that is
-// released while process runs. Once the queue has reached its usual length only
-// Replace allocates.
+// cond is a FIFO of keys, each with its newest object, under one lock that is released while
+// process runs. Once the queue has reached its usual length only Replace allocates.
 type cond struct {
 	front
 	slots ring.Slots

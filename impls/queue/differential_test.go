@@ -54,8 +54,7 @@ type differ struct {
 	queues [2]queue.Queue
 	rv     int
 	begun  bool
-	// open: the order of queued keys is undefined; always: permanently, because
-	// of shards.
+	// open: the order of queued keys is undefined; always: permanently, because of shards.
 	open, always bool
 	// unsynced: upstream's HasSynced deviates from the contract.
 	unsynced bool
@@ -96,8 +95,7 @@ func (d *differ) actions() map[string]func(*rapid.T) {
 			before := d.queues[0].Len()
 			d.both(t, "Delete", func(q queue.Queue) error { return q.Delete(o) })
 			if d.queues[0].Len() < before {
-				// It may be added again, and upstream counts it until its place
-				// is taken.
+				// It may be added again, and upstream counts it until its place is taken.
 				d.open, d.unsynced = true, true
 			}
 		},

@@ -1,11 +1,10 @@
 // Package queue defines the FIFO of keys with the latest object per key: the
 // contract, its options and the variants.
 //
-// The contract is client-go's [cache.Queue] (v0.37) plus Len, with the semantics
-// of [cache.FIFO]. A key is queued at most once, and Pop returns its newest
-// object. Delete removes the object from the queue, so consumers never receive a
-// deletion. Replace drops all queued keys and queues its list. Resync does
-// nothing, because every object that it would add is queued already.
+// The contract is client-go's [cache.Queue] (v0.37) plus Len, with the semantics of [cache.FIFO]. A
+// key is queued at most once, and Pop returns its newest object. Delete removes the object from the
+// queue, so consumers never receive a deletion. Replace drops all queued keys and queues its list.
+// Resync does nothing, because every object that it would add is queued already.
 //
 // # What every variant guarantees
 //
@@ -33,10 +32,9 @@
 // The order of the keys of one Replace is undefined, as is the position of a
 // queued key that is deleted and added again.
 //
-// Upstream counts the keys of the first Replace as they are popped. So its
-// HasSynced may lag behind a deletion, and turn true early after a second
-// Replace. The other variants wait for the second list, if it arrives before the
-// last process of the first list is about to return.
+// Upstream counts the keys of the first Replace as they are popped. So its HasSynced may lag behind
+// a deletion, and turn true early after a second Replace. The other variants wait for the second
+// list, if it arrives before the last process of the first list is about to return.
 //
 // Guarantees.Unlocked says whether producers block while process runs.
 //
@@ -68,17 +66,15 @@ const (
 
 // Options configures a queue. The zero value is valid for every variant.
 type Options struct {
-	// KeyFunction returns the key of an object; nil means
-	// [cache.MetaNamespaceKeyFunc]. It must be deterministic and safe for
-	// concurrent use.
+	// KeyFunction returns the key of an object; nil means [cache.MetaNamespaceKeyFunc]. It must be
+	// deterministic and safe for concurrent use.
 	KeyFunction cache.KeyFunc
-	// Capacity is the maximum number of queued keys; 0 means unbounded. Keys of a
-	// Replace do not count. Only a call that adds a new key blocks when the queue
-	// is full: an update of a queued key, Delete and Replace never block. A
-	// blocked call returns when there is room, when Context ends (with its
-	// error), or when the queue is closed (with [cache.ErrFIFOClosed]). After an
-	// error nothing was queued. process must not add new keys to a bounded queue:
-	// no other goroutine makes room.
+	// Capacity is the maximum number of queued keys; 0 means unbounded. Keys of a Replace do not
+	// count. Only a call that adds a new key blocks when the queue is full: an update of a queued
+	// key, Delete and Replace never block. A blocked call returns when there is room, when Context
+	// ends (with its error), or when the queue is closed (with [cache.ErrFIFOClosed]). After an
+	// error nothing was queued. process must not add new keys to a bounded queue: no other
+	// goroutine makes room.
 	Capacity int
 	// Context ends the waits of producers for room; nil never ends. Producers
 	// ignore it while there is room.
@@ -119,8 +115,7 @@ type limits struct {
 	shards   bool
 }
 
-// complete checks the options against the limits of a variant and sets the
-// defaults.
+// complete checks the options against the limits of a variant and sets the defaults.
 func (o Options) complete(l limits) (Options, error) {
 	fail := func(format string, args ...any) (Options, error) {
 		return Options{}, fmt.Errorf("%w: %s", impls.ErrOptions, fmt.Sprintf(format, args...))

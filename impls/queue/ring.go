@@ -5,11 +5,10 @@ import (
 	"watchlab/impls/internal/ring"
 )
 
-// ringVariant uses the lock-free ring. A producer claims a position with one
-// atomic operation and publishes it with another. It never waits for another
-// producer or for the consumer, which owns the backlog and merges. See
-// [ring.Bounded] for the ring and its ordering argument, and [buffered] for the
-// rest.
+// ringVariant uses the lock-free ring. A producer claims a position with one atomic operation and
+// publishes it with another. It never waits for another producer or for the consumer, which owns
+// the backlog and merges. See [ring.Bounded] for the ring and its ordering argument, and [buffered]
+// for the rest.
 //
 // The ring is bounded for every Capacity. An unbounded ring of linked segments
 // would grow with the number of events and not of keys.

@@ -31,10 +31,9 @@ func shardedVariant() Variant {
 //
 // # Why no wake-up is missed
 //
-// A consumer that finds no ready shard counts up asleep and then looks again; a
-// producer marks its shard ready and then looks at asleep. In the total order of
-// Go's atomics one of the two sees the other. Whoever wakes a consumer counts
-// asleep down for it, so that the next one wakes another.
+// A consumer that finds no ready shard counts up asleep and then looks again; a producer marks its
+// shard ready and then looks at asleep. In the total order of Go's atomics one of the two sees the
+// other. Whoever wakes a consumer counts asleep down for it, so that the next one wakes another.
 type sharded struct {
 	base
 	slots  ring.Slots
@@ -225,8 +224,7 @@ func (s *shard) hold(e *entry) {
 	}
 }
 
-// mark updates whether shard i has a key that can be popped. The caller holds its
-// lock.
+// mark updates whether shard i has a key that can be popped. The caller holds its lock.
 func (q *sharded) mark(i int) {
 	s := &q.shards[i]
 	ready := s.backlog.len() > s.held
@@ -263,8 +261,7 @@ func (q *sharded) wakeAll() {
 	q.arrival.Broadcast()
 }
 
-// sleep returns true when a shard may be ready, or false when the queue is closed
-// and empty.
+// sleep returns true when a shard may be ready, or false when the queue is closed and empty.
 func (q *sharded) sleep() bool {
 	q.sleepers.Lock()
 	defer q.sleepers.Unlock()
@@ -333,8 +330,7 @@ func (q *sharded) Pop(process cache.PopProcessFunc) (any, error) {
 	return e.Value.obj, process(e.Value.obj, !q.initial.HasSynced())
 }
 
-// done is the return of process: others may pop the key, and HasSynced may turn
-// true only now.
+// done is the return of process: others may pop the key, and HasSynced may turn true only now.
 func (q *sharded) done(i int, e *entry) {
 	s := &q.shards[i]
 	s.mu.Lock()

@@ -34,10 +34,9 @@ type Identity struct {
 
 const lifetime = 365 * 24 * time.Hour // of a serving certificate
 
-// NewIdentity creates a certificate authority and a serving certificate for
-// localhost, the loopback addresses and the given names or addresses. The
-// certificate is valid from an hour before now, because clocks differ, for a
-// year. The authority's key is discarded.
+// NewIdentity creates a certificate authority and a serving certificate for localhost, the loopback
+// addresses and the given names or addresses. The certificate is valid from an hour before now,
+// because clocks differ, for a year. The authority's key is discarded.
 //
 // client-go's cert.GenerateSelfSignedCertKey is not used: it makes RSA keys, whose
 // handshakes cost the server some 30 times the CPU time of these.

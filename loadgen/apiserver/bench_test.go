@@ -22,8 +22,7 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// nodeLoss returns the storm of the benchmarks: the pods of a node loss, all of similar
-// size.
+// nodeLoss returns the storm of the benchmarks: the pods of a node loss, all of similar size.
 func nodeLoss(b *testing.B, nodes, size int) *storm.Storm {
 	b.Helper()
 	p, err := storm.NewProfile("nodeloss")
@@ -39,9 +38,8 @@ func nodeLoss(b *testing.B, nodes, size int) *storm.Storm {
 	return set.Storms[0]
 }
 
-// BenchmarkServe measures the server with clients that read and count frames but do not
-// decode them. Every watcher gets all events of the storm, which are released one by one
-// without a pause.
+// BenchmarkServe measures the server with clients that read and count frames but do not decode
+// them. Every watcher gets all events of the storm, which are released one by one without a pause.
 //
 // events/s counts an event once for each watcher. client=client-go decodes events like
 // an informer, which takes most of the time.
@@ -230,8 +228,7 @@ func count(body io.Reader, media wire.Media, events int) (int, error) {
 	return n, nil
 }
 
-// BenchmarkEncode measures the encoding of an event, which happens once for all
-// watchers.
+// BenchmarkEncode measures the encoding of an event, which happens once for all watchers.
 func BenchmarkEncode(b *testing.B) {
 	s := nodeLoss(b, 5, 10_000)
 	kind := wire.NewKind(s.Kind, "PodList", false, nil)

@@ -156,8 +156,7 @@ func (s *testServer) do(t testing.TB, method, path string, header ...string) (co
 	return res.StatusCode, body
 }
 
-// open starts a watch and returns a function that reads the next frame, or nil at the
-// end.
+// open starts a watch and returns a function that reads the next frame, or nil at the end.
 func (s *testServer) open(t testing.TB, path string) func() []byte {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -29,9 +29,8 @@ type target struct {
 
 func (t *target) key() string { return storm.ObjectKey(t.namespace, t.name) }
 
-// target parses a path: /api/VERSION/ or /apis/GROUP/VERSION/, an optional
-// namespaces/NAMESPACE/, and RESOURCE[/NAME[/SUBRESOURCE]]. It returns false for unknown
-// resources.
+// target parses a path: /api/VERSION/ or /apis/GROUP/VERSION/, an optional namespaces/NAMESPACE/,
+// and RESOURCE[/NAME[/SUBRESOURCE]]. It returns false for unknown resources.
 func (s *Server) target(path string) (target, bool) {
 	parts := strings.Split(strings.TrimPrefix(strings.TrimSuffix(path, "/"), "/"), "/")
 	if slices.Contains(parts, "") {

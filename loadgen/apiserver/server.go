@@ -203,8 +203,7 @@ func (s *Server) Snapshots() int64 { return s.snapshots.Load() }
 // WireBytes returns the number of written bytes: bodies, headers and chunk sizes.
 func (s *Server) WireBytes() int64 { return s.wire.Load() }
 
-// Disconnect closes all connections abruptly, as a failing network does. Clients may
-// connect again.
+// Disconnect closes all connections abruptly, as a failing network does. Clients may connect again.
 func (s *Server) Disconnect() {
 	s.mu.Lock()
 	conns := slices.Collect(maps.Keys(s.conns))

@@ -29,10 +29,9 @@ type Prepared struct {
 	namespaces []string // of the objects, sorted
 }
 
-// Prepare encodes the storm's events as JSON, within [store.DefaultBudget]. Other events
-// and forms are encoded on demand. The error wraps [storm.ErrInvalid] or is that of an
-// object that cannot be encoded. Time and, up to the budget, memory are O(bytes of the
-// storm as JSON).
+// Prepare encodes the storm's events as JSON, within [store.DefaultBudget]. Other events and forms
+// are encoded on demand. The error wraps [storm.ErrInvalid] or is that of an object that cannot be
+// encoded. Time and, up to the budget, memory are O(bytes of the storm as JSON).
 func Prepare(s *storm.Storm) (*Prepared, error) {
 	p, err := PrepareWith(s, store.NewBudget(0))
 	if err != nil {
@@ -44,8 +43,7 @@ func Prepare(s *storm.Storm) (*Prepared, error) {
 	return p, nil
 }
 
-// PrepareWith validates the storm. All events are encoded on demand within the budget.
-// O(events).
+// PrepareWith validates the storm. All events are encoded on demand within the budget. O(events).
 func PrepareWith(s *storm.Storm, budget *store.Budget) (*Prepared, error) {
 	fail := func(err error) (*Prepared, error) {
 		return nil, fmt.Errorf("apiserver: storm %s: %w", s.Name, err)
@@ -99,8 +97,7 @@ func (s *Server) add(p *Prepared) error {
 	return nil
 }
 
-// resourceOf returns the resource of a storm. It defines a custom resource if it is
-// unknown.
+// resourceOf returns the resource of a storm. It defines a custom resource if it is unknown.
 func (s *Server) resourceOf(p *Prepared) (*resources.Resource, error) {
 	gvr, gvk := p.storm.Resource, p.storm.Kind
 	res, ok := s.registry.Lookup(gvr.Group, gvr.Version, gvr.Resource)

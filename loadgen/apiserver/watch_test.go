@@ -89,8 +89,7 @@ var filters = []struct {
 	{"/api/v1/namespaces/ns-0/pods?fieldSelector=metadata.name%3Dpod-3", func(p *v1.Pod) bool { return p.Name == "pod-3" && p.Namespace == "ns-0" }},
 }
 
-// At every bookmark, the state of a filtered watch equals a filtered list of that
-// version.
+// At every bookmark, the state of a filtered watch equals a filtered list of that version.
 func TestFilteredWatch(t *testing.T) {
 	s := pods(400)
 	for _, f := range filters {

@@ -153,8 +153,7 @@ func TestTypedClient(t *testing.T) {
 	}
 }
 
-// Deletion marks an object with finalizers. The object is gone after the removal of the
-// last one.
+// Deletion marks an object with finalizers. The object is gone after the removal of the last one.
 func TestFinalizers(t *testing.T) {
 	srv := open(t, Options{})
 	ctx, c := t.Context(), srv.clientset(t).CoreV1().ConfigMaps("default")

@@ -59,9 +59,8 @@ func (v violation) Unwrap() error { return v.Guarantee }
 // keptViolations is the number of violations kept of each guarantee.
 const keptViolations = 10
 
-// checker checks the lists and watches of one client against a storm, by etcd's names for
-// the guarantees of a watch
-// (https://etcd.io/docs/latest/learning/api_guarantees/#watch-apis):
+// checker checks the lists and watches of one client against a storm, by etcd's names for the
+// guarantees of a watch (https://etcd.io/docs/latest/learning/api_guarantees/#watch-apis):
 //
 //   - Ordered: the events of a watch have rising versions, and a list is never older than
 //     requested.

@@ -32,8 +32,7 @@ type watchChecker struct {
 	unmarked []watch.Event
 }
 
-// Watch observes an accepted watch request. The caller passes its events to the result, in
-// order.
+// Watch observes an accepted watch request. The caller passes its events to the result, in order.
 func (c *checker) Watch(opts metav1.ListOptions) *watchChecker {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -121,8 +120,7 @@ func (w *watchChecker) settle(upTo uint64) {
 	}
 }
 
-// ends ends the initial state, which is that of a version. The caller holds the checker's
-// mu.
+// ends ends the initial state, which is that of a version. The caller holds the checker's mu.
 func (w *watchChecker) ends(version uint64) {
 	w.initial.compare(w.c, w.request, version)
 	w.c.notOlder(w.request, w.opts, version)

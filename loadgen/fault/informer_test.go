@@ -40,8 +40,7 @@ var long = flag.Duration("faults", 3*time.Second, "how long informers are to run
 const (
 	// between is the time between two events.
 	between = 3 * time.Second
-	// period is the time between two faults. A refused Reflector retries after up to 60
-	// s.
+	// period is the time between two faults. A refused Reflector retries after up to 60 s.
 	period = 130371 * time.Millisecond
 	// patience is the time limit of an informer.
 	patience = 24 * time.Hour
@@ -137,8 +136,7 @@ func (inf *informer) fail(format string, args ...any) {
 	inf.errs = append(inf.errs, fmt.Errorf(format, args...))
 }
 
-// handle applies a delta to the store and checks that no key goes back to an older
-// version.
+// handle applies a delta to the store and checks that no key goes back to an older version.
 func (inf *informer) handle(d cache.Delta) {
 	var err error
 	switch info := d.Object.(type) {
@@ -425,15 +423,13 @@ func TestNoFaults(t *testing.T) {
 	})
 }
 
-// TestOverTCP runs all variants at once over TCP, in real time, for the duration of
-// -faults.
+// TestOverTCP runs all variants at once over TCP, in real time, for the duration of -faults.
 func TestOverTCP(t *testing.T) {
 	watchLists(t, func(t *testing.T) {
 		length := *long / 2
 		const pace = time.Millisecond
 		s := pods(max(500, int(length/pace)), 50)
-		// Run as many rounds of a tour as fit, and leave a quarter of the time to
-		// settle.
+		// Run as many rounds of a tour as fit, and leave a quarter of the time to settle.
 		period := min(max(length/time.Duration(8*len(fault.Names())), 50*time.Millisecond), time.Second)
 		rounds := max(1, int(length*3/4/period)/len(fault.Names()))
 		specs := fault.Tour(period, rounds)

@@ -20,11 +20,10 @@
 // length-delimited protobuf message, an item of a CBOR sequence. It must end a watch when
 // the context of its request ends.
 //
-// Random choices (whether a fault occurs, which watch it hits, where it cuts a frame, which
-// garbage it sends) depend on the seed and the numbers of the fault, its occurrence, and the
-// watch or request, in order of arrival. A single client meets the same faults in each run;
-// what it is doing at that moment depends on the clock, except for faults triggered by
-// frames.
+// Random choices (whether a fault occurs, which watch it hits, where it cuts a frame, which garbage
+// it sends) depend on the seed and the numbers of the fault, its occurrence, and the watch or
+// request, in order of arrival. A single client meets the same faults in each run; what it is doing
+// at that moment depends on the clock, except for faults triggered by frames.
 package fault
 
 import (
@@ -191,8 +190,7 @@ const (
 
 // rng returns an independent random source for each question.
 func (i *Injector) rng(question, spec, occurrence, who int) *rand.Rand {
-	// PCG mixes one number after the other, so that different questions have
-	// independent streams.
+	// PCG mixes one number after the other, so that different questions have independent streams.
 	mix := rand.NewPCG(i.seed, uint64(question))
 	mix = rand.NewPCG(mix.Uint64(), uint64(spec))
 	mix = rand.NewPCG(mix.Uint64(), uint64(occurrence))

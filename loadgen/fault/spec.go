@@ -124,10 +124,9 @@ func (d *Duration) UnmarshalText(text []byte) error {
 
 // Spec is a fault and its schedule. Times count from [Injector.Start].
 //
-// A fault occurs once, at At; with Every, periodically; with Frames, whenever a watch
-// has sent that many frames. It stops after Count occurrences or at Until, whichever
-// comes first. With Every or Frames and without both it lasts until the injector
-// stops.
+// A fault occurs once, at At; with Every, periodically; with Frames, whenever a watch has sent that
+// many frames. It stops after Count occurrences or at Until, whichever comes first. With Every or
+// Frames and without both it lasts until the injector stops.
 //
 // Its text (see [Parse]) is the name and the fields: disconnect:every=2s,count=10
 type Spec struct {
@@ -138,10 +137,9 @@ type Spec struct {
 	At Duration `json:"at,omitzero" yaml:"at,omitempty"`
 	// Every is the period of a repeated fault, at least 1 ms; 0 means no repetition.
 	Every Duration `json:"every,omitzero" yaml:"every,omitempty"`
-	// Frames is a period in frames: the fault hits a watch after every so many frames.
-	// One client meets it at the same places of the stream in each run. 0 means that
-	// time triggers the fault. It excludes Every and Share. Throttle,
-	// InternalError and Relist do not support it.
+	// Frames is a period in frames: the fault hits a watch after every so many frames. One client
+	// meets it at the same places of the stream in each run. 0 means that time triggers the fault.
+	// It excludes Every and Share. Throttle, InternalError and Relist do not support it.
 	Frames int `json:"frames,omitzero" yaml:"frames,omitempty"`
 	// Count is the maximum number of occurrences. 0 means 1 without Every and Frames,
 	// else no limit.
@@ -160,8 +158,7 @@ type Spec struct {
 	Share float64 `json:"share,omitzero" yaml:"share,omitempty"`
 }
 
-// fields lists the fields of a spec in the order of its text: a *Duration, *int or
-// *float64 each.
+// fields lists the fields of a spec in the order of its text: a *Duration, *int or *float64 each.
 func (s *Spec) fields() []field {
 	return []field{
 		{"at", &s.At}, {"every", &s.Every}, {"frames", &s.Frames}, {"count", &s.Count},
@@ -174,8 +171,7 @@ type field struct {
 	value any
 }
 
-// Validate checks the fault. The error wraps [ErrSpec], names the field and says what
-// is allowed.
+// Validate checks the fault. The error wraps [ErrSpec], names the field and says what is allowed.
 func (s Spec) Validate() error {
 	t, known := s.Name.traits()
 	if !known {
@@ -383,8 +379,7 @@ func parseOne(text string) ([]Spec, error) {
 	return specs, nil
 }
 
-// Tour returns all faults in turn, a period apart, for a number of rounds; 0 means no
-// end.
+// Tour returns all faults in turn, a period apart, for a number of rounds; 0 means no end.
 func Tour(period time.Duration, rounds int) []Spec {
 	specs := make([]Spec, len(all))
 	for i, t := range all {

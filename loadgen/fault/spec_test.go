@@ -94,8 +94,7 @@ func TestParseAll(t *testing.T) {
 	}
 }
 
-// TestValidate covers specs that Parse does not accept: libraries and files may contain
-// them.
+// TestValidate covers specs that Parse does not accept: libraries and files may contain them.
 func TestValidate(t *testing.T) {
 	for _, s := range []fault.Spec{
 		{Name: fault.Gone, Probability: math.NaN()},

@@ -111,8 +111,7 @@ type watcher struct {
 	// settled: the initial state is complete. It is known if a fault needs bookmarks.
 	// Guarded by lock.
 	settled bool
-	// frames is the number of frames while faults are active. Only the handler's
-	// goroutine uses it.
+	// frames is the number of frames while faults are active. Only the handler's goroutine uses it.
 	frames int
 	// injecting counts the goroutines of strikes. None starts after the end.
 	injecting sync.WaitGroup

@@ -12,9 +12,8 @@ type clock interface {
 	close() error
 }
 
-// timers is a clock that sleeps on a Go timer. On an idle machine it wakes up to 1 ms late,
-// 0.5 ms on average: on Linux the Go runtime waits in its network poller with millisecond
-// resolution.
+// timers is a clock that sleeps on a Go timer. On an idle machine it wakes up to 1 ms late, 0.5 ms
+// on average: on Linux the Go runtime waits in its network poller with millisecond resolution.
 type timers struct {
 	timer *time.Timer // created by the first sleep and reused
 }

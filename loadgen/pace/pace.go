@@ -72,9 +72,8 @@ func (r Rate) Intended(i int) time.Duration {
 	return time.Duration(min(math.Round(float64(i)*1e9/float64(r)), maxIntended))
 }
 
-// Pacer releases numbered events on a schedule. It is not safe for concurrent use. With
-// several producers, each has its own Pacer with the same start time and waits for its own
-// event numbers.
+// Pacer releases numbered events on a schedule. It is not safe for concurrent use. With several
+// producers, each has its own Pacer with the same start time and waits for its own event numbers.
 //
 // A waiting pacer sleeps. It never spins, because that takes a core from the system under
 // test. Releases are therefore late by the wake-up time of its clock: 30 µs on an idle Linux

@@ -92,8 +92,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// FuzzParse: String of a parsed pace parses to the same pace, and its schedule never
-// decreases.
+// FuzzParse: String of a parsed pace parses to the same pace, and its schedule never decreases.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		"max", "2000", "poisson:2000", "step:1000..5000/10s", "step:0..1..0..7/1ms", "ramp:0..5000/10s",
@@ -142,8 +141,7 @@ func rateAt(p Pace, t float64) float64 {
 	}
 }
 
-// TestScheduleFollowsRate integrates the rate in small steps and compares the time of each
-// event.
+// TestScheduleFollowsRate integrates the rate in small steps and compares the time of each event.
 func TestScheduleFollowsRate(t *testing.T) {
 	for _, text := range []string{
 		"500", "step:100..500/2s", "step:0..300..50/1s", "step:300..0..300/1s", "ramp:100..500/3s", "ramp:0..200/2s",

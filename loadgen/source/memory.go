@@ -314,8 +314,7 @@ func (w *memoryWatch) send(e watch.Event) bool {
 	if w.ctx.Err() != nil {
 		return false
 	}
-	// The channel usually has room, and a select with one channel is cheaper than one with
-	// two.
+	// The channel usually has room, and a select with one channel is cheaper than one with two.
 	select {
 	case w.ch <- e:
 		return true

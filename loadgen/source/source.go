@@ -13,10 +13,9 @@
 // channel. In [APIServer] it is JSON over HTTP/1.1 on loopback and client-go's decoder. The
 // difference between their results is the cost of the wire.
 //
-// Both follow the Kubernetes watch contract. A watch from resourceVersion n gets every event
-// after n exactly once, in order. Any number of watches share one stream. With
-// sendInitialEvents (client-go's WatchListClient) a watch starts with the whole state and an
-// annotated bookmark.
+// Both follow the Kubernetes watch contract. A watch from resourceVersion n gets every event after
+// n exactly once, in order. Any number of watches share one stream. With sendInitialEvents
+// (client-go's WatchListClient) a watch starts with the whole state and an annotated bookmark.
 //
 // [StaticFile] and [StaticURL] are the kubelet's other two sources of pods.
 package source

@@ -48,8 +48,7 @@ var ErrStaticPod = errors.New("invalid static pod")
 type StaticOptions struct {
 	NodeName string        // name of the node; it is required
 	Period   time.Duration // time between two reads; 0 means StaticPeriod
-	// Report receives every error, on the goroutine of Run, which continues; nil ignores
-	// errors.
+	// Report receives every error, on the goroutine of Run, which continues; nil ignores errors.
 	Report func(error)
 	Poll   bool         // no file notifications: files are read once per Period only
 	Client *http.Client // nil means a client with a timeout of 10 s
@@ -82,13 +81,12 @@ func (o StaticOptions) complete() StaticOptions {
 //   - An empty source and a missing path send an empty SET, so that the source counts
 //     as seen.
 //
-// There are three differences. The kubelet converts to internal types, sets API defaults and
-// runs the API server's validation, which cannot be imported. Here defaults are missing, so
-// hashes differ, and the only checks are names and containers with names and images. A file or
-// a URL may contain anything that kubectl reads, such as a List. Three bugs of the kubelet are
-// fixed. A folder that becomes empty is forgotten; the kubelet sends an empty state, then all
-// pods again with the next change. An answer after an empty one counts as new. A replaced path
-// stays watched.
+// There are three differences. The kubelet converts to internal types, sets API defaults and runs
+// the API server's validation, which cannot be imported. Here defaults are missing, so hashes
+// differ, and the only checks are names and containers with names and images. A file or a URL may
+// contain anything that kubectl reads, such as a List. Three bugs of the kubelet are fixed. A
+// folder that becomes empty is forgotten; the kubelet sends an empty state, then all pods again
+// with the next change. An answer after an empty one counts as new. A replaced path stays watched.
 type StaticPods interface {
 	// Run reads the source until ctx ends and sends each whole state as a SET to updates, the
 	// channel of a merger. It must be called once. A send blocks further reads.
@@ -213,10 +211,9 @@ type staticURL struct {
 	last []byte // bytes of the last answer; only Run's goroutine uses it
 }
 
-// StaticURL returns the source of a URL with a pod or a list of pods, as JSON or YAML. It
-// sends a request at the start and one period after each answer. It sends no SET for an answer
-// that equals the last one, has another status than 200, or is invalid. An empty answer is the
-// empty state.
+// StaticURL returns the source of a URL with a pod or a list of pods, as JSON or YAML. It sends a
+// request at the start and one period after each answer. It sends no SET for an answer that equals
+// the last one, has another status than 200, or is invalid. An empty answer is the empty state.
 func StaticURL(address string, opts StaticOptions) StaticPods {
 	return &staticURL{url: address, opts: opts.complete()}
 }

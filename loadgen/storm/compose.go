@@ -45,8 +45,7 @@ const MaxParts = 25
 // ErrComposition is wrapped by the errors for invalid compositions.
 var ErrComposition = errors.New("invalid composition")
 
-// Validate checks the composition. The error wraps [ErrComposition], [ErrParam] or
-// [fault.ErrSpec].
+// Validate checks the composition. The error wraps [ErrComposition], [ErrParam] or [fault.ErrSpec].
 func (c Composition) Validate() error {
 	if len(c.Parts) == 0 || len(c.Parts) > MaxParts {
 		return fmt.Errorf("%w: %d profiles (allowed: 1 to %d)", ErrComposition, len(c.Parts), MaxParts)
@@ -157,8 +156,7 @@ func (p *part) score(seed int64) pace.Score {
 	return score
 }
 
-// phases returns the phases of the part, cut at its end. A part with its own pace has no
-// phases.
+// phases returns the phases of the part, cut at its end. A part with its own pace has no phases.
 func (p *Part) phases(named bool) []Phase {
 	if p.Pace != nil {
 		return nil

@@ -96,9 +96,8 @@ type planMark struct {
 // a linked list. The next actor costs O(1), plus about four empty buckets per transition.
 // Times are multiples of a tick: at most 1 ms in a storm of one minute.
 //
-// Rejected: a heap of actors, which costs O(log actors): 150 ns with 100,000 actors. Also
-// rejected: a merge of the transitions of each lifecycle. It is as fast but cannot have
-// jitter.
+// Rejected: a heap of actors, which costs O(log actors): 150 ns with 100,000 actors. Also rejected:
+// a merge of the transitions of each lifecycle. It is as fast but cannot have jitter.
 type engine struct {
 	plan *plan
 	seed uint64

@@ -279,9 +279,8 @@ func parsePart(n *yaml.Node, seed int64) (Part, error) {
 	return Part{}, &FileError{Line: at.Line, Err: err}
 }
 
-// decode stores the values of a mapping in structs and returns the value of each field. Each
-// key must be a field of one of the structs. With a kind, the field must also apply to that
-// profile.
+// decode stores the values of a mapping in structs and returns the value of each field. Each key
+// must be a field of one of the structs. With a kind, the field must also apply to that profile.
 func decode(n *yaml.Node, kind *profileKind, into ...any) (map[string]*yaml.Node, error) {
 	if err := isMapping(n); err != nil {
 		return nil, err

@@ -149,8 +149,7 @@ func TestYAML(t *testing.T) {
 	}
 }
 
-// FuzzParse: a file is a composition that survives writing and reading, or an error of one
-// line.
+// FuzzParse: a file is a composition that survives writing and reading, or an error of one line.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(blackFriday))
 	for _, name := range storm.Names() {

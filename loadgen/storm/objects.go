@@ -106,8 +106,7 @@ func base27(x uint64, n int) string {
 // random suffixes would collide. Keys are therefore numbered from a random start.
 func (d *identities) uniqueSuffix(k uint64) string { return base27(k+mix(d.seed)%1_000_000, 5) }
 
-// namer names the objects of one profile. The prefix separates profiles that play at the same
-// time.
+// namer names the objects of one profile. The prefix separates profiles that play at the same time.
 type namer struct {
 	prefix string
 	nodes  int

@@ -316,8 +316,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// TestObjectsNotShared: no two events share a struct, and building an object changes no
-// other.
+// TestObjectsNotShared: no two events share a struct, and building an object changes no other.
 func TestObjectsNotShared(t *testing.T) {
 	set := setOf(t, storm.Compose(small(t, "rollout"), 1))
 	seen := map[any]bool{}

@@ -298,9 +298,8 @@ func statusUpdates(p *Profile, names namer, seed uint64) *plan {
 	}
 }
 
-// relist is a large cluster whose watch expires Relists times during updates. Each time the
-// server answers 410 Gone and a Replace of 150,000 objects follows. Resources: pods, with
-// [MarkRelist].
+// relist is a large cluster whose watch expires Relists times during updates. Each time the server
+// answers 410 Gone and a Replace of 150,000 objects follows. Resources: pods, with [MarkRelist].
 func relist(p *Profile, names namer, seed uint64) *plan {
 	pl := statusUpdates(p, names, seed)
 	for i := range p.Relists {
@@ -329,9 +328,8 @@ func ceiling(p *Profile, names namer, seed uint64) *plan {
 	return pl
 }
 
-// hotKey has few objects with constant updates: leader-election leases and one EndpointSlice
-// with many endpoints. UpdatesPerSecond and Skew apply to the leases. Resources: leases,
-// endpointslices.
+// hotKey has few objects with constant updates: leader-election leases and one EndpointSlice with
+// many endpoints. UpdatesPerSecond and Skew apply to the leases. Resources: leases, endpointslices.
 func hotKey(p *Profile, names namer, seed uint64) *plan {
 	return &plan{
 		streams: []*stream{

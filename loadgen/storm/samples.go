@@ -94,9 +94,8 @@ var trims = []func(*v1.Pod){
 	},
 }
 
-// fitPods returns copies of a sample pod by state. In the state running they have about the
-// given size in bytes of JSON: trimmed, or padded with environment variables. All states share
-// one spec.
+// fitPods returns copies of a sample pod by state. In the state running they have about the given
+// size in bytes of JSON: trimmed, or padded with environment variables. All states share one spec.
 func fitPods(name string, bytes int) map[string]*v1.Pod {
 	out := map[string]*v1.Pod{}
 	for state, o := range loadSamples()[name] {

@@ -57,8 +57,7 @@ type alias struct {
 	other int32
 }
 
-// newAlias returns the zipf table over n keys; a draw costs O(1). The seed assigns the ranks.
-// O(n).
+// newAlias returns the zipf table over n keys; a draw costs O(1). The seed assigns the ranks. O(n).
 func newAlias(n int, exponent float64, seed uint64) []alias {
 	weights := make([]float64, n)
 	sum := 0.0

@@ -19,8 +19,7 @@ const (
 	prefix = "recorded-" // separates the names of recordings from those of profiles
 )
 
-// Names returns the names of the built-in recordings, sorted, such as
-// recorded-nodeloss.
+// Names returns the names of the built-in recordings, sorted, such as recorded-nodeloss.
 func Names() []string {
 	entries, err := fs.ReadDir(recorded, folder)
 	if err != nil {
@@ -35,8 +34,7 @@ func Names() []string {
 }
 
 // Open opens a built-in recording by name, or a file by path; a name takes precedence. A file
-// implements io.Seeker. The error for a missing file wraps [fs.ErrNotExist] and lists the
-// names.
+// implements io.Seeker. The error for a missing file wraps [fs.ErrNotExist] and lists the names.
 func Open(nameOrPath string) (io.ReadCloser, error) {
 	if slices.Contains(Names(), nameOrPath) {
 		return recorded.Open(folder + "/" + strings.TrimPrefix(nameOrPath, prefix) + ".wlt")

@@ -27,9 +27,8 @@ import (
 // format that [Reader] supports. A name takes precedence over a path; write ./name for the file.
 //
 // Objects have the types of client-go's scheme, without unknown fields; others are unstructured.
-// Events are numbered in order of arrival; the number is the object's resourceVersion. The
-// bookmark that ends the initial list sets Storm.Initial. The storm is valid (see
-// [storm.Storm.Validate]).
+// Events are numbered in order of arrival; the number is the object's resourceVersion. The bookmark
+// that ends the initial list sets Storm.Initial. The storm is valid (see [storm.Storm.Validate]).
 //
 // Load returns an [*Error] for the errors of [Reader.Next] and for these:
 //

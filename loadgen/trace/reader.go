@@ -128,9 +128,8 @@ func (r *Reader) Header() Header {
 // Sizes returns the number of bytes read from the file so far, and the size of their lines.
 func (r *Reader) Sizes() (file, lines int64) { return r.file.n, r.lines.pos.offset }
 
-// Tolerate makes the reader call f for an error and continue with the next line, document or
-// block. Next returns a [Break] with the reason [Unreadable] for each loss. Call Tolerate
-// before Next.
+// Tolerate makes the reader call f for an error and continue with the next line, document or block.
+// Next returns a [Break] with the reason [Unreadable] for each loss. Call Tolerate before Next.
 func (r *Reader) Tolerate(f func(*Error)) { r.onFault = f }
 
 // Next returns the next frame, and io.EOF after the last one. Every other error is an

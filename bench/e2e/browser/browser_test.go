@@ -1,5 +1,4 @@
-// Package browser tests the HTML reports and the live page of a run in a headless
-// Chromium.
+// Package browser tests the HTML reports and the live page of a run in a headless Chromium.
 package browser
 
 import (

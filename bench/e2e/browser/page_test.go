@@ -34,8 +34,7 @@ const figures = `[...document.querySelectorAll("figure")].map(f => ({
 	rows: f.querySelectorAll(".data tbody tr").length,
 }))`
 
-// TestCharts checks that each chart exists with its series, and that the page has no
-// errors.
+// TestCharts checks that each chart exists with its series, and that the page has no errors.
 func TestCharts(t *testing.T) {
 	b := open(t, fixture(t))
 	sound := fixtureImpls
@@ -262,8 +261,7 @@ func TestPrint(t *testing.T) {
 	b.sound()
 }
 
-// TestWithoutScript checks that the page shows all content without JavaScript, and no
-// controls.
+// TestWithoutScript checks that the page shows all content without JavaScript, and no controls.
 func TestWithoutScript(t *testing.T) {
 	b := open(t, fixture(t), emulation.SetScriptExecutionDisabled(true))
 	b.do(emulation.SetScriptExecutionDisabled(false))
@@ -292,8 +290,7 @@ func TestNarrow(t *testing.T) {
 	b.keep("narrow.png")
 }
 
-// complaints holds accessibility rules, each with an expression that returns the
-// violations.
+// complaints holds accessibility rules, each with an expression that returns the violations.
 var complaints = map[string]string{
 	"the page has no language":           `document.documentElement.lang === "en" ? [] : ["html"]`,
 	"there are not one main and one h1":  `document.querySelectorAll("main").length === 1 && document.querySelectorAll("h1").length === 1 ? [] : ["main, h1"]`,

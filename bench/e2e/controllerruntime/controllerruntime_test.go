@@ -101,9 +101,8 @@ func version(obj any) string {
 	return o.GetName() + "@" + o.GetResourceVersion()
 }
 
-// TestCache runs controller-runtime's cache with each variant and delivery, for typed
-// and untyped objects. It tests list, watch, handlers, and lookups by key, namespace and
-// index.
+// TestCache runs controller-runtime's cache with each variant and delivery, for typed and untyped
+// objects. It tests list, watch, handlers, and lookups by key, namespace and index.
 func TestCache(t *testing.T) {
 	for _, v := range deltafifo.Variants() {
 		for _, g := range v.Guarantees {

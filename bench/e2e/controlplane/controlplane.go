@@ -43,8 +43,7 @@ const (
 	Scheduler         Component = "kube-scheduler"
 )
 
-// ErrComponent reports a component that does not exist, or whose state does not allow
-// the call.
+// ErrComponent reports a component that does not exist, or whose state does not allow the call.
 var ErrComponent = errors.New("controlplane: not that component")
 
 const (
@@ -64,8 +63,7 @@ type Options struct {
 	APIServerFlags []string
 }
 
-// ControlPlane is a running control plane. Its files are in a temporary folder that
-// Stop removes.
+// ControlPlane is a running control plane. Its files are in a temporary folder that Stop removes.
 type ControlPlane struct {
 	dir     string
 	config  *rest.Config
@@ -128,8 +126,7 @@ func Start(ctx context.Context, opts Options) (_ *ControlPlane, err error) {
 			"--listen-client-urls", etcd, "--advertise-client-urls", etcd,
 			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "watchlab=" + peer,
 		},
-		// The reconciler is off: endpoints of the service kubernetes cannot be loopback
-		// addresses.
+		// The reconciler is off: endpoints of the service kubernetes cannot be loopback addresses.
 		APIServer: append([]string{
 			"--etcd-servers", etcd,
 			"--bind-address", loopback, "--advertise-address", loopback, "--secure-port", strconv.Itoa(ports[0]),
@@ -220,8 +217,7 @@ func (c *ControlPlane) EtcdURL() string { return c.etcd }
 // Release returns the Kubernetes release of the API server.
 func (c *ControlPlane) Release() string { return c.release }
 
-// Kubeconfig returns the path of the administrator's kubeconfig. Its context is
-// "watchlab".
+// Kubeconfig returns the path of the administrator's kubeconfig. Its context is "watchlab".
 func (c *ControlPlane) Kubeconfig() string { return c.path("kubeconfig") }
 
 // APIServerPID returns the process ID of the API server. Between Kill and Restart it

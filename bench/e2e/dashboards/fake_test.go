@@ -38,8 +38,7 @@ type form struct {
 
 var forms = []form{{"native", true, false}, {"classic", false, true}, {"both", true, true}}
 
-// observed returns a Prometheus that has scraped an exporter, and the time range of the
-// scrapes.
+// observed returns a Prometheus that has scraped an exporter, and the time range of the scrapes.
 func observed(t *testing.T, form form) (*prometheus, window) {
 	t.Helper()
 	e := newExporter()
@@ -458,9 +457,8 @@ func mostSeries(m metric.Metric, cells, runs int, form form) int {
 
 // exemplars checks that a latency links to a trace.
 //
-// Prometheus 3.15 with native histograms alone keeps only the exemplars of a metric's
-// first series: ProtobufParser does not reset between series. Therefore compose keeps
-// both forms.
+// Prometheus 3.15 with native histograms alone keeps only the exemplars of a metric's first series:
+// ProtobufParser does not reset between series. Therefore compose keeps both forms.
 func exemplars(t *testing.T, p *prometheus, w window) {
 	var data []struct {
 		Exemplars []struct{ Labels map[string]string }

@@ -27,9 +27,8 @@ const scrape = time.Second
 // prometheus is a running server.
 type prometheus struct{ url string }
 
-// startPrometheus starts a Prometheus on the loopback interface and stops it when the
-// test ends. It scrapes targets and evaluates our rules every second instead of every
-// 15 s.
+// startPrometheus starts a Prometheus on the loopback interface and stops it when the test ends. It
+// scrapes targets and evaluates our rules every second instead of every 15 s.
 func startPrometheus(t *testing.T, form form, targets ...string) *prometheus {
 	t.Helper()
 	path := programs.Installed(t, "prometheus")
@@ -75,9 +74,8 @@ scrape_configs:
 	return p
 }
 
-// hasSetting reports whether native histograms are a scrape setting, as in Prometheus 3.8
-// and newer, and not a feature flag of the server. It returns true for a binary without
-// a version.
+// hasSetting reports whether native histograms are a scrape setting, as in Prometheus 3.8 and
+// newer, and not a feature flag of the server. It returns true for a binary without a version.
 func hasSetting(t *testing.T, path string) bool {
 	t.Helper()
 	out, err := exec.Command(path, "--version").CombinedOutput()

@@ -1,5 +1,4 @@
-// Package fidelity sends the same requests to two API servers and reports how
-// their answers differ.
+// Package fidelity sends the same requests to two API servers and reports how their answers differ.
 //
 //  1. A [Question] is a script of client-go calls. An [Session] runs it against one
 //     server, in an empty namespace, and records every answer: the code, the

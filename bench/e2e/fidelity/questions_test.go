@@ -5,9 +5,8 @@ import (
 	"slices"
 )
 
-// aPod returns a pod with every default of kube-apiserver spelled out, because the
-// simulated server has no defaults of built-in kinds. A pod without a node has a
-// scheduling gate.
+// aPod returns a pod with every default of kube-apiserver spelled out, because the simulated server
+// has no defaults of built-in kinds. A pod without a node has a scheduling gate.
 func aPod(name, node string) string {
 	where := "schedulingGates: [{name: watchlab.dev/not-to-be-run}]"
 	if node != "" {

@@ -79,8 +79,7 @@ func (s *Server) run(ctx context.Context, q Question, namespace string) (_ []Ans
 	return rec.done(), nil
 }
 
-// Define creates the custom resource of the questions and waits until it is
-// served.
+// Define creates the custom resource of the questions and waits until it is served.
 func (s *Server) Define(ctx context.Context, eventually func(what string, check func() error)) error {
 	u, err := parse(definitions, widgetDefinition)
 	if err != nil {

@@ -35,9 +35,8 @@ const (
 	simulatedHistory = 150
 )
 
-// TestFidelity sends the same requests to a real kube-apiserver and to the
-// simulated one. Their answers are equal, except for the differences that
-// docs/fidelity.md lists with a reason each.
+// TestFidelity sends the same requests to a real kube-apiserver and to the simulated one. Their
+// answers are equal, except for the differences that docs/fidelity.md lists with a reason each.
 func TestFidelity(t *testing.T) {
 	truth, simulated := realAnswers(t), simulatedAnswers(t)
 	eventually := func(what string, check func() error) { programs.Eventually(t, what, check) }

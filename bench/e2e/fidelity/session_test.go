@@ -22,8 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// patience is the time limit for an expected watch event. A missing event is
-// recorded as "nothing".
+// patience is the time limit for an expected watch event. A missing event is recorded as "nothing".
 const patience = 30 * time.Second
 
 // resource is the resource of a call.

@@ -9,8 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestNormal checks that values that differ between runs get placeholders in order of
-// appearance.
+// TestNormal checks that values that differ between runs get placeholders in order of appearance.
 func TestNormal(t *testing.T) {
 	n := newNames()
 	n.now = func() time.Time { return time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) }

@@ -177,9 +177,8 @@ func (c *cluster) pods(ctx context.Context, selector string) ([]corev1.Pod, erro
 	return list.Items, nil
 }
 
-// ready waits until the pod of a Deployment is ready. If the cluster cannot pull its
-// image, ready builds and loads it; if that fails too, ready logs a warning and returns
-// false.
+// ready waits until the pod of a Deployment is ready. If the cluster cannot pull its image, ready
+// builds and loads it; if that fails too, ready logs a warning and returns false.
 func (c *cluster) ready(t *testing.T, name string) bool {
 	t.Helper()
 	image, unpullable := "", false

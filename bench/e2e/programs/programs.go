@@ -112,8 +112,7 @@ var watchlab = sync.OnceValues(func() (string, error) {
 	return path, os.Rename(unfinished, path)
 })
 
-// Watchlab returns the path of the command: $WATCHLAB, or a fresh build of the source
-// tree.
+// Watchlab returns the path of the command: $WATCHLAB, or a fresh build of the source tree.
 func Watchlab(t testing.TB) string {
 	t.Helper()
 	path, err := watchlab()
@@ -152,8 +151,7 @@ func Run(cmd *exec.Cmd, last int) (*Process, error) {
 	return p, nil
 }
 
-// End sends a signal and waits for the end of the program; after the limit it kills the
-// program.
+// End sends a signal and waits for the end of the program; after the limit it kills the program.
 func (p *Process) End(signal os.Signal, limit time.Duration) {
 	_ = p.Process.Signal(signal) // The program may have ended.
 	select {
@@ -207,9 +205,8 @@ func (p *Process) Ready(t testing.TB, check func() error) {
 	})
 }
 
-// Eventually calls check every 50 ms until it returns nil. After [Patience] it fails the
-// test with check's last error. It polls because other processes send no signal when
-// they are ready.
+// Eventually calls check every 50 ms until it returns nil. After [Patience] it fails the test with
+// check's last error. It polls because other processes send no signal when they are ready.
 func Eventually(t testing.TB, what string, check func() error) {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)

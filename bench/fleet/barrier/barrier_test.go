@@ -163,8 +163,7 @@ func TestLatePodIsSkipped(t *testing.T) {
 	})
 }
 
-// TestPodRestart: a restarted pod has attempt 1 and does not wait until it has
-// caught up.
+// TestPodRestart: a restarted pod has attempt 1 and does not wait until it has caught up.
 func TestPodRestart(t *testing.T) {
 	in(t, 2, func(p *testRun) {
 		var members sync.WaitGroup

@@ -20,8 +20,7 @@ import (
 	"watchlab/loadgen/source/cluster"
 )
 
-// Labels, annotations and keys of the ConfigMaps with results. They also carry
-// [cluster.RunLabel].
+// Labels, annotations and keys of the ConfigMaps with results. They also carry [cluster.RunLabel].
 const (
 	PodLabel         = "watchlab.dev/pod"    // index of the pod; only ConfigMaps with results have it
 	PartAnnotation   = "watchlab.dev/part"   // part's number from 1 and the number of parts: "2/3"

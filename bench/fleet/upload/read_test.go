@@ -148,8 +148,7 @@ func TestTargetKinds(t *testing.T) {
 	}
 }
 
-// TestLogKinds: frames are found anywhere in a line, in any order, and between
-// other output.
+// TestLogKinds: frames are found anywhere in a line, in any order, and between other output.
 func TestLogKinds(t *testing.T) {
 	p := large(t, 1, lines)
 	lines := strings.SplitAfter(strings.TrimSuffix(logged(t, p), "\n"), "\n")
@@ -368,8 +367,7 @@ func TestConfigMapRetries(t *testing.T) {
 	}
 }
 
-// TestCollect: Collect merges one attempt per pod, and reports superseded and damaged
-// results.
+// TestCollect: Collect merges one attempt per pod, and reports superseded and damaged results.
 func TestCollect(t *testing.T) {
 	from := upload.Dir(t.TempDir())
 	store(t, from, bundle(t, 0, 2, 0), bundle(t, 0, 2, 1), bundle(t, 1, 2, 0))

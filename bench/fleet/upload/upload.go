@@ -1,5 +1,4 @@
-// Package upload transfers the results of the pods of a load Job to `watchlab cluster
-// collect`.
+// Package upload transfers the results of the pods of a load Job to `watchlab cluster collect`.
 //
 //  1. [Encode] encodes a result as a [Bundle]: a line with a checksum, a header in JSON,
 //     and the compressed result.
@@ -49,10 +48,9 @@ type Sink interface {
 
 // Reader finds bundles.
 type Reader interface {
-	// Read calls take once for each complete bundle of the run, from one goroutine, in
-	// no order. It returns the damaged ones. An empty name selects the only run;
-	// several runs are an error that wraps [ErrRuns]. An error of take ends Read and is
-	// returned.
+	// Read calls take once for each complete bundle of the run, from one goroutine, in no order. It
+	// returns the damaged ones. An empty name selects the only run; several runs are an error that
+	// wraps [ErrRuns]. An error of take ends Read and is returned.
 	Read(ctx context.Context, run string, take func(Bundle) error) ([]Damage, error)
 }
 

@@ -201,8 +201,7 @@ func TestNil(t *testing.T) {
 	}
 }
 
-// TestDepth: the depth is that of the last Look, and 0 after the round, even if a Look
-// ends later.
+// TestDepth: the depth is that of the last Look, and 0 after the round, even if a Look ends later.
 func TestDepth(t *testing.T) {
 	s := NewSet(Labels{})
 	length := 5

@@ -14,8 +14,7 @@ import (
 	"watchlab/bench/telemetry/metric"
 )
 
-// TestSample: rates and quantiles cover the time between two samples; unknown ones are
-// null.
+// TestSample: rates and quantiles cover the time between two samples; unknown ones are null.
 func TestSample(t *testing.T) {
 	r := New("test", "")
 	r.Progress(3, 0.5)
@@ -75,8 +74,7 @@ func TestSample(t *testing.T) {
 	}
 }
 
-// TestStream: each of four viewers gets samples until it disconnects; a fifth is
-// refused.
+// TestStream: each of four viewers gets samples until it disconnects; a fifth is refused.
 func TestStream(t *testing.T) {
 	r := New("test", "")
 	s := httptest.NewServer(samplesHandler(r, time.Millisecond))
@@ -113,8 +111,7 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// TestPage: the page refers to no other server, and its script uses only existing ids and
-// fields.
+// TestPage: the page refers to no other server, and its script uses only existing ids and fields.
 func TestPage(t *testing.T) {
 	s := httptest.NewServer(pageHandler())
 	defer s.Close()

@@ -85,8 +85,7 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
-// TestPprof: pprof profiles expose a process, so addresses other than the loopback need
-// the option.
+// TestPprof: pprof profiles expose a process, so addresses other than the loopback need the option.
 func TestPprof(t *testing.T) {
 	for _, test := range []struct {
 		addr  string

@@ -3,9 +3,8 @@
 // has no dependencies.
 //
 // Names and units follow Prometheus's conventions: base units (seconds, bytes), _total for
-// counters. The number of label values is bounded: they come from the lists in this
-// package, or from the experiment (its variants, its storm). Keys, objects and error texts
-// are never labels.
+// counters. The number of label values is bounded: they come from the lists in this package, or
+// from the experiment (its variants, its storm). Keys, objects and error texts are never labels.
 package metric
 
 import (

@@ -52,8 +52,7 @@ func TestConventions(t *testing.T) {
 	}
 }
 
-// TestNativeBuckets: classic bounds are bounds of native buckets, so that their counts
-// are exact.
+// TestNativeBuckets: classic bounds are bounds of native buckets, so that their counts are exact.
 func TestNativeBuckets(t *testing.T) {
 	for _, m := range metric.Own() {
 		for _, b := range m.Buckets {

@@ -294,8 +294,7 @@ func snapshot(t *testing.T, dir string) string {
 	return b.String()
 }
 
-// TestLostEvent: a variant that loses an event is reported by name and exit code,
-// without figures.
+// TestLostEvent: a variant that loses an event is reported by name and exit code, without figures.
 func TestLostEvent(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "out")
 	code, out, errs := call(t, with(small, "--impl", lossy+",cond", "--out", dir)...)

@@ -47,8 +47,7 @@ func TestCompareRefuses(t *testing.T) {
 	}
 }
 
-// TestCompareUnreadableLine: an unreadable line is reported, and the other lines
-// are compared.
+// TestCompareUnreadableLine: an unreadable line is reported, and the other lines are compared.
 func TestCompareUnreadableLine(t *testing.T) {
 	code, out, errs := call(t, "compare", oldFile, "testdata/broken.txt")
 	if code != exitOK || !strings.Contains(errs, "broken.txt:3") || !strings.Contains(out, "n=6") {

@@ -39,8 +39,7 @@ func TestLoadFlags(t *testing.T) {
 	}
 }
 
-// TestLoadRuns: each load option is played and labelled. With each of them a lost event
-// is found.
+// TestLoadRuns: each load option is played and labelled. With each of them a lost event is found.
 func TestLoadRuns(t *testing.T) {
 	for _, flags := range [][]string{
 		{"--stalled"},

@@ -24,8 +24,7 @@ func planned(t *testing.T, index, plan string) (file string) {
 	return file
 }
 
-// TestPodsWithoutACluster: pods without a barrier need no cluster; collect merges
-// their results.
+// TestPodsWithoutACluster: pods without a barrier need no cluster; collect merges their results.
 func TestPodsWithoutACluster(t *testing.T) {
 	dir := t.TempDir()
 	for _, index := range []string{"0", "1"} {

@@ -49,8 +49,7 @@ func TestReport(t *testing.T) {
 	if code != exitOK || out != "" || !strings.Contains(errs, report.HTMLFile) {
 		t.Errorf("exit code %d, stdout %q, stderr %q", code, out, errs)
 	}
-	// The report reads the histograms from the logs, without the process that measured
-	// them.
+	// The report reads the histograms from the logs, without the process that measured them.
 	if got := read(report.HTMLFile); !strings.Contains(got, `data-kind="distribution"`) {
 		t.Error("the page that is made again has no distribution")
 	}

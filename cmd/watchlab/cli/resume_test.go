@@ -220,8 +220,7 @@ func TestMemoryOfAProcessThatFails(t *testing.T) {
 	}
 }
 
-// TestProfileFlag: the cells' profiles are in the results folder, and their round does
-// not count.
+// TestProfileFlag: the cells' profiles are in the results folder, and their round does not count.
 func TestProfileFlag(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "out")
 	code, _, errs := call(t, with(small, "--impl", "cond", "--profile", "allocs", "--out", dir)...)

@@ -180,8 +180,7 @@ func TestStudyGoesOn(t *testing.T) {
 	}
 }
 
-// TestStudyOverBudget: after a part that exceeded the budget, each other part gets one
-// second.
+// TestStudyOverBudget: after a part that exceeded the budget, each other part gets one second.
 func TestStudyOverBudget(t *testing.T) {
 	s, p := startStudy(t, time.Nanosecond)
 	if err := s.run(t.Context(), io.Discard, io.Discard); err != nil {

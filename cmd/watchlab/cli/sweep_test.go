@@ -39,8 +39,7 @@ func machine(limit string) bool {
 }
 
 func TestKnee(t *testing.T) {
-	// All rates are easy, and the lag budget is generous. Other tests search with a fake
-	// clock.
+	// All rates are easy, and the lag budget is generous. Other tests search with a fake clock.
 	o, out := sweepRun(t, append([]string{"knee", "--slo", "p99=1m,max=1m", "--from", "20000", "--to", "40000", "--lag-budget", "1m", "--duration", "50ms"}, swept...)...)
 	if len(o.Knees) != 4 {
 		t.Fatalf("%d knees of two variants and two objectives: %+v", len(o.Knees), o.Knees)

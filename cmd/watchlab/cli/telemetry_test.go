@@ -16,8 +16,7 @@ import (
 // atOnce are the flags of a very short run.
 var atOnce = []string{"--family", "queue", "--impl", "clientgo-fifo,ring", "--storm", "testdata/tiny.jsonl", "--events", "200", "--rounds", "1"}
 
-// TestTelemetryRefused: an invalid address or URL causes one line that names the flag,
-// and no run.
+// TestTelemetryRefused: an invalid address or URL causes one line that names the flag, and no run.
 func TestTelemetryRefused(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -52,8 +51,7 @@ func TestTelemetryRefused(t *testing.T) {
 	}
 }
 
-// TestProfileOverridesPyroscope: --profile works although the environment names a
-// Pyroscope server.
+// TestProfileOverridesPyroscope: --profile works although the environment names a Pyroscope server.
 func TestProfileOverridesPyroscope(t *testing.T) {
 	t.Setenv(pyroscopeVar, "http://127.0.0.1:1")
 	var f telemetryFlags

@@ -17,10 +17,9 @@ import (
 	"watchlab/impls/merge"
 )
 
-// Compare compares variants with a reference variant. The same random updates
-// must give the same notifications, events and states, with all operations,
-// sources and options, slow receivers and canceled calls. On failure, rapid
-// prints the seed and the shortest failing updates.
+// Compare compares variants with a reference variant. The same random updates must give the same
+// notifications, events and states, with all operations, sources and options, slow receivers and
+// canceled calls. On failure, rapid prints the seed and the shortest failing updates.
 //
 // Pods are sorted where their order is not guaranteed (in a REMOVE and in a
 // snapshot). Each variant gets its own pods, with equal pointers where the
@@ -126,8 +125,7 @@ func play(t conformance.TB, v merge.Variant, s script) []result {
 	return results
 }
 
-// normalized returns updates with pods in a defined order and with times since
-// the start.
+// normalized returns updates with pods in a defined order and with times since the start.
 func normalized(updates []merge.PodUpdate, start time.Time) []merge.PodUpdate {
 	for i := range updates {
 		sortUnordered(&updates[i])

@@ -138,8 +138,7 @@ func (r *rig) playLoad(d load) {
 	}
 }
 
-// sendEither sends through a channel from every other source, and with a call from
-// the rest.
+// sendEither sends through a channel from every other source, and with a call from the rest.
 func (r *rig) sendEither(i, n int, source string) {
 	if i%2 == 0 {
 		r.open(r.ctx, source) <- statusOf(n)
@@ -213,8 +212,7 @@ func (r *rig) snapshotsDuringUpdates() {
 	wait()
 }
 
-// closeDuringCalls: Close ends all concurrent calls. Notifications sent before are
-// in order.
+// closeDuringCalls: Close ends all concurrent calls. Notifications sent before are in order.
 func (r *rig) closeDuringCalls() {
 	const sources = 4
 	m := r.with(func(*merge.Options) {})

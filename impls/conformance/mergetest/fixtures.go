@@ -97,8 +97,7 @@ func sortUnordered(update *merge.PodUpdate) {
 	})
 }
 
-// withLocal returns a copy of a pod with kubelet's own annotations, as the merger
-// sets them.
+// withLocal returns a copy of a pod with kubelet's own annotations, as the merger sets them.
 func withLocal(pod *v1.Pod, source, seen string) *v1.Pod {
 	pod = pod.DeepCopy()
 	annotated(merge.ConfigSourceAnnotation, source)(pod)

@@ -187,8 +187,7 @@ func (r *rig) annotations() {
 	}
 }
 
-// mirrorAnnotation: the annotation is kept once set, and added with the first
-// compared change.
+// mirrorAnnotation: the annotation is kept once set, and added with the first compared change.
 func (r *rig) mirrorAnnotation() {
 	mirror := func() (string, bool) {
 		value, ok := r.state()["api/a"].Annotations[merge.ConfigMirrorAnnotation]
@@ -242,8 +241,7 @@ func (r *rig) knownPointers() {
 	r.expectEvents()
 }
 
-// knownVersions: an equal pod is unchanged by any rule, and a different pod is
-// changed by any rule.
+// knownVersions: an equal pod is unchanged by any rule, and a different pod is changed by any rule.
 func (r *rig) knownVersions() {
 	for _, source := range []string{merge.APISource, merge.FileSource} {
 		pod := newPod("a")
@@ -291,9 +289,8 @@ func (r *rig) generationsLookedAt() {
 	r.expect(r.merge(merge.SET, sameGeneration(pod, newImage)), "UPDATE api a")
 }
 
-// generationsTrusted: the spec of a pod with the same generation is equal.
-// Nothing else is trusted: no other source, generation 0, other node or other
-// field of the pod.
+// generationsTrusted: the spec of a pod with the same generation is equal. Nothing else is trusted:
+// no other source, generation 0, other node or other field of the pod.
 func (r *rig) generationsTrusted() {
 	pod := newPod("a")
 	r.expect(r.merge(merge.SET, pod), "ADD api a")
@@ -322,8 +319,7 @@ func (r *rig) generationsTrusted() {
 		pod = sameGeneration(pod, c.change)
 		r.expect(r.merge(merge.SET, pod), c.want+" api a")
 	}
-	// It is the generation received last that counts: the one before says
-	// nothing.
+	// It is the generation received last that counts: the one before says nothing.
 	b := newPod("b")
 	r.expect(r.merge(merge.ADD, b), "ADD api b")
 	next := changed(b, func(p *v1.Pod) { p.Generation++ })
@@ -334,8 +330,7 @@ func (r *rig) generationsTrusted() {
 	none.Generation = 0
 	r.expect(r.merge(merge.ADD, none), "ADD api c")
 	r.expect(r.merge(merge.ADD, sameGeneration(none, newImage)), "UPDATE api c")
-	// A pod of another UID has generations of its own, and so has the same pod
-	// of another time.
+	// A pod of another UID has generations of its own, and so has the same pod of another time.
 	r.expect(r.merge(merge.ADD, newPod("d")), "ADD api d")
 	r.expect(r.merge(merge.REMOVE, pod), "REMOVE api a")
 	r.expect(r.merge(merge.ADD, newPod("a")), "ADD api a")
@@ -426,8 +421,7 @@ func (r *rig) oftenCompared() {
 	}
 }
 
-// removedAndBack: a pod that is removed and added again is new, also with its old
-// pointer.
+// removedAndBack: a pod that is removed and added again is new, also with its old pointer.
 func (r *rig) removedAndBack() {
 	a, b := newPod("a"), newPod("b")
 	r.merge(merge.SET, a, b)

@@ -88,8 +88,7 @@ func (r *rig) refused() {
 	}
 }
 
-// refusedOnChannel: an invalid update on a channel is reported, and the source
-// continues.
+// refusedOnChannel: an invalid update on a channel is reported, and the source continues.
 func (r *rig) refusedOnChannel() {
 	var rejected []string
 	m := r.with(func(o *merge.Options) {
@@ -228,8 +227,7 @@ func (r *rig) goroutinesEnd() {
 	m.Fatal("no update waits for a receiver")
 }
 
-// closed: Close ends all waits, and later calls fail. Sent notifications can be
-// received.
+// closed: Close ends all waits, and later calls fail. Sent notifications can be received.
 func (r *rig) closed() {
 	in := r.open(r.ctx, "api")
 	r.push(in, merge.PodUpdate{Op: merge.SET, Pods: []*v1.Pod{newPod("a")}})

@@ -16,8 +16,7 @@ var opaque = map[reflect.Type]reflect.Value{
 	reflect.TypeFor[resource.Quantity](): reflect.ValueOf(resource.MustParse("13")),
 }
 
-// scribble overwrites all memory of a pod, except name and UID, which still
-// identify it.
+// scribble overwrites all memory of a pod, except name and UID, which still identify it.
 func scribble(pod *v1.Pod) {
 	name, namespace, uid := pod.Name, pod.Namespace, pod.UID
 	scribbleOn(reflect.ValueOf(pod).Elem())

@@ -11,14 +11,12 @@
 // never send one pod from two sources: kubelet writes to received pods. A changed
 // pod has a new resourceVersion, as from an API server.
 //
-// Each check runs in a bubble of testing/synctest. Waiting is exact, and the
-// clock stands still unless a check advances it. A goroutine that spins or does
-// not end fails the check. The receiver writes to each pod that it owns, and
-// verifies that shared pods do not change. Each check runs for each capacity and
-// each ownership; concurrent checks run with GOMAXPROCS 1, 2 and 8.
+// Each check runs in a bubble of testing/synctest. Waiting is exact, and the clock stands still
+// unless a check advances it. A goroutine that spins or does not end fails the check. The receiver
+// writes to each pod that it owns, and verifies that shared pods do not change. Each check runs for
+// each capacity and each ownership; concurrent checks run with GOMAXPROCS 1, 2 and 8.
 //
-// [Compare] compares variants on random updates, [CompareBytes] on those of a
-// fuzzer.
+// [Compare] compares variants on random updates, [CompareBytes] on those of a fuzzer.
 //
 // The package imports only k8s.io/api and apimachinery of Kubernetes, so that it
 // links with any release of them.
@@ -34,14 +32,11 @@ import (
 	"watchlab/impls/merge"
 )
 
-// Suite is the suite without the checks that a variant cannot pass. The zero
-// value excludes none.
+// Suite is the suite without the checks that a variant cannot pass. The zero value excludes none.
 type Suite struct {
-	// WritesReceived: the variant writes its annotations to received pods, as
-	// kubelet does.
+	// WritesReceived: the variant writes its annotations to received pods, as kubelet does.
 	WritesReceived bool
-	// FixedCapacity: the channel has upstream's capacity, and Options.Capacity
-	// cannot be set.
+	// FixedCapacity: the channel has upstream's capacity, and Options.Capacity cannot be set.
 	FixedCapacity bool
 }
 
@@ -120,9 +115,8 @@ func bubble(check func(*rig)) func(*testing.T, setup) {
 	}
 }
 
-// Run runs the suite on a variant, with several capacities and each supported
-// ownership. Baselines copy and compare all pods: they must refuse to share them
-// and to trust generations.
+// Run runs the suite on a variant, with several capacities and each supported ownership. Baselines
+// copy and compare all pods: they must refuse to share them and to trust generations.
 func (s Suite) Run(t *testing.T, v merge.Variant) {
 	capacities := []int{0, 1, 7, 1024}
 	if s.FixedCapacity {

@@ -26,8 +26,7 @@ func (r *rig) order() {
 	r.expectHeld("api/same", "api/updated", "api/deleted", "api/status", "api/new")
 }
 
-// firstSET: the first SET of a source marks it as ready once, with an empty ADD
-// if needed.
+// firstSET: the first SET of a source marks it as ready once, with an empty ADD if needed.
 func (r *rig) firstSET() {
 	r.expect(r.merge(merge.SET), "ADD api")
 	r.expect(r.merge(merge.SET))
@@ -43,8 +42,7 @@ func (r *rig) firstSET() {
 	r.expect(r.mergeFrom("other", merge.SET, changed(newPod("c"), newImage)), "UPDATE other c")
 }
 
-// upsert: ADD, UPDATE, DELETE and SET insert or update; the change determines the
-// notification.
+// upsert: ADD, UPDATE, DELETE and SET insert or update; the change determines the notification.
 func (r *rig) upsert() {
 	for _, op := range []merge.Op{merge.ADD, merge.UPDATE, merge.DELETE, merge.SET} {
 		source := op.String()
@@ -184,8 +182,7 @@ func (r *rig) firstMetadataStays() {
 	}
 }
 
-// gracefulDelete: a deletion is sent once, and later changes of the pod are sent
-// too.
+// gracefulDelete: a deletion is sent once, and later changes of the pod are sent too.
 func (r *rig) gracefulDelete() {
 	pod := newPod("a")
 	r.merge(merge.SET, pod)
@@ -202,8 +199,7 @@ func (r *rig) gracefulDelete() {
 	r.expect(r.merge(merge.ADD, deleted), "ADD api a")
 }
 
-// reconcile: a change of the status alone is sent as RECONCILE, in both
-// directions.
+// reconcile: a change of the status alone is sent as RECONCILE, in both directions.
 func (r *rig) reconcile() {
 	pod := newPod("a")
 	r.merge(merge.SET, pod, newPod("b"))

@@ -71,9 +71,8 @@ func (r *rig) receiverWrites() {
 	}
 }
 
-// sendEverything makes the merger send realistic pods in every kind of
-// notification. It passes each notification to check and returns the pods sent to
-// the merger.
+// sendEverything makes the merger send realistic pods in every kind of notification. It passes each
+// notification to check and returns the pods sent to the merger.
 func (r *rig) sendEverything(check func(merge.PodUpdate)) (received []*v1.Pod) {
 	list := []*v1.Pod{RealisticPod(1), RealisticPod(2), RealisticPod(3)}
 	next := func(op merge.Op, i int, change func(*v1.Pod)) {
@@ -135,8 +134,7 @@ func (r *rig) noSharedMemory() {
 	}
 }
 
-// nothingCopied: a shared pod refers to the memory of a received pod, except its
-// annotations.
+// nothingCopied: a shared pod refers to the memory of a received pod, except its annotations.
 func (r *rig) nothingCopied() {
 	var sent []*v1.Pod
 	received := r.sendEverything(func(update merge.PodUpdate) { sent = append(sent, update.Pods...) })

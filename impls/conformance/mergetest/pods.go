@@ -10,10 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// exemplar is a running pod as a real API server (v1.36.3) sent it: the state
-// of the pod shop-1/web-1-544cbc67cf-2b7rl in the recording recorded-nodeloss (see
-// loadgen/trace/recorded). Two containers, an init container, probes, volumes,
-// affinity, managed fields; 11.6 kB.
+// exemplar is a running pod as a real API server (v1.36.3) sent it: the state of the pod
+// shop-1/web-1-544cbc67cf-2b7rl in the recording recorded-nodeloss (see loadgen/trace/recorded).
+// Two containers, an init container, probes, volumes, affinity, managed fields; 11.6 kB.
 //
 //go:embed exemplar.json
 var exemplar []byte

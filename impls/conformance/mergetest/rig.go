@@ -46,8 +46,7 @@ func newRig(t conformance.TB, s setup) *rig {
 	return r
 }
 
-// finish closes the merger and those of [rig.with], and compares shared pods with
-// what they were.
+// finish closes the merger and those of [rig.with], and compares shared pods with what they were.
 func (r *rig) finish() {
 	r.Helper()
 	for _, end := range r.ends {
@@ -104,8 +103,7 @@ type receiver struct {
 
 type sharedPod struct{ sent, then *v1.Pod }
 
-// take returns a copy for the check. It overwrites owned pods and records shared
-// ones.
+// take returns a copy for the check. It overwrites owned pods and records shared ones.
 func (r *receiver) take(update merge.PodUpdate) merge.PodUpdate {
 	pods := slices.Clone(update.Pods)
 	if pods == nil && update.Pods != nil {
@@ -191,8 +189,7 @@ func (r *rig) sent() []merge.PodUpdate {
 	}
 }
 
-// noop changes nothing. A channel accepts it when the previous update has been
-// merged.
+// noop changes nothing. A channel accepts it when the previous update has been merged.
 var noop = merge.PodUpdate{Op: merge.REMOVE}
 
 // push sends updates through a channel and returns their notifications.

@@ -52,8 +52,7 @@ func (s script) String() string {
 	return b.String()
 }
 
-// mutations are the possible changes of a pod between two updates, besides a new
-// resourceVersion.
+// mutations are the possible changes of a pod between two updates, besides a new resourceVersion.
 var mutations = []struct {
 	name string
 	run  func(*v1.Pod)
@@ -116,8 +115,7 @@ func oneOf[T any](d dice, what string, values ...T) T { return values[d.draw(len
 // maxSteps is the maximum length of a script.
 const maxSteps = 24
 
-// drawScript draws updates of a few pods, so that updates of the same pod are
-// frequent.
+// drawScript draws updates of a few pods, so that updates of the same pod are frequent.
 func drawScript(d dice) script {
 	s := script{
 		channel:  d.draw(2, "channel") == 1,

@@ -92,8 +92,7 @@ func concurrentProducers(r *rig) {
 // nothingStale: a Pop that begins after a call has returned sees its effect.
 func nothingStale(r *rig) {
 	const producers, keysEach, versions = 4, 3, 60
-	// last[key] is the version of the last call that returned, negative where
-	// that was a delete.
+	// last[key] is the version of the last call that returned, negative where that was a delete.
 	last := map[string]*atomic.Int64{}
 	for p := range producers {
 		for k := range keysEach {
@@ -131,9 +130,8 @@ func nothingStale(r *rig) {
 	}
 }
 
-// concurrentConsumers: several consumers receive each event once between them,
-// a key is in process at one of them at a time, and where the guarantees are for
-// one consumer, so is the queue.
+// concurrentConsumers: several consumers receive each event once between them, a key is in process
+// at one of them at a time, and where the guarantees are for one consumer, so is the queue.
 func concurrentConsumers(r *rig) {
 	const consumers, producers, keysEach, each = 4, 2, 5, 150
 	var mu sync.Mutex
@@ -223,8 +221,7 @@ func (r *rig) consumers(n int) *consumers {
 	return c
 }
 
-// expect tests what was popped so far, in any order, and how many consumers have
-// returned.
+// expect tests what was popped so far, in any order, and how many consumers have returned.
 func (c *consumers) expect(when string, ended int, want ...string) {
 	c.t.Helper()
 	synctest.Wait()
@@ -277,8 +274,7 @@ func passOver(t *testing.T, s setup) {
 	})(t, s)
 }
 
-// closeWithKeyInProcess: a closed queue is not drained while a queued key is in
-// process.
+// closeWithKeyInProcess: a closed queue is not drained while a queued key is in process.
 func closeWithKeyInProcess(r *rig) {
 	c := r.consumers(2)
 	r.run("add a@1")
@@ -459,9 +455,8 @@ func replaceDuringPushes(r *rig) {
 	}
 }
 
-// replaceIsAtomic: after the first object of a list, a consumer receives no
-// object that the list replaced. There is one consumer, because the order of pops
-// among several is unknown.
+// replaceIsAtomic: after the first object of a list, a consumer receives no object that the list
+// replaced. There is one consumer, because the order of pops among several is unknown.
 func replaceIsAtomic(r *rig) {
 	const lists, keys = 60, 40
 	r.produce(1, func(int) (err error) {

@@ -30,8 +30,7 @@ func (m *deltaModel) event(d delta) {
 	}
 }
 
-// exists reports whether the store has, or is about to have, an object of a key
-// that is not queued.
+// exists reports whether the store has, or is about to have, an object of a key that is not queued.
 func (m *deltaModel) exists(key string) bool {
 	if !m.known {
 		return false

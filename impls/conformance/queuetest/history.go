@@ -26,8 +26,7 @@ type (
 	popOp struct{ consumer int }
 	// doneOp lasts from the return of process to that of Pop.
 	doneOp struct{ consumer int }
-	// lengthOp and syncedOp are Len and HasSynced; their outputs are an int and a
-	// bool.
+	// lengthOp and syncedOp are Len and HasSynced; their outputs are an int and a bool.
 	lengthOp struct{}
 	syncedOp struct{}
 	closeOp  struct{}
@@ -39,8 +38,7 @@ func machine(s setup) conformance.Machine[model] {
 	return conformance.Machine[model]{Init: func() model { return newModel(s, true) }, Step: step, Describe: describe}
 }
 
-// step returns the states that an operation may lead to, or why it cannot
-// happen.
+// step returns the states that an operation may lead to, or why it cannot happen.
 func step(before model, in, out any) ([]model, error) {
 	m := before.clone()
 	failed, _ := out.(error)
@@ -86,9 +84,8 @@ func describe(in, out any) string {
 	return fmt.Sprintf("%s → %v", call, out)
 }
 
-// linearizableSetup leaves out upstream's RealFIFO, which calls process of
-// several consumers at once where it unlocks, and capacities that a short
-// history does not reach.
+// linearizableSetup leaves out upstream's RealFIFO, which calls process of several consumers at
+// once where it unlocks, and capacities that a short history does not reach.
 func linearizableSetup(s setup) bool {
 	if s.objects {
 		return s.Capacity <= 7

@@ -166,8 +166,7 @@ func hasSynced(t *testing.T, s setup) {
 	r.run("synced true, drain, synced true, replace z, synced true")
 }
 
-// hasSyncedLate looks from inside process. Upstream's DeltaFIFO holds the lock
-// there.
+// hasSyncedLate looks from inside process. Upstream's DeltaFIFO holds the lock there.
 func hasSyncedLate(t *testing.T, s setup) {
 	r := s.new(t)
 	checker := r.queue.HasSyncedChecker()

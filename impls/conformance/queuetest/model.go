@@ -70,9 +70,8 @@ func (m *modelBase) begin() {
 	}
 }
 
-// refused reports whether a call had no effect, and returns an error where the
-// contract does not allow what it returned. full says that the call needs room and
-// there may be none.
+// refused reports whether a call had no effect, and returns an error where the contract does not
+// allow what it returned. full says that the call needs room and there may be none.
 func (m *modelBase) refused(err error, full bool) (bool, error) {
 	switch {
 	case err == nil && m.closed && ours(m.setup):
@@ -88,23 +87,20 @@ func (m *modelBase) refused(err error, full bool) (bool, error) {
 	return true, fmt.Errorf("refused with %w: closed=%t, canceled=%t, full=%t", err, m.closed, m.canceled, full)
 }
 
-// deltaModel is the contract of family deltafifo. It leaves open what the
-// contract leaves open: how long a batch is within its bounds, the order of
-// tombstones, and with many consumers the order between keys. Its methods cost
-// what the queue's cost.
+// deltaModel is the contract of family deltafifo. It leaves open what the contract leaves open: how
+// long a batch is within its bounds, the order of tombstones, and with many consumers the order
+// between keys. Its methods cost what the queue's cost.
 type deltaModel struct {
 	modelBase
 
-	// order holds the entries in queue order, including removed ones; live counts
-	// the others.
+	// order holds the entries in queue order, including removed ones; live counts the others.
 	order []*entry
 	live  int
 	// newest holds the newest entry of each key.
 	newest map[string]*entry
 	// rank is that of the next entry. Entries of equal rank come in any order.
 	rank int
-	// line holds accepted calls that have not taken effect. Only a concurrent
-	// model delays them.
+	// line holds accepted calls that have not taken effect. Only a concurrent model delays them.
 	line  []item
 	store map[string]any
 	// process holds the deltas in process by consumer.
@@ -287,8 +283,7 @@ func (m *deltaModel) popped(c int, p popped) error {
 	if err != nil {
 		return err
 	}
-	// Between shards, later events may be popped before the last of the initial
-	// list.
+	// Between shards, later events may be popped before the last of the initial list.
 	if !fifo(m.setup) && !m.concurrent && p.initial != deltas[0].initial {
 		return fmt.Errorf("%v was popped with isInInitialList=%t", words(p.deltas), p.initial)
 	}

@@ -87,8 +87,7 @@ func (s setup) minimal(keys int, ops []op) string {
 	return fmt.Sprintf("reduced to %d operations, with the error: %v\n%s", len(ops), err, format(ops))
 }
 
-// random makes n operations on so many keys. Lists are rare, as they are most of
-// the cost.
+// random makes n operations on so many keys. Lists are rare, as they are most of the cost.
 func (s setup) random(rng *rand.Rand, n, keys int) []op {
 	of := func(kinds, objectKinds []kind) kind {
 		if s.objects {
@@ -180,8 +179,7 @@ func decode(kinds []kind, data []byte) []op {
 	return ops
 }
 
-// newSetup makes a setup of the bits of a number, as far as a variant supports
-// them.
+// newSetup makes a setup of the bits of a number, as far as a variant supports them.
 func newSetup(knobs byte, v deltafifo.Variant, g impls.Guarantees, objects bool) setup {
 	s := setup{variant: v, guarantees: g, objects: objects, path: byPop}
 	s.Delivery = deltafifo.Delivery(g.Mode)
@@ -339,9 +337,8 @@ func TestRecordedStreams(t *testing.T) {
 	}
 }
 
-// playAll plays operations into all variants of a family: of deltafifo with and
-// without KnownObjects and compaction, each with other knobs, of queue in
-// one of their setups.
+// playAll plays operations into all variants of a family: of deltafifo with and without
+// KnownObjects and compaction, each with other knobs, of queue in one of their setups.
 func playAll(t *testing.T, variants []deltafifo.Variant, objects bool, seed uint64, keys int, ops []op, knobs int) {
 	t.Helper()
 	var states sameStates

@@ -29,8 +29,7 @@ const (
 	bury kind = "Tombstone"
 	// addNameless is an Add of an object that has no key.
 	addNameless kind = "Nameless"
-	// replace lists some of the keys, each in a new version; of family queue,
-	// some of them twice.
+	// replace lists some of the keys, each in a new version; of family queue, some of them twice.
 	replace kind = "Replace"
 	// relist lists the newest version of each key, as a Reflector does.
 	relist   kind = "Relist"
@@ -38,8 +37,7 @@ const (
 	bookmark kind = "Bookmark"
 	pop      kind = "Pop"
 	popBatch kind = "PopBatch"
-	// popFails is a pop whose process fails: by an error, or a panic if arg is
-	// odd.
+	// popFails is a pop whose process fails: by an error, or a panic if arg is odd.
 	popFails kind = "PopFails"
 	// look compares Len and HasSynced.
 	look       kind = "Look"
@@ -168,8 +166,7 @@ func (s setup) newPlayer(t conformance.TB, keys int) *player {
 	return p
 }
 
-// canceled is the context of producers that do not wait: calls without room fail at
-// once.
+// canceled is the context of producers that do not wait: calls without room fail at once.
 func canceled() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -363,8 +360,7 @@ func recovered(f func() error) (err error) {
 	return f()
 }
 
-// process is the consumer. It returns the operations inside process for which there was no
-// room.
+// process is the consumer. It returns the operations inside process for which there was no room.
 func (p *player) process(o op, got popped, within []op) (late []op) {
 	p.must(o, p.model.popped(0, got))
 	kept := slices.Clone(got.deltas)

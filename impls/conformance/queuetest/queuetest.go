@@ -1,12 +1,10 @@
-// Package queuetest is the conformance suite of the families deltafifo and
-// queue. Both contracts are client-go's cache.Queue plus Len, so both run the
-// same checks where the contracts agree; a condition on a check says where they
-// do not. See the package comments of watchlab/impls/deltafifo and
-// watchlab/impls/queue for the guarantees.
+// Package queuetest is the conformance suite of the families deltafifo and queue. Both contracts
+// are client-go's cache.Queue plus Len, so both run the same checks where the contracts agree; a
+// condition on a check says where they do not. See the package comments of watchlab/impls/deltafifo
+// and watchlab/impls/queue for the guarantees.
 //
-// What a check cannot state as a script is compared with a model, the contract
-// as a sequential machine: random operations, played by a player, and small
-// concurrent histories.
+// What a check cannot state as a script is compared with a model, the contract as a sequential
+// machine: random operations, played by a player, and small concurrent histories.
 //
 // The exported API is [RunDeltaFIFO] and [RunQueue].
 package queuetest
@@ -26,10 +24,9 @@ import (
 	"watchlab/impls/queue"
 )
 
-// RunDeltaFIFO tests a variant of family deltafifo: in each of its modes, with
-// and without KnownObjects, through Pop and PopBatch, with each of several
-// capacities, owned and lent memory and each compaction. A test process may skip
-// setups with -test.run: their names are the options.
+// RunDeltaFIFO tests a variant of family deltafifo: in each of its modes, with and without
+// KnownObjects, through Pop and PopBatch, with each of several capacities, owned and lent memory
+// and each compaction. A test process may skip setups with -test.run: their names are the options.
 func RunDeltaFIFO(t *testing.T, v deltafifo.Variant) {
 	run(t, v, false)
 }

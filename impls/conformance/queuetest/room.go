@@ -135,8 +135,7 @@ func inProcessUsesNone(t *testing.T, s setup) {
 	r.drain()
 }
 
-// replaceOneItem: however long its list, Replace waits for room for one and is
-// popped as a whole.
+// replaceOneItem: however long its list, Replace waits for room for one and is popped as a whole.
 func replaceOneItem(r *rig) {
 	var objects []any
 	for i := range r.Capacity + 5 {
@@ -161,8 +160,7 @@ func replaceOneItem(r *rig) {
 	r.queue.Close()
 }
 
-// foldedFree: deltas that are dropped while they are queued give their room
-// back.
+// foldedFree: deltas that are dropped while they are queued give their room back.
 func foldedFree(t *testing.T, s setup) {
 	r := s.full(t)
 	for range 20 {

@@ -34,8 +34,7 @@ func tombstoneOf(obj any) cache.DeletedFinalStateUnknown {
 // nameless has no metadata, hence no key.
 type nameless struct{}
 
-// keyOf returns the key of the object of a delta, or "" where it concerns no
-// single object.
+// keyOf returns the key of the object of a delta, or "" where it concerns no single object.
 func keyOf(obj any) string {
 	key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj)
 	if err != nil {
@@ -97,8 +96,7 @@ func keyIn(word string) string {
 	return strings.TrimSuffix(key, "†")
 }
 
-// store is the consumer's: a map, listed in order of its keys so that runs
-// repeat.
+// store is the consumer's: a map, listed in order of its keys so that runs repeat.
 type store struct {
 	mu   sync.Mutex
 	objs map[string]any

@@ -1,29 +1,25 @@
 package keys
 
-// FIFO queues keys, each at most once, with a value. Queues use it to merge the
-// events of a queued key. It is not safe for concurrent use. The zero value is
-// empty and ready. The caller passes the hash of the key, so that it can be
-// computed before a lock is taken.
+// FIFO queues keys, each at most once, with a value. Queues use it to merge the events of a queued
+// key. It is not safe for concurrent use. The zero value is empty and ready. The caller passes the
+// hash of the key, so that it can be computed before a lock is taken.
 //
 // # How it works
 //
-// Entries are in a circular buffer in order. So the next entry needs no hash
-// lookup, and the processor prefetches the entries behind it. Each entry has a
-// position, counted from 0.
+// Entries are in a circular buffer in order. So the next entry needs no hash lookup, and the
+// processor prefetches the entries behind it. Each entry has a position, counted from 0.
 //
-// A hash table maps keys to positions. Its slots are integers, which the garbage
-// collector does not scan. A slot is stale if its position is no longer queued,
-// so that removing the first entry does not touch the table. The next key that
-// probes past a stale slot reuses it. When too many slots are used, the table is
-// rebuilt from the queued entries.
+// A hash table maps keys to positions. Its slots are integers, which the garbage collector does not
+// scan. A slot is stale if its position is no longer queued, so that removing the first entry does
+// not touch the table. The next key that probes past a stale slot reuses it. When too many slots
+// are used, the table is rebuilt from the queued entries.
 //
 // An entry that is removed from the middle becomes a gap. It stays until it
 // reaches the front, or until gaps outnumber other entries.
 //
-// Positions have 32 bits and wrap, and the last position is reused when its entry
-// is removed. A slot may then refer to the entry of another key. So a lookup
-// compares the whole key, and a wrong slot is harmless. There are never as many
-// entries as positions.
+// Positions have 32 bits and wrap, and the last position is reused when its entry is removed. A
+// slot may then refer to the entry of another key. So a lookup compares the whole key, and a wrong
+// slot is harmless. There are never as many entries as positions.
 //
 // # Rejected designs
 //
@@ -139,8 +135,7 @@ func (f *FIFO[V]) Upsert(hash uint64, key Key) (e *Entry[V], fresh bool) {
 		place = i
 		f.used++
 	}
-	// push may move the entries. It changes neither their positions nor the
-	// slots.
+	// push may move the entries. It changes neither their positions nor the slots.
 	e = f.push()
 	f.slots[place] = uint64(tag)<<32 | uint64(f.tail-1)
 	e.Key, e.Hash = key, hash

@@ -61,8 +61,7 @@ func (l *InitialList) Touch() {
 	}
 }
 
-// Claim records a Replace and reports whether it is the first call. Then Set must
-// follow.
+// Claim records a Replace and reports whether it is the first call. Then Set must follow.
 func (l *InitialList) Claim() bool { return l.state.CompareAndSwap(untouched, listing) }
 
 // Set sets the length of the initial list, in items.

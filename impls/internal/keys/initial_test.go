@@ -43,8 +43,7 @@ func TestList(t *testing.T) {
 // returned, the initial list is known to be empty, whoever was the first.
 func TestTouchedAtOnce(t *testing.T) {
 	const rounds, callers = 20_000, 8
-	// More processors than cores: one may be taken from who came first, at any
-	// point.
+	// More processors than cores: one may be taken from who came first, at any point.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(callers))
 	for range rounds {
 		l := keys.NewInitialList("name")

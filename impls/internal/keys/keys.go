@@ -46,8 +46,7 @@ var (
 	namespaceSeed = maphash.String(seed, "namespace") // differs from run to run
 )
 
-// Hash returns a 64-bit hash of the key, equal for equal keys within one
-// process.
+// Hash returns a 64-bit hash of the key, equal for equal keys within one process.
 func (k Key) Hash() uint64 {
 	h := maphash.String(seed, k.Name)
 	if k.Namespace != "" {
@@ -112,15 +111,13 @@ func slashes(w uint64) uint64 {
 	return (x - ones) &^ x & highs
 }
 
-// Func computes keys like a [cache.KeyFunc]. The zero value is
-// [cache.MetaNamespaceKeyFunc].
+// Func computes keys like a [cache.KeyFunc]. The zero value is [cache.MetaNamespaceKeyFunc].
 type Func struct {
 	custom cache.KeyFunc // nil if the key is namespace and name
 }
 
-// NewFunc returns the Func of a key function; nil means
-// [cache.MetaNamespaceKeyFunc]. That function and
-// [cache.DeletionHandlingMetaNamespaceKeyFunc] are recognized and not called.
+// NewFunc returns the Func of a key function; nil means [cache.MetaNamespaceKeyFunc]. That function
+// and [cache.DeletionHandlingMetaNamespaceKeyFunc] are recognized and not called.
 func NewFunc(f cache.KeyFunc) Func {
 	if f == nil || same(f, cache.MetaNamespaceKeyFunc) || same(f, cache.DeletionHandlingMetaNamespaceKeyFunc) {
 		return Func{}
@@ -132,10 +129,9 @@ func same(a, b cache.KeyFunc) bool {
 	return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer()
 }
 
-// Raw returns namespace and name of an object as input of Canonical, or false if
-// Of or OfQueued is needed. It reads the object's metadata but not the bytes of
-// its strings. So if a caller takes the Raws of several objects first and
-// computes their keys afterwards, the cache misses overlap.
+// Raw returns namespace and name of an object as input of Canonical, or false if Of or OfQueued is
+// needed. It reads the object's metadata but not the bytes of its strings. So if a caller takes the
+// Raws of several objects first and computes their keys afterwards, the cache misses overlap.
 func (f Func) Raw(obj any) (Key, bool) {
 	if f.custom != nil {
 		return Key{}, false
@@ -192,8 +188,7 @@ func (f Func) Of(obj any) (Key, error) {
 	return Split(s), nil
 }
 
-// OfQueued is Of for objects in a delta queue: it also accepts tombstones and
-// client-go's Deltas.
+// OfQueued is Of for objects in a delta queue: it also accepts tombstones and client-go's Deltas.
 func (f Func) OfQueued(obj any) (Key, error) {
 	switch o := obj.(type) {
 	case cache.DeletedFinalStateUnknown:

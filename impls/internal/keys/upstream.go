@@ -6,11 +6,10 @@ import (
 	"sync"
 )
 
-// UpstreamLen returns a function for the length of a client-go queue
-// (*cache.DeltaFIFO, *cache.RealFIFO, *cache.FIFO of v0.37), which has no such
-// method. The function reads the queue's field "items" under the queue's own
-// lock. So the result is exact and other operations do not slow down; a counting
-// wrapper would slow the baseline. It returns an error if the queue lacks these
+// UpstreamLen returns a function for the length of a client-go queue (*cache.DeltaFIFO,
+// *cache.RealFIFO, *cache.FIFO of v0.37), which has no such method. The function reads the queue's
+// field "items" under the queue's own lock. So the result is exact and other operations do not slow
+// down; a counting wrapper would slow the baseline. It returns an error if the queue lacks these
 // fields, which may happen with a later client-go.
 func UpstreamLen(queue any) (func() int, error) {
 	v := reflect.ValueOf(queue)
@@ -24,8 +23,7 @@ func UpstreamLen(queue any) (func() int, error) {
 	if !items.IsValid() || (items.Kind() != reflect.Map && items.Kind() != reflect.Slice) {
 		return nil, fmt.Errorf("%T has no map or slice in a field items", queue)
 	}
-	// The pointer stays inside the queue, which the reference to items keeps
-	// alive.
+	// The pointer stays inside the queue, which the reference to items keeps alive.
 	mu := (*sync.RWMutex)(lock.Addr().UnsafePointer())
 	return func() int {
 		mu.RLock()

@@ -26,20 +26,18 @@ import (
 //
 // # Why it is correct
 //
-// Claim. The swap gives each position to one producer. A producer loads tail
-// before freed. freed only grows, so the producer never sees more room than there
-// is. If it sees no room, there was none at the load of freed. The swap fails if
-// Close sets the closed bit between load and swap. Close sets the bit and reads
-// the number of claimed positions in one operation. All these positions will be
-// published, and the consumer ends after popping them.
+// Claim. The swap gives each position to one producer. A producer loads tail before freed. freed
+// only grows, so the producer never sees more room than there is. If it sees no room, there was
+// none at the load of freed. The swap fails if Close sets the closed bit between load and swap.
+// Close sets the bit and reads the number of claimed positions in one operation. All these
+// positions will be published, and the consumer ends after popping them.
 //
 // Reading. The producer writes the value before it stores seq. The consumer loads
 // seq before it reads the value. No value is read before it is written.
 //
-// Writing. The producer of p has loaded a freed greater than p minus the
-// capacity. The consumer stored that freed after it had popped and cleared the
-// previous value of the slot. So no producer overwrites an unread value, and no
-// clear hits a new value.
+// Writing. The producer of p has loaded a freed greater than p minus the capacity. The consumer
+// stored that freed after it had popped and cleared the previous value of the slot. So no producer
+// overwrites an unread value, and no clear hits a new value.
 //
 // ABA. tail only grows: the swap succeeds only if no claim happened since the
 // load. No pointer is reused.
@@ -82,8 +80,7 @@ type Bounded[T any] struct {
 	_    [pad]byte
 }
 
-// MaxCapacity is the largest capacity of a [Bounded] queue, whose array is
-// allocated at once.
+// MaxCapacity is the largest capacity of a [Bounded] queue, whose array is allocated at once.
 const MaxCapacity = 1 << 24
 
 // NewBounded returns an empty queue for exactly capacity values, from 1 to
@@ -113,8 +110,7 @@ func (q *Bounded[T]) TryPush(v T) error {
 		if p&closedBit != 0 {
 			return ErrClosed
 		}
-		// The difference is negative if freed has passed p since the load. The
-		// swap then fails.
+		// The difference is negative if freed has passed p since the load. The swap then fails.
 		if int64(p-q.freed.Load()) >= int64(q.capacity) {
 			return ErrFull
 		}

@@ -39,15 +39,13 @@ type Locked[T any] struct {
 	spares           *link[T] // a list of nspares drained blocks for reuse
 	nspares          int
 
-	// room is where producers of a full queue wait. Its lock is never taken
-	// together with mu.
+	// room is where producers of a full queue wait. Its lock is never taken together with mu.
 	room room
 	_    [pad]byte
 
 	popped atomic.Uint64 // counts the popped values; only the consumer stores it; Len loads it
-	// The consumer owns the fields below. The next value is head.values[at]. It
-	// may take all values before position bound without the lock. drained is a
-	// list of ndrained blocks to return.
+	// The consumer owns the fields below. The next value is head.values[at]. It may take all values
+	// before position bound without the lock. drained is a list of ndrained blocks to return.
 	head     *link[T]
 	at       int
 	bound    uint64
@@ -214,8 +212,7 @@ func (q *Locked[T]) advance() {
 	}
 }
 
-// refresh moves the bound to the last value and returns drained blocks. The caller
-// holds the lock.
+// refresh moves the bound to the last value and returns drained blocks. The caller holds the lock.
 func (q *Locked[T]) refresh() {
 	q.bound = q.pushed
 	for b := q.drained; b != nil; {

@@ -8,17 +8,15 @@ import "sync/atomic"
 //
 // # Order
 //
-// When Send returns, its value is in the channel. The owner drains the channel
-// before it answers, unless the answer does not depend on it. So a question sees
-// every earlier value. A producer waits only until the owner receives, which
-// never waits for the consumer.
+// When Send returns, its value is in the channel. The owner drains the channel before it answers,
+// unless the answer does not depend on it. So a question sees every earlier value. A producer waits
+// only until the owner receives, which never waits for the consumer.
 //
 // # Close
 //
-// accepted counts the values that producers have committed to send. Close sets its
-// highest bit and reads the count in one operation. The owner receives that many
-// values, leaves the state in the channel left, and ends, even if nobody asks.
-// Then whoever asks borrows the state.
+// accepted counts the values that producers have committed to send. Close sets its highest bit and
+// reads the count in one operation. The owner receives that many values, leaves the state in the
+// channel left, and ends, even if nobody asks. Then whoever asks borrows the state.
 type Mailbox[T, A any] struct {
 	in   chan T
 	asks chan ask[A]
@@ -67,8 +65,7 @@ func (m *Mailbox[T, A]) Own(s State[T, A]) {
 		received += uint64(n) + 1
 		s.Receive(first, n, m.in)
 	}
-	// waiting is a question without an answer yet; its reply is nil if there is
-	// none.
+	// waiting is a question without an answer yet; its reply is nil if there is none.
 	var waiting ask[A]
 	serve := func() {
 		if waiting.reply == nil {

@@ -15,8 +15,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// shape is a queue to test: its capacity, 0 being unbounded, and whether it has
-// a lock.
+// shape is a queue to test: its capacity, 0 being unbounded, and whether it has a lock.
 type shape struct {
 	capacity int
 	locked   bool
@@ -36,9 +35,8 @@ func shapes(capacities ...int) []shape {
 // allShapes are those that every concurrent test runs with.
 var allShapes = shapes(0, 1, 2, 7, 1024)
 
-// eachShape runs a test with every shape at GOMAXPROCS 1, 2 and 8. The
-// context ends long after the test should have: a missed wake-up is an error
-// rather than a test that hangs.
+// eachShape runs a test with every shape at GOMAXPROCS 1, 2 and 8. The context ends long after the
+// test should have: a missed wake-up is an error rather than a test that hangs.
 func eachShape(t *testing.T, test func(t *testing.T, ctx context.Context, s shape)) {
 	for _, procs := range []int{1, 2, 8} {
 		for _, s := range allShapes {

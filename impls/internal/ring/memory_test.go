@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// TestCleared: a popped value can be garbage collected, whether or not its slot
-// was reused.
+// TestCleared: a popped value can be garbage collected, whether or not its slot was reused.
 func TestCleared(t *testing.T) {
 	for _, s := range shapes(0, 1, 7, 1024) {
 		q := newQueue[*[64]byte](t, s)

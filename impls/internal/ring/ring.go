@@ -20,11 +20,10 @@
 //
 // # What is not guaranteed
 //
-// A producer that is suspended between claim and publication delays the values
-// behind its own, but not the other producers. TakeBatch then returns fewer values
-// than were pushed. A bounded queue may report full although a Release is about
-// to free slots. Waiting producers wake in order, but a new push may overtake
-// them.
+// A producer that is suspended between claim and publication delays the values behind its own, but
+// not the other producers. TakeBatch then returns fewer values than were pushed. A bounded queue
+// may report full although a Release is about to free slots. Waiting producers wake in order, but a
+// new push may overtake them.
 //
 // # Rejected designs
 //
@@ -43,9 +42,8 @@ import (
 	"sync/atomic"
 )
 
-// Queue is the interface of all queues of this package. Any goroutine may call
-// Push, TryPush, Close and Len. Only one goroutine at a time may call Wait,
-// TakeBatch and Release.
+// Queue is the interface of all queues of this package. Any goroutine may call Push, TryPush, Close
+// and Len. Only one goroutine at a time may call Wait, TakeBatch and Release.
 type Queue[T any] interface {
 	// Push appends v. If a bounded queue is full, Push waits for room. It returns
 	// [ErrClosed], or the error of ctx if ctx ends during the wait; the queue
@@ -56,10 +54,9 @@ type Queue[T any] interface {
 	// Wait returns nil when TakeBatch can return a value, or [ErrClosed] when the
 	// queue is closed and empty.
 	Wait() error
-	// TakeBatch moves at most len(dst) values to dst and returns their number. It
-	// does not wait: 0 means that the next value in order is not published yet.
-	// The slots of the values stay in use until Release, so that the consumer's
-	// own backlog can count against the capacity.
+	// TakeBatch moves at most len(dst) values to dst and returns their number. It does not wait: 0
+	// means that the next value in order is not published yet. The slots of the values stay in use
+	// until Release, so that the consumer's own backlog can count against the capacity.
 	TakeBatch(dst []T) int
 	// Release frees the slots of n values that TakeBatch returned. It does
 	// nothing on an unbounded queue.
@@ -67,9 +64,8 @@ type Queue[T any] interface {
 	// Close refuses further pushes and wakes all waiting goroutines. Accepted
 	// values can still be popped. A second Close does nothing.
 	Close()
-	// Len returns the number of queued values, including values that a producer
-	// has claimed but not published. O(1). The result may be stale when the
-	// caller reads it.
+	// Len returns the number of queued values, including values that a producer has claimed but not
+	// published. O(1). The result may be stale when the caller reads it.
 	Len() int
 }
 
@@ -80,8 +76,7 @@ var (
 	ErrCapacity = errors.New("ring: capacity out of range") // wrapped by the error of a constructor
 )
 
-// New returns a queue for capacity values; 0 means [Unbounded]. The error wraps
-// [ErrCapacity].
+// New returns a queue for capacity values; 0 means [Unbounded]. The error wraps [ErrCapacity].
 func New[T any](capacity int) (Queue[T], error) {
 	if capacity == 0 {
 		return NewUnbounded[T](), nil
@@ -93,9 +88,8 @@ func New[T any](capacity int) (Queue[T], error) {
 	return q, nil
 }
 
-// pad separates fields that different goroutines write, so that they never share
-// a cache line. A line has 64 bytes on amd64, which fetches lines in pairs, and
-// up to 128 bytes on arm64.
+// pad separates fields that different goroutines write, so that they never share a cache line. A
+// line has 64 bytes on amd64, which fetches lines in pairs, and up to 128 bytes on arm64.
 const pad = 128
 
 // closedBit marks a counter of claimed positions as closed. At 1e9 pushes per
@@ -106,10 +100,9 @@ const open = 1<<64 - 1 // closedAt before Close; not a valid position
 
 // slot holds one value.
 type slot[T any] struct {
-	// seq is the position of the current or last value, plus 1. The producer
-	// stores seq after it writes v. The consumer reads v only after it loads the
-	// seq of its own position. Positions are unique, so a stale seq never matches
-	// and the consumer does not reset it.
+	// seq is the position of the current or last value, plus 1. The producer stores seq after it
+	// writes v. The consumer reads v only after it loads the seq of its own position. Positions are
+	// unique, so a stale seq never matches and the consumer does not reset it.
 	seq atomic.Uint64
 	// v is owned by the producer from the claim to the store of seq. After that
 	// the consumer owns v and sets it to zero.

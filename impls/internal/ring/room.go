@@ -11,16 +11,14 @@ import (
 //
 // # Why no wake-up is missed
 //
-// A producer enlists, which increments waiting, and then tries to push. The
-// consumer advances freed and then loads waiting. In the total order of Go's
-// atomics one of them sees the other: the producer finds the free slot, or the
-// consumer finds the producer. The same holds for Close, because the push checks
-// the closed bit.
+// A producer enlists, which increments waiting, and then tries to push. The consumer advances freed
+// and then loads waiting. In the total order of Go's atomics one of them sees the other: the
+// producer finds the free slot, or the consumer finds the producer. The same holds for Close,
+// because the push checks the closed bit.
 //
-// Each freed slot sends one token to one waiter. A waiter may leave with an
-// unused token: it found a slot by itself, or its context ended. It then passes
-// the token on. If a waiter uses its token but another producer took the slot,
-// the waiter enlists again at the front.
+// Each freed slot sends one token to one waiter. A waiter may leave with an unused token: it found
+// a slot by itself, or its context ended. It then passes the token on. If a waiter uses its token
+// but another producer took the slot, the waiter enlists again at the front.
 type room struct {
 	// waiting counts the enlisted waiters. It is written under mu. The consumer
 	// loads it once per batch, and skips the lock if it is 0.
@@ -68,8 +66,7 @@ func (r *room) wait(ctx context.Context, try func() error) error {
 	}
 }
 
-// waiter returns a waiter that is not enlisted. The caller returns it with leave
-// or keep.
+// waiter returns a waiter that is not enlisted. The caller returns it with leave or keep.
 func (r *room) waiter() *waiter {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -116,8 +113,7 @@ func (r *room) unlink(w *waiter) {
 	r.waiting.Add(-1)
 }
 
-// made wakes one waiter per freed slot. The caller has advanced freed or set the
-// closed bit.
+// made wakes one waiter per freed slot. The caller has advanced freed or set the closed bit.
 func (r *room) made(places int) {
 	if r.waiting.Load() == 0 {
 		return

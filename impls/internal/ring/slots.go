@@ -49,8 +49,7 @@ func (s *Slots) TryTake() bool {
 	}
 }
 
-// Take takes a slot and waits for a free one. The errors are those of
-// [Slots.Wait].
+// Take takes a slot and waits for a free one. The errors are those of [Slots.Wait].
 func (s *Slots) Take(ctx context.Context) error {
 	if s.TryTake() {
 		return nil

@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// TestSlots: at most capacity slots are in use, and no producer sleeps while one
-// is free.
+// TestSlots: at most capacity slots are in use, and no producer sleeps while one is free.
 func TestSlots(t *testing.T) {
 	const capacity, producers, each = 3, 8, 500
 	var s Slots

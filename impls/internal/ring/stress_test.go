@@ -13,8 +13,7 @@ import (
 	"watchlab/impls/internal/ring"
 )
 
-// event has its producer and sequence number; check detects torn or unwritten
-// values.
+// event has its producer and sequence number; check detects torn or unwritten values.
 type event struct {
 	producer, n int
 	check       int
@@ -22,8 +21,7 @@ type event struct {
 
 func newEvent(producer, n int) event { return event{producer, n, producer ^ n ^ 0x5ca1ab1e} }
 
-// account is the next expected event of each producer: in order, none lost, none
-// duplicated.
+// account is the next expected event of each producer: in order, none lost, none duplicated.
 type account struct{ next []int }
 
 func (a *account) see(e event) error {
@@ -60,8 +58,7 @@ func drain(ctx context.Context, q ring.Queue[event], producers int) (account, er
 	}
 }
 
-// TestStress: in every interleaving, the events of each producer are popped once
-// and in order.
+// TestStress: in every interleaving, the events of each producer are popped once and in order.
 func TestStress(t *testing.T) {
 	eachShape(t, func(t *testing.T, ctx context.Context, s shape) {
 		for _, producers := range []int{1, 2, 8} {

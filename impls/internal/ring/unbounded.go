@@ -21,29 +21,26 @@ import (
 //
 // # Why it is correct
 //
-// Claim. The addition gives each position to one producer, in an order that
-// agrees with real time. A producer that reads the closed bit in the sum has
-// claimed nothing. Close sets the bit and reads the number of claimed positions
-// in one operation. All these positions will be published, and the consumer ends
-// after popping them.
+// Claim. The addition gives each position to one producer, in an order that agrees with real time.
+// A producer that reads the closed bit in the sum has claimed nothing. Close sets the bit and reads
+// the number of claimed positions in one operation. All these positions will be published, and the
+// consumer ends after popping them.
 //
-// Finding the segment. last moves to segment k only after a claim in segment k or
-// later. A producer loads last before it claims. So the loaded segment is never
-// past the producer's segment, and a walk forward reaches it. A compare-and-swap
-// of next from nil links a segment. One producer wins; the others use its
-// segment.
+// Finding the segment. last moves to segment k only after a claim in segment k or later. A producer
+// loads last before it claims. So the loaded segment is never past the producer's segment, and a
+// walk forward reaches it. A compare-and-swap of next from nil links a segment. One producer wins;
+// the others use its segment.
 //
 // Reading. The producer writes the value before it stores seq. The consumer loads
 // seq before it reads the value. No value is read before it is written.
 //
-// Reuse. Only the slots are reused, which prevents ABA. The small segment struct
-// is never reused: id is constant, next is set once, and a producer that slept
-// can still walk forward from an old segment. The consumer removes the slots of a
-// segment only when all of them are published. By then each producer of that
-// segment has stored seq and does not access the slots again. The next producer
-// receives the slots by a swap of spare, and the others through the link. This
-// orders the clear by the consumer before the next write. A stale seq is smaller
-// than every seq that the consumer waits for.
+// Reuse. Only the slots are reused, which prevents ABA. The small segment struct is never reused:
+// id is constant, next is set once, and a producer that slept can still walk forward from an old
+// segment. The consumer removes the slots of a segment only when all of them are published. By then
+// each producer of that segment has stored seq and does not access the slots again. The next
+// producer receives the slots by a swap of spare, and the others through the link. This orders the
+// clear by the consumer before the next write. A stale seq is smaller than every seq that the
+// consumer waits for.
 //
 // Progress. A producer retries only if another one linked a segment or moved
 // last. So the queue is lock-free. For the wake-up of the consumer see parker.
@@ -97,10 +94,9 @@ type segment[T any] struct {
 	next  atomic.Pointer[segment[T]] // changes once, from nil to the following segment
 }
 
-// block is memory for segments, so that few links allocate. All segments of a
-// block are taken before those of the next block. A segment is linked only if it
-// was taken before its successor. So links lead from older to newer blocks, and a
-// block is garbage once the consumer has passed it.
+// block is memory for segments, so that few links allocate. All segments of a block are taken
+// before those of the next block. A segment is linked only if it was taken before its successor. So
+// links lead from older to newer blocks, and a block is garbage once the consumer has passed it.
 type block[T any] struct {
 	taken    atomic.Uint32 // counts the requests for a segment, including those after the last was taken
 	segments [blockSize]segment[T]
@@ -205,8 +201,7 @@ func (q *Unbounded[T]) keepSpare(s *slots[T]) {
 	}
 }
 
-// next returns the slot at the position of the consumer, or nil if its segment is
-// not linked yet.
+// next returns the slot at the position of the consumer, or nil if its segment is not linked yet.
 func (q *Unbounded[T]) next() *slot[T] {
 	if q.at == segmentSize {
 		next := q.head.next.Load()

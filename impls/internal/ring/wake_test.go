@@ -107,8 +107,7 @@ func TestWaitEnds(t *testing.T) {
 	}
 }
 
-// TestPushSleeps: producers wait for room in their order, and each gets a place
-// as one is made.
+// TestPushSleeps: producers wait for room in their order, and each gets a place as one is made.
 func TestPushSleeps(t *testing.T) {
 	for _, s := range shapes(1, 2, 7) {
 		synctest.Test(t, func(t *testing.T) {

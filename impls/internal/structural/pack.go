@@ -9,15 +9,13 @@ import (
 	"unsafe"
 )
 
-// MaxShapes is the maximum number of shapes of a [Packer]. A shape is a type
-// created at run time, which Go never frees. Values of further shapes are not
-// packed.
+// MaxShapes is the maximum number of shapes of a [Packer]. A shape is a type created at run time,
+// which Go never frees. Values of further shapes are not packed.
 const MaxShapes = 256
 
-// Packer makes packed copies of values of T. A deep copy of a packed value is
-// cheap: one allocation for everything but maps, one move of memory, and an
-// update of the internal pointers. An ordinary deep copy spends most of its time
-// on the allocation of its many parts.
+// Packer makes packed copies of values of T. A deep copy of a packed value is cheap: one allocation
+// for everything but maps, one move of memory, and an update of the internal pointers. An ordinary
+// deep copy spends most of its time on the allocation of its many parts.
 //
 // All methods are safe for concurrent use.
 type Packer[T any] struct {
@@ -33,8 +31,7 @@ type Packed[T any] struct {
 	deep  []bool // by map of the shape: whether its values refer to other memory
 }
 
-// NewPacker returns a packer of T. It panics if T contains what [Compile]
-// compares with reflect.
+// NewPacker returns a packer of T. It panics if T contains what [Compile] compares with reflect.
 func NewPacker[T any](options ...Option) *Packer[T] {
 	root := compile[T](options)
 	root.mustPack()
@@ -158,8 +155,7 @@ func (w *walk) slice(elem *plan, h *sliceHeader, at uintptr) {
 
 var empty [0]byte // the target of empty slices that are not nil
 
-// Pack returns a packed copy of a value, or nil if there are [MaxShapes] other
-// shapes.
+// Pack returns a packed copy of a value, or nil if there are [MaxShapes] other shapes.
 func (p *Packer[T]) Pack(v *T) *Packed[T] {
 	w := &walk{}
 	w.add(p.root, 1, unsafe.Pointer(v))
@@ -193,8 +189,7 @@ func (q *Packed[T]) own(base unsafe.Pointer) {
 	}
 }
 
-// shape returns the shape of a walk, and creates it if needed; nil if there are
-// too many.
+// shape returns the shape of a walk, and creates it if needed; nil if there are too many.
 func (p *Packer[T]) shape(w *walk) *shape {
 	p.mu.RLock()
 	s, ok := p.shapes[string(w.signature)]
@@ -214,9 +209,8 @@ func (p *Packer[T]) shape(w *walk) *shape {
 	return s
 }
 
-// Copy returns a deep copy of the packed value. It shares only strings, channels
-// and the locations of times. All parts are one allocation: a reference to one
-// part keeps all in memory.
+// Copy returns a deep copy of the packed value. It shares only strings, channels and the locations
+// of times. All parts are one allocation: a reference to one part keeps all in memory.
 func (q *Packed[T]) Copy() *T {
 	value := reflect.New(q.shape.typ)
 	value.Elem().Set(q.value)

@@ -83,10 +83,9 @@ func Map[K comparable, V MapValue[V]]() Option {
 	}
 }
 
-// Compile returns a function with the result of reflect.DeepEqual(*a, *b). a and
-// b must not be nil or change during the call. The function is safe for
-// concurrent use. It does not allocate, unless it falls back to reflect. Cyclic
-// values are allowed only for recursive types.
+// Compile returns a function with the result of reflect.DeepEqual(*a, *b). a and b must not be nil
+// or change during the call. The function is safe for concurrent use. It does not allocate, unless
+// it falls back to reflect. Cyclic values are allowed only for recursive types.
 func Compile[T any](options ...Option) func(a, b *T) bool {
 	p := compile[T](options)
 	return func(a, b *T) bool {
@@ -136,9 +135,8 @@ type step struct {
 type plan struct {
 	typ   reflect.Type
 	steps []step
-	// Types have dozens of strings, pointers and slices, most of them empty or
-	// identical. They are compared first. They are separate from the other steps
-	// to use little memory.
+	// Types have dozens of strings, pointers and slices, most of them empty or identical. They are
+	// compared first. They are separate from the other steps to use little memory.
 	strings  []uintptr
 	pointers []reference
 	slices   []reference
@@ -151,8 +149,7 @@ type reference struct {
 	plan *plan
 }
 
-// flat reports whether values of size bytes are compared as one memory block
-// without gaps.
+// flat reports whether values of size bytes are compared as one memory block without gaps.
 func (p *plan) flat(size uintptr) bool {
 	if len(p.steps) != 1 || p.steps[0].off != 0 || len(p.strings)+len(p.pointers)+len(p.slices) > 0 {
 		return false

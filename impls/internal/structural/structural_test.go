@@ -172,8 +172,7 @@ func TestTimesWithTheSameInstantDiffer(t *testing.T) {
 	}
 }
 
-// filler fills API objects at random, the unexported parts of quantities and
-// times too.
+// filler fills API objects at random, the unexported parts of quantities and times too.
 func filler(seed int64) *randfill.Filler {
 	return randfill.NewWithSeed(seed).NilChance(0.3).NumElements(0, 3).Funcs(
 		func(q *resource.Quantity, c randfill.Continue) {
@@ -220,8 +219,7 @@ func checkMutations[T any](t *testing.T, equal func(a, b *T) bool, deepCopy func
 	})
 }
 
-// places returns every value below v that can be changed where it is, the
-// unexported ones included.
+// places returns every value below v that can be changed where it is, the unexported ones included.
 func places(v reflect.Value, to []reflect.Value) []reflect.Value {
 	v = reflect.NewAt(v.Type(), v.Addr().UnsafePointer()).Elem()
 	switch v.Kind() {

@@ -25,9 +25,8 @@ import (
 	"watchlab/loadgen/apiserver/resources"
 )
 
-// coerce gives an untyped object the shape of its schema: it decodes the metadata,
-// prunes unknown fields and adds defaults. It returns the unknown fields if they are
-// to be reported.
+// coerce gives an untyped object the shape of its schema: it decodes the metadata, prunes unknown
+// fields and adds defaults. It returns the unknown fields if they are to be reported.
 func coerce(res *resources.Resource, u *unstructured.Unstructured, report bool) ([]error, error) {
 	unknown, err := coerceMeta(u.Object, report)
 	if err != nil {

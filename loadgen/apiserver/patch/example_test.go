@@ -9,8 +9,7 @@ import (
 	"watchlab/loadgen/apiserver/resources"
 )
 
-// Two managers apply the same field. The second one gets a conflict that names the
-// first.
+// Two managers apply the same field. The second one gets a conflict that names the first.
 func ExampleEditor_Patch() {
 	settings, _ := resources.New().Lookup("", "v1", "configmaps")
 	editor := patch.New()

@@ -131,8 +131,7 @@ func applyOperations(current, body []byte) ([]byte, error) {
 	return patched, nil
 }
 
-// decodePatched decodes a patched object. strict are the duplicate fields of the patch
-// itself.
+// decodePatched decodes a patched object. strict are the duplicate fields of the patch itself.
 func (x *edit) decodePatched(patched []byte, strict []error) (object, error) {
 	invalid := func(err error) error { return invalidPatch(string(patched), err) }
 	obj, kind, found, err := x.read(runtime.ContentTypeJSON, patched)
@@ -200,9 +199,8 @@ func strategicError(err error) error {
 	return err
 }
 
-// serverSide applies an apply configuration. It removes fields that the manager alone
-// applied before and now omits. Different values of other managers' fields are
-// conflicts, unless forced.
+// serverSide applies an apply configuration. It removes fields that the manager alone applied
+// before and now omits. Different values of other managers' fields are conflicts, unless forced.
 func (x *edit) serverSide(live object, kind types.PatchType, body []byte) (object, error) {
 	content, err := applyContent(kind, body)
 	if err != nil {

@@ -1,8 +1,7 @@
-// Package patch turns requests into objects as an API server does: it decodes bodies
-// with field validation, prunes and defaults custom resources, applies patches,
-// tracks field managers, and enforces the rules of metadata, status and generation.
-// Errors have the text of a real server. It stores nothing; the store decides whether
-// a result is still current.
+// Package patch turns requests into objects as an API server does: it decodes bodies with field
+// validation, prunes and defaults custom resources, applies patches, tracks field managers, and
+// enforces the rules of metadata, status and generation. Errors have the text of a real server. It
+// stores nothing; the store decides whether a result is still current.
 //
 // A write takes these steps, whatever the verb:
 //
@@ -44,9 +43,8 @@ type object = resources.Object
 
 // Editor computes the object that a request results in. It is safe for concurrent use.
 //
-// Objects of typed resources have client-go's types, others are
-// *unstructured.Unstructured. Their kind is set, in the version of the request. The
-// editor never changes an object that is passed in.
+// Objects of typed resources have client-go's types, others are *unstructured.Unstructured. Their
+// kind is set, in the version of the request. The editor never changes an object that is passed in.
 //
 // All errors are API statuses ([apierrors.APIStatus]).
 type Editor struct {
@@ -240,11 +238,10 @@ func (x *edit) patch(current runtime.Object, body []byte) error {
 	return x.finishCreate(obj)
 }
 
-// Delete deletes an object if its preconditions hold. An object with finalizers is
-// marked instead, until an [Editor.Update] or [Editor.Patch] removes the last one, and so
-// is a namespace, until the caller has deleted its objects. No kubelet and no garbage
-// collector is simulated: a pod is gone at once, whatever its grace period, and propagation
-// policies have no effect.
+// Delete deletes an object if its preconditions hold. An object with finalizers is marked instead,
+// until an [Editor.Update] or [Editor.Patch] removes the last one, and so is a namespace, until the
+// caller has deleted its objects. No kubelet and no garbage collector is simulated: a pod is gone
+// at once, whatever its grace period, and propagation policies have no effect.
 func (e *Editor) Delete(res *resources.Resource, current runtime.Object, options *metav1.DeleteOptions) (Result, error) {
 	obj, err := inVersion(res, current)
 	if err != nil {

@@ -304,8 +304,7 @@ func TestRedefined(t *testing.T) {
 	}
 }
 
-// TestStatusErrors: invalid requests cause API statuses, never a panic or another
-// error.
+// TestStatusErrors: invalid requests cause API statuses, never a panic or another error.
 func TestStatusErrors(t *testing.T) {
 	registry, widgets := withWidgets(t)
 	e := New()

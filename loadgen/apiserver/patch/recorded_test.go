@@ -33,8 +33,7 @@ import (
 
 var record = flag.String("record", "", "the kubeconfig of a real kube-apiserver: record its answers in testdata/recorded instead of comparing with them")
 
-// The scripts in testdata/recorded are requests with the answers of kube-apiserver
-// v1.36.3:
+// The scripts in testdata/recorded are requests with the answers of kube-apiserver v1.36.3:
 //
 //	METHOD path [content-type] [brief]
 //	body…

@@ -177,8 +177,7 @@ func parts(obj object) map[string]any {
 	return all
 }
 
-// setParts sets the fields of an object but apiVersion and kind. Missing fields are
-// cleared.
+// setParts sets the fields of an object but apiVersion and kind. Missing fields are cleared.
 func setParts(obj object, all map[string]any) {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		maps.Copy(all, map[string]any{"apiVersion": u.Object["apiVersion"], "kind": u.Object["kind"]})
@@ -332,9 +331,8 @@ func (x *edit) match(m object) error {
 	return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", m.GetName(), x.Name))
 }
 
-// matchVersion implements optimistic concurrency: a write of another version is a
-// conflict. A write without a version gets the current one, except for resources that
-// require one.
+// matchVersion implements optimistic concurrency: a write of another version is a conflict. A write
+// without a version gets the current one, except for resources that require one.
 func (x *edit) matchVersion(m, old object) error {
 	switch v := m.GetResourceVersion(); {
 	case v == old.GetResourceVersion():

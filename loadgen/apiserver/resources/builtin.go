@@ -23,8 +23,7 @@ import (
 // definitionsKind is the only built-in kind without a client in client-go.
 var definitionsKind = apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition")
 
-// Scheme holds the Go types of the built-in kinds: client-go's and
-// CustomResourceDefinitions.
+// Scheme holds the Go types of the built-in kinds: client-go's and CustomResourceDefinitions.
 var Scheme = func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	utilruntime.Must(scheme.AddToScheme(s))

@@ -45,9 +45,8 @@ type definition struct {
 	resources []*Resource
 }
 
-// Define serves the custom resource of a definition. It replaces an earlier
-// definition of that name and returns the served versions, the preferred one first.
-// The definition belongs to the registry.
+// Define serves the custom resource of a definition. It replaces an earlier definition of that name
+// and returns the served versions, the preferred one first. The definition belongs to the registry.
 //
 // The error for an invalid definition is the API's Invalid error, which names each
 // field: the names, the scope, the stored version, and schemas that are not structural.

@@ -40,9 +40,8 @@ func NewDiscovery(registry *Registry) *Discovery {
 	return &Discovery{registry: registry, filter: (*Resource).Storable}
 }
 
-// Handles reports whether a path belongs to discovery: /version, /openapi/…, /api,
-// /api/v1, /apis, /apis/GROUP or /apis/GROUP/VERSION. Longer paths belong to
-// resources.
+// Handles reports whether a path belongs to discovery: /version, /openapi/…, /api, /api/v1, /apis,
+// /apis/GROUP or /apis/GROUP/VERSION. Longer paths belong to resources.
 func Handles(path string) bool {
 	parts := split(path)
 	longest := map[string]int{"version": 1, "api": 2, "apis": 3}
@@ -270,8 +269,7 @@ func (v *groupVersion) aggregate() apidiscoveryv2.APIVersionDiscovery {
 	return out
 }
 
-// responseKind omits the group and version if they are the resource's own, as a
-// real server does.
+// responseKind omits the group and version if they are the resource's own, as a real server does.
 func responseKind(kind schema.GroupVersionKind, own schema.GroupVersion) *metav1.GroupVersionKind {
 	if kind.GroupVersion() == own {
 		return &metav1.GroupVersionKind{Kind: kind.Kind}

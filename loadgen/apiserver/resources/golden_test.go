@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// notSimulated are resources of kube-apiserver that this registry lacks, with the
-// reasons.
+// notSimulated are resources of kube-apiserver that this registry lacks, with the reasons.
 var notSimulated = map[string]string{
 	"apiregistration.k8s.io/v1 apiservices": "aggregation is not simulated and client-go has no type for it",
 }

@@ -152,9 +152,8 @@ var operations = map[string]struct {
 	DeleteCollection: {"deletecollection", "dryRun", func(p *spec.PathItem) **spec.Operation { return &p.Delete }},
 }
 
-// item describes the verbs of a route: the kind, by which clients find it, and the
-// parameters of writes, by which they find out what a server can do. Bodies and answers
-// are not described.
+// item describes the verbs of a route: the kind, by which clients find it, and the parameters of
+// writes, by which they find out what a server can do. Bodies and answers are not described.
 func (r route) item() (item spec.PathItem) {
 	for _, verb := range r.verbs {
 		o := operations[verb]
@@ -184,9 +183,8 @@ const (
 	mergeKeyExtension = "x-kubernetes-patch-merge-key"
 )
 
-// models collects the OpenAPI v2 definitions of Go types and of the types of their
-// fields. Merge rules (which lists are maps) come from client-go's schema for
-// server-side apply.
+// models collects the OpenAPI v2 definitions of Go types and of the types of their fields. Merge
+// rules (which lists are maps) come from client-go's schema for server-side apply.
 //
 // Descriptions are the API's own documentation. A field is required if its tag lacks
 // omitempty, except for the few in optional. Enumerations, unions and defaults are

@@ -1,5 +1,4 @@
-// Package resources lists the resources of a simulated API server and describes
-// them to clients.
+// Package resources lists the resources of a simulated API server and describes them to clients.
 //
 //  1. Built-in resources are those of a recorded discovery that client-go has a type for
 //     (builtin.go).
@@ -67,9 +66,8 @@ type Resource struct {
 	// a TokenReview, is not stored.
 	Verbs        []string
 	Subresources []Subresource // sorted by name
-	// Stored is the resource in its stored version. All versions of a custom resource
-	// share one collection and differ in apiVersion only. For a built-in resource it
-	// is GVR.
+	// Stored is the resource in its stored version. All versions of a custom resource share one
+	// collection and differ in apiVersion only. For a built-in resource it is GVR.
 	Stored schema.GroupVersionResource
 	Custom *Custom // nil for built-in resources
 }

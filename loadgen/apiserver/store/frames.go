@@ -71,8 +71,7 @@ func (s *slot) have(n int) *frames {
 	return nil
 }
 
-// make returns the frames of at least the first n events of a block and encodes missing
-// ones.
+// make returns the frames of at least the first n events of a block and encodes missing ones.
 func (s *slot) make(m maker, form wire.Form, n int, event func(i int) *storm.Event) (*frames, error) {
 	if f := s.have(n); f != nil {
 		return f, nil

@@ -9,10 +9,9 @@
 // written and released events take the next positions in order of arrival, and the storm's
 // objects get new versions.
 //
-// The events of a log lie in blocks. The first watch that needs the frames of a block in
-// some form encodes them into one immutable piece of memory. Later watches take no lock,
-// copy nothing, and write as many frames as are ready at once. A [Budget] bounds the
-// memory.
+// The events of a log lie in blocks. The first watch that needs the frames of a block in some form
+// encodes them into one immutable piece of memory. Later watches take no lock, copy nothing, and
+// write as many frames as are ready at once. A [Budget] bounds the memory.
 package store
 
 import (
@@ -129,13 +128,11 @@ func (l *Log) Bounds() stream.Bounds {
 	return b
 }
 
-// Release makes the recording's events up to seq visible. It takes O(1) plus the waiting
-// followers before the fork, else O(released events). A seq out of range counts as the
-// nearest one in range.
+// Release makes the recording's events up to seq visible. It takes O(1) plus the waiting followers
+// before the fork, else O(released events). A seq out of range counts as the nearest one in range.
 //
-// After the fork, released events act like writes: a change or deletion of a missing object
-// is dropped, a creation replaces an existing object, and a change overwrites those of
-// other writers.
+// After the fork, released events act like writes: a change or deletion of a missing object is
+// dropped, a creation replaces an existing object, and a change overwrites those of other writers.
 func (l *Log) Release(seq uint64) {
 	if l.rec == nil {
 		return
@@ -384,9 +381,8 @@ func (l *Log) Get(key string) (Object, uint64) {
 	return e.Object.(Object), at // a valid storm's objects have metadata
 }
 
-// State returns the newest event of each object at a retained position whose key has the
-// prefix and is greater than after, sorted by key. O(keys), plus the events after the
-// position.
+// State returns the newest event of each object at a retained position whose key has the prefix and
+// is greater than after, sorted by key. O(keys), plus the events after the position.
 func (l *Log) State(at uint64, prefix, after string) []*storm.Event {
 	defer l.read()()
 	from := 0

@@ -143,8 +143,7 @@ func check(t *rapid.T, l *Log, m *model) {
 			t.Fatalf("%v, %s", err, o)
 		}
 	}
-	// Compare with maps.Equal: cmp is slow with the race detector and only explains a
-	// failure.
+	// Compare with maps.Equal: cmp is slow with the race detector and only explains a failure.
 	if want := m.state(at); !maps.Equal(want, got) {
 		t.Fatalf("at %d (-want +got):\n%s", at, cmp.Diff(want, got))
 	}
@@ -212,8 +211,7 @@ func readFrames(t *rapid.T, l *Log, from, to uint64) []logEvent {
 	return got
 }
 
-// A log that plays a storm during writes equals the model at every moment, for any
-// dropped history.
+// A log that plays a storm during writes equals the model at every moment, for any dropped history.
 func TestLogMatchesModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		budget := NewBudget(int64(rapid.SampledFrom([]int{1, 20_000, 1 << 20}).Draw(t, "budget")))

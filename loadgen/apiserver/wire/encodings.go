@@ -106,10 +106,9 @@ func (e *encoder) appendCBOR(dst []byte, o runtime.Object) ([]byte, error) {
 	return append(dst, b[1:]...), nil
 }
 
-// A protobuf object is "k8s", a zero and a message runtime.Unknown around the
-// object's own message; an event is the length of, and the message
-// meta.k8s.io/v1 WatchEvent, whose object is such bytes (k8s.io/apimachinery
-// v0.37, pkg/runtime/generated.proto, pkg/apis/meta/v1/generated.proto).
+// A protobuf object is "k8s", a zero and a message runtime.Unknown around the object's own message;
+// an event is the length of, and the message meta.k8s.io/v1 WatchEvent, whose object is such bytes
+// (k8s.io/apimachinery v0.37, pkg/runtime/generated.proto, pkg/apis/meta/v1/generated.proto).
 const (
 	protoPrefix = "k8s\x00"
 	protoTail   = "\x1a\x00\x22\x00" // empty contentEncoding and contentType

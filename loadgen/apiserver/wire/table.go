@@ -108,9 +108,8 @@ func since(t metav1.Time) string {
 	return duration.HumanDuration(time.Since(t.Time))
 }
 
-// ColumnsOf returns the columns of pods, nodes, namespaces, deployments, replica sets,
-// leases and events, with the names of a real server. It returns nil for other kinds,
-// which have name and age.
+// ColumnsOf returns the columns of pods, nodes, namespaces, deployments, replica sets, leases and
+// events, with the names of a real server. It returns nil for other kinds, which have name and age.
 func ColumnsOf(kind schema.GroupVersionKind) *Columns { return known[kind] }
 
 var known = map[schema.GroupVersionKind]*Columns{

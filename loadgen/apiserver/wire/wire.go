@@ -137,10 +137,9 @@ type Offer struct {
 	Stream  bool // a watch
 }
 
-// Negotiate returns the available form that a client's Accept headers prefer; without
-// headers, or with false if none is available, JSON. A table includes metadata; see
-// [Shape.Carry]. Not simulated: YAML answers, pretty printing, and version v1beta1 of
-// tables and metadata.
+// Negotiate returns the available form that a client's Accept headers prefer; without headers, or
+// with false if none is available, JSON. A table includes metadata; see [Shape.Carry]. Not
+// simulated: YAML answers, pretty printing, and version v1beta1 of tables and metadata.
 func Negotiate(headers []string, o Offer) (Form, bool) {
 	header := strings.Join(headers, ",")
 	if strings.TrimSpace(header) == "" {

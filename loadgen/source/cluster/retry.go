@@ -27,9 +27,8 @@ type retrier struct {
 	outage atomic.Int64 // last time without an answer, in Unix nanoseconds; 0 means never
 }
 
-// do calls an idempotent function and repeats it while the API server is unreachable or
-// temporarily unable, up to [retryLimit]. It returns the duration of all attempts; 0 if there
-// was one.
+// do calls an idempotent function and repeats it while the API server is unreachable or temporarily
+// unable, up to [retryLimit]. It returns the duration of all attempts; 0 if there was one.
 func (p *retrier) do(ctx context.Context, f func() error) (retried time.Duration, err error) {
 	begin, pause := time.Now(), shortestPause
 	for first := true; ; first = false {

@@ -237,8 +237,7 @@ func (t *Tee) catchUp(list []any, version string) error {
 	}
 	listed := sets.New[string]()
 	var changes Changes
-	// remove appends a deletion with the last known object, because the final state is
-	// unknown.
+	// remove appends a deletion with the last known object, because the final state is unknown.
 	remove := func(key string, uid types.UID) { t.write(key, last[key], state{Version{uid, version}, true}) }
 	var changed []func()
 	for _, obj := range list {

@@ -258,8 +258,7 @@ func TestBreaks(t *testing.T) {
 	})
 }
 
-// TestAudit: objects of the cluster that the Tee has not received are missing; later ones are
-// not.
+// TestAudit: objects of the cluster that the Tee has not received are missing; later ones are not.
 func TestAudit(t *testing.T) {
 	received := map[string]state{
 		"same": {Version{"u", "5"}, false}, "newer": {Version{"u", "25"}, false}, "older": {Version{"u", "5"}, false},

@@ -27,8 +27,7 @@ import (
 )
 
 const (
-	// RunLabel is the label of every object of a Writer; its value is the run. Clean selects
-	// by it.
+	// RunLabel is the label of every object of a Writer; its value is the run. Clean selects by it.
 	RunLabel = "watchlab.dev/run"
 	Manager  = "watchlab" // field manager of a Writer's applies
 	// schedulingGate prevents the scheduling of a Writer's pods.
@@ -91,11 +90,10 @@ type Written struct {
 	LagMax time.Duration
 }
 
-// Play writes the initial list of a storm as fast as possible, then its events at their
-// scheduled times. The schedule starts after the list. It returns after the last event, or
-// with ctx's error. It counts and skips events that the API server rejects. While the API
-// server is unreachable or temporarily unable, Play retries an event for up to 1 min; apply
-// and delete are idempotent.
+// Play writes the initial list of a storm as fast as possible, then its events at their scheduled
+// times. The schedule starts after the list. It returns after the last event, or with ctx's error.
+// It counts and skips events that the API server rejects. While the API server is unreachable or
+// temporarily unable, Play retries an event for up to 1 min; apply and delete are idempotent.
 func (w *Writer) Play(ctx context.Context, s *storm.Storm, schedule pace.Schedule) (Written, error) {
 	if s.Resource != w.resource.GroupVersionResource {
 		return Written{}, fmt.Errorf("%w: its events are of %s, not of %s", ErrNotWritable, s.Resource.Resource, w.resource.Resource)

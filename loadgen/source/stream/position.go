@@ -123,8 +123,7 @@ func (p *Position) signalRoom() {
 	}
 }
 
-// Follower is the position of one watch behind a [Position]. It is not safe for concurrent
-// use.
+// Follower is the position of one watch behind a [Position]. It is not safe for concurrent use.
 type Follower struct {
 	position *Position
 	// wake has capacity 1. A token may be left over from before, so a wake-up only means: Poll
@@ -164,8 +163,7 @@ func (f *Follower) Wake() <-chan struct{} { return f.wake }
 // WaitRoom, or 0 if WaitRoom is not used.
 func (f *Follower) Seen(at, window uint64) {
 	f.seen.Store(at)
-	// WaitRoom wakes up at half the window, so that the two sides do not alternate at every
-	// event.
+	// WaitRoom wakes up at half the window, so that the two sides do not alternate at every event.
 	if f.position.blocked.Load() && f.position.visible.Load() <= at+window/2 {
 		f.position.signalRoom()
 	}

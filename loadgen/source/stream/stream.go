@@ -24,9 +24,8 @@ import (
 type Stream struct {
 	Position
 
-	// events has its final length from the start, so events never move. Events up to the
-	// visible position are immutable and readable without a lock. Later ones are guarded by
-	// mu.
+	// events has its final length from the start, so events never move. Events up to the visible
+	// position are immutable and readable without a lock. Later ones are guarded by mu.
 	events []storm.Event
 	byKey  []int32 // indexes of all keys in order of key; nil for a log
 

@@ -42,8 +42,7 @@ var testKey = [KeySize]byte{1, 2, 3}
 
 var podKind = schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
 
-// frames reads frames of a recording: the first ones of each resource, and every nth of the
-// others.
+// frames reads frames of a recording: the first ones of each resource, and every nth of the others.
 func frames(t testing.TB, path string, first, nth int) []trace.Frame {
 	t.Helper()
 	f, err := trace.Open(path)
@@ -364,8 +363,7 @@ func eachWord(was, is string, f func(was, is string)) {
 	}
 }
 
-// TestStorm: the storm of an anonymised recording equals that of the recording, except for
-// names.
+// TestStorm: the storm of an anonymised recording equals that of the recording, except for names.
 func TestStorm(t *testing.T) {
 	if testing.Short() {
 		t.Skip("one goroutine")
@@ -718,8 +716,7 @@ func TestBase64(t *testing.T) {
 	})
 }
 
-// FuzzObject: for any JSON, the result is JSON of the same shape, with strings of the same
-// lengths.
+// FuzzObject: for any JSON, the result is JSON of the same shape, with strings of the same lengths.
 func FuzzObject(f *testing.F) {
 	for _, s := range []string{
 		`{}`, `[]`, `"x"`, `1`, ` { "metadata" : { "name" : "a" , "labels":{"x":"y"}} } `,

@@ -21,10 +21,9 @@ import (
 //go:embed vocabulary.txt
 var vocabularyFile string
 
-// ownFile has strings that Kubernetes defines but that are not constants of those packages:
-// keys of labels, annotations and taints and finalizers (key), reasons (reason),
-// field managers and event sources (component), and field paths of the downward
-// API (fieldPath).
+// ownFile has strings that Kubernetes defines but that are not constants of those packages: keys of
+// labels, annotations and taints and finalizers (key), reasons (reason), field managers and event
+// sources (component), and field paths of the downward API (fieldPath).
 //
 //go:embed own.txt
 var ownFile string
@@ -189,8 +188,7 @@ var (
 	harmlessIPs = set("127.0.0.1", "0.0.0.0", "::1", "::")
 )
 
-// keptWhole reports whether a string is harmless in any position, as a value or as a label
-// key.
+// keptWhole reports whether a string is harmless in any position, as a value or as a label key.
 func keptWhole(s string) bool { return keptKey(s) || truths[s] || harmlessIPs[s] }
 
 // untypedLeaf returns the leaf of a string from the name of its field. It is for custom

@@ -189,8 +189,7 @@ func refused(err error) bool {
 	return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err)
 }
 
-// once lists if necessary, and watches until the watch ends. got reports whether the watch
-// started.
+// once lists if necessary, and watches until the watch ends. got reports whether the watch started.
 func (f *follower) once(ctx context.Context) (got bool, err error) {
 	if f.rv == "" {
 		if err := f.list(ctx); err != nil {

@@ -152,9 +152,8 @@ func forbid(w http.ResponseWriter) {
 	_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"pods is forbidden","reason":"Forbidden","code":403}`))
 }
 
-// TestRecord plays a storm through a server that disconnects and expires versions, and records
-// it. The final state is correct, the trace is a valid storm, and its breaks count the missed
-// changes.
+// TestRecord plays a storm through a server that disconnects and expires versions, and records it.
+// The final state is correct, the trace is a valid storm, and its breaks count the missed changes.
 func TestRecord(t *testing.T) {
 	const n, retain = 900, 100
 	s := script(t, n)

@@ -41,8 +41,7 @@ func writeArchive(path string, ref name.Tag, idx v1.ImageIndex) error {
 	return os.Rename(out, path)
 }
 
-// imageName returns the full name in containerd's form: docker.io is the registry of
-// short names.
+// imageName returns the full name in containerd's form: docker.io is the registry of short names.
 func imageName(ref name.Tag) string {
 	registry := ref.RegistryStr()
 	if registry == name.DefaultRegistry {

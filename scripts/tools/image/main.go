@@ -1,6 +1,5 @@
-// Image packs static binaries, one per platform, into an OCI archive. It needs no Docker
-// daemon, base image or network. The program is watchlab unless --command names another
-// one.
+// Image packs static binaries, one per platform, into an OCI archive. It needs no Docker daemon,
+// base image or network. The program is watchlab unless --command names another one.
 //
 //	go run ./image --ref watchlab:dev --out watchlab.tar --binary linux/amd64=PATH --binary linux/arm64=PATH
 //
