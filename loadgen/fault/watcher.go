@@ -149,7 +149,7 @@ func (w *watcher) end(by ending) bool {
 	return true
 }
 
-// strike applies a fault, or starts to where the fault writes a frame. It does not block.
+// strike applies a fault. It does not block: frames are written in a goroutine.
 func (w *watcher) strike(s strike) {
 	f := &w.inj.faults[s.spec]
 	switch {
@@ -399,8 +399,11 @@ func (w *watcher) drip(b []byte) (int, error) {
 // waits for one. Within the initial state there is no position.
 func (w *watcher) doubleBookmark(frames []byte) error {
 	s, rest := w.rest(DuplicateBookmark)
+	if w.settled && rest == 0 {
+		return nil
+	}
 	last := w.encoding.last(frames)
-	if w.settled && rest == 0 || !w.settled && !isBookmark(last) {
+	if !w.settled && !isBookmark(last) {
 		return nil
 	}
 	p, err := w.encoding.read(last)
