@@ -88,7 +88,7 @@ func resetFields(res *resources.Resource, subresource string) map[fieldpath.APIV
 
 // prepareForCreate clears the status of a new object and sets its initial fields.
 func prepareForCreate(res *resources.Resource, obj object, now metav1.Time) {
-	if res.HasStatus() {
+	if res.HasStatus() && !rulesOf(res).has("status-on-create") {
 		setStatus(obj, nil)
 	}
 	if rulesOf(res).has("generation") {
