@@ -13,11 +13,10 @@ const pageColumns = 24
 type dashboard struct {
 	UID, Title, Description string
 	From                    string // the start of the time range, e.g. now-15m
-	// Refresh is the interval of reloading, such as 5s.
-	Refresh     string
-	Variables   []variable
-	Annotations []annotation
-	Rows        []row
+	Refresh                 string // interval of reloading, such as 5s
+	Variables               []variable
+	Annotations             []annotation
+	Rows                    []row
 }
 
 // row is a heading with panels below it. Panels fill lines from the left.
@@ -30,9 +29,8 @@ type row struct {
 type annotation struct {
 	Name, Color, Expr string
 	Title, Text       string // with labels in {{}}
-	// Step is the interval of evaluating Expr.
-	Step string
-	Off  bool // at first
+	Step              string // interval of evaluating Expr
+	Off               bool   // at first
 }
 
 // variable is a picker at the top of a dashboard. One without a query picks the data source.
@@ -40,8 +38,7 @@ type variable struct {
 	Name, Description, Query string
 	Label                    string // default: the name
 	Multi                    bool   // several values, or All: any value, but the label is required
-	// Descending lists the last value first and selects it.
-	Descending bool
+	Descending               bool   // lists the last value first and selects it
 }
 
 // kind of a panel: the name of Grafana's plugin.
@@ -74,9 +71,8 @@ type panel struct {
 // query is PromQL.
 type query struct {
 	Expr, Legend string
-	// Exemplars requests traces beside the values.
-	Exemplars bool
-	Rows      bool // classic buckets of a heat map
+	Exemplars    bool // requests traces beside the values
+	Rows         bool // classic buckets of a heat map
 }
 
 // threshold is the lower bound of a colour.

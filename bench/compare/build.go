@@ -46,8 +46,7 @@ func (e *OptionError) Unwrap() error { return e.Err }
 
 // Tables is the result of [Build]. Its JSON form omits unknown values.
 type Tables struct {
-	// Tables has one element per unit and value of Options.Table.
-	Tables []*Table `json:"tables"`
+	Tables []*Table `json:"tables"` // one element per unit and value of Options.Table
 	// Refused names the cells of results folders with invalid figures, and the reasons.
 	// No table contains them.
 	Refused []string `json:"refused,omitempty"`

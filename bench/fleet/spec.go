@@ -16,8 +16,7 @@ type Spec struct {
 	// Namespace of the run. A missing one is created with the restricted Pod Security level;
 	// another owner's is not modified.
 	Namespace string
-	// Image of all containers; empty for that of the manifests.
-	Image string
+	Image     string // image of all containers; empty for that of the manifests
 	// Overlay is one of [Overlays], or a directory with a kustomization of ../../base as they
 	// have; empty for the plain base.
 	Overlay string

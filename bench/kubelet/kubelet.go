@@ -78,8 +78,7 @@ type adapter struct {
 	closed bool
 	once   sync.Once
 
-	// mu guards the fields below.
-	mu       sync.Mutex
+	mu       sync.Mutex                      // guards the fields below
 	ended    bool                            // forbids new goroutines
 	upstream map[string]chan<- any           // PodConfig's channel of each source
 	channels map[string]chan merge.PodUpdate // of each source that has a goroutine

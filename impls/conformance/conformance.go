@@ -31,8 +31,7 @@ import (
 
 // Check tests one guarantee in a setup S.
 type Check[S any] struct {
-	// Name is the name of the subtest.
-	Name string
+	Name string // name of the subtest
 	// For reports whether the check applies to a setup; nil means all.
 	For func(S) bool
 	// Concurrent checks depend on scheduling and run once per GOMAXPROCS value.

@@ -14,13 +14,11 @@ import (
 
 // Machine is a sequential model of a family. States with the same String are equal.
 type Machine[S fmt.Stringer] struct {
-	// Init returns the initial state.
-	Init func() S
+	Init func() S // returns the initial state
 	// Step returns the possible states after an operation, or an error if the
 	// operation is impossible. It must not change before.
-	Step func(before S, in, out any) ([]S, error)
-	// Describe returns an operation and its output in words.
-	Describe func(in, out any) string
+	Step     func(before S, in, out any) ([]S, error)
+	Describe func(in, out any) string // returns an operation and its output in words
 }
 
 // described is a state with its cached String, because porcupine compares states often.

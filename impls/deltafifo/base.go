@@ -12,8 +12,7 @@ import (
 
 // base is embedded in all variants but the baselines.
 type base struct {
-	// keys, known, transformer and ctx are those of [Options].
-	keys        keys.Func
+	keys        keys.Func // keys, known, transformer and ctx are those of [Options]
 	known       cache.KeyListerGetter
 	transformer cache.TransformFunc
 	initial     *keys.InitialList

@@ -101,8 +101,7 @@ type Server struct {
 	http                      *http.Server
 	served                    chan error // receives the result of http.Serve
 
-	// mu guards the fields below.
-	mu       sync.Mutex
+	mu       sync.Mutex         // guards the fields below
 	listener net.Listener       // set by Serve
 	closed   bool               // set by Close
 	conns    map[*conn]struct{} // open

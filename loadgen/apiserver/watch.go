@@ -276,8 +276,7 @@ func (req *request) bookmark(version uint64, initialEnd bool) ([]byte, error) {
 }
 
 type watching struct {
-	// mu guards the fields below.
-	mu          sync.Mutex
+	mu          sync.Mutex    // guards the fields below
 	open, ended int           // numbers of watches
 	changed     chan struct{} // closed at the next change; nil if no caller waits
 }

@@ -59,8 +59,7 @@ const logLimit = 100_000
 type fault struct {
 	Spec
 	traits
-	// occurrences is the number of occurrences so far.
-	occurrences int
+	occurrences int // number of occurrences so far
 	// until is the end of the period in which requests are hit, as the time since Start,
 	// and window the occurrence that began it.
 	until  time.Duration
@@ -74,15 +73,13 @@ type Injector struct {
 	// perFrame: frames trigger at least one fault. bookmarks: at least one fault
 	// needs the positions of watches.
 	perFrame, bookmarks bool
-	// ctx ends with Stop.
-	ctx    context.Context
-	cancel context.CancelFunc
-	wg     sync.WaitGroup
+	ctx                 context.Context // ends with Stop
+	cancel              context.CancelFunc
+	wg                  sync.WaitGroup
 
-	// mu guards all fields below and the state of the faults.
-	mu        sync.Mutex
-	startTime time.Time // set by Start
-	stopped   bool      // set by Stop
+	mu        sync.Mutex // guards all fields below and the state of the faults
+	startTime time.Time  // set by Start
+	stopped   bool       // set by Stop
 	// watches are open; collections are those requested, by path.
 	watches     map[*watcher]struct{}
 	collections map[string]*collection

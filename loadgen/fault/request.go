@@ -26,8 +26,7 @@ type request struct {
 	collection string
 	watch      bool
 	query      url.Values
-	// version is the resourceVersion of the query; 0 for none.
-	version uint64
+	version    uint64 // resourceVersion of the query; 0 for none
 }
 
 // read parses a request. It returns false if the path is not below a resource.
@@ -140,8 +139,7 @@ func (c *collection) version() (version uint64, ok bool) {
 // failure is an injected error answer.
 type failure struct {
 	status metav1.Status
-	// detail is the text for the log.
-	detail string
+	detail string // text for the log
 	// event: an accepted watch sends the failure as an ERROR event.
 	event bool
 }

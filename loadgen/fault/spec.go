@@ -130,8 +130,7 @@ func (d *Duration) UnmarshalText(text []byte) error {
 //
 // Its text (see [Parse]) is the name and the fields: disconnect:every=2s,count=10
 type Spec struct {
-	// Name is the kind of the fault.
-	Name Name `json:"name" yaml:"name"`
+	Name Name `json:"name" yaml:"name"` // kind of the fault
 	// At is the time of the first occurrence. 0 means the start, or one period with
 	// Every. With Frames, no occurrence comes before it.
 	At Duration `json:"at,omitzero" yaml:"at,omitempty"`

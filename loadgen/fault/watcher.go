@@ -85,8 +85,7 @@ const (
 // strike is an occurrence of a fault on a watch.
 type strike struct {
 	spec, occurrence int
-	// until is the end, as the time since Start.
-	until time.Duration
+	until            time.Duration // end, as the time since Start
 }
 
 // watcher is a proxied watch. It is the ResponseWriter of the handler, whose goroutine
@@ -99,8 +98,7 @@ type watcher struct {
 	control *http.ResponseController
 	ctx     context.Context
 	cancel  context.CancelFunc
-	// id is set before the first strike.
-	id int
+	id      int // set before the first strike
 	// lock serializes writes to out. It is a channel: in a testing/synctest bubble,
 	// a wait for a mutex stops the clock, a wait for a channel does not.
 	lock chan struct{}
@@ -116,12 +114,10 @@ type watcher struct {
 	// injecting counts the goroutines of strikes. None starts after the end.
 	injecting sync.WaitGroup
 
-	// mu guards all fields below.
-	mu sync.Mutex
+	mu sync.Mutex // guards all fields below
 	// ended is the reason of the end; endNot while the watch is open.
-	ended ending
-	// lasting are the newest strikes of faults that last.
-	lasting map[Name]strike
+	ended   ending
+	lasting map[Name]strike // newest strikes of faults that last
 }
 
 func (w *watcher) open() bool {

@@ -57,10 +57,8 @@ const (
 
 // Options configure a control plane.
 type Options struct {
-	// Controllers starts controller-manager and scheduler too.
-	Controllers bool
-	// APIServerFlags are additional flags of kube-apiserver.
-	APIServerFlags []string
+	Controllers    bool     // start controller-manager and scheduler too
+	APIServerFlags []string // additional flags of kube-apiserver
 }
 
 // ControlPlane is a running control plane. Its files are in a temporary folder that Stop removes.

@@ -125,8 +125,7 @@ func Watchlab(t testing.TB) string {
 // Process is a running program.
 type Process struct {
 	*exec.Cmd
-	// Output holds stdout and stderr.
-	Output *Buffer
+	Output *Buffer // stdout and stderr
 	// Done is closed when the program has ended. ProcessState then has the exit code.
 	Done <-chan struct{}
 

@@ -63,8 +63,7 @@ func (m Member) String() string {
 
 // Options configure [Join].
 type Options struct {
-	// Client and Namespace are for the Leases of the run.
-	Client        kubernetes.Interface
+	Client        kubernetes.Interface // with Namespace: of the Leases of the run
 	Namespace     string
 	Run           string        // name of the run
 	Self          Member        // this member

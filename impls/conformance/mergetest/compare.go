@@ -61,14 +61,10 @@ func compare(t conformance.TB, s script, want merge.Variant, others []merge.Vari
 
 // result is the outcome of a step, including earlier steps without a receiver.
 type result struct {
-	// Step is the index of the step.
-	Step int
-	// Notifications were sent during the step.
-	Notifications []merge.PodUpdate
-	// State is the pods of the merger after the step.
-	State []*v1.Pod
-	// Events were recorded during the step.
-	Events []string
+	Step          int               // index of the step
+	Notifications []merge.PodUpdate // sent during the step
+	State         []*v1.Pod         // pods of the merger after the step
+	Events        []string          // recorded during the step
 }
 
 // play runs a script on one merger and returns the result of each step.

@@ -80,8 +80,7 @@ type load struct {
 	// stall and sourceStall are the longest pauses of the receiver and of a source, each
 	// before one call in four.
 	stall, sourceStall time.Duration
-	// send sends a status of source number i.
-	send func(i, n int, source string)
+	send               func(i, n int, source string) // sends a status of source number i
 }
 
 // playLoad checks that every status of every source is sent once, in order. A final

@@ -25,8 +25,7 @@ type rig struct {
 	merge.Merger
 	events *events
 	ctx    context.Context
-	// ends run at the end of the check.
-	ends []func()
+	ends   []func() // run at the end of the check
 	receiver
 }
 

@@ -25,11 +25,10 @@ type script struct {
 }
 
 type step struct {
-	source string
-	op     merge.Op
-	pods   []*v1.Pod
-	// origins of the pods.
-	origins []string
+	source  string
+	op      merge.Op
+	pods    []*v1.Pod
+	origins []string // origins of the pods
 	// alone: there is no receiver during the step. If the step blocks, its
 	// context ends. Variants that hold a lock during a send skip this.
 	alone bool

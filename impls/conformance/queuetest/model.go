@@ -94,17 +94,15 @@ type deltaModel struct {
 	modelBase
 
 	// order holds the entries in queue order, including removed ones; live counts the others.
-	order []*entry
-	live  int
-	// newest holds the newest entry of each key.
-	newest map[string]*entry
+	order  []*entry
+	live   int
+	newest map[string]*entry // newest entry of each key
 	// rank is that of the next entry. Entries of equal rank come in any order.
 	rank int
 	// line holds accepted calls that have not taken effect. Only a concurrent model delays them.
-	line  []item
-	store map[string]any
-	// process holds the deltas in process by consumer.
-	process map[int][]delta
+	line    []item
+	store   map[string]any
+	process map[int][]delta // deltas in process by consumer
 
 	initial int // deltas or keys of the initial list to be processed
 

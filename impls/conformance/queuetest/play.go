@@ -351,9 +351,11 @@ func (p *player) pop(o op, within []op) {
 // recovered calls f and returns errProcess if it panics with that.
 func recovered(f func() error) (err error) {
 	defer func() {
-		if r := recover(); r == errProcess {
+		switch r := recover(); r {
+		case nil:
+		case errProcess:
 			err = errProcess
-		} else if r != nil {
+		default:
 			panic(r)
 		}
 	}()

@@ -163,7 +163,7 @@ func TestEncodings(t *testing.T) {
 				t.Errorf("%s: %v", mediaType, err)
 				continue
 			}
-			o := r.Object.(object)
+			o := r.Object
 			o.SetUID("")
 			o.SetCreationTimestamp(metav1.Time{})
 			o.SetManagedFields(nil)

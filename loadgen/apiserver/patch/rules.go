@@ -15,8 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
-	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -42,9 +42,16 @@ func (r rules) name() apivalidation.ValidateNameFunc {
 	case r.has("name:label"):
 		return apivalidation.NameIsDNSLabel
 	case r.has("name:path-segment"): // such as "system:node"
-		return path.ValidatePathSegmentName
+		return isPathSegment
 	}
 	return apivalidation.NameIsDNSSubdomain
+}
+
+func isPathSegment(name string, prefix bool) []string {
+	if prefix {
+		return content.IsPathSegmentPrefix(name)
+	}
+	return content.IsPathSegmentName(name)
 }
 
 var allRules = sync.OnceValue(func() map[string]rules {
@@ -264,7 +271,7 @@ func validateMeta(res *resources.Resource, m, old object) field.ErrorList {
 	at := field.NewPath("metadata")
 	name := rulesOf(res).name()
 	if old != nil {
-		name = path.ValidatePathSegmentName
+		name = isPathSegment
 	}
 	errs := apivalidation.ValidateObjectMetaAccessor(m, res.Namespaced, name, at)
 	if res.Typed() {

@@ -24,10 +24,9 @@ type slot struct {
 	// never changed. Readers load it without a lock and keep their version.
 	frames atomic.Pointer[frames]
 
-	// mu serializes encoding and guards the fields below.
-	mu    sync.Mutex
-	size  int64 // in bytes, as counted by the budget
-	stays bool  // the budget must not drop the frames
+	mu    sync.Mutex // serializes encoding and guards the fields below
+	size  int64      // in bytes, as counted by the budget
+	stays bool       // the budget must not drop the frames
 }
 
 // frames are the watch frames of the first events of a block, consecutive in data. A later
@@ -126,7 +125,7 @@ const DefaultBudget = 1 << 30
 type Budget struct {
 	limit int64 // in bytes
 
-	// mu guards the fields below. A slot's mu is taken before it; grow only tries
+	// guards the fields below. A slot's mu is taken before it; grow only tries
 	// further slots' mutexes, so it cannot deadlock.
 	mu    sync.Mutex
 	used  int64   // bytes of all slots

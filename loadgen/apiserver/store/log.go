@@ -65,8 +65,7 @@ type Log struct {
 	write  sync.Mutex           // serializes changes of the visible position; taken before mu
 	played int                  // released events of the recording after the fork; guarded by write
 
-	// mu guards the index, the fields below.
-	mu      sync.RWMutex
+	mu      sync.RWMutex     // guards the index, the fields below
 	indexed uint64           // position up to which the index is complete
 	last    []uint64         // position of each key's newest event, or 0, by key index; nil until first use
 	names   []string         // keys by index

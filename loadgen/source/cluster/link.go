@@ -70,8 +70,7 @@ func (c *Changes) Listed(was Version, exists bool, now Version) (t watch.EventTy
 type link struct {
 	lw cache.ListerWatcherWithContext
 
-	// mu guards the fields below.
-	mu             sync.Mutex
+	mu             sync.Mutex // guards the fields below
 	total          Breaks
 	synced, closed bool // synced: the initial list is complete; no gap counts before it
 	// down is the start of the present gap; zero while there is a watch. again is the start of

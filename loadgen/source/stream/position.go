@@ -25,8 +25,7 @@ type Position struct {
 
 	blocked atomic.Bool // set while WaitRoom waits on room; room is written before blocked is set
 
-	// mu guards replacing followers, and room.
-	mu   sync.Mutex
+	mu   sync.Mutex // guards replacing followers, and room
 	room chan struct{}
 }
 

@@ -29,8 +29,7 @@ type Stream struct {
 	events []storm.Event
 	byKey  []int32 // indexes of all keys in order of key; nil for a log
 
-	// mu guards the fields below.
-	mu      sync.Mutex
+	mu      sync.Mutex       // guards the fields below
 	initial uint64           // position after the initial list
 	keys    map[string]int32 // index of each key
 	exists  []bool           // by key index
