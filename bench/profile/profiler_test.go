@@ -27,11 +27,16 @@ func work(ctx context.Context) {
 		var (
 			mu     sync.Mutex
 			held   = make(chan struct{})
+			ended  = make(chan struct{})
 			waited sync.WaitGroup
 		)
 		mu.Lock()
 		waited.Go(func() { close(held); mu.Lock(); defer mu.Unlock() })
 		<-held
+		// A goroutine profile is taken when their number has grown by more than a tenth.
+		for range 20 {
+			waited.Go(func() { <-ended })
+		}
 		live := make([][]byte, 64)
 		for i := range live {
 			live[i] = allocate(1 << 20)
@@ -41,6 +46,7 @@ func work(ctx context.Context) {
 		runtime.GC()
 		burn(50 * time.Millisecond) // time for a poll of the heap
 		mu.Unlock()
+		close(ended)
 		waited.Wait()
 		runtime.KeepAlive(live)
 	})
