@@ -93,25 +93,32 @@ func (w *walk) add(p *plan, count int, from unsafe.Pointer) uintptr {
 	at := (w.size + align - 1) &^ (align - 1)
 	w.size = at + typ.Size()
 	w.parts = append(w.parts, part{typ, from})
+	size := p.typ.Size()
+	if p.flat(size) {
+		return at // as the kilobytes of managedFields
+	}
 	for n := range uintptr(count) {
-		w.collect(p, unsafe.Add(from, n*p.typ.Size()), at+n*p.typ.Size())
+		w.collect(p, unsafe.Add(from, n*size), at+n*size)
 	}
 	return at
 }
+
+var location = reflect.TypeFor[time.Location]()
 
 // collect adds what a value refers to. Its offset is at.
 func (w *walk) collect(p *plan, from unsafe.Pointer, at uintptr) {
 	for _, r := range p.pointers {
 		// As DeepCopy, a copied time shares its location.
 		to := *(*unsafe.Pointer)(unsafe.Add(from, r.off))
-		if r.plan.typ != reflect.TypeFor[time.Location]() && w.refers(to) {
+		if r.plan.typ != location && w.refers(to) {
 			w.links = append(w.links, link{at + r.off, w.add(r.plan, 1, to)})
 		}
 	}
 	for _, r := range p.slices {
 		w.slice(r.plan, (*sliceHeader)(unsafe.Add(from, r.off)), at+r.off)
 	}
-	for _, s := range p.steps {
+	for i := range p.steps {
+		s := &p.steps[i]
 		here := unsafe.Add(from, s.off)
 		switch s.kind {
 		case bytes:
@@ -125,11 +132,25 @@ func (w *walk) collect(p *plan, from unsafe.Pointer, at uintptr) {
 	}
 }
 
-// refers reports whether a value refers to other memory.
+// refers reports whether a value refers to other memory. It is called for each value of a map, so
+// it allocates nothing.
 func (p *plan) refers(v unsafe.Pointer) bool {
-	w := &walk{}
-	w.collect(p, v, 0)
-	return len(w.parts)+len(w.maps) > 0
+	for _, references := range [][]reference{p.pointers, p.slices} {
+		for i := range references {
+			if *(*unsafe.Pointer)(unsafe.Add(v, references[i].off)) != nil {
+				return true
+			}
+		}
+	}
+	for i := range p.steps {
+		switch s := &p.steps[i]; s.kind {
+		case bytes, stringMap, typedMap:
+			if *(*unsafe.Pointer)(unsafe.Add(v, s.off)) != nil {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // refers adds to the signature whether a reference is nil, and reports it.
@@ -155,7 +176,8 @@ func (w *walk) slice(elem *plan, h *sliceHeader, at uintptr) {
 
 var empty [0]byte // the target of empty slices that are not nil
 
-// Pack returns a packed copy of a value, or nil if there are [MaxShapes] other shapes.
+// Pack returns a packed copy of a value, or nil if there are [MaxShapes] other shapes. The maps are
+// shared with the value, which must not change while the packed copy is in use.
 func (p *Packer[T]) Pack(v *T) *Packed[T] {
 	w := &walk{}
 	w.add(p.root, 1, unsafe.Pointer(v))
@@ -175,17 +197,14 @@ func (p *Packer[T]) Pack(v *T) *Packed[T] {
 			h.data = unsafe.Pointer(&empty)
 		}
 	}
-	q.own(base)
+	s.link(base)
 	return q
 }
 
-// own makes a struct at base refer to its own parts and to copies of its maps.
-func (q *Packed[T]) own(base unsafe.Pointer) {
-	for _, l := range q.shape.links {
+// link makes the pointers of a struct at base point into it.
+func (s *shape) link(base unsafe.Pointer) {
+	for _, l := range s.links {
 		*(*unsafe.Pointer)(unsafe.Add(base, l.at)) = unsafe.Add(base, l.to)
-	}
-	for i, m := range q.shape.maps {
-		m.clone(unsafe.Add(base, m.at), q.deep[i])
 	}
 }
 
@@ -215,6 +234,9 @@ func (q *Packed[T]) Copy() *T {
 	value := reflect.New(q.shape.typ)
 	value.Elem().Set(q.value)
 	base := value.UnsafePointer()
-	q.own(base)
+	q.shape.link(base)
+	for i, m := range q.shape.maps {
+		m.clone(unsafe.Add(base, m.at), q.deep[i])
+	}
 	return (*T)(base)
 }
