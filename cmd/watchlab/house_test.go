@@ -53,9 +53,9 @@ var limits = []struct {
 	{"go.mod files", func(t *testing.T) int64 {
 		return count(t, ".", func(p string) bool { return path.Base(p) == "go.mod" })
 	}, 7},
-	{"lines of Go without tests", lines, 68_000},
+	{"lines of Go without tests", lines, 69_000},
 	{"bytes of README.md", func(t *testing.T) int64 { return bytesOf(t, "README.md") }, 8 << 10},
-	{"bytes of results", func(t *testing.T) int64 { return bytesOf(t, "results") }, 5 << 20},
+	{"bytes of published results", published, 5 << 20},
 }
 
 func TestLimits(t *testing.T) {
@@ -227,6 +227,22 @@ func bytesOf(t *testing.T, dir string) int64 {
 		}
 		return info.Size()
 	})
+}
+
+// published returns the bytes of the results that are committed. A run of one's own adds to results/
+// too, which git ignores.
+func published(t *testing.T) (n int64) {
+	t.Helper()
+	list := exec.CommandContext(t.Context(), "git", "ls-files", "-z", "results")
+	list.Dir = root
+	files, err := list.Output()
+	if err != nil {
+		t.Logf("published results not counted: git ls-files: %v", err)
+	}
+	for file := range strings.FieldsFuncSeq(string(files), func(r rune) bool { return r == 0 }) {
+		n += bytesOf(t, file)
+	}
+	return n
 }
 
 func lines(t *testing.T) int64 {
