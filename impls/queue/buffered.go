@@ -8,8 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"k8s.io/client-go/tools/cache"
-
 	"watchlab/impls/internal/ring"
 )
 
@@ -98,7 +96,7 @@ func (q *buffered) push(i item) error {
 		err = q.inbox.Push(q.ctx, i)
 	}
 	if errors.Is(err, ring.ErrClosed) {
-		return cache.ErrFIFOClosed
+		return nil
 	}
 	return err
 }

@@ -1,8 +1,6 @@
 package queue
 
 import (
-	"k8s.io/client-go/tools/cache"
-
 	"watchlab/impls"
 	"watchlab/impls/internal/ring"
 )
@@ -51,7 +49,7 @@ func newChannel(o Options) *channel {
 		answers: make(chan answer, 1),
 	}
 	q.source, q.sink = q, q
-	q.slots.Init(o.Capacity, cache.ErrFIFOClosed)
+	q.slots.Init(o.Capacity, nil)
 	go q.mail.Own(&owner{channel: q, backlog: q.newBacklog()})
 	return q
 }
@@ -128,7 +126,7 @@ func (q *channel) push(i item) error {
 	if !q.slots.TryTake() {
 		folded := make(chan bool, 1)
 		if !q.mail.Send(letter{i, folded}) {
-			return cache.ErrFIFOClosed
+			return nil
 		}
 		if <-folded {
 			return nil
@@ -137,10 +135,7 @@ func (q *channel) push(i item) error {
 			return err
 		}
 	}
-	if !q.mail.Send(letter{item: i}) {
-		q.slots.Give(1)
-		return cache.ErrFIFOClosed
-	}
+	q.mail.Send(letter{item: i})
 	return nil
 }
 

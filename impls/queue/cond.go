@@ -3,8 +3,6 @@ package queue
 import (
 	"sync"
 
-	"k8s.io/client-go/tools/cache"
-
 	"watchlab/impls"
 	"watchlab/impls/internal/ring"
 )
@@ -40,7 +38,7 @@ func newCond(o Options) *cond {
 	q.source = q
 	q.backlog = q.newBacklog()
 	q.arrival.L = &q.mu
-	q.slots.Init(o.Capacity, cache.ErrFIFOClosed)
+	q.slots.Init(o.Capacity, nil)
 	return q
 }
 
@@ -54,7 +52,7 @@ func (q *cond) Add(obj any) error {
 		q.mu.Lock()
 		if q.closed {
 			q.mu.Unlock()
-			return cache.ErrFIFOClosed
+			return nil
 		}
 		q.initial.Touch()
 		waits := q.slots.Bounded() && q.backlog.waiting.Get(hash, key) != nil
@@ -84,7 +82,7 @@ func (q *cond) Delete(obj any) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
-		return cache.ErrFIFOClosed
+		return nil
 	}
 	q.initial.Touch()
 	before := q.backlog.placed
@@ -102,7 +100,7 @@ func (q *cond) Replace(list []any, _ string) error {
 	q.mu.Lock()
 	defer q.unlockAndWake()
 	if q.closed {
-		return cache.ErrFIFOClosed
+		return nil
 	}
 	r.first = q.initial.Claim()
 	before := q.backlog.placed

@@ -4,6 +4,7 @@ package queue
 
 import (
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/client-go/tools/cache"
@@ -33,7 +34,8 @@ func Mutants() []Mutant {
 		mutant("stale", "reads the inbox only when the backlog is empty", "Pop sees the latest call", ringVariant(), newStale),
 		mutant("late-end", "reports the end before the last keys", "queued events survive Close", ringVariant(), newLateEnd),
 		mutant("owner-left", "leaves its goroutine behind", "no goroutine leaks", channelVariant(), newOwnerLeft),
-		mutant("unguarded-close", "accepts events that a concurrent Close refuses", "Close during pushes", channelVariant(), newUnguardedClose),
+		mutant("gap-at-close", "drops an event at Close and accepts later ones", "Close during pushes", channelVariant(), newGapAtClose),
+		mutant("accepts-after-close", "queues events after Close", "calls after Close have no effect", condVariant(), newAcceptsAfterClose),
 		mutant("released-early", "releases a key before process returns", "concurrent consumers", shardedVariant(), newReleasedEarly),
 		mutant("torn-replace", "replaces one shard after the other", "Replace is atomic", shardedVariant(), newTornReplace),
 		mutant("forgotten-key", "wakes no consumer for a key that was in process", "consumers pass over a key in process", shardedVariant(), newForgottenKey),
@@ -195,20 +197,44 @@ func newOwnerLeft(o Options) Queue {
 	return ownerLeft{newChannel(o)}
 }
 
-type unguardedClose struct{ *channel }
+type gapAtClose struct {
+	*channel
 
-func newUnguardedClose(o Options) Queue { return unguardedClose{newChannel(o)} }
-
-func (q unguardedClose) Add(obj any) error {
-	if q.IsClosed() {
-		return cache.ErrFIFOClosed
-	}
-	runtime.Gosched()
-	_ = q.channel.Add(obj)
-	return nil
+	closing atomic.Bool
 }
 
-func (q unguardedClose) Update(obj any) error { return q.Add(obj) }
+func newGapAtClose(o Options) Queue { return &gapAtClose{channel: newChannel(o)} }
+
+func (q *gapAtClose) Add(obj any) error {
+	if q.closing.CompareAndSwap(true, false) {
+		return nil
+	}
+	return q.channel.Add(obj)
+}
+
+func (q *gapAtClose) Close() {
+	q.closing.Store(true)
+	for range 1000 {
+		runtime.Gosched()
+	}
+	q.channel.Close()
+}
+
+type acceptsAfterClose struct{ *cond }
+
+func newAcceptsAfterClose(o Options) Queue { return acceptsAfterClose{newCond(o)} }
+
+func (q acceptsAfterClose) Add(obj any) error {
+	closed := q.IsClosed()
+	q.mu.Lock()
+	q.closed = false
+	q.mu.Unlock()
+	err := q.cond.Add(obj)
+	q.mu.Lock()
+	q.closed = closed
+	q.mu.Unlock()
+	return err
+}
 
 type releasedEarly struct{ *sharded }
 

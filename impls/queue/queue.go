@@ -22,9 +22,9 @@
 //     If a Replace overlaps the first call, either may count as the first.
 //     The deletion of a key of the list may show only at the next Pop or Len.
 //   - After Close, queued keys are still popped. Then Pop returns
-//     [cache.ErrFIFOClosed]. Close unblocks waiting callers. Upstream still
-//     queues objects after Close; the other variants refuse them with
-//     [cache.ErrFIFOClosed].
+//     [cache.ErrFIFOClosed]. Close unblocks waiting callers. Producer calls after
+//     Close, and those that wait for room at Close, return nil and have no effect:
+//     a Reflector logs the object of a failed call. Upstream still queues objects.
 //   - A panic of process leaves the queue usable.
 //
 // # What is not guaranteed
@@ -72,8 +72,8 @@ type Options struct {
 	// Capacity is the maximum number of queued keys; 0 means unbounded. Keys of a Replace do not
 	// count. Only a call that adds a new key blocks when the queue is full: an update of a queued
 	// key, Delete and Replace never block. A blocked call returns when there is room, when Context
-	// ends (with its error), or when the queue is closed (with [cache.ErrFIFOClosed]). After an
-	// error nothing was queued. process must not add new keys to a bounded queue: no other
+	// ends (with its error), or when the queue is closed (with nil). In the last two cases
+	// nothing was queued. process must not add new keys to a bounded queue: no other
 	// goroutine makes room.
 	Capacity int
 	// Context ends the waits of producers for room; nil never ends. Producers

@@ -83,7 +83,7 @@ func newSharded(o Options) *sharded {
 	for i := range q.shards {
 		q.shards[i].backlog = q.newBacklog()
 	}
-	q.slots.Init(o.Capacity, cache.ErrFIFOClosed)
+	q.slots.Init(o.Capacity, nil)
 	q.arrival.L = &q.sleepers
 	return q
 }
@@ -106,7 +106,7 @@ func (q *sharded) Add(obj any) error {
 		s.mu.Lock()
 		if q.closed.Load() {
 			s.mu.Unlock()
-			return cache.ErrFIFOClosed
+			return nil
 		}
 		q.initial.Touch()
 		waits := q.slots.Bounded() && s.backlog.waiting.Get(hash, key) != nil
@@ -145,7 +145,7 @@ func (q *sharded) Delete(obj any) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if q.closed.Load() {
-		return cache.ErrFIFOClosed
+		return nil
 	}
 	q.initial.Touch()
 	if e := s.backlog.waiting.Get(hash, key); e != nil {
@@ -170,7 +170,7 @@ func (q *sharded) Replace(list []any, _ string) error {
 	defer q.wakeAll()
 	defer q.unlockAll()
 	if q.closed.Load() {
-		return cache.ErrFIFOClosed
+		return nil
 	}
 	first := q.initial.Claim()
 	placed := 0

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -314,32 +316,55 @@ func noKeyStarves(t *testing.T, s setup) {
 	}
 }
 
-// pushUntil pops what producers of distinct keys push until their calls end with an error,
-// and compares with the accepted keys.
-func (r *rig) pushUntil(ended error, accepted func(total int64)) {
+// pushUntil pops what producers of distinct keys push. The producer of key number at calls end. Then
+// calls fail with want; or, if want is nil, they have no effect, and those that overlap end may have one.
+// It compares the popped keys with the accepted ones.
+func (r *rig) pushUntil(want error, at int64, end func()) {
 	r.t.Helper()
 	var total atomic.Int64
-	keys := make([][]string, 4)
-	r.produce(len(keys), func(p int) error {
-		for i := 0; ; i++ {
-			key := fmt.Sprintf("p%d-%d", p, i)
-			if err := r.queue.Add(pod(key, i)); errors.Is(err, ended) {
+	var ending, ended atomic.Bool
+	var sure, pushed [4]int
+	r.produce(len(pushed), func(p int) error {
+		for last := false; !last; pushed[p]++ {
+			last = want == nil && ended.Load()
+			err := r.queue.Add(pod(fmt.Sprintf("p%d-%d", p, pushed[p]), 1))
+			if err != nil && errors.Is(err, want) {
 				return nil
 			} else if err != nil {
 				return err
 			}
-			keys[p] = append(keys[p], key)
-			accepted(total.Add(1))
+			if want != nil || !ending.Load() {
+				sure[p] = pushed[p] + 1
+			}
+			if total.Add(1) == at {
+				ending.Store(true)
+				end()
+				ended.Store(true)
+			}
 		}
+		return nil
 	})
 	r.consume(r.process)
 	<-r.produced
-	var got []string
+	var got, expected []string
 	for _, d := range r.deltas(0) {
 		got = append(got, keyOf(d.Object))
 	}
+	for p := range pushed {
+		mine := fmt.Sprintf("p%d-", p)
+		n := 0
+		for _, key := range got {
+			if strings.HasPrefix(key, mine) {
+				n++
+			}
+		}
+		for i := range min(max(n, sure[p]), pushed[p]) {
+			expected = append(expected, mine+strconv.Itoa(i))
+		}
+	}
 	slices.Sort(got)
-	if diff := cmp.Diff(slices.Sorted(slices.Values(slices.Concat(keys...))), got); diff != "" {
+	slices.Sort(expected)
+	if diff := cmp.Diff(expected, got); diff != "" {
 		r.t.Errorf("keys (-accepted +popped):\n%s", diff)
 	}
 }
@@ -347,12 +372,7 @@ func (r *rig) pushUntil(ended error, accepted func(total int64)) {
 func closeDuringPushes(t *testing.T, s setup) {
 	for range 6 {
 		r := s.new(t)
-		closeAt := 1 + rand.Int64N(100)
-		r.pushUntil(cache.ErrFIFOClosed, func(total int64) {
-			if total == closeAt {
-				r.queue.Close()
-			}
-		})
+		r.pushUntil(afterClose(s), 1+rand.Int64N(100), r.queue.Close)
 	}
 }
 
@@ -361,17 +381,12 @@ func contextDuringPushes(t *testing.T, s setup) {
 	for range max(1, 4-s.Capacity) {
 		ctx, cancel := context.WithCancel(t.Context())
 		r := s.new(t, func(o *deltafifo.Options) { o.Context = ctx })
-		cancelAt := 1 + rand.Int64N(100)
 		r.during = func([]cache.Delta) {
 			if ctx.Err() != nil {
 				<-r.produced // Otherwise there might be room for ever.
 			}
 		}
-		r.pushUntil(context.Canceled, func(total int64) {
-			if total == cancelAt {
-				cancel()
-			}
-		})
+		r.pushUntil(context.Canceled, 1+rand.Int64N(100), cancel)
 		cancel()
 	}
 }

@@ -75,11 +75,11 @@ func (m *objectModel) full() bool {
 // refused is that of the base, for a call that may need room.
 func (m *objectModel) refused(err error, needsRoom bool) (bool, error) {
 	full := needsRoom && m.full()
-	if err == nil && full {
+	if err == nil && full && !m.closed {
 		return false, fmt.Errorf("accepted with %d keys queued", m.len())
 	}
 	// Whether a refused call counts as the first is open.
-	m.uncertain = m.uncertain || err != nil && !m.begun
+	m.uncertain = m.uncertain || (err != nil || m.closed) && !m.begun
 	return m.modelBase.refused(err, full)
 }
 

@@ -89,8 +89,8 @@ func producerWaits(r *rig) {
 	r.queue.Close()
 }
 
-// endWait tests that calls of a full queue wait, and that end makes them return an
-// error. The queue has what it accepted before.
+// endWait tests that calls of a full queue wait, and that end makes them return
+// want. The queue has what it accepted before.
 func (r *rig) endWait(end func(), want error) {
 	r.t.Helper()
 	r.fillBlocking()
@@ -123,7 +123,7 @@ func contextEndsWait(t *testing.T, s setup) {
 }
 
 func closeWakesProducers(r *rig) {
-	r.endWait(r.queue.Close, cache.ErrFIFOClosed)
+	r.endWait(r.queue.Close, afterClose(r.setup))
 	r.ended()
 }
 
