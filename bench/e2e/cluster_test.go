@@ -229,6 +229,7 @@ func TestClusterRun(t *testing.T) {
 		d.nothingLeft(s.Plan)
 	})
 
+	t.Run("Refused", d.refused)
 	t.Run("Killed", d.killed)
 	t.Run("BadInput", d.badInput)
 	t.Run("Interrupted", d.interrupted)
@@ -241,6 +242,43 @@ func TestClusterRun(t *testing.T) {
 		t.Error("the namespace is left")
 	}
 	t.Run("Foreign", d.foreign)
+}
+
+// refused takes a right away from the writers: their pod fails, and no cell is valid.
+func (d *clusterDriver) refused(t *testing.T) {
+	d.t = t
+	overlay := t.TempDir()
+	const lacking = `apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+resources: [../../base]
+patches:
+- target: {kind: ClusterRole, name: watchlab-example-writer}
+  patch: '[{"op": "replace", "path": "/rules/0/resources", "value": ["pods"]}]'
+`
+	if err := os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(lacking), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, stderr := d.must(1, "run", "--overlay", overlay, "--name", "refused", "--mode", "cluster", "--pods", "1", "--writers", "1", "--",
+		"--family", "deltafifo", "--storm", "recorded-gang", "--pace", "100", "--impl", "cond", "--delivery", "in-order", "--for", "3s", "--rounds", "1")
+	s := d.state("refused")
+	if s.Pods[0].Phase != fleet.GivenUp || !strings.Contains(stderr, "1 given up") {
+		t.Errorf("the pod: %+v\n%s", s.Pods[0], stderr)
+	}
+	dir := filepath.Join(t.TempDir(), "results")
+	d.verb("collect", "--name", "refused", "--out", dir)
+	o, err := lab.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cl := range o.Comparisons[0].Cells {
+		if v := cl.Verdict; v.Cause != lab.CauseRefused {
+			t.Errorf("%s: %s", cl.BenchName(), v)
+		} else {
+			t.Log(v)
+		}
+	}
+	d.must(0, "clean", "--name", "refused")
+	d.nothingLeft(s.Plan)
 }
 
 // believed collects a run of live streams. Every pod must succeed, and no cell may be invalid.

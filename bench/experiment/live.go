@@ -146,8 +146,6 @@ func (p *planner) apply(plan *Plan, c *cluster.Cluster, spec *pipeline.LiveConfi
 			return written, nil // The report shows the unwritten events.
 		case err != nil:
 			return written, err
-		case written.Refused > 0 && written.Applied == 0:
-			return written, fmt.Errorf("the cluster refused every object: %w", written.FirstRefusal)
 		}
 		return written, nil
 	}

@@ -176,12 +176,16 @@ func (s Spec) editServer(d *appsv1.Deployment) error {
 	return nil
 }
 
-// editRole sets the storm's resource in the first rule.
+// editRole sets the storm's resource in the first rule, where pods stand for it.
 func (s Spec) editRole(r *rbacv1.ClusterRole) error {
 	if len(r.Rules) == 0 {
 		return fmt.Errorf("the role has no rule for the storm's resource")
 	}
-	r.Rules[0].APIGroups, r.Rules[0].Resources = []string{s.Resource.Group}, []string{s.Resource.Resource}
+	rule := &r.Rules[0]
+	rule.APIGroups = []string{s.Resource.Group}
+	for i, name := range rule.Resources {
+		rule.Resources[i] = strings.Replace(name, "pods", s.Resource.Resource, 1)
+	}
 	return nil
 }
 

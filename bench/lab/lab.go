@@ -49,6 +49,7 @@ var (
 	ErrReordered  = errors.New("reordered")
 	ErrDuplicated = errors.New("duplicated") // an event left the pipeline more than once
 	ErrDiverged   = errors.New("diverged")   // the final state differs from the storm's
+	ErrRefused    = errors.New("refused")    // not of the variant: the API server rejected writes of the storm
 )
 
 // Label is one part of a cell's name, key=value.

@@ -165,7 +165,7 @@ func join(separator string, parts ...string) string {
 
 func causesOf(verdicts []shareVerdict) Cause {
 	var causes []Cause
-	for _, c := range []Cause{CauseLost, CauseReordered, CauseDuplicated, CauseDiverged, CauseError} {
+	for _, c := range []Cause{CauseLost, CauseReordered, CauseDuplicated, CauseDiverged, CauseRefused, CauseError} {
 		if slices.ContainsFunc(verdicts, func(v shareVerdict) bool {
 			return slices.Contains(strings.Split(string(v.Cause), "+"), string(c))
 		}) {

@@ -27,7 +27,7 @@ const (
 	MaxThrottled = 0.01
 )
 
-// invariants are the invariants that broken checks in the error of a Check, in this order.
+// invariants are the causes that an error of a play names, in this order.
 var invariants = []struct {
 	err   error
 	cause Cause
@@ -36,6 +36,7 @@ var invariants = []struct {
 	{ErrReordered, CauseReordered},
 	{ErrDuplicated, CauseDuplicated},
 	{ErrDiverged, CauseDiverged},
+	{ErrRefused, CauseRefused},
 }
 
 func invariantsIn(err error) []Cause {

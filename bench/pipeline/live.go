@@ -180,6 +180,8 @@ func (r *round) play() {
 	case r.tee.Refused() > 0:
 		r.err = fmt.Errorf("more than %d events: a shorter window is needed", r.tee.Capacity())
 	case r.err != nil:
+	case r.written.Refused > 0:
+		r.err = fmt.Errorf("%w: %d events of the storm; the first is %w", lab.ErrRefused, r.written.Refused, r.written.FirstRefusal)
 	case r.last == r.first:
 		r.err = fmt.Errorf("nothing happened to %s within %v", r.config.Stream, r.config.Window)
 	}

@@ -81,6 +81,8 @@ type Start struct {
 	Late     time.Duration // delay after the announced start, by this member's clock
 	// Absent are the members that the start did not wait for: pods first, then writers.
 	Absent []Member
+	// Refused is the number of writes that the API server rejected in earlier plays, of all writers.
+	Refused int64
 }
 
 // Ahead returns the time from an announcement to the start: 200 ms and 2 ms a member, at most 2 s.
@@ -171,10 +173,11 @@ func (b *Barrier) Attempt() int { return b.attempt }
 
 // Meet waits until all members reach the position, and then for the start. play describes the cell
 // in progress reports. The error is that of ctx, or wraps [ErrReplaced]. If the API server does
-// not answer within Wait, Meet warns and starts alone.
-func (b *Barrier) Meet(ctx context.Context, position int, play string) (Start, error) {
+// not answer within Wait, Meet warns and starts alone. A writer says with refused how many of its
+// writes the API server rejected so far.
+func (b *Barrier) Meet(ctx context.Context, position int, play string, refused int64) (Start, error) {
 	came := time.Now()
-	err := b.report(ctx, func(p *Progress) { p.Position, p.Play = position, play })
+	err := b.report(ctx, func(p *Progress) { p.Position, p.Play, p.Refused = position, play, refused })
 	switch {
 	case ctx.Err() != nil:
 		return Start{}, ctx.Err()
@@ -208,7 +211,7 @@ func (b *Barrier) alone(position int) Start {
 
 // behind returns the start of a member at or behind the announced position.
 func (b *Barrier) behind(s start) Start {
-	return Start{Position: s.Position, Late: max(time.Since(s.At), 0), Absent: b.others(s.Absent)}
+	return Start{Position: s.Position, Late: max(time.Since(s.At), 0), Absent: b.others(s.Absent), Refused: s.Refused}
 }
 
 func (b *Barrier) others(members []Member) []Member {
@@ -227,7 +230,7 @@ func (b *Barrier) lead(ctx context.Context, position int, came time.Time) (Start
 		b.lost[m] = true
 		b.opts.Warn(fmt.Sprintf("%v missed the barrier timeout %v and is skipped", m, b.opts.Wait))
 	}
-	s := start{Position: position, At: time.Now().Add(b.ahead), Absent: absent}
+	s := start{Position: position, At: time.Now().Add(b.ahead), Absent: absent, Refused: b.refused()}
 	err := b.announce(ctx, s)
 	switch {
 	case ctx.Err() != nil:
@@ -256,6 +259,16 @@ func (b *Barrier) absent(position int) (absent, missing []Member, changed chan s
 		}
 	}
 	return absent, missing, b.changed
+}
+
+// refused returns the sum of all members' refused writes.
+func (b *Barrier) refused() (n int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, p := range b.progress {
+		n += p.Refused
+	}
+	return n
 }
 
 func (b *Barrier) follow(ctx context.Context, position int, came time.Time) (Start, error) {

@@ -80,7 +80,11 @@ func (p *testRun) join(m barrier.Member) *barrier.Barrier {
 // meet calls Meet and records the start.
 func (p *testRun) meet(b *barrier.Barrier, m barrier.Member, position int) barrier.Start {
 	p.Helper()
-	s, err := b.Meet(p.Context(), position, "a play")
+	refused := int64(0)
+	if m.Writer {
+		refused = int64(10 + m.Index)
+	}
+	s, err := b.Meet(p.Context(), position, "a play", refused)
 	if err != nil {
 		p.Errorf("%v at %d: %v", m, position, err)
 	}
@@ -90,6 +94,9 @@ func (p *testRun) meet(b *barrier.Barrier, m barrier.Member, position int) barri
 	}
 	if len(s.Absent) > 0 {
 		text += fmt.Sprintf(" without %v", s.Absent)
+	}
+	if s.Refused > 0 {
+		text += fmt.Sprintf(" after %d refused", s.Refused)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -249,14 +256,14 @@ func TestPodLeaves(t *testing.T) {
 	})
 }
 
-// TestWritersMeet: writers meet with the pods and have their own names.
+// TestWritersMeet: writers meet with the pods, have their own names, and tell what was refused.
 func TestWritersMeet(t *testing.T) {
 	in(t, 1, func(p *testRun) {
-		writer := barrier.Member{Writer: true}
+		writer, other := barrier.Member{Writer: true}, barrier.Member{Writer: true, Index: 1}
 		var members sync.WaitGroup
-		for _, m := range []barrier.Member{pod(0), writer} {
+		for _, m := range []barrier.Member{pod(0), writer, other} {
 			opts := p.options(m)
-			opts.Writers = 2
+			opts.Writers = 3
 			members.Go(func() {
 				b, err := barrier.Join(p.Context(), opts)
 				if err != nil {
@@ -269,8 +276,8 @@ func TestWritersMeet(t *testing.T) {
 			})
 		}
 		members.Wait()
-		for _, m := range []barrier.Member{pod(0), writer} {
-			p.expect(m, "0 at 1m0.206s without [writer 1]")
+		for _, m := range []barrier.Member{pod(0), writer, other} {
+			p.expect(m, "0 at 1m0.208s without [writer 2] after 21 refused")
 		}
 	})
 }
@@ -314,7 +321,7 @@ func TestInterrupted(t *testing.T) {
 			b := p.join(pod(i))
 			ctx, cancel := context.WithTimeout(p.Context(), time.Second)
 			defer cancel()
-			if _, err := b.Meet(ctx, 0, "a play"); !errors.Is(err, context.DeadlineExceeded) {
+			if _, err := b.Meet(ctx, 0, "a play", 0); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("pod %d: %v", i, err)
 			}
 			p.leave(b, false)

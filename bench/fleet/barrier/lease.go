@@ -52,13 +52,14 @@ func (m *Member) UnmarshalText(text []byte) error {
 // Progress is the progress of a member, as stored in its Lease.
 type Progress struct {
 	Member   Member `json:"-"`
-	Holder   string `json:"-"`              // name of its pod
-	Attempt  int    `json:"-"`              // earlier processes with this Lease
-	Position int    `json:"position"`       // current play; -1 before the first
-	Plays    int    `json:"plays"`          // number of all plays
-	Play     string `json:"play,omitempty"` // describes the current one
-	Left     bool   `json:"left,omitempty"` // the member has left the barrier
-	Done     bool   `json:"done,omitempty"` // it left because it finished
+	Holder   string `json:"-"`                 // name of its pod
+	Attempt  int    `json:"-"`                 // earlier processes with this Lease
+	Position int    `json:"position"`          // current play; -1 before the first
+	Plays    int    `json:"plays"`             // number of all plays
+	Play     string `json:"play,omitempty"`    // describes the current one
+	Refused  int64  `json:"refused,omitempty"` // writes of a writer that the API server rejected so far
+	Left     bool   `json:"left,omitempty"`    // the member has left the barrier
+	Done     bool   `json:"done,omitempty"`    // it left because it finished
 }
 
 // String returns a summary such as "play 12 of 40, round 2 of Queue/impl=cond".
@@ -91,10 +92,11 @@ func (p Progress) put(l *coordinationv1.Lease) {
 
 // start is the content of the start Lease.
 type start struct {
-	Position int       `json:"position"`         // started position; -1 before the first
-	At       time.Time `json:"at"`               // start time by the leader's clock
-	Absent   []Member  `json:"absent,omitempty"` // skipped members
-	Left     bool      `json:"left,omitempty"`   // the leader has left, so there are no further starts
+	Position int       `json:"position"`          // started position; -1 before the first
+	At       time.Time `json:"at"`                // start time by the leader's clock
+	Absent   []Member  `json:"absent,omitempty"`  // skipped members
+	Refused  int64     `json:"refused,omitempty"` // of all writers
+	Left     bool      `json:"left,omitempty"`    // the leader has left, so there are no further starts
 }
 
 // readStart parses the start Lease. It returns false for another Lease.

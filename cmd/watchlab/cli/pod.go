@@ -81,6 +81,8 @@ type jobPod struct {
 	cluster   *cluster.Cluster
 	client    kubernetes.Interface
 	namespace string
+
+	refused error // set if the API server rejected writes of the storm; no retry helps
 }
 
 func (f podFlags) open(cmd *cobra.Command) (*jobPod, error) {
@@ -287,7 +289,7 @@ func (s *jobPod) play(ctx context.Context, p *experiment.Plan, session *telemetr
 	if err == nil && mine.Outcome.Interrupted {
 		return errInterrupted
 	}
-	return err
+	return errors.Join(err, s.refused)
 }
 
 // wholes returns the digests of the whole storms; nil if one has none.
@@ -308,7 +310,7 @@ func (s *jobPod) start(b *barrier.Barrier, starts *[]lab.Start) func(context.Con
 		if p.Cell != "" {
 			what += " of " + p.Cell
 		}
-		began, err := b.Meet(ctx, p.Position, what)
+		began, err := b.Meet(ctx, p.Position, what, 0)
 		if err != nil {
 			return err
 		}
@@ -319,6 +321,10 @@ func (s *jobPod) start(b *barrier.Barrier, starts *[]lab.Start) func(context.Con
 			} else {
 				start.Absent = append(start.Absent, m.Index)
 			}
+		}
+		if began.Refused > 0 {
+			refused := fmt.Errorf("%w: %d writes of the storm; the writers' logs have the first", lab.ErrRefused, began.Refused)
+			s.refused, err = s.bad(refused), errors.Join(err, refused)
 		}
 		*starts = append(*starts, start)
 		return err

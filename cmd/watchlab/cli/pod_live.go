@@ -161,26 +161,33 @@ func (s *jobPod) write(ctx context.Context) (err error) {
 		defer cancel()
 		err = errors.Join(err, writer.Clean(clean), leave(ctx, b, err == nil))
 	}()
+	var refused int64
+	var first error
 	for at := 0; at < plays; at++ {
 		if err := writer.Clear(ctx); err != nil {
 			return err
 		}
 		if b != nil {
-			began, err := b.Meet(ctx, at, fmt.Sprintf("writing, round %d", at))
+			began, err := b.Meet(ctx, at, fmt.Sprintf("writing, round %d", at), refused)
 			if err != nil {
 				return err
 			}
 			// A restarted writer continues at the round of the other pods.
 			at = max(at, began.Position)
 		}
-		if err := s.writeOnce(ctx, writer, part, w.Rate, p.Spec.Cluster.For.Duration); err != nil {
+		written, err := s.writeOnce(ctx, writer, part, w.Rate, p.Spec.Cluster.For.Duration)
+		if err != nil {
 			return err
 		}
+		refused, first = refused+written.Refused, cmp.Or(first, written.FirstRefusal)
+	}
+	if refused > 0 {
+		return s.bad(fmt.Errorf("%w: %d writes of the storm, so the run is invalid; the first: %w", lab.ErrRefused, refused, first))
 	}
 	return nil
 }
 
-func (s *jobPod) writeOnce(ctx context.Context, writer *cluster.Writer, part storm.Selection, rate pace.Rate, round time.Duration) error {
+func (s *jobPod) writeOnce(ctx context.Context, writer *cluster.Writer, part storm.Selection, rate pace.Rate, round time.Duration) (cluster.Written, error) {
 	window, cancel := context.WithTimeout(ctx, round)
 	defer cancel()
 	w, err := writer.Play(window, part.Storm, part.Schedule(rate))
@@ -188,18 +195,16 @@ func (s *jobPod) writeOnce(ctx context.Context, writer *cluster.Writer, part sto
 		s.index, s.plan.Writers, w.Applied+w.Deleted, len(part.Events), w.Refused, w.Late, w.LagMax)
 	switch {
 	case ctx.Err() != nil:
-		return errInterrupted
+		return w, errInterrupted
 	case errors.Is(err, context.DeadlineExceeded):
-		return nil // The report shows the unwritten events.
+		return w, nil // The report shows the unwritten events.
 	case err != nil:
-		return err
-	case w.Refused > 0 && w.Applied == 0:
-		return fmt.Errorf("the cluster took nothing: %w", w.FirstRefusal)
+		return w, err
 	}
 	// Its events belong to the round: wait for the end.
 	<-window.Done()
 	if ctx.Err() != nil {
-		return errInterrupted
+		return w, errInterrupted
 	}
-	return nil
+	return w, nil
 }
