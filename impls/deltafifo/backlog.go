@@ -3,7 +3,6 @@ package deltafifo
 import (
 	"k8s.io/client-go/tools/cache"
 
-	"watchlab/impls"
 	"watchlab/impls/internal/keys"
 )
 
@@ -36,37 +35,26 @@ const maxKept = 4096 // bounds a buffer that is kept for reuse after a burst
 
 const hashStep = 32 // keys that are hashed at a time, so that their cache misses overlap
 
-// allocator makes the memory of popped deltas.
+// allocator makes the memory of popped deltas. Owned deltas share memory with those of the same pop
+// only: the garbage collector keeps an allocation as a whole, so that a shared one would keep the
+// objects of other pops for as long as a consumer, or the queue, keeps one delta. The price is one
+// allocation for each pop of owned deltas; lent ones cost none.
 type allocator struct {
 	lent []cache.Delta // the slice that process borrows, reused by each pop
-	lend bool          // use lent instead of a slab
-	rest []cache.Delta // the unused part of the current slab
+	lend bool
 }
 
-func newAllocator(o Options) allocator { return allocator{lend: o.HandOver == impls.Lent} }
+const minLent = 64 // length of the first lent slice
 
-// slabSize is how many deltas are allocated at once. A consumer that keeps one
-// keeps its slab alive, and all objects in it, hence not more.
-const slabSize = 64
-
-// take returns n zero deltas with no room to grow into a neighbour's. Lent memory
-// must have been cleared before the next call.
+// take returns n zero deltas. Lent memory must have been cleared before the next call.
 func (a *allocator) take(n int) []cache.Delta {
-	if a.lend && n <= maxKept {
-		if cap(a.lent) < n {
-			a.lent = make([]cache.Delta, max(n, slabSize))
-		}
-		return a.lent[:n:n]
-	}
-	if n >= slabSize/2 {
+	if !a.lend || n > maxKept {
 		return make([]cache.Delta, n)
 	}
-	if len(a.rest) < n {
-		a.rest = make([]cache.Delta, slabSize)
+	if cap(a.lent) < n {
+		a.lent = make([]cache.Delta, max(n, minLent))
 	}
-	out := a.rest[:n:n]
-	a.rest = a.rest[n:]
-	return out
+	return a.lent[:n:n]
 }
 
 const maxInterface = 17 // length from which on an interface value is allocated for each pop

@@ -18,7 +18,8 @@ func channelVariant() Variant {
 // channel is a queue whose backlog is owned by a goroutine, the owner, from
 // construction to Close. Producers send items through a [ring.Mailbox]. The owner
 // receives and merges them also while the consumer is slow or runs process. The
-// consumer asks for deltas, and the owner answers when it has some.
+// consumer asks for deltas, and the owner answers when it has some. With KnownObjects the owner
+// learns of the return of process by the next call, and holds the popped objects until then.
 type channel struct {
 	front
 	slots    ring.Slots

@@ -36,6 +36,8 @@
 //     on a tombstone or on the object of a Sync delta.
 //   - The consumer owns what process receives, unless [Options.HandOver] is
 //     lent.
+//   - The queue keeps no reference to what it has delivered, dropped or refused,
+//     and owned deltas of one pop share no memory with those of another.
 //   - A panic of process leaves the queue usable.
 //
 // # What is not guaranteed

@@ -3,6 +3,7 @@ package deltafifo
 import (
 	"k8s.io/client-go/tools/cache"
 
+	"watchlab/impls"
 	"watchlab/impls/internal/keys"
 )
 
@@ -39,7 +40,7 @@ func newInOrder(o Options, l *keys.InitialList) *inOrder {
 		known:     o.KnownObjects,
 		batchSize: o.BatchSize,
 		initial:   l,
-		memory:    newAllocator(o),
+		memory:    allocator{lend: o.HandOver == impls.Lent},
 		deltas:    make([]item, 2*chunk),
 		hashes:    make([]uint64, 2*chunk),
 	}

@@ -3,6 +3,7 @@ package deltafifo
 import (
 	"k8s.io/client-go/tools/cache"
 
+	"watchlab/impls"
 	"watchlab/impls/internal/keys"
 )
 
@@ -62,7 +63,7 @@ func newPerKey(o Options, l *keys.InitialList) *perKey {
 		batchSize: o.BatchSize,
 		latest:    o.Compaction == Latest,
 		initial:   l,
-		memory:    newAllocator(o),
+		memory:    allocator{lend: o.HandOver == impls.Lent},
 	}
 }
 

@@ -63,9 +63,6 @@ type sharded struct {
 	unsynced atomic.Int64
 	slots    ring.Slots  // counts the used capacity
 	ready    readyShards // the FIFO of shards with events; its lock is taken last
-	// slab is the memory that owned deltas are cut from; nil while a consumer cuts. All shards
-	// share it, because a slab per shard would stay alive with its last delta.
-	slab atomic.Pointer[[]cache.Delta]
 }
 
 const (
@@ -343,7 +340,7 @@ func (q *sharded) take(batch bool) (popped, bool) {
 	s.mu.Lock()
 	s.state = held
 	s.fold()
-	h.deltas, h.batch = q.cut(s.backlog, batch)
+	h.deltas, h.batch = s.backlog.take(batch)
 	h.initial = s.backlog.fromInitial > 0
 	if s.closed && !s.waits() {
 		q.ready.drained()
@@ -352,22 +349,6 @@ func (q *sharded) take(batch bool) (popped, bool) {
 	s.mu.Unlock()
 	q.slots.Give(freed)
 	return h, true
-}
-
-// cut pops from a backlog with the memory of the queue's slab.
-func (q *sharded) cut(b *perKey, batch bool) (deltas []cache.Delta, batched bool) {
-	if q.lend {
-		return b.take(batch)
-	}
-	slab := q.slab.Swap(nil)
-	if slab == nil {
-		slab = new([]cache.Delta)
-	}
-	b.memory.rest = *slab
-	deltas, batched = b.take(batch)
-	*slab, b.memory.rest = b.memory.rest, nil
-	q.slab.Store(slab)
-	return deltas, batched
 }
 
 // done handles the return of process and releases the shard.

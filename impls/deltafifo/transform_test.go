@@ -31,10 +31,10 @@ func TestKeySet(t *testing.T) {
 	}
 }
 
-// TestSlab: what was taken has no room to grow into what is taken next.
-func TestSlab(t *testing.T) {
-	var s allocator
-	for n := 1; n < 2*slabSize; n++ {
+// TestNoRoomToGrow: an append to what was taken does not write to lent memory.
+func TestNoRoomToGrow(t *testing.T) {
+	s := allocator{lend: true}
+	for n := 1; n < 2*minLent; n++ {
 		if got := s.take(n); len(got) != n || cap(got) != n {
 			t.Fatalf("take(%d) has length %d and capacity %d", n, len(got), cap(got))
 		}
