@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -292,7 +292,7 @@ func (c Composition) Set() (*Set, error) {
 			*index = int32(out.Keys)
 		}
 		seq, o := uint64(len(out.Events)+1), from.objects.object(s.Key, s.State)
-		setVersion(o, strconv.FormatUint(seq, 10))
+		o.(metav1.Object).SetResourceVersion(strconv.FormatUint(seq, 10)) // Generators make objects with metadata.
 		o.GetObjectKind().SetGroupVersionKind(out.Kind)
 		out.Events = append(out.Events, Event{
 			Type: s.Kind.Type(), Seq: seq, At: s.At, Key: from.objects.key(s.Key), KeyIndex: *index - 1, Object: o,
@@ -309,10 +309,4 @@ func (c Composition) Set() (*Set, error) {
 		s.Marks = within(s.Marks, len(s.Events))
 	}
 	return set, nil
-}
-
-func setVersion(o runtime.Object, version string) {
-	if m, err := meta.Accessor(o); err == nil {
-		m.SetResourceVersion(version)
-	}
 }

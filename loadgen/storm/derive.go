@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"sort"
 	"strconv"
@@ -17,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"watchlab/loadgen/apiserver/wire"
 )
 
 // NodeName is the node to which [Storm.ForNode] binds its pods.
@@ -312,18 +313,7 @@ func (s *Storm) Metadata() *Storm {
 // Renumber returns a copy of the object's struct with the sequence number as its
 // resourceVersion. The copy shares what the struct points to.
 func Renumber(o runtime.Object, seq uint64) runtime.Object {
-	var c runtime.Object
-	v := reflect.ValueOf(o)
-	// Unstructured objects keep their metadata in a map, and a shallow copy would share it.
-	if _, ok := o.(runtime.Unstructured); ok || v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
-		c = o.DeepCopyObject()
-	} else {
-		n := reflect.New(v.Elem().Type())
-		n.Elem().Set(v.Elem())
-		c = n.Interface().(runtime.Object)
-	}
-	setVersion(c, strconv.FormatUint(seq, 10))
-	return c
+	return wire.AtVersion(o, strconv.FormatUint(seq, 10))
 }
 
 // WithPods returns the storm with pods from templates, such as a user's own manifests. A pod

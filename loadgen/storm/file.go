@@ -33,11 +33,11 @@ type FileError struct {
 //
 //	storm black-friday.yaml: line 7: profile nodeloss: lost: 1.5 (allowed: above 0, up to 1)
 func (e *FileError) Error() string {
-	text := printable(e.Err.Error())
+	text := Printable(e.Err.Error())
 	if e.Line > 0 {
 		text = fmt.Sprintf("line %d: %s", e.Line, text)
 	}
-	return fmt.Sprintf("storm %s: %s", printable(e.File), text)
+	return fmt.Sprintf("storm %s: %s", Printable(e.File), text)
 }
 
 // Unwrap returns the cause.
@@ -47,9 +47,10 @@ func (e *FileError) Unwrap() error { return e.Err }
 // fields, values of the wrong type.
 var ErrFile = errors.New("invalid file")
 
-// printable keeps a message on one line, whatever the file contains.
-func printable(s string) string {
-	if strings.IndexFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) < 0 {
+// Printable quotes a text that would not be one line of printable characters, such as an error with
+// a part of a file.
+func Printable(s string) string {
+	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) < 0 {
 		return s
 	}
 	return strconv.Quote(s)

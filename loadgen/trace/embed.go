@@ -9,6 +9,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"watchlab/loadgen/storm"
 )
 
 //go:embed recorded/*.wlt
@@ -42,7 +44,7 @@ func Open(nameOrPath string) (io.ReadCloser, error) {
 	f, err := os.Open(nameOrPath)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("trace %s: %w (a path, or one of %s)", printable(nameOrPath), fs.ErrNotExist, strings.Join(Names(), ", "))
+		return nil, fmt.Errorf("trace %s: %w (a path, or one of %s)", storm.Printable(nameOrPath), fs.ErrNotExist, strings.Join(Names(), ", "))
 	case err != nil:
 		return nil, openError(nameOrPath, err)
 	}
@@ -62,5 +64,5 @@ func openError(name string, err error) error {
 	if errors.As(err, &p) {
 		err = p.Err
 	}
-	return fmt.Errorf("trace %s: %w", printable(name), err)
+	return fmt.Errorf("trace %s: %w", storm.Printable(name), err)
 }

@@ -59,12 +59,12 @@ package trace
 import (
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"watchlab/loadgen/storm"
 )
 
 // Version is the version of the trace format.
@@ -160,23 +160,17 @@ type Error struct {
 //
 //	trace x.jsonl.gz: line 17 (byte 48213): truncated: unexpected end of gzip stream
 //	trace x.wlt: line 3 (byte 48213): corrupt: the block is invalid: …
-func (e *Error) Error() string { return fmt.Sprintf("trace %s: %s", printable(e.Name), e.message()) }
+func (e *Error) Error() string {
+	return fmt.Sprintf("trace %s: %s", storm.Printable(e.Name), e.message())
+}
 
 // message is the error without the file's name, which an anonymised trace must not contain.
 func (e *Error) message() string {
-	return fmt.Sprintf("line %d (byte %d): %s", e.Line, e.Offset, printable(e.Err.Error()))
+	return fmt.Sprintf("line %d (byte %d): %s", e.Line, e.Offset, storm.Printable(e.Err.Error()))
 }
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
-
-// printable keeps a message on one line, whatever the file or its name contains.
-func printable(s string) string {
-	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) < 0 {
-		return s
-	}
-	return strconv.Quote(s)
-}
 
 func corrupt(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrCorrupt, fmt.Sprintf(format, args...))

@@ -68,16 +68,23 @@ func TestMailboxOwnerEnds(t *testing.T) {
 	})
 }
 
+// waiting returns a mailbox whose owner runs and has a waiting question, and the channel for its
+// answer.
+func waiting() (m *Mailbox[int, int], taken <-chan int) {
+	m = NewMailbox[int, int](1)
+	go m.Own(&list{})
+	answer := make(chan int, 1)
+	go func() { answer <- m.Ask(Question{Take: true}, make(chan int, 1)) }()
+	synctest.Wait()
+	return m, answer
+}
+
 // TestMailboxQuestionBeside: values that the owner receives for one question answer
 // the waiting one first.
 func TestMailboxQuestionBeside(t *testing.T) {
 	for range 100 {
 		synctest.Test(t, func(t *testing.T) {
-			m := NewMailbox[int, int](1)
-			go m.Own(&list{})
-			taken := make(chan int, 1)
-			go func() { taken <- m.Ask(Question{Take: true}, make(chan int, 1)) }()
-			synctest.Wait()
+			m, taken := waiting()
 			m.Send(1)
 			// The owner has the value and the question to choose from.
 			if n := m.Ask(Question{}, make(chan int, 1)); n != 0 {
@@ -94,11 +101,7 @@ func TestMailboxQuestionBeside(t *testing.T) {
 // TestMailboxWaitEnds: Close answers a waiting question.
 func TestMailboxWaitEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMailbox[int, int](1)
-		go m.Own(&list{})
-		taken := make(chan int, 1)
-		go func() { taken <- m.Ask(Question{Take: true}, make(chan int, 1)) }()
-		synctest.Wait()
+		m, taken := waiting()
 		m.Close()
 		synctest.Wait()
 		if len(taken) != 1 || <-taken != 0 {

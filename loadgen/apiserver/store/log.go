@@ -24,10 +24,10 @@ import (
 	"sync"
 	"sync/atomic"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"watchlab/loadgen/apiserver/resources"
 	"watchlab/loadgen/apiserver/wire"
 	"watchlab/loadgen/source/stream"
 	"watchlab/loadgen/storm"
@@ -38,12 +38,6 @@ const DefaultHistory = 100_000
 
 // first is the initial position of a log without a recording; version 0 means any.
 const first = 1
-
-// Object is an object of any resource.
-type Object interface {
-	runtime.Object
-	metav1.Object
-}
 
 // ErrGone means that events are no longer kept.
 var ErrGone = errors.New("the events are no longer kept")
@@ -168,7 +162,7 @@ func (l *Log) Release(seq uint64) {
 // Put appends an event. The object belongs to the log and gets the position as
 // resourceVersion. If the newest event of the key is not at position was (0: no object),
 // Put appends nothing and returns false; see [Log.Get].
-func (l *Log) Put(t watch.EventType, key string, o Object, was uint64) bool {
+func (l *Log) Put(t watch.EventType, key string, o resources.Object, was uint64) bool {
 	l.write.Lock()
 	defer l.write.Unlock()
 	l.mu.Lock()
@@ -371,13 +365,13 @@ func (l *Log) read() (unlock func()) {
 
 // Get returns an object and its position, or nil and 0. The object must not be changed.
 // O(1), plus the events since the last use of the index.
-func (l *Log) Get(key string) (Object, uint64) {
+func (l *Log) Get(key string) (resources.Object, uint64) {
 	defer l.read()()
 	e, at := l.newest(key)
 	if at == 0 {
 		return nil, 0
 	}
-	return e.Object.(Object), at // a valid storm's objects have metadata
+	return e.Object.(resources.Object), at // a valid storm's objects have metadata
 }
 
 // State returns the newest event of each object at a retained position whose key has the prefix and
