@@ -370,7 +370,7 @@ func (p *cellPlay) finish(ctx context.Context) error {
 		result.fail(p.err)
 	case p.round > 0:
 		round := Round{Round: p.round, Place: p.place, Started: p.started, Took: passed, Result: p.measured}
-		result.setRounds(append(result.played(), round), p.c.Latency)
+		result.addRound(round, p.c.Latency)
 	}
 	p.advance()
 	p.took.add(passed)

@@ -226,7 +226,7 @@ func (o *Outcome) readLatency(comparison, i int) error {
 		}
 	}
 	if len(c.Rounds) > 0 {
-		c.Latency = pool(c.Rounds)
+		c.Latency = pool(results(c.Rounds))
 	}
 	return nil
 }

@@ -111,7 +111,7 @@ func (c *mergedCell) finish(of Merged, headline cell.Boundary) {
 	if len(apart) > 0 {
 		why = fmt.Sprintf("not played at the same time in %d of %d rounds: %s", len(apart), len(rounds), apart[0])
 	}
-	c.result.set(c.verdict(of, rounds, why), rounds, headline)
+	c.result.set(c.verdict(of, rounds, why), rounds, results(rounds), headline)
 	if c.result.Verdict.Status == Invalid {
 		c.result.Withheld = nil
 		c.result.Lag = worstLag(c.lag, c.result.Lag)

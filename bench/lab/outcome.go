@@ -202,26 +202,37 @@ func (c *CellResult) played() []Round {
 
 // setRounds sets the finished rounds, and the figures and the verdict that follow from them.
 func (c *CellResult) setRounds(rounds []Round, headline cell.Boundary) {
-	c.set(verdictOf(c.Labels, rounds), rounds, headline)
+	c.set(verdictOf(c.Labels, rounds), rounds, results(rounds), headline)
 }
 
-func (c *CellResult) fail(err error) { c.set(failure(err), nil, "") }
+// addRound adds a finished round to the cell. The latencies of the rounds before are pooled already.
+func (c *CellResult) addRound(r Round, headline cell.Boundary) {
+	rounds := append(c.played(), r)
+	parts := results(rounds)
+	if c.Latency != nil {
+		parts = []cell.Result{{Latency: c.Latency}, r.Result}
+	}
+	c.set(verdictOf(c.Labels, rounds), rounds, parts, headline)
+}
 
-func (c *CellResult) set(v Verdict, rounds []Round, headline cell.Boundary) {
+func (c *CellResult) fail(err error) { c.set(failure(err), nil, nil, "") }
+
+// set sets the verdict and the rounds. parts have the latencies of all rounds.
+func (c *CellResult) set(v Verdict, rounds []Round, parts []cell.Result, headline cell.Boundary) {
 	c.Verdict, c.Lag = v, medianLag(rounds)
 	c.Rounds, c.Withheld, c.Latency, c.Medians = nil, nil, nil, nil
 	switch {
 	case v.Status == Invalid:
 		c.Withheld = rounds
 	case len(rounds) > 0:
-		c.Rounds, c.Latency = rounds, pool(rounds)
+		c.Rounds, c.Latency = rounds, pool(parts)
 		c.Medians = c.Samples(headline).Summaries()
 	}
 }
 
-// pool adds up the latencies of the rounds; nil without their histograms.
-func pool(rounds []Round) []cell.Latency {
-	sum, err := mergeLatencies(results(rounds))
+// pool adds up latencies; nil without their histograms.
+func pool(parts []cell.Result) []cell.Latency {
+	sum, err := mergeLatencies(parts)
 	if err != nil {
 		return nil
 	}

@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+	"github.com/google/go-cmp/cmp"
 
+	"watchlab/bench/cell"
 	"watchlab/bench/lab"
 	"watchlab/bench/stats"
 )
@@ -21,6 +23,7 @@ import (
 func TestRunKeepsEveryRound(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "deep", "er", "results")
+	var pooled []cell.Latency
 	synctest.Test(t, func(t *testing.T) {
 		a, plays := newCell("a", "", steady(1000, time.Second))
 		b, _ := newCell("b", "", func(n int) *fake {
@@ -56,6 +59,7 @@ func TestRunKeepsEveryRound(t *testing.T) {
 		if finished, all := o.Finished(); finished != 2 || all != 2 {
 			t.Errorf("finished %d of %d", finished, all)
 		}
+		pooled = cb.Latency
 	})
 
 	o, err := lab.Load(dir)
@@ -64,6 +68,10 @@ func TestRunKeepsEveryRound(t *testing.T) {
 	}
 	if o.Ended == nil || len(o.Comparisons[0].Cells[1].Rounds) != 5 || o.Env.Commit != "abc" || !o.Env.Dirty || o.Env.GOMAXPROCS < 1 {
 		t.Errorf("loaded %+v", o)
+	}
+	// A run pools round after round, a reader all rounds at once.
+	if diff := cmp.Diff(pooled, o.Comparisons[0].Cells[1].Latency); diff != "" {
+		t.Errorf("pooled latencies (-run +loaded):\n%s", diff)
 	}
 	f, err := os.Open(filepath.Join(dir, lab.BenchFile))
 	if err != nil {
