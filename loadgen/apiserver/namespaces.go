@@ -146,7 +146,7 @@ func (s *Server) define(req *request, o runtime.Object) error {
 }
 
 // after applies the effects of a write.
-func (s *Server) after(req *request, t watch.EventType, key string, o runtime.Object) {
+func (s *Server) after(req *request, t watch.EventType, key string) {
 	if t != watch.Deleted {
 		return
 	}

@@ -118,7 +118,7 @@ func (s *Server) put(req *request, t watch.EventType, key string, r *patch.Resul
 	if r.Answer != nil {
 		r.Answer.SetResourceVersion(kept.GetResourceVersion())
 	}
-	s.after(req, t, key, kept)
+	s.after(req, t, key)
 	return true, nil
 }
 

@@ -115,9 +115,9 @@ func (p *Profile) webPods(first, n, revision int) podGroup {
 }
 
 // background returns the background updates of n keys.
-func (p *Profile) background(stream uint8, first, n int, states ...uint8) updates {
+func (p *Profile) background(first, n int, states ...uint8) updates {
 	return updates{
-		stream: stream, first: int32(first), n: int32(n), skew: p.Skew, to: p.Length(),
+		first: int32(first), n: int32(n), skew: p.Skew, to: p.Length(),
 		perSecond: p.UpdatesPerSecond, poisson: true, states: states,
 	}
 }
@@ -151,7 +151,7 @@ func steady(p *Profile, names namer, seed uint64) *plan {
 			{resource: nodeResource, objects: newNodes(names, mix(seed+2)), initial: p.Nodes},
 		},
 		updates: []updates{
-			p.background(0, 0, p.Pods-churn, podUnready, podRunning), p.renewals(1, 0, p.Nodes), p.heartbeats(2, 0, p.Nodes),
+			p.background(0, p.Pods-churn, podUnready, podRunning), p.renewals(1, 0, p.Nodes), p.heartbeats(2, 0, p.Nodes),
 		},
 	}
 	if churn > 0 {
@@ -181,7 +181,7 @@ func rollout(p *Profile, names namer, seed uint64) *plan {
 			{first: int32(p.Pods - renewed), n: int32(renewed), from: p.stormFrom() + untilReady, starts: starts, script: podEnd, jitter: 0.25},
 		},
 		updates: []updates{
-			p.background(0, 0, p.Pods-renewed, podUnready, podRunning),
+			p.background(0, p.Pods-renewed, podUnready, podRunning),
 			{
 				stream: 1, n: int32(slices.len()), from: p.stormFrom() + untilReady, to: p.stormTo() + untilReady,
 				perSecond: 2 * p.PodsPerSecond, poisson: true, states: []uint8{1, 2, 3, 0},
@@ -229,7 +229,7 @@ func gang(p *Profile, names namer, seed uint64) *plan {
 				{5 * time.Second, Deleted, jobComplete},
 			}},
 		},
-		updates: []updates{p.background(0, 0, p.Nodes, podUnready, podRunning)},
+		updates: []updates{p.background(0, p.Nodes, podUnready, podRunning)},
 	}
 }
 
@@ -286,7 +286,7 @@ func nodeLoss(p *Profile, names namer, seed uint64) *plan {
 			{stream: 1, n: int32(lostNodes), from: back, starts: wave, script: []transition{{0, Modified, nodeReady}}},
 		},
 		updates: []updates{
-			p.background(0, lost, p.Pods-lost, podUnready, podRunning), p.heartbeats(1, lostNodes, alive), p.renewals(2, lostNodes, alive),
+			p.background(lost, p.Pods-lost, podUnready, podRunning), p.heartbeats(1, lostNodes, alive), p.renewals(2, lostNodes, alive),
 		},
 	}
 }
@@ -294,7 +294,7 @@ func nodeLoss(p *Profile, names namer, seed uint64) *plan {
 func statusUpdates(p *Profile, names namer, seed uint64) *plan {
 	return &plan{
 		streams: []*stream{{resource: podResource, objects: newPods(names, seed, p.PodBytes, p.webPods(0, p.Pods, 1)), initial: p.Pods}},
-		updates: []updates{p.background(0, 0, p.Pods, podUnready, podRunning)},
+		updates: []updates{p.background(0, p.Pods, podUnready, podRunning)},
 	}
 }
 
@@ -337,7 +337,7 @@ func hotKey(p *Profile, names namer, seed uint64) *plan {
 			{resource: sliceResource, objects: newEndpointSlices(names, 1, p.Endpoints, p.Endpoints, mix(seed+1)), initial: 1},
 		},
 		updates: []updates{
-			p.background(0, 0, p.Leases, 1, 2, 3, 0),
+			p.background(0, p.Leases, 1, 2, 3, 0),
 			{
 				stream: 1, n: 1, from: p.stormFrom(), to: p.stormTo(),
 				perSecond: p.SliceUpdatesPerSecond, poisson: true, states: []uint8{1, 2, 3, 0},
@@ -357,7 +357,7 @@ func endpointChanges(p *Profile, names namer, seed uint64) *plan {
 	return &plan{
 		streams: []*stream{{resource: sliceResource, objects: slices, initial: n}},
 		updates: []updates{
-			p.background(0, 0, n, states...),
+			p.background(0, n, states...),
 			{
 				n: int32(n), skew: p.Skew, from: p.stormFrom(), to: p.stormTo(),
 				perSecond: p.ChangesPerSecond, poisson: true, states: states,

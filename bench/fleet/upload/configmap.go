@@ -121,7 +121,7 @@ func (c ConfigMaps) Read(ctx context.Context, run string, take func(Bundle) erro
 				r.damaged(m.Name, err)
 				continue
 			}
-			if err := r.part(m.Name, p, nil); err != nil {
+			if err := r.part(p, nil); err != nil {
 				return r.unrepaired(), err
 			}
 		}

@@ -130,7 +130,7 @@ func (l NamedLog) read(ctx context.Context, r *receiver) (unreadable, err error)
 		// A line beyond the buffer is not a frame. A frame split across two buffers
 		// fails its checksum.
 		if p, ok, damage := parseFrame(line); ok {
-			if err := r.part(l.Name, p, damage); err != nil {
+			if err := r.part(p, damage); err != nil {
 				return nil, err
 			}
 		}

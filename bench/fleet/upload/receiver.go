@@ -83,7 +83,7 @@ func (r *receiver) whole(where string, data []byte) error {
 }
 
 // part receives a part, or its damage; in any order and repeatedly. The error is as in whole.
-func (r *receiver) part(where string, p part, damage error) error {
+func (r *receiver) part(p part, damage error) error {
 	if ok, err := r.wants(p.Run); !ok || r.taken[p.id] {
 		return err
 	}
