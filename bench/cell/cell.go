@@ -184,8 +184,8 @@ func (r *Recorder) boundary(name Boundary) *boundary {
 // budget. It is missed if it comes more than the budget after the last intended time.
 func (r *Recorder) Schedule(budget, last time.Duration) { r.budget, r.over = budget, last+budget }
 
-// Lag reports one release of a paced cell: d is released minus intended time, and
-// intended counts from the start of the schedule.
+// Lag reports one release of a paced cell: d is released minus intended time, without the
+// delay by calls of the variant. intended counts from the start of the schedule.
 func (r *Recorder) Lag(d, intended time.Duration) {
 	r.afterEnd("Lag")
 	if r.lag == nil {

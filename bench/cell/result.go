@@ -73,8 +73,8 @@ type Latency struct {
 	Quantiles
 }
 
-// Lag is the distribution of released minus intended time. An early release counts as
-// zero lag, and in Negative.
+// Lag is the distribution of the generator's lag; see [Recorder.Lag]. An early release
+// counts as zero lag, and in Negative.
 type Lag struct {
 	Quantiles
 	Budget    time.Duration `json:"budgetNs"`  // allowed lag of a release; see [Recorder.Schedule]

@@ -226,9 +226,11 @@ func (f *fifo) produceCalls(ctx context.Context, p *pace.Pacer, calls []call) er
 		c := &calls[i]
 		if c.verb == replace {
 			// A Replace has its place among the events, and no intended time.
+			began := st.now()
 			if err := f.queue.Replace(c.list, strconv.FormatUint(uint64(c.seq), 10)); err != nil {
 				return fmt.Errorf("Replace after event %d: %w", c.seq, err)
 			}
+			st.other(uint64(c.seq)+1, began)
 			st.replaced.Add(int64(len(c.list)))
 			continue
 		}

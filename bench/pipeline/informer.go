@@ -178,7 +178,7 @@ func (f *informerStages) play(ctx context.Context, w *workload, rec *cell.Record
 		marks := w.score.Marks
 		return f.src.Play(ctx, p, func(seq uint64) {
 			for ; len(marks) > 0 && marks[0].After < seq; marks = marks[1:] {
-				f.mark(marks[0])
+				f.mark(marks[0], seq)
 			}
 			w.st.release(seq)
 		})
@@ -188,16 +188,18 @@ func (f *informerStages) play(ctx context.Context, w *workload, rec *cell.Record
 func isRelist(m storm.Mark) bool { return m.Type == storm.MarkRelist }
 func isResync(m storm.Mark) bool { return m.Type == storm.MarkResync }
 
-// mark plays a mark of the storm. Resync is called from another goroutine than the
-// Reflector's stream, as in client-go.
-func (f *informerStages) mark(m storm.Mark) {
+// mark plays a mark of the storm, before the release of an event. Resync is called from another
+// goroutine than the Reflector's stream, as in client-go.
+func (f *informerStages) mark(m storm.Mark, before uint64) {
 	if isRelist(m) {
 		f.expire()
 		f.w.telemetry.expired()
 		return
 	}
 	if q := f.recorder.queue.Load(); q != nil {
+		began := f.w.st.now()
 		f.resyncErr = errors.Join(f.resyncErr, (*q).Resync())
+		f.w.st.other(before, began)
 	}
 }
 
@@ -454,9 +456,17 @@ func (q *recordedQueue) took(obj any, err error) error {
 	return err
 }
 
-func (q *recordedQueue) Add(obj any) error    { return q.took(obj, q.Queue.Add(obj)) }
-func (q *recordedQueue) Update(obj any) error { return q.took(obj, q.Queue.Update(obj)) }
-func (q *recordedQueue) Delete(obj any) error { return q.took(obj, q.Queue.Delete(obj)) }
+// calls stamps an object of a paced cell before the queue takes it, and returns the object.
+func (q *recordedQueue) calls(obj any) any {
+	if st := q.r.w.st; st.paced {
+		st.call(sequence(obj))
+	}
+	return obj
+}
+
+func (q *recordedQueue) Add(obj any) error    { return q.took(q.calls(obj), q.Queue.Add(obj)) }
+func (q *recordedQueue) Update(obj any) error { return q.took(q.calls(obj), q.Queue.Update(obj)) }
+func (q *recordedQueue) Delete(obj any) error { return q.took(q.calls(obj), q.Queue.Delete(obj)) }
 
 func (q *recordedQueue) Replace(list []any, resourceVersion string) error {
 	err := q.Queue.Replace(list, resourceVersion)

@@ -149,11 +149,13 @@ type pushStore struct {
 	pushedAll chan struct{} // closed when a list that includes it was pushed
 	progress  atomic.Uint64 // newest pushed event; other goroutines read it
 	listed    uint64        // version of the last list
+	changing  uint64        // event whose list is pushed; 0 for a list
 }
 
 var _ cache.ReflectorStore = (*pushStore)(nil)
 
 func newPushStore(ctx context.Context, st *stamps, ch chan<- merge.PodUpdate, last uint64) *pushStore {
+	s := &pushStore{st: st, last: last, pushedAll: make(chan struct{})}
 	push := func(objs []any) {
 		pods := make([]*v1.Pod, 0, len(objs))
 		for _, o := range objs {
@@ -161,13 +163,11 @@ func newPushStore(ctx context.Context, st *stamps, ch chan<- merge.PodUpdate, la
 				pods = append(pods, pod)
 			}
 		}
+		st.call(s.changing)
 		_ = send(ctx, ch, merge.SET, pods) // an error ends the round
 	}
-	return &pushStore{
-		UndeltaStore: cache.NewUndeltaStore(push, cache.MetaNamespaceKeyFunc),
-		st:           st, last: last,
-		pushedAll: make(chan struct{}),
-	}
+	s.UndeltaStore = cache.NewUndeltaStore(push, cache.MetaNamespaceKeyFunc)
+	return s
 }
 
 // pushed records that a list with all events up to seq was pushed.
@@ -178,10 +178,11 @@ func (s *pushStore) pushed(seq uint64) {
 }
 
 func (s *pushStore) change(write func(any) error, obj any) error {
+	seq := sequence(obj)
+	s.changing = seq
 	if err := write(obj); err != nil {
 		return err
 	}
-	seq := sequence(obj)
 	s.st.enqueue(seq)
 	s.pushed(seq)
 	return nil
@@ -192,6 +193,7 @@ func (s *pushStore) Update(obj any) error { return s.change(s.UndeltaStore.Updat
 func (s *pushStore) Delete(obj any) error { return s.change(s.UndeltaStore.Delete, obj) }
 
 func (s *pushStore) Replace(list []any, resourceVersion string) error {
+	s.changing = 0
 	if err := s.UndeltaStore.Replace(list, resourceVersion); err != nil {
 		return err
 	}

@@ -61,6 +61,10 @@
 // reader's list. Both need all stamps. Per-key delivery may store an event before an
 // older one of another key; staleness does not show that.
 //
+// In paced cells "blocked-ns/event" and "blocked-max-ns" are the time inside the variant's calls:
+// Add, Update, Delete, Resync, a producer's Replace, a send to a merger. A call that makes releases
+// late adds to the latency of their events, not to the generator's lag.
+//
 // With [Config.Stalled], "B/queued-event" is the growth of the live heap until everything
 // is queued: keys, slices and maps, not the objects. "waiting" is Len at that time.
 //
@@ -163,6 +167,9 @@ func (w *workload) Setup(ctx context.Context) error {
 		w.score = m.score(w.rate)
 		w.st = newStamps(len(w.score.Events), w.rate.Paced(), m.stampsOf())
 		w.st.schedule, w.st.initial, w.st.budget = w.score.schedule, w.score.Initial, w.score.budget
+		if m.Pipeline == QueuePipeline {
+			w.st.producers, w.st.events, w.st.called = m.Producers, w.score.Events, w.st.released
+		}
 		w.telemetry = newTelemetry(ctx, w.st, w.score)
 	}
 	return w.stages.setup(ctx, w)

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"math"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -41,13 +42,17 @@ type stamps struct {
 
 	schedule    pace.Schedule // intended times of the events after the initial ones
 	initial     int
-	mask        uint64 // selects the sequence numbers that are stamped on the way in
+	producers   int           // goroutines that release and call the variant; 0: a source releases
+	events      []storm.Event // of the storm, for several producers
+	others      sync.Map      // nanoseconds of other calls right before an event's release: a Replace, a Resync
+	mask        uint64        // selects the sequence numbers that are stamped on the way in
 	paced       bool
 	every, none bool          // each hand-over reads the clock; none does
 	watched     bool          // telemetry reads during the play, so stores are atomic; plain ones cost less
 	replaced    atomic.Int64  // objects of all lists that went into the queue
 	budget      time.Duration // largest allowed lag of a release; 0 for the default
 
+	called                  []int64 // right before the variant's call, in paced cells; same as released if a producer calls
 	released, enqueued      []int64
 	popped, stored, handled []int64 // filled in from the logs, after the play
 }
@@ -62,6 +67,7 @@ func newStamps(n int, paced bool, which Stamps) *stamps {
 		paced:    paced,
 		every:    which == StampsAll,
 		none:     which == StampsNone,
+		called:   make([]int64, n+1),
 		released: make([]int64, n+1),
 		enqueued: make([]int64, n+1),
 		popped:   make([]int64, n+1),
@@ -104,7 +110,7 @@ func (s *stamps) arrived(stream *storm.Storm, t0 time.Time) {
 	for i := range stream.Events {
 		s.released[i+1] = start + int64(stream.Events[i].At)
 	}
-	for _, stamps := range []*[]int64{&s.released, &s.enqueued, &s.popped, &s.stored, &s.handled} {
+	for _, stamps := range []*[]int64{&s.called, &s.released, &s.enqueued, &s.popped, &s.stored, &s.handled} {
 		*stamps = (*stamps)[:n+1]
 	}
 }
@@ -123,12 +129,75 @@ func (s *stamps) enqueue(seq uint64) {
 	}
 }
 
+// call is called by a Reflector's goroutine right before the variant gets an event.
+func (s *stamps) call(seq uint64) {
+	if s.paced && seq < uint64(len(s.called)) {
+		s.called[seq] = s.now()
+	}
+}
+
+// other records a call without an event of its own, right before an event's release.
+func (s *stamps) other(seq uint64, began int64) {
+	before, _ := s.others.LoadOrStore(seq, int64(0))
+	s.others.Store(seq, before.(int64)+s.now()-began)
+}
+
 func (s *stamps) put(stamp *int64) {
 	if s.watched {
 		atomic.StoreInt64(stamp, s.now())
 		return
 	}
 	*stamp = s.now()
+}
+
+// generator finds the generator's own part of each release's lag: the lag of the same releases if
+// all calls returned at once. The rest is the variant's: a call had not returned, or had made the
+// producer late for later events. It stays in the latency, which counts from the intended time.
+type generator struct {
+	*stamps
+	producing []producer
+}
+
+// producer is a producer after a release: its event, and the time of the release if calls took no time.
+type producer struct {
+	last uint64
+	free int64
+}
+
+func newGenerator(s *stamps) generator { return generator{s, make([]producer, max(1, s.producers))} }
+
+// noteBlocked reports the time inside calls, unless client-go's own informer hides them.
+func (s *stamps) noteBlocked(rec *cell.Recorder) {
+	var sum, longest int64
+	add := func(d int64) { sum, longest = sum+d, max(longest, d) }
+	for seq := s.initial + 1; s.paced && seq < len(s.called); seq++ {
+		if s.called[seq] != 0 && s.enqueued[seq] != 0 {
+			add(s.enqueued[seq] - s.called[seq])
+		}
+		if d, ok := s.others.Load(uint64(seq)); ok {
+			add(d.(int64))
+		}
+	}
+	if sum > 0 {
+		rec.Note("blocked-ns/event", float64(sum)/float64(len(s.called)-1-s.initial))
+		rec.Note("blocked-max-ns", float64(longest))
+	}
+}
+
+// lag returns the generator's lag for an event, and its intended time from the start of the
+// schedule. It is called once for each event, in the order of the events.
+func (g generator) lag(seq uint64) (own, due time.Duration) {
+	p, returned := &g.producing[0], g.released
+	if g.producers > 0 {
+		p, returned = &g.producing[producerOf(g.events[seq-1].KeyIndex, g.producers)], g.enqueued
+	}
+	intended, due := g.intended(seq)
+	late := atomic.LoadInt64(&g.released[seq]) - max(intended, atomic.LoadInt64(&returned[p.last]))
+	if d, ok := g.others.Load(seq); ok {
+		late = max(0, late-d.(int64))
+	}
+	p.last, p.free = seq, max(intended, p.free)+late
+	return time.Duration(p.free - intended), due
 }
 
 type interval struct {
@@ -159,12 +228,13 @@ func (s *stamps) report(rec *cell.Recorder, intervals []interval) {
 	if s.paced && s.budget > 0 {
 		rec.Schedule(s.budget, s.schedule.Intended(max(len(s.handled)-2-s.initial, 0)))
 	}
+	g := newGenerator(s)
 	for seq := s.initial + 1; s.paced && seq < len(s.handled); seq++ {
 		if s.released[seq] != 0 {
-			intended, due := s.intended(uint64(seq))
-			rec.Lag(time.Duration(s.released[seq]-intended), due)
+			rec.Lag(g.lag(uint64(seq)))
 		}
 	}
+	s.noteBlocked(rec)
 	s.eachLatency(intervals, func(b cell.Boundary, _ uint64, d time.Duration) { rec.Latency(b, d) })
 }
 

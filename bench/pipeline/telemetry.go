@@ -26,11 +26,12 @@ import (
 // in [oneIn]. All other latencies are added at the end: those of mergers, of unpaced cells
 // and of the remaining events. Then the set has every latency that the recorder has.
 type telemetry struct {
-	set      *live.Set
-	sampling *live.Sampling
-	st       *stamps
-	score    *score // nil for a live stream until arrived
-	budget   int64  // largest allowed lag in nanoseconds
+	set       *live.Set
+	sampling  *live.Sampling
+	st        *stamps
+	score     *score // nil for a live stream until arrived
+	budget    int64  // largest allowed lag in nanoseconds
+	generator generator
 	// mu guards the fields below. The session's goroutine updates the set during the play,
 	// the workload's at its end.
 	mu                 sync.Mutex
@@ -73,7 +74,7 @@ func newTelemetry(ctx context.Context, st *stamps, s *score) *telemetry {
 	}
 	st.watched = true
 	t := &telemetry{
-		set: set, st: st, budget: int64(cmp.Or(st.budget, cell.LateAfter)),
+		set: set, st: st, generator: newGenerator(st), budget: int64(cmp.Or(st.budget, cell.LateAfter)),
 		exported: make([]uint64, len(st.handled)/oneIn/64+1),
 	}
 	events := 0
@@ -211,21 +212,21 @@ func (t *telemetry) count(f *live.Figures, stage live.Stage, stamps []int64, fro
 			f.Count(stage, t.kind(from+1), 1)
 		}
 		if stage == live.Released {
-			t.lag(f, seq, at)
+			t.lag(f, seq)
 		}
 	}
 	return from
 }
 
-func (t *telemetry) lag(f *live.Figures, seq uint64, at int64) {
+func (t *telemetry) lag(f *live.Figures, seq uint64) {
 	if !t.st.paced {
 		return
 	}
-	intended, _ := t.st.intended(seq)
-	if at-intended > t.budget {
+	lag, _ := t.generator.lag(seq)
+	if int64(lag) > t.budget {
 		f.Late++
 	}
-	f.Observe(live.GeneratorLag, at-intended)
+	f.Observe(live.GeneratorLag, int64(lag))
 }
 
 // readLog reads the new hand-overs of a delivery log. It fills in the same stamps as the
@@ -378,7 +379,7 @@ func (t *telemetry) remaining(f *live.Figures, intervals []interval) {
 		if seq > t.released && (st.released[seq] != 0 || !st.every) {
 			f.Count(live.Released, t.kind(seq), 1)
 			if st.every {
-				t.lag(f, seq, st.released[seq])
+				t.lag(f, seq)
 			}
 		}
 		if seq > t.enqueued && (st.enqueued[seq] != 0 || !st.every) {

@@ -71,7 +71,7 @@ var (
 	Faults = ofVariant(counter, "watchlab_faults_total",
 		"Faults that the simulated API server injected.", Fault)
 	GeneratorLag = ofVariant(histogram(seconds()), "watchlab_generator_lag_seconds",
-		"Time between the intended and the actual release of events in paced cells.")
+		"Time between the intended and the actual release of events in paced cells, without the delay by calls of the variant.")
 	GeneratorLate = ofVariant(counter, "watchlab_generator_late_total",
 		"Releases beyond the lag budget.")
 	GeneratorMissed = ofVariant(counter, "watchlab_generator_missed_total",
