@@ -3,7 +3,7 @@
 //
 //		f, err := fleet.New(config)
 //		err = f.Start(ctx, fleet.Spec{Plan: plan, Namespace: "watchlab", Overlay: "kind"})
-//		state, err := f.Follow(ctx, ref, show, warn) // until the Job has ended
+//		state, err := f.Follow(ctx, ref, 2*time.Minute, show, warn) // until the Job has ended
 //		err = f.Clean(ctx, ref)
 //
 //	 1. [Build] builds the objects from the embedded manifests of scripts/deploy: the base,

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -69,7 +70,8 @@ func pointers[T any](items []T) []*T {
 // Follow watches a run until it has ended, and returns its last state. It uses four watches. It
 // calls show from one goroutine for each new state; changes within 200 ms are merged. If ctx ends,
 // Follow returns its error; the run continues. warn receives watch errors; the informers retry.
-func (f *Fleet) Follow(ctx context.Context, ref Ref, show func(State), warn func(error)) (State, error) {
+// If a pod waits for a node or its image for longer than wait, Follow returns a [*WaitError].
+func (f *Fleet) Follow(ctx context.Context, ref Ref, wait time.Duration, show func(State), warn func(error)) (State, error) {
 	plan, err := f.plan(ctx, ref)
 	if err != nil {
 		return State{}, err
@@ -109,6 +111,8 @@ func (f *Fleet) Follow(ctx context.Context, ref Ref, show func(State), warn func
 		return State{Ref: ref, Plan: plan}, ctx.Err()
 	}
 	var last State
+	waits, limit := Pod{}, time.NewTimer(wait) // the first waiting pod
+	defer limit.Stop()
 	for {
 		v := objects{
 			plan: plan, jobs: stored[batchv1.Job](jobs), pods: stored[corev1.Pod](pods),
@@ -121,7 +125,21 @@ func (f *Fleet) Follow(ctx context.Context, ref Ref, show func(State), warn func
 		if last.Over {
 			return last, nil
 		}
+		before := waits
+		waits = Pod{}
+		if i := slices.IndexFunc(last.Pods, func(p Pod) bool { return p.Phase == Waiting }); i >= 0 {
+			waits = last.Pods[i]
+		}
+		switch waits.Name {
+		case "":
+			limit.Stop()
+		case before.Name:
+		default:
+			limit.Reset(wait)
+		}
 		select {
+		case <-limit.C:
+			return last, &WaitError{Pod: waits, Wait: wait}
 		case <-changed:
 		case <-ctx.Done():
 			return last, ctx.Err()
@@ -132,6 +150,16 @@ func (f *Fleet) Follow(ctx context.Context, ref Ref, show func(State), warn func
 		case <-ctx.Done():
 		}
 	}
+}
+
+// WaitError is the error of [Fleet.Follow] for a pod that does not start.
+type WaitError struct {
+	Pod  Pod
+	Wait time.Duration // for which it was the first that waits
+}
+
+func (e *WaitError) Error() string {
+	return fmt.Sprintf("pod %s has waited for %v: %s: %s", e.Pod.Name, e.Wait, e.Pod.Reason, e.Pod.Message)
 }
 
 const moment = 200 * time.Millisecond // interval in which Follow merges changes

@@ -49,7 +49,7 @@ func TestFollow(t *testing.T) {
 		done := make(chan result)
 		warn := func(err error) { t.Errorf("warned: %v", err) }
 		go func() {
-			s, err := f.Follow(t.Context(), testRef, func(s State) { shown = append(shown, s) }, warn)
+			s, err := f.Follow(t.Context(), testRef, time.Minute, func(s State) { shown = append(shown, s) }, warn)
 			done <- result{s, err}
 		}()
 		time.Sleep(time.Second) // On the bubble's clock: until it has listed.
@@ -74,12 +74,39 @@ func TestFollow(t *testing.T) {
 	})
 }
 
+// TestFollowWaits: a pod that never starts ends Follow; one that starts in time does not.
+func TestFollowWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, _ := fakeFleet(t)
+		pods := f.client.CoreV1().Pods("lab")
+		go func() {
+			for i, phase := range []corev1.PodPhase{corev1.PodRunning, corev1.PodPending} {
+				pod := podOf(i, 0, corev1.PodPending)
+				_, _ = pods.Create(t.Context(), pod, metav1.CreateOptions{})
+				time.Sleep(50 * time.Second)
+				pod.Status.Phase = phase
+				pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "1 Insufficient cpu"}}
+				_, _ = pods.UpdateStatus(t.Context(), pod, metav1.UpdateOptions{})
+			}
+		}()
+		began := time.Now()
+		_, err := f.Follow(t.Context(), testRef, time.Minute, func(State) {}, func(err error) { t.Errorf("warned: %v", err) })
+		const want = "pod watchlab-mine-1-0 has waited for 1m0s: Unschedulable: 1 Insufficient cpu"
+		if err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+		if took := time.Since(began); took < 110*time.Second || took > 111*time.Second {
+			t.Errorf("after %v", took)
+		}
+	})
+}
+
 func TestFollowCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, _ := fakeFleet(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		shown := 0
-		s, err := f.Follow(ctx, testRef, func(State) { shown++; cancel() }, func(err error) { t.Errorf("warned: %v", err) })
+		s, err := f.Follow(ctx, testRef, time.Minute, func(State) { shown++; cancel() }, func(err error) { t.Errorf("warned: %v", err) })
 		if !errors.Is(err, context.Canceled) || s.Over || shown != 1 {
 			t.Errorf("%+v, %v, shown %d times", s, err, shown)
 		}

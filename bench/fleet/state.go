@@ -36,6 +36,7 @@ type Pod struct {
 	Name, Node string // of the last pod
 	Phase      Phase  // of the index
 	Reason     string // says why the pod waits or failed; empty otherwise
+	Message    string // what a waiting pod lacks, of the kubelet or scheduler; empty otherwise
 	Failures   int    // number of failed pods of the index
 	Progress   string // from its Lease, such as "play 12 of 40, …"; empty if unknown
 	Uploaded   bool   // the complete result is in ConfigMaps; other targets are not visible
@@ -141,7 +142,7 @@ func (o objects) readPods(pods []Pod, job string) {
 		})
 		p := &pods[i]
 		p.Name, p.Node = last.Name, last.Spec.NodeName
-		p.Phase, p.Reason = phase(last)
+		p.Phase, p.Reason, p.Message = phase(last)
 		for _, a := range attempts {
 			if a.Status.Phase == corev1.PodFailed {
 				p.Failures++
@@ -162,26 +163,26 @@ func failures(p *corev1.Pod) int {
 	return n // 0 without the annotation
 }
 
-func phase(p *corev1.Pod) (is Phase, reason string) {
+func phase(p *corev1.Pod) (is Phase, reason, message string) {
 	switch p.Status.Phase {
 	case corev1.PodSucceeded:
-		return Succeeded, ""
+		return Succeeded, "", ""
 	case corev1.PodFailed:
-		return Failed, failureReason(p)
+		return Failed, failureReason(p), ""
 	case corev1.PodRunning:
-		return Running, ""
+		return Running, "", ""
 	}
 	for _, c := range p.Status.ContainerStatuses {
 		if w := c.State.Waiting; w != nil && w.Reason != "ContainerCreating" {
-			return Waiting, w.Reason
+			return Waiting, w.Reason, w.Message
 		}
 	}
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			return Waiting, c.Reason
+			return Waiting, c.Reason, c.Message
 		}
 	}
-	return Waiting, ""
+	return Waiting, "", ""
 }
 
 func failureReason(p *corev1.Pod) string {

@@ -128,23 +128,23 @@ func TestWhy(t *testing.T) {
 	evicted := exited(podOf(0, 0, corev1.PodFailed), 143, "Error")
 	evicted.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI"}}
 	noNode := podOf(0, 0, corev1.PodPending)
-	noNode.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable"}}
+	noNode.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "no cpu"}}
 	lost := podOf(0, 0, corev1.PodFailed)
 	lost.Status.Reason = "NodeLost"
 	for _, tt := range []struct {
-		pod    *corev1.Pod
-		phase  Phase
-		reason string
+		pod             *corev1.Pod
+		phase           Phase
+		reason, message string
 	}{
-		{evicted, Failed, "EvictionByEvictionAPI"},
-		{noNode, Waiting, "Unschedulable"},
-		{lost, Failed, "NodeLost"},
-		{exited(podOf(0, 0, corev1.PodFailed), 2, "Error"), Failed, "exit code 2"},
-		{exited(podOf(0, 0, corev1.PodFailed), 137, "OOMKilled"), Failed, "exit code 137, OOMKilled"},
-		{podOf(0, 0, corev1.PodPending), Waiting, ""},
+		{evicted, Failed, "EvictionByEvictionAPI", ""},
+		{noNode, Waiting, "Unschedulable", "no cpu"},
+		{lost, Failed, "NodeLost", ""},
+		{exited(podOf(0, 0, corev1.PodFailed), 2, "Error"), Failed, "exit code 2", ""},
+		{exited(podOf(0, 0, corev1.PodFailed), 137, "OOMKilled"), Failed, "exit code 137, OOMKilled", ""},
+		{podOf(0, 0, corev1.PodPending), Waiting, "", ""},
 	} {
-		if is, reason := phase(tt.pod); is != tt.phase || reason != tt.reason {
-			t.Errorf("%s (%s), want %s (%s)", is, reason, tt.phase, tt.reason)
+		if is, reason, message := phase(tt.pod); is != tt.phase || reason != tt.reason || message != tt.message {
+			t.Errorf("%s (%s: %s), want %s (%s: %s)", is, reason, message, tt.phase, tt.reason, tt.message)
 		}
 	}
 }

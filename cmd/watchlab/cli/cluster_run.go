@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
@@ -31,7 +32,7 @@ type clusterRunFlags struct {
 	place                        placeFlags
 	pods, writers                int
 	image, mode, upload, overlay string
-	barrier                      time.Duration
+	barrier, waitForPods         time.Duration
 	wait, dryRun                 bool
 
 	telemetry telemetryFlags
@@ -74,6 +75,7 @@ The run continues after Ctrl-C and with --wait=false. run exits with 1 if a pod 
 	fl.StringVar(&f.upload, "upload", "configmap", "upload target: configmap, log, dir=PATH, s3=URL")
 	fl.StringVar(&f.overlay, "overlay", "", "overlay: "+strings.Join(fleet.Overlays(), ", ")+", or a directory (default: base)")
 	fl.DurationVar(&f.barrier, "barrier", defaultBarrier, "barrier timeout before each cell; 0 for no barrier")
+	fl.DurationVar(&f.waitForPods, "wait-for-pods", 2*time.Minute, "limit for a pod's wait for a node or its image")
 	fl.BoolVar(&f.wait, "wait", true, "follow the run until it ends")
 	fl.BoolVar(&f.dryRun, "dry-run", false, "print the manifests and apply nothing")
 	fl.StringVarP(&f.playing.file, "experiment", "f", "", "experiment in YAML; flags after -- win over it")
@@ -112,12 +114,16 @@ func (f *clusterRunFlags) run(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	changes := follower{w: stderr}
-	state, err := fl.Follow(ctx, spec.Ref(), changes.show, func(err error) { warn(stderr, "%s; retrying", oneLine(err)) })
+	var waits *fleet.WaitError
+	state, err := fl.Follow(ctx, spec.Ref(), f.waitForPods, changes.show, func(err error) { warn(stderr, "%s; retrying", oneLine(err)) })
 	switch {
 	case ctx.Err() != nil:
 		warn(stderr, "interrupted; the run continues in the cluster")
 		f.nextSteps(stderr, spec.Plan.Run, "status", "collect", "clean")
 		return errInterrupted
+	case errors.As(err, &waits):
+		f.nextSteps(stderr, spec.Plan.Run, "status", "clean")
+		return fmt.Errorf("%w; %s", waits, f.remedy(waits.Pod))
 	case err != nil:
 		return err
 	}
@@ -126,6 +132,14 @@ func (f *clusterRunFlags) run(cmd *cobra.Command, args []string) error {
 		return fmt.Errorf("%d of %d pods succeeded: %s", n, spec.Plan.Pods, strings.Join(unfinished(state), "; "))
 	}
 	return nil
+}
+
+// remedy says what helps a pod that does not start.
+func (f *clusterRunFlags) remedy(p fleet.Pod) string {
+	if p.Reason == corev1.PodReasonUnschedulable {
+		return fmt.Sprintf("overlay %s asks for more than the nodes have", cmp.Or(f.overlay, "base"))
+	}
+	return "make image-load loads the image into kind, --image names another"
 }
 
 func unfinished(s fleet.State) []string {
