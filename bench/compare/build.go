@@ -100,6 +100,7 @@ type Difference struct {
 	// MinDetectable is the smallest change that these rounds detect, as a share (see
 	// [stats.MinDetectable]); 0 if unknown.
 	MinDetectable float64 `json:"minDetectable,omitempty"`
+	few           bool    // too few rounds for a test
 	delta         string  // benchstat's form of Change
 	test          benchmath.Comparison
 }
@@ -111,6 +112,24 @@ type Sum struct {
 	Change *float64 `json:"change,omitempty"`
 	// notes explain a missing mean or ratio, and columns with different benchmarks.
 	notes []error
+}
+
+// CannotTell reports whether there are differences and all have too few rounds for a test.
+func (t *Tables) CannotTell() bool {
+	some := false
+	for _, tab := range t.Tables {
+		for _, row := range tab.Rows {
+			for _, c := range row.Cells {
+				if c == nil || c.VsBase == nil {
+					continue
+				}
+				if some = true; !c.VsBase.few {
+					return false
+				}
+			}
+		}
+	}
+	return some
 }
 
 // Build reads the inputs and builds the tables. The error is an [*OptionError], wraps
@@ -208,6 +227,9 @@ func (b *builder) read(in Input) error {
 		case *benchfmt.SyntaxError:
 			b.out.Warnings = append(b.out.Warnings, rec.Error())
 		case *benchfmt.Result:
+			if err := stats.CheckFinite(rec); err != nil {
+				return errors.Join(err, file.Close())
+			}
 			retidy(rec)
 			if ok, err := b.filter.Apply(rec); ok {
 				b.add(rec, in)
@@ -342,6 +364,7 @@ func newCell(r, base *rounds, assume benchmath.Assumption, o Options) *Cell {
 			Change: finite(c.Center/center - 1), P: test.P,
 			// Exact units have an alpha of 0: every difference is significant.
 			Significant: test.P < test.Alpha || test.Alpha == 0 && c.Center != center,
+			few:         test.Alpha > 0 && !stats.Testable(len(base.values), len(r.values), o.Alpha),
 			delta:       test.FormatDelta(center, c.Center), test: test,
 		}
 		if share, ok := stats.MinDetectable(base.values, r.values); ok && o.Alpha == stats.Alpha {

@@ -342,5 +342,5 @@ func (t *Table) wouldSee(row, col int) string {
 	if d == nil || d.P < d.test.Alpha || d.MinDetectable <= 0 {
 		return ""
 	}
-	return fmt.Sprintf(", would see %.1f%%", d.MinDetectable*100)
+	return fmt.Sprintf(", would see %.1f%% in normal noise", d.MinDetectable*100)
 }

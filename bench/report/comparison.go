@@ -60,7 +60,7 @@ func (c comparison) figures() table {
 	t := table{Title: "Medians of " + Plural(c.rounds, "round")}
 	t.rowColumns(c.varying)
 	t.words("guar.")
-	t.figures("events/s", "95 % interval", "ratio", "would see")
+	t.figures("events/s", "95 % interval", "ratio", "sees (normal)")
 	t.words("verdict")
 	t.figures("at rate", "p50", "p99", "p99.9", "p99 ratio")
 	var guarantees, boundaries, unequals []string
@@ -209,7 +209,7 @@ func pair(first, second *lab.CellResult, wanted cell.Boundary) note {
 	case !d.Testable:
 		return note{Text: line + ", too few rounds to tell", Class: "warn"}
 	case !d.Significant:
-		return note{Text: line + ", no difference, would see " + seen(d), Class: "good"}
+		return note{Text: line + ", no difference, would see " + seen(d) + " in normal noise", Class: "good"}
 	}
 	return note{
 		Text:  line + fmt.Sprintf(", WARNING: they differ (%s), so the machine may cause differences of this size; by chance 1 pair in 20 differs", stats.PText(d.P)),

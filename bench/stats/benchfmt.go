@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -129,6 +130,9 @@ func Read(r io.Reader, fileName string) (*File, error) {
 		case *benchfmt.SyntaxError:
 			return nil, fmt.Errorf("%w: %w", ErrFormat, rec)
 		case *benchfmt.Result:
+			if err := CheckFinite(rec); err != nil {
+				return nil, err
+			}
 			f.add(rec)
 		}
 	}
@@ -136,6 +140,18 @@ func Read(r io.Reader, fileName string) (*File, error) {
 		return nil, fmt.Errorf("%s: %w", fileName, err)
 	}
 	return f, nil
+}
+
+// CheckFinite returns an error that wraps [ErrFormat] and names the line if a value is NaN or
+// infinite. The tests of golang.org/x/perf/benchmath do not end for NaN.
+func CheckFinite(rec *benchfmt.Result) error {
+	for _, v := range rec.Values {
+		if math.IsNaN(v.Value) || math.IsInf(v.Value, 0) {
+			file, line := rec.Pos()
+			return fmt.Errorf("%w: %s:%d: %v %s", ErrFormat, file, line, v.Value, cmp.Or(v.OrigUnit, v.Unit))
+		}
+	}
+	return nil
 }
 
 // BareName returns a benchmark's name without the GOMAXPROCS suffix.

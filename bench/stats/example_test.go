@@ -28,7 +28,7 @@ func ExampleMinDetectable() {
 	}
 	// Output:
 	// no difference; would see 4 %
-	// no difference; would see 45 %
+	// no difference; would see 46 %
 }
 
 func ExampleFitUSL() {

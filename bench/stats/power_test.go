@@ -23,6 +23,14 @@ var noises = map[string]func(*rand.Rand) float64{
 	},
 	// bimodal: a neighbour is there in half of the rounds.
 	"bimodal": func(r *rand.Rand) float64 { return float64(2*r.IntN(2)-1) + 0.2*r.NormFloat64() },
+	// outliers: one round in ten is far off.
+	"outliers": func(r *rand.Rand) float64 {
+		v := r.NormFloat64() / 2
+		if r.IntN(10) == 0 {
+			v += 3
+		}
+		return v
+	},
 }
 
 func draw(r *rand.Rand, noise func(*rand.Rand) float64, rounds int, median, deviation float64) []float64 {

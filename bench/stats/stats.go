@@ -5,9 +5,8 @@
 //  2. [Writer] writes one line per round of a cell, and [Read] reads such a file.
 //     benchstat reads the same file and shows the same medians.
 //  3. [Summarize] summarises the rounds of a cell, and [Compare] compares them with the
-//     baseline. Both use golang.org/x/perf/benchmath without an assumption on the
-//     distribution: medians, order-statistic confidence intervals, the Mann-Whitney U
-//     test.
+//     baseline: medians and order-statistic confidence intervals as benchstat's, and a
+//     difference only where both the Mann-Whitney U test and Welch's test see one.
 //  4. [MinDetectable] returns the smallest difference that the same rounds can detect. It
 //     says how much a result of "no difference" is worth.
 //  5. [FitUSL] fits the Universal Scalability Law to the throughputs of a sweep. [Knee]
@@ -66,14 +65,16 @@ func Median(values []float64) float64 { return Summarize(values).Median }
 
 // Comparison compares one figure of a cell with that of the baseline.
 type Comparison struct {
-	From, To    float64 // medians of the baseline and of the cell
-	Ratio       float64 // To over From; NaN if From is 0
-	P           float64 // of the two-sided Mann-Whitney U test: probability of such a difference by chance
-	Testable    bool    // false if no outcome could be significant: below 4 rounds on each side
-	Significant bool    // P < [Alpha]
-	// Lo and Hi are the 95 % confidence interval of the ratio (Hodges-Lehmann, on the
-	// ratios of all pairs). It excludes 1 if the difference is significant. Both are 0
-	// if the comparison is not testable or a figure is not above 0.
+	From, To float64 // medians of the baseline and of the cell
+	Ratio    float64 // To over From; NaN if From is 0
+	// P is the probability of such a difference by chance: the larger p of the two-sided Mann-Whitney
+	// U test, which assumes equal spread, and of Welch's (see [Shift]), which assumes normal noise.
+	P           float64
+	Testable    bool // false if no outcome could be significant: below 4 rounds on each side
+	Significant bool // P < [Alpha]
+	// Lo and Hi are the 95 % confidence interval of the ratio: both Hodges and Lehmann's, on the
+	// ratios of all pairs, and Welch's lie in it. It excludes 1 if the difference is significant.
+	// Both are 0 if the comparison is not testable or a figure is not above 0.
 	Lo, Hi float64
 	// MinDetectable is the smallest detectable change; nil if unknown (see [MinDetectable]).
 	MinDetectable *float64
@@ -85,14 +86,12 @@ func Compare(base, values []float64) Comparison {
 	if c.Ratio = c.To / c.From; math.IsInf(c.Ratio, 0) {
 		c.Ratio = math.NaN()
 	}
-	if len(base) == 0 || len(values) == 0 {
+	if c.Testable = Testable(len(base), len(values), Alpha); !c.Testable {
 		return c
 	}
-	m := benchmath.AssumeNothing.Compare(sampleOf(base), sampleOf(values))
-	c.P = m.P
-	c.Testable = smallestP(len(base), len(values)) < Alpha
-	c.Significant = c.P < Alpha
+	c.P = max(mannWhitney(base, values), ShiftOf(base, values).differs())
 	c.Lo, c.Hi = ratioInterval(base, values)
+	c.Significant = c.P < Alpha && !(0 < c.Lo && c.Lo <= 1 && 1 <= c.Hi)
 	if share, ok := MinDetectable(base, values); ok {
 		c.MinDetectable = &share
 	}
@@ -107,14 +106,15 @@ func PText(p float64) string {
 	return fmt.Sprintf("p=%.3f", p)
 }
 
-// smallestP is the two-sided p of the most extreme outcome, with all values of one side
-// above the other's. It has 2 of the (n+m choose n) orders.
-func smallestP(n, m int) float64 {
+// Testable reports whether any outcome of n and m rounds is significant at alpha by the Mann-Whitney
+// test. The most extreme one, all values of one side above the other's, has 2 of the (n+m choose n)
+// orders. At 0.05, 4 and 4 rounds are testable, 3 and 4 are not.
+func Testable(n, m int, alpha float64) bool {
 	orders := 1.0
 	for i := 1; i <= n; i++ {
 		orders = orders * float64(m+i) / float64(i)
 	}
-	return 2 / orders
+	return n > 1 && m > 1 && 2/orders < alpha
 }
 
 // sampleOf copies the values, because benchmath sorts its input.

@@ -33,6 +33,7 @@ const (
 	exitOK          = 0   // done; every verdict is valid, or noisy with a reason
 	exitInvalid     = 1   // a cell broke an invariant, or the run failed
 	exitUsage       = 2   // bad input; nothing was run or written
+	exitCannotTell  = 3   // compare, gate: the rounds cannot tell
 	exitInterrupted = 130 // what shells use for SIGINT
 )
 
@@ -49,6 +50,7 @@ func badFlag(flag string, err error) error {
 // Errors that are not printed, as the output already has the reason.
 var (
 	errInvalid     = errors.New("invalid")     // a broken invariant, a regression, missing pods
+	errCannotTell  = errors.New("cannot tell") // too few rounds, or too much noise
 	errInterrupted = errors.New("interrupted") // by a signal
 )
 
@@ -73,6 +75,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitInterrupted
 	case errors.Is(err, errInvalid):
 		return exitInvalid
+	case errors.Is(err, errCannotTell):
+		return exitCannotTell
 	}
 	warn(stderr, "%s", oneLine(err))
 	if errors.As(err, &usage) {
@@ -118,7 +122,8 @@ Kubernetes event pipeline, beside client-go's and kubelet's own, checks that not
 reordered or duplicated, and compares what it costs.
 
 Exit code: 0; 1 if a cell broke an invariant or the command failed; 2 for bad input, before
-anything is played or written; 130 after Ctrl-C, with finished rounds kept.`,
+anything is played or written; 3 if the rounds cannot tell (compare, gate); 130 after Ctrl-C, with
+finished rounds kept.`,
 		Example: `  watchlab list   # what can be compared, and what each guarantees
   watchlab run    # everything that is built in, in a minute and a half`,
 		SilenceUsage:  true,

@@ -19,7 +19,8 @@ func newCompare() *cobra.Command {
 		Long: `compare reads files in benchmark format and results folders, each with an optional label
 ("before=results/…"), and prints benchstat's tables. KEYS are those of benchstat (go doc
 golang.org/x/perf/benchproc/syntax). It names invalid cells instead of comparing them, and
-shows no difference between variants with unequal guarantees.`,
+shows no difference between variants with unequal guarantees. Exit code: 3 if all cells have too
+few rounds for a test.`,
 		Example: `  # What did my change do?
   watchlab compare before=results/mine-1 after=results/mine-2
 
@@ -27,12 +28,13 @@ shows no difference between variants with unequal guarantees.`,
   watchlab compare results/mine --col /impl --row .name,/rate --filter '.unit:events/s'`,
 		Args: takes(1, math.MaxInt, "files in benchmark format or results folders"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return out.print(cmd, func() (*comparison.Tables, error) {
+			var tables *comparison.Tables
+			err := out.print(cmd, func() (*comparison.Tables, error) {
 				inputs, err := comparison.Open(args)
 				if err != nil {
 					return nil, usageError{err}
 				}
-				tables, err := comparison.Build(inputs, o)
+				tables, err = comparison.Build(inputs, o)
 				var bad *comparison.OptionError
 				switch {
 				case errors.As(err, &bad):
@@ -45,6 +47,11 @@ shows no difference between variants with unequal guarantees.`,
 				}
 				return tables, nil
 			})
+			if err == nil && tables.CannotTell() {
+				warn(cmd.ErrOrStderr(), "cannot tell: too few rounds for a test")
+				err = errCannotTell
+			}
+			return err
 		},
 	}
 	fl := cmd.Flags()

@@ -38,6 +38,8 @@ func TestCompareRefuses(t *testing.T) {
 		"no filter":    {[]string{oldFile, "--filter", "/impl:"}, "--filter"},
 		"nothing left": {[]string{oldFile, "--filter", "/impl:nobody"}, "/impl:nobody"},
 		"no output":    {[]string{oldFile, "-o", "xml"}, "--output"},
+		"not a number": {[]string{oldFile, hostile(t, "NaN ns/op")}, "bench.txt:7: NaN"},
+		"infinite":     {[]string{hostile(t, "-Inf ns/op"), oldFile}, "bench.txt:7: -Inf"},
 		"no alpha":     {[]string{oldFile, "--alpha", "2"}, "--alpha"},
 	} {
 		code, out, errs := call(t, append([]string{"compare"}, tc.args...)...)

@@ -10,18 +10,19 @@ import (
 
 func newGate() *cobra.Command {
 	var against, file string
+	var strict bool
 	var out outputFlag[*comparison.GateResult]
 	cmd := &cobra.Command{
 		Use:   "gate NEW",
 		Short: "Hold a new run against an old one, and fail where it regressed",
-		Long: `gate compares the results folder or benchmark file NEW with an old one by rules, and exits with
-1 if figures regressed, broke, are missing or different. Where noise would hide a regression,
-the gate says "blind". docs/statistics.md has the tests and the rules.`,
+		Long: `gate compares the results folder or benchmark file NEW with an old one by rules. Exit code: 1 if
+figures regressed, broke, are missing or different; 3 if the rounds cannot tell, for all figures or,
+with --strict, for any. docs/statistics.md has the tests and the rules.`,
 		Example: `  watchlab gate --against results/2026-11-21-quick results/mine
 
-  # With rules of your own
+  # In CI, with rules of your own
   watchlab gate init > gate.yaml
-  watchlab gate --against old.txt --rules gate.yaml new.txt`,
+  watchlab gate --strict --against old.txt --rules gate.yaml new.txt`,
 		Args: takes(1, 1, "the new run: one file or results folder"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if against == "" {
@@ -43,20 +44,24 @@ the gate says "blind". docs/statistics.md has the tests and the rules.`,
 			if err != nil {
 				return usageError{err}
 			}
-			verdict, err := comparison.Gate(old, now, name, rules)
+			verdict, err := comparison.Gate(old, now, name, rules, strict)
 			if err != nil {
 				return badFlag("rules", err)
 			}
 			if err := write(cmd.OutOrStdout(), verdict); err != nil {
 				return err
 			}
-			if verdict.Failed {
+			switch {
+			case verdict.Failed:
 				return errInvalid
+			case verdict.CannotTell:
+				return errCannotTell
 			}
 			return nil
 		},
 	}
 	cmd.Flags().StringVar(&against, "against", "", "results folder or benchmark file that the new run is held against")
+	cmd.Flags().BoolVar(&strict, "strict", false, "fail with exit code 3 where the rounds cannot tell")
 	cmd.Flags().StringVar(&file, "rules", "", "YAML file of rules (default: those that gate init prints)")
 	type result = *comparison.GateResult
 	out.add(cmd, "text", form[result]{"text", method(result.Text)}, form[result]{"json", method(result.JSON)})

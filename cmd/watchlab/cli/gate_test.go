@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -47,6 +48,59 @@ func TestGateInit(t *testing.T) {
 	}
 }
 
+// hostile returns old.txt with another line.
+func hostile(t *testing.T, values string) string {
+	t.Helper()
+	data, err := os.ReadFile(oldFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.SplitAfter(string(data), "\n")
+	lines[6] = "BenchmarkQueue/impl=cond-2 1 " + values + "\n"
+	path := filepath.Join(t.TempDir(), "bench.txt")
+	if err := os.WriteFile(path, []byte(strings.Join(lines, "")), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// few returns a file with so many rounds, of about the given time.
+func few(t *testing.T, rounds, ns int) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "few.txt")
+	var text strings.Builder
+	for i := range rounds {
+		fmt.Fprintf(&text, "BenchmarkQueue/impl=cond 1 %d ns/op\n", ns+10*i)
+	}
+	if err := os.WriteFile(path, []byte(text.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestCannotTell: up to three rounds, and noise with --strict, end with an exit code of their own.
+func TestCannotTell(t *testing.T) {
+	rules := rulesFile(t, tenPercent)
+	for name, tc := range map[string]struct {
+		args []string
+		code int
+		want string
+	}{
+		"gate, 1 round":         {[]string{"gate", "--rules", rules, "--against", few(t, 1, 100), few(t, 1, 900)}, exitCannotTell, "gate cannot tell"},
+		"gate, 3 rounds":        {[]string{"gate", "--rules", rules, "--against", few(t, 3, 100), few(t, 3, 900)}, exitCannotTell, "3 and 3 rounds are too few"},
+		"gate, 3 and 20 rounds": {[]string{"gate", "--rules", rules, "--against", few(t, 3, 100), few(t, 20, 900)}, exitCannotTell, "3 and 20 rounds are too few"},
+		"gate, noise, strict":   {[]string{"gate", "--strict", "--rules", rules, "--against", few(t, 6, 100), few(t, 6, 100)}, exitCannotTell, "rounds a side can"},
+		"compare, 3 rounds":     {[]string{"compare", few(t, 3, 100), few(t, 3, 900)}, exitCannotTell, "watchlab: cannot tell"},
+		"compare, 4 rounds":     {[]string{"compare", few(t, 4, 100), few(t, 4, 900)}, exitOK, ""},
+		"compare, one file":     {[]string{"compare", few(t, 3, 100)}, exitOK, ""},
+	} {
+		code, out, errs := call(t, tc.args...)
+		if code != tc.code || !strings.Contains(out+errs, tc.want) {
+			t.Errorf("%s: exit code %d, stderr %q:\n%s", name, code, errs, out)
+		}
+	}
+}
+
 func TestGateRefuses(t *testing.T) {
 	good := rulesFile(t, tenPercent)
 	for name, tc := range map[string]struct {
@@ -62,6 +116,8 @@ func TestGateRefuses(t *testing.T) {
 		"bad rules":       {[]string{"--against", oldFile, "--rules", rulesFile(t, tenPercent+"- {metric: p99-ns, chance: 1%}\n"), oldFile}, "gate.yaml:3: "},
 		"idle rule":       {[]string{"--against", oldFile, "--rules", rulesFile(t, tenPercent+"- {metric: p99-ns, change: 1%, because: x}\n"), oldFile}, "gate.yaml:3: "},
 		"output":          {[]string{"--against", oldFile, "-o", "xml", oldFile}, "--output"},
+		"not a number":    {[]string{"--against", oldFile, "--rules", good, hostile(t, "NaN ns/op")}, "bench.txt:7: NaN"},
+		"infinite":        {[]string{"--against", hostile(t, "+Inf ns/op"), "--rules", good, oldFile}, "bench.txt:7: +Inf"},
 		"a broken file":   {[]string{"--against", "testdata/broken.txt", oldFile}, "broken.txt:3"},
 	} {
 		code, out, errs := call(t, append([]string{"gate"}, tc.args...)...)

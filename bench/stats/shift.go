@@ -1,0 +1,83 @@
+package stats
+
+import (
+	"math"
+
+	moremath "github.com/aclements/go-moremath/stats"
+	"golang.org/x/perf/benchmath"
+)
+
+// Shift is the difference of the means of two sides: of their logarithms, or of the plain figures
+// if one is not above 0. Its interval and test are Welch's, which hold their level if one side is
+// noisier. Mann and Whitney's do not: of 5 noisy and 20 quiet rounds, 25 % of equal pairs differ.
+type Shift struct {
+	By    float64 // values minus base; of logarithms, so that exp(By) is a ratio, if Logs
+	Logs  bool    // all figures are above 0
+	Noise float64 // standard deviation of a round
+	error float64 // standard error of By; 0 for constant figures
+	free  float64 // degrees of freedom
+}
+
+// ShiftOf needs 2 rounds on each side.
+func ShiftOf(base, values []float64) Shift {
+	return shiftOf(base, values, positive(base) && positive(values))
+}
+
+func shiftOf(base, values []float64, logs bool) Shift {
+	s := Shift{Logs: logs}
+	moments := func(values []float64) (mean, variance, n float64) {
+		all := make([]float64, len(values))
+		for i, v := range values {
+			if all[i] = v; logs {
+				all[i] = math.Log(v)
+			}
+		}
+		return moremath.Mean(all), moremath.Variance(all), float64(len(all))
+	}
+	a, v, n := moments(base)
+	b, w, m := moments(values)
+	s.By, s.error = b-a, math.Sqrt(v/n+w/m)
+	s.Noise = s.error / math.Sqrt(1/n+1/m)
+	s.free = math.Pow(v/n+w/m, 2) / (math.Pow(v/n, 2)/(n-1) + math.Pow(w/m, 2)/(m-1))
+	return s
+}
+
+// AtMost returns the upper end of the one-sided interval.
+func (s Shift) AtMost(confidence float64) float64 {
+	if s.error == 0 {
+		return s.By
+	}
+	return s.By + s.error*moremath.InvCDF(moremath.TDist{V: s.free})(confidence)
+}
+
+// Beyond returns the p of the hypothesis that the shift is at most limit.
+func (s Shift) Beyond(limit float64) float64 {
+	switch {
+	case s.error > 0:
+		return moremath.TDist{V: s.free}.CDF((limit - s.By) / s.error)
+	case s.By > limit:
+		return 0
+	}
+	return 1
+}
+
+// differs returns the two-sided p of no shift.
+func (s Shift) differs() float64 {
+	s.By = math.Abs(s.By)
+	return min(1, 2*s.Beyond(0))
+}
+
+// RoundsFor returns about how many rounds on each side make AtMost(confidence) fit below limit, if
+// noise and shift stay as they are; 0 if none do.
+func (s Shift) RoundsFor(limit, confidence float64) int {
+	if s.By >= limit {
+		return 0
+	}
+	z := moremath.StdNormal.InvCDF(confidence)
+	return int(math.Ceil(2*math.Pow(z*s.Noise/(limit-s.By), 2) + z*z/4))
+}
+
+// mannWhitney returns the two-sided p of Mann and Whitney's U test, as benchstat computes it.
+func mannWhitney(base, values []float64) float64 {
+	return benchmath.AssumeNothing.Compare(sampleOf(base), sampleOf(values)).P
+}
