@@ -18,7 +18,7 @@ type base struct {
 }
 
 func newBase(o Options, name string) base {
-	return base{keys: keys.NewFunc(o.KeyFunction), ctx: o.Context, initial: newAccount(name)}
+	return base{keys: keys.NewObjectFunc(o.KeyFunction), ctx: o.Context, initial: newAccount(name)}
 }
 
 func (b *base) newBacklog() backlog { return backlog{keys: b.keys, initial: b.initial} }
@@ -83,7 +83,7 @@ func (q *sender) Update(obj any) error { return q.event(put, obj) }
 func (q *sender) Delete(obj any) error { return q.event(remove, obj) }
 
 func (q *sender) event(k kind, obj any) error {
-	// The owner makes the key; an object without one is refused here.
+	// The owner makes the key; an object whose key cannot be read is refused here.
 	if err := q.keys.Check(obj); err != nil {
 		return err
 	}

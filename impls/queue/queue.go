@@ -26,6 +26,8 @@
 //     Close, and those that wait for room at Close, return nil and have no effect:
 //     a Reflector logs the object of a failed call. Upstream still queues objects.
 //   - A panic of process leaves the queue usable.
+//   - The queue holds no object that it has handed over, merged or dropped, and
+//     not the slice of a Replace.
 //
 // # What is not guaranteed
 //
@@ -38,7 +40,9 @@
 //
 // Guarantees.Unlocked says whether producers block while process runs.
 //
-// An object without a key gives a [cache.KeyError] and is not queued.
+// An object without a key gives a [cache.KeyError] and is not queued. That includes a tombstone,
+// unless the key function accepts it, like [cache.DeletionHandlingMetaNamespaceKeyFunc]. If the key
+// function panics, or the object is a nil pointer, the caller gets the panic and nothing is queued.
 package queue
 
 import (

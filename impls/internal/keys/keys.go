@@ -113,14 +113,24 @@ func slashes(w uint64) uint64 {
 
 // Func computes keys like a [cache.KeyFunc]. The zero value is [cache.MetaNamespaceKeyFunc].
 type Func struct {
-	custom cache.KeyFunc // nil if the key is namespace and name
+	custom     cache.KeyFunc // nil if the key is namespace and name
+	tombstones bool          // a tombstone has its own key
+	deltas     bool          // client-go's Deltas have the key of the newest object
 }
 
-// NewFunc returns the Func of a key function; nil means [cache.MetaNamespaceKeyFunc]. That function
-// and [cache.DeletionHandlingMetaNamespaceKeyFunc] are recognized and not called.
+// NewFunc returns the Func of a key function for a queue of deltas: like DeltaFIFO, it accepts
+// tombstones and Deltas whatever the function. nil means [cache.MetaNamespaceKeyFunc].
 func NewFunc(f cache.KeyFunc) Func {
-	if f == nil || same(f, cache.MetaNamespaceKeyFunc) || same(f, cache.DeletionHandlingMetaNamespaceKeyFunc) {
-		return Func{}
+	return Func{custom: NewObjectFunc(f).custom, tombstones: true, deltas: true}
+}
+
+// NewObjectFunc returns the Func that accepts what a key function accepts; nil means
+// [cache.MetaNamespaceKeyFunc]. That function and [cache.DeletionHandlingMetaNamespaceKeyFunc] are
+// recognized and not called.
+func NewObjectFunc(f cache.KeyFunc) Func {
+	tombstones := same(f, cache.DeletionHandlingMetaNamespaceKeyFunc)
+	if f == nil || tombstones || same(f, cache.MetaNamespaceKeyFunc) {
+		return Func{tombstones: tombstones}
 	}
 	return Func{custom: f}
 }
@@ -129,18 +139,14 @@ func same(a, b cache.KeyFunc) bool {
 	return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer()
 }
 
-// Raw returns namespace and name of an object as input of Canonical, or false if Of or OfQueued is
-// needed. It reads the object's metadata but not the bytes of its strings. So if a caller takes the
-// Raws of several objects first and computes their keys afterwards, the cache misses overlap.
+// Raw returns namespace and name of an object as input of Canonical, or false if OfQueued is needed.
+// It reads the object's metadata but not the bytes of its strings. So if a caller takes the Raws of
+// several objects first and computes their keys afterwards, the cache misses overlap. It panics, as
+// client-go does, if the object is a nil pointer.
 func (f Func) Raw(obj any) (Key, bool) {
-	if f.custom != nil {
-		return Key{}, false
-	}
-	if a, ok := obj.(metav1.ObjectMetaAccessor); ok {
-		// Nearly all types embed their metadata by value.
-		if m, ok := a.GetObjectMeta().(*metav1.ObjectMeta); ok && m != nil {
-			return Key{m.Namespace, m.Name}, true
-		}
+	// The fields behind GetObjectMeta are no substitute: a type may override these methods.
+	if o, ok := obj.(metav1.Object); ok && f.custom == nil {
+		return Key{o.GetNamespace(), o.GetName()}, true
 	}
 	return Key{}, false
 }
@@ -169,46 +175,39 @@ func (k Key) Canonical() Key {
 	return k
 }
 
-// Of returns the key of an object. The error is a [cache.KeyError].
-func (f Func) Of(obj any) (Key, error) {
-	if f.custom == nil {
-		if o, ok := obj.(metav1.Object); ok {
-			return Key{o.GetNamespace(), o.GetName()}.Canonical(), nil
-		}
-		s, err := cache.MetaNamespaceKeyFunc(obj)
-		if err != nil {
-			return Key{}, cache.KeyError{Obj: obj, Err: err}
-		}
-		return Split(s), nil
+// OfQueued returns the key of an object in a queue. The error is a [cache.KeyError].
+func (f Func) OfQueued(obj any) (Key, error) {
+	if raw, ok := f.Raw(obj); ok {
+		return raw.Canonical(), nil
 	}
-	s, err := f.custom(obj)
+	switch o := obj.(type) {
+	case cache.DeletedFinalStateUnknown:
+		if f.tombstones {
+			return Split(o.Key), nil
+		}
+	case cache.Deltas:
+		if f.deltas && len(o) > 0 {
+			return f.OfQueued(o.Newest().Object)
+		} else if f.deltas {
+			return Key{}, cache.KeyError{Obj: obj, Err: cache.ErrZeroLengthDeltasObject}
+		}
+	}
+	function := f.custom
+	if function == nil {
+		function = cache.MetaNamespaceKeyFunc
+	}
+	s, err := function(obj)
 	if err != nil {
 		return Key{}, cache.KeyError{Obj: obj, Err: err}
 	}
 	return Split(s), nil
 }
 
-// OfQueued is Of for objects in a delta queue: it also accepts tombstones and client-go's Deltas.
-func (f Func) OfQueued(obj any) (Key, error) {
-	switch o := obj.(type) {
-	case cache.DeletedFinalStateUnknown:
-		return Split(o.Key), nil
-	case cache.Deltas:
-		if len(o) == 0 {
-			return Key{}, cache.KeyError{Obj: obj, Err: cache.ErrZeroLengthDeltasObject}
-		}
-		return f.OfQueued(o.Newest().Object)
-	}
-	return f.Of(obj)
-}
-
-// Check returns nil if OfQueued finds a key. For common objects it costs a type
-// assertion and does not read the object.
+// Check returns the error of OfQueued. The caller gets the panic of an object whose key cannot be
+// read, and not the goroutine that computes the key later. It does not read the bytes of strings.
 func (f Func) Check(obj any) error {
-	if f.custom == nil {
-		if _, ok := obj.(metav1.Object); ok {
-			return nil
-		}
+	if _, ok := f.Raw(obj); ok {
+		return nil
 	}
 	_, err := f.OfQueued(obj)
 	return err

@@ -31,7 +31,7 @@ func TestCanonical(t *testing.T) {
 			if s[i], err = cache.MetaNamespaceKeyFunc(p); err != nil {
 				t.Fatal(err)
 			}
-			if k[i], err = f.Of(p); err != nil {
+			if k[i], err = f.OfQueued(p); err != nil {
 				t.Fatal(err)
 			}
 			if k[i].String() != s[i] {
@@ -92,6 +92,56 @@ func TestOfQueued(t *testing.T) {
 	}
 }
 
+// TestObjectFunc: a key function for objects accepts what client-go's accepts, and no more.
+func TestObjectFunc(t *testing.T) {
+	for name, f := range map[string]cache.KeyFunc{
+		"plain": cache.MetaNamespaceKeyFunc, "deletion": cache.DeletionHandlingMetaNamespaceKeyFunc,
+	} {
+		for _, obj := range []any{
+			&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "n"}}, cache.ExplicitKey("a/b"), nil, "text",
+			cache.DeletedFinalStateUnknown{Key: "x/y"}, cache.Deltas{{Object: &v1.Pod{}}}, cache.Deltas{},
+			&overridden{ObjectMeta: metav1.ObjectMeta{Name: "n"}, name: "one"}, &namespaced{name: "n", namespace: "two"},
+			&accessor{metav1.ObjectMeta{Namespace: "three", Name: "n"}},
+		} {
+			want, refused := f(obj)
+			key, err := keys.NewObjectFunc(f).OfQueued(obj)
+			var keyError cache.KeyError
+			if key.String() != want || errors.As(err, &keyError) != (refused != nil) {
+				t.Errorf("%s of %#v: %q, %v, want %q, %v", name, obj, key, err, want, refused)
+			}
+			if hashed, hash, err := keys.NewObjectFunc(f).Hashed(obj); hashed != key || err == nil && hash != key.Hash() {
+				t.Errorf("%s of %#v: Hashed returned %q, want %q", name, obj, hashed, key)
+			}
+			if got := keys.NewObjectFunc(f).Check(obj); (got != nil) != (refused != nil) {
+				t.Errorf("%s of %#v: Check returned %v, want %v", name, obj, got, refused)
+			}
+		}
+	}
+}
+
+// overridden and namespaced have names and namespaces other than their metadata's.
+type overridden struct {
+	metav1.ObjectMeta
+
+	name string
+}
+
+func (o *overridden) GetName() string { return o.name }
+
+type namespaced struct {
+	metav1.ObjectMeta
+
+	name, namespace string
+}
+
+func (o *namespaced) GetName() string      { return o.name }
+func (o *namespaced) GetNamespace() string { return o.namespace }
+
+// accessor has metadata and is no metav1.Object.
+type accessor struct{ meta metav1.ObjectMeta }
+
+func (a *accessor) GetObjectMeta() metav1.Object { return &a.meta }
+
 func TestNoAllocation(t *testing.T) {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "namespace", Name: "name"}}
 	f := keys.NewFunc(nil)
@@ -106,7 +156,7 @@ func TestNoAllocation(t *testing.T) {
 }
 
 // TestHashed: whatever the namespace, its length and its slashes, the key that
-// Raw and Hashed make is the one that Of makes, and so is its hash.
+// Raw and Hashed make is the one that OfQueued makes, and so is its hash.
 func TestHashed(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	text := func() string {
@@ -124,7 +174,7 @@ func TestHashed(t *testing.T) {
 		if !ok {
 			t.Fatal("a pod has no raw key")
 		}
-		want, err := f.Of(o)
+		want, err := f.OfQueued(o)
 		if err != nil {
 			t.Fatal(err)
 		}
