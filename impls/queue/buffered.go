@@ -106,23 +106,28 @@ func (q *buffered) push(i item) error {
 func (q *buffered) crowd(i *item) error {
 	q.owner.Lock()
 	defer q.owner.Unlock()
-	q.shorten(q.size / 2)
-	err := q.inbox.TryPush(*i)
-	if !errors.Is(err, ring.ErrFull) {
-		return err
-	}
-	q.shorten(0)
-	err = q.inbox.TryPush(*i)
-	// If the inbox is empty, this producer's earlier items are in the backlog. It
-	// is not empty if others are about to publish theirs.
-	if !errors.Is(err, ring.ErrFull) || q.inbox.Len() > 0 || q.away {
-		return err
+	for leave := q.size / 2; ; leave = 0 {
+		q.shorten(leave)
+		if err := q.inbox.TryPush(*i); !errors.Is(err, ring.ErrFull) {
+			return err
+		}
+		if q.inbox.Len() == 0 && !q.away {
+			break // This producer's earlier items are in the backlog.
+		}
+		q.yield() // Others are about to publish their items.
 	}
 	if !q.backlog.putWithoutRoom(i) {
 		return ring.ErrFull
 	}
 	q.release()
 	return nil
+}
+
+// yield lets producers publish the positions that they have claimed. The caller holds owner.
+func (q *buffered) yield() {
+	q.owner.Unlock()
+	runtime.Gosched()
+	q.owner.Lock()
 }
 
 // shorten folds the inbox but for some items that are left to the consumer, and returns how many it
@@ -222,9 +227,7 @@ func (q *buffered) Len() int {
 		if n -= got; n > 0 && got == 0 {
 			// A producer has claimed its position and not published it yet, though
 			// later ones may have returned. Only the consumer may sleep at the inbox.
-			q.owner.Unlock()
-			runtime.Gosched()
-			q.owner.Lock()
+			q.yield()
 		}
 	}
 	return q.backlog.len()

@@ -169,3 +169,49 @@ func TestLineIsShort(t *testing.T) {
 	}
 	q.Close()
 }
+
+// unpublished is an inbox in which a producer has claimed a position and publishes it late.
+type unpublished struct {
+	inbox
+
+	looks int // how often the consumer's end finds nothing
+}
+
+func (l *unpublished) TakeBatch(dst []item) int {
+	if l.looks > 0 {
+		l.looks--
+		return 0
+	}
+	return l.inbox.TakeBatch(dst)
+}
+
+// TestUpdateOfFullQueue: an update and a deletion of a queued key do not wait for room, though the
+// position before them is not published.
+func TestUpdateOfFullQueue(t *testing.T) {
+	canceled, cancel := context.WithCancel(context.Background())
+	cancel()
+	object := func(name, rv string) *metav1.ObjectMeta { return &metav1.ObjectMeta{Name: name, ResourceVersion: rv} }
+	for name, call := range map[string]func(q Queue) error{
+		"Update":  func(q Queue) error { return q.Update(object("a", "3")) },
+		"Delete":  func(q Queue) error { return q.Delete(object("b", "3")) },
+		"Replace": func(q Queue) error { return q.Replace([]any{object("c", "3")}, "") },
+	} {
+		l := new(unpublished)
+		q, err := newBuffered(Options{Capacity: 2, Context: canceled}, "ring", func(size int) (inbox, error) {
+			b, err := ring.NewBounded[item](size)
+			l.inbox = b
+			return l, err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(q.Add(object("a", "1")), q.Add(object("b", "2"))); err != nil {
+			t.Fatal(err)
+		}
+		l.looks = 10
+		if err := call(q); err != nil {
+			t.Errorf("%s of a full queue that needs no room returned %v", name, err)
+		}
+		q.Close()
+	}
+}
