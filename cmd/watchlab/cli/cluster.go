@@ -39,7 +39,7 @@ func (f *clusterFlags) connect(cmd *cobra.Command) (*cluster.Cluster, error) {
 	switch {
 	case err == nil:
 		return c, nil
-	case cmd.Flags().Changed("context"):
+	case cmd.Flags().Changed("context") && !errors.Is(err, cluster.ErrKubeconfig):
 		return nil, badFlag("context", err)
 	}
 	return nil, badFlag("kubeconfig", err)

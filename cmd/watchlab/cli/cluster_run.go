@@ -113,7 +113,7 @@ func (f *clusterRunFlags) run(cmd *cobra.Command, args []string) error {
 		f.nextSteps(stderr, spec.Plan.Run, "status", "collect", "clean")
 		return nil
 	}
-	changes := follower{w: stderr}
+	changes := follower{w: stderr, now: time.Now}
 	var waits *fleet.WaitError
 	state, err := fl.Follow(ctx, spec.Ref(), f.waitForPods, changes.show, func(err error) { warn(stderr, "%s; retrying", oneLine(err)) })
 	switch {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"watchlab/bench/fleet"
 	"watchlab/bench/report"
@@ -72,9 +73,12 @@ func fleetLine(s fleet.State) string {
 	return line
 }
 
-// follower prints changes of the run, failed pods, and each reason of waiting pods once.
+// follower prints changes of the run, failed pods, each reason of waiting pods once, and after
+// quietTime without a line the progress of a pod.
 type follower struct {
 	w        io.Writer
+	now      func() time.Time
+	last     time.Time // of the last line
 	line     string
 	failures map[string]int
 	waits    map[string]bool
@@ -84,8 +88,13 @@ func (f *follower) show(s fleet.State) {
 	if f.failures == nil {
 		f.failures, f.waits = map[string]int{}, map[string]bool{}
 	}
+	now := f.now()
 	for _, p := range s.Pods {
 		name := podName(p)
+		if p.Phase == fleet.Running && p.Progress != "" && now.Sub(f.last) >= quietTime {
+			f.last = now
+			fmt.Fprintf(f.w, "watchlab: %s: %s\n", name, p.Progress)
+		}
 		if p.Phase == fleet.Waiting && p.Reason != "" && !f.waits[p.Reason] {
 			f.waits[p.Reason] = true
 			fmt.Fprintf(f.w, "watchlab: %s waits: %s\n", name, p.Reason)
@@ -110,7 +119,7 @@ func (f *follower) show(s fleet.State) {
 		fmt.Fprintf(f.w, "watchlab: %s: %s%s\n", name, what, why)
 	}
 	if line := fleetLine(s); line != f.line {
-		f.line = line
+		f.line, f.last = line, now
 		fmt.Fprintf(f.w, "watchlab: %s\n", line)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -133,18 +134,24 @@ func TestPack(t *testing.T) {
 // TestFollower: each change is printed once.
 func TestFollower(t *testing.T) {
 	var out bytes.Buffer
-	f := follower{w: &out}
+	now := time.Unix(0, 0)
+	f := follower{w: &out, now: func() time.Time { return now }}
 	state := func(pods ...fleet.Pod) fleet.State {
 		return fleet.State{Plan: fleet.Plan{Pods: len(pods), Upload: "configmap"}, Pods: pods}
 	}
 	waiting := fleet.Pod{Index: 1, Phase: fleet.Waiting, Reason: "Unschedulable"}
 	f.show(state(fleet.Pod{Phase: fleet.Running}, waiting))
 	f.show(state(fleet.Pod{Phase: fleet.Running, Progress: "play 1"}, waiting))
+	now = now.Add(quietTime)
+	for _, play := range []string{"play 2", "play 3"} {
+		f.show(state(fleet.Pod{Phase: fleet.Running, Progress: play}, waiting))
+	}
 	f.show(state(fleet.Pod{Phase: fleet.Failed, Reason: "exit code 1", Name: "a", Failures: 1}, waiting))
 	f.show(state(fleet.Pod{Phase: fleet.Running, Name: "b", Failures: 1}, waiting))
 	f.show(state(fleet.Pod{Phase: fleet.Succeeded, Name: "b", Failures: 1, Uploaded: true}, fleet.Pod{Index: 1, Phase: fleet.GivenUp, Name: "c", Failures: 1, Reason: "exit code 2"}))
 	want := `watchlab: pod 1 waits: Unschedulable
 watchlab: 2 pods: 1 waiting, 1 running; 0 results uploaded
+watchlab: pod 0: play 2
 watchlab: pod 0: a failed, retrying: exit code 1
 watchlab: 2 pods: 1 waiting, 1 failed; 0 results uploaded
 watchlab: 2 pods: 1 waiting, 1 running; 0 results uploaded

@@ -30,7 +30,9 @@ import (
 )
 
 var (
-	// ErrContext is wrapped by the error for an unusable kubeconfig or context.
+	// ErrKubeconfig is wrapped by the error for a kubeconfig that cannot be read.
+	ErrKubeconfig = errors.New("no kubeconfig")
+	// ErrContext is wrapped by the error for an unusable context.
 	ErrContext = errors.New("no such cluster")
 	// ErrResource is wrapped by the error for a resource that the cluster does not serve or
 	// that cannot be watched.
@@ -48,13 +50,14 @@ type Cluster struct {
 
 // Connect returns the cluster of a kubeconfig context. An empty path means kubectl's default;
 // an empty name means the current context, or the cluster of this pod if there is no
-// kubeconfig. Connect sends no request. The error wraps [ErrContext].
+// kubeconfig. Connect sends no request. The error wraps [ErrKubeconfig] or
+// [ErrContext].
 func Connect(path, name string) (*Cluster, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = path
 	loaded, err := rules.Load()
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrContext, err)
+		return nil, fmt.Errorf("%w: %w", ErrKubeconfig, err)
 	}
 	if name == "" {
 		name = loaded.CurrentContext

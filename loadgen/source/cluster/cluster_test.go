@@ -52,13 +52,14 @@ func TestConnect(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		path, name string
+		is         error
 		want       []string
 	}{
-		{path, "three", []string{`"three"`, "one, two"}},
-		{filepath.Join(t.TempDir(), "none"), "", []string{"none"}},
+		{path, "three", ErrContext, []string{`"three"`, "one, two"}},
+		{filepath.Join(t.TempDir(), "none"), "three", ErrKubeconfig, []string{"none"}},
 	} {
 		_, err := Connect(tt.path, tt.name)
-		if !errors.Is(err, ErrContext) {
+		if !errors.Is(err, tt.is) {
 			t.Errorf("%+v: %v", tt, err)
 			continue
 		}
