@@ -19,8 +19,10 @@ const briefLines = 40
 // Brief writes a summary for one screen: at most 40 lines of at most 100 columns.
 //
 //  1. One sentence per family states the gain of its best variant over the baseline,
-//     in events per CPU second. It prefers a real consumer, then the stage alone, then
-//     HTTP. A figure that does not differ significantly from 1 is "no difference".
+//     in events per CPU second, with p99 at a fixed rate. It prefers a real consumer, then
+//     the stage alone, then HTTP. A figure that does not differ significantly from 1 is
+//     "no difference". A second sentence counts the significant losses of all variants
+//     but upstream's, and names the worst.
 //  2. A table has one line per variant and pipeline. If the lines do not fit, the
 //     largest table drops pipelines, first those outside the sentence. Brief counts
 //     the dropped rows.
@@ -58,6 +60,7 @@ func Brief(w io.Writer, o *lab.Outcome) error {
 type family struct {
 	name     string
 	groups   []*group
+	all      []row // of the family, also those without a line
 	Sentence string
 }
 
@@ -89,6 +92,7 @@ func families(o run) []*family {
 		for _, c := range set {
 			rows = append(rows, c.rows...)
 		}
+		f.all = rows
 		for _, g := range groupsOf(oneRate(rows), "", nil) {
 			f.groups = append(f.groups, &g)
 		}
@@ -214,7 +218,7 @@ func (f family) sentence() (text string, said []*group) {
 	}
 	g := best.gain()
 	whose := "`" + best.base.variant() + "`"
-	if strings.HasPrefix(best.base.variant(), "clientgo") {
+	if upstream(best.base.variant()) {
 		whose = "client-go's"
 	}
 	text = top.consumer(f.name)
@@ -235,6 +239,7 @@ func (f family) sentence() (text string, said []*group) {
 	} else {
 		text += fmt.Sprintf(" handles %s the %s of %s%s", g.text(), g.unit, whose, g.doubt())
 	}
+	text += best.p99()
 	if first := f.groups[0]; first.rank() < top.rank() {
 		text += fmt.Sprintf("; %s is not answered (%s)", first.consumer(f.name), first.obstacle())
 	}
@@ -247,7 +252,51 @@ func (f family) sentence() (text string, said []*group) {
 		said = append(said, other)
 		text += "; " + f.clause(top, other, other.rows[at])
 	}
-	return text + ".", said
+	return text + ". " + f.losses(), said
+}
+
+// p99 compares the p99 at a fixed rate with the baseline's.
+func (r row) p99() string {
+	switch a := r.against(stats.UnitP99); {
+	case a.why != "":
+		return ""
+	case a.Testable && !a.Significant:
+		return ", with no difference in p99 " + rateTitle(r.rate())
+	default:
+		return ", with " + ratio(a.Comparison) + " the p99 " + rateTitle(r.rate())
+	}
+}
+
+// losses counts the figures that are significantly worse than the baseline's, and names the worst.
+// Upstream variants are left out.
+func (f family) losses() string {
+	const named = 3
+	var all, worse []compared
+	for _, r := range f.all {
+		if !upstream(r.variant()) {
+			all = append(all, slices.DeleteFunc(r.compared(), func(c compared) bool { return !c.Testable })...)
+		}
+	}
+	// Rows of several rates share the figures of the throughput cell.
+	sets := together(all, func(c compared) string { return c.throughput.BenchName() + c.what })
+	for _, set := range sets {
+		if set[0].worse() && set[0].Significant {
+			worse = append(worse, set[0])
+		}
+	}
+	switch {
+	case len(sets) == 0:
+		return "Where ours lose: " + tooFew + "."
+	case len(worse) == 0:
+		return fmt.Sprintf("Where ours lose: nowhere significantly, in %s.", Plural(len(sets), "comparison"))
+	}
+	factor := func(c compared) float64 { return max(c.Ratio, 1/c.Ratio) }
+	slices.SortStableFunc(worse, func(a, b compared) int { return cmp.Compare(factor(b), factor(a)) })
+	text := fmt.Sprintf("Where ours lose: %d of %s, the worst", len(worse), Plural(len(sets), "comparison"))
+	for i, c := range worse[:min(named, len(worse))] {
+		text += ":,,"[i:i+1] + fmt.Sprintf(" `%s` %s %s", c.variant(), c.what, times(c.Ratio))
+	}
+	return text + "."
 }
 
 // clause states the gain of the same variant in another group.
@@ -263,7 +312,10 @@ func (f family) clause(top, other *group, r row) string {
 	if g.why != "" {
 		return text + " is not answered (" + g.why + ")"
 	}
-	text += " " + g.text() + g.doubt()
+	text += " " + g.text() + g.doubt() + r.p99()
+	if !r.base.throughput.Baseline {
+		text += " (against `" + r.base.variant() + "`, the strongest)"
+	}
 	if share := transport(top, other); g.same() && share > 0.5 {
 		text += ": HTTP and decoding take " + percent(math.Round(share*100)/100) + " of the CPU time"
 	}
@@ -296,7 +348,7 @@ func (f family) best() (top *group, best row, of int) {
 // obstacle returns the reason why no row of the group has a gain.
 func (g *group) obstacle() string {
 	for _, r := range g.rows {
-		if why := r.gain().why; why != "" && !r.isBaseline() {
+		if why := r.gain().why; why != "" && !r.baseline {
 			return r.variant() + ": " + why
 		}
 	}
@@ -310,7 +362,7 @@ func transport(memory, http *group) float64 {
 		return 0
 	}
 	cost := func(g *group) float64 {
-		at := slices.IndexFunc(g.rows, row.isBaseline)
+		at := slices.IndexFunc(g.rows, func(r row) bool { return r.baseline })
 		if at < 0 {
 			return 0
 		}
@@ -334,7 +386,7 @@ func (f family) Table() table {
 	if several {
 		t.words("pipeline")
 	}
-	t.figures("events/s", "ratio", "per CPU", "p99", "allocs")
+	t.figures("events/s", "ratio", "per CPU", "p99 at rate", "allocs")
 	t.words("verdict")
 	for _, g := range f.groups {
 		for _, r := range g.rows {
@@ -360,9 +412,13 @@ func (r row) briefFigures() []string {
 	if r.broken() {
 		verdict = r.worst().Verdict.Short()
 	}
+	p99 := quantile(r.wait.Count, 100, r.wait.P99)
+	if p99 != none {
+		p99 += " @" + r.rate()
+	}
 	short := func(s string) string { return strings.Replace(s, "no difference", "no diff.", 1) }
 	return []string{
-		r.median(stats.UnitEventsPerSec, decimal), short(r.ratio(stats.UnitEventsPerSec)), short(cpu), quantile(r.wait.Count, 100, r.wait.P99),
+		r.median(stats.UnitEventsPerSec, decimal), short(r.ratio(stats.UnitEventsPerSec)), short(cpu), p99,
 		r.median(stats.UnitAllocsPerOp, number), verdict,
 	}
 }

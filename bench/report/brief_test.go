@@ -3,6 +3,7 @@ package report_test
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -119,6 +120,109 @@ func TestBrief(t *testing.T) {
 			fits(t, b.String())
 			golden.Check(t, name, b.String())
 		})
+	}
+}
+
+// TestUnpacedLatency: an unpaced cell has latencies from the release, which a bound delays. No
+// form shows them; its paced cell has a p99 with its rate.
+func TestUnpacedLatency(t *testing.T) {
+	for _, paced := range []bool{false, true} {
+		cells := []played{
+			{"informer", "memory", "gang", "clientgo-informer", lab.Unpaced, 3e5, 3600, 12.6, lab.Verdict{}, 5},
+			{"informer", "memory", "gang", "bounded", lab.Unpaced, 6e5, 2000, 6.3, lab.Verdict{}, 5},
+		}
+		if paced {
+			for i := range 2 {
+				c := cells[i]
+				c.rate = "5000"
+				cells = append(cells, c)
+			}
+		}
+		o := firstRun(family("deltafifo", "clientgo-informer", cells...))
+		for i := range 2 {
+			c := &o.Comparisons[0].Cells[i]
+			for j := range c.Rounds {
+				// The bound's p99 is a hundredth.
+				d := []time.Duration{777777777, 7777777}[i]
+				c.Rounds[j].Result.Latency = []cell.Latency{{Boundary: "released→handled", Quantiles: cell.Quantiles{Count: 1e5, P50: d, P90: d, P99: d, P999: d, Max: d}}}
+				c.Latency = c.Rounds[j].Result.Latency
+			}
+		}
+		for name, write := range map[string]func(io.Writer, *lab.Outcome) error{
+			"brief": report.Brief, "table": report.Table, "markdown": report.Markdown, "html": report.HTML,
+		} {
+			var b strings.Builder
+			if err := write(&b, o); err != nil {
+				t.Fatal(err)
+			}
+			for _, shown := range []string{"778ms", "7.78ms", "0.01×", "0.0100×"} {
+				if at := strings.Index(b.String(), shown); at >= 0 {
+					t.Errorf("%s shows a latency of an unpaced cell: …%s…", name, b.String()[max(0, at-40):at+10])
+				}
+			}
+			if name == "brief" && strings.Contains(b.String(), "90µs @5000") != paced {
+				t.Errorf("p99 of the paced cell, with its rate: want %v:\n%s", paced, &b)
+			}
+		}
+	}
+}
+
+// TestStrongestBaseline: a queue alone is compared with the strongest upstream queue of equal
+// guarantees, an informer with client-go's informer.
+func TestStrongestBaseline(t *testing.T) {
+	const gang = "gang"
+	c := family("deltafifo", "clientgo-realfifo-batch",
+		played{"informer", "memory", gang, "clientgo-realfifo-batch", lab.Unpaced, 3e5, 3600, 12, lab.Verdict{}, 5},
+		played{"informer", "memory", gang, "clientgo-realfifo", lab.Unpaced, 4e5, 3000, 12, lab.Verdict{}, 5},
+		played{"informer", "memory", gang, "ring", lab.Unpaced, 6e5, 1800, 6, lab.Verdict{}, 5},
+		played{"queue", "memory", gang, "clientgo-realfifo-batch", lab.Unpaced, 2.6e5, 5800, 6, lab.Verdict{}, 5},
+		played{"queue", "memory", gang, "clientgo-realfifo", lab.Unpaced, 1.1e6, 1000, 14, lab.Verdict{}, 5},
+		played{"queue", "memory", gang, "clientgo-other", lab.Unpaced, 1e8, 1, 1, lab.Verdict{}, 5},
+		played{"queue", "memory", gang, "ring", lab.Unpaced, 7e6, 160, 0.02, lab.Verdict{}, 5},
+	)
+	for i := range c.Cells {
+		c.Cells[i].Class = "order total"
+		if c.Cells[i].Impl() == "clientgo-other" {
+			c.Cells[i].Class = "order per-key" // other guarantees
+		}
+	}
+	var b strings.Builder
+	if err := report.Brief(&b, firstRun(c)); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(strings.Fields(b.String()), " ")
+	for _, want := range []string{
+		"an informer on `ring`, the best of 2 variants, handles 2.00× the events per CPU second",
+		"the queue alone 6.25× (against `clientgo-realfifo`, the strongest)",
+		"clientgo-realfifo queue 1.100M baseline",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing:\n%s", want, &b)
+		}
+	}
+}
+
+// TestBriefLosses: significant losses are counted, the worst by name; p99 at a fixed rate is one.
+func TestBriefLosses(t *testing.T) {
+	const gang = "gang"
+	c := family("queue", "clientgo-fifo",
+		played{"queue", "memory", gang, "clientgo-fifo", lab.Unpaced, 3e6, 300, 1, lab.Verdict{}, 5},
+		played{"queue", "memory", gang, "clientgo-fifo", "50000", 5e4, 300, 1, lab.Verdict{}, 5},
+		played{"queue", "memory", gang, "ring", lab.Unpaced, 9e6, 100, 2, lab.Verdict{}, 5},
+		played{"queue", "memory", gang, "ring", "50000", 5e4, 100, 2, lab.Verdict{}, 5},
+		played{"queue", "memory", gang, "clientgo-slow", lab.Unpaced, 1e6, 900, 1, lab.Verdict{}, 5},
+	)
+	for i := range c.Cells[3].Rounds {
+		c.Cells[3].Rounds[i].Result.Latency = []cell.Latency{{Boundary: "intended→handled", Quantiles: cell.Quantiles{Count: 1e5, P99: 270 * time.Microsecond}}}
+	}
+	var b strings.Builder
+	if err := report.Brief(&b, firstRun(c)); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(strings.Fields(b.String()), " ")
+	want := "with 3.00× the p99 at 50000 events/s. Where ours lose: 2 of 4 comparisons, the worst: `ring` p99 at 50000 events/s 3.00×, `ring` allocations/event 2.00×."
+	if !strings.Contains(text, want) {
+		t.Errorf("want %q:\n%s", want, &b)
 	}
 }
 

@@ -74,7 +74,7 @@ func (c comparison) figures() table {
 			r.ratio(stats.UnitEventsPerSec), r.wouldSee(), r.verdict(c.rounds),
 		}, r.quantiles(), []string{r.ratio(stats.UnitP99)})...)
 		for _, round := range r.latency.Rounds {
-			if !r.broken() {
+			if r.wait.Count > 0 {
 				boundaries = append(boundaries, string(stats.Headline(round.Result, c.Latency)))
 			}
 		}
@@ -149,7 +149,7 @@ func (r row) ratio(unit string) string {
 	switch {
 	case len(r.samples(unit)) == 0:
 		return none
-	case r.isBaseline():
+	case r.baseline:
 		return "baseline"
 	case a.why == notEqual:
 		return "unequal"

@@ -174,28 +174,45 @@ func losses(r run) []string {
 			if len(r.fast) == 0 || len(r.slow) == 0 {
 				out = append(out, fmt.Sprintf("%s: %s", name, r.verdict(0)))
 			}
-			for _, f := range []struct{ what, unit string }{
-				{"events/s", stats.UnitEventsPerSec}, {"p99 at rate " + r.rate(), stats.UnitP99},
-				{"allocations/event", stats.UnitAllocsPerOp}, {"bytes/event", stats.UnitBytesPerOp},
-			} {
-				a := r.against(f.unit)
-				worse := a.Ratio > 1
-				if stats.Better(f.unit) == stats.Higher {
-					worse = a.Ratio < 1
-				}
-				if a.why != "" || !worse || a.Testable && !a.Significant {
-					continue
-				}
-				test := stats.PText(a.P)
-				if !a.Testable {
+			for _, c := range r.compared() {
+				test := stats.PText(c.P)
+				if !c.Testable {
 					test = tooFew
 				}
-				out = append(out, fmt.Sprintf("%s: %s %s of %s (%s)", name, f.what, times(a.Ratio), r.base.variant(), test))
+				if c.worse() && (c.Significant || !c.Testable) {
+					out = append(out, fmt.Sprintf("%s: %s %s of %s (%s)", name, c.what, times(c.Ratio), r.base.variant(), test))
+				}
 			}
 		}
 	}
 	// Rows that share a cell have the same losses.
 	return distinct(out)
+}
+
+// compared is a figure of a row beside the baseline's.
+type compared struct {
+	row
+	stats.Comparison
+	what, unit string
+}
+
+func (c compared) worse() bool {
+	if stats.Better(c.unit) == stats.Higher {
+		return c.Ratio < 1
+	}
+	return c.Ratio > 1
+}
+
+func (r row) compared() (all []compared) {
+	for _, f := range []struct{ what, unit string }{
+		{"events/s", stats.UnitEventsPerSec}, {"CPU time/event", stats.UnitCPUPerOp}, {"p99 " + rateTitle(r.rate()), stats.UnitP99},
+		{"allocations/event", stats.UnitAllocsPerOp}, {"bytes/event", stats.UnitBytesPerOp},
+	} {
+		if a := r.against(f.unit); a.why == "" {
+			all = append(all, compared{r, a.Comparison, f.what, f.unit})
+		}
+	}
+	return all
 }
 
 // textLines returns the lines of a list in text/lines.txt.

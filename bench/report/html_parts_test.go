@@ -34,7 +34,7 @@ func TestStages(t *testing.T) {
 
 func TestGroupRates(t *testing.T) {
 	for name, tc := range map[string]struct{ rates, want []string }{
-		"unpaced alone": {[]string{lab.Unpaced}, []string{lab.Unpaced}},
+		"unpaced alone": {[]string{lab.Unpaced}, nil},
 		"both":          {[]string{lab.Unpaced, "100"}, []string{"100"}},
 		"by number":     {[]string{"20000", lab.Unpaced, "poisson:5", "3000", "20000"}, []string{"3000", "20000", "poisson:5"}},
 	} {

@@ -125,14 +125,6 @@ func rateTitle(rate string) string {
 	return "at " + rate + " events/s"
 }
 
-// unpacedRemark is a remark on a latency.
-func unpacedRemark(rate string) string {
-	if rate == lab.Unpaced {
-		return " Unpaced, this is mostly the wait in the queue."
-	}
-	return ""
-}
-
 // label returns a row of a chart with the verdict as its note.
 func (g group) label(r row) chartRow {
 	return chartRow{name: r.variant(), style: g.styles[r.variant()], note: r.verdict(0)}
@@ -229,7 +221,7 @@ func (g group) percentiles(p *panel, rate, choice string) {
 		c.rows = append(c.rows, quantileRow(line, latency, c.columns, values))
 	}
 	p.add(c, figure{Kind: "quantiles", Choice: choice, Title: "Latency percentiles, " + rateTitle(rate),
-		Caption: "p50, p90, p99, p99.9 as growing dots, the longest as a ring; all rounds together, only where there are events enough for the quantile." + unpacedRemark(rate)},
+		Caption: "p50, p90, p99, p99.9 as growing dots, the longest as a ring; all rounds together, only where there are events enough for the quantile."},
 		"Median, 90th, 99th and 99.9th percentile and longest latency of each variant, on a logarithmic axis.")
 }
 
@@ -261,7 +253,7 @@ func (g group) distribution(p *panel, rate, choice string) error {
 		c.curves = append(c.curves, g.curve(r, points))
 	}
 	p.add(c, figure{Kind: "distribution", Choice: choice, Title: "Distribution of latency, " + rateTitle(rate),
-		Caption: "Every event of all rounds; the last mark is the longest." + unpacedRemark(rate)},
+		Caption: "Every event of all rounds; the last mark is the longest."},
 		"Latency over the percentile, a curve for each variant. Both axes are logarithmic: each step to the right is a tenth of the events that are left.")
 	return nil
 }
@@ -389,7 +381,7 @@ func (g group) stages(p *panel, rate, choice string) {
 	}
 	c.columns = append(c.columns, "sum")
 	f := figure{Kind: "stages", Choice: choice, Title: "Where the time goes, " + rateTitle(rate),
-		Caption: "Shares of the mean, which is at the right. The mean of a stage is that of the events that passed it, without those coalesced before it." + unpacedRemark(rate)}
+		Caption: "Shares of the mean, which is at the right. The mean of a stage is that of the events that passed it, without those coalesced before it."}
 	for i, name := range parts {
 		f.Parts = append(f.Parts, part{name, partSlot(i)})
 	}

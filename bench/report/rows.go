@@ -21,10 +21,11 @@ const unitLockHold = "lock-hold-max-ns"
 type row struct {
 	throughput, latency *lab.CellResult
 	fast, slow          stats.Samples  // of throughput and latency; empty for an invalid cell
-	wait                cell.Quantiles // headline latency over all rounds of the latency cell
+	wait                cell.Quantiles // headline latency over all rounds of a paced latency cell
 	// base is the baseline with the same knobs, whatever its guarantees. One with the same rate is
 	// preferred. It is nil for a baseline, and if there is none.
-	base *row
+	base     *row
+	baseline bool // other rows are compared with this one
 }
 
 // rowsOf groups the cells of a comparison. Cells whose labels are equal except for the
@@ -50,6 +51,9 @@ func rowsOf(c *lab.ComparisonResult) []row {
 			r := row{throughput: cmp.Or(unpaced, latency), latency: latency}
 			if !r.broken() {
 				r.fast, r.slow = r.throughput.Samples(c.Latency), latency.Samples(c.Latency)
+			}
+			// Unpaced, a latency says how far the generator ran ahead: the queue's bound decides that.
+			if !r.broken() && !r.unpaced() {
 				all := cell.Result{Latency: latency.Latency}
 				l, _ := all.At(stats.Headline(all, c.Latency))
 				r.wait = l.Quantiles
@@ -63,11 +67,19 @@ func rowsOf(c *lab.ComparisonResult) []row {
 
 // link sets the baseline of each row.
 func link(rows []row) {
+	knobs := func(r row) string { return r.throughput.NameWithout("impl", "rate") }
+	names := map[string]string{}
+	for _, set := range together(rows, knobs) {
+		names[knobs(set[0])] = baselineOf(set)
+	}
+	for i := range rows {
+		rows[i].baseline = rows[i].variant() == names[knobs(rows[i])]
+	}
 	for i := range rows {
 		r := &rows[i]
 		for j := range rows {
 			b := &rows[j]
-			if r.isBaseline() || !b.isBaseline() || b.throughput.NameWithout("impl", "rate") != r.throughput.NameWithout("impl", "rate") {
+			if r.baseline || !b.baseline || knobs(*b) != knobs(*r) {
 				continue
 			}
 			if r.base == nil || b.rate() == r.rate() && r.base.rate() != r.rate() {
@@ -76,6 +88,27 @@ func link(rows []row) {
 		}
 	}
 }
+
+// baselineOf returns the variant that rows with the same knobs are compared with: the declared
+// baseline. A queue alone is compared with the strongest upstream queue of the same guarantees, the one
+// with the least CPU time per event. Which one that is depends on the storm.
+func baselineOf(rows []row) string {
+	at := slices.IndexFunc(rows, func(r row) bool { return r.throughput.Baseline })
+	if at < 0 {
+		return ""
+	}
+	best := rows[at]
+	cost := func(r row) float64 { return stats.Median(r.samples(stats.UnitCPUPerOp)) }
+	for _, r := range rows {
+		if best.throughput.Label("pipeline") == "queue" && upstream(r.variant()) && !unequal(r.throughput, best.throughput) && cost(r) > 0 && cost(r) < cost(best) {
+			best = r
+		}
+	}
+	return best.variant()
+}
+
+// upstream reports whether a variant is client-go's.
+func upstream(variant string) bool { return strings.HasPrefix(variant, "clientgo") }
 
 // together groups elements by a key, in order of appearance.
 func together[T any](all []T, key func(T) string) [][]T {
@@ -107,7 +140,10 @@ func (r row) broken() bool {
 
 // samples returns the rounds of a unit, from the cell that measures it.
 func (r row) samples(unit string) []float64 {
-	if unit == stats.UnitP99 || unit == unitLockHold {
+	switch {
+	case unit == stats.UnitP99 && r.unpaced():
+		return nil
+	case unit == stats.UnitP99 || unit == unitLockHold:
 		return r.slow[unit]
 	}
 	return r.fast[unit]
@@ -134,12 +170,12 @@ func rateOf(c *lab.CellResult) string {
 	return lab.Unpaced
 }
 
+// unpaced reports whether the latency cell has no intended times. A live stream has them.
+func (r row) unpaced() bool { return r.latency.Label("rate") == lab.Unpaced }
+
 // paced reports whether the generator, not the variant, sets the throughput. A
 // comparison of such throughputs is meaningless.
 func (r row) paced() bool { return rateOf(r.throughput) != lab.Unpaced }
-
-// isBaseline reports whether other rows are compared with this one.
-func (r row) isBaseline() bool { return r.throughput.Baseline }
 
 // unequal reports whether two cells have different guarantees. A ratio between them
 // would be misleading. Unknown guarantees count as equal.
@@ -271,16 +307,15 @@ func groupTitle(r row, varying []string) string {
 	return strings.Join(parts, ", ")
 }
 
-// rates returns the rates of the latency cells in ascending order. [lab.Unpaced] is
-// omitted if there is another rate: unpaced latency is mostly waiting in the queue.
+// rates returns the rates of the paced latency cells in ascending order.
 func (g group) rates() []string {
 	var rates []string
 	for _, r := range g.rows {
-		rates = append(rates, r.rate())
+		if !r.unpaced() {
+			rates = append(rates, r.rate())
+		}
 	}
-	if rates = distinct(rates); len(rates) > 1 {
-		rates = slices.DeleteFunc(rates, func(s string) bool { return s == lab.Unpaced })
-	}
+	rates = distinct(rates)
 	slices.SortStableFunc(rates, func(a, b string) int { return cmp.Compare(numeric(a), numeric(b)) })
 	return rates
 }

@@ -12,7 +12,7 @@ import (
 
 func TestReport(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
-	if code, _, errs := call(t, with(small, "--impl", "cond", "--out", dir)...); code != exitOK {
+	if code, _, errs := call(t, with(small, "--impl", "cond", "--pace", "max,20000", "--lag-budget", "1h", "--out", dir)...); code != exitOK {
 		t.Fatalf("exit code %d, stderr %q", code, errs)
 	}
 	read := func(name string) string {
