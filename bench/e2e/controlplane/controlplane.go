@@ -57,8 +57,7 @@ const (
 
 // Options configure a control plane.
 type Options struct {
-	Controllers    bool     // start controller-manager and scheduler too
-	APIServerFlags []string // additional flags of kube-apiserver
+	Controllers bool // start controller-manager and scheduler too
 }
 
 // ControlPlane is a running control plane. Its files are in a temporary folder that Stop removes.
@@ -125,7 +124,7 @@ func Start(ctx context.Context, opts Options) (_ *ControlPlane, err error) {
 			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "watchlab=" + peer,
 		},
 		// The reconciler is off: endpoints of the service kubernetes cannot be loopback addresses.
-		APIServer: append([]string{
+		APIServer: {
 			"--etcd-servers", etcd,
 			"--bind-address", loopback, "--advertise-address", loopback, "--secure-port", strconv.Itoa(ports[0]),
 			"--endpoint-reconciler-type", "none", "--allow-privileged=true",
@@ -134,7 +133,7 @@ func Start(ctx context.Context, opts Options) (_ *ControlPlane, err error) {
 			"--service-account-issuer", "https://kubernetes.default.svc",
 			"--service-account-key-file", c.path("sa.key"), "--service-account-signing-key-file", c.path("sa.key"),
 			"--service-cluster-ip-range", "10.96.0.0/16",
-		}, opts.APIServerFlags...),
+		},
 		ControllerManager: {
 			"--kubeconfig", c.Kubeconfig(), "--bind-address", loopback, "--secure-port", strconv.Itoa(ports[3]),
 			"--leader-elect=false", "--service-account-private-key-file", c.path("sa.key"), "--root-ca-file", c.path("apiserver.crt"),

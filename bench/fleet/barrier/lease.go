@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/ptr"
 
 	"watchlab/loadgen/source/cluster"
 )
@@ -81,7 +82,7 @@ func Read(l *coordinationv1.Lease) (Progress, bool) {
 	if json.Unmarshal([]byte(l.Annotations[barrierAnnotation]), &p) != nil || p.Member.UnmarshalText([]byte(l.Labels[MemberLabel])) != nil {
 		return Progress{}, false
 	}
-	p.Holder, p.Attempt = value(l.Spec.HolderIdentity), int(value(l.Spec.LeaseTransitions))
+	p.Holder, p.Attempt = ptr.Deref(l.Spec.HolderIdentity, ""), int(ptr.Deref(l.Spec.LeaseTransitions, 0))
 	return p, true
 }
 
@@ -113,13 +114,6 @@ func annotate(l *coordinationv1.Lease, holder string, content any) {
 	}
 	l.Annotations = map[string]string{barrierAnnotation: string(text)}
 	l.Spec.HolderIdentity, l.Spec.RenewTime = &holder, new(metav1.NowMicro())
-}
-
-func value[T any](p *T) (v T) {
-	if p != nil {
-		v = *p
-	}
-	return v
 }
 
 // take creates this member's Lease, or takes it over from its predecessor.
@@ -167,7 +161,7 @@ func (b *Barrier) report(ctx context.Context, edit func(*Progress)) error {
 func (b *Barrier) announce(ctx context.Context, s start) error {
 	_, err := b.write(ctx, "announce the start", startName(b.opts.Run), nil, func(l *coordinationv1.Lease, _ bool) error {
 		if before, ok := readStart(l); ok && before.Position > s.Position {
-			return fmt.Errorf("%w: %s has started play %d", ErrReplaced, value(l.Spec.HolderIdentity), before.Position+1)
+			return fmt.Errorf("%w: %s has started play %d", ErrReplaced, ptr.Deref(l.Spec.HolderIdentity, ""), before.Position+1)
 		}
 		annotate(l, b.opts.Holder, s)
 		return nil

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/client-go/util/jsonpath"
+	"k8s.io/utils/ptr"
 )
 
 // Columns describes the tables of a kind.
@@ -126,14 +127,14 @@ var known = map[schema.GroupVersionKind]*Columns{
 		return []any{since(last), e.Type, e.Reason, strings.ToLower(e.InvolvedObject.Kind) + "/" + e.InvolvedObject.Name, strings.TrimSpace(e.Message)}
 	}),
 	appsv1.SchemeGroupVersion.WithKind("Deployment"): typed("Ready,Up-to-date,Available,Age", func(d *appsv1.Deployment) []any {
-		ready := fmt.Sprintf("%d/%d", d.Status.ReadyReplicas, deref(d.Spec.Replicas, 1))
+		ready := fmt.Sprintf("%d/%d", d.Status.ReadyReplicas, ptr.Deref(d.Spec.Replicas, 1))
 		return []any{ready, int64(d.Status.UpdatedReplicas), int64(d.Status.AvailableReplicas), age(d)}
 	}),
 	appsv1.SchemeGroupVersion.WithKind("ReplicaSet"): typed("#Desired,#Current,#Ready,Age", func(r *appsv1.ReplicaSet) []any {
-		return []any{int64(deref(r.Spec.Replicas, 1)), int64(r.Status.Replicas), int64(r.Status.ReadyReplicas), age(r)}
+		return []any{int64(ptr.Deref(r.Spec.Replicas, 1)), int64(r.Status.Replicas), int64(r.Status.ReadyReplicas), age(r)}
 	}),
 	coordinationv1.SchemeGroupVersion.WithKind("Lease"): typed("Holder,Age", func(l *coordinationv1.Lease) []any {
-		return []any{deref(l.Spec.HolderIdentity, ""), age(l)}
+		return []any{ptr.Deref(l.Spec.HolderIdentity, ""), age(l)}
 	}),
 }
 
@@ -148,13 +149,6 @@ func typed[T runtime.Object](names string, cells func(T) []any) *Columns {
 		}
 		return append(row, slices.Repeat([]any{unknown}, len(definitions)-1)...)
 	}}
-}
-
-func deref[T any](p *T, missing T) T {
-	if p == nil {
-		return missing
-	}
-	return *p
 }
 
 func podCells(p *v1.Pod) []any {
