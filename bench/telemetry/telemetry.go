@@ -53,11 +53,13 @@ type Session struct {
 	warnings *warnings
 	outputs  map[string]func(context.Context) error // flushed at the end, by their names in warnings
 
+	began time.Time
 	stop  context.CancelFunc // ends the background goroutine, which closes ended
 	ended chan struct{}
 
 	mu    sync.Mutex          // guards the fields below
 	round int                 // current round; 0 for the warm-up
+	again *watched            // the cell being played, if it is the second of an A/A pair; else nil
 	cells map[string]*watched // by benchmark name
 }
 
@@ -66,7 +68,7 @@ type Session struct {
 func Start(ctx context.Context, opts Options) (_ *Session, err error) {
 	s := &Session{
 		registry: live.New(opts.Run, opts.Commit), warnings: &warnings{warn: opts.Warn, seen: map[string]bool{}},
-		cells: map[string]*watched{}, outputs: map[string]func(context.Context) error{},
+		cells: map[string]*watched{}, began: time.Now(), outputs: map[string]func(context.Context) error{},
 	}
 	s.exporter, err = newExporter(ctx, opts.Run, opts.Commit, s.registry, s.warnings.reporter("OpenTelemetry"))
 	if err != nil {

@@ -173,6 +173,33 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// TestAgain: the two cells of an A/A pair have their own series, and a run with a budget shows its
+// progress.
+func TestAgain(t *testing.T) {
+	s, err := Start(t.Context(), Options{Run: "test", Commit: "abc", MetricsAddr: "127.0.0.1:0", Warn: func(text string) { t.Error(text) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cells := comparison(cellOf("ring", &play{t: t}), cellOf("cond", &play{t: t}))
+	o, err := lab.Run(t.Context(), s.Watch(cells), lab.Options{Budget: 20 * time.Millisecond, Progress: s.Progress(nil)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := scrape(t, s)
+	s.Close(t.Context(), nil)
+	for i, variant := range []string{"ring", "cond", "ring-again"} {
+		want := strconv.Itoa(played * (len(o.Comparisons[0].Cells[i].Rounds) + 1))
+		if got := value(text, "watchlab_events_total", `variant="`+variant+`"`, `stage="handled"`, `type="MODIFIED"`); got != want {
+			t.Errorf("%s handled %q events, want %s", variant, got, want)
+		}
+	}
+	for name, want := range map[string]string{"watchlab_cells": "3", "watchlab_run_progress_ratio": "1"} {
+		if got := value(text, name); got != want {
+			t.Errorf("%s is %q, want %s", name, got, want)
+		}
+	}
+}
+
 // TestStuckQueue: a queue whose Len blocks forever blocks neither scrapes nor Close.
 func TestStuckQueue(t *testing.T) {
 	defer func(before time.Duration) { lookTimeout = before }(lookTimeout)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"watchlab/bench/cell"
 	"watchlab/bench/lab"
@@ -14,7 +15,7 @@ import (
 )
 
 // Watch returns the comparisons with cells that report to the session. Cells that differ only in
-// knobs or pace share their series; so do the two cells of an A/A pair.
+// knobs or pace share their series. The second cell of an A/A pair has its own, as it has in results.
 func (s *Session) Watch(comparisons []lab.Comparison) []lab.Comparison {
 	if s == nil {
 		return comparisons
@@ -40,7 +41,7 @@ func (s *Session) Watch(comparisons []lab.Comparison) []lab.Comparison {
 func (s *Session) watchCells(c lab.Comparison, cells []lab.Cell) []lab.Cell {
 	out := slices.Clone(cells)
 	for i := range out {
-		w := s.watchCell(c, &out[i])
+		w := s.watchCell(c.Family, c.Latency, out[i].BenchName(), out[i].Labels)
 		build := out[i].New
 		out[i].New = func() (lab.Workload, error) {
 			inner, err := build()
@@ -49,7 +50,11 @@ func (s *Session) watchCells(c lab.Comparison, cells []lab.Cell) []lab.Cell {
 			}
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			return &workload{Workload: inner, cell: w, round: s.round}, nil
+			p := &workload{Workload: inner, cell: w, round: s.round}
+			if s.again != nil {
+				p.cell = s.again
+			}
+			return p, nil
 		}
 	}
 	return out
@@ -64,14 +69,14 @@ type watched struct {
 	headline cell.Boundary // latency boundary of the comparison
 }
 
-func (s *Session) watchCell(c lab.Comparison, lc *lab.Cell) *watched {
-	w := &watched{session: s, name: lc.BenchName(), rate: lab.Unpaced, headline: c.Latency}
-	l := live.Labels{Family: c.Family}
+func (s *Session) watchCell(family string, headline cell.Boundary, name string, labels lab.Labels) *watched {
+	w := &watched{session: s, name: name, rate: lab.Unpaced, headline: headline}
+	l := live.Labels{Family: family}
 	fields := map[string]*string{
 		"impl": &l.Variant, metric.Delivery: &l.Delivery, metric.Pipeline: &l.Pipeline,
 		metric.Storm: &l.Storm, metric.Source: &l.Source, metric.Rate: &w.rate,
 	}
-	for _, label := range lc.Labels {
+	for _, label := range labels {
 		if f := fields[label.Key]; f != nil {
 			*f = label.Value
 		}
@@ -98,12 +103,26 @@ func (s *Session) Progress(next func(lab.Progress)) func(lab.Progress) {
 
 func (s *Session) progress(p lab.Progress) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.round = p.Round
-	if p.Total > 0 {
-		s.registry.Progress(len(s.cells), float64(p.Done)/float64(p.Total))
-	}
 	w := s.cells[p.Cell]
+	first := s.cells[p.Result.Repeats]
+	s.mu.Unlock()
+	if w == nil && first != nil {
+		// The lab repeats a cell: it shares the workload of the first, not its series.
+		w = s.watchCell(first.set.Labels().Family, first.headline, p.Cell, p.Result.Labels)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.round, s.again = p.Round, nil
+	if first != nil {
+		s.again = w
+	}
+	share := float64(p.Done) / float64(p.Total)
+	if p.Total == 0 {
+		// A run with a budget has no number of plays.
+		passed := time.Since(s.began)
+		share = float64(passed) / float64(max(passed+p.Left, 1))
+	}
+	s.registry.Progress(len(s.cells), share)
 	if w == nil || !p.Finished {
 		return
 	}

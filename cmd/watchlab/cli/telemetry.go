@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -74,10 +75,11 @@ func (f *telemetryFlags) start(ctx context.Context, run string, stderr io.Writer
 	return s, nil
 }
 
-// runName returns the label run: the results folder, else the experiment's name and start.
+// runName returns the label run: the results folder, else the experiment's name, its start and the
+// process, as runs may start in the same second.
 func runName(name, dir string, began time.Time) string {
 	if dir != "" {
 		return filepath.Base(filepath.Clean(dir))
 	}
-	return name + "-" + began.UTC().Format("20060102T150405")
+	return fmt.Sprintf("%s-%s-%d", name, began.UTC().Format("20060102T150405"), os.Getpid())
 }
