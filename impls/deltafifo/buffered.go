@@ -58,22 +58,16 @@ func newBuffered(o Options, name string, in inbox) *buffered {
 }
 
 func (q *buffered) push(i item) error {
-	if err := q.inbox.Push(q.ctx, i); err != nil {
-		return pushError(err)
+	if err := q.inbox.Push(q.ctx, i); errors.Is(err, ring.ErrClosed) {
+		return nil
+	} else if err != nil {
+		return err
 	}
 	// The first call and an empty initial list take effect when they are folded.
 	if !q.initial.HasSynced() || q.foldAt > 0 && q.inbox.Len() >= q.foldAt {
 		q.settle()
 	}
 	return nil
-}
-
-// pushError returns client-go's error for that of an inbox.
-func pushError(err error) error {
-	if errors.Is(err, ring.ErrClosed) {
-		return cache.ErrFIFOClosed
-	}
-	return err
 }
 
 // settle folds the inbox into the backlog, unless the backlog is locked.

@@ -41,7 +41,7 @@ func newChannel(o Options) *channel {
 		mail:    ring.NewMailbox[item, answer](chunk),
 		answers: make(chan answer, 1),
 	}
-	q.slots.Init(o.Capacity, cache.ErrFIFOClosed)
+	q.slots.Init(o.Capacity, nil)
 	q.sink, q.engine = q, q
 	go q.mail.Own(&owner{channel: q, backlog: newBacklog(o, q.initial)})
 	return q
@@ -102,10 +102,7 @@ func (q *channel) push(i item) error {
 	if err := q.slots.Take(q.ctx); err != nil {
 		return err
 	}
-	if !q.mail.Send(i) {
-		q.slots.Give(1)
-		return cache.ErrFIFOClosed
-	}
+	q.mail.Send(i)
 	// The first received item determines the initial list, so wait until the owner has it.
 	if !q.initial.Begun() {
 		q.settle()

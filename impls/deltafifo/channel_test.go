@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -99,47 +98,6 @@ func TestChannelSlots(t *testing.T) {
 	mustDo(t, q.Replace([]any{named("a"), named("b")}, "1")) // Carried out.
 	held(3)
 	q.Close()
-	if err := q.Add(named("late")); !errors.Is(err, cache.ErrFIFOClosed) {
-		t.Errorf("Add after Close returned %v", err)
-	}
 	popNames(t, q)
 	held(0)
-}
-
-// TestChannelCloseAmidSends: Close counts producers that are about to send, and
-// their items are popped.
-func TestChannelCloseAmidSends(t *testing.T) {
-	for range 50 {
-		q := newQueue[*channel](t, channelVariant(), Options{})
-		const producers = 4
-		var wg sync.WaitGroup
-		var mu sync.Mutex
-		var accepted []string
-		start := make(chan struct{})
-		for p := range producers {
-			wg.Go(func() {
-				<-start
-				for i := 0; ; i++ {
-					obj := named("%d-%d", p, i)
-					if err := q.Add(obj); err != nil {
-						return
-					}
-					mu.Lock()
-					accepted = append(accepted, obj.Name)
-					if len(accepted) == 2*chunk {
-						q.Close()
-					}
-					mu.Unlock()
-				}
-			})
-		}
-		close(start)
-		got := popNames(t, q)
-		wg.Wait()
-		slices.Sort(got)
-		slices.Sort(accepted)
-		if !slices.Equal(got, accepted) {
-			t.Fatalf("%d were accepted, %d handed over", len(accepted), len(got))
-		}
-	}
 }

@@ -29,9 +29,10 @@
 //   - HasSynced turns true once: when the items of the first Replace have
 //     been processed, or at once if another call came first.
 //   - After Close, queued events are still popped. Then Pop and PopBatch
-//     return [cache.ErrFIFOClosed]. Close unblocks waiting callers. Upstream
-//     still queues events after Close; the other variants refuse them with
-//     [cache.ErrFIFOClosed].
+//     return [cache.ErrFIFOClosed]. Close unblocks waiting callers. Producer calls
+//     after Close, and those that wait for room at Close, return nil and have no
+//     effect: a Reflector logs the object of a failed call. Upstream still queues
+//     events.
 //   - The transformer runs once per object from the API server. It never runs
 //     on a tombstone or on the object of a Sync delta.
 //   - The consumer owns what process receives, unless [Options.HandOver] is
@@ -116,8 +117,8 @@ type Options struct {
 	// Capacity is the maximum number of queued deltas; 0 means unbounded. The deltas of one Replace
 	// or Resync count as one, so that they are queued together. Producers block when the queue is
 	// full. They return when there is room, when Context ends (with its error), or when the queue
-	// is closed (with [cache.ErrFIFOClosed]). After an error nothing was queued. process must not
-	// add to a bounded queue: no other goroutine makes room.
+	// is closed (with nil). In the last two cases nothing was queued. process must not add to a
+	// bounded queue: no other goroutine makes room.
 	Capacity int
 	// Context ends the waits of producers for room; nil never ends. Producers
 	// ignore it while there is room.

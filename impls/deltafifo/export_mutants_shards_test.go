@@ -45,9 +45,8 @@ func (q *byTurn) Update(obj any) error {
 	if err := q.slots.Take(q.ctx); err != nil {
 		return err
 	}
-	freed, err := q.put(&q.shards[int(q.turn.Add(1))%len(q.shards)], keyedItem{item{obj: obj, kind: updated}, key, hash})
-	q.slots.Give(freed)
-	return err
+	q.slots.Give(q.put(&q.shards[int(q.turn.Add(1))%len(q.shards)], keyedItem{item{obj: obj, kind: updated}, key, hash}))
+	return nil
 }
 
 type releasedEarly struct{ *sharded }

@@ -52,7 +52,7 @@ func Mutants() []Mutant {
 		mutant("panic-ignored", "ignores a panic of process", "process panics", "././0", onQueue(newPanicky)),
 		mutant("length-understates", "counts the backlog before the inbox", "Len never understates", "in-order/./0", onQueue(func(q *buffered) Queue { return &shortLength{q} })),
 		mutant("goroutine-left", "leaves a goroutine behind", "no goroutine leaks", "././0", onQueue(func(q *buffered) Queue { go func() { select {} }(); return q })),
-		mutant("accepts-after-close", "returns nil for calls after Close", "calls after Close have no effect", "././0", onQueue(func(q *buffered) Queue { return &acceptsAfterClose{q} })),
+		mutant("accepts-after-close", "queues events after Close", "calls after Close have no effect", "././0", onQueue(func(q *buffered) Queue { return &acceptsAfterClose{q} })),
 		mutant("transformed-twice", "applies the transformer twice", "transformer", "././0", onQueue(func(q *buffered) Queue { return &twiceTransformed{q} })),
 	}, shardMutants()...)
 }
@@ -198,10 +198,16 @@ func (q *shortLength) Len() int {
 type acceptsAfterClose struct{ *buffered }
 
 func (q *acceptsAfterClose) Update(obj any) error {
-	if q.IsClosed() {
-		return nil
+	if !q.IsClosed() {
+		return q.buffered.Update(obj)
 	}
-	return q.buffered.Update(obj)
+	q.owner.Lock()
+	defer q.owner.Unlock()
+	room := q.backlog.room(1)
+	room[0] = item{obj: obj, kind: updated}
+	q.backlog.put(room)
+	q.account()
+	return nil
 }
 
 type twiceTransformed struct{ *buffered }

@@ -133,7 +133,7 @@ func newSharded(o Options) *sharded {
 	}
 	q := &sharded{producers: producers{base: newBase(o, "sharded")}, shards: make([]shard, o.Shards)}
 	q.sink = q
-	q.slots.Init(o.Capacity, cache.ErrFIFOClosed)
+	q.slots.Init(o.Capacity, nil)
 	q.ready.arrival.L = &q.ready.mu
 	for i := range q.shards {
 		s := &q.shards[i]
@@ -173,9 +173,8 @@ func (q *sharded) push(i item) error {
 	if err := q.slots.Take(q.ctx); err != nil {
 		return err
 	}
-	freed, err := q.put(q.shardOf(hash), keyedItem{i, key, hash})
-	q.slots.Give(freed)
-	return err
+	q.slots.Give(q.put(q.shardOf(hash), keyedItem{i, key, hash}))
+	return nil
 }
 
 // settle does nothing: commands are executed at once.
@@ -190,12 +189,12 @@ func (q *sharded) number(hash uint64) int {
 	return int(n)
 }
 
-// put appends an event to its shard and returns the number of freed slots.
-func (q *sharded) put(s *shard, e keyedItem) (freed int, err error) {
+// put appends an event to its shard and returns the number of freed slots. After Close it does nothing.
+func (q *sharded) put(s *shard, e keyedItem) (freed int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return 1, cache.ErrFIFOClosed
+		return 0
 	}
 	q.initial.Touch()
 	s.run[s.n] = e
@@ -204,7 +203,7 @@ func (q *sharded) put(s *shard, e keyedItem) (freed int, err error) {
 		s.fold()
 	}
 	q.announce(s)
-	return s.backlog.freed(), nil
+	return s.backlog.freed()
 }
 
 // fold moves the buffer to the backlog. The caller holds the lock.
@@ -270,17 +269,17 @@ func (q *sharded) command(do func()) error {
 	if err := q.slots.Take(q.ctx); err != nil {
 		return err
 	}
-	freed, err := q.whole(do)
-	q.slots.Give(1 + freed)
-	return err
+	q.slots.Give(1 + q.whole(do))
+	return nil
 }
 
-// whole runs do with all shards locked and returns the number of freed slots.
-func (q *sharded) whole(do func()) (freed int, err error) {
+// whole runs do with all shards locked and returns the number of freed slots. After Close it does
+// nothing.
+func (q *sharded) whole(do func()) (freed int) {
 	q.lock()
 	defer q.unlock()
 	if q.shards[0].closed {
-		return 0, cache.ErrFIFOClosed
+		return 0
 	}
 	q.dealKnown()
 	for i := range q.shards {
@@ -295,7 +294,7 @@ func (q *sharded) whole(do func()) (freed int, err error) {
 		freed += s.backlog.freed()
 		q.announce(s)
 	}
-	return freed, nil
+	return freed
 }
 
 // dealKnown passes each shard its known keys. The caller holds all locks.

@@ -70,19 +70,12 @@ func (m *modelBase) begin() {
 	}
 }
 
-// refused reports whether a call had no effect, and returns an error where the contract does not
-// allow what it returned. full says that the call needs room and there may be none.
+// refused reports whether a call had no effect, as after Close, and returns an error where the
+// contract does not allow what it returned. full says that the call needs room and there may be none.
 func (m *modelBase) refused(err error, full bool) (bool, error) {
-	dropped := m.closed && ours(m.setup)
 	switch {
-	case dropped && errors.Is(err, afterClose(m.setup)):
-		return true, nil
-	case dropped && err == nil:
-		return false, errors.New("accepted after Close")
 	case err == nil:
-		return false, nil
-	case errors.Is(err, cache.ErrFIFOClosed) && m.closed && deltas(m.setup):
-		return true, nil
+		return m.closed && ours(m.setup), nil
 	case errors.Is(err, context.Canceled) && m.canceled && bounded(m.setup) &&
 		(m.concurrent || full && (m.objects || !m.closed)):
 		return true, nil

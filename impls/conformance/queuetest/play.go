@@ -260,7 +260,7 @@ func (p *player) try(o op) (refused bool) {
 		}
 	}
 	err := p.push(p.queue, d)
-	if err == nil {
+	if dropped := p.model.base().closed && ours(p.setup); err == nil && !dropped {
 		p.truth.apply(d)
 	}
 	p.must(o, p.model.call(d, err))
