@@ -29,7 +29,7 @@ const kneeEvents = 200_000
 // A rate holds if the verdict is not invalid and more than half of the rounds meet the objective. A
 // round meets it if the objective's quantile, from the intended time, is within the objective. The
 // result is a bracket, [stats.Knee].Held and Failed, not a point: latency near the knee varies, and
-// another search may end one step higher or lower.
+// another search may end higher or lower. [stats.Knee.Interval] says how far.
 type Knee struct {
 	Objectives []stats.Objective // searched one by one; each played rate counts for all of them
 	From, To   pace.Rate         // bounds of the rates

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -26,6 +27,8 @@ type server struct {
 	breaks float64
 	// slowPlays is the number of first plays at each rate that take twice as long.
 	slowPlays int
+	// noise returns the logarithm of a factor of a play's waiting times; nil for none.
+	noise func() float64
 }
 
 // p99 is the 99th percentile of the waiting time plus the service time. The tail of
@@ -71,6 +74,9 @@ func (p *played) Run(_ context.Context, rec *cell.Recorder) error {
 	wait := p.p99(p.rate)
 	if p.play <= p.slowPlays {
 		wait *= 2
+	}
+	if p.noise != nil {
+		wait = time.Duration(float64(wait) * math.Exp(p.noise()))
 	}
 	for i := range 100 {
 		rec.Latency("intended→handled", wait)
@@ -188,6 +194,44 @@ func TestKneeBracket(t *testing.T) {
 		if n := len(o.Comparisons[0].Cells); n > 3*20 {
 			t.Errorf("%d cells were played", n)
 		}
+	}
+}
+
+// TestKneeOfItself repeats the search for one noisy variant, with three rounds. The brackets of many
+// pairs of repeats are disjoint. Their intervals overlap, and contain the true knee.
+func TestKneeOfItself(t *testing.T) {
+	const repeats = 20
+	rng := rand.New(rand.NewPCG(15, 15))
+	s := server{takes: 100 * time.Microsecond, noise: func() float64 { return 0.3 * rng.NormFloat64() }}
+	var found []stats.Knee
+	for range repeats {
+		k := searchOf(map[string]server{"a": s}, p99(ms))
+		k.From = 2000
+		_, knees := search(t, k, 3)
+		found = append(found, knees[0])
+	}
+	brackets, intervals, pairs, missed := 0, 0, 0, 0
+	for i, k := range found {
+		lo, hi := k.Interval()
+		if want := s.knee(ms); want < lo || hi > 0 && want > hi {
+			missed++
+		}
+		if lo > k.Held || hi > 0 && hi < k.Failed {
+			t.Errorf("%v to %v lies within the bracket %v to %v", lo, hi, k.Held, k.Failed)
+		}
+		for _, other := range found[:i] {
+			pairs++
+			if k.Failed <= other.Held || other.Failed <= k.Held {
+				brackets++
+			}
+			if from, to := other.Interval(); hi > 0 && hi <= from || to > 0 && to <= lo {
+				intervals++
+			}
+		}
+	}
+	t.Logf("of %d pairs, %d brackets and %d intervals are disjoint; %d of %d intervals miss the knee", pairs, brackets, intervals, missed, repeats)
+	if brackets < pairs/4 || intervals > pairs/20 || missed > repeats/10 {
+		t.Errorf("of %d pairs, %d brackets and %d intervals are disjoint; %d of %d intervals miss the knee", pairs, brackets, intervals, missed, repeats)
 	}
 }
 

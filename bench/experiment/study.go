@@ -230,14 +230,15 @@ func (f figure) beside(group []figure, unit string) string {
 func (p QuestionPart) knees(o *lab.Outcome) []string {
 	var lines []string
 	for _, k := range o.Knees {
-		held, failed := "none held", "none failed"
-		if k.Held > 0 {
-			held = pace.Rate(k.Held).String() + " events/s held"
+		rate := func(v float64) string {
+			if v == 0 {
+				return "no rate"
+			}
+			return pace.Rate(v).String() + " events/s"
 		}
-		if k.Failed > 0 {
-			failed = pace.Rate(k.Failed).String() + " failed"
-		}
-		lines = append(lines, fmt.Sprintf("%s: %s: %s, %s (limit: %s).", p.Name, k.Impl, held, failed, k.Limit))
+		lo, hi := k.Interval()
+		lines = append(lines, fmt.Sprintf("%s: %s: %s held, %s failed; all rounds held up to %s, none from %s on (limit: %s).",
+			p.Name, k.Impl, rate(k.Held), rate(k.Failed), rate(lo), rate(hi), k.Limit))
 	}
 	return lines
 }

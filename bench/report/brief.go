@@ -212,11 +212,10 @@ func (g gain) doubt() string {
 
 // sentence states the gain of the best variant. said are the groups that it mentions.
 func (f family) sentence() (text string, said []*group) {
-	top, best, of := f.best()
+	top, best, g, of := f.best()
 	if top == nil {
 		return fmt.Sprintf("Family %s: no comparison with a baseline (%s).", f.name, f.groups[0].obstacle()), nil
 	}
-	g := best.gain()
 	whose := "`" + best.base.variant() + "`"
 	if upstream(best.base.variant()) {
 		whose = "client-go's"
@@ -324,9 +323,9 @@ func (f family) clause(top, other *group, r row) string {
 
 // best returns the variant with the largest gain in the highest-ranked group with a
 // gain. of is the number of variants with a gain.
-func (f family) best() (top *group, best row, of int) {
-	largest := 0.0
+func (f family) best() (top *group, best row, largest gain, of int) {
 	variants := map[string]bool{}
+	compared := 0
 	for _, g := range f.groups {
 		if top != nil && g.rank() > top.rank() {
 			break
@@ -337,12 +336,14 @@ func (f family) best() (top *group, best row, of int) {
 				continue
 			}
 			variants[r.variant()] = true
-			if top == nil || x.Ratio > largest {
-				top, best, largest = g, r, x.Ratio
+			compared++
+			if top == nil || x.Ratio > largest.Ratio {
+				top, best, largest = g, r, x
 			}
 		}
 	}
-	return top, best, len(variants)
+	largest.Comparison = largest.BestOf(compared)
+	return top, best, largest, len(variants)
 }
 
 // obstacle returns the reason why no row of the group has a gain.

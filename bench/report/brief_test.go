@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -264,6 +266,39 @@ func fits(t *testing.T, text string) {
 	for _, line := range lines {
 		if n := utf8.RuneCountInString(line); n > 100 {
 			t.Errorf("%d columns, want 100 at most: %s", n, line)
+		}
+	}
+}
+
+// TestBestOfEquals: of variants that differ only by chance, the best is called faster no more often
+// than one would be that was named beforehand: in 2.5 % of all runs.
+func TestBestOfEquals(t *testing.T) {
+	const runs = 600
+	for _, variants := range []int{1, 4, 8} {
+		rng := rand.New(rand.NewPCG(15, uint64(variants)))
+		won := 0
+		for range runs {
+			var cells []played
+			for v := range variants + 1 {
+				cells = append(cells, played{"queue", "memory", "gang", fmt.Sprintf("v%d", v), lab.Unpaced, 1e6, 1000, 1, lab.Verdict{}, 6})
+			}
+			c := family("queue", "v0", cells...)
+			for _, cl := range c.Cells {
+				for i := range cl.Rounds {
+					cl.Rounds[i].Result.CPUSecondsPerEvent = 1e-6 * math.Exp(0.03*rng.NormFloat64())
+				}
+			}
+			var b bytes.Buffer
+			if err := report.Brief(&b, firstRun(c)); err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(b.String(), " handles ") {
+				won++
+			}
+		}
+		t.Logf("%d variants: %.1f %%", variants, 100*float64(won)/runs)
+		if won > runs*4/100 {
+			t.Errorf("the best of %d equal variants is faster in %d of %d runs", variants, won, runs)
 		}
 	}
 }

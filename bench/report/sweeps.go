@@ -94,10 +94,10 @@ func objective(k stats.Knee) string {
 // kneeLimits describes what prevented higher rates.
 var kneeLimits = map[string]string{
 	"latency":   "latency",
-	"generator": "the generator: the variant may hold more",
+	"generator": "generator; may hold more",
 	"invariant": "an invariant was broken",
 	"search":    "none up to the search's end",
-	"time":      "time ran out: the variant may hold more",
+	"time":      "time; may hold more",
 }
 
 // kneeTable returns the table of the highest rates within the objective.
@@ -111,7 +111,7 @@ func kneeTable(all []stats.Knee) table {
 	t.Title = titled("Highest rates", shared)
 	t.rowColumns(varying)
 	t.words("objective")
-	t.figures("holds", "fails at", "latency")
+	t.figures("holds", "fails at", "interval", "latency")
 	t.words("limit")
 	rate := func(v float64) string {
 		if v <= 0 {
@@ -126,9 +126,10 @@ func kneeTable(all []stats.Knee) table {
 				latency = nanoseconds(v)
 			}
 		}
-		t.add(append(rowName(rows[i], varying), objective(k), rate(k.Held), rate(k.Failed), latency, cmp.Or(kneeLimits[k.Limit], k.Limit))...)
+		lo, hi := k.Interval()
+		t.add(append(rowName(rows[i], varying), objective(k), rate(k.Held), rate(k.Failed), rate(lo)+" to "+rate(hi), latency, cmp.Or(kneeLimits[k.Limit], k.Limit))...)
 	}
-	t.Legend = []string{"holds, fails at: events/s; latency: the objective's quantile at the rate that holds, median of the rounds."}
+	t.Legend = []string{"holds, fails at: events/s, by the majority of the rounds; interval: all rounds hold up to the first, none from the second on, 5 rounds at least; latency: the objective's quantile at the rate that holds, median of the rounds."}
 	return t
 }
 

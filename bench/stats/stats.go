@@ -78,6 +78,14 @@ type Comparison struct {
 	Lo, Hi float64
 	// MinDetectable is the smallest detectable change; nil if unknown (see [MinDetectable]).
 	MinDetectable *float64
+	welch         float64 // p of Welch's test
+}
+
+// BestOf returns the comparison of a cell that was chosen as the best of n. Its difference is
+// significant only after Bonferroni's correction of Welch's test: few rounds have no smaller p of ranks.
+func (c Comparison) BestOf(n int) Comparison {
+	c.Significant = c.Significant && c.welch*float64(n) < Alpha
+	return c
 }
 
 // Compare compares values with base. It modifies neither.
@@ -89,7 +97,8 @@ func Compare(base, values []float64) Comparison {
 	if c.Testable = Testable(len(base), len(values), Alpha); !c.Testable {
 		return c
 	}
-	c.P = max(mannWhitney(base, values), ShiftOf(base, values).differs())
+	c.welch = ShiftOf(base, values).differs()
+	c.P = max(mannWhitney(base, values), c.welch)
 	c.Lo, c.Hi = ratioInterval(base, values)
 	c.Significant = c.P < Alpha && !(0 < c.Lo && c.Lo <= 1 && 1 <= c.Hi)
 	if share, ok := MinDetectable(base, values); ok {

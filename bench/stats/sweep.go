@@ -1,6 +1,9 @@
 package stats
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Objective is an upper bound on a latency quantile.
 type Objective struct {
@@ -28,6 +31,31 @@ type KneePoint struct {
 	Rounds  int                `json:"rounds"`            // played rounds
 	Holds   int                `json:"holds"`             // rounds that met the objective
 	Verdict string             `json:"verdict,omitempty"` // short form; empty if valid
+}
+
+// Interval returns the interval of the knee over the rounds: at all tried rates up to lo every round
+// met the objective, from hi on none did, and the 5 rounds next to the knee agree (by chance: 3 %).
+// Either is 0 if there is no such rate. Held and Failed, a majority of few rounds, often differ
+// between two searches for one variant; their intervals overlap.
+func (k Knee) Interval() (lo, hi float64) {
+	const agree = 5
+	points := slices.DeleteFunc(slices.Clone(k.Points), func(p KneePoint) bool { return p.Verdict == "unplayed" })
+	held, failed := 0, len(points)
+	for held < len(points) && points[held].Holds > 0 && points[held].Holds == points[held].Rounds {
+		held++
+	}
+	for failed > held && points[failed-1].Holds == 0 {
+		failed--
+	}
+	for rounds := 0; held > 0 && rounds < agree; rounds += points[held].Rounds {
+		held--
+		lo = points[held].Rate
+	}
+	for rounds := 0; failed < len(points) && rounds < agree; failed++ {
+		hi = points[failed].Rate
+		rounds += points[failed].Rounds
+	}
+	return lo, hi
 }
 
 // Scaling is the throughput of a variant over one varied number: producers, processors,
