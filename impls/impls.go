@@ -30,8 +30,11 @@ const (
 type Order string
 
 const (
-	OrderTotal  Order = "total"   // arrival order, across all keys
-	OrderPerKey Order = "per-key" // arrival order for each key; between keys see the family's contract
+	OrderTotal Order = "total" // arrival order, across all keys
+	// OrderPerKey: arrival order for each key, and keys in the order in which they were queued.
+	OrderPerKey Order = "per-key"
+	// OrderPerShard: per-key among the keys of a shard, and no order between shards.
+	OrderPerShard Order = "per-shard"
 )
 
 // Coalescing defines which queued events a variant merges.

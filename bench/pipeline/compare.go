@@ -295,8 +295,7 @@ func (m *material) queueContest() contest {
 	for _, v := range queue.Variants() {
 		c.variants = append(c.variants, variant{v.Name, v.Guarantees, func(g impls.Guarantees, k Knobs) setting {
 			opts := queue.Options{Capacity: k.Capacity, Shards: k.Shards}
-			g.Bounded = k.Capacity > 0
-			return setting{g, func() (closer, error) { return v.New(opts) }, func() stages {
+			return setting{opts.Label(g), func() (closer, error) { return v.New(opts) }, func() stages {
 				return &fifo{build: func() (consumable, error) { return queue.New(v.Name, opts) }}
 			}}
 		}})

@@ -11,7 +11,7 @@ import (
 // channelVariant is idiomatic Go: one goroutine owns the state, and others
 // communicate with it through channels.
 func channelVariant() Variant {
-	return ownVariant("channel", "an owner goroutine and channels: it receives in runs, folds, and answers the consumer",
+	return ownVariant("channel", "an owner goroutine, which ends with Close: it receives in runs, folds, and answers the consumer",
 		func(o Options) (Queue, error) { return newChannel(o), nil })
 }
 

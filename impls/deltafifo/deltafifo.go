@@ -47,6 +47,9 @@
 // not block, Replace and Resync treat keys in process as queued. KnownObjects may
 // then lag behind by the deltas in process, but not by more.
 //
+// The variant channel has a goroutine from New to Close. Its queue is not collected without Close,
+// unlike upstream's and the other variants'.
+//
 // An object without a key gives a [cache.KeyError] and is not queued.
 package deltafifo
 
@@ -137,6 +140,9 @@ func (o Options) Label(g impls.Guarantees) impls.Guarantees {
 	g.Bounded = o.Capacity > 0
 	if o.Compaction == Latest {
 		g.Coalesces = impls.CoalesceLatest
+	}
+	if o.Shards == 1 && o.Delivery == PerKey {
+		g.Order = impls.OrderPerKey
 	}
 	if o.HandOver != "" && o.HandOver != impls.Owned {
 		g.HandsOver = o.HandOver

@@ -122,7 +122,7 @@ func shardedVariant() Variant {
 			return newSharded(o), nil
 		},
 		impls.Guarantees{
-			Mode: string(PerKey), Order: impls.OrderPerKey, Coalesces: impls.CoalesceDeltas,
+			Mode: string(PerKey), Order: impls.OrderPerShard, Coalesces: impls.CoalesceDeltas,
 			Bounded: true, Consumers: impls.ManyConsumers, Unlocked: true, DropIn: "cache.QueueWithBatch",
 		})
 }

@@ -107,11 +107,15 @@ func (q *sender) Replace(list []any, _ string) error {
 }
 
 func ownVariant(name, summary string, consumers impls.Consumers, build func(Options) (Queue, error)) Variant {
+	order := impls.OrderPerKey
+	if consumers == impls.ManyConsumers {
+		order = impls.OrderPerShard
+	}
 	return Variant{
 		Name:    name,
 		Summary: summary,
 		Guarantees: []impls.Guarantees{{
-			Order: impls.OrderPerKey, Coalesces: impls.CoalesceLatest, Bounded: true,
+			Order: order, Coalesces: impls.CoalesceLatest, Bounded: true,
 			Consumers: consumers, Unlocked: true, DropIn: "cache.Queue",
 		}},
 		New: func(o Options) (Queue, error) {

@@ -7,7 +7,7 @@ import (
 
 // channelVariant is an owner goroutine and channels.
 func channelVariant() Variant {
-	return ownVariant("channel", "an owner goroutine that folds what comes through a channel, many events at a time",
+	return ownVariant("channel", "an owner goroutine, which ends with Close, folds what comes through a channel",
 		impls.OneConsumer, func(o Options) (Queue, error) { return newChannel(o), nil })
 }
 

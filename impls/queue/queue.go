@@ -9,9 +9,9 @@
 // # What every variant guarantees
 //
 //   - Keys are popped in the order in which they were queued. An update of a
-//     queued key keeps its position. If Guarantees.Consumers is many, this
-//     holds for the keys of each shard. Consumers skip a key that is in
-//     process until its process returns.
+//     queued key keeps its position. If Guarantees.Order is per-shard, this
+//     holds for the keys of each shard. If Guarantees.Consumers is many, consumers
+//     skip a key that is in process until its process returns.
 //   - The newest object of a queued key is popped exactly once, unless Delete
 //     or Replace drops it first. A Pop that begins after a call has returned
 //     sees the effect of that call.
@@ -39,6 +39,9 @@
 // list, if it arrives before the last process of the first list is about to return.
 //
 // Guarantees.Unlocked says whether producers block while process runs.
+//
+// The variant channel has a goroutine from New to Close. Its queue is not collected without Close,
+// unlike upstream's and the other variants'.
 //
 // An object without a key gives a [cache.KeyError] and is not queued. That includes a tombstone,
 // unless the key function accepts it, like [cache.DeletionHandlingMetaNamespaceKeyFunc]. If the key
@@ -84,6 +87,15 @@ type Options struct {
 	// ignore it while there is room.
 	Context context.Context
 	Shards  int // at most [MaxShards]; 0 means the variant's default
+}
+
+// Label returns the guarantees of a mode as the options change them.
+func (o Options) Label(g impls.Guarantees) impls.Guarantees {
+	g.Bounded = o.Capacity > 0
+	if o.Shards == 1 {
+		g.Order = impls.OrderPerKey
+	}
+	return g
 }
 
 // Variant is an implementation of this family.

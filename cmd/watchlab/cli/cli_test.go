@@ -91,6 +91,8 @@ func TestList(t *testing.T) {
 		`deltafifo +clientgo-deltafifo +per-key +per-key +deltas +no +one +locked\n`,
 		`deltafifo +cond +per-key +per-key +deltas +yes +one +unlocked\n`,
 		`queue +clientgo-fifo +- +per-key +latest +no +one +locked\n`,
+		`deltafifo +sharded +per-key +per-shard +deltas +yes +many +unlocked\n`,
+		`queue +sharded +- +per-shard +latest +yes +many +unlocked\n`,
 		`merge +cond `,
 		`deltafifo/clientgo-realfifo-batch\n(  .*\n)*.*cache.QueueWithBatch;(\n| )[^/]*k8s.io/client-go v0.37.2\n`,
 		`queue/clientgo-fifo\n(  .*\n)*.*cache.Queue;(\n| )[^/]*k8s.io/client-go v0.37.2\n`,

@@ -215,9 +215,8 @@ func deletesSeen(s setup) bool { return s.known || inOrder(s) }
 func latest(s setup) bool     { return s.objects || s.Compaction == deltafifo.Latest }
 func everyDelta(s setup) bool { return !latest(s) }
 
-// fifo: keys are popped in the order in which they were queued. Among many
-// consumers this holds with one shard only.
-func fifo(s setup) bool { return !manyAtOnce(s) || s.Shards == 1 }
+// fifo: keys are popped in the order in which they were queued.
+func fifo(s setup) bool { return s.guarantees.Order != impls.OrderPerShard || s.Shards == 1 }
 
 // all is for checks with several conditions.
 func all(conditions ...func(setup) bool) func(setup) bool {

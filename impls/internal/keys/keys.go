@@ -203,10 +203,14 @@ func (f Func) OfQueued(obj any) (Key, error) {
 	return Split(s), nil
 }
 
-// Check returns the error of OfQueued. The caller gets the panic of an object whose key cannot be
-// read, and not the goroutine that computes the key later. It does not read the bytes of strings.
+// Check returns the error of OfQueued, and panics where that does: the caller gets the panic, and not
+// the goroutine that computes the key later. It does not read an object behind a pointer, which need
+// not be in the processor's cache.
 func (f Func) Check(obj any) error {
-	if _, ok := f.Raw(obj); ok {
+	if _, ok := obj.(metav1.Object); ok && f.custom == nil {
+		if v := reflect.ValueOf(obj); v.Kind() != reflect.Pointer || v.IsNil() {
+			f.Raw(obj)
+		}
 		return nil
 	}
 	_, err := f.OfQueued(obj)
