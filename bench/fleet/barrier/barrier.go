@@ -151,12 +151,10 @@ func Join(ctx context.Context, opts Options) (*Barrier, error) {
 
 // await waits for a change or the timeout. The error is ctx's.
 func (b *Barrier) await(ctx context.Context, timeout time.Duration, changed <-chan struct{}) (inTime bool, err error) {
-	timer := time.NewTimer(timeout)
-	defer timer.Stop()
 	select {
 	case <-changed:
 		return true, nil
-	case <-timer.C:
+	case <-time.After(timeout):
 		return false, nil
 	case <-ctx.Done():
 		return false, ctx.Err()

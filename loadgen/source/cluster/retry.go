@@ -40,11 +40,9 @@ func (p *retrier) do(ctx context.Context, f func() error) (retried time.Duration
 			}
 			return took, err
 		}
-		wait := time.NewTimer(pause)
 		select {
-		case <-wait.C:
+		case <-time.After(pause):
 		case <-ctx.Done():
-			wait.Stop()
 			return took, context.Cause(ctx)
 		}
 		pause = min(2*pause, longestPause)
