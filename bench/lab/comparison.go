@@ -393,7 +393,7 @@ type Progress struct {
 	// Done counts finished plays, including skipped cells and the rounds of a resumed
 	// run. Total is 0 with a budget, and grows when [Comparison].More adds cells.
 	Done, Total       int
-	Left              time.Duration // estimated remaining time, or the rest of the budget; 0 while unknown
+	Left              time.Duration // estimated remaining time; 0 while unknown
 	Finished, Skipped bool          // Finished: false before the play, true after; Skipped: the cell was invalid
 	Result            CellResult    // of the cell so far
 }
@@ -410,15 +410,38 @@ func (t *took) add(d time.Duration) {
 
 func (t took) mean() time.Duration { return t.time / time.Duration(max(t.plays, 1)) }
 
-func (r *runner) left() time.Duration {
-	if r.opts.Budget > 0 {
-		return max(r.opts.Budget-r.spent(), 0)
-	}
-	var left time.Duration
+func (r *runner) left() (left time.Duration) {
 	for _, c := range r.runs {
 		left += c.cost(c.cells, func(t *cellRun) int { return t.left })
 	}
-	return left
+	if r.opts.Budget == 0 {
+		return left
+	}
+	rest, most := max(r.opts.Budget-r.spent(), 0), 0
+	for _, c := range r.runs {
+		for _, t := range c.cells[c.first:] {
+			most = max(most, t.took.plays)
+		}
+	}
+	round := r.phaseCost(func(*cellRun) int { return 1 })
+	if round == 0 {
+		return rest
+	}
+	// The current round ends. Then as many rounds follow as fit.
+	current := r.phaseCost(func(t *cellRun) int { return most - t.took.plays })
+	fits := current + max(rest-current, 0)/round*round
+	if r.opts.Rounds > 0 {
+		return min(fits, left)
+	}
+	return fits
+}
+
+// phaseCost estimates the time to play each cell of the phase times(cell) times.
+func (r *runner) phaseCost(times func(*cellRun) int) (sum time.Duration) {
+	for _, c := range r.runs {
+		sum += c.cost(c.cells[c.first:], times)
+	}
+	return sum
 }
 
 // cost estimates the time to play each cell times(cell) times. A cell that was never played costs

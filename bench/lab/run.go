@@ -313,9 +313,6 @@ func (r *runner) fits(last, more int) bool {
 	if r.opts.Profile != nil {
 		more++
 	}
-	var cost time.Duration
-	for _, c := range r.runs {
-		cost += c.cost(c.cells[c.first:], func(*cellRun) int { return more })
-	}
+	cost := r.phaseCost(func(*cellRun) int { return more })
 	return cost > 0 && r.spent()+cost <= r.opts.Budget
 }

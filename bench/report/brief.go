@@ -475,7 +475,8 @@ func briefEnds(o run) []string {
 	if n := pairs["good"] + pairs["warn"] + pairs["bad"]; n > 0 {
 		noise += fmt.Sprintf("; A/A: %d of %s differ, %d agree", pairs["bad"], Plural(n, "pair"), pairs["good"])
 	}
-	out = append(out, noise+".", "ratio: events/s over the baseline's; per CPU: of events per CPU second; allocs: per event.")
+	out = append(append(out, noise+"."), wrap("ratio: events/s over the baseline's; per CPU: of events per CPU second; "+
+		"allocs: per event. An event counts once the queue has accepted it, also if a newer one replaces it.", textWidth)...)
 	if partial(o.Outcome) != "" {
 		out = append(out, "All figures are of "+o.Merged.String()+".")
 	}

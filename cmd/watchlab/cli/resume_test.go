@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
@@ -271,8 +272,17 @@ func TestStatus(t *testing.T) {
 		}
 	}
 
-	now := time.Unix(0, 0)
+	long := p
+	long.Cell = "DeltaFIFO/impl=" + strings.Repeat("é", 100) + "/rate=max"
 	var out bytes.Buffer
+	now := time.Unix(60, 0)
+	(&status{w: &out, now: func() time.Time { return now }}).show(long)
+	if got := strings.TrimSuffix(out.String(), "\n"); utf8.RuneCountInString(got) != 100 || !strings.HasSuffix(got, "é/rate=max") {
+		t.Errorf("a long line has %d columns: %q", utf8.RuneCountInString(got), got)
+	}
+
+	out.Reset()
+	now = time.Unix(0, 0)
 	s := &status{w: &out, now: func() time.Time { return now }, last: now}
 	for range 700 {
 		s.show(p)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/term"
@@ -11,7 +12,10 @@ import (
 	"watchlab/bench/lab"
 )
 
-const quietTime = 30 * time.Second // interval of status lines without a terminal
+const (
+	quietTime = 30 * time.Second // interval of status lines without a terminal
+	columns   = 100              // their length, at most
+)
 
 // status prints the progress: in one line of a terminal, elsewhere as a line every quietTime.
 type status struct {
@@ -43,7 +47,12 @@ func (s *status) show(p lab.Progress) {
 		s.shown = true
 	case s.now().Sub(s.last) >= quietTime:
 		s.last = s.now()
-		fmt.Fprintf(s.w, "watchlab: %s\n", progressLine(p))
+		line := []rune("watchlab: " + progressLine(p))
+		if cut := len(line) - columns + 1; cut > 0 {
+			// The end names the rate.
+			line = slices.Replace(line, columns/2, columns/2+cut, '…')
+		}
+		fmt.Fprintln(s.w, string(line))
 	}
 }
 
