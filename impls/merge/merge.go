@@ -42,6 +42,12 @@
 // guarantees that objects with one UID and one resourceVersion are equal (Kubernetes API concepts,
 // "Resource versions"). The rule ignores an empty resourceVersion and those of other sources.
 //
+// By rule 1, a pod that the sender changes in place and sends again gives no UPDATE. Kubelet, which
+// holds the received pod itself, sends none either; reference holds a shallow copy and sees only
+// fields that were assigned. With KUBE_CACHE_MUTATION_DETECTOR=true, client-go's mutation detector
+// watches the received pods: it prints the change and panics. It is for debugging, as it copies
+// every received pod.
+//
 // [TrustGenerations] also relies on metadata.generation. The API server increments it on every
 // change of the spec (Kubernetes v1.34, KEP-5067), except when a scheduler binds the pod to a node.
 // So the spec of a pod from [APISource] is not compared if UID, node and a non-zero generation are

@@ -3,10 +3,13 @@ package merge
 import (
 	"context"
 	"fmt"
+	"os"
+	"strconv"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/tools/cache"
 )
 
 // mux has what all variants of this module share, so that they differ only in the merge: one
@@ -20,6 +23,8 @@ type mux struct {
 	run     func(context.Context, command) (duplicates []*v1.Pod, err error)
 	stop    func() // ends those waits of the variant that do not select on closing
 	updates chan PodUpdate
+	// mutations finds received pods that are changed later; nil unless the environment asks for it.
+	mutations cache.MutationDetector
 
 	closing chan struct{} // closed when Close begins; ends all waits for a receiver
 	// calls is read-locked by each call that may send. Close locks it to wait for
@@ -62,6 +67,10 @@ func (m *mux) init(opts Options) error {
 	m.channels = make(map[string]listener)
 	m.registered = sets.New[string]()
 	m.set = sets.New[string]()
+	if on, _ := strconv.ParseBool(os.Getenv("KUBE_CACHE_MUTATION_DETECTOR")); on {
+		m.mutations = cache.NewCacheMutationDetector("merge")
+		m.listeners.Go(func() { m.mutations.Run(m.closing) })
+	}
 	return nil
 }
 
@@ -73,6 +82,11 @@ func (m *mux) Merge(ctx context.Context, source string, update PodUpdate) error 
 	}
 	if err := update.Check(); err != nil {
 		return fmt.Errorf("merge from %s: %w", source, err)
+	}
+	if m.mutations != nil {
+		for _, pod := range update.Pods {
+			m.mutations.AddObject(pod)
+		}
 	}
 	return m.call(ctx, command{source: source, update: update})
 }
