@@ -150,7 +150,12 @@ func Values(r cell.Result, headline cell.Boundary) []Value {
 		if l.Boundary != headline {
 			prefix = boundaryUnit(l.Boundary) + "-"
 		}
-		for i, d := range []time.Duration{l.P50, l.P90, l.P99, l.P999, l.Max} {
+		quantiles := []time.Duration{l.P50, l.P90, l.P99, l.P999, l.Max}
+		if r.Lag == nil {
+			// Unpaced, some events are stamped: the maximum of a sample is none of the cell.
+			quantiles = quantiles[:4]
+		}
+		for i, d := range quantiles {
 			values = append(values, Value{prefix + quantileUnits[i], ns(d)})
 		}
 	}
