@@ -18,6 +18,7 @@ type base struct {
 	initial     *keys.InitialList
 	ctx         context.Context
 	atomicLists bool // Replace and Resync are one delta each (in-order, without KnownObjects)
+	perKey      bool // delivery is per key
 	lend        bool // process borrows its slices ([impls.Lent])
 }
 
@@ -29,6 +30,7 @@ func newBase(o Options, name string) base {
 		initial:     keys.NewInitialList(name),
 		ctx:         o.Context,
 		atomicLists: o.Delivery == InOrder && o.KnownObjects == nil,
+		perKey:      o.Delivery == PerKey,
 		lend:        o.HandOver == impls.Lent,
 	}
 }
@@ -45,9 +47,8 @@ type producers struct {
 
 // sink is the storage behind [producers].
 type sink interface {
+	// push queues an item. When it returns, a command and the first call have taken effect.
 	push(i item) error
-	// settle executes the queued commands, unless the consumer is about to.
-	settle()
 }
 
 // front is the API of a queue with one consumer at a time. The engine stores the items.
@@ -91,10 +92,12 @@ func (q *producers) event(k kind, obj any) error {
 	// The owner of the backlog computes the key; an object without one is refused here.
 	err := q.keys.Check(obj)
 	if err == nil {
-		obj, err = transform(q.transformer, obj)
+		obj, err = q.transform(obj)
+	} else if k == deleted && q.perKey {
+		return err
 	}
 	if err != nil {
-		// As upstream, it counts as the first call.
+		// As upstream, it counts as the first call, except for a Delete of DeltaFIFO without a key.
 		q.initial.Touch()
 		return err
 	}
@@ -119,13 +122,14 @@ func (q *producers) Resync() error {
 	if q.known == nil {
 		return nil
 	}
-	return q.command(item{kind: resyncCommand})
+	return q.command(resyncCommand, nil)
 }
 
 // Replace queues one ReplacedAll delta with in-order delivery and KnownObjects nil. Otherwise it
 // queues a Replaced delta for each object of the list, and tombstones for queued, processed and
 // known objects that the list lacks; nothing of another call comes between them, and together they
-// use one of Capacity. After an error nothing is queued. O(list + queued + known).
+// use one of Capacity. After an error nothing is queued. The list is the caller's again when Replace
+// has returned, unless it is handed over as one ReplacedAll, as upstream. O(list + queued + known).
 func (q *producers) Replace(list []any, resourceVersion string) error {
 	if !q.atomicLists {
 		for _, obj := range list {
@@ -134,22 +138,23 @@ func (q *producers) Replace(list []any, resourceVersion string) error {
 			}
 		}
 	}
-	objs, err := transformAll(q.transformer, list)
+	objs, err := q.transformAll(list)
 	switch {
 	case err != nil:
 		return err
 	case q.atomicLists:
 		return q.sink.push(item{obj: cache.ReplacedAllInfo{ResourceVersion: resourceVersion, Objects: objs}, kind: replacedAll})
 	default:
-		return q.command(item{obj: &replacement{list: objs}, kind: replaceCommand})
+		return q.command(replaceCommand, objs)
 	}
 }
 
-// command queues a command and executes it.
-func (q *producers) command(c item) error {
-	err := q.sink.push(c)
-	if err == nil {
-		q.sink.settle()
+// command executes a command. The caller gets the panic of KnownObjects.
+func (q *producers) command(k kind, list []any) error {
+	c := &command{list: list}
+	err := q.sink.push(item{obj: c, kind: k})
+	if c.panicked != nil {
+		panic(c.panicked)
 	}
 	return err
 }

@@ -24,7 +24,6 @@ type buffered struct {
 	front
 	inbox  inbox // safe for all producers; only the holder of owner takes from it
 	closed atomic.Bool
-	perKey bool // with per-key delivery
 	// foldAt is the inbox length from which a producer moves items to the
 	// backlog; 0 leaves that to the consumer.
 	foldAt int
@@ -37,6 +36,9 @@ type buffered struct {
 	// inbox, and the owner stores it afterwards. Len loads it after the length of the inbox, so
 	// that it misses no item that moves meanwhile.
 	waiting atomic.Int64
+
+	awaiting atomic.Int32 // counts the producers in await
+	folded   sync.Cond    // where they sleep
 }
 
 const (
@@ -48,8 +50,9 @@ const (
 )
 
 func newBuffered(o Options, name string, in inbox) *buffered {
-	q := &buffered{front: front{producers: producers{base: newBase(o, name)}}, inbox: in, perKey: o.Delivery == PerKey}
+	q := &buffered{front: front{producers: producers{base: newBase(o, name)}}, inbox: in}
 	q.sink, q.engine = q, q
+	q.folded.L = new(sync.Mutex)
 	q.backlog = newBacklog(o, q.initial)
 	if o.Compaction == Latest {
 		q.foldAt = latestFoldAt
@@ -63,17 +66,54 @@ func (q *buffered) push(i item) error {
 	} else if err != nil {
 		return err
 	}
-	// The first call and an empty initial list take effect when they are folded.
-	if !q.initial.HasSynced() || q.foldAt > 0 && q.inbox.Len() >= q.foldAt {
+	switch {
+	case i.kind >= replaceCommand:
+		q.await(i.obj.(*command).executed.Load)
+	case !q.initial.Begun() && i.kind != syncAll && i.kind != bookmark:
+		q.await(q.initial.Begun)
+	case q.foldAt > 0 && q.inbox.Len() >= q.foldAt:
 		q.settle()
 	}
 	return nil
 }
 
+// await folds the inbox, or waits until the owner of the backlog has folded the caller's item, which
+// executed reports. The owner wakes it when it unlocks the backlog and before it sleeps.
+func (q *buffered) await(executed func() bool) {
+	q.awaiting.Add(1)
+	defer q.awaiting.Add(-1)
+	q.folded.L.Lock()
+	owns := false
+	for !executed() && !owns {
+		if owns = q.owner.TryLock(); !owns {
+			q.folded.Wait()
+		}
+	}
+	q.folded.L.Unlock()
+	if owns {
+		defer q.unlock()
+		q.foldAll()
+	}
+}
+
+// wake wakes producers in await.
+func (q *buffered) wake() {
+	if q.awaiting.Load() > 0 {
+		q.folded.L.Lock()
+		defer q.folded.L.Unlock()
+		q.folded.Broadcast()
+	}
+}
+
+func (q *buffered) unlock() {
+	q.owner.Unlock()
+	q.wake()
+}
+
 // settle folds the inbox into the backlog, unless the backlog is locked.
 func (q *buffered) settle() {
 	if q.owner.TryLock() {
-		defer q.owner.Unlock()
+		defer q.unlock()
 		q.fold(q.inbox.Len())
 	}
 }
@@ -106,13 +146,14 @@ func (q *buffered) account() {
 
 func (q *buffered) take(batch bool) (deltas []cache.Delta, batched bool) {
 	q.owner.Lock()
-	defer q.owner.Unlock()
+	defer q.unlock()
 	for {
 		q.gather(batch)
 		if deltas, batched = q.backlog.take(batch); deltas != nil {
 			q.account()
 			return deltas, batched
 		}
+		q.wake()
 		if q.inbox.Wait() != nil {
 			return nil, false
 		}
@@ -127,8 +168,12 @@ func (q *buffered) gather(batch bool) {
 		}
 		return
 	}
-	// A key is popped with all deltas that were queued before, and a command
-	// sees all calls before it.
+	// A key is popped with all deltas that were queued before.
+	q.foldAll()
+}
+
+// foldAll folds all calls that have returned. The caller holds owner.
+func (q *buffered) foldAll() {
 	for n := q.inbox.Len(); n > 0; {
 		if n -= q.fold(n); n == 0 {
 			return
@@ -143,7 +188,7 @@ func (q *buffered) gather(batch bool) {
 
 func (q *buffered) done(bool) {
 	q.owner.Lock()
-	defer q.owner.Unlock()
+	defer q.unlock()
 	q.backlog.done()
 }
 

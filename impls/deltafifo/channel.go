@@ -103,8 +103,9 @@ func (q *channel) push(i item) error {
 		return err
 	}
 	q.mail.Send(i)
-	// The first received item determines the initial list, so wait until the owner has it.
-	if !q.initial.Begun() {
+	// The first received item determines the initial list, so wait until the owner has it. A command
+	// has then been executed.
+	if i.kind >= replaceCommand || !q.initial.Begun() {
 		q.settle()
 	}
 	return nil

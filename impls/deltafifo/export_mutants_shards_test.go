@@ -90,17 +90,17 @@ func (q *forgottenShard) PopBatch(_ cache.ProcessBatchFunc, single cache.PopProc
 type shardByShard struct{ *sharded }
 
 func (q *shardByShard) Replace(list []any, _ string) error {
-	parts := make([]replacement, len(q.shards))
+	parts := make([][]any, len(q.shards))
 	for _, obj := range list {
 		_, hash, err := q.keys.Hashed(obj)
 		if err != nil {
 			return err
 		}
 		p := &parts[q.number(hash)]
-		p.list = append(p.list, obj)
+		*p = append(*p, obj)
 	}
 	for i := range q.shards {
-		if err := q.command(func() { q.shards[i].backlog.replace(&parts[i]) }); err != nil {
+		if err := q.command(new(command), func() { q.shards[i].backlog.replace(parts[i]) }); err != nil {
 			return err
 		}
 		runtime.Gosched()

@@ -213,7 +213,7 @@ func (q *acceptsAfterClose) Update(obj any) error {
 type twiceTransformed struct{ *buffered }
 
 func (q *twiceTransformed) Update(obj any) error {
-	obj, err := transform(q.transformer, obj)
+	obj, err := q.transform(obj)
 	if err != nil {
 		return err
 	}

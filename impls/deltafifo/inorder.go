@@ -107,10 +107,11 @@ func (b *inOrder) execute(i item) {
 	switch i.kind {
 	case replaceCommand:
 		b.free++
-		b.replace(i.obj.(*replacement))
+		c := i.obj.(*command)
+		c.execute(func() { b.replace(c.list) })
 	case resyncCommand:
 		b.free++
-		b.resync()
+		i.obj.(*command).execute(b.resync)
 	default:
 		b.initial.Touch()
 		b.push(i)
@@ -175,9 +176,9 @@ func (b *inOrder) endInitial(end uint64) {
 
 // replace queues tombstones for objects that the list lacks, and then a Replaced
 // delta for each object of the list.
-func (b *inOrder) replace(r *replacement) {
-	listed := make(map[keys.Key]struct{}, len(r.list))
-	for _, obj := range r.list {
+func (b *inOrder) replace(list []any) {
+	listed := make(map[keys.Key]struct{}, len(list))
+	for _, obj := range list {
 		if k, err := b.keys.OfQueued(obj); err == nil {
 			listed[k] = struct{}{}
 		}
@@ -201,7 +202,7 @@ func (b *inOrder) replace(r *replacement) {
 		}
 		bury(k, knownObject(b.known, s))
 	}
-	for _, obj := range r.list {
+	for _, obj := range list {
 		b.pushNew(replaced, obj)
 	}
 	if b.initial.Claim() {

@@ -1,6 +1,8 @@
 package deltafifo
 
 import (
+	"sync/atomic"
+
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/impls/internal/ring"
@@ -47,5 +49,17 @@ var types = [...]cache.DeltaType{
 // v0.37, the_real_fifo.go).
 func (k kind) alone() bool { return k >= replacedAll }
 
-// replacement is the object of a replaceCommand.
-type replacement struct{ list []any }
+// command is the object of a replaceCommand or resyncCommand. Its caller waits until it is executed.
+type command struct {
+	list     []any
+	executed atomic.Bool
+	panicked any // of KnownObjects, for the caller
+}
+
+func (c *command) execute(do func()) {
+	defer func() {
+		c.panicked = recover()
+		c.executed.Store(true)
+	}()
+	do()
+}

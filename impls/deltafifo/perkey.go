@@ -101,10 +101,11 @@ func (b *perKey) put(items []item) {
 			switch {
 			case i.kind == replaceCommand:
 				b.free++
-				b.replace(i.obj.(*replacement))
+				c := i.obj.(*command)
+				c.execute(func() { b.replace(c.list) })
 			case i.kind == resyncCommand:
 				b.free++
-				b.resync()
+				i.obj.(*command).execute(b.resync)
 			case raw[j] != keys.Key{}:
 				b.initial.Touch()
 				key, hash := raw[j].Hashed()
@@ -119,12 +120,12 @@ func (b *perKey) put(items []item) {
 // eventOf queues a delta whose key needs the key function.
 func (b *perKey) eventOf(i item) {
 	b.initial.Touch()
-	key, hash, err := b.keys.Hashed(i.obj)
+	obj, key, hash, err := keyed(b.keys, i.obj)
 	if err != nil {
-		// A transformer returned an object without a key.
 		b.drop(i)
 		return
 	}
+	i.obj = obj
 	b.event(i, key, hash)
 }
 
@@ -145,14 +146,15 @@ func (b *perKey) drop(i item) {
 }
 
 // exists reports whether the consumer has, or is about to have, an object of an
-// unqueued key. As upstream, a failing store counts as having it.
-func (b *perKey) exists(key keys.Key) bool {
+// unqueued key. As upstream, a failing store counts as having it, and here one that panics.
+func (b *perKey) exists(key keys.Key) (exists bool) {
 	if b.known == nil {
 		return false
 	}
 	if d, there := b.newestInProcess(key); there {
 		return d.kind != deleted
 	}
+	defer func() { exists = recover() != nil || exists }()
 	_, exists, err := b.known.GetByKey(key.String())
 	return err != nil || exists
 }
@@ -239,15 +241,15 @@ func (b *perKey) resync() {
 
 // replace queues a Replaced delta for each object of the list, and then a
 // tombstone for each queued, processed or known object that the list lacks.
-func (b *perKey) replace(r *replacement) {
-	listed := make(map[keys.Key]struct{}, len(r.list))
-	for _, obj := range r.list {
-		key, err := b.keys.OfQueued(obj)
+func (b *perKey) replace(list []any) {
+	listed := make(map[keys.Key]struct{}, len(list))
+	for _, obj := range list {
+		obj, key, hash, err := keyed(b.keys, obj)
 		if err != nil {
 			continue
 		}
 		listed[key] = struct{}{}
-		b.add(key.Hash(), key, item{obj: obj, kind: replaced, placeless: true})
+		b.add(hash, key, item{obj: obj, kind: replaced, placeless: true})
 	}
 	for e := range b.queued.All {
 		if _, there := listed[e.Key]; there {

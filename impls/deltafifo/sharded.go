@@ -156,29 +156,25 @@ func defaultShards(procs int) int {
 func (q *sharded) push(i item) error {
 	switch i.kind {
 	case replaceCommand:
-		return q.replace(i.obj.(*replacement).list)
+		return q.replace(i.obj.(*command))
 	case resyncCommand:
-		return q.command(func() {
+		return q.command(i.obj.(*command), func() {
 			for i := range q.shards {
 				q.shards[i].backlog.resync()
 			}
 		})
 	}
-	key, hash, err := q.keys.Hashed(i.obj)
+	obj, key, hash, err := keyed(q.keys, i.obj)
 	if err != nil {
-		// As upstream, it counts as the first call.
-		q.initial.Touch()
 		return err
 	}
+	i.obj = obj
 	if err := q.slots.Take(q.ctx); err != nil {
 		return err
 	}
 	q.slots.Give(q.put(q.shardOf(hash), keyedItem{i, key, hash}))
 	return nil
 }
-
-// settle does nothing: commands are executed at once.
-func (q *sharded) settle() {}
 
 func (q *sharded) shardOf(hash uint64) *shard { return &q.shards[q.number(hash)] }
 
@@ -228,20 +224,19 @@ func (q *sharded) announce(s *shard) {
 }
 
 // replace deals a list to the shards and queues it, with all shards locked.
-func (q *sharded) replace(list []any) error {
-	parts := make([]replacement, len(q.shards))
-	for _, obj := range list {
-		// A transformer may return an object without a key, which is skipped.
-		if _, hash, err := q.keys.Hashed(obj); err == nil {
+func (q *sharded) replace(c *command) error {
+	parts := make([][]any, len(q.shards))
+	for _, obj := range c.list {
+		if _, _, hash, err := keyed(q.keys, obj); err == nil {
 			p := &parts[q.number(hash)]
-			p.list = append(p.list, obj)
+			*p = append(*p, obj)
 		}
 	}
-	return q.command(func() { q.replaceParts(parts) })
+	return q.command(c, func() { q.replaceParts(parts) })
 }
 
 // replaceParts passes each shard its part of a list. The caller holds all locks.
-func (q *sharded) replaceParts(parts []replacement) {
+func (q *sharded) replaceParts(parts [][]any) {
 	first := q.initial.Claim()
 	unsynced := 0
 	for i := range q.shards {
@@ -250,7 +245,7 @@ func (q *sharded) replaceParts(parts []replacement) {
 			// This is not the first call of the shard either.
 			s.initial.Touch()
 		}
-		s.backlog.replace(&parts[i])
+		s.backlog.replace(parts[i])
 		if s.initial.Left() > 0 {
 			unsynced++
 		}
@@ -265,27 +260,29 @@ func (q *sharded) replaceParts(parts []replacement) {
 }
 
 // command takes a slot and runs do with all shards locked.
-func (q *sharded) command(do func()) error {
+func (q *sharded) command(c *command, do func()) error {
 	if err := q.slots.Take(q.ctx); err != nil {
 		return err
 	}
-	q.slots.Give(1 + q.whole(do))
+	q.slots.Give(1 + q.whole(c, do))
 	return nil
 }
 
 // whole runs do with all shards locked and returns the number of freed slots. After Close it does
 // nothing.
-func (q *sharded) whole(do func()) (freed int) {
+func (q *sharded) whole(c *command, do func()) (freed int) {
 	q.lock()
 	defer q.unlock()
 	if q.shards[0].closed {
 		return 0
 	}
-	q.dealKnown()
 	for i := range q.shards {
 		q.shards[i].fold()
 	}
-	do()
+	c.execute(func() {
+		q.dealKnown()
+		do()
+	})
 	for i := range q.shards {
 		s := &q.shards[i]
 		if s.known != nil {

@@ -4,29 +4,52 @@ import (
 	"math"
 
 	"k8s.io/client-go/tools/cache"
+
+	"watchlab/impls/internal/keys"
 )
 
-// transform applies a transformer as client-go does: to objects from the API
-// server, not to tombstones.
-func transform(f cache.TransformFunc, obj any) (any, error) {
-	if f == nil {
-		return obj, nil
-	}
-	if _, tombstone := obj.(cache.DeletedFinalStateUnknown); tombstone {
-		return obj, nil
-	}
-	return f(obj)
+// rekeyed is a transformed object with another key than before, or without one. As in DeltaFIFO,
+// delivery per key uses the key before.
+type rekeyed struct {
+	key keys.Key
+	obj any
 }
 
-// transformAll applies a transformer to a copy of a list. After an error the result is nil.
-func transformAll(f cache.TransformFunc, list []any) ([]any, error) {
-	if f == nil {
+// keyed returns an object of per-key delivery with its key.
+func keyed(f keys.Func, obj any) (_ any, key keys.Key, hash uint64, err error) {
+	if r, ok := obj.(rekeyed); ok {
+		return r.obj, r.key, r.key.Hash(), nil
+	}
+	key, hash, err = f.Hashed(obj)
+	return obj, key, hash, err
+}
+
+// transform applies the transformer as client-go does: to objects from the API server, not to
+// tombstones. The caller gets the panic of a key function on what the transformer returned.
+func (b *base) transform(obj any) (any, error) {
+	if _, tombstone := obj.(cache.DeletedFinalStateUnknown); tombstone || b.transformer == nil {
+		return obj, nil
+	}
+	before, _ := b.keys.OfQueued(obj)
+	out, err := b.transformer(obj)
+	if err != nil {
+		return nil, err
+	}
+	if after, err := b.keys.OfQueued(out); b.perKey && (err != nil || after != before) {
+		return rekeyed{before, out}, nil
+	}
+	return out, nil
+}
+
+// transformAll applies the transformer to a copy of a list. After an error the result is nil.
+func (b *base) transformAll(list []any) ([]any, error) {
+	if b.transformer == nil {
 		return list, nil
 	}
 	out := make([]any, len(list))
 	for i, obj := range list {
 		var err error
-		if out[i], err = transform(f, obj); err != nil {
+		if out[i], err = b.transform(obj); err != nil {
 			return nil, err
 		}
 	}

@@ -23,8 +23,8 @@ func (s setup) push(q deltafifo.Queue, d cache.Delta) error {
 	case cache.ReplacedAllInfo:
 		list := slices.Clone(o.Objects)
 		err := q.Replace(list, o.ResourceVersion)
-		if s.objects {
-			clear(list) // The list is the caller's.
+		if !atomicLists(s) || s.objects {
+			clear(list) // The list is the caller's, except where it is handed over as one delta.
 		}
 		return err
 	case cache.SyncAllInfo:
