@@ -100,7 +100,6 @@ type Difference struct {
 	// MinDetectable is the smallest change that these rounds detect, as a share (see
 	// [stats.MinDetectable]); 0 if unknown.
 	MinDetectable float64 `json:"minDetectable,omitempty"`
-	few           bool    // too few rounds for a test
 	delta         string  // benchstat's form of Change
 	test          benchmath.Comparison
 }
@@ -120,11 +119,11 @@ func (t *Tables) CannotTell() bool {
 	for _, tab := range t.Tables {
 		for _, row := range tab.Rows {
 			for _, c := range row.Cells {
-				if c == nil || c.VsBase == nil {
-					continue
-				}
-				if some = true; !c.VsBase.few {
-					return false
+				if c != nil && c.VsBase != nil {
+					test := c.VsBase.test
+					if some = true; test.Alpha == 0 || stats.Testable(test.N1, test.N2, test.Alpha) {
+						return false
+					}
 				}
 			}
 		}
@@ -364,7 +363,6 @@ func newCell(r, base *rounds, assume benchmath.Assumption, o Options) *Cell {
 			Change: finite(c.Center/center - 1), P: test.P,
 			// Exact units have an alpha of 0: every difference is significant.
 			Significant: test.P < test.Alpha || test.Alpha == 0 && c.Center != center,
-			few:         test.Alpha > 0 && !stats.Testable(len(base.values), len(r.values), o.Alpha),
 			delta:       test.FormatDelta(center, c.Center), test: test,
 		}
 		if share, ok := stats.MinDetectable(base.values, r.values); ok && o.Alpha == stats.Alpha {

@@ -327,6 +327,12 @@ func TestKinds(t *testing.T) {
 				now.Cells[3].Rounds[i].Result.BytesPerEvent = 900
 			}
 		}, compare.CannotTell, false},
+		"bytes from zero, per baseline": {"rules:\n- {metric: B/op, change: 5%, per: baseline, because: x}\n", func(old, now *lab.ComparisonResult) {
+			for i := range now.Cells[3].Rounds {
+				old.Cells[0].Rounds[i].Result.BytesPerEvent, now.Cells[0].Rounds[i].Result.BytesPerEvent = 100, 100
+				old.Cells[3].Rounds[i].Result.BytesPerEvent, now.Cells[3].Rounds[i].Result.BytesPerEvent = float64(i%2*900), 900
+			}
+		}, compare.CannotTell, false},
 		"zero bytes": {bytesOp, func(_, _ *lab.ComparisonResult) {}, compare.Held, false},
 		"just the allowed change": {"rules:\n- {metric: allocs/op, change: 5%, because: x}\n", func(_, now *lab.ComparisonResult) {
 			for i := range now.Cells[3].Rounds {

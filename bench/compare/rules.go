@@ -46,13 +46,12 @@ func (r *Rule) String() string {
 	return r.Metric
 }
 
-// allows returns the allowed change: "+10 %" or "-10 %".
-func (r *Rule) allows() string {
-	sign := "+"
+// worse is the sign of a change for the worse.
+func (r *Rule) worse() float64 {
 	if r.Better == stats.Higher {
-		sign = "-"
+		return -1
 	}
-	return fmt.Sprintf("%s%.3g %%", sign, r.Allowed*100)
+	return 1
 }
 
 // ErrRule is wrapped by the errors for invalid rules.

@@ -118,7 +118,7 @@ func relative(cl, base *lab.CellResult, c *lab.ComparisonResult) stats.Samples {
 	out := stats.Samples{}
 	for _, round := range cl.Rounds {
 		for _, v := range stats.Values(round.Result, c.Latency) {
-			if b := from[key{round.Round, v.Unit}]; b > 0 && v.Value > 0 {
+			if b := from[key{round.Round, v.Unit}]; b > 0 {
 				out[v.Unit] = append(out[v.Unit], v.Value/b)
 			}
 		}

@@ -234,11 +234,10 @@ func (s *Spec) knee() (Knee, error) {
 	if k.Resolution, err = parseShare(spec.Resolution); err != nil {
 		return k, badField(in+"resolution", err)
 	}
-	if _, err := pace.ParseRate(k.From.String()); err != nil {
-		return k, badField(in+"from", err)
-	}
-	if _, err := pace.ParseRate(k.To.String()); err != nil {
-		return k, badField(in+"to", err)
+	for i, rate := range []pace.Rate{k.From, k.To} {
+		if _, err := pace.ParseRate(rate.String()); err != nil {
+			return k, badField(in+[]string{"from", "to"}[i], err)
+		}
 	}
 	if k.To < k.From {
 		return k, badField(in+"to", fmt.Errorf("%v is below --from %v", spec.To, spec.From))

@@ -97,9 +97,12 @@ func Compare(base, values []float64) Comparison {
 	if c.Testable = Testable(len(base), len(values), Alpha); !c.Testable {
 		return c
 	}
-	c.welch = ShiftOf(base, values).differs()
+	s := ShiftOf(base, values)
+	c.welch = s.differs()
 	c.P = max(mannWhitney(base, values), c.welch)
-	c.Lo, c.Hi = ratioInterval(base, values)
+	if s.Logs {
+		c.Lo, c.Hi = s.ratioInterval(base, values)
+	}
 	c.Significant = c.P < Alpha && !(0 < c.Lo && c.Lo <= 1 && 1 <= c.Hi)
 	if share, ok := MinDetectable(base, values); ok {
 		c.MinDetectable = &share
