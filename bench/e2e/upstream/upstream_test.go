@@ -177,21 +177,20 @@ func (s *suite) adapt(t *testing.T) {
 			t.Fatal(err)
 		}
 		isTest := strings.HasSuffix(path, "_test.go")
-		for i, decl := range file.Decls {
+		file.Decls = slices.DeleteFunc(file.Decls, func(decl ast.Decl) bool {
 			f, ok := decl.(*ast.FuncDecl)
 			if !ok {
-				continue
+				return false
 			}
 			name := funcName(f)
 			switch {
-			case name == "newQueueFIFO" || isTest && slices.Contains(helpers, name):
-				// testdata has this function. As function _ it keeps the imports in use.
+			case isTest && slices.Contains(helpers, name):
 				delete(missing, name)
-				f.Recv, f.Name = nil, ast.NewIdent("_")
-				if name != "newQueueFIFO" {
-					file.Decls[i] = &ast.GenDecl{Tok: token.IMPORT}
-				}
-				continue
+				return true
+			case name == "newQueueFIFO":
+				delete(missing, name)
+				f.Name = ast.NewIdent("_") // keeps the imports in use
+				return false
 			case isTest && whiteBox[name] != "":
 				delete(missing, name)
 			case isTest:
@@ -203,10 +202,7 @@ func (s *suite) adapt(t *testing.T) {
 			if isTest && testName.MatchString(name) && name != "TestMain" {
 				s.tests = append(s.tests, name)
 			}
-		}
-		file.Decls = slices.DeleteFunc(file.Decls, func(d ast.Decl) bool {
-			g, ok := d.(*ast.GenDecl)
-			return ok && g.Tok == token.IMPORT && len(g.Specs) == 0
+			return false
 		})
 		var out bytes.Buffer
 		if err := printer.Fprint(&out, fset, file); err != nil {
