@@ -195,8 +195,9 @@ func TestNoise(t *testing.T) {
 func TestNoFalseHeld(t *testing.T) {
 	const figures, noise = 400, 0.03
 	noises := map[string]func(*rand.Rand) float64{
-		"normal": (*rand.Rand).NormFloat64,
-		"skewed": (*rand.Rand).ExpFloat64,
+		"normal":    (*rand.Rand).NormFloat64,
+		"skewed":    (*rand.Rand).ExpFloat64,
+		"two modes": func(r *rand.Rand) float64 { return float64(2*r.IntN(2)-1) + 0.2*r.NormFloat64() },
 		"outliers": func(r *rand.Rand) float64 {
 			v := r.NormFloat64()
 			if r.IntN(10) == 0 {
@@ -235,10 +236,14 @@ func TestNoFalseHeld(t *testing.T) {
 					counts[f.Kind]++
 				}
 				t.Logf("%s, %d rounds, %d %%: %v of %d", name, rounds, percent, counts, 2*figures)
-				if percent >= 10 && counts[compare.Held]+counts[compare.Improved] > 0 {
+				most := 0
+				if percent == 10 && name == "two modes" {
+					most = 4 // 5 rounds may all be of one mode
+				}
+				if percent >= 10 && counts[compare.Held]+counts[compare.Improved] > most {
 					t.Errorf("%s, %d rounds, %d %% worse: %v", name, rounds, percent, counts)
 				}
-				if percent <= 10 && counts[compare.Regressed] > 0 {
+				if percent <= 10 && counts[compare.Regressed] > most {
 					t.Errorf("%s, %d rounds, %d %% worse with 10 %% allowed: %v", name, rounds, percent, counts)
 				}
 				if percent == 0 && name == "normal" && rounds == 10 && counts[compare.Held] < 2*figures*9/10 {
