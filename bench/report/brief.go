@@ -311,10 +311,11 @@ func (f family) clause(top, other *group, r row) string {
 	if g.why != "" {
 		return text + " is not answered (" + g.why + ")"
 	}
-	text += " " + g.text() + g.doubt() + r.p99()
+	text += " " + g.text()
 	if !r.base.throughput.Baseline {
-		text += " (against `" + r.base.variant() + "`, the strongest)"
+		text += " of the strongest, `" + r.base.variant() + "`"
 	}
+	text += g.doubt() + r.p99()
 	if share := transport(top, other); g.same() && share > 0.5 {
 		text += ": HTTP and decoding take " + percent(math.Round(share*100)/100) + " of the CPU time"
 	}
