@@ -92,6 +92,9 @@ func (q *producers) event(k kind, obj any) error {
 	// The owner of the backlog computes the key; an object without one is refused here.
 	err := q.keys.Check(obj)
 	if err == nil {
+		if q.transformer == nil {
+			return q.sink.push(item{obj: obj, kind: k})
+		}
 		obj, err = q.transform(obj)
 	} else if k == deleted && q.perKey {
 		return err

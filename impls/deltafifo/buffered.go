@@ -61,9 +61,10 @@ func newBuffered(o Options, name string, in inbox) *buffered {
 }
 
 func (q *buffered) push(i item) error {
-	if err := q.inbox.Push(q.ctx, i); errors.Is(err, ring.ErrClosed) {
-		return nil
-	} else if err != nil {
+	if err := q.inbox.Push(q.ctx, i); err != nil {
+		if errors.Is(err, ring.ErrClosed) {
+			return nil
+		}
 		return err
 	}
 	switch {

@@ -213,9 +213,8 @@ func (q *acceptsAfterClose) Update(obj any) error {
 type twiceTransformed struct{ *buffered }
 
 func (q *twiceTransformed) Update(obj any) error {
-	obj, err := q.transform(obj)
-	if err != nil {
-		return err
+	if q.transformer != nil {
+		obj, _ = q.transform(obj)
 	}
 	return q.buffered.Update(obj)
 }

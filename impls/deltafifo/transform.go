@@ -24,10 +24,10 @@ func keyed(f keys.Func, obj any) (_ any, key keys.Key, hash uint64, err error) {
 	return obj, key, hash, err
 }
 
-// transform applies the transformer as client-go does: to objects from the API server, not to
+// transform applies the transformer, which is not nil, as client-go does: to objects from the API server, not to
 // tombstones. The caller gets the panic of a key function on what the transformer returned.
 func (b *base) transform(obj any) (any, error) {
-	if _, tombstone := obj.(cache.DeletedFinalStateUnknown); tombstone || b.transformer == nil {
+	if _, tombstone := obj.(cache.DeletedFinalStateUnknown); tombstone {
 		return obj, nil
 	}
 	before, _ := b.keys.OfQueued(obj)
