@@ -214,7 +214,7 @@ func (q *gapAtClose) Add(obj any) error {
 
 func (q *gapAtClose) Close() {
 	q.closing.Store(true)
-	for range 1000 {
+	for range 3 {
 		runtime.Gosched()
 	}
 	q.channel.Close()
