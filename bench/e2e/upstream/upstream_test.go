@@ -199,7 +199,8 @@ func (s *suite) adapt(t *testing.T) {
 			if f.Recv == nil {
 				s.uses[name] = identifiers(f)
 			}
-			if isTest && testName.MatchString(name) && name != "TestMain" {
+			// Upstream's examples leave goroutines behind, which goleak finds now and then.
+			if isTest && strings.HasPrefix(name, "Test") && name != "TestMain" {
 				s.tests = append(s.tests, name)
 			}
 			return false
@@ -399,10 +400,7 @@ func (s *suite) play(t *testing.T, r run) (passed int64) {
 
 func tail(out []byte) []byte { return out[max(0, len(out)-4<<10):] }
 
-var (
-	testName = regexp.MustCompile(`^(Test|Example)`)
-	pass     = regexp.MustCompile(`--- PASS: (\w+) \(`)
-)
+var pass = regexp.MustCompile(`--- PASS: (\w+) \(`)
 
 // exec runs tests and returns those that did not pass. If all passed and the binary failed, for
 // example because a goroutine leaked, it returns all of them.
