@@ -5,6 +5,7 @@ package upstream
 
 import (
 	"bytes"
+	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -15,7 +16,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -90,13 +90,21 @@ const (
 	acrossKeys = "expects the order of different keys, which several shards do not keep"
 )
 
+// TestMain lets more runs than cores go on at once, because upstream's tests sleep most of the time.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	parallel := "4"
+	if testing.Short() { // without the race detector
+		parallel = "24"
+	}
+	if err := flag.Set("test.parallel", parallel); err != nil {
+		panic(err)
+	}
+	m.Run()
+}
+
 func TestClientGo(t *testing.T) {
 	s := build(t)
-	// The tests sleep most of the time.
-	slots := make(chan struct{}, 12*runtime.GOMAXPROCS(0))
-	if !testing.Short() {
-		slots = make(chan struct{}, 2*runtime.GOMAXPROCS(0))
-	}
 	var passed atomic.Int64
 	skipped := map[string]bool{}
 	runs := s.runs()
@@ -107,8 +115,6 @@ func TestClientGo(t *testing.T) {
 			}
 			t.Run(r.name, func(t *testing.T) {
 				t.Parallel()
-				slots <- struct{}{}
-				defer func() { <-slots }()
 				passed.Add(s.play(t, r))
 			})
 		}
