@@ -16,6 +16,7 @@ import (
 	"math/bits"
 	"reflect"
 	"strings"
+	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
@@ -116,12 +117,17 @@ type Func struct {
 	custom     cache.KeyFunc // nil if the key is namespace and name
 	tombstones bool          // a tombstone has its own key
 	deltas     bool          // client-go's Deltas have the key of the newest object
+	// plain is the last type whose GetName and GetNamespace return its metadata's fields. A queue has
+	// objects of one type, so nearly every key is read without a call of these methods.
+	plain *atomic.Pointer[reflect.Type]
 }
 
 // NewFunc returns the Func of a key function for a queue of deltas: like DeltaFIFO, it accepts
 // tombstones and Deltas whatever the function. nil means [cache.MetaNamespaceKeyFunc].
 func NewFunc(f cache.KeyFunc) Func {
-	return Func{custom: NewObjectFunc(f).custom, tombstones: true, deltas: true}
+	of := NewObjectFunc(f)
+	of.tombstones, of.deltas = true, true
+	return of
 }
 
 // NewObjectFunc returns the Func that accepts what a key function accepts; nil means
@@ -130,7 +136,7 @@ func NewFunc(f cache.KeyFunc) Func {
 func NewObjectFunc(f cache.KeyFunc) Func {
 	tombstones := same(f, cache.DeletionHandlingMetaNamespaceKeyFunc)
 	if f == nil || tombstones || same(f, cache.MetaNamespaceKeyFunc) {
-		return Func{tombstones: tombstones}
+		return Func{tombstones: tombstones, plain: new(atomic.Pointer[reflect.Type])}
 	}
 	return Func{custom: f}
 }
@@ -144,11 +150,40 @@ func same(a, b cache.KeyFunc) bool {
 // several objects first and computes their keys afterwards, the cache misses overlap. It panics, as
 // client-go does, if the object is a nil pointer.
 func (f Func) Raw(obj any) (Key, bool) {
-	// The fields behind GetObjectMeta are no substitute: a type may override these methods.
-	if o, ok := obj.(metav1.Object); ok && f.custom == nil {
+	if f.custom != nil {
+		return Key{}, false
+	}
+	if f.isPlain(obj) {
+		if m, ok := obj.(metav1.ObjectMetaAccessor).GetObjectMeta().(*metav1.ObjectMeta); ok {
+			return Key{m.Namespace, m.Name}, true
+		}
+	}
+	if o, ok := obj.(metav1.Object); ok {
 		return Key{o.GetNamespace(), o.GetName()}, true
 	}
 	return Key{}, false
+}
+
+// isPlain reports whether obj is of a type of Kubernetes' own API, none of which overrides the
+// methods of its metadata. Other types may.
+func (f Func) isPlain(obj any) bool {
+	if f.plain == nil {
+		return false
+	}
+	last := f.plain.Load()
+	return last != nil && *last == reflect.TypeOf(obj) || f.learn(reflect.TypeOf(obj), obj)
+}
+
+// learn is isPlain for a type that was not the last one.
+func (f Func) learn(t reflect.Type, obj any) bool {
+	if t == nil || t.Kind() != reflect.Pointer || !strings.HasPrefix(t.Elem().PkgPath(), "k8s.io/api") {
+		return false
+	}
+	if _, ok := obj.(metav1.ObjectMetaAccessor); !ok {
+		return false
+	}
+	f.plain.Store(&t)
+	return true
 }
 
 // Hashed returns the key of an object in a queue, as OfQueued, and its hash.
