@@ -24,8 +24,9 @@ func keyed(f keys.Func, obj any) (_ any, key keys.Key, hash uint64, err error) {
 	return obj, key, hash, err
 }
 
-// transform applies the transformer, which is not nil, as client-go does: to objects from the API server, not to
-// tombstones. The caller gets the panic of a key function on what the transformer returned.
+// transform applies the transformer, which is not nil, as client-go does: to objects from the API
+// server, not to tombstones. The caller gets the panic of a key function on what the transformer
+// returned.
 func (b *base) transform(obj any) (any, error) {
 	if _, tombstone := obj.(cache.DeletedFinalStateUnknown); tombstone {
 		return obj, nil
@@ -35,10 +36,15 @@ func (b *base) transform(obj any) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if after, err := b.keys.OfQueued(out); b.perKey && (err != nil || after != before) {
+	if has := b.hasKey(out, before); b.perKey && !has {
 		return rekeyed{before, out}, nil
 	}
 	return out, nil
+}
+
+func (b *base) hasKey(obj any, key keys.Key) bool {
+	of, err := b.keys.OfQueued(obj)
+	return err == nil && of == key
 }
 
 // transformAll applies the transformer to a copy of a list. After an error the result is nil.
