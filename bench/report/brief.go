@@ -13,10 +13,11 @@ import (
 	"watchlab/bench/stats"
 )
 
-// briefLines is the maximum number of lines of [Brief].
-const briefLines = 40
+// briefLines is the maximum number of lines of [Brief]. With the progress and the folder of the quick
+// run, `make run` prints at most 40.
+const briefLines = 36
 
-// Brief writes a summary for one screen: at most 40 lines of at most 100 columns.
+// Brief writes a summary for one screen: at most 36 lines of at most 100 columns.
 //
 //  1. One sentence per family states the gain of its best variant over the baseline,
 //     in events per CPU second, with p99 at a fixed rate. It prefers a real consumer, then
@@ -476,8 +477,7 @@ func briefEnds(o run) []string {
 	if n := pairs["good"] + pairs["warn"] + pairs["bad"]; n > 0 {
 		noise += fmt.Sprintf("; A/A: %d of %s differ, %d agree", pairs["bad"], Plural(n, "pair"), pairs["good"])
 	}
-	out = append(append(out, noise+"."), wrap("ratio: events/s over the baseline's; per CPU: of events per CPU second; "+
-		"allocs: per event. An event counts once the queue has accepted it, also if a newer one replaces it.", textWidth)...)
+	out = append(out, noise+".", "ratio: events/s over the baseline's; per CPU: of events per CPU second; allocs: per event.")
 	if partial(o.Outcome) != "" {
 		out = append(out, "All figures are of "+o.Merged.String()+".")
 	}

@@ -284,7 +284,7 @@ func TestStatus(t *testing.T) {
 	out.Reset()
 	now = time.Unix(0, 0)
 	s := &status{w: &out, now: func() time.Time { return now }, last: now}
-	for range 700 {
+	for range 1000 {
 		s.show(p)
 		now = now.Add(100 * time.Millisecond)
 		p.Finished = true
@@ -293,7 +293,7 @@ func TestStatus(t *testing.T) {
 	}
 	s.clear()
 	if got, want := out.String(), strings.Repeat("watchlab: 7/12, 1m23s left  round 2/5  Queue/impl=x\n", 2); got != want {
-		t.Errorf("in 70 s, piped: %q, want %q", got, want)
+		t.Errorf("in 100 s, piped: %q, want %q", got, want)
 	}
 
 	out.Reset()

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	quietTime = 30 * time.Second // interval of status lines without a terminal
+	quietTime = 45 * time.Second // interval of status lines without a terminal
 	columns   = 100              // their length, at most
 )
 
