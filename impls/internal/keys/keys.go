@@ -171,18 +171,20 @@ func (f Func) isPlain(obj any) bool {
 		return false
 	}
 	last := f.plain.Load()
-	return last != nil && *last == reflect.TypeOf(obj) || f.learn(reflect.TypeOf(obj), obj)
+	return last != nil && *last == reflect.TypeOf(obj) || f.learn(obj)
 }
 
 // learn is isPlain for a type that was not the last one.
-func (f Func) learn(t reflect.Type, obj any) bool {
+func (f Func) learn(obj any) bool {
+	t := reflect.TypeOf(obj)
 	if t == nil || t.Kind() != reflect.Pointer || !strings.HasPrefix(t.Elem().PkgPath(), "k8s.io/api") {
 		return false
 	}
 	if _, ok := obj.(metav1.ObjectMetaAccessor); !ok {
 		return false
 	}
-	f.plain.Store(&t)
+	plain := t // t itself would be allocated for all types
+	f.plain.Store(&plain)
 	return true
 }
 

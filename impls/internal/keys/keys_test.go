@@ -143,15 +143,19 @@ type accessor struct{ meta metav1.ObjectMeta }
 func (a *accessor) GetObjectMeta() metav1.Object { return &a.meta }
 
 func TestNoAllocation(t *testing.T) {
-	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "namespace", Name: "name"}}
 	f := keys.NewFunc(nil)
-	if n := testing.AllocsPerRun(100, func() {
-		k, err := f.OfQueued(pod)
-		if err != nil || k.Hash() == 0 {
-			t.Fatal(k, err)
+	for _, obj := range []any{
+		&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "namespace", Name: "name"}},
+		&namespaced{namespace: "namespace", name: "name"}, // not of Kubernetes' own API
+	} {
+		if n := testing.AllocsPerRun(100, func() {
+			k, err := f.OfQueued(obj)
+			if err != nil || k.Hash() == 0 {
+				t.Fatal(k, err)
+			}
+		}); n != 0 {
+			t.Errorf("a key of %T allocates %v times", obj, n)
 		}
-	}); n != 0 {
-		t.Errorf("a key allocates %v times", n)
 	}
 }
 
