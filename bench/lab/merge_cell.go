@@ -165,13 +165,17 @@ func join(separator string, parts ...string) string {
 
 func causesOf(verdicts []shareVerdict) Cause {
 	var causes []Cause
-	for _, c := range []Cause{CauseLost, CauseReordered, CauseDuplicated, CauseDiverged, CauseRefused, CauseError} {
+	add := func(c Cause) {
 		if slices.ContainsFunc(verdicts, func(v shareVerdict) bool {
 			return slices.Contains(strings.Split(string(v.Cause), "+"), string(c))
 		}) {
 			causes = append(causes, c)
 		}
 	}
+	for _, inv := range invariants {
+		add(inv.cause)
+	}
+	add(CauseError)
 	return joinCauses(causes)
 }
 

@@ -67,12 +67,14 @@ func newStamps(n int, paced bool, which Stamps) *stamps {
 		paced:    paced,
 		every:    which == StampsAll,
 		none:     which == StampsNone,
-		called:   make([]int64, n+1),
 		released: make([]int64, n+1),
 		enqueued: make([]int64, n+1),
 		popped:   make([]int64, n+1),
 		stored:   make([]int64, n+1),
 		handled:  make([]int64, n+1),
+	}
+	if paced {
+		s.called = make([]int64, n+1)
 	}
 	switch {
 	case s.none:
