@@ -48,11 +48,12 @@ test: ## Vet and test; with the race detector where goroutines meet
 mutants: ## Break the variants on purpose; the tests must fail (impls/conformance/mutants.md)
 	$(GO) test -timeout 30m -tags mutants -run '^TestMutants$$' ./impls/...
 
-# SOAK is how long make soak plays.
-SOAK ?= 10m
+# SOAK is how long make soak plays; EVENTS is how many events of each variant instead.
+SOAK   ?= 10m
+EVENTS ?=
 
-soak: ## Play all variants with panics, Close and Replace; memory must stay flat (SOAK=10m)
-	$(GO) test -count 1 -timeout 0 -v -run '^TestSoak$$' ./impls/conformance -soak $(SOAK)
+soak: ## Play all variants with panics, Close and Replace; memory must stay flat (SOAK=10m, EVENTS=1e8)
+	$(GO) test -count 1 -timeout 0 -v -run '^TestSoak$$' ./impls/conformance $(if $(EVENTS),-events $(EVENTS),-soak $(SOAK))
 
 # FAULTS is how long informers and caches meet faults. E2E are flags of go test.
 FAULTS ?= 5m

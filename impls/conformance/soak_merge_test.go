@@ -46,6 +46,9 @@ func mergeCells() []cell {
 type node struct {
 	merge.Merger
 	owned bool
+	// slow is the number of received updates of which one is slow; sets that of sent ones of which
+	// one is a SET.
+	slow, sets int
 	// closed is closed with the merger. After that nobody receives from the
 	// channels of the sources.
 	closed  chan struct{}
@@ -75,6 +78,7 @@ type source struct {
 func playMerge(t *testing.T, rng *rand.Rand, m *meter, merger merge.Merger, owned bool) {
 	n := &node{
 		Merger: merger, owned: owned, closed: make(chan struct{}),
+		slow: m.pick(1000, 1_000_000), sets: m.pick(3, 1000),
 		held: map[string]map[types.UID]int{}, ended: map[string]int{},
 	}
 	for p := range producers {
@@ -90,9 +94,9 @@ func playMerge(t *testing.T, rng *rand.Rand, m *meter, merger merge.Merger, owne
 	var receiver sync.WaitGroup
 	seed := rng.Uint64()
 	receiver.Go(func() { n.receive(rand.New(rand.NewPCG(seed, 0))) })
-	for round := range 1 + rng.IntN(10) {
+	for round := range m.pick(1+rng.IntN(10), longRounds) {
 		before := n.events()
-		n.round(rng, 20+rng.IntN(200), round, nil)
+		n.round(rng, m.each(20+rng.IntN(200)), round, nil)
 		if err := n.settled(round); err != nil {
 			t.Errorf("round %d: %v", round, err)
 			break
@@ -136,7 +140,7 @@ func (n *node) round(rng *rand.Rand, each, round int, closeAt <-chan time.Time) 
 		own := rand.New(rand.NewPCG(rng.Uint64(), 0))
 		all.Go(func() {
 			for range each {
-				if !n.send(s, s.next(own)) {
+				if !n.send(s, s.next(own, n.sets)) {
 					return
 				}
 			}
@@ -186,15 +190,15 @@ func (n *node) fail(err error) {
 
 const podsEach = 30
 
-// next returns an update of one pod or of all.
-func (s *source) next(rng *rand.Rand) merge.PodUpdate {
-	uid := types.UID(fmt.Sprintf("%s-%d", s.name, rng.IntN(podsEach)))
+// next returns an update of one pod, or one time in sets of all.
+func (s *source) next(rng *rand.Rand, sets int) merge.PodUpdate {
+	uid := types.UID(s.name + "-" + strconv.Itoa(rng.IntN(podsEach)))
 	have := s.pods[uid]
-	switch roll := rng.IntN(10); {
-	case have != nil && roll == 0:
+	switch {
+	case have != nil && rng.IntN(10) == 0:
 		delete(s.pods, uid)
 		return merge.PodUpdate{Op: merge.REMOVE, Pods: []*v1.Pod{have}}
-	case roll < 4:
+	case rng.IntN(sets) == 0:
 		// The complete state in any order, with one pod changed or removed.
 		if s.set(uid, have, rng); rng.IntN(8) == 0 {
 			delete(s.pods, uid)
@@ -215,7 +219,7 @@ func (s *source) set(uid types.UID, have *v1.Pod, rng *rand.Rand) {
 	s.change++
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: string(uid), UID: uid}}
 	if have != nil {
-		pod = have.DeepCopy()
+		*pod = *have // All that follows replaces, and changes nothing in place.
 	}
 	pod.ResourceVersion = strconv.Itoa(s.change)
 	pod.Status.Message = pod.ResourceVersion
@@ -241,7 +245,7 @@ func (s *source) end(round int) merge.PodUpdate {
 // receive receives until the merger is closed, with random pauses.
 func (n *node) receive(rng *rand.Rand) {
 	for u := range n.Updates() {
-		if rng.IntN(1000) == 0 {
+		if rng.IntN(n.slow) == 0 {
 			<-time.After(time.Duration(rng.IntN(4)) * time.Millisecond)
 		}
 		n.mu.Lock()

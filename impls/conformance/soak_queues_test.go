@@ -29,6 +29,8 @@ type subject struct {
 	take func(rng *rand.Rand, handle func([]cache.Delta) error) error
 	// exact: every event is delivered; otherwise only the newest of a key.
 	exact bool
+	// ordered: the events of a producer are delivered in their order, of whatever key.
+	ordered bool
 	// deletions: deletions are delivered.
 	deletions bool
 	consumers int
@@ -50,10 +52,14 @@ type soak struct {
 	closing atomic.Bool
 	// accepted counts the accepted events of each producer.
 	accepted [producers]int
+	// slow is the number of hand-overs of which one is slow.
+	slow int
 	// mu guards the fields below, which consumers write.
 	mu sync.Mutex
 	// seen is the newest delivered version of each key.
 	seen map[string]int
+	// last is the newest delivered event of each producer.
+	last [producers]int64
 	// inHand holds the keys in process.
 	inHand map[string]bool
 	// failed is the first failure.
@@ -77,7 +83,7 @@ const keysEach = 40
 // playKeyed runs an episode of several rounds and closes the queue at a random
 // time in the last one.
 func playKeyed(t *testing.T, rng *rand.Rand, m *meter, s subject) {
-	e := &soak{subject: s, t: t, seen: map[string]int{}, inHand: map[string]bool{}}
+	e := &soak{subject: s, t: t, seen: map[string]int{}, inHand: map[string]bool{}, slow: m.pick(2000, 1_000_000)}
 	for p := range producers {
 		for k := range keysEach {
 			e.keys[p] = append(e.keys[p], &key{name: fmt.Sprintf("p%d-k%d", p, k)})
@@ -88,9 +94,9 @@ func playKeyed(t *testing.T, rng *rand.Rand, m *meter, s subject) {
 		seed := rng.Uint64()
 		consumers.Go(func() { e.consume(rand.New(rand.NewPCG(seed, 0))) })
 	}
-	for round := range 1 + rng.IntN(20) {
+	for round := range m.pick(1+rng.IntN(20), longRounds) {
 		before := e.events()
-		e.round(rng, 50+rng.IntN(1000), nil)
+		e.round(rng, m.each(50+rng.IntN(1000)), nil)
 		e.drained(round)
 		m.sample(e.events() - before)
 		if e.failedAlready() {
@@ -156,7 +162,7 @@ func (e *soak) produce(p, each int, rng *rand.Rand) {
 		// Some keys are hotter than others.
 		k := e.keys[p][min(rng.IntN(keysEach), rng.IntN(keysEach))]
 		e.pause.RLock()
-		err := e.tell(k, rng)
+		err := e.tell(p, k, rng)
 		if err == nil {
 			e.accepted[p]++
 		}
@@ -172,8 +178,10 @@ func (e *soak) produce(p, each int, rng *rand.Rand) {
 }
 
 // tell sends the next version of a key. A refused version does not count.
-func (e *soak) tell(k *key, rng *rand.Rand) error {
-	obj := &metav1.ObjectMeta{Name: k.name, ResourceVersion: strconv.Itoa(k.version + 1)}
+func (e *soak) tell(p int, k *key, rng *rand.Rand) error {
+	obj := &metav1.ObjectMeta{
+		Name: k.name, ResourceVersion: strconv.Itoa(k.version + 1), Generation: int64(e.accepted[p] + 1),
+	}
 	call, object := e.queue.Update, obj
 	switch {
 	case k.object == nil:
@@ -261,7 +269,7 @@ func (e *soak) takeOnce(rng *rand.Rand) (err error) {
 	return e.take(rng, func(deltas []cache.Delta) error {
 		e.enter(deltas)
 		defer e.leave(deltas)
-		switch roll := rng.IntN(2000); {
+		switch roll := rng.IntN(e.slow); {
 		case roll == 0:
 			<-time.After(time.Duration(rng.IntN(4)) * time.Millisecond)
 		case roll < 5:
@@ -334,6 +342,12 @@ func (e *soak) see(d cache.Delta) error {
 			return fmt.Errorf("%s of version %d of %s came after version %d", d.Type, v, o.Name, last)
 		}
 		e.seen[o.Name] = v
+		if p := o.Name[1] - '0'; e.ordered && !again {
+			if o.Generation != e.last[p]+1 {
+				return fmt.Errorf("event %d of producer %d came after event %d", o.Generation, p, e.last[p])
+			}
+			e.last[p] = o.Generation
+		}
 		if e.store == nil {
 			return nil
 		}
@@ -478,7 +492,8 @@ func deltafifoCells() []cell {
 				}
 				playKeyed(t, rng, m, subject{
 					queue: q, take: takeDeltas(q), store: store, deletions: true,
-					exact: o.Compaction != deltafifo.Latest, consumers: consumersOf(g, rng),
+					exact: o.Compaction != deltafifo.Latest, ordered: o.Delivery == deltafifo.InOrder,
+					consumers: consumersOf(g, rng),
 				})
 				if t.Failed() {
 					t.Logf("options: capacity %d, compaction %q, hand-over %s, batch size %d, known %t",

@@ -14,11 +14,15 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"testing"
 	"time"
 )
 
-var duration = flag.Duration("soak", 0, "how long to soak all variants together; 0 skips it")
+var (
+	duration = flag.Duration("soak", 0, "how long to soak all variants together; 0 skips it")
+	count    = flag.Float64("events", 0, "how many events each variant plays; 0 means -soak")
+)
 
 // producers is the number of producers per instance.
 const producers = 8
@@ -33,10 +37,10 @@ type cell struct {
 	episode func(t *testing.T, rng *rand.Rand, m *meter)
 }
 
-// TestSoak divides the duration among all cells.
+// TestSoak divides the duration among all cells, or plays the number of events in each.
 func TestSoak(t *testing.T) {
-	if *duration <= 0 {
-		t.Skip("asked for by -soak")
+	if *duration <= 0 && *count <= 0 {
+		t.Skip("asked for by -soak or -events")
 	}
 	var cells []cell
 	cells = append(cells, deltafifoCells()...)
@@ -47,46 +51,86 @@ func TestSoak(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			seed := rand.Uint64()
 			rng := rand.New(rand.NewPCG(seed, 0))
-			m := newMeter(t)
-			episodes := 0
-			for until := time.Now().Add(share); time.Now().Before(until) && !t.Failed(); episodes++ {
-				progress := watch(c.name, seed)
+			m := newMeter(t, fmt.Sprintf("%s, seed %d", c.name, seed))
+			began, episodes := time.Now(), 0
+			for ; !t.Failed() && (time.Since(began) < share || m.events < int(*count)); episodes++ {
+				m.lives = append(m.lives, nil)
+				m.progress.Reset(hang)
 				c.episode(t, rng, m)
-				progress.Stop()
 				m.goroutinesGone()
+				if m.long {
+					t.Logf("%d events: heap %s; goroutines %d, files %d", m.events, m, runtime.NumGoroutine(), files())
+				}
 			}
+			m.progress.Stop()
 			m.flat()
-			t.Logf("seed %d: %d episodes, %d rounds, %d events; heap %s", seed, episodes, len(m.heap), m.events, m)
+			t.Logf("soaked %s: %d events, %.0f/s, %d instances, seed %d; heap after %d collections %s; goroutines %d to %d, files %d to %d",
+				c.name, m.events, float64(m.events)/time.Since(began).Seconds(), episodes, seed, len(m.all()), m,
+				m.goroutines, runtime.NumGoroutine(), m.files, files())
 		})
 	}
 }
 
-// watch ends the process with all stacks if an episode hangs.
-func watch(name string, seed uint64) *time.Timer {
-	return time.AfterFunc(2*time.Minute, func() {
-		debug.SetTraceback("all")
-		fmt.Fprintf(os.Stderr, "%s hangs, with seed %d\n", name, seed)
-		panic("an episode takes longer than two minutes")
-	})
-}
+// hang is the longest time between two samples.
+const hang = 2 * time.Minute
 
 // meter samples memory and goroutines while the queue is empty.
 type meter struct {
 	t          *testing.T
 	goroutines int
-	heap       []uint64
-	events     int
+	files      int
+	// lives are the samples of the heap in each instance's life.
+	lives  [][]uint64
+	events int
+	// long: episodes of a tenth of the events.
+	long bool
+	// progress ends the process with all stacks if an episode hangs.
+	progress *time.Timer
 }
 
-func newMeter(t *testing.T) *meter { return &meter{t: t, goroutines: runtime.NumGoroutine()} }
+func newMeter(t *testing.T, name string) *meter {
+	progress := time.AfterFunc(hang, func() {
+		debug.SetTraceback("all")
+		fmt.Fprintf(os.Stderr, "%s hangs\n", name)
+		panic("a round takes longer than two minutes")
+	})
+	return &meter{t: t, goroutines: runtime.NumGoroutine(), files: files(), long: *count > 0, progress: progress}
+}
+
+// files returns the number of open file descriptors, 0 where the system has no list of them.
+func files() int {
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return 0
+	}
+	return len(open) - 1 // One reads the folder.
+}
+
+// longRounds is the number of rounds in a long life.
+const longRounds = 50
+
+// pick returns the number for a short or a long life.
+func (m *meter) pick(short, long int) int {
+	if m.long {
+		return long
+	}
+	return short
+}
+
+// each returns how many events a producer plays in a round.
+func (m *meter) each(short int) int {
+	return m.pick(short, int(*count/(10*longRounds*producers)))
+}
 
 // sample records the heap at the end of a round, when the queue is empty.
 func (m *meter) sample(events int) {
 	m.events += events
+	m.progress.Reset(hang)
 	runtime.GC()
 	var s runtime.MemStats
 	runtime.ReadMemStats(&s)
-	m.heap = append(m.heap, s.HeapAlloc)
+	life := &m.lives[len(m.lives)-1]
+	*life = append(*life, s.HeapAlloc)
 }
 
 // goroutinesGone waits until the goroutines of an episode have ended.
@@ -106,18 +150,35 @@ const (
 	noise     = 1 << 20
 )
 
-// flat fits a line through the samples without the first quarter, and fails if
-// its rise exceeds the limit.
+// flat fits a line through the samples without the first quarter, and fails if its rise exceeds
+// the limit. Options, which set the level of the heap, differ between instances: a long life has a
+// line of its own, and the last samples of all lives have one.
 func (m *meter) flat() {
-	heap := m.heap[len(m.heap)/4:]
-	if len(heap) < 8 || m.t.Failed() {
-		return
+	lines := [][]uint64{m.all()}
+	if m.long {
+		var last []uint64
+		for _, life := range m.lives {
+			last = append(last, life[len(life)-1])
+		}
+		lines = append(m.lives, last)
 	}
-	mean, rise := fit(heap)
-	if rise > maxGrowth*mean+noise {
-		m.t.Errorf("the heap grew by %.1f MB from a mean of %.1f MB: %s", rise/1e6, mean/1e6, m)
+	for _, heap := range lines {
+		heap = heap[len(heap)/4:]
+		if len(heap) < 8 || m.t.Failed() {
+			continue
+		}
+		mean, rise := fit(heap)
+		if rise > maxGrowth*mean+noise {
+			m.t.Errorf("the heap grew by %.1f MB from a mean of %.1f MB: %s", rise/1e6, mean/1e6, m)
+		}
+	}
+	if now := files(); now > m.files {
+		m.t.Errorf("%d open files, there were %d before", now, m.files)
 	}
 }
+
+// all returns the samples of all lives.
+func (m *meter) all() []uint64 { return slices.Concat(m.lives...) }
 
 // fit returns the mean of the samples, and the rise of the fitted line from the first to the last.
 func fit(samples []uint64) (mean, rise float64) {
@@ -134,15 +195,15 @@ func fit(samples []uint64) (mean, rise float64) {
 	return mean, covariance / variance * (n - 1)
 }
 
-// String returns some of the samples.
+// String returns some of the samples and the largest.
 func (m *meter) String() string {
-	s := "MB:"
+	s, heap := "MB:", m.all()
 	for i := range 8 {
-		if at := i * len(m.heap) / 8; at < len(m.heap) {
-			s += fmt.Sprintf(" %.1f", float64(m.heap[at])/1e6)
+		if at := i * len(heap) / 8; at < len(heap) {
+			s += fmt.Sprintf(" %.1f", float64(heap[at])/1e6)
 		}
 	}
-	return s
+	return s + fmt.Sprintf(", at most %.1f", float64(slices.Max(heap))/1e6)
 }
 
 // TestFit compares fit with known lines.
