@@ -17,11 +17,9 @@ import (
 	"watchlab/scripts/deploy"
 )
 
-// edit makes an object of the manifests' example run one of this run.
+// edit sets the content of a renamed object of the manifests' example run.
 func (s Spec) edit(u *unstructured.Unstructured) error {
-	ofRun := u.GetLabels()[RunLabel] == deploy.Run
-	s.rename(u)
-	if !ofRun {
+	if u.GetLabels()[RunLabel] != s.Plan.Run {
 		return nil
 	}
 	switch ref := s.Ref(); u.GroupVersionKind().GroupKind().String() {

@@ -47,7 +47,7 @@ func (f *Fleet) Status(ctx context.Context, ref Ref) (State, error) {
 	}
 	opts := metav1.ListOptions{LabelSelector: ref.selector()}
 	jobs, jobsErr := f.client.BatchV1().Jobs(ref.Namespace).List(ctx, opts)
-	pods, podsErr := f.client.CoreV1().Pods(ref.Namespace).List(ctx, opts)
+	pods, podsErr := f.client.CoreV1().Pods(ref.Namespace).List(ctx, metav1.ListOptions{LabelSelector: plan.podSelector(ref)})
 	leases, leasesErr := f.client.CoordinationV1().Leases(ref.Namespace).List(ctx, opts)
 	maps, mapsErr := f.metadata.Resource(configMaps).Namespace(ref.Namespace).List(ctx, opts)
 	if err := cmp.Or(jobsErr, podsErr, leasesErr, mapsErr); err != nil {
@@ -70,16 +70,19 @@ func pointers[T any](items []T) []*T {
 // Follow watches a run until it has ended, and returns its last state. It uses four watches. It
 // calls show from one goroutine for each new state; changes within 200 ms are merged. If ctx ends,
 // Follow returns its error; the run continues. warn receives watch errors; the informers retry.
-// If a pod waits for a node or its image for longer than wait, Follow returns a [*WaitError].
+// If a pod waits for a node or its image for longer than wait, Follow returns a [*WaitError]. So
+// does a pod of the plan's Deployments that cannot have one.
 func (f *Fleet) Follow(ctx context.Context, ref Ref, wait time.Duration, show func(State), warn func(error)) (State, error) {
 	plan, err := f.plan(ctx, ref)
 	if err != nil {
 		return State{}, err
 	}
 	selected := func(opts *metav1.ListOptions) { opts.LabelSelector = ref.selector() }
+	selectedPods := func(opts *metav1.ListOptions) { opts.LabelSelector = plan.podSelector(ref) }
 	typed := informers.NewSharedInformerFactoryWithOptions(f.client, 0, informers.WithNamespace(ref.Namespace), informers.WithTweakListOptions(selected))
+	ofPods := informers.NewSharedInformerFactoryWithOptions(f.client, 0, informers.WithNamespace(ref.Namespace), informers.WithTweakListOptions(selectedPods))
 	meta := metadatainformer.NewFilteredSharedInformerFactory(f.metadata, 0, ref.Namespace, selected)
-	jobs, pods, leases, maps := typed.Batch().V1().Jobs(), typed.Core().V1().Pods(), typed.Coordination().V1().Leases(), meta.ForResource(configMaps)
+	jobs, pods, leases, maps := typed.Batch().V1().Jobs(), ofPods.Core().V1().Pods(), typed.Coordination().V1().Leases(), meta.ForResource(configMaps)
 
 	changed := make(chan struct{}, 1)
 	change := func(any) {
@@ -101,10 +104,12 @@ func (f *Fleet) Follow(ctx context.Context, ref Ref, wait time.Duration, show fu
 	}
 	stop := make(chan struct{})
 	typed.Start(stop)
+	ofPods.Start(stop)
 	meta.Start(stop)
 	defer func() {
 		close(stop)
 		typed.Shutdown()
+		ofPods.Shutdown()
 		meta.Shutdown()
 	}()
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
@@ -127,7 +132,9 @@ func (f *Fleet) Follow(ctx context.Context, ref Ref, wait time.Duration, show fu
 		}
 		before := waits
 		waits = Pod{}
-		if i := slices.IndexFunc(last.Pods, func(p Pod) bool { return p.Phase == Waiting }); i >= 0 {
+		// A Deployment may pull a large image for long; a reason says that it cannot.
+		stuck := func(p Pod) bool { return p.Phase == Waiting && (p.Deployment == "" || p.Reason != "") }
+		if i := slices.IndexFunc(last.Pods, stuck); i >= 0 {
 			waits = last.Pods[i]
 		}
 		switch waits.Name {
@@ -159,7 +166,7 @@ type WaitError struct {
 }
 
 func (e *WaitError) Error() string {
-	return fmt.Sprintf("pod %s has waited for %v: %s: %s", e.Pod.Name, e.Wait, e.Pod.Reason, e.Pod.Message)
+	return fmt.Sprintf("pod %s has waited for %v: %s: %s", e.Pod.Name, e.Wait, cmp.Or(e.Pod.Reason, "ContainerCreating"), e.Pod.Message)
 }
 
 const moment = 200 * time.Millisecond // interval in which Follow merges changes

@@ -71,6 +71,9 @@ type Plan struct {
 	Writers int `json:"writers,omitempty"`
 	// Experiment is the Spec that each pod plays, as JSON (package experiment).
 	Experiment json.RawMessage `json:"experiment"`
+	// Deployments are those of the overlay and the simulated API server, for [Fleet.Follow]; [Build]
+	// sets them. The label app.kubernetes.io/name of their pods is their name, or watchlab.
+	Deployments []string `json:"deployments,omitempty"`
 	// PushMetrics and Pyroscope are URLs for the telemetry of each pod; empty for none.
 	PushMetrics string `json:"pushMetrics,omitempty"`
 	Pyroscope   string `json:"pyroscope,omitempty"`
@@ -171,4 +174,13 @@ func (p Plan) WrittenBy() string {
 		names[i] = WriterRun(p.Run, i)
 	}
 	return cluster.RunLabel + " in (" + strings.Join(names, ",") + ")"
+}
+
+// podSelector returns the label selector for the pods of a run and of its Deployments, and then
+// for those of other runs, too.
+func (p Plan) podSelector(ref Ref) string {
+	if len(p.Deployments) == 0 {
+		return ref.selector()
+	}
+	return nameLabel + " in (" + strings.Join(p.Deployments, ",") + "," + appName + ")"
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -29,11 +30,13 @@ const (
 	Succeeded Phase = "succeeded" // a pod of the index succeeded
 )
 
-// Pod is the state of one index of a Job of the run.
+// Pod is the state of one index of a Job of the run, or of a Deployment beside it.
 type Pod struct {
 	Writer     bool   // of mode cluster
+	Deployment string // its name, such as grafana; empty for the pods of Jobs
 	Index      int    // completion index of the Job
 	Name, Node string // of the last pod
+	Image      string // of its first container
 	Phase      Phase  // of the index
 	Reason     string // says why the pod waits or failed; empty otherwise
 	Message    string // what a waiting pod lacks, of the kubelet or scheduler; empty otherwise
@@ -42,18 +45,21 @@ type Pod struct {
 	Uploaded   bool   // the complete result is in ConfigMaps; other targets are not visible
 }
 
+// Plays reports whether the pod plays a share of the storm.
+func (p Pod) Plays() bool { return !p.Writer && p.Deployment == "" }
+
 // State is the state of a run in the cluster.
 type State struct {
 	Ref
 	Plan    Plan   // of the run
-	Pods    []Pod  // playing pods by index, then the writers
+	Pods    []Pod  // playing pods by index, then the writers, then those of Deployments
 	Over    bool   // the Job has ended or was deleted
 	Failure string // reason of a failed Job; empty otherwise
 }
 
-// Count returns the number of playing pods in a phase. It excludes writers.
+// Count returns the number of playing pods in a phase.
 func (s State) Count(phase Phase) int {
-	return s.count(func(p Pod) bool { return !p.Writer && p.Phase == phase })
+	return s.count(func(p Pod) bool { return p.Plays() && p.Phase == phase })
 }
 
 // Uploaded returns the number of complete results in ConfigMaps.
@@ -103,6 +109,13 @@ func (o objects) state(ref Ref) State {
 		o.readLeases(pods)
 		s.Pods = append(s.Pods, pods...)
 	}
+	for _, name := range o.plan.Deployments {
+		p := Pod{Deployment: name, Phase: Absent}
+		p.read(slices.DeleteFunc(slices.Clone(o.pods), func(p *corev1.Pod) bool {
+			return p.GenerateName != name+"-"+p.Labels[appsv1.DefaultDeploymentUniqueLabelKey]+"-"
+		}))
+		s.Pods = append(s.Pods, p)
+	}
 	return s
 }
 
@@ -134,27 +147,34 @@ func (o objects) readPods(pods []Pod, job string) {
 		}
 	}
 	for i, attempts := range byIndex {
-		if len(attempts) == 0 {
-			continue
-		}
-		last := slices.MaxFunc(attempts, func(a, b *corev1.Pod) int {
-			return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(failures(a), failures(b)), cmp.Compare(a.Name, b.Name))
-		})
-		p := &pods[i]
-		p.Name, p.Node = last.Name, last.Spec.NodeName
-		p.Phase, p.Reason, p.Message = phase(last)
-		for _, a := range attempts {
-			if a.Status.Phase == corev1.PodFailed {
-				p.Failures++
-			}
-		}
-		// The Job controller deletes failed pods and records their number on the next one.
-		before := failures(last)
-		if last.Status.Phase == corev1.PodFailed {
-			before++
-		}
-		p.Failures = max(p.Failures, before)
+		pods[i].read(attempts)
 	}
+}
+
+// read fills in the last of several pods, and how many failed.
+func (p *Pod) read(attempts []*corev1.Pod) {
+	if len(attempts) == 0 {
+		return
+	}
+	last := slices.MaxFunc(attempts, func(a, b *corev1.Pod) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(failures(a), failures(b)), cmp.Compare(a.Name, b.Name))
+	})
+	p.Name, p.Node = last.Name, last.Spec.NodeName
+	if len(last.Spec.Containers) > 0 {
+		p.Image = last.Spec.Containers[0].Image
+	}
+	p.Phase, p.Reason, p.Message = phase(last)
+	for _, a := range attempts {
+		if a.Status.Phase == corev1.PodFailed {
+			p.Failures++
+		}
+	}
+	// The Job controller deletes failed pods and records their number on the next one.
+	before := failures(last)
+	if last.Status.Phase == corev1.PodFailed {
+		before++
+	}
+	p.Failures = max(p.Failures, before)
 }
 
 // failures returns the number of pods of the index that failed before this one.
@@ -246,12 +266,18 @@ func (o objects) readLeases(pods []Pod) {
 	}
 }
 
-// readConfigMaps finds the pods with all parts of one bundle.
+// readConfigMaps finds the pods with all parts of one bundle. A pod that plays an index again has
+// none before its own upload.
 func (o objects) readConfigMaps(pods []Pod) {
 	parts := map[string]map[int]bool{}
 	for _, m := range o.maps {
 		index, err := strconv.Atoi(m.Labels[upload.PodLabel])
 		if err != nil || index < 0 || index >= len(pods) {
+			continue
+		}
+		p := &pods[index]
+		again := p.Phase == Waiting || p.Phase == Running || p.Phase == Failed
+		if again && m.Annotations[upload.NameAnnotation] != p.Name {
 			continue
 		}
 		var part, n int
@@ -264,7 +290,7 @@ func (o objects) readConfigMaps(pods []Pod) {
 		}
 		parts[bundle][part] = true
 		if len(parts[bundle]) == n {
-			pods[index].Uploaded = true
+			p.Uploaded = true
 		}
 	}
 }

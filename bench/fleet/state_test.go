@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,12 +43,69 @@ func exited(p *corev1.Pod, code int32, reason string) *corev1.Pod {
 	return p
 }
 
-func part(pod int, bundle, part string) *metav1.PartialObjectMetadata {
+// part returns a part of a bundle of the first pod of an index.
+func part(index int, bundle, part string) *metav1.PartialObjectMetadata {
 	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-		Name:        "watchlab-mine-result-" + strconv.Itoa(pod) + bundle + part[:1],
-		Labels:      map[string]string{RunLabel: "mine", upload.PodLabel: strconv.Itoa(pod)},
-		Annotations: map[string]string{upload.BundleAnnotation: bundle, upload.PartAnnotation: part},
+		Name:   "watchlab-mine-result-" + strconv.Itoa(index) + bundle + part[:1],
+		Labels: map[string]string{RunLabel: "mine", upload.PodLabel: strconv.Itoa(index)},
+		Annotations: map[string]string{
+			upload.BundleAnnotation: bundle, upload.PartAnnotation: part, upload.NameAnnotation: podOf(index, 0, "").Name,
+		},
 	}}
+}
+
+// TestUploadedAgain: the result of an earlier pod is no upload of the pod that plays the index again.
+func TestUploadedAgain(t *testing.T) {
+	v := objects{
+		plan: testPlan, jobs: []*batchv1.Job{{ObjectMeta: metav1.ObjectMeta{Name: "watchlab-mine"}}},
+		pods: []*corev1.Pod{
+			podOf(0, 0, corev1.PodFailed), podOf(1, 1, corev1.PodRunning), podOf(2, 1, corev1.PodPending), podOf(3, 1, corev1.PodSucceeded),
+		},
+	}
+	for i := range 4 {
+		v.maps = append(v.maps, part(i, "a", "1/1"))
+	}
+	for i, want := range []bool{true, false, false, true} {
+		if p := v.state(testRef).Pods[i]; p.Uploaded != want {
+			t.Errorf("uploaded: %v: %+v", p.Uploaded, p)
+		}
+	}
+	v.maps[1].Annotations[upload.NameAnnotation] = v.pods[1].Name
+	if got := v.state(testRef).Uploaded(); got != 3 {
+		t.Errorf("after the second upload: %d", got)
+	}
+}
+
+// deployed returns a pod of a Deployment that waits for its image.
+func deployed(name, reason string) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Name: name + "-5d8-x", GenerateName: name + "-5d8-", Namespace: "lab",
+		Labels: map[string]string{nameLabel: name, appsv1.DefaultDeploymentUniqueLabelKey: "5d8"},
+	}}
+	p.Spec.Containers = []corev1.Container{{Image: name + ":1"}}
+	p.Status.Phase = corev1.PodPending
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{
+		Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: "no such host"},
+	}}}
+	return p
+}
+
+// TestStateOfDeployments: those of the plan are listed and not counted.
+func TestStateOfDeployments(t *testing.T) {
+	plan := testPlan
+	plan.Pods, plan.Deployments = 1, []string{"grafana", "tempo"}
+	got := objects{
+		plan: plan, jobs: []*batchv1.Job{{ObjectMeta: metav1.ObjectMeta{Name: "watchlab-mine"}}},
+		pods: []*corev1.Pod{podOf(0, 0, corev1.PodRunning), deployed("grafana", "ErrImagePull"), deployed("other", "ErrImagePull")},
+	}.state(testRef)
+	want := []Pod{
+		{Name: "watchlab-mine-0-0", Node: "n0", Phase: Running},
+		{Deployment: "grafana", Name: "grafana-5d8-x", Image: "grafana:1", Phase: Waiting, Reason: "ErrImagePull", Message: "no such host"},
+		{Deployment: "tempo", Phase: Absent},
+	}
+	if !reflect.DeepEqual(got.Pods, want) || got.Count(Waiting) != 0 || got.Count(Absent) != 0 {
+		t.Errorf("%+v\nwant %+v", got.Pods, want)
+	}
 }
 
 func TestState(t *testing.T) {

@@ -26,6 +26,7 @@ const (
 	PartAnnotation   = "watchlab.dev/part"   // part's number from 1 and the number of parts: "2/3"
 	BundleAnnotation = "watchlab.dev/bundle" // bundle's ID
 	OfAnnotation     = "watchlab.dev/of"     // number of pods
+	NameAnnotation   = "watchlab.dev/name"   // name of the pod
 	dataKey          = "part"                // key of the part in binaryData
 
 	// mapPart is the number of bundle bytes in a ConfigMap. The API server accepts 1 MiB in total.
@@ -54,6 +55,7 @@ func (c ConfigMaps) Upload(ctx context.Context, p Bundle) error {
 				Labels:    map[string]string{cluster.RunLabel: p.Run, PodLabel: strconv.Itoa(p.Index)},
 				Annotations: map[string]string{
 					PartAnnotation: fmt.Sprintf("%d/%d", i+1, len(chunks)), BundleAnnotation: p.ID(), OfAnnotation: strconv.Itoa(p.Of),
+					NameAnnotation: p.Pod,
 				},
 			},
 			Immutable:  new(true),

@@ -113,7 +113,7 @@ func (f *clusterRunFlags) run(cmd *cobra.Command, args []string) error {
 		f.nextSteps(stderr, spec.Plan.Run, "status", "collect", "clean")
 		return nil
 	}
-	changes := follower{w: stderr, now: time.Now}
+	changes := follower{w: stderr, now: time.Now, remedy: f.remedy}
 	var waits *fleet.WaitError
 	state, err := fl.Follow(ctx, spec.Ref(), f.waitForPods, changes.show, func(err error) { warn(stderr, "%s; retrying", oneLine(err)) })
 	switch {
@@ -127,7 +127,8 @@ func (f *clusterRunFlags) run(cmd *cobra.Command, args []string) error {
 	case err != nil:
 		return err
 	}
-	f.nextSteps(stderr, spec.Plan.Run, "collect")
+	warn(stderr, "run %s has ended; collect merges its results, clean deletes it", spec.Plan.Run)
+	f.nextSteps(stderr, spec.Plan.Run, "collect", "clean")
 	if n := state.Count(fleet.Succeeded); n < spec.Plan.Pods {
 		return fmt.Errorf("%d of %d pods succeeded: %s", n, spec.Plan.Pods, strings.Join(unfinished(state), "; "))
 	}
@@ -136,16 +137,29 @@ func (f *clusterRunFlags) run(cmd *cobra.Command, args []string) error {
 
 // remedy says what helps a pod that does not start.
 func (f *clusterRunFlags) remedy(p fleet.Pod) string {
-	if p.Reason == corev1.PodReasonUnschedulable {
+	cluster, kind := strings.CutPrefix(f.place.context, "kind-")
+	switch {
+	case p.Reason == corev1.PodReasonUnschedulable:
 		return fmt.Sprintf("overlay %s asks for more than the nodes have", cmp.Or(f.overlay, "base"))
+	case !noImage(p):
+		return fmt.Sprintf("kubectl -n %s get events says more", f.place.namespace)
+	case kind && p.Deployment == "":
+		return fmt.Sprintf("make image-load IMAGE=%s CLUSTER=%s loads it, --image names another", p.Image, cluster)
+	case kind:
+		return fmt.Sprintf("docker pull %[1]s && kind load docker-image %[1]s --name %[2]s loads it", p.Image, cluster)
 	}
-	return "make image-load loads the image into kind, --image names another"
+	return "load it into the nodes, or a registry that they reach"
+}
+
+// noImage reports whether a pod waits for its image in vain: ErrImagePull, ImagePullBackOff and others.
+func noImage(p fleet.Pod) bool {
+	return p.Phase == fleet.Waiting && strings.Contains(p.Reason, "Image")
 }
 
 func unfinished(s fleet.State) []string {
 	var all []string
 	for _, p := range s.Pods {
-		if p.Phase == fleet.Succeeded || p.Writer {
+		if p.Phase == fleet.Succeeded || !p.Plays() {
 			continue
 		}
 		all = append(all, podName(p)+" "+phaseOf(p))

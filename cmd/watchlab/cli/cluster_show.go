@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -36,22 +37,22 @@ func phaseOf(p fleet.Pod) string {
 }
 
 func podName(p fleet.Pod) string {
-	if p.Writer {
-		return indexName(p)
+	if p.Plays() {
+		return "pod " + indexName(p)
 	}
-	return "pod " + indexName(p)
+	return indexName(p)
 }
 
 func indexName(p fleet.Pod) string {
 	if p.Writer {
 		return "writer " + strconv.Itoa(p.Index)
 	}
-	return strconv.Itoa(p.Index)
+	return cmp.Or(p.Deployment, strconv.Itoa(p.Index))
 }
 
 func uploaded(s fleet.State, p fleet.Pod) string {
 	switch {
-	case p.Writer:
+	case !p.Plays():
 		return "-"
 	case s.Plan.Upload != "configmap":
 		return "to " + s.Plan.Upload
@@ -82,6 +83,7 @@ type follower struct {
 	line     string
 	failures map[string]int
 	waits    map[string]bool
+	remedy   func(fleet.Pod) string // of a waiting pod
 }
 
 func (f *follower) show(s fleet.State) {
@@ -95,9 +97,8 @@ func (f *follower) show(s fleet.State) {
 			f.last = now
 			fmt.Fprintf(f.w, "watchlab: %s: %s\n", name, p.Progress)
 		}
-		if p.Phase == fleet.Waiting && p.Reason != "" && !f.waits[p.Reason] {
-			f.waits[p.Reason] = true
-			fmt.Fprintf(f.w, "watchlab: %s waits: %s\n", name, p.Reason)
+		if p.Phase == fleet.Waiting && p.Reason != "" {
+			f.wait(p)
 		}
 		if p.Failures <= f.failures[name] {
 			continue
@@ -121,5 +122,18 @@ func (f *follower) show(s fleet.State) {
 	if line := fleetLine(s); line != f.line {
 		f.line, f.last = line, now
 		fmt.Fprintf(f.w, "watchlab: %s\n", line)
+	}
+}
+
+// wait prints what a pod waits for and what helps, once for all pods of the Jobs.
+func (f *follower) wait(p fleet.Pod) {
+	remedy := f.remedy(p)
+	if key := p.Deployment + remedy; !f.waits[key] {
+		f.waits[key] = true
+		what := p.Message
+		if noImage(p) {
+			what = p.Image // The message says so at length.
+		}
+		fmt.Fprintf(f.w, "watchlab: %s waits: %s: %s; %s\n", podName(p), p.Reason, what, remedy)
 	}
 }

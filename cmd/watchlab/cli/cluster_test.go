@@ -27,10 +27,15 @@ func unasked(t *testing.T) string {
 		http.Error(w, "no", http.StatusServiceUnavailable)
 	}))
 	t.Cleanup(s.Close)
+	return kubeconfigOf(t, s.URL)
+}
+
+func kubeconfigOf(t *testing.T, server string) string {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	text := `apiVersion: v1
 kind: Config
-clusters: [{name: c, cluster: {server: "` + s.URL + `"}}]
+clusters: [{name: c, cluster: {server: "` + server + `"}}]
 users: [{name: u, user: {token: t}}]
 contexts: [{name: one, context: {cluster: c, user: u}}]
 current-context: one
@@ -135,11 +140,13 @@ func TestPack(t *testing.T) {
 func TestFollower(t *testing.T) {
 	var out bytes.Buffer
 	now := time.Unix(0, 0)
-	f := follower{w: &out, now: func() time.Time { return now }}
+	flags := clusterRunFlags{overlay: "kind"}
+	flags.place.context = "kind-lab"
+	f := follower{w: &out, now: func() time.Time { return now }, remedy: flags.remedy}
 	state := func(pods ...fleet.Pod) fleet.State {
 		return fleet.State{Plan: fleet.Plan{Pods: len(pods), Upload: "configmap"}, Pods: pods}
 	}
-	waiting := fleet.Pod{Index: 1, Phase: fleet.Waiting, Reason: "Unschedulable"}
+	waiting := fleet.Pod{Index: 1, Phase: fleet.Waiting, Reason: "Unschedulable", Message: "Insufficient cpu"}
 	f.show(state(fleet.Pod{Phase: fleet.Running}, waiting))
 	f.show(state(fleet.Pod{Phase: fleet.Running, Progress: "play 1"}, waiting))
 	now = now.Add(quietTime)
@@ -149,7 +156,13 @@ func TestFollower(t *testing.T) {
 	f.show(state(fleet.Pod{Phase: fleet.Failed, Reason: "exit code 1", Name: "a", Failures: 1}, waiting))
 	f.show(state(fleet.Pod{Phase: fleet.Running, Name: "b", Failures: 1}, waiting))
 	f.show(state(fleet.Pod{Phase: fleet.Succeeded, Name: "b", Failures: 1, Uploaded: true}, fleet.Pod{Index: 1, Phase: fleet.GivenUp, Name: "c", Failures: 1, Reason: "exit code 2"}))
-	want := `watchlab: pod 1 waits: Unschedulable
+	pulling := fleet.Pod{Phase: fleet.Waiting, Reason: "ErrImagePull", Image: "watchlab:dev"}
+	grafana := fleet.Pod{Deployment: "grafana", Phase: fleet.Waiting, Reason: "ErrImagePull", Image: "grafana:1"}
+	for range 2 {
+		f.show(state(pulling, pulling, grafana))
+		pulling.Reason, grafana.Reason = "ImagePullBackOff", "ImagePullBackOff"
+	}
+	want := `watchlab: pod 1 waits: Unschedulable: Insufficient cpu; overlay kind asks for more than the nodes have
 watchlab: 2 pods: 1 waiting, 1 running; 0 results uploaded
 watchlab: pod 0: play 2
 watchlab: pod 0: a failed, retrying: exit code 1
@@ -157,6 +170,9 @@ watchlab: 2 pods: 1 waiting, 1 failed; 0 results uploaded
 watchlab: 2 pods: 1 waiting, 1 running; 0 results uploaded
 watchlab: pod 1: c failed, no retry left: exit code 2
 watchlab: 2 pods: 1 given up, 1 succeeded; 1 result uploaded
+watchlab: pod 0 waits: ErrImagePull: watchlab:dev; make image-load IMAGE=watchlab:dev CLUSTER=lab loads it, --image names another
+watchlab: grafana waits: ErrImagePull: grafana:1; docker pull grafana:1 && kind load docker-image grafana:1 --name lab loads it
+watchlab: 3 pods: 2 waiting; 0 results uploaded
 `
 	if out.String() != want {
 		t.Errorf("got\n%swant\n%s", out.String(), want)

@@ -98,7 +98,11 @@ func (f *collectFlags) run(cmd *cobra.Command, args []string) error {
 	for _, d := range got.Damaged {
 		warn(stderr, "%s", d)
 	}
+	early := errors.Is(err, upload.ErrNone) || err == nil && !f.partial && (got.Outcome.Interrupted || len(got.Outcome.Merged.Missing) > 0)
 	switch {
+	case early && c.state != nil && !c.state.Over: // A retry may still upload.
+		return fmt.Errorf("run %s has not ended: %s; collect it when %s shows its end, or with --partial",
+			c.run, fleetLine(*c.state), f.place.again("status", c.run))
 	case errors.Is(err, upload.ErrRuns):
 		return badFlag("name", fmt.Errorf("is required: %w in %s", err, c.from))
 	case errors.Is(err, upload.ErrNone):
@@ -244,7 +248,7 @@ func (c collection) missing(stderr io.Writer, missing []int, f *collectFlags) {
 		}
 		state := ""
 		if c.state != nil {
-			if at := slices.IndexFunc(c.state.Pods, func(s fleet.Pod) bool { return !s.Writer && s.Index == i }); at >= 0 {
+			if at := slices.IndexFunc(c.state.Pods, func(s fleet.Pod) bool { return s.Plays() && s.Index == i }); at >= 0 {
 				state = ": " + podState(c.state.Pods[at])
 			}
 		}

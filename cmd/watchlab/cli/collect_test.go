@@ -3,12 +3,19 @@ package cli
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
 
 	"watchlab/bench/fleet/upload"
 	"watchlab/bench/lab"
@@ -199,5 +206,50 @@ func TestCollectRefusesInput(t *testing.T) {
 				t.Error("something was written")
 			}
 		})
+	}
+}
+
+// TestCollectEarly: before the end of a run, collect writes nothing and says in one line when to
+// collect.
+func TestCollectEarly(t *testing.T) {
+	shares := collectable(t)
+	t.Chdir(t.TempDir())
+	answers := map[string]string{
+		"watchlab-mine": `"v1", "kind": "ConfigMap", "metadata": {}, "data": {"plan.yaml": "run: mine\nmode: self\npods: 2\nupload: configmap\nbarrier: 0s\n"}`,
+		"jobs":          `"batch/v1", "kind": "JobList", "items": [{"metadata": {"name": "watchlab-mine"}}]`,
+		"pods":          `"v1", "kind": "PodList", "items": []`,
+		"leases":        `"coordination.k8s.io/v1", "kind": "LeaseList", "items": []`,
+		"metadata":      `"meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "items": []`,
+	}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		which := path.Base(r.URL.Path)
+		if strings.Contains(r.Header.Get("Accept"), "PartialObjectMetadataList") {
+			which = "metadata"
+		}
+		fmt.Fprintf(w, `{"apiVersion": %s}`, answers[which])
+	}))
+	defer s.Close()
+	for _, n := range []int{0, 1} {
+		client := fake.NewClientset()
+		uploadTo(t, upload.ConfigMaps{Client: client, Namespace: "watchlab"}, "mine", shares[:n]...)
+		maps, err := client.CoreV1().ConfigMaps("watchlab").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		items, err := json.Marshal(maps.Items)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answers["configmaps"] = fmt.Sprintf(`"v1", "kind": "ConfigMapList", "items": %s`, items)
+		code, _, stderr := collected(t, "--kubeconfig", kubeconfigOf(t, s.URL), "--name", "mine")
+		for _, want := range []string{"run mine has not ended: 2 pods: 2 absent; ", "watchlab cluster status"} {
+			if code != exitInvalid || !strings.Contains(stderr, want) || strings.Count(stderr, "\n") != 1 {
+				t.Errorf("%d results: exit code %d, stderr %q, want one line with %q", n, code, stderr, want)
+			}
+		}
+		if entries, err := os.ReadDir("."); err != nil || len(entries) > 0 {
+			t.Errorf("%d results: %v are written, %v", n, entries, err)
+		}
 	}
 }
