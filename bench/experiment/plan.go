@@ -49,7 +49,7 @@ func Quick() Spec {
 }
 
 // runFields are accepted by the quick experiment: they choose no variants, pipeline or storm.
-var runFields = []string{"rounds", "budget", "seed", "memory", "profiles"}
+var runFields = []string{"rounds", "budget", "processes", "seed", "memory", "profiles"}
 
 // named returns the quick experiment if the Spec names nothing to play; else the Spec.
 func (s Spec) named() (Spec, error) {
@@ -121,6 +121,23 @@ func (s Spec) options() lab.Options {
 	return lab.Options{
 		Name: s.Name, Rounds: s.Rounds, Budget: s.Budget.Duration, Seed: s.Seed,
 		NoAA: s.isKnee(), Experiment: s.JSON(),
+	}
+}
+
+// budgetProcesses share a budget. With one value each, four are the least that a test takes.
+const budgetProcesses = 5
+
+// Processes returns the number of processes for a run with a results folder.
+func (p *Plan) Processes() int {
+	switch s := p.Spec; {
+	case s.Memory, liveSource(s.Source), slices.Contains(s.Manifests, "-"), s.isKnee() && s.Processes == 0:
+		return 1
+	case s.Processes > 0:
+		return s.Processes
+	case s.Budget.Duration > 0:
+		return min(cmp.Or(s.Rounds, budgetProcesses), budgetProcesses)
+	default:
+		return s.Rounds
 	}
 }
 

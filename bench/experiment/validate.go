@@ -67,6 +67,8 @@ func (s *Spec) validateRun() error {
 		return badField("budget", errors.New("is in place of --rounds"))
 	case s.Memory && slices.Contains(s.Manifests, "-"):
 		return badField("memory", errors.New("is not for --manifest -: standard input can be read once only"))
+	case s.Processes > 1 && (s.Memory || slices.Contains(s.Manifests, "-")):
+		return badField("processes", errors.New("is not for --memory, nor for --manifest -"))
 	case s.RetryPaces < 0 || s.RetryPaces > 4:
 		return badField("retryPaces", fmt.Errorf("%d (allowed: 0 to 4)", s.RetryPaces))
 	}

@@ -157,19 +157,19 @@ func TestBudgetResumed(t *testing.T) {
 			}
 			return o
 		}
-		// The budget interrupts the run after the warm-up, two rounds of three cells,
+		// The end interrupts the run after the warm-up, two rounds of three cells,
 		// and half a cell.
-		if o := run(9500 * time.Millisecond); !o.Interrupted || o.Rounds != 3 || len(o.Comparisons[0].Cells[0].Rounds) != 2 {
+		if o := run(8500 * time.Millisecond); !o.Interrupted || o.Rounds != 3 || len(o.Comparisons[0].Cells[0].Rounds) != 2 {
 			t.Fatalf("%+v", o)
 		}
 		opts.Resume = true
-		// 9 s of 20 are left for a warm-up, the third round and one more.
+		// 10 s of 20 are left for a warm-up, the third round and two more.
 		o := run(time.Hour)
-		if c := o.Comparisons[0]; o.Interrupted || c.Rounds != 4 || o.Spent > 20*time.Second {
+		if c := o.Comparisons[0]; o.Interrupted || c.Rounds != 5 || o.Spent > 20*time.Second {
 			t.Errorf("%d rounds in %v", c.Rounds, o.Spent)
 		}
 		for _, c := range o.Comparisons[0].Cells {
-			if len(c.Rounds) != 4 {
+			if len(c.Rounds) != 5 {
 				t.Errorf("%s has %d rounds", c.BenchName(), len(c.Rounds))
 			}
 		}

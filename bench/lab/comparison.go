@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,7 +23,7 @@ type comparisonRun struct {
 	cells     []*cellRun
 	first     int               // index of the phase's first cell
 	baselines map[string]string // baseline cells, by the name without the variant
-	warm      map[string]bool   // variants of earlier phases
+	warm      map[string]bool   // variants that this process has played
 }
 
 // cellRun is a cell in progress. Its rounds are in the outcome.
@@ -49,10 +50,31 @@ func (t *cellRun) has(round int) bool {
 	return slices.ContainsFunc(t.rounds(), func(r Round) bool { return r.Round == round })
 }
 
-func (t *cellRun) impl() string { return t.Label("impl") }
+// impl returns the variant, the same for both cells of an A/A pair.
+func (t *cellRun) impl() string { return strings.TrimSuffix(t.Label("impl"), againSuffix) }
 
-// cold: the cell's variant needs a warm-up.
-func (t *cellRun) cold() bool { return t.c.r.opts.Fresh == nil && !t.c.warm[t.impl()] }
+// cold returns the phase's cells that warm up the process: of the variants that it has not played, one
+// for each variant in each benchmark, and one for each benchmark with its knobs, unpaced if there is one;
+// all where processes wait for each other.
+func (c *comparisonRun) cold() (cells []*cellRun) {
+	if c.r.opts.Fresh != nil {
+		return nil
+	}
+	if c.Together || c.r.opts.BeforeRun != nil {
+		return c.cells[c.first:]
+	}
+	warm := map[string]bool{}
+	for _, paced := range []bool{false, true} {
+		for _, t := range c.cells[c.first:] {
+			variant, knobs := t.Name+" "+t.impl(), t.NameWithout("impl", "rate")
+			if _, is := t.Rate(); is == paced && !t.failed && !c.warm[t.impl()] && !(warm[variant] && warm[knobs]) {
+				warm[variant], warm[knobs] = true, true
+				cells = append(cells, t)
+			}
+		}
+	}
+	return cells
+}
 
 // add adds cells. If again is not empty, the last cell repeats the cell of that name.
 // Cells that a resumed run knows must be the same.
@@ -63,8 +85,9 @@ func (c *comparisonRun) add(cells []Cell, again string) error {
 		}
 		result := CellResult{
 			Name: cl.Name, Labels: cl.Labels, Guarantees: cl.Guarantees, Class: cl.Class,
-			Baseline: cl.Baseline, Verdict: verdictOf(cl.Labels, nil),
+			Baseline: cl.Baseline, ByProcess: c.r.opts.Processes > 1,
 		}
+		result.Verdict = result.verdictOf(nil)
 		if i == len(cells)-1 {
 			result.Repeats = again
 		}
@@ -81,16 +104,25 @@ func (c *comparisonRun) add(cells []Cell, again string) error {
 			c.result().Cells = append(c.result().Cells, result)
 		}
 		c.cells = append(c.cells, t)
-		t.count()
+	}
+	cold := c.cold()
+	for _, t := range c.cells[c.first:] {
+		t.count(slices.Contains(cold, t))
 	}
 	return nil
 }
 
-func (t *cellRun) count() {
+// count counts the plays of the cell, and the warm-ups of all processes if it is cold.
+func (t *cellRun) count(cold bool) {
 	r := t.c.r
 	if !t.failed {
-		if t.left = max(r.opts.Rounds-len(t.rounds()), 0); t.left > 0 && t.cold() {
-			t.left++
+		t.left = max(r.opts.Rounds-len(t.rounds()), 0)
+		if cold {
+			before := len(processesOf(t.rounds()))
+			r.done, r.total = r.done+before, r.total+before
+			if t.left > 0 {
+				t.left += max(min(r.opts.Processes-before, t.left), 1)
+			}
 		}
 		if r.opts.Profile != nil {
 			t.left++
@@ -203,10 +235,11 @@ func (c *comparisonRun) playRound(ctx context.Context, phase, round, last int) e
 // round has the cells without it.
 func (c *comparisonRun) plan(phase, round, last int) []*cellPlay {
 	rng := rand.New(rand.NewPCG(uint64(c.r.opts.Seed), uint64(phase)<<48|uint64(c.index)<<32|uint64(round)))
+	cold := c.cold()
 	var plays []*cellPlay
 	for place, i := range rng.Perm(len(c.cells) - c.first) {
 		t := c.cells[c.first+i]
-		if !t.has(round) && (round > 0 || t.cold() && len(t.rounds()) < last) {
+		if !t.has(round) && (round > 0 || slices.Contains(cold, t) && len(t.rounds()) < last) {
 			plays = append(plays, t.newPlay(round, place+1))
 		}
 	}
@@ -285,7 +318,7 @@ func (c *comparisonRun) playProfiled(ctx context.Context) error {
 
 // profile plays the cell with profiles. The error is the profiler's.
 func (p *cellPlay) profile(ctx context.Context) error {
-	labelled := profile.With(ctx, p.c.Family, p.impl(), p.Label("storm"))
+	labelled := profile.With(ctx, p.c.Family, p.Label("impl"), p.Label("storm"))
 	var measured time.Duration
 	for range profilePlays {
 		var err error
@@ -369,9 +402,10 @@ func (p *cellPlay) finish(ctx context.Context) error {
 		p.failed = true
 		result.fail(p.err)
 	case p.round > 0:
-		round := Round{Round: p.round, Place: p.place, Started: p.started, Took: passed, Result: p.measured}
+		round := Round{Round: p.round, Process: r.process, Place: p.place, Started: p.started, Took: passed, Result: p.measured}
 		result.addRound(round, p.c.Latency)
 	}
+	p.c.warm[p.impl()] = true
 	p.advance()
 	p.took.add(passed)
 	r.all.add(passed)

@@ -34,13 +34,14 @@ func (b Build) Revision() string {
 // does not report are empty.
 type Env struct {
 	Started time.Time   `json:"started"`           // start of the run
-	Resumed []time.Time `json:"resumed,omitempty"` // start of each resumption
+	Resumed []time.Time `json:"resumed,omitempty"` // start of each resumption after an interruption
 	Args    []string    `json:"args"`              // of the program, without its path
 	Build
 	GoVersion   string         `json:"goVersion"`                // version of Go that built the program
 	GOOS        string         `json:"goos"`                     // operating system of the program
 	GOARCH      string         `json:"goarch"`                   // architecture of the program
 	CPU         string         `json:"cpu,omitempty"`            // model of the first processor
+	Processes   int            `json:"processes,omitempty"`      // that played the rounds one after the other; 0 in old files
 	Cores       int            `json:"cores"`                    // visible to the process
 	GOMAXPROCS  int            `json:"gomaxprocs"`               // used by the process
 	GOGC        string         `json:"gogc"`                     // in force, in percent; "off" for none
@@ -49,7 +50,7 @@ type Env struct {
 	Governor    string         `json:"governor,omitempty"`       // of the first core's frequency, such as "performance"
 	LoadAverage []float64      `json:"loadAverage,omitempty"`    // over 1, 5 and 15 minutes at the start
 	Limits      cell.Limits    `json:"limits"`                   // of the control group
-	Before      *cell.CPUTimes `json:"cpuTimesBefore,omitempty"` // CPU times of the machine at the start, or at the last resumption
+	Before      *cell.CPUTimes `json:"cpuTimesBefore,omitempty"` // CPU times of the machine at the start, or at the last such resumption
 	After       *cell.CPUTimes `json:"cpuTimesAfter,omitempty"`  // CPU times at the end; nil until then
 	StealShare  *float64       `json:"stealShare,omitempty"`     // share of it that the host took; nil until the end
 }

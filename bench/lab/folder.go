@@ -69,7 +69,7 @@ func (o *Outcome) saveCell(comparison, i int) error {
 // close drops the withheld rounds at the end of a complete run, and writes the final
 // run.json and env.json.
 func (o *Outcome) close() error {
-	if !o.Interrupted {
+	if !o.Interrupted && !o.Paused {
 		for i, c := range o.Comparisons {
 			for j := range c.Cells {
 				if cl := &c.Cells[j]; cl.Withheld != nil {
@@ -89,12 +89,12 @@ func (o *Outcome) close() error {
 	return o.Save(o.Dir)
 }
 
-// WriteBench writes the rounds of all cells as benchfmt: bench.txt.
+// WriteBench writes all cells as benchfmt, a line for each replicate ([CellResult.Replicates]): bench.txt.
 func (o *Outcome) WriteBench(w io.Writer) error {
 	out := stats.NewWriter(w, o.BenchConfig())
 	for c, cl := range o.Cells() {
-		for _, r := range cl.Rounds {
-			if err := out.Write(cl.BenchName(), r.Result, c.Latency); err != nil {
+		for _, rounds := range cl.Replicates() {
+			if err := out.Write(cl.BenchName(), c.Latency, results(rounds)...); err != nil {
 				return err
 			}
 		}

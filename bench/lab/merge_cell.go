@@ -67,7 +67,7 @@ func (c *mergedCell) fold(shares []*Share) error {
 			m := c.rounds[r.Round]
 			switch {
 			case m == nil:
-				m = &mergedRound{Round: Round{Round: r.Round, Place: r.Place, Started: r.Started}}
+				m = &mergedRound{Round: Round{Round: r.Round, Process: r.Process, Place: r.Place, Started: r.Started}}
 				c.rounds[r.Round] = m
 			case parts[r.Round] == nil:
 				parts[r.Round] = []cell.Result{m.Result} // the sum of the earlier shares
@@ -138,7 +138,7 @@ func (c *mergedCell) verdict(of Merged, rounds []Round, apart string) Verdict {
 	}
 	bad := slices.DeleteFunc(slices.Clone(c.verdicts), func(v shareVerdict) bool { return v.weight() < worst })
 	detail := shareDetails(bad, of.Of)
-	v := verdictOf(c.result.Labels, rounds)
+	v := c.result.verdictOf(rounds)
 	switch {
 	case worst == 3:
 		v = Verdict{Invalid, causesOf(bad), detail}

@@ -38,6 +38,8 @@ type Outcome struct {
 	Budget      time.Duration      `json:"budgetNs,omitempty"`   // 0: none
 	Spent       time.Duration      `json:"spentNs,omitempty"`    // over all resumptions
 	Fresh       bool               `json:"fresh,omitempty"`      // each play had its own process and no warm-up
+	Processes   int                `json:"processes,omitempty"`  // planned, to share the rounds; 0 in old files: one
+	Paused      bool               `json:"paused,omitempty"`     // the process has played its share; the next one resumes the run
 	Interrupted bool               `json:"interrupted"`          // the run ended before all rounds were played
 	Experiment  json.RawMessage    `json:"experiment,omitempty"` // [Options].Experiment: the Spec as JSON
 	Comparisons []ComparisonResult `json:"comparisons"`          // in the order of play
@@ -81,7 +83,10 @@ type CellResult struct {
 	Repeats    string          `json:"repeats,omitempty"`    // name of the repeated cell (A/A pair); empty for all other cells
 	Baseline   bool            `json:"baseline,omitempty"`   // ratios are relative to this cell
 	Verdict    Verdict         `json:"verdict"`              // valid, noisy, invalid or unplayed
-	Rounds     []Round         `json:"rounds,omitempty"`     // finished rounds in order
+	// ByProcess: the rounds of one process are one replicate, as they have more in common than those
+	// of two. Without it, in a run of one process, each round is a replicate.
+	ByProcess bool    `json:"byProcess,omitempty"`
+	Rounds    []Round `json:"rounds,omitempty"` // finished rounds in order
 	// Withheld are the finished rounds of a cell that is invalid but has not failed.
 	// A further round may change the verdict. They are dropped at the end of the run.
 	Withheld []Round                  `json:"withheld,omitempty"`
@@ -92,11 +97,12 @@ type CellResult struct {
 
 // Round is one cell's measurement in one round.
 type Round struct {
-	Round   int           `json:"round"`            // from 1; the warm-up (0) is not stored
-	Place   int           `json:"place"`            // position in the order of the round, from 1
-	Started time.Time     `json:"started"`          // start of Setup
-	Took    time.Duration `json:"tookNs,omitempty"` // from Setup to Teardown
-	Result  cell.Result   `json:"result"`           // the measurement
+	Round   int           `json:"round"`             // from 1; the warm-up (0) is not stored
+	Process int           `json:"process,omitempty"` // process of the run that played it, from 1; 0 in old files
+	Place   int           `json:"place"`             // position in the order of the round, from 1
+	Started time.Time     `json:"started"`           // start of Setup
+	Took    time.Duration `json:"tookNs,omitempty"`  // from Setup to Teardown
+	Result  cell.Result   `json:"result"`            // the measurement
 }
 
 // Status is the short form of a verdict.
@@ -187,10 +193,43 @@ func (c CellResult) Impl() string {
 	return c.Name
 }
 
-// Samples returns the figures of the rounds, by unit. An invalid cell has none.
+// Samples returns the figures of the replicates, by unit. An invalid cell has none.
 func (c CellResult) Samples(headline cell.Boundary) stats.Samples {
-	return stats.Collect(results(c.Rounds), headline)
+	s := stats.Samples{}
+	for _, rounds := range c.Replicates() {
+		s.Add(stats.Replicate(results(rounds), headline))
+	}
+	return s
 }
+
+// Replicates groups the rounds: each group is one replicate for tests and intervals.
+func (c CellResult) Replicates() [][]Round { return c.replicates(c.Rounds) }
+
+func (c CellResult) replicates(rounds []Round) (groups [][]Round) {
+	processes := processesOf(rounds)
+	for i, r := range rounds {
+		if at := slices.Index(processes, r.Process); c.ByProcess && at < len(groups) {
+			groups[at] = append(groups[at], r)
+		} else {
+			groups = append(groups, rounds[i:i+1:i+1])
+		}
+	}
+	return groups
+}
+
+// processesOf returns the processes of the rounds, in order of their first round.
+func processesOf(rounds []Round) (processes []int) {
+	for _, r := range rounds {
+		if !slices.Contains(processes, r.Process) {
+			processes = append(processes, r.Process)
+		}
+	}
+	return processes
+}
+
+// OneProcess reports whether the rounds were not shared among processes, so that the intervals
+// contain nothing of what differs between processes.
+func (o *Outcome) OneProcess() bool { return o.Processes <= 1 && !o.Fresh && o.Merged == nil }
 
 // played returns the finished rounds, shown or not.
 func (c *CellResult) played() []Round {
@@ -202,7 +241,7 @@ func (c *CellResult) played() []Round {
 
 // setRounds sets the finished rounds, and the figures and the verdict that follow from them.
 func (c *CellResult) setRounds(rounds []Round, headline cell.Boundary) {
-	c.set(verdictOf(c.Labels, rounds), rounds, results(rounds), headline)
+	c.set(c.verdictOf(rounds), rounds, results(rounds), headline)
 }
 
 // addRound adds a finished round to the cell. The latencies of the rounds before are pooled already.
@@ -212,7 +251,7 @@ func (c *CellResult) addRound(r Round, headline cell.Boundary) {
 	if c.Latency != nil {
 		parts = []cell.Result{{Latency: c.Latency}, r.Result}
 	}
-	c.set(verdictOf(c.Labels, rounds), rounds, parts, headline)
+	c.set(c.verdictOf(rounds), rounds, parts, headline)
 }
 
 func (c *CellResult) fail(err error) { c.set(failure(err), nil, nil, "") }

@@ -47,13 +47,22 @@ func (r *runner) continueFrom(planned *Outcome, comparisons []Comparison) error 
 			}
 		}
 	}
+	for _, cl := range old.Cells() {
+		for _, round := range cl.played() {
+			r.process = max(r.process, round.Process+1)
+		}
+	}
 	if err := r.plan(comparisons); err != nil {
 		return err
 	}
-	env.Started, env.Args = old.Env.Started, old.Env.Args
-	env.Resumed = append(old.Env.Resumed, time.Now())
+	env.Started, env.Args, env.Resumed, env.Processes = old.Env.Started, old.Env.Args, old.Env.Resumed, r.process
+	if old.Paused {
+		env.Before, env.LoadAverage = old.Env.Before, old.Env.LoadAverage
+	} else {
+		env.Resumed = append(env.Resumed, time.Now())
+	}
 	old.Env = env
-	old.Ended, old.Interrupted = nil, false
+	old.Ended, old.Interrupted, old.Paused = nil, false, false
 	r.before = old.Spent
 	return nil
 }
@@ -96,6 +105,7 @@ func (o *Outcome) properties() []property {
 	}
 	all := []property{
 		{"Seed", o.Seed}, {"Budget", o.Budget}, {"a process for each play", o.Fresh}, {"Rounds", rounds},
+		{"Processes", max(o.Processes, 1)},
 		{"the number of comparisons", len(o.Comparisons)},
 	}
 	for _, c := range o.Comparisons {

@@ -325,7 +325,7 @@ func TestResumeAfterAnError(t *testing.T) {
 			c, plays := newCell("x", "", steady(10, time.Second))
 			cs := comparison(c)
 			cs[0].Begin = func(int) error {
-				if session == 0 && *plays > 3 {
+				if session == 0 && *plays > 2 {
 					return errors.New("no cluster")
 				}
 				return nil

@@ -30,7 +30,12 @@ type Options struct {
 	// played even if they take longer. A comparison with More needs Rounds, too; its
 	// further cells get the time that is left after Rounds.
 	Budget time.Duration
-	Seed   int64 // of the order of the cells
+	// Processes is the number of processes that share the rounds; below 2: one. Process k plays
+	// rounds until ceil(Rounds×k/Processes), with a Budget until k/Processes of it are spent, and at
+	// least one. Then Run returns with [Outcome].Paused, and the next process calls it with Resume.
+	// [Comparison].More's cells are shared in the same way. It needs a Dir, and neither Fresh nor BeforeRun.
+	Processes int
+	Seed      int64 // of the order of the cells
 	// NoAA leaves out the A/A pairs. Without it the lab plays one cell of each comparison twice,
 	// unless its cells are played together. It chooses the first unpaced baseline, else the first
 	// baseline, else the first cell. The second play's variant has the suffix "-again"
@@ -78,7 +83,7 @@ func Run(ctx context.Context, comparisons []Comparison, opts Options) (*Outcome,
 	if err := validate(comparisons, opts); err != nil {
 		return nil, err
 	}
-	r := &runner{opts: opts, names: map[string]bool{}, began: time.Now()}
+	r := &runner{opts: opts, process: 1, names: map[string]bool{}, began: time.Now()}
 	finished, err := r.open(comparisons)
 	switch {
 	case err != nil:
@@ -87,18 +92,24 @@ func Run(ctx context.Context, comparisons []Comparison, opts Options) (*Outcome,
 		return r.out, r.unlock()
 	}
 	err = r.play(ctx)
-	r.out.Interrupted = err != nil
-	if errors.Is(err, errInterrupted) {
+	r.out.Paused = errors.Is(err, errPaused)
+	r.out.Interrupted = err != nil && !r.out.Paused
+	if r.out.Paused || errors.Is(err, errInterrupted) {
 		err = nil
 	}
-	ended := time.Now()
-	r.out.Ended = &ended
+	if !r.out.Paused {
+		ended := time.Now()
+		r.out.Ended = &ended
+		r.out.Env.finish(cell.Root())
+	}
 	r.out.Spent = r.spent()
-	r.out.Env.finish(cell.Root())
 	return r.out, errors.Join(err, r.out.close(), r.unlock())
 }
 
-var errInterrupted = errors.New("interrupted") // by the end of the run's context
+var (
+	errInterrupted = errors.New("interrupted") // by the end of the run's context
+	errPaused      = errors.New("paused")      // the process has played its share
+)
 
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrOptions, fmt.Sprintf(format, args...))
@@ -117,6 +128,8 @@ func validate(comparisons []Comparison, opts Options) error {
 		return invalid("nothing to compare")
 	case opts.BeforeRun != nil && (opts.Budget > 0 || opts.Fresh != nil):
 		return invalid("BeforeRun with a Budget or with Fresh")
+	case opts.Processes > 1 && (opts.Dir == "" || opts.BeforeRun != nil || opts.Fresh != nil):
+		return invalid("%d Processes without a Dir, with BeforeRun or with Fresh", opts.Processes)
 	}
 	for _, c := range comparisons {
 		var problem string
@@ -144,6 +157,7 @@ type runner struct {
 	lock        *os.File // of the results folder; nil without one
 	runs        []*comparisonRun
 	perRound    int             // positions of one round; see [Play]
+	process     int             // number of this process in the run, from 1
 	names       map[string]bool // benchmark names of all cells, to reject duplicates
 	began       time.Time       // start of this process's part
 	before      time.Duration   // time spent before the resumption
@@ -159,8 +173,9 @@ func (r *runner) open(comparisons []Comparison) (finished bool, err error) {
 	env := captureEnv(cell.Root(), time.Now(), r.opts.Build, r.opts.Args)
 	r.out = &Outcome{
 		Format: Format, Name: r.opts.Name, Started: env.Started, Seed: r.opts.Seed, Rounds: r.opts.Rounds, Budget: r.opts.Budget,
-		Fresh: r.opts.Fresh != nil, Experiment: r.opts.Experiment, Env: env, Dir: r.opts.Dir,
+		Processes: r.opts.Processes, Fresh: r.opts.Fresh != nil, Experiment: r.opts.Experiment, Env: env, Dir: r.opts.Dir,
 	}
+	r.out.Env.Processes = 1
 	if r.opts.Budget > 0 {
 		// With a budget, Rounds grows with the rounds played.
 		r.out.Rounds = 0
@@ -241,13 +256,22 @@ func (r *runner) play(ctx context.Context) error {
 }
 
 func (r *runner) playPhase(ctx context.Context, phase int) error {
-	last := r.certain()
+	last, s := r.certain(), r.share()
+	if s.finished >= last {
+		return nil
+	}
 	for round := 0; ; round++ {
 		if round > last {
 			if !r.fits(last, 1) {
 				return nil
 			}
 			last++
+		}
+		if s.over(round) {
+			if ctx.Err() != nil {
+				return errInterrupted
+			}
+			return errPaused
 		}
 		r.out.Rounds = max(r.out.Rounds, last)
 		for _, c := range r.runs {
@@ -256,6 +280,46 @@ func (r *runner) playPhase(ctx context.Context, phase int) error {
 			}
 		}
 	}
+}
+
+// share is this process's share of the rounds of a phase.
+type share struct {
+	r        *runner
+	k        int           // number of this process among those that play the phase, from 1
+	finished int           // rounds that all cells have
+	until    time.Duration // end of the share of the budget
+}
+
+func (r *runner) share() share {
+	s := share{r: r, finished: math.MaxInt}
+	before := map[int]bool{r.process: true}
+	for _, c := range r.runs {
+		for _, t := range c.cells[c.first:] {
+			if !t.failed {
+				s.finished = min(s.finished, len(t.rounds()))
+			}
+			for _, p := range processesOf(t.rounds()) {
+				before[p] = true
+			}
+		}
+	}
+	s.k = len(before)
+	left := time.Duration(max(r.opts.Processes-s.k+1, 1))
+	s.until = r.spent() + (r.opts.Budget-r.spent())/left
+	return s
+}
+
+// over reports whether the next process plays this round and those after it.
+func (s share) over(round int) bool {
+	r, n, most, done := s.r, s.r.opts.Processes, s.r.opts.Rounds, round-1
+	switch {
+	case done <= s.finished || n < 2:
+		return false
+	case most > 0 && done*n/most > (done-1)*n/most:
+		return true // done is ceil(k×Rounds/Processes) for a k
+	}
+	// The next process needs time for a warm-up and a round.
+	return s.k < n && r.opts.Budget > 0 && r.spent()+r.phaseCost(func(*cellRun) int { return 1 }) > s.until && r.fits(round-1, 2)
 }
 
 // extend adds the cells of the next phase, and reports whether there are any. After the
@@ -267,9 +331,6 @@ func (r *runner) extend() (more bool, err error) {
 		c.first = len(c.cells)
 		if c.More == nil || over && !resumed {
 			continue
-		}
-		for _, t := range c.cells {
-			c.warm[t.impl()] = true
 		}
 		played := slices.Clone(c.result().Cells[:len(c.cells)])
 		if err := guard("more", func() error {

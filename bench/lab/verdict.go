@@ -75,14 +75,14 @@ func oneLine(s string) string {
 }
 
 // verdictOf returns the verdict on a cell without a failure, from its finished rounds.
-func verdictOf(labels Labels, rounds []Round) Verdict {
+func (c CellResult) verdictOf(rounds []Round) Verdict {
 	if len(rounds) == 0 {
 		return Verdict{Status: Unplayed, Detail: "the run ended before it finished a round"}
 	}
 	// Check the host first: throttling and steal also delay the generator.
 	cause, detail := hostProblem(rounds)
 	if cause == "" {
-		if rate, paced := labels.Rate(); paced {
+		if rate, paced := c.Rate(); paced {
 			cause, detail = generatorProblem(rate, rounds)
 		}
 	}
@@ -90,11 +90,19 @@ func verdictOf(labels Labels, rounds []Round) Verdict {
 		return Verdict{Status: Invalid, Cause: cause, Detail: detail}
 	}
 	var perSecond []float64
-	for _, r := range rounds {
-		perSecond = append(perSecond, r.Result.EventsPerSecond)
+	of := "rounds"
+	for _, group := range c.replicates(rounds) {
+		var same []float64
+		for _, r := range group {
+			same = append(same, r.Result.EventsPerSecond)
+		}
+		perSecond = append(perSecond, stats.LogMean(same))
+	}
+	if len(perSecond) < len(rounds) {
+		of = "processes"
 	}
 	if s := stats.Summarize(perSecond); s.Spread != nil && *s.Spread > MaxSpread {
-		return Verdict{Status: Noisy, Detail: fmt.Sprintf("events/s of the rounds lie %.0f %% apart (allowed: %.0f %%)", *s.Spread*100, MaxSpread*100)}
+		return Verdict{Status: Noisy, Detail: fmt.Sprintf("events/s of the %s lie %.0f %% apart (allowed: %.0f %%)", of, *s.Spread*100, MaxSpread*100)}
 	}
 	return Verdict{Status: Valid}
 }

@@ -48,16 +48,19 @@ func NewWriter(w io.Writer, cfg Config) *Writer {
 	return out
 }
 
-// Write writes one measurement. The name has neither "Benchmark" nor the GOMAXPROCS suffix, such as
-// "DeltaFIFO/impl=cond", and must pass [CheckName]. Iterations are the events.
-func (w *Writer) Write(name string, r cell.Result, headline cell.Boundary) error {
+// Write writes one replicate: a round, or the rounds of one process ([Replicate]). The name has
+// neither "Benchmark" nor the GOMAXPROCS suffix, such as "DeltaFIFO/impl=cond", and must pass
+// [CheckName]. Iterations are the events.
+func (w *Writer) Write(name string, headline cell.Boundary, rounds ...cell.Result) error {
 	if err := CheckName(name); err != nil {
 		return err
 	}
 	res := &benchfmt.Result{
 		Config: w.file,
 		Name:   benchfmt.Name(name + suffix(name, w.cfg.GOMAXPROCS)),
-		Iters:  int(min(r.EventsIn, math.MaxInt)),
+	}
+	for _, r := range rounds {
+		res.Iters += int(min(r.EventsIn, math.MaxInt))
 	}
 	// Metadata of these units is at the head of every file.
 	for _, unit := range fixedUnits {
@@ -65,7 +68,7 @@ func (w *Writer) Write(name string, r cell.Result, headline cell.Boundary) error
 			return err
 		}
 	}
-	for _, v := range Values(r, headline) {
+	for _, v := range Replicate(rounds, headline) {
 		if err := w.describe(v.Unit); err != nil {
 			return err
 		}

@@ -145,8 +145,15 @@ func quantile(sorted []float64, q float64) float64 {
 	return sorted[i] + (at-float64(i))*(sorted[i+1]-sorted[i])
 }
 
-// Samples holds the rounds of one cell: values by unit, in the order of the rounds.
+// Samples holds the replicates of one cell, rounds or processes: values by unit, in their order.
 type Samples map[string][]float64
+
+// Add adds the figures of one replicate.
+func (s Samples) Add(values []Value) {
+	for _, v := range values {
+		s[v.Unit] = append(s[v.Unit], v.Value)
+	}
+}
 
 // Units returns the units with values, sorted.
 func (s Samples) Units() []string { return slices.Sorted(maps.Keys(s)) }

@@ -158,7 +158,7 @@ func write(t *testing.T) []byte {
 			{"DeltaFIFO/impl=clientgo-realfifo-8/delivery=in-order", 1e6, false},
 			{"DeltaFIFO/impl=cond/delivery=in-order", 3.4e6, true},
 		} {
-			if err := w.Write(c.name, result(c.speed*f, c.paced), ""); err != nil {
+			if err := w.Write(c.name, "", result(c.speed*f, c.paced)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -202,7 +202,7 @@ func TestReadErrorsNameLine(t *testing.T) {
 
 func TestWriteBadNames(t *testing.T) {
 	var b bytes.Buffer
-	if err := stats.NewWriter(&b, config).Write("Queue/impl", result(1, false), ""); !errors.Is(err, stats.ErrFormat) {
+	if err := stats.NewWriter(&b, config).Write("Queue/impl", "", result(1, false)); !errors.Is(err, stats.ErrFormat) {
 		t.Errorf("error %v", err)
 	}
 	if b.Len() > 0 {

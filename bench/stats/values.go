@@ -191,13 +191,41 @@ func boundaryUnit(b cell.Boundary) string {
 	return strings.NewReplacer("→", "-to-", "/", "-").Replace(string(b))
 }
 
+// Replicate returns the figures of the rounds of one process, each reduced to its [LogMean].
+func Replicate(rounds []cell.Result, headline cell.Boundary) (values []Value) {
+	byUnit := Samples{}
+	for _, r := range rounds {
+		for _, v := range Values(r, headline) {
+			if byUnit[v.Unit] == nil {
+				values = append(values, v)
+			}
+			byUnit[v.Unit] = append(byUnit[v.Unit], v.Value)
+		}
+	}
+	for i, v := range values {
+		values[i].Value = LogMean(byUnit[v.Unit])
+	}
+	return values
+}
+
+// LogMean returns the mean of the logarithms as a value, the geometric mean; the plain mean where
+// a value is not above 0.
+func LogMean(values []float64) float64 {
+	sum, logs, n := 0.0, 0.0, float64(len(values))
+	for _, v := range values {
+		sum, logs = sum+v, logs+math.Log(v)
+	}
+	if n == 1 || math.IsNaN(logs) || math.IsInf(logs, 0) {
+		return sum / n
+	}
+	return math.Exp(logs / n)
+}
+
 // Collect returns the figures of several rounds, by unit.
 func Collect(rounds []cell.Result, headline cell.Boundary) Samples {
 	s := make(Samples)
 	for _, r := range rounds {
-		for _, v := range Values(r, headline) {
-			s[v.Unit] = append(s[v.Unit], v.Value)
-		}
+		s.Add(Values(r, headline))
 	}
 	return s
 }

@@ -52,6 +52,7 @@ var (
 	errInvalid     = errors.New("invalid")     // a broken invariant, a regression, missing pods
 	errCannotTell  = errors.New("cannot tell") // too few rounds, or too much noise
 	errInterrupted = errors.New("interrupted") // by a signal
+	errPaused      = errors.New("paused")      // the next process continues the run
 )
 
 // Main runs the command and returns its exit code. It never exits itself.
@@ -68,9 +69,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
 	var usage usageError
+	var next nextProcess
 	switch {
 	case err == nil:
 		return exitOK
+	case errors.As(err, &next):
+		return newProcess(ctx, next.args, stdout, stderr)
 	case errors.Is(err, errInterrupted):
 		return exitInterrupted
 	case errors.Is(err, errInvalid):

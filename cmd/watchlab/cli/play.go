@@ -37,13 +37,20 @@ func (r *playing) run(ctx context.Context, stdout, stderr io.Writer) error {
 		warn(stderr, "the run is over; %s stays until Ctrl-C", session.URL())
 		<-ctx.Done()
 	}
-	session.Close(ctx, err)
+	if errors.Is(err, errPaused) {
+		session.Close(ctx, nil)
+	} else {
+		session.Close(ctx, err)
+	}
 	return err
 }
 
 func (r *playing) play(ctx context.Context, session *telemetry.Session, stdout, stderr io.Writer) error {
 	opts := r.Options
 	opts.Dir, opts.Resume, opts.Build, opts.Args = r.dir, r.resume, build(), r.args
+	if r.dir != "" {
+		opts.Processes = r.Processes()
+	}
 	if r.Spec.Memory {
 		opts.Fresh = func(ctx context.Context, name string) (result, error) { return playFresh(ctx, r.Spec, name) }
 	}
@@ -63,6 +70,8 @@ func (r *playing) play(ctx context.Context, session *telemetry.Session, stdout, 
 		return badFlag("resume", err)
 	case o == nil:
 		return err
+	case err == nil && o.Paused:
+		return errPaused
 	}
 	// Finished cells are kept even if the run failed.
 	r.Finish(o)

@@ -147,7 +147,10 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if len(p.Profiles) > 0 && r.dir == "" {
 		return badFlag("profile", errors.New("needs --out: profiles are files of the results folder"))
 	}
-	return r.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+	if p.Spec.Processes > 1 && r.dir == "" {
+		return badFlag("processes", errors.New("needs --out: a process reads the rounds of those before it there"))
+	}
+	return continued(cmd, r.dir, r.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()))
 }
 
 func onlyResume(cmd *cobra.Command, why string, excluded func(flag string) bool) error {

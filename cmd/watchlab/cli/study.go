@@ -50,7 +50,7 @@ Questions: ` + strings.Join(names, ", ") + `.`,
 			if err != nil {
 				return err
 			}
-			return s.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return continued(cmd, s.dir, s.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()))
 		},
 	}
 	fl := cmd.Flags()
@@ -154,12 +154,17 @@ func (s *studyRun) run(ctx context.Context, stdout, stderr io.Writer) error {
 			share := max(time.Second, time.Duration(float64(s.budget-spent)*p.Weight/weight)).Round(time.Second)
 			weight -= p.Weight
 			done++
-			warn(stderr, "study %d/%d: %s, %s; budget %v", done, parts, q.Name, p.Name, share)
+			if o, err := s.load(q, p); err != nil || o == nil || !o.Paused {
+				warn(stderr, "study %d/%d: %s, %s; budget %v", done, parts, q.Name, p.Name, share)
+			}
 			began := time.Now()
 			err := s.part(ctx, q, p, share, stderr)
 			spent += time.Since(began)
 			if errors.Is(err, errInvalid) {
 				failed, err = err, nil
+			}
+			if errors.Is(err, errPaused) {
+				return err
 			}
 			if err := errors.Join(err, s.write()); err != nil {
 				if errors.Is(err, errInterrupted) {
@@ -201,7 +206,7 @@ func (s *studyRun) part(ctx context.Context, q experiment.Question, p experiment
 	if o != nil {
 		s.found[q.Name][p.Name] = o
 	}
-	if err != nil && !errors.Is(err, errInterrupted) && !(errors.Is(err, errInvalid) && finished(o)) {
+	if err != nil && !errors.Is(err, errInterrupted) && !errors.Is(err, errPaused) && !(errors.Is(err, errInvalid) && finished(o)) {
 		err = fmt.Errorf("%s, %s: %w", q.Name, p.Name, err)
 	}
 	return errors.Join(err, lerr)

@@ -1,0 +1,63 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"watchlab/bench/experiment"
+)
+
+// nextProcess is the error of a command that a new process continues with these arguments.
+type nextProcess struct{ args []string }
+
+func (nextProcess) Error() string { return "the next process continues" }
+
+// continued returns err; for a paused run the arguments that resume it, with the flags that resuming allows.
+func continued(cmd *cobra.Command, dir string, err error) error {
+	if !errors.Is(err, errPaused) {
+		return err
+	}
+	next := nextProcess{[]string{cmd.Name(), "--resume", dir}}
+	cmd.Flags().Visit(func(fl *pflag.Flag) {
+		switch fl.Name {
+		case "resume", "out", "experiment", "question":
+		default:
+			if cmd.Name() == "study" || experiment.Path(fl.Name) == "" {
+				next.args = append(next.args, "--"+fl.Name+"="+fl.Value.String())
+			}
+		}
+	})
+	return next
+}
+
+// newProcess continues the command in a new process, and returns its exit code. Tests replace it.
+var newProcess = func(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	self, err := os.Executable()
+	if err != nil {
+		warn(stderr, "%v", err)
+		return exitInvalid
+	}
+	if stdout == io.Writer(os.Stdout) && stderr == io.Writer(os.Stderr) {
+		// Process id, terminal and parent stay. It returns only with an error, as on Windows.
+		_ = syscall.Exec(self, append(os.Args[:1:1], args...), os.Environ())
+	}
+	cmd := exec.CommandContext(ctx, self, args...)
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = freshDelay
+	if err := cmd.Run(); cmd.ProcessState == nil {
+		warn(stderr, "%v", err)
+		return exitInvalid
+	}
+	if code := cmd.ProcessState.ExitCode(); code >= 0 {
+		return code
+	}
+	return exitInterrupted
+}
