@@ -451,6 +451,20 @@ func TestEveryMetricShown(t *testing.T) {
 	}
 }
 
+// TestRatios: a ratio has no value where its denominator is 0, which Grafana would show as NaN or
+// infinite. The means of histograms are without a value then.
+func TestRatios(t *testing.T) {
+	for _, expr := range queries(t) {
+		_, after, ok := strings.Cut(expr, " / ")
+		if mean := strings.Contains(expr, "histogram_count("); !ok || mean {
+			continue
+		}
+		if !strings.HasPrefix(after, "(") || !strings.HasSuffix(after, "> 0)") {
+			t.Errorf("the denominator may be 0: %s", expr)
+		}
+	}
+}
+
 // TestLabels: queries match and keep existing labels only, and match existing values.
 func TestLabels(t *testing.T) {
 	values := map[string][]string{

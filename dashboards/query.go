@@ -48,21 +48,18 @@ func sum(rate, metric, labels string, by ...string) string {
 // the native form, which is finer, and fall back to the classic one.
 
 // quantile estimates a quantile of the observations. ">= 0" removes the NaN of a window without
-// observations.
+// observations. Zero is a bucket up to 1e-10, in which Prometheus interpolates; round undoes that.
 func quantile(q float64, rate, metric, labels string, by ...string) string {
 	classic := sum(rate, metric+"_bucket", labels, append(by, "le")...)
-	return fmt.Sprintf("(histogram_quantile(%[1]g, %[2]s) or histogram_quantile(%[1]g, %[3]s)) >= 0",
+	return fmt.Sprintf("round(histogram_quantile(%[1]g, %[2]s) or histogram_quantile(%[1]g, %[3]s), 1e-9) >= 0",
 		q, sum(rate, metric, labels, by...), classic)
 }
 
-// endToEnd is a quantile of the headline latency: from the intended time in paced cells,
-// else from the release.
+// endToEnd is a quantile of the headline latency: from the intended time. Unpaced cells have none:
+// from the release, a latency says how far the generator ran ahead.
 func endToEnd(q float64, rate, labels string, by ...string) string {
-	from := func(start string) string {
-		matchers := strings.TrimPrefix(labels+fmt.Sprintf(",from=%q", start), ",")
-		return quantile(q, rate, "watchlab_end_to_end_latency_seconds", matchers, by...)
-	}
-	return from("intended") + " or " + from("released")
+	labels = strings.TrimPrefix(labels+`,from="intended"`, ",")
+	return quantile(q, rate, "watchlab_end_to_end_latency_seconds", labels, by...)
 }
 
 // mean of the observations.

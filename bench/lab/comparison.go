@@ -318,7 +318,10 @@ func (c *comparisonRun) playProfiled(ctx context.Context) error {
 
 // profile plays the cell with profiles. The error is the profiler's.
 func (p *cellPlay) profile(ctx context.Context) error {
-	labelled := profile.With(ctx, p.c.Family, p.Label("impl"), p.Label("storm"))
+	labelled := profile.With(ctx, profile.Labels{
+		Family: p.c.Family, Variant: p.Label("impl"), Pipeline: p.Label("pipeline"), Storm: p.Label("storm"),
+		Rate: cmp.Or(p.Label("rate"), Unpaced),
+	})
 	var measured time.Duration
 	for range profilePlays {
 		var err error

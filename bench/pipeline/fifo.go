@@ -231,7 +231,7 @@ func (f *fifo) produceCalls(ctx context.Context, p *pace.Pacer, calls []call) er
 				return fmt.Errorf("Replace after event %d: %w", c.seq, err)
 			}
 			st.other(uint64(c.seq)+1, began)
-			st.replaced.Add(int64(len(c.list)))
+			st.replace(c.list)
 			continue
 		}
 		switch {

@@ -472,7 +472,7 @@ func (q *recordedQueue) Replace(list []any, resourceVersion string) error {
 	err := q.Queue.Replace(list, resourceVersion)
 	seq := parseSequence(resourceVersion)
 	q.r.listed.Store(seq)
-	q.r.w.st.replaced.Add(int64(len(list)))
+	q.r.w.st.replace(list)
 	q.r.took(seq)
 	return err
 }

@@ -197,7 +197,7 @@ func (s *pushStore) Replace(list []any, resourceVersion string) error {
 	if err := s.UndeltaStore.Replace(list, resourceVersion); err != nil {
 		return err
 	}
-	s.st.replaced.Add(int64(len(list)))
+	s.st.replace(list)
 	s.listed = parseSequence(resourceVersion)
 	s.pushed(s.listed)
 	return nil

@@ -21,7 +21,7 @@ func stagesOf(t *testing.T, cl lab.Cell) map[string]bool {
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		ctx := profile.With(t.Context(), "family", "variant", "storm")
+		ctx := profile.With(t.Context(), profile.Labels{Family: "family", Variant: "variant", Storm: "storm"})
 		if _, runErr, checkErr := play(ctx, t, cl); runErr != nil || checkErr != nil {
 			t.Error(runErr, checkErr)
 		}

@@ -49,7 +49,7 @@ type stamps struct {
 	paced       bool
 	every, none bool          // each hand-over reads the clock; none does
 	watched     bool          // telemetry reads during the play, so stores are atomic; plain ones cost less
-	replaced    atomic.Int64  // objects of all lists that went into the queue
+	replaced    atomic.Int64  // later objects of all lists that went into the queue; for telemetry
 	budget      time.Duration // largest allowed lag of a release; 0 for the default
 
 	called                  []int64 // right before the variant's call, in paced cells; same as released if a producer calls
@@ -129,6 +129,23 @@ func (s *stamps) enqueue(seq uint64) {
 	if seq&s.mask == 0 && seq < uint64(len(s.enqueued)) {
 		s.put(&s.enqueued[seq])
 	}
+}
+
+// replace is called right after the queue has taken a list.
+func (s *stamps) replace(list []any) {
+	if s.watched {
+		s.replaced.Add(int64(s.later(list)))
+	}
+}
+
+// later counts the objects of a list that are newer than the initial list.
+func (s *stamps) later(list []any) (n int) {
+	for _, obj := range list {
+		if sequence(obj) > uint64(s.initial) {
+			n++
+		}
+	}
+	return n
 }
 
 // call is called by a Reflector's goroutine right before the variant gets an event.

@@ -22,6 +22,9 @@ import (
 // [live.Set]: a few times a second during the play, and the rest at its end. The stages do
 // not know it. A nil telemetry is a no-op.
 //
+// No count includes the initial list, which is handled before the clock starts, as in the recorder's
+// figures: an object of it does not count when a later list has it again either.
+//
 // Counters are updated during the play. In paced cells so are the latencies of one event
 // in [oneIn]. All other latencies are added at the end: those of mergers, of unpaced cells
 // and of the remaining events. Then the set has every latency that the recorder has.
@@ -178,17 +181,20 @@ func (t *telemetry) update(end bool) {
 	t.set.Update(func(f *live.Figures) {
 		if t.score != nil {
 			t.released = t.count(f, live.Released, t.st.released, t.released)
-			t.enqueued = t.count(f, live.Enqueued, t.st.enqueued, t.enqueued)
 		}
-		n := t.st.replaced.Load()
-		f.Count(live.Enqueued, live.Replaced, int(n-t.replaced))
-		t.replaced = n
 		for _, c := range t.logs {
 			t.readLog(f, c, end)
 		}
 		t.readWork(f, t.work.read(end))
 		for _, n := range t.notices.read(end) {
 			t.readNotice(f, n.PodUpdate)
+		}
+		if t.score != nil {
+			// After the logs, so that what came out has gone in.
+			t.enqueued = t.count(f, live.Enqueued, t.st.enqueued, t.enqueued)
+			n := t.st.replaced.Load()
+			f.Count(live.Enqueued, live.Replaced, int(n-t.replaced))
+			t.replaced = n
 		}
 		for _, update := range t.also {
 			update(f)
@@ -246,20 +252,22 @@ func (t *telemetry) readLog(f *live.Figures, c *cursor, end bool) {
 		}
 		for i := range h.deltas {
 			d := &h.deltas[i]
-			kind, n := live.TypeOf(d.Type), objectsIn(h.deltas[i:i+1])
+			kind, n, seq := live.TypeOf(d.Type), 1, sequence(d.Object)
+			if list, ok := listIn(h.deltas[i : i+1]); ok {
+				n = t.st.later(list)
+			} else if seq != 0 && seq <= uint64(t.st.initial) || t.score == nil && kind == live.Replaced {
+				n = 0
+			}
 			f.Count(live.Popped, kind, n)
 			f.Count(live.Handled, kind, n)
 			if t.work != nil {
 				f.Count(live.Stored, kind, n)
 			}
-			seq := sequence(d.Object)
 			t.newest = max(t.newest, seq)
 			switch {
 			case t.score == nil:
 				// A live stream has no list of events yet: the log is the only record.
-				if kind != live.Replaced {
-					f.Count(live.Enqueued, kind, 1)
-				}
+				f.Count(live.Enqueued, kind, n)
 				continue
 			case !t.st.paced || seq%oneIn != 0 || seq >= uint64(len(t.st.popped)) || t.st.popped[seq] != 0 || h.at.popped == 0:
 				continue
@@ -285,8 +293,10 @@ func (t *telemetry) readWork(f *live.Figures, items []work) {
 		if item.obj != nil {
 			kind = live.Modified
 		}
-		f.Count(live.Worked, kind, 1)
 		seq := sequence(item.obj)
+		if seq == 0 || seq > uint64(t.st.initial) {
+			f.Count(live.Worked, kind, 1)
+		}
 		if t.st.paced && seq%oneIn == 0 && t.event(seq) && item.at != 0 {
 			t.latencies(f, seq, item.at)
 		}
@@ -301,8 +311,15 @@ func (t *telemetry) readNotice(f *live.Figures, u merge.PodUpdate) {
 	case merge.REMOVE:
 		kind = live.Deleted
 	}
-	f.Count(live.Popped, kind, len(u.Pods))
-	f.Count(live.Handled, kind, len(u.Pods))
+	n := 0
+	for _, pod := range u.Pods {
+		// The other operations keep the resourceVersion of the ADD, as kubelet does.
+		if u.Op != merge.ADD || sequence(pod) > uint64(t.st.initial) {
+			n++
+		}
+	}
+	f.Count(live.Popped, kind, n)
+	f.Count(live.Handled, kind, n)
 	f.Observe(live.BatchSize, int64(len(u.Pods)))
 }
 

@@ -8,21 +8,28 @@ import (
 
 // The keys of the labels.
 const (
-	LabelFamily  = "family"
-	LabelVariant = "variant"
-	LabelStorm   = "storm"
-	LabelStage   = "stage"
+	LabelFamily   = "family"
+	LabelVariant  = "variant"
+	LabelPipeline = "pipeline"
+	LabelStorm    = "storm"
+	LabelRate     = "rate"
+	LabelStage    = "stage"
 )
+
+// Labels are the labels of a cell's work.
+type Labels struct{ Family, Variant, Pipeline, Storm, Rate string }
 
 // labelled is the context key under which [With] stores the original context.
 type labelled struct{}
 
-// With returns a context that labels its work with family, variant and storm. Empty
-// values are left out. [Do] and [Switch] add stages only under such a context. Under
-// any other they do nothing, so an unprofiled measurement does not pay for labels.
-func With(ctx context.Context, family, variant, storm string) context.Context {
+// With returns a context that labels its work. Empty values are left out. [Do] and [Switch]
+// add stages only under such a context. Under any other they do nothing, so an unprofiled
+// measurement does not pay for labels.
+func With(ctx context.Context, l Labels) context.Context {
 	var pairs []string
-	for _, p := range [][2]string{{LabelFamily, family}, {LabelVariant, variant}, {LabelStorm, storm}} {
+	for _, p := range [][2]string{
+		{LabelFamily, l.Family}, {LabelVariant, l.Variant}, {LabelPipeline, l.Pipeline}, {LabelStorm, l.Storm}, {LabelRate, l.Rate},
+	} {
 		if p[1] != "" {
 			pairs = append(pairs, p[0], p[1])
 		}

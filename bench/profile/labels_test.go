@@ -32,8 +32,10 @@ func labelsHere(t *testing.T) string {
 	return ""
 }
 
+var cellLabels = profile.Labels{Family: "queue", Variant: "ring", Pipeline: "informer", Storm: "gang", Rate: "max"}
+
 func TestDo(t *testing.T) {
-	ctx := profile.With(t.Context(), "queue", "ring", "gang")
+	ctx := profile.With(t.Context(), cellLabels)
 	var inside, child, bare string
 	profile.Do(ctx, "", func(ctx context.Context) {
 		bare = labelsHere(t)
@@ -47,11 +49,11 @@ func TestDo(t *testing.T) {
 			t.Errorf("after a stage: %s", after)
 		}
 	})
-	const want = `{"family":"queue", "stage":"pop", "storm":"gang", "variant":"ring"}`
+	const want = `{"family":"queue", "pipeline":"informer", "rate":"max", "stage":"pop", "storm":"gang", "variant":"ring"}`
 	if inside != want || child != want {
 		t.Errorf("labels %s, of a goroutine that it started %s; want %s", inside, child, want)
 	}
-	if bare != `{"family":"queue", "storm":"gang", "variant":"ring"}` {
+	if bare != `{"family":"queue", "pipeline":"informer", "rate":"max", "storm":"gang", "variant":"ring"}` {
 		t.Errorf("without a stage: %s", bare)
 	}
 	if after := labelsHere(t); after != "" {
@@ -60,7 +62,7 @@ func TestDo(t *testing.T) {
 }
 
 func TestSwitch(t *testing.T) {
-	ctx := profile.With(t.Context(), "queue", "", "")
+	ctx := profile.With(t.Context(), profile.Labels{Family: "queue"})
 	s := profile.Switch(ctx, "pop", "store")
 	profile.Do(ctx, "", func(context.Context) {
 		s.To(1)
@@ -96,14 +98,14 @@ func TestUnlabelled(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
-	if profile.Labelled(ctx) || !profile.Labelled(profile.With(ctx, "f", "v", "s")) {
+	if profile.Labelled(ctx) || !profile.Labelled(profile.With(ctx, cellLabels)) {
 		t.Error("Labelled does not distinguish them")
 	}
 }
 
 func BenchmarkSwitch(b *testing.B) {
 	for name, ctx := range map[string]context.Context{
-		"labelled=yes": profile.With(b.Context(), "queue", "ring", "gang"), "labelled=no": b.Context(),
+		"labelled=yes": profile.With(b.Context(), cellLabels), "labelled=no": b.Context(),
 	} {
 		b.Run(name, func(b *testing.B) {
 			s := profile.Switch(ctx, "pop", "store")

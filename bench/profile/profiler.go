@@ -1,6 +1,6 @@
 // Package profile takes pprof profiles of cells, labels them by stage, and compares them.
 //
-//  1. [With] labels a workload's goroutines with family, variant and storm; [Do] and
+//  1. [With] labels a workload's goroutines with [Labels]; [Do] and
 //     [Switch] add the stage. Without a profiler, labels cost almost nothing.
 //  2. A [Profiler] starts the requested kinds. After the cell it writes one file per
 //     kind. Profiling disturbs, so a profiled round yields no figures.

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // work is the profiled load: CPU time, live and temporary memory, a contended lock, and
 // a waiting goroutine.
 func work(ctx context.Context) {
-	profile.Do(profile.With(ctx, "queue", "ring", "gang"), "pop", func(context.Context) {
+	profile.Do(profile.With(ctx, cellLabels), "pop", func(context.Context) {
 		var (
 			mu     sync.Mutex
 			held   = make(chan struct{})

@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -69,7 +70,7 @@ func TestOff(t *testing.T) {
 		t.Fatalf("%v, %v", e, err)
 	}
 	e.startRun(t.Context(), "r")
-	cell := e.startCell("c", live.Labels{}, "max", 1)
+	cell := e.startCell("c", live.Labels{}, 1)
 	if s := cell.sampling(1000); s != nil {
 		t.Errorf("sampling %v", s)
 	}
@@ -88,7 +89,7 @@ func TestSpans(t *testing.T) {
 	e := &exporter{}
 	e.setTraces(trace.WithSyncer(kept))
 	e.startRun(t.Context(), "test")
-	cell := e.startCell("Informer/impl=ring", live.Labels{Variant: "ring", Delivery: "in-order"}, "1000", 2)
+	cell := e.startCell("Informer/impl=ring", live.Labels{Variant: "ring", Delivery: "in-order", Rate: "1000"}, 2)
 	s := cell.sampling(16 << 10)
 	if s.Every != 1024 {
 		t.Errorf("every %d", s.Every)
@@ -161,7 +162,7 @@ func TestSamplingStep(t *testing.T) {
 	e.setTraces()
 	defer func() { _ = e.close(context.Background()) }()
 	e.startRun(t.Context(), "r")
-	cell := e.startCell("c", live.Labels{}, "max", 1)
+	cell := e.startCell("c", live.Labels{}, 1)
 	for events, want := range map[int]uint64{1: 1, 32: 2, 63: 2, 64: 64, 1000: 64, 2048: 128, 200_000: 8192, math.MaxInt32: 1 << 26} {
 		if got := cell.sampling(events).Every; got != want {
 			t.Errorf("%d events: every %d, want %d", events, got, want)
@@ -199,7 +200,8 @@ func TestMetrics(t *testing.T) {
 		got[m.Name] = m
 	}
 	events := got[metric.Events.Name].Data.(metricdata.Sum[float64])
-	if p := events.DataPoints[0]; p.Value != 42 || !events.IsMonotonic || p.StartTime.IsZero() || p.Attributes.Len() != 9 {
+	at := slices.IndexFunc(events.DataPoints, func(p metricdata.DataPoint[float64]) bool { return p.Value != 0 })
+	if p := events.DataPoints[at]; p.Value != 42 || !events.IsMonotonic || p.StartTime.IsZero() || p.Attributes.Len() != 10 {
 		t.Errorf("events %+v", events)
 	}
 	h := got[metric.Staleness.Name].Data.(metricdata.ExponentialHistogram[float64]).DataPoints[0]

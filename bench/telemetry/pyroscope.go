@@ -19,7 +19,7 @@ const (
 )
 
 // profiler uploads pprof profiles of the process to a Pyroscope server. Samples of CPU and
-// goroutines carry the labels of package profile: family, variant, storm, stage.
+// goroutines carry the labels of package profile: family, variant, pipeline, storm, rate, stage.
 //
 // Profiling costs 100 CPU samples a second, one in ten contended locks, blocking of 10 µs or more,
 // and a garbage collection every 15 s: such a run does not compare to one without.

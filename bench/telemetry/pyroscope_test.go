@@ -94,7 +94,7 @@ func TestProfiler(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	work(labels.With(t.Context(), "deltafifo", "ring", "gang"))
+	work(labels.With(t.Context(), labels.Labels{Family: "deltafifo", Variant: "ring", Pipeline: "informer", Storm: "gang", Rate: "1000"}))
 	if err := p.stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func TestProfiler(t *testing.T) {
 			t.Errorf("no samples of %s, but of %v", want, r.types)
 		}
 	}
-	for k, v := range map[string]string{"family": "deltafifo", "variant": "ring", "storm": "gang", "stage": "handle"} {
+	for k, v := range map[string]string{"family": "deltafifo", "variant": "ring", "storm": "gang", "pipeline": "informer", "rate": "1000", "stage": "handle"} {
 		if !r.labels[k][v] {
 			t.Errorf("no sample has the label %s=%s, but %v", k, v, r.labels)
 		}

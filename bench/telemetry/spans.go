@@ -45,8 +45,8 @@ type cellSpan struct {
 }
 
 // startCell starts the span of a round; round 0 is the warm-up.
-func (e *exporter) startCell(name string, l live.Labels, rate string, round int) *cellSpan {
-	attrs := []attribute.KeyValue{attribute.String(attrPrefix+metric.Rate, rate), attribute.Int(attrPrefix+"round", round)}
+func (e *exporter) startCell(name string, l live.Labels, round int) *cellSpan {
+	attrs := []attribute.KeyValue{attribute.Int(attrPrefix+"round", round)}
 	for i, v := range l.Values() {
 		if v != "" {
 			attrs = append(attrs, attribute.String(attrPrefix+metric.CommonLabels()[i], v))

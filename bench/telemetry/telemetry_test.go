@@ -53,6 +53,7 @@ func (p *play) Run(ctx context.Context, rec *cell.Recorder) error {
 	rec.End()
 	rec.Count(played, played)
 	for n := range played {
+		rec.Lag(0, 0)
 		rec.Latency("intended→handled", time.Duration(n+1)*time.Millisecond)
 	}
 	return nil
@@ -67,7 +68,7 @@ func comparison(cells ...lab.Cell) []lab.Comparison {
 
 func cellOf(variant string, p *play) lab.Cell {
 	return lab.Cell{
-		Name: "Test", Labels: []lab.Label{{Key: "impl", Value: variant}, {Key: "storm", Value: "gang"}, {Key: "rate", Value: "max"}},
+		Name: "Test", Labels: []lab.Label{{Key: "impl", Value: variant}, {Key: "storm", Value: "gang"}, {Key: "rate", Value: "1000"}},
 		New: func() (lab.Workload, error) { return p, nil },
 	}
 }
@@ -156,7 +157,7 @@ func TestRun(t *testing.T) {
 		{"watchlab_rounds_total", "0", `variant="cond"`},
 		{"watchlab_verdict", "1", `variant="cond"`, `status="invalid"`, `cause="lost"`},
 		{"watchlab_events_per_second", "", `variant="cond"`},
-		{"watchlab_latency_quantile_seconds", "0.1", `variant="ring"`, `quantile="1"`, `rate="max"`, `commit="abc"`},
+		{"watchlab_latency_quantile_seconds", "0.1", `variant="ring"`, `quantile="1"`, `rate="1000"`, `commit="abc"`},
 		{"watchlab_run_progress_ratio", "1"},
 	} {
 		if got := value(after, test[0], test[2:]...); got != test[1] {
@@ -196,6 +197,42 @@ func TestAgain(t *testing.T) {
 	for name, want := range map[string]string{"watchlab_cells": "3", "watchlab_run_progress_ratio": "1"} {
 		if got := value(text, name); got != want {
 			t.Errorf("%s is %q, want %s", name, got, want)
+		}
+	}
+}
+
+// TestRates: the cells of a variant at several rates have their own series. All rates that a search
+// tries have one, so that the number of series is bounded; the figures of finished cells have the rate.
+func TestRates(t *testing.T) {
+	s, err := Start(t.Context(), Options{Run: "test", Commit: "abc", MetricsAddr: "127.0.0.1:0", Warn: func(text string) { t.Error(text) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(rate string) lab.Cell {
+		c := cellOf("ring", &play{t: t})
+		c.Labels = append(c.Labels[:2:2], lab.Label{Key: "rate", Value: rate})
+		return c
+	}
+	comparisons := comparison(at("max"), at("1000"))
+	searched := []lab.Cell{at("1500"), at("1250")}
+	comparisons[0].More = func([]lab.CellResult) (more []lab.Cell, _ error) {
+		more, searched = searched, nil
+		return more, nil
+	}
+	runLab(t, s, comparisons, 1)
+	text := scrape(t, s)
+	s.Close(t.Context(), nil)
+	for rate, want := range map[string]string{"max": "200", "1000": "200", metric.SearchedRate: "200", "1500": "", "1250": ""} {
+		if got := value(text, "watchlab_events_total", `variant="ring"`, `rate="`+rate+`"`, `stage="handled"`); got != want {
+			t.Errorf("%q events at rate %s, want %q", got, rate, want)
+		}
+	}
+	for _, rate := range []string{"max", "1000", "1500", "1250"} {
+		if value(text, "watchlab_events_per_second", `rate="`+rate+`"`) == "" {
+			t.Errorf("no figure at rate %s", rate)
+		}
+		if got := value(text, "watchlab_latency_quantile_seconds", `rate="`+rate+`"`); (got == "") != (rate == "max") {
+			t.Errorf("a latency of %q at rate %s", got, rate)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -15,7 +16,8 @@ import (
 )
 
 // Watch returns the comparisons with cells that report to the session. Cells that differ only in
-// knobs or pace share their series. The second cell of an A/A pair has its own, as it has in results.
+// knobs share their series, and so do all rates that a search tries. The second cell of an A/A pair
+// has its own, as it has in results.
 func (s *Session) Watch(comparisons []lab.Comparison) []lab.Comparison {
 	if s == nil {
 		return comparisons
@@ -26,11 +28,11 @@ func (s *Session) Watch(comparisons []lab.Comparison) []lab.Comparison {
 		c := &out[i]
 		plain := *c
 		cells += len(c.Cells)
-		c.Cells = s.watchCells(plain, c.Cells)
+		c.Cells = s.watchCells(plain, c.Cells, "")
 		if plain.More != nil {
 			c.More = func(played []lab.CellResult) ([]lab.Cell, error) {
 				cells, err := plain.More(played)
-				return s.watchCells(plain, cells), err
+				return s.watchCells(plain, cells, metric.SearchedRate), err
 			}
 		}
 	}
@@ -38,10 +40,11 @@ func (s *Session) Watch(comparisons []lab.Comparison) []lab.Comparison {
 	return out
 }
 
-func (s *Session) watchCells(c lab.Comparison, cells []lab.Cell) []lab.Cell {
+// watchCells takes the rate of the series from the cells, unless it is given.
+func (s *Session) watchCells(c lab.Comparison, cells []lab.Cell, rate string) []lab.Cell {
 	out := slices.Clone(cells)
 	for i := range out {
-		w := s.watchCell(c.Family, c.Latency, out[i].BenchName(), out[i].Labels)
+		w := s.watchCell(c.Family, c.Latency, out[i].BenchName(), out[i].Labels, rate)
 		build := out[i].New
 		out[i].New = func() (lab.Workload, error) {
 			inner, err := build()
@@ -64,23 +67,24 @@ func (s *Session) watchCells(c lab.Comparison, cells []lab.Cell) []lab.Cell {
 type watched struct {
 	session  *Session
 	name     string
-	rate     string
+	labels   live.Labels // its own; those of set may have another rate
 	set      *live.Set
 	headline cell.Boundary // latency boundary of the comparison
 }
 
-func (s *Session) watchCell(family string, headline cell.Boundary, name string, labels lab.Labels) *watched {
-	w := &watched{session: s, name: name, rate: lab.Unpaced, headline: headline}
-	l := live.Labels{Family: family}
+func (s *Session) watchCell(family string, headline cell.Boundary, name string, labels lab.Labels, rate string) *watched {
+	l := live.Labels{Family: family, Rate: lab.Unpaced}
 	fields := map[string]*string{
 		"impl": &l.Variant, metric.Delivery: &l.Delivery, metric.Pipeline: &l.Pipeline,
-		metric.Storm: &l.Storm, metric.Source: &l.Source, metric.Rate: &w.rate,
+		metric.Storm: &l.Storm, metric.Source: &l.Source, metric.Rate: &l.Rate,
 	}
 	for _, label := range labels {
 		if f := fields[label.Key]; f != nil {
 			*f = label.Value
 		}
 	}
+	w := &watched{session: s, name: name, labels: l, headline: headline}
+	l.Rate = cmp.Or(rate, l.Rate)
 	w.set = s.registry.Set(l)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +112,7 @@ func (s *Session) progress(p lab.Progress) {
 	s.mu.Unlock()
 	if w == nil && first != nil {
 		// The lab repeats a cell: it shares the workload of the first, not its series.
-		w = s.watchCell(first.set.Labels().Family, first.headline, p.Cell, p.Result.Labels)
+		w = s.watchCell(first.labels.Family, first.headline, p.Cell, p.Result.Labels, "")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,7 +136,7 @@ func (s *Session) progress(p lab.Progress) {
 	})
 	switch {
 	case verdict.Status == lab.Invalid:
-		s.registry.Withdraw(w.set.Labels(), w.rate)
+		s.registry.Withdraw(w.labels)
 	case p.Round > 0 && !p.Skipped:
 		w.set.Update(func(f *live.Figures) { f.Rounds++ })
 		w.finish(p.Result)
@@ -143,13 +147,13 @@ func (w *watched) finish(r lab.CellResult) {
 	var quantiles map[string]float64
 	headline := stats.Headline(r.Rounds[0].Result, w.headline)
 	for _, l := range r.Latency {
-		if l.Boundary == headline {
+		if l.Boundary == headline && w.labels.Rate != lab.Unpaced {
 			quantiles = map[string]float64{
 				"0.5": l.P50.Seconds(), "0.9": l.P90.Seconds(), "0.99": l.P99.Seconds(), "0.999": l.P999.Seconds(), "1": l.Max.Seconds(),
 			}
 		}
 	}
-	w.session.registry.Finish(w.set.Labels(), w.rate, r.Medians[stats.UnitEventsPerSec].Median, quantiles)
+	w.session.registry.Finish(w.labels, r.Medians[stats.UnitEventsPerSec].Median, quantiles)
 }
 
 // workload is one round of a watched cell.
@@ -164,13 +168,15 @@ func (w *workload) context(ctx context.Context) context.Context {
 	ctx = live.With(ctx, w.cell.set)
 	if w.cell.session.profiled && !profile.Labelled(ctx) {
 		l := w.cell.set.Labels()
-		ctx = profile.With(ctx, l.Family, l.Variant, l.Storm)
+		ctx = profile.With(ctx, profile.Labels{
+			Family: l.Family, Variant: l.Variant, Pipeline: l.Pipeline, Storm: l.Storm, Rate: l.Rate,
+		})
 	}
 	return ctx
 }
 
 func (w *workload) Setup(ctx context.Context) error {
-	w.span = w.cell.session.exporter.startCell(w.cell.name, w.cell.set.Labels(), w.cell.rate, w.round)
+	w.span = w.cell.session.exporter.startCell(w.cell.name, w.cell.labels, w.round)
 	w.cell.set.Sampler(w.span.sampling)
 	return w.Workload.Setup(w.context(ctx))
 }

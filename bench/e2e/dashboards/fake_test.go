@@ -172,8 +172,8 @@ func answers(t *testing.T, p *prometheus, w window) {
 	experiment := func(delivery, pipeline, storm, source, rate string) map[string]string {
 		return map[string]string{"family": "deltafifo", "delivery": delivery, "pipeline": pipeline, "storm": storm, "source": source, "rate": rate}
 	}
-	variant := func(family, variant, delivery string) map[string]string {
-		m := map[string]string{"family": family, "variant": variant}
+	variant := func(family, variant, delivery, rate string) map[string]string {
+		m := map[string]string{"family": family, "variant": variant, "rate": rate}
 		if delivery != "" {
 			m["delivery"] = delivery
 		}
@@ -188,30 +188,29 @@ func answers(t *testing.T, p *prometheus, w window) {
 		// count is the expected number of series. Zero skips the check.
 		count int
 	}{
-		{"watchlab-overview", "Deltas per event", 0, variant("deltafifo", "ring", "in-order"), deltas / float64(released), exact, 7},
+		{"watchlab-overview", "Deltas per event", 0, variant("deltafifo", "ring", "in-order", "max"), deltas / float64(released), exact, len(cells)},
 		{"watchlab-overview", "Verdicts", 0, map[string]string{"status": "valid"}, float64(len(cells) - 1), exact, 2},
 		{"watchlab-overview", "Verdicts", 0, map[string]string{"status": "invalid"}, 1, exact, 2},
 		{"watchlab-overview", "Progress", 0, map[string]string{"run": "fake"}, 0.5, exact, 1},
 		{"watchlab-overview", "Cells", 0, map[string]string{"run": "fake"}, float64(len(cells)), exact, 1},
-		{"watchlab-overview", "End to end, median", 0, variant("queue", "ring", ""), endToEnd / 2, estimated, 7},
-		{"watchlab-overview", "End to end, median", 0, variant("merge", "reference", ""), endToEnd, estimated, 7},
-		{"watchlab-overview", "Generator lag, 99th percentile", 0, variant("deltafifo", "ring", "in-order"), lag, estimated, 2},
-		// Latency from the intended time takes precedence over latency from the release.
-		{"watchlab-compare", "99th percentile, $left over $right", 0, map[string]string{"family": "deltafifo", "delivery": "in-order", "pipeline": "informer", "storm": "nodeloss", "source": "apiserver"}, 0.25, estimated, 2},
+		// Unpaced cells have no latency.
+		{"watchlab-overview", "End to end, median", 0, variant("deltafifo", "ring", "in-order", "1000"), endToEnd / 4, estimated, 4},
+		{"watchlab-overview", "Generator lag, 99th percentile", 0, variant("deltafifo", "ring", "in-order", "1000"), lag, estimated, 4},
+		{"watchlab-compare", "99th percentile, $left over $right", 0, experiment("in-order", "informer", "nodeloss", "apiserver", "1000"), 0.25, estimated, 1},
 		{"watchlab-compare", "Throughput, $left over $right", 0, experiment("in-order", "queue", "recorded-gang", "memory", "max"), 2, exact, 1},
-		{"watchlab-compare", "$left: batch size", 0, map[string]string{"delivery": "in-order", "storm": "nodeloss"}, batch, exact, 3},
+		{"watchlab-compare", "$left: batch size", 0, map[string]string{"delivery": "in-order", "storm": "nodeloss", "rate": "1000"}, batch, exact, 3},
 		{"watchlab-compare", "Throughput of finished cells", 0, nil, 0, 0, 4},
 		{"watchlab-compare", "Verdicts of cells", 0, nil, 0, 0, 5},
 		{"watchlab-latency", "Mean time by stage", 0, map[string]string{"boundary": metric.EnqueuedPopped}, stageLatency, exact, len(boundaries)},
-		{"watchlab-queue", "Batch size by variant", 0, variant("deltafifo", "ring", "per-key"), batch, exact, 7},
-		{"watchlab-queue", "Staleness", 0, variant("deltafifo", "ring", "in-order"), stale, estimated, 2},
+		{"watchlab-queue", "Batch size by variant", 0, variant("deltafifo", "ring", "per-key", "max"), batch, exact, len(cells)},
+		{"watchlab-queue", "Staleness", 0, variant("deltafifo", "ring", "in-order", "1000"), stale, estimated, 2},
 		{"watchlab-queue", "informer_queued_items", 0, map[string]string{"name": "deltafifo/ring/in-order", "resource": "pods"}, 7, exact, 1},
-		{"watchlab-kubelet", "Pods in a notification", 0, map[string]string{"variant": "cond"}, batch, exact, 2},
+		{"watchlab-kubelet", "Pods in a notification", 0, map[string]string{"variant": "cond", "rate": "200"}, batch, exact, 2},
 		{"watchlab-kubelet", "Notifications per update", 0, map[string]string{}, deltas / float64(released), exact, 1},
 		{"watchlab-cluster", "Pods", 0, map[string]string{}, 1, exact, 1},
 		{"watchlab-cluster", "Late share", 0, map[string]string{}, released / 20 / (released * 17.0), exact, 1},
 		{"watchlab-history", "Throughput, $new over $old", 0, map[string]string{"family": "deltafifo", "variant": "ring", "delivery": "per-key", "pipeline": "queue", "storm": "recorded-gang", "source": "memory", "rate": "max"}, 0.9, exact, len(cells) - 1},
-		{"watchlab-history", "99th percentile, $new over $old", 0, map[string]string{"family": "merge", "variant": "cond", "pipeline": "kubelet", "storm": "recorded-gang", "source": "memory", "rate": "max"}, 1 / 0.9, exact, len(cells) - 1},
+		{"watchlab-history", "99th percentile, $new over $old", 0, map[string]string{"family": "deltafifo", "variant": "ring", "delivery": "in-order", "pipeline": "informer", "storm": "nodeloss", "source": "apiserver", "rate": "1000"}, 1 / 0.9, exact, 3},
 		{"watchlab-history", "All commits", 0, nil, 0, 0, 2 * (len(cells) - 1)},
 	} {
 		t.Run(tt.uid+"/"+tt.panel, func(t *testing.T) {

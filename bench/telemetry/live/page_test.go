@@ -21,7 +21,7 @@ func TestSample(t *testing.T) {
 	set := r.Set(labels)
 	set.Update(func(f *Figures) {
 		f.Count(Released, Added, 1000)
-		f.Observe(ReleasedHandled, 1e9)
+		f.Observe(IntendedHandled, 1e9)
 	})
 	sampler := newSampler(r)
 	t0 := time.UnixMilli(1_800_000_000_000)
@@ -38,13 +38,13 @@ func TestSample(t *testing.T) {
 		f.Count(Handled, Modified, 200)
 		f.Count(Popped, Modified, 150)
 		for range 100 {
-			f.Observe(ReleasedHandled, 1e6)
+			f.Observe(IntendedHandled, 1e6)
 			f.Observe(BatchSize, 4)
 		}
 	})
 	second := sampler.sample(t0.Add(2 * time.Second))
 	v := second.Variants[0]
-	if v.Group != "deltafifo · in-order · informer · gang · memory" || v.Name != "ring" || v.Phase != "measure" || v.Verdict != "invalid: generator" || v.Depth != 7 || v.Bytes != 70 {
+	if v.Group != "deltafifo · in-order · informer · gang · memory" || v.Name != "ring" || v.Rate != "1000" || v.Phase != "measure" || v.Verdict != "invalid: generator" || v.Depth != 7 || v.Bytes != 70 {
 		t.Errorf("%+v", v)
 	}
 	for name, got := range map[string]struct {
@@ -64,12 +64,18 @@ func TestSample(t *testing.T) {
 	if second.Run != "test" || second.Progress != 0.5 || second.Heap == 0 || second.Gorout == 0 {
 		t.Errorf("%+v", second)
 	}
-	// Latency starts at the intended release if there is one.
+	// A queue that drains has no ratio above that of the storm, and a latency from the release is none.
 	set.Update(func(f *Figures) {
-		f.Observe(IntendedHandled, 4e9)
+		f.Count(Popped, Modified, 150)
 		f.Observe(ReleasedHandled, 1e9)
 	})
-	if v := sampler.sample(t0.Add(3 * time.Second)).Variants[0]; *v.P50 < 4 || *v.Released != 0 || v.PerEvent != nil {
+	if v := sampler.sample(t0.Add(3 * time.Second)).Variants[0]; v.P50 != nil || *v.Released != 0 || *v.PerEvent != 1 {
+		t.Errorf("%+v", v)
+	}
+	unpaced := labels
+	unpaced.Rate = "max"
+	r.Set(unpaced)
+	if v := sampler.sample(t0.Add(4 * time.Second)).Variants; len(v) != 2 || v[1].Rate != "max" || v[1].PerEvent != nil {
 		t.Errorf("%+v", v)
 	}
 }

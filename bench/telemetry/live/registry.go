@@ -92,19 +92,19 @@ func (r *Registry) Progress(cells int, share float64) {
 }
 
 // Finish sets the figures of a cell over its counted rounds: the median throughput, and quantiles
-// of the headline latency in seconds. rate is the pace, "max" if unpaced.
-func (r *Registry) Finish(labels Labels, rate string, eventsPerSecond float64, quantiles map[string]float64) {
+// of the headline latency in seconds.
+func (r *Registry) Finish(labels Labels, eventsPerSecond float64, quantiles map[string]float64) {
 	labels.Run = r.run
-	r.own.gauge(metric.EventsPerSecond, append(labels.Values(), rate, r.commit)...).Set(eventsPerSecond)
+	r.own.gauge(metric.EventsPerSecond, append(labels.Values(), r.commit)...).Set(eventsPerSecond)
 	for q, v := range quantiles {
-		r.own.gauge(metric.LatencyQuantile, append(labels.Values(), q, rate, r.commit)...).Set(v)
+		r.own.gauge(metric.LatencyQuantile, append(labels.Values(), q, r.commit)...).Set(v)
 	}
 }
 
 // Withdraw removes a cell's figures, after its verdict turned invalid.
-func (r *Registry) Withdraw(labels Labels, rate string) {
+func (r *Registry) Withdraw(labels Labels) {
 	labels.Run = r.run
-	cell := prometheus.Labels{metric.Rate: rate}
+	cell := prometheus.Labels{}
 	for i, v := range labels.Values() {
 		cell[metric.CommonLabels()[i]] = v
 	}
@@ -130,7 +130,8 @@ func (r *Registry) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// collectSet omits counters by stage, type or fault that are 0: most combinations never occur.
+// collectSet omits counters by stage, type or fault that are 0: most combinations never occur. Those
+// of events in start at 0, as ratios of rates need the first events, too.
 func collectSet(ch chan<- prometheus.Metric, s *Figures) {
 	with := func(own ...string) []string { return append(s.Labels.Values(), own...) }
 	count := func(m metric.Metric, n uint64, own ...string) {
@@ -138,7 +139,7 @@ func collectSet(ch chan<- prometheus.Metric, s *Figures) {
 	}
 	for stage, stageName := range metric.Stages() {
 		for t, typeName := range metric.Types() {
-			if n := s.Events(Stage(stage), Type(t)); n > 0 {
+			if n := s.Events(Stage(stage), Type(t)); n > 0 || Stage(stage) <= Enqueued && Type(t) <= Deleted {
 				count(metric.Events, n, stageName, typeName)
 			}
 		}

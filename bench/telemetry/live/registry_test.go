@@ -21,7 +21,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-var labels = Labels{Family: "deltafifo", Variant: "ring", Delivery: "in-order", Pipeline: "informer", Storm: "gang", Source: "memory"}
+var labels = Labels{Family: "deltafifo", Variant: "ring", Delivery: "in-order", Pipeline: "informer", Storm: "gang", Source: "memory", Rate: "1000"}
 
 // played returns a registry with a value for every metric.
 func played(t testing.TB) *Registry {
@@ -55,10 +55,12 @@ func played(t testing.TB) *Registry {
 	s.Look()
 	r.Set(Labels{Family: "deltafifo", Variant: "cond"})
 	r.Progress(2, 0.25)
-	r.Finish(labels, "1000", 1, map[string]float64{"0.99": 1})
-	r.Finish(labels, "1000", 999.5, map[string]float64{"0.5": 0.001, "0.99": 0.002})
-	r.Finish(labels, "max", 1e6, nil)
-	r.Withdraw(labels, "max")
+	r.Finish(labels, 1, map[string]float64{"0.99": 1})
+	r.Finish(labels, 999.5, map[string]float64{"0.5": 0.001, "0.99": 0.002})
+	unpaced := labels
+	unpaced.Rate = "max"
+	r.Finish(unpaced, 1e6, nil)
+	r.Withdraw(unpaced)
 	i := r.upstream.Informer(labels.UpstreamName(), schema.GroupVersionResource{Version: "v1", Resource: "pods"})
 	i.Queued.Set(3)
 	i.Version.Set(42)

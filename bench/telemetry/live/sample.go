@@ -23,6 +23,7 @@ type Sample struct {
 type Variant struct {
 	Group   string  `json:"group"`      // labels that compared variants share
 	Name    string  `json:"name"`       // name of the variant
+	Rate    string  `json:"rate"`       // of the cell, as in benchmark names
 	Phase   string  `json:"phase"`      // one of [metric.Phases]
 	Verdict string  `json:"verdict"`    // status and the cause of the last verdict; empty before it
 	Rounds  uint64  `json:"rounds"`     // number of finished rounds
@@ -31,12 +32,12 @@ type Variant struct {
 
 	Released *float64 `json:"releasedPerSecond"` // events per second
 	Handled  *float64 `json:"handledPerSecond"`  // events per second
-	// P50 and P99 are quantiles of the end-to-end latency in seconds: from the intended
-	// time in paced cells, else from the release.
+	// P50 and P99 are quantiles of the latency from the intended time in seconds. Unpaced cells have
+	// none: from the release, a latency says how far the generator ran ahead.
 	P50       *float64 `json:"latencyP50"`
 	P99       *float64 `json:"latencyP99"`
 	Lag       *float64 `json:"generatorLagP99"` // 99th percentile of the generator's lag in seconds
-	PerEvent  *float64 `json:"deltasPerEvent"`  // deltas out for each event in
+	PerEvent  *float64 `json:"deltasPerEvent"`  // deltas out for each event in, since the first play
 	Batch     *float64 `json:"batchSize"`       // mean size of a hand-over
 	Staleness *float64 `json:"stalenessP99"`    // 99th percentile of the store's staleness in events
 }
@@ -81,7 +82,7 @@ func variant(now, before *Figures, seconds float64) Variant {
 	l := now.Labels
 	v := Variant{
 		Group: join(" · ", l.Family, l.Delivery, l.Pipeline, l.Storm, l.Source),
-		Name:  l.Variant, Phase: now.Phase, Verdict: join(": ", now.Verdict.Status, now.Verdict.Cause),
+		Name:  l.Variant, Rate: l.Rate, Phase: now.Phase, Verdict: join(": ", now.Verdict.Status, now.Verdict.Cause),
 		Rounds: now.Rounds, Depth: now.QueueDepth, Bytes: now.QueueBytes(),
 	}
 	if before == nil || seconds <= 0 {
@@ -94,12 +95,10 @@ func variant(now, before *Figures, seconds float64) Variant {
 		last = Popped
 	}
 	v.Handled = number(added(last) / seconds)
-	v.PerEvent = number(added(Popped) / added(Enqueued))
+	// Of all plays so far: a queue that drains has deltas without events in the same second.
+	v.PerEvent = number(float64(now.Total(Popped)) / float64(now.Total(Enqueued)))
 	since := func(h Histogram) *Distribution { return now.Distribution(h).since(before.Distribution(h)) }
 	latency := since(IntendedHandled)
-	if latency.Count == 0 {
-		latency = since(ReleasedHandled)
-	}
 	v.P50, v.P99 = number(latency.Quantile(0.5)), number(latency.Quantile(0.99))
 	v.Lag, v.Staleness = number(since(GeneratorLag).Quantile(0.99)), number(since(Staleness).Quantile(0.99))
 	v.Batch = number((now.Sum(BatchSize) - before.Sum(BatchSize)) / float64(since(BatchSize).Count))

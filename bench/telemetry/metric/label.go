@@ -9,11 +9,16 @@ const (
 	Pipeline = "pipeline"
 	Storm    = "storm"
 	Source   = "source"
+	Rate     = "rate"
 )
 
-// CommonLabels returns the first labels of each Common metric. Delivery is deltafifo's only.
+// SearchedRate is the rate of all cells of a search for the knee, which bounds the number of series.
+const SearchedRate = "searched"
+
+// CommonLabels returns the first labels of each Common metric. Delivery is deltafifo's only. Rate
+// is that of benchmark names: max for unpaced cells.
 func CommonLabels() []string {
-	return []string{Run, Family, Variant, Delivery, Pipeline, Storm, Source}
+	return []string{Run, Family, Variant, Delivery, Pipeline, Storm, Source, Rate}
 }
 
 // The labels of single metrics.
@@ -27,7 +32,6 @@ const (
 	Cause      = "cause"
 	PhaseLabel = "phase"
 	Quantile   = "quantile"
-	Rate       = "rate"
 	Commit     = "commit"
 	GoVersion  = "goversion"
 

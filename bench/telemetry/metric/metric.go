@@ -49,21 +49,21 @@ const ZeroThreshold = 1e-10
 // the figures of the results folder are of counted rounds only.
 var (
 	Events = ofVariant(counter, "watchlab_events_total",
-		"Events that reached a stage of the pipeline, by type.", Stage, Type)
+		"Events that reached a stage of the pipeline, by type, without the initial list.", Stage, Type)
 	QueueDepth = ofVariant(gauge, "watchlab_queue_depth",
 		"Length of the variant's queue, sampled four times a second; for a merge, the notifications not yet received.")
 	QueueBytes = ofVariant(gauge, "watchlab_queue_bytes",
 		"JSON size of the queued objects: queue depth times the storm's mean object size.")
 	StageLatency = ofVariant(histogram(seconds()), "watchlab_stage_latency_seconds",
-		"Time between two stages of the pipeline, for events with both timestamps: all of a paced cell, every 64th of an unpaced one. A paced cell exports every eighth batch while it is played and the rest at its end; an unpaced cell exports at its end.", Boundary)
+		"Time between two stages of the pipeline, for events with both timestamps: all of a paced cell, every 64th of an unpaced one unless --stamps says otherwise. A paced cell exports every eighth event while it is played and the rest at its end; an unpaced cell exports at its end.", Boundary)
 	EndToEndLatency = ofVariant(histogram(seconds()), "watchlab_end_to_end_latency_seconds",
-		"Time from the intended (paced cells) or actual release of an event until it is handled, exported like the stage latency.", From)
+		"Time from the release of an event until it is handled: from the intended time, in paced cells only, or from the actual one. Exported like the stage latency.", From)
 	BatchSize = ofVariant(histogram(powers(0, 16, 1)), "watchlab_batch_size",
-		"Deltas or objects in a batch of the queue.")
+		"Deltas, objects or pods in a hand-over, that of the initial list included.")
 	Deltas = ofVariant(counter, "watchlab_deltas_total",
-		"Deltas, objects or notifications that the variant returned. The ratio to watchlab_events_total{stage=\"enqueued\"} shows coalescing.")
+		"Deltas, objects or pods in notifications that the variant returned, without the initial list. The ratio to watchlab_events_total{stage=\"enqueued\"} shows coalescing.")
 	Staleness = ofVariant(histogram(append([]float64{0}, powers(0, 20, 2)...)), "watchlab_staleness_events",
-		"Events that the store is behind the newest released event when the worker looks up an object (resourceVersion lag), for every eighth look-up.")
+		"Events that the store is behind the newest released event (resourceVersion lag), in paced cells of the informer pipeline: one value for each reading of the queue's depth since which the worker has looked up an object.")
 	Relists = ofVariant(counter, "watchlab_relists_total",
 		"Lists from the source after the first.")
 	WatchErrors = ofVariant(counter, "watchlab_watch_errors_total",
@@ -75,23 +75,23 @@ var (
 	GeneratorLate = ofVariant(counter, "watchlab_generator_late_total",
 		"Releases beyond the lag budget.")
 	GeneratorMissed = ofVariant(counter, "watchlab_generator_missed_total",
-		"Events not released at the end of the schedule.")
+		"Events of paced cells that were never released.")
 	Verdict = ofVariant(gauge, "watchlab_verdict",
 		"1 for the present verdict of the cell; earlier verdicts have no series. The cause is empty unless the status is invalid.", Status, Cause)
 	Phase = ofVariant(gauge, "watchlab_phase",
-		"1 for the present phase of the variant, 0 for the others.", PhaseLabel)
+		"1 for the present phase of the cell, 0 for the others.", PhaseLabel)
 	Rounds = ofVariant(counter, "watchlab_rounds_total",
 		"Finished counted rounds.")
 	Cells = ofRun(gauge, "watchlab_cells",
 		"Cells of the run.")
 	Progress = ofRun(gauge, "watchlab_run_progress_ratio",
-		"Finished share of the run's rounds, warm-ups included.")
+		"Finished share of the run: of its rounds, warm-ups included, or of its budget.")
 	BuildInfo = ofRun(gauge, "watchlab_build_info",
 		"Always 1; the labels have the run's name, the commit and the Go release of watchlab.", Commit, GoVersion)
 	EventsPerSecond = ofVariant(gauge, "watchlab_events_per_second",
-		"Events per second of a finished cell, the median of its counted rounds. Invalid cells have no series.", Rate, Commit)
+		"Events per second of a finished cell, the median of its counted rounds. Invalid cells have no series.", Commit)
 	LatencyQuantile = ofVariant(gauge, "watchlab_latency_quantile_seconds",
-		"Quantile of the headline latency of a finished cell over its counted rounds. Invalid cells have no series.", Quantile, Rate, Commit)
+		"Quantile of the latency from the intended time of a finished paced cell over its counted rounds. Invalid cells have no series.", Quantile, Commit)
 )
 
 // client-go's own metrics, in paced cells of the informer pipeline. Names, labels and help

@@ -38,7 +38,7 @@ func (f *profileFlags) add(cmd *cobra.Command, cells string) {
 	fl.StringArrayVar(&f.cells, "cell", nil, "parts of a cell's name, as in impl=ring,rate=max"+cells)
 	fl.StringVar(&f.kind, "kind", string(profile.CPU), "of a results folder: cpu, heap, allocs, mutex, block or goroutine")
 	fl.StringVar(&f.value, "value", "", "value of the samples, as alloc_objects (default: the kind's)")
-	fl.StringVar(&f.by, "by", "function", "function, or a label: stage, family, variant, storm")
+	fl.StringVar(&f.by, "by", "function", "function, or a label: stage, family, variant, pipeline, storm, rate")
 	fl.StringVar(&f.stage, "stage", "", "only what has this label of a stage, as pop")
 	fl.StringVar(&f.sort, "sort", "flat", "order of rows: flat (own), cum (with callees)")
 	fl.IntVarP(&f.rows, "rows", "n", 20, "how many rows are printed; 0 for all")

@@ -7,13 +7,13 @@ const kept = 120, narrowest = 30;
 // The charts. A value of null is a gap.
 const charts = [
   {id: "handled", title: "Events handled", unit: "per second", of: v => v.handledPerSecond, text: count},
-  {id: "p99", title: "End-to-end latency, p99", unit: "from the intended release, else from the actual one", of: v => v.latencyP99, text: time},
-  {id: "p50", title: "End-to-end latency, median", unit: "from the intended release, else from the actual one", of: v => v.latencyP50, text: time},
+  {id: "p99", title: "End-to-end latency, p99", unit: "from the intended release; none for unpaced cells", of: v => v.latencyP99, text: time},
+  {id: "p50", title: "End-to-end latency, median", unit: "from the intended release; none for unpaced cells", of: v => v.latencyP50, text: time},
   {id: "depth", title: "Queue depth", unit: "events", of: v => v.queueDepth, text: count},
   {id: "bytes", title: "Queued bytes", unit: "as JSON", of: v => v.queueBytes, text: bytes},
   {id: "lag", title: "Generator lag, p99", unit: "actual after intended release", of: v => v.generatorLagP99, text: time},
   {id: "batch", title: "Batch size", unit: "mean number of deltas", of: v => v.batchSize, text: count},
-  {id: "perEvent", title: "Deltas per event", unit: "below 1: events are coalesced", of: v => v.deltasPerEvent, text: count},
+  {id: "perEvent", title: "Deltas per event", unit: "all plays so far; below 1: events are coalesced", of: v => v.deltasPerEvent, text: count},
   {id: "stale", title: "Staleness, p99", unit: "events that the store is behind at a look-up", of: v => v.stalenessP99, text: count},
   {id: "heap", title: "Heap", unit: "heap objects of the process", whole: s => s.heapBytes, text: bytes},
 ];
@@ -60,7 +60,10 @@ function time(v) {
 // A cell may start and end within one sample.
 function active(v) { return v.phase !== "idle" || v.releasedPerSecond > 0 || v.handledPerSecond > 0; }
 
-// A variant keeps the colour of its place.
+// A cell is a variant at a rate.
+function cell(v) { return `${v.name} ${v.rate}`; }
+
+// A cell keeps the colour of its place.
 const places = new Map();
 function place(name) {
   if (!places.has(name)) places.set(name, places.size);
@@ -106,7 +109,7 @@ function draw(c, shown) {
       push(lines, "process", i, c.whole(s));
       return;
     }
-    for (const v of s.variants) if (v.group === shown) push(lines, v.name, i, active(v) ? c.of(v) : null);
+    for (const v of s.variants) if (v.group === shown) push(lines, cell(v), i, active(v) ? c.of(v) : null);
   });
   let top = 0;
   for (const points of lines.values()) for (const [, v] of points) if (v !== null && v > top) top = v;
@@ -150,10 +153,10 @@ function push(lines, name, i, v) {
   lines.get(name).push([i, v === undefined ? null : v]);
 }
 
-// lastOf returns the newest figure of a variant that is not null.
+// lastOf returns the newest figure of a cell that is not null.
 function lastOf(name, shown, of) {
   for (let i = samples.length - 1; i >= 0; i--) {
-    const v = samples[i].variants.find(v => v.group === shown && v.name === name);
+    const v = samples[i].variants.find(v => v.group === shown && cell(v) === name);
     if (v && active(v) && of(v) !== null) return of(v);
   }
   return null;
@@ -165,10 +168,10 @@ function table(sample, shown) {
     if (v.group !== shown) continue;
     const verdict = element("td", {class: v.verdict.split(":")[0]}, v.verdict || "–");
     const cells = [
-      element("th", {scope: "row"}, v.name), element("td", {}, v.phase), verdict, element("td", {}, String(v.rounds)),
-      element("td", {}, count(lastOf(v.name, shown, v => v.handledPerSecond))),
-      element("td", {}, time(lastOf(v.name, shown, v => v.latencyP50))),
-      element("td", {}, time(lastOf(v.name, shown, v => v.latencyP99))),
+      element("th", {scope: "row"}, v.name), element("td", {}, v.rate), element("td", {}, v.phase), verdict, element("td", {}, String(v.rounds)),
+      element("td", {}, count(lastOf(cell(v), shown, v => v.handledPerSecond))),
+      element("td", {}, time(lastOf(cell(v), shown, v => v.latencyP50))),
+      element("td", {}, time(lastOf(cell(v), shown, v => v.latencyP99))),
       element("td", {}, count(v.queueDepth)),
     ];
     rows.push(element("tr", v.phase === "idle" ? {} : {class: "playing"}, ...cells));
@@ -199,7 +202,7 @@ function show() {
   const sample = samples[samples.length - 1];
   if (!sample) return;
   const shown = group(sample);
-  for (const v of sample.variants) if (v.group === shown) place(v.name);
+  for (const v of sample.variants) if (v.group === shown) place(cell(v));
   groups(sample);
   $("run").textContent = sample.run;
   document.title = `${Math.floor(sample.progress * 100)} % · watchlab ${sample.run}`;
@@ -208,7 +211,7 @@ function show() {
   table(sample, shown);
   for (const c of charts) draw(c, shown);
   if (paused) return;
-  const now = sample.variants.filter(v => v.phase !== "idle").map(v => v.name);
+  const now = sample.variants.filter(v => v.phase !== "idle").map(cell);
   // Not in the status region: screen readers would announce several cells a second.
   $("playing").textContent = now.length ? `Playing ${now.join(", ")}.` : "";
   state(sample.progress >= 1 ? "The run has finished." : "Live, one sample per second.");
