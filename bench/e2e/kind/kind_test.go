@@ -61,6 +61,7 @@ func TestKind(t *testing.T) {
 		{"Observed", testObserved},
 		{"SharedServer", testSharedServer},
 		{"WritersAndWatchers", testWriters},
+		{"WritesRefused", testRefused},
 		{"NodesWithoutKubelets", testFakeNodes},
 		{"CleanedUp", testClean},
 		{"Image", testImage},
@@ -385,6 +386,9 @@ func testWriters(t *testing.T, c *cluster) {
 		"FLAGS=--family deltafifo --delivery in-order --storm rollout --nodes 2 --pace 20 --for 15s --rounds 2")
 	_, m := c.collected(t, said)
 	allThere(t, m, 2)
+	if strings.Contains(said, "refused") {
+		t.Error("writes are refused")
+	}
 	// The writers' objects and namespaces are deleted.
 	until(t, "what writers made is gone", patience, func(ctx context.Context) (bool, error) {
 		list, err := c.client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
@@ -399,6 +403,38 @@ func testWriters(t *testing.T, c *cluster) {
 		}
 		return len(left) == 0, fmt.Errorf("namespaces %q", left)
 	})
+}
+
+// testRefused takes the right to write statuses from the writers: the pod fails, and every
+// cell is invalid.
+func testRefused(t *testing.T, c *cluster) {
+	const lacking = `apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+resources: [../kind]
+patches:
+- target: {kind: ClusterRole, name: watchlab-example-writer}
+  patch: '[{"op": "replace", "path": "/rules/0/resources", "value": ["pods"]}]'
+`
+	overlay, out := t.TempDir(), filepath.Join(t.TempDir(), "results")
+	if err := os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(lacking), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, said := c.watchlab(t, "run", "--overlay", overlay, "--name", "refused", "--mode", "cluster", "--pods", "1", "--",
+		"--family", "deltafifo", "--delivery", "in-order", "--impl", "cond", "--storm", "rollout", "--nodes", "2", "--pace", "20", "--for", "15s", "--rounds", "1")
+	if code != 1 || !strings.Contains(said, "1 given up") {
+		t.Errorf("exit code %d", code)
+	}
+	c.watchlab(t, "collect", "--name", "refused", "--out", out)
+	o, err := lab.Load(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cl := range o.Comparisons[0].Cells {
+		if cl.Verdict.Cause != lab.CauseRefused {
+			t.Errorf("%s: %s", cl.BenchName(), cl.Verdict)
+		}
+	}
+	c.watchlab(t, "clean", "--name", "refused")
 }
 
 // writtenFor reports whether writers of a run created a namespace.

@@ -180,8 +180,6 @@ func (f *clusterRunFlags) blame(err error) error {
 	var field *experiment.FieldError
 	var planned *fleet.FieldError
 	switch {
-	case err == nil:
-		return nil
 	case errors.As(err, &planned):
 		// The files are those that the Spec names.
 		flags := map[string]string{"run": "name", "files": "experiment"}

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -106,7 +105,7 @@ func (f *collectFlags) run(cmd *cobra.Command, args []string) error {
 	case errors.Is(err, upload.ErrRuns):
 		return badFlag("name", fmt.Errorf("is required: %w in %s", err, c.from))
 	case errors.Is(err, upload.ErrNone):
-		return c.nothing(stderr, f)
+		return c.nothing(stderr)
 	case errors.Is(err, lab.ErrShares):
 		return usageError{fmt.Errorf("%s: %w", c.from, err)}
 	case err != nil:
@@ -222,7 +221,7 @@ func logFiles(cmd *cobra.Command, names []string) (logs upload.Logs, err error) 
 	return logs, nil
 }
 
-func (c collection) nothing(stderr io.Writer, f *collectFlags) error {
+func (c collection) nothing(stderr io.Writer) error {
 	of := ""
 	if c.run != "" {
 		of = " of run " + c.run
@@ -235,11 +234,11 @@ func (c collection) nothing(stderr io.Writer, f *collectFlags) error {
 	for i := range missing {
 		missing[i] = i
 	}
-	c.missing(stderr, missing, f)
+	c.missing(stderr, missing)
 	return errInvalid
 }
 
-func (c collection) missing(stderr io.Writer, missing []int, f *collectFlags) {
+func (c collection) missing(stderr io.Writer, missing []int) {
 	const most = 20
 	for n, i := range missing {
 		if n == most && len(missing) > most+1 {
@@ -248,14 +247,9 @@ func (c collection) missing(stderr io.Writer, missing []int, f *collectFlags) {
 		}
 		state := ""
 		if c.state != nil {
-			if at := slices.IndexFunc(c.state.Pods, func(s fleet.Pod) bool { return s.Plays() && s.Index == i }); at >= 0 {
-				state = ": " + podState(c.state.Pods[at])
-			}
+			state = ": " + podState(c.state.Pods[i])
 		}
 		warn(stderr, "pod %d is missing%s", i, state)
-	}
-	if c.state != nil && !c.state.Over {
-		warn(stderr, "the run has not ended; see %s", f.place.again("status", c.state.Run))
 	}
 }
 
@@ -298,7 +292,7 @@ func (f *collectFlags) write(cmd *cobra.Command, c collection, got upload.Collec
 		}
 		warn(stderr, "pod %d: attempt %d%s is not merged, another attempt is", s.Index, s.Attempt, pod)
 	}
-	c.missing(stderr, o.Merged.Missing, f)
+	c.missing(stderr, o.Merged.Missing)
 	warn(stderr, "%s merged; results are in %s", o.Merged, dir)
 	failed := o.Failed()
 	for _, cell := range failed {
