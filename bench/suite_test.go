@@ -178,6 +178,7 @@ func round(tb testing.TB, c lab.Cell, start, stop func()) cell.Result {
 	if err != nil {
 		tb.Fatal(err)
 	}
+	r.GCNsPerByte = cell.MeasureGCPrice().NsPerByte
 	return r
 }
 

@@ -18,12 +18,16 @@ type Result struct {
 	DeltasPerEvent  float64       `json:"deltasPerEvent"`  // below 1 if events coalesce
 	// Shared: other cells were measured in the same process at the same time.
 	// Allocations, CPU time, GC, lock wait and counters are 0.
-	Shared             bool          `json:"shared,omitempty"`
-	AllocsPerEvent     float64       `json:"allocsPerEvent"`     // heap allocations of the process between Begin and End
-	BytesPerEvent      float64       `json:"bytesPerEvent"`      // allocated heap bytes of the process between Begin and End
-	CPUSecondsPerEvent float64       `json:"cpuSecondsPerEvent"` // user and system time of the process, GC included; 0 if unknown
-	GCs                uint32        `json:"gcs"`                // completed garbage collections
-	GCPause            time.Duration `json:"gcPauseNs"`          // total stop-the-world time
+	Shared             bool    `json:"shared,omitempty"`
+	AllocsPerEvent     float64 `json:"allocsPerEvent"`     // heap allocations of the process between Begin and End
+	BytesPerEvent      float64 `json:"bytesPerEvent"`      // allocated heap bytes of the process between Begin and End
+	CPUSecondsPerEvent float64 `json:"cpuSecondsPerEvent"` // user and system time of the process, GC included; 0 if unknown
+	// PaidBytesPerEvent are the allocated bytes that the collections of the measurement pay for, and
+	// GCNsPerByte is the price of all others; see [Result.PricedCPUSecondsPerEvent].
+	PaidBytesPerEvent float64       `json:"paidBytesPerEvent,omitempty"`
+	GCNsPerByte       float64       `json:"gcNsPerByte,omitempty"` // set by the owner of the recorder; 0 if unknown
+	GCs               uint32        `json:"gcs"`                   // completed garbage collections
+	GCPause           time.Duration `json:"gcPauseNs"`             // total stop-the-world time
 	// GCPauseMax is the longest pause: the upper bound of the runtime's bucket
 	// (/sched/pauses/total/gc:seconds), up to 25 % too long.
 	GCPauseMax time.Duration `json:"gcPauseMaxNs,omitempty"`
@@ -131,6 +135,7 @@ func (r *Recorder) Result() (Result, error) {
 		res.AllocsPerEvent = float64(r.after.mallocs-r.before.mallocs) / n
 		res.BytesPerEvent = float64(r.after.bytes-r.before.bytes) / n
 		res.CPUSecondsPerEvent = (r.after.rusage.cpu - r.before.rusage.cpu).Seconds() / n
+		res.PaidBytesPerEvent = paidBytes(r.before, r.after) / n
 		res.GCs = r.after.gcs - r.before.gcs
 		res.GCPause = r.after.gcPause - r.before.gcPause
 		res.GCPauseMax = longest(r.before.pauses, r.after.pauses)

@@ -11,6 +11,8 @@ import (
 type usage struct {
 	mallocs, bytes uint64
 	gcs            uint32                    // completed collections
+	live           uint64                    // bytes that the last collection kept
+	gogc           float64                   // in percent
 	gcPause        time.Duration             // total
 	pauses         *metrics.Float64Histogram // histogram of stop-the-world pauses
 	gcLimited      uint64                    // last GC cycle with the limiter enabled
@@ -35,6 +37,7 @@ func (u *usage) readRuntime() {
 		{Name: "/gc/limiter/last-enabled:gc-cycle"},
 	}
 	metrics.Read(samples)
+	u.live, u.gogc = readUint("/gc/heap/live:bytes"), gogc()
 	// A runtime without a metric leaves its zero value.
 	for _, s := range samples {
 		switch v := s.Value; v.Kind() {

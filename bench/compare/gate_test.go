@@ -436,7 +436,7 @@ func TestDefaultRules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v, err := compare.Gate(bare, bare, compare.DefaultRulesName, r, false); err != nil || v.Failed || len(v.Notes) != 2 || len(v.Findings) != 1 {
+	if v, err := compare.Gate(bare, bare, compare.DefaultRulesName, r, false); err != nil || v.Failed || len(v.Notes) != 3 || len(v.Findings) != 1 {
 		t.Errorf("%v, %+v", err, v)
 	}
 }

@@ -405,6 +405,7 @@ func (p *cellPlay) finish(ctx context.Context) error {
 		p.failed = true
 		result.fail(p.err)
 	case p.round > 0:
+		p.measured.GCNsPerByte = r.out.Env.GCNsPerByte
 		round := Round{Round: p.round, Process: r.process, Place: p.place, Started: p.started, Took: passed, Result: p.measured}
 		result.addRound(round, p.c.Latency)
 	}

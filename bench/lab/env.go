@@ -45,6 +45,8 @@ type Env struct {
 	Cores       int            `json:"cores"`                    // visible to the process
 	GOMAXPROCS  int            `json:"gomaxprocs"`               // used by the process
 	GOGC        string         `json:"gogc"`                     // in force, in percent; "off" for none
+	GCNsPerByte float64        `json:"gcNsPerByte,omitempty"`    // price of an allocated byte; 0 if unknown
+	GCPriceOf   string         `json:"gcPriceOf,omitempty"`      // how it was measured
 	GOMEMLIMIT  *int64         `json:"gomemlimit,omitempty"`     // in bytes; nil for none
 	Kernel      string         `json:"kernel,omitempty"`         // release, such as "6.8.0"
 	Governor    string         `json:"governor,omitempty"`       // of the first core's frequency, such as "performance"
@@ -78,6 +80,8 @@ func captureEnv(root fs.FS, now time.Time, build Build, args []string) Env {
 	if limit := debug.SetMemoryLimit(-1); limit != math.MaxInt64 {
 		env.GOMEMLIMIT = &limit
 	}
+	price := cell.MeasureGCPrice()
+	env.GCNsPerByte, env.GCPriceOf = price.NsPerByte, price.Measured
 	if env.Args == nil {
 		env.Args = []string{}
 	}

@@ -263,6 +263,7 @@ func (m *merger) span(o *Outcome) {
 	common(&env.Governor, o.Env.Governor)
 	common(&env.GOGC, o.Env.GOGC)
 	common(&env.GOARCH, o.Env.GOARCH)
+	common(&env.GCNsPerByte, o.Env.GCNsPerByte)
 	common(&env.GOMEMLIMIT, o.Env.GOMEMLIMIT)
 	common(&env.Limits, o.Env.Limits)
 }

@@ -52,6 +52,8 @@ func mergeResults(parts []cell.Result) (cell.Result, error) {
 	sum.AllocsPerEvent = weighted(parts, func(r cell.Result) float64 { return r.AllocsPerEvent })
 	sum.BytesPerEvent = weighted(parts, func(r cell.Result) float64 { return r.BytesPerEvent })
 	sum.CPUSecondsPerEvent = weighted(parts, func(r cell.Result) float64 { return r.CPUSecondsPerEvent })
+	sum.PaidBytesPerEvent = weighted(parts, func(r cell.Result) float64 { return r.PaidBytesPerEvent })
+	sum.GCNsPerByte = weighted(parts, func(r cell.Result) float64 { return r.GCNsPerByte })
 	sum.Memory = mergeMemory(parts)
 	sum.Notes = mergeNotes(parts, func(r cell.Result) []cell.Note { return r.Notes }, 1)
 	sum.Counters = mergeNotes(parts, func(r cell.Result) []cell.Note { return r.Counters }, len(parts))

@@ -53,6 +53,7 @@ func measured(p part, takes time.Duration) cell.Result {
 	r.Elapsed = takes
 	r.EventsPerSecond = float64(r.EventsIn) / takes.Seconds()
 	r.AllocsPerEvent, r.BytesPerEvent, r.CPUSecondsPerEvent = float64(n), float64(3*n), float64(n)/1e6
+	r.PaidBytesPerEvent, r.GCNsPerByte = float64(n), 0.5
 	r.GCs, r.GCPause, r.GCPauseMax, r.LockWait = uint32(n), time.Duration(n), time.Duration(n), time.Duration(n)
 	r.Memory = &cell.Memory{HeapBytes: n, PeakHeapBytes: 2 * n, PeakRSSBytes: 3 * n}
 	r.Counters = []cell.Note{{Unit: "cycles/op", Value: float64(n)}}
@@ -163,6 +164,7 @@ func TestMergeEqualsWholeRun(t *testing.T) {
 		perEvent := sum / float64(want.EventsIn)
 		near("allocations", got.AllocsPerEvent, perEvent)
 		near("bytes", got.BytesPerEvent, 3*perEvent)
+		near("priced CPU", got.PricedCPUSecondsPerEvent(), perEvent/1e6+2*perEvent*0.5/1e9)
 		near("CPU", got.CPUSecondsPerEvent, perEvent/1e6)
 		near("counters", got.Counters[0].Value, perEvent)
 		near("events/s", got.EventsPerSecond, want.EventsPerSecond)
@@ -175,7 +177,7 @@ func TestMergeEqualsWholeRun(t *testing.T) {
 		}
 		// The merged figures equal the whole's. The ignored ones cannot be merged this
 		// way; see above and TestMergedFigures.
-		ignored := cmpopts.IgnoreFields(cell.Result{}, "AllocsPerEvent", "BytesPerEvent", "CPUSecondsPerEvent", "Counters", "EventsPerSecond", "Notes", "Timeline", "GCPauseMax")
+		ignored := cmpopts.IgnoreFields(cell.Result{}, "AllocsPerEvent", "BytesPerEvent", "CPUSecondsPerEvent", "PaidBytesPerEvent", "GCNsPerByte", "Counters", "EventsPerSecond", "Notes", "Timeline", "GCPauseMax")
 		if diff := cmp.Diff(want, got, ignored); diff != "" {
 			t.Errorf("seed %d: %d shares differ from the whole (-whole +merged):\n%s", seed, of, diff)
 		}

@@ -341,3 +341,40 @@ func TestResumeAfterAnError(t *testing.T) {
 		}
 	})
 }
+
+// TestResumeKeepsThePrice: garbage has one price in all rounds of a run, which env.json has.
+func TestResumeKeepsThePrice(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "results")
+	synctest.Test(t, func(t *testing.T) {
+		const price = 7
+		for session := range 2 {
+			ctx, cancel := context.WithCancel(context.Background())
+			s := &playLog{plays: map[string]int{}, stop: cancel}
+			if session == 0 {
+				s.at = 3
+			}
+			opts := lab.Options{Rounds: 2, Seed: 5, Dir: dir, Progress: s.progress, Resume: session > 0}
+			o, err := lab.Run(ctx, s.varied(), opts)
+			cancel()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if session == 0 {
+				o.Env.GCNsPerByte = price
+				if err := o.Save(dir); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, cl := range o.Cells() {
+				for _, r := range cl.Rounds {
+					if got := r.Result.GCNsPerByte; session > 0 && got != price && r.Round > 1 {
+						t.Errorf("session %d, %s round %d: price %v, want %v", session, cl.BenchName(), r.Round, got, price)
+					}
+				}
+			}
+			if session > 0 && o.Env.GCNsPerByte != price {
+				t.Errorf("env.json has the price %v, want that of the first session, %v", o.Env.GCNsPerByte, price)
+			}
+		}
+	})
+}

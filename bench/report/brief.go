@@ -100,7 +100,7 @@ func families(o run) []*family {
 		if len(f.groups) == 0 {
 			continue
 		}
-		slices.SortStableFunc(f.groups, func(a, b *group) int { return cmp.Compare(a.rank(), b.rank()) })
+		slices.SortStableFunc(f.groups, func(a, b *group) int { return cmp.Compare(rank(a.CellResult), rank(b.CellResult)) })
 		text, said := f.sentence()
 		f.Sentence = text
 		rest := slices.DeleteFunc(f.groups, func(g *group) bool { return slices.Contains(said, g) })
@@ -129,18 +129,18 @@ func oneRate(rows []row) []row {
 	return out
 }
 
-// rank orders pipelines by their relevance to users, most relevant first.
-func (g *group) rank() int {
-	switch consumer := g.Label("pipeline"); {
+// rank orders pipelines by their relevance to users: a real consumer, the stage alone, HTTP.
+func rank(c *lab.CellResult) int {
+	switch consumer := c.Label("pipeline"); {
 	case consumer == "queue" || consumer == "":
 		return 1
-	case g.http():
+	case overHTTP(c):
 		return 2
 	}
 	return 0
 }
 
-func (g *group) http() bool { return g.Label("source") == "apiserver" }
+func overHTTP(c *lab.CellResult) bool { return c.Label("source") == "apiserver" }
 
 // consumer names the consumer of the events.
 func (g *group) consumer(family string) string {
@@ -165,7 +165,7 @@ type gain struct {
 }
 
 func (r row) gain() gain {
-	g := gain{against: r.against(stats.UnitCPUPerOp), unit: perCPU}
+	g := gain{against: r.against(r.cpu()), unit: perCPU}
 	switch {
 	case r.broken():
 		g.why = r.worst().Verdict.Short()
@@ -177,7 +177,7 @@ func (r row) gain() gain {
 	default:
 		g.noisy = r.throughput.Verdict.Status == lab.Noisy || r.base.throughput.Verdict.Status == lab.Noisy
 		// Less CPU time per event means more events per CPU second, so the sides are swapped.
-		g.Comparison = stats.Compare(r.samples(stats.UnitCPUPerOp), r.base.samples(stats.UnitCPUPerOp))
+		g.Comparison = stats.Compare(r.samples(r.cpu()), r.base.samples(r.cpu()))
 		if g.why == "" && g.Ratio > 0 {
 			return g
 		}
@@ -222,7 +222,7 @@ func (f family) sentence() (text string, said []*group) {
 		whose = "client-go's"
 	}
 	text = top.consumer(f.name)
-	if top.http() {
+	if overHTTP(top.CellResult) {
 		text += " over HTTP"
 	}
 	text += " on `" + best.variant() + "`"
@@ -240,13 +240,13 @@ func (f family) sentence() (text string, said []*group) {
 		text += fmt.Sprintf(" handles %s the %s of %s%s", g.text(), g.unit, whose, g.doubt())
 	}
 	text += best.p99()
-	if first := f.groups[0]; first.rank() < top.rank() {
+	if first := f.groups[0]; rank(first.CellResult) < rank(top.CellResult) {
 		text += fmt.Sprintf("; %s is not answered (%s)", first.consumer(f.name), first.obstacle())
 	}
 	said = []*group{top}
 	for _, other := range f.groups {
 		at := slices.IndexFunc(other.rows, func(r row) bool { return r.variant() == best.variant() })
-		if at < 0 || other.rank() <= said[len(said)-1].rank() || other.Label("delivery") != top.Label("delivery") {
+		if at < 0 || rank(other.CellResult) <= rank(said[len(said)-1].CellResult) || other.Label("delivery") != top.Label("delivery") {
 			continue
 		}
 		said = append(said, other)
@@ -302,7 +302,7 @@ func (f family) losses() string {
 // clause states the gain of the same variant in another group.
 func (f family) clause(top, other *group, r row) string {
 	text := other.consumer(f.name)
-	if other.http() {
+	if overHTTP(other.CellResult) {
 		text = "over HTTP"
 	}
 	if storm := other.Label("storm"); storm != top.Label("storm") {
@@ -329,7 +329,7 @@ func (f family) best() (top *group, best row, largest gain, of int) {
 	variants := map[string]bool{}
 	compared := 0
 	for _, g := range f.groups {
-		if top != nil && g.rank() > top.rank() {
+		if top != nil && rank(g.CellResult) > rank(top.CellResult) {
 			break
 		}
 		for _, r := range g.rows {
@@ -361,7 +361,7 @@ func (g *group) obstacle() string {
 // transport returns the share of the baseline's CPU time that HTTP adds to the same
 // pipeline in memory; 0 if the two groups differ otherwise.
 func transport(memory, http *group) float64 {
-	if !http.http() || memory.http() || memory.Label("storm") != http.Label("storm") || memory.Label("pipeline") != http.Label("pipeline") {
+	if !overHTTP(http.CellResult) || overHTTP(memory.CellResult) || memory.Label("storm") != http.Label("storm") || memory.Label("pipeline") != http.Label("pipeline") {
 		return 0
 	}
 	cost := func(g *group) float64 {
@@ -369,7 +369,7 @@ func transport(memory, http *group) float64 {
 		if at < 0 {
 			return 0
 		}
-		return stats.Median(g.rows[at].samples(stats.UnitCPUPerOp))
+		return stats.Median(g.rows[at].samples(g.rows[at].cpu()))
 	}
 	if all := cost(http); all > 0 && cost(memory) > 0 {
 		return 1 - cost(memory)/all
@@ -403,14 +403,19 @@ func (f family) Table() table {
 	return t
 }
 
-func (r row) briefFigures() []string {
-	cpu := none
-	if g := r.gain(); g.why == "" && g.unit == perCPU {
-		cpu = g.text()
-		if !g.Testable {
-			cpu += "?"
-		}
+// perCPU writes the gain in events per CPU second, or none.
+func (r row) perCPU() string {
+	g := r.gain()
+	switch {
+	case g.why != "" || g.unit != perCPU:
+		return none
+	case !g.Testable:
+		return g.text() + "?"
 	}
+	return g.text()
+}
+
+func (r row) briefFigures() []string {
 	verdict := r.throughput.Verdict.Short()
 	if r.broken() {
 		verdict = r.worst().Verdict.Short()
@@ -421,7 +426,7 @@ func (r row) briefFigures() []string {
 	}
 	short := func(s string) string { return strings.Replace(s, "no difference", "no diff.", 1) }
 	return []string{
-		r.median(stats.UnitEventsPerSec, decimal), short(r.ratio(stats.UnitEventsPerSec)), short(cpu), p99,
+		r.median(stats.UnitEventsPerSec, decimal), short(r.ratio(stats.UnitEventsPerSec)), short(r.perCPU()), p99,
 		r.median(stats.UnitAllocsPerOp, number), verdict,
 	}
 }
@@ -429,7 +434,7 @@ func (r row) briefFigures() []string {
 // pipeline names the group by its consumer, its source and the varying labels.
 func (g *group) pipeline(varying []string) string {
 	title := cmp.Or(g.Label("pipeline"), g.Name)
-	if g.http() {
+	if overHTTP(g.CellResult) {
 		title += "/HTTP"
 	}
 	for _, key := range varying {
@@ -477,7 +482,11 @@ func briefEnds(o run) []string {
 	if n := pairs["good"] + pairs["warn"] + pairs["bad"]; n > 0 {
 		noise += fmt.Sprintf("; A/A: %d of %s differ, %d agree", pairs["bad"], Plural(n, "pair"), pairs["good"])
 	}
-	out = append(out, noise+".", "ratio: events/s over the baseline's; per CPU: of events per CPU second; allocs: per event.")
+	priced := ""
+	if o.Env.GCNsPerByte > 0 {
+		priced = ", garbage at " + number(o.Env.GCNsPerByte) + " ns/B"
+	}
+	out = append(out, noise+".", "ratio: of events/s; per CPU: of events per CPU second"+priced+"; allocs: per event.")
 	if partial(o.Outcome) != "" {
 		out = append(out, "All figures are of "+o.Merged.String()+".")
 	}

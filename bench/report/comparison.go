@@ -60,7 +60,7 @@ func (c comparison) figures() table {
 	t := table{Title: "Medians of " + Plural(c.rounds, "round")}
 	t.rowColumns(c.varying)
 	t.words("guar.")
-	t.figures("events/s", "95 % interval", "ratio", "sees (normal)")
+	t.figures("events/s", "95 % interval", "ratio", "CPU/ev", "per CPU", "sees (normal)")
 	t.words("verdict")
 	t.figures("at rate", "p50", "p99", "p99.9", "p99 ratio")
 	var guarantees, boundaries, unequals []string
@@ -71,7 +71,7 @@ func (c comparison) figures() table {
 	for _, r := range c.rows {
 		t.add(slices.Concat(rowName(r, c.varying), []string{
 			code(slices.Index(guarantees, r.throughput.Guarantees)), perSecond(r.fast), interval(r.fast),
-			r.ratio(stats.UnitEventsPerSec), r.wouldSee(), r.verdict(c.rounds),
+			r.ratio(stats.UnitEventsPerSec), r.median(r.cpu(), nanoseconds), r.perCPU(), r.wouldSee(), r.verdict(c.rounds),
 		}, r.quantiles(), []string{r.ratio(stats.UnitP99)})...)
 		for _, round := range r.latency.Rounds {
 			if r.wait.Count > 0 {
@@ -232,7 +232,7 @@ func (c comparison) costs() table {
 		name, unit string
 		format     func(float64) string
 	}{
-		{"CPU/ev", stats.UnitCPUPerOp, nanoseconds},
+		{"CPU unpriced", stats.UnitCPUPerOp, nanoseconds},
 		{"allocs/ev", stats.UnitAllocsPerOp, number},
 		{"B/ev", stats.UnitBytesPerOp, bytesCount},
 		{"deltas/ev", stats.UnitDeltasPerEvent, number},

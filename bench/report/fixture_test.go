@@ -64,7 +64,7 @@ func build() *lab.Outcome {
 		Env: lab.Env{
 			Started: started, Args: []string{"run", "--family", "deltafifo", "--storm", "gang", "--pace", "max,10000,50000,200000"},
 			Build: lab.Build{Commit: "0123456789ab"}, GoVersion: "go1.26.8", GOOS: "linux", GOARCH: "amd64",
-			CPU: "Some CPU @ 2 GHz", Cores: 2, GOMAXPROCS: 2, GOGC: "100", Kernel: "6.18.0", Governor: "performance",
+			CPU: "Some CPU @ 2 GHz", Cores: 2, GOMAXPROCS: 2, GOGC: "100", GCNsPerByte: 0.5, GCPriceOf: "the least of 5 collections", Kernel: "6.18.0", Governor: "performance",
 			LoadAverage: []float64{0.5, 0.25, 1}, Limits: cell.Limits{CgroupVersion: 2, MemoryBytes: &limit, CPUs: &cpus}, StealShare: &steal,
 		},
 	}
@@ -167,6 +167,7 @@ func (m shape) result(random *rand.Rand, rate string) cell.Result {
 	r := cell.Result{
 		EventsIn: events, DeltasOut: events, Elapsed: time.Duration(events / perSecond * 1e9), EventsPerSecond: perSecond, DeltasPerEvent: 1,
 		AllocsPerEvent: m.allocs, BytesPerEvent: m.allocs * 77.7, CPUSecondsPerEvent: 1.1 / m.perSecond,
+		PaidBytesPerEvent: m.allocs * 7.7, GCNsPerByte: 0.5,
 		GCs: 4, GCPause: 120 * time.Microsecond, GCPauseMax: 50 * time.Microsecond, LockWait: 3 * time.Millisecond,
 		Memory: &cell.Memory{HeapBytes: 8 << 20, PeakHeapBytes: uint64(64 << 20 * (1 + m.allocs/4)), PeakRSSBytes: uint64(110 << 20 * (1 + m.allocs/4))},
 	}

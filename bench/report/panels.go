@@ -75,7 +75,9 @@ func (g group) draw(p *panel) error {
 	for _, r := range g.rows {
 		p.variant(r.variant(), g.styles)
 	}
-	g.throughput(p)
+	throughput := axis{label: "events/s", zero: true, format: axisCount}
+	g.bars(p, "throughput", "Throughput", stats.UnitEventsPerSec, throughput, decimal)
+	g.bars(p, "cpu", "CPU time of an event, garbage priced", stats.UnitPricedCPU, axis{label: "CPU/event", zero: true, format: axisTime}, nanoseconds)
 	g.latencyOverRate(p)
 	all := g.rates()
 	rates := someOf(all, shownRates)
@@ -134,10 +136,9 @@ func (g group) curve(r row, points []point) curve {
 	return curve{name: r.variant(), style: g.styles[r.variant()], path: true, points: points}
 }
 
-// throughput draws the events/s of unpaced rows. A paced throughput does not depend on the variant.
-func (g group) throughput(p *panel) {
-	events := axis{label: "events/s", zero: true, format: axisCount}
-	c := rowChart{axis: events, columns: barColumns(events)}
+// bars draws a figure of the unpaced rows. A paced throughput does not depend on the variant.
+func (g group) bars(p *panel, kind, title, unit string, along axis, format func(float64) string) {
+	c := rowChart{axis: along, columns: barColumns(along)}
 	var seen []*lab.CellResult
 	caption := "Median of the rounds, which are the dots. There are too few rounds for a confidence interval (6 are needed)."
 	for _, r := range g.rows {
@@ -146,23 +147,23 @@ func (g group) throughput(p *panel) {
 		}
 		seen = append(seen, r.throughput)
 		line, tip := g.label(r), ""
-		rounds := r.samples(stats.UnitEventsPerSec)
+		rounds := r.samples(unit)
 		if s := stats.Summarize(rounds); s.N > 0 {
-			line.note = decimal(s.Median)
-			if x := r.ratio(stats.UnitEventsPerSec); x != none {
+			line.note = format(s.Median)
+			if x := r.ratio(unit); x != none {
 				line.note += "  " + x
 			}
 			line.note += doubt(r.throughput)
-			tip = fmt.Sprintf("%s events/s, median of %s", decimal(s.Median), Plural(s.N, "round"))
+			tip = fmt.Sprintf("%s %s, median of %s", format(s.Median), along.label, Plural(s.N, "round"))
 			if s.Lo != nil {
-				tip += fmt.Sprintf(", 95 %% interval %s to %s", decimal(*s.Lo), decimal(*s.Hi))
+				tip += fmt.Sprintf(", 95 %% interval %s to %s", format(*s.Lo), format(*s.Hi))
 				caption = "Median of the rounds, which are the dots. The line is the median's 95 % confidence interval."
 			}
 		}
-		c.rows = append(c.rows, barRow(line, events, rounds, tip))
+		c.rows = append(c.rows, barRow(line, along, rounds, tip))
 	}
-	p.add(c, figure{Kind: "throughput", Title: "Throughput", Caption: caption},
-		"Events a second of each variant, unpaced: the median over the rounds as a bar from zero, its interval, and each round as a dot.")
+	p.add(c, figure{Kind: kind, Title: title, Caption: caption},
+		title+" of each variant, unpaced: the median over the rounds as a bar from zero, its interval, and each round as a dot.")
 }
 
 // latencyOverRate draws p99 over the rate, for at least two rates.

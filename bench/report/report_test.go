@@ -56,7 +56,7 @@ func (s spec) cell() lab.CellResult {
 		r := cell.Result{
 			EventsIn: 1e6, DeltasOut: 1e6, Elapsed: time.Duration(1e15 / (s.perSecond * f)),
 			EventsPerSecond: s.perSecond * f, DeltasPerEvent: 1, AllocsPerEvent: s.allocs, BytesPerEvent: s.allocs * 77.7,
-			CPUSecondsPerEvent: 1 / (s.perSecond * f), GCs: 4, GCPause: 100 * time.Microsecond,
+			CPUSecondsPerEvent: 1 / (s.perSecond * f), GCNsPerByte: 0.5, GCs: 4, GCPause: 100 * time.Microsecond,
 			Latency: []cell.Latency{
 				{Boundary: "intended→popped", Quantiles: cell.Quantiles{Count: 1e6, P50: 1, P99: 2, P999: 3, Max: 4}},
 				{Boundary: "intended→handled", Quantiles: cell.Quantiles{Count: 1e6, P50: s.p99 / 10, P90: s.p99 / 2, P99: time.Duration(float64(s.p99) / f), P999: 3 * s.p99, Max: 10 * s.p99}},
@@ -142,7 +142,7 @@ func outcome() *lab.Outcome {
 		Env: lab.Env{
 			Started: start, Args: []string{"run", "--family", "deltafifo", "--storm", "a b"},
 			Build: lab.Build{Commit: "abc1234", Dirty: true}, GoVersion: "go1.26", GOOS: "linux", GOARCH: "amd64",
-			CPU: "Some CPU @ 2 GHz", Cores: 2, GOMAXPROCS: 2, GOGC: "100", Kernel: "6.8.0", Governor: "performance",
+			CPU: "Some CPU @ 2 GHz", Cores: 2, GOMAXPROCS: 2, GOGC: "100", GCNsPerByte: 0.5, GCPriceOf: "the least of 5 collections", Kernel: "6.8.0", Governor: "performance",
 			LoadAverage: []float64{0.5, 0.25, 1}, Limits: cell.Limits{CgroupVersion: 2, MemoryBytes: &memory, CPUs: &cpus},
 			StealShare: &steal,
 		},

@@ -61,6 +61,7 @@ func rowsOf(c *lab.ComparisonResult) []row {
 			rows = append(rows, r)
 		}
 	}
+	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(rank(a.throughput), rank(b.throughput)) })
 	link(rows)
 	return rows
 }
@@ -98,7 +99,7 @@ func baselineOf(rows []row) string {
 		return ""
 	}
 	best := rows[at]
-	cost := func(r row) float64 { return stats.Median(r.samples(stats.UnitCPUPerOp)) }
+	cost := func(r row) float64 { return stats.Median(r.samples(r.cpu())) }
 	for _, r := range rows {
 		if best.throughput.Label("pipeline") == "queue" && upstream(r.variant()) && !unequal(r.throughput, best.throughput) && cost(r) > 0 && cost(r) < cost(best) {
 			best = r
@@ -147,6 +148,14 @@ func (r row) samples(unit string) []float64 {
 		return r.slow[unit]
 	}
 	return r.fast[unit]
+}
+
+// cpu returns the unit of the CPU time of an event: with its garbage paid, which old runs do not have.
+func (r row) cpu() string {
+	if len(r.samples(stats.UnitPricedCPU)) > 0 {
+		return stats.UnitPricedCPU
+	}
+	return stats.UnitCPUPerOp
 }
 
 // median writes the median of a unit, or none.

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/kubernetes"
 
+	"watchlab/bench/cell"
 	"watchlab/bench/experiment"
 	"watchlab/bench/fleet"
 	"watchlab/bench/fleet/barrier"
@@ -223,6 +224,7 @@ func (s *jobPod) check(ctx context.Context) (*experiment.Plan, error) {
 	if s.spec.HasParts() {
 		return nil, errors.New("an experiment with parts has several storms")
 	}
+	cell.MeasureGCPrice() // before the storm is in the heap
 	return experiment.New(ctx, s.spec, nil)
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"watchlab/bench/cell"
 	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
 	"watchlab/bench/report"
@@ -131,6 +132,7 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if err := f.telemetry.check(len(spec.Profiles) > 0); err != nil {
 		return err
 	}
+	cell.MeasureGCPrice() // before the storm is in the heap
 	p, err := experiment.New(cmd.Context(), spec, cmd.InOrStdin())
 	if err != nil {
 		return f.blame(cmd, err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"watchlab/bench/cell"
 	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
 )
@@ -220,6 +221,7 @@ func playPart(ctx context.Context, s experiment.Spec, dir string, resume bool, s
 			return err
 		}
 	}
+	cell.MeasureGCPrice() // before the storm is in the heap
 	p, err := experiment.New(ctx, s, nil)
 	if err != nil {
 		return err

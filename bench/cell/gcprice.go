@@ -1,0 +1,131 @@
+package cell
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/metrics"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+
+	"watchlab/loadgen/storm"
+)
+
+// GCPrice is the CPU time that the collector takes for each allocated byte.
+//
+// With GOGC=100 the heap doubles between two collections, so that a byte allocated costs the marking
+// of one live byte, whatever the size of the heap. The price therefore depends on the machine and on
+// the shape of the live objects only.
+type GCPrice struct {
+	NsPerByte float64 // 0 if unknown, or if GOGC is off
+	Measured  string  // how, in one line
+}
+
+const (
+	priceBytes = 24 << 20 // decoded pods in the heap
+	priceTries = 5        // collections with the pods, and without
+)
+
+// MeasureGCPrice measures the price once a process, in about 150 ms; later calls return the same
+// price. Call it before other objects fill the heap: they would blur it.
+//
+// The CPU time of forced collections is that of the system. The runtime's own metric
+// (/cpu/classes/gc/total:cpu-seconds) counts the time between two readings of the clock: on a machine
+// that others use it was three times too long.
+var MeasureGCPrice = sync.OnceValue(func() GCPrice {
+	empty, live := collection()
+	pods := decodedPods(priceBytes)
+	full, with := collection()
+	runtime.KeepAlive(pods)
+	percent := gogc()
+	p := GCPrice{Measured: fmt.Sprintf("CPU time to mark %d MiB of decoded pods, the least of %d collections, at GOGC=%.0f", priceBytes>>20, priceTries, percent)}
+	if percent > 0 && with > live && full > empty {
+		p.NsPerByte = (full - empty) / (with - live) * 100 / percent
+	}
+	return p
+})
+
+// collection returns the least CPU time of a collection in nanoseconds, and the bytes that it keeps.
+func collection() (ns, live float64) {
+	for i := range priceTries + 1 {
+		before := readRusage()
+		runtime.GC()
+		took := float64(readRusage().cpu - before.cpu)
+		// The first one finds garbage of others.
+		if i == 1 || i > 1 && took < ns {
+			ns = took
+		}
+	}
+	return ns, float64(readUint("/gc/heap/live:bytes"))
+}
+
+// decodedPods returns pods of a storm, each with memory of its own as a decoder makes it.
+func decodedPods(bytes uint64) (pods []*v1.Pod) {
+	p, err := storm.NewProfile("ceiling")
+	if err != nil {
+		return nil
+	}
+	p.Resize(0, 300, 0)
+	p.Events = 1
+	set, err := storm.Compose(p, 1).Set()
+	if err != nil {
+		return nil
+	}
+	var encoded [][]byte
+	for _, e := range set.Storms[0].Events {
+		if pod, ok := e.Object.(*v1.Pod); ok {
+			data, err := pod.Marshal()
+			if err != nil {
+				return nil
+			}
+			encoded = append(encoded, data)
+		}
+	}
+	before := readUint("/gc/heap/allocs:bytes")
+	for i := 0; readUint("/gc/heap/allocs:bytes")-before < bytes; i++ {
+		pod := new(v1.Pod)
+		if err := pod.Unmarshal(encoded[i%len(encoded)]); err != nil {
+			return nil
+		}
+		pods = append(pods, pod)
+	}
+	return pods
+}
+
+// gogc returns the percentage in force; 0 if the collector is off.
+func gogc() float64 {
+	if v := readUint("/gc/gogc:percent"); v < 1<<31 {
+		return float64(v)
+	}
+	return 0
+}
+
+// readUint reads a runtime metric; 0 without it.
+func readUint(name string) uint64 {
+	s := []metrics.Sample{{Name: name}}
+	if metrics.Read(s); s[0].Value.Kind() != metrics.KindUint64 {
+		return 0
+	}
+	return s[0].Value.Uint64()
+}
+
+// PricedCPUSecondsPerEvent is the CPU time of an event with its garbage paid: collections pay for
+// PaidBytesPerEvent, and the price is put on all other allocated bytes. 0 if it is unknown.
+//
+// A round that is short for the heap has no collection and would get its garbage for nothing. In a
+// long round most bytes are paid, so that the figure is CPUSecondsPerEvent.
+func (r Result) PricedCPUSecondsPerEvent() float64 {
+	if r.Shared || r.GCNsPerByte == 0 || r.CPUSecondsPerEvent == 0 {
+		return 0
+	}
+	return r.CPUSecondsPerEvent + (r.BytesPerEvent-r.PaidBytesPerEvent)*r.GCNsPerByte/1e9
+}
+
+// paidBytes returns the allocated bytes that the completed collections between two readings pay for:
+// the bytes that they kept, times GOGC. The kept bytes of those before the last are interpolated.
+// A collection in progress pays for none, though its CPU time so far counts: at most one a round.
+func paidBytes(before, after usage) float64 {
+	n := float64(after.gcs - before.gcs)
+	first, last := float64(before.live), float64(after.live)
+	return (n*first + (last-first)*(n+1)/2) * after.gogc / 100
+}
