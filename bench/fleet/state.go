@@ -240,17 +240,12 @@ func indexes(text string, n int) []int {
 	var all []int
 	for part := range strings.SplitSeq(text, ",") {
 		from, to, isRange := strings.Cut(part, "-")
-		first, err := strconv.Atoi(from)
-		if err != nil {
-			continue
+		if !isRange {
+			to = from
 		}
-		last := first
-		if isRange {
-			if last, err = strconv.Atoi(to); err != nil {
-				continue
-			}
-		}
-		for i := max(first, 0); i <= min(last, n-1); i++ {
+		first, firstErr := strconv.Atoi(from)
+		last, lastErr := strconv.Atoi(to)
+		for i := max(first, 0); firstErr == nil && lastErr == nil && i <= min(last, n-1); i++ {
 			all = append(all, i)
 		}
 	}

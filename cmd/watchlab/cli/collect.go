@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -254,17 +255,8 @@ func (c collection) missing(stderr io.Writer, missing []int) {
 }
 
 func podState(s fleet.Pod) string {
-	parts := []string{phaseOf(s)}
-	if s.Name != "" {
-		parts = append(parts, "pod "+s.Name)
-	}
-	if s.Node != "" {
-		parts = append(parts, "node "+s.Node)
-	}
-	if s.Progress != "" {
-		parts = append(parts, s.Progress)
-	}
-	return strings.Join(parts, ", ")
+	parts := []string{phaseOf(s), s.Name, s.Node, s.Progress}
+	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), ", ")
 }
 
 func (f *collectFlags) write(cmd *cobra.Command, c collection, got upload.Collected, show func(io.Writer, *lab.Outcome) error) error {
@@ -286,11 +278,7 @@ func (f *collectFlags) write(cmd *cobra.Command, c collection, got upload.Collec
 		return err
 	}
 	for _, s := range o.Merged.Superseded {
-		pod := ""
-		if s.Pod != "" {
-			pod = " (pod " + s.Pod + ")"
-		}
-		warn(stderr, "pod %d: attempt %d%s is not merged, another attempt is", s.Index, s.Attempt, pod)
+		warn(stderr, "pod %d: attempt %d (pod %s) is not merged, another attempt is", s.Index, s.Attempt, dash(s.Pod))
 	}
 	c.missing(stderr, o.Merged.Missing)
 	warn(stderr, "%s merged; results are in %s", o.Merged, dir)
