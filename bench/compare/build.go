@@ -141,10 +141,17 @@ func Build(inputs []Input, o Options) (*Tables, error) {
 	if err != nil {
 		return nil, err
 	}
+	var names []string
 	for _, in := range inputs {
+		if in.Run != nil && in.Run.OneProcess() {
+			names = append(names, in.Label)
+		}
 		if err := b.read(in); err != nil {
 			return nil, err
 		}
+	}
+	if names != nil {
+		b.out.Warnings = append(b.out.Warnings, oneProcess(names))
 	}
 	if len(b.tables) == 0 {
 		return nil, fmt.Errorf("%w among %d inputs (filter %q)", ErrEmpty, len(inputs), o.Filter)

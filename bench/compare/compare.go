@@ -41,6 +41,11 @@ type Input struct {
 	Run   *lab.Outcome // of the results folder; nil for a bare file
 }
 
+func oneProcess(names []string) string {
+	return "one process played all rounds of " + strings.Join(names, " and of ") +
+		": no interval contains what differs between processes (run --processes)"
+}
+
 // Open finds the inputs. Each argument is a benchfmt file, a results folder, or
 // label=path of either. Inputs with equal names get the suffixes #0, #1 and so on.
 // Inputs with equal explicit labels form one column, as in benchstat.

@@ -152,6 +152,16 @@ func Gate(old, now *Run, file string, rules []Rule, strict bool) (*GateResult, e
 	v.Failed = rank(v.Findings[0].Kind) < rank(CannotTell)
 	decided := slices.ContainsFunc(v.Findings, func(f Finding) bool { return f.Kind != CannotTell })
 	v.CannotTell = v.Findings[0].Kind == CannotTell && (strict || !decided)
+	var names []string
+	for name, r := range map[string]*Run{"the old run": old, "the new run": now} {
+		if r.single {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	if names != nil {
+		v.Notes = append(v.Notes, oneProcess(names))
+	}
 	if differs != "" {
 		v.Notes = append(v.Notes, "different machines: "+differs)
 	}

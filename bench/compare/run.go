@@ -21,6 +21,7 @@ type Run struct {
 	config map[string]string // of the benchfmt file, with GOMAXPROCS if known
 	// folder: the run is a results folder. Only a folder has verdicts, guarantees and baselines.
 	folder bool
+	single bool // one process played all rounds
 }
 
 // gateCell is one benchmark of a run.
@@ -91,6 +92,7 @@ func (r *Run) readFolder(o *lab.Outcome) {
 	if c.GOMAXPROCS > 0 {
 		r.config["GOMAXPROCS"] = fmt.Sprint(c.GOMAXPROCS)
 	}
+	r.single = o.OneProcess()
 	for c, cl := range o.Cells() {
 		if cl.Repeats != "" {
 			continue
@@ -103,7 +105,7 @@ func (r *Run) readFolder(o *lab.Outcome) {
 	}
 }
 
-// relative divides the figures of each round by those of the baseline.
+// relative divides the figures of each round by those of the baseline, one value per replicate.
 func relative(cl, base *lab.CellResult, c *lab.ComparisonResult) stats.Samples {
 	type key struct {
 		round int
@@ -116,11 +118,17 @@ func relative(cl, base *lab.CellResult, c *lab.ComparisonResult) stats.Samples {
 		}
 	}
 	out := stats.Samples{}
-	for _, round := range cl.Rounds {
-		for _, v := range stats.Values(round.Result, c.Latency) {
-			if b := from[key{round.Round, v.Unit}]; b > 0 {
-				out[v.Unit] = append(out[v.Unit], v.Value/b)
+	for _, rounds := range cl.Replicates() {
+		ratios := stats.Samples{}
+		for _, round := range rounds {
+			for _, v := range stats.Values(round.Result, c.Latency) {
+				if b := from[key{round.Round, v.Unit}]; b > 0 {
+					ratios[v.Unit] = append(ratios[v.Unit], v.Value/b)
+				}
 			}
+		}
+		for unit, values := range ratios {
+			out[unit] = append(out[unit], stats.LogMean(values))
 		}
 	}
 	return out

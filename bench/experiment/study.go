@@ -107,7 +107,7 @@ func (q Question) Page(w io.Writer, found Found) error {
 			b.WriteString("It was interrupted. ")
 		}
 		fmt.Fprintf(&b, "Medians of %s. Everything that was measured: [report](%s/report.html), [tables](%s/%s), [rounds](%s/%s).\n\n",
-			report.Plural(o.Rounds, "round"), p.Name, p.Name, lab.ReportFile, p.Name, lab.BenchFile)
+			report.Rounds(o), p.Name, p.Name, lab.ReportFile, p.Name, lab.BenchFile)
 	}
 	_, err := w.Write(b.Bytes())
 	return err

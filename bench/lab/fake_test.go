@@ -206,7 +206,16 @@ func childLab(dir string, progress func(lab.Progress)) (*lab.Outcome, error) {
 		return f
 	})
 	_, err := os.Stat(dir)
-	return lab.Run(context.Background(), comparison(a, b, plays), lab.Options{
-		Name: "child", Rounds: childRounds, Seed: 1, Dir: dir, Resume: err == nil, Progress: progress,
-	})
+	opts := lab.Options{Name: "child", Rounds: childRounds, Seed: 1, Dir: dir, Resume: err == nil, Progress: progress}
+	if filepath.Base(dir) != sharedDir {
+		return lab.Run(context.Background(), comparison(a, b, plays), opts)
+	}
+	for opts.Processes = childRounds / 2; ; opts.Resume = true {
+		o, err := lab.Run(context.Background(), comparison(a, b), opts)
+		if err != nil || !o.Paused {
+			return o, err
+		}
+	}
 }
+
+const sharedDir = "shared" // a folder of a child whose rounds several processes share

@@ -135,3 +135,42 @@ func benchFile(t *testing.T, dir string) map[string]int {
 	}
 	return lines
 }
+
+// TestKilledProcesses kills a run within a process and between two, and resumes it each time.
+func TestKilledProcesses(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), sharedDir)
+	started := map[string]time.Time{}
+	for _, cells := range []int{1, 6, 6, 7, 3} { // a process plays two rounds of three cells
+		killed(t, dir, cells)
+		o, err := lab.Load(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range o.Comparisons[0].Cells {
+			for _, r := range c.Rounds {
+				key := fmt.Sprintf("%s#%d", c.BenchName(), r.Round)
+				if was, ok := started[key]; ok && !was.Equal(r.Started) {
+					t.Errorf("%s was finished but played again", key)
+				}
+				started[key] = r.Started
+			}
+		}
+	}
+	o, err := childLab(dir, nil)
+	if err != nil || o.Ended == nil || o.Interrupted || len(o.Env.Resumed) > 5 {
+		t.Fatalf("%v, %+v", err, o)
+	}
+	lines := benchFile(t, dir)
+	for _, c := range o.Comparisons[0].Cells {
+		processes := map[int]int{}
+		for i, r := range c.Rounds {
+			if processes[r.Process]++; r.Round != i+1 || processes[r.Process] > 2 || r.Process > o.Env.Processes {
+				t.Errorf("%s: round %d of process %d at %d", c.BenchName(), r.Round, r.Process, i)
+			}
+		}
+		if len(c.Rounds) != childRounds || len(processes) < childRounds/2 || lines[c.BenchName()] != len(processes) {
+			t.Errorf("%s: %d rounds in %d processes, %d lines in bench.txt", c.BenchName(), len(c.Rounds), len(processes), lines[c.BenchName()])
+		}
+	}
+}

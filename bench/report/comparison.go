@@ -58,6 +58,15 @@ func (c comparison) section(id string, o *lab.Outcome) section {
 // without figures.
 func (c comparison) figures() table {
 	t := table{Title: "Medians of " + Plural(c.rounds, "round")}
+	replicates := 0
+	for _, cl := range c.Cells {
+		if cl.ByProcess {
+			replicates = max(replicates, len(cl.Replicates()))
+		}
+	}
+	if 0 < replicates && replicates < c.rounds {
+		t.Title = fmt.Sprintf("Medians of %s with %s", Plural(replicates, "process"), Plural(c.rounds, "round"))
+	}
 	t.rowColumns(c.varying)
 	t.words("guar.")
 	t.figures("events/s", "95 % interval", "ratio", "CPU/ev", "per CPU", "sees (normal)")
@@ -199,6 +208,9 @@ func pair(first, second *lab.CellResult, wanted cell.Boundary) note {
 	base, values := first.Samples(wanted)[unit], second.Samples(wanted)[unit]
 	if len(base) == 0 || len(values) == 0 {
 		return note{Text: line + fmt.Sprintf("no figures (%s, %s)", first.Verdict.Short(), second.Verdict.Short()), Class: "warn"}
+	}
+	if first.ByProcess {
+		line = fmt.Sprintf("A/A: %s against itself in %s: ", first.Impl(), Plural(len(base), "process"))
 	}
 	d := stats.Compare(base, values)
 	line += times(d.Ratio) + " " + what

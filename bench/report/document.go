@@ -155,7 +155,7 @@ func (d *document) experiment(o *lab.Outcome) []term {
 	terms := []term{
 		{Name: "Command", Values: []string{d.Command}, Code: true},
 		{Name: "Compared", Values: compared},
-		{Name: "Rounds", Values: []string{fmt.Sprintf("%s that count, after one that warms up; order drawn from seed %d", rounds(o), o.Seed)}},
+		{Name: "Rounds", Values: []string{fmt.Sprintf("%s, after a warm-up that does not count; order drawn from seed %d", Rounds(o), o.Seed)}},
 	}
 	if inputs = distinct(inputs); len(inputs) > 0 {
 		terms = append(terms, term{Name: "Storm (digest)", Values: inputs, Code: true})
@@ -229,18 +229,26 @@ func interrupted(o *lab.Outcome) string {
 	return fmt.Sprintf("Interrupted: %d of %d cells have all their rounds.", finished, all)
 }
 
-// rounds returns the number of rounds. With a budget, comparisons have different numbers.
-func rounds(o *lab.Outcome) string {
+// Rounds returns the number of rounds and of the processes that shared them. With a budget,
+// comparisons have different numbers.
+func Rounds(o *lab.Outcome) string {
 	least, most := o.Rounds, o.Rounds
 	for _, c := range o.Comparisons {
 		if c.Rounds > 0 {
 			least, most = min(least, c.Rounds), max(most, c.Rounds)
 		}
 	}
-	if least == most {
-		return Plural(most, "round")
+	text := Plural(most, "round")
+	if least < most {
+		text = fmt.Sprintf("%d to %s", least, text)
 	}
-	return fmt.Sprintf("%d to %s", least, Plural(most, "round"))
+	if n := o.Env.Processes; n > 1 && !o.OneProcess() {
+		text += " in " + Plural(n, "process")
+		if n < most {
+			text += ", one value each"
+		}
+	}
+	return text
 }
 
 // commit returns the commit of the measuring program, or "" if it is unknown.

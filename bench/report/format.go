@@ -184,5 +184,8 @@ func Plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
+	if strings.HasSuffix(what, "s") {
+		what += "e"
+	}
 	return strconv.Itoa(n) + " " + what + "s"
 }

@@ -65,7 +65,7 @@ func write(w io.Writer, o *lab.Outcome, form interface{ Execute(io.Writer, any) 
 var textFiles embed.FS
 
 var textForms = texttemplate.Must(texttemplate.New("").Funcs(texttemplate.FuncMap{
-	"md": Escape, "plural": Plural, "percent": percent, "number": number, "rounds": rounds, "interrupted": interrupted, "commit": commit,
+	"md": Escape, "plural": Plural, "percent": percent, "number": number, "rounds": Rounds, "interrupted": interrupted, "commit": commit,
 	"bytes":     func(v int64) string { return bytesCount(float64(v)) + "B" },
 	"fitted":    func(t table) string { return t.fitted("  ", textWidth) },
 	"alpha":     func() string { return number(stats.Alpha) },

@@ -22,6 +22,9 @@ func sweeps(o *lab.Outcome, styles map[string]style, charts bool) []section {
 	}
 	if len(o.Knees) > 0 {
 		all[0].Tables = []table{kneeTable(o.Knees)}
+		if o.OneProcess() {
+			all[0].Intro += " All rounds ran in one process: the intervals do not contain what differs between processes."
+		}
 	}
 	for _, set := range together(o.Scalings, func(s stats.Scaling) string { return s.Over }) {
 		all[1].Tables = append(all[1].Tables, scalingTables(set)...)

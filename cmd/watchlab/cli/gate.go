@@ -17,7 +17,8 @@ func newGate() *cobra.Command {
 		Short: "Hold a new run against an old one, and fail where it regressed",
 		Long: `gate compares the results folder or benchmark file NEW with an old one by rules. Exit code: 1 if
 figures regressed, broke, are missing or different; 3 if the rounds cannot tell, for all figures or,
-with --strict, for any. docs/statistics.md has the tests and the rules.`,
+with --strict, for any. Play both runs with --out: each round then has its own process.
+docs/statistics.md has the tests and the rules.`,
 		Example: `  watchlab gate --against results/2026-11-21-quick results/mine
 
   # In CI, with rules of your own
