@@ -65,17 +65,29 @@ const (
 	Shared Ownership = "shared"
 )
 
+// Throttling defines whether producers wait for process while the queue is long, so that a slow
+// consumer slows the producers down.
+type Throttling string
+
+const (
+	Throttles         Throttling = "yes"    // producers wait, also because process holds the lock
+	ThrottlesByOption Throttling = "option" // producers wait if an option of the variant says so
+	ThrottlesNever    Throttling = "no"     // producers never wait for process: the queue grows
+)
+
 // Guarantees are those of a variant in one mode. Compare the results of two variants only if their
 // guarantees are equal, or report the difference beside the results.
 type Guarantees struct {
 	// Mode is the mode that the guarantees hold for, in the words of the family's
 	// options ("per-key", "in-order"). Empty if the variant has one mode.
 	Mode      string     `json:"mode,omitempty"`
-	Order     Order      `json:"order"`               // of the events that a consumer receives
-	Coalesces Coalescing `json:"coalesces"`           // which queued events are merged
-	Bounded   bool       `json:"bounded"`             // with a capacity, producers wait for room
-	Consumers Consumers  `json:"consumers"`           // how many goroutines may pop at once
-	Unlocked  bool       `json:"unlocked"`            // producers do not wait for the consumer's process
+	Order     Order      `json:"order"`     // of the events that a consumer receives
+	Coalesces Coalescing `json:"coalesces"` // which queued events are merged
+	Bounded   bool       `json:"bounded"`   // with a capacity, producers wait for room
+	Consumers Consumers  `json:"consumers"` // how many goroutines may pop at once
+	Unlocked  bool       `json:"unlocked"`  // producers do not wait for the consumer's process
+	// Throttles says whether a slow process slows producers down; empty where the family leaves it open.
+	Throttles Throttling `json:"throttles,omitempty"`
 	HandsOver Ownership  `json:"handsOver,omitempty"` // of what is received; empty means [Owned]
 	// Trusts names the property that the variant relies on the sender for, while
 	// other variants of the family compare. Empty means none.
@@ -103,6 +115,11 @@ func (g Guarantees) String() string {
 		bound,
 		consumers,
 		lock,
+	}
+	if g.Throttles != "" {
+		parts = append(parts, map[Throttling]string{
+			Throttles: "throttles producers", ThrottlesByOption: "throttles by option", ThrottlesNever: "does not throttle",
+		}[g.Throttles])
 	}
 	if g.HandsOver != "" && g.HandsOver != Owned {
 		parts = append(parts, "hands over what is "+string(g.HandsOver))

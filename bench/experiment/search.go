@@ -41,6 +41,7 @@ var dimensions = []Axis{
 	{Label: "batch", dimension: dimension{flag: "batch-size", plain: natural}},
 	{Label: "readers", dimension: dimension{flag: "readers", plain: natural, everywhere: true}},
 	{Label: "handler", dimension: dimension{flag: "handler-cost", plain: duration, everywhere: true, surfaceOnly: true}},
+	{Label: "throttle", dimension: dimension{flag: "throttle", plain: word, surfaceOnly: true}},
 	{Label: "stamps", dimension: dimension{flag: "stamps", plain: word, everywhere: true, surfaceOnly: true}},
 	{Label: "events", dimension: dimension{flag: "events", plain: positive, everywhere: true}},
 	{Label: keysLabel, dimension: dimension{flag: "pods", plain: positive, everywhere: true}},

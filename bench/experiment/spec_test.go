@@ -148,6 +148,7 @@ func TestValues(t *testing.T) {
 		"source":           append(source.Names(), experiment.ClusterSource, experiment.ApplySource),
 		"knobs.compaction": {string(deltafifo.None), string(deltafifo.Latest)},
 		"knobs.handOver":   {string(impls.Owned), string(impls.Lent), string(impls.Shared)},
+		"knobs.throttle":   {"yes", "no"},
 		"knobs.trust":      {string(merge.TrustVersions), string(merge.TrustGenerations)},
 	}
 	got := map[string][]string{}

@@ -117,6 +117,10 @@ func (s *Config) labels(variant string, g impls.Guarantees, k Knobs) (labels []l
 	if s.Stalled {
 		consumer = "stalled"
 	}
+	throttle := impls.Throttling("")
+	if k.Throttle != "" {
+		throttle = g.Throttles // also of a variant that has no choice
+	}
 	for _, l := range []struct {
 		key   string
 		value any
@@ -124,7 +128,7 @@ func (s *Config) labels(variant string, g impls.Guarantees, k Knobs) (labels []l
 		{"impl", variant}, {"delivery", g.Mode}, {"pipeline", s.Pipeline}, {"source", s.Source},
 		{"storm", labelValue(s.Storm.Name)}, {"producers", producers},
 		{"capacity", k.Capacity}, {"batch", k.BatchSize}, {"shards", k.Shards},
-		{"compaction", k.Compaction}, {"handover", k.HandOver}, {"trust", k.Trust},
+		{"compaction", k.Compaction}, {"throttle", throttle}, {"handover", k.HandOver}, {"trust", k.Trust},
 		{"consumers", consumers}, {"consumer", consumer}, {"readers", s.Readers},
 		{"handler", s.HandlerCost}, {"procs", s.Procs}, {"stamps", s.Stamps},
 	} {
@@ -279,7 +283,7 @@ func (s *Config) deltaContest(build func(variant string, opts deltafifo.Options)
 		c.variants = append(c.variants, variant{v.Name, v.Guarantees, func(g impls.Guarantees, k Knobs) setting {
 			opts := deltafifo.Options{
 				Delivery: deltafifo.Delivery(g.Mode), Capacity: k.Capacity, BatchSize: k.BatchSize, Shards: k.Shards,
-				Compaction: k.Compaction, HandOver: k.HandOver,
+				Compaction: k.Compaction, HandOver: k.HandOver, Throttle: k.Throttle != "no",
 			}
 			if s.Pipeline == QueuePipeline && opts.Delivery == deltafifo.PerKey {
 				opts.KnownObjects = everKnown{}

@@ -111,6 +111,8 @@ type Knobs struct {
 	BatchSize  int                  `json:"batchSize,omitempty" flag:"batch-size" help:"most events of one deltafifo batch (default 1000)" min:"1"`
 	Shards     int                  `json:"shards,omitempty" flag:"shards" help:"shards of a sharded queue (default: the variant's)"`
 	Compaction deltafifo.Compaction `json:"compaction,omitempty" flag:"compaction" help:"waiting deltas of a key: none, latest (default none)" enum:"none,latest"`
+	// Throttle makes producers wait for process while two batches are queued, as client-go's RealFIFO does: yes or no (default: yes).
+	Throttle string `json:"throttle,omitempty" flag:"throttle" help:"producers wait while two batches are queued: yes, no (default yes)" enum:"yes,no"`
 	// HandOver of slices and objects: owned, lent (deltafifo reuses slices) or shared (merge does not copy pods) (default: owned).
 	HandOver impls.Ownership `json:"handOver,omitempty" flag:"handover" help:"ownership of results: owned, lent, shared (default owned)" enum:"owned,lent,shared"`
 	// Trust replaces comparing pods: versions or generations (merge) (default: none).
@@ -128,6 +130,8 @@ func (k Knobs) foreign(f impls.Family) string {
 		return "shards"
 	case k.Compaction != "" && f != impls.DeltaFIFO:
 		return "compaction"
+	case k.Throttle != "" && f != impls.DeltaFIFO:
+		return "throttle"
 	case k.HandOver != "" && f == impls.Queue:
 		return "hand-over"
 	case k.Trust != "" && f != impls.Merge:

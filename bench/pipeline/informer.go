@@ -139,7 +139,7 @@ func (f *informerStages) build(ctx context.Context, events int, lw cache.ListerW
 	}
 	f.recorder = &recorder{informerStages: f, log: newDeliveryLog(st, events), stages: profile.Switch(ctx, stagePop, stageStore)}
 	f.informer, err = informer.New(lw, like, informer.Options{
-		Variant: f.variant, Queue: f.opts, Indexers: cache.Indexers{cache.NamespaceIndex: byNamespace},
+		Variant: f.variant, Queue: f.opts, Unthrottled: !f.opts.Throttle, Indexers: cache.Indexers{cache.NamespaceIndex: byNamespace},
 		WrapQueue: f.recorder.wrapQueue, WrapIndexer: f.recorder.wrapIndexer,
 	})
 	return err

@@ -203,6 +203,33 @@ func (s *stamps) noteBlocked(rec *cell.Recorder) {
 	}
 }
 
+// noteQueue reports the most events that were sent to the variant and not handled yet, wherever they
+// waited: in a queue, in a listener or in process. An event that a call holds up is not sent yet; its
+// latency, from the intended time, shows that.
+func (s *stamps) noteQueue(rec *cell.Recorder) {
+	if !s.paced {
+		return
+	}
+	var sent, handled []int64
+	for seq := s.initial + 1; seq < len(s.handled); seq++ {
+		if s.enqueued[seq] != 0 && s.handled[seq] != 0 {
+			// A consumer may handle an event before the producer's Add returns.
+			sent = append(sent, min(s.enqueued[seq], s.handled[seq]))
+			handled = append(handled, s.handled[seq])
+		}
+	}
+	slices.Sort(sent)
+	slices.Sort(handled)
+	longest, done := 0, 0
+	for i, at := range sent {
+		for handled[done] < at {
+			done++
+		}
+		longest = max(longest, i+1-done)
+	}
+	rec.Note("queue-max", float64(longest))
+}
+
 // lag returns the generator's lag for an event, and its intended time from the start of the
 // schedule. It is called once for each event, in the order of the events.
 func (g generator) lag(seq uint64) (own, due time.Duration) {
@@ -254,6 +281,7 @@ func (s *stamps) report(rec *cell.Recorder, intervals []interval) {
 		}
 	}
 	s.noteBlocked(rec)
+	s.noteQueue(rec)
 	s.eachLatency(intervals, func(b cell.Boundary, _ uint64, d time.Duration) { rec.Latency(b, d) })
 }
 

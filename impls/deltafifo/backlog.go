@@ -22,6 +22,8 @@ type backlog interface {
 	// freed returns how much capacity has become free since the last call.
 	freed() int
 	len() int
+	// size returns the number of deltas.
+	size() int
 }
 
 func newBacklog(o Options, l *keys.InitialList) backlog {

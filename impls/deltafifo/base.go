@@ -54,8 +54,9 @@ type sink interface {
 // front is the API of a queue with one consumer at a time. The engine stores the items.
 type front struct {
 	producers
-	engine engine
-	_      [128]byte
+	engine   engine
+	throttle throttle
+	_        [128]byte
 	// consumer serialises consumers. It is held while process runs, and guards
 	// values. The padding keeps it off the cache lines that producers read.
 	consumer sync.Mutex
@@ -69,6 +70,8 @@ type engine interface {
 	// take removes the next deltas. It waits for some, and returns nil when the queue is closed and
 	// empty. batched says that they are a batch of several keys.
 	take(batch bool) (deltas []cache.Delta, batched bool)
+	// queued returns the number of deltas that are queued after take.
+	queued() int
 	// done is the return of process. If synced is false, HasSynced may turn true now.
 	done(synced bool)
 }
@@ -172,6 +175,7 @@ func (q *front) Pop(process cache.PopProcessFunc) (any, error) {
 		return nil, cache.ErrFIFOClosed
 	}
 	defer q.done(deltas)
+	q.begin()
 	obj := q.values.value(deltas, q.lend)
 	err := process(obj, !q.initial.HasSynced())
 	if q.lend {
@@ -189,13 +193,22 @@ func (q *front) PopBatch(processBatch cache.ProcessBatchFunc, processSingle cach
 		return cache.ErrFIFOClosed
 	}
 	defer q.done(deltas)
+	q.begin()
 	if batched {
 		return processBatch(deltas, !q.initial.HasSynced())
 	}
 	return processSingle(q.values.value(deltas, q.lend), !q.initial.HasSynced())
 }
 
+// begin is called before process.
+func (q *front) begin() {
+	if q.throttle.limit > 0 {
+		q.throttle.begin(q.engine.queued())
+	}
+}
+
 func (q *front) done(deltas []cache.Delta) {
+	defer q.throttle.end()
 	if q.lend {
 		clear(deltas)
 	}

@@ -51,7 +51,7 @@ const (
 
 func newBuffered(o Options, name string, in inbox) *buffered {
 	q := &buffered{front: front{producers: producers{base: newBase(o, name)}}, inbox: in}
-	q.sink, q.engine = q, q
+	q.engine, q.sink = q, q.throttle.init(o, 1, q)
 	q.folded.L = new(sync.Mutex)
 	q.backlog = newBacklog(o, q.initial)
 	if o.Compaction == Latest {
@@ -196,6 +196,13 @@ func (q *buffered) done(bool) {
 func (q *buffered) Close() {
 	q.closed.Store(true)
 	q.inbox.Close()
+	q.throttle.close()
+}
+
+func (q *buffered) queued() int {
+	q.owner.Lock()
+	defer q.unlock()
+	return q.inbox.Len() + q.backlog.size()
 }
 
 func (q *buffered) IsClosed() bool { return q.closed.Load() }

@@ -26,6 +26,7 @@ type channel struct {
 	mail     *ring.Mailbox[item, answer]
 	returned atomic.Bool // process has returned and the owner does not know it yet
 	answers  chan answer // used by the consumer
+	left     int         // deltas that were queued after the last take; of the consumer
 }
 
 // answer is the answer to a question. Without deltas it says that the queue is closed and empty.
@@ -42,7 +43,7 @@ func newChannel(o Options) *channel {
 		answers: make(chan answer, 1),
 	}
 	q.slots.Init(o.Capacity, nil)
-	q.sink, q.engine = q, q
+	q.engine, q.sink = q, q.throttle.init(o, 1, q)
 	go q.mail.Own(&owner{channel: q, backlog: newBacklog(o, q.initial)})
 	return q
 }
@@ -91,6 +92,7 @@ func (w *owner) Answer(q ring.Question) (a answer, ok bool) {
 		return answer{length: w.backlog.len()}, true
 	}
 	a.deltas, a.batched = w.backlog.take(q.Batch)
+	a.length = w.backlog.size()
 	w.slots.Give(w.backlog.freed())
 	return a, a.deltas != nil
 }
@@ -113,8 +115,11 @@ func (q *channel) push(i item) error {
 
 func (q *channel) take(batch bool) (deltas []cache.Delta, batched bool) {
 	a := q.mail.Ask(ring.Question{Take: true, Batch: batch}, q.answers)
+	q.left = a.length
 	return a.deltas, a.batched
 }
+
+func (q *channel) queued() int { return q.left }
 
 func (q *channel) done(synced bool) {
 	q.returned.Store(true)
@@ -126,6 +131,7 @@ func (q *channel) done(synced bool) {
 func (q *channel) Close() {
 	q.mail.Close()
 	q.slots.Close()
+	q.throttle.close()
 }
 
 func (q *channel) IsClosed() bool { return q.mail.Closed() }

@@ -20,11 +20,11 @@ const clientGo = "k8s.io/client-go v0.37.2" // module and version of the baselin
 func baselines() []Variant {
 	perKey := impls.Guarantees{
 		Mode: string(PerKey), Order: impls.OrderPerKey, Coalesces: impls.CoalesceDeltas,
-		Consumers: impls.OneConsumer, DropIn: "cache.Queue",
+		Consumers: impls.OneConsumer, Throttles: impls.Throttles, DropIn: "cache.Queue",
 	}
 	ordered := impls.Guarantees{
 		Mode: string(InOrder), Order: impls.OrderTotal, Coalesces: impls.CoalesceNone,
-		Consumers: impls.OneConsumer, Unlocked: true, DropIn: "cache.Queue",
+		Consumers: impls.OneConsumer, Unlocked: true, Throttles: impls.Throttles, DropIn: "cache.Queue",
 	}
 	batched := ordered
 	batched.DropIn = "cache.QueueWithBatch"

@@ -28,7 +28,8 @@ func bufferedVariant(name, summary string, newLine func(capacity int) (inbox, er
 // ownVariant returns a variant with both deliveries and all options but shards.
 func ownVariant(name, summary string, build func(Options) (Queue, error)) Variant {
 	guarantees := impls.Guarantees{
-		Bounded: true, Consumers: impls.OneConsumer, Unlocked: true, DropIn: "cache.QueueWithBatch",
+		Bounded: true, Consumers: impls.OneConsumer, Unlocked: true, Throttles: impls.ThrottlesByOption,
+		DropIn: "cache.QueueWithBatch",
 	}
 	ordered, perKey := guarantees, guarantees
 	ordered.Mode, ordered.Order, ordered.Coalesces = string(InOrder), impls.OrderTotal, impls.CoalesceNone

@@ -43,8 +43,12 @@
 //
 // # What is not guaranteed
 //
-// Guarantees.Unlocked says whether producers block while process runs. If they do
-// not block, Replace and Resync treat keys in process as queued. KnownObjects may
+// Guarantees.Unlocked says whether producers block while process runs, and Guarantees.Throttles
+// whether a long queue makes them wait for it: always with client-go's queues, with
+// [Options.Throttle] here. Without it and with a slow process, the queue grows without limit. A process
+// that calls its queue must not be throttled, as upstream: beyond the limit it would wait for itself.
+//
+// If producers do not block, Replace and Resync treat keys in process as queued. KnownObjects may
 // then lag behind by the deltas in process, but not by more.
 //
 // The variant channel has a goroutine from New to Close. Its queue is not collected without Close,
@@ -128,10 +132,15 @@ type Options struct {
 	// is closed (with nil). In the last two cases nothing was queued. process must not add to a
 	// bounded queue: no other goroutine makes room.
 	Capacity int
-	// Context ends the waits of producers for room; nil never ends. Producers
-	// ignore it while there is room.
+	// Context ends the waits of producers, for room and for process; nil never ends. Producers
+	// ignore it while they need not wait. It is not for a queue behind a Reflector, which logs the
+	// object of a failed call: Close ends the waits without an error.
 	Context    context.Context
 	Compaction Compaction // which queued deltas may be dropped; empty means [None]
+	// Throttle makes producers wait while process runs, if at least 2 × BatchSize deltas were queued
+	// when it began, as client-go's RealFIFO does. A call waits for one process at most. The wait
+	// ends as one for room does. Each of several shards has its part of the number.
+	Throttle bool
 	// HandOver defines who owns the slices that process receives: [impls.Owned]
 	// (also if empty) or [impls.Lent]. With Lent a pop does not allocate.
 	// client-go's controller keeps no slice, so Lent is safe for it.
@@ -143,6 +152,12 @@ type Options struct {
 // Label returns the guarantees g of a variant's mode as these options change them.
 func (o Options) Label(g impls.Guarantees) impls.Guarantees {
 	g.Bounded = o.Capacity > 0
+	if g.Throttles == impls.ThrottlesByOption {
+		g.Throttles = impls.ThrottlesNever
+		if o.Throttle {
+			g.Throttles = impls.Throttles
+		}
+	}
 	if o.Compaction == Latest {
 		g.Coalesces = impls.CoalesceLatest
 	}

@@ -3,6 +3,7 @@
 package deltafifo
 
 import (
+	"math"
 	"runtime"
 	"sync/atomic"
 
@@ -54,6 +55,9 @@ func Mutants() []Mutant {
 		mutant("goroutine-left", "leaves a goroutine behind", "no goroutine leaks", "././0", onQueue(func(q *buffered) Queue { go func() { select {} }(); return q })),
 		mutant("accepts-after-close", "queues events after Close", "calls after Close have no effect", "././0", onQueue(func(q *buffered) Queue { return &acceptsAfterClose{q} })),
 		mutant("transformed-twice", "applies the transformer twice", "transformer", "././0", onQueue(func(q *buffered) Queue { return &twiceTransformed{q} })),
+		mutant("never-throttles", "never makes producers wait for process", "a long queue holds producers up", throttledOnly, onQueue(func(q *buffered) Queue { q.throttle.limit = math.MaxInt; return q })),
+		mutant("throttled-for-ever", "does not wake producers when process returns", "a long queue holds producers up", throttledOnly, onQueue(newSticky)),
+		mutant("throttled-after-close", "does not wake producers that wait for process at Close", "what ends the wait for process", throttledOnly, onQueue(func(q *buffered) Queue { return &closesInbox{q} })),
 	}, shardMutants()...)
 }
 
@@ -123,6 +127,33 @@ func onPerKey(how func(*keysMutant)) maker {
 		return m
 	})
 }
+
+const throttledOnly = "././0/owned/none/true/." // setups with Throttle
+
+// sticky has another throttle, which is never opened.
+type sticky struct {
+	*buffered
+	throttle
+}
+
+func newSticky(q *buffered) Queue {
+	if q.throttle.limit > 0 {
+		s := &sticky{buffered: q}
+		q.engine, q.sink = s, s.init(Options{Throttle: true, BatchSize: q.throttle.limit / 2, Context: q.ctx}, 1, q)
+	}
+	return q
+}
+
+func (s *sticky) queued() int {
+	s.throttle.begin(s.buffered.queued())
+	return 0
+}
+
+func (s *sticky) done(synced bool) { s.buffered.done(synced) }
+
+type closesInbox struct{ *buffered }
+
+func (q *closesInbox) Close() { q.inbox.Close() }
 
 type tornReplace struct{ *buffered }
 

@@ -46,7 +46,8 @@ func newInOrder(o Options, l *keys.InitialList) *inOrder {
 	}
 }
 
-func (b *inOrder) len() int { return b.n }
+func (b *inOrder) len() int  { return b.n }
+func (b *inOrder) size() int { return b.n }
 
 func (b *inOrder) freed() int {
 	n := b.free

@@ -19,6 +19,7 @@ type perKey struct {
 	initial     *keys.InitialList
 	memory      allocator
 	queued      keys.FIFO[pending] // the keys with their deltas, in order
+	deltas      int                // the number of these deltas
 	buf         [chunk]item        // memory that room returns
 	spare       *node              // a list of nspare nodes for reuse
 	nspare      int
@@ -74,7 +75,8 @@ func (p *pending) newest() *item {
 	return &p.first
 }
 
-func (b *perKey) len() int { return b.queued.Len() }
+func (b *perKey) len() int  { return b.queued.Len() }
+func (b *perKey) size() int { return b.deltas }
 
 func (b *perKey) freed() int {
 	n := b.free
@@ -176,6 +178,7 @@ func (b *perKey) add(hash uint64, key keys.Key, i item) {
 	switch {
 	case fresh:
 		p.first, p.n = i, 1
+		b.deltas++
 	case b.latest:
 		b.drop(*newest)
 		*newest = i
@@ -196,6 +199,7 @@ func (b *perKey) add(hash uint64, key keys.Key, i item) {
 		}
 		p.last = n
 		p.n++
+		b.deltas++
 	}
 }
 
@@ -368,6 +372,7 @@ func (b *perKey) takeKey() []cache.Delta {
 // leave removes an entry whose first delta is being popped.
 func (b *perKey) leave(e *keys.Entry[pending]) {
 	b.drop(e.Value.first)
+	b.deltas -= e.Value.n
 	if b.known != nil {
 		b.inProcess = append(b.inProcess, keyInProcess{e.Key, *e.Value.newest()})
 	}

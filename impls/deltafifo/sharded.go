@@ -89,9 +89,11 @@ type shard struct {
 	backlog *perKey            // the queued keys and the keys in process
 	initial *keys.InitialList  // its part of the initial list, from the first Replace of the queue on
 	known   *knownPart         // nil if KnownObjects is nil
-	values  interfaces         // owned by the consumer that holds the shard
-	next    *shard             // in readyShards, whose lock guards it
-	_       [128]byte          // keeps the mutexes of neighbouring shards on different cache lines
+	// throttle makes the shard's producers wait, by the deltas of the shard.
+	throttle throttle
+	values   interfaces // owned by the consumer that holds the shard
+	next     *shard     // in readyShards, whose lock guards it
+	_        [128]byte  // keeps the mutexes of neighbouring shards on different cache lines
 }
 
 // keyedItem is an event with its key and hash.
@@ -123,7 +125,8 @@ func shardedVariant() Variant {
 		},
 		impls.Guarantees{
 			Mode: string(PerKey), Order: impls.OrderPerShard, Coalesces: impls.CoalesceDeltas,
-			Bounded: true, Consumers: impls.ManyConsumers, Unlocked: true, DropIn: "cache.QueueWithBatch",
+			Bounded: true, Consumers: impls.ManyConsumers, Unlocked: true, Throttles: impls.ThrottlesByOption,
+			DropIn: "cache.QueueWithBatch",
 		})
 }
 
@@ -141,6 +144,7 @@ func newSharded(o Options) *sharded {
 			s.known = &knownPart{KeyListerGetter: q.known}
 			o.KnownObjects = s.known
 		}
+		s.throttle.init(o, o.Shards, nil)
 		s.initial = keys.NewInitialList("shard")
 		s.backlog = newPerKey(o, s.initial)
 	}
@@ -169,10 +173,14 @@ func (q *sharded) push(i item) error {
 		return err
 	}
 	i.obj = obj
+	s := q.shardOf(hash)
+	if err := s.throttle.wait(q.ctx); err != nil {
+		return err
+	}
 	if err := q.slots.Take(q.ctx); err != nil {
 		return err
 	}
-	q.slots.Give(q.put(q.shardOf(hash), keyedItem{i, key, hash}))
+	q.slots.Give(q.put(s, keyedItem{i, key, hash}))
 	return nil
 }
 
@@ -261,6 +269,11 @@ func (q *sharded) replaceParts(parts [][]any) {
 
 // command takes a slot and runs do with all shards locked.
 func (q *sharded) command(c *command, do func()) error {
+	for i := range q.shards {
+		if err := q.shards[i].throttle.wait(q.ctx); err != nil {
+			return err
+		}
+	}
 	if err := q.slots.Take(q.ctx); err != nil {
 		return err
 	}
@@ -338,6 +351,7 @@ func (q *sharded) take(batch bool) (popped, bool) {
 	s.fold()
 	h.deltas, h.batch = s.backlog.take(batch)
 	h.initial = s.backlog.fromInitial > 0
+	s.throttle.begin(s.backlog.size())
 	if s.closed && !s.waits() {
 		q.ready.drained()
 	}
@@ -355,6 +369,7 @@ func (q *sharded) done(h popped) {
 	s := h.shard
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.throttle.end()
 	s.backlog.done()
 	if h.initial && s.initial.Left() == 0 && q.unsynced.Add(-1) == 0 {
 		q.initial.Set(0)
@@ -395,6 +410,9 @@ func (q *sharded) PopBatch(processBatch cache.ProcessBatchFunc, processSingle ca
 func (q *sharded) Close() {
 	q.closeShards()
 	q.slots.Close()
+	for i := range q.shards {
+		q.shards[i].throttle.close()
+	}
 }
 
 func (q *sharded) closeShards() {

@@ -31,6 +31,7 @@ func TestOptions(t *testing.T) {
 		{"unknown", lw, informer.Options{Variant: "nobody"}, impls.ErrUnknownVariant, `unknown variant "nobody" (have clientgo-deltafifo`},
 		{"keys", lw, informer.Options{Queue: deltafifo.Options{KeyFunction: cache.MetaNamespaceKeyFunc}}, impls.ErrOptions, "Queue.KeyFunction"},
 		{"known", lw, informer.Options{Queue: deltafifo.Options{KnownObjects: cache.NewStore(nil)}}, impls.ErrOptions, "Queue.KnownObjects"},
+		{"context", lw, informer.Options{Queue: deltafifo.Options{Context: t.Context()}}, impls.ErrOptions, "Queue.Context"},
 		{"transformer", lw, informer.Options{Queue: deltafifo.Options{Transformer: func(o any) (any, error) { return o, nil }}}, impls.ErrOptions, "call SetTransform"},
 		{"resync", lw, informer.Options{ResyncPeriod: -1}, impls.ErrOptions, "ResyncPeriod -1ns is negative"},
 		{"delivery", lw, informer.Options{Variant: "clientgo-deltafifo", Queue: deltafifo.Options{Delivery: deltafifo.InOrder}}, impls.ErrOptions, `allowed: ["per-key"]`},
@@ -69,6 +70,9 @@ func TestQueueOptions(t *testing.T) {
 			want := delivery
 			if want == "" {
 				want = deltafifo.InOrder
+			}
+			if !got.Throttle {
+				t.Error("the queue does not throttle")
 			}
 			if got.Delivery != want || (got.KnownObjects != nil) != (want == deltafifo.PerKey) {
 				t.Errorf("delivery %q: the queue was built with %+v", delivery, got)

@@ -116,7 +116,7 @@ func ownVariant(name, summary string, consumers impls.Consumers, build func(Opti
 		Summary: summary,
 		Guarantees: []impls.Guarantees{{
 			Order: order, Coalesces: impls.CoalesceLatest, Bounded: true,
-			Consumers: consumers, Unlocked: true, DropIn: "cache.Queue",
+			Consumers: consumers, Unlocked: true, Throttles: impls.ThrottlesNever, DropIn: "cache.Queue",
 		}},
 		New: func(o Options) (Queue, error) {
 			o, err := o.complete(limits{capacity: true, shards: consumers == impls.ManyConsumers})

@@ -14,7 +14,7 @@ func clientgoFIFO() Variant {
 		Upstream: "k8s.io/client-go v0.37.2",
 		Guarantees: []impls.Guarantees{{
 			Order: impls.OrderPerKey, Coalesces: impls.CoalesceLatest,
-			Consumers: impls.OneConsumer, DropIn: "cache.Queue",
+			Consumers: impls.OneConsumer, Throttles: impls.Throttles, DropIn: "cache.Queue",
 		}},
 		New: func(o Options) (Queue, error) {
 			o, err := o.complete(limits{})

@@ -88,9 +88,9 @@ func TestList(t *testing.T) {
 		t.Fatalf("exit code %d, stderr %q", code, errs)
 	}
 	for _, want := range []string{
-		`deltafifo +clientgo-realfifo-batch +in-order +total +none +no +one +unlocked\n`,
+		`deltafifo +clientgo-realfifo-batch +in-order +total +none +no +one +unlocked +yes\n`,
 		`deltafifo +clientgo-deltafifo +per-key +per-key +deltas +no +one +locked\n`,
-		`deltafifo +cond +per-key +per-key +deltas +yes +one +unlocked\n`,
+		`deltafifo +cond +per-key +per-key +deltas +yes +one +unlocked +yes\n`,
 		`queue +clientgo-fifo +- +per-key +latest +no +one +locked\n`,
 		`deltafifo +sharded +per-key +per-shard +deltas +yes +many +unlocked\n`,
 		`queue +sharded +- +per-shard +latest +yes +many +unlocked\n`,

@@ -58,13 +58,13 @@ func newList() *cobra.Command {
 
 // listTable prints the guarantees beside each name and the description below.
 func listTable(w io.Writer, all []entry) error {
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "FAMILY\tVARIANT\tDELIVERY\tORDER\tCOALESCES\tBOUNDED\tCONSUMERS\tHANDLER")
+	tw := tabwriter.NewWriter(w, 0, 0, 1, ' ', 0)
+	fmt.Fprintln(tw, "FAMILY\tVARIANT\tDELIVERY\tORDER\tCOALESCES\tBOUNDED\tCONSUMERS\tHANDLER\tTHROTTLES")
 	for _, e := range all {
 		for _, g := range e.Guarantees {
 			fmt.Fprintln(tw, strings.Join([]string{
 				string(e.Family), e.Name, dash(g.Mode), string(g.Order), string(g.Coalesces), yesNo(g.Bounded),
-				string(g.Consumers), choose(g.Unlocked, "unlocked", "locked"),
+				string(g.Consumers), choose(g.Unlocked, "unlocked", "locked"), dash(string(g.Throttles)),
 			}, "\t"))
 		}
 	}

@@ -258,16 +258,20 @@ func processPanic(r *rig) {
 
 func producersGoOn(r *rig) {
 	r.do(r.queue.Add(pod("a", 1)))
+	if ours(r.setup) && !throttled(r.setup) && !bounded(r.setup) {
+		r.long()
+	}
+	want := r.queue.Len() + 1000
 	r.once(func([]cache.Delta) {
 		r.do(conformance.Async(func() (err error) {
 			for i := range 1000 {
-				err = errors.Join(err, r.queue.Update(key(i)))
+				err = errors.Join(err, r.queue.Update(pod(fmt.Sprint("new", i), i)))
 			}
 			return err
 		}).Wait())
 	})
-	if n := len(r.drain()); n != 1001 {
-		r.t.Errorf("popped %d events, want 1001", n)
+	if n := len(r.drain()); n != want {
+		r.t.Errorf("popped %d events, want %d", n, want)
 	}
 }
 

@@ -191,8 +191,9 @@ func (p *player) do(ops []op) (done int) {
 	case p.model.len() == 0 && !p.model.base().closed:
 		p.next++
 		return 1 // It would wait.
-	case !unlocked(p.setup) || deltas(p.setup) && (upstream(p.setup) || o.kind == popFails):
-		// Where process fails, a call meanwhile sees the store with or without it.
+	case !unlocked(p.setup) || throttled(p.setup) || deltas(p.setup) && (upstream(p.setup) || o.kind == popFails):
+		// Where process fails, a call meanwhile sees the store with or without it. One of a
+		// throttled process would wait for itself.
 		within = nil
 	}
 	steps := slices.Clone(ops[:1+len(within)])

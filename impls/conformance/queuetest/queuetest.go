@@ -72,7 +72,7 @@ func run(t *testing.T, v deltafifo.Variant, objects bool) {
 
 type check = conformance.Check[setup]
 
-var checks = slices.Concat(orderChecks, listChecks, lifecycleChecks, roomChecks, memoryChecks, concurrentChecks)
+var checks = slices.Concat(orderChecks, listChecks, lifecycleChecks, roomChecks, throttleChecks, memoryChecks, concurrentChecks)
 
 // setup is a variant with one set of options.
 type setup struct {
@@ -147,6 +147,14 @@ func setupsOfMode(v deltafifo.Variant, g impls.Guarantees, objects bool) []setup
 	case g.Consumers == impls.ManyConsumers:
 		vary(&all, []int{0, 1, 3}, func(s *setup, n int) { s.Shards = n })
 	}
+	if g.Throttles == impls.ThrottlesByOption {
+		for _, s := range all {
+			if s.Capacity == 0 && s.HandOver == impls.Owned && s.Compaction == deltafifo.None {
+				s.Throttle = true
+				all = append(all, s)
+			}
+		}
+	}
 	return all
 }
 
@@ -170,6 +178,9 @@ func (s setup) String() string {
 	name := fmt.Sprintf("delivery=%s/known=%t/capacity=%d/handover=%s/compaction=%s", s.Delivery, s.known, s.Capacity, s.HandOver, s.Compaction)
 	if s.BatchSize > 0 {
 		name += fmt.Sprintf("/batchsize=%d", s.BatchSize)
+	}
+	if s.Throttle {
+		name += "/throttle=true"
 	}
 	if s.Shards > 0 {
 		name += fmt.Sprintf("/shards=%d", s.Shards)
