@@ -113,8 +113,8 @@ func TestCPUAndGC(t *testing.T) {
 	if got.CPUSecondsPerEvent <= 0 {
 		t.Errorf("no CPU time in %v of work", got.Elapsed)
 	}
-	if got.GCs == 0 || got.GCPause <= 0 {
-		t.Errorf("%d collections, pause %v; %v B were allocated", got.GCs, got.GCPause, got.BytesPerEvent)
+	if got.GCs == 0 || got.GCPause <= 0 || got.GCPauseMax <= 0 {
+		t.Errorf("%d collections, pause %v, longest %v; %v B were allocated", got.GCs, got.GCPause, got.GCPauseMax, got.BytesPerEvent)
 	}
 }
 

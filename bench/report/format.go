@@ -15,10 +15,15 @@ import (
 // none replaces a missing figure.
 const none = "-"
 
+// unknown reports a ratio to 0, which is no figure.
+func unknown(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) }
+
 // number writes a non-negative figure with three significant digits, and without
 // decimals from 100 on.
 func number(v float64) string {
 	switch {
+	case unknown(v):
+		return none
 	case v == math.Trunc(v) && v < 1e6:
 		return strconv.FormatFloat(v, 'f', -1, 64)
 	case v < 0.001:
@@ -45,7 +50,12 @@ func threeDigits(v float64) string {
 }
 
 // decimal writes a figure with a decimal prefix.
-func decimal(v float64) string { return benchunit.Scale(v, benchunit.Decimal) }
+func decimal(v float64) string {
+	if unknown(v) {
+		return none
+	}
+	return benchunit.Scale(v, benchunit.Decimal)
+}
 
 func percent(share float64) string { return number(share*100) + " %" }
 
@@ -71,7 +81,7 @@ func interval(s stats.Samples) string {
 }
 
 func bytesCount(v float64) string {
-	if v < 1024 {
+	if v < 1024 || unknown(v) {
 		return number(v)
 	}
 	return benchunit.Scale(v, benchunit.Binary)
@@ -90,6 +100,9 @@ var (
 
 // nanoseconds writes a duration in a suitable unit.
 func nanoseconds(v float64) string {
+	if unknown(v) {
+		return none
+	}
 	for _, u := range durations {
 		// Compare the rounded figure, so that 999.7 µs becomes 1 ms.
 		if math.Round(v*1000/u.size) >= 1000 || u.size == 1 {
@@ -147,7 +160,10 @@ func ratio(c stats.Comparison) string {
 }
 
 func times(v float64) string {
-	if v < 0.0995 {
+	switch {
+	case unknown(v):
+		return none
+	case v < 0.0995:
 		return strconv.FormatFloat(v, 'f', 4, 64) + "×"
 	}
 	return threeDigits(v) + "×"

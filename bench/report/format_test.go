@@ -1,6 +1,7 @@
 package report
 
 import (
+	"math"
 	"testing"
 
 	"watchlab/bench/stats"
@@ -17,7 +18,9 @@ func TestFigures(t *testing.T) {
 		{ratio(stats.Comparison{Ratio: 2, Testable: true, Significant: true}), "2.00×"},
 		{ratio(stats.Comparison{Ratio: 2, Testable: true}), "no difference"},
 		{ratio(stats.Comparison{Ratio: 2}), "2.00×?"},
-		{perSecond(nil), "-"},
+		{ratio(stats.Comparison{Ratio: math.Inf(1), Testable: true, Significant: true}), "-"}, {times(math.NaN()), "-"},
+		{number(math.NaN()), "-"}, {number(math.Inf(1)), "-"}, {decimal(math.NaN()), "-"}, {nanoseconds(math.Inf(1)), "-"}, {bytesCount(math.NaN()), "-"},
+		{nanoseconds(9.98e-11), "<0.001ns"}, {perSecond(nil), "-"},
 		{perSecond(stats.Samples{stats.UnitEventsPerSec: {1e6}}), "1.000M ±  ?"},
 		{perSecond(stats.Samples{stats.UnitEventsPerSec: {1e6, 1.2e6}}), "1.100M ± 9%"},
 		{seen(stats.Compare([]float64{1, 1, 1}, []float64{1, 1, 1})), "-"}, {seen(stats.Compare([]float64{1, 1.01, 0.99, 1}, []float64{1, 1.01, 0.99, 1})), "2.4 %"},

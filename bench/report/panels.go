@@ -337,16 +337,14 @@ func stagesOf(latency []cell.Latency) []cell.Boundary {
 			return e.from == from && (e.to == to && steps > 0 || e.to != to && reaches(e.to, to, steps+1))
 		})
 	}
-	starts := map[string]bool{}
 	steps := slices.DeleteFunc(edges, func(e edge) bool { return reaches(e.from, e.to, 0) })
-	for _, e := range steps {
-		starts[e.from] = true
-	}
 	var out []cell.Boundary
 	for _, e := range steps {
-		// If edges have several starts, one that starts at the intended time is the
-		// total, not a stage.
-		if len(starts) > 1 && e.from == "intended" && e.to != "released" {
+		// Queues hand over what they pop: no path ends at handled, and an edge to it is the total.
+		total := func(start string) bool { return e.from == start && e.to == "handled" }
+		if slices.ContainsFunc(steps, func(s edge) bool {
+			return s != e && (total("intended") || total("released") && s.from == "released")
+		}) {
 			continue
 		}
 		out = append(out, cell.Boundary(e.from+"→"+e.to))

@@ -57,6 +57,7 @@ func (s spec) cell() lab.CellResult {
 			EventsIn: 1e6, DeltasOut: 1e6, Elapsed: time.Duration(1e15 / (s.perSecond * f)),
 			EventsPerSecond: s.perSecond * f, DeltasPerEvent: 1, AllocsPerEvent: s.allocs, BytesPerEvent: s.allocs * 77.7,
 			CPUSecondsPerEvent: 1 / (s.perSecond * f), GCNsPerByte: 0.5, GCs: 4, GCPause: 100 * time.Microsecond,
+			GCPauseMax: 40 * time.Microsecond,
 			Latency: []cell.Latency{
 				{Boundary: "intended→popped", Quantiles: cell.Quantiles{Count: 1e6, P50: 1, P99: 2, P999: 3, Max: 4}},
 				{Boundary: "intended→handled", Quantiles: cell.Quantiles{Count: 1e6, P50: s.p99 / 10, P90: s.p99 / 2, P99: time.Duration(float64(s.p99) / f), P999: 3 * s.p99, Max: 10 * s.p99}},

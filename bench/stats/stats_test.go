@@ -219,7 +219,7 @@ func TestReserved(t *testing.T) {
 }
 
 // TestValuesOmitsUnknown: memory and counters appear only if measured. The
-// longest pause appears if it is known or there was no collection.
+// longest pause appears only with a collection.
 func TestValuesOmitsUnknown(t *testing.T) {
 	of := func(r cell.Result) map[string]float64 {
 		out := map[string]float64{}
@@ -253,8 +253,8 @@ func TestValuesOmitsUnknown(t *testing.T) {
 		}
 	}
 	base.GCs = 0
-	if v, ok := of(base)[stats.UnitGCPauseMax]; !ok || v != 0 {
-		t.Errorf("without a collection, the longest pause is %v (%v)", v, ok)
+	if v, ok := of(base)[stats.UnitGCPauseMax]; ok {
+		t.Errorf("without a collection, the longest pause is %v", v)
 	}
 }
 

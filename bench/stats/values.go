@@ -22,7 +22,7 @@ const (
 	UnitGCs            = "gcs/run"
 	UnitGCPause        = "gc-pause-ns/run"
 	UnitLockWait       = "lock-wait-ns/op"
-	// UnitGCPauseMax is the longest GC pause; absent if unknown.
+	// UnitGCPauseMax is the longest GC pause; absent without a collection, and in old files.
 	UnitGCPauseMax = "gc-pause-max-ns"
 	// UnitSteal is the share of the machine's CPU time taken by the hypervisor.
 	UnitSteal = "steal/run"
@@ -129,8 +129,7 @@ func Values(r cell.Result, headline cell.Boundary) []Value {
 	case r.Shared:
 		// Other figures would include the concurrent cells.
 		values = []Value{values[0], values[1], {UnitDeltasPerEvent, r.DeltasPerEvent}}
-	case r.GCs == 0 || r.GCPauseMax > 0:
-		// Old files have collections but no longest pause.
+	case r.GCPauseMax > 0:
 		values = append(values, Value{UnitGCPauseMax, ns(r.GCPauseMax)})
 	}
 	if priced := r.PricedCPUSecondsPerEvent(); priced != 0 {
