@@ -82,8 +82,8 @@ func TestOff(t *testing.T) {
 	}
 }
 
-// TestSpans: the spans of run, cell, event and stages form a tree and have their times. A
-// coalesced event links to the event that it was coalesced into.
+// TestSpans: a cell is the root of a trace that links to the run. The spans of its events and stages
+// form a tree and have their times. A coalesced event links to the event that it was coalesced into.
 func TestSpans(t *testing.T) {
 	kept := tracetest.NewInMemoryExporter()
 	e := &exporter{}
@@ -111,13 +111,12 @@ func TestSpans(t *testing.T) {
 		t.Error(err)
 	}
 	for name, parent := range map[string]string{
-		"cell Informer/impl=ring": "run test",
-		"event MODIFIED":          "cell Informer/impl=ring",
-		"event DELETED":           "cell Informer/impl=ring",
-		"intended→released":       "event MODIFIED",
-		"released→enqueued":       "event MODIFIED",
-		"enqueued→handled":        "event MODIFIED",
-		"released→popped":         "event DELETED",
+		"event MODIFIED":    "cell Informer/impl=ring",
+		"event DELETED":     "cell Informer/impl=ring",
+		"intended→released": "event MODIFIED",
+		"released→enqueued": "event MODIFIED",
+		"enqueued→handled":  "event MODIFIED",
+		"released→popped":   "event DELETED",
 	} {
 		got, want := spans[name], spans[parent]
 		if got.Name == "" || got.Parent.SpanID() != want.SpanContext.SpanID() || got.SpanContext.TraceID() != want.SpanContext.TraceID() {
@@ -143,7 +142,12 @@ func TestSpans(t *testing.T) {
 	if got := spans["cell Informer/impl=ring"]; got.Status.Code != codes.Error || !has(got.Attributes, attribute.String("watchlab.verdict.cause", "lost")) || !has(got.Attributes, attribute.Int("watchlab.round", 2)) {
 		t.Errorf("cell: %v %v", got.Status, got.Attributes)
 	}
-	if got := spans["run test"]; got.Status.Description != "it broke" || got.Parent.IsValid() {
+	run := spans["run test"]
+	if got := spans["cell Informer/impl=ring"]; got.Parent.IsValid() || got.SpanContext.TraceID() == run.SpanContext.TraceID() ||
+		len(got.Links) != 1 || !got.Links[0].SpanContext.Equal(run.SpanContext) {
+		t.Errorf("cell: parent %v, links %v", got.Parent, got.Links)
+	}
+	if got := run; got.Status.Description != "it broke" || got.Parent.IsValid() {
 		t.Errorf("run: %v, parent %v", got.Status, got.Parent)
 	}
 }
@@ -157,6 +161,7 @@ func has(all []attribute.KeyValue, want attribute.KeyValue) bool {
 	return false
 }
 
+// TestSamplingStep: the step is a power of two that bounds the traced events of a round.
 func TestSamplingStep(t *testing.T) {
 	e := &exporter{}
 	e.setTraces()
@@ -166,6 +171,9 @@ func TestSamplingStep(t *testing.T) {
 	for events, want := range map[int]uint64{1: 1, 32: 2, 63: 2, 64: 64, 1000: 64, 2048: 128, 200_000: 8192, math.MaxInt32: 1 << 26} {
 		if got := cell.sampling(events).Every; got != want {
 			t.Errorf("%d events: every %d, want %d", events, got, want)
+		}
+		if traced := uint64(events) / want; traced > 2*tracedEvents {
+			t.Errorf("%d of %d events are traced", traced, events)
 		}
 	}
 	if cell.sampling(0) != nil {

@@ -23,7 +23,7 @@ const (
 	attrSeq    = attribute.Key(attrPrefix + "event.seq")
 )
 
-// startRun starts the span of the run, the parent of the spans of its cells.
+// startRun starts the span of the run, which is a trace of its own: the traces of plays link to it.
 func (e *exporter) startRun(ctx context.Context, name string) {
 	// A new root: the caller's trace, if any, is not the collector's.
 	e.run, _ = e.tracer.Start(ctx, "run "+name, trace.WithNewRoot(), trace.WithAttributes(attribute.String(attrPrefix+metric.Run, name)))
@@ -37,14 +37,16 @@ func (e *exporter) endRun(err error) {
 	span.End()
 }
 
-// cellSpan is the span of one round of a cell, the parent of the spans of its events.
+// cellSpan is the span of one play of a cell: the root of a trace with the spans of its events. These
+// are bounded: at most 2*[tracedEvents] sampled events and as many that they were coalesced into,
+// with a span for each stage.
 type cellSpan struct {
 	trace.Span
 	tracer trace.Tracer
 	ctx    context.Context
 }
 
-// startCell starts the span of a round; round 0 is the warm-up.
+// startCell starts the trace of a round; round 0 is the warm-up.
 func (e *exporter) startCell(name string, l live.Labels, round int) *cellSpan {
 	attrs := []attribute.KeyValue{attribute.Int(attrPrefix+"round", round)}
 	for i, v := range l.Values() {
@@ -52,7 +54,8 @@ func (e *exporter) startCell(name string, l live.Labels, round int) *cellSpan {
 			attrs = append(attrs, attribute.String(attrPrefix+metric.CommonLabels()[i], v))
 		}
 	}
-	ctx, span := e.tracer.Start(e.run, "cell "+name, trace.WithAttributes(attrs...))
+	run := trace.Link{SpanContext: trace.SpanContextFromContext(e.run)}
+	ctx, span := e.tracer.Start(e.run, "cell "+name, trace.WithNewRoot(), trace.WithLinks(run), trace.WithAttributes(attrs...))
 	return &cellSpan{Span: span, tracer: e.tracer, ctx: ctx}
 }
 

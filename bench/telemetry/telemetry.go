@@ -19,6 +19,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -40,6 +42,7 @@ type Options struct {
 const (
 	lookEvery    = 250 * time.Millisecond // interval of reading queue depths
 	flushTimeout = 10 * time.Second       // bounds the flush at the end
+	otlpServer   = "OTLP endpoint"        // its name in warnings
 )
 
 var lookTimeout = time.Second // bounds the wait for a queue's depth at the end
@@ -70,7 +73,7 @@ func Start(ctx context.Context, opts Options) (_ *Session, err error) {
 		registry: live.New(opts.Run, opts.Commit), warnings: &warnings{warn: opts.Warn, seen: map[string]bool{}},
 		cells: map[string]*watched{}, began: time.Now(), outputs: map[string]func(context.Context) error{},
 	}
-	s.exporter, err = newExporter(ctx, opts.Run, opts.Commit, s.registry, s.warnings.reporter("OpenTelemetry"))
+	s.exporter, err = newExporter(ctx, opts.Run, opts.Commit, s.registry, s.warnings.reporter(otlpServer))
 	if err != nil {
 		return nil, err
 	}
@@ -82,14 +85,14 @@ func Start(ctx context.Context, opts Options) (_ *Session, err error) {
 			err = errors.Join(err, s.close(ctx, nil))
 		}
 	}()
-	s.outputs["OpenTelemetry"] = s.exporter.close
+	s.outputs[otlpServer] = s.exporter.close
 	if opts.Push != "" {
 		host, _ := os.Hostname()
 		p, err := newPusher(opts.Push, "watchlab", cmp.Or(host, "unknown"))
 		if err != nil {
 			return nil, err
 		}
-		s.outputs["remote write"] = func(ctx context.Context) error {
+		s.outputs["remote-write receiver"] = func(ctx context.Context) error {
 			defer p.client.CloseIdleConnections()
 			return p.push(ctx, s.registry)
 		}
@@ -196,7 +199,7 @@ type warnings struct {
 	seen map[string]bool
 }
 
-// reporter returns the function that takes errors of a kind.
+// reporter returns the function that takes errors of a kind, such as the name of a server.
 func (w *warnings) reporter(kind string) func(error) {
 	return func(err error) {
 		w.mu.Lock()
@@ -210,8 +213,12 @@ func (w *warnings) reporter(kind string) func(error) {
 
 const maxWarning = 240 // length of an error in a warning, in runes
 
-// printable reduces a server's answer to one line of printable characters.
+// query is the query of a URL. Pyroscope's is longer than a warning.
+var query = regexp.MustCompile(`(https?://[^\s"?]*)\?[^\s"]*`)
+
+// printable reduces a server's answer to one line of printable characters, without the queries of URLs.
 func printable(text string) string {
+	text = strings.Join(slices.Compact(strings.Split(query.ReplaceAllString(text, "$1"), "\n")), " ")
 	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool {
 		return r == ' ' || !unicode.IsPrint(r) || r == unicode.ReplacementChar
 	}), " ")

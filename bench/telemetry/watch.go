@@ -83,9 +83,12 @@ func (s *Session) watchCell(family string, headline cell.Boundary, name string, 
 			*f = label.Value
 		}
 	}
-	w := &watched{session: s, name: name, labels: l, headline: headline}
-	l.Rate = cmp.Or(rate, l.Rate)
+	w := &watched{session: s, name: name, headline: headline}
+	own := l.Rate
+	l.Rate = cmp.Or(rate, own)
 	w.set = s.registry.Set(l)
+	w.labels = w.set.Labels()
+	w.labels.Rate = own
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cells[w.name] = w
@@ -141,6 +144,16 @@ func (s *Session) progress(p lab.Progress) {
 		w.set.Update(func(f *live.Figures) { f.Rounds++ })
 		w.finish(p.Result)
 	}
+}
+
+// Over ends the progress of a run that ended by itself: the time left is an estimate.
+func (s *Session) Over(o *lab.Outcome) {
+	if s == nil || o == nil || o.Interrupted || o.Paused {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.registry.Progress(len(s.cells), 1)
 }
 
 func (w *watched) finish(r lab.CellResult) {

@@ -111,7 +111,7 @@ func TestPushed(t *testing.T) {
 			p := startPrometheus(t, form)
 			from := time.Now()
 			cmd := exec.CommandContext(t.Context(), programs.Watchlab(t), "run", "--family", "queue", "--impl", "clientgo-fifo,ring", "--rounds", "1",
-				"--storm", "recorded-gang", "--pace", "max,20000", "--push-metrics", p.url)
+				"--storm", "recorded-gang", "--pace", "max,20000", "--lag-budget", "10s", "--push-metrics", p.url)
 			out, err := cmd.CombinedOutput()
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)

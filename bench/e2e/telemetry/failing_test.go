@@ -98,7 +98,7 @@ func TestServersFail(t *testing.T) {
 				}
 			}
 			slices.Sort(warnings)
-			if len(warnings) != 2 || !strings.Contains(warnings[0], "OpenTelemetry") || !strings.Contains(warnings[1], "remote write") {
+			if len(warnings) != 2 || !strings.Contains(warnings[0], "OTLP endpoint: ") || !strings.Contains(warnings[1], "remote-write receiver: ") {
 				t.Errorf("warnings: %q", warnings)
 			}
 			for _, s := range warnings {

@@ -97,7 +97,7 @@ service:
 				"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL=" + protocol,
 				"OTEL_RESOURCE_ATTRIBUTES=deployment.environment.name=test",
 			}, "--family", "queue", "--impl", "clientgo-fifo,cond", "--storm", "recorded-gang", "--pace", "max,20000", "--rounds", "1")
-			if strings.Contains(stderr, "OpenTelemetry") {
+			if strings.Contains(stderr, "OTLP endpoint") {
 				t.Errorf("warned: %s", stderr)
 			}
 			collector.Stop(t)
@@ -164,20 +164,21 @@ func checkTraces(t *testing.T, lines []line) map[string]span {
 	}
 	kind := func(s span) string { k, _, _ := strings.Cut(s.Name, " "); return k }
 	count := map[string]int{}
-	links := 0
+	links, roots := 0, map[string]bool{}
 	for _, s := range spans {
 		k := kind(s)
 		if strings.Contains(k, "→") {
 			k = "stage"
 		}
 		count[k]++
-		wantParent := map[string]string{"cell": "run", "event": "cell", "stage": "event"}[k]
+		wantParent := map[string]string{"event": "cell", "stage": "event"}[k]
 		parent, ok := spans[s.ParentID]
 		switch {
-		case k == "run":
-			if s.ParentID != "" {
-				t.Errorf("the run has a parent %s", s.ParentID)
+		case k == "run" || k == "cell":
+			if s.ParentID != "" || roots[s.TraceID] {
+				t.Errorf("%s has a parent %q, or its trace another root", s.Name, s.ParentID)
 			}
+			roots[s.TraceID] = true
 		case !ok || kind(parent) != wantParent || parent.TraceID != s.TraceID:
 			t.Errorf("%s has the parent %q, want a %s", s.Name, parent.Name, wantParent)
 		}
@@ -185,8 +186,14 @@ func checkTraces(t *testing.T, lines []line) map[string]span {
 			t.Errorf("%s ends before it begins", s.Name)
 		}
 		for _, l := range s.Links {
-			links++
 			into, ok := spans[l.SpanID]
+			if k == "cell" {
+				if kind(into) != "run" {
+					t.Errorf("%s has a link to %q", s.Name, into.Name)
+				}
+				continue
+			}
+			links++
 			if !ok || l.TraceID != s.TraceID || value(into.Attrs, "watchlab.event.key") != value(s.Attrs, "watchlab.event.key") {
 				t.Errorf("%s of %s has a link to %q", s.Name, value(s.Attrs, "watchlab.event.key"), into.Name)
 			}

@@ -61,6 +61,7 @@ func (r *playing) play(ctx context.Context, session *telemetry.Session, stdout, 
 	defer status.clear()
 	opts.Progress = session.Progress(status.show)
 	o, err := lab.Run(ctx, session.Watch(r.Comparisons), opts)
+	session.Over(o)
 	status.clear()
 	err = errors.Join(err, r.Close())
 	switch {

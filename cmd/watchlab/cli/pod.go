@@ -283,6 +283,7 @@ func (s *jobPod) play(ctx context.Context, p *experiment.Plan, session *telemetr
 	defer status.clear()
 	opts.Progress = session.Progress(status.show)
 	mine.Outcome, err = lab.Run(ctx, session.Watch(p.Comparisons), opts)
+	session.Over(mine.Outcome)
 	status.clear()
 	if mine.Outcome == nil {
 		return err
