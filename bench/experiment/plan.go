@@ -231,7 +231,7 @@ func (p *planner) config(s Spec) (pipeline.Config, error) {
 		Family: impls.Family(s.Family), Impls: s.variants(), Pipeline: s.Pipeline, Source: s.Source, Modes: s.Deliveries,
 		Producers: s.Producers, Events: s.Events, Duration: s.Duration.Duration, Knobs: s.Knobs, Seed: s.Seed,
 		Static: s.StaticPods, Consumers: s.Consumers, Readers: s.Readers, HandlerCost: s.HandlerCost.Duration,
-		Stalled: s.Stalled, Procs: s.Procs, Stamps: pipeline.Stamps(s.Stamps),
+		Stalled: s.Stalled, Procs: s.Procs, Stamps: pipeline.Stamps(s.Stamps), Objects: pipeline.Objects(s.Objects),
 	}
 	if err := s.parse(&ps); err != nil {
 		return ps, err

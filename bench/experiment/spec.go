@@ -75,6 +75,8 @@ type Spec struct {
 	Stalled bool   `json:"stalled,omitempty" flag:"stalled" help:"hold the consumer until all events are queued (default false)" source:"memory,apiserver"`
 	Procs   int    `json:"procs,omitempty" flag:"procs" help:"GOMAXPROCS of a cell (default: the process's)" source:"memory,apiserver"`
 	Stamps  string `json:"stamps,omitempty" flag:"stamps" help:"stamps of unpaced events: none, sampled, all (default sampled)" source:"memory,apiserver" enum:"none,sampled,all"`
+	// Objects says which memory the events' objects have: fresh (each event its own, as a decoder makes it) or shared (events of a key share it, as one pod that is sent again and again) (default: fresh).
+	Objects string `json:"objects,omitempty" flag:"objects" help:"memory of the events' objects: fresh, shared (default fresh)" source:"memory,apiserver" enum:"fresh,shared"`
 	// Knobs are options of variants. A variant that does not support them ignores them.
 	Knobs pipeline.Knobs `json:"knobs,omitzero"`
 	// Faults between client and server, for source apiserver, as in disconnect:every=2s,count=10; those of the storm's file come first.

@@ -150,6 +150,7 @@ func TestValues(t *testing.T) {
 		"knobs.handOver":   {string(impls.Owned), string(impls.Lent), string(impls.Shared)},
 		"knobs.throttle":   {"yes", "no"},
 		"knobs.trust":      {string(merge.TrustVersions), string(merge.TrustGenerations)},
+		"objects":          {string(pipeline.ObjectsFresh), string(pipeline.ObjectsShared)},
 	}
 	got := map[string][]string{}
 	for _, f := range experiment.Fields(new(experiment.Spec)) {

@@ -107,7 +107,10 @@ func (s *Config) cells(name, variant, baseline string, g impls.Guarantees, k Kno
 
 // labels returns the labels of a variant's cells, without the rate. It leaves out zero values.
 func (s *Config) labels(variant string, g impls.Guarantees, k Knobs) (labels []lab.Label) {
-	producers, consumers, consumer := 0, 0, ""
+	producers, consumers, consumer, objects := 0, 0, "", s.Objects
+	if objects == ObjectsFresh {
+		objects = ""
+	}
 	if s.Pipeline == QueuePipeline && s.Family != impls.Merge {
 		producers = s.Producers
 	}
@@ -131,6 +134,7 @@ func (s *Config) labels(variant string, g impls.Guarantees, k Knobs) (labels []l
 		{"compaction", k.Compaction}, {"throttle", throttle}, {"handover", k.HandOver}, {"trust", k.Trust},
 		{"consumers", consumers}, {"consumer", consumer}, {"readers", s.Readers},
 		{"handler", s.HandlerCost}, {"procs", s.Procs}, {"stamps", s.Stamps},
+		{"objects", objects},
 	} {
 		if !reflect.ValueOf(l.value).IsZero() {
 			labels = append(labels, lab.Label{Key: l.key, Value: fmt.Sprint(l.value)})

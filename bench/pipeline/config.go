@@ -98,7 +98,9 @@ type Config struct {
 	// Stalled holds the consumer until all events are queued, then measures the heap and
 	// the drain. It needs deltafifo or queue in the queue pipeline, unpaced and unbounded.
 	Stalled bool
-	Procs   int    // GOMAXPROCS of the cells; 0 keeps the process's value
+	Procs   int // GOMAXPROCS of the cells; 0 keeps the process's value
+	// Objects says which memory the events' objects have; empty means [ObjectsFresh].
+	Objects Objects
 	Stamps  Stamps // stamped events of unpaced cells; empty means [StampsSampled]
 }
 
@@ -154,6 +156,8 @@ func (s *Config) complete() error {
 	relisted := slices.ContainsFunc(s.Storm.Marks, isRelist)
 	single := s.Pipeline != QueuePipeline || s.Family == impls.Merge
 	switch allowed := families[s.Pipeline]; {
+	case !slices.Contains([]Objects{"", ObjectsFresh, ObjectsShared}, s.Objects):
+		return refuse("objects %q (allowed: %s, %s)", s.Objects, ObjectsFresh, ObjectsShared)
 	case !slices.Contains(allowed, s.Family):
 		names := join(allowed, func(f impls.Family) string { return string(f) })
 		return refuse("the %s pipeline has no place for family %s (allowed: %s)", s.Pipeline, s.Family, names)
@@ -195,6 +199,17 @@ func (s *Config) complete() error {
 	}
 	return err
 }
+
+// Objects says which memory the objects of a storm in memory have. An API server's client decodes
+// each object anyway. All are made before the clock starts: their allocation is no cost of a variant.
+type Objects string
+
+const (
+	ObjectsFresh  Objects = "fresh"  // default: each event has an object of its own, as a decoder makes it
+	ObjectsShared Objects = "shared" // events of a key share memory, as one pod that is sent again and again
+)
+
+func (s *Config) fresh() bool { return s.Objects != ObjectsShared && s.Source == source.MemoryName }
 
 func (s *Config) stampsOf() Stamps {
 	switch {

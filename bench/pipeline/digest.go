@@ -44,6 +44,9 @@ func (m *material) digest() string {
 	if !m.Share.Whole() {
 		text("shares %d", m.Share.Count)
 	}
+	if m.fresh() {
+		text("objects %s", ObjectsFresh)
+	}
 	text("producers %d, static %d, faults %v", m.Producers, m.Static, m.Faults)
 	s := m.Storm
 	text("%s %s initial %d, keys %d, marks %v", s.Resource, s.Kind, s.Initial, s.Keys, s.Marks)

@@ -3,6 +3,7 @@ package pipeline_test
 import (
 	"context"
 	"errors"
+	"math"
 	"runtime"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"watchlab/bench/cell"
 	"watchlab/bench/lab"
 	"watchlab/bench/pipeline"
+	"watchlab/bench/stats"
 	"watchlab/impls"
 )
 
@@ -412,6 +414,33 @@ func TestClassesAndInput(t *testing.T) {
 		}
 		if got := made[0].Cells[0].Class; got != tc.want {
 			t.Errorf("%s: class %q, want %q", name(made[0].Cells[0]), got, tc.want)
+		}
+	}
+}
+
+// TestFoldedEventsAreEvents: a latest-object queue folds most events of a stalled consumer, and all of
+// its figures are still for each event that was offered. deltas/event is the share that came out.
+func TestFoldedEventsAreEvents(t *testing.T) {
+	for _, c := range comparisons(t, pipeline.Config{Family: impls.Queue, Pipeline: pipeline.QueuePipeline, Stalled: true, Events: 2000}) {
+		res, runErr, checkErr := play(t.Context(), t, c)
+		if err := errors.Join(runErr, checkErr); err != nil {
+			t.Fatalf("%s: %v", c.BenchName(), err)
+		}
+		if res.EventsIn < 2000 || res.DeltasOut >= res.EventsIn/2 {
+			t.Errorf("%s: %d events in, %d deltas out; want 2000 or more, most of them folded", c.BenchName(), res.EventsIn, res.DeltasOut)
+		}
+		values := map[string]float64{}
+		for _, v := range stats.Values(res, "") {
+			values[v.Unit] = v.Value
+		}
+		n := float64(res.EventsIn)
+		for unit, want := range map[string]float64{
+			stats.UnitNsPerOp: float64(res.Elapsed) / n, stats.UnitEventsPerSec: n / res.Elapsed.Seconds(),
+			stats.UnitDeltasPerEvent: float64(res.DeltasOut) / n,
+		} {
+			if got := values[unit]; math.Abs(got/want-1) > 1e-9 {
+				t.Errorf("%s: %v %s, want %v", c.BenchName(), got, unit, want)
+			}
 		}
 	}
 }

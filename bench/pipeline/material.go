@@ -124,6 +124,11 @@ func (m *material) score(p pace.Pace) *score {
 		n = max(n, p.Events(m.Duration, mostEvents*shares))
 	}
 	part := m.part(s.Initial+max(n, minEvents*shares), timed)
+	if m.fresh() {
+		// A merger compares whole pods. The other stages read no more than names and versions, and
+		// 50,000 whole pods would not fit.
+		part.Storm = part.Fresh(m.Family == impls.Merge)
+	}
 	s = part.Storm
 	sc := &score{Storm: s, schedule: m.schedule(p, part)}
 	sc.budget = m.Budget.Limit(sc.schedule, len(s.Events)-s.Initial)

@@ -302,3 +302,80 @@ func TestBestOfEquals(t *testing.T) {
 		}
 	}
 }
+
+// TestNoMaximumOfUnpacedCells: a sample's longest latency is none of the cell, in no form of the report.
+func TestNoMaximumOfUnpacedCells(t *testing.T) {
+	const longest = 77777 * time.Microsecond
+	unpaced := played{impl: "cond", pipeline: "queue", source: "memory", storm: "gang", rate: lab.Unpaced, perSecond: 1e6, rounds: 4}.cell("")
+	unpaced.Latency = []cell.Latency{{Boundary: "released→handled", Quantiles: cell.Quantiles{Count: 1e5, P50: 9, P99: 90, Max: longest}}}
+	for i := range unpaced.Rounds {
+		unpaced.Rounds[i].Result.Latency = unpaced.Latency
+	}
+	o := firstRun(lab.ComparisonResult{Family: "deltafifo", Title: "unpaced", Cells: []lab.CellResult{unpaced}})
+	forms := all(t, o)
+	for name, write := range map[string]func(io.Writer) error{
+		"bench.txt": o.WriteBench, "csv": func(w io.Writer) error { return report.CSV(w, o) }, "brief": func(w io.Writer) error { return report.Brief(w, o) },
+	} {
+		var b bytes.Buffer
+		if err := write(&b); err != nil {
+			t.Fatal(err)
+		}
+		forms[name] = b.String()
+	}
+	for form, text := range forms {
+		if strings.Contains(text, "77.8ms") || strings.Contains(text, "77777000") || strings.Contains(text, "7.7777e+07") {
+			t.Errorf("%s has the maximum:\n%s", form, text)
+		}
+	}
+}
+
+// TestRealConsumersFirst: rows with a real consumer head a table, whatever the order of play; the queue
+// alone follows, then HTTP.
+func TestRealConsumersFirst(t *testing.T) {
+	var cells []lab.CellResult
+	for _, p := range []played{{pipeline: "informer", source: "apiserver"}, {pipeline: "queue"}, {pipeline: "informer", source: "memory"}} {
+		for _, impl := range []string{"clientgo-realfifo", "cond"} {
+			p.impl, p.rate, p.perSecond, p.rounds = impl, lab.Unpaced, 1e6, 4
+			cells = append(cells, p.cell("clientgo-realfifo"))
+		}
+	}
+	var b bytes.Buffer
+	if err := report.Markdown(&b, firstRun(lab.ComparisonResult{Family: "deltafifo", Cells: cells})); err != nil {
+		t.Fatal(err)
+	}
+	_, tables, _ := strings.Cut(b.String(), "### Medians")
+	last := -1
+	for _, row := range []string{
+		"| clientgo-realfifo | informer | memory |", "| cond | informer | memory |", "| clientgo-realfifo | queue | - |", "| cond | queue | - |",
+		"| clientgo-realfifo | informer | apiserver |", "| cond | informer | apiserver |",
+	} {
+		at := strings.Index(tables, row)
+		if at <= last {
+			t.Errorf("row %q is missing or stands too high in\n%s", row, tables)
+		}
+		last = at
+	}
+}
+
+// TestPricedCPUHeadsTheFigures: events per CPU second have garbage paid; a run without a price shows the
+// CPU time as measured.
+func TestPricedCPUHeadsTheFigures(t *testing.T) {
+	for price, want := range map[float64]string{0: "1.00×", 0.5: "1.50×"} {
+		var cells []lab.CellResult
+		for impl, garbage := range map[string]float64{"clientgo-fifo": 1000, "cond": 0} {
+			c := played{impl: impl, pipeline: "queue", rate: lab.Unpaced, perSecond: 1e6, cpu: 1000, rounds: 3}.cell("clientgo-fifo")
+			for i := range c.Rounds {
+				r := &c.Rounds[i].Result
+				r.CPUSecondsPerEvent, r.BytesPerEvent, r.GCNsPerByte = 1e-6, garbage, price
+			}
+			cells = append(cells, c)
+		}
+		var b bytes.Buffer
+		if err := report.Markdown(&b, firstRun(lab.ComparisonResult{Family: "queue", Cells: cells})); err != nil {
+			t.Fatal(err)
+		}
+		if want := "| cond | 1.000M | 1.00×? | " + want + "? |"; !strings.Contains(b.String(), want) {
+			t.Errorf("at %v ns/B, want %q in\n%s", price, want, b.String())
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sort"
 	"strconv"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -305,6 +306,33 @@ func (s *Storm) Metadata() *Storm {
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), ResourceVersion: o.GetResourceVersion(),
 			},
+		}
+	}
+	return &out
+}
+
+// Fresh returns the storm with an object of its own for each event, as a decoder makes it. Namespace,
+// name and UID share no memory with those of other events; with whole, nothing of a pod does.
+// O(events).
+func (s *Storm) Fresh(whole bool) *Storm {
+	out := *s
+	out.Events = slices.Clone(s.Events)
+	for i := range out.Events {
+		e := &out.Events[i]
+		if pod, ok := e.Object.(*v1.Pod); ok && whole {
+			if data, err := pod.Marshal(); err == nil {
+				own := &v1.Pod{TypeMeta: pod.TypeMeta}
+				if err := own.Unmarshal(data); err == nil {
+					e.Object = own
+					continue
+				}
+			}
+		}
+		e.Object = Renumber(e.Object, e.Seq)
+		if o, err := meta.Accessor(e.Object); err == nil {
+			o.SetNamespace(strings.Clone(o.GetNamespace()))
+			o.SetName(strings.Clone(o.GetName()))
+			o.SetUID(types.UID(strings.Clone(string(o.GetUID()))))
 		}
 	}
 	return &out
