@@ -199,7 +199,7 @@ func phase(p *corev1.Pod) (is Phase, reason, message string) {
 	}
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			return Waiting, c.Reason, c.Message
+			return Waiting, c.Reason, strings.TrimSuffix(c.Message, ".")
 		}
 	}
 	return Waiting, "", ""

@@ -186,7 +186,7 @@ func TestWhy(t *testing.T) {
 	evicted := exited(podOf(0, 0, corev1.PodFailed), 143, "Error")
 	evicted.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI"}}
 	noNode := podOf(0, 0, corev1.PodPending)
-	noNode.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "no cpu"}}
+	noNode.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "no cpu."}}
 	lost := podOf(0, 0, corev1.PodFailed)
 	lost.Status.Reason = "NodeLost"
 	for _, tt := range []struct {
