@@ -112,8 +112,7 @@ func (f *follower) show(s fleet.State) {
 		switch p.Phase {
 		case fleet.GivenUp:
 			what += ", no retry left"
-		case fleet.Failed:
-			what += ", retrying"
+		case fleet.Failed: // The Job decides about a retry.
 		default:
 			what = fmt.Sprintf("%d failures, %s retries", p.Failures, p.Name)
 		}

@@ -165,7 +165,7 @@ func TestFollower(t *testing.T) {
 	want := `watchlab: pod 1 waits: Unschedulable: Insufficient cpu; overlay kind asks for more than the nodes have
 watchlab: 2 pods: 1 waiting, 1 running; 0 results uploaded
 watchlab: pod 0: play 2
-watchlab: pod 0: a failed, retrying: exit code 1
+watchlab: pod 0: a failed: exit code 1
 watchlab: 2 pods: 1 waiting, 1 failed; 0 results uploaded
 watchlab: 2 pods: 1 waiting, 1 running; 0 results uploaded
 watchlab: pod 1: c failed, no retry left: exit code 2
