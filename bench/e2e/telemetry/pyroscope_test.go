@@ -61,7 +61,7 @@ func TestPyroscope(t *testing.T) {
 		}
 	}
 	for key, want := range map[string][]string{
-		"family": {"deltafifo"}, "variant": {"clientgo-realfifo-batch", "ring"}, "storm": {"recorded-nodeloss"},
+		"family": {"deltafifo"}, "variant": {"clientgo-realfifo-batch", "ring"}, "storm": {"recorded-nodeloss"}, "pipeline": {"informer"},
 		"stage": {"source", "store", "work"},
 	} {
 		for _, v := range want {
