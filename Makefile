@@ -6,7 +6,7 @@ COMMIT  := $(shell git describe --always --exclude '*' --abbrev=12 --dirty 2>/de
 LDFLAGS := -X watchlab/cmd/watchlab/cli.commit=$(COMMIT)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run bench results-archive test e2e mutants soak lint example control-plane dashboards dashboards-up dashboards-down image kind-up image-load kind-run kind-results kind-clean kind-down kwok-nodes e2e-kind clean
+.PHONY: help build run bench results-archive test e2e mutants soak audit lint example control-plane dashboards dashboards-up dashboards-down image kind-up image-load kind-run kind-results kind-clean kind-down kwok-nodes e2e-kind clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,12 @@ EVENTS ?=
 
 soak: ## Play all variants with panics, Close and Replace; memory must stay flat (SOAK=10m, EVENTS=1e8)
 	$(GO) test -count 1 -timeout 0 -v -run '^TestSoak$$' ./impls/conformance $(if $(EVENTS),-events $(EVENTS),-soak $(SOAK))
+
+# STAGES are those of scripts/audit.sh, which names its variables; all by default.
+STAGES ?=
+
+audit: ## Check the claims of README and guides and write a report to results/, 30 minutes (STAGES=false-alarms)
+	scripts/audit.sh $(STAGES)
 
 # FAULTS is how long informers and caches meet faults. E2E are flags of go test.
 FAULTS ?= 5m
