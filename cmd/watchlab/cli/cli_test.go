@@ -89,11 +89,11 @@ func TestList(t *testing.T) {
 	}
 	for _, want := range []string{
 		`deltafifo +clientgo-realfifo-batch +in-order +total +none +no +one +unlocked +yes\n`,
-		`deltafifo +clientgo-deltafifo +per-key +per-key +deltas +no +one +locked\n`,
-		`deltafifo +cond +per-key +per-key +deltas +yes +one +unlocked +yes\n`,
-		`queue +clientgo-fifo +- +per-key +latest +no +one +locked\n`,
-		`deltafifo +sharded +per-key +per-shard +deltas +yes +many +unlocked\n`,
-		`queue +sharded +- +per-shard +latest +yes +many +unlocked\n`,
+		`deltafifo +clientgo-deltafifo +per-key +per-key +deltas +no +one +locked +yes\n`,
+		`deltafifo +cond +per-key +per-key +deltas +yes +one +unlocked +option\n`,
+		`queue +clientgo-fifo +- +per-key +latest +no +one +locked +yes\n`,
+		`deltafifo +sharded +per-key +per-shard +deltas +yes +many +unlocked +option\n`,
+		`queue +sharded +- +per-shard +latest +yes +many +unlocked +no\n`,
 		`merge +cond `,
 		`deltafifo/clientgo-realfifo-batch\n(  .*\n)*.*cache.QueueWithBatch;(\n| )[^/]*k8s.io/client-go v0.37.2\n`,
 		`queue/clientgo-fifo\n(  .*\n)*.*cache.Queue;(\n| )[^/]*k8s.io/client-go v0.37.2\n`,
