@@ -98,7 +98,11 @@ func (q *producers) event(k kind, obj any) error {
 		if q.transformer == nil {
 			return q.sink.push(item{obj: obj, kind: k})
 		}
-		obj, err = q.transform(obj)
+		var out any
+		if out, err = q.transform(obj); err != nil && k == deleted && q.perKey {
+			return q.deleteFailed(obj, err)
+		}
+		obj = out
 	} else if k == deleted && q.perKey {
 		return err
 	}
@@ -108,6 +112,20 @@ func (q *producers) event(k kind, obj any) error {
 		return err
 	}
 	return q.sink.push(item{obj: obj, kind: k})
+}
+
+// deleteFailed returns the error of the transformer, unless the Delete is ignored anyway. After Close
+// it is.
+func (q *producers) deleteFailed(obj any, failed error) error {
+	q.initial.Touch()
+	c := &command{list: []any{obj}}
+	if err := q.sink.push(item{obj: c, kind: unknownCommand}); err != nil {
+		return err
+	}
+	if c.unknown || !c.executed.Load() {
+		return nil
+	}
+	return failed
 }
 
 // Bookmark queues a Bookmark delta, or nothing where KnownObjects is set or delivery is per key.

@@ -57,7 +57,7 @@
 // The caller gets the panic of a transformer, of a key function, also on a transformed object, and of
 // KnownObjects in Replace and Resync; events that are queued are not lost. If KnownObjects panics
 // when a Delete takes effect, its object counts as known. With per-key delivery, the transformer
-// runs also on the object of a Delete that is then ignored, and its error is returned.
+// runs also on the object of a Delete that is then ignored, and its error with it.
 //
 // An object without a key gives a [cache.KeyError] and is not queued.
 package deltafifo

@@ -191,3 +191,47 @@ func TestSyncedAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// TestDeleteUnknown: DeltaFIFO ignores the Delete of an object that is neither queued nor known, also
+// where the transformer fails on it.
+func TestDeleteUnknown(t *testing.T) {
+	bad := errors.New("bad")
+	each(t, func(t *testing.T, v Variant, o Options) {
+		if o.Delivery != PerKey {
+			t.Skip("it delivers every Delete")
+		}
+		o.Transformer = func(obj any) (any, error) {
+			if obj.(*metav1.ObjectMeta).ResourceVersion == "bad" {
+				return nil, bad
+			}
+			return obj, nil
+		}
+		for _, waits := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				o := o
+				o.KnownObjects = cache.NewStore(cache.MetaNamespaceKeyFunc)
+				mustDo(t, o.KnownObjects.(cache.Store).Add(named("known")))
+				q := newQueue[Queue](t, v, o)
+				if !waits {
+					mustDo(t, q.Add(named("queued")))
+				} else {
+					go func() { _, _ = q.Pop(func(any, bool) error { return nil }) }()
+					synctest.Wait()
+				}
+				for name, want := range map[string]error{"queued": bad, "known": bad, "unknown": nil} {
+					if name == "queued" && waits {
+						continue
+					}
+					if err := q.Delete(&metav1.ObjectMeta{Name: name, ResourceVersion: "bad"}); !errors.Is(err, want) {
+						t.Errorf("consumer waits=%t: Delete of %s returned %v, want %v", waits, name, err, want)
+					}
+				}
+				if n := q.Len(); n > 0 == waits {
+					t.Errorf("consumer waits=%t: %d keys are queued", waits, n)
+				}
+				q.Close()
+				synctest.Wait()
+			})
+		}
+	})
+}

@@ -37,6 +37,7 @@ const (
 	// From here on: commands, which never reach the consumer.
 	replaceCommand
 	resyncCommand
+	unknownCommand
 )
 
 // types are the deltas' types by kind.
@@ -49,9 +50,11 @@ var types = [...]cache.DeltaType{
 // v0.37, the_real_fifo.go).
 func (k kind) alone() bool { return k >= replacedAll }
 
-// command is the object of a replaceCommand or resyncCommand. Its caller waits until it is executed.
+// command is the object of a replaceCommand, a resyncCommand or an unknownCommand. Its caller waits
+// until it is executed.
 type command struct {
 	list     []any
+	unknown  bool // result of an unknownCommand: its object is neither queued nor known
 	executed atomic.Bool
 	panicked any // of KnownObjects, for the caller
 }

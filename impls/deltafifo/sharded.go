@@ -161,6 +161,10 @@ func (q *sharded) push(i item) error {
 	switch i.kind {
 	case replaceCommand:
 		return q.replace(i.obj.(*command))
+	case unknownCommand:
+		c := i.obj.(*command)
+		_, _, hash, _ := keyed(q.keys, c.list[0])
+		return q.command(c, func() { c.unknown = q.shardOf(hash).backlog.unknown(c.list[0]) })
 	case resyncCommand:
 		return q.command(i.obj.(*command), func() {
 			for i := range q.shards {

@@ -71,6 +71,7 @@ var differences = []struct {
 }{
 	{"deltafifo/clientgo/in-order", "TestRealFIFO_PopMultipleDeltaInBatch", "the baseline clientgo-realfifo has no PopBatch", false},
 	{"deltafifo/sharded/per-key", "TestReflectorRespectStoreTransformer", inOrderToo, false},
+	{"deltafifo/sharded/per-key/throttled", "TestReflectorRespectStoreTransformer", inOrderToo, false},
 	{"deltafifo/sharded/per-key/shards", "TestReflectorRespectStoreTransformer", inOrderToo, false},
 	{"deltafifo/sharded/per-key/shards", "TestDeltaFIFO_basic", acrossKeys, true},
 	{"deltafifo/sharded/per-key/shards", "TestDeltaFIFO_transformer", acrossKeys, true},
@@ -352,11 +353,18 @@ func (s *suite) runs() []run {
 			}
 		}
 	}
+	throttling := func(v deltafifo.Variant) {
+		for _, g := range v.Guarantees {
+			add("deltafifo/"+v.Name+"/"+g.Mode+"/throttled", v.Name, g.Mode, g.Mode, 1, "WATCHLAB_THROTTLE=yes")
+			add("informer/"+v.Name+"/"+g.Mode+"/unthrottled", v.Name, g.Mode, "informer", 1, "WATCHLAB_INFORMER=1", "WATCHLAB_THROTTLE=no")
+		}
+	}
 	modes("clientgo", []impls.Guarantees{{Mode: "per-key"}, {Mode: "in-order"}}, false)
 	for _, v := range deltafifo.Variants() {
 		if !v.Baseline() {
 			q, err := v.New(deltafifo.Options{Shards: 4})
 			modes(v.Name, v.Guarantees, err == nil)
+			throttling(v)
 			if err == nil {
 				q.Close()
 			}

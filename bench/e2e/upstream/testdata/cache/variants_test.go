@@ -24,14 +24,15 @@ func init() {
 		}
 		return must(deltafifo.New(deltaFIFO(variant, o.Delivery, o.KnownObjects == nil), deltafifo.Options{
 			KeyFunction: o.KeyFunction, KnownObjects: o.KnownObjects, Transformer: o.Transformer,
-			Delivery: deltafifo.Delivery(o.Delivery), BatchSize: o.BatchSize, Shards: shards,
+			Delivery: deltafifo.Delivery(o.Delivery), BatchSize: o.BatchSize, Shards: shards, Throttle: os.Getenv("WATCHLAB_THROTTLE") == "yes",
 		}))
 	}
 	if os.Getenv("WATCHLAB_INFORMER") != "" {
 		cache.WatchlabInformer = func(lw cache.ListerWatcher, example runtime.Object, resync time.Duration) cache.SharedIndexInformer {
 			return must(informer.New(lw, example, informer.Options{
 				Variant: deltaFIFO(variant, delivery, true), ResyncPeriod: resync,
-				Queue: deltafifo.Options{Delivery: deltafifo.Delivery(delivery), Shards: shards},
+				Queue:       deltafifo.Options{Delivery: deltafifo.Delivery(delivery), Shards: shards},
+				Unthrottled: os.Getenv("WATCHLAB_THROTTLE") == "no",
 			}))
 		}
 	}
