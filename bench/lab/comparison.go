@@ -366,7 +366,7 @@ func (p *cellPlay) report(finished bool) {
 		return
 	}
 	p.progress.Finished, p.progress.Result = finished, *p.result()
-	p.progress.Done, p.progress.Left = r.done, r.left()
+	p.progress.Done, p.progress.Spent, p.progress.Left = r.done, r.spent(), r.left()
 	if r.opts.Budget == 0 {
 		p.progress.Rounds, p.progress.Total = r.opts.Rounds, r.total
 	}
@@ -429,9 +429,9 @@ type Progress struct {
 	Round, Rounds int    // Round 0 is the warm-up; Rounds is 0 with a budget
 	Profiling     bool   // the round takes pprof profiles
 	// Done counts finished plays, including skipped cells and the rounds of a resumed
-	// run. Total is 0 with a budget, and grows when [Comparison].More adds cells.
+	// run; Spent is the time of the run so far, over all processes. Total is 0 with a budget, and grows when [Comparison].More adds cells.
 	Done, Total       int
-	Left              time.Duration // estimated remaining time; 0 while unknown
+	Spent, Left       time.Duration // Left: estimated remaining time; 0 while unknown
 	Finished, Skipped bool          // Finished: false before the play, true after; Skipped: the cell was invalid
 	Result            CellResult    // of the cell so far
 }
@@ -458,7 +458,7 @@ func (r *runner) left() (left time.Duration) {
 	rest, most := max(r.opts.Budget-r.spent(), 0), 0
 	for _, c := range r.runs {
 		for _, t := range c.cells[c.first:] {
-			most = max(most, t.took.plays)
+			most = max(most, len(t.rounds()))
 		}
 	}
 	round := r.phaseCost(func(*cellRun) int { return 1 })
@@ -466,7 +466,7 @@ func (r *runner) left() (left time.Duration) {
 		return rest
 	}
 	// The current round ends. Then as many rounds follow as fit.
-	current := r.phaseCost(func(t *cellRun) int { return most - t.took.plays })
+	current := r.phaseCost(func(t *cellRun) int { return most - len(t.rounds()) })
 	fits := current + max(rest-current, 0)/round*round
 	if r.opts.Rounds > 0 {
 		return min(fits, left)

@@ -123,11 +123,12 @@ func TestDealingMore(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "results")
 	synctest.Test(t, func(t *testing.T) {
 		opts := lab.Options{Rounds: 3, Processes: 3, Dir: dir, NoAA: true}
-		last, warmUps := 0, map[string]int{}
+		last, spent, warmUps := 0, time.Duration(0), map[string]int{}
 		opts.Progress = func(p lab.Progress) {
-			if p.Done < last || p.Finished && p.Done != last+1 {
-				t.Errorf("%s, round %d: %d done after %d", p.Cell, p.Round, p.Done, last)
+			if p.Done < last || p.Finished && p.Done != last+1 || p.Spent < spent {
+				t.Errorf("%s, round %d: %d done after %d, %v spent after %v", p.Cell, p.Round, p.Done, last, p.Spent, spent)
 			}
+			spent = p.Spent
 			if last = p.Done; p.Round == 0 && p.Finished {
 				warmUps[p.Cell]++
 			}

@@ -56,7 +56,6 @@ type Session struct {
 	warnings *warnings
 	outputs  map[string]func(context.Context) error // flushed at the end, by their names in warnings
 
-	began time.Time
 	stop  context.CancelFunc // ends the background goroutine, which closes ended
 	ended chan struct{}
 
@@ -71,7 +70,7 @@ type Session struct {
 func Start(ctx context.Context, opts Options) (_ *Session, err error) {
 	s := &Session{
 		registry: live.New(opts.Run, opts.Commit), warnings: &warnings{warn: opts.Warn, seen: map[string]bool{}},
-		cells: map[string]*watched{}, began: time.Now(), outputs: map[string]func(context.Context) error{},
+		cells: map[string]*watched{}, outputs: map[string]func(context.Context) error{},
 	}
 	s.exporter, err = newExporter(ctx, opts.Run, opts.Commit, s.registry, s.warnings.reporter(otlpServer))
 	if err != nil {

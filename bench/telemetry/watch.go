@@ -5,7 +5,6 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"time"
 
 	"watchlab/bench/cell"
 	"watchlab/bench/lab"
@@ -126,8 +125,7 @@ func (s *Session) progress(p lab.Progress) {
 	share := float64(p.Done) / float64(p.Total)
 	if p.Total == 0 {
 		// A run with a budget has no number of plays.
-		passed := time.Since(s.began)
-		share = float64(passed) / float64(max(passed+p.Left, 1))
+		share = float64(p.Spent) / float64(max(p.Spent+p.Left, 1))
 	}
 	s.registry.Progress(len(s.cells), share)
 	if w == nil || !p.Finished {
