@@ -1,7 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
+	"errors"
+	"flag"
 	"math"
 	"os"
 	"path/filepath"
@@ -379,9 +382,58 @@ func TestFigures(t *testing.T) {
 	t.Logf("%d figures are in %d files", found, len(files))
 }
 
+var update = flag.Bool("update", false, "show the newest results/*-quick in README.md; link all pages to it and to the newest *-audit")
+
+// adopt does what -update says.
+func adopt(t *testing.T) {
+	newest := func(pattern string) string {
+		all, err := filepath.Glob(filepath.Join(root, "results", pattern))
+		if err != nil || len(all) == 0 {
+			t.Fatalf("no results/%s: %v", pattern, err)
+		}
+		return slices.MaxFunc(all, func(a, b string) int {
+			x, err1 := os.Stat(a)
+			y, err2 := os.Stat(b)
+			if err := errors.Join(err1, err2); err != nil {
+				t.Fatal(err)
+			}
+			return x.ModTime().Compare(y.ModTime())
+		})
+	}
+	quick, audit := newest("*-quick/brief.txt"), newest("*-audit/README.md")
+	brief, err1 := os.ReadFile(quick)
+	pages, err2 := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	folder := regexp.MustCompile(`\d{4}-\d\d-\d\d-[0-9a-f]+(?:-dirty)?-(?:quick|audit)`)
+	block := regexp.MustCompile("(?s)```text\n.*?```\n")
+	for _, page := range append(pages, filepath.Join(root, "results", "README.md"), filepath.Join(root, "README.md")) {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if page == filepath.Join(root, "README.md") {
+			text = block.ReplaceAllLiteral(text, []byte("```text\n"+string(brief)+"```\n"))
+		}
+		text = folder.ReplaceAllFunc(text, func(name []byte) []byte {
+			if bytes.HasSuffix(name, []byte("-quick")) {
+				return []byte(filepath.Base(filepath.Dir(quick)))
+			}
+			return []byte(filepath.Base(filepath.Dir(audit)))
+		})
+		if err := os.WriteFile(page, text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestReadmeOutput: the output that README.md shows is brief.txt of the run that it names, as watchlab
 // report -o brief prints it, and its lines are in the report of that run.
 func TestReadmeOutput(t *testing.T) {
+	if *update {
+		adopt(t)
+	}
 	read := func(p string) string {
 		data, err := os.ReadFile(filepath.Join(root, p))
 		if err != nil {
