@@ -2,11 +2,10 @@ package cell
 
 import (
 	"fmt"
+	"math"
 	"runtime"
 	"runtime/metrics"
 	"sync"
-
-	v1 "k8s.io/api/core/v1"
 
 	"watchlab/loadgen/storm"
 )
@@ -22,8 +21,8 @@ type GCPrice struct {
 }
 
 const (
-	priceBytes = 24 << 20 // decoded pods in the heap
-	priceTries = 5        // collections with the pods, and without
+	pricePods  = 1000 // decoded pods in the heap, 20 to 30 MB
+	priceTries = 5    // collections with the pods, and without
 )
 
 // MeasureGCPrice measures the price once a process, in about 150 ms; later calls return the same
@@ -34,11 +33,11 @@ const (
 // that others use it was three times too long.
 var MeasureGCPrice = sync.OnceValue(func() GCPrice {
 	empty, live := collection()
-	pods := decodedPods(priceBytes)
+	pods := decodedPods(pricePods)
 	full, with := collection()
 	runtime.KeepAlive(pods)
 	percent := gogc()
-	p := GCPrice{Measured: fmt.Sprintf("CPU time to mark %d MiB of decoded pods, the least of %d collections, at GOGC=%.0f", priceBytes>>20, priceTries, percent)}
+	p := GCPrice{Measured: fmt.Sprintf("CPU time to mark %d decoded pods, the least of %d collections, at GOGC=%.0f", pricePods, priceTries, percent)}
 	if percent > 0 && with > live && full > empty {
 		p.NsPerByte = (full - empty) / (with - live) * 100 / percent
 	}
@@ -56,52 +55,34 @@ func collection() (ns, live float64) {
 			ns = took
 		}
 	}
-	return ns, float64(readUint("/gc/heap/live:bytes"))
+	return ns, float64(RuntimeMetric("/gc/heap/live:bytes"))
 }
 
-// decodedPods returns pods of a storm, each with memory of its own as a decoder makes it.
-func decodedPods(bytes uint64) (pods []*v1.Pod) {
+// decodedPods returns pods of a storm, each with memory of its own.
+func decodedPods(n int) *storm.Storm {
 	p, err := storm.NewProfile("ceiling")
 	if err != nil {
 		return nil
 	}
-	p.Resize(0, 300, 0)
+	p.Resize(0, n, 0)
 	p.Events = 1
 	set, err := storm.Compose(p, 1).Set()
 	if err != nil {
 		return nil
 	}
-	var encoded [][]byte
-	for _, e := range set.Storms[0].Events {
-		if pod, ok := e.Object.(*v1.Pod); ok {
-			data, err := pod.Marshal()
-			if err != nil {
-				return nil
-			}
-			encoded = append(encoded, data)
-		}
-	}
-	before := readUint("/gc/heap/allocs:bytes")
-	for i := 0; readUint("/gc/heap/allocs:bytes")-before < bytes; i++ {
-		pod := new(v1.Pod)
-		if err := pod.Unmarshal(encoded[i%len(encoded)]); err != nil {
-			return nil
-		}
-		pods = append(pods, pod)
-	}
-	return pods
+	return set.Storms[0].Fresh(true)
 }
 
 // gogc returns the percentage in force; 0 if the collector is off.
 func gogc() float64 {
-	if v := readUint("/gc/gogc:percent"); v < 1<<31 {
+	if v := RuntimeMetric("/gc/gogc:percent"); v < math.MaxUint64 {
 		return float64(v)
 	}
 	return 0
 }
 
-// readUint reads a runtime metric; 0 without it.
-func readUint(name string) uint64 {
+// RuntimeMetric reads a whole number of package runtime/metrics; 0 without it.
+func RuntimeMetric(name string) uint64 {
 	s := []metrics.Sample{{Name: name}}
 	if metrics.Read(s); s[0].Value.Kind() != metrics.KindUint64 {
 		return 0

@@ -37,7 +37,7 @@ func (u *usage) readRuntime() {
 		{Name: "/gc/limiter/last-enabled:gc-cycle"},
 	}
 	metrics.Read(samples)
-	u.live, u.gogc = readUint("/gc/heap/live:bytes"), gogc()
+	u.live, u.gogc = RuntimeMetric("/gc/heap/live:bytes"), gogc()
 	// A runtime without a metric leaves its zero value.
 	for _, s := range samples {
 		switch v := s.Value; v.Kind() {

@@ -5,7 +5,6 @@ import (
 	"math"
 	"runtime"
 	"runtime/debug"
-	"runtime/metrics"
 	"strconv"
 	"time"
 
@@ -97,12 +96,7 @@ func (e *Env) finish(root fs.FS) {
 
 // gogc returns the percentage in force, set by the environment or the program.
 func gogc() string {
-	sample := []metrics.Sample{{Name: "/gc/gogc:percent"}}
-	metrics.Read(sample)
-	if sample[0].Value.Kind() != metrics.KindUint64 {
-		return ""
-	}
-	percent := sample[0].Value.Uint64()
+	percent := cell.RuntimeMetric("/gc/gogc:percent")
 	if percent == math.MaxUint64 {
 		return "off"
 	}

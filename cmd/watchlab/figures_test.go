@@ -38,7 +38,6 @@ const bounds = `(?i)(?:at most|at least|every|default:?|more than|less than|with
 var settings = map[string]map[string]string{
 	"docs/fidelity.md": {"20/s": "the rate of the writes"},
 	"docs/glossary.md": {"80 %": "the power of which the minimum detectable change is told"},
-	"docs/method.md":   {"24 MiB": "the pods on which the price is measured"},
 	"docs/statistics.md": {
 		"95 %": "confidence of intervals", "99.99 %": "confidence of held", "96 %": "0.9999 to the power of 400",
 		"80 %": "the power of which the minimum detectable change is told", "10 %": "the allowance",
