@@ -34,7 +34,7 @@ stage() {
 		if grep -Eq '^\|' "$out/$name.txt"; then
 			grep -E -- "$figures" "$out/$name.txt"
 		else
-			printf '```text\n%s\n```\n' "$(grep -E -- "$figures" "$out/$name.txt" | sed -E 's/^ +[a-z_]+_test\.go:[0-9]+: //' | head -60)"
+			printf '```text\n%s\n```\n' "$(grep -E -- "$figures" "$out/$name.txt" | sed -E 's/^ +[a-z_]+_test\.go:[0-9]+: //' | uniq | head -90)"
 		fi
 		printf '\nCriterion: %s. [Output](%s.txt).\n\n' "$verdict" "$name"
 	} >"$parts/$name.md"
@@ -77,10 +77,22 @@ headlines() {
 		"go test -count 1 -run '^(TestFigures|TestReadmeOutput|TestFigureRules)\$' -v ./cmd/watchlab" 'figures are in|^--- '
 }
 
+# lost prints the sentence of each family of a quick run, and the losses of its report. It fails
+# where a family has none or too few rounds.
+lost() {
+	rm -rf "$raw/quick"
+	bin/watchlab run --out "$raw/quick" >/dev/null || return 1
+	local sentences
+	sentences=$(bin/watchlab report "$raw/quick" -o brief | awk -v RS= '{ gsub(/\n/, " "); print }' |
+		grep -o 'Where ours lose.*' | sed -E 's/ (deltafifo|queue|merge)  .*//')
+	echo "$sentences"
+	sed -n '/^## Where it loses/,/^## Method/p' "$raw/quick/report.md"
+	[ "$(wc -l <<<"$sentences")" -ge 3 ] && ! grep -q 'too few rounds' <<<"$sentences"
+}
+
 losses() {
-	stage losses 'The program itself lists where ours lose, the p99 at a fixed rate included, for every family of a quick run.' \
-		"rm -rf $raw/quick && bin/watchlab run --out $raw/quick && sed -n '/^## Where ours lose/,/^## [^W]/p' $raw/quick/report.md && bin/watchlab report $raw/quick -o brief >$out/brief.txt && test \$(tr '\\n' ' ' <$out/brief.txt | grep -o 'Where ours lose' | wc -l) -ge 3" \
-		'[Ww]here ours|lose:|comparisons|^- .*p99'
+	stage losses 'The program itself lists where ours lose, the p99 at a fixed rate included, for every family of a quick run (`watchlab run`).' \
+		lost '[Ww]here ours|^- '
 }
 
 refused() {
@@ -91,7 +103,7 @@ refused() {
 upstream() {
 	stage upstream "client-go's own tests of queues, controllers, Reflector and informers run on every variant, kubelet's tests of PodConfig on every merger. Each test that does not run or fails is listed with its reason." \
 		"(cd bench/e2e && go test -count 1 -timeout 30m -v ./upstream) && (cd bench/kubelet && go test -count 1 -timeout 20m -run '^TestUpstream\$' -v .) && grep -hE '^	\"Test|^	\{\"(deltafifo|queue|informer)' bench/e2e/upstream/upstream_test.go bench/kubelet/upstream_test.go" \
-		'passed|^	'
+		'^ *--- |passed|^	'
 }
 
 soak() {
@@ -109,7 +121,7 @@ done
 for name; do
 	$name
 	{
-		printf '# Audit\n\n`make audit` at commit %s, %s, %s cores. Each section states a criterion, its command, the figures and\nwhether it is met.\n\n' \
+		printf '# Audit\n\n`make audit` at commit %s, %s, %s cores. Each section states a criterion, its command, the figures and\nwhether it is met. `repeat` and `lost` are functions of scripts/audit.sh.\n\n' \
 			"$commit" "$(date -u +%F)" "$(nproc)"
 		for part in "${all[@]}"; do
 			if [ -f "$parts/$part.md" ]; then cat "$parts/$part.md"; else printf '## %s\n\nNot played.\n\n' "$part"; fi
