@@ -199,7 +199,7 @@ func (s *Config) compare(c contest, workload func(string, impls.Guarantees, pace
 			if !k.none() {
 				switch instance, err := set.build(); {
 				case errors.Is(err, impls.ErrOptions):
-					refusal, k = fmt.Errorf("%s: %w", v.name, err), Knobs{}
+					refusal, k = fmt.Errorf("%s: %w", v.name, err), Knobs{Throttle: k.Throttle}
 					set = v.set(v.guarantees[at], k)
 				case err != nil:
 					return nil, err
