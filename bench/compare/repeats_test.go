@@ -18,8 +18,8 @@ var runs = flag.String("runs", "", "folder of results folders of one binary, for
 // falseAlarms is the allowed share of figures that differ between runs of one binary.
 const falseAlarms = 0.06
 
-// headline are the units of README.md's table.
-var headline = []string{"events/s", "cpu-sec/op", "p99-sec", "allocs/op", "B/op"}
+// headline are the units of README.md's table and of the gate.
+var headline = []string{"events/s", "cpu-sec/op", "cpu+gc-sec/op", "p99-sec", "allocs/op", "B/op"}
 
 // alarms counts tested figures, and those that were called different, for each run and pair.
 type alarms struct {
