@@ -69,6 +69,9 @@ func TestKilledRunKeepsRounds(t *testing.T) {
 		lines := benchFile(t, dir)
 		for _, c := range o.Comparisons[0].Cells {
 			name := c.BenchName()
+			if c.Verdict.Cause == lab.CauseGenerator {
+				continue // The kills left most of its rounds late: its figures are dropped.
+			}
 			if len(c.Rounds) != childRounds || lines[name] != childRounds || reported[name]+played[name] > childRounds {
 				t.Errorf("%s: %d rounds, %d lines, %d reported by the killed process, %d played since; want %d",
 					name, len(c.Rounds), lines[name], reported[name], played[name], childRounds)
