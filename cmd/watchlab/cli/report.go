@@ -34,7 +34,7 @@ With -o it writes one form to standard output instead.`,
 	}
 	out.add(cmd, "", form[*lab.Outcome]{"html", report.HTML}, form[*lab.Outcome]{"markdown", report.Markdown}, jsonForm,
 		form[*lab.Outcome]{"csv", report.CSV}, benchForm, tableForm, briefForm)
-	cmd.Flags().Lookup("output").Usage = "form to write to standard output: " + strings.Join(out.names(), ", ")
+	cmd.Flags().Lookup("output").Usage = "form to print: " + strings.Join(out.names(), ", ")
 	return cmd
 }
 
