@@ -1,7 +1,7 @@
 // Package impls is the registry of variants: the interchangeable implementations
 // of each stage of the Kubernetes event pipeline.
 //
-// A [Family] is a stage that can be swapped (deltafifo, queue, merge). A [Variant] is one
+// A [Family] is a stage that can be swapped (decode, deltafifo, queue, merge). A [Variant] is one
 // implementation of it, with its [Guarantees]. Each family is a package with its own contract,
 // options and [Registry]. Registration is all that a variant needs to be listed, checked by the
 // conformance suite, benchmarked and replayed. Another module registers a variant in an init
@@ -21,6 +21,7 @@ type Family string
 
 // The families that have a registry.
 const (
+	Decode    Family = "decode"
 	DeltaFIFO Family = "deltafifo"
 	Queue     Family = "queue"
 	Merge     Family = "merge"
@@ -92,6 +93,8 @@ type Guarantees struct {
 	// Trusts names the property that the variant relies on the sender for, while
 	// other variants of the family compare. Empty means none.
 	Trusts string `json:"trusts,omitempty"`
+	// Strips names the field that decoded objects lack. Empty means none: they are exact.
+	Strips string `json:"strips,omitempty"`
 	// DropIn names the upstream interface that an instance implements, such as
 	// "cache.QueueWithBatch". Empty if upstream exports none.
 	DropIn string `json:"dropIn,omitempty"`
@@ -126,6 +129,9 @@ func (g Guarantees) String() string {
 	}
 	if g.Trusts != "" {
 		parts = append(parts, "trusts "+g.Trusts)
+	}
+	if g.Strips != "" {
+		parts = append(parts, "strips "+g.Strips)
 	}
 	if g.DropIn != "" {
 		parts = append(parts, g.DropIn)

@@ -1,0 +1,94 @@
+package decode
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+)
+
+// List is a list whose items are objects of their own. The items of a typed list share one array:
+// one of them in a cache keeps all in memory.
+type List struct {
+	metav1.TypeMeta
+	metav1.ListMeta
+	Items []runtime.Object
+}
+
+// DeepCopyObject implements [runtime.Object].
+func (l *List) DeepCopyObject() runtime.Object {
+	c := &List{TypeMeta: l.TypeMeta, ListMeta: *l.ListMeta.DeepCopy()}
+	for _, item := range l.Items {
+		c.Items = append(c.Items, item.DeepCopyObject())
+	}
+	return c
+}
+
+// decode fills the list with what d decodes.
+func (l *List) decode(d runtime.Decoder, data []byte, defaults *schema.GroupVersionKind) (runtime.Object, *schema.GroupVersionKind, error) {
+	obj, gvk, err := d.Decode(data, defaults, nil)
+	if err != nil || !meta.IsListType(obj) {
+		return obj, gvk, err
+	}
+	*l = List{}
+	if m, err := meta.ListAccessor(obj); err == nil {
+		l.ResourceVersion, l.Continue, l.RemainingItemCount = m.GetResourceVersion(), m.GetContinue(), m.GetRemainingItemCount()
+	}
+	if l.Items, err = meta.ExtractList(obj); err != nil {
+		return nil, gvk, err
+	}
+	return l, gvk, nil
+}
+
+// NewListWatch lists and watches a resource of all namespaces, or of one, with the decoder, for
+// [cache.NewReflector] and the informers. It uses a REST client of its own: generated clients
+// (kubernetes.NewForConfig) overwrite [rest.Config.NegotiatedSerializer].
+func NewListWatch(c *rest.Config, d Decoder, gvr schema.GroupVersionResource, namespace string, selector fields.Selector) (*cache.ListWatch, error) {
+	client, err := NewRESTClient(c, d, gvr.GroupVersion())
+	if err != nil {
+		return nil, err
+	}
+	request := func(o *metav1.ListOptions) *rest.Request {
+		if selector != nil {
+			o.FieldSelector = selector.String()
+		}
+		return client.Get().NamespaceIfScoped(namespace, namespace != "").Resource(gvr.Resource).
+			VersionedParams(o, scheme.ParameterCodec)
+	}
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			l := &List{}
+			return l, request(&o).Do(ctx).Into(l)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.Watch = true
+			return request(&o).Watch(ctx)
+		},
+	}, nil
+}
+
+// NewRESTClient returns client-go's REST client for a group with the decoder. It is also what
+// typed clients are made of: v1.New of k8s.io/client-go/kubernetes/typed/core/v1 takes it.
+func NewRESTClient(c *rest.Config, d Decoder, gv schema.GroupVersion) (*rest.RESTClient, error) {
+	c = rest.CopyConfig(c)
+	c.GroupVersion, c.APIPath = &gv, "/apis"
+	if gv.Group == "" {
+		c.APIPath = "/api"
+	}
+	c.NegotiatedSerializer = Negotiated(d)
+	c.ContentType = d.Info().MediaType
+	c.AcceptContentTypes = fmt.Sprintf("%s,%s;q=0.5", c.ContentType, runtime.ContentTypeJSON)
+	client, err := rest.RESTClientFor(c)
+	if err != nil {
+		return nil, fmt.Errorf("decode: %w", err)
+	}
+	return client, nil
+}

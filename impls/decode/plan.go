@@ -1,0 +1,232 @@
+package decode
+
+import (
+	"reflect"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"unsafe"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// unmarshaler is the generated code of a type. Unmarshal merges into the receiver, so that a
+// message may be decoded in parts that end at borders of fields.
+type unmarshaler interface {
+	Reset()
+	Unmarshal([]byte) error
+}
+
+var (
+	unmarshalerType = reflect.TypeFor[unmarshaler]()
+	objectType      = reflect.TypeFor[runtime.Object]()
+	objectMetaType  = reflect.TypeFor[metav1.ObjectMeta]()
+	timeType        = reflect.TypeFor[metav1.Time]()
+	dictType        = reflect.TypeFor[map[string]string]()
+)
+
+// kind is what a group of wire bytes is decoded to. Two groups are equal if their kinds and their
+// bytes are.
+type kind struct {
+	typ    reflect.Type // of the value: a message, a slice or a map
+	of     *plan        // whose generated code decodes the bytes
+	offset uintptr      // of the value in of
+	salt   uint64
+}
+
+// copy assigns the value at src to dst. Slices, maps and pointers are shared.
+func (k *kind) copy(dst, src unsafe.Pointer) {
+	reflect.NewAt(k.typ, dst).Elem().Set(reflect.NewAt(k.typ, src).Elem())
+}
+
+func (k *kind) new() unsafe.Pointer { return reflect.New(k.typ).UnsafePointer() }
+
+// plan is how to decode the messages of one struct type. It is built by reflection from the
+// protobuf tags of the type, once a [Table].
+type plan struct {
+	kind
+	fields []*field // by field number; nil for numbers that the type lacks
+	object bool     // a runtime.Object with metadata
+	items  *field   // the field Items of a list of objects, else nil
+}
+
+// shape is how a field is decoded.
+type shape uint8
+
+const (
+	opaque  shape = iota // by the generated code of its message
+	custom               // by the Unmarshal of its own type, such as metav1.Time
+	text                 // string
+	number               // bool, int32, int64
+	message              // a struct with a plan
+	list                 // []struct with a plan
+	texts                // []string
+	dict                 // map[string]string
+	dicts                // any other map: a group, decoded by the generated code
+)
+
+// field is one field of a message.
+type field struct {
+	kind           // of the whole run of a list or map
+	name    string // in Go
+	shape   shape
+	wire    uint64 // wire type
+	at      uintptr
+	bit     uint64 // in the set of fields seen
+	pointer bool
+	elem    *plan // of message and list, or of opaque structs that check walks; else nil
+
+	whole, each position // of the field's groups, and of the elements of a list
+}
+
+func (p *plan) field(tag uint64) *field {
+	if n := tag >> 3; n < uint64(len(p.fields)) {
+		return p.fields[n]
+	}
+	return nil
+}
+
+// value returns the message at ptr.
+func (p *plan) value(ptr unsafe.Pointer) any { return reflect.NewAt(p.typ, ptr).Interface() }
+
+// merge decodes whole fields into the message at ptr with the generated code.
+func (p *plan) merge(ptr unsafe.Pointer, b []byte) bool {
+	return p.value(ptr).(unmarshaler).Unmarshal(b) == nil
+}
+
+// planner builds the plans of a table.
+type planner map[reflect.Type]*plan
+
+// plan returns the plan of a type, or nil if the type is not a generated message.
+func (ps planner) plan(typ reflect.Type) *plan {
+	if p, ok := ps[typ]; ok {
+		return p
+	}
+	if typ.Kind() != reflect.Struct || !reflect.PointerTo(typ).Implements(unmarshalerType) {
+		return nil
+	}
+	p := &plan{}
+	p.kind = ps.kind(typ, p, 0)
+	ps[typ] = p
+	tagged := false
+	for i := range typ.NumField() {
+		sf := typ.Field(i)
+		parts := strings.Split(sf.Tag.Get("protobuf"), ",")
+		if len(parts) < 3 {
+			continue
+		}
+		tagged = true
+		n, err := strconv.Atoi(parts[1])
+		if err != nil || n <= 0 || n > 1<<10 {
+			ps[typ] = nil
+			return nil
+		}
+		for len(p.fields) <= n {
+			p.fields = append(p.fields, nil)
+		}
+		p.fields[n] = ps.field(p, sf, i)
+	}
+	if !tagged {
+		ps[typ] = nil // a type of hand-written code
+		return nil
+	}
+	_, p.object = typ.FieldByName("ObjectMeta")
+	p.object = p.object && reflect.PointerTo(typ).Implements(objectType)
+	for _, f := range p.fields {
+		if f != nil && f.name == "Items" && f.shape == list && f.elem.object {
+			p.items = f
+		}
+	}
+	return p
+}
+
+func (ps planner) kind(typ reflect.Type, of *plan, offset uintptr) kind {
+	return kind{typ: typ, of: of, offset: offset, salt: (uint64(len(ps))<<16 + uint64(offset)) * 0x9e3779b97f4a7c15}
+}
+
+// field builds the plan of the i-th field of p's type. A field that it does not know, or that has
+// no bit in the set of fields seen, is opaque.
+func (ps planner) field(p *plan, sf reflect.StructField, i int) *field {
+	f := &field{name: sf.Name, at: sf.Offset, wire: wireBytes, kind: ps.kind(sf.Type, p, sf.Offset)}
+	f.whole.score.Store(startScore)
+	f.each.score.Store(startScore)
+	if i >= 64 {
+		return f
+	}
+	f.bit = 1 << i
+	typ := sf.Type
+	if typ.Kind() == reflect.Pointer {
+		typ, f.pointer = typ.Elem(), true
+	}
+	switch typ.Kind() {
+	case reflect.String:
+		f.shape = text
+	case reflect.Bool, reflect.Int32, reflect.Int64:
+		f.shape, f.wire = number, wireVarint
+	case reflect.Struct:
+		if f.elem = ps.plan(typ); f.elem != nil {
+			f.shape = message
+		} else if reflect.PointerTo(typ).Implements(unmarshalerType) {
+			f.shape = custom
+		}
+	case reflect.Slice:
+		switch elem := typ.Elem(); {
+		case f.pointer:
+		case elem.Kind() == reflect.String && typ.Name() == "":
+			f.shape = texts
+		case elem.Kind() == reflect.Struct:
+			if f.elem = ps.plan(elem); f.elem != nil {
+				f.shape = list
+			}
+		}
+	case reflect.Map:
+		switch {
+		case f.pointer:
+		case typ == dictType:
+			f.shape = dict
+		default:
+			f.shape = dicts
+		}
+	}
+	return f
+}
+
+// A position is a place in a type where groups stand. It learns whether hashing pays there: a hit
+// saves many times what a miss costs, so one hit outweighs hitGain misses. Below zero only a
+// sixteenth of the visits is hashed, in bursts, so that near repetitions are found again. Its
+// counters may lose updates of concurrent decoders.
+type position struct {
+	score  atomic.Int32
+	visits atomic.Uint32
+}
+
+const (
+	startScore = 512
+	maxScore   = 2048
+	minScore   = -64
+	hitGain    = 8
+)
+
+func (p *position) worth() bool {
+	if p.score.Load() >= 0 {
+		return true
+	}
+	n := p.visits.Load() + 1
+	p.visits.Store(n)
+	return n%1024 < 64
+}
+
+func (p *position) learn(hit bool) {
+	s := p.score.Load()
+	if hit {
+		if s < maxScore {
+			p.score.Store(s + hitGain)
+		}
+	} else if s > minScore {
+		p.score.Store(s - 1)
+	}
+}
+
+// recurs reports whether groups recur so often that one is kept at first sight.
+func (p *position) recurs() bool { return p.score.Load() >= startScore/2 }

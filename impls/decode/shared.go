@@ -1,0 +1,223 @@
+package decode
+
+import (
+	"bytes"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// protobufPrefix begins every object in protobuf.
+var protobufPrefix = []byte{'k', '8', 's', 0}
+
+// shared decodes protobuf with the groups of a [Table].
+type shared struct {
+	table   *Table
+	scheme  *runtime.Scheme
+	exact   runtime.Decoder // client-go's, for what the walk does not decode
+	strip   bool
+	targets atomic.Pointer[map[string]target] // by the bytes of the TypeMeta; copied on write
+	mu      sync.Mutex                        // of writers of targets
+	walks   sync.Pool                         // *walk
+}
+
+// target is the type of a kind.
+type target struct {
+	gvk  schema.GroupVersionKind
+	plan *plan
+}
+
+// maxTargets bounds the kinds of a decoder, which the input names.
+const maxTargets = 1 << 10
+
+func newShared(t *Table, scheme *runtime.Scheme, exact runtime.Decoder, strip bool) *shared {
+	s := &shared{table: t, scheme: scheme, exact: exact, strip: strip}
+	s.targets.Store(&map[string]target{})
+	s.walks.New = func() any { return &walk{Table: t, strip: strip} }
+	return s
+}
+
+// Decode decodes an object or a list. The kind is cleared, as by the decoders of typed clients. If
+// into is a *[List], its items may be objects that earlier calls returned.
+func (s *shared) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	if t, raw, ok := s.target(data); ok {
+		w := s.walks.Get().(*walk)
+		obj := w.decode(t.plan, raw, into)
+		s.walks.Put(w)
+		if obj != nil {
+			gvk := t.gvk
+			return obj, &gvk, nil
+		}
+	}
+	if l, ok := into.(*List); ok {
+		return l.decode(s.exact, data, defaults)
+	}
+	return s.exact.Decode(data, defaults, into)
+}
+
+// target reads the envelope of an object, a runtime.Unknown. It reports false for one that it does
+// not know; client-go's decoder then judges.
+func (s *shared) target(data []byte) (t target, raw []byte, ok bool) {
+	if !bytes.HasPrefix(data, protobufPrefix) {
+		return target{}, nil, false
+	}
+	data = data[len(protobufPrefix):]
+	typeMeta, ok := only(data, 1)
+	if !ok {
+		return target{}, nil, false
+	}
+	if raw, ok = only(data, 2); !ok {
+		return target{}, nil, false
+	}
+	for number := uint64(3); number <= 4; number++ { // content encoding and type, not used by client-go
+		if _, ok = only(data, number); !ok {
+			return target{}, nil, false
+		}
+	}
+	if t, ok = (*s.targets.Load())[string(typeMeta)]; !ok {
+		t = s.find(typeMeta)
+	}
+	return t, raw, t.plan != nil
+}
+
+func (s *shared) find(typeMeta []byte) target {
+	var t target
+	var kind runtime.TypeMeta
+	if kind.Unmarshal(typeMeta) == nil && kind.APIVersion != "" && kind.Kind != "" {
+		t.gvk = schema.FromAPIVersionAndKind(kind.APIVersion, kind.Kind)
+		if obj, err := s.scheme.New(t.gvk); err == nil {
+			t.plan = s.table.plan(reflect.TypeOf(obj).Elem())
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if old := *s.targets.Load(); len(old) < maxTargets {
+		grown := make(map[string]target, len(old)+1)
+		for k, v := range old {
+			grown[k] = v
+		}
+		grown[string(typeMeta)] = t
+		s.targets.Store(&grown)
+	}
+	return t
+}
+
+// decode returns nil for what it does not decode.
+func (w *walk) decode(p *plan, raw []byte, into runtime.Object) runtime.Object {
+	switch l, ok := into.(*List); {
+	case ok && p.items == nil:
+		return nil
+	case ok:
+		return w.into(l, p, raw)
+	case into == nil && p.object:
+		if ptr := w.object(p, raw); ptr != nil {
+			return p.value(ptr).(runtime.Object)
+		}
+		return nil
+	case into == nil:
+		into = p.value(p.new()).(runtime.Object)
+	case reflect.TypeOf(into) != reflect.PointerTo(p.typ) || reflect.ValueOf(into).IsNil():
+		return nil
+	default:
+		into.(unmarshaler).Reset()
+	}
+	depth := 0
+	if p.items != nil {
+		depth = -1
+	}
+	if !w.message(p, reflect.ValueOf(into).UnsafePointer(), raw, depth) {
+		return nil
+	}
+	return into
+}
+
+// object returns a decoded object: an earlier one, if that is still in use and its bytes were equal.
+func (w *walk) object(p *plan, raw []byte) unsafe.Pointer {
+	key := w.objects.key(p, w.strip, raw)
+	if ptr := w.objects.find(key, p, raw); ptr != nil {
+		return ptr
+	}
+	ptr := p.new()
+	if !w.message(p, ptr, raw, 0) {
+		return nil
+	}
+	w.objects.add(key, ptr)
+	return ptr
+}
+
+// item decodes an item of a typed list to its place in the list.
+func (w *walk) item(p *plan, at unsafe.Pointer, raw []byte) bool {
+	if ptr := w.objects.find(w.objects.key(p, w.strip, raw), p, raw); ptr != nil {
+		p.copy(at, ptr)
+		return true
+	}
+	return w.message(p, at, raw, 0)
+}
+
+// into decodes a list of objects.
+func (w *walk) into(l *List, p *plan, raw []byte) runtime.Object {
+	*l = List{}
+	for i := 0; i < len(raw); {
+		tag, from, to, ok := span(raw, i)
+		if !ok {
+			return nil
+		}
+		switch f := p.field(tag); {
+		case f == nil:
+		case tag&7 != wireBytes:
+			return nil
+		case f == p.items:
+			if l.Items == nil {
+				_, n, ok := run(raw, to, tag)
+				if !ok {
+					return nil
+				}
+				l.Items = make([]runtime.Object, 0, n)
+			}
+			ptr := w.object(f.elem, raw[from:to:to])
+			if ptr == nil {
+				return nil
+			}
+			l.Items = append(l.Items, f.elem.value(ptr).(runtime.Object))
+		case f.name == "ListMeta":
+			if l.ListMeta.Unmarshal(raw[from:to]) != nil {
+				return nil
+			}
+		default:
+			return nil
+		}
+		i = to
+	}
+	return l
+}
+
+// events decodes the frames of a watch. The object's bytes are those of the frame, not a copy: they
+// are decoded before the next frame is read.
+type events struct{ runtime.Serializer }
+
+var eventTypes = map[string]string{
+	string(watch.Added): string(watch.Added), string(watch.Modified): string(watch.Modified),
+	string(watch.Deleted): string(watch.Deleted), string(watch.Bookmark): string(watch.Bookmark),
+	string(watch.Error): string(watch.Error),
+}
+
+func (e events) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	if event, ok := into.(*metav1.WatchEvent); ok {
+		name, ok1 := only(data, 1)
+		extension, ok2 := only(data, 2)
+		raw, ok3 := only(extension, 1)
+		if typ, known := eventTypes[string(name)]; known && ok1 && ok2 && ok3 && raw != nil {
+			*event = metav1.WatchEvent{Type: typ, Object: runtime.RawExtension{Raw: raw}}
+			return event, &watchEventKind, nil
+		}
+	}
+	return e.Serializer.Decode(data, defaults, into)
+}
+
+var watchEventKind = metav1.SchemeGroupVersion.WithKind("WatchEvent")

@@ -1,0 +1,118 @@
+package decode
+
+import (
+	"bytes"
+	"io"
+	"reflect"
+	"testing"
+
+	"github.com/zeebo/xxh3"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"watchlab/loadgen/trace"
+)
+
+// badHash sends all groups, strings and objects to one hash.
+func badHash(t *Table) *Table {
+	t.hash = func([]byte) uint64 { return 7 }
+	t.objects.hash = func([]byte) xxh3.Uint128 { return xxh3.Uint128{Lo: 7} }
+	return t
+}
+
+func tables() map[string]func() *Table {
+	return map[string]func() *Table{
+		"default":  func() *Table { return NewTable(0) },
+		"small":    func() *Table { return NewTable(64 << 10) },
+		"bad hash": func() *Table { return badHash(NewTable(0)) },
+	}
+}
+
+// TestRecorded compares shared with client-go's decoder and transform, for every recorded event.
+func TestRecorded(t *testing.T) {
+	exact := decoder(t, "clientgo-protobuf-transform", Options{})
+	for _, name := range trace.Names() {
+		objs, _ := recordedObjects(t, name)
+		for which, table := range tables() {
+			if testing.Short() || which != "default" {
+				objs = objs[:min(len(objs), 1000)]
+			}
+			t.Run(name+"/"+which, func(t *testing.T) {
+				table := table()
+				d := decoder(t, "shared", Options{Table: table})
+				for i, data := range objs {
+					same(t, d, exact, data, i)
+				}
+				for i, data := range objs[:len(objs)/4] {
+					same(t, d, exact, data, i)
+				}
+				if err := table.CheckMutations(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+// TestFilled compares random objects of every kind of client-go's scheme, and that they encode to
+// the same bytes.
+func TestFilled(t *testing.T) {
+	exact := decoder(t, "clientgo-protobuf-transform", Options{})
+	rounds := int64(20)
+	if testing.Short() {
+		rounds = 3
+	}
+	for which, table := range tables() {
+		t.Run(which, func(t *testing.T) {
+			d := decoder(t, "shared", Options{Table: table()})
+			fast := d.(*codec).Decoder.(*shared)
+			for _, gvk := range kinds() {
+				for seed := range rounds {
+					obj := filled(t, gvk, seed)
+					data := encode(t, obj)
+					for range 3 {
+						same(t, d, exact, data, gvk)
+					}
+					target, raw, ok := fast.target(data)
+					if !ok {
+						t.Fatalf("%v has no plan", gvk)
+					}
+					w := &walk{Table: fast.table, strip: true}
+					if w.decode(target.plan, raw, nil) == nil {
+						t.Fatalf("%v: decoded by client-go", gvk)
+					}
+					got, _, err := d.Decode(data, nil, nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					want, _, err := exact.Decode(data, nil, nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if !bytes.Equal(encode(t, got), encode(t, want)) {
+						t.Fatalf("%v encodes to other bytes", gvk)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestWatch reads the recording as frames of a watch.
+func TestWatch(t *testing.T) {
+	objs, types := recordedObjects(t, "recorded-nodeloss")
+	body := frames(t, objs, types)
+	want := decoder(t, "clientgo-protobuf-transform", Options{}).Watch(io.NopCloser(bytes.NewReader(body)))
+	got := decoder(t, "shared", Options{}).Watch(io.NopCloser(bytes.NewReader(body)))
+	for i := range objs {
+		wantType, wantObj, err1 := want.Decode()
+		gotType, gotObj, err2 := got.Decode()
+		if err1 != nil || err2 != nil || gotType != wantType || !reflect.DeepEqual(gotObj, wantObj) {
+			t.Fatalf("frame %d: %v %v, %v %v", i, wantType, err1, gotType, err2)
+		}
+	}
+	if _, _, err := got.Decode(); err != io.EOF {
+		t.Errorf("at the end: %v", err)
+	}
+}
+
+var _ runtime.Object = (*List)(nil)

@@ -1,0 +1,209 @@
+package decode
+
+import (
+	"fmt"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/zeebo/xxh3"
+	"k8s.io/apimachinery/pkg/api/equality"
+)
+
+const (
+	// DefaultTableBytes bounds a [Table] by default.
+	DefaultTableBytes = 16 << 20
+
+	probes       = 4       // slots that a group may take
+	minGroup     = 12      // bytes; shorter groups are decoded
+	maxInterned  = 64      // bytes of a string
+	internSlots  = 1 << 13 // strings
+	doorkeepers  = 1 << 15 // hashes of groups seen
+	bytesPerSlot = 256
+)
+
+// Table holds decoded groups by their wire bytes. Decoders may share a table, also concurrently.
+//
+// A hit is verified by the bytes: the table keeps those of each group, so neither a collision nor a
+// hostile input can return another value. A table has two generations. A hit in the old one moves
+// the group to the young one. When the young one has half of the bytes, it becomes the old one, and
+// the old one is dropped. Reads and writes are atomic operations on one slot, without locks.
+type Table struct {
+	limit      int64
+	young, old atomic.Pointer[generation]
+	seen       [doorkeepers]atomic.Uint32
+	strings    [internSlots]atomic.Pointer[string]
+	objects    objects
+	hash       func([]byte) uint64
+
+	mu    sync.Mutex
+	plans planner // guarded by mu; plans do not change once built
+}
+
+// NewTable returns an empty table for at most the given number of bytes, or [DefaultTableBytes].
+// The bytes are an estimate: those of the wire and twice as many for what they decode to.
+func NewTable(limit int64) *Table {
+	if limit <= 0 {
+		limit = DefaultTableBytes
+	}
+	t := &Table{limit: limit, hash: xxh3.Hash, plans: planner{}}
+	t.young.Store(newGeneration(limit))
+	t.objects.hash = xxh3.Hash128
+	return t
+}
+
+func (t *Table) plan(typ reflect.Type) *plan {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.plans.plan(typ)
+}
+
+// entry is a decoded group. It does not change.
+type entry struct {
+	hash  uint64
+	kind  *kind
+	wire  string
+	value unsafe.Pointer // to a value of kind.typ
+}
+
+func (e *entry) cost() int64 {
+	return int64(unsafe.Sizeof(*e)+e.kind.typ.Size()) + 3*int64(len(e.wire))
+}
+
+type generation struct {
+	slots []atomic.Pointer[entry] // a power of two
+	bytes atomic.Int64
+}
+
+func newGeneration(limit int64) *generation {
+	n := 1 << 10
+	for int64(n) < limit/2/bytesPerSlot {
+		n *= 2
+	}
+	return &generation{slots: make([]atomic.Pointer[entry], n)}
+}
+
+func (g *generation) slot(hash uint64, i int) *atomic.Pointer[entry] {
+	return &g.slots[(hash+uint64(i))&uint64(len(g.slots)-1)]
+}
+
+func (g *generation) find(hash uint64, k *kind, b []byte) *entry {
+	for i := range probes {
+		if e := g.slot(hash, i).Load(); e != nil && e.hash == hash && e.kind == k && e.wire == string(b) {
+			return e
+		}
+	}
+	return nil
+}
+
+// add puts the entry in a free slot, or in that of another.
+func (g *generation) add(e *entry) {
+	g.bytes.Add(e.cost())
+	for i := range probes {
+		if g.slot(e.hash, i).CompareAndSwap(nil, e) {
+			return
+		}
+	}
+	if last := g.slot(e.hash, int(e.hash>>32)%probes).Swap(e); last != nil {
+		g.bytes.Add(-last.cost())
+	}
+}
+
+func (t *Table) put(e *entry) {
+	young := t.young.Load()
+	young.add(e)
+	if young.bytes.Load() > t.limit/2 && t.young.CompareAndSwap(young, newGeneration(t.limit)) {
+		t.old.Store(young)
+	}
+}
+
+func (t *Table) get(hash uint64, k *kind, b []byte) *entry {
+	if e := t.young.Load().find(hash, k, b); e != nil {
+		return e
+	}
+	if old := t.old.Load(); old != nil {
+		if e := old.find(hash, k, b); e != nil {
+			t.put(e)
+			return e
+		}
+	}
+	return nil
+}
+
+// known returns the value of a group that the table has. Otherwise it returns the hash under which
+// the decoded group is to be kept, or 0: a group is kept at first sight where groups recur, else at
+// the second, so that groups that never repeat do not fill the table.
+func (t *Table) known(pos *position, k *kind, b []byte) (value unsafe.Pointer, hash uint64) {
+	if len(b) < minGroup || !pos.worth() {
+		return nil, 0
+	}
+	hash = t.hash(b) ^ k.salt
+	if hash == 0 {
+		hash = 1
+	}
+	if e := t.get(hash, k, b); e != nil {
+		pos.learn(true)
+		return e.value, 0
+	}
+	door, mark := &t.seen[hash%doorkeepers], uint32(hash>>32)
+	again := door.Load() == mark
+	pos.learn(again)
+	if !again {
+		door.Store(mark)
+		if !pos.recurs() {
+			return nil, 0
+		}
+	}
+	return nil, hash
+}
+
+// keep stores a decoded group, of which the table owns the value.
+func (t *Table) keep(hash uint64, k *kind, b []byte, value unsafe.Pointer) {
+	t.put(&entry{hash: hash, kind: k, wire: string(b), value: value})
+}
+
+// intern returns b as a string, one for equal ones where they recur.
+func (t *Table) intern(pos *position, b []byte) string {
+	if len(b) == 0 {
+		return ""
+	}
+	if len(b) > maxInterned || !pos.worth() {
+		return string(b)
+	}
+	slot := &t.strings[t.hash(b)%internSlots]
+	if s := slot.Load(); s != nil && *s == string(b) {
+		pos.learn(true)
+		return *s
+	}
+	pos.learn(false)
+	s := string(b)
+	slot.Store(&s)
+	return s
+}
+
+// CheckMutations decodes the wire bytes of every group in the table again, with the generated code,
+// and compares the values. It returns an error that names the type of a group that a reader of a
+// decoded object has changed.
+func (t *Table) CheckMutations() error {
+	for _, g := range []*generation{t.young.Load(), t.old.Load()} {
+		if g == nil {
+			continue
+		}
+		for i := range g.slots {
+			e := g.slots[i].Load()
+			if e == nil {
+				continue
+			}
+			fresh := e.kind.of.new()
+			if !e.kind.of.merge(fresh, []byte(e.wire)) {
+				return fmt.Errorf("%v: the bytes in the table do not decode", e.kind.typ)
+			}
+			want := reflect.NewAt(e.kind.typ, unsafe.Add(fresh, e.kind.offset)).Elem().Interface()
+			if have := reflect.NewAt(e.kind.typ, e.value).Elem().Interface(); !equality.Semantic.DeepEqual(have, want) {
+				return fmt.Errorf("%v: a shared value was changed: %+v, decoded as %+v", e.kind.typ, have, want)
+			}
+		}
+	}
+	return nil
+}

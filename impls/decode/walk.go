@@ -1,0 +1,303 @@
+package decode
+
+import (
+	"reflect"
+	"unsafe"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// maxDepth is the depth of messages below which the generated code decodes.
+const maxDepth = 32
+
+// walk decodes messages by their plans. Each method reports false for input that the walk does not
+// decode: malformed bytes, a message or a run of fields that occurs twice, wrong wire types. The
+// caller then decodes the whole object with the generated code, which gives the object or the error
+// of client-go.
+//
+// Pointers: dst points at a value of the plan's own type that reflect or Go has allocated, and a
+// field is at dst plus its offset by reflect. It is written with its own type, as a string, a
+// pointer (unsafe.Pointer, so with a write barrier) or by reflect.
+type walk struct {
+	*Table
+	strip bool        // metadata.managedFields of objects
+	time  metav1.Time // of check
+}
+
+// message decodes b into the zero message at dst. The object has depth 0, and a list of objects -1.
+func (w *walk) message(p *plan, dst unsafe.Pointer, b []byte, depth int) bool {
+	if depth > maxDepth {
+		return p.merge(dst, b)
+	}
+	var seen uint64
+	for i := 0; i < len(b); {
+		tag, from, to, ok := span(b, i)
+		if !ok {
+			return false
+		}
+		f := p.field(tag)
+		if f == nil {
+			i = to // unknown to the type, skipped as by the generated code
+			continue
+		}
+		at := unsafe.Add(dst, f.at)
+		if f.shape == opaque {
+			if !p.merge(dst, b[i:to]) {
+				return false
+			}
+			i = to
+			continue
+		}
+		if tag&7 != f.wire || f.shape >= message && seen&f.bit != 0 {
+			return false
+		}
+		seen |= f.bit
+		switch f.shape {
+		case text:
+			if s := w.intern(&f.whole, b[from:to]); f.pointer {
+				*(**string)(at) = boxed(s)
+			} else {
+				*(*string)(at) = s
+			}
+		case number:
+			v, _ := uvarint(b, from)
+			f.setNumber(at, v)
+		case custom:
+			ok = f.unmarshal(at, b[from:to])
+		case message:
+			ok = w.sub(f, at, b[from:to], depth+1)
+		default:
+			start, n := i, 0
+			if to, n, ok = run(b, to, tag); ok {
+				ok = w.group(p, f, dst, b[start:to:to], n, depth)
+			}
+		}
+		if !ok {
+			return false
+		}
+		i = to
+	}
+	return true
+}
+
+func boxed(s string) *string { return &s }
+
+func (f *field) setNumber(at unsafe.Pointer, v uint64) {
+	switch typ := f.typ; {
+	case f.pointer:
+		ptr := reflect.New(typ.Elem())
+		*(*unsafe.Pointer)(at) = ptr.UnsafePointer()
+		setNumber(typ.Elem().Kind(), ptr.UnsafePointer(), v)
+	default:
+		setNumber(typ.Kind(), at, v)
+	}
+}
+
+func setNumber(k reflect.Kind, at unsafe.Pointer, v uint64) {
+	switch k {
+	case reflect.Bool:
+		*(*bool)(at) = v != 0
+	case reflect.Int32:
+		*(*int32)(at) = int32(v)
+	default:
+		*(*int64)(at) = int64(v)
+	}
+}
+
+// unmarshal decodes a field of a type with hand-written code. As in the generated code, a pointer
+// that is set keeps its value.
+func (f *field) unmarshal(at unsafe.Pointer, b []byte) bool {
+	typ := f.typ
+	if f.pointer {
+		typ = typ.Elem()
+		if *(*unsafe.Pointer)(at) == nil {
+			*(*unsafe.Pointer)(at) = reflect.New(typ).UnsafePointer()
+		}
+		at = *(*unsafe.Pointer)(at)
+	}
+	if typ == timeType {
+		return (*metav1.Time)(at).Unmarshal(b) == nil
+	}
+	return reflect.NewAt(typ, at).Interface().(unmarshaler).Unmarshal(b) == nil
+}
+
+// sub decodes a field that is a message. The metadata of the object holds its resource version and
+// never repeats.
+func (w *walk) sub(f *field, at unsafe.Pointer, b []byte, depth int) bool {
+	p := f.elem
+	if depth <= 1 && p.typ == objectMetaType {
+		return w.message(p, at, b, depth)
+	}
+	value, hash := w.known(&f.whole, &p.kind, b)
+	if value != nil {
+		if f.pointer {
+			*(*unsafe.Pointer)(at) = value
+		} else {
+			p.copy(at, value)
+		}
+		return true
+	}
+	dst := at
+	if f.pointer {
+		dst = p.new()
+		*(*unsafe.Pointer)(at) = dst
+	}
+	if !w.message(p, dst, b, depth) {
+		return false
+	}
+	if hash != 0 {
+		w.keep(hash, &p.kind, b, w.own(&p.kind, dst, f.pointer))
+	}
+	return true
+}
+
+// own returns a pointer to the value that keeps no object alive.
+func (w *walk) own(k *kind, value unsafe.Pointer, own bool) unsafe.Pointer {
+	if own {
+		return value
+	}
+	c := k.new()
+	k.copy(c, value)
+	return c
+}
+
+// group decodes a run of n fields with one tag, of a list or map.
+func (w *walk) group(p *plan, f *field, dst unsafe.Pointer, b []byte, n, depth int) bool {
+	at := unsafe.Add(dst, f.at)
+	if depth == 1 && w.strip && p.typ == objectMetaType && f.name == "ManagedFields" {
+		return w.check(f, b)
+	}
+	if depth < 0 {
+		return w.list(f, at, b, n, depth)
+	}
+	value, hash := w.known(&f.whole, &f.kind, b)
+	if value != nil {
+		f.copy(at, value)
+		return true
+	}
+	var ok bool
+	switch f.shape {
+	case list:
+		ok = w.list(f, at, b, n, depth)
+	case texts:
+		ok = w.texts(f, at, b, n)
+	case dict:
+		ok = w.dict(f, at, b, n) || p.merge(dst, b)
+	default:
+		ok = p.merge(dst, b)
+	}
+	if ok && hash != 0 {
+		w.keep(hash, &f.kind, b, w.own(&f.kind, at, false))
+	}
+	return ok
+}
+
+// elements calls f with each of the n values of a run.
+func elements(b []byte, n int, f func(i int, value []byte) bool) bool {
+	for i, at := 0, 0; i < n; i++ {
+		_, from, to, ok := span(b, at)
+		if !ok || !f(i, b[from:to:to]) {
+			return false
+		}
+		at = to
+	}
+	return true
+}
+
+// list decodes a run of messages. The slice has no room, so that an append to it copies.
+func (w *walk) list(f *field, at unsafe.Pointer, b []byte, n, depth int) bool {
+	data, size := grow(f.typ, at, n), f.elem.typ.Size()
+	return elements(b, n, func(i int, value []byte) bool {
+		at := unsafe.Add(data, uintptr(i)*size)
+		if depth < 0 {
+			return w.item(f.elem, at, value)
+		}
+		known, hash := w.known(&f.each, &f.elem.kind, value)
+		if known != nil {
+			f.elem.copy(at, known)
+			return true
+		}
+		if !w.message(f.elem, at, value, depth+1) {
+			return false
+		}
+		if hash != 0 {
+			w.keep(hash, &f.elem.kind, value, w.own(&f.elem.kind, at, false))
+		}
+		return true
+	})
+}
+
+// grow makes the nil slice at a slice of n zero elements, without room, and returns the first.
+func grow(typ reflect.Type, at unsafe.Pointer, n int) unsafe.Pointer {
+	s := reflect.NewAt(typ, at).Elem()
+	s.Grow(n)
+	s.SetLen(n)
+	s.SetCap(n)
+	return s.UnsafePointer()
+}
+
+func (w *walk) texts(f *field, at unsafe.Pointer, b []byte, n int) bool {
+	s := make([]string, n)
+	*(*[]string)(at) = s
+	return elements(b, n, func(i int, value []byte) bool {
+		s[i] = w.intern(&f.each, value)
+		return true
+	})
+}
+
+// dict decodes a run of map entries. It reports false for an entry that is not a key and a value.
+func (w *walk) dict(f *field, at unsafe.Pointer, b []byte, n int) bool {
+	m := make(map[string]string, n)
+	ok := elements(b, n, func(_ int, entry []byte) bool {
+		tag, from, to, ok := span(entry, 0)
+		if !ok || tag != 1<<3|wireBytes {
+			return false
+		}
+		tag, vfrom, vto, ok := span(entry, to)
+		if !ok || tag != 2<<3|wireBytes || vto != len(entry) {
+			return false
+		}
+		m[w.intern(&f.each, entry[from:to])] = w.intern(&f.each, entry[vfrom:vto])
+		return true
+	})
+	if ok {
+		*(*map[string]string)(at) = m
+	}
+	return ok
+}
+
+// check reports whether the generated code accepts the run of a list that is not decoded.
+func (w *walk) check(f *field, b []byte) bool {
+	n := 0
+	for i := 0; i < len(b); n++ {
+		_, from, to, ok := span(b, i)
+		if !ok || !w.accepts(f.elem, b[from:to]) {
+			return false
+		}
+		i = to
+	}
+	return true
+}
+
+func (w *walk) accepts(p *plan, b []byte) bool {
+	for i := 0; i < len(b); {
+		tag, from, to, ok := span(b, i)
+		if !ok {
+			return false
+		}
+		if f := p.field(tag); f != nil {
+			value := b[from:to]
+			switch {
+			case tag&7 != f.wire:
+				return false
+			case f.shape == text || f.shape == number || f.shape == opaque && f.typ.Kind() == reflect.Slice && f.typ.Elem().Kind() == reflect.Uint8:
+			case f.shape == message && w.accepts(f.elem, value):
+			case f.shape == custom && f.typ.Elem() == timeType && w.time.Unmarshal(value) == nil:
+			default:
+				return false
+			}
+		}
+		i = to
+	}
+	return true
+}
