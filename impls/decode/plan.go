@@ -206,10 +206,11 @@ const (
 	maxScore   = 2048
 	minScore   = -64
 	hitGain    = 8
+	largeGroup = 256 // bytes
 )
 
-func (p *position) worth() bool {
-	if p.score.Load() >= 0 {
+func (p *position) worth(size int) bool {
+	if size >= largeGroup || p.score.Load() >= 0 {
 		return true
 	}
 	n := p.visits.Load() + 1

@@ -12,10 +12,9 @@ import (
 	"watchlab/loadgen/trace"
 )
 
-// badHash sends all groups, strings and objects to one hash.
+// badHash sends all groups and strings to one hash.
 func badHash(t *Table) *Table {
 	t.hash = func([]byte) uint64 { return 7 }
-	t.objects.hash = func([]byte) xxh3.Uint128 { return xxh3.Uint128{Lo: 7} }
 	return t
 }
 
@@ -38,6 +37,9 @@ func TestRecorded(t *testing.T) {
 			}
 			t.Run(name+"/"+which, func(t *testing.T) {
 				table := table()
+				if which == "bad hash" { // objects are then told apart by their UID and resource version
+					table.objects.hash = func([]byte) xxh3.Uint128 { return xxh3.Uint128{Lo: 7} }
+				}
 				d := decoder(t, "shared", Options{Table: table})
 				for i, data := range objs {
 					same(t, d, exact, data, i)

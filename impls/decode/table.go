@@ -135,7 +135,7 @@ func (t *Table) get(hash uint64, k *kind, b []byte) *entry {
 // the decoded group is to be kept, or 0: a group is kept at first sight where groups recur, else at
 // the second, so that groups that never repeat do not fill the table.
 func (t *Table) known(pos *position, k *kind, b []byte) (value unsafe.Pointer, hash uint64) {
-	if len(b) < minGroup || !pos.worth() {
+	if len(b) < minGroup || !pos.worth(len(b)) {
 		return nil, 0
 	}
 	hash = t.hash(b) ^ k.salt
@@ -168,7 +168,7 @@ func (t *Table) intern(pos *position, b []byte) string {
 	if len(b) == 0 {
 		return ""
 	}
-	if len(b) > maxInterned || !pos.worth() {
+	if len(b) > maxInterned || !pos.worth(len(b)) {
 		return string(b)
 	}
 	slot := &t.strings[t.hash(b)%internSlots]

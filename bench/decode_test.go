@@ -1,0 +1,224 @@
+package bench_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"watchlab/impls/decode"
+	"watchlab/loadgen/storm"
+	"watchlab/loadgen/trace"
+)
+
+// decodeEvents bounds the storms of BenchmarkDecode.
+const decodeEvents = 12_000
+
+// BenchmarkDecode decodes the body of a watch with each decoder, from memory, and keeps the newest
+// object of each key, as a cache does. An iteration is a whole storm with a new decoder; an op is
+// an event. cpu-ns/op is the CPU time of the process, garbage collection included.
+// retained-B/object is the heap that the kept objects and the decoder hold. In the storm distinct
+// every event adds another pod, and all its names, environment, annotations and images are new.
+// second= is the list again, unchanged, while the objects are in use.
+func BenchmarkDecode(b *testing.B) {
+	storms := map[string]func() (*storm.Storm, error){"distinct": distinct, "relist": relisted}
+	for _, name := range trace.Names() {
+		storms[name] = func() (*storm.Storm, error) { return trace.Load(name) }
+	}
+	for _, encoding := range []decode.Encoding{decode.JSON, decode.Protobuf, decode.CBOR} {
+		for _, name := range slices.Sorted(maps.Keys(storms)) {
+			var body []byte // of the encoding, made for the first decoder that is run
+			for _, v := range decode.Variants() {
+				if _, err := v.New(decode.Options{Encoding: encoding}); err != nil {
+					continue
+				}
+				b.Run(fmt.Sprintf("impl=%s/encoding=%s/storm=%s", v.Name, encoding, name), func(b *testing.B) {
+					if body == nil {
+						body = watchBody(b, encoding, storms[name])
+					}
+					decodeBody(b, v, encoding, body, name == "relist")
+				})
+			}
+		}
+	}
+}
+
+func decodeBody(b *testing.B, v decode.Variant, encoding decode.Encoding, body []byte, again bool) {
+	b.ReportAllocs()
+	var events, objects, mallocs, size, retained, cpu, secondCPU, grown uint64
+	for b.Loop() {
+		b.StopTimer()
+		before := heap()
+		d, err := v.New(decode.Options{Encoding: encoding})
+		if err != nil {
+			b.Fatal(err)
+		}
+		kept := map[types.UID]kruntime.Object{}
+		b.StartTimer()
+		start := cpuTime()
+		n := decodeAll(b, d, body, kept)
+		cpu += cpuTime() - start
+		b.StopTimer()
+		var at runtime.MemStats
+		runtime.ReadMemStats(&at)
+		events, mallocs, size = events+n, mallocs+at.Mallocs-before.Mallocs, size+at.TotalAlloc-before.TotalAlloc
+		after := heap()
+		objects, retained = objects+uint64(len(kept)), retained+after.HeapAlloc-min(before.HeapAlloc, after.HeapAlloc)
+		if again {
+			start := cpuTime()
+			decodeAll(b, d, body, kept)
+			secondCPU += cpuTime() - start
+			if last := heap(); last.HeapAlloc > after.HeapAlloc {
+				grown += last.HeapAlloc - after.HeapAlloc
+			}
+		}
+		runtime.KeepAlive(d)
+		runtime.KeepAlive(kept)
+		b.StartTimer()
+	}
+	report := func(sum uint64, n uint64, unit string) { b.ReportMetric(float64(sum)/float64(n), unit) }
+	report(uint64(b.Elapsed()), events, "ns/op")
+	report(cpu, events, "cpu-ns/op")
+	report(mallocs, events, "allocs/op")
+	report(size, events, "B/op")
+	report(retained, objects, "retained-B/object")
+	if again {
+		report(secondCPU, events, "second-cpu-ns/op")
+		report(grown, objects, "second-B/object")
+	}
+}
+
+func decodeAll(b *testing.B, d decode.Decoder, body []byte, kept map[types.UID]kruntime.Object) (n uint64) {
+	w := d.Watch(io.NopCloser(bytes.NewReader(body)))
+	defer w.Close()
+	for {
+		typ, obj, err := w.Decode()
+		if errors.Is(err, io.EOF) {
+			return n
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+		n++
+		if uid := obj.(metav1.Object).GetUID(); typ == watch.Deleted {
+			delete(kept, uid)
+		} else {
+			kept[uid] = obj
+		}
+	}
+}
+
+func cpuTime() uint64 {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return uint64(u.Utime.Nano() + u.Stime.Nano())
+}
+
+func heap() runtime.MemStats {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m
+}
+
+// watchBody encodes the events of a storm as the API server does.
+func watchBody(b *testing.B, encoding decode.Encoding, load func() (*storm.Storm, error)) []byte {
+	b.Helper()
+	s, err := load()
+	if err != nil {
+		b.Fatal(err)
+	}
+	d, err := decode.New("clientgo-"+string(encoding), decode.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	info := d.Info()
+	var body bytes.Buffer
+	out := info.StreamSerializer.Framer.NewFrameWriter(&body)
+	for _, e := range s.Events[:min(len(s.Events), max(decodeEvents, s.Initial))] {
+		obj := e.Object.DeepCopyObject()
+		obj.GetObjectKind().SetGroupVersionKind(s.Kind)
+		raw, err := kruntime.Encode(info.Serializer, obj)
+		if err != nil {
+			b.Fatal(err)
+		}
+		event := metav1.WatchEvent{Type: string(e.Type), Object: kruntime.RawExtension{Raw: raw}}
+		frame, err := kruntime.Encode(info.StreamSerializer.Serializer, &event)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := out.Write(frame); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return body.Bytes()
+}
+
+// relisted is a list of 150,000 pods.
+func relisted() (*storm.Storm, error) {
+	p, err := storm.NewProfile("relist")
+	if err != nil {
+		return nil, err
+	}
+	set, err := storm.Compose(p, 1).Set()
+	if err != nil {
+		return nil, err
+	}
+	return set.Storms[0], nil
+}
+
+// distinct makes each event of the recorded rollout the addition of another pod.
+func distinct() (*storm.Storm, error) {
+	s, err := trace.Load("recorded-rollout")
+	if err != nil {
+		return nil, err
+	}
+	c := *s
+	c.Events = slices.Clone(s.Events)
+	for i := range c.Events {
+		e := &c.Events[i]
+		pod := e.Object.DeepCopyObject().(*v1.Pod)
+		other := func(s *string) { *s = fmt.Sprintf("%s-%d", strings.TrimSuffix(*s, "="), i) }
+		other(&pod.Name)
+		pod.UID = types.UID(fmt.Sprintf("%s-%d", pod.UID, i))
+		if pod.Annotations == nil {
+			pod.Annotations = map[string]string{}
+		}
+		pod.Annotations["example.com/config-hash"] = ""
+		for k, v := range pod.Annotations {
+			other(&v)
+			pod.Annotations[k] = v
+		}
+		for _, containers := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+			for j := range containers {
+				other(&containers[j].Image)
+				for k := range containers[j].Env {
+					other(&containers[j].Env[k].Value)
+				}
+			}
+		}
+		for _, statuses := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+			for j := range statuses {
+				other(&statuses[j].Image)
+				other(&statuses[j].ImageID)
+			}
+		}
+		e.Type, e.Object = watch.Added, pod
+	}
+	return &c, nil
+}

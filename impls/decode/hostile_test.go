@@ -1,0 +1,264 @@
+package decode
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+)
+
+// envelope wraps the bytes of a message as the API server does.
+func envelope(gvk schema.GroupVersionKind, raw []byte) []byte {
+	apiVersion, kind := gvk.ToAPIVersionAndKind()
+	u := runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: apiVersion, Kind: kind}, Raw: raw}
+	b, err := u.Marshal()
+	if err != nil {
+		panic(err)
+	}
+	return append([]byte("k8s\x00"), b...)
+}
+
+var podKind = v1.SchemeGroupVersion.WithKind("Pod")
+
+// bytesField is a field of wire type bytes.
+func bytesField(number byte, value string) string {
+	length := string([]byte{byte(len(value))}) // below 128
+	return string([]byte{number<<3 | 2}) + length + value
+}
+
+// TestHostile decodes bytes that no API server sends.
+func TestHostile(t *testing.T) {
+	name := bytesField(1, bytesField(1, "web"))
+	manager := func(entry string) string { return bytesField(1, "\x8a\x01"+string([]byte{byte(len(entry))})+entry) }
+	for what, raw := range map[string]string{
+		"nothing":                     "",
+		"metadata twice":              name + bytesField(1, bytesField(3, "default")),
+		"spec twice":                  bytesField(2, bytesField(10, "node-1")) + bytesField(2, bytesField(8, "account")),
+		"containers in two runs":      bytesField(2, bytesField(2, bytesField(1, "a"))+bytesField(10, "n")+bytesField(2, bytesField(1, "b"))),
+		"labels in two runs":          bytesField(1, bytesField(11, bytesField(1, "a")+bytesField(2, "1"))+bytesField(1, "n")+bytesField(11, bytesField(1, "b"))),
+		"label of value and key":      bytesField(1, bytesField(11, bytesField(2, "value-first")+bytesField(1, "key"))),
+		"label without value":         bytesField(1, bytesField(11, bytesField(1, "key-alone-key"))),
+		"label twice":                 bytesField(1, bytesField(11, bytesField(1, "a")+bytesField(2, "1"))+bytesField(11, bytesField(1, "a")+bytesField(2, "2"))),
+		"name twice":                  bytesField(1, bytesField(1, "a")+bytesField(1, "b")),
+		"name as number":              bytesField(1, "\x08\x01"),
+		"bad UTF-8":                   bytesField(1, bytesField(1, "\xff\xfe\x80")),
+		"length over the end":         bytesField(1, "\x0a\x7fweb"),
+		"length of 2^63":              bytesField(1, "\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"),
+		"length of 2^31":              bytesField(1, "\x0a\xff\xff\xff\xff\x07"),
+		"varint of eleven bytes":      bytesField(1, "\x38\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"),
+		"varint cut":                  bytesField(1, "\x38\xff"),
+		"tag with high bits":          bytesField(1, "\x8a\x80\x80\x80\x80\x01\x01a"),
+		"tag in two bytes":            bytesField(1, "\x8a\x00\x01a"),
+		"field number 0":              bytesField(1, "\x02\x01a"),
+		"unknown field":               bytesField(1, "\xf8\x3f\x01"+bytesField(1, "web")) + "\xfa\x3f\x02ab" + "\xf9\x3f12345678" + "\xfd\x3f1234",
+		"unknown field cut":           bytesField(1, "\xfa\x3f\x7fab"),
+		"unknown group":               bytesField(1, "\xfb\x3f\x08\x01\xfc\x3f"+bytesField(1, "web")),
+		"end of no group":             bytesField(1, "\xfc\x3f"),
+		"wire type 7":                 bytesField(1, "\x0f\x01"),
+		"managed fields":              manager(bytesField(1, "kubectl") + bytesField(4, "\x08\x01") + bytesField(7, bytesField(1, "{}"))),
+		"managed fields cut":          manager("\x0a\x7fkubectl"),
+		"managed fields with bad raw": manager(bytesField(7, "\x0a\x7f{}")),
+		"managed fields, a number":    manager("\x08\x01"),
+		"managed fields, bad time":    manager(bytesField(4, "\x0a\x01a")),
+		"two times":                   bytesField(1, bytesField(9, "\x08\x01")+bytesField(9, "\x08\x02")),
+		"empty time":                  bytesField(1, bytesField(9, "")),
+		"empty messages":              bytesField(1, "") + bytesField(2, bytesField(2, "")+bytesField(2, "")) + bytesField(3, ""),
+	} {
+		t.Run(what, func(t *testing.T) {
+			exact := decoder(t, "clientgo-protobuf-transform", Options{})
+			for _, table := range tables() {
+				d := decoder(t, "shared", Options{Table: table()})
+				data := envelope(podKind, []byte(raw))
+				for range 3 {
+					same(t, d, exact, data, what)
+				}
+				for n := range data {
+					same(t, d, exact, data[:n], n)
+				}
+			}
+		})
+	}
+}
+
+// TestDeep nests messages deeper than the walk goes.
+func TestDeep(t *testing.T) {
+	s := runtime.NewScheme()
+	if err := apiextensions.AddToScheme(s); err != nil {
+		t.Fatal(err)
+	}
+	schema := &apiextensions.JSONSchemaProps{Description: "the innermost"}
+	for range 3000 {
+		schema = &apiextensions.JSONSchemaProps{Not: schema}
+	}
+	crd := &apiextensions.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "deep"}}
+	crd.Spec.Versions = []apiextensions.CustomResourceDefinitionVersion{{
+		Schema: &apiextensions.CustomResourceValidation{OpenAPIV3Schema: schema},
+	}}
+	raw, err := crd.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := decoder(t, "shared", Options{Scheme: s})
+	for range 2 {
+		same(t, d, decoder(t, "clientgo-protobuf-transform", Options{Scheme: s}), envelope(apiextensions.SchemeGroupVersion.WithKind("CustomResourceDefinition"), raw), "deep")
+	}
+}
+
+// mutate damages data: it changes, removes, repeats or inserts bytes.
+func mutate(r *rand.Rand, data []byte) []byte {
+	data = append([]byte(nil), data...)
+	for range 1 + r.IntN(4) {
+		i := r.IntN(len(data) + 1)
+		j := min(len(data), i+r.IntN(40))
+		switch r.IntN(5) {
+		case 0:
+			data = append(data[:i:i], data[j:]...)
+		case 1:
+			data = append(data[:j:j], data[i:]...)
+		case 2:
+			data = append(data[:i:i], append([]byte{byte(r.Uint32())}, data[i:]...)...)
+		default:
+			if i < len(data) {
+				data[i] ^= 1 << r.IntN(8)
+			}
+		}
+	}
+	return data
+}
+
+// TestMutated damages random objects and recorded ones.
+func TestMutated(t *testing.T) {
+	exact := decoder(t, "clientgo-protobuf-transform", Options{})
+	r := rand.New(rand.NewPCG(1, 2))
+	corpus, _ := recordedObjects(t, "recorded-nodeloss")
+	corpus = corpus[:100]
+	for _, gvk := range kinds() {
+		corpus = append(corpus, encode(t, filled(t, gvk, 1)))
+	}
+	rounds := 60_000
+	if testing.Short() {
+		rounds = 4000
+	}
+	for which, table := range tables() {
+		d := decoder(t, "shared", Options{Table: table()})
+		for range rounds {
+			same(t, d, exact, mutate(r, corpus[r.IntN(len(corpus))]), which)
+		}
+	}
+}
+
+// FuzzWire compares shared with client-go for any message of some kinds.
+func FuzzWire(f *testing.F) {
+	fuzzed := []schema.GroupVersionKind{podKind}
+	for _, gvk := range kinds() {
+		if strings.HasPrefix(gvk.Version, "v1") {
+			fuzzed = append(fuzzed, gvk)
+		}
+		if len(fuzzed)%8 == 0 {
+			obj := filled(f, gvk, 1)
+			raw, err := obj.(interface{ Marshal() ([]byte, error) }).Marshal()
+			if err != nil {
+				f.Fatal(err)
+			}
+			f.Add(uint8(len(fuzzed)-1), raw)
+		}
+	}
+	exact := decoder(f, "clientgo-protobuf-transform", Options{})
+	d := decoder(f, "shared", Options{})
+	bad := decoder(f, "shared", Options{Table: badHash(NewTable(0))})
+	f.Fuzz(func(t *testing.T, kind uint8, raw []byte) {
+		data := envelope(fuzzed[int(kind)%len(fuzzed)], raw)
+		for range 2 {
+			same(t, d, exact, data, "good hash")
+			same(t, bad, exact, data, "bad hash")
+		}
+		same(t, d, exact, raw, "no envelope")
+	})
+}
+
+// TestConcurrent decodes with several decoders that share a small table.
+func TestConcurrent(t *testing.T) {
+	objs, _ := recordedObjects(t, "recorded-nodeloss")
+	objs = objs[:400]
+	table := NewTable(256 << 10)
+	exact := decoder(t, "clientgo-protobuf-transform", Options{})
+	var wg sync.WaitGroup
+	for i := range 4 {
+		d := decoder(t, "shared", Options{Table: table})
+		wg.Go(func() {
+			for j := range objs {
+				data := objs[(i*97+j)%len(objs)]
+				want, _, _ := exact.Decode(data, nil, nil)
+				got, _, err := d.Decode(data, nil, nil)
+				if err != nil || !reflect.DeepEqual(want, got) {
+					t.Errorf("object %d differs: %v", j, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := table.CheckMutations(); err != nil {
+		t.Error(err)
+	}
+}
+
+// twins decodes two pods with equal labels.
+func twins(t *testing.T) (*Table, *v1.Pod, *v1.Pod) {
+	table := NewTable(0)
+	d := decoder(t, "shared", Options{Table: table})
+	var pods []*v1.Pod
+	for i := range 3 {
+		raw, err := (&v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("web-", i), Labels: map[string]string{"app": "a-long-value"}}}).Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		obj, _, err := d.Decode(envelope(podKind, raw), nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pods = append(pods, obj.(*v1.Pod))
+	}
+	return table, pods[1], pods[2]
+}
+
+// TestMutationFound: a write to a shared value shows in the table, in the other object, and in
+// client-go's mutation detector, which runs in a process of its own with its variable set.
+func TestMutationFound(t *testing.T) {
+	table, a, b := twins(t)
+	if err := table.CheckMutations(); err != nil {
+		t.Fatal(err)
+	}
+	if os.Getenv("KUBE_CACHE_MUTATION_DETECTOR") != "" {
+		detector := cache.NewCacheMutationDetector("shared")
+		detector.AddObject(b)
+		a.Labels["app"] = "changed"
+		stop := make(chan struct{})
+		time.AfterFunc(5*time.Second, func() { close(stop) })
+		detector.Run(stop) // panics
+		return
+	}
+	a.Labels["app"] = "changed"
+	if b.Labels["app"] != "changed" {
+		t.Error("the labels are not shared")
+	}
+	if err := table.CheckMutations(); err == nil || !strings.Contains(err.Error(), "map[string]string") {
+		t.Errorf("CheckMutations: %v", err)
+	}
+	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestMutationFound$")
+	child.Env = append(os.Environ(), "KUBE_CACHE_MUTATION_DETECTOR=true")
+	if out, err := child.CombinedOutput(); err == nil || !strings.Contains(string(out), "cache shared modified") {
+		t.Errorf("client-go's detector: %v\n%s", err, out)
+	}
+}
