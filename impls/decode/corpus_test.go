@@ -26,8 +26,9 @@ import (
 	"watchlab/loadgen/trace"
 )
 
-// recordedObjects returns the objects of a recording in protobuf, in order, with their event types.
-func recordedObjects(tb testing.TB, name string) (objs [][]byte, types []string) {
+// recordedObjects returns the first objects of a recording in protobuf, in order, with their event
+// types.
+func recordedObjects(tb testing.TB, name string, most int) (objs [][]byte, types []string) {
 	tb.Helper()
 	in, err := trace.Open(name)
 	if err != nil {
@@ -37,7 +38,7 @@ func recordedObjects(tb testing.TB, name string) (objs [][]byte, types []string)
 	universal := scheme.Codecs.UniversalDeserializer()
 	for r := trace.NewReader(in, name); ; {
 		f, err := r.Next()
-		if errors.Is(err, io.EOF) {
+		if errors.Is(err, io.EOF) || len(objs) == most {
 			return objs, types
 		}
 		if err != nil {

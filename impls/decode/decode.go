@@ -1,3 +1,61 @@
+// Package decode defines the first stage of an informer, from the bytes of a response to objects:
+// the contract, its options and the variants.
+//
+// The contract is client-go's (v0.37): a [Decoder] is a [runtime.Decoder] of objects and lists, and
+// makes the [watch.Decoder] of a watch.
+//
+// # Where a decoder goes in
+//
+// client-go takes its decoders from [rest.Config.NegotiatedSerializer]. A REST client asks that for
+// the serializers of the response's media type, and decodes a list with DecoderToVersion (Request.Do
+// and Result.Into). A watch takes the framer and the serializer of frames (StreamSerializer) too,
+// in Request.newStreamWatcher. [Negotiated] puts a decoder there:
+//
+//  1. [NewListWatch] is a [cache.ListerWatcher] with the decoder, for cache.NewReflector,
+//     cache.NewSharedIndexInformer, SharedInformerFactory.InformerFor and controller-runtime's
+//     cache.Options.NewInformer.
+//  2. [NewRESTClient] is the REST client of a group. A typed client is made of it, by New of its
+//     package, such as k8s.io/client-go/kubernetes/typed/core/v1.
+//  3. [Decoder.Watch] reads frames from anything.
+//
+// kubernetes.NewForConfig and dynamic.NewForConfig overwrite NegotiatedSerializer, so a clientset
+// takes no decoder.
+//
+// # What every variant guarantees
+//
+//   - The object, or the error, is that of client-go's decoder for generated clients, for any input.
+//     Objects have no TypeMeta, as there. Variants whose guarantees say Strips lack
+//     metadata.managedFields of the object itself, as after the usual transform of an informer. They
+//     still refuse what client-go refuses there.
+//   - The objects of a watch come in order.
+//   - The input is not kept: objects do not point into it.
+//   - A decoder serves several goroutines and several responses at once.
+//
+// # shared
+//
+// A watch sends much that it has sent before. The decoder cuts the bytes of an object at the borders
+// of its groups: a message, an element of a list, or all of a list or map. A group whose bytes a
+// [Table] has is not decoded: the object gets the value that was decoded before. The cuts come from
+// the protobuf tags of the Go types, so every built-in kind has them. Places where groups do not
+// repeat are learned and then not hashed.
+//
+// The slices, maps and pointers of an object may be those of other objects: they must not be
+// changed, also not by appending within capacity (there is none) or by Quantity.String, which
+// caches its result in a pointer's target. That is the rule for objects of an informer's cache, but
+// a violation harms other objects too. client-go's detector (KUBE_CACHE_MUTATION_DETECTOR) finds it
+// in each of them, and [Table.CheckMutations] names the type. DeepCopy an object to change it.
+//
+// An object that is sent again with the same bytes, as in a relist, is returned as the same pointer
+// while it is in use. It is found by a 128-bit hash and its UID, resource version, namespace and
+// name; see the type objects for the probability of a mistake. Groups are verified by their bytes.
+//
+// Bounds: the groups of a Table take at most [DefaultTableBytes] or what [NewTable] is given; its
+// slots, strings and marks take about 1 MiB more. Objects in use are found through weak pointers, at
+// some 50 bytes each. A kind takes a plan.
+//
+// Designs turned down: a 128-bit hash instead of the bytes of a group (a collision could show, and
+// comparing costs less than a second hash); locked shards of Go maps (an event needs some 20
+// look-ups, and each is one atomic load); groups chosen by kind (they would serve pods alone).
 package decode
 
 import (
@@ -145,7 +203,7 @@ func newCodec(o Options, e Encoding) (*codec, error) {
 	}
 	stream := *info.StreamSerializer // shared by the codecs of a scheme
 	info.StreamSerializer = &stream
-	return &codec{Decoder: base.DecoderToVersion(info.Serializer, nil), scheme: o.Scheme, info: info}, nil
+	return &codec{Decoder: listing{base.DecoderToVersion(info.Serializer, nil)}, scheme: o.Scheme, info: info}, nil
 }
 
 func (c *codec) Info() runtime.SerializerInfo {

@@ -142,8 +142,7 @@ func mutate(r *rand.Rand, data []byte) []byte {
 func TestMutated(t *testing.T) {
 	exact := decoder(t, "clientgo-protobuf-transform", Options{})
 	r := rand.New(rand.NewPCG(1, 2))
-	corpus, _ := recordedObjects(t, "recorded-nodeloss")
-	corpus = corpus[:100]
+	corpus, _ := recordedObjects(t, "recorded-nodeloss", 100)
 	for _, gvk := range kinds() {
 		corpus = append(corpus, encode(t, filled(t, gvk, 1)))
 	}
@@ -190,8 +189,7 @@ func FuzzWire(f *testing.F) {
 
 // TestConcurrent decodes with several decoders that share a small table.
 func TestConcurrent(t *testing.T) {
-	objs, _ := recordedObjects(t, "recorded-nodeloss")
-	objs = objs[:400]
+	objs, _ := recordedObjects(t, "recorded-nodeloss", 400)
 	table := NewTable(256 << 10)
 	exact := decoder(t, "clientgo-protobuf-transform", Options{})
 	var wg sync.WaitGroup

@@ -32,9 +32,15 @@ func (l *List) DeepCopyObject() runtime.Object {
 	return c
 }
 
-// decode fills the list with what d decodes.
-func (l *List) decode(d runtime.Decoder, data []byte, defaults *schema.GroupVersionKind) (runtime.Object, *schema.GroupVersionKind, error) {
-	obj, gvk, err := d.Decode(data, defaults, nil)
+// listing decodes into a [List] too.
+type listing struct{ runtime.Decoder }
+
+func (d listing) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	l, ok := into.(*List)
+	if !ok {
+		return d.Decoder.Decode(data, defaults, into)
+	}
+	obj, gvk, err := d.Decoder.Decode(data, defaults, nil)
 	if err != nil || !meta.IsListType(obj) {
 		return obj, gvk, err
 	}

@@ -55,9 +55,6 @@ func (s *shared) Decode(data []byte, defaults *schema.GroupVersionKind, into run
 			return obj, &gvk, nil
 		}
 	}
-	if l, ok := into.(*List); ok {
-		return l.decode(s.exact, data, defaults)
-	}
 	return s.exact.Decode(data, defaults, into)
 }
 

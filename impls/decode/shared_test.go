@@ -30,10 +30,15 @@ func tables() map[string]func() *Table {
 func TestRecorded(t *testing.T) {
 	exact := decoder(t, "clientgo-protobuf-transform", Options{})
 	for _, name := range trace.Names() {
-		objs, _ := recordedObjects(t, name)
+		most := 1 << 20
+		if testing.Short() {
+			most = 500
+		}
+		all, _ := recordedObjects(t, name, most)
 		for which, table := range tables() {
-			if testing.Short() || which != "default" {
-				objs = objs[:min(len(objs), 1000)]
+			objs := all
+			if which != "default" {
+				objs = all[:min(len(all), 1000)]
 			}
 			t.Run(name+"/"+which, func(t *testing.T) {
 				table := table()
@@ -101,7 +106,7 @@ func TestFilled(t *testing.T) {
 
 // TestWatch reads the recording as frames of a watch.
 func TestWatch(t *testing.T) {
-	objs, types := recordedObjects(t, "recorded-nodeloss")
+	objs, types := recordedObjects(t, "recorded-nodeloss", 1000)
 	body := frames(t, objs, types)
 	want := decoder(t, "clientgo-protobuf-transform", Options{}).Watch(io.NopCloser(bytes.NewReader(body)))
 	got := decoder(t, "shared", Options{}).Watch(io.NopCloser(bytes.NewReader(body)))
