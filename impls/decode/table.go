@@ -132,8 +132,9 @@ func (t *Table) get(hash uint64, k *kind, b []byte) *entry {
 }
 
 // known returns the value of a group that the table has. Otherwise it returns the hash under which
-// the decoded group is to be kept, or 0: a group is kept at first sight where groups recur, else at
-// the second, so that groups that never repeat do not fill the table.
+// the decoded group is to be kept, or 0. A group is kept at first sight where hits outweigh misses,
+// else at the second, so that groups that never repeat do not fill the table. Where hits fail to come
+// although groups recur, because they do not fit the table, few are kept.
 func (t *Table) known(pos *position, k *kind, b []byte) (value unsafe.Pointer, hash uint64) {
 	if len(b) < minGroup || !pos.worth(len(b)) {
 		return nil, 0
@@ -146,16 +147,13 @@ func (t *Table) known(pos *position, k *kind, b []byte) (value unsafe.Pointer, h
 		pos.learn(true)
 		return e.value, 0
 	}
+	pos.learn(false)
 	door, mark := &t.seen[hash%doorkeepers], uint32(hash>>32)
-	again := door.Load() == mark
-	pos.learn(again)
-	if !again {
-		door.Store(mark)
-		if !pos.recurs() {
-			return nil, 0
-		}
+	if again := door.Load() == mark; again && pos.worth(0) || pos.recurs() {
+		return nil, hash
 	}
-	return nil, hash
+	door.Store(mark)
+	return nil, 0
 }
 
 // keep stores a decoded group, of which the table owns the value.
