@@ -202,7 +202,7 @@ type position struct {
 }
 
 const (
-	startScore = 512
+	startScore = 128
 	maxScore   = 2048
 	minScore   = -64
 	hitGain    = 8
@@ -229,5 +229,5 @@ func (p *position) learn(hit bool) {
 	}
 }
 
-// recurs reports whether groups recur so often that one is kept at first sight.
-func (p *position) recurs() bool { return p.score.Load() >= startScore/2 }
+// recurs reports whether hits outweighed misses so far, so that a group is kept at first sight.
+func (p *position) recurs() bool { return p.score.Load() > startScore }

@@ -123,3 +123,23 @@ func TestWatch(t *testing.T) {
 }
 
 var _ runtime.Object = (*List)(nil)
+
+// BenchmarkRandom decodes random pods, of which nothing repeats: the worst case of shared.
+func BenchmarkRandom(b *testing.B) {
+	pods := make([][]byte, 3000)
+	for i := range pods {
+		pods[i] = encode(b, filled(b, podKind, int64(i)))
+	}
+	for _, name := range []string{"clientgo-protobuf-transform", "shared"} {
+		b.Run("impl="+name, func(b *testing.B) {
+			for b.Loop() {
+				d := decoder(b, name, Options{})
+				for _, data := range pods {
+					if _, _, err := d.Decode(data, nil, nil); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+		})
+	}
+}

@@ -33,9 +33,12 @@ type Table struct {
 	limit      int64
 	young, old atomic.Pointer[generation]
 	seen       [doorkeepers]atomic.Uint32
-	strings    [internSlots]atomic.Pointer[string]
-	objects    objects
-	hash       func([]byte) uint64
+	strings    [internSlots]struct {
+		seen atomic.Uint32 // of the last string that was not kept
+		kept atomic.Pointer[string]
+	}
+	objects objects
+	hash    func([]byte) uint64
 
 	mu    sync.Mutex
 	plans planner // guarded by mu; plans do not change once built
@@ -169,14 +172,19 @@ func (t *Table) intern(pos *position, b []byte) string {
 	if len(b) > maxInterned || !pos.worth(len(b)) {
 		return string(b)
 	}
-	slot := &t.strings[t.hash(b)%internSlots]
-	if s := slot.Load(); s != nil && *s == string(b) {
+	hash := t.hash(b)
+	slot, mark := &t.strings[hash%internSlots], uint32(hash>>32)
+	if s := slot.kept.Load(); s != nil && *s == string(b) {
 		pos.learn(true)
 		return *s
 	}
 	pos.learn(false)
 	s := string(b)
-	slot.Store(&s)
+	if slot.seen.Load() == mark {
+		slot.kept.Store(boxed(s))
+	} else {
+		slot.seen.Store(mark)
+	}
 	return s
 }
 
