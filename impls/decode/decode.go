@@ -50,8 +50,12 @@
 // name; see the type objects for the probability of a mistake. Groups are verified by their bytes.
 //
 // Bounds: the groups of a Table take at most [DefaultTableBytes] or what [NewTable] is given; its
-// slots, strings and marks take about 1 MiB more. Objects in use are found through weak pointers, at
-// some 50 bytes each. A kind takes a plan.
+// slots, strings and marks take about 1.5 MiB more. Objects in use are found through weak pointers,
+// at some 50 bytes each. Small caches, such as 200 leases, are smaller without a table.
+//
+// The worst case is objects of which nothing repeats: BenchmarkRandom decodes random pods, without a
+// watch, and shared takes about a fifth more CPU time than client-go with the transform. Pods that
+// differ in every environment value, annotation and image are still decoded faster.
 //
 // Designs turned down: a 128-bit hash instead of the bytes of a group (a collision could show, and
 // comparing costs less than a second hash); locked shards of Go maps (an event needs some 20

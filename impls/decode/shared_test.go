@@ -143,3 +143,40 @@ func BenchmarkRandom(b *testing.B) {
 		})
 	}
 }
+
+// TestBounded: a table stays within its bytes, also when more recurs than it holds, and groups that
+// never repeat do not fill it.
+func TestBounded(t *testing.T) {
+	const limit = 128 << 10
+	held := func(t *Table) (n int64) {
+		for _, g := range []*generation{t.young.Load(), t.old.Load()} {
+			if g != nil {
+				for i := range g.slots {
+					if e := g.slots[i].Load(); e != nil {
+						n += e.cost()
+					}
+				}
+			}
+		}
+		return n
+	}
+	var pods [][]byte
+	for seed := range int64(300) {
+		pods = append(pods, encode(t, filled(t, podKind, seed)))
+	}
+	table := NewTable(limit)
+	d := decoder(t, "shared", Options{Table: table})
+	for round := range 4 {
+		for _, data := range pods {
+			if _, _, err := d.Decode(data, nil, nil); err != nil {
+				t.Fatal(err)
+			}
+			if n := held(table); n > limit+int64(8*len(data)) {
+				t.Fatalf("round %d: %d bytes of at most %d", round, n, limit)
+			}
+		}
+		if n := held(table); round == 0 && n > limit/2 {
+			t.Errorf("pods that did not repeat take %d bytes", n)
+		}
+	}
+}
