@@ -5,9 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -23,7 +23,7 @@ type comparisonRun struct {
 	cells     []*cellRun
 	first     int               // index of the phase's first cell
 	baselines map[string]string // baseline cells, by the name without the variant
-	warm      map[string]bool   // variants that this process has played
+	warm      map[string]bool   // benchmarks that this process has played
 }
 
 // cellRun is a cell in progress. Its rounds are in the outcome.
@@ -50,12 +50,11 @@ func (t *cellRun) has(round int) bool {
 	return slices.ContainsFunc(t.rounds(), func(r Round) bool { return r.Round == round })
 }
 
-// impl returns the variant, the same for both cells of an A/A pair.
-func (t *cellRun) impl() string { return strings.TrimSuffix(t.Label("impl"), againSuffix) }
+// benchmark is the cell's name without variant and rate.
+func (t *cellRun) benchmark() string { return t.NameWithout("impl", "rate") }
 
-// cold returns the phase's cells that warm up the process: of the variants that it has not played, one
-// for each variant in each benchmark, and one for each benchmark with its knobs, unpaced if there is one;
-// all where processes wait for each other.
+// cold returns the phase's cells that warm up the process: one for each benchmark that it has not
+// played, unpaced if there is one; all where processes wait for each other.
 func (c *comparisonRun) cold() (cells []*cellRun) {
 	if c.r.opts.Fresh != nil {
 		return nil
@@ -63,12 +62,11 @@ func (c *comparisonRun) cold() (cells []*cellRun) {
 	if c.Together || c.r.opts.BeforeRun != nil {
 		return c.cells[c.first:]
 	}
-	warm := map[string]bool{}
+	warm := maps.Clone(c.warm)
 	for _, paced := range []bool{false, true} {
 		for _, t := range c.cells[c.first:] {
-			variant, knobs := t.Name+" "+t.impl(), t.NameWithout("impl", "rate")
-			if _, is := t.Rate(); is == paced && !t.failed && !c.warm[t.impl()] && !(warm[variant] && warm[knobs]) {
-				warm[variant], warm[knobs] = true, true
+			if _, is := t.Rate(); is == paced && !t.failed && !warm[t.benchmark()] {
+				warm[t.benchmark()] = true
 				cells = append(cells, t)
 			}
 		}
@@ -409,7 +407,7 @@ func (p *cellPlay) finish(ctx context.Context) error {
 		round := Round{Round: p.round, Process: r.process, Place: p.place, Started: p.started, Took: passed, Result: p.measured}
 		result.addRound(round, p.c.Latency)
 	}
-	p.c.warm[p.impl()] = true
+	p.c.warm[p.benchmark()] = true
 	p.advance()
 	p.took.add(passed)
 	r.all.add(passed)
