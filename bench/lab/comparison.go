@@ -5,9 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,7 +23,7 @@ type comparisonRun struct {
 	cells     []*cellRun
 	first     int               // index of the phase's first cell
 	baselines map[string]string // baseline cells, by the name without the variant
-	warm      map[string]bool   // benchmarks that this process has played
+	warm      map[string]bool   // variants that this process has played
 }
 
 // cellRun is a cell in progress. Its rounds are in the outcome.
@@ -50,11 +50,12 @@ func (t *cellRun) has(round int) bool {
 	return slices.ContainsFunc(t.rounds(), func(r Round) bool { return r.Round == round })
 }
 
-// benchmark is the cell's name without variant and rate.
-func (t *cellRun) benchmark() string { return t.NameWithout("impl", "rate") }
+// impl returns the variant, the same for both cells of an A/A pair.
+func (t *cellRun) impl() string { return strings.TrimSuffix(t.Label("impl"), againSuffix) }
 
-// cold returns the phase's cells that warm up the process: one for each benchmark that it has not
-// played, unpaced if there is one; all where processes wait for each other.
+// cold returns the phase's cells that warm up the process: one for each benchmark with its knobs,
+// unpaced if there is one, and in a run of one process one for each variant; all where processes wait
+// for each other. With several processes, warming up each variant would take as long as the rounds.
 func (c *comparisonRun) cold() (cells []*cellRun) {
 	if c.r.opts.Fresh != nil {
 		return nil
@@ -62,11 +63,13 @@ func (c *comparisonRun) cold() (cells []*cellRun) {
 	if c.Together || c.r.opts.BeforeRun != nil {
 		return c.cells[c.first:]
 	}
-	warm := maps.Clone(c.warm)
+	warm := map[string]bool{}
 	for _, paced := range []bool{false, true} {
 		for _, t := range c.cells[c.first:] {
-			if _, is := t.Rate(); is == paced && !t.failed && !warm[t.benchmark()] {
-				warm[t.benchmark()] = true
+			variant, knobs := t.Name+" "+t.impl(), t.NameWithout("impl", "rate")
+			known := warm[knobs] && (warm[variant] || c.r.opts.Processes > 1)
+			if _, is := t.Rate(); is == paced && !t.failed && !c.warm[t.impl()] && !known {
+				warm[variant], warm[knobs] = true, true
 				cells = append(cells, t)
 			}
 		}
@@ -407,7 +410,7 @@ func (p *cellPlay) finish(ctx context.Context) error {
 		round := Round{Round: p.round, Process: r.process, Place: p.place, Started: p.started, Took: passed, Result: p.measured}
 		result.addRound(round, p.c.Latency)
 	}
-	p.c.warm[p.benchmark()] = true
+	p.c.warm[p.impl()] = true
 	p.advance()
 	p.took.add(passed)
 	r.all.add(passed)

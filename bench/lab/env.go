@@ -44,7 +44,7 @@ type Env struct {
 	Cores       int            `json:"cores"`                    // visible to the process
 	GOMAXPROCS  int            `json:"gomaxprocs"`               // used by the process
 	GOGC        string         `json:"gogc"`                     // in force, in percent; "off" for none
-	GCNsPerByte float64        `json:"gcNsPerByte,omitempty"`    // price of an allocated byte; 0 if unknown
+	GCNsPerByte float64        `json:"gcNsPerByte,omitempty"`    // price of an allocated byte in the last process; 0 if unknown
 	GCPriceOf   string         `json:"gcPriceOf,omitempty"`      // how it was measured
 	GOMEMLIMIT  *int64         `json:"gomemlimit,omitempty"`     // in bytes; nil for none
 	Kernel      string         `json:"kernel,omitempty"`         // release, such as "6.8.0"

@@ -56,7 +56,6 @@ func (r *runner) continueFrom(planned *Outcome, comparisons []Comparison) error 
 		return err
 	}
 	env.Started, env.Args, env.Resumed, env.Processes = old.Env.Started, old.Env.Args, old.Env.Resumed, r.process
-	env.GCNsPerByte, env.GCPriceOf = old.Env.GCNsPerByte, old.Env.GCPriceOf // one price for all rounds
 	if old.Paused {
 		env.Before, env.LoadAverage = old.Env.Before, old.Env.LoadAverage
 	} else {

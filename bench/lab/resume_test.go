@@ -342,11 +342,12 @@ func TestResumeAfterAnError(t *testing.T) {
 	})
 }
 
-// TestResumeKeepsThePrice: garbage has one price in all rounds of a run, which env.json has.
-func TestResumeKeepsThePrice(t *testing.T) {
+// TestPriceOfEachProcess: each process measures the price of garbage. One price for all would shift all
+// figures of a run, which no interval of its processes contains.
+func TestPriceOfEachProcess(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "results")
 	synctest.Test(t, func(t *testing.T) {
-		const price = 7
+		price := cell.MeasureGCPrice().NsPerByte
 		for session := range 2 {
 			ctx, cancel := context.WithCancel(context.Background())
 			s := &playLog{plays: map[string]int{}, stop: cancel}
@@ -360,7 +361,7 @@ func TestResumeKeepsThePrice(t *testing.T) {
 				t.Fatal(err)
 			}
 			if session == 0 {
-				o.Env.GCNsPerByte = price
+				o.Env.GCNsPerByte = price + 7
 				if err := o.Save(dir); err != nil {
 					t.Fatal(err)
 				}
@@ -373,7 +374,7 @@ func TestResumeKeepsThePrice(t *testing.T) {
 				}
 			}
 			if session > 0 && o.Env.GCNsPerByte != price {
-				t.Errorf("env.json has the price %v, want that of the first session, %v", o.Env.GCNsPerByte, price)
+				t.Errorf("env.json has the price %v, want that of this process, %v", o.Env.GCNsPerByte, price)
 			}
 		}
 	})
