@@ -61,7 +61,8 @@ func Brief(w io.Writer, o *lab.Outcome) error {
 type family struct {
 	name     string
 	groups   []*group
-	all      []row // of the family, also those without a line
+	all      []row    // of the family, also those without a line
+	named    []string // variants of the sentence, which keep their rows
 	Sentence string
 }
 
@@ -73,7 +74,7 @@ func (f *family) size() (n int) {
 	return n
 }
 
-// shrink drops the last group, or the last row of the only one.
+// shrink drops the last group, or of the only one the last row that the sentence does not name.
 func (f *family) shrink() (dropped int) {
 	last := len(f.groups) - 1
 	g := f.groups[last]
@@ -81,7 +82,13 @@ func (f *family) shrink() (dropped int) {
 		f.groups = f.groups[:last]
 		return len(g.rows)
 	}
-	g.rows = g.rows[:len(g.rows)-1]
+	at := len(g.rows) - 1
+	for i, r := range g.rows {
+		if !slices.Contains(f.named, r.variant()) {
+			at = i
+		}
+	}
+	g.rows = slices.Delete(g.rows, at, at+1)
 	return 1
 }
 
@@ -212,11 +219,12 @@ func (g gain) doubt() string {
 }
 
 // sentence states the gain of the best variant. said are the groups that it mentions.
-func (f family) sentence() (text string, said []*group) {
+func (f *family) sentence() (text string, said []*group) {
 	top, best, g, of := f.best()
 	if top == nil {
 		return fmt.Sprintf("Family %s: no comparison with a baseline (%s).", f.name, f.groups[0].obstacle()), nil
 	}
+	f.named = []string{best.variant(), best.base.variant()}
 	whose := "`" + best.base.variant() + "`"
 	if upstream(best.base.variant()) {
 		whose = "client-go's"

@@ -236,7 +236,7 @@ func TestBriefFitsOneScreen(t *testing.T) {
 		var cells []played
 		for _, where := range [][2]string{{"queue", "memory"}, {"informer", "memory"}, {"informer", "apiserver"}} {
 			for v := range 12 {
-				cells = append(cells, played{where[0], where[1], "a-storm-of-a-long-name", fmt.Sprintf("a-variant-of-a-long-name-%d", v), lab.Unpaced, 1e6, 1000, 1, lab.Verdict{}, 5})
+				cells = append(cells, played{where[0], where[1], "a-storm-of-a-long-name", fmt.Sprintf("a-variant-of-a-long-name-%d", v), lab.Unpaced, 1e6 * float64(1+v), 1000 / float64(1+v), 1, lab.Verdict{}, 5})
 			}
 		}
 		all = append(all, family(name, "a-variant-of-a-long-name-0", cells...))
@@ -247,6 +247,9 @@ func TestBriefFitsOneScreen(t *testing.T) {
 			t.Fatal(err)
 		}
 		fits(t, b.String())
+		if n < 3 && strings.Count(b.String(), "\na-variant-of-a-long-name-11 ") <= n {
+			t.Errorf("a best variant has no row:\n%s", b.String())
+		}
 	}
 	for _, o := range []*lab.Outcome{outcome(), firstRun()} {
 		var b bytes.Buffer
