@@ -78,10 +78,9 @@ headlines() {
 }
 
 # lost prints the sentence of each family of a quick run, and the losses of its report. It fails
-# where a family has none or too few rounds.
+# where a family has none or too few rounds. A run that is there already stays.
 lost() {
-	rm -rf "$raw/quick"
-	bin/watchlab run --out "$raw/quick" >/dev/null || return 1
+	[ -f "$raw/quick/report.md" ] || bin/watchlab run --out "$raw/quick" >/dev/null || return 1
 	local sentences
 	sentences=$(bin/watchlab report "$raw/quick" -o brief | awk -v RS= '{ gsub(/\n/, " "); print }' |
 		grep -o 'Where ours lose.*' | sed -E 's/ (deltafifo|queue|merge)  .*//')
