@@ -34,7 +34,7 @@ func recordedObjects(tb testing.TB, name string, most int) (objs [][]byte, types
 	if err != nil {
 		tb.Fatal(err)
 	}
-	defer in.Close()
+	defer func() { _ = in.Close() }()
 	universal := scheme.Codecs.UniversalDeserializer()
 	for r := trace.NewReader(in, name); ; {
 		f, err := r.Next()

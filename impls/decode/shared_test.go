@@ -2,6 +2,7 @@ package decode
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"reflect"
 	"testing"
@@ -117,7 +118,7 @@ func TestWatch(t *testing.T) {
 			t.Fatalf("frame %d: %v %v, %v %v", i, wantType, err1, gotType, err2)
 		}
 	}
-	if _, _, err := got.Decode(); err != io.EOF {
+	if _, _, err := got.Decode(); !errors.Is(err, io.EOF) {
 		t.Errorf("at the end: %v", err)
 	}
 }

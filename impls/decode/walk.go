@@ -67,7 +67,8 @@ func (w *walk) message(p *plan, dst unsafe.Pointer, b []byte, depth int) bool {
 		case message:
 			ok = w.sub(f, at, b[from:to], depth+1)
 		default:
-			start, n := i, 0
+			start := i
+			var n int
 			if to, n, ok = run(b, to, tag); ok {
 				ok = w.group(p, f, dst, b[start:to:to], n, depth)
 			}
