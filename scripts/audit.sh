@@ -107,7 +107,7 @@ upstream() {
 
 soak() {
 	local play="go test -count 1 -timeout 0 -v -run '^TestSoak\$' ./impls/conformance -events ${AUDIT_SOAK:-2e6}"
-	[ -z "${AUDIT_SOAKED:-}" ] || play="cat $AUDIT_SOAKED && grep -q '^--- PASS: TestSoak' $AUDIT_SOAKED"
+	[ -z "${AUDIT_SOAKED:-}" ] || play="cat \$AUDIT_SOAKED && grep -q '^--- PASS: TestSoak' \$AUDIT_SOAKED"
 	stage soak 'Each variant plays as many events in ten instances, one after the other. Nothing is lost, duplicated or reordered; the heap after collections, goroutines and open files stay flat. Mergers get updates of one pod, with a SET of all pods among 1,000.' \
 		"$play" 'soaked'
 }
