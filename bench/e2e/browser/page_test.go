@@ -47,7 +47,7 @@ func TestCharts(t *testing.T) {
 	// Charts of the fixture's first panel. Lists show a broken variant as "invalid", and
 	// it has no curve.
 	first := map[string]want{
-		"throughput": {1, all}, "rate": {1, sound}, "quantiles": {rates, all}, "distribution": {rates, sound},
+		"throughput": {1, all}, "cpu": {1, all}, "rate": {1, sound}, "quantiles": {rates, all}, "distribution": {rates, sound},
 		"stages": {rates, all}, "depth": {rates, sound}, "storm": {rates, sound},
 	}
 	got := map[string][]drawn{}

@@ -337,7 +337,7 @@ func ruleStates(t *testing.T, p *prometheus) map[string]ruleState {
 func alerts(t *testing.T, p *prometheus) {
 	programs.Eventually(t, "all alerts", func() error {
 		states := ruleStates(t, p)
-		if len(states) != 12 {
+		if len(states) != 11 {
 			return fmt.Errorf("%d rules", len(states))
 		}
 		for _, r := range states {

@@ -14,9 +14,9 @@ import (
 // storms holds the arguments of the runs: each pipeline, paced and unpaced, with faults
 // on the simulated server. Together they produce all metrics of the dashboards.
 var storms = [][]string{
-	{"--family", "deltafifo", "--impl", "clientgo-realfifo-batch,ring", "--pipeline", "queue", "--storm", "recorded-gang", "--pace", "max,5000"},
-	{"--family", "deltafifo", "--delivery", "in-order", "--impl", "clientgo-realfifo-batch,cond", "--pipeline", "informer", "--source", "apiserver", "--faults", "disconnect:every=1s,count=20", "--storm", "recorded-gang", "--pace", "max,500"},
-	{"--family", "merge", "--impl", "reference,cond", "--pipeline", "kubelet", "--storm", "recorded-nodeloss", "--pace", "max,200"},
+	{"--family", "deltafifo", "--impl", "clientgo-realfifo-batch,ring", "--pipeline", "queue", "--storm", "recorded-gang", "--pace", "max,5000", "--lag-budget", "10s"},
+	{"--family", "deltafifo", "--delivery", "in-order", "--impl", "clientgo-realfifo-batch,cond", "--pipeline", "informer", "--source", "apiserver", "--faults", "disconnect:every=1s,count=20", "--storm", "recorded-gang", "--pace", "max,500", "--lag-budget", "10s"},
+	{"--family", "merge", "--impl", "reference,cond", "--pipeline", "kubelet", "--storm", "recorded-nodeloss", "--pace", "max,200", "--lag-budget", "10s"},
 }
 
 // lasting is the budget of each run.
