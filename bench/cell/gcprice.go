@@ -36,7 +36,7 @@ var MeasureGCPrice = sync.OnceValue(func() GCPrice {
 	pods := decodedPods(pricePods)
 	full, with := collection()
 	runtime.KeepAlive(pods)
-	percent := gogc()
+	percent := gogc(RuntimeMetric(metricGOGC))
 	p := GCPrice{Measured: fmt.Sprintf("CPU time to mark %d decoded pods, the least of %d collections, at GOGC=%.0f", pricePods, priceTries, percent)}
 	if percent > 0 && with > live && full > empty {
 		p.NsPerByte = (full - empty) / (with - live) * 100 / percent
@@ -55,7 +55,7 @@ func collection() (ns, live float64) {
 			ns = took
 		}
 	}
-	return ns, float64(RuntimeMetric("/gc/heap/live:bytes"))
+	return ns, float64(RuntimeMetric(metricLive))
 }
 
 // decodedPods returns pods of a storm, each with memory of its own.
@@ -73,21 +73,32 @@ func decodedPods(n int) *storm.Storm {
 	return set.Storms[0].Fresh(true)
 }
 
+const (
+	metricLive = "/gc/heap/live:bytes" // kept by the last collection
+	metricGOGC = "/gc/gogc:percent"
+)
+
 // gogc returns the percentage in force; 0 if the collector is off.
-func gogc() float64 {
-	if v := RuntimeMetric("/gc/gogc:percent"); v < math.MaxUint64 {
-		return float64(v)
+func gogc(percent uint64) float64 {
+	if percent == math.MaxUint64 {
+		return 0
 	}
-	return 0
+	return float64(percent)
 }
 
 // RuntimeMetric reads a whole number of package runtime/metrics; 0 without it.
 func RuntimeMetric(name string) uint64 {
 	s := []metrics.Sample{{Name: name}}
-	if metrics.Read(s); s[0].Value.Kind() != metrics.KindUint64 {
+	metrics.Read(s)
+	return whole(s[0].Value)
+}
+
+// whole returns the value of a metric; 0 if the runtime lacks it.
+func whole(v metrics.Value) uint64 {
+	if v.Kind() != metrics.KindUint64 {
 		return 0
 	}
-	return s[0].Value.Uint64()
+	return v.Uint64()
 }
 
 // PricedCPUSecondsPerEvent is the CPU time of an event with its garbage paid: collections pay for

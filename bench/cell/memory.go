@@ -61,8 +61,5 @@ func (w *watcher) stop() Memory {
 // look returns the size of live objects and of dead ones that are not yet swept.
 func (w *watcher) look() uint64 {
 	metrics.Read(w.sample)
-	if w.sample[0].Value.Kind() != metrics.KindUint64 {
-		return 0
-	}
-	return w.sample[0].Value.Uint64()
+	return whole(w.sample[0].Value)
 }

@@ -35,9 +35,10 @@ func (u *usage) readRuntime() {
 		{Name: "/sync/mutex/wait/total:seconds"},
 		{Name: "/sched/pauses/total/gc:seconds"},
 		{Name: "/gc/limiter/last-enabled:gc-cycle"},
+		{Name: metricLive},
+		{Name: metricGOGC},
 	}
 	metrics.Read(samples)
-	u.live, u.gogc = RuntimeMetric("/gc/heap/live:bytes"), gogc()
 	// A runtime without a metric leaves its zero value.
 	for _, s := range samples {
 		switch v := s.Value; v.Kind() {
@@ -45,10 +46,9 @@ func (u *usage) readRuntime() {
 			u.lockWait = time.Duration(v.Float64() * float64(time.Second))
 		case metrics.KindFloat64Histogram:
 			u.pauses = v.Float64Histogram()
-		case metrics.KindUint64:
-			u.gcLimited = v.Uint64()
 		}
 	}
+	u.gcLimited, u.live, u.gogc = whole(samples[2].Value), whole(samples[3].Value), gogc(whole(samples[4].Value))
 }
 
 func (u *usage) readHost() { u.cpu, u.throttled = ReadCPUTimes(Root()), Throttled(Root()) }

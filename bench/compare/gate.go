@@ -153,12 +153,12 @@ func Gate(old, now *Run, file string, rules []Rule, strict bool) (*GateResult, e
 	decided := slices.ContainsFunc(v.Findings, func(f Finding) bool { return f.Kind != CannotTell })
 	v.CannotTell = v.Findings[0].Kind == CannotTell && (strict || !decided)
 	var names []string
-	for name, r := range map[string]*Run{"the old run": old, "the new run": now} {
-		if r.single {
-			names = append(names, name)
-		}
+	if now.single {
+		names = append(names, "the new run")
 	}
-	slices.Sort(names)
+	if old.single {
+		names = append(names, "the old run")
+	}
 	if names != nil {
 		v.Notes = append(v.Notes, oneProcess(names))
 	}

@@ -430,9 +430,9 @@ type Progress struct {
 	Round, Rounds int    // Round 0 is the warm-up; Rounds is 0 with a budget
 	Profiling     bool   // the round takes pprof profiles
 	// Done counts finished plays, including skipped cells and the rounds of a resumed
-	// run; Spent is the time of the run so far, over all processes. Total is 0 with a budget, and grows when [Comparison].More adds cells.
+	// run. Total is 0 with a budget, and grows when [Comparison].More adds cells.
 	Done, Total       int
-	Spent, Left       time.Duration // Left: estimated remaining time; 0 while unknown
+	Spent, Left       time.Duration // Spent: over all processes; Left: estimated, 0 while unknown
 	Finished, Skipped bool          // Finished: false before the play, true after; Skipped: the cell was invalid
 	Result            CellResult    // of the cell so far
 }

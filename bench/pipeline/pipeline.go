@@ -62,9 +62,9 @@
 // older one of another key; staleness does not show that.
 //
 // In paced cells "queue-max" is the most events that were sent to the variant and not handled yet, in a
-// queue, a listener or process. There "blocked-ns/event" and "blocked-max-ns" are the time inside the variant's calls:
-// Add, Update, Delete, Resync, a producer's Replace, a send to a merger. A call that makes releases
-// late adds to the latency of their events, not to the generator's lag.
+// queue, a listener or process. There "blocked-ns/event" and "blocked-max-ns" are the time inside the
+// variant's calls: Add, Update, Delete, Resync, a producer's Replace, a send to a merger. A call that
+// makes releases late adds to the latency of their events, not to the generator's lag.
 //
 // With [Config.Stalled], "B/queued-event" is the growth of the live heap until everything
 // is queued: keys, slices and maps, not the objects. "waiting" is Len at that time.

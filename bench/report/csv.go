@@ -18,9 +18,9 @@ var csvHeader = []string{
 	"against", "ratio", "ratio_lo", "ratio_hi", "p", "significant", "min_detectable",
 }
 
-// CSV writes one line per cell and unit. Its rounds are processes if they share rounds. It contains the unrounded median over the
-// rounds, in the unit of bench.txt, and the comparison with the baseline at the same
-// rate. The second cell of an A/A pair is compared with the first.
+// CSV writes one line per cell and unit. It contains the unrounded median over the rounds, in the unit
+// of bench.txt, and the comparison with the baseline at the same rate. The second cell of an A/A pair is
+// compared with the first. Its rounds are processes if they share rounds.
 //
 // Unknown values are empty. A cell without figures has one line without a unit. Spread, ratios and
 // min_detectable are shares, not percentages. The error is that of the writer.

@@ -167,7 +167,7 @@ func init() {
 			if o.Table == nil {
 				o.Table = NewTable(0)
 			}
-			d.Decoder = newShared(o.Table, d.scheme, transformed{d.Decoder}, true)
+			d.Decoder = newShared(o.Table, d.scheme, transformed{d.Decoder})
 			d.info.StreamSerializer.Serializer = events{d.info.StreamSerializer.Serializer}
 			return d, nil
 		},

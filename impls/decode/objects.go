@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// objects finds decoded objects that are still in use by the bytes of the whole object, without
-// managed fields or with them. It holds them by weak pointers.
+// objects finds decoded objects that are still in use by the bytes of the whole object. It holds them
+// by weak pointers.
 //
 // A hit needs an equal 128-bit hash and the UID, resource version, name and namespace of the bytes.
 // The API server gives a resource version to one state of an object, so two equal states with
@@ -28,12 +28,9 @@ type objectShard struct {
 	room int                                 // length at which the dead are removed; guarded by mu
 }
 
-func (o *objects) key(p *plan, strip bool, b []byte) xxh3.Uint128 {
+func (o *objects) key(p *plan, b []byte) xxh3.Uint128 {
 	h := o.hash(b)
 	h.Lo ^= p.salt
-	if strip {
-		h.Hi ^= 1
-	}
 	return h
 }
 

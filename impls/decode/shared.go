@@ -2,6 +2,7 @@ package decode
 
 import (
 	"bytes"
+	"maps"
 	"reflect"
 	"sync"
 	"sync/atomic"
@@ -20,8 +21,7 @@ var protobufPrefix = []byte{'k', '8', 's', 0}
 type shared struct {
 	table   *Table
 	scheme  *runtime.Scheme
-	exact   runtime.Decoder // client-go's, for what the walk does not decode
-	strip   bool
+	exact   runtime.Decoder                   // client-go's, for what the walk does not decode
 	targets atomic.Pointer[map[string]target] // by the bytes of the TypeMeta; copied on write
 	mu      sync.Mutex                        // of writers of targets
 	walks   sync.Pool                         // *walk
@@ -36,10 +36,10 @@ type target struct {
 // maxTargets bounds the kinds of a decoder, which the input names.
 const maxTargets = 1 << 10
 
-func newShared(t *Table, scheme *runtime.Scheme, exact runtime.Decoder, strip bool) *shared {
-	s := &shared{table: t, scheme: scheme, exact: exact, strip: strip}
+func newShared(t *Table, scheme *runtime.Scheme, exact runtime.Decoder) *shared {
+	s := &shared{table: t, scheme: scheme, exact: exact}
 	s.targets.Store(&map[string]target{})
-	s.walks.New = func() any { return &walk{Table: t, strip: strip} }
+	s.walks.New = func() any { return &walk{Table: t} }
 	return s
 }
 
@@ -95,10 +95,7 @@ func (s *shared) find(typeMeta []byte) target {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if old := *s.targets.Load(); len(old) < maxTargets {
-		grown := make(map[string]target, len(old)+1)
-		for k, v := range old {
-			grown[k] = v
-		}
+		grown := maps.Clone(old)
 		grown[string(typeMeta)] = t
 		s.targets.Store(&grown)
 	}
@@ -136,7 +133,7 @@ func (w *walk) decode(p *plan, raw []byte, into runtime.Object) runtime.Object {
 
 // object returns a decoded object: an earlier one, if that is still in use and its bytes were equal.
 func (w *walk) object(p *plan, raw []byte) unsafe.Pointer {
-	key := w.objects.key(p, w.strip, raw)
+	key := w.objects.key(p, raw)
 	if ptr := w.objects.find(key, p, raw); ptr != nil {
 		return ptr
 	}
@@ -150,7 +147,7 @@ func (w *walk) object(p *plan, raw []byte) unsafe.Pointer {
 
 // item decodes an item of a typed list to its place in the list.
 func (w *walk) item(p *plan, at unsafe.Pointer, raw []byte) bool {
-	if ptr := w.objects.find(w.objects.key(p, w.strip, raw), p, raw); ptr != nil {
+	if ptr := w.objects.find(w.objects.key(p, raw), p, raw); ptr != nil {
 		p.copy(at, ptr)
 		return true
 	}

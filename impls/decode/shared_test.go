@@ -84,7 +84,7 @@ func TestFilled(t *testing.T) {
 					if !ok {
 						t.Fatalf("%v has no plan", gvk)
 					}
-					w := &walk{Table: fast.table, strip: true}
+					w := &walk{Table: fast.table}
 					if w.decode(target.plan, raw, nil) == nil {
 						t.Fatalf("%v: decoded by client-go", gvk)
 					}

@@ -181,7 +181,7 @@ func (t *Table) intern(pos *position, b []byte) string {
 	pos.learn(false)
 	s := string(b)
 	if slot.seen.Load() == mark {
-		slot.kept.Store(boxed(s))
+		slot.kept.Store(new(s))
 	} else {
 		slot.seen.Store(mark)
 	}

@@ -20,8 +20,7 @@ const maxDepth = 32
 // pointer (unsafe.Pointer, so with a write barrier) or by reflect.
 type walk struct {
 	*Table
-	strip bool        // metadata.managedFields of objects
-	time  metav1.Time // of check
+	time metav1.Time // of check
 }
 
 // message decodes b into the zero message at dst. The object has depth 0, and a list of objects -1.
@@ -55,7 +54,7 @@ func (w *walk) message(p *plan, dst unsafe.Pointer, b []byte, depth int) bool {
 		switch f.shape {
 		case text:
 			if s := w.intern(&f.whole, b[from:to]); f.pointer {
-				*(**string)(at) = boxed(s)
+				*(**string)(at) = new(s)
 			} else {
 				*(*string)(at) = s
 			}
@@ -80,8 +79,6 @@ func (w *walk) message(p *plan, dst unsafe.Pointer, b []byte, depth int) bool {
 	}
 	return true
 }
-
-func boxed(s string) *string { return &s }
 
 func (f *field) setNumber(at unsafe.Pointer, v uint64) {
 	switch typ := f.typ; {
@@ -165,7 +162,7 @@ func (w *walk) own(k *kind, value unsafe.Pointer, own bool) unsafe.Pointer {
 // group decodes a run of n fields with one tag, of a list or map.
 func (w *walk) group(p *plan, f *field, dst unsafe.Pointer, b []byte, n, depth int) bool {
 	at := unsafe.Add(dst, f.at)
-	if depth == 1 && w.strip && p.typ == objectMetaType && f.name == "ManagedFields" {
+	if depth == 1 && p.typ == objectMetaType && f.name == "ManagedFields" {
 		return w.check(f, b)
 	}
 	if depth < 0 {

@@ -37,11 +37,11 @@ func (r *playing) run(ctx context.Context, stdout, stderr io.Writer) error {
 		warn(stderr, "the run is over; %s stays until Ctrl-C", session.URL())
 		<-ctx.Done()
 	}
+	failure := err
 	if errors.Is(err, errPaused) {
-		session.Close(ctx, nil)
-	} else {
-		session.Close(ctx, err)
+		failure = nil
 	}
+	session.Close(ctx, failure)
 	return err
 }
 

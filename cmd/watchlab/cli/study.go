@@ -128,6 +128,7 @@ func openStudy(dir string, budget time.Duration) (*studyRun, error) {
 func (s *studyRun) run(ctx context.Context, stdout, stderr io.Writer) error {
 	var spent time.Duration
 	weight, parts, done := 0.0, 0, 0
+	paused := "" // folder of the part that this process continues
 	for _, q := range s.questions {
 		for _, p := range q.Parts {
 			parts++
@@ -137,6 +138,9 @@ func (s *studyRun) run(ctx context.Context, stdout, stderr io.Writer) error {
 			}
 			if o != nil {
 				spent += o.Spent
+				if o.Paused {
+					paused = s.folder(q, p)
+				}
 			}
 			if !finished(o) {
 				weight += p.Weight
@@ -155,7 +159,7 @@ func (s *studyRun) run(ctx context.Context, stdout, stderr io.Writer) error {
 			share := max(time.Second, time.Duration(float64(s.budget-spent)*p.Weight/weight)).Round(time.Second)
 			weight -= p.Weight
 			done++
-			if o, err := s.load(q, p); err != nil || o == nil || !o.Paused {
+			if s.folder(q, p) != paused {
 				warn(stderr, "study %d/%d: %s, %s; budget %v", done, parts, q.Name, p.Name, share)
 			}
 			began := time.Now()
