@@ -93,7 +93,10 @@ type part struct {
 func newDocument(o *lab.Outcome, charts bool) (*document, error) {
 	d := &document{
 		Title: cmp.Or(o.Name, "run") + partial(o), Started: startOf(o), Commit: commit(o),
-		Command: strings.Join(append([]string{"watchlab"}, quoteAll(o.Env.Args)...), " "), BenchFile: lab.BenchFile,
+		Command: "watchlab run " + lab.ExperimentFile, BenchFile: lab.BenchFile,
+	}
+	if len(o.Env.Args) > 0 { // a study's part has none
+		d.Command = strings.Join(append([]string{"watchlab"}, quoteAll(o.Env.Args)...), " ")
 	}
 	var methodErr, environmentErr error
 	d.Method, methodErr = textLines("method", o)
