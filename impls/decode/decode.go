@@ -65,6 +65,7 @@ package decode
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -113,6 +114,7 @@ type Options struct {
 	Encoding Encoding        // of the wire; default: that in the variant's name, or Protobuf
 	Scheme   *runtime.Scheme // of the types; default: client-go's
 	Table    *Table          // of shared; default: one of its own
+	Observe  func() Observer // returns the observer of a response; nil: none
 }
 
 var registry = impls.NewRegistry[Options, Decoder](impls.Decode)
@@ -188,8 +190,9 @@ func guarantees(o impls.Ownership, stripped bool) []impls.Guarantees {
 // codec is a decoder for one media type.
 type codec struct {
 	runtime.Decoder
-	scheme *runtime.Scheme
-	info   runtime.SerializerInfo
+	scheme  *runtime.Scheme
+	info    runtime.SerializerInfo
+	observe func() Observer
 }
 
 // newCodec returns client-go's decoder of typed clients, which clears the kind of an object.
@@ -207,18 +210,22 @@ func newCodec(o Options, e Encoding) (*codec, error) {
 	}
 	stream := *info.StreamSerializer // shared by the codecs of a scheme
 	info.StreamSerializer = &stream
-	return &codec{Decoder: listing{base.DecoderToVersion(info.Serializer, nil)}, scheme: o.Scheme, info: info}, nil
+	return &codec{Decoder: listing{base.DecoderToVersion(info.Serializer, nil)}, scheme: o.Scheme, info: info, observe: o.Observe}, nil
 }
 
 func (c *codec) Info() runtime.SerializerInfo {
 	info := c.info
 	info.Serializer = serving{c.info.Serializer, c}
+	if c.observe != nil {
+		return observed(info, c.observe())
+	}
 	return info
 }
 
 func (c *codec) Watch(body io.ReadCloser) watch.Decoder {
-	frames := c.info.StreamSerializer.Framer.NewFrameReader(body)
-	return restwatch.NewDecoder(streaming.NewDecoder(frames, c.info.StreamSerializer.Serializer), c)
+	info := c.Info()
+	frames := info.StreamSerializer.Framer.NewFrameReader(body)
+	return restwatch.NewDecoder(streaming.NewDecoder(frames, info.StreamSerializer.Serializer), info.Serializer)
 }
 
 // serving encodes as client-go and decodes as the decoder.
@@ -244,12 +251,17 @@ func Negotiated(d Decoder) runtime.NegotiatedSerializer {
 }
 
 func (n negotiated) SupportedMediaTypes() []runtime.SerializerInfo {
-	infos := n.NegotiatedSerializer.SupportedMediaTypes()
+	infos := slices.Clone(n.NegotiatedSerializer.SupportedMediaTypes())
 	own := n.d.Info()
 	for i := range infos {
 		if strings.EqualFold(infos[i].MediaType, own.MediaType) {
 			infos[i] = own
 		}
+	}
+	if own.MediaType == runtime.ContentTypeCBOR {
+		// A watch sends a sequence. client-go knows that if its feature gate ClientsAllowCBOR is on.
+		own.MediaType = runtime.ContentTypeCBORSequence
+		infos = append(infos, own)
 	}
 	return infos
 }

@@ -3,6 +3,7 @@ package decode
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -48,7 +49,7 @@ func (d listing) Decode(data []byte, defaults *schema.GroupVersionKind, into run
 	if m, err := meta.ListAccessor(obj); err == nil {
 		l.ResourceVersion, l.Continue, l.RemainingItemCount = m.GetResourceVersion(), m.GetContinue(), m.GetRemainingItemCount()
 	}
-	if l.Items, err = meta.ExtractList(obj); err != nil {
+	if l.Items, err = meta.ExtractListWithAlloc(obj); err != nil {
 		return nil, gvk, err
 	}
 	return l, gvk, nil
@@ -62,12 +63,19 @@ func NewListWatch(c *rest.Config, d Decoder, gvr schema.GroupVersionResource, na
 	if err != nil {
 		return nil, err
 	}
+	accepts := accept(d)
+	// As the generated clients (gentype.Client of client-go v0.37).
 	request := func(o *metav1.ListOptions) *rest.Request {
 		if selector != nil {
 			o.FieldSelector = selector.String()
 		}
-		return client.Get().NamespaceIfScoped(namespace, namespace != "").Resource(gvr.Resource).
-			VersionedParams(o, scheme.ParameterCodec)
+		var timeout time.Duration
+		if o.TimeoutSeconds != nil {
+			timeout = time.Duration(*o.TimeoutSeconds) * time.Second
+		}
+		// client-go removes CBOR from a client's content types if its feature gate ClientsAllowCBOR is off.
+		return client.Get().SetHeader("Accept", accepts).NamespaceIfScoped(namespace, namespace != "").Resource(gvr.Resource).
+			VersionedParams(o, scheme.ParameterCodec).Timeout(timeout)
 	}
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -91,10 +99,14 @@ func NewRESTClient(c *rest.Config, d Decoder, gv schema.GroupVersion) (*rest.RES
 	}
 	c.NegotiatedSerializer = Negotiated(d)
 	c.ContentType = d.Info().MediaType
-	c.AcceptContentTypes = fmt.Sprintf("%s,%s;q=0.5", c.ContentType, runtime.ContentTypeJSON)
+	c.AcceptContentTypes = accept(d)
 	client, err := rest.RESTClientFor(c)
 	if err != nil {
 		return nil, fmt.Errorf("decode: %w", err)
 	}
 	return client, nil
+}
+
+func accept(d Decoder) string {
+	return fmt.Sprintf("%s,%s;q=0.5", d.Info().MediaType, runtime.ContentTypeJSON)
 }

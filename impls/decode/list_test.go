@@ -1,11 +1,13 @@
 package decode
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,6 +21,7 @@ import (
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/watchlist"
 )
 
 func podList(n int) *v1.PodList {
@@ -97,16 +100,21 @@ func TestForgets(t *testing.T) {
 	}
 }
 
-// server lists and watches three pods in protobuf, or in JSON if the client does not accept it.
+// server lists and watches three pods in the encoding that the client prefers.
 func server(t *testing.T) *rest.Config {
 	l := podList(3)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name := "clientgo-json"
-		if strings.HasPrefix(r.Header.Get("Accept"), kruntime.ContentTypeProtobuf) {
-			name = "clientgo-protobuf"
+		for _, e := range []Encoding{Protobuf, CBOR} {
+			if strings.HasPrefix(r.Header.Get("Accept"), e.MediaType()) {
+				name = "clientgo-" + string(e)
+			}
 		}
 		info := decoder(t, name, Options{}).Info()
 		w.Header().Set("Content-Type", info.MediaType)
+		if info.MediaType == kruntime.ContentTypeCBOR && r.URL.Query().Get("watch") != "" {
+			w.Header().Set("Content-Type", kruntime.ContentTypeCBORSequence)
+		}
 		if r.URL.Query().Get("watch") == "" {
 			_ = info.Serializer.Encode(l, w)
 			return
@@ -126,9 +134,6 @@ func server(t *testing.T) *rest.Config {
 func TestWhere(t *testing.T) {
 	for _, v := range Variants() {
 		t.Run(v.Name, func(t *testing.T) {
-			if v.Name == "clientgo-cbor" || v.Name == "clientgo-cbor-transform" {
-				t.Skip("client-go's feature gate ClientsAllowCBOR is off")
-			}
 			c := server(t)
 			d := decoder(t, v.Name, Options{})
 			lw, err := NewListWatch(c, d, v1.SchemeGroupVersion.WithResource("pods"), metav1.NamespaceAll, nil)
@@ -156,6 +161,9 @@ func TestWhere(t *testing.T) {
 			}
 			w.Stop()
 
+			if d.Info().MediaType == kruntime.ContentTypeCBOR {
+				return // client-go's feature gate ClientsAllowCBOR is off: its REST client does not ask for CBOR
+			}
 			client, err := NewRESTClient(c, d, v1.SchemeGroupVersion)
 			if err != nil {
 				t.Fatal(err)
@@ -192,5 +200,174 @@ func TestStatus(t *testing.T) {
 		if s, ok := obj.(*metav1.Status); !ok || err != nil || s.Code != 410 {
 			t.Errorf("%s into a list: %v, %v", v, obj, err)
 		}
+	}
+}
+
+// recorded records the requests of a client, without the media types.
+type recorded struct {
+	base     http.RoundTripper
+	requests *[]string
+}
+
+func (r recorded) RoundTrip(req *http.Request) (*http.Response, error) {
+	_, deadline := req.Context().Deadline()
+	*r.requests = append(*r.requests, fmt.Sprint(req.Method, " ", req.URL.RequestURI(), " ", req.UserAgent(), " ", deadline))
+	return r.base.RoundTrip(req)
+}
+
+// TestTypedClient: with client-go's decoders a ListWatch sends the requests of client-go's typed
+// client, and a Reflector gets the same objects from it.
+func TestTypedClient(t *testing.T) {
+	seconds := int64(300)
+	for _, e := range []Encoding{JSON, Protobuf} {
+		t.Run(string(e), func(t *testing.T) {
+			var sent []string
+			c := server(t)
+			c.ContentType, c.UserAgent = e.MediaType(), "watchlab"
+			c.Wrap(func(base http.RoundTripper) http.RoundTripper { return recorded{base, &sent} })
+			clients, err := kubernetes.NewForConfig(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := decoder(t, "clientgo-"+string(e), Options{})
+			lw, err := NewListWatch(c, d, v1.SchemeGroupVersion.WithResource("pods"), metav1.NamespaceAll, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if watchlist.DoesClientNotSupportWatchListSemantics(lw) || watchlist.DoesClientNotSupportWatchListSemantics(clients) {
+				t.Error("a client does not support WatchList")
+			}
+			pods := clients.CoreV1().Pods(metav1.NamespaceAll)
+			for _, o := range []metav1.ListOptions{
+				{ResourceVersion: "0"}, {Limit: 500, Continue: "token", LabelSelector: "app=web"},
+				{ResourceVersion: "99", AllowWatchBookmarks: true, TimeoutSeconds: &seconds},
+			} {
+				sent = nil
+				typed, err := pods.List(t.Context(), o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				list, err := lw.ListWithContext(t.Context(), o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want, err := meta.ExtractListWithAlloc(typed)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got, err := meta.ExtractListWithAlloc(list); err != nil || !reflect.DeepEqual(got, want) || list.(*List).ResourceVersion != typed.ResourceVersion {
+					t.Errorf("listed %v, want %v: %v", got, want, err)
+				}
+				var events []watch.Event
+				for _, f := range []func(context.Context, metav1.ListOptions) (watch.Interface, error){pods.Watch, lw.WatchWithContext} {
+					w, err := f(t.Context(), o)
+					if err != nil {
+						t.Fatal(err)
+					}
+					events = append(events, <-w.ResultChan())
+					w.Stop()
+				}
+				if !reflect.DeepEqual(events[0], events[1]) {
+					t.Errorf("watched %v, want %v", events[1], events[0])
+				}
+				if len(sent) != 4 || sent[0] != sent[1] || sent[2] != sent[3] {
+					t.Errorf("requests %q", sent)
+				}
+			}
+		})
+	}
+}
+
+// TestListItems: an item does not keep the other items of its list alive.
+func TestListItems(t *testing.T) {
+	for _, v := range []string{"clientgo-protobuf", "shared"} {
+		l := &List{}
+		if _, _, err := decoder(t, v, Options{}).Decode(encode(t, podList(2)), nil, l); err != nil {
+			t.Fatal(err)
+		}
+		collected := make(chan struct{})
+		runtime.AddCleanup(l.Items[0].(*v1.Pod), func(struct{}) { close(collected) }, struct{}{})
+		kept := l.Items[1]
+		l = nil
+		for done := false; !done; {
+			runtime.GC()
+			select {
+			case <-collected:
+				done = true
+			default:
+				runtime.Gosched()
+			}
+		}
+		runtime.KeepAlive(kept)
+	}
+}
+
+// seen is an observer that writes down what it is told.
+type seen struct {
+	log  *[]string
+	open bool
+}
+
+func (s *seen) Begin() {
+	if s.open {
+		*s.log = append(*s.log, "begun twice")
+	}
+	s.open = true
+}
+
+func (s *seen) End(event watch.EventType, obj kruntime.Object) {
+	if !s.open {
+		*s.log = append(*s.log, "not begun")
+	}
+	s.open = false
+	entry := fmt.Sprintf("%s %T", event, obj)
+	if o, ok := obj.(metav1.Object); ok {
+		entry += " " + o.GetResourceVersion()
+	}
+	*s.log = append(*s.log, entry)
+}
+
+// TestObserve: the observer is told of lists, of the frames of a watch and of errors.
+func TestObserve(t *testing.T) {
+	for _, v := range Variants() {
+		t.Run(v.Name, func(t *testing.T) {
+			var log []string
+			d, err := v.New(Options{Observe: func() Observer { return &seen{log: &log} }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			lw, err := NewListWatch(server(t), d, v1.SchemeGroupVersion.WithResource("pods"), metav1.NamespaceAll, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := lw.ListWithContext(t.Context(), metav1.ListOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			w, err := lw.WatchWithContext(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range w.ResultChan() {
+			}
+			info := d.Info()
+			event := &metav1.WatchEvent{Type: "ADDED", Object: kruntime.RawExtension{Raw: []byte("{}")}}
+			frame, err := kruntime.Encode(info.StreamSerializer.Serializer, event)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := info.StreamSerializer.Serializer.Decode(frame, nil, &metav1.WatchEvent{}); err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := info.Serializer.Decode([]byte("no object"), nil, nil); err == nil {
+				t.Error("decoded")
+			}
+			if _, _, err := info.StreamSerializer.Serializer.Decode([]byte("no frame"), nil, &metav1.WatchEvent{}); err == nil {
+				t.Error("decoded")
+			}
+			want := []string{" *decode.List", "MODIFIED *v1.Pod 100", " <nil>", " <nil>"}
+			if !slices.Equal(log, want) {
+				t.Errorf("observed %q, want %q", log, want)
+			}
+		})
 	}
 }
