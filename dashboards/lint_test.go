@@ -471,13 +471,10 @@ func TestLabels(t *testing.T) {
 		metric.Stage:      metric.Stages(),
 		metric.PhaseLabel: metric.Phases(),
 		metric.From:       {metric.FromIntended, metric.FromReleased},
-		metric.Boundary: {
-			metric.ReleasedEnqueued, metric.EnqueuedPopped, metric.PoppedStored, metric.StoredHandled,
-			metric.EnqueuedMerged, metric.MergedHandled,
-		},
-		metric.Status:   {string(lab.Invalid)},
-		metric.Pipeline: {"kubelet"},
-		metric.Quantile: {"0.5", "0.99"},
+		metric.Boundary:   metric.Boundaries(),
+		metric.Status:     {string(lab.Invalid)},
+		metric.Pipeline:   {"kubelet"},
+		metric.Quantile:   {"0.5", "0.99"},
 	}
 	known := map[string][]string{} // labels of each metric
 	anywhere := []string{"job", "instance", "pod", "le"}

@@ -77,6 +77,12 @@ type Spec struct {
 	Stamps  string `json:"stamps,omitempty" flag:"stamps" help:"stamps of unpaced events: none, sampled, all (default sampled)" source:"memory,apiserver" enum:"none,sampled,all"`
 	// Objects says which memory the events' objects have: fresh (each event its own, as a decoder makes it) or shared (events of a key share it, as one pod that is sent again and again) (default: fresh).
 	Objects string `json:"objects,omitempty" flag:"objects" help:"memory of the events' objects: fresh, shared (default fresh)" source:"memory,apiserver" enum:"fresh,shared"`
+	// Encoding of the API server's responses, in the informer pipeline; cbor needs no feature gate here (default: the decoder's, else json, which client-go's dynamic clients ask for; its generated clients ask for protobuf unless the config has a content type).
+	Encoding string `json:"encoding,omitempty" flag:"encoding" help:"encoding for --source apiserver: json, protobuf, cbor (default json)" source:"apiserver" enum:"json,protobuf,cbor"`
+	// Decode is the decoder of these responses, a variant of the family decode, as `watchlab list` shows it (default: client-go's of the encoding, such as clientgo-json).
+	Decode string `json:"decode,omitempty" flag:"decode" help:"decoder for --source apiserver, by name (default clientgo-ENCODING)" source:"apiserver"`
+	// InitialList is how the Reflector gets the initial state: list, or watchlist, a watch that begins with it (default: client-go's, watchlist).
+	InitialList string `json:"initialList,omitempty" flag:"initial-list" help:"initial state: list, watchlist (default: client-go's)" source:"apiserver" enum:"list,watchlist"`
 	// Knobs are options of variants. A variant that does not support them ignores them.
 	Knobs pipeline.Knobs `json:"knobs,omitzero"`
 	// Faults between client and server, for source apiserver, as in disconnect:every=2s,count=10; those of the storm's file come first.

@@ -10,6 +10,7 @@ import (
 	"watchlab/bench/pipeline"
 	"watchlab/bench/profile"
 	"watchlab/impls"
+	"watchlab/impls/decode"
 	"watchlab/loadgen/fault"
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/source"
@@ -42,7 +43,7 @@ func familyOf(pipe string) string {
 // is a [FieldError] if one field is wrong.
 func (s Spec) Validate() error {
 	source := cmp.Or(s.Source, memorySource)
-	checks := []func() error{s.validateRun, s.validateStorm, s.validateSearch}
+	checks := []func() error{s.validateRun, s.validateStorm, s.validateSearch, s.validateWire}
 	switch {
 	case len(s.Parts) > 0:
 		source, checks = "", []func() error{s.validateRun, s.validateParts}
@@ -124,6 +125,24 @@ func (s *Spec) validateStorm() error {
 		return badField("recursive", errors.New("needs --manifest"))
 	}
 	return s.parse(new(pipeline.Config))
+}
+
+func (s *Spec) wire() source.Wire {
+	return source.Wire{Encoding: decode.Encoding(s.Encoding), Decode: s.Decode, InitialList: s.InitialList}
+}
+
+// validateWire validates the choice of encoding, decoder and initial list.
+func (s *Spec) validateWire() error {
+	for _, f := range Given(s) {
+		if slices.Contains([]string{"encoding", "decode", "initialList"}, f.Path) && s.Pipeline != pipeline.InformerPipeline {
+			return badField(f.Path, fmt.Errorf("needs --pipeline %s", pipeline.InformerPipeline))
+		}
+	}
+	_, err := s.wire().Complete()
+	if errors.Is(err, source.ErrInitialList) {
+		return badField("initialList", err)
+	}
+	return badField("decode", err)
 }
 
 // parse sets the config's fields that the Spec has as text.

@@ -78,6 +78,9 @@ func (s *Config) title(what string) string {
 	}
 	if s.Pipeline != QueuePipeline {
 		t += ", source " + s.Source
+		if s.Wire.Decode != "" {
+			t += fmt.Sprintf(", encoding %s, decoder %s", s.Wire.Encoding, s.Wire.Decode)
+		}
 		if s.Static > 0 {
 			t += fmt.Sprintf(", file and http with %d pods each", s.Static)
 		}
@@ -135,6 +138,7 @@ func (s *Config) labels(variant string, g impls.Guarantees, k Knobs) (labels []l
 		{"consumers", consumers}, {"consumer", consumer}, {"readers", s.Readers},
 		{"handler", s.HandlerCost}, {"procs", s.Procs}, {"stamps", s.Stamps},
 		{"objects", objects},
+		{"encoding", s.Wire.Encoding}, {"decode", s.Wire.Decode}, {"initial-list", s.Wire.InitialList},
 	} {
 		if !reflect.ValueOf(l.value).IsZero() {
 			labels = append(labels, lab.Label{Key: l.key, Value: fmt.Sprint(l.value)})

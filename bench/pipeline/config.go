@@ -61,6 +61,9 @@ type Config struct {
 	Impls    []string     // names of the variants; empty means all variants of the family
 	Pipeline string       // queue, informer or kubelet; see the package documentation
 	Source   string       // memory (default) or apiserver; the queue pipeline takes memory only
+	// Wire is of the source apiserver in the informer pipeline. The zero value is not in labels: it is
+	// client-go's JSON, as in results from before there was a choice.
+	Wire source.Wire
 	// Storm is the played storm. The family merge plays the pods of one node ([NodePods]). The
 	// queue pipeline of the other families plays metadata only; see [storm.Storm.Metadata].
 	Storm  *storm.Storm
@@ -161,6 +164,8 @@ func (s *Config) complete() error {
 	case !slices.Contains(allowed, s.Family):
 		names := join(allowed, func(f impls.Family) string { return string(f) })
 		return refuse("the %s pipeline has no place for family %s (allowed: %s)", s.Pipeline, s.Family, names)
+	case s.Wire != source.Wire{} && (s.Pipeline != InformerPipeline || s.Source != source.APIServerName):
+		return refuse("a wire %+v in the %s pipeline from source %s (allowed: the %s pipeline from %s)", s.Wire, s.Pipeline, s.Source, InformerPipeline, source.APIServerName)
 	case s.Pipeline == QueuePipeline && s.Source != source.MemoryName:
 		return refuse("the queue pipeline takes its events from %s only, not from source %q", source.MemoryName, s.Source)
 	case s.Producers > 1 && relisted:
@@ -181,6 +186,12 @@ func (s *Config) complete() error {
 	}
 	if err := s.checkLoad(!single, relisted); err != nil {
 		return err
+	}
+	if s.Wire != (source.Wire{}) {
+		var err error
+		if s.Wire, err = s.Wire.Complete(); err != nil {
+			return err
+		}
 	}
 	if len(s.Paces) == 0 {
 		s.Paces = []pace.Pace{{}}

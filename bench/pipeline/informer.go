@@ -58,6 +58,9 @@ func (f *informerStages) setup(ctx context.Context, w *workload) (err error) {
 		return err
 	}
 	w.cleanup(f.src.Close)
+	if err := w.st.observe(ctx, f.src); err != nil {
+		return err
+	}
 	events := len(w.score.Events)
 	f.handling = newHandling(w.material.HandlerCost)
 	if err := f.assemble(ctx, w, events, w.score.Events[0].Object); err != nil {
@@ -326,7 +329,8 @@ func (f *informerStages) check(w *workload, rec *cell.Recorder) outcome {
 		e.listed = f.recorder.listed.Load()
 	}
 	c := f.handler.log.check(s, w.score.keys(), e)
-	o := outcome{broken: c.v, out: c.out, popped: "popped", lookedUp: true, intervals: []interval{{ReleasedEnqueued, st.released, st.enqueued}}}
+	o := outcome{broken: c.v, out: c.out, popped: "popped", lookedUp: true}
+	o.intervals = append(st.decoding.intervals(), interval{ReleasedEnqueued, st.released, st.enqueued})
 	if f.recorder != nil {
 		e.calls = false
 		c := f.recorder.log.check(s, w.score.keys(), e)

@@ -22,6 +22,7 @@ func TestMain(m *testing.M) {
 	klog.SetOutput(discard{})
 	pipeline.SetStallLimit(3 * time.Second)
 	registerFaults()
+	registerMistaken()
 	// Parallel tests mostly wait for paces and relists, so more of them run than there are
 	// processors.
 	flag.Parse()

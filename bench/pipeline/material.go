@@ -133,7 +133,7 @@ func (m *material) score(p pace.Pace) *score {
 	sc := &score{Storm: s, schedule: m.schedule(p, part)}
 	sc.budget = m.Budget.Limit(sc.schedule, len(s.Events)-s.Initial)
 	prepare := sync.OnceValues(func() (source.Maker, error) {
-		return source.Options{Faults: m.Faults, Seed: m.Seed}.Prepare(m.Source, s)
+		return source.Options{Faults: m.Faults, Seed: m.Seed, Wire: m.Wire}.Prepare(m.Source, s)
 	})
 	sc.source = func() (source.Source, error) {
 		maker, err := prepare()

@@ -4,8 +4,9 @@
 //   - queue: one family alone. deltafifo and queue have producers that call Add,
 //     Update and Delete, and consumers that pop. merge has one goroutine that sends
 //     the whole pod list after each event, as kubelet's api source does.
-//   - informer: source → Reflector → deltafifo → indexer → handler → workqueue →
-//     worker. impls/informer puts the variant between client-go's own parts.
+//   - informer: source → decode → Reflector → deltafifo → indexer → handler → workqueue →
+//     worker. impls/informer puts the variant between client-go's own parts. The source
+//     apiserver has the stage decode; see [source.Wire].
 //     The cell impl=clientgo-informer is client-go's cache.NewSharedIndexInformer.
 //   - kubelet: source → Reflector → UndeltaStore → merge → sync loop, and, with
 //     [Config.Static], kubelet's file and http sources.
@@ -16,7 +17,7 @@
 //     the storm, calls, lists, encoded events.
 //  2. Setup builds the stages. Run plays the initial list. Then the clock starts.
 //  3. The source releases each event at its intended time and stamps it: released,
-//     enqueued. The delivery log has the queue's hand-overs with one reading of the
+//     enqueued; between them, from the apiserver, wire and decoded. The delivery log has the queue's hand-overs with one reading of the
 //     clock each: popped, stored. The worker logs each look-up: handled.
 //  4. When the last event is handled, the clock stops and all goroutines end.
 //  5. The checker compares the delivery logs and the final state with the storm:
@@ -97,18 +98,25 @@ const (
 
 	// The intervals between two stages. Pipelines of merge have Merged instead of Popped.
 	ReleasedEnqueued cell.Boundary = "released→enqueued"
-	EnqueuedPopped   cell.Boundary = "enqueued→popped"
-	PoppedStored     cell.Boundary = "popped→stored"
-	PoppedHandled    cell.Boundary = "popped→handled"
-	StoredHandled    cell.Boundary = "stored→handled"
-	EnqueuedMerged   cell.Boundary = "enqueued→merged"
-	MergedHandled    cell.Boundary = "merged→handled"
+	// The parts of released→enqueued where a client decodes: the server and the connection, the decoder
+	// from the bytes of a frame on, the Reflector.
+	ReleasedWire    cell.Boundary = "released→wire"
+	WireDecoded     cell.Boundary = "wire→decoded"
+	DecodedEnqueued cell.Boundary = "decoded→enqueued"
+
+	EnqueuedPopped cell.Boundary = "enqueued→popped"
+	PoppedStored   cell.Boundary = "popped→stored"
+	PoppedHandled  cell.Boundary = "popped→handled"
+	StoredHandled  cell.Boundary = "stored→handled"
+	EnqueuedMerged cell.Boundary = "enqueued→merged"
+	MergedHandled  cell.Boundary = "merged→handled"
 )
 
 // The stages that label profiles; see [profile.Do].
 const (
 	stageProduce = "produce"
 	stageSource  = "source"
+	stageDecode  = "decode"
 	stagePop     = "pop"
 	stageStore   = "store"
 	stageHandle  = "handle"

@@ -51,10 +51,14 @@ func TestStages(t *testing.T) {
 	}{
 		{pipeline.Config{Family: impls.DeltaFIFO, Pipeline: "queue", HandlerCost: time.Millisecond}, []string{"produce", "pop", "handle"}},
 		{pipeline.Config{Family: impls.DeltaFIFO, Pipeline: "informer", HandlerCost: time.Millisecond, Readers: 1}, []string{"source", "handle", "work", "read"}},
+		{pipeline.Config{Family: impls.DeltaFIFO, Pipeline: "informer", Source: "apiserver", Events: 5000}, []string{"source", "decode", "work"}},
 		{pipeline.Config{Family: impls.Merge, Pipeline: "queue"}, []string{"produce", "merge", "handle"}},
 		{pipeline.Config{Family: impls.Merge, Pipeline: "kubelet"}, []string{"source", "merge", "sync"}},
 	} {
-		tc.spec.Impls, tc.spec.Paces = []string{"cond"}, rates(2000)
+		tc.spec.Impls = []string{"cond"}
+		if tc.spec.Events == 0 {
+			tc.spec.Paces = rates(2000)
+		}
 		cl := comparisons(t, tc.spec)[0]
 		t.Run(name(cl), func(t *testing.T) {
 			seen := stagesOf(t, cl)

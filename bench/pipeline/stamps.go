@@ -52,6 +52,8 @@ type stamps struct {
 	replaced    atomic.Int64  // later objects of all lists that went into the queue; for telemetry
 	budget      time.Duration // largest allowed lag of a release; 0 for the default
 
+	decoding *decoding // nil without a wire
+
 	called                  []int64 // right before the variant's call, in paced cells; same as released if a producer calls
 	released, enqueued      []int64
 	popped, stored, handled []int64 // filled in from the logs, after the play

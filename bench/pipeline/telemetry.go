@@ -61,6 +61,9 @@ var boundaries = map[cell.Boundary]live.Histogram{
 	Handled:          live.IntendedHandled,
 	ReleasedHandled:  live.ReleasedHandled,
 	ReleasedEnqueued: live.ReleasedEnqueued,
+	ReleasedWire:     live.ReleasedWire,
+	WireDecoded:      live.WireDecoded,
+	DecodedEnqueued:  live.DecodedEnqueued,
 	EnqueuedPopped:   live.EnqueuedPopped,
 	PoppedStored:     live.PoppedStored,
 	StoredHandled:    live.StoredHandled,
@@ -337,11 +340,13 @@ func (t *telemetry) latencies(f *live.Figures, seq uint64, handled int64) {
 		// A consumer popped it before the producer's call returned.
 		enqueued = max(released, popped)
 	}
+	wire, decoded := st.decoding.at(seq)
 	intended, _ := st.intended(seq)
 	for _, l := range []struct {
 		of       live.Histogram
 		from, to int64
 	}{
+		{live.ReleasedWire, released, wire}, {live.WireDecoded, wire, decoded}, {live.DecodedEnqueued, decoded, enqueued},
 		{live.ReleasedEnqueued, released, enqueued}, {live.EnqueuedPopped, enqueued, popped},
 		{live.PoppedStored, popped, stored}, {live.StoredHandled, stored, handled},
 		{live.IntendedHandled, intended, handled}, {live.ReleasedHandled, released, handled},
@@ -537,11 +542,12 @@ func (t *telemetry) trace(seq uint64, popped string, into uint64) live.EventTrac
 		out.Intended = at(intended)
 	}
 	last := int64(math.MinInt64)
+	wire, decoded := t.st.decoding.at(seq)
 	for _, s := range []struct {
 		stage string
 		stamp int64
 	}{
-		{metric.Released, t.st.released[seq]}, {metric.Enqueued, t.st.enqueued[seq]}, {popped, t.st.popped[seq]},
+		{metric.Released, t.st.released[seq]}, {metric.Wire, wire}, {metric.Decoded, decoded}, {metric.Enqueued, t.st.enqueued[seq]}, {popped, t.st.popped[seq]},
 		{metric.Stored, t.st.stored[seq]}, {metric.Handled, t.st.handled[seq]},
 	} {
 		if s.stamp != 0 {

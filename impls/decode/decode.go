@@ -96,6 +96,9 @@ const (
 	CBOR     Encoding = "cbor"
 )
 
+// Encodings returns all encodings.
+func Encodings() []Encoding { return []Encoding{JSON, Protobuf, CBOR} }
+
 // MediaType returns the content type of the encoding, or "" for an unknown one.
 func (e Encoding) MediaType() string {
 	switch e {
@@ -132,7 +135,7 @@ func Variants() []Variant { return registry.Variants() }
 func New(name string, o Options) (Decoder, error) { return registry.New(name, o) }
 
 func init() {
-	for _, e := range []Encoding{JSON, Protobuf, CBOR} {
+	for _, e := range Encodings() {
 		for _, transform := range []bool{false, true} {
 			v := Variant{
 				Name: "clientgo-" + string(e), Upstream: "k8s.io/client-go v0.37.2", Guarantees: guarantees(impls.Owned, transform),

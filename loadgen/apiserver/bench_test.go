@@ -46,7 +46,7 @@ func nodeLoss(b *testing.B, nodes, size int) *storm.Storm {
 func BenchmarkServe(b *testing.B) {
 	for _, size := range []int{2000, 10_000} {
 		s := nodeLoss(b, 50, size)
-		prepared, err := Prepare(s)
+		prepared, err := Prepare(s, wire.JSON)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -2,7 +2,7 @@
 // controller. It serves storms, whose events become visible when they are released, and
 // all other resources that clients create and change.
 //
-//	prepared, err := apiserver.Prepare(storm)
+//	prepared, err := apiserver.Prepare(storm, wire.JSON)
 //	srv, err := apiserver.Open(apiserver.Options{}, prepared)
 //	url, err := srv.Start()  // on loopback; the initial list is visible
 //	srv.Release(seq)         // all events up to seq become visible
@@ -57,6 +57,7 @@ import (
 	"watchlab/loadgen/apiserver/patch"
 	"watchlab/loadgen/apiserver/resources"
 	"watchlab/loadgen/apiserver/store"
+	"watchlab/loadgen/apiserver/wire"
 	"watchlab/loadgen/storm"
 )
 
@@ -110,7 +111,7 @@ type Server struct {
 
 // New prepares a storm and returns a server for it; see [Prepare] and [Open].
 func New(s *storm.Storm, opts Options) (*Server, error) {
-	p, err := Prepare(s)
+	p, err := Prepare(s, wire.JSON)
 	if err != nil {
 		return nil, err
 	}

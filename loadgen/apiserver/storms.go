@@ -29,15 +29,15 @@ type Prepared struct {
 	namespaces []string // of the objects, sorted
 }
 
-// Prepare encodes the storm's events as JSON, within [store.DefaultBudget]. Other events and forms
-// are encoded on demand. The error wraps [storm.ErrInvalid] or is that of an object that cannot be
-// encoded. Time and, up to the budget, memory are O(bytes of the storm as JSON).
-func Prepare(s *storm.Storm) (*Prepared, error) {
+// Prepare encodes the storm's events, within [store.DefaultBudget]. Other events and forms are
+// encoded on demand. The error wraps [storm.ErrInvalid] or is that of an object that cannot be
+// encoded. Time and, up to the budget, memory are O(bytes of the encoded storm).
+func Prepare(s *storm.Storm, media wire.Media) (*Prepared, error) {
 	p, err := PrepareWith(s, store.NewBudget(0))
 	if err != nil {
 		return nil, err
 	}
-	if err := p.recording.Encode(wire.FormOf(wire.JSON, wire.Object)); err != nil {
+	if err := p.recording.Encode(wire.FormOf(media, wire.Object)); err != nil {
 		return nil, fmt.Errorf("apiserver: %w", err)
 	}
 	return p, nil

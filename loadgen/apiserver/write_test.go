@@ -40,7 +40,7 @@ func open(t testing.TB, opts Options, storms ...*storm.Storm) *testServer {
 	t.Helper()
 	var prepared []*Prepared
 	for _, s := range storms {
-		p, err := Prepare(s)
+		p, err := Prepare(s, wire.JSON)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -564,7 +564,7 @@ func TestSeveralStorms(t *testing.T) {
 	nodes.Keys = 3
 	var prepared []*Prepared
 	for _, s := range []*storm.Storm{pods(100), nodes} {
-		p, err := Prepare(s)
+		p, err := Prepare(s, wire.JSON)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,7 +10,7 @@
 //  5. Close ends all watches.
 //
 // The two sources differ in the path from the event to the Reflector. In [Memory] it is a
-// channel. In [APIServer] it is JSON over HTTP/1.1 on loopback and client-go's decoder. The
+// channel. In [APIServer] it is HTTP/1.1 on loopback and a decoder. The
 // difference between their results is the cost of the wire.
 //
 // Both follow the Kubernetes watch contract. A watch from resourceVersion n gets every event after
@@ -66,8 +66,9 @@ const (
 )
 
 var (
-	ErrUnknownSource = errors.New("unknown source") // the name of a source
-	ErrNoFaults      = errors.New("no faults here") // faults in a source without connections
+	ErrUnknownSource = errors.New("unknown source")  // the name of a source
+	ErrNoFaults      = errors.New("no faults here")  // faults in a source without connections
+	ErrInitialList   = errors.New("no initial list") // a way to list that client-go does not have
 )
 
 // Names returns the names of sources.
@@ -80,10 +81,12 @@ type Maker func() (Source, error)
 type Options struct {
 	Faults []fault.Spec // of the apiserver source; they start with Play
 	Seed   int64        // decides the random choices of the faults
+	Wire   Wire         // of the apiserver source
 }
 
 // Prepare does the work that all sources of that name share for a storm. The error is that of
-// the storm, or wraps [ErrUnknownSource], [ErrNoFaults] or [fault.ErrSpec].
+// the storm, or wraps [ErrUnknownSource], [ErrNoFaults] or [fault.ErrSpec], or is that
+// of [Wire.Complete].
 func (o Options) Prepare(name string, s *storm.Storm) (Maker, error) {
 	switch name {
 	case MemoryName:
@@ -96,7 +99,11 @@ func (o Options) Prepare(name string, s *storm.Storm) (Maker, error) {
 		if _, err := fault.New(o.Faults, o.Seed); err != nil {
 			return nil, err
 		}
-		prepared, err := prepareAPIServer(s)
+		var err error
+		if o.Wire, err = o.Wire.Complete(); err != nil {
+			return nil, err
+		}
+		prepared, err := prepareAPIServer(s, o.Wire.Encoding)
 		if err != nil {
 			return nil, fmt.Errorf("apiserver source: %w", err)
 		}

@@ -18,12 +18,9 @@ import (
 
 // The values of labels.
 var (
-	boundaries = []string{
-		metric.ReleasedEnqueued, metric.EnqueuedPopped, metric.PoppedStored, metric.StoredHandled,
-		metric.EnqueuedMerged, metric.MergedHandled,
-	}
-	froms     = []string{metric.FromIntended, metric.FromReleased}
-	quantiles = []string{"0.5", "0.9", "0.99", "0.999", "1"}
+	boundaries = metric.Boundaries()
+	froms      = []string{metric.FromIntended, metric.FromReleased}
+	quantiles  = []string{"0.5", "0.9", "0.99", "0.999", "1"}
 )
 
 // scrapes is the number of scrapes before the first query. Rates need four; more make

@@ -18,7 +18,10 @@ type Histogram uint8
 
 // The histograms. Durations are observed in nanoseconds and exported in seconds.
 const (
-	ReleasedEnqueued Histogram = iota
+	ReleasedWire Histogram = iota
+	WireDecoded
+	DecodedEnqueued
+	ReleasedEnqueued
 	EnqueuedPopped
 	PoppedStored
 	StoredHandled
@@ -40,6 +43,9 @@ var meanings = [histograms]struct {
 	label  string
 	per    float64
 }{
+	ReleasedWire:     {metric.StageLatency, metric.ReleasedWire, 1e9},
+	WireDecoded:      {metric.StageLatency, metric.WireDecoded, 1e9},
+	DecodedEnqueued:  {metric.StageLatency, metric.DecodedEnqueued, 1e9},
 	ReleasedEnqueued: {metric.StageLatency, metric.ReleasedEnqueued, 1e9},
 	EnqueuedPopped:   {metric.StageLatency, metric.EnqueuedPopped, 1e9},
 	PoppedStored:     {metric.StageLatency, metric.PoppedStored, 1e9},

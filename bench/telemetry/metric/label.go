@@ -44,6 +44,8 @@ const (
 // The values of stage.
 const (
 	Released = "released"
+	Wire     = "wire"    // in traces only, where a client decodes
+	Decoded  = "decoded" // as wire
 	Enqueued = "enqueued"
 	Popped   = "popped" // in pipelines with a merge: merged
 	Stored   = "stored"
@@ -51,7 +53,7 @@ const (
 	Worked   = "worked"
 )
 
-// Stages returns the values of stage in the order of the pipeline.
+// Stages returns the values of the label stage in the order of the pipeline.
 func Stages() []string {
 	return []string{Released, Enqueued, Popped, Stored, Handled, Worked}
 }
@@ -61,8 +63,12 @@ func Types() []string {
 	return []string{"ADDED", "MODIFIED", "DELETED", "REPLACED", "SYNC", "BOOKMARK"}
 }
 
-// The values of boundary: two stages. Merged is for pipelines with a merge.
+// The values of boundary: two stages. Merged is for pipelines with a merge, wire and decoded for those
+// whose client decodes.
 const (
+	ReleasedWire     = "released-wire"
+	WireDecoded      = "wire-decoded"
+	DecodedEnqueued  = "decoded-enqueued"
 	ReleasedEnqueued = "released-enqueued"
 	EnqueuedPopped   = "enqueued-popped"
 	PoppedStored     = "popped-stored"
@@ -89,3 +95,8 @@ func Phases() []string { return []string{WarmUp, Measure, Idle} }
 
 // OtherFault stands for a watch that ended without a known fault, a name of loadgen/fault.
 const OtherFault = "other"
+
+// Boundaries returns the values of boundary.
+func Boundaries() []string {
+	return []string{ReleasedWire, WireDecoded, DecodedEnqueued, ReleasedEnqueued, EnqueuedPopped, PoppedStored, StoredHandled, EnqueuedMerged, MergedHandled}
+}

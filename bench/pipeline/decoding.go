@@ -1,0 +1,81 @@
+package pipeline
+
+import (
+	"context"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"watchlab/bench/profile"
+	"watchlab/impls/decode"
+	"watchlab/loadgen/source"
+)
+
+// decoding stamps the events of a watch over HTTP: wire, when the client has the bytes of the frame,
+// and decoded. Several goroutines may decode, also an event twice, such as after a disconnect; the
+// first time counts. The sequence number is known only after decoding, so each frame costs a reading
+// of the clock.
+type decoding struct {
+	st            *stamps
+	wire, decoded []atomic.Int64
+	stages        profile.Stages // labels a decoding goroutine: decode or source
+}
+
+// observe stamps and labels what a source decodes. A source in memory decodes nothing.
+func (s *stamps) observe(ctx context.Context, src source.Source) error {
+	api, ok := src.(*source.APIServer)
+	if !ok || s.none && !profile.Labelled(ctx) {
+		return nil
+	}
+	d := &decoding{st: s, stages: profile.Switch(ctx, stageDecode, stageSource)}
+	if !s.none {
+		s.decoding = d
+		d.wire, d.decoded = make([]atomic.Int64, len(s.released)), make([]atomic.Int64, len(s.released))
+	}
+	return api.Observe(func() decode.Observer { return &decodingFrame{decoding: d} })
+}
+
+// at returns the stamps of an event so far.
+func (d *decoding) at(seq uint64) (wire, decoded int64) {
+	if d == nil {
+		return 0, 0
+	}
+	return d.wire[seq].Load(), d.decoded[seq].Load()
+}
+
+// intervals returns the intervals between released and enqueued.
+func (d *decoding) intervals() []interval {
+	if d == nil {
+		return nil
+	}
+	wire, decoded := make([]int64, len(d.wire)), make([]int64, len(d.wire))
+	for seq := range wire {
+		wire[seq], decoded[seq] = d.at(uint64(seq))
+	}
+	return []interval{{ReleasedWire, d.st.released, wire}, {WireDecoded, wire, decoded}, {DecodedEnqueued, decoded, d.st.enqueued}}
+}
+
+// decodingFrame observes a goroutine that decodes.
+type decodingFrame struct {
+	*decoding
+	wire int64 // of the present frame
+}
+
+func (f *decodingFrame) Begin() {
+	f.stages.To(0)
+	if f.decoding.wire != nil {
+		f.wire = f.st.now()
+	}
+}
+
+func (f *decodingFrame) End(event watch.EventType, obj runtime.Object) {
+	f.stages.To(1)
+	switch event {
+	case watch.Added, watch.Modified, watch.Deleted:
+		seq := sequence(obj)
+		if seq&f.st.mask == 0 && seq < uint64(len(f.decoding.wire)) && f.decoding.wire[seq].CompareAndSwap(0, f.wire) {
+			f.decoded[seq].Store(f.st.now())
+		}
+	}
+}
