@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math/rand/v2"
 	"runtime"
 	"slices"
 	"strings"
@@ -29,15 +30,17 @@ const decodeEvents = 12_000
 // BenchmarkDecode decodes the body of a watch with each decoder, from memory, and keeps the newest
 // object of each key, as a cache does. An iteration is a whole storm with a new decoder; an op is
 // an event. cpu-ns/op is the CPU time of the process, garbage collection included.
-// retained-B/object is the heap that the kept objects and the decoder hold. In the storm distinct
-// every event adds another pod, and all its names, environment, annotations and images are new;
-// distinct-bare has no managed fields either. second-… is the list again, unchanged, while the
-// objects are in use.
+// retained-B/object is the heap that the kept objects and the decoder hold. In the storms distinct-N
+// every event adds another pod, and N percent of its environment values, annotations and images are
+// new; distinct-bare is distinct-100 without managed fields. second-… is the list again, unchanged,
+// while the objects are in use.
 func BenchmarkDecode(b *testing.B) {
 	storms := map[string]func() (*storm.Storm, error){
-		"distinct":      func() (*storm.Storm, error) { return distinct(false) },
-		"distinct-bare": func() (*storm.Storm, error) { return distinct(true) },
+		"distinct-bare": func() (*storm.Storm, error) { return distinct(100, true) },
 		"relist":        relisted,
+	}
+	for percent := 0; percent <= 100; percent += 25 {
+		storms[fmt.Sprint("distinct-", percent)] = func() (*storm.Storm, error) { return distinct(percent, false) }
 	}
 	for _, name := range trace.Names() {
 		storms[name] = func() (*storm.Storm, error) { return trace.Load(name) }
@@ -187,20 +190,25 @@ func relisted() (*storm.Storm, error) {
 	return set.Storms[0], nil
 }
 
-// distinct makes each event of the recorded rollout the addition of another pod.
-func distinct(bare bool) (*storm.Storm, error) {
+// distinct makes each event of the recorded rollout the addition of another pod, of whose values a
+// share is new.
+func distinct(percent int, bare bool) (*storm.Storm, error) {
 	s, err := trace.Load("recorded-rollout")
 	if err != nil {
 		return nil, err
 	}
 	c := *s
 	c.Events = slices.Clone(s.Events)
+	r := rand.New(rand.NewPCG(1, 2))
 	for i := range c.Events {
 		e := &c.Events[i]
 		pod := e.Object.DeepCopyObject().(*v1.Pod)
-		other := func(s *string) { *s = fmt.Sprintf("%s-%d", strings.TrimSuffix(*s, "="), i) }
-		other(&pod.Name)
-		pod.UID = types.UID(fmt.Sprintf("%s-%d", pod.UID, i))
+		pod.Name, pod.UID = fmt.Sprintf("%s-%d", pod.Name, i), types.UID(fmt.Sprintf("%s-%d", pod.UID, i))
+		other := func(s *string) {
+			if r.IntN(100) < percent {
+				*s = fmt.Sprintf("%s-%d", strings.TrimSuffix(*s, "="), i)
+			}
+		}
 		if bare {
 			pod.ManagedFields = nil
 		}
@@ -208,7 +216,8 @@ func distinct(bare bool) (*storm.Storm, error) {
 			pod.Annotations = map[string]string{}
 		}
 		pod.Annotations["example.com/config-hash"] = ""
-		for k, v := range pod.Annotations {
+		for _, k := range slices.Sorted(maps.Keys(pod.Annotations)) {
+			v := pod.Annotations[k]
 			other(&v)
 			pod.Annotations[k] = v
 		}

@@ -45,9 +45,10 @@
 // a violation harms other objects too. client-go's detector (KUBE_CACHE_MUTATION_DETECTOR) finds it
 // in each of them, and [Table.CheckMutations] names the type. DeepCopy an object to change it.
 //
-// An object that is sent again with the same bytes, as in a relist, is returned as the same pointer
-// while it is in use. It is found by a 128-bit hash and its UID, resource version, namespace and
-// name; see the type objects for the probability of a mistake. Groups are verified by their bytes.
+// An object that is sent again with the same bytes, managed fields excepted, as in a relist, is
+// returned as the same pointer while it is in use. It is found by a 128-bit hash and its UID,
+// resource version, namespace and name; see the type objects for the probability of a mistake.
+// Groups are verified by their bytes.
 //
 // Bounds: the groups of a Table take at most [DefaultTableBytes] or what [NewTable] is given; its
 // slots, strings and marks take about 1.5 MiB more. Objects in use are found through weak pointers,

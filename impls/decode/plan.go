@@ -30,6 +30,7 @@ var (
 // bytes are.
 type kind struct {
 	typ    reflect.Type // of the value: a message, a slice or a map
+	is     reflect.Kind // of typ
 	of     *plan        // whose generated code decodes the bytes
 	offset uintptr      // of the value in of
 	salt   uint64
@@ -37,7 +38,14 @@ type kind struct {
 
 // copy assigns the value at src to dst. Slices, maps and pointers are shared.
 func (k *kind) copy(dst, src unsafe.Pointer) {
-	reflect.NewAt(k.typ, dst).Elem().Set(reflect.NewAt(k.typ, src).Elem())
+	switch k.is {
+	case reflect.Slice: // of any type: the collector knows the type of the array
+		*(*[]byte)(dst) = *(*[]byte)(src)
+	case reflect.Map:
+		*(*unsafe.Pointer)(dst) = *(*unsafe.Pointer)(src)
+	default:
+		reflect.NewAt(k.typ, dst).Elem().Set(reflect.NewAt(k.typ, src).Elem())
+	}
 }
 
 func (k *kind) new() unsafe.Pointer { return reflect.New(k.typ).UnsafePointer() }
@@ -142,7 +150,7 @@ func (ps planner) plan(typ reflect.Type) *plan {
 }
 
 func (ps planner) kind(typ reflect.Type, of *plan, offset uintptr) kind {
-	return kind{typ: typ, of: of, offset: offset, salt: (uint64(len(ps))<<16 + uint64(offset)) * 0x9e3779b97f4a7c15}
+	return kind{typ: typ, is: typ.Kind(), of: of, offset: offset, salt: (uint64(len(ps))<<16 + uint64(offset)) * 0x9e3779b97f4a7c15}
 }
 
 // field builds the plan of the i-th field of p's type. A field that it does not know, or that has
@@ -199,6 +207,16 @@ func (ps planner) field(p *plan, sf reflect.StructField, i int) *field {
 type position struct {
 	score  atomic.Int32
 	visits atomic.Uint32
+	hits   atomic.Uint32
+	last   atomic.Pointer[entry]  // found lately, compared with first
+	text   atomic.Pointer[string] // the same of a string
+}
+
+// another reports every fourth hit that was not the last value.
+func (p *position) another() bool {
+	n := p.hits.Load()
+	p.hits.Store(n + 1)
+	return n%4 == 0
 }
 
 const (
@@ -206,7 +224,8 @@ const (
 	maxScore   = 2048
 	minScore   = -64
 	hitGain    = 8
-	largeGroup = 256 // bytes
+	largeGroup = 256     // bytes
+	maxLast    = 1 << 10 // bytes of a group that a position holds beside the table
 )
 
 func (p *position) worth(size int) bool {

@@ -133,25 +133,41 @@ func (w *walk) decode(p *plan, raw []byte, into runtime.Object) runtime.Object {
 
 // object returns a decoded object: an earlier one, if that is still in use and its bytes were equal.
 func (w *walk) object(p *plan, raw []byte) unsafe.Pointer {
-	key := w.objects.key(p, raw)
-	if ptr := w.objects.find(key, p, raw); ptr != nil {
-		return ptr
+	id, ok := w.objects.identify(p, raw)
+	if ok {
+		if ptr := w.again(p, &id); ptr != nil {
+			return ptr
+		}
 	}
 	ptr := p.new()
 	if !w.message(p, ptr, raw, 0) {
 		return nil
 	}
-	w.objects.add(key, ptr)
+	if ok {
+		w.objects.add(&id, ptr)
+	}
 	return ptr
 }
 
 // item decodes an item of a typed list to its place in the list.
 func (w *walk) item(p *plan, at unsafe.Pointer, raw []byte) bool {
-	if ptr := w.objects.find(w.objects.key(p, raw), p, raw); ptr != nil {
-		p.copy(at, ptr)
-		return true
+	if id, ok := w.objects.identify(p, raw); ok {
+		if ptr := w.again(p, &id); ptr != nil {
+			p.copy(at, ptr)
+			return true
+		}
 	}
 	return w.message(p, at, raw, 0)
+}
+
+// again returns the object that was decoded before from bytes that differed in the managed fields
+// at most.
+func (w *walk) again(p *plan, id *identity) unsafe.Pointer {
+	ptr := w.objects.find(p, id)
+	if ptr == nil || len(id.managed) > 0 && !w.check(p.field(metadataField<<3).elem.field(managedField<<3), id.managed) {
+		return nil
+	}
+	return ptr
 }
 
 // into decodes a list of objects.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/zeebo/xxh3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"watchlab/loadgen/trace"
@@ -179,5 +180,44 @@ func TestBounded(t *testing.T) {
 		if n := held(table); round == 0 && n > limit/2 {
 			t.Errorf("pods that did not repeat take %d bytes", n)
 		}
+	}
+}
+
+// TestManagedAgain: an object is found again whatever its managed fields are, but only if client-go
+// accepts them.
+func TestManagedAgain(t *testing.T) {
+	pod := podList(1).Items[0]
+	now := metav1.Now()
+	pod.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", Time: &now, FieldsV1: metav1.NewFieldsV1("{}")}}
+	raw, err := pod.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, exact := decoder(t, "shared", Options{}), decoder(t, "clientgo-protobuf-transform", Options{})
+	id, ok := d.(*codec).Decoder.(*shared).table.objects.identify(&plan{}, raw)
+	from := bytes.Index(raw, id.managed)
+	if !ok || from < 0 {
+		t.Fatal("no managed fields")
+	}
+	reused, refused := 0, 0
+	for i := range id.managed {
+		for bit := range 8 {
+			damaged := bytes.Clone(raw)
+			damaged[from+i] ^= 1 << bit
+			data := envelope(podKind, damaged)
+			first, _, err := d.Decode(envelope(podKind, raw), nil, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			same(t, d, exact, data, i)
+			if obj, _, err := d.Decode(data, nil, nil); err != nil {
+				refused++
+			} else if obj == first {
+				reused++
+			}
+		}
+	}
+	if reused == 0 || refused == 0 {
+		t.Errorf("%d reused, %d refused", reused, refused)
 	}
 }

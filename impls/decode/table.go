@@ -139,7 +139,14 @@ func (t *Table) get(hash uint64, k *kind, b []byte) *entry {
 // else at the second, so that groups that never repeat do not fill the table. Where hits fail to come
 // although groups recur, because they do not fit the table, few are kept.
 func (t *Table) known(pos *position, k *kind, b []byte) (value unsafe.Pointer, hash uint64) {
-	if len(b) < minGroup || !pos.worth(len(b)) {
+	if len(b) < minGroup {
+		return nil, 0
+	}
+	if e := pos.last.Load(); e != nil && e.wire == string(b) {
+		pos.learn(true)
+		return e.value, 0
+	}
+	if !pos.worth(len(b)) {
 		return nil, 0
 	}
 	hash = t.hash(b) ^ k.salt
@@ -148,6 +155,9 @@ func (t *Table) known(pos *position, k *kind, b []byte) (value unsafe.Pointer, h
 	}
 	if e := t.get(hash, k, b); e != nil {
 		pos.learn(true)
+		if len(b) <= maxLast && pos.another() {
+			pos.last.Store(e)
+		}
 		return e.value, 0
 	}
 	pos.learn(false)
@@ -169,6 +179,9 @@ func (t *Table) intern(pos *position, b []byte) string {
 	if len(b) == 0 {
 		return ""
 	}
+	if s := pos.text.Load(); s != nil && *s == string(b) {
+		return *s
+	}
 	if len(b) > maxInterned || !pos.worth(len(b)) {
 		return string(b)
 	}
@@ -176,6 +189,9 @@ func (t *Table) intern(pos *position, b []byte) string {
 	slot, mark := &t.strings[hash%internSlots], uint32(hash>>32)
 	if s := slot.kept.Load(); s != nil && *s == string(b) {
 		pos.learn(true)
+		if pos.another() {
+			pos.text.Store(s)
+		}
 		return *s
 	}
 	pos.learn(false)
