@@ -147,7 +147,7 @@ func TestMistakenDecoder(t *testing.T) {
 func TestBadWire(t *testing.T) {
 	for want, change := range map[string]func(*pipeline.Config){
 		"unknown variant":    func(c *pipeline.Config) { c.Wire.Decode = "nobody" },
-		"encoding":           func(c *pipeline.Config) { c.Wire.Encoding = "xml" },
+		"clientgo-xml":       func(c *pipeline.Config) { c.Wire.Encoding = "xml" },
 		"cbor":               func(c *pipeline.Config) { c.Wire = source.Wire{Encoding: decode.CBOR, Decode: "clientgo-json"} },
 		"from source memory": func(c *pipeline.Config) { c.Source, c.Wire.Encoding = "memory", decode.JSON },
 		"in the kubelet": func(c *pipeline.Config) {
