@@ -209,7 +209,7 @@ func TestMetrics(t *testing.T) {
 	}
 	events := got[metric.Events.Name].Data.(metricdata.Sum[float64])
 	at := slices.IndexFunc(events.DataPoints, func(p metricdata.DataPoint[float64]) bool { return p.Value != 0 })
-	if p := events.DataPoints[at]; p.Value != 42 || !events.IsMonotonic || p.StartTime.IsZero() || p.Attributes.Len() != 10 {
+	if p := events.DataPoints[at]; p.Value != 42 || !events.IsMonotonic || p.StartTime.IsZero() || p.Attributes.Len() != 2+len(metric.CommonLabels()) {
 		t.Errorf("events %+v", events)
 	}
 	h := got[metric.Staleness.Name].Data.(metricdata.ExponentialHistogram[float64]).DataPoints[0]

@@ -76,6 +76,7 @@ func (s *Session) watchCell(family string, headline cell.Boundary, name string, 
 	fields := map[string]*string{
 		"impl": &l.Variant, metric.Delivery: &l.Delivery, metric.Pipeline: &l.Pipeline,
 		metric.Storm: &l.Storm, metric.Source: &l.Source, metric.Rate: &l.Rate,
+		metric.Encoding: &l.Encoding, metric.Decode: &l.Decode,
 	}
 	for _, label := range labels {
 		if f := fields[label.Key]; f != nil {

@@ -30,7 +30,7 @@ const (
 
 // played is a cell of the exporter.
 type played struct {
-	family, variant, delivery, pipeline, storm, source, rate string
+	family, variant, delivery, pipeline, storm, source, encoding, decode, rate string
 	// pace is the speed relative to upstream's cell.
 	pace float64
 	// trouble makes the cell fail in all possible ways.
@@ -38,7 +38,7 @@ type played struct {
 }
 
 func (c played) labels() []string {
-	return []string{"fake", c.family, c.variant, c.delivery, c.pipeline, c.storm, c.source, c.rate}
+	return []string{"fake", c.family, c.variant, c.delivery, c.pipeline, c.storm, c.source, c.encoding, c.decode, c.rate}
 }
 
 // cells covers several families, every pipeline, and both deliveries.
@@ -46,8 +46,8 @@ var cells = []played{
 	{family: "deltafifo", variant: "clientgo-realfifo-batch", delivery: "in-order", pipeline: "queue", storm: "recorded-gang", source: "memory", rate: "max", pace: 1},
 	{family: "deltafifo", variant: "ring", delivery: "in-order", pipeline: "queue", storm: "recorded-gang", source: "memory", rate: "max", pace: 2},
 	{family: "deltafifo", variant: "ring", delivery: "per-key", pipeline: "queue", storm: "recorded-gang", source: "memory", rate: "max", pace: 3},
-	{family: "deltafifo", variant: "clientgo-realfifo-batch", delivery: "in-order", pipeline: "informer", storm: "nodeloss", source: "apiserver", rate: "1000", pace: 1, trouble: true},
-	{family: "deltafifo", variant: "ring", delivery: "in-order", pipeline: "informer", storm: "nodeloss", source: "apiserver", rate: "1000", pace: 4},
+	{family: "deltafifo", variant: "clientgo-realfifo-batch", delivery: "in-order", pipeline: "informer", storm: "nodeloss", source: "apiserver", encoding: "protobuf", decode: "shared", rate: "1000", pace: 1, trouble: true},
+	{family: "deltafifo", variant: "ring", delivery: "in-order", pipeline: "informer", storm: "nodeloss", source: "apiserver", encoding: "protobuf", decode: "shared", rate: "1000", pace: 4},
 	{family: "queue", variant: "clientgo-fifo", pipeline: "queue", storm: "recorded-gang", source: "memory", rate: "max", pace: 1},
 	{family: "queue", variant: "ring", pipeline: "queue", storm: "recorded-gang", source: "memory", rate: "max", pace: 2},
 	{family: "merge", variant: "reference", pipeline: "kubelet", storm: "recorded-gang", source: "memory", rate: "200", pace: 1},

@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,7 +22,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-var labels = Labels{Family: "deltafifo", Variant: "ring", Delivery: "in-order", Pipeline: "informer", Storm: "gang", Source: "memory", Rate: "1000"}
+var labels = Labels{Family: "deltafifo", Variant: "ring", Delivery: "in-order", Pipeline: "informer", Storm: "gang", Source: "memory", Encoding: "protobuf", Decode: "shared", Rate: "1000"}
 
 // played returns a registry with a value for every metric.
 func played(t testing.TB) *Registry {
@@ -189,7 +190,7 @@ func TestClassicAndNativeBuckets(t *testing.T) {
 			}
 			// Only the 60 s are above the last bound.
 			last := h.GetBucket()[bounds-1].GetCumulativeCount()
-			switch f := m.GetLabel()[2].GetValue(); f {
+			switch f := m.GetLabel()[slices.IndexFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetName() == metric.From })].GetValue(); f {
 			case metric.FromIntended:
 				if h.GetSampleCount() != 4 || last != 3 || len(h.GetExemplars()) != 2 {
 					t.Errorf("intended: %d of %d, %d exemplars", last, h.GetSampleCount(), len(h.GetExemplars()))

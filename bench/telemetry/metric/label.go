@@ -9,16 +9,19 @@ const (
 	Pipeline = "pipeline"
 	Storm    = "storm"
 	Source   = "source"
+	Encoding = "encoding"
+	Decode   = "decode"
 	Rate     = "rate"
 )
 
 // SearchedRate is the rate of all cells of a search for the knee, which bounds the number of series.
 const SearchedRate = "searched"
 
-// CommonLabels returns the first labels of each Common metric. Delivery is deltafifo's only. Rate
-// is that of benchmark names: max for unpaced cells.
+// CommonLabels returns the first labels of each Common metric. Delivery is deltafifo's only;
+// encoding and decode are empty unless the experiment chooses them. Rate is that of benchmark names:
+// max for unpaced cells.
 func CommonLabels() []string {
-	return []string{Run, Family, Variant, Delivery, Pipeline, Storm, Source, Rate}
+	return []string{Run, Family, Variant, Delivery, Pipeline, Storm, Source, Encoding, Decode, Rate}
 }
 
 // The labels of single metrics.
