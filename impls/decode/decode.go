@@ -61,6 +61,35 @@
 // Designs turned down: a 128-bit hash instead of the bytes of a group (a collision could show, and
 // comparing costs less than a second hash); locked shards of Go maps (an event needs some 20
 // look-ups, and each is one atomic load); groups chosen by kind (they would serve pods alone).
+//
+// # parallel
+//
+// A goroutine of each watch reads frames ahead, and workers decode them: see [NewParallel], and
+// [Options.Workers]. The variant parallel decodes as clientgo-…-transform, and parallel-shared as
+// shared. The events come in order, and an error in its place. The goroutine of a watch ends when
+// the watch is closed; workers exist while frames wait.
+//
+// Bounds: a watch reads ahead at most four events a worker and 4 MiB of frames, and one frame more.
+// Then it stops reading, so the connection waits as with client-go. The objects of these events take
+// two or three times the bytes. client-go refuses a frame of more than 16 MiB.
+//
+// More workers than processors do not help, and a watch of few events gains nothing: each event is
+// handed from goroutine to goroutine twice. The items of a list are decoded by one goroutine; a
+// WatchList (client-go's default from v0.35 on) sends the initial objects as events.
+//
+// # metadata
+//
+// Objects are [metav1.PartialObjectMetadata], without kind, as those of client-go's metadata client.
+// Kinds that the scheme lacks are decoded too. So is what a server sends to that client. Into a typed
+// object or list, the whole is decoded as by clientgo-…-transform.
+//
+// The metadata is exact, and an error of it is client-go's. What stands outside metadata is measured
+// (protobuf) or its syntax checked (JSON, CBOR), but client-go also refuses values of a wrong type
+// there. Protobuf is decoded with a [Table], as by shared.
+//
+// It is better to ask the server for PartialObjectMetadata (k8s.io/client-go/metadata): it then
+// sends no more than the metadata. The variant is for full objects that come in any case: a recording,
+// a connection whose bytes have other readers, a server that does not convert.
 package decode
 
 import (
@@ -117,7 +146,8 @@ func (e Encoding) MediaType() string {
 type Options struct {
 	Encoding Encoding        // of the wire; default: that in the variant's name, or Protobuf
 	Scheme   *runtime.Scheme // of the types; default: client-go's
-	Table    *Table          // of shared; default: one of its own
+	Table    *Table          // of shared and metadata; default: one of its own
+	Workers  int             // of parallel, in all watches of the decoder; default: GOMAXPROCS
 	Observe  func() Observer // returns the observer of a response; nil: none
 }
 
@@ -182,7 +212,7 @@ func init() {
 
 func guarantees(o impls.Ownership, stripped bool) []impls.Guarantees {
 	g := impls.Guarantees{
-		Order: impls.OrderTotal, Coalesces: impls.CoalesceNone, Consumers: impls.ManyConsumers, Unlocked: true,
+		Order: impls.OrderTotal, Coalesces: impls.CoalesceNone, Bounded: true, Consumers: impls.ManyConsumers, Unlocked: true,
 		HandsOver: o, DropIn: "runtime.Decoder",
 	}
 	if stripped {
@@ -226,8 +256,10 @@ func (c *codec) Info() runtime.SerializerInfo {
 	return info
 }
 
-func (c *codec) Watch(body io.ReadCloser) watch.Decoder {
-	info := c.Info()
+func (c *codec) Watch(body io.ReadCloser) watch.Decoder { return watchOf(c.Info(), body) }
+
+// watchOf decodes the body as client-go's REST client does.
+func watchOf(info runtime.SerializerInfo, body io.ReadCloser) watch.Decoder {
 	frames := info.StreamSerializer.Framer.NewFrameReader(body)
 	return restwatch.NewDecoder(streaming.NewDecoder(frames, info.StreamSerializer.Serializer), info.Serializer)
 }
@@ -247,11 +279,17 @@ type negotiated struct {
 // Negotiated returns the serializers of client-go with the decoder in the place of that of its
 // media type, for [rest.Config.NegotiatedSerializer].
 func Negotiated(d Decoder) runtime.NegotiatedSerializer {
-	s := scheme.Scheme
-	if c, ok := d.(*codec); ok {
-		s = c.scheme
+	return negotiated{codecs(schemeOf(d)), d}
+}
+
+func schemeOf(d Decoder) *runtime.Scheme {
+	switch d := d.(type) {
+	case *codec:
+		return d.scheme
+	case *parallel:
+		return schemeOf(d.Decoder)
 	}
-	return negotiated{codecs(s), d}
+	return scheme.Scheme
 }
 
 func (n negotiated) SupportedMediaTypes() []runtime.SerializerInfo {

@@ -20,7 +20,7 @@ var protobufPrefix = []byte{'k', '8', 's', 0}
 // shared decodes protobuf with the groups of a [Table].
 type shared struct {
 	table   *Table
-	scheme  *runtime.Scheme
+	types   runtime.ObjectCreater
 	exact   runtime.Decoder                   // client-go's, for what the walk does not decode
 	targets atomic.Pointer[map[string]target] // by the bytes of the TypeMeta; copied on write
 	mu      sync.Mutex                        // of writers of targets
@@ -36,8 +36,8 @@ type target struct {
 // maxTargets bounds the kinds of a decoder, which the input names.
 const maxTargets = 1 << 10
 
-func newShared(t *Table, scheme *runtime.Scheme, exact runtime.Decoder) *shared {
-	s := &shared{table: t, scheme: scheme, exact: exact}
+func newShared(t *Table, types runtime.ObjectCreater, exact runtime.Decoder) *shared {
+	s := &shared{table: t, types: types, exact: exact}
 	s.targets.Store(&map[string]target{})
 	s.walks.New = func() any { return &walk{Table: t} }
 	return s
@@ -88,7 +88,7 @@ func (s *shared) find(typeMeta []byte) target {
 	var kind runtime.TypeMeta
 	if kind.Unmarshal(typeMeta) == nil && kind.APIVersion != "" && kind.Kind != "" {
 		t.gvk = schema.FromAPIVersionAndKind(kind.APIVersion, kind.Kind)
-		if obj, err := s.scheme.New(t.gvk); err == nil {
+		if obj, err := s.types.New(t.gvk); err == nil {
 			t.plan = s.table.plan(reflect.TypeOf(obj).Elem())
 		}
 	}

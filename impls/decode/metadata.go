@@ -1,0 +1,122 @@
+package decode
+
+import (
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
+	"k8s.io/apimachinery/pkg/runtime/serializer/json"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+
+	"watchlab/impls"
+)
+
+func init() {
+	g := guarantees(impls.Shared, true)
+	g[0].Strips = "managedFields and all but metadata"
+	g[0].Trusts = "the API server to send valid values outside metadata"
+	Register(Variant{
+		Name: "metadata", Guarantees: g,
+		Summary: "decodes the metadata of objects alone, to metav1.PartialObjectMetadata; protobuf as shared",
+		New: func(o Options) (Decoder, error) {
+			if o.Encoding == "" {
+				o.Encoding = Protobuf
+			}
+			d, err := newCodec(o, o.Encoding)
+			if err != nil {
+				return nil, err
+			}
+			if o.Table == nil {
+				o.Table = NewTable(0)
+			}
+			whole := transformed{d.Decoder}
+			d.Decoder = metadata{newPartial(o, d.scheme, false), newPartial(o, d.scheme, true), whole}
+			if o.Encoding == Protobuf {
+				d.info.StreamSerializer.Serializer = events{d.info.StreamSerializer.Serializer}
+			}
+			return d, nil
+		},
+	})
+}
+
+// metadata decodes objects of all kinds to [metav1.PartialObjectMetadata].
+type metadata struct {
+	objects, lists runtime.Decoder
+	whole          runtime.Decoder // client-go's, then the transform
+}
+
+// Decode decodes an object, or a list into a *[List]. Into any other object it decodes the whole. The
+// error is that of decoding the whole, unless its kind is unknown.
+func (m metadata) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	d := m.objects
+	if _, ok := into.(*List); ok {
+		d = m.lists
+	} else if into != nil {
+		return m.whole.Decode(data, defaults, into)
+	}
+	obj, gvk, err := d.Decode(data, defaults, into)
+	if err != nil {
+		if wholeObj, wholeKind, wholeErr := m.whole.Decode(data, defaults, into); wholeErr != nil && !runtime.IsNotRegisteredError(wholeErr) {
+			return wholeObj, wholeKind, wholeErr
+		}
+	}
+	return obj, gvk, err
+}
+
+// newPartial returns the decoder of partial objects.
+func newPartial(o Options, scheme *runtime.Scheme, lists bool) runtime.Decoder {
+	d := transformed{clientgoPartial(o.Encoding, scheme, lists)}
+	if o.Encoding == Protobuf {
+		return newShared(o.Table, partials{scheme, lists}, d)
+	}
+	return d
+}
+
+// clientgoPartial returns client-go's decoder with metav1.PartialObjectMetadata in the place of the type of
+// each object. It skips what that type lacks.
+func clientgoPartial(e Encoding, scheme *runtime.Scheme, lists bool) runtime.Decoder {
+	var s runtime.Decoder
+	switch types := (partials{scheme, lists}); e {
+	case JSON:
+		s = json.NewSerializerWithOptions(json.DefaultMetaFactory, types, scheme, json.SerializerOptions{})
+	case CBOR:
+		s = cbor.NewSerializer(types, scheme)
+	default:
+		s = protobuf.NewSerializer(types, scheme)
+	}
+	return listing{runtime.WithoutVersionDecoder{Decoder: s}}
+}
+
+// partials makes the objects of a decoder.
+type partials struct {
+	scheme *runtime.Scheme
+	lists  bool // an unknown kind is a list
+}
+
+func (p partials) New(gvk schema.GroupVersionKind) (runtime.Object, error) {
+	object, list := !p.lists, p.lists
+	var obj runtime.Object
+	if p.scheme.Recognizes(gvk) {
+		var err error
+		if obj, err = p.scheme.New(gvk); err != nil {
+			return nil, err
+		}
+		object = hasMetadata(reflect.TypeOf(obj))
+		items, err := meta.GetItemsPtr(obj)
+		list = err == nil && hasMetadata(reflect.PointerTo(reflect.TypeOf(items).Elem().Elem()))
+	}
+	switch {
+	case object:
+		return &metav1.PartialObjectMetadata{}, nil
+	case list:
+		return &metav1.PartialObjectMetadataList{}, nil
+	}
+	return obj, nil
+}
+
+func hasMetadata(t reflect.Type) bool {
+	return t.Implements(reflect.TypeFor[metav1.ObjectMetaAccessor]())
+}

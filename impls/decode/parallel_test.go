@@ -1,0 +1,442 @@
+package decode
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+)
+
+var encodings = []Encoding{JSON, Protobuf, CBOR}
+
+// watchBody returns the body of a watch of protobuf objects, in the encoding.
+func watchBody(tb testing.TB, e Encoding, objs [][]byte, types []string) []byte {
+	tb.Helper()
+	from, info := decoder(tb, "clientgo-protobuf", Options{}), decoder(tb, "clientgo-"+string(e), Options{}).Info()
+	var body bytes.Buffer
+	w := info.StreamSerializer.Framer.NewFrameWriter(&body)
+	for i, data := range objs {
+		obj, gvk, err := from.Decode(data, nil, nil)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		obj.GetObjectKind().SetGroupVersionKind(*gvk)
+		writeEvent(tb, w, info, types[i], obj)
+	}
+	return body.Bytes()
+}
+
+func writeEvent(tb testing.TB, w io.Writer, info kruntime.SerializerInfo, typ string, obj kruntime.Object) {
+	tb.Helper()
+	raw, err := kruntime.Encode(info.Serializer, obj)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	frame, err := kruntime.Encode(info.StreamSerializer.Serializer, &metav1.WatchEvent{Type: typ, Object: kruntime.RawExtension{Raw: raw}})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if _, err := w.Write(frame); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// sameWatch fails unless both watches give the same events and errors, also after an error.
+func sameWatch(t *testing.T, got, want watch.Decoder, what any) {
+	t.Helper()
+	defer got.Close()
+	defer want.Close()
+	for i, errs := 0, 0; errs < 4; i++ {
+		wantType, wantObj, wantErr := want.Decode()
+		gotType, gotObj, gotErr := got.Decode()
+		if gotType != wantType || fmt.Sprint(gotErr) != fmt.Sprint(wantErr) || !reflect.DeepEqual(gotObj, wantObj) {
+			t.Fatalf("%v: event %d: %v %v %v, client-go has %v %v %v", what, i, gotType, gotObj, gotErr, wantType, wantObj, wantErr)
+		}
+		if wantErr != nil {
+			errs++
+		}
+	}
+}
+
+// TestParallelWatch compares parallel watches with those of the inner decoder, for bodies that are
+// whole, cut, damaged, hostile, or end with an error.
+func TestParallelWatch(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	rounds := 200
+	if testing.Short() {
+		rounds = 10
+	}
+	objs, types := recordedObjects(t, "recorded-nodeloss", 6)
+	for _, e := range encodings {
+		t.Run(string(e), func(t *testing.T) {
+			inner := decoder(t, "clientgo-"+string(e)+"-transform", Options{})
+			d := decoder(t, "parallel", Options{Encoding: e, Workers: 3})
+			compare := func(what any, body func() io.Reader) {
+				t.Helper()
+				sameWatch(t, d.Watch(io.NopCloser(body())), inner.Watch(io.NopCloser(body())), what)
+			}
+			whole := watchBody(t, e, objs, types)
+			small := watchBody(t, e, objs[:2], types)
+			tiny := watchBody(t, e, [][]byte{encode(t, &v1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}})}, types)
+			compare("whole", func() io.Reader { return bytes.NewReader(whole) })
+			compare("a byte at a time", func() io.Reader { return iotest.OneByteReader(bytes.NewReader(tiny)) })
+			compare("timeout", func() io.Reader { return iotest.TimeoutReader(iotest.HalfReader(bytes.NewReader(whole))) })
+			compare("reset", func() io.Reader {
+				return io.MultiReader(bytes.NewReader(small), iotest.ErrReader(errors.New("connection reset by peer")))
+			})
+			compare("not an event", func() io.Reader { return bytes.NewReader(watchBody(t, e, objs[:2], []string{"ADDED", "RENAMED"})) })
+			for what, more := range hostileFrames(t, e) {
+				compare(what, func() io.Reader {
+					return io.MultiReader(bytes.NewReader(small), bytes.NewReader(more), bytes.NewReader(small))
+				})
+			}
+			r := rand.New(rand.NewPCG(3, 4))
+			for range rounds {
+				cut := whole[:r.IntN(len(whole))]
+				compare("cut", func() io.Reader { return bytes.NewReader(cut) })
+				damaged := mutate(r, small)
+				compare("damaged", func() io.Reader { return bytes.NewReader(damaged) })
+			}
+		})
+	}
+}
+
+// hostileFrames returns frames that no API server sends.
+func hostileFrames(t *testing.T, e Encoding) map[string][]byte {
+	info := decoder(t, "clientgo-"+string(e), Options{}).Info()
+	pod := &v1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}}
+	frames := map[string][]byte{}
+	event := func(what, typ string, obj kruntime.Object) {
+		var b bytes.Buffer
+		writeEvent(t, info.StreamSerializer.Framer.NewFrameWriter(&b), info, typ, obj)
+		frames[what] = b.Bytes()
+	}
+	event("no type", "", pod)
+	event("a status", "ERROR", &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Code: 410})
+	event("unknown kind", "ADDED", &v1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Widget", APIVersion: "example.com/v1"}})
+	switch e {
+	case JSON:
+		frames["an array"] = []byte("[1]\n")
+		frames["no object"] = []byte(`{"type":"ADDED"}`)
+		frames["other case"] = []byte(`{"Type":"ADDED","OBJECT":{"kind":"Pod","apiVersion":"v1"}}`)
+		frames["two types"] = []byte(`{"type":"ADDED","type":"DELETED","object":{"kind":"Pod","apiVersion":"v1"}}`)
+	case Protobuf:
+		if !testing.Short() {
+			event("too large", "ADDED", &v1.Pod{TypeMeta: pod.TypeMeta, Status: v1.PodStatus{Message: strings.Repeat("x", 17<<20)}})
+		}
+		frames["empty"] = binary.BigEndian.AppendUint32(nil, 0)
+		frames["length of 2^32-1"] = binary.BigEndian.AppendUint32(nil, 1<<32-1)
+		frames["no event"] = append(binary.BigEndian.AppendUint32(nil, 3), "abc"...)
+	case CBOR:
+		frames["a number"] = []byte{1}
+		frames["a reserved value"] = []byte{0x1c}
+	}
+	return frames
+}
+
+// inBetween calls a function before each object of a watch is decoded.
+type inBetween struct {
+	Decoder
+	f func()
+}
+
+func (d inBetween) Decode(data []byte, defaults *schema.GroupVersionKind, into kruntime.Object) (kruntime.Object, *schema.GroupVersionKind, error) {
+	if into == nil {
+		d.f()
+	}
+	return d.Decoder.Decode(data, defaults, into)
+}
+
+func (d inBetween) Info() kruntime.SerializerInfo {
+	info := d.Decoder.Info()
+	info.Serializer = serving{info.Serializer, d}
+	return info
+}
+
+// numbered returns the body of a watch of n pods with padding, named by their number.
+func numbered(t *testing.T, n, padding int) []byte {
+	var objs [][]byte
+	for i := range n {
+		pod := &v1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}, ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint(i)}}
+		pod.Status.Message = strings.Repeat("x", padding)
+		objs = append(objs, encode(t, pod))
+	}
+	return frames(t, objs, slices.Repeat([]string{"ADDED"}, n))
+}
+
+// TestParallelOrder: the events are in order when decoding takes any time, and as many are decoded
+// at once as there are workers.
+func TestParallelOrder(t *testing.T) {
+	for _, workers := range []int{1, 2, 8} {
+		synctest.Test(t, func(t *testing.T) {
+			var mu sync.Mutex
+			r := rand.New(rand.NewPCG(uint64(workers), 1))
+			now, most := 0, 0
+			d := NewParallel(inBetween{decoder(t, "clientgo-protobuf", Options{}), func() {
+				mu.Lock()
+				now++
+				most = max(most, now)
+				delay := time.Duration(r.IntN(1000)) * time.Millisecond
+				mu.Unlock()
+				time.Sleep(delay)
+				mu.Lock()
+				now--
+				mu.Unlock()
+			}}, workers)
+			w := d.Watch(io.NopCloser(bytes.NewReader(numbered(t, 200, 0))))
+			for i := range 200 {
+				if _, obj, err := w.Decode(); err != nil || obj.(*v1.Pod).Name != fmt.Sprint(i) {
+					t.Fatalf("event %d: %v, %v", i, obj, err)
+				}
+			}
+			if _, _, err := w.Decode(); !errors.Is(err, io.EOF) {
+				t.Errorf("at the end: %v", err)
+			}
+			w.Close()
+			if most != workers {
+				t.Errorf("%d workers decoded %d objects at once", workers, most)
+			}
+		})
+	}
+}
+
+// counted counts the bytes that are read.
+type counted struct {
+	io.Reader
+	n int
+}
+
+func (c *counted) Read(b []byte) (int, error) {
+	n, err := c.Reader.Read(b)
+	c.n += n
+	return n, err
+}
+
+// TestParallelBound: a watch reads as far ahead as its bounds say, and no further.
+func TestParallelBound(t *testing.T) {
+	for _, test := range []struct{ frames, padding, ahead, after int }{
+		{10, 0, 8, 9},                   // slots; one is free after the second event
+		{5, aheadBytes*2/5 - 100, 3, 4}, // two frames below the bound, and one that waits
+		{4, aheadBytes + 1, 2, 3},       // a frame above the bound, and one that waits
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			frames := numbered(t, test.frames, test.padding)
+			one := len(frames) / test.frames
+			body := &counted{Reader: bytes.NewReader(frames)}
+			w := NewParallel(decoder(t, "clientgo-protobuf", Options{}), 2).Watch(io.NopCloser(body))
+			defer w.Close()
+			synctest.Wait()
+			if n := body.n / one; n != test.ahead {
+				t.Errorf("padding %d: %d frames are read ahead, want %d", test.padding, n, test.ahead)
+			}
+			for range 2 {
+				if _, _, err := w.Decode(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			synctest.Wait()
+			if n := body.n / one; n != test.after {
+				t.Errorf("padding %d: %d frames are read after two events, want %d", test.padding, n, test.after)
+			}
+		})
+	}
+}
+
+// TestParallelClose: Close ends a waiting Decode and all goroutines, in every state of a watch. A
+// goroutine that is left fails synctest.
+func TestParallelClose(t *testing.T) {
+	body := numbered(t, 20, 0)
+	for what, test := range map[string]struct {
+		body   []byte
+		decode int  // events
+		held   bool // workers wait until the watch is closed
+	}{
+		"nothing read":          {},
+		"a frame cut":           {body: body[:10]},
+		"full":                  {body: body},
+		"full, some read":       {body: body, decode: 3},
+		"workers busy":          {body: body, held: true},
+		"all read":              {body: body, decode: 20},
+		"waiting for bytes":     {body: numbered(t, 4, aheadBytes*2/5)},
+		"waiting for the next":  {body: body[:len(body)/2], decode: 10},
+		"an error was returned": {body: make([]byte, 4), decode: 1},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				in, out := io.Pipe()
+				go func() { _, _ = out.Write(test.body) }()
+				hold := make(chan struct{})
+				if !test.held {
+					close(hold)
+				}
+				w := NewParallel(inBetween{decoder(t, "clientgo-protobuf", Options{}), func() { <-hold }}, 2).Watch(in)
+				for range test.decode {
+					_, _, _ = w.Decode()
+				}
+				ended := make(chan struct{})
+				go func() {
+					defer close(ended)
+					for {
+						if _, _, err := w.Decode(); err != nil {
+							return
+						}
+						time.Sleep(time.Second) // a slow reader
+					}
+				}()
+				synctest.Wait()
+				w.Close()
+				w.Close()
+				<-ended
+				if test.held {
+					close(hold)
+				}
+				if _, _, err := w.Decode(); err == nil {
+					t.Error("an event after Close")
+				}
+			})
+		})
+	}
+}
+
+// TestParallelStop stops client-go's StreamWatcher, which decodes in a goroutine of its own, after any
+// number of events.
+func TestParallelStop(t *testing.T) {
+	body := numbered(t, 30, 0)
+	for stop := range 30 {
+		synctest.Test(t, func(t *testing.T) {
+			in, out := io.Pipe()
+			go func() { _, _ = out.Write(body) }()
+			d := NewParallel(inBetween{decoder(t, "clientgo-protobuf", Options{}), func() { time.Sleep(time.Millisecond) }}, 3)
+			w := watch.NewStreamWatcher(d.Watch(in), apierrors.NewClientErrorReporter(http.StatusInternalServerError, "watch", "ClientWatchDecoding"))
+			for i := range stop {
+				if e := <-w.ResultChan(); e.Object.(*v1.Pod).Name != fmt.Sprint(i) {
+					t.Fatalf("event %d: %v", i, e)
+				}
+			}
+			if stop%2 == 0 {
+				synctest.Wait()
+			}
+			w.Stop()
+			for e := range w.ResultChan() {
+				if e.Type == watch.Error {
+					t.Errorf("stopped after %d: %v", stop, e.Object)
+				}
+			}
+			time.Sleep(time.Second) // workers end
+		})
+	}
+}
+
+// watchServer serves an empty list and the body as the watch.
+func watchServer(t *testing.T, e Encoding, body []byte) *rest.Config {
+	info := decoder(t, "clientgo-"+string(e), Options{}).Info()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", info.MediaType)
+		if r.URL.Query().Get("watch") == "" {
+			_ = info.Serializer.Encode(&v1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, ListMeta: metav1.ListMeta{ResourceVersion: "1"}}, w)
+			return
+		}
+		if r.URL.Query().Get("sendInitialEvents") == "true" {
+			pod := &v1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}}
+			pod.ResourceVersion, pod.Annotations = "1", map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+			writeEvent(t, info.StreamSerializer.Framer.NewFrameWriter(w), info, "BOOKMARK", pod)
+		}
+		_, _ = w.Write(body)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}))
+	t.Cleanup(s.Close)
+	return &rest.Config{Host: s.URL, QPS: -1}
+}
+
+// calls is a store that records the calls of a Reflector.
+type calls struct {
+	cache.Store
+	log  []string
+	want int
+	done chan struct{}
+}
+
+func (c *calls) add(call string, obj any) error {
+	c.log = append(c.log, fmt.Sprint(call, " ", obj.(*v1.Pod).Name, " ", obj.(*v1.Pod).ResourceVersion))
+	if len(c.log) == c.want {
+		close(c.done)
+	}
+	return nil
+}
+
+func (c *calls) Add(obj any) error    { return c.add("ADDED", obj) }
+func (c *calls) Update(obj any) error { return c.add("MODIFIED", obj) }
+func (c *calls) Delete(obj any) error { return c.add("DELETED", obj) }
+
+// TestParallelReflector: client-go's Reflectors, over HTTP, get the events in order from one decoder that
+// several watches share.
+func TestParallelReflector(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	all, types := recordedObjects(t, "recorded-nodeloss", 60)
+	exact := decoder(t, "clientgo-protobuf", Options{})
+	var objs [][]byte
+	var kept, want []string
+	for i, data := range all {
+		if types[i] == "BOOKMARK" {
+			continue
+		}
+		obj, _, err := exact.Decode(data, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		objs, kept = append(objs, data), append(kept, types[i])
+		want = append(want, fmt.Sprint(types[i], " ", obj.(*v1.Pod).Name, " ", obj.(*v1.Pod).ResourceVersion))
+	}
+	for _, test := range []struct {
+		name string
+		e    Encoding
+	}{{"clientgo-protobuf", Protobuf}, {"parallel", Protobuf}, {"parallel", JSON}, {"parallel-shared", Protobuf}} {
+		t.Run(test.name+"/"+string(test.e), func(t *testing.T) {
+			config := watchServer(t, test.e, watchBody(t, test.e, objs, kept))
+			d := decoder(t, test.name, Options{Encoding: test.e})
+			var wg sync.WaitGroup
+			for range 2 {
+				lw, err := NewListWatch(config, d, v1.SchemeGroupVersion.WithResource("pods"), metav1.NamespaceAll, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				store := &calls{Store: cache.NewStore(cache.MetaNamespaceKeyFunc), want: len(want), done: make(chan struct{})}
+				r := cache.NewReflectorWithOptions(lw, &v1.Pod{}, store, cache.ReflectorOptions{})
+				ctx, cancel := context.WithCancel(t.Context())
+				wg.Go(func() { r.RunWithContext(ctx) })
+				wg.Go(func() {
+					<-store.done
+					cancel()
+					if !slices.Equal(store.log, want) {
+						t.Errorf("%d calls, %d events: in another order", len(store.log), len(want))
+					}
+				})
+			}
+			wg.Wait()
+		})
+	}
+}
