@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -9,6 +10,8 @@ import (
 
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"watchlab/impls"
 )
 
 // Field is a field of a [Spec], or of a nested struct, that a flag sets.
@@ -152,6 +155,8 @@ func checkFields(spec any, source string) error {
 		case isZero(f.value):
 		case n < 0 || d.Duration < 0:
 			return badField(f.Path, f.tooSmall())
+		case f.Path == "family" && f.value.String() == string(impls.Decode):
+			return badField(f.Path, errors.New("decoders are measured by: go test -bench Decode ./bench"))
 		case f.Values != nil && !slices.Contains(f.Values, f.value.String()):
 			return badField(f.Path, OneOf(f.value.String(), f.Values...))
 		case source != "" && f.sources != "" && !slices.Contains(strings.Split(f.sources, ","), source):

@@ -88,6 +88,9 @@ func TestList(t *testing.T) {
 		t.Fatalf("exit code %d, stderr %q", code, errs)
 	}
 	for _, want := range []string{
+		`decode +clientgo-protobuf +total +yes +owned +-\n`,
+		`decode +parallel-shared +total +yes +shared +managedFields\n`,
+		`decode/metadata\n(  .*\n)*.*trusts\s`,
 		`deltafifo +clientgo-realfifo-batch +in-order +total +none +no +one +unlocked +yes\n`,
 		`deltafifo +clientgo-deltafifo +per-key +per-key +deltas +no +one +locked +yes\n`,
 		`deltafifo +cond +per-key +per-key +deltas +yes +one +unlocked +option\n`,
@@ -167,6 +170,7 @@ func TestBadInput(t *testing.T) {
 		{[]string{"run", "--capacity", "5"}, []string{"--capacity", "needs --family"}},
 		{with(small, "-o", "xml"), []string{"--output", `"xml" is not one of brief, table, json, bench`}},
 		{with(small, "--family", "deltafofi"), []string{"--family", `"deltafofi" is not one of deltafifo, queue, merge`}},
+		{with(small, "--family", "decode"), []string{"--family: decoders are measured by: go test -bench Decode ./bench"}},
 		{with(small, "--pipeline", "pipe"), []string{"--pipeline", "queue, informer, kubelet"}},
 		{with(small, "--source", "etcd"), []string{"--source", "memory, apiserver"}},
 		{with(small, "--impl", "cond,nobody"), []string{"--impl", `unknown variant "nobody"`, "clientgo-deltafifo"}},

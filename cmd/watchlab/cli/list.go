@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"watchlab/impls"
+	"watchlab/impls/decode"
 	"watchlab/impls/deltafifo"
 	"watchlab/impls/merge"
 	"watchlab/impls/queue"
@@ -27,6 +28,7 @@ type entry struct {
 
 func entries() []entry {
 	return slices.Concat(
+		entriesOf(impls.Decode, decode.Variants()),
 		entriesOf(impls.DeltaFIFO, deltafifo.Variants()),
 		entriesOf(impls.Queue, queue.Variants()),
 		entriesOf(impls.Merge, merge.Variants()),
@@ -56,19 +58,22 @@ func newList() *cobra.Command {
 	return cmd
 }
 
-// listTable prints the guarantees beside each name and the description below.
+// listTable prints the guarantees beside each name, those of queues in a table of their own, and the
+// description below.
 func listTable(w io.Writer, all []entry) error {
-	tw := tabwriter.NewWriter(w, 0, 0, 1, ' ', 0)
-	fmt.Fprintln(tw, "FAMILY\tVARIANT\tDELIVERY\tORDER\tCOALESCES\tBOUNDED\tCONSUMERS\tHANDLER\tTHROTTLES")
-	for _, e := range all {
-		for _, g := range e.Guarantees {
-			fmt.Fprintln(tw, strings.Join([]string{
-				string(e.Family), e.Name, dash(g.Mode), string(g.Order), string(g.Coalesces), yesNo(g.Bounded),
-				string(g.Consumers), choose(g.Unlocked, "unlocked", "locked"), dash(string(g.Throttles)),
-			}, "\t"))
-		}
+	decoders := slices.IndexFunc(all, func(e entry) bool { return e.Family != impls.Decode })
+	if err := guaranteeTable(w, "ORDER\tBOUNDED\tOBJECTS\tSTRIPS", all[:decoders], func(g impls.Guarantees) []string {
+		return []string{string(g.Order), yesNo(g.Bounded), string(cmp.Or(g.HandsOver, impls.Owned)), dash(g.Strips)}
+	}); err != nil {
+		return err
 	}
-	if err := tw.Flush(); err != nil {
+	fmt.Fprintln(w)
+	if err := guaranteeTable(w, "DELIVERY\tORDER\tCOALESCES\tBOUNDED\tCONSUMERS\tHANDLER\tTHROTTLES", all[decoders:], func(g impls.Guarantees) []string {
+		return []string{
+			dash(g.Mode), string(g.Order), string(g.Coalesces), yesNo(g.Bounded),
+			string(g.Consumers), choose(g.Unlocked, "unlocked", "locked"), dash(string(g.Throttles)),
+		}
+	}); err != nil {
 		return err
 	}
 	for _, e := range all {
@@ -78,6 +83,9 @@ func listTable(w io.Writer, all []entry) error {
 			if g.DropIn != "" && !slices.Contains(dropIns, g.DropIn) {
 				dropIns = append(dropIns, g.DropIn)
 			}
+		}
+		if trusts := e.Guarantees[0].Trusts; trusts != "" {
+			text += "; trusts " + trusts
 		}
 		if len(dropIns) > 0 {
 			text += "; drop-in: " + strings.Join(dropIns, ", ")
@@ -89,6 +97,17 @@ func listTable(w io.Writer, all []entry) error {
 		fmt.Fprintf(w, "\n%s/%s\n%s", e.Family, e.Name, (&comment.Printer{TextPrefix: "  ", TextWidth: listWidth - 2}).Text(doc))
 	}
 	return nil
+}
+
+func guaranteeTable(w io.Writer, columns string, all []entry, row func(impls.Guarantees) []string) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 1, ' ', 0)
+	fmt.Fprintln(tw, "FAMILY\tVARIANT\t"+columns)
+	for _, e := range all {
+		for _, g := range e.Guarantees {
+			fmt.Fprintln(tw, strings.Join(append([]string{string(e.Family), e.Name}, row(g)...), "\t"))
+		}
+	}
+	return tw.Flush()
 }
 
 const listWidth = 100
