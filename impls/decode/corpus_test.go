@@ -2,7 +2,6 @@ package decode
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,9 +25,14 @@ import (
 	"watchlab/loadgen/trace"
 )
 
-// recordedObjects returns the first objects of a recording in protobuf, in order, with their event
-// types.
-func recordedObjects(tb testing.TB, name string, most int) (objs [][]byte, types []string) {
+// walked are the options of shared that have code of their own.
+var walked = []Options{{Encoding: Protobuf}, {Encoding: JSON}, {Encoding: JSON, Unstructured: true}}
+
+func title(o Options) string { return fmt.Sprintf("%s/unstructured=%v", o.Encoding, o.Unstructured) }
+
+// recordedObjects returns the first objects of a recording in the encoding, in order, with their
+// event types.
+func recordedObjects(tb testing.TB, e Encoding, name string, most int) (objs [][]byte, types []string) {
 	tb.Helper()
 	in, err := trace.Open(name)
 	if err != nil {
@@ -47,42 +51,54 @@ func recordedObjects(tb testing.TB, name string, most int) (objs [][]byte, types
 		if f.Break != nil {
 			continue
 		}
-		obj, _, err := universal.Decode(f.Object, nil, nil)
-		if err != nil {
-			tb.Fatal(err)
+		raw := f.Object
+		if e != JSON {
+			obj, _, err := universal.Decode(raw, nil, nil)
+			if err != nil {
+				tb.Fatal(err)
+			}
+			raw = encode(tb, e, obj)
 		}
-		objs, types = append(objs, encode(tb, obj)), append(types, string(f.Type))
+		objs, types = append(objs, raw), append(types, string(f.Type))
 	}
 }
 
-func encode(tb testing.TB, obj runtime.Object) []byte {
+func encode(tb testing.TB, e Encoding, obj runtime.Object) []byte {
 	tb.Helper()
-	b, err := runtime.Encode(protobufInfo().Serializer, obj)
+	b, err := runtime.Encode(info(e).Serializer, obj)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return b
 }
 
-var protobufInfo = sync.OnceValue(func() runtime.SerializerInfo {
-	info, _ := runtime.SerializerInfoForMediaType(codecs(scheme.Scheme).SupportedMediaTypes(), runtime.ContentTypeProtobuf)
+func info(e Encoding) runtime.SerializerInfo {
+	info, _ := runtime.SerializerInfoForMediaType(codecs(scheme.Scheme).SupportedMediaTypes(), e.MediaType())
 	return info
-})
+}
 
 // frames returns the body of a watch of the objects.
-func frames(tb testing.TB, objs [][]byte, types []string) []byte {
+func frames(tb testing.TB, e Encoding, objs [][]byte, types []string) []byte {
 	tb.Helper()
 	var body bytes.Buffer
+	stream := info(e).StreamSerializer
+	w := stream.Framer.NewFrameWriter(&body)
 	for i, raw := range objs {
-		e := metav1.WatchEvent{Type: types[i], Object: runtime.RawExtension{Raw: raw}}
-		b, err := e.Marshal()
+		b, err := runtime.Encode(stream.Serializer, &metav1.WatchEvent{Type: types[i], Object: runtime.RawExtension{Raw: raw}})
 		if err != nil {
 			tb.Fatal(err)
 		}
-		body.Write(binary.BigEndian.AppendUint32(nil, uint32(len(b))))
-		body.Write(b)
+		if _, err := w.Write(b); err != nil {
+			tb.Fatal(err)
+		}
 	}
 	return body.Bytes()
+}
+
+// exactly is client-go's decoder that shared is compared with.
+func exactly(tb testing.TB, o Options) Decoder {
+	tb.Helper()
+	return decoder(tb, "clientgo-"+string(o.Encoding)+"-transform", o)
 }
 
 func decoder(tb testing.TB, name string, o Options) Decoder {
@@ -126,12 +142,12 @@ func same(tb testing.TB, d, exact Decoder, data []byte, what any) {
 	want, wantKind, wantErr := exact.Decode(data, nil, nil)
 	got, gotKind, gotErr := d.Decode(data, nil, nil)
 	if fmt.Sprint(wantErr) != fmt.Sprint(gotErr) || !reflect.DeepEqual(wantKind, gotKind) {
-		tb.Fatalf("%v: %v, %v, client-go has %v, %v\n%x", what, gotKind, gotErr, wantKind, wantErr, data)
+		tb.Fatalf("%v: %v, %v, client-go has %v, %v\n%q", what, gotKind, gotErr, wantKind, wantErr, data)
 	}
 	if wantErr == nil && !reflect.DeepEqual(want, got) {
 		g, _ := json.Marshal(got)
 		w, _ := json.Marshal(want)
-		tb.Fatalf("%v: decoded\n%s\nclient-go\n%s\nsemantically equal: %v", what, g, w, equality.Semantic.DeepEqual(got, want))
+		tb.Fatalf("%v: decoded\n%s\nclient-go\n%s\nsemantically equal: %v\n%q", what, g, w, equality.Semantic.DeepEqual(got, want), data)
 	}
 }
 

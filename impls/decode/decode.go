@@ -15,7 +15,8 @@
 //     cache.NewSharedIndexInformer, SharedInformerFactory.InformerFor and controller-runtime's
 //     cache.Options.NewInformer.
 //  2. [NewRESTClient] is the REST client of a group. A typed client is made of it, by New of its
-//     package, such as k8s.io/client-go/kubernetes/typed/core/v1.
+//     package, such as k8s.io/client-go/kubernetes/typed/core/v1, and a dynamic client by dynamic.New,
+//     with a decoder that has the option Unstructured.
 //  3. [Decoder.Watch] reads frames from anything.
 //
 // kubernetes.NewForConfig and dynamic.NewForConfig overwrite NegotiatedSerializer, so a clientset
@@ -23,10 +24,10 @@
 //
 // # What every variant guarantees
 //
-//   - The object, or the error, is that of client-go's decoder for generated clients, for any input.
-//     Objects have no TypeMeta, as there. Variants whose guarantees say Strips lack
-//     metadata.managedFields of the object itself, as after the usual transform of an informer. They
-//     still refuse what client-go refuses there.
+//   - The object, or the error, is that of client-go's decoder for generated clients, or with the
+//     option Unstructured for dynamic clients, for any input. Objects of Go types have no TypeMeta, as
+//     there. Variants whose guarantees say Strips lack metadata.managedFields of the object itself, as
+//     after the usual transform of an informer. They still refuse what client-go refuses there.
 //   - The objects of a watch come in order.
 //   - The input is not kept: objects do not point into it.
 //   - A decoder serves several goroutines and several responses at once.
@@ -36,8 +37,19 @@
 // A watch sends much that it has sent before. The decoder cuts the bytes of an object at the borders
 // of its groups: a message, an element of a list, or all of a list or map. A group whose bytes a
 // [Table] has is not decoded: the object gets the value that was decoded before. The cuts come from
-// the protobuf tags of the Go types, so every built-in kind has them. Places where groups do not
-// repeat are learned and then not hashed.
+// the protobuf or json tags of the Go types, so every built-in kind has them. Places where groups do
+// not repeat are learned and then not hashed.
+//
+// JSON is checked and indexed once: the index has the ends of all objects and arrays, so that a known
+// group is found without reading it again. The framer of a watch does that too, and hands on the
+// object alone. What is unusual is left to client-go's decoder, with all of the object: a field that
+// occurs twice, an escape in the name of a field, a value of another type, more than 200 levels.
+//
+// With [Options.Unstructured] the decoder makes unstructured objects of JSON, as client-go's dynamic
+// client does: maps, slices and numbers of int64 or float64, and the few kinds that the dynamic client
+// knows, such as Status, as Go types. Every object and array below the metadata is a group. The maps
+// of the object itself and of its metadata are its own. Items of an UnstructuredList share one array,
+// so a relist finds objects in use only if it is decoded into a [List], as [NewListWatch] does.
 //
 // The slices, maps and pointers of an object may be those of other objects: they must not be
 // changed, also not by appending within capacity (there is none) or by Quantity.String, which
@@ -45,8 +57,8 @@
 // a violation harms other objects too. client-go's detector (KUBE_CACHE_MUTATION_DETECTOR) finds it
 // in each of them, and [Table.CheckMutations] names the type. DeepCopy an object to change it.
 //
-// An object that is sent again with the same bytes, managed fields excepted, as in a relist, is
-// returned as the same pointer while it is in use. It is found by a 128-bit hash and its UID,
+// An object that is sent again with the same bytes, in protobuf managed fields excepted, as in a
+// relist, is returned as the same pointer while it is in use. It is found by a 128-bit hash and its UID,
 // resource version, namespace and name; see the type objects for the probability of a mistake.
 // Groups are verified by their bytes.
 //
@@ -98,6 +110,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/streaming"
 	"k8s.io/apimachinery/pkg/watch"
@@ -149,6 +162,20 @@ type Options struct {
 	Table    *Table          // of shared and metadata; default: one of its own
 	Workers  int             // of parallel, in all watches of the decoder; default: GOMAXPROCS
 	Observe  func() Observer // returns the observer of a response; nil: none
+	// Unstructured decodes JSON to the types of package unstructured, as client-go's dynamic client
+	// does, and does not use the Scheme.
+	Unstructured bool
+}
+
+// encoding returns the encoding of a variant for several.
+func (o Options) encoding() Encoding {
+	switch {
+	case o.Encoding != "":
+		return o.Encoding
+	case o.Unstructured:
+		return JSON
+	}
+	return Protobuf
 }
 
 var registry = impls.NewRegistry[Options, Decoder](impls.Decode)
@@ -190,11 +217,8 @@ func init() {
 		Name: "shared", Guarantees: guarantees(impls.Shared, true),
 		Summary: "reuses decoded values of equal wire bytes, and skips managed fields",
 		New: func(o Options) (Decoder, error) {
-			if o.Encoding == "" {
-				o.Encoding = Protobuf
-			}
-			if o.Encoding != Protobuf {
-				return nil, fmt.Errorf("%w: encoding %s: protobuf only", impls.ErrOptions, o.Encoding)
+			if o.Encoding = o.encoding(); o.Encoding == CBOR {
+				return nil, fmt.Errorf("%w: encoding %s: protobuf or json only", impls.ErrOptions, o.Encoding)
 			}
 			d, err := newCodec(o, o.Encoding)
 			if err != nil {
@@ -203,8 +227,13 @@ func init() {
 			if o.Table == nil {
 				o.Table = NewTable(0)
 			}
-			d.Decoder = newShared(o.Table, d.scheme, transformed{d.Decoder})
-			d.info.StreamSerializer.Serializer = events{d.info.StreamSerializer.Serializer}
+			if stream := d.info.StreamSerializer; o.Encoding == JSON {
+				d.Decoder = newSharedJSON(o.Table, d.scheme, transformed{d.Decoder}, o.Unstructured)
+				stream.Serializer, stream.Framer = jsonEvents{stream.Serializer}, jsonFramer{stream.Framer}
+			} else {
+				d.Decoder = newShared(o.Table, d.scheme, transformed{d.Decoder})
+				stream.Serializer = events{stream.Serializer}
+			}
 			return d, nil
 		},
 	})
@@ -225,6 +254,7 @@ func guarantees(o impls.Ownership, stripped bool) []impls.Guarantees {
 type codec struct {
 	runtime.Decoder
 	scheme  *runtime.Scheme
+	base    runtime.NegotiatedSerializer // of client-go
 	info    runtime.SerializerInfo
 	observe func() Observer
 }
@@ -237,14 +267,19 @@ func newCodec(o Options, e Encoding) (*codec, error) {
 	if o.Scheme == nil {
 		o.Scheme = scheme.Scheme
 	}
-	base := codecs(o.Scheme)
+	base, d := codecs(o.Scheme), listing{}
+	if o.Unstructured {
+		o.Scheme, base = dynamicScheme(), dynamicCodecs()
+		d.list = func() runtime.Object { return &unstructured.UnstructuredList{} }
+	}
 	info, ok := runtime.SerializerInfoForMediaType(base.SupportedMediaTypes(), e.MediaType())
 	if !ok || info.StreamSerializer == nil {
 		return nil, fmt.Errorf("%w: unknown encoding %q", impls.ErrOptions, e)
 	}
 	stream := *info.StreamSerializer // shared by the codecs of a scheme
 	info.StreamSerializer = &stream
-	return &codec{Decoder: listing{base.DecoderToVersion(info.Serializer, nil)}, scheme: o.Scheme, info: info, observe: o.Observe}, nil
+	d.Decoder = base.DecoderToVersion(info.Serializer, nil)
+	return &codec{Decoder: d, scheme: o.Scheme, base: base, info: info, observe: o.Observe}, nil
 }
 
 func (c *codec) Info() runtime.SerializerInfo {
@@ -279,17 +314,17 @@ type negotiated struct {
 // Negotiated returns the serializers of client-go with the decoder in the place of that of its
 // media type, for [rest.Config.NegotiatedSerializer].
 func Negotiated(d Decoder) runtime.NegotiatedSerializer {
-	return negotiated{codecs(schemeOf(d)), d}
+	return negotiated{baseOf(d), d}
 }
 
-func schemeOf(d Decoder) *runtime.Scheme {
+func baseOf(d Decoder) runtime.NegotiatedSerializer {
 	switch d := d.(type) {
 	case *codec:
-		return d.scheme
+		return d.base
 	case *parallel:
-		return schemeOf(d.Decoder)
+		return baseOf(d.Decoder)
 	}
-	return scheme.Scheme
+	return codecs(scheme.Scheme)
 }
 
 func (n negotiated) SupportedMediaTypes() []runtime.SerializerInfo {

@@ -1,11 +1,13 @@
 package decode
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -76,19 +78,22 @@ func TestHostile(t *testing.T) {
 		"empty time":                  bytesField(1, bytesField(9, "")),
 		"empty messages":              bytesField(1, "") + bytesField(2, bytesField(2, "")+bytesField(2, "")) + bytesField(3, ""),
 	} {
-		t.Run(what, func(t *testing.T) {
-			exact := decoder(t, "clientgo-protobuf-transform", Options{})
-			for _, table := range tables() {
-				d := decoder(t, "shared", Options{Table: table()})
-				data := envelope(podKind, []byte(raw))
-				for range 3 {
-					same(t, d, exact, data, what)
-				}
-				for n := range data {
-					same(t, d, exact, data[:n], n)
-				}
-			}
-		})
+		t.Run(what, func(t *testing.T) { hostile(t, Options{Encoding: Protobuf}, envelope(podKind, []byte(raw))) })
+	}
+}
+
+// hostile decodes the data and all that it can be cut to.
+func hostile(t *testing.T, o Options, data []byte) {
+	exact := exactly(t, o)
+	for which, table := range tables() {
+		o.Table = table()
+		d := decoder(t, "shared", o)
+		for range 3 {
+			same(t, d, exact, data, which)
+		}
+		for n := range data {
+			same(t, d, exact, data[:n], n)
+		}
 	}
 }
 
@@ -116,8 +121,23 @@ func TestDeep(t *testing.T) {
 	}
 }
 
+// tokens are inserted in damaged JSON.
+var tokens = []string{
+	`null`, `{}`, `[]`, `""`, `,`, `:`, `1e999`, `-0`, `01`, `1.5`, `true`, `"kind":"Pod",`, `"Kind":1,`, `"items":[],`, `"a":1,`,
+	`"metadata":null,`, `"metadata":{},`, `"name":"b",`, `"managedFields":[{}],`, `\u0041`, `\ud800`, "\xff", "\u212a", "\n ", `[[`, `]`, `}`,
+}
+
 // mutate damages data: it changes, removes, repeats or inserts bytes.
 func mutate(r *rand.Rand, data []byte) []byte {
+	if len(data) > 0 && data[0] == '{' && r.IntN(2) == 0 {
+		i := r.IntN(len(data))
+		for range r.IntN(8) { // mostly where a value or a member begins
+			if j := bytes.IndexAny(data[i:], ":,[{"); j >= 0 && i+j+1 < len(data) {
+				i += j + 1
+			}
+		}
+		return slices.Concat(data[:i], []byte(tokens[r.IntN(len(tokens))]), data[i:])
+	}
 	data = append([]byte(nil), data...)
 	for range 1 + r.IntN(4) {
 		i := r.IntN(len(data) + 1)
@@ -140,20 +160,26 @@ func mutate(r *rand.Rand, data []byte) []byte {
 
 // TestMutated damages random objects and recorded ones.
 func TestMutated(t *testing.T) {
-	exact := decoder(t, "clientgo-protobuf-transform", Options{})
-	r := rand.New(rand.NewPCG(1, 2))
-	corpus, _ := recordedObjects(t, "recorded-nodeloss", 100)
-	for _, gvk := range kinds() {
-		corpus = append(corpus, encode(t, filled(t, gvk, 1)))
-	}
-	rounds := 60_000
-	if testing.Short() {
-		rounds = 4000
-	}
-	for which, table := range tables() {
-		d := decoder(t, "shared", Options{Table: table()})
-		for range rounds {
-			same(t, d, exact, mutate(r, corpus[r.IntN(len(corpus))]), which)
+	for _, o := range walked {
+		rounds := 60_000
+		if o.Encoding == JSON {
+			rounds /= 15
+		}
+		if testing.Short() {
+			rounds /= 15
+		}
+		exact := exactly(t, o)
+		r := rand.New(rand.NewPCG(1, 2))
+		corpus, _ := recordedObjects(t, o.Encoding, "recorded-nodeloss", 100)
+		for _, gvk := range kinds() {
+			corpus = append(corpus, encode(t, o.Encoding, filled(t, gvk, 1)))
+		}
+		for which, table := range tables() {
+			o.Table = table()
+			d := decoder(t, "shared", o)
+			for range rounds {
+				same(t, d, exact, mutate(r, corpus[r.IntN(len(corpus))]), which)
+			}
 		}
 	}
 }
@@ -189,12 +215,14 @@ func FuzzWire(f *testing.F) {
 
 // TestConcurrent decodes with several decoders that share a small table.
 func TestConcurrent(t *testing.T) {
-	objs, _ := recordedObjects(t, "recorded-nodeloss", 400)
 	table := NewTable(256 << 10)
-	exact := decoder(t, "clientgo-protobuf-transform", Options{})
 	var wg sync.WaitGroup
-	for i := range 4 {
-		d := decoder(t, "shared", Options{Table: table})
+	for i := range 6 {
+		o := walked[i%len(walked)]
+		exact := exactly(t, o)
+		o.Table = table
+		d := decoder(t, "shared", o)
+		objs, _ := recordedObjects(t, o.Encoding, "recorded-nodeloss", 200)
 		wg.Go(func() {
 			for j := range objs {
 				data := objs[(i*97+j)%len(objs)]

@@ -5,6 +5,7 @@ package decode
 import (
 	"encoding/json/jsontext"
 	json "encoding/json/v2"
+	"fmt"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -19,9 +20,12 @@ func init() {
 	Register(Variant{
 		Name: "jsonv2", Guarantees: g, Summary: "Go's encoding/json/v2, as client-go's serializer uses encoding/json",
 		New: func(o Options) (Decoder, error) {
+			if o.Unstructured {
+				return nil, fmt.Errorf("%w: jsonv2 decodes typed objects only", impls.ErrOptions)
+			}
 			d, err := newCodec(o, JSON)
 			if err == nil {
-				d.Decoder = listing{jsonv2{d.scheme, d.Decoder}}
+				d.Decoder = listing{Decoder: jsonv2{d.scheme, d.Decoder}}
 			}
 			return d, err
 		},

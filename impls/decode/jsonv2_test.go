@@ -14,7 +14,7 @@ func TestJSONv2(t *testing.T) {
 	exact, d := decoder(t, "clientgo-json", Options{}), decoder(t, "jsonv2", Options{})
 	protobuf := decoder(t, "clientgo-protobuf", Options{})
 	for _, name := range []string{"recorded-nodeloss", "recorded-nodeloss-nodes", "recorded-nodeloss-leases"} {
-		objs, _ := recordedObjects(t, name, 300)
+		objs, _ := recordedObjects(t, Protobuf, name, 300)
 		for i, data := range objs {
 			obj, gvk, err := protobuf.Decode(data, nil, nil)
 			if err != nil {

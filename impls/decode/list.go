@@ -34,14 +34,21 @@ func (l *List) DeepCopyObject() runtime.Object {
 }
 
 // listing decodes into a [List] too.
-type listing struct{ runtime.Decoder }
+type listing struct {
+	runtime.Decoder
+	list func() runtime.Object // makes what lists are decoded into; nil: by their kind
+}
 
 func (d listing) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	l, ok := into.(*List)
 	if !ok {
 		return d.Decoder.Decode(data, defaults, into)
 	}
-	obj, gvk, err := d.Decoder.Decode(data, defaults, nil)
+	var list runtime.Object
+	if d.list != nil {
+		list = d.list()
+	}
+	obj, gvk, err := d.Decoder.Decode(data, defaults, list)
 	if err != nil || !meta.IsListType(obj) {
 		return obj, gvk, err
 	}

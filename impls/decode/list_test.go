@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
@@ -42,61 +43,116 @@ func podList(n int) *v1.PodList {
 // TestRelist: the objects of a second list are those of the first if their bytes are equal and the
 // objects are in use.
 func TestRelist(t *testing.T) {
-	l := podList(50)
-	d := decoder(t, "shared", Options{})
-	first, second := &List{}, &List{}
-	if _, _, err := d.Decode(encode(t, l), nil, first); err != nil {
-		t.Fatal(err)
+	for _, o := range walked {
+		l := podList(50)
+		d, exact := decoder(t, "shared", o), exactly(t, o)
+		first, second := &List{}, &List{}
+		if _, _, err := d.Decode(encode(t, o.Encoding, l), nil, first); err != nil {
+			t.Fatal(err)
+		}
+		l.Items[7].ResourceVersion = "1000"
+		l.Items[8].Labels["app"] = "changed without a new version"
+		relist := encode(t, o.Encoding, l)
+		if _, _, err := d.Decode(relist, nil, second); err != nil {
+			t.Fatal(err)
+		}
+		for i := range first.Items {
+			if reused := first.Items[i] == second.Items[i]; reused != (i != 7 && i != 8) {
+				t.Errorf("%s: item %d: reused: %v", title(o), i, reused)
+			}
+		}
+		var want, typed kruntime.Object = &v1.PodList{}, &v1.PodList{}
+		if o.Unstructured {
+			want, typed = &unstructured.UnstructuredList{}, &unstructured.UnstructuredList{}
+		}
+		if _, _, err := exact.Decode(relist, nil, want); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := d.Decode(relist, nil, typed); err != nil || !reflect.DeepEqual(typed, want) {
+			t.Errorf("%s: into a typed list: %v, %+v", title(o), err, typed)
+		}
+		items, err := meta.ExtractList(want)
+		if err != nil || !reflect.DeepEqual(items, second.Items) || second.ResourceVersion != "99" {
+			t.Errorf("%s: items %+v of version %s: %v", title(o), second.Items, second.ResourceVersion, err)
+		}
+		runtime.KeepAlive(first)
 	}
-	l.Items[7].ResourceVersion = "1000"
-	l.Items[8].Labels["app"] = "changed without a new version"
-	relist := encode(t, l)
-	if _, _, err := d.Decode(relist, nil, second); err != nil {
-		t.Fatal(err)
+}
+
+// TestListedKind: an item of a list has the kind that client-go gives it, also if the same bytes came
+// before in a list of another kind or alone.
+func TestListedKind(t *testing.T) {
+	bare := `{"metadata":{"name":"a","uid":"1","resourceVersion":"1"},"kind":""}`
+	full := `{"metadata":{"name":"a","uid":"1","resourceVersion":"1"},"kind":"Pod","apiVersion":"v1"}`
+	bodies := []string{
+		`{"kind":"PodList","apiVersion":"v1","items":[` + bare + `]}`, `{"kind":"NodeList","apiVersion":"v1","items":[` + bare + `]}`,
+		`{"apiVersion":"v1","items":[` + bare + `],"kind":"PodList"}`, `{"kind":"PodList","apiVersion":"v1","items":[` + full + `]}`, full,
 	}
-	for i := range first.Items {
-		if reused := first.Items[i] == second.Items[i]; reused != (i != 7 && i != 8) {
-			t.Errorf("item %d: reused: %v", i, reused)
+	for _, o := range walked[1:] {
+		d, exact := decoder(t, "shared", o), exactly(t, o)
+		var kept []kruntime.Object
+		for range 3 {
+			for _, body := range bodies {
+				for _, into := range []func() kruntime.Object{
+					func() kruntime.Object { return &List{} }, func() kruntime.Object { return &unstructured.UnstructuredList{} },
+					func() kruntime.Object { return nil },
+				} {
+					want, _, err1 := exact.Decode([]byte(body), nil, into())
+					got, _, err2 := d.Decode([]byte(body), nil, into())
+					if !reflect.DeepEqual(got, want) || fmt.Sprint(err1) != fmt.Sprint(err2) {
+						t.Errorf("%s: %s decoded as %+v, %v, by client-go %+v, %v", title(o), body, got, err2, want, err1)
+					}
+					kept = append(kept, got)
+				}
+			}
+		}
+		runtime.KeepAlive(kept)
+	}
+}
+
+// gone returns a function that waits until the object is collected.
+func gone(obj kruntime.Object) (wait func()) {
+	collected := make(chan struct{})
+	done := func(struct{}) { close(collected) }
+	switch obj := obj.(type) {
+	case *v1.Pod:
+		runtime.AddCleanup(obj, done, struct{}{})
+	case *unstructured.Unstructured:
+		runtime.AddCleanup(obj, done, struct{}{})
+	}
+	return func() {
+		for {
+			runtime.GC()
+			select {
+			case <-collected:
+				return
+			default:
+				runtime.Gosched()
+			}
 		}
 	}
-	want := kruntime.Object(&v1.PodList{})
-	if _, _, err := decoder(t, "clientgo-protobuf-transform", Options{}).Decode(relist, nil, want); err != nil {
-		t.Fatal(err)
-	}
-	typed, _, err := d.Decode(relist, nil, &v1.PodList{})
-	if err != nil || !reflect.DeepEqual(typed, want) {
-		t.Errorf("into a typed list: %v, %+v", err, typed)
-	}
-	items, err := meta.ExtractList(want)
-	if err != nil || !reflect.DeepEqual(items, second.Items) || second.ResourceVersion != "99" {
-		t.Errorf("items %+v of version %s: %v", second.Items, second.ResourceVersion, err)
-	}
-	runtime.KeepAlive(first)
 }
 
 // TestForgets: the decoder keeps no object alive.
 func TestForgets(t *testing.T) {
-	d := decoder(t, "shared", Options{})
 	pod := podList(1).Items[0]
 	pod.TypeMeta = metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}
-	data := encode(t, &pod)
-	collected := make(chan struct{})
-	func() {
-		obj, _, err := d.Decode(data, nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		runtime.AddCleanup(obj.(*v1.Pod), func(struct{}) { close(collected) }, struct{}{})
-	}()
-	for {
-		runtime.GC()
-		select {
-		case <-collected:
-			same(t, d, decoder(t, "clientgo-protobuf-transform", Options{}), data, "again")
-			return
-		default:
-			runtime.Gosched()
-		}
+	for _, o := range walked {
+		d := decoder(t, "shared", o)
+		data := encode(t, o.Encoding, &pod)
+		var wait func()
+		func() {
+			obj, _, err := d.Decode(data, nil, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if again, _, err := d.Decode(data, nil, nil); err != nil || again != obj {
+				t.Fatalf("%s: decoded again: %v", title(o), err)
+			}
+			wait = gone(obj)
+		}()
+		wait()
+		same(t, d, exactly(t, o), data, "again")
 	}
 }
 
@@ -190,7 +246,7 @@ func TestWhere(t *testing.T) {
 
 // TestStatus: a decoder decodes a Status where a list was asked for.
 func TestStatus(t *testing.T) {
-	data := encode(t, &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Code: 410, Reason: "Expired"})
+	data := encode(t, Protobuf, &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Code: 410, Reason: "Expired"})
 	for _, v := range []string{"shared", "clientgo-protobuf"} {
 		obj, _, err := decoder(t, v, Options{}).Decode(data, nil, nil)
 		if err != nil || obj.(*metav1.Status).Code != 410 {
@@ -280,25 +336,18 @@ func TestTypedClient(t *testing.T) {
 
 // TestListItems: an item does not keep the other items of its list alive.
 func TestListItems(t *testing.T) {
-	for _, v := range []string{"clientgo-protobuf", "shared"} {
-		l := &List{}
-		if _, _, err := decoder(t, v, Options{}).Decode(encode(t, podList(2)), nil, l); err != nil {
-			t.Fatal(err)
-		}
-		collected := make(chan struct{})
-		runtime.AddCleanup(l.Items[0].(*v1.Pod), func(struct{}) { close(collected) }, struct{}{})
-		kept := l.Items[1]
-		l = nil
-		for done := false; !done; {
-			runtime.GC()
-			select {
-			case <-collected:
-				done = true
-			default:
-				runtime.Gosched()
+	for _, o := range walked {
+		for _, d := range []Decoder{exactly(t, o), decoder(t, "shared", o)} {
+			l := &List{}
+			if _, _, err := d.Decode(encode(t, o.Encoding, podList(2)), nil, l); err != nil {
+				t.Fatal(err)
 			}
+			wait := gone(l.Items[0])
+			kept := l.Items[1]
+			l = nil
+			wait()
+			runtime.KeepAlive(kept)
 		}
-		runtime.KeepAlive(kept)
 	}
 }
 

@@ -1,6 +1,7 @@
 package decode
 
 import (
+	"fmt"
 	"reflect"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -22,9 +23,10 @@ func init() {
 		Name: "metadata", Guarantees: g,
 		Summary: "decodes the metadata of objects alone, to metav1.PartialObjectMetadata; protobuf as shared",
 		New: func(o Options) (Decoder, error) {
-			if o.Encoding == "" {
-				o.Encoding = Protobuf
+			if o.Unstructured {
+				return nil, fmt.Errorf("%w: metadata is of Go types", impls.ErrOptions)
 			}
+			o.Encoding = o.encoding()
 			d, err := newCodec(o, o.Encoding)
 			if err != nil {
 				return nil, err
@@ -87,7 +89,7 @@ func clientgoPartial(e Encoding, scheme *runtime.Scheme, lists bool) runtime.Dec
 	default:
 		s = protobuf.NewSerializer(types, scheme)
 	}
-	return listing{runtime.WithoutVersionDecoder{Decoder: s}}
+	return listing{Decoder: runtime.WithoutVersionDecoder{Decoder: s}}
 }
 
 // partials makes the objects of a decoder.

@@ -89,7 +89,7 @@ func TestMetadata(t *testing.T) {
 			return b
 		}
 		for _, name := range trace.Names() {
-			objs, _ := recordedObjects(t, name, most)
+			objs, _ := recordedObjects(t, Protobuf, name, most)
 			for i, data := range objs {
 				samePartial(t, d, exact, generated, recode(data), fmt.Sprint(e, " ", name, " ", i))
 			}
@@ -99,7 +99,7 @@ func TestMetadata(t *testing.T) {
 			if e != Protobuf && len(gvk.Kind)%4 != 0 {
 				continue
 			}
-			data := recode(encode(t, filled(t, gvk, 1)))
+			data := recode(encode(t, Protobuf, filled(t, gvk, 1)))
 			corpus = append(corpus, data)
 			for range 2 {
 				samePartial(t, d, exact, generated, data, gvk)

@@ -115,8 +115,8 @@ func (id *identity) part(tag uint64) *[]byte {
 
 func (o *objects) shard(id *identity) *objectShard { return &o.shards[id.slot%uint64(len(o.shards))] }
 
-// find returns the object of the plan's type in the state, or nil.
-func (o *objects) find(p *plan, id *identity) unsafe.Pointer {
+// find returns the object of the type in the state, or nil.
+func (o *objects) find(typ reflect.Type, id *identity) unsafe.Pointer {
 	s := o.shard(id)
 	s.mu.Lock()
 	have, ok := s.states[id.slot]
@@ -125,7 +125,7 @@ func (o *objects) find(p *plan, id *identity) unsafe.Pointer {
 		return nil
 	}
 	ptr := unsafe.Pointer(have.obj.Value())
-	if ptr == nil || !id.of(reflect.NewAt(p.typ, ptr).Interface().(metav1.Object)) {
+	if ptr == nil || !id.of(reflect.NewAt(typ, ptr).Interface().(metav1.Object)) {
 		return nil
 	}
 	return ptr

@@ -38,9 +38,7 @@ func init() {
 		Register(Variant{
 			Name: v.name, Guarantees: guarantees(v.owned, true), Summary: v.summary,
 			New: func(o Options) (Decoder, error) {
-				if o.Encoding == "" {
-					o.Encoding = Protobuf
-				}
+				o.Encoding = o.encoding()
 				if o.Workers < 0 {
 					return nil, fmt.Errorf("%w: %d workers", impls.ErrOptions, o.Workers)
 				}

@@ -89,7 +89,7 @@ func TestParallelWatch(t *testing.T) {
 	if testing.Short() {
 		rounds = 10
 	}
-	objs, types := recordedObjects(t, "recorded-nodeloss", 6)
+	objs, types := recordedObjects(t, Protobuf, "recorded-nodeloss", 6)
 	for _, e := range encodings {
 		t.Run(string(e), func(t *testing.T) {
 			inner := decoder(t, "clientgo-"+string(e)+"-transform", Options{})
@@ -100,7 +100,7 @@ func TestParallelWatch(t *testing.T) {
 			}
 			whole := watchBody(t, e, objs, types)
 			small := watchBody(t, e, objs[:2], types)
-			tiny := watchBody(t, e, [][]byte{encode(t, &v1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}})}, types)
+			tiny := watchBody(t, e, [][]byte{encode(t, Protobuf, &v1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}})}, types)
 			compare("whole", func() io.Reader { return bytes.NewReader(whole) })
 			compare("a byte at a time", func() io.Reader { return iotest.OneByteReader(bytes.NewReader(tiny)) })
 			compare("timeout", func() io.Reader { return iotest.TimeoutReader(iotest.HalfReader(bytes.NewReader(whole))) })
@@ -182,9 +182,9 @@ func numbered(t *testing.T, n, padding int) []byte {
 	for i := range n {
 		pod := &v1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}, ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint(i)}}
 		pod.Status.Message = strings.Repeat("x", padding)
-		objs = append(objs, encode(t, pod))
+		objs = append(objs, encode(t, Protobuf, pod))
 	}
-	return frames(t, objs, slices.Repeat([]string{"ADDED"}, n))
+	return frames(t, Protobuf, objs, slices.Repeat([]string{"ADDED"}, n))
 }
 
 // TestParallelOrder: the events are in order when decoding takes any time, and as many are decoded
@@ -396,7 +396,7 @@ func (c *calls) Delete(obj any) error { return c.add("DELETED", obj) }
 // several watches share.
 func TestParallelReflector(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	all, types := recordedObjects(t, "recorded-nodeloss", 60)
+	all, types := recordedObjects(t, Protobuf, "recorded-nodeloss", 60)
 	exact := decoder(t, "clientgo-protobuf", Options{})
 	var objs [][]byte
 	var kept, want []string

@@ -9,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	kjson "k8s.io/apimachinery/pkg/util/json"
 )
 
 // unmarshaler is the generated code of a type. Unmarshal merges into the receiver, so that a
@@ -31,7 +32,7 @@ var (
 type kind struct {
 	typ    reflect.Type // of the value: a message, a slice or a map
 	is     reflect.Kind // of typ
-	of     *plan        // whose generated code decodes the bytes
+	of     *plan        // whose generated code decodes the bytes; nil for JSON
 	offset uintptr      // of the value in of
 	salt   uint64
 }
@@ -49,6 +50,16 @@ func (k *kind) copy(dst, src unsafe.Pointer) {
 }
 
 func (k *kind) new() unsafe.Pointer { return reflect.New(k.typ).UnsafePointer() }
+
+// decode decodes a group with client-go's code.
+func (k *kind) decode(b []byte) (value unsafe.Pointer, ok bool) {
+	if k.of == nil {
+		value = k.new()
+		return value, kjson.Unmarshal(b, reflect.NewAt(k.typ, value).Interface()) == nil
+	}
+	value = k.of.new()
+	return unsafe.Add(value, k.offset), k.of.merge(value, b)
+}
 
 // plan is how to decode the messages of one struct type. It is built by reflection from the
 // protobuf tags of the type, once a [Table].

@@ -163,7 +163,7 @@ func (w *walk) item(p *plan, at unsafe.Pointer, raw []byte) bool {
 // again returns the object that was decoded before from bytes that differed in the managed fields
 // at most.
 func (w *walk) again(p *plan, id *identity) unsafe.Pointer {
-	ptr := w.objects.find(p, id)
+	ptr := w.objects.find(p.typ, id)
 	if ptr == nil || len(id.managed) > 0 && !w.check(p.field(metadataField<<3).elem.field(managedField<<3), id.managed) {
 		return nil
 	}

@@ -30,97 +30,125 @@ func tables() map[string]func() *Table {
 
 // TestRecorded compares shared with client-go's decoder and transform, for every recorded event.
 func TestRecorded(t *testing.T) {
-	exact := decoder(t, "clientgo-protobuf-transform", Options{})
-	for _, name := range trace.Names() {
-		most := 1 << 20
-		if testing.Short() {
-			most = 500
-		}
-		all, _ := recordedObjects(t, name, most)
-		for which, table := range tables() {
-			objs := all
-			if which != "default" {
-				objs = all[:min(len(all), 1000)]
+	for _, o := range walked {
+		for _, name := range trace.Names() {
+			most, few := 1<<20, 1000
+			if o.Encoding == JSON { // which client-go decodes ten times as slowly
+				few = 300
 			}
-			t.Run(name+"/"+which, func(t *testing.T) {
-				table := table()
-				if which == "bad hash" { // objects are then told apart by their UID and resource version
-					table.objects.hash = func([]byte) xxh3.Uint128 { return xxh3.Uint128{Lo: 7} }
+			if o.Unstructured {
+				most = 1000
+			}
+			if testing.Short() {
+				most, few = few/2, few/2
+			}
+			all, _ := recordedObjects(t, o.Encoding, name, most)
+			for which, table := range tables() {
+				objs := all
+				if which != "default" {
+					objs = all[:min(len(all), few)]
 				}
-				d := decoder(t, "shared", Options{Table: table})
-				for i, data := range objs {
-					same(t, d, exact, data, i)
-				}
-				for i, data := range objs[:len(objs)/4] {
-					same(t, d, exact, data, i)
-				}
-				if err := table.CheckMutations(); err != nil {
-					t.Error(err)
+				t.Run(title(o)+"/"+name+"/"+which, func(t *testing.T) {
+					o := o
+					exact := exactly(t, o)
+					o.Table = table()
+					if which == "bad hash" { // objects are then told apart by their UID and resource version
+						o.Table.objects.hash = func([]byte) xxh3.Uint128 { return xxh3.Uint128{Lo: 7} }
+					}
+					d := decoder(t, "shared", o)
+					for i, data := range objs {
+						same(t, d, exact, data, i)
+						if !fast(d, data) {
+							t.Fatalf("client-go decoded object %d", i)
+						}
+					}
+					for i, data := range objs[:len(objs)/4] {
+						same(t, d, exact, data, i)
+					}
+					if err := o.Table.CheckMutations(); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+		}
+	}
+}
+
+// fast reports whether a decoder shared decodes the object without client-go's.
+func fast(d Decoder, data []byte) bool {
+	switch s := d.(*codec).Decoder.(type) {
+	case *shared:
+		t, raw, ok := s.target(data)
+		return ok && (&walk{Table: s.table}).decode(t.plan, raw, nil) != nil
+	case *sharedJSON:
+		_, obj := s.decode(s.walks.New().(*jsonWalk), data, nil)
+		return obj != nil
+	}
+	return false
+}
+
+// TestFilled compares random objects of every kind of client-go's scheme, and that they encode to
+// the same bytes.
+func TestFilled(t *testing.T) {
+	for _, o := range walked {
+		rounds := int64(20)
+		if o.Encoding == JSON {
+			rounds = 4
+		}
+		if testing.Short() {
+			rounds = min(rounds, 3)
+		}
+		e, exact := o.Encoding, exactly(t, o)
+		for which, table := range tables() {
+			t.Run(title(o)+"/"+which, func(t *testing.T) {
+				o := o
+				o.Table = table()
+				d := decoder(t, "shared", o)
+				for _, gvk := range kinds() {
+					for seed := range rounds {
+						obj := filled(t, gvk, seed)
+						data := encode(t, e, obj)
+						for range 3 {
+							same(t, d, exact, data, gvk)
+						}
+						if _, err := dynamicScheme().New(gvk); !fast(d, data) && (!o.Unstructured || err != nil) {
+							t.Fatalf("%v: decoded by client-go", gvk)
+						}
+						got, _, err := d.Decode(data, nil, nil)
+						if err != nil {
+							t.Fatal(err)
+						}
+						want, _, err := exact.Decode(data, nil, nil)
+						if err != nil {
+							t.Fatal(err)
+						}
+						if !bytes.Equal(encode(t, e, got), encode(t, e, want)) {
+							t.Fatalf("%v encodes to other bytes", gvk)
+						}
+					}
 				}
 			})
 		}
 	}
 }
 
-// TestFilled compares random objects of every kind of client-go's scheme, and that they encode to
-// the same bytes.
-func TestFilled(t *testing.T) {
-	exact := decoder(t, "clientgo-protobuf-transform", Options{})
-	rounds := int64(20)
-	if testing.Short() {
-		rounds = 3
-	}
-	for which, table := range tables() {
-		t.Run(which, func(t *testing.T) {
-			d := decoder(t, "shared", Options{Table: table()})
-			fast := d.(*codec).Decoder.(*shared)
-			for _, gvk := range kinds() {
-				for seed := range rounds {
-					obj := filled(t, gvk, seed)
-					data := encode(t, obj)
-					for range 3 {
-						same(t, d, exact, data, gvk)
-					}
-					target, raw, ok := fast.target(data)
-					if !ok {
-						t.Fatalf("%v has no plan", gvk)
-					}
-					w := &walk{Table: fast.table}
-					if w.decode(target.plan, raw, nil) == nil {
-						t.Fatalf("%v: decoded by client-go", gvk)
-					}
-					got, _, err := d.Decode(data, nil, nil)
-					if err != nil {
-						t.Fatal(err)
-					}
-					want, _, err := exact.Decode(data, nil, nil)
-					if err != nil {
-						t.Fatal(err)
-					}
-					if !bytes.Equal(encode(t, got), encode(t, want)) {
-						t.Fatalf("%v encodes to other bytes", gvk)
-					}
-				}
-			}
-		})
-	}
-}
-
 // TestWatch reads the recording as frames of a watch.
 func TestWatch(t *testing.T) {
-	objs, types := recordedObjects(t, "recorded-nodeloss", 1000)
-	body := frames(t, objs, types)
-	want := decoder(t, "clientgo-protobuf-transform", Options{}).Watch(io.NopCloser(bytes.NewReader(body)))
-	got := decoder(t, "shared", Options{}).Watch(io.NopCloser(bytes.NewReader(body)))
-	for i := range objs {
-		wantType, wantObj, err1 := want.Decode()
-		gotType, gotObj, err2 := got.Decode()
-		if err1 != nil || err2 != nil || gotType != wantType || !reflect.DeepEqual(gotObj, wantObj) {
-			t.Fatalf("frame %d: %v %v, %v %v", i, wantType, err1, gotType, err2)
+	for _, o := range walked {
+		objs, types := recordedObjects(t, o.Encoding, "recorded-nodeloss", 300)
+		body := frames(t, o.Encoding, objs, types)
+		want := exactly(t, o).Watch(io.NopCloser(bytes.NewReader(body)))
+		got := decoder(t, "shared", o).Watch(io.NopCloser(bytes.NewReader(body)))
+		for i := range objs {
+			wantType, wantObj, err1 := want.Decode()
+			gotType, gotObj, err2 := got.Decode()
+			if err1 != nil || err2 != nil || gotType != wantType || !reflect.DeepEqual(gotObj, wantObj) {
+				t.Fatalf("%+v: frame %d: %v %v, %v %v", o, i, wantType, err1, gotType, err2)
+			}
 		}
-	}
-	if _, _, err := got.Decode(); !errors.Is(err, io.EOF) {
-		t.Errorf("at the end: %v", err)
+		if _, _, err := got.Decode(); !errors.Is(err, io.EOF) {
+			t.Errorf("at the end: %v", err)
+		}
 	}
 }
 
@@ -130,7 +158,7 @@ var _ runtime.Object = (*List)(nil)
 func BenchmarkRandom(b *testing.B) {
 	pods := make([][]byte, 3000)
 	for i := range pods {
-		pods[i] = encode(b, filled(b, podKind, int64(i)))
+		pods[i] = encode(b, Protobuf, filled(b, podKind, int64(i)))
 	}
 	for _, name := range []string{"clientgo-protobuf-transform", "shared"} {
 		b.Run("impl="+name, func(b *testing.B) {
@@ -164,7 +192,7 @@ func TestBounded(t *testing.T) {
 	}
 	var pods [][]byte
 	for seed := range int64(300) {
-		pods = append(pods, encode(t, filled(t, podKind, seed)))
+		pods = append(pods, encode(t, Protobuf, filled(t, podKind, seed)))
 	}
 	table := NewTable(limit)
 	d := decoder(t, "shared", Options{Table: table})

@@ -42,6 +42,7 @@ type Table struct {
 
 	mu    sync.Mutex
 	plans planner // guarded by mu; plans do not change once built
+	json  jsonPlanner
 }
 
 // NewTable returns an empty table for at most the given number of bytes, or [DefaultTableBytes].
@@ -51,6 +52,7 @@ func NewTable(limit int64) *Table {
 		limit = DefaultTableBytes
 	}
 	t := &Table{limit: limit, hash: xxh3.Hash, plans: planner{}}
+	t.json = jsonPlanner{plans: map[reflect.Type]*jsonPlan{}, kinds: map[reflect.Type]*kind{}}
 	t.young.Store(newGeneration(limit))
 	t.objects.hash = xxh3.Hash128
 	return t
@@ -60,6 +62,18 @@ func (t *Table) plan(typ reflect.Type) *plan {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.plans.plan(typ)
+}
+
+func (t *Table) jsonPlan(typ reflect.Type) *jsonPlan {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.json.plan(typ)
+}
+
+func (t *Table) jsonKind(typ reflect.Type) *kind {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.json.kind(typ)
 }
 
 // entry is a decoded group. It does not change.
@@ -204,7 +218,7 @@ func (t *Table) intern(pos *position, b []byte) string {
 	return s
 }
 
-// CheckMutations decodes the wire bytes of every group in the table again, with the generated code,
+// CheckMutations decodes the wire bytes of every group in the table again, with client-go's code,
 // and compares the values. It returns an error that names the type of a group that a reader of a
 // decoded object has changed.
 func (t *Table) CheckMutations() error {
@@ -217,11 +231,11 @@ func (t *Table) CheckMutations() error {
 			if e == nil {
 				continue
 			}
-			fresh := e.kind.of.new()
-			if !e.kind.of.merge(fresh, []byte(e.wire)) {
+			fresh, ok := e.kind.decode([]byte(e.wire))
+			if !ok {
 				return fmt.Errorf("%v: the bytes in the table do not decode", e.kind.typ)
 			}
-			want := reflect.NewAt(e.kind.typ, unsafe.Add(fresh, e.kind.offset)).Elem().Interface()
+			want := reflect.NewAt(e.kind.typ, fresh).Elem().Interface()
 			if have := reflect.NewAt(e.kind.typ, e.value).Elem().Interface(); !equality.Semantic.DeepEqual(have, want) {
 				return fmt.Errorf("%v: a shared value was changed: %+v, decoded as %+v", e.kind.typ, have, want)
 			}

@@ -1,0 +1,316 @@
+package decode
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// TestHostileJSON decodes JSON that no API server sends.
+func TestHostileJSON(t *testing.T) {
+	pod := func(members string) string { return `{"kind":"Pod","apiVersion":"v1",` + members + `}` }
+	meta := func(members string) string { return pod(`"metadata":{"name":"web",` + members + `}`) }
+	for what, data := range map[string]string{
+		"nothing":                         ``,
+		"no object":                       `["kind","apiVersion"]`,
+		"null":                            `null`,
+		"garbage before":                  "\x00" + pod(`"spec":{}`),
+		"garbage behind":                  pod(`"spec":{}`) + `}`,
+		"space around":                    " \n\t" + pod(` "spec" : { "nodeName" : "a" , "containers" : [ ] } `) + "\r\n",
+		"form feed":                       "\f" + pod(`"spec":{}`),
+		"byte order mark":                 "\ufeff" + pod(`"spec":{}`),
+		"kind last":                       `{"metadata":{"name":"web"},"apiVersion":"v1","kind":"Pod"}`,
+		"no kind":                         `{"apiVersion":"v1","metadata":{"name":"web"}}`,
+		"empty kind":                      `{"apiVersion":"v1","kind":"","metadata":{"name":"web"}}`,
+		"no version":                      `{"kind":"Pod","metadata":{"name":"web"}}`,
+		"bad version":                     `{"kind":"Pod","apiVersion":"a/b/c"}`,
+		"version of a slash":              `{"kind":"Pod","apiVersion":"/v1"}`,
+		"null kind":                       `{"kind":null,"apiVersion":"v1"}`,
+		"kind is a number":                `{"kind":1,"apiVersion":"v1"}`,
+		"unknown kind":                    `{"kind":"Odd","apiVersion":"example.com/v1","spec":{"a":[1,2.5,-3,1e3,12345678901234567890,null,true]}}`,
+		"escape in kind":                  `{"kind":"P\u006fd","apiVersion":"v1"}`,
+		"escape in key of kind":           `{"k\u0069nd":"Pod","apiVersion":"v1"}`,
+		"kind twice":                      pod(`"kind":"Node","spec":{}`),
+		"kind in capitals":                pod(`"Kind":"Node","spec":{}`),
+		"kind in capitals, a number":      pod(`"KIND":5`),
+		"kind with the Kelvin sign":       pod(`"` + "\u212a" + `ind":5`),
+		"version in capitals":             pod(`"APIVERSION":["v1"]`),
+		"metadata twice":                  pod(`"metadata":{"name":"a"},"metadata":{"namespace":"b"}`),
+		"metadata null":                   pod(`"metadata":null`),
+		"metadata is a string":            pod(`"metadata":"web"`),
+		"name twice":                      meta(`"name":"other"`),
+		"name in capitals":                meta(`"Name":"other"`),
+		"name with an escape":             meta(`"namespace":"a\u0062\n\"\/\ud83d\ude00\ud800"`),
+		"key with an escape":              meta(`"n\u0061mespace":"b"`),
+		"bad UTF-8":                       meta("\"namespace\":\"\xff\xfe\",\"labels\":{\"\xff\":\"\xed\xa0\x80\"}"),
+		"good UTF-8":                      meta(`"namespace":"größe","labels":{"ключ":"値"}`),
+		"control character":               meta("\"namespace\":\"a\x1fb\""),
+		"DEL":                             meta("\"namespace\":\"a\x7fb\""),
+		"bad escapes":                     meta(`"namespace":"\x"`),
+		"bad hex":                         meta("\"namespace\":\"\\u00\x111\""),
+		"label twice":                     meta(`"labels":{"a":"1","a":"2"}`),
+		"label null":                      meta(`"labels":{"a":null,"a-long-label":"a-long-value"}`),
+		"label of a number":               meta(`"labels":{"a":1}`),
+		"labels empty":                    meta(`"labels":{},"annotations":null,"finalizers":[],"ownerReferences":[]`),
+		"finalizers":                      meta(`"finalizers":["a",null,"b\n"]`),
+		"finalizer of a list":             meta(`"finalizers":[["a"]]`),
+		"owners":                          meta(`"ownerReferences":[null,{"kind":"ReplicaSet","controller":true},{}]`),
+		"generation":                      meta(`"generation":9223372036854775807`),
+		"generation too large":            meta(`"generation":9223372036854775808`),
+		"generation of 30 digits":         meta(`"generation":123456789012345678901234567890`),
+		"generation of minus zero":        meta(`"generation":-0`),
+		"generation with a point":         meta(`"generation":1.0`),
+		"generation with an exponent":     meta(`"generation":1e3`),
+		"generation with a zero":          meta(`"generation":01`),
+		"generation of a string":          meta(`"generation":"1"`),
+		"minus alone":                     meta(`"generation":-`),
+		"point alone":                     meta(`"generation":1.`),
+		"exponent alone":                  meta(`"generation":1e+`),
+		"plus":                            meta(`"generation":+1`),
+		"int32 too large":                 pod(`"spec":{"priority":2147483648}`),
+		"int32":                           pod(`"spec":{"priority":-2147483648,"hostNetwork":true,"hostPID":false}`),
+		"bool of a string":                pod(`"spec":{"hostNetwork":"true"}`),
+		"bool of a number":                pod(`"spec":{"hostNetwork":1}`),
+		"wrong names":                     pod(`"spec":{"hostNetwork":truE}`),
+		"time null":                       meta(`"creationTimestamp":null,"deletionTimestamp":null`),
+		"time":                            meta(`"creationTimestamp":"2026-11-21T00:00:33Z"`),
+		"time with a zone":                meta(`"creationTimestamp":"2026-11-21T00:00:33.5+02:00"`),
+		"time with an escape":             meta(`"creationTimestamp":"2026-11-21T00:00:33\u005a"`),
+		"time empty":                      meta(`"creationTimestamp":""`),
+		"time of a number":                meta(`"creationTimestamp":5`),
+		"time of an object":               meta(`"creationTimestamp":{"a":[]}`),
+		"quantities":                      pod(`"spec":{"overhead":{"cpu":"100m","memory":"1Gi","a":5,"b":null,"c":1e3}}`),
+		"bad quantity":                    pod(`"spec":{"overhead":{"cpu":"abc"}}`),
+		"int or string":                   pod(`"spec":{"containers":[{"name":"a","livenessProbe":{"httpGet":{"port":"web"},"tcpSocket":{"port":80}}}]}`),
+		"int or string of a list":         pod(`"spec":{"containers":[{"name":"a","livenessProbe":{"httpGet":{"port":[]}}}]}`),
+		"embedded struct":                 pod(`"spec":{"volumes":[{"name":"a","emptyDir":{}},{"name":"b","secret":null}]}`),
+		"spec is a list":                  pod(`"spec":[]`),
+		"containers are an object":        pod(`"spec":{"containers":{}}`),
+		"containers of strings":           pod(`"spec":{"containers":["a"]}`),
+		"comma at the end":                pod(`"spec":{"containers":[{"name":"a"},]}`),
+		"no comma":                        pod(`"spec":{"containers":[{"name":"a"}{"name":"b"}]}`),
+		"no colon":                        pod(`"spec" {}`),
+		"brackets crossed":                pod(`"spec":{"containers":[}]`),
+		"key without quotes":              pod(`spec:{}`),
+		"unknown field":                   pod(`"spec":{"nope":{"a":[1,{"b":2}]},"nodeName":"n"},"nope":[[]]`),
+		"unknown field too large":         pod(`"nope":1e999`),
+		"managed fields":                  meta(`"managedFields":[{"manager":"a","operation":"Update","time":"2026-11-21T00:00:33Z","fieldsV1":{"f:a":{}}}]`),
+		"managed fields empty":            meta(`"managedFields":[]`),
+		"managed fields null":             meta(`"managedFields":null`),
+		"managed fields of null":          meta(`"managedFields":[null]`),
+		"managed fields of a string":      meta(`"managedFields":"a"`),
+		"managed fields of strings":       meta(`"managedFields":["a"]`),
+		"managed fields, manager":         meta(`"managedFields":[{"manager":1}]`),
+		"managed fields, time":            meta(`"managedFields":[{"time":"now"}]`),
+		"managed fields, time null":       meta(`"managedFields":[{"time":null,"manager":null}]`),
+		"managed fields, number":          meta(`"managedFields":[{"fieldsV1":{"a":1e999}}]`),
+		"managed fields, fields are not":  meta(`"managedFields":[{"fieldsV1":5}]`),
+		"managed fields, escape":          meta(`"managedFields":[{"tim\u0065":"now"}]`),
+		"managed fields, unknown field":   meta(`"managedFields":[{"nope":{}}]`),
+		"managed fields twice":            meta(`"managedFields":[{"manager":"a"}],"managedFields":[{"manager":"b"}]`),
+		"managed fields, then a string":   meta(`"managedFields":[{"manager":"a"}],"managedFields":"b"`),
+		"managed fields in capitals":      meta(`"ManagedFields":[{"manager":"a"}]`),
+		"managed fields further in":       pod(`"spec":{"metadata":{"managedFields":[{"manager":"a"}]}}`),
+		"custom resource":                 `{"apiVersion":"example.com/v1","kind":"Odd","metadata":{"name":"a","managedFields":[{"manager":"a"}]},"spec":{"":"","metadata":{"managedFields":[]}},"items":[]}`,
+		"custom resource, kind twice":     `{"apiVersion":"example.com/v1","kind":"Odd","kind":"Other"}`,
+		"custom resource, number too big": `{"apiVersion":"example.com/v1","kind":"Odd","spec":{"a":1e999}}`,
+		"custom resource, numbers":        `{"apiVersion":"example.com/v1","kind":"Odd","spec":[0,-0,1.0,1e2,-1.5E-3,9223372036854775807,9223372036854775808]}`,
+		"list":                            `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[{"metadata":{"name":"a"}},{"kind":"Pod","apiVersion":"v1","metadata":{"name":"b"}}]}`,
+		"list with kind last":             `{"apiVersion":"v1","items":[{"metadata":{"name":"a","managedFields":[{"manager":"a"}]}}],"kind":"PodList","metadata":{"continue":"5","remainingItemCount":3}}`,
+		"list of null":                    `{"kind":"PodList","apiVersion":"v1","items":[null]}`,
+		"list of strings":                 `{"kind":"PodList","apiVersion":"v1","items":["a"]}`,
+		"list without items":              `{"kind":"PodList","apiVersion":"v1","items":[],"metadata":null}`,
+		"list with null items":            `{"kind":"PodList","apiVersion":"v1","items":null}`,
+		"list with items twice":           `{"kind":"PodList","apiVersion":"v1","items":[{}],"items":[]}`,
+		"list cut":                        `{"kind":"PodList","apiVersion":"v1","items":[{}]`,
+		"custom list":                     `{"apiVersion":"example.com/v1","items":[{"apiVersion":"example.com/v1","kind":"Odd"},{"apiVersion":"","kind":""},{"spec":1}],"kind":"OddList","metadata":{"resourceVersion":"5"}}`,
+		"status":                          `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","reason":"Expired","code":410}`,
+		"status of a group":               `{"kind":"Status","apiVersion":"example.com/v1","code":410}`,
+	} {
+		for _, o := range walked[1:] {
+			t.Run(title(o)+"/"+what, func(t *testing.T) { hostile(t, o, []byte(data)) })
+		}
+	}
+}
+
+// TestDeepJSON nests objects up to and over the limits of the walk and of client-go.
+func TestDeepJSON(t *testing.T) {
+	for _, o := range walked[1:] {
+		d, exact := decoder(t, "shared", o), exactly(t, o)
+		for _, n := range []int{maxNesting - 3, maxNesting - 2, maxNesting - 1, maxNesting, 1000, 9997, 9998, 9999, 10_000, 20_000} {
+			for _, kind := range []string{"Pod", "Odd"} {
+				for _, of := range []string{`{"a":%s}`, `[%s]`} {
+					before, after, _ := strings.Cut(of, "%s")
+					value := strings.Repeat(before, n) + `1` + strings.Repeat(after, n)
+					same(t, d, exact, []byte(`{"kind":"`+kind+`","apiVersion":"v1","spec":{"a":`+value+`}}`), n)
+				}
+			}
+		}
+	}
+}
+
+// TestInto decodes into what is given.
+func TestInto(t *testing.T) {
+	pod := `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","labels":{"a":"b"},"managedFields":[{"manager":"a"}]}}`
+	list := `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[` + pod + `,{"metadata":{"name":"b"}}]}`
+	odd := `{"apiVersion":"example.com/v1","kind":"Odd","metadata":{"name":"a"}}`
+	odds := `{"apiVersion":"example.com/v1","items":[` + odd + `],"kind":"OddList","metadata":{"remainingItemCount":7}}`
+	for _, o := range walked[1:] {
+		d, exact := decoder(t, "shared", o), exactly(t, o)
+		for _, data := range []string{pod, list, odd, odds, `{"kind":"Status","apiVersion":"v1","code":410}`, `{"kind":"Pod","apiVersion":"v1","spec":5}`} {
+			for _, into := range []func() runtime.Object{
+				func() runtime.Object { return nil },
+				func() runtime.Object { return &v1.Pod{} },
+				func() runtime.Object { return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kept"}} },
+				func() runtime.Object { return &v1.PodList{} },
+				func() runtime.Object { return &v1.Node{} },
+				func() runtime.Object { return &metav1.Status{} },
+				func() runtime.Object { return &metav1.PartialObjectMetadata{} },
+				func() runtime.Object { return &unstructured.Unstructured{} },
+				func() runtime.Object { return &unstructured.Unstructured{Object: map[string]any{"a": "b"}} },
+				func() runtime.Object { return &unstructured.UnstructuredList{} },
+				func() runtime.Object { return &unstructured.UnstructuredList{Object: map[string]any{"a": "b"}} },
+				func() runtime.Object { return &runtime.Unknown{} },
+				func() runtime.Object { return &List{} },
+			} {
+				for range 2 {
+					a, b := into(), into()
+					want, wantKind, wantErr := exact.Decode([]byte(data), nil, a)
+					got, gotKind, gotErr := d.Decode([]byte(data), nil, b)
+					if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(gotKind, wantKind) || fmt.Sprint(gotErr) != fmt.Sprint(wantErr) ||
+						(want == a) != (got == b) {
+						t.Errorf("%s: %s into %T:\n%+v, %v, %v; client-go has\n%+v, %v, %v", title(o), data, a, got, gotKind, gotErr, want, wantKind, wantErr)
+					}
+				}
+			}
+		}
+	}
+}
+
+// watched reads a watch to its end.
+func watched(d Decoder, body io.Reader) (all []string) {
+	w := d.Watch(io.NopCloser(body))
+	for {
+		typ, obj, err := w.Decode()
+		if err != nil {
+			return append(all, err.Error())
+		}
+		all = append(all, fmt.Sprintf("%s %+v", typ, obj))
+	}
+}
+
+// TestFrames reads bodies of watches that are cut, damaged or written in another way than the API
+// server's.
+func TestFrames(t *testing.T) {
+	pod := `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web"}}`
+	frame := `{"type":"ADDED","object":` + pod + `}`
+	large := `{"type":"MODIFIED","object":` + strings.Replace(pod, "web", strings.Repeat("w", 40_000), 1) + `}`
+	bodies := map[string]string{
+		"nothing":           ``,
+		"lines":             frame + "\n" + large + "\n" + frame + "\n",
+		"no newlines":       frame + frame + large + frame,
+		"no last newline":   frame + "\n" + large,
+		"other newlines":    "\n\r\n" + frame + "\r\n\n" + frame + " \n",
+		"indented":          strings.ReplaceAll(frame, ",", ",\n  ") + "\n" + frame + "\n",
+		"two on a line":     frame + " " + frame + "\n" + frame,
+		"object first":      `{"object":` + pod + `,"type":"ADDED"}` + "\n" + frame,
+		"object twice":      `{"type":"ADDED","object":{},"object":` + pod + `}` + "\n" + frame,
+		"type twice":        `{"type":"ADDED","object":` + pod + `,"type":"DELETED"}` + "\n",
+		"more fields":       `{"type":"ADDED","object":` + pod + `,"nope":1}` + "\n" + frame,
+		"kind of the frame": `{"type":"ADDED","object":` + pod + `,"kind":1}` + "\n",
+		"unknown type":      `{"type":"NOPE","object":` + pod + `}` + "\n" + frame,
+		"no type":           `{"object":` + pod + `}` + "\n",
+		"object null":       `{"type":"ADDED","object":null}` + "\n" + frame,
+		"object of a list":  `{"type":"ADDED","object":[` + pod + `]}` + "\n" + frame,
+		"malformed object":  `{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","spec":5}}` + "\n" + frame,
+		"malformed":         frame + "\n" + `{"type":"ADDED","object":{"kind":"Pod" "a"}}` + "\n" + frame,
+		"unbalanced":        frame + "\n" + `{"type":"ADDED","object":` + pod + "\n" + frame + "\n",
+		"cut":               frame + "\n" + large[:300],
+		"cut in a string":   frame + "\n" + `{"type":"ADD`,
+		"no JSON":           "404 page not found\n",
+		"a number":          "5\n" + frame,
+		"a byte of ours":    "\x01" + pod + "\n",
+		"error":             `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","code":410}}` + "\n",
+		"bookmark":          `{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"5"}}}` + "\n",
+		"brackets":          frame + "\n" + strings.Replace(frame, "web", "}}}", 1) + strings.Repeat(strings.Replace(frame, "web", "}\\n}", 1), 3) + "\n",
+		"too large":         frame + "\n" + `{"type":"ADDED","object":"` + strings.Repeat("a", 17<<20) + `"}` + "\n" + frame + "\n",
+		"large":             `{"type":"ADDED","object":"` + strings.Repeat("a", 9<<20) + `"}` + "\n" + frame + "\n",
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	for i := range 100 {
+		bodies[fmt.Sprint("mutated ", i)] = string(mutate(r, []byte(frame+"\n"+frame+"\n"+frame+"\n")))
+	}
+	failure := errors.New("failure")
+	for what, body := range bodies {
+		for _, o := range walked[1:] {
+			d, exact := decoder(t, "shared", o), exactly(t, o)
+			for how, reader := range map[string]func(io.Reader) io.Reader{
+				"whole": func(r io.Reader) io.Reader { return r },
+				"bytes": iotest.OneByteReader,
+				"data and error": func(r io.Reader) io.Reader {
+					return iotest.DataErrReader(io.MultiReader(r, iotest.ErrReader(failure)))
+				},
+			} {
+				if len(body) > 1<<20 && (how != "whole" || o.Unstructured) {
+					continue
+				}
+				want, got := watched(exact, reader(strings.NewReader(body))), watched(d, reader(strings.NewReader(body)))
+				if !reflect.DeepEqual(got, want) {
+					t.Errorf("%s/%s/%s: read %.2000q\nclient-go %.2000q", title(o), what, how, got, want)
+				}
+			}
+		}
+	}
+}
+
+// TestPrompt: an event is decoded when all of it was sent, also if no newline follows.
+func TestPrompt(t *testing.T) {
+	r, w := io.Pipe()
+	d := decoder(t, "shared", Options{Encoding: JSON}).Watch(r)
+	for i, end := range []string{"\n", "", "", "\n", "\r\n"} {
+		go func() {
+			_, _ = fmt.Fprintf(w, `{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web-%d"}}}%s`, i, end)
+		}()
+		if _, obj, err := d.Decode(); err != nil || obj.(*v1.Pod).Name != fmt.Sprint("web-", i) {
+			t.Fatalf("event %d: %v, %v", i, obj, err)
+		}
+	}
+	d.Close()
+}
+
+// FuzzJSON compares shared with client-go for any bytes.
+func FuzzJSON(f *testing.F) {
+	for _, gvk := range kinds() {
+		f.Add(bytes.TrimSpace(encode(f, JSON, filled(f, gvk, 1))))
+	}
+	for _, o := range walked[1:] {
+		for _, name := range []string{"recorded-nodeloss", "recorded-nodeloss-nodes"} {
+			objs, _ := recordedObjects(f, o.Encoding, name, 3)
+			for _, data := range objs {
+				f.Add(data)
+			}
+		}
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for _, o := range walked[1:] {
+			exact, d := exactly(t, o), decoder(t, "shared", o)
+			o.Table = badHash(NewTable(64 << 10))
+			bad := decoder(t, "shared", o)
+			for range 2 {
+				same(t, d, exact, data, "good hash")
+				same(t, bad, exact, data, "bad hash")
+			}
+		}
+	})
+}

@@ -1,0 +1,133 @@
+package decode
+
+import (
+	"bytes"
+	"io"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// jsonFramer cuts the body of a watch into frames, as client-go's framer of JSON does, and also the
+// object out of a frame, so that it is not read again for that. A frame of the API server becomes a
+// byte, the index in eventNames, and the bytes of the object; jsonEvents reads it. Any other frame
+// stays as it is.
+type jsonFramer struct{ runtime.Framer }
+
+var eventNames = []watch.EventType{watch.Added, watch.Modified, watch.Deleted, watch.Bookmark, watch.Error}
+
+var eventPrefixes = func() (all [][]byte) {
+	for _, name := range eventNames {
+		all = append(all, []byte(`{"type":"`+string(name)+`","object":{`))
+	}
+	return all
+}()
+
+func (f jsonFramer) NewFrameReader(r io.ReadCloser) io.ReadCloser {
+	return &jsonFrames{Closer: r, r: r, framer: f.Framer, buf: make([]byte, 16<<10)}
+}
+
+// jsonFrames reads frames that end with a newline, as the API server writes them. Where it meets
+// another frame, client-go's framer reads the rest of the body.
+type jsonFrames struct {
+	io.Closer
+	r        io.Reader
+	framer   runtime.Framer
+	exact    io.Reader // of the rest of the body, once it is used
+	buf      []byte
+	from, to int    // of the bytes that were read but are not handed on
+	rest     []byte // of a frame that did not fit
+	index    jsonIndex
+}
+
+const (
+	maxCut  = 8 << 20 // bytes of a frame; client-go refuses those over 16 MiB
+	maxCuts = 8       // attempts at a frame without a newline
+)
+
+func (f *jsonFrames) Read(b []byte) (n int, err error) {
+	if f.exact == nil && len(f.rest) == 0 {
+		frame, err := f.frame()
+		if err != nil {
+			return 0, err
+		}
+		if f.rest = frame; frame == nil {
+			unread := bytes.NewReader(bytes.Clone(f.buf[f.from:f.to]))
+			f.buf, f.exact = nil, f.framer.NewFrameReader(io.NopCloser(io.MultiReader(unread, f.r)))
+		}
+		for i, prefix := range eventPrefixes {
+			if bytes.HasPrefix(frame, prefix) && int(f.index.containers[1].end) == len(frame)-1 && len(b) > 0 {
+				b[0], n, f.rest = byte(i), 1, frame[len(prefix)-1:len(frame)-1]
+			}
+		}
+	}
+	if f.exact != nil {
+		return f.exact.Read(b)
+	}
+	m := copy(b[n:], f.rest)
+	if f.rest = f.rest[m:]; len(f.rest) > 0 {
+		err = io.ErrShortBuffer
+	}
+	return n + m, err
+}
+
+// frame returns the next frame, which is valid until the next call, or nil if client-go's framer is
+// to read it.
+func (f *jsonFrames) frame() ([]byte, error) {
+	for searched, cuts := 0, 0; ; {
+		f.from = space(f.buf[:f.to], f.from)
+		unread := f.buf[f.from:f.to]
+		if n := len(unread); n > 0 {
+			if unread[0] != '{' || n > maxCut || cuts == maxCuts {
+				return nil, nil
+			}
+			line := bytes.IndexByte(unread[searched:], '\n')
+			end := -1
+			if line >= 0 {
+				if end = f.index.index(unread[:searched+line], 0); end < 0 {
+					return nil, nil
+				}
+			} else if unread[n-1] == '}' { // perhaps all of a frame, which client-go would not hold back
+				end = f.index.index(unread, 0)
+				cuts++
+			}
+			if end >= 0 {
+				f.from += end
+				return unread[:end], nil
+			}
+			searched = n
+		}
+		if f.to == len(f.buf) || len(unread) == 0 {
+			if f.from == 0 && f.to > 0 {
+				f.buf = append(f.buf, make([]byte, len(f.buf))...)
+			}
+			f.from, f.to = 0, copy(f.buf, unread)
+		}
+		n, err := f.r.Read(f.buf[f.to:])
+		if f.to += n; err == nil || n > 0 {
+			continue
+		}
+		if f.r = (failed{err}); len(unread) > 0 {
+			return nil, nil
+		}
+		return nil, err
+	}
+}
+
+// failed is a reader that has failed.
+type failed struct{ err error }
+
+func (f failed) Read([]byte) (int, error) { return 0, f.err }
+
+// jsonEvents decodes the frames of jsonFramer. As in events, the object's bytes are those of the frame.
+type jsonEvents struct{ runtime.Serializer }
+
+func (e jsonEvents) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	if event, ok := into.(*metav1.WatchEvent); ok && len(data) > 0 && int(data[0]) < len(eventNames) {
+		*event = metav1.WatchEvent{Type: string(eventNames[data[0]]), Object: runtime.RawExtension{Raw: data[1:]}}
+		return event, &watchEventKind, nil
+	}
+	return e.Serializer.Decode(data, defaults, into)
+}
