@@ -129,6 +129,8 @@ func panicSite() string {
 // PlayCell plays the named cell once. A process started by [Options].Fresh calls it.
 // The error is the workload's, or wraps [ErrOptions] for an unknown cell.
 func PlayCell(ctx context.Context, comparisons []Comparison, name string, rec *cell.Recorder) (cell.Result, error) {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
 	for _, c := range comparisons {
 		for _, cl := range c.Cells {
 			if cl.BenchName() == name {

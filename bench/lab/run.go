@@ -83,6 +83,8 @@ func Run(ctx context.Context, comparisons []Comparison, opts Options) (*Outcome,
 	if err := validate(comparisons, opts); err != nil {
 		return nil, err
 	}
+	ctx, end := context.WithCancel(ctx) // also of what the cells of the run share
+	defer end()
 	r := &runner{opts: opts, process: 1, names: map[string]bool{}, began: time.Now()}
 	finished, err := r.open(comparisons)
 	switch {

@@ -273,6 +273,17 @@ func TestPlantedFaults(t *testing.T) {
 	}
 }
 
+// afterSetup calls a function after Setup.
+type afterSetup struct {
+	lab.Workload
+	call func()
+}
+
+func (a afterSetup) Setup(ctx context.Context) error {
+	defer a.call()
+	return a.Workload.Setup(ctx)
+}
+
 // TestCancel: cancelled runs return soon with the context's error and leave no goroutine
 // (see TestMain).
 func TestCancel(t *testing.T) {
@@ -303,9 +314,14 @@ func TestCancel(t *testing.T) {
 				t.Run(name(cl), func(t *testing.T) {
 					t.Parallel()
 					ctx, cancel := context.WithCancelCause(t.Context())
-					stop := time.AfterFunc(200*time.Millisecond, func() { cancel(cause) })
-					defer stop.Stop()
+					defer cancel(nil)
 					start := time.Now()
+					cl := cl
+					made := cl.New
+					cl.New = func() (lab.Workload, error) {
+						w, err := made()
+						return afterSetup{w, func() { time.AfterFunc(200*time.Millisecond, func() { cancel(cause) }) }}, err
+					}
 					_, err, _ := play(ctx, t, cl)
 					if !errors.Is(err, context.Canceled) && !errors.Is(err, cause) {
 						t.Errorf("Run: %v, want the context's error", err)

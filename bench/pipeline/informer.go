@@ -53,7 +53,7 @@ func (f *informerStages) setup(ctx context.Context, w *workload) (err error) {
 	w.score.keys()
 	w.score.final()
 	// The goroutines that serve a source belong to its stage.
-	profile.Do(ctx, stageSource, func(context.Context) { f.src, err = w.score.source() })
+	profile.Do(ctx, stageSource, func(ctx context.Context) { f.src, err = w.score.source(ctx) })
 	if err != nil {
 		return err
 	}
@@ -173,18 +173,22 @@ func (f *informerStages) progress() uint64 {
 func (f *informerStages) play(ctx context.Context, w *workload, rec *cell.Recorder) error {
 	p := pace.On(w.score.schedule)
 	defer func() { _ = p.Close() }()
+	if err := f.src.Ready(p); err != nil {
+		return err
+	}
 	return f.run(ctx, rec, func(ctx context.Context) error {
 		p.Start(w.st.begin())
-		if len(w.score.Marks) == 0 {
-			return f.src.Play(ctx, p, w.st.release)
-		}
-		marks := w.score.Marks
-		return f.src.Play(ctx, p, func(seq uint64) {
-			for ; len(marks) > 0 && marks[0].After < seq; marks = marks[1:] {
-				f.mark(marks[0], seq)
+		for _, m := range w.score.Marks {
+			err := f.src.Play(ctx, p, m.After, w.st.releaseAt)
+			if err == nil {
+				err = p.Wait(ctx, int(m.After)-w.score.Initial)
 			}
-			w.st.release(seq)
-		})
+			if err != nil {
+				return err
+			}
+			f.mark(m, m.After+1)
+		}
+		return f.src.Play(ctx, p, uint64(len(w.score.Events)), w.st.releaseAt)
 	})
 }
 
@@ -301,8 +305,7 @@ func (f *informerStages) await(ctx context.Context, done <-chan struct{}) error 
 
 func (f *informerStages) settled() bool {
 	last := f.last.Load()
-	counts := !f.open && f.src.Relists() == 0 && f.w.guarantees.Coalesces != impls.CoalesceLatest
-	if counts || last == 0 {
+	if last == 0 {
 		return false
 	}
 	// Handlers see the version of every last event but a deletion, which a list may hide.
@@ -311,7 +314,11 @@ func (f *informerStages) settled() bool {
 		return false
 	}
 	newest := max(f.newest.Load(), parseSequence(f.informer.LastSyncResourceVersion()))
-	return newest >= last && f.waiting() == 0 && !f.handler.busy.Load()
+	if newest < last || f.waiting() > 0 || f.handler.busy.Load() {
+		return false
+	}
+	// Last, since a source may have to ask a server.
+	return f.open || f.w.guarantees.Coalesces == impls.CoalesceLatest || f.src.Relists() > 0
 }
 
 func (f *informerStages) check(w *workload, rec *cell.Recorder) outcome {

@@ -29,7 +29,7 @@ type kubelet struct {
 
 func (k *kubelet) setup(ctx context.Context, w *workload) (err error) {
 	// The goroutines of the source carry the label of its stage.
-	profile.Do(ctx, stageSource, func(context.Context) { k.src, err = w.score.source() })
+	profile.Do(ctx, stageSource, func(ctx context.Context) { k.src, err = w.score.source(ctx) })
 	if err != nil {
 		return err
 	}
@@ -78,15 +78,18 @@ func (k *kubelet) play(ctx context.Context, w *workload, rec *cell.Recorder) (er
 		return err
 	}
 
-	rec.Begin()
 	p := pace.On(w.score.schedule)
 	defer func() { _ = p.Close() }()
+	if err := k.src.Ready(p); err != nil {
+		return err
+	}
+	rec.Begin()
 	stopChurn := func() error { return nil }
 	if k.static != nil {
 		stopChurn = k.static.churn()
 	}
 	p.Start(w.st.begin())
-	profile.Do(inner, stageSource, func(ctx context.Context) { err = k.src.Play(ctx, p, w.st.release) })
+	profile.Do(inner, stageSource, func(ctx context.Context) { err = k.src.Play(ctx, p, uint64(len(w.score.Events)), w.st.releaseAt) })
 	if err == nil {
 		err = w.await(ctx, store.pushedAll, store.progress.Load)
 	}
@@ -128,10 +131,11 @@ func (k *kubelet) check(w *workload, rec *cell.Recorder) outcome {
 func noteSource(rec *cell.Recorder, src source.Source, events int) {
 	rec.Note("relists", float64(src.Relists()))
 	if api, ok := src.(*source.APIServer); ok {
-		rec.Note("wire-B/event", float64(api.Server().WireBytes())/float64(max(1, events)))
-		if inj := api.Injector(); inj != nil {
+		c, _ := api.Refresh() // A lost process has failed the play.
+		rec.Note("wire-B/event", float64(c.WireBytes)/float64(max(1, events)))
+		if c.Faults != nil {
 			struck := 0
-			for _, n := range inj.Counts() {
+			for _, n := range c.Faults {
 				struck += n
 			}
 			rec.Note("faults", float64(struck))

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"time"
@@ -67,9 +68,9 @@ const (
 // score is a storm with its schedule and everything prepared from it.
 type score struct {
 	*storm.Storm
-	schedule pace.Schedule                 // intended times of the events after the initial list
-	budget   time.Duration                 // largest allowed lag; 0 means cell.LateAfter
-	source   func() (source.Source, error) // opens a new source at each call
+	schedule pace.Schedule                                // intended times of the events after the initial list
+	budget   time.Duration                                // largest allowed lag; 0 means cell.LateAfter
+	source   func(context.Context) (source.Source, error) // opens a new source at each call
 
 	// The functions below compute their result once.
 	keys          func() map[string]int32  // index of each key
@@ -135,12 +136,12 @@ func (m *material) score(p pace.Pace) *score {
 	prepare := sync.OnceValues(func() (source.Maker, error) {
 		return source.Options{Faults: m.Faults, Seed: m.Seed, Wire: m.Wire}.Prepare(m.Source, s)
 	})
-	sc.source = func() (source.Source, error) {
+	sc.source = func(ctx context.Context) (source.Source, error) {
 		maker, err := prepare()
 		if err != nil {
 			return nil, err
 		}
-		return maker()
+		return maker(ctx)
 	}
 	sc.keys = sync.OnceValue(func() map[string]int32 { return keyIndexes(s) })
 	sc.final = sync.OnceValue(s.Final)

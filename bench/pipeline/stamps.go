@@ -119,10 +119,17 @@ func (s *stamps) arrived(stream *storm.Storm, t0 time.Time) {
 	}
 }
 
-// release is called by a source right before it hands over an event.
-func (s *stamps) release(seq uint64) {
-	if seq&s.mask == 0 && seq < uint64(len(s.released)) {
+// release is called right before an event is handed over.
+func (s *stamps) release(seq uint64) { s.releaseAt(seq, time.Time{}) }
+
+// releaseAt is called by a source for each event; a zero time is now.
+func (s *stamps) releaseAt(seq uint64, at time.Time) {
+	switch {
+	case seq&s.mask != 0 || seq >= uint64(len(s.released)):
+	case at.IsZero():
 		s.put(&s.released[seq])
+	default:
+		s.set(&s.released[seq], max(1, int64(at.Sub(s.epoch))))
 	}
 }
 
@@ -163,12 +170,14 @@ func (s *stamps) other(seq uint64, began int64) {
 	s.others.Store(seq, before.(int64)+s.now()-began)
 }
 
-func (s *stamps) put(stamp *int64) {
+func (s *stamps) put(stamp *int64) { s.set(stamp, s.now()) }
+
+func (s *stamps) set(stamp *int64, at int64) {
 	if s.watched {
-		atomic.StoreInt64(stamp, s.now())
+		atomic.StoreInt64(stamp, at)
 		return
 	}
-	*stamp = s.now()
+	*stamp = at
 }
 
 // generator finds the generator's own part of each release's lag: the lag of the same releases if

@@ -51,6 +51,7 @@ type telemetry struct {
 	exported           []uint64              // a bit for each event in [oneIn] whose latencies are in the set
 	also               []func(*live.Figures) // further updates
 	expiries           int                   // watches that relists of the storm ended
+	refresh            func()                // updates the stamps of releases
 }
 
 // oneIn: the latencies of one event in 8 of a paced cell are exported during the play. It
@@ -81,7 +82,7 @@ func newTelemetry(ctx context.Context, st *stamps, s *score) *telemetry {
 	st.watched = true
 	t := &telemetry{
 		set: set, st: st, generator: newGenerator(st), budget: int64(cmp.Or(st.budget, cell.LateAfter)),
-		exported: make([]uint64, len(st.handled)/oneIn/64+1),
+		exported: make([]uint64, len(st.handled)/oneIn/64+1), refresh: func() {},
 	}
 	events := 0
 	if s != nil {
@@ -180,7 +181,9 @@ func (t *telemetry) kind(seq uint64) live.Type { return live.TypeOf(t.score.Even
 // update updates the set from the new stamps and log entries. end: the play has ended. The
 // caller holds mu.
 func (t *telemetry) update(end bool) {
-	t.queued = t.length() // It may block, which the set's lock must not.
+	// Both may block, which the set's lock must not.
+	t.refresh()
+	t.queued = t.length()
 	t.set.Update(func(f *live.Figures) {
 		if t.score != nil {
 			t.released = t.count(f, live.Released, t.st.released, t.released)
@@ -422,20 +425,27 @@ func (t *telemetry) source(src source.Source) {
 	if t == nil {
 		return
 	}
+	api, remote := src.(*source.APIServer)
+	var counters source.Counters
+	if remote {
+		t.refresh = func() { counters, _ = api.Refresh() } // A lost process fails the play.
+	}
 	relists, unexplained, faults := 0, 0, map[fault.Name]int{}
 	t.also = append(t.also, func(f *live.Figures) {
-		n := src.Relists()
+		n := int(max(counters.Snapshots-1, 0))
+		if !remote {
+			n = src.Relists()
+		}
 		f.Relists += uint64(n - relists)
 		relists = n
-		api, ok := src.(*source.APIServer)
-		if !ok || api.Injector() == nil {
+		if counters.Faults == nil {
 			if more := n - t.expiries - unexplained; more > 0 {
 				unexplained += more
 				f.WatchErrors[metric.OtherFault] += uint64(more)
 			}
 			return
 		}
-		for name, n := range api.Injector().Counts() {
+		for name, n := range counters.Faults {
 			more := uint64(n - faults[name])
 			faults[name] = n
 			f.Faults[string(name)] += more

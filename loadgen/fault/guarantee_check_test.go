@@ -336,7 +336,7 @@ func TestWrap(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				src, err := maker()
+				src, err := maker(t.Context())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -382,7 +382,7 @@ func run(t *testing.T, s *storm.Storm, src source.Source, c *checker, lw cache.L
 	p := pace.On(pace.Rate(100_000))
 	defer func() { _ = p.Close() }()
 	p.Start(time.Now())
-	if err := src.Play(ctx, p, nil); err != nil {
+	if err := src.Play(ctx, p, uint64(len(s.Events)), nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Reach(ctx, uint64(len(s.Events))); err != nil {

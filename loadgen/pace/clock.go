@@ -2,6 +2,8 @@ package pace
 
 import (
 	"context"
+	"math"
+	"sync"
 	"time"
 )
 
@@ -35,3 +37,23 @@ func (c *timers) sleep(ctx context.Context, d time.Duration) {
 }
 
 func (c *timers) close() error { return nil }
+
+// origin is the zero of the machine's clock. The best of several readings excludes a preemption.
+var origin = sync.OnceValue(func() (zero time.Time) {
+	best := time.Duration(math.MaxInt64)
+	for range 16 {
+		before := time.Now()
+		at := machineClock()
+		if took := time.Since(before); took < best {
+			best, zero = took, before.Add(took/2-at)
+		}
+	}
+	return zero
+})
+
+// Machine returns t as nanoseconds of a clock that all processes of the machine share.
+// [FromMachine] is its inverse. t must have a monotonic reading.
+func Machine(t time.Time) int64 { return int64(t.Sub(origin())) }
+
+// FromMachine returns the time at a reading of [Machine], also of another process.
+func FromMachine(ns int64) time.Time { return origin().Add(time.Duration(ns)) }

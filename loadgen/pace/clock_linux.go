@@ -30,6 +30,13 @@ type precise struct {
 
 func newPreciseClock() clock { return &precise{} }
 
+// machineClock reads the clock of Go's monotonic readings.
+func machineClock() time.Duration {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // It exists.
+	return time.Duration(ts.Nano())
+}
+
 func (c *precise) sleep(ctx context.Context, d time.Duration) {
 	if d > coarse {
 		c.timers.sleep(ctx, d-coarse/2)

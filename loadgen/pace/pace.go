@@ -94,6 +94,9 @@ func On(s Schedule) *Pacer {
 // schedule.
 func (p *Pacer) Start(t0 time.Time) { p.t0 = t0 }
 
+// Started returns the time of Start.
+func (p *Pacer) Started() time.Time { return p.t0 }
+
 // Paced reports whether events have intended times.
 func (p *Pacer) Paced() bool { return p.paced }
 

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clientfeatures "k8s.io/client-go/features"
@@ -14,30 +16,38 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/impls/decode"
-	"watchlab/loadgen/apiserver"
-	"watchlab/loadgen/apiserver/wire"
 	"watchlab/loadgen/fault"
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/storm"
 )
 
-// APIServer serves the storm from a simulated API server on loopback ([apiserver.Server]). It
-// lists and watches with a real client-go REST client, in the encoding and with the decoder of
-// [Wire]: no compression, no TLS, no rate limit. Each event is encoded once before Play; events
-// beyond the server's memory budget are encoded during Play. Every watch decodes the event.
+// APIServer serves the storm from a simulated API server ([apiserver.Server]) on loopback. The server
+// has a process of its own, this program again, so the CPU time and the memory of this process are the
+// client's. Both share the processors. It lists and watches with a real client-go REST client, in the
+// encoding and with the decoder of [Wire]: no compression, no TLS, no rate limit. Each event is
+// encoded once before Play; events beyond the server's memory budget are encoded during Play. Every
+// watch decodes the event.
 //
 // Play never waits for a watch: events wait in the server. An unpaced Play releases all events
 // at once, and the socket and the decoder limit the rate.
 type APIServer struct {
-	storm    *storm.Storm
-	server   *apiserver.Server
-	injector *fault.Injector // nil without faults
+	storm   *storm.Storm
+	ctx     context.Context // of the run
+	process *process
+	id      string      // of the server
+	ready   *pace.Pacer // whose schedule the process has
 	// transport belongs to lw alone. It is not one of client-go's shared transports, so Close
 	// can close its connections.
 	transport *http.Transport
 	wire      Wire
 	url       string
 	lw        cache.ListerWatcher
+
+	mu       sync.Mutex // guards the fields below
+	released func(seq uint64, at time.Time)
+	known    int // number of releases that were given to it
+	counters Counters
+	closed   bool
 }
 
 // Wire is how a client of the apiserver source lists, watches and decodes.
@@ -81,33 +91,46 @@ type listOnly bool
 
 func (l listOnly) IsWatchListSemanticsUnSupported() bool { return bool(l) }
 
-// prepareAPIServer encodes the storm. client-go's scheme must contain the storm's kind.
-func prepareAPIServer(s *storm.Storm, e decode.Encoding) (*apiserver.Prepared, error) {
+// Counters are those of the server of a play.
+type Counters struct {
+	Snapshots int64              // requests for the whole state
+	WireBytes int64              // written bytes: bodies, headers and chunk sizes
+	Faults    map[fault.Name]int // watches and requests that each fault hit; nil without faults
+}
+
+// prepareAPIServer checks the storm. client-go's scheme must contain its kind.
+func prepareAPIServer(s *storm.Storm, o Options) (*shared, error) {
+	if _, err := fault.New(o.Faults, o.Seed); err != nil {
+		return nil, err
+	}
+	var err error
+	if o.Wire, err = o.Wire.Complete(); err != nil {
+		return nil, err
+	}
 	if !scheme.Scheme.Recognizes(s.Kind) {
 		return nil, fmt.Errorf("storm %s: client-go has no type for %s", s.Name, s.Kind)
 	}
-	media := map[decode.Encoding]wire.Media{decode.JSON: wire.JSON, decode.Protobuf: wire.Protobuf, decode.CBOR: wire.CBOR}
-	return apiserver.Prepare(s, media[e])
+	if err := s.Validate(); err != nil {
+		return nil, fmt.Errorf("storm %s: %w", s.Name, err)
+	}
+	return &shared{storm: s, options: o}, nil
 }
 
-func startAPIServer(s *storm.Storm, prepared *apiserver.Prepared, o Options) (*APIServer, error) {
-	src := &APIServer{storm: s, transport: &http.Transport{DisableCompression: true}, wire: o.Wire}
-	var opts apiserver.Options
-	var err error
-	if len(o.Faults) > 0 {
-		if src.injector, err = fault.New(o.Faults, o.Seed); err != nil {
-			return nil, err
-		}
-		opts.Wrap = src.injector.Wrap
-	}
-	if src.server, err = apiserver.Open(opts, prepared); err != nil {
+func startAPIServer(ctx context.Context, s *storm.Storm, of *shared) (*APIServer, error) {
+	p, err := of.use(ctx)
+	if err != nil {
 		return nil, err
 	}
-	if src.url, err = src.server.Start(); err != nil {
+	src := &APIServer{
+		storm: s, ctx: ctx, process: p, transport: &http.Transport{DisableCompression: true}, wire: of.options.Wire,
+	}
+	var o opened
+	if err := p.call("Open", 0, &o); err != nil {
 		return nil, err
 	}
+	src.id, src.url = o.ID, o.URL
 	if err := src.Observe(nil); err != nil {
-		return nil, errors.Join(err, src.server.Close())
+		return nil, errors.Join(err, src.Close())
 	}
 	return src, nil
 }
@@ -131,45 +154,107 @@ func (a *APIServer) Observe(observe func() decode.Observer) error {
 // ListerWatcher lists and watches over HTTP, with WatchList as [Wire] says.
 func (a *APIServer) ListerWatcher() cache.ListerWatcher { return a.lw }
 
-// Server returns the simulated API server, which has its address and counters.
-func (a *APIServer) Server() *apiserver.Server { return a.server }
+// URL returns the address of the server.
+func (a *APIServer) URL() string { return a.url }
 
-// Injector returns the fault injector; nil without faults.
-func (a *APIServer) Injector() *fault.Injector { return a.injector }
+// call calls a method of the process.
+func (a *APIServer) call(method string, args, reply any) error {
+	return a.ofRun(a.process.call(method, args, reply))
+}
 
-// Relists returns the number of requests for the whole state after the first one. A
-// [fault.Relist] also causes one.
-func (a *APIServer) Relists() int { return int(max(a.server.Snapshots()-1, 0)) }
+// ofRun returns the run's error, whose end may have ended the process.
+func (a *APIServer) ofRun(err error) error {
+	if err != nil && a.ctx.Err() != nil {
+		return a.ctx.Err()
+	}
+	return err
+}
 
-// Play releases the events after the initial list; see [Source] and [APIServer]. Faults start
-// with Play and end with Close.
-func (a *APIServer) Play(ctx context.Context, p *pace.Pacer, released func(seq uint64)) error {
-	if a.injector != nil {
-		if err := a.injector.Start(); err != nil {
+// Ready sends the schedule to the server; see [Source].
+func (a *APIServer) Ready(p *pace.Pacer) error {
+	r := readied{ID: a.id}
+	if p.Paced() {
+		r.Due = make([]int64, len(a.storm.Events)-a.storm.Initial)
+		for i := range r.Due {
+			r.Due[i] = int64(p.Intended(i))
+		}
+	}
+	a.ready = p
+	return a.call("Ready", r, nil)
+}
+
+// Play lets the server release the next events; see [Source] and [APIServer]. released is called
+// by Refresh and at the end of Play. Faults start with the first Play and end with Close.
+func (a *APIServer) Play(ctx context.Context, p *pace.Pacer, upto uint64, released func(seq uint64, at time.Time)) error {
+	if a.ready != p {
+		if err := a.Ready(p); err != nil {
 			return fmt.Errorf("apiserver source: %w", err)
 		}
 	}
-	for i, e := range a.storm.Events[a.storm.Initial:] {
-		if err := p.Wait(ctx, i); err != nil {
-			return err
-		}
-		if released != nil {
-			released(e.Seq)
-		}
-		a.server.Release(e.Seq)
+	a.mu.Lock()
+	a.released = released
+	a.mu.Unlock()
+	play := a.process.client.Go(service+".Play", segment{a.id, pace.Machine(p.Started()), upto}, new(int), nil)
+	select {
+	case <-play.Done:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	err := a.ofRun(a.process.explain(play.Error))
+	if err == nil {
+		_, err = a.Refresh()
+	}
+	if err != nil {
+		return fmt.Errorf("apiserver source: %w", err)
 	}
 	return nil
 }
 
+// Refresh reads the server's counters, and calls the released of Play for the releases so far. It
+// is safe for concurrent use. With an error, the counters are older ones.
+func (a *APIServer) Refresh() (Counters, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var r readout
+	if a.closed {
+		return a.counters, ErrClosed
+	}
+	if err := a.call("Read", reading{a.id, a.known}, &r); err != nil {
+		return a.counters, err
+	}
+	a.counters = r.Counters
+	for _, at := range r.Released {
+		a.known++
+		if a.released != nil {
+			a.released(uint64(a.storm.Initial+a.known), pace.FromMachine(at))
+		}
+	}
+	return a.counters, nil
+}
+
+// Relists returns the number of requests for the whole state after the first one. A
+// [fault.Relist] also causes one.
+func (a *APIServer) Relists() int {
+	c, _ := a.Refresh() // A lost process fails the play.
+	return int(max(c.Snapshots-1, 0))
+}
+
 // Close ends all watches, stops the server and closes the client's connections.
 func (a *APIServer) Close() error {
-	if a.injector != nil {
-		a.injector.Stop()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return nil
 	}
-	err := a.server.Close()
+	a.closed = true
 	a.transport.CloseIdleConnections()
-	return err
+	if err := a.call("Close", a.id, nil); a.ctx.Err() == nil {
+		return err
+	}
+	return nil // The process has ended, too, or ends with its other users.
 }
 
 // Disconnect closes all connections; see [Source].
-func (a *APIServer) Disconnect() { a.server.Disconnect() }
+func (a *APIServer) Disconnect() {
+	_ = a.call("Disconnect", a.id, nil) // A lost process has no connections.
+}

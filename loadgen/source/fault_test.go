@@ -23,7 +23,7 @@ func TestFaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	src, err := maker()
+	src, err := maker(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,12 +34,12 @@ func TestFaults(t *testing.T) {
 	})
 	s := newSink()
 	inf := inform(t, src, s)
-	play(t, src, 2000, nil)
+	play(t, src, st, 2000)
 	s.await(t, uint64(len(st.Events)))
 	s.checkState(t, st)
 	checkStore(t, st, inf.GetStore())
-	if n := src.(*source.APIServer).Injector().Counts(); n[fault.Disconnect] != 3 {
-		t.Errorf("injected %v, want 3 disconnects", n)
+	if c, err := src.(*source.APIServer).Refresh(); err != nil || c.Faults[fault.Disconnect] != 3 {
+		t.Errorf("injected %v (%v), want 3 disconnects", c.Faults, err)
 	}
 }
 
@@ -52,7 +52,7 @@ func TestNoFaultsFromMemory(t *testing.T) {
 	if _, err := opts.Prepare(source.APIServerName, empty()); !errors.Is(err, fault.ErrSpec) {
 		t.Errorf("an unknown fault: %v", err)
 	}
-	if src := open(t, source.APIServerName, empty()).(*source.APIServer); src.Injector() != nil {
-		t.Error("an injector without faults")
+	if c, err := open(t, source.APIServerName, empty()).(*source.APIServer).Refresh(); err != nil || c.Faults != nil {
+		t.Errorf("faults %v without faults (%v)", c.Faults, err)
 	}
 }

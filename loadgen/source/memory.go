@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -53,6 +54,7 @@ type Memory struct {
 	invalid   error          // validation error of storm
 	snapshots atomic.Int64   // requests for the whole state
 	feeds     sync.WaitGroup // goroutines of watches; Go is called with mu held
+	played    int            // released events; only Play uses it
 
 	mu      sync.Mutex
 	watches map[*memoryWatch]struct{} // running watches; nil after Close
@@ -86,14 +88,18 @@ func (m *Memory) ListerWatcher() cache.ListerWatcher {
 // Relists returns the number of requests for the whole state after the first one.
 func (m *Memory) Relists() int { return int(max(m.snapshots.Load()-1, 0)) }
 
-// Play releases the events after the initial list; see [Source] and [Memory].
-func (m *Memory) Play(ctx context.Context, p *pace.Pacer, released func(seq uint64)) error {
+// Ready does nothing.
+func (m *Memory) Ready(*pace.Pacer) error { return nil }
+
+// Play releases the next events; see [Source] and [Memory].
+func (m *Memory) Play(ctx context.Context, p *pace.Pacer, upto uint64, released func(seq uint64, at time.Time)) error {
 	if m.invalid != nil {
 		return m.invalid
 	}
 	unpaced := !p.Paced()
-	for i, e := range m.storm.Events[m.storm.Initial:] {
-		if err := p.Wait(ctx, i); err != nil {
+	events := m.storm.Events[m.storm.Initial:]
+	for ; m.played < len(events) && events[m.played].Seq <= upto; m.played++ {
+		if err := p.Wait(ctx, m.played); err != nil {
 			return err
 		}
 		if unpaced {
@@ -101,10 +107,11 @@ func (m *Memory) Play(ctx context.Context, p *pace.Pacer, released func(seq uint
 				return err
 			}
 		}
+		seq := events[m.played].Seq
 		if released != nil {
-			released(e.Seq)
+			released(seq, time.Time{})
 		}
-		m.stream.Raise(e.Seq)
+		m.stream.Raise(seq)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,7 +23,7 @@ func TestMemoryBackpressure(t *testing.T) {
 	// There is no watch.
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := src.Play(ctx, pacer(t, pace.Unpaced), nil); !errors.Is(err, context.Canceled) {
+	if err := src.Play(ctx, pacer(t, pace.Unpaced), uint64(len(st.Events)), nil); !errors.Is(err, context.Canceled) {
 		t.Fatalf("Play: %v, want %v", err, context.Canceled)
 	}
 	w, err := client(src).WatchWithContext(t.Context(), metav1.ListOptions{ResourceVersion: strconv.Itoa(st.Initial)})
@@ -36,7 +37,7 @@ func TestMemoryBackpressure(t *testing.T) {
 	var last uint64
 	played := make(chan error, 1)
 	go func() {
-		played <- src.Play(ctx, pacer(t, pace.Unpaced), func(seq uint64) { last = seq })
+		played <- src.Play(ctx, pacer(t, pace.Unpaced), uint64(len(st.Events)), func(seq uint64, _ time.Time) { last = seq })
 	}()
 	taken := uint64(st.Initial)
 	for range 100 {
@@ -62,7 +63,7 @@ func TestMemoryOpenLoop(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Stop()
-	play(t, src, 1e6, nil)
+	play(t, src, st, 1e6)
 	for seq := st.Initial + 1; seq <= len(st.Events); seq++ {
 		e := <-w.ResultChan()
 		want := st.Events[seq-1]
@@ -81,7 +82,7 @@ func TestMemoryStop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	play(t, src, 1e6, nil)
+	play(t, src, st, 1e6)
 	<-w.ResultChan()
 	w.Stop()
 	left := 0

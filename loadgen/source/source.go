@@ -1,17 +1,17 @@
 // Package source is the entry of a storm into a pipeline: it lists and watches like an API
 // server and releases the storm's events.
 //
-//  1. [Options.Prepare] does the work that all sources of a storm share: the apiserver
-//     source encodes every event.
-//  2. The [Maker] returns a new source for each play.
+//  1. [Options.Prepare] checks the storm.
+//  2. The [Maker] returns a new source for each play. Its first call does the work that all
+//     sources share: the apiserver source starts the server's process, which encodes every event.
 //  3. A Reflector or informer lists and watches ListerWatcher. The initial list is
 //     the state after the first Storm.Initial events.
-//  4. Play releases the other events one by one at the pacer's times.
+//  4. Ready takes the schedule. Play releases the other events one by one at the pacer's times.
 //  5. Close ends all watches.
 //
 // The two sources differ in the path from the event to the Reflector. In [Memory] it is a
-// channel. In [APIServer] it is HTTP/1.1 on loopback and a decoder. The
-// difference between their results is the cost of the wire.
+// channel. In [APIServer] it is HTTP/1.1 on loopback and a decoder. The difference between their
+// results is the cost of the wire on the client's side.
 //
 // Both follow the Kubernetes watch contract. A watch from resourceVersion n gets every event after
 // n exactly once, in order. Any number of watches share one stream. With sendInitialEvents
@@ -25,6 +25,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"k8s.io/client-go/tools/cache"
 
@@ -33,20 +34,24 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// Source feeds one storm to a Reflector. ListerWatcher and Relists are safe for concurrent
-// use. Play must be called once.
+// Source feeds one storm to a Reflector. ListerWatcher and Relists are safe for concurrent use.
 type Source interface {
 	// ListerWatcher returns the ListerWatcher for Reflectors. Any number of Reflectors can
 	// share it.
 	ListerWatcher() cache.ListerWatcher
-	// Play releases the events after the initial list, event i at p's time i, counted from 0.
-	// p must be started. If released is not nil, Play calls released(seq) just before a watch
-	// can see the event. Play returns after the last release, or with ctx's error. A watch may
-	// still have to receive released events.
+	// Ready takes the schedule of p before it is started, so that Play begins at once. Without it,
+	// Play takes the schedule.
+	Ready(p *pace.Pacer) error
+	// Play releases the next events after the initial list, up to event upto: event i, counted from
+	// 0, at p's time i. p must be started. Play returns after the last release, or with ctx's error,
+	// after which there is no other Play. A watch may still have to receive released events.
+	//
+	// If released is not nil, it is called for each event: with a zero time just before a watch can
+	// see the event, or later, before Play returns, with the time of the release.
 	//
 	// A paced Play is an open loop: a slow watch never delays a release. Each implementation
 	// documents its unpaced Play.
-	Play(ctx context.Context, p *pace.Pacer, released func(seq uint64)) error
+	Play(ctx context.Context, p *pace.Pacer, upto uint64, released func(seq uint64, at time.Time)) error
 	// Relists returns the number of requests for the whole state after the first one: lists,
 	// and watches with initial events. With one Reflector, a value above 0 means that it lost
 	// its position.
@@ -74,8 +79,9 @@ var (
 // Names returns the names of sources.
 func Names() []string { return []string{MemoryName, APIServerName} }
 
-// Maker returns a new source of one storm, for one play.
-type Maker func() (Source, error)
+// Maker returns a new source of one storm, for one play. ctx is that of a run: what its sources
+// share, such as a process, is theirs until it ends.
+type Maker func(ctx context.Context) (Source, error)
 
 // Options are the options of a source.
 type Options struct {
@@ -84,31 +90,23 @@ type Options struct {
 	Wire   Wire         // of the apiserver source
 }
 
-// Prepare does the work that all sources of that name share for a storm. The error is that of
-// the storm, or wraps [ErrUnknownSource], [ErrNoFaults] or [fault.ErrSpec], or is that
-// of [Wire.Complete].
+// Prepare does the work that all sources of that name share for a storm, or leaves it to the first
+// call of the Maker. The error is that of the storm, or wraps [ErrUnknownSource], [ErrNoFaults] or
+// [fault.ErrSpec], or is that of [Wire.Complete].
 func (o Options) Prepare(name string, s *storm.Storm) (Maker, error) {
 	switch name {
 	case MemoryName:
 		if len(o.Faults) > 0 {
 			return nil, fmt.Errorf("%w: the memory source has no connection that could fail (allowed: %s)", ErrNoFaults, APIServerName)
 		}
-		return func() (Source, error) { return NewMemory(s), nil }, nil
+		return func(context.Context) (Source, error) { return NewMemory(s), nil }, nil
 	case APIServerName:
-		// Check the faults before the slow encoding.
-		if _, err := fault.New(o.Faults, o.Seed); err != nil {
-			return nil, err
-		}
-		var err error
-		if o.Wire, err = o.Wire.Complete(); err != nil {
-			return nil, err
-		}
-		prepared, err := prepareAPIServer(s, o.Wire.Encoding)
+		prepared, err := prepareAPIServer(s, o)
 		if err != nil {
 			return nil, fmt.Errorf("apiserver source: %w", err)
 		}
-		return func() (Source, error) {
-			src, err := startAPIServer(s, prepared, o)
+		return func(ctx context.Context) (Source, error) {
+			src, err := startAPIServer(ctx, s, prepared)
 			if err != nil {
 				return nil, fmt.Errorf("apiserver source: %w", err)
 			}

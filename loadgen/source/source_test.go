@@ -35,12 +35,12 @@ const patience = time.Minute
 
 var nodeloss = sync.OnceValues(func() (*storm.Storm, error) { return trace.Load("recorded-nodeloss") })
 
-func newSource(name string, s *storm.Storm) (source.Source, error) {
+func newSource(t testing.TB, name string, s *storm.Storm) (source.Source, error) {
 	maker, err := source.Options{}.Prepare(name, s)
 	if err != nil {
 		return nil, err
 	}
-	return maker()
+	return maker(t.Context())
 }
 
 func load(t testing.TB) *storm.Storm {
@@ -255,7 +255,7 @@ func run(t testing.TB, f func(context.Context)) {
 
 func open(t testing.TB, name string, st *storm.Storm) source.Source {
 	t.Helper()
-	src, err := newSource(name, st)
+	src, err := newSource(t, name, st)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -283,13 +283,19 @@ func pacer(t testing.TB, r pace.Rate) *pace.Pacer {
 	return p
 }
 
-func play(t testing.TB, src source.Source, r pace.Rate, released func(uint64)) {
+// play releases all events of the storm, and returns those whose release was reported.
+func play(t testing.TB, src source.Source, st *storm.Storm, r pace.Rate) (released []uint64) {
+	return playTo(t, src, pacer(t, r), uint64(len(st.Events)))
+}
+
+func playTo(t testing.TB, src source.Source, p *pace.Pacer, upto uint64) (released []uint64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if err := src.Play(ctx, pacer(t, r), released); err != nil {
+	if err := src.Play(ctx, p, upto, func(seq uint64, _ time.Time) { released = append(released, seq) }); err != nil {
 		t.Fatal(err)
 	}
+	return released
 }
 
 // each runs a test on both sources, with WatchList and with list and watch.
@@ -324,8 +330,7 @@ func seesEverything(t *testing.T, name string, st *storm.Storm) {
 	s := newSink()
 	inf := inform(t, src, s)
 	s.await(t, uint64(st.Initial))
-	var released []uint64
-	play(t, src, pace.Unpaced, func(seq uint64) { released = append(released, seq) })
+	released := play(t, src, st, pace.Unpaced)
 	s.await(t, uint64(len(st.Events)))
 	s.checkAll(t, st)
 	checkStore(t, st, inf.GetStore())
@@ -368,7 +373,7 @@ func TestController(t *testing.T) {
 		})
 		run(t, ctrl.RunWithContext)
 		s.await(t, uint64(st.Initial))
-		play(t, src, 20_000, nil)
+		play(t, src, st, 20_000)
 		s.await(t, uint64(len(st.Events)))
 		s.checkAll(t, st)
 		checkStore(t, st, store)
@@ -384,7 +389,7 @@ func TestTwoWatchers(t *testing.T) {
 		inform(t, src, b)
 		a.await(t, uint64(st.Initial))
 		b.await(t, uint64(st.Initial))
-		play(t, src, 20_000, nil)
+		play(t, src, st, 20_000)
 		for _, s := range []*sink{a, b} {
 			s.await(t, uint64(len(st.Events)))
 			s.checkAll(t, st)
@@ -404,14 +409,12 @@ func TestDisconnectAndResume(t *testing.T) {
 		inf := inform(t, src, s)
 		s.await(t, uint64(st.Initial))
 		middle := uint64(st.Initial+len(st.Events)) / 2
-		play(t, src, 20_000, func(seq uint64) {
-			if seq != middle {
-				return
-			}
-			// The Reflector lists again after a watch without events.
-			s.await(t, uint64(st.Initial+1))
-			src.Disconnect()
-		})
+		// The Reflector lists again after a watch without events.
+		p := pacer(t, 20_000)
+		playTo(t, src, p, middle)
+		s.await(t, uint64(st.Initial+1))
+		src.Disconnect()
+		playTo(t, src, p, uint64(len(st.Events)))
 		s.await(t, uint64(len(st.Events)))
 		s.checkAll(t, st)
 		checkStore(t, st, inf.GetStore())
@@ -426,7 +429,7 @@ func TestLateWatcher(t *testing.T) {
 	each(t, func(t *testing.T, name string) {
 		src := open(t, name, st)
 		// Paced, because an unpaced memory source waits for a watch.
-		play(t, src, 1e6, nil)
+		play(t, src, st, 1e6)
 		s := newSink()
 		inf := inform(t, src, s)
 		checkStore(t, st, inf.GetStore())
@@ -449,14 +452,14 @@ func TestClosed(t *testing.T) {
 }
 
 func TestNew(t *testing.T) {
-	_, err := newSource("etcd", empty())
+	_, err := newSource(t, "etcd", empty())
 	if !errors.Is(err, source.ErrUnknownSource) || !strings.Contains(err.Error(), "memory, apiserver") {
 		t.Errorf("New(etcd): %v, want ErrUnknownSource and the names", err)
 	}
 	bad := empty()
 	bad.Events = slices.Clone(bad.Events)
 	bad.Events[4].Seq = 99
-	if _, err := newSource(source.APIServerName, bad); !errors.Is(err, storm.ErrInvalid) {
+	if _, err := newSource(t, source.APIServerName, bad); !errors.Is(err, storm.ErrInvalid) {
 		t.Errorf("an invalid storm over HTTP: %v, want %v", err, storm.ErrInvalid)
 	}
 	if _, err := client(source.NewMemory(bad)).ListWithContext(t.Context(), metav1.ListOptions{}); !errors.Is(err, storm.ErrInvalid) {
@@ -464,7 +467,7 @@ func TestNew(t *testing.T) {
 	}
 	unknown := empty()
 	unknown.Kind = schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Gadget"}
-	if _, err := newSource(source.APIServerName, unknown); err == nil {
+	if _, err := newSource(t, source.APIServerName, unknown); err == nil {
 		t.Error("a kind unknown to client-go: no error")
 	}
 }
@@ -478,7 +481,7 @@ func BenchmarkPlay(b *testing.B) {
 			events := 0
 			for b.Loop() {
 				b.StopTimer()
-				src, err := newSource(name, st)
+				src, err := newSource(b, name, st)
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -492,7 +495,7 @@ func BenchmarkPlay(b *testing.B) {
 				p := pace.On(pace.Unpaced)
 				p.Start(time.Now())
 				b.StartTimer()
-				if err := src.Play(ctx, p, nil); err != nil {
+				if err := src.Play(ctx, p, uint64(len(st.Events)), nil); err != nil {
 					b.Fatal(err)
 				}
 				<-done

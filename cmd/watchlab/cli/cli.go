@@ -26,6 +26,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"watchlab/bench/lab"
+	"watchlab/loadgen/source"
 )
 
 // Exit codes.
@@ -68,6 +69,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
+	source.Wait() // A child that ends later would be nobody's.
 	var usage usageError
 	var next nextProcess
 	switch {

@@ -1,0 +1,233 @@
+package source
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/rpc"
+	"os"
+	"os/exec"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"watchlab/loadgen/storm"
+)
+
+// process is the parent's end of a process that serves a storm to any number of plays. It is this
+// program again: see init. The protocol is net/rpc over standard input and output. The process ends
+// with its standard input, so also if the parent is killed.
+type process struct {
+	cmd    *exec.Cmd
+	client *rpc.Client
+	ended  chan struct{} // closed after the end of the process
+	err    error         // its exit; set before ended is closed
+}
+
+var processes sync.WaitGroup
+
+// Wait waits for the end of the processes of all API servers, after the end of their runs.
+func Wait() { processes.Wait() }
+
+// shared starts the process of a storm for its first user and ends it after the last one.
+type shared struct {
+	storm   *storm.Storm
+	options Options
+
+	mu      sync.Mutex // guards the fields below
+	process *process   // nil without users
+	users   map[<-chan struct{}]struct{}
+}
+
+// use returns the process, which works at least until ctx ends. Calls with the same ctx are one user.
+func (s *shared) use(ctx context.Context) (*process, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.process == nil {
+		p, err := startProcess(ctx, s.storm, s.options)
+		if err != nil {
+			return nil, err
+		}
+		s.process, s.users = p, map[<-chan struct{}]struct{}{}
+	}
+	if _, is := s.users[ctx.Done()]; !is {
+		s.users[ctx.Done()] = struct{}{}
+		context.AfterFunc(ctx, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if delete(s.users, ctx.Done()); len(s.users) == 0 {
+				s.process.end()
+				s.process = nil
+			}
+		})
+	}
+	return s.process, nil
+}
+
+// chunkEvents is the number of events that a call of the protocol carries.
+const chunkEvents = 256
+
+// senderCount is the number of goroutines that send chunks: one encodes while the process decodes.
+const senderCount = 2
+
+// The arguments of calls. They are aliases of unnamed types, since net/rpc takes exported types or
+// unnamed ones.
+type (
+	preparation = struct {
+		Storm  storm.Storm // without its events
+		Events int
+		Typed  bool // objects are protobuf, otherwise JSON
+		Options
+	}
+	chunk = struct {
+		First   int           // index of the first event
+		Events  []storm.Event // without their objects
+		Objects [][]byte
+	}
+	opened  = struct{ ID, URL string }
+	readied = struct {
+		ID  string
+		Due []int64 // intended times; nil if unpaced
+	}
+	segment = struct {
+		ID    string
+		Start int64 // of the schedule, see [pace.Machine]
+		Upto  uint64
+	}
+	reading = struct {
+		ID   string
+		From int // number of releases that the parent has
+	}
+	readout = struct {
+		Released []int64 // further release times, see [pace.Machine]
+		Counters Counters
+	}
+)
+
+// message is what the API types implement.
+type message interface {
+	Marshal() ([]byte, error)
+	Unmarshal(data []byte) error
+}
+
+// pipes is a connection over two pipes.
+type pipes struct {
+	io.Reader
+	io.WriteCloser
+}
+
+// startProcess starts the process and gives it the storm, which is valid. The end of ctx stops that.
+func startProcess(ctx context.Context, s *storm.Storm, o Options) (*process, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(self, "apiserver")
+	cmd.Env = append(os.Environ(), childVariable+"=1")
+	cmd.Stderr = os.Stderr
+	in, inErr := cmd.StdinPipe()
+	out, outErr := cmd.StdoutPipe()
+	if err := errors.Join(inErr, outErr); err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	p := &process{cmd: cmd, ended: make(chan struct{}), client: rpc.NewClient(pipes{out, in})}
+	processes.Go(func() {
+		defer close(p.ended)
+		p.err = cmd.Wait()
+	})
+	started := context.AfterFunc(ctx, p.end)
+	if err := p.send(s, o); err != nil {
+		p.end()
+		return nil, cmp.Or(ctx.Err(), err)
+	}
+	started()
+	return p, nil
+}
+
+// end ends the process, which has nothing to lose. It may have ended already.
+func (p *process) end() {
+	_ = p.client.Close()
+	_ = p.cmd.Process.Kill()
+}
+
+// send sends the storm, with chunks encoded by all processors, and lets the process encode it.
+func (p *process) send(s *storm.Storm, o Options) error {
+	head := *s
+	head.Events = nil
+	typed := !slices.ContainsFunc(s.Events, func(e storm.Event) bool { return !isMessage(e.Object) })
+	if err := p.call("Prepare", preparation{head, len(s.Events), typed, o}, nil); err != nil {
+		return err
+	}
+	var senders sync.WaitGroup
+	var next atomic.Int64
+	errs := make([]error, senderCount)
+	for k := range errs {
+		senders.Go(func() {
+			for errs[k] == nil {
+				first := int(next.Add(chunkEvents)) - chunkEvents
+				if first >= len(s.Events) {
+					return
+				}
+				c := chunk{First: first, Events: make([]storm.Event, min(chunkEvents, len(s.Events)-first))}
+				copy(c.Events, s.Events[first:])
+				for i := range c.Events {
+					e := &c.Events[i]
+					object, err := marshal(e.Object, typed)
+					if err != nil {
+						errs[k] = fmt.Errorf("event %d (%s): %w", e.Seq, e.Key, err)
+						return
+					}
+					e.Object, c.Objects = nil, append(c.Objects, object)
+				}
+				errs[k] = p.call("Append", c, nil)
+			}
+		})
+	}
+	senders.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return p.call("Encode", 0, nil)
+}
+
+func isMessage(o runtime.Object) bool {
+	_, is := o.(message)
+	return is
+}
+
+func marshal(o runtime.Object, typed bool) ([]byte, error) {
+	if typed {
+		return o.(message).Marshal()
+	}
+	return json.Marshal(o)
+}
+
+// call calls a method of the process. reply may be nil.
+func (p *process) call(method string, args, reply any) error {
+	if reply == nil {
+		reply = new(int)
+	}
+	return p.explain(p.client.Call(service+"."+method, args, reply))
+}
+
+// explain replaces the error of a lost connection by the end of the process.
+func (p *process) explain(err error) error {
+	var answer rpc.ServerError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &answer):
+		return errors.New(string(answer))
+	}
+	p.end()
+	<-p.ended
+	return fmt.Errorf("the server's process has ended: %w", errors.Join(err, p.err))
+}
