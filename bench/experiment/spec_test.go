@@ -18,9 +18,11 @@ import (
 	"watchlab/bench/lab"
 	"watchlab/bench/pipeline"
 	"watchlab/impls"
+	"watchlab/impls/decode"
 	"watchlab/impls/deltafifo"
 	"watchlab/impls/merge"
 	"watchlab/loadgen/source"
+	"watchlab/loadgen/storm"
 )
 
 func TestParse(t *testing.T) {
@@ -67,6 +69,11 @@ func TestMistakes(t *testing.T) {
 		"search: {surface: {columns: \"shards=1,2\"}}":                          "x.yaml: line 1: search.surface.rows: is needed, as in batch-size",
 		"search: {knee: {from: 200, to: 100}}":                                  "x.yaml: line 1: search.knee.to: 100 is below --from 200",
 		"search: {knee: {from: -1}}":                                            "x.yaml: line 1: search.knee.from: ",
+		"pipeline: informer\nencoding: json\n":                                  "x.yaml: line 2: encoding: needs --source apiserver",
+		"source: apiserver\npipeline: kubelet\ninitialList: list\n":             "x.yaml: line 3: initialList: needs --pipeline informer",
+		"source: apiserver\npipeline: informer\nencoding: xml\n":                "x.yaml: line 3: encoding: \"xml\" is not one of json, protobuf, cbor",
+		"source: apiserver\npipeline: informer\ndecode: nobody\n":               "x.yaml: line 3: decode: decode: unknown variant",
+		"source: apiserver\npipeline: informer\nencoding: cbor\ndecode: shared": "x.yaml: line 4: decode: decode shared: invalid options: encoding cbor",
 		"search: {knee: {resolution: 0%}}":                                      "x.yaml: line 1: search.knee.resolution: ",
 	} {
 		s, err := experiment.Parse("x.yaml", []byte(text))
@@ -142,7 +149,12 @@ func TestValues(t *testing.T) {
 	for _, s := range pipeline.AllStamps() {
 		stamps = append(stamps, string(s))
 	}
+	var encodings []string
+	for _, e := range decode.Encodings() {
+		encodings = append(encodings, string(e))
+	}
 	want := map[string][]string{
+		"encoding": encodings, "initialList": {source.List, source.WatchList},
 		"family":   {string(impls.DeltaFIFO), string(impls.Queue), string(impls.Merge)},
 		"pipeline": pipeline.Names(), "stamps": stamps,
 		"source":           append(source.Names(), experiment.ClusterSource, experiment.ApplySource),
@@ -167,7 +179,7 @@ func TestValues(t *testing.T) {
 // have the label By.
 func TestQuestions(t *testing.T) {
 	questions, err := experiment.Questions()
-	if err != nil || len(questions) != 10 {
+	if err != nil || len(questions) != 11 {
 		t.Fatal(len(questions), err)
 	}
 	for _, q := range questions {
@@ -175,7 +187,9 @@ func TestQuestions(t *testing.T) {
 			t.Errorf("%+v", q)
 		}
 		for _, p := range q.Parts {
-			p.Experiment.Storm.Scale = 0.01
+			if slices.Contains(storm.Names(), p.Experiment.Storm.Name) {
+				p.Experiment.Storm.Scale = 0.01
+			}
 			plan, err := experiment.New(t.Context(), p.Experiment, nil)
 			if err != nil {
 				t.Errorf("%s, %s: %v", q.Name, p.Name, err)

@@ -22,18 +22,25 @@ type decoding struct {
 	stages        profile.Stages // labels a decoding goroutine: decode or source
 }
 
-// observe stamps and labels what a source decodes. A source in memory decodes nothing.
-func (s *stamps) observe(ctx context.Context, src source.Source) error {
+// observe stamps and labels what a source decodes, and returns an object of the type of its objects. A
+// source in memory decodes nothing.
+func (s *stamps) observe(ctx context.Context, src source.Source, like runtime.Object) (runtime.Object, error) {
 	api, ok := src.(*source.APIServer)
-	if !ok || s.none && !profile.Labelled(ctx) {
-		return nil
+	switch {
+	case !ok:
+		return like, nil
+	case s.none && !profile.Labelled(ctx):
+		return api.Like(like)
 	}
 	d := &decoding{st: s, stages: profile.Switch(ctx, stageDecode, stageSource)}
 	if !s.none {
 		s.decoding = d
 		d.wire, d.decoded = make([]atomic.Int64, len(s.released)), make([]atomic.Int64, len(s.released))
 	}
-	return api.Observe(func() decode.Observer { return &decodingFrame{decoding: d} })
+	if err := api.Observe(func() decode.Observer { return &decodingFrame{decoding: d} }); err != nil {
+		return nil, err
+	}
+	return api.Like(like)
 }
 
 // at returns the stamps of an event so far.

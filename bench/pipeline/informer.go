@@ -58,12 +58,13 @@ func (f *informerStages) setup(ctx context.Context, w *workload) (err error) {
 		return err
 	}
 	w.cleanup(f.src.Close)
-	if err := w.st.observe(ctx, f.src); err != nil {
+	like, err := w.st.observe(ctx, f.src, w.score.Events[0].Object)
+	if err != nil {
 		return err
 	}
 	events := len(w.score.Events)
 	f.handling = newHandling(w.material.HandlerCost)
-	if err := f.assemble(ctx, w, events, w.score.Events[0].Object); err != nil {
+	if err := f.assemble(ctx, w, events, like); err != nil {
 		return err
 	}
 	if n := w.material.Readers; n > 0 {

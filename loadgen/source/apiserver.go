@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	clientfeatures "k8s.io/client-go/features"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -41,6 +43,7 @@ type APIServer struct {
 	transport *http.Transport
 	wire      Wire
 	url       string
+	decoder   decode.Decoder
 	lw        cache.ListerWatcher
 
 	mu       sync.Mutex // guards the fields below
@@ -147,8 +150,24 @@ func (a *APIServer) Observe(observe func() decode.Observer) error {
 	if err != nil {
 		return err
 	}
-	a.lw = cache.ToListWatcherWithWatchListSemantics(lw, listOnly(a.wire.InitialList == List))
+	a.decoder, a.lw = d, cache.ToListWatcherWithWatchListSemantics(lw, listOnly(a.wire.InitialList == List))
 	return nil
+}
+
+// Like returns an empty object of the type that the client decodes an object to, which a Reflector
+// has to expect: some decoders return another.
+func (a *APIServer) Like(obj runtime.Object) (runtime.Object, error) {
+	s := a.decoder.Info().Serializer
+	obj = obj.DeepCopyObject()
+	obj.GetObjectKind().SetGroupVersionKind(a.storm.Kind)
+	data, err := runtime.Encode(s, obj)
+	if err != nil {
+		return nil, err
+	}
+	if obj, err = runtime.Decode(s, data); err != nil {
+		return nil, err
+	}
+	return reflect.New(reflect.TypeOf(obj).Elem()).Interface().(runtime.Object), nil
 }
 
 // ListerWatcher lists and watches over HTTP, with WatchList as [Wire] says.
