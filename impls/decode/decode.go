@@ -97,7 +97,7 @@
 //
 // The metadata is exact, and an error of it is client-go's. What stands outside metadata is measured
 // (protobuf) or its syntax checked (JSON, CBOR), but client-go also refuses values of a wrong type
-// there. Protobuf is decoded with a [Table], as by shared.
+// there. JSON and protobuf are decoded with a [Table], as by shared.
 //
 // It is better to ask the server for PartialObjectMetadata (k8s.io/client-go/metadata): it then
 // sends no more than the metadata. The variant is for full objects that come in any case: a recording,
@@ -227,13 +227,12 @@ func init() {
 			if o.Table == nil {
 				o.Table = NewTable(0)
 			}
-			if stream := d.info.StreamSerializer; o.Encoding == JSON {
+			if o.Encoding == JSON {
 				d.Decoder = newSharedJSON(o.Table, d.scheme, transformed{d.Decoder}, o.Unstructured)
-				stream.Serializer, stream.Framer = jsonEvents{stream.Serializer}, jsonFramer{stream.Framer}
 			} else {
 				d.Decoder = newShared(o.Table, d.scheme, transformed{d.Decoder})
-				stream.Serializer = events{stream.Serializer}
 			}
+			d.cutFrames(o.Encoding)
 			return d, nil
 		},
 	})
@@ -280,6 +279,16 @@ func newCodec(o Options, e Encoding) (*codec, error) {
 	info.StreamSerializer = &stream
 	d.Decoder = base.DecoderToVersion(info.Serializer, nil)
 	return &codec{Decoder: d, scheme: o.Scheme, base: base, info: info, observe: o.Observe}, nil
+}
+
+// cutFrames makes the frames of a watch give the bytes of their object without a copy.
+func (c *codec) cutFrames(e Encoding) {
+	switch stream := c.info.StreamSerializer; e {
+	case JSON:
+		stream.Serializer, stream.Framer = jsonEvents{stream.Serializer}, jsonFramer{stream.Framer}
+	case Protobuf:
+		stream.Serializer = events{stream.Serializer}
+	}
 }
 
 func (c *codec) Info() runtime.SerializerInfo {

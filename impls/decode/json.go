@@ -17,12 +17,18 @@ import (
 // sharedJSON decodes JSON with the groups of a [Table].
 type sharedJSON struct {
 	table   *Table
-	scheme  *runtime.Scheme // of the types, or of those that an unstructured decoder knows
+	types   jsonTypes       // or those that an unstructured decoder knows
 	exact   runtime.Decoder // client-go's, for what the walk does not decode
 	dynamic bool            // to unstructured objects
 	targets atomic.Pointer[map[string]jsonTarget]
 	mu      sync.Mutex // of writers of targets, which are copied on write
 	walks   sync.Pool  // *jsonWalk
+}
+
+// jsonTypes is a [runtime.Scheme].
+type jsonTypes interface {
+	runtime.ObjectCreater
+	runtime.ObjectTyper
 }
 
 // jsonTarget is a kind.
@@ -32,8 +38,8 @@ type jsonTarget struct {
 	known bool      // the walk decodes objects of the kind
 }
 
-func newSharedJSON(t *Table, scheme *runtime.Scheme, exact runtime.Decoder, dynamic bool) *sharedJSON {
-	s := &sharedJSON{table: t, scheme: scheme, exact: exact, dynamic: dynamic}
+func newSharedJSON(t *Table, types jsonTypes, exact runtime.Decoder, dynamic bool) *sharedJSON {
+	s := &sharedJSON{table: t, types: types, exact: exact, dynamic: dynamic}
 	s.targets.Store(&map[string]jsonTarget{})
 	first := jsonWalk{
 		Table: t, managed: t.jsonPlan(managedType), places: newPlaces(),
@@ -86,7 +92,7 @@ func (s *sharedJSON) decode(w *jsonWalk, data []byte, into runtime.Object) (t js
 	case reflect.TypeOf(into) != reflect.PointerTo(t.plan.typ) || reflect.ValueOf(into).IsNil() || !reflect.ValueOf(into).Elem().IsZero():
 		return t, nil
 	default:
-		kinds, _, err := s.scheme.ObjectKinds(into)
+		kinds, _, err := s.types.ObjectKinds(into)
 		if err != nil || !slices.Contains(kinds, t.gvk) {
 			return t, nil
 		}
@@ -158,7 +164,7 @@ func (s *sharedJSON) find(apiVersion, kind string) (t jsonTarget) {
 		return t
 	}
 	t.gvk = gv.WithKind(kind)
-	obj, err := s.scheme.New(t.gvk)
+	obj, err := s.types.New(t.gvk)
 	if s.dynamic {
 		t.known = err != nil
 	} else if err == nil {

@@ -21,7 +21,7 @@ func init() {
 	g[0].Trusts = "the API server to send valid values outside metadata"
 	Register(Variant{
 		Name: "metadata", Guarantees: g,
-		Summary: "decodes the metadata of objects alone, to metav1.PartialObjectMetadata; protobuf as shared",
+		Summary: "decodes the metadata of objects alone, to metav1.PartialObjectMetadata; JSON and protobuf as shared",
 		New: func(o Options) (Decoder, error) {
 			if o.Unstructured {
 				return nil, fmt.Errorf("%w: metadata is of Go types", impls.ErrOptions)
@@ -36,9 +36,7 @@ func init() {
 			}
 			whole := transformed{d.Decoder}
 			d.Decoder = metadata{newPartial(o, d.scheme, false), newPartial(o, d.scheme, true), whole}
-			if o.Encoding == Protobuf {
-				d.info.StreamSerializer.Serializer = events{d.info.StreamSerializer.Serializer}
-			}
+			d.cutFrames(o.Encoding)
 			return d, nil
 		},
 	})
@@ -70,9 +68,12 @@ func (m metadata) Decode(data []byte, defaults *schema.GroupVersionKind, into ru
 
 // newPartial returns the decoder of partial objects.
 func newPartial(o Options, scheme *runtime.Scheme, lists bool) runtime.Decoder {
-	d := transformed{clientgoPartial(o.Encoding, scheme, lists)}
-	if o.Encoding == Protobuf {
-		return newShared(o.Table, partials{scheme, lists}, d)
+	types, d := partials{scheme, lists}, transformed{clientgoPartial(o.Encoding, scheme, lists)}
+	switch o.Encoding {
+	case JSON:
+		return newSharedJSON(o.Table, types, d, false)
+	case Protobuf:
+		return newShared(o.Table, types, d)
 	}
 	return d
 }
@@ -83,32 +84,31 @@ func clientgoPartial(e Encoding, scheme *runtime.Scheme, lists bool) runtime.Dec
 	var s runtime.Decoder
 	switch types := (partials{scheme, lists}); e {
 	case JSON:
-		s = json.NewSerializerWithOptions(json.DefaultMetaFactory, types, scheme, json.SerializerOptions{})
+		s = json.NewSerializerWithOptions(json.DefaultMetaFactory, types, types, json.SerializerOptions{})
 	case CBOR:
-		s = cbor.NewSerializer(types, scheme)
+		s = cbor.NewSerializer(types, types)
 	default:
-		s = protobuf.NewSerializer(types, scheme)
+		s = protobuf.NewSerializer(types, types)
 	}
 	return listing{Decoder: runtime.WithoutVersionDecoder{Decoder: s}}
 }
 
 // partials makes the objects of a decoder.
 type partials struct {
-	scheme *runtime.Scheme
-	lists  bool // an unknown kind is a list
+	*runtime.Scheme
+	lists bool // an unknown kind is a list
 }
 
 func (p partials) New(gvk schema.GroupVersionKind) (runtime.Object, error) {
 	object, list := !p.lists, p.lists
-	var obj runtime.Object
-	if p.scheme.Recognizes(gvk) {
-		var err error
-		if obj, err = p.scheme.New(gvk); err != nil {
-			return nil, err
-		}
+	obj, err := p.Scheme.New(gvk)
+	switch {
+	case err == nil:
 		object = hasMetadata(reflect.TypeOf(obj))
 		items, err := meta.GetItemsPtr(obj)
 		list = err == nil && hasMetadata(reflect.PointerTo(reflect.TypeOf(items).Elem().Elem()))
+	case gvk.Version == "" || !runtime.IsNotRegisteredError(err): // client-go refuses an object without version
+		return nil, err
 	}
 	switch {
 	case object:
