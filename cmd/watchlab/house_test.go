@@ -30,8 +30,8 @@ var layers = map[string][]string{
 
 // testLayers lists what tests of a folder may import in addition.
 var testLayers = map[string][]string{
-	// The variants play recorded storms.
-	"impls": {"loadgen/storm", "loadgen/trace"},
+	// The variants play recorded storms, and examples have a server.
+	"impls": {"loadgen/storm", "loadgen/trace", "loadgen/apiserver"},
 	// The dashboards repeat a limit of the verdicts.
 	"dashboards": {"bench/lab"},
 }

@@ -12,15 +12,15 @@
 // in Request.newStreamWatcher. [Negotiated] puts a decoder there:
 //
 //  1. [NewListWatch] is a [cache.ListerWatcher] with the decoder, for cache.NewReflector,
-//     cache.NewSharedIndexInformer, SharedInformerFactory.InformerFor and controller-runtime's
-//     cache.Options.NewInformer.
+//     cache.NewSharedIndexInformer and SharedInformerFactory.InformerFor.
 //  2. [NewRESTClient] is the REST client of a group. A typed client is made of it, by New of its
 //     package, such as k8s.io/client-go/kubernetes/typed/core/v1, and a dynamic client by dynamic.New,
 //     with a decoder that has the option Unstructured.
 //  3. [Decoder.Watch] reads frames from anything.
 //
-// kubernetes.NewForConfig and dynamic.NewForConfig overwrite NegotiatedSerializer, so a clientset
-// takes no decoder.
+// kubernetes.NewForConfig, dynamic.NewForConfig and controller-runtime's cache (v0.25.2,
+// apiutil.RESTClientForGVK) overwrite NegotiatedSerializer, so their clients take no decoder.
+// [Intercept] lets a ListerWatcher of such a client decode.
 //
 // # What every variant guarantees
 //
