@@ -1,11 +1,20 @@
 package informer
 
 import (
+	"cmp"
+	"fmt"
 	"maps"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"watchlab/impls"
+	"watchlab/impls/decode"
 )
 
 // NewSharedIndexInformer is [cache.NewSharedIndexInformer] with the queue [DefaultVariant]. It has
@@ -54,6 +63,91 @@ func ForFactory[C any](example runtime.Object, lw func(C) cache.ListerWatcher, o
 	return func(client C, resync time.Duration) cache.SharedIndexInformer {
 		return build(lw(client), example, resync, nil)
 	}, nil
+}
+
+// ForResource returns an informer of a resource of all namespaces, with a client of its own that
+// decodes with Options.Decode. example has the type of the decoded objects. For one namespace or a
+// selector, give [New] a [decode.NewListWatch]. In a client-go SharedInformerFactory:
+//
+//	pods, err := informer.ForResource(config, v1.SchemeGroupVersion.WithResource("pods"), &v1.Pod{}, opts)
+//	factory.InformerFor(&v1.Pod{}, func(kubernetes.Interface, time.Duration) cache.SharedIndexInformer { return pods })
+//
+// The error is that of [New] and of [decode.New].
+func ForResource(config *rest.Config, gvr schema.GroupVersionResource, example runtime.Object, opts Options) (cache.SharedIndexInformer, error) {
+	d, err := decode.New(cmp.Or(opts.Decode, DefaultDecode), opts.Decoder)
+	if err != nil {
+		return nil, fmt.Errorf("informer: %w", err)
+	}
+	lw, err := decode.NewListWatch(config, d, gvr, metav1.NamespaceAll, nil)
+	if err != nil {
+		return nil, fmt.Errorf("informer: %w", err)
+	}
+	opts.Decode, opts.Decoder = "", decode.Options{}
+	return New(lw, example, opts)
+}
+
+// ForManager returns a config for a manager of controller-runtime and the NewInformer of its cache,
+// whose informers decode with Options.Decode:
+//
+//	config, newInformer, err := informer.ForManager(config, informer.Options{Decode: "shared"})
+//	mgr, err := ctrl.NewManager(config, ctrl.Options{Cache: cache.Options{NewInformer: newInformer}})
+//
+// controller-runtime (v0.25.2, apiutil.RESTClientForGVK) gives each REST client a serializer of its
+// own, and no option changes that. So the informers list and watch by [decode.Intercept]: namespaces,
+// selectors and all else stay as controller-runtime asks for them.
+//
+// The informers share one table. Types that client-go's scheme has are decoded from
+// Options.Decoder.Encoding, other types and unstructured objects from JSON if it is empty. Decoder.Scheme
+// should be the manager's. What the decoder cannot make is decoded by controller-runtime: types that
+// the scheme lacks, metadata, an encoding that the variant lacks, and everything of a cache whose
+// HTTPClient is not made of the returned config.
+//
+// The error is that of [New] and of [decode.New].
+func ForManager(config *rest.Config, opts Options) (*rest.Config, func(cache.ListerWatcher, runtime.Object, time.Duration, cache.Indexers) cache.SharedIndexInformer, error) {
+	name, of := cmp.Or(opts.Decode, DefaultDecode), opts.Decoder
+	opts.Decode, opts.Decoder = "", decode.Options{}
+	if name == "metadata" {
+		return nil, nil, fmt.Errorf("informer: %w: Decode is metadata (a manager's informers have objects of several types)", impls.ErrOptions)
+	}
+	of.Scheme = cmp.Or(of.Scheme, scheme.Scheme)
+	of.Table = cmp.Or(of.Table, decode.NewTable(0))
+	if _, err := decode.New(name, of); err != nil {
+		return nil, nil, fmt.Errorf("informer: %w", err)
+	}
+	build, err := Func(opts)
+	if err != nil {
+		return nil, nil, err
+	}
+	config, with, err := decode.Intercept(config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("informer: %w", err)
+	}
+	return config, func(lw cache.ListerWatcher, example runtime.Object, resync time.Duration, indexers cache.Indexers) cache.SharedIndexInformer {
+		if d := decoderOf(name, of, example); d != nil {
+			if decoding, err := with(lw, d); err == nil {
+				lw = decoding
+			}
+		}
+		return build(lw, example, resync, indexers)
+	}, nil
+}
+
+// decoderOf returns the decoder of objects like example, or nil if there is none.
+func decoderOf(name string, o decode.Options, example runtime.Object) decode.Decoder {
+	_, untyped := example.(runtime.Unstructured)
+	o.Unstructured = untyped
+	builtIn, _, _ := scheme.Scheme.ObjectKinds(example)
+	if o.Encoding == "" && (untyped || len(builtIn) == 0) {
+		o.Encoding = decode.JSON
+	}
+	if _, _, err := o.Scheme.ObjectKinds(example); err != nil {
+		return nil
+	}
+	d, err := decode.New(name, o)
+	if err != nil {
+		return nil
+	}
+	return d
 }
 
 // merged returns a new map with the indexers of both; for the same name b wins.

@@ -3,6 +3,7 @@ package informer_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"sync"
 	"time"
 
@@ -14,11 +15,14 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	fcache "k8s.io/client-go/tools/cache/testing"
 
 	"watchlab/impls/deltafifo"
 	"watchlab/impls/informer"
+	"watchlab/loadgen/apiserver"
+	"watchlab/loadgen/storm"
 )
 
 // A shared informer on a queue of one's choice.
@@ -76,6 +80,64 @@ func ExampleForFactory() {
 	factory.Shutdown()
 	// Output:
 	// 1 <nil>
+}
+
+// An informer that decodes with shared, in one of client-go's factories. Its client is its own:
+// kubernetes.NewForConfig sets a serializer of its own and takes no decoder.
+func ExampleForResource() {
+	config, stop := serve() // stands for rest.InClusterConfig()
+	defer stop()
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	factory := informers.NewSharedInformerFactory(client, 10*time.Minute)
+
+	pods, err := informer.ForResource(config, v1.SchemeGroupVersion.WithResource("pods"), &v1.Pod{}, informer.Options{
+		Decode:   "shared",
+		Handlers: informer.Handlers{Coalesce: true},
+		Indexers: cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}, // for the lister
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	factory.InformerFor(&v1.Pod{}, func(kubernetes.Interface, time.Duration) cache.SharedIndexInformer { return pods })
+
+	ctx, cancel := context.WithCancel(context.Background())
+	factory.StartWithContext(ctx)
+	factory.WaitForCacheSyncWithContext(ctx)
+	pod, err := factory.Core().V1().Pods().Lister().Pods("default").Get("web-0")
+	fmt.Println(pod.Name, len(pod.ManagedFields), err)
+	cancel()
+	factory.Shutdown()
+	// Output:
+	// web-0 0 <nil>
+}
+
+// serve starts a simulated API server with a pod.
+func serve() (config *rest.Config, stop func()) {
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "default", Name: "web-0", ResourceVersion: "1",
+		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl"}},
+	}}
+	server, err := apiserver.New(&storm.Storm{
+		Name: "pods", Resource: v1.SchemeGroupVersion.WithResource("pods"), Kind: v1.SchemeGroupVersion.WithKind("Pod"),
+		Initial: 1, Keys: 1, Events: []storm.Event{{Type: watch.Added, Seq: 1, Key: "default/web-0", Object: pod}},
+	}, apiserver.Options{})
+	if err != nil {
+		panic(err)
+	}
+	url, err := server.Start()
+	if err != nil {
+		panic(err)
+	}
+	transport := &http.Transport{}
+	return &rest.Config{Host: url, Transport: transport}, func() {
+		_ = server.Close()
+		transport.CloseIdleConnections()
+	}
 }
 
 // listPods lists and watches all pods.

@@ -143,6 +143,9 @@ func TestEmptyListSyncs(t *testing.T) {
 func TestSlowHandler(t *testing.T) {
 	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
 		const updates = 5000
+		if opts.Handlers.Backlog > 0 {
+			t.Skip("TestBacklog has it")
+		}
 		src := newSource(t)
 		src.Add(pod("a"))
 		inf := newInformer(t, src, opts)
@@ -425,10 +428,11 @@ func (r *replica) OnDelete(obj any) {
 }
 
 // TestComeAndGo adds and removes handlers during changes. Each receives
-// consistent notifications and ends in the same state.
+// consistent notifications and ends in the same state, also if the notifications are merged.
 func TestComeAndGo(t *testing.T) {
 	const seed = 1
 	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
+		opts.Handlers.Coalesce = opts.Queue.Capacity == 7 && opts.Handlers.Backlog == 0
 		src := newSource(t)
 		inf := newInformer(t, src, opts)
 		run(t, inf)

@@ -1,17 +1,27 @@
-// Package informer is a [cache.SharedIndexInformer] whose queue is any variant of
-// package deltafifo.
+// Package informer is a [cache.SharedIndexInformer] whose stages are chosen by name.
 //
 // client-go's shared informer (v0.37, shared_informer.go) constructs its queue between Reflector
 // and store, so that the caller cannot replace it. This informer combines the same parts,
-// client-go's controller, Reflector and indexer, with the chosen queue:
+// client-go's controller, Reflector and indexer, with the chosen stages:
+//
+//  1. decode: Options.Decode, a decoder of package decode.
+//  2. queue: Options.Variant, a queue of package deltafifo, with Options.Queue.
+//  3. store: client-go's indexer; Options.WrapIndexer wraps it.
+//  4. handlers: Options.Handlers bounds what waits for them.
+//
+// # How to use it
+//
+// With a ListerWatcher, whose client decodes:
 //
 //	inf, err := informer.New(lw, &v1.Pod{}, informer.Options{Variant: "cond"})
 //	inf.AddEventHandler(handler)
 //	go inf.RunWithContext(ctx)
 //
-// [NewSharedIndexInformer] and [Func] have the signature of controller-runtime's
-// cache.Options.NewInformer. [ForFactory] has the signature that a client-go
-// SharedInformerFactory takes.
+// With a decoder, [ForResource] makes the client too, for an informer alone and for a client-go
+// SharedInformerFactory, and [ForManager] serves a manager of controller-runtime. A bare Reflector
+// takes a [decode.NewListWatch]. Each has an example. Without a decoder, [NewSharedIndexInformer] and
+// [Func] have the signature of controller-runtime's cache.Options.NewInformer, and [ForFactory] has
+// that of SharedInformerFactory.InformerFor.
 //
 // # What it guarantees
 //
@@ -21,8 +31,8 @@
 //     notification.
 //   - Each handler receives one notification at a time, in the order in which
 //     the indexer changed. Handlers do not wait for each other, and the
-//     indexer waits for no handler. Each handler has its own unbounded buffer
-//     of notifications.
+//     indexer waits for no handler. Each handler has its own unbounded backlog
+//     of notifications. Options.Handlers changes this; see below.
 //   - A handler that is added later first receives all objects of the
 //     indexer, as additions of the initial list.
 //   - HasSynced of a registration turns true when its handler has received
@@ -37,6 +47,45 @@
 //     [cache.ShutDownEventHandler] does.
 //   - Run returns when all handlers have returned.
 //   - KUBE_CACHE_MUTATION_DETECTOR detects handlers that change objects.
+//
+// # Bounded backlogs
+//
+// The backlog of a slow handler grows without limit, as with client-go (kubernetes/client-go#1326).
+// [BacklogReporter] shows how far each handler is behind; client-go's metrics have no place for it.
+// There are two bounds:
+//
+// Handlers.Backlog is backpressure. Every handler receives every notification. At most Backlog of them
+// wait for a handler, besides the one that it has. The price: while one handler has no room, nothing is
+// stored, so that all other handlers and the readers of the indexer fall behind too. Then the queue
+// fills and throttles the Reflector, and in the end the API server closes the watch. A handler that
+// never returns stops the informer. A handler may call the informer, but must not wait for a later
+// notification of any handler. The notifications of a list or a resync with more objects, and the
+// initial list of a handler that is added later, come at once: a list is stored when nothing waits for
+// any handler. A stop, and the removal of the handler, end the wait.
+//
+// Handlers.Coalesce merges the notifications of a key that wait for a handler. No handler delays the
+// indexer or another handler. What waits is bounded by the objects that the handler knows or that are
+// in the store:
+//
+//	waits               comes        waits then
+//	nothing             any          it
+//	add a               update a→b   add b
+//	add a               delete       nothing
+//	update a→b          update b→c   update a→c
+//	update a→b          delete b     delete b
+//	delete a            add b        delete a, add b
+//	delete a, add b     update b→c   delete a, add c
+//	delete a, add b     delete       delete a
+//	any                 a resync     the same; if nothing waits, the resync
+//
+// So a handler still receives consistent notifications of a key, in order: an addition of what it does
+// not have, updates from the object that it received last, the deletion of what it has, and the last
+// state. An object that replaces a deleted one of the same name comes as a deletion and an addition.
+// Keys keep the order of their first notification that waits; between keys there is no other order. A
+// handler misses intermediate states, and objects that came and went while it was busy. So it must not
+// count notifications, as the expectations of kube-controller-manager's controllers do. Level-triggered
+// handlers, which add keys to a workqueue, lose nothing. An addition of the initial list that
+// is merged away counts as received for HasSynced.
 //
 // # Differences from client-go
 //
@@ -91,6 +140,7 @@ type informer struct {
 	blueprint   blueprint
 	// defaultResync is the resync period of handlers that set none; 0 means no resyncs.
 	defaultResync time.Duration
+	handlers      Handlers
 	indexer       cache.Indexer
 	distributor   distributor
 	process       processor
@@ -148,6 +198,8 @@ func newInformer(lw cache.ListerWatcher, example runtime.Object, opts Options, b
 		blueprint:     b,
 		defaultResync: opts.ResyncPeriod,
 		resyncCheck:   opts.ResyncPeriod,
+		handlers:      opts.Handlers,
+		distributor:   distributor{limit: opts.Handlers.Backlog},
 		indexer: cache.NewIndexer(cache.DeletionHandlingMetaNamespaceKeyFunc, merged(nil, opts.Indexers),
 			cache.WithStoreMetrics(opts.Identifier, opts.InformerMetricsProvider)),
 		mutations: cache.NewCacheMutationDetector(fmt.Sprintf("%T", example)),
@@ -183,6 +235,7 @@ func (s *informer) RunWithContext(ctx context.Context) {
 	if err != nil {
 		return
 	}
+	defer context.AfterFunc(ctx, s.distributor.release)()
 	over, end := context.WithCancel(context.WithoutCancel(ctx))
 	var watchers sync.WaitGroup
 	defer watchers.Wait()

@@ -1,6 +1,7 @@
 package informer
 
 import (
+	"sync/atomic"
 	"time"
 
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -34,8 +35,11 @@ type listener struct {
 	handler           cache.ResourceEventHandler
 	logger            klog.Logger
 	tracker           *synctrack.SingleFileTracker
-	pending           *ring.Locked[notice] // unbounded: the distributor never waits for the handler
-	stopped, finished chan struct{}        // closed by stop, and after the last call of the handler
+	pending           backlog
+	accept            func(*notice) bool // see admits; a method value, as each evaluation of one allocates
+	moved             func(*listener)    // called when fewer notices wait
+	stopped, finished chan struct{}      // closed by stop, and after the last call of the handler
+	held              atomic.Int64       // the notices in taken behind the one that the handler has
 
 	// resyncPeriod is 0 for no resyncs. nextResync is the earliest time of the next one. resyncing
 	// is true if the handler receives updates without a change; it is true until the first resync
@@ -46,26 +50,36 @@ type listener struct {
 
 	// The goroutine of the listener owns the fields below.
 	taken [takeSize]notice // the notices that it took last
-	left  int              // how many notices it can take without the lock
+	left  int              // how many notices wait, at least, and the one that the handler has
 }
 
-const takeSize = 64 // how many notices are taken at a time
+const takeSize = 64 // how many notices are taken at a time, at most
 
-func newListener(logger klog.Logger, handler cache.ResourceEventHandler, name string) *listener {
-	pending, err := ring.NewLocked[notice](0)
+// newListener returns a listener. moved is called when its backlog has become shorter.
+func newListener(logger klog.Logger, handler cache.ResourceEventHandler, name string, h Handlers, moved func(*listener)) *listener {
+	all, err := ring.NewLocked[notice](0)
 	if err != nil {
 		// This is a bug: an unbounded queue has no invalid capacity.
 		panic(err)
 	}
-	return &listener{
+	l := &listener{
 		handler:   handler,
 		logger:    logger,
 		tracker:   synctrack.NewSingleFileTracker(name),
-		pending:   pending,
+		pending:   fifo{all, takeSize},
+		moved:     moved,
 		stopped:   make(chan struct{}),
 		finished:  make(chan struct{}),
 		resyncing: true,
 	}
+	l.accept = l.admits
+	switch {
+	case h.Coalesce:
+		l.pending = newMerging(l.tracker.Finished)
+	case h.Backlog > 0:
+		l.pending = fifo{all, 1}
+	}
+	return l
 }
 
 func (l *listener) HasSynced() bool                     { return l.tracker.HasSynced() }
@@ -84,17 +98,20 @@ func (l *listener) addInitial(objs []any) {
 	l.add(notices)
 }
 
-// add queues notices; those of a resync only if resyncing. It drops them if the
-// handler has ended its goroutine (runtime.Goexit).
-func (l *listener) add(notices []notice) {
-	_ = l.pending.PushFunc(notices, func(n *notice) bool {
-		if n.initial {
-			// Start must precede the notification, because Finished follows it.
-			l.tracker.Start()
-		}
-		return l.resyncing || !n.resync
-	})
+// add queues notices. It drops them if the handler has ended its goroutine (runtime.Goexit).
+func (l *listener) add(notices []notice) { _ = l.pending.PushFunc(notices, l.accept) }
+
+// admits reports whether the handler gets a notice: one of a resync only if resyncing.
+func (l *listener) admits(n *notice) bool {
+	if n.initial {
+		// Start must precede the notification, because Finished follows it.
+		l.tracker.Start()
+	}
+	return l.resyncing || !n.resync
 }
+
+// waiting returns the number of notices that wait, without the one that the handler has.
+func (l *listener) waiting() int { return l.pending.Len() + int(l.held.Load()) }
 
 // stop ends run, at the latest when the handler has returned. Pending notices are
 // dropped. It is called once, after the listener has been removed.
@@ -106,10 +123,15 @@ func (l *listener) stop() {
 // run calls the handler until the listener is stopped.
 func (l *listener) run() {
 	defer close(l.finished)
+	defer l.moved(l)
 	defer l.drop()
-	for l.pending.Wait() == nil {
-		l.left = l.pending.Ready()
-		n := l.pending.TakeBatch(l.taken[:min(l.left, takeSize)])
+	for {
+		var n int
+		if n, l.left = l.pending.take(l.taken[:]); n == 0 {
+			return
+		}
+		l.held.Store(int64(n - 1))
+		l.moved(l)
 		for i := range n {
 			select {
 			case <-l.stopped:
@@ -122,15 +144,18 @@ func (l *listener) run() {
 			l.taken[i] = notice{}
 			l.left--
 		}
+		l.held.Store(0)
 	}
 }
 
 // drop drops pending notices, because the caller may keep the registration.
 func (l *listener) drop() {
 	l.pending.Close()
-	for l.pending.TakeBatch(l.taken[:]) > 0 {
+	for n := 1; n > 0; {
+		n, _ = l.pending.take(l.taken[:])
 	}
 	clear(l.taken[:])
+	l.held.Store(0)
 }
 
 // Where more than slowBacklog notices wait, calls of the handler that take

@@ -10,20 +10,22 @@ import (
 	"weak"
 
 	"github.com/go-logr/logr/funcr"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 )
 
 // newDistributor returns a distributor that is started, with handlers that say when
 // they were called.
-func newDistributor(t *testing.T, handlers int) (a *distributor, called *sync.WaitGroup) {
-	a, called = new(distributor), new(sync.WaitGroup)
+func newDistributor(t *testing.T, handlers int, h Handlers) (a *distributor, called *sync.WaitGroup) {
+	a, called = &distributor{limit: h.Backlog}, new(sync.WaitGroup)
 	for range handlers {
 		a.add(newListener(klog.Background(), cache.ResourceEventHandlerFuncs{
 			AddFunc:    func(any) { called.Done() },
 			UpdateFunc: func(any, any) { called.Done() },
 			DeleteFunc: func(any) { called.Done() },
-		}, "test"))
+		}, "test", h, a.moved))
 	}
 	a.start()
 	t.Cleanup(a.stop)
@@ -32,23 +34,31 @@ func newDistributor(t *testing.T, handlers int) (a *distributor, called *sync.Wa
 
 // TestNothingIsAllocated distributes batches of all sizes in a steady state.
 func TestNothingIsAllocated(t *testing.T) {
-	for _, size := range []int{1, 7, takeSize, 1000} {
-		t.Run(fmt.Sprint("batch=", size), func(t *testing.T) {
-			a, called := newDistributor(t, 3)
-			notices := make([]notice, size)
-			for i := range notices {
-				notices[i] = notice{kind: updated, old: "old", obj: "new"}
-			}
-			got := testing.AllocsPerRun(200, func() {
-				called.Add(3 * size)
-				a.distribute(notices)
-				called.Wait()
+	for _, h := range []Handlers{{}, {Backlog: 100}, {Coalesce: true}} {
+		for _, size := range []int{1, 7, takeSize, 1000} {
+			t.Run(fmt.Sprintf("batch=%d/backlog=%d/coalesce=%t", size, h.Backlog, h.Coalesce), func(t *testing.T) {
+				a, called := newDistributor(t, 3, h)
+				notices := make([]notice, size)
+				for i := range notices {
+					obj := named(fmt.Sprint(i), "")
+					notices[i] = notice{kind: updated, old: obj, obj: obj}
+				}
+				got := testing.AllocsPerRun(200, func() {
+					called.Add(3 * size)
+					a.admit(size)
+					a.distribute(notices)
+					called.Wait()
+				})
+				if got >= 1 {
+					t.Errorf("%v allocations for a batch, want none", got)
+				}
 			})
-			if got >= 1 {
-				t.Errorf("%v allocations for a batch, want none", got)
-			}
-		})
+		}
 	}
+}
+
+func named(name, version string) *v1.Pod {
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, ResourceVersion: version}}
 }
 
 // TestBacklogIsLetGo lets a handler fall far behind, and checks the memory after it has caught up.
@@ -58,6 +68,7 @@ func TestBacklogIsLetGo(t *testing.T) {
 	var called sync.WaitGroup
 	called.Add(backlog)
 	first := true
+	a := new(distributor)
 	l := newListener(klog.Background(), cache.ResourceEventHandlerFuncs{AddFunc: func(any) {
 		if first {
 			first = false
@@ -65,8 +76,7 @@ func TestBacklogIsLetGo(t *testing.T) {
 			<-proceed
 		}
 		called.Done()
-	}}, "test")
-	a := new(distributor)
+	}}, "test", Handlers{}, a.moved)
 	a.add(l)
 	a.start()
 	defer a.stop()
@@ -99,11 +109,11 @@ func TestBacklogIsLetGo(t *testing.T) {
 // TestHandleHoldsNothing keeps the handle of a handler that was removed with a backlog.
 func TestHandleHoldsNothing(t *testing.T) {
 	entered, proceed := make(chan struct{}, 1), make(chan struct{})
+	a := new(distributor)
 	l := newListener(klog.Background(), cache.ResourceEventHandlerFuncs{AddFunc: func(any) {
 		entered <- struct{}{}
 		<-proceed
-	}}, "test")
-	a := new(distributor)
+	}}, "test", Handlers{}, a.moved)
 	a.add(l)
 	a.start()
 	defer a.stop()
@@ -137,7 +147,7 @@ func TestSlowHandlerIsLogged(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			logged := 0
 			logger := funcr.New(func(string, string) { logged++ }, funcr.Options{})
-			l := newListener(logger, cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) { time.Sleep(c.took) }}, "test")
+			l := newListener(logger, cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) { time.Sleep(c.took) }}, "test", Handlers{}, func(*listener) {})
 			l.left = c.backlog
 			l.call(&notice{kind: deleted})
 			if logged != c.want {

@@ -42,11 +42,15 @@ func eachQueue(t *testing.T, f func(t *testing.T, opts informer.Options)) {
 				if capacity > 0 {
 					name += fmt.Sprintf("/capacity=%d", capacity)
 				}
-				t.Run(name, func(t *testing.T) {
-					f(t, informer.Options{Variant: v.Name, Queue: deltafifo.Options{
-						Delivery: deltafifo.Delivery(g.Mode), Capacity: capacity,
-					}})
-				})
+				opts := informer.Options{Variant: v.Name, Queue: deltafifo.Options{
+					Delivery: deltafifo.Delivery(g.Mode), Capacity: capacity,
+				}}
+				t.Run(name, func(t *testing.T) { f(t, opts) })
+				// Backpressure changes no notification.
+				if v.Name == informer.DefaultVariant && capacity == 0 {
+					opts.Handlers.Backlog = 2
+					t.Run(name+"/backlog=2", func(t *testing.T) { f(t, opts) })
+				}
 			}
 		}
 	}

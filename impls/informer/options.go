@@ -3,21 +3,31 @@ package informer
 import (
 	"cmp"
 	"fmt"
+	"reflect"
 	"time"
 
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/impls"
+	"watchlab/impls/decode"
 	"watchlab/impls/deltafifo"
 )
 
 // DefaultVariant is the queue of an informer with an empty Options.Variant.
 const DefaultVariant = "cond"
 
-// Options configures an informer. The zero value is valid: [DefaultVariant], no
-// resyncs, no indexers. Fields other than those of the queue have the names and
+// DefaultDecode is the decoder of an informer with an empty Options.Decode: what client-go does.
+const DefaultDecode = "clientgo-json"
+
+// Options configures an informer, stage by stage, each chosen by name. The zero value is valid:
+// [DefaultVariant], no resyncs, no indexers. Fields other than those of the stages have the names and
 // meaning of [cache.SharedIndexInformerOptions].
 type Options struct {
+	// Decode names the decoder in package decode, and Decoder has its options. [ForResource] and
+	// [ForManager] use them; empty means [DefaultDecode]. The others take a ListerWatcher, which has
+	// decoded, and refuse them. Informers with the same Decoder.Table share values.
+	Decode  string
+	Decoder decode.Options
 	Variant string // the queue in package deltafifo; empty means [DefaultVariant]
 	// Queue has the options of the queue. KeyFunction, KnownObjects and Transformer must be nil,
 	// because the informer sets them: keys are namespace/name, a queue with per-key delivery knows
@@ -33,6 +43,7 @@ type Options struct {
 	// cache.QueueWithBatch and the indexer implements cache.TransactionStore.
 	WrapQueue   func(deltafifo.Queue) deltafifo.Queue
 	WrapIndexer func(cache.Indexer) cache.Indexer // wraps the indexer; nil means no wrapper
+	Handlers    Handlers
 	// ResyncPeriod is the resync period of handlers that set none, and the
 	// interval of resync checks; 0 means no resyncs.
 	ResyncPeriod      time.Duration
@@ -41,6 +52,19 @@ type Options struct {
 	// Identifier names the informer in metrics. One that is not reserved produces no metrics.
 	Identifier              cache.InformerNameAndResource
 	InformerMetricsProvider cache.InformerMetricsProvider // nil means none; see the package comment
+}
+
+// Handlers bounds the notifications that wait for a handler, each on its own. With the zero value
+// nothing bounds them, as with client-go (kubernetes/client-go#1326).
+type Handlers struct {
+	// Backlog is the largest number of notifications that wait for a handler; 0 means no limit. An
+	// object is not stored while one handler has no room for its notification: backpressure. See the
+	// package comment for what waits then, and for lists.
+	Backlog int
+	// Coalesce merges the notifications of a key that wait for a handler. At most two of a key wait,
+	// and only of objects that the handler knows or that are in the store. No handler delays another.
+	// See the package comment for what handlers then miss.
+	Coalesce bool
 }
 
 // blueprint builds the queue of an informer.
@@ -57,6 +81,8 @@ func (o Options) blueprint() (blueprint, error) {
 		return blueprint{}, fmt.Errorf("informer: %w: %s", impls.ErrOptions, fmt.Sprintf(format, args...))
 	}
 	switch {
+	case o.Decode != "" || !reflect.ValueOf(o.Decoder).IsZero():
+		return fail("Decode %q is set (allowed: empty, because the ListerWatcher has decoded; use ForResource or ForManager)", o.Decode)
 	case o.Queue.KeyFunction != nil:
 		return fail("Queue.KeyFunction is set (allowed: nil; an informer's keys are namespace/name)")
 	case o.Queue.KnownObjects != nil:
@@ -67,6 +93,10 @@ func (o Options) blueprint() (blueprint, error) {
 		return fail("Queue.Context is set (allowed: nil; the context of RunWithContext ends the informer)")
 	case o.ResyncPeriod < 0:
 		return fail("ResyncPeriod %v is negative (0 means no resyncs)", o.ResyncPeriod)
+	case o.Handlers.Backlog < 0:
+		return fail("Handlers.Backlog %d is negative (0 means no limit)", o.Handlers.Backlog)
+	case o.Handlers.Backlog > 0 && o.Handlers.Coalesce:
+		return fail("Handlers.Backlog and Handlers.Coalesce are both set (allowed: one of them)")
 	}
 	o.Queue.Throttle = !o.Unthrottled
 	v, err := deltafifo.Lookup(cmp.Or(o.Variant, DefaultVariant))

@@ -11,9 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers/internalinterfaces"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/impls"
+	"watchlab/impls/decode"
 	"watchlab/impls/deltafifo"
 	"watchlab/impls/informer"
 )
@@ -34,6 +36,10 @@ func TestOptions(t *testing.T) {
 		{"context", lw, informer.Options{Queue: deltafifo.Options{Context: t.Context()}}, impls.ErrOptions, "Queue.Context"},
 		{"transformer", lw, informer.Options{Queue: deltafifo.Options{Transformer: func(o any) (any, error) { return o, nil }}}, impls.ErrOptions, "call SetTransform"},
 		{"resync", lw, informer.Options{ResyncPeriod: -1}, impls.ErrOptions, "ResyncPeriod -1ns is negative"},
+		{"decoder", lw, informer.Options{Decode: "shared"}, impls.ErrOptions, "use ForResource"},
+		{"decoder's options", lw, informer.Options{Decoder: decode.Options{Encoding: decode.JSON}}, impls.ErrOptions, "use ForResource"},
+		{"backlog", lw, informer.Options{Handlers: informer.Handlers{Backlog: -1}}, impls.ErrOptions, "Backlog -1"},
+		{"both bounds", lw, informer.Options{Handlers: informer.Handlers{Backlog: 1, Coalesce: true}}, impls.ErrOptions, "allowed: one"},
 		{"delivery", lw, informer.Options{Variant: "clientgo-deltafifo", Queue: deltafifo.Options{Delivery: deltafifo.InOrder}}, impls.ErrOptions, `allowed: ["per-key"]`},
 		{"queue options", lw, informer.Options{Queue: deltafifo.Options{BatchSize: -1}}, impls.ErrOptions, "BatchSize -1"},
 	} {
@@ -50,6 +56,37 @@ func TestOptions(t *testing.T) {
 		if f, err := informer.ForFactory(&v1.Pod{}, func(int) cache.ListerWatcher { return lw }, c.opts); f != nil || !errors.Is(err, c.is) {
 			t.Errorf("%s: ForFactory returned an error %v", c.name, err)
 		}
+	}
+}
+
+// TestDecodeOptions has errors of the constructors with a decoder.
+func TestDecodeOptions(t *testing.T) {
+	pods, config := v1.SchemeGroupVersion.WithResource("pods"), &rest.Config{}
+	for _, c := range []struct {
+		name   string
+		config *rest.Config
+		opts   informer.Options
+		is     error
+	}{
+		{"decoder", config, informer.Options{Decode: "nobody"}, impls.ErrUnknownVariant},
+		{"decoder's options", config, informer.Options{Decode: "shared", Decoder: decode.Options{Encoding: decode.CBOR}}, impls.ErrOptions},
+		{"queue", config, informer.Options{Variant: "nobody"}, impls.ErrUnknownVariant},
+		{"config", &rest.Config{Host: "http://[::1"}, informer.Options{}, nil},
+	} {
+		inf, err := informer.ForResource(c.config, pods, &v1.Pod{}, c.opts)
+		if inf != nil || err == nil || c.is != nil && !errors.Is(err, c.is) {
+			t.Errorf("%s: ForResource returned %v, %v", c.name, inf, err)
+		}
+		_, f, err := informer.ForManager(c.config, c.opts)
+		if f != nil || err == nil || c.is != nil && !errors.Is(err, c.is) {
+			t.Errorf("%s: ForManager returned %v", c.name, err)
+		}
+	}
+	if _, _, err := informer.ForManager(config, informer.Options{Decode: "metadata"}); !errors.Is(err, impls.ErrOptions) {
+		t.Errorf("metadata: ForManager returned %v", err)
+	}
+	if _, err := informer.ForResource(config, pods, &v1.Pod{}, informer.Options{}); err != nil {
+		t.Errorf("without a decoder: %v", err)
 	}
 }
 

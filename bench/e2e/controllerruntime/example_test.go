@@ -3,6 +3,7 @@ package controllerruntime_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
@@ -15,19 +16,23 @@ import (
 	"watchlab/impls/informer"
 )
 
-// A manager whose informers use a chosen queue. The five lines before NewManager
-// configure it. informer.NewSharedIndexInformer is a NewInformer with the default queue.
+// A manager whose informers decode with a chosen decoder and use a chosen queue. The lines before
+// NewManager configure it. Without a decoder, informer.Func returns a NewInformer, and
+// informer.NewSharedIndexInformer is one with the default queue.
 func Example() {
 	ctrl.SetLogger(logr.Discard())
 	server := startServer(pods("web-0"))
 	defer server.close()
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	config := &rest.Config{Host: server.url, Transport: transport} // stands for ctrl.GetConfigOrDie()
 
-	newInformer, err := informer.Func(informer.Options{Variant: "cond"})
+	config, newInformer, err := informer.ForManager(config, informer.Options{Decode: "shared", Variant: "cond"})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	mgr, err := ctrl.NewManager(&rest.Config{Host: server.url}, ctrl.Options{
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Cache:   cache.Options{NewInformer: newInformer},
 		Metrics: metricsserver.Options{BindAddress: "0"},
 	})

@@ -1,0 +1,165 @@
+package informer
+
+import (
+	"sync"
+
+	"k8s.io/client-go/tools/cache"
+
+	"watchlab/impls/internal/keys"
+	"watchlab/impls/internal/ring"
+)
+
+// backlog holds the notices that wait for a listener. Only the goroutine of the listener calls take.
+type backlog interface {
+	// PushFunc queues the notices that keep accepts, or returns [ring.ErrClosed].
+	PushFunc(notices []notice, keep func(*notice) bool) error
+	// take waits for notices and moves some to dst, which has room for takeSize. left is how many there
+	// were, at least. n is 0 if the backlog is closed and empty.
+	take(dst []notice) (n, left int)
+	Len() int
+	Close()
+}
+
+// fifo is the backlog that keeps all notices, in order. size is how many are taken at a time.
+type fifo struct {
+	*ring.Locked[notice]
+	size int
+}
+
+func (f fifo) take(dst []notice) (n, left int) {
+	if f.Wait() != nil {
+		return 0, 0
+	}
+	left = f.Ready()
+	return f.TakeBatch(dst[:min(left, f.size)]), left
+}
+
+// merging is the backlog of [Handlers.Coalesce]: at most two notices of each key, in the order in
+// which the keys came.
+type merging struct {
+	keys    keys.Func
+	covered func() // called for each addition of the initial list that is merged away
+
+	mu      sync.Mutex // guards the fields below
+	arrival sync.Cond  // where the listener waits
+	queued  keys.FIFO[waiting]
+	notices int
+	closed  bool
+}
+
+func newMerging(covered func()) *merging {
+	m := &merging{keys: keys.NewObjectFunc(cache.DeletionHandlingMetaNamespaceKeyFunc), covered: covered}
+	m.arrival.L = &m.mu
+	return m
+}
+
+// waiting is what waits of one key: one notice, or a deletion and what came after it.
+type waiting struct {
+	notices [2]notice
+	n       int
+}
+
+// merge adds a notice, as the table in the package comment says. It returns the number of additions
+// of the initial list that will not be delivered any more.
+func (w *waiting) merge(n notice) (covered int) {
+	if w.n == 0 {
+		w.notices[0], w.n = n, 1
+		return 0
+	}
+	last := &w.notices[w.n-1]
+	switch {
+	case n.kind == deleted && (w.n == 2 || last.kind == added):
+		// The handler never sees the object that is gone.
+		if last.initial {
+			covered = 1
+		}
+		*last = notice{}
+		w.n--
+	case n.kind == deleted:
+		*last = n
+	case last.kind == deleted:
+		w.notices[1], w.n = n, 2
+	default:
+		if n.initial && (last.initial || last.kind != added) {
+			covered = 1
+		}
+		last.obj, last.initial = n.obj, last.initial || n.initial && last.kind == added
+	}
+	return covered
+}
+
+func (m *merging) PushFunc(notices []notice, keep func(*notice) bool) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return ring.ErrClosed
+	}
+	for i := range notices {
+		n := &notices[i]
+		if !keep(n) {
+			continue
+		}
+		// There is no error: the indexer has computed the key too.
+		key, hash, _ := m.keys.Hashed(n.obj)
+		e, _ := m.queued.Upsert(hash, key)
+		m.notices -= e.Value.n
+		for range e.Value.merge(*n) {
+			m.covered()
+		}
+		m.notices += e.Value.n
+		if e.Value.n == 0 {
+			m.queued.Remove(e)
+		}
+	}
+	m.arrival.Signal()
+	return nil
+}
+
+// take takes the notices of one key, so that those of the others can still be merged.
+func (m *merging) take(dst []notice) (n, left int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for m.notices == 0 {
+		if m.closed {
+			return 0, 0
+		}
+		m.arrival.Wait()
+	}
+	e := m.queued.Front()
+	n, left = copy(dst, e.Value.notices[:e.Value.n]), m.notices
+	m.notices -= n
+	m.queued.Remove(e)
+	return n, left
+}
+
+func (m *merging) Len() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.notices
+}
+
+func (m *merging) Close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = true
+	m.arrival.Signal()
+}
+
+// Backlog is how far a handler is behind.
+type Backlog struct {
+	Handler string // the name of the registration
+	// Waiting is the number of notifications that wait, without the one that the handler has. Without
+	// [Handlers], up to 63 that it has just received count too.
+	Waiting int
+}
+
+// BacklogReporter is implemented by the informers of this package, for a metric of the backlogs.
+type BacklogReporter interface {
+	// Backlogs returns the backlog of each handler, in the order of registration. It does not wait for
+	// handlers.
+	Backlogs() []Backlog
+}
+
+var _ BacklogReporter = (*informer)(nil)
+
+func (s *informer) Backlogs() []Backlog { return s.distributor.backlogs() }

@@ -1,0 +1,255 @@
+package informer
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"weak"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"pgregory.net/rapid"
+)
+
+// The notices of the tests: a is before b, b before c.
+func text(n notice) string {
+	version := func(obj any) string {
+		if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+			obj = d.Obj
+		}
+		return obj.(*v1.Pod).ResourceVersion
+	}
+	s := []string{"add ", "update ", "delete "}[n.kind]
+	if n.kind == updated {
+		s += version(n.old) + "→"
+	}
+	s += version(n.obj)
+	if n.initial {
+		s += " initial"
+	}
+	return s
+}
+
+func parse(s string) notice {
+	verb, rest, _ := strings.Cut(s, " ")
+	version, flag, _ := strings.Cut(rest, " ")
+	n := notice{initial: flag != ""}
+	switch verb {
+	case "update":
+		n.kind = updated
+	case "delete", "bury":
+		n.kind = deleted
+	}
+	if old, next, ok := strings.Cut(version, "→"); ok {
+		n.old, version, n.resync = named("x", old), next, old == next
+	}
+	n.obj = named("x", version)
+	if verb == "bury" {
+		n.obj = cache.DeletedFinalStateUnknown{Key: "ns/x", Obj: n.obj}
+	}
+	return n
+}
+
+// TestMerge is the table of the package comment.
+func TestMerge(t *testing.T) {
+	for _, c := range []struct {
+		waits, comes, left string
+		covered            int
+	}{
+		{"", "add a", "add a", 0},
+		{"", "delete a", "delete a", 0},
+		{"add a", "update a→b", "add b", 0},
+		{"add a", "update a→a", "add a", 0},
+		{"add a", "delete b", "", 0},
+		{"add a initial", "update a→b", "add b initial", 0},
+		{"add a initial", "bury b", "", 1},
+		{"update a→b", "update b→c", "update a→c", 0},
+		{"update a→a", "update a→b", "update a→b", 0},
+		{"update a→b", "update b→b", "update a→b", 0},
+		{"update a→b", "delete c", "delete c", 0},
+		{"update a→b", "bury b", "delete b", 0},
+		{"delete a", "add b", "delete a, add b", 0},
+		{"delete a", "delete b", "delete b", 0},
+		{"delete a, add b", "update b→c", "delete a, add c", 0},
+		{"delete a, add b", "delete c", "delete a", 0},
+		{"delete a, add b initial", "delete c", "delete a", 1},
+		// An indexer does not give rise to these.
+		{"add a initial", "add b initial", "add b initial", 1},
+		{"add a", "add b initial", "add b initial", 0},
+		{"update a→b", "add c initial", "update a→c", 1},
+		{"delete a", "update b→c", "delete a, update b→c", 0},
+		{"delete a, update b→c", "delete d", "delete a", 0},
+	} {
+		var w waiting
+		for s := range strings.SplitSeq(c.waits, ", ") {
+			if s != "" {
+				w.merge(parse(s))
+			}
+		}
+		covered := w.merge(parse(c.comes))
+		var left []string
+		for _, n := range w.notices[:w.n] {
+			left = append(left, text(n))
+		}
+		if got := strings.Join(left, ", "); got != c.left || covered != c.covered {
+			t.Errorf("%q and then %q leave %q and cover %d, want %q and %d", c.waits, c.comes, got, covered, c.left, c.covered)
+		}
+		for _, n := range w.notices[w.n:] {
+			if n != (notice{}) {
+				t.Errorf("%q and then %q keep %v", c.waits, c.comes, n)
+			}
+		}
+	}
+}
+
+// TestMergingModel compares a handler behind a merging backlog with the store whose changes it gets:
+// in between, its notifications are consistent (additions of what it does not have, updates from what
+// it has), its objects are no older than those it had, and its depth is bounded. In the end it has
+// what the store has, and each addition of the initial list has been delivered or covered.
+func TestMergingModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		started, covered := 0, 0
+		m := newMerging(func() { covered++ })
+		keep := func(n *notice) bool {
+			if n.initial {
+				started++
+			}
+			return true
+		}
+		store, held := map[string]*v1.Pod{}, map[string]*v1.Pod{}
+		version, order := 0, []string(nil) // order has the waiting keys
+		deliver := func() {
+			var dst [takeSize]notice
+			if m.Len() == 0 {
+				return
+			}
+			n, _ := m.take(dst[:])
+			for _, n := range dst[:n] {
+				pod := n.obj.(*v1.Pod)
+				has := held[pod.Name]
+				if pod.Name != order[0] {
+					t.Fatalf("%s is delivered before %s, which waits longer", pod.Name, order[0])
+				}
+				switch {
+				case n.kind == added && has != nil, n.kind != added && has == nil,
+					n.kind == updated && n.old != has, has != nil && number(has) > number(pod):
+					t.Fatalf("the handler has %v and receives %s %s", has, pod.Name, text(n))
+				}
+				if held[pod.Name] = pod; n.kind == deleted {
+					delete(held, pod.Name)
+				}
+				if n.initial {
+					covered++
+				}
+			}
+			order = order[1:]
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"change": func(t *rapid.T) {
+				name := string('a' + rune(rapid.IntRange(0, 3).Draw(t, "key")))
+				version++
+				is, next := store[name], named(name, fmt.Sprint(version))
+				n := notice{kind: updated, old: is, obj: next}
+				store[name] = next
+				switch what := rapid.IntRange(0, 3).Draw(t, "what"); {
+				case is == nil:
+					n.kind, n.initial = added, what == 0
+				case what == 0:
+					n.kind = deleted
+					delete(store, name)
+				case what == 1:
+					n.obj, n.resync, store[name] = is, true, is
+				}
+				if err := m.PushFunc([]notice{n}, keep); err != nil {
+					t.Fatal(err)
+				}
+				// A key keeps its place, comes last, or is gone.
+				others := slices.DeleteFunc(slices.Clone(order), func(other string) bool { return other == name })
+				now := waitingKeys(m)
+				if !slices.Equal(now, order) && !slices.Equal(now, append(slices.Clone(others), name)) && !slices.Equal(now, others) {
+					t.Fatalf("after a notice of %s the order %v is %v", name, order, now)
+				}
+				order = now
+			},
+			"deliver": func(*rapid.T) { deliver() },
+			"": func(t *rapid.T) {
+				union := map[string]bool{}
+				for name := range held {
+					union[name] = true
+				}
+				for name := range store {
+					union[name] = true
+				}
+				if n := m.queued.Len(); n > len(union) || m.Len() > 2*n {
+					t.Fatalf("%d notices of %d keys wait, and %d objects are known or stored", m.Len(), n, len(union))
+				}
+			},
+		})
+		for m.Len() > 0 {
+			deliver()
+		}
+		if fmt.Sprint(held) != fmt.Sprint(store) || started != covered {
+			t.Fatalf("the handler has %v, the store %v; of %d initial additions %d are covered", held, store, started, covered)
+		}
+	})
+}
+
+func number(p *v1.Pod) (n int) {
+	_, _ = fmt.Sscan(p.ResourceVersion, &n)
+	return n
+}
+
+// waitingKeys returns the keys in the backlog, in order.
+func waitingKeys(m *merging) (names []string) {
+	for e := range m.queued.All {
+		names = append(names, e.Key.Name)
+	}
+	return names
+}
+
+// TestMergingLetsGo: a stuck handler holds no object but the newest and the first old one of each key,
+// and a key that came and went nothing.
+func TestMergingLetsGo(t *testing.T) {
+	const keys, updates = 10, 100
+	entered, proceed := make(chan struct{}, 1), make(chan struct{})
+	a := new(distributor)
+	l := newListener(klog.Background(), cache.ResourceEventHandlerFuncs{AddFunc: func(any) {
+		entered <- struct{}{}
+		<-proceed
+	}}, "test", Handlers{Coalesce: true}, a.moved)
+	a.add(l)
+	a.start()
+	defer a.stop()
+	defer close(proceed)
+	a.distribute([]notice{{kind: added, obj: named("stuck", "")}})
+	<-entered
+	var refs []weak.Pointer[v1.Pod]
+	var old [keys]*v1.Pod
+	fresh := func(name string) *v1.Pod {
+		p := named(name, "")
+		refs = append(refs, weak.Make(p))
+		return p
+	}
+	for i := range updates * keys {
+		k := i % keys
+		next := fresh(fmt.Sprint(k))
+		a.distribute([]notice{{kind: updated, old: old[k], obj: next}})
+		old[k] = next
+		gone := fresh(fmt.Sprint("gone-", i))
+		a.distribute([]notice{{kind: added, obj: gone}, {kind: deleted, obj: gone}})
+	}
+	clear(old[:])
+	runtime.GC()
+	alive := 0
+	for _, r := range refs {
+		if r.Value() != nil {
+			alive++
+		}
+	}
+	if alive > 2*keys || l.waiting() != keys {
+		t.Errorf("%d of %d objects are held and %d notices wait, want at most %d and %d", alive, len(refs), l.waiting(), 2*keys, keys)
+	}
+}
