@@ -156,7 +156,7 @@ func checkFields(spec any, source string) error {
 		case n < 0 || d.Duration < 0:
 			return badField(f.Path, f.tooSmall())
 		case f.Path == "family" && f.value.String() == string(impls.Decode):
-			return badField(f.Path, errors.New("decoders are measured by: go test -bench Decode ./bench"))
+			return badField(f.Path, errors.New("decoders are chosen by --decode; alone they are measured by: go test -bench Decode ./bench"))
 		case f.Values != nil && !slices.Contains(f.Values, f.value.String()):
 			return badField(f.Path, OneOf(f.value.String(), f.Values...))
 		case source != "" && f.sources != "" && !slices.Contains(strings.Split(f.sources, ","), source):

@@ -170,7 +170,7 @@ func TestBadInput(t *testing.T) {
 		{[]string{"run", "--capacity", "5"}, []string{"--capacity", "needs --family"}},
 		{with(small, "-o", "xml"), []string{"--output", `"xml" is not one of brief, table, json, bench`}},
 		{with(small, "--family", "deltafofi"), []string{"--family", `"deltafofi" is not one of deltafifo, queue, merge`}},
-		{with(small, "--family", "decode"), []string{"--family: decoders are measured by: go test -bench Decode ./bench"}},
+		{with(small, "--family", "decode"), []string{"--family: decoders are chosen by --decode; alone they are measured by: go test -bench Decode ./bench"}},
 		{with(small, "--pipeline", "pipe"), []string{"--pipeline", "queue, informer, kubelet"}},
 		{with(small, "--source", "etcd"), []string{"--source", "memory, apiserver"}},
 		{with(small, "--impl", "cond,nobody"), []string{"--impl", `unknown variant "nobody"`, "clientgo-deltafifo"}},

@@ -12,6 +12,7 @@ import (
 
 	"watchlab/bench/experiment"
 	"watchlab/bench/profile"
+	"watchlab/impls"
 	"watchlab/impls/deltafifo"
 	"watchlab/loadgen/storm"
 	"watchlab/loadgen/trace"
@@ -84,9 +85,12 @@ func complete(cmd *cobra.Command, flag string, names []string) {
 }
 
 func completeSpec(cmd *cobra.Command) {
-	var variants, kinds []string
+	var variants, decoders, kinds []string
 	for _, e := range entries() {
-		if !slices.Contains(variants, e.Name) {
+		switch {
+		case e.Family == impls.Decode:
+			decoders = append(decoders, e.Name)
+		case !slices.Contains(variants, e.Name):
 			variants = append(variants, e.Name)
 		}
 	}
@@ -99,7 +103,7 @@ func completeSpec(cmd *cobra.Command) {
 		}
 	}
 	for flag, names := range map[string][]string{
-		"impl": variants, "delivery": {string(deltafifo.InOrder), string(deltafifo.PerKey)}, "profile": append(kinds, "all"), "pace": {"max", "trace"},
+		"impl": variants, "decode": decoders, "delivery": {string(deltafifo.InOrder), string(deltafifo.PerKey)}, "profile": append(kinds, "all"), "pace": {"max", "trace"},
 		"output": {"brief", "table", "json", "bench"}, "storm": stormChoices(),
 	} {
 		complete(cmd, flag, names)

@@ -192,6 +192,9 @@ family, alone and in its pipelines) and writes its results to results/.`,
 		Example: `  # Throughput unpaced, latency at 100,000 events per second and in the storm's own time
   watchlab run --family deltafifo --storm gang --scale 0.1 --pace max,100000,trace
 
+  # Decoding over HTTP: client-go's informer and a ring, below one decoder
+  watchlab run --pipeline informer --source apiserver --impl clientgo-informer,ring --encoding protobuf --decode shared
+
   # As many rounds as fit into ten minutes; and continue after a crash
   watchlab run --family deltafifo --budget 10m --out results/mine
   watchlab run --resume results/mine
