@@ -32,12 +32,13 @@ const decodeEvents = 12_000
 // an event. cpu-ns/op is the CPU time of the process, garbage collection included.
 // retained-B/object is the heap that the kept objects and the decoder hold. In the storms distinct-N
 // every event adds another pod, and N percent of its environment values, annotations and images are
-// new; distinct-bare is distinct-100 without managed fields. second-… is the list again, unchanged,
-// while the objects are in use.
+// new; distinct-bare is distinct-100 without managed fields. custom is of custom resources, decoded to
+// unstructured objects. second-… is the list again, unchanged, while the objects are in use.
 func BenchmarkDecode(b *testing.B) {
 	storms := map[string]func() (*storm.Storm, error){
 		"distinct-bare": func() (*storm.Storm, error) { return distinct(100, true) },
 		"relist":        relisted,
+		"custom":        customs,
 	}
 	for percent := 0; percent <= 100; percent += 25 {
 		storms[fmt.Sprint("distinct-", percent)] = func() (*storm.Storm, error) { return distinct(percent, false) }
@@ -48,28 +49,29 @@ func BenchmarkDecode(b *testing.B) {
 	for _, encoding := range []decode.Encoding{decode.JSON, decode.Protobuf, decode.CBOR} {
 		for _, name := range slices.Sorted(maps.Keys(storms)) {
 			var body []byte // of the encoding, made for the first decoder that is run
+			o := decode.Options{Encoding: encoding, Unstructured: name == "custom"}
 			for _, v := range decode.Variants() {
-				if _, err := v.New(decode.Options{Encoding: encoding}); err != nil {
+				if _, err := v.New(o); err != nil {
 					continue
 				}
 				b.Run(fmt.Sprintf("impl=%s/encoding=%s/storm=%s", v.Name, encoding, name), func(b *testing.B) {
 					if body == nil {
 						body = watchBody(b, encoding, storms[name])
 					}
-					decodeBody(b, v, encoding, body, name == "relist")
+					decodeBody(b, v, o, body, name == "relist")
 				})
 			}
 		}
 	}
 }
 
-func decodeBody(b *testing.B, v decode.Variant, encoding decode.Encoding, body []byte, again bool) {
+func decodeBody(b *testing.B, v decode.Variant, o decode.Options, body []byte, again bool) {
 	b.ReportAllocs()
 	var events, objects, mallocs, size, retained, cpu, secondCPU, grown uint64
 	for b.Loop() {
 		b.StopTimer()
 		before := heap()
-		d, err := v.New(decode.Options{Encoding: encoding})
+		d, err := v.New(o)
 		if err != nil {
 			b.Fatal(err)
 		}

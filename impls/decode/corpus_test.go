@@ -28,7 +28,7 @@ import (
 // walked are the options of shared that have code of their own.
 var walked = []Options{{Encoding: Protobuf}, {Encoding: JSON}, {Encoding: JSON, Unstructured: true}}
 
-func title(o Options) string { return fmt.Sprintf("%s/unstructured=%v", o.Encoding, o.Unstructured) }
+func title(o Options) string { return fmt.Sprintf("%s,unstructured=%v", o.Encoding, o.Unstructured) }
 
 // recordedObjects returns the first objects of a recording in the encoding, in order, with their
 // event types.

@@ -16,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
@@ -241,50 +242,62 @@ func TestConcurrent(t *testing.T) {
 }
 
 // twins decodes two pods with equal labels.
-func twins(t *testing.T) (*Table, *v1.Pod, *v1.Pod) {
-	table := NewTable(0)
-	d := decoder(t, "shared", Options{Table: table})
-	var pods []*v1.Pod
+func twins(t *testing.T, o Options) (table *Table, a, b runtime.Object) {
+	o.Table = NewTable(0)
+	d := decoder(t, "shared", o)
+	var pods []runtime.Object
 	for i := range 3 {
-		raw, err := (&v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("web-", i), Labels: map[string]string{"app": "a-long-value"}}}).Marshal()
+		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("web-", i), Labels: map[string]string{"app": "a-long-value"}}}
+		pod.SetGroupVersionKind(podKind)
+		obj, _, err := d.Decode(encode(t, o.Encoding, pod), nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		obj, _, err := d.Decode(envelope(podKind, raw), nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		pods = append(pods, obj.(*v1.Pod))
+		pods = append(pods, obj)
 	}
-	return table, pods[1], pods[2]
+	return o.Table, pods[1], pods[2]
+}
+
+// violate writes to the labels of an object.
+func violate(obj runtime.Object) {
+	switch obj := obj.(type) {
+	case *v1.Pod:
+		obj.Labels["app"] = "changed"
+	case *unstructured.Unstructured:
+		obj.Object["metadata"].(map[string]any)["labels"].(map[string]any)["app"] = "changed"
+	}
 }
 
 // TestMutationFound: a write to a shared value shows in the table, in the other object, and in
 // client-go's mutation detector, which runs in a process of its own with its variable set.
 func TestMutationFound(t *testing.T) {
-	table, a, b := twins(t)
-	if err := table.CheckMutations(); err != nil {
-		t.Fatal(err)
-	}
-	if os.Getenv("KUBE_CACHE_MUTATION_DETECTOR") != "" {
-		detector := cache.NewCacheMutationDetector("shared")
-		detector.AddObject(b)
-		a.Labels["app"] = "changed"
-		stop := make(chan struct{})
-		time.AfterFunc(5*time.Second, func() { close(stop) })
-		detector.Run(stop) // panics
-		return
-	}
-	a.Labels["app"] = "changed"
-	if b.Labels["app"] != "changed" {
-		t.Error("the labels are not shared")
-	}
-	if err := table.CheckMutations(); err == nil || !strings.Contains(err.Error(), "map[string]string") {
-		t.Errorf("CheckMutations: %v", err)
-	}
-	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestMutationFound$")
-	child.Env = append(os.Environ(), "KUBE_CACHE_MUTATION_DETECTOR=true")
-	if out, err := child.CombinedOutput(); err == nil || !strings.Contains(string(out), "cache shared modified") {
-		t.Errorf("client-go's detector: %v\n%s", err, out)
+	for i, typ := range []string{"map[string]string", "map[string]string", "interface"} {
+		t.Run(title(walked[i]), func(t *testing.T) {
+			table, a, b := twins(t, walked[i])
+			if err := table.CheckMutations(); err != nil {
+				t.Fatal(err)
+			}
+			if os.Getenv("KUBE_CACHE_MUTATION_DETECTOR") != "" {
+				detector := cache.NewCacheMutationDetector("shared")
+				detector.AddObject(b)
+				violate(a)
+				stop := make(chan struct{})
+				time.AfterFunc(5*time.Second, func() { close(stop) })
+				detector.Run(stop) // panics
+				return
+			}
+			violate(a)
+			if b.(metav1.Object).GetLabels()["app"] != "changed" {
+				t.Error("the labels are not shared")
+			}
+			if err := table.CheckMutations(); err == nil || !strings.Contains(err.Error(), typ) {
+				t.Errorf("CheckMutations: %v", err)
+			}
+			child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestMutationFound$/^"+title(walked[i])+"$")
+			child.Env = append(os.Environ(), "KUBE_CACHE_MUTATION_DETECTOR=true")
+			if out, err := child.CombinedOutput(); err == nil || !strings.Contains(string(out), "cache shared modified") {
+				t.Errorf("client-go's detector: %v\n%s", err, out)
+			}
+		})
 	}
 }

@@ -98,7 +98,7 @@ func (s *sharedJSON) decode(w *jsonWalk, data []byte, into runtime.Object) (t js
 		}
 	}
 	dst := reflect.ValueOf(into).UnsafePointer()
-	ok := false
+	var ok bool
 	if t.plan.items != nil {
 		ok = w.typedList(t.plan, dst, data)
 	} else {

@@ -15,6 +15,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+
+	"watchlab/impls"
 )
 
 // TestHostileJSON decodes JSON that no API server sends.
@@ -313,4 +316,54 @@ func FuzzJSON(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestDynamic: a dynamic client and a ListWatch of a decoder with the option Unstructured read what
+// client-go's dynamic client reads, managed fields excepted.
+func TestDynamic(t *testing.T) {
+	pods := v1.SchemeGroupVersion.WithResource("pods")
+	read := func(d Decoder) []any {
+		c := server(t)
+		client, err := NewRESTClient(c, d, pods.GroupVersion())
+		if err != nil {
+			t.Fatal(err)
+		}
+		resource := dynamic.New(client).Resource(pods).Namespace("default")
+		list, err := resource.List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := resource.Watch(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		event := <-w.ResultChan()
+		w.Stop()
+		if _, err := resource.Create(t.Context(), event.Object.(*unstructured.Unstructured), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		lw, err := NewListWatch(c, d, pods, "default", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		items, err := lw.ListWithContext(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []any{list, event, items}
+	}
+	want := read(exactly(t, Options{Encoding: JSON, Unstructured: true}))
+	if items := want[0].(*unstructured.UnstructuredList).Items; len(items) != 3 || items[0].GetKind() != "Pod" {
+		t.Fatalf("listed %v", items)
+	}
+	for _, name := range []string{"shared", "parallel-shared"} {
+		if got := read(decoder(t, name, Options{Unstructured: true})); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: read %v, client-go %v", name, got, want)
+		}
+	}
+	for _, name := range []string{"clientgo-protobuf", "clientgo-cbor", "metadata"} {
+		if _, err := New(name, Options{Unstructured: true}); !errors.Is(err, impls.ErrOptions) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }

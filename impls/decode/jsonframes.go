@@ -20,7 +20,7 @@ var eventNames = []watch.EventType{watch.Added, watch.Modified, watch.Deleted, w
 
 var eventPrefixes = func() (all [][]byte) {
 	for _, name := range eventNames {
-		all = append(all, []byte(`{"type":"`+string(name)+`","object":{`))
+		all = append(all, []byte(`{"type":"`+string(name)+`","object":`))
 	}
 	return all
 }()
@@ -57,10 +57,8 @@ func (f *jsonFrames) Read(b []byte) (n int, err error) {
 			unread := bytes.NewReader(bytes.Clone(f.buf[f.from:f.to]))
 			f.buf, f.exact = nil, f.framer.NewFrameReader(io.NopCloser(io.MultiReader(unread, f.r)))
 		}
-		for i, prefix := range eventPrefixes {
-			if bytes.HasPrefix(frame, prefix) && int(f.index.containers[1].end) == len(frame)-1 && len(b) > 0 {
-				b[0], n, f.rest = byte(i), 1, frame[len(prefix)-1:len(frame)-1]
-			}
+		if i := f.event(frame); i >= 0 && len(b) > 0 {
+			b[0], n, f.rest = byte(i), 1, frame[len(eventPrefixes[i]):len(frame)-1]
 		}
 	}
 	if f.exact != nil {
@@ -71,6 +69,19 @@ func (f *jsonFrames) Read(b []byte) (n int, err error) {
 		err = io.ErrShortBuffer
 	}
 	return n + m, err
+}
+
+// event returns the index in eventNames of the type of a frame that has the type, then the object, and
+// nothing else. It returns -1 for another frame.
+func (f *jsonFrames) event(frame []byte) int {
+	for i, prefix := range eventPrefixes {
+		if bytes.HasPrefix(frame, prefix) && bytes.HasPrefix(frame[len(prefix):], []byte(`{"`)) {
+			if object := f.index.containers[1]; int(object.end) == len(frame)-1 {
+				return i
+			}
+		}
+	}
+	return -1
 }
 
 // frame returns the next frame, which is valid until the next call, or nil if client-go's framer is

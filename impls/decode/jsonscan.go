@@ -21,7 +21,8 @@ type container struct {
 
 // jsonIndex has the borders of the objects and arrays of a JSON value, in the order of their opening
 // brackets. A value is checked when it is indexed, so a reader of it finds well-formed JSON, as
-// encoding/json defines it. It visits the containers in order, and enters or skips each.
+// encoding/json defines it. It visits the containers in order, and enters or skips each. Of {} and []
+// the index has none, unless that is all.
 type jsonIndex struct {
 	b          []byte
 	containers []container
@@ -33,60 +34,86 @@ type jsonIndex struct {
 
 // index checks and indexes the object or array at b[i:]. It returns the index after it, or -1 for
 // what is not well-formed or is nested too deeply.
-func (x *jsonIndex) index(b []byte, i int) int {
-	x.b, x.containers, x.next, x.firstExponent, x.lastExponent = b, x.containers[:0], 0, len(b), -1
+func (x *jsonIndex) index(b []byte, i int) (end int) {
+	x.b, x.next, x.firstExponent, x.lastExponent = b, 0, len(b), -1
 	if len(b) > 1<<30 {
 		return -1
 	}
+	x.containers, end = x.scan(x.containers[:0], b, i)
+	return end
+}
+
+func (x *jsonIndex) scan(all []container, b []byte, i int) ([]container, int) {
 	var open [maxNesting]struct {
-		at     int32 // in containers
+		at     int32 // in all
 		closer byte
 	}
-	depth := 0
-	for {
+	for depth := 0; ; {
 		i = space(b, i)
-		if c := char(b, i); c == '{' || c == '[' {
-			if depth == maxNesting {
-				return -1
+		switch c := char(b, i); {
+		case c != '{' && c != '[':
+			if i = x.literal(i); i < 0 || depth == 0 {
+				return all, -1
 			}
-			open[depth].at, open[depth].closer = int32(len(x.containers)), c+2
+		case depth > 0 && char(b, i+1) == c+2:
+			i += 2
+		case depth == maxNesting:
+			return all, -1
+		default:
+			open[depth].at, open[depth].closer = int32(len(all)), c+2
 			depth++
-			x.containers = append(x.containers, container{})
+			all = append(all, container{})
 			if i = space(b, i+1); char(b, i) != c+2 {
-				x.containers[len(x.containers)-1].n = 1
-				if c == '{' {
-					i = key(b, i)
+				all[len(all)-1].n = 1
+				if c == '[' {
+					continue
 				}
-				if i < 0 {
-					return -1
+				if i = key(b, i); i < 0 {
+					return all, -1
 				}
 				continue
 			}
-		} else if i = x.literal(i); i < 0 || depth == 0 {
-			return -1
 		}
-		for { // after a value or an empty container's opening bracket
+		for { // after a value, or at the end of a container without one
 			i = space(b, i)
 			top := &open[depth-1]
-			if c := char(b, i); c == ',' {
-				x.containers[top.at].n++
-				i++
+			c := char(b, i)
+			i++
+			if c == ',' {
+				all[top.at].n++
 				if top.closer == '}' {
 					if i = key(b, space(b, i)); i < 0 {
-						return -1
+						return all, -1
 					}
 				}
 				break
-			} else if c != top.closer {
-				return -1
 			}
-			i++
-			x.containers[top.at].end, x.containers[top.at].skip = int32(i), int32(len(x.containers))
+			if c != top.closer {
+				return all, -1
+			}
+			all[top.at].end, all[top.at].skip = int32(i), int32(len(all))
 			if depth--; depth == 0 {
-				return i
+				return all, i
 			}
 		}
 	}
+}
+
+// at returns the container at i, which the reader visits next.
+func (x *jsonIndex) at(i int) container {
+	if x.b[i+1] == x.b[i]+2 {
+		return container{end: int32(i + 2), skip: int32(x.next)}
+	}
+	return x.containers[x.next]
+}
+
+// enter enters the object or array at i, and returns the number of its members or elements.
+func (x *jsonIndex) enter(i int) (n int) {
+	if x.b[i+1] != x.b[i]+2 {
+		n = int(x.containers[x.next].n)
+		x.next++
+	}
+	return n
 }
 
 // char returns b[i], or 0 behind the end.
@@ -112,8 +139,10 @@ func key(b []byte, i int) int {
 	if i, _ = quoted(b, i); i < 0 {
 		return -1
 	}
-	if i = space(b, i+1); char(b, i) != ':' {
-		return -1
+	if i++; char(b, i) != ':' {
+		if i = space(b, i); char(b, i) != ':' {
+			return -1
+		}
 	}
 	return i + 1
 }
@@ -125,17 +154,20 @@ func quoted(b []byte, i int) (end int, plain bool) {
 	plain = true
 	for i++; ; {
 		for i+8 <= len(b) {
+			// Of eight bytes those that are a control character or a quote (which a change of a bit puts
+			// beside them), a backslash or not ASCII. Borrows go upwards, so the lowest one is right.
 			v := binary.LittleEndian.Uint64(b[i:])
-			quote, slash := v^ones*'"', v^ones*'\\'
-			// The lowest bit that is set is right: borrows go upwards, from a byte that is found.
-			found := ((quote-ones)&^quote | (slash-ones)&^slash | (v-ones*' ')&^v | v) & high
+			found := (((v ^ ones*2) - ones*0x21) | ((v ^ ones*'\\') - ones) | v) & high
 			if found != 0 {
 				i += bits.TrailingZeros64(found) / 8
 				break
 			}
 			i += 8
 		}
-		switch c := char(b, i); {
+		if i >= len(b) {
+			return -1, false
+		}
+		switch c := b[i]; {
 		case c == '"':
 			return i, plain
 		case c == '\\':
@@ -235,7 +267,7 @@ func digits(b []byte, i int) int {
 // skip returns the index after the value at i of indexed JSON.
 func (x *jsonIndex) skip(i int) int {
 	if c := x.b[i]; c == '{' || c == '[' {
-		top := &x.containers[x.next]
+		top := x.at(i)
 		x.next = int(top.skip)
 		return int(top.end)
 	}

@@ -30,7 +30,7 @@ func (w *jsonWalk) object(p *jsonPlan, dst unsafe.Pointer, i, depth int) int {
 	b := w.b
 	var seen uint64
 	guess := 0
-	w.next++
+	w.enter(i)
 	for i = space(b, i+1); b[i] != '}'; {
 		to, plain := quoted(b, i)
 		if !plain {
@@ -215,7 +215,7 @@ func parseTime(layout string, b []byte) (time.Time, bool) {
 
 // group decodes an object or array, or takes it from the table.
 func (w *jsonWalk) group(f *jsonField, at unsafe.Pointer, i, depth int) int {
-	top := w.containers[w.next]
+	top := w.at(i)
 	b, to := w.b[i:top.end:top.end], int(top.end)
 	pointer := f.pointer && f.shape == message
 	value, hash := w.known(&f.whole, f.kind, b)
@@ -228,7 +228,8 @@ func (w *jsonWalk) group(f *jsonField, at unsafe.Pointer, i, depth int) int {
 		}
 		return to
 	}
-	dst, ok := at, true
+	dst := at
+	var ok bool
 	switch f.shape {
 	case message:
 		if pointer {
@@ -261,18 +262,16 @@ func (w *jsonWalk) group(f *jsonField, at unsafe.Pointer, i, depth int) int {
 
 // grown makes the nil slice at a slice of as many zero elements as the array has, without room, and
 // enters the array.
-func (w *jsonWalk) grown(f *jsonField, at unsafe.Pointer) unsafe.Pointer {
-	n := int(w.containers[w.next].n)
-	w.next++
-	if n == 0 {
-		reflect.NewAt(f.typ, at).Elem().Set(reflect.MakeSlice(f.typ, 0, 0))
-		return nil
+func (w *jsonWalk) grown(f *jsonField, at unsafe.Pointer, i int) unsafe.Pointer {
+	if n := w.enter(i); n > 0 {
+		return grow(f.typ, at, n)
 	}
-	return grow(f.typ, at, n)
+	reflect.NewAt(f.typ, at).Elem().Set(reflect.MakeSlice(f.typ, 0, 0))
+	return nil
 }
 
 func (w *jsonWalk) list(f *jsonField, at unsafe.Pointer, i, depth int) bool {
-	data, size := w.grown(f, at), f.elem.typ.Size()
+	data, size := w.grown(f, at, i), f.elem.typ.Size()
 	n := uintptr(0)
 	return jsonElements(w.b, i, func(i int) int {
 		at := unsafe.Add(data, n*size)
@@ -283,7 +282,7 @@ func (w *jsonWalk) list(f *jsonField, at unsafe.Pointer, i, depth int) bool {
 		if w.b[i] != '{' {
 			return -1
 		}
-		top := w.containers[w.next]
+		top := w.at(i)
 		b := w.b[i:top.end:top.end]
 		value, hash := w.known(&f.each, f.elem.kind, b)
 		if value != nil {
@@ -301,7 +300,7 @@ func (w *jsonWalk) list(f *jsonField, at unsafe.Pointer, i, depth int) bool {
 }
 
 func (w *jsonWalk) texts(f *jsonField, at unsafe.Pointer, i int) bool {
-	data := w.grown(f, at)
+	data := w.grown(f, at, i)
 	n := uintptr(0)
 	return jsonElements(w.b, i, func(i int) (to int) {
 		at := (*string)(unsafe.Add(data, n*unsafe.Sizeof("")))
@@ -315,8 +314,7 @@ func (w *jsonWalk) texts(f *jsonField, at unsafe.Pointer, i int) bool {
 }
 
 func (w *jsonWalk) dict(f *jsonField, at unsafe.Pointer, i int) bool {
-	m := make(map[string]string, w.containers[w.next].n)
-	w.next++
+	m := make(map[string]string, w.enter(i))
 	*(*map[string]string)(at) = m
 	return members(w.b, i, func(key []byte, i int) int {
 		k := w.intern(&f.each, key)
@@ -336,13 +334,13 @@ func (w *jsonWalk) checkManaged(i int) int {
 		return -1
 	}
 	from := i
-	top := w.containers[w.next]
-	w.next++
+	top := w.at(i)
+	w.enter(i)
 	i = jsonElements(w.b, i, func(i int) int {
 		if w.b[i] != '{' {
 			return -1
 		}
-		w.next++
+		w.enter(i)
 		guess := 0
 		return members(w.b, i, func(name []byte, i int) int {
 			f := w.managed.find(name, &guess)
@@ -371,12 +369,12 @@ func (w *jsonWalk) checkManaged(i int) int {
 func (w *jsonWalk) identify(k *kind, b []byte, i int, item bool) (id identity, ok bool) {
 	next := w.next
 	defer func() { w.next = next }()
-	w.next++
+	w.enter(i)
 	members(w.b, i, func(name []byte, i int) int {
 		if string(name) != "metadata" || w.b[i] != '{' {
 			return w.skip(i)
 		}
-		w.next++
+		w.enter(i)
 		return members(w.b, i, func(name []byte, i int) int {
 			var part *[]byte
 			switch string(name) {

@@ -188,10 +188,20 @@ func server(t *testing.T) *rest.Config {
 // TestWhere: the decoder goes into a REST client. Each variant works there, below a ListWatch and
 // below a typed client. A generated clientset overwrites it.
 func TestWhere(t *testing.T) {
-	for _, v := range Variants() {
+	variants := Variants()
+	inJSON, err := registry.Lookup("shared")
+	if err != nil {
+		t.Fatal(err)
+	}
+	inJSON.Name += " in JSON"
+	inJSON.New = func(Options) (Decoder, error) { return New("shared", Options{Encoding: JSON}) }
+	for _, v := range append(variants, inJSON) {
 		t.Run(v.Name, func(t *testing.T) {
 			c := server(t)
-			d := decoder(t, v.Name, Options{})
+			d, err := v.New(Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
 			lw, err := NewListWatch(c, d, v1.SchemeGroupVersion.WithResource("pods"), metav1.NamespaceAll, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -343,8 +353,7 @@ func TestListItems(t *testing.T) {
 				t.Fatal(err)
 			}
 			wait := gone(l.Items[0])
-			kept := l.Items[1]
-			l = nil
+			kept := l.Items[1] // and l is not used any more
 			wait()
 			runtime.KeepAlive(kept)
 		}

@@ -181,8 +181,7 @@ func strange(name []byte) bool {
 
 // mapping decodes the object at i. The API object itself has depth 0, and its metadata 1.
 func (w *jsonWalk) mapping(i int, at place, depth int) (map[string]any, int) {
-	m := make(map[string]any, w.containers[w.next].n)
-	w.next++
+	m := make(map[string]any, w.enter(i))
 	i = members(w.b, i, func(name []byte, i int) (to int) {
 		if depth == 0 && strange(name) {
 			return -1
@@ -228,7 +227,7 @@ func (w *jsonWalk) any(i int, at place) (any, int) {
 
 // tree decodes an object or array, or takes it from the table.
 func (w *jsonWalk) tree(i int, at place) (v any, to int) {
-	top := w.containers[w.next]
+	top := w.at(i)
 	b := w.b[i:top.end:top.end]
 	value, hash := w.known(w.place(at), w.anyKind, b)
 	if value != nil {
@@ -238,8 +237,7 @@ func (w *jsonWalk) tree(i int, at place) (v any, to int) {
 	if b[0] == '{' {
 		v, to = w.mapping(i, at, 2)
 	} else {
-		list := make([]any, 0, top.n)
-		w.next++
+		list := make([]any, 0, w.enter(i))
 		to = jsonElements(w.b, i, func(i int) int {
 			v, to := w.any(i, at.of(element))
 			list = append(list, v)
