@@ -258,9 +258,9 @@ func (w *jsonWalk) each(data []byte, i int, item func(i int, b []byte) int) int 
 }
 
 // listInto decodes a list of objects.
-func (w *jsonWalk) listInto(l *List, p *jsonPlan, data []byte) bool {
-	*l = List{Items: []runtime.Object{}}
-	return w.itemsOf(p, data, func(i int, b []byte) int {
+func (w *jsonWalk) listInto(into *List, p *jsonPlan, data []byte) bool {
+	l := List{Items: []runtime.Object{}}
+	ok := w.itemsOf(p, data, func(i int, b []byte) int {
 		ptr, to := w.api(p.items.elem, b, i, true)
 		if ptr != nil {
 			l.Items = append(l.Items, reflect.NewAt(p.items.elem.typ, ptr).Interface().(runtime.Object))
@@ -275,6 +275,10 @@ func (w *jsonWalk) listInto(l *List, p *jsonPlan, data []byte) bool {
 		}
 		return w.skip(i)
 	})
+	if ok {
+		*into = l
+	}
+	return ok
 }
 
 // typedList decodes a list whose items stand in one array.
