@@ -38,7 +38,7 @@
 // of its groups: a message, an element of a list, or all of a list or map. A group whose bytes a
 // [Table] has is not decoded: the object gets the value that was decoded before. The cuts come from
 // the protobuf or json tags of the Go types, so every built-in kind has them. Places where groups do
-// not repeat are learned and then not hashed.
+// not repeat are learned.
 //
 // JSON is checked and indexed once: the index has the ends of all objects and arrays, so that a known
 // group is found without reading it again. The framer of a watch does that too, and hands on the
@@ -52,7 +52,7 @@
 // so a relist finds objects in use only if it is decoded into a [List], as [NewListWatch] does.
 //
 // The slices, maps and pointers of an object may be those of other objects: they must not be
-// changed, also not by appending within capacity (there is none) or by Quantity.String, which
+// changed, also not by appending within capacity or by Quantity.String, which
 // caches its result in a pointer's target. That is the rule for objects of an informer's cache, but
 // a violation harms other objects too. client-go's detector (KUBE_CACHE_MUTATION_DETECTOR) finds it
 // in each of them, and [Table.CheckMutations] names the type. DeepCopy an object to change it.
@@ -66,9 +66,10 @@
 // slots, strings and marks take about 1.5 MiB more. Objects in use are found through weak pointers,
 // at some 50 bytes each. Small caches, such as 200 leases, are smaller without a table.
 //
-// The worst case is objects of which nothing repeats: BenchmarkRandom decodes random pods, without a
-// watch, and shared takes a fifth to two fifths more CPU time than client-go with the transform. Pods
-// that differ in every environment value, annotation and image are still decoded faster.
+// The worst case is objects of which nothing repeats: see BenchmarkRandom, and the storms distinct-N
+// of BenchmarkDecode. In protobuf the decoder then hashes only large groups and a sample of the
+// objects, chosen by their UID, and leaves the parts of a large group to the generated code. What
+// repeats later is found in the sample.
 //
 // Designs turned down: a 128-bit hash instead of the bytes of a group (a collision could show, and
 // comparing costs less than a second hash); locked shards of Go maps (an event needs some 20

@@ -96,7 +96,8 @@ type field struct {
 	pointer bool
 	elem    *plan // of message and list, or of opaque structs that check walks; else nil
 
-	whole, each position // of the field's groups, and of the elements of a list
+	whole, each position     // of the field's groups, and of the elements of a list
+	parts       atomic.Int32 // score: whether groups within the field repeat
 }
 
 func (p *plan) field(tag uint64) *field {
@@ -170,6 +171,7 @@ func (ps planner) field(p *plan, sf reflect.StructField, i int) *field {
 	f := &field{name: sf.Name, at: sf.Offset, wire: wireBytes, kind: ps.kind(sf.Type, p, sf.Offset)}
 	f.whole.score.Store(startScore)
 	f.each.score.Store(startScore)
+	f.parts.Store(startScore)
 	if i >= 64 {
 		return f
 	}
@@ -212,16 +214,29 @@ func (ps planner) field(p *plan, sf reflect.StructField, i int) *field {
 }
 
 // A position is a place in a type where groups stand. It learns whether hashing pays there: a hit
-// saves many times what a miss costs, so one hit outweighs hitGain misses. Below zero only a
-// sixteenth of the visits is hashed, in bursts, so that near repetitions are found again. Its
-// counters may lose updates of concurrent decoders.
+// saves many times what a miss costs, so one hit outweighs hitGain misses. Below zero only large
+// groups are hashed, and the objects of a sample, so that repetitions are found again. Its counters
+// may lose updates of concurrent decoders.
 type position struct {
-	score  atomic.Int32
-	visits atomic.Uint32
-	hits   atomic.Uint32
-	last   atomic.Pointer[entry]  // found lately, compared with first
-	text   atomic.Pointer[string] // the same of a string
+	score atomic.Int32
+	hits  atomic.Uint32
+	last  atomic.Pointer[entry]  // found lately, compared with first
+	text  atomic.Pointer[string] // the same of a string
 }
+
+const (
+	startScore = 64
+	maxScore   = 2048
+	minScore   = -64
+	hitGain    = 8 // of a position
+	partsGain  = 4 // of a group of which 1/partsShare of the bytes repeats
+	partsShare = 8
+	sample     = 32      // one of as many objects, chosen by its UID
+	largeGroup = 256     // bytes
+	maxLast    = 1 << 10 // bytes of a group that a position holds beside the table
+)
+
+func (p *position) worth() bool { return p.score.Load() >= 0 }
 
 // another reports every fourth hit that was not the last value.
 func (p *position) another() bool {
@@ -230,32 +245,16 @@ func (p *position) another() bool {
 	return n%4 == 0
 }
 
-const (
-	startScore = 128
-	maxScore   = 2048
-	minScore   = -64
-	hitGain    = 8
-	largeGroup = 256     // bytes
-	maxLast    = 1 << 10 // bytes of a group that a position holds beside the table
-)
+func (p *position) learn(hit bool) { learn(&p.score, hit, hitGain) }
 
-func (p *position) worth(size int) bool {
-	if size >= largeGroup || p.score.Load() >= 0 {
-		return true
-	}
-	n := p.visits.Load() + 1
-	p.visits.Store(n)
-	return n%1024 < 64
-}
-
-func (p *position) learn(hit bool) {
-	s := p.score.Load()
+func learn(score *atomic.Int32, hit bool, gain int32) {
+	s := score.Load()
 	if hit {
 		if s < maxScore {
-			p.score.Store(s + hitGain)
+			score.Store(s + gain)
 		}
 	} else if s > minScore {
-		p.score.Store(s - 1)
+		score.Store(s - 1)
 	}
 }
 

@@ -64,19 +64,11 @@ func (s *shared) target(data []byte) (t target, raw []byte, ok bool) {
 	if !bytes.HasPrefix(data, protobufPrefix) {
 		return target{}, nil, false
 	}
-	data = data[len(protobufPrefix):]
-	typeMeta, ok := only(data, 1)
-	if !ok {
+	var unknown [5][]byte // TypeMeta, Raw, and content encoding and type, not used by client-go
+	if !collect(data[len(protobufPrefix):], unknown[:]) {
 		return target{}, nil, false
 	}
-	if raw, ok = only(data, 2); !ok {
-		return target{}, nil, false
-	}
-	for number := uint64(3); number <= 4; number++ { // content encoding and type, not used by client-go
-		if _, ok = only(data, number); !ok {
-			return target{}, nil, false
-		}
-	}
+	typeMeta, raw := unknown[1], unknown[2]
 	if t, ok = (*s.targets.Load())[string(typeMeta)]; !ok {
 		t = s.find(typeMeta)
 	}
@@ -104,6 +96,7 @@ func (s *shared) find(typeMeta []byte) target {
 
 // decode returns nil for what it does not decode.
 func (w *walk) decode(p *plan, raw []byte, into runtime.Object) runtime.Object {
+	w.sampled, w.kept = true, 0
 	switch l, ok := into.(*List); {
 	case ok && p.items == nil:
 		return nil
@@ -134,6 +127,7 @@ func (w *walk) decode(p *plan, raw []byte, into runtime.Object) runtime.Object {
 // object returns a decoded object: an earlier one, if that is still in use and its bytes were equal.
 func (w *walk) object(p *plan, raw []byte) unsafe.Pointer {
 	id, ok := w.objects.identify(p, raw)
+	w.sampled = !ok || id.slot%sample == 0
 	if ok {
 		if ptr := w.again(p, &id); ptr != nil {
 			return ptr
@@ -151,7 +145,9 @@ func (w *walk) object(p *plan, raw []byte) unsafe.Pointer {
 
 // item decodes an item of a typed list to its place in the list.
 func (w *walk) item(p *plan, at unsafe.Pointer, raw []byte) bool {
-	if id, ok := w.objects.identify(p, raw); ok {
+	id, ok := w.objects.identify(p, raw)
+	w.sampled = !ok || id.slot%sample == 0
+	if ok {
 		if ptr := w.again(p, &id); ptr != nil {
 			p.copy(at, ptr)
 			return true
@@ -219,11 +215,11 @@ var eventTypes = map[string]string{
 
 func (e events) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	if event, ok := into.(*metav1.WatchEvent); ok {
-		name, ok1 := only(data, 1)
-		extension, ok2 := only(data, 2)
-		raw, ok3 := only(extension, 1)
-		if typ, known := eventTypes[string(name)]; known && ok1 && ok2 && ok3 && raw != nil {
-			*event = metav1.WatchEvent{Type: typ, Object: runtime.RawExtension{Raw: raw}}
+		var frame [3][]byte
+		var extension [2][]byte
+		ok = collect(data, frame[:]) && collect(frame[2], extension[:])
+		if typ, known := eventTypes[string(frame[1])]; ok && known && extension[1] != nil {
+			*event = metav1.WatchEvent{Type: typ, Object: runtime.RawExtension{Raw: extension[1]}}
 			return event, &watchEventKind, nil
 		}
 	}

@@ -150,18 +150,14 @@ func (t *Table) get(hash uint64, k *kind, b []byte) *entry {
 
 // known returns the value of a group that the table has. Otherwise it returns the hash under which
 // the decoded group is to be kept, or 0. A group is kept at first sight where hits outweigh misses,
-// else at the second, so that groups that never repeat do not fill the table. Where hits fail to come
-// although groups recur, because they do not fit the table, few are kept.
+// else at the second, so that groups that never repeat do not fill the table.
 func (t *Table) known(pos *position, k *kind, b []byte) (value unsafe.Pointer, hash uint64) {
 	if len(b) < minGroup {
 		return nil, 0
 	}
-	if e := pos.last.Load(); e != nil && e.wire == string(b) {
+	if e := pos.last.Load(); e != nil && e.kind == k && e.wire == string(b) {
 		pos.learn(true)
 		return e.value, 0
-	}
-	if !pos.worth(len(b)) {
-		return nil, 0
 	}
 	hash = t.hash(b) ^ k.salt
 	if hash == 0 {
@@ -176,7 +172,7 @@ func (t *Table) known(pos *position, k *kind, b []byte) (value unsafe.Pointer, h
 	}
 	pos.learn(false)
 	door, mark := &t.seen[hash%doorkeepers], uint32(hash>>32)
-	if again := door.Load() == mark; again && pos.worth(0) || pos.recurs() {
+	if door.Load() == mark || pos.recurs() {
 		return nil, hash
 	}
 	door.Store(mark)
@@ -196,7 +192,7 @@ func (t *Table) intern(pos *position, b []byte) string {
 	if s := pos.text.Load(); s != nil && *s == string(b) {
 		return *s
 	}
-	if len(b) > maxInterned || !pos.worth(len(b)) {
+	if len(b) > maxInterned {
 		return string(b)
 	}
 	hash := t.hash(b)

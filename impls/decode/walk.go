@@ -20,7 +20,45 @@ const maxDepth = 32
 // pointer (unsafe.Pointer, so with a write barrier) or by reflect.
 type walk struct {
 	*Table
-	time metav1.Time // of check
+	time    metav1.Time // of check
+	sampled bool        // the object is of the sample, all of which is hashed
+	kept    int         // groups around the one being decoded that the table will keep
+	saved   int         // bytes of groups found
+}
+
+// known is that of the table for large groups, and for others where hashing pays or in an object of
+// the sample.
+func (w *walk) known(pos *position, k *kind, b []byte) (value unsafe.Pointer, hash uint64) {
+	if len(b) < largeGroup && !w.sampled && !pos.worth() {
+		return nil, 0
+	}
+	if value, hash = w.Table.known(pos, k, b); value != nil {
+		w.saved += len(b)
+	}
+	return value, hash
+}
+
+func (w *walk) intern(pos *position, b []byte) string {
+	if !w.sampled && !pos.worth() {
+		return string(b)
+	}
+	return w.Table.intern(pos, b)
+}
+
+// parts decodes a group by walk, or by merge if it is large and no groups repeat within it. A group
+// that the table will keep is walked: the generated code leaves room in slices.
+func (w *walk) parts(f *field, b []byte, hash uint64, walk, merge func() bool) bool {
+	if hash == 0 && w.kept == 0 && !w.sampled && len(b) >= largeGroup && f.parts.Load() < 0 {
+		return merge()
+	}
+	before := w.saved
+	if hash != 0 {
+		w.kept++
+		defer func() { w.kept-- }()
+	}
+	ok := walk()
+	learn(&f.parts, (w.saved-before)*partsShare >= len(b), partsGain)
+	return ok
 }
 
 // message decodes b into the zero message at dst. The object has depth 0, and a list of objects -1.
@@ -140,7 +178,7 @@ func (w *walk) sub(f *field, at unsafe.Pointer, b []byte, depth int) bool {
 		dst = p.new()
 		*(*unsafe.Pointer)(at) = dst
 	}
-	if !w.message(p, dst, b, depth) {
+	if !w.parts(f, b, hash, func() bool { return w.message(p, dst, b, depth) }, func() bool { return p.merge(dst, b) }) {
 		return false
 	}
 	if hash != 0 {
@@ -176,7 +214,7 @@ func (w *walk) group(p *plan, f *field, dst unsafe.Pointer, b []byte, n, depth i
 	var ok bool
 	switch f.shape {
 	case list:
-		ok = w.list(f, at, b, n, depth)
+		ok = w.parts(f, b, hash, func() bool { return w.list(f, at, b, n, depth) }, func() bool { return p.merge(dst, b) })
 	case texts:
 		ok = w.texts(f, at, b, n)
 	case dict:

@@ -69,18 +69,21 @@ func run(b []byte, to int, tag uint64) (end, n int, ok bool) {
 	return to, n, true
 }
 
-// only returns the value of the field with the number, of wire type bytes. It reports false if b
-// cannot be measured, or has the field twice or with another wire type.
-func only(b []byte, number uint64) (value []byte, ok bool) {
+// collect sets values to those of the fields of wire type bytes, by field number. It reports false if b
+// cannot be measured, or has one of the fields twice or with another wire type.
+func collect(b []byte, values [][]byte) bool {
 	for i := 0; i < len(b); {
 		tag, from, to, ok := span(b, i)
-		if !ok || tag>>3 == number && (value != nil || tag&7 != wireBytes) {
-			return nil, false
+		if !ok {
+			return false
 		}
-		if tag>>3 == number {
-			value = b[from:to:to]
+		if n := tag >> 3; n < uint64(len(values)) {
+			if values[n] != nil || tag&7 != wireBytes {
+				return false
+			}
+			values[n] = b[from:to:to]
 		}
 		i = to
 	}
-	return value, true
+	return true
 }
