@@ -18,7 +18,6 @@ import (
 	"watchlab/impls"
 	"watchlab/impls/deltafifo"
 	"watchlab/loadgen/pace"
-	"watchlab/loadgen/source"
 	"watchlab/loadgen/storm"
 	"watchlab/loadgen/trace"
 )
@@ -73,14 +72,6 @@ func playQueues(b *testing.B, c pipeline.Config) {
 		for _, c.Producers = range []int{1, 8} {
 			play(b, c)
 		}
-	}
-}
-
-// BenchmarkInformer plays the recording through the informer of each delta queue and
-// through client-go's own informer, from memory and over HTTP.
-func BenchmarkInformer(b *testing.B) {
-	for _, name := range source.Names() {
-		play(b, recorded(b, pipeline.Config{Family: impls.DeltaFIFO, Pipeline: pipeline.InformerPipeline, Source: name}))
 	}
 }
 
@@ -139,6 +130,7 @@ func hasLabel(c lab.Cell, key string) bool {
 // measure plays one round of a cell an iteration and reports the median of each
 // figure. Setting up and checking are outside the benchmark's time.
 func measure(b *testing.B, c lab.Cell, headline cell.Boundary) {
+	b.ReportAllocs()
 	var rounds []cell.Result
 	for b.Loop() {
 		b.StopTimer()

@@ -1,0 +1,72 @@
+package bench_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"watchlab/bench/pipeline"
+	"watchlab/impls"
+	"watchlab/impls/decode"
+	"watchlab/impls/informer"
+	"watchlab/loadgen/pace"
+	"watchlab/loadgen/source"
+	"watchlab/loadgen/storm"
+	"watchlab/loadgen/trace"
+)
+
+// informerEvents bounds the storms of the stacks, without their initial lists.
+const informerEvents = 6000
+
+// informerRate is a rate that all stacks keep on two cores.
+const informerRate pace.Rate = 1000
+
+// stacks are whole informers by name: an informer, and the decoder in front of it. ENCODING is that
+// of the wire.
+var stacks = []struct{ name, informer, decoder string }{
+	{"clientgo", pipeline.ClientGoInformer, "clientgo-ENCODING"},
+	{"clientgo-transform", pipeline.ClientGoInformer, "clientgo-ENCODING-transform"},
+	{"watchlab", informer.DefaultVariant, "shared"},
+}
+
+// BenchmarkInformer plays recordings through whole informers, with a handler that adds keys to a
+// workqueue and a worker. The stacks (impl=clientgo, clientgo-transform, watchlab) are fed over HTTP
+// by the simulated API server in another process: CPU time, allocations and memory are the client's
+// alone. An op is an event; rate=1000 has p99-ns from the intended time. Readers list a namespace
+// without a pause, so CPU time has theirs. The other variants are fed from memory, without a decoder:
+// the informer of each delta queue and client-go's own.
+func BenchmarkInformer(b *testing.B) {
+	for _, of := range []string{"recorded-rollout", "recorded-nodeloss"} {
+		load := sync.OnceValues(func() (*storm.Storm, error) { return trace.Load(of) })
+		for _, encoding := range decode.Encodings() {
+			for _, s := range stacks {
+				for _, readers := range []int{0, 4} {
+					for _, rate := range []pace.Rate{pace.Unpaced, informerRate} {
+						b.Run(fmt.Sprintf("impl=%s/encoding=%s/readers=%d/storm=%s/rate=%v", s.name, encoding, readers, of, rate), func(b *testing.B) {
+							recording, err := load()
+							if err != nil {
+								b.Fatal(err)
+							}
+							comparisons, err := pipeline.Compare(pipeline.Config{
+								Family: impls.DeltaFIFO, Pipeline: pipeline.InformerPipeline, Source: source.APIServerName,
+								Impls: []string{s.informer}, Modes: []string{"in-order"}, Readers: readers, Paces: []pace.Pace{rate.Pace()},
+								Storm: recording.First(recording.Initial + informerEvents),
+								Wire:  source.Wire{Encoding: encoding, Decode: strings.ReplaceAll(s.decoder, "ENCODING", string(encoding))},
+							})
+							if errors.Is(err, impls.ErrOptions) {
+								b.Skip(err)
+							}
+							if err != nil {
+								b.Fatal(err)
+							}
+							measure(b, comparisons[0].Cells[0], comparisons[0].Latency)
+						})
+					}
+				}
+			}
+		}
+	}
+	play(b, recorded(b, pipeline.Config{Family: impls.DeltaFIFO, Pipeline: pipeline.InformerPipeline}))
+}
