@@ -34,8 +34,7 @@ func init() {
 			if o.Table == nil {
 				o.Table = NewTable(0)
 			}
-			whole := transformed{d.Decoder}
-			d.Decoder = metadata{newPartial(o, d.scheme, false), newPartial(o, d.scheme, true), whole}
+			d.Decoder = metadata{newPartial(o, d.scheme, false), newPartial(o, d.scheme, true), d.Decoder}
 			d.cutFrames(o.Encoding)
 			return d, nil
 		},
@@ -45,17 +44,15 @@ func init() {
 // metadata decodes objects of all kinds to [metav1.PartialObjectMetadata].
 type metadata struct {
 	objects, lists runtime.Decoder
-	whole          runtime.Decoder // client-go's, then the transform
+	whole          runtime.Decoder // client-go's
 }
 
-// Decode decodes an object, or a list into a *[List]. Into any other object it decodes the whole. The
+// Decode decodes an object, or a list into a *[List]; into an object of the kind's type, the whole. The
 // error is that of decoding the whole, unless its kind is unknown.
 func (m metadata) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	d := m.objects
 	if _, ok := into.(*List); ok {
 		d = m.lists
-	} else if into != nil {
-		return m.whole.Decode(data, defaults, into)
 	}
 	obj, gvk, err := d.Decode(data, defaults, into)
 	if err != nil {

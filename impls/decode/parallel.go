@@ -144,9 +144,7 @@ func (p *parallel) pop() *slot {
 
 func (p *parallel) work() {
 	for s := p.pop(); s != nil; s = p.pop() {
-		if !s.of.closed() {
-			s.decode()
-		}
+		s.decode()
 		s.ready <- struct{}{}
 	}
 }
@@ -298,15 +296,6 @@ func (a *ahead) run() {
 		bytes += s.size
 		a.ordered <- s
 		a.p.push(s)
-	}
-}
-
-func (a *ahead) closed() bool {
-	select {
-	case <-a.done:
-		return true
-	default:
-		return false
 	}
 }
 

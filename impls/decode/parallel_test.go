@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -135,10 +137,11 @@ func hostileFrames(t *testing.T, e Encoding) map[string][]byte {
 		frames[what] = b.Bytes()
 	}
 	event("no type", "", pod)
-	event("a status", "ERROR", &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Code: 410})
+	event("an error", "ERROR", &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Code: 410})
 	event("unknown kind", "ADDED", &v1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Widget", APIVersion: "example.com/v1"}})
 	switch e {
 	case JSON:
+		frames["a status"] = []byte(`{"kind":"Status","apiVersion":"v1","status":"Failure"}`)
 		frames["an array"] = []byte("[1]\n")
 		frames["no object"] = []byte(`{"type":"ADDED"}`)
 		frames["other case"] = []byte(`{"Type":"ADDED","OBJECT":{"kind":"Pod","apiVersion":"v1"}}`)
@@ -321,6 +324,49 @@ func TestParallelClose(t *testing.T) {
 	}
 }
 
+// TestParallelTicket: between the steps of client-go a watch can be closed, and an error stops the reading
+// until the reader asks again.
+func TestParallelTicket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		info := NewParallel(decoder(t, "clientgo-protobuf", Options{}), 2).Info()
+		reset, asked := errors.New("reset"), 0
+		body := io.MultiReader(bytes.NewReader(numbered(t, 1, 0)), readerFunc(func([]byte) (int, error) {
+			asked++
+			return 0, reset
+		}))
+		frames := info.StreamSerializer.Framer.NewFrameReader(io.NopCloser(body))
+		ticket := make([]byte, 100)
+		n, err := frames.Read(ticket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var event metav1.WatchEvent
+		if _, _, err := info.StreamSerializer.Serializer.Decode(ticket[:n], nil, &event); err != nil || event.Type != "ADDED" {
+			t.Errorf("%v, %v", event, err)
+		}
+		for i := range 3 {
+			if _, err := frames.Read(make([]byte, 100)); !errors.Is(err, reset) {
+				t.Error(err)
+			}
+			synctest.Wait()
+			if asked != i+1 {
+				t.Errorf("the body is read %d times after %d errors", asked, i+1)
+			}
+		}
+		_ = frames.Close()
+		if _, _, err := info.StreamSerializer.Serializer.Decode(ticket[:n], nil, &event); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("the frame of a closed watch: %v", err)
+		}
+		if _, _, err := info.Serializer.Decode(event.Object.Raw, nil, nil); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("the object of a closed watch: %v", err)
+		}
+	})
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
+
 // TestParallelStop stops client-go's StreamWatcher, which decodes in a goroutine of its own, after any
 // number of events.
 func TestParallelStop(t *testing.T) {
@@ -438,5 +484,31 @@ func TestParallelReflector(t *testing.T) {
 			}
 			wg.Wait()
 		})
+	}
+}
+
+// TestParallelForgets: a watch that waits for the next event does not keep the last object alive.
+func TestParallelForgets(t *testing.T) {
+	in, out := io.Pipe()
+	w := decoder(t, "parallel", Options{}).Watch(in)
+	defer w.Close()
+	go func() { _, _ = out.Write(numbered(t, 1, 0)) }()
+	collected := make(chan struct{})
+	func() {
+		_, obj, err := w.Decode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		runtime.AddCleanup(obj.(*v1.Pod), func(struct{}) { close(collected) }, struct{}{})
+	}()
+	go func() { _, _, _ = w.Decode() }()
+	for {
+		runtime.GC()
+		select {
+		case <-collected:
+			return
+		default:
+			runtime.Gosched()
+		}
 	}
 }
