@@ -88,15 +88,18 @@ func (d *distributor) admit(n int) {
 		return waiting > 0 && n > d.limit-waiting
 	}
 	defer d.gated.Store(nil)
-	for d.running && !d.ending {
-		i := slices.IndexFunc(d.listeners, full)
-		if i < 0 {
-			return
-		}
-		// A listener that takes a notice after the second look sees that it is waited for.
-		l := d.listeners[i]
-		if d.gated.Store(l); full(l) {
-			d.room.Wait()
+	// Listeners come and go during a wait: one more pass finds those that were passed over.
+	for waited := true; waited; {
+		waited = false
+		for i := 0; i < len(d.listeners); i++ {
+			l := d.listeners[i]
+			for full(l) && slices.Contains(d.listeners, l) && !d.ending {
+				// A listener that takes a notice after the second look sees that it is waited for.
+				if d.gated.Store(l); full(l) {
+					d.room.Wait()
+					waited = true
+				}
+			}
 		}
 	}
 }

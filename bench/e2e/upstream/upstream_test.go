@@ -24,6 +24,7 @@ import (
 
 	"watchlab/impls"
 	"watchlab/impls/deltafifo"
+	"watchlab/impls/informer"
 	"watchlab/impls/queue"
 )
 
@@ -359,12 +360,21 @@ func (s *suite) runs() []run {
 			add("informer/"+v.Name+"/"+g.Mode+"/unthrottled", v.Name, g.Mode, "informer", 1, "WATCHLAB_INFORMER=1", "WATCHLAB_THROTTLE=no")
 		}
 	}
+	handlers := func(v deltafifo.Variant) {
+		for _, g := range v.Guarantees {
+			add("informer/"+v.Name+"/"+g.Mode+"/backlog", v.Name, g.Mode, "informer", 1, "WATCHLAB_INFORMER=1", "WATCHLAB_HANDLERS=backlog")
+			add("informer/"+v.Name+"/"+g.Mode+"/coalesce", v.Name, g.Mode, "informer", 1, "WATCHLAB_INFORMER=1", "WATCHLAB_HANDLERS=coalesce")
+		}
+	}
 	modes("clientgo", []impls.Guarantees{{Mode: "per-key"}, {Mode: "in-order"}}, false)
 	for _, v := range deltafifo.Variants() {
 		if !v.Baseline() {
 			q, err := v.New(deltafifo.Options{Shards: 4})
 			modes(v.Name, v.Guarantees, err == nil)
 			throttling(v)
+			if v.Name == informer.DefaultVariant {
+				handlers(v)
+			}
 			if err == nil {
 				q.Close()
 			}

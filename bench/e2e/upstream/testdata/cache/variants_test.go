@@ -28,11 +28,12 @@ func init() {
 		}))
 	}
 	if os.Getenv("WATCHLAB_INFORMER") != "" {
+		handlers := map[string]informer.Handlers{"backlog": {Backlog: 1}, "coalesce": {Coalesce: true}}[os.Getenv("WATCHLAB_HANDLERS")]
 		cache.WatchlabInformer = func(lw cache.ListerWatcher, example runtime.Object, resync time.Duration) cache.SharedIndexInformer {
 			return must(informer.New(lw, example, informer.Options{
 				Variant: deltaFIFO(variant, delivery, true), ResyncPeriod: resync,
 				Queue:       deltafifo.Options{Delivery: deltafifo.Delivery(delivery), Shards: shards},
-				Unthrottled: os.Getenv("WATCHLAB_THROTTLE") == "no",
+				Unthrottled: os.Getenv("WATCHLAB_THROTTLE") == "no", Handlers: handlers,
 			}))
 		}
 	}
