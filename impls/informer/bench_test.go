@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -122,4 +124,62 @@ func benchInformer(b *testing.B, handlers int, build func(cache.ListerWatcher) (
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/all, "ns/event")
 	b.ReportMetric(float64(allocs)/all, "allocs/event")
 	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkSlowHandler is updates of pods in memory, one after the other, until a handler has each. With
+// slow=true, another handler sleeps for a second in each call. p99-ns is from the watch to the handler,
+// heap-B what an event leaves in the heap.
+func BenchmarkSlowHandler(b *testing.B) {
+	for _, h := range []informer.Handlers{{}, {Coalesce: true}} {
+		for _, slow := range []bool{false, true} {
+			b.Run(fmt.Sprintf("coalesce=%t/slow=%t", h.Coalesce, slow), func(b *testing.B) { benchSlow(b, h, slow) })
+		}
+	}
+}
+
+func benchSlow(b *testing.B, h informer.Handlers, slow bool) {
+	f := flow{make(chan watch.Event)}
+	list := &v1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}}
+	for k := range benchKeys {
+		list.Items = append(list.Items, *version(fmt.Sprint("pod-", k), 1))
+	}
+	inf := newInformer(b, cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc:  func(context.Context, metav1.ListOptions) (apiruntime.Object, error) { return list, nil },
+		WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) { return f, nil },
+	}, source{}), informer.Options{Handlers: h})
+	handled, over := make(chan struct{}), make(chan struct{})
+	fast := addHandler(b, inf, cache.ResourceEventHandlerFuncs{UpdateFunc: func(any, any) { handled <- struct{}{} }})
+	if slow {
+		sleep := func() {
+			select {
+			case <-time.After(time.Second):
+			case <-over:
+			}
+		}
+		addHandler(b, inf, cache.ResourceEventHandlerFuncs{AddFunc: func(any) { sleep() }, UpdateFunc: func(any, any) { sleep() }})
+	}
+	stop := run(b, inf)
+	wait(b, fast.HasSyncedChecker())
+	took := make([]time.Duration, 0, b.N)
+	i := 0
+	heap := func() (m runtime.MemStats) {
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m
+	}
+	before := heap()
+	for b.Loop() {
+		e := watch.Event{Type: watch.Modified, Object: version(fmt.Sprint("pod-", i%benchKeys), i+2)}
+		start := time.Now()
+		f.events <- e
+		<-handled
+		took = append(took, time.Since(start))
+		i++
+	}
+	after := heap()
+	close(over)
+	stop()
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)*99/100].Nanoseconds()), "p99-ns")
+	b.ReportMetric((float64(after.HeapAlloc)-float64(before.HeapAlloc)-float64(8*cap(took)))/float64(i), "heap-B")
 }
