@@ -13,9 +13,13 @@ import (
 // TestStages checks that a sum of other boundaries is not a stage, in any order.
 func TestStages(t *testing.T) {
 	for name, tc := range map[string]struct{ measured, want []cell.Boundary }{
-		"none":          {nil, nil},
-		"paced":         {[]cell.Boundary{"intended→handled", "released→enqueued", "enqueued→popped"}, []cell.Boundary{"released→enqueued", "enqueued→popped"}},
-		"unpaced":       {[]cell.Boundary{"released→enqueued", "enqueued→popped", "popped→handled", "released→handled"}, []cell.Boundary{"released→enqueued", "enqueued→popped", "popped→handled"}},
+		"none":    {nil, nil},
+		"paced":   {[]cell.Boundary{"intended→handled", "released→enqueued", "enqueued→popped"}, []cell.Boundary{"released→enqueued", "enqueued→popped"}},
+		"unpaced": {[]cell.Boundary{"released→enqueued", "enqueued→popped", "popped→handled", "released→handled"}, []cell.Boundary{"released→enqueued", "enqueued→popped", "popped→handled"}},
+		"over HTTP": {
+			[]cell.Boundary{"intended→handled", "released→wire", "wire→decoded", "decoded→enqueued", "released→enqueued", "enqueued→popped", "popped→stored", "stored→handled", "released→handled"},
+			[]cell.Boundary{"released→wire", "wire→decoded", "decoded→enqueued", "enqueued→popped", "popped→stored", "stored→handled"},
+		},
 		"a queue":       {[]cell.Boundary{"released→enqueued", "enqueued→popped", "released→handled"}, []cell.Boundary{"released→enqueued", "enqueued→popped"}},
 		"paced queue":   {[]cell.Boundary{"intended→handled", "released→enqueued", "enqueued→popped", "released→handled"}, []cell.Boundary{"released→enqueued", "enqueued→popped"}},
 		"gap":           {[]cell.Boundary{"intended→handled", "released→handled"}, []cell.Boundary{"released→handled"}},
