@@ -223,7 +223,7 @@ func TestConcurrent(t *testing.T) {
 		exact := exactly(t, o)
 		o.Table = table
 		d := decoder(t, "shared", o)
-		objs, _ := recordedObjects(t, o.Encoding, "recorded-nodeloss", 200)
+		objs, _ := recordedObjects(t, o.Encoding, "recorded-nodeloss", 100)
 		wg.Go(func() {
 			for j := range objs {
 				data := objs[(i*97+j)%len(objs)]

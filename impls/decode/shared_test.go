@@ -36,15 +36,15 @@ func tables() map[string]func() *Table {
 func TestRecorded(t *testing.T) {
 	for _, o := range walked {
 		for _, name := range trace.Names() {
-			most, few := 1<<20, 1000
+			most, few, short := 1<<20, 1000, 500
 			if o.Encoding == JSON { // which client-go decodes ten times as slowly
-				few = 300
+				few, short = 300, 40
 			}
 			if o.Unstructured {
 				most = 1000
 			}
 			if testing.Short() {
-				most, few = few/2, few/2
+				most, few = short, short
 			}
 			all, _ := recordedObjects(t, o.Encoding, name, most)
 			for which, table := range tables() {
@@ -95,12 +95,12 @@ func fast(d Decoder, data []byte) bool {
 // the same bytes.
 func TestFilled(t *testing.T) {
 	for _, o := range walked {
-		rounds := int64(20)
+		rounds, short := int64(20), int64(3)
 		if o.Encoding == JSON {
-			rounds = 4
+			rounds, short = 4, 1
 		}
 		if testing.Short() {
-			rounds = min(rounds, 3)
+			rounds = short
 		}
 		e, exact := o.Encoding, exactly(t, o)
 		for which, table := range tables() {
@@ -139,7 +139,7 @@ func TestFilled(t *testing.T) {
 // TestWatch reads the recording as frames of a watch.
 func TestWatch(t *testing.T) {
 	for _, o := range walked {
-		objs, types := recordedObjects(t, o.Encoding, "recorded-nodeloss", 300)
+		objs, types := recordedObjects(t, o.Encoding, "recorded-nodeloss", 200)
 		body := frames(t, o.Encoding, objs, types)
 		want := exactly(t, o).Watch(io.NopCloser(bytes.NewReader(body)))
 		got := decoder(t, "shared", o).Watch(io.NopCloser(bytes.NewReader(body)))
