@@ -106,6 +106,7 @@
 package decode
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"slices"
@@ -288,7 +289,7 @@ func (c *codec) cutFrames(e Encoding) {
 	case JSON:
 		stream.Serializer, stream.Framer = jsonEvents{stream.Serializer}, jsonFramer{stream.Framer}
 	case Protobuf:
-		stream.Serializer = events{stream.Serializer}
+		stream.Serializer, stream.Framer = events{stream.Serializer}, buffered{stream.Framer}
 	}
 }
 
@@ -302,6 +303,19 @@ func (c *codec) Info() runtime.SerializerInfo {
 }
 
 func (c *codec) Watch(body io.ReadCloser) watch.Decoder { return watchOf(c.Info(), body) }
+
+// bodyBuffer is the size of a read of a body. net/http's buffer of 4 kB takes two for a pod.
+const bodyBuffer = 64 << 10
+
+// buffered makes a framer read several frames at once, if they are there.
+type buffered struct{ runtime.Framer }
+
+func (b buffered) NewFrameReader(body io.ReadCloser) io.ReadCloser {
+	return b.Framer.NewFrameReader(struct {
+		io.Reader
+		io.Closer
+	}{bufio.NewReaderSize(body, bodyBuffer), body})
+}
 
 // watchOf decodes the body as client-go's REST client does.
 func watchOf(info runtime.SerializerInfo, body io.ReadCloser) watch.Decoder {
