@@ -55,9 +55,12 @@
 // unlike upstream's and the other variants'.
 //
 // The caller gets the panic of a transformer, of a key function, also on a transformed object, and of
-// KnownObjects in Replace and Resync; events that are queued are not lost. If KnownObjects panics
-// when a Delete takes effect, its object counts as known. With per-key delivery, the transformer
-// runs also on the object of a Delete that is then ignored, and its error with it.
+// KnownObjects in Replace and Resync; events that are queued are not lost. A Delete is the exception:
+// the consumer looks KnownObjects up, only for a key that is not queued, and a look-up in the caller,
+// as client-go's, would cost each Delete a joined key and the store's lock. If that look-up panics, the
+// object counts as known, as where the store returns an error, and the deletion is delivered. With
+// per-key delivery, the transformer runs also on the object of a Delete that is then ignored, and its
+// error with it.
 //
 // An object without a key gives a [cache.KeyError] and is not queued.
 package deltafifo

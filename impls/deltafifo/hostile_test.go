@@ -120,6 +120,42 @@ func TestPanics(t *testing.T) {
 	}
 }
 
+// TestDeletePanics: client-go's caller of Delete gets a panic of KnownObjects. Ours does not; the
+// deletion is delivered, and what is queued before and after it.
+func TestDeletePanics(t *testing.T) {
+	each(t, func(t *testing.T, v Variant, o Options) {
+		if o.Delivery != PerKey {
+			t.Skip("it delivers every Delete")
+		}
+		store := new(panickyStore)
+		o.KnownObjects = store
+		q := newQueue[Queue](t, v, o)
+		mustDo(t, q.Add(named("a")))
+		store.get = true
+		if panicked := panics(func() { mustDo(t, q.Delete(named("known"))) }); panicked != v.Baseline() {
+			t.Errorf("the caller got the panic: %t", panicked)
+		}
+		mustDo(t, q.Add(named("b")))
+		var popped []string
+		for q.Len() > 0 {
+			if _, err := q.Pop(func(obj any, _ bool) error {
+				d := obj.(cache.Deltas)[0]
+				popped = append(popped, fmt.Sprint(d.Type, " ", d.Object.(*metav1.ObjectMeta).Name))
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := []string{"Added a", "Deleted known", "Added b"}
+		if v.Baseline() {
+			want = slices.Delete(want, 1, 2)
+		}
+		if !slices.Equal(popped, want) {
+			t.Errorf("popped %q, want %q", popped, want)
+		}
+	})
+}
+
 func panics(f func()) (panicked bool) {
 	defer func() { panicked = recover() != nil }()
 	f()
