@@ -66,7 +66,7 @@ func TestTelemetry(t *testing.T) {
 					return
 				}
 				compareHistograms(t, spec, cl.Labels[len(cl.Labels)-1].Value != "max", res, snap)
-				checkTraces(t, traces, spec.Pipeline == "informer")
+				checkTraces(t, traces, spec.Pipeline == "informer", spec.Source == "apiserver")
 			})
 		}
 	}
@@ -99,6 +99,9 @@ func compareHistograms(t *testing.T, spec pipeline.Config, paced bool, res cell.
 	}
 	intervals := map[live.Histogram]cell.Boundary{
 		live.ReleasedHandled: pipeline.ReleasedHandled, live.ReleasedEnqueued: pipeline.ReleasedEnqueued,
+	}
+	if spec.Source == "apiserver" {
+		intervals[live.ReleasedWire], intervals[live.WireDecoded], intervals[live.DecodedEnqueued] = pipeline.ReleasedWire, pipeline.WireDecoded, pipeline.DecodedEnqueued
 	}
 	switch {
 	case spec.Family == impls.Merge:
@@ -136,8 +139,15 @@ func compareHistograms(t *testing.T, spec pipeline.Config, paced bool, res cell.
 
 // checkTraces: the times of a trace's stages never decrease, and the event that another was
 // coalesced into has a trace too. A popped event is coalesced only if a worker looks keys up.
-func checkTraces(t *testing.T, traces []live.EventTrace, lookedUp bool) {
+func checkTraces(t *testing.T, traces []live.EventTrace, lookedUp, decoded bool) {
 	t.Helper()
+	first := []string{metric.Released}
+	if decoded {
+		first = append(first, metric.Wire, metric.Decoded)
+	}
+	begins := func(stages []live.StageTime) bool {
+		return slices.EqualFunc(first, stages[:min(len(first), len(stages))], func(name string, s live.StageTime) bool { return s.Stage == name })
+	}
 	if len(traces) == 0 {
 		t.Error("no traces")
 	}
@@ -150,7 +160,7 @@ func checkTraces(t *testing.T, traces []live.EventTrace, lookedUp bool) {
 	}
 	for _, j := range traces {
 		// The trace of a coalescing event that is not sampled may lack its first stages.
-		if len(j.Stages) == 0 || j.Seq%64 == 0 && j.Stages[0].Stage != metric.Released {
+		if len(j.Stages) == 0 || j.Seq%64 == 0 && !begins(j.Stages) {
 			t.Errorf("event %d has stages %v", j.Seq, j.Stages)
 			continue
 		}
