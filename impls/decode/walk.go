@@ -35,6 +35,9 @@ func (w *walk) known(pos *position, k *kind, b []byte) (value unsafe.Pointer, ha
 	if value, hash = w.Table.known(pos, k, b); value != nil {
 		w.saved += len(b)
 	}
+	if w.kept > 0 && !pos.worth() {
+		hash = 0 // what repeats is the group around it
+	}
 	return value, hash
 }
 
