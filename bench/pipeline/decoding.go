@@ -14,8 +14,8 @@ import (
 
 // decoding stamps the events of a watch over HTTP: wire, when the client has the bytes of the frame,
 // and decoded. Several goroutines may decode, also an event twice, such as after a disconnect; the
-// first time counts. The sequence number is known only after decoding, so each frame costs a reading
-// of the clock.
+// first time counts. The sequence number is known only after decoding: a goroutine that decodes one
+// event after the other reads the clock for the events that are due, any other for each frame.
 type decoding struct {
 	st            *stamps
 	wire, decoded []atomic.Int64
@@ -66,12 +66,14 @@ func (d *decoding) intervals() []interval {
 // decodingFrame observes a goroutine that decodes.
 type decodingFrame struct {
 	*decoding
-	wire int64 // of the present frame
+	wire  int64  // of the present frame; 0 if it is not due
+	last  uint64 // event
+	inRow bool   // last followed the one before
 }
 
 func (f *decodingFrame) Begin() {
 	f.stages.To(0)
-	if f.decoding.wire != nil {
+	if f.wire = 0; f.decoding.wire != nil && (!f.inRow || (f.last+1)&f.st.mask == 0) {
 		f.wire = f.st.now()
 	}
 }
@@ -81,7 +83,8 @@ func (f *decodingFrame) End(event watch.EventType, obj runtime.Object) {
 	switch event {
 	case watch.Added, watch.Modified, watch.Deleted:
 		seq := sequence(obj)
-		if seq&f.st.mask == 0 && seq < uint64(len(f.decoding.wire)) && f.decoding.wire[seq].CompareAndSwap(0, f.wire) {
+		f.inRow, f.last = seq == f.last+1, seq
+		if f.wire != 0 && seq&f.st.mask == 0 && seq < uint64(len(f.decoding.wire)) && f.decoding.wire[seq].CompareAndSwap(0, f.wire) {
 			f.decoded[seq].Store(f.st.now())
 		}
 	}
