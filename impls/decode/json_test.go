@@ -171,11 +171,13 @@ func TestInto(t *testing.T) {
 	odds := `{"apiVersion":"example.com/v1","items":[` + odd + `],"kind":"OddList","metadata":{"remainingItemCount":7}}`
 	for _, o := range walked[1:] {
 		d, exact := decoder(t, "shared", o), exactly(t, o)
-		for _, data := range []string{pod, list, odd, odds, `{"kind":"Status","apiVersion":"v1","code":410}`, `{"kind":"Pod","apiVersion":"v1","spec":5}`} {
+		for _, data := range []string{pod, list, odd, odds, list + "}", odds + " ,", odds + " \n", `{"kind":"Status","apiVersion":"v1","code":410}`, `{"kind":"Pod","apiVersion":"v1","spec":5}`} {
 			for _, into := range []func() runtime.Object{
 				func() runtime.Object { return nil },
 				func() runtime.Object { return &v1.Pod{} },
-				func() runtime.Object { return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kept"}} },
+				func() runtime.Object {
+					return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kept", Labels: map[string]string{"kept": "1"}}}
+				},
 				func() runtime.Object { return &v1.PodList{} },
 				func() runtime.Object { return &v1.Node{} },
 				func() runtime.Object { return &metav1.Status{} },
