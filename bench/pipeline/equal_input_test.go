@@ -16,10 +16,10 @@ import (
 // spied names the variants that record what a merger receives.
 const spied = "spied-"
 
-var received struct {
+var received = struct {
 	sync.Mutex
 	updates map[string][]string // by variant
-}
+}{updates: map[string][]string{}}
 
 func init() {
 	for _, v := range merge.Variants() {

@@ -32,16 +32,14 @@ func tables() map[string]func() *Table {
 	}
 }
 
-// TestRecorded compares shared with client-go's decoder and transform, for every recorded event.
+// TestRecorded compares shared with client-go's decoder and transform, for every recorded event in
+// protobuf and the first ones in JSON. TestRecordings compares all.
 func TestRecorded(t *testing.T) {
 	for _, o := range walked {
 		for _, name := range trace.Names() {
-			most, few, short := 1<<20, 1000, 500
+			most, few, short := 1<<20, 1000, 200
 			if o.Encoding == JSON { // which client-go decodes ten times as slowly
-				few, short = 300, 40
-			}
-			if o.Unstructured {
-				most = 1000
+				most, few, short = 1500, 300, 25
 			}
 			if testing.Short() {
 				most, few = short, short
@@ -95,7 +93,7 @@ func fast(d Decoder, data []byte) bool {
 // the same bytes.
 func TestFilled(t *testing.T) {
 	for _, o := range walked {
-		rounds, short := int64(20), int64(3)
+		rounds, short := int64(20), int64(1)
 		if o.Encoding == JSON {
 			rounds, short = 4, 1
 		}
