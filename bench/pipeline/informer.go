@@ -105,6 +105,7 @@ func (f *informerStages) assemble(ctx context.Context, w *workload, events int, 
 			log = f.recorder.log
 		}
 		w.telemetry.informer()
+		w.telemetry.backlogs, _ = f.informer.(informer.BacklogReporter)
 		w.telemetry.queue(f.waiting, log)
 	}
 	return nil

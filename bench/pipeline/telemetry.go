@@ -12,6 +12,7 @@ import (
 	"watchlab/bench/cell"
 	"watchlab/bench/telemetry/live"
 	"watchlab/bench/telemetry/metric"
+	"watchlab/impls/informer"
 	"watchlab/impls/merge"
 	"watchlab/loadgen/fault"
 	"watchlab/loadgen/source"
@@ -38,13 +39,14 @@ type telemetry struct {
 	// mu guards the fields below. The session's goroutine updates the set during the play,
 	// the workload's at its end.
 	mu                 sync.Mutex
-	over               bool       // no more updates during the play
-	released, enqueued uint64     // last counted events
-	replaced           int64      // counted list objects
-	newest             uint64     // newest event in the logs that were read
-	length             func() int // the queue's length
-	queued             int        // last result of length
-	objectBytes        float64    // mean size of an object
+	over               bool                     // no more updates during the play
+	released, enqueued uint64                   // last counted events
+	replaced           int64                    // counted list objects
+	newest             uint64                   // newest event in the logs that were read
+	length             func() int               // the queue's length
+	queued             int                      // last result of length
+	backlogs           informer.BacklogReporter // nil where handlers do not report
+	objectBytes        float64                  // mean size of an object
 	logs               []*cursor
 	work               *tail[work]           // nil in pipelines without it
 	notices            *tail[notice]         // nil in pipelines without it
@@ -181,10 +183,18 @@ func (t *telemetry) kind(seq uint64) live.Type { return live.TypeOf(t.score.Even
 // update updates the set from the new stamps and log entries. end: the play has ended. The
 // caller holds mu.
 func (t *telemetry) update(end bool) {
-	// Both may block, which the set's lock must not.
+	// These may block, which the set's lock must not.
 	t.refresh()
 	t.queued = t.length()
+	var backlog *int
+	if t.backlogs != nil && !end {
+		backlog = new(int)
+		for _, b := range t.backlogs.Backlogs() {
+			*backlog += b.Waiting
+		}
+	}
 	t.set.Update(func(f *live.Figures) {
+		f.HandlerBacklog = backlog
 		if t.score != nil {
 			t.released = t.count(f, live.Released, t.st.released, t.released)
 		}

@@ -25,7 +25,14 @@ func TestUpstream(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(w.Setup(ctx), runRecorded(ctx, w)); err != nil {
+		if err := w.Setup(ctx); err != nil {
+			t.Fatal(err)
+		}
+		set.Look()
+		if m := find(t, r, metric.HandlerBacklog.Name); m == nil || m.GetGauge().GetValue() != 0 {
+			t.Errorf("%s is %v", metric.HandlerBacklog.Name, m)
+		}
+		if err := runRecorded(ctx, w); err != nil {
 			t.Fatal(err)
 		}
 		set.Look()

@@ -153,6 +153,9 @@ func (e *exporter) step() {
 		}
 		e.set(metric.QueueDepth, depth, l...)
 		e.set(metric.QueueBytes, depth*bytesQueued, l...)
+		if c.pipeline == "informer" {
+			e.set(metric.HandlerBacklog, depth/2, l...)
+		}
 		from := metric.FromReleased
 		if c.rate != "max" {
 			from = metric.FromIntended

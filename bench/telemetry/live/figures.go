@@ -88,6 +88,7 @@ type Figures struct {
 	// broken watches by the same name, or [metric.OtherFault].
 	Faults, WatchErrors map[string]uint64
 	QueueDepth          int     // at the last [Set.Look]
+	HandlerBacklog      *int    // notifications that wait for handlers; nil if it is not known
 	ObjectBytes         float64 // mean size of a queued object
 	Phase               string  // one of [metric.Phases]
 	Verdict             Verdict
@@ -191,7 +192,9 @@ func (s *Set) Update(f func(*Figures)) {
 // Depth sets the function that [Set.Look] calls for the queue depth, and the mean size of a queued
 // object. nil resets the depth to 0. Look may still be calling the previous function.
 func (s *Set) Depth(depth func() int, objectBytes float64) {
-	s.Update(func(f *Figures) { s.depth, f.QueueDepth, f.ObjectBytes = depth, 0, objectBytes })
+	s.Update(func(f *Figures) {
+		s.depth, f.QueueDepth, f.HandlerBacklog, f.ObjectBytes = depth, 0, nil, objectBytes
+	})
 }
 
 // Look reads the queue depth. It may block on the queue's lock, so a scrape does not call it.

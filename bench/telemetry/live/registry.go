@@ -158,6 +158,9 @@ func collectSet(ch chan<- prometheus.Metric, s *Figures) {
 
 	gauge(ch, metric.QueueDepth, float64(s.QueueDepth), with()...)
 	gauge(ch, metric.QueueBytes, s.QueueBytes(), with()...)
+	if n := s.HandlerBacklog; n != nil {
+		gauge(ch, metric.HandlerBacklog, float64(*n), with()...)
+	}
 	for _, p := range metric.Phases() {
 		is := 0.0
 		if p == s.Phase {

@@ -54,6 +54,7 @@ func played(t testing.TB) *Registry {
 	})
 	s.Depth(func() int { return 5 }, 2000)
 	s.Look()
+	s.Update(func(f *Figures) { f.HandlerBacklog = new(4) })
 	r.Set(Labels{Family: "deltafifo", Variant: "cond"})
 	r.Progress(2, 0.25)
 	r.Finish(labels, 1, map[string]float64{"0.99": 1})

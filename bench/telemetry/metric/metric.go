@@ -54,6 +54,8 @@ var (
 		"Length of the variant's queue, sampled four times a second; for a merge, the notifications not yet received.")
 	QueueBytes = ofVariant(gauge, "watchlab_queue_bytes",
 		"JSON size of the queued objects: queue depth times the storm's mean object size.")
+	HandlerBacklog = ofVariant(gauge, "watchlab_handler_backlog",
+		"Notifications that wait for the handlers of an informer of ours, sampled with the queue depth.")
 	StageLatency = ofVariant(histogram(seconds()), "watchlab_stage_latency_seconds",
 		"Time between two stages of the pipeline, for events with both timestamps: all of a paced cell, every 64th of an unpaced one unless --stamps says otherwise. A paced cell exports every eighth event while it is played and the rest at its end; an unpaced cell exports at its end.", Boundary)
 	EndToEndLatency = ofVariant(histogram(seconds()), "watchlab_end_to_end_latency_seconds",
