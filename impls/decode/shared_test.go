@@ -39,7 +39,7 @@ func TestRecorded(t *testing.T) {
 		for _, name := range trace.Names() {
 			most, few, short := 1<<20, 1000, 200
 			if o.Encoding == JSON { // which client-go decodes ten times as slowly
-				most, few, short = 1500, 300, 25
+				most, few, short = 500, 300, 25
 			}
 			if testing.Short() {
 				most, few = short, short
