@@ -1,11 +1,9 @@
 package decode
 
 import (
-	"maps"
 	"reflect"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"unsafe"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,12 +15,11 @@ import (
 // sharedJSON decodes JSON with the groups of a [Table].
 type sharedJSON struct {
 	table   *Table
-	types   jsonTypes       // or those that an unstructured decoder knows
-	exact   runtime.Decoder // client-go's, for what the walk does not decode
-	dynamic bool            // to unstructured objects
-	targets atomic.Pointer[map[string]jsonTarget]
-	mu      sync.Mutex // of writers of targets, which are copied on write
-	walks   sync.Pool  // *jsonWalk
+	types   jsonTypes           // or those that an unstructured decoder knows
+	exact   runtime.Decoder     // client-go's, for what the walk does not decode
+	dynamic bool                // to unstructured objects
+	targets targets[jsonTarget] // by API version and kind
+	walks   sync.Pool           // *jsonWalk
 }
 
 // jsonTypes is a [runtime.Scheme].
@@ -40,7 +37,6 @@ type jsonTarget struct {
 
 func newSharedJSON(t *Table, types jsonTypes, exact runtime.Decoder, dynamic bool) *sharedJSON {
 	s := &sharedJSON{table: t, types: types, exact: exact, dynamic: dynamic}
-	s.targets.Store(&map[string]jsonTarget{})
 	first := jsonWalk{
 		Table: t, managed: t.jsonPlan(managedType), places: newPlaces(),
 		document: t.jsonKind(reflect.TypeFor[unstructured.Unstructured]()), anyKind: t.jsonKind(reflect.TypeFor[any]()),
@@ -144,16 +140,10 @@ func (s *sharedJSON) target(w *jsonWalk, data []byte) (t jsonTarget) {
 		return jsonTarget{}
 	}
 	w.kindKey = append(append(append(w.kindKey[:0], apiVersion...), 0), kind...)
-	t, ok := (*s.targets.Load())[string(w.kindKey)]
+	t, ok := s.targets.get(w.kindKey)
 	if !ok {
 		t = s.find(string(apiVersion), string(kind))
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if old := *s.targets.Load(); len(old) < maxTargets {
-			grown := maps.Clone(old)
-			grown[string(w.kindKey)] = t
-			s.targets.Store(&grown)
-		}
+		s.targets.add(w.kindKey, t)
 	}
 	return t
 }

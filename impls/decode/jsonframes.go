@@ -7,7 +7,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
 )
 
 // jsonFramer cuts the body of a watch into frames, as client-go's framer of JSON does, and also the
@@ -15,8 +14,6 @@ import (
 // byte, the index in eventNames, and the bytes of the object; jsonEvents reads it. Any other frame
 // stays as it is.
 type jsonFramer struct{ runtime.Framer }
-
-var eventNames = []watch.EventType{watch.Added, watch.Modified, watch.Deleted, watch.Bookmark, watch.Error}
 
 var eventPrefixes = func() (all [][]byte) {
 	for _, name := range eventNames {

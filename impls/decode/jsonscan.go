@@ -306,13 +306,9 @@ func members(b []byte, i int, f func(key []byte, i int) int) int {
 		if i = f(name, space(b, i+1)); i < 0 {
 			return -1
 		}
-		switch i = space(b, i); char(b, i) {
-		case '}':
-			return i + 1
-		case ',':
-			i = space(b, i+1)
-		default:
-			return -1
+		var more bool
+		if i, more = next(b, i, '}'); !more {
+			return i
 		}
 	}
 }
@@ -329,15 +325,23 @@ func jsonElements(b []byte, i int, f func(i int) int) int {
 		if i = f(i); i < 0 {
 			return -1
 		}
-		switch i = space(b, i); char(b, i) {
-		case ']':
-			return i + 1
-		case ',':
-			i = space(b, i+1)
-		default:
-			return -1
+		var more bool
+		if i, more = next(b, i, ']'); !more {
+			return i
 		}
 	}
+}
+
+// next returns the start of the next member or element, after a comma. Otherwise it returns the index
+// after the end of the object or array, or -1.
+func next(b []byte, i int, end byte) (to int, more bool) {
+	switch i = space(b, i); char(b, i) {
+	case end:
+		return i + 1, false
+	case ',':
+		return space(b, i+1), true
+	}
+	return -1, false
 }
 
 // unquote returns the value of a well-formed string, quotes included, that is not plain.

@@ -158,12 +158,7 @@ func (w *jsonWalk) number(f *jsonField, at unsafe.Pointer, i int) int {
 	if !ok {
 		return -1
 	}
-	if f.pointer {
-		ptr := reflect.New(typ).UnsafePointer()
-		*(*unsafe.Pointer)(at) = ptr
-		at = ptr
-	}
-	setNumber(typ.Kind(), at, uint64(v))
+	setNumber(f.typ, at, uint64(v))
 	return to
 }
 
@@ -251,11 +246,7 @@ func (w *jsonWalk) group(f *jsonField, at unsafe.Pointer, i, depth int) int {
 		return -1
 	}
 	if hash != 0 {
-		if !pointer {
-			dst = f.new()
-			f.copy(dst, at)
-		}
-		w.keep(hash, f.kind, b, dst)
+		w.keep(hash, f.kind, b, f.own(dst, pointer))
 	}
 	return to
 }
@@ -291,9 +282,7 @@ func (w *jsonWalk) list(f *jsonField, at unsafe.Pointer, i, depth int) bool {
 			return int(top.end)
 		}
 		if i = w.object(f.elem, at, i, depth+1); i >= 0 && hash != 0 {
-			dst := f.elem.new()
-			f.elem.copy(dst, at)
-			w.keep(hash, f.elem.kind, b, dst)
+			w.keep(hash, f.elem.kind, b, f.elem.own(at, false))
 		}
 		return i
 	}) >= 0

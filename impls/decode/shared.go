@@ -21,10 +21,9 @@ var protobufPrefix = []byte{'k', '8', 's', 0}
 type shared struct {
 	table   *Table
 	types   runtime.ObjectCreater
-	exact   runtime.Decoder                   // client-go's, for what the walk does not decode
-	targets atomic.Pointer[map[string]target] // by the bytes of the TypeMeta; copied on write
-	mu      sync.Mutex                        // of writers of targets
-	walks   sync.Pool                         // *walk
+	exact   runtime.Decoder // client-go's, for what the walk does not decode
+	targets targets[target] // by the bytes of the TypeMeta
+	walks   sync.Pool       // *walk
 }
 
 // target is the type of a kind.
@@ -33,12 +32,37 @@ type target struct {
 	plan *plan
 }
 
-// maxTargets bounds the kinds of a decoder, which the input names.
+// targets remembers what a decoder found for the kinds that the input names.
+type targets[T any] struct {
+	found atomic.Pointer[map[string]T] // copied on write; nil is empty
+	mu    sync.Mutex                   // of writers
+}
+
+// maxTargets bounds the kinds of a decoder.
 const maxTargets = 1 << 10
+
+func (t *targets[T]) get(key []byte) (found T, ok bool) {
+	if m := t.found.Load(); m != nil {
+		found, ok = (*m)[string(key)]
+	}
+	return found, ok
+}
+
+func (t *targets[T]) add(key []byte, found T) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	grown := map[string]T{}
+	if m := t.found.Load(); m != nil {
+		maps.Copy(grown, *m)
+	}
+	if len(grown) < maxTargets {
+		grown[string(key)] = found
+		t.found.Store(&grown)
+	}
+}
 
 func newShared(t *Table, types runtime.ObjectCreater, exact runtime.Decoder) *shared {
 	s := &shared{table: t, types: types, exact: exact}
-	s.targets.Store(&map[string]target{})
 	s.walks.New = func() any { return &walk{Table: t} }
 	return s
 }
@@ -69,8 +93,9 @@ func (s *shared) target(data []byte) (t target, raw []byte, ok bool) {
 		return target{}, nil, false
 	}
 	typeMeta, raw := unknown[1], unknown[2]
-	if t, ok = (*s.targets.Load())[string(typeMeta)]; !ok {
+	if t, ok = s.targets.get(typeMeta); !ok {
 		t = s.find(typeMeta)
+		s.targets.add(typeMeta, t)
 	}
 	return t, raw, t.plan != nil
 }
@@ -83,13 +108,6 @@ func (s *shared) find(typeMeta []byte) target {
 		if obj, err := s.types.New(t.gvk); err == nil {
 			t.plan = s.table.plan(reflect.TypeOf(obj).Elem())
 		}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if old := *s.targets.Load(); len(old) < maxTargets {
-		grown := maps.Clone(old)
-		grown[string(typeMeta)] = t
-		s.targets.Store(&grown)
 	}
 	return t
 }
@@ -207,11 +225,15 @@ func (w *walk) into(l *List, p *plan, raw []byte) runtime.Object {
 // are decoded before the next frame is read.
 type events struct{ runtime.Serializer }
 
-var eventTypes = map[string]string{
-	string(watch.Added): string(watch.Added), string(watch.Modified): string(watch.Modified),
-	string(watch.Deleted): string(watch.Deleted), string(watch.Bookmark): string(watch.Bookmark),
-	string(watch.Error): string(watch.Error),
-}
+var eventNames = []watch.EventType{watch.Added, watch.Modified, watch.Deleted, watch.Bookmark, watch.Error}
+
+var eventTypes = func() map[string]string {
+	m := map[string]string{}
+	for _, name := range eventNames {
+		m[string(name)] = string(name)
+	}
+	return m
+}()
 
 func (e events) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	if event, ok := into.(*metav1.WatchEvent); ok {

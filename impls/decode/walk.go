@@ -101,7 +101,7 @@ func (w *walk) message(p *plan, dst unsafe.Pointer, b []byte, depth int) bool {
 			}
 		case number:
 			v, _ := uvarint(b, from)
-			f.setNumber(at, v)
+			setNumber(f.typ, at, v)
 		case custom:
 			ok = f.unmarshal(at, b[from:to])
 		case message:
@@ -121,19 +121,15 @@ func (w *walk) message(p *plan, dst unsafe.Pointer, b []byte, depth int) bool {
 	return true
 }
 
-func (f *field) setNumber(at unsafe.Pointer, v uint64) {
-	switch typ := f.typ; {
-	case f.pointer:
-		ptr := reflect.New(typ.Elem())
-		*(*unsafe.Pointer)(at) = ptr.UnsafePointer()
-		setNumber(typ.Elem().Kind(), ptr.UnsafePointer(), v)
-	default:
-		setNumber(typ.Kind(), at, v)
+// setNumber sets a field of the type, a number or a pointer to one.
+func setNumber(typ reflect.Type, at unsafe.Pointer, v uint64) {
+	if typ.Kind() == reflect.Pointer {
+		typ = typ.Elem()
+		ptr := reflect.New(typ).UnsafePointer()
+		*(*unsafe.Pointer)(at) = ptr
+		at = ptr
 	}
-}
-
-func setNumber(k reflect.Kind, at unsafe.Pointer, v uint64) {
-	switch k {
+	switch typ.Kind() {
 	case reflect.Bool:
 		*(*bool)(at) = v != 0
 	case reflect.Int32:
@@ -185,13 +181,13 @@ func (w *walk) sub(f *field, at unsafe.Pointer, b []byte, depth int) bool {
 		return false
 	}
 	if hash != 0 {
-		w.keep(hash, &p.kind, b, w.own(&p.kind, dst, f.pointer))
+		w.keep(hash, &p.kind, b, p.own(dst, f.pointer))
 	}
 	return true
 }
 
 // own returns a pointer to the value that keeps no object alive.
-func (w *walk) own(k *kind, value unsafe.Pointer, own bool) unsafe.Pointer {
+func (k *kind) own(value unsafe.Pointer, own bool) unsafe.Pointer {
 	if own {
 		return value
 	}
@@ -226,7 +222,7 @@ func (w *walk) group(p *plan, f *field, dst unsafe.Pointer, b []byte, n, depth i
 		ok = p.merge(dst, b)
 	}
 	if ok && hash != 0 {
-		w.keep(hash, &f.kind, b, w.own(&f.kind, at, false))
+		w.keep(hash, &f.kind, b, f.own(at, false))
 	}
 	return ok
 }
@@ -260,7 +256,7 @@ func (w *walk) list(f *field, at unsafe.Pointer, b []byte, n, depth int) bool {
 			return false
 		}
 		if hash != 0 {
-			w.keep(hash, &f.elem.kind, value, w.own(&f.elem.kind, at, false))
+			w.keep(hash, &f.elem.kind, value, f.elem.own(at, false))
 		}
 		return true
 	})
