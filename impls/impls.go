@@ -1,7 +1,7 @@
 // Package impls is the registry of variants: the interchangeable implementations
 // of each stage of the Kubernetes event pipeline.
 //
-// A [Family] is a stage that can be swapped (decode, deltafifo, queue, merge). A [Variant] is one
+// A [Family] is a stage that can be swapped (decode, deltafifo, queue, store, workqueue, merge). A [Variant] is one
 // implementation of it, with its [Guarantees]. Each family is a package with its own contract,
 // options and [Registry]. Registration is all that a variant needs to be listed, checked by the
 // conformance suite, benchmarked and replayed. Another module registers a variant in an init
@@ -24,6 +24,8 @@ const (
 	Decode    Family = "decode"
 	DeltaFIFO Family = "deltafifo"
 	Queue     Family = "queue"
+	Store     Family = "store"
+	Workqueue Family = "workqueue"
 	Merge     Family = "merge"
 )
 
@@ -36,6 +38,8 @@ const (
 	OrderPerKey Order = "per-key"
 	// OrderPerShard: per-key among the keys of a shard, and no order between shards.
 	OrderPerShard Order = "per-shard"
+	// OrderPriority: the highest priority first, and OrderPerKey among equal priorities.
+	OrderPriority Order = "priority"
 )
 
 // Coalescing defines which queued events a variant merges.
@@ -76,6 +80,16 @@ const (
 	ThrottlesNever    Throttling = "no"     // producers never wait for process: the queue grows
 )
 
+// Consistency defines what a list of a store shows of writes that go on at the same time.
+type Consistency string
+
+const (
+	// PointInTime: the contents after some batch of writes, all of it and nothing of later ones.
+	PointInTime Consistency = "point-in-time"
+	// PerObject: each object as it was at some time between begin and end of the list.
+	PerObject Consistency = "per-object"
+)
+
 // Guarantees are those of a variant in one mode. Compare the results of two variants only if their
 // guarantees are equal, or report the difference beside the results.
 type Guarantees struct {
@@ -95,6 +109,8 @@ type Guarantees struct {
 	Trusts string `json:"trusts,omitempty"`
 	// Strips names the field that decoded objects lack. Empty means none: they are exact.
 	Strips string `json:"strips,omitempty"`
+	// Lists says what a list of a store shows; empty for other families.
+	Lists Consistency `json:"lists,omitempty"`
 	// DropIn names the upstream interface that an instance implements, such as
 	// "cache.QueueWithBatch". Empty if upstream exports none.
 	DropIn string `json:"dropIn,omitempty"`
@@ -132,6 +148,9 @@ func (g Guarantees) String() string {
 	}
 	if g.Strips != "" {
 		parts = append(parts, "strips "+g.Strips)
+	}
+	if g.Lists != "" {
+		parts = append(parts, "lists "+string(g.Lists))
 	}
 	if g.DropIn != "" {
 		parts = append(parts, g.DropIn)

@@ -49,11 +49,11 @@ var limits = []struct {
 	size func(*testing.T) int64
 	most int64
 }{
-	{"packages of the root module", func(t *testing.T) int64 { return int64(len(listed(t))) }, 48},
+	{"packages of the root module", func(t *testing.T) int64 { return int64(len(listed(t))) }, 51},
 	{"go.mod files", func(t *testing.T) int64 {
 		return count(t, ".", func(p string) bool { return path.Base(p) == "go.mod" })
 	}, 7},
-	{"lines of Go without tests", lines, 75_500},
+	{"lines of Go without tests", lines, 81_000},
 	{"bytes of README.md", func(t *testing.T) int64 { return bytesOf(t, "README.md") }, 8 << 10},
 	{"bytes of published results", published, 5 << 20},
 }

@@ -1,0 +1,27 @@
+package store
+
+import (
+	"maps"
+
+	"k8s.io/client-go/tools/cache"
+
+	"watchlab/impls"
+)
+
+func clientgoVariant() Variant {
+	return Variant{
+		Name:       "clientgo",
+		Summary:    "client-go's ThreadSafeStore: maps under one lock for readers and writers",
+		Upstream:   "k8s.io/client-go v0.37.2",
+		Guarantees: guarantees(impls.PointInTime, false),
+		New: func(o Options) (Store, error) {
+			o = o.complete()
+			indexers := maps.Clone(o.Indexers)
+			if indexers == nil {
+				indexers = cache.Indexers{} // upstream adds to it
+			}
+			s := cache.NewIndexer(o.KeyFunction, indexers, cache.WithStoreMetrics(o.Identifier, o.MetricsProvider))
+			return s.(Store), nil
+		},
+	}
+}
