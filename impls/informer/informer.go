@@ -2,11 +2,11 @@
 //
 // client-go's shared informer (v0.37, shared_informer.go) constructs its queue between Reflector
 // and store, so that the caller cannot replace it. This informer combines the same parts,
-// client-go's controller, Reflector and indexer, with the chosen stages:
+// client-go's controller and Reflector, with the chosen stages:
 //
 //  1. decode: Options.Decode, a decoder of package decode.
 //  2. queue: Options.Variant, a queue of package deltafifo, with Options.Queue.
-//  3. store: client-go's indexer; Options.WrapIndexer wraps it.
+//  3. store: Options.Store, an indexer of package store; Options.WrapIndexer wraps it.
 //  4. handlers: Options.Handlers bounds what waits for them.
 //
 // # How to use it
@@ -25,7 +25,8 @@
 //
 // # What it guarantees
 //
-// The guarantees are client-go's, in particular:
+// The guarantees are client-go's, in particular those below. A list of the indexer shows what
+// Guarantees.Lists of the store says: with client-go's and most others a point in time.
 //
 //   - The indexer stores an object before a handler receives its
 //     notification.
@@ -130,6 +131,7 @@ import (
 
 	"watchlab/impls"
 	"watchlab/impls/deltafifo"
+	"watchlab/impls/store"
 )
 
 // informer combines the parts of a shared informer with its lifecycle state.
@@ -143,7 +145,7 @@ type informer struct {
 	handlers      Handlers
 	indexer       cache.Indexer
 	distributor   distributor
-	process       processor
+	process       *processor
 	mutations     cache.MutationDetector
 	id            cache.InformerNameAndResource
 	provider      cache.InformerMetricsProvider
@@ -176,13 +178,17 @@ func New(lw cache.ListerWatcher, example runtime.Object, opts Options) (cache.Sh
 	return newInformer(lw, example, opts, b), nil
 }
 
-// checked validates the options by building a queue, and returns their blueprint.
+// checked validates the options by building a store and a queue, and returns their blueprint.
 func (o Options) checked() (blueprint, error) {
 	b, err := o.blueprint()
 	if err != nil {
 		return b, err
 	}
-	q, err := b.queue(cache.NewStore(cache.DeletionHandlingMetaNamespaceKeyFunc), nil)
+	known, err := b.store(o.storeOptions())
+	if err != nil {
+		return b, fmt.Errorf("informer: %w", err)
+	}
+	q, err := b.queue(known, nil)
 	if err != nil {
 		return b, err
 	}
@@ -200,18 +206,29 @@ func newInformer(lw cache.ListerWatcher, example runtime.Object, opts Options, b
 		resyncCheck:   opts.ResyncPeriod,
 		handlers:      opts.Handlers,
 		distributor:   distributor{limit: opts.Handlers.Backlog},
-		indexer: cache.NewIndexer(cache.DeletionHandlingMetaNamespaceKeyFunc, merged(nil, opts.Indexers),
-			cache.WithStoreMetrics(opts.Identifier, opts.InformerMetricsProvider)),
-		mutations: cache.NewCacheMutationDetector(fmt.Sprintf("%T", example)),
-		id:        opts.Identifier,
-		provider:  opts.InformerMetricsProvider,
-		synced:    make(chan struct{}),
+		mutations:     cache.NewCacheMutationDetector(fmt.Sprintf("%T", example)),
+		id:            opts.Identifier,
+		provider:      opts.InformerMetricsProvider,
+		synced:        make(chan struct{}),
 	}
+	indexer, err := b.store(opts.storeOptions())
+	if err != nil {
+		// checked has built a store of the variant, so this is a bug of it.
+		panic(fmt.Errorf("informer: %w", err))
+	}
+	s.indexer = indexer
 	if opts.WrapIndexer != nil {
 		s.indexer = opts.WrapIndexer(s.indexer)
 	}
-	s.process = processor{indexer: s.indexer, distributor: &s.distributor, mutations: s.mutations}
+	s.process = newProcessor(s.indexer, &s.distributor, s.mutations)
 	return s
+}
+
+func (o Options) storeOptions() store.Options {
+	return store.Options{
+		KeyFunction: cache.DeletionHandlingMetaNamespaceKeyFunc, Indexers: o.Indexers,
+		Identifier: o.Identifier, MetricsProvider: o.InformerMetricsProvider,
+	}
 }
 
 func (s *informer) Run(stopCh <-chan struct{}) { s.RunWithContext(wait.ContextForChannel(stopCh)) }
@@ -286,7 +303,7 @@ func (s *informer) config(logger klog.Logger, q deltafifo.Queue) *cache.Config {
 		},
 		WatchErrorHandlerWithContext: s.watchError,
 	}
-	if s.process.transacts() {
+	if s.process.transacts {
 		c.ProcessBatch = func(deltas []cache.Delta, isInInitialList bool) error {
 			return reported(s.process.ProcessBatch(deltas, isInInitialList))
 		}

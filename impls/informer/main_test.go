@@ -20,16 +20,18 @@ import (
 	"watchlab/impls"
 	"watchlab/impls/deltafifo"
 	"watchlab/impls/informer"
+	"watchlab/impls/store"
 )
 
 func TestMain(m *testing.M) {
 	// What informers warn of is looked at where a test is about it.
 	klog.SetLogger(logr.Discard())
+	registerSwapping()
 	goleak.VerifyTestMain(m)
 }
 
 // eachQueue runs a test on each variant with each of its deliveries and, where
-// it can be bounded, with little room.
+// it can be bounded, with little room; on the default one with each store.
 func eachQueue(t *testing.T, f func(t *testing.T, opts informer.Options)) {
 	for _, v := range deltafifo.Variants() {
 		for _, g := range v.Guarantees {
@@ -48,12 +50,50 @@ func eachQueue(t *testing.T, f func(t *testing.T, opts informer.Options)) {
 				t.Run(name, func(t *testing.T) { f(t, opts) })
 				// Backpressure changes no notification.
 				if v.Name == informer.DefaultVariant && capacity == 0 {
+					for _, indexer := range stores() {
+						opts := opts
+						opts.Store = indexer
+						t.Run(name+"/store="+indexer, func(t *testing.T) { f(t, opts) })
+					}
 					opts.Handlers.Backlog = 2
 					t.Run(name+"/backlog=2", func(t *testing.T) { f(t, opts) })
 				}
 			}
 		}
 	}
+}
+
+// stores returns the stores besides the default.
+func stores() (names []string) {
+	for _, v := range store.Variants() {
+		if v.Name != informer.DefaultStore {
+			names = append(names, v.Name)
+		}
+	}
+	return names
+}
+
+// swapping is client-go's store, which then says what a transaction replaced.
+type swapping struct{ store.Store }
+
+func registerSwapping() {
+	v, err := store.Lookup(informer.DefaultStore)
+	if err != nil {
+		panic(err)
+	}
+	of := v.New
+	v.Name, v.New = "swapping", func(o store.Options) (store.Store, error) {
+		s, err := of(o)
+		return swapping{s}, err
+	}
+	store.Register(v)
+}
+
+func (s swapping) Swap(old []any, txns ...cache.Transaction) *cache.TransactionError {
+	for i := range txns {
+		old[i], _, _ = s.Get(txns[i].Object)
+	}
+	return s.Transaction(txns...)
 }
 
 // eachQueueInBubble is eachQueue with the time of testing/synctest.

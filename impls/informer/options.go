@@ -11,16 +11,20 @@ import (
 	"watchlab/impls"
 	"watchlab/impls/decode"
 	"watchlab/impls/deltafifo"
+	"watchlab/impls/store"
 )
 
 // DefaultVariant is the queue of an informer with an empty Options.Variant.
 const DefaultVariant = "cond"
 
+// DefaultStore is the store of an informer with an empty Options.Store: what client-go does.
+const DefaultStore = "clientgo"
+
 // DefaultDecode is the decoder of an informer with an empty Options.Decode: what client-go does.
 const DefaultDecode = "clientgo-json"
 
 // Options configures an informer, stage by stage, each chosen by name. The zero value is valid:
-// [DefaultVariant], no resyncs, no indexers. Fields other than those of the stages have the names and
+// [DefaultVariant], [DefaultStore], no resyncs, no indexers. Fields other than those of the stages have the names and
 // meaning of [cache.SharedIndexInformerOptions].
 type Options struct {
 	// Decode names the decoder in package decode, and Decoder has its options. [ForResource] and
@@ -38,11 +42,15 @@ type Options struct {
 	// Unthrottled lets the Reflector go on while the queue is long and an object is stored: the queue
 	// then has no limit but Queue.Capacity.
 	Unthrottled bool
+	// Store names the store in package store; empty means [DefaultStore]. It is the informer's indexer.
+	Store string
 	// WrapQueue wraps the queue of the informer, for example with a recorder; nil
 	// means no wrapper. Batches require that the result implements
 	// cache.QueueWithBatch and the indexer implements cache.TransactionStore.
-	WrapQueue   func(deltafifo.Queue) deltafifo.Queue
-	WrapIndexer func(cache.Indexer) cache.Indexer // wraps the indexer; nil means no wrapper
+	WrapQueue func(deltafifo.Queue) deltafifo.Queue
+	// WrapIndexer wraps the store; nil means no wrapper. A wrapper should implement [store.Swapper] if
+	// the store does.
+	WrapIndexer func(cache.Indexer) cache.Indexer
 	Handlers    Handlers
 	// ResyncPeriod is the resync period of handlers that set none, and the
 	// interval of resync checks; 0 means no resyncs.
@@ -67,14 +75,15 @@ type Handlers struct {
 	Coalesce bool
 }
 
-// blueprint builds the queue of an informer.
+// blueprint builds the queue and the store of an informer.
 type blueprint struct {
+	store func(store.Options) (store.Store, error)
 	build func(deltafifo.Options) (deltafifo.Queue, error)
 	opts  deltafifo.Options
 	wrap  func(deltafifo.Queue) deltafifo.Queue
 }
 
-// blueprint validates the options of the queue. The error wraps
+// blueprint validates the options of the queue and the name of the store. The error wraps
 // [impls.ErrOptions] or [impls.ErrUnknownVariant].
 func (o Options) blueprint() (blueprint, error) {
 	fail := func(format string, args ...any) (blueprint, error) {
@@ -103,7 +112,11 @@ func (o Options) blueprint() (blueprint, error) {
 	if err != nil {
 		return blueprint{}, fmt.Errorf("informer: %w", err)
 	}
-	b := blueprint{build: v.New, opts: o.Queue, wrap: o.WrapQueue}
+	s, err := store.Lookup(cmp.Or(o.Store, DefaultStore))
+	if err != nil {
+		return blueprint{}, fmt.Errorf("informer: %w", err)
+	}
+	b := blueprint{store: s.New, build: v.New, opts: o.Queue, wrap: o.WrapQueue}
 	if g, ok := v.Mode(string(b.opts.Delivery)); ok {
 		b.opts.Delivery = deltafifo.Delivery(g.Mode)
 	}

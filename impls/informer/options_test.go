@@ -31,6 +31,7 @@ func TestOptions(t *testing.T) {
 	}{
 		{"no source", nil, informer.Options{}, impls.ErrOptions, "no ListerWatcher"},
 		{"unknown", lw, informer.Options{Variant: "nobody"}, impls.ErrUnknownVariant, `unknown variant "nobody" (have clientgo-deltafifo`},
+		{"store", lw, informer.Options{Store: "nobody"}, impls.ErrUnknownVariant, `unknown variant "nobody" (have clientgo`},
 		{"keys", lw, informer.Options{Queue: deltafifo.Options{KeyFunction: cache.MetaNamespaceKeyFunc}}, impls.ErrOptions, "Queue.KeyFunction"},
 		{"known", lw, informer.Options{Queue: deltafifo.Options{KnownObjects: cache.NewStore(nil)}}, impls.ErrOptions, "Queue.KnownObjects"},
 		{"context", lw, informer.Options{Queue: deltafifo.Options{Context: t.Context()}}, impls.ErrOptions, "Queue.Context"},

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
+
+	"watchlab/impls/store"
 )
 
 // processor stores the deltas of the queue in the indexer and then notifies the
@@ -20,23 +22,27 @@ import (
 // ReplacedAll, so that a queue can reuse them.
 type processor struct {
 	indexer     cache.Indexer
+	swapper     store.Swapper // nil if the indexer is none
+	transacts   bool          // ProcessBatch can be used
 	distributor *distributor
 	mutations   cache.MutationDetector
 
 	// mu is held from the change of the indexer to the notification of the
 	// distributor, so that a handler added in between misses nothing.
 	mu sync.Mutex
-	// notices and transactions are buffers that each pop reuses.
+	// notices, transactions and old are buffers that each pop reuses.
 	notices      []notice
 	transactions []cache.Transaction
+	old          []any // what each transaction replaced or deleted
 }
 
 const scratchLimit = 4 * 1024 // of a buffer that is reused, as lists of all objects are rare
 
-// transacts reports whether ProcessBatch can be used.
-func (p *processor) transacts() bool {
-	_, ok := p.indexer.(cache.TransactionStore)
-	return ok
+func newProcessor(indexer cache.Indexer, d *distributor, m cache.MutationDetector) *processor {
+	p := &processor{indexer: indexer, distributor: d, mutations: m}
+	p.swapper, _ = indexer.(store.Swapper)
+	_, p.transacts = indexer.(cache.TransactionStore)
+	return p
 }
 
 // Process stores the deltas of a Pop and notifies the handlers.
@@ -110,14 +116,15 @@ func (p *processor) take(d cache.Delta, isInInitialList bool) error {
 		}
 		p.indexer.Bookmark(info.ResourceVersion)
 	default:
-		n, t, err := p.read(d, isInInitialList)
+		t, err := transaction(d)
 		if err != nil {
 			return err
 		}
-		if err := p.store(t); err != nil {
+		old, err := p.store(t)
+		if err != nil {
 			return err
 		}
-		p.note(n)
+		p.note(noticeOf(t, old, isInInitialList))
 	}
 	return nil
 }
@@ -126,34 +133,79 @@ func wrongContent(d cache.Delta) error {
 	return fmt.Errorf("a delta of type %s holds a %T", d.Type, d.Object)
 }
 
-// read returns the notice and the transaction of a delta of one object.
-func (p *processor) read(d cache.Delta, isInInitialList bool) (notice, cache.Transaction, error) {
+// transaction returns the transaction of a delta of one object.
+func transaction(d cache.Delta) (cache.Transaction, error) {
 	t := cache.Transaction{Object: d.Object}
 	switch d.Type {
+	case cache.Added:
+		t.Type = cache.TransactionTypeAdd
+	case cache.Updated, cache.Replaced, cache.Sync:
+		t.Type = cache.TransactionTypeUpdate
 	case cache.Deleted:
 		t.Type = cache.TransactionTypeDelete
-		return notice{kind: deleted, obj: d.Object}, t, nil
-	case cache.Added, cache.Updated, cache.Replaced, cache.Sync:
-		// An object without a key is refused when it is stored.
-		if old, exists, err := p.indexer.Get(d.Object); err == nil && exists {
-			t.Type = cache.TransactionTypeUpdate
-			return update(old, d.Object), t, nil
-		}
-		t.Type = cache.TransactionTypeAdd
-		return notice{kind: added, initial: isInInitialList, obj: d.Object}, t, nil
+	default:
+		return t, fmt.Errorf("a delta of type %q (want one of client-go v0.37)", d.Type)
 	}
-	return notice{}, t, fmt.Errorf("a delta of type %q (want one of client-go v0.37)", d.Type)
+	return t, nil
 }
 
-func (p *processor) store(t cache.Transaction) error {
+// noticeOf returns the notice of a transaction that replaced or deleted old, nil for none.
+func noticeOf(t cache.Transaction, old any, initial bool) notice {
+	switch {
+	case t.Type == cache.TransactionTypeDelete:
+		return notice{kind: deleted, obj: t.Object}
+	case old != nil:
+		return update(old, t.Object)
+	default:
+		return notice{kind: added, initial: initial, obj: t.Object}
+	}
+}
+
+// known returns the stored object that a transaction will replace; nil for none, and for a deletion,
+// whose notice has the delta's. It sets the type to what the transaction does.
+func (p *processor) known(t *cache.Transaction) any {
+	if t.Type == cache.TransactionTypeDelete {
+		return nil
+	}
+	// An object without a key is refused when it is stored.
+	if old, exists, err := p.indexer.Get(t.Object); err == nil && exists {
+		t.Type = cache.TransactionTypeUpdate
+		return old
+	}
+	t.Type = cache.TransactionTypeAdd
+	return nil
+}
+
+// store stores an object alone and returns what it replaced.
+func (p *processor) store(t cache.Transaction) (any, error) {
+	if p.swapper != nil {
+		p.transactions = append(p.transactions[:0], t)
+		if err := p.swap(); err != nil {
+			return nil, err
+		}
+		return p.old[0], nil
+	}
+	old := p.known(&t)
 	switch t.Type {
 	case cache.TransactionTypeDelete:
-		return p.indexer.Delete(t.Object)
+		return nil, p.indexer.Delete(t.Object)
 	case cache.TransactionTypeUpdate:
-		return p.indexer.Update(t.Object)
+		return old, p.indexer.Update(t.Object)
 	default:
-		return p.indexer.Add(t.Object)
+		return nil, p.indexer.Add(t.Object)
 	}
+}
+
+// swap stores p.transactions at once, and puts what they replaced into p.old.
+func (p *processor) swap() *cache.TransactionError {
+	p.old = slices.Grow(p.old[:0], len(p.transactions))[:len(p.transactions)]
+	if p.swapper != nil {
+		return p.swapper.Swap(p.old, p.transactions...)
+	}
+	for i := range p.transactions {
+		p.old[i] = p.known(&p.transactions[i])
+	}
+	return p.indexer.(cache.TransactionStore).Transaction(p.transactions...)
 }
 
 // update returns the notice of an update. It is a resync if the resourceVersion is unchanged.
@@ -210,14 +262,16 @@ func (p *processor) batch(deltas []cache.Delta, isInInitialList bool) error {
 	defer p.mu.Unlock()
 	defer p.reset()
 	for _, d := range deltas {
-		n, t, err := p.read(d, isInInitialList)
+		t, err := transaction(d)
 		if err != nil {
 			return err
 		}
-		p.note(n)
 		p.transactions = append(p.transactions, t)
 	}
-	err := p.indexer.(cache.TransactionStore).Transaction(p.transactions...)
+	err := p.swap()
+	for i, t := range p.transactions {
+		p.note(noticeOf(t, p.old[i], isInInitialList))
+	}
 	if err != nil {
 		p.keepNotices(err.SuccessfulIndices)
 	}
@@ -249,7 +303,7 @@ func (p *processor) notify() {
 }
 
 func (p *processor) reset() {
-	p.notices, p.transactions = reuse(p.notices), reuse(p.transactions)
+	p.notices, p.transactions, p.old = reuse(p.notices), reuse(p.transactions), reuse(p.old)
 }
 
 // reuse empties a slice, or drops it if it is larger than scratchLimit. Memory

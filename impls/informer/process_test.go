@@ -3,6 +3,7 @@ package informer_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -113,43 +114,45 @@ func TestHandOvers(t *testing.T) {
 		{"bookmark", true, []cache.Delta{{Type: cache.Bookmark, Object: cache.BookmarkInfo{ResourceVersion: "7"}}}, "[]", ""},
 		{"no bookmark", true, []cache.Delta{{Type: cache.Bookmark, Object: 7}}, "[]", "Bookmark holds a int"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newScript()
-				s.single = true
-				inf := newInformer(t, newFeed().lw(), informer.Options{})
-				informer.SetBuild(inf, s.queue)
-				r := &recorder{}
-				addHandler(t, inf, r)
-				l := &logs{}
-				ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), *l.logger()))
-				var running sync.WaitGroup
-				defer running.Wait()
-				defer cancel()
-				running.Go(func() { inf.RunWithContext(ctx) })
-				if err := s.hand([]cache.Delta{{Type: cache.ReplacedAll, Object: replaced(version("a", 1), version("b", 1), version("c", 1))}}); err != nil {
-					t.Fatal(err)
-				}
-				synctest.Wait()
-				r.take()
+		for _, indexer := range append(stores(), "") {
+			t.Run(c.name+"/store="+indexer, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := newScript()
+					s.single = true
+					inf := newInformer(t, newFeed().lw(), informer.Options{Store: indexer})
+					informer.SetBuild(inf, s.queue)
+					r := &recorder{}
+					addHandler(t, inf, r)
+					l := &logs{}
+					ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), *l.logger()))
+					var running sync.WaitGroup
+					defer running.Wait()
+					defer cancel()
+					running.Go(func() { inf.RunWithContext(ctx) })
+					if err := s.hand([]cache.Delta{{Type: cache.ReplacedAll, Object: replaced(version("a", 1), version("b", 1), version("c", 1))}}); err != nil {
+						t.Fatal(err)
+					}
+					synctest.Wait()
+					r.take()
 
-				s.single = c.single
-				err := s.hand(c.deltas)
-				synctest.Wait()
-				calls := r.take()
-				if c.name == "all synced" {
-					calls = sorted(calls)
-				}
-				if got := fmt.Sprint(calls); got != c.want {
-					t.Errorf("received %s, want %s", got, c.want)
-				}
-				if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
-					t.Errorf("returned %v, want an error that says %q", err, c.err)
-				}
-				if logged := l.count("could not take in") > 0; logged != (err != nil) {
-					t.Errorf("returned %v and logged %q", err, l.lines)
-				}
+					s.single = c.single
+					err := s.hand(slices.Clone(c.deltas))
+					synctest.Wait()
+					calls := r.take()
+					if c.name == "all synced" {
+						calls = sorted(calls)
+					}
+					if got := fmt.Sprint(calls); got != c.want {
+						t.Errorf("received %s, want %s", got, c.want)
+					}
+					if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+						t.Errorf("returned %v, want an error that says %q", err, c.err)
+					}
+					if logged := l.count("could not take in") > 0; logged != (err != nil) {
+						t.Errorf("returned %v and logged %q", err, l.lines)
+					}
+				})
 			})
-		})
+		}
 	}
 }

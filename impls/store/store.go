@@ -35,6 +35,14 @@ type Store interface {
 	cache.TransactionStore
 }
 
+// Swapper is an optional interface of a store. An informer that knows what a write replaced needs
+// neither a read before it nor a second key of the object.
+type Swapper interface {
+	// Swap is Transaction. It puts the object that each transaction replaced or deleted into old, which
+	// is as long as transactions: nil for none, and for a transaction that failed.
+	Swap(old []any, transactions ...cache.Transaction) *cache.TransactionError
+}
+
 // Options configures a store. The zero value is valid for every variant.
 type Options struct {
 	// KeyFunction returns the key of an object; nil means

@@ -26,6 +26,7 @@ import (
 	"watchlab/impls/deltafifo"
 	"watchlab/impls/informer"
 	"watchlab/impls/queue"
+	"watchlab/impls/store"
 )
 
 // constructors are the functions that client-go's tests call, and those of testdata/cache that build
@@ -366,6 +367,13 @@ func (s *suite) runs() []run {
 			add("informer/"+v.Name+"/"+g.Mode+"/coalesce", v.Name, g.Mode, "informer", 1, "WATCHLAB_INFORMER=1", "WATCHLAB_HANDLERS=coalesce")
 		}
 	}
+	stores := func(v deltafifo.Variant) {
+		for _, g := range v.Guarantees {
+			for _, s := range store.Variants() {
+				add("informer/"+v.Name+"/"+g.Mode+"/"+s.Name, v.Name, g.Mode, "informer", 1, "WATCHLAB_INFORMER=1", "WATCHLAB_STORE="+s.Name)
+			}
+		}
+	}
 	modes("clientgo", []impls.Guarantees{{Mode: "per-key"}, {Mode: "in-order"}}, false)
 	for _, v := range deltafifo.Variants() {
 		if !v.Baseline() {
@@ -374,6 +382,7 @@ func (s *suite) runs() []run {
 			throttling(v)
 			if v.Name == informer.DefaultVariant {
 				handlers(v)
+				stores(v)
 			}
 			if err == nil {
 				q.Close()

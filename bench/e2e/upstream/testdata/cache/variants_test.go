@@ -33,7 +33,7 @@ func init() {
 			return must(informer.New(lw, example, informer.Options{
 				Variant: deltaFIFO(variant, delivery, true), ResyncPeriod: resync,
 				Queue:       deltafifo.Options{Delivery: deltafifo.Delivery(delivery), Shards: shards},
-				Unthrottled: os.Getenv("WATCHLAB_THROTTLE") == "no", Handlers: handlers,
+				Unthrottled: os.Getenv("WATCHLAB_THROTTLE") == "no", Handlers: handlers, Store: os.Getenv("WATCHLAB_STORE"),
 			}))
 		}
 	}
