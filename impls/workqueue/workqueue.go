@@ -23,7 +23,10 @@
 //     caller reads it.
 //   - The queue holds no item that was handed out and done.
 //   - The metrics are client-go's: depth, adds, latency, work duration, unfinished work, longest
-//     running processor. A queue without a Name has none and starts no goroutine.
+//     running processor. A queue without a Name or a MetricsProvider has none and starts no
+//     goroutine.
+//   - Items are compared as keys of a map. Add and Done panic with an item that is not comparable,
+//     and an item that does not equal itself is queued by each Add.
 package workqueue
 
 import (
@@ -42,9 +45,11 @@ type Queue[T comparable] = workqueue.TypedInterface[T]
 // Options configures a queue. The zero value is valid for every variant. Fields have the names and the
 // meaning of [workqueue.TypedQueueConfig].
 type Options[T comparable] struct {
-	Name            string                    // of the queue in metrics; empty means no metrics
-	MetricsProvider workqueue.MetricsProvider // nil means the one that client-go was given
-	Clock           clock.WithTicker          // of the metrics and of delays; nil means the real one
+	Name string // of the queue in metrics; empty means no metrics
+	// MetricsProvider makes the metrics. nil means no metrics: client-go does not export the provider
+	// that [workqueue.SetProvider] was given. Only the variant clientgo has that one then.
+	MetricsProvider workqueue.MetricsProvider
+	Clock           clock.WithTicker // of the metrics and of delays; nil means the real one
 }
 
 // Variant is an implementation of this family, for items that are keys. [New] serves every type.
@@ -54,6 +59,7 @@ var registry = impls.NewRegistry[Options[string], Queue[string]](impls.Workqueue
 
 func init() {
 	registry.Register(clientgoVariant())
+	registry.Register(condVariant())
 }
 
 // Register adds a variant from another module. It panics if the name is taken.
@@ -79,6 +85,8 @@ func New[T comparable](name string, o Options[T]) (Queue[T], error) {
 	switch name {
 	case "clientgo":
 		return newClientgo(o), nil
+	case "cond":
+		return newCond(o), nil
 	}
 	v, err := Lookup(name)
 	if err != nil {
