@@ -21,6 +21,11 @@
 // # What is not guaranteed
 //
 // The order of a list. Whether a List of all objects waits for writers: Guarantees.Unlocked says so.
+//
+// # On top
+//
+// [UndeltaStore] pushes the whole list after each change, and the objects of an [ExpirationCache] expire.
+// Both are a [cache.Store] on any variant.
 package store
 
 import (
