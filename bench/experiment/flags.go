@@ -131,6 +131,13 @@ func Overlay(to any, fields []Field, given func(flag string) bool) error {
 	return nil
 }
 
+// elsewhere says how the families are compared whose variants are stages of the informer pipeline.
+var elsewhere = map[string]string{
+	string(impls.Decode):    "decoders are chosen by --decode; alone they are measured by: go test -bench Decode ./bench",
+	string(impls.Store):     "stores are chosen by --store; alone they are measured by: go test -bench Store ./bench",
+	string(impls.Workqueue): "workqueues are chosen by --workqueue; alone they are measured by: go test -bench Workqueue ./bench",
+}
+
 func (f Field) tooSmall() error {
 	least := "negative"
 	v := f.value.Interface()
@@ -155,8 +162,8 @@ func checkFields(spec any, source string) error {
 		case isZero(f.value):
 		case n < 0 || d.Duration < 0:
 			return badField(f.Path, f.tooSmall())
-		case f.Path == "family" && f.value.String() == string(impls.Decode):
-			return badField(f.Path, errors.New("decoders are chosen by --decode; alone they are measured by: go test -bench Decode ./bench"))
+		case f.Path == "family" && elsewhere[f.value.String()] != "":
+			return badField(f.Path, errors.New(elsewhere[f.value.String()]))
 		case f.Values != nil && !slices.Contains(f.Values, f.value.String()):
 			return badField(f.Path, OneOf(f.value.String(), f.Values...))
 		case source != "" && f.sources != "" && !slices.Contains(strings.Split(f.sources, ","), source):

@@ -232,7 +232,7 @@ func (p *planner) config(s Spec) (pipeline.Config, error) {
 		Producers: s.Producers, Events: s.Events, Duration: s.Duration.Duration, Knobs: s.Knobs, Seed: s.Seed,
 		Static: s.StaticPods, Consumers: s.Consumers, Readers: s.Readers, HandlerCost: s.HandlerCost.Duration,
 		Stalled: s.Stalled, Procs: s.Procs, Stamps: pipeline.Stamps(s.Stamps), Objects: pipeline.Objects(s.Objects),
-		Wire: s.wire(),
+		Wire: s.wire(), Store: s.Store, Workqueue: s.Workqueue,
 	}
 	if err := s.parse(&ps); err != nil {
 		return ps, err

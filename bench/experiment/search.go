@@ -46,6 +46,8 @@ var dimensions = []Axis{
 	{Label: "encoding", dimension: dimension{flag: "encoding", plain: word, everywhere: true, surfaceOnly: true}},
 	{Label: "decode", dimension: dimension{flag: "decode", plain: word, everywhere: true, surfaceOnly: true}},
 	{Label: "initial-list", dimension: dimension{flag: "initial-list", plain: word, everywhere: true, surfaceOnly: true}},
+	{Label: "store", dimension: dimension{flag: "store", plain: word, surfaceOnly: true}},
+	{Label: "workqueue", dimension: dimension{flag: "workqueue", plain: word, surfaceOnly: true}},
 	{Label: "events", dimension: dimension{flag: "events", plain: positive, everywhere: true}},
 	{Label: keysLabel, dimension: dimension{flag: "pods", plain: positive, everywhere: true}},
 	{Label: "nodes", dimension: dimension{flag: "nodes", plain: positive, everywhere: true}},

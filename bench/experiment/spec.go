@@ -83,6 +83,10 @@ type Spec struct {
 	Decode string `json:"decode,omitempty" flag:"decode" help:"decoder for --source apiserver, by name (default clientgo-ENCODING)" source:"apiserver"`
 	// InitialList is how the Reflector gets the initial state: list, or watchlist, a watch that begins with it (default: client-go's, watchlist).
 	InitialList string `json:"initialList,omitempty" flag:"initial-list" help:"initial state: list, watchlist (default: client-go's)" source:"apiserver" enum:"list,watchlist"`
+	// Store of the informer, a variant of the family store, as `watchlab list` shows it; client-go's own informer keeps its own (default: clientgo).
+	Store string `json:"store,omitempty" flag:"store" help:"store of the informer, by name (default clientgo)"`
+	// Workqueue between handler and worker, a variant of the family workqueue; client-go's own informer keeps client-go's (default: clientgo).
+	Workqueue string `json:"workqueue,omitempty" flag:"workqueue" help:"workqueue before the worker, by name (default clientgo)"`
 	// Knobs are options of variants. A variant that does not support them ignores them.
 	Knobs pipeline.Knobs `json:"knobs,omitzero"`
 	// Faults between client and server, for source apiserver, as in disconnect:every=2s,count=10; those of the storm's file come first.

@@ -11,6 +11,8 @@ import (
 	"watchlab/bench/profile"
 	"watchlab/impls"
 	"watchlab/impls/decode"
+	"watchlab/impls/store"
+	"watchlab/impls/workqueue"
 	"watchlab/loadgen/fault"
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/source"
@@ -43,7 +45,7 @@ func familyOf(pipe string) string {
 // is a [FieldError] if one field is wrong.
 func (s Spec) Validate() error {
 	source := cmp.Or(s.Source, memorySource)
-	checks := []func() error{s.validateRun, s.validateStorm, s.validateSearch, s.validateWire}
+	checks := []func() error{s.validateRun, s.validateStorm, s.validateSearch, s.validateStages}
 	switch {
 	case len(s.Parts) > 0:
 		source, checks = "", []func() error{s.validateRun, s.validateParts}
@@ -131,11 +133,22 @@ func (s *Spec) wire() source.Wire {
 	return source.Wire{Encoding: decode.Encoding(s.Encoding), Decode: s.Decode, InitialList: s.InitialList}
 }
 
-// validateWire validates the choice of encoding, decoder and initial list.
-func (s *Spec) validateWire() error {
+// validateStages validates the choice of encoding, decoder, initial list, store and workqueue.
+func (s *Spec) validateStages() error {
 	for _, f := range Given(s) {
-		if slices.Contains([]string{"encoding", "decode", "initialList"}, f.Path) && s.Pipeline != pipeline.InformerPipeline {
+		live := liveSource(s.Source) // has the informer pipeline only
+		if slices.Contains([]string{"encoding", "decode", "initialList", "store", "workqueue"}, f.Path) && s.Pipeline != pipeline.InformerPipeline && !live {
 			return badField(f.Path, fmt.Errorf("needs --pipeline %s", pipeline.InformerPipeline))
+		}
+	}
+	if s.Store != "" {
+		if _, err := store.Lookup(s.Store); err != nil {
+			return badField("store", err)
+		}
+	}
+	if s.Workqueue != "" {
+		if _, err := workqueue.Lookup(s.Workqueue); err != nil {
+			return badField("workqueue", err)
 		}
 	}
 	_, err := s.wire().Complete()

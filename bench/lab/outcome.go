@@ -62,12 +62,12 @@ type ComparisonResult struct {
 }
 
 // Against returns the cell that cl is compared with: the repeated cell for the second of
-// an A/A pair, or else the baseline with the same labels. It returns nil if there is none.
+// an A/A pair, or else the baseline with the same labels; see [CellResult.NameBeside]. It returns nil if there is none.
 func (c *ComparisonResult) Against(cl *CellResult) *CellResult {
 	for i := range c.Cells {
 		b := &c.Cells[i]
 		if cl.Repeats != "" && b.BenchName() == cl.Repeats ||
-			cl.Repeats == "" && b.Baseline && !cl.Baseline && b.NameWithout("impl") == cl.NameWithout("impl") {
+			cl.Repeats == "" && b.Baseline && !cl.Baseline && b.NameWithout("impl") == cl.NameBeside(b, "impl") {
 			return b
 		}
 	}
@@ -184,6 +184,18 @@ func (c CellResult) original() string {
 // NameWithout returns BenchName without the labels with the given keys. Cells that
 // differ only in these labels share it.
 func (c CellResult) NameWithout(keys ...string) string { return c.Without(keys...).name(c.Name) }
+
+// NameBeside is NameWithout for a comparison with a baseline: also without the stages that the
+// baseline has of upstream and so lacks the label of. client-go's own informer is the baseline of
+// informers with any store.
+func (c CellResult) NameBeside(base *CellResult, keys ...string) string {
+	for _, stage := range []string{"store", "workqueue"} {
+		if base.Label(stage) == "" {
+			keys = append(keys, stage)
+		}
+	}
+	return c.NameWithout(keys...)
+}
 
 // Impl returns the variant's name; the cell's name if it has no variant.
 func (c CellResult) Impl() string {

@@ -81,6 +81,12 @@ func (s *Config) title(what string) string {
 		if s.Wire.Decode != "" {
 			t += fmt.Sprintf(", encoding %s, decoder %s", s.Wire.Encoding, s.Wire.Decode)
 		}
+		if s.Store != "" {
+			t += ", store " + s.Store
+		}
+		if s.Workqueue != "" {
+			t += ", workqueue " + s.Workqueue
+		}
 		if s.Static > 0 {
 			t += fmt.Sprintf(", file and http with %d pods each", s.Static)
 		}
@@ -95,17 +101,38 @@ func (s *Config) title(what string) string {
 
 func (s *Config) cells(name, variant, baseline string, g impls.Guarantees, k Knobs, build func(pace.Pace) lab.Workload) (cells []lab.Cell) {
 	labels := s.labels(variant, g, k)
+	text, class := s.promises(variant, g)
 	for _, rate := range s.Paces {
 		cells = append(cells, lab.Cell{
 			Name:       name,
 			Labels:     append(slices.Clone(labels), lab.Label{Key: "rate", Value: rateLabel(rate)}),
-			Guarantees: g.String(),
-			Class:      class(g),
+			Guarantees: text,
+			Class:      class,
 			Baseline:   variant == baseline,
 			New:        func() (lab.Workload, error) { return build(rate), nil },
 		})
 	}
 	return cells
+}
+
+// promises returns the guarantees and the class of a variant's cells, with those of the chosen store and
+// workqueue.
+func (s *Config) promises(variant string, g impls.Guarantees) (text, kind string) {
+	if s.Store == "" && s.Workqueue == "" {
+		return g.String(), class(g)
+	}
+	own := *s
+	if variant == ClientGoInformer {
+		own.Store, own.Workqueue = "", ""
+	}
+	of, queue, _ := own.stores() // complete has checked the names
+	g.Lists = of.Lists
+	text, kind = g.String(), class(g)
+	if queue.Order != impls.OrderPerKey {
+		order := ", workqueue order " + string(queue.Order)
+		text, kind = text+order, kind+order
+	}
+	return text, kind
 }
 
 // labels returns the labels of a variant's cells, without the rate. It leaves out zero values.
@@ -123,6 +150,10 @@ func (s *Config) labels(variant string, g impls.Guarantees, k Knobs) (labels []l
 	if s.Stalled {
 		consumer = "stalled"
 	}
+	store, queue := s.Store, s.Workqueue
+	if variant == ClientGoInformer {
+		store, queue = "", ""
+	}
 	throttle := impls.Throttling("")
 	if k.Throttle != "" {
 		throttle = g.Throttles // also of a variant that has no choice
@@ -139,6 +170,7 @@ func (s *Config) labels(variant string, g impls.Guarantees, k Knobs) (labels []l
 		{"handler", s.HandlerCost}, {"procs", s.Procs}, {"stamps", s.Stamps},
 		{"objects", objects},
 		{"encoding", s.Wire.Encoding}, {"decode", s.Wire.Decode}, {"initial-list", s.Wire.InitialList},
+		{"store", store}, {"workqueue", queue},
 	} {
 		if !reflect.ValueOf(l.value).IsZero() {
 			labels = append(labels, lab.Label{Key: l.key, Value: fmt.Sprint(l.value)})
@@ -253,7 +285,7 @@ func (s *Config) chosen(all []variant) (out []variant, err error) {
 
 func (m *material) deltaStages(v string, opts deltafifo.Options) stages {
 	if m.Pipeline == InformerPipeline {
-		return &informerStages{variant: v, opts: opts}
+		return &informerStages{variant: v, opts: opts, store: m.Store, workqueue: m.Workqueue}
 	}
 	return &fifo{build: func() (consumable, error) { return deltafifo.New(v, opts) }}
 }

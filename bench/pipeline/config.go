@@ -9,7 +9,10 @@ import (
 
 	"watchlab/impls"
 	"watchlab/impls/deltafifo"
+	"watchlab/impls/informer"
 	"watchlab/impls/merge"
+	"watchlab/impls/store"
+	"watchlab/impls/workqueue"
 	"watchlab/loadgen/fault"
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/source"
@@ -64,6 +67,9 @@ type Config struct {
 	// Wire is of the source apiserver in the informer pipeline. The zero value is not in labels: it is
 	// client-go's JSON, as in results from before there was a choice.
 	Wire source.Wire
+	// Store and Workqueue name the informer's store and the worker's queue, in the informer pipeline;
+	// empty means client-go's. [ClientGoInformer] keeps client-go's, and its labels lack them.
+	Store, Workqueue string
 	// Storm is the played storm. The family merge plays the pods of one node ([NodePods]). The
 	// queue pipeline of the other families plays metadata only; see [storm.Storm.Metadata].
 	Storm  *storm.Storm
@@ -166,6 +172,8 @@ func (s *Config) complete() error {
 		return refuse("the %s pipeline has no place for family %s (allowed: %s)", s.Pipeline, s.Family, names)
 	case s.Wire != source.Wire{} && (s.Pipeline != InformerPipeline || s.Source != source.APIServerName):
 		return refuse("a wire %+v in the %s pipeline from source %s (allowed: the %s pipeline from %s)", s.Wire, s.Pipeline, s.Source, InformerPipeline, source.APIServerName)
+	case (s.Store != "" || s.Workqueue != "") && s.Pipeline != InformerPipeline:
+		return refuse("a store %q or a workqueue %q in the %s pipeline (allowed: the %s pipeline)", s.Store, s.Workqueue, s.Pipeline, InformerPipeline)
 	case s.Pipeline == QueuePipeline && s.Source != source.MemoryName:
 		return refuse("the queue pipeline takes its events from %s only, not from source %q", source.MemoryName, s.Source)
 	case s.Producers > 1 && relisted:
@@ -178,6 +186,9 @@ func (s *Config) complete() error {
 		return refuse("%d static pods (allowed: 0 to %d)", s.Static, maxStatic)
 	case s.Knobs.foreign(s.Family) != "":
 		return refuse("%s for family %s, which has none", s.Knobs.foreign(s.Family), s.Family)
+	}
+	if err := s.checkStores(); err != nil {
+		return err
 	}
 	for _, m := range s.Modes {
 		if m != string(deltafifo.InOrder) && m != string(deltafifo.PerKey) {
@@ -210,6 +221,29 @@ func (s *Config) complete() error {
 	}
 	return err
 }
+
+// stores returns the guarantees of the store and of the worker's queue.
+func (s *Config) stores() (of, queue impls.Guarantees, err error) {
+	v, err := store.Lookup(cmp.Or(s.Store, informer.DefaultStore))
+	if err != nil {
+		return of, queue, err
+	}
+	q, err := workqueue.Lookup(cmp.Or(s.Workqueue, defaultWorkqueue))
+	if err != nil {
+		return of, queue, err
+	}
+	return v.Guarantees[0], q.Guarantees[0], nil
+}
+
+func (s *Config) checkStores() error {
+	if (s.Store != "" || s.Workqueue != "") && slices.Equal(s.Impls, []string{ClientGoInformer}) {
+		return refuse("a store %q or a workqueue %q for %s alone, which keeps client-go's", s.Store, s.Workqueue, ClientGoInformer)
+	}
+	_, _, err := s.stores()
+	return err
+}
+
+const defaultWorkqueue = "clientgo"
 
 // Objects says which memory the objects of a storm in memory have. An API server's client decodes
 // each object anyway. All are made before the clock starts: their allocation is no cost of a variant.

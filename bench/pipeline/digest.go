@@ -13,11 +13,14 @@ import (
 )
 
 // class returns the guarantees that two variants must share for a ratio between them:
-// order, coalescing and trust. Reports show the others beside the figures.
+// order, coalescing, trust, and lists of a point in time. Reports show the others beside the figures.
 func class(g impls.Guarantees) string {
 	c := fmt.Sprintf("order %s, coalesces %s", g.Order, g.Coalesces)
 	if g.Trusts != "" {
 		c += ", trusts " + g.Trusts
+	}
+	if g.Lists == impls.PerObject {
+		c += ", lists " + string(g.Lists)
 	}
 	return c
 }

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,13 +14,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
 
 	"watchlab/bench/cell"
 	"watchlab/bench/profile"
 	"watchlab/impls"
 	"watchlab/impls/deltafifo"
 	"watchlab/impls/informer"
+	"watchlab/impls/store"
+	"watchlab/impls/workqueue"
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/source"
 	"watchlab/loadgen/storm"
@@ -30,11 +32,13 @@ import (
 const ClientGoInformer = "clientgo-informer"
 
 // informerStages is the informer pipeline: a shared informer, a handler that adds
-// keys to a client-go workqueue, and one worker that looks each key up.
+// keys to a workqueue, and one worker that looks each key up.
 type informerStages struct {
 	variant   string // a queue's, or ClientGoInformer
 	opts      deltafifo.Options
-	open      bool // the number of events is not known in advance
+	store     string // see [Config]; client-go's own informer has client-go's
+	workqueue string // as store
+	open      bool   // the number of events is not known in advance
 	w         *workload
 	src       source.Source
 	handling  *handling
@@ -77,12 +81,19 @@ func (f *informerStages) setup(ctx context.Context, w *workload) (err error) {
 // assemble builds the pipeline for a number of events. like has the type of the objects.
 func (f *informerStages) assemble(ctx context.Context, w *workload, events int, like runtime.Object) error {
 	f.w = w
-	config := workqueue.TypedQueueConfig[string]{}
+	var opts workqueue.Options[string]
+	kind := cmp.Or(f.workqueue, defaultWorkqueue)
+	if f.variant == ClientGoInformer {
+		kind = defaultWorkqueue
+	}
 	if all, name := w.telemetry.upstream(); all != nil {
-		config.Name, config.MetricsProvider = name, all
+		opts.Name, opts.MetricsProvider = name, all
 		all.NewRetriesMetric(name) // This queue has no retries.
 	}
-	queue := workqueue.NewTypedWithConfig(config)
+	queue, err := workqueue.New(kind, opts)
+	if err != nil {
+		return err
+	}
 	w.cleanupFunc(queue.ShutDown)
 	f.handler = newHandler(w.st, f.handling, queue, events)
 	f.worker = newWorker(w.st, queue, events)
@@ -145,7 +156,7 @@ func (f *informerStages) build(ctx context.Context, events int, lw cache.ListerW
 	f.recorder = &recorder{informerStages: f, log: newDeliveryLog(st, events), stages: profile.Switch(ctx, stagePop, stageStore)}
 	f.informer, err = informer.New(lw, like, informer.Options{
 		Variant: f.variant, Queue: f.opts, Unthrottled: !f.opts.Throttle, Indexers: cache.Indexers{cache.NamespaceIndex: byNamespace},
-		WrapQueue: f.recorder.wrapQueue, WrapIndexer: f.recorder.wrapIndexer,
+		Store: f.store, WrapQueue: f.recorder.wrapQueue, WrapIndexer: f.recorder.wrapIndexer,
 	})
 	return err
 }
@@ -442,10 +453,15 @@ func (r *recorder) wrapQueue(q deltafifo.Queue) deltafifo.Queue {
 }
 
 func (r *recorder) wrapIndexer(i cache.Indexer) cache.Indexer {
-	if t, ok := i.(cache.TransactionStore); ok {
-		return &recordedIndexer{Indexer: i, transactions: t, r: r}
+	t, ok := i.(cache.TransactionStore)
+	if !ok {
+		return i
 	}
-	return i
+	recorded := &recordedIndexer{Indexer: i, transactions: t, r: r}
+	if s, ok := i.(store.Swapper); ok {
+		return &recordedSwapper{recorded, s}
+	}
+	return recorded
 }
 
 type recordedQueue struct {
@@ -558,4 +574,17 @@ func (i *recordedIndexer) Replace(list []any, resourceVersion string) error {
 
 func (i *recordedIndexer) Transaction(txns ...cache.Transaction) *cache.TransactionError {
 	return stored(i, i.transactions.Transaction(txns...))
+}
+
+// recordedSwapper is a recordedIndexer of a store that says what a write replaced, which the informer
+// finds by its type.
+type recordedSwapper struct {
+	*recordedIndexer
+	swapper store.Swapper
+}
+
+var _ store.Swapper = (*recordedSwapper)(nil)
+
+func (i *recordedSwapper) Swap(old []any, txns ...cache.Transaction) *cache.TransactionError {
+	return stored(i.recordedIndexer, i.swapper.Swap(old, txns...))
 }

@@ -24,10 +24,13 @@ const DefaultWindow = 30 * time.Second
 // LiveConfig is what [CompareLive] compares: variants of deltafifo in the informer
 // pipeline, on a live stream.
 type LiveConfig struct {
-	Impls []string                     // see [Config]
-	Modes []string                     // see [Config]
-	Knobs Knobs                        // see [Config]
-	Open  func() (*cluster.Tee, error) // opens the stream; called once for each round
+	Impls []string // see [Config]
+	Modes []string // see [Config]
+	Knobs Knobs    // see [Config]
+	Store string   // see [Config]
+	// Workqueue is as in [Config].
+	Workqueue string
+	Open      func() (*cluster.Tee, error) // opens the stream; called once for each round
 	// Drive causes events during a round; nil if the cluster has its own load. It
 	// returns before or when ctx ends, at the end of the window. Its error ends the
 	// round. A warm-up round is not counted and needs only some of the events.
@@ -52,10 +55,14 @@ func CompareLive(config LiveConfig) ([]lab.Comparison, error) {
 	s := Config{
 		Family: impls.DeltaFIFO, Pipeline: InformerPipeline, Source: ClusterSource,
 		Impls: config.Impls, Modes: config.Modes, Knobs: config.Knobs, Duration: config.Window,
+		Store: config.Store, Workqueue: config.Workqueue,
 		Paces: []pace.Pace{{}}, Storm: &storm.Storm{Name: config.Stream},
 	}
+	if err := s.checkStores(); err != nil {
+		return nil, err
+	}
 	c, err := s.deltaContest(func(v string, opts deltafifo.Options) stages {
-		return &liveInformer{informerStages: &informerStages{variant: v, opts: opts, open: true, handling: newHandling(0)}, rounds: l}
+		return &liveInformer{informerStages: &informerStages{variant: v, opts: opts, store: s.Store, workqueue: s.Workqueue, open: true, handling: newHandling(0)}, rounds: l}
 	})
 	if err != nil {
 		return nil, err

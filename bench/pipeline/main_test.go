@@ -23,6 +23,7 @@ func TestMain(m *testing.M) {
 	pipeline.SetStallLimit(3 * time.Second)
 	registerFaults()
 	registerMistaken()
+	registerStores()
 	// Parallel tests mostly wait for paces and relists, so more of them run than there are
 	// processors.
 	flag.Parse()

@@ -6,9 +6,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
 
 	"watchlab/bench/profile"
+	"watchlab/impls/workqueue"
 	"watchlab/loadgen/storm"
 )
 
@@ -18,7 +18,7 @@ import (
 type handler struct {
 	log      *deliveryLog
 	handling *handling
-	queue    workqueue.TypedInterface[string]
+	queue    workqueue.Queue[string]
 	stages   profile.Stages // labels the informer's goroutine at the first call
 	seen     []bool         // events of the calls so far
 	left     int            // number of missing events
@@ -30,7 +30,7 @@ type handler struct {
 
 var _ cache.ResourceEventHandler = (*handler)(nil)
 
-func newHandler(st *stamps, h *handling, q workqueue.TypedInterface[string], events int) *handler {
+func newHandler(st *stamps, h *handling, q workqueue.Queue[string], events int) *handler {
 	return &handler{
 		log: newDeliveryLog(st, events), handling: h, queue: q,
 		seen: make([]bool, events+1), left: events, done: make(chan struct{}),
@@ -94,7 +94,7 @@ func (h *handler) call(t cache.DeltaType, obj any) {
 type worker struct {
 	st      *stamps
 	indexer cache.KeyGetter
-	queue   workqueue.TypedInterface[string]
+	queue   workqueue.Queue[string]
 	log     []work        // look-ups in order; only run's goroutine writes
 	stamped int           // length of the log at the last clock reading
 	worked  atomic.Uint64 // number of entries of the log that other goroutines may read
@@ -109,7 +109,7 @@ type work struct {
 	at  int64
 }
 
-func newWorker(st *stamps, q workqueue.TypedInterface[string], events int) *worker {
+func newWorker(st *stamps, q workqueue.Queue[string], events int) *worker {
 	w := &worker{
 		st: st, queue: q,
 		log:   make([]work, 0, events+sampleEvery),

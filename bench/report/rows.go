@@ -80,7 +80,7 @@ func link(rows []row) {
 		r := &rows[i]
 		for j := range rows {
 			b := &rows[j]
-			if r.baseline || !b.baseline || knobs(*b) != knobs(*r) {
+			if r.baseline || !b.baseline || knobs(*b) != r.throughput.NameBeside(b.throughput, "impl", "rate") {
 				continue
 			}
 			if r.base == nil || b.rate() == r.rate() && r.base.rate() != r.rate() {

@@ -98,6 +98,8 @@ func TestList(t *testing.T) {
 		`deltafifo +sharded +per-key +per-shard +deltas +yes +many +unlocked +option\n`,
 		`queue +sharded +- +per-shard +latest +yes +many +unlocked +no\n`,
 		`merge +cond `,
+		`store +clientgo +point-in-time +wait for writers\n`,
+		`workqueue +clientgo +per-key\n`,
 		`deltafifo/clientgo-realfifo-batch\n(  .*\n)*.*cache.QueueWithBatch;(\n| )[^/]*k8s.io/client-go v0.37.2\n`,
 		`queue/clientgo-fifo\n(  .*\n)*.*cache.Queue;(\n| )[^/]*k8s.io/client-go v0.37.2\n`,
 		`merge/reference\n  \S`,

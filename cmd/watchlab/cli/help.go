@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -85,15 +86,18 @@ func complete(cmd *cobra.Command, flag string, names []string) {
 }
 
 func completeSpec(cmd *cobra.Command) {
-	var variants, decoders, kinds []string
+	names := map[string][]string{} // of variants, by flag
 	for _, e := range entries() {
-		switch {
-		case e.Family == impls.Decode:
-			decoders = append(decoders, e.Name)
-		case !slices.Contains(variants, e.Name):
-			variants = append(variants, e.Name)
+		flag := "impl"
+		switch e.Family {
+		case impls.Decode, impls.Store, impls.Workqueue: // flags have their names
+			flag = string(e.Family)
+		}
+		if !slices.Contains(names[flag], e.Name) {
+			names[flag] = append(names[flag], e.Name)
 		}
 	}
+	var kinds []string
 	for _, k := range profile.Kinds() {
 		kinds = append(kinds, string(k))
 	}
@@ -102,11 +106,12 @@ func completeSpec(cmd *cobra.Command) {
 			complete(cmd, f.Flag, f.Values)
 		}
 	}
-	for flag, names := range map[string][]string{
-		"impl": variants, "decode": decoders, "delivery": {string(deltafifo.InOrder), string(deltafifo.PerKey)}, "profile": append(kinds, "all"), "pace": {"max", "trace"},
+	maps.Copy(names, map[string][]string{
+		"delivery": {string(deltafifo.InOrder), string(deltafifo.PerKey)}, "profile": append(kinds, "all"), "pace": {"max", "trace"},
 		"output": {"brief", "table", "json", "bench"}, "storm": stormChoices(),
-	} {
-		complete(cmd, flag, names)
+	})
+	for flag, values := range names {
+		complete(cmd, flag, values)
 	}
 }
 

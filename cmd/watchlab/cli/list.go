@@ -16,6 +16,8 @@ import (
 	"watchlab/impls/deltafifo"
 	"watchlab/impls/merge"
 	"watchlab/impls/queue"
+	"watchlab/impls/store"
+	"watchlab/impls/workqueue"
 )
 
 type entry struct {
@@ -31,6 +33,8 @@ func entries() []entry {
 		entriesOf(impls.Decode, decode.Variants()),
 		entriesOf(impls.DeltaFIFO, deltafifo.Variants()),
 		entriesOf(impls.Queue, queue.Variants()),
+		entriesOf(impls.Store, store.Variants()),
+		entriesOf(impls.Workqueue, workqueue.Variants()),
 		entriesOf(impls.Merge, merge.Variants()),
 	)
 }
@@ -58,23 +62,38 @@ func newList() *cobra.Command {
 	return cmd
 }
 
-// listTable prints the guarantees beside each name, those of queues in a table of their own, and the
-// description below.
-func listTable(w io.Writer, all []entry) error {
-	decoders := slices.IndexFunc(all, func(e entry) bool { return e.Family != impls.Decode })
-	if err := guaranteeTable(w, "ORDER\tBOUNDED\tOBJECTS\tSTRIPS", all[:decoders], func(g impls.Guarantees) []string {
+// guaranteeTables are the tables of the list: the families of each and the columns of their guarantees.
+var guaranteeTables = []struct {
+	families []impls.Family
+	columns  string
+	row      func(impls.Guarantees) []string
+}{
+	{[]impls.Family{impls.Decode}, "ORDER\tBOUNDED\tOBJECTS\tSTRIPS", func(g impls.Guarantees) []string {
 		return []string{string(g.Order), yesNo(g.Bounded), string(cmp.Or(g.HandsOver, impls.Owned)), dash(g.Strips)}
-	}); err != nil {
-		return err
-	}
-	fmt.Fprintln(w)
-	if err := guaranteeTable(w, "DELIVERY\tORDER\tCOALESCES\tBOUNDED\tCONSUMERS\tHANDLER\tTHROTTLES", all[decoders:], func(g impls.Guarantees) []string {
+	}},
+	{[]impls.Family{impls.DeltaFIFO, impls.Queue, impls.Merge}, "DELIVERY\tORDER\tCOALESCES\tBOUNDED\tCONSUMERS\tHANDLER\tTHROTTLES", func(g impls.Guarantees) []string {
 		return []string{
 			dash(g.Mode), string(g.Order), string(g.Coalesces), yesNo(g.Bounded),
 			string(g.Consumers), choose(g.Unlocked, "unlocked", "locked"), dash(string(g.Throttles)),
 		}
-	}); err != nil {
-		return err
+	}},
+	{[]impls.Family{impls.Store}, "LISTS\tREADERS", func(g impls.Guarantees) []string {
+		return []string{string(g.Lists), choose(g.Unlocked, "do not wait for writers", "wait for writers")}
+	}},
+	{[]impls.Family{impls.Workqueue}, "ORDER", func(g impls.Guarantees) []string { return []string{string(g.Order)} }},
+}
+
+// listTable prints the guarantees beside each name, in a table for each kind of family, and the
+// description below.
+func listTable(w io.Writer, all []entry) error {
+	for i, t := range guaranteeTables {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		of := slices.DeleteFunc(slices.Clone(all), func(e entry) bool { return !slices.Contains(t.families, e.Family) })
+		if err := guaranteeTable(w, t.columns, of, t.row); err != nil {
+			return err
+		}
 	}
 	for _, e := range all {
 		text := e.Summary
