@@ -10,8 +10,8 @@
 //  4. RunMutants (build tag mutants) shows that each check fails for a
 //     variant with the matching bug; see mutants.md.
 //
-// The suites are in queuetest (families deltafifo and queue) and mergetest. Every variant passes
-// the suite of its family, including the upstream baselines: if a baseline fails, the suite is
+// The suites are in queuetest (families deltafifo and queue), storetest and mergetest. Every variant
+// passes the suite of its family, including the upstream baselines: if a baseline fails, the suite is
 // wrong. A variant from another module calls the suite from its own test:
 //
 //	func TestConformance(t *testing.T) { queuetest.RunDeltaFIFO(t, myVariant) }
@@ -93,6 +93,9 @@ func (c Call) Returned() (ok bool, err error) {
 		return false, nil
 	}
 }
+
+// Done returns the channel on which the error arrives when the call has returned.
+func (c Call) Done() <-chan error { return c.done }
 
 // Wait waits for the call and returns its error.
 func (c Call) Wait() error { return <-c.done }

@@ -1,0 +1,131 @@
+package storetest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/anishathalye/porcupine"
+	"k8s.io/client-go/tools/cache"
+
+	"watchlab/impls/conformance"
+	"watchlab/impls/store"
+)
+
+// The operations of a history are op, whose output is an error, and read, whose output is that of of.
+var machine = conformance.Machine[model]{Init: newModel, Step: step, Describe: func(in, out any) string {
+	return fmt.Sprintf("%v → %v", in, out)
+}}
+
+func step(before model, in, out any) ([]model, error) {
+	switch in := in.(type) {
+	case read:
+		if want := in.of(before); !slices.Equal(out.([]string), want) {
+			return nil, fmt.Errorf("it is %q", want)
+		}
+		return []model{before}, nil
+	case op:
+		after := before.clone()
+		failed, _ := out.(error)
+		if err := in.apply(after); errorWords(err) != errorWords(failed) {
+			return nil, fmt.Errorf("it returns %s", errorWords(err))
+		}
+		return []model{after}, nil
+	}
+	panic(fmt.Sprintf("unknown operation %T", in))
+}
+
+const historyRounds = 40
+
+func linearizable(t *testing.T, s setup) {
+	for range historyRounds {
+		seed := rand.Uint64()
+		conformance.Linearizable(t, machine, seed, s.history(t, seed))
+	}
+}
+
+// keysLinearizable: a list is a read of each key, so that it may show the keys at different times
+// between its begin and its end. So it is with the writes of a Transaction and a Replace.
+func keysLinearizable(t *testing.T, s setup) {
+	for range historyRounds {
+		seed := rand.Uint64()
+		history := s.history(t, seed)
+		for _, key := range historyKeys {
+			conformance.Linearizable(t, machine, seed, ofKey(key, history))
+		}
+	}
+}
+
+var historyKeys = []string{"a/k0", "a/k1", "b/k0"}
+
+// ofKey returns the part of a history that is about one key.
+func ofKey(key string, history []porcupine.Operation) (part []porcupine.Operation) {
+	others := func(word string) bool {
+		is, _, _ := strings.Cut(strings.TrimLeft(word, "+-~"), "=")
+		is, _, _ = strings.Cut(is, "@")
+		return is != key && strings.Contains(word, "/")
+	}
+	for _, o := range history {
+		switch in := o.Input.(type) {
+		case op:
+			in.text = strings.Join(slices.DeleteFunc(strings.Fields(in.text), others), " ")
+			if o.Input = in; !strings.Contains(in.text, " ") && in.text != "replace" {
+				continue
+			}
+		case read:
+			if in.call == "ListIndexFuncValues" || in.call == "GetByKey" && in.arg != key {
+				continue
+			}
+			o.Output = slices.DeleteFunc(slices.Clone(o.Output.([]string)), others)
+		}
+		part = append(part, o)
+	}
+	return part
+}
+
+// history runs random operations and records them, and then reads everything. Nothing is written by
+// then, so that a stale index shows.
+func (s setup) history(t *testing.T, seed uint64) []porcupine.Operation {
+	const writers, readers, writes, lists = 3, 3, 5, 6
+	store := s.new(t, yielding())
+	clients := conformance.Clients(seed, writers+readers)
+	var wg sync.WaitGroup
+	for i, c := range clients {
+		wg.Go(func() {
+			if i >= writers {
+				for range lists {
+					record(c, store, historyReads[c.IntN(len(historyReads))])
+					c.Yield()
+				}
+				return
+			}
+			for n := range writes {
+				in := op{randomOp(c.IntN, historyKeys, true), 100*(i+1) + n}
+				c.Call(in, func() error { return in.apply(store) })
+				c.Yield()
+			}
+		})
+	}
+	wg.Wait()
+	for _, r := range historyReads {
+		record(clients[0], store, r)
+	}
+	return conformance.Operations(clients)
+}
+
+func record(c *conformance.Client, s store.Store, r read) {
+	began := c.Now()
+	out := r.of(s)
+	c.Record(began, r, out)
+}
+
+// historyReads leaves out GetIndexers, whose map upstream shares with AddIndexers.
+var historyReads = []read{
+	{call: "GetByKey", arg: "a/k0"}, {call: "GetByKey", arg: "b/k0"},
+	{call: "List"}, {call: "ListKeys"},
+	{"ByIndex", cache.NamespaceIndex, "a"}, {"ByIndex", "value", "x"}, {"ByIndex", "late", "x"},
+	{"Index", "value", "y"}, {"Index", "value", "x,y"}, {"IndexKeys", "value", "x"}, {"ListIndexFuncValues", "value", ""},
+}

@@ -1,0 +1,264 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"watchlab/impls/store"
+)
+
+// object is what the checks store. The index functions value and late return its values, and fail for
+// the value broken.
+type object struct {
+	metav1.ObjectMeta
+
+	values []string
+}
+
+func newObject(key string, version int, values ...string) *object {
+	o := &object{values: values}
+	o.Namespace, o.Name, _ = cache.SplitMetaNamespaceKey(key)
+	o.ResourceVersion = strconv.Itoa(version)
+	return o
+}
+
+// nameless has no key.
+type nameless struct{}
+
+var (
+	keyOf     = cache.DeletionHandlingMetaNamespaceKeyFunc
+	errBroken = errors.New("broken object")
+)
+
+func valuesOf(obj any) ([]string, error) {
+	if o := obj.(*object); !slices.Contains(o.values, "broken") {
+		return o.values, nil
+	}
+	return nil, errBroken
+}
+
+// indexers returns those of a new store.
+func indexers() cache.Indexers {
+	return cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc, "value": valuesOf}
+}
+
+// model is the contract as a sequential machine: a store of client-go that one goroutine calls.
+type model struct{ store.Store }
+
+func newModel() model {
+	return model{cache.NewIndexer(keyOf, indexers()).(store.Store)}
+}
+
+func (m model) clone() model {
+	c := model{cache.NewIndexer(keyOf, maps.Clone(m.GetIndexers())).(store.Store)}
+	_ = c.Replace(m.List(), m.LastStoreSyncResourceVersion())
+	return c
+}
+
+// String returns the state of a history.
+func (m model) String() string {
+	return fmt.Sprint(read{call: "List"}.of(m), read{call: "GetIndexers"}.of(m))
+}
+
+// op is a call that writes, in words, and the version of its objects:
+//
+//	add a/k0=x,y                      an object with two values
+//	update !                          an object without a key
+//	delete ~a/k0                      by its tombstone
+//	transact a/k0=x +k1 -a/k1 ~b/k0   updates, adds and deletes
+//	replace a/k0 b/k0=x
+//	bookmark 7
+//	indexers late later               functions that return the object's values
+type op struct {
+	text    string
+	version int
+}
+
+// apply makes the call.
+func (o op) apply(s store.Store) error {
+	fields := strings.Fields(o.text)
+	var txns []cache.Transaction
+	var objs []any
+	more := cache.Indexers{}
+	for _, w := range fields[1:] {
+		txn := cache.Transaction{Type: cache.TransactionTypeUpdate, Object: objectOf(strings.TrimLeft(w, "+-"), o.version)}
+		switch w[0] {
+		case '+':
+			txn.Type = cache.TransactionTypeAdd
+		case '-', '~':
+			txn.Type = cache.TransactionTypeDelete
+		}
+		txns, objs = append(txns, txn), append(objs, txn.Object)
+		more[w] = valuesOf
+	}
+	switch fields[0] {
+	case "add":
+		return s.Add(objs[0])
+	case "update":
+		return s.Update(objs[0])
+	case "delete":
+		return s.Delete(objs[0])
+	case "transact":
+		if err := s.Transaction(txns...); err != nil {
+			return err
+		}
+		return nil
+	case "replace":
+		return s.Replace(objs, strconv.Itoa(o.version))
+	case "bookmark":
+		s.Bookmark(strings.Join(fields[1:], ""))
+		return nil
+	case "indexers":
+		return s.AddIndexers(more)
+	}
+	panic("unknown call " + o.text)
+}
+
+func objectOf(word string, version int) any {
+	if word == "!" {
+		return nameless{}
+	}
+	key, list, _ := strings.Cut(word, "=")
+	bare := strings.TrimPrefix(key, "~")
+	obj := newObject(bare, version, strings.FieldsFunc(list, func(c rune) bool { return c == ',' })...)
+	if bare != key {
+		return cache.DeletedFinalStateUnknown{Key: bare, Obj: obj}
+	}
+	return obj
+}
+
+func errorWords(err error) string {
+	var transaction *cache.TransactionError
+	switch {
+	case err == nil:
+		return "nil"
+	case errors.As(err, &transaction):
+		words := fmt.Sprint(transaction.SuccessfulIndices, " of ", transaction.TotalTransactions)
+		for _, err := range transaction.Errors {
+			words += ", " + errorWords(err)
+		}
+		return words
+	case errors.As(err, new(cache.KeyError)):
+		return "a KeyError"
+	default:
+		return "an error"
+	}
+}
+
+// randomOp draws a call that writes some of the keys, each once if they are to be distinct.
+func randomOp(intn func(int) int, keys []string, distinct bool) string {
+	verb := []string{"add", "update", "delete", "transact", "transact", "transact", "replace", "bookmark 7", "indexers late", "indexers value later"}[intn(10)]
+	n := intn(5)
+	switch verb {
+	case "add", "update", "delete":
+		n = 1
+	case "transact", "replace":
+	default:
+		return verb
+	}
+	used := map[string]bool{}
+	for range n {
+		key := keys[intn(len(keys))]
+		if distinct && used[key] {
+			continue
+		}
+		used[key] = true
+		if verb == "transact" {
+			key = []string{"", "", "+", "-", "-", "~"}[intn(6)] + key
+		} else if verb == "delete" {
+			key = []string{"", "~"}[intn(2)] + key
+		}
+		if values := []string{"", "=x", "=y", "=x,y", "=y,y,z"}[intn(5)]; !strings.HasSuffix(key, "!") {
+			key += values
+		}
+		verb += " " + key
+	}
+	return verb
+}
+
+// read is a call that reads.
+type read struct{ call, index, arg string }
+
+// of makes the call and returns its result in words, sorted where the contract leaves the order open.
+func (r read) of(s store.Store) []string {
+	var objs []any
+	var keys []string
+	var exists bool
+	var err error
+	switch r.call {
+	case "Get", "GetByKey":
+		objs = make([]any, 1)
+		if r.call == "Get" {
+			objs[0], exists, err = s.Get(objectOf(r.arg, 0))
+		} else {
+			objs[0], exists, err = s.GetByKey(r.arg)
+		}
+		if !exists && objs[0] == nil {
+			objs = nil
+		}
+	case "List":
+		objs = s.List()
+	case "ByIndex":
+		objs, err = s.ByIndex(r.index, r.arg)
+	case "Index": // by an object with these values
+		objs, err = s.Index(r.index, objectOf("a/probe="+r.arg, 0))
+	case "IndexKeys": // in order
+		keys, err = s.IndexKeys(r.index, r.arg)
+	case "ListKeys":
+		keys = slices.Sorted(slices.Values(s.ListKeys()))
+	case "ListIndexFuncValues":
+		keys = slices.Sorted(slices.Values(s.ListIndexFuncValues(r.index)))
+	case "GetIndexers":
+		keys = slices.Sorted(maps.Keys(s.GetIndexers()))
+	case "LastStoreSyncResourceVersion":
+		keys = []string{s.LastStoreSyncResourceVersion()}
+	}
+	if err != nil {
+		return []string{"error"}
+	}
+	for _, obj := range objs {
+		keys = append(keys, word(obj))
+	}
+	if objs != nil {
+		slices.Sort(keys)
+	}
+	return keys
+}
+
+// word returns an object as KEY@VERSION=VALUES.
+func word(obj any) string {
+	o, ok := obj.(*object)
+	if !ok {
+		return fmt.Sprint(obj)
+	}
+	return cache.MetaObjectToName(o).String() + "@" + o.ResourceVersion + "=" + strings.Join(o.values, ",")
+}
+
+// keys are those that are stored. reads are all calls that read, of stored and unknown keys, names and
+// values.
+var (
+	keys  = []string{"k0", "k1", "a/k0", "a/k1", "b/k0", "b/k1"}
+	reads = func() []read {
+		all := []read{{call: "List"}, {call: "ListKeys"}, {call: "GetIndexers"}, {call: "LastStoreSyncResourceVersion"}}
+		for _, key := range append([]string{"!", "unknown"}, keys...) {
+			all = append(all, read{call: "Get", arg: key}, read{call: "GetByKey", arg: key})
+		}
+		for _, name := range []string{cache.NamespaceIndex, "value", "late", "unknown"} {
+			all = append(all, read{call: "ListIndexFuncValues", index: name})
+			for _, v := range []string{"", "a", "b", "x", "y", "z", "unknown"} {
+				all = append(all, read{"ByIndex", name, v}, read{"IndexKeys", name, v}, read{"Index", name, v})
+			}
+			for _, v := range []string{"x,y", "x,x,z", "unknown,y", "broken"} {
+				all = append(all, read{"Index", name, v})
+			}
+		}
+		return all
+	}()
+)
