@@ -10,9 +10,9 @@
 //  4. RunMutants (build tag mutants) shows that each check fails for a
 //     variant with the matching bug; see mutants.md.
 //
-// The suites are in queuetest (families deltafifo and queue), storetest and mergetest. Every variant
-// passes the suite of its family, including the upstream baselines: if a baseline fails, the suite is
-// wrong. A variant from another module calls the suite from its own test:
+// The suites are in queuetest (families deltafifo and queue), storetest, workqueuetest and mergetest.
+// Every variant passes the suite of its family, including the upstream baselines: if a baseline
+// fails, the suite is wrong. A variant from another module calls the suite from its own test:
 //
 //	func TestConformance(t *testing.T) { queuetest.RunDeltaFIFO(t, myVariant) }
 package conformance

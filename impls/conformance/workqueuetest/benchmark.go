@@ -1,4 +1,3 @@
-// Package workqueuetest is the conformance suite of the family workqueue, and its benchmark.
 package workqueuetest
 
 import (

@@ -1,0 +1,319 @@
+package workqueuetest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/anishathalye/porcupine"
+	"pgregory.net/rapid"
+
+	"watchlab/impls"
+	"watchlab/impls/conformance"
+)
+
+// concurrentChecks hold for every interleaving.
+var concurrentChecks = []check{
+	{Name: "nothing lost among adders and workers", Concurrent: true, Run: nothingLost},
+	{Name: "every Add wakes a worker", Concurrent: true, Run: addsWake},
+	{Name: "ShutDown during Adds", For: whole, Concurrent: true, Run: shutDownDuringAdds},
+	{Name: "drain during Dones", For: whole, Concurrent: true, Run: drainDuringDones},
+	{Name: "linearizable", For: whole, Concurrent: true, Run: linearizable},
+}
+
+// work runs n workers until the queue is shut down. do is called between Get and Done.
+func (r *rig) work(n int, do func(item string)) *sync.WaitGroup {
+	r.watchdog()
+	var workers sync.WaitGroup
+	for range n {
+		workers.Go(func() {
+			for item := r.take(); item != shutdown; item = r.take() {
+				do(item)
+				r.queue.Done(item)
+			}
+		})
+	}
+	return &workers
+}
+
+// nothingLost: adders add the same items, and each once an item of its own. After the last Add of an
+// item a worker gets it. The race detector sees that what happened before an Add or a Done happened
+// before the next Get of the item: the fields of tally are not atomic.
+func nothingLost(t *testing.T, s setup) {
+	const adders, workers, shared, each = 4, 4, 5, 300
+	type tally struct{ turns, fresh int }
+	var (
+		r        = s.new(t)
+		tallies  [shared + adders*each]tally
+		busy     [shared + adders*each]atomic.Bool
+		added    [shared]atomic.Int64
+		seen     [shared]atomic.Int64
+		handed   atomic.Int64
+		all      = make(chan struct{})
+		finished = sync.OnceFunc(func() { close(all) })
+	)
+	working := r.work(workers, func(item string) {
+		i, err := strconv.Atoi(item)
+		if err != nil || busy[i].Swap(true) {
+			t.Errorf("%s is in process twice (%v)", item, err)
+		}
+		tallies[i].turns++
+		for range i % 3 {
+			runtime.Gosched()
+		}
+		if i < shared {
+			seen[i].Store(added[i].Load())
+		} else if handed.Add(1); tallies[i] != (tally{1, 1}) {
+			t.Errorf("an item that was added once was handed out %d times", tallies[i].turns)
+		}
+		busy[i].Store(false)
+		sum := int64(0)
+		for i := range shared {
+			if seen[i].Load() != added[i].Load() {
+				return
+			}
+			sum += seen[i].Load()
+		}
+		if sum == adders*each && handed.Load() == adders*each {
+			finished()
+		}
+	})
+	for a := range adders {
+		go func() {
+			rng := rand.New(rand.NewPCG(uint64(a), 1))
+			for n := range each {
+				i := rng.IntN(shared)
+				added[i].Add(1)
+				r.queue.Add(strconv.Itoa(i))
+				own := shared + a*each + n
+				tallies[own].fresh = 1
+				r.queue.Add(strconv.Itoa(own))
+				for range rng.IntN(3) {
+					runtime.Gosched()
+				}
+			}
+		}()
+	}
+	go func() { working.Wait(); finished() }() // The watchdog.
+	<-all
+	r.shutDown()
+	working.Wait()
+	if n := handed.Load(); n != adders*each {
+		t.Errorf("%d items of %d were handed out", n, adders*each)
+	}
+	for i := range shared {
+		if got, want := seen[i].Load(), added[i].Load(); got != want {
+			t.Errorf("item %d: the last Get saw %d of %d Adds", i, got, want)
+		}
+	}
+}
+
+// addsWake: adders wait for each of their items, so that workers sleep all the time. In each third turn
+// the worker adds the item once more, so that Done has to wake.
+func addsWake(t *testing.T, s setup) {
+	const adders, workers, turns = 2, 3, 500
+	r := s.new(t)
+	var handled [adders]chan struct{}
+	var times [adders]int
+	for a := range adders {
+		handled[a] = make(chan struct{}, turns)
+	}
+	working := r.work(workers, func(item string) {
+		a := int(item[0] - '0')
+		if times[a]++; times[a]%3 == 0 {
+			r.queue.Add(item)
+			runtime.Gosched()
+		} else {
+			handled[a] <- struct{}{}
+		}
+	})
+	ended := make(chan struct{})
+	go func() { working.Wait(); close(ended) }()
+	var adding sync.WaitGroup
+	for a := range adders {
+		adding.Go(func() {
+			for range turns {
+				r.queue.Add(strconv.Itoa(a))
+				select {
+				case <-handled[a]:
+				case <-ended:
+				}
+			}
+		})
+	}
+	adding.Wait()
+	r.shutDown()
+	<-ended
+}
+
+// shutDownDuringAdds: what was added before ShutDown is handed out, once; nothing is left behind.
+func shutDownDuringAdds(t *testing.T, s setup) {
+	const adders, workers, each, rounds = 3, 2, 40, 20
+	for range rounds {
+		r := s.new(t)
+		var ending atomic.Bool
+		var total atomic.Int64
+		var sure, taken [adders * each]atomic.Int32
+		at := 1 + rand.Int64N(adders*each)
+		working := r.work(workers, func(item string) {
+			i, err := strconv.Atoi(item)
+			if err != nil || taken[i].Add(1) > 1 {
+				t.Errorf("%s was handed out twice (%v)", item, err)
+			}
+		})
+		var adding sync.WaitGroup
+		for a := range adders {
+			adding.Go(func() {
+				for i := a * each; i < (a+1)*each; i++ {
+					r.queue.Add(strconv.Itoa(i))
+					if !ending.Load() {
+						sure[i].Store(1)
+					}
+					if total.Add(1) == at {
+						ending.Store(true)
+						r.queue.ShutDown()
+					}
+				}
+			})
+		}
+		adding.Wait()
+		working.Wait()
+		for i := range sure {
+			if sure[i].Load() > taken[i].Load() {
+				t.Errorf("item %d was added before ShutDown and not handed out", i)
+			}
+		}
+		if n := r.queue.Len(); n > 0 {
+			t.Errorf("%d items are queued, and Get returned that there is none", n)
+		}
+	}
+}
+
+// drainDuringDones: a drain ends after the Done of each item, and it ends.
+func drainDuringDones(t *testing.T, s setup) {
+	const workers, rounds = 4, 100
+	for range rounds {
+		r := s.new(t).watchdog()
+		var done atomic.Int32
+		var working sync.WaitGroup
+		for w := range workers {
+			r.queue.Add(strconv.Itoa(w))
+		}
+		for range workers {
+			item := r.take()
+			working.Go(func() {
+				runtime.Gosched()
+				done.Add(1)
+				r.queue.Done(item)
+			})
+		}
+		r.queue.ShutDownWithDrain()
+		if n := done.Load(); n < workers {
+			t.Errorf("the drain ended with %d of %d items in process", workers-n, workers)
+		}
+		working.Wait()
+	}
+}
+
+// randomOperations compares random operations with the model. rapid reduces a difference to a short sequence.
+func randomOperations(t *testing.T, s setup) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := s.new(t).watchdog()
+		m := model{ordered: fifo(s)}
+		do := func(o operation) {
+			after, err := m.step(o, r.call(o))
+			if err != nil {
+				t.Fatalf("%v: %v", m, err)
+			}
+			m = after
+		}
+		item := func() string { return string(rune('a' + rapid.IntRange(0, 5).Draw(t, "item"))) }
+		t.Repeat(map[string]func(*rapid.T){
+			"add": func(*rapid.T) { do(operation{add, item()}) },
+			"get": func(*rapid.T) {
+				if m.queued != "" || m.down {
+					do(operation{kind: get})
+				}
+			},
+			"done": func(*rapid.T) {
+				if i := item(); ours(s) || !has(m.queued, i) {
+					do(operation{done, i})
+				}
+			},
+			"first done": func(*rapid.T) {
+				if m.process != "" {
+					do(operation{done, m.process[:1]})
+				}
+			},
+			"look": func(*rapid.T) { do(operation{kind: length}); do(operation{kind: isDown}) },
+			"shut down": func(t *rapid.T) {
+				if rapid.IntRange(0, 9).Draw(t, "seldom") == 0 {
+					do(operation{kind: down})
+				}
+			},
+		})
+	})
+}
+
+// linearizable checks small histories of adders and workers.
+func linearizable(t *testing.T, s setup) {
+	for range 40 {
+		seed := rand.Uint64()
+		conformance.Linearizable(t, machine(fifo(s)), seed, s.history(t, seed))
+	}
+}
+
+// history runs random operations and records them. The queue is shut down at some time, and workers
+// take what is queued.
+func (s setup) history(t *testing.T, seed uint64) []porcupine.Operation {
+	const adders, workers, each = 3, 2, 6
+	r := s.new(t).watchdog()
+	clients := conformance.Clients(seed, adders+workers)
+	call := func(c *conformance.Client, o operation) any {
+		began := c.Now()
+		out := r.call(o)
+		c.Record(began, o, out)
+		return out
+	}
+	var adding, working sync.WaitGroup
+	for a, c := range clients[:adders] {
+		adding.Go(func() {
+			for range each {
+				o := operation{add, string(rune('a' + c.IntN(3)))}
+				switch roll := c.IntN(8); {
+				case roll == 0:
+					o = operation{kind: isDown}
+				case roll == 1 && s.Order != impls.OrderPerShard: // Shards are not counted at one moment.
+					o = operation{kind: length}
+				case roll == 2 && ours(s):
+					o.kind = done // mostly of an item that is not in process
+				}
+				call(c, o)
+				c.Yield()
+			}
+			if a == 0 && c.IntN(3) == 0 {
+				call(c, operation{kind: down})
+			}
+		})
+	}
+	for _, c := range clients[adders:] {
+		working.Go(func() {
+			for {
+				item := call(c, operation{kind: get})
+				if item == shutdown {
+					return
+				}
+				c.Yield()
+				call(c, operation{done, fmt.Sprint(item)})
+			}
+		})
+	}
+	adding.Wait()
+	call(clients[0], operation{kind: down})
+	working.Wait()
+	return conformance.Operations(clients)
+}

@@ -1,0 +1,223 @@
+package workqueuetest
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unsafe"
+	"weak"
+
+	"github.com/google/go-cmp/cmp"
+	upstream "k8s.io/client-go/util/workqueue"
+
+	"watchlab/impls/conformance"
+	"watchlab/impls/workqueue"
+)
+
+var scriptChecks = []check{
+	{Name: "a queued item is queued once", Run: script(`add a a a, len 1, get a, wait, done a, got, len 0, add a, got a`)},
+	{Name: "items keep their order", For: fifo, Run: script(
+		`add a b c, add a, add c, get a b c`,
+		`add a b, get a, add c a, done a, get b c a, done a b c, add c b a, get c b a`,
+		`add a b c d e f g h i j k l m n o p q r, get a b c, add s t u v w x y z, get d e f g h i j k l m n o p q r s t u v w x y z`)},
+	{Name: "an item in process is not handed out", Run: script(`add a, get a, add a, wait, add b, got b, wait, done a, got a`)},
+	{Name: "an item added in process is queued by Done", Run: script(
+		`add a, get a, add a a, done a, get a, done a, wait, add b, got b`,
+		`add a, get a, add a, done a, len 1, add a, len 1, get a, wait`,
+		`add a b c, get a b c, add a b c, done a b c, get a b c, done a b c, wait`)},
+	{Name: "every wait is woken", Run: script(
+		`wait, add a, got a, wait, done a, add a, got a, add a, wait, done a, got a`,
+		`wait, wait, wait, add a b, got a b, add c, got c, add a b c, wait, wait, done a b, got a b`,
+		`add a, get a, wait, wait, add a b, got b, done a, got a`)},
+	{Name: "Done of an item not in process", Run: script(
+		`done a, len 0, add a, get a, done b, add b, get b, done a a, done b, len 0, wait`,
+		`add a, get a, add a, done a, get a, done a, done a, len 0, wait`)},
+	// client-go's Done queues such an item a second time.
+	{Name: "Done of a queued item", For: ours, Run: script(`add a, done a, len 1, get a, wait, done a, got, add a, got a`)},
+	{Name: "Len counts queued items", For: whole, Run: script(
+		`len 0, add a b c, len 3, add a, len 3, get a b c, len 0, add a, len 0, done a, len 1, done b c, len 1`)},
+	{Name: "ShutDown ends every wait", Run: script(`wait, wait, down false, shutdown, got shutdown shutdown, down true, end`)},
+	{Name: "queued items survive ShutDown", For: whole, Run: script(
+		`add a b c, shutdown, len 3, shutdown, get a b c, end, done a b c, end, len 0`)},
+	{Name: "Add after ShutDown is ignored", Run: script(`shutdown, add a, len 0, end`)},
+	{Name: "Add in process after ShutDown is ignored", For: whole, Run: script(`add a b, get a, shutdown, add a b c, len 1, done a, get b, end`)},
+	{Name: "an item added in process survives ShutDown", For: whole, Run: script(
+		`add a, get a, add a, shutdown, done a, len 1, get a, done a, end`,
+		`add a b, get a b, add a b, drain, done a, get a, done a, done b, get b, done b, end, drained 1`)},
+	{Name: "ShutDownWithDrain waits for items in process", For: whole, Run: script(
+		`drain, drained 1, down true, end, add a, len 0`,
+		`add a b, get a, drain, drained 0, add c, get b, done a, drained 0, end, done b, drained 1`,
+		`add a, get a, wait, drain, got shutdown, drained 0, done b, drained 0, done a, drained 1`)},
+	{Name: "ShutDown ends a drain", For: whole, Run: script(
+		`add a, get a, drain, drain, drained 0, shutdown, drained 2, done a`,
+		`add a, get a, shutdown, drain, drained 0, done a, drained 1`)},
+	// client-go's Done wakes one of them.
+	{Name: "several drains at once", For: ours, Run: script(`add a, get a, drain, drain, drained 0, done a, drained 2`)},
+}
+
+var otherChecks = []check{
+	{Name: "the metrics are client-go's", For: whole, Run: metricsEqual},
+	{Name: "no goroutine leaks", For: whole, Run: noGoroutineLeft},
+	{Name: "items that are done can be collected", Run: itemsCollected},
+	{Name: "idle costs no CPU time", For: whole, Run: idleCost},
+	{Name: "client-go's delaying queue on top", For: whole, Run: bubble(delaying)},
+	{Name: "client-go's rate-limiting queue on top", For: whole, Run: bubble(rateLimiting)},
+	{Name: "random operations", For: whole, Run: randomOperations},
+}
+
+func (m *metrics) NewDepthMetric(n string) upstream.GaugeMetric  { return metric{m, n + " depth"} }
+func (m *metrics) NewAddsMetric(n string) upstream.CounterMetric { return metric{m, n + " adds"} }
+func (m *metrics) NewLatencyMetric(n string) upstream.HistogramMetric {
+	return metric{m, n + " latency"}
+}
+func (m *metrics) NewWorkDurationMetric(n string) upstream.HistogramMetric {
+	return metric{m, n + " work duration"}
+}
+func (m *metrics) NewUnfinishedWorkSecondsMetric(n string) upstream.SettableGaugeMetric {
+	return metric{m, n + " unfinished work"}
+}
+func (m *metrics) NewLongestRunningProcessorSecondsMetric(n string) upstream.SettableGaugeMetric {
+	return metric{m, n + " longest running processor"}
+}
+func (m *metrics) NewRetriesMetric(n string) upstream.CounterMetric { return metric{m, n + " retries"} }
+
+// metricsEqual compares the calls of each metric with those that client-go's queue makes.
+func metricsEqual(t *testing.T, s setup) {
+	clientgo, err := workqueue.Lookup("clientgo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{
+		`add a, step 1s, add a, step 1s, get a, step 3s, done a, done a, done b, step 1s`,
+		`add a, get a, step 100ms, add a, step 200ms, add a, step 500ms, done a, step 1s, get a, step 250ms, done a, step 1s`,
+		`add a, get a, step 1s, add b, get b, step 1s, step 500ms, done a, step 1s, done b, step 1s`,
+		`wait, step 1s, add a, got a, step 2s, shutdown, add b, step 1s, done a, step 1s, end`,
+		`add a, get a, add a, drain, step 1s, done a, get a, step 1s, done a, drained 1`,
+	} {
+		calls := func(v workqueue.Variant, name string) map[string][]string {
+			m := &metrics{calls: map[string][]string{}}
+			synctest.Test(t, func(t *testing.T) {
+				s.variant = v
+				s.new(t, func(o *workqueue.Options[string]) { o.Name, o.MetricsProvider = name, m }).run(text)
+			})
+			return m.calls
+		}
+		if diff := cmp.Diff(calls(clientgo, "q"), calls(s.variant, "q")); diff != "" {
+			t.Errorf("%s: calls of metrics (-client-go +%s):\n%s", text, s.variant.Name, diff)
+		}
+		if got := calls(s.variant, ""); len(got) > 0 {
+			t.Errorf("%s: a queue without a name called metrics: %v", text, got)
+		}
+	}
+}
+
+// noGoroutineLeft: a queue without a name starts no goroutine, and one with a name leaves none behind.
+func noGoroutineLeft(t *testing.T, s setup) {
+	for _, text := range []string{``, `add a b, get a, add a`, `wait, wait`, `add a, get a, drain`} {
+		for _, name := range []string{"", "q"} {
+			synctest.Test(t, func(t *testing.T) {
+				before := runtime.NumGoroutine()
+				r := s.new(t, func(o *workqueue.Options[string]) {
+					o.Name, o.MetricsProvider = name, &metrics{calls: map[string][]string{}}
+				})
+				if name == "" {
+					r.goroutines(before, "a new queue without a name")
+				}
+				r.run(text)
+				r.queue.ShutDown()
+				r.goroutines(before, text+", ShutDown")
+			})
+		}
+	}
+}
+
+// itemsCollected: a queue holds no reference to items that are done, save for a few.
+func itemsCollected(t *testing.T, s setup) {
+	const items, most = 1000, 20
+	r := s.new(t).watchdog()
+	all := make([]weak.Pointer[byte], items)
+	for i := range items {
+		item := fmt.Sprintf("a-namespace/a-long-name-with-memory-of-its-own-%d", i)
+		all[i] = weak.Make(unsafe.StringData(item))
+		r.queue.Add(item)
+		for i%90 == 89 && r.queue.Len() > 0 {
+			got := r.take()
+			if i%180 == 89 {
+				r.queue.Add(got) // Once more.
+			}
+			r.queue.Done(got)
+			if i%180 == 89 {
+				r.queue.Done(r.take())
+			}
+		}
+	}
+	for r.queue.Len() > 0 {
+		r.queue.Done(r.take())
+	}
+	runtime.GC()
+	alive := 0
+	for _, p := range all {
+		if p.Value() != nil {
+			alive++
+		}
+	}
+	runtime.KeepAlive(r.queue)
+	if alive > most {
+		t.Errorf("%d of %d items that are done cannot be collected", alive, items)
+	}
+}
+
+// idleCost measures a queue whose workers and drain sleep.
+func idleCost(t *testing.T, s setup) {
+	empty, draining := s.new(t), s.new(t)
+	draining.queue.Add("a")
+	draining.take()
+	drain := conformance.Async(func() error { draining.queue.ShutDownWithDrain(); return nil })
+	var gets []conformance.Call
+	for range 3 {
+		gets = append(gets, conformance.Async(func() error { empty.take(); return nil }))
+	}
+	conformance.Idle(t)
+	empty.shutDown()
+	draining.shutDown()
+	for _, c := range append(gets, drain) {
+		_ = c.Wait()
+	}
+}
+
+func (r *rig) delayed() upstream.TypedDelayingInterface[string] {
+	d := upstream.NewTypedDelayingQueueWithConfig(upstream.TypedDelayingQueueConfig[string]{Clock: r.clock, Queue: r.queue})
+	r.queue = d
+	synctest.Wait()
+	return d
+}
+
+func delaying(r *rig) {
+	d := r.delayed()
+	d.AddAfter("a", 2*time.Second)
+	d.AddAfter("b", time.Second)
+	d.AddAfter("c", 0)
+	r.run(`len 1, get c, wait, step 999ms, got, step 1ms, got b, add b, done b, get b, wait, step 1s, got a`)
+	d.AddAfter("a", time.Second)
+	d.AddAfter("a", time.Minute)
+	r.run(`wait, step 1s, got, done a, got a, shutdown, end, done a, step 1m, len 0, end`)
+}
+
+func rateLimiting(r *rig) {
+	q := upstream.NewTypedRateLimitingQueueWithConfig(
+		upstream.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute),
+		upstream.TypedRateLimitingQueueConfig[string]{Clock: r.clock, DelayingQueue: r.delayed()})
+	r.queue = q
+	q.AddRateLimited("a")
+	r.run(`wait, step 1s, got a`)
+	q.AddRateLimited("a")
+	r.run(`done a, wait, step 1s, got, step 1s, got a, done a`)
+	if n := q.NumRequeues("a"); n != 2 {
+		r.t.Errorf("a was requeued %d times, want 2", n)
+	}
+	q.Forget("a")
+	q.AddRateLimited("a")
+	r.run(`wait, step 1s, got a`)
+}

@@ -1,0 +1,235 @@
+// Package workqueuetest is the conformance suite of the family workqueue, and its benchmark. See the
+// package comment of watchlab/impls/workqueue for the guarantees.
+//
+// Most checks are scripts, in the words of [rig.run]. What they cannot state is compared with a
+// model, the contract as a sequential machine: random operations, and small concurrent histories.
+//
+// The exported API is [Run] and [Benchmark].
+package workqueuetest
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"watchlab/impls"
+	"watchlab/impls/conformance"
+	"watchlab/impls/workqueue"
+)
+
+// Run tests a variant.
+func Run(t *testing.T, v workqueue.Variant) {
+	s := setup{v, v.Guarantees[0]}
+	if s.Coalesces != impls.CoalesceLatest || s.Consumers != impls.ManyConsumers {
+		t.Errorf("guarantees: %v; a workqueue keeps one of each item, for many consumers", s.Guarantees)
+	}
+	conformance.Run(t, s, slices.Concat(scriptChecks, otherChecks, concurrentChecks))
+}
+
+type check = conformance.Check[setup]
+
+// setup is a variant with its guarantees.
+type setup struct {
+	variant workqueue.Variant
+	impls.Guarantees
+}
+
+// The conditions of checks.
+func ours(s setup) bool { return !s.variant.Baseline() }
+func fifo(s setup) bool { return s.Order != impls.OrderPerShard }
+
+// whole leaves out controller-runtime's queue: it drops what is queued at ShutDown, has no drain, counts
+// items in process that were added again, and has goroutines and a clock of its own.
+func whole(s setup) bool { return ours(s) || s.Order != impls.OrderPriority }
+
+// rig is a queue under test.
+type rig struct {
+	setup
+	t       conformance.TB
+	queue   workqueue.Queue[string]
+	clock   *clocktesting.FakeClock
+	down    bool        // ShutDown was called
+	gets    chan string // what the Gets of "wait" returned
+	drained chan struct{}
+}
+
+const shutdown = "shutdown" // stands for an item where Get returned that the queue is shut down
+
+// new returns a rig whose queue is shut down when the test ends.
+func (s setup) new(t conformance.TB, set ...func(*workqueue.Options[string])) *rig {
+	t.Helper()
+	r := &rig{
+		setup: s, t: t, clock: clocktesting.NewFakeClock(time.Unix(1, 0)),
+		gets: make(chan string, 100), drained: make(chan struct{}, 100),
+	}
+	o := workqueue.Options[string]{Clock: r.clock}
+	for _, f := range set {
+		f(&o)
+	}
+	q, err := s.variant.New(o)
+	if err != nil {
+		t.Fatalf("New: %v", err)
+	}
+	r.queue = q
+	t.Cleanup(r.shutDown)
+	return r
+}
+
+func (r *rig) shutDown() {
+	if !r.down { // A second time only where a script says so.
+		r.down = true
+		r.queue.ShutDown()
+	}
+}
+
+// watchdog ends a test that hangs.
+func (r *rig) watchdog() *rig {
+	conformance.Watchdog(r.t, r.queue.ShutDown)
+	return r
+}
+
+// take is Get.
+func (r *rig) take() string {
+	item, down := r.queue.Get()
+	if down {
+		return shutdown
+	}
+	return item
+}
+
+// bubble returns a check's function that tests a new rig in a bubble of its own.
+func bubble(f func(*rig)) func(*testing.T, setup) {
+	return func(t *testing.T, s setup) {
+		synctest.Test(t, func(t *testing.T) { f(s.new(t)) })
+	}
+}
+
+// script returns a check's function that runs scripts, each with a new queue.
+func script(texts ...string) func(*testing.T, setup) {
+	return func(t *testing.T, s setup) {
+		for _, text := range texts {
+			bubble(func(r *rig) { r.run(text) })(t, s)
+		}
+	}
+}
+
+// run runs the statements of a script, which commas separate. A statement is one of:
+//
+//	add A B, done A B     calls Add or Done for each item
+//	get A B               calls Get for each item; the items come in this order if the variant is fifo
+//	end                   calls Get, which returns that the queue is shut down
+//	wait                  calls Get in a goroutine, and it sleeps
+//	got A B               so many Gets of wait have returned, with these items
+//	shutdown, down B      ShutDown, ShuttingDown
+//	drain, drained N      ShutDownWithDrain in a goroutine; so many have returned since
+//	len N                 Len
+//	step D                moves the clock
+func (r *rig) run(text string) {
+	r.t.Helper()
+	for statement := range strings.SplitSeq(text, ",") {
+		words := strings.Fields(statement)
+		if len(words) == 0 {
+			continue
+		}
+		got, want := r.do(words[0], words[1:])
+		if !fifo(r.setup) || words[0] == "got" {
+			slices.Sort(got)
+			slices.Sort(want)
+		}
+		if !slices.Equal(got, want) {
+			r.t.Fatalf("%s: got %v\nin the script %s", strings.Join(words, " "), got, text)
+		}
+	}
+}
+
+// do does a statement and returns what it observes, and what it should.
+func (r *rig) do(verb string, args []string) (got, want []string) {
+	r.t.Helper()
+	before := len(r.drained)
+	switch verb {
+	case "add", "done":
+		for _, item := range args {
+			map[string]func(string){"add": r.queue.Add, "done": r.queue.Done}[verb](item)
+		}
+	case "get", "end", "wait":
+		if verb == "end" {
+			args = []string{shutdown}
+		}
+		for range max(1, len(args)) {
+			go func() { r.gets <- r.take() }()
+			synctest.Wait()
+		}
+	case "shutdown":
+		r.down = true
+		r.queue.ShutDown()
+	case "drain":
+		r.down = true
+		go func() { r.queue.ShutDownWithDrain(); r.drained <- struct{}{} }()
+	case "step":
+		d, err := time.ParseDuration(args[0])
+		if err != nil {
+			r.t.Fatalf("step: %v", err)
+		}
+		r.clock.Step(d)
+	case "len":
+		got, want = append(got, strconv.Itoa(r.queue.Len())), args
+	case "down":
+		got, want = append(got, strconv.FormatBool(r.queue.ShuttingDown())), args
+	}
+	synctest.Wait()
+	switch verb {
+	case "get", "got", "end", "wait":
+		want = args
+		for range len(r.gets) {
+			got = append(got, <-r.gets)
+		}
+	case "drained":
+		got, want = append(got, strconv.Itoa(before)), args
+		for range before {
+			<-r.drained
+		}
+	}
+	return got, want
+}
+
+// goroutines fails if more goroutines remain than before.
+func (r *rig) goroutines(before int, when string) {
+	synctest.Wait()
+	for try := 0; try < 100_000 && runtime.NumGoroutine() > before; try++ {
+		runtime.Gosched()
+	}
+	if n := runtime.NumGoroutine(); n > before {
+		r.t.Errorf("%s: %d goroutines more than before", when, n-before)
+	}
+}
+
+// metrics records the calls of each metric.
+type metrics struct {
+	mu    sync.Mutex
+	calls map[string][]string
+}
+
+// metric is any of them.
+type metric struct {
+	*metrics
+	name string
+}
+
+func (m metric) Inc()              { m.record("Inc") }
+func (m metric) Dec()              { m.record("Dec") }
+func (m metric) Set(v float64)     { m.record(fmt.Sprint("Set ", v)) }
+func (m metric) Observe(v float64) { m.record(fmt.Sprint("Observe ", v)) }
+
+func (m metric) record(call string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.calls[m.name] = append(m.calls[m.name], call)
+}
