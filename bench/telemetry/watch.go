@@ -77,6 +77,7 @@ func (s *Session) watchCell(family string, headline cell.Boundary, name string, 
 		"impl": &l.Variant, metric.Delivery: &l.Delivery, metric.Pipeline: &l.Pipeline,
 		metric.Storm: &l.Storm, metric.Source: &l.Source, metric.Rate: &l.Rate,
 		metric.Encoding: &l.Encoding, metric.Decode: &l.Decode,
+		metric.Store: &l.Store, metric.Workqueue: &l.Workqueue,
 	}
 	for _, label := range labels {
 		if f := fields[label.Key]; f != nil {

@@ -30,7 +30,7 @@ const (
 
 // played is a cell of the exporter.
 type played struct {
-	family, variant, delivery, pipeline, storm, source, encoding, decode, rate string
+	family, variant, delivery, pipeline, storm, source, encoding, decode, store, workqueue, rate string
 	// pace is the speed relative to upstream's cell.
 	pace float64
 	// trouble makes the cell fail in all possible ways.
@@ -38,7 +38,7 @@ type played struct {
 }
 
 func (c played) labels() []string {
-	return []string{"fake", c.family, c.variant, c.delivery, c.pipeline, c.storm, c.source, c.encoding, c.decode, c.rate}
+	return []string{"fake", c.family, c.variant, c.delivery, c.pipeline, c.storm, c.source, c.encoding, c.decode, c.store, c.workqueue, c.rate}
 }
 
 // cells covers several families, every pipeline, and both deliveries.

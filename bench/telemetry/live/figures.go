@@ -65,12 +65,12 @@ func TypeOf[T watch.EventType | cache.DeltaType](t T) Type {
 
 // Labels of a variant's metrics: the [metric.CommonLabels] in their order.
 type Labels struct {
-	Run, Family, Variant, Delivery, Pipeline, Storm, Source, Encoding, Decode, Rate string
+	Run, Family, Variant, Delivery, Pipeline, Storm, Source, Encoding, Decode, Store, Workqueue, Rate string
 }
 
 // Values returns the labels in the order of [metric.CommonLabels].
 func (l Labels) Values() []string {
-	return []string{l.Run, l.Family, l.Variant, l.Delivery, l.Pipeline, l.Storm, l.Source, l.Encoding, l.Decode, l.Rate}
+	return []string{l.Run, l.Family, l.Variant, l.Delivery, l.Pipeline, l.Storm, l.Source, l.Encoding, l.Decode, l.Store, l.Workqueue, l.Rate}
 }
 
 // Verdict on a cell: a status and a cause as in bench/lab.

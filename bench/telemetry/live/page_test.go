@@ -44,7 +44,7 @@ func TestSample(t *testing.T) {
 	})
 	second := sampler.sample(t0.Add(2 * time.Second))
 	v := second.Variants[0]
-	if v.Group != "deltafifo · in-order · informer · gang · memory · protobuf · shared" || v.Name != "ring" || v.Rate != "1000" || v.Phase != "measure" || v.Verdict != "invalid: generator" || v.Depth != 7 || v.Bytes != 70 {
+	if v.Group != "deltafifo · in-order · informer · gang · memory · protobuf · shared · snapshot · sharded" || v.Name != "ring" || v.Rate != "1000" || v.Phase != "measure" || v.Verdict != "invalid: generator" || v.Depth != 7 || v.Bytes != 70 {
 		t.Errorf("%+v", v)
 	}
 	for name, got := range map[string]struct {

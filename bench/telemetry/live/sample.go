@@ -81,7 +81,7 @@ func (s *sampler) sample(now time.Time) Sample {
 func variant(now, before *Figures, seconds float64) Variant {
 	l := now.Labels
 	v := Variant{
-		Group: join(" · ", l.Family, l.Delivery, l.Pipeline, l.Storm, l.Source, l.Encoding, l.Decode),
+		Group: join(" · ", l.Family, l.Delivery, l.Pipeline, l.Storm, l.Source, l.Encoding, l.Decode, l.Store, l.Workqueue),
 		Name:  l.Variant, Rate: l.Rate, Phase: now.Phase, Verdict: join(": ", now.Verdict.Status, now.Verdict.Cause),
 		Rounds: now.Rounds, Depth: now.QueueDepth, Bytes: now.QueueBytes(),
 	}

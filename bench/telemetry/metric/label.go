@@ -2,26 +2,28 @@ package metric
 
 // The common labels: those of all metrics of a variant.
 const (
-	Run      = "run"
-	Family   = "family"
-	Variant  = "variant"
-	Delivery = "delivery"
-	Pipeline = "pipeline"
-	Storm    = "storm"
-	Source   = "source"
-	Encoding = "encoding"
-	Decode   = "decode"
-	Rate     = "rate"
+	Run       = "run"
+	Family    = "family"
+	Variant   = "variant"
+	Delivery  = "delivery"
+	Pipeline  = "pipeline"
+	Storm     = "storm"
+	Source    = "source"
+	Encoding  = "encoding"
+	Decode    = "decode"
+	Store     = "store"
+	Workqueue = "workqueue"
+	Rate      = "rate"
 )
 
 // SearchedRate is the rate of all cells of a search for the knee, which bounds the number of series.
 const SearchedRate = "searched"
 
 // CommonLabels returns the first labels of each Common metric. Delivery is deltafifo's only;
-// encoding and decode are empty unless the experiment chooses them. Rate is that of benchmark names:
-// max for unpaced cells.
+// encoding, decode, store and workqueue are empty unless the experiment chooses them. Rate is that of
+// benchmark names: max for unpaced cells.
 func CommonLabels() []string {
-	return []string{Run, Family, Variant, Delivery, Pipeline, Storm, Source, Encoding, Decode, Rate}
+	return []string{Run, Family, Variant, Delivery, Pipeline, Storm, Source, Encoding, Decode, Store, Workqueue, Rate}
 }
 
 // The labels of single metrics.
