@@ -18,6 +18,21 @@
 //     Transaction are stored.
 //   - A panic of an index function, as upstream's for an error of one, leaves the store usable.
 //
+// # Lists per object
+//
+// A variant with [impls.PerObject] changes one object at a time, with all its index values: before one
+// moment all reads see the old object and its values, after it the new one and its values. A list comes
+// to one object after the other. It shows each as it is then. An object that is stored and has the
+// value during the whole list is in it once. Between different keys nothing is promised:
+//
+//   - A list may show a later write and miss an earlier one of another key.
+//   - While an object moves from one index value to another, it may be in the lists of both values or of
+//     neither. A list has it at most once, also if it leaves the value and comes back.
+//   - A Transaction is a sequence of writes, and a Replace one of writes and then removals: readers may see
+//     any part of it, and writers may write in between. An object that stays during a Replace is in each
+//     list. After it, all reads see the new contents.
+//   - ListIndexFuncValues shows the values of objects that it comes to.
+//
 // # What is not guaranteed
 //
 // The order of a list. Whether a List of all objects waits for writers: Guarantees.Unlocked says so.
@@ -66,6 +81,8 @@ var registry = impls.NewRegistry[Options, Store](impls.Store)
 
 func init() {
 	registry.Register(clientgoVariant())
+	registry.Register(shardedVariant())
+	registry.Register(concurrentMapVariant())
 }
 
 // Register adds a variant from another module. It panics if the name is taken.
