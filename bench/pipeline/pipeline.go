@@ -6,8 +6,9 @@
 //     the whole pod list after each event, as kubelet's api source does.
 //   - informer: source → decode → Reflector → deltafifo → indexer → handler → workqueue →
 //     worker. impls/informer puts the variant between client-go's own parts. The source
-//     apiserver has the stage decode; see [source.Wire].
-//     The cell impl=clientgo-informer is client-go's cache.NewSharedIndexInformer.
+//     apiserver has the stage decode; see [source.Wire]. [Config.Store] and [Config.Workqueue]
+//     name the indexer and the workqueue. The cell impl=clientgo-informer is client-go's
+//     cache.NewSharedIndexInformer with client-go's workqueue.
 //   - kubelet: source → Reflector → UndeltaStore → merge → sync loop, and, with
 //     [Config.Static], kubelet's file and http sources.
 //

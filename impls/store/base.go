@@ -65,7 +65,10 @@ type base struct {
 	adding sync.Mutex // serialises AddIndexers
 }
 
-var _ Store = (*base)(nil)
+var (
+	_ Store   = (*base)(nil)
+	_ Swapper = (*base)(nil)
+)
 
 // newBase returns a store over an engine without objects and indices. The options are complete.
 func newBase(o Options, e engine, serial bool) *base {
@@ -129,7 +132,13 @@ func (s *base) Delete(obj any) error { return s.one(obj, true) }
 // Transaction makes the writes in order. It leaves out those whose object has no key, and returns an
 // error with them.
 func (s *base) Transaction(txns ...cache.Transaction) *cache.TransactionError {
+	return s.Swap(nil, txns...)
+}
+
+// Swap is Transaction, and reads what is replaced before it writes.
+func (s *base) Swap(old []any, txns ...cache.Transaction) *cache.TransactionError {
 	batch := make([]write, 0, len(txns))
+	clear(old)
 	var failed *cache.TransactionError
 	for i, txn := range txns {
 		key, err := s.keyFunction(txn.Object)
@@ -142,6 +151,9 @@ func (s *base) Transaction(txns ...cache.Transaction) *cache.TransactionError {
 		}
 		if failed != nil {
 			failed.SuccessfulIndices = append(failed.SuccessfulIndices, i)
+		}
+		if old != nil {
+			old[i], _ = s.get(key)
 		}
 		batch = append(batch, write{key, txn.Object, txn.Type == cache.TransactionTypeDelete})
 	}
