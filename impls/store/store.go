@@ -82,6 +82,7 @@ var registry = impls.NewRegistry[Options, Store](impls.Store)
 
 func init() {
 	registry.Register(clientgoVariant())
+	registry.Register(snapshotVariant())
 	registry.Register(shardedVariant())
 	registry.Register(concurrentMapVariant())
 }
