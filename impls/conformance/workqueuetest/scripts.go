@@ -99,8 +99,9 @@ func metricsEqual(t *testing.T, s setup) {
 		calls := func(v workqueue.Variant, name string) map[string][]string {
 			m := &metrics{calls: map[string][]string{}}
 			synctest.Test(t, func(t *testing.T) {
-				s.variant = v
-				s.new(t, func(o *workqueue.Options[string]) { o.Name, o.MetricsProvider = name, m }).run(text)
+				setup{v, s.Guarantees}.new(t, func(o *workqueue.Options[string]) {
+					o.Name, o.MetricsProvider, m.clock = name, m, o.Clock
+				}).run(text)
 			})
 			return m.calls
 		}
@@ -120,7 +121,7 @@ func noGoroutineLeft(t *testing.T, s setup) {
 			synctest.Test(t, func(t *testing.T) {
 				before := runtime.NumGoroutine()
 				r := s.new(t, func(o *workqueue.Options[string]) {
-					o.Name, o.MetricsProvider = name, &metrics{calls: map[string][]string{}}
+					o.Name, o.MetricsProvider = name, &metrics{calls: map[string][]string{}, clock: o.Clock}
 				})
 				if name == "" {
 					r.goroutines(before, "a new queue without a name")

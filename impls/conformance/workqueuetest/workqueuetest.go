@@ -18,6 +18,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"watchlab/impls"
@@ -61,13 +62,15 @@ type rig struct {
 	drained chan struct{}
 }
 
+var start = time.Unix(1, 0) // of the clock
+
 const shutdown = "shutdown" // stands for an item where Get returned that the queue is shut down
 
 // new returns a rig whose queue is shut down when the test ends.
 func (s setup) new(t conformance.TB, set ...func(*workqueue.Options[string])) *rig {
 	t.Helper()
 	r := &rig{
-		setup: s, t: t, clock: clocktesting.NewFakeClock(time.Unix(1, 0)),
+		setup: s, t: t, clock: clocktesting.NewFakeClock(start),
 		gets: make(chan string, 100), drained: make(chan struct{}, 100),
 	}
 	o := workqueue.Options[string]{Clock: r.clock}
@@ -211,8 +214,10 @@ func (r *rig) goroutines(before int, when string) {
 	}
 }
 
-// metrics records the calls of each metric.
+// metrics records the calls of each metric, with their times.
 type metrics struct {
+	clock clock.PassiveClock
+
 	mu    sync.Mutex
 	calls map[string][]string
 }
@@ -231,5 +236,5 @@ func (m metric) Observe(v float64) { m.record(fmt.Sprint("Observe ", v)) }
 func (m metric) record(call string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.calls[m.name] = append(m.calls[m.name], call)
+	m.calls[m.name] = append(m.calls[m.name], fmt.Sprintf("%v %s", m.clock.Since(start), call))
 }

@@ -1,0 +1,21 @@
+//go:build mutants
+
+package workqueue_test
+
+import (
+	"testing"
+
+	"watchlab/impls/conformance"
+	"watchlab/impls/conformance/workqueuetest"
+	"watchlab/impls/workqueue"
+)
+
+func TestMutants(t *testing.T) {
+	var all []conformance.Mutant
+	for _, m := range workqueue.Mutants() {
+		all = append(all, conformance.Mutant{Name: m.Name, Broken: m.Broken, Check: m.Check, In: ".*"})
+	}
+	conformance.RunMutants(t, "workqueue", all, func(t *testing.T, i int) {
+		t.Run("impl", func(t *testing.T) { workqueuetest.Run(t, workqueue.Mutants()[i].Variant) })
+	})
+}
