@@ -94,8 +94,15 @@ func (c Call) Returned() (ok bool, err error) {
 	}
 }
 
-// Done returns the channel on which the error arrives when the call has returned.
-func (c Call) Done() <-chan error { return c.done }
+// Await waits for [Patience] at most, and reports whether the call has returned, and its error.
+func (c Call) Await() (ok bool, err error) {
+	select {
+	case err := <-c.done:
+		return true, err
+	case <-time.After(Patience):
+		return false, nil
+	}
+}
 
 // Wait waits for the call and returns its error.
 func (c Call) Wait() error { return <-c.done }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
-	"time"
 	"weak"
 
 	"k8s.io/client-go/tools/cache"
@@ -24,8 +23,9 @@ func callersOwn(t *testing.T, s setup) {
 		t.Error("AddIndexers took a name twice")
 	}
 	txns := []cache.Transaction{{Type: cache.TransactionTypeAdd, Object: newObject("a/k0", 1, "x", "y")}}
-	p.store.Transaction(txns...)
-	p.model.Transaction(txns...)
+	if p.store.Transaction(txns...) != nil || p.model.Transaction(txns...) != nil {
+		t.Error("Transaction failed")
+	}
 	txns[0] = cache.Transaction{Type: cache.TransactionTypeDelete, Object: newObject("a/k0", 2)}
 	for _, m := range []cache.Indexers{given, more} {
 		clear(m)
@@ -102,10 +102,8 @@ func failingFunctions(t *testing.T, s setup) {
 				p.look("Replace")
 				return nil
 			})
-			select {
-			case <-rest.Done():
-			case <-time.After(conformance.Patience):
-				t.Fatal("a call does not return")
+			if ok, err := rest.Await(); !ok || err != nil {
+				t.Fatalf("a call does not return: %v", err)
 			}
 		})
 	}
@@ -199,10 +197,8 @@ func readsGoOn(t *testing.T, s setup) {
 				}
 				return nil
 			})
-			select {
-			case <-reading.Done():
-			case <-time.After(conformance.Patience):
-				t.Error("a read waits for the writer")
+			if ok, err := reading.Await(); !ok || err != nil {
+				t.Errorf("a read waits for the writer: %v", err)
 			}
 			close(gate)
 			if err := writing.Wait(); err != nil {
