@@ -93,6 +93,9 @@ const (
 	acrossKeys = "expects the order of different keys, which several shards do not keep"
 )
 
+// joined are the files that join the package, by their names there.
+var joined = map[string]string{"watchlab.go": "testdata/cache/adapter_test.go", "watchlab_test.go": "testdata/cache/variants_test.go"}
+
 // TestMain lets more runs than cores go on at once, because upstream's tests sleep most of the time.
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -226,8 +229,9 @@ func (s *suite) adapt(t *testing.T) {
 	if t.Failed() {
 		t.FailNow()
 	}
-	write(t, filepath.Join(s.dir, "watchlab.go"), read(t, "testdata/cache/adapter_test.go"))
-	write(t, filepath.Join(s.dir, "watchlab_test.go"), read(t, "testdata/cache/variants_test.go"))
+	for to, from := range joined {
+		write(t, filepath.Join(s.dir, to), read(t, from))
+	}
 }
 
 // rewrite changes what constructs a queue or an informer, and what reads a queue's fields.
@@ -400,7 +404,7 @@ func (s *suite) runs() []run {
 			add("queue/"+name+"/shards", name, "in-order", "latest", 4)
 		}
 	}
-	return runs
+	return append(runs, s.storeRuns()...)
 }
 
 // play runs the tests of r and returns how many passed.
