@@ -27,7 +27,8 @@
 //
 //   - A list may show a later write and miss an earlier one of another key.
 //   - While an object moves from one index value to another, it may be in the lists of both values or of
-//     neither. A list has it at most once, also if it leaves the value and comes back.
+//     neither. A list has it at most once, also if it leaves the value and comes back. Index with several
+//     values is a list of one value after the other, and may miss an object that moves between them.
 //   - A Transaction is a sequence of writes, and a Replace one of writes and then removals: readers may see
 //     any part of it, and writers may write in between. An object that stays during a Replace is in each
 //     list. After it, all reads see the new contents.
