@@ -1,6 +1,6 @@
-// Package upstream runs the tests of client-go's package cache on the variants. It copies the pinned
-// module, changes in its test files what constructs a queue or an informer, and runs the result.
-// Nothing of client-go stands in this tree.
+// Package upstream runs the tests of client-go's packages cache and workqueue on the variants. It
+// copies the pinned module, changes in its test files what constructs a queue, a store or an informer,
+// and runs the result. Nothing of client-go stands in this tree.
 package upstream
 
 import (
@@ -148,16 +148,30 @@ type suite struct {
 // build copies client-go, adapts its tests and compiles them.
 func build(t *testing.T) *suite {
 	t.Helper()
-	const module = "k8s.io/client-go"
-	root := t.TempDir()
-	copied := filepath.Join(root, "client-go")
+	root, copied := copyClientGo(t)
+	s := &suite{binary: filepath.Join(root, "cache.test"), dir: filepath.Join(copied, "tools", "cache"), uses: map[string][]string{}}
+	s.adapt(t)
+	s.compile(t, root, copied)
+	return s
+}
+
+const module = "k8s.io/client-go"
+
+// copyClientGo copies the module into a folder of root.
+func copyClientGo(t *testing.T) (root, copied string) {
+	t.Helper()
+	root = t.TempDir()
+	copied = filepath.Join(root, "client-go")
 	if err := os.CopyFS(copied, os.DirFS(command(t, "go", "list", "-m", "-f", "{{.Dir}}", module))); err != nil {
 		t.Fatal(err)
 	}
-	s := &suite{binary: filepath.Join(root, "cache.test"), dir: filepath.Join(copied, "tools", "cache"), uses: map[string][]string{}}
-	s.adapt(t)
+	return root, copied
+}
 
-	// The copy replaces the module in a second go.mod, so that all versions are those of this module.
+// compile compiles the tests of the suite's folder in the copied module. The copy replaces the module
+// in a second go.mod, so that all versions are those of this module.
+func (s *suite) compile(t *testing.T, root, copied string) {
+	t.Helper()
 	mod, sum := filepath.Join(root, "go.mod"), filepath.Join(root, "go.sum")
 	here := filepath.Dir(command(t, "go", "env", "GOMOD"))
 	write(t, mod, read(t, filepath.Join(here, "go.mod")), fmt.Appendf(nil, "\nreplace %s => %s\n", module, copied))
@@ -166,8 +180,7 @@ func build(t *testing.T) *suite {
 	if !testing.Short() {
 		args = append(args, "-race")
 	}
-	command(t, "go", append(args, module+"/tools/cache")...)
-	return s
+	command(t, "go", append(args, module+strings.TrimPrefix(filepath.ToSlash(s.dir), filepath.ToSlash(copied)))...)
 }
 
 // adapt rewrites the tests and joins the files of testdata to the package.
