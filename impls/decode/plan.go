@@ -229,6 +229,7 @@ const (
 	maxScore   = 2048
 	minScore   = -64
 	hitGain    = 8 // of a position
+	textGain   = 4 // of a string, and what a miss takes: a look-up costs as much as a copy
 	partsGain  = 4 // of a group of which 1/partsShare of the bytes repeats
 	partsShare = 8
 	sample     = 32      // one of as many objects, chosen by its UID
@@ -245,16 +246,18 @@ func (p *position) another() bool {
 	return n%4 == 0
 }
 
-func (p *position) learn(hit bool) { learn(&p.score, hit, hitGain) }
+func (p *position) learn(hit bool) { learn(&p.score, hit, hitGain, 1) }
 
-func learn(score *atomic.Int32, hit bool, gain int32) {
-	s := score.Load()
+func (p *position) learnText(hit bool) { learn(&p.score, hit, textGain, textGain) }
+
+func learn(score *atomic.Int32, hit bool, gain, loss int32) {
+	was := score.Load()
+	s := max(minScore, was-loss)
 	if hit {
-		if s < maxScore {
-			score.Store(s + gain)
-		}
-	} else if s > minScore {
-		score.Store(s - 1)
+		s = min(maxScore, was+gain)
+	}
+	if s != was {
+		score.Store(s)
 	}
 }
 

@@ -63,7 +63,8 @@ func (t *targets[T]) add(key []byte, found T) {
 
 func newShared(t *Table, types runtime.ObjectCreater, exact runtime.Decoder) *shared {
 	s := &shared{table: t, types: types, exact: exact}
-	s.walks.New = func() any { return &walk{Table: t} }
+	times := t.plan(reflect.TypeFor[metav1.Timestamp]())
+	s.walks.New = func() any { return &walk{Table: t, times: times} }
 	return s
 }
 

@@ -81,7 +81,7 @@ func fast(d Decoder, data []byte) bool {
 	switch s := d.(*codec).Decoder.(type) {
 	case *shared:
 		t, raw, ok := s.target(data)
-		return ok && (&walk{Table: s.table}).decode(t.plan, raw, nil) != nil
+		return ok && s.walks.Get().(*walk).decode(t.plan, raw, nil) != nil
 	case *sharedJSON:
 		_, obj := s.decode(s.walks.New().(*jsonWalk), data, nil)
 		return obj != nil

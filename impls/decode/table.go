@@ -107,7 +107,11 @@ func (g *generation) slot(hash uint64, i int) *atomic.Pointer[entry] {
 
 func (g *generation) find(hash uint64, k *kind, b []byte) *entry {
 	for i := range probes {
-		if e := g.slot(hash, i).Load(); e != nil && e.hash == hash && e.kind == k && e.wire == string(b) {
+		e := g.slot(hash, i).Load()
+		if e == nil {
+			break // add would have used the slot
+		}
+		if e.hash == hash && e.kind == k && e.wire == string(b) {
 			return e
 		}
 	}
@@ -198,13 +202,13 @@ func (t *Table) intern(pos *position, b []byte) string {
 	hash := t.hash(b)
 	slot, mark := &t.strings[hash%internSlots], uint32(hash>>32)
 	if s := slot.kept.Load(); s != nil && *s == string(b) {
-		pos.learn(true)
+		pos.learnText(true)
 		if pos.another() {
 			pos.text.Store(s)
 		}
 		return *s
 	}
-	pos.learn(false)
+	pos.learnText(false)
 	s := string(b)
 	if slot.seen.Load() == mark {
 		slot.kept.Store(new(s))

@@ -20,10 +20,10 @@ const maxDepth = 32
 // pointer (unsafe.Pointer, so with a write barrier) or by reflect.
 type walk struct {
 	*Table
-	time    metav1.Time // of check
-	sampled bool        // the object is of the sample, all of which is hashed
-	kept    int         // groups around the one being decoded that the table will keep
-	saved   int         // bytes of groups found
+	times   *plan // of metav1.Timestamp
+	sampled bool  // the object is of the sample, all of which is hashed
+	kept    int   // groups around the one being decoded that the table will keep
+	saved   int   // bytes of groups found
 }
 
 // known is that of the table for large groups, and for others where hashing pays or in an object of
@@ -60,7 +60,7 @@ func (w *walk) parts(f *field, b []byte, hash uint64, walk, merge func() bool) b
 		defer func() { w.kept-- }()
 	}
 	ok := walk()
-	learn(&f.parts, (w.saved-before)*partsShare >= len(b), partsGain)
+	learn(&f.parts, (w.saved-before)*partsShare >= len(b), partsGain, 1)
 	return ok
 }
 
@@ -327,7 +327,7 @@ func (w *walk) accepts(p *plan, b []byte) bool {
 				return false
 			case f.shape == text || f.shape == number || f.shape == opaque && f.typ.Kind() == reflect.Slice && f.typ.Elem().Kind() == reflect.Uint8:
 			case f.shape == message && w.accepts(f.elem, value):
-			case f.shape == custom && f.typ.Elem() == timeType && w.time.Unmarshal(value) == nil:
+			case f.shape == custom && f.typ.Elem() == timeType && w.accepts(w.times, value):
 			default:
 				return false
 			}
