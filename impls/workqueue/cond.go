@@ -38,6 +38,7 @@ type cond[T comparable] struct {
 func newCond[T comparable](o Options[T]) *cond[T] {
 	q := &cond[T]{metrics: newMetrics(o), seed: maphash.MakeSeed()}
 	q.arrival.L, q.drained.L = &q.mu, &q.mu
+	q.items.timed = q.metrics != nil
 	q.metrics.begin(func(f func(int64)) {
 		q.mu.Lock()
 		defer q.mu.Unlock()

@@ -60,6 +60,8 @@ var registry = impls.NewRegistry[Options[string], Queue[string]](impls.Workqueue
 func init() {
 	registry.Register(clientgoVariant())
 	registry.Register(condVariant())
+	registry.Register(shardedVariant())
+	registry.Register(ringVariant())
 }
 
 // Register adds a variant from another module. It panics if the name is taken.
@@ -87,6 +89,10 @@ func New[T comparable](name string, o Options[T]) (Queue[T], error) {
 		return newClientgo(o), nil
 	case "cond":
 		return newCond(o), nil
+	case "sharded":
+		return newSharded(o), nil
+	case "ring":
+		return newRing(o), nil
 	}
 	v, err := Lookup(name)
 	if err != nil {

@@ -1,0 +1,162 @@
+package workqueue_test
+
+import (
+	"math"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"watchlab/impls/workqueue"
+)
+
+// forEach builds a queue of each own variant, for items of any type.
+func forEach[T comparable](t *testing.T, test func(t *testing.T, q workqueue.Queue[T])) {
+	for _, v := range workqueue.Variants() {
+		if v.Baseline() {
+			continue
+		}
+		q, err := workqueue.New(v.Name, workqueue.Options[T]{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Run(v.Name, func(t *testing.T) { test(t, q) })
+	}
+}
+
+// request is like controller-runtime's.
+type request struct{ Namespace, Name string }
+
+func TestItemsOfAnyType(t *testing.T) {
+	t.Run("struct", func(t *testing.T) {
+		forEach(t, func(t *testing.T, q workqueue.Queue[request]) {
+			q.Add(request{"a", "b"})
+			q.Add(request{"a", "b"})
+			got, _ := q.Get()
+			q.Add(request{"a", "b"})
+			q.Add(got)
+			q.Done(request{"a", "b"})
+			if again, _ := q.Get(); again != got || q.Len() != 0 {
+				t.Errorf("got %v, then %v, %d left", got, again, q.Len())
+			}
+		})
+	})
+	t.Run("interface", func(t *testing.T) {
+		forEach(t, func(t *testing.T, q workqueue.Queue[any]) {
+			for _, item := range []any{1, int64(1), "1", 1, nil, request{}, nil} {
+				q.Add(item)
+			}
+			if q.Len() != 5 {
+				t.Errorf("%d items, want 5", q.Len())
+			}
+			for _, call := range []func(any){q.Add, q.Done} {
+				func() {
+					defer func() {
+						if recover() == nil {
+							t.Error("no panic with an item that is not comparable")
+						}
+					}()
+					call([]int{})
+				}()
+			}
+			if q.Add(2); q.Len() != 6 {
+				t.Error("a panic left the queue locked or changed")
+			}
+		})
+	})
+	t.Run("NaN", func(t *testing.T) {
+		forEach(t, func(t *testing.T, q workqueue.Queue[float64]) {
+			for _, item := range []float64{math.NaN(), math.NaN(), 0, math.Copysign(0, -1)} {
+				q.Add(item)
+			}
+			if q.Len() != 3 {
+				t.Errorf("%d items, want 3", q.Len())
+			}
+			for q.Len() > 0 {
+				item, _ := q.Get()
+				q.Done(item)
+			}
+			q.ShutDownWithDrain()
+		})
+	})
+}
+
+// TestDrain: the drain waits for items in process and what they were added again for, until ShutDown.
+func TestDrain(t *testing.T) {
+	for _, v := range workqueue.Variants() {
+		for _, forced := range []bool{false, true} {
+			t.Run(v.Name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					q, err := v.New(workqueue.Options[string]{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					q.Add("a")
+					q.Add("b")
+					q.Get()
+					q.Get()
+					q.Add("a")
+					drained := false
+					var wg sync.WaitGroup
+					wg.Go(func() {
+						q.ShutDownWithDrain()
+						drained = true
+					})
+					synctest.Wait()
+					q.Done("b")
+					q.Add("b")
+					synctest.Wait()
+					if drained || !q.ShuttingDown() || q.Len() != 0 {
+						t.Fatalf("drained %t, shutting down %t, %d queued", drained, q.ShuttingDown(), q.Len())
+					}
+					if forced {
+						q.ShutDown()
+						wg.Wait()
+					}
+					q.Done("a")
+					if item, shutdown := q.Get(); item != "a" || shutdown {
+						t.Errorf("got %q, %t: the item that was added in process is lost", item, shutdown)
+					}
+					q.Done("a")
+					wg.Wait()
+					if _, shutdown := q.Get(); !shutdown {
+						t.Error("an empty queue hands out items after ShutDown")
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestBurst: sleeping workers take all items of a burst, though Add does not wake each of them.
+func TestBurst(t *testing.T) {
+	for _, v := range workqueue.Variants() {
+		t.Run(v.Name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q, err := v.New(workqueue.Options[string]{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				items, busy := make(chan string, 100), make(chan struct{})
+				var wg sync.WaitGroup
+				for range 50 {
+					wg.Go(func() {
+						item, _ := q.Get()
+						items <- item
+						<-busy
+					})
+				}
+				synctest.Wait()
+				for i := range 40 {
+					q.Add(string(rune('a' + i)))
+				}
+				synctest.Wait()
+				if len(items) != 40 || q.Len() != 0 {
+					t.Errorf("50 sleeping workers took %d of 40 items", len(items))
+				}
+				q.ShutDown()
+				close(busy)
+				wg.Wait()
+			})
+		})
+	}
+}
