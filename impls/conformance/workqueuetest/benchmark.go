@@ -38,8 +38,8 @@ const (
 	permitted = 25
 	// sampled is the share of Adds that are timed if the queue is not full.
 	sampled = 64
-	// stuck is the longest time without a Get.
-	stuck = 30 * time.Second
+	// stuck is the longest time of a pass.
+	stuck = time.Minute
 )
 
 // Benchmark measures the variants. An op is an item that passes Add, Get and Done. Workers do nothing
@@ -77,20 +77,20 @@ const digits = 7
 
 // player adds items to a queue and takes them.
 type player struct {
+	*testing.B
 	load
 	queue   workqueue.Queue[string]
 	items   []string
 	states  []state
 	taken   []counter     // by worker
-	permits chan struct{} // nil unless the queue is full
+	permits chan struct{} // for a full queue
 	workers sync.WaitGroup
 	next    int // the item that is added next
 	added   int
+	broken  sync.Once // reports the first error
 
-	mu     sync.Mutex
-	failed error
-	// adds and floors are guarded by mu.
-	adds, floors durations
+	mu           sync.Mutex
+	adds, floors durations // guarded by mu
 }
 
 // state is that of an item.
@@ -110,33 +110,28 @@ func (l load) run(b *testing.B, v workqueue.Variant, items []string) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	p := &player{load: l, queue: q, items: items, taken: make([]counter, l.workers)}
-	each, turns := l.items, passes
-	if l.full {
-		p.permits = make(chan struct{}, l.workers)
-		each, turns = addsWhenFull, 1
-	} else {
+	p := &player{B: b, load: l, queue: q, items: items, taken: make([]counter, l.workers), permits: make(chan struct{}, l.workers)}
+	each, turns := addsWhenFull, 1
+	if !l.full {
+		each, turns = l.items, passes
 		p.items = items[:l.items]
 	}
 	p.states = make([]state, len(p.items))
-	if l.full {
-		p.add(0, l.items, false)
-		p.next = l.items
-	}
 	for w := range l.workers {
 		p.workers.Go(func() { p.work(&p.taken[w]) })
 	}
-	if !l.full {
-		p.pass(b, each)
-		p.adds, p.floors = durations{}, durations{}
+	if l.full {
+		p.add(0, l.items, false)
+		p.next = l.items
+		p.settle(l.workers) // One in process for each.
 	} else {
-		p.settle(b, l.workers) // One in process for each.
+		p.pass(each)
+		p.adds, p.floors = durations{}, durations{}
 	}
 
 	b.ReportAllocs()
 	var before, after runtime.MemStats
-	var ops, mallocs, size uint64
-	var cpu time.Duration
+	var ops, mallocs, size, cpu float64
 	for b.Loop() {
 		b.StopTimer()
 		runtime.GC()
@@ -144,30 +139,29 @@ func (l load) run(b *testing.B, v workqueue.Variant, items []string) {
 		start := conformance.CPUTime()
 		b.StartTimer()
 		for range turns {
-			p.pass(b, each)
+			p.pass(each)
 		}
 		b.StopTimer()
-		cpu += conformance.CPUTime() - start
+		cpu += float64(conformance.CPUTime() - start)
 		runtime.ReadMemStats(&after)
-		ops += uint64(each * turns)
-		mallocs, size = mallocs+after.Mallocs-before.Mallocs, size+after.TotalAlloc-before.TotalAlloc
+		ops += float64(each * turns)
+		mallocs, size = mallocs+float64(after.Mallocs-before.Mallocs), size+float64(after.TotalAlloc-before.TotalAlloc)
 		b.StartTimer()
 	}
 	b.StopTimer()
-	p.end(b)
-	report := func(value float64, unit string) { b.ReportMetric(value, unit) }
-	report(float64(b.Elapsed())/float64(ops), "ns/op")
-	report(float64(ops)/b.Elapsed().Seconds(), "items/s")
-	report(float64(cpu)/float64(ops), "cpu-ns/op")
-	report(float64(mallocs)/float64(ops), "allocs/op")
-	report(float64(size)/float64(ops), "B/op")
-	report(p.adds.quantile(0.5), "add-p50-ns")
-	report(p.adds.quantile(0.99), "add-p99-ns")
-	report(p.floors.quantile(0.99), "floor-p99-ns")
+	p.end()
+	b.ReportMetric(float64(b.Elapsed())/ops, "ns/op")
+	b.ReportMetric(ops/b.Elapsed().Seconds(), "items/s")
+	b.ReportMetric(cpu/ops, "cpu-ns/op")
+	b.ReportMetric(mallocs/ops, "allocs/op")
+	b.ReportMetric(size/ops, "B/op")
+	b.ReportMetric(p.adds.quantile(0.5), "add-p50-ns")
+	b.ReportMetric(p.adds.quantile(0.99), "add-p99-ns")
+	b.ReportMetric(p.floors.quantile(0.99), "floor-p99-ns")
 }
 
 // pass adds the next n items, and waits until as many are done, or taken if the queue is full.
-func (p *player) pass(b *testing.B, n int) {
+func (p *player) pass(n int) {
 	var adders sync.WaitGroup
 	share := n / p.adders
 	for a := range p.adders {
@@ -176,24 +170,20 @@ func (p *player) pass(b *testing.B, n int) {
 	adders.Wait()
 	p.next = (p.next + n) % len(p.items)
 	p.added += n
-	target := p.added
+	ahead := 0
 	if p.full {
-		target += len(p.taken)
+		ahead = p.load.workers
 	}
-	p.settle(b, target)
+	p.settle(p.added + ahead)
 }
 
 // add adds n items from the given one on. Where permits are given, each is for as many items.
 func (p *player) add(from, n int, timed bool) {
 	var adds, floors durations
-	every := sampled
-	if p.full {
-		every = 1
-	}
 	for i := range n {
 		at := (from + i) % len(p.items)
 		p.states[at].waits.Store(true)
-		if !timed || i%every != 0 {
+		if !timed || !p.full && i%sampled != 0 {
 			p.queue.Add(p.items[at])
 		} else {
 			start := time.Now()
@@ -209,8 +199,10 @@ func (p *player) add(from, n int, timed bool) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.adds.merge(&adds)
-	p.floors.merge(&floors)
+	for i := range adds {
+		p.adds[i] += adds[i]
+		p.floors[i] += floors[i]
+	}
 }
 
 //go:noinline
@@ -225,12 +217,12 @@ func (p *player) work(taken *counter) {
 		}
 		at, err := strconv.Atoi(item[len(item)-digits:])
 		if err != nil {
-			p.fail(err)
+			p.broken.Do(func() { p.Error(err) })
 			return
 		}
 		s := &p.states[at]
 		if s.busy.Swap(true) {
-			p.fail(fmt.Errorf("%s is in process twice", item))
+			p.broken.Do(func() { p.Errorf("%s is in process twice", item) })
 		}
 		s.waits.Store(false)
 		if p.full && n%permitted == 0 {
@@ -244,73 +236,45 @@ func (p *player) work(taken *counter) {
 }
 
 // settle waits until n items are taken.
-func (p *player) settle(b *testing.B, n int) {
-	last, since := 0, time.Now()
-	for {
-		sum := 0
+func (p *player) settle(n int) {
+	sum := 0
+	p.wait("the last item", func() bool {
+		sum = 0
 		for i := range p.taken {
 			sum += int(p.taken[i].Load())
 		}
-		switch {
-		case sum == n:
-			return
-		case sum > n:
-			p.fail(fmt.Errorf("%d items were handed out, %d were added", sum, n))
-		case sum > last:
-			last, since = sum, time.Now()
-		case time.Since(since) > stuck:
-			p.fail(fmt.Errorf("%d of %d items were handed out, and no more come", sum, n))
-		}
-		if err := p.failure(); err != nil {
-			p.queue.ShutDown()
-			b.Fatal(err)
-		}
-		<-time.After(20 * time.Microsecond)
+		return sum >= n
+	})
+	if sum > n {
+		p.broken.Do(func() { p.Errorf("%d items were handed out, %d were added", sum, n) })
 	}
 }
 
 // end lets workers take what is queued, checks that nothing is left, and shuts the queue down.
-func (p *player) end(b *testing.B) {
-	if p.permits != nil {
-		close(p.permits)
-	}
-	for since := time.Now(); p.queue.Len() > 0 || p.left() >= 0; <-time.After(time.Millisecond) {
-		if p.failure() == nil && time.Since(since) > stuck {
-			p.fail(fmt.Errorf("%d items are queued, and %s was added and never done", p.queue.Len(), p.items[max(p.left(), 0)]))
+func (p *player) end() {
+	close(p.permits)
+	at := 0
+	p.wait("all items", func() bool {
+		for at < len(p.states) && !p.states[at].waits.Load() && !p.states[at].busy.Load() {
+			at++
 		}
-		if p.failure() != nil {
-			break
-		}
-	}
+		return at == len(p.states) && p.queue.Len() == 0
+	})
 	p.queue.ShutDown()
-	if err := p.failure(); err != nil {
-		b.Fatal(err)
-	}
 	p.workers.Wait()
 }
 
-// left returns an item that was added and is not done, or -1.
-func (p *player) left() int {
-	for i := range p.states {
-		if p.states[i].waits.Load() || p.states[i].busy.Load() {
-			return i
+// wait waits for done. It ends the benchmark after an error.
+func (p *player) wait(what string, done func() bool) {
+	for since := time.Now(); !done(); <-time.After(20 * time.Microsecond) {
+		if time.Since(since) > stuck {
+			p.broken.Do(func() { p.Errorf("%s was not handed out; %d are queued", what, p.queue.Len()) })
+		}
+		if p.Failed() {
+			p.queue.ShutDown()
+			p.FailNow()
 		}
 	}
-	return -1
-}
-
-func (p *player) fail(err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.failed == nil {
-		p.failed = err
-	}
-}
-
-func (p *player) failure() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.failed
 }
 
 // durations counts durations in buckets, 16 for each power of two.
@@ -318,18 +282,8 @@ type durations [64 * 16]uint64
 
 func (d *durations) record(duration time.Duration) {
 	n := uint64(max(0, duration))
-	if n < 16 {
-		d[n]++
-		return
-	}
-	exponent := bits.Len64(n) - 5
-	d[(exponent+1)*16+int(n>>exponent)-16]++
-}
-
-func (d *durations) merge(other *durations) {
-	for i, n := range other {
-		d[i] += n
-	}
+	exponent := max(0, bits.Len64(n)-5)
+	d[exponent*16+int(n>>exponent)]++
 }
 
 // quantile returns the lower bound of a quantile's bucket, in ns.
@@ -342,8 +296,6 @@ func (d *durations) quantile(q float64) float64 {
 		sum += n
 		return sum > 0 && float64(sum) >= q*float64(total)
 	})
-	if at < 16 {
-		return float64(at)
-	}
-	return float64(uint64(16+at%16) << (at/16 - 1))
+	exponent := max(0, at/16-1)
+	return float64(at-exponent*16) * float64(uint64(1)<<exponent)
 }

@@ -47,14 +47,12 @@ func nothingLost(t *testing.T, s setup) {
 	const adders, workers, shared, each = 4, 4, 5, 300
 	type tally struct{ turns, fresh int }
 	var (
-		r        = s.new(t)
-		tallies  [shared + adders*each]tally
-		busy     [shared + adders*each]atomic.Bool
-		added    [shared]atomic.Int64
-		seen     [shared]atomic.Int64
-		handed   atomic.Int64
-		all      = make(chan struct{})
-		finished = sync.OnceFunc(func() { close(all) })
+		r           = s.new(t)
+		tallies     [shared + adders*each]tally
+		busy        [shared + adders*each]atomic.Bool
+		added, seen [shared]atomic.Int64
+		handed      atomic.Int64
+		adding      sync.WaitGroup
 	)
 	working := r.work(workers, func(item string) {
 		i, err := strconv.Atoi(item)
@@ -71,35 +69,25 @@ func nothingLost(t *testing.T, s setup) {
 			t.Errorf("an item that was added once was handed out %d times", tallies[i].turns)
 		}
 		busy[i].Store(false)
-		sum := int64(0)
-		for i := range shared {
-			if seen[i].Load() != added[i].Load() {
-				return
-			}
-			sum += seen[i].Load()
-		}
-		if sum == adders*each && handed.Load() == adders*each {
-			finished()
-		}
 	})
 	for a := range adders {
-		go func() {
-			rng := rand.New(rand.NewPCG(uint64(a), 1))
+		adding.Go(func() {
 			for n := range each {
-				i := rng.IntN(shared)
+				i, own := rand.IntN(shared), shared+a*each+n
 				added[i].Add(1)
 				r.queue.Add(strconv.Itoa(i))
-				own := shared + a*each + n
 				tallies[own].fresh = 1
 				r.queue.Add(strconv.Itoa(own))
-				for range rng.IntN(3) {
+				for range rand.IntN(3) {
 					runtime.Gosched()
 				}
 			}
-		}()
+		})
 	}
-	go func() { working.Wait(); finished() }() // The watchdog.
-	<-all
+	adding.Wait()
+	for r.queue.Len() > 0 && !whole(s) { // ShutDown drops what is queued.
+		runtime.Gosched()
+	}
 	r.shutDown()
 	working.Wait()
 	if n := handed.Load(); n != adders*each {
@@ -221,41 +209,25 @@ func drainDuringDones(t *testing.T, s setup) {
 
 // randomOperations compares random operations with the model. rapid reduces a difference to a short sequence.
 func randomOperations(t *testing.T, s setup) {
+	kinds := []kind{add, add, add, get, get, done, done, done, length, isDown, down}
+	operations := rapid.SliceOf(rapid.Custom(func(t *rapid.T) operation {
+		return operation{rapid.SampledFrom(kinds).Draw(t, "kind"), rapid.StringMatching("[a-e]").Draw(t, "item")}
+	}))
 	rapid.Check(t, func(t *rapid.T) {
-		r := s.new(t).watchdog()
-		m := model{ordered: fifo(s)}
-		do := func(o operation) {
-			after, err := m.step(o, r.call(o))
-			if err != nil {
-				t.Fatalf("%v: %v", m, err)
+		r, m := s.new(t).watchdog(), model{ordered: fifo(s)}
+		for i, o := range operations.Draw(t, "operations") {
+			switch {
+			case o.kind == get && m.queued == "" && !m.down:
+			case o.kind == done && !ours(s) && has(m.queued, o.item):
+			case o.kind == down && i%5 > 0: // Seldom.
+			default:
+				after, err := m.step(o, r.call(o))
+				if err != nil {
+					t.Fatalf("%v: %v", m, err)
+				}
+				m = after
 			}
-			m = after
 		}
-		item := func() string { return string(rune('a' + rapid.IntRange(0, 5).Draw(t, "item"))) }
-		t.Repeat(map[string]func(*rapid.T){
-			"add": func(*rapid.T) { do(operation{add, item()}) },
-			"get": func(*rapid.T) {
-				if m.queued != "" || m.down {
-					do(operation{kind: get})
-				}
-			},
-			"done": func(*rapid.T) {
-				if i := item(); ours(s) || !has(m.queued, i) {
-					do(operation{done, i})
-				}
-			},
-			"first done": func(*rapid.T) {
-				if m.process != "" {
-					do(operation{done, m.process[:1]})
-				}
-			},
-			"look": func(*rapid.T) { do(operation{kind: length}); do(operation{kind: isDown}) },
-			"shut down": func(t *rapid.T) {
-				if rapid.IntRange(0, 9).Draw(t, "seldom") == 0 {
-					do(operation{kind: down})
-				}
-			},
-		})
 	})
 }
 

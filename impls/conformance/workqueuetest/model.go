@@ -8,16 +8,16 @@ import (
 	"watchlab/impls/conformance"
 )
 
-// kind is the method that an [operation] calls.
+// kind is the method that an [operation] calls, as a word of a script.
 type kind string
 
 const (
-	add    kind = "Add"
-	get    kind = "Get"
-	done   kind = "Done"
-	length kind = "Len"
-	down   kind = "ShutDown"
-	isDown kind = "ShuttingDown"
+	add    kind = "add"
+	get    kind = "get"
+	done   kind = "done"
+	length kind = "len"
+	down   kind = "shutdown"
+	isDown kind = "down"
 )
 
 // operation is a call. Its output is what the method returns, nil where that is nothing.

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,7 +60,7 @@ type rig struct {
 	clock   *clocktesting.FakeClock
 	down    bool        // ShutDown was called
 	gets    chan string // what the Gets of "wait" returned
-	drained chan struct{}
+	drained atomic.Int32
 }
 
 var start = time.Unix(1, 0) // of the clock
@@ -70,8 +71,7 @@ const shutdown = "shutdown" // stands for an item where Get returned that the qu
 func (s setup) new(t conformance.TB, set ...func(*workqueue.Options[string])) *rig {
 	t.Helper()
 	r := &rig{
-		setup: s, t: t, clock: clocktesting.NewFakeClock(start),
-		gets: make(chan string, 100), drained: make(chan struct{}, 100),
+		setup: s, t: t, clock: clocktesting.NewFakeClock(start), gets: make(chan string, 100),
 	}
 	o := workqueue.Options[string]{Clock: r.clock}
 	for _, f := range set {
@@ -128,10 +128,10 @@ func script(texts ...string) func(*testing.T, setup) {
 //
 //	add A B, done A B     calls Add or Done for each item
 //	get A B               calls Get for each item; the items come in this order if the variant is fifo
-//	end                   calls Get, which returns that the queue is shut down
 //	wait                  calls Get in a goroutine, and it sleeps
 //	got A B               so many Gets of wait have returned, with these items
 //	shutdown, down B      ShutDown, ShuttingDown
+//	end                   calls Get, which returns that the queue is shut down
 //	drain, drained N      ShutDownWithDrain in a goroutine; so many have returned since
 //	len N                 Len
 //	step D                moves the clock
@@ -155,51 +155,37 @@ func (r *rig) run(text string) {
 
 // do does a statement and returns what it observes, and what it should.
 func (r *rig) do(verb string, args []string) (got, want []string) {
-	r.t.Helper()
-	before := len(r.drained)
 	switch verb {
-	case "add", "done":
-		for _, item := range args {
-			map[string]func(string){"add": r.queue.Add, "done": r.queue.Done}[verb](item)
-		}
-	case "get", "end", "wait":
-		if verb == "end" {
-			args = []string{shutdown}
-		}
+	case "end":
+		return r.do("get", []string{shutdown})
+	case "get", "wait":
 		for range max(1, len(args)) {
 			go func() { r.gets <- r.take() }()
 			synctest.Wait()
 		}
-	case "shutdown":
-		r.down = true
-		r.queue.ShutDown()
-	case "drain":
-		r.down = true
-		go func() { r.queue.ShutDownWithDrain(); r.drained <- struct{}{} }()
-	case "step":
-		d, err := time.ParseDuration(args[0])
-		if err != nil {
-			r.t.Fatalf("step: %v", err)
-		}
-		r.clock.Step(d)
-	case "len":
-		got, want = append(got, strconv.Itoa(r.queue.Len())), args
-	case "down":
-		got, want = append(got, strconv.FormatBool(r.queue.ShuttingDown())), args
-	}
-	synctest.Wait()
-	switch verb {
-	case "get", "got", "end", "wait":
-		want = args
+		return r.do("got", args)
+	case "got":
+		synctest.Wait()
 		for range len(r.gets) {
 			got = append(got, <-r.gets)
 		}
+		return got, args
+	case "drain":
+		r.down = true
+		go func() { r.queue.ShutDownWithDrain(); r.drained.Add(1) }()
 	case "drained":
-		got, want = append(got, strconv.Itoa(before)), args
-		for range before {
-			<-r.drained
+		return []string{strconv.Itoa(int(r.drained.Swap(0)))}, args
+	case "step":
+		d, _ := time.ParseDuration(args[0])
+		r.clock.Step(d)
+	default:
+		for _, item := range append(args, "")[:max(1, len(args))] {
+			if out := r.call(operation{kind(verb), item}); out != nil {
+				got, want = []string{fmt.Sprint(out)}, args
+			}
 		}
 	}
+	synctest.Wait()
 	return got, want
 }
 
