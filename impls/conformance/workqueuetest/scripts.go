@@ -42,13 +42,13 @@ var scriptChecks = []check{
 	{Name: "queued items survive ShutDown", For: whole, Run: script(
 		`add a b c, shutdown, len 3, shutdown, get a b c, end, done a b c, end, len 0`)},
 	{Name: "Add after ShutDown is ignored", Run: script(`shutdown, add a, len 0, end`)},
-	{Name: "Add in process after ShutDown is ignored", For: whole, Run: script(`add a b, get a, shutdown, add a b c, len 1, done a, get b, end`)},
+	{Name: "Add in process after ShutDown is ignored", For: whole, Run: script(`add a, get a, add b, shutdown, add a b c, len 1, done a, get b, end`)},
 	{Name: "an item added in process survives ShutDown", For: whole, Run: script(
 		`add a, get a, add a, shutdown, done a, len 1, get a, done a, end`,
 		`add a b, get a b, add a b, drain, done a, get a, done a, done b, get b, done b, end, drained 1`)},
 	{Name: "ShutDownWithDrain waits for items in process", For: whole, Run: script(
 		`drain, drained 1, down true, end, add a, len 0`,
-		`add a b, get a, drain, drained 0, add c, get b, done a, drained 0, end, done b, drained 1`,
+		`add a, get a, add b, drain, drained 0, add c, get b, done a, drained 0, end, done b, drained 1`,
 		`add a, get a, wait, drain, got shutdown, drained 0, done b, drained 0, done a, drained 1`)},
 	{Name: "ShutDown ends a drain", For: whole, Run: script(
 		`add a, get a, drain, drain, drained 0, shutdown, drained 2, done a`,
@@ -116,7 +116,7 @@ func metricsEqual(t *testing.T, s setup) {
 
 // noGoroutineLeft: a queue without a name starts no goroutine, and one with a name leaves none behind.
 func noGoroutineLeft(t *testing.T, s setup) {
-	for _, text := range []string{``, `add a b, get a, add a`, `wait, wait`, `add a, get a, drain`} {
+	for _, text := range []string{``, `add a, get a, add b a`, `wait, wait`, `add a, get a, drain`} {
 		for _, name := range []string{"", "q"} {
 			synctest.Test(t, func(t *testing.T) {
 				before := runtime.NumGoroutine()
