@@ -73,39 +73,37 @@ func failingFunctions(t *testing.T, s setup) {
 	for _, write := range []string{
 		"add a/k0=broken", "update a/k0=broken", "transact a/k1=z a/k0=broken k1=z", "replace k1 a/k0=broken", "indexers late",
 	} {
-		t.Run(write, func(t *testing.T) {
-			p := s.newPlayer(t)
-			p.run("add a/k0=x; add b/k0=x,y")
-			func() {
-				defer func() {
-					if recover() == nil {
-						t.Error("the write did not panic")
-					}
-				}()
-				if write == "indexers late" {
-					_ = p.store.AddIndexers(cache.Indexers{"late": func(any) ([]string, error) { return nil, errBroken }})
-				} else {
-					_ = op{write, 7}.apply(p.store)
+		p := s.newPlayer(t)
+		p.run("add a/k0=x; add b/k0=x,y")
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s did not panic", write)
 				}
 			}()
-			// A lock that is left held blocks a call for ever.
-			rest := conformance.Async(func() error {
-				if late := p.store.GetIndexers()["late"]; late != nil {
-					return nil // Upstream has the index, whose function fails again.
-				}
-				got := read{call: "Get", arg: "b/k0"}.of(p.store)
-				if want := []string{"b/k0@2=x,y"}; write != "replace k1 a/k0=broken" && !slices.Equal(got, want) {
-					t.Errorf("an object that was not written is %v, want %v", got, want)
-				}
-				p.run("update b/k1=z; delete b/k1")
-				p.run("replace a/k0=y k1=x; indexers late; update k1=y")
-				p.look("Replace")
-				return nil
-			})
-			if ok, err := rest.Await(); !ok || err != nil {
-				t.Fatalf("a call does not return: %v", err)
+			if write == "indexers late" {
+				_ = p.store.AddIndexers(cache.Indexers{"late": func(any) ([]string, error) { return nil, errBroken }})
+			} else {
+				_ = op{write, 7}.apply(p.store)
 			}
+		}()
+		// A lock that is left held blocks a call for ever.
+		rest := conformance.Async(func() error {
+			if late := p.store.GetIndexers()["late"]; late != nil {
+				return nil // Upstream has the index, whose function fails again.
+			}
+			got := read{call: "Get", arg: "b/k0"}.of(p.store)
+			if want := []string{"b/k0@2=x,y"}; write != "replace k1 a/k0=broken" && !slices.Equal(got, want) {
+				t.Errorf("after %s, another object is %v, want %v", write, got, want)
+			}
+			p.run("update b/k1=z; delete b/k1")
+			p.run("replace a/k0=y k1=x; indexers late; update k1=y")
+			p.look(write + " and Replace")
+			return nil
 		})
+		if ok, err := rest.Await(); !ok || err != nil {
+			t.Fatalf("after %s, a call does not return: %v", write, err)
+		}
 	}
 }
 
@@ -168,42 +166,40 @@ func noGoroutine(t *testing.T, s setup) {
 // readsGoOn stops a writer in an index function. Reads return meanwhile.
 func readsGoOn(t *testing.T, s setup) {
 	for _, write := range []string{"update a/k0=gate", "transact a/k0=gate", "replace b/k0=x a/k0=gate"} {
-		t.Run(write, func(t *testing.T) {
-			entered, gate := make(chan struct{}, 100), make(chan struct{})
-			own := indexers()
-			own["value"] = func(obj any) ([]string, error) {
-				if values, _ := valuesOf(obj); !slices.Contains(values, "gate") {
-					return values, nil
+		entered, gate := make(chan struct{}, 100), make(chan struct{})
+		own := indexers()
+		own["value"] = func(obj any) ([]string, error) {
+			if values, _ := valuesOf(obj); !slices.Contains(values, "gate") {
+				return values, nil
+			}
+			entered <- struct{}{}
+			<-gate
+			return []string{"x"}, nil
+		}
+		store := s.new(t, own)
+		if err := (op{"replace a/k0=x b/k0=x", 1}).apply(store); err != nil {
+			t.Fatal(err)
+		}
+		writing := conformance.Async(func() error { return op{write, 2}.apply(store) })
+		<-entered
+		reading := conformance.Async(func() error {
+			for r, want := range map[read]int{
+				{call: "Get", arg: "a/k0"}: 1, {call: "Get", arg: "b/k0"}: 1, {call: "List"}: 2, {call: "ListKeys"}: 2,
+				{"ByIndex", "value", "x"}: 2, {"Index", "value", "x"}: 2, {"IndexKeys", "value", "x"}: 2,
+				{"ByIndex", cache.NamespaceIndex, "a"}: 1,
+			} {
+				if got := r.of(store); len(got) != want {
+					t.Errorf("%v is %v during %s", r, got, write)
 				}
-				entered <- struct{}{}
-				<-gate
-				return []string{"x"}, nil
 			}
-			store := s.new(t, own)
-			if err := (op{"replace a/k0=x b/k0=x", 1}).apply(store); err != nil {
-				t.Fatal(err)
-			}
-			writing := conformance.Async(func() error { return op{write, 2}.apply(store) })
-			<-entered
-			reading := conformance.Async(func() error {
-				for r, want := range map[read]int{
-					{call: "Get", arg: "a/k0"}: 1, {call: "Get", arg: "b/k0"}: 1, {call: "List"}: 2, {call: "ListKeys"}: 2,
-					{"ByIndex", "value", "x"}: 2, {"Index", "value", "x"}: 2, {"IndexKeys", "value", "x"}: 2,
-					{"ByIndex", cache.NamespaceIndex, "a"}: 1,
-				} {
-					if got := r.of(store); len(got) != want {
-						t.Errorf("%v is %v during the write", r, got)
-					}
-				}
-				return nil
-			})
-			if ok, err := reading.Await(); !ok || err != nil {
-				t.Errorf("a read waits for the writer: %v", err)
-			}
-			close(gate)
-			if err := writing.Wait(); err != nil {
-				t.Error(err)
-			}
+			return nil
 		})
+		if ok, err := reading.Await(); !ok || err != nil {
+			t.Errorf("a read waits for %s: %v", write, err)
+		}
+		close(gate)
+		if err := writing.Wait(); err != nil {
+			t.Error(err)
+		}
 	}
 }
