@@ -62,6 +62,7 @@ func init() {
 	registry.Register(condVariant())
 	registry.Register(shardedVariant())
 	registry.Register(ringVariant())
+	registry.Register(priorityVariant())
 }
 
 // Register adds a variant from another module. It panics if the name is taken.
@@ -93,6 +94,8 @@ func New[T comparable](name string, o Options[T]) (Queue[T], error) {
 		return newSharded(o), nil
 	case "ring":
 		return newRing(o), nil
+	case "priority":
+		return NewPriority(PriorityOptions[T]{Options: o}), nil
 	}
 	v, err := Lookup(name)
 	if err != nil {

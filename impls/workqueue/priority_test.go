@@ -1,0 +1,403 @@
+package workqueue
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	upstream "k8s.io/client-go/util/workqueue"
+	testingclock "k8s.io/utils/clock/testing"
+	"pgregory.net/rapid"
+)
+
+var _ upstream.TypedRateLimitingInterface[int] = (*PriorityQueue[int])(nil)
+
+// modelItem is an item of the model.
+type modelItem struct {
+	key       string
+	priority  int
+	place     place
+	inProcess bool
+	due       time.Duration
+	order     int // of delayed items
+}
+
+// model is what a PriorityQueue does, in one goroutine and without its structures.
+type model struct {
+	fair  bool
+	items map[string]*modelItem
+	ready []*modelItem // in the order of their adding
+	now   time.Duration
+	order int
+	// levels has the priorities with ready items, the one that was passed over most often first.
+	levels []int
+	passed map[int]int
+	// namespaces has the namespaces with ready items of a priority, the next one first.
+	namespaces map[int][]string
+}
+
+func (m *model) namespace(key string) string {
+	if !m.fair {
+		return ""
+	}
+	return namespaceOf(key)
+}
+
+func (m *model) push(i *modelItem) {
+	if i.inProcess {
+		i.place = placeHeld
+		return
+	}
+	i.place = placeReady
+	m.ready = append(m.ready, i)
+	if !slices.Contains(m.levels, i.priority) {
+		m.levels = append(m.levels, i.priority)
+		m.passed[i.priority] = 0
+	}
+	if n := m.namespace(i.key); !slices.Contains(m.namespaces[i.priority], n) {
+		m.namespaces[i.priority] = append(m.namespaces[i.priority], n)
+	}
+}
+
+// take takes a ready item out of all lists.
+func (m *model) take(i *modelItem) {
+	i.place = placeNone
+	m.ready = slices.DeleteFunc(m.ready, func(r *modelItem) bool { return r == i })
+	has := func(namespace string) bool {
+		return slices.ContainsFunc(m.ready, func(r *modelItem) bool {
+			return r.priority == i.priority && m.namespace(r.key) == namespace
+		})
+	}
+	m.namespaces[i.priority] = slices.DeleteFunc(m.namespaces[i.priority], func(n string) bool { return !has(n) })
+	if len(m.namespaces[i.priority]) == 0 {
+		m.levels = slices.DeleteFunc(m.levels, func(p int) bool { return p == i.priority })
+	}
+}
+
+func (m *model) add(key string, after time.Duration, priority int) {
+	i := m.items[key]
+	if i == nil {
+		i = &modelItem{key: key}
+		m.items[key] = i
+	}
+	raised := i.place == placeNone || priority > i.priority
+	if raised && i.place == placeReady {
+		m.take(i)
+		i.priority = priority
+		m.push(i)
+		return
+	}
+	if raised {
+		i.priority = priority
+	}
+	switch {
+	case i.place == placeReady || i.place == placeHeld:
+	case after <= 0:
+		m.push(i)
+	case i.place == placeNone || m.now+after < i.due:
+		m.order++
+		i.place, i.due, i.order = placeDelayed, m.now+after, m.order
+	}
+}
+
+// step moves the time.
+func (m *model) step(by time.Duration) {
+	m.now += by
+	for {
+		var first *modelItem
+		for _, i := range m.items {
+			if i.place == placeDelayed && i.due <= m.now &&
+				(first == nil || i.due < first.due || i.due == first.due && i.order < first.order) {
+				first = i
+			}
+		}
+		if first == nil {
+			return
+		}
+		m.push(first)
+	}
+}
+
+// get takes the next item. It fails if the priority of an item was passed over too often.
+func (m *model) get() *modelItem {
+	priority := slices.Max(m.levels)
+	if m.passed[m.levels[0]] >= StarvationLimit {
+		priority = m.levels[0]
+	}
+	namespace := m.namespaces[priority][0]
+	at := slices.IndexFunc(m.ready, func(i *modelItem) bool {
+		return i.priority == priority && m.namespace(i.key) == namespace
+	})
+	i := m.ready[at]
+	for _, p := range m.levels {
+		m.passed[p]++
+	}
+	m.passed[priority] = 0
+	m.levels = append(slices.DeleteFunc(m.levels, func(p int) bool { return p == priority }), priority)
+	m.namespaces[priority] = append(m.namespaces[priority][1:], namespace)
+	m.take(i)
+	i.inProcess = true
+	return i
+}
+
+func (m *model) done(key string) {
+	i := m.items[key]
+	if i == nil || !i.inProcess {
+		return
+	}
+	i.inProcess = false
+	switch i.place {
+	case placeHeld:
+		m.push(i)
+	case placeNone:
+		delete(m.items, key)
+	}
+}
+
+// TestPriorityModel compares a queue with the model.
+func TestPriorityModel(t *testing.T) {
+	for _, fair := range []bool{false, true} {
+		t.Run(fmt.Sprintf("fair=%v", fair), func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) { testModel(t, fair) })
+		})
+	}
+}
+
+func testModel(t *rapid.T, fair bool) {
+	clock := testingclock.NewFakeClock(time.Unix(1, 0))
+	o := PriorityOptions[string]{Options: Options[string]{Clock: clock}}
+	if fair {
+		o.Namespace = namespaceOf
+	}
+	q := NewPriority(o)
+	defer q.ShutDown()
+	m := &model{fair: fair, items: map[string]*modelItem{}, passed: map[int]int{}, namespaces: map[int][]string{}}
+	key := rapid.Custom(func(t *rapid.T) string {
+		return fmt.Sprintf("%c/%d", 'a'+rapid.IntRange(0, 3).Draw(t, "namespace"), rapid.IntRange(0, 50).Draw(t, "name"))
+	})
+	priorities := rapid.SampledFrom([]int{-100, 0, 0, 7, math.MaxInt})
+	var inProcess []string
+	add := func(t *rapid.T, o AddOpts, keys ...string) {
+		q.AddWithOpts(o, keys...)
+		for _, k := range keys {
+			m.add(k, o.After, *o.Priority)
+		}
+	}
+	get := func(t *rapid.T) {
+		if len(m.ready) == 0 {
+			return
+		}
+		want := m.get()
+		got, priority, shutdown := q.GetWithPriority()
+		if got != want.key || priority != want.priority || shutdown {
+			t.Fatalf("got %s of priority %d, %v; want %s of %d", got, priority, shutdown, want.key, want.priority)
+		}
+		for p, n := range m.passed {
+			if slices.Contains(m.levels, p) && n > StarvationLimit+len(m.levels)-1 {
+				t.Fatalf("priority %d was passed over %d times", p, n)
+			}
+		}
+		inProcess = append(inProcess, got)
+	}
+	done := func(at int) {
+		q.Done(inProcess[at])
+		m.done(inProcess[at])
+		inProcess = slices.Delete(inProcess, at, at+1)
+	}
+	t.Repeat(map[string]func(*rapid.T){
+		"": func(t *rapid.T) {
+			if n := q.Len(); n != len(m.ready) {
+				t.Fatalf("%d items, want %d", n, len(m.ready))
+			}
+		},
+		"add": func(t *rapid.T) {
+			p := priorities.Draw(t, "priority")
+			add(t, AddOpts{Priority: &p}, rapid.SliceOfN(key, 1, 5).Draw(t, "keys")...)
+		},
+		"addAfter": func(t *rapid.T) {
+			p := priorities.Draw(t, "priority")
+			after := time.Duration(rapid.IntRange(-1, 100).Draw(t, "ms")) * time.Millisecond
+			add(t, AddOpts{After: after, Priority: &p}, key.Draw(t, "key"))
+		},
+		"step": func(t *rapid.T) {
+			d := time.Duration(rapid.IntRange(0, 50).Draw(t, "ms")) * time.Millisecond
+			clock.Step(d)
+			q.call(func() { q.expire() })
+			m.step(d)
+		},
+		"get": get,
+		"done": func(t *rapid.T) {
+			if len(inProcess) > 0 {
+				done(rapid.IntRange(0, len(inProcess)-1).Draw(t, "which"))
+			}
+		},
+		"doneTwice": func(t *rapid.T) {
+			k := key.Draw(t, "key")
+			if !slices.Contains(inProcess, k) {
+				q.Done(k)
+			}
+		},
+		// A worker that is always behind: each item is added again with its priority.
+		"saturate": func(t *rapid.T) {
+			for range rapid.IntRange(1, 100).Draw(t, "items") {
+				if len(m.ready) == 0 {
+					return
+				}
+				get(t)
+				p := m.items[inProcess[len(inProcess)-1]].priority
+				add(t, AddOpts{Priority: &p}, inProcess[len(inProcess)-1])
+				done(len(inProcess) - 1)
+			}
+		},
+	})
+}
+
+// TestStarvation: beside a flood of a high priority, items of two lower ones come at the stated rate.
+func TestStarvation(t *testing.T) {
+	q := NewPriority(PriorityOptions[int]{})
+	defer q.ShutDown()
+	const rounds = 10
+	add := func(item, priority int) { q.AddWithOpts(AddOpts{Priority: &priority}, item) }
+	for i := range rounds {
+		add(-1-i, -1)
+		add(-101-i, -2)
+	}
+	add(1, 1)
+	low, next := 0, 1
+	for n := 0; low < 2*rounds; n++ {
+		add(next+1, 1)
+		item, _ := q.Get()
+		if item < 0 {
+			low++
+		} else {
+			next++
+		}
+		q.Done(item)
+		if limit := (StarvationLimit + 2) * rounds; n > limit {
+			t.Fatalf("%d items of low priority within %d, want %d", low, n, 2*rounds)
+		}
+	}
+}
+
+// TestDelays: items become ready on time, the goroutine of the delays ends with the last one, and ShutDown
+// ends it and drops the rest. In the end, synctest checks that no goroutine is left.
+func TestDelays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := NewPriority(PriorityOptions[string]{})
+		start := time.Now()
+		expect := func(want string, at time.Duration) {
+			t.Helper()
+			item, _, shutdown := q.GetWithPriority()
+			if got := time.Since(start); item != want || got != at || shutdown {
+				t.Errorf("got %q after %v, %v; want %q after %v", item, got, shutdown, want, at)
+			}
+			q.Done(item)
+		}
+		q.AddAfter("year", 365*24*time.Hour)
+		q.AddAfter("second", time.Second)
+		q.AddAfter("nanosecond", 1)
+		q.AddAfter("now", 0)
+		q.AddAfter("minute", time.Hour)
+		q.AddAfter("minute", time.Minute)
+		expect("now", 0)
+		expect("nanosecond", 1)
+		expect("second", time.Second)
+		q.AddAfter("year", -1)
+		expect("year", time.Second)
+		expect("minute", time.Minute)
+		synctest.Wait()
+		if n := runtime.NumGoroutine(); q.timing {
+			t.Errorf("nothing is delayed, but the goroutine runs, with %d others", n-1)
+		}
+
+		q.AddRateLimited("limited")
+		expect("limited", time.Minute+5*time.Millisecond)
+		if n := q.NumRequeues("limited"); n != 1 {
+			t.Errorf("%d requeues, want 1", n)
+		}
+		q.AddWithOpts(AddOpts{RateLimited: true, After: time.Millisecond}, "limited")
+		expect("limited", time.Minute+6*time.Millisecond)
+		q.Forget("limited")
+		if n := q.NumRequeues("limited"); n != 0 {
+			t.Errorf("%d requeues after Forget", n)
+		}
+		q.AddAfter("never", math.MaxInt64)
+		q.AddAfter("dropped", time.Second)
+		q.ShutDown()
+		if item, shutdown := q.Get(); !shutdown {
+			t.Errorf("got %q after ShutDown", item)
+		}
+		q.AddAfter("ignored", time.Second)
+	})
+}
+
+// TestPriorityCrowd: many adders and workers, with priorities and delays. No item is in process twice
+// at once, each add is followed by a Get, and nothing is left.
+func TestPriorityCrowd(t *testing.T) {
+	const adders, workers, keys, adds = 8, 16, 64, 2000
+	for _, procs := range []int{1, 2, 8} {
+		t.Run(fmt.Sprintf("procs=%d", procs), func(t *testing.T) {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
+			q := NewPriority(PriorityOptions[int]{Namespace: func(i int) string { return fmt.Sprint(i % 5) }})
+			var added [keys]atomic.Int64
+			var seen, busy [keys]atomic.Int64
+			var adding, working sync.WaitGroup
+			for a := range adders {
+				adding.Go(func() {
+					rng := rand.New(rand.NewPCG(uint64(a), 1))
+					for range adds {
+						key, priority := rng.IntN(keys), rng.IntN(3)
+						added[key].Add(1)
+						q.AddWithOpts(AddOpts{After: time.Duration(max(0, rng.IntN(200)-150)) * time.Microsecond, Priority: &priority}, key)
+					}
+				})
+			}
+			for range workers {
+				working.Go(func() {
+					for {
+						key, shutdown := q.Get()
+						if shutdown {
+							return
+						}
+						if busy[key].Add(1) != 1 {
+							t.Errorf("%d is in process twice", key)
+						}
+						seen[key].Store(added[key].Load())
+						busy[key].Add(-1)
+						q.Done(key)
+					}
+				})
+			}
+			adding.Wait()
+			for q.entryCount() > 0 {
+				runtime.Gosched()
+			}
+			q.ShutDownWithDrain()
+			working.Wait()
+			for key := range keys {
+				if seen[key].Load() != added[key].Load() {
+					t.Errorf("%d was added %d times, the last Get saw %d", key, added[key].Load(), seen[key].Load())
+				}
+			}
+		})
+	}
+}
+
+// entryCount returns the number of items that are queued, delayed or in process.
+func (q *PriorityQueue[T]) entryCount() (n int) {
+	q.call(func() { n = len(q.entries) })
+	return n
+}
+
+func namespaceOf(key string) string {
+	namespace, _, _ := strings.Cut(key, "/")
+	return namespace
+}
