@@ -87,8 +87,10 @@ func (s *snapshots) byIndex(name, value string) []any {
 	p := v.index(name).posting(value)
 	list := make([]any, 0, p.n)
 	for numbers := range p.chunks {
-		for _, number := range numbers {
-			list = append(list, v.objects.at(number))
+		at := len(list)
+		list = list[:at+len(numbers)]
+		for i, number := range numbers {
+			list[at+i] = v.objects.at(number)
 		}
 	}
 	return list

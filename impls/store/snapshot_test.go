@@ -105,7 +105,7 @@ func TestSnapshotIsClientGos(t *testing.T) {
 		if err != nil {
 			t.Fatalf("clientgo: %v", err)
 		}
-		keys := rapid.SampledFrom([]int{1, 5, chunkSize + 1, 3 * chunkSize, perPage + 2*chunkSize}).Draw(t, "keys")
+		keys := rapid.SampledFrom([]int{1, 5, chunkSize + 1, 3 * chunkSize, 2*perPage + 1}).Draw(t, "keys")
 		values := rapid.SampledFrom([]int{1, 2, 50, 10000}).Draw(t, "values")
 		revision := 0
 		draw := func(t *rapid.T) []*object {
