@@ -30,7 +30,7 @@ type engine interface {
 	indexKeys(name, value string) []string // in any order
 	indexValues(name string) []string
 
-	// write makes the writes in order. A panic of an index function passes through it and leaves the
+	// write makes the writes in order, and sets their old. A panic of an index function passes through it and leaves the
 	// engine usable.
 	write(batch []write)
 	// replace makes the batch, which has no removals, the whole contents. The last write of a key wins.
@@ -45,6 +45,8 @@ type write struct {
 	key    string
 	obj    any // in a removal, the object that the caller gave
 	remove bool
+	// old is what engine.write has replaced or removed; nil for nothing.
+	old any
 }
 
 // base makes a [Store] of an [engine]. It does what `cache` (tools/cache/store.go) and the ends of
@@ -121,7 +123,7 @@ func (s *base) one(obj any, remove bool) error {
 	if err != nil {
 		return cache.KeyError{Obj: obj, Err: err}
 	}
-	s.apply([]write{{key, obj, remove}})
+	s.apply([]write{{key: key, obj: obj, remove: remove}})
 	return nil
 }
 
@@ -135,7 +137,7 @@ func (s *base) Transaction(txns ...cache.Transaction) *cache.TransactionError {
 	return s.Swap(nil, txns...)
 }
 
-// Swap is Transaction, and reads what is replaced before it writes.
+// Swap is Transaction, and says what each write replaced or removed.
 func (s *base) Swap(old []any, txns ...cache.Transaction) *cache.TransactionError {
 	batch := make([]write, 0, len(txns))
 	clear(old)
@@ -152,13 +154,19 @@ func (s *base) Swap(old []any, txns ...cache.Transaction) *cache.TransactionErro
 		if failed != nil {
 			failed.SuccessfulIndices = append(failed.SuccessfulIndices, i)
 		}
-		if old != nil {
-			old[i], _ = s.get(key)
-		}
-		batch = append(batch, write{key, txn.Object, txn.Type == cache.TransactionTypeDelete})
+		batch = append(batch, write{key: key, obj: txn.Object, remove: txn.Type == cache.TransactionTypeDelete})
 	}
 	if len(batch) > 0 {
 		s.apply(batch)
+	}
+	if old != nil {
+		for i := range batch {
+			n := i
+			if failed != nil {
+				n = failed.SuccessfulIndices[i]
+			}
+			old[n] = batch[i].old
+		}
 	}
 	return failed
 }

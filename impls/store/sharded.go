@@ -79,6 +79,14 @@ type entry struct {
 	version atomic.Pointer[version]
 }
 
+// object returns the stored object, or nil.
+func (e *entry) object() any {
+	if v := e.version.Load(); v != nil {
+		return v.obj
+	}
+	return nil
+}
+
 // version is immutable.
 type version struct {
 	obj  any
@@ -262,6 +270,7 @@ func (s *sharded) writeOne(sh *shard, hash uint64, w *write) {
 	if !w.remove {
 		s.put(sh, hash, w)
 	} else if e := sh.entries.find(hash, w.key); e != nil {
+		w.old = e.object()
 		s.remove(sh, hash, e)
 	}
 }
@@ -278,6 +287,7 @@ func (s *sharded) put(sh *shard, hash uint64, w *write) *entry {
 	if e == nil {
 		e = &entry{key: w.key}
 	}
+	w.old = e.object()
 	s.change(sh, hash, e, w.obj, s.membership(sh, e, nil, indices, sh.values))
 	clear(sh.values)
 	return e

@@ -140,11 +140,11 @@ func (s *snapshots) write(batch []write) {
 	d, old := &s.draft, s.published.Load()
 	s.values = slices.Grow(s.values[:0], len(batch)*len(d.indices))
 	defer func() { clear(s.values) }()
-	for _, w := range batch {
-		s.values = d.valuesOf(s.values, w)
+	for i := range batch {
+		s.values = d.valuesOf(s.values, &batch[i])
 	}
-	for i, w := range batch {
-		d.write(old, w, s.values[i*len(d.indices):])
+	for i := range batch {
+		d.write(old, &batch[i], s.values[i*len(d.indices):])
 	}
 	s.published.Store(d.freeze())
 }
@@ -157,9 +157,9 @@ func (s *snapshots) replace(batch []write) {
 	}
 	d.keys.resize(&old.keys, uint32(len(batch)+len(batch)/3))
 	var values [][]string
-	for _, w := range batch {
-		values = d.valuesOf(values[:0], w)
-		d.write(old, w, values)
+	for i := range batch {
+		values = d.valuesOf(values[:0], &batch[i])
+		d.write(old, &batch[i], values)
 	}
 	s.published.Store(d.freeze())
 	s.draft = d
@@ -180,7 +180,7 @@ func (s *snapshots) addIndexers(more cache.Indexers) {
 }
 
 // valuesOf appends the values of a written object in each index.
-func (d *draft) valuesOf(values [][]string, w write) [][]string {
+func (d *draft) valuesOf(values [][]string, w *write) [][]string {
 	for i, f := range d.funcs {
 		if w.remove {
 			values = append(values, nil)
@@ -192,9 +192,12 @@ func (d *draft) valuesOf(values [][]string, w write) [][]string {
 }
 
 // write stores or removes an object with its values in each index. old is the published version.
-func (d *draft) write(old *snapshot, w write, values [][]string) {
+func (d *draft) write(old *snapshot, w *write, values [][]string) {
 	hash := hashOf(w.key)
 	number, found := d.keys.find(hash, w.key)
+	if found {
+		w.old = d.objects.at(number)
+	}
 	switch {
 	case w.remove && found:
 		d.remove(old, number)

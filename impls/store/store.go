@@ -59,9 +59,8 @@ type Store interface {
 // Swapper is an optional interface of a store. An informer that knows what a write replaced needs
 // neither a read before it nor a second key of the object.
 type Swapper interface {
-	// Swap is Transaction for different keys. It puts the object that each transaction replaces or
-	// deletes into old, which is as long as transactions: nil for none, and for a transaction that
-	// fails. A write of another goroutine to the same key may come between the two.
+	// Swap is Transaction. It puts the object that each transaction replaced or deleted into old, which
+	// is as long as transactions: nil for none, and for a transaction that failed.
 	Swap(old []any, transactions ...cache.Transaction) *cache.TransactionError
 }
 

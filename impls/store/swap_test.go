@@ -41,6 +41,11 @@ func TestSwap(t *testing.T) {
 		if failed == nil || !reflect.DeepEqual(failed.SuccessfulIndices, []int{0, 2, 3, 4}) {
 			t.Errorf("%s: returned %v", v.Name, failed)
 		}
+		last := []any{nil, nil}
+		swapper.Swap(last, cache.Transaction{Object: c, Type: cache.TransactionTypeDelete}, cache.Transaction{Object: c})
+		if want := []any{c, nil}; !slices.Equal(last, want) {
+			t.Errorf("%s: one key twice: replaced %v, want %v", v.Name, last, want)
+		}
 		got, _, _ := s.GetByKey("a")
 		keys := s.ListKeys()
 		slices.Sort(keys)
