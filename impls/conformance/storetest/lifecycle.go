@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"fmt"
 	"runtime"
 	"slices"
 	"testing"
@@ -109,46 +108,28 @@ func failingFunctions(t *testing.T, s setup) {
 
 // collected: what was replaced or deleted can be collected, once no reader has it.
 func collected(t *testing.T, s setup) {
-	const keys = 70
 	store := s.new(t, indexers())
 	var all []weak.Pointer[object]
-	write := func(verb string, list bool) {
-		t.Helper()
-		for i := 0; i < keys; i++ {
-			o := op{fmt.Sprintf("%s a/k%d=x,v%d", verb, i, i%7), len(all)}
-			for ; list && i < keys; i++ {
-				o.text += fmt.Sprintf(" b/k%d=x", i)
-			}
-			if err := o.apply(store); err != nil {
-				t.Fatal(err)
-			}
-			for _, obj := range store.List() {
-				all = append(all, weak.Make(obj.(*object)))
-			}
+	for i, call := range []string{
+		"transact a/0..99=x,v#", "transact a/0..99=x,v#", "transact a/50..79=y", "update a/7=x", "delete a/7", "delete ~a/8",
+		"replace a/0..79=x b/0..19=x", "replace b/0..49=x", "transact -b/0..39", "add a/7=x", "transact -a/7", "replace",
+	} {
+		if err := (op{call, i}).apply(store); err != nil {
+			t.Fatal(err)
 		}
-		stored := len(store.ListKeys())
+		for _, obj := range store.List() {
+			all = append(all, weak.Make(obj.(*object)))
+		}
+		stored, alive := len(store.ListKeys()), map[*object]bool{nil: true}
 		runtime.GC()
-		alive := map[*object]bool{}
 		for _, w := range all {
-			if o := w.Value(); o != nil {
-				alive[o] = true
-			}
+			alive[w.Value()] = true
 		}
-		if len(alive) != stored {
-			t.Errorf("after %s, %d objects are in memory and %d are stored", verb, len(alive), stored)
+		if n := len(alive) - 1; n != stored {
+			t.Errorf("after %s, %d objects are in memory and %d are stored", call, n, stored)
 		}
-		runtime.KeepAlive(store)
 	}
-	write("add", false)
-	write("update", false)
-	write("replace", true)
-	write("replace", true)
-	write("transact", true)
-	write("transact", true)
-	write("transact -a/k0", true)
-	write("delete", false)
-	write("replace", true)
-	write("replace", false)
+	runtime.KeepAlive(store)
 }
 
 // noGoroutine: a store cannot be closed, so it has none.

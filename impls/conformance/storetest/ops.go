@@ -76,6 +76,7 @@ func (m model) String() string {
 //	replace a/k0 b/k0=x
 //	bookmark 7
 //	indexers late later               functions that return the object's values
+//	transact a/0..9=x,v#              ten objects; # is the last digit of each
 type op struct {
 	text    string
 	version int
@@ -87,7 +88,7 @@ func (o op) apply(s store.Store) error {
 	var txns []cache.Transaction
 	var objs []any
 	more := cache.Indexers{}
-	for _, w := range fields[1:] {
+	for _, w := range expanded(fields[1:]) {
 		txn := cache.Transaction{Type: cache.TransactionTypeUpdate, Object: objectOf(strings.TrimLeft(w, "+-"), o.version)}
 		switch w[0] {
 		case '+':
@@ -119,6 +120,24 @@ func (o op) apply(s store.Store) error {
 		return s.AddIndexers(more)
 	}
 	panic("unknown call " + o.text)
+}
+
+// expanded replaces each word of a range by those of its keys.
+func expanded(words []string) (all []string) {
+	for _, w := range words {
+		from, rest, ranges := strings.Cut(w, "..")
+		if !ranges {
+			all = append(all, w)
+			continue
+		}
+		namespace, first, _ := strings.Cut(from, "/")
+		last, values, _ := strings.Cut(rest, "=")
+		n, _ := strconv.Atoi(first)
+		for m, _ := strconv.Atoi(last); n <= m; n++ {
+			all = append(all, fmt.Sprintf("%s/%d=%s", namespace, n, strings.ReplaceAll(values, "#", strconv.Itoa(n%10))))
+		}
+	}
+	return all
 }
 
 func objectOf(word string, version int) any {
@@ -190,33 +209,26 @@ type read struct{ call, index, arg string }
 func (r read) of(s store.Store) []string {
 	var objs []any
 	var keys []string
-	var exists bool
 	var err error
 	switch r.call {
-	case "Get", "GetByKey":
-		objs = make([]any, 1)
-		if r.call == "Get" {
-			objs[0], exists, err = s.Get(objectOf(r.arg, 0))
-		} else {
-			objs[0], exists, err = s.GetByKey(r.arg)
-		}
-		if !exists && objs[0] == nil {
-			objs = nil
-		}
+	case "Get":
+		objs, err = one(s.Get(objectOf(r.arg, 0)))
+	case "GetByKey":
+		objs, err = one(s.GetByKey(r.arg))
 	case "List":
 		objs = s.List()
 	case "ByIndex":
 		objs, err = s.ByIndex(r.index, r.arg)
 	case "Index": // by an object with these values
 		objs, err = s.Index(r.index, objectOf("a/probe="+r.arg, 0))
-	case "IndexKeys": // in order
+	case "IndexKeys":
 		keys, err = s.IndexKeys(r.index, r.arg)
 	case "ListKeys":
-		keys = slices.Sorted(slices.Values(s.ListKeys()))
+		keys = s.ListKeys()
 	case "ListIndexFuncValues":
-		keys = slices.Sorted(slices.Values(s.ListIndexFuncValues(r.index)))
+		keys = s.ListIndexFuncValues(r.index)
 	case "GetIndexers":
-		keys = slices.Sorted(maps.Keys(s.GetIndexers()))
+		keys = slices.Collect(maps.Keys(s.GetIndexers()))
 	case "LastStoreSyncResourceVersion":
 		keys = []string{s.LastStoreSyncResourceVersion()}
 	}
@@ -226,10 +238,17 @@ func (r read) of(s store.Store) []string {
 	for _, obj := range objs {
 		keys = append(keys, word(obj))
 	}
-	if objs != nil {
+	if r.call != "IndexKeys" {
 		slices.Sort(keys)
 	}
 	return keys
+}
+
+func one(obj any, exists bool, err error) ([]any, error) {
+	if !exists && obj == nil {
+		return nil, err
+	}
+	return []any{obj}, err
 }
 
 // word returns an object as KEY@VERSION=VALUES.

@@ -23,7 +23,7 @@ func (s setup) newPlayer(t conformance.TB) *player {
 }
 
 // run makes calls, separated by semicolons or lines, and compares the errors.
-func (p *player) run(script string) {
+func (p *player) run(script string, after ...func(text string)) {
 	p.Helper()
 	for _, text := range strings.FieldsFunc(script, func(c rune) bool { return c == ';' || c == '\n' }) {
 		if text = strings.TrimSpace(text); text == "" {
@@ -33,6 +33,9 @@ func (p *player) run(script string) {
 		o := op{text, p.version}
 		if got, want := errorWords(o.apply(p.store)), errorWords(o.apply(p.model)); got != want {
 			p.Fatalf("%s returned %s, want %s", text, got, want)
+		}
+		for _, f := range after {
+			f(text)
 		}
 	}
 }
@@ -52,10 +55,7 @@ func script(calls string) func(*testing.T, setup) {
 	return func(t *testing.T, s setup) {
 		p := s.newPlayer(t)
 		p.look("New")
-		for _, text := range strings.FieldsFunc(calls, func(c rune) bool { return c == ';' || c == '\n' }) {
-			p.run(text)
-			p.look(text)
-		}
+		p.run(calls, p.look)
 	}
 }
 

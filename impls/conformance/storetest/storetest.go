@@ -56,6 +56,9 @@ var checks = []check{
 		add a/k0=x; add b/k0=x,y; indexers late; update b/k0=z; delete a/k0; indexers`)},
 	{Name: "AddIndexers refuses a name that is taken", Run: script(`
 		add a/k0=x; indexers late value; add a/k1=x; indexers late; indexers late`)},
+	{Name: "thousands of objects", Run: script(`
+		transact a/0..2999=x,v# b/1000..1999=y a/500..2499=x,v# -b/1000..1499; transact -a/0..2899 b/1400..1600=x; indexers late
+		replace b/0..299=x,y a/0..2199=v#; transact -b/0..299 -a/10..2199; replace`)},
 	{Name: "random operations", Run: randomOperations},
 	{Name: "maps and slices are the caller's", Run: callersOwn},
 	{Name: "index functions that fail", Run: failingFunctions},
