@@ -86,6 +86,10 @@ func newRing[T comparable](o Options[T]) *ringed[T] {
 // lock takes the lock and folds all that was added before.
 func (q *ringed[T]) lock() {
 	q.mu.Lock()
+	q.foldAll()
+}
+
+func (q *ringed[T]) foldAll() {
 	for left := q.inbox.Len(); left > 0; {
 		n := q.inbox.TakeBatch(q.batch[:])
 		if n == 0 {
@@ -191,12 +195,17 @@ func (q *ringed[T]) ShutDownWithDrain() { q.shutDown(true) }
 
 func (q *ringed[T]) shutDown(drain bool) {
 	q.metrics.end()
-	q.inbox.Close()
-	q.lock()
+	q.mu.Lock()
+	q.inbox.Close() // ShuttingDown waits for the lock: it is true after an Add that this refuses.
+	q.foldAll()
 	q.closed = true
 	q.unlock()
 	q.idle.shutDown(drain)
 }
 
 // ShuttingDown implements [Queue].
-func (q *ringed[T]) ShuttingDown() bool { return q.idle.shuttingDown.Load() }
+func (q *ringed[T]) ShuttingDown() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.closed
+}

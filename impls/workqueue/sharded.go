@@ -241,4 +241,9 @@ func (q *sharded[T]) shutDown(drain bool) {
 }
 
 // ShuttingDown implements [Queue].
-func (q *sharded[T]) ShuttingDown() bool { return q.idle.shuttingDown.Load() }
+func (q *sharded[T]) ShuttingDown() bool {
+	s := &q.shards[0] // All are closed at one moment.
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
+}
