@@ -74,10 +74,11 @@ e2e: build ## Test with real programs and a real kubelet (FAULTS=5m)
 	cd bench/e2e && $(GO) vet ./... && WATCHLAB=$(CURDIR)/$(BIN)/watchlab $(GO) test -count 1 -timeout 60m $(E2E) ./...
 	cd bench/e2e && $(GO) test -count 1 -timeout 0 -run '^TestCachesThroughFaults$$' ./controllerruntime -faults $(FAULTS)
 	$(GO) test -count 1 -timeout 0 -run '^TestOverTCP$$' ./loadgen/fault -faults $(FAULTS)
-	cd bench/kubelet && $(GO) vet ./... && $(GO) test ./... && $(GO) test -run '^$$' -bench . -benchtime 1x ./...
+	@set -e; for m in bench/kubelet bench/controllerruntime; do \
+		(cd $$m && $(GO) vet ./... && $(GO) test ./... && $(GO) test -run '^$$' -bench . -benchtime 1x ./...); done
 
 lint: ## Run golangci-lint
-	@set -e; lint=$$(scripts/program.sh golangci-lint); for m in . bench/kubelet bench/e2e scripts/tools; do \
+	@set -e; lint=$$(scripts/program.sh golangci-lint); for m in . bench/kubelet bench/controllerruntime bench/e2e scripts/tools; do \
 		echo "golangci-lint run $$m"; (cd $$m && $$lint run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...); done
 
 control-plane: ## Run a real Kubernetes control plane on the loopback until Ctrl-C

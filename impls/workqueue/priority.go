@@ -62,7 +62,8 @@ type AddOpts struct {
 //     the earliest delay runs only while something is delayed.
 //
 // controller-runtime's queue differs: it drops ready items at shutdown, counts items in process that were
-// added again in Len, and lets lower priorities starve.
+// added again in Len, lets lower priorities starve, and gives such an item, and a delayed one that is added
+// without a delay, the place of its first add.
 //
 // One goroutine at a time holds the queue. A caller that finds it held leaves its command in the inbox,
 // which the holder executes. Add and Done return then: they wait neither for workers nor for a long
