@@ -297,7 +297,12 @@ func (q *PriorityQueue[T]) Forget(item T) { q.limiter.Forget(item) }
 func (q *PriorityQueue[T]) NumRequeues(item T) int { return q.limiter.NumRequeues(item) }
 
 // ShuttingDown reports whether ShutDown or ShutDownWithDrain was called.
-func (q *PriorityQueue[T]) ShuttingDown() bool { return q.stopping.Load() }
+func (q *PriorityQueue[T]) ShuttingDown() bool {
+	if !q.stopping.Load() {
+		q.Len() // The holder may have a ShutDown left to do, and refuse what is added after it.
+	}
+	return q.stopping.Load()
+}
 
 // ShutDown ignores later adds and drops delayed items. Get returns what is ready, then shutdown.
 func (q *PriorityQueue[T]) ShutDown() { q.shutDown(false) }
