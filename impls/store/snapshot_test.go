@@ -4,9 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"weak"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
@@ -206,4 +210,241 @@ func viewOf(s Store, v *snapshot) Store {
 	maps.DeleteFunc(indexers, func(name string, _ cache.IndexFunc) bool { return !slices.Contains(v.names, name) })
 	b.indexers.Store(&indexers)
 	return b
+}
+
+// fill returns a store with n objects in the three namespaces, each with the value "all" and one of its own.
+func fill(t *testing.T, n int) (*snapshots, Store) {
+	engine := newSnapshots()
+	s := newBase(Options{Indexers: cache.Indexers{
+		cache.NamespaceIndex: cache.MetaNamespaceIndexFunc, "values": valuesIndex,
+	}}.complete(), engine, true)
+	if err := s.Replace(objects(n, 1), "1"); err != nil {
+		t.Fatal(err)
+	}
+	return engine, s
+}
+
+func objects(n, version int) (list []any) {
+	for i := range n {
+		list = append(list, newObject(i, version, "all", fmt.Sprint(i)))
+	}
+	return list
+}
+
+func updates(list []any) (txns []cache.Transaction) {
+	for _, obj := range list {
+		txns = append(txns, cache.Transaction{Type: cache.TransactionTypeUpdate, Object: obj})
+	}
+	return txns
+}
+
+// fresh counts the chunks of a vector that its version before lacks.
+func fresh[T any](before, after vector[T]) (n int) {
+	old := map[*chunk[T]]bool{}
+	for _, c := range nodes(before) {
+		old[c] = true
+	}
+	for _, c := range nodes(after) {
+		if !old[c] {
+			n++
+		}
+	}
+	return n
+}
+
+func nodes[T any](v vector[T]) (list []*chunk[T]) {
+	for _, b := range v {
+		for _, p := range b {
+			for c := 0; p != nil && c < pageSize; c++ {
+				if p[c] != nil {
+					list = append(list, p[c])
+				}
+			}
+		}
+	}
+	return list
+}
+
+// TestSnapshotsShareMemory counts the chunks that a write copies, of a store with three blocks.
+func TestSnapshotsShareMemory(t *testing.T) {
+	const n = 2*perBlock + 1
+	engine, s := fill(t, n)
+	for _, c := range []struct {
+		name                                    string
+		write                                   func() error
+		objects, keys, slots, postings, members int // the most
+	}{
+		{"update", func() error { return s.Update(newObject(7, 2, "all", "7")) }, 1, 0, 0, 0, 0},
+		{"batch of neighbours", func() error {
+			s.Transaction(updates(objects(chunkSize, 3))...)
+			return nil
+		}, 1, 0, 0, 0, 0},
+		// The deletion moves the last object. A slot may move, in turn, from the next chunk.
+		{"delete", func() error { return s.Delete(newObject(0, 4)) }, 1, 1, 4, 4, 1},
+		{"add", func() error { return s.Add(newObject(0, 5, "all", "0")) }, 1, 1, 1, 2, 1},
+		{"other value", func() error { return s.Update(newObject(9, 6, "all", "new")) }, 1, 0, 0, 4, 0},
+		{"nothing", func() error { s.Transaction(); s.Bookmark("8"); return s.Delete(newObject(n, 7)) }, 0, 0, 0, 0, 0},
+	} {
+		old := engine.published.Load()
+		if err := c.write(); err != nil {
+			t.Fatal(err)
+		}
+		now := engine.published.Load()
+		before, after := old.index("values"), now.index("values")
+		all := func(x *snapshotIndex) vector[uint32] { p := x.posting("all"); return p.many }
+		for _, copied := range []struct {
+			name      string
+			got, most int
+		}{
+			{"objects", fresh(old.objects, now.objects), c.objects},
+			{"keys", fresh(old.keys.names, now.keys.names), c.keys},
+			{"slots", fresh(old.keys.slots, now.keys.slots), c.slots},
+			{"postings", fresh(before.postings, after.postings), c.postings},
+			{"objects with a value", fresh(all(before), all(after)), c.members},
+		} {
+			if copied.got > copied.most || copied.most == 1 && copied.got == 0 {
+				t.Errorf("%s: %d chunks of %s are new, want %d", c.name, copied.got, copied.name, copied.most)
+			}
+		}
+		if c.postings == 0 && before != after {
+			t.Errorf("%s: the index is another one", c.name)
+		}
+	}
+}
+
+// TestSnapshotsEndWithTheirReaders: a version is collected once it is neither published nor read, and one
+// that is read keeps no other. A store that shrinks has no more nodes than it needs.
+func TestSnapshotsEndWithTheirReaders(t *testing.T) {
+	engine, s := fill(t, 3*perPage)
+	var versions []weak.Pointer[snapshot]
+	var read *snapshot
+	for i := range 40 {
+		if i == 20 {
+			read = engine.published.Load()
+		}
+		versions = append(versions, weak.Make(engine.published.Load()))
+		if err := s.Update(newObject(i, i, "all", fmt.Sprint(i%3))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runtime.GC()
+	for i, v := range versions {
+		if kept := v.Value() != nil; kept != (i == 20) {
+			t.Errorf("version %d of %d: kept %t", i, len(versions), kept)
+		}
+	}
+	runtime.KeepAlive(read)
+	var txns []cache.Transaction
+	for _, obj := range s.List()[3:] {
+		txns = append(txns, cache.Transaction{Type: cache.TransactionTypeDelete, Object: obj})
+	}
+	s.Transaction(txns...)
+	v := engine.published.Load()
+	x := v.index("values")
+	for name, n := range map[string]int{
+		"objects": len(nodes(v.objects)), "keys": len(nodes(v.keys.names)), "slots": len(nodes(v.keys.slots)),
+		"values": len(nodes(x.values.names)), "value slots": len(nodes(x.values.slots)), "postings": len(nodes(x.postings)),
+	} {
+		if n != 1 {
+			t.Errorf("%s of 3 objects: %d chunks", name, n)
+		}
+	}
+	if p := x.posting("all"); p.n != 3 || p.many != nil {
+		t.Errorf("the posting of 3 objects is %+v", p)
+	}
+}
+
+// TestPanicChangesNothing: where an index function fails, nothing of the call is stored.
+func TestPanicChangesNothing(t *testing.T) {
+	fails := func(obj any) ([]string, error) {
+		if obj.(*object).values[0] == "bad" {
+			return nil, errIndex
+		}
+		return valuesIndex(obj)
+	}
+	s := newStore(t, "snapshot", cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc, "fails": fails})
+	if err := s.Replace(objects(10, 1), "1"); err != nil {
+		t.Fatal(err)
+	}
+	before := contents(s)
+	bad := newObject(3, 2, "bad")
+	for name, call := range map[string]func(){
+		"add":         func() { _ = s.Add(bad) },
+		"transaction": func() { s.Transaction(updates([]any{newObject(1, 2, "x"), bad, newObject(2, 2, "x")})...) },
+		"replace":     func() { _ = s.Replace([]any{newObject(1, 2, "x"), bad}, "2") },
+		"index": func() {
+			_ = s.AddIndexers(cache.Indexers{"late": func(obj any) ([]string, error) { return nil, errIndex }})
+		},
+	} {
+		func() {
+			defer func() {
+				if text := fmt.Sprint(recover()); !strings.HasPrefix(text, "unable to calculate an index entry for key") {
+					t.Errorf("%s: panic %q", name, text)
+				}
+			}()
+			call()
+		}()
+		compare(t, contents(s), before)
+		if v := s.LastStoreSyncResourceVersion(); v != "1" {
+			t.Errorf("%s: resourceVersion %s", name, v)
+		}
+	}
+	s.Transaction(updates(objects(10, 3))...)
+	if got := s.List()[0].(*object).ResourceVersion; got != "3" {
+		t.Errorf("a write after the panics: version %s", got)
+	}
+}
+
+// TestReplaceWithReaders replaces several pages of objects, and writes batches, while readers read all
+// of them by all ways. Each read shows one version.
+func TestReplaceWithReaders(t *testing.T) {
+	const n = 2*perPage + 1
+	for _, procs := range []int{1, 2, 8} {
+		t.Run(fmt.Sprint("procs=", procs), func(t *testing.T) {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
+			_, s := fill(t, n)
+			var done atomic.Bool
+			var reading sync.WaitGroup
+			for reader := range 3 {
+				reading.Go(func() {
+					last := ""
+					for i := reader; !done.Load(); i++ {
+						var list []any
+						switch i % 3 {
+						case 0:
+							list = s.List()
+						case 1:
+							list, _ = s.ByIndex("values", "all")
+						case 2:
+							list, _ = s.ByIndex(cache.NamespaceIndex, "ns1")
+						}
+						version := list[0].(*object).ResourceVersion
+						for _, obj := range list {
+							if v := obj.(*object).ResourceVersion; v != version {
+								t.Errorf("a list shows versions %s and %s", v, version)
+								return
+							}
+						}
+						obj, _, _ := s.GetByKey("ns1/name1")
+						if now := obj.(*object).ResourceVersion; version < last || now < version {
+							t.Errorf("after %s a list shows %s, and then the object is of %s", last, version, now)
+							return
+						}
+						last = version
+						runtime.Gosched()
+					}
+				})
+			}
+			for version := range 6 {
+				list := objects(n, version+2)
+				if version%2 == 0 {
+					s.Transaction(updates(list)...)
+				} else if err := s.Replace(list, "1"); err != nil {
+					t.Error(err)
+				}
+			}
+			done.Store(true)
+			reading.Wait()
+		})
+	}
 }
