@@ -59,9 +59,12 @@ func (w *idle) sleep() (slept, ok bool) {
 
 // wake wakes a worker for a queued item.
 func (w *idle) wake() {
-	if !w.wanted.Load() {
-		return
+	if w.wanted.Load() {
+		w.wakeOne()
 	}
+}
+
+func (w *idle) wakeOne() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.asleep > 0 && !w.waking {
@@ -72,7 +75,7 @@ func (w *idle) wake() {
 	}
 }
 
-// shutDown is called after the queue has refused further Adds.
+// shutDown is called when no Add can follow.
 func (w *idle) shutDown(drain bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -87,7 +90,7 @@ func (w *idle) shutDown(drain bool) {
 	}
 }
 
-// ended is called after each Done that follows the refusal of Adds.
+// ended is called after each Done that sees shuttingDown.
 func (w *idle) ended() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -22,7 +22,7 @@ package workqueue
 // is found again, so that it does not count as in process.
 //
 // Slots have 4 bytes: at 100,000 items most of the time of Add is the cache miss of its slot. What
-// push needs is in the first 56 bytes, a cache line together with the lock before it.
+// add needs is in the first 56 bytes, a cache line together with the lock before it.
 type items[T comparable] struct {
 	head, tail uint32 // positions of the first queued item and after the last; they wrap
 	used       uint32 // counts the slots that are not free: at most three quarters
@@ -39,8 +39,8 @@ type items[T comparable] struct {
 	inProcess []running[T]
 	// added has the times of the items in ring; nil without metrics. Times are those of [metrics.now].
 	added []int64
-	peak  uint32 // the greatest length since index 0 had its turn
-	timed bool   // keep times
+	peak  uint32 // the greatest length since resize
+	timed bool   // constant: keep times
 }
 
 // queued is an item that waits.
@@ -123,7 +123,7 @@ func (s *items[T]) push(item T, hash uint64, added int64) bool {
 	index := s.tail & mask
 	slots[at] = sought | index
 	s.ring[index] = queued[T]{item, hash}
-	if s.timed {
+	if added != 0 {
 		s.added[index] = added
 	}
 	s.tail++
@@ -188,7 +188,7 @@ func (s *items[T]) take(now int64) (item T, added int64) {
 	q := &s.ring[index]
 	item, hash := q.item, q.hash
 	*q = queued[T]{}
-	if s.timed {
+	if now != 0 {
 		added = s.added[index]
 	}
 	s.head++

@@ -89,26 +89,36 @@ func (m *metrics) end() {
 	}
 }
 
-// now is the time of a stamp, in nanoseconds.
+// now is the time of a stamp, in nanoseconds. It is 0 without metrics, and only then.
 func (m *metrics) now() int64 {
 	if m == nil {
 		return 0
 	}
-	return int64(m.clock.Since(m.epoch))
+	return 1 + int64(m.clock.Since(m.epoch))
 }
+
+// The nil checks of the following are inlined.
 
 func (m *metrics) add() {
 	if m != nil {
-		m.adds.Inc()
-		m.depth.Inc()
+		m.countAdd()
 	}
+}
+
+func (m *metrics) countAdd() {
+	m.adds.Inc()
+	m.depth.Inc()
 }
 
 func (m *metrics) get(added, now int64) {
 	if m != nil {
-		m.depth.Dec()
-		m.latency.Observe(time.Duration(now - added).Seconds())
+		m.countGet(added, now)
 	}
+}
+
+func (m *metrics) countGet(added, now int64) {
+	m.depth.Dec()
+	m.latency.Observe(time.Duration(now - added).Seconds())
 }
 
 func (m *metrics) done(started int64) {

@@ -44,8 +44,8 @@ type ringed[T comparable] struct {
 	mu      sync.Mutex // guards the fields below, and is held by the ring's consumer
 	items   items[T]
 	batch   [64]added[T] // what fold takes at once; zero between calls
-	closed  bool
 	touched uint32
+	closed  bool
 	_       [pad]byte
 
 	queued atomic.Bool // items has a queued item; written under mu
@@ -125,13 +125,15 @@ func (q *ringed[T]) Add(item T) {
 	hash := maphash.Comparable(q.seed, item)
 	for {
 		err := q.inbox.TryPush(added[T]{item, hash})
+		if err == nil && q.metrics == nil {
+			q.idle.wake()
+			return
+		}
 		if errors.Is(err, ring.ErrClosed) {
 			return
 		}
-		if err != nil || q.metrics != nil {
-			q.lock()
-			q.unlock()
-		}
+		q.lock()
+		q.unlock()
 		if err == nil {
 			q.idle.wake()
 			return
@@ -170,12 +172,11 @@ func (q *ringed[T]) Done(item T) {
 	if found {
 		q.metrics.done(started)
 	}
-	closed := q.closed
 	q.unlock()
 	if pushed {
 		q.idle.wake()
 	}
-	if closed {
+	if q.idle.shuttingDown.Load() {
 		q.idle.ended()
 	}
 }

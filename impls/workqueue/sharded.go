@@ -31,8 +31,9 @@ func shardedVariant() Variant {
 type sharded[T comparable] struct {
 	metrics *metrics // nil without
 	seed    maphash.Seed
-	shards  []shard[T] // a power of two
-	turns   sync.Pool  // of *turn
+	shards  []shard[T]  // a power of two
+	turns   sync.Pool   // of *turn
+	closed  atomic.Bool // to Adds; loaded under the lock of a shard
 	_       [pad]byte
 
 	// ready has one bit for each shard: the shard has a queued item. The bit is written under the
@@ -57,18 +58,17 @@ type turn struct {
 	taken uint32 // from this shard, in this turn
 }
 
+// shard has 128 bytes, so that no two share a pair of cache lines.
 type shard[T comparable] struct {
-	mu     sync.Mutex // guards the fields below
-	items  items[T]
-	closed bool
-	_      [pad]byte
+	mu    sync.Mutex // guards the items
+	items items[T]
 }
 
 func newSharded[T comparable](o Options[T]) *sharded[T] {
 	q := &sharded[T]{metrics: newMetrics(o), seed: maphash.MakeSeed()}
-	// Enough that callers on all processors seldom contend, and few enough that each shard's memory
-	// is read and written in sequence.
-	n := min(maxShards, 8<<bits.Len(uint(runtime.GOMAXPROCS(0)-1)))
+	// Enough that callers on all processors seldom contend, and few enough that the processor
+	// prefetches the memory of all.
+	n := min(maxShards, 4<<bits.Len(uint(runtime.GOMAXPROCS(0)-1)))
 	q.shards = make([]shard[T], n)
 	for i := range q.shards {
 		q.shards[i].items.timed = q.metrics != nil
@@ -97,7 +97,7 @@ func (q *sharded[T]) Add(item T) {
 	hash := maphash.Comparable(q.seed, item)
 	s, i := q.shardOf(hash)
 	s.mu.Lock()
-	if s.closed {
+	if q.closed.Load() {
 		s.mu.Unlock()
 		return
 	}
@@ -130,10 +130,20 @@ func (q *sharded[T]) Get() (item T, shutdown bool) {
 			}
 			continue
 		}
-		item, ok := q.takeFrom(q.choose(ready))
-		if !ok {
-			continue // Another worker was faster.
+		i := q.choose(ready)
+		s := &q.shards[i]
+		s.mu.Lock()
+		if s.items.len() == 0 {
+			s.mu.Unlock() // Another worker was faster.
+			continue
 		}
+		now := q.metrics.now()
+		item, added := s.items.take(now)
+		q.metrics.get(added, now)
+		if s.items.len() == 0 {
+			q.ready.And(^(1 << i))
+		}
+		s.mu.Unlock()
 		if slept && q.ready.Load() != 0 {
 			q.idle.wake()
 		}
@@ -158,22 +168,6 @@ func (q *sharded[T]) choose(ready uint64) int {
 	return i
 }
 
-func (q *sharded[T]) takeFrom(i int) (item T, ok bool) {
-	s := &q.shards[i]
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.items.len() == 0 {
-		return item, false
-	}
-	now := q.metrics.now()
-	item, added := s.items.take(now)
-	if s.items.len() == 0 {
-		q.ready.And(^(1 << i))
-	}
-	q.metrics.get(added, now)
-	return item, true
-}
-
 // Done implements [Queue]. O(1), amortised.
 func (q *sharded[T]) Done(item T) {
 	hash := maphash.Comparable(q.seed, item)
@@ -183,9 +177,8 @@ func (q *sharded[T]) Done(item T) {
 	if found {
 		q.metrics.done(started)
 	}
-	closed := s.closed
 	q.unlockAndWake(s, i, pushed)
-	if closed {
+	if q.idle.shuttingDown.Load() {
 		q.idle.ended()
 	}
 }
@@ -232,18 +225,11 @@ func (q *sharded[T]) ShutDownWithDrain() { q.shutDown(true) }
 
 func (q *sharded[T]) shutDown(drain bool) {
 	q.metrics.end()
-	q.lockAll()
-	for i := range q.shards {
-		q.shards[i].closed = true
-	}
+	q.closed.Store(true)
+	q.lockAll() // After this, no Add goes on that did not see it, and workers may end.
 	q.unlockAll()
 	q.idle.shutDown(drain)
 }
 
 // ShuttingDown implements [Queue].
-func (q *sharded[T]) ShuttingDown() bool {
-	s := &q.shards[0] // All are closed at one moment.
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.closed
-}
+func (q *sharded[T]) ShuttingDown() bool { return q.closed.Load() }
