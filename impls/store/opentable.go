@@ -102,14 +102,28 @@ func (t *openTable) replace(members int64) *slots {
 	return next
 }
 
+// each goes through the slots in blocks, and first loads what a block points to: the cache misses of
+// different entries then overlap.
 func (t *openTable) each(yield func(*entry, *version) bool) {
 	s := t.slots.Load()
 	if s == nil {
 		return
 	}
-	for i := range s.entries {
-		if e := s.entries[i].Load(); e != nil {
-			if v := e.version.Load(); t.of.has(v) && !yield(e, v) {
+	var found [32]*entry
+	var versions [len(found)]*version
+	for at := 0; at < len(s.entries); {
+		n := 0
+		for ; n < len(found) && at < len(s.entries); at++ {
+			if e := s.entries[at].Load(); e != nil {
+				found[n] = e
+				n++
+			}
+		}
+		for i, e := range found[:n] {
+			versions[i] = e.version.Load()
+		}
+		for i, v := range versions[:n] {
+			if t.of.has(v) && !yield(found[i], v) {
 				return
 			}
 		}

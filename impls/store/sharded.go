@@ -20,7 +20,7 @@ func shardedVariant() Variant {
 
 // shards is enough that a few writers seldom meet. It is small because a read of an index looks its
 // value up in each shard.
-const shards = 16
+const shards = 8
 
 // sharded is an [engine] in shards by the hash of the key.
 //

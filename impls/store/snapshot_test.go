@@ -95,20 +95,28 @@ func compare(t interface{ Fatalf(string, ...any) }, got, want map[string][]strin
 	}
 }
 
-// TestSnapshotIsClientGos plays the same calls on both, in sizes from one object to several pages.
-// All versions that were published stay what they were.
-func TestSnapshotIsClientGos(t *testing.T) {
+// TestVariantsAreClientGos plays the same calls on a variant and on client-go's store, in sizes from one
+// object to several pages. All versions that snapshot has published stay what they were.
+func TestVariantsAreClientGos(t *testing.T) {
+	for _, v := range Variants() {
+		if !v.Baseline() {
+			t.Run("impl="+v.Name, func(t *testing.T) { isClientGos(t, v.Name) })
+		}
+	}
+}
+
+func isClientGos(t *testing.T, variant string) {
 	rapid.Check(t, func(t *rapid.T) {
 		indexers := func() cache.Indexers {
 			return cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc, "values": valuesIndex}
 		}
 		options := func() Options { return Options{Indexers: indexers()}.complete() }
-		engine := newSnapshots()
-		ours := Store(newBase(options(), engine, true))
-		theirs, err := New("clientgo", options())
-		if err != nil {
-			t.Fatalf("clientgo: %v", err)
+		ours, err := New(variant, options())
+		theirs, err2 := New("clientgo", options())
+		if err := errors.Join(err, err2); err != nil {
+			t.Fatal(err)
 		}
+		engine, _ := ours.(*base).engine.(*snapshots)
 		keys := rapid.SampledFrom([]int{1, 5, chunkSize + 1, 3 * chunkSize, 2*perPage + 1}).Draw(t, "keys")
 		values := rapid.SampledFrom([]int{1, 2, 50, 10000}).Draw(t, "values")
 		revision := 0
@@ -191,6 +199,9 @@ func TestSnapshotIsClientGos(t *testing.T) {
 					if err != nil || err2 != nil || !slices.Equal(a, b) {
 						t.Fatalf("Index %s of %v: got %v (%v), want %v (%v)", name, probe.values, a, err, b, err2)
 					}
+				}
+				if engine == nil {
+					return
 				}
 				history = append(history, old{engine.published.Load(), want})
 				for _, o := range history[max(0, len(history)-4):] {

@@ -1,0 +1,196 @@
+package store
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"unsafe"
+
+	"k8s.io/client-go/tools/cache"
+)
+
+// TestListsDuringChurn lists while keys come, leave a value, come back and go, so that tables grow,
+// shrink and have entries that do not belong to them. No list has a key twice, an object without the
+// value, or fewer than all objects that are never gone.
+func TestListsDuringChurn(t *testing.T) {
+	const stable, churning, rounds = 40, 150, 12
+	for _, v := range Variants() {
+		for _, procs := range []int{1, 2, 8} {
+			if v.Baseline() || testing.Short() && procs != 2 {
+				continue
+			}
+			t.Run(fmt.Sprintf("impl=%s/procs=%d", v.Name, procs), func(t *testing.T) {
+				defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
+				s := newStore(t, v.Name, cache.Indexers{"values": valuesIndex})
+				write := func(kind cache.TransactionType, first, n, version int, values ...string) {
+					txns := make([]cache.Transaction, n)
+					for i := range txns {
+						txns[i] = cache.Transaction{Type: kind, Object: newObject(first+i, version, values...)}
+					}
+					if err := s.Transaction(txns...); err != nil {
+						t.Error(err)
+					}
+				}
+				write(cache.TransactionTypeAdd, 0, stable, 0, "all")
+				var done atomic.Bool
+				var writing, reading sync.WaitGroup
+				writing.Go(func() {
+					for i := range rounds * 8 {
+						write(cache.TransactionTypeUpdate, 0, stable, i, "all", fmt.Sprint(i%3))
+					}
+				})
+				for w := range 2 {
+					writing.Go(func() {
+						first := stable + w*churning
+						for i := range rounds {
+							write(cache.TransactionTypeAdd, first, churning, i, "all")
+							write(cache.TransactionTypeUpdate, first, churning/2, i, "other")
+							write(cache.TransactionTypeUpdate, first, churning/2, i, "other", "all")
+							write(cache.TransactionTypeDelete, first+5, churning-5, i)
+						}
+					})
+				}
+				for range 2 {
+					reading.Go(func() {
+						for !done.Load() && !t.Failed() {
+							list, err := s.ByIndex("values", "all")
+							checkList(t, "ByIndex", list, stable, "all", err)
+							several, err := s.Index("values", newObject(0, 0, "other", "all"))
+							checkList(t, "Index", several, 0, "", err)
+							checkList(t, "List", s.List(), stable, "", nil)
+						}
+					})
+				}
+				writing.Wait()
+				done.Store(true)
+				reading.Wait()
+				if e, ok := s.(*base).engine.(*sharded); ok {
+					checkSizes(t, e)
+				}
+			})
+		}
+	}
+}
+
+func checkList(t *testing.T, read string, list []any, stable int, value string, err error) {
+	if err != nil {
+		t.Error(err)
+	}
+	seen := map[string]bool{}
+	for _, obj := range list {
+		o := obj.(*object)
+		has := value == ""
+		for _, v := range o.values {
+			has = has || v == value
+		}
+		if seen[o.Name] || !has {
+			t.Errorf("%s: %s is there twice (%t) or lacks %q: it has %q", read, o.Name, seen[o.Name], value, o.values)
+		}
+		seen[o.Name] = true
+	}
+	for i := range stable {
+		if name := newObject(i, 0).Name; !seen[name] {
+			t.Errorf("%s: no %s, which is stored all the time", read, name)
+		}
+	}
+}
+
+// checkSizes compares the size of each table with what belongs to it.
+func checkSizes(t *testing.T, s *sharded) {
+	check := func(what string, in table, each func(*version)) {
+		n := 0
+		in.each(func(_ *entry, v *version) bool { n++; each(v); return true })
+		if in.size() != n {
+			t.Errorf("%s: size %d, has %d", what, in.size(), n)
+		}
+	}
+	for i := range s.shards {
+		check("a shard", s.shards[i].entries, func(*version) {})
+		for _, x := range *s.shards[i].indices.Load() {
+			check("index "+x.name, x.values, func(v *version) {
+				set := v.obj.(*valueSet)
+				check("value "+set.value, set.table, func(*version) {})
+			})
+		}
+	}
+}
+
+// orderedTable fails a test whose engine breaks the order that [table] asks for, and which readers need:
+// a version appears and disappears while its entry is in all of its tables.
+type orderedTable struct {
+	table
+	of *valueSet
+	t  *testing.T
+}
+
+func (o orderedTable) join(hash uint64, e *entry) {
+	if o.of.has(e.version.Load()) {
+		o.t.Errorf("%s has a version before it joins", e.key)
+	}
+	o.table.join(hash, e)
+}
+
+func (o orderedTable) leave(hash uint64, e *entry) {
+	if o.of.has(e.version.Load()) {
+		o.t.Errorf("%s leaves with its version", e.key)
+	}
+	o.table.leave(hash, e)
+}
+
+func TestTableOrder(t *testing.T) {
+	s := newSharded(2, func(of *valueSet) table { return orderedTable{newOpenTable(of), of, t} })
+	s.addIndexers(cache.Indexers{"values": valuesIndex})
+	for _, values := range [][]string{{"x"}, {"y"}, {"x", "y"}, {"y", "x", "y"}, {}, {"x"}} {
+		s.write([]write{{key: "k", obj: newObject(0, 1, values...)}, {key: "l", obj: newObject(1, 1, values...)}})
+		if len(values) == 1 {
+			s.write([]write{{key: "k", remove: true}, {key: "k", remove: true}})
+		}
+	}
+	s.addIndexers(cache.Indexers{"late": valuesIndex})
+	s.replace([]write{{key: "m", obj: newObject(2, 1, "x")}})
+	s.replace(nil)
+}
+
+// TestTablesShrink: what is deleted, or leaves a value, gives back the memory of its tables.
+func TestTablesShrink(t *testing.T) {
+	const objects, rest = 4000, 40
+	s := newSharded(shards, newOpenTable)
+	s.addIndexers(cache.Indexers{"values": valuesIndex})
+	each := func(from int, remove bool, values ...string) {
+		for i := from; i < objects; i++ {
+			s.write([]write{{key: fmt.Sprint(i), obj: newObject(i, 1, values...), remove: remove}})
+		}
+	}
+	slotsOf := func() (entries, values, ofA int) {
+		for i := range s.shards {
+			x := s.shards[i].index("values")
+			entries += len(s.shards[i].entries.(*openTable).slots.Load().entries)
+			values += len(x.values.(*openTable).slots.Load().entries)
+			if set := x.find(s.hash("a"), "a"); set != nil {
+				ofA += len(set.table.(*openTable).slots.Load().entries)
+			}
+		}
+		return entries, values, ofA
+	}
+	each(0, false, "a")
+	each(rest, false, "b")
+	if entries, _, ofA := slotsOf(); entries < objects || ofA > 4*rest {
+		t.Errorf("%d slots of %d objects, %d slots of %d objects with the value", entries, objects, ofA, rest)
+	}
+	each(rest, true)
+	for i := range objects { // a value each, for one object at a time
+		s.write([]write{{key: "0", obj: newObject(0, 1, fmt.Sprint(i))}})
+	}
+	if entries, values, _ := slotsOf(); entries > 4*rest || values > 16*shards {
+		t.Errorf("%d slots of %d objects, %d slots of 2 values", entries, rest, values)
+	}
+}
+
+func TestShardsShareNoCacheLine(t *testing.T) {
+	var sh shard
+	if gap := unsafe.Sizeof(sh) - unsafe.Offsetof(sh.sets) - unsafe.Sizeof(sh.sets); gap < 64 {
+		t.Errorf("%d bytes between what a writer changes and the next lock", gap)
+	}
+}
