@@ -38,25 +38,29 @@ func step(before model, in, out any) ([]model, error) {
 	panic(fmt.Sprintf("unknown operation %T", in))
 }
 
-const historyRounds = 40
-
-func linearizable(t *testing.T, s setup) {
-	for range historyRounds {
-		seed := rand.Uint64()
-		conformance.Linearizable(t, machine, seed, s.history(t, seed))
+// histories returns the function of a check: each part of a history must be linearizable.
+func histories(parts func([]porcupine.Operation) [][]porcupine.Operation) func(*testing.T, setup) {
+	return func(t *testing.T, s setup) {
+		for range 40 {
+			seed := rand.Uint64()
+			for _, part := range parts(s.history(t, seed)) {
+				conformance.Linearizable(t, machine, seed, part)
+			}
+		}
 	}
 }
 
-// keysLinearizable: a list is a read of each key, so that it may show the keys at different times
-// between its begin and its end. So it is with the writes of a Transaction and a Replace.
-func keysLinearizable(t *testing.T, s setup) {
-	for range historyRounds {
-		seed := rand.Uint64()
-		history := s.history(t, seed)
-		for _, key := range historyKeys {
-			conformance.Linearizable(t, machine, seed, ofKey(key, history))
-		}
+func whole(history []porcupine.Operation) [][]porcupine.Operation {
+	return [][]porcupine.Operation{history}
+}
+
+// byKey makes a list a read of each key, so that it may show the keys at different times between its
+// begin and its end. So it is with the writes of a Transaction and a Replace.
+func byKey(history []porcupine.Operation) (parts [][]porcupine.Operation) {
+	for _, key := range historyKeys {
+		parts = append(parts, ofKey(key, history))
 	}
+	return parts
 }
 
 var historyKeys = []string{"a/k0", "a/k1", "b/k0"}
@@ -90,22 +94,19 @@ func ofKey(key string, history []porcupine.Operation) (part []porcupine.Operatio
 // history runs random operations and records them, and then reads everything. Nothing is written by
 // then, so that a stale index shows.
 func (s setup) history(t *testing.T, seed uint64) []porcupine.Operation {
-	const writers, readers, writes, lists = 3, 3, 5, 6
+	const writers, readers, calls = 3, 3, 5
 	store := s.new(t, yielding())
 	clients := conformance.Clients(seed, writers+readers)
 	var wg sync.WaitGroup
 	for i, c := range clients {
 		wg.Go(func() {
-			if i >= writers {
-				for range lists {
+			for n := range calls {
+				if i < writers {
+					in := op{randomOp(c.IntN, historyKeys, true), 100*(i+1) + n}
+					c.Call(in, func() error { return in.apply(store) })
+				} else {
 					record(c, store, historyReads[c.IntN(len(historyReads))])
-					c.Yield()
 				}
-				return
-			}
-			for n := range writes {
-				in := op{randomOp(c.IntN, historyKeys, true), 100*(i+1) + n}
-				c.Call(in, func() error { return in.apply(store) })
 				c.Yield()
 			}
 		})

@@ -52,9 +52,7 @@ func indexers() cache.Indexers {
 // model is the contract as a sequential machine: a store of client-go that one goroutine calls.
 type model struct{ store.Store }
 
-func newModel() model {
-	return model{cache.NewIndexer(keyOf, indexers()).(store.Store)}
-}
+func newModel() model { return model{cache.NewIndexer(keyOf, indexers()).(store.Store)} }
 
 func (m model) clone() model {
 	c := model{cache.NewIndexer(keyOf, maps.Clone(m.GetIndexers())).(store.Store)}
@@ -141,11 +139,11 @@ func expanded(words []string) (all []string) {
 }
 
 func objectOf(word string, version int) any {
-	if word == "!" {
-		return nameless{}
-	}
 	key, list, _ := strings.Cut(word, "=")
 	bare := strings.TrimPrefix(key, "~")
+	if bare == "!" {
+		return nameless{}
+	}
 	obj := newObject(bare, version, strings.FieldsFunc(list, func(c rune) bool { return c == ',' })...)
 	if bare != key {
 		return cache.DeletedFinalStateUnknown{Key: bare, Obj: obj}
@@ -173,33 +171,25 @@ func errorWords(err error) string {
 
 // randomOp draws a call that writes some of the keys, each once if they are to be distinct.
 func randomOp(intn func(int) int, keys []string, distinct bool) string {
-	verb := []string{"add", "update", "delete", "transact", "transact", "transact", "replace", "bookmark 7", "indexers late", "indexers value later"}[intn(10)]
-	n := intn(5)
-	switch verb {
-	case "add", "update", "delete":
-		n = 1
-	case "transact", "replace":
-	default:
-		return verb
-	}
-	used := map[string]bool{}
-	for range n {
-		key := keys[intn(len(keys))]
+	pick := func(of ...string) string { return of[intn(len(of))] }
+	verb := pick("add", "update", "delete", "transact", "transact", "transact", "replace", "bookmark 7", "indexers late", "indexers value later")
+	text, used := verb, map[string]bool{}
+	for range map[string]int{"add": 1, "update": 1, "delete": 1, "transact": intn(5), "replace": intn(5)}[verb] {
+		key := pick(keys...)
 		if distinct && used[key] {
 			continue
 		}
 		used[key] = true
-		if verb == "transact" {
-			key = []string{"", "", "+", "-", "-", "~"}[intn(6)] + key
-		} else if verb == "delete" {
-			key = []string{"", "~"}[intn(2)] + key
+		prefix := ""
+		switch verb {
+		case "transact":
+			prefix = pick("", "", "+", "-", "-", "~")
+		case "delete":
+			prefix = pick("", "~")
 		}
-		if values := []string{"", "=x", "=y", "=x,y", "=y,y,z"}[intn(5)]; !strings.HasSuffix(key, "!") {
-			key += values
-		}
-		verb += " " + key
+		text += " " + prefix + key + pick("", "=x", "=y", "=x,y", "=y,y,z")
 	}
-	return verb
+	return text
 }
 
 // read is a call that reads.

@@ -26,11 +26,8 @@ import (
 // Run tests a variant.
 func Run(t *testing.T, v store.Variant) {
 	s := setup{v, v.Guarantees[0]}
-	if s.DropIn != "cache.Indexer" {
-		t.Errorf("guarantees: drops in as %q, the contract is cache.Indexer", s.DropIn)
-	}
-	if s.Lists != impls.PointInTime && s.Lists != impls.PerObject {
-		t.Errorf("guarantees: lists %q", s.Lists)
+	if s.DropIn != "cache.Indexer" || s.Lists != impls.PointInTime && s.Lists != impls.PerObject {
+		t.Errorf("guarantees: drops in as %q, lists %q", s.DropIn, s.Lists)
 	}
 	t.Run("lists="+string(s.Lists), func(t *testing.T) { conformance.Run(t, s, checks) })
 }
@@ -65,10 +62,10 @@ var checks = []check{
 	{Name: "old objects can be collected", Run: collected},
 	{Name: "no goroutine is left", Run: noGoroutine},
 	{Name: "reads go on during a write", For: func(s setup) bool { return s.Unlocked }, Run: readsGoOn},
-	{Name: "linearizable", For: pointInTime, Concurrent: true, Run: linearizable},
-	{Name: "each key is linearizable", Concurrent: true, Run: keysLinearizable},
-	{Name: "lists during transactions", Concurrent: true, Run: listsDuringTransactions},
-	{Name: "lists during Replace", Concurrent: true, Run: listsDuringReplace},
+	{Name: "linearizable", For: pointInTime, Concurrent: true, Run: histories(whole)},
+	{Name: "each key is linearizable", Concurrent: true, Run: histories(byKey)},
+	{Name: "lists during transactions", Concurrent: true, Run: func(t *testing.T, s setup) { listsDuring(t, s, 2, false) }},
+	{Name: "lists during Replace", Concurrent: true, Run: func(t *testing.T, s setup) { listsDuring(t, s, 1, true) }},
 }
 
 // setup is a variant and its guarantees.
