@@ -20,7 +20,7 @@ type Mutant struct {
 }
 
 // Mutants returns one variant per bug. Each is a variant of this package with a method replaced.
-// Those of the variant cond that need its fields are in the lower half of this file.
+// Those that need its fields are in the last part of this file.
 func Mutants() []Mutant {
 	return []Mutant{
 		mutant("lost-wake-up", "does not wake a worker for an Add", "every wait is woken", newNoSignal),
@@ -50,14 +50,25 @@ func Mutants() []Mutant {
 		mutant("depth-of-process", "counts items in process in the metric depth", "the metrics are client-go's", newDepthOfProcess),
 		mutant("latency-of-last-add", "measures the latency from the last Add", "the metrics are client-go's", newLatencyOfLastAdd),
 		mutant("goroutine-left", "leaves a goroutine behind", "no goroutine leaks", newGoroutineLeft),
+		mutant("late-flag", "refuses Adds before ShuttingDown is true", "linearizable", newLateFlag),
+		mutant("unfolded", "does not count what is in the ring", "Len counts queued items", newUnfolded),
+		mutant("sleeps-on-ring", "does not look into the ring before a worker sleeps", "every Add wakes a worker", newSleepsOnRing),
+		mutantOf(shardedVariant(), "forgotten-shard", "does not mark a shard ready for an item that Done queues", "an item added in process is queued by Done", newForgottenShard),
+		mutantOf(shardedVariant(), "emptied-shard", "marks a shard as empty while it has items", "nothing lost among adders and workers", newEmptiedShard),
+		mutantOf(shardedVariant(), "torn-shutdown", "shuts down one shard after the other", "linearizable", newTornShutDown),
+		mutantOf(priorityVariant(), "last-first-by-priority", "hands out the newest item first", "items keep their order", newNewestFirst),
 		mutant("stale-length", "returns the length of the last Add", "random operations", newStaleLength),
 	}
 }
 
 func mutant(name, broken, check string, build func(Options[string]) Queue[string]) Mutant {
+	return mutantOf(condVariant(), name, broken, check, build)
+}
+
+func mutantOf(v Variant, name, broken, check string, build func(Options[string]) Queue[string]) Mutant {
 	return Mutant{
 		Variant: Variant{
-			Name: name, Summary: broken, Guarantees: condVariant().Guarantees,
+			Name: name, Summary: broken, Guarantees: v.Guarantees,
 			New: func(o Options[string]) (Queue[string], error) { return build(o.complete()), nil },
 		},
 		Broken: broken,
@@ -564,4 +575,99 @@ func (q lateSleeper) Get() (string, bool) {
 		q.mu.Unlock()
 	}
 	return q.cond.Get()
+}
+
+type lateFlag struct {
+	Queue[string]
+	down atomic.Bool
+}
+
+func newLateFlag(o Options[string]) Queue[string] { return &lateFlag{Queue: newCond(o)} }
+
+func (q *lateFlag) ShutDown() {
+	q.Queue.ShutDown()
+	for range 10 {
+		runtime.Gosched()
+	}
+	q.down.Store(true)
+}
+
+func (q *lateFlag) ShuttingDown() bool { return q.down.Load() }
+
+type unfolded struct{ *ringed[string] }
+
+func newUnfolded(o Options[string]) Queue[string] { return unfolded{newRing(o)} }
+
+func (q unfolded) Len() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.items.len()
+}
+
+type sleepsOnRing struct{ *ringed[string] }
+
+func newSleepsOnRing(o Options[string]) Queue[string] {
+	q := newRing(o)
+	q.idle.ready = q.queued.Load
+	return sleepsOnRing{q}
+}
+
+func (q sleepsOnRing) Get() (string, bool) {
+	if q.ringed.Len() == 0 {
+		runtime.Gosched() // An Add finds nobody asleep.
+		q.idle.sleep()
+	}
+	return q.ringed.Get()
+}
+
+type forgottenShard struct{ *sharded[string] }
+
+func newForgottenShard(o Options[string]) Queue[string] { return forgottenShard{newSharded(o)} }
+
+func (q forgottenShard) Done(item string) {
+	ready := q.ready.Load()
+	q.sharded.Done(item)
+	q.ready.And(ready)
+}
+
+type emptiedShard struct{ *sharded[string] }
+
+func newEmptiedShard(o Options[string]) Queue[string] { return emptiedShard{newSharded(o)} }
+
+func (q emptiedShard) Get() (string, bool) {
+	before := q.ready.Load()
+	item, shutdown := q.sharded.Get()
+	if after := q.ready.Load(); after != before {
+		q.ready.And(before) // Loses the bits of shards that were filled meanwhile.
+	}
+	return item, shutdown
+}
+
+type tornShutDown struct{ *sharded[string] }
+
+func newTornShutDown(o Options[string]) Queue[string] { return tornShutDown{newSharded(o)} }
+
+func (q tornShutDown) ShutDown() {
+	for i := range q.shards {
+		q.shards[i].mu.Lock()
+		q.shards[i].closed = true
+		q.shards[i].mu.Unlock()
+		runtime.Gosched()
+	}
+	q.sharded.ShutDown()
+}
+
+// newestFirst raises the priority of each item.
+type newestFirst struct {
+	*PriorityQueue[string]
+	priority atomic.Int64
+}
+
+func newNewestFirst(o Options[string]) Queue[string] {
+	return &newestFirst{PriorityQueue: NewPriority(PriorityOptions[string]{Options: o})}
+}
+
+func (q *newestFirst) Add(item string) {
+	priority := int(q.priority.Add(1))
+	q.AddWithOpts(AddOpts{Priority: &priority}, item)
 }

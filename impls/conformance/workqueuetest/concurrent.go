@@ -233,7 +233,7 @@ func randomOperations(t *testing.T, s setup) {
 
 // linearizable checks small histories of adders and workers.
 func linearizable(t *testing.T, s setup) {
-	for range 40 {
+	for range 100 {
 		seed := rand.Uint64()
 		conformance.Linearizable(t, machine(fifo(s)), seed, s.history(t, seed))
 	}
