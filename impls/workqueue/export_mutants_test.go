@@ -55,7 +55,7 @@ func Mutants() []Mutant {
 		mutant("sleeps-on-ring", "does not look into the ring before a worker sleeps", "every Add wakes a worker", newSleepsOnRing),
 		mutantOf(shardedVariant(), "forgotten-shard", "does not mark a shard ready for an item that Done queues", "an item added in process is queued by Done", newForgottenShard),
 		mutantOf(shardedVariant(), "emptied-shard", "marks a shard as empty while it has items", "nothing lost among adders and workers", newEmptiedShard),
-		mutantOf(shardedVariant(), "torn-shutdown", "shuts down one shard after the other", "linearizable", newTornShutDown),
+		mutantOf(shardedVariant(), "dismissed-early", "sends workers away before it refuses Adds", "ShutDown during Adds", newDismissedEarly),
 		mutantOf(priorityVariant(), "last-first-by-priority", "hands out the newest item first", "items keep their order", newNewestFirst),
 		mutant("stale-length", "returns the length of the last Add", "random operations", newStaleLength),
 	}
@@ -643,15 +643,13 @@ func (q emptiedShard) Get() (string, bool) {
 	return item, shutdown
 }
 
-type tornShutDown struct{ *sharded[string] }
+type dismissedEarly struct{ *sharded[string] }
 
-func newTornShutDown(o Options[string]) Queue[string] { return tornShutDown{newSharded(o)} }
+func newDismissedEarly(o Options[string]) Queue[string] { return dismissedEarly{newSharded(o)} }
 
-func (q tornShutDown) ShutDown() {
-	for i := range q.shards {
-		q.shards[i].mu.Lock()
-		q.shards[i].closed = true
-		q.shards[i].mu.Unlock()
+func (q dismissedEarly) ShutDown() {
+	q.idle.shutDown(false)
+	for range 10 {
 		runtime.Gosched()
 	}
 	q.sharded.ShutDown()
