@@ -45,7 +45,8 @@ type storeMaterial struct {
 	passes     [storePasses][]cache.Transaction // the writes of a pass, group by group
 }
 
-var storeObjectsOnce = sync.OnceValue(func() *storeMaterial {
+// newStoreMaterial is called once a benchmark, so that the heap of the next one is without it.
+func newStoreMaterial() *storeMaterial {
 	m := &storeMaterial{}
 	for ns := range storeNamespaces {
 		m.namespaces = append(m.namespaces, fmt.Sprintf("namespace-%02d", ns))
@@ -62,7 +63,7 @@ var storeObjectsOnce = sync.OnceValue(func() *storeMaterial {
 		}
 	}
 	return m
-})
+}
 
 // replacement returns the objects of a pass as the argument of a Replace, which owns it.
 func (m *storeMaterial) replacement(pass int) []any {
@@ -85,10 +86,10 @@ type storeBench struct {
 	fault atomic.Pointer[string] // the first wrong list
 }
 
-func newStoreBench(b *testing.B, v store.Variant, batch int) *storeBench {
+func newStoreBench(b *testing.B, m *storeMaterial, v store.Variant, batch int) *storeBench {
 	b.Helper()
 	torn := v.Guarantees[0].Lists != impls.PointInTime || batch%storeGroup != 0
-	s := &storeBench{storeMaterial: storeObjectsOnce(), torn: torn, next: storeObjects}
+	s := &storeBench{storeMaterial: m, torn: torn, next: storeObjects}
 	var err error
 	s.store, err = v.New(store.Options{Indexers: cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}})
 	if err != nil {
@@ -213,6 +214,7 @@ func eachStore(b *testing.B, labels string, f func(*testing.B, store.Variant)) {
 // its number of objects. Each 16th is checked for its namespace and, where the variant lists a point in
 // time, for a part of a batch.
 func BenchmarkStore(b *testing.B) {
+	material := sync.OnceValue(newStoreMaterial)
 	for _, c := range []struct{ readers, batch int }{{0, 1}, {0, 1000}, {1, 1000}, {8, 1}, {8, 1000}} {
 		d := 2 * time.Second
 		if c.readers == 0 {
@@ -225,7 +227,7 @@ func BenchmarkStore(b *testing.B) {
 			var writeTimes, readTimes []float64
 			for b.Loop() {
 				b.StopTimer()
-				s := newStoreBench(b, v, c.batch)
+				s := newStoreBench(b, material(), v, c.batch)
 				before, start := heap(), cpuTime()
 				b.StartTimer()
 				writes, reads, _, elapsed := s.play(c.readers, c.batch, d)
@@ -265,12 +267,13 @@ func p99(ns []float64) float64 {
 // are kept.
 func BenchmarkStoreMemory(b *testing.B) {
 	const readers, batch = 8, 1000
+	material := sync.OnceValue(newStoreMaterial)
 	eachStore(b, fmt.Sprintf("/readers=%d/batch=%d", readers, batch), func(b *testing.B, v store.Variant) {
 		var retained []float64
 		for b.Loop() {
-			storeObjectsOnce()
+			material()
 			before := heap()
-			s := newStoreBench(b, v, batch)
+			s := newStoreBench(b, material(), v, batch)
 			for range storeObjects / batch {
 				s.write(batch)
 			}
@@ -290,12 +293,13 @@ func BenchmarkStoreMemory(b *testing.B) {
 // Replace: the median of 7. An op is a Replace.
 func BenchmarkStorePause(b *testing.B) {
 	const replaces = 7
+	material := sync.OnceValue(newStoreMaterial)
 	eachStore(b, "/readers=1", func(b *testing.B, v store.Variant) {
 		var pauses []float64
 		var took time.Duration
 		for b.Loop() {
 			b.StopTimer()
-			s := newStoreBench(b, v, storeObjects)
+			s := newStoreBench(b, material(), v, storeObjects)
 			var longest, finished atomic.Int64
 			done := make(chan struct{})
 			go func() {
