@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -23,7 +24,9 @@ const Listed cell.Boundary = "list"
 
 // readers list the namespaces of an indexer in turn, each from another one on. Like
 // generated listers, they append to their own slice. They do not pause: each keeps a
-// processor busy, and its allocations count as the cell's.
+// processor busy, and its allocations count as the cell's. Between two lists a reader lets
+// others run. Without that, readers that wait for no lock keep all processors for 10 ms at
+// a time, and the generator, the writer and the worker wait for the Go scheduler.
 type readers struct {
 	indexer    cache.Indexer
 	namespaces []string
@@ -88,6 +91,7 @@ func (r *readers) read(i int) error {
 			return err
 		}
 		r.logs[i] = append(r.logs[i], read{lookUp{begin, r.st.now()}, len(list)})
+		runtime.Gosched()
 	}
 	return nil
 }
