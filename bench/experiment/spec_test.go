@@ -179,7 +179,7 @@ func TestValues(t *testing.T) {
 // have the label By.
 func TestQuestions(t *testing.T) {
 	questions, err := experiment.Questions()
-	if err != nil || len(questions) != 11 {
+	if err != nil || len(questions) != 12 {
 		t.Fatal(len(questions), err)
 	}
 	for _, q := range questions {

@@ -13,11 +13,16 @@ import (
 	"watchlab/bench/telemetry/live"
 	"watchlab/bench/telemetry/metric"
 	"watchlab/impls"
+	"watchlab/impls/workqueue"
 )
 
-// TestUpstream: only paced cells update client-go's own metrics.
+// TestUpstream: only paced cells update client-go's own metrics, with each workqueue.
 func TestUpstream(t *testing.T) {
-	for _, cl := range comparisons(t, pipeline.Config{Family: impls.DeltaFIFO, Pipeline: "informer", Impls: []string{"ring"}, Modes: []string{"in-order"}, Paces: rates(0, 20_000), Events: 1000}) {
+	var cells []lab.Cell
+	for _, v := range workqueue.Variants() {
+		cells = append(cells, comparisons(t, pipeline.Config{Workqueue: v.Name, Family: impls.DeltaFIFO, Pipeline: "informer", Impls: []string{"ring"}, Modes: []string{"in-order"}, Paces: rates(0, 20_000), Events: 1000})...)
+	}
+	for _, cl := range cells {
 		r := live.New("test", "")
 		set := r.Set(live.Labels{Family: "deltafifo", Variant: "ring", Delivery: "in-order"})
 		ctx := live.With(t.Context(), set)

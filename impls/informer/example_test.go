@@ -25,13 +25,13 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// A shared informer on a queue of one's choice.
+// A shared informer on a queue and a store of one's choice. Lists of this store wait for no write.
 func Example() {
 	lw := fcache.NewFakeControllerSource() // stands for cache.NewListWatchFromClient(…)
 	defer lw.Shutdown()
 	lw.Add(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-0"}})
 
-	inf, err := informer.New(lw, &v1.Pod{}, informer.Options{Variant: "cond"})
+	inf, err := informer.New(lw, &v1.Pod{}, informer.Options{Variant: "cond", Store: "snapshot"})
 	if err != nil {
 		fmt.Println(err)
 		return

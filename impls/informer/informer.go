@@ -13,7 +13,7 @@
 //
 // With a ListerWatcher, whose client decodes:
 //
-//	inf, err := informer.New(lw, &v1.Pod{}, informer.Options{Variant: "cond"})
+//	inf, err := informer.New(lw, &v1.Pod{}, informer.Options{Variant: "cond", Store: "snapshot"})
 //	inf.AddEventHandler(handler)
 //	go inf.RunWithContext(ctx)
 //
