@@ -55,6 +55,7 @@ func Mutants() []Mutant {
 		mutant("sleeps-on-ring", "does not look into the ring before a worker sleeps", "every Add wakes a worker", newSleepsOnRing),
 		mutantOf(shardedVariant(), "forgotten-shard", "does not mark a shard ready for an item that Done queues", "an item added in process is queued by Done", newForgottenShard),
 		mutantOf(shardedVariant(), "emptied-shard", "marks a shard as empty while it has items", "nothing lost among adders and workers", newEmptiedShard),
+		mutantOf(shardedVariant(), "last-first-in-shards", "hands out the newest item of a shard first", "items of a shard keep their order", newLastFirstInShards),
 		mutantOf(shardedVariant(), "dismissed-early", "sends workers away before it refuses Adds", "ShutDown during Adds", newDismissedEarly),
 		mutantOf(priorityVariant(), "last-first-by-priority", "hands out the newest item first", "items keep their order", newNewestFirst),
 		mutant("stale-length", "returns the length of the last Add", "random operations", newStaleLength),
@@ -653,6 +654,31 @@ func (q dismissedEarly) ShutDown() {
 		runtime.Gosched()
 	}
 	q.sharded.ShutDown()
+}
+
+// lastFirstInShards takes all items out and hands out the last one.
+type lastFirstInShards struct {
+	*sharded[string]
+	out *[]string
+}
+
+func newLastFirstInShards(o Options[string]) Queue[string] {
+	return lastFirstInShards{newSharded(o), new([]string)}
+}
+
+func (q lastFirstInShards) Get() (string, bool) {
+	for range q.Len() {
+		item, _ := q.sharded.Get()
+		q.Done(item)
+		*q.out = append(*q.out, item)
+	}
+	last := len(*q.out) - 1
+	if last < 0 {
+		return q.sharded.Get()
+	}
+	item := (*q.out)[last]
+	*q.out = (*q.out)[:last]
+	return item, false
 }
 
 // newestFirst raises the priority of each item.

@@ -12,7 +12,6 @@ import (
 	"github.com/anishathalye/porcupine"
 	"pgregory.net/rapid"
 
-	"watchlab/impls"
 	"watchlab/impls/conformance"
 )
 
@@ -259,7 +258,7 @@ func (s setup) history(t *testing.T, seed uint64) []porcupine.Operation {
 				switch roll := c.IntN(8); {
 				case roll == 0:
 					o = operation{kind: isDown}
-				case roll == 1 && s.Order != impls.OrderPerShard: // Shards are not counted at one moment.
+				case roll == 1 && fifo(s): // Shards are not counted at one moment.
 					o = operation{kind: length}
 				case roll == 2 && ours(s):
 					o.kind = done // mostly of an item that is not in process

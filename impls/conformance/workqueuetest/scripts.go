@@ -3,6 +3,8 @@ package workqueuetest
 import (
 	"fmt"
 	"runtime"
+	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -58,6 +60,7 @@ var scriptChecks = []check{
 }
 
 var otherChecks = []check{
+	{Name: "items of a shard keep their order", For: perShard, Run: shardsInOrder},
 	{Name: "the metrics are client-go's", For: whole, Run: metricsEqual},
 	{Name: "no goroutine leaks", For: whole, Run: noGoroutineLeft},
 	{Name: "items that are done can be collected", Run: itemsCollected},
@@ -82,6 +85,31 @@ func (m *metrics) NewLongestRunningProcessorSecondsMetric(n string) upstream.Set
 	return metric{m, n + " longest running processor"}
 }
 func (m *metrics) NewRetriesMetric(n string) upstream.CounterMetric { return metric{m, n + " retries"} }
+
+// shardsInOrder: what shards hand out in their order is at most as many rising sequences as there are
+// shards. So no falling sequence is longer.
+func shardsInOrder(t *testing.T, s setup) {
+	const items, shards = 10_000, 64
+	r := s.new(t).watchdog()
+	for i := range items {
+		r.queue.Add(strconv.Itoa(i))
+		r.queue.Add(strconv.Itoa(i / 2)) // It keeps its place.
+	}
+	var last []int // of each rising sequence, the highest first
+	for range items {
+		item := r.take()
+		i, _ := strconv.Atoi(item)
+		r.queue.Done(item)
+		at, _ := slices.BinarySearchFunc(last, i, func(last, i int) int { return i - last })
+		if at == len(last) {
+			last = append(last, i)
+		}
+		last[at] = i
+	}
+	if len(last) > shards {
+		t.Errorf("%d items came in at least %d rising sequences, more than %d shards", items, len(last), shards)
+	}
+}
 
 // metricsEqual compares the calls of each metric with those that client-go's queue makes.
 func metricsEqual(t *testing.T, s setup) {

@@ -45,8 +45,9 @@ type setup struct {
 }
 
 // The conditions of checks.
-func ours(s setup) bool { return !s.variant.Baseline() }
-func fifo(s setup) bool { return s.Order != impls.OrderPerShard }
+func ours(s setup) bool     { return !s.variant.Baseline() }
+func perShard(s setup) bool { return s.Order == impls.OrderPerShard }
+func fifo(s setup) bool     { return !perShard(s) }
 
 // whole leaves out controller-runtime's queue: it drops what is queued at ShutDown, has no drain, counts
 // items in process that were added again, and has goroutines and a clock of its own.
