@@ -60,8 +60,8 @@ type added[T comparable] struct {
 	hash uint64
 }
 
-// inboxSize is large enough that a fold by Add is rare, and small enough for a processor's cache.
-const inboxSize = 1024
+// inboxSize bounds how long an Add to a full ring folds. It is large enough that such an Add is rare.
+const inboxSize = 256
 
 func newRing[T comparable](o Options[T]) *ringed[T] {
 	q := &ringed[T]{metrics: newMetrics(o), seed: maphash.MakeSeed()}

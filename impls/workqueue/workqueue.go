@@ -27,6 +27,15 @@
 //     goroutine.
 //   - Items are compared as keys of a map. Add and Done panic with an item that is not comparable,
 //     and an item that does not equal itself is queued by each Add.
+//   - All calls are O(1), amortised, except for Len of sharded: O(shards). Beyond their usual length,
+//     queues of this package allocate nothing for an item. priority documents its own costs.
+//
+// # Which variant
+//
+// cond, sharded and ring differ in what callers wait for. With cond, all wait for one lock. With sharded,
+// only those of the same shard do, and no order holds between shards. With ring, an Add waits for
+// nobody unless 256 Adds are pending, order and deduplication are those of cond, and Get and Done wait
+// for one lock. With metrics, ring is like cond.
 package workqueue
 
 import (
