@@ -10,8 +10,8 @@ import "sync/atomic"
 type openTable struct {
 	of      *valueSet
 	slots   atomic.Pointer[slots] // nil while the table is new
-	used    int                   // slots with an entry; the writer's
-	members atomic.Int64
+	used    int32                 // slots with an entry; the writer's
+	members atomic.Int32
 }
 
 // slots are tags and entries at the same places. A tag is half of a hash and never 0, which marks the
@@ -68,7 +68,7 @@ func (t *openTable) join(hash uint64, e *entry) {
 		s.entries[at].Store(e)
 		return
 	}
-	if (t.used+1)*8 > len(s.tags)*7 {
+	if int(t.used+1)*8 > len(s.tags)*7 {
 		s = t.replace(members)
 		at, _ = s.search(tag, e.key)
 	}
@@ -78,14 +78,14 @@ func (t *openTable) join(hash uint64, e *entry) {
 }
 
 func (t *openTable) leave(uint64, *entry) {
-	if members := t.members.Add(-1); t.used > 8 && members < int64(t.used/2) {
+	if members := t.members.Add(-1); t.used > 8 && members < t.used/2 {
 		t.replace(members)
 	}
 }
 
 // replace makes slots for a number of members, of which those that belong now get one.
-func (t *openTable) replace(members int64) *slots {
-	next := newSlots(int(members + members/2 + 1))
+func (t *openTable) replace(members int32) *slots {
+	next := newSlots(int(members) + int(members)/2 + 1)
 	t.used = 0
 	if old := t.slots.Load(); old != nil {
 		for i := range old.entries {

@@ -54,7 +54,7 @@ type shard struct {
 	mu      sync.Mutex // held for each write
 	entries table
 	// indices is replaced under mu. Readers load it once.
-	indices atomic.Pointer[[]index]
+	indices atomic.Pointer[[]*index]
 
 	// values and sets are scratch of a write.
 	values [][]string
@@ -101,14 +101,14 @@ type membership struct{ sets []*valueSet }
 // not belong to it.
 type valueSet struct {
 	table
-	value string
-	index table      // that the set is in while it has members
-	alone membership // of objects that belong to no other set
+	index *index
+	value *entry      // of the set in the index, while the set has members
+	alone *membership // of objects that belong to no other set; the writer's, nil until one does
 }
 
 // has reports whether a version belongs to the set. Every version that is not nil belongs to nil.
 func (s *valueSet) has(v *version) bool {
-	return v != nil && (s == nil || v.sets == &s.alone || slices.Contains(v.sets.sets, s))
+	return v != nil && (s == nil || slices.Contains(v.sets.sets, s))
 }
 
 // table is a map of entries by key. Writers hold the lock of its shard; readers hold none.
@@ -130,7 +130,7 @@ func newSharded(n int, newTable func(of *valueSet) table) *sharded {
 	s := &sharded{shards: make([]shard, n), seed: maphash.MakeSeed(), table: newTable}
 	for i := range s.shards {
 		s.shards[i].entries = newTable(nil)
-		s.shards[i].indices.Store(new([]index))
+		s.shards[i].indices.Store(new([]*index))
 	}
 	return s
 }
@@ -175,10 +175,9 @@ func (s *sharded) listKeys() []string {
 
 // index returns the part of an index, or nil while AddIndexers has not come to the shard.
 func (s *shard) index(name string) *index {
-	indices := *s.indices.Load()
-	for i := range indices {
-		if indices[i].name == name {
-			return &indices[i]
+	for _, x := range *s.indices.Load() {
+		if x.name == name {
+			return x
 		}
 	}
 	return nil
@@ -280,8 +279,8 @@ func (s *sharded) writeOne(sh *shard, hash uint64, w *write) {
 func (s *sharded) put(sh *shard, hash uint64, w *write) *entry {
 	indices := *sh.indices.Load()
 	sh.values = sh.values[:0]
-	for i := range indices {
-		sh.values = append(sh.values, valuesOf(indices[i].name, indices[i].function, w.key, w.obj))
+	for _, x := range indices {
+		sh.values = append(sh.values, valuesOf(x.name, x.function, w.key, w.obj))
 	}
 	e := sh.entries.find(hash, w.key)
 	if e == nil {
@@ -296,7 +295,7 @@ func (s *sharded) put(sh *shard, hash uint64, w *write) *entry {
 // membership returns that of a version of e with some sets and those of the values in some indices. It
 // is the present one if they are equal.
 func (s *sharded) membership(
-	sh *shard, e *entry, sets []*valueSet, indices []index, values [][]string,
+	sh *shard, e *entry, sets []*valueSet, indices []*index, values [][]string,
 ) *membership {
 	old := &noSets
 	if v := e.version.Load(); v != nil {
@@ -304,14 +303,14 @@ func (s *sharded) membership(
 	}
 	sh.sets = append(sh.sets[:0], sets...)
 	defer func() { clear(sh.sets) }()
-	for i := range indices {
+	for i, x := range indices {
 		for _, value := range values[i] {
 			var set *valueSet
 			// Most versions have the values of the one before.
-			if n := len(sh.sets); n < len(old.sets) && old.sets[n].value == value && old.sets[n].index == indices[i].values {
+			if n := len(sh.sets); n < len(old.sets) && old.sets[n].index == x && old.sets[n].value.key == value {
 				set = old.sets[n]
 			} else {
-				set = s.setOf(&indices[i], value)
+				set = s.setOf(x, value)
 			}
 			if !slices.Contains(sh.sets, set) {
 				sh.sets = append(sh.sets, set)
@@ -322,7 +321,11 @@ func (s *sharded) membership(
 	case slices.Equal(sh.sets, old.sets):
 		return old
 	case len(sh.sets) == 1:
-		return &sh.sets[0].alone
+		set := sh.sets[0]
+		if set.alone == nil {
+			set.alone = &membership{[]*valueSet{set}}
+		}
+		return set.alone
 	}
 	return &membership{slices.Clone(sh.sets)}
 }
@@ -335,13 +338,12 @@ func (s *sharded) setOf(x *index, value string) *valueSet {
 	if set := x.find(hash, value); set != nil {
 		return set
 	}
-	set := &valueSet{value: value, index: x.values}
-	set.table = s.table(set)
-	set.alone.sets = []*valueSet{set}
 	e := x.values.find(hash, value)
 	if e == nil {
 		e = &entry{key: value}
 	}
+	set := &valueSet{index: x, value: e}
+	set.table = s.table(set)
 	x.values.join(hash, e)
 	e.version.Store(&version{obj: set})
 	return set
@@ -385,10 +387,8 @@ func (s *sharded) leave(hash uint64, e *entry, old, next *membership) {
 			continue
 		}
 		if set.leave(hash, e); set.size() == 0 {
-			h := s.hash(set.value)
-			of := set.index.find(h, set.value)
-			of.version.Store(nil)
-			set.index.leave(h, of)
+			set.value.version.Store(nil)
+			set.index.values.leave(s.hash(set.value.key), set.value)
 		}
 	}
 }
@@ -447,9 +447,10 @@ func (s *sharded) addIndexers(more cache.Indexers) {
 	}
 	for i := range s.shards {
 		sh := &s.shards[i]
-		indices := slices.Clone(added)
-		for j := range indices {
-			indices[j].values = s.table(nil)
+		indices := make([]*index, len(added))
+		for j, x := range added {
+			x.values = s.table(nil)
+			indices[j] = &x
 		}
 		for _, e := range entries[i] {
 			v := e.version.Load()

@@ -99,19 +99,19 @@ func checkList(t *testing.T, read string, list []any, stable int, value string, 
 
 // checkSizes compares the size of each table with what belongs to it.
 func checkSizes(t *testing.T, s *sharded) {
-	check := func(what string, in table, each func(*version)) {
+	check := func(what string, in table, each func(*entry, *version)) {
 		n := 0
-		in.each(func(_ *entry, v *version) bool { n++; each(v); return true })
+		in.each(func(e *entry, v *version) bool { n++; each(e, v); return true })
 		if in.size() != n {
 			t.Errorf("%s: size %d, has %d", what, in.size(), n)
 		}
 	}
 	for i := range s.shards {
-		check("a shard", s.shards[i].entries, func(*version) {})
+		check("a shard", s.shards[i].entries, func(*entry, *version) {})
 		for _, x := range *s.shards[i].indices.Load() {
-			check("index "+x.name, x.values, func(v *version) {
+			check("index "+x.name, x.values, func(e *entry, v *version) {
 				set := v.obj.(*valueSet)
-				check("value "+set.value, set.table, func(*version) {})
+				check("value "+e.key, set.table, func(*entry, *version) {})
 			})
 		}
 	}
