@@ -2,7 +2,6 @@ package workqueue
 
 import (
 	"math"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -94,13 +93,16 @@ type PriorityQueue[T comparable] struct {
 	free    list[entry[T]]
 	ready   levels[T]
 	delayed *wheel[T]     // nil until the first delay
-	waiting list[call[T]] // of Get, oldest first; empty while there are ready items
+	waiting list[call[T]] // of Get, oldest first
 	process []*entry[T]   // the items in process
 	drain   chan struct{} // closed for ShutDownWithDrain; nil unless one waits
 	down    bool
 	timing  bool     // whether keepTime runs
 	wakeAt  int64    // when it looks next
 	woken   *call[T] // answered while the queue is held
+	// waking is whether a worker was woken and has not tried yet. It wakes the next one if more is ready. So
+	// adders wake one for all that they add meanwhile.
+	waking bool
 }
 
 // entry is an item and its state, from an add until it is neither queued, nor delayed, nor in process.
@@ -150,6 +152,7 @@ type call[T comparable] struct {
 	item     T
 	priority int
 	shutdown bool
+	woken    bool          // the caller is to try again
 	node     node[call[T]] // in waiting
 	next     *call[T]      // in woken
 	answered chan struct{}
@@ -160,6 +163,8 @@ const (
 	inboxLimit = 1024
 	// handOver is how often a holder executes the inbox of others. It leaves more to a new goroutine.
 	handOver = 8
+	// spins is how often Get tries to hold the queue before it leaves a command.
+	spins = 30
 	// chunk is how many entries are allocated at once.
 	chunk = 64
 )
@@ -255,33 +260,41 @@ func (q *PriorityQueue[T]) Get() (item T, shutdown bool) {
 
 // GetWithPriority waits for an item and returns it with its priority.
 func (q *PriorityQueue[T]) GetWithPriority() (item T, priority int, shutdown bool) {
-	if q.hold() {
-		if q.ready.n > 0 {
-			item, priority = q.take()
-			q.release()
-			return item, priority, false
-		}
-		q.release()
+	c := q.calls.Get().(*call[T])
+	for !q.await(c) {
 	}
-	c := q.call(nil)
 	item, priority, shutdown = c.item, c.priority, c.shutdown
 	c.item, c.shutdown = *new(T), false
 	q.calls.Put(c)
 	return item, priority, shutdown
 }
 
-// call executes a function while the queue is held. With nil it waits for an item, and the result is the
-// caller's until it puts it back.
-func (q *PriorityQueue[T]) call(function func()) *call[T] {
+// await waits for an item. It returns false if it is to be called again.
+func (q *PriorityQueue[T]) await(c *call[T]) bool {
+	for range spins {
+		if q.hold() {
+			served := q.serve(c)
+			q.release()
+			if served {
+				return true
+			}
+			<-c.answered
+			return !c.woken
+		}
+	}
+	q.submit(command[T]{call: c})
+	<-c.answered
+	return !c.woken
+}
+
+// call executes a function while the queue is held.
+func (q *PriorityQueue[T]) call(function func()) {
 	c := q.calls.Get().(*call[T])
 	c.function = function
 	q.submit(command[T]{call: c})
 	<-c.answered
-	if function != nil {
-		c.function = nil
-		q.calls.Put(c)
-	}
-	return c
+	c.function = nil
+	q.calls.Put(c)
 }
 
 // Len returns the number of ready items, without those in process.
@@ -342,13 +355,11 @@ func (q *PriorityQueue[T]) submit(c command[T]) {
 	q.inbox = append(q.inbox, c)
 	q.inboxLen.Store(int64(len(q.inbox)))
 	q.inboxMu.Unlock()
-	for !q.hold() {
-		if q.inboxLen.Load() <= inboxLimit {
-			return
-		}
-		runtime.Gosched()
+	if q.hold() {
+		q.release()
+	} else if c.call == nil && q.inboxLen.Load() > inboxLimit {
+		q.call(func() {})
 	}
-	q.release()
 }
 
 // hold takes the queue unless it is held, and executes the inbox.
@@ -404,21 +415,34 @@ func (q *PriorityQueue[T]) execute(c *command[T]) {
 	case c.call.function != nil:
 		c.call.function()
 		q.answer(c.call)
-	case q.ready.n == 0 && !q.down:
-		q.waiting.push(&c.call.node)
-	default:
-		q.serve(c.call)
+	case q.serve(c.call):
+		q.answer(c.call)
 	}
 }
 
-// serve answers a Get.
-func (q *PriorityQueue[T]) serve(c *call[T]) {
-	if q.ready.n > 0 {
-		c.item, c.priority = q.take()
-	} else {
-		c.shutdown = true
+// serve gives a Get its item. It returns false if the Get waits.
+func (q *PriorityQueue[T]) serve(c *call[T]) bool {
+	if c.woken {
+		c.woken, q.waking = false, false
 	}
-	q.answer(c)
+	switch {
+	case q.ready.n > 0:
+		c.item, c.priority = q.take()
+	case q.down:
+		c.shutdown = true
+	default:
+		q.waiting.push(&c.node)
+		return false
+	}
+	return true
+}
+
+// wake makes a worker that waits try again.
+func (q *PriorityQueue[T]) wake() {
+	if c := q.waiting.pop(); c != nil {
+		c.woken, q.waking = true, true
+		q.answer(c)
+	}
 }
 
 func (q *PriorityQueue[T]) added(c *command[T]) {
@@ -429,7 +453,7 @@ func (q *PriorityQueue[T]) added(c *command[T]) {
 	if e == nil {
 		e = q.newEntry()
 		e.item, e.namespace = c.item, c.namespace
-		if e.item == e.item { // A NaN is not found again.
+		if e.item == e.item { //nolint:gocritic // false for a NaN, which no map finds
 			q.entries[c.item] = e
 		}
 	}
@@ -468,12 +492,12 @@ func (q *PriorityQueue[T]) makeReady(e *entry[T]) {
 	q.push(e)
 }
 
-// push queues an item, or gives it to a worker that waits.
+// push queues an item.
 func (q *PriorityQueue[T]) push(e *entry[T]) {
 	e.place = placeReady
 	q.ready.push(e)
-	if c := q.waiting.pop(); c != nil {
-		q.serve(c)
+	if !q.waking {
+		q.wake()
 	}
 }
 
@@ -502,10 +526,13 @@ func (q *PriorityQueue[T]) lookAgain() {
 // take hands out the next item; there must be one.
 func (q *PriorityQueue[T]) take() (T, int) {
 	e := q.ready.pop()
+	if q.ready.n > 0 && !q.waking {
+		q.wake()
+	}
 	item, priority := e.item, e.priority
 	e.started = q.metrics.now()
 	q.metrics.get(e.added, e.started)
-	if item != item {
+	if item != item { //nolint:gocritic // true for a NaN
 		q.putEntry(e)
 		return item, priority
 	}
@@ -542,8 +569,8 @@ func (q *PriorityQueue[T]) finished(item T) {
 func (q *PriorityQueue[T]) stop() {
 	q.down = true
 	q.stopping.Store(true)
-	for c := q.waiting.pop(); c != nil; c = q.waiting.pop() {
-		q.serve(c)
+	for !q.waiting.empty() {
+		q.wake()
 	}
 	if q.delayed == nil {
 		return
