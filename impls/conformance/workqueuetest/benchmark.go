@@ -82,7 +82,7 @@ type player struct {
 	load
 	queue   workqueue.Queue[string]
 	items   []string
-	states  []state
+	states  []atomic.Uint32
 	taken   []counter     // by worker
 	permits chan struct{} // for a full queue
 	workers sync.WaitGroup
@@ -94,11 +94,11 @@ type player struct {
 	adds, floors durations // guarded by mu
 }
 
-// state is that of an item.
-type state struct {
-	waits atomic.Bool // it was added and not handed out
-	busy  atomic.Bool
-}
+// The bits of an item's state.
+const (
+	waits = 1 << iota // it was added and not handed out
+	busy              // it is in process
+)
 
 // counter has a cache line of its own.
 type counter struct {
@@ -117,7 +117,7 @@ func (l load) run(b *testing.B, v workqueue.Variant, items []string) {
 		each, turns = l.items, passes
 		p.items = items[:l.items]
 	}
-	p.states = make([]state, len(p.items))
+	p.states = make([]atomic.Uint32, len(p.items))
 	for w := range l.workers {
 		p.workers.Go(func() { p.work(&p.taken[w]) })
 	}
@@ -183,7 +183,7 @@ func (p *player) add(from, n int, timed bool) {
 	var adds, floors durations
 	for i := range n {
 		at := (from + i) % len(p.items)
-		p.states[at].waits.Store(true)
+		p.states[at].Or(waits)
 		if !timed || !p.full && i%sampled != 0 {
 			p.queue.Add(p.items[at])
 		} else {
@@ -222,15 +222,14 @@ func (p *player) work(taken *counter) {
 			return
 		}
 		s := &p.states[at]
-		if s.busy.Swap(true) {
+		if s.Swap(busy)&busy != 0 {
 			p.broken.Do(func() { p.Errorf("%s is in process twice", item) })
 		}
-		s.waits.Store(false)
 		if p.full && n%permitted == 0 {
 			taken.Store(n + 1)
 			<-p.permits
 		}
-		s.busy.Store(false)
+		s.And(^uint32(busy))
 		p.queue.Done(item)
 		taken.Store(n + 1)
 	}
@@ -256,7 +255,7 @@ func (p *player) end() {
 	close(p.permits)
 	at := 0
 	p.wait("all items", func() bool {
-		for at < len(p.states) && !p.states[at].waits.Load() && !p.states[at].busy.Load() {
+		for at < len(p.states) && p.states[at].Load() == 0 {
 			at++
 		}
 		return at == len(p.states) && p.queue.Len() == 0
