@@ -12,7 +12,11 @@ func concurrentMapVariant() Variant {
 		impls.PerObject, func(o Options) Store { return newBase(o, newSharded(1, newMapTable), false) })
 }
 
-// mapTable is a [table] on a map of xsync.
+// mapTable is a [table] on a map of xsync. Its searches take no lock. A list locks one bucket at a time
+// while it copies the few entries there, which only a write that adds or removes an entry waits for; a
+// list without these locks (RangeRelaxed) may show a key twice. Range may go on in buckets that a resize
+// has left: their entries are still those of the keys. The smallest map takes 2.5 KiB, so an index with
+// few objects per value is expensive.
 type mapTable struct {
 	of      *valueSet
 	entries *xsync.Map[string, *entry]
