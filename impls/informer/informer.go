@@ -109,10 +109,11 @@
 //
 // # Cost
 //
-// Each handler has one goroutine; upstream has two or three. A batch takes the
-// lock of each handler's buffer once, not once per event, and wakes only sleeping
-// handlers. The steady state allocates nothing per event, apart from queue and
-// indexer. Adding a handler is O(objects), removing one O(handlers).
+// Each handler has one goroutine; upstream has two or three. A batch takes the lock of each handler's
+// buffer once, not once per event, and wakes only sleeping handlers. It is one transaction of the
+// store, with one key an event if the store is a [store.Swapper]; else with a read and a second key.
+// The steady state allocates nothing per event, apart from queue and store. Adding a handler is
+// O(objects), removing one O(handlers).
 package informer
 
 import (
