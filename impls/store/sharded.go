@@ -2,6 +2,7 @@ package store
 
 import (
 	"hash/maphash"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -150,27 +151,40 @@ func (s *sharded) get(key string) (any, bool) {
 	return nil, false
 }
 
-func (s *sharded) size() (n int) {
+func (s *sharded) list() []any                           { return objectsIn(s.entries()) }
+func (s *sharded) listKeys() []string                    { return keysIn(s.entries()) }
+func (s *sharded) byIndex(name, value string) []any      { return objectsIn(s.sets(name, value)) }
+func (s *sharded) indexKeys(name, value string) []string { return keysIn(s.sets(name, value)) }
+
+func (s *sharded) entries() []table {
+	tables := make([]table, len(s.shards))
 	for i := range s.shards {
-		n += s.shards[i].entries.size()
+		tables[i] = s.shards[i].entries
+	}
+	return tables
+}
+
+func objectsIn(tables []table) []any {
+	list := make([]any, 0, size(tables))
+	for _, t := range tables {
+		t.each(func(_ *entry, v *version) bool { list = append(list, v.obj); return true })
+	}
+	return list
+}
+
+func keysIn(tables []table) []string {
+	list := make([]string, 0, size(tables))
+	for _, t := range tables {
+		t.each(func(e *entry, _ *version) bool { list = append(list, e.key); return true })
+	}
+	return list
+}
+
+func size(tables []table) (n int) {
+	for _, t := range tables {
+		n += t.size()
 	}
 	return n
-}
-
-func (s *sharded) list() []any {
-	list := make([]any, 0, s.size())
-	for i := range s.shards {
-		s.shards[i].entries.each(func(_ *entry, v *version) bool { list = append(list, v.obj); return true })
-	}
-	return list
-}
-
-func (s *sharded) listKeys() []string {
-	list := make([]string, 0, s.size())
-	for i := range s.shards {
-		s.shards[i].entries.each(func(e *entry, _ *version) bool { list = append(list, e.key); return true })
-	}
-	return list
 }
 
 // index returns the part of an index, or nil while AddIndexers has not come to the shard.
@@ -193,33 +207,21 @@ func (x *index) find(hash uint64, value string) *valueSet {
 	return nil
 }
 
-// sets returns the sets of a value in all shards, and the number of their members.
-func (s *sharded) sets(name, value string) (sets []*valueSet, n int) {
-	hash := s.hash(value)
-	sets = make([]*valueSet, 0, shards)
+// sets returns the sets of a value in all shards.
+func (s *sharded) sets(name, value string) []table {
+	hash, sets := s.hash(value), make([]table, 0, len(s.shards))
 	for i := range s.shards {
 		if set := s.shards[i].index(name).find(hash, value); set != nil {
-			sets = append(sets, set)
-			n += set.size()
+			sets = append(sets, set.table)
 		}
 	}
-	return sets, n
-}
-
-func (s *sharded) byIndex(name, value string) []any {
-	sets, n := s.sets(name, value)
-	list := make([]any, 0, n)
-	for _, set := range sets {
-		set.each(func(_ *entry, v *version) bool { list = append(list, v.obj); return true })
-	}
-	return list
+	return sets
 }
 
 func (s *sharded) byValues(name string, values []string) []any {
 	list, seen := []any{}, map[string]struct{}{}
 	for _, value := range values {
-		sets, _ := s.sets(name, value)
-		for _, set := range sets {
+		for _, set := range s.sets(name, value) {
 			set.each(func(e *entry, v *version) bool {
 				if _, ok := seen[e.key]; !ok {
 					seen[e.key] = struct{}{}
@@ -232,15 +234,6 @@ func (s *sharded) byValues(name string, values []string) []any {
 	return list
 }
 
-func (s *sharded) indexKeys(name, value string) []string {
-	sets, n := s.sets(name, value)
-	list := make([]string, 0, n)
-	for _, set := range sets {
-		set.each(func(e *entry, _ *version) bool { list = append(list, e.key); return true })
-	}
-	return list
-}
-
 func (s *sharded) indexValues(name string) []string {
 	found := map[string]struct{}{}
 	for i := range s.shards {
@@ -249,11 +242,7 @@ func (s *sharded) indexValues(name string) []string {
 			return true
 		})
 	}
-	list := make([]string, 0, len(found))
-	for value := range found {
-		list = append(list, value)
-	}
-	return list
+	return slices.AppendSeq(make([]string, 0, len(found)), maps.Keys(found))
 }
 
 func (s *sharded) write(batch []write) {
