@@ -133,11 +133,11 @@ func (q *observed) ShutDown() {
 	q.Queue.ShutDown()
 }
 
-type spins struct{ Queue[string] }
+type spinner struct{ Queue[string] }
 
-func newSpins(o Options[string]) Queue[string] { return spins{newCond(o)} }
+func newSpins(o Options[string]) Queue[string] { return spinner{newCond(o)} }
 
-func (q spins) Get() (string, bool) {
+func (q spinner) Get() (string, bool) {
 	for q.Len() == 0 && !q.ShuttingDown() {
 		runtime.Gosched()
 	}

@@ -209,16 +209,16 @@ func drainDuringDones(t *testing.T, s setup) {
 // randomOperations compares random operations with the model. rapid reduces a difference to a short sequence.
 func randomOperations(t *testing.T, s setup) {
 	kinds := []kind{add, add, add, get, get, done, done, done, length, isDown, down}
-	operations := rapid.SliceOf(rapid.Custom(func(t *rapid.T) operation {
+	operations := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) operation {
 		return operation{rapid.SampledFrom(kinds).Draw(t, "kind"), rapid.StringMatching("[a-e]").Draw(t, "item")}
-	}))
+	}), 60, 200)
 	rapid.Check(t, func(t *rapid.T) {
 		r, m := s.new(t).watchdog(), model{ordered: fifo(s)}
 		for i, o := range operations.Draw(t, "operations") {
 			switch {
 			case o.kind == get && m.queued == "" && !m.down:
 			case o.kind == done && !ours(s) && has(m.queued, o.item):
-			case o.kind == down && i%5 > 0: // Seldom.
+			case o.kind == down && i%30 > 0: // Seldom.
 			default:
 				after, err := m.step(o, r.call(o))
 				if err != nil {
