@@ -229,7 +229,7 @@ func (s *base) index(name string) (cache.IndexFunc, error) {
 	if f := (*s.indexers.Load())[name]; f != nil {
 		return f, nil
 	}
-	return nil, fmt.Errorf("Index with name %s does not exist", name) //nolint:staticcheck // client-go's message
+	return nil, fmt.Errorf("Index with name %s does not exist", name)
 }
 
 func (s *base) Index(name string, obj any) ([]any, error) {
@@ -298,7 +298,7 @@ func valuesOf(name string, f cache.IndexFunc, key string, obj any) []string {
 	}
 	values, err := f(obj)
 	if err != nil {
-		panic(fmt.Errorf("unable to calculate an index entry for key %q on index %q: %v", key, name, err))
+		panic(fmt.Errorf("unable to calculate an index entry for key %q on index %q: %w", key, name, err))
 	}
 	return values
 }

@@ -21,6 +21,9 @@ func snapshotVariant() Variant {
 // for the nodes that the batch changes (see [vector]).
 //
 // Objects have numbers from 0 to n-1, without gaps. What is found by key or by value is a number.
+//
+// Rejected: postings that hold the objects. A list would be a copy, but each update would copy a chunk
+// in each index, and an index would take four times the memory.
 type snapshots struct {
 	// published is stored after the last write to what it points to, and read before the first read
 	// of it. That is the only order that readers need.

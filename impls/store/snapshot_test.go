@@ -152,8 +152,8 @@ func isClientGos(t *testing.T, variant string) {
 				for i, o := range draw(t) {
 					txns = append(txns, cache.Transaction{Type: kinds[i%len(kinds)], Object: o})
 				}
-				ours.Transaction(txns...)
-				theirs.Transaction(txns...)
+				_ = ours.Transaction(txns...)
+				_ = theirs.Transaction(txns...)
 			},
 			"single": func(t *rapid.T) {
 				o := draw(t)[0]
@@ -287,14 +287,14 @@ func TestSnapshotsShareMemory(t *testing.T) {
 	}{
 		{"update", func() error { return s.Update(newObject(7, 2, "all", "7")) }, 1, 0, 0, 0, 0},
 		{"batch of neighbours", func() error {
-			s.Transaction(updates(objects(chunkSize, 3))...)
+			_ = s.Transaction(updates(objects(chunkSize, 3))...)
 			return nil
 		}, 1, 0, 0, 0, 0},
 		// The deletion moves the last object. A slot may move, in turn, from the next chunk.
 		{"delete", func() error { return s.Delete(newObject(0, 4)) }, 1, 1, 4, 4, 1},
 		{"add", func() error { return s.Add(newObject(0, 5, "all", "0")) }, 1, 1, 1, 2, 1},
 		{"other value", func() error { return s.Update(newObject(9, 6, "all", "new")) }, 1, 0, 0, 4, 0},
-		{"nothing", func() error { s.Transaction(); s.Bookmark("8"); return s.Delete(newObject(n, 7)) }, 0, 0, 0, 0, 0},
+		{"nothing", func() error { _ = s.Transaction(); s.Bookmark("8"); return s.Delete(newObject(n, 7)) }, 0, 0, 0, 0, 0},
 	} {
 		old := engine.published.Load()
 		if err := c.write(); err != nil {
@@ -349,7 +349,7 @@ func TestSnapshotsEndWithTheirReaders(t *testing.T) {
 	for _, obj := range s.List()[3:] {
 		txns = append(txns, cache.Transaction{Type: cache.TransactionTypeDelete, Object: obj})
 	}
-	s.Transaction(txns...)
+	_ = s.Transaction(txns...)
 	v := engine.published.Load()
 	x := v.index("values")
 	for name, n := range map[string]int{
@@ -381,7 +381,7 @@ func TestPanicChangesNothing(t *testing.T) {
 	bad := newObject(3, 2, "bad")
 	for name, call := range map[string]func(){
 		"add":         func() { _ = s.Add(bad) },
-		"transaction": func() { s.Transaction(updates([]any{newObject(1, 2, "x"), bad, newObject(2, 2, "x")})...) },
+		"transaction": func() { _ = s.Transaction(updates([]any{newObject(1, 2, "x"), bad, newObject(2, 2, "x")})...) },
 		"replace":     func() { _ = s.Replace([]any{newObject(1, 2, "x"), bad}, "2") },
 		"index": func() {
 			_ = s.AddIndexers(cache.Indexers{"late": func(obj any) ([]string, error) { return nil, errIndex }})
@@ -400,7 +400,7 @@ func TestPanicChangesNothing(t *testing.T) {
 			t.Errorf("%s: resourceVersion %s", name, v)
 		}
 	}
-	s.Transaction(updates(objects(10, 3))...)
+	_ = s.Transaction(updates(objects(10, 3))...)
 	if got := s.List()[0].(*object).ResourceVersion; got != "3" {
 		t.Errorf("a write after the panics: version %s", got)
 	}
@@ -449,7 +449,7 @@ func TestReplaceWithReaders(t *testing.T) {
 			for version := range 6 {
 				list := objects(n, version+2)
 				if version%2 == 0 {
-					s.Transaction(updates(list)...)
+					_ = s.Transaction(updates(list)...)
 				} else if err := s.Replace(list, "1"); err != nil {
 					t.Error(err)
 				}

@@ -18,6 +18,22 @@
 //     Transaction are stored.
 //   - A panic of an index function, as upstream's for an error of one, leaves the store usable.
 //
+// # Snapshots
+//
+// The variant snapshot publishes an immutable version of its contents after each Transaction, Replace or
+// single write. A read loads the newest version once and uses only that, without a lock. So it shows
+// whole batches, and the next read of the goroutine shows the same version or a newer one. Writers wait
+// for each other, and no reader waits for them. If an index function panics, nothing of the call is
+// stored.
+//
+// Of n objects, m have the value that is asked for. Get and GetByKey are O(1), List and ListKeys O(n),
+// ByIndex and Index O(m), IndexKeys O(m log m), ListIndexFuncValues O(values). A write is O(1) for each
+// index value that the object gains or loses; it copies the nodes that it changes, each once in a batch.
+// Replace and AddIndexers are O(n).
+//
+// An object takes 16 bytes, its key and 16 bytes, a slot of 10 to 16 bytes, and 12 bytes in each index.
+// A read in progress keeps what its version holds, and no older version.
+//
 // # Lists per object
 //
 // A variant with [impls.PerObject] changes one object at a time, with all its index values: before one

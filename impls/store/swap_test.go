@@ -42,7 +42,7 @@ func TestSwap(t *testing.T) {
 			t.Errorf("%s: returned %v", v.Name, failed)
 		}
 		last := []any{nil, nil}
-		swapper.Swap(last, cache.Transaction{Object: c, Type: cache.TransactionTypeDelete}, cache.Transaction{Object: c})
+		_ = swapper.Swap(last, cache.Transaction{Object: c, Type: cache.TransactionTypeDelete}, cache.Transaction{Object: c})
 		if want := []any{c, nil}; !slices.Equal(last, want) {
 			t.Errorf("%s: one key twice: replaced %v, want %v", v.Name, last, want)
 		}

@@ -3,8 +3,8 @@ package store
 import "slices"
 
 const (
-	chunkSize = 32 // entries
-	pageSize  = 16 // chunks
+	chunkSize = 16 // entries
+	pageSize  = 32 // chunks
 	blockSize = 16 // pages
 	perPage   = pageSize * chunkSize
 	perBlock  = blockSize * perPage
