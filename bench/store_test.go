@@ -1,11 +1,13 @@
 package bench_test
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -65,12 +67,17 @@ func newStoreMaterial() *storeMaterial {
 	return m
 }
 
-// replacement returns the objects of a pass as the argument of a Replace, which owns it.
+// replacement returns the objects of a pass as the argument of a Replace, which owns it. They are in the
+// order of their keys, as in a list of the API server: a batch is of objects that are far apart.
 func (m *storeMaterial) replacement(pass int) []any {
 	list := make([]any, 0, storeObjects)
 	for _, t := range m.passes[pass] {
 		list = append(list, t.Object)
 	}
+	slices.SortFunc(list, func(a, b any) int {
+		x, y := a.(*storeObject), b.(*storeObject)
+		return cmp.Or(strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name))
+	})
 	return list
 }
 

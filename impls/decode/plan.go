@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"unsafe"
 
@@ -62,7 +63,7 @@ func (k *kind) decode(b []byte) (value unsafe.Pointer, ok bool) {
 }
 
 // plan is how to decode the messages of one struct type. It is built by reflection from the
-// protobuf tags of the type, once a [Table].
+// protobuf tags of the type, once, and copied for each [Table].
 type plan struct {
 	kind
 	fields []*field // by field number; nil for numbers that the type lacks
@@ -85,8 +86,15 @@ const (
 	dicts                // any other map: a group, decoded by the generated code
 )
 
-// field is one field of a message.
+// field is one field of a message, and what a table has learned of it.
 type field struct {
+	fieldType
+	whole, each position     // of the field's groups, and of the elements of a list
+	parts       atomic.Int32 // score: whether groups within the field repeat
+}
+
+// fieldType is what the type says of a field.
+type fieldType struct {
 	kind           // of the whole run of a list or map
 	name    string // in Go
 	shape   shape
@@ -95,9 +103,6 @@ type field struct {
 	bit     uint64 // in the set of fields seen
 	pointer bool
 	elem    *plan // of message and list, or of opaque structs that check walks; else nil
-
-	whole, each position     // of the field's groups, and of the elements of a list
-	parts       atomic.Int32 // score: whether groups within the field repeat
 }
 
 func (p *plan) field(tag uint64) *field {
@@ -115,8 +120,45 @@ func (p *plan) merge(ptr unsafe.Pointer, b []byte) bool {
 	return p.value(ptr).(unmarshaler).Unmarshal(b) == nil
 }
 
-// planner builds the plans of a table.
+// planner has the plans of types.
 type planner map[reflect.Type]*plan
+
+// prototypes has the plans of which tables take copies. To build those of a pod takes as long as to
+// decode a hundred.
+var prototypes = struct {
+	mu sync.Mutex
+	planner
+}{planner: planner{}}
+
+// copy returns a copy of a prototype and of those that it refers to.
+func (ps planner) copy(of *plan) *plan {
+	if of == nil {
+		return nil
+	}
+	if p, ok := ps[of.typ]; ok {
+		return p
+	}
+	p := &plan{kind: of.kind, object: of.object, fields: make([]*field, len(of.fields))}
+	p.of = p
+	ps[of.typ] = p
+	fields := make([]field, len(of.fields))
+	for i, proto := range of.fields {
+		if proto == nil {
+			continue
+		}
+		f := &fields[i]
+		f.fieldType = proto.fieldType
+		f.of, f.elem = p, ps.copy(f.elem)
+		f.whole.score.Store(startScore)
+		f.each.score.Store(startScore)
+		f.parts.Store(startScore)
+		p.fields[i] = f
+		if proto == of.items {
+			p.items = f
+		}
+	}
+	return p
+}
 
 // plan returns the plan of a type, or nil if the type is not a generated message.
 func (ps planner) plan(typ reflect.Type) *plan {
@@ -168,10 +210,7 @@ func (ps planner) kind(typ reflect.Type, of *plan, offset uintptr) kind {
 // field builds the plan of the i-th field of p's type. A field that it does not know, or that has
 // no bit in the set of fields seen, is opaque.
 func (ps planner) field(p *plan, sf reflect.StructField, i int) *field {
-	f := &field{name: sf.Name, at: sf.Offset, wire: wireBytes, kind: ps.kind(sf.Type, p, sf.Offset)}
-	f.whole.score.Store(startScore)
-	f.each.score.Store(startScore)
-	f.parts.Store(startScore)
+	f := &field{fieldType: fieldType{name: sf.Name, at: sf.Offset, wire: wireBytes, kind: ps.kind(sf.Type, p, sf.Offset)}}
 	if i >= 64 {
 		return f
 	}

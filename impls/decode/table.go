@@ -59,9 +59,12 @@ func NewTable(limit int64) *Table {
 }
 
 func (t *Table) plan(typ reflect.Type) *plan {
+	prototypes.mu.Lock()
+	prototype := prototypes.plan(typ)
+	prototypes.mu.Unlock()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.plans.plan(typ)
+	return t.plans.copy(prototype)
 }
 
 func (t *Table) jsonPlan(typ reflect.Type) *jsonPlan {
