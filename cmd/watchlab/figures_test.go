@@ -313,13 +313,14 @@ func in(file []amount, a amount) bool {
 
 // TestFigures checks the measurements of README.md and of the guides.
 func TestFigures(t *testing.T) {
-	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
-	if err != nil {
+	pages, err1 := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	threads, err2 := filepath.Glob(filepath.Join(root, "docs", "found", "*.md"))
+	if err := errors.Join(err1, err2); err != nil {
 		t.Fatal(err)
 	}
 	files, used := map[string][]amount{}, map[string]bool{}
 	found := 0
-	for _, page := range append(pages, filepath.Join(root, "README.md")) {
+	for _, page := range slices.Concat(pages, threads, []string{filepath.Join(root, "README.md")}) {
 		data, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
