@@ -135,8 +135,8 @@ func (s *Spec) wire() source.Wire {
 
 // validateStages validates the choice of encoding, decoder, initial list, store and workqueue.
 func (s *Spec) validateStages() error {
+	live := liveSource(s.Source) // has the informer pipeline only
 	for _, f := range Given(s) {
-		live := liveSource(s.Source) // has the informer pipeline only
 		if slices.Contains([]string{"encoding", "decode", "initialList", "store", "workqueue"}, f.Path) && s.Pipeline != pipeline.InformerPipeline && !live {
 			return badField(f.Path, fmt.Errorf("needs --pipeline %s", pipeline.InformerPipeline))
 		}

@@ -122,9 +122,7 @@ func (s *Config) promises(variant string, g impls.Guarantees) (text, kind string
 		return g.String(), class(g)
 	}
 	own := *s
-	if variant == ClientGoInformer {
-		own.Store, own.Workqueue = "", ""
-	}
+	own.Store, own.Workqueue = s.stagesOf(variant)
 	of, queue, _ := own.stores() // complete has checked the names
 	g.Lists = of.Lists
 	text, kind = g.String(), class(g)
@@ -150,10 +148,7 @@ func (s *Config) labels(variant string, g impls.Guarantees, k Knobs) (labels []l
 	if s.Stalled {
 		consumer = "stalled"
 	}
-	store, queue := s.Store, s.Workqueue
-	if variant == ClientGoInformer {
-		store, queue = "", ""
-	}
+	store, queue := s.stagesOf(variant)
 	throttle := impls.Throttling("")
 	if k.Throttle != "" {
 		throttle = g.Throttles // also of a variant that has no choice
@@ -285,7 +280,9 @@ func (s *Config) chosen(all []variant) (out []variant, err error) {
 
 func (m *material) deltaStages(v string, opts deltafifo.Options) stages {
 	if m.Pipeline == InformerPipeline {
-		return &informerStages{variant: v, opts: opts, store: m.Store, workqueue: m.Workqueue}
+		f := &informerStages{variant: v, opts: opts}
+		f.store, f.workqueue = m.stagesOf(v)
+		return f
 	}
 	return &fifo{build: func() (consumable, error) { return deltafifo.New(v, opts) }}
 }

@@ -222,6 +222,15 @@ func (s *Config) complete() error {
 	return err
 }
 
+// stagesOf returns the store and the workqueue of a variant's cells. Client-go's own informer keeps
+// client-go's.
+func (s *Config) stagesOf(variant string) (store, queue string) {
+	if variant == ClientGoInformer {
+		return "", ""
+	}
+	return s.Store, s.Workqueue
+}
+
 // stores returns the guarantees of the store and of the worker's queue.
 func (s *Config) stores() (of, queue impls.Guarantees, err error) {
 	v, err := store.Lookup(cmp.Or(s.Store, informer.DefaultStore))

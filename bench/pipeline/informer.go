@@ -36,7 +36,7 @@ const ClientGoInformer = "clientgo-informer"
 type informerStages struct {
 	variant   string // a queue's, or ClientGoInformer
 	opts      deltafifo.Options
-	store     string // see [Config]; client-go's own informer has client-go's
+	store     string // see [Config.stagesOf]
 	workqueue string // as store
 	open      bool   // the number of events is not known in advance
 	w         *workload
@@ -82,15 +82,11 @@ func (f *informerStages) setup(ctx context.Context, w *workload) (err error) {
 func (f *informerStages) assemble(ctx context.Context, w *workload, events int, like runtime.Object) error {
 	f.w = w
 	var opts workqueue.Options[string]
-	kind := cmp.Or(f.workqueue, defaultWorkqueue)
-	if f.variant == ClientGoInformer {
-		kind = defaultWorkqueue
-	}
 	if all, name := w.telemetry.upstream(); all != nil {
 		opts.Name, opts.MetricsProvider = name, all
 		all.NewRetriesMetric(name) // This queue has no retries.
 	}
-	queue, err := workqueue.New(kind, opts)
+	queue, err := workqueue.New(cmp.Or(f.workqueue, defaultWorkqueue), opts)
 	if err != nil {
 		return err
 	}

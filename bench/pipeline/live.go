@@ -62,7 +62,9 @@ func CompareLive(config LiveConfig) ([]lab.Comparison, error) {
 		return nil, err
 	}
 	c, err := s.deltaContest(func(v string, opts deltafifo.Options) stages {
-		return &liveInformer{informerStages: &informerStages{variant: v, opts: opts, store: s.Store, workqueue: s.Workqueue, open: true, handling: newHandling(0)}, rounds: l}
+		f := &informerStages{variant: v, opts: opts, open: true, handling: newHandling(0)}
+		f.store, f.workqueue = s.stagesOf(v)
+		return &liveInformer{informerStages: f, rounds: l}
 	})
 	if err != nil {
 		return nil, err

@@ -185,7 +185,9 @@ func (o Options) checked() (blueprint, error) {
 	if err != nil {
 		return b, err
 	}
-	known, err := b.store(o.storeOptions())
+	opts := o.storeOptions()
+	opts.Identifier = cache.InformerNameAndResource{} // the metrics are of the store that the informer keeps
+	known, err := b.store(opts)
 	if err != nil {
 		return b, fmt.Errorf("informer: %w", err)
 	}

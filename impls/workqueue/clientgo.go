@@ -8,14 +8,11 @@ import (
 
 func clientgoVariant() Variant {
 	return Variant{
-		Name:     "clientgo",
-		Summary:  "client-go's workqueue: two sets and a slice under one lock",
-		Upstream: "k8s.io/client-go v0.37.2",
-		Guarantees: []impls.Guarantees{{
-			Order: impls.OrderPerKey, Coalesces: impls.CoalesceLatest, Consumers: impls.ManyConsumers,
-			Unlocked: true, DropIn: "workqueue.TypedInterface",
-		}},
-		New: func(o Options[string]) (Queue[string], error) { return newClientgo(o.complete()), nil },
+		Name:       "clientgo",
+		Summary:    "client-go's workqueue: two sets and a slice under one lock",
+		Upstream:   "k8s.io/client-go v0.37.2",
+		Guarantees: guarantees(impls.OrderPerKey, "workqueue.TypedInterface"),
+		New:        func(o Options[string]) (Queue[string], error) { return newClientgo(o.complete()), nil },
 	}
 }
 

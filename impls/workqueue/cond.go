@@ -9,13 +9,10 @@ import (
 
 func condVariant() Variant {
 	return Variant{
-		Name:    "cond",
-		Summary: "one lock, one table of the items' states, a ring of items; a signal only to a waiting worker",
-		Guarantees: []impls.Guarantees{{
-			Order: impls.OrderPerKey, Coalesces: impls.CoalesceLatest, Consumers: impls.ManyConsumers,
-			Unlocked: true, DropIn: "workqueue.TypedInterface",
-		}},
-		New: func(o Options[string]) (Queue[string], error) { return newCond(o.complete()), nil },
+		Name:       "cond",
+		Summary:    "one lock, one table of the items' states, a ring of items; a signal only to a waiting worker",
+		Guarantees: guarantees(impls.OrderPerKey, "workqueue.TypedInterface"),
+		New:        func(o Options[string]) (Queue[string], error) { return newCond(o.complete()), nil },
 	}
 }
 

@@ -14,12 +14,9 @@ import (
 
 func priorityVariant() Variant {
 	return Variant{
-		Name:    "priority",
-		Summary: "priorities without starvation, delays by a timing wheel; adders leave their items to who holds the queue",
-		Guarantees: []impls.Guarantees{{
-			Order: impls.OrderPriority, Coalesces: impls.CoalesceLatest, Consumers: impls.ManyConsumers,
-			Unlocked: true, DropIn: "workqueue.TypedRateLimitingInterface",
-		}},
+		Name:       "priority",
+		Summary:    "priorities without starvation, delays by a timing wheel; adders leave their items to who holds the queue",
+		Guarantees: guarantees(impls.OrderPriority, "workqueue.TypedRateLimitingInterface"),
 		New: func(o Options[string]) (Queue[string], error) {
 			return NewPriority(PriorityOptions[string]{Options: o}), nil
 		},

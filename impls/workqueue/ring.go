@@ -13,13 +13,10 @@ import (
 
 func ringVariant() Variant {
 	return Variant{
-		Name:    "ring",
-		Summary: "Adds go into a lock-free ring; workers fold it into one table under a lock",
-		Guarantees: []impls.Guarantees{{
-			Order: impls.OrderPerKey, Coalesces: impls.CoalesceLatest, Consumers: impls.ManyConsumers,
-			Unlocked: true, DropIn: "workqueue.TypedInterface",
-		}},
-		New: func(o Options[string]) (Queue[string], error) { return newRing(o.complete()), nil },
+		Name:       "ring",
+		Summary:    "Adds go into a lock-free ring; workers fold it into one table under a lock",
+		Guarantees: guarantees(impls.OrderPerKey, "workqueue.TypedInterface"),
+		New:        func(o Options[string]) (Queue[string], error) { return newRing(o.complete()), nil },
 	}
 }
 

@@ -12,13 +12,10 @@ import (
 
 func shardedVariant() Variant {
 	return Variant{
-		Name:    "sharded",
-		Summary: "shards by hash of the item, each with its lock, table and order; workers take from them in turn",
-		Guarantees: []impls.Guarantees{{
-			Order: impls.OrderPerShard, Coalesces: impls.CoalesceLatest, Consumers: impls.ManyConsumers,
-			Unlocked: true, DropIn: "workqueue.TypedInterface",
-		}},
-		New: func(o Options[string]) (Queue[string], error) { return newSharded(o.complete()), nil },
+		Name:       "sharded",
+		Summary:    "shards by hash of the item, each with its lock, table and order; workers take from them in turn",
+		Guarantees: guarantees(impls.OrderPerShard, "workqueue.TypedInterface"),
+		New:        func(o Options[string]) (Queue[string], error) { return newSharded(o.complete()), nil },
 	}
 }
 

@@ -84,6 +84,13 @@ func Variants() []Variant { return registry.Variants() }
 // names.
 func Lookup(name string) (Variant, error) { return registry.Lookup(name) }
 
+// guarantees are those that all variants share but for the order and the interface.
+func guarantees(order impls.Order, dropIn string) []impls.Guarantees {
+	return []impls.Guarantees{{
+		Order: order, Coalesces: impls.CoalesceLatest, Consumers: impls.ManyConsumers, Unlocked: true, DropIn: dropIn,
+	}}
+}
+
 // complete sets the defaults.
 func (o Options[T]) complete() Options[T] {
 	o.Clock = cmp.Or[clock.WithTicker](o.Clock, clock.RealClock{})
