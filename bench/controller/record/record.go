@@ -1,0 +1,131 @@
+// Package record holds what is observed of a controller from outside during one play of a storm.
+//
+//  1. [Recorder] wraps the handler of an API server, simulated or a proxy of a real one, and adds an
+//     [Access] for each request of a controller.
+//  2. The server reports each event of its log as a [Change].
+//  3. The rest of a [Play] (watch lag, processes, scraped metrics) is sampled.
+//
+// All times count from the start of the storm and are negative before it. Packages rules and verdict
+// judge a Play; they ask no server.
+package record
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"watchlab/loadgen/fault"
+	"watchlab/loadgen/storm"
+)
+
+// The sources of a [Change] that are no clients. No client has such a name.
+const (
+	ByStorm     = "storm"     // a released event of the storm
+	ByWorkload  = "workload"  // a user's request; see package workload
+	ByLifecycle = "lifecycle" // the stand-in for scheduler, kubelet and garbage collector
+	ByManifest  = "manifest"  // an object that existed before the storm
+)
+
+// Play is what was observed of one play.
+type Play struct {
+	Program string        `json:"program"` // label of the program, as in new or old
+	Seed    int64         `json:"seed"`
+	Faults  []fault.Spec  `json:"faults,omitempty"` // plan of the play
+	Phases  []storm.Phase `json:"phases,omitempty"`
+	Over    time.Duration `json:"over"` // end of storm, workload and faults
+	// Quiet is the time of the last change by a controller or the lifecycle that was followed by the
+	// quiet time; nil if they were still writing at End.
+	Quiet *time.Duration `json:"quiet,omitempty"`
+	End   time.Duration  `json:"end"` // of the observation, before the programs are stopped
+
+	Injections []fault.Injection `json:"injections,omitempty"`
+	Accesses   []Access          `json:"-"` // in order of their end
+	Changes    []Change          `json:"-"` // in order of the log of each resource, initial objects first
+	Lags       []Lag             `json:"-"`
+	Samples    []Sample          `json:"-"`
+	Scrapes    []Scrape          `json:"-"`
+	Exits      []Exit            `json:"exits,omitempty"`
+}
+
+// Access is one request of a controller.
+type Access struct {
+	At          time.Duration // arrival
+	Took        time.Duration // until the end of the answer; of a watch, its length
+	Client      string        // name of the replica
+	Verb        string        // as in RBAC, and apply for server-side apply
+	Resource    schema.GroupVersionResource
+	Subresource string
+	Key         string // namespace/name as in the API, namespace/ of a list in one, empty for all
+	Code        int    // HTTP status
+	In, Out     int64  // bytes of the bodies
+	// Based is the resourceVersion that a write names in its body or preconditions, and 0 if it names none.
+	Based uint64
+	// Version is the resourceVersion of the answered object, 0 if there is none.
+	Version uint64
+	// Unchanged: the write succeeded and changed nothing: the version was known before the request.
+	Unchanged bool
+	DryRun    bool
+	Continues bool // a further page of a list
+	State     bool // a list's first page, or a watch with the initial events: a relist after the first
+}
+
+// Writes reports whether the access is a write, dry runs excluded.
+func (a *Access) Writes() bool {
+	switch a.Verb {
+	case "get", "list", "watch":
+		return false
+	}
+	return !a.DryRun
+}
+
+// Change is one event that became visible to watches.
+type Change struct {
+	At       time.Duration // when it became visible
+	Intended time.Duration // when it was due; At for the controllers' changes
+	By       string        // name of the client, or one of the constants above
+	Type     watch.EventType
+	Resource schema.GroupVersionResource // in the stored version
+	Key      string                      // namespace/name
+	Version  uint64
+	// Object is the object after the change and Before the one before it, nil for ADDED. For DELETED,
+	// Object is the last state. They are shared and must not be changed.
+	Object, Before runtime.Object
+}
+
+// Lag is how far one open watch was behind at a time.
+type Lag struct {
+	At       time.Duration
+	Client   string
+	Resource schema.GroupVersionResource
+	Events   int   // visible and not written to the connection
+	Bytes    int64 // written and not taken by the client: the send queue of the connection
+}
+
+// Sample is the state of a program's process at a time.
+type Sample struct {
+	At         time.Duration
+	Client     string        // name of the replica
+	CPU        time.Duration // used since its start
+	RSS        int64         // resident bytes
+	Files      int           // open file descriptors
+	Threads    int
+	Goroutines int // scraped; 0 if unknown
+}
+
+// Scrape is one scrape of a program's metrics: those of controller-runtime, client-go's workqueues and
+// the Go runtime.
+type Scrape struct {
+	At     time.Duration
+	Client string
+	Values map[string]float64 // by the series' text form, as in workqueue_depth{name="widget"}
+}
+
+// Exit is an end of a program's process.
+type Exit struct {
+	At      time.Duration
+	Client  string
+	Planned bool   // by --restart or the end of the play
+	Status  string // as in "exit status 1" or "signal: killed"
+}

@@ -1,0 +1,74 @@
+package apiserver
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// Change is one event that became visible; see [Options].
+type Change struct {
+	At       time.Time // when it became visible
+	Intended time.Time // when it was due: that of the storm, or of [WithIntended]; else At
+	By       string    // client of the request ([WithClient]), empty without one; "storm" for released events
+	Type     watch.EventType
+	Resource schema.GroupVersionResource // in the stored version
+	Key      string                      // namespace/name
+	Version  uint64
+	// Object is the object after the change, and Before the one before it, nil for ADDED. For DELETED,
+	// Object is the last state. They are shared and must not be changed.
+	Object, Before runtime.Object
+}
+
+// Lag is how far an open watch is behind.
+type Lag struct {
+	Client   string // see [WithClient]
+	Resource schema.GroupVersionResource
+	Events   int   // visible events that the watch has not written
+	Bytes    int64 // in the send queue of its connection, which other streams may share; 0 if unknown
+}
+
+type clientKey struct{}
+
+// WithClient names the client of a request, for [Change] and [Lag].
+func WithClient(ctx context.Context, name string) context.Context {
+	return context.WithValue(ctx, clientKey{}, name)
+}
+
+// ClientOf returns the name of the client, or "".
+func ClientOf(ctx context.Context) string {
+	name, _ := ctx.Value(clientKey{}).(string)
+	return name
+}
+
+type intendedKey struct{}
+
+// WithIntended says when a request of this process was due, for [Change].
+func WithIntended(ctx context.Context, at time.Time) context.Context {
+	return context.WithValue(ctx, intendedKey{}, at)
+}
+
+// Transport returns a transport to the server without a connection, without [Options].Wrap and thus without
+// faults and tokens, for clients in this process. Watches are not served.
+func (s *Server) Transport(client string) http.RoundTripper { return inProcess{s, client} }
+
+type inProcess struct {
+	server *Server
+	client string
+}
+
+func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	p.server.ServeHTTP(w, r.WithContext(WithClient(r.Context(), p.client)))
+	if r.Body != nil {
+		_ = r.Body.Close()
+	}
+	answer := w.Result()
+	answer.Request = r
+	return answer, nil
+}
