@@ -87,20 +87,42 @@ func (id *Identity) ServerConfig() *tls.Config {
 // NewToken returns a random bearer token.
 func NewToken() string { return rand.Text() }
 
-// RequireToken passes on requests with the bearer token and answers others with 401, in
-// constant time. An empty token admits everybody.
+// RequireToken is [RequireTokens] of one token without a client's name. An empty token admits everybody.
 func RequireToken(token string, next http.Handler) http.Handler {
 	if token == "" {
 		return next
 	}
-	want := sha256.Sum256([]byte(token))
+	return RequireTokens(map[string]string{token: ""}, next)
+}
+
+// RequireTokens passes on requests with a bearer token and names its client in the context
+// ([WithClient]). It answers others with 401. The time does not depend on the token.
+func RequireTokens(clients map[string]string, next http.Handler) http.Handler {
+	type known struct {
+		sum    [sha256.Size]byte
+		client string
+	}
+	var all []known
+	for token, client := range clients {
+		all = append(all, known{sha256.Sum256([]byte(token)), client})
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		scheme, given, ok := strings.Cut(strings.TrimSpace(req.Header.Get("Authorization")), " ")
 		got := sha256.Sum256([]byte(strings.TrimSpace(given)))
-		if !ok || !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+		found, client := 0, ""
+		for i := range all {
+			equal := subtle.ConstantTimeCompare(got[:], all[i].sum[:])
+			if found |= equal; equal == 1 {
+				client = all[i].client
+			}
+		}
+		if !ok || !strings.EqualFold(scheme, "Bearer") || found != 1 {
 			w.Header().Set("Cache-Control", "no-cache, private")
 			writeError(w, req, apierrors.NewUnauthorized("Unauthorized"))
 			return
+		}
+		if client != "" {
+			req = req.WithContext(WithClient(req.Context(), client))
 		}
 		next.ServeHTTP(w, req)
 	})

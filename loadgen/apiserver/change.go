@@ -9,13 +9,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"watchlab/loadgen/apiserver/store"
 )
 
 // Change is one event that became visible; see [Options].
 type Change struct {
 	At       time.Time // when it became visible
 	Intended time.Time // when it was due: that of the storm, or of [WithIntended]; else At
-	By       string    // client of the request ([WithClient]), empty without one; "storm" for released events
+	// By is the client of the request ([WithClient]), empty without one; "storm" for released events and
+	// "manifest" for objects of [Server.Create] and namespaces that the server creates.
+	By       string
 	Type     watch.EventType
 	Resource schema.GroupVersionResource // in the stored version
 	Key      string                      // namespace/name
@@ -23,6 +27,30 @@ type Change struct {
 	// Object is the object after the change, and Before the one before it, nil for ADDED. For DELETED,
 	// Object is the last state. They are shared and must not be changed.
 	Object, Before runtime.Object
+}
+
+const byManifest = "manifest"
+
+func originOf(ctx context.Context) store.Origin {
+	due, _ := ctx.Value(intendedKey{}).(time.Time)
+	return store.Origin{By: ClientOf(ctx), Intended: due}
+}
+
+// observe reports the changes of a collection.
+func (s *Server) observe(c *collection) {
+	if s.opts.Changed == nil {
+		return
+	}
+	c.log.Observe(func(n store.Change) {
+		change := Change{
+			At: n.At, Intended: n.Intended, By: n.By, Type: n.Event.Type, Resource: c.stored.GVR,
+			Key: n.Event.Key, Version: n.Event.Seq, Object: n.Event.Object,
+		}
+		if n.Before != nil {
+			change.Before = n.Before.Object
+		}
+		s.opts.Changed(change)
+	})
 }
 
 // Lag is how far an open watch is behind.
@@ -64,10 +92,12 @@ type inProcess struct {
 
 func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	w := httptest.NewRecorder()
-	p.server.ServeHTTP(w, r.WithContext(WithClient(r.Context(), p.client)))
-	if r.Body != nil {
-		_ = r.Body.Close()
+	served := r.WithContext(WithClient(r.Context(), p.client))
+	if served.Body == nil {
+		served.Body = http.NoBody // as in a server
 	}
+	p.server.ServeHTTP(w, served)
+	_ = served.Body.Close()
 	answer := w.Result()
 	answer.Request = r
 	return answer, nil

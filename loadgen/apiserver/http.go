@@ -3,6 +3,7 @@ package apiserver
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -226,10 +227,11 @@ func statusOf(err error) *metav1.Status {
 
 // call serves a request of the server itself, without connection and wrapper.
 func (s *Server) call(method, path string, body []byte) error {
-	return s.route(dropped{}, &http.Request{
+	r := &http.Request{
 		Method: method, URL: &url.URL{Path: path}, Body: io.NopCloser(bytes.NewReader(body)),
 		Header: http.Header{"Content-Type": {wire.ContentJSON}, "User-Agent": {"watchlab"}},
-	})
+	}
+	return s.route(dropped{}, r.WithContext(WithClient(context.Background(), byManifest)))
 }
 
 // dropped drops an answer.

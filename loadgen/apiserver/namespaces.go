@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"watchlab/loadgen/apiserver/resources"
+	"watchlab/loadgen/apiserver/store"
 )
 
 var (
@@ -36,7 +37,7 @@ func (s *Server) seedNamespaces(c *collection) {
 	}, s.namespaces...)
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
-		c.log.Put(watch.Added, name, &v1.Namespace{
+		c.log.Put(store.Origin{By: byManifest}, watch.Added, name, &v1.Namespace{
 			ObjectMeta: metav1.ObjectMeta{
 				Name: name, UID: types.UID(uuid.NewString()), CreationTimestamp: metav1.Now().Rfc3339Copy(),
 				Labels: map[string]string{v1.LabelMetadataName: name},
@@ -88,7 +89,7 @@ func (s *Server) checkNamespace(req *request, body []byte) error {
 }
 
 // emptyNamespace deletes the objects of a namespace and returns the number that remains.
-func (s *Server) emptyNamespace(name string) int {
+func (s *Server) emptyNamespace(by store.Origin, name string) int {
 	s.colMu.RLock()
 	all := slices.Collect(maps.Values(s.collections))
 	s.colMu.RUnlock()
@@ -99,7 +100,7 @@ func (s *Server) emptyNamespace(name string) int {
 		}
 		for _, it := range c.log.State(c.log.Visible(), name+"/", "") {
 			remains := false
-			c.edit(it.Key, func(o resources.Object) (watch.EventType, resources.Object) {
+			c.edit(by, it.Key, func(o resources.Object) (watch.EventType, resources.Object) {
 				r, err := s.editor.Delete(c.stored, o, &metav1.DeleteOptions{})
 				remains = err != nil || !r.Gone
 				switch {
@@ -119,11 +120,11 @@ func (s *Server) emptyNamespace(name string) int {
 }
 
 // finish empties a namespace that is being deleted and deletes it if it is empty.
-func (s *Server) finish(name string) {
-	if s.emptyNamespace(name) > 0 {
+func (s *Server) finish(by store.Origin, name string) {
+	if s.emptyNamespace(by, name) > 0 {
 		return
 	}
-	s.namespaceCollection().edit(name, func(current resources.Object) (watch.EventType, resources.Object) {
+	s.namespaceCollection().edit(by, name, func(current resources.Object) (watch.EventType, resources.Object) {
 		if len(current.GetFinalizers()) > 0 {
 			return "", nil
 		}
@@ -151,13 +152,13 @@ func (s *Server) after(req *request, t watch.EventType, key string) {
 		return
 	}
 	if req.resource.GVR == definitionResource {
-		s.undefine(key)
+		s.undefine(originOf(req.http.Context()), key)
 		return
 	}
 	// The last object of a namespace that is being deleted.
 	if req.resource.Namespaced {
 		if ns := s.namespace(req.namespace); ns != nil && ns.DeletionTimestamp != nil {
-			s.finish(ns.Name)
+			s.finish(originOf(req.http.Context()), ns.Name)
 		}
 	}
 }
@@ -167,7 +168,7 @@ func deleted(o resources.Object) (watch.EventType, resources.Object) {
 }
 
 // undefine stops serving a custom resource and deletes its objects; open watches see it.
-func (s *Server) undefine(name string) {
+func (s *Server) undefine(by store.Origin, name string) {
 	for _, res := range s.registry.Undefine(name) {
 		s.colMu.Lock()
 		c := s.collections[res.Stored]
@@ -177,7 +178,7 @@ func (s *Server) undefine(name string) {
 			continue
 		}
 		for _, it := range c.log.State(c.log.Visible(), "", "") {
-			c.edit(it.Key, deleted)
+			c.edit(by, it.Key, deleted)
 		}
 	}
 }

@@ -190,6 +190,7 @@ func (s *Server) collection(res *resources.Resource) *collection {
 	}
 	kind := kindOf(stored)
 	c = &collection{stored: stored, kind: kind, log: store.New(kind, s.budget, s.opts.Retain)}
+	s.observe(c)
 	if res.GVR == namespaceResource {
 		s.seedNamespaces(c)
 	}
@@ -208,13 +209,13 @@ func kindOf(res *resources.Resource) *wire.Kind {
 
 // edit replaces the newest object of a key by the result of f, until no other write
 // interferes. It stops if there is no object, or f returns nil.
-func (c *collection) edit(key string, f func(current resources.Object) (watch.EventType, resources.Object)) {
+func (c *collection) edit(by store.Origin, key string, f func(current resources.Object) (watch.EventType, resources.Object)) {
 	for {
 		current, was := c.log.Get(key)
 		if current == nil {
 			return
 		}
-		if t, o := f(current); o == nil || c.log.Put(t, key, o, was) {
+		if t, o := f(current); o == nil || c.log.Put(by, t, key, o, was) {
 			return
 		}
 	}

@@ -81,6 +81,10 @@ type Options struct {
 	Registry *resources.Registry
 	// Wrap adds faults or a check of tokens to the server's handler, for example.
 	Wrap func(http.Handler) http.Handler
+	// Changed is called for each event that becomes visible: in the order of its resource, after watches
+	// can see it, and before a request that could depend on it ends. Open reports the initial lists. It
+	// holds up writes and releases of the resource; it must be quick and must not call the server.
+	Changed func(Change)
 }
 
 // Server is a simulated API server. Its methods are safe for concurrent use.
@@ -142,6 +146,12 @@ func Open(opts Options, storms ...*Prepared) (*Server, error) {
 	}
 	if s.budget == nil {
 		s.budget = store.NewBudget(0)
+	}
+	for _, c := range s.storms {
+		s.observe(c)
+	}
+	if opts.Changed != nil {
+		s.namespaceCollection()
 	}
 	s.discovery = resources.NewDiscovery(s.registry)
 	var handler http.Handler = s

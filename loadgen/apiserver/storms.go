@@ -141,7 +141,7 @@ func (s *Server) resourceOf(p *Prepared) (*resources.Resource, error) {
 // most. An earlier seq has no effect; a seq beyond the storm releases all of it.
 func (s *Server) Release(seq uint64) {
 	if len(s.storms) > 0 {
-		s.storms[0].log.Release(seq)
+		s.storms[0].log.Release(seq, nil)
 	}
 }
 
@@ -152,24 +152,25 @@ func Play(ctx context.Context, s *Server, storms []*Prepared, speed float64) err
 	started := time.Now()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	due := func(at time.Duration) time.Time { return started.Add(time.Duration(float64(at) / speed)) }
 	next := make([]int, len(storms))
 	for i, p := range storms {
 		next[i] = p.storm.Initial
 	}
 	for {
-		due := time.Duration(float64(time.Since(started)) * speed)
+		now := time.Duration(float64(time.Since(started)) * speed)
 		wait := time.Duration(-1)
 		for i, p := range storms {
 			events := p.storm.Events
 			from := next[i]
-			for next[i] < len(events) && events[next[i]].At <= due {
+			for next[i] < len(events) && events[next[i]].At <= now {
 				next[i]++
 			}
 			if next[i] > from {
-				s.storms[i].log.Release(uint64(next[i]))
+				s.storms[i].log.Release(uint64(next[i]), due)
 			}
 			if next[i] < len(events) {
-				if left := events[next[i]].At - due; wait < 0 || left < wait {
+				if left := events[next[i]].At - now; wait < 0 || left < wait {
 					wait = left
 				}
 			}

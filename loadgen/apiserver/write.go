@@ -110,7 +110,7 @@ func (s *Server) put(req *request, t watch.EventType, key string, r *patch.Resul
 	if req.converts {
 		patch.Defaults(req.stored, kept)
 	}
-	if !req.log.Put(t, key, kept, was) {
+	if !req.log.Put(originOf(req.http.Context()), t, key, kept, was) {
 		return false, nil
 	}
 	// The log sets the version.
@@ -134,6 +134,9 @@ func (s *Server) write(req *request, dryRun []string, edit func(current resource
 		}
 		t, r, err := edit(current, was)
 		if err != nil || r == nil {
+			if s.opts.Changed != nil {
+				req.log.Settle() // the answer may have the object of the newest event
+			}
 			return err
 		}
 		ok, err := s.put(req, t, key, r, was, dryRun)
@@ -264,7 +267,7 @@ func (s *Server) remove(req *request, opts *metav1.DeleteOptions) (r patch.Resul
 		return watch.Modified, &r, nil
 	})
 	if err == nil && req.resource.GVR == namespaceResource && len(opts.DryRun) == 0 && !r.Unchanged {
-		s.finish(req.name) // its objects go first
+		s.finish(originOf(req.http.Context()), req.name) // its objects go first
 	}
 	return r, err
 }

@@ -23,6 +23,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -58,6 +59,8 @@ type Log struct {
 	floor  atomic.Uint64        // oldest position from which a watch can start
 	write  sync.Mutex           // serializes changes of the visible position; taken before mu
 	played int                  // released events of the recording after the fork; guarded by write
+	// observe is called under write; see Observe. Nil costs nothing.
+	observe func(Change)
 
 	mu      sync.RWMutex     // guards the index, the fields below
 	indexed uint64           // position up to which the index is complete
@@ -126,15 +129,25 @@ func (l *Log) Bounds() stream.Bounds {
 //
 // After the fork, released events act like writes: a change or deletion of a missing object is
 // dropped, a creation replaces an existing object, and a change overwrites those of other writers.
-func (l *Log) Release(seq uint64) {
+//
+// due, if not nil, returns the intended time of an event from its time in the storm, for the observer.
+func (l *Log) Release(seq uint64, due func(at time.Duration) time.Time) {
 	if l.rec == nil {
 		return
 	}
 	seq = min(seq, uint64(len(l.rec.storm.Events)))
 	l.write.Lock()
 	defer l.write.Unlock()
+	var at time.Time
+	if l.observe != nil {
+		at = time.Now()
+	}
 	if l.forked.Load() == never {
+		from := l.Visible()
 		l.Raise(seq)
+		if l.observe != nil {
+			l.report(from, seq, at, due)
+		}
 		return
 	}
 	if uint64(l.played) >= seq {
@@ -142,9 +155,10 @@ func (l *Log) Release(seq uint64) {
 	}
 	l.mu.Lock()
 	to := l.Visible()
+	var changes []Change
 	for ; uint64(l.played) < seq; l.played++ {
 		e := &l.rec.storm.Events[l.played]
-		_, was := l.newest(e.Key)
+		old, was := l.newest(e.Key)
 		typ := e.Type
 		switch {
 		case typ == watch.Added && was > 0:
@@ -153,21 +167,26 @@ func (l *Log) Release(seq uint64) {
 			continue
 		}
 		to++
-		l.append(to, typ, e.Key, wire.AtVersion(e.Object, strconv.FormatUint(to, 10)))
+		added := l.append(to, typ, e.Key, wire.AtVersion(e.Object, strconv.FormatUint(to, 10)))
+		if l.observe != nil {
+			changes = append(changes, Change{released(e, due), at, added, old})
+		}
 	}
 	l.mu.Unlock()
 	l.Raise(to)
+	l.tell(changes...)
 }
 
 // Put appends an event. The object belongs to the log and gets the position as
 // resourceVersion. If the newest event of the key is not at position was (0: no object),
 // Put appends nothing and returns false; see [Log.Get].
-func (l *Log) Put(t watch.EventType, key string, o resources.Object, was uint64) bool {
+func (l *Log) Put(by Origin, t watch.EventType, key string, o resources.Object, was uint64) bool {
 	l.write.Lock()
 	defer l.write.Unlock()
 	l.mu.Lock()
 	l.advance()
-	if _, newest := l.newest(key); newest != was {
+	before, newest := l.newest(key)
+	if newest != was {
 		l.mu.Unlock()
 		return false
 	}
@@ -180,15 +199,21 @@ func (l *Log) Put(t watch.EventType, key string, o resources.Object, was uint64)
 	}
 	at := l.Visible() + 1
 	o.SetResourceVersion(strconv.FormatUint(at, 10))
-	l.append(at, t, key, o)
+	e := l.append(at, t, key, o)
 	l.mu.Unlock()
+	if l.observe == nil {
+		l.Raise(at)
+		return true
+	}
+	now := time.Now()
 	l.Raise(at)
+	l.tell(Change{by, now, e, before})
 	return true
 }
 
 // append adds an event at a position that is not visible yet. The index is up to date and
 // the caller holds write and mu.
-func (l *Log) append(at uint64, t watch.EventType, key string, o runtime.Object) {
+func (l *Log) append(at uint64, t watch.EventType, key string, o runtime.Object) *storm.Event {
 	k := l.keyIndex(key)
 	tl := l.tail.Load()
 	n := at - 1 - tl.base
@@ -197,11 +222,13 @@ func (l *Log) append(at uint64, t watch.EventType, key string, o runtime.Object)
 		l.tail.Store(tl)
 	}
 	c := tl.chunks[n/blockSize]
-	c.events[n%blockSize].Store(&storm.Event{Type: t, Seq: at, Key: key, KeyIndex: k, Object: o})
+	e := &storm.Event{Type: t, Seq: at, Key: key, KeyIndex: k, Object: o}
+	c.events[n%blockSize].Store(e)
 	c.before[n%blockSize] = l.last[k]
 	l.last[k] = at
 	l.indexed = at
 	l.trim(at)
+	return e
 }
 
 // trim drops events of the tail that are older than the history, except those of the

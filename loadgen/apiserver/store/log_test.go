@@ -239,7 +239,7 @@ func TestLogMatchesModel(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"release": func(t *rapid.T) {
 				seq := m.played + rapid.IntRange(0, 100).Draw(t, "events")
-				l.Release(uint64(seq))
+				l.Release(uint64(seq), nil)
 				m.release(seq)
 				played := l.Visible()
 				if l.forked.Load() != never {
@@ -261,10 +261,10 @@ func TestLogMatchesModel(t *testing.T) {
 					if was > 0 {
 						e.Type = rapid.SampledFrom([]watch.EventType{watch.Modified, watch.Deleted}).Draw(t, "type")
 					}
-					if l.Put(e.Type, key, named(key, e.Note), was+1) {
+					if l.Put(Origin{}, e.Type, key, named(key, e.Note), was+1) {
 						t.Fatal("a write of a stale version")
 					}
-					if !l.Put(e.Type, key, named(key, e.Note), was) {
+					if !l.Put(Origin{}, e.Type, key, named(key, e.Note), was) {
 						t.Fatal("a write is refused")
 					}
 					m.append(e)
@@ -285,8 +285,8 @@ func TestSharedRecording(t *testing.T) {
 	s := build(0, make([]int, 300), make([]bool, 300))
 	r := NewRecording(s, kind, NewBudget(0))
 	a, b := r.Play(0), r.Play(0)
-	a.Release(300)
-	b.Release(300)
+	a.Release(300, nil)
+	b.Release(300, nil)
 	x, upto, err := a.Frames(form, 7, 300)
 	if err != nil || upto != blockSize {
 		t.Fatalf("frames up to %d, %v", upto, err)
@@ -310,7 +310,7 @@ func TestPreencodedStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := r.Play(0)
-	l.Release(4000)
+	l.Release(4000, nil)
 	ahead, _, err := l.Frames(form, 0, 4000)
 	if err != nil {
 		t.Fatal(err)
@@ -339,7 +339,7 @@ func TestHistoryBound(t *testing.T) {
 		key := fmt.Sprintf("job-%d", i)
 		for _, typ := range []watch.EventType{watch.Added, watch.Deleted} {
 			_, was := l.Get(key)
-			if !l.Put(typ, key, named(key, ""), was) {
+			if !l.Put(Origin{}, typ, key, named(key, ""), was) {
 				t.Fatal("refused")
 			}
 			if _, _, err := l.Frames(form, l.Visible()-1, l.Visible()); err != nil {
@@ -411,7 +411,7 @@ func TestConcurrent(t *testing.T) {
 	}
 	players.Go(func() {
 		for i := range n {
-			l.Release(uint64(i + 1))
+			l.Release(uint64(i+1), nil)
 		}
 	})
 	for w := range 2 {
@@ -424,7 +424,7 @@ func TestConcurrent(t *testing.T) {
 					if was == 0 {
 						typ = watch.Added
 					}
-					if l.Put(typ, key, named(key, strconv.Itoa(w)), was) {
+					if l.Put(Origin{}, typ, key, named(key, strconv.Itoa(w)), was) {
 						break
 					}
 				}
