@@ -1,0 +1,314 @@
+package record
+
+import (
+	"cmp"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"watchlab/loadgen/apiserver"
+)
+
+const (
+	// Limit is the number of accesses that a [Recorder] keeps. An access takes 176 bytes and its key.
+	Limit = 1_000_000
+	// maxBody is the number of bytes of a body that are kept to read its metadata. It is the limit of
+	// an API server for a request. The metadata of longer answers stays unknown.
+	maxBody = 3 << 20
+)
+
+// Recorder records the requests of controllers to an API server and the server's changes. It works on HTTP
+// only: the handler is a simulated server or a reverse proxy of a real one. Its methods are safe for
+// concurrent use.
+//
+// [Recorder.Wrap] belongs outside of the fault injector and inside of the check of tokens, which names the
+// client. The recorder thus sees an injected answer as the client does.
+type Recorder struct {
+	base time.Time // all times are kept as the time since base, with its monotonic clock
+
+	mu        sync.Mutex // guards all fields below
+	zero      time.Duration
+	accesses  chunks[Access]
+	changes   chunks[Change]
+	dropped   int
+	watches   map[*flight]struct{} // open
+	resources map[schema.GroupVersionResource]schema.GroupVersionResource
+	// known is the newest version of each object that a change or an answer showed. Versions of an API
+	// share it.
+	known map[schema.GroupResource]map[string]uint64
+}
+
+// NewRecorder returns a recorder whose time zero is now; see [Recorder.Start].
+func NewRecorder() *Recorder {
+	return &Recorder{
+		base:      time.Now(),
+		watches:   map[*flight]struct{}{},
+		resources: map[schema.GroupVersionResource]schema.GroupVersionResource{},
+		known:     map[schema.GroupResource]map[string]uint64{},
+	}
+}
+
+// Start sets time zero, the start of the storm. Earlier accesses and changes have negative times.
+func (r *Recorder) Start(at time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.zero = at.Sub(r.base)
+}
+
+// Observe adds a change. The caller keeps the order of each resource's log.
+func (r *Recorder) Observe(c apiserver.Change) {
+	out := Change{
+		At: c.At.Sub(r.base), By: c.By, Type: c.Type, Resource: c.Resource, Key: c.Key, Version: c.Version,
+		Object: c.Object, Before: c.Before,
+	}
+	if out.Intended = out.At; !c.Intended.IsZero() {
+		out.Intended = c.Intended.Sub(r.base)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.changes.add(out)
+	r.learn(c.Resource.GroupResource(), c.Key, c.Version)
+}
+
+// learn notes a version of an object. The caller holds mu.
+func (r *Recorder) learn(resource schema.GroupResource, key string, version uint64) {
+	keys := r.known[resource]
+	if keys == nil {
+		keys = map[string]uint64{}
+		r.known[resource] = keys
+	}
+	if version > keys[key] {
+		keys[key] = version
+	}
+}
+
+// Wrap returns a handler that records the requests to next which [apiserver.WithClient] has named, except
+// those for no resource (discovery, health). It keeps Flush, and other methods by Unwrap. It passes each
+// Write of a watch on as it is, so that frames stay whole.
+func (r *Recorder) Wrap(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		client := apiserver.ClientOf(req.Context())
+		if client == "" {
+			next.ServeHTTP(w, req)
+			return
+		}
+		access, ok := parse(req)
+		if !ok {
+			next.ServeHTTP(w, req)
+			return
+		}
+		access.Client = client
+		f := r.begin(access, w)
+		// A handler that aborts the answer panics.
+		defer r.end(f, req)
+		if f.body != nil {
+			copied := *req // A handler must not change its request.
+			f.body.ReadCloser = req.Body
+			copied.Body = f.body
+			req = &copied
+		}
+		next.ServeHTTP(f, req)
+	})
+}
+
+func (r *Recorder) begin(access Access, w http.ResponseWriter) *flight {
+	f := &flight{ResponseWriter: w, Access: access}
+	if f.changes() {
+		f.body = &body{buffer: buffers.Get().(*[]byte)}
+		f.answer = buffers.Get().(*[]byte)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	// The strings of the request would keep its whole path alive.
+	resource, ok := r.resources[access.Resource]
+	if !ok {
+		resource = clone(access.Resource)
+		r.resources[resource] = resource
+	}
+	f.Resource = resource
+	if f.Verb == "watch" {
+		r.watches[f] = struct{}{}
+	}
+	if f.changes() {
+		f.known = r.known[resource.GroupResource()][f.Key]
+	}
+	f.At = time.Since(r.base) // under mu: after all changes that known includes
+	return f
+}
+
+func (r *Recorder) end(f *flight, req *http.Request) {
+	f.Took = time.Since(r.base) - f.At
+	f.fill()
+	if f.body != nil {
+		f.In = max(f.In, req.ContentLength)
+		f.read(req.Header.Get("Content-Type"))
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.watches, f)
+	if f.Version > 0 && f.Code < 300 {
+		f.Unchanged = f.Version == f.Based || f.Version <= f.known
+		r.learn(f.Resource.GroupResource(), f.Key, f.Version)
+	}
+	if r.accesses.n == Limit {
+		r.dropped++
+		return
+	}
+	r.accesses.add(f.Access)
+}
+
+// Dropped returns the number of accesses beyond [Limit], which Result omits.
+func (r *Recorder) Dropped() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.dropped
+}
+
+// Result returns the accesses so far in order of their end, and the changes in order of Observe. An open watch
+// counts with its length so far. Changes share their objects with the server.
+func (r *Recorder) Result() ([]Access, []Change) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Since(r.base)
+	accesses := r.accesses.all(len(r.watches))
+	for f := range r.watches {
+		open := f.Access
+		open.Took = now - f.At
+		open.Code, open.Out = int(f.code.Load()), f.out.Load()
+		accesses = append(accesses, open)
+	}
+	for i := range accesses {
+		accesses[i].At -= r.zero
+	}
+	slices.SortStableFunc(accesses, func(a, b Access) int {
+		return cmp.Or(cmp.Compare(a.At+a.Took, b.At+b.Took), cmp.Compare(a.At, b.At))
+	})
+	changes := r.changes.all(0)
+	for i := range changes {
+		changes[i].At -= r.zero
+		changes[i].Intended -= r.zero
+	}
+	return accesses, changes
+}
+
+// flight is an access in progress, and the ResponseWriter of its handler. Handlers write from one goroutine
+// at a time; Result reads code and out meanwhile.
+type flight struct {
+	http.ResponseWriter
+	Access
+	known  uint64 // newest version of the object at the arrival
+	code   atomic.Int32
+	out    atomic.Int64
+	body   *body   // of a write
+	answer *[]byte // of a write
+}
+
+// changes reports whether bodies are read: of a write, dry runs included.
+func (f *flight) changes() bool { return f.Verb != "get" && f.Verb != "list" && f.Verb != "watch" }
+
+// Unwrap serves http.ResponseController.
+func (f *flight) Unwrap() http.ResponseWriter { return f.ResponseWriter }
+
+// Flush implements http.Flusher.
+func (f *flight) Flush() { _ = f.FlushError() }
+
+// FlushError sends what was written.
+func (f *flight) FlushError() error {
+	f.code.CompareAndSwap(0, http.StatusOK)
+	return http.NewResponseController(f.ResponseWriter).Flush()
+}
+
+// WriteHeader notes the first final code.
+func (f *flight) WriteHeader(code int) {
+	if code >= http.StatusOK {
+		f.code.CompareAndSwap(0, int32(code))
+	}
+	f.ResponseWriter.WriteHeader(code)
+}
+
+func (f *flight) Write(b []byte) (int, error) {
+	f.code.CompareAndSwap(0, http.StatusOK)
+	n, err := f.ResponseWriter.Write(b)
+	f.out.Add(int64(n))
+	if f.answer != nil && len(*f.answer)+len(b) <= maxBody {
+		*f.answer = append(*f.answer, b...)
+	}
+	return n, err
+}
+
+// fill sets the outcome of the answer. An aborted answer has no code if nothing was written.
+func (f *flight) fill() {
+	f.Code, f.Out = int(f.code.Load()), f.out.Load()
+}
+
+// body is the body of a request. A proxy's transport may read on after the handler has returned.
+type body struct {
+	io.ReadCloser
+
+	mu     sync.Mutex // guards the fields below
+	n      int64
+	buffer *[]byte // nil after take
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.n += int64(n)
+	if b.buffer != nil && len(*b.buffer)+n <= maxBody {
+		*b.buffer = append(*b.buffer, p[:n]...)
+	}
+	return n, err
+}
+
+// take returns the buffer, which belongs to the caller from then on.
+func (b *body) take() (*[]byte, int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	buffer := b.buffer
+	b.buffer = nil
+	return buffer, b.n
+}
+
+// buffers hold the bodies of writes.
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
+
+func release(b *[]byte) {
+	if cap(*b) > 1<<20 {
+		return // rare: the pool would keep it
+	}
+	*b = (*b)[:0]
+	buffers.Put(b)
+}
+
+// chunks is a list that grows without copying: the server waits for Observe.
+type chunks[T any] struct {
+	full [][]T
+	last []T
+	n    int
+}
+
+func (c *chunks[T]) add(v T) {
+	if len(c.last) == cap(c.last) {
+		if c.n > 0 {
+			c.full = append(c.full, c.last)
+		}
+		c.last = make([]T, 0, min(max(64, c.n), 1<<12))
+	}
+	c.last = append(c.last, v)
+	c.n++
+}
+
+// all returns a copy with space for more.
+func (c *chunks[T]) all(more int) []T {
+	out := make([]T, 0, c.n+more)
+	for _, part := range c.full {
+		out = append(out, part...)
+	}
+	return append(out, c.last...)
+}

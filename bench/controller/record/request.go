@@ -1,0 +1,312 @@
+package record
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/fxamacker/cbor/v2"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+
+	"watchlab/loadgen/storm"
+)
+
+// parse reads what the line of a request says. It returns false for a path below no resource.
+func parse(req *http.Request) (a Access, ok bool) {
+	t, name, ok := target(req.URL.Path)
+	if !ok {
+		return a, false
+	}
+	a.Resource, a.Subresource = t.resource, t.subresource
+	if a.Key = storm.ObjectKey(t.namespace, name); name == "" && t.namespace != "" {
+		a.Key = t.namespace + "/"
+	}
+	var query url.Values
+	if req.URL.RawQuery != "" {
+		query = req.URL.Query()
+	}
+	a.DryRun = query.Get("dryRun") != ""
+	switch req.Method {
+	case http.MethodGet, http.MethodHead:
+		a.Verb = "get"
+		if watch, ok := query["watch"]; ok && isTrue(watch[0]) {
+			version := query.Get("resourceVersion")
+			a.Verb, a.State = "watch", version == "" || version == "0" || query.Get("sendInitialEvents") == "true"
+		} else if name == "" {
+			a.Verb, a.Continues = "list", query.Get("continue") != ""
+			a.State = !a.Continues
+		}
+	case http.MethodPost:
+		a.Verb = "create"
+	case http.MethodPut:
+		a.Verb = "update"
+	case http.MethodPatch:
+		a.Verb = "patch"
+		if strings.HasPrefix(req.Header.Get("Content-Type"), "application/apply-patch+") {
+			a.Verb = "apply"
+		}
+	case http.MethodDelete:
+		a.Verb = "delete"
+		if name == "" {
+			a.Verb = "deletecollection"
+		}
+	default:
+		return a, false
+	}
+	return a, true
+}
+
+// isTrue reads a parameter as an API server does.
+func isTrue(value string) bool { return value != "0" && !strings.EqualFold(value, "false") }
+
+// path is the object of a request's path, without its name.
+type path struct {
+	resource               schema.GroupVersionResource
+	namespace, subresource string
+}
+
+// target reads a path.
+func target(text string) (p path, name string, ok bool) {
+	rest := strings.Trim(text, "/")
+	next := func() (part string) {
+		part, rest, _ = strings.Cut(rest, "/")
+		return part
+	}
+	switch next() {
+	case "api":
+	case "apis":
+		p.resource.Group = next()
+	default:
+		return p, "", false
+	}
+	p.resource.Version = next()
+	p.resource.Resource = next()
+	name = next()
+	// namespaces/NAME/status belongs to the namespace itself.
+	if p.resource.Resource == "namespaces" && rest != "" && rest != "status" && rest != "finalize" {
+		p.namespace = name
+		p.resource.Resource = next()
+		name = next()
+	}
+	p.subresource = rest
+	return p, name, p.resource.Resource != ""
+}
+
+func clone(r schema.GroupVersionResource) schema.GroupVersionResource {
+	return schema.GroupVersionResource{
+		Group: strings.Clone(r.Group), Version: strings.Clone(r.Version), Resource: strings.Clone(r.Resource),
+	}
+}
+
+// read reads the bodies of a write.
+func (f *flight) read(contentType string) {
+	sent, n := f.body.take()
+	defer release(sent)
+	defer release(f.answer)
+	f.In = max(f.In, n)
+	var named fields
+	switch {
+	case strings.HasPrefix(contentType, "application/json-patch+json"):
+		f.Based = versionOfPatch(*sent)
+	case f.Verb == "delete" || f.Verb == "deletecollection":
+		named.decode(*sent, "DeleteOptions")
+	default:
+		named.decode(*sent, "")
+	}
+	if options := named.options(); options != nil {
+		f.DryRun = f.DryRun || len(options.DryRun) > 0
+		if p := options.Preconditions; p != nil {
+			f.Based = number(p.ResourceVersion)
+		}
+	} else if f.Based == 0 {
+		f.Based = number(named.Metadata.ResourceVersion)
+	}
+	var answered fields
+	if f.Code >= http.StatusOK && f.Code < 300 && f.Verb != "deletecollection" {
+		answered.decode(unzip(*f.answer, f.Header().Get("Content-Encoding")), "")
+	}
+	f.Version = number(answered.Metadata.ResourceVersion)
+	if f.Verb == "create" && f.Subresource == "" {
+		name := answered.Metadata.Name
+		if name == "" {
+			name = named.Metadata.Name
+		}
+		if name != "" {
+			f.Key = storm.ObjectKey(strings.TrimSuffix(f.Key, "/"), name)
+		}
+	}
+}
+
+func number(version string) uint64 {
+	n, _ := strconv.ParseUint(version, 10, 64)
+	return n
+}
+
+// unzip returns the body of an answer. A real server compresses long ones.
+func unzip(b []byte, encoding string) []byte {
+	if encoding != "gzip" {
+		return b
+	}
+	z, err := gzip.NewReader(bytes.NewReader(b))
+	if err != nil {
+		return nil
+	}
+	out, _ := io.ReadAll(io.LimitReader(z, maxBody)) // a part of it does not parse
+	return out
+}
+
+// fields are those of an object, of DeleteOptions and of an Eviction that say what a write is based on.
+type fields struct {
+	Kind     string `json:"kind"`
+	Metadata struct {
+		Name            string `json:"name"`
+		ResourceVersion string `json:"resourceVersion"`
+	} `json:"metadata"`
+	deleteOptions
+	DeleteOptions *deleteOptions `json:"deleteOptions"`
+}
+
+type deleteOptions struct {
+	DryRun        []string       `json:"dryRun"`
+	Preconditions *preconditions `json:"preconditions"`
+}
+
+type preconditions struct {
+	ResourceVersion string `json:"resourceVersion"`
+}
+
+// options returns the options of a deletion, and nil if the body is another object.
+func (f *fields) options() *deleteOptions {
+	switch {
+	case f.DeleteOptions != nil:
+		return f.DeleteOptions
+	case f.Kind == "DeleteOptions":
+		return &f.deleteOptions
+	}
+	return nil
+}
+
+// Kubernetes writes strings of CBOR as bytes, too. An item is self-described.
+var (
+	cborMode, _ = cbor.DecOptions{
+		ByteStringToString: cbor.ByteStringToStringAllowed, FieldNameByteString: cbor.FieldNameByteStringAllowed,
+	}.DecMode()
+	cborSelf  = []byte("\xd9\xd9\xf7")
+	protoSelf = []byte("k8s\x00")
+)
+
+// decode reads a body in any encoding, which its first bytes tell. kind is the default. It leaves the fields
+// of what does not parse.
+func (f *fields) decode(b []byte, kind string) {
+	f.Kind = kind
+	switch {
+	case bytes.HasPrefix(b, protoSelf):
+		f.decodeProtobuf(b[len(protoSelf):])
+	case bytes.HasPrefix(b, cborSelf):
+		_ = cborMode.Unmarshal(b, f)
+	case bytes.HasPrefix(bytes.TrimLeft(b, " \t\r\n"), []byte("{")):
+		_ = f.decodeJSON(b)
+	default:
+		_ = yaml.Unmarshal(b, f) // of an apply patch
+	}
+	if f.Kind == "Status" || strings.HasSuffix(f.Kind, "List") && f.Metadata.Name == "" {
+		f.Metadata.ResourceVersion = "" // of no object
+	}
+}
+
+// decodeJSON stops after the metadata: the rest of an object is long, and no part of it is needed.
+func (f *fields) decodeJSON(b []byte) error {
+	d := json.NewDecoder(bytes.NewReader(b))
+	if _, err := d.Token(); err != nil {
+		return err
+	}
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			return err
+		}
+		var into any = &json.RawMessage{}
+		switch key {
+		case "kind":
+			into = &f.Kind
+		case "metadata":
+			into = &f.Metadata
+		case "dryRun":
+			into = &f.DryRun
+		case "preconditions":
+			into = &f.Preconditions
+		case "deleteOptions":
+			into = &f.DeleteOptions
+		}
+		if err := d.Decode(into); err != nil {
+			return err
+		}
+		if key == "metadata" && f.Kind != "" && f.Kind != "Eviction" {
+			return nil
+		}
+	}
+	return nil
+}
+
+func (f *fields) decodeProtobuf(b []byte) {
+	var u runtime.Unknown
+	if u.Unmarshal(b) != nil {
+		return
+	}
+	if u.Kind != "" {
+		f.Kind = u.Kind
+	}
+	switch f.Kind {
+	case "Status":
+	case "DeleteOptions":
+		var o metav1.DeleteOptions
+		_ = o.Unmarshal(u.Raw)
+		f.deleteOptions = optionsOf(&o)
+	case "Eviction":
+		var e policyv1.Eviction
+		if e.Unmarshal(u.Raw) == nil && e.DeleteOptions != nil {
+			o := optionsOf(e.DeleteOptions)
+			f.DeleteOptions = &o
+		}
+	default:
+		// The metadata is field 1 of every kind.
+		var m metav1.PartialObjectMetadata
+		if m.Unmarshal(u.Raw) == nil {
+			f.Metadata.Name, f.Metadata.ResourceVersion = m.Name, m.ResourceVersion
+		}
+	}
+}
+
+func optionsOf(o *metav1.DeleteOptions) deleteOptions {
+	out := deleteOptions{DryRun: o.DryRun}
+	if p := o.Preconditions; p != nil && p.ResourceVersion != nil {
+		out.Preconditions = &preconditions{*p.ResourceVersion}
+	}
+	return out
+}
+
+// versionOfPatch returns the version that a JSON patch tests or replaces.
+func versionOfPatch(b []byte) uint64 {
+	var operations []struct {
+		Path  string          `json:"path"`
+		Value json.RawMessage `json:"value"`
+	}
+	_ = json.Unmarshal(b, &operations)
+	for _, o := range operations {
+		if o.Path == "/metadata/resourceVersion" {
+			var version string
+			_ = json.Unmarshal(o.Value, &version)
+			return number(version)
+		}
+	}
+	return 0
+}
