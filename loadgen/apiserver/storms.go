@@ -1,12 +1,10 @@
 package apiserver
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -142,47 +140,5 @@ func (s *Server) resourceOf(p *Prepared) (*resources.Resource, error) {
 func (s *Server) Release(seq uint64) {
 	if len(s.storms) > 0 {
 		s.storms[0].log.Release(seq, nil)
-	}
-}
-
-// Play releases the events of all storms at their intended times, counted from now and
-// divided by speed. It is an open loop: it never waits for a watch. It releases all due
-// events together. The error is ctx's.
-func Play(ctx context.Context, s *Server, storms []*Prepared, speed float64) error {
-	started := time.Now()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	due := func(at time.Duration) time.Time { return started.Add(time.Duration(float64(at) / speed)) }
-	next := make([]int, len(storms))
-	for i, p := range storms {
-		next[i] = p.storm.Initial
-	}
-	for {
-		now := time.Duration(float64(time.Since(started)) * speed)
-		wait := time.Duration(-1)
-		for i, p := range storms {
-			events := p.storm.Events
-			from := next[i]
-			for next[i] < len(events) && events[next[i]].At <= now {
-				next[i]++
-			}
-			if next[i] > from {
-				s.storms[i].log.Release(uint64(next[i]), due)
-			}
-			if next[i] < len(events) {
-				if left := events[next[i]].At - now; wait < 0 || left < wait {
-					wait = left
-				}
-			}
-		}
-		if wait < 0 {
-			return nil
-		}
-		timer.Reset(time.Duration(float64(wait)/speed) + 1)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
 	}
 }
