@@ -17,6 +17,16 @@ versitygw) module=github.com/versity/versitygw package=$module/cmd/versitygw ;;
 kubectl | kube-apiserver | kube-controller-manager | kube-scheduler)
 	pin=$pin/kube module=k8s.io/kubernetes package=$module/cmd/$name
 	;;
+# Controllers that bench/e2e/controllers storms.
+rollouts-controller)
+	pin=$pin/rollouts module=github.com/argoproj/argo-rollouts package=$module/cmd/$name
+	;;
+cert-manager-controller)
+	pin=$pin/certmanager module=github.com/cert-manager/cert-manager package=$module/cmd/controller
+	;;
+controller-runtime-builtins | controller-runtime-crd)
+	pin=$root/bench/controllerruntime module=sigs.k8s.io/controller-runtime package=$module/examples/${name#controller-runtime-}
+	;;
 *)
 	echo "program.sh: scripts/tools does not pin $name" >&2
 	exit 3
