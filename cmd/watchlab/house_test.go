@@ -49,13 +49,13 @@ var limits = []struct {
 	size func(*testing.T) int64
 	most int64
 }{
-	{"packages of the root module", func(t *testing.T) int64 { return int64(len(listed(t))) }, 51},
+	{"packages of the root module", func(t *testing.T) int64 { return int64(len(listed(t))) }, 58},
 	// Each program of scripts/tools that needs the dependencies of its own release has a module:
 	// Kubernetes, Argo Rollouts, cert-manager.
 	{"go.mod files", func(t *testing.T) int64 {
 		return count(t, ".", func(p string) bool { return path.Base(p) == "go.mod" })
 	}, 9},
-	{"lines of Go without tests", lines, 82_400},
+	{"lines of Go without tests", lines, 88_500},
 	{"bytes of README.md", func(t *testing.T) int64 { return bytesOf(t, "README.md") }, 8 << 10},
 	{"bytes of published results", published, 5 << 20},
 }
