@@ -94,6 +94,7 @@ func (s *Server) emptyNamespace(by store.Origin, name string) int {
 	all := slices.Collect(maps.Values(s.collections))
 	s.colMu.RUnlock()
 	held := 0
+	background := &metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)} // of a real namespace controller
 	for _, c := range all {
 		if !c.stored.Namespaced {
 			continue
@@ -101,7 +102,7 @@ func (s *Server) emptyNamespace(by store.Origin, name string) int {
 		for _, it := range c.log.State(c.log.Visible(), name+"/", "") {
 			remains := false
 			c.edit(by, it.Key, func(o resources.Object) (watch.EventType, resources.Object) {
-				r, err := s.editor.Delete(c.stored, o, &metav1.DeleteOptions{})
+				r, err := s.editor.Delete(c.stored, o, background)
 				remains = err != nil || !r.Gone
 				switch {
 				case err != nil || r.Unchanged:

@@ -26,7 +26,8 @@
 // # Not simulated
 //
 //   - Controllers, kubelet, garbage collector, admission, quotas, RBAC, priority and
-//     fairness, defaults and validation of built-in kinds. A deleted pod is gone at once.
+//     fairness, defaults and validation of built-in kinds. A deleted pod is gone at once
+//     unless [Options].Graceful is set.
 //   - Versions of a built-in resource as views of one resource: autoscaling v1 and v2 are
 //     two resources.
 //   - The cost of a real server's watch cache, which filters for each watch and ends slow
@@ -81,6 +82,10 @@ type Options struct {
 	Registry *resources.Registry
 	// Wrap adds faults or a check of tokens to the server's handler, for example.
 	Wrap func(http.Handler) http.Handler
+	// Graceful deletes as a cluster with kubelets and a garbage collector does, which are the caller's part;
+	// see [patch.Editor.Delete]. Without it, a deleted pod is gone at once and propagation policies have no
+	// effect.
+	Graceful bool
 	// Changed is called for each event that becomes visible: in the order of its resource, after watches
 	// can see it, and before a request that could depend on it ends. Open reports the initial lists. It
 	// holds up writes and releases of the resource; it must be quick and must not call the server.
@@ -136,6 +141,7 @@ func Open(opts Options, storms ...*Prepared) (*Server, error) {
 		served:      make(chan error, 1),
 		conns:       map[*conn]struct{}{},
 	}
+	s.editor.Graceful = opts.Graceful
 	if s.registry == nil {
 		s.registry = resources.New()
 	}

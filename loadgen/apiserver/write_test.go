@@ -618,3 +618,72 @@ func FuzzWrite(f *testing.F) {
 		}
 	})
 }
+
+// TestGraceful deletes pods on nodes as in a cluster: they wait for the kubelet, and their namespace for them.
+func TestGraceful(t *testing.T) {
+	var seen changes
+	srv, err := Open(Options{Graceful: true, Changed: seen.add})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, c := t.Context(), inProcessClient(t, srv, "user").CoreV1()
+	if _, err := c.Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	kubelet := inProcessClient(t, srv, "kubelet").CoreV1().Pods("ns")
+	for _, name := range []string{"one", "two", "evicted", "waiting"} {
+		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PodSpec{NodeName: "n"}}
+		if name == "waiting" {
+			pod.Spec.NodeName = ""
+		}
+		if _, err := c.Pods("ns").Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Pods("ns").Delete(ctx, "one", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Pods("ns").EvictV1(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "evicted", Namespace: "ns"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Namespaces().Delete(ctx, "ns", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	left, err := c.Pods("ns").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range left.Items {
+		if p.DeletionTimestamp == nil || *p.DeletionGracePeriodSeconds != 30 {
+			t.Errorf("%s: %+v", p.Name, p.ObjectMeta)
+		}
+		if _, err := c.Namespaces().Get(ctx, "ns", metav1.GetOptions{}); err != nil {
+			t.Errorf("before the deletion of %s: %v", p.Name, err)
+		}
+		if err := kubelet.Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(left.Items) != 3 {
+		t.Errorf("%d pods wait for the kubelet, want 3", len(left.Items))
+	}
+	if _, err := c.Namespaces().Get(ctx, "ns", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("after the last pod is gone: %v", err)
+	}
+	by := map[string][]string{}
+	for _, c := range seen.of("pods") {
+		by[c.Key] = append(by[c.Key], string(c.Type)+" "+c.By)
+	}
+	want := map[string][]string{
+		"ns/one":     {"ADDED user", "MODIFIED user", "DELETED kubelet"},
+		"ns/two":     {"ADDED user", "MODIFIED user", "DELETED kubelet"},
+		"ns/evicted": {"ADDED user", "MODIFIED user", "DELETED kubelet"},
+		"ns/waiting": {"ADDED user", "DELETED user"},
+	}
+	if diff := cmp.Diff(want, by); diff != "" {
+		t.Errorf("changes of pods (-want +got):\n%s", diff)
+	}
+	if all := seen.of("namespaces"); all[len(all)-1].By != "kubelet" {
+		t.Errorf("the namespace was deleted by %q, want by the last deletion of a pod", all[len(all)-1].By)
+	}
+}

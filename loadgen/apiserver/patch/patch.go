@@ -28,11 +28,8 @@ import (
 
 	"github.com/google/uuid"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
 
@@ -48,8 +45,10 @@ type object = resources.Object
 //
 // All errors are API statuses ([apierrors.APIStatus]).
 type Editor struct {
-	Suffix   func() string // of a generated name, by default 5 random characters
-	managers sync.Map      // managerKey → *cachedManager
+	Suffix func() string // of a generated name, by default 5 random characters
+	// Graceful is the deletion of a cluster with kubelets and a garbage collector; see Delete.
+	Graceful bool
+	managers sync.Map // managerKey → *cachedManager
 }
 
 // New returns an editor.
@@ -236,50 +235,4 @@ func (x *edit) patch(current runtime.Object, body []byte) error {
 		return x.finishUpdate(live, obj)
 	}
 	return x.finishCreate(obj)
-}
-
-// Delete deletes an object if its preconditions hold. An object with finalizers is marked instead,
-// until an [Editor.Update] or [Editor.Patch] removes the last one, and so is a namespace, until the
-// caller has deleted its objects. No kubelet and no garbage collector is simulated: a pod is gone
-// at once, whatever its grace period, and propagation policies have no effect.
-func (e *Editor) Delete(res *resources.Resource, current runtime.Object, options *metav1.DeleteOptions) (Result, error) {
-	obj, err := inVersion(res, current)
-	if err != nil {
-		return Result{}, asStatus(err)
-	}
-	if p := options.Preconditions; p != nil {
-		mismatch := func(field string, want, have any, since string) (Result, error) {
-			byKind := schema.GroupResource{Group: res.GVK.Group, Resource: res.GVK.Kind} // as a real server has it
-			return Result{}, apierrors.NewConflict(byKind, obj.GetName(), fmt.Errorf("the %s in the precondition (%s) does not match the %s in record (%s). The object might have been %s", field, want, field, have, since))
-		}
-		if p.UID != nil && *p.UID != obj.GetUID() {
-			return mismatch("UID", *p.UID, obj.GetUID(), "deleted and then recreated")
-		}
-		if p.ResourceVersion != nil && *p.ResourceVersion != obj.GetResourceVersion() {
-			return mismatch("ResourceVersion", *p.ResourceVersion, obj.GetResourceVersion(), "modified")
-		}
-	}
-	ns, isNamespace := obj.(*corev1.Namespace)
-	switch {
-	case len(obj.GetFinalizers()) == 0 && !isNamespace:
-		return Result{Object: obj, Gone: true}, nil
-	case obj.GetDeletionTimestamp() != nil:
-		return Result{Object: obj, Unchanged: true}, nil
-	}
-	Mark(obj)
-	if isNamespace {
-		ns.DeletionGracePeriodSeconds = nil
-		ns.Status.Phase = corev1.NamespaceTerminating
-	}
-	return Result{Object: obj}, nil
-}
-
-// Mark marks an object as being deleted, now.
-func Mark(m resources.Object) {
-	now := metav1.Now().Rfc3339Copy()
-	m.SetDeletionTimestamp(&now)
-	m.SetDeletionGracePeriodSeconds(new(int64))
-	if m.GetGeneration() > 0 {
-		m.SetGeneration(m.GetGeneration() + 1)
-	}
 }
