@@ -1,0 +1,23 @@
+package program
+
+import (
+	"errors"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// ownGroup starts a program in its own process group, which ends with this process.
+func ownGroup() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}
+
+// awaitExit waits for the end of a child, whose id stays in use until it is waited for.
+func awaitExit(pid int) {
+	for errors.Is(unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
+	}
+}
+
+func killGroup(id int) { _ = syscall.Kill(-id, syscall.SIGKILL) }
+
+func terminateGroup(id int) { _ = syscall.Kill(-id, syscall.SIGTERM) }

@@ -1,0 +1,12 @@
+//go:build !linux
+
+package program
+
+import (
+	"errors"
+	"os/exec"
+)
+
+func (*InCluster) enter(*exec.Cmd, string) (func() error, error) {
+	return nil, inClusterError(errors.New("only Linux has mount namespaces"))
+}

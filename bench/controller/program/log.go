@@ -1,0 +1,69 @@
+package program
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+)
+
+// LogLimit is the size in bytes at which a log is cut.
+const LogLimit = 64 << 20
+
+var logLimit int64 = LogLimit // Tests cut earlier.
+
+// logDelay is how long a log waits for a process that left the group and still holds the pipe.
+const logDelay = time.Second
+
+// boundedLog copies a pipe to a file. Beyond the limit it still reads, so that the program never blocks.
+type boundedLog struct {
+	in, out *os.File // of the pipe
+	file    *os.File
+	room    int64 // bytes up to the limit; negative after the cut
+	err     error // of the file; it ends the log, not the program
+	done    chan struct{}
+}
+
+func openLog(path string) (*boundedLog, error) {
+	l := &boundedLog{done: make(chan struct{})}
+	var err error
+	if l.file, err = os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644); err != nil {
+		return nil, fmt.Errorf("log of the program: %w", err)
+	}
+	info, err := l.file.Stat()
+	if err == nil {
+		l.room = logLimit - info.Size()
+		l.out, l.in, err = os.Pipe()
+	}
+	if err != nil {
+		return nil, errors.Join(err, l.file.Close())
+	}
+	go func() {
+		defer close(l.done)
+		_, _ = io.Copy(l, l.out) // Ends with the program, or with the deadline of wait.
+	}()
+	return l, nil
+}
+
+// Write implements io.Writer. It never fails.
+func (l *boundedLog) Write(p []byte) (int, error) {
+	if l.room < 0 || l.err != nil {
+		return len(p), nil
+	}
+	_, l.err = l.file.Write(p[:min(int64(len(p)), l.room)])
+	if l.room -= int64(len(p)); l.room < 0 {
+		fmt.Fprintf(l.file, "\n(cut at %d bytes)\n", logLimit)
+	}
+	return len(p), nil
+}
+
+// started releases the end of the pipe that the program has now.
+func (l *boundedLog) started() { _ = l.in.Close() }
+
+// wait completes the log after the end of the program.
+func (l *boundedLog) wait() {
+	_ = l.out.SetReadDeadline(time.Now().Add(logDelay))
+	<-l.done
+	_, _ = l.out.Close(), l.file.Close()
+}

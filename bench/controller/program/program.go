@@ -1,0 +1,245 @@
+// Package program runs a controller under test and observes its process.
+//
+//  1. [Start] starts a command in its own process group. It finds the API server by a kubeconfig or, with
+//     [InCluster], as in a pod.
+//  2. [Monitor] samples the process group and scrapes the program's metrics.
+//  3. [Program.Kill] and [Program.Stop] end it, with its children. The end of watchlab ends it, too (Linux).
+package program
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Options say how a program is started. In the command's arguments and in Env these are replaced:
+//
+//	{kubeconfig}  Kubeconfig
+//	{metrics}     a free host:port on loopback, see [Program.MetricsURL]
+//	{client}      Client
+//	{dir}         Dir
+type Options struct {
+	Client  string   // name of the replica
+	Command []string // program with its arguments
+	Env     []string // in addition to this process's environment, as in NAME=value
+	Log     string   // file that standard output and error are appended to, up to LogLimit
+	Dir     string   // existing folder for files of the program, absolute
+	// Kubeconfig is the file that KUBECONFIG names, absolute. With InCluster, KUBECONFIG is unset.
+	Kubeconfig string
+	InCluster  *InCluster
+}
+
+// ErrCommand means that the command cannot be started.
+var ErrCommand = errors.New("cannot start the program")
+
+// Exit is the end of a program.
+type Exit struct {
+	At      time.Time
+	Planned bool   // by Kill, Stop or the end of the context
+	Status  string // as in "exit status 1" or "signal: killed"
+}
+
+// Program is a started program. Its methods are safe for concurrent use.
+type Program struct {
+	client  string
+	metrics string // host:port in place of {metrics}, or empty
+	cmd     *exec.Cmd
+	exited  chan struct{}
+
+	mu      sync.Mutex
+	ended   bool // the group must not be signaled: its id may be another group's
+	planned bool
+	exit    Exit // set before exited is closed
+}
+
+// Start starts the program. Its end is planned when ctx ends. The error for a command that cannot be
+// started names it and wraps [ErrCommand]; that of InCluster wraps [ErrInCluster].
+func Start(ctx context.Context, o Options) (*Program, error) {
+	p := &Program{client: o.Client, exited: make(chan struct{})}
+	command, env, err := p.expand(o)
+	if err != nil {
+		return nil, err
+	}
+	if p.cmd, err = newCommand(command); err != nil {
+		return nil, err
+	}
+	p.cmd.Env = append(environment(o), env...)
+	p.cmd.SysProcAttr = ownGroup()
+	started := func() error { return nil }
+	if o.InCluster != nil {
+		if started, err = o.InCluster.enter(p.cmd, o.Dir); err != nil {
+			return nil, err
+		}
+	}
+	log, err := openLog(o.Log)
+	if err != nil {
+		return nil, err
+	}
+	p.cmd.Stdout, p.cmd.Stderr = log.in, log.in
+	result := make(chan error)
+	go p.run(log, result)
+	if err := <-result; err != nil {
+		if o.InCluster != nil {
+			return nil, errors.Join(inClusterError(err), started())
+		}
+		return nil, fmt.Errorf("%w %s: %w", ErrCommand, command[0], err)
+	}
+	if err := started(); err != nil {
+		p.Kill()
+		<-p.exited
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, p.Kill)
+	go func() {
+		<-p.exited
+		stop()
+	}()
+	return p, nil
+}
+
+// expand replaces the placeholders of command and environment.
+func (p *Program) expand(o Options) (command, env []string, err error) {
+	if len(o.Command) == 0 {
+		return nil, nil, fmt.Errorf("%w: the command is empty", ErrCommand)
+	}
+	values := map[string]string{"{kubeconfig}": o.Kubeconfig, "{client}": o.Client, "{dir}": o.Dir}
+	all := slices.Concat(o.Command, o.Env)
+	if slices.ContainsFunc(all, func(s string) bool { return strings.Contains(s, "{metrics}") }) {
+		if p.metrics, err = freeAddress(); err != nil {
+			return nil, nil, fmt.Errorf("%w %s: {metrics}: %w", ErrCommand, o.Command[0], err)
+		}
+		values["{metrics}"] = p.metrics
+	}
+	for i, s := range all {
+		for name, value := range values {
+			if value == "" && strings.Contains(s, name) {
+				return nil, nil, fmt.Errorf("%w %s: argument %q: no %s in this run", ErrCommand, o.Command[0], s, name)
+			}
+			all[i] = strings.ReplaceAll(all[i], name, value)
+		}
+	}
+	n := len(o.Command)
+	return all[:n:n], all[n:], nil
+}
+
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
+}
+
+func newCommand(command []string) (*exec.Cmd, error) {
+	path, err := exec.LookPath(command[0])
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	if err != nil {
+		var lookup *exec.Error
+		if errors.As(err, &lookup) {
+			err = lookup.Err // The name is in the message.
+		}
+		return nil, fmt.Errorf("%w %s: %w", ErrCommand, command[0], err)
+	}
+	return &exec.Cmd{Path: path, Args: command}, nil
+}
+
+// environment returns that of this process without what would lead a client to another API server.
+func environment(o Options) []string {
+	env := slices.DeleteFunc(os.Environ(), func(s string) bool {
+		name, _, _ := strings.Cut(s, "=")
+		switch name {
+		case "KUBECONFIG", "KUBERNETES_MASTER", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT":
+			return true
+		}
+		return false
+	})
+	if o.InCluster == nil && o.Kubeconfig != "" {
+		env = append(env, "KUBECONFIG="+o.Kubeconfig)
+	}
+	return env
+}
+
+// run starts the program, sends the result, and waits for the end. The thread that starts the program
+// has to live as long: the kernel kills the program at the end of that thread.
+func (p *Program) run(log *boundedLog, result chan<- error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	err := p.cmd.Start()
+	log.started()
+	if err != nil {
+		log.wait()
+		result <- err
+		return
+	}
+	result <- nil
+	awaitExit(p.cmd.Process.Pid)
+	// Children end with the program: they would disturb the next play. The lock is held until the group's
+	// id is free.
+	p.mu.Lock()
+	at := time.Now()
+	killGroup(p.cmd.Process.Pid)
+	_ = p.cmd.Wait() // The state tells.
+	p.ended = true
+	p.exit = Exit{At: at, Planned: p.planned, Status: p.cmd.ProcessState.String()}
+	p.mu.Unlock()
+	log.wait()
+	close(p.exited)
+}
+
+// Client returns the name of the replica.
+func (p *Program) Client() string { return p.client }
+
+// Pid returns the id of the process, which is that of its group.
+func (p *Program) Pid() int { return p.cmd.Process.Pid }
+
+// MetricsURL returns the URL of the metrics at {metrics}; empty if the command has no such argument.
+func (p *Program) MetricsURL() string {
+	if p.metrics == "" {
+		return ""
+	}
+	return "http://" + p.metrics + "/metrics"
+}
+
+// Exited is closed after the end of the program, when its log is complete.
+func (p *Program) Exited() <-chan struct{} { return p.exited }
+
+// Exit returns the end of the program. It waits for it.
+func (p *Program) Exit() Exit {
+	<-p.exited
+	return p.exit
+}
+
+// Kill kills the program and its children. That end is planned.
+func (p *Program) Kill() { p.signal(killGroup) }
+
+// Stop asks the program and its children to end, and kills those that remain when the program has ended,
+// or after the grace period. It returns when the program has ended.
+func (p *Program) Stop(grace time.Duration) Exit {
+	p.signal(terminateGroup)
+	select {
+	case <-p.exited:
+	case <-time.After(grace):
+		p.Kill()
+	}
+	return p.Exit()
+}
+
+func (p *Program) signal(send func(group int)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.ended {
+		p.planned = true
+		send(p.cmd.Process.Pid)
+	}
+}

@@ -1,0 +1,280 @@
+package program_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"watchlab/bench/controller/program"
+)
+
+// roleVariable makes the test binary another program.
+const roleVariable = "PROGRAM_TEST_ROLE"
+
+func TestMain(m *testing.M) {
+	role := os.Getenv(roleVariable)
+	var err error
+	switch role {
+	case "":
+		goleak.VerifyTestMain(m)
+	case "client":
+		err = client()
+	case "starter":
+		err = starter()
+	}
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+}
+
+// client is a controller that finds its server as in a cluster.
+func client() error {
+	config, err := rest.InClusterConfig()
+	if err != nil {
+		return err
+	}
+	set, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	list, err := set.CoreV1().Pods("").List(context.Background(), metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	namespace, err := os.ReadFile(program.ServiceAccount + "/namespace")
+	fmt.Printf("user %d, %s, %d pods, namespace %s\n", os.Getuid(), os.Args[1], len(list.Items), namespace)
+	return err
+}
+
+func start(t *testing.T, o program.Options) *program.Program {
+	t.Helper()
+	if o.Log == "" {
+		o.Log = filepath.Join(t.TempDir(), "log")
+	}
+	p, err := program.Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.Kill()
+		p.Exit()
+	})
+	return p
+}
+
+func shell(script string) []string { return []string{"/bin/sh", "-c", script} }
+
+// output waits until the log has a full line, and returns it.
+func output(t *testing.T, log string) string {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if data, _ := os.ReadFile(log); strings.HasSuffix(string(data), "\n") {
+			return strings.TrimSpace(string(data))
+		}
+	}
+	t.Fatal("no output")
+	return ""
+}
+
+func TestExit(t *testing.T) {
+	for _, tc := range []struct {
+		name, script, status string
+		end                  func(p *program.Program)
+		planned              bool
+	}{
+		{name: "success", script: "exit 0", status: "exit status 0"},
+		{name: "failure", script: "exit 3", status: "exit status 3"},
+		{name: "crash", script: "kill -ABRT $$", status: "signal: aborted"},
+		{name: "kill", script: "echo; sleep 60", status: "signal: killed", end: (*program.Program).Kill, planned: true},
+		{name: "stop", script: "trap 'exit 4' TERM; echo; sleep 60 & wait", status: "exit status 4",
+			end: func(p *program.Program) { p.Stop(time.Minute) }, planned: true},
+		{name: "deaf", script: "trap '' TERM; echo; while :; do sleep 1; done", status: "signal: killed",
+			end: func(p *program.Program) { p.Stop(time.Millisecond) }, planned: true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			log := filepath.Join(t.TempDir(), "log")
+			p := start(t, program.Options{Command: shell(tc.script), Log: log})
+			if tc.end != nil {
+				output(t, log)
+				tc.end(p)
+			}
+			exit := p.Exit()
+			// A core dump is the machine's choice.
+			exit.Status, _, _ = strings.Cut(exit.Status, " (")
+			if exit.Status != tc.status || exit.Planned != tc.planned || exit.At.IsZero() {
+				t.Errorf("%+v, want %s, planned %v", exit, tc.status, tc.planned)
+			}
+			p.Kill() // Does nothing: another process may have the id.
+			if exit := p.Exit(); exit.Planned != tc.planned {
+				t.Error("a kill after the end planned it")
+			}
+		})
+	}
+}
+
+// TestChildren: children end with the program, also with one that crashes.
+func TestChildren(t *testing.T) {
+	for name, end := range map[string]func(*program.Program){
+		"kill":  (*program.Program).Kill,
+		"stop":  func(p *program.Program) { p.Stop(time.Minute) },
+		"crash": func(p *program.Program) { _ = syscall.Kill(p.Pid(), syscall.SIGKILL) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			log := filepath.Join(t.TempDir(), "log")
+			p := start(t, program.Options{Command: shell("(trap '' TERM; while :; do sleep 1; done) & echo $!; wait"), Log: log})
+			child, err := strconv.Atoi(output(t, log))
+			if err != nil {
+				t.Fatal(err)
+			}
+			end(p)
+			p.Exit()
+			for deadline := time.Now().Add(10 * time.Second); alive(child); time.Sleep(time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatalf("child %d lives on", child)
+				}
+			}
+		})
+	}
+}
+
+// alive reports whether a process runs. A killed one may be a zombie for some time.
+func alive(pid int) bool {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, rest, _ := strings.Cut(string(data), ") ")
+	return err == nil && !strings.HasPrefix(rest, "Z") && !strings.HasPrefix(rest, "X")
+}
+
+func TestContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	p, err := program.Start(ctx, program.Options{Command: shell("sleep 60"), Log: filepath.Join(t.TempDir(), "log")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if exit := p.Exit(); exit.Status != "signal: killed" || !exit.Planned {
+		t.Errorf("%+v", exit)
+	}
+}
+
+func TestStartErrors(t *testing.T) {
+	folder := t.TempDir()
+	file := filepath.Join(folder, "controller")
+	if err := os.WriteFile(file, []byte("#!/bin/sh\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	bad := filepath.Join(folder, "bad")
+	if err := os.WriteFile(bad, []byte("\x00"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name    string
+		options program.Options
+		want    string
+	}{
+		{"empty", program.Options{}, "cannot start the program: the command is empty"},
+		{"name", program.Options{Command: []string{"no-such-controller"}},
+			"cannot start the program no-such-controller: executable file not found in $PATH"},
+		{"path", program.Options{Command: []string{"./no/such"}},
+			"cannot start the program ./no/such: stat ./no/such: no such file or directory"},
+		{"permission", program.Options{Command: []string{file}}, "cannot start the program " + file + ": permission denied"},
+		{"format", program.Options{Command: []string{bad}},
+			"cannot start the program " + bad + ": fork/exec " + bad + ": exec format error"},
+		{"placeholder", program.Options{Command: []string{"sh", "--kubeconfig={kubeconfig}"}},
+			`cannot start the program sh: argument "--kubeconfig={kubeconfig}": no {kubeconfig} in this run`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tc.options.Log = filepath.Join(t.TempDir(), "log")
+			_, err := program.Start(t.Context(), tc.options)
+			if err == nil || err.Error() != tc.want || !errors.Is(err, program.ErrCommand) {
+				t.Errorf("error %v, want %s", err, tc.want)
+			}
+		})
+	}
+	if _, err := program.Start(t.Context(), program.Options{Command: shell(""), Log: filepath.Join(folder, "no", "log")}); err == nil {
+		t.Error("no error of a log without a folder")
+	}
+}
+
+func TestPlaceholders(t *testing.T) {
+	t.Setenv("KUBECONFIG", "/users/own")
+	t.Setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+	log := filepath.Join(t.TempDir(), "log")
+	p := start(t, program.Options{
+		Client: "new-0", Kubeconfig: "/play/kubeconfig", Dir: "/play/new-0", Log: log,
+		Env: []string{"CERTS={dir}/certs"},
+		Command: append(shell(`echo "$KUBECONFIG $KUBERNETES_SERVICE_HOST $CERTS $0 $1 $2"`),
+			"--kubeconfig={kubeconfig}", "--metrics={metrics}", "--id={client}"),
+	})
+	p.Exit()
+	metrics := strings.TrimSuffix(strings.TrimPrefix(p.MetricsURL(), "http://"), "/metrics")
+	if host, port, err := net.SplitHostPort(metrics); err != nil || host != "127.0.0.1" || port == "0" {
+		t.Errorf("metrics at %s", p.MetricsURL())
+	}
+	want := "/play/kubeconfig  /play/new-0/certs --kubeconfig=/play/kubeconfig --metrics=" + metrics + " --id=new-0"
+	if got := output(t, log); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if url := start(t, program.Options{Command: shell("")}).MetricsURL(); url != "" {
+		t.Errorf("metrics at %s, want none", url)
+	}
+}
+
+func TestLog(t *testing.T) {
+	defer program.CutLogs(10)()
+	log := filepath.Join(t.TempDir(), "log")
+	run := func(script string) string {
+		t.Helper()
+		if exit := start(t, program.Options{Command: shell(script), Log: log}).Exit(); exit.Status != "exit status 0" {
+			t.Errorf("%+v", exit)
+		}
+		data, err := os.ReadFile(log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	if got := run("echo out; echo err >&2"); got != "out\nerr\n" {
+		t.Errorf("log %q", got)
+	}
+	// The program never blocks: 1 MB is more than a pipe holds.
+	const want = "out\nerr\n00\n(cut at 10 bytes)\n"
+	if got := run("head -c 1000000 /dev/zero | tr '\\0' 0"); got != want {
+		t.Errorf("log %q, want %q", got, want)
+	}
+	if got := run("echo more"); got != want {
+		t.Errorf("log after a restart %q, want %q", got, want)
+	}
+}
+
+// TestEscaped: a process that leaves the group and holds the log does not delay the end.
+func TestEscaped(t *testing.T) {
+	if _, err := exec.LookPath("setsid"); err != nil {
+		t.Skip("no setsid")
+	}
+	log := filepath.Join(t.TempDir(), "log")
+	p := start(t, program.Options{Command: shell("setsid sh -c 'echo $$; sleep 60' & wait"), Log: log})
+	child, err := strconv.Atoi(output(t, log))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Kill()
+	p.Exit()
+	if err := syscall.Kill(-child, syscall.SIGKILL); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,37 @@
+package program
+
+import (
+	"os"
+	"time"
+
+	"github.com/prometheus/procfs"
+
+	"watchlab/bench/controller/record"
+)
+
+// Sample returns the sum over all processes of the program's group. CPU includes that of children that
+// have ended. It is false after the end of the program.
+func (p *Program) Sample() (record.Sample, bool) {
+	processes, err := procfs.AllProcs()
+	if err != nil {
+		return record.Sample{}, false
+	}
+	s, found := record.Sample{Client: p.client}, false
+	for _, process := range processes {
+		stat, err := process.Stat()
+		if err != nil || stat.PGRP != p.Pid() {
+			continue // It may have ended since.
+		}
+		found = true
+		ticks := int(stat.UTime+stat.STime) + stat.CUTime + stat.CSTime
+		s.CPU += time.Duration(ticks) * (time.Second / ticksPerSecond)
+		s.RSS += int64(stat.RSS) * int64(os.Getpagesize())
+		s.Threads += stat.NumThreads
+		if files, err := process.FileDescriptorsLen(); err == nil {
+			s.Files += files
+		}
+	}
+	return s, found
+}
+
+const ticksPerSecond = 100 // USER_HZ of all platforms of Go
