@@ -170,7 +170,8 @@ func (r *Recorder) Dropped() int {
 }
 
 // Result returns the accesses so far in order of their end, and the changes in order of Observe. An open watch
-// counts with its length so far. Changes share their objects with the server.
+// counts with its length so far. A change without a client, as a watch of a real server has it, is that of the
+// access which its version answered. Changes share their objects with the server.
 func (r *Recorder) Result() ([]Access, []Change) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -189,11 +190,27 @@ func (r *Recorder) Result() ([]Access, []Change) {
 		return cmp.Or(cmp.Compare(a.At+a.Took, b.At+b.Took), cmp.Compare(a.At, b.At))
 	})
 	changes := r.changes.all(0)
+	authors := map[written]string{}
+	for i := range accesses {
+		if a := &accesses[i]; a.Version > 0 && a.Writes() && !a.Unchanged {
+			authors[written{a.Resource.GroupResource(), a.Version}] = a.Client
+		}
+	}
 	for i := range changes {
-		changes[i].At -= r.zero
-		changes[i].Intended -= r.zero
+		c := &changes[i]
+		c.At -= r.zero
+		c.Intended -= r.zero
+		if c.By == "" {
+			c.By = authors[written{c.Resource.GroupResource(), c.Version}]
+		}
 	}
 	return accesses, changes
+}
+
+// written names a change.
+type written struct {
+	resource schema.GroupResource
+	version  uint64
 }
 
 // flight is an access in progress, and the ResponseWriter of its handler. Handlers write from one goroutine

@@ -1,0 +1,162 @@
+package rules
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"watchlab/bench/controller/record"
+)
+
+// Check returns the violations of the final state, rule by rule, by object. Before them come the events that
+// a rule with within expects to be answered in time and that were not, unless their target is gone or the
+// play ended before. An expression that fails is a violation, too.
+func (r *Rules) Check(p *record.Play) []Violation {
+	x := newIndex(p)
+	var out []Violation
+	for i := range r.rules {
+		if r.rules[i].within > 0 || r.rules[i].when != nil {
+			_, violations := x.react(&r.rules[i])
+			out = append(out, violations...)
+		}
+	}
+	if len(r.finals) == 0 {
+		return out
+	}
+	f := x.final()
+	for i := range r.finals {
+		out = append(out, f.check(&r.finals[i])...)
+	}
+	return out
+}
+
+// finalState is the state at the end.
+type finalState struct {
+	*index
+	keys    []objectKey // of all objects, sorted
+	written map[objectKey]string
+}
+
+func (x *index) final() *finalState {
+	f := &finalState{index: x, written: map[objectKey]string{}}
+	f.keys = slices.Collect(maps.Keys(x.objects))
+	slices.SortFunc(f.keys, func(a, b objectKey) int {
+		return cmp.Or(cmp.Compare(a.resource.Group, b.resource.Group), cmp.Compare(a.resource.Resource, b.resource.Resource), cmp.Compare(a.key, b.key))
+	})
+	for _, i := range x.writes {
+		a := &x.play.Accesses[i]
+		if k := (objectKey{a.Resource.GroupResource(), a.Key}); f.written[k] != "status" {
+			f.written[k] = cmp.Or(map[string]string{"status": "status"}[a.Subresource], "any")
+		}
+	}
+	return f
+}
+
+func (f *finalState) check(r *final) (out []Violation) {
+	var owned *ownedCount
+	if r.owns != nil {
+		owned = f.countOwned(r.owns)
+		out = append(out, owned.failed...)
+	}
+	for _, k := range f.keys {
+		if !r.each.matches(k.resource) || f.gone(k) || r.written != "" && f.written[k] == "" || r.written == "status" && f.written[k] != "status" {
+			continue
+		}
+		last := f.last(k)
+		v := Violation{Rule: r.name, Object: k.String(), Last: last}
+		text, err := f.judge(r, last, owned)
+		if err != nil {
+			text = err.Error()
+		}
+		if text == "" {
+			continue
+		}
+		v.Text = text
+		if owned != nil {
+			if m := metaOf(last.Object); m != nil {
+				if other := owned.last[m.GetUID()]; other != nil && other.At > last.At {
+					v.Last = other
+				}
+			}
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
+// judge returns what is wrong with an object, and "" for nothing.
+func (f *finalState) judge(r *final, last *record.Change, owned *ownedCount) (string, error) {
+	object, err := plain(last.Object)
+	if err != nil {
+		return "", err
+	}
+	if ok, err := r.where.holds(object); !ok || err != nil {
+		return "", err
+	}
+	var wrong []string
+	if ok, err := r.has.holds(object); err != nil {
+		return "", err
+	} else if !ok {
+		wrong = append(wrong, failure(r.has.query, object))
+	}
+	if m := metaOf(last.Object); owned != nil && m != nil {
+		want, err := r.owns.count.number(object)
+		if err != nil {
+			return "", err
+		}
+		if n := owned.count[m.GetUID()]; n != want {
+			wrong = append(wrong, fmt.Sprintf("%d %s, want %d", n, r.owns.resource, want))
+		}
+	}
+	return strings.Join(wrong, "; "), nil
+}
+
+// ownedCount counts owned objects by the UIDs of their owners.
+type ownedCount struct {
+	count  map[types.UID]int
+	last   map[types.UID]*record.Change // of an owned object, those that are gone included
+	failed []Violation
+}
+
+func (f *finalState) countOwned(o *owns) *ownedCount {
+	out := &ownedCount{count: map[types.UID]int{}, last: map[types.UID]*record.Change{}}
+	for _, k := range f.keys {
+		if !o.resource.matches(k.resource) {
+			continue
+		}
+		c := f.last(k)
+		m := metaOf(c.Object)
+		if m == nil {
+			continue
+		}
+		owners := f.owners(m)
+		if len(owners) == 0 {
+			continue
+		}
+		counts := c.Type != watch.Deleted
+		if counts && o.where != nil {
+			object, err := plain(c.Object)
+			if err == nil {
+				counts, err = o.where.holds(object)
+			}
+			if err != nil {
+				out.failed = append(out.failed, Violation{"owns " + string(o.resource), k.String(), err.Error(), c})
+				continue
+			}
+		}
+		for _, owner := range owners {
+			if counts {
+				out.count[owner.uid]++
+			}
+			if last := out.last[owner.uid]; last == nil || c.At > last.At {
+				out.last[owner.uid] = c
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,266 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"watchlab/bench/controller/record"
+)
+
+// Reactions returns the events that ask for an answer, rule by rule, in the order of the changes. An event
+// belongs to one reaction of each rule that it matches. An expression that fails matches nothing;
+// [Rules.Check] reports it. The cost is linear in changes and accesses, but for the search of an answer.
+func (r *Rules) Reactions(p *record.Play) []Reaction {
+	x := newIndex(p)
+	var out []Reaction
+	for i := range r.rules {
+		reactions, _ := x.react(&r.rules[i])
+		out = append(out, reactions...)
+	}
+	return out
+}
+
+// react returns the reactions to a rule, and the violations of its limit and of its expression.
+func (x *index) react(r *rule) ([]Reaction, []Violation) {
+	m := matcher{rule: r, resources: map[schema.GroupResource]bool{}}
+	var targets []*target
+	for i := range r.expect {
+		targets = append(targets, x.target(&r.expect[i]))
+	}
+	var reactions []Reaction
+	var violations []Violation
+	failed := false
+	for i := range x.play.Changes {
+		c := &x.play.Changes[i]
+		ok, err := m.matches(c)
+		if err != nil {
+			// One is enough: the others fail alike.
+			if !failed {
+				violations = append(violations, Violation{r.name, keyOf(c).String(), "when: " + err.Error(), c})
+			}
+			failed = true
+			continue
+		}
+		if !ok {
+			continue
+		}
+		object := metaOf(c.Object)
+		if object == nil {
+			continue
+		}
+		var answer *record.Access
+		asks, alive := false, false
+		for _, t := range targets {
+			a, exists, isAlive := t.find(c, object)
+			asks, alive = asks || exists, alive || isAlive
+			if a != nil && (answer == nil || a.At < answer.At) {
+				answer = a
+			}
+		}
+		if !asks {
+			continue
+		}
+		reaction := Reaction{Rule: r.name, Event: c, Answer: answer, Phase: x.phase(c.Intended)}
+		if answer != nil {
+			reaction.Latency = answer.At - c.Intended
+		}
+		reactions = append(reactions, reaction)
+		if v, late := x.late(r, &reaction, alive); late {
+			violations = append(violations, v)
+		}
+	}
+	return reactions, violations
+}
+
+// late returns the violation of a rule's limit.
+func (x *index) late(r *rule, reaction *Reaction, alive bool) (Violation, bool) {
+	c := reaction.Event
+	v := Violation{Rule: r.name, Object: keyOf(c).String(), Last: c}
+	switch {
+	case r.within == 0:
+		return v, false
+	case reaction.Answer != nil && reaction.Latency > r.within:
+		v.Text = fmt.Sprintf("answer (%s) after %v, want within %v", r.expects, reaction.Latency.Round(time.Millisecond), r.within)
+		return v, true
+	case reaction.Answer == nil && alive && x.play.End-c.Intended > r.within:
+		v.Text = fmt.Sprintf("no answer (%s), want within %v", r.expects, r.within)
+		return v, true
+	}
+	return v, false
+}
+
+// matcher selects the events of a rule.
+type matcher struct {
+	rule      *rule
+	resources map[schema.GroupResource]bool // that match
+}
+
+func (m *matcher) matches(c *record.Change) (bool, error) {
+	r := m.rule
+	if c.Intended < 0 || !m.by(c.By) || len(r.after.types) > 0 && !slices.Contains(r.after.types, c.Type) {
+		return false, nil
+	}
+	resource := c.Resource.GroupResource()
+	match, known := m.resources[resource]
+	if !known {
+		match = r.after.resource.matches(resource)
+		m.resources[resource] = match
+	}
+	switch {
+	case !match:
+		return false, nil
+	case c.Type == watch.Modified && r.after.resource == "*" && heartbeat(c.Before, c.Object):
+		return false, nil
+	case !holdAll(r.after.fields, c.Object):
+		return false, nil
+	case len(r.after.fields) > 0 && c.Type == watch.Modified && c.Before != nil && holdAll(r.after.fields, c.Before):
+		return false, nil
+	case r.when == nil:
+		return true, nil
+	}
+	object, err := plain(c.Object)
+	if err != nil {
+		return false, err
+	}
+	before, err := plain(c.Before)
+	if err != nil {
+		return false, err
+	}
+	return r.when.holds(object, before)
+}
+
+func (m *matcher) by(client string) bool {
+	switch client {
+	case record.ByManifest:
+		return false
+	case "", record.ByStorm, record.ByWorkload, record.ByLifecycle:
+		return m.rule.by == nil || slices.Contains(m.rule.by, client)
+	}
+	return slices.Contains(m.rule.by, controllers)
+}
+
+// target finds the writes that a form of expect asks for. Its lists hold the writes by arrival.
+type target struct {
+	*answer
+	x       *index
+	objects map[objectKey][]int32 // of itself, itsOwner and ownsIt
+	values  map[value][]int32     // of itOwns (UIDs), sameName and sameLabel
+}
+
+// value is a name, a label's value or a UID that an event and a write share.
+type value struct {
+	text, namespace string
+}
+
+// anywhere is the namespace of all writes, for events of objects without a namespace.
+const anywhere = "*"
+
+func (x *index) target(a *answer) *target {
+	t := &target{answer: a, x: x, objects: map[objectKey][]int32{}, values: map[value][]int32{}}
+	for _, i := range x.writes {
+		w := &x.play.Accesses[i]
+		k := objectKey{w.Resource.GroupResource(), w.Key}
+		if !a.asksFor(w) || !a.resource.matches(k.resource) {
+			continue
+		}
+		namespace, name := k.split()
+		switch a.relation {
+		case itself, itsOwner, ownsIt:
+			t.objects[k] = append(t.objects[k], i)
+		case sameName:
+			t.add(name, namespace, i)
+		case sameLabel:
+			if m := x.at(k, w.At+w.Took); m != nil {
+				if v, ok := m.GetLabels()[a.label]; ok {
+					t.add(v, namespace, i)
+				}
+			}
+		case itOwns:
+			if m := x.at(k, w.At+w.Took); m != nil {
+				for _, o := range x.owners(m) {
+					v := value{text: string(o.uid)}
+					t.values[v] = append(t.values[v], i)
+				}
+			}
+		}
+	}
+	return t
+}
+
+func (t *target) add(text, namespace string, i int32) {
+	for _, v := range []value{{text, namespace}, {text, anywhere}} {
+		t.values[v] = append(t.values[v], i)
+	}
+}
+
+// asksFor reports whether a write has the verb and the subresource.
+func (a *answer) asksFor(w *record.Access) bool {
+	switch {
+	case a.verb == "delete" && a.subresource == "" && w.Verb == "create" && w.Subresource == "eviction":
+		return true
+	case a.verb != "write" && a.verb != w.Verb:
+		return false
+	case a.verb == "write" && a.subresource == "":
+		return true
+	}
+	return a.subresource == w.Subresource
+}
+
+// find returns the first write that answers an event; whether the event has a target at all, and whether
+// that still exists in the end.
+func (t *target) find(c *record.Change, object metav1.Object) (first *record.Access, exists, alive bool) {
+	look := func(list []int32) {
+		accesses := t.x.play.Accesses
+		n := sort.Search(len(list), func(i int) bool { return accesses[list[i]].At >= c.At })
+		if n < len(list) && (first == nil || accesses[list[n]].At < first.At) {
+			first = &accesses[list[n]]
+		}
+	}
+	one := func(k objectKey) {
+		exists, alive = true, alive || !t.x.gone(k)
+		look(t.objects[k])
+	}
+	shared := func(text, namespace string) {
+		exists, alive = true, true
+		if namespace == "" {
+			look(t.values[value{text, anywhere}])
+			return
+		}
+		look(t.values[value{text, namespace}])
+		look(t.values[value{text, ""}])
+	}
+	k := keyOf(c)
+	namespace, name := k.split()
+	switch t.relation {
+	case itself:
+		one(k)
+	case itsOwner:
+		for _, o := range t.x.controller(object) {
+			one(o.objectKey)
+		}
+	case ownsIt:
+		for _, o := range t.x.owners(object) {
+			if t.resource.matches(o.resource) {
+				one(o.objectKey)
+			}
+		}
+	case itOwns:
+		if uid := object.GetUID(); uid != "" {
+			exists, alive = true, !t.x.gone(k)
+			look(t.values[value{text: string(uid)}])
+		}
+	case sameName:
+		shared(name, namespace)
+	case sameLabel:
+		if v, ok := object.GetLabels()[t.label]; ok {
+			shared(v, namespace)
+		}
+	}
+	return first, exists, alive
+}

@@ -1,0 +1,191 @@
+package rules
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"watchlab/bench/controller/record"
+)
+
+func TestLoad(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "my.yaml")
+	if err := os.WriteFile(file, []byte("rules:\n- {after: pods, expect: write to it}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Load("nodes, " + file)
+	if err != nil || len(r.rules) != 3 || len(r.finals) != 2 {
+		t.Errorf("%v: %+v", err, r)
+	}
+	for _, name := range append(Names(), "") {
+		if _, err := Load(name); err != nil {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	if r := Default(); len(r.rules) != 1 || len(r.rules[0].expect) != 4 {
+		t.Errorf("%+v", r)
+	}
+	_, err = Load("deployment")
+	var at *FileError
+	if !errors.As(err, &at) || err.Error() != "rules deployment: no such file or directory (built-in rules: deployments, nodes, replicasets)" {
+		t.Error(err)
+	}
+	if _, err := Load(dir); !errors.As(err, &at) {
+		t.Error(err)
+	}
+}
+
+// Each error is one line with the file, the line, and what is allowed.
+func TestErrors(t *testing.T) {
+	for _, test := range []struct{ file, want string }{
+		{"", "the file is empty"},
+		{"# nothing\n", "the file is empty"},
+		{"a: [", "line 1: did not find expected node content"},
+		{"rules: []\n---\nrules: []\n", "line 2: more than one document"},
+		{"rules: []\n", "line 1: neither rules nor final"},
+		{"rule: []\n", `line 1: unknown field "rule" (allowed: rules, final)`},
+		{"[]\n", "line 1: must be fields with values (allowed: rules, final)"},
+		{"rules:\nfinal: []\n", "line 1: rules: no value"},
+		{"rules: 7\n", "line 1: must be fields with values (allowed: name, after, by, when, expect, within)"},
+		{"rules:\n- after: pods\n", "line 2: expect: missing"},
+		{"rules:\n- expect: write to it\n", "line 2: after: missing"},
+		{"rules:\n- after: pods\n  after: pods\n  expect: write to it\n", "line 3: after: duplicate field, first in line 2"},
+		{"rules:\n- after: Pods\n  expect: write to it\n", `line 2: after: resource "Pods" (allowed: a plural name such as pods, or deployments.apps, or *)`},
+		{"rules:\n- after: pods CHANGED\n  expect: write to it\n", `line 2: after: event "CHANGED" (allowed: ADDED, MODIFIED, DELETED, or several as in ADDED|MODIFIED)`},
+		{"rules:\n- after: pods =x\n  expect: write to it\n", `line 2: after: field "=x" (allowed: FIELD=VALUE or FIELD!=VALUE, as in phase=Failed)`},
+		{"rules:\n- after: pods phase=a b\n  expect: write to it\n", `line 2: after: field "b" (allowed: FIELD=VALUE or FIELD!=VALUE, as in phase=Failed)`},
+		{"rules:\n- after: ' '\n  expect: write to it\n", "line 2: after: empty (allowed: RESOURCE [TYPE[|TYPE]] [FIELD=VALUE …])"},
+		{"rules:\n- after: pods\n  expect: read it\n", `line 3: expect: "read it" (allowed: VERB to [SUBRESOURCE of] TARGET; VERB is write, create, update, patch, apply, delete)`},
+		{"rules:\n- after: pods\n  expect: write to its parent\n", `line 3: expect: target "its parent" (allowed: [SUBRESOURCE of] TARGET; TARGET is one of: ` + targets + `)`},
+		{"rules:\n- after: pods\n  expect: write to status of\n", `line 3: expect: target "status of" (allowed: [SUBRESOURCE of] TARGET; TARGET is one of: ` + targets + `)`},
+		{"rules:\n- after: pods\n  expect: write to Pods it owns\n", `line 3: expect: resource "Pods" (allowed: a plural name such as pods, or deployments.apps, or *)`},
+		{"rules:\n- after: pods\n  expect: []\n", "line 3: expect: empty"},
+		{"rules:\n- after: [pods]\n  expect: write to it\n", "line 2: after: must be a single value"},
+		{"rules:\n- {after: pods, expect: write to it, within: soon}\n", `line 2: within: "soon" (allowed: a duration such as 10s)`},
+		{"rules:\n- {after: pods, expect: write to it, within: -1s}\n", `line 2: within: "-1s" (allowed: a duration such as 10s)`},
+		{"rules:\n- {after: pods, expect: write to it, by: me}\n", `line 2: by: "me" (allowed: storm, workload, lifecycle, controller)`},
+		{"rules:\n- {after: pods, expect: write to it, name: \"a\\tb\"}\n", "line 2: name: \"a\\tb\": it must be printable"},
+		{"rules:\n- {after: pods, expect: write to it}\n- {after: pods, expect: write to it}\n", `line 3: rule "pods: write to it": twice; give one of them a name`},
+		{"rules:\n- after: pods\n  expect: write to it\n  when: .a ==\n", "line 4: when: .a ==: unexpected EOF"},
+		{"rules:\n- after: pods\n  expect: write to it\n  when: $after\n", "line 4: when: $after: variable not defined: $after"},
+		{"rules:\n- after: pods\n  expect: write to it\n  when: " + strings.Repeat("1+", 3000) + "1\n", "line 4: when: more than 4096 bytes"},
+		{"final:\n- has: .a\n", "line 2: each: missing"},
+		{"final:\n- each: pods\n", "line 2: neither has nor owns"},
+		{"final:\n- each: pods\n  has: $before\n", "line 3: has: $before: variable not defined: $before"},
+		{"final:\n- each: pods\n  has: .a\n  written: yes\n", `line 4: written: "yes" (allowed: status, any)`},
+		{"final:\n- each: pods\n  owns: {resource: pods}\n", "line 3: owns: resource and count are required"},
+		{strings.Repeat("#", maxFile+1), "more than 1048576 bytes"},
+	} {
+		_, err := Parse("my.yaml", []byte(test.file))
+		if err == nil || err.Error() != "rules my.yaml: "+test.want {
+			t.Errorf("%.60q: %v\nwant %s", test.file, err, test.want)
+		}
+	}
+}
+
+// The parser returns rules or an error of one line, and what it returns can judge a play.
+func FuzzParse(f *testing.F) {
+	files, err := filepath.Glob("builtin/*.yaml")
+	if err != nil || len(files) == 0 {
+		f.Fatal(err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Add([]byte("rules:\n- after: pods MODIFIED|ADDED phase!=Failed|Succeeded labels.a=\n  expect: [delete it, write to status of its owner]\n  within: 10s\n"))
+	f.Add([]byte("rules:\n- after: '* replicas=1'\n  expect: write to leases with the same label app.kubernetes.io/name\n  when: .spec.a[0] == $before.spec\n"))
+	f.Add([]byte("final:\n- {each: pods, has: '.a | keys', owns: {resource: '*', count: 1}}\n"))
+	p := playOf(f, "0s storm ADDED pods a/p uid=u status.phase=Failed\n1s storm MODIFIED pods a/p status.phase=Running owner=Pod:p:u\n2s c delete pods a/p 200\n")
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if strings.Contains(string(data), "repeat") || strings.Contains(string(data), "range") {
+			t.Skip("it may take as long as an expression is allowed to")
+		}
+		r, err := Parse("file", data)
+		if err != nil {
+			if strings.Contains(err.Error(), "\n") {
+				t.Errorf("several lines: %q", err)
+			}
+			return
+		}
+		r.Reactions(p)
+		r.Check(p)
+	})
+}
+
+// bigPlay returns a play of n changes of pods of 1,000 ReplicaSets, and of writes to these.
+func bigPlay(changes, accesses int) *record.Play {
+	const sets = 1000
+	p := &record.Play{End: time.Hour}
+	yes := true
+	add := func(c record.Change) {
+		c.Version, c.Key = uint64(len(p.Changes)+1), metaOf(c.Object).GetNamespace()+"/"+metaOf(c.Object).GetName()
+		p.Changes = append(p.Changes, c)
+	}
+	for i := range sets {
+		add(record.Change{By: record.ByManifest, Type: watch.Added, At: -1, Intended: -1, Resource: appsv1.SchemeGroupVersion.WithResource("replicasets"),
+			Object: &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: fmt.Sprint("rs-", i), UID: types.UID(fmt.Sprint("rs-", i))}}})
+	}
+	phases := []v1.PodPhase{v1.PodPending, v1.PodRunning, v1.PodFailed}
+	states := map[int]*v1.Pod{}
+	for i := range changes {
+		k := i % 3_000
+		before := states[k]
+		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: fmt.Sprint("pod-", k), UID: types.UID(fmt.Sprint("pod-", k)), Labels: map[string]string{"app": "web"},
+			OwnerReferences: []metav1.OwnerReference{{Kind: "ReplicaSet", APIVersion: "apps/v1", Name: fmt.Sprint("rs-", k%sets), UID: types.UID(fmt.Sprint("rs-", k%sets)), Controller: &yes}}}}
+		pod.Status.Phase = phases[i/3_000%3]
+		c := record.Change{By: record.ByStorm, Type: watch.Added, Resource: v1.SchemeGroupVersion.WithResource("pods"), Object: pod, At: time.Duration(i) * time.Millisecond}
+		c.Intended = c.At
+		if before != nil {
+			c.Type, c.Before = watch.Modified, before
+		}
+		states[k] = pod
+		add(c)
+	}
+	for i := range accesses {
+		a := record.Access{At: time.Duration(i) * 3 * time.Millisecond, Client: "new-0", Verb: "update", Code: 200,
+			Resource: appsv1.SchemeGroupVersion.WithResource("replicasets"), Subresource: "status", Key: fmt.Sprint("a/rs-", i%sets)}
+		if i%2 == 0 {
+			a.Verb, a.Resource, a.Subresource, a.Key = "patch", v1.SchemeGroupVersion.WithResource("pods"), "", fmt.Sprint("a/pod-", i%3_000)
+		}
+		p.Accesses = append(p.Accesses, a)
+	}
+	return p
+}
+
+// The time grows with changes and accesses, not with their product.
+func BenchmarkReactions(b *testing.B) {
+	for _, rules := range []string{"", "replicasets"} {
+		for _, n := range []int{1, 4} {
+			changes, accesses := n*15_000, n*5_000
+			b.Run(fmt.Sprintf("rules=%s/changes=%d/accesses=%d", cmp.Or(rules, "default"), changes, accesses), func(b *testing.B) {
+				r, err := Load(rules)
+				if err != nil {
+					b.Fatal(err)
+				}
+				p := bigPlay(changes, accesses)
+				b.ReportAllocs()
+				for b.Loop() {
+					if len(r.Reactions(p)) == 0 {
+						b.Fatal("none")
+					}
+				}
+			})
+		}
+	}
+}
