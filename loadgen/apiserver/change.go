@@ -32,8 +32,7 @@ type Change struct {
 const byManifest = "manifest"
 
 func originOf(ctx context.Context) store.Origin {
-	due, _ := ctx.Value(intendedKey{}).(time.Time)
-	return store.Origin{By: ClientOf(ctx), Intended: due}
+	return store.Origin{By: ClientOf(ctx), Intended: IntendedOf(ctx)}
 }
 
 // observe reports the changes of a collection.
@@ -79,6 +78,12 @@ type intendedKey struct{}
 // WithIntended says when a request of this process was due, for [Change].
 func WithIntended(ctx context.Context, at time.Time) context.Context {
 	return context.WithValue(ctx, intendedKey{}, at)
+}
+
+// IntendedOf returns the time of [WithIntended], or the zero time.
+func IntendedOf(ctx context.Context) time.Time {
+	due, _ := ctx.Value(intendedKey{}).(time.Time)
+	return due
 }
 
 // Transport returns a transport to the server without a connection, without [Options].Wrap and thus without
