@@ -1,5 +1,7 @@
 package program
 
+import "net/http"
+
 var Parse = parse
 
 // CutLogs cuts logs at a size. It returns a function that restores the limit.
@@ -7,4 +9,13 @@ func CutLogs(size int64) (restore func()) {
 	old := logLimit
 	logLimit = size
 	return func() { logLimit = old }
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (r roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return r(req) }
+
+// SetTransport answers the scraper's requests.
+func SetTransport(s *Scraper, answer func(*http.Request) (*http.Response, error)) {
+	s.client.Transport = roundTripper(answer)
 }

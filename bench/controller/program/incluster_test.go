@@ -73,7 +73,7 @@ func TestInCluster(t *testing.T) {
 	needNamespaces(t, err)
 	exit := p.Exit()
 	want := fmt.Sprintf("user %d, new-0, 1 pods, namespace kube-system", os.Getuid())
-	if got := output(t, log); got != want || exit.Status != "exit status 0" {
+	if got := strings.TrimSpace(logged(t, log)); got != want || exit.Status != "exit status 0" {
 		t.Errorf("%s, %s, want %s", exit.Status, got, want)
 	}
 	if after, _ := os.Stat(program.ServiceAccount); (before == nil) != (after == nil) {
@@ -172,7 +172,7 @@ func TestInClusterUser(t *testing.T) {
 	if err != nil || string(out) != "exit status 0\n" {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if got, want := output(t, log), fmt.Sprintf("user %d, new-0, 1 pods, namespace kube-system", user); got != want {
+	if got, want := strings.TrimSpace(logged(t, log)), fmt.Sprintf("user %d, new-0, 1 pods, namespace kube-system", user); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -79,16 +81,82 @@ func start(t *testing.T, o program.Options) *program.Program {
 
 func shell(script string) []string { return []string{"/bin/sh", "-c", script} }
 
-// output waits until the log has a full line, and returns it.
-func output(t *testing.T, log string) string {
+// lines is a pipe that programs write to as {dir}/pipe.
+type lines struct {
+	dir string
+	t   *testing.T
+	in  *os.File
+}
+
+func newLines(t *testing.T) *lines {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		if data, _ := os.ReadFile(log); strings.HasSuffix(string(data), "\n") {
-			return strings.TrimSpace(string(data))
+	l := &lines{dir: t.TempDir(), t: t}
+	if err := unix.Mkfifo(filepath.Join(l.dir, "pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if l.in != nil {
+			_ = l.in.Close()
+		}
+	})
+	return l
+}
+
+// next waits for a line.
+func (l *lines) next() string {
+	l.t.Helper()
+	var err error
+	if l.in == nil {
+		if l.in, err = os.Open(filepath.Join(l.dir, "pipe")); err == nil {
+			err = l.in.SetReadDeadline(time.Now().Add(10 * time.Second))
 		}
 	}
-	t.Fatal("no output")
-	return ""
+	var line []byte
+	for c := []byte{0}; err == nil && c[0] != '\n'; {
+		if _, err = l.in.Read(c); err == nil {
+			line = append(line, c[0])
+		}
+	}
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return strings.TrimSpace(string(line))
+}
+
+// end waits until nobody can write to the pipe: all processes with it have ended.
+func (l *lines) end() {
+	l.t.Helper()
+	if _, err := io.Copy(io.Discard, l.in); err != nil {
+		l.t.Fatal("a process lives on: ", err)
+	}
+}
+
+// second is a pipe that a program reads from; see send.
+func (l *lines) second() string {
+	l.t.Helper()
+	path := filepath.Join(l.dir, "second")
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		l.t.Fatal(err)
+	}
+	return path
+}
+
+// send waits until a program reads a line from the second pipe.
+func (l *lines) send() {
+	l.t.Helper()
+	if err := os.WriteFile(filepath.Join(l.dir, "second"), []byte("go\n"), 0o600); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// logged returns the log of a program that has ended.
+func logged(t *testing.T, log string) string {
+	t.Helper()
+	data, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
 }
 
 func TestExit(t *testing.T) {
@@ -100,17 +168,17 @@ func TestExit(t *testing.T) {
 		{name: "success", script: "exit 0", status: "exit status 0"},
 		{name: "failure", script: "exit 3", status: "exit status 3"},
 		{name: "crash", script: "kill -ABRT $$", status: "signal: aborted"},
-		{name: "kill", script: "echo; sleep 60", status: "signal: killed", end: (*program.Program).Kill, planned: true},
-		{name: "stop", script: "trap 'exit 4' TERM; echo; sleep 60 & wait", status: "exit status 4",
+		{name: "kill", script: "echo >$0; sleep 60", status: "signal: killed", end: (*program.Program).Kill, planned: true},
+		{name: "stop", script: "trap 'exit 4' TERM; echo >$0; sleep 60 & wait", status: "exit status 4",
 			end: func(p *program.Program) { p.Stop(time.Minute) }, planned: true},
-		{name: "deaf", script: "trap '' TERM; echo; while :; do sleep 1; done", status: "signal: killed",
+		{name: "deaf", script: "trap '' TERM; echo >$0; while :; do sleep 1; done", status: "signal: killed",
 			end: func(p *program.Program) { p.Stop(time.Millisecond) }, planned: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			log := filepath.Join(t.TempDir(), "log")
-			p := start(t, program.Options{Command: shell(tc.script), Log: log})
+			l := newLines(t)
+			p := start(t, program.Options{Command: append(shell(tc.script), "{dir}/pipe"), Dir: l.dir})
 			if tc.end != nil {
-				output(t, log)
+				l.next()
 				tc.end(p)
 			}
 			exit := p.Exit()
@@ -135,28 +203,15 @@ func TestChildren(t *testing.T) {
 		"crash": func(p *program.Program) { _ = syscall.Kill(p.Pid(), syscall.SIGKILL) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			log := filepath.Join(t.TempDir(), "log")
-			p := start(t, program.Options{Command: shell("(trap '' TERM; while :; do sleep 1; done) & echo $!; wait"), Log: log})
-			child, err := strconv.Atoi(output(t, log))
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := newLines(t)
+			p := start(t, program.Options{Dir: l.dir,
+				Command: append(shell("(trap '' TERM; echo; while :; do sleep 1; done) >$0 & wait"), "{dir}/pipe")})
+			l.next()
 			end(p)
 			p.Exit()
-			for deadline := time.Now().Add(10 * time.Second); alive(child); time.Sleep(time.Millisecond) {
-				if time.Now().After(deadline) {
-					t.Fatalf("child %d lives on", child)
-				}
-			}
+			l.end()
 		})
 	}
-}
-
-// alive reports whether a process runs. A killed one may be a zombie for some time.
-func alive(pid int) bool {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	_, rest, _ := strings.Cut(string(data), ") ")
-	return err == nil && !strings.HasPrefix(rest, "Z") && !strings.HasPrefix(rest, "X")
 }
 
 func TestContext(t *testing.T) {
@@ -226,7 +281,7 @@ func TestPlaceholders(t *testing.T) {
 		t.Errorf("metrics at %s", p.MetricsURL())
 	}
 	want := "/play/kubeconfig  /play/new-0/certs --kubeconfig=/play/kubeconfig --metrics=" + metrics + " --id=new-0"
-	if got := output(t, log); got != want {
+	if got := strings.TrimSpace(logged(t, log)); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	if url := start(t, program.Options{Command: shell("")}).MetricsURL(); url != "" {
@@ -242,11 +297,7 @@ func TestLog(t *testing.T) {
 		if exit := start(t, program.Options{Command: shell(script), Log: log}).Exit(); exit.Status != "exit status 0" {
 			t.Errorf("%+v", exit)
 		}
-		data, err := os.ReadFile(log)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(data)
+		return logged(t, log)
 	}
 	if got := run("echo out; echo err >&2"); got != "out\nerr\n" {
 		t.Errorf("log %q", got)
@@ -266,9 +317,10 @@ func TestEscaped(t *testing.T) {
 	if _, err := exec.LookPath("setsid"); err != nil {
 		t.Skip("no setsid")
 	}
-	log := filepath.Join(t.TempDir(), "log")
-	p := start(t, program.Options{Command: shell("setsid sh -c 'echo $$; sleep 60' & wait"), Log: log})
-	child, err := strconv.Atoi(output(t, log))
+	l := newLines(t)
+	p := start(t, program.Options{Dir: l.dir,
+		Command: append(shell("setsid sh -c 'echo $$ >$0; sleep 60' $0 & wait"), "{dir}/pipe")})
+	child, err := strconv.Atoi(l.next())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,11 @@ import (
 // Sample returns the sum over all processes of the program's group. CPU includes that of children that
 // have ended. It is false after the end of the program.
 func (p *Program) Sample() (record.Sample, bool) {
+	select {
+	case <-p.exited: // The group's id may be another group's.
+		return record.Sample{}, false
+	default:
+	}
 	processes, err := procfs.AllProcs()
 	if err != nil {
 		return record.Sample{}, false

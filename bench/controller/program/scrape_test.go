@@ -1,0 +1,233 @@
+package program_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"watchlab/bench/controller/program"
+	"watchlab/bench/controller/record"
+)
+
+const exposed = `# TYPE workqueue_depth gauge
+workqueue_depth{priority="0",name="widget"} 3
+# TYPE workqueue_adds_total counter
+workqueue_adds_total{name="a \"b\" \\"} 12
+# TYPE workqueue_queue_duration_seconds histogram
+workqueue_queue_duration_seconds_bucket{name="widget",le="0.1"} 4
+workqueue_queue_duration_seconds_bucket{name="widget",le="1e+06"} 5
+workqueue_queue_duration_seconds_bucket{name="widget",le="+Inf"} 6
+workqueue_queue_duration_seconds_sum{name="widget"} 2.5
+workqueue_queue_duration_seconds_count{name="widget"} 6
+workqueue_queue_duration_seconds_bucket{name="idle",le="+Inf"} 0
+workqueue_queue_duration_seconds_sum{name="idle"} 0
+workqueue_queue_duration_seconds_count{name="idle"} 0
+# TYPE rest_client_latency summary
+rest_client_latency{quantile="0.5"} 1
+rest_client_latency_sum 9
+rest_client_latency_count 4
+# TYPE process_resident_memory_bytes gauge
+process_resident_memory_bytes 1.5e+07
+go_goroutines 40
+go_memstats_heap_inuse_bytes 7
+go_gc_duration_seconds_count 7
+http_requests_total 9
+`
+
+func TestParse(t *testing.T) {
+	got, err := program.Parse([]byte(exposed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]float64{
+		`workqueue_depth{name="widget",priority="0"}`:                       3,
+		`workqueue_adds_total{name="a \"b\" \\"}`:                           12,
+		`workqueue_queue_duration_seconds_bucket{name="widget",le="0.1"}`:   4,
+		`workqueue_queue_duration_seconds_bucket{name="widget",le="1e+06"}`: 5,
+		`workqueue_queue_duration_seconds_sum{name="widget"}`:               2.5,
+		`workqueue_queue_duration_seconds_count{name="widget"}`:             6,
+		`rest_client_latency_sum`:                                           9,
+		`rest_client_latency_count`:                                         4,
+		`process_resident_memory_bytes`:                                     1.5e7,
+		`go_goroutines`:                                                     40,
+		`go_memstats_heap_inuse_bytes`:                                      7,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if _, err := program.Parse([]byte("workqueue_depth{")); err == nil || !strings.HasPrefix(err.Error(), "metrics: text format parsing error in line 1") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestScraper(t *testing.T) {
+	answer := func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer secret" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		switch r.URL.Path {
+		case "/metrics":
+			fmt.Fprint(w, exposed)
+		case "/large":
+			line := []byte("# " + strings.Repeat("x", 1<<16) + "\n")
+			for range 600 {
+				if _, err := w.Write(line); err != nil {
+					return
+				}
+			}
+		case "/redirect":
+			http.Redirect(w, r, "/metrics", http.StatusFound)
+		default:
+			w.WriteHeader(http.StatusNotFound)
+		}
+	}
+	plain, encrypted := httptest.NewServer(http.HandlerFunc(answer)), httptest.NewTLSServer(http.HandlerFunc(answer))
+	defer plain.Close()
+	defer encrypted.Close()
+	for _, tc := range []struct{ url, token, want string }{
+		{plain.URL + "/metrics", "secret", ""},
+		{encrypted.URL + "/metrics", "secret", ""},
+		{plain.URL + "/metrics", "", "metrics: " + plain.URL + "/metrics: 401 Unauthorized"},
+		{plain.URL + "/none", "secret", "metrics: " + plain.URL + "/none: 404 Not Found"},
+		{plain.URL + "/large", "secret", "metrics: " + plain.URL + "/large: more than 32 MiB"},
+		{plain.URL + "/redirect", "secret", "metrics: " + plain.URL + "/redirect: 302 Found"},
+	} {
+		s, err := program.NewScraper(tc.url, tc.token)
+		if err != nil {
+			t.Fatal(err)
+		}
+		values, err := s.Scrape(t.Context())
+		s.Close()
+		switch {
+		case tc.want == "" && (err != nil || values["go_goroutines"] != 40):
+			t.Errorf("%s: %v, %v goroutines", tc.url, err, values["go_goroutines"])
+		case tc.want != "" && (err == nil || err.Error() != tc.want):
+			t.Errorf("%s: error %v, want %s", tc.url, err, tc.want)
+		}
+	}
+	for _, bad := range []string{"", "127.0.0.1:8080", "ftp://127.0.0.1/metrics", "http://", "http://[", "\x00"} {
+		if _, err := program.NewScraper(bad, ""); err == nil || !strings.HasPrefix(err.Error(), "metrics: ") {
+			t.Errorf("%q: error %v", bad, err)
+		}
+	}
+}
+
+// TestForeign: the token of the simulated server does not leave the machine.
+func TestForeign(t *testing.T) {
+	s, err := program.NewScraper("http://metrics.example/metrics", "secret")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got http.Header
+	program.SetTransport(s, func(r *http.Request) (*http.Response, error) {
+		got = r.Header
+		return nil, http.ErrServerClosed
+	})
+	if _, err := s.Scrape(t.Context()); err == nil || got == nil || got.Get("Authorization") != "" {
+		t.Errorf("error %v, headers %v", err, got)
+	}
+}
+
+// TestBetween compares with observations that are known: two series of a real histogram, and a scrape in
+// their middle.
+func TestBetween(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	times := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "controller_runtime_reconcile_time_seconds",
+		Buckets: []float64{0.01, 0.1, 1}}, []string{"controller"})
+	registry.MustRegister(times)
+	server := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	defer server.Close()
+	s, err := program.NewScraper(server.URL, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	scrape := func() map[string]float64 {
+		values, err := s.Scrape(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return values
+	}
+	for range 50 {
+		times.WithLabelValues("a").Observe(5)
+	}
+	first := scrape()
+	for range 90 {
+		times.WithLabelValues("a").Observe(0.05)
+	}
+	for range 10 {
+		times.WithLabelValues("b").Observe(0.5)
+	}
+	last := scrape()
+	const name = "controller_runtime_reconcile_time_seconds"
+	for _, tc := range []struct {
+		first                 map[string]float64
+		labels                map[string]string
+		count, mean, p50, p95 float64
+	}{
+		{first, nil, 100, 0.095, 0.01 + 0.09*50/90, 0.1 + 0.9*5/10},
+		{first, map[string]string{"controller": "a"}, 90, 0.05, 0.01 + 0.09*45/90, 0.01 + 0.09*85.5/90},
+		{first, map[string]string{"controller": "b"}, 10, 0.5, 0.1 + 0.9*5/10, 0.1 + 0.9*9.5/10},
+		{nil, map[string]string{"controller": "a"}, 140, (50*5 + 90*0.05) / 140, 0.01 + 0.09*70/90, 1},
+		{first, map[string]string{"controller": "c"}, 0, math.NaN(), math.NaN(), math.NaN()},
+		{last, nil, 0, math.NaN(), math.NaN(), math.NaN()},
+	} {
+		h := program.Between(tc.first, last, name, tc.labels)
+		got := []float64{h.Count, h.Mean(), h.Quantile(0.5), h.Quantile(0.95)}
+		for i, want := range []float64{tc.count, tc.mean, tc.p50, tc.p95} {
+			if math.IsNaN(want) != math.IsNaN(got[i]) || math.Abs(got[i]-want) > 1e-9 {
+				t.Errorf("%v: %v, want %v", tc.labels, got, []float64{tc.count, tc.mean, tc.p50, tc.p95})
+				break
+			}
+		}
+	}
+}
+
+// TestMonitor: one scrape now and in each second; failed ones are left out.
+func TestMonitor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := program.NewScraper("http://127.0.0.1:1/metrics", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		start, calls := time.Now(), 0
+		program.SetTransport(s, func(r *http.Request) (*http.Response, error) {
+			if calls++; calls < 3 {
+				return nil, http.ErrServerClosed
+			}
+			w := httptest.NewRecorder()
+			fmt.Fprintf(w, "go_goroutines %d\n", calls)
+			return w.Result(), nil
+		})
+		got := map[time.Duration]float64{}
+		ctx, cancel := context.WithTimeout(t.Context(), 5500*time.Millisecond)
+		defer cancel()
+		m := program.Monitor{Client: "new-0", Scraper: s, Start: start.Add(2 * time.Second), Scraped: func(s record.Scrape) {
+			if s.Client != "new-0" {
+				t.Errorf("client %s", s.Client)
+			}
+			got[s.At] = s.Values["go_goroutines"]
+		}}
+		if err := m.Run(ctx); err != nil {
+			t.Error(err)
+		}
+		want := map[time.Duration]float64{0: 3, time.Second: 4, 2 * time.Second: 5, 3 * time.Second: 6}
+		if !maps.Equal(got, want) {
+			t.Errorf("scrapes at %v, want %v", slices.Sorted(maps.Keys(got)), want)
+		}
+	})
+}
