@@ -1,0 +1,139 @@
+package controller
+
+import (
+	"cmp"
+	"encoding/xml"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"watchlab/bench/controller/verdict"
+)
+
+// The elements of JUnit's XML, as its readers agree on them.
+type (
+	junitSuites struct {
+		XMLName  xml.Name `xml:"testsuites"`
+		Name     string   `xml:"name,attr"`
+		Tests    int      `xml:"tests,attr"`
+		Failures int      `xml:"failures,attr"`
+		Errors   int      `xml:"errors,attr"`
+		Time     string   `xml:"time,attr"`
+		Suites   []junitSuite
+	}
+	junitSuite struct {
+		XMLName    xml.Name        `xml:"testsuite"`
+		Name       string          `xml:"name,attr"`
+		Tests      int             `xml:"tests,attr"`
+		Failures   int             `xml:"failures,attr"`
+		Errors     int             `xml:"errors,attr"`
+		Skipped    int             `xml:"skipped,attr"`
+		Time       string          `xml:"time,attr"`
+		Timestamp  string          `xml:"timestamp,attr"`
+		Properties []junitProperty `xml:"properties>property"`
+		Cases      []junitCase
+		took       time.Duration
+	}
+	junitProperty struct {
+		Name  string `xml:"name,attr"`
+		Value string `xml:"value,attr"`
+	}
+	junitCase struct {
+		XMLName   xml.Name `xml:"testcase"`
+		Name      string   `xml:"name,attr"`
+		Classname string   `xml:"classname,attr"`
+		Time      string   `xml:"time,attr"`
+		Failure   *junitFailure
+	}
+	junitFailure struct {
+		XMLName xml.Name `xml:"failure"`
+		Message string   `xml:"message,attr"`
+		Type    string   `xml:"type,attr"`
+		Text    string   `xml:",chardata"`
+	}
+)
+
+// WriteJUnit writes the result as JUnit XML: a test suite per program, and a test case per play and
+// verdict, whose time is its share of the play. A failure has the evidence.
+func (r *Result) WriteJUnit(w io.Writer) error {
+	all := junitSuites{Name: "watchlab controller"}
+	var took time.Duration
+	for i, program := range r.Programs {
+		s := r.junitSuite(program)
+		if i == 0 {
+			s.Properties = append(s.Properties, junitProperty{"sentence", r.Sentence})
+		}
+		all.Tests += s.Tests
+		all.Failures += s.Failures
+		took += s.took
+		all.Suites = append(all.Suites, s)
+	}
+	all.Time = seconds(took)
+	if _, err := io.WriteString(w, xml.Header); err != nil {
+		return err
+	}
+	enc := xml.NewEncoder(w)
+	enc.Indent("", "  ")
+	if err := enc.Encode(all); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, "\n")
+	return err
+}
+
+func (r *Result) junitSuite(program string) junitSuite {
+	s := junitSuite{Name: program, Timestamp: r.Env.Started.UTC().Format("2006-01-02T15:04:05")}
+	for _, p := range r.Spec.Programs {
+		if p.Label == program && len(p.Command) > 0 {
+			s.Properties = append(s.Properties, junitProperty{"command", strings.Join(p.Command, " ")})
+		}
+	}
+	for i := range r.Plays {
+		p := &r.Plays[i]
+		if p.Program != program {
+			continue
+		}
+		s.took += p.End
+		for _, v := range p.Verdicts {
+			c := junitCase{Name: v.Name, Classname: p.Name, Time: seconds(p.End / time.Duration(len(p.Verdicts)))}
+			if v.Failed {
+				s.Failures++
+				c.Failure = &junitFailure{Message: v.Text, Type: v.Name, Text: strings.Join(r.failure(p, v), "\n")}
+			}
+			s.Cases = append(s.Cases, c)
+		}
+	}
+	s.Tests, s.Time = len(s.Cases), seconds(s.took)
+	return s
+}
+
+// failure returns the lines of a failed verdict: its text, the evidence, and how to play it again.
+func (r *Result) failure(p *Play, v verdict.Verdict) []string {
+	lines := []string{printable(v.Text)}
+	for _, e := range v.Evidence {
+		lines = append(lines, fmt.Sprintf("at %ss: %s", seconds(e.At), printable(e.Text)))
+	}
+	if s := r.Shrunk; s != nil && s.Verdict == v.Name && s.Plan == p.Plan {
+		lines = append(lines, fmt.Sprintf("smallest plan that fails (%d of %d plays): %s", s.Failed, s.Repeated,
+			cmp.Or(strings.Join(s.Faults, " "), "no faults")), s.Command)
+	}
+	if p.Folder != "" {
+		lines = append(lines, "requests and logs: "+p.Folder)
+	}
+	return lines
+}
+
+// printable replaces control characters: a controller chooses the names of its objects.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, s)
+}
+
+func seconds(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', 3, 64) }
