@@ -52,14 +52,6 @@ func (s *Server) observe(c *collection) {
 	})
 }
 
-// Lag is how far an open watch is behind.
-type Lag struct {
-	Client   string // see [WithClient]
-	Resource schema.GroupVersionResource
-	Events   int   // visible events that the watch has not written
-	Bytes    int64 // in the send queue of its connection, which other streams may share; 0 if unknown
-}
-
 type clientKey struct{}
 
 // WithClient names the client of a request, for [Change] and [Lag].

@@ -167,6 +167,7 @@ func Open(opts Options, storms ...*Prepared) (*Server, error) {
 	s.http = &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: 10 * time.Second,
+		ConnContext:       withConn,
 		// Clients that go away are nothing to write about.
 		ErrorLog: log.New(io.Discard, "", 0),
 	}

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -51,6 +53,9 @@ func (s *Server) watch(req *request, q *query) error {
 	}
 	w.follower = req.log.Follow(start.At)
 	defer w.follower.Close()
+	w.sent.Store(start.At)
+	s.watching.add(w)
+	defer s.watching.remove(w)
 	// From here on, an error means that the client is gone.
 	if w.flush() == nil && w.initial(start) == nil {
 		w.run(req.http.Context().Done(), s.opts.BookmarkInterval)
@@ -63,8 +68,9 @@ type watcher struct {
 	query        *query
 	follower     *stream.Follower
 	flush        func() error
-	at           uint64 // position of the last sent event
-	scratch, one []byte // reused buffers for assembled frames
+	at           uint64        // position of the last sent event
+	sent         atomic.Uint64 // the same after it is written; see [Server.Lags]
+	scratch, one []byte        // reused buffers for assembled frames
 }
 
 // fail sends an ERROR event.
@@ -198,7 +204,7 @@ func (w *watcher) events(upto uint64) error {
 		}
 		w.at = upto
 		w.follower.Seen(upto, 0)
-		return w.send(frames)
+		return w.wrote(w.send(frames))
 	}
 	w.scratch = w.scratch[:0]
 	for w.at < upto && len(w.scratch) < writeSize {
@@ -208,7 +214,14 @@ func (w *watcher) events(upto uint64) error {
 		w.at++
 	}
 	w.follower.Seen(w.at, 0)
-	return w.send(w.scratch)
+	return w.wrote(w.send(w.scratch))
+}
+
+func (w *watcher) wrote(err error) error {
+	if err == nil {
+		w.sent.Store(w.at)
+	}
+	return err
 }
 
 // filter appends the event after a position as the watch sees it: ADDED if the object
@@ -279,6 +292,20 @@ type watching struct {
 	mu          sync.Mutex    // guards the fields below
 	open, ended int           // numbers of watches
 	changed     chan struct{} // closed at the next change; nil if no caller waits
+	all         []*watcher    // open, in the order of their begin
+}
+
+func (w *watching) add(one *watcher) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.all = append(w.all, one)
+}
+
+func (w *watching) remove(one *watcher) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	i := slices.Index(w.all, one)
+	w.all = slices.Delete(w.all, i, i+1)
 }
 
 func (w *watching) change(open, ended int) {

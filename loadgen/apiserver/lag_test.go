@@ -1,0 +1,119 @@
+package apiserver
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"net/http"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// await waits until a condition holds.
+func await(t *testing.T, ctx context.Context, what string, holds func() bool) {
+	t.Helper()
+	for !holds() {
+		if ctx.Err() != nil {
+			t.Fatalf("%s: %v", what, ctx.Err())
+		}
+		runtime.Gosched()
+	}
+}
+
+// TestLags: a client that does not read falls behind, over HTTP/1.1 and HTTP/2, and catches up when it reads.
+func TestLags(t *testing.T) {
+	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
+		t.Run(protocol, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			var socket atomic.Bool
+			s := bulky()
+			srv, err := New(s, Options{Wrap: func(next http.Handler) http.Handler {
+				return RequireTokens(map[string]string{"token": "slow"}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					socket.Store(connOf(r.Context()) != nil)
+					next.ServeHTTP(w, r)
+				}))
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			transport := &http.Transport{DisableCompression: true}
+			var url string
+			if protocol == "HTTP/1.1" {
+				url, err = srv.Start()
+			} else {
+				url, err = serveTLS(srv, transport)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				transport.CloseIdleConnections()
+				if err := srv.Close(); err != nil {
+					t.Error(err)
+				}
+			}()
+			if lags := srv.Lags(); len(lags) != 0 {
+				t.Errorf("without a watch: %+v", lags)
+			}
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/api/v1/pods?watch=1", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Authorization", "Bearer token")
+			res, err := transport.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = res.Body.Close() }()
+			if res.Proto != protocol || !socket.Load() {
+				t.Errorf("%s, with a socket: %v", res.Proto, socket.Load())
+			}
+			await(t, ctx, "a watch", func() bool { return len(srv.Lags()) == 1 })
+			want := Lag{Client: "slow", Resource: v1.SchemeGroupVersion.WithResource("pods")}
+			if got := srv.Lags()[0]; got.Client != want.Client || got.Resource != want.Resource || got.Events != 0 {
+				t.Errorf("before the storm: %+v, want %+v", got, want)
+			}
+			srv.Release(uint64(len(s.Events)))
+			if got := srv.Lags()[0]; got.Events <= 0 || got.Events > len(s.Events) {
+				t.Errorf("while the client does not read: %+v", got)
+			}
+			if protocol == "HTTP/1.1" && runtime.GOOS == "linux" {
+				await(t, ctx, "bytes in the send queue", func() bool { return srv.Lags()[0].Bytes > 0 })
+			}
+			r := bufio.NewReaderSize(res.Body, 64<<10) // longer than a frame
+			for range s.Events {
+				if _, err := r.ReadSlice('\n'); err != nil {
+					t.Fatal(err)
+				}
+			}
+			await(t, ctx, "no lag", func() bool { l := srv.Lags()[0]; return l.Events == 0 && l.Bytes == 0 })
+			cancel()
+			for len(srv.Lags()) > 0 {
+				runtime.Gosched()
+			}
+		})
+	}
+}
+
+// serveTLS serves with TLS to a transport that knows the certificate.
+func serveTLS(srv *Server, transport *http.Transport) (url string, err error) {
+	id, err := NewIdentity(time.Now())
+	if err != nil {
+		return "", err
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(id.CA)
+	transport.TLSClientConfig, transport.ForceAttemptHTTP2 = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, true
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return srv.Serve(l, id.ServerConfig())
+}
