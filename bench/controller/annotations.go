@@ -2,13 +2,46 @@ package controller
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"watchlab/bench/stats"
 )
+
+// JUnitFile is the name of the JUnit XML in a results folder.
+const JUnitFile = "junit.xml"
+
+// Publish writes the result for CI systems: [JUnitFile] in the results folder and, in a GitHub workflow
+// (GITHUB_ACTIONS=true), annotations to out and a summary to the file GITHUB_STEP_SUMMARY.
+func (r *Result) Publish(dir string, out io.Writer) error {
+	if err := create(filepath.Join(dir, JUnitFile), os.O_TRUNC, r.WriteJUnit); err != nil {
+		return err
+	}
+	if os.Getenv("GITHUB_ACTIONS") != "true" {
+		return nil
+	}
+	if err := r.WriteAnnotations(out); err != nil {
+		return err
+	}
+	summary := os.Getenv("GITHUB_STEP_SUMMARY")
+	if summary == "" {
+		return nil
+	}
+	return create(summary, os.O_APPEND, r.WriteSummary)
+}
+
+func create(path string, flag int, write func(io.Writer) error) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|flag, 0o644)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(f), f.Close())
+}
 
 // WriteAnnotations writes the result as workflow commands of GitHub: an annotation per program and failed
 // verdict, with the first play that failed, and one for all figures that lost. GitHub shows ten of a kind

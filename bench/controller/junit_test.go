@@ -5,6 +5,9 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -178,6 +181,43 @@ func TestAnnotations(t *testing.T) {
 		if err := write(failing{full}); !errors.Is(err, full) {
 			t.Errorf("error %v", err)
 		}
+	}
+}
+
+func TestPublish(t *testing.T) {
+	dir := t.TempDir()
+	summary := filepath.Join(dir, "summary.md")
+	if err := os.WriteFile(summary, []byte("of another command\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GITHUB_STEP_SUMMARY", summary)
+	r := judged()
+	read := func(name string) string {
+		t.Helper()
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	for _, github := range []string{"", "true"} {
+		t.Setenv("GITHUB_ACTIONS", github)
+		annotations, wantSummary := "", "of another command\n"
+		if github != "" {
+			annotations, wantSummary = text(t, r.WriteAnnotations), wantSummary+text(t, r.WriteSummary)
+		}
+		if got := text(t, func(w io.Writer) error { return r.Publish(dir, w) }); got != annotations {
+			t.Errorf("GITHUB_ACTIONS=%s: output %s", github, got)
+		}
+		if got := read("summary.md"); got != wantSummary {
+			t.Errorf("GITHUB_ACTIONS=%s: summary %s", github, got)
+		}
+		if got := read(controller.JUnitFile); got != text(t, r.WriteJUnit) {
+			t.Errorf("JUnit %s", got)
+		}
+	}
+	if err := r.Publish(filepath.Join(dir, "none"), io.Discard); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("error %v", err)
 	}
 }
 
