@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -101,6 +102,10 @@ func (req *request) decode(body []byte, kind schema.GroupVersionKind, into runti
 			fmt.Sprintf("the body of the request was in an unknown format - accepted media types include: %s, %s, %s, %s", runtime.ContentTypeJSON, runtime.ContentTypeYAML, runtime.ContentTypeProtobuf, runtime.ContentTypeCBOR))
 	}
 	o, got, err := info.Serializer.Decode(body, &kind, into)
+	if runtime.IsNotRegisteredError(err) && got != nil && got.Kind == kind.Kind && media == runtime.ContentTypeJSON {
+		// Generated clients of custom resources send options in the version of their own group.
+		o, err = into, json.Unmarshal(body, into)
+	}
 	if err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}

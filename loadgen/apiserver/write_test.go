@@ -375,6 +375,16 @@ func TestCustomResources(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer w.Stop()
+			// A generated client's options are in the version of its own group.
+			for body, want := range map[string]int{
+				`{"apiVersion":"example.com/v1","kind":"DeleteOptions","preconditions":{"uid":"other"}}`: http.StatusConflict,
+				`{"apiVersion":"example.com/v1","kind":"Widget"}`:                                        http.StatusBadRequest,
+			} {
+				path := "/apis/example.com/v1/namespaces/default/widgets/w-1"
+				if code, answer := srv.ask(http.MethodDelete, path, "", wire.ContentJSON, body); code != want {
+					t.Errorf("DELETE with %s: %d %s", body, code, answer)
+				}
+			}
 			if err := old.Delete(ctx, "w-1", metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
