@@ -69,7 +69,9 @@ type Log struct {
 	sorted  []int32          // indexes in the order of keys
 	extra   map[string]int32 // indexes of keys that the recording does not have
 	free    []int32          // unused indexes
-	shared  bool             // names and sorted belong to the recording; copy them before a change
+	// foreign are the indexes of keys whose newest event is not the recording's, or a change replayed on one.
+	foreign map[int32]struct{}
+	shared  bool // names and sorted belong to the recording; copy them before a change
 }
 
 // tail holds the events after a position. It is replaced as a whole.
@@ -103,7 +105,7 @@ func New(kind *wire.Kind, budget *Budget, retain int) *Log {
 // Play returns a log of a recording. The initial list is visible. A watch may start up to
 // retain events late; 0 means any number.
 func (r *Recording) Play(retain int) *Log {
-	l := &Log{rec: r, maker: r.maker, retain: retain, history: DefaultHistory, extra: map[string]int32{}, shared: true}
+	l := &Log{rec: r, maker: r.maker, retain: retain, history: DefaultHistory, extra: map[string]int32{}, foreign: map[int32]struct{}{}, shared: true}
 	l.forked.Store(never)
 	l.tail.Store(&tail{})
 	l.Raise(uint64(r.storm.Initial))
@@ -127,8 +129,11 @@ func (l *Log) Bounds() stream.Bounds {
 // Release makes the recording's events up to seq visible. It takes O(1) plus the waiting followers
 // before the fork, else O(released events). A seq out of range counts as the nearest one in range.
 //
-// After the fork, released events act like writes: a change or deletion of a missing object is
-// dropped, a creation replaces an existing object, and a change overwrites those of other writers.
+// After the fork, released events act like writes: a change or deletion of a missing object is dropped,
+// and a creation replaces an existing object. On an object that another writer has changed, an event is
+// replayed as the change that it is in the recording ([patch.Replay]), so that the other changes stay; it
+// is dropped if the writer has replaced the object by one with another UID, and a deletion waits for the
+// finalizers that writers have added.
 //
 // due, if not nil, returns the intended time of an event from its time in the storm, for the observer.
 func (l *Log) Release(seq uint64, due func(at time.Duration) time.Time) {
@@ -158,16 +163,13 @@ func (l *Log) Release(seq uint64, due func(at time.Duration) time.Time) {
 	var changes []Change
 	for ; uint64(l.played) < seq; l.played++ {
 		e := &l.rec.storm.Events[l.played]
-		old, was := l.newest(e.Key)
-		typ := e.Type
-		switch {
-		case typ == watch.Added && was > 0:
-			typ = watch.Modified
-		case typ != watch.Added && was == 0:
+		old, _ := l.newest(e.Key)
+		typ, o := l.replay(l.played, old, to+1)
+		if typ == "" {
 			continue
 		}
 		to++
-		added := l.append(to, typ, e.Key, wire.AtVersion(e.Object, strconv.FormatUint(to, 10)))
+		added := l.append(to, typ, e.Key, o)
 		if l.observe != nil {
 			changes = append(changes, Change{released(e, due), at, added, old})
 		}
@@ -200,6 +202,11 @@ func (l *Log) Put(by Origin, t watch.EventType, key string, o resources.Object, 
 	at := l.Visible() + 1
 	o.SetResourceVersion(strconv.FormatUint(at, 10))
 	e := l.append(at, t, key, o)
+	if l.rec != nil && t != watch.Deleted {
+		l.foreign[e.KeyIndex] = struct{}{}
+	} else {
+		delete(l.foreign, e.KeyIndex)
+	}
 	l.mu.Unlock()
 	if l.observe == nil {
 		l.Raise(at)

@@ -80,6 +80,18 @@ type model struct {
 	events []logEvent
 	// current is the state after all events.
 	current map[string]uint64
+	// foreign are the notes of objects that a client wrote.
+	foreign map[string]string
+}
+
+func (m *model) write(e logEvent) {
+	if m.foreign == nil {
+		m.foreign = map[string]string{}
+	}
+	if m.foreign[e.Key] = e.Note; e.Type == watch.Deleted {
+		delete(m.foreign, e.Key)
+	}
+	m.append(e)
 }
 
 func (m *model) append(e logEvent) {
@@ -115,7 +127,14 @@ func (m *model) release(seq int) {
 		} else if typ != watch.Added && !there {
 			continue
 		}
-		m.append(logEvent{typ, e.Key, "storm"})
+		note := "storm"
+		if theirs, ok := m.foreign[e.Key]; ok && e.Type != watch.Added {
+			note = theirs // the storm does not change it
+		}
+		if e.Type != watch.Modified {
+			delete(m.foreign, e.Key)
+		}
+		m.append(logEvent{typ, e.Key, note})
 	}
 }
 
@@ -267,7 +286,7 @@ func TestLogMatchesModel(t *testing.T) {
 					if !l.Put(Origin{}, e.Type, key, named(key, e.Note), was) {
 						t.Fatal("a write is refused")
 					}
-					m.append(e)
+					m.write(e)
 				}
 			},
 			"": func(t *rapid.T) {
