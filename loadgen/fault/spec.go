@@ -1,6 +1,7 @@
 package fault
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -390,6 +391,27 @@ func Tour(period time.Duration, rounds int) []Spec {
 		}
 	}
 	return specs
+}
+
+// Occurrences returns faults as single occurrences up to a time, in order of time. A fault that is triggered
+// by frames stays as it is; so does what has a probability or an end besides.
+func Occurrences(specs []Spec, upto time.Duration) []Spec {
+	var out []Spec
+	for _, s := range specs {
+		if s.Frames > 0 || s.Probability > 0 || s.Every == 0 {
+			out = append(out, s)
+			continue
+		}
+		for n := 1; s.Count == 0 || n <= s.Count; n++ {
+			at := s.nth(n)
+			if at > upto || s.Until > 0 && at >= time.Duration(s.Until) {
+				break
+			}
+			out = append(out, Spec{Name: s.Name, At: Duration(at), Duration: s.Duration, Share: s.Share})
+		}
+	}
+	slices.SortStableFunc(out, func(a, b Spec) int { return cmp.Compare(a.At, b.At) })
+	return out
 }
 
 // allowed lists all faults, for an error.
