@@ -1,3 +1,179 @@
 // Package workload plays the requests of users: objects of manifests are created, changed and deleted at a
 // rate, in an open loop. A storm, in contrast, is the stream of events that a cluster's own writers cause.
+//
+//  1. [Read] reads a file, or a built-in workload ([Names]). A seed draws what the file leaves open.
+//  2. [Workload.Create] creates the objects that exist at first.
+//  3. [Workload.Play] sends all other requests at their times. It never waits for an earlier one.
+//
+// It needs a dynamic client, and so works on a simulated server as on a real one.
 package workload
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// Manager is the field manager of all requests.
+const Manager = "watchlab-workload"
+
+// Verb is the kind of an [Action].
+type Verb string
+
+// The verbs. A change is a JSON merge patch.
+const (
+	Create Verb = "create"
+	Change Verb = "change"
+	Delete Verb = "delete"
+)
+
+// Action is a request with its time.
+type Action struct {
+	At     time.Duration // from the start of the storm
+	Verb   Verb
+	Object *unstructured.Unstructured // to create, or that is meant; not to be changed
+	Patch  map[string]any             // of a change
+	// Propagation is the propagation policy of a deletion; empty for the default of the kind.
+	Propagation string
+}
+
+// Workload is a plan of requests. It is immutable.
+type Workload struct {
+	Name    string
+	initial []*unstructured.Unstructured
+	actions []Action // in order of At
+}
+
+// Initial returns the objects that exist before the storm.
+func (w *Workload) Initial() []*unstructured.Unstructured { return w.initial }
+
+// Actions returns the requests in order of time. They are shared and must not be changed.
+func (w *Workload) Actions() []Action { return w.actions }
+
+// Length is the time of the last request.
+func (w *Workload) Length() time.Duration {
+	if n := len(w.actions); n > 0 {
+		return w.actions[n-1].At
+	}
+	return 0
+}
+
+// group is the copies of the objects of a manifest.
+type group struct {
+	objects []*unstructured.Unstructured
+	copies  int
+	create  *wave
+	changes []change
+	delete  *deletion
+}
+
+// wave is requests at a rate from a time on.
+type wave struct {
+	at   time.Duration
+	rate float64 // per second
+}
+
+// time is that of the nth request, from 0.
+func (w *wave) time(n int) time.Duration {
+	return w.at + time.Duration(float64(n)/w.rate*float64(time.Second))
+}
+
+type change struct {
+	wave
+	lasts time.Duration
+	set   []setting
+}
+
+// setting is a field with the values that it takes in turn.
+type setting struct {
+	path   []string
+	values []any
+}
+
+type deletion struct {
+	wave
+	share       float64
+	propagation string
+}
+
+// build makes the plan.
+func build(name string, groups []group, seed int64) *Workload {
+	w := &Workload{Name: name}
+	for i := range groups {
+		groups[i].plan(w, rand.New(rand.NewPCG(uint64(seed), uint64(i))))
+	}
+	slices.SortStableFunc(w.actions, func(a, b Action) int { return cmp.Compare(a.At, b.At) })
+	return w
+}
+
+func (g *group) plan(w *Workload, rng *rand.Rand) {
+	var all []*unstructured.Unstructured
+	for i := range g.copies {
+		for _, o := range g.objects {
+			all = append(all, g.copy(o, i))
+		}
+	}
+	born := make([]time.Duration, len(all)) // 0 for those that exist at first
+	if g.create == nil {
+		w.initial = append(w.initial, all...)
+	}
+	for i, o := range all {
+		if g.create != nil {
+			born[i] = g.create.time(i)
+			w.actions = append(w.actions, Action{At: born[i], Verb: Create, Object: o})
+		}
+	}
+	dies := map[int]time.Duration{}
+	if d := g.delete; d != nil {
+		for n, i := range rng.Perm(len(all))[:int(d.share*float64(len(all))+0.5)] {
+			dies[i] = max(d.time(n), born[i])
+			w.actions = append(w.actions, Action{At: dies[i], Verb: Delete, Object: all[i], Propagation: d.propagation})
+		}
+	}
+	for _, c := range g.changes {
+		for n := 0; ; n++ {
+			at := c.time(n)
+			if at >= c.at+c.lasts {
+				break
+			}
+			i := rng.IntN(len(all))
+			if death, mortal := dies[i]; at < born[i] || mortal && at >= death {
+				continue // the object does not exist at that time
+			}
+			w.actions = append(w.actions, Action{At: at, Verb: Change, Object: all[i], Patch: c.patch(n, i)})
+		}
+	}
+}
+
+// copy returns a copy of an object with its number in the name and in all its strings.
+func (g *group) copy(o *unstructured.Unstructured, i int) *unstructured.Unstructured {
+	out := o.DeepCopy()
+	out.Object = fill(out.Object, func(s string) string { return replace(s, "i", i) }).(map[string]any)
+	if g.copies > 1 && out.GetName() == o.GetName() {
+		out.SetName(fmt.Sprintf("%s-%d", o.GetName(), i))
+	}
+	return out
+}
+
+// patch is the nth patch of a change, of the object i.
+func (c *change) patch(n, i int) map[string]any {
+	out := map[string]any{}
+	for _, s := range c.set {
+		value := fill(s.values[n%len(s.values)], func(text string) string { return replace(replace(text, "n", n), "i", i) })
+		at := out
+		for _, name := range s.path[:len(s.path)-1] {
+			next, ok := at[name].(map[string]any)
+			if !ok {
+				next = map[string]any{}
+				at[name] = next
+			}
+			at = next
+		}
+		at[s.path[len(s.path)-1]] = value
+	}
+	return out
+}

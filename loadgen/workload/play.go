@@ -1,0 +1,130 @@
+package workload
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"watchlab/loadgen/apiserver"
+)
+
+// senders is the number of requests at the same time. More wait, and are late: their intended time remains.
+const senders = 32
+
+// Create creates the initial objects. An object that exists is an error.
+func (w *Workload) Create(ctx context.Context, client dynamic.Interface, mapper meta.RESTMapper) error {
+	for _, o := range w.initial {
+		r, err := resourceOf(client, mapper, o)
+		if err == nil {
+			_, err = r.Create(ctx, o, metav1.CreateOptions{FieldManager: Manager})
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %s %s: %w", w.Name, o.GetKind(), o.GetName(), err)
+		}
+	}
+	return nil
+}
+
+// Play sends the requests at their times, counted from now and divided by speed. The intended time of a
+// request is in its context ([apiserver.WithIntended]). Requests of one object keep their order. A change or
+// a deletion of an object that is gone does nothing. Play returns after the last answer; the error is ctx's,
+// or has the first failed request.
+func (w *Workload) Play(ctx context.Context, speed float64, client dynamic.Interface, mapper meta.RESTMapper) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	began := time.Now()
+	// An object's requests go to one sender. The queues are never full: each takes all requests.
+	queues := make([]chan int, senders)
+	var wg sync.WaitGroup
+	for s := range queues {
+		queues[s] = make(chan int, len(w.actions))
+		wg.Go(func() {
+			for i := range queues[s] {
+				a := &w.actions[i]
+				due := began.Add(time.Duration(float64(a.At) / speed))
+				if err := a.send(apiserver.WithIntended(ctx, due), client, mapper); err != nil && ctx.Err() == nil {
+					cancel(fmt.Errorf("%s: %s %s %s: %w", w.Name, a.Verb, a.Object.GetKind(), a.Object.GetName(), err))
+				}
+			}
+		})
+	}
+	senderOf := map[*unstructured.Unstructured]int{}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for i := range w.actions {
+		a := &w.actions[i]
+		timer.Reset(time.Until(began.Add(time.Duration(float64(a.At) / speed))))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		s, ok := senderOf[a.Object]
+		if !ok {
+			s = len(senderOf) % senders
+			senderOf[a.Object] = s
+		}
+		queues[s] <- i
+	}
+	for _, q := range queues {
+		close(q)
+	}
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+func (a *Action) send(ctx context.Context, client dynamic.Interface, mapper meta.RESTMapper) error {
+	r, err := resourceOf(client, mapper, a.Object)
+	if err != nil {
+		return err
+	}
+	switch a.Verb {
+	case Create:
+		_, err = r.Create(ctx, a.Object, metav1.CreateOptions{FieldManager: Manager})
+		return err
+	case Change:
+		var patch []byte
+		if patch, err = json.Marshal(a.Patch); err != nil {
+			return err
+		}
+		_, err = r.Patch(ctx, a.Object.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: Manager})
+	case Delete:
+		opts := metav1.DeleteOptions{}
+		if a.Propagation != "" {
+			opts.PropagationPolicy = new(metav1.DeletionPropagation(a.Propagation))
+		}
+		err = r.Delete(ctx, a.Object.GetName(), opts)
+	}
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// resourceOf returns the client of an object's resource.
+func resourceOf(client dynamic.Interface, mapper meta.RESTMapper, o *unstructured.Unstructured) (dynamic.ResourceInterface, error) {
+	kind := o.GroupVersionKind()
+	mapping, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	if err != nil {
+		return nil, err
+	}
+	if mapping.Scope.Name() == meta.RESTScopeNameRoot {
+		return client.Resource(mapping.Resource), nil
+	}
+	namespace := o.GetNamespace()
+	if namespace == "" {
+		namespace = metav1.NamespaceDefault
+	}
+	return client.Resource(mapping.Resource).Namespace(namespace), nil
+}
