@@ -1,0 +1,372 @@
+package lifecycle
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"text/template"
+	"time"
+
+	"github.com/itchyny/gojq"
+	"go.yaml.in/yaml/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	kyaml "sigs.k8s.io/yaml"
+)
+
+//go:embed stages/*.yaml
+var builtin embed.FS
+
+// ErrStage is wrapped by the errors for a file that holds no stages.
+var ErrStage = errors.New("invalid stage")
+
+// Stage changes the objects of a kind some time after they match. Of several stages that match, one is drawn
+// by its weight.
+type Stage struct {
+	Name   string
+	kind   schema.GroupKind
+	match  []requirement
+	labels map[string]string
+	notes  map[string]string // annotations
+	weight int
+	delay  time.Duration
+	upTo   time.Duration // with jitter; 0 for none
+	until  *gojq.Code    // a time until which the delay lasts; nil for none
+	status *template.Template
+	drop   []string // finalizers
+	empty  bool     // drop all finalizers
+	delete bool
+}
+
+type requirement struct {
+	key      *gojq.Code
+	operator string
+	values   []string
+}
+
+// The form of a file: a subset of KWOK's Stage, kwok.x-k8s.io/v1alpha1 (KWOK v0.8, pkg/apis/v1alpha1).
+type (
+	stageForm struct {
+		APIVersion string         `yaml:"apiVersion"`
+		Kind       string         `yaml:"kind"`
+		Metadata   map[string]any `yaml:"metadata"`
+		Spec       specForm       `yaml:"spec"`
+	}
+	specForm struct {
+		ResourceRef struct {
+			APIGroup string `yaml:"apiGroup"`
+			Kind     string `yaml:"kind"`
+		} `yaml:"resourceRef"`
+		Selector struct {
+			MatchLabels      map[string]string `yaml:"matchLabels"`
+			MatchAnnotations map[string]string `yaml:"matchAnnotations"`
+			MatchExpressions []struct {
+				Key      string   `yaml:"key"`
+				Operator string   `yaml:"operator"`
+				Values   []string `yaml:"values"`
+			} `yaml:"matchExpressions"`
+		} `yaml:"selector"`
+		Weight int `yaml:"weight"`
+		Delay  struct {
+			Milliseconds int64 `yaml:"durationMilliseconds"`
+			Jitter       int64 `yaml:"jitterDurationMilliseconds"`
+			From         struct {
+				Expression string `yaml:"expressionFrom"`
+			} `yaml:"durationFrom"`
+		} `yaml:"delay"`
+		Next struct {
+			StatusTemplate string `yaml:"statusTemplate"`
+			Finalizers     struct {
+				Remove []struct {
+					Value string `yaml:"value"`
+				} `yaml:"remove"`
+				Empty bool `yaml:"empty"`
+			} `yaml:"finalizers"`
+			Delete bool           `yaml:"delete"`
+			Event  map[string]any `yaml:"event"`
+		} `yaml:"next"`
+		ImmediateNextStage bool `yaml:"immediateNextStage"`
+	}
+)
+
+// ReadStages reads the stages of YAML files; without a file, the built-in stages of pods. The fields are
+// those of KWOK's Stage: resourceRef, selector, weight, delay with durationMilliseconds,
+// jitterDurationMilliseconds (the longest delay) and durationFrom.expressionFrom, and next with
+// statusTemplate, finalizers (remove, empty) and delete. event and immediateNextStage have no effect; other
+// fields are errors. Templates have the functions Now, Quote, NodeIP and PodIP. An error has file and line.
+func ReadStages(files ...string) ([]Stage, error) {
+	var stages []Stage
+	if len(files) == 0 {
+		names, err := builtin.ReadDir("stages")
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range names {
+			data, err := builtin.ReadFile(path.Join("stages", f.Name()))
+			if err != nil {
+				return nil, err
+			}
+			some, err := parseStages(f.Name(), data)
+			if err != nil {
+				return nil, err
+			}
+			stages = append(stages, some...)
+		}
+		return stages, nil
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		some, err := parseStages(file, data)
+		if err != nil {
+			return nil, err
+		}
+		stages = append(stages, some...)
+	}
+	return stages, nil
+}
+
+func parseStages(file string, data []byte) (stages []Stage, err error) {
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	dec.KnownFields(true)
+	for {
+		var form stageForm
+		err := dec.Decode(&form)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			// It has the line.
+			text := strings.Join(strings.Fields(strings.TrimPrefix(strings.TrimPrefix(err.Error(), "yaml: "), "unmarshal errors:")), " ")
+			return nil, fmt.Errorf("%s: %w: %s", file, ErrStage, text)
+		}
+		s, err := form.stage()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w: %s: %w", file, ErrStage, s.Name, err)
+		}
+		stages = append(stages, s)
+	}
+	if len(stages) == 0 {
+		return nil, fmt.Errorf("%s: %w: it has none", file, ErrStage)
+	}
+	return stages, nil
+}
+
+func (f *stageForm) stage() (s Stage, err error) {
+	s.Name, _ = f.Metadata["name"].(string)
+	spec := &f.Spec
+	switch {
+	case f.Kind != "Stage" || !strings.HasPrefix(f.APIVersion, "kwok.x-k8s.io/"):
+		return s, fmt.Errorf("apiVersion %q and kind %q (want kwok.x-k8s.io/v1alpha1 and Stage)", f.APIVersion, f.Kind)
+	case s.Name == "":
+		return s, errors.New("metadata.name is missing")
+	case spec.ResourceRef.Kind == "":
+		return s, errors.New("spec.resourceRef.kind is missing")
+	case spec.Delay.Milliseconds < 0 || spec.Delay.Jitter < 0 || spec.Weight < 0:
+		return s, errors.New("a delay or the weight is negative")
+	}
+	group, _, hasVersion := strings.Cut(spec.ResourceRef.APIGroup, "/")
+	if !hasVersion && group == "v1" {
+		group = ""
+	}
+	s.kind = schema.GroupKind{Group: group, Kind: spec.ResourceRef.Kind}
+	s.labels, s.notes, s.weight = spec.Selector.MatchLabels, spec.Selector.MatchAnnotations, spec.Weight
+	s.delay, s.upTo = time.Duration(spec.Delay.Milliseconds)*time.Millisecond, time.Duration(spec.Delay.Jitter)*time.Millisecond
+	for _, e := range spec.Selector.MatchExpressions {
+		if !slices.Contains([]string{"In", "NotIn", "Exists", "DoesNotExist"}, e.Operator) {
+			return s, fmt.Errorf("operator %q (allowed: In, NotIn, Exists, DoesNotExist)", e.Operator)
+		}
+		key, err := compile(e.Key)
+		if err != nil {
+			return s, err
+		}
+		s.match = append(s.match, requirement{key, e.Operator, e.Values})
+	}
+	if text := spec.Delay.From.Expression; text != "" {
+		if s.until, err = compile(text); err != nil {
+			return s, err
+		}
+	}
+	if text := spec.Next.StatusTemplate; text != "" {
+		if s.status, err = template.New(s.Name).Funcs(functions).Parse(text); err != nil {
+			return s, err
+		}
+	}
+	for _, r := range spec.Next.Finalizers.Remove {
+		s.drop = append(s.drop, r.Value)
+	}
+	s.empty, s.delete = spec.Next.Finalizers.Empty, spec.Next.Delete
+	return s, nil
+}
+
+func compile(expression string) (*gojq.Code, error) {
+	query, err := gojq.Parse(expression)
+	if err == nil {
+		var code *gojq.Code
+		if code, err = gojq.Compile(query); err == nil {
+			return code, nil
+		}
+	}
+	return nil, fmt.Errorf("expression %q: %w", expression, err)
+}
+
+// functions are those of the templates.
+var functions = template.FuncMap{
+	"Now":    func() string { return time.Now().UTC().Format(time.RFC3339Nano) },
+	"Quote":  func(v any) string { return fmt.Sprintf("%q", fmt.Sprint(v)) },
+	"NodeIP": func() string { return "10.0.0.1" },
+	"PodIP":  func() string { return "10.1.0.1" },
+}
+
+// results are the values of an expression that are not null, as texts.
+func results(code *gojq.Code, content map[string]any) (out []string) {
+	for iter := code.Run(content); ; {
+		v, ok := iter.Next()
+		if !ok {
+			return out
+		}
+		if _, failed := v.(error); v == nil || failed {
+			continue
+		}
+		if text, is := v.(string); is {
+			out = append(out, text)
+			continue
+		}
+		text, _ := gojq.Marshal(v)
+		out = append(out, string(text))
+	}
+}
+
+func (s *Stage) matches(o *object, content map[string]any) bool {
+	for wanted, have := range map[*map[string]string]map[string]string{&s.labels: o.meta.GetLabels(), &s.notes: o.meta.GetAnnotations()} {
+		for name, value := range *wanted {
+			if got, ok := have[name]; !ok || got != value {
+				return false
+			}
+		}
+	}
+	for _, r := range s.match {
+		values := results(r.key, content)
+		among := slices.ContainsFunc(values, func(v string) bool { return slices.Contains(r.values, v) })
+		if ok := map[string]bool{"In": among, "NotIn": !among, "Exists": len(values) > 0, "DoesNotExist": len(values) == 0}[r.operator]; !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// content is an object in the form of JSON, with numbers as gojq takes them.
+func content(o runtime.Object) (map[string]any, error) {
+	data, err := json.Marshal(o)
+	if err != nil {
+		return nil, err
+	}
+	var out map[string]any
+	return out, json.Unmarshal(data, &out)
+}
+
+// advance plans the next stage of an object. A stage that still matches keeps its time.
+func (c *Cluster) advance(o *object) {
+	stages := c.stages[o.kind.GroupKind()]
+	if len(stages) == 0 {
+		return
+	}
+	fields, err := content(o.object)
+	if err != nil {
+		return
+	}
+	var matching []*Stage
+	total := 0
+	for _, s := range stages {
+		if s.matches(o, fields) {
+			matching = append(matching, s)
+			total += max(s.weight, 1)
+		}
+	}
+	switch {
+	case len(matching) == 0:
+		o.stage = nil
+		return
+	case slices.Contains(matching, o.stage):
+		return
+	}
+	draw := c.rng.IntN(total)
+	for _, s := range matching {
+		if draw -= max(s.weight, 1); draw < 0 {
+			o.stage = s
+			break
+		}
+	}
+	s := o.stage
+	c.plan(o, s.Name, c.delayOf(s, fields), func(ctx context.Context) error {
+		if o.stage != s {
+			return nil // another stage matches by now
+		}
+		o.stage = nil
+		return c.apply(ctx, o, s)
+	})
+}
+
+func (c *Cluster) delayOf(s *Stage, fields map[string]any) time.Duration {
+	d := s.delay
+	if s.upTo > d {
+		d += time.Duration(c.rng.Int64N(int64(s.upTo - d)))
+	}
+	if s.until == nil {
+		return d
+	}
+	for _, text := range results(s.until, fields) {
+		if at, err := time.Parse(time.RFC3339, text); err == nil {
+			d = max(d, time.Until(at))
+		}
+	}
+	return d
+}
+
+// apply makes the changes of a stage.
+func (c *Cluster) apply(ctx context.Context, o *object, s *Stage) error {
+	if len(s.drop) > 0 || s.empty {
+		left := slices.DeleteFunc(slices.Clone(o.meta.GetFinalizers()), func(f string) bool { return s.empty || slices.Contains(s.drop, f) })
+		if len(left) < len(o.meta.GetFinalizers()) {
+			if err := c.patchMeta(ctx, o, "finalizers", left); err != nil {
+				return err
+			}
+		}
+	}
+	if s.status != nil {
+		fields, err := content(o.object)
+		if err != nil {
+			return err
+		}
+		var text bytes.Buffer
+		if err := s.status.Execute(&text, fields); err != nil {
+			return fmt.Errorf("statusTemplate: %w", err)
+		}
+		status, err := kyaml.YAMLToJSON(text.Bytes())
+		if err != nil {
+			return fmt.Errorf("statusTemplate: %w", err)
+		}
+		patch := append(append([]byte(`{"status":`), status...), '}')
+		if _, err := c.resource(o).Patch(ctx, o.meta.GetName(), types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
+			return err
+		}
+	}
+	if s.delete {
+		return c.resource(o).Delete(ctx, o.meta.GetName(), metav1.DeleteOptions{
+			GracePeriodSeconds: new(int64), Preconditions: &metav1.Preconditions{UID: new(o.meta.GetUID())},
+		})
+	}
+	return nil
+}
