@@ -16,8 +16,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"watchlab/bench/experiment"
 	"watchlab/loadgen/apiserver"
@@ -180,9 +178,6 @@ func (v *service) prepare(ctx context.Context, stdin io.Reader) (err error) {
 		if err != nil {
 			return badFlag("manifest", err)
 		}
-		// Objects that others depend on come first.
-		rank := map[string]int{"CustomResourceDefinition": -2, "Namespace": -1}
-		slices.SortStableFunc(v.objects, func(a, b manifest.Object) int { return rank[a.Kind.Kind] - rank[b.Kind.Kind] })
 	}
 	v.set = &storm.Set{}
 	if v.from.Storm.Name != "" {
@@ -219,16 +214,8 @@ func (v *service) open() (err error) {
 	if v.server, err = apiserver.Open(opts, v.prepared...); err != nil {
 		return badFlag("storm", err)
 	}
-	for _, o := range v.objects {
-		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o.Object)
-		if err == nil {
-			u := &unstructured.Unstructured{Object: content}
-			u.SetGroupVersionKind(o.Kind)
-			err = v.server.Create(u)
-		}
-		if err != nil {
-			return badFlag("manifest", fmt.Errorf("%s:%d: %w", o.Source, o.Line, err))
-		}
+	if err := v.server.CreateAll(v.objects); err != nil {
+		return badFlag("manifest", err)
 	}
 	return nil
 }
