@@ -1,12 +1,18 @@
-// Package verdict judges a play of a storm to a controller. Each verdict names the events that show it.
+// Package verdict judges a play of a storm to a controller. Each verdict has its definition in its file, names
+// the events that show it, and prefers a miss to a false alarm.
 package verdict
 
-import "time"
+import (
+	"time"
+
+	"watchlab/bench/controller/record"
+	"watchlab/bench/controller/rules"
+)
 
 // The names of the verdicts.
 const (
 	LostUpdates    = "lost updates"      // final state of what it owns is not what the rules say
-	HotLoop        = "hot loop"          // writes without a change
+	HotLoop        = "hot loop"          // writes without a cause
 	Relists        = "thundering relist" // more lists than the faults explain
 	StaleWrite     = "stale write"       // a write based on an old resourceVersion
 	Leak           = "leak"              // memory, goroutines or files do not return
@@ -26,4 +32,62 @@ type Verdict struct {
 type Evidence struct {
 	At   time.Duration `json:"at"` // since the start of the storm
 	Text string        `json:"text"`
+}
+
+// shown is the number of events that a verdict shows.
+const shown = 8
+
+func (v *Verdict) show(at time.Duration, text string) {
+	if len(v.Evidence) < shown {
+		v.Evidence = append(v.Evidence, Evidence{at, text})
+	}
+}
+
+// Limits of the verdicts. A correct controller of client-go stays far below them.
+type Limits struct {
+	// Useless is the number of writes without a change to one object in a row, with no other change in its
+	// namespace between them. A controller may write a status again after each of several queued events.
+	Useless int
+	// Restless is the same for writes with a change: it changes back and forth.
+	Restless int
+	// Relists is the number of initial states of one resource for each fault that hit its watches. A Reflector
+	// retries a failed list, and after an answer that does not parse it lists again.
+	Relists int
+	// Stale is the number of newer versions of an object, each visible for StaleFor, that a write misses. A
+	// watch may be held up by a fault for 2 s.
+	Stale    int
+	StaleFor time.Duration
+	// Repeats is the number of refused writes of an object with the same version.
+	Repeats int
+	// Memory and Count are what a process may have more at the end than at the start, besides half of it: the
+	// garbage collector lets a heap grow to twice its live size.
+	Memory int64
+	Count  int // goroutines, open files
+}
+
+// DefaultLimits are the limits of watchlab controller.
+func DefaultLimits() Limits {
+	return Limits{
+		Useless: 10, Restless: 50, Relists: 4, Stale: 10, StaleFor: 5 * time.Second, Repeats: 5, Memory: 48 << 20, Count: 100,
+	}
+}
+
+// Judge returns all verdicts of a play. Reactions and violations are those of package rules.
+func Judge(p *record.Play, reactions []rules.Reaction, violations []rules.Violation, l Limits) []Verdict {
+	return []Verdict{
+		lostUpdates(reactions, violations), hotLoop(p, l), relists(p, l), staleWrites(p, l), leak(p, l), neverConverged(p), crashed(p),
+	}
+}
+
+// background reports whether a resource is written all the time: leases and events.
+func background(a *record.Access) bool {
+	return a.Resource.Resource == "leases" || a.Resource.Resource == "events"
+}
+
+func name(a *record.Access) string {
+	text := a.Resource.GroupResource().String()
+	if a.Subresource != "" {
+		text += "/" + a.Subresource
+	}
+	return text + " " + a.Key
 }

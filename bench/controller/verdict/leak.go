@@ -1,0 +1,118 @@
+package verdict
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"watchlab/bench/controller/record"
+)
+
+// leastSamples is the number of samples in each part of a play that a judgement needs.
+const leastSamples = 3
+
+// leak: at the end, when all is quiet, a process has more memory, goroutines or open files than in the first
+// quarter of the storm: half more, and [Limits].Memory or [Limits].Count besides; it has grown from each
+// quarter of the storm to the next, and does not return. Memory is the least of a quarter, so that garbage
+// counts little. Memory of objects that the play has added to the server is allowed, a hundred times.
+// A process that was restarted, or that has too few samples, is not judged.
+func leak(p *record.Play, l Limits) Verdict {
+	v := Verdict{Name: Leak}
+	clients := map[string][]record.Sample{}
+	var order []string
+	for _, s := range p.Samples {
+		if s.At < 0 {
+			continue
+		}
+		if _, ok := clients[s.Client]; !ok {
+			order = append(order, s.Client)
+		}
+		clients[s.Client] = append(clients[s.Client], s)
+	}
+	judged := 0
+	added := addedObjects(p)
+	for _, client := range order {
+		if slices.ContainsFunc(p.Exits, func(e record.Exit) bool { return e.Client == client && e.At < p.End }) {
+			continue
+		}
+		parts := quarters(p, clients[client])
+		if parts == nil {
+			continue
+		}
+		judged++
+		for _, kind := range []struct {
+			name  string
+			value func(record.Sample) int64
+			more  int64
+		}{
+			{"MB of memory", func(s record.Sample) int64 { return s.RSS }, l.Memory + added*bytesOfObject},
+			{"goroutines", func(s record.Sample) int64 { return int64(s.Goroutines) }, int64(l.Count)},
+			{"open files", func(s record.Sample) int64 { return int64(s.Files) }, int64(l.Count)},
+		} {
+			var least [5]int64
+			grows := true
+			for i, part := range parts {
+				least[i] = kind.value(slices.MinFunc(part, func(a, b record.Sample) int { return int(kind.value(a) - kind.value(b)) }))
+				grows = grows && (i == 0 || i == 4 || least[i] > least[i-1])
+			}
+			first, last := least[0], least[4]
+			if grows && first > 0 && last > first+first/2+kind.more && last*10 >= least[3]*9 {
+				v.Failed = true
+				unit := int64(1)
+				if kind.name == "MB of memory" {
+					unit = 1e6
+				}
+				v.show(parts[4][0].At, fmt.Sprintf("%s: %d %s in the first quarter, %d when all is quiet", client, first/unit, kind.name, last/unit))
+			}
+		}
+	}
+	v.Text = fmt.Sprintf("%d of %d processes judged", judged, len(order))
+	if judged == 0 {
+		v.Text += ": too few samples, or a restart"
+	}
+	return v
+}
+
+// bytesOfObject is what a cached object may take: ten times a large pod.
+const bytesOfObject = 100 << 10
+
+// quarters returns the samples of the four quarters of the storm and those after the last change; nil for too few.
+func quarters(p *record.Play, samples []record.Sample) [][]record.Sample {
+	if p.Quiet == nil {
+		return nil
+	}
+	parts := make([][]record.Sample, 5)
+	quiet := max(*p.Quiet, p.Over)
+	for _, s := range samples {
+		switch {
+		case s.At < p.Over:
+			i := int(4 * s.At / max(p.Over, time.Nanosecond))
+			parts[i] = append(parts[i], s)
+		case s.At > quiet:
+			parts[4] = append(parts[4], s)
+		}
+	}
+	for _, part := range parts {
+		if len(part) < leastSamples {
+			return nil
+		}
+	}
+	return parts
+}
+
+// addedObjects is the number of objects that the play has added to the server.
+func addedObjects(p *record.Play) (n int64) {
+	for i := range p.Changes {
+		c := &p.Changes[i]
+		if c.At < 0 {
+			continue
+		}
+		switch c.Type {
+		case "ADDED":
+			n++
+		case "DELETED":
+			n--
+		}
+	}
+	return max(n, 0)
+}
