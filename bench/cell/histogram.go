@@ -71,6 +71,19 @@ func addSaturated(a, b uint64) uint64 {
 	return sum
 }
 
+// QuantilesOf summarises durations.
+func QuantilesOf(values []time.Duration) Quantiles {
+	d := newDurations()
+	for _, v := range values {
+		d.record(v)
+	}
+	q, err := d.quantiles()
+	if err != nil {
+		panic(err) // A histogram in memory can be encoded.
+	}
+	return q
+}
+
 func (d *durations) quantiles() (Quantiles, error) {
 	encoded, err := d.hist.EncodeV2()
 	if err != nil {

@@ -56,6 +56,11 @@ type Env struct {
 	StealShare  *float64       `json:"stealShare,omitempty"`     // share of it that the host took; nil until the end
 }
 
+// CaptureEnv reads the environment of a run that starts now. It leaves out what it cannot read.
+func CaptureEnv(now time.Time, build Build, args []string) Env {
+	return captureEnv(cell.Root(), now, build, args)
+}
+
 // captureEnv leaves out what it cannot read, as no figure depends on it.
 func captureEnv(root fs.FS, now time.Time, build Build, args []string) Env {
 	env := Env{

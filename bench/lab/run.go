@@ -172,7 +172,7 @@ func (r *runner) spent() time.Duration { return r.before + time.Since(r.began) }
 // open plans all comparisons, and creates the results folder or opens that of the
 // resumed run. finished reports that the resumed run had finished.
 func (r *runner) open(comparisons []Comparison) (finished bool, err error) {
-	env := captureEnv(cell.Root(), time.Now(), r.opts.Build, r.opts.Args)
+	env := CaptureEnv(time.Now(), r.opts.Build, r.opts.Args)
 	r.out = &Outcome{
 		Format: Format, Name: r.opts.Name, Started: env.Started, Seed: r.opts.Seed, Rounds: r.opts.Rounds, Budget: r.opts.Budget,
 		Processes: r.opts.Processes, Fresh: r.opts.Fresh != nil, Experiment: r.opts.Experiment, Env: env, Dir: r.opts.Dir,

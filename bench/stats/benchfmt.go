@@ -77,6 +77,29 @@ func (w *Writer) Write(name string, headline cell.Boundary, rounds ...cell.Resul
 	return w.out.Write(res)
 }
 
+// WriteValues writes a replicate of another kind: its values with their units, of which less is better. The
+// name is as in [Writer.Write].
+func (w *Writer) WriteValues(name string, iterations int, values []Value) error {
+	if err := CheckName(name); err != nil {
+		return err
+	}
+	res := &benchfmt.Result{Config: w.file, Name: benchfmt.Name(name + suffix(name, w.cfg.GOMAXPROCS)), Iters: iterations}
+	for _, v := range values {
+		if !w.described[v.Unit] {
+			w.described[v.Unit] = true
+			_, tidy := benchunit.Tidy(1, v.Unit)
+			meta := &benchfmt.UnitMetadata{
+				UnitMetadataKey: benchfmt.UnitMetadataKey{Unit: tidy, Key: "better"}, OrigUnit: v.Unit, Value: string(Lower),
+			}
+			if err := w.out.Write(meta); err != nil {
+				return err
+			}
+		}
+		res.Values = append(res.Values, benchfmt.Value{Value: v.Value, Unit: v.Unit})
+	}
+	return w.out.Write(res)
+}
+
 // describe writes a unit's metadata before its first value.
 func (w *Writer) describe(unit string) error {
 	// The better direction of a workload's notes is not declared.

@@ -243,3 +243,45 @@ func (p *Program) signal(send func(group int)) {
 		send(p.cmd.Process.Pid)
 	}
 }
+
+// Words splits a command line as a shell does: at spaces, with single and double quotes and backslashes. It
+// expands nothing.
+func Words(line string) (words []string, err error) {
+	var word strings.Builder
+	quote, open := rune(0), false
+	escaped := false
+	for _, r := range line {
+		switch {
+		case escaped:
+			word.WriteRune(r)
+			escaped = false
+		case r == '\\' && quote != '\'':
+			escaped, open = true, true
+		case quote != 0 && r == quote:
+			quote = 0
+		case quote != 0:
+			word.WriteRune(r)
+		case r == '\'' || r == '"':
+			quote, open = r, true
+		case r == ' ' || r == '\t' || r == '\n':
+			if open {
+				words = append(words, word.String())
+				word.Reset()
+				open = false
+			}
+		default:
+			word.WriteRune(r)
+			open = true
+		}
+	}
+	if quote != 0 || escaped {
+		return nil, fmt.Errorf("%q ends within a quotation", line)
+	}
+	if open {
+		words = append(words, word.String())
+	}
+	if len(words) == 0 {
+		return nil, errors.New("it names no program")
+	}
+	return words, nil
+}

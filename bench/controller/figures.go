@@ -1,0 +1,175 @@
+package controller
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"watchlab/bench/cell"
+	"watchlab/bench/controller/record"
+	"watchlab/bench/controller/rules"
+)
+
+// Units of the figures of a play, in benchmark format. Less is better for all.
+const (
+	UnitP50      = "p50-reconcile-ns"  // reconcile latency, from the intended time of the event
+	UnitP99      = "p99-reconcile-ns"  //
+	UnitMean     = "mean-reconcile-ns" //
+	UnitConverge = "converge-ns"       // from the end of storm and faults to the last change
+	UnitRequests = "requests/run"      // of all kinds
+	UnitWrites   = "writes/run"        // dry runs excluded
+	UnitUseless  = "unchanged/run"     // writes without a change
+	UnitRefused  = "conflicts/run"     // answers 409
+	UnitRelists  = "relists/run"       // lists and watches with the initial state
+	UnitSent     = "sent-B/run"        // bytes of the answers
+	UnitCPU      = "cpu-ns/run"        // CPU time of the programs during the play
+	UnitRSS      = "peak-RSS-B"        // largest sum over the replicas
+	UnitBehind   = "max-lag-events"    // of one watch
+)
+
+var units = []struct{ name, title string }{
+	{UnitP50, "p50"}, {UnitP99, "p99"}, {UnitMean, "mean"}, {UnitConverge, "converged"}, {UnitRequests, "requests"}, {UnitWrites, "writes"},
+	{UnitUseless, "unchanged"}, {UnitRefused, "conflicts"}, {UnitRelists, "relists"}, {UnitSent, "bytes"}, {UnitCPU, "CPU"},
+	{UnitRSS, "peak RSS"}, {UnitBehind, "watch lag"},
+}
+
+// summarise computes the figures, the distributions, the counts and the series from the record.
+func (p *Play) summarise(reactions []rules.Reaction) {
+	p.Latencies = latencies(reactions)
+	p.Requests = requests(p.Accesses)
+	p.Series = series(&p.Play, reactions)
+	f := map[string]float64{
+		UnitRequests: 0, UnitWrites: 0, UnitUseless: 0, UnitRefused: 0, UnitRelists: 0, UnitSent: 0, UnitBehind: 0,
+	}
+	for i := range p.Accesses {
+		a := &p.Accesses[i]
+		f[UnitRequests]++
+		f[UnitSent] += float64(a.Out)
+		if a.State {
+			f[UnitRelists]++
+		}
+		if a.Code == 409 {
+			f[UnitRefused]++
+		}
+		if a.Writes() {
+			f[UnitWrites]++
+			if a.Unchanged {
+				f[UnitUseless]++
+			}
+		}
+	}
+	for _, l := range p.Lags {
+		f[UnitBehind] = max(f[UnitBehind], float64(l.Events))
+	}
+	var answered []time.Duration
+	for _, r := range reactions {
+		if r.Answer != nil {
+			answered = append(answered, r.Latency)
+		}
+	}
+	if len(answered) > 0 {
+		q := cell.QuantilesOf(answered)
+		f[UnitP50], f[UnitP99], f[UnitMean] = float64(q.P50), float64(q.P99), float64(q.Mean)
+	}
+	if p.Quiet != nil {
+		f[UnitConverge] = float64(max(0, *p.Quiet-p.Over))
+	}
+	if cpu, rss, ok := processes(p.Samples); ok {
+		f[UnitCPU], f[UnitRSS] = float64(cpu), float64(rss)
+	}
+	p.Figures = f
+}
+
+// processes returns the CPU time of all processes between their first and last samples, and the largest
+// sum of their resident memory.
+func processes(samples []record.Sample) (cpu time.Duration, rss int64, ok bool) {
+	last := map[string]record.Sample{}
+	for _, s := range samples {
+		// A restarted process begins with its CPU time at 0.
+		if before, has := last[s.Client]; has && s.CPU >= before.CPU {
+			cpu += s.CPU - before.CPU
+		}
+		last[s.Client] = s
+		var sum int64
+		for _, l := range last {
+			sum += l.RSS
+		}
+		rss = max(rss, sum)
+	}
+	return cpu, rss, len(samples) > 0
+}
+
+// latencies are the distributions by rule, resource and phase.
+func latencies(reactions []rules.Reaction) []Latency {
+	type key struct{ rule, resource, phase string }
+	index := map[key]int{}
+	var out []Latency
+	var values [][]time.Duration
+	for _, r := range reactions {
+		k := key{r.Rule, r.Event.Resource.GroupResource().String(), r.Phase}
+		i, ok := index[k]
+		if !ok {
+			i = len(out)
+			index[k] = i
+			out, values = append(out, Latency{Rule: k.rule, Resource: k.resource, Phase: k.phase}), append(values, nil)
+		}
+		if r.Answer == nil {
+			out[i].Unanswered++
+			continue
+		}
+		out[i].Answered++
+		values[i] = append(values[i], r.Latency)
+	}
+	for i := range out {
+		if len(values[i]) > 0 {
+			out[i].Quantiles = cell.QuantilesOf(values[i])
+		}
+	}
+	return out
+}
+
+// requests counts the accesses by verb and resource, most first.
+func requests(accesses []record.Access) []Requests {
+	type key struct{ verb, resource string }
+	counts := map[key]*Requests{}
+	failed := map[string]bool{} // verb, resource and key of writes whose last answer was an error
+	for i := range accesses {
+		a := &accesses[i]
+		resource := a.Resource.GroupResource().String()
+		if a.Subresource != "" {
+			resource += "/" + a.Subresource
+		}
+		k := key{a.Verb, resource}
+		c := counts[k]
+		if c == nil {
+			c = &Requests{Verb: a.Verb, Resource: resource}
+			counts[k] = c
+		}
+		c.Count++
+		c.Bytes += a.Out
+		object := a.Client + " " + a.Verb + " " + resource + " " + a.Key
+		if failed[object] {
+			c.Retries++
+		}
+		failed[object] = a.Code >= 400
+		switch {
+		case a.Code == 409:
+			c.Conflicts++
+		case a.Code == 429:
+			c.Throttled++
+		case a.Code >= 400:
+			c.Errors++
+		}
+		if a.Unchanged {
+			c.Unchanged++
+		}
+	}
+	var out []Requests
+	for _, c := range counts {
+		out = append(out, *c)
+	}
+	slices.SortFunc(out, func(a, b Requests) int {
+		return cmp.Or(b.Count-a.Count, cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Verb, b.Verb))
+	})
+	return out
+}

@@ -1,0 +1,158 @@
+package controller
+
+import (
+	"bufio"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"sigs.k8s.io/yaml"
+
+	"watchlab/bench/lab"
+	"watchlab/bench/stats"
+)
+
+// The files of a results folder. plays/NN-PROGRAM-PLAN has, for each play, the log of each replica, and in
+// JSON lines its requests and the changes of the server.
+const (
+	SpecFile     = "controller.yaml"
+	ResultFile   = "result.json"
+	BenchFile    = lab.BenchFile
+	EnvFile      = lab.EnvFile
+	requestsFile = "requests.jsonl.gz"
+	changesFile  = "changes.jsonl.gz"
+)
+
+// create creates the results folder and writes the Spec.
+func (r *runner) create() error {
+	if r.Dir == "" {
+		var err error
+		r.scratch, err = os.MkdirTemp("", "watchlab-controller-")
+		return err
+	}
+	r.scratch = r.Dir
+	if err := os.MkdirAll(filepath.Dir(filepath.Clean(r.Dir)), 0o755); err != nil {
+		return fmt.Errorf("results folder: %w", err)
+	}
+	if err := os.Mkdir(r.Dir, 0o755); errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("results folder %s: %w", r.Dir, lab.ErrExists)
+	} else if err != nil {
+		return fmt.Errorf("results folder: %w", err)
+	}
+	return r.file(SpecFile, func(w io.Writer) error {
+		text, err := yaml.Marshal(r.spec)
+		if err == nil {
+			_, err = w.Write(text)
+		}
+		return err
+	})
+}
+
+// remove removes the temporary files.
+func (r *runner) remove() {
+	if r.Dir == "" {
+		_ = os.RemoveAll(r.scratch) // It lies in the temporary folder of the system.
+	}
+}
+
+func (r *runner) file(name string, write func(io.Writer) error) error {
+	return lab.ReplaceFile(filepath.Join(r.Dir, name), write)
+}
+
+// save writes the result so far.
+func (r *runner) save() error {
+	if r.Dir == "" {
+		return nil
+	}
+	return errors.Join(
+		r.file(EnvFile, func(w io.Writer) error { return writeJSON(w, r.result.Env) }),
+		r.file(BenchFile, r.result.WriteBench),
+		r.file(ResultFile, r.result.WriteJSON),
+	)
+}
+
+// WriteJSON writes result.json.
+func (o *Result) WriteJSON(w io.Writer) error { return writeJSON(w, o) }
+
+func writeJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// ReadResult reads result.json of a results folder.
+func ReadResult(dir string) (*Result, error) {
+	data, err := os.ReadFile(filepath.Join(dir, ResultFile))
+	if err != nil {
+		return nil, err
+	}
+	var o Result
+	if err := json.Unmarshal(data, &o); err != nil {
+		return nil, fmt.Errorf("%s: %w", ResultFile, err)
+	}
+	return &o, nil
+}
+
+// WriteBench writes a benchmark line for each play.
+func (o *Result) WriteBench(w io.Writer) error {
+	out := stats.NewWriter(w, stats.Config{
+		GOOS: o.Env.GOOS, GOARCH: o.Env.GOARCH, Pkg: "watchlab/bench/controller", CPU: o.Env.CPU, Commit: o.Env.Revision(),
+	})
+	for i := range o.Plays {
+		p := &o.Plays[i]
+		var values []stats.Value
+		for _, u := range units {
+			if v, ok := p.Figures[u.name]; ok {
+				values = append(values, stats.Value{Unit: u.name, Value: v})
+			}
+		}
+		name := fmt.Sprintf("Controller/impl=%s/storm=%s/faults=%s", p.Program, o.Spec.played(), fileName(p.Plan))
+		if err := out.WriteValues(name, 1, values); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// played names storm and workload.
+func (s Spec) played() string {
+	switch {
+	case s.Storm.Name == "":
+		return filepath.Base(s.Workload)
+	case s.Workload == "":
+		return filepath.Base(s.Storm.Name)
+	}
+	return filepath.Base(s.Storm.Name) + "+" + filepath.Base(s.Workload)
+}
+
+// saveRecords writes the requests and the changes of a play.
+func (p *Play) saveRecords(dir string) error {
+	err := writeLines(filepath.Join(dir, requestsFile), len(p.Accesses), func(enc *json.Encoder, i int) error {
+		return enc.Encode(&p.Accesses[i])
+	})
+	return errors.Join(err, writeLines(filepath.Join(dir, changesFile), len(p.Changes), func(enc *json.Encoder, i int) error {
+		c := p.Changes[i]
+		c.Object, c.Before = nil, nil // They may hold secrets.
+		return enc.Encode(&c)
+	}))
+}
+
+func writeLines(path string, n int, line func(*json.Encoder, int) error) error {
+	return lab.ReplaceFile(path, func(w io.Writer) error {
+		zip := gzip.NewWriter(w)
+		buffered := bufio.NewWriter(zip)
+		enc := json.NewEncoder(buffered)
+		for i := range n {
+			if err := line(enc, i); err != nil {
+				return err
+			}
+		}
+		return errors.Join(buffered.Flush(), zip.Close())
+	})
+}

@@ -1,0 +1,369 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/restmapper"
+
+	"watchlab/bench/controller/record"
+	"watchlab/loadgen/apiserver"
+	"watchlab/loadgen/fault"
+	"watchlab/loadgen/storm"
+)
+
+// Times of a play that no flag changes.
+const (
+	steady     = time.Second            // without a new watch: the programs have started
+	quietTime  = 3 * time.Second        // without a change: the programs are done
+	tail       = 2 * time.Second        // of observation after that, for leaks
+	sampling   = 500 * time.Millisecond // between two samples of the watches
+	grace      = 10 * time.Second       // from SIGTERM to SIGKILL
+	pollPeriod = 100 * time.Millisecond
+)
+
+// ErrNoWatch means that the programs opened no watch.
+var ErrNoWatch = errors.New("opened no watch")
+
+// session is a play in progress.
+type session struct {
+	spec     Spec
+	prepared *prepared
+	program  Program
+	plan     plan
+	seed     int64
+	dir      string // for kubeconfigs and logs
+	notify   func(string)
+	progress func(Progress)
+	attached func(map[string]string) // receives the kubeconfigs of attached programs
+
+	clients  []string
+	server   Server
+	recorder *record.Recorder
+	faults   *fault.Injector
+	began    time.Time
+	changed  atomic.Int64 // time of the last change by a controller or the cluster, as Unix nanoseconds
+	programs []*replica
+
+	mu      sync.Mutex // guards the fields below
+	samples []record.Sample
+	lags    []record.Lag
+	scrapes []record.Scrape
+	exits   []exit
+}
+
+// play plays one play. The record is that of a failed play, too, as far as it went.
+func (p *session) play(ctx context.Context, serve func(Setup) (Server, error)) (out record.Play, err error) {
+	if err := os.MkdirAll(p.dir, 0o755); err != nil {
+		return out, err
+	}
+	p.recorder = record.NewRecorder()
+	if p.faults, err = fault.New(slices.Concat(p.prepared.marks, p.plan.faults), p.seed); err != nil {
+		return out, &FieldError{"plans", err}
+	}
+	for i := range p.spec.Replicas {
+		p.clients = append(p.clients, fmt.Sprintf("controller-%d", i))
+	}
+	p.server, err = serve(Setup{
+		Clients: p.clients, Wrap: wrap(p.recorder, p.faults), Changed: p.observe,
+		Seed: p.seed, Speed: p.spec.Speed, prepared: p.prepared,
+	})
+	if err != nil {
+		return out, err
+	}
+	defer func() {
+		p.faults.Stop()
+		err = errors.Join(err, p.server.Close())
+	}()
+	user, err := p.user(ctx)
+	if err != nil {
+		return out, err
+	}
+	if err := p.start(ctx); err != nil {
+		return out, err
+	}
+	stopped := sync.OnceFunc(p.stop)
+	defer stopped()
+	if err := p.awaitWatches(ctx); err != nil {
+		return out, err
+	}
+	observing, stopObserving := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	p.began = time.Now()
+	p.recorder.Start(p.began)
+	p.server.Begin(p.began)
+	wg.Go(func() { p.watchLags(observing) })
+	for _, r := range p.programs {
+		wg.Go(func() { r.observe(observing, p.began) })
+	}
+	wg.Go(func() { p.restart(observing) })
+	over, quiet, err := p.run(ctx, user)
+	end := time.Since(p.began)
+	stopObserving()
+	wg.Wait()
+	stopped()
+	out = record.Play{
+		Program: p.program.Label, Seed: p.seed, Faults: p.plan.faults, Phases: p.phases(), Over: over, Quiet: quiet, End: end,
+		Injections: p.faults.Log(), Lags: p.lags, Samples: p.samples, Scrapes: p.scrapes,
+	}
+	for _, e := range p.exits {
+		e.Exit.At = e.at.Sub(p.began)
+		out.Exits = append(out.Exits, e.Exit)
+	}
+	out.Accesses, out.Changes = p.recorder.Result()
+	return out, err
+}
+
+// observe receives each change of the server.
+func (p *session) observe(c apiserver.Change) {
+	p.recorder.Observe(c)
+	switch c.By {
+	case record.ByStorm, record.ByWorkload, record.ByManifest, "":
+		return
+	}
+	if !background(c.Resource.Group, c.Resource.Resource) {
+		p.changed.Store(c.At.UnixNano())
+	}
+}
+
+// background reports whether a resource is written all the time, also by a program that is done.
+func background(group, resource string) bool {
+	return resource == "leases" && group == "coordination.k8s.io" || resource == "events"
+}
+
+// userClient sends the requests of the workload.
+type userClient struct {
+	dynamic.Interface
+	mapper *restmapper.DeferredDiscoveryRESTMapper
+}
+
+// user creates the initial objects of the workload.
+func (p *session) user(ctx context.Context) (*userClient, error) {
+	if p.prepared.workload == nil {
+		return nil, nil
+	}
+	config := p.server.User()
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	found, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	u := &userClient{client, restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(found))}
+	if err := p.prepared.workload.Create(ctx, u, u.mapper); err != nil {
+		return nil, &FieldError{"workload", err}
+	}
+	return u, nil
+}
+
+// phases are those of the storm, in the time of the play.
+func (p *session) phases() []storm.Phase {
+	var phases []storm.Phase
+	for _, ph := range p.prepared.set.Phases {
+		ph.From, ph.To = time.Duration(float64(ph.From)/p.spec.Speed), time.Duration(float64(ph.To)/p.spec.Speed)
+		phases = append(phases, ph)
+	}
+	return phases
+}
+
+// start starts the programs, or says how they connect.
+func (p *session) start(ctx context.Context) error {
+	paths := map[string]string{}
+	for _, client := range p.clients {
+		path := filepath.Join(p.dir, client+".kubeconfig")
+		if err := apiserver.WriteKubeconfig(path, p.server.Kubeconfig(client), true); err != nil {
+			return err
+		}
+		paths[client] = path
+		if p.spec.Attach {
+			continue
+		}
+		r, err := p.newReplica(ctx, client, path)
+		if err != nil {
+			return err
+		}
+		p.programs = append(p.programs, r)
+	}
+	if p.spec.Attach && p.attached != nil {
+		p.attached(paths)
+	}
+	return nil
+}
+
+// stop stops the programs. Their ends are planned.
+func (p *session) stop() {
+	var wg sync.WaitGroup
+	for _, r := range p.programs {
+		wg.Go(func() { r.close(grace) })
+	}
+	wg.Wait()
+}
+
+// awaitWatches waits until the programs have opened their first watches and open no more.
+func (p *session) awaitWatches(ctx context.Context) error {
+	limit, cancel := context.WithTimeoutCause(ctx, p.spec.Warmup.Duration, ErrNoWatch)
+	defer cancel()
+	go func() {
+		for _, r := range p.programs {
+			select {
+			case <-r.gone:
+				cancel()
+			case <-limit.Done():
+			}
+		}
+	}()
+	last := 0
+	for {
+		waiting, stop := context.WithTimeout(limit, steady)
+		if last == 0 {
+			stop()
+			waiting, stop = limit, func() {}
+		}
+		err := p.server.Await(waiting, func(open, ended int) bool {
+			if open+ended <= last {
+				return false
+			}
+			last = open + ended
+			return true
+		})
+		stop()
+		switch {
+		case err == nil:
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case limit.Err() == nil: // no new watch for a while
+			return nil
+		case errors.Is(context.Cause(limit), ErrNoWatch) && last > 0:
+			return nil // it goes on opening watches
+		case p.spec.Attach:
+			return fmt.Errorf("the attached programs %w in %v", ErrNoWatch, p.spec.Warmup.Duration)
+		default:
+			return p.blame()
+		}
+	}
+}
+
+// blame is the error of programs that opened no watch.
+func (p *session) blame() error {
+	for _, r := range p.programs {
+		select {
+		case <-r.gone:
+			return fmt.Errorf("%s ended before its first watch: %s%s", p.program.Command[0], r.status(), r.lastLines())
+		default:
+		}
+	}
+	return fmt.Errorf("%s %w in %v%s", p.program.Command[0], ErrNoWatch, p.spec.Warmup.Duration, p.programs[0].lastLines())
+}
+
+// run plays storm, workload and faults, and waits until the programs are quiet. It returns the times of
+// the end of the storm and of the last change.
+func (p *session) run(ctx context.Context, user *userClient) (over time.Duration, quiet *time.Duration, err error) {
+	if err := p.faults.Start(); err != nil {
+		return 0, nil, err
+	}
+	var wg sync.WaitGroup
+	var stormErr, userErr error
+	wg.Go(func() { stormErr = p.server.Play(ctx) })
+	if user != nil {
+		wg.Go(func() { userErr = p.prepared.workload.Play(ctx, p.spec.Speed, user, user.mapper) })
+	}
+	wg.Wait()
+	if err := errors.Join(stormErr, userErr); err != nil {
+		return time.Since(p.began), nil, err
+	}
+	// Faults of the plan may be due after the last event.
+	if err := p.wait(ctx, p.lastFault()-time.Since(p.began)); err != nil {
+		return time.Since(p.began), nil, err
+	}
+	p.faults.Stop()
+	over = time.Since(p.began)
+	deadline := time.Now().Add(p.spec.Settle.Duration)
+	for {
+		last := time.Unix(0, p.changed.Load())
+		idle := time.Since(last)
+		if idle >= quietTime && time.Since(p.began)-over >= quietTime && p.server.Quiet() {
+			at := max(0, last.Sub(p.began))
+			quiet = &at
+			break
+		}
+		if time.Now().After(deadline) {
+			break
+		}
+		if err := p.wait(ctx, pollPeriod); err != nil {
+			return over, nil, err
+		}
+	}
+	return over, quiet, p.wait(ctx, tail)
+}
+
+// lastFault is the time at which the last planned fault is over, as far as it is counted.
+func (p *session) lastFault() (last time.Duration) {
+	for _, f := range p.plan.faults {
+		at := time.Duration(f.At)
+		if f.Count > 1 {
+			at += time.Duration(f.Count-1) * time.Duration(f.Every)
+		}
+		if f.Count > 0 || f.Every == 0 {
+			last = max(last, at+time.Duration(f.Duration))
+		}
+	}
+	return last
+}
+
+func (p *session) wait(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// restart kills the first replica at the times of the Spec and starts it again.
+func (p *session) restart(ctx context.Context) {
+	for _, at := range p.spec.Restarts {
+		if p.wait(ctx, at.Duration-time.Since(p.began)) != nil {
+			return
+		}
+		if err := p.programs[0].restart(); err != nil {
+			p.notify(err.Error())
+			return
+		}
+	}
+}
+
+// watchLags observes the watches.
+func (p *session) watchLags(ctx context.Context) {
+	ticker := time.NewTicker(sampling)
+	defer ticker.Stop()
+	for {
+		lags := p.server.Lags()
+		at := time.Since(p.began)
+		p.mu.Lock()
+		for _, l := range lags {
+			l.At = at
+			p.lags = append(p.lags, l)
+		}
+		p.mu.Unlock()
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,184 @@
+package controller
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"watchlab/bench/controller/program"
+	"watchlab/bench/controller/record"
+)
+
+// replica is one replica of a program, through its restarts.
+type replica struct {
+	session *session
+	options program.Options
+	ctx     context.Context // of its processes
+	gone    chan struct{}   // closed when a process has ended that was not stopped
+
+	mu      sync.Mutex // guards the fields below
+	current *program.Program
+	fatal   bool
+	stopped bool
+	watched sync.WaitGroup
+	scrape  []record.Scrape
+}
+
+func (p *session) newReplica(ctx context.Context, client, kubeconfig string) (*replica, error) {
+	dir, err := filepath.Abs(filepath.Join(p.dir, client))
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	if kubeconfig, err = filepath.Abs(kubeconfig); err != nil {
+		return nil, err
+	}
+	r := &replica{session: p, ctx: ctx, gone: make(chan struct{}), options: program.Options{
+		Client: client, Command: p.program.Command, Log: filepath.Join(p.dir, client+".log"), Dir: dir, Kubeconfig: kubeconfig,
+	}}
+	if p.spec.InCluster {
+		kc := p.server.Kubeconfig(client)
+		at, err := url.Parse(kc.Server)
+		if err != nil {
+			return nil, err
+		}
+		r.options.InCluster = &program.InCluster{Host: at.Hostname(), Port: at.Port(), CA: kc.CA, Token: kc.Token, Namespace: "default"}
+	}
+	return r, r.start()
+}
+
+// start starts a process of the replica.
+func (r *replica) start() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stopped {
+		return nil
+	}
+	started, err := program.Start(r.ctx, r.options)
+	if err != nil {
+		return err
+	}
+	r.current = started
+	r.watched.Go(func() {
+		exit := started.Exit()
+		r.session.exited(r.options.Client, exit)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if !exit.Planned && !r.fatal {
+			r.fatal = true
+			close(r.gone)
+		}
+	})
+	return nil
+}
+
+// exited notes the end of a process. Ends before the storm have negative times.
+func (p *session) exited(client string, e program.Exit) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.exits = append(p.exits, exit{e.At, record.Exit{Client: client, Planned: e.Planned, Status: e.Status}})
+}
+
+// restart kills the process and starts another one.
+func (r *replica) restart() error {
+	r.mu.Lock()
+	old := r.current
+	r.mu.Unlock()
+	old.Kill()
+	old.Exit()
+	return r.start()
+}
+
+// observe samples the processes, one after the other, until ctx ends.
+func (r *replica) observe(ctx context.Context, began time.Time) {
+	for ctx.Err() == nil {
+		r.mu.Lock()
+		current := r.current
+		r.mu.Unlock()
+		monitor := program.Monitor{
+			Client: r.options.Client, Program: current, Start: began, Sampled: r.session.sampled, Scraped: r.scraped,
+		}
+		if scraper := r.session.scraper(r.options.Client, current.MetricsURL()); scraper != nil {
+			monitor.Scraper = scraper
+			defer scraper.Close()
+		}
+		_ = monitor.Run(ctx) // A program without metrics is observed all the same.
+		select {
+		case <-ctx.Done():
+		case <-time.After(pollPeriod):
+		}
+	}
+}
+
+// scraper returns a scraper of the program's metrics, or nil.
+func (p *session) scraper(client, own string) *program.Scraper {
+	address := own
+	if p.spec.Metrics != "" && client == p.clients[0] {
+		address = p.spec.Metrics
+	}
+	if address == "" {
+		return nil
+	}
+	s, err := program.NewScraper(address, p.server.Kubeconfig(client).Token)
+	if err != nil {
+		p.notify(err.Error())
+		return nil
+	}
+	return s
+}
+
+func (p *session) sampled(s record.Sample) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.samples = append(p.samples, s)
+}
+
+func (r *replica) scraped(s record.Scrape) {
+	r.session.mu.Lock()
+	defer r.session.mu.Unlock()
+	r.session.scrapes = append(r.session.scrapes, s)
+}
+
+// close stops the process for good and waits for its end.
+func (r *replica) close(grace time.Duration) {
+	r.mu.Lock()
+	r.stopped = true
+	current := r.current
+	r.mu.Unlock()
+	current.Stop(grace)
+	r.watched.Wait()
+}
+
+func (r *replica) status() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.current.Exit().Status
+}
+
+// lastLines are the last lines of the program's log, for an error message.
+func (r *replica) lastLines() string {
+	data, err := os.ReadFile(r.options.Log)
+	if err != nil {
+		return ""
+	}
+	lines := strings.Split(string(bytes.TrimSpace(data)), "\n")
+	last := strings.TrimSpace(strings.Join(lines[max(0, len(lines)-3):], "; "))
+	if last == "" {
+		return " (it wrote nothing)"
+	}
+	return fmt.Sprintf(" (its log ends with: %s)", last)
+}
+
+// exit is the end of a process with its time of day.
+type exit struct {
+	at time.Time
+	record.Exit
+}

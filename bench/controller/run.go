@@ -1,0 +1,255 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"watchlab/bench/controller/verdict"
+	"watchlab/bench/lab"
+	"watchlab/bench/stats"
+	"watchlab/loadgen/fault"
+)
+
+// Options of a run that do not change what is played.
+type Options struct {
+	Dir   string    // results folder, which must not exist; empty for none
+	Stdin io.Reader // of manifests named -
+	Build lab.Build
+	Args  []string // of the command, for env.json
+	// Serve makes the server of a play; nil for the simulated one.
+	Serve func(Setup) (Server, error)
+	// Attached receives the paths of the kubeconfigs of an attached program, by client.
+	Attached func(map[string]string)
+	Progress func(Progress) // receives the state of the run; may be nil
+	Notify   func(string)   // receives what does not end the run, a line each; may be nil
+}
+
+// Progress is the state of a run.
+type Progress struct {
+	Play, Plays int    // number of the play, from 1, and of all planned
+	Name        string // of the play
+	State       string // starting, storm, settling, or shrinking
+}
+
+// most is the number of plays that shrinking may take, and repeats that of plays of the smallest plan.
+const (
+	most    = 16
+	repeats = 3
+)
+
+type runner struct {
+	Options
+	spec     Spec
+	prepared *prepared
+	result   *Result
+	n        int    // of the play
+	scratch  string // for kubeconfigs and logs if there is no results folder
+}
+
+// Run plays a Spec. Finished plays are in the results folder after each play. If ctx ends, the result has
+// them and is marked as interrupted. The error of bad input is a [*FieldError].
+func Run(ctx context.Context, spec Spec, opts Options) (*Result, error) {
+	if err := spec.Validate(); err != nil {
+		return nil, err
+	}
+	spec = spec.complete()
+	for i := range spec.Programs {
+		if spec.Programs[i].Label == "" {
+			spec.Programs[i].Label = New
+		}
+	}
+	if spec.Attach {
+		spec.Programs = []Program{{Label: New}}
+	}
+	ready, err := prepare(ctx, spec, opts.Stdin)
+	if err != nil {
+		return nil, err
+	}
+	if opts.Serve == nil {
+		opts.Serve = newSimulated
+	}
+	if opts.Progress == nil {
+		opts.Progress = func(Progress) {}
+	}
+	if opts.Notify == nil {
+		opts.Notify = func(string) {}
+	}
+	r := &runner{Options: opts, spec: spec, prepared: ready, result: &Result{
+		Spec: spec, Env: lab.CaptureEnv(time.Now(), opts.Build, opts.Args),
+	}}
+	for _, p := range spec.Programs {
+		r.result.Programs = append(r.result.Programs, p.Label)
+	}
+	if err := r.create(); err != nil {
+		return nil, err
+	}
+	defer r.remove()
+	err = r.all(ctx)
+	if ctx.Err() != nil {
+		r.result.Interrupted, err = true, nil
+	}
+	r.result.finish()
+	return r.result, errors.Join(err, r.save())
+}
+
+// all plays all plans of all programs in all rounds. The order of the programs alternates.
+func (r *runner) all(ctx context.Context) error {
+	for round := range r.spec.Rounds {
+		for _, pl := range r.prepared.plans {
+			programs := slices.Clone(r.spec.Programs)
+			if round%2 == 1 {
+				slices.Reverse(programs)
+			}
+			for _, program := range programs {
+				play, err := r.play(ctx, program, pl, r.spec.Seed+int64(round), round+1)
+				if err != nil {
+					return err
+				}
+				r.result.Plays = append(r.result.Plays, *play)
+				r.result.finish()
+				if err := r.save(); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return r.shrink(ctx)
+}
+
+// play plays and judges one play.
+func (r *runner) play(ctx context.Context, program Program, pl plan, seed int64, round int) (*Play, error) {
+	r.n++
+	out := &Play{Plan: pl.name, Round: round, Name: fmt.Sprintf("program=%s/faults=%s/round=%d", program.Label, pl.name, round)}
+	out.Folder = filepath.Join("plays", fmt.Sprintf("%02d-%s-%s", r.n, program.Label, fileName(pl.name)))
+	r.Progress(Progress{r.n, r.spec.Rounds * len(r.prepared.plans) * len(r.spec.Programs), out.Name, "playing"})
+	s := &session{
+		spec: r.spec, prepared: r.prepared, program: program, plan: pl, seed: seed, dir: filepath.Join(r.scratch, out.Folder),
+		notify: r.Notify, attached: r.Attached,
+	}
+	var err error
+	if out.Play, err = s.play(ctx, r.Serve); err != nil {
+		return nil, err
+	}
+	reactions := r.prepared.rules.Reactions(&out.Play)
+	out.Verdicts = verdict.Judge(&out.Play, reactions, r.prepared.rules.Check(&out.Play), verdict.DefaultLimits())
+	out.summarise(reactions)
+	if r.Dir != "" {
+		if err := out.saveRecords(filepath.Join(r.Dir, out.Folder)); err != nil {
+			return nil, err
+		}
+	}
+	// The record is as large as the storm.
+	out.Accesses, out.Changes, out.Scrapes, out.Samples, out.Lags = nil, nil, nil, nil, nil
+	return out, nil
+}
+
+func fileName(plan string) string { return strings.NewReplacer("+", "-", "/", "-").Replace(plan) }
+
+// shrink finds the smallest fault plan that still fails, of the first failed play with faults.
+func (r *runner) shrink(ctx context.Context) error {
+	i := slices.IndexFunc(r.result.Plays, func(p Play) bool { return p.Failed() && len(p.Faults) > 0 })
+	if i < 0 {
+		return nil
+	}
+	failed := r.result.Plays[i]
+	name := failed.failure()
+	out := &Shrunk{Plan: failed.Plan, Verdict: name}
+	program := r.spec.Programs[slices.Index(r.result.Programs, failed.Program)]
+	again := func(ctx context.Context, faults []fault.Spec) (bool, error) {
+		out.Plays++
+		play, err := r.play(ctx, program, plan{fmt.Sprintf("shrink-%d", out.Plays), faults}, failed.Seed, failed.Round)
+		return err == nil && play.fails(name), err
+	}
+	occurrences := fault.Occurrences(failed.Faults, r.prepared.length)
+	out.Of = len(occurrences)
+	var smallest []fault.Spec
+	// Without faults it may have been played already.
+	bare := slices.IndexFunc(r.result.Plays, func(p Play) bool {
+		return p.Plan == PlanNone && p.Program == failed.Program && p.Round == failed.Round
+	})
+	fails, err := false, error(nil)
+	if bare >= 0 {
+		fails = r.result.Plays[bare].fails(name)
+	} else if fails, err = again(ctx, nil); err != nil {
+		return err
+	}
+	if !fails {
+		if smallest, _, err = verdict.Shrink(ctx, occurrences, again, most); err != nil {
+			return err
+		}
+	}
+	for range repeats {
+		fails, err := again(ctx, smallest)
+		if err != nil {
+			return err
+		}
+		if out.Repeated++; fails {
+			out.Failed++
+		}
+	}
+	for _, f := range smallest {
+		out.Faults = append(out.Faults, f.String())
+	}
+	out.Command = r.spec.command(program, out.Faults, failed.Seed)
+	r.result.Shrunk = out
+	return nil
+}
+
+// failure is the name of the first failed verdict.
+func (p *Play) failure() string {
+	for _, v := range p.Verdicts {
+		if v.Failed {
+			return v.Name
+		}
+	}
+	return ""
+}
+
+func (p *Play) fails(name string) bool {
+	return slices.ContainsFunc(p.Verdicts, func(v verdict.Verdict) bool { return v.Failed && v.Name == name })
+}
+
+// finish computes what follows from all plays: the comparison and the sentence.
+func (o *Result) finish() {
+	o.Compared = nil
+	if len(o.Programs) == 2 {
+		o.compare()
+	}
+	o.Sentence = o.sentence()
+}
+
+// compare compares the figures of each plan.
+func (o *Result) compare() {
+	type cell struct{ plan, unit string }
+	var cells []cell
+	values := map[cell]map[string][]float64{}
+	for _, p := range o.Plays {
+		for _, unit := range units {
+			c := cell{p.Plan, unit.name}
+			v, ok := p.Figures[unit.name]
+			if !ok {
+				continue
+			}
+			if values[c] == nil {
+				values[c] = map[string][]float64{}
+				cells = append(cells, c)
+			}
+			values[c][p.Program] = append(values[c][p.Program], v)
+		}
+	}
+	for _, c := range cells {
+		v := values[c]
+		cmp := stats.Compare(v[o.Programs[0]], v[o.Programs[1]])
+		out := Compared{Cell: "faults=" + c.plan, Unit: c.unit, Stats: cmp}
+		if cmp.Significant {
+			out.Lost, out.Won = cmp.To > cmp.From, cmp.To < cmp.From
+		}
+		o.Compared = append(o.Compared, out)
+	}
+}

@@ -1,0 +1,145 @@
+package controller
+
+import (
+	"time"
+
+	"watchlab/bench/controller/record"
+	"watchlab/bench/controller/rules"
+)
+
+// The names of the series of a play.
+const (
+	SeriesLatency    = "reconcile latency" // ns, a point for each answered event
+	SeriesRequests   = "requests"          // requests/s, by verb in place of the client
+	SeriesLag        = "watch lag"         // events, the largest of a client's watches
+	SeriesUnsent     = "unsent"            // bytes, of all watches of a client
+	SeriesRSS        = "RSS"               // bytes
+	SeriesCPU        = "CPU"               // share of one core
+	SeriesFiles      = "open files"
+	SeriesGoroutines = "goroutines"
+	SeriesDepth      = "workqueue depth"
+)
+
+// maxPoints is the number of points of a series. Of more, the largest of each interval remain: a chart is
+// about the peaks.
+const maxPoints = 600
+
+type seriesKey struct{ name, unit, client string }
+
+type seriesSet struct {
+	order []seriesKey
+	all   map[seriesKey][]float64
+}
+
+func (s *seriesSet) add(name, unit, client string, at time.Duration, value float64) {
+	k := seriesKey{name, unit, client}
+	if _, ok := s.all[k]; !ok {
+		s.order = append(s.order, k)
+	}
+	s.all[k] = append(s.all[k], at.Seconds(), value)
+}
+
+// series computes the series of a play.
+func series(p *record.Play, reactions []rules.Reaction) []Series {
+	s := &seriesSet{all: map[seriesKey][]float64{}}
+	for _, r := range reactions {
+		if r.Answer != nil {
+			s.add(SeriesLatency, "ns", "", r.Event.Intended, float64(r.Latency))
+		}
+	}
+	s.rates(p)
+	s.lags(p.Lags)
+	before := map[string]record.Sample{}
+	for _, v := range p.Samples {
+		s.add(SeriesRSS, "B", v.Client, v.At, float64(v.RSS))
+		s.add(SeriesFiles, "files", v.Client, v.At, float64(v.Files))
+		if v.Goroutines > 0 {
+			s.add(SeriesGoroutines, "goroutines", v.Client, v.At, float64(v.Goroutines))
+		}
+		if b, ok := before[v.Client]; ok && v.CPU >= b.CPU && v.At > b.At {
+			s.add(SeriesCPU, "cores", v.Client, v.At, float64(v.CPU-b.CPU)/float64(v.At-b.At))
+		}
+		before[v.Client] = v
+	}
+	for _, sc := range p.Scrapes {
+		depth, has := 0.0, false
+		for name, v := range sc.Values {
+			if len(name) > 15 && name[:15] == "workqueue_depth" {
+				depth, has = depth+v, true
+			}
+		}
+		if has {
+			s.add(SeriesDepth, "items", sc.Client, sc.At, depth)
+		}
+	}
+	out := make([]Series, 0, len(s.order))
+	for _, k := range s.order {
+		out = append(out, Series{Name: k.name, Unit: k.unit, Client: k.client, Points: thin(s.all[k])})
+	}
+	return out
+}
+
+// rates adds the requests of each second of the play, by verb.
+func (s *seriesSet) rates(p *record.Play) {
+	seconds := int(p.End/time.Second) + 1
+	verbs := map[string][]float64{}
+	var order []string
+	for i := range p.Accesses {
+		a := &p.Accesses[i]
+		at := int(a.At / time.Second)
+		if a.At < 0 || at >= seconds {
+			continue
+		}
+		if verbs[a.Verb] == nil {
+			verbs[a.Verb] = make([]float64, seconds)
+			order = append(order, a.Verb)
+		}
+		verbs[a.Verb][at]++
+	}
+	for _, verb := range order {
+		for at, n := range verbs[verb] {
+			s.add(SeriesRequests, "requests/s", verb, time.Duration(at)*time.Second, n)
+		}
+	}
+}
+
+// lags adds the watches of each client: the largest lag, and the sum of the unsent bytes, which watches of
+// one connection share.
+func (s *seriesSet) lags(lags []record.Lag) {
+	for i := 0; i < len(lags); {
+		at := lags[i].At
+		most, bytes := map[string]float64{}, map[string]float64{}
+		var clients []string
+		for ; i < len(lags) && lags[i].At == at; i++ {
+			l := lags[i]
+			if _, ok := most[l.Client]; !ok {
+				clients = append(clients, l.Client)
+			}
+			most[l.Client] = max(most[l.Client], float64(l.Events))
+			bytes[l.Client] = max(bytes[l.Client], float64(l.Bytes))
+		}
+		for _, c := range clients {
+			s.add(SeriesLag, "events", c, at, most[c])
+			s.add(SeriesUnsent, "B", c, at, bytes[c])
+		}
+	}
+}
+
+// thin keeps the largest point of each interval.
+func thin(points []float64) []float64 {
+	n := len(points) / 2
+	if n <= maxPoints {
+		return points
+	}
+	out := make([]float64, 0, 2*maxPoints)
+	for k := range maxPoints {
+		best := k * n / maxPoints
+		for i := best + 1; i < (k+1)*n/maxPoints; i++ {
+			if points[2*i+1] > points[2*best+1] {
+				best = i
+			}
+		}
+		out = append(out, points[2*best], points[2*best+1])
+	}
+	return out
+}

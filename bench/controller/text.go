@@ -1,0 +1,236 @@
+package controller
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"golang.org/x/perf/benchunit"
+
+	"watchlab/bench/stats"
+)
+
+// sentence answers in one sentence: did it pass, and what does it cost?
+func (o *Result) sentence() string {
+	if len(o.Plays) == 0 {
+		return "No play has finished."
+	}
+	failed, names := 0, []string{}
+	for i := range o.Plays {
+		p := &o.Plays[i]
+		if !p.Failed() {
+			continue
+		}
+		failed++
+		for _, v := range p.Verdicts {
+			text := v.Name
+			if v.Failed && !strings.Contains(strings.Join(names, ", "), text) {
+				names = append(names, text)
+			}
+		}
+	}
+	what := "The controller passes " + plural(len(o.Plays), "play") + " of " + o.Spec.played()
+	if failed > 0 {
+		what = fmt.Sprintf("The controller fails %d of %s of %s: %s", failed, plural(len(o.Plays), "play"), o.Spec.played(), strings.Join(names, ", "))
+	}
+	if s := o.Shrunk; s != nil {
+		switch len(s.Faults) {
+		case 0:
+			what += "; it needs no fault to fail"
+		default:
+			what += "; the smallest fault plan that fails is " + strings.Join(s.Faults, "; ")
+		}
+	}
+	if len(o.Programs) == 2 {
+		return what + ". " + o.difference()
+	}
+	if f := o.Plays[0].Figures; f[UnitP99] > 0 {
+		what += fmt.Sprintf("; %s, p99 of the reconcile latency is %s", o.Plays[0].Plan, show(f[UnitP99], UnitP99))
+		what = strings.Replace(what, "none, p99", "without faults, p99", 1)
+	}
+	return what + "."
+}
+
+// difference says which figures differ between two programs.
+func (o *Result) difference() string {
+	var worse, better []string
+	for _, c := range o.Compared {
+		text := fmt.Sprintf("%s %s (%s, %s)", timesOf(c.Stats.Ratio), title(c.Unit), c.Cell, stats.PText(c.Stats.P))
+		switch {
+		case c.Lost:
+			worse = append(worse, text)
+		case c.Won:
+			better = append(better, text)
+		}
+	}
+	switch {
+	case len(worse)+len(better) == 0:
+		return "No figure of new differs significantly from old."
+	case len(worse) == 0:
+		return "New is better than old: " + strings.Join(better, ", ") + "; no figure is worse."
+	case len(better) == 0:
+		return "New is worse than old: " + strings.Join(worse, ", ") + "."
+	}
+	return "New is worse than old: " + strings.Join(worse, ", ") + "; better: " + strings.Join(better, ", ") + "."
+}
+
+func title(unit string) string {
+	for _, u := range units {
+		if u.name == unit {
+			return u.title
+		}
+	}
+	return unit
+}
+
+func timesOf(r float64) string {
+	if math.IsNaN(r) {
+		return "more than 0"
+	}
+	return strconv.FormatFloat(r, 'g', 3, 64) + "×"
+}
+
+// show formats a figure with its unit.
+func show(v float64, unit string) string {
+	switch {
+	case strings.HasSuffix(unit, "-ns") || strings.HasSuffix(unit, "-ns/run"):
+		return time.Duration(v).Round(time.Duration(math.Pow(10, max(0, math.Floor(math.Log10(max(v, 1)))-2)))).String()
+	case strings.Contains(unit, "-B"):
+		return benchunit.Scale(v, benchunit.Binary) + "B"
+	}
+	return strconv.FormatFloat(v, 'g', 6, 64)
+}
+
+func plural(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprint(n, " ", what)
+}
+
+// shown are the columns of the table of plays.
+var shown = []string{UnitP50, UnitP99, UnitConverge, UnitRequests, UnitRefused, UnitRelists, UnitBehind, UnitCPU, UnitRSS}
+
+// Text writes the sentence, a row for each play, and the failures.
+func (o *Result) Text(w io.Writer) error {
+	fmt.Fprintln(w, o.Sentence)
+	fmt.Fprintln(w)
+	tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	head := []string{"program", "faults", "verdict"}
+	for _, unit := range shown {
+		head = append(head, title(unit))
+	}
+	fmt.Fprintln(tab, strings.Join(head, "\t"))
+	for i := range o.Plays {
+		p := &o.Plays[i]
+		row := []string{p.Program, p.Plan, "passed"}
+		if p.Failed() {
+			row[2] = p.failure()
+		}
+		for _, unit := range shown {
+			text := "-"
+			if v, ok := p.Figures[unit]; ok {
+				text = show(v, unit)
+			}
+			row = append(row, text)
+		}
+		fmt.Fprintln(tab, strings.Join(row, "\t"))
+	}
+	if err := tab.Flush(); err != nil {
+		return err
+	}
+	for i := range o.Plays {
+		o.Plays[i].failures(w)
+	}
+	if s := o.Shrunk; s != nil {
+		plan := "none: it fails without faults"
+		if len(s.Faults) > 0 {
+			plan = strings.Join(s.Faults, "; ")
+		}
+		fmt.Fprintf(w, "\nSmallest fault plan that still fails (%s): %s\n", s.Verdict, plan)
+		fmt.Fprintf(w, "  %d of %d occurrences, found in %s; it failed %d of %d times\n  %s\n", len(s.Faults), s.Of, plural(s.Plays, "play"), s.Failed, s.Repeated, s.Command)
+	}
+	if o.Interrupted {
+		fmt.Fprintln(w, "\nInterrupted: later plays are missing.")
+	}
+	return nil
+}
+
+func (p *Play) failures(w io.Writer) {
+	for _, v := range p.Verdicts {
+		if !v.Failed {
+			continue
+		}
+		fmt.Fprintf(w, "\n%s: %s: %s\n", p.Name, v.Name, v.Text)
+		for _, e := range v.Evidence {
+			fmt.Fprintf(w, "  %8s  %s\n", e.At.Round(time.Millisecond), e.Text)
+		}
+	}
+}
+
+// command is the command that plays a fault plan of the Spec again, without the comparison.
+func (s Spec) command(program Program, faults []string, seed int64) string {
+	args := []string{"watchlab", "controller"}
+	add := func(flag, value string) {
+		if value != "" {
+			args = append(args, "--"+flag, quote(value))
+		}
+	}
+	add("storm", s.Storm.Name)
+	if s.Storm.Nodes > 0 {
+		add("nodes", strconv.Itoa(s.Storm.Nodes))
+	}
+	if s.Storm.Pods > 0 {
+		add("pods", strconv.Itoa(s.Storm.Pods))
+	}
+	if s.Storm.Scale > 0 {
+		add("scale", strconv.FormatFloat(s.Storm.Scale, 'g', -1, 64))
+	}
+	add("skew", s.Storm.Skew)
+	add("workload", s.Workload)
+	for _, m := range s.Manifests {
+		add("manifest", m)
+	}
+	for _, m := range s.Stages {
+		add("stages", m)
+	}
+	add("rules", s.Rules)
+	plan := PlanNone
+	if len(faults) > 0 {
+		plan = strings.Join(faults, "; ")
+	}
+	add("faults", plan)
+	if s.Speed != 1 {
+		add("speed", strconv.FormatFloat(s.Speed, 'g', -1, 64))
+	}
+	add("seed", strconv.FormatInt(seed, 10))
+	if s.Replicas > 1 {
+		add("replicas", strconv.Itoa(s.Replicas))
+	}
+	for _, at := range s.Restarts {
+		add("restart", at.Duration.String())
+	}
+	if s.InCluster {
+		args = append(args, "--in-cluster")
+	}
+	if s.Attach {
+		return strings.Join(append(args, "--attach"), " ")
+	}
+	args = append(args, "--")
+	for _, a := range program.Command {
+		args = append(args, quote(a))
+	}
+	return strings.Join(args, " ")
+}
+
+// quote quotes a word for a shell if it needs it.
+func quote(s string) string {
+	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=:,@%+") == "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

@@ -1,0 +1,222 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"watchlab/bench/controller"
+	"watchlab/bench/controller/program"
+	"watchlab/bench/experiment"
+	"watchlab/bench/lab"
+)
+
+// controllerFlags fill a controller.Spec.
+type controllerFlags struct {
+	specFlags
+	flagged  controller.Spec
+	file     string // path of --spec
+	restarts []string
+	against  string
+	settle   time.Duration
+	dir      string
+	output   outputFlag[*controller.Result]
+}
+
+func newController() *cobra.Command {
+	var f controllerFlags
+	cmd := &cobra.Command{
+		Use:   "controller [flags] -- PROGRAM [ARGUMENTS]",
+		Short: "Play a storm to a controller and judge it",
+		Long: `controller starts the simulated API server with a storm, starts PROGRAM with KUBECONFIG, and waits for its
+watches. It plays the storm, the requests of users and the faults, and judges what the program did: lost
+updates, hot loops, relists, stale writes, leaks, convergence. In the arguments, {kubeconfig} is the path of the
+kubeconfig, {metrics} a free host:port whose /metrics are scraped, {dir} a folder, {client} the replica's name.
+
+Each plan of --faults is played by itself: none, all, each (one plan a fault), or faults. The first plan that
+fails is shrunk to the smallest one that still fails. Exit code: 1 if a verdict failed. docs/controller.md has
+the rules, the workloads and the verdicts.`,
+		Example: `  # The loss of 4 of 20 nodes, without faults and with all of them
+  watchlab controller -- ./my-controller
+
+  # Objects of your own, created and changed at a rate, and what must hold in the end
+  watchlab controller --manifest crds/ --workload workload.yaml --rules rules.yaml -- ./my-controller
+
+  # Is it worse than last week's?
+  watchlab controller --against ./old-controller -- ./my-controller`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			spec, err := f.read(cmd, args)
+			if err != nil {
+				return err
+			}
+			return f.run(cmd, spec)
+		},
+	}
+	fl := cmd.Flags()
+	f.add(cmd, nil, func(field experiment.Field) bool {
+		return stormField(field) || slices.Contains([]string{"manifests", "recursive", "seed"}, field.Path)
+	})
+	completeSpec(cmd)
+	fl.StringVarP(&f.file, "spec", "", "", "controller.yaml of a run to play again; flags win over it")
+	fl.StringVar(&f.flagged.Workload, "workload", "", "requests of users: a file or a built-in workload")
+	fl.StringVar(&f.flagged.Rules, "rules", "", "what answers what, and what must hold: a file or built-in rules")
+	fl.StringArrayVar(&f.flagged.Stages, "stages", nil, "KWOK stages in place of the built-in ones")
+	fl.StringArrayVar(&f.flagged.Plans, "faults", nil, "fault plans: none, all, each, or faults (default none and all)")
+	fl.Float64Var(&f.flagged.Speed, "speed", 0, "how many times as fast the storm is played (default 1)")
+	fl.IntVar(&f.flagged.Rounds, "rounds", 0, "rounds, each with the next seed (default 1, with --against 5)")
+	fl.IntVar(&f.flagged.Replicas, "replicas", 0, "replicas of the program, as for leader election (default 1)")
+	fl.StringArrayVar(&f.restarts, "restart", nil, "kill the first replica and start it again, as in at=30s")
+	fl.BoolVar(&f.flagged.InCluster, "in-cluster", false, "give the program the configuration of a pod, not KUBECONFIG")
+	fl.BoolVar(&f.flagged.Attach, "attach", false, "the program runs elsewhere; print its kubeconfig")
+	fl.StringVar(&f.flagged.Metrics, "metrics", "", "URL of the program's metrics (default: that of {metrics})")
+	fl.DurationVar(&f.settle, "settle", 0, "longest time to become quiet after the storm (default 30s)")
+	fl.StringVar(&f.against, "against", "", "command of the baseline, compared side by side")
+	fl.StringVar(&f.dir, "out", "", "results folder to create (default results/DATE-COMMIT-controller)")
+	f.output.add(cmd, "text", form[*controller.Result]{"text", method((*controller.Result).Text)},
+		form[*controller.Result]{"json", method((*controller.Result).WriteJSON)})
+	return cmd
+}
+
+// read makes the Spec of the file, the flags and the arguments.
+func (f *controllerFlags) read(cmd *cobra.Command, args []string) (spec controller.Spec, err error) {
+	if n := cmd.ArgsLenAtDash(); n > 0 || n < 0 && len(args) > 0 {
+		return spec, usageError{fmt.Errorf("%q is no flag; the program follows -- (watchlab controller -- ./my-controller)", args[0])}
+	}
+	if f.file != "" {
+		if spec, err = controller.Load(f.file); err != nil {
+			return spec, badFlag("spec", err)
+		}
+	}
+	var shared experiment.Spec
+	if shared, err = f.specFlags.spec(cmd); err != nil {
+		return spec, err
+	}
+	changed := cmd.Flags().Changed
+	if slices.ContainsFunc([]string{"storm", "nodes", "pods", "scale", "skew"}, changed) {
+		spec.Storm = shared.Storm
+	}
+	for flag, set := range map[string]func(){
+		"manifest":   func() { spec.Manifests = shared.Manifests },
+		"recursive":  func() { spec.Recursive = shared.Recursive },
+		"seed":       func() { spec.Seed = shared.Seed },
+		"workload":   func() { spec.Workload = f.flagged.Workload },
+		"rules":      func() { spec.Rules = f.flagged.Rules },
+		"stages":     func() { spec.Stages = f.flagged.Stages },
+		"faults":     func() { spec.Plans = f.flagged.Plans },
+		"speed":      func() { spec.Speed = f.flagged.Speed },
+		"rounds":     func() { spec.Rounds = f.flagged.Rounds },
+		"replicas":   func() { spec.Replicas = f.flagged.Replicas },
+		"in-cluster": func() { spec.InCluster = f.flagged.InCluster },
+		"attach":     func() { spec.Attach = f.flagged.Attach },
+		"metrics":    func() { spec.Metrics = f.flagged.Metrics },
+		"settle":     func() { spec.Settle = metav1.Duration{Duration: f.settle} },
+	} {
+		if changed(flag) {
+			set()
+		}
+	}
+	if changed("restart") {
+		spec.Restarts = nil
+		for _, text := range f.restarts {
+			at, err := time.ParseDuration(strings.TrimPrefix(text, "at="))
+			if err != nil {
+				return spec, badFlag("restart", fmt.Errorf("%q is not a time such as at=30s", text))
+			}
+			spec.Restarts = append(spec.Restarts, metav1.Duration{Duration: at})
+		}
+		slices.SortFunc(spec.Restarts, func(a, b metav1.Duration) int { return int(a.Duration - b.Duration) })
+	}
+	if len(args) > 0 {
+		spec.Programs = []controller.Program{{Label: controller.New, Command: args}}
+	}
+	if changed("against") {
+		old, err := program.Words(f.against)
+		if err != nil {
+			return spec, badFlag("against", err)
+		}
+		if len(spec.Programs) == 0 {
+			return spec, usageError{errors.New("no program is given to compare with --against")}
+		}
+		spec.Programs = []controller.Program{{Label: controller.Old, Command: old}, spec.Programs[len(spec.Programs)-1]}
+	}
+	return spec, f.fieldError(spec.Validate())
+}
+
+// fieldError names the flag of a field.
+func (f *controllerFlags) fieldError(err error) error {
+	var field *controller.FieldError
+	var stormField *experiment.FieldError
+	switch {
+	case errors.As(err, &stormField):
+		return badFlag(experiment.FlagOf(stormField.Field), stormField.Err)
+	case !errors.As(err, &field):
+		return err
+	case field.Field == "programs":
+		return usageError{field.Err}
+	}
+	flags := map[string]string{"plans": "faults", "manifests": "manifest", "restarts": "restart"}
+	name, ok := flags[field.Field]
+	if !ok {
+		name = field.Field
+	}
+	return badFlag(name, field.Err)
+}
+
+func (f *controllerFlags) run(cmd *cobra.Command, spec controller.Spec) error {
+	show, err := f.output.writer()
+	if err != nil {
+		return err
+	}
+	if err := checkNew(f.dir); err != nil {
+		return err
+	}
+	if f.dir == "" {
+		f.dir = freeFolder("results", build(), "controller")
+	}
+	stderr := cmd.ErrOrStderr()
+	o, err := controller.Run(cmd.Context(), spec, controller.Options{
+		Dir: f.dir, Stdin: cmd.InOrStdin(), Build: build(), Args: os.Args[1:],
+		Notify:   func(text string) { warn(stderr, "%s", text) },
+		Progress: func(p controller.Progress) { f.progress(stderr, p) },
+		Attached: func(paths map[string]string) {
+			for client, path := range paths {
+				warn(stderr, "%s connects with KUBECONFIG=%s", client, path)
+			}
+		},
+	})
+	switch {
+	case errors.Is(err, lab.ErrExists):
+		return badFlag("out", err)
+	case errors.Is(err, program.ErrCommand):
+		return usageError{err}
+	case o == nil:
+		return f.fieldError(err)
+	}
+	if err := errors.Join(err, show(cmd.OutOrStdout(), o)); err != nil {
+		return f.fieldError(err)
+	}
+	warn(stderr, "results are in %s", f.dir)
+	switch {
+	case o.Interrupted:
+		return errInterrupted
+	case slices.ContainsFunc(o.Plays, func(p controller.Play) bool { return p.Failed() }):
+		return errInvalid
+	}
+	return nil
+}
+
+func (f *controllerFlags) progress(w io.Writer, p controller.Progress) {
+	if p.Play > p.Plays {
+		warn(w, "shrinking: play %d", p.Play-p.Plays)
+		return
+	}
+	warn(w, "play %d of %d: %s", p.Play, p.Plays, p.Name)
+}
