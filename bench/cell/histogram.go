@@ -71,17 +71,13 @@ func addSaturated(a, b uint64) uint64 {
 	return sum
 }
 
-// QuantilesOf summarises durations.
-func QuantilesOf(values []time.Duration) Quantiles {
+// QuantilesOf summarises durations. It fails only if the histogram cannot be encoded.
+func QuantilesOf(values []time.Duration) (Quantiles, error) {
 	d := newDurations()
 	for _, v := range values {
 		d.record(v)
 	}
-	q, err := d.quantiles()
-	if err != nil {
-		panic(err) // A histogram in memory can be encoded.
-	}
-	return q
+	return d.quantiles()
 }
 
 func (d *durations) quantiles() (Quantiles, error) {

@@ -34,8 +34,10 @@ var units = []struct{ name, title string }{
 }
 
 // summarise computes the figures, the distributions, the counts and the series from the record.
-func (p *Play) summarise(reactions []rules.Reaction) {
-	p.Latencies = latencies(reactions)
+func (p *Play) summarise(reactions []rules.Reaction) (err error) {
+	if p.Latencies, err = latencies(reactions); err != nil {
+		return err
+	}
 	p.Requests = requests(p.Accesses)
 	p.Series = series(&p.Play, reactions)
 	f := map[string]float64{
@@ -68,7 +70,10 @@ func (p *Play) summarise(reactions []rules.Reaction) {
 		}
 	}
 	if len(answered) > 0 {
-		q := cell.QuantilesOf(answered)
+		q, err := cell.QuantilesOf(answered)
+		if err != nil {
+			return err
+		}
 		f[UnitP50], f[UnitP99], f[UnitMean] = float64(q.P50), float64(q.P99), float64(q.Mean)
 	}
 	if p.Quiet != nil {
@@ -78,6 +83,7 @@ func (p *Play) summarise(reactions []rules.Reaction) {
 		f[UnitCPU], f[UnitRSS] = float64(cpu), float64(rss)
 	}
 	p.Figures = f
+	return nil
 }
 
 // processes returns the CPU time of all processes between their first and last samples, and the largest
@@ -100,7 +106,7 @@ func processes(samples []record.Sample) (cpu time.Duration, rss int64, ok bool) 
 }
 
 // latencies are the distributions by rule, resource and phase.
-func latencies(reactions []rules.Reaction) []Latency {
+func latencies(reactions []rules.Reaction) ([]Latency, error) {
 	type key struct{ rule, resource, phase string }
 	index := map[key]int{}
 	var out []Latency
@@ -121,11 +127,15 @@ func latencies(reactions []rules.Reaction) []Latency {
 		values[i] = append(values[i], r.Latency)
 	}
 	for i := range out {
-		if len(values[i]) > 0 {
-			out[i].Quantiles = cell.QuantilesOf(values[i])
+		if len(values[i]) == 0 {
+			continue
+		}
+		var err error
+		if out[i].Quantiles, err = cell.QuantilesOf(values[i]); err != nil {
+			return nil, err
 		}
 	}
-	return out
+	return out, nil
 }
 
 // requests counts the accesses by verb and resource, most first.

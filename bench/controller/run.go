@@ -138,7 +138,9 @@ func (r *runner) play(ctx context.Context, program Program, pl plan, seed int64,
 	}
 	reactions := r.prepared.rules.Reactions(&out.Play)
 	out.Verdicts = verdict.Judge(&out.Play, reactions, r.prepared.rules.Check(&out.Play), verdict.DefaultLimits())
-	out.summarise(reactions)
+	if err := out.summarise(reactions); err != nil {
+		return nil, err
+	}
 	if r.Dir != "" {
 		if err := out.saveRecords(filepath.Join(r.Dir, out.Folder)); err != nil {
 			return nil, err
