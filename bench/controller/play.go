@@ -44,7 +44,6 @@ type session struct {
 	seed     int64
 	dir      string // for kubeconfigs and logs
 	notify   func(string)
-	progress func(Progress)
 	attached func(map[string]string) // receives the kubeconfigs of attached programs
 
 	clients  []string

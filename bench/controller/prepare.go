@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -91,16 +90,4 @@ func planName(text string) string {
 		names = append(names, strings.TrimSpace(name))
 	}
 	return strings.Join(names, "+")
-}
-
-// describe says what is played, for error messages and the text form.
-func (p *prepared) describe() string {
-	var parts []string
-	for _, st := range p.set.Storms {
-		parts = append(parts, fmt.Sprintf("%d events of %s", len(st.Events)-st.Initial, st.Resource.GroupResource()))
-	}
-	if p.workload != nil {
-		parts = append(parts, fmt.Sprintf("%d requests of users", len(p.workload.Actions())))
-	}
-	return strings.Join(parts, ", ")
 }

@@ -27,7 +27,6 @@ type replica struct {
 	fatal   bool
 	stopped bool
 	watched sync.WaitGroup
-	scrape  []record.Scrape
 }
 
 func (p *session) newReplica(ctx context.Context, client, kubeconfig string) (*replica, error) {

@@ -175,7 +175,8 @@ func (r *runner) shrink(ctx context.Context) error {
 	bare := slices.IndexFunc(r.result.Plays, func(p Play) bool {
 		return p.Plan == PlanNone && p.Program == failed.Program && p.Round == failed.Round
 	})
-	fails, err := false, error(nil)
+	var fails bool
+	var err error
 	if bare >= 0 {
 		fails = r.result.Plays[bare].fails(name)
 	} else if fails, err = again(ctx, nil); err != nil {

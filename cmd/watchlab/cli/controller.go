@@ -41,8 +41,9 @@ updates, hot loops, relists, stale writes, leaks, convergence. In the arguments,
 kubeconfig, {metrics} a free host:port whose /metrics are scraped, {dir} a folder, {client} the replica's name.
 
 Each plan of --faults is played by itself: none, all, each (one plan a fault), or faults. The first plan that
-fails is shrunk to the smallest one that still fails. Exit code: 1 if a verdict failed. docs/controller.md has
-the rules, the workloads and the verdicts.`,
+fails is shrunk to the smallest one that still fails. Exit code: 1 if a verdict failed. The results folder has
+junit.xml; in a GitHub workflow, failures become annotations and the step summary. docs/controller.md has the
+rules, the workloads and the verdicts.`,
 		Example: `  # The loss of 4 of 20 nodes, without faults and with all of them
   watchlab controller -- ./my-controller
 
@@ -200,7 +201,7 @@ func (f *controllerFlags) run(cmd *cobra.Command, spec controller.Spec) error {
 	case o == nil:
 		return f.fieldError(err)
 	}
-	if err := errors.Join(err, show(cmd.OutOrStdout(), o)); err != nil {
+	if err := errors.Join(err, show(cmd.OutOrStdout(), o), o.Publish(f.dir, stderr)); err != nil {
 		return f.fieldError(err)
 	}
 	warn(stderr, "results are in %s", f.dir)
