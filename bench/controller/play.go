@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/restmapper"
 
 	"watchlab/bench/controller/record"
+	"watchlab/bench/experiment"
 	"watchlab/loadgen/apiserver"
 	"watchlab/loadgen/fault"
 	"watchlab/loadgen/storm"
@@ -68,7 +69,7 @@ func (p *session) play(ctx context.Context, serve func(Setup) (Server, error)) (
 	}
 	p.recorder = record.NewRecorder()
 	if p.faults, err = fault.New(slices.Concat(p.prepared.marks, p.plan.faults), p.seed); err != nil {
-		return out, &FieldError{"plans", err}
+		return out, &experiment.FieldError{Field: "plans", Err: err}
 	}
 	for i := range p.spec.Replicas {
 		p.clients = append(p.clients, fmt.Sprintf("controller-%d", i))
@@ -162,7 +163,7 @@ func (p *session) user(ctx context.Context) (*userClient, error) {
 	}
 	u := &userClient{client, restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(found))}
 	if err := p.prepared.workload.Create(ctx, u, u.mapper); err != nil {
-		return nil, &FieldError{"workload", err}
+		return nil, &experiment.FieldError{Field: "workload", Err: err}
 	}
 	return u, nil
 }

@@ -6,7 +6,9 @@ import (
 	"strings"
 	"time"
 
+	"watchlab/bench/controller/program"
 	"watchlab/bench/controller/rules"
+	"watchlab/bench/experiment"
 	"watchlab/loadgen/apiserver"
 	"watchlab/loadgen/apiserver/store"
 	"watchlab/loadgen/fault"
@@ -29,11 +31,11 @@ type prepared struct {
 	length   time.Duration // of storm and workload, in the time of the play
 }
 
-// prepare reads and checks all input. The error is a [*FieldError].
+// prepare reads and checks all input. The error is a [*experiment.FieldError].
 func prepare(ctx context.Context, s Spec, stdin io.Reader) (*prepared, error) {
 	p := &prepared{set: &storm.Set{}}
 	var err error
-	fail := func(field string) (*prepared, error) { return nil, &FieldError{field, err} }
+	fail := func(field string) (*prepared, error) { return nil, &experiment.FieldError{Field: field, Err: err} }
 	if s.Storm.Name != "" {
 		if p.set, err = s.Storm.Load(s.Seed); err != nil {
 			return fail("storm")
@@ -48,7 +50,7 @@ func prepare(ctx context.Context, s Spec, stdin io.Reader) (*prepared, error) {
 	for _, st := range p.set.Storms {
 		ready, err := apiserver.PrepareWith(st, budget)
 		if err != nil {
-			return nil, &FieldError{"storm", err}
+			return nil, &experiment.FieldError{Field: "storm", Err: err}
 		}
 		p.storms = append(p.storms, ready)
 		if n := len(st.Events); n > 0 {
@@ -69,6 +71,14 @@ func prepare(ctx context.Context, s Spec, stdin io.Reader) (*prepared, error) {
 	}
 	if p.stages, err = lifecycle.ReadStages(s.Stages...); err != nil {
 		return fail("stages")
+	}
+	for _, prog := range s.Programs {
+		if s.Attach {
+			break
+		}
+		if err := program.Check(prog.Command); err != nil {
+			return nil, err
+		}
 	}
 	p.rules = rules.Default()
 	if s.Rules != "" {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"watchlab/bench/controller/record"
+	"watchlab/bench/experiment"
 	"watchlab/loadgen/apiserver"
 	"watchlab/loadgen/fault"
 	"watchlab/loadgen/lifecycle"
@@ -79,11 +80,11 @@ func newSimulated(set Setup) (Server, error) {
 		Wrap: func(h http.Handler) http.Handler { return apiserver.RequireTokens(names, set.Wrap(h)) },
 	}, set.prepared.storms...)
 	if err != nil {
-		return nil, &FieldError{"storm", err}
+		return nil, &experiment.FieldError{Field: "storm", Err: err}
 	}
 	s.player = apiserver.NewPlayer(s.server, set.prepared.storms, set.Speed)
 	if err := s.server.CreateAll(set.prepared.objects); err != nil {
-		return nil, errors.Join(&FieldError{"manifests", err}, s.server.Close())
+		return nil, errors.Join(&experiment.FieldError{Field: "manifests", Err: err}, s.server.Close())
 	}
 	if err := s.listen(); err != nil {
 		return nil, errors.Join(err, s.server.Close())

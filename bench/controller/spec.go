@@ -2,7 +2,6 @@ package controller
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
 
 	"watchlab/bench/experiment"
 	"watchlab/loadgen/fault"
@@ -30,44 +28,29 @@ const (
 	PlanEach = "each" // a plan for each fault, which strikes twice
 )
 
-// ErrSpec is wrapped by the errors for a Spec that cannot be played.
-var ErrSpec = errors.New("invalid Spec")
-
-// FieldError is a mistake in a [Spec]. It matches [ErrSpec].
-type FieldError struct {
-	Field string // such as plans
-	Err   error
-}
-
-func (e *FieldError) Error() string        { return e.Field + ": " + e.Err.Error() }
-func (e *FieldError) Unwrap() error        { return e.Err }
-func (e *FieldError) Is(target error) bool { return target == ErrSpec }
-
-// Load reads a Spec from a YAML file, such as controller.yaml of a results folder. Unknown fields are errors.
-func Load(path string) (Spec, error) {
-	var s Spec
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return s, err
+// Load reads a Spec from a YAML file, such as controller.yaml of a results folder, and returns its text, too.
+// Unknown fields are errors. An error of the text is a [*experiment.FieldError].
+func Load(path string) (s Spec, data []byte, err error) {
+	if data, err = os.ReadFile(path); err != nil {
+		return s, nil, err
 	}
-	if err := yaml.UnmarshalStrict(data, &s); err != nil {
-		return s, fmt.Errorf("%s: %w", path, err)
-	}
-	return s, nil
+	return s, data, experiment.Decode(path, data, &s)
 }
-
-// defaultStorm plays without a storm and a workload: the loss of 4 of 20 nodes.
-var defaultStorm = experiment.Storm{Name: "nodeloss", Nodes: 20}
 
 const (
-	defaultSpeed  = 3 // of defaultStorm, whose minute thus takes 20 s
-	defaultRounds = 5 // of two programs
+	defaultStorm  = "nodeloss" // without a storm and a workload
+	defaultNodes  = 20         // of defaultStorm, of which 4 are lost
+	defaultSpeed  = 3          // of defaultStorm, whose minute thus takes 20 s
+	defaultRounds = 5          // of two programs
 )
 
 // complete fills in the defaults.
 func (s Spec) complete() Spec {
-	if reflect.ValueOf(s.Storm).IsZero() && s.Workload == "" {
-		s.Storm, s.Speed = defaultStorm, cmp.Or(s.Speed, defaultSpeed)
+	if s.Storm.Name == "" && s.Workload == "" {
+		if s.Speed = cmp.Or(s.Speed, defaultSpeed); reflect.ValueOf(s.Storm).IsZero() {
+			s.Storm.Nodes = defaultNodes
+		}
+		s.Storm.Name = defaultStorm
 	}
 	if len(s.Plans) == 0 {
 		s.Plans = []string{PlanNone, PlanAll}
@@ -85,9 +68,11 @@ func (s Spec) complete() Spec {
 	return s
 }
 
-// Validate checks the Spec without its files. The error is a [*FieldError].
+// Validate checks the Spec without its files. The error is a [*experiment.FieldError].
 func (s Spec) Validate() error {
-	bad := func(field, format string, args ...any) error { return &FieldError{field, fmt.Errorf(format, args...)} }
+	bad := func(field, format string, args ...any) error {
+		return &experiment.FieldError{Field: field, Err: fmt.Errorf(format, args...)}
+	}
 	switch {
 	case s.Attach && len(s.Programs) > 0:
 		return bad("programs", "a program is given, but with attach it runs elsewhere")
@@ -112,10 +97,14 @@ func (s Spec) Validate() error {
 		}
 	}
 	if !reflect.ValueOf(s.Storm).IsZero() {
-		if s.Storm.Name == "" {
-			return bad("storm", "a size is given, but no storm")
+		named := s.Storm
+		if named.Name == "" {
+			if s.Workload != "" {
+				return bad("storm", "a size is given, but no storm")
+			}
+			named.Name = defaultStorm
 		}
-		if err := s.Storm.Validate(); err != nil {
+		if err := named.Validate(); err != nil {
 			return err
 		}
 	}
@@ -134,7 +123,7 @@ func plansOf(texts []string, length time.Duration) ([]plan, error) {
 	var plans []plan
 	add := func(p plan) error {
 		if slices.ContainsFunc(plans, func(have plan) bool { return have.name == p.name }) {
-			return &FieldError{"plans", fmt.Errorf("%s is given twice", p.name)}
+			return &experiment.FieldError{Field: "plans", Err: fmt.Errorf("%s is given twice", p.name)}
 		}
 		plans = append(plans, p)
 		return nil
@@ -156,7 +145,7 @@ func plansOf(texts []string, length time.Duration) ([]plan, error) {
 		default:
 			var faults []fault.Spec
 			if faults, err = fault.ParseAll(text); err != nil {
-				return nil, &FieldError{"plans", err}
+				return nil, &experiment.FieldError{Field: "plans", Err: err}
 			}
 			err = add(plan{planName(text), faults})
 		}

@@ -118,6 +118,9 @@ var shown = []string{UnitP50, UnitP99, UnitConverge, UnitRequests, UnitRefused, 
 // Text writes the sentence, a row for each play, and the failures.
 func (o *Result) Text(w io.Writer) error {
 	fmt.Fprintln(w, o.Sentence)
+	if len(o.Plays) == 0 {
+		return nil
+	}
 	fmt.Fprintln(w)
 	tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	head := []string{"program", "faults", "verdict"}

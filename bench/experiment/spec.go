@@ -220,10 +220,16 @@ func (s Spec) JSON() json.RawMessage {
 // error is a [FieldError] with the name and the line.
 func Parse(name string, data []byte) (Spec, error) {
 	var s Spec
-	if err := yaml.UnmarshalStrict(data, &s); err != nil {
-		return Spec{}, &FieldError{File: name, Line: lineOfError(data, err), Err: errors.New(decodeProblem(err))}
+	err := Decode(name, data, &s)
+	return s, err
+}
+
+// Decode is [Parse] into a Spec of any type.
+func Decode(name string, data []byte, to any) error {
+	if err := yaml.UnmarshalStrict(data, to); err != nil {
+		return &FieldError{File: name, Line: lineOfError(data, err), Err: errors.New(decodeProblem(err))}
 	}
-	return s, nil
+	return nil
 }
 
 // Load reads a Spec from a file.

@@ -16,7 +16,7 @@ import (
 )
 
 // await waits until a condition holds.
-func await(t *testing.T, ctx context.Context, what string, holds func() bool) {
+func await(ctx context.Context, t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for !holds() {
 		if ctx.Err() != nil {
@@ -75,7 +75,7 @@ func TestLags(t *testing.T) {
 			if res.Proto != protocol || !socket.Load() {
 				t.Errorf("%s, with a socket: %v", res.Proto, socket.Load())
 			}
-			await(t, ctx, "a watch", func() bool { return len(srv.Lags()) == 1 })
+			await(ctx, t, "a watch", func() bool { return len(srv.Lags()) == 1 })
 			want := Lag{Client: "slow", Resource: v1.SchemeGroupVersion.WithResource("pods")}
 			if got := srv.Lags()[0]; got.Client != want.Client || got.Resource != want.Resource || got.Events != 0 {
 				t.Errorf("before the storm: %+v, want %+v", got, want)
@@ -85,7 +85,7 @@ func TestLags(t *testing.T) {
 				t.Errorf("while the client does not read: %+v", got)
 			}
 			if protocol == "HTTP/1.1" && runtime.GOOS == "linux" {
-				await(t, ctx, "bytes in the send queue", func() bool { return srv.Lags()[0].Bytes > 0 })
+				await(ctx, t, "bytes in the send queue", func() bool { return srv.Lags()[0].Bytes > 0 })
 			}
 			r := bufio.NewReaderSize(res.Body, 64<<10) // longer than a frame
 			for range s.Events {
@@ -93,7 +93,7 @@ func TestLags(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			await(t, ctx, "no lag", func() bool { l := srv.Lags()[0]; return l.Events == 0 && l.Bytes == 0 })
+			await(ctx, t, "no lag", func() bool { l := srv.Lags()[0]; return l.Events == 0 && l.Bytes == 0 })
 			cancel()
 			for len(srv.Lags()) > 0 {
 				runtime.Gosched()

@@ -64,8 +64,8 @@ func (c *InCluster) enter(cmd *exec.Cmd, dir string) (started func() error, err 
 	}
 	return func() error {
 		_ = in.Close()
-		defer out.Close()
 		text, err := io.ReadAll(out)
+		_ = out.Close()
 		if err == nil && len(text) > 0 {
 			err = errors.New(string(text))
 		}

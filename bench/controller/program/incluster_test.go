@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -179,15 +178,9 @@ func TestInClusterUser(t *testing.T) {
 
 func copyFile(t *testing.T, to, from string) {
 	t.Helper()
-	in, err := os.Open(from)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY, 0o755)
+	program, err := os.ReadFile(from)
 	if err == nil {
-		_, err = io.Copy(out, in)
-		err = errors.Join(err, out.Close())
+		err = os.WriteFile(to, program, 0o755)
 	}
 	if err != nil {
 		t.Fatal(err)

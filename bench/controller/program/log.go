@@ -21,7 +21,7 @@ type boundedLog struct {
 	in, out *os.File // of the pipe
 	file    *os.File
 	room    int64 // bytes up to the limit; negative after the cut
-	err     error // of the file; it ends the log, not the program
+	broken  bool  // a write failed; that ends the log, not the program
 	done    chan struct{}
 }
 
@@ -48,10 +48,11 @@ func openLog(path string) (*boundedLog, error) {
 
 // Write implements io.Writer. It never fails.
 func (l *boundedLog) Write(p []byte) (int, error) {
-	if l.room < 0 || l.err != nil {
+	if l.room < 0 || l.broken {
 		return len(p), nil
 	}
-	_, l.err = l.file.Write(p[:min(int64(len(p)), l.room)])
+	_, err := l.file.Write(p[:min(int64(len(p)), l.room)])
+	l.broken = err != nil
 	if l.room -= int64(len(p)); l.room < 0 {
 		fmt.Fprintf(l.file, "\n(cut at %d bytes)\n", logLimit)
 	}

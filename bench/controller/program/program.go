@@ -139,6 +139,12 @@ func freeAddress() (string, error) {
 	return l.Addr().String(), l.Close()
 }
 
+// Check reports whether a command can be found.
+func Check(command []string) error {
+	_, err := newCommand(command)
+	return err
+}
+
 func newCommand(command []string) (*exec.Cmd, error) {
 	path, err := exec.LookPath(command[0])
 	if err == nil {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -14,15 +15,19 @@ import (
 
 	"watchlab/bench/controller"
 	"watchlab/bench/controller/program"
+	"watchlab/bench/controller/rules"
 	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
+	"watchlab/loadgen/workload"
 )
 
 // controllerFlags fill a controller.Spec.
 type controllerFlags struct {
-	specFlags
+	shared   experiment.Spec    // storm, seed and manifests of the flags
+	fields   []experiment.Field // of shared
 	flagged  controller.Spec
 	file     string // path of --spec
+	data     []byte // of that file
 	restarts []string
 	against  string
 	settle   time.Duration
@@ -62,11 +67,17 @@ rules, the workloads and the verdicts.`,
 		},
 	}
 	fl := cmd.Flags()
-	f.add(cmd, nil, func(field experiment.Field) bool {
-		return stormField(field) || slices.Contains([]string{"manifests", "recursive", "seed"}, field.Path)
+	f.fields = slices.DeleteFunc(experiment.Fields(&f.shared), func(field experiment.Field) bool {
+		return !stormField(field) && !slices.Contains([]string{"manifests", "recursive"}, field.Path)
 	})
+	experiment.AddFlags(fl, f.fields)
+	fl.Lookup("storm").Usage = "storm of the cluster: a profile, a recording or a file (default nodeloss on 20 nodes)"
+	fl.Lookup("seed").Usage = "seed of storm, workload and faults (default 1)"
+	fl.Lookup("manifest").Usage = "objects before the storm: files, folders, URLs, -"
 	completeSpec(cmd)
-	fl.StringVarP(&f.file, "spec", "", "", "controller.yaml of a run to play again; flags win over it")
+	complete(cmd, "workload", workload.Names())
+	complete(cmd, "rules", rules.Names())
+	fl.StringVarP(&f.file, "spec", "f", "", "controller.yaml to play; flags win over it")
 	fl.StringVar(&f.flagged.Workload, "workload", "", "requests of users: a file or a built-in workload")
 	fl.StringVar(&f.flagged.Rules, "rules", "", "what answers what, and what must hold: a file or built-in rules")
 	fl.StringArrayVar(&f.flagged.Stages, "stages", nil, "KWOK stages in place of the built-in ones")
@@ -92,22 +103,17 @@ func (f *controllerFlags) read(cmd *cobra.Command, args []string) (spec controll
 		return spec, usageError{fmt.Errorf("%q is no flag; the program follows -- (watchlab controller -- ./my-controller)", args[0])}
 	}
 	if f.file != "" {
-		if spec, err = controller.Load(f.file); err != nil {
-			return spec, badFlag("spec", err)
+		if spec, f.data, err = controller.Load(f.file); err != nil {
+			return spec, usageError{err}
 		}
 	}
-	var shared experiment.Spec
-	if shared, err = f.specFlags.spec(cmd); err != nil {
-		return spec, err
-	}
 	changed := cmd.Flags().Changed
-	if slices.ContainsFunc([]string{"storm", "nodes", "pods", "scale", "skew"}, changed) {
-		spec.Storm = shared.Storm
+	from := experiment.Spec{Storm: spec.Storm, Seed: spec.Seed, Manifests: spec.Manifests, Recursive: spec.Recursive}
+	if err := experiment.Overlay(&from, f.fields, changed); err != nil {
+		return spec, f.blame(cmd, err)
 	}
+	spec.Storm, spec.Seed, spec.Manifests, spec.Recursive = from.Storm, from.Seed, from.Manifests, from.Recursive
 	for flag, set := range map[string]func(){
-		"manifest":   func() { spec.Manifests = shared.Manifests },
-		"recursive":  func() { spec.Recursive = shared.Recursive },
-		"seed":       func() { spec.Seed = shared.Seed },
 		"workload":   func() { spec.Workload = f.flagged.Workload },
 		"rules":      func() { spec.Rules = f.flagged.Rules },
 		"stages":     func() { spec.Stages = f.flagged.Stages },
@@ -148,27 +154,30 @@ func (f *controllerFlags) read(cmd *cobra.Command, args []string) (spec controll
 		}
 		spec.Programs = []controller.Program{{Label: controller.Old, Command: old}, spec.Programs[len(spec.Programs)-1]}
 	}
-	return spec, f.fieldError(spec.Validate())
+	return spec, f.blame(cmd, spec.Validate())
 }
 
-// fieldError names the flag of a field.
-func (f *controllerFlags) fieldError(err error) error {
-	var field *controller.FieldError
-	var stormField *experiment.FieldError
-	switch {
-	case errors.As(err, &stormField):
-		return badFlag(experiment.FlagOf(stormField.Field), stormField.Err)
-	case !errors.As(err, &field):
-		return err
-	case field.Field == "programs":
-		return usageError{field.Err}
-	}
-	flags := map[string]string{"plans": "faults", "manifests": "manifest", "restarts": "restart"}
-	name, ok := flags[field.Field]
+// blame names the flag, or the line of the file, of a mistake in the Spec.
+func (f *controllerFlags) blame(cmd *cobra.Command, err error) error {
+	field, ok := errors.AsType[*experiment.FieldError](err)
 	if !ok {
-		name = field.Field
+		return err
 	}
-	return badFlag(name, field.Err)
+	flag := experiment.FlagOf(field.Field)
+	switch field.Field {
+	case "programs":
+		return usageError{field.Err}
+	case "plans":
+		flag = "faults"
+	case "restarts":
+		flag = "restart"
+	case "manifests":
+		flag = "manifest"
+	}
+	if flag = cmp.Or(flag, field.Field); f.file == "" || cmd.Flags().Changed(flag) {
+		return badFlag(flag, field.Err)
+	}
+	return usageError{experiment.InFile(f.file, f.data, field)}
 }
 
 func (f *controllerFlags) run(cmd *cobra.Command, spec controller.Spec) error {
@@ -199,10 +208,10 @@ func (f *controllerFlags) run(cmd *cobra.Command, spec controller.Spec) error {
 	case errors.Is(err, program.ErrCommand):
 		return usageError{err}
 	case o == nil:
-		return f.fieldError(err)
+		return f.blame(cmd, err)
 	}
 	if err := errors.Join(err, show(cmd.OutOrStdout(), o), o.Publish(f.dir, stderr)); err != nil {
-		return f.fieldError(err)
+		return f.blame(cmd, err)
 	}
 	warn(stderr, "results are in %s", f.dir)
 	switch {

@@ -120,8 +120,8 @@ func finalizersFor(res *resources.Resource, obj object, options *metav1.DeleteOp
 	}
 	add := own
 	switch policy := options.PropagationPolicy; {
-	case options.OrphanDependents != nil:
-		if add = ""; *options.OrphanDependents {
+	case options.OrphanDependents != nil: //nolint:staticcheck // Clients may still send it.
+		if add = ""; *options.OrphanDependents { //nolint:staticcheck // As above.
 			add = orphan
 		}
 	case policy != nil:

@@ -97,8 +97,8 @@ func TestPropagation(t *testing.T) {
 		"background":               {configMaps, nil, policy(metav1.DeletePropagationBackground), nil},
 		"foreground":               {configMaps, nil, policy(metav1.DeletePropagationForeground), []string{foreground}},
 		"orphan":                   {configMaps, []string{mine}, policy(metav1.DeletePropagationOrphan), []string{mine, orphan}},
-		"orphanDependents":         {configMaps, nil, &metav1.DeleteOptions{OrphanDependents: new(true)}, []string{orphan}},
-		"not orphanDependents":     {configMaps, []string{orphan}, &metav1.DeleteOptions{OrphanDependents: new(false)}, nil},
+		"orphanDependents":         {configMaps, nil, &metav1.DeleteOptions{OrphanDependents: new(true)}, []string{orphan}},  //nolint:staticcheck // Clients may still send it.
+		"not orphanDependents":     {configMaps, []string{orphan}, &metav1.DeleteOptions{OrphanDependents: new(false)}, nil}, //nolint:staticcheck // Clients may still send it.
 		"of the object":            {configMaps, []string{foreground, mine}, &metav1.DeleteOptions{}, []string{foreground, mine}},
 		"background over object's": {configMaps, []string{foreground, mine}, policy(metav1.DeletePropagationBackground), []string{mine}},
 		"foreground over object's": {configMaps, []string{orphan}, policy(metav1.DeletePropagationForeground), []string{foreground}},
