@@ -71,7 +71,7 @@ rules, the workloads and the verdicts.`,
 		return !stormField(field) && !slices.Contains([]string{"manifests", "recursive"}, field.Path)
 	})
 	experiment.AddFlags(fl, f.fields)
-	fl.Lookup("storm").Usage = "storm of the cluster: a profile, a recording or a file (default nodeloss on 20 nodes)"
+	fl.Lookup("storm").Usage = "profile, recording or file (default: nodeloss on 20 nodes)"
 	fl.Lookup("seed").Usage = "seed of storm, workload and faults (default 1)"
 	fl.Lookup("manifest").Usage = "objects before the storm: files, folders, URLs, -"
 	completeSpec(cmd)
