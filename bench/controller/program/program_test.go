@@ -85,7 +85,8 @@ func shell(script string) []string { return []string{"/bin/sh", "-c", script} }
 type lines struct {
 	dir string
 	t   *testing.T
-	in  *os.File
+	in  *os.File // pipe
+	out *os.File // second pipe
 }
 
 func newLines(t *testing.T) *lines {
@@ -95,8 +96,10 @@ func newLines(t *testing.T) *lines {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if l.in != nil {
-			_ = l.in.Close()
+		for _, f := range []*os.File{l.in, l.out} {
+			if f != nil {
+				_ = f.Close()
+			}
 		}
 	})
 	return l
@@ -135,16 +138,22 @@ func (l *lines) end() {
 func (l *lines) second() string {
 	l.t.Helper()
 	path := filepath.Join(l.dir, "second")
-	if err := unix.Mkfifo(path, 0o600); err != nil {
+	err := unix.Mkfifo(path, 0o600)
+	if err == nil {
+		// With both ends it opens at once. A signal that interrupts the open of one end shows the program
+		// a writer that has left.
+		l.out, err = os.OpenFile(path, os.O_RDWR, 0)
+	}
+	if err != nil {
 		l.t.Fatal(err)
 	}
 	return path
 }
 
-// send waits until a program reads a line from the second pipe.
+// send writes a line to the second pipe.
 func (l *lines) send() {
 	l.t.Helper()
-	if err := os.WriteFile(filepath.Join(l.dir, "second"), []byte("go\n"), 0o600); err != nil {
+	if _, err := l.out.WriteString("go\n"); err != nil {
 		l.t.Fatal(err)
 	}
 }
