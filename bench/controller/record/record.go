@@ -80,6 +80,11 @@ func (a *Access) Writes() bool {
 	return !a.DryRun
 }
 
+// Background reports whether a resource is written all the time, also by a program that is done: leases and events.
+func Background(r schema.GroupVersionResource) bool {
+	return r.Resource == "leases" || r.Resource == "events"
+}
+
 // Change is one event that became visible to watches.
 type Change struct {
 	At       time.Duration // when it became visible

@@ -36,6 +36,7 @@ type Recorder struct {
 	accesses  chunks[Access]
 	changes   chunks[Change]
 	dropped   int
+	useless   time.Duration        // end of the last write without a change
 	watches   map[*flight]struct{} // open
 	resources map[schema.GroupVersionResource]schema.GroupVersionResource
 	// known is the newest version of each object that a change or an answer showed. Versions of an API
@@ -152,7 +153,9 @@ func (r *Recorder) end(f *flight, req *http.Request) {
 	defer r.mu.Unlock()
 	delete(r.watches, f)
 	if f.Version > 0 && f.Code < 300 {
-		f.Unchanged = f.Version == f.Based || f.Version <= f.known
+		if f.Unchanged = f.Version == f.Based || f.Version <= f.known; f.Unchanged && f.Access.Writes() && !Background(f.Resource) {
+			r.useless = f.At + f.Took
+		}
 		r.learn(f.Resource.GroupResource(), f.Key, f.Version)
 	}
 	if r.accesses.n == Limit {
@@ -167,6 +170,14 @@ func (r *Recorder) Dropped() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.dropped
+}
+
+// Useless returns the time of the last write without a change, and that of NewRecorder if there was none. Writes
+// to what is written all the time ([Background]) are not counted.
+func (r *Recorder) Useless() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.base.Add(r.useless)
 }
 
 // Result returns the accesses so far in order of their end, and the changes in order of Observe. An open watch

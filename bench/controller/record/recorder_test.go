@@ -340,6 +340,38 @@ func TestWatch(t *testing.T) {
 	})
 }
 
+func TestUseless(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := record.NewRecorder()
+		began := time.Now()
+		version := 5
+		h := named(r.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprintf(w, `{"metadata":{"resourceVersion":"%d"}}`, version)
+		})))
+		r.Observe(apiserver.Change{Resource: v1.SchemeGroupVersion.WithResource("pods"), Key: "a/web", Version: 5})
+		r.Observe(apiserver.Change{Resource: v1.SchemeGroupVersion.WithResource("events"), Key: "a/web", Version: 5})
+		for _, step := range []struct {
+			name, method, path string
+			version            int
+			want               time.Duration // of the last write without a change
+		}{
+			{"change", http.MethodPut, web, 6, 0},
+			{"no change", http.MethodPut, web, 6, 2 * time.Second},
+			{"get", http.MethodGet, web, 6, 2 * time.Second},
+			{"dry run", http.MethodPut, web + "?dryRun=All", 6, 2 * time.Second},
+			{"event", http.MethodPut, "/api/v1/namespaces/a/events/web", 5, 2 * time.Second},
+			{"no change again", http.MethodPut, web, 6, 6 * time.Second},
+		} {
+			time.Sleep(time.Second)
+			version = step.version
+			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(step.method, step.path, strings.NewReader("{}")))
+			if got := r.Useless().Sub(began); got != step.want {
+				t.Errorf("%s: %v, want %v", step.name, got, step.want)
+			}
+		}
+	})
+}
+
 func TestUnnamedIsNotRecorded(t *testing.T) {
 	r := record.NewRecorder()
 	h := r.Wrap(http.NotFoundHandler())

@@ -1,6 +1,7 @@
 package verdict
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -12,8 +13,9 @@ import (
 const leastSamples = 3
 
 // leak: at the end, when all is quiet, a process has more memory, goroutines or open files than in the first
-// quarter of the storm: half more, and [Limits].Memory or [Limits].Count besides; it has grown from each
-// quarter of the storm to the next, and does not return. Memory is the least of a quarter, so that garbage
+// quarter of the storm: twice as much, and [Limits].Memory or [Limits].Count besides; it has grown from each
+// quarter of the storm to the next, and does not return. Without a leak, a garbage collector lets a heap grow to
+// twice its live size. Memory is the least of a quarter, so that garbage
 // counts little. Memory of objects that the play has added to the server is allowed, a hundred times.
 // A process that was restarted, or that has too few samples, is not judged.
 func leak(p *record.Play, l Limits) Verdict {
@@ -52,11 +54,11 @@ func leak(p *record.Play, l Limits) Verdict {
 			var least [5]int64
 			grows := true
 			for i, part := range parts {
-				least[i] = kind.value(slices.MinFunc(part, func(a, b record.Sample) int { return int(kind.value(a) - kind.value(b)) }))
+				least[i] = kind.value(slices.MinFunc(part, func(a, b record.Sample) int { return cmp.Compare(kind.value(a), kind.value(b)) }))
 				grows = grows && (i == 0 || i == 4 || least[i] > least[i-1])
 			}
 			first, last := least[0], least[4]
-			if grows && first > 0 && last > first+first/2+kind.more && last*10 >= least[3]*9 {
+			if grows && first > 0 && last > 2*first+kind.more && last*10 >= least[3]*9 {
 				v.Failed = true
 				unit := int64(1)
 				if kind.name == "MB of memory" {

@@ -3,34 +3,40 @@ package verdict
 import (
 	"fmt"
 	"slices"
-	"strings"
+	"sort"
 	"time"
+
+	"k8s.io/apimachinery/pkg/watch"
 
 	"watchlab/bench/controller/record"
 )
 
-// hotLoop: a client writes one object again and again, and nothing else happens in its namespace: more than
-// [Limits].Useless writes in a row that change nothing, or more than [Limits].Restless that change it.
-// A run of writes ends with a change by anybody else to any object of the namespace, or of the cluster for an
-// object without one. Leases and events are not counted.
+// hotLoop: at the end of the play a client still writes one object again and again, without a cause: more than
+// [Limits].Useless writes in a row that change nothing, or more than [Limits].Restless that change it, with
+// pauses of [Limits].Pause at most.
+//
+// Any change of any object is a cause of a write without a change: a controller may write an object once more
+// after each event in its queue. The controllers' modifications are no causes of a write with a change, since
+// two objects, or two replicas, may drive each other. Leases and events are not counted.
+//
+// A loop that ends is a miss: it cannot be told from a queue that a rate limit of the client works off.
 func hotLoop(p *record.Play, l Limits) Verdict {
 	v := Verdict{Name: HotLoop}
-	others := causes(p)
+	all, external := causes(p)
 	type object struct{ client, name string }
 	type run struct {
 		first, last time.Duration
-		n, most     int
+		n           int
 		useless     bool
-		at          time.Duration // of the longest run
 	}
 	runs := map[object]*run{}
+	var order []object
 	useless, writes := 0, 0
 	ordered := slices.Clone(p.Accesses)
 	slices.SortStableFunc(ordered, func(a, b record.Access) int { return int(a.At - b.At) })
-	var loops []object
 	for i := range ordered {
 		a := &ordered[i]
-		if !a.Writes() || background(a) || a.Code >= 300 || a.Verb == "create" {
+		if !a.Writes() || record.Background(a.Resource) || a.Code >= 300 || a.Verb == "create" {
 			continue
 		}
 		writes++
@@ -42,81 +48,60 @@ func hotLoop(p *record.Play, l Limits) Verdict {
 		if r == nil {
 			r = &run{}
 			runs[k] = r
+			order = append(order, k)
 		}
-		if r.n == 0 || r.useless != a.Unchanged || others.between(a, r.last, a.At) {
+		list := external
+		if a.Unchanged {
+			list = all
+		}
+		if r.n == 0 || r.useless != a.Unchanged || a.At-r.last > l.Pause || between(list, r.last, a.At) {
 			r.n, r.first, r.useless = 0, a.At, a.Unchanged
 		}
 		r.n++
 		r.last = a.At
-		limit := l.Restless
-		if a.Unchanged {
-			limit = l.Useless
-		}
-		if r.n > limit {
-			if r.most == 0 {
-				loops = append(loops, k)
-			}
-			if r.n > r.most {
-				r.most, r.at = r.n, r.first
-			}
-		}
 	}
-	v.Failed = len(loops) > 0
-	v.Text = fmt.Sprintf("%d of %d writes changed nothing; %d objects were written in a loop", useless, writes, len(loops))
-	for _, k := range loops {
+	loops := 0
+	for _, k := range order {
 		r := runs[k]
-		v.show(r.at, fmt.Sprintf("%s wrote %s %d times in a row, and nothing else changed", k.client, k.name, r.most))
+		most, what := l.Restless, "back and forth"
+		if r.useless {
+			most, what = l.Useless, "without a change"
+		}
+		if r.n <= most || p.End-r.last > l.Pause {
+			continue
+		}
+		loops++
+		v.Failed = true
+		v.show(r.first, fmt.Sprintf("%s wrote %s %d times in a row, %s, in %.1f s, and nothing else happened",
+			k.client, k.name, r.n, what, (r.last-r.first).Seconds()))
 	}
+	v.Text = fmt.Sprintf("%d of %d writes changed nothing; objects written in a loop: %d", useless, writes, loops)
 	return v
 }
 
-// changes are the times of changes by origin and namespace.
-type changes map[string]map[string][]time.Duration
-
-// causes indexes the changes of a play that may cause a write.
-func causes(p *record.Play) changes {
-	out := changes{}
+// causes returns the sorted times of all changes, and of those that no controller's modification is.
+func causes(p *record.Play) (all, external []time.Duration) {
+	clients := map[string]bool{}
+	for i := range p.Accesses {
+		clients[p.Accesses[i].Client] = true
+	}
 	for i := range p.Changes {
 		c := &p.Changes[i]
-		if c.Resource.Resource == "leases" || c.Resource.Resource == "events" {
+		if record.Background(c.Resource) {
 			continue
 		}
-		namespace, _, ok := strings.Cut(c.Key, "/")
-		if !ok {
-			namespace = ""
-		}
-		of := out[namespace]
-		if of == nil {
-			of = map[string][]time.Duration{}
-			out[namespace] = of
-		}
-		of[c.By] = append(of[c.By], c.At)
-	}
-	for _, of := range out {
-		for _, times := range of {
-			slices.Sort(times)
+		all = append(all, c.At)
+		if c.Type != watch.Modified || !clients[c.By] {
+			external = append(external, c.At)
 		}
 	}
-	return out
+	slices.Sort(all)
+	slices.Sort(external)
+	return all, external
 }
 
-// between reports whether anybody but the client changed something that the write may answer.
-func (c changes) between(a *record.Access, from, to time.Duration) bool {
-	namespace, _, ok := strings.Cut(a.Key, "/")
-	for name, of := range c {
-		// An object without a namespace may answer all.
-		if ok && name != namespace && name != "" {
-			continue
-		}
-		for by, times := range of {
-			if by == a.Client {
-				continue
-			}
-			i, _ := slices.BinarySearch(times, from)
-			if i < len(times) && times[i] <= to {
-				return true
-			}
-		}
-	}
-	return false
+// between reports whether one of the sorted times is after from, up to a time.
+func between(times []time.Duration, from, to time.Duration) bool {
+	i := sort.Search(len(times), func(i int) bool { return times[i] > from })
+	return i < len(times) && times[i] <= to
 }

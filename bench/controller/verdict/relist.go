@@ -1,72 +1,134 @@
 package verdict
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"watchlab/bench/controller/record"
 	"watchlab/loadgen/fault"
 )
 
-// relists: a client asks for the initial state of a resource, by lists or watches, more often than
-// [Limits].Relists times for each fault that hit a request for the resource, and once more than that. The
-// requests of a process before the storm, and those of the minute after a restart, are its start.
+// relists: a client asks for the initial state of what it watches, by lists or watches, more often than
+// [Limits].Relists times for each fault that hit a request for the resource, and once more than that; as often
+// for each watch that it had open at a time. The requests of a process before the storm, and those of the
+// minute after a restart, are its start. Lists without a watch of the same resource and namespace are no
+// relists: a client may poll, or read past its cache.
 func relists(p *record.Play, l Limits) Verdict {
 	v := Verdict{Name: Relists}
-	faults := map[string]int{} // occurrences that hit a request for the resource
-	seen := map[[2]int]map[string]bool{}
+	faults, struck := strikes(p)
+	counts := map[watched]*watching{}
+	var order []watched
+	for i := range p.Accesses {
+		a := &p.Accesses[i]
+		if !a.State && a.Verb != "watch" {
+			continue
+		}
+		k := watched{a.Client, a.Resource.GroupResource(), a.Key}
+		c := counts[k]
+		if c == nil {
+			c = &watching{}
+			counts[k] = c
+			order = append(order, k)
+		}
+		c.add(p, a)
+	}
+	total := 0
+	for _, k := range order {
+		c := counts[k]
+		if len(c.open) == 0 {
+			continue
+		}
+		total += c.relists
+		hits := faults[k.resource.Resource]
+		if most := l.Relists * (hits + 1) * c.atOnce(); c.relists > most {
+			v.Failed = true
+			v.show(c.last, fmt.Sprintf("%s asked %d times for all %s (%.1f MB); faults that hit them: %d", k.client, c.relists, k, float64(c.bytes)/1e6, hits))
+		}
+	}
+	v.Text = fmt.Sprintf("lists or watches with the initial state during the play: %d; faults: %d", total, struck)
+	return v
+}
+
+// strikes returns the number of occurrences that hit a request for a resource, by resource, and of all.
+func strikes(p *record.Play) (byResource map[string]int, all int) {
+	type strike struct {
+		spec, occurrence int
+		resource         string
+	}
+	byResource = map[string]int{}
+	seen := map[strike]bool{}
 	for i := range p.Injections {
 		in := &p.Injections[i]
 		if in.Fault == fault.Drip || in.Fault == fault.Stall || in.Fault == fault.DuplicateBookmark || in.Path == "" {
 			continue
 		}
-		at := [2]int{in.Spec, in.Occurrence}
-		resource := resourceOf(in.Path)
-		if seen[at] == nil {
-			seen[at] = map[string]bool{}
+		s := strike{in.Spec, in.Occurrence, ""}
+		if !seen[s] {
+			seen[s] = true
+			all++
 		}
-		if !seen[at][resource] {
-			seen[at][resource] = true
-			faults[resource]++
+		s.resource = resourceOf(in.Path)
+		if !seen[s] {
+			seen[s] = true
+			byResource[s.resource]++
 		}
 	}
-	type watched struct{ client, resource string }
-	type count struct {
-		n     int
-		bytes int64
-		last  time.Duration
+	return byResource, all
+}
+
+// watched is what a client watches.
+type watched struct {
+	client   string
+	resource schema.GroupResource
+	key      string // namespace/ or empty
+}
+
+func (w watched) String() string {
+	if w.key == "" {
+		return w.resource.String()
 	}
-	counts := map[watched]*count{}
-	var order []watched
-	total := 0
-	for i := range p.Accesses {
-		a := &p.Accesses[i]
-		if !a.State || a.At < 0 || starts(p, a) {
-			continue
-		}
-		total++
-		k := watched{a.Client, a.Resource.GroupResource().String()}
-		c := counts[k]
-		if c == nil {
-			c = &count{}
-			counts[k] = c
-			order = append(order, k)
-		}
-		c.n++
+	return w.resource.String() + " of " + strings.TrimSuffix(w.key, "/")
+}
+
+// watching counts the requests for the initial state of what a client watches.
+type watching struct {
+	relists int
+	bytes   int64
+	last    time.Duration
+	open    []edge // of its watches
+}
+
+// edge is the begin of a watch (+1) or its end (-1).
+type edge struct {
+	at time.Duration
+	by int
+}
+
+func (c *watching) add(p *record.Play, a *record.Access) {
+	if a.Verb == "watch" && a.Code < 300 {
+		c.open = append(c.open, edge{a.At, 1}, edge{a.At + a.Took, -1})
+	}
+	if a.State && a.At >= 0 && !starts(p, a) {
+		c.relists++
 		c.bytes += a.Out
-		c.last = a.At
+		c.last = max(c.last, a.At)
 	}
-	for _, k := range order {
-		c := counts[k]
-		resource, _, _ := strings.Cut(k.resource, ".")
-		if most := l.Relists * (faults[resource] + 1); c.n > most {
-			v.Failed = true
-			v.show(c.last, fmt.Sprintf("%s asked %d times for all %s (%.1f MB); %d faults hit them", k.client, c.n, k.resource, float64(c.bytes)/1e6, faults[resource]))
-		}
+}
+
+// atOnce is the largest number of watches that were open at a time.
+func (c *watching) atOnce() int {
+	slices.SortFunc(c.open, func(a, b edge) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.by, b.by)) })
+	n, most := 0, 1
+	for _, e := range c.open {
+		n += e.by
+		most = max(most, n)
 	}
-	v.Text = fmt.Sprintf("%d lists or watches with the initial state during the play; %d faults", total, len(seen))
-	return v
+	return most
 }
 
 // starts reports whether an access belongs to the start of a process after a restart.

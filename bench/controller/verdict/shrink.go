@@ -3,6 +3,7 @@ package verdict
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"watchlab/loadgen/fault"
 )
@@ -13,10 +14,14 @@ import (
 // occurrences; see [fault.Occurrences].
 func Shrink(ctx context.Context, plan []fault.Spec, fails func(context.Context, []fault.Spec) (bool, error), most int) (smallest []fault.Spec, plays int, err error) {
 	smallest = slices.Clone(plan)
+	passed := map[string]bool{} // plans, by their text
 	parts := 2
 	for len(smallest) > 1 {
 		reduced := false
 		for _, candidate := range candidates(smallest, parts) {
+			if passed[text(candidate)] {
+				continue
+			}
 			if plays == most || ctx.Err() != nil {
 				return smallest, plays, ctx.Err()
 			}
@@ -35,6 +40,7 @@ func Shrink(ctx context.Context, plan []fault.Spec, fails func(context.Context, 
 				smallest, reduced = candidate, true
 				break
 			}
+			passed[text(candidate)] = true
 		}
 		if reduced {
 			continue
@@ -45,6 +51,14 @@ func Shrink(ctx context.Context, plan []fault.Spec, fails func(context.Context, 
 		parts = min(2*parts, len(smallest))
 	}
 	return smallest, plays, nil
+}
+
+func text(plan []fault.Spec) string {
+	var b strings.Builder
+	for _, f := range plan {
+		b.WriteString(f.String() + ";")
+	}
+	return b.String()
 }
 
 // candidates are the parts of a plan and, for more than two, their complements.

@@ -1,16 +1,22 @@
 package verdict
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"watchlab/bench/controller/record"
+	"watchlab/loadgen/fault"
 )
 
-// staleWrites: a write names a version of its object that is more than [Limits].Stale changes old, each visible
-// for [Limits].StaleFor; or an object is written more than [Limits].Repeats times with the same refused
-// version, or created as often while it exists: without reading it again.
+// staleWrites: a write names a version of its object that is more than [Limits].Stale changes old, or is refused
+// for its old version more than [Limits].Repeats times in a row. Only changes count that the client had
+// [Limits].StaleFor to learn of, and the longest stall or drip of the plan besides; while it has no watch of
+// the resource open and has had one, it waits for its turn to open the next. A create of an object that exists
+// counts for nothing: it is a way to make sure that the object exists.
 func staleWrites(p *record.Play, l Limits) Verdict {
 	v := Verdict{Name: StaleWrite}
 	type object struct{ resource, key string }
@@ -27,30 +33,26 @@ func staleWrites(p *record.Play, l Limits) Verdict {
 	}
 	refused := map[attempt]int{}
 	conflicts, old := 0, 0
+	news := newNews(p, l)
 	for i := range p.Accesses {
 		a := &p.Accesses[i]
-		if !a.Writes() || background(a) {
+		if !a.Writes() || record.Background(a.Resource) {
 			continue
 		}
-		k := object{a.Resource.GroupResource().String(), a.Key}
 		if a.Code == 409 {
 			conflicts++
-			at := attempt{k, a.Client, a.Based}
-			if refused[at]++; refused[at] == l.Repeats+1 && (a.Based > 0 || a.Verb == "create" && a.Key != "") {
-				v.Failed = true
-				v.show(a.At, fmt.Sprintf("%s: %s of %s was refused %d times with the same version %d", a.Client, a.Verb, name(a), refused[at], a.Based))
-			}
 		}
 		if a.Based == 0 {
 			continue
 		}
+		k := object{a.Resource.GroupResource().String(), a.Key}
 		all := versions[k]
 		from, _ := slices.BinarySearchFunc(all, a.Based+1, func(c *record.Change, version uint64) int {
-			return int(int64(c.Version) - int64(version))
+			return cmp.Compare(c.Version, version)
 		})
 		missed := 0
 		for _, c := range all[from:] {
-			if c.At+l.StaleFor > a.At {
+			if !news.known(a, c.At) {
 				break
 			}
 			missed++
@@ -61,7 +63,61 @@ func staleWrites(p *record.Play, l Limits) Verdict {
 			v.show(a.At, fmt.Sprintf("%s: %s of %s is based on version %d, %d changes ago (%v)", a.Client, a.Verb, name(a), a.Based, missed,
 				(a.At-all[from].At).Round(time.Millisecond)))
 		}
+		if a.Code == 409 && missed > 0 {
+			at := attempt{k, a.Client, a.Based}
+			if refused[at]++; refused[at] == l.Repeats+1 {
+				v.Failed = true
+				v.show(a.At, fmt.Sprintf("%s: %s of %s was refused %d times with the same version %d, which changed %v ago", a.Client, a.Verb, name(a),
+					refused[at], a.Based, (a.At-all[from].At).Round(time.Millisecond)))
+			}
+		}
 	}
-	v.Text = fmt.Sprintf("%d conflicts; %d writes on versions more than %d changes old", conflicts, old, l.Stale)
+	v.Text = fmt.Sprintf("conflicts: %d; writes on versions more than %d changes old: %d", conflicts, l.Stale, old)
 	return v
+}
+
+// news tells when a client must have learned of a change.
+type news struct {
+	takes   time.Duration
+	watches map[source][]span // in order of their begin
+}
+
+type source struct {
+	client   string
+	resource schema.GroupResource
+}
+
+type span struct{ from, to time.Duration }
+
+func newNews(p *record.Play, l Limits) *news {
+	n := &news{takes: l.StaleFor, watches: map[source][]span{}}
+	for _, f := range p.Faults {
+		if f.Name == fault.Stall || f.Name == fault.Drip {
+			n.takes = max(n.takes, l.StaleFor+time.Duration(f.Duration))
+		}
+	}
+	for i := range p.Accesses {
+		if a := &p.Accesses[i]; a.Verb == "watch" && a.Code < 300 {
+			k := source{a.Client, a.Resource.GroupResource()}
+			n.watches[k] = append(n.watches[k], span{a.At, a.At + a.Took})
+		}
+	}
+	for _, spans := range n.watches {
+		slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.from, b.from) })
+	}
+	return n
+}
+
+// known reports whether the client must have learned of a change before it sent a write to its object.
+func (n *news) known(a *record.Access, changed time.Duration) bool {
+	spans := n.watches[source{a.Client, a.Resource.GroupResource()}]
+	if len(spans) == 0 {
+		return changed+n.takes <= a.At
+	}
+	for _, s := range spans {
+		if max(s.from, changed)+n.takes <= min(s.to, a.At) {
+			return true
+		}
+	}
+	return false
 }

@@ -16,7 +16,7 @@ func lostUpdates(reactions []rules.Reaction, violations []rules.Violation) Verdi
 			answered++
 		}
 	}
-	v.Text = fmt.Sprintf("%d violations of the rules; %d of %d events were answered", len(violations), answered, len(reactions))
+	v.Text = fmt.Sprintf("violations of the rules: %d; %d of %d events were answered", len(violations), answered, len(reactions))
 	for _, w := range violations {
 		e := Evidence{Text: w.Object + ": " + w.Text + " (" + w.Rule + ")"}
 		if w.Last != nil {
@@ -36,7 +36,7 @@ func neverConverged(p *record.Play) Verdict {
 	v := Verdict{Name: NeverConverged, Failed: true, Text: fmt.Sprintf("still writing %.1f s after storm and faults", (p.End - p.Over).Seconds())}
 	var last []*record.Access
 	for i := len(p.Accesses) - 1; i >= 0 && len(last) < shown; i-- {
-		if a := &p.Accesses[i]; a.Writes() && !background(a) {
+		if a := &p.Accesses[i]; a.Writes() && !record.Background(a.Resource) {
 			last = append(last, a)
 		}
 	}
@@ -56,6 +56,6 @@ func crashed(p *record.Play) Verdict {
 			v.show(e.At, e.Client+": "+e.Status)
 		}
 	}
-	v.Failed, v.Text = n > 0, fmt.Sprintf("%d processes ended by themselves", n)
+	v.Failed, v.Text = n > 0, fmt.Sprintf("processes that ended by themselves: %d", n)
 	return v
 }

@@ -45,22 +45,22 @@ func (v *Verdict) show(at time.Duration, text string) {
 
 // Limits of the verdicts. A correct controller of client-go stays far below them.
 type Limits struct {
-	// Useless is the number of writes without a change to one object in a row, with no other change in its
-	// namespace between them. A controller may write a status again after each of several queued events.
+	// Useless is the number of writes without a change to one object in a row, with no cause between them and
+	// at most Pause between two.
 	Useless int
 	// Restless is the same for writes with a change: it changes back and forth.
 	Restless int
+	Pause    time.Duration
 	// Relists is the number of initial states of one resource for each fault that hit its watches. A Reflector
 	// retries a failed list, and after an answer that does not parse it lists again.
 	Relists int
-	// Stale is the number of newer versions of an object, each visible for StaleFor, that a write misses. A
-	// watch may be held up by a fault for 2 s.
+	// Stale is the number of newer versions of an object that a write misses, each of which the client had
+	// StaleFor to learn of.
 	Stale    int
 	StaleFor time.Duration
 	// Repeats is the number of refused writes of an object with the same version.
 	Repeats int
-	// Memory and Count are what a process may have more at the end than at the start, besides half of it: the
-	// garbage collector lets a heap grow to twice its live size.
+	// Memory and Count are what a process may have at the end, besides twice as much as at the start.
 	Memory int64
 	Count  int // goroutines, open files
 }
@@ -68,7 +68,8 @@ type Limits struct {
 // DefaultLimits are the limits of watchlab controller.
 func DefaultLimits() Limits {
 	return Limits{
-		Useless: 10, Restless: 50, Relists: 4, Stale: 10, StaleFor: 5 * time.Second, Repeats: 5, Memory: 48 << 20, Count: 100,
+		Useless: 10, Restless: 50, Pause: 2 * time.Second, Relists: 4, Stale: 10, StaleFor: 5 * time.Second, Repeats: 5,
+		Memory: 48 << 20, Count: 100,
 	}
 }
 
@@ -77,11 +78,6 @@ func Judge(p *record.Play, reactions []rules.Reaction, violations []rules.Violat
 	return []Verdict{
 		lostUpdates(reactions, violations), hotLoop(p, l), relists(p, l), staleWrites(p, l), leak(p, l), neverConverged(p), crashed(p),
 	}
-}
-
-// background reports whether a resource is written all the time: leases and events.
-func background(a *record.Access) bool {
-	return a.Resource.Resource == "leases" || a.Resource.Resource == "events"
 }
 
 func name(a *record.Access) string {
