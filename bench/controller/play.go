@@ -26,6 +26,7 @@ import (
 // Times of a play that no flag changes.
 const (
 	steady     = time.Second            // without a new watch: the programs have started
+	reopening  = 90 * time.Second       // for watches that a fault has ended: a Reflector waits up to 60 s
 	quietTime  = 3 * time.Second        // without a change: the programs are done
 	tail       = 2 * time.Second        // of observation after that, for leaks
 	sampling   = 500 * time.Millisecond // between two samples of the watches
@@ -52,6 +53,7 @@ type session struct {
 	recorder *record.Recorder
 	faults   *fault.Injector
 	began    time.Time
+	open     int          // watches before the storm
 	changed  atomic.Int64 // time of the last change by a controller or the cluster, as Unix nanoseconds
 	programs []*replica
 
@@ -97,6 +99,9 @@ func (p *session) play(ctx context.Context, serve func(Setup) (Server, error)) (
 	if err := p.awaitWatches(ctx); err != nil {
 		return out, err
 	}
+	if err := p.server.Await(ctx, func(open, _ int) bool { p.open = open; return true }); err != nil {
+		return out, err
+	}
 	observing, stopObserving := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	p.began = time.Now()
@@ -131,14 +136,9 @@ func (p *session) observe(c apiserver.Change) {
 	case record.ByStorm, record.ByWorkload, record.ByManifest, "":
 		return
 	}
-	if !background(c.Resource.Group, c.Resource.Resource) {
+	if !record.Background(c.Resource) {
 		p.changed.Store(c.At.UnixNano())
 	}
-}
-
-// background reports whether a resource is written all the time, also by a program that is done.
-func background(group, resource string) bool {
-	return resource == "leases" && group == "coordination.k8s.io" || resource == "events"
 }
 
 // userClient sends the requests of the workload.
@@ -289,16 +289,18 @@ func (p *session) run(ctx context.Context, user *userClient) (over time.Duration
 	}
 	p.faults.Stop()
 	over = time.Since(p.began)
-	deadline := time.Now().Add(p.spec.Settle.Duration)
+	if err := p.reopened(ctx); err != nil {
+		return over, nil, err
+	}
+	settling := time.Now()
 	for {
 		last := time.Unix(0, p.changed.Load())
-		idle := time.Since(last)
-		if idle >= quietTime && time.Since(p.began)-over >= quietTime && p.server.Quiet() {
-			at := max(0, last.Sub(p.began))
-			quiet = &at
-			break
+		quiet = nil
+		if min(time.Since(last), time.Since(settling)) >= p.quietTime() && p.server.Quiet() {
+			quiet = new(max(0, last.Sub(p.began)))
 		}
-		if time.Now().After(deadline) {
+		// Writes without a change end soon, or go on in a loop.
+		if quiet != nil && time.Since(p.recorder.Useless()) >= quietTime || time.Since(settling) > p.spec.Settle.Duration {
 			break
 		}
 		if err := p.wait(ctx, pollPeriod); err != nil {
@@ -306,6 +308,38 @@ func (p *session) run(ctx context.Context, user *userClient) (over time.Duration
 		}
 	}
 	return over, quiet, p.wait(ctx, tail)
+}
+
+// reopened waits until the programs have as many watches as before the storm. While a client waits to open a
+// watch again it is not done, although all is quiet.
+func (p *session) reopened(ctx context.Context) error {
+	limit, cancel := context.WithTimeout(ctx, reopening)
+	defer cancel()
+	for _, r := range p.programs {
+		go func() {
+			select {
+			case <-r.gone:
+				cancel()
+			case <-limit.Done():
+			}
+		}()
+	}
+	if err := p.server.Await(limit, func(open, _ int) bool { return open >= p.open }); err != nil && limit.Err() == nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+// quietTime is the time without a change after which the programs are done. A program whose requests have
+// failed waits for about as long as they did before the next one.
+func (p *session) quietTime() time.Duration {
+	failing := time.Second
+	for _, f := range p.faults.Specs() {
+		if f.Name == fault.Throttle || f.Name == fault.InternalError {
+			failing += time.Duration(f.Duration) * time.Duration(max(f.Count, 1))
+		}
+	}
+	return max(quietTime, failing)
 }
 
 // lastFault is the time at which the last planned fault is over, as far as it is counted.
