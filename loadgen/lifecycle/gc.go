@@ -13,12 +13,15 @@ import (
 // when no owner remains; an owner that is deleted in the foreground stays until no dependent blocks it; one
 // that orphans stays until no dependent names it.
 
-// own updates the index of dependents.
+// own updates the index of dependents. Owners that the object had may have waited for it.
 func (c *Cluster) own(o *object, m metav1.Object) {
 	uid := m.GetUID()
 	if o.meta != nil {
 		for _, ref := range o.meta.GetOwnerReferences() {
 			delete(c.owned[ref.UID], uid)
+			if owner := c.objects[ref.UID]; owner != nil {
+				c.finish(owner)
+			}
 		}
 	}
 	for _, ref := range m.GetOwnerReferences() {
@@ -49,13 +52,13 @@ func (c *Cluster) forget(o *object) {
 }
 
 // collect looks at an object after a change. The owners of a storm's objects may be outside of the storm:
-// only those that clients have written need an owner that exists.
+// only those that clients have written need owners that exist.
 func (c *Cluster) collect(o *object, written bool) {
 	c.finish(o)
 	if !written || o.storm || len(o.meta.GetOwnerReferences()) == 0 || o.meta.GetDeletionTimestamp() != nil {
 		return
 	}
-	if !slices.ContainsFunc(o.meta.GetOwnerReferences(), c.lives) {
+	if slices.ContainsFunc(o.meta.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return !c.lives(r) }) {
 		c.plan(o, "collection", c.about(collecting), func(ctx context.Context) error { return c.release(ctx, o) })
 	}
 }
@@ -70,14 +73,15 @@ func waits(o *object, finalizer string) bool {
 	return o.meta.GetDeletionTimestamp() != nil && slices.Contains(o.meta.GetFinalizers(), finalizer)
 }
 
-// release deletes a dependent without owners. With owners left, it drops the references to the others.
+// release deletes a dependent without owners. With owners left, it drops the references to the others: those
+// that are gone, and those that wait for their dependents.
 func (c *Cluster) release(ctx context.Context, o *object) error {
 	refs := o.meta.GetOwnerReferences()
 	if len(refs) == 0 || o.meta.GetDeletionTimestamp() != nil {
 		return nil
 	}
 	if slices.ContainsFunc(refs, c.lives) {
-		left := slices.DeleteFunc(slices.Clone(refs), func(r metav1.OwnerReference) bool { return c.objects[r.UID] == nil })
+		left := slices.DeleteFunc(slices.Clone(refs), func(r metav1.OwnerReference) bool { return !c.lives(r) })
 		if len(left) == len(refs) {
 			return nil
 		}

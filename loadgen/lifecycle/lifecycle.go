@@ -69,6 +69,7 @@ type Cluster struct {
 	owned   map[types.UID]map[types.UID]*object // dependents by owner
 	nodes   []*object
 	turn    int // of the next node
+	planned int // actions so far
 	agenda  agenda
 }
 
@@ -82,7 +83,7 @@ type object struct {
 	marked   bool // a client has asked for its deletion
 	gone     bool
 	stage    *Stage // that is scheduled
-	planned  map[string]bool
+	planned  map[string]*action
 }
 
 // action is a planned action.
@@ -91,7 +92,7 @@ type action struct {
 	n    int // order of planning
 	name string
 	of   *object
-	run  func(context.Context) error
+	run  func(context.Context) error // nil if it is cancelled
 }
 
 type agenda []*action
@@ -159,6 +160,9 @@ func (c *Cluster) Run(ctx context.Context, client dynamic.Interface) error {
 		}
 		for len(c.agenda) > 0 && !time.Now().Before(c.agenda[0].at) && ctx.Err() == nil {
 			a := heap.Pop(&c.agenda).(*action)
+			if a.run == nil {
+				continue
+			}
 			delete(a.of.planned, a.name)
 			if err := a.run(ctx); err != nil && ctx.Err() == nil && !harmless(err) {
 				return fmt.Errorf("lifecycle: %s of %s %s: %w", a.name, a.of.kind.Kind, a.of.meta.GetName(), err)
@@ -196,7 +200,7 @@ func (c *Cluster) learn(change *apiserver.Change) {
 	}
 	o := c.objects[m.GetUID()]
 	if o == nil {
-		o = &object{resource: change.Resource, storm: change.By == stormName, planned: map[string]bool{}}
+		o = &object{resource: change.Resource, storm: change.By == stormName, planned: map[string]*action{}}
 		o.kind = kindOf(change.Object)
 		c.objects[m.GetUID()] = o
 		if o.kind.GroupKind() == nodeKind {
@@ -240,18 +244,27 @@ var (
 
 // plan plans an action of an object after a delay. An action of the same name that is planned stays.
 func (c *Cluster) plan(o *object, name string, delay time.Duration, run func(context.Context) error) {
-	if o.planned[name] {
+	if o.planned[name] != nil {
 		return
 	}
-	o.planned[name] = true
 	at := time.Now().Add(time.Duration(float64(delay) / c.opts.Speed))
-	c.turn++
-	heap.Push(&c.agenda, &action{at: at, n: c.turn, name: name, of: o, run: func(ctx context.Context) error {
+	c.planned++
+	a := &action{at: at, n: c.planned, name: name, of: o, run: func(ctx context.Context) error {
 		if o.gone {
 			return nil
 		}
 		return run(ctx)
-	}})
+	}}
+	o.planned[name] = a
+	heap.Push(&c.agenda, a)
+}
+
+// cancel takes a planned action back.
+func (o *object) cancel(name string) {
+	if a := o.planned[name]; a != nil {
+		a.run = nil
+		delete(o.planned, name)
+	}
 }
 
 // about is a delay with a random quarter.

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"reflect"
 	"slices"
 	"strings"
 	"text/template"
@@ -41,7 +42,7 @@ type Stage struct {
 	weight int
 	delay  time.Duration
 	upTo   time.Duration // with jitter; 0 for none
-	until  *gojq.Code    // a time until which the delay lasts; nil for none
+	from   *gojq.Code    // a time or a duration in place of delay; nil for none
 	status *template.Template
 	drop   []string // finalizers
 	empty  bool     // drop all finalizers
@@ -152,6 +153,9 @@ func parseStages(file string, data []byte) (stages []Stage, err error) {
 			text := strings.Join(strings.Fields(strings.TrimPrefix(strings.TrimPrefix(err.Error(), "yaml: "), "unmarshal errors:")), " ")
 			return nil, fmt.Errorf("%s: %w: %s", file, ErrStage, text)
 		}
+		if reflect.ValueOf(form).IsZero() {
+			continue // an empty document
+		}
 		s, err := form.stage()
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w: %s: %w", file, ErrStage, s.Name, err)
@@ -195,7 +199,7 @@ func (f *stageForm) stage() (s Stage, err error) {
 		s.match = append(s.match, requirement{key, e.Operator, e.Values})
 	}
 	if text := spec.Delay.From.Expression; text != "" {
-		if s.until, err = compile(text); err != nil {
+		if s.from, err = compile(text); err != nil {
 			return s, err
 		}
 	}
@@ -295,11 +299,14 @@ func (c *Cluster) advance(o *object) {
 			total += max(s.weight, 1)
 		}
 	}
-	switch {
-	case len(matching) == 0:
+	if o.stage != nil {
+		if slices.Contains(matching, o.stage) {
+			return
+		}
+		o.cancel(o.stage.action())
 		o.stage = nil
-		return
-	case slices.Contains(matching, o.stage):
+	}
+	if len(matching) == 0 {
 		return
 	}
 	draw := c.rng.IntN(total)
@@ -310,27 +317,32 @@ func (c *Cluster) advance(o *object) {
 		}
 	}
 	s := o.stage
-	c.plan(o, s.Name, c.delayOf(s, fields), func(ctx context.Context) error {
-		if o.stage != s {
-			return nil // another stage matches by now
-		}
+	c.plan(o, s.action(), c.delayOf(s, fields), func(ctx context.Context) error {
 		o.stage = nil
 		return c.apply(ctx, o, s)
 	})
 }
 
+// action is the name of the stage's action.
+func (s *Stage) action() string { return "stage " + s.Name }
+
+// delayOf follows KWOK: what the expression finds replaces the delay, and the jitter may be below it.
 func (c *Cluster) delayOf(s *Stage, fields map[string]any) time.Duration {
 	d := s.delay
-	if s.upTo > d {
-		d += time.Duration(c.rng.Int64N(int64(s.upTo - d)))
-	}
-	if s.until == nil {
-		return d
-	}
-	for _, text := range results(s.until, fields) {
-		if at, err := time.Parse(time.RFC3339, text); err == nil {
-			d = max(d, time.Until(at))
+	if s.from != nil {
+		if found := results(s.from, fields); len(found) > 0 {
+			if at, err := time.Parse(time.RFC3339, found[0]); err == nil {
+				d = max(0, time.Until(at))
+			} else if lasts, err := time.ParseDuration(found[0]); err == nil {
+				d = max(0, lasts)
+			}
 		}
+	}
+	switch {
+	case s.upTo > d:
+		d += time.Duration(c.rng.Int64N(int64(s.upTo - d)))
+	case s.upTo > 0:
+		d = s.upTo
 	}
 	return d
 }

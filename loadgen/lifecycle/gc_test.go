@@ -1,0 +1,226 @@
+package lifecycle
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// configMap creates a config map with owners. A name with a ! blocks the deletion of that owner.
+func (w *world) configMap(name string, owners ...string) *corev1.ConfigMap {
+	w.Helper()
+	c := &corev1.ConfigMap{ObjectMeta: named(name)}
+	for _, o := range owners {
+		owner, blocks := strings.CutSuffix(o, "!")
+		uid := types.UID("absent-" + owner)
+		if found, err := w.users.CoreV1().ConfigMaps("default").Get(w.Context(), owner, metav1.GetOptions{}); err == nil {
+			uid = found.UID
+		}
+		c.OwnerReferences = append(c.OwnerReferences, metav1.OwnerReference{
+			APIVersion: "v1", Kind: "ConfigMap", Name: owner, UID: uid, BlockOwnerDeletion: &blocks,
+		})
+	}
+	created, err := w.users.CoreV1().ConfigMaps("default").Create(w.Context(), c, metav1.CreateOptions{})
+	return must(w, created, err)
+}
+
+// state has each config map, with the owners that it names and a + if it is being deleted.
+func (w *world) state() string {
+	w.Helper()
+	list, err := w.users.CoreV1().ConfigMaps("default").List(w.Context(), metav1.ListOptions{})
+	var out []string
+	for _, c := range must(w, list, err).Items {
+		text := c.Name
+		if c.DeletionTimestamp != nil {
+			text += "+"
+		}
+		for _, ref := range c.OwnerReferences {
+			text += "<" + ref.Name
+		}
+		out = append(out, text)
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}
+
+// TestCollector has the rules of the garbage collector. A step "name < owner owner!" creates a config map,
+// "- name policy" deletes it, "hold name" and "free name" add and remove a finalizer. After each step, the
+// settled state is that of the same line.
+func TestCollector(t *testing.T) {
+	for name, script := range map[string]string{
+		"background": `
+			a                -> a
+			b < a            -> a b<a
+			c < b            -> a b<a c<b
+			- a Background   ->`,
+		"background is the default": `
+			a                -> a
+			b < a            -> a b<a
+			- a              ->`,
+		"foreground": `
+			a                -> a
+			b < a!           -> a b<a
+			c < b!           -> a b<a c<b
+			hold c           -> a b<a c<b
+			- a Foreground   -> a+ b+<a c+<b
+			free c           ->`,
+		"foreground: a dependent that does not block": `
+			a                -> a
+			b < a            -> a b<a
+			hold b           -> a b<a
+			- a Foreground   -> b+<a
+			free b           ->`,
+		"foreground: without dependents": `
+			a                -> a
+			- a Foreground   ->`,
+		"foreground: a dependent with another owner stays": `
+			a                -> a
+			o                -> a o
+			b < a! o         -> a b<a<o o
+			- a Foreground   -> b<o o`,
+		"foreground: the reference that blocks is dropped": `
+			a                -> a
+			b < a!           -> a b<a
+			hold b           -> a b<a
+			- a Foreground   -> a+ b+<a
+			disown b         -> b+
+			free b           ->`,
+		"orphan": `
+			a                -> a
+			b < a!           -> a b<a
+			c < a            -> a b<a c<a
+			d < c            -> a b<a c<a d<c
+			- a Orphan       -> b c d<c`,
+		"orphan: another owner remains": `
+			a                -> a
+			o                -> a o
+			b < a o          -> a b<a<o o
+			- a Orphan       -> b<o o
+			- o              ->`,
+		"two owners: the last one counts": `
+			a                -> a
+			o                -> a o
+			b < a o          -> a b<a<o o
+			- a              -> b<o o
+			- o              ->`,
+		"finalizer of the owner": `
+			a                -> a
+			b < a            -> a b<a
+			hold a           -> a b<a
+			- a              -> a+ b<a
+			free a           ->`,
+		"finalizer of the dependent": `
+			a                -> a
+			b < a            -> a b<a
+			hold b           -> a b<a
+			- a              -> b+<a
+			free b           ->`,
+		"owner absent":                `b < gone -> `,
+		"owner absent, another lives": "a -> a\nb < gone a -> a b<a",
+		"owner made anew": `
+			a                -> a
+			b < a            -> a b<a
+			hold b           -> a b<a
+			- a              -> b+<a
+			a                -> a b+<a
+			free b           -> a`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, Options{}, nil, "", func(w *world) {
+				for line := range strings.Lines(strings.TrimSpace(script)) {
+					step, want, _ := strings.Cut(strings.TrimSpace(line), "->")
+					w.step(strings.Fields(step))
+					w.settle()
+					if got := w.state(); got != strings.TrimSpace(want) {
+						t.Errorf("%s: %q, want %q", strings.TrimSpace(step), got, strings.TrimSpace(want))
+					}
+				}
+			})
+		})
+	}
+}
+
+func (w *world) step(words []string) {
+	w.Helper()
+	maps := w.users.CoreV1().ConfigMaps("default")
+	patch := func(name, patch string) {
+		_, err := maps.Patch(w.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		must(w, 0, err)
+	}
+	switch words[0] {
+	case "-":
+		opts := metav1.DeleteOptions{}
+		if len(words) > 2 {
+			opts.PropagationPolicy = new(metav1.DeletionPropagation(words[2]))
+		}
+		must(w, 0, maps.Delete(w.Context(), words[1], opts))
+	case "hold":
+		patch(words[1], `{"metadata":{"finalizers":["example.com/hold"]}}`)
+	case "free":
+		c, err := maps.Get(w.Context(), words[1], metav1.GetOptions{})
+		must(w, c, err).Finalizers = slices.DeleteFunc(c.Finalizers, func(f string) bool { return f == "example.com/hold" })
+		_, err = maps.Update(w.Context(), c, metav1.UpdateOptions{})
+		must(w, 0, err)
+	case "disown":
+		patch(words[1], `{"metadata":{"ownerReferences":null}}`)
+	default:
+		w.configMap(words[0], words[min(len(words), 2):]...)
+	}
+}
+
+// TestCollectorFindsDependents: objects of a storm go with their owner, and all that a controller made of them.
+func TestCollectorOfStorm(t *testing.T) {
+	inWorld(t, Options{}, stormOf(), "", func(w *world) {
+		meta := named("child")
+		meta.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "s", UID: "pod-of-the-storm"}}
+		w.pod(&corev1.Pod{ObjectMeta: meta})
+		w.settle()
+		if w.get("child") == nil {
+			t.Fatal("the dependent of a pod of the storm is gone while the pod lives")
+		}
+		w.delete("s")
+		w.settle()
+		if p := w.get("child"); p != nil {
+			t.Errorf("without its owner: %+v, want it gone", p)
+		}
+	})
+}
+
+// TestCollectorRaces: other writers change dependents at the same time, and none is left behind.
+func TestCollectorRaces(t *testing.T) {
+	for _, policy := range []metav1.DeletionPropagation{
+		metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan,
+	} {
+		inWorld(t, Options{}, nil, "", func(w *world) {
+			w.configMap("a")
+			for i := range 20 {
+				w.configMap("b"+string(rune('a'+i)), "a!")
+			}
+			w.settle()
+			maps := w.users.CoreV1().ConfigMaps("default")
+			must(w, 0, maps.Delete(w.Context(), "a", metav1.DeleteOptions{PropagationPolicy: &policy}))
+			for n := range 200 {
+				name := "b" + string(rune('a'+n%20))
+				c, err := maps.Get(w.Context(), name, metav1.GetOptions{})
+				if err != nil {
+					continue
+				}
+				c.Labels = map[string]string{"n": string(rune('a' + n/20))}
+				_, _ = maps.Update(w.Context(), c, metav1.UpdateOptions{}) // a conflict, or gone
+			}
+			w.settle()
+			got := strings.Fields(w.state())
+			left := 0
+			if policy == metav1.DeletePropagationOrphan {
+				left = 20
+			}
+			if len(got) != left || slices.ContainsFunc(got, func(s string) bool { return len(s) != 2 }) {
+				t.Errorf("%s: %v, want %d config maps without owners", policy, got, left)
+			}
+		})
+	}
+}
