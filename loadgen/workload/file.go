@@ -2,6 +2,7 @@ package workload
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -17,6 +18,8 @@ import (
 	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/json"
+	kyaml "sigs.k8s.io/yaml"
 
 	"watchlab/loadgen/manifest"
 )
@@ -28,6 +31,7 @@ var builtin embed.FS
 const (
 	maxObjects  = 1_000_000
 	maxRequests = 10_000_000
+	maxTime     = 365 * 24 * time.Hour // so that sums do not overflow
 )
 
 // ErrFile is wrapped by the errors for a file that is not a workload.
@@ -214,8 +218,8 @@ func parseGroup(n *yaml.Node, dir string) (g group, err error) {
 	bad := func(format string, args ...any) (group, error) { return g, fmt.Errorf(format, args...) }
 	g.copies = 1
 	if f.Copies != nil {
-		if g.copies = *f.Copies; g.copies < 1 {
-			return bad("copies: %d (allowed: 1 or more)", g.copies)
+		if g.copies = *f.Copies; g.copies < 1 || g.copies > maxObjects {
+			return bad("copies: %d (allowed: 1 to %d)", g.copies, maxObjects)
 		}
 	}
 	if g.objects, err = f.objects(dir); err != nil {
@@ -227,9 +231,10 @@ func parseGroup(n *yaml.Node, dir string) (g group, err error) {
 		}
 	}
 	for i := range f.Change {
-		c, err := parseChange(&f.Change[i])
+		at := cmp.Or(element(n, "change", i), &f.Change[i]) // the latter has no line of the file
+		c, err := parseChange(at)
 		if err != nil {
-			return g, located("", lineOf(n, "change", i), err)
+			return g, located("", at.Line, err)
 		}
 		g.changes = append(g.changes, c)
 	}
@@ -251,14 +256,14 @@ func parseGroup(n *yaml.Node, dir string) (g group, err error) {
 	return g, nil
 }
 
-// lineOf is the line of an element of a field's list.
-func lineOf(n *yaml.Node, field string, i int) int {
+// element is an element of a field's list, or nil if the list is elsewhere.
+func element(n *yaml.Node, field string, i int) *yaml.Node {
 	for k := 0; k+1 < len(n.Content); k += 2 {
 		if list := n.Content[k+1]; n.Content[k].Value == field && i < len(list.Content) {
-			return list.Content[i].Line
+			return list.Content[i]
 		}
 	}
-	return n.Line
+	return nil
 }
 
 // objects are those of the manifest or of the file itself.
@@ -268,10 +273,10 @@ func (f *groupForm) objects(dir string) ([]*unstructured.Unstructured, error) {
 	}
 	if f.Manifest == "" {
 		var content map[string]any
-		if err := f.Object.Decode(&content); err != nil {
+		if err := decode(&f.Object, &content); err != nil {
 			return nil, fmt.Errorf("object: %w", err)
 		}
-		o := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(widen(content).(map[string]any))}
+		o := &unstructured.Unstructured{Object: content}
 		if o.GetKind() == "" || o.GetAPIVersion() == "" || o.GetName() == "" {
 			return nil, errors.New("object: it needs apiVersion, kind and metadata.name")
 		}
@@ -300,8 +305,8 @@ func (f *groupForm) objects(dir string) ([]*unstructured.Unstructured, error) {
 
 func (f *waveForm) wave(field string) (*wave, error) {
 	switch {
-	case f.At < 0:
-		return nil, fmt.Errorf("%s: at: %v is negative", field, f.At)
+	case f.At < 0 || f.At > maxTime:
+		return nil, fmt.Errorf("%s: at: %v (allowed: 0s to %v)", field, f.At, maxTime)
 	case !(f.Rate > 0) || f.Rate > 1e6:
 		return nil, fmt.Errorf("%s: rate: %v a second (allowed: above 0, up to 1e6)", field, f.Rate)
 	}
@@ -317,25 +322,25 @@ func parseChange(n *yaml.Node) (c change, err error) {
 	switch {
 	case err != nil:
 		return c, err
-	case f.For <= 0:
-		return c, fmt.Errorf("change: for: %v (allowed: more than 0)", f.For)
+	case f.For <= 0 || f.For > maxTime:
+		return c, fmt.Errorf("change: for: %v (allowed: above 0s, up to %v)", f.For, maxTime)
 	case len(f.Set) == 0:
 		return c, errors.New("change: set: it has no field")
 	}
 	c = change{wave: *w, lasts: f.For}
 	for path, value := range f.Set {
 		s := setting{path: splitPath(path)}
-		if slices.Contains(s.path, "") {
+		if len(s.path) == 0 || slices.Contains(s.path, "") {
 			return c, fmt.Errorf("change: set: %q is no path such as spec.replicas", path)
 		}
 		var v any
-		if err := value.Decode(&v); err != nil {
+		if err := decode(&value, &v); err != nil {
 			return c, fmt.Errorf("change: set: %s: %w", path, err)
 		}
-		if list, ok := widen(v).([]any); ok && len(list) > 0 {
+		if list, ok := v.([]any); ok && len(list) > 0 {
 			s.values = list
 		} else {
-			s.values = []any{widen(v)}
+			s.values = []any{v}
 		}
 		c.set = append(c.set, s)
 	}
@@ -369,21 +374,16 @@ func splitPath(path string) (parts []string) {
 	return parts
 }
 
-// widen turns the numbers of package yaml into those of an unstructured object.
-func widen(v any) any {
-	switch v := v.(type) {
-	case int:
-		return int64(v)
-	case map[string]any:
-		for k := range v {
-			v[k] = widen(v[k])
-		}
-	case []any:
-		for i := range v {
-			v[i] = widen(v[i])
-		}
+// decode decodes a part of an object as the manifests of a cluster are decoded.
+func decode(n *yaml.Node, into any) error {
+	data, err := yaml.Marshal(n)
+	if err == nil {
+		data, err = kyaml.YAMLToJSON(data)
 	}
-	return v
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(data, into)
 }
 
 // fill replaces the strings of a value, in a copy.

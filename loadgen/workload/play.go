@@ -42,11 +42,21 @@ func (w *Workload) Play(ctx context.Context, speed float64, client dynamic.Inter
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	began := time.Now()
-	// An object's requests go to one sender. The queues are never full: each takes all requests.
-	queues := make([]chan int, senders)
+	// An object's requests go to one sender. The queues are never full: each takes all of its requests.
+	var queues [senders]chan int
+	var sizes [senders]int
+	senderOf := map[*unstructured.Unstructured]int{}
+	for i := range w.actions {
+		s, ok := senderOf[w.actions[i].Object]
+		if !ok {
+			s = len(senderOf) % senders
+			senderOf[w.actions[i].Object] = s
+		}
+		sizes[s]++
+	}
 	var wg sync.WaitGroup
 	for s := range queues {
-		queues[s] = make(chan int, len(w.actions))
+		queues[s] = make(chan int, sizes[s])
 		wg.Go(func() {
 			for i := range queues[s] {
 				a := &w.actions[i]
@@ -57,7 +67,6 @@ func (w *Workload) Play(ctx context.Context, speed float64, client dynamic.Inter
 			}
 		})
 	}
-	senderOf := map[*unstructured.Unstructured]int{}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for i := range w.actions {
@@ -70,12 +79,7 @@ func (w *Workload) Play(ctx context.Context, speed float64, client dynamic.Inter
 		if ctx.Err() != nil {
 			break
 		}
-		s, ok := senderOf[a.Object]
-		if !ok {
-			s = len(senderOf) % senders
-			senderOf[a.Object] = s
-		}
-		queues[s] <- i
+		queues[senderOf[a.Object]] <- i
 	}
 	for _, q := range queues {
 		close(q)

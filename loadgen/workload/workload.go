@@ -79,7 +79,7 @@ type wave struct {
 
 // time is that of the nth request, from 0.
 func (w *wave) time(n int) time.Duration {
-	return w.at + time.Duration(float64(n)/w.rate*float64(time.Second))
+	return w.at + time.Duration(min(float64(n)/w.rate*float64(time.Second), 2*float64(maxTime)))
 }
 
 type change struct {
