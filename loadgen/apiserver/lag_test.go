@@ -102,6 +102,38 @@ func TestLags(t *testing.T) {
 	}
 }
 
+// TestLagsOfWatches: each open watch has its own lag. Events that its selectors or its resource leave out are no lag.
+func TestLagsOfWatches(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	s := start(t, bulky(), Options{Wrap: func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			next.ServeHTTP(w, r.WithContext(WithClient(r.Context(), r.URL.Query().Get("resourceVersion"))))
+		})
+	}})
+	for i, path := range []string{
+		"/api/v1/pods?watch=1&resourceVersion=0",
+		"/api/v1/pods?watch=1&resourceVersion=1&labelSelector=none%3Dsuch",
+		"/api/v1/configmaps?watch=1",
+	} {
+		s.open(t, path)
+		await(ctx, t, "a watch", func() bool { return len(s.Lags()) == i+1 })
+	}
+	s.Release(2500)
+	pods := v1.SchemeGroupVersion.WithResource("pods")
+	await(ctx, t, "no lag of the watch that selects nothing", func() bool { return s.Lags()[1].Events == 0 })
+	all := s.Lags()
+	if l := all[0]; l.Client != "0" || l.Resource != pods || l.Events <= 0 {
+		t.Errorf("the watch of all pods, which is not read: %+v", l)
+	}
+	if l := all[1]; l.Client != "1" || l.Resource != pods {
+		t.Errorf("the watch that selects nothing: %+v", l)
+	}
+	if l := all[2]; l.Resource != v1.SchemeGroupVersion.WithResource("configmaps") || l.Events != 0 {
+		t.Errorf("the watch of another resource: %+v", l)
+	}
+}
+
 // serveTLS serves with TLS to a transport that knows the certificate.
 func serveTLS(srv *Server, transport *http.Transport) (url string, err error) {
 	id, err := NewIdentity(time.Now())

@@ -183,3 +183,48 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// TestOccurrences: what time alone triggers becomes single faults in order of time; the rest stays as it is.
+func TestOccurrences(t *testing.T) {
+	for name, c := range map[string]struct{ specs, upto, want string }{
+		"none":                 {"", "10s", ""},
+		"single":               {"gone:at=5s", "10s", "gone:at=5s"},
+		"single after the end": {"gone:at=15s", "10s", "gone:at=15s"},
+		"count":                {"gone:every=2s,count=3", "10s", "gone:at=2s; gone:at=4s; gone:at=6s"},
+		"at and count":         {"gone:at=1s,every=2s,count=2", "10s", "gone:at=1s; gone:at=3s"},
+		"up to the end":        {"gone:every=5s", "10s", "gone:at=5s; gone:at=10s"},
+		"until":                {"gone:every=2s,until=6s", "10s", "gone:at=2s; gone:at=4s"},
+		"end before count":     {"gone:every=4s,count=9", "10s", "gone:at=4s; gone:at=8s"},
+		"duration and share":   {"stall:every=4s,count=2,duration=1s,share=0.5", "10s", "stall:at=4s,duration=1s,share=0.5; stall:at=8s,duration=1s,share=0.5"},
+		"frames":               {"gone:frames=3,count=2", "10s", "gone:frames=3,count=2"},
+		"probability":          {"gone:every=1s,probability=0.5", "10s", "gone:every=1s,probability=0.5"},
+		"in order of time": {
+			"gone:every=4s,count=2; reset:at=6s; relist:every=2s,count=2", "10s",
+			"relist:at=2s; gone:at=4s; relist:at=4s; reset:at=6s; gone:at=8s",
+		},
+		"nothing in time": {"gone:every=20s", "10s", ""},
+	} {
+		specs, err := fault.ParseAll(c.specs)
+		if c.specs != "" && err != nil {
+			t.Fatal(err)
+		}
+		upto, err := time.ParseDuration(c.upto)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, s := range fault.Occurrences(specs, upto) {
+			if err := s.Validate(); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			got = append(got, s.String())
+		}
+		if text := strings.Join(got, "; "); text != c.want {
+			t.Errorf("%s: %q, want %q", name, text, c.want)
+		}
+		again := fault.Occurrences(fault.Occurrences(specs, upto), upto)
+		if diff := cmp.Diff(fault.Occurrences(specs, upto), again); diff != "" {
+			t.Errorf("%s: occurrences of occurrences (-once +twice):\n%s", name, diff)
+		}
+	}
+}
