@@ -56,7 +56,10 @@ func conditionOf(root reflect.Value, name string) string {
 	if !ok {
 		return ""
 	}
-	if v, ok = step(v, "conditions"); !ok || v.Kind() != reflect.Slice {
+	if v, ok = step(v, "conditions"); !ok {
+		return ""
+	}
+	if v = elem(v); v.Kind() != reflect.Slice {
 		return ""
 	}
 	for i := range v.Len() {
