@@ -73,12 +73,12 @@ func Names() []string {
 //	  copies: 200            # numbered from 0 in their names; {i} in a string is the number
 //	  create: {at: 0s, rate: 50}  # per second; without it they exist before the storm
 //	  change:
-//	  - {at: 5s, for: 20s, rate: 100, set: {spec.replicas: [1, 3, 5]}}
+//	  - {at: 5s, for: 20s, rate: 100, set: {spec.replicas: [1, 3, 5]}, subresource: status}
 //	  delete: {at: 30s, rate: 20, share: 0.5, propagation: Foreground}
 //
-// A change patches a random object and takes the values of each field in turn; {n} in a value is the number
-// of the change. delete deletes a random share (default: all). Unknown fields are errors. An error is a
-// [*FileError].
+// A change patches a random object, or its subresource, and takes the values of each field in turn; {n} in a
+// value is the number of the change, and {now} the time of the request, as in a renewTime. delete deletes a
+// random share (default: all). Unknown fields are errors. An error is a [*FileError].
 func Read(name string, seed int64) (*Workload, error) {
 	if slices.Contains(Names(), name) {
 		data, err := builtin.ReadFile("builtin/" + name + ".yaml")
@@ -116,9 +116,10 @@ type (
 		Rate float64       `yaml:"rate"`
 	}
 	changeForm struct {
-		waveForm `yaml:",inline"`
-		For      time.Duration        `yaml:"for"`
-		Set      map[string]yaml.Node `yaml:"set"`
+		waveForm    `yaml:",inline"`
+		For         time.Duration        `yaml:"for"`
+		Set         map[string]yaml.Node `yaml:"set"`
+		Subresource string               `yaml:"subresource"`
 	}
 	deleteForm struct {
 		waveForm    `yaml:",inline"`
@@ -327,7 +328,7 @@ func parseChange(n *yaml.Node) (c change, err error) {
 	case len(f.Set) == 0:
 		return c, errors.New("change: set: it has no field")
 	}
-	c = change{wave: *w, lasts: f.For}
+	c = change{wave: *w, lasts: f.For, subresource: f.Subresource}
 	for path, value := range f.Set {
 		s := setting{path: splitPath(path)}
 		if len(s.path) == 0 || slices.Contains(s.path, "") {

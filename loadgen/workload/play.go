@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -98,11 +99,17 @@ func (a *Action) send(ctx context.Context, client dynamic.Interface, mapper meta
 		_, err = r.Create(ctx, a.Object, metav1.CreateOptions{FieldManager: Manager})
 		return err
 	case Change:
+		now := time.Now().UTC().Format(metav1.RFC3339Micro)
+		filled := fill(a.Patch, func(s string) string { return strings.ReplaceAll(s, "{now}", now) })
 		var patch []byte
-		if patch, err = json.Marshal(a.Patch); err != nil {
+		if patch, err = json.Marshal(filled); err != nil {
 			return err
 		}
-		_, err = r.Patch(ctx, a.Object.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: Manager})
+		var subresources []string
+		if a.Subresource != "" {
+			subresources = append(subresources, a.Subresource)
+		}
+		_, err = r.Patch(ctx, a.Object.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: Manager}, subresources...)
 	case Delete:
 		opts := metav1.DeleteOptions{}
 		if a.Propagation != "" {

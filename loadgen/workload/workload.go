@@ -36,7 +36,9 @@ type Action struct {
 	At     time.Duration // from the start of the storm
 	Verb   Verb
 	Object *unstructured.Unstructured // to create, or that is meant; not to be changed
-	Patch  map[string]any             // of a change
+	Patch  map[string]any             // of a change; {now} in a string is the time of the request
+	// Subresource is what a change patches, such as status; empty for the object itself.
+	Subresource string
 	// Propagation is the propagation policy of a deletion; empty for the default of the kind.
 	Propagation string
 }
@@ -84,8 +86,9 @@ func (w *wave) time(n int) time.Duration {
 
 type change struct {
 	wave
-	lasts time.Duration
-	set   []setting
+	lasts       time.Duration
+	set         []setting
+	subresource string
 }
 
 // setting is a field with the values that it takes in turn.
@@ -144,7 +147,7 @@ func (g *group) plan(w *Workload, rng *rand.Rand) {
 			if death, mortal := dies[i]; at < born[i] || mortal && at >= death {
 				continue // the object does not exist at that time
 			}
-			w.actions = append(w.actions, Action{At: at, Verb: Change, Object: all[i], Patch: c.patch(n, i)})
+			w.actions = append(w.actions, Action{At: at, Verb: Change, Object: all[i], Patch: c.patch(n, i), Subresource: c.subresource})
 		}
 	}
 }
