@@ -12,7 +12,7 @@ import (
 	"golang.org/x/perf/benchproc"
 	"golang.org/x/perf/benchunit"
 
-	"watchlab/bench/report"
+	"watchlab/bench/lab"
 )
 
 // geomeanLabel names the last row, as in benchstat.
@@ -280,7 +280,7 @@ func (t *Tables) Markdown(w io.Writer) error {
 	keys := false
 	t.heads(func(line string) {
 		if line != "" {
-			fmt.Fprintf(&b, "%s  \n", report.Escape(line))
+			fmt.Fprintf(&b, "%s  \n", lab.Escape(line))
 			keys = true
 		}
 	}, func(tab *Table) {
@@ -292,7 +292,7 @@ func (t *Tables) Markdown(w io.Writer) error {
 		b.WriteString("\n")
 	})
 	for _, line := range t.refusals() {
-		fmt.Fprintln(&b, report.Escape(line))
+		fmt.Fprintln(&b, lab.Escape(line))
 	}
 	_, err := w.Write(b.Bytes())
 	return err
@@ -302,7 +302,7 @@ func (t *Table) markdown(b *bytes.Buffer) {
 	l := t.layout()
 	head, under := "| |", "|:---|"
 	for i, col := range t.Columns {
-		head += " " + report.Escape(col) + ", " + report.Escape(t.Unit) + " |"
+		head += " " + lab.Escape(col) + ", " + lab.Escape(t.Unit) + " |"
 		under += "---:|"
 		if i > 0 {
 			head += " vs base |"
@@ -311,16 +311,16 @@ func (t *Table) markdown(b *bytes.Buffer) {
 	}
 	fmt.Fprintf(b, "%s\n%s\n", head, under)
 	for j, row := range l.rows {
-		fmt.Fprintf(b, "| %s |", report.Escape(l.labels[j]))
+		fmt.Fprintf(b, "| %s |", lab.Escape(l.labels[j]))
 		for i, s := range row {
 			figure := s[center]
 			if s[spread] != "" {
 				figure += " ± " + s[spread]
 			}
-			fmt.Fprintf(b, " %s |", report.Escape(strings.TrimSpace(figure+" "+s[marks])))
+			fmt.Fprintf(b, " %s |", lab.Escape(strings.TrimSpace(figure+" "+s[marks])))
 			if i > 0 {
 				difference := strings.Join(strings.Fields(strings.Join(s[delta:], " ")), " ")
-				fmt.Fprintf(b, " %s |", report.Escape(difference+t.wouldSee(j, i)))
+				fmt.Fprintf(b, " %s |", lab.Escape(difference+t.wouldSee(j, i)))
 			}
 		}
 		b.WriteString("\n")
@@ -329,7 +329,7 @@ func (t *Table) markdown(b *bytes.Buffer) {
 		b.WriteString("\n")
 	}
 	for i, text := range l.notes {
-		fmt.Fprintf(b, "- %s %s\n", superscript(i+1), report.Escape(text))
+		fmt.Fprintf(b, "- %s %s\n", superscript(i+1), lab.Escape(text))
 	}
 }
 

@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"watchlab/bench/lab"
-	"watchlab/bench/report"
 	"watchlab/bench/stats"
 	"watchlab/loadgen/pace"
 )
@@ -82,7 +81,7 @@ func Index(w io.Writer, questions []Question, found map[string]Found) error {
 	b.WriteString("# The study\n\nThe research questions, each with what was measured. Every answer is read off the figures by the program.\n\n")
 	for _, q := range questions {
 		fmt.Fprintf(&b, "## [%s](%s/%s)\n\n", q.Asks, q.Name, PageFile)
-		report.List(&b, q.answers(found[q.Name]))
+		list(&b, q.answers(found[q.Name]))
 	}
 	_, err := w.Write(b.Bytes())
 	return err
@@ -93,7 +92,7 @@ func Index(w io.Writer, questions []Question, found map[string]Found) error {
 func (q Question) Page(w io.Writer, found Found) error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# %s\n\n%s\n\n## Answer\n\n", q.Asks, q.About)
-	report.List(&b, q.answers(found))
+	list(&b, q.answers(found))
 	for _, p := range q.Parts {
 		fmt.Fprintf(&b, "## %s\n\n%s.\n\n    watchlab run %s/%s\n\n", p.Name, p.Shows, p.Name, lab.ExperimentFile)
 		o := found[p.Name]
@@ -107,7 +106,7 @@ func (q Question) Page(w io.Writer, found Found) error {
 			b.WriteString("It was interrupted. ")
 		}
 		fmt.Fprintf(&b, "Medians of %s. Everything that was measured: [report](%s/report.html), [tables](%s/%s), [rounds](%s/%s).\n\n",
-			report.Rounds(o), p.Name, p.Name, lab.ReportFile, p.Name, lab.BenchFile)
+			o.RoundsText(), p.Name, p.Name, lab.ReportFile, p.Name, lab.BenchFile)
 	}
 	_, err := w.Write(b.Bytes())
 	return err
@@ -131,6 +130,16 @@ func (q Question) answers(found Found) []string {
 		out = append(out, lines...)
 	}
 	return out
+}
+
+// list writes lines as a Markdown list followed by an empty line. For no lines it writes nothing.
+func list(b *bytes.Buffer, lines []string) {
+	for _, l := range lines {
+		fmt.Fprintf(b, "- %s\n", lab.Escape(l))
+	}
+	if len(lines) > 0 {
+		b.WriteString("\n")
+	}
 }
 
 type figure struct {
@@ -259,11 +268,11 @@ func (p QuestionPart) table(b *bytes.Buffer, c *lab.ComparisonResult) {
 	columns := slices.DeleteFunc(slices.Clone(p.Columns), func(unit string) bool { return len(figuresOf(c, unit)) == 0 })
 	row := func(entries ...string) {
 		for i, e := range entries {
-			entries[i] = report.Escape(cmp.Or(e, "-"))
+			entries[i] = lab.Escape(cmp.Or(e, "-"))
 		}
 		b.WriteString("| " + strings.Join(entries, " | ") + " |\n")
 	}
-	fmt.Fprintf(b, "%s:\n\n", report.Escape(c.Title))
+	fmt.Fprintf(b, "%s:\n\n", lab.Escape(c.Title))
 	row(slices.Concat([]string{"variant"}, labels, columns, []string{"verdict"})...)
 	b.WriteString("|" + strings.Repeat("---|", 1+len(labels)) + strings.Repeat("---:|", len(columns)) + "---|\n")
 	for _, f := range cells {

@@ -296,11 +296,11 @@ func (f family) losses() string {
 	case len(sets) == 0:
 		return "Where ours lose: " + tooFew + "."
 	case len(worse) == 0:
-		return fmt.Sprintf("Where ours lose: nowhere significantly, in %s.", Plural(len(sets), "comparison"))
+		return fmt.Sprintf("Where ours lose: nowhere significantly, in %s.", lab.Plural(len(sets), "comparison"))
 	}
 	factor := func(c compared) float64 { return max(c.Ratio, 1/c.Ratio) }
 	slices.SortStableFunc(worse, func(a, b compared) int { return cmp.Compare(factor(b), factor(a)) })
-	text := fmt.Sprintf("Where ours lose: %d of %s, the worst", len(worse), Plural(len(sets), "comparison"))
+	text := fmt.Sprintf("Where ours lose: %d of %s, the worst", len(worse), lab.Plural(len(sets), "comparison"))
 	for i, c := range worse[:min(named, len(worse))] {
 		text += ":,,"[i:i+1] + fmt.Sprintf(" `%s` %s %s", c.variant(), c.what, times(c.Ratio))
 	}
@@ -481,14 +481,14 @@ func briefEnds(o run) []string {
 		causes = append(causes, fmt.Sprintf("%d %s%s", len(set), set[0].Verdict.Short(), causeHints[set[0].Verdict.Cause]))
 	}
 	if len(causes) > 0 {
-		out = wrap(fmt.Sprintf("No answer from %d of %s: %s.", len(failed), Plural(cells, "cell"), strings.Join(causes, ", ")), textWidth)
+		out = wrap(fmt.Sprintf("No answer from %d of %s: %s.", len(failed), lab.Plural(cells, "cell"), strings.Join(causes, ", ")), textWidth)
 	}
 	if o.Interrupted {
 		out = append(out, interrupted(o.Outcome))
 	}
-	noise := fmt.Sprintf("Noise: %d of %s have rounds more than %s apart", noisy, Plural(cells, "cell"), percent(lab.MaxSpread))
+	noise := fmt.Sprintf("Noise: %d of %s have rounds more than %s apart", noisy, lab.Plural(cells, "cell"), percent(lab.MaxSpread))
 	if n := pairs["good"] + pairs["warn"] + pairs["bad"]; n > 0 {
-		noise += fmt.Sprintf("; A/A: %d of %s differ, %d agree", pairs["bad"], Plural(n, "pair"), pairs["good"])
+		noise += fmt.Sprintf("; A/A: %d of %s differ, %d agree", pairs["bad"], lab.Plural(n, "pair"), pairs["good"])
 	}
 	priced := ""
 	if o.Env.GCNsPerByte > 0 {

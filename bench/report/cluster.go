@@ -82,7 +82,7 @@ func watchRemarks(c *lab.ComparisonResult) []string {
 		lines = append(lines, "the cluster's watch was unbroken in all rounds")
 	}
 	if written > 0 {
-		lines = append(lines, fmt.Sprintf("%s written into the cluster, in %s", Plural(int(written), "event"), Plural(len(rounds), "round")))
+		lines = append(lines, fmt.Sprintf("%s written into the cluster, in %s", lab.Plural(int(written), "event"), lab.Plural(len(rounds), "round")))
 	}
 	return lines
 }

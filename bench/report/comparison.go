@@ -57,7 +57,7 @@ func (c comparison) section(id string, o *lab.Outcome) section {
 // figures returns the table of throughput, ratio, verdict and latency. It omits columns
 // without figures.
 func (c comparison) figures() table {
-	t := table{Title: "Medians of " + Plural(c.rounds, "round")}
+	t := table{Title: "Medians of " + lab.Plural(c.rounds, "round")}
 	replicates := 0
 	for _, cl := range c.Cells {
 		if cl.ByProcess {
@@ -65,7 +65,7 @@ func (c comparison) figures() table {
 		}
 	}
 	if 0 < replicates && replicates < c.rounds {
-		t.Title = fmt.Sprintf("Medians of %s with %s", Plural(replicates, "process"), Plural(c.rounds, "round"))
+		t.Title = fmt.Sprintf("Medians of %s with %s", lab.Plural(replicates, "process"), lab.Plural(c.rounds, "round"))
 	}
 	t.rowColumns(c.varying)
 	t.words("guar.")
@@ -210,7 +210,7 @@ func pair(first, second *lab.CellResult, wanted cell.Boundary) note {
 		return note{Text: line + fmt.Sprintf("no figures (%s, %s)", first.Verdict.Short(), second.Verdict.Short()), Class: "warn"}
 	}
 	if first.ByProcess {
-		line = fmt.Sprintf("A/A: %s against itself in %s: ", first.Impl(), Plural(len(base), "process"))
+		line = fmt.Sprintf("A/A: %s against itself in %s: ", first.Impl(), lab.Plural(len(base), "process"))
 	}
 	d := stats.Compare(base, values)
 	line += times(d.Ratio) + " " + what

@@ -137,7 +137,7 @@ func subtitle(o *lab.Outcome) string {
 		parts = append(parts, o.Merged.String())
 	}
 	if o.Env.CPU != "" {
-		parts = append(parts, fmt.Sprintf("%s on %s", Plural(o.Env.Cores, "core"), o.Env.CPU))
+		parts = append(parts, fmt.Sprintf("%s on %s", lab.Plural(o.Env.Cores, "core"), o.Env.CPU))
 	}
 	return strings.Join(parts, " · ")
 }
@@ -152,13 +152,13 @@ func (d *document) experiment(o *lab.Outcome) []term {
 				variants = append(variants, cl.Impl())
 			}
 		}
-		compared = append(compared, fmt.Sprintf("%s: %s — %s (%s)", c.Family, c.Title, strings.Join(distinct(variants), ", "), Plural(len(variants), "cell")))
+		compared = append(compared, fmt.Sprintf("%s: %s — %s (%s)", c.Family, c.Title, strings.Join(distinct(variants), ", "), lab.Plural(len(variants), "cell")))
 		inputs = append(inputs, c.Input)
 	}
 	terms := []term{
 		{Name: "Command", Values: []string{d.Command}, Code: true},
 		{Name: "Compared", Values: compared},
-		{Name: "Rounds", Values: []string{fmt.Sprintf("%s, after a warm-up that does not count; order drawn from seed %d", Rounds(o), o.Seed)}},
+		{Name: "Rounds", Values: []string{fmt.Sprintf("%s, after a warm-up that does not count; order drawn from seed %d", o.RoundsText(), o.Seed)}},
 	}
 	if inputs = distinct(inputs); len(inputs) > 0 {
 		terms = append(terms, term{Name: "Storm (digest)", Values: inputs, Code: true})
@@ -230,28 +230,6 @@ func textLines(list string, o *lab.Outcome) ([]string, error) {
 func interrupted(o *lab.Outcome) string {
 	finished, all := o.Finished()
 	return fmt.Sprintf("Interrupted: %d of %d cells have all their rounds.", finished, all)
-}
-
-// Rounds returns the number of rounds and of the processes that shared them. With a budget,
-// comparisons have different numbers.
-func Rounds(o *lab.Outcome) string {
-	least, most := o.Rounds, o.Rounds
-	for _, c := range o.Comparisons {
-		if c.Rounds > 0 {
-			least, most = min(least, c.Rounds), max(most, c.Rounds)
-		}
-	}
-	text := Plural(most, "round")
-	if least < most {
-		text = fmt.Sprintf("%d to %s", least, text)
-	}
-	if n := o.Env.Processes; n > 1 && !o.OneProcess() {
-		text += " in " + Plural(n, "process")
-		if n < most {
-			text += ", one value each"
-		}
-	}
-	return text
 }
 
 // commit returns the commit of the measuring program, or "" if it is unknown.

@@ -194,14 +194,3 @@ func coefficient(v float64) string { return strconv.FormatFloat(v, 'g', 2, 64) }
 
 // trimmed writes a number without trailing zeros, like a label.
 func trimmed(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
-
-// Plural writes a count with its noun: "1 share", "2 shares".
-func Plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	if strings.HasSuffix(what, "s") {
-		what += "e"
-	}
-	return strconv.Itoa(n) + " " + what + "s"
-}

@@ -27,13 +27,13 @@ func shares(m *lab.Merged) section {
 	waited := false
 	for _, s := range m.Shares {
 		nodes = append(nodes, s.Node)
-		kinds = append(kinds, fmt.Sprintf("%s, %s, GOMAXPROCS %d", cmp.Or(s.CPU, none), Plural(s.Cores, "core"), s.GOMAXPROCS))
+		kinds = append(kinds, fmt.Sprintf("%s, %s, GOMAXPROCS %d", cmp.Or(s.CPU, none), lab.Plural(s.Cores, "core"), s.GOMAXPROCS))
 		waited = waited || s.Starts > 0
 	}
 	nodes, kinds = distinct(nodes), distinct(kinds)
 	intro := "Merged from " + m.String()
 	if len(nodes) > 0 {
-		intro += " on " + Plural(len(nodes), "node")
+		intro += " on " + lab.Plural(len(nodes), "node")
 	}
 	intro += ": counts and distributions are those of all events; events/s are all events over the time of the slowest share; memory is the sum of all processes."
 
@@ -70,7 +70,7 @@ func shareNumbers(indexes []int) string {
 	if n := len(indexes) - len(shown); n > 0 {
 		text += fmt.Sprintf(" and %d more", n)
 	}
-	return Plural(len(indexes), "share") + " (" + text + ")"
+	return lab.Plural(len(indexes), "share") + " (" + text + ")"
 }
 
 // shownShares returns all shares, or the mostShares most conspicuous ones, by index.

@@ -154,7 +154,7 @@ func (g group) bars(p *panel, kind, title, unit string, along axis, format func(
 				line.note += "  " + x
 			}
 			line.note += doubt(r.throughput)
-			tip = fmt.Sprintf("%s %s, median of %s", format(s.Median), along.label, Plural(s.N, "round"))
+			tip = fmt.Sprintf("%s %s, median of %s", format(s.Median), along.label, lab.Plural(s.N, "round"))
 			if s.Lo != nil {
 				tip += fmt.Sprintf(", 95 %% interval %s to %s", format(*s.Lo), format(*s.Hi))
 				caption = "Median of the rounds, which are the dots. The line is the median's 95 % confidence interval."
@@ -316,7 +316,7 @@ func (r row) distribution(wanted cell.Boundary) ([]point, error) {
 		}
 		points = append(points, at)
 	}
-	tip := fmt.Sprintf("the longest of %s is %s", Plural(int(q.Count), "event"), nanoseconds(longest))
+	tip := fmt.Sprintf("the longest of %s is %s", lab.Plural(int(q.Count), "event"), nanoseconds(longest))
 	return append(points, point{x: count, y: longest, mark: true, tip: tip}), nil
 }
 
@@ -420,7 +420,7 @@ func (g group) timelines(p *panel, rate, choice string) {
 		for i, m := range moments {
 			at, mark := m.At.Seconds(), i%every == every-1 || i == len(moments)-1
 			queued = append(queued, point{x: at, y: float64(m.Depth), mark: mark,
-				tip: fmt.Sprintf("%s queued after %s", Plural(int(m.Depth), "event"), wallTime(m.At))})
+				tip: fmt.Sprintf("%s queued after %s", lab.Plural(int(m.Depth), "event"), wallTime(m.At))})
 			if stretch := (m.At - before).Seconds(); stretch > 0 {
 				in, out := float64(m.Released)/stretch, float64(m.Handled)/stretch
 				released = append(released, point{x: at, y: in})

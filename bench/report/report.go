@@ -15,7 +15,6 @@ package report
 import (
 	"bytes"
 	"embed"
-	"fmt"
 	"html/template"
 	"io"
 	"path/filepath"
@@ -65,7 +64,7 @@ func write(w io.Writer, o *lab.Outcome, form interface{ Execute(io.Writer, any) 
 var textFiles embed.FS
 
 var textForms = texttemplate.Must(texttemplate.New("").Funcs(texttemplate.FuncMap{
-	"md": Escape, "plural": Plural, "percent": percent, "number": number, "rounds": Rounds, "interrupted": interrupted, "commit": commit,
+	"md": lab.Escape, "plural": lab.Plural, "percent": percent, "number": number, "rounds": (*lab.Outcome).RoundsText, "interrupted": interrupted, "commit": commit,
 	"bytes":     func(v int64) string { return bytesCount(float64(v)) + "B" },
 	"fitted":    func(t table) string { return t.fitted("  ", textWidth) },
 	"alpha":     func() string { return number(stats.Alpha) },
@@ -79,16 +78,6 @@ var textForms = texttemplate.Must(texttemplate.New("").Funcs(texttemplate.FuncMa
 		return indent + strings.Join(wrap(text, textWidth-len(indent)-2), "\n"+indent+"  ") + "\n"
 	},
 }).ParseFS(textFiles, "text/*"))
-
-// List writes lines as a Markdown list followed by an empty line. For no lines it writes nothing.
-func List(b *bytes.Buffer, lines []string) {
-	for _, l := range lines {
-		fmt.Fprintf(b, "- %s\n", Escape(l))
-	}
-	if len(lines) > 0 {
-		b.WriteString("\n")
-	}
-}
 
 //go:embed html
 var htmlFiles embed.FS

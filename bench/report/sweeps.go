@@ -153,7 +153,7 @@ func drawKnees(p *panel, knees []stats.Knee, styles map[string]style) {
 			if !ok {
 				continue
 			}
-			tip := fmt.Sprintf("%s %s at %s events/s; held in %d of %s", unit, nanoseconds(y), decimal(pt.Rate), pt.Holds, Plural(pt.Rounds, "round"))
+			tip := fmt.Sprintf("%s %s at %s events/s; held in %d of %s", unit, nanoseconds(y), decimal(pt.Rate), pt.Holds, lab.Plural(pt.Rounds, "round"))
 			if pt.Verdict != "" {
 				tip += "; " + pt.Verdict
 			}

@@ -202,14 +202,9 @@ func (t table) Markdown() string {
 	for _, row := range slices.Insert(t.all(), 1, rule) {
 		b.WriteString("|")
 		for _, s := range row {
-			b.WriteString(" " + Escape(s) + " |")
+			b.WriteString(" " + lab.Escape(s) + " |")
 		}
 		b.WriteString("\n")
 	}
 	return b.String()
 }
-
-var markdownEscapes = strings.NewReplacer("|", `\|`, "<", `\<`, "*", `\*`, "_", `\_`, "`", "\\`", "~", `\~`, "\n", " ")
-
-// Escape escapes Markdown syntax.
-func Escape(s string) string { return markdownEscapes.Replace(s) }

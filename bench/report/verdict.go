@@ -40,7 +40,7 @@ func newVerdict(o run) verdict {
 				n++
 			}
 		}
-		t := tile{Value: fmt.Sprint(n), Label: fmt.Sprintf("of %s %s", Plural(len(cells), "cell"), s), Class: statusClass[s]}
+		t := tile{Value: fmt.Sprint(n), Label: fmt.Sprintf("of %s %s", lab.Plural(len(cells), "cell"), s), Class: statusClass[s]}
 		if n == 0 && s != lab.Valid {
 			t.Class = "none"
 		}
@@ -72,7 +72,7 @@ func invalidNotes(cells []lab.CellResult) []note {
 	cells = slices.DeleteFunc(cells, func(c lab.CellResult) bool { return c.Verdict.Status != lab.Invalid })
 	var out []note
 	for _, set := range together(cells, func(c lab.CellResult) string { return c.Verdict.Short() }) {
-		n := note{Text: Plural(len(set), "cell") + " " + set[0].Verdict.Short(), Class: "warn", Open: len(set) <= 4}
+		n := note{Text: lab.Plural(len(set), "cell") + " " + set[0].Verdict.Short(), Class: "warn", Open: len(set) <= 4}
 		if set[0].Verdict.Failed() {
 			n.Class = "bad"
 		}

@@ -19,8 +19,8 @@ import (
 
 	"watchlab/bench/experiment"
 	"watchlab/bench/fleet"
+	"watchlab/bench/lab"
 	"watchlab/bench/pipeline"
-	"watchlab/bench/report"
 	"watchlab/dashboards"
 	"watchlab/loadgen/apiserver"
 	"watchlab/loadgen/source/cluster"
@@ -108,7 +108,7 @@ func (f *clusterRunFlags) run(cmd *cobra.Command, args []string) error {
 		}
 		return err
 	}
-	warn(stderr, "run %s: mode %s, %s", spec.Ref(), spec.Plan.Mode, report.Plural(spec.Plan.Pods, "pod"))
+	warn(stderr, "run %s: mode %s, %s", spec.Ref(), spec.Plan.Mode, lab.Plural(spec.Plan.Pods, "pod"))
 	if !f.wait {
 		f.nextSteps(stderr, spec.Plan.Run, "status", "collect", "clean")
 		return nil

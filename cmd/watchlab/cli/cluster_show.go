@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"watchlab/bench/fleet"
-	"watchlab/bench/report"
+	"watchlab/bench/lab"
 )
 
 func fleetTable(w io.Writer, s fleet.State) error {
@@ -67,9 +67,9 @@ func fleetLine(s fleet.State) string {
 			parts = append(parts, fmt.Sprintf("%d %s", n, phase))
 		}
 	}
-	line := fmt.Sprintf("%s: %s", report.Plural(s.Plan.Pods, "pod"), strings.Join(parts, ", "))
+	line := fmt.Sprintf("%s: %s", lab.Plural(s.Plan.Pods, "pod"), strings.Join(parts, ", "))
 	if s.Plan.Upload == "configmap" {
-		line += "; " + report.Plural(s.Uploaded(), "result") + " uploaded"
+		line += "; " + lab.Plural(s.Uploaded(), "result") + " uploaded"
 	}
 	return line
 }
