@@ -33,6 +33,25 @@ var units = []struct{ name, title string }{
 	{UnitRSS, "peak RSS"}, {UnitBehind, "watch lag"},
 }
 
+// Units returns the units of the figures in their order.
+func Units() []string {
+	var names []string
+	for _, u := range units {
+		names = append(names, u.name)
+	}
+	return names
+}
+
+// Title returns the name of a figure in tables.
+func Title(unit string) string {
+	for _, u := range units {
+		if u.name == unit {
+			return u.title
+		}
+	}
+	return unit
+}
+
 // summarise computes the figures, the distributions, the counts and the series from the record.
 func (p *Play) summarise(reactions []rules.Reaction) (err error) {
 	if p.Latencies, err = latencies(reactions); err != nil {

@@ -112,7 +112,7 @@ func (o *Result) WriteBench(w io.Writer) error {
 				values = append(values, stats.Value{Unit: u.name, Value: v})
 			}
 		}
-		name := fmt.Sprintf("Controller/impl=%s/storm=%s/faults=%s", p.Program, o.Spec.played(), fileName(p.Plan))
+		name := fmt.Sprintf("Controller/impl=%s/storm=%s/faults=%s", p.Program, o.Spec.Played(), fileName(p.Plan))
 		if err := out.WriteValues(name, 1, values); err != nil {
 			return err
 		}
@@ -120,8 +120,8 @@ func (o *Result) WriteBench(w io.Writer) error {
 	return nil
 }
 
-// played names storm and workload.
-func (s Spec) played() string {
+// Played names storm and workload.
+func (s Spec) Played() string {
 	switch {
 	case s.Storm.Name == "":
 		return filepath.Base(s.Workload)

@@ -33,9 +33,9 @@ func (o *Result) sentence() string {
 			}
 		}
 	}
-	what := "The controller passes " + plural(len(o.Plays), "play") + " of " + o.Spec.played()
+	what := "The controller passes " + plural(len(o.Plays), "play") + " of " + o.Spec.Played()
 	if failed > 0 {
-		what = fmt.Sprintf("The controller fails %d of %s of %s: %s", failed, plural(len(o.Plays), "play"), o.Spec.played(), strings.Join(names, ", "))
+		what = fmt.Sprintf("The controller fails %d of %s of %s: %s", failed, plural(len(o.Plays), "play"), o.Spec.Played(), strings.Join(names, ", "))
 	}
 	if s := o.Shrunk; s != nil {
 		switch len(s.Faults) {
@@ -59,7 +59,7 @@ func (o *Result) sentence() string {
 func (o *Result) difference() string {
 	var worse, better []string
 	for _, c := range o.Compared {
-		text := fmt.Sprintf("%s %s (%s, %s)", timesOf(c.Stats.Ratio), title(c.Unit), c.Cell, stats.PText(c.Stats.P))
+		text := fmt.Sprintf("%s %s (%s, %s)", timesOf(c.Stats.Ratio), Title(c.Unit), c.Cell, stats.PText(c.Stats.P))
 		switch {
 		case c.Lost:
 			worse = append(worse, text)
@@ -76,15 +76,6 @@ func (o *Result) difference() string {
 		return "New is worse than old: " + strings.Join(worse, ", ") + "."
 	}
 	return "New is worse than old: " + strings.Join(worse, ", ") + "; better: " + strings.Join(better, ", ") + "."
-}
-
-func title(unit string) string {
-	for _, u := range units {
-		if u.name == unit {
-			return u.title
-		}
-	}
-	return unit
 }
 
 func timesOf(r float64) string {
@@ -125,7 +116,7 @@ func (o *Result) Text(w io.Writer) error {
 	tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	head := []string{"program", "faults", "verdict"}
 	for _, unit := range shown {
-		head = append(head, title(unit))
+		head = append(head, Title(unit))
 	}
 	fmt.Fprintln(tab, strings.Join(head, "\t"))
 	for i := range o.Plays {

@@ -2,6 +2,7 @@ package report
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 )
@@ -12,6 +13,22 @@ type lineChart struct {
 	curves []curve // in order: later curves cover earlier ones
 	rules  []rule
 	high   float64 // height in units of the view box; 0 means 260
+	// bands and moments explain the x axis, and most is a value that it reaches at least. They need a curve.
+	bands   []band
+	moments []moment
+	most    float64
+}
+
+// band is a named stretch of x, such as a phase of a storm. Every second one is shaded.
+type band struct {
+	from, to float64
+	name     string
+}
+
+// moment is a value of x at which something happened, such as a fault.
+type moment struct {
+	at         float64
+	label, tip string
 }
 
 // curve is one series. Points are drawn in the given order; points outside the axes are omitted.
@@ -22,6 +39,8 @@ type curve struct {
 	// path draws a line through the points. area fills the region below it. step draws
 	// each value from the X of the previous point on.
 	path, area, step bool
+	// dots draws each point.
+	dots bool
 	// background excludes the curve from the legend and its colours.
 	background bool
 }
@@ -69,6 +88,12 @@ func (c lineChart) scales() (x, y scale, xTicks, yTicks []tick) {
 			}
 		}
 	}
+	if c.most > 0 {
+		xs = append(xs, c.most)
+	}
+	for _, m := range c.moments {
+		xs = append(xs, m.at)
+	}
 	for _, r := range c.rules {
 		if r.vertical {
 			xs = append(xs, r.at)
@@ -84,6 +109,7 @@ func (c lineChart) scales() (x, y scale, xTicks, yTicks []tick) {
 func (c lineChart) plot(p *picture) {
 	x, y, xTicks, yTicks := c.scales()
 	bottom := c.height() - marginBottom
+	c.shade(p, x, bottom)
 	for _, t := range yTicks {
 		p.line(marginLeft, y.at(t.at), chartWidth-marginRight, y.at(t.at), "grid")
 		p.text(marginLeft-6, y.at(t.at)+4, "end", "tick", t.label)
@@ -97,6 +123,39 @@ func (c lineChart) plot(p *picture) {
 	}
 	for _, s := range c.curves {
 		c.curve(p, s, x, y, bottom)
+	}
+	c.happened(p, x, bottom)
+}
+
+// shade draws the bands. A name without room is omitted.
+func (c lineChart) shade(p *picture, x scale, bottom float64) {
+	for i, b := range c.bands {
+		from, to := x.at(b.from), min(x.at(b.to), chartWidth-marginRight)
+		if to <= from {
+			continue
+		}
+		if i%2 == 1 {
+			p.f(`<rect x="%s" y="%d" width="%s" height="%s" class="band"/>`, coord(from), marginTop, coord(to-from), coord(bottom-marginTop))
+		}
+		if to-from > 6.6*float64(len([]rune(b.name))) {
+			p.text(from+3, marginTop+11, "start", "rule-label", b.name)
+		}
+	}
+}
+
+// happened draws the moments. A label that would overlap the previous one is omitted.
+func (c lineChart) happened(p *picture, x scale, bottom float64) {
+	end := math.Inf(-1)
+	for _, m := range c.moments {
+		at := x.at(m.at)
+		p.group("rule", "", func() {
+			p.line(at, marginTop, at, bottom, "ruled")
+			p.figure("path", fmt.Sprintf(`d="M%s %dl-4 -7h8z" class="pt moment"`, coord(at), marginTop), m.tip)
+			if half := 3.3 * float64(len(m.label)); at-half > end+2 {
+				p.text(at, marginTop-9, "middle", "rule-label", m.label)
+				end = at + half
+			}
+		})
 	}
 }
 
@@ -138,6 +197,13 @@ func (c lineChart) curve(p *picture, s curve, x, y scale, bottom float64) {
 		}
 		if s.path {
 			p.f(`<path class="curve" d="%s"/>`, path)
+		}
+		if s.dots {
+			dots := ""
+			for _, q := range points {
+				dots += "M" + coord(x.at(q.x)) + " " + coord(y.at(q.y)) + "h0"
+			}
+			p.f(`<path class="dots" d="%s"/>`, dots)
 		}
 		for _, q := range points {
 			at := x.at(q.x)

@@ -17,6 +17,7 @@ type document struct {
 	Title, Subtitle string
 	Started         string
 	Experiment      []term
+	Lead            string // answer in one sentence about a controller; empty for other runs
 	Verdict         verdict
 	Summary         []*family
 	// Sections holds the sweeps, the comparisons and the shares of a merged run, in this
@@ -28,6 +29,7 @@ type document struct {
 	Commit      string
 	Command     string
 	BenchFile   string
+	charted     int // index of the section before which the charts of a controller belong
 }
 
 // term is an entry of a description list. Code selects the font for commands and hashes.
@@ -46,6 +48,8 @@ type section struct {
 	// Noise has a line per noisy cell, of Cells in all. It belongs to the first table.
 	Noise []string
 	Cells int
+	// Command is shown below the introduction.
+	Command string
 }
 
 // Remarks returns the legend of a table.

@@ -138,9 +138,9 @@ func wallTime(d time.Duration) string {
 // unitFormat returns the format of a unit of bench.txt.
 func unitFormat(unit string) func(float64) string {
 	switch {
-	case strings.HasSuffix(unit, "-ns") || strings.HasPrefix(unit, "ns/"):
+	case strings.HasSuffix(unit, "-ns") || strings.HasPrefix(unit, "ns/") || strings.HasSuffix(unit, "-ns/run"):
 		return nanoseconds
-	case strings.HasPrefix(unit, "B/") || strings.HasSuffix(unit, "-B"):
+	case strings.HasPrefix(unit, "B/") || strings.HasSuffix(unit, "-B") || strings.HasSuffix(unit, "-B/run"):
 		return bytesCount
 	case unit == stats.UnitEventsPerSec:
 		return axisCount

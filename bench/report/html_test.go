@@ -228,14 +228,22 @@ func TestHTMLStages(t *testing.T) {
 	}
 }
 
-var pageFile = flag.String("page", "", "write the fixture's page to this file")
+var (
+	pageFile       = flag.String("page", "", "write the fixture's page to this file")
+	controllerFile = flag.String("controller-page", "", "write the page of a controller's run to this file")
+)
 
-// TestFixturePage writes the page that bench/e2e/browser opens in a browser.
+// TestFixturePage writes the pages that bench/e2e/browser opens in a browser.
 func TestFixturePage(t *testing.T) {
 	if *pageFile == "" {
 		t.Skip("no -page")
 	}
-	if err := os.WriteFile(*pageFile, []byte(html(t, fixture())), 0o644); err != nil {
-		t.Fatal(err)
+	for name, page := range map[string]string{*pageFile: html(t, fixture()), *controllerFile: controllerPage(t, controllerRun())} {
+		if name == "" {
+			continue
+		}
+		if err := os.WriteFile(name, []byte(page), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -52,11 +52,15 @@ func write(w io.Writer, o *lab.Outcome, form interface{ Execute(io.Writer, any) 
 	if err != nil {
 		return err
 	}
+	return execute(w, form, d)
+}
+
+func execute(w io.Writer, form interface{ Execute(io.Writer, any) error }, d *document) error {
 	var b bytes.Buffer
 	if err := form.Execute(&b, d); err != nil {
 		return err
 	}
-	_, err = w.Write(b.Bytes())
+	_, err := w.Write(b.Bytes())
 	return err
 }
 
@@ -110,8 +114,12 @@ func HTML(w io.Writer, o *lab.Outcome) error { return write(w, o, htmlPage, true
 // Write writes report.md and report.html into a results folder, each completely or not
 // at all. Package lab writes the other files during the run.
 func Write(dir string, o *lab.Outcome) error {
-	for name, write := range map[string]func(io.Writer, *lab.Outcome) error{lab.ReportFile: Markdown, HTMLFile: HTML} {
-		if err := lab.ReplaceFile(filepath.Join(dir, name), func(w io.Writer) error { return write(w, o) }); err != nil {
+	return writeForms(dir, func(w io.Writer) error { return Markdown(w, o) }, func(w io.Writer) error { return HTML(w, o) })
+}
+
+func writeForms(dir string, markdown, html func(io.Writer) error) error {
+	for name, write := range map[string]func(io.Writer) error{lab.ReportFile: markdown, HTMLFile: html} {
+		if err := lab.ReplaceFile(filepath.Join(dir, name), write); err != nil {
 			return err
 		}
 	}

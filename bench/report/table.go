@@ -18,6 +18,8 @@ type table struct {
 	// labels is the number of label columns after the first. They distinguish rows with
 	// equal names.
 	labels int
+	// judged colours passed and failed, better and worse, in the columns of words after the labels.
+	judged bool
 }
 
 // column is the head of a column. Words are aligned left, figures right.
@@ -68,6 +70,9 @@ func (t table) Class(i int, text string) string {
 	switch {
 	case !t.Columns[i].Words:
 		return "figure"
+	case t.judged && i > t.labels:
+		word, _, _ := strings.Cut(text, " ")
+		return strings.TrimSpace("word " + map[string]string{"passed": "good", "better": "good", "failed": "bad", "worse": "bad"}[word])
 	case t.Columns[i].Name == "verdict":
 		for status, class := range statusClass {
 			if strings.HasPrefix(text, string(status)) {

@@ -13,6 +13,7 @@ const tooFew = "too few rounds to tell"
 // verdict is how reliable the run is.
 type verdict struct {
 	Tiles []tile
+	Table *table // verdicts of a controller
 	Pairs []note // the A/A pairs
 	Notes []note // warnings about the figures
 }

@@ -18,6 +18,7 @@ import (
 	"watchlab/bench/controller/rules"
 	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
+	"watchlab/bench/report"
 	"watchlab/loadgen/workload"
 )
 
@@ -210,7 +211,7 @@ func (f *controllerFlags) run(cmd *cobra.Command, spec controller.Spec) error {
 	case o == nil:
 		return f.blame(cmd, err)
 	}
-	if err := errors.Join(err, show(cmd.OutOrStdout(), o), o.Publish(f.dir, stderr)); err != nil {
+	if err := errors.Join(err, report.WriteController(f.dir, o), show(cmd.OutOrStdout(), o), o.Publish(f.dir, stderr)); err != nil {
 		return f.blame(cmd, err)
 	}
 	warn(stderr, "results are in %s", f.dir)

@@ -11,22 +11,36 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"watchlab/bench/controller"
 	"watchlab/bench/lab"
 	"watchlab/bench/report"
 )
 
 func newReport() *cobra.Command {
 	var out outputFlag[*lab.Outcome]
+	ofController := outputFlag[*controller.Result]{forms: []form[*controller.Result]{
+		{"html", report.ControllerHTML}, {"markdown", report.ControllerMarkdown}, {"json", method((*controller.Result).WriteJSON)},
+		{"bench", method((*controller.Result).WriteBench)}, {"table", method((*controller.Result).Text)},
+	}}
 	cmd := &cobra.Command{
 		Use:   "report DIR",
 		Short: "Make a run's reports again from its results folder",
-		Long: `report writes report.md and report.html of a results folder again, also of a killed run.
+		Long: `report writes report.md and report.html of a results folder again, also of a killed run and of
+watchlab controller.
 With -o it writes one form to standard output instead.`,
 		Example: `  watchlab report results/mine
   watchlab report results/mine -o csv > mine.csv`,
 		Args: takes(1, 1, "one results folder"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !cmd.Flags().Changed("output") {
+			printed := cmd.Flags().Changed("output")
+			_, err := os.Stat(filepath.Join(args[0], controller.ResultFile))
+			switch {
+			case err == nil && printed:
+				ofController.name = out.name
+				return ofController.print(cmd, func() (*controller.Result, error) { return loadController(args[0]) })
+			case err == nil:
+				return writeController(args[0], cmd.ErrOrStderr())
+			case !printed:
 				return writeReports(args[0], cmd.ErrOrStderr())
 			}
 			return out.print(cmd, func() (*lab.Outcome, error) { return loadRun(args[0]) })
@@ -38,6 +52,29 @@ With -o it writes one form to standard output instead.`,
 	return cmd
 }
 
+func writeController(dir string, stderr io.Writer) error {
+	o, err := loadController(dir)
+	if err == nil {
+		err = report.WriteController(dir, o)
+	}
+	if err == nil {
+		warnReports(stderr, dir)
+	}
+	return err
+}
+
+func loadController(dir string) (*controller.Result, error) {
+	o, err := controller.ReadResult(dir)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return o, nil
+}
+
+func warnReports(stderr io.Writer, dir string) {
+	warn(stderr, "reports are in %s and %s", filepath.Join(dir, lab.ReportFile), filepath.Join(dir, report.HTMLFile))
+}
+
 func writeReports(dir string, stderr io.Writer) error {
 	o, err := loadRun(dir)
 	if err != nil {
@@ -46,7 +83,7 @@ func writeReports(dir string, stderr io.Writer) error {
 	if err := report.Write(dir, o); err != nil {
 		return err
 	}
-	warn(stderr, "reports are in %s and %s", filepath.Join(dir, lab.ReportFile), filepath.Join(dir, report.HTMLFile))
+	warnReports(stderr, dir)
 	return nil
 }
 

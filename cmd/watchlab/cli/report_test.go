@@ -1,11 +1,15 @@
 package cli
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"watchlab/bench/controller"
+	"watchlab/bench/controller/record"
+	"watchlab/bench/controller/verdict"
 	"watchlab/bench/lab"
 	"watchlab/bench/report"
 )
@@ -55,6 +59,40 @@ func TestReport(t *testing.T) {
 	}
 	if !strings.Contains(read(lab.ReportFile), "cond") || read(lab.RunFile) != run {
 		t.Error("report.md is not back, or run.json has changed")
+	}
+}
+
+// TestReportOfController: the folder of watchlab controller has reports of its own.
+func TestReportOfController(t *testing.T) {
+	dir := t.TempDir()
+	o := controller.Result{Sentence: "The controller passes.", Programs: []string{"new"}, Plays: []controller.Play{{
+		Play: record.Play{Program: "new"}, Plan: "none", Round: 1, Verdicts: []verdict.Verdict{{Name: verdict.HotLoop}},
+	}}}
+	var b bytes.Buffer
+	if err := o.WriteJSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, controller.ResultFile), b.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for form, want := range map[string]string{
+		"html": `<p class="lead">The controller passes.</p>`, "markdown": "## Method", "json": `"sentence"`, "bench": "BenchmarkController/impl=new", "table": "The controller passes.",
+	} {
+		code, out, errs := call(t, "report", dir, "-o", form)
+		if code != exitOK || !strings.Contains(out, want) || errs != "" {
+			t.Errorf("%s: exit code %d, stderr %q, %d bytes without %q", form, code, errs, len(out), want)
+		}
+	}
+	if code, _, errs := call(t, "report", dir, "-o", "csv"); code != exitUsage || !strings.Contains(errs, "--output") {
+		t.Errorf("csv: exit code %d, stderr %q", code, errs)
+	}
+	if code, out, errs := call(t, "report", dir); code != exitOK || out != "" || !strings.Contains(errs, report.HTMLFile) {
+		t.Errorf("exit code %d, stdout %q, stderr %q", code, out, errs)
+	}
+	for _, name := range []string{lab.ReportFile, report.HTMLFile} {
+		if data, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !strings.Contains(string(data), "The controller passes.") {
+			t.Errorf("%s: %v, %d bytes", name, err, len(data))
+		}
 	}
 }
 

@@ -1,0 +1,396 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"watchlab/bench/controller"
+	"watchlab/bench/lab"
+	"watchlab/bench/stats"
+)
+
+// WriteController writes report.md and report.html of a controller's run into its results folder.
+func WriteController(dir string, o *controller.Result) error {
+	return writeForms(dir, func(w io.Writer) error { return ControllerMarkdown(w, o) }, func(w io.Writer) error { return ControllerHTML(w, o) })
+}
+
+// ControllerMarkdown writes report.md of a controller's run: the answer, the verdicts with the evidence of
+// failures, the smallest fault plan, and the figures.
+func ControllerMarkdown(w io.Writer, o *controller.Result) error {
+	d, err := newControllerDocument(o)
+	if err != nil {
+		return err
+	}
+	return execute(w, textForms.Lookup("controller.md"), d)
+}
+
+// ControllerHTML writes the run of a controller as one self-contained page; see [HTML]. Its charts show one
+// play of each fault plan and program over time.
+func ControllerHTML(w io.Writer, o *controller.Result) error {
+	d, err := newControllerDocument(o)
+	if err != nil {
+		return err
+	}
+	d.Sections = slices.Insert(d.Sections, d.charted, controllerCharts(o))
+	return execute(w, htmlPage, d)
+}
+
+func newControllerDocument(o *controller.Result) (*document, error) {
+	env := &lab.Outcome{Env: o.Env, Started: o.Env.Started}
+	d := &document{
+		Title: subject(o) + " under " + o.Spec.Played(), Started: startOf(env), Subtitle: subtitle(env), Commit: commit(env),
+		Lead: o.Sentence, Command: strings.Join(append([]string{"watchlab"}, quoteAll(o.Env.Args)...), " "), BenchFile: controller.BenchFile,
+		Experiment: played(o), Verdict: controllerVerdict(o),
+	}
+	var err error
+	if d.Environment, err = textLines("environment", env); err != nil {
+		return nil, err
+	}
+	if d.Method, err = textLines("controller", env); err != nil {
+		return nil, err
+	}
+	if s := o.Shrunk; s != nil {
+		d.Sections = append(d.Sections, shrunk(s))
+	}
+	if len(o.Compared) > 0 {
+		d.Sections = append(d.Sections, section{ID: "compared", Heading: "Comparison", Tables: []table{compareTable(o)}})
+	}
+	d.charted = len(d.Sections)
+	groups := groupPlays(o)
+	d.Sections = append(d.Sections,
+		section{ID: "figures", Heading: "Figures", Tables: []table{playsTable(o, groups)}},
+		section{ID: "latency", Heading: "Reconcile latency", Tables: []table{latencyTable(o, groups)}},
+		section{ID: "requests", Heading: "Requests", Tables: requestTables(groups)})
+	d.Sections = slices.DeleteFunc(d.Sections, func(s section) bool {
+		s.Tables = slices.DeleteFunc(s.Tables, func(t table) bool { return len(t.Rows) == 0 })
+		return len(s.Tables) == 0 && s.Command == ""
+	})
+	return d, nil
+}
+
+// subject names the program under test.
+func subject(o *controller.Result) string {
+	if n := len(o.Spec.Programs); n > 0 && len(o.Spec.Programs[n-1].Command) > 0 {
+		return filepath.Base(o.Spec.Programs[n-1].Command[0])
+	}
+	return "attached controller"
+}
+
+// played describes what was played.
+func played(o *controller.Result) (terms []term) {
+	add := func(name string, code bool, values ...string) {
+		if values = slices.DeleteFunc(values, func(v string) bool { return v == "" }); len(values) > 0 {
+			terms = append(terms, term{name, values, code})
+		}
+	}
+	s := o.Spec
+	for _, p := range s.Programs {
+		add(choose(len(s.Programs) > 1, "Program "+p.Label, "Program"), true, strings.Join(quoteAll(p.Command), " "))
+	}
+	if s.Storm.Name != "" {
+		text := s.Storm.Name
+		for _, size := range []struct {
+			n    float64
+			what string
+		}{{float64(s.Storm.Nodes), "nodes"}, {float64(s.Storm.Pods), "pods"}, {s.Storm.Scale, "times the size"}} {
+			if size.n > 0 {
+				text += ", " + trimmed(size.n) + " " + size.what
+			}
+		}
+		add("Storm", false, text)
+	}
+	add("Workload", true, s.Workload)
+	add("Manifests", true, s.Manifests...)
+	add("Rules", true, cmp.Or(s.Rules, "default"))
+	add("Fault plans", true, s.Plans...)
+	if s.Speed != 1 {
+		add("Speed", false, times(s.Speed))
+	}
+	if s.Replicas > 1 {
+		add("Replicas", false, fmt.Sprint(s.Replicas))
+	}
+	for _, at := range s.Restarts {
+		add("Restart", false, "first replica killed at "+at.Duration.String())
+	}
+	add("Rounds", false, fmt.Sprintf("%s, seed %d", lab.Plural(s.Rounds, "round"), s.Seed))
+	return terms
+}
+
+func choose(first bool, a, b string) string {
+	if first {
+		return a
+	}
+	return b
+}
+
+// playGroup holds the rounds of one program with one fault plan.
+type playGroup struct {
+	program, plan string
+	plays         []*controller.Play
+}
+
+// groupPlays groups the plays by fault plan and program, in the order of the plays and of the programs.
+func groupPlays(o *controller.Result) (groups []playGroup) {
+	for i := range o.Plays {
+		p := &o.Plays[i]
+		at := slices.IndexFunc(groups, func(g playGroup) bool { return g.program == p.Program && g.plan == p.Plan })
+		if at < 0 {
+			at, groups = len(groups), append(groups, playGroup{program: p.Program, plan: p.Plan})
+		}
+		groups[at].plays = append(groups[at].plays, p)
+	}
+	return groups
+}
+
+// controllerVerdict counts the plays, and lists the failures with their evidence.
+func controllerVerdict(o *controller.Result) verdict {
+	v := verdict{}
+	failed := 0
+	for i := range o.Plays {
+		if o.Plays[i].Failed() {
+			failed++
+		}
+	}
+	all := lab.Plural(len(o.Plays), "play")
+	good := tile{fmt.Sprint(len(o.Plays) - failed), "of " + all + " passed", "good"}
+	bad := tile{fmt.Sprint(failed), "of " + all + " failed", "none"}
+	if failed > 0 {
+		bad.Class = "bad"
+	}
+	if failed == len(o.Plays) {
+		good.Class = "none"
+	}
+	v.Tiles = []tile{good, bad}
+	if o.Interrupted {
+		v.Notes = append(v.Notes, note{Text: "Interrupted: later plays are missing.", Class: "warn"})
+	}
+	t := newTable("Verdicts", []string{"program", "faults"})
+	t.labels, t.judged = 1, true
+	var names []string
+	groups := groupPlays(o)
+	for _, g := range groups {
+		for _, w := range g.plays[0].Verdicts {
+			if !slices.Contains(names, w.Name) {
+				names = append(names, w.Name)
+			}
+		}
+	}
+	t.words(names...)
+	for _, g := range groups {
+		line := []string{g.program, g.plan}
+		for _, name := range names {
+			text, n := g.judged(name)
+			line = append(line, text)
+			if n != nil {
+				v.Notes = append(v.Notes, *n)
+			}
+		}
+		t.add(line...)
+	}
+	t.ofOne(o)
+	v.Table = &t
+	return v
+}
+
+// ofOne drops the first column, the program, in a run of one.
+func (t *table) ofOne(o *controller.Result) {
+	if len(o.Programs) == 1 {
+		t.drop(0)
+		t.labels--
+	}
+}
+
+// judged returns the text of one verdict in all rounds, and a note with the evidence of the first failure.
+func (g playGroup) judged(name string) (string, *note) {
+	var n *note
+	failed, all := 0, 0
+	for _, p := range g.plays {
+		for _, v := range p.Verdicts {
+			if v.Name != name {
+				continue
+			}
+			if all++; !v.Failed {
+				continue
+			}
+			if failed++; n == nil {
+				n = &note{Text: p.Name + ": " + v.Name + ": " + v.Text, Class: "bad", Open: true}
+				for _, e := range v.Evidence {
+					n.Cells = append(n.Cells, fmt.Sprintf("%.3f s: %s", e.At.Seconds(), e.Text))
+				}
+			}
+		}
+	}
+	switch {
+	case all == 0:
+		return none, nil
+	case failed == 0:
+		return "passed", nil
+	case all == 1:
+		return "failed", n
+	}
+	return fmt.Sprintf("failed %d of %d", failed, all), n
+}
+
+func shrunk(s *controller.Shrunk) section {
+	out := section{ID: "shrunk", Heading: "Smallest fault plan", Command: s.Command}
+	plan := strings.Join(s.Faults, "; ")
+	if len(s.Faults) == 0 {
+		out.Intro = fmt.Sprintf("The verdict %s fails without a fault.", s.Verdict)
+	} else {
+		out.Intro = fmt.Sprintf("The verdict %s still fails with %s: %d of %s of the plan %s, found in %s.",
+			s.Verdict, plan, len(s.Faults), lab.Plural(s.Of, "occurrence"), s.Plan, lab.Plural(s.Plays, "play"))
+	}
+	out.Intro += fmt.Sprintf(" Played again, it failed %d of %s.", s.Failed, lab.Plural(s.Repeated, "time"))
+	return out
+}
+
+func compareTable(o *controller.Result) table {
+	t := newTable(o.Programs[0]+" and "+o.Programs[1], []string{"faults", "figure"}, o.Programs[0], o.Programs[1], "ratio", "sees")
+	t.words("verdict", "test")
+	t.labels, t.judged = 1, true
+	for _, c := range o.Compared {
+		format, judgement := unitFormat(c.Unit), "no difference"
+		switch {
+		case c.Lost:
+			judgement = "worse"
+		case c.Won:
+			judgement = "better"
+		case !c.Stats.Testable:
+			judgement = tooFew
+		}
+		t.add(strings.TrimPrefix(c.Cell, "faults="), controller.Title(c.Unit), format(c.Stats.From), format(c.Stats.To),
+			times(c.Stats.Ratio), seen(c.Stats), judgement, stats.PText(c.Stats.P))
+	}
+	t.Legend = []string{"Medians of the rounds. sees: the smallest change that these rounds detect. Less is better for all figures."}
+	return t
+}
+
+// median formats the median of the rounds, or a dash.
+func median(values []float64, format func(float64) string) string {
+	if len(values) == 0 {
+		return none
+	}
+	return format(stats.Median(values))
+}
+
+// collect returns a figure of the plays that have it.
+func (g playGroup) collect(of func(*controller.Play) (float64, bool)) (values []float64) {
+	for _, p := range g.plays {
+		if v, ok := of(p); ok {
+			values = append(values, v)
+		}
+	}
+	return values
+}
+
+func playsTable(o *controller.Result, groups []playGroup) table {
+	t := newTable("Figures of a play, medians of the rounds", []string{"program", "faults"})
+	t.labels = 1
+	for _, unit := range controller.Units() {
+		t.figures(controller.Title(unit))
+	}
+	for _, g := range groups {
+		line := []string{g.program, g.plan}
+		for _, unit := range controller.Units() {
+			line = append(line, median(g.collect(func(p *controller.Play) (float64, bool) { v, ok := p.Figures[unit]; return v, ok }), unitFormat(unit)))
+		}
+		t.add(line...)
+	}
+	t.dropEmpty()
+	t.ofOne(o)
+	t.Legend = []string{
+		"p50, p99, mean: reconcile latency. converged: from the end of storm and faults to the last change; a dash if it never became quiet.",
+		"unchanged: writes without a change. relists: lists and watches with the initial state. watch lag: most events that one watch was behind.",
+	}
+	return t
+}
+
+func latencyTable(o *controller.Result, groups []playGroup) table {
+	t := newTable("Reconcile latency by rule, resource and phase, medians of the rounds", []string{"program", "faults", "rule", "resource", "phase"},
+		"answered", "unanswered", "p50", "p90", "p99", "longest")
+	t.labels = 4
+	for _, g := range groups {
+		var keys [][3]string
+		key := func(l controller.Latency) [3]string { return [3]string{l.Rule, l.Resource, l.Phase} }
+		for _, p := range g.plays {
+			for _, l := range p.Latencies {
+				if !slices.Contains(keys, key(l)) {
+					keys = append(keys, key(l))
+				}
+			}
+		}
+		for _, k := range keys {
+			values := func(of func(controller.Latency) float64, least int) []float64 {
+				return g.collect(func(p *controller.Play) (float64, bool) {
+					at := slices.IndexFunc(p.Latencies, func(l controller.Latency) bool { return key(l) == k })
+					if at < 0 || p.Latencies[at].Answered < least {
+						return 0, false
+					}
+					return of(p.Latencies[at]), true
+				})
+			}
+			quantile := func(least int, of func(controller.Latency) time.Duration) string {
+				return median(values(func(l controller.Latency) float64 { return float64(of(l)) }, least), nanoseconds)
+			}
+			t.add(g.program, g.plan, k[0], k[1], cmp.Or(k[2], none),
+				median(values(func(l controller.Latency) float64 { return float64(l.Answered) }, 0), number),
+				median(values(func(l controller.Latency) float64 { return float64(l.Unanswered) }, 0), number),
+				quantile(1, func(l controller.Latency) time.Duration { return l.Quantiles.P50 }),
+				quantile(10, func(l controller.Latency) time.Duration { return l.Quantiles.P90 }),
+				quantile(100, func(l controller.Latency) time.Duration { return l.Quantiles.P99 }),
+				quantile(1, func(l controller.Latency) time.Duration { return l.Quantiles.Max }))
+		}
+	}
+	t.ofOne(o)
+	t.Legend = []string{"A quantile is shown from as many answers on as it needs: p90 from 10, p99 from 100."}
+	return t
+}
+
+// requestTables returns a table for each fault plan and program.
+func requestTables(groups []playGroup) (tables []table) {
+	for _, g := range groups {
+		t := newTable(fmt.Sprintf("%s, faults: %s, medians of the rounds", g.program, g.plan), []string{"verb", "resource"},
+			"requests", "conflicts", "throttled", "errors", "retries", "unchanged", "bytes")
+		t.labels = 1
+		var keys [][2]string
+		key := func(r controller.Requests) [2]string { return [2]string{r.Verb, r.Resource} }
+		for _, p := range g.plays {
+			for _, r := range p.Requests {
+				if !slices.Contains(keys, key(r)) {
+					keys = append(keys, key(r))
+				}
+			}
+		}
+		for _, k := range keys {
+			value := func(of func(controller.Requests) float64, format func(float64) string) string {
+				return median(g.collect(func(p *controller.Play) (float64, bool) {
+					if at := slices.IndexFunc(p.Requests, func(r controller.Requests) bool { return key(r) == k }); at >= 0 {
+						return of(p.Requests[at]), true
+					}
+					return 0, true
+				}), func(v float64) string {
+					if v == 0 {
+						return none
+					}
+					return format(v)
+				})
+			}
+			t.add(k[0], cmp.Or(k[1], none),
+				value(func(r controller.Requests) float64 { return float64(r.Count) }, number),
+				value(func(r controller.Requests) float64 { return float64(r.Conflicts) }, number),
+				value(func(r controller.Requests) float64 { return float64(r.Throttled) }, number),
+				value(func(r controller.Requests) float64 { return float64(r.Errors) }, number),
+				value(func(r controller.Requests) float64 { return float64(r.Retries) }, number),
+				value(func(r controller.Requests) float64 { return float64(r.Unchanged) }, number),
+				value(func(r controller.Requests) float64 { return float64(r.Bytes) }, bytesCount))
+		}
+		t.dropEmpty()
+		tables = append(tables, t)
+	}
+	return tables
+}
