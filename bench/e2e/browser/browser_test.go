@@ -156,24 +156,38 @@ var (
 // fixture returns the page that the tests of bench/report render.
 func fixture(t *testing.T) []byte {
 	t.Helper()
-	page, err := fixturePage()
+	pages, err := fixturePages()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return page
+	return pages[0]
 }
 
-var fixturePage = sync.OnceValues(func() ([]byte, error) {
+// controllerFixture returns the page of a controller's run that the tests of bench/report render.
+func controllerFixture(t *testing.T) []byte {
+	t.Helper()
+	pages, err := fixturePages()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pages[1]
+}
+
+var fixturePages = sync.OnceValues(func() (pages [2][]byte, err error) {
 	dir, err := os.MkdirTemp("", "watchlab-page-")
 	if err != nil {
-		return nil, err
+		return pages, err
 	}
-	file := filepath.Join(dir, "page.html")
-	cmd := exec.Command("go", "test", "-count=1", "-run=^TestFixturePage$", "./bench/report", "-page="+file)
+	files := []string{filepath.Join(dir, "page.html"), filepath.Join(dir, "controller.html")}
+	cmd := exec.Command("go", "test", "-count=1", "-run=^TestFixturePage$", "./bench/report", "-page="+files[0], "-controller-page="+files[1])
 	cmd.Dir = filepath.Join("..", "..", "..")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("%w: %s", err, out)
+		return pages, fmt.Errorf("%w: %s", err, out)
 	}
-	page, err := os.ReadFile(file)
-	return page, errors.Join(err, os.RemoveAll(dir))
+	for i, file := range files {
+		var readErr error
+		pages[i], readErr = os.ReadFile(file)
+		err = errors.Join(err, readErr)
+	}
+	return pages, errors.Join(err, os.RemoveAll(dir))
 })
