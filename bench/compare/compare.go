@@ -66,13 +66,18 @@ func Open(args []string) ([]Input, error) {
 			return nil, fmt.Errorf("%w: %w", ErrInput, err)
 		}
 		if info.IsDir() {
+			bench := filepath.Join(in.Path, lab.BenchFile)
 			if in.Run, err = lab.Load(in.Path); err != nil {
-				return nil, fmt.Errorf("%w: %s: %w", ErrInput, in.Path, err)
+				// A results folder of another verb, such as controller, has the benchmark file alone.
+				if _, missing := os.Stat(bench); missing != nil || !errors.Is(err, fs.ErrNotExist) {
+					return nil, fmt.Errorf("%w: %s: %w", ErrInput, in.Path, err)
+				}
+				in.Run = nil
 			}
 			if !labelled[i] {
 				in.Label = strings.TrimRight(arg, `/\`)
 			}
-			in.Path = filepath.Join(in.Path, lab.BenchFile)
+			in.Path = bench
 		}
 		if !labelled[i] {
 			times[in.Label]++

@@ -123,12 +123,16 @@ func Gate(old, now *Run, file string, rules []Rule, strict bool) (*GateResult, e
 		}
 		switch {
 		case rule.PerBaseline && !(old.folder && now.folder) && file == DefaultRulesName:
-			v.Notes = append(v.Notes, fmt.Sprintf("%s was not checked: %v", rule, ErrBaseline))
+			v.skip(rule, old, ErrBaseline)
 			continue
 		case rule.PerBaseline && !(old.folder && now.folder):
 			return fail(ErrBaseline)
 		case !rule.PerBaseline && !slices.Contains(counted, rule.Metric) && differs != "":
-			return fail(fmt.Errorf("%w: %s", ErrMachine, differs))
+			if file != DefaultRulesName {
+				return fail(fmt.Errorf("%w: %s", ErrMachine, differs))
+			}
+			v.skip(rule, old, ErrMachine)
+			continue
 		}
 		found := false
 		for _, before := range old.cells {
@@ -172,8 +176,18 @@ func Gate(old, now *Run, file string, rules []Rule, strict bool) (*GateResult, e
 	return v, nil
 }
 
-// counted are metrics that do not depend on the machine's speed.
-var counted = []string{stats.UnitAllocsPerOp, stats.UnitBytesPerOp, stats.UnitDeltasPerEvent}
+// skip notes why a default rule for figures of a run was not checked.
+func (v *GateResult) skip(rule *Rule, run *Run, why error) {
+	if slices.ContainsFunc(run.cells, func(c *gateCell) bool { return rule.matches(c) && len(c.samples[rule.Metric]) > 0 }) {
+		v.Notes = append(v.Notes, fmt.Sprintf("%s was not checked: %v", rule, why))
+	}
+}
+
+// counted are metrics that do not depend on the machine's speed. Those after the first line are of watchlab controller.
+var counted = []string{
+	stats.UnitAllocsPerOp, stats.UnitBytesPerOp, stats.UnitDeltasPerEvent,
+	"requests/run", "writes/run", "unchanged/run", "conflicts/run", "relists/run", "sent-B/run", "peak-RSS-B",
+}
 
 // check applies a rule to one cell. It returns nil if the old run has no figure and no
 // reason for the absence. now is nil if the new run lacks the cell.

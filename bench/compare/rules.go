@@ -72,20 +72,30 @@ func (e *RuleError) Error() string {
 }
 func (e *RuleError) Unwrap() error { return e.Err }
 
-// DefaultRules is a rules file for results folders.
-//
-//go:embed gate.yaml
-var DefaultRules []byte
+// DefaultRules is a rules file for results folders, and ControllerRules one for those of watchlab controller.
+var (
+	//go:embed gate.yaml
+	DefaultRules []byte
+	//go:embed gate-controller.yaml
+	ControllerRules []byte
+)
 
 // DefaultRulesName is the name of the default rules in findings and errors.
 const DefaultRulesName = "default rules"
 
-// ReadRules reads rules from a file; see [ParseRules]. Without a path it returns the default rules.
+// ReadRules reads rules from a file; see [ParseRules]. Without a path it returns [DefaultRules] and
+// [ControllerRules].
 // name is that of the rules in findings and errors.
 func ReadRules(path string) (rules []Rule, name string, err error) {
 	if path == "" {
-		rules, err = ParseRules(DefaultRulesName, DefaultRules)
-		return rules, DefaultRulesName, err
+		for _, data := range [][]byte{DefaultRules, ControllerRules} {
+			some, err := ParseRules(DefaultRulesName, data)
+			if err != nil {
+				return nil, DefaultRulesName, err
+			}
+			rules = append(rules, some...)
+		}
+		return rules, DefaultRulesName, nil
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -15,8 +16,8 @@ func newGate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gate NEW",
 		Short: "Hold a new run against an old one, and fail where it regressed",
-		Long: `gate compares the results folder or benchmark file NEW with an old one by rules. Exit code: 1 if
-figures regressed, broke, are missing or different; 3 if the rounds cannot tell, for all figures or,
+		Long: `gate compares the results folder or benchmark file NEW with an old one by rules, also of two runs of
+watchlab controller. Exit code: 1 if figures regressed, broke, are missing or different; 3 if the rounds cannot tell, for all figures or,
 with --strict, for any. Play both runs with --out: each round then has its own process.
 docs/statistics.md has the tests and the rules.`,
 		Example: `  watchlab gate --against results/2026-11-21-quick results/mine
@@ -67,11 +68,19 @@ docs/statistics.md has the tests and the rules.`,
 	type result = *comparison.GateResult
 	out.add(cmd, "text", form[result]{"text", method(result.Text)}, form[result]{"json", method(result.JSON)})
 	cmd.AddCommand(&cobra.Command{
-		Use:   "init",
-		Short: "Print the default rules, to start a file of your own",
-		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := cmd.OutOrStdout().Write(comparison.DefaultRules)
+		Use:       "init [controller]",
+		Short:     "Print the default rules, to start a file of your own",
+		Args:      takes(0, 1, "controller for the rules of watchlab controller"),
+		ValidArgs: []string{"controller"},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			rules := comparison.DefaultRules
+			if len(args) > 0 {
+				if args[0] != "controller" {
+					return usageError{fmt.Errorf("%q has no rules (there is controller)", args[0])}
+				}
+				rules = comparison.ControllerRules
+			}
+			_, err := cmd.OutOrStdout().Write(rules)
 			return err
 		},
 	})

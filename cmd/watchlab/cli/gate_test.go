@@ -48,6 +48,53 @@ func TestGateInit(t *testing.T) {
 	}
 }
 
+// controllerRun is a results folder of watchlab controller: the benchmark file, and no run.json.
+func controllerRun(t *testing.T, cpu string, writes ...int) string {
+	t.Helper()
+	dir := t.TempDir()
+	text := "goos: linux\ncpu: " + cpu + "\n"
+	for i, n := range writes {
+		text += fmt.Sprintf("BenchmarkController/impl=new/storm=nodeloss/faults=none 1 %d p99-reconcile-ns %d requests/run %d writes/run %d relists/run %d peak-RSS-B\n",
+			20_000_000+i, 1000+n+i, n+i, 3, 40<<20+i)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "bench.txt"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TestGateOfController: gate and compare read two results folders of watchlab controller, with rules of its own.
+func TestGateOfController(t *testing.T) {
+	old, same, worse := controllerRun(t, "A", 500, 502, 501, 503), controllerRun(t, "A", 501, 500, 503, 502), controllerRun(t, "A", 801, 800, 803, 802)
+	code, out, errs := call(t, "gate", "--against", old, same)
+	if code != exitOK || errs != "" || !strings.HasPrefix(out, "gate passed: of 5 figures, 5 held") {
+		t.Errorf("the same: exit code %d, stderr %q:\n%s", code, errs, out)
+	}
+	code, out, _ = call(t, "gate", "--against", old, worse)
+	if code != exitInvalid || !strings.Contains(out, "regressed: Controller/impl=new/storm=nodeloss/faults=none: writes/run 503.0") ||
+		!strings.Contains(out, "regressed: Controller/impl=new/storm=nodeloss/faults=none: requests/run 1.503k") {
+		t.Errorf("60 %% more writes: exit code %d:\n%s", code, out)
+	}
+	code, out, _ = call(t, "gate", "--against", old, controllerRun(t, "B", 501, 500, 503, 502))
+	if code != exitOK || !strings.Contains(out, "of 4 figures, 4 held") || !strings.Contains(out, "p99-reconcile-ns was not checked: the runs are of different machines") {
+		t.Errorf("another machine: exit code %d:\n%s", code, out)
+	}
+	code, out, _ = call(t, "gate", "--against", old, controllerRun(t, "A", 500))
+	if code != exitCannotTell || !strings.Contains(out, "4 and 1 rounds are too few") {
+		t.Errorf("one round: exit code %d:\n%s", code, out)
+	}
+	code, out, errs = call(t, "compare", old, worse)
+	if code != exitOK || errs != "" || !strings.Contains(out, "writes/run") {
+		t.Errorf("compare: exit code %d, stderr %q:\n%s", code, errs, out)
+	}
+	if code, out, _ = call(t, "gate", "init", "controller"); code != exitOK || !strings.Contains(out, "metric: writes/run") {
+		t.Errorf("init controller: exit code %d:\n%s", code, out)
+	}
+	if code, _, errs = call(t, "gate", "init", "queue"); code != exitUsage || !strings.Contains(errs, `"queue" has no rules`) {
+		t.Errorf("init queue: exit code %d, stderr %q", code, errs)
+	}
+}
+
 // hostile returns old.txt with another line.
 func hostile(t *testing.T, values string) string {
 	t.Helper()
