@@ -80,9 +80,9 @@ func TestJUnit(t *testing.T) {
 	conform(t, text(t, (&controller.Result{Programs: []string{"new"}}).WriteJUnit))
 }
 
-// schema is what the readers of JUnit's XML (Jenkins' junit-10.xsd, GitLab, GitHub's actions) all take: the
+// junitForm is what the readers of JUnit's XML (Jenkins' junit-10.xsd, GitLab, GitHub's actions) all take: the
 // parents of an element and its attributes, required ones first, up to the empty one.
-var schema = map[string]struct{ parents, attributes []string }{
+var junitForm = map[string]struct{ parents, attributes []string }{
 	"testsuites": {[]string{""}, []string{"", "name", "tests", "failures", "errors", "time", "disabled"}},
 	"testsuite":  {[]string{"testsuites"}, []string{"name", "tests", "", "failures", "errors", "skipped", "time", "timestamp", "hostname", "id", "package"}},
 	"properties": {[]string{"testsuite"}, nil},
@@ -91,7 +91,7 @@ var schema = map[string]struct{ parents, attributes []string }{
 	"failure":    {[]string{"testcase"}, []string{"", "message", "type"}},
 }
 
-// conform checks elements, attributes and counts against the schema.
+// conform checks elements, attributes and counts against the junitForm.
 func conform(t *testing.T, text string) {
 	t.Helper()
 	type element struct {
@@ -112,7 +112,7 @@ func conform(t *testing.T, text string) {
 		switch token := token.(type) {
 		case xml.StartElement:
 			name := token.Name.Local
-			s, ok := schema[name]
+			s, ok := junitForm[name]
 			if parent := path[len(path)-1].name; !ok || !slices.Contains(s.parents, parent) {
 				t.Errorf("%s in %q", name, parent)
 			}

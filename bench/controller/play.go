@@ -23,14 +23,21 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-// Times of a play that no flag changes.
+// timing has the times of a play that no flag changes.
+type timing struct {
+	steady   time.Duration // without a new watch: the programs have started
+	quiet    time.Duration // without a change: the programs are done
+	tail     time.Duration // of observation after that, for leaks
+	sampling time.Duration // between two samples of the watches
+	grace    time.Duration // from SIGTERM to SIGKILL
+}
+
+var defaultTiming = timing{
+	steady: time.Second, quiet: 3 * time.Second, tail: 2 * time.Second, sampling: 500 * time.Millisecond, grace: 10 * time.Second,
+}
+
 const (
-	steady     = time.Second            // without a new watch: the programs have started
-	reopening  = 90 * time.Second       // for watches that a fault has ended: a Reflector waits up to 60 s
-	quietTime  = 3 * time.Second        // without a change: the programs are done
-	tail       = 2 * time.Second        // of observation after that, for leaks
-	sampling   = 500 * time.Millisecond // between two samples of the watches
-	grace      = 10 * time.Second       // from SIGTERM to SIGKILL
+	reopening  = 90 * time.Second // for watches that a fault has ended: a Reflector waits up to 60 s
 	pollPeriod = 100 * time.Millisecond
 )
 
@@ -44,6 +51,7 @@ type session struct {
 	program  Program
 	plan     plan
 	seed     int64
+	timing   timing
 	dir      string // for kubeconfigs and logs
 	notify   func(string)
 	attached func(map[string]string) // receives the kubeconfigs of attached programs
@@ -69,6 +77,13 @@ func (p *session) play(ctx context.Context, serve func(Setup) (Server, error)) (
 	if err := os.MkdirAll(p.dir, 0o755); err != nil {
 		return out, err
 	}
+	// They hold the tokens.
+	defer func() {
+		for _, client := range p.clients {
+			_ = os.Remove(p.kubeconfig(client))
+			_ = os.Remove(filepath.Join(p.dir, client)) // if the program left it empty
+		}
+	}()
 	p.recorder = record.NewRecorder()
 	if p.faults, err = fault.New(slices.Concat(p.prepared.marks, p.plan.faults), p.seed); err != nil {
 		return out, &experiment.FieldError{Field: "plans", Err: err}
@@ -178,11 +193,13 @@ func (p *session) phases() []storm.Phase {
 	return phases
 }
 
+func (p *session) kubeconfig(client string) string { return filepath.Join(p.dir, client+".kubeconfig") }
+
 // start starts the programs, or says how they connect.
 func (p *session) start(ctx context.Context) error {
 	paths := map[string]string{}
 	for _, client := range p.clients {
-		path := filepath.Join(p.dir, client+".kubeconfig")
+		path := p.kubeconfig(client)
 		if err := apiserver.WriteKubeconfig(path, p.server.Kubeconfig(client), true); err != nil {
 			return err
 		}
@@ -206,7 +223,7 @@ func (p *session) start(ctx context.Context) error {
 func (p *session) stop() {
 	var wg sync.WaitGroup
 	for _, r := range p.programs {
-		wg.Go(func() { r.close(grace) })
+		wg.Go(func() { r.close(p.timing.grace) })
 	}
 	wg.Wait()
 }
@@ -226,7 +243,7 @@ func (p *session) awaitWatches(ctx context.Context) error {
 	}()
 	last := 0
 	for {
-		waiting, stop := context.WithTimeout(limit, steady)
+		waiting, stop := context.WithTimeout(limit, p.timing.steady)
 		if last == 0 {
 			stop()
 			waiting, stop = limit, func() {}
@@ -300,14 +317,14 @@ func (p *session) run(ctx context.Context, user *userClient) (over time.Duration
 			quiet = new(max(0, last.Sub(p.began)))
 		}
 		// Writes without a change end soon, or go on in a loop.
-		if quiet != nil && time.Since(p.recorder.Useless()) >= quietTime || time.Since(settling) > p.spec.Settle.Duration {
+		if quiet != nil && time.Since(p.recorder.Useless()) >= p.timing.quiet || time.Since(settling) > p.spec.Settle.Duration {
 			break
 		}
 		if err := p.wait(ctx, pollPeriod); err != nil {
 			return over, nil, err
 		}
 	}
-	return over, quiet, p.wait(ctx, tail)
+	return over, quiet, p.wait(ctx, p.timing.tail)
 }
 
 // reopened waits until the programs have as many watches as before the storm. While a client waits to open a
@@ -339,7 +356,7 @@ func (p *session) quietTime() time.Duration {
 			failing += time.Duration(f.Duration) * time.Duration(max(f.Count, 1))
 		}
 	}
-	return max(quietTime, failing)
+	return max(p.timing.quiet, failing)
 }
 
 // lastFault is the time at which the last planned fault is over, as far as it is counted.
@@ -383,7 +400,7 @@ func (p *session) restart(ctx context.Context) {
 
 // watchLags observes the watches.
 func (p *session) watchLags(ctx context.Context) {
-	ticker := time.NewTicker(sampling)
+	ticker := time.NewTicker(p.timing.sampling)
 	defer ticker.Stop()
 	for {
 		lags := p.server.Lags()

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,8 @@ type Options struct {
 	Attached func(map[string]string)
 	Progress func(Progress) // receives the state of the run; may be nil
 	Notify   func(string)   // receives what does not end the run, a line each; may be nil
+
+	timing timing // zero for the default
 }
 
 // Progress is the state of a run.
@@ -130,7 +133,7 @@ func (r *runner) play(ctx context.Context, program Program, pl plan, seed int64,
 	r.Progress(Progress{r.n, r.spec.Rounds * len(r.prepared.plans) * len(r.spec.Programs), out.Name, "playing"})
 	s := &session{
 		spec: r.spec, prepared: r.prepared, program: program, plan: pl, seed: seed, dir: filepath.Join(r.scratch, out.Folder),
-		notify: r.Notify, attached: r.Attached,
+		timing: cmp.Or(r.timing, defaultTiming), notify: r.Notify, attached: r.Attached,
 	}
 	var err error
 	if out.Play, err = s.play(ctx, r.Serve); err != nil {
@@ -227,7 +230,8 @@ func (o *Result) finish() {
 	o.Sentence = o.sentence()
 }
 
-// compare compares the figures of each plan.
+// compare compares the figures of each plan. With so many figures, some would differ by chance:
+// Bonferroni's correction is for all of them.
 func (o *Result) compare() {
 	type cell struct{ plan, unit string }
 	var cells []cell
@@ -248,10 +252,10 @@ func (o *Result) compare() {
 	}
 	for _, c := range cells {
 		v := values[c]
-		cmp := stats.Compare(v[o.Programs[0]], v[o.Programs[1]])
-		out := Compared{Cell: "faults=" + c.plan, Unit: c.unit, Stats: cmp}
-		if cmp.Significant {
-			out.Lost, out.Won = cmp.To > cmp.From, cmp.To < cmp.From
+		s := stats.Compare(v[o.Programs[0]], v[o.Programs[1]]).BestOf(len(cells))
+		out := Compared{Cell: "faults=" + c.plan, Unit: c.unit, Stats: s}
+		if s.Significant {
+			out.Lost, out.Won = s.To > s.From, s.To < s.From
 		}
 		o.Compared = append(o.Compared, out)
 	}

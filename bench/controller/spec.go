@@ -42,6 +42,7 @@ const (
 	defaultNodes  = 20         // of defaultStorm, of which 4 are lost
 	defaultSpeed  = 3          // of defaultStorm, whose minute thus takes 20 s
 	defaultRounds = 5          // of two programs
+	defaultSettle = 30 * time.Second
 )
 
 // complete fills in the defaults.
@@ -63,7 +64,7 @@ func (s Spec) complete() Spec {
 			s.Rounds = defaultRounds
 		}
 	}
-	s.Settle = cmp.Or(s.Settle, metav1.Duration{Duration: 30 * time.Second})
+	s.Settle = cmp.Or(s.Settle, metav1.Duration{Duration: defaultSettle})
 	s.Warmup = cmp.Or(s.Warmup, metav1.Duration{Duration: time.Minute})
 	return s
 }

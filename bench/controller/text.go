@@ -189,6 +189,9 @@ func (s Spec) command(program Program, faults []string, seed int64) string {
 	for _, m := range s.Manifests {
 		add("manifest", m)
 	}
+	if s.Recursive {
+		args = append(args, "--recursive")
+	}
 	for _, m := range s.Stages {
 		add("stages", m)
 	}
@@ -210,6 +213,10 @@ func (s Spec) command(program Program, faults []string, seed int64) string {
 	}
 	if s.InCluster {
 		args = append(args, "--in-cluster")
+	}
+	add("metrics", s.Metrics)
+	if s.Settle.Duration > 0 && s.Settle.Duration != defaultSettle {
+		add("settle", s.Settle.Duration.String())
 	}
 	if s.Attach {
 		return strings.Join(append(args, "--attach"), " ")

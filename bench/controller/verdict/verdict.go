@@ -76,7 +76,8 @@ func DefaultLimits() Limits {
 // Judge returns all verdicts of a play. Reactions and violations are those of package rules.
 func Judge(p *record.Play, reactions []rules.Reaction, violations []rules.Violation, l Limits) []Verdict {
 	return []Verdict{
-		lostUpdates(reactions, violations), hotLoop(p, l), relists(p, l), staleWrites(p, l), leak(p, l), neverConverged(p), crashed(p),
+		// A crash comes first: it explains what follows.
+		crashed(p), lostUpdates(reactions, violations), hotLoop(p, l), relists(p, l), staleWrites(p, l), leak(p, l), neverConverged(p),
 	}
 }
 

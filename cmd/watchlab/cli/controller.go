@@ -105,7 +105,10 @@ func (f *controllerFlags) read(cmd *cobra.Command, args []string) (spec controll
 	}
 	if f.file != "" {
 		if spec, f.data, err = controller.Load(f.file); err != nil {
-			return spec, usageError{err}
+			if errors.Is(err, experiment.ErrSpec) {
+				return spec, usageError{err}
+			}
+			return spec, badFlag("spec", err)
 		}
 	}
 	changed := cmd.Flags().Changed

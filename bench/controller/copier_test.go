@@ -1,0 +1,159 @@
+package controller_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/workqueue"
+)
+
+// copierName is the first argument of this test program as a controller.
+const copierName = "copier"
+
+// The copier's other argument.
+const (
+	correct  = "correct"
+	impolite = "impolite" // ends when the server tells it to wait
+	idle     = "idle"     // opens no watch
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) != 4 || os.Args[1] != copierName {
+		os.Exit(m.Run())
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", os.Args[3])
+	if err == nil {
+		err = runCopier(context.Background(), config, os.Args[2])
+	}
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
+}
+
+// copier is the command of a copier.
+func copier(t *testing.T, kind string) []string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []string{self, copierName, kind, "{kubeconfig}"}
+}
+
+var configMaps = v1.SchemeGroupVersion.WithResource("configmaps")
+
+const suffix = "-copy"
+
+// runCopier keeps a copy of each ConfigMap, which it owns.
+func runCopier(ctx context.Context, config *rest.Config, kind string) error {
+	if kind == idle {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	config.QPS = -1
+	if kind == impolite {
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return roundTripper(func(req *http.Request) (*http.Response, error) {
+				res, err := next.RoundTrip(req)
+				if err == nil && res.StatusCode == http.StatusTooManyRequests {
+					fmt.Fprintln(os.Stderr, "I do not wait")
+					os.Exit(3)
+				}
+				return res, err
+			})
+		})
+	}
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
+	informers := dynamicinformer.NewDynamicSharedInformerFactory(client, 0)
+	informer := informers.ForResource(configMaps).Informer()
+	add := func(obj any) {
+		if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil {
+			queue.Add(strings.TrimSuffix(key, suffix))
+		}
+	}
+	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: add, UpdateFunc: func(_, obj any) { add(obj) }, DeleteFunc: add,
+	}); err != nil {
+		return err
+	}
+	informers.Start(ctx.Done())
+	defer informers.Shutdown()
+	informers.WaitForCacheSync(ctx.Done())
+	context.AfterFunc(ctx, queue.ShutDown)
+	for {
+		key, shutdown := queue.Get()
+		if shutdown {
+			return ctx.Err()
+		}
+		if err := reconcile(ctx, client, informer.GetIndexer(), key); err != nil {
+			queue.AddRateLimited(key)
+		} else {
+			queue.Forget(key)
+		}
+		queue.Done(key)
+	}
+}
+
+func reconcile(ctx context.Context, client dynamic.Interface, cached cache.Indexer, key string) error {
+	obj, ok, err := cached.GetByKey(key)
+	if err != nil || !ok {
+		return err
+	}
+	original := obj.(*unstructured.Unstructured)
+	data, _, _ := unstructured.NestedStringMap(original.Object, "data")
+	obj, ok, err = cached.GetByKey(key + suffix)
+	if err != nil {
+		return err
+	}
+	all := client.Resource(configMaps).Namespace(original.GetNamespace())
+	if !ok {
+		made := &unstructured.Unstructured{}
+		made.SetAPIVersion("v1")
+		made.SetKind("ConfigMap")
+		made.SetName(original.GetName() + suffix)
+		made.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: original.GetName(), UID: original.GetUID()}})
+		if err := unstructured.SetNestedStringMap(made.Object, data, "data"); err != nil {
+			return err
+		}
+		if _, err = all.Create(ctx, made, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
+			return errors.New("the cache is behind")
+		}
+		return err
+	}
+	made := obj.(*unstructured.Unstructured)
+	if has, _, _ := unstructured.NestedStringMap(made.Object, "data"); maps.Equal(has, data) {
+		return nil
+	}
+	made = made.DeepCopy()
+	if err := unstructured.SetNestedStringMap(made.Object, data, "data"); err != nil {
+		return err
+	}
+	_, err = all.Update(ctx, made, metav1.UpdateOptions{})
+	return err
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// patience is the most that a test waits.
+const patience = time.Minute

@@ -1,0 +1,245 @@
+package controller_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"watchlab/bench/controller"
+	"watchlab/bench/controller/program"
+	"watchlab/bench/controller/record"
+	"watchlab/bench/controller/verdict"
+	"watchlab/bench/experiment"
+	"watchlab/bench/lab"
+)
+
+func spec(t *testing.T, kind string) controller.Spec {
+	t.Helper()
+	return controller.Spec{
+		Workload: "testdata/copies.yaml", Rules: "testdata/rules.yaml", Plans: []string{controller.PlanNone},
+		Programs: []controller.Program{{Label: controller.New, Command: copier(t, kind)}},
+		Settle:   metav1.Duration{Duration: 20 * time.Second}, Warmup: metav1.Duration{Duration: 20 * time.Second},
+	}
+}
+
+func play(t *testing.T, s controller.Spec, o controller.Options) (*controller.Result, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	o.Quick()
+	return controller.Run(ctx, s, o)
+}
+
+func TestRun(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "results")
+	var progress []controller.Progress
+	r, err := play(t, spec(t, correct), controller.Options{
+		Dir: dir, Progress: func(p controller.Progress) { progress = append(progress, p) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := r.Plays[0]
+	for _, v := range p.Verdicts {
+		if v.Failed {
+			t.Errorf("%s: %s %v", v.Name, v.Text, v.Evidence)
+		}
+	}
+	// 8 copies at first and 4 later; of the changes those whose data is other than that of the copy.
+	creates, updates := 0, 0
+	for _, q := range p.Requests {
+		switch q.Verb + " " + q.Resource {
+		case "create configmaps":
+			creates = q.Count - q.Conflicts
+		case "update configmaps":
+			updates = q.Count
+		}
+	}
+	if creates != 12 || updates < 1 || updates > 30 || p.Figures[controller.UnitRelists] != 1 {
+		t.Errorf("%d created and %d updated copies, want 12 and at most 20 and some retries: %+v", creates, updates, p.Requests)
+	}
+	answered := 0
+	for _, l := range p.Latencies {
+		answered += l.Answered
+	}
+	if answered < 12 || p.Figures[controller.UnitP99] < p.Figures[controller.UnitP50] || p.Figures[controller.UnitP50] <= 0 {
+		t.Errorf("%d answered events, %+v", answered, p.Figures)
+	}
+	if len(progress) != 1 || progress[0].Plays != 1 {
+		t.Errorf("progress %+v", progress)
+	}
+	again, err := controller.ReadResult(dir)
+	if err != nil || again.Sentence != r.Sentence || len(again.Plays) != 1 {
+		t.Errorf("%+v, %v", again, err)
+	}
+	if files := names(t, filepath.Join(dir, p.Folder)); !slices.Equal(files, []string{"changes.jsonl.gz", "controller-0.log", "requests.jsonl.gz"}) {
+		t.Errorf("files %v: a kubeconfig holds a token", files)
+	}
+	if _, err := play(t, spec(t, correct), controller.Options{Dir: dir}); !errors.Is(err, lab.ErrExists) {
+		t.Errorf("%v for a folder that exists", err)
+	}
+}
+
+func names(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		names = append(names, f.Name())
+	}
+	return names
+}
+
+// TestShrunk: of two faults, only one makes the program fail.
+func TestShrunk(t *testing.T) {
+	t.Parallel()
+	s := spec(t, impolite)
+	s.Plans = append(s.Plans, "disconnect:at=200ms; throttle:at=300ms,duration=2s")
+	r, err := play(t, s, controller.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := r.Plays[0]; p.Failed() {
+		t.Errorf("without faults: %+v", p.Verdicts)
+	}
+	if len(r.Plays) != 2 || !r.Plays[1].Failed() || r.Shrunk == nil {
+		t.Fatalf("%+v", r)
+	}
+	sh := r.Shrunk
+	if sh.Verdict != verdict.Crashed || len(sh.Faults) != 1 || !strings.HasPrefix(sh.Faults[0], "throttle:") || sh.Of != 2 || sh.Failed != sh.Repeated {
+		t.Errorf("%+v", sh)
+	}
+	if !strings.Contains(sh.Command, "--faults throttle:at=300ms,duration=2s ") {
+		t.Errorf("command %s", sh.Command)
+	}
+}
+
+// TestRestart: the first of two replicas is killed and started again, which is no crash.
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	s := spec(t, correct)
+	s.Replicas, s.Restarts = 2, []metav1.Duration{{Duration: 300 * time.Millisecond}}
+	s.Rules = "" // Two copiers without an election conflict.
+	r, err := play(t, s, controller.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := r.Plays[0]
+	at := slices.IndexFunc(p.Exits, func(e record.Exit) bool {
+		return e.Client == "controller-0" && e.At > 0
+	})
+	if at < 0 || !p.Exits[at].Planned || p.Figures[controller.UnitRelists] != 3 {
+		t.Errorf("exits %+v, %v relists", p.Exits, p.Figures[controller.UnitRelists])
+	}
+	for _, v := range p.Verdicts {
+		if v.Name == verdict.Crashed && v.Failed {
+			t.Errorf("%+v", v)
+		}
+	}
+}
+
+// TestAttached: a program that runs elsewhere is judged as well.
+func TestAttached(t *testing.T) {
+	t.Parallel()
+	s := spec(t, correct)
+	s.Programs, s.Attach = nil, true
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	r, err := play(t, s, controller.Options{Attached: func(paths map[string]string) {
+		config, err := clientcmd.BuildConfigFromFlags("", paths["controller-0"])
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		go func() { ended <- runCopier(ctx, config, correct) }()
+	}})
+	cancel()
+	if ended := <-ended; err != nil || !errors.Is(ended, context.Canceled) {
+		t.Fatal(err, ended)
+	}
+	if p := r.Plays[0]; p.Failed() || p.Figures[controller.UnitWrites] < 12 {
+		t.Errorf("%+v", p)
+	}
+}
+
+// TestInterrupted: an interrupted run keeps what it has played.
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "results")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	o := controller.Options{Dir: dir, Progress: func(p controller.Progress) {
+		if p.Play == 2 {
+			cancel()
+		}
+	}}
+	o.Quick()
+	s := spec(t, correct)
+	s.Rounds = 3
+	r, err := controller.Run(ctx, s, o)
+	if err != nil || !r.Interrupted || len(r.Plays) != 1 {
+		t.Fatalf("%v, %+v", err, r)
+	}
+	again, err := controller.ReadResult(dir)
+	if err != nil || !again.Interrupted || len(again.Plays) != 1 {
+		t.Errorf("%v, %+v", err, again)
+	}
+}
+
+func TestNoWatch(t *testing.T) {
+	t.Parallel()
+	s := spec(t, idle)
+	s.Warmup.Duration = 300 * time.Millisecond
+	if _, err := play(t, s, controller.Options{}); !errors.Is(err, controller.ErrNoWatch) {
+		t.Errorf("%v", err)
+	}
+	s.Programs[0].Command = []string{"sh", "-c", "echo no configuration; exit 4"}
+	if _, err := play(t, s, controller.Options{}); err == nil || !strings.Contains(err.Error(), "exit status 4 (its log ends with: no configuration)") {
+		t.Errorf("%v", err)
+	}
+	s.Programs[0].Command = []string{"/does/not/exist"}
+	dir := filepath.Join(t.TempDir(), "results")
+	if _, err := play(t, s, controller.Options{Dir: dir}); !errors.Is(err, program.ErrCommand) {
+		t.Errorf("%v", err)
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Error("a folder for a program that does not exist")
+	}
+}
+
+func TestBadSpecs(t *testing.T) {
+	for field, change := range map[string]func(*controller.Spec){
+		"programs":    func(s *controller.Spec) { s.Programs = nil },
+		"attach":      func(s *controller.Spec) { s.Programs, s.Attach, s.InCluster = nil, true, true },
+		"replicas":    func(s *controller.Spec) { s.Replicas = 101 },
+		"rounds":      func(s *controller.Spec) { s.Rounds = -1 },
+		"speed":       func(s *controller.Spec) { s.Speed = -1 },
+		"settle":      func(s *controller.Spec) { s.Settle.Duration = -1 },
+		"restarts":    func(s *controller.Spec) { s.Restarts = []metav1.Duration{{}} },
+		"storm":       func(s *controller.Spec) { s.Storm.Nodes = 3 },
+		"storm.nodes": func(s *controller.Spec) { s.Storm = experiment.Storm{Name: "nodeloss", Nodes: -3} },
+		"plans":       func(s *controller.Spec) { s.Plans = []string{"all", "all"} },
+		"workload":    func(s *controller.Spec) { s.Workload = "missing" },
+		"rules":       func(s *controller.Spec) { s.Rules = "missing" },
+		"stages":      func(s *controller.Spec) { s.Stages = []string{"missing"} },
+		"manifests":   func(s *controller.Spec) { s.Manifests = []string{"missing"} },
+	} {
+		s := spec(t, correct)
+		change(&s)
+		_, err := play(t, s, controller.Options{})
+		if bad, ok := errors.AsType[*experiment.FieldError](err); !ok || bad.Field != field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+}
