@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log"
 	"net"
 	"net/http"
@@ -54,20 +53,29 @@ type Server struct {
 
 // Start listens and serves. The error wraps [ErrAddress].
 func Start(opts Options) (*Server, error) {
-	l, err := net.Listen("tcp", opts.Addr)
+	return serve(opts.Addr, opts.Warn, func(s *Server, errorLog *log.Logger) (http.Handler, error) { return s.mux(opts, errorLog), nil })
+}
+
+// serve listens and serves the handler.
+func serve(addr string, warn func(string), handler func(*Server, *log.Logger) (http.Handler, error)) (*Server, error) {
+	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrAddress, err)
 	}
-	if opts.Warn == nil {
-		opts.Warn = func(string) {}
+	if warn == nil {
+		warn = func(string) {}
 	}
 	s := &Server{listener: l, ended: make(chan struct{})}
-	errorLog := log.New(warner(opts.Warn), "", 0)
-	s.server = &http.Server{Handler: s.mux(opts, errorLog), ReadHeaderTimeout: headerTimeout, ErrorLog: errorLog}
+	errorLog := log.New(warner(warn), "", 0)
+	h, err := handler(s, errorLog)
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	s.server = &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout, ErrorLog: errorLog}
 	go func() {
 		defer close(s.ended)
 		if err := s.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			opts.Warn(err.Error())
+			warn(err.Error())
 		}
 	}()
 	return s, nil
@@ -130,19 +138,7 @@ var page embed.FS
 
 const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-func pageHandler() http.Handler {
-	files, err := fs.Sub(page, "page")
-	if err != nil {
-		panic(err) // the folder is embedded
-	}
-	static := http.FileServerFS(files)
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		w.Header().Set("Content-Security-Policy", contentPolicy)
-		w.Header().Set("X-Content-Type-Options", "nosniff")
-		w.Header().Set("Cache-Control", "no-cache")
-		static.ServeHTTP(w, req)
-	})
-}
+func pageHandler() http.Handler { return pageOf(page, "page") }
 
 // samplesHandler streams samples to each viewer until it disconnects.
 func samplesHandler(r *Registry, every time.Duration) http.HandlerFunc {

@@ -40,11 +40,14 @@ type service struct {
 	start      int // watches that start the storm
 	repeat     int // times that it is played; 0 for endless
 	speed      float64
+	page       string // address of the page; empty for none
 
 	set      *storm.Set
 	prepared []*apiserver.Prepared
 	injector *fault.Injector
 	server   *apiserver.Server
+	player   *apiserver.Player
+	stage    stage // for the page
 	token    string
 	url      string
 	faults   []fault.Spec      // that each turn begins with
@@ -66,6 +69,9 @@ func newServe() *cobra.Command {
 		Short: "Serve a storm as an API server that any controller can be pointed at",
 		Long: `serve is a simulated Kubernetes API server for built-in and custom resources, without controllers
 and kubelets. With --storm it plays a storm, whose objects clients can change, too.
+
+--page serves a page on loopback, on a free port or as in --page=127.0.0.1:8081. It holds the storm where
+your controller breaks: pause, step by events, seek, change the speed.
 
 --start N starts the storm when N watches are open; with several, a second later. --repeat plays
 it again from the beginning, without the clients' changes, when the storm is over or unwatched and
@@ -102,6 +108,8 @@ loopback; another address needs a token.`,
 	fl.IntVar(&v.start, "start", 1, "watches that start storm and faults; 0 for now")
 	fl.IntVar(&v.repeat, "repeat", 1, "times that the storm is played; 0 for endless")
 	fl.Float64Var(&v.speed, "speed", 1, "how many times as fast the storm is played")
+	fl.StringVar(&v.page, "page", "", "serve a page that pauses, steps and seeks (default none)")
+	fl.Lookup("page").NoOptDefVal = pageAddress
 	return cmd
 }
 
@@ -123,6 +131,8 @@ func (v *service) check() error {
 		return badFlag("repeat", errors.New("needs --storm"))
 	case !(v.speed > 0) || v.speed > 1e6:
 		return badFlag("speed", fmt.Errorf("%v is not allowed (allowed: more than 0, at most 1e6)", v.speed))
+	case v.page != "" && v.from.Storm.Name == "":
+		return badFlag("page", errors.New("needs --storm"))
 	case v.port < 0 || v.port > 65535:
 		return badFlag("port", fmt.Errorf("%d is no port (allowed: 0 to 65535)", v.port))
 	case !v.plain && v.kubeconfig == "":
@@ -217,6 +227,8 @@ func (v *service) open() (err error) {
 	if err := v.server.CreateAll(v.objects); err != nil {
 		return badFlag("manifest", err)
 	}
+	v.player = apiserver.NewPlayer(v.server, v.prepared, v.speed)
+	v.stage.set(v.server, v.player, v.injector)
 	return nil
 }
 
@@ -273,12 +285,16 @@ func (v *service) serve(ctx context.Context, stdin io.Reader, stdout io.Writer) 
 	if err := v.listen(); err != nil {
 		return errors.Join(err, v.server.Close())
 	}
+	closePage, err := v.servePage(stdout)
+	if err != nil {
+		return errors.Join(err, v.server.Close(), v.listener.Close())
+	}
 	v.describe(stdout)
-	err := v.play(ctx, stdout)
+	err = v.play(ctx, stdout)
 	if err == nil {
 		<-ctx.Done()
 	}
-	err = errors.Join(err, v.close(), v.listener.Close())
+	err = errors.Join(err, closePage(), v.close(), v.listener.Close())
 	fmt.Fprintf(stdout, "served %d lists and %d watches, %.1f MB\n", v.lists, v.watches, float64(v.bytes)/1e6)
 	return err
 }
@@ -383,7 +399,8 @@ func (v *service) playOnce(ctx context.Context, out io.Writer) bool {
 			}
 		}()
 	}
-	err := apiserver.Play(playing, v.server, v.prepared, v.speed)
+	v.stage.begin()
+	err := v.player.Run(playing)
 	switch {
 	case ctx.Err() != nil:
 		return false

@@ -1,0 +1,92 @@
+package browser
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"watchlab/bench/e2e/programs"
+)
+
+// TestStormPage holds a storm by its page in a real browser: pause, step, seek, speed, resume.
+func TestStormPage(t *testing.T) {
+	programs.Chromium(t)
+	page, server := programs.Address(t), programs.Address(t)
+	_, port, err := net.SplitHostPort(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := programs.Start(t, exec.Command(programs.Watchlab(t), "serve", "--storm", "nodeloss", "--nodes", "5", "--tls=false", "--port", port,
+		"--page="+page, "--faults", "disconnect:at=1s"), 0, 130)
+	run.Ready(t, func() error {
+		resp, err := http.Get("http://" + page + "/status")
+		if err != nil {
+			return err
+		}
+		return resp.Body.Close()
+	})
+	b := openURL(t, "http://"+page+"/")
+	b.becomes("waiting", `/^Waiting/.test(document.querySelector("#state").textContent) && !document.querySelector("#transport").hidden`)
+
+	// The storm is held before its first watch.
+	b.do(chromedp.Focus("#hold"), chromedp.KeyEvent(kb.Enter))
+	b.becomes("paused", `document.querySelector("#hold").textContent === "Resume" && last.state === "paused" && last.released === 0`)
+	watching, stop := context.WithCancel(t.Context())
+	defer stop()
+	req, err := http.NewRequestWithContext(watching, http.MethodGet, "http://"+server+"/api/v1/nodes?watch=1", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	go func() { _, _ = io.Copy(io.Discard, resp.Body) }() // until the fault, or the end of the test
+	b.becomes("the fault", `last.faults.length === 1 && document.querySelector("#faults").textContent.startsWith("Faults: disconnect at")`)
+	if n := eval[int](b, `last.released`); n != 0 {
+		t.Errorf("%d events were released in a pause", n)
+	}
+	b.do(chromedp.Click(`[data-step="10"]`, chromedp.ByQuery))
+	b.becomes("ten events", `last.released === 10`)
+	b.do(chromedp.SendKeys("#at", "20"+kb.Enter, chromedp.ByQuery))
+	b.becomes("second 20", `last.at === 20 && last.released > 10`)
+	b.do(chromedp.Evaluate(`document.querySelector("#at").value = ""`, nil), chromedp.SendKeys("#at", "5"+kb.Enter, chromedp.ByQuery))
+	b.becomes("a refusal", `document.querySelector("#error").textContent !== ""`)
+	b.do(chromedp.Focus("#hold"))
+	b.keep("storm.png")
+	for _, theme := range []string{"light", "dark"} {
+		b.do(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}}))
+		for _, faint := range eval[[]string](b, contrasts) {
+			t.Errorf("%s: %s", theme, faint)
+		}
+	}
+	b.do(chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile))
+	if wide := eval[int](b, `document.documentElement.scrollWidth - document.documentElement.clientWidth`); wide > 0 {
+		t.Errorf("a phone has to scroll %d pixels sideways", wide)
+	}
+	if small := eval[[]string](b, `[...document.querySelectorAll("button, select, input")].filter(e => e.getBoundingClientRect().height < 40).map(e => e.outerHTML)`); len(small) > 0 {
+		t.Errorf("too small for a finger: %v", small)
+	}
+	b.keep("storm-phone.png")
+	b.do(chromedp.SetValue("#speed", "100", chromedp.ByQuery), chromedp.Evaluate(`document.querySelector("#speed").dispatchEvent(new Event("change"))`, nil))
+	b.becomes("the speed", `last.speed === 100 && last.state === "paused"`)
+	b.do(chromedp.Click("#hold", chromedp.ByQuery))
+	b.becomes("the end", `last.state === "over" && last.released === last.events`)
+	b.mu.Lock()
+	b.problems = slices.DeleteFunc(b.problems, func(p string) bool { return strings.Contains(p, "409 (Conflict)") }) // the refusal
+	b.mu.Unlock()
+	b.sound()
+	stop()
+	run.Stop(t)
+	b.becomes("the end is shown", `/does not answer/.test(document.querySelector("#state").textContent)`)
+}
