@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -47,88 +48,18 @@ func (w *world) state() string {
 	return strings.Join(out, " ")
 }
 
-// TestCollector has the rules of the garbage collector. A step "name < owner owner!" creates a config map,
-// "- name policy" deletes it, "hold name" and "free name" add and remove a finalizer. After each step, the
-// settled state is that of the same line.
+// TestCollector plays the rules of the garbage collector.
 func TestCollector(t *testing.T) {
-	for name, script := range map[string]string{
-		"background": `
-			a                -> a
-			b < a            -> a b<a
-			c < b            -> a b<a c<b
-			- a Background   ->`,
-		"background is the default": `
-			a                -> a
-			b < a            -> a b<a
-			- a              ->`,
-		"foreground": `
-			a                -> a
-			b < a!           -> a b<a
-			c < b!           -> a b<a c<b
-			hold c           -> a b<a c<b
-			- a Foreground   -> a+ b+<a c+<b
-			free c           ->`,
-		"foreground: a dependent that does not block": `
-			a                -> a
-			b < a            -> a b<a
-			hold b           -> a b<a
-			- a Foreground   -> b+<a
-			free b           ->`,
-		"foreground: without dependents": `
-			a                -> a
-			- a Foreground   ->`,
-		"foreground: a dependent with another owner stays": `
-			a                -> a
-			o                -> a o
-			b < a! o         -> a b<a<o o
-			- a Foreground   -> b<o o`,
-		"foreground: the reference that blocks is dropped": `
-			a                -> a
-			b < a!           -> a b<a
-			hold b           -> a b<a
-			- a Foreground   -> a+ b+<a
-			disown b         -> b+
-			free b           ->`,
-		"orphan": `
-			a                -> a
-			b < a!           -> a b<a
-			c < a            -> a b<a c<a
-			d < c            -> a b<a c<a d<c
-			- a Orphan       -> b c d<c`,
-		"orphan: another owner remains": `
-			a                -> a
-			o                -> a o
-			b < a o          -> a b<a<o o
-			- a Orphan       -> b<o o
-			- o              ->`,
-		"two owners: the last one counts": `
-			a                -> a
-			o                -> a o
-			b < a o          -> a b<a<o o
-			- a              -> b<o o
-			- o              ->`,
-		"finalizer of the owner": `
-			a                -> a
-			b < a            -> a b<a
-			hold a           -> a b<a
-			- a              -> a+ b<a
-			free a           ->`,
-		"finalizer of the dependent": `
-			a                -> a
-			b < a            -> a b<a
-			hold b           -> a b<a
-			- a              -> b+<a
-			free b           ->`,
-		"owner absent":                `b < gone -> `,
-		"owner absent, another lives": "a -> a\nb < gone a -> a b<a",
-		"owner made anew": `
-			a                -> a
-			b < a            -> a b<a
-			hold b           -> a b<a
-			- a              -> b+<a
-			a                -> a b+<a
-			free b           -> a`,
-	} {
+	data, err := os.ReadFile("testdata/collector.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	scripts := strings.Split(string(data), "\n## ")[1:]
+	if len(scripts) < 10 {
+		t.Errorf("%d rules", len(scripts))
+	}
+	for _, text := range scripts {
+		name, script, _ := strings.Cut(text, "\n")
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, Options{}, nil, "", func(w *world) {
 				for line := range strings.Lines(strings.TrimSpace(script)) {
@@ -172,7 +103,7 @@ func (w *world) step(words []string) {
 	}
 }
 
-// TestCollectorFindsDependents: objects of a storm go with their owner, and all that a controller made of them.
+// TestCollectorOfStorm: objects of a storm go with their owner, and all that a controller made of them.
 func TestCollectorOfStorm(t *testing.T) {
 	inWorld(t, Options{}, stormOf(), "", func(w *world) {
 		meta := named("child")
