@@ -259,13 +259,21 @@ func (s *Server) remove(req *request, opts *metav1.DeleteOptions) (r patch.Resul
 			return "", nil, err
 		}
 		switch {
-		case r.Gone:
+		case r.Gone && !r.Marked:
 			return watch.Deleted, &r, nil
 		case r.Unchanged:
 			return "", nil, nil
 		}
 		return watch.Modified, &r, nil
 	})
+	if err == nil && r.Marked {
+		err = s.write(req, opts.DryRun, func(current resources.Object, _ uint64) (watch.EventType, *patch.Result, error) {
+			if current == nil || current.GetUID() != r.Object.GetUID() {
+				return "", nil, nil // Another request deleted it.
+			}
+			return watch.Deleted, &patch.Result{Object: current.DeepCopyObject().(resources.Object)}, nil
+		})
+	}
 	if err == nil && req.resource.GVR == namespaceResource && len(opts.DryRun) == 0 && !r.Unchanged {
 		s.finish(originOf(req.http.Context()), req.name) // its objects go first
 	}

@@ -641,17 +641,19 @@ func TestGraceful(t *testing.T) {
 		t.Fatal(err)
 	}
 	kubelet := inProcessClient(t, srv, "kubelet").CoreV1().Pods("ns")
-	for _, name := range []string{"one", "two", "evicted", "waiting"} {
+	for _, name := range []string{"one", "two", "evicted", "waiting", "unbound"} {
 		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PodSpec{NodeName: "n"}}
-		if name == "waiting" {
+		if name == "waiting" || name == "unbound" {
 			pod.Spec.NodeName = ""
 		}
 		if _, err := c.Pods("ns").Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := c.Pods("ns").Delete(ctx, "one", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"one", "unbound"} {
+		if err := c.Pods("ns").Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := c.Pods("ns").EvictV1(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "evicted", Namespace: "ns"}}); err != nil {
 		t.Fatal(err)
@@ -685,10 +687,11 @@ func TestGraceful(t *testing.T) {
 		by[c.Key] = append(by[c.Key], string(c.Type)+" "+c.By)
 	}
 	want := map[string][]string{
-		"ns/one":     {"ADDED user", "MODIFIED user", "DELETED kubelet"},
-		"ns/two":     {"ADDED user", "MODIFIED user", "DELETED kubelet"},
-		"ns/evicted": {"ADDED user", "MODIFIED user", "DELETED kubelet"},
+		"ns/one":     {"ADDED user", "MODIFIED user", "MODIFIED kubelet", "DELETED kubelet"},
+		"ns/two":     {"ADDED user", "MODIFIED user", "MODIFIED kubelet", "DELETED kubelet"},
+		"ns/evicted": {"ADDED user", "MODIFIED user", "MODIFIED kubelet", "DELETED kubelet"},
 		"ns/waiting": {"ADDED user", "DELETED user"},
+		"ns/unbound": {"ADDED user", "MODIFIED user", "DELETED user"},
 	}
 	if diff := cmp.Diff(want, by); diff != "" {
 		t.Errorf("changes of pods (-want +got):\n%s", diff)

@@ -72,18 +72,23 @@ func deleteGracefully(res *resources.Resource, obj object, options *metav1.Delet
 			return Result{Object: obj, Unchanged: true}
 		}
 		grace, changed = *options.GracePeriodSeconds, true
-		obj.SetDeletionTimestamp(new(metav1.NewTime(marked.Add(time.Duration(grace-*old) * time.Second))))
+		at, now := marked.Add(time.Duration(grace-*old)*time.Second), time.Now()
+		if at.Before(now) {
+			at, grace = now, min(grace, 1)
+		}
+		obj.SetDeletionTimestamp(new(metav1.NewTime(at).Rfc3339Copy()))
 		obj.SetDeletionGracePeriodSeconds(&grace)
 	}
 	if all := finalizersFor(res, obj, options); !sets.New(all...).Equal(sets.New(obj.GetFinalizers()...)) {
 		obj.SetFinalizers(all)
 		changed = true
 	}
-	if len(obj.GetFinalizers()) == 0 && grace == 0 {
-		return Result{Object: obj, Gone: true}
-	}
-	if marked == nil {
+	gone := len(obj.GetFinalizers()) == 0 && grace == 0
+	if marked == nil && (isPod || !gone) {
 		mark(obj, grace)
+	}
+	if gone {
+		return Result{Object: obj, Gone: true, Marked: isPod && changed}
 	}
 	return Result{Object: obj, Unchanged: !changed}
 }

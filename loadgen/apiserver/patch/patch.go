@@ -79,6 +79,7 @@ type Result struct {
 	Answer    *autoscalingv1.Scale
 	Unchanged bool     // the request changes nothing: no write and no event
 	Gone      bool     // the object has no finalizer left: the caller deletes it
+	Marked    bool     // of a Gone object: the caller first stores it, as marked
 	Warnings  []string // of the answer's Warning headers
 }
 
