@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"watchlab/bench/cell"
+	"watchlab/bench/controller/program"
 	"watchlab/bench/controller/record"
 	"watchlab/bench/controller/rules"
 )
@@ -15,6 +16,8 @@ const (
 	UnitP50      = "p50-reconcile-ns"  // reconcile latency, from the intended time of the event
 	UnitP99      = "p99-reconcile-ns"  //
 	UnitMean     = "mean-reconcile-ns" //
+	UnitOwn      = "mean-own-ns"       // mean times in the queue and in a reconcile, by the programs' metrics
+	UnitHandled  = "reconciles/run"    // by the programs' metrics
 	UnitConverge = "converge-ns"       // from the end of storm and faults to the last change
 	UnitRequests = "requests/run"      // of all kinds
 	UnitWrites   = "writes/run"        // dry runs excluded
@@ -28,8 +31,8 @@ const (
 )
 
 var units = []struct{ name, title string }{
-	{UnitP50, "p50"}, {UnitP99, "p99"}, {UnitMean, "mean"}, {UnitConverge, "converged"}, {UnitRequests, "requests"}, {UnitWrites, "writes"},
-	{UnitUseless, "unchanged"}, {UnitRefused, "conflicts"}, {UnitRelists, "relists"}, {UnitSent, "bytes"}, {UnitCPU, "CPU"},
+	{UnitP50, "p50"}, {UnitP99, "p99"}, {UnitMean, "mean"}, {UnitOwn, "own mean"}, {UnitHandled, "reconciles"}, {UnitConverge, "converged"}, {UnitRequests, "requests"},
+	{UnitWrites, "writes"}, {UnitUseless, "unchanged"}, {UnitRefused, "conflicts"}, {UnitRelists, "relists"}, {UnitSent, "bytes"}, {UnitCPU, "CPU"},
 	{UnitRSS, "peak RSS"}, {UnitBehind, "watch lag"},
 }
 
@@ -101,8 +104,44 @@ func (p *Play) summarise(reactions []rules.Reaction) (err error) {
 	if cpu, rss, ok := processes(p.Samples); ok {
 		f[UnitCPU], f[UnitRSS] = float64(cpu), float64(rss)
 	}
+	if queue, work := own(p.Scrapes); work.Count > 0 {
+		f[UnitHandled] = work.Count
+		f[UnitOwn] = (queue.Mean() + work.Mean()) * float64(time.Second)
+	}
 	p.Figures = f
 	return nil
+}
+
+// own returns the times in the queue and in a reconcile that the programs report, from their first scrapes
+// to their last ones.
+func own(scrapes []record.Scrape) (queue, work program.Histogram) {
+	const started = "process_start_time_seconds"
+	first, last := map[string]map[string]float64{}, map[string]map[string]float64{}
+	add := func(to *program.Histogram, client, name string) bool {
+		h := program.Between(first[client], last[client], name, nil)
+		to.Count, to.Sum = to.Count+h.Count, to.Sum+h.Sum
+		return h.Count > 0
+	}
+	end := func(client string) {
+		add(&queue, client, "workqueue_queue_duration_seconds")
+		if !add(&work, client, "controller_runtime_reconcile_time_seconds") {
+			add(&work, client, "workqueue_work_duration_seconds")
+		}
+	}
+	for _, s := range scrapes {
+		switch l, ok := last[s.Client]; {
+		case !ok:
+			first[s.Client] = s.Values
+		case l[started] != s.Values[started]: // The counts of a restarted program begin anew.
+			end(s.Client)
+			first[s.Client] = nil
+		}
+		last[s.Client] = s.Values
+	}
+	for client := range last {
+		end(client)
+	}
+	return queue, work
 }
 
 // processes returns the CPU time of all processes between their first and last samples, and the largest

@@ -15,6 +15,7 @@ import (
 	"watchlab/loadgen/apiserver"
 	"watchlab/loadgen/fault"
 	"watchlab/loadgen/lifecycle"
+	"watchlab/loadgen/manifest"
 )
 
 // Server is the API server of one play. The simulated one is the default; see [Options].
@@ -47,6 +48,15 @@ type Setup struct {
 
 	prepared *prepared
 }
+
+// Storms are the storms of the play; see [apiserver.Open].
+func (s Setup) Storms() []*apiserver.Prepared { return s.prepared.storms }
+
+// Objects exist before the storm.
+func (s Setup) Objects() []manifest.Object { return s.prepared.objects }
+
+// Stages are those of the stand-in for the rest of the cluster.
+func (s Setup) Stages() []lifecycle.Stage { return s.prepared.stages }
 
 // simulated is a simulated API server with a stand-in for the rest of the cluster.
 type simulated struct {

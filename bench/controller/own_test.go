@@ -1,0 +1,39 @@
+package controller
+
+import (
+	"testing"
+
+	"watchlab/bench/controller/record"
+)
+
+// TestOwn sums the metrics of replicas from their first scrapes on. A restarted program begins anew.
+func TestOwn(t *testing.T) {
+	scrape := func(client string, started, n float64, names ...string) record.Scrape {
+		s := record.Scrape{Client: client, Values: map[string]float64{"process_start_time_seconds": started}}
+		for _, name := range names {
+			s.Values[name+`_count{name="a"}`], s.Values[name+`_sum{name="a"}`] = n, 2*n
+		}
+		return s
+	}
+	const queued, worked, reconciled = "workqueue_queue_duration_seconds", "workqueue_work_duration_seconds", "controller_runtime_reconcile_time_seconds"
+	for name, c := range map[string]struct {
+		scrapes     []record.Scrape
+		queue, work float64
+	}{
+		"none":               {},
+		"no metrics":         {[]record.Scrape{scrape("a", 1, 0), scrape("a", 1, 0)}, 0, 0},
+		"client-go":          {[]record.Scrape{scrape("a", 1, 3, queued, worked), scrape("a", 1, 10, queued, worked)}, 7, 7},
+		"controller-runtime": {[]record.Scrape{scrape("a", 1, 0), scrape("a", 1, 4, queued, worked, reconciled)}, 4, 4},
+		"replicas": {[]record.Scrape{
+			scrape("a", 1, 1, queued, worked), scrape("b", 1, 2, queued, worked), scrape("a", 1, 5, queued, worked), scrape("b", 1, 9, queued, worked),
+		}, 11, 11},
+		"restart": {[]record.Scrape{
+			scrape("a", 1, 1, queued, worked), scrape("a", 1, 6, queued, worked), scrape("a", 2, 8, queued, worked), scrape("a", 2, 9, queued, worked),
+		}, 14, 14},
+	} {
+		queue, work := own(c.scrapes)
+		if queue.Count != c.queue || work.Count != c.work || queue.Sum != 2*c.queue || work.Sum != 2*c.work {
+			t.Errorf("%s: queue %+v, work %+v, want %v and %v", name, queue, work, c.queue, c.work)
+		}
+	}
+}
