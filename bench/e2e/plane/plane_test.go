@@ -1,0 +1,160 @@
+// Package plane plays controllers to a real control plane and to the simulated one.
+package plane
+
+import (
+	"bufio"
+	"cmp"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"watchlab/bench/controller"
+	"watchlab/bench/controller/record"
+	"watchlab/bench/e2e/programs"
+)
+
+// paced are the counts that follow the speed of a server: a controller answers several events with one write of
+// a status, and a conflict has a further attempt. docs/fidelity.md lists them.
+var paced = []string{
+	"update deployments.apps/status", "update replicasets.apps/status", "conflicts", "get replicasets.apps", "get deployments.apps",
+	"MODIFIED deployments.apps by controller-0", "MODIFIED replicasets.apps by controller-0",
+}
+
+// TestPlanes plays deployments to the deployment and replicaset controllers of kube-controller-manager, on etcd and
+// kube-apiserver and on the simulated server. The verdicts are the same. So are the requests and the changes by
+// everybody, if each step of a deployment is over before the next one; without that, pods depend on the speed.
+func TestPlanes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("four plays, two with a real control plane: two minutes")
+	}
+	page, err := os.ReadFile("../../../docs/fidelity.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, what := range paced {
+		if !strings.Contains(string(page), "`"+what+"`") {
+			t.Errorf("docs/fidelity.md lists no difference in `%s`", what)
+		}
+	}
+	for _, c := range []struct {
+		workload string
+		exact    func(what string) bool // counts that are the same
+	}{
+		{"testdata/steps.yaml", func(what string) bool { return !slices.Contains(paced, what) }},
+		{"deployments", func(what string) bool {
+			return strings.HasPrefix(what, "watch ") || strings.HasPrefix(what, "list ") || strings.Contains(what, " replicasets.apps") &&
+				(strings.HasPrefix(what, "create") || strings.HasPrefix(what, "ADDED")) || strings.HasSuffix(what, " by workload")
+		}},
+	} {
+		t.Run(filepath.Base(c.workload), func(t *testing.T) {
+			simulated, actual := playOn(t, c.workload, nil), playOn(t, c.workload, serve)
+			if !slices.Equal(simulated.verdicts, actual.verdicts) {
+				t.Errorf("verdicts of the simulated server: %q; of the real one: %q", simulated.verdicts, actual.verdicts)
+			}
+			var table strings.Builder
+			w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
+			keys := maps.Clone(simulated.counts)
+			maps.Copy(keys, actual.counts)
+			for _, what := range slices.Sorted(maps.Keys(keys)) {
+				s, r := simulated.counts[what], actual.counts[what]
+				mark := ""
+				if s != r {
+					mark = "differs"
+				}
+				fmt.Fprintf(w, "%s\t%d\t%d\t%s\n", what, s, r, mark)
+				if s != r && c.exact(what) {
+					t.Errorf("%s: %d on the simulated server, %d on the real one", what, s, r)
+				}
+			}
+			_ = w.Flush()
+			t.Logf("simulated, real:\n%s", &table)
+		})
+	}
+}
+
+// played is what two plays of the same workload have in common.
+type played struct {
+	verdicts []string
+	counts   map[string]int // of successful requests, and of changes by author
+}
+
+// playOn plays a workload to kube-controller-manager; serve is nil for the simulated server.
+func playOn(t *testing.T, workload string, serve func(controller.Setup) (controller.Server, error)) played {
+	t.Helper()
+	spec := controller.Spec{
+		Workload: workload, Rules: "deployments", Plans: []string{controller.PlanNone}, Settle: metav1.Duration{Duration: time.Minute},
+		Programs: []controller.Program{{Command: []string{
+			programs.Pinned(t, "kube-controller-manager"), "--kubeconfig={kubeconfig}", "--controllers=deployment-controller,replicaset-controller",
+			"--leader-elect=false", "--bind-address=127.0.0.1", "--secure-port=0", "--kube-api-qps=1000", "--kube-api-burst=1000",
+		}}},
+	}
+	dir := filepath.Join(t.TempDir(), "out")
+	result, err := controller.Run(t.Context(), spec, controller.Options{Dir: dir, Serve: serve, Notify: func(line string) { t.Log(line) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	play := &result.Plays[0]
+	out := played{counts: map[string]int{}}
+	for _, v := range play.Verdicts {
+		out.verdicts = append(out.verdicts, fmt.Sprintf("%s: %v", v.Name, v.Failed))
+		if v.Failed {
+			t.Errorf("%s: %s: %v", v.Name, v.Text, v.Evidence)
+		}
+	}
+	if len(play.Verdicts) == 0 || len(play.Latencies) == 0 || play.Latencies[0].Answered == 0 {
+		t.Errorf("%d verdicts, latencies %+v", len(play.Verdicts), play.Latencies)
+	}
+	for _, r := range play.Requests {
+		out.counts[r.Verb+" "+r.Resource] += r.Count - r.Conflicts - r.Errors
+		out.counts["conflicts"] += r.Conflicts + r.Errors
+	}
+	changes, err := filepath.Glob(filepath.Join(dir, play.Folder, "changes*"))
+	if err != nil || len(changes) != 1 {
+		t.Fatal(changes, err)
+	}
+	for c := range lines[record.Change](t, changes[0]) {
+		r := c.Resource.GroupResource().String()
+		if slices.Contains(watched, c.Resource) && c.By != record.ByManifest {
+			out.counts[fmt.Sprintf("%s %s by %s", c.Type, r, cmp.Or(c.By, "nobody"))]++
+		}
+	}
+	return out
+}
+
+// lines yields the lines of a compressed file.
+func lines[T any](t testing.TB, path string) func(func(*T) bool) {
+	return func(yield func(*T) bool) {
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = f.Close() }()
+		plain, err := gzip.NewReader(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for dec := json.NewDecoder(bufio.NewReader(plain)); ; {
+			var line T
+			if err := dec.Decode(&line); errors.Is(err, io.EOF) {
+				return
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			if !yield(&line) {
+				return
+			}
+		}
+	}
+}
