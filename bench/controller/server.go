@@ -13,6 +13,7 @@ import (
 	"watchlab/bench/controller/record"
 	"watchlab/bench/experiment"
 	"watchlab/loadgen/apiserver"
+	"watchlab/loadgen/apiserver/patch"
 	"watchlab/loadgen/fault"
 	"watchlab/loadgen/lifecycle"
 	"watchlab/loadgen/manifest"
@@ -72,6 +73,7 @@ type simulated struct {
 }
 
 func newSimulated(set Setup) (Server, error) {
+	patch.Warm() // The first requests of the storm must not be late.
 	s := &simulated{tokens: map[string]string{}, ended: make(chan error, 1)}
 	names := map[string]string{} // of tokens
 	for _, client := range set.Clients {

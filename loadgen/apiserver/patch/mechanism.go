@@ -315,6 +315,9 @@ func (x *edit) manager() (*managedfields.FieldManager, error) {
 	return m, nil
 }
 
+// Warm parses the merge schema, which takes some 0.1 s. Otherwise the first write of the process waits for it.
+func Warm() { typedConverter() }
+
 func newManager(res *resources.Resource, subresource string) (*managedfields.FieldManager, error) {
 	reset := resetFields(res, subresource)
 	if res.Typed() {
