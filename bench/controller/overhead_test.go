@@ -107,7 +107,7 @@ func benchmarkServer(b *testing.B, rate float64, encoding string) {
 					most = max(most, l.Events)
 				}
 				select {
-				case <-time.After(sampling):
+				case <-time.After(defaultTiming.sampling):
 				case <-lagging.Done():
 				}
 			}
