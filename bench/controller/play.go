@@ -317,7 +317,7 @@ func (p *session) run(ctx context.Context, user *userClient) (over time.Duration
 			quiet = new(max(0, last.Sub(p.began)))
 		}
 		// Writes without a change end soon, or go on in a loop.
-		if quiet != nil && time.Since(p.recorder.Useless()) >= p.timing.quiet || time.Since(settling) > p.spec.Settle.Duration {
+		if quiet != nil && time.Since(p.recorder.Useless()) >= p.timing.quiet || time.Since(settling) > p.spec.Settle.Duration+p.quietTime() {
 			break
 		}
 		if err := p.wait(ctx, pollPeriod); err != nil {

@@ -15,12 +15,14 @@ import (
 
 // relists: a client asks for the initial state of what it watches, by lists or watches, more often than
 // [Limits].Relists times for each fault that hit a request for the resource, and once more than that; as often
-// for each watch that it had open at a time. The requests of a process before the storm, and those of the
+// for each watch that it had open at a time. While a fault of a given length refuses requests, two more in a second
+// are allowed. The requests of a process before the storm, and those of the
 // minute after a restart, are its start. Lists without a watch of the same resource and namespace are no
 // relists: a client may poll, or read past its cache.
 func relists(p *record.Play, l Limits) Verdict {
 	v := Verdict{Name: Relists}
 	faults, struck := strikes(p)
+	retries := int(2 * refusing(p).Seconds())
 	counts := map[watched]*watching{}
 	var order []watched
 	for i := range p.Accesses {
@@ -45,7 +47,7 @@ func relists(p *record.Play, l Limits) Verdict {
 		}
 		total += c.relists
 		hits := faults[k.resource.Resource]
-		if most := l.Relists * (hits + 1) * c.atOnce(); c.relists > most {
+		if most := (l.Relists*(hits+1) + retries) * c.atOnce(); c.relists > most {
 			v.Failed = true
 			v.show(c.last, fmt.Sprintf("%s asked %d times for all %s (%.1f MB); faults that hit them: %d", k.client, c.relists, k, float64(c.bytes)/1e6, hits))
 		}
@@ -79,6 +81,21 @@ func strikes(p *record.Play) (byResource map[string]int, all int) {
 		}
 	}
 	return byResource, all
+}
+
+// refusing is how long the plan refuses requests, as far as it names durations.
+func refusing(p *record.Play) (sum time.Duration) {
+	for _, f := range p.Faults {
+		if f.Name != fault.Throttle && f.Name != fault.InternalError && f.Name != fault.Gone {
+			continue
+		}
+		n := max(f.Count, 1)
+		if f.Count == 0 && f.Every > 0 {
+			n = int(p.Over / time.Duration(f.Every))
+		}
+		sum += time.Duration(n) * time.Duration(f.Duration)
+	}
+	return min(sum, p.Over)
 }
 
 // watched is what a client watches.

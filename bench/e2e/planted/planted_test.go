@@ -55,7 +55,7 @@ func specOf(t testing.TB, bug, workload string, plans ...string) controller.Spec
 		Manifests: []string{filepath.Join("testdata", "widgets.yaml")},
 		Rules:     filepath.Join("testdata", "rules.yaml"),
 		Plans:     plans,
-		Settle:    metav1.Duration{Duration: 10 * time.Second},
+		Settle:    metav1.Duration{Duration: 7 * time.Second},
 		Programs:  []controller.Program{{Command: command(t, bug)}},
 	}
 }
