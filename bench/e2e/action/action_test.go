@@ -13,7 +13,7 @@ import (
 	"watchlab/bench/e2e/programs"
 )
 
-// theirs is a workflow of a controller's author: command, flags, watchlab, baseline.
+// theirs is a workflow of a controller's author: command, flags, watchlab, baseline, gate.
 const theirs = `
 name: storm
 on: [push]
@@ -46,6 +46,7 @@ jobs:
         flags: --workload workload.yaml --rules 'rules.yaml' --faults none %s
         watchlab: %q
         baseline: %q
+        gate: %q
     - if: always()
       run: echo "::notice title=outputs::${{ steps.watchlab.outputs.results }} ${{ steps.watchlab.outputs.junit }}"
     - run: echo "::notice title=deployed::yes"
@@ -57,7 +58,8 @@ type play struct {
 	flags    string // of watchlab controller
 	baseline string // input; a folder old in the workspace has the text of old
 	old      string
-	build    bool // the action builds watchlab
+	gate     string // flags
+	build    bool   // the action builds watchlab
 }
 
 func (p play) run(t *testing.T) (r *runner, ok bool) {
@@ -84,7 +86,7 @@ func (p play) run(t *testing.T) (r *runner, ok bool) {
 			t.Fatal(err)
 		}
 	}
-	ok = r.run(fmt.Sprintf(theirs, "'"+self+"' --kubeconfig={kubeconfig} "+p.args, p.flags, watchlab, p.baseline))
+	ok = r.run(fmt.Sprintf(theirs, "'"+self+"' --kubeconfig={kubeconfig} "+p.args, p.flags, watchlab, p.baseline, p.gate))
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("log of the job:\n%s\nsummary:\n%s", r.log, r.summary)
@@ -186,13 +188,18 @@ func TestFails(t *testing.T) {
 	}
 }
 
+// fewer is a benchmark file of four rounds with few requests.
+func fewer() string {
+	var out strings.Builder
+	for i := range 4 {
+		fmt.Fprintf(&out, "BenchmarkController/impl=new/storm=workload.yaml/faults=none 1 %d requests/run %d writes/run 3 relists/run\n", 21+i%2, 20+i%2)
+	}
+	return out.String()
+}
+
 // TestRegresses: the step fails where the gate does, against a run that had fewer requests.
 func TestRegresses(t *testing.T) {
-	var old strings.Builder
-	for i := range 4 {
-		fmt.Fprintf(&old, "BenchmarkController/impl=new/storm=workload.yaml/faults=none 1 %d requests/run %d writes/run 3 relists/run\n", 21+i%2, 20+i%2)
-	}
-	r, ok := play{flags: "--rounds 4", baseline: "old", old: old.String()}.run(t)
+	r, ok := play{flags: "--rounds 4", baseline: "old", old: fewer()}.run(t)
 	if ok || strings.Count(r.log, "exit code 1\n") != 1 || !strings.Contains(r.log, "## Gate\nexit code 1\n") {
 		t.Error("the job succeeded, or another step than Gate failed")
 	}
@@ -201,6 +208,16 @@ func TestRegresses(t *testing.T) {
 	}
 	if !strings.Contains(r.summary, "### watchlab gate") || !strings.Contains(r.summary, "regressed: Controller/impl=new/") {
 		t.Errorf("summary: %s", r.summary)
+	}
+}
+
+// TestCannotTell: one round is too few for the gate. That is a warning, and fails the step only with --strict.
+func TestCannotTell(t *testing.T) {
+	for gate, passes := range map[string]bool{"": true, "--strict": false} {
+		r, ok := play{baseline: "old", old: fewer(), gate: gate}.run(t)
+		if text, _ := r.find("warning", "watchlab gate"); ok != passes || !strings.HasPrefix(text, "gate cannot tell: ") {
+			t.Errorf("with the flags %q: passed %v, %+v, want passed %v and a warning", gate, ok, r.annotations, passes)
+		}
 	}
 }
 
