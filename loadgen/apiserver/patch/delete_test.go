@@ -28,6 +28,9 @@ func TestDeleteGracefully(t *testing.T) {
 		dying := func(p *corev1.Pod) {
 			p.DeletionTimestamp, p.DeletionGracePeriodSeconds = new(metav1.NewTime(time.Now().Add(30*time.Second))), new(int64(30))
 		}
+		overdue := func(p *corev1.Pod) {
+			p.DeletionTimestamp, p.DeletionGracePeriodSeconds = new(metav1.NewTime(time.Now().Add(-5*time.Second))), new(int64(30))
+		}
 		held := func(p *corev1.Pod) { p.Finalizers = []string{"example.com/a"} }
 		for name, c := range map[string]struct {
 			pod       *corev1.Pod
@@ -35,6 +38,7 @@ func TestDeleteGracefully(t *testing.T) {
 			gone      bool
 			unchanged bool
 			grace     int64 // of a marked pod
+			now       bool  // the grace period is over, and the kubelet has a second more
 		}{
 			"default":            {pod: running(), grace: 30},
 			"period of the pod":  {pod: running(func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(5)) }), grace: 5},
@@ -46,6 +50,7 @@ func TestDeleteGracefully(t *testing.T) {
 			"again":              {pod: running(dying), unchanged: true, grace: 30},
 			"longer":             {pod: running(dying), options: grace(60), unchanged: true, grace: 30},
 			"shorter":            {pod: running(dying), options: grace(10), grace: 10},
+			"shorter, overdue":   {pod: running(overdue), options: grace(10), grace: 1, now: true},
 			"by the kubelet":     {pod: running(dying), options: grace(0), gone: true},
 			"held":               {pod: running(held), options: grace(0), grace: 0},
 			"held, kubelet":      {pod: running(held, dying), options: grace(0), grace: 0},
@@ -68,10 +73,16 @@ func TestDeleteGracefully(t *testing.T) {
 				t.Errorf("%s: gone %v, unchanged %v, want %v and %v", name, r.Gone, r.Unchanged, c.gone, c.unchanged)
 			}
 			p := r.Object.(*corev1.Pod)
+			if r.Marked != c.gone {
+				t.Errorf("%s: marked %v: an event of the mark precedes the deletion of a pod, and no other", name, r.Marked)
+			}
 			if c.gone {
 				continue
 			}
 			at := time.Now().Add(time.Duration(c.grace) * time.Second)
+			if c.now {
+				at = time.Now()
+			}
 			if p.DeletionGracePeriodSeconds == nil || *p.DeletionGracePeriodSeconds != c.grace || !p.DeletionTimestamp.Time.Equal(at) {
 				t.Errorf("%s: %+v", name, p.ObjectMeta)
 			}
