@@ -55,6 +55,8 @@ type session struct {
 	dir      string // for kubeconfigs and logs
 	notify   func(string)
 	attached func(map[string]string) // receives the kubeconfigs of attached programs
+	progress Progress
+	playing  func(look func() Observation)
 
 	clients  []string
 	server   Server
@@ -65,11 +67,18 @@ type session struct {
 	changed  atomic.Int64 // time of the last change by a controller or the cluster, as Unix nanoseconds
 	programs []*replica
 
-	mu      sync.Mutex // guards the fields below
-	samples []record.Sample
-	lags    []record.Lag
-	scrapes []record.Scrape
-	exits   []exit
+	mu       sync.Mutex // guards the fields below, and for look also began
+	settling bool
+	samples  []record.Sample
+	lags     []record.Lag
+	scrapes  []record.Scrape
+	exits    []exit
+
+	looked struct { // the last look at the record
+		at       time.Duration
+		next     time.Time
+		requests int
+	}
 }
 
 // play plays one play. The record is that of a failed play, too, as far as it went.
@@ -102,6 +111,9 @@ func (p *session) play(ctx context.Context, serve func(Setup) (Server, error)) (
 		p.faults.Stop()
 		err = errors.Join(err, p.server.Close())
 	}()
+	if p.playing != nil {
+		p.playing(p.look)
+	}
 	user, err := p.user(ctx)
 	if err != nil {
 		return out, err
@@ -119,7 +131,9 @@ func (p *session) play(ctx context.Context, serve func(Setup) (Server, error)) (
 	}
 	observing, stopObserving := context.WithCancel(ctx)
 	var wg sync.WaitGroup
+	p.mu.Lock()
 	p.began = time.Now()
+	p.mu.Unlock()
 	p.recorder.Start(p.began)
 	p.server.Begin(p.began)
 	wg.Go(func() { p.watchLags(observing) })
@@ -306,6 +320,9 @@ func (p *session) run(ctx context.Context, user *userClient) (over time.Duration
 	}
 	p.faults.Stop()
 	over = time.Since(p.began)
+	p.mu.Lock()
+	p.settling = true
+	p.mu.Unlock()
 	if err := p.reopened(ctx); err != nil {
 		return over, nil, err
 	}

@@ -346,6 +346,10 @@ func latencyTable(o *controller.Result, groups []playGroup) table {
 				quantile(1, func(l controller.Latency) time.Duration { return l.Quantiles.Max }))
 		}
 	}
+	if !slices.ContainsFunc(t.Rows, func(row []string) bool { return row[4] != none }) {
+		t.drop(4) // a workload has no phases
+		t.labels--
+	}
 	t.ofOne(o)
 	t.Legend = []string{"A quantile is shown from as many answers on as it needs: p90 from 10, p99 from 100."}
 	return t

@@ -36,6 +36,10 @@ func TestStormPage(t *testing.T) {
 	})
 	b := openURL(t, "http://"+page+"/")
 	b.becomes("waiting", `/^Waiting/.test(document.querySelector("#state").textContent) && !document.querySelector("#transport").hidden`)
+	const hidden = `(() => { const e = document.querySelector("#transport"); e.hidden = true; const d = getComputedStyle(e).display; e.hidden = false; return d; })()`
+	if d := eval[string](b, hidden); d != "none" {
+		t.Errorf("a page without controls shows them: display %s", d)
+	}
 
 	// The storm is held before its first watch.
 	b.do(chromedp.Focus("#hold"), chromedp.KeyEvent(kb.Enter))

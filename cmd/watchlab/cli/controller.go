@@ -19,6 +19,7 @@ import (
 	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
 	"watchlab/bench/report"
+	"watchlab/bench/telemetry/live"
 	"watchlab/loadgen/workload"
 )
 
@@ -31,6 +32,7 @@ type controllerFlags struct {
 	data     []byte // of that file
 	restarts []string
 	against  string
+	page     string // address; empty for none
 	settle   time.Duration
 	dir      string
 	output   outputFlag[*controller.Result]
@@ -92,6 +94,8 @@ rules, the workloads and the verdicts.`,
 	fl.StringVar(&f.flagged.Metrics, "metrics", "", "URL of the program's metrics (default: that of {metrics})")
 	fl.DurationVar(&f.settle, "settle", 0, "longest time to become quiet after the storm (default 30s)")
 	fl.StringVar(&f.against, "against", "", "command of the baseline, compared side by side")
+	fl.StringVar(&f.page, "page", "", "serve a page of the play on loopback (default none)")
+	fl.Lookup("page").NoOptDefVal = pageAddress
 	fl.StringVar(&f.dir, "out", "", "results folder to create (default results/DATE-COMMIT-controller)")
 	f.output.add(cmd, "text", form[*controller.Result]{"text", method((*controller.Result).Text)},
 		form[*controller.Result]{"json", method((*controller.Result).WriteJSON)})
@@ -196,7 +200,7 @@ func (f *controllerFlags) run(cmd *cobra.Command, spec controller.Spec) error {
 		f.dir = freeFolder("results", build(), "controller")
 	}
 	stderr := cmd.ErrOrStderr()
-	o, err := controller.Run(cmd.Context(), spec, controller.Options{
+	opts := controller.Options{
 		Dir: f.dir, Stdin: cmd.InOrStdin(), Build: build(), Args: os.Args[1:],
 		Notify:   func(text string) { warn(stderr, "%s", text) },
 		Progress: func(p controller.Progress) { f.progress(stderr, p) },
@@ -205,7 +209,20 @@ func (f *controllerFlags) run(cmd *cobra.Command, spec controller.Spec) error {
 				warn(stderr, "%s connects with KUBECONFIG=%s", client, path)
 			}
 		},
-	})
+	}
+	page := &playPage{}
+	if f.page != "" {
+		opts.Playing, opts.Judged = page.playing, page.judged
+	}
+	closePage, err := startPage(live.StormOptions{Addr: f.page, Status: page.now, Warn: opts.Notify},
+		func(url string) { warn(stderr, "%s shows the play", url) })
+	if err != nil {
+		return err
+	}
+	o, err := controller.Run(cmd.Context(), spec, opts)
+	if stopErr := closePage(); stopErr != nil {
+		opts.Notify(stopErr.Error())
+	}
 	switch {
 	case errors.Is(err, lab.ErrExists):
 		return badFlag("out", err)

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"watchlab/bench/experiment"
+	"watchlab/bench/telemetry/live"
 	"watchlab/loadgen/apiserver"
 	"watchlab/loadgen/apiserver/resources"
 	"watchlab/loadgen/apiserver/store"
@@ -285,7 +286,12 @@ func (v *service) serve(ctx context.Context, stdin io.Reader, stdout io.Writer) 
 	if err := v.listen(); err != nil {
 		return errors.Join(err, v.server.Close())
 	}
-	closePage, err := v.servePage(stdout)
+	closePage, err := startPage(live.StormOptions{
+		Addr: v.page, Status: func() live.StormStatus { return v.stage.status(v.from.Storm.Name) }, Transport: v.stage.transport,
+		Warn: func(text string) { fmt.Fprintln(stdout, text) },
+	}, func(url string) {
+		fmt.Fprintf(stdout, "%s pauses the storm, steps, seeks and changes its speed\n", url)
+	})
 	if err != nil {
 		return errors.Join(err, v.server.Close(), v.listener.Close())
 	}

@@ -3,8 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"sync"
 	"time"
 
@@ -99,23 +97,19 @@ func stormFaults(log []fault.Injection) []live.StormFault {
 	return out
 }
 
-// servePage serves the page of the storm, until stop is called.
-func (v *service) servePage(stdout io.Writer) (stop func() error, err error) {
-	if v.page == "" {
+// startPage serves a page until stop is called, and says where. Without an address it does nothing.
+func startPage(opts live.StormOptions, say func(url string)) (stop func() error, err error) {
+	if opts.Addr == "" {
 		return func() error { return nil }, nil
 	}
-	name := v.from.Storm.Name
-	s, err := live.StartStorm(live.StormOptions{
-		Addr: v.page, Status: func() live.StormStatus { return v.stage.status(name) }, Transport: v.stage.transport,
-		Warn: func(text string) { fmt.Fprintln(stdout, text) },
-	})
+	s, err := live.StartStorm(opts)
 	if errors.Is(err, live.ErrAddress) {
 		return nil, badFlag("page", err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(stdout, "%s/ pauses the storm, steps, seeks and changes its speed\n", s.URL())
+	say(s.URL() + "/")
 	return func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), closing)
 		defer cancel()

@@ -95,7 +95,7 @@ function show(s) {
   $("name").textContent = s.name;
   $("state").className = "";
   $("state").textContent = `${s.state[0].toUpperCase()}${s.state.slice(1)} at ${seconds(s.at)} of ${seconds(s.length)}`;
-  $("events").textContent = `· ${s.released.toLocaleString("en")} of ${s.events.toLocaleString("en")} events · ${s.speed}× speed`;
+  $("events").textContent = s.events === 0 ? `· ${s.speed}× speed` : `· ${s.released.toLocaleString("en")} of ${s.events.toLocaleString("en")} events · ${s.speed}× speed`;
   const x = t => s.length > 0 ? Math.min(1, t / s.length) * 1000 : 0;
   $("line").replaceChildren(svg("rect", {class: "ground", x: 0, y: 4, width: 1000, height: 26}), svg("rect", {class: "done", x: 0, y: 4, width: x(s.at), height: 26}));
   $("line").setAttribute("aria-label", `${seconds(s.at)} of ${seconds(s.length)}`);

@@ -1,0 +1,70 @@
+package controller
+
+import (
+	"time"
+
+	"watchlab/bench/controller/record"
+	"watchlab/loadgen/fault"
+)
+
+// The states of a play in progress.
+const (
+	Starting = "starting" // until the watches of the programs are open
+	Playing  = "playing"
+	Settling = "settling" // after storm, workload and faults
+)
+
+// Observation is the state of a play in progress.
+type Observation struct {
+	Progress
+	At, Length time.Duration // since the start of the storm, and of storm and workload
+	Speed      float64
+	Injections []fault.Injection
+	Lags       []record.Lag    // of the open watches
+	Samples    []record.Sample // newest one of each process
+	Requests   int
+	// Latency is the slowest answer since the observation before, nil if there was none.
+	Latency *time.Duration
+}
+
+// share is the part of one core that looks at the record may take. The program under test needs the others.
+const share = 0.05
+
+// look returns the state of the play. The caller serialises the calls.
+func (p *session) look() Observation {
+	p.mu.Lock()
+	began, o := p.began, Observation{Progress: p.progress, Length: p.prepared.length, Speed: p.spec.Speed}
+	o.State = Starting
+	if !began.IsZero() {
+		o.At, o.State = time.Since(began), Playing
+	}
+	if p.settling {
+		o.State = Settling
+	}
+	newest := map[string]record.Sample{}
+	for _, s := range p.samples {
+		newest[s.Client] = s
+	}
+	p.mu.Unlock()
+	for _, client := range p.clients {
+		if s, ok := newest[client]; ok {
+			o.Samples = append(o.Samples, s)
+		}
+	}
+	o.Injections, o.Lags, o.Requests = p.faults.Log(), p.server.Lags(), p.looked.requests
+	if began.IsZero() || time.Now().Before(p.looked.next) {
+		return o
+	}
+	from := time.Now()
+	play := record.Play{Program: p.program.Label, Seed: p.seed, Phases: p.phases(), Over: o.At, End: o.At}
+	play.Accesses, play.Changes = p.recorder.Result()
+	for _, r := range p.prepared.rules.Reactions(&play) {
+		if r.Answer != nil && r.Answer.At > p.looked.at && (o.Latency == nil || r.Latency > *o.Latency) {
+			o.Latency = new(r.Latency)
+		}
+	}
+	o.Requests = len(play.Accesses)
+	p.looked.requests, p.looked.at = o.Requests, o.At
+	p.looked.next = time.Now().Add(time.Duration(float64(time.Since(from)) / share))
+	return o
+}
