@@ -365,8 +365,11 @@ func (p *session) reopened(ctx context.Context) error {
 }
 
 // quietTime is the time without a change after which the programs are done. A program whose requests have
-// failed waits for about as long as they did before the next one.
+// failed waits for about as long as they did before the next one, unless it has ended.
 func (p *session) quietTime() time.Duration {
+	if len(p.programs) > 0 && !slices.ContainsFunc(p.programs, (*replica).runs) {
+		return p.timing.quiet
+	}
 	failing := time.Second
 	for _, f := range p.faults.Specs() {
 		if f.Name == fault.Throttle || f.Name == fault.InternalError {

@@ -156,6 +156,16 @@ func (r *replica) close(grace time.Duration) {
 	r.watched.Wait()
 }
 
+// runs reports whether no process has ended by itself.
+func (r *replica) runs() bool {
+	select {
+	case <-r.gone:
+		return false
+	default:
+		return true
+	}
+}
+
 func (r *replica) status() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
