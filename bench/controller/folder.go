@@ -2,6 +2,7 @@ package controller
 
 import (
 	"bufio"
+	"bytes"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 
 	"sigs.k8s.io/yaml"
 
@@ -79,11 +81,24 @@ func (r *runner) save() error {
 // WriteJSON writes result.json.
 func (o *Result) WriteJSON(w io.Writer) error { return writeJSON(w, o) }
 
+var (
+	leaf      = regexp.MustCompile(`[\[{]\n[^\[\]{}]*[\]}]`)
+	lineBreak = regexp.MustCompile(`\n\s*`)
+)
+
+// writeJSON writes arrays and objects without others in them on one line: a point of a chart per line would
+// take half of a result.
 func writeJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetIndent("", " ")
 	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	// A string has no line breaks: those in a match are between values.
+	_, err := w.Write(leaf.ReplaceAllFunc(b.Bytes(), func(value []byte) []byte { return lineBreak.ReplaceAll(value, []byte(" ")) }))
+	return err
 }
 
 // ReadResult reads result.json of a results folder.

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"math"
 	"time"
 
 	"watchlab/bench/controller/record"
@@ -22,7 +23,7 @@ const (
 
 // maxPoints is the number of points of a series. Of more, the largest of each interval remain: a chart is
 // about the peaks.
-const maxPoints = 600
+const maxPoints = 300
 
 type seriesKey struct{ name, unit, client string }
 
@@ -36,7 +37,8 @@ func (s *seriesSet) add(name, unit, client string, at time.Duration, value float
 	if _, ok := s.all[k]; !ok {
 		s.order = append(s.order, k)
 	}
-	s.all[k] = append(s.all[k], at.Seconds(), value)
+	// More digits than a chart shows would take half of result.json.
+	s.all[k] = append(s.all[k], at.Round(time.Millisecond).Seconds(), math.Round(value*1000)/1000)
 }
 
 // series computes the series of a play.
