@@ -1,0 +1,181 @@
+// Package controllers storms controllers that nobody here wrote; README.md has the commands.
+package controllers
+
+import (
+	"context"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"watchlab/bench/controller"
+	"watchlab/bench/e2e/programs"
+)
+
+// expected is what a controller must show besides passing all verdicts.
+type expected struct {
+	quick    bool // also with -short
+	programs []string
+	// rules are those that a play without faults must have answers for. They are prefixes of the names.
+	rules []string
+	// writes are the least writes of a play without faults.
+	writes float64
+}
+
+var controllers = map[string]expected{
+	"deployment": {
+		programs: []string{"kube-controller-manager"}, writes: 500,
+		rules: []string{"deployments.apps ADDED", "deployments.apps MODIFIED", "replicasets.apps MODIFIED", "pods DELETED"},
+	},
+	"replicaset": {
+		programs: []string{"kube-controller-manager"}, writes: 300,
+		rules: []string{"replicasets.apps ADDED", "replicasets.apps MODIFIED", "pods MODIFIED Ready=True", "pods DELETED"},
+	},
+	"node-lifecycle": {
+		programs: []string{"kube-controller-manager"}, writes: 40,
+		rules: []string{"nodes MODIFIED Ready=False|Unknown", "nodes MODIFIED Ready=True"},
+	},
+	"example": {
+		quick: true, programs: []string{"controller-runtime-builtins"}, writes: 100,
+		rules: []string{"replicasets.apps ADDED", "replicasets.apps MODIFIED"},
+	},
+	"cert-manager": {
+		programs: []string{"cert-manager-controller"}, writes: 200,
+		rules: []string{
+			"certificates.cert-manager.io ADDED", "certificates.cert-manager.io MODIFIED",
+			"certificaterequests.cert-manager.io ADDED", "certificaterequests.cert-manager.io MODIFIED",
+		},
+	},
+	"rollouts": {
+		quick: true, programs: []string{"rollouts-controller"}, writes: 200,
+		rules: []string{"rollouts.argoproj.io ADDED", "rollouts.argoproj.io MODIFIED", "replicasets.apps MODIFIED"},
+	},
+}
+
+// TestControllers runs the commands of README.md. With -short it runs two of them, without faults.
+func TestControllers(t *testing.T) {
+	root, err := programs.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands := readCommands(t)
+	if got, want := slices.Sorted(maps.Keys(commands)), slices.Sorted(maps.Keys(controllers)); !slices.Equal(got, want) {
+		t.Fatalf("README.md has commands for %q, want %q", got, want)
+	}
+	for _, name := range slices.Sorted(maps.Keys(commands)) {
+		want := controllers[name]
+		t.Run(name, func(t *testing.T) {
+			if testing.Short() && !want.quick {
+				t.Skip("with -short only the quick ones")
+			}
+			for _, p := range want.programs {
+				programs.Pinned(t, p) // Building it takes minutes.
+			}
+			result := run(t, root, name, commands[name])
+			plans := []string{controller.PlanNone, controller.PlanAll}
+			if testing.Short() {
+				plans = plans[:1]
+			}
+			if len(result.Plays) != len(plans) {
+				t.Fatalf("%d plays, want %d", len(result.Plays), len(plans))
+			}
+			for i := range result.Plays {
+				check(t, &result.Plays[i], plans[i], want)
+			}
+		})
+	}
+}
+
+// run runs a command of README.md, with a folder of the test for its results.
+func run(t *testing.T, root, name, command string) *controller.Result {
+	t.Helper()
+	dir, flags := filepath.Join(t.TempDir(), "result"), ""
+	if testing.Short() {
+		flags = " --faults none"
+	}
+	results := "results/controller-" + name
+	for from, to := range map[string]string{
+		"bin/watchlab controller": programs.Watchlab(t) + " controller" + flags,
+		"--out " + results:        "--out " + dir,
+	} {
+		if strings.Count(command, from) != 1 {
+			t.Fatalf("the command has not %q:\n%s", from, command)
+		}
+		command = strings.Replace(command, from, to, 1)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", command)
+	cmd.Dir = root
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = time.Minute
+	out, err := cmd.CombinedOutput()
+	t.Logf("%s\n%s", command, out)
+	if err != nil {
+		t.Errorf("the command failed: %v", err)
+	}
+	result, err := controller.ReadResult(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
+// check checks one play.
+func check(t *testing.T, p *controller.Play, plan string, want expected) {
+	t.Helper()
+	if p.Plan != plan {
+		t.Errorf("play %s, want the plan %s", p.Name, plan)
+	}
+	for _, v := range p.Verdicts {
+		if v.Failed {
+			t.Errorf("%s: %s: %s\n%v", p.Name, v.Name, v.Text, v.Evidence)
+		}
+	}
+	if p.Quiet == nil {
+		t.Errorf("%s: it did not converge", p.Name)
+	}
+	writes := want.writes
+	if plan != controller.PlanNone {
+		writes = 1
+	}
+	if n := p.Figures[controller.UnitWrites]; n < writes {
+		t.Errorf("%s: %v writes, want %v or more", p.Name, n, writes)
+	}
+	rules := want.rules
+	if plan != controller.PlanNone {
+		rules = []string{""} // Faults may leave no event of a rule.
+	}
+	for _, rule := range rules {
+		answered := 0
+		for _, l := range p.Latencies {
+			if strings.HasPrefix(l.Rule, rule) {
+				answered += l.Answered
+			}
+		}
+		if answered == 0 {
+			t.Errorf("%s: no event of %q was answered", p.Name, rule)
+		}
+	}
+}
+
+var section = regexp.MustCompile("(?s)\n## ([a-z-]+)\n(.*?)\n```sh\n(.*?)\n```\n")
+
+// readCommands returns the commands of README.md by their headings.
+func readCommands(t *testing.T) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands := map[string]string{}
+	for _, m := range section.FindAllSubmatch(text, -1) {
+		commands[string(m[1])] = string(m[3])
+	}
+	return commands
+}
