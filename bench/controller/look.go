@@ -23,12 +23,15 @@ type Observation struct {
 	Lags       []record.Lag    // of the open watches
 	Samples    []record.Sample // newest one of each process
 	Requests   int
-	// Latency is the slowest answer since the observation before, nil if there was none.
+	// Latency is the slowest answer between the last two looks at the record, nil if there was none.
 	Latency *time.Duration
 }
 
 // share is the part of one core that looks at the record may take. The program under test needs the others.
 const share = 0.05
+
+// slow is the longest latency that a look finds, which bounds its cost.
+const slow = 15 * time.Second
 
 // look returns the state of the play. The caller serialises the calls.
 func (p *session) look() Observation {
@@ -51,20 +54,21 @@ func (p *session) look() Observation {
 			o.Samples = append(o.Samples, s)
 		}
 	}
-	o.Injections, o.Lags, o.Requests = p.faults.Log(), p.server.Lags(), p.looked.requests
+	o.Latency = p.looked.latency
+	o.Injections, o.Lags, o.Requests = p.faults.Log(), p.server.Lags(), p.recorder.Requests()
 	if began.IsZero() || time.Now().Before(p.looked.next) {
 		return o
 	}
 	from := time.Now()
 	play := record.Play{Program: p.program.Label, Seed: p.seed, Phases: p.phases(), Over: o.At, End: o.At}
 	play.Accesses, play.Changes = p.recorder.Result()
-	for _, r := range p.prepared.rules.Reactions(&play) {
+	o.Latency = nil
+	for _, r := range p.prepared.rules.ReactionsSince(&play, p.looked.at-slow) {
 		if r.Answer != nil && r.Answer.At > p.looked.at && (o.Latency == nil || r.Latency > *o.Latency) {
 			o.Latency = new(r.Latency)
 		}
 	}
-	o.Requests = len(play.Accesses)
-	p.looked.requests, p.looked.at = o.Requests, o.At
+	p.looked.at, p.looked.latency = o.At, o.Latency
 	p.looked.next = time.Now().Add(time.Duration(float64(time.Since(from)) / share))
 	return o
 }

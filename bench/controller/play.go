@@ -75,9 +75,9 @@ type session struct {
 	exits    []exit
 
 	looked struct { // the last look at the record
-		at       time.Duration
-		next     time.Time
-		requests int
+		at      time.Duration
+		next    time.Time
+		latency *time.Duration
 	}
 }
 

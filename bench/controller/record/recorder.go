@@ -172,6 +172,13 @@ func (r *Recorder) Dropped() int {
 	return r.dropped
 }
 
+// Requests returns the number of requests so far, open watches included.
+func (r *Recorder) Requests() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.accesses.n + r.dropped + len(r.watches)
+}
+
 // Useless returns the time of the last write without a change, and that of NewRecorder if there was none. Writes
 // to what is written all the time ([Background]) are not counted.
 func (r *Recorder) Useless() time.Time {

@@ -20,12 +20,13 @@ type playPage struct {
 	status live.StormStatus
 	looked time.Time // when status was made
 	before controller.Observation
+	cpu    *float64 // of the last two samples
 }
 
 func (p *playPage) playing(look func() controller.Observation) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.look, p.looked, p.before = look, time.Time{}, controller.Observation{}
+	p.look, p.looked, p.before, p.cpu = look, time.Time{}, controller.Observation{}, nil
 }
 
 func (p *playPage) judged(play *controller.Play) {
@@ -71,7 +72,10 @@ func (p *playPage) now() live.StormStatus {
 		requests = new(float64(o.Requests-before.Requests) / past)
 	}
 	if len(o.Samples) > 0 {
-		cpu, rss = cores(before.Samples, o.Samples), new(0.0)
+		if v := cores(before.Samples, o.Samples); v != nil {
+			p.cpu = v
+		}
+		cpu, rss = p.cpu, new(0.0)
 		for _, v := range o.Samples {
 			*rss += float64(v.RSS)
 		}
