@@ -87,7 +87,7 @@ func benchmarkServer(b *testing.B, rate float64, encoding string) {
 		server, err := newSimulated(Setup{
 			Clients: []string{"controller-0"}, Wrap: wrap(rec, faults), Seed: 1, Speed: 1,
 			Changed:  func(c apiserver.Change) { changes.Add(1); rec.Observe(c) },
-			prepared: &prepared{set: set, storms: storms, stages: stages},
+			prepared: &prepared{seeded: seeded{set: set, storms: storms}, stages: stages},
 		})
 		if err != nil {
 			b.Fatal(err)

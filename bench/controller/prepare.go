@@ -20,24 +20,28 @@ import (
 
 // prepared is what all plays share. It is not changed.
 type prepared struct {
+	seeded
+	objects []manifest.Object
+	stages  []lifecycle.Stage
+	rules   *rules.Rules
+	plans   []plan
+}
+
+// seeded is what all plays of a seed share.
+type seeded struct {
 	set      *storm.Set // without storms if there is none
 	storms   []*apiserver.Prepared
 	marks    []fault.Spec // faults that belong to the storm
 	workload *workload.Workload
-	objects  []manifest.Object
-	stages   []lifecycle.Stage
-	rules    *rules.Rules
-	plans    []plan
 	length   time.Duration // of storm and workload, in the time of the play
 }
 
-// prepare reads and checks all input. The error is a [*experiment.FieldError].
-func prepare(ctx context.Context, s Spec, stdin io.Reader) (*prepared, error) {
-	p := &prepared{set: &storm.Set{}}
-	var err error
-	fail := func(field string) (*prepared, error) { return nil, &experiment.FieldError{Field: field, Err: err} }
+// seed makes storm and workload from a seed. The error is a [*experiment.FieldError].
+func (s Spec) seed(seed int64) (p seeded, err error) {
+	fail := func(field string) (seeded, error) { return p, &experiment.FieldError{Field: field, Err: err} }
+	p.set = &storm.Set{}
 	if s.Storm.Name != "" {
-		if p.set, err = s.Storm.Load(s.Seed); err != nil {
+		if p.set, err = s.Storm.Load(seed); err != nil {
 			return fail("storm")
 		}
 	}
@@ -48,9 +52,9 @@ func prepare(ctx context.Context, s Spec, stdin io.Reader) (*prepared, error) {
 	}
 	budget := store.NewBudget(0)
 	for _, st := range p.set.Storms {
-		ready, err := apiserver.PrepareWith(st, budget)
-		if err != nil {
-			return nil, &experiment.FieldError{Field: "storm", Err: err}
+		var ready *apiserver.Prepared
+		if ready, err = apiserver.PrepareWith(st, budget); err != nil {
+			return fail("storm")
 		}
 		p.storms = append(p.storms, ready)
 		if n := len(st.Events); n > 0 {
@@ -58,10 +62,32 @@ func prepare(ctx context.Context, s Spec, stdin io.Reader) (*prepared, error) {
 		}
 	}
 	if s.Workload != "" {
-		if p.workload, err = workload.Read(s.Workload, s.Seed); err != nil {
+		if p.workload, err = workload.Read(s.Workload, seed); err != nil {
 			return fail("workload")
 		}
 		p.length = max(p.length, scaled(p.workload.Length()))
+	}
+	return p, nil
+}
+
+// again returns what the plays of another seed share. The fault plans stay the same.
+func (p *prepared) again(s Spec, seed int64) (*prepared, error) {
+	made, err := s.seed(seed)
+	if err != nil {
+		return nil, err
+	}
+	other := *p
+	other.seeded = made
+	return &other, nil
+}
+
+// prepare reads and checks all input. The error is a [*experiment.FieldError].
+func prepare(ctx context.Context, s Spec, stdin io.Reader) (*prepared, error) {
+	var err error
+	fail := func(field string) (*prepared, error) { return nil, &experiment.FieldError{Field: field, Err: err} }
+	p := &prepared{}
+	if p.seeded, err = s.seed(s.Seed); err != nil {
+		return nil, err
 	}
 	if len(s.Manifests) > 0 {
 		p.objects, err = manifest.Load(ctx, manifest.Options{Filenames: s.Manifests, Recursive: s.Recursive, Stdin: stdin})

@@ -54,6 +54,7 @@ type runner struct {
 	Options
 	spec     Spec
 	prepared *prepared
+	seed     int64 // of prepared
 	result   *Result
 	n        int    // of the play
 	scratch  string // for kubeconfigs and logs if there is no results folder
@@ -87,7 +88,7 @@ func Run(ctx context.Context, spec Spec, opts Options) (*Result, error) {
 	if opts.Notify == nil {
 		opts.Notify = func(string) {}
 	}
-	r := &runner{Options: opts, spec: spec, prepared: ready, result: &Result{
+	r := &runner{Options: opts, spec: spec, prepared: ready, seed: spec.Seed, result: &Result{
 		Spec: spec, Env: lab.CaptureEnv(time.Now(), opts.Build, opts.Args),
 	}}
 	for _, p := range spec.Programs {
@@ -131,6 +132,13 @@ func (r *runner) all(ctx context.Context) error {
 
 // play plays and judges one play.
 func (r *runner) play(ctx context.Context, program Program, pl plan, seed int64, round int) (*Play, error) {
+	if seed != r.seed {
+		var err error
+		if r.prepared, err = r.prepared.again(r.spec, seed); err != nil {
+			return nil, err
+		}
+		r.seed = seed
+	}
 	r.n++
 	out := &Play{Plan: pl.name, Round: round, Name: fmt.Sprintf("program=%s/faults=%s/round=%d", program.Label, pl.name, round)}
 	out.Folder = filepath.Join("plays", fmt.Sprintf("%02d-%s-%s", r.n, program.Label, fileName(pl.name)))

@@ -44,13 +44,19 @@ func (o *Result) sentence() string {
 		default:
 			what += "; the smallest fault plan that fails is " + strings.Join(s.Faults, "; ")
 		}
+		if s.Repeated > 0 && s.Failed == 0 {
+			what += ", which passed when it was repeated"
+		}
 	}
 	if len(o.Programs) == 2 {
 		return what + ". " + o.difference()
 	}
 	if f := o.Plays[0].Figures; f[UnitP99] > 0 {
-		what += fmt.Sprintf("; %s, p99 of the reconcile latency is %s", o.Plays[0].Plan, show(f[UnitP99], UnitP99))
-		what = strings.Replace(what, "none, p99", "without faults, p99", 1)
+		with := "without faults"
+		if plan := o.Plays[0].Plan; plan != PlanNone {
+			with = "with faults (" + plan + ")"
+		}
+		what += fmt.Sprintf("; %s, p99 of the reconcile latency is %s", with, show(f[UnitP99], UnitP99))
 	}
 	return what + "."
 }
