@@ -117,7 +117,7 @@ func drawPlays(p *panel, plays []*controller.Play) {
 	}
 	if len(latency.curves) > 0 {
 		p.add(latency, figure{Kind: "latency", Title: "Reconcile latency",
-			Caption: "From the intended time of an event to the first write of the controller that answers it: a dot for each event, the slowest of each interval if there are more than 600."},
+			Caption: "From the intended time of an event to the first write of the controller that answers it: a dot for each event, the slowest of each interval if there are many."},
 			"Reconcile latency of each answered event over the time of the storm, on a logarithmic axis.")
 	}
 	for _, play := range plays {
