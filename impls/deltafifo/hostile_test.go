@@ -146,11 +146,12 @@ func TestDeletePanics(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		want := []string{"Added a", "Deleted known", "Added b"}
+		want := []string{"Added a", "Added b", "Deleted known"}
 		if v.Baseline() {
-			want = slices.Delete(want, 1, 2)
+			want = want[:2]
 		}
-		if !slices.Equal(popped, want) {
+		// Shards have no order between keys.
+		if slices.Sort(popped); !slices.Equal(popped, want) {
 			t.Errorf("popped %q, want %q", popped, want)
 		}
 	})
