@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"watchlab/bench/controller/verdict"
 	"watchlab/bench/stats"
 )
 
@@ -147,7 +148,8 @@ type failed struct {
 	program, verdict string
 	plays, failed    int
 	first            *Play
-	lines            []string // of the first play
+	shown            verdict.Verdict // of the first play
+	lines            []string        // of the first play
 }
 
 // failures returns the failed verdicts, the baseline's last.
@@ -166,7 +168,7 @@ func (r *Result) failures() []*failed {
 				continue
 			}
 			if f.failed++; f.first == nil {
-				f.first, f.lines = p, r.failure(p, v)
+				f.first, f.shown, f.lines = p, v, r.failure(p, v)
 			}
 		}
 	}

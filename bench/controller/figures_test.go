@@ -1,6 +1,9 @@
 package controller_test
 
 import (
+	"encoding/json"
+	"io"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -113,7 +116,7 @@ func compared() *controller.Result {
 			}
 			p := controller.Play{Plan: "none", Round: round + 1, Name: "program=" + program + "/faults=none", Figures: map[string]float64{
 				controller.UnitP99: slow * (1e6 + float64(round)*1e3), controller.UnitRequests: 100 + float64(round*7%5),
-				controller.UnitRSS: 64 << 20, controller.UnitCPU: 2.5e9,
+				controller.UnitRSS: 64 << 20, controller.UnitCPU: 2.5e9, controller.UnitUseless: 0,
 			}}
 			p.Program = program
 			p.Verdicts = []verdict.Verdict{{Name: verdict.HotLoop, Failed: program == controller.New && round == 1, Text: "12 writes changed nothing",
@@ -133,6 +136,32 @@ func TestCompared(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	}
+	var again controller.Result
+	if err := json.Unmarshal([]byte(text(t, r.WriteJSON)), &again); err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range again.Compared {
+		want := r.Compared[i]
+		if c.Unit == controller.UnitUseless {
+			if !math.IsNaN(c.Stats.Ratio) || !math.IsNaN(want.Stats.Ratio) {
+				t.Errorf("a ratio to 0: %v, %v in JSON", want.Stats.Ratio, c.Stats.Ratio)
+			}
+		} else if c.Stats.Ratio != want.Stats.Ratio || c.Lost != want.Lost || c.Stats.P != want.Stats.P {
+			t.Errorf("%+v in JSON, %+v", c, want)
+		}
+	}
+	r.Plays = r.Plays[:1]
+	if r.Finish(); len(r.Compared) != 0 {
+		t.Errorf("%+v with one play", r.Compared)
+	}
+	if err := r.WriteJSON(io.Discard); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestComparedText: text and benchmark lines of a comparison.
+func TestComparedText(t *testing.T) {
+	r := compared()
 	golden.Check(t, "text.txt", text(t, r.Text))
 	golden.Check(t, "bench.txt", text(t, r.WriteBench))
 }
@@ -145,11 +174,11 @@ func TestSentence(t *testing.T) {
 	}{
 		{func() {}, "No play has finished."},
 		{func() {
-			one.Plays = []controller.Play{{Plan: "none", Figures: map[string]float64{controller.UnitP99: 12.3e6}}}
+			one.Plays = []controller.Play{{Play: record.Play{Program: controller.New}, Plan: "none", Figures: map[string]float64{controller.UnitP99: 12.3e6}}}
 		},
 			"The controller passes 1 play of deployments.yaml; without faults, p99 of the reconcile latency is 12.3ms."},
 		{func() {
-			one.Plays = append(one.Plays, controller.Play{Plan: "all", Verdicts: []verdict.Verdict{{Name: verdict.Leak, Failed: true}}})
+			one.Plays = append(one.Plays, controller.Play{Play: record.Play{Program: controller.New}, Plan: "all", Verdicts: []verdict.Verdict{{Name: verdict.Leak, Failed: true}}})
 			one.Shrunk = &controller.Shrunk{Faults: []string{"gone:at=3s"}}
 		}, "The controller fails 1 of 2 plays of deployments.yaml: leak; the smallest fault plan that fails is gone:at=3s; without faults, p99 of the reconcile latency is 12.3ms."},
 		{func() { one.Shrunk.Faults = nil },

@@ -1,6 +1,9 @@
 package controller
 
 import (
+	"encoding/json"
+	"math"
+
 	"watchlab/bench/cell"
 	"watchlab/bench/controller/record"
 	"watchlab/bench/controller/verdict"
@@ -97,4 +100,38 @@ type Compared struct {
 	Stats stats.Comparison `json:"stats"`
 	Lost  bool             `json:"lost"` // significantly worse than the baseline
 	Won   bool             `json:"won"`
+}
+
+// comparedJSON is the JSON form of [Compared]. JSON has no NaN, the ratio to 0.
+type comparedJSON struct {
+	Cell  string `json:"cell"`
+	Unit  string `json:"unit"`
+	Stats struct {
+		stats.Comparison
+		Ratio *float64
+	} `json:"stats"`
+	Lost bool `json:"lost"`
+	Won  bool `json:"won"`
+}
+
+// MarshalJSON implements [json.Marshaler]. The ratio to 0 is null.
+func (c Compared) MarshalJSON() ([]byte, error) {
+	out := comparedJSON{Cell: c.Cell, Unit: c.Unit, Lost: c.Lost, Won: c.Won}
+	if out.Stats.Comparison = c.Stats; !math.IsNaN(c.Stats.Ratio) {
+		out.Stats.Ratio = &c.Stats.Ratio
+	}
+	return json.Marshal(out)
+}
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (c *Compared) UnmarshalJSON(data []byte) error {
+	var in comparedJSON
+	if err := json.Unmarshal(data, &in); err != nil {
+		return err
+	}
+	*c = Compared{Cell: in.Cell, Unit: in.Unit, Stats: in.Stats.Comparison, Lost: in.Lost, Won: in.Won}
+	if c.Stats.Ratio = math.NaN(); in.Stats.Ratio != nil {
+		c.Stats.Ratio = *in.Stats.Ratio
+	}
+	return nil
 }

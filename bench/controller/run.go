@@ -269,7 +269,11 @@ func (o *Result) compare() {
 	}
 	for _, c := range cells {
 		v := values[c]
-		s := stats.Compare(v[o.Programs[0]], v[o.Programs[1]]).BestOf(len(cells))
+		old, now := v[o.Programs[0]], v[o.Programs[1]]
+		if len(old) == 0 || len(now) == 0 {
+			continue // not played yet
+		}
+		s := stats.Compare(old, now).BestOf(len(cells))
 		out := Compared{Cell: "faults=" + c.plan, Unit: c.unit, Stats: s}
 		if s.Significant {
 			out.Lost, out.Won = s.To > s.From, s.To < s.From

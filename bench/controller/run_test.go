@@ -101,6 +101,40 @@ func names(t *testing.T, dir string) (names []string) {
 	return names
 }
 
+// TestAgainst: two programs are played in turn, and the results folder can be read after each play.
+func TestAgainst(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "results")
+	s := spec(t, correct)
+	s.Programs = []controller.Program{{Label: controller.Old, Command: copier(t, correct)}, s.Programs[0]}
+	s.Rounds = 2
+	var kept []int // plays in the folder when the next one begins
+	r, err := play(t, s, controller.Options{Dir: dir, Progress: func(p controller.Progress) {
+		if p.State != controller.Starting || p.Play == 1 {
+			return
+		}
+		o, err := controller.ReadResult(dir)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		kept = append(kept, len(o.Plays))
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var order []string
+	for _, p := range r.Plays {
+		order = append(order, p.Program)
+	}
+	if !slices.Equal(order, []string{"old", "new", "new", "old"}) || !slices.Equal(kept, []int{1, 2, 3}) {
+		t.Errorf("order %v, plays kept %v", order, kept)
+	}
+	if len(r.Compared) == 0 || r.Compared[0].Stats.Testable {
+		t.Errorf("%+v of two rounds", r.Compared)
+	}
+}
+
 // TestShrunk: of two faults, only one makes the program fail.
 func TestShrunk(t *testing.T) {
 	t.Parallel()

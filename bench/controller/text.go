@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -19,23 +20,9 @@ func (o *Result) sentence() string {
 	if len(o.Plays) == 0 {
 		return "No play has finished."
 	}
-	failed, names := 0, []string{}
-	for i := range o.Plays {
-		p := &o.Plays[i]
-		if !p.Failed() {
-			continue
-		}
-		failed++
-		for _, v := range p.Verdicts {
-			text := v.Name
-			if v.Failed && !strings.Contains(strings.Join(names, ", "), text) {
-				names = append(names, text)
-			}
-		}
-	}
-	what := "The controller passes " + plural(len(o.Plays), "play") + " of " + o.Spec.Played()
-	if failed > 0 {
-		what = fmt.Sprintf("The controller fails %d of %s of %s: %s", failed, plural(len(o.Plays), "play"), o.Spec.Played(), strings.Join(names, ", "))
+	what := o.outcome("The controller", o.Programs[len(o.Programs)-1])
+	if len(o.Programs) == 2 {
+		what = o.outcome("New", New) + ", and " + o.outcome("old", Old)
 	}
 	if s := o.Shrunk; s != nil {
 		switch len(s.Faults) {
@@ -59,6 +46,31 @@ func (o *Result) sentence() string {
 		what += fmt.Sprintf("; %s, p99 of the reconcile latency is %s", with, show(f[UnitP99], UnitP99))
 	}
 	return what + "."
+}
+
+// outcome says how many plays of a program have passed.
+func (o *Result) outcome(who, program string) string {
+	plays, failed, names := 0, 0, []string{}
+	for i := range o.Plays {
+		p := &o.Plays[i]
+		if p.Program != program {
+			continue
+		}
+		if plays++; !p.Failed() {
+			continue
+		}
+		failed++
+		for _, v := range p.Verdicts {
+			if v.Failed && !slices.Contains(names, v.Name) {
+				names = append(names, v.Name)
+			}
+		}
+	}
+	of := plural(plays, "play") + " of " + o.Spec.Played()
+	if failed == 0 {
+		return who + " passes " + of
+	}
+	return fmt.Sprintf("%s fails %d of %s: %s", who, failed, of, strings.Join(names, ", "))
 }
 
 // difference says which figures differ between two programs.
@@ -143,8 +155,14 @@ func (o *Result) Text(w io.Writer) error {
 	if err := tab.Flush(); err != nil {
 		return err
 	}
-	for i := range o.Plays {
-		o.Plays[i].failures(w)
+	for _, f := range o.failures() {
+		fmt.Fprintf(w, "\n%s: %s: %s\n", f.first.Name, f.verdict, f.shown.Text)
+		for _, e := range f.shown.Evidence {
+			fmt.Fprintf(w, "  %8s  %s\n", e.At.Round(time.Millisecond), e.Text)
+		}
+		if f.failed > 1 {
+			fmt.Fprintf(w, "  %d of %s of this program failed so\n", f.failed, plural(f.plays, "play"))
+		}
 	}
 	if s := o.Shrunk; s != nil {
 		plan := "none: it fails without faults"
@@ -158,18 +176,6 @@ func (o *Result) Text(w io.Writer) error {
 		fmt.Fprintln(w, "\nInterrupted: later plays are missing.")
 	}
 	return nil
-}
-
-func (p *Play) failures(w io.Writer) {
-	for _, v := range p.Verdicts {
-		if !v.Failed {
-			continue
-		}
-		fmt.Fprintf(w, "\n%s: %s: %s\n", p.Name, v.Name, v.Text)
-		for _, e := range v.Evidence {
-			fmt.Fprintf(w, "  %8s  %s\n", e.At.Round(time.Millisecond), e.Text)
-		}
-	}
 }
 
 // command is the command that plays a fault plan of the Spec again, without the comparison.
