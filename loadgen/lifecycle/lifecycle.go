@@ -70,6 +70,7 @@ type Cluster struct {
 	nodes   []*object
 	turn    int // of the next node
 	planned int // actions so far
+	live    int // actions of agenda that are not cancelled
 	agenda  agenda
 }
 
@@ -164,6 +165,7 @@ func (c *Cluster) Run(ctx context.Context, client dynamic.Interface) error {
 				continue
 			}
 			delete(a.of.planned, a.name)
+			c.live--
 			if err := a.run(ctx); err != nil && ctx.Err() == nil && !harmless(err) {
 				return fmt.Errorf("lifecycle: %s of %s %s: %w", a.name, a.of.kind.Kind, a.of.meta.GetName(), err)
 			}
@@ -174,7 +176,7 @@ func (c *Cluster) Run(ctx context.Context, client dynamic.Interface) error {
 			wait = timer.C
 		}
 		c.mu.Lock()
-		c.due, c.active = len(c.agenda), false
+		c.due, c.active = c.live, false
 		c.mu.Unlock()
 		select {
 		case <-c.wake:
@@ -214,6 +216,9 @@ func (c *Cluster) learn(change *apiserver.Change) {
 	}
 	if change.Type == watch.Deleted {
 		o.gone = true
+		for name := range o.planned {
+			c.cancel(o, name)
+		}
 		c.forget(o)
 		return
 	}
@@ -249,20 +254,17 @@ func (c *Cluster) plan(o *object, name string, delay time.Duration, run func(con
 	}
 	at := time.Now().Add(time.Duration(float64(delay) / c.opts.Speed))
 	c.planned++
-	a := &action{at: at, n: c.planned, name: name, of: o, run: func(ctx context.Context) error {
-		if o.gone {
-			return nil
-		}
-		return run(ctx)
-	}}
+	c.live++
+	a := &action{at: at, n: c.planned, name: name, of: o, run: run}
 	o.planned[name] = a
 	heap.Push(&c.agenda, a)
 }
 
 // cancel takes a planned action back.
-func (o *object) cancel(name string) {
+func (c *Cluster) cancel(o *object, name string) {
 	if a := o.planned[name]; a != nil {
 		a.run = nil
+		c.live--
 		delete(o.planned, name)
 	}
 }

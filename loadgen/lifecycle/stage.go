@@ -303,7 +303,7 @@ func (c *Cluster) advance(o *object) {
 		if slices.Contains(matching, o.stage) {
 			return
 		}
-		o.cancel(o.stage.action())
+		c.cancel(o, o.stage.action())
 		o.stage = nil
 	}
 	if len(matching) == 0 {
