@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/restmapper"
 
+	"watchlab/bench/controller/program"
 	"watchlab/bench/controller/record"
 	"watchlab/bench/experiment"
 	"watchlab/loadgen/apiserver"
@@ -89,8 +91,12 @@ func (p *session) play(ctx context.Context, serve func(Setup) (Server, error)) (
 	// They hold the tokens.
 	defer func() {
 		for _, client := range p.clients {
-			_ = os.Remove(p.kubeconfig(client))
-			_ = os.Remove(filepath.Join(p.dir, client)) // if the program left it empty
+			dir := filepath.Join(p.dir, client)
+			if gone := os.Remove(p.kubeconfig(client)); gone != nil && !errors.Is(gone, fs.ErrNotExist) {
+				err = errors.Join(err, gone)
+			}
+			err = errors.Join(err, program.Clean(dir))
+			_ = os.Remove(dir) // if the program left it empty
 		}
 	}()
 	p.recorder = record.NewRecorder()

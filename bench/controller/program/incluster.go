@@ -3,6 +3,7 @@ package program
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 )
@@ -22,6 +23,24 @@ const ServiceAccount = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 // ErrInCluster means that this machine cannot run a program as in a pod.
 var ErrInCluster = errors.New("cannot run the program as in a cluster; run it with a kubeconfig")
+
+// The folders of InCluster in that of the program.
+const (
+	accountFolder = "serviceaccount"
+	mountFolder   = "mount" // mount point in the program's namespace
+)
+
+// Clean removes the files of InCluster, the token among them, from the folder of a program that has ended.
+func Clean(dir string) error {
+	return errors.Join(os.RemoveAll(filepath.Join(dir, accountFolder)), ignoreMissing(os.Remove(filepath.Join(dir, mountFolder))))
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
 
 // write writes the files of the service account.
 func (c *InCluster) write(folder string) error {

@@ -38,7 +38,7 @@ func init() {
 func (c *InCluster) enter(cmd *exec.Cmd, dir string) (started func() error, err error) {
 	self, err := os.Executable()
 	if err == nil {
-		err = c.write(filepath.Join(dir, "serviceaccount"))
+		err = c.write(filepath.Join(dir, accountFolder))
 	}
 	if err != nil {
 		return nil, inClusterError(err)
@@ -81,7 +81,7 @@ func continueInCluster(dir string) error {
 	if err := os.Unsetenv(childVariable); err != nil {
 		return err
 	}
-	if err := mountServiceAccount(filepath.Join(dir, "serviceaccount"), filepath.Join(dir, "mount")); err != nil {
+	if err := mountServiceAccount(filepath.Join(dir, accountFolder), filepath.Join(dir, mountFolder)); err != nil {
 		return err
 	}
 	runtime.LockOSThread() // Capabilities are those of a thread.

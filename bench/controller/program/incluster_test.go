@@ -78,6 +78,14 @@ func TestInCluster(t *testing.T) {
 	if after, _ := os.Stat(program.ServiceAccount); (before == nil) != (after == nil) {
 		t.Error("this process sees the service account")
 	}
+	for range 2 {
+		if err := program.Clean(dir); err != nil {
+			t.Error(err)
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 || left[0].Name() != "log" {
+		t.Errorf("%v, %v: the token is left", left, err)
+	}
 }
 
 // TestInClusterEntries: the program sees the other entries of the folders above the service account.
