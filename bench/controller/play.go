@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -92,10 +91,7 @@ func (p *session) play(ctx context.Context, serve func(Setup) (Server, error)) (
 	defer func() {
 		for _, client := range p.clients {
 			dir := filepath.Join(p.dir, client)
-			if gone := os.Remove(p.kubeconfig(client)); gone != nil && !errors.Is(gone, fs.ErrNotExist) {
-				err = errors.Join(err, gone)
-			}
-			err = errors.Join(err, program.Clean(dir))
+			err = errors.Join(err, os.RemoveAll(p.kubeconfig(client)), program.Clean(dir))
 			_ = os.Remove(dir) // if the program left it empty
 		}
 	}()

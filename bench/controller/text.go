@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/perf/benchunit"
 
+	"watchlab/bench/lab"
 	"watchlab/bench/stats"
 )
 
@@ -66,7 +67,7 @@ func (o *Result) outcome(who, program string) string {
 			}
 		}
 	}
-	of := plural(plays, "play") + " of " + o.Spec.Played()
+	of := lab.Plural(plays, "play") + " of " + o.Spec.Played()
 	if failed == 0 {
 		return who + " passes " + of
 	}
@@ -114,13 +115,6 @@ func show(v float64, unit string) string {
 	return strconv.FormatFloat(v, 'g', 6, 64)
 }
 
-func plural(n int, what string) string {
-	if n != 1 {
-		what += "s"
-	}
-	return fmt.Sprint(n, " ", what)
-}
-
 // shown are the columns of the table of plays.
 var shown = []string{UnitP50, UnitP99, UnitConverge, UnitRequests, UnitRefused, UnitRelists, UnitBehind, UnitCPU, UnitRSS}
 
@@ -161,7 +155,7 @@ func (o *Result) Text(w io.Writer) error {
 			fmt.Fprintf(w, "  %8s  %s\n", e.At.Round(time.Millisecond), e.Text)
 		}
 		if f.failed > 1 {
-			fmt.Fprintf(w, "  %d of %s of this program failed so\n", f.failed, plural(f.plays, "play"))
+			fmt.Fprintf(w, "  %d of %s of this program failed so\n", f.failed, lab.Plural(f.plays, "play"))
 		}
 	}
 	if s := o.Shrunk; s != nil {
@@ -170,7 +164,7 @@ func (o *Result) Text(w io.Writer) error {
 			plan = strings.Join(s.Faults, "; ")
 		}
 		fmt.Fprintf(w, "\nSmallest fault plan that still fails (%s): %s\n", s.Verdict, plan)
-		fmt.Fprintf(w, "  %d of %d occurrences, found in %s; it failed %d of %d times\n  %s\n", len(s.Faults), s.Of, plural(s.Plays, "play"), s.Failed, s.Repeated, s.Command)
+		fmt.Fprintf(w, "  %d of %d occurrences, found in %s; it failed %d of %d times\n  %s\n", len(s.Faults), s.Of, lab.Plural(s.Plays, "play"), s.Failed, s.Repeated, s.Command)
 	}
 	if o.Interrupted {
 		fmt.Fprintln(w, "\nInterrupted: later plays are missing.")

@@ -3,7 +3,6 @@ package program
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 )
@@ -32,14 +31,7 @@ const (
 
 // Clean removes the files of InCluster, the token among them, from the folder of a program that has ended.
 func Clean(dir string) error {
-	return errors.Join(os.RemoveAll(filepath.Join(dir, accountFolder)), ignoreMissing(os.Remove(filepath.Join(dir, mountFolder))))
-}
-
-func ignoreMissing(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
+	return errors.Join(os.RemoveAll(filepath.Join(dir, accountFolder)), os.RemoveAll(filepath.Join(dir, mountFolder)))
 }
 
 // write writes the files of the service account.

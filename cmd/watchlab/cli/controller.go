@@ -179,8 +179,6 @@ func (f *controllerFlags) blame(cmd *cobra.Command, err error) error {
 		flag = "faults"
 	case "restarts":
 		flag = "restart"
-	case "manifests":
-		flag = "manifest"
 	}
 	if flag = cmp.Or(flag, field.Field); f.file == "" || cmd.Flags().Changed(flag) {
 		return badFlag(flag, field.Err)
