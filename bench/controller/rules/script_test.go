@@ -3,8 +3,6 @@ package rules
 import (
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,35 +34,26 @@ import (
 // A change keeps the fields of the object's last one. The field owner is KIND:NAME:UID, and a name with a capital is a
 // condition. The section want has a line for each reaction, and for each violation.
 func TestScripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("%v: no scripts", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			data, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			input, _, ok := strings.Cut(string(data), "-- want --\n")
-			head, play, okPlay := strings.Cut(input, "-- play --\n")
-			_, source, okRules := strings.Cut(head, "-- rules --\n")
-			if !ok || !okPlay || !okRules {
-				t.Fatal("a section is missing")
-			}
-			var r *Rules
-			if strings.Contains(source, ":") {
-				r, err = Parse("script", []byte(source))
-			} else {
-				r, err = Load(strings.TrimSpace(source))
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			p := playOf(t, play)
-			golden.Check(t, filepath.Base(file), input+"-- want --\n"+outcome(r, p))
-		})
-	}
+	golden.Scripts(t, func(t *testing.T, _, text string) string {
+		input, _, ok := strings.Cut(text, "-- want --\n")
+		head, play, okPlay := strings.Cut(input, "-- play --\n")
+		_, source, okRules := strings.Cut(head, "-- rules --\n")
+		if !ok || !okPlay || !okRules {
+			t.Fatal("a section is missing")
+		}
+		var r *Rules
+		var err error
+		if strings.Contains(source, ":") {
+			r, err = Parse("script", []byte(source))
+		} else {
+			r, err = Load(strings.TrimSpace(source))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := playOf(t, play)
+		return input + "-- want --\n" + outcome(r, p)
+	})
 }
 
 func outcome(r *Rules, p *record.Play) string {

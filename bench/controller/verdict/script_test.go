@@ -2,8 +2,6 @@ package verdict
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,41 +34,30 @@ import (
 // may be a sum such as 5+{n}. The lines after = are what is expected: the sentence of the verdict, and the evidence of all
 // failed verdicts.
 func TestScripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("%v: no scripts", err)
-	}
-	for _, file := range files {
-		name := strings.TrimSuffix(filepath.Base(file), ".txt")
-		t.Run(name, func(t *testing.T) {
-			data, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
+	golden.Scripts(t, func(t *testing.T, name, text string) string {
+		var out strings.Builder
+		c := newScript()
+		inCase := false
+		judge := func() {
+			if inCase {
+				out.WriteString(c.outcome(strings.ReplaceAll(name, "-", " ")))
 			}
-			var out strings.Builder
-			c := newScript()
-			inCase := false
-			judge := func() {
-				if inCase {
-					out.WriteString(c.outcome(strings.ReplaceAll(name, "-", " ")))
-				}
+		}
+		for line := range strings.Lines(text) {
+			if strings.HasPrefix(line, "=") {
+				continue
 			}
-			for line := range strings.Lines(string(data)) {
-				if strings.HasPrefix(line, "=") {
-					continue
-				}
-				if strings.HasPrefix(line, "-- ") {
-					judge()
-					c, inCase = newScript(), true
-				} else if inCase {
-					c.repeat(t, strings.TrimSpace(line))
-				}
-				out.WriteString(line)
+			if strings.HasPrefix(line, "-- ") {
+				judge()
+				c, inCase = newScript(), true
+			} else if inCase {
+				c.repeat(t, strings.TrimSpace(line))
 			}
-			judge()
-			golden.Check(t, filepath.Base(file), out.String())
-		})
-	}
+			out.WriteString(line)
+		}
+		judge()
+		return out.String()
+	})
 }
 
 type script struct {
