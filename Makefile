@@ -6,7 +6,7 @@ COMMIT  := $(shell git describe --always --exclude '*' --abbrev=12 --dirty 2>/de
 LDFLAGS := -X watchlab/cmd/watchlab/cli.commit=$(COMMIT)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run bench results-archive test e2e mutants soak audit lint example control-plane dashboards dashboards-up dashboards-down image kind-up image-load kind-run kind-results kind-clean kind-down kwok-nodes e2e-kind clean
+.PHONY: help build run bench results-archive test e2e mutants soak audit versions lint example control-plane dashboards dashboards-up dashboards-down image kind-up image-load kind-run kind-results kind-clean kind-down kwok-nodes e2e-kind clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,6 +61,9 @@ STAGES ?=
 audit: ## Check the claims of README and guides and write a report to results/, 30 minutes (STAGES=false-alarms)
 	scripts/audit.sh $(STAGES)
 
+versions: ## Compare client-go's informers, minor by minor, into results/, 40 minutes (ROUNDS=6)
+	cd bench/clientgo && $(GO) run . -rounds $(or $(ROUNDS),6) -out '$(CURDIR)/results/$(shell date +%F)-$(COMMIT)-versions'
+
 # FAULTS is how long informers and caches meet faults. E2E are flags of go test.
 FAULTS ?= 5m
 E2E    ?=
@@ -75,11 +78,11 @@ e2e: build ## Test with real programs and a real kubelet (FAULTS=5m)
 	cd bench/e2e && $(GO) vet ./... && WATCHLAB=$(CURDIR)/$(BIN)/watchlab $(GO) test -count 1 -timeout 60m $(E2E) ./...
 	cd bench/e2e && $(GO) test -count 1 -timeout 0 -run '^TestCachesThroughFaults$$' ./controllerruntime -faults $(FAULTS)
 	$(GO) test -count 1 -timeout 0 -run '^TestOverTCP$$' ./loadgen/fault -faults $(FAULTS)
-	@set -e; for m in bench/kubelet bench/controllerruntime; do \
+	@set -e; for m in bench/kubelet bench/controllerruntime bench/clientgo; do \
 		(cd $$m && $(GO) vet ./... && $(GO) test ./... && $(GO) test -run '^$$' -bench . -benchtime 1x ./...); done
 
 lint: ## Run golangci-lint
-	@set -e; lint=$$(scripts/program.sh golangci-lint); for m in . bench/kubelet bench/controllerruntime bench/e2e scripts/tools; do \
+	@set -e; lint=$$(scripts/program.sh golangci-lint); for m in . bench/kubelet bench/controllerruntime bench/clientgo bench/e2e scripts/tools; do \
 		echo "golangci-lint run $$m"; (cd $$m && $$lint run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...); done
 
 control-plane: ## Run a real Kubernetes control plane on the loopback until Ctrl-C

@@ -5,7 +5,7 @@
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 name=${1:?name of a program} arch=${2:-}
-pin=$root/scripts/tools flags='-s -w'
+pin=$root/scripts/tools flags='-s -w' version='' options=()
 case $name in
 golangci-lint) module=github.com/golangci/golangci-lint/v2 package=$module/cmd/golangci-lint ;;
 kind) module=sigs.k8s.io/kind package=$module ;;
@@ -27,12 +27,22 @@ cert-manager-controller)
 controller-runtime-builtins | controller-runtime-crd)
 	pin=$root/bench/controllerruntime module=sigs.k8s.io/controller-runtime package=$module/examples/${name#controller-runtime-}
 	;;
+# One minor of client-go, for bench/clientgo. The newest is that of its go.mod; clientgo@ours has our informer.
+clientgo@*)
+	pin=$root/bench/clientgo module=k8s.io/client-go package=./player minor=${name#*@}
+	version=$(awk -v m="$module" '$1 == m { print $NF; exit }' "$pin/go.mod")
+	case $minor in
+	ours) options+=(-tags ours) ;;
+	"${version:1:4}") ;;
+	*) options+=(-modfile "v$minor.mod") version=$(awk -v m="$module" '$1 == m && $2 == "=>" { print $NF }' "$pin/v$minor.mod") ;;
+	esac
+	;;
 *)
 	echo "program.sh: scripts/tools does not pin $name" >&2
 	exit 3
 	;;
 esac
-version=$(awk -v m="$module" '$1 == m && $2 ~ /^v/ { print $2; exit } $2 == m { print $3; exit }' "$pin/go.mod")
+version=${version:-$(awk -v m="$module" '$1 == m && $2 ~ /^v/ { print $2; exit } $2 == m { print $3; exit }' "$pin/go.mod")}
 case $pin in
 */kube) # Kubernetes reports the release that the linker sets.
 	IFS=. read -r major minor _ <<<"${version#v}"
@@ -46,12 +56,13 @@ if [ "$name" = prometheus ]; then
 	flags+=" -X github.com/prometheus/common/version.Version=$(echo "${version#v0.}" | awk -F. '{ printf "%d.%d.%d", $1 / 100, $1 % 100, $2 }')"
 fi
 program=$root/bin/programs/$name-$version/$name${arch:+-linux-$arch}
-if [ ! -x "$program" ]; then
+# The players of client-go's minors are part of this tree: the build cache knows what changed.
+if [ ! -x "$program" ] || [[ $name == clientgo@* ]]; then
 	echo "program.sh: building $name $version" >&2
 	mkdir -p "$(dirname "$program")"
 	if [ -n "$arch" ]; then export GOOS=linux GOARCH=$arch; fi
 	# The program has its name only when it is complete.
-	(cd "$pin" && GOWORK=off GOFLAGS='' CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "$flags" -o "$program.$$" "$package")
+	(cd "$pin" && GOWORK=off GOFLAGS='' CGO_ENABLED=0 go build -trimpath -buildvcs=false "${options[@]}" -ldflags "$flags" -o "$program.$$" "$package")
 	mv "$program.$$" "$program"
 fi
 echo "$program"

@@ -1,0 +1,199 @@
+// The command clientgo compares informers of several minors of client-go, with their feature
+// gates, in one run of interleaved rounds. It plays each round in a program that is built with
+// that minor (package player). All else that the programs contain is equal.
+//
+//	make versions
+//	go run . -baselines clientgo@0.33/realfifo,clientgo@0.37/realfifo-unlocked -storms rollout -rounds 6 -out DIR
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+
+	"watchlab/bench/cell"
+	"watchlab/bench/clientgo/round"
+	"watchlab/bench/lab"
+	"watchlab/loadgen/pace"
+	"watchlab/loadgen/storm"
+)
+
+const (
+	// list is the storm that has only an initial list.
+	list        = "list"
+	pods        = 5_000
+	listedPods  = 20_000
+	maxEvents   = 50_000 // of an unpaced round
+	programRoot = "../.."
+)
+
+// defaults change one thing at a time, the code of a minor or a gate, up to the newest minor's default.
+const defaults = "clientgo@0.31/deltafifo,clientgo@0.32/deltafifo,clientgo@0.33/deltafifo,clientgo@0.33/realfifo," +
+	"clientgo@0.34/realfifo,clientgo@0.35/realfifo-list,clientgo@0.35/realfifo,clientgo@0.35/realfifo-batch," +
+	"clientgo@0.36/realfifo-batch,clientgo@0.36/realfifo-unlocked,clientgo@0.37/realfifo-unlocked,clientgo@ours/ring"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	code := command(ctx)
+	stop()
+	os.Exit(code)
+}
+
+func command(ctx context.Context) (code int) {
+	names := flag.String("baselines", defaults, "`names` of client-go's minors with their queues")
+	storms := flag.String("storms", "rollout,nodeloss,hotkey,list", "`profiles`, or list for the initial list")
+	rate := flag.Int("pace", 5_000, "`events/s` of the paced rounds, which last 1 s; 0 for none")
+	rounds := flag.Int("rounds", 6, "interleaved rounds; below 4 no difference is testable")
+	out := flag.String("out", "", "results `folder` to create")
+	flag.Parse()
+	p, err := newPlan(strings.Split(*names, ","), strings.Split(*storms, ","), *rate)
+	switch {
+	case err != nil:
+	case *out == "":
+		err = errors.New("-out: a results folder is needed")
+	case *rounds < 1:
+		err = fmt.Errorf("-rounds: %d (want 1 or more)", *rounds)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
+	if err := p.run(ctx, *rounds, *out); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// plan is the comparison of baselines, one for each storm.
+type plan struct {
+	baselines   []baseline
+	comparisons []lab.Comparison
+	plays       map[string]play // by the cell's name
+}
+
+// play is one cell's play: who plays what.
+type play struct {
+	baseline
+	round.Request
+}
+
+func newPlan(names, storms []string, rate int) (*plan, error) {
+	p := &plan{plays: map[string]play{}}
+	if rate < 0 || rate > maxEvents {
+		return nil, fmt.Errorf("-pace: %d (want 0 to %d)", rate, maxEvents)
+	}
+	for _, name := range names {
+		b, err := parseBaseline(name)
+		if err != nil {
+			return nil, fmt.Errorf("-baselines: %w", err)
+		}
+		p.baselines = append(p.baselines, b)
+	}
+	for _, name := range storms {
+		requests := []round.Request{{Storm: name, Pods: pods, Events: maxEvents}}
+		if rate > 0 {
+			requests = append(requests, round.Request{Storm: name, Pods: pods, Events: rate, Pace: pace.Rate(rate).Pace()})
+		}
+		if name == list {
+			requests = []round.Request{{Storm: "steady", Pods: listedPods}}
+		} else if _, err := storm.NewProfile(name); err != nil {
+			return nil, fmt.Errorf("-storms: %w", err)
+		}
+		p.add(name, requests)
+	}
+	return p, nil
+}
+
+// add adds the comparison of a storm. All guarantee the order of each key; that is what is checked.
+func (p *plan) add(name string, requests []round.Request) {
+	c := lab.Comparison{Family: "deltafifo", Title: "informers of client-go's minors, storm " + name, Latency: round.Handled}
+	for i, b := range p.baselines {
+		for _, r := range requests {
+			r.Impl = b.impl()
+			cl := lab.Cell{
+				Name:       "Informer",
+				Labels:     lab.Labels{{Key: "impl", Value: b.label()}, {Key: "storm", Value: name}, {Key: "rate", Value: r.Pace.String()}},
+				Guarantees: "order per key", Class: "order per key", Baseline: i == 0,
+				New: func() (lab.Workload, error) { return nil, errors.New("played by a program") },
+			}
+			c.Cells = append(c.Cells, cl)
+			p.plays[cl.BenchName()] = play{b, r}
+		}
+	}
+	p.comparisons = append(p.comparisons, c)
+}
+
+// run builds the programs, plays the rounds and writes the results folder.
+func (p *plan) run(ctx context.Context, rounds int, dir string) error {
+	programs := map[string]string{}
+	for _, b := range p.baselines {
+		if programs[b.program()] == "" {
+			path, err := output(ctx, filepath.Join(programRoot, "scripts/program.sh"), b.program())
+			if err != nil {
+				return err
+			}
+			programs[b.program()] = path
+		}
+	}
+	revision, err := output(ctx, "git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
+	if err != nil {
+		return err
+	}
+	commit, dirty := strings.CutSuffix(revision, "-dirty")
+	o, err := lab.Run(ctx, p.comparisons, lab.Options{
+		Name: "versions", Rounds: rounds, Seed: 1, Dir: dir, Args: os.Args[1:], Build: lab.Build{Commit: commit, Dirty: dirty},
+		Fresh: func(ctx context.Context, name string) (cell.Result, error) {
+			is := p.plays[name]
+			return is.playIn(ctx, programs[is.program()])
+		},
+		Progress: func(at lab.Progress) { fmt.Fprintf(os.Stderr, "\r%d of %d plays", at.Done, at.Total) },
+	})
+	fmt.Fprintln(os.Stderr)
+	if o == nil {
+		return err
+	}
+	for _, f := range o.Failed() {
+		err = errors.Join(err, errors.New(f))
+	}
+	steps := stepsOf(o, p.baselines)
+	table := func(w io.Writer) error { return writeTable(w, steps) }
+	picture := func(w io.Writer) error { return writePicture(w, steps) }
+	return errors.Join(err, lab.ReplaceFile(filepath.Join(dir, "versions.md"), table),
+		lab.ReplaceFile(filepath.Join(dir, "versions.svg"), picture))
+}
+
+func output(ctx context.Context, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s %s: %w", name, strings.Join(args, " "), err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// playIn plays once in a new process of the program.
+func (p play) playIn(ctx context.Context, program string) (cell.Result, error) {
+	in, err := json.Marshal(p.Request)
+	if err != nil {
+		return cell.Result{}, err
+	}
+	var out, stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, program)
+	cmd.Env = append(os.Environ(), p.env()...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &out, &stderr
+	if err := cmd.Run(); err != nil {
+		return cell.Result{}, fmt.Errorf("%s: %w: %s", p.baseline, err, stderr.String())
+	}
+	return lab.ReadResult(&out)
+}

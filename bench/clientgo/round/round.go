@@ -1,0 +1,277 @@
+// Package round plays a storm through the shared informer of the client-go that the program is
+// built with, and measures it as package lab does. It imports only what compiles with every
+// supported minor; feature gates are set by the environment (KUBE_FEATURE_…).
+//
+//  1. [Request] names the storm, the pace and the number of events.
+//  2. [Request.Play] builds the storm, plays a part of it as warm-up and then all of it.
+//  3. The check finds lost, duplicated and reordered events, and a final state that differs.
+package round
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	object "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"watchlab/bench/cell"
+	"watchlab/bench/lab"
+	"watchlab/loadgen/pace"
+	"watchlab/loadgen/storm"
+)
+
+const (
+	// Handled is the latency of paced rounds.
+	Handled cell.Boundary = "intended→handled"
+	// UnitRetained is the growth of the live heap from the initial list to the last event, with
+	// the informer still running. The objects of the storm do not count: they live before.
+	UnitRetained = "retained-B"
+)
+
+const (
+	window    = 128  // events in the channel of an unpaced watch, which is a closed loop
+	warmUp    = 2000 // events after the initial list
+	seed      = 1    // of the storm
+	stallTime = 30 * time.Second
+)
+
+// Request is one round. Its JSON form is what the lab writes to the program.
+type Request struct {
+	Storm  string    `json:"storm"`  // profile
+	Pods   int       `json:"pods"`   // of the initial list
+	Events int       `json:"events"` // after the initial list; 0 measures the initial list
+	Pace   pace.Pace `json:"pace"`   // of the events
+	Impl   string    `json:"impl,omitempty"`
+}
+
+// newInformer returns an informer of client-go. A program with variants of this project replaces it.
+var newInformer = func(impl string, lw cache.ListerWatcher, like object.Object) (cache.SharedIndexInformer, error) {
+	if impl != "" {
+		return nil, fmt.Errorf("the program has no variant %q", impl)
+	}
+	return cache.NewSharedIndexInformer(lw, like, 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}), nil
+}
+
+// Play plays the round. The error wraps the broken invariants of package lab.
+func (r Request) Play(ctx context.Context) (cell.Result, error) {
+	profile, err := storm.NewProfile(r.Storm)
+	if err != nil {
+		return cell.Result{}, err
+	}
+	profile.Resize(0, r.Pods, 0)
+	set, err := storm.Compose(profile, seed).Set()
+	if err != nil {
+		return cell.Result{}, err
+	}
+	s := set.Storms[0]
+	if n := s.Initial + max(r.Events, warmUp); len(s.Events) < n {
+		s = s.AtLeast(n)
+	}
+	s = s.Fresh(false)
+	warm := workload{impl: r.Impl, storm: s.First(s.Initial + warmUp)}
+	if _, err := warm.playOnce(ctx, new(cell.Recorder)); err != nil {
+		return cell.Result{}, fmt.Errorf("warm-up: %w", err)
+	}
+	measured := workload{impl: r.Impl, storm: s.First(s.Initial + r.Events), pace: r.Pace}
+	return measured.playOnce(ctx, cell.Alone())
+}
+
+// workload is one play of a storm through an informer. A storm with nothing after the initial list
+// measures that list.
+type workload struct {
+	impl  string
+	storm *storm.Storm
+	pace  pace.Pace
+
+	informer cache.SharedIndexInformer
+	pacer    *pace.Pacer
+	stream   chan watch.Event // of the watch
+	released []time.Time      // by sequence number, in paced rounds
+	handler
+}
+
+func (w *workload) playOnce(ctx context.Context, rec *cell.Recorder) (cell.Result, error) {
+	c := lab.Cell{Name: "Informer", New: func() (lab.Workload, error) { return w, nil }}
+	return lab.PlayCell(ctx, []lab.Comparison{{Cells: []lab.Cell{c}}}, c.BenchName(), rec)
+}
+
+func (w *workload) Setup(context.Context) (err error) {
+	s := w.storm
+	events := s.Events[s.Initial:]
+	w.pacer = pace.On(w.pace.Schedule(pace.Score{Events: len(events), Seed: seed}))
+	room := window
+	if w.pacer.Paced() {
+		room = len(events) // An open loop: events wait for a slow informer.
+		w.released = make([]time.Time, len(s.Events)+1)
+	}
+	w.stream = make(chan watch.Event, room)
+	w.handler = newHandler(s, w.pacer.Paced())
+	if w.informer, err = newInformer(w.impl, w.listWatch(), s.Events[0].Object); err != nil {
+		return err
+	}
+	_, err = w.informer.AddEventHandler(&w.handler)
+	return err
+}
+
+func (w *workload) Run(ctx context.Context, rec *cell.Recorder) error {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	live := liveHeap()
+	onlyList := w.storm.Initial == len(w.storm.Events)
+	if onlyList {
+		rec.Begin()
+	}
+	go func() {
+		defer close(ended)
+		w.informer.Run(ctx.Done())
+	}()
+	err := w.await(ctx, w.listed, "the initial list")
+	if err == nil && !onlyList {
+		live = liveHeap()
+		rec.Begin()
+		err = w.play(ctx)
+	}
+	if err == nil {
+		err = w.await(ctx, w.done, "the last event")
+	}
+	rec.End()
+	retained := liveHeap() - live
+	cancel()
+	<-ended
+	if err != nil {
+		return err
+	}
+	n := uint64(len(w.storm.Events) - w.storm.Initial)
+	if onlyList {
+		n = uint64(w.storm.Initial)
+	}
+	rec.Count(n, n)
+	rec.Note(UnitRetained, max(0, retained))
+	w.report(rec)
+	return nil
+}
+
+// liveHeap returns the bytes of the heap after a collection.
+func liveHeap() float64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapAlloc)
+}
+
+// play releases the events after the initial list.
+func (w *workload) play(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, w.pacer.Intended(len(w.storm.Events))+stallTime)
+	defer cancel()
+	w.pacer.Start(time.Now())
+	for i := range w.storm.Events[w.storm.Initial:] {
+		e := &w.storm.Events[w.storm.Initial+i]
+		err := w.pacer.Wait(ctx, i)
+		if w.released != nil {
+			w.released[e.Seq] = time.Now()
+		}
+		if err == nil {
+			select {
+			case w.stream <- watch.Event{Type: e.Type, Object: e.Object}:
+			case <-ctx.Done():
+				err = ctx.Err()
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("%w: event %d was not taken: %w", lab.ErrLost, e.Seq, err)
+		}
+	}
+	return nil
+}
+
+func (w *workload) await(ctx context.Context, done <-chan struct{}, what string) error {
+	timeout := time.NewTimer(stallTime)
+	defer timeout.Stop()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timeout.C:
+		return fmt.Errorf("%w: %s did not arrive within %v", lab.ErrLost, what, stallTime)
+	}
+}
+
+// report reports the latencies and the lag of a paced round.
+func (w *workload) report(rec *cell.Recorder) {
+	for i := range len(w.released) - w.storm.Initial - 1 {
+		seq, due := w.storm.Initial+i+1, w.pacer.Intended(i)
+		intended := w.pacer.Started().Add(due)
+		rec.Latency(Handled, w.at[seq].Sub(intended))
+		rec.Lag(w.released[seq].Sub(intended), due)
+	}
+}
+
+// Check compares what the handler saw, and the store, with the storm.
+func (w *workload) Check() error {
+	stored := map[string]uint64{}
+	for _, o := range w.informer.GetStore().List() {
+		m := o.(metav1.Object) // The handler had it before.
+		stored[storm.ObjectKey(m.GetNamespace(), m.GetName())] = sequence(o)
+	}
+	err := w.broken
+	if !maps.Equal(stored, w.storm.Final()) {
+		err = errors.Join(err, fmt.Errorf("%w: the store has %d objects that are not those after the last event", lab.ErrDiverged, len(stored)))
+	}
+	return err
+}
+
+func (w *workload) Teardown() error { return w.pacer.Close() }
+
+// listWatch lists and watches the storm within the process. It supports WatchList. client-go v0.31 has
+// only the functions without a context.
+//
+//nolint:staticcheck // see above
+func (w *workload) listWatch() cache.ListerWatcher {
+	initial := w.storm.Events[:w.storm.Initial]
+	version := strconv.Itoa(w.storm.Initial)
+	return &cache.ListWatch{
+		ListFunc: func(metav1.ListOptions) (object.Object, error) {
+			list := &metav1.List{ListMeta: metav1.ListMeta{ResourceVersion: version}, Items: make([]object.RawExtension, len(initial))}
+			for i := range initial {
+				list.Items[i].Object = initial[i].Object
+			}
+			return list, nil
+		},
+		WatchFunc: func(o metav1.ListOptions) (watch.Interface, error) {
+			watcher := watch.NewProxyWatcher(w.stream)
+			if o.SendInitialEvents == nil || !*o.SendInitialEvents {
+				return watcher, nil
+			}
+			end := w.storm.Events[0].Object.DeepCopyObject()
+			m, err := meta.Accessor(end)
+			if err != nil {
+				return nil, err
+			}
+			m.SetResourceVersion(version)
+			m.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+			go func() {
+				for i := range initial {
+					select {
+					case w.stream <- watch.Event{Type: watch.Added, Object: initial[i].Object}:
+					case <-watcher.StopChan():
+						return
+					}
+				}
+				select {
+				case w.stream <- watch.Event{Type: watch.Bookmark, Object: end}:
+				case <-watcher.StopChan():
+				}
+			}()
+			return watcher, nil
+		},
+	}
+}
