@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 
 	"sigs.k8s.io/yaml"
 
@@ -28,6 +29,7 @@ const (
 	EnvFile      = lab.EnvFile
 	requestsFile = "requests.jsonl.gz"
 	changesFile  = "changes.jsonl.gz"
+	PlaysDir     = "plays"
 )
 
 // create creates the results folder and writes the Spec.
@@ -46,8 +48,12 @@ func (r *runner) create() error {
 	} else if err != nil {
 		return fmt.Errorf("results folder: %w", err)
 	}
-	return r.file(SpecFile, func(w io.Writer) error {
-		text, err := yaml.Marshal(r.spec)
+	return r.spec.write(r.Dir)
+}
+
+func (s Spec) write(dir string) error {
+	return file(dir, SpecFile, func(w io.Writer) error {
+		text, err := yaml.Marshal(s)
 		if err == nil {
 			_, err = w.Write(text)
 		}
@@ -62,8 +68,8 @@ func (r *runner) remove() {
 	}
 }
 
-func (r *runner) file(name string, write func(io.Writer) error) error {
-	return lab.ReplaceFile(filepath.Join(r.Dir, name), write)
+func file(dir, name string, write func(io.Writer) error) error {
+	return lab.ReplaceFile(filepath.Join(dir, name), write)
 }
 
 // save writes the result so far.
@@ -71,11 +77,33 @@ func (r *runner) save() error {
 	if r.Dir == "" {
 		return nil
 	}
+	return r.result.write(r.Dir)
+}
+
+func (o *Result) write(dir string) error {
 	return errors.Join(
-		r.file(EnvFile, func(w io.Writer) error { return writeJSON(w, r.result.Env) }),
-		r.file(BenchFile, r.result.WriteBench),
-		r.file(ResultFile, r.result.WriteJSON),
+		file(dir, EnvFile, func(w io.Writer) error { return writeJSON(w, o.Env) }),
+		file(dir, BenchFile, o.WriteBench),
+		file(dir, ResultFile, o.WriteJSON),
 	)
+}
+
+// Adopt reads a results folder that comes from a pod and gives it the Spec and the arguments of this command: in
+// the pod, files had other paths.
+func Adopt(dir string, spec Spec, args []string) (*Result, error) {
+	o, err := ReadResult(dir)
+	if err != nil {
+		return nil, err
+	}
+	o.Spec, o.Env.Args = spec.complete(), args
+	if failed := o.toShrink(); o.Shrunk != nil && failed != nil {
+		i := slices.IndexFunc(o.Spec.Programs, func(p Program) bool { return p.Label == failed.Program })
+		if i < 0 {
+			return nil, fmt.Errorf("%s: no program %s", ResultFile, failed.Program)
+		}
+		o.Shrunk.Command = o.Spec.command(o.Spec.Programs[i], o.Shrunk.Faults, failed.Seed)
+	}
+	return o, errors.Join(o.Spec.write(dir), o.write(dir))
 }
 
 // WriteJSON writes result.json.

@@ -67,11 +67,6 @@ func Run(ctx context.Context, spec Spec, opts Options) (*Result, error) {
 		return nil, err
 	}
 	spec = spec.complete()
-	for i := range spec.Programs {
-		if spec.Programs[i].Label == "" {
-			spec.Programs[i].Label = New
-		}
-	}
 	if spec.Attach {
 		spec.Programs = []Program{{Label: New}}
 	}
@@ -141,7 +136,7 @@ func (r *runner) play(ctx context.Context, program Program, pl plan, seed int64,
 	}
 	r.n++
 	out := &Play{Plan: pl.name, Round: round, Name: fmt.Sprintf("program=%s/faults=%s/round=%d", program.Label, pl.name, round)}
-	out.Folder = filepath.Join("plays", fmt.Sprintf("%02d-%s-%s", r.n, program.Label, fileName(pl.name)))
+	out.Folder = filepath.Join(PlaysDir, fmt.Sprintf("%02d-%s-%s", r.n, program.Label, fileName(pl.name)))
 	progress := Progress{r.n, r.spec.Rounds * len(r.prepared.plans) * len(r.spec.Programs), out.Name, Starting}
 	r.Progress(progress)
 	s := &session{
@@ -175,11 +170,10 @@ func fileName(plan string) string { return strings.NewReplacer("+", "-", "/", "-
 
 // shrink finds the smallest fault plan that still fails, of the first failed play with faults.
 func (r *runner) shrink(ctx context.Context) error {
-	i := slices.IndexFunc(r.result.Plays, func(p Play) bool { return p.Failed() && len(p.Faults) > 0 })
-	if i < 0 {
+	failed := r.result.toShrink()
+	if failed == nil {
 		return nil
 	}
-	failed := r.result.Plays[i]
 	name := failed.failure()
 	out := &Shrunk{Plan: failed.Plan, Verdict: name}
 	program := r.spec.Programs[slices.Index(r.result.Programs, failed.Program)]
@@ -222,6 +216,15 @@ func (r *runner) shrink(ctx context.Context) error {
 	out.Command = r.spec.command(program, out.Faults, failed.Seed)
 	r.result.Shrunk = out
 	return nil
+}
+
+// toShrink is the first failed play with faults, or nil.
+func (o *Result) toShrink() *Play {
+	i := slices.IndexFunc(o.Plays, func(p Play) bool { return p.Failed() && len(p.Faults) > 0 })
+	if i < 0 {
+		return nil
+	}
+	return &o.Plays[i]
 }
 
 // failure is the name of the first failed verdict.

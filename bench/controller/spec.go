@@ -47,6 +47,10 @@ const (
 
 // complete fills in the defaults.
 func (s Spec) complete() Spec {
+	s.Programs = slices.Clone(s.Programs)
+	for i := range s.Programs {
+		s.Programs[i].Label = cmp.Or(s.Programs[i].Label, New)
+	}
 	if s.Storm.Name == "" && s.Workload == "" {
 		if s.Speed = cmp.Or(s.Speed, defaultSpeed); reflect.ValueOf(s.Storm).IsZero() {
 			s.Storm.Nodes = defaultNodes
@@ -83,6 +87,8 @@ func (s Spec) Validate() error {
 		return bad("programs", "%d programs (allowed: 1, or 2 to compare)", len(s.Programs))
 	case s.Attach && (len(s.Restarts) > 0 || s.InCluster):
 		return bad("attach", "programs that run elsewhere are not started")
+	case s.Image != "" && (s.Attach || s.InCluster):
+		return bad("image", "a pod gives its program a kubeconfig; --attach and --in-cluster are not for images")
 	case s.Replicas < 0 || s.Replicas > 100:
 		return bad("replicas", "%d (allowed: 1 to 100)", s.Replicas)
 	case s.Rounds < 0:

@@ -217,6 +217,7 @@ func (s Spec) command(program Program, faults []string, seed int64) string {
 	for _, at := range s.Restarts {
 		add("restart", at.Duration.String())
 	}
+	add("image", s.Image)
 	if s.InCluster {
 		args = append(args, "--in-cluster")
 	}

@@ -152,6 +152,8 @@ func (s Spec) components() []string {
 		names = append(names, "shared-server")
 	case ModeCluster:
 		names = append(names, "cluster")
+	case ModeController:
+		names = append(names, "controller")
 	}
 	switch kind, _, _ := strings.Cut(s.Plan.Upload, "="); kind {
 	case "dir":

@@ -36,13 +36,16 @@ type Pod struct {
 	Deployment string // its name, such as grafana; empty for the pods of Jobs
 	Index      int    // completion index of the Job
 	Name, Node string // of the last pod
-	Image      string // of its first container
+	Image      string // of its first container, or of the one that waits
 	Phase      Phase  // of the index
 	Reason     string // says why the pod waits or failed; empty otherwise
-	Message    string // what a waiting pod lacks, of the kubelet or scheduler; empty otherwise
-	Failures   int    // number of failed pods of the index
-	Progress   string // from its Lease, such as "play 12 of 40, …"; empty if unknown
-	Uploaded   bool   // the complete result is in ConfigMaps; other targets are not visible
+	ExitCode   int    // of the container that failed; 0 otherwise
+	// Message is what a waiting pod lacks, of the kubelet or scheduler, or the last line of a failed pod's
+	// termination message; empty otherwise.
+	Message  string
+	Failures int    // number of failed pods of the index
+	Progress string // from its Lease, such as "play 12 of 40, …"; empty if unknown
+	Uploaded bool   // the complete result is in ConfigMaps; other targets are not visible
 }
 
 // Plays reports whether the pod plays a share of the storm.
@@ -163,7 +166,7 @@ func (p *Pod) read(attempts []*corev1.Pod) {
 	if len(last.Spec.Containers) > 0 {
 		p.Image = last.Spec.Containers[0].Image
 	}
-	p.Phase, p.Reason, p.Message = phase(last)
+	p.phase(last)
 	for _, a := range attempts {
 		if a.Status.Phase == corev1.PodFailed {
 			p.Failures++
@@ -183,43 +186,54 @@ func failures(p *corev1.Pod) int {
 	return n // 0 without the annotation
 }
 
-func phase(p *corev1.Pod) (is Phase, reason, message string) {
-	switch p.Status.Phase {
+// phase fills in the phase of a pod and what says why.
+func (p *Pod) phase(of *corev1.Pod) {
+	containers := slices.Concat(of.Status.InitContainerStatuses, of.Status.ContainerStatuses)
+	switch of.Status.Phase {
 	case corev1.PodSucceeded:
-		return Succeeded, "", ""
+		p.Phase = Succeeded
+		return
 	case corev1.PodFailed:
-		return Failed, failureReason(p), ""
+		p.Phase = Failed
+		p.failure(of, containers)
+		return
 	case corev1.PodRunning:
-		return Running, "", ""
+		p.Phase = Running
+		return
 	}
-	for _, c := range p.Status.ContainerStatuses {
-		if w := c.State.Waiting; w != nil && w.Reason != "ContainerCreating" {
-			return Waiting, w.Reason, w.Message
+	p.Phase = Waiting
+	for _, c := range containers {
+		if w := c.State.Waiting; w != nil && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
+			p.Reason, p.Message, p.Image = w.Reason, w.Message, cmp.Or(c.Image, p.Image)
+			return
 		}
 	}
-	for _, c := range p.Status.Conditions {
+	for _, c := range of.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			return Waiting, c.Reason, strings.TrimSuffix(c.Message, ".")
+			p.Reason, p.Message = c.Reason, strings.TrimSuffix(c.Message, ".")
+			return
 		}
 	}
-	return Waiting, "", ""
 }
 
-func failureReason(p *corev1.Pod) string {
-	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue {
-			return c.Reason
-		}
-	}
-	for _, c := range p.Status.ContainerStatuses {
+func (p *Pod) failure(of *corev1.Pod, containers []corev1.ContainerStatus) {
+	p.Reason = of.Status.Reason
+	for _, c := range containers {
 		if t := c.State.Terminated; t != nil && t.ExitCode != 0 {
-			if t.Reason == "" || t.Reason == "Error" {
-				return fmt.Sprintf("exit code %d", t.ExitCode)
+			p.ExitCode, p.Reason = int(t.ExitCode), fmt.Sprintf("exit code %d", t.ExitCode)
+			if t.Reason != "" && t.Reason != "Error" {
+				p.Reason += ", " + t.Reason
 			}
-			return fmt.Sprintf("exit code %d, %s", t.ExitCode, t.Reason)
+			text := strings.TrimSpace(t.Message)
+			p.Message = text[strings.LastIndex(text, "\n")+1:]
+			break
 		}
 	}
-	return p.Status.Reason
+	for _, c := range of.Status.Conditions {
+		if c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue {
+			p.Reason = c.Reason
+		}
+	}
 }
 
 // readJob fills in the final phases, which outlive the pods.

@@ -131,7 +131,7 @@ func TestState(t *testing.T) {
 		{Index: 0, Name: "watchlab-mine-0-0", Node: "n0", Phase: Succeeded, Uploaded: true},
 
 		{Index: 1, Name: "watchlab-mine-1-1", Node: "n1", Phase: Running, Failures: 1},
-		{Index: 2, Name: "watchlab-mine-2-0", Node: "n2", Phase: Failed, Reason: "exit code 1", Failures: 1},
+		{Index: 2, Name: "watchlab-mine-2-0", Node: "n2", Phase: Failed, Reason: "exit code 1", ExitCode: 1, Failures: 1},
 		{Index: 3, Name: "watchlab-mine-3-0", Node: "n3", Phase: Waiting, Reason: "ImagePullBackOff"},
 	}
 	if !reflect.DeepEqual(got.Pods, want) || got.Over || got.Failure != "" {
@@ -187,6 +187,13 @@ func TestWhy(t *testing.T) {
 	evicted.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI"}}
 	noNode := podOf(0, 0, corev1.PodPending)
 	noNode.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "no cpu."}}
+	noImage := podOf(0, 0, corev1.PodPending)
+	noImage.Status.InitContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{
+		Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "no host"},
+	}}}
+	noImage.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{
+		Waiting: &corev1.ContainerStateWaiting{Reason: "PodInitializing"},
+	}}}
 	lost := podOf(0, 0, corev1.PodFailed)
 	lost.Status.Reason = "NodeLost"
 	for _, tt := range []struct {
@@ -196,13 +203,15 @@ func TestWhy(t *testing.T) {
 	}{
 		{evicted, Failed, "EvictionByEvictionAPI", ""},
 		{noNode, Waiting, "Unschedulable", "no cpu"},
+		{noImage, Waiting, "ErrImagePull", "no host"},
 		{lost, Failed, "NodeLost", ""},
 		{exited(podOf(0, 0, corev1.PodFailed), 2, "Error"), Failed, "exit code 2", ""},
 		{exited(podOf(0, 0, corev1.PodFailed), 137, "OOMKilled"), Failed, "exit code 137, OOMKilled", ""},
 		{podOf(0, 0, corev1.PodPending), Waiting, "", ""},
 	} {
-		if is, reason, message := phase(tt.pod); is != tt.phase || reason != tt.reason || message != tt.message {
-			t.Errorf("%s (%s: %s), want %s (%s: %s)", is, reason, message, tt.phase, tt.reason, tt.message)
+		var p Pod
+		if p.phase(tt.pod); p.Phase != tt.phase || p.Reason != tt.reason || p.Message != tt.message {
+			t.Errorf("%+v, want %s (%s: %s)", p, tt.phase, tt.reason, tt.message)
 		}
 	}
 }

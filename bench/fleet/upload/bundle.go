@@ -1,12 +1,17 @@
 package upload
 
 import (
+	"archive/tar"
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -76,10 +81,38 @@ func Encode(run string, s *lab.Share) (Bundle, error) {
 	if err != nil {
 		return Bundle{}, fmt.Errorf("encode the result: %w", err)
 	}
-	p := Bundle{Header: Header{
+	return encode(Header{
 		Run: run, Index: s.Index, Of: s.Of, Attempt: s.Attempt, Pod: s.Pod, Node: s.Node,
-		Commit: o.Env.Revision(), Started: o.Started, Finished: o.Ended != nil && !o.Interrupted, Size: int64(len(text)),
-	}}
+		Commit: o.Env.Revision(), Started: o.Started, Finished: o.Ended != nil && !o.Interrupted,
+	}, text)
+}
+
+// EncodeFolder encodes the regular files of a folder, for [Bundle.Extract].
+func EncodeFolder(head Header, files fs.FS) (Bundle, error) {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	err := fs.WalkDir(files, ".", func(name string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		data, err := fs.ReadFile(files, name)
+		if err == nil {
+			err = w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(data))})
+		}
+		if err == nil {
+			_, err = w.Write(data)
+		}
+		return err
+	})
+	if err := errors.Join(err, w.Close()); err != nil {
+		return Bundle{}, fmt.Errorf("encode the results folder: %w", err)
+	}
+	return encode(head, b.Bytes())
+}
+
+func encode(head Header, text []byte) (Bundle, error) {
+	head.Size = int64(len(text))
+	p := Bundle{Header: head}
 	header, err := json.Marshal(p.Header)
 	if err != nil {
 		return Bundle{}, fmt.Errorf("encode the result: %w", err)
@@ -161,29 +194,71 @@ func Decode(data []byte) (Bundle, error) {
 	return p, nil
 }
 
-// PodResult decompresses and decodes the result. The error wraps [ErrBundle].
-func (p Bundle) PodResult() (*lab.Share, error) {
-	broken := func(err error) (*lab.Share, error) {
-		return nil, fmt.Errorf("%w: pod %d/%d: %w", ErrBundle, p.Index, p.Of, err)
-	}
+func (p Bundle) broken(err error) error {
+	return fmt.Errorf("%w: pod %d/%d: %w", ErrBundle, p.Index, p.Of, err)
+}
+
+func (p Bundle) decompress() ([]byte, error) {
 	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(uint64(max(p.Size, 1))))
 	if err != nil {
-		return broken(err)
+		return nil, p.broken(err)
 	}
 	defer dec.Close()
 	text, err := dec.DecodeAll(p.contents, nil)
 	if err != nil {
-		return broken(err)
+		return nil, p.broken(err)
 	}
 	if int64(len(text)) != p.Size {
-		return broken(fmt.Errorf("it is not of %d bytes", p.Size))
+		return nil, p.broken(fmt.Errorf("it is not of %d bytes", p.Size))
+	}
+	return text, nil
+}
+
+// Extract creates a folder with the files of [EncodeFolder]. It writes nothing outside the folder. The error
+// wraps [ErrBundle] if the bundle is not of a folder, or is that of the file system.
+func (p Bundle) Extract(dir string) error {
+	text, err := p.decompress()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }() // Nothing is buffered.
+	for r := tar.NewReader(bytes.NewReader(text)); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return p.broken(err)
+		}
+		data, err := io.ReadAll(r)
+		if err != nil {
+			return p.broken(err)
+		}
+		if err := errors.Join(root.MkdirAll(path.Dir(h.Name), 0o755), root.WriteFile(h.Name, data, 0o644)); err != nil {
+			return err
+		}
+	}
+}
+
+// PodResult decompresses and decodes the result. The error wraps [ErrBundle].
+func (p Bundle) PodResult() (*lab.Share, error) {
+	text, err := p.decompress()
+	if err != nil {
+		return nil, err
 	}
 	var c contents
 	if err := json.Unmarshal(text, &c); err != nil {
-		return broken(err)
+		return nil, p.broken(err)
 	}
 	if c.Share == nil || c.Share.Outcome == nil {
-		return broken(errors.New("there is no outcome in it"))
+		return nil, p.broken(errors.New("there is no outcome in it"))
 	}
 	c.Share.Outcome.Env = c.Env
 	at := 0
@@ -194,7 +269,7 @@ func (p Bundle) PodResult() (*lab.Share, error) {
 		at++
 	})
 	if at != len(c.Histograms) {
-		return broken(fmt.Errorf("it has %d histograms for %d distributions", len(c.Histograms), at))
+		return nil, p.broken(fmt.Errorf("it has %d histograms for %d distributions", len(c.Histograms), at))
 	}
 	return c.Share, nil
 }

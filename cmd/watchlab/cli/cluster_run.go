@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
@@ -70,18 +71,24 @@ The run continues after Ctrl-C and with --wait=false. run exits with 1 if a pod 
 	fl := cmd.Flags()
 	fl.IntVar(&f.pods, "pods", 4, "playing pods")
 	fl.IntVar(&f.writers, "writers", 1, "writing pods, for --mode "+string(fleet.ModeCluster))
-	fl.StringVar(&f.image, "image", "", "image of the pods (default watchlab:dev)")
+	fl.StringVar(&f.image, "image", "", "image of the pods (default "+defaultImage+")")
 	fl.StringVar(&f.mode, "mode", string(fleet.ModeSelf), "mode: "+fleet.ModeNames())
 	fl.StringVar(&f.upload, "upload", "configmap", "upload target: configmap, log, dir=PATH, s3=URL")
 	fl.StringVar(&f.overlay, "overlay", "", "overlay: "+strings.Join(fleet.Overlays(), ", ")+", or a directory (default: base)")
 	fl.DurationVar(&f.barrier, "barrier", defaultBarrier, "barrier timeout before each cell; 0 for no barrier")
-	fl.DurationVar(&f.waitForPods, "wait-for-pods", 2*time.Minute, "limit for a pod's wait for a node or its image")
+	addWaitForPods(fl, &f.waitForPods)
 	fl.BoolVar(&f.wait, "wait", true, "follow the run until it ends")
 	fl.BoolVar(&f.dryRun, "dry-run", false, "print the manifests and apply nothing")
 	fl.StringVarP(&f.playing.file, "experiment", "f", "", "experiment in YAML; flags after -- win over it")
 	f.telemetry.addPush(cmd)
 	return cmd
 }
+
+func addWaitForPods(fl *pflag.FlagSet, to *time.Duration) {
+	fl.DurationVar(to, "wait-for-pods", 2*time.Minute, "limit for a pod's wait for a node or its image")
+}
+
+const defaultImage = "watchlab:dev" // of watchlab, in the manifests
 
 func (f *clusterRunFlags) run(cmd *cobra.Command, args []string) error {
 	ctx, stderr := cmd.Context(), cmd.ErrOrStderr()
@@ -137,13 +144,18 @@ func (f *clusterRunFlags) run(cmd *cobra.Command, args []string) error {
 
 // remedy says what helps a pod that does not start.
 func (f *clusterRunFlags) remedy(p fleet.Pod) string {
-	cluster, kind := strings.CutPrefix(f.place.context, "kind-")
+	return f.place.remedy(p, p.Deployment == "", fmt.Sprintf("overlay %s asks", cmp.Or(f.overlay, "base")))
+}
+
+// remedy says what helps a pod that waits, for watchlab's own image or for another one.
+func (f *placeFlags) remedy(p fleet.Pod, ours bool, asks string) string {
+	cluster, kind := strings.CutPrefix(f.context, "kind-")
 	switch {
 	case p.Reason == corev1.PodReasonUnschedulable:
-		return fmt.Sprintf("overlay %s asks for more than the nodes have", cmp.Or(f.overlay, "base"))
+		return asks + " for more than the nodes have"
 	case !noImage(p):
-		return fmt.Sprintf("kubectl -n %s get events says more", f.place.namespace)
-	case kind && p.Deployment == "":
+		return fmt.Sprintf("kubectl -n %s get events says more", f.namespace)
+	case kind && ours:
 		return fmt.Sprintf("make image-load IMAGE=%s CLUSTER=%s loads it, --image names another", p.Image, cluster)
 	case kind:
 		return fmt.Sprintf("docker pull %[1]s && kind load docker-image %[1]s --name %[2]s loads it", p.Image, cluster)
@@ -358,10 +370,8 @@ type packer struct {
 
 // spec packs the files of a Spec and replaces their names by the paths in a pod.
 func (p *packer) spec(s *experiment.Spec) (err error) {
-	if name := s.Storm.Name; name != "" && !slices.Contains(storm.Names(), name) && !slices.Contains(trace.Names(), name) {
-		if s.Storm.Name, err = p.add(name); err != nil {
-			return &experiment.FieldError{Field: "storm.name", Err: err}
-		}
+	if err := p.storm(&s.Storm); err != nil {
+		return err
 	}
 	s.Manifests = slices.Clone(s.Manifests)
 	for i, name := range s.Manifests {
@@ -382,15 +392,30 @@ func (p *packer) spec(s *experiment.Spec) (err error) {
 	return nil
 }
 
-func (p *packer) add(name string) (string, error) {
-	base := filepath.Base(name)
-	if other, taken := p.from[base]; taken && other != name {
-		return "", fmt.Errorf("%s and %s have the same name", other, name)
+// storm packs the file of a storm that is not built in.
+func (p *packer) storm(s *experiment.Storm) (err error) {
+	if s.Name == "" || slices.Contains(storm.Names(), s.Name) || slices.Contains(trace.Names(), s.Name) {
+		return nil
 	}
+	if s.Name, err = p.add(s.Name); err != nil {
+		return &experiment.FieldError{Field: "storm.name", Err: err}
+	}
+	return nil
+}
+
+func (p *packer) add(name string) (string, error) {
 	data, err := os.ReadFile(name)
 	if err != nil {
 		return "", err
 	}
-	p.files[base], p.from[base] = data, name
-	return path.Join(fleet.PlanDir, base), nil
+	return p.put(name, filepath.Base(name), data)
+}
+
+// put packs the data of a source under a name and returns its path in a pod.
+func (p *packer) put(source, name string, data []byte) (string, error) {
+	if other, taken := p.from[name]; taken && other != source {
+		return "", fmt.Errorf("%s and %s have the same name", other, source)
+	}
+	p.files[name], p.from[name] = data, source
+	return path.Join(fleet.PlanDir, name), nil
 }

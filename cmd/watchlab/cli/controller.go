@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -33,6 +32,7 @@ type controllerFlags struct {
 	restarts []string
 	against  string
 	page     string // address; empty for none
+	pod      imageFlags
 	settle   time.Duration
 	dir      string
 	output   outputFlag[*controller.Result]
@@ -47,6 +47,7 @@ func newController() *cobra.Command {
 watches. It plays the storm, the requests of users and the faults, and judges what the program did: lost
 updates, hot loops, relists, stale writes, leaks, convergence. In the arguments, {kubeconfig} is the path of the
 kubeconfig, {metrics} a free host:port whose /metrics are scraped, {dir} a folder, {client} the replica's name.
+With --image all of this runs in one pod of a cluster, and PROGRAM is a path in that image.
 
 Each plan of --faults is played by itself: none, all, each (one plan a fault), or faults. The first plan that
 fails is shrunk to the smallest one that still fails. Exit code: 1 if a verdict failed. The results folder has
@@ -57,6 +58,9 @@ rules, the workloads and the verdicts.`,
 
   # Objects of your own, created and changed at a rate, and what must hold in the end
   watchlab controller --manifest crds/ --workload workload.yaml --rules rules.yaml -- ./my-controller
+
+  # The program of an image, in a pod of a cluster
+  watchlab controller --image registry.example/my-controller:1 --context kind-dev -- /manager
 
   # Is it worse than last week's?
   watchlab controller --against ./old-controller -- ./my-controller`,
@@ -93,6 +97,8 @@ rules, the workloads and the verdicts.`,
 	fl.BoolVar(&f.flagged.Attach, "attach", false, "the program runs elsewhere; print its kubeconfig")
 	fl.StringVar(&f.flagged.Metrics, "metrics", "", "URL of the program's metrics (default: that of {metrics})")
 	fl.DurationVar(&f.settle, "settle", 0, "longest time to become quiet after the storm (default 30s)")
+	fl.StringVar(&f.flagged.Image, "image", "", "image that has the program; it runs in a pod")
+	f.pod.add(cmd)
 	fl.StringVar(&f.against, "against", "", "command of the baseline, compared side by side")
 	fl.StringVar(&f.page, "page", "", "serve a page of the play on loopback (default none)")
 	fl.Lookup("page").NoOptDefVal = pageAddress
@@ -130,6 +136,7 @@ func (f *controllerFlags) read(cmd *cobra.Command, args []string) (spec controll
 		"rounds":     func() { spec.Rounds = f.flagged.Rounds },
 		"replicas":   func() { spec.Replicas = f.flagged.Replicas },
 		"in-cluster": func() { spec.InCluster = f.flagged.InCluster },
+		"image":      func() { spec.Image = f.flagged.Image },
 		"attach":     func() { spec.Attach = f.flagged.Attach },
 		"metrics":    func() { spec.Metrics = f.flagged.Metrics },
 		"settle":     func() { spec.Settle = metav1.Duration{Duration: f.settle} },
@@ -162,7 +169,7 @@ func (f *controllerFlags) read(cmd *cobra.Command, args []string) (spec controll
 		}
 		spec.Programs = []controller.Program{{Label: controller.Old, Command: old}, spec.Programs[len(spec.Programs)-1]}
 	}
-	return spec, f.blame(cmd, spec.Validate())
+	return spec, cmp.Or(f.checkImage(cmd, spec), f.blame(cmd, spec.Validate()))
 }
 
 // blame names the flag, or the line of the file, of a mistake in the Spec.
@@ -198,29 +205,11 @@ func (f *controllerFlags) run(cmd *cobra.Command, spec controller.Spec) error {
 		f.dir = freeFolder("results", build(), "controller")
 	}
 	stderr := cmd.ErrOrStderr()
-	opts := controller.Options{
-		Dir: f.dir, Stdin: cmd.InOrStdin(), Build: build(), Args: os.Args[1:],
-		Notify:   func(text string) { warn(stderr, "%s", text) },
-		Progress: func(p controller.Progress) { f.progress(stderr, p) },
-		Attached: func(paths map[string]string) {
-			for client, path := range paths {
-				warn(stderr, "%s connects with KUBECONFIG=%s", client, path)
-			}
-		},
+	play := f.here
+	if spec.Image != "" {
+		play = f.inPod
 	}
-	page := &playPage{}
-	if f.page != "" {
-		opts.Playing, opts.Judged = page.playing, page.judged
-	}
-	closePage, err := startPage(live.StormOptions{Addr: f.page, Status: page.now, Warn: opts.Notify},
-		func(url string) { warn(stderr, "%s shows the play", url) })
-	if err != nil {
-		return err
-	}
-	o, err := controller.Run(cmd.Context(), spec, opts)
-	if stopErr := closePage(); stopErr != nil {
-		opts.Notify(stopErr.Error())
-	}
+	o, err := play(cmd, spec)
 	switch {
 	case errors.Is(err, lab.ErrExists):
 		return badFlag("out", err)
@@ -242,10 +231,38 @@ func (f *controllerFlags) run(cmd *cobra.Command, spec controller.Spec) error {
 	return nil
 }
 
-func (f *controllerFlags) progress(w io.Writer, p controller.Progress) {
-	if p.Play > p.Plays {
-		warn(w, "shrinking: play %d", p.Play-p.Plays)
-		return
+// here plays a Spec on this machine.
+func (f *controllerFlags) here(cmd *cobra.Command, spec controller.Spec) (*controller.Result, error) {
+	stderr := cmd.ErrOrStderr()
+	opts := controller.Options{
+		Dir: f.dir, Stdin: cmd.InOrStdin(), Build: build(), Args: os.Args[1:],
+		Notify:   func(text string) { warn(stderr, "%s", text) },
+		Progress: func(p controller.Progress) { warn(stderr, "%s", progressText(p)) },
+		Attached: func(paths map[string]string) {
+			for client, path := range paths {
+				warn(stderr, "%s connects with KUBECONFIG=%s", client, path)
+			}
+		},
 	}
-	warn(w, "play %d of %d: %s", p.Play, p.Plays, p.Name)
+	page := &playPage{}
+	if f.page != "" {
+		opts.Playing, opts.Judged = page.playing, page.judged
+	}
+	closePage, err := startPage(live.StormOptions{Addr: f.page, Status: page.now, Warn: opts.Notify},
+		func(url string) { warn(stderr, "%s shows the play", url) })
+	if err != nil {
+		return nil, err
+	}
+	o, err := controller.Run(cmd.Context(), spec, opts)
+	if stopErr := closePage(); stopErr != nil {
+		opts.Notify(stopErr.Error())
+	}
+	return o, err
+}
+
+func progressText(p controller.Progress) string {
+	if p.Play > p.Plays {
+		return fmt.Sprintf("shrinking: play %d", p.Play-p.Plays)
+	}
+	return fmt.Sprintf("play %d of %d: %s", p.Play, p.Plays, p.Name)
 }
