@@ -144,19 +144,23 @@ func (f *clusterRunFlags) run(cmd *cobra.Command, args []string) error {
 
 // remedy says what helps a pod that does not start.
 func (f *clusterRunFlags) remedy(p fleet.Pod) string {
-	return f.place.remedy(p, p.Deployment == "", fmt.Sprintf("overlay %s asks", cmp.Or(f.overlay, "base")))
+	flag := ""
+	if p.Deployment == "" {
+		flag = "image"
+	}
+	return f.place.remedy(p, flag, fmt.Sprintf("overlay %s asks", cmp.Or(f.overlay, "base")))
 }
 
-// remedy says what helps a pod that waits, for watchlab's own image or for another one.
-func (f *placeFlags) remedy(p fleet.Pod, ours bool, asks string) string {
+// remedy says what helps a pod that waits. flag is that of watchlab's image, empty for another image.
+func (f *placeFlags) remedy(p fleet.Pod, flag, asks string) string {
 	cluster, kind := strings.CutPrefix(f.context, "kind-")
 	switch {
 	case p.Reason == corev1.PodReasonUnschedulable:
 		return asks + " for more than the nodes have"
 	case !noImage(p):
 		return fmt.Sprintf("kubectl -n %s get events says more", f.namespace)
-	case kind && ours:
-		return fmt.Sprintf("make image-load IMAGE=%s CLUSTER=%s loads it, --image names another", p.Image, cluster)
+	case kind && flag != "":
+		return fmt.Sprintf("make image-load IMAGE=%s CLUSTER=%s loads it, --%s names another", p.Image, cluster, flag)
 	case kind:
 		return fmt.Sprintf("docker pull %[1]s && kind load docker-image %[1]s --name %[2]s loads it", p.Image, cluster)
 	}

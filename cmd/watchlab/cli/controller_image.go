@@ -107,8 +107,11 @@ func (f *controllerFlags) inPod(cmd *cobra.Command, spec controller.Spec) (*cont
 		warn(stderr, "interrupted; the run is deleted from the cluster")
 		return nil, errInterrupted
 	case errors.As(err, &waits):
-		ours := waits.Pod.Image == cmp.Or(run.Image, defaultImage)
-		return nil, fmt.Errorf("%w; %s", waits, f.pod.place.remedy(waits.Pod, ours, "the pod asks"))
+		flag := ""
+		if waits.Pod.Image == cmp.Or(run.Image, defaultImage) {
+			flag = "watchlab-image"
+		}
+		return nil, fmt.Errorf("%w; %s", waits, f.pod.place.remedy(waits.Pod, flag, "the pod asks"))
 	case err != nil:
 		return nil, err
 	}
@@ -185,12 +188,13 @@ func (p *packer) controller(ctx context.Context, s *controller.Spec, stdin io.Re
 		}
 		data, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
 		if err == nil {
-			s.Manifests[0], err = p.put("the manifests", "manifests.json", data)
+			var name string
+			name, err = p.put("the manifests", "manifests.json", data)
+			s.Manifests, s.Recursive = []string{name}, false
 		}
 		if err != nil {
 			return fail("manifests", err)
 		}
-		s.Manifests, s.Recursive = s.Manifests[:1], false
 	}
 	s.Image = ""
 	return nil

@@ -113,7 +113,7 @@ func TestControllerPod(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(o.Plays) != 1 || o.Spec.Workload != spec.Workload || o.Spec.Image != "i:1" || len(o.Spec.Manifests) != 2 {
+	if len(o.Plays) != 1 || o.Spec.Workload != spec.Workload || o.Spec.Image != "i:1" || len(o.Spec.Manifests) != 2 || o.Spec.Manifests[1] != "-" || strings.Contains(o.Spec.Manifests[0], fleet.PlanDir) {
 		t.Errorf("%+v", o.Spec)
 	}
 	again, _, err := controller.Load(filepath.Join(out, controller.SpecFile))
