@@ -517,7 +517,7 @@ func testController(t *testing.T, c *cluster) {
 		{image, []string{"--faults", "none", "--faults", "all", "--", "/planted"}, 0, "The controller passes 2 plays of short.yaml"},
 		{image, []string{"--faults", "none", "--", "/planted", "--bug", "hot-loop"}, 1, "hot loop"},
 		{image, []string{"--", "/planted", "--nonsense"}, 1, "ended before its first watch"},
-		{image, []string{"--", "/absent"}, 2, "cannot start the program /absent: no such file or directory"},
+		{image, []string{"--", "/absent"}, 2, "cannot start the program /absent: "},
 		{"absent.invalid/planted:1", []string{"--wait-for-pods", "15s", "--", "/planted"}, 1, "absent.invalid/planted:1"},
 		{image, []string{"--wait-for-pods", "15s", "--watchlab-image", "absent.invalid/watchlab:1", "--", "/planted"}, 1, "absent.invalid/watchlab:1"},
 	} {
@@ -526,9 +526,8 @@ func testController(t *testing.T, c *cluster) {
 		if code != step.code || !strings.Contains(said, step.says) {
 			t.Errorf("exit code %d, want %d and %q", code, step.code, step.says)
 		}
-		_, err := os.Stat(filepath.Join(dir, "report.html"))
-		if judged := strings.Contains(said, "results are in"); judged != (err == nil) {
-			t.Errorf("report.html: %v", err)
+		if _, err := os.Stat(filepath.Join(dir, "report.html")); err != nil && strings.Contains(said, "results are in") {
+			t.Error(err)
 		}
 	}
 	dir := filepath.Join(t.TempDir(), "results")
