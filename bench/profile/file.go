@@ -68,7 +68,7 @@ var ErrFormat = errors.New("not a profile")
 
 // Source is a profile that [Read] has read.
 type Source struct {
-	Name    string  // appears in tables; Read sets it to the path
+	Name    string  // appears in messages; Read sets it to the path
 	Cell    string  // the cell's name; empty for a file of another program
 	Plays   int     // number of plays in the file, at least 1
 	Events  float64 // number of events in all plays, set by the caller for figures per event; 0 if unknown
@@ -106,6 +106,14 @@ func Read(path string) (*Source, error) {
 	return s, nil
 }
 
+// String names the source and says what its values are of.
+func (s *Source) String() string {
+	if s.Events > 0 {
+		return fmt.Sprintf("%s, values of %d events", s.Name, PerEvents)
+	}
+	return s.Name
+}
+
 // PerEvents is the number of events that [Source.WritePerEvent] scales to. pprof stores
 // integers, and a function may need less than a nanosecond per event.
 const PerEvents = 1_000_000
@@ -131,4 +139,10 @@ func (s *Source) WritePerEvent(path string) error {
 		p.Comments = append(p.Comments, fmt.Sprintf("watchlab: values are per %d events", PerEvents))
 	}
 	return writeFile(path, p)
+}
+
+// atMoment reports whether a value is of one moment, such as the live heap. Such values
+// do not grow with the number of events.
+func atMoment(kind *profile.ValueType) bool {
+	return strings.HasPrefix(kind.Type, "inuse_") || kind.Type == "goroutine"
 }

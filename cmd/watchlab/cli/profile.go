@@ -3,15 +3,14 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
 	"watchlab/bench/profile"
 )
@@ -20,66 +19,60 @@ func newProfile() *cobra.Command {
 	return parent(&cobra.Command{
 		Use:   "profile",
 		Short: "Look into the profiles of a run, and compare two",
-		Long: `profile reads the profiles that run --profile takes, and those of any other Go
-program. Where the events of a cell are known, figures are per event, so that runs of
-different lengths can be compared; else they are shares of all.`,
+		Long: `profile shows the profiles that run --profile takes, and those of any other Go program, in go
+tool pprof. Where the events of a cell are known, values are those of 1,000,000 events, so
+that runs of different lengths can be compared. Arguments after -- are pprof's (default: -top).`,
 	}, newProfileTop(), newProfileDiff())
 }
 
 type profileFlags struct {
-	cells                                []string
-	kind, value, by, stage, sort, folder string
-	rows                                 int
-	output                               outputFlag[*profile.Table]
+	cells        []string
+	kind, folder string
 }
 
-func (f *profileFlags) add(cmd *cobra.Command, cells string) {
+// command completes a command that shows a number of profiles.
+func (f *profileFlags) command(cmd *cobra.Command, profiles int, cells, what string) *cobra.Command {
+	own := func(cmd *cobra.Command, args []string) int {
+		if n := cmd.ArgsLenAtDash(); n >= 0 {
+			return n
+		}
+		return len(args)
+	}
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		return takes(profiles, profiles, what)(cmd, args[:own(cmd, args)])
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		n := own(cmd, args)
+		return f.show(cmd, args[:n], args[n:])
+	}
 	fl := cmd.Flags()
 	fl.StringArrayVar(&f.cells, "cell", nil, "parts of a cell's name, as in impl=ring,rate=max"+cells)
 	fl.StringVar(&f.kind, "kind", string(profile.CPU), "of a results folder: cpu, heap, allocs, mutex, block or goroutine")
-	fl.StringVar(&f.value, "value", "", "value of the samples, as alloc_objects (default: the kind's)")
-	fl.StringVar(&f.by, "by", "function", "function, or a label: stage, family, variant, pipeline, storm, rate")
-	fl.StringVar(&f.stage, "stage", "", "only what has this label of a stage, as pop")
-	fl.StringVar(&f.sort, "sort", "flat", "order of rows: flat (own), cum (with callees)")
-	fl.IntVarP(&f.rows, "rows", "n", 20, "how many rows are printed; 0 for all")
-	f.output.add(cmd, "text",
-		form[*profile.Table]{"text", func(w io.Writer, t *profile.Table) error { return t.Text(w, f.rows) }},
-		form[*profile.Table]{"json", printJSON[*profile.Table]})
+	fl.StringVar(&f.folder, "pprof", "", "folder to keep the profiles per event in (default none)")
+	return cmd
 }
 
 func newProfileTop() *cobra.Command {
-	var f profileFlags
-	cmd := &cobra.Command{
-		Use:     "top PROFILE|DIR",
-		Short:   "What took most",
-		Example: `  watchlab profile top results/mine --cell impl=ring,rate=max --by stage`,
-		Args:    takes(1, 1, "a profile or a results folder"),
-		RunE:    f.show,
-	}
-	f.add(cmd, "")
-	return cmd
+	return new(profileFlags).command(&cobra.Command{
+		Use:   "top PROFILE|DIR [-- PPROF-FLAG…]",
+		Short: "What took most",
+		Example: `  watchlab profile top results/mine --cell impl=ring,rate=max
+  watchlab profile top results/mine --cell impl=ring,rate=max -- -top -tagleaf=stage`,
+	}, 1, "", "a profile or a results folder")
 }
 
 func newProfileDiff() *cobra.Command {
-	var f profileFlags
-	cmd := &cobra.Command{
-		Use:   "diff BEFORE AFTER",
+	return new(profileFlags).command(&cobra.Command{
+		Use:   "diff BEFORE AFTER [-- PPROF-FLAG…]",
 		Short: "Compare two profiles per event",
-		Long: `diff compares two profiles, each a file or a results folder of which --cell and --kind name one,
-and marks a difference within sampling error (3 standard errors) with ~. It writes both with
-their values per 1,000,000 events, and prints the command that opens their difference in go
-tool pprof.`,
+		Long: `diff shows what AFTER takes more or less than BEFORE. Each is a file, or a results folder of which
+--cell and --kind name one.`,
 		Example: `  # The same cell before and after a change
   watchlab profile diff results/old results/new --cell impl=ring,rate=max
 
-  # Two variants of one run
-  watchlab profile diff results/mine results/mine --cell impl=cond,rate=max --cell impl=ring,rate=max`,
-		Args: takes(2, 2, "two profiles or results folders"),
-		RunE: f.show,
-	}
-	f.add(cmd, "; twice for both")
-	cmd.Flags().StringVar(&f.folder, "pprof", "", "folder for both profiles per event (default: a temporary one)")
-	return cmd
+  # Two variants of one run, as a differential flame graph in the browser
+  watchlab profile diff results/mine results/mine --cell impl=cond,rate=max --cell impl=ring,rate=max -- -http=:`,
+	}, 2, "; twice for both", "two profiles or results folders")
 }
 
 func (f *profileFlags) check(profiles int) error {
@@ -90,22 +83,15 @@ func (f *profileFlags) check(profiles int) error {
 		return badFlag("kind", err)
 	case kind == profile.Trace:
 		return badFlag("kind", errors.New("an execution trace is for go tool trace"))
-	case f.sort != "flat" && f.sort != "cum":
-		return badFlag("sort", experiment.OneOf(f.sort, "flat", "cum"))
-	case f.rows < 0:
-		return badFlag("rows", fmt.Errorf("%d (want 0 or more)", f.rows))
 	case len(f.cells) > profiles:
 		return badFlag("cell", fmt.Errorf("given %d times for %d profiles", len(f.cells), profiles))
 	}
 	return nil
 }
 
-func (f *profileFlags) show(cmd *cobra.Command, args []string) error {
+// show writes the profiles per event and opens them in go tool pprof, the first of two as the base.
+func (f *profileFlags) show(cmd *cobra.Command, args, pprof []string) (err error) {
 	if err := f.check(len(args)); err != nil {
-		return err
-	}
-	write, err := f.output.writer()
-	if err != nil {
 		return err
 	}
 	var sources []*profile.Source
@@ -120,57 +106,40 @@ func (f *profileFlags) show(cmd *cobra.Command, args []string) error {
 		}
 		sources = append(sources, source)
 	}
-	var before *profile.Source // nil with a single profile
-	after := sources[len(sources)-1]
-	if len(sources) == 2 {
-		before = sources[0]
-	}
-	o := profile.Options{Value: f.value, Stage: f.stage}
-	if f.by != "function" {
-		o.By = f.by
-	}
-	table, err := profile.Compare(before, after, o)
-	switch {
-	case errors.Is(err, profile.ErrValue):
-		return badFlag("value", err)
-	case errors.Is(err, profile.ErrLabel):
-		return badFlag("by", err)
-	case err != nil:
-		return usageError{err}
-	}
-	if len(table.Rows) == 0 {
-		return badFlag("stage", fmt.Errorf("no sample has the stage %q", f.stage))
-	}
-	if f.sort == "cum" {
-		table.SortByCum()
-	}
-	if before != nil {
-		if err := f.perEvent(cmd.ErrOrStderr(), before, after); err != nil {
-			return err
-		}
-	}
-	return write(cmd.OutOrStdout(), table)
-}
-
-func (f *profileFlags) perEvent(stderr io.Writer, before, after *profile.Source) error {
 	dir := f.folder
 	if dir == "" {
-		var err error
 		if dir, err = os.MkdirTemp("", "watchlab-profile-"); err != nil {
 			return err
 		}
+		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	} else if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	command := "go tool pprof -http=:"
-	if before.Events == 0 || after.Events == 0 {
-		command += " -normalize" // pprof then compares shares
+	if len(pprof) == 0 {
+		pprof = []string{"-top"}
 	}
-	paths := []string{filepath.Join(dir, "before.pb.gz"), filepath.Join(dir, "after.pb.gz")}
-	if err := errors.Join(before.WritePerEvent(paths[0]), after.WritePerEvent(paths[1])); err != nil {
-		return err
+	line := append([]string{"tool", "pprof"}, pprof...)
+	names := []string{"before.pb.gz", "after.pb.gz"}[2-len(sources):]
+	for i, source := range sources {
+		path := filepath.Join(dir, names[i])
+		if err := source.WritePerEvent(path); err != nil {
+			return err
+		}
+		if i+1 < len(sources) {
+			line = append(line, "-diff_base", path)
+		} else {
+			line = append(line, path)
+		}
+		warn(cmd.ErrOrStderr(), "%s: %s", strings.TrimSuffix(names[i], ".pb.gz"), source)
 	}
-	warn(stderr, "flame graph: %s -diff_base %s %s", command, paths[0], paths[1])
+	if len(sources) == 2 && (sources[0].Events == 0 || sources[1].Events == 0) {
+		line = slices.Insert(line, 2, "-normalize") // pprof then compares shares.
+	}
+	shown := exec.CommandContext(cmd.Context(), "go", line...)
+	shown.Stdin, shown.Stdout, shown.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
+	if err := shown.Run(); err != nil {
+		return fmt.Errorf("go tool pprof: %w", err)
+	}
 	return nil
 }
 

@@ -2,8 +2,7 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
-	"os/exec"
+	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -87,43 +86,42 @@ func TestProfile(t *testing.T) {
 func testProfileShown(t *testing.T, dir string) {
 	perEvent := filepath.Join(t.TempDir(), "per-event")
 	file := filepath.Join(dir, profile.Dir, profile.CPU.FileName("Queue/impl=ring/storm=gang"))
+	perMillion := ", values of 1000000 events\n"
 	for name, tc := range map[string]struct {
-		args []string
-		want []string
+		args         []string
+		want, stderr []string
 	}{
 		"diff of cells": {
-			[]string{"diff", dir, dir, "--cell", "impl=cond", "--cell", "storm=gang,impl=ring", "-n", "0", "--pprof", perEvent},
-			[]string{"before: Queue/impl=cond/storm=gang in " + dir, "after:  Queue/impl=ring/storm=gang in " + dir, "ns/event in", "cli.burn\n"},
+			[]string{"diff", dir, dir, "--cell", "impl=cond", "--cell", "storm=gang,impl=ring", "--pprof", perEvent},
+			[]string{"Showing nodes accounting for", "cli.burn"},
+			[]string{"before: Queue/impl=cond/storm=gang in " + dir + perMillion, "after: Queue/impl=ring/storm=gang in " + dir + perMillion},
 		},
-		"by stage":   {[]string{"top", dir, "--cell", "impl=ring", "--by", "stage"}, []string{"ns/event  stage", "  pop\n"}},
-		"by variant": {[]string{"top", dir, "--cell", "impl=ring", "--by", "variant", "--stage", "pop"}, []string{"  ring\n"}},
-		"a file":     {[]string{"top", file, "-n", "1"}, []string{"cpu of Queue/impl=ring/storm=gang in " + dir, "ns/event"}},
-		"other kind": {[]string{"top", dir, "--cell", "Queue/impl=cond/storm=gang", "--kind", "allocs"}, []string{"alloc_space", "B/event"}},
+		"by stage":   {[]string{"top", dir, "--cell", "impl=ring", "--", "-top", "-tagleaf=stage"}, []string{" pop\n"}, nil},
+		"by variant": {[]string{"top", dir, "--cell", "impl=ring", "--", "-top", "-tagleaf=variant", "-tagfocus=stage=pop"}, []string{" ring\n"}, nil},
+		"a file":     {[]string{"top", file}, []string{"cli.burn"}, []string{"Queue/impl=ring/storm=gang in " + dir + perMillion}},
+		"other kind": {[]string{"top", dir, "--cell", "Queue/impl=cond/storm=gang", "--kind", "allocs"}, []string{"Type: alloc_space"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, stdout, stderr := call(t, append([]string{"profile"}, tc.args...)...)
-			if code != exitOK || (stderr != "") != (tc.args[0] == "diff") {
+			if code != exitOK {
 				t.Fatalf("exit code %d, %s", code, stderr)
-			}
-			if stderr != "" && !strings.Contains(stderr, "go tool pprof -http=: -diff_base "+filepath.Join(perEvent, "before.pb.gz")) {
-				t.Errorf("no command for pprof: %s", stderr)
 			}
 			for _, want := range tc.want {
 				if !strings.Contains(stdout, want) {
 					t.Errorf("no %q in:\n%s", want, stdout)
 				}
 			}
+			for _, want := range tc.stderr {
+				if !strings.Contains(stderr, want) {
+					t.Errorf("no %q in:\n%s", want, stderr)
+				}
+			}
 		})
 	}
-	// go tool pprof reads the output of diff.
-	cmd := exec.CommandContext(t.Context(), "go", "tool", "pprof", "-top", "-diff_base", filepath.Join(perEvent, "before.pb.gz"), filepath.Join(perEvent, "after.pb.gz"))
-	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "burn") {
-		t.Errorf("%v: %v\n%s", cmd.Args, err, out)
-	}
-	code, stdout, _ := call(t, "profile", "top", file, "-o", "json")
-	var table profile.Table
-	if err := json.Unmarshal([]byte(stdout), &table); err != nil || code != exitOK || len(table.Rows) == 0 || table.Unit != "ns/event" {
-		t.Errorf("JSON: %v, %+v", err, table)
+	for _, name := range []string{"before.pb.gz", "after.pb.gz"} {
+		if _, err := os.Stat(filepath.Join(perEvent, name)); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
@@ -146,12 +144,6 @@ func testProfileBadInput(t *testing.T, dir string) {
 		"not profiled":   {[]string{"top", dir, "--kind", "mutex"}, "run --profile mutex takes them"},
 		"kind":           {[]string{"top", dir, "--kind", "x"}, `--kind: no such kind of profile "x"`},
 		"trace":          {[]string{"top", dir, "--kind", "trace"}, "go tool trace"},
-		"value":          {[]string{"top", file, "--value", "x"}, `--value: `},
-		"by":             {[]string{"top", file, "--by", "x"}, `--by: `},
-		"stage":          {[]string{"top", file, "--stage", "x"}, `--stage: no sample has the stage "x"`},
-		"sort":           {[]string{"top", file, "--sort", "x"}, "--sort: "},
-		"output":         {[]string{"top", file, "-o", "x"}, "--output: "},
-		"rows":           {[]string{"top", file, "-n", "-1"}, "--rows: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, stdout, stderr := call(t, append([]string{"profile"}, tc.args...)...)
