@@ -18,6 +18,7 @@ var metrics = []struct {
 }{
 	{"CPU", stats.UnitPricedCPU, false},
 	{"allocations", stats.UnitAllocsPerOp, false},
+	{"bytes", stats.UnitBytesPerOp, false},
 	{"peak heap", stats.UnitHeapGrowth, false},
 	{"p99", stats.UnitP99, true},
 }
@@ -156,7 +157,7 @@ func writePicture(w io.Writer, steps []step) error {
 			text(x+cellWidth/2, y+17, `text-anchor="middle"`, ratio)
 		}
 	}
-	text(10, height-10, `fill="#555"`, "green: less, red: more, pale: by less than 10 %, grey: no significant difference. CPU, allocations and peak heap of unpaced rounds, p99 of paced ones.")
+	text(10, height-10, `fill="#555"`, "green: less, red: more, pale: by less than 10 %, grey: no significant difference. CPU, allocations, allocated bytes and peak heap of unpaced rounds, p99 of paced ones.")
 	b.WriteString("</svg>\n")
 	_, err := io.WriteString(w, b.String())
 	return err
