@@ -65,6 +65,54 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
+// BenchmarkShape decodes pods of one size and of several shapes: containers by environment entries of
+// each. An annotation fills them up to 20 kB of protobuf. It measures as BenchmarkDecode does.
+func BenchmarkShape(b *testing.B) {
+	const pods, size = 500, 20_000
+	for _, containers := range []int{1, 4, 8} {
+		for _, env := range []int{0, 10, 20} {
+			shaped := func() (*storm.Storm, error) {
+				s, err := trace.Load("recorded-rollout")
+				if err != nil {
+					return nil, err
+				}
+				c := *s
+				c.Initial, c.Events = 0, nil
+				for i := range pods {
+					pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shape", Name: fmt.Sprintf("pod-%05d", i), UID: types.UID(fmt.Sprint(i))}}
+					for n := range containers {
+						one := v1.Container{Name: fmt.Sprint("container-", n), Image: fmt.Sprintf("registry.example/%d/image:%d", i, n)}
+						for e := range env {
+							one.Env = append(one.Env, v1.EnvVar{Name: fmt.Sprint("VARIABLE_", e), Value: fmt.Sprintf("value-%d-%d-%d", i, n, e)})
+						}
+						pod.Spec.Containers = append(pod.Spec.Containers, one)
+					}
+					padding := strings.Repeat(fmt.Sprintf("%05d", i), size/5) // differs, so that no decoder shares it
+					pod.Annotations = map[string]string{"padding": padding}
+					pod.Annotations["padding"] = padding[:2*size-pod.Size()]
+					c.Events = append(c.Events, storm.Event{Type: watch.Added, Object: pod})
+				}
+				return &c, nil
+			}
+			for _, encoding := range []decode.Encoding{decode.Protobuf, decode.JSON} {
+				var body []byte
+				for _, v := range decode.Variants() {
+					o := decode.Options{Encoding: encoding}
+					if _, err := v.New(o); err != nil || v.Name != "shared" && v.Name != "clientgo-"+string(encoding) {
+						continue
+					}
+					b.Run(fmt.Sprintf("impl=%s/encoding=%s/containers=%d/env=%d", v.Name, encoding, containers, env), func(b *testing.B) {
+						if body == nil {
+							body = watchBody(b, encoding, shaped)
+						}
+						decodeBody(b, v, o, body, false)
+					})
+				}
+			}
+		}
+	}
+}
+
 func decodeBody(b *testing.B, v decode.Variant, o decode.Options, body []byte, again bool) {
 	b.ReportAllocs()
 	var events, objects, mallocs, size, retained, cpu, secondCPU, grown uint64

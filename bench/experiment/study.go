@@ -19,15 +19,17 @@ import (
 	"watchlab/loadgen/pace"
 )
 
-//go:embed questions/*.yaml
+//go:embed questions/*.yaml threads/*.yaml
 var questionFiles embed.FS
 
-// Question is a research question with the experiments that answer it.
+// Question is a research question, or what a thread claims, with the experiments that answer it.
 type Question struct {
 	Name  string         `json:"name"`  // question's name on the command line and its folder
 	Asks  string         `json:"asks"`  // question in one sentence
 	About string         `json:"about"` // introduction of the question's page
 	Parts []QuestionPart `json:"parts"` // runs that answer the question
+
+	*Thread `json:",inline"` // nil for a question that is ours
 }
 
 // QuestionPart is one run of a [Question].
@@ -38,7 +40,9 @@ type QuestionPart struct {
 	Columns []string `json:"columns"` // units of the page's table; the answer is about the first
 	// By is a label; the answer has a line for each of its values. Empty for one line.
 	By         string `json:"by,omitempty"`
-	Experiment Spec   `json:"experiment"` // to run
+	Experiment Spec   `json:"experiment"`      // to run
+	Full       *Spec  `json:"full,omitempty"`  // fields of the full scale; see [Question.AtFullScale]
+	Bench      *Bench `json:"bench,omitempty"` // in place of Experiment
 }
 
 // Found has the outcomes of a question's parts by name, without parts that were not run.
@@ -48,16 +52,20 @@ var ErrUnknownQuestion = errors.New("unknown question") // wrapped by errors for
 
 const PageFile = "README.md" // name of a page in its folder
 
-// Questions returns the named questions; all without names.
+// Questions returns the named research questions; all without names.
 func Questions(names ...string) ([]Question, error) {
-	files, err := questionFiles.ReadDir("questions")
+	return questionsIn("questions", ErrUnknownQuestion, names)
+}
+
+func questionsIn(folder string, unknown error, names []string) ([]Question, error) {
+	files, err := questionFiles.ReadDir(folder)
 	if err != nil {
 		return nil, err
 	}
 	var all []Question
 	var have []string
 	for _, f := range files {
-		data, err := questionFiles.ReadFile("questions/" + f.Name())
+		data, err := questionFiles.ReadFile(folder + "/" + f.Name())
 		if err != nil {
 			return nil, err
 		}
@@ -69,7 +77,7 @@ func Questions(names ...string) ([]Question, error) {
 	}
 	for _, n := range names {
 		if !slices.Contains(have, n) {
-			return nil, fmt.Errorf("%w %q (have %s)", ErrUnknownQuestion, n, strings.Join(have, ", "))
+			return nil, fmt.Errorf("%w %q (have %s)", unknown, n, strings.Join(have, ", "))
 		}
 	}
 	return slices.DeleteFunc(all, func(q Question) bool { return len(names) > 0 && !slices.Contains(names, q.Name) }), nil
@@ -77,6 +85,9 @@ func Questions(names ...string) ([]Question, error) {
 
 // Index writes the page of a study: each question with its answers.
 func Index(w io.Writer, questions []Question, found map[string]Found) error {
+	if len(questions) > 0 && questions[0].Thread != nil {
+		return threadIndex(w, questions, found)
+	}
 	var b bytes.Buffer
 	b.WriteString("# The study\n\nThe research questions, each with what was measured. Every answer is read off the figures by the program.\n\n")
 	for _, q := range questions {
@@ -87,9 +98,12 @@ func Index(w io.Writer, questions []Question, found map[string]Found) error {
 	return err
 }
 
-// Page writes a question's page: the answers, and the figures of each part. The part's
+// Page writes a question's page, or its [Question.Analysis]: the answers, and the figures of each part. The part's
 // report has the evidence: rounds, A/A pairs, machine.
 func (q Question) Page(w io.Writer, found Found) error {
+	if q.Thread != nil {
+		return q.Analysis(w, found, "")
+	}
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# %s\n\n%s\n\n## Answer\n\n", q.Asks, q.About)
 	list(&b, q.answers(found))

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -51,6 +52,7 @@ type informerStages struct {
 	last      atomic.Uint64 // last event of the storm; 0 until it is known
 	newest    atomic.Uint64 // newest event that the queue took
 	resyncErr error         // joined errors of the storm's resyncs
+	listed    time.Duration // from the start of the informer until its store has the initial list
 }
 
 func (f *informerStages) setup(ctx context.Context, w *workload) (err error) {
@@ -255,6 +257,7 @@ func (f *informerStages) run(ctx context.Context, rec *cell.Recorder, play func(
 	defer cancel()
 	defer f.handling.on.Store(false)
 	f.handler.stages = profile.Switch(inner, stageHandle)
+	start := time.Now()
 	working.Go(func() { profile.Do(inner, stageWork, f.worker.run) })
 	running.Go(func() { profile.Do(inner, stageSource, f.informer.RunWithContext) })
 
@@ -264,6 +267,7 @@ func (f *informerStages) run(ctx context.Context, rec *cell.Recorder, play func(
 		}
 	}
 
+	f.listed = time.Since(start)
 	f.handling.on.Store(true)
 	rec.Begin()
 	if f.readers != nil {
@@ -375,6 +379,9 @@ func (f *informerStages) check(w *workload, rec *cell.Recorder) outcome {
 	f.worker.check(&o.broken, s, w.score.keys())
 	f.compareState(&o.broken)
 	rec.Note("worked", float64(len(f.worker.log)))
+	if w.material != nil && w.material.Wire.InitialList != "" {
+		rec.Note("initial-list-ns", float64(f.listed))
+	}
 	noteSource(rec, f.src, len(s.Events))
 	var fresh *freshness
 	if st.every {

@@ -54,6 +54,9 @@
 //
 // # Load on the reading side
 //
+// Of an informer that is told how to list, "initial-list-ns" is the time until its store has the
+// initial state.
+//
 // [Config.Readers] list the indexer's namespaces in a loop: [Listed], "reads/s",
 // "objects/read". [Config.Consumers] pop at the same time where the variant allows it; a
 // counter a key proves that no two had a key at once.

@@ -27,9 +27,9 @@ func continued(cmd *cobra.Command, dir string, err error) error {
 	next := nextProcess{[]string{cmd.Name(), "--resume", dir}}
 	cmd.Flags().Visit(func(fl *pflag.Flag) {
 		switch fl.Name {
-		case "resume", "out", "experiment", "question":
+		case "resume", "out", "experiment", "question", "all":
 		default:
-			if cmd.Name() == "study" || experiment.Path(fl.Name) == "" {
+			if cmd.Name() == "study" || cmd.Name() == "reproduce" || experiment.Path(fl.Name) == "" {
 				next.args = append(next.args, "--"+fl.Name+"="+fl.Value.String())
 			}
 		}

@@ -72,6 +72,10 @@ type studyRun struct {
 
 	// play plays a part's Spec into a folder. resume continues an interrupted part.
 	play func(ctx context.Context, s experiment.Spec, dir string, resume bool, stderr io.Writer) error
+
+	again  string // command that continues it
+	pages  string // folder for copies of threads' pages; empty for none
+	passes int    // of a part's benchmark
 }
 
 func (f *studyFlags) study(cmd *cobra.Command) (*studyRun, error) {
@@ -100,6 +104,7 @@ func (f *studyFlags) study(cmd *cobra.Command) (*studyRun, error) {
 
 func createStudy(dir string, budget time.Duration, questions []experiment.Question) (*studyRun, error) {
 	s := &studyRun{dir: dir, budget: budget, questions: questions, found: map[string]experiment.Found{}, play: playPart}
+	s.again = fmt.Sprintf("watchlab study --resume %s --budget %v", dir, budget)
 	for _, q := range questions {
 		s.found[q.Name] = experiment.Found{}
 		if err := os.MkdirAll(filepath.Join(dir, q.Name), 0o755); err != nil {
@@ -115,6 +120,14 @@ func openStudy(dir string, budget time.Duration) (*studyRun, error) {
 	if err != nil {
 		return nil, err
 	}
+	if questions, err = begun(dir, questions); err != nil {
+		return nil, err
+	}
+	return createStudy(dir, budget, questions)
+}
+
+// begun returns the questions that a study's folder has.
+func begun(dir string, questions []experiment.Question) ([]experiment.Question, error) {
 	questions = slices.DeleteFunc(questions, func(q experiment.Question) bool {
 		_, err := os.Stat(filepath.Join(dir, q.Name))
 		return err != nil
@@ -122,7 +135,7 @@ func openStudy(dir string, budget time.Duration) (*studyRun, error) {
 	if len(questions) == 0 {
 		return nil, fmt.Errorf("%s is no study's folder: it has none of a question", dir)
 	}
-	return createStudy(dir, budget, questions)
+	return questions, nil
 }
 
 func (s *studyRun) run(ctx context.Context, stdout, stderr io.Writer) error {
@@ -173,7 +186,7 @@ func (s *studyRun) run(ctx context.Context, stdout, stderr io.Writer) error {
 			}
 			if err := errors.Join(err, s.write()); err != nil {
 				if errors.Is(err, errInterrupted) {
-					warn(stderr, "continue with: watchlab study --resume %s --budget %v", s.dir, s.budget)
+					warn(stderr, "continue with: %s", s.again)
 				}
 				return err
 			}
@@ -192,6 +205,9 @@ func (s *studyRun) folder(q experiment.Question, p experiment.QuestionPart) stri
 
 // load reads the outcome of a part so far; nil if the part has not begun.
 func (s *studyRun) load(q experiment.Question, p experiment.QuestionPart) (*lab.Outcome, error) {
+	if p.Bench != nil {
+		return loadBench(*p.Bench, s.folder(q, p))
+	}
 	o, err := lab.Load(s.folder(q, p))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -206,7 +222,12 @@ func (s *studyRun) part(ctx context.Context, q experiment.Question, p experiment
 	dir, spec := s.folder(q, p), p.Experiment
 	spec.Budget.Duration = share
 	_, missing := os.Lstat(dir)
-	err := s.play(ctx, spec, dir, missing == nil, stderr)
+	var err error
+	if p.Bench != nil {
+		err = playBench(ctx, *p.Bench, dir, s.passes)
+	} else {
+		err = s.play(ctx, spec, dir, missing == nil, stderr)
+	}
 	o, lerr := s.load(q, p)
 	if o != nil {
 		s.found[q.Name][p.Name] = o
@@ -241,7 +262,7 @@ func (s *studyRun) write() error {
 			return q.Page(w, s.found[q.Name])
 		}))
 	}
-	errs = append(errs, lab.ReplaceFile(filepath.Join(s.dir, experiment.PageFile), s.index))
+	errs = append(errs, lab.ReplaceFile(filepath.Join(s.dir, experiment.PageFile), s.index), s.copyPages())
 	return errors.Join(errs...)
 }
 
