@@ -29,6 +29,8 @@ type Spec struct {
 	Speed  float64  `json:"speed,omitempty"`  // of storm and workload (default 1)
 	Seed   int64    `json:"seed,omitempty"`   // (default 1)
 	Rounds int      `json:"rounds,omitempty"` // each with the next seed (default 1; 5 with two programs)
+	// Unshrunk: a plan that fails is not shrunk.
+	Unshrunk bool `json:"unshrunk,omitempty"`
 
 	Programs []Program `json:"programs"` // one, or the baseline and the new one
 	// Image is the image that has the programs: watchlab controller plays it in a cluster. [Run] does not read it.

@@ -41,13 +41,16 @@ type Play struct {
 }
 
 // Failed reports whether a verdict failed.
-func (p *Play) Failed() bool {
-	for _, v := range p.Verdicts {
-		if v.Failed {
-			return true
+func (p *Play) Failed() bool { return p.Failure() != nil }
+
+// Failure returns the first failed verdict, nil if the play passed.
+func (p *Play) Failure() *verdict.Verdict {
+	for i := range p.Verdicts {
+		if p.Verdicts[i].Failed {
+			return &p.Verdicts[i]
 		}
 	}
-	return false
+	return nil
 }
 
 // Latency is the distribution of the reconcile latency of one rule, kind and phase.
@@ -81,7 +84,8 @@ type Series struct {
 	Points []float64 `json:"points"`           // time in seconds and value, in turn
 }
 
-// Shrunk is the smallest fault plan that still fails.
+// Shrunk is the smallest fault plan that still fails. If [Result].Interrupted is set, shrinking has not ended, and
+// it is the smallest one so far.
 type Shrunk struct {
 	Plan     string   `json:"plan"`     // failed plan that it comes from
 	Verdict  string   `json:"verdict"`  // that it keeps

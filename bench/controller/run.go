@@ -42,6 +42,8 @@ type Progress struct {
 	Play, Plays int    // number of the play, from 1, and of all planned
 	Name        string // of the play
 	State       string // of an [Observation]: Starting, Playing or Settling
+	// Shrinking is the largest number of plays that shrinking takes, which follow the planned ones; 0 before it.
+	Shrinking int
 }
 
 // most is the number of plays that shrinking may take, and repeats that of plays of the smallest plan.
@@ -57,11 +59,12 @@ type runner struct {
 	seed     int64 // of prepared
 	result   *Result
 	n        int    // of the play
+	most     int    // Shrinking of Progress
 	scratch  string // for kubeconfigs and logs if there is no results folder
 }
 
 // Run plays a Spec. Finished plays are in the results folder after each play. If ctx ends, the result has
-// them and is marked as interrupted. The error of bad input is a [*experiment.FieldError].
+// them and the smallest plan so far, and is marked as interrupted. The error of bad input is a [*experiment.FieldError].
 func Run(ctx context.Context, spec Spec, opts Options) (*Result, error) {
 	if err := spec.Validate(); err != nil {
 		return nil, err
@@ -122,6 +125,9 @@ func (r *runner) all(ctx context.Context) error {
 			}
 		}
 	}
+	if r.spec.Unshrunk {
+		return nil
+	}
 	return r.shrink(ctx)
 }
 
@@ -137,7 +143,7 @@ func (r *runner) play(ctx context.Context, program Program, pl plan, seed int64,
 	r.n++
 	out := &Play{Plan: pl.name, Round: round, Name: fmt.Sprintf("program=%s/faults=%s/round=%d", program.Label, pl.name, round)}
 	out.Folder = filepath.Join(PlaysDir, fmt.Sprintf("%02d-%s-%s", r.n, program.Label, fileName(pl.name)))
-	progress := Progress{r.n, r.spec.Rounds * len(r.prepared.plans) * len(r.spec.Programs), out.Name, Starting}
+	progress := Progress{r.n, r.spec.Rounds * len(r.prepared.plans) * len(r.spec.Programs), out.Name, Starting, r.most}
 	r.Progress(progress)
 	s := &session{
 		spec: r.spec, prepared: r.prepared, program: program, plan: pl, seed: seed, dir: filepath.Join(r.scratch, out.Folder),
@@ -174,48 +180,61 @@ func (r *runner) shrink(ctx context.Context) error {
 	if failed == nil {
 		return nil
 	}
-	name := failed.failure()
+	name := failed.Failure().Name
 	out := &Shrunk{Plan: failed.Plan, Verdict: name}
 	program := r.spec.Programs[slices.Index(r.result.Programs, failed.Program)]
 	again := func(ctx context.Context, faults []fault.Spec) (bool, error) {
+		play, err := r.play(ctx, program, plan{fmt.Sprintf("shrink-%d", out.Plays+1), faults}, failed.Seed, failed.Round)
+		if err != nil {
+			return false, err
+		}
 		out.Plays++
-		play, err := r.play(ctx, program, plan{fmt.Sprintf("shrink-%d", out.Plays), faults}, failed.Seed, failed.Round)
-		return err == nil && play.fails(name), err
+		return play.fails(name), nil
 	}
-	occurrences := fault.Occurrences(failed.Faults, r.prepared.length)
-	out.Of = len(occurrences)
-	var smallest []fault.Spec
+	smallest := fault.Occurrences(failed.Faults, r.prepared.length)
+	out.Of = len(smallest)
 	// Without faults it may have been played already.
 	bare := slices.IndexFunc(r.result.Plays, func(p Play) bool {
 		return p.Plan == PlanNone && p.Program == failed.Program && p.Round == failed.Round
 	})
-	var fails bool
-	var err error
-	if bare >= 0 {
-		fails = r.result.Plays[bare].fails(name)
-	} else if fails, err = again(ctx, nil); err != nil {
-		return err
+	if r.most = repeats; out.Of > 1 {
+		r.most += most
 	}
-	if !fails {
-		if smallest, _, err = verdict.Shrink(ctx, occurrences, again, most); err != nil {
+	if bare < 0 {
+		r.most++
+	}
+	err := func() (err error) {
+		var fails bool
+		if bare >= 0 {
+			fails = r.result.Plays[bare].fails(name)
+		} else if fails, err = again(ctx, nil); err != nil {
 			return err
 		}
-	}
-	for range repeats {
-		fails, err := again(ctx, smallest)
-		if err != nil {
+		if fails {
+			smallest = nil
+		} else if smallest, _, err = verdict.Shrink(ctx, smallest, again, most); err != nil {
 			return err
 		}
-		if out.Repeated++; fails {
-			out.Failed++
+		for range repeats {
+			fails, err := again(ctx, smallest)
+			if err != nil {
+				return err
+			}
+			if out.Repeated++; fails {
+				out.Failed++
+			}
 		}
+		return nil
+	}()
+	if out.Plays == 0 {
+		return err // nothing is known
 	}
 	for _, f := range smallest {
 		out.Faults = append(out.Faults, f.String())
 	}
 	out.Command = r.spec.command(program, out.Faults, failed.Seed)
 	r.result.Shrunk = out
-	return nil
+	return err
 }
 
 // toShrink is the first failed play with faults, or nil.
@@ -225,16 +244,6 @@ func (o *Result) toShrink() *Play {
 		return nil
 	}
 	return &o.Plays[i]
-}
-
-// failure is the name of the first failed verdict.
-func (p *Play) failure() string {
-	for _, v := range p.Verdicts {
-		if v.Failed {
-			return v.Name
-		}
-	}
-	return ""
 }
 
 func (p *Play) fails(name string) bool {

@@ -135,12 +135,19 @@ func TestAgainst(t *testing.T) {
 	}
 }
 
-// TestShrunk: of two faults, only one makes the program fail.
+// twoFaults has a plan of two faults. Only the second one makes the program fail.
+func twoFaults(t *testing.T) controller.Spec {
+	t.Helper()
+	s := spec(t, impolite)
+	s.Plans = append(s.Plans, "duplicate-bookmark:at=10ms; throttle:at=20ms,duration=350ms")
+	s.Speed = 3
+	return s
+}
+
 func TestShrunk(t *testing.T) {
 	t.Parallel()
-	s := spec(t, impolite)
-	s.Plans = append(s.Plans, "disconnect:at=200ms; throttle:at=300ms,duration=2s")
-	r, err := play(t, s, controller.Options{})
+	most := 0
+	r, err := play(t, twoFaults(t), controller.Options{Progress: func(p controller.Progress) { most = p.Shrinking }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,14 +155,52 @@ func TestShrunk(t *testing.T) {
 		t.Errorf("without faults: %+v", p.Verdicts)
 	}
 	if len(r.Plays) != 2 || !r.Plays[1].Failed() || r.Shrunk == nil {
-		t.Fatalf("%+v", r)
+		t.Fatalf("%s: %+v", r.Sentence, r.Shrunk)
 	}
 	sh := r.Shrunk
 	if sh.Verdict != verdict.Crashed || len(sh.Faults) != 1 || !strings.HasPrefix(sh.Faults[0], "throttle:") || sh.Of != 2 || sh.Failed != sh.Repeated {
 		t.Errorf("%+v", sh)
 	}
-	if !strings.Contains(sh.Command, "--faults throttle:at=300ms,duration=2s ") {
+	if !strings.Contains(sh.Command, "--faults throttle:at=20ms,duration=350ms ") {
 		t.Errorf("command %s", sh.Command)
+	}
+	if sh.Plays > most || most > 19 {
+		t.Errorf("%d plays of at most %d", sh.Plays, most)
+	}
+}
+
+// TestShrinkingInterrupted: the verdicts and the smallest plan so far are kept.
+func TestShrinkingInterrupted(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "results")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	o := controller.Options{Dir: dir, Progress: func(p controller.Progress) {
+		if p.Play-p.Plays == 2 {
+			cancel()
+		}
+	}}
+	o.Quick()
+	if _, err := controller.Run(ctx, twoFaults(t), o); err != nil {
+		t.Fatal(err)
+	}
+	r, err := controller.ReadResult(dir)
+	if err != nil || !r.Interrupted || len(r.Plays) != 2 || !r.Plays[1].Failed() || r.Shrunk == nil {
+		t.Fatalf("%v, %+v", err, r)
+	}
+	if sh := r.Shrunk; sh.Plays != 1 || sh.Repeated != 0 || len(sh.Faults) != 2 || !strings.Contains(r.Sentence, "interrupted") {
+		t.Errorf("%s: %+v", r.Sentence, sh)
+	}
+}
+
+// TestUnshrunk: a failed plan is the last play.
+func TestUnshrunk(t *testing.T) {
+	t.Parallel()
+	s := twoFaults(t)
+	s.Plans, s.Unshrunk = s.Plans[1:], true
+	r, err := play(t, s, controller.Options{})
+	if err != nil || len(r.Plays) != 1 || !r.Plays[0].Failed() || r.Shrunk != nil {
+		t.Errorf("%v, %+v", err, r)
 	}
 }
 

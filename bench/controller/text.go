@@ -31,6 +31,9 @@ func (o *Result) sentence() string {
 			what += "; it needs no fault to fail"
 		default:
 			what += "; the smallest fault plan that fails is " + strings.Join(s.Faults, "; ")
+			if o.Interrupted {
+				what += " (shrinking was interrupted)"
+			}
 		}
 		if s.Repeated > 0 && s.Failed == 0 {
 			what += ", which passed when it was repeated"
@@ -135,7 +138,7 @@ func (o *Result) Text(w io.Writer) error {
 		p := &o.Plays[i]
 		row := []string{p.Program, p.Plan, "passed"}
 		if p.Failed() {
-			row[2] = p.failure()
+			row[2] = p.Failure().Name
 		}
 		for _, unit := range shown {
 			text := "-"
@@ -167,9 +170,17 @@ func (o *Result) Text(w io.Writer) error {
 		fmt.Fprintf(w, "  %d of %d occurrences, found in %s; it failed %d of %d times\n  %s\n", len(s.Faults), s.Of, lab.Plural(s.Plays, "play"), s.Failed, s.Repeated, s.Command)
 	}
 	if o.Interrupted {
-		fmt.Fprintln(w, "\nInterrupted: later plays are missing.")
+		fmt.Fprintln(w, "\n"+o.Missing())
 	}
 	return nil
+}
+
+// Missing says what an interrupted run lacks.
+func (o *Result) Missing() string {
+	if o.Shrunk != nil {
+		return "Interrupted: all plays have finished, shrinking has not."
+	}
+	return "Interrupted: later plays are missing."
 }
 
 // command is the command that plays a fault plan of the Spec again, without the comparison.

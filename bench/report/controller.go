@@ -167,7 +167,7 @@ func controllerVerdict(o *controller.Result) verdict {
 	}
 	v.Tiles = []tile{good, bad}
 	if o.Interrupted {
-		v.Notes = append(v.Notes, note{Text: "Interrupted: later plays are missing.", Class: "warn"})
+		v.Notes = append(v.Notes, note{Text: o.Missing(), Class: "warn"})
 	}
 	t := newTable("Verdicts", []string{"program", "faults"})
 	t.labels, t.judged = 1, true

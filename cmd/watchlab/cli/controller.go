@@ -34,6 +34,7 @@ type controllerFlags struct {
 	page     string // address; empty for none
 	pod      imageFlags
 	settle   time.Duration
+	shrink   bool
 	dir      string
 	output   outputFlag[*controller.Result]
 }
@@ -91,6 +92,7 @@ rules, the workloads and the verdicts.`,
 	fl.StringArrayVar(&f.flagged.Plans, "faults", nil, "fault plans: none, all, each, or faults (default none and all)")
 	fl.Float64Var(&f.flagged.Speed, "speed", 0, "how many times as fast the storm is played (default 1)")
 	fl.IntVar(&f.flagged.Rounds, "rounds", 0, "rounds, each with the next seed (default 1, with --against 5)")
+	fl.BoolVar(&f.shrink, "shrink", true, "shrink the first fault plan that fails")
 	fl.IntVar(&f.flagged.Replicas, "replicas", 0, "replicas of the program, as for leader election (default 1)")
 	fl.StringArrayVar(&f.restarts, "restart", nil, "kill the first replica and start it again, as in at=30s")
 	fl.BoolVar(&f.flagged.InCluster, "in-cluster", false, "give the program the configuration of a pod, not KUBECONFIG")
@@ -134,6 +136,7 @@ func (f *controllerFlags) read(cmd *cobra.Command, args []string) (spec controll
 		"faults":     func() { spec.Plans = f.flagged.Plans },
 		"speed":      func() { spec.Speed = f.flagged.Speed },
 		"rounds":     func() { spec.Rounds = f.flagged.Rounds },
+		"shrink":     func() { spec.Unshrunk = !f.shrink },
 		"replicas":   func() { spec.Replicas = f.flagged.Replicas },
 		"in-cluster": func() { spec.InCluster = f.flagged.InCluster },
 		"image":      func() { spec.Image = f.flagged.Image },
@@ -262,7 +265,7 @@ func (f *controllerFlags) here(cmd *cobra.Command, spec controller.Spec) (*contr
 
 func progressText(p controller.Progress) string {
 	if p.Play > p.Plays {
-		return fmt.Sprintf("shrinking: play %d", p.Play-p.Plays)
+		return fmt.Sprintf("shrinking: play %d of at most %d (an interrupt keeps the results)", p.Play-p.Plays, p.Shrinking)
 	}
 	return fmt.Sprintf("play %d of %d: %s", p.Play, p.Plays, p.Name)
 }

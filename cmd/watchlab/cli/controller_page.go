@@ -33,11 +33,8 @@ func (p *playPage) judged(play *controller.Play) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	out := live.StormPlay{Name: play.Name, Verdict: "passed"}
-	for _, v := range play.Verdicts {
-		if v.Failed {
-			out = live.StormPlay{Name: play.Name, Verdict: v.Name + ": " + v.Text, Failed: true}
-			break
-		}
+	if v := play.Failure(); v != nil {
+		out.Verdict, out.Failed = v.Name+": "+v.Text, true
 	}
 	p.plays, p.looked = append(p.plays, out), time.Time{}
 }
