@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"watchlab/bench/controller"
+	"watchlab/bench/controller/verdict"
 	"watchlab/bench/e2e/programs"
 )
 
@@ -23,6 +24,8 @@ type expected struct {
 	programs []string
 	// rules are those that a play without faults must have answers for. They are prefixes of the names.
 	rules []string
+	// known is a verdict that fails under faults in some runs, by a defect of the controller that README.md names.
+	known string
 	// writes are the least writes of a play without faults.
 	writes float64
 }
@@ -45,7 +48,7 @@ var controllers = map[string]expected{
 		rules: []string{"replicasets.apps ADDED", "replicasets.apps MODIFIED"},
 	},
 	"cert-manager": {
-		programs: []string{"cert-manager-controller"}, writes: 200,
+		programs: []string{"cert-manager-controller"}, writes: 200, known: verdict.LostUpdates,
 		rules: []string{
 			"certificates.cert-manager.io ADDED", "certificates.cert-manager.io MODIFIED",
 			"certificaterequests.cert-manager.io ADDED", "certificaterequests.cert-manager.io MODIFIED",
@@ -76,7 +79,7 @@ func TestControllers(t *testing.T) {
 			for _, p := range want.programs {
 				programs.Pinned(t, p) // Building it takes minutes.
 			}
-			result := run(t, root, name, commands[name])
+			result, failed := run(t, root, name, commands[name])
 			plans := []string{controller.PlanNone, controller.PlanAll}
 			if testing.Short() {
 				plans = plans[:1]
@@ -87,16 +90,19 @@ func TestControllers(t *testing.T) {
 			for i := range result.Plays {
 				check(t, &result.Plays[i], plans[i], want)
 			}
+			if failed != nil && want.known == "" {
+				t.Errorf("the command failed: %v", failed)
+			}
 		})
 	}
 }
 
-// run runs a command of README.md, with a folder of the test for its results.
-func run(t *testing.T, root, name, command string) *controller.Result {
+// run runs a command of README.md, with a folder of the test for its results. The error is that of the command.
+func run(t *testing.T, root, name, command string) (*controller.Result, error) {
 	t.Helper()
-	dir, flags := filepath.Join(t.TempDir(), "result"), ""
+	dir, flags := filepath.Join(t.TempDir(), "result"), " --shrink=false"
 	if testing.Short() {
-		flags = " --faults none"
+		flags += " --faults none"
 	}
 	results := "results/controller-" + name
 	for from, to := range map[string]string{
@@ -116,14 +122,11 @@ func run(t *testing.T, root, name, command string) *controller.Result {
 	cmd.WaitDelay = time.Minute
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s\n%s", command, out)
-	if err != nil {
-		t.Errorf("the command failed: %v", err)
+	result, readErr := controller.ReadResult(dir)
+	if readErr != nil {
+		t.Fatal(readErr)
 	}
-	result, err := controller.ReadResult(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return result
+	return result, err
 }
 
 // check checks one play.
@@ -133,7 +136,7 @@ func check(t *testing.T, p *controller.Play, plan string, want expected) {
 		t.Errorf("play %s, want the plan %s", p.Name, plan)
 	}
 	for _, v := range p.Verdicts {
-		if v.Failed {
+		if v.Failed && (v.Name != want.known || plan == controller.PlanNone) {
 			t.Errorf("%s: %s: %s\n%v", p.Name, v.Name, v.Text, v.Evidence)
 		}
 	}
