@@ -51,11 +51,11 @@ var limits = []struct {
 }{
 	{"packages of the root module", func(t *testing.T) int64 { return int64(len(listed(t))) }, 58},
 	// Each program of scripts/tools that needs the dependencies of its own release has a module:
-	// Kubernetes, Argo Rollouts, cert-manager.
+	// Kubernetes, Argo Rollouts, cert-manager. bench/clientgo has one for all releases of client-go.
 	{"go.mod files", func(t *testing.T) int64 {
 		return count(t, ".", func(p string) bool { return path.Base(p) == "go.mod" })
-	}, 9},
-	{"lines of Go without tests", lines, 94_000},
+	}, 10},
+	{"lines of Go without tests", lines, 95_500},
 	{"bytes of README.md", func(t *testing.T) int64 { return bytesOf(t, "README.md") }, 8 << 10},
 	{"bytes of published results", published, 5 << 20},
 }
