@@ -33,7 +33,7 @@ results-archive: ## Pack a results folder for a release, bin/RESULTS.tar.gz (RES
 # RACE are the packages in which goroutines meet: their code has a go statement or uses
 # sync. The command is not among them: its tests play whole runs through those that are.
 RACE = $(patsubst %/,./%,$(sort $(dir $(shell grep -rlE --include='*.go' --exclude='*_test.go' \
-	'^[[:space:]]*go [a-z]|"sync(/atomic)?"' impls loadgen bench --exclude-dir=kubelet --exclude-dir=e2e))))
+	'^[[:space:]]*go [a-z]|"sync(/atomic)?"' impls loadgen bench --exclude-dir=kubelet --exclude-dir=e2e --exclude-dir=clientgo))))
 # LONG are those of them that -short shortens: long plays of one goroutine, the sequential
 # checks of the conformance suites, and the checks of rapid.
 LONG  = $(sort $(dir $(shell grep -lE 'testing\.Short\(\)|(queue|merge)test\.Run|rapid\.Check|rapid\.MakeCheck' $(addsuffix /*_test.go,$(RACE)) 2>/dev/null)))
