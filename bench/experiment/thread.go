@@ -204,7 +204,7 @@ func (c Claim) bullet(j judged) string {
 		slices.Sort(parts)
 		return strings.Join(parts, ", ")
 	}
-	base := "the thread's figure"
+	base := "a fixed figure"
 	if c.Fixed == 0 {
 		base = name(c.Than)
 	}
