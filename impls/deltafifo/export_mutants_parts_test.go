@@ -5,6 +5,7 @@ package deltafifo
 import (
 	"context"
 	"runtime"
+	"slices"
 	"sync/atomic"
 
 	"k8s.io/client-go/tools/cache"
@@ -266,14 +267,7 @@ func deletesAnywhere(queued *pending, i item) bool {
 	if i.kind != deleted || queued.newest().kind == deleted {
 		return false
 	}
-	found := queued.first.kind == deleted
-	for n := queued.last; n != nil && !found; n = n.next {
-		found = n.kind == deleted
-		if n.next == queued.last {
-			break
-		}
-	}
-	return found
+	return queued.first.kind == deleted || slices.ContainsFunc(queued.more, func(i item) bool { return i.kind == deleted })
 }
 
 func anything(*pending, item) bool { return true }

@@ -21,10 +21,11 @@ type perKey struct {
 	queued      keys.FIFO[pending] // the keys with their deltas, in order
 	deltas      int                // the number of these deltas
 	buf         [chunk]item        // memory that room returns
-	spare       *node              // a list of nspare nodes for reuse
-	nspare      int
-	free        int // capacity freed since the last call of freed
-	fromInitial int // counts the keys of the initial list in process
+	spare       [][]item           // empty slices for reuse
+	nspare      int                // the sum of their capacities, at most maxKept
+	slab        []item             // memory of new slices
+	free        int                // capacity freed since the last call of freed
+	fromInitial int                // counts the keys of the initial list in process
 	// inProcess holds the keys in process. Upstream holds its lock while it
 	// processes, so that a key is either queued or known. Here a key in process
 	// may be neither yet. Set only if known is not nil.
@@ -34,21 +35,14 @@ type perKey struct {
 // pending is the queued deltas of one key.
 type pending struct {
 	first item // the oldest delta
-	// last is the newest of the other deltas; nil if there are none. They form a
-	// circular list: last.next is the oldest.
-	last *node
-	n    int // number of deltas
-}
-
-// node is a further delta of a key.
-type node struct {
-	item
-	next *node
+	// more is the other deltas, oldest first. They are contiguous: a backlog is larger than the
+	// processor's caches, and a list of them would cost the pop a cache miss a delta.
+	more []item
 }
 
 const (
-	maxSpareNodes = 4096 // nodes that are kept after a burst
-	nodeSlab      = 64   // nodes per allocation
+	firstMore = 4 // capacity of a new slice
+	slabLen   = 64 * firstMore
 )
 
 // keyInProcess is a key in process with its newest delta.
@@ -69,11 +63,13 @@ func newPerKey(o Options, l *keys.InitialList) *perKey {
 }
 
 func (p *pending) newest() *item {
-	if p.last != nil {
-		return &p.last.item
+	if n := len(p.more); n > 0 {
+		return &p.more[n-1]
 	}
 	return &p.first
 }
+
+func (p *pending) len() int { return 1 + len(p.more) }
 
 func (b *perKey) len() int  { return b.queued.Len() }
 func (b *perKey) size() int { return b.deltas }
@@ -187,7 +183,7 @@ func (b *perKey) add(hash uint64, key keys.Key, i item) {
 	newest := p.newest()
 	switch {
 	case fresh:
-		p.first, p.n = i, 1
+		p.first = i
 		b.deltas++
 	case b.latest:
 		b.drop(*newest)
@@ -200,37 +196,37 @@ func (b *perKey) add(hash uint64, key keys.Key, i item) {
 		}
 		b.drop(i)
 	default:
-		n := b.newNode()
-		n.item = i
-		if p.last == nil {
-			n.next = n
-		} else {
-			n.next, p.last.next = p.last.next, n
+		if p.more == nil {
+			p.more = b.newMore()
 		}
-		p.last = n
-		p.n++
+		old := p.more
+		if p.more = append(old, i); cap(p.more) > cap(old) {
+			b.recycle(old)
+		}
 		b.deltas++
 	}
 }
 
-func (b *perKey) newNode() *node {
-	if b.spare == nil {
-		slab := make([]node, nodeSlab)
-		for i := range slab {
-			b.recycle(&slab[i])
-		}
+// newMore returns an empty slice for the further deltas of a key.
+func (b *perKey) newMore() []item {
+	if n := len(b.spare); n > 0 {
+		out := b.spare[n-1]
+		b.spare, b.nspare = b.spare[:n-1], b.nspare-cap(out)
+		return out
 	}
-	n := b.spare
-	b.spare, b.nspare = n.next, b.nspare-1
-	return n
+	if len(b.slab) == 0 {
+		b.slab = make([]item, slabLen)
+	}
+	out := b.slab[:0:firstMore]
+	b.slab = b.slab[firstMore:]
+	return out
 }
 
-// recycle clears a node and keeps it for reuse.
-func (b *perKey) recycle(n *node) {
-	*n = node{}
-	if b.nspare < maxSpareNodes {
-		n.next = b.spare
-		b.spare, b.nspare = n, b.nspare+1
+// recycle clears a slice that is no longer used, so that it holds no object, and keeps it for newMore.
+func (b *perKey) recycle(more []item) {
+	clear(more)
+	if more != nil && b.nspare+cap(more) <= maxKept {
+		b.spare, b.nspare = append(b.spare, more[:0]), b.nspare+cap(more)
 	}
 }
 
@@ -345,7 +341,7 @@ func (b *perKey) batchLen() int {
 	}
 	n := 0
 	for e := range b.queued.All {
-		if n == limit || e.Value.n > 1 {
+		if n == limit || len(e.Value.more) > 0 {
 			break
 		}
 		n++
@@ -357,32 +353,22 @@ func (b *perKey) batchLen() int {
 func (b *perKey) takeKey() []cache.Delta {
 	e := b.queued.Front()
 	p := &e.Value
-	out := b.memory.take(p.n)
+	more := p.more
+	out := b.memory.take(p.len())
 	out[0] = p.first.delta()
-	if p.last != nil {
-		n := p.last.next
-		for i := 1; i < len(out); i++ {
-			out[i] = n.delta()
-			next := n.next
-			b.drop(n.item)
-			if i < len(out)-1 {
-				b.recycle(n)
-			}
-			n = next
-		}
+	for i := range more {
+		out[i+1] = more[i].delta()
+		b.drop(more[i])
 	}
-	last := p.last
 	b.leave(e)
-	if last != nil {
-		b.recycle(last)
-	}
+	b.recycle(more)
 	return out
 }
 
 // leave removes an entry whose first delta is being popped.
 func (b *perKey) leave(e *keys.Entry[pending]) {
 	b.drop(e.Value.first)
-	b.deltas -= e.Value.n
+	b.deltas -= e.Value.len()
 	if b.known != nil {
 		b.inProcess = append(b.inProcess, keyInProcess{e.Key, *e.Value.newest()})
 	}
