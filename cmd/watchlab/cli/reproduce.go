@@ -35,12 +35,8 @@ type reproduceFlags struct {
 
 func newReproduce() *cobra.Command {
 	f := reproduceFlags{}
-	var names []string
-	if threads, err := experiment.Threads(); err == nil {
-		for _, q := range threads {
-			names = append(names, q.Name)
-		}
-	}
+	threads, _ := experiment.Threads() // without one, the verb itself says why
+	names := namesOf(threads)
 	cmd := &cobra.Command{
 		Use:   "reproduce [THREAD...]",
 		Short: "Test what threads of other projects claim, with a page for each",
@@ -102,11 +98,7 @@ func (f *reproduceFlags) study(cmd *cobra.Command, names []string) (*studyRun, e
 	case resumed && (len(names) > 0 || f.all || f.out != ""):
 		return nil, badFlag("resume", errors.New("goes on with the folder's own threads"))
 	case !resumed && (len(names) > 0) == f.all:
-		var have []string
-		for _, q := range threads {
-			have = append(have, q.Name)
-		}
-		return nil, usageError{fmt.Errorf("reproduce takes threads or --all (have %s)", strings.Join(have, ", "))}
+		return nil, usageError{fmt.Errorf("reproduce takes threads or --all (have %s)", strings.Join(namesOf(threads), ", "))}
 	}
 	each, again := cmp.Or(f.budget, reducedTime), "watchlab reproduce --resume %s"
 	if f.full {

@@ -30,12 +30,8 @@ type studyFlags struct {
 
 func newStudy() *cobra.Command {
 	f := studyFlags{}
-	var names []string
-	if questions, err := experiment.Questions(); err == nil {
-		for _, q := range questions {
-			names = append(names, q.Name)
-		}
-	}
+	questions, _ := experiment.Questions() // without one, the verb itself says why
+	names := namesOf(questions)
 	cmd := &cobra.Command{
 		Use:   "study",
 		Short: "Answer the research questions, each with its runs and a page",
@@ -61,6 +57,13 @@ Questions: ` + strings.Join(names, ", ") + `.`,
 	fl.StringVar(&f.resume, "resume", "", "folder of an interrupted study, to continue with its questions")
 	complete(cmd, "question", names)
 	return cmd
+}
+
+func namesOf(questions []experiment.Question) (names []string) {
+	for _, q := range questions {
+		names = append(names, q.Name)
+	}
+	return names
 }
 
 // studyRun is a study in progress. Its folder has one of each question.
