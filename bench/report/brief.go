@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"watchlab/bench/chart"
 	"watchlab/bench/lab"
 	"watchlab/bench/stats"
 )
@@ -101,7 +102,7 @@ func families(o run) []*family {
 			rows = append(rows, c.rows...)
 		}
 		f.all = rows
-		for _, g := range groupsOf(oneRate(rows), "", nil) {
+		for _, g := range groupsOf(oneRate(rows), "") {
 			f.groups = append(f.groups, &g)
 		}
 		if len(f.groups) == 0 {
@@ -202,7 +203,7 @@ func (g gain) text() string {
 	if g.same() {
 		return "no difference"
 	}
-	return times(g.Ratio)
+	return chart.Times(g.Ratio)
 }
 
 // doubt returns the reasons for doubt about a gain, in brackets.
@@ -302,7 +303,7 @@ func (f family) losses() string {
 	slices.SortStableFunc(worse, func(a, b compared) int { return cmp.Compare(factor(b), factor(a)) })
 	text := fmt.Sprintf("Where ours lose: %d of %s, the worst", len(worse), lab.Plural(len(sets), "comparison"))
 	for i, c := range worse[:min(named, len(worse))] {
-		text += ":,,"[i:i+1] + fmt.Sprintf(" `%s` %s %s", c.variant(), c.what, times(c.Ratio))
+		text += ":,,"[i:i+1] + fmt.Sprintf(" `%s` %s %s", c.variant(), c.what, chart.Times(c.Ratio))
 	}
 	return text + "."
 }
@@ -326,7 +327,7 @@ func (f family) clause(top, other *group, r row) string {
 	}
 	text += g.doubt() + r.p99()
 	if share := transport(top, other); g.same() && share > 0.5 {
-		text += ": HTTP and decoding take " + percent(math.Round(share*100)/100) + " of the CPU time"
+		text += ": HTTP and decoding take " + chart.Percent(math.Round(share*100)/100) + " of the CPU time"
 	}
 	return text
 }
@@ -416,7 +417,7 @@ func (r row) perCPU() string {
 	g := r.gain()
 	switch {
 	case g.why != "" || g.unit != perCPU:
-		return none
+		return chart.None
 	case !g.Testable:
 		return g.text() + "?"
 	}
@@ -429,13 +430,13 @@ func (r row) briefFigures() []string {
 		verdict = r.worst().Verdict.Short()
 	}
 	p99 := quantile(r.wait.Count, 100, r.wait.P99)
-	if p99 != none {
+	if p99 != chart.None {
 		p99 += " @" + r.rate()
 	}
 	short := func(s string) string { return strings.Replace(s, "no difference", "no diff.", 1) }
 	return []string{
-		r.median(stats.UnitEventsPerSec, decimal), short(r.ratio(stats.UnitEventsPerSec)), short(r.perCPU()), p99,
-		r.median(stats.UnitAllocsPerOp, number), verdict,
+		r.median(stats.UnitEventsPerSec, chart.Decimal), short(r.ratio(stats.UnitEventsPerSec)), short(r.perCPU()), p99,
+		r.median(stats.UnitAllocsPerOp, chart.Number), verdict,
 	}
 }
 
@@ -486,13 +487,13 @@ func briefEnds(o run) []string {
 	if o.Interrupted {
 		out = append(out, interrupted(o.Outcome))
 	}
-	noise := fmt.Sprintf("Noise: %d of %s have rounds more than %s apart", noisy, lab.Plural(cells, "cell"), percent(lab.MaxSpread))
+	noise := fmt.Sprintf("Noise: %d of %s have rounds more than %s apart", noisy, lab.Plural(cells, "cell"), chart.Percent(lab.MaxSpread))
 	if n := pairs["good"] + pairs["warn"] + pairs["bad"]; n > 0 {
 		noise += fmt.Sprintf("; A/A: %d of %s differ, %d agree", pairs["bad"], lab.Plural(n, "pair"), pairs["good"])
 	}
 	priced := ""
 	if o.Env.GCNsPerByte > 0 {
-		priced = ", garbage at " + number(o.Env.GCNsPerByte) + " ns/B"
+		priced = ", garbage at " + chart.Number(o.Env.GCNsPerByte) + " ns/B"
 	}
 	out = append(out, noise+".", "ratio: of events/s; per CPU: of events per CPU second"+priced+"; allocs: per event.")
 	if partial(o.Outcome) != "" {

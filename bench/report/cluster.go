@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"watchlab/bench/chart"
 	"watchlab/bench/lab"
 )
 
@@ -54,7 +55,7 @@ func watchBreaks(c *lab.ComparisonResult) []string {
 			if v := r.notes[n.note]; v > 0 {
 				format := trimmed
 				if strings.HasSuffix(n.note, "-ns") {
-					format = nanoseconds
+					format = chart.Nanoseconds
 				}
 				parts = append(parts, n.text+": "+format(v))
 			}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"watchlab/bench/cell"
+	"watchlab/bench/chart"
 	"watchlab/bench/lab"
 	"watchlab/bench/stats"
 )
@@ -80,7 +81,7 @@ func (c comparison) figures() table {
 	for _, r := range c.rows {
 		t.add(slices.Concat(rowName(r, c.varying), []string{
 			code(slices.Index(guarantees, r.throughput.Guarantees)), perSecond(r.fast), interval(r.fast),
-			r.ratio(stats.UnitEventsPerSec), r.median(r.cpu(), nanoseconds), r.perCPU(), r.wouldSee(), r.verdict(c.rounds),
+			r.ratio(stats.UnitEventsPerSec), r.median(r.cpu(), chart.Nanoseconds), r.perCPU(), r.wouldSee(), r.verdict(c.rounds),
 		}, r.quantiles(), []string{r.ratio(stats.UnitP99)})...)
 		for _, round := range r.latency.Rounds {
 			if r.wait.Count > 0 {
@@ -135,7 +136,7 @@ func (c comparison) remarks(noisy bool) []string {
 
 // quantiles returns the rate and the latency quantiles at that rate.
 func (r row) quantiles() []string {
-	rate := none
+	rate := chart.None
 	if r.wait.Count > 0 {
 		rate = r.rate()
 	}
@@ -147,9 +148,9 @@ func (r row) quantiles() []string {
 // quantile writes a quantile, or none if have is below need.
 func quantile(have, need uint64, d time.Duration) string {
 	if have < need {
-		return none
+		return chart.None
 	}
-	return nanoseconds(float64(d.Nanoseconds()))
+	return chart.Nanoseconds(float64(d.Nanoseconds()))
 }
 
 // ratio writes the ratio of a figure to the baseline's, or the reason for its absence.
@@ -157,13 +158,13 @@ func (r row) ratio(unit string) string {
 	a := r.against(unit)
 	switch {
 	case len(r.samples(unit)) == 0:
-		return none
+		return chart.None
 	case r.baseline:
 		return "baseline"
 	case a.why == notEqual:
 		return "unequal"
 	case a.why != "":
-		return none
+		return chart.None
 	}
 	return ratio(a.Comparison)
 }
@@ -173,13 +174,13 @@ func (r row) wouldSee() string {
 	if a := r.against(stats.UnitEventsPerSec); a.why == "" {
 		return seen(a.Comparison)
 	}
-	return none
+	return chart.None
 }
 
 // code returns a letter for an index, and none below 0.
 func code(i int) string {
 	if i < 0 {
-		return none
+		return chart.None
 	}
 	return string(rune('A' + i))
 }
@@ -213,9 +214,9 @@ func pair(first, second *lab.CellResult, wanted cell.Boundary) note {
 		line = fmt.Sprintf("A/A: %s against itself in %s: ", first.Impl(), lab.Plural(len(base), "process"))
 	}
 	d := stats.Compare(base, values)
-	line += times(d.Ratio) + " " + what
+	line += chart.Times(d.Ratio) + " " + what
 	if d.Lo > 0 {
-		line += fmt.Sprintf(" (%s to %s)", times(d.Lo), times(d.Hi))
+		line += fmt.Sprintf(" (%s to %s)", chart.Times(d.Lo), chart.Times(d.Hi))
 	}
 	switch {
 	case !d.Testable:
@@ -244,17 +245,17 @@ func (c comparison) costs() table {
 		name, unit string
 		format     func(float64) string
 	}{
-		{"CPU unpriced", stats.UnitCPUPerOp, nanoseconds},
-		{"allocs/ev", stats.UnitAllocsPerOp, number},
-		{"B/ev", stats.UnitBytesPerOp, bytesCount},
-		{"deltas/ev", stats.UnitDeltasPerEvent, number},
-		{"peak heap", stats.UnitPeakHeap, bytesCount},
-		{"heap growth", stats.UnitHeapGrowth, bytesCount},
-		{"peak RSS", stats.UnitPeakRSS, bytesCount},
-		{"GCs", stats.UnitGCs, number},
-		{"longest pause", stats.UnitGCPauseMax, nanoseconds},
-		{"lock wait/ev", stats.UnitLockWait, nanoseconds},
-		{"longest hold", unitLockHold, nanoseconds},
+		{"CPU unpriced", stats.UnitCPUPerOp, chart.Nanoseconds},
+		{"allocs/ev", stats.UnitAllocsPerOp, chart.Number},
+		{"B/ev", stats.UnitBytesPerOp, chart.Bytes},
+		{"deltas/ev", stats.UnitDeltasPerEvent, chart.Number},
+		{"peak heap", stats.UnitPeakHeap, chart.Bytes},
+		{"heap growth", stats.UnitHeapGrowth, chart.Bytes},
+		{"peak RSS", stats.UnitPeakRSS, chart.Bytes},
+		{"GCs", stats.UnitGCs, chart.Number},
+		{"longest pause", stats.UnitGCPauseMax, chart.Nanoseconds},
+		{"lock wait/ev", stats.UnitLockWait, chart.Nanoseconds},
+		{"longest hold", unitLockHold, chart.Nanoseconds},
 	}
 	t := table{Title: "Costs"}
 	t.rowColumns(c.varying)
@@ -335,9 +336,9 @@ func noteOf(unit string, v float64) string {
 		// Built-in notes are never negative. Others are shown unchanged.
 		return unit + " " + trimmed(v)
 	case last == "ns":
-		return strings.TrimSpace(stem + " " + nanoseconds(v) + per)
+		return strings.TrimSpace(stem + " " + chart.Nanoseconds(v) + per)
 	case last == "B":
-		return strings.TrimSpace(stem + " " + bytesCount(v) + "B" + per)
+		return strings.TrimSpace(stem + " " + chart.Bytes(v) + "B" + per)
 	}
-	return name + per + " " + number(v)
+	return name + per + " " + chart.Number(v)
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"watchlab/bench/chart"
 	"watchlab/bench/controller"
 	"watchlab/bench/lab"
 	"watchlab/bench/stats"
@@ -109,7 +110,7 @@ func played(o *controller.Result) (terms []term) {
 	add("Rules", true, cmp.Or(s.Rules, "default"))
 	add("Fault plans", true, s.Plans...)
 	if s.Speed != 1 {
-		add("Speed", false, times(s.Speed))
+		add("Speed", false, chart.Times(s.Speed))
 	}
 	if s.Replicas > 1 {
 		add("Replicas", false, fmt.Sprint(s.Replicas))
@@ -227,7 +228,7 @@ func (g playGroup) judged(name string) (string, *note) {
 	}
 	switch {
 	case all == 0:
-		return none, nil
+		return chart.None, nil
 	case failed == 0:
 		return "passed", nil
 	case all == 1:
@@ -264,7 +265,7 @@ func compareTable(o *controller.Result) table {
 			judgement = tooFew
 		}
 		t.add(strings.TrimPrefix(c.Cell, "faults="), controller.Title(c.Unit), format(c.Stats.From), format(c.Stats.To),
-			times(c.Stats.Ratio), seen(c.Stats), judgement, stats.PText(c.Stats.P))
+			chart.Times(c.Stats.Ratio), seen(c.Stats), judgement, stats.PText(c.Stats.P))
 	}
 	t.Legend = []string{"Medians of the rounds. sees: the smallest change that these rounds detect. Less is better for all figures."}
 	return t
@@ -273,7 +274,7 @@ func compareTable(o *controller.Result) table {
 // median formats the median of the rounds, or a dash.
 func median(values []float64, format func(float64) string) string {
 	if len(values) == 0 {
-		return none
+		return chart.None
 	}
 	return format(stats.Median(values))
 }
@@ -335,18 +336,18 @@ func latencyTable(o *controller.Result, groups []playGroup) table {
 				})
 			}
 			quantile := func(least int, of func(controller.Latency) time.Duration) string {
-				return median(values(func(l controller.Latency) float64 { return float64(of(l)) }, least), nanoseconds)
+				return median(values(func(l controller.Latency) float64 { return float64(of(l)) }, least), chart.Nanoseconds)
 			}
-			t.add(g.program, g.plan, k[0], k[1], cmp.Or(k[2], none),
-				median(values(func(l controller.Latency) float64 { return float64(l.Answered) }, 0), number),
-				median(values(func(l controller.Latency) float64 { return float64(l.Unanswered) }, 0), number),
+			t.add(g.program, g.plan, k[0], k[1], cmp.Or(k[2], chart.None),
+				median(values(func(l controller.Latency) float64 { return float64(l.Answered) }, 0), chart.Number),
+				median(values(func(l controller.Latency) float64 { return float64(l.Unanswered) }, 0), chart.Number),
 				quantile(1, func(l controller.Latency) time.Duration { return l.Quantiles.P50 }),
 				quantile(10, func(l controller.Latency) time.Duration { return l.Quantiles.P90 }),
 				quantile(100, func(l controller.Latency) time.Duration { return l.Quantiles.P99 }),
 				quantile(1, func(l controller.Latency) time.Duration { return l.Quantiles.Max }))
 		}
 	}
-	if !slices.ContainsFunc(t.Rows, func(row []string) bool { return row[4] != none }) {
+	if !slices.ContainsFunc(t.Rows, func(row []string) bool { return row[4] != chart.None }) {
 		t.drop(4) // a workload has no phases
 		t.labels--
 	}
@@ -379,19 +380,19 @@ func requestTables(groups []playGroup) (tables []table) {
 					return 0, true
 				}), func(v float64) string {
 					if v == 0 {
-						return none
+						return chart.None
 					}
 					return format(v)
 				})
 			}
-			t.add(k[0], cmp.Or(k[1], none),
-				value(func(r controller.Requests) float64 { return float64(r.Count) }, number),
-				value(func(r controller.Requests) float64 { return float64(r.Conflicts) }, number),
-				value(func(r controller.Requests) float64 { return float64(r.Throttled) }, number),
-				value(func(r controller.Requests) float64 { return float64(r.Errors) }, number),
-				value(func(r controller.Requests) float64 { return float64(r.Retries) }, number),
-				value(func(r controller.Requests) float64 { return float64(r.Unchanged) }, number),
-				value(func(r controller.Requests) float64 { return float64(r.Bytes) }, bytesCount))
+			t.add(k[0], cmp.Or(k[1], chart.None),
+				value(func(r controller.Requests) float64 { return float64(r.Count) }, chart.Number),
+				value(func(r controller.Requests) float64 { return float64(r.Conflicts) }, chart.Number),
+				value(func(r controller.Requests) float64 { return float64(r.Throttled) }, chart.Number),
+				value(func(r controller.Requests) float64 { return float64(r.Errors) }, chart.Number),
+				value(func(r controller.Requests) float64 { return float64(r.Retries) }, chart.Number),
+				value(func(r controller.Requests) float64 { return float64(r.Unchanged) }, chart.Number),
+				value(func(r controller.Requests) float64 { return float64(r.Bytes) }, chart.Bytes))
 		}
 		t.dropEmpty()
 		tables = append(tables, t)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"watchlab/bench/chart"
 	"watchlab/bench/controller"
 	"watchlab/bench/lab"
 )
@@ -17,7 +18,7 @@ const tips = 16
 // overTime describes a chart of a series over the time of a play.
 type overTime struct {
 	series, kind, title, caption string
-	y                            axis
+	y                            chart.Axis
 	per                          float64 // of the values in the unit of the axis
 	mandatory                    bool    // drawn even if all values are 0
 }
@@ -25,16 +26,16 @@ type overTime struct {
 var overTimes = []overTime{
 	{controller.SeriesLag, "lag", "Watch lag",
 		"Events that are visible to the watch and not yet written to its connection, the largest of the watches.",
-		axis{label: "events", zero: true, format: axisCount}, 1, true},
+		chart.Axis{Label: "events", Zero: true, Format: chart.Count}, 1, true},
 	{controller.SeriesUnsent, "unsent", "Unsent bytes", "Written to the connection and not yet taken by the program.",
-		axis{label: "KiB", zero: true, format: axisCount}, 1 << 10, false},
-	{controller.SeriesRSS, "rss", "Memory", "Resident memory of the process.", axis{label: "MiB", zero: true, format: axisCount}, 1 << 20, true},
-	{controller.SeriesCPU, "cpu", "CPU", "CPU time of the process a second.", axis{label: "cores", zero: true, format: axisCount}, 1, true},
-	{controller.SeriesFiles, "files", "Open files", "File descriptors of the process.", axis{label: "files", zero: true, format: axisCount}, 1, true},
+		chart.Axis{Label: "KiB", Zero: true, Format: chart.Count}, 1 << 10, false},
+	{controller.SeriesRSS, "rss", "Memory", "Resident memory of the process.", chart.Axis{Label: "MiB", Zero: true, Format: chart.Count}, 1 << 20, true},
+	{controller.SeriesCPU, "cpu", "CPU", "CPU time of the process a second.", chart.Axis{Label: "cores", Zero: true, Format: chart.Count}, 1, true},
+	{controller.SeriesFiles, "files", "Open files", "File descriptors of the process.", chart.Axis{Label: "files", Zero: true, Format: chart.Count}, 1, true},
 	{controller.SeriesGoroutines, "goroutines", "Goroutines", "Scraped from the program's metrics.",
-		axis{label: "goroutines", zero: true, format: axisCount}, 1, true},
+		chart.Axis{Label: "goroutines", Zero: true, Format: chart.Count}, 1, true},
 	{controller.SeriesDepth, "depth", "Workqueue depth", "Sum of the program's workqueues, scraped from its metrics.",
-		axis{label: "items", zero: true, format: axisCount}, 1, true},
+		chart.Axis{Label: "items", Zero: true, Format: chart.Count}, 1, true},
 }
 
 // controllerCharts draws one play of each fault plan and program, a panel for each plan.
@@ -96,26 +97,29 @@ func drawPlays(p *panel, plays []*controller.Play) {
 	if len(list) > 0 {
 		p.Notes = append(p.Notes, "Faults: "+strings.Join(list, ", ")+".")
 	}
-	chart := func(y axis) lineChart {
-		c := lineChart{x: axis{label: "seconds", zero: true, format: axisCount}, y: y, high: 240, moments: moments, most: end.Seconds()}
+	over := func(y chart.Axis) chart.Lines {
+		c := chart.Lines{X: chart.Axis{Label: "seconds", Zero: true, Format: chart.Count}, Y: y, High: 240, Moments: moments, Most: end.Seconds()}
 		for _, ph := range plays[0].Phases {
-			c.bands = append(c.bands, band{ph.From.Seconds(), min(ph.To, end).Seconds(), ph.Name})
+			c.Bands = append(c.Bands, chart.Band{From: ph.From.Seconds(), To: min(ph.To, end).Seconds(), Name: ph.Name})
 		}
 		return c
 	}
-	styles := map[string]style{}
+	styles := map[string]chart.Style{}
 	for i, play := range plays {
-		styles[play.Program] = style{slot: i, dashed: len(plays) > 1 && i == 0}
+		styles[play.Program] = chart.Nth(i)
+		if len(plays) > 1 && i == 0 {
+			styles[play.Program] = chart.Of("reference") // the old program, drawn as a baseline
+		}
 	}
-	latency := chart(axis{label: "latency", log: true, format: axisTime})
+	latency := over(chart.Axis{Label: "latency", Log: true, Format: chart.Time})
 	for _, play := range plays {
 		for _, s := range seriesOf(play, controller.SeriesLatency) {
 			name := play.Program
-			latency.curves = append(latency.curves, curve{name: name, style: styles[name], dots: true, points: pointsOf(s, 1, nanoseconds)})
-			p.variantIf(len(plays) > 1, name, styles)
+			latency.Curves = append(latency.Curves, chart.Curve{Name: name, Style: styles[name], Dots: true, Points: pointsOf(s, 1, chart.Nanoseconds)})
+			p.entryIf(len(plays) > 1, name, styles[name])
 		}
 	}
-	if len(latency.curves) > 0 {
+	if len(latency.Curves) > 0 {
 		p.add(latency, figure{Kind: "latency", Title: "Reconcile latency",
 			Caption: "From the intended time of an event to the first write of the controller that answers it: a dot for each event, the slowest of each interval if there are many."},
 			"Reconcile latency of each answered event over the time of the storm, on a logarithmic axis.")
@@ -125,34 +129,33 @@ func drawPlays(p *panel, plays []*controller.Play) {
 		if len(plays) > 1 {
 			title += " of " + play.Program
 		}
-		drawRequests(p, chart(axis{label: "requests/s", zero: true, format: axisCount}), play, title)
+		drawRequests(p, over(chart.Axis{Label: "requests/s", Zero: true, Format: chart.Count}), play, title)
 	}
 	for _, t := range overTimes {
-		c, highest := chart(t.y), 0.0
+		c, highest := over(t.y), 0.0
 		for _, play := range plays {
 			clients := seriesOf(play, t.series)
 			for i, s := range clients {
 				name, st := play.Program, styles[play.Program]
 				if len(clients) > 1 {
-					name, st.slot = play.Program+" "+s.Client, st.slot+len(plays)*i
+					name, st = play.Program+" "+s.Client, chart.Nth(slices.Index(plays, play)+len(plays)*i)
 				}
-				styles[name] = st
-				c.curves = append(c.curves, curve{name: name, style: st, path: true, points: pointsOf(s, t.per, t.y.text)})
-				p.variantIf(len(plays) > 1 || len(clients) > 1, name, styles)
+				c.Curves = append(c.Curves, chart.Curve{Name: name, Style: st, Path: true, Points: pointsOf(s, t.per, t.y.Text)})
+				p.entryIf(len(plays) > 1 || len(clients) > 1, name, st)
 				for k := 1; k < len(s.Points); k += 2 {
 					highest = max(highest, s.Points[k])
 				}
 			}
 		}
-		if len(c.curves) > 0 && (t.mandatory || highest > 0) {
+		if len(c.Curves) > 0 && (t.mandatory || highest > 0) {
 			p.add(c, figure{Kind: t.kind, Title: t.title, Caption: t.caption}, t.title+" over the time of the storm.")
 		}
 	}
 }
 
-func (p *panel) variantIf(wanted bool, name string, styles map[string]style) {
+func (p *panel) entryIf(wanted bool, name string, style chart.Style) {
 	if wanted {
-		p.variant(name, styles)
+		p.entry(name, style)
 	}
 }
 
@@ -169,48 +172,48 @@ func seriesOf(p *controller.Play, name string) (found []controller.Series) {
 var verbs = []string{"get", "list", "watch", "create", "update", "patch", "apply", "delete", "deletecollection"}
 
 // drawRequests draws the requests of a play by verb. Its series are counts of whole seconds.
-func drawRequests(p *panel, c lineChart, play *controller.Play, title string) {
+func drawRequests(p *panel, c chart.Lines, play *controller.Play, title string) {
 	f := figure{Kind: "requests", Title: title, Caption: "Requests of each second, by verb."}
 	for _, s := range seriesOf(play, controller.SeriesRequests) {
 		slot := slices.Index(verbs, s.Client)
 		if slot < 0 {
 			slot = len(verbs)
 		}
-		points := pointsOf(s, 1, number)
+		points := pointsOf(s, 1, chart.Number)
 		for i := range points {
-			points[i].x++ // A step goes back to the point before.
+			points[i].X++ // A step goes back to the point before.
 		}
-		points = slices.Insert(points, 0, point{x: 0, y: points[0].y})
-		c.curves = append(c.curves, curve{name: s.Client, style: style{slot: slot}, path: true, step: true, points: points})
-		f.Parts = append(f.Parts, part{s.Client, slot % slots})
+		points = slices.Insert(points, 0, chart.Point{X: 0, Y: points[0].Y})
+		c.Curves = append(c.Curves, chart.Curve{Name: s.Client, Style: chart.Nth(slot), Path: true, Step: true, Points: points})
+		f.Parts = append(f.Parts, part{s.Client, chart.Nth(slot).Colour})
 	}
 	p.add(c, f, "Requests a second over the time of the storm, a line for each verb.")
 }
 
 // pointsOf returns the points of a series, the largest ones of equal intervals with tips.
-func pointsOf(s controller.Series, per float64, format func(float64) string) []point {
-	points := make([]point, 0, len(s.Points)/2)
+func pointsOf(s controller.Series, per float64, format func(float64) string) []chart.Point {
+	points := make([]chart.Point, 0, len(s.Points)/2)
 	for i := 0; i+1 < len(s.Points); i += 2 {
-		points = append(points, point{x: s.Points[i], y: s.Points[i+1] / per})
+		points = append(points, chart.Point{X: s.Points[i], Y: s.Points[i+1] / per})
 	}
 	n := len(points)
 	for k := range min(tips, n) {
 		at := k * n / min(tips, n)
 		for i := at; i < (k+1)*n/min(tips, n); i++ {
-			if points[i].y > points[at].y {
+			if points[i].Y > points[at].Y {
 				at = i
 			}
 		}
-		points[at].mark, points[at].tip = true, fmt.Sprintf("%s %s at %.1f s", format(points[at].y), s.Unit, points[at].x)
+		points[at].Mark, points[at].Tip = true, fmt.Sprintf("%s %s at %.1f s", format(points[at].Y), s.Unit, points[at].X)
 		if s.Unit == "ns" {
-			points[at].tip = fmt.Sprintf("%s at %.1f s", format(points[at].y), points[at].x)
+			points[at].Tip = fmt.Sprintf("%s at %.1f s", format(points[at].Y), points[at].X)
 		}
 	}
 	return points
 }
 
 // faultMoments numbers the occurrences of the faults of a play, and lists them.
-func faultMoments(play *controller.Play) (moments []moment, list []string) {
+func faultMoments(play *controller.Play) (moments []chart.Moment, list []string) {
 	type occurrence struct {
 		spec, n int
 	}
@@ -219,7 +222,7 @@ func faultMoments(play *controller.Play) (moments []moment, list []string) {
 		k := occurrence{in.Spec, in.Occurrence}
 		if _, ok := index[k]; !ok {
 			index[k] = len(moments)
-			moments = append(moments, moment{at: time.Duration(in.At).Seconds(), label: fmt.Sprint(len(moments) + 1), tip: string(in.Fault)})
+			moments = append(moments, chart.Moment{At: time.Duration(in.At).Seconds(), Label: fmt.Sprint(len(moments) + 1), Tip: string(in.Fault)})
 		}
 		if in.Path != "" {
 			hits[k]++
@@ -227,10 +230,10 @@ func faultMoments(play *controller.Play) (moments []moment, list []string) {
 	}
 	for k, i := range index {
 		m := &moments[i]
-		m.tip = fmt.Sprintf("%s: %s at %.1f s (%s)", m.label, m.tip, math.Max(m.at, 0), lab.Plural(hits[k], "request"))
+		m.Tip = fmt.Sprintf("%s: %s at %.1f s (%s)", m.Label, m.Tip, math.Max(m.At, 0), lab.Plural(hits[k], "request"))
 	}
 	for _, m := range moments {
-		list = append(list, strings.Replace(m.tip, ":", "", 1))
+		list = append(list, strings.Replace(m.Tip, ":", "", 1))
 	}
 	return moments, list
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"watchlab/bench/chart"
 	"watchlab/bench/lab"
 	"watchlab/bench/stats"
 )
@@ -109,15 +110,14 @@ func newDocument(o *lab.Outcome, charts bool) (*document, error) {
 		return nil, err
 	}
 	d.Subtitle, d.Experiment = subtitle(o), d.experiment(o)
-	styles := stylesOf(o)
-	d.Sections = sweeps(o, styles, charts)
+	d.Sections = sweeps(o, charts)
 	swept := len(d.Sections) > 0
 	r := newRun(o)
 	for i, c := range r.comparisons {
 		s := c.section(fmt.Sprintf("c%d", i+1), o)
 		if charts {
 			var err error
-			if s.Panels, err = c.panels(s.ID, swept, styles); err != nil {
+			if s.Panels, err = c.panels(s.ID, swept); err != nil {
 				return nil, err
 			}
 		}
@@ -187,7 +187,7 @@ func losses(r run) []string {
 					test = tooFew
 				}
 				if c.worse() && (c.Significant || !c.Testable) {
-					out = append(out, fmt.Sprintf("%s: %s %s of %s (%s)", name, c.what, times(c.Ratio), r.base.variant(), test))
+					out = append(out, fmt.Sprintf("%s: %s %s of %s (%s)", name, c.what, chart.Times(c.Ratio), r.base.variant(), test))
 				}
 			}
 		}

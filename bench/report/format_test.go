@@ -10,18 +10,11 @@ import (
 
 func TestFigures(t *testing.T) {
 	for _, tc := range []struct{ got, want string }{
-		{number(0), "0"}, {number(3), "3"}, {number(0.0000012), "<0.001"}, {number(0.04), "0.04"},
-		{number(3.14159), "3.14"}, {number(31.4159), "31.4"}, {number(314.159), "314"}, {number(99.96), "100"}, {number(1234567), "1.235M"},
-		{bytesCount(232.25), "232"}, {bytesCount(232000), "226.6Ki"},
-		{nanoseconds(0), "0ns"}, {nanoseconds(999), "999ns"}, {nanoseconds(999.7), "1.00µs"}, {nanoseconds(1500), "1.50µs"},
-		{nanoseconds(999700), "1.00ms"}, {nanoseconds(12e6), "12ms"}, {nanoseconds(2.5e9), "2.50s"},
-		{times(1), "1.00×"}, {times(0.02), "0.0200×"}, {times(3.412), "3.41×"}, {times(34.12), "34.1×"}, {times(341.2), "341×"},
 		{ratio(stats.Comparison{Ratio: 2, Testable: true, Significant: true}), "2.00×"},
 		{ratio(stats.Comparison{Ratio: 2, Testable: true}), "no difference"},
 		{ratio(stats.Comparison{Ratio: 2}), "2.00×?"},
-		{ratio(stats.Comparison{Ratio: math.Inf(1), Testable: true, Significant: true}), "-"}, {times(math.NaN()), "-"},
-		{number(math.NaN()), "-"}, {number(math.Inf(1)), "-"}, {decimal(math.NaN()), "-"}, {nanoseconds(math.Inf(1)), "-"}, {bytesCount(math.NaN()), "-"},
-		{nanoseconds(9.98e-11), "<0.001ns"}, {perSecond(nil), "-"},
+		{ratio(stats.Comparison{Ratio: math.Inf(1), Testable: true, Significant: true}), "-"},
+		{perSecond(nil), "-"},
 		{perSecond(stats.Samples{stats.UnitEventsPerSec: {1e6}}), "1.000M ±  ?"},
 		{perSecond(stats.Samples{stats.UnitEventsPerSec: {1e6, 1.2e6}}), "1.100M ± 9%"},
 		{seen(stats.Compare([]float64{1, 1, 1}, []float64{1, 1, 1})), "-"}, {seen(stats.Compare([]float64{1, 1.01, 0.99, 1}, []float64{1, 1.01, 0.99, 1})), "2.4 %"},

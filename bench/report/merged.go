@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"watchlab/bench/chart"
 	"watchlab/bench/lab"
 )
 
@@ -27,7 +28,7 @@ func shares(m *lab.Merged) section {
 	waited := false
 	for _, s := range m.Shares {
 		nodes = append(nodes, s.Node)
-		kinds = append(kinds, fmt.Sprintf("%s, %s, GOMAXPROCS %d", cmp.Or(s.CPU, none), lab.Plural(s.Cores, "core"), s.GOMAXPROCS))
+		kinds = append(kinds, fmt.Sprintf("%s, %s, GOMAXPROCS %d", cmp.Or(s.CPU, chart.None), lab.Plural(s.Cores, "core"), s.GOMAXPROCS))
 		waited = waited || s.Starts > 0
 	}
 	nodes, kinds = distinct(nodes), distinct(kinds)
@@ -53,7 +54,7 @@ func shares(m *lab.Merged) section {
 		remark("Of %d shares, %d are shown: those interrupted, restarted, late, or with the most steal; the others are in %s.", n, len(shown), lab.RunFile)
 	}
 	for _, s := range m.Superseded {
-		remark("Share %d, attempt %d (pod %s), is replaced by another attempt.", s.Index, s.Attempt, cmp.Or(s.Pod, none))
+		remark("Share %d, attempt %d (pod %s), is replaced by another attempt.", s.Index, s.Attempt, cmp.Or(s.Pod, chart.None))
 	}
 	switch {
 	case waited:
@@ -99,9 +100,9 @@ func shareTable(shares []lab.MergedShare) table {
 	t.figures("attempt", "took", "together", "latest", "steal")
 	t.words("ended")
 	for _, s := range shares {
-		together, late, steal, ended := none, none, none, "completely"
+		together, late, steal, ended := chart.None, chart.None, chart.None, "completely"
 		if s.Starts > 0 {
-			together, late = fmt.Sprint(s.Starts), nanoseconds(float64(s.Late.Nanoseconds()))
+			together, late = fmt.Sprint(s.Starts), chart.Nanoseconds(float64(s.Late.Nanoseconds()))
 			if s.Alone > 0 {
 				together += fmt.Sprintf(" (%d without some)", s.Alone)
 			}
@@ -112,7 +113,7 @@ func shareTable(shares []lab.MergedShare) table {
 		if s.Interrupted {
 			ended = "interrupted"
 		}
-		t.add(fmt.Sprint(s.Index), cmp.Or(s.Pod, none), cmp.Or(s.Node, none), fmt.Sprint(s.Attempt), wallTime(s.Spent), together, late, steal, ended)
+		t.add(fmt.Sprint(s.Index), cmp.Or(s.Pod, chart.None), cmp.Or(s.Node, chart.None), fmt.Sprint(s.Attempt), wallTime(s.Spent), together, late, steal, ended)
 	}
 	return t
 }

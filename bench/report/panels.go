@@ -12,6 +12,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"watchlab/bench/cell"
+	"watchlab/bench/chart"
 	"watchlab/bench/lab"
 	"watchlab/bench/stats"
 )
@@ -23,41 +24,36 @@ const (
 	shownRates = 6
 )
 
-// stylesOf assigns each variant one style for all charts.
-func stylesOf(o *lab.Outcome) map[string]style {
-	styles := map[string]style{}
-	for _, cl := range o.Cells() {
-		if _, ok := styles[cl.Impl()]; !ok {
-			styles[cl.Impl()] = style{slot: len(styles), dashed: cl.Baseline}
-		}
-	}
-	return styles
-}
-
 // add draws a chart into the panel, unless it has no figure. Screen readers read the description.
-func (p *panel) add(c chart, f figure, description string) {
+func (p *panel) add(c chart.Chart, f figure, description string) {
 	f.ID = fmt.Sprintf("%s-%d", p.ID, len(p.Figures)+1)
-	svg, ok := drawSVG(c, f.ID, f.Title, description)
+	svg, ok := chart.Draw(c, f.ID, f.Title, description)
 	if !ok {
 		return
 	}
-	f.SVG, f.Table = svg, c.table()
-	f.Table.Title = f.Title
+	f.SVG, f.Table = svg, dataTable(f.Title, c.Table())
 	p.Figures = append(p.Figures, f)
 }
 
-// variant adds a variant to the legend.
-func (p *panel) variant(name string, styles map[string]style) {
+// dataTable is the table of a chart's figures.
+func dataTable(title string, of chart.Table) table {
+	t := newTable(title, of.Columns[:1], of.Columns[1:]...)
+	t.Rows = of.Rows
+	return t
+}
+
+// entry adds a series to the legend.
+func (p *panel) entry(name string, style chart.Style) {
 	if !slices.ContainsFunc(p.Legend, func(s series) bool { return s.Name == name }) {
-		p.Legend = append(p.Legend, series{Name: name, Key: legendKey(styles[name]), Baseline: styles[name].dashed})
+		p.Legend = append(p.Legend, series{Name: name, Key: chart.Key(style), Baseline: style.Dashed})
 	}
 }
 
 // panels draws the charts of a comparison, one panel per group. Panels of swept cells
 // are initially closed.
-func (c comparison) panels(id string, swept bool, styles map[string]style) ([]panel, error) {
+func (c comparison) panels(id string, swept bool) ([]panel, error) {
 	var out []panel
-	groups := groupsOf(c.rows, c.Latency, styles)
+	groups := groupsOf(c.rows, c.Latency)
 	for i, g := range groups {
 		p := panel{ID: fmt.Sprintf("%s-%d", id, i+1), Title: g.title, Open: i < openPanels && (!swept || len(groups) == 1)}
 		if err := g.draw(&p); err != nil {
@@ -73,11 +69,11 @@ func (c comparison) panels(id string, swept bool, styles map[string]style) ([]pa
 // draw draws the charts of a group. Distributions and timelines have one figure per shown rate.
 func (g group) draw(p *panel) error {
 	for _, r := range g.rows {
-		p.variant(r.variant(), g.styles)
+		p.entry(r.variant(), chart.Of(r.variant()))
 	}
-	throughput := axis{label: "events/s", zero: true, format: axisCount}
-	g.bars(p, "throughput", "Throughput", stats.UnitEventsPerSec, throughput, decimal)
-	g.bars(p, "cpu", "CPU time of an event, garbage priced", stats.UnitPricedCPU, axis{label: "CPU/event", zero: true, format: axisTime}, nanoseconds)
+	throughput := chart.Axis{Label: "events/s", Zero: true, Format: chart.Count}
+	g.bars(p, "throughput", "Throughput", stats.UnitEventsPerSec, throughput, chart.Decimal)
+	g.bars(p, "cpu", "CPU time of an event, garbage priced", stats.UnitPricedCPU, chart.Axis{Label: "CPU/event", Zero: true, Format: chart.Time}, chart.Nanoseconds)
 	g.latencyOverRate(p)
 	all := g.rates()
 	rates := someOf(all, shownRates)
@@ -128,17 +124,17 @@ func rateTitle(rate string) string {
 }
 
 // label returns a row of a chart with the verdict as its note.
-func (g group) label(r row) chartRow {
-	return chartRow{name: r.variant(), style: g.styles[r.variant()], note: r.verdict(0)}
+func (g group) label(r row) chart.Row {
+	return chart.Row{Name: r.variant(), Style: chart.Of(r.variant()), Note: r.verdict(0)}
 }
 
-func (g group) curve(r row, points []point) curve {
-	return curve{name: r.variant(), style: g.styles[r.variant()], path: true, points: points}
+func (g group) curve(r row, points []chart.Point) chart.Curve {
+	return chart.Curve{Name: r.variant(), Style: chart.Of(r.variant()), Path: true, Points: points}
 }
 
 // bars draws a figure of the unpaced rows. A paced throughput does not depend on the variant.
-func (g group) bars(p *panel, kind, title, unit string, along axis, format func(float64) string) {
-	c := rowChart{axis: along, columns: barColumns(along)}
+func (g group) bars(p *panel, kind, title, unit string, along chart.Axis, format func(float64) string) {
+	c := chart.Rows{Axis: along, Columns: chart.BarColumns(along)}
 	var seen []*lab.CellResult
 	caption := "Median of the rounds, which are the dots. There are too few rounds for a confidence interval (6 are needed)."
 	for _, r := range g.rows {
@@ -149,28 +145,38 @@ func (g group) bars(p *panel, kind, title, unit string, along axis, format func(
 		line, tip := g.label(r), ""
 		rounds := r.samples(unit)
 		if s := stats.Summarize(rounds); s.N > 0 {
-			line.note = format(s.Median)
-			if x := r.ratio(unit); x != none {
-				line.note += "  " + x
+			line.Note = format(s.Median)
+			if x := r.ratio(unit); x != chart.None {
+				line.Note += "  " + x
 			}
-			line.note += doubt(r.throughput)
-			tip = fmt.Sprintf("%s %s, median of %s", format(s.Median), along.label, lab.Plural(s.N, "round"))
+			line.Note += doubt(r.throughput)
+			tip = fmt.Sprintf("%s %s, median of %s", format(s.Median), along.Label, lab.Plural(s.N, "round"))
 			if s.Lo != nil {
 				tip += fmt.Sprintf(", 95 %% interval %s to %s", format(*s.Lo), format(*s.Hi))
 				caption = "Median of the rounds, which are the dots. The line is the median's 95 % confidence interval."
 			}
 		}
-		c.rows = append(c.rows, barRow(line, along, rounds, tip))
+		c.Rows = append(c.Rows, chart.Bar(line, along, sample(rounds), tip))
 	}
 	p.add(c, figure{Kind: kind, Title: title, Caption: caption},
 		title+" of each variant, unpaced: the median over the rounds as a bar from zero, its interval, and each round as a dot.")
 }
 
+// sample summarizes rounds for a chart.
+func sample(rounds []float64) chart.Sample {
+	s := stats.Summarize(rounds)
+	out := chart.Sample{Median: s.Median, Rounds: rounds}
+	if s.Lo != nil {
+		out.Lo, out.Hi = *s.Lo, *s.Hi
+	}
+	return out
+}
+
 // latencyOverRate draws p99 over the rate, for at least two rates.
 func (g group) latencyOverRate(p *panel) {
-	c := lineChart{
-		x: axis{label: "events/s released", log: true, format: axisCount},
-		y: axis{label: "p99", log: true, format: axisTime},
+	c := chart.Lines{
+		X: chart.Axis{Label: "events/s released", Log: true, Format: chart.Count},
+		Y: chart.Axis{Label: "p99", Log: true, Format: chart.Time},
 	}
 	rates := map[string]bool{}
 	for _, set := range together(g.rows, row.variant) {
@@ -181,15 +187,15 @@ func (g group) latencyOverRate(p *panel) {
 				continue
 			}
 			rates[r.rate()] = true
-			q := point{x: rate, y: float64(r.wait.P99), mark: true}
-			q.tip = fmt.Sprintf("p99 %s at %s events/s, %s", nanoseconds(q.y), decimal(rate), r.verdict(0))
+			q := chart.Point{X: rate, Y: float64(r.wait.P99), Mark: true}
+			q.Tip = fmt.Sprintf("p99 %s at %s events/s, %s", chart.Nanoseconds(q.Y), chart.Decimal(rate), r.verdict(0))
 			if values := r.samples(stats.UnitP99); len(values) > 1 {
-				q.lo, q.hi = min(slices.Min(values), q.y), max(slices.Max(values), q.y)
+				q.Lo, q.Hi = min(slices.Min(values), q.Y), max(slices.Max(values), q.Y)
 			}
-			s.points = append(s.points, q)
+			s.Points = append(s.Points, q)
 		}
-		slices.SortFunc(s.points, func(a, b point) int { return cmp.Compare(a.x, b.x) })
-		c.curves = append(c.curves, s)
+		slices.SortFunc(s.Points, func(a, b chart.Point) int { return cmp.Compare(a.X, b.X) })
+		c.Curves = append(c.Curves, s)
 	}
 	if len(rates) < 2 {
 		return
@@ -201,13 +207,13 @@ func (g group) latencyOverRate(p *panel) {
 
 // percentiles draws the latency quantiles of each variant.
 func (g group) percentiles(p *panel, rate, choice string) {
-	latency := axis{label: "latency", log: true, format: axisTime}
-	c := rowChart{axis: latency, columns: []string{"p50", "p90", "p99", "p99.9", "max"}}
+	latency := chart.Axis{Label: "latency", Log: true, Format: chart.Time}
+	c := chart.Rows{Axis: latency, Columns: []string{"p50", "p90", "p99", "p99.9", "max"}}
 	for _, r := range g.rows {
 		line := g.label(r)
 		var values []float64
 		if r.wait.Count > 1 {
-			line.note = ""
+			line.Note = ""
 			for i, d := range []time.Duration{r.wait.P50, r.wait.P90, r.wait.P99, r.wait.P999, r.wait.Max} {
 				v := math.NaN()
 				if r.wait.Count >= []uint64{2, 10, 100, 1000, 2}[i] {
@@ -216,10 +222,10 @@ func (g group) percentiles(p *panel, rate, choice string) {
 				values = append(values, v)
 			}
 			if r.wait.Count >= 100 {
-				line.note = "p99 " + nanoseconds(float64(r.wait.P99))
+				line.Note = "p99 " + chart.Nanoseconds(float64(r.wait.P99))
 			}
 		}
-		c.rows = append(c.rows, quantileRow(line, latency, c.columns, values))
+		c.Rows = append(c.Rows, chart.Quantiles(line, latency, c.Columns, values))
 	}
 	p.add(c, figure{Kind: "quantiles", Choice: choice, Title: "Latency percentiles, " + rateTitle(rate),
 		Caption: "p50, p90, p99, p99.9 as growing dots, the longest as a ring; all rounds together, only where there are events enough for the quantile."},
@@ -227,8 +233,8 @@ func (g group) percentiles(p *panel, rate, choice string) {
 }
 
 // percentileTicks are the ticks of the percentile axis. Each decade leaves a tenth of the events.
-var percentileTicks = []tick{
-	{1, "0"}, {2, "50"}, {10, "90"}, {100, "99"}, {1e3, "99.9"}, {1e4, "99.99"}, {1e5, "99.999"}, {1e6, "5 nines"}, {1e7, "6 nines"},
+var percentileTicks = []chart.Tick{
+	{At: 1, Label: "0"}, {At: 2, Label: "50"}, {At: 10, Label: "90"}, {At: 100, Label: "99"}, {At: 1e3, Label: "99.9"}, {At: 1e4, Label: "99.99"}, {At: 1e5, Label: "99.999"}, {At: 1e6, Label: "5 nines"}, {At: 1e7, Label: "6 nines"},
 }
 
 // percentileOf writes the percentile at a position of the axis.
@@ -242,16 +248,16 @@ func percentileOf(v float64) string {
 // distribution draws the full latency distribution of each variant. It returns an error
 // for an unreadable histogram.
 func (g group) distribution(p *panel, rate, choice string) error {
-	c := lineChart{
-		x: axis{label: "percentile", log: true, ticks: percentileTicks, format: percentileOf},
-		y: axis{label: "latency", log: true, format: axisTime},
+	c := chart.Lines{
+		X: chart.Axis{Label: "percentile", Log: true, Ticks: percentileTicks, Format: percentileOf},
+		Y: chart.Axis{Label: "latency", Log: true, Format: chart.Time},
 	}
 	for _, r := range g.rows {
 		points, err := r.distribution(g.wanted)
 		if err != nil {
 			return fmt.Errorf("%s: histogram: %w", r.latency.BenchName(), err)
 		}
-		c.curves = append(c.curves, g.curve(r, points))
+		c.Curves = append(c.Curves, g.curve(r, points))
 	}
 	p.add(c, figure{Kind: "distribution", Choice: choice, Title: "Distribution of latency, " + rateTitle(rate),
 		Caption: "Every event of all rounds; the last mark is the longest."},
@@ -283,7 +289,7 @@ var markedPercentiles = []float64{50, 75, 90, 95, 99, 99.9, 99.99, 99.999}
 
 // distribution returns a row's latency as a curve over 1/(1-q), from the shortest to
 // the longest; nil without histograms.
-func (r row) distribution(wanted cell.Boundary) ([]point, error) {
+func (r row) distribution(wanted cell.Boundary) ([]chart.Point, error) {
 	const stepsPerDecade = 16
 	q, err := r.allLatency(wanted)
 	if err != nil || q.Histogram == "" {
@@ -307,17 +313,17 @@ func (r row) distribution(wanted cell.Boundary) ([]point, error) {
 	}
 	slices.Sort(percentiles)
 	percentiles = slices.Compact(percentiles)
-	var points []point
+	var points []chart.Point
 	for i, v := range h.ValueAtPercentilesSlice(percentiles) {
 		p := percentiles[i]
-		at := point{x: 100 / (100 - p), y: max(1, min(float64(v), float64(q.Max)))}
+		at := chart.Point{X: 100 / (100 - p), Y: max(1, min(float64(v), float64(q.Max)))}
 		if slices.Contains(markedPercentiles, p) {
-			at.mark, at.tip = true, fmt.Sprintf("p%g is %s", p, nanoseconds(at.y))
+			at.Mark, at.Tip = true, fmt.Sprintf("p%g is %s", p, chart.Nanoseconds(at.Y))
 		}
 		points = append(points, at)
 	}
-	tip := fmt.Sprintf("the longest of %s is %s", lab.Plural(int(q.Count), "event"), nanoseconds(longest))
-	return append(points, point{x: count, y: longest, mark: true, tip: tip}), nil
+	tip := fmt.Sprintf("the longest of %s is %s", lab.Plural(int(q.Count), "event"), chart.Nanoseconds(longest))
+	return append(points, chart.Point{X: count, Y: longest, Mark: true, Tip: tip}), nil
 }
 
 // stagesOf returns the boundaries that are not sums of others, in pipeline order. Of
@@ -365,7 +371,7 @@ func (g group) stages(p *panel, rate, choice string) {
 	if parts = distinct(parts); len(parts) < 2 {
 		return
 	}
-	var c rowChart
+	var c chart.Rows
 	for _, r := range g.rows {
 		values := make([]float64, len(parts))
 		for i, b := range parts {
@@ -373,16 +379,16 @@ func (g group) stages(p *panel, rate, choice string) {
 				values[i] = float64(l.Mean)
 			}
 		}
-		c.rows = append(c.rows, shareRow(g.label(r), parts, values, nanoseconds))
+		c.Rows = append(c.Rows, chart.Shares(g.label(r), parts, values, chart.Nanoseconds))
 	}
 	for _, name := range parts {
-		c.columns = append(c.columns, name+", mean")
+		c.Columns = append(c.Columns, name+", mean")
 	}
-	c.columns = append(c.columns, "sum")
+	c.Columns = append(c.Columns, "sum")
 	f := figure{Kind: "stages", Choice: choice, Title: "Where the time goes, " + rateTitle(rate),
 		Caption: "Shares of the mean, which is at the right. The mean of a stage is that of the events that passed it, without those coalesced before it."}
 	for i, name := range parts {
-		f.Parts = append(f.Parts, part{name, partSlot(i)})
+		f.Parts = append(f.Parts, part{name, chart.Part(i).Colour})
 	}
 	p.add(c, f, "The share of each stage in the mean time that an event takes, a bar for each variant.")
 }
@@ -406,34 +412,34 @@ func (r row) timeline(wanted cell.Boundary) []cell.Moment {
 
 // timelines draws the waiting, the released and the handled events over time.
 func (g group) timelines(p *panel, rate, choice string) {
-	seconds := axis{label: "seconds", zero: true, format: axisCount}
-	depth := lineChart{x: seconds, y: axis{label: "events queued", zero: true, format: axisCount}, high: 220}
-	storm := lineChart{x: seconds, y: axis{label: "events/s", zero: true, format: axisCount}, high: 220}
+	seconds := chart.Axis{Label: "seconds", Zero: true, Format: chart.Count}
+	depth := chart.Lines{X: seconds, Y: chart.Axis{Label: "events queued", Zero: true, Format: chart.Count}, High: 220}
+	storm := chart.Lines{X: seconds, Y: chart.Axis{Label: "events/s", Zero: true, Format: chart.Count}, High: 220}
 	for _, r := range g.rows {
 		moments := r.timeline(g.wanted)
 		if len(moments) == 0 {
 			continue
 		}
-		var queued, released, handled []point
+		var queued, released, handled []chart.Point
 		var before time.Duration
 		every := max(1, len(moments)/10) // about ten points have tooltips
 		for i, m := range moments {
 			at, mark := m.At.Seconds(), i%every == every-1 || i == len(moments)-1
-			queued = append(queued, point{x: at, y: float64(m.Depth), mark: mark,
-				tip: fmt.Sprintf("%s queued after %s", lab.Plural(int(m.Depth), "event"), wallTime(m.At))})
+			queued = append(queued, chart.Point{X: at, Y: float64(m.Depth), Mark: mark,
+				Tip: fmt.Sprintf("%s queued after %s", lab.Plural(int(m.Depth), "event"), wallTime(m.At))})
 			if stretch := (m.At - before).Seconds(); stretch > 0 {
 				in, out := float64(m.Released)/stretch, float64(m.Handled)/stretch
-				released = append(released, point{x: at, y: in})
-				handled = append(handled, point{x: at, y: out, mark: mark,
-					tip: fmt.Sprintf("%s events/s handled, %s released, until %s", decimal(out), decimal(in), wallTime(m.At))})
+				released = append(released, chart.Point{X: at, Y: in})
+				handled = append(handled, chart.Point{X: at, Y: out, Mark: mark,
+					Tip: fmt.Sprintf("%s events/s handled, %s released, until %s", chart.Decimal(out), chart.Decimal(in), wallTime(m.At))})
 			}
 			before = m.At
 		}
-		if len(storm.curves) == 0 {
+		if len(storm.Curves) == 0 {
 			// All variants share one schedule, so one area suffices.
-			storm.curves = append(storm.curves, curve{name: "released", background: true, area: true, step: true, points: released})
+			storm.Curves = append(storm.Curves, chart.Curve{Name: "released", Background: true, Area: true, Step: true, Points: released})
 		}
-		depth.curves, storm.curves = append(depth.curves, g.curve(r, queued)), append(storm.curves, g.curve(r, handled))
+		depth.Curves, storm.Curves = append(depth.Curves, g.curve(r, queued)), append(storm.Curves, g.curve(r, handled))
 	}
 	p.add(depth, figure{Kind: "depth", Choice: choice, Title: "Queue depth, " + rateTitle(rate),
 		Caption: "Events in the queue at the end of each interval, in the round whose p99 is the median."},

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"watchlab/bench/cell"
+	"watchlab/bench/chart"
 	"watchlab/bench/lab"
 	"watchlab/bench/stats"
 )
@@ -68,13 +69,13 @@ func execute(w io.Writer, form interface{ Execute(io.Writer, any) error }, d *do
 var textFiles embed.FS
 
 var textForms = texttemplate.Must(texttemplate.New("").Funcs(texttemplate.FuncMap{
-	"md": lab.Escape, "plural": lab.Plural, "percent": percent, "number": number, "rounds": (*lab.Outcome).RoundsText, "interrupted": interrupted, "commit": commit,
-	"bytes":     func(v int64) string { return bytesCount(float64(v)) + "B" },
+	"md": lab.Escape, "plural": lab.Plural, "percent": chart.Percent, "number": chart.Number, "rounds": (*lab.Outcome).RoundsText, "interrupted": interrupted, "commit": commit,
+	"bytes":     func(v int64) string { return chart.Bytes(float64(v)) + "B" },
 	"fitted":    func(t table) string { return t.fitted("  ", textWidth) },
-	"alpha":     func() string { return number(stats.Alpha) },
+	"alpha":     func() string { return chart.Number(stats.Alpha) },
 	"lateAfter": func() time.Duration { return cell.LateAfter },
 	"limit": func(name string) string {
-		return percent(map[string]float64{
+		return chart.Percent(map[string]float64{
 			"spread": lab.MaxSpread, "late": lab.MaxLateShare, "steal": lab.MaxSteal, "throttled": lab.MaxThrottled, "power": stats.Power,
 		}[name])
 	},
@@ -87,7 +88,8 @@ var textForms = texttemplate.Must(texttemplate.New("").Funcs(texttemplate.FuncMa
 var htmlFiles embed.FS
 
 var htmlPage = template.Must(template.New("page.html").Funcs(template.FuncMap{
-	"plain": func(s string) string { return strings.ReplaceAll(s, "`", "") }, // without Markdown
+	"charts": func() template.CSS { return template.CSS(chart.CSS()) },
+	"plain":  func(s string) string { return strings.ReplaceAll(s, "`", "") }, // without Markdown
 	"style": func(name string) (template.CSS, error) {
 		data, err := htmlFiles.ReadFile("html/" + name)
 		return template.CSS(data), err

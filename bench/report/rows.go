@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"watchlab/bench/cell"
+	"watchlab/bench/chart"
 	"watchlab/bench/lab"
 	"watchlab/bench/stats"
 )
@@ -163,7 +164,7 @@ func (r row) median(unit string, format func(float64) string) string {
 	if values := r.samples(unit); len(values) > 0 {
 		return format(stats.Median(values))
 	}
-	return none
+	return chart.None
 }
 
 // variant returns the name of the row.
@@ -281,7 +282,7 @@ func (t *table) rowColumns(varying []string) {
 func rowName(r row, varying []string) []string {
 	line := []string{r.variant()}
 	for _, key := range varying {
-		line = append(line, cmp.Or(r.throughput.Label(key), none))
+		line = append(line, cmp.Or(r.throughput.Label(key), chart.None))
 	}
 	return line
 }
@@ -293,15 +294,14 @@ type group struct {
 	rows            []row
 	// wanted is the requested latency boundary (see [lab.Comparison]).
 	wanted cell.Boundary
-	styles map[string]style
 }
 
 // groupsOf splits the rows of a comparison into groups.
-func groupsOf(rows []row, wanted cell.Boundary, styles map[string]style) []group {
+func groupsOf(rows []row, wanted cell.Boundary) []group {
 	varying, _ := splitLabels(rows)
 	var groups []group
 	for _, set := range together(rows, func(r row) string { return r.throughput.NameWithout("impl", "rate") }) {
-		groups = append(groups, group{set[0].throughput, groupTitle(set[0], varying), set, wanted, styles})
+		groups = append(groups, group{set[0].throughput, groupTitle(set[0], varying), set, wanted})
 	}
 	return groups
 }

@@ -9,12 +9,13 @@ import (
 	"strconv"
 	"strings"
 
+	"watchlab/bench/chart"
 	"watchlab/bench/lab"
 	"watchlab/bench/stats"
 )
 
 // sweeps returns the sections of knees, scalings and surfaces that have results.
-func sweeps(o *lab.Outcome, styles map[string]style, charts bool) []section {
+func sweeps(o *lab.Outcome, charts bool) []section {
 	all := []section{
 		{ID: "knees", Heading: "Knees", Intro: "The highest rate at which each variant holds an objective, and its latency on the way there."},
 		{ID: "scaling", Heading: "Scaling", Intro: "Throughput as one number grows. If it is a number of workers, the Universal Scalability Law is fitted to the medians: X(N) = λN / (1 + σ(N−1) + κN(N−1))."},
@@ -34,12 +35,12 @@ func sweeps(o *lab.Outcome, styles map[string]style, charts bool) []section {
 	}
 	if charts {
 		sweepPanels(&all[0], o.Knees, func(k stats.Knee) (string, string) { return k.Cell, ", " + quantileName(k) },
-			func(p *panel, set []stats.Knee) { drawKnees(p, set, styles) })
+			drawKnees)
 		sweepPanels(&all[1], o.Scalings, func(s stats.Scaling) (string, string) { return s.Cell, ", over " + s.Over },
-			func(p *panel, set []stats.Scaling) { drawScalings(p, set, styles) })
+			drawScalings)
 		sweepPanels(&all[2], o.Surfaces, func(s stats.Surface) (string, string) {
 			return s.Cell, fmt.Sprintf(": %s over %s and %s", s.Unit, s.X, s.Y)
-		}, func(p *panel, set []stats.Surface) { drawSurfaces(p, set, styles) })
+		}, drawSurfaces)
 	}
 	return slices.DeleteFunc(all, func(s section) bool { return len(s.Tables) == 0 })
 }
@@ -91,7 +92,7 @@ func titled(title string, shared []string) string {
 func quantileName(k stats.Knee) string { return strings.TrimSuffix(k.Objective.Unit, "-ns") }
 
 func objective(k stats.Knee) string {
-	return quantileName(k) + " ≤ " + nanoseconds(float64(k.Objective.Most))
+	return quantileName(k) + " ≤ " + chart.Nanoseconds(float64(k.Objective.Most))
 }
 
 // kneeLimits describes what prevented higher rates.
@@ -118,15 +119,15 @@ func kneeTable(all []stats.Knee) table {
 	t.words("limit")
 	rate := func(v float64) string {
 		if v <= 0 {
-			return none
+			return chart.None
 		}
-		return decimal(v)
+		return chart.Decimal(v)
 	}
 	for i, k := range all {
-		latency := none
+		latency := chart.None
 		for _, p := range k.Points {
 			if v, ok := p.Latency[k.Objective.Unit]; ok && p.Rate == k.Held {
-				latency = nanoseconds(v)
+				latency = chart.Nanoseconds(v)
 			}
 		}
 		lo, hi := k.Interval()
@@ -137,35 +138,35 @@ func kneeTable(all []stats.Knee) table {
 }
 
 // drawKnees draws latency over rate for knees of one setting.
-func drawKnees(p *panel, knees []stats.Knee, styles map[string]style) {
+func drawKnees(p *panel, knees []stats.Knee) {
 	unit := quantileName(knees[0])
-	c := lineChart{
-		x:    axis{label: "events/s released", log: true, format: axisCount},
-		y:    axis{label: unit, log: true, format: axisTime},
-		high: 300,
+	c := chart.Lines{
+		X:    chart.Axis{Label: "events/s released", Log: true, Format: chart.Count},
+		Y:    chart.Axis{Label: unit, Log: true, Format: chart.Time},
+		High: 300,
 	}
 	objectives := map[float64]bool{}
 	for _, k := range knees {
-		p.variant(k.Impl, styles)
-		s := curve{name: k.Impl, style: styles[k.Impl], path: true}
+		p.entry(k.Impl, chart.Of(k.Impl))
+		s := chart.Curve{Name: k.Impl, Style: chart.Of(k.Impl), Path: true}
 		for _, pt := range k.Points {
 			y, ok := pt.Latency[k.Objective.Unit]
 			if !ok {
 				continue
 			}
-			tip := fmt.Sprintf("%s %s at %s events/s; held in %d of %s", unit, nanoseconds(y), decimal(pt.Rate), pt.Holds, lab.Plural(pt.Rounds, "round"))
+			tip := fmt.Sprintf("%s %s at %s events/s; held in %d of %s", unit, chart.Nanoseconds(y), chart.Decimal(pt.Rate), pt.Holds, lab.Plural(pt.Rounds, "round"))
 			if pt.Verdict != "" {
 				tip += "; " + pt.Verdict
 			}
-			s.points = append(s.points, point{x: pt.Rate, y: y, mark: true, tip: tip})
+			s.Points = append(s.Points, chart.Point{X: pt.Rate, Y: y, Mark: true, Tip: tip})
 		}
-		c.curves = append(c.curves, s)
-		if k.Held > 0 && len(s.points) > 0 {
-			c.rules = append(c.rules, rule{vertical: true, at: k.Held, series: k.Impl, style: s.style})
+		c.Curves = append(c.Curves, s)
+		if k.Held > 0 && len(s.Points) > 0 {
+			c.Rules = append(c.Rules, chart.Rule{Vertical: true, At: k.Held, Series: k.Impl, Style: s.Style})
 		}
 		if at := float64(k.Objective.Most); !objectives[at] {
 			objectives[at] = true
-			c.rules = append(c.rules, rule{at: at, label: objective(k)})
+			c.Rules = append(c.Rules, chart.Rule{At: at, Label: objective(k)})
 		}
 	}
 	p.add(c, figure{Kind: "knee", Title: "Latency against rate, with knees",
@@ -221,67 +222,67 @@ func scalingTables(all []stats.Scaling) []table {
 func fitCells(s stats.Scaling) []string {
 	u := s.Fit
 	if u == nil {
-		return slices.Repeat([]string{none}, 7)
+		return slices.Repeat([]string{chart.None}, 7)
 	}
-	peak, rate := "none", none
+	peak, rate := "none", chart.None
 	if u.Peak > 0 {
-		peak, rate = number(u.Peak), decimal(u.PeakRate)
+		peak, rate = chart.Number(u.Peak), chart.Decimal(u.PeakRate)
 		if u.Peak > s.Points[len(s.Points)-1].N {
 			peak += " (beyond)"
 		}
 	}
 	return []string{
-		estimate(u.Lambda, decimal), estimate(u.Sigma, coefficient), estimate(u.Kappa, coefficient),
-		peak, rate, percent(u.RMSE), strconv.FormatFloat(u.R2, 'f', 3, 64),
+		estimate(u.Lambda, chart.Decimal), estimate(u.Sigma, coefficient), estimate(u.Kappa, coefficient),
+		peak, rate, chart.Percent(u.RMSE), strconv.FormatFloat(u.R2, 'f', 3, 64),
 	}
 }
 
 // drawScalings draws throughput over one parameter, with the fitted laws.
-func drawScalings(p *panel, scalings []stats.Scaling, styles map[string]style) {
+func drawScalings(p *panel, scalings []stats.Scaling) {
 	over := scalings[0].Over
-	c := lineChart{
-		x:    axis{label: over, log: true, format: axisCount},
-		y:    axis{label: "events/s", zero: true, format: axisCount},
-		high: 300,
+	c := chart.Lines{
+		X:    chart.Axis{Label: over, Log: true, Format: chart.Count},
+		Y:    chart.Axis{Label: "events/s", Zero: true, Format: chart.Count},
+		High: 300,
 	}
 	caption := "Marks are medians, the lines through them the rounds' range."
 	for _, sc := range scalings {
-		p.variant(sc.Impl, styles)
-		s := curve{name: sc.Impl, style: styles[sc.Impl], path: sc.Fit == nil}
+		p.entry(sc.Impl, chart.Of(sc.Impl))
+		s := chart.Curve{Name: sc.Impl, Style: chart.Of(sc.Impl), Path: sc.Fit == nil}
 		for _, pt := range sc.Points {
 			if len(pt.EventsPerSecond) == 0 {
 				continue
 			}
-			if !slices.ContainsFunc(c.x.ticks, func(t tick) bool { return t.at == pt.N }) {
-				c.x.ticks = append(c.x.ticks, tick{pt.N, axisCount(pt.N)})
+			if !slices.ContainsFunc(c.X.Ticks, func(t chart.Tick) bool { return t.At == pt.N }) {
+				c.X.Ticks = append(c.X.Ticks, chart.Tick{At: pt.N, Label: chart.Count(pt.N)})
 			}
-			q := point{x: pt.N, y: stats.Median(pt.EventsPerSecond), mark: true}
-			q.tip = fmt.Sprintf("%s events/s with %s %s", decimal(q.y), number(pt.N), over)
+			q := chart.Point{X: pt.N, Y: stats.Median(pt.EventsPerSecond), Mark: true}
+			q.Tip = fmt.Sprintf("%s events/s with %s %s", chart.Decimal(q.Y), chart.Number(pt.N), over)
 			if len(pt.EventsPerSecond) > 1 {
-				q.lo, q.hi = slices.Min(pt.EventsPerSecond), slices.Max(pt.EventsPerSecond)
+				q.Lo, q.Hi = slices.Min(pt.EventsPerSecond), slices.Max(pt.EventsPerSecond)
 			}
-			s.points = append(s.points, q)
+			s.Points = append(s.Points, q)
 		}
-		c.curves = append(c.curves, s)
-		if sc.Fit != nil && len(s.points) > 0 {
-			c.curves = append(c.curves, lawCurve(*sc.Fit, s))
+		c.Curves = append(c.Curves, s)
+		if sc.Fit != nil && len(s.Points) > 0 {
+			c.Curves = append(c.Curves, lawCurve(*sc.Fit, s))
 			caption = "Marks are medians, the lines through them the rounds' range. Curves are the fit, drawn between the smallest and the largest measured number."
 		}
 	}
-	slices.SortFunc(c.x.ticks, func(a, b tick) int { return cmp.Compare(a.at, b.at) })
+	slices.SortFunc(c.X.Ticks, func(a, b chart.Tick) int { return cmp.Compare(a.At, b.At) })
 	p.add(c, figure{Kind: "scaling", Title: "Throughput over " + over, Caption: caption},
 		"Events a second over "+over+": the median of the rounds as a mark, with the rounds' range, and the fitted law as a curve for each variant.")
 }
 
 // lawCurve draws the fitted law over the measured range only.
-func lawCurve(fit stats.USL, measured curve) curve {
+func lawCurve(fit stats.USL, measured chart.Curve) chart.Curve {
 	const steps = 60
-	byX := func(a, b point) int { return cmp.Compare(a.x, b.x) }
-	lo, hi := slices.MinFunc(measured.points, byX).x, slices.MaxFunc(measured.points, byX).x
-	s := curve{name: measured.name, style: measured.style, path: true}
+	byX := func(a, b chart.Point) int { return cmp.Compare(a.X, b.X) }
+	lo, hi := slices.MinFunc(measured.Points, byX).X, slices.MaxFunc(measured.Points, byX).X
+	s := chart.Curve{Name: measured.Name, Style: measured.Style, Path: true}
 	for i := range steps + 1 {
 		x := lo * math.Pow(hi/lo, float64(i)/steps)
-		s.points = append(s.points, point{x: x, y: fit.At(x)})
+		s.Points = append(s.Points, chart.Point{X: x, Y: fit.At(x)})
 	}
 	return s
 }
@@ -291,7 +292,7 @@ func surfaceTable(s *stats.Surface) table {
 	for y, label := range s.Ys {
 		line := []string{label}
 		for x := range s.Xs {
-			text := none
+			text := chart.None
 			if at := s.Points[y][x]; at != nil {
 				text = unitFormat(s.Unit)(at.Median)
 			}
@@ -303,36 +304,36 @@ func surfaceTable(s *stats.Surface) table {
 }
 
 // drawSurfaces draws the figure over X, one chart per value of Y.
-func drawSurfaces(p *panel, surfaces []stats.Surface, styles map[string]style) {
+func drawSurfaces(p *panel, surfaces []stats.Surface) {
 	first := surfaces[0]
 	format := unitFormat(first.Unit)
 	for y, value := range first.Ys {
-		c := lineChart{
-			x:    axis{label: first.X, format: func(v float64) string { return first.Xs[int(v)] }},
-			y:    axis{label: first.Unit, log: true, format: format},
-			high: 220,
+		c := chart.Lines{
+			X:    chart.Axis{Label: first.X, Format: func(v float64) string { return first.Xs[int(v)] }},
+			Y:    chart.Axis{Label: first.Unit, Log: true, Format: format},
+			High: 220,
 		}
 		for x, label := range first.Xs {
-			c.x.ticks = append(c.x.ticks, tick{float64(x), label})
+			c.X.Ticks = append(c.X.Ticks, chart.Tick{At: float64(x), Label: label})
 		}
 		for _, s := range surfaces {
-			p.variant(s.Impl, styles)
-			line := curve{name: s.Impl, style: styles[s.Impl], path: true}
+			p.entry(s.Impl, chart.Of(s.Impl))
+			line := chart.Curve{Name: s.Impl, Style: chart.Of(s.Impl), Path: true}
 			for x, at := range s.Points[y] {
 				if at == nil {
 					continue
 				}
-				q := point{x: float64(x), y: at.Median, mark: true, tip: fmt.Sprintf("%s %s at %s %s", format(at.Median), s.Unit, s.X, s.Xs[x])}
+				q := chart.Point{X: float64(x), Y: at.Median, Mark: true, Tip: fmt.Sprintf("%s %s at %s %s", format(at.Median), s.Unit, s.X, s.Xs[x])}
 				if at.Lo != nil {
-					q.lo, q.hi = *at.Lo, *at.Hi
+					q.Lo, q.Hi = *at.Lo, *at.Hi
 				}
-				line.points = append(line.points, q)
+				line.Points = append(line.Points, q)
 			}
-			c.curves = append(c.curves, line)
+			c.Curves = append(c.Curves, line)
 			// Figures of 0 have no place on a logarithmic axis.
-			c.y.log = c.y.log && !slices.ContainsFunc(line.points, func(q point) bool { return q.y <= 0 })
+			c.Y.Log = c.Y.Log && !slices.ContainsFunc(line.Points, func(q chart.Point) bool { return q.Y <= 0 })
 		}
-		c.y.zero = !c.y.log
+		c.Y.Zero = !c.Y.Log
 		p.add(c, figure{Kind: "surface", Title: first.Y + " " + value,
 			Caption: "Medians of the rounds, and their 95 % confidence intervals where there are rounds enough. Invalid cells are not drawn."},
 			first.Unit+" over "+first.X+", a curve for each variant, where "+first.Y+" is "+value+".")

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"watchlab/bench/chart"
 	"watchlab/bench/lab"
 )
 
@@ -52,7 +53,7 @@ func (t *table) add(cells ...string) { t.Rows = append(t.Rows, cells) }
 // dropEmpty removes the columns of figures that have none.
 func (t *table) dropEmpty() {
 	for i := len(t.Columns) - 1; i > t.labels; i-- {
-		if !slices.ContainsFunc(t.Rows, func(row []string) bool { return row[i] != none }) {
+		if !slices.ContainsFunc(t.Rows, func(row []string) bool { return row[i] != chart.None }) {
 			t.drop(i)
 		}
 	}
@@ -140,7 +141,7 @@ func (t table) lines(indent string, most int) []string {
 	for _, r := range t.all() {
 		line := indent
 		for i, s := range r {
-			s = shorten(s, width[i])
+			s = chart.Shorten(s, width[i])
 			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(s))
 			if t.Columns[i].Words {
 				line += s + pad + "  "

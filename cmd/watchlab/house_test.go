@@ -18,13 +18,14 @@ const root = "../.."
 
 // layers lists what each folder of the tree may import (docs/architecture.md): the
 // command is over bench, bench over loadgen, loadgen over impls. bench and the command
-// deploy the files that dashboards and scripts embed. dashboards reads names of metrics.
+// deploy the files that dashboards and scripts embed. dashboards reads names of metrics, and the
+// colours of variants.
 var layers = map[string][]string{
 	"cmd":        {"bench", "loadgen", "impls", "dashboards", "scripts"},
 	"bench":      {"loadgen", "impls", "scripts"},
 	"loadgen":    {"impls"},
 	"impls":      {},
-	"dashboards": {"bench/telemetry"},
+	"dashboards": {"bench/telemetry", "bench/chart"},
 	"scripts":    {},
 }
 

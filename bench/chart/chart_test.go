@@ -1,4 +1,4 @@
-package report
+package chart
 
 import (
 	"encoding/xml"
@@ -17,25 +17,28 @@ func plain(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) }
 const nasty = `<script>alert("x")</script> & 'y'`
 
 // charts returns one chart of each kind with all options, and names that contain markup.
-func charts() map[string]chart {
-	a := axis{label: nasty, format: plain}
-	named, logs := chartRow{name: nasty, note: nasty}, axis{label: nasty, log: true, format: plain}
+func charts() map[string]Chart {
+	a := Axis{Label: nasty, Format: plain}
+	named, logs := Row{Name: nasty, Note: nasty}, Axis{Label: nasty, Log: true, Format: plain}
 	quantiles := []string{"p50", "p99", "max"}
-	return map[string]chart{
-		"lines": lineChart{x: a, y: axis{label: "y", log: true, format: plain}, curves: []curve{
-			{name: nasty, path: true, area: true, points: []point{{x: 1, y: 10, mark: true, tip: nasty, lo: 5, hi: 20}, {x: 2, y: 0}, {x: 3, y: 1000, mark: true}}},
-			{name: "b", style: style{slot: 13, dashed: true}, path: true, step: true, points: []point{{x: 1, y: math.NaN()}, {x: 2, y: 7, mark: true}}},
-			{name: "backdrop", background: true, area: true, points: []point{{x: 1, y: 1}, {x: 2, y: 2}}},
-		}, rules: []rule{{at: 100, label: nasty}, {vertical: true, at: 2, series: nasty}}},
-		"bars": rowChart{axis: a, columns: barColumns(a), rows: []chartRow{
-			barRow(named, a, []float64{8, 9, 10, 10, 11, 12}, nasty),
-			barRow(chartRow{name: "without", note: "invalid: lost"}, a, nil, ""),
+	return map[string]Chart{
+		"lines": Lines{X: a, Y: Axis{Label: "y", Log: true, Format: plain}, Curves: []Curve{
+			{Name: nasty, Path: true, Area: true, Points: []Point{{X: 1, Y: 10, Mark: true, Tip: nasty, Lo: 5, Hi: 20}, {X: 2, Y: 0}, {X: 3, Y: 1000, Mark: true}}},
+			{Name: "b", Style: Style{Colour: 13, Form: 3, Dashed: true}, Path: true, Step: true, Points: []Point{{X: 1, Y: math.NaN()}, {X: 2, Y: 7, Mark: true}}},
+			{Name: "backdrop", Background: true, Area: true, Points: []Point{{X: 1, Y: 1}, {X: 2, Y: 2}}},
+		}, Rules: []Rule{{At: 100, Label: nasty}, {Vertical: true, At: 2, Series: nasty, Label: nasty}}},
+		"bars": Rows{Axis: a, Columns: BarColumns(a), Rows: []Row{
+			Bar(named, a, Sample{10, 8, 12, []float64{8, 9, 10, 10, 11, 12}}, nasty),
+			Bar(Row{Name: "without", Note: "invalid: lost"}, a, Sample{}, ""),
 		}},
-		"ranges": rowChart{axis: logs, columns: quantiles, rows: []chartRow{
-			quantileRow(named, logs, quantiles, []float64{1, math.NaN(), 1000}), quantileRow(chartRow{name: "b"}, logs, quantiles, nil),
+		"intervals": Rows{Axis: logs, Rule: 1, Columns: IntervalColumns(logs), Rows: []Row{
+			Interval(named, logs, Sample{Median: 2, Lo: 1.5, Hi: 3}, Noisy, nasty), Interval(Row{Name: "none", Note: "invalid"}, logs, Sample{}, Sure, nasty),
 		}},
-		"shares": rowChart{columns: []string{nasty, "b", "sum"}, rows: []chartRow{
-			shareRow(named, []string{nasty, "b"}, []float64{3, 1}, plain), shareRow(chartRow{name: "none"}, []string{nasty, "b"}, []float64{0, 0}, plain),
+		"ranges": Rows{Axis: logs, Columns: quantiles, Rows: []Row{
+			Quantiles(named, logs, quantiles, []float64{1, math.NaN(), 1000}), Quantiles(Row{Name: "b"}, logs, quantiles, nil),
+		}},
+		"shares": Rows{Columns: []string{nasty, "b", "sum"}, Rows: []Row{
+			Shares(named, []string{nasty, "b"}, []float64{3, 1}, plain), Shares(Row{Name: "none"}, []string{nasty, "b"}, []float64{0, 0}, plain),
 		}},
 	}
 }
@@ -44,7 +47,7 @@ func charts() map[string]chart {
 func TestSVG(t *testing.T) {
 	for name, c := range charts() {
 		t.Run(name, func(t *testing.T) {
-			text, ok := drawSVG(c, "an-id", nasty, nasty)
+			text, ok := Draw(c, "an-id", nasty, nasty)
 			svg := string(text)
 			d := xml.NewDecoder(strings.NewReader(svg))
 			elements := map[string]int{}
@@ -74,7 +77,7 @@ func TestSVG(t *testing.T) {
 			if !ok {
 				t.Error("has no figure")
 			}
-			table := c.table()
+			table := c.Table()
 			for _, row := range table.Rows {
 				if len(row) != len(table.Columns) {
 					t.Errorf("%q has %d cells below %v", row, len(row), table.Columns)
@@ -86,14 +89,14 @@ func TestSVG(t *testing.T) {
 
 // TestEmptyChart checks that a chart without figures reports it and draws no invalid numbers.
 func TestEmptyChart(t *testing.T) {
-	logs := axis{log: true}
-	for name, c := range map[string]chart{
-		"lines":  lineChart{y: axis{log: true}, curves: []curve{{points: []point{{x: 1, y: 0, mark: true}}}}},
-		"bars":   rowChart{rows: []chartRow{barRow(chartRow{name: "a"}, axis{}, nil, "")}},
-		"ranges": rowChart{rows: []chartRow{quantileRow(chartRow{}, logs, []string{"p50"}, []float64{0}), quantileRow(chartRow{}, logs, []string{"p50"}, nil)}},
-		"shares": rowChart{rows: []chartRow{shareRow(chartRow{}, []string{"a"}, []float64{0}, plain)}},
+	logs := Axis{Log: true}
+	for name, c := range map[string]Chart{
+		"lines":  Lines{Y: Axis{Log: true}, Curves: []Curve{{Points: []Point{{X: 1, Y: 0, Mark: true}}}}},
+		"bars":   Rows{Rows: []Row{Bar(Row{Name: "a"}, Axis{}, Sample{}, "")}},
+		"ranges": Rows{Rows: []Row{Quantiles(Row{}, logs, []string{"p50"}, []float64{0}), Quantiles(Row{}, logs, []string{"p50"}, nil)}},
+		"shares": Rows{Rows: []Row{Shares(Row{}, []string{"a"}, []float64{0}, plain)}},
 	} {
-		svg, ok := drawSVG(c, "x", "", "")
+		svg, ok := Draw(c, "x", "", "")
 		if ok {
 			t.Errorf("%s has figures", name)
 		}
@@ -107,8 +110,8 @@ var place = regexp.MustCompile(`class="bar pt" d="M4 [0-9.]+H([0-9.]+)V`)
 
 // TestBarsStartAtZero checks that a bar of twice the value is twice as long.
 func TestBarsStartAtZero(t *testing.T) {
-	svg, _ := drawSVG(rowChart{axis: axis{zero: true}, rows: []chartRow{
-		barRow(chartRow{}, axis{}, []float64{1000}, ""), barRow(chartRow{}, axis{}, []float64{2000}, ""),
+	svg, _ := Draw(Rows{Axis: Axis{Zero: true}, Rows: []Row{
+		Bar(Row{}, Axis{}, Sample{Median: 1000, Rounds: []float64{1000}}, ""), Bar(Row{}, Axis{}, Sample{Median: 2000, Rounds: []float64{2000}}, ""),
 	}}, "x", "", "")
 	var ends []float64
 	for _, m := range place.FindAllStringSubmatch(string(svg), -1) {
@@ -127,12 +130,13 @@ func TestBarsStartAtZero(t *testing.T) {
 func TestTable(t *testing.T) {
 	all := charts()
 	for name, want := range map[string][]string{
-		"bars":   {nasty, "10", "8", "12", "6", nasty},
-		"ranges": {nasty, "1", "-", "1000"},
-		"shares": {nasty, "3 (75.0 %)", "1 (25.0 %)", "4"},
-		"lines":  {nasty, "1", "10", "5", "20"},
+		"bars":      {nasty, "10", "8", "12", "6", nasty},
+		"ranges":    {nasty, "1", "-", "1000"},
+		"intervals": {nasty, "2", "1.5", "3", nasty},
+		"shares":    {nasty, "3 (75.0 %)", "1 (25.0 %)", "4"},
+		"lines":     {nasty, "1", "10", "5", "20"},
 	} {
-		if got := all[name].table().Rows[0]; !slices.Equal(got, want) {
+		if got := all[name].Table().Rows[0]; !slices.Equal(got, want) {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}

@@ -1,74 +1,75 @@
-package report
+package chart
 
 import (
 	"math"
 	"slices"
 )
 
-// axis maps values to positions.
-type axis struct {
-	label  string               // names the figure and its unit
-	log    bool                 // logarithmic, without values of 0 and less
-	zero   bool                 // starts a linear axis at 0
-	format func(float64) string // writes a value; nil: [coord]
-	ticks  []tick               // replace the automatic ticks
+// Axis maps values to positions.
+type Axis struct {
+	Label  string               // names the figure and its unit
+	Log    bool                 // logarithmic, without values of 0 and less
+	Zero   bool                 // starts a linear axis at 0
+	Format func(float64) string // writes a value; nil: with at most one decimal
+	Ticks  []Tick               // replace the automatic ticks
 }
 
-// tick is a position on an axis, in its values, with its label.
-type tick struct {
-	at    float64
-	label string
+// Tick is a position on an axis, in its values, with its label.
+type Tick struct {
+	At    float64
+	Label string
 }
 
-func (a axis) text(v float64) string {
-	if a.format == nil {
+// Text writes a value.
+func (a Axis) Text(v float64) string {
+	if a.Format == nil {
 		return coord(v)
 	}
-	return a.format(v)
+	return a.Format(v)
 }
 
 // lacks reports whether a value has no place on the axis.
-func (a axis) lacks(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) || a.log && v <= 0 }
+func (a Axis) lacks(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) || a.Log && v <= 0 }
 
 // scale maps the range of an axis to a length.
 type scale struct {
-	axis     axis
+	axis     Axis
 	lo, hi   float64 // values
 	from, to float64 // positions
 }
 
 // newScale maps the range of the values, widened to round values, to the positions from
-// and to. It returns approximately about ticks. Ticks of the axis itself are not widened.
-func newScale(a axis, values []float64, from, to float64, about int) (scale, []tick) {
+// and to. It returns approximately about Ticks. Ticks of the axis itself are not widened.
+func newScale(a Axis, values []float64, from, to float64, about int) (scale, []Tick) {
 	s := scale{axis: a, from: from, to: to}
 	values = slices.DeleteFunc(slices.Clone(values), a.lacks)
 	if len(values) == 0 {
 		values = []float64{1}
 	}
 	s.lo, s.hi = slices.Min(values), slices.Max(values)
-	if !a.log && a.zero {
+	if !a.Log && a.Zero {
 		s.lo, s.hi = min(s.lo, 0), max(s.hi, 0)
 	}
 	switch {
-	case a.log && s.hi/s.lo < 1.5:
+	case a.Log && s.hi/s.lo < 1.5:
 		s.lo, s.hi = s.lo/1.5, s.hi*1.5
-	case !a.log && s.hi == s.lo:
+	case !a.Log && s.hi == s.lo:
 		s.hi = s.lo + max(math.Abs(s.lo), 1)
 	}
-	if len(a.ticks) > 0 {
-		return s, slices.DeleteFunc(slices.Clone(a.ticks), func(t tick) bool { return t.at < s.lo*(1-1e-9) || t.at > s.hi*(1+1e-9) })
+	if len(a.Ticks) > 0 {
+		return s, slices.DeleteFunc(slices.Clone(a.Ticks), func(t Tick) bool { return t.At < s.lo*(1-1e-9) || t.At > s.hi*(1+1e-9) })
 	}
 	round := linearTicks(s.lo, s.hi, about)
-	if a.log {
+	if a.Log {
 		round = roundLogs(s.lo, s.hi)
 	}
 	s.lo, s.hi = round[0], round[len(round)-1]
-	if a.log {
+	if a.Log {
 		round = thin(round, about)
 	}
-	var ticks []tick
+	var ticks []Tick
 	for _, v := range round {
-		ticks = append(ticks, tick{v, a.text(v)})
+		ticks = append(ticks, Tick{v, a.Text(v)})
 	}
 	return s, ticks
 }
@@ -76,7 +77,7 @@ func newScale(a axis, values []float64, from, to float64, about int) (scale, []t
 // at returns the position of a value.
 func (s scale) at(v float64) float64 {
 	lo, hi := s.lo, s.hi
-	if s.axis.log {
+	if s.axis.Log {
 		lo, hi, v = math.Log(lo), math.Log(hi), math.Log(v)
 	}
 	return s.from + (v-lo)/(hi-lo)*(s.to-s.from)

@@ -1,7 +1,16 @@
-package report
+// Package chart draws figures as SVG, for the report, the live page and traces: the same axes, colours
+// and number formats everywhere.
+//
+//  1. A chart is [Lines], curves over two axes, or [Rows], a bar or an interval for each variant.
+//  2. [Draw] makes its picture. It needs no script, font or network. Colours are classes, which
+//     [CSS] defines for a light and a dark theme.
+//  3. [Of] returns the style of a variant by its name, [Hex] its colours for dashboards.
+//
+// Scripts find the data in the picture: a series is a group with data-series, a figure is an
+// element of class "pt" with data-tip.
+package chart
 
 import (
-	_ "embed"
 	"fmt"
 	"html/template"
 	"math"
@@ -9,42 +18,22 @@ import (
 	"strings"
 )
 
-// chart is a picture of figures: [lineChart] or [rowChart]. The picture is SVG without script, font
-// or network. Colours are classes ("s0" to "s9"), which html/palette.css defines for a light and a
-// dark theme.
-//
-// Scripts find the data in the picture: a series is a group with data-series, a figure is an
-// element of class "pt" with data-tip. All charts are [chartWidth] wide and scale with the page.
-// Time and size are linear in the number of figures.
-type chart interface {
-	height() float64
+// Chart is a picture of figures: [Lines] or [Rows]. All charts are [Width] wide and scale with the
+// page. Time and size are linear in the number of figures.
+type Chart interface {
+	Height() float64
+	// Table returns the same figures as text, for screen readers and print.
+	Table() Table
 	plot(p *picture)
-	// table returns the same figures as text, for screen readers and print.
-	table() table
 }
 
-// chartWidth is the width of every chart, in units of the view box.
-const chartWidth = 440
+// Width is the width of every chart, in units of the view box.
+const Width = 440
 
-//go:embed html/palette.css
-var palette string
-
-// slots is the number of colours, and a multiple of the number of forms of marks.
-const slots = 10
-
-// style distinguishes a series by colour, form of the marks and line. No distinction
-// depends on colour alone.
-type style struct {
-	slot   int  // selects the colour and the form of marks, modulo [slots]
-	dashed bool // dashed lines and hollow marks, for baselines
-}
-
-func (s style) class() string {
-	c := "s" + strconv.Itoa(s.slot%slots)
-	if s.dashed {
-		c += " base"
-	}
-	return c
+// Table holds the figures of a chart.
+type Table struct {
+	Columns []string // the first one names the row
+	Rows    [][]string
 }
 
 // picture collects the text of an SVG.
@@ -53,13 +42,13 @@ type picture struct {
 	figures int // figures drawn
 }
 
-// drawSVG draws a chart. It returns false if the chart has no figure. Other ids are
+// Draw draws a chart. It returns false if the chart has no figure. Other ids are
 // derived from id. Screen readers read the name and the description.
-func drawSVG(c chart, id, name, description string) (template.HTML, bool) {
+func Draw(c Chart, id, name, description string) (template.HTML, bool) {
 	p := &picture{}
 	id = esc(id)
 	p.f(`<svg class="chart" viewBox="0 0 %d %s" role="img" aria-labelledby="%s-t %s-d" xmlns="http://www.w3.org/2000/svg">`,
-		chartWidth, coord(c.height()), id, id)
+		Width, coord(c.Height()), id, id)
 	p.f(`<title id="%s-t">%s</title><desc id="%s-d">%s</desc>`, id, esc(name), id, esc(description))
 	c.plot(p)
 	p.f("</svg>")
@@ -94,31 +83,40 @@ func (p *picture) figure(element, attributes, tip string) {
 	p.f(`<%[1]s %[2]s data-tip="%[3]s"><title>%[3]s</title></%[1]s>`, element, attributes, esc(tip))
 }
 
-// markPath returns the path of a mark in the form of its slot.
-func markPath(x, y float64, s style) string {
+// forms is the number of forms of marks.
+const forms = 5
+
+// markPath returns the path of a mark.
+func markPath(x, y float64, form int) string {
 	const r = 3.6
-	switch s.slot % slots % 5 {
-	case 0:
+	switch form % forms {
+	case 0: // circle
 		return fmt.Sprintf("M%s %sa%g %g 0 1 0 %g 0a%g %g 0 1 0 %g 0z", coord(x-r), coord(y), r, r, 2*r, r, r, -2*r)
-	case 1:
+	case 1: // square
 		return fmt.Sprintf("M%s %sh%gv%gh%gz", coord(x-r+.4), coord(y-r+.4), 2*r-.8, 2*r-.8, -2*r+.8)
-	case 2:
+	case 2: // triangle
 		return fmt.Sprintf("M%s %sl%g %gh%gz", coord(x), coord(y-r-.6), r+.4, 2*r, -2*r-.8)
-	case 3:
+	case 3: // diamond
 		return fmt.Sprintf("M%s %sl%g %gl%g %gl%g %gz", coord(x), coord(y-r-.8), r+.8, r+.8, -r-.8, r+.8, -r-.8, -r-.8)
 	}
 	return fmt.Sprintf("M%s %sl%g %gh%gz", coord(x), coord(y+r+.6), r+.4, -2*r, -2*r-.8)
 }
 
-// legendKey draws the mark of a series for a legend. Screen readers skip it, because
+// Key draws the mark of a series for a legend. Screen readers skip it, because
 // the name is next to it.
-func legendKey(s style) template.HTML {
+func Key(s Style) template.HTML {
+	return key(func(p *picture) {
+		p.group("series "+s.class(), "", func() {
+			p.line(1, 6, 25, 6, "curve")
+			p.f(`<path d="%s" class="pt"></path>`, markPath(13, 6, s.Form))
+		})
+	})
+}
+
+func key(draw func(*picture)) template.HTML {
 	p := &picture{}
 	p.f(`<svg class="key" viewBox="0 0 26 12" aria-hidden="true" focusable="false">`)
-	p.group("series "+s.class(), "", func() {
-		p.line(1, 6, 25, 6, "curve")
-		p.f(`<path d="%s" class="pt"></path>`, markPath(13, 6, s))
-	})
+	draw(p)
 	p.f("</svg>")
 	return template.HTML(p.b.String())
 }
@@ -133,8 +131,8 @@ func coord(v float64) string {
 
 func esc(s string) string { return template.HTMLEscapeString(s) }
 
-// shorten truncates a label to at most most characters.
-func shorten(s string, most int) string {
+// Shorten truncates a label to at most most characters.
+func Shorten(s string, most int) string {
 	if r := []rune(s); len(r) > most {
 		return string(r[:most-1]) + "…"
 	}

@@ -1,0 +1,259 @@
+package chart
+
+import (
+	"fmt"
+	"html/template"
+	"slices"
+)
+
+// Layout of [Rows]. Names are above the bars, so that narrow screens show them completely.
+const (
+	rowHeight, barTop, barHeight = 36, 17, 12
+	rowsLeft, rowsRight          = 4, 10
+	rulerHeight                  = 34
+)
+
+// Rows shows a row per variant: [Bar], [Interval], [Quantiles] or [Shares].
+type Rows struct {
+	Axis    Axis     // below the rows; shares have none, and no label
+	Columns []string // of the table, after the name
+	Rows    []Row
+	Rule    float64 // draws a line through all rows at this value; 0 for none
+}
+
+// Row has its name at the left and its note at the right.
+type Row struct {
+	Name, Note string
+	Style      Style
+
+	values []float64                              // that the axis includes
+	draw   func(p *picture, x scale, top float64) // draws the bar below top; nil without figures
+	cells  []string                               // of the table
+}
+
+func (c Rows) bottom() float64 { return float64(8 + rowHeight*len(c.Rows)) }
+
+// Height of the chart.
+func (c Rows) Height() float64 {
+	if c.Axis.Label == "" {
+		return c.bottom()
+	}
+	return c.bottom() + rulerHeight
+}
+
+func (c Rows) plot(p *picture) {
+	var values []float64
+	for _, r := range c.Rows {
+		values = append(values, r.values...)
+	}
+	if c.Rule != 0 {
+		values = append(values, c.Rule)
+	}
+	inset := 0.0
+	if !c.Axis.Zero {
+		inset = 6 // room for the marks at the ends
+	}
+	x, ticks := newScale(c.Axis, values, rowsLeft+inset, Width-rowsRight-inset, 6)
+	if c.Axis.Label != "" {
+		p.ticks(x, ticks, 4, c.bottom(), 14)
+		p.text(Width-rowsRight, c.Height()-4, "end", "axis-label", c.Axis.Label)
+	}
+	if c.Rule != 0 {
+		p.line(x.at(c.Rule), 4, x.at(c.Rule), c.bottom(), "ruled one")
+	}
+	for i, r := range c.Rows {
+		p.group("row series "+r.Style.class(), r.Name, func() {
+			top := float64(4 + rowHeight*i)
+			p.text(rowsLeft, top+12, "start", "row-label", Shorten(r.Name, 34))
+			p.text(Width-rowsRight, top+12, "end", "row-note", r.Note)
+			if r.draw != nil {
+				r.draw(p, x, top+barTop)
+			}
+		})
+	}
+}
+
+// Table lists the rows.
+func (c Rows) Table() Table {
+	t := Table{Columns: append([]string{""}, c.Columns...)}
+	for _, r := range c.Rows {
+		t.Rows = append(t.Rows, append([]string{r.Name}, r.cells...))
+	}
+	return t
+}
+
+// Sample is the median of rounds.
+type Sample struct {
+	Median float64
+	Lo, Hi float64 // interval of the median; both 0 if there is none
+	Rounds []float64
+}
+
+func (s Sample) bounded() bool { return s.Lo != 0 || s.Hi != 0 }
+
+// BarColumns are the table's columns for rows of [Bar].
+func BarColumns(a Axis) []string { return []string{a.Label, "from", "to", "rounds", "note"} }
+
+// Bar shows the median of rounds as a bar from zero, so that lengths are proportional
+// to the values, with its interval and the rounds. The axis starts at zero. A row without
+// rounds shows only its note.
+func Bar(r Row, a Axis, s Sample, tip string) Row {
+	r.values, r.cells = s.Rounds, []string{None, None, None, fmt.Sprint(len(s.Rounds)), r.Note}
+	if len(s.Rounds) == 0 {
+		return r
+	}
+	r.cells[0] = a.Text(s.Median)
+	if s.bounded() {
+		r.values = append(slices.Clone(s.Rounds), s.Lo, s.Hi)
+		r.cells[1], r.cells[2] = a.Text(s.Lo), a.Text(s.Hi)
+	}
+	r.draw = func(p *picture, x scale, y float64) {
+		p.figure("path", fmt.Sprintf(`class="bar pt" d="M%d %sH%sV%sH%dz"`,
+			rowsLeft, coord(y), coord(x.at(s.Median)), coord(y+barHeight), rowsLeft), r.Name+": "+tip)
+		mid := y + barHeight/2
+		if s.bounded() {
+			p.whisker(x, s.Lo, s.Hi, mid, "interval")
+		}
+		for _, v := range s.Rounds {
+			p.f(`<circle class="round" cx="%s" cy="%s" r="2"/>`, coord(x.at(v)), coord(mid))
+		}
+	}
+	return r
+}
+
+// whisker draws an interval with its ends.
+func (p *picture) whisker(x scale, from, to, mid float64, class string) {
+	lo, hi := x.at(from), x.at(to)
+	p.line(lo, mid, hi, mid, class)
+	p.line(lo, mid-4, lo, mid+4, class)
+	p.line(hi, mid-4, hi, mid+4, class)
+}
+
+// Verdict on a figure is the form of its mark in an [Interval].
+type Verdict uint8
+
+// The verdicts.
+const (
+	Sure     Verdict = iota // circle
+	Noisy                   // hollow diamond
+	Untested                // hollow triangle: too few rounds for a test
+	Missing                 // cross: no figure
+)
+
+func (v Verdict) path(x, y float64) string {
+	if v == Missing {
+		return fmt.Sprintf("M%s %sl8 8m0 -8l-8 8", coord(x-4), coord(y-4))
+	}
+	return markPath(x, y, []int{0, 3, 2}[v])
+}
+
+func (v Verdict) class() string {
+	if v == Sure {
+		return "mark"
+	}
+	return "mark hollow"
+}
+
+// VerdictKey draws the mark of a verdict for a legend.
+func VerdictKey(v Verdict) template.HTML {
+	return key(func(p *picture) { p.f(`<path d="%s" class="%s"/>`, v.path(13, 6), v.class()) })
+}
+
+// IntervalColumns are the table's columns for rows of [Interval].
+func IntervalColumns(a Axis) []string { return []string{a.Label, "from", "to", "note"} }
+
+// Interval shows a figure as a mark in the form of its verdict, and its interval as a line. A
+// row whose figure the axis lacks has a cross at the left.
+func Interval(r Row, a Axis, s Sample, v Verdict, tip string) Row {
+	r.cells = []string{None, None, None, r.Note}
+	if a.lacks(s.Median) || s.Median == 0 {
+		v = Missing
+	} else {
+		r.values, r.cells[0] = []float64{s.Median}, a.Text(s.Median)
+		if s.bounded() {
+			r.values = append(r.values, s.Lo, s.Hi)
+			r.cells[1], r.cells[2] = a.Text(s.Lo), a.Text(s.Hi)
+		}
+	}
+	r.draw = func(p *picture, x scale, y float64) {
+		mid, at := y+barHeight/2, float64(rowsLeft+6)
+		if v != Missing {
+			at = x.at(s.Median)
+			if s.bounded() {
+				p.whisker(x, s.Lo, s.Hi, mid, "whisker")
+			}
+		}
+		p.figure("path", fmt.Sprintf(`d="%s" class="%s pt"`, v.path(at, mid), v.class()), r.Name+": "+tip)
+	}
+	return r
+}
+
+// Quantiles shows a distribution: a line from the smallest to the largest quantile with
+// a mark for each. The names are in ascending order ("p50", "p99", "max"). A quantile with
+// too few events is missing at the end, or NaN.
+func Quantiles(r Row, a Axis, names []string, values []float64) Row {
+	r.values, r.cells = values, slices.Repeat([]string{None}, len(names))
+	shown := slices.DeleteFunc(slices.Clone(values), a.lacks)
+	if len(shown) == 0 {
+		return r
+	}
+	for i, v := range values {
+		if !a.lacks(v) {
+			r.cells[i] = a.Text(v)
+		}
+	}
+	r.draw = func(p *picture, x scale, top float64) {
+		y := top + barHeight/2
+		p.line(x.at(shown[0]), y, x.at(shown[len(shown)-1]), y, "span")
+		for i, v := range values {
+			if a.lacks(v) {
+				continue
+			}
+			// Marks grow towards the tail. The maximum is hollow, because it is a single event.
+			size, class := 2.6+float64(i)*0.8, "quantile pt"
+			if names[i] == "max" {
+				size, class = 3.4, "quantile last pt"
+			}
+			p.figure("circle", fmt.Sprintf(`class="%s" cx="%s" cy="%s" r="%s"`, class, coord(x.at(v)), coord(y), coord(size)),
+				r.Name+", "+names[i]+": "+a.Text(v))
+		}
+	}
+	return r
+}
+
+// Shares shows a whole of the full width and its parts. The values have the order of the
+// parts; 0 stands for a missing part.
+func Shares(r Row, parts []string, values []float64, format func(float64) string) Row {
+	sum := 0.0
+	for _, v := range values {
+		sum += v
+	}
+	for _, v := range values {
+		text := None
+		if v > 0 {
+			text = fmt.Sprintf("%s (%.1f %%)", format(v), v/sum*100)
+		}
+		r.cells = append(r.cells, text)
+	}
+	r.cells = append(r.cells, format(sum))
+	if sum > 0 {
+		r.Note = format(sum)
+	}
+	r.draw = func(p *picture, _ scale, y float64) {
+		at := float64(rowsLeft)
+		for i, v := range values {
+			if v <= 0 {
+				continue
+			}
+			wide := v / sum * (Width - rowsLeft - rowsRight)
+			p.figure("rect", fmt.Sprintf(`class="part s%d pt" x="%s" y="%s" width="%s" height="%d"`,
+				Part(i).Colour, coord(at), coord(y), coord(max(wide-1, 0.5)), barHeight),
+				fmt.Sprintf("%s, %s: %s, %.1f %%", r.Name, parts[i], format(v), v/sum*100))
+			at += wide
+		}
+	}
+	return r
+}
+
+// Part returns the style of the i-th part of [Shares].
+func Part(i int) Style { return Nth(len(colours) - 1 - i%len(colours)) }
