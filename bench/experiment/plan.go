@@ -124,8 +124,9 @@ func (s Spec) options() lab.Options {
 	}
 }
 
-// budgetProcesses share a budget. With one value each, four are the least that a test takes.
-const budgetProcesses = 5
+// budgetProcesses share a budget. With one value each, four are the least that a test takes, and six
+// the least that an interval takes.
+const budgetProcesses = 6
 
 // Processes returns the number of processes for a run with a results folder.
 func (p *Plan) Processes() int {

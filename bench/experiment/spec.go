@@ -101,7 +101,7 @@ type Spec struct {
 	Rounds int `json:"rounds,omitempty" flag:"rounds,common" help:"rounds that count, after a warm-up (default 5)" min:"1"`
 	// Budget of time, in place of Rounds: as many rounds as fit, at least one.
 	Budget metav1.Duration `json:"budget,omitzero" flag:"budget,common" help:"time budget in place of --rounds (default none)" min:"1"`
-	// Processes that share the rounds, one after the other; they need a results folder (default: with a folder one a round, 5 with a budget; else, and in a knee search, 1).
+	// Processes that share the rounds, one after the other; they need a results folder (default: with a folder one a round, 6 with a budget; else, and in a knee search, 1).
 	Processes int   `json:"processes,omitempty" flag:"processes,common" help:"processes that share the rounds (default: one a round)" min:"1" source:"memory,apiserver"`
 	Seed      int64 `json:"seed,omitempty" flag:"seed" help:"seed of storm, paces and cell order (default 1)"`
 	// Memory plays each cell of each round in its own process and reports its peak heap and resident memory (default: false).
