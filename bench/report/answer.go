@@ -28,7 +28,7 @@ func answers(all []*family) (out []answer) {
 			a.draw(withBase(f.top.rows), f.best)
 		case len(f.knees) > 0:
 			drawHeld(&a.Panel, f.knees, f.all)
-		default:
+		case slices.ContainsFunc(f.groups[0].rows, func(r row) bool { return !r.baseline }):
 			a.draw(f.groups[0].rows, f.groups[0].rows[0])
 		}
 		out = append(out, a)
@@ -125,7 +125,9 @@ func gainRow(r row, along chart.Axis, unit string) chart.Row {
 	switch {
 	case r.broken():
 		line.Note = r.worst().Verdict.Short()
-	case r.baseline || r.base == nil && r.throughput.Baseline:
+	case r.baseline && len(r.fast) == 0:
+		line.Note = "baseline, " + r.throughput.Verdict.Short()
+	case r.baseline:
 		line.Note = "baseline"
 		return chart.Interval(line, along, chart.Sample{Median: 1}, r.form(), "baseline, "+r.verdict(0))
 	case g.why != "":

@@ -76,7 +76,7 @@ func TestAnswer(t *testing.T) {
 		"generator too slow": {
 			made(func(cells []lab.CellResult) { invalidate(cells, "", lab.CauseGenerator) }, 2, lab.Verdict{}),
 			"Under storm gang no variant of deltafifo is compared with a baseline (cond, ring, channel: invalid: generator (the generator fell behind its rate)).",
-			[]string{"baseline", "invalid: generator", "invalid: generator", "invalid: generator"},
+			[]string{"baseline, invalid: generator", "invalid: generator", "invalid: generator", "invalid: generator"},
 		},
 		"invariant broken": {
 			made(func(cells []lab.CellResult) { invalidate(cells, "ring", lab.CauseLost) }, 2, lab.Verdict{}),

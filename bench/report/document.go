@@ -58,12 +58,17 @@ type section struct {
 	// Noise has a line per noisy cell, of Cells in all. It belongs to the first table.
 	Noise []string
 	Cells int
+	// Fold folds the tables without charts.
+	Fold bool
 	// Command is shown below the introduction.
 	Command string
 }
 
-// Folded counts what is folded below the charts.
+// Folded counts what is folded below the charts; it is empty for a section whose tables are all that it has.
 func (s section) Folded() string {
+	if len(s.Panels) == 0 && !s.Fold {
+		return ""
+	}
 	remarks := len(s.Noise)
 	for _, t := range s.Tables {
 		remarks += len(t.Legend)

@@ -19,7 +19,7 @@ func sweeps(o *lab.Outcome, charts bool) []section {
 	all := []section{
 		{ID: "knees", Heading: "Knees", Intro: "The highest rate at which each variant holds an objective, and its latency on the way there."},
 		{ID: "scaling", Heading: "Scaling", Intro: "Throughput as one number grows. If it is a number of workers, the Universal Scalability Law is fitted to the medians: X(N) = λN / (1 + σ(N−1) + κN(N−1))."},
-		{ID: "surfaces", Heading: "Surfaces", Intro: "One figure over two knobs: a table per variant. The charts are those of the comparison."},
+		{ID: "surfaces", Fold: true, Heading: "Surfaces", Intro: "One figure over two knobs: a table per variant. The charts are those of the comparison."},
 	}
 	if len(o.Knees) > 0 {
 		all[0].Tables = []table{kneeTable(o.Knees)}
@@ -303,9 +303,9 @@ func surfaceTable(s *stats.Surface) table {
 // stages are labels that choose a stage or an input. A sweep is over none of them.
 var stageLabels = []string{"pipeline", "source", "storm", "delivery", "encoding", "decode", "store", "workqueue"}
 
-// knob returns the label that a comparison sweeps: of those with three values or more the one with the most.
+// knob returns the label that a comparison sweeps: of those with several values the one with the most.
 func (c comparison) knob() (knob string) {
-	most := 2
+	most := 1
 	for _, key := range c.varying {
 		if n := len(c.values(key)); n > most && !slices.Contains(stageLabels, key) {
 			knob, most = key, n
