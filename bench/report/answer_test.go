@@ -4,8 +4,11 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"watchlab/bench/lab"
+	"watchlab/bench/report"
+	"watchlab/bench/stats"
 )
 
 // made is a run of three variants and their baseline in one pipeline, as each outcome of the test changes it.
@@ -102,5 +105,67 @@ func TestAnswer(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestSweep: a sweep is one chart over its knob, the baseline with it even if it lacks another knob; the
+// ratios of the sentence are to that baseline.
+func TestSweep(t *testing.T) {
+	const baseline = "clientgo-realfifo"
+	var cells []lab.CellResult
+	for i, skew := range []string{"uniform", "zipf:0.8", "zipf:1.5"} {
+		for _, batch := range []string{"", "10", "100"} {
+			p := played{"queue", "memory", "hotkey", baseline, lab.Unpaced, 2e6 / float64(i+1), 500 * float64(i+1), 3, lab.Verdict{}, 6}
+			if batch != "" {
+				p.impl, p.perSecond, p.cpu = "ring", 1e7, 100
+			}
+			c := p.cell(baseline)
+			c.Labels = append(c.Labels, lab.Label{Key: "skew", Value: skew})
+			if batch != "" {
+				c.Labels = append(c.Labels, lab.Label{Key: "batch", Value: batch})
+			}
+			cells = append(cells, c)
+		}
+	}
+	page := html(t, firstRun(lab.ComparisonResult{Family: "deltafifo", Title: "over skew, over batch", Cells: cells}))
+	if want := "the queue alone on ring (skew zipf:1.5, batch 10) handles 15.0× the events per CPU second of client-go&#39;s"; !strings.Contains(page, want) {
+		t.Errorf("%q is missing in %s", want, regexp.MustCompile(`<p class="lead">.*?</p>`).FindString(page))
+	}
+	charts := strings.Split(page, `data-kind="sweep"`)[1:]
+	if len(charts) != 2 {
+		t.Fatalf("%d charts, want one for each batch", len(charts))
+	}
+	for _, c := range charts {
+		c, _, _ = strings.Cut(c, "</figure>")
+		for _, want := range []string{`data-series="ring"`, `data-series="` + baseline + `"`, ">skew<", ">uniform<", ">zipf:1.5<", "k events/s at skew zipf:1.5"} {
+			if !strings.Contains(c, want) {
+				t.Errorf("a chart lacks %s", want)
+			}
+		}
+	}
+}
+
+// TestKneeAnswer: a search for knees is answered by the highest rate within the objective.
+func TestKneeAnswer(t *testing.T) {
+	var cells []lab.CellResult
+	o := firstRun()
+	for i, impl := range []string{"clientgo-realfifo", "ring", "cond"} {
+		k := stats.Knee{Impl: impl, Objective: stats.Objective{Unit: stats.UnitP99, Most: time.Millisecond}, Limit: "latency", Held: []float64{27e3, 22e3, 20e3}[i]}
+		for _, rate := range []string{"16000", "2000"} {
+			c := played{"queue", "memory", "ceiling", impl, rate, 2e3, 100, 1, lab.Verdict{}, 5}.cell("clientgo-realfifo")
+			k.Cell = c.NameWithout("rate")
+			cells = append(cells, c)
+		}
+		o.Knees = append(o.Knees, k)
+	}
+	o.Comparisons = []lab.ComparisonResult{{Family: "deltafifo", Title: "knee", Cells: cells}}
+	page := html(t, o)
+	want := "Under storm ceiling `clientgo-realfifo` holds p99 ≤ 1ms up to the highest rate of 3 variants, 27.00k events/s: 1.23× of `ring` (22.00k)."
+	if !strings.Contains(page, `<p class="lead">`+strings.ReplaceAll(want, "`", "")) {
+		t.Errorf("%q is missing in %s", want, regexp.MustCompile(`<p class="lead">.*?</p>`).FindString(page))
+	}
+	var b strings.Builder
+	if err := report.Brief(&b, o); err != nil || !strings.Contains(strings.Join(strings.Fields(b.String()), " "), want) {
+		t.Errorf("the terminal says something else: %v\n%s", err, &b)
 	}
 }

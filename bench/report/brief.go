@@ -231,7 +231,8 @@ func (g gain) doubt() string {
 // that broke an invariant, and says what prevents an answer.
 func (f *family) answer() (said []*group) {
 	top, best, g, of := f.largest()
-	if top == nil {
+	// A search for a knee sets all rates: CPU times at different rates are no answer.
+	if top == nil || len(f.knees) > 0 && !slices.ContainsFunc(f.all, func(r row) bool { return !r.paced() }) {
 		f.Answer = f.unanswered()
 		return nil
 	}

@@ -361,7 +361,7 @@ func (g group) stages(p *panel, rate string) {
 	if parts = distinct(parts); len(parts) < 2 {
 		return
 	}
-	var c chart.Rows
+	c := chart.Rows{Axis: chart.Axis{Label: "share of the mean latency", Zero: true, Format: chart.Percent}}
 	for _, r := range g.rows {
 		values := make([]float64, len(parts))
 		for i, b := range parts {

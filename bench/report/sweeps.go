@@ -374,6 +374,9 @@ func (c comparison) drawSwept(p *panel, knob, unit string, rows []row) {
 	if unit == stats.UnitP99 {
 		lines.Y.Format = chart.Time
 	}
+	if rates := distinct(ratesOf(rows)); unit == stats.UnitP99 && len(rates) == 1 {
+		lines.Y.Label += " " + rateTitle(rates[0])
+	}
 	for i, v := range values {
 		lines.X.Ticks = append(lines.X.Ticks, chart.Tick{At: float64(i), Label: v})
 	}
@@ -415,6 +418,13 @@ func unitTitle(unit string) string {
 		return "p99"
 	}
 	return unit
+}
+
+func ratesOf(rows []row) (rates []string) {
+	for _, r := range rows {
+		rates = append(rates, r.rate())
+	}
+	return rates
 }
 
 // unitRate names the rate of a row in figures that depend on it.
