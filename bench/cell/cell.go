@@ -50,8 +50,8 @@ type Recorder struct {
 	counted             []Note   // figures of the processor's counters
 	watcher             *watcher // samples memory; nil unless alone
 	memory              *Memory
-	starting            func() (stop func()) // from Around
-	stopping            func()               // the result of starting, until it is called
+	starting            []func() (stop func()) // from Around and Beside
+	stopping            []func()               // the results of starting, until they are called
 	eventsIn, deltasOut uint64
 	boundaries          []*boundary // in the order of first use
 	last                *boundary   // one-entry cache, as reports come in runs of one boundary
@@ -81,7 +81,12 @@ func Alone() *Recorder { return &Recorder{alone: true} }
 // Around returns a recorder that calls start before the clock starts and stop after it
 // stops. Neither call is measured. Profiles taken between them cover exactly the
 // measured part. stop is called once if start was, at the latest by [Recorder.Abandon].
-func Around(start func() (stop func())) *Recorder { return &Recorder{starting: start} }
+func Around(start func() (stop func())) *Recorder {
+	return &Recorder{starting: []func() func(){start}}
+}
+
+// Beside adds a start to that of [Around], before Begin.
+func (r *Recorder) Beside(start func() (stop func())) { r.starting = append(r.starting, start) }
 
 // Begin starts the measured part: it collects garbage, reads the counters and starts the clock.
 func (r *Recorder) Begin() {
@@ -97,8 +102,8 @@ func (r *Recorder) Begin() {
 	if !r.shared {
 		r.perf = openPerf()
 	}
-	if r.starting != nil {
-		r.stopping = r.starting()
+	for _, start := range r.starting {
+		r.stopping = append(r.stopping, start())
 	}
 	// Reads that allocate or take time come first here and last in End, so that they
 	// are not measured.
@@ -141,10 +146,10 @@ func (r *Recorder) Abandon() {
 }
 
 func (r *Recorder) release() {
-	if r.stopping != nil {
-		r.stopping()
-		r.stopping = nil
+	for _, stop := range r.stopping {
+		stop()
 	}
+	r.stopping = nil
 	r.counted = r.perf.close()
 	r.perf = perf{}
 	if r.watcher != nil {

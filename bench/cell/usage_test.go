@@ -126,6 +126,10 @@ func TestAround(t *testing.T) {
 			return func() { call("stop") }
 		}
 		rec := cell.Around(around)
+		rec.Beside(func() func() {
+			call("beside")
+			return func() { call("over") }
+		})
 		rec.Begin()
 		time.Sleep(time.Second)
 		rec.End()
@@ -139,7 +143,7 @@ func TestAround(t *testing.T) {
 		left.Abandon()
 		left.Abandon()
 		cell.Around(around).Abandon()
-		if want := []string{"start", "stop", "start", "stop"}; !slices.Equal(calls, want) {
+		if want := []string{"start", "beside", "stop", "over", "start", "stop"}; !slices.Equal(calls, want) {
 			t.Errorf("called %v, want %v", calls, want)
 		}
 	})

@@ -15,6 +15,7 @@ import (
 	"watchlab/bench/lab"
 	"watchlab/bench/pipeline"
 	"watchlab/bench/profile"
+	"watchlab/bench/stats"
 	"watchlab/impls"
 	"watchlab/loadgen/fault"
 	"watchlab/loadgen/manifest"
@@ -27,10 +28,11 @@ const DefaultStorm = "recorded-nodeloss" // a small storm for a first run
 
 // Plan is a planned experiment, ready for package lab.
 type Plan struct {
-	Spec        Spec             // experiment with its defaults filled in
-	Comparisons []lab.Comparison // comparisons to play
-	Options     lab.Options      // of the run; the caller adds folder, resuming, progress, build
-	Profiles    []profile.Kind   // kinds of pprof profiles to take
+	Spec        Spec              // experiment with its defaults filled in
+	Comparisons []lab.Comparison  // comparisons to play
+	Options     lab.Options       // of the run; the caller adds folder, resuming, progress, build
+	Profiles    []profile.Kind    // kinds of pprof profiles to take
+	Objectives  []stats.Objective // of a search for the knee
 
 	finish func(*lab.Outcome) // adds the results of a search; nil without one
 	close  func() error       // removes written objects from the cluster; nil for none

@@ -131,8 +131,16 @@ func TestRun(t *testing.T) {
 	var during []string
 	ring := &play{t: t, during: func(context.Context) { during = append(during, scrape(t, s)) }}
 	lost := &play{t: t, check: lab.ErrLost}
-	o := runLab(t, s, comparison(cellOf("ring", ring), cellOf("cond", lost)), 3)
+	s.Objectives([]stats.Objective{{Unit: stats.UnitP99, Most: 2 * time.Millisecond}})
+	cells := comparison(cellOf("ring", ring), cellOf("cond", lost))
+	cells[0].Cells[0].Baseline = true
+	o := runLab(t, s, cells, 3)
 	after := scrape(t, s)
+	for _, name := range []string{"watchlab_cpu_seconds_per_event", "watchlab_played_seconds_total"} {
+		if v, err := strconv.ParseFloat(value(after, name, `variant="ring"`), 64); err != nil || v <= 0 {
+			t.Errorf("%s is %v (%v), want more than 0", name, v, err)
+		}
+	}
 	s.Close(t.Context(), nil)
 
 	for round, text := range during[:4] {
@@ -157,6 +165,9 @@ func TestRun(t *testing.T) {
 		{"watchlab_rounds_total", "3", `variant="ring"`},
 		{"watchlab_rounds_total", "0", `variant="cond"`},
 		{"watchlab_verdict", "1", `variant="cond"`, `status="invalid"`, `cause="lost"`},
+		{"watchlab_baseline", "1", `variant="ring"`},
+		{"watchlab_baseline", "0", `variant="cond"`},
+		{"watchlab_objective_seconds", "0.002", `limit="p99"`},
 		{"watchlab_events_per_second", "", `variant="cond"`},
 		{"watchlab_latency_quantile_seconds", "0.1", `variant="ring"`, `quantile="1"`, `rate="1000"`, `commit="abc"`},
 		{"watchlab_run_progress_ratio", "1"},

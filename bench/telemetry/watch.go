@@ -39,11 +39,21 @@ func (s *Session) Watch(comparisons []lab.Comparison) []lab.Comparison {
 	return out
 }
 
+// Objectives exports the latencies that the run allows.
+func (s *Session) Objectives(all []stats.Objective) {
+	for _, o := range all {
+		if s != nil {
+			s.registry.Objective(strings.TrimSuffix(o.Unit, "-ns"), o.Most)
+		}
+	}
+}
+
 // watchCells takes the rate of the series from the cells, unless it is given.
 func (s *Session) watchCells(c lab.Comparison, cells []lab.Cell, rate string) []lab.Cell {
 	out := slices.Clone(cells)
 	for i := range out {
 		w := s.watchCell(c.Family, c.Latency, out[i].BenchName(), out[i].Labels, rate)
+		w.set.Update(func(f *live.Figures) { f.Baseline = out[i].Baseline })
 		build := out[i].New
 		out[i].New = func() (lab.Workload, error) {
 			inner, err := build()
@@ -135,7 +145,7 @@ func (s *Session) progress(p lab.Progress) {
 	}
 	verdict := p.Result.Verdict
 	w.set.Update(func(f *live.Figures) {
-		f.Verdict = live.Verdict{Status: string(verdict.Status), Cause: string(verdict.Cause)}
+		f.Judge(live.Verdict{Status: string(verdict.Status), Cause: string(verdict.Cause)})
 	})
 	switch {
 	case verdict.Status == lab.Invalid:
@@ -166,7 +176,11 @@ func (w *watched) finish(r lab.CellResult) {
 			}
 		}
 	}
-	w.session.registry.Finish(w.labels, r.Medians[stats.UnitEventsPerSec].Median, quantiles)
+	w.session.registry.Finish(w.labels, map[string]float64{
+		metric.EventsPerSecond.Name: r.Medians[stats.UnitEventsPerSec].Median,
+		metric.CPUPerEvent.Name:     r.Medians[stats.UnitCPUPerOp].Median / 1e9,
+		metric.BytesPerEvent.Name:   r.Medians[stats.UnitBytesPerOp].Median,
+	}, quantiles)
 }
 
 // workload is one round of a watched cell.
@@ -201,6 +215,7 @@ func (w *workload) Run(ctx context.Context, rec *cell.Recorder) error {
 	}
 	w.cell.set.Update(func(f *live.Figures) { f.Phase = phase })
 	defer w.cell.set.Update(func(f *live.Figures) { f.Phase = metric.Idle })
+	rec.Beside(w.cell.set.Clock)
 	return w.Workload.Run(w.context(ctx), rec)
 }
 

@@ -92,10 +92,25 @@ type Figures struct {
 	ObjectBytes         float64 // mean size of a queued object
 	Phase               string  // one of [metric.Phases]
 	Verdict             Verdict
+	Baseline            bool // ratios of the run are relative to it
 
+	judged   map[Verdict]bool // all verdicts so far
+	began    time.Time        // of the current play; zero for none
+	played   time.Duration    // of the plays that ended
 	counts   [stages][types]uint64
 	dists    [histograms]Distribution
 	sampling *Sampling
+}
+
+// Judge sets the present verdict.
+func (f *Figures) Judge(v Verdict) { f.Verdict, f.judged[v] = v, true }
+
+// PlayTime returns the time of all plays.
+func (f *Figures) PlayTime() time.Duration {
+	if f.began.IsZero() {
+		return f.played
+	}
+	return f.played + time.Since(f.began)
 }
 
 // Count records that n events of a type reached a stage.
@@ -151,7 +166,7 @@ type Set struct {
 func NewSet(labels Labels) *Set {
 	return &Set{figures: Figures{
 		Labels: labels, Created: time.Now(), Phase: metric.Idle,
-		Faults: map[string]uint64{}, WatchErrors: map[string]uint64{},
+		Faults: map[string]uint64{}, WatchErrors: map[string]uint64{}, judged: map[Verdict]bool{},
 	}}
 }
 
@@ -206,10 +221,26 @@ func (s *Set) Look() {
 	}
 	n := depth()
 	s.Update(func(f *Figures) {
-		if s.depth != nil {
-			f.QueueDepth = n
+		if s.depth == nil {
+			return
+		}
+		f.QueueDepth = n
+		if f.began.IsZero() {
+			return
+		}
+		f.Observe(QueuedEvents, int64(n))
+		if b := f.HandlerBacklog; b != nil {
+			f.Observe(HandlerBacklog, int64(*b))
 		}
 	})
+}
+
+// Clock begins a play; stop ends it.
+func (s *Set) Clock() (stop func()) {
+	s.Update(func(f *Figures) { f.began = time.Now() })
+	return func() {
+		s.Update(func(f *Figures) { f.played, f.began = f.PlayTime(), time.Time{} })
+	}
 }
 
 // Sampling selects the events of a round that are traced; none if nil.
@@ -260,6 +291,7 @@ func (s *Set) Snapshot() *Figures {
 	defer s.mu.Unlock()
 	out := s.figures
 	out.Faults, out.WatchErrors = maps.Clone(out.Faults), maps.Clone(out.WatchErrors)
+	out.judged = maps.Clone(out.judged)
 	for h := range out.dists {
 		out.dists[h].exemplars = maps.Clone(out.dists[h].exemplars)
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -216,12 +218,39 @@ func TestDepth(t *testing.T) {
 	if snap := s.Snapshot(); snap.QueueDepth != 5 || snap.QueueBytes() != 500 {
 		t.Errorf("depth %d, %v bytes", snap.QueueDepth, snap.QueueBytes())
 	}
+	stop := s.Clock()
+	s.Look()
+	stop()
+	s.Look()
+	if read := s.Snapshot().Distribution(QueuedEvents); read.Count != 1 || read.sum != 5 {
+		t.Errorf("%d readings of %d events during the play, want 1 of 5", read.Count, read.sum)
+	}
 	meanwhile = func() { s.Depth(nil, 0) }
 	s.Look()
 	s.Look()
 	if snap := s.Snapshot(); snap.QueueDepth != 0 || snap.QueueBytes() != 0 {
 		t.Errorf("after the round: depth %d, %v bytes", snap.QueueDepth, snap.QueueBytes())
 	}
+}
+
+// TestPlayTime: it is the time between the starts and the ends of plays.
+func TestPlayTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewSet(Labels{})
+		for _, want := range []time.Duration{3 * time.Second, 6 * time.Second} {
+			stop := s.Clock()
+			time.Sleep(2 * time.Second)
+			if got := s.Snapshot().PlayTime(); got != want-time.Second {
+				t.Errorf("%v during a play, want %v", got, want-time.Second)
+			}
+			time.Sleep(time.Second)
+			stop()
+			time.Sleep(time.Minute)
+			if got := s.Snapshot().PlayTime(); got != want {
+				t.Errorf("%v after a play, want %v", got, want)
+			}
+		}
+	})
 }
 
 // TestSnapshotIsACopy: later changes of the set do not change a snapshot.

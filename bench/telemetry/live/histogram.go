@@ -32,6 +32,8 @@ const (
 	GeneratorLag
 	BatchSize
 	Staleness
+	QueuedEvents
+	HandlerBacklog
 
 	histograms
 )
@@ -57,6 +59,8 @@ var meanings = [histograms]struct {
 	GeneratorLag:     {metric.GeneratorLag, "", 1e9},
 	BatchSize:        {metric.BatchSize, "", 1},
 	Staleness:        {metric.Staleness, "", 1},
+	QueuedEvents:     {metric.QueuedEvents, "", 1},
+	HandlerBacklog:   {metric.HandlerBacklog, "", 1},
 }
 
 // The buckets are those of Prometheus's native histograms of [metric.Schema]: bucket i holds

@@ -16,6 +16,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -47,6 +48,7 @@ func New(run, commit string) *Registry {
 	r.own = newVectors(r.registry, runMetrics)
 	r.upstream = &Upstream{newVectors(r.registry, metric.Upstream())}
 	r.own.gauge(metric.BuildInfo, run, commit, runtime.Version()).Set(1)
+	r.own.gauge(metric.StartTime, run, commit).Set(float64(time.Now().Unix()))
 	r.Progress(0, 0)
 	r.registry.MustRegister(
 		r,
@@ -91,11 +93,20 @@ func (r *Registry) Progress(cells int, share float64) {
 	r.own.gauge(metric.Progress, r.run).Set(share)
 }
 
-// Finish sets the figures of a cell over its counted rounds: the median throughput, and quantiles
-// of the headline latency in seconds.
-func (r *Registry) Finish(labels Labels, eventsPerSecond float64, quantiles map[string]float64) {
+// Objective sets the largest latency that the run allows, of a quantile such as p99.
+func (r *Registry) Objective(quantile string, most time.Duration) {
+	r.own.gauge(metric.Objective, r.run, quantile).Set(most.Seconds())
+}
+
+// Finish sets the figures of a cell over its counted rounds: medians by the name of the metric, and
+// quantiles of the headline latency in seconds. A median of 0 is unknown.
+func (r *Registry) Finish(labels Labels, medians, quantiles map[string]float64) {
 	labels.Run = r.run
-	r.own.gauge(metric.EventsPerSecond, append(labels.Values(), r.commit)...).Set(eventsPerSecond)
+	for name, v := range medians {
+		if v > 0 {
+			r.own.gauges[name].WithLabelValues(append(labels.Values(), r.commit)...).Set(v)
+		}
+	}
 	for q, v := range quantiles {
 		r.own.gauge(metric.LatencyQuantile, append(labels.Values(), q, r.commit)...).Set(v)
 	}
@@ -134,9 +145,10 @@ func (r *Registry) Collect(ch chan<- prometheus.Metric) {
 // of events in start at 0, as ratios of rates need the first events, too.
 func collectSet(ch chan<- prometheus.Metric, s *Figures) {
 	with := func(own ...string) []string { return append(s.Labels.Values(), own...) }
-	count := func(m metric.Metric, n uint64, own ...string) {
-		ch <- prometheus.MustNewConstMetricWithCreatedTimestamp(descs[m.Name], prometheus.CounterValue, float64(n), s.Created, with(own...)...)
+	total := func(m metric.Metric, v float64, own ...string) {
+		ch <- prometheus.MustNewConstMetricWithCreatedTimestamp(descs[m.Name], prometheus.CounterValue, v, s.Created, with(own...)...)
 	}
+	count := func(m metric.Metric, n uint64, own ...string) { total(m, float64(n), own...) }
 	for stage, stageName := range metric.Stages() {
 		for t, typeName := range metric.Types() {
 			if n := s.Events(Stage(stage), Type(t)); n > 0 || Stage(stage) <= Enqueued && Type(t) <= Deleted {
@@ -156,20 +168,16 @@ func collectSet(ch chan<- prometheus.Metric, s *Figures) {
 	count(metric.GeneratorMissed, s.Missed)
 	count(metric.Rounds, s.Rounds)
 
+	total(metric.PlayTime, s.PlayTime().Seconds())
+
+	is := map[bool]float64{true: 1}
 	gauge(ch, metric.QueueDepth, float64(s.QueueDepth), with()...)
-	gauge(ch, metric.QueueBytes, s.QueueBytes(), with()...)
-	if n := s.HandlerBacklog; n != nil {
-		gauge(ch, metric.HandlerBacklog, float64(*n), with()...)
-	}
+	gauge(ch, metric.Baseline, is[s.Baseline], with()...)
 	for _, p := range metric.Phases() {
-		is := 0.0
-		if p == s.Phase {
-			is = 1
-		}
-		gauge(ch, metric.Phase, is, with(p)...)
+		gauge(ch, metric.Phase, is[p == s.Phase], with(p)...)
 	}
-	if v := s.Verdict; v.Status != "" {
-		gauge(ch, metric.Verdict, 1, with(v.Status, v.Cause)...)
+	for v := range s.judged {
+		gauge(ch, metric.Verdict, is[v == s.Verdict], with(v.Status, v.Cause)...)
 	}
 	for h := range histograms {
 		if s.Distribution(h).Count > 0 {
@@ -179,7 +187,7 @@ func collectSet(ch chan<- prometheus.Metric, s *Figures) {
 }
 
 // runMetrics are the metrics that are no set's.
-var runMetrics = []metric.Metric{metric.Cells, metric.Progress, metric.BuildInfo, metric.EventsPerSecond, metric.LatencyQuantile}
+var runMetrics = []metric.Metric{metric.Cells, metric.Progress, metric.BuildInfo, metric.StartTime, metric.Objective, metric.EventsPerSecond, metric.CPUPerEvent, metric.BytesPerEvent, metric.LatencyQuantile}
 
 // descs of the sets' metrics.
 var descs = func() map[string]*prometheus.Desc {

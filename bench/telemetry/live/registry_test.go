@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
@@ -49,19 +50,25 @@ func played(t testing.TB) *Registry {
 		}
 		f.ObserveEvent(IntendedHandled, 3_000_000, 8)
 		f.ObserveEvent(IntendedHandled, 60e9, 12)
-		f.Phase, f.Verdict = metric.Measure, Verdict{Status: "invalid", Cause: "generator"}
+		f.Phase, f.Baseline = metric.Measure, true
+		f.Judge(Verdict{Status: "valid"})
+		f.Judge(Verdict{Status: "noisy"})
+		f.Judge(Verdict{Status: "valid"})
+		f.Judge(Verdict{Status: "invalid", Cause: "generator"})
 		f.Faults["gone"], f.WatchErrors[metric.OtherFault] = 2, 1
 	})
 	s.Depth(func() int { return 5 }, 2000)
 	s.Look()
-	s.Update(func(f *Figures) { f.HandlerBacklog = new(4) })
 	r.Set(Labels{Family: "deltafifo", Variant: "cond"})
 	r.Progress(2, 0.25)
-	r.Finish(labels, 1, map[string]float64{"0.99": 1})
-	r.Finish(labels, 999.5, map[string]float64{"0.5": 0.001, "0.99": 0.002})
+	r.Objective("p99", time.Millisecond)
+	r.Finish(labels, map[string]float64{metric.EventsPerSecond.Name: 1}, map[string]float64{"0.99": 1})
+	r.Finish(labels, map[string]float64{
+		metric.EventsPerSecond.Name: 999.5, metric.CPUPerEvent.Name: 2e-6, metric.BytesPerEvent.Name: 64,
+	}, map[string]float64{"0.5": 0.001, "0.99": 0.002})
 	unpaced := labels
 	unpaced.Rate = "max"
-	r.Finish(unpaced, 1e6, nil)
+	r.Finish(unpaced, map[string]float64{metric.EventsPerSecond.Name: 1e6}, nil)
 	r.Withdraw(unpaced)
 	i := r.upstream.Informer(labels.UpstreamName(), schema.GroupVersionResource{Version: "v1", Resource: "pods"})
 	i.Queued.Set(3)
@@ -88,6 +95,7 @@ func TestText(t *testing.T) {
 		}
 	}
 	got := regexp.MustCompile(`goversion="[^"]*"`).ReplaceAllString(text.String(), `goversion="go"`)
+	got = regexp.MustCompile(`(start_time_seconds\{.*\}) \S+`).ReplaceAllString(got, "$1 time")
 	// Exemplars have a timestamp, and their labels come in random order.
 	got = regexp.MustCompile(`\{(span_id="[^"]*"),(trace_id="[^"]*")\}`).ReplaceAllString(got, "{$2,$1}")
 	got = regexp.MustCompile(`(# \{[^}]*\} \S+) \S+`).ReplaceAllString(got, "$1 time")

@@ -37,6 +37,7 @@ const (
 	Cause      = "cause"
 	PhaseLabel = "phase"
 	Quantile   = "quantile"
+	Limit      = "limit"
 	Commit     = "commit"
 	GoVersion  = "goversion"
 

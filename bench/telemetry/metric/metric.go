@@ -52,10 +52,10 @@ var (
 		"Events that reached a stage of the pipeline, by type, without the initial list.", Stage, Type)
 	QueueDepth = ofVariant(gauge, "watchlab_queue_depth",
 		"Length of the variant's queue, sampled four times a second; for a merge, the notifications not yet received.")
-	QueueBytes = ofVariant(gauge, "watchlab_queue_bytes",
-		"JSON size of the queued objects: queue depth times the storm's mean object size.")
-	HandlerBacklog = ofVariant(gauge, "watchlab_handler_backlog",
-		"Notifications that wait for the handlers of an informer of ours, sampled with the queue depth.")
+	QueuedEvents = ofVariant(histogram(counts()), "watchlab_queued_events",
+		"Length of the variant's queue: one value for each reading of watchlab_queue_depth during a play.")
+	HandlerBacklog = ofVariant(histogram(counts()), "watchlab_handler_backlog_events",
+		"Notifications that wait for the handlers of an informer of ours, read with the queue depth.")
 	StageLatency = ofVariant(histogram(seconds()), "watchlab_stage_latency_seconds",
 		"Time between two stages of the pipeline, for events with both timestamps: all of a paced cell, every 64th of an unpaced one unless --stamps says otherwise. A paced cell exports every eighth event while it is played and the rest at its end; an unpaced cell exports at its end.", Boundary)
 	EndToEndLatency = ofVariant(histogram(seconds()), "watchlab_end_to_end_latency_seconds",
@@ -64,7 +64,7 @@ var (
 		"Deltas, objects or pods in a hand-over, that of the initial list included.")
 	Deltas = ofVariant(counter, "watchlab_deltas_total",
 		"Deltas, objects or pods in notifications that the variant returned, without the initial list. The ratio to watchlab_events_total{stage=\"enqueued\"} shows coalescing.")
-	Staleness = ofVariant(histogram(append([]float64{0}, powers(0, 20, 2)...)), "watchlab_staleness_events",
+	Staleness = ofVariant(histogram(counts()), "watchlab_staleness_events",
 		"Events that the store is behind the newest released event (resourceVersion lag), in paced cells of the informer pipeline: one value for each reading of the queue's depth since which the worker has looked up an object.")
 	Relists = ofVariant(counter, "watchlab_relists_total",
 		"Lists from the source after the first.")
@@ -79,19 +79,31 @@ var (
 	GeneratorMissed = ofVariant(counter, "watchlab_generator_missed_total",
 		"Events of paced cells that were never released.")
 	Verdict = ofVariant(gauge, "watchlab_verdict",
-		"1 for the present verdict of the cell; earlier verdicts have no series. The cause is empty unless the status is invalid.", Status, Cause)
+		"1 for the present verdict of the cell, 0 for its earlier ones. The cause is empty unless the status is invalid.", Status, Cause)
+	Baseline = ofVariant(gauge, "watchlab_baseline",
+		"1 for the cell that the ratios of the run are relative to, 0 for the others.")
 	Phase = ofVariant(gauge, "watchlab_phase",
 		"1 for the present phase of the cell, 0 for the others.", PhaseLabel)
 	Rounds = ofVariant(counter, "watchlab_rounds_total",
 		"Finished counted rounds.")
+	PlayTime = ofVariant(counter, "watchlab_played_seconds_total",
+		"Time of the plays. The rate of events by it is the throughput during plays, however short they are.")
 	Cells = ofRun(gauge, "watchlab_cells",
 		"Cells of the run.")
 	Progress = ofRun(gauge, "watchlab_run_progress_ratio",
 		"Finished share of the run: of its rounds, warm-ups included, or of its budget.")
 	BuildInfo = ofRun(gauge, "watchlab_build_info",
 		"Always 1; the labels have the run's name, the commit and the Go release of watchlab.", Commit, GoVersion)
+	StartTime = ofRun(gauge, "watchlab_run_start_time_seconds",
+		"Start of the run in Unix time.", Commit)
+	Objective = ofRun(gauge, "watchlab_objective_seconds",
+		"Largest latency that a search for the knee allows, of a quantile such as p99.", Limit)
 	EventsPerSecond = ofVariant(gauge, "watchlab_events_per_second",
 		"Events per second of a finished cell, the median of its counted rounds. Invalid cells have no series.", Commit)
+	CPUPerEvent = ofVariant(gauge, "watchlab_cpu_seconds_per_event",
+		"CPU time of an event in a finished cell, like watchlab_events_per_second.", Commit)
+	BytesPerEvent = ofVariant(gauge, "watchlab_allocated_bytes_per_event",
+		"Allocated bytes of an event in a finished cell, like watchlab_events_per_second.", Commit)
 	LatencyQuantile = ofVariant(gauge, "watchlab_latency_quantile_seconds",
 		"Quantile of the latency from the intended time of a finished paced cell over its counted rounds. Invalid cells have no series.", Quantile, Commit)
 )
@@ -163,6 +175,9 @@ func ofClientGo(s shape, name, help string, labels ...string) Metric {
 // seconds returns bounds from 0.24 µs to 16 s. As powers of two they are also bounds of
 // the native buckets, so that the classic counts are exact.
 func seconds() []float64 { return powers(-22, 4, 1) }
+
+// counts returns bounds from 0 to a million.
+func counts() []float64 { return append([]float64{0}, powers(0, 20, 2)...) }
 
 func powers(from, to, step int) (out []float64) {
 	for e := from; e <= to; e += step {

@@ -32,6 +32,7 @@ func (r *playing) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	session.Objectives(r.Objectives)
 	err = r.play(ctx, session, stdout, stderr)
 	if r.stays && (err == nil || errors.Is(err, errInvalid)) {
 		warn(stderr, "the run is over; %s stays until Ctrl-C", session.URL())
