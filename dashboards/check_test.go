@@ -43,25 +43,32 @@ func (d dashboard) check() (wrong []string) {
 			titles[p.Title] = true
 		}
 	}
-	return wrong
+	return append(wrong, d.beside()...)
 }
 
 // units are the value formats of Grafana that panels may use, besides count:NAME
 // (packages/grafana-data/src/valueFormats/categories.ts).
 var units = []string{"none", "short", "percentunit", "s", "bytes", "Bps"}
 
+// ownUnit reports whether a unit is one that Grafana builds: a suffix, or one with SI prefixes.
+func ownUnit(unit string) bool {
+	return strings.HasPrefix(unit, "suffix:") || strings.HasPrefix(unit, "si: ")
+}
+
 func (p panel) check() (wrong []string) {
 	bad := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	if p.Title == "" || p.Description == "" {
 		bad("no title, or no description")
 	}
-	if !slices.Contains(units, p.Unit) && !strings.HasPrefix(p.Unit, "count:") {
-		bad("unit %q", p.Unit)
+	for _, unit := range append(columnUnits(p.Columns), p.Unit) {
+		if !slices.Contains(units, unit) && !ownUnit(unit) {
+			bad("unit %q", unit)
+		}
 	}
 	if p.Width < 1 || p.Width > pageColumns || p.Height < 1 {
 		bad("%d by %d", p.Width, p.Height)
 	}
-	if !slices.Contains([]kind{timeSeries, stat, barGauge, heatmap, stateTimeline, table}, p.Kind) {
+	if !slices.Contains([]kind{timeSeries, stat, heatmap, stateTimeline, table}, p.Kind) {
 		bad("kind %q", p.Kind)
 	}
 	if len(p.Queries) == 0 || len(p.Queries) > 26 {
@@ -86,6 +93,9 @@ func (p panel) check() (wrong []string) {
 	if (p.Kind == table) != (len(p.Columns) > 0) {
 		bad("columns are for tables, and tables need them")
 	}
+	if p.Sort != "" && !slices.ContainsFunc(p.Columns, func(c column) bool { return c.Name == p.Sort }) {
+		bad("no column %q to sort by", p.Sort)
+	}
 	if p.Kind == stateTimeline && len(p.Values) == 0 {
 		bad("states without names")
 	}
@@ -95,11 +105,35 @@ func (p panel) check() (wrong []string) {
 	return wrong
 }
 
+func columnUnits(columns []column) (units []string) {
+	for _, c := range columns {
+		if c.Unit != "" {
+			units = append(units, c.Unit)
+		}
+	}
+	return units
+}
+
+// beside returns panels with lines of one unit, next to each other, that have axes of their own: they would
+// look alike and not be. Places are those of Place.
+func (d dashboard) beside() (wrong []string) {
+	all := d.Place()
+	for i, a := range all {
+		for _, b := range all[i+1:] {
+			shared := a.Min != nil && a.Max != nil && b.Min != nil && b.Max != nil && *a.Min == *b.Min && *a.Max == *b.Max && a.Log == b.Log
+			if a.Kind == timeSeries && b.Kind == timeSeries && a.Y == b.Y && a.Unit == b.Unit && !shared {
+				wrong = append(wrong, fmt.Sprintf("panels %q and %q: one unit, two axes", a.Title, b.Title))
+			}
+		}
+	}
+	return wrong
+}
+
 // TestCheck: the check finds each mistake in a dashboard, and none in the generated ones.
 func TestCheck(t *testing.T) {
 	first := func(d *dashboard) *panel { return &d.Rows[0].Panels[0] }
 	heat := func(d *dashboard) *panel { return &d.Rows[0].Panels[3] }
-	cells := func(d *dashboard) *panel { return &d.Rows[1].Panels[2] }
+	cells := func(d *dashboard) *panel { return &d.Rows[1].Panels[3] }
 	for _, tt := range []struct {
 		name  string
 		spoil func(*dashboard)
@@ -125,8 +159,11 @@ func TestCheck(t *testing.T) {
 		{"rows without legend", func(d *dashboard) { heat(d).Queries[1].Legend = "" }, "query B: no legend"},
 		{"thresholds", func(d *dashboard) { first(d).Thresholds[1].From = 0.5 }, "thresholds out of order"},
 		{"columns", func(d *dashboard) { cells(d).Columns = nil }, "tables need them"},
-		{"states", func(d *dashboard) { d.Rows[1].Panels[1].Values = nil }, "states without names"},
+		{"states", func(d *dashboard) { d.Rows[1].Panels[2].Values = nil }, "states without names"},
 		{"link", func(d *dashboard) { first(d).LinkTitle = "" }, "a link needs a title"},
+		{"sort", func(d *dashboard) { cells(d).Sort = "z" }, `no column "z"`},
+		{"column", func(d *dashboard) { cells(d).Columns[1].Unit = "furlong" }, `unit "furlong"`},
+		{"axes", func(d *dashboard) { d.Rows[1].Panels[0].Max = new(8.0) }, `panels "left" and "right": one unit, two axes`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := sound()

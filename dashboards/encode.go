@@ -21,8 +21,9 @@ func render(name string, data any) ([]byte, error) {
 			b, err := json.Marshal(v)
 			return string(b), err
 		},
-		"refID":  refID,
-		"number": func(i int) int { return i + 1 },
+		"refID":   refID,
+		"number":  func(i int) int { return i + 1 },
+		"colours": colours,
 	}).ParseFS(templates, "*.tmpl")
 	if err != nil {
 		return nil, err

@@ -18,10 +18,13 @@ func sound() dashboard {
 		return panel{Kind: k, Title: title, Description: "About " + title + ".", Unit: "s", Width: width, Height: 4, Queries: queries}
 	}
 	lines, points := drawn(timeSeries, "lines", 16), drawn(timeSeries, "points", 12)
-	lines.Log, lines.Stacked = true, true
+	lines.Log, lines.Empty = true, "No lines"
+	lines.Queries = []query{{Expr: "x", Legend: "{{variant}} {{job}}"}, {Expr: "y", Legend: "y", Dashed: true, Color: "red"}}
+	left, right := drawn(timeSeries, "left", 12), drawn(timeSeries, "right", 12)
+	left.Min, left.Max, right.Min, right.Max = new(1.0), new(9.0), new(1.0), new(9.0)
 	lines.Thresholds = []threshold{{From: 1, Color: "orange"}, {From: 2, Color: "red"}}
 	lines.Link, lines.LinkTitle = "other-dashboard", "Other"
-	points.Points, points.Negative = true, true
+	points.Points = true
 	heat := drawn(heatmap, "heat", 12)
 	heat.Height = 6
 	heat.Queries = []query{{Expr: "sum(rate(h[1m]))"}, {Expr: "sum by (le) (rate(h_bucket[1m]))", Legend: "{{le}}", Rows: true}}
@@ -29,18 +32,20 @@ func sound() dashboard {
 	states.Values = []value{{Number: 0, Text: "off", Color: "red"}, {Number: 1, Text: "on", Color: "green"}}
 	cells := drawn(table, "table", 24)
 	cells.Queries = []query{{Expr: "a"}, {Expr: "b"}}
-	cells.Columns = []column{{Field: "job", Name: "the job"}, {Field: "Value #A", Name: "a", Unit: "s", Decimals: 3}, {Field: "Value #B", Name: "b"}}
+	cells.Columns = []column{{Field: "job", Name: "the job"}, {Field: "Value #A", Name: "a", Unit: "s", Decimals: 3, Thresholds: []threshold{{Color: "red"}, {From: 1, Color: "green"}}, Values: states.Values}, {Field: "Value #B", Name: "b"}}
+	cells.Sort = "a"
 	return dashboard{
-		UID: "a-dashboard", Title: "A dashboard", Description: "It has everything.", From: "now-5m", Refresh: "5s",
+		UID: "a-dashboard", Title: "A dashboard", Description: "It has everything.", From: "now-5m", Refresh: "15s",
 		Variables: []variable{
 			{Name: "datasource", Label: "Data source"},
-			{Name: "job", Label: "job", Query: "label_values(up, job)", Multi: true},
-			{Name: "one", Label: "one", Query: "label_values(up, instance)", Descending: true},
+			{Name: "job", Label: "job", Query: "label_values(up, job)", Multi: true, Hidden: true},
+			{Name: "one", Label: "one", Query: "label_values(up, instance)", Falling: true},
+			{Name: "best", Label: "best", Query: "query_result(sort_desc(up))", Regex: `/instance="([^"]*)"/`},
 		},
 		Annotations: []annotation{{Name: "Marks", Color: "red", Expr: "x > 0", Title: "{{job}}", Text: "text", Step: "5s", Off: true}},
 		Rows: []row{
 			{Title: "first", Panels: []panel{lines, drawn(stat, "stat", 4), points, heat}},
-			{Title: "second", Panels: []panel{drawn(barGauge, "bars", 8), states, cells}},
+			{Title: "second", Panels: []panel{left, right, states, cells}},
 		},
 	}
 }

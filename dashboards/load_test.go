@@ -33,7 +33,7 @@ rows:
   panels:
   - title: panel
     queries:
-    - expr: <<observations rate "m" picked "storm">>
+    - expr: <<mean rate "m" picked "storm">>
 `
 	fsys := func(own string) fstest.MapFS {
 		return fstest.MapFS{"common.yaml": {Data: []byte(common)}, "own.yaml": {Data: []byte(own)}}
@@ -49,7 +49,7 @@ rows:
 		{"annotation", d.Annotations[0].Expr, `x{run=~"$run",storm=~"$storm"}`},
 		{"variables", d.Variables[0].Query + " " + d.Variables[1].Name, `label_values(x{run=~"$run"}, run) storm`},
 		{"kind", string(p.Kind), "timeseries"},
-		{"expr", p.Queries[0].Expr, `histogram_count(sum by (storm) (rate(m{run=~"$run",storm=~"$storm"}[1m]))) or sum by (storm) (rate(m_count{run=~"$run",storm=~"$storm"}[1m]))`},
+		{"expr", p.Queries[0].Expr, `(histogram_sum(sum by (storm) (rate(m{run=~"$run",storm=~"$storm"}[1m]))) / histogram_count(sum by (storm) (rate(m{run=~"$run",storm=~"$storm"}[1m]))) or sum by (storm) (rate(m_sum{run=~"$run",storm=~"$storm"}[1m])) / sum by (storm) (rate(m_count{run=~"$run",storm=~"$storm"}[1m]))) >= 0`},
 	} {
 		if tt.got != tt.want {
 			t.Errorf("%s: got %s, want %s", tt.name, tt.got, tt.want)
@@ -58,7 +58,7 @@ rows:
 	for _, tt := range []struct{ old, new, want string }{
 		{"refresh:", "refreshes:", "field refreshes not found"},
 		{"expr:", "promql:", "field promql not found"},
-		{"<<observations", "<<quentile", `own.yaml:15: function "quentile" not defined`},
+		{"<<mean", "<<quentile", `own.yaml:15: function "quentile" not defined`},
 		{`"m" picked`, `"m" pickled`, `own.yaml:15: function "pickled" not defined`},
 		{"pickers: [run]", "pickers: [ruin]", `no picker "ruin"`},
 	} {

@@ -13,7 +13,7 @@ const pageColumns = 24
 type dashboard struct {
 	UID, Title, Description string
 	From                    string // the start of the time range, e.g. now-15m
-	Refresh                 string // interval of reloading, such as 5s
+	Refresh                 string // interval of reloading, such as 15s
 	Variables               []variable
 	Annotations             []annotation
 	Rows                    []row
@@ -38,7 +38,9 @@ type variable struct {
 	Name, Description, Query string
 	Label                    string // default: the name
 	Multi                    bool   // several values, or All: any value, but the label is required
-	Descending               bool   // lists the last value first and selects it
+	Hidden                   bool   // set by URL only
+	Falling                  bool   // sorts by number, and selects the largest value
+	Regex                    string // takes the value from a result of query_result, in the order of the results
 }
 
 // kind of a panel: the name of Grafana's plugin.
@@ -46,9 +48,8 @@ type kind string
 
 const (
 	timeSeries    kind = "timeseries"
-	stat          kind = "stat"     // the last value of each series
-	barGauge      kind = "bargauge" // the last values as bars
-	heatmap       kind = "heatmap"  // a histogram over time
+	stat          kind = "stat"    // the last value of each series
+	heatmap       kind = "heatmap" // a histogram over time
 	stateTimeline kind = "state-timeline"
 	table         kind = "table" // labels and values at one time
 )
@@ -57,22 +58,28 @@ type panel struct {
 	Kind                     kind // default: timeSeries
 	Title, Description, Unit string
 	// Width in columns; Height in grid rows of about 30 pixels. The default depends on the kind.
-	Width, Height   int
-	Queries         []query
-	Thresholds      []threshold
-	Values          []value  // of a state timeline
-	Log, Negative   bool     // the axis: logarithmic, or from below zero
-	Stacked, Points bool     // lines
-	Columns         []column // of a table
-	Link            string   // the UID of a dashboard
-	LinkTitle       string   `yaml:"-"` // its title
+	Width, Height int
+	Queries       []query
+	Thresholds    []threshold
+	Values        []value  // of a state timeline
+	Log           bool     // a logarithmic axis
+	Min, Max      *float64 // of the axis; panels with one unit beside each other have the same
+	Points        bool     // instead of lines
+	Columns       []column // of a table
+	Sort          string   // column of a table to sort by, largest first
+	// Empty says why the panel has no data, for a run that cannot have it.
+	Empty     string
+	Link      string // the UID of a dashboard
+	LinkTitle string `yaml:"-"` // its title
 }
 
 // query is PromQL.
 type query struct {
 	Expr, Legend string
-	Exemplars    bool // requests traces beside the values
-	Rows         bool // classic buckets of a heat map
+	Exemplars    bool   // requests traces beside the values
+	Rows         bool   // classic buckets of a heat map
+	Dashed       bool   // lines
+	Color        string // of all lines; default: that of the variant, or of the place
 }
 
 // threshold is the lower bound of a colour.
@@ -90,8 +97,10 @@ type value struct {
 // column is a label or value of a table. The field of a value is "Value #A" for the
 // first of several queries, and "Value" for a single one.
 type column struct {
-	Field    string
-	Name     string // default: the field
-	Unit     string
-	Decimals int
+	Field      string
+	Name       string // default: the field
+	Unit       string
+	Decimals   int
+	Thresholds []threshold // colours of the text; the first colour is that of lower values
+	Values     []value
 }

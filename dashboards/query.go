@@ -18,7 +18,8 @@ type fragments map[string]string
 //   - by are the labels to keep. Without them the result is one series.
 func (f fragments) expand(name, text string) (string, error) {
 	functions := template.FuncMap{
-		"quantile": quantile, "endToEnd": endToEnd, "mean": mean, "observations": observations, "buckets": buckets,
+		"quantile": quantile, "endToEnd": endToEnd, "mean": mean, "buckets": buckets,
+		"figure": figure, "ratio": ratio,
 	}
 	for name, text := range f {
 		functions[name] = func() (string, error) { return f.expand(name, text) }
@@ -68,9 +69,19 @@ func mean(rate, metric, labels string, by ...string) string {
 		sum(rate, metric+"_sum", labels, by...), sum(rate, metric+"_count", labels, by...))
 }
 
-// observations is their number per second.
-func observations(rate, metric, labels string, by ...string) string {
-	return fmt.Sprintf("histogram_count(%s) or %s", sum(rate, metric, labels, by...), sum(rate, metric+"_count", labels, by...))
+// figure is the last figure of finished cells in the time range. A run that is scraped and pushed has
+// each twice.
+func figure(metric, labels, by string) string {
+	return fmt.Sprintf("avg by (%s) (last_over_time(%s{%s}[$__range]))", by, metric, labels)
+}
+
+// ratio is a figure of each row over that of the baseline with the labels alike. Upstream's informer
+// lacks the labels of stages that it has built in, store and workqueue: it is the baseline of all.
+func ratio(metric, labels, row, alike, upstream string) string {
+	over := func(by, more string) string {
+		return fmt.Sprintf(`%s / on (%s) group_left () (%s > 0)`, figure(metric, labels, row), by, figure(metric, labels+`,variant="$baseline"`+more, by))
+	}
+	return over(alike, "") + " or " + over(upstream, `,store="",workqueue=""`)
 }
 
 // buckets are the classic buckets for a heat map, if there are no native ones.

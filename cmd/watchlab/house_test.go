@@ -33,8 +33,8 @@ var layers = map[string][]string{
 var testLayers = map[string][]string{
 	// The variants play recorded storms, and examples have a server.
 	"impls": {"loadgen/storm", "loadgen/trace", "loadgen/apiserver"},
-	// The dashboards repeat a limit of the verdicts.
-	"dashboards": {"bench/lab"},
+	// The dashboards repeat a limit of the verdicts, and name the variants.
+	"dashboards": {"bench/lab", "impls"},
 }
 
 // leaves are packages that count as folders of their own, each with its reason: they

@@ -5,6 +5,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync"
 	"testing"
 
@@ -21,11 +22,12 @@ const (
 	coalesced    = 20 // of the released events
 	deltas       = 50
 	batch        = 8
-	bytesQueued  = 1000 // per event
 	stale        = 3
 	lag          = 0.0001
 	endToEnd     = 0.002 // seconds, divided by the cell's pace
 	stageLatency = 0.0005
+	playTime     = 0.1 // seconds
+	objective    = 0.001
 )
 
 // played is a cell of the exporter.
@@ -33,6 +35,8 @@ type played struct {
 	family, variant, delivery, pipeline, storm, source, encoding, decode, store, workqueue, rate string
 	// pace is the speed relative to upstream's cell.
 	pace float64
+	// baseline is that of the delivery.
+	baseline bool
 	// trouble makes the cell fail in all possible ways.
 	trouble bool
 }
@@ -41,17 +45,27 @@ func (c played) labels() []string {
 	return []string{"fake", c.family, c.variant, c.delivery, c.pipeline, c.storm, c.source, c.encoding, c.decode, c.store, c.workqueue, c.rate}
 }
 
-// cells covers several families, every pipeline, and both deliveries.
-var cells = []played{
-	{family: "deltafifo", variant: "clientgo-realfifo-batch", delivery: "in-order", pipeline: "queue", storm: "recorded-gang", source: "memory", rate: "max", pace: 1},
-	{family: "deltafifo", variant: "ring", delivery: "in-order", pipeline: "queue", storm: "recorded-gang", source: "memory", rate: "max", pace: 2},
-	{family: "deltafifo", variant: "ring", delivery: "per-key", pipeline: "queue", storm: "recorded-gang", source: "memory", rate: "max", pace: 3},
-	{family: "deltafifo", variant: "clientgo-realfifo-batch", delivery: "in-order", pipeline: "informer", storm: "nodeloss", source: "apiserver", encoding: "protobuf", decode: "shared", rate: "1000", pace: 1, trouble: true},
-	{family: "deltafifo", variant: "ring", delivery: "in-order", pipeline: "informer", storm: "nodeloss", source: "apiserver", encoding: "protobuf", decode: "shared", rate: "1000", pace: 4},
-	{family: "queue", variant: "clientgo-fifo", pipeline: "queue", storm: "recorded-gang", source: "memory", rate: "max", pace: 1},
-	{family: "queue", variant: "ring", pipeline: "queue", storm: "recorded-gang", source: "memory", rate: "max", pace: 2},
-	{family: "merge", variant: "reference", pipeline: "kubelet", storm: "recorded-gang", source: "memory", rate: "200", pace: 1},
-	{family: "merge", variant: "cond", pipeline: "kubelet", storm: "recorded-gang", source: "memory", rate: "200", pace: 2},
+// cells covers several families, every pipeline, both deliveries, and the figures of paced and of unpaced
+// cells. Upstream's informer lacks the labels of its own store and workqueue.
+var cells = slices.Concat(
+	both("1000", played{family: "deltafifo", variant: "clientgo-realfifo-batch", delivery: "in-order", pipeline: "queue", storm: "recorded-gang", source: "memory", pace: 1, baseline: true}),
+	both("1000", played{family: "deltafifo", variant: "ring", delivery: "in-order", pipeline: "queue", storm: "recorded-gang", source: "memory", pace: 2}),
+	both("1000", played{family: "deltafifo", variant: "clientgo-deltafifo", delivery: "per-key", pipeline: "queue", storm: "recorded-gang", source: "memory", pace: 1, baseline: true}),
+	both("1000", played{family: "deltafifo", variant: "ring", delivery: "per-key", pipeline: "queue", storm: "recorded-gang", source: "memory", pace: 3}),
+	both("1000", played{family: "deltafifo", variant: "clientgo-informer", delivery: "in-order", pipeline: "informer", storm: "nodeloss", source: "apiserver", encoding: "protobuf", decode: "shared", pace: 1, baseline: true}),
+	both("1000", played{family: "deltafifo", variant: "ring", delivery: "in-order", pipeline: "informer", storm: "nodeloss", source: "apiserver", encoding: "protobuf", decode: "shared", store: "snapshot", workqueue: "sharded", pace: 4}),
+	[]played{{family: "deltafifo", variant: "cond", delivery: "in-order", pipeline: "informer", storm: "nodeloss", source: "apiserver", encoding: "protobuf", decode: "shared", rate: "1000", pace: 1, trouble: true}},
+	[]played{{family: "queue", variant: "clientgo-fifo", pipeline: "queue", storm: "recorded-gang", source: "memory", rate: "max", pace: 1, baseline: true}},
+	[]played{{family: "queue", variant: "ring", pipeline: "queue", storm: "recorded-gang", source: "memory", rate: "max", pace: 2}},
+	both("200", played{family: "merge", variant: "reference", pipeline: "kubelet", storm: "recorded-gang", source: "memory", pace: 1, baseline: true}),
+	both("200", played{family: "merge", variant: "cond", pipeline: "kubelet", storm: "recorded-gang", source: "memory", pace: 2}),
+)
+
+// both returns the unpaced and the paced cell of a variant.
+func both(rate string, c played) []played {
+	paced := c
+	c.rate, paced.rate = "max", rate
+	return []played{c, paced}
 }
 
 // commits are the commits in the history. The newer one is 10 % slower.
@@ -114,6 +128,13 @@ func (e *exporter) set(m metric.Metric, v float64, labels ...string) {
 	e.gauges[m.Name].WithLabelValues(labels...).Set(v)
 }
 
+func flag(on bool) float64 {
+	if on {
+		return 1
+	}
+	return 0
+}
+
 func (e *exporter) observe(m metric.Metric, n int, v float64, labels ...string) {
 	h := e.histograms[m.Name].WithLabelValues(labels...).(prom.ExemplarObserver)
 	for range n {
@@ -152,10 +173,12 @@ func (e *exporter) step() {
 			depth = 2000 + 100*float64(e.steps)
 		}
 		e.set(metric.QueueDepth, depth, l...)
-		e.set(metric.QueueBytes, depth*bytesQueued, l...)
+		e.observe(metric.QueuedEvents, 10, depth, l...)
 		if c.pipeline == "informer" {
-			e.set(metric.HandlerBacklog, depth/2, l...)
+			e.observe(metric.HandlerBacklog, 10, depth/2, l...)
 		}
+		e.add(metric.PlayTime, playTime, l...)
+		e.set(metric.Baseline, flag(c.baseline), l...)
 		from := metric.FromReleased
 		if c.rate != "max" {
 			from = metric.FromIntended
@@ -190,17 +213,12 @@ func (e *exporter) step() {
 			}
 		}
 		e.add(metric.GeneratorLate, late, l...)
-		status, cause := "valid", ""
+		e.set(metric.Verdict, flag(!c.trouble), with("valid", "")...)
 		if c.trouble {
-			status, cause = "invalid", "lost"
+			e.set(metric.Verdict, 1, with("invalid", "lost")...)
 		}
-		e.set(metric.Verdict, 1, with(status, cause)...)
 		for j, phase := range metric.Phases() {
-			on := 0.0
-			if (e.steps+i)%len(metric.Phases()) == j {
-				on = 1
-			}
-			e.set(metric.Phase, on, with(phase)...)
+			e.set(metric.Phase, flag((e.steps+i)%len(metric.Phases()) == j), with(phase)...)
 		}
 		e.add(metric.Rounds, 1, l...)
 		for j, commit := range commits {
@@ -209,6 +227,8 @@ func (e *exporter) step() {
 				continue // An invalid cell has no figures.
 			}
 			e.set(metric.EventsPerSecond, 1000*c.pace*slower, with(commit)...)
+			e.set(metric.CPUPerEvent, 1e-6/c.pace/slower, with(commit)...)
+			e.set(metric.BytesPerEvent, 100/c.pace, with(commit)...)
 			for _, q := range quantiles {
 				if c.rate != "max" {
 					e.set(metric.LatencyQuantile, endToEnd/c.pace/slower, with(q, commit)...)
@@ -219,6 +239,10 @@ func (e *exporter) step() {
 	e.set(metric.Cells, float64(len(cells)), "fake")
 	e.set(metric.Progress, 0.5, "fake")
 	e.set(metric.BuildInfo, 1, "fake", commits[1], "go1.26.8")
+	for i, commit := range commits {
+		e.set(metric.StartTime, float64(1e9+i), "fake", commit)
+	}
+	e.set(metric.Objective, objective, "fake", "p99")
 	informer := []string{"deltafifo/ring/in-order", "", "v1", "pods"}
 	e.set(metric.InformerQueuedItems, 7, informer...)
 	e.set(metric.InformerStoreResourceVersion, float64(1000+e.steps), informer...)

@@ -23,10 +23,10 @@ type (
 		Panels      []panel
 	}
 	variable struct {
-		Name, Type, AllValue string
-		Query                any
-		Multi                bool
-		Sort                 int
+		Name, Type, AllValue, Regex string
+		Query                       any
+		Multi                       bool
+		Sort                        int
 	}
 	annotation struct {
 		Name, Expr, Step string
@@ -35,6 +35,9 @@ type (
 	panel struct {
 		Title, Type string
 		Targets     []target
+		FieldConfig struct {
+			Defaults struct{ NoValue string }
+		}
 	}
 	target struct {
 		RefID, Expr, Format, LegendFormat string
@@ -49,7 +52,7 @@ func load(t *testing.T) []dashboard {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(names) != 7 {
+	if len(names) != 6 {
 		t.Fatalf("%d dashboards", len(names))
 	}
 	var out []dashboard
@@ -72,6 +75,7 @@ func load(t *testing.T) []dashboard {
 var (
 	mention     = regexp.MustCompile(`\$(?:\{(\w+)\}|(\w+))`)
 	labelValues = regexp.MustCompile(`^label_values\((.+), (\w+)\)$`)
+	queryResult = regexp.MustCompile(`^query_result\((.+)\)$`)
 )
 
 // fill replaces variables with values.
@@ -100,9 +104,9 @@ func builtins(w window) map[string]string {
 	}
 }
 
-// offered returns the values of each picker, and the selected values. Like Grafana 9.3 it
-// takes them from the matching series. Earlier pickers select all values, or their first.
-func offered(ctx context.Context, p *prometheus, d dashboard, w window) (map[string][]string, map[string]string, error) {
+// offered returns the values of each picker, and the selected values: those of picks, else all values or
+// the first, as in Grafana 9.3. A picker without values is empty.
+func offered(ctx context.Context, p *prometheus, d dashboard, w window, picks map[string]string) (map[string][]string, map[string]string, error) {
 	choices, values := map[string][]string{}, builtins(w)
 	for _, v := range d.Templating.List {
 		if v.Type != "query" {
@@ -111,37 +115,68 @@ func offered(ctx context.Context, p *prometheus, d dashboard, w window) (map[str
 		query, _ := v.Query.(map[string]any)
 		text, _ := query["query"].(string)
 		text, err := fill(text, values)
+		if err == nil {
+			choices[v.Name], err = v.choices(ctx, p, text, w)
+		}
 		if err != nil {
 			return nil, nil, fmt.Errorf("variable %s: %w", v.Name, err)
 		}
-		m := labelValues.FindStringSubmatch(text)
-		if m == nil {
-			return nil, nil, fmt.Errorf("variable %s: %s", v.Name, text)
-		}
-		sets, err := p.labelSets(ctx, m[1], w)
-		if err != nil {
-			return nil, nil, fmt.Errorf("variable %s: %w", v.Name, err)
-		}
-		for _, set := range sets {
-			if set[m[2]] != "" {
-				choices[v.Name] = append(choices[v.Name], set[m[2]])
-			}
-		}
-		slices.Sort(choices[v.Name])
-		choices[v.Name] = slices.Compact(choices[v.Name])
-		if v.Sort == 2 {
-			slices.Reverse(choices[v.Name])
-		}
+		picked := picks[v.Name]
 		switch {
 		case v.Multi:
 			values[v.Name] = v.AllValue
-		case len(choices[v.Name]) > 0:
-			values[v.Name] = choices[v.Name][0]
+		case slices.Contains(choices[v.Name], picked) || len(choices[v.Name]) == 0:
+			values[v.Name] = picked
 		default:
-			return choices, nil, fmt.Errorf("variable %s has no values: %s", v.Name, text)
+			values[v.Name] = choices[v.Name][0]
 		}
 	}
 	return choices, values, nil
+}
+
+// choices returns the values of a picker in their order. Grafana 9.3 takes labels from the matching series,
+// and writes a result of a query as text, which the regular expression reads.
+func (v variable) choices(ctx context.Context, p *prometheus, text string, w window) (out []string, err error) {
+	if m := queryResult.FindStringSubmatch(text); m != nil {
+		got, err := p.instant(ctx, m[1], w)
+		if err != nil {
+			return nil, err
+		}
+		pattern := regexp.MustCompile(strings.Trim(v.Regex, "/"))
+		for _, s := range got {
+			var labels []string
+			for name, value := range s.Metric {
+				labels = append(labels, fmt.Sprintf("%s=%q", name, value))
+			}
+			if m := pattern.FindStringSubmatch("{" + strings.Join(labels, ",") + "}"); m != nil {
+				out = append(out, m[1])
+			}
+		}
+		return out, nil
+	}
+	m := labelValues.FindStringSubmatch(text)
+	if m == nil {
+		return nil, fmt.Errorf("no query of a picker: %s", text)
+	}
+	sets, err := p.labelSets(ctx, m[1], w)
+	for _, set := range sets {
+		if set[m[2]] != "" {
+			out = append(out, set[m[2]])
+		}
+	}
+	slices.Sort(out)
+	out = slices.Compact(out)
+	if v.Sort == 4 {
+		number := func(s string) int {
+			n, err := strconv.Atoi(s)
+			if err != nil {
+				return -1
+			}
+			return n
+		}
+		slices.SortStableFunc(out, func(a, b string) int { return number(b) - number(a) })
+	}
+	return out, err
 }
 
 // ask executes the query of a panel as Grafana does.

@@ -73,6 +73,9 @@ func TestQueriesLint(t *testing.T) {
 			query, _ := v.Query.(map[string]any)
 			text, _ := query["query"].(string)
 			m := labelValues.FindStringSubmatch(text)
+			if v.Regex != "" {
+				m = queryResult.FindStringSubmatch(text)
+			}
 			if m == nil {
 				t.Errorf("%s: template-label-promql-rule: %s: %s", d.UID, v.Name, text)
 				continue
@@ -122,7 +125,7 @@ func rated(expr parser.Expr) (wrong []string) {
 // queue drains.
 var ofTotals = []string{"Deltas per event", "Notifications per update"}
 
-// counted returns counters without rate or increase.
+// counted returns counters without rate or increase, or the last value of the time range.
 func counted(expr parser.Expr) (wrong []string) {
 	parser.Inspect(expr, func(node parser.Node, path []parser.Node) error {
 		s, ok := node.(*parser.VectorSelector)
@@ -130,7 +133,7 @@ func counted(expr parser.Expr) (wrong []string) {
 			return nil
 		}
 		if len(path) >= 2 {
-			if call, ok := path[len(path)-2].(*parser.Call); ok && slices.Contains([]string{"rate", "irate", "increase"}, call.Func.Name) {
+			if call, ok := path[len(path)-2].(*parser.Call); ok && slices.Contains([]string{"rate", "irate", "increase", "last_over_time"}, call.Func.Name) {
 				return nil
 			}
 		}

@@ -65,7 +65,7 @@ func TestSchema(t *testing.T) {
 		"style":     strings.Replace(whole, `"drawStyle": "points"`, `"drawStyle": "dots"`, 1),
 		"option":    strings.Replace(whole, `"showLegend": true`, `"showLegend": true, "size": 3`, 1),
 		"format":    strings.Replace(whole, `"format": "time_series"`, `"format": "series"`, 1),
-		"kind":      strings.Replace(whole, `"type": "bargauge"`, `"type": "bars"`, 1),
+		"kind":      strings.Replace(whole, `"type": "timeseries"`, `"type": "series"`, 1),
 		"threshold": strings.Replace(whole, `"mode": "absolute"`, `"mode": "exact"`, 1),
 	}
 	for name, d := range spoiled {

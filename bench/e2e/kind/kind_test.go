@@ -345,7 +345,7 @@ func testObserved(t *testing.T, c *cluster) {
 	}
 	if there["grafana"] {
 		var found []struct{ UID string }
-		if err := getJSON(t.Context(), c.forward(t, "grafana", 3000)+"/api/search", url.Values{"tag": {"watchlab"}}, &found); err != nil || len(found) != 7 {
+		if err := getJSON(t.Context(), c.forward(t, "grafana", 3000)+"/api/search", url.Values{"tag": {"watchlab"}}, &found); err != nil || len(found) != 6 {
 			t.Errorf("Grafana has %d of our dashboards: %v", len(found), err)
 		}
 	}

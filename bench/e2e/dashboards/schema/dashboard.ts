@@ -3,7 +3,6 @@
 // which have the options of each panel, too. What differs is said where it does.
 import type * as oldest from 'grafana-oldest';
 import type * as recent from '@grafana/schema';
-import type * as barGauge from '@grafana/schema/dist/esm/raw/composable/bargauge/panelcfg/x/BarGaugePanelCfg_types.gen';
 import type * as heatmap from '@grafana/schema/dist/esm/raw/composable/heatmap/panelcfg/x/HeatmapPanelCfg_types.gen';
 import type * as stat from '@grafana/schema/dist/esm/raw/composable/stat/panelcfg/x/StatPanelCfg_types.gen';
 import type * as stateTimeline from '@grafana/schema/dist/esm/raw/composable/statetimeline/panelcfg/x/StateTimelinePanelCfg_types.gen';
@@ -79,7 +78,7 @@ type Variable = {
   query: string | { query: string; refId: string };
   regex: string;
   refresh: 0 | 1 | 2;
-  sort?: 0 | 1 | 2;
+  sort?: 0 | 1 | 2 | 3 | 4;
   hide: 0 | 1 | 2;
   multi: boolean;
   includeAll: boolean;
@@ -106,9 +105,8 @@ export type Oldest = Page<
   | Plain<oldest.RowPanel>
   | OldPanel<'timeseries', Legend, oldest.GraphFieldConfig>
   | OldPanel<'stat', Reduced & { colorMode: oldest.BigValueColorMode; graphMode: oldest.BigValueGraphMode; justifyMode: oldest.BigValueJustifyMode; textMode: oldest.BigValueTextMode }>
-  | OldPanel<'bargauge', Reduced & { displayMode: oldest.BarGaugeDisplayMode; minVizHeight: number; minVizWidth: number; showUnfilled: boolean }>
   | OldPanel<'state-timeline', Legend & { alignValue: 'center' | 'left' | 'right'; mergeValues: boolean; rowHeight: number; showValue: oldest.VisibilityMode }, oldest.HideableFieldConfig & { fillOpacity: number; lineWidth: number }>
-  | OldPanel<'table', { showHeader: boolean; footer: { show: boolean; reducer: string[]; fields: string } }, oldest.TableFieldOptions>
+  | OldPanel<'table', { showHeader: boolean; sortBy?: { displayName: string; desc?: boolean }[]; footer: { show: boolean; reducer: string[]; fields: string } }, oldest.TableFieldOptions>
   // By public/app/plugins/panel/heatmap/models.gen.ts.
   | OldPanel<'heatmap', Omit<heatmap.Options, 'tooltip' | 'annotations' | 'selectionMode'> & { tooltip: { show: boolean; yHistogram: boolean } }, heatmap.FieldConfig>
 >;
@@ -123,7 +121,6 @@ export type Recent = Page<
   | Plain<recent.RowPanel>
   | NewPanel<'timeseries', timeSeries.Options, timeSeries.FieldConfig>
   | NewPanel<'stat', Partial<stat.Options>>
-  | NewPanel<'bargauge', Partial<barGauge.Options>>
   | NewPanel<'state-timeline', stateTimeline.Options, stateTimeline.FieldConfig>
   | NewPanel<'table', Partial<table.Options> & { footer: object }, Partial<table.FieldConfig> & { displayMode: string }>
   | NewPanel<'heatmap', Omit<heatmap.Options, 'tooltip'> & { tooltip: Partial<heatmap.HeatmapTooltip> & { show: boolean } }, heatmap.FieldConfig>
