@@ -15,7 +15,7 @@ const (
 
 // Rows shows a row per variant: [Bar], [Interval], [Quantiles] or [Shares].
 type Rows struct {
-	Axis    Axis     // below the rows; shares have none, and no label
+	Axis    Axis     // below the rows
 	Columns []string // of the table, after the name
 	Rows    []Row
 	Rule    float64 // draws a line through all rows at this value; 0 for none
@@ -34,12 +34,7 @@ type Row struct {
 func (c Rows) bottom() float64 { return float64(8 + rowHeight*len(c.Rows)) }
 
 // Height of the chart.
-func (c Rows) Height() float64 {
-	if c.Axis.Label == "" {
-		return c.bottom()
-	}
-	return c.bottom() + rulerHeight
-}
+func (c Rows) Height() float64 { return c.bottom() + rulerHeight }
 
 func (c Rows) plot(p *picture) {
 	var values []float64
@@ -54,10 +49,8 @@ func (c Rows) plot(p *picture) {
 		inset = 6 // room for the marks at the ends
 	}
 	x, ticks := newScale(c.Axis, values, rowsLeft+inset, Width-rowsRight-inset, 6)
-	if c.Axis.Label != "" {
-		p.ticks(x, ticks, 4, c.bottom(), 14)
-		p.text(Width-rowsRight, c.Height()-4, "end", "axis-label", c.Axis.Label)
-	}
+	p.ticks(x, ticks, 4, c.bottom(), 14)
+	p.text(Width-rowsRight, c.Height()-4, "end", "axis-label", c.Axis.Label)
 	if c.Rule != 0 {
 		p.line(x.at(c.Rule), 4, x.at(c.Rule), c.bottom(), "ruled one")
 	}
@@ -221,7 +214,7 @@ func Quantiles(r Row, a Axis, names []string, values []float64) Row {
 	return r
 }
 
-// Shares shows a whole of the full width and its parts. The values have the order of the
+// Shares shows the parts of a whole, on an axis from 0 to 1. The values have the order of the
 // parts; 0 stands for a missing part.
 func Shares(r Row, parts []string, values []float64, format func(float64) string) Row {
 	sum := 0.0
@@ -239,17 +232,18 @@ func Shares(r Row, parts []string, values []float64, format func(float64) string
 	if sum > 0 {
 		r.Note = format(sum)
 	}
-	r.draw = func(p *picture, _ scale, y float64) {
-		at := float64(rowsLeft)
+	r.values = []float64{0, 1}
+	r.draw = func(p *picture, x scale, y float64) {
+		at := 0.0
 		for i, v := range values {
 			if v <= 0 {
 				continue
 			}
-			wide := v / sum * (Width - rowsLeft - rowsRight)
+			wide := x.at(v/sum) - x.at(0)
 			p.figure("rect", fmt.Sprintf(`class="part s%d pt" x="%s" y="%s" width="%s" height="%d"`,
-				Part(i).Colour, coord(at), coord(y), coord(max(wide-1, 0.5)), barHeight),
+				Part(i).Colour, coord(x.at(at)), coord(y), coord(max(wide-1, 0.5)), barHeight),
 				fmt.Sprintf("%s, %s: %s, %.1f %%", r.Name, parts[i], format(v), v/sum*100))
-			at += wide
+			at += v / sum
 		}
 	}
 	return r

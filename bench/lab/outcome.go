@@ -185,13 +185,12 @@ func (c CellResult) original() string {
 // differ only in these labels share it.
 func (c CellResult) NameWithout(keys ...string) string { return c.Without(keys...).name(c.Name) }
 
-// NameBeside is NameWithout for a comparison with a baseline: also without the stages that the
-// baseline has of upstream and so lacks the label of. client-go's own informer is the baseline of
-// informers with any store.
+// NameBeside is NameWithout for a comparison with a baseline: also without the knobs that the baseline
+// lacks. client-go's own informer is the baseline of informers with any store, its queue of any batch.
 func (c CellResult) NameBeside(base *CellResult, keys ...string) string {
-	for _, stage := range []string{"store", "workqueue"} {
-		if base.Label(stage) == "" {
-			keys = append(keys, stage)
+	for _, l := range c.Labels {
+		if !slices.ContainsFunc(base.Labels, func(b Label) bool { return b.Key == l.Key }) {
+			keys = append(keys, l.Key)
 		}
 	}
 	return c.NameWithout(keys...)

@@ -36,7 +36,7 @@ func Brief(w io.Writer, o *lab.Outcome) error {
 	room := briefLines - len(ends) - 1
 	rows := 0
 	for _, f := range all {
-		room -= len(wrap(f.Sentence, textWidth)) + 2
+		room -= len(wrap(f.Sentence(), textWidth)) + 2
 		rows += f.size()
 	}
 	dropped := 0
@@ -49,7 +49,7 @@ func Brief(w io.Writer, o *lab.Outcome) error {
 	}
 	var lines []string
 	for _, f := range all {
-		lines = slices.Concat(lines, wrap(f.Sentence, textWidth), f.Table().lines("", textWidth), []string{""})
+		lines = slices.Concat(lines, wrap(f.Sentence(), textWidth), f.Table().lines("", textWidth), []string{""})
 	}
 	if dropped > 0 {
 		lines = append(lines, fmt.Sprintf("Rows that only the report shows: %d.", dropped))
@@ -60,12 +60,20 @@ func Brief(w io.Writer, o *lab.Outcome) error {
 
 // family is the result of one family: groups of rows, those of the sentence first.
 type family struct {
-	name     string
-	groups   []*group
-	all      []row    // of the family, also those without a line
-	named    []string // variants of the sentence, which keep their rows
-	Sentence string
+	name   string
+	groups []*group
+	all    []row // of the family, also those without a line
+	knees  []stats.Knee
+	// best is the row that the answer names, in the group top; top is nil if there is none.
+	top    *group
+	best   row
+	gain   gain
+	Answer string // one sentence
+	Losses string // a second one; empty without an answer
 }
+
+// Sentence returns both sentences.
+func (f *family) Sentence() string { return strings.TrimSuffix(f.Answer+" "+f.Losses, " ") }
 
 // size returns the number of rows.
 func (f *family) size() (n int) {
@@ -85,7 +93,7 @@ func (f *family) shrink() (dropped int) {
 	}
 	at := len(g.rows) - 1
 	for i, r := range g.rows {
-		if !slices.Contains(f.named, r.variant()) {
+		if f.top == nil || r.variant() != f.best.variant() && r.variant() != f.best.base.variant() {
 			at = i
 		}
 	}
@@ -109,8 +117,8 @@ func families(o run) []*family {
 			continue
 		}
 		slices.SortStableFunc(f.groups, func(a, b *group) int { return cmp.Compare(rank(a.CellResult), rank(b.CellResult)) })
-		text, said := f.sentence()
-		f.Sentence = text
+		f.knees = kneesOf(o, rows)
+		said := f.answer()
 		rest := slices.DeleteFunc(f.groups, func(g *group) bool { return slices.Contains(said, g) })
 		f.groups = slices.Concat(said, rest)
 		out = append(out, f)
@@ -219,36 +227,30 @@ func (g gain) doubt() string {
 	return ""
 }
 
-// sentence states the gain of the best variant. said are the groups that it mentions.
-func (f *family) sentence() (text string, said []*group) {
-	top, best, g, of := f.best()
-	if top == nil {
-		return fmt.Sprintf("Family %s: no comparison with a baseline (%s).", f.name, f.groups[0].obstacle()), nil
+// answer states who survives the storm best. said are the groups that it mentions. It names the variants
+// that broke an invariant, and says what prevents an answer.
+func (f *family) answer() (said []*group) {
+	top, best, g, of := f.largest()
+	// A search for a knee sets all rates: CPU times at different rates are no answer.
+	if top == nil || len(f.knees) > 0 && !slices.ContainsFunc(f.all, func(r row) bool { return !r.paced() }) {
+		f.Answer = f.unanswered()
+		return nil
 	}
-	f.named = []string{best.variant(), best.base.variant()}
-	whose := "`" + best.base.variant() + "`"
-	if upstream(best.base.variant()) {
-		whose = "client-go's"
-	}
-	text = top.consumer(f.name)
+	f.top, f.best, f.gain = top, best, g
+	f.Losses = f.losses()
+	text := top.consumer(f.name)
 	if overHTTP(top.CellResult) {
 		text += " over HTTP"
 	}
-	text += " on `" + best.variant() + "`"
-	if storm := top.Label("storm"); storm != "" {
-		text = "Under storm " + storm + " " + text
-	} else {
-		text = strings.ToUpper(text[:1]) + text[1:]
-	}
+	text += " on `" + best.variant() + "`" + f.knobs(top)
 	if of > 1 {
 		text += fmt.Sprintf(", the best of %d variants,", of)
 	}
-	if g.same() {
-		text += fmt.Sprintf(" shows no difference from %s in %s", whose, g.unit)
-	} else {
-		text += fmt.Sprintf(" handles %s the %s of %s%s", g.text(), g.unit, whose, g.doubt())
+	text += " " + best.gained(g)
+	if best.won(g) < 0 {
+		text = best.whose() + " wins: " + text
 	}
-	text += best.p99()
+	text = top.under(text) + doubtOf(top, g) + best.p99()
 	if first := f.groups[0]; rank(first.CellResult) < rank(top.CellResult) {
 		text += fmt.Sprintf("; %s is not answered (%s)", first.consumer(f.name), first.obstacle())
 	}
@@ -261,7 +263,108 @@ func (f *family) sentence() (text string, said []*group) {
 		said = append(said, other)
 		text += "; " + f.clause(top, other, other.rows[at])
 	}
-	return text + ". " + f.losses(), said
+	f.Answer = text + top.broken() + "."
+	return said
+}
+
+// under puts the storm before a text.
+func (g *group) under(text string) string {
+	if storm := g.Label("storm"); storm != "" {
+		return "Under storm " + storm + " " + text
+	}
+	return strings.ToUpper(text[:1]) + text[1:]
+}
+
+// knobs names the settings of a group in which it differs from others of the same rank.
+func (f *family) knobs(top *group) string {
+	var rows []row
+	for _, g := range f.groups {
+		if rank(g.CellResult) == rank(top.CellResult) {
+			rows = append(rows, g.rows...)
+		}
+	}
+	varying, _ := splitLabels(rows)
+	var parts []string
+	for _, key := range varying {
+		if v := top.Label(key); v != "" && !slices.Contains([]string{"storm", "pipeline", "source"}, key) {
+			parts = append(parts, key+" "+v)
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(parts, ", ") + ")"
+}
+
+// whose names the baseline.
+func (r row) whose() string {
+	if upstream(r.base.variant()) {
+		return "client-go's"
+	}
+	return "`" + r.base.variant() + "`"
+}
+
+// won returns 1 if the row is significantly better than its baseline, -1 if it is worse, 0 for neither.
+func (r row) won(g gain) int {
+	switch {
+	case g.same() || !g.Testable:
+		return 0
+	case g.Ratio < 1:
+		return -1
+	}
+	return 1
+}
+
+// gained states a gain.
+func (r row) gained(g gain) string {
+	switch {
+	case g.same():
+		return fmt.Sprintf("shows no difference from %s in %s", r.whose(), g.unit)
+	case r.won(g) < 0:
+		return fmt.Sprintf("handles %s its %s", g.text(), g.unit)
+	}
+	return fmt.Sprintf("handles %s the %s of %s", g.text(), g.unit, r.whose())
+}
+
+// doubtOf returns the reasons for doubt about a gain in a group, in brackets.
+func doubtOf(g *group, of gain) string {
+	played := slices.DeleteFunc(slices.Clone(g.rows), func(r row) bool { return len(r.fast) == 0 })
+	if !slices.ContainsFunc(played, func(r row) bool { return r.throughput.Verdict.Status != lab.Noisy }) {
+		return " (all rounds are noisy)"
+	}
+	return of.doubt()
+}
+
+// broken names the variants of a group that broke an invariant.
+func (g *group) broken() (text string) {
+	for _, r := range g.rows {
+		if r.broken() {
+			text += fmt.Sprintf("; `%s` is out (%s)", r.variant(), r.worst().Verdict.Short())
+		}
+	}
+	return text
+}
+
+// unanswered says what prevents an answer, or answers with the knees.
+func (f *family) unanswered() string {
+	if len(f.knees) > 0 {
+		return f.groups[0].under(kneeAnswer(f.knees, f.all))
+	}
+	first := f.groups[0]
+	var why []string
+	for _, set := range together(first.rows, func(r row) string { return r.gain().why }) {
+		if cause := set[0].gain().why; cause != "" && !(set[0].baseline && cause == noBaseline) {
+			var names []string
+			for _, r := range set {
+				names = append(names, "`"+r.variant()+"`")
+			}
+			why = append(why, strings.Join(names, ", ")+": "+cause+causeHints[set[0].worst().Verdict.Cause])
+		}
+	}
+	if len(why) == 0 {
+		why = []string{first.obstacle()}
+	}
+	return first.under(fmt.Sprintf("no variant of %s is compared with a baseline (%s).", f.name, strings.Join(why, "; ")))
 }
 
 // p99 compares the p99 at a fixed rate with the baseline's.
@@ -271,6 +374,8 @@ func (r row) p99() string {
 		return ""
 	case a.Testable && !a.Significant:
 		return ", with no difference in p99 " + rateTitle(r.rate())
+	case a.Ratio < 0.0995:
+		return fmt.Sprintf(", with p99 %s %s", ratio(a.Comparison), rateTitle(r.rate()))
 	default:
 		return ", with " + ratio(a.Comparison) + " the p99 " + rateTitle(r.rate())
 	}
@@ -278,7 +383,7 @@ func (r row) p99() string {
 
 // losses counts the figures that are significantly worse than the baseline's, and names the worst.
 // Upstream variants are left out.
-func (f family) losses() string {
+func (f *family) losses() string {
 	const named = 3
 	var all, worse []compared
 	for _, r := range f.all {
@@ -309,7 +414,7 @@ func (f family) losses() string {
 }
 
 // clause states the gain of the same variant in another group.
-func (f family) clause(top, other *group, r row) string {
+func (f *family) clause(top, other *group, r row) string {
 	text := other.consumer(f.name)
 	if overHTTP(other.CellResult) {
 		text = "over HTTP"
@@ -332,9 +437,9 @@ func (f family) clause(top, other *group, r row) string {
 	return text
 }
 
-// best returns the variant with the largest gain in the highest-ranked group with a
+// largest returns the variant with the largest gain in the highest-ranked group with a
 // gain. of is the number of variants with a gain.
-func (f family) best() (top *group, best row, largest gain, of int) {
+func (f *family) largest() (top *group, best row, largest gain, of int) {
 	variants := map[string]bool{}
 	compared := 0
 	for _, g := range f.groups {
@@ -387,7 +492,7 @@ func transport(memory, http *group) float64 {
 }
 
 // Table returns the family's rows. The family's name is the title of the first column.
-func (f family) Table() table {
+func (f *family) Table() table {
 	t := newTable("Summary of "+f.name, []string{f.name})
 	var rows []row
 	for _, g := range f.groups {

@@ -22,6 +22,7 @@ type run struct {
 // comparison is a comparison prepared for output.
 type comparison struct {
 	*lab.ComparisonResult
+	id    string // of its section
 	rows  []row
 	pairs []note // the A/A pairs
 	// varying are the labels whose values differ between the rows; shared are the
@@ -34,7 +35,7 @@ func newRun(o *lab.Outcome) run {
 	r := run{Outcome: o}
 	for i := range o.Comparisons {
 		c := &o.Comparisons[i]
-		out := comparison{ComparisonResult: c, rows: rowsOf(c), pairs: repeats(c), rounds: cmp.Or(c.Rounds, o.Rounds)}
+		out := comparison{ComparisonResult: c, id: fmt.Sprintf("c%d", i+1), rows: rowsOf(c), pairs: repeats(c), rounds: cmp.Or(c.Rounds, o.Rounds)}
 		out.varying, out.shared = splitLabels(out.rows)
 		r.comparisons = append(r.comparisons, out)
 	}
@@ -42,9 +43,9 @@ func newRun(o *lab.Outcome) run {
 }
 
 // section returns the tables of the comparison.
-func (c comparison) section(id string, o *lab.Outcome) section {
+func (c comparison) section(o *lab.Outcome) section {
 	s := section{
-		ID: id, Heading: c.Family + ": " + c.Title + partial(o), Intro: strings.Join(c.shared, ", "),
+		ID: c.id, Heading: c.Family + ": " + c.Title + partial(o), Intro: strings.Join(c.shared, ", "),
 		Tables: []table{c.figures()}, Noise: c.remarks(true), Cells: len(c.Cells),
 	}
 	for _, t := range []table{c.costs(), c.notes()} {

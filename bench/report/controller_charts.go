@@ -48,7 +48,7 @@ func controllerCharts(o *controller.Result) section {
 		plans = append(plans, g.plan)
 	}
 	for i, plan := range distinct(plans) {
-		p := panel{ID: fmt.Sprintf("time-%d", i+1), Title: "faults: " + plan, Open: i < openPanels}
+		p := panel{ID: fmt.Sprintf("time-%d", i+1), Title: "faults: " + plan}
 		shown := playsOf(groups, plan)
 		if shown[0].Round > 1 || o.Spec.Rounds > 1 {
 			p.Notes = append(p.Notes, fmt.Sprintf("Round %d of %d is shown%s.", shown[0].Round, o.Spec.Rounds,

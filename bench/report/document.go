@@ -21,6 +21,7 @@ type document struct {
 	Lead            string // answer in one sentence about a controller; empty for other runs
 	Verdict         verdict
 	Summary         []*family
+	Answers         []answer // the first screen of the page
 	// Sections holds the sweeps, the comparisons and the shares of a merged run, in this
 	// order: the results of sweeps come first.
 	Sections    []section
@@ -33,6 +34,14 @@ type document struct {
 	charted     int // index of the section before which the charts of a controller belong
 }
 
+// First is the id of the page's first section, to which its first link leads.
+func (d *document) First() string {
+	if len(d.Answers) > 0 {
+		return "answer"
+	}
+	return "verdict"
+}
+
 // term is an entry of a description list. Code selects the font for commands and hashes.
 type term struct {
 	Name   string
@@ -40,8 +49,8 @@ type term struct {
 	Code   bool
 }
 
-// section is a comparison, a kind of sweep, or the shares. HTML shows the panels below
-// the first table.
+// section is a comparison, a kind of sweep, or the shares. HTML shows the panels first and folds the
+// tables below them.
 type section struct {
 	ID, Heading, Intro string
 	Tables             []table
@@ -49,8 +58,22 @@ type section struct {
 	// Noise has a line per noisy cell, of Cells in all. It belongs to the first table.
 	Noise []string
 	Cells int
+	// Fold folds the tables without charts.
+	Fold bool
 	// Command is shown below the introduction.
 	Command string
+}
+
+// Folded counts what is folded below the charts; it is empty for a section whose tables are all that it has.
+func (s section) Folded() string {
+	if len(s.Panels) == 0 && !s.Fold {
+		return ""
+	}
+	remarks := len(s.Noise)
+	for _, t := range s.Tables {
+		remarks += len(t.Legend)
+	}
+	return lab.Plural(len(s.Tables), "table") + ", " + lab.Plural(remarks, "remark")
 }
 
 // Remarks returns the legend of a table.
@@ -61,15 +84,20 @@ func (s section) Remarks(i int) []string {
 	return s.Tables[i].Legend
 }
 
-// panel holds the charts of comparable cells. Its legend switches series in all of
-// them. Choices are rates; the page shows one at a time.
+// panel holds the charts of comparable cells. Its legend switches series in all of them. Marks
+// explains the forms of marks.
 type panel struct {
 	ID, Title string
-	Open      bool
 	Notes     []string
 	Legend    []series
-	Choices   []string
+	Marks     []mark
 	Figures   []figure
+}
+
+// mark is an entry of the legend of an answer.
+type mark struct {
+	Key  template.HTML
+	Name string
 }
 
 // series is an entry of a legend.
@@ -79,13 +107,12 @@ type series struct {
 	Baseline bool
 }
 
-// figure is a chart with its texts. Choice is the rate that the figure belongs to;
-// empty means all rates.
+// figure is a chart with its texts.
 type figure struct {
-	ID, Kind, Title, Caption, Choice string
-	SVG                              template.HTML
-	Parts                            []part
-	Table                            table
+	ID, Kind, Title, Caption string
+	SVG                      template.HTML
+	Parts                    []part
+	Table                    table
 }
 
 // part is an entry of the legend of a [shareChart]. It does not switch series.
@@ -111,13 +138,12 @@ func newDocument(o *lab.Outcome, charts bool) (*document, error) {
 	}
 	d.Subtitle, d.Experiment = subtitle(o), d.experiment(o)
 	d.Sections = sweeps(o, charts)
-	swept := len(d.Sections) > 0
 	r := newRun(o)
-	for i, c := range r.comparisons {
-		s := c.section(fmt.Sprintf("c%d", i+1), o)
+	for _, c := range r.comparisons {
+		s := c.section(o)
 		if charts {
 			var err error
-			if s.Panels, err = c.panels(s.ID, swept); err != nil {
+			if s.Panels, err = c.panels(s.ID, o); err != nil {
 				return nil, err
 			}
 		}
@@ -127,7 +153,29 @@ func newDocument(o *lab.Outcome, charts bool) (*document, error) {
 		d.Sections = append(d.Sections, shares(o.Merged))
 	}
 	d.Verdict, d.Summary, d.Losses = newVerdict(r), families(r), losses(r)
+	nameApart(d.Sections, r.comparisons)
+	if charts {
+		d.Answers = answers(d.Summary)
+	}
 	return d, nil
+}
+
+// nameApart adds what is shared in each comparison to headings that would be equal.
+func nameApart(sections []section, comparisons []comparison) {
+	for _, set := range together(comparisons, func(c comparison) string { return c.Family + ": " + c.Title }) {
+		for _, c := range set {
+			var own []string
+			for _, label := range c.shared {
+				if slices.ContainsFunc(set, func(other comparison) bool { return !slices.Contains(other.shared, label) }) {
+					own = append(own, label)
+				}
+			}
+			at := slices.IndexFunc(sections, func(s section) bool { return s.ID == c.id })
+			if at >= 0 && len(own) > 0 {
+				sections[at].Heading += " (" + strings.Join(own, ", ") + ")"
+			}
+		}
+	}
 }
 
 func startOf(o *lab.Outcome) string { return o.Started.UTC().Format("2006-01-02 15:04 MST") }

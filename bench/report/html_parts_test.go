@@ -54,9 +54,6 @@ func TestGroupRates(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
 		}
 	}
-	if got := someOf([]string{"1", "2", "3", "4", "5", "6", "7"}, 3); !slices.Equal(got, []string{"1", "4", "7"}) {
-		t.Errorf("3 of 7: %q", got)
-	}
 }
 
 // TestRatio checks the comparison of a row with its baseline.

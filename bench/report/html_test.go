@@ -39,7 +39,7 @@ func figuresOf(page string) map[string]int {
 func TestHTMLShowsRun(t *testing.T) {
 	page := html(t, fixture())
 	at := 0
-	for _, id := range []string{"experiment", "verdict", "knees", "scaling", "surfaces", "c1", "c2", "loses", "method", "environment", "reproduce"} {
+	for _, id := range []string{"answer", "knees", "scaling", "surfaces", "c1", "c2", "loses", "verdict", "experiment", "method", "environment", "reproduce"} {
 		i := strings.Index(page, `<section id="`+id+`"`)
 		if i < at {
 			t.Errorf("section %s is at %d, after %d", id, i, at)
@@ -48,7 +48,7 @@ func TestHTMLShowsRun(t *testing.T) {
 	}
 	got := figuresOf(page)
 	for kind, want := range map[string]int{
-		"throughput": 1, "rate": 1, "quantiles": 4, "distribution": 4, "stages": 4, "depth": 4, "storm": 4, "knee": 1, "scaling": 2, "surface": 3,
+		"answer": 2, "tail": 2, "throughput": 1, "rate": 1, "quantiles": 2, "distribution": 2, "stages": 2, "depth": 2, "storm": 2, "knee": 1, "scaling": 2,
 	} {
 		if got[kind] != want {
 			t.Errorf("%d charts of kind %s, want %d", got[kind], kind, want)
@@ -116,8 +116,8 @@ func TestHTMLStormCurves(t *testing.T) {
 			}
 		}
 	}
-	if got := strings.Count(html(t, o), `class="backdrop"`); got != 4 {
-		t.Errorf("the release rate is behind %d charts, want 4", got)
+	if got := strings.Count(html(t, o), `class="backdrop"`); got != 2 {
+		t.Errorf("the release rate is behind %d charts, want 2", got)
 	}
 }
 
@@ -138,7 +138,7 @@ func TestHTMLWithoutHistograms(t *testing.T) {
 		}
 	}
 	got := figuresOf(html(t, o))
-	if got["distribution"] != 0 || got["quantiles"] != 4 {
+	if got["distribution"] != 0 || got["quantiles"] != 2 {
 		t.Errorf("charts %v", got)
 	}
 }

@@ -17,13 +17,6 @@ import (
 	"watchlab/bench/stats"
 )
 
-const (
-	// openPanels is the number of initially open panels per comparison.
-	openPanels = 4
-	// shownRates is the number of rates with drawn distributions. The table contains all rates.
-	shownRates = 6
-)
-
 // add draws a chart into the panel, unless it has no figure. Screen readers read the description.
 func (p *panel) add(c chart.Chart, f figure, description string) {
 	f.ID = fmt.Sprintf("%s-%d", p.ID, len(p.Figures)+1)
@@ -49,13 +42,14 @@ func (p *panel) entry(name string, style chart.Style) {
 	}
 }
 
-// panels draws the charts of a comparison, one panel per group. Panels of swept cells
-// are initially closed.
-func (c comparison) panels(id string, swept bool) ([]panel, error) {
+// panels draws the charts of a comparison: over the knob of a sweep, or one panel per group.
+func (c comparison) panels(id string, o *lab.Outcome) ([]panel, error) {
 	var out []panel
-	groups := groupsOf(c.rows, c.Latency)
-	for i, g := range groups {
-		p := panel{ID: fmt.Sprintf("%s-%d", id, i+1), Title: g.title, Open: i < openPanels && (!swept || len(groups) == 1)}
+	if x := c.knob(); x != "" {
+		return c.swept(id, x, o), nil
+	}
+	for i, g := range groupsOf(c.rows, c.Latency) {
+		p := panel{ID: fmt.Sprintf("%s-%d", id, i+1), Title: g.title}
 		if err := g.draw(&p); err != nil {
 			return nil, err
 		}
@@ -66,50 +60,46 @@ func (c comparison) panels(id string, swept bool) ([]panel, error) {
 	return out, nil
 }
 
-// draw draws the charts of a group. Distributions and timelines have one figure per shown rate.
+// draw draws the charts of a group. Distributions and timelines are those of one rate.
 func (g group) draw(p *panel) error {
 	for _, r := range g.rows {
 		p.entry(r.variant(), chart.Of(r.variant()))
 	}
-	throughput := chart.Axis{Label: "events/s", Zero: true, Format: chart.Count}
-	g.bars(p, "throughput", "Throughput", stats.UnitEventsPerSec, throughput, chart.Decimal)
+	g.bars(p, "throughput", "Throughput", stats.UnitEventsPerSec, chart.Axis{Label: "events/s", Zero: true, Format: chart.Count}, chart.Decimal)
 	g.bars(p, "cpu", "CPU time of an event, garbage priced", stats.UnitPricedCPU, chart.Axis{Label: "CPU/event", Zero: true, Format: chart.Time}, chart.Nanoseconds)
 	g.latencyOverRate(p)
-	all := g.rates()
-	rates := someOf(all, shownRates)
-	for _, rate := range rates {
-		choice := rate
-		if len(rates) == 1 {
-			choice = ""
-		}
-		before := len(p.Figures)
-		at := g.at(rate)
-		at.percentiles(p, rate, choice)
-		if err := at.distribution(p, rate, choice); err != nil {
-			return err
-		}
-		at.stages(p, rate, choice)
-		at.timelines(p, rate, choice)
-		if choice != "" && len(p.Figures) > before {
-			p.Choices = append(p.Choices, choice)
-		}
+	rate := g.shownRate()
+	if rate == "" {
+		return nil
 	}
-	if len(rates) < len(all) {
-		p.Notes = append(p.Notes, fmt.Sprintf("Distributions are drawn at %d of %d rates; the table has all of them.", len(rates), len(all)))
+	if len(g.rates()) > 1 {
+		p.Notes = append(p.Notes, fmt.Sprintf("Distributions are drawn %s, the highest rate with figures of most variants. The table has all rates.", rateTitle(rate)))
 	}
+	at := g.at(rate)
+	at.percentiles(p, rate)
+	if err := at.distribution(p, rate); err != nil {
+		return err
+	}
+	at.stages(p, rate)
+	at.timelines(p, rate)
 	return nil
 }
 
-// someOf selects most of the rates evenly, including the first and the last.
-func someOf(rates []string, most int) []string {
-	if len(rates) <= most {
-		return rates
+// shownRate returns the highest of the rates with the most distributions; "" without any.
+func (g group) shownRate() (best string) {
+	most := 0
+	for _, rate := range g.rates() {
+		n := 0
+		for _, r := range g.at(rate).rows {
+			if r.wait.Count > 1 {
+				n++
+			}
+		}
+		if n > 0 && n >= most {
+			best, most = rate, n
+		}
 	}
-	var out []string
-	for i := range most {
-		out = append(out, rates[i*(len(rates)-1)/(most-1)])
-	}
-	return out
+	return best
 }
 
 // rateTitle describes the rate of a measurement.
@@ -206,7 +196,7 @@ func (g group) latencyOverRate(p *panel) {
 }
 
 // percentiles draws the latency quantiles of each variant.
-func (g group) percentiles(p *panel, rate, choice string) {
+func (g group) percentiles(p *panel, rate string) {
 	latency := chart.Axis{Label: "latency", Log: true, Format: chart.Time}
 	c := chart.Rows{Axis: latency, Columns: []string{"p50", "p90", "p99", "p99.9", "max"}}
 	for _, r := range g.rows {
@@ -227,7 +217,7 @@ func (g group) percentiles(p *panel, rate, choice string) {
 		}
 		c.Rows = append(c.Rows, chart.Quantiles(line, latency, c.Columns, values))
 	}
-	p.add(c, figure{Kind: "quantiles", Choice: choice, Title: "Latency percentiles, " + rateTitle(rate),
+	p.add(c, figure{Kind: "quantiles", Title: "Latency percentiles, " + rateTitle(rate),
 		Caption: "p50, p90, p99, p99.9 as growing dots, the longest as a ring; all rounds together, only where there are events enough for the quantile."},
 		"Median, 90th, 99th and 99.9th percentile and longest latency of each variant, on a logarithmic axis.")
 }
@@ -247,7 +237,7 @@ func percentileOf(v float64) string {
 
 // distribution draws the full latency distribution of each variant. It returns an error
 // for an unreadable histogram.
-func (g group) distribution(p *panel, rate, choice string) error {
+func (g group) distribution(p *panel, rate string) error {
 	c := chart.Lines{
 		X: chart.Axis{Label: "percentile", Log: true, Ticks: percentileTicks, Format: percentileOf},
 		Y: chart.Axis{Label: "latency", Log: true, Format: chart.Time},
@@ -259,7 +249,7 @@ func (g group) distribution(p *panel, rate, choice string) error {
 		}
 		c.Curves = append(c.Curves, g.curve(r, points))
 	}
-	p.add(c, figure{Kind: "distribution", Choice: choice, Title: "Distribution of latency, " + rateTitle(rate),
+	p.add(c, figure{Kind: "distribution", Title: "Distribution of latency, " + rateTitle(rate),
 		Caption: "Every event of all rounds; the last mark is the longest."},
 		"Latency over the percentile, a curve for each variant. Both axes are logarithmic: each step to the right is a tenth of the events that are left.")
 	return nil
@@ -359,7 +349,7 @@ func stagesOf(latency []cell.Latency) []cell.Boundary {
 }
 
 // stages draws the share of each stage in an event's latency.
-func (g group) stages(p *panel, rate, choice string) {
+func (g group) stages(p *panel, rate string) {
 	var parts []string
 	for _, r := range g.rows {
 		for _, b := range stagesOf(r.latency.Latency) {
@@ -371,7 +361,7 @@ func (g group) stages(p *panel, rate, choice string) {
 	if parts = distinct(parts); len(parts) < 2 {
 		return
 	}
-	var c chart.Rows
+	c := chart.Rows{Axis: chart.Axis{Label: "share of the mean latency", Zero: true, Format: chart.Percent}}
 	for _, r := range g.rows {
 		values := make([]float64, len(parts))
 		for i, b := range parts {
@@ -385,7 +375,7 @@ func (g group) stages(p *panel, rate, choice string) {
 		c.Columns = append(c.Columns, name+", mean")
 	}
 	c.Columns = append(c.Columns, "sum")
-	f := figure{Kind: "stages", Choice: choice, Title: "Where the time goes, " + rateTitle(rate),
+	f := figure{Kind: "stages", Title: "Where the time goes, " + rateTitle(rate),
 		Caption: "Shares of the mean, which is at the right. The mean of a stage is that of the events that passed it, without those coalesced before it."}
 	for i, name := range parts {
 		f.Parts = append(f.Parts, part{name, chart.Part(i).Colour})
@@ -411,7 +401,7 @@ func (r row) timeline(wanted cell.Boundary) []cell.Moment {
 }
 
 // timelines draws the waiting, the released and the handled events over time.
-func (g group) timelines(p *panel, rate, choice string) {
+func (g group) timelines(p *panel, rate string) {
 	seconds := chart.Axis{Label: "seconds", Zero: true, Format: chart.Count}
 	depth := chart.Lines{X: seconds, Y: chart.Axis{Label: "events queued", Zero: true, Format: chart.Count}, High: 220}
 	storm := chart.Lines{X: seconds, Y: chart.Axis{Label: "events/s", Zero: true, Format: chart.Count}, High: 220}
@@ -441,10 +431,10 @@ func (g group) timelines(p *panel, rate, choice string) {
 		}
 		depth.Curves, storm.Curves = append(depth.Curves, g.curve(r, queued)), append(storm.Curves, g.curve(r, handled))
 	}
-	p.add(depth, figure{Kind: "depth", Choice: choice, Title: "Queue depth, " + rateTitle(rate),
+	p.add(depth, figure{Kind: "depth", Title: "Queue depth, " + rateTitle(rate),
 		Caption: "Events in the queue at the end of each interval, in the round whose p99 is the median."},
 		"How many events waited in the queue over the time of the schedule, a curve for each variant.")
-	p.add(storm, figure{Kind: "storm", Choice: choice, Title: "The storm, " + rateTitle(rate),
+	p.add(storm, figure{Kind: "storm", Title: "The storm, " + rateTitle(rate),
 		Caption: "Released (the area) and handled (the curves) a second, in the round whose p99 is the median."},
 		"Events released a second as an area, and events handled a second as a curve for each variant, over the time of the schedule.")
 }

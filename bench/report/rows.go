@@ -41,6 +41,8 @@ func rowsOf(c *lab.ComparisonResult) []row {
 	}
 	var rows []row
 	for _, set := range together(cells, func(cl *lab.CellResult) string { return cl.NameWithout("rate") }) {
+		// A search for a knee plays its rates in another order.
+		slices.SortStableFunc(set, func(a, b *lab.CellResult) int { return cmp.Compare(numeric(rateOf(a)), numeric(rateOf(b))) })
 		var unpaced *lab.CellResult
 		if at := slices.IndexFunc(set, func(cl *lab.CellResult) bool { return rateOf(cl) == lab.Unpaced }); at >= 0 {
 			unpaced = set[at]

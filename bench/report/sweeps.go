@@ -19,7 +19,7 @@ func sweeps(o *lab.Outcome, charts bool) []section {
 	all := []section{
 		{ID: "knees", Heading: "Knees", Intro: "The highest rate at which each variant holds an objective, and its latency on the way there."},
 		{ID: "scaling", Heading: "Scaling", Intro: "Throughput as one number grows. If it is a number of workers, the Universal Scalability Law is fitted to the medians: X(N) = λN / (1 + σ(N−1) + κN(N−1))."},
-		{ID: "surfaces", Heading: "Surfaces", Intro: "One figure over two knobs: a table per variant, and a chart per value of the second knob."},
+		{ID: "surfaces", Fold: true, Heading: "Surfaces", Intro: "One figure over two knobs: a table per variant. The charts are those of the comparison."},
 	}
 	if len(o.Knees) > 0 {
 		all[0].Tables = []table{kneeTable(o.Knees)}
@@ -38,9 +38,6 @@ func sweeps(o *lab.Outcome, charts bool) []section {
 			drawKnees)
 		sweepPanels(&all[1], o.Scalings, func(s stats.Scaling) (string, string) { return s.Cell, ", over " + s.Over },
 			drawScalings)
-		sweepPanels(&all[2], o.Surfaces, func(s stats.Surface) (string, string) {
-			return s.Cell, fmt.Sprintf(": %s over %s and %s", s.Unit, s.X, s.Y)
-		}, drawSurfaces)
 	}
 	return slices.DeleteFunc(all, func(s section) bool { return len(s.Tables) == 0 })
 }
@@ -60,7 +57,7 @@ func sweepPanels[T any](s *section, results []T, name func(T) (cell, what string
 	varying, _ := splitLabels(rows)
 	for i, set := range sets {
 		_, what := name(set[0])
-		p := panel{ID: fmt.Sprintf("%s-%d", s.ID, i+1), Title: groupTitle(rows[i], varying) + what, Open: i < openPanels}
+		p := panel{ID: fmt.Sprintf("%s-%d", s.ID, i+1), Title: groupTitle(rows[i], varying) + what}
 		draw(&p, set)
 		if len(p.Figures) > 0 {
 			s.Panels = append(s.Panels, p)
@@ -162,7 +159,7 @@ func drawKnees(p *panel, knees []stats.Knee) {
 		}
 		c.Curves = append(c.Curves, s)
 		if k.Held > 0 && len(s.Points) > 0 {
-			c.Rules = append(c.Rules, chart.Rule{Vertical: true, At: k.Held, Series: k.Impl, Style: s.Style})
+			c.Rules = append(c.Rules, chart.Rule{Vertical: true, At: k.Held, Series: k.Impl, Style: s.Style, Label: k.Impl + " " + chart.Decimal(k.Held)})
 		}
 		if at := float64(k.Objective.Most); !objectives[at] {
 			objectives[at] = true
@@ -170,7 +167,7 @@ func drawKnees(p *panel, knees []stats.Knee) {
 		}
 	}
 	p.add(c, figure{Kind: "knee", Title: "Latency against rate, with knees",
-		Caption: "Medians over the rounds. A knee (dotted) is the highest rate that, like all lower rates tried, held the objective in most rounds."},
+		Caption: "Medians over the rounds. A knee (dotted, with its name) is the highest rate that, like all lower rates tried, held the objective in most rounds."},
 		unit+" of latency over the rate at which events were released, a curve for each variant; the objective is a horizontal line, each knee a vertical one. Both axes are logarithmic.")
 }
 
@@ -303,39 +300,137 @@ func surfaceTable(s *stats.Surface) table {
 	return t
 }
 
-// drawSurfaces draws the figure over X, one chart per value of Y.
-func drawSurfaces(p *panel, surfaces []stats.Surface) {
-	first := surfaces[0]
-	format := unitFormat(first.Unit)
-	for y, value := range first.Ys {
-		c := chart.Lines{
-			X:    chart.Axis{Label: first.X, Format: func(v float64) string { return first.Xs[int(v)] }},
-			Y:    chart.Axis{Label: first.Unit, Log: true, Format: format},
-			High: 220,
+// stages are labels that choose a stage or an input. A sweep is over none of them.
+var stageLabels = []string{"pipeline", "source", "storm", "delivery", "encoding", "decode", "store", "workqueue"}
+
+// knob returns the label that a comparison sweeps: of those with several values the one with the most.
+func (c comparison) knob() (knob string) {
+	most := 1
+	for _, key := range c.varying {
+		if n := len(c.values(key)); n > most && !slices.Contains(stageLabels, key) {
+			knob, most = key, n
 		}
-		for x, label := range first.Xs {
-			c.X.Ticks = append(c.X.Ticks, chart.Tick{At: float64(x), Label: label})
+	}
+	return knob
+}
+
+// values returns the values of a label, numbers in ascending order.
+func (c comparison) values(key string) []string {
+	var out []string
+	for _, r := range c.rows {
+		out = append(out, r.throughput.Label(key))
+	}
+	out = distinct(out)
+	slices.SortStableFunc(out, func(a, b string) int { return cmp.Compare(numeric(a), numeric(b)) })
+	return out
+}
+
+// swept draws a comparison over a knob: a panel for each setting of the others. A baseline that lacks a
+// knob is in all of its panels, at all of its values.
+func (c comparison) swept(id, knob string, o *lab.Outcome) (out []panel) {
+	setting := func(r row) string { return r.throughput.NameWithout("impl", "rate", knob) }
+	var full, lacking []row
+	for _, r := range c.rows {
+		if r.baseline && slices.ContainsFunc(c.varying, func(key string) bool { return r.throughput.Label(key) == "" }) {
+			lacking = append(lacking, r)
+		} else {
+			full = append(full, r)
 		}
-		for _, s := range surfaces {
-			p.entry(s.Impl, chart.Of(s.Impl))
-			line := chart.Curve{Name: s.Impl, Style: chart.Of(s.Impl), Path: true}
-			for x, at := range s.Points[y] {
-				if at == nil {
-					continue
-				}
-				q := chart.Point{X: float64(x), Y: at.Median, Mark: true, Tip: fmt.Sprintf("%s %s at %s %s", format(at.Median), s.Unit, s.X, s.Xs[x])}
-				if at.Lo != nil {
-					q.Lo, q.Hi = *at.Lo, *at.Hi
-				}
+	}
+	for i, set := range together(full, setting) {
+		p := panel{ID: fmt.Sprintf("%s-%d", id, i+1), Title: groupTitle(set[0], slices.DeleteFunc(slices.Clone(c.varying), func(key string) bool { return key == knob }))}
+		for _, r := range lacking {
+			if setting(r) == set[0].throughput.NameBeside(r.throughput, "impl", "rate", knob) {
+				set = append(set, r)
+			}
+		}
+		for _, unit := range c.sweptUnits(o) {
+			c.drawSwept(&p, knob, unit, set)
+		}
+		if len(p.Figures) > 0 {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// sweptUnits returns the figures that a sweep is about.
+func (c comparison) sweptUnits(o *lab.Outcome) []string {
+	units := []string{stats.UnitEventsPerSec, stats.UnitP99}
+	for _, s := range o.Surfaces {
+		units = append(units, s.Unit)
+	}
+	return distinct(units)
+}
+
+// drawSwept draws one figure over a knob, a curve for each variant and rate.
+func (c comparison) drawSwept(p *panel, knob, unit string, rows []row) {
+	values, format := c.values(knob), unitFormat(unit)
+	lines := chart.Lines{
+		X:    chart.Axis{Label: knob, Format: func(v float64) string { return values[int(v)] }},
+		Y:    chart.Axis{Label: unitTitle(unit), Log: true, Format: format},
+		High: 300,
+	}
+	if unit == stats.UnitP99 {
+		lines.Y.Format = chart.Time
+	}
+	if rates := distinct(ratesOf(rows)); unit == stats.UnitP99 && len(rates) == 1 {
+		lines.Y.Label += " " + rateTitle(rates[0])
+	}
+	for i, v := range values {
+		lines.X.Ticks = append(lines.X.Ticks, chart.Tick{At: float64(i), Label: v})
+	}
+	for _, set := range together(rows, func(r row) string { return r.variant() + unitRate(r, unit) }) {
+		line := chart.Curve{Name: set[0].variant(), Style: chart.Of(set[0].variant()), Path: true}
+		for _, r := range set {
+			rounds := r.samples(unit)
+			if len(rounds) == 0 || unit == stats.UnitEventsPerSec && r.paced() {
+				continue
+			}
+			s := sample(rounds)
+			q := chart.Point{Y: s.Median, Lo: s.Lo, Hi: s.Hi, Mark: true}
+			at := []string{r.throughput.Label(knob)}
+			if at[0] == "" {
+				at = values
+			}
+			for _, v := range at {
+				q.X = float64(slices.Index(values, v))
+				q.Tip = fmt.Sprintf("%s %s at %s %s%s, %s", format(s.Median), lines.Y.Label, knob, v, unitRate(r, unit), r.verdict(0))
 				line.Points = append(line.Points, q)
 			}
-			c.Curves = append(c.Curves, line)
-			// Figures of 0 have no place on a logarithmic axis.
-			c.Y.Log = c.Y.Log && !slices.ContainsFunc(line.Points, func(q chart.Point) bool { return q.Y <= 0 })
+			lines.Y.Log = lines.Y.Log && s.Median > 0
 		}
-		c.Y.Zero = !c.Y.Log
-		p.add(c, figure{Kind: "surface", Title: first.Y + " " + value,
-			Caption: "Medians of the rounds, and their 95 % confidence intervals where there are rounds enough. Invalid cells are not drawn."},
-			first.Unit+" over "+first.X+", a curve for each variant, where "+first.Y+" is "+value+".")
+		slices.SortStableFunc(line.Points, func(a, b chart.Point) int { return cmp.Compare(a.X, b.X) })
+		if len(line.Points) > 0 {
+			lines.Curves = append(lines.Curves, line)
+			p.entry(line.Name, line.Style)
+		}
 	}
+	lines.Y.Zero = !lines.Y.Log
+	p.add(lines, figure{Kind: "sweep", Title: unitTitle(unit) + " over " + knob,
+		Caption: "Medians of the rounds, and their 95 % confidence intervals where there are rounds enough. Invalid cells are not drawn."},
+		unitTitle(unit)+" over "+knob+", a curve for each variant.")
+}
+
+// unitTitle names a unit of bench.txt on an axis.
+func unitTitle(unit string) string {
+	if unit == stats.UnitP99 {
+		return "p99"
+	}
+	return unit
+}
+
+func ratesOf(rows []row) (rates []string) {
+	for _, r := range rows {
+		rates = append(rates, r.rate())
+	}
+	return rates
+}
+
+// unitRate names the rate of a row in figures that depend on it.
+func unitRate(r row, unit string) string {
+	if unit == stats.UnitP99 {
+		return " " + rateTitle(r.rate())
+	}
+	return ""
 }

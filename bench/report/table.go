@@ -181,6 +181,41 @@ func (t table) fitted(indent string, most int) string {
 	return strings.Join(blocks, "\n")
 }
 
+// pageColumns is the number of columns that a page of 1200 px shows in full.
+const pageColumns = 8
+
+// Pages splits the table for the page: the labels of a row in one column, and further tables continue
+// the columns.
+func (t table) Pages() []table {
+	if len(t.Columns) <= pageColumns {
+		return []table{t}
+	}
+	first := 1 + t.labels
+	head := t.Columns[:1:1]
+	if t.labels > 0 {
+		head = append(head, column{"setting", true})
+	}
+	room := pageColumns - len(head)
+	tables := (len(t.Columns) - first + room - 1) / room
+	var out []table
+	for i := range tables {
+		from, to := first+i*(len(t.Columns)-first)/tables, first+(i+1)*(len(t.Columns)-first)/tables
+		page := table{Title: t.Title, Columns: slices.Concat(head, t.Columns[from:to]), labels: len(head) - 1, judged: t.judged}
+		if i > 0 {
+			page.Title += ", continued"
+		}
+		for _, r := range t.Rows {
+			line := r[:1:1]
+			if t.labels > 0 {
+				line = append(line, strings.Join(slices.DeleteFunc(slices.Clone(r[1:first]), func(s string) bool { return s == chart.None }), ", "))
+			}
+			page.add(append(line, r[from:to]...)...)
+		}
+		out = append(out, page)
+	}
+	return out
+}
+
 // wrap breaks a text into lines at spaces.
 func wrap(text string, width int) []string {
 	var lines []string

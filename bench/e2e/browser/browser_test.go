@@ -150,7 +150,6 @@ func (b *tab) save(name string, data []byte) {
 var (
 	fixtureImpls = []string{"clientgo-realfifo-batch", "cond", "ring", "sharded"}
 	lossy        = "lossy"
-	fixtureRates = []string{"10000", "50000", "200000"}
 )
 
 // fixture returns the page that the tests of bench/report render.

@@ -2,6 +2,7 @@ package browser
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -18,15 +19,15 @@ import (
 
 // drawn describes a figure of the page from the browser's DOM.
 type drawn struct {
-	Kind, Choice string
-	Series       []string
-	Points       int
-	Wide, High   float64
-	Rows         int
+	Kind       string
+	Series     []string
+	Points     int
+	Wide, High float64
+	Rows       int
 }
 
 const figures = `[...document.querySelectorAll("figure")].map(f => ({
-	kind: f.dataset.kind, choice: f.dataset.choice || "",
+	kind: f.dataset.kind,
 	series: [...new Set([...f.querySelectorAll("svg [data-series]")].map(g => g.dataset.series))],
 	points: f.querySelectorAll("svg .pt").length,
 	wide: f.querySelector("svg").getBoundingClientRect().width,
@@ -43,12 +44,11 @@ func TestCharts(t *testing.T) {
 		count  int
 		series []string
 	}
-	rates := len(fixtureRates)
 	// Charts of the fixture's first panel. Lists show a broken variant as "invalid", and
 	// it has no curve.
 	first := map[string]want{
-		"throughput": {1, all}, "cpu": {1, all}, "rate": {1, sound}, "quantiles": {rates, all}, "distribution": {rates, sound},
-		"stages": {rates, all}, "depth": {rates, sound}, "storm": {rates, sound},
+		"throughput": {1, all}, "cpu": {1, all}, "rate": {1, sound}, "quantiles": {1, all}, "distribution": {1, sound},
+		"stages": {1, all}, "depth": {1, sound}, "storm": {1, sound},
 	}
 	got := map[string][]drawn{}
 	for _, f := range eval[[]drawn](b, strings.Replace(figures, "document", `document.getElementById("c1")`, 1)) {
@@ -60,10 +60,10 @@ func TestCharts(t *testing.T) {
 		}
 		for _, f := range got[kind] {
 			if !slices.Equal(f.Series, w.series) {
-				t.Errorf("%s %s has series %v, want %v", kind, f.Choice, f.Series, w.series)
+				t.Errorf("%s has series %v, want %v", kind, f.Series, w.series)
 			}
 			if f.Points == 0 || f.Rows == 0 {
-				t.Errorf("%s %s has %d figures and %d rows in its table", kind, f.Choice, f.Points, f.Rows)
+				t.Errorf("%s has %d figures and %d rows in its table", kind, f.Points, f.Rows)
 			}
 		}
 	}
@@ -73,7 +73,7 @@ func TestCharts(t *testing.T) {
 		}
 	}
 	for section, w := range map[string]want{
-		"knees": {1, sound[:3]}, "scaling": {2, nil}, "surfaces": {3, sound[:2]},
+		"knees": {1, sound[:3]}, "scaling": {2, nil}, "answer": {4, nil},
 	} {
 		figs := eval[[]drawn](b, strings.Replace(figures, "document", `document.getElementById("`+section+`")`, 1))
 		if len(figs) != w.count {
@@ -83,13 +83,69 @@ func TestCharts(t *testing.T) {
 			if w.series != nil && !slices.Equal(f.Series, w.series) {
 				t.Errorf("%s: series %v, want %v", section, f.Series, w.series)
 			}
-			if f.Points == 0 || f.Wide < 200 || f.High < 100 {
+			if f.Points == 0 || f.Wide < 200 || f.High < 80 {
 				t.Errorf("%s: %+v", section, f)
 			}
 		}
 	}
 	b.sound()
 	b.keep("light.png")
+}
+
+// TestFirstScreen checks what a reader sees before he scrolls: the winner, its ratio and its verdict. At
+// 1200 px nothing is cut off, even with all tables open, and every chart names its axes.
+func TestFirstScreen(t *testing.T) {
+	b := open(t, fixture(t), chromedp.EmulateViewport(1200, 900))
+	seen := eval[string](b, `[...document.querySelectorAll("#answer p, #answer text, #answer .marks li")].filter(e => {
+		const r = e.getBoundingClientRect(); return r.height > 0 && r.bottom < innerHeight;
+	}).map(e => e.textContent).join("\n")`)
+	for _, want := range []string{"ring, the best of 3 variants, handles 6.81× the events per CPU second", "lossy is out (invalid: lost)", "6.81× (6.81×–6.81×)", "noisy", "invalid: lost", "An event costs ring"} {
+		if !strings.Contains(seen, want) {
+			t.Errorf("the first screen lacks %q:\n%s", want, seen)
+		}
+	}
+	b.do(chromedp.Evaluate(`for (const d of document.querySelectorAll("details")) d.open = true`, nil))
+	if n := eval[int](b, `document.documentElement.scrollWidth - document.documentElement.clientWidth`); n > 0 {
+		t.Errorf("the page is %d px too wide", n)
+	}
+	for _, cut := range eval[[]string](b, `[...document.querySelectorAll("main > section > .tables .scroll, #answer .answer > .more .scroll")].filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.getAttribute("aria-label"))`) {
+		t.Errorf("the table %q is cut off", cut)
+	}
+	for _, chart := range eval[[]string](b, `[...document.querySelectorAll("figure")].filter(f => {
+		const names = [...f.querySelectorAll("svg .axis-label")].map(e => e.textContent.trim());
+		return !names.length || names.some(n => !n) || !f.querySelector("svg .tick");
+	}).map(f => f.id)`) {
+		t.Errorf("%s has an axis without a name or values", chart)
+	}
+	b.sound()
+}
+
+var (
+	reportFile = flag.String("report", "", "report.html to take pictures of")
+	pictures   = flag.String("pictures", "", "folder of the pictures")
+)
+
+// TestPictures takes the pictures of the guide: the first screen of a report (docs/results.md).
+func TestPictures(t *testing.T) {
+	if *reportFile == "" {
+		t.Skip("no -report")
+	}
+	html, err := os.ReadFile(*reportFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, p := range map[string]struct {
+		wide, high int64
+		theme      string
+	}{"report.png": {1600, 800, "light"}, "report-dark.png": {1600, 800, "dark"}, "report-360.png": {360, 900, "light"}} {
+		b := open(t, html, chromedp.EmulateViewport(p.wide, p.high))
+		var png []byte
+		b.do(chromedp.Evaluate(fmt.Sprintf(`document.documentElement.dataset.theme = %q`, p.theme), nil), chromedp.CaptureScreenshot(&png))
+		if err := os.WriteFile(filepath.Join(*pictures, name), png, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		b.sound()
+	}
 }
 
 // TestPublished checks that published reports draw their figures.
@@ -140,24 +196,6 @@ func TestLegend(t *testing.T) {
 	b.do(chromedp.Focus(ring, chromedp.ByQuery), chromedp.KeyEvent(" "))
 	if n := visible("c1"); n != before {
 		t.Errorf("%d curves of ring after the space bar, want %d", n, before)
-	}
-	b.sound()
-}
-
-// TestPaces checks that the chart of exactly one pace is visible, and that the arrow keys
-// change the pace.
-func TestPaces(t *testing.T) {
-	b := open(t, fixture(t))
-	shown := func() []string {
-		return eval[[]string](b, `[...new Set([...document.querySelectorAll("#c1 figure[data-choice]")].filter(f => f.offsetParent).map(f => f.dataset.choice))]`)
-	}
-	last := fixtureRates[len(fixtureRates)-1]
-	if got := shown(); !slices.Equal(got, []string{last}) {
-		t.Errorf("initially shown %v, want %s", got, last)
-	}
-	b.do(chromedp.Focus(`#c1 .choices input:checked`, chromedp.ByQuery), chromedp.KeyEvent(kb.ArrowLeft))
-	if got := shown(); !slices.Equal(got, fixtureRates[1:2]) {
-		t.Errorf("%v are shown after the arrow key, want %v", got, fixtureRates[1:2])
 	}
 	b.sound()
 }
@@ -227,7 +265,7 @@ func TestThemes(t *testing.T) {
 	b.sound()
 }
 
-// TestPrint checks the printed page: no controls, all paces, all panels, light theme.
+// TestPrint checks the printed page: no controls, all tables, light theme.
 func TestPrint(t *testing.T) {
 	b := open(t, fixture(t))
 	b.do(chromedp.Evaluate(`document.documentElement.dataset.theme = "dark"`, nil))
@@ -249,7 +287,7 @@ func TestPrint(t *testing.T) {
 	if got := eval[string](b, `getComputedStyle(document.querySelector("h1")).color`); got != "rgb(23, 27, 33)" {
 		t.Errorf("printed in %s", got)
 	}
-	for _, gone := range []string{"nav", "#theme", ".choices"} {
+	for _, gone := range []string{"nav", "#theme"} {
 		if eval[bool](b, `document.querySelector("`+gone+`").offsetParent !== null`) {
 			t.Errorf("%s is printed", gone)
 		}
@@ -266,7 +304,7 @@ func TestWithoutScript(t *testing.T) {
 	b := open(t, fixture(t), emulation.SetScriptExecutionDisabled(true))
 	b.do(emulation.SetScriptExecutionDisabled(false))
 	for what, count := range map[string]string{
-		"charts are hidden":           `[...document.querySelectorAll("details.panel[open] figure")].filter(f => !f.offsetParent).length`,
+		"charts are hidden":           `[...document.querySelectorAll("figure")].filter(f => !f.offsetParent).length`,
 		"useless controls are shown":  `[...document.querySelectorAll(".scripted")].filter(f => f.offsetParent).length`,
 		"figures are without a title": `[...document.querySelectorAll("figure .pt")].filter(p => !p.querySelector("title")).length`,
 	} {
@@ -361,7 +399,7 @@ func TestAccessible(t *testing.T) {
 		t.Errorf("the first stop is %q", got)
 	}
 	b.do(chromedp.KeyEvent(kb.Enter))
-	if got := eval[string](b, `location.hash`); got != "#verdict" {
+	if got := eval[string](b, `location.hash`); got != "#answer" {
 		t.Errorf("the skip link leads to %q", got)
 	}
 	b.sound()

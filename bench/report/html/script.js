@@ -1,5 +1,5 @@
-// Adds to the page what it can do without: the theme, the switches of series and
-// rates, and what a pointer or the arrow keys point at.
+// Adds to the page what it can do without: the theme, the switches of series,
+// and what a pointer or the arrow keys point at.
 (() => {
   "use strict";
   const $ = (selector, from = document) => [...from.querySelectorAll(selector)];
@@ -66,19 +66,6 @@
     });
   }
 
-  // Of charts that differ in their rate, one is shown; in print, all are.
-  for (const fieldset of $(".choices")) {
-    const panel = fieldset.closest(".panel");
-    const inputs = $("input", fieldset);
-    const choose = (value) => {
-      for (const f of $("[data-choice]", panel)) f.classList.toggle("away", f.dataset.choice !== value);
-      unpoint();
-    };
-    for (const input of inputs) input.addEventListener("change", () => choose(input.value));
-    inputs[inputs.length - 1].checked = true;
-    choose(inputs[inputs.length - 1].value);
-  }
-
   const shown = (plot) => $(".pt[data-tip]", plot).filter((pt) => !pt.closest(".off"));
 
   for (const plot of $(".plot")) {
@@ -127,13 +114,7 @@
   }
   addEventListener("scroll", () => { if (here) place(); }, { passive: true });
 
-  // A link into a closed panel opens it; print has all open but the charts' tables.
-  const reveal = () => {
-    const panel = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
-    if (panel instanceof HTMLDetailsElement) panel.open = true;
-  };
-  addEventListener("hashchange", reveal);
-  reveal();
+  // Print has all open but the charts' tables.
   let closed = [];
   addEventListener("beforeprint", () => {
     closed = $("details:not(.data):not([open])");

@@ -1,0 +1,284 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"watchlab/bench/chart"
+	"watchlab/bench/lab"
+	"watchlab/bench/stats"
+)
+
+// answer is the first screen of the page for a family: the sentence of [Brief], a chart that shows it, and
+// the cost.
+type answer struct {
+	*family
+	Evidence, Cost string
+	Panel          panel
+}
+
+func answers(all []*family) (out []answer) {
+	for i, f := range all {
+		a := answer{family: f, Panel: panel{ID: fmt.Sprintf("answer-%d", i+1)}}
+		switch {
+		case f.top != nil:
+			a.Evidence, a.Cost = f.evidence(), f.cost()
+			a.draw(withBase(f.top.rows), f.best)
+		case len(f.knees) > 0:
+			drawHeld(&a.Panel, f.knees, f.all)
+		case slices.ContainsFunc(f.groups[0].rows, func(r row) bool { return !r.baseline }):
+			a.draw(f.groups[0].rows, f.groups[0].rows[0])
+		}
+		out = append(out, a)
+	}
+	return out
+}
+
+// withBase adds the baseline of rows, which may lack a knob that they have.
+func withBase(rows []row) []row {
+	for _, r := range rows {
+		if r.base != nil && !slices.ContainsFunc(rows, func(other row) bool { return other.variant() == r.base.variant() }) {
+			return append([]row{*r.base}, rows...)
+		}
+	}
+	return rows
+}
+
+// evidence says how sure the answer is.
+func (f *family) evidence() string {
+	text := fmt.Sprintf("`%s` over `%s`: ", f.best.variant(), f.best.base.variant())
+	text += span(f.gain.Comparison) + " " + f.gain.unit
+	if a := f.best.against(stats.UnitEventsPerSec); a.why == "" && f.gain.unit == perCPU {
+		text += ", " + span(a.Comparison) + " events/s"
+	}
+	if f.best.wait.Count >= 100 && f.best.base.wait.Count >= 100 && f.best.rate() == f.best.base.rate() {
+		text += fmt.Sprintf(", p99 %s against %s %s", chart.Nanoseconds(float64(f.best.wait.P99)), chart.Nanoseconds(float64(f.best.base.wait.P99)), rateTitle(f.best.rate()))
+	}
+	counts := map[lab.Status]int{}
+	all := 0
+	for _, r := range withBase(f.top.rows) {
+		for _, c := range r.cells() {
+			counts[c.Verdict.Status]++
+			all++
+		}
+	}
+	var verdicts []string
+	for _, s := range severity {
+		if n := counts[s]; n == all {
+			verdicts = append(verdicts, fmt.Sprintf("all %s %s", lab.Plural(all, "cell"), s))
+		} else if n > 0 {
+			verdicts = append(verdicts, fmt.Sprintf("%d %s", n, s))
+		}
+	}
+	return text + "; " + strings.Join(verdicts, ", ") + "; " + lab.Plural(len(f.best.samples(stats.UnitEventsPerSec)), "round") + " each."
+}
+
+// span writes a ratio with its interval.
+func span(c stats.Comparison) string {
+	if c.Lo > 0 {
+		return fmt.Sprintf("%s (%s–%s)", chart.Times(c.Ratio), chart.Times(c.Lo), chart.Times(c.Hi))
+	}
+	return ratio(c)
+}
+
+// cost compares what an event costs the best variant and its baseline.
+func (f *family) cost() string {
+	of := func(r row) string {
+		var parts []string
+		add := func(unit, format string, write func(float64) string) {
+			if text := r.median(unit, write); text != chart.None {
+				parts = append(parts, fmt.Sprintf(format, text))
+			}
+		}
+		add(r.cpu(), "%s of CPU", chart.Nanoseconds)
+		add(stats.UnitAllocsPerOp, "%s allocations", chart.Number)
+		add(stats.UnitBytesPerOp, "%sB", chart.Bytes)
+		return fmt.Sprintf("`%s` %s", r.variant(), strings.Join(parts, ", "))
+	}
+	return "An event costs " + of(f.best) + "; " + of(*f.best.base) + "."
+}
+
+// draw draws the ratio of each variant to the baseline, and p99 beside it.
+func (a *answer) draw(rows []row, best row) {
+	unit, base := a.gain.unit, "the baseline"
+	if best.base != nil {
+		base = best.base.variant()
+	}
+	along := chart.Axis{Label: cmp.Or(unit, perCPU) + ", × of " + base, Log: true, Format: chart.Ratio}
+	c := chart.Rows{Axis: along, Columns: chart.IntervalColumns(along), Rule: 1}
+	for _, r := range rows {
+		c.Rows = append(c.Rows, gainRow(r, along, unit))
+	}
+	a.Panel.add(c, figure{Kind: "answer", Title: "Ratio to " + base,
+		Caption: "Right of the line is better. The line through a mark is its 95 % confidence interval."},
+		"Ratio of each variant to the baseline on a logarithmic axis, as a mark with its interval.")
+	a.drawP99(rows)
+	a.Panel.Marks = marks(rows)
+}
+
+// gainRow shows the gain of a row.
+func gainRow(r row, along chart.Axis, unit string) chart.Row {
+	line := chart.Row{Name: r.variant(), Style: chart.Of(r.variant())}
+	g := r.gain()
+	switch {
+	case r.broken():
+		line.Note = r.worst().Verdict.Short()
+	case r.baseline && len(r.fast) == 0:
+		line.Note = "baseline, " + r.throughput.Verdict.Short()
+	case r.baseline:
+		line.Note = "baseline"
+		return chart.Interval(line, along, chart.Sample{Median: 1}, r.form(), "baseline, "+r.verdict(0))
+	case g.why != "":
+		line.Note = g.why
+	case g.unit != unit:
+		line.Note = "no CPU time was measured"
+	default:
+		line.Note = span(g.Comparison)
+		if g.same() {
+			line.Note = "no difference " + strings.TrimPrefix(line.Note, chart.Times(g.Ratio)+" ")
+		}
+		return chart.Interval(line, along, chart.Sample{Median: g.Ratio, Lo: g.Lo, Hi: g.Hi}, r.form(), span(g.Comparison)+" "+unit+", "+r.verdict(0))
+	}
+	return chart.Interval(line, along, chart.Sample{}, chart.Missing, line.Note)
+}
+
+// form returns the form of a row's mark.
+func (r row) form() chart.Verdict {
+	switch g := r.gain(); {
+	case r.broken() || len(r.fast) == 0:
+		return chart.Missing
+	case g.why == "" && !g.Testable:
+		return chart.Untested
+	case r.throughput.Verdict.Status == lab.Noisy:
+		return chart.Noisy
+	}
+	return chart.Sure
+}
+
+// marks explains the forms of the marks of rows.
+func marks(rows []row) (out []mark) {
+	for v, name := range []string{"valid", "noisy", tooFew, "no figure"} {
+		verdict := chart.Verdict(v)
+		if slices.ContainsFunc(rows, func(r row) bool {
+			return r.form() == verdict || verdict == chart.Missing && !r.baseline && r.gain().why != ""
+		}) {
+			out = append(out, mark{chart.VerdictKey(verdict), name})
+		}
+	}
+	return out
+}
+
+// drawP99 draws p99 at a fixed rate.
+func (a *answer) drawP99(rows []row) {
+	rows = slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return r.wait.Count < 100 && !r.broken() })
+	var rates []string
+	for _, r := range rows {
+		if !r.broken() {
+			rates = append(rates, r.rate())
+		}
+	}
+	if rates = distinct(rates); len(rates) == 0 {
+		return
+	}
+	along := chart.Axis{Label: "p99", Log: true, Format: chart.Time}
+	if len(rates) == 1 {
+		along.Label += " " + rateTitle(rates[0])
+	}
+	c := chart.Rows{Axis: along, Columns: chart.IntervalColumns(along)}
+	for _, r := range rows {
+		line := chart.Row{Name: r.variant(), Style: chart.Of(r.variant()), Note: r.worst().Verdict.Short()}
+		s := chart.Sample{}
+		form := chart.Missing
+		if !r.broken() {
+			s.Median, form = float64(r.wait.P99), r.form()
+			line.Note = chart.Nanoseconds(s.Median)
+			if len(rates) > 1 {
+				line.Note += " @" + r.rate()
+			}
+			if x := r.ratio(stats.UnitP99); x != chart.None {
+				line.Note += "  " + x
+			}
+			if values := r.samples(stats.UnitP99); len(values) > 1 {
+				s.Lo, s.Hi = min(slices.Min(values), s.Median), max(slices.Max(values), s.Median)
+			}
+		}
+		c.Rows = append(c.Rows, chart.Interval(line, along, s, form, line.Note))
+	}
+	a.Panel.add(c, figure{Kind: "tail", Title: "Latency at a fixed rate",
+		Caption: "Left is better. p99 of all rounds; the line goes from the smallest round to the largest."},
+		"99th percentile of each variant's latency on a logarithmic axis, as a mark with the range of the rounds.")
+}
+
+// kneesOf returns the knees of the first setting that the rows belong to, the highest first.
+func kneesOf(o run, rows []row) []stats.Knee {
+	var all []stats.Knee
+	for _, k := range o.Knees {
+		if slices.ContainsFunc(rows, func(r row) bool { return r.throughput.NameWithout("rate") == k.Cell }) {
+			all = append(all, k)
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	first := together(all, func(k stats.Knee) string { return rowNamed(k.Cell, "").throughput.NameWithout("impl") + objective(k) })[0]
+	slices.SortStableFunc(first, func(a, b stats.Knee) int { return cmp.Compare(b.Held, a.Held) })
+	return first
+}
+
+// isBaseline reports whether a variant is the baseline of rows.
+func isBaseline(rows []row, impl string) bool {
+	return slices.ContainsFunc(rows, func(r row) bool { return r.throughput.Baseline && r.variant() == impl })
+}
+
+// kneeAnswer says who holds the objective up to the highest rate.
+func kneeAnswer(knees []stats.Knee, rows []row) string {
+	best := knees[0]
+	if best.Held <= 0 {
+		return fmt.Sprintf("no variant of %d holds %s at any rate.", len(knees), objective(best))
+	}
+	text := fmt.Sprintf("`%s` holds %s up to the highest rate of %s, %s events/s", best.Impl, objective(best), lab.Plural(len(knees), "variant"), chart.Decimal(best.Held))
+	wanted := func(k stats.Knee) bool { return isBaseline(rows, k.Impl) }
+	if isBaseline(rows, best.Impl) {
+		wanted = func(k stats.Knee) bool { return !upstream(k.Impl) && k.Impl != best.Impl }
+	}
+	at := slices.IndexFunc(knees, wanted)
+	if at < 0 || knees[at].Held <= 0 {
+		return text + "."
+	}
+	other := knees[at]
+	text += fmt.Sprintf(": %s of `%s` (%s)", chart.Times(best.Held/other.Held), other.Impl, chart.Decimal(other.Held))
+	if lo, _ := best.Interval(); lo > 0 {
+		if _, hi := other.Interval(); hi > 0 && hi >= lo {
+			text += "; their intervals overlap"
+		}
+	}
+	return text + "."
+}
+
+// drawHeld draws the highest rate within the objective of each variant.
+func drawHeld(p *panel, knees []stats.Knee, rows []row) {
+	along := chart.Axis{Label: "events/s within " + objective(knees[0]), Log: true, Format: chart.Count}
+	c := chart.Rows{Axis: along, Columns: chart.IntervalColumns(along)}
+	for _, k := range knees {
+		line := chart.Row{Name: k.Impl, Style: chart.Of(k.Impl), Note: "none"}
+		s, form := chart.Sample{Median: k.Held}, chart.Sure
+		if lo, hi := k.Interval(); lo > 0 && hi > 0 {
+			s.Lo, s.Hi = lo, hi
+		}
+		if k.Held > 0 {
+			line.Note = chart.Decimal(k.Held)
+		}
+		if isBaseline(rows, k.Impl) {
+			line.Note += "  baseline"
+		}
+		if limit := kneeLimits[k.Limit]; k.Limit != "latency" {
+			line.Note, form = line.Note+"; limit: "+limit, chart.Untested
+		}
+		c.Rows = append(c.Rows, chart.Interval(line, along, s, form, line.Note+" events/s"))
+	}
+	p.add(c, figure{Kind: "answer", Title: "Highest rate within " + objective(knees[0]),
+		Caption: "Right is better. The line goes from the rate that all rounds hold to the one that none holds. A hollow mark may hold more."},
+		"The highest rate at which each variant holds the objective, on a logarithmic axis.")
+}

@@ -1,0 +1,171 @@
+package report_test
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"watchlab/bench/lab"
+	"watchlab/bench/report"
+	"watchlab/bench/stats"
+)
+
+// made is a run of three variants and their baseline in one pipeline, as each outcome of the test changes it.
+func made(change func(cells []lab.CellResult), factor float64, verdict lab.Verdict) *lab.Outcome {
+	const baseline = "clientgo-informer"
+	var cells []lab.CellResult
+	for i, impl := range []string{baseline, "cond", "ring", "channel"} {
+		f := []float64{1, 0.9 * factor, factor, 0.8 * factor}[i]
+		for _, rate := range []string{lab.Unpaced, "5000"} {
+			cells = append(cells, played{"informer", "memory", "gang", impl, rate, 3e5 * f, 3600 / f, 12, verdict, 6}.cell(baseline))
+		}
+	}
+	for i := range cells {
+		cells[i].Class = "order total"
+	}
+	if change != nil {
+		change(cells)
+	}
+	return firstRun(lab.ComparisonResult{Family: "deltafifo", Title: "informer", Cells: cells})
+}
+
+// invalidate gives cells of a variant a verdict, which drops their figures.
+func invalidate(cells []lab.CellResult, impl string, cause lab.Cause) {
+	for i := range cells {
+		if c := &cells[i]; impl == "" || c.Impl() == impl {
+			c.Verdict, c.Rounds, c.Latency = lab.Verdict{Status: lab.Invalid, Cause: cause}, nil, nil
+		}
+	}
+}
+
+// TestAnswer checks the first sentence of the page and the verdicts of its chart for seven outcomes.
+func TestAnswer(t *testing.T) {
+	noisy := lab.Verdict{Status: lab.Noisy}
+	for name, tc := range map[string]struct {
+		run      *lab.Outcome
+		sentence string
+		notes    []string // of the chart's rows, in their order
+	}{
+		"clear winner": {
+			made(nil, 2, lab.Verdict{}),
+			"Under storm gang an informer on ring, the best of 3 variants, handles 2.00× the events per CPU second of client-go's, with no difference in p99 at 5000 events/s.",
+			[]string{"baseline", `1\.80× \(1\.\d+×–1\.\d+×\)`, `2\.00× \(1\.\d+×–2\.\d+×\)`, `1\.60× \(.*\)`},
+		},
+		"no difference": {
+			made(func(cells []lab.CellResult) {}, 1, lab.Verdict{}),
+			"Under storm gang an informer on ring, the best of 3 variants, shows no difference from client-go's in events per CPU second, with no difference in p99 at 5000 events/s.",
+			[]string{"baseline", `0\.90× .*`, `no difference \(0\.\d+×–1\.\d+×\)`, `0\.80× .*`},
+		},
+		"all noisy": {
+			made(nil, 2, noisy),
+			"Under storm gang an informer on ring, the best of 3 variants, handles 2.00× the events per CPU second of client-go's (all rounds are noisy), with no difference in p99 at 5000 events/s.",
+			[]string{"baseline", `1\.80× .*`, `2\.00× .*`, `1\.60× .*`},
+		},
+		"baseline wins": {
+			made(nil, 0.5, lab.Verdict{}),
+			"Under storm gang client-go's wins: an informer on ring, the best of 3 variants, handles 0.50× its events per CPU second, with no difference in p99 at 5000 events/s.",
+			[]string{"baseline", `0\.45× .*`, `0\.50× .*`, `0\.40× .*`},
+		},
+		"unequal guarantees": {
+			made(func(cells []lab.CellResult) {
+				for i := range cells[2:] {
+					cells[2+i].Class = "order per-key"
+				}
+			}, 2, lab.Verdict{}),
+			"Under storm gang no variant of deltafifo is compared with a baseline (cond, ring, channel: guarantees differ from the baseline's).",
+			[]string{"baseline", "guarantees differ from the baseline&#39;s", "guarantees differ from the baseline&#39;s", "guarantees differ from the baseline&#39;s"},
+		},
+		"generator too slow": {
+			made(func(cells []lab.CellResult) { invalidate(cells, "", lab.CauseGenerator) }, 2, lab.Verdict{}),
+			"Under storm gang no variant of deltafifo is compared with a baseline (cond, ring, channel: invalid: generator (the generator fell behind its rate)).",
+			[]string{"baseline, invalid: generator", "invalid: generator", "invalid: generator", "invalid: generator"},
+		},
+		"invariant broken": {
+			made(func(cells []lab.CellResult) { invalidate(cells, "ring", lab.CauseLost) }, 2, lab.Verdict{}),
+			"Under storm gang an informer on cond, the best of 2 variants, handles 1.80× the events per CPU second of client-go's, with no difference in p99 at 5000 events/s; ring is out (invalid: lost).",
+			[]string{"baseline", `1\.80× .*`, "invalid: lost", `1\.60× .*`},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			page := html(t, tc.run)
+			lead := regexp.MustCompile(`<p class="lead">(.*?)</p>`).FindStringSubmatch(page)
+			if lead == nil || strings.ReplaceAll(lead[1], "&#39;", "'") != tc.sentence {
+				t.Errorf("%q, want %q", lead, tc.sentence)
+			}
+			_, figure, _ := strings.Cut(page, `data-kind="answer"`)
+			figure, _, _ = strings.Cut(figure, "</figure>")
+			notes := regexp.MustCompile(`class="row-note">(.*?)<`).FindAllStringSubmatch(figure, -1)
+			if len(notes) != len(tc.notes) {
+				t.Fatalf("notes %q, want %q", notes, tc.notes)
+			}
+			for i, want := range tc.notes {
+				if !regexp.MustCompile("^" + want + "$").MatchString(notes[i][1]) {
+					t.Errorf("note %q, want %q", notes[i][1], want)
+				}
+			}
+		})
+	}
+}
+
+// TestSweep: a sweep is one chart over its knob, the baseline with it even if it lacks another knob; the
+// ratios of the sentence are to that baseline.
+func TestSweep(t *testing.T) {
+	const baseline = "clientgo-realfifo"
+	var cells []lab.CellResult
+	for i, skew := range []string{"uniform", "zipf:0.8", "zipf:1.5"} {
+		for _, batch := range []string{"", "10", "100"} {
+			p := played{"queue", "memory", "hotkey", baseline, lab.Unpaced, 2e6 / float64(i+1), 500 * float64(i+1), 3, lab.Verdict{}, 6}
+			if batch != "" {
+				p.impl, p.perSecond, p.cpu = "ring", 1e7, 100
+			}
+			c := p.cell(baseline)
+			c.Labels = append(c.Labels, lab.Label{Key: "skew", Value: skew})
+			if batch != "" {
+				c.Labels = append(c.Labels, lab.Label{Key: "batch", Value: batch})
+			}
+			cells = append(cells, c)
+		}
+	}
+	page := html(t, firstRun(lab.ComparisonResult{Family: "deltafifo", Title: "over skew, over batch", Cells: cells}))
+	if want := "the queue alone on ring (skew zipf:1.5, batch 10) handles 15.0× the events per CPU second of client-go&#39;s"; !strings.Contains(page, want) {
+		t.Errorf("%q is missing in %s", want, regexp.MustCompile(`<p class="lead">.*?</p>`).FindString(page))
+	}
+	charts := strings.Split(page, `data-kind="sweep"`)[1:]
+	if len(charts) != 2 {
+		t.Fatalf("%d charts, want one for each batch", len(charts))
+	}
+	for _, c := range charts {
+		c, _, _ = strings.Cut(c, "</figure>")
+		for _, want := range []string{`data-series="ring"`, `data-series="` + baseline + `"`, ">skew<", ">uniform<", ">zipf:1.5<", "k events/s at skew zipf:1.5"} {
+			if !strings.Contains(c, want) {
+				t.Errorf("a chart lacks %s", want)
+			}
+		}
+	}
+}
+
+// TestKneeAnswer: a search for knees is answered by the highest rate within the objective.
+func TestKneeAnswer(t *testing.T) {
+	var cells []lab.CellResult
+	o := firstRun()
+	for i, impl := range []string{"clientgo-realfifo", "ring", "cond"} {
+		k := stats.Knee{Impl: impl, Objective: stats.Objective{Unit: stats.UnitP99, Most: time.Millisecond}, Limit: "latency", Held: []float64{27e3, 22e3, 20e3}[i]}
+		for _, rate := range []string{"16000", "2000"} {
+			c := played{"queue", "memory", "ceiling", impl, rate, 2e3, 100, 1, lab.Verdict{}, 5}.cell("clientgo-realfifo")
+			k.Cell = c.NameWithout("rate")
+			cells = append(cells, c)
+		}
+		o.Knees = append(o.Knees, k)
+	}
+	o.Comparisons = []lab.ComparisonResult{{Family: "deltafifo", Title: "knee", Cells: cells}}
+	page := html(t, o)
+	want := "Under storm ceiling `clientgo-realfifo` holds p99 ≤ 1ms up to the highest rate of 3 variants, 27.00k events/s: 1.23× of `ring` (22.00k)."
+	if !strings.Contains(page, `<p class="lead">`+strings.ReplaceAll(want, "`", "")) {
+		t.Errorf("%q is missing in %s", want, regexp.MustCompile(`<p class="lead">.*?</p>`).FindString(page))
+	}
+	var b strings.Builder
+	if err := report.Brief(&b, o); err != nil || !strings.Contains(strings.Join(strings.Fields(b.String()), " "), want) {
+		t.Errorf("the terminal says something else: %v\n%s", err, &b)
+	}
+}
