@@ -114,14 +114,15 @@ func columnUnits(columns []column) (units []string) {
 	return units
 }
 
-// beside returns panels with lines of one unit, next to each other, that have axes of their own: they would
+// beside returns panels with lines or heat maps of one unit, next to each other, that have axes of their own: they would
 // look alike and not be. Places are those of Place.
 func (d dashboard) beside() (wrong []string) {
 	all := d.Place()
 	for i, a := range all {
 		for _, b := range all[i+1:] {
 			shared := a.Min != nil && a.Max != nil && b.Min != nil && b.Max != nil && *a.Min == *b.Min && *a.Max == *b.Max && a.Log == b.Log
-			if a.Kind == timeSeries && b.Kind == timeSeries && a.Y == b.Y && a.Unit == b.Unit && !shared {
+			drawn := a.Kind == b.Kind && (a.Kind == timeSeries || a.Kind == heatmap)
+			if drawn && a.Y == b.Y && a.Unit == b.Unit && !shared {
 				wrong = append(wrong, fmt.Sprintf("panels %q and %q: one unit, two axes", a.Title, b.Title))
 			}
 		}
