@@ -20,7 +20,6 @@ const nasty = `<script>alert("x")</script> & 'y'`
 func charts() map[string]Chart {
 	a := Axis{Label: nasty, Format: plain}
 	named, logs := Row{Name: nasty, Note: nasty}, Axis{Label: nasty, Log: true, Format: plain}
-	quantiles := []string{"p50", "p99", "max"}
 	return map[string]Chart{
 		"lines": Lines{X: a, Y: Axis{Label: "y", Log: true, Format: plain}, Curves: []Curve{
 			{Name: nasty, Path: true, Area: true, Points: []Point{{X: 1, Y: 10, Mark: true, Tip: nasty, Lo: 5, Hi: 20}, {X: 2, Y: 0}, {X: 3, Y: 1000, Mark: true}}},
@@ -33,9 +32,6 @@ func charts() map[string]Chart {
 		}},
 		"intervals": Rows{Axis: logs, Rule: 1, Columns: IntervalColumns(logs), Rows: []Row{
 			Interval(named, logs, Sample{Median: 2, Lo: 1.5, Hi: 3}, Noisy, nasty), Interval(Row{Name: "none", Note: "invalid"}, logs, Sample{}, Sure, nasty),
-		}},
-		"ranges": Rows{Axis: logs, Columns: quantiles, Rows: []Row{
-			Quantiles(named, logs, quantiles, []float64{1, math.NaN(), 1000}), Quantiles(Row{Name: "b"}, logs, quantiles, nil),
 		}},
 		"shares": Rows{Columns: []string{nasty, "b", "sum"}, Rows: []Row{
 			Shares(named, []string{nasty, "b"}, []float64{3, 1}, plain), Shares(Row{Name: "none"}, []string{nasty, "b"}, []float64{0, 0}, plain),
@@ -89,11 +85,9 @@ func TestSVG(t *testing.T) {
 
 // TestEmptyChart checks that a chart without figures reports it and draws no invalid numbers.
 func TestEmptyChart(t *testing.T) {
-	logs := Axis{Log: true}
 	for name, c := range map[string]Chart{
 		"lines":  Lines{Y: Axis{Log: true}, Curves: []Curve{{Points: []Point{{X: 1, Y: 0, Mark: true}}}}},
 		"bars":   Rows{Rows: []Row{Bar(Row{Name: "a"}, Axis{}, Sample{}, "")}},
-		"ranges": Rows{Rows: []Row{Quantiles(Row{}, logs, []string{"p50"}, []float64{0}), Quantiles(Row{}, logs, []string{"p50"}, nil)}},
 		"shares": Rows{Rows: []Row{Shares(Row{}, []string{"a"}, []float64{0}, plain)}},
 	} {
 		svg, ok := Draw(c, "x", "", "")
@@ -131,7 +125,6 @@ func TestTable(t *testing.T) {
 	all := charts()
 	for name, want := range map[string][]string{
 		"bars":      {nasty, "10", "8", "12", "6", nasty},
-		"ranges":    {nasty, "1", "-", "1000"},
 		"intervals": {nasty, "2", "1.5", "3", nasty},
 		"shares":    {nasty, "3 (75.0 %)", "1 (25.0 %)", "4"},
 		"lines":     {nasty, "1", "10", "5", "20"},

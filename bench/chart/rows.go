@@ -13,7 +13,7 @@ const (
 	rulerHeight                  = 34
 )
 
-// Rows shows a row per variant: [Bar], [Interval], [Quantiles] or [Shares].
+// Rows shows a row per variant: [Bar], [Interval] or [Shares].
 type Rows struct {
 	Axis    Axis     // below the rows
 	Columns []string // of the table, after the name
@@ -51,14 +51,14 @@ func (c Rows) plot(p *picture) {
 	x, ticks := newScale(c.Axis, values, rowsLeft+inset, Width-rowsRight-inset, 6)
 	p.ticks(x, ticks, 4, c.bottom(), 14)
 	p.text(Width-rowsRight, c.Height()-4, "end", "axis-label", c.Axis.Label)
-	if c.Rule != 0 {
-		p.line(x.at(c.Rule), 4, x.at(c.Rule), c.bottom(), "ruled one")
-	}
 	for i, r := range c.Rows {
 		p.group("row series "+r.Style.class(), r.Name, func() {
 			top := float64(4 + rowHeight*i)
 			p.text(rowsLeft, top+12, "start", "row-label", Shorten(r.Name, 34))
 			p.text(Width-rowsRight, top+12, "end", "row-note", r.Note)
+			if c.Rule != 0 {
+				p.line(x.at(c.Rule), top+barTop-2, x.at(c.Rule), top+rowHeight-2, "ruled one")
+			}
 			if r.draw != nil {
 				r.draw(p, x, top+barTop)
 			}
@@ -177,39 +177,6 @@ func Interval(r Row, a Axis, s Sample, v Verdict, tip string) Row {
 			}
 		}
 		p.figure("path", fmt.Sprintf(`d="%s" class="%s pt"`, v.path(at, mid), v.class()), r.Name+": "+tip)
-	}
-	return r
-}
-
-// Quantiles shows a distribution: a line from the smallest to the largest quantile with
-// a mark for each. The names are in ascending order ("p50", "p99", "max"). A quantile with
-// too few events is missing at the end, or NaN.
-func Quantiles(r Row, a Axis, names []string, values []float64) Row {
-	r.values, r.cells = values, slices.Repeat([]string{None}, len(names))
-	shown := slices.DeleteFunc(slices.Clone(values), a.lacks)
-	if len(shown) == 0 {
-		return r
-	}
-	for i, v := range values {
-		if !a.lacks(v) {
-			r.cells[i] = a.Text(v)
-		}
-	}
-	r.draw = func(p *picture, x scale, top float64) {
-		y := top + barHeight/2
-		p.line(x.at(shown[0]), y, x.at(shown[len(shown)-1]), y, "span")
-		for i, v := range values {
-			if a.lacks(v) {
-				continue
-			}
-			// Marks grow towards the tail. The maximum is hollow, because it is a single event.
-			size, class := 2.6+float64(i)*0.8, "quantile pt"
-			if names[i] == "max" {
-				size, class = 3.4, "quantile last pt"
-			}
-			p.figure("circle", fmt.Sprintf(`class="%s" cx="%s" cy="%s" r="%s"`, class, coord(x.at(v)), coord(y), coord(size)),
-				r.Name+", "+names[i]+": "+a.Text(v))
-		}
 	}
 	return r
 }

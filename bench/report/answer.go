@@ -46,33 +46,25 @@ func withBase(rows []row) []row {
 	return rows
 }
 
-// evidence says how sure the answer is.
+// evidence counts the verdicts of the cells beside the best variant's.
 func (f *family) evidence() string {
-	text := fmt.Sprintf("`%s` over `%s`: ", f.best.variant(), f.best.base.variant())
-	text += span(f.gain.Comparison) + " " + f.gain.unit
-	if a := f.best.against(stats.UnitEventsPerSec); a.why == "" && f.gain.unit == perCPU {
-		text += ", " + span(a.Comparison) + " events/s"
-	}
-	if f.best.wait.Count >= 100 && f.best.base.wait.Count >= 100 && f.best.rate() == f.best.base.rate() {
-		text += fmt.Sprintf(", p99 %s against %s %s", chart.Nanoseconds(float64(f.best.wait.P99)), chart.Nanoseconds(float64(f.best.base.wait.P99)), rateTitle(f.best.rate()))
-	}
-	counts := map[lab.Status]int{}
-	all := 0
+	var verdicts []string
+	cells := 0
 	for _, r := range withBase(f.top.rows) {
 		for _, c := range r.cells() {
-			counts[c.Verdict.Status]++
-			all++
+			verdicts = append(verdicts, string(c.Verdict.Status))
+			cells++
 		}
 	}
-	var verdicts []string
-	for _, s := range severity {
-		if n := counts[s]; n == all {
-			verdicts = append(verdicts, fmt.Sprintf("all %s %s", lab.Plural(all, "cell"), s))
-		} else if n > 0 {
-			verdicts = append(verdicts, fmt.Sprintf("%d %s", n, s))
-		}
+	var parts []string
+	for _, set := range together(verdicts, func(s string) string { return s }) {
+		parts = append(parts, fmt.Sprintf("%d %s", len(set), set[0]))
 	}
-	return text + "; " + strings.Join(verdicts, ", ") + "; " + lab.Plural(len(f.best.samples(stats.UnitEventsPerSec)), "round") + " each."
+	if len(parts) == 1 {
+		parts[0] = "all rounds " + verdicts[0]
+	}
+	return fmt.Sprintf("`%s` over `%s` in %s: %s of %s.", f.best.variant(), f.best.base.variant(),
+		lab.Plural(len(f.best.samples(stats.UnitEventsPerSec)), "round"), strings.Join(parts, ", "), lab.Plural(cells, "cell"))
 }
 
 // span writes a ratio with its interval.
@@ -172,14 +164,9 @@ func marks(rows []row) (out []mark) {
 
 // drawP99 draws p99 at a fixed rate.
 func (a *answer) drawP99(rows []row) {
-	rows = slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return r.wait.Count < 100 && !r.broken() })
-	var rates []string
-	for _, r := range rows {
-		if !r.broken() {
-			rates = append(rates, r.rate())
-		}
-	}
-	if rates = distinct(rates); len(rates) == 0 {
+	measured := slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return r.wait.Count < 100 })
+	rates := distinct(ratesOf(measured))
+	if len(rates) == 0 {
 		return
 	}
 	along := chart.Axis{Label: "p99", Log: true, Format: chart.Time}
@@ -188,10 +175,12 @@ func (a *answer) drawP99(rows []row) {
 	}
 	c := chart.Rows{Axis: along, Columns: chart.IntervalColumns(along)}
 	for _, r := range rows {
-		line := chart.Row{Name: r.variant(), Style: chart.Of(r.variant()), Note: r.worst().Verdict.Short()}
-		s := chart.Sample{}
-		form := chart.Missing
-		if !r.broken() {
+		line := chart.Row{Name: r.variant(), Style: chart.Of(r.variant()), Note: r.latency.Verdict.Short()}
+		if r.unpaced() {
+			line.Note = "not played at this rate"
+		}
+		s, form := chart.Sample{}, chart.Missing
+		if r.wait.Count >= 100 {
 			s.Median, form = float64(r.wait.P99), r.form()
 			line.Note = chart.Nanoseconds(s.Median)
 			if len(rates) > 1 {

@@ -22,30 +22,42 @@ type run struct {
 // comparison is a comparison prepared for output.
 type comparison struct {
 	*lab.ComparisonResult
-	id    string // of its section
 	rows  []row
 	pairs []note // the A/A pairs
 	// varying are the labels whose values differ between the rows; shared are the
 	// others as key=value.
 	varying, shared []string
 	rounds          int
+	twin            bool // another comparison has the same title
 }
 
 func newRun(o *lab.Outcome) run {
 	r := run{Outcome: o}
 	for i := range o.Comparisons {
 		c := &o.Comparisons[i]
-		out := comparison{ComparisonResult: c, id: fmt.Sprintf("c%d", i+1), rows: rowsOf(c), pairs: repeats(c), rounds: cmp.Or(c.Rounds, o.Rounds)}
+		out := comparison{ComparisonResult: c, rows: rowsOf(c), pairs: repeats(c), rounds: cmp.Or(c.Rounds, o.Rounds)}
 		out.varying, out.shared = splitLabels(out.rows)
+		out.twin = len(slices.DeleteFunc(slices.Clone(o.Comparisons), func(other lab.ComparisonResult) bool {
+			return other.Family != c.Family || other.Title != c.Title
+		})) > 1
 		r.comparisons = append(r.comparisons, out)
 	}
 	return r
 }
 
+// heading names the comparison, with what its rows share if another one has its title.
+func (c comparison) heading() string {
+	heading := c.Family + ": " + c.Title
+	if c.twin {
+		heading += " (" + strings.Join(c.shared, ", ") + ")"
+	}
+	return heading
+}
+
 // section returns the tables of the comparison.
-func (c comparison) section(o *lab.Outcome) section {
+func (c comparison) section(id string, o *lab.Outcome) section {
 	s := section{
-		ID: c.id, Heading: c.Family + ": " + c.Title + partial(o), Intro: strings.Join(c.shared, ", "),
+		ID: id, Heading: c.heading() + partial(o), Intro: strings.Join(c.shared, ", "),
 		Tables: []table{c.figures()}, Noise: c.remarks(true), Cells: len(c.Cells),
 	}
 	for _, t := range []table{c.costs(), c.notes()} {

@@ -139,8 +139,8 @@ func newDocument(o *lab.Outcome, charts bool) (*document, error) {
 	d.Subtitle, d.Experiment = subtitle(o), d.experiment(o)
 	d.Sections = sweeps(o, charts)
 	r := newRun(o)
-	for _, c := range r.comparisons {
-		s := c.section(o)
+	for i, c := range r.comparisons {
+		s := c.section(fmt.Sprintf("c%d", i+1), o)
 		if charts {
 			var err error
 			if s.Panels, err = c.panels(s.ID, o); err != nil {
@@ -153,29 +153,10 @@ func newDocument(o *lab.Outcome, charts bool) (*document, error) {
 		d.Sections = append(d.Sections, shares(o.Merged))
 	}
 	d.Verdict, d.Summary, d.Losses = newVerdict(r), families(r), losses(r)
-	nameApart(d.Sections, r.comparisons)
 	if charts {
 		d.Answers = answers(d.Summary)
 	}
 	return d, nil
-}
-
-// nameApart adds what is shared in each comparison to headings that would be equal.
-func nameApart(sections []section, comparisons []comparison) {
-	for _, set := range together(comparisons, func(c comparison) string { return c.Family + ": " + c.Title }) {
-		for _, c := range set {
-			var own []string
-			for _, label := range c.shared {
-				if slices.ContainsFunc(set, func(other comparison) bool { return !slices.Contains(other.shared, label) }) {
-					own = append(own, label)
-				}
-			}
-			at := slices.IndexFunc(sections, func(s section) bool { return s.ID == c.id })
-			if at >= 0 && len(own) > 0 {
-				sections[at].Heading += " (" + strings.Join(own, ", ") + ")"
-			}
-		}
-	}
 }
 
 func startOf(o *lab.Outcome) string { return o.Started.UTC().Format("2006-01-02 15:04 MST") }

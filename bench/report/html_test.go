@@ -48,7 +48,7 @@ func TestHTMLShowsRun(t *testing.T) {
 	}
 	got := figuresOf(page)
 	for kind, want := range map[string]int{
-		"answer": 2, "tail": 2, "throughput": 1, "rate": 1, "quantiles": 2, "distribution": 2, "stages": 2, "depth": 2, "storm": 2, "knee": 1, "scaling": 2,
+		"answer": 2, "tail": 2, "throughput": 1, "rate": 1, "distribution": 2, "stages": 2, "depth": 2, "storm": 2, "knee": 1, "scaling": 2,
 	} {
 		if got[kind] != want {
 			t.Errorf("%d charts of kind %s, want %d", got[kind], kind, want)
@@ -121,7 +121,7 @@ func TestHTMLStormCurves(t *testing.T) {
 	}
 }
 
-// TestHTMLWithoutHistograms checks that the page draws quantiles but no distribution.
+// TestHTMLWithoutHistograms checks that the page draws stages but no distribution.
 func TestHTMLWithoutHistograms(t *testing.T) {
 	o := fixture()
 	for i := range o.Comparisons {
@@ -138,7 +138,7 @@ func TestHTMLWithoutHistograms(t *testing.T) {
 		}
 	}
 	got := figuresOf(html(t, o))
-	if got["distribution"] != 0 || got["quantiles"] != 2 {
+	if got["distribution"] != 0 || got["stages"] != 2 {
 		t.Errorf("charts %v", got)
 	}
 }

@@ -68,6 +68,9 @@ func TestMergedRuns(t *testing.T) {
 		for form, text := range all(t, mergedOf(tc.merged)) {
 			unwrapped := strings.Join(strings.Fields(strings.ReplaceAll(text, `\_`, "_")), " ")
 			for _, s := range tc.says {
+				if form == "html" && s == "21ms" {
+					s = `">21</td>` // the head of the column has the unit
+				}
 				if !strings.Contains(unwrapped, s) {
 					t.Errorf("%s: %s doesn't say %q", name, form, s)
 				}

@@ -76,7 +76,6 @@ func (g group) draw(p *panel) error {
 		p.Notes = append(p.Notes, fmt.Sprintf("Distributions are drawn %s, the highest rate with figures of most variants. The table has all rates.", rateTitle(rate)))
 	}
 	at := g.at(rate)
-	at.percentiles(p, rate)
 	if err := at.distribution(p, rate); err != nil {
 		return err
 	}
@@ -193,33 +192,6 @@ func (g group) latencyOverRate(p *panel) {
 	p.add(c, figure{Kind: "rate", Title: "Latency against rate",
 		Caption: "All rounds together; the line through a mark goes from the smallest round to the largest. Invalid cells are not drawn."},
 		"99th percentile of latency over the rate at which events were released, a curve for each variant; both axes are logarithmic.")
-}
-
-// percentiles draws the latency quantiles of each variant.
-func (g group) percentiles(p *panel, rate string) {
-	latency := chart.Axis{Label: "latency", Log: true, Format: chart.Time}
-	c := chart.Rows{Axis: latency, Columns: []string{"p50", "p90", "p99", "p99.9", "max"}}
-	for _, r := range g.rows {
-		line := g.label(r)
-		var values []float64
-		if r.wait.Count > 1 {
-			line.Note = ""
-			for i, d := range []time.Duration{r.wait.P50, r.wait.P90, r.wait.P99, r.wait.P999, r.wait.Max} {
-				v := math.NaN()
-				if r.wait.Count >= []uint64{2, 10, 100, 1000, 2}[i] {
-					v = float64(max(d, 1))
-				}
-				values = append(values, v)
-			}
-			if r.wait.Count >= 100 {
-				line.Note = "p99 " + chart.Nanoseconds(float64(r.wait.P99))
-			}
-		}
-		c.Rows = append(c.Rows, chart.Quantiles(line, latency, c.Columns, values))
-	}
-	p.add(c, figure{Kind: "quantiles", Title: "Latency percentiles, " + rateTitle(rate),
-		Caption: "p50, p90, p99, p99.9 as growing dots, the longest as a ring; all rounds together, only where there are events enough for the quantile."},
-		"Median, 90th, 99th and 99.9th percentile and longest latency of each variant, on a logarithmic axis.")
 }
 
 // percentileTicks are the ticks of the percentile axis. Each decade leaves a tenth of the events.

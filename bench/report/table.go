@@ -3,6 +3,7 @@ package report
 import (
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -184,9 +185,70 @@ func (t table) fitted(indent string, most int) string {
 // pageColumns is the number of columns that a page of 1200 px shows in full.
 const pageColumns = 8
 
+// multiple is a unit that a cell may have.
+type multiple struct {
+	suffix string
+	size   float64
+}
+
+// scales are the units of times and sizes, from the smallest.
+var scales = [][]multiple{
+	{{"ns", 1}, {"µs", 1e3}, {"ms", 1e6}, {"s", 1e9}},
+	{{"", 1}, {"Ki", 1 << 10}, {"Mi", 1 << 20}, {"Gi", 1 << 30}},
+}
+
+// parseFigure returns the figure of a cell in the smallest unit, and the index of its own; -1 for another text.
+func parseFigure(cell string, units []multiple) (v float64, unit int) {
+	number := strings.TrimRight(cell, "nµmsKiMG")
+	v, err := strconv.ParseFloat(number, 64)
+	unit = slices.IndexFunc(units, func(m multiple) bool { return number+m.suffix == cell })
+	if err != nil || unit < 0 {
+		return 0, -1
+	}
+	return v * units[unit].size, unit
+}
+
+// oneUnit writes the figures of a column in the unit of the smallest one, which its head names. A column
+// with other texts, or with a figure of more than five digits in that unit, stays as it is.
+func (t *table) oneUnit(column int, units []multiple) {
+	smallest, largest, all := len(units)-1, 0, 0.0
+	values := make([]float64, len(t.Rows))
+	for i, r := range t.Rows {
+		v, unit := parseFigure(r[column], units)
+		switch {
+		case r[column] == chart.None:
+			v = math.NaN()
+		case unit < 0:
+			return
+		case v > 0:
+			smallest, largest, all = min(smallest, unit), max(largest, unit), max(all, v)
+		}
+		values[i] = v
+	}
+	u := units[smallest]
+	if all == 0 || all >= 1e5*u.size || u.suffix == "" && largest == 0 {
+		return
+	}
+	if u.suffix != "" {
+		t.Columns[column].Name += ", " + u.suffix
+	}
+	for i, v := range values {
+		t.Rows[i] = slices.Clone(t.Rows[i])
+		t.Rows[i][column] = chart.Number(v / u.size)
+	}
+}
+
 // Pages splits the table for the page: the labels of a row in one column, and further tables continue
-// the columns.
+// the columns. Columns of times and sizes have one unit.
 func (t table) Pages() []table {
+	t.Columns, t.Rows = slices.Clone(t.Columns), slices.Clone(t.Rows)
+	for i, c := range t.Columns {
+		for _, units := range scales {
+			if !c.Words {
+				t.oneUnit(i, units)
+			}
+		}
+	}
 	if len(t.Columns) <= pageColumns {
 		return []table{t}
 	}
