@@ -19,9 +19,9 @@
 //
 // # Rates
 //
-// A run plays one variant at a time, so a rate over time shows a variant while it is played. Ratios
-// between variants therefore use the figures of finished cells, or all observations of the time
-// range, never two rates at one time. They compare variants of equal delivery only.
+// A run plays one variant at a time, and often for less than a scrape: throughput is the rate of events by
+// that of the time of the plays. Ratios between variants use the figures of finished cells, never two rates
+// at one time. They compare variants of equal delivery only.
 //
 // Prometheus samples, the lab counts every event: the figures of a run are those of its
 // results folder.

@@ -69,17 +69,19 @@ func mean(rate, metric, labels string, by ...string) string {
 		sum(rate, metric+"_sum", labels, by...), sum(rate, metric+"_count", labels, by...))
 }
 
-// figure is the last figure of finished cells in the time range. A run that is scraped and pushed has
-// each twice.
-func figure(metric, labels, by string) string {
-	return fmt.Sprintf("avg by (%s) (last_over_time(%s{%s}[$__range]))", by, metric, labels)
+// figure is the last figure of finished cells in the time range, without those that are invalid now. A run
+// that is scraped and pushed has each twice.
+func figure(metric, labels, comparison, cell, by string) string {
+	return fmt.Sprintf(`avg by (%s) (last_over_time(%s{%s}[$__range]) unless on (job, instance, run, %s) (last_over_time(watchlab_verdict{%s,status="invalid"}[$__range]) == 1))`,
+		by, metric, labels, cell, comparison)
 }
 
 // ratio is a figure of each row over that of the baseline with the labels alike. Upstream's informer
 // lacks the labels of stages that it has built in, store and workqueue: it is the baseline of all.
-func ratio(metric, labels, row, alike, upstream string) string {
+func ratio(metric, labels, comparison, cell, row, alike, upstream string) string {
 	over := func(by, more string) string {
-		return fmt.Sprintf(`%s / on (%s) group_left () (%s > 0)`, figure(metric, labels, row), by, figure(metric, labels+`,variant="$baseline"`+more, by))
+		base := figure(metric, labels+`,variant="$baseline"`+more, comparison, cell, by)
+		return fmt.Sprintf(`%s / on (%s) group_left () (%s > 0)`, figure(metric, labels, comparison, cell, row), by, base)
 	}
 	return over(alike, "") + " or " + over(upstream, `,store="",workqueue=""`)
 }

@@ -261,15 +261,17 @@ func answers(t *testing.T, p *prometheus, w window) {
 		// count is the expected number of series. Zero skips the check.
 		count int
 	}{
-		// The verdicts: 0 for valid, 2 for invalid.
-		{"watchlab-queues", "Ranking", informer, 0, wire(row("cond", "in-order", "apiserver")), 2, exact, 3},
-		{"watchlab-queues", "Ranking", informer, 0, ring, 0, exact, 3},
+		// The verdicts of unpaced and of paced cells: 0 for valid, 2 for invalid.
+		{"watchlab-queues", "Ranking", informer, 0, ring, 0, exact, 2},
+		{"watchlab-queues", "Ranking", informer, 6, wire(row("cond", "in-order", "apiserver")), 2, exact, 3},
 		// In a per-key delivery, the variant has another baseline than the selected one.
 		{"watchlab-queues", "Ranking", queue, 2, row("ring", "in-order", "memory"), 2, exact, 2},
 		{"watchlab-queues", "Ranking", queue, 3, row("ring", "in-order", "memory"), 0.5, exact, 2},
 		{"watchlab-queues", "Ranking", queue, 4, row("ring", "per-key", "memory"), 1000 * 3 * 0.95, exact, 4},
 		// Upstream's informer is the baseline of ours with any store. An invalid cell has no figures.
 		{"watchlab-queues", "Ranking", informer, 2, ring, 4, exact, 2},
+		{"watchlab-queues", "Ranking", informer, 3, ring, 0.25, exact, 2},
+		{"watchlab-queues", "Ranking", informer, 5, ring, endToEnd / 4 * (1 + 1/0.9) / 2, exact, 2},
 		{"watchlab-queues", "Rates in and out", queue, 0, line("ring", "in-order"), released * 2 / playTime, exact, 4},
 		{"watchlab-queues", "Rates in and out", queue, 1, line("ring", "in-order"), (released - coalesced) * 2 / playTime, exact, 4},
 		{"watchlab-queues", "Queue depth, unpaced", queue, 0, line("ring", "in-order"), 20, roughly, 4},
