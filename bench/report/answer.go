@@ -107,7 +107,7 @@ func (a *answer) draw(rows []row, best row) {
 		Caption: "Right of the line is better. The line through a mark is its 95 % confidence interval."},
 		"Ratio of each variant to the baseline on a logarithmic axis, as a mark with its interval.")
 	a.drawP99(rows)
-	a.Panel.Marks = marks(rows)
+	a.Panel.Marks = marks(rows, len(a.Panel.Figures) > 1)
 }
 
 // gainRow shows the gain of a row.
@@ -149,12 +149,12 @@ func (r row) form() chart.Verdict {
 	return chart.Sure
 }
 
-// marks explains the forms of the marks of rows.
-func marks(rows []row) (out []mark) {
+// marks explains the forms of the marks of rows, with p99 if it is drawn.
+func marks(rows []row, p99 bool) (out []mark) {
 	for v, name := range []string{"valid", "noisy", tooFew, "no figure"} {
 		verdict := chart.Verdict(v)
 		if slices.ContainsFunc(rows, func(r row) bool {
-			return r.form() == verdict || verdict == chart.Missing && !r.baseline && r.gain().why != ""
+			return r.form() == verdict || verdict == chart.Missing && (!r.baseline && r.gain().why != "" || p99 && r.wait.Count < 100)
 		}) {
 			out = append(out, mark{chart.VerdictKey(verdict), name})
 		}

@@ -1,9 +1,14 @@
 package browser
 
 import (
+	"bytes"
 	"context"
 	"flag"
 	"fmt"
+	"image"
+	"image/color"
+	"image/draw"
+	"image/png"
 	"maps"
 	"os"
 	"path/filepath"
@@ -137,15 +142,43 @@ func TestPictures(t *testing.T) {
 	for name, p := range map[string]struct {
 		wide, high int64
 		theme      string
-	}{"report.png": {1600, 800, "light"}, "report-dark.png": {1600, 800, "dark"}, "report-360.png": {360, 900, "light"}} {
+	}{"report.png": {1600, 760, "light"}, "report-dark.png": {1600, 760, "dark"}, "report-360.png": {360, 900, "light"}} {
 		b := open(t, html, chromedp.EmulateViewport(p.wide, p.high))
-		var png []byte
-		b.do(chromedp.Evaluate(fmt.Sprintf(`document.documentElement.dataset.theme = %q`, p.theme), nil), chromedp.CaptureScreenshot(&png))
-		if err := os.WriteFile(filepath.Join(*pictures, name), png, 0o644); err != nil {
+		var shot []byte
+		b.do(chromedp.Evaluate(fmt.Sprintf(`document.documentElement.dataset.theme = %q`, p.theme), nil), chromedp.CaptureScreenshot(&shot))
+		if err := os.WriteFile(filepath.Join(*pictures, name), paletted(t, shot), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		b.sound()
 	}
+}
+
+// paletted reduces a picture to its 256 most frequent colours: a third of the bytes. A colour counts more
+// than a grey, as only the edges of letters have many greys.
+func paletted(t *testing.T, shot []byte) []byte {
+	t.Helper()
+	full, err := png.Decode(bytes.NewReader(shot))
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := map[color.RGBA]int{}
+	for y := range full.Bounds().Dy() {
+		for x := range full.Bounds().Dx() {
+			count[color.RGBAModel.Convert(full.At(x, y)).(color.RGBA)]++
+		}
+	}
+	var colours color.Palette
+	weight := func(c color.RGBA) int { return count[c] * (1 + int(max(c.R, c.G, c.B)-min(c.R, c.G, c.B))) }
+	for _, c := range slices.SortedFunc(maps.Keys(count), func(a, b color.RGBA) int { return weight(b) - weight(a) })[:min(256, len(count))] {
+		colours = append(colours, c)
+	}
+	small := image.NewPaletted(full.Bounds(), colours)
+	draw.Draw(small, small.Bounds(), full, image.Point{}, draw.Src)
+	var out bytes.Buffer
+	if err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&out, small); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
 }
 
 // TestPublished checks that published reports draw their figures.
