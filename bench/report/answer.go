@@ -224,8 +224,18 @@ func isBaseline(rows []row, impl string) bool {
 // kneeAnswer says who holds the objective up to the highest rate.
 func kneeAnswer(knees []stats.Knee, rows []row) string {
 	best := knees[0]
+	var open []string
+	for _, k := range knees {
+		if k.Held <= 0 && k.Limit != "latency" {
+			open = append(open, "`"+k.Impl+"` (limit: "+k.Limit+")")
+		}
+	}
+	rest := "."
+	if len(open) > 0 {
+		rest = "; not answered: " + strings.Join(open, ", ") + "."
+	}
 	if best.Held <= 0 {
-		return fmt.Sprintf("no variant of %d holds %s at any rate.", len(knees), objective(best))
+		return fmt.Sprintf("no variant of %d holds %s at a rate that was tried", len(knees), objective(best)) + rest
 	}
 	text := fmt.Sprintf("`%s` holds %s up to the highest rate of %s, %s events/s", best.Impl, objective(best), lab.Plural(len(knees), "variant"), chart.Decimal(best.Held))
 	wanted := func(k stats.Knee) bool { return isBaseline(rows, k.Impl) }
@@ -234,7 +244,7 @@ func kneeAnswer(knees []stats.Knee, rows []row) string {
 	}
 	at := slices.IndexFunc(knees, wanted)
 	if at < 0 || knees[at].Held <= 0 {
-		return text + "."
+		return text + rest
 	}
 	other := knees[at]
 	text += fmt.Sprintf(": %s of `%s` (%s)", chart.Times(best.Held/other.Held), other.Impl, chart.Decimal(other.Held))
@@ -243,7 +253,7 @@ func kneeAnswer(knees []stats.Knee, rows []row) string {
 			text += "; their intervals overlap"
 		}
 	}
-	return text + "."
+	return text + rest
 }
 
 // drawHeld draws the highest rate within the objective of each variant.
@@ -262,8 +272,8 @@ func drawHeld(p *panel, knees []stats.Knee, rows []row) {
 		if isBaseline(rows, k.Impl) {
 			line.Note += "  baseline"
 		}
-		if limit := kneeLimits[k.Limit]; k.Limit != "latency" {
-			line.Note, form = line.Note+"; limit: "+limit, chart.Untested
+		if k.Limit != "latency" {
+			line.Note, form = line.Note+", limit: "+k.Limit, chart.Untested
 		}
 		c.Rows = append(c.Rows, chart.Interval(line, along, s, form, line.Note+" events/s"))
 	}

@@ -158,9 +158,10 @@ func TestKneeAnswer(t *testing.T) {
 		}
 		o.Knees = append(o.Knees, k)
 	}
+	o.Knees[2].Held, o.Knees[2].Limit = 0, "generator"
 	o.Comparisons = []lab.ComparisonResult{{Family: "deltafifo", Title: "knee", Cells: cells}}
 	page := html(t, o)
-	want := "Under storm ceiling `clientgo-realfifo` holds p99 ≤ 1ms up to the highest rate of 3 variants, 27.00k events/s: 1.23× of `ring` (22.00k)."
+	want := "Under storm ceiling `clientgo-realfifo` holds p99 ≤ 1ms up to the highest rate of 3 variants, 27.00k events/s: 1.23× of `ring` (22.00k); not answered: `cond` (limit: generator)."
 	if !strings.Contains(page, `<p class="lead">`+strings.ReplaceAll(want, "`", "")) {
 		t.Errorf("%q is missing in %s", want, regexp.MustCompile(`<p class="lead">.*?</p>`).FindString(page))
 	}

@@ -333,7 +333,7 @@ func (g group) stages(p *panel, rate string) {
 	if parts = distinct(parts); len(parts) < 2 {
 		return
 	}
-	c := chart.Rows{Axis: chart.Axis{Label: "share of the mean latency", Zero: true, Format: chart.Percent}}
+	c := chart.Rows{Axis: chart.Axis{Label: "% of the mean latency", Zero: true, Format: func(v float64) string { return fmt.Sprintf("%.0f", v*100) }}}
 	for _, r := range g.rows {
 		values := make([]float64, len(parts))
 		for i, b := range parts {
