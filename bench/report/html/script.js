@@ -40,7 +40,7 @@
     tip.textContent = pt.dataset.tip;
     tip.hidden = false;
     if (aloud) {
-      pt.closest("figure").querySelector(".plot").scrollIntoView({ block: "nearest" });
+      pt.closest("figure").querySelector(".plot").scrollIntoView({ block: "nearest", behavior: "instant" });
       said.textContent = pt.dataset.tip;
     }
     place();
