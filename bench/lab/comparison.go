@@ -366,7 +366,7 @@ func (p *cellPlay) report(finished bool) {
 	if r.opts.Progress == nil {
 		return
 	}
-	p.progress.Finished, p.progress.Result = finished, *p.result()
+	p.progress.Finished, p.progress.Result, p.progress.Outcome = finished, *p.result(), r.out
 	p.progress.Done, p.progress.Spent, p.progress.Left = r.done, r.spent(), r.left()
 	if r.opts.Budget == 0 {
 		p.progress.Rounds, p.progress.Total = r.opts.Rounds, r.total
@@ -435,6 +435,7 @@ type Progress struct {
 	Spent, Left       time.Duration // Spent: over all processes; Left: estimated, 0 while unknown
 	Finished, Skipped bool          // Finished: false before the play, true after; Skipped: the cell was invalid
 	Result            CellResult    // of the cell so far
+	Outcome           *Outcome      // of the run so far; it changes after the call
 }
 
 type took struct {

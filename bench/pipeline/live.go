@@ -273,7 +273,7 @@ func (f *liveInformer) play(ctx context.Context, w *workload, rec *cell.Recorder
 		return err
 	}
 	s := f.round.storm
-	w.telemetry.stop()
+	w.telemetry.rest()
 	w.st.arrived(s, f.round.tee.Origin())
 	w.score = &score{
 		Storm:    s,

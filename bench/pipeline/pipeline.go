@@ -197,7 +197,7 @@ func (w *workload) Run(ctx context.Context, rec *cell.Recorder) error {
 	case err != nil:
 		return fmt.Errorf("%s: %w", w.name, err)
 	}
-	w.telemetry.stop()
+	w.telemetry.rest()
 	o := w.stages.check(w, rec)
 	w.broken, w.checked = o.broken, true
 	s := w.score

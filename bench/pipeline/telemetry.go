@@ -386,7 +386,21 @@ func (t *telemetry) arrived(s *score) {
 	t.sampling = t.set.Begin(len(s.Events) - s.Initial)
 }
 
-// stop ends updates during the play. The checker writes the stamps from then on.
+// rest ends updates during a play that succeeded, with a last one. The checker writes the stamps from then on.
+func (t *telemetry) rest() {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.over {
+		t.update(false)
+		t.over = true
+		t.set.Rest(t.queued)
+	}
+}
+
+// stop ends updates during a play. The length of a queue that failed may block.
 func (t *telemetry) stop() {
 	if t != nil {
 		t.mu.Lock()

@@ -18,6 +18,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"regexp"
 	"slices"
@@ -26,6 +27,7 @@ import (
 	"time"
 	"unicode"
 
+	"watchlab/bench/lab"
 	"watchlab/bench/telemetry/live"
 )
 
@@ -37,10 +39,19 @@ type Options struct {
 	Push        string       // URL of a remote-write receiver; empty for none
 	Pyroscope   string       // URL of a Pyroscope server; empty for none
 	Warn        func(string) // receives one line for each kind of failure
+	Report      Report       // of the run, for the live page
+}
+
+// Report has forms of an outcome. The zero value has none.
+type Report struct {
+	Rankings  func(*lab.Outcome) []live.Ranking // so far
+	Sentences func(*lab.Outcome) []string       // say who won
+	Page      func(io.Writer, *lab.Outcome) error
 }
 
 const (
 	lookEvery    = 250 * time.Millisecond // interval of reading queue depths
+	rankEvery    = time.Second            // least time between two rankings
 	flushTimeout = 10 * time.Second       // bounds the flush at the end
 	otlpServer   = "OTLP endpoint"        // its name in warnings
 )
@@ -52,6 +63,7 @@ type Session struct {
 	registry *live.Registry
 	server   *live.Server
 	exporter *exporter
+	report   Report
 	profiled bool // pprof profiles go to Pyroscope
 	warnings *warnings
 	outputs  map[string]func(context.Context) error // flushed at the end, by their names in warnings
@@ -59,10 +71,11 @@ type Session struct {
 	stop  context.CancelFunc // ends the background goroutine, which closes ended
 	ended chan struct{}
 
-	mu    sync.Mutex          // guards the fields below
-	round int                 // current round; 0 for the warm-up
-	again *watched            // the cell being played, if it is the second of an A/A pair; else nil
-	cells map[string]*watched // by benchmark name
+	mu     sync.Mutex          // guards the fields below
+	round  int                 // current round; 0 for the warm-up
+	again  *watched            // the cell being played, if it is the second of an A/A pair; else nil
+	cells  map[string]*watched // by benchmark name
+	ranked time.Time           // last ranking
 }
 
 // Start begins a session; nil if nothing is requested. The error wraps
@@ -70,7 +83,7 @@ type Session struct {
 func Start(ctx context.Context, opts Options) (_ *Session, err error) {
 	s := &Session{
 		registry: live.New(opts.Run, opts.Commit), warnings: &warnings{warn: opts.Warn, seen: map[string]bool{}},
-		cells: map[string]*watched{}, outputs: map[string]func(context.Context) error{},
+		report: opts.Report, cells: map[string]*watched{}, outputs: map[string]func(context.Context) error{},
 	}
 	s.exporter, err = newExporter(ctx, opts.Run, opts.Commit, s.registry, s.warnings.reporter(otlpServer))
 	if err != nil {

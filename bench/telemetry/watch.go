@@ -3,8 +3,10 @@ package telemetry
 import (
 	"cmp"
 	"context"
+	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"watchlab/bench/cell"
 	"watchlab/bench/lab"
@@ -82,18 +84,8 @@ type watched struct {
 }
 
 func (s *Session) watchCell(family string, headline cell.Boundary, name string, labels lab.Labels, rate string) *watched {
-	l := live.Labels{Family: family, Rate: lab.Unpaced}
-	fields := map[string]*string{
-		"impl": &l.Variant, metric.Delivery: &l.Delivery, metric.Pipeline: &l.Pipeline,
-		metric.Storm: &l.Storm, metric.Source: &l.Source, metric.Rate: &l.Rate,
-		metric.Encoding: &l.Encoding, metric.Decode: &l.Decode,
-		metric.Store: &l.Store, metric.Workqueue: &l.Workqueue,
-	}
-	for _, label := range labels {
-		if f := fields[label.Key]; f != nil {
-			*f = label.Value
-		}
-	}
+	l := live.LabelsOf(family, labels.Label)
+	l.Rate = cmp.Or(l.Rate, lab.Unpaced)
 	w := &watched{session: s, name: name, headline: headline}
 	own := l.Rate
 	l.Rate = cmp.Or(rate, own)
@@ -140,6 +132,13 @@ func (s *Session) progress(p lab.Progress) {
 		share = float64(p.Spent) / float64(max(p.Spent+p.Left, 1))
 	}
 	s.registry.Progress(len(s.cells), share)
+	s.registry.Show(func(state *live.State) {
+		state.Begun, state.Round, state.Rounds, state.Left = true, p.Round, p.Rounds, p.Left
+		if p.Finished && p.Round > 0 && s.report.Rankings != nil && s.registry.Watched() && time.Since(s.ranked) >= rankEvery {
+			state.Rankings = s.report.Rankings(p.Outcome)
+			s.ranked = time.Now()
+		}
+	})
 	if w == nil || !p.Finished {
 		return
 	}
@@ -156,14 +155,31 @@ func (s *Session) progress(p lab.Progress) {
 	}
 }
 
-// Over ends the progress of a run that ended by itself: the time left is an estimate.
+// Over ends the progress of a run, and shows who won.
 func (s *Session) Over(o *lab.Outcome) {
-	if s == nil || o == nil || o.Interrupted || o.Paused {
+	if s == nil || o == nil || o.Paused {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.registry.Progress(len(s.cells), 1)
+	if !o.Interrupted {
+		s.registry.Progress(len(s.cells), 1) // the time left is an estimate
+	}
+	s.registry.Show(func(state *live.State) {
+		state.Over, state.Interrupted = true, o.Interrupted
+		if s.report.Rankings != nil {
+			state.Rankings, state.Sentences = s.report.Rankings(o), s.report.Sentences(o)
+		}
+	})
+}
+
+// Serve serves the report of a run that is over. The outcome must not change any more.
+func (s *Session) Serve(o *lab.Outcome) {
+	if s != nil && o != nil {
+		s.registry.Show(func(state *live.State) {
+			state.Report = func(w io.Writer) error { return s.report.Page(w, o) }
+		})
+	}
 }
 
 func (w *watched) finish(r lab.CellResult) {

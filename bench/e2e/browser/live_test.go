@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/chromedp/cdproto/emulation"
@@ -25,13 +26,35 @@ func (b *tab) becomes(what, expression string) {
 	})
 }
 
-// TestLivePage opens the live page of a run in a real browser.
+// charted checks the charts of a page: each is a named picture with labels on both axes, or on one if
+// it has rows, and no page scrolls sideways.
+func (b *tab) charted(when string, least int) {
+	b.t.Helper()
+	if n := eval[int](b, `document.querySelectorAll("svg.chart[role=img]").length`); n < least {
+		b.t.Errorf("%s: %d charts, want %d", when, n, least)
+	}
+	const unlabelled = `[...document.querySelectorAll("svg.chart")].filter(c => c.querySelectorAll(".axis-label").length < (c.querySelector(".row") ? 1 : 2) || c.querySelectorAll(".tick").length < 2).map(c => c.querySelector("title").textContent)`
+	if names := eval[[]string](b, unlabelled); len(names) > 0 {
+		b.t.Errorf("%s: charts without labels or ticks: %v", when, names)
+	}
+	for _, width := range []int64{1200, 360} {
+		b.do(chromedp.EmulateViewport(width, 900))
+		if wide := eval[int](b, `document.documentElement.scrollWidth - document.documentElement.clientWidth`); wide > 0 {
+			b.t.Errorf("%s: a page of %d pixels scrolls by %d", when, width, wide)
+		}
+		b.keep(fmt.Sprintf("live-%s-%d.png", when, width))
+	}
+	b.do(chromedp.EmulateViewport(1200, 900))
+}
+
+// TestLivePage opens the live page of a run in a real browser: before the first round, in the middle
+// of the run, and after it.
 func TestLivePage(t *testing.T) {
 	programs.Chromium(t)
 	address := programs.Address(t)
-	run := programs.Start(t, exec.Command(programs.Watchlab(t), "run", "--budget", "45s", "--metrics-addr", address,
-		"--family", "deltafifo", "--delivery", "in-order", "--impl", "clientgo-realfifo-batch,cond", "--pipeline", "informer", "--source", "apiserver",
-		"--faults", "disconnect:every=1s,count=20", "--storm", "recorded-gang", "--pace", "max,500"), 0, 130)
+	run := programs.Start(t, exec.Command(programs.Watchlab(t), "dash", "--rounds", "3", "--metrics-addr", address,
+		"--family", "deltafifo", "--delivery", "in-order", "--impl", "clientgo-realfifo-batch,ring", "--pipeline", "informer", "--source", "apiserver",
+		"--faults", "disconnect:every=1s,count=3", "--storm", "recorded-gang", "--pace", "max,4000"), 0, 130)
 	run.Ready(t, func() error {
 		resp, err := http.Get("http://" + address + "/readyz")
 		if err != nil {
@@ -43,91 +66,88 @@ func TestLivePage(t *testing.T) {
 		return errors.Join(err, resp.Body.Close())
 	})
 	b := openURL(t, "http://"+address+"/")
+	text := func(id string) string { return fmt.Sprintf(`document.querySelector("#%s").textContent`, id) }
 
-	const said = `document.querySelector("#chart-handled").getAttribute("aria-label")`
-	moves := func(what string) {
-		t.Helper()
-		before := eval[string](b, said)
-		programs.Eventually(t, what, func() error {
-			if now := eval[string](b, said); now == before {
-				return fmt.Errorf("still %q", now)
-			}
-			return nil
-		})
+	b.becomes("waiting", `/Waiting for the first round/.test(`+text("state")+`) && /waiting for the first round/.test(`+text("progress")+`)`)
+	if got := eval[string](b, text("progress")); strings.Contains(got, "%") {
+		t.Errorf("progress before the first round: %q", got)
 	}
-	b.becomes("a line", `document.querySelectorAll("#chart-handled path, #chart-handled circle").length > 0`)
-	moves("values move")
-	b.becomes("all charts of a paced storm", `[...document.querySelectorAll("svg.chart")].filter(c => !c.querySelector("path, circle")).length === 0`)
+	b.charted("waiting", 0)
 
-	t.Run("structure", func(t *testing.T) {
-		if n := eval[int](b, `document.querySelectorAll("figure svg.chart[role=img]").length`); n != 10 {
-			t.Errorf("%d charts", n)
-		}
-		if unnamed := eval[[]string](b, `[...document.querySelectorAll("svg[role=img], button, select, progress")].filter(e => !(e.getAttribute("aria-label") || e.textContent.trim() || (e.labels && e.labels.length))).map(e => e.outerHTML.slice(0, 80))`); len(unnamed) > 0 {
-			t.Errorf("without a name: %v", unnamed)
-		}
-		if variants := eval[[]string](b, `[...document.querySelectorAll("#now tbody th")].map(e => e.textContent)`); len(variants) < 2 {
-			t.Errorf("variants: %v", variants)
-		}
-		if lang := eval[string](b, `document.documentElement.lang`); lang != "en" {
-			t.Errorf("language %q", lang)
-		}
-	})
+	b.becomes("round 2", `/^Round [23] of 3/.test(`+text("state")+`)`)
+	b.becomes("all charts", `["ranking", "storm", "depth", "latency"].every(id => document.querySelector("#" + id + " svg.chart"))`)
+	b.becomes("overlaid variants", `document.querySelectorAll("#latency [data-series]").length === 2 && document.querySelectorAll("#latency .series.bold").length === 1`)
+	b.becomes("faults", `/fault by/.test(document.querySelector("#storm").innerHTML)`)
+	b.do(chromedp.Click("#pause", chromedp.ByQuery)) // while the page is measured
+	b.becomes("paused", `document.querySelector("#pause").getAttribute("aria-pressed") === "true" && `+text("state")+`.startsWith("Paused")`)
+	still := eval[string](b, text("progress"))
+	b.charted("middle", 4)
+	if got := eval[string](b, text("progress")); got != still || !strings.Contains(got, " left") {
+		t.Errorf("paused at %q, then %q", still, got)
+	}
+	if rows := eval[[]string](b, `[...document.querySelectorAll("#table tbody th")].map(e => e.textContent)`); len(rows) != 2 {
+		t.Errorf("the table has %v", rows)
+	}
+	b.looks()
+	b.keyboard()
 
-	t.Run("keyboard", func(t *testing.T) {
-		focused := func() string {
-			return eval[string](b, `document.activeElement.id || document.activeElement.className`)
-		}
-		var order []string
-		b.do(chromedp.Evaluate(`document.activeElement.blur()`, nil))
-		for range 5 {
-			b.do(chromedp.KeyEvent(kb.Tab))
-			order = append(order, focused())
-		}
-		if got, want := fmt.Sprint(order), "[skip group pause theme scroll]"; got != want {
-			t.Errorf("Tab leads to %s, want %s", got, want)
-		}
-		b.do(chromedp.Focus("#pause"), chromedp.KeyEvent(kb.Enter))
-		b.becomes("paused", `document.querySelector("#pause").getAttribute("aria-pressed") === "true" && document.querySelector("#state").textContent.startsWith("Paused")`)
-		still, had := eval[string](b, said), eval[int](b, `samples.length`)
-		b.becomes("samples while paused", fmt.Sprintf(`samples.length >= %d`, had+2))
-		if now := eval[string](b, said); now != still {
-			t.Errorf("paused, but %q became %q", still, now)
-		}
-		b.do(chromedp.KeyEvent(kb.Enter))
-		b.becomes("going on", `document.querySelector("#pause").getAttribute("aria-pressed") === "false"`)
-		moves("values move again")
-		b.do(chromedp.Focus("#group"), chromedp.KeyEvent(kb.ArrowDown))
-		b.becomes("a comparison chosen", `document.querySelector("#group").value !== ""`)
-	})
-
-	t.Run("looks", func(t *testing.T) {
-		for _, theme := range []string{"light", "dark"} {
-			b.do(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}}))
-			if got := eval[string](b, `getComputedStyle(document.documentElement).colorScheme`); got != theme {
-				t.Errorf("requested %s, got %s", theme, got)
-			}
-			for _, faint := range eval[[]string](b, contrasts) {
-				t.Errorf("%s: %s", theme, faint)
-			}
-			b.keep("live-" + theme + ".png")
-		}
-
-		b.do(chromedp.Click("#theme", chromedp.ByQuery))
-		b.becomes("light by hand", `getComputedStyle(document.documentElement).colorScheme === "light"`)
-		b.do(chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile))
-		if wide := eval[int](b, `document.documentElement.scrollWidth - document.documentElement.clientWidth`); wide > 0 {
-			t.Errorf("a phone has to scroll %d pixels sideways", wide)
-		}
-		if small := eval[[]string](b, `[...document.querySelectorAll("button, select")].filter(e => e.getBoundingClientRect().height < 40).map(e => e.id)`); len(small) > 0 {
-			t.Errorf("too small for a finger: %v", small)
-		}
-		b.keep("live-phone.png")
-	})
-
+	b.becomes("the end", `/The run has finished/.test(`+text("state")+`)`)
+	if got := eval[string](b, text("answer")); !strings.Contains(got, "client-go's") || !strings.Contains(got, "Report of this run") {
+		t.Errorf("who won: %q", got)
+	}
+	b.becomes("the ranking is final", `/100 %/.test(`+text("progress")+`)`)
+	b.charted("end", 4)
 	b.sound()
 
-	// The page must show the end of the command.
+	report := openURL(t, eval[string](b, `document.querySelector("#answer a").href`))
+	report.becomes("the report", `document.querySelector("main svg.chart") !== null && /ring/.test(document.body.textContent)`)
+	report.sound()
 	run.Stop(t)
-	b.becomes("the end is shown", `/does not answer|has finished/.test(document.querySelector("#state").textContent)`)
+	b.becomes("it stays", `/The run has finished/.test(`+text("state")+`) && document.querySelectorAll("svg.chart").length >= 4`)
+}
+
+// looks checks both themes of the page, and its controls on a phone.
+func (b *tab) looks() {
+	b.t.Helper()
+	for _, theme := range []string{"light", "dark"} {
+		b.do(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}}))
+		for _, faint := range eval[[]string](b, contrasts) {
+			b.t.Errorf("%s: %s", theme, faint)
+		}
+		b.keep("live-" + theme + ".png")
+	}
+	dark := eval[string](b, background)
+	b.do(chromedp.Click("#theme", chromedp.ByQuery))
+	if light := eval[string](b, background); light == dark {
+		b.t.Errorf("light by hand is %s", light)
+	}
+	b.do(chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile))
+	if small := eval[[]string](b, `[...document.querySelectorAll("button, select")].filter(e => e.getBoundingClientRect().height < 40).map(e => e.id)`); len(small) > 0 {
+		b.t.Errorf("too small for a finger: %v", small)
+	}
+	if n := eval[float64](b, `Math.min(...[...document.querySelectorAll("svg.chart text")].map(e => e.getBoundingClientRect().height))`); n < 9 {
+		b.t.Errorf("the smallest label is %v high", n)
+	}
+	b.do(chromedp.EmulateViewport(1200, 900))
+}
+
+// keyboard checks the names of the controls and goes through them with the keys alone.
+func (b *tab) keyboard() {
+	b.t.Helper()
+	if unnamed := eval[[]string](b, `[...document.querySelectorAll("svg[role=img], button, select, progress")].filter(e => !(e.getAttribute("aria-label") || e.textContent.trim() || (e.labels && e.labels.length))).map(e => e.outerHTML.slice(0, 80))`); len(unnamed) > 0 {
+		b.t.Errorf("without a name: %v", unnamed)
+	}
+	var order []string
+	b.do(chromedp.Focus(".skip", chromedp.ByQuery))
+	for range 4 {
+		b.do(chromedp.KeyEvent(kb.Tab))
+		order = append(order, eval[string](b, `document.activeElement.id || document.activeElement.className`))
+	}
+	if got, want := fmt.Sprint(order), "[groups pause theme table]"; got != want {
+		b.t.Errorf("Tab leads to %s, want %s", got, want)
+	}
+	b.do(chromedp.Focus("#pause"), chromedp.KeyEvent(kb.Enter))
+	b.becomes("going on", `document.querySelector("#pause").getAttribute("aria-pressed") === "false" && /^Round/.test(document.querySelector("#state").textContent)`)
+	b.do(chromedp.Focus("#groups"), chromedp.KeyEvent(kb.ArrowDown))
+	b.becomes("a comparison chosen", `document.querySelector("#groups").value !== "" && document.activeElement.id === "groups"`)
 }

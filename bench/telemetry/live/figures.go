@@ -3,6 +3,8 @@ package live
 import (
 	"context"
 	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -71,6 +73,21 @@ type Labels struct {
 // Values returns the labels in the order of [metric.CommonLabels].
 func (l Labels) Values() []string {
 	return []string{l.Run, l.Family, l.Variant, l.Delivery, l.Pipeline, l.Storm, l.Source, l.Encoding, l.Decode, l.Store, l.Workqueue, l.Rate}
+}
+
+// LabelsOf returns the labels of a cell, whose own labels label returns by their keys.
+func LabelsOf(family string, label func(key string) string) Labels {
+	return Labels{
+		Family: family, Variant: label("impl"), Delivery: label(metric.Delivery), Pipeline: label(metric.Pipeline),
+		Storm: label(metric.Storm), Source: label(metric.Source), Encoding: label(metric.Encoding), Decode: label(metric.Decode),
+		Store: label(metric.Store), Workqueue: label(metric.Workqueue), Rate: label(metric.Rate),
+	}
+}
+
+// Group names the comparison of the labels: all but the run, the variant and the rate.
+func (l Labels) Group() string {
+	parts := []string{l.Family, l.Delivery, l.Pipeline, l.Storm, l.Source, l.Encoding, l.Decode, l.Store, l.Workqueue}
+	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), " · ")
 }
 
 // Verdict on a cell: a status and a cause as in bench/lab.
@@ -160,6 +177,7 @@ type Set struct {
 	figures Figures
 	depth   func() int                 // returns the queue depth; nil for no queue
 	sampler func(events int) *Sampling // selects the traced events of a round; nil for none
+	trail   *trail                     // of the current or last play; nil before it
 }
 
 // NewSet returns an empty set in phase idle, without a registry.
@@ -232,12 +250,16 @@ func (s *Set) Look() {
 		if b := f.HandlerBacklog; b != nil {
 			f.Observe(HandlerBacklog, int64(*b))
 		}
+		s.trail.look(f, time.Now())
 	})
 }
 
-// Clock begins a play; stop ends it.
+// Clock begins a play and its trail; stop ends it.
 func (s *Set) Clock() (stop func()) {
-	s.Update(func(f *Figures) { f.began = time.Now() })
+	s.Update(func(f *Figures) {
+		f.began = time.Now()
+		s.trail = newTrail(f)
+	})
 	return func() {
 		s.Update(func(f *Figures) { f.played, f.began = f.PlayTime(), time.Time{} })
 	}

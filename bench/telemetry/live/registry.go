@@ -8,7 +8,8 @@
 //     process. Pipelines pay nothing for a scrape: it copies the counts.
 //  3. A [Server] listens: /metrics for Prometheus, a live page at /, and probes of health
 //     and readiness.
-//  4. The page draws a [Sample] a second, which is the difference of two snapshots.
+//  4. A [View] renders the page's parts once a second, from the [State] of the run and the trails of
+//     the plays ([Set.Trail]), with the charts of the report.
 package live
 
 import (
@@ -16,6 +17,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -32,9 +34,11 @@ type Registry struct {
 	own         vectors
 	upstream    *Upstream
 
-	mu       sync.Mutex // guards the fields below
-	sets     []*Set     // in the order of their creation
-	progress float64
+	viewers atomic.Int32 // of the page
+
+	mu    sync.Mutex // guards the fields below
+	sets  []*Set     // in the order of their creation
+	state State
 }
 
 var (
@@ -88,10 +92,20 @@ func (r *Registry) Sets() []*Set {
 func (r *Registry) Progress(cells int, share float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.progress = share
+	r.state.Share = share
 	r.own.gauge(metric.Cells, r.run).Set(float64(cells))
 	r.own.gauge(metric.Progress, r.run).Set(share)
 }
+
+// Show changes the state that the page shows.
+func (r *Registry) Show(change func(*State)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change(&r.state)
+}
+
+// Watched reports whether a page is open.
+func (r *Registry) Watched() bool { return r.viewers.Load() > 0 }
 
 // Objective sets the largest latency that the run allows, of a quantile such as p99.
 func (r *Registry) Objective(quantile string, most time.Duration) {

@@ -6,14 +6,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log"
 	"net"
 	"net/http"
 	_ "net/http/pprof" // handlers on http.DefaultServeMux
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"watchlab/bench/chart"
 )
 
 var ErrAddress = errors.New("cannot listen") // returned for an address that the server cannot listen on
@@ -31,14 +35,15 @@ const (
 	// Concurrent requests; further ones get 503. They take CPU from the measured pipeline.
 	maxScrapes   = 2
 	maxViewers   = 4
-	sampleEvery  = time.Second     // interval of the page's samples
-	writeTimeout = 5 * time.Second // bounds the time a viewer takes for a sample
+	updateEvery  = time.Second     // interval of the page's updates
+	writeTimeout = 5 * time.Second // bounds the time a viewer takes for an update
 )
 
 // Server serves until it is closed:
 //
 //	/             the live page
-//	/samples      server-sent events, one a second: a [Sample] in JSON
+//	/updates      server-sent events, one a second: the changed parts of the page
+//	/report.html  the report, after the run
 //	/metrics      OpenMetrics, Prometheus text, or protobuf with native histograms,
 //	              by content negotiation
 //	/healthz      200 while the process answers
@@ -49,6 +54,8 @@ type Server struct {
 	server   *http.Server
 	ready    atomic.Bool
 	ended    chan struct{}
+	closing  chan struct{} // closed when Close begins
+	close    sync.Once
 }
 
 // Start listens and serves. The error wraps [ErrAddress].
@@ -65,7 +72,7 @@ func serve(addr string, warn func(string), handler func(*Server, *log.Logger) (h
 	if warn == nil {
 		warn = func(string) {}
 	}
-	s := &Server{listener: l, ended: make(chan struct{})}
+	s := &Server{listener: l, ended: make(chan struct{}), closing: make(chan struct{})}
 	errorLog := log.New(warner(warn), "", 0)
 	h, err := handler(s, errorLog)
 	if err != nil {
@@ -98,8 +105,7 @@ func (s *Server) mux(opts Options, errorLog *log.Logger) *http.ServeMux {
 		mux.Handle("GET /debug/pprof/", http.DefaultServeMux)
 		mux.Handle("POST /debug/pprof/symbol", http.DefaultServeMux)
 	}
-	mux.Handle("GET /", pageHandler())
-	mux.Handle("GET /samples", samplesHandler(opts.Registry, sampleEvery))
+	mux.Handle("GET /", pageHandler(opts.Registry, updateEvery, s.closing))
 	return mux
 }
 
@@ -116,8 +122,9 @@ func (s *Server) URL() string {
 	return "http://" + net.JoinHostPort(host, fmt.Sprint(a.Port))
 }
 
-// Close lets requests finish until ctx ends, and then closes their connections.
+// Close sends open pages their last update, lets requests finish until ctx ends, and then closes their connections.
 func (s *Server) Close(ctx context.Context) error {
+	s.close.Do(func() { close(s.closing) })
 	err := s.server.Shutdown(ctx)
 	if err != nil {
 		err = s.server.Close()
@@ -138,43 +145,75 @@ var page embed.FS
 
 const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-func pageHandler() http.Handler { return pageOf(page, "page") }
+// reportPolicy is that of the report: one file with its own style and script.
+const reportPolicy = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// samplesHandler streams samples to each viewer until it disconnects.
-func samplesHandler(r *Registry, every time.Duration) http.HandlerFunc {
-	seats := make(chan struct{}, maxViewers)
-	return func(w http.ResponseWriter, req *http.Request) {
-		select {
-		case seats <- struct{}{}:
-			defer func() { <-seats }()
-		default:
+// pageHandler serves the page: its files, its updates and, after the run, the report.
+func pageHandler(r *Registry, every time.Duration, closing <-chan struct{}) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /", pageOf(page, "page"))
+	mux.HandleFunc("GET /chart.css", styles)
+	mux.HandleFunc("GET /updates", func(w http.ResponseWriter, req *http.Request) {
+		if r.viewers.Add(1) > maxViewers {
+			r.viewers.Add(-1)
 			http.Error(w, fmt.Sprintf("the page already has %d viewers", maxViewers), http.StatusServiceUnavailable)
 			return
 		}
-		w.Header().Set("Content-Type", "text/event-stream")
-		w.Header().Set("Cache-Control", "no-store")
-		out := http.NewResponseController(w)
-		tick := time.NewTicker(every)
-		defer tick.Stop()
-		sampler := newSampler(r)
-		for {
-			data, err := json.Marshal(sampler.sample(time.Now()))
-			if err != nil {
-				return
-			}
-			// A connection without deadlines lets a slow viewer keep its seat.
-			_ = out.SetWriteDeadline(time.Now().Add(writeTimeout))
-			if _, err := fmt.Fprintf(w, "data: %s\n\n", data); err != nil {
-				return
-			}
-			if err := out.Flush(); err != nil {
-				return
-			}
-			select {
-			case <-req.Context().Done():
-				return
-			case <-tick.C:
-			}
+		defer r.viewers.Add(-1)
+		stream(w, req, &view{registry: r, chosen: req.FormValue("group")}, every, closing)
+	})
+	mux.HandleFunc("GET /report.html", func(w http.ResponseWriter, req *http.Request) {
+		var report func(io.Writer) error
+		r.Show(func(s *State) { report = s.Report })
+		if report == nil {
+			http.NotFound(w, req)
+			return
+		}
+		secure(w)
+		w.Header().Set("Content-Security-Policy", reportPolicy)
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		_ = report(w) // The viewer may have gone.
+	})
+	return mux
+}
+
+func styles(w http.ResponseWriter, _ *http.Request) {
+	secure(w)
+	w.Header().Set("Content-Type", "text/css; charset=utf-8")
+	_, _ = io.WriteString(w, chart.CSS())
+}
+
+// stream sends a message at once, and then one at each tick, until the viewer disconnects. When the
+// server closes, it sends a last one.
+func stream(w http.ResponseWriter, req *http.Request, v *view, every time.Duration, closing <-chan struct{}) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	out := http.NewResponseController(w)
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for last := false; ; {
+		m, err := v.message(time.Now())
+		if err != nil {
+			return
+		}
+		data, err := json.Marshal(m)
+		if err != nil {
+			return
+		}
+		// A connection without deadlines lets a slow viewer keep its seat.
+		_ = out.SetWriteDeadline(time.Now().Add(writeTimeout))
+		if _, err := fmt.Fprintf(w, "data: %s\n\n", data); err != nil {
+			return
+		}
+		if err := out.Flush(); err != nil || last {
+			return
+		}
+		select {
+		case <-req.Context().Done():
+			return
+		case <-closing:
+			last = true
+		case <-tick.C:
 		}
 	}
 }

@@ -119,7 +119,7 @@ func TestBadAddress(t *testing.T) {
 func TestCloseEndsStreams(t *testing.T) {
 	s := start(t, Options{Addr: "127.0.0.1:0"})
 	defer http.DefaultClient.CloseIdleConnections()
-	res, err := http.Get(s.URL() + "/samples")
+	res, err := http.Get(s.URL() + "/updates")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -168,6 +168,7 @@ func TestStormPage(t *testing.T) {
 	}
 	html, script, style := get("/"), get("/storm.js"), get("/storm.css")+get("/page.css")
 	get("/icon.svg")
+	get("/chart.css")
 	for name, text := range map[string]string{"html": html, "script": script, "style": style} {
 		for _, bad := range regexp.MustCompile(`(?i)https?://[^"'\s)]+|@import|eval\(|innerHTML|style="`).FindAllString(text, -1) {
 			if bad != "http://www.w3.org/2000/svg" {
@@ -185,8 +186,31 @@ func TestStormPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, m := range regexp.MustCompile(`\bs\.([a-zA-Z]+)\b`).FindAllStringSubmatch(script, -1) {
-		if !strings.Contains(string(known), `"`+m[1]+`"`) && m[1] != "error" {
+		if !strings.Contains(string(known), `"`+m[1]+`"`) && m[1] != "error" && m[1] != "charts" {
 			t.Errorf("the status has no %q", m[1])
 		}
+	}
+}
+
+// TestStormCharts: a chart for each figure has the values of the looks and the faults between them.
+func TestStormCharts(t *testing.T) {
+	h, at := &stormHistory{}, time.Unix(0, 0)
+	look := func(lag float64, faults ...StormFault) string {
+		s := StormStatus{Faults: faults, Figures: []StormFigure{{Name: "Watch lag", Unit: "events", Value: &lag}, {Name: "Memory", Unit: "B"}}}
+		at = at.Add(time.Second)
+		return h.charts(s, at)
+	}
+	look(1)
+	html := look(500, StormFault{Name: "disconnect"})
+	for _, want := range []string{"Watch lag: 500 events", "Memory: -", ">seconds</text>", ">events</text>", `data-tip="disconnect"`} {
+		if !strings.Contains(html, want) {
+			t.Errorf("%q is missing in %s", want, html)
+		}
+	}
+	for range 2 * keptLooks {
+		look(2)
+	}
+	if n := len(h.looks); n != keptLooks {
+		t.Errorf("%d looks are kept", n)
 	}
 }

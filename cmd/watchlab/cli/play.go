@@ -28,13 +28,17 @@ type playing struct {
 }
 
 func (r *playing) run(ctx context.Context, stdout, stderr io.Writer) error {
+	status := newStatus(stderr)
+	defer status.clear()
+	stderr = status
 	session, err := r.telemetry.start(ctx, runName(r.Options.Name, r.dir, time.Now()), stderr)
 	if err != nil {
 		return err
 	}
 	session.Objectives(r.Objectives)
-	err = r.play(ctx, session, stdout, stderr)
+	o, err := r.play(ctx, session, status, stdout)
 	if r.stays && (err == nil || errors.Is(err, errInvalid)) {
+		session.Serve(o)
 		warn(stderr, "the run is over; %s stays until Ctrl-C", session.URL())
 		<-ctx.Done()
 	}
@@ -46,7 +50,7 @@ func (r *playing) run(ctx context.Context, stdout, stderr io.Writer) error {
 	return err
 }
 
-func (r *playing) play(ctx context.Context, session *telemetry.Session, stdout, stderr io.Writer) error {
+func (r *playing) play(ctx context.Context, session *telemetry.Session, stderr *status, stdout io.Writer) (*lab.Outcome, error) {
 	opts := r.Options
 	opts.Dir, opts.Resume, opts.Build, opts.Args = r.dir, r.resume, build(), r.args
 	if r.dir != "" {
@@ -58,25 +62,28 @@ func (r *playing) play(ctx context.Context, session *telemetry.Session, stdout, 
 	if len(r.Profiles) > 0 {
 		opts.Profile = profile.NewProfiler(r.dir, r.Profiles)
 	}
-	status := newStatus(stderr)
-	defer status.clear()
-	opts.Progress = session.Progress(status.show)
+	opts.Progress = session.Progress(stderr.show)
 	o, err := lab.Run(ctx, session.Watch(r.Comparisons), opts)
-	session.Over(o)
-	status.clear()
+	stderr.clear()
 	err = errors.Join(err, r.Close())
 	switch {
 	case errors.Is(err, lab.ErrExists):
-		return badFlag("out", err)
+		return nil, badFlag("out", err)
 	case o == nil && r.resume:
-		return badFlag("resume", err)
+		return nil, badFlag("resume", err)
 	case o == nil:
-		return err
+		return nil, err
 	case err == nil && o.Paused:
-		return errPaused
+		return nil, errPaused
 	}
 	// Finished cells are kept even if the run failed.
 	r.Finish(o)
+	session.Over(o)
+	return o, r.conclude(o, err, stdout, stderr)
+}
+
+// conclude writes the outcome of a run that returned err.
+func (r *playing) conclude(o *lab.Outcome, err error, stdout, stderr io.Writer) error {
 	errs := []error{err}
 	if r.dir != "" {
 		errs = append(errs, o.Save(r.dir))

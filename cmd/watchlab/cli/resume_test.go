@@ -295,12 +295,4 @@ func TestStatus(t *testing.T) {
 	if got, want := out.String(), strings.Repeat("watchlab: 7/12, 1m23s left  round 2/5  Queue/impl=x\n", 2); got != want {
 		t.Errorf("in 100 s, piped: %q, want %q", got, want)
 	}
-
-	out.Reset()
-	s = &status{w: &out, width: 20, now: func() time.Time { return now }}
-	s.show(p)
-	s.clear()
-	if got, want := out.String(), "\r\x1b[K7/12, 1m23s left  r\r\x1b[K"; got != want {
-		t.Errorf("on a terminal: %q, want %q", got, want)
-	}
 }

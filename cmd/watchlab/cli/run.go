@@ -243,9 +243,9 @@ func newDash(args []string) *cobra.Command {
 	cmd := newPlaying(f, &cobra.Command{
 		Use:   "dash [EXPERIMENT.yaml]",
 		Short: "Run, and show it live in a browser",
-		Long: `dash plays what run would, and serves a page with live charts of each variant. The page stays
-after the run, until Ctrl-C. It needs nothing from the network.`,
-		Example: `  watchlab dash --family deltafifo --impl clientgo-realfifo-batch,ring --pipeline informer --storm gang --pace trace`,
+		Long: `dash plays what run would, and serves a page with the ranking so far and charts of each round. The
+page stays after the run, with the report, until Ctrl-C. It needs nothing from the network.`,
+		Example: `  watchlab dash --budget 2m --family deltafifo --delivery in-order --pipeline informer --storm recorded-gang --pace max,5000`,
 	}, nil)
 	addr := cmd.Flags().Lookup("metrics-addr")
 	f.telemetry.addr, addr.DefValue = dashAddr, dashAddr

@@ -5,47 +5,74 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
+	"sync"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/term"
 
 	"watchlab/bench/lab"
+	"watchlab/bench/report"
+	"watchlab/bench/telemetry/live"
 )
 
 const (
 	quietTime = 45 * time.Second // interval of status lines without a terminal
 	columns   = 100              // their length, at most
+	rankEvery = time.Second      // least time between two rankings
 )
 
-// status prints the progress: in one line of a terminal, elsewhere as a line every quietTime.
+// status is the error output of a run, and prints its progress there: on a terminal a table of the
+// comparison that is played, redrawn in place, elsewhere a line every quietTime. What others write
+// to it replaces the table.
 type status struct {
-	w     io.Writer
-	width int // of the terminal in columns; 0 without one
-	shown bool
-	now   func() time.Time
-	last  time.Time // time of the last line without a terminal
+	size   func() (width, height int) // of the terminal; nil without one
+	colour bool
+	now    func() time.Time
+
+	mu       sync.Mutex // guards the fields below
+	w        io.Writer
+	lines    int       // shown on the terminal
+	last     time.Time // of the last line without a terminal, or of the last ranking
+	rankings []live.Ranking
 }
 
 func newStatus(w io.Writer) *status {
 	s := &status{w: w, now: time.Now, last: time.Now()}
-	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		s.width = 80
-		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
-			s.width = width
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb" {
+		s.colour = os.Getenv("NO_COLOR") == ""
+		s.size = func() (int, int) {
+			width, height, err := term.GetSize(int(f.Fd()))
+			if err != nil || width <= 0 || height <= 0 {
+				return 80, 24
+			}
+			return width, height
 		}
 	}
 	return s
 }
 
+// Write implements io.Writer.
+func (s *status) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.erase()
+	return s.w.Write(p)
+}
+
 // show prints the progress. The lab calls it while no clock runs.
 func (s *status) show(p lab.Progress) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	since := s.now().Sub(s.last)
 	switch {
-	case p.Finished:
-	case s.width > 0:
-		line := []rune(progressLine(p))
-		fmt.Fprintf(s.w, "\r\x1b[K%s", string(line[:min(len(line), s.width-1)]))
-		s.shown = true
-	case s.now().Sub(s.last) >= quietTime:
+	case s.size != nil:
+		if p.Finished && p.Round > 0 && p.Outcome != nil && (len(s.rankings) == 0 || since >= rankEvery) {
+			s.rankings, s.last = report.Rankings(p.Outcome), s.now()
+		}
+		s.draw(p)
+	case !p.Finished && since >= quietTime:
 		s.last = s.now()
 		line := []rune("watchlab: " + progressLine(p))
 		if cut := len(line) - columns + 1; cut > 0 {
@@ -54,6 +81,72 @@ func (s *status) show(p lab.Progress) {
 		}
 		fmt.Fprintln(s.w, string(line))
 	}
+}
+
+// draw replaces the table. Lines are cut at the width of the terminal, and the first ones at its height.
+func (s *status) draw(p lab.Progress) {
+	width, height := s.size()
+	lines := append(s.table(p), progressLine(p))
+	lines = lines[max(0, len(lines)-height+1):]
+	text := s.home()
+	for i, line := range lines {
+		if i > 0 {
+			text += "\n"
+		}
+		text += s.coloured(string([]rune(line)[:min(utf8.RuneCountInString(line), width-1)])) + "\x1b[K"
+	}
+	s.lines = len(lines)
+	fmt.Fprint(s.w, text+"\x1b[J")
+}
+
+// table has a line for each variant of the comparison that is played; none before its first round.
+func (s *status) table(p lab.Progress) (lines []string) {
+	at := slices.IndexFunc(s.rankings, func(r live.Ranking) bool { return r.Knobs == p.Result.NameWithout("impl", "rate") })
+	if at < 0 {
+		return nil
+	}
+	lines = append(lines, s.rankings[at].Group)
+	rows := [][]string{{"  variant", "rounds", s.rankings[at].Of, "ratio", "verdict"}}
+	for _, v := range s.rankings[at].Variants {
+		name := "  " + v.Name
+		if v.Name == p.Result.Impl() && !p.Finished {
+			name = "> " + v.Name
+		}
+		rows = append(rows, []string{name, fmt.Sprint(v.Rounds), v.Figure, v.Ratio, v.Verdict})
+	}
+	for _, row := range rows {
+		line := ""
+		for i, text := range row {
+			wide := 0
+			for _, other := range rows {
+				wide = max(wide, utf8.RuneCountInString(other[i]))
+			}
+			fill := strings.Repeat(" ", wide-utf8.RuneCountInString(text))
+			switch i {
+			case 0:
+				line = text + fill
+			case len(row) - 1:
+				line += "  " + text
+			default:
+				line += "  " + fill + text
+			}
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// coloured colours the verdict at the end of a line.
+func (s *status) coloured(line string) string {
+	if !s.colour {
+		return line
+	}
+	for verdict, colour := range map[string]string{"  valid": "32", "  noisy": "33", "  invalid": "31"} {
+		if at := strings.LastIndex(line, verdict); at >= 0 {
+			return line[:at] + "\x1b[" + colour + "m" + line[at:] + "\x1b[0m"
+		}
+	}
+	return line
 }
 
 func progressLine(p lab.Progress) string {
@@ -76,9 +169,24 @@ func progressLine(p lab.Progress) string {
 	return done + "  " + round + "  " + p.Cell
 }
 
-func (s *status) clear() {
-	if s.shown {
-		fmt.Fprint(s.w, "\r\x1b[K")
-		s.shown = false
+// home moves the cursor to the start of the table.
+func (s *status) home() string {
+	if s.lines > 1 {
+		return fmt.Sprintf("\r\x1b[%dA", s.lines-1)
 	}
+	return "\r"
+}
+
+func (s *status) erase() {
+	if s.lines > 0 {
+		fmt.Fprint(s.w, s.home()+"\x1b[J")
+		s.lines = 0
+	}
+}
+
+// clear erases the table.
+func (s *status) clear() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.erase()
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"watchlab/bench/report"
 	"watchlab/bench/telemetry"
 	"watchlab/bench/telemetry/live"
 )
@@ -54,7 +55,8 @@ func (f *telemetryFlags) check(profiles bool) error {
 func (f *telemetryFlags) start(ctx context.Context, run string, stderr io.Writer) (*telemetry.Session, error) {
 	s, err := telemetry.Start(ctx, telemetry.Options{
 		Run: run, Commit: cmp.Or(build().Commit, "unknown"), MetricsAddr: f.addr, Pprof: f.pprof, Push: f.push, Pyroscope: f.pyroscope,
-		Warn: func(text string) { warn(stderr, "%s", text) },
+		Warn:   func(text string) { warn(stderr, "%s", text) },
+		Report: telemetry.Report{Rankings: report.Rankings, Sentences: report.Sentences, Page: report.HTML},
 	})
 	for flag, cause := range map[string]error{
 		"metrics-addr": live.ErrAddress, "push-metrics": telemetry.ErrPushURL, "pyroscope": telemetry.ErrPyroscopeURL,

@@ -1,9 +1,8 @@
 "use strict";
 
-// The page asks for the status twice a second, and keeps five minutes. A chart is at least half a minute wide.
-const every = 500, kept = 600, narrowest = 60;
+// The page asks for the status and the charts twice a second.
+const every = 500;
 
-const samples = [];
 let last = null, busy = false;
 
 const $ = id => document.getElementById(id);
@@ -15,19 +14,9 @@ function svg(name, attributes) {
   return e;
 }
 
-function significant(v) {
-  if (v >= 100) return Math.round(v).toLocaleString("en");
-  return String(Number(v.toPrecision(3)));
-}
-
-function text(v, unit) {
-  if (v === null) return "–";
-  const steps = {
-    s: [[1, " s", 1], [1e-3, " ms", 1e-3], [0, " µs", 1e-6]],
-    B: [[1 << 20, " MiB", 1 << 20], [1 << 10, " KiB", 1 << 10], [0, " B", 1]],
-  }[unit];
-  if (!steps || v === 0) return significant(v) + " " + unit;
-  for (const [at, name, by] of steps) if (v >= at) return significant(v / by) + name;
+function bytes(v) {
+  for (const [at, name] of [[1 << 20, " MiB"], [1 << 10, " KiB"]]) if (v >= at) return `${Number((v / at).toPrecision(3))}${name}`;
+  return `${v} B`;
 }
 
 function seconds(v) { return `${v.toFixed(1)} s`; }
@@ -41,53 +30,6 @@ function row(cells) {
     tr.append(e);
   });
   return tr;
-}
-
-function niceCeiling(v) {
-  if (v <= 0) return 1;
-  const power = 10 ** Math.floor(Math.log10(v));
-  for (const step of [1, 2, 5, 10]) if (step * power >= v * 0.999) return step * power;
-}
-
-// A chart for each figure, in the order of the status.
-const charts = new Map();
-function chart(f) {
-  if (!charts.has(f.name)) {
-    const figure = document.createElement("figure"), caption = document.createElement("figcaption"), now = document.createElement("small");
-    const e = svg("svg", {class: "chart", viewBox: "0 0 400 150", preserveAspectRatio: "none", role: "img"});
-    const high = document.createElement("small");
-    high.className = "quiet";
-    caption.append(f.name, now);
-    figure.append(caption, e, high);
-    $("charts").append(figure);
-    charts.set(f.name, {svg: e, now, high});
-  }
-  return charts.get(f.name);
-}
-
-function draw(f) {
-  const c = chart(f);
-  const values = samples.map(s => { const g = s.figures.find(g => g.name === f.name); return g ? g.value : null; });
-  const known = values.filter(v => v !== null);
-  const ceiling = niceCeiling(Math.max(0, ...known));
-  const width = Math.max(samples.length, narrowest);
-  const x = i => (width - samples.length + i) / (width - 1) * 400;
-  const parts = [142, 14].map(y => svg("line", {class: "axis", x1: 0, x2: 400, y1: y, y2: y}));
-  // A fault is in the sample that has it first.
-  samples.forEach((s, i) => {
-    if (i > 0 && s.faults.length > samples[i - 1].faults.length) parts.push(svg("line", {class: "fault", x1: x(i), x2: x(i), y1: 14, y2: 142}));
-  });
-  let path = "", before = false;
-  values.forEach((v, i) => {
-    if (v !== null) path += `${before ? "L" : "M"}${x(i).toFixed(1)} ${(142 - v / ceiling * 128).toFixed(1)}`;
-    before = v !== null;
-  });
-  if (path) parts.push(svg("path", {class: "k0", d: path}));
-  const now = values.length ? values[values.length - 1] : null;
-  c.svg.replaceChildren(...parts);
-  c.svg.setAttribute("aria-label", `${f.name}: ${text(now, f.unit)}`);
-  c.now.textContent = text(now, f.unit);
-  c.high.textContent = `0 to ${text(ceiling, f.unit)}`;
 }
 
 function show(s) {
@@ -120,16 +62,14 @@ function show(s) {
     const key = `${w.client} ${w.resource}`, g = groups.get(key) || {...w, n: 0, events: 0, bytes: 0};
     groups.set(key, {...g, n: g.n + 1, events: Math.max(g.events, w.events), bytes: Math.max(g.bytes, w.bytes)});
   }
-  $("watches").replaceChildren(...[...groups.values()].map(g => row([g.client || "–", g.resource, String(g.n), g.events.toLocaleString("en"), text(g.bytes, "B")])));
-  for (const f of s.figures) draw(f);
+  $("watches").replaceChildren(...[...groups.values()].map(g => row([g.client || "–", g.resource, String(g.n), g.events.toLocaleString("en"), bytes(g.bytes)])));
+  if (s.charts) $("charts").replaceChildren(...new DOMParser().parseFromString(s.charts, "text/html").body.childNodes);
 }
 
 async function poll() {
   try {
     const answer = await fetch("status", {cache: "no-store"});
     const s = await answer.json();
-    samples.push(s);
-    if (samples.length > kept) samples.shift();
     show(s);
   } catch {
     $("state").className = "down";

@@ -1,0 +1,80 @@
+package report
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+
+	"watchlab/bench/chart"
+	"watchlab/bench/lab"
+	"watchlab/bench/stats"
+	"watchlab/bench/telemetry/live"
+)
+
+// Rankings compares the variants of a run so far, group by group, with the charts of the first screen.
+func Rankings(o *lab.Outcome) (out []live.Ranking) {
+	for i := range o.Comparisons {
+		c := &o.Comparisons[i]
+		for _, g := range groupsOf(oneRate(rowsOf(c)), "") {
+			out = append(out, g.ranking(c.Family))
+		}
+	}
+	return out
+}
+
+// ranking compares by throughput, or by p99 if all cells are paced.
+func (g group) ranking(name string) live.Ranking {
+	unit, of, format := stats.UnitP99, "p99 "+rateTitle(g.rows[0].rate()), chart.Nanoseconds
+	if slices.ContainsFunc(g.rows, func(r row) bool { return !r.paced() }) {
+		unit, of, format = stats.UnitEventsPerSec, "events/s", chart.Decimal
+	}
+	rows := slices.Clone(g.rows)
+	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(a.place(unit), b.place(unit)) })
+	out := live.Ranking{Group: live.LabelsOf(name, g.Label).Group(), Knobs: g.NameWithout("impl", "rate"), Of: of}
+	for _, r := range rows {
+		verdict := r.throughput.Verdict
+		if r.broken() {
+			verdict = r.worst().Verdict
+		}
+		out.Variants = append(out.Variants, live.Standing{
+			Name: r.variant(), Rounds: max(len(r.throughput.Rounds), len(r.throughput.Withheld)), Figure: r.median(unit, format),
+			Ratio: strings.Replace(r.ratio(unit), "no difference", "no diff.", 1), Verdict: verdict.Short(),
+		})
+	}
+	at := slices.IndexFunc(rows, func(r row) bool { return r.gain().why == "" })
+	if at < 0 {
+		return out
+	}
+	a := answer{family: &family{gain: rows[at].gain()}, Panel: panel{ID: "ranking"}}
+	a.draw(rows, rows[at])
+	for _, f := range a.Panel.Figures {
+		out.Figures = append(out.Figures, live.Figure{Title: f.Title, Caption: f.Caption, SVG: f.SVG})
+	}
+	for _, m := range a.Panel.Marks {
+		out.Marks = append(out.Marks, live.Mark{Key: m.Key, Text: m.Name})
+	}
+	return out
+}
+
+// place is less for a better row.
+func (r row) place(unit string) float64 {
+	switch a := r.against(unit); {
+	case r.baseline:
+		return 1
+	case a.why != "":
+		return math.Inf(1)
+	case stats.Better(unit) == stats.Higher:
+		return 1 / a.Ratio
+	default:
+		return a.Ratio
+	}
+}
+
+// Sentences says of each family who won.
+func Sentences(o *lab.Outcome) (out []string) {
+	for _, f := range families(newRun(o)) {
+		out = append(out, f.Sentence())
+	}
+	return out
+}

@@ -1,0 +1,253 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"watchlab/bench/lab"
+	"watchlab/bench/telemetry/live"
+)
+
+// screen is a terminal of the given width. It fails on an escape sequence that it does not know and
+// on a line that wraps.
+type screen struct {
+	t     *testing.T
+	width int
+	lines [][]rune
+	row   int
+	col   int
+	all   strings.Builder
+}
+
+var escape = regexp.MustCompile(`^\x1b\[([0-9]*)([A-Za-z])`)
+
+func (s *screen) Write(p []byte) (int, error) {
+	s.all.Write(p)
+	for text := string(p); text != ""; {
+		if m := escape.FindStringSubmatch(text); m != nil {
+			s.control(m[1], m[2])
+			text = text[len(m[0]):]
+			continue
+		}
+		r := []rune(text)[0]
+		text = text[len(string(r)):]
+		s.print(r)
+	}
+	return len(p), nil
+}
+
+func (s *screen) print(r rune) {
+	for len(s.lines) <= s.row {
+		s.lines = append(s.lines, nil)
+	}
+	switch {
+	case r == '\r':
+		s.col = 0
+	case r == '\n':
+		s.row, s.col = s.row+1, 0
+	case s.col >= s.width:
+		s.t.Errorf("the line %q wraps at %d columns", string(s.lines[s.row]), s.width)
+	default:
+		for len(s.lines[s.row]) <= s.col {
+			s.lines[s.row] = append(s.lines[s.row], ' ')
+		}
+		s.lines[s.row][s.col] = r
+		s.col++
+	}
+}
+
+func (s *screen) control(number, letter string) {
+	n, err := strconv.Atoi(number)
+	switch {
+	case letter == "A" && err == nil && n <= s.row:
+		s.row -= n
+	case letter == "K" && number == "" && s.row < len(s.lines):
+		s.lines[s.row] = s.lines[s.row][:min(s.col, len(s.lines[s.row]))]
+	case letter == "J" && number == "":
+		s.lines = s.lines[:min(s.row+1, len(s.lines))]
+		if s.row < len(s.lines) {
+			s.lines[s.row] = s.lines[s.row][:min(s.col, len(s.lines[s.row]))]
+		}
+	case letter == "m":
+	default:
+		s.t.Errorf("escape sequence %q %q in row %d", number, letter, s.row)
+	}
+}
+
+func (s *screen) String() string {
+	var out []string
+	for _, line := range s.lines {
+		out = append(out, strings.TrimRight(string(line), " "))
+	}
+	return strings.TrimRight(strings.Join(out, "\n"), "\n")
+}
+
+func (s *screen) size() (int, int) { return s.width, 24 }
+
+func playedCell(variant string) lab.Progress {
+	labels := lab.Labels{{Key: "impl", Value: variant}, {Key: "storm", Value: "gang"}, {Key: "rate", Value: "max"}}
+	r := lab.CellResult{Name: "Queue", Labels: labels}
+	return lab.Progress{Cell: r.BenchName(), Round: 2, Rounds: 5, Done: 7, Total: 12, Left: 83 * time.Second, Result: r}
+}
+
+func ranked() []live.Ranking {
+	return []live.Ranking{{Knobs: "Queue/storm=rollout"}, {Group: "queue · gang", Knobs: "Queue/storm=gang", Of: "events/s", Variants: []live.Standing{
+		{Name: "ring", Rounds: 2, Figure: "9.8M", Ratio: "2.04×", Verdict: "noisy"},
+		{Name: "clientgo-fifo", Rounds: 1, Figure: "4.795M", Ratio: "baseline", Verdict: "valid"},
+	}}}
+}
+
+const rankedTable = `queue · gang
+  variant        rounds  events/s     ratio  verdict
+> ring                2      9.8M     2.04×  noisy
+  clientgo-fifo       1    4.795M  baseline  valid
+7/12, 1m23s left  round 2/5  Queue/impl=ring/storm=gang/rate=max`
+
+// TestTable: on a terminal the table of the comparison that is played is redrawn in place, gives way
+// to warnings, is cut at the width and the height, and leaves nothing behind.
+func TestTable(t *testing.T) {
+	s := &screen{t: t, width: 80}
+	st := &status{w: s, size: s.size, now: time.Now}
+	st.show(playedCell("ring"))
+	if got, want := s.String(), strings.Split(rankedTable, "\n")[4]; got != want {
+		t.Errorf("before the first round:\n%s", got)
+	}
+	st.rankings = ranked()
+	for range 3 {
+		st.show(playedCell("ring"))
+		if got := s.String(); got != rankedTable {
+			t.Errorf("got\n%s\nwant\n%s", got, rankedTable)
+		}
+	}
+	warn(st, "a server is down")
+	st.show(playedCell("ring"))
+	if got, want := s.String(), "watchlab: a server is down\n"+rankedTable; got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	s.width = 30
+	st.show(playedCell("clientgo-fifo"))
+	if got := strings.Split(s.String(), "\n"); len(got) != 6 || got[2] != "  variant        rounds  even" || !strings.HasPrefix(got[4], "> clientgo-fifo") {
+		t.Errorf("narrow:\n%s", strings.Join(got, "\n"))
+	}
+	st.clear()
+	s.width, st.size = 80, func() (int, int) { return 80, 4 }
+	st.show(playedCell("ring"))
+	if got := strings.Split(s.String(), "\n"); len(got) != 4 || !strings.HasPrefix(got[3], "7/12") {
+		t.Errorf("low:\n%s", strings.Join(got, "\n"))
+	}
+	st.clear()
+	if got := s.String(); got != "watchlab: a server is down" {
+		t.Errorf("at the end:\n%s", got)
+	}
+	if strings.Contains(s.all.String(), "m\x1b") || strings.Contains(s.all.String(), "[3") {
+		t.Errorf("colours without a request: %q", s.all.String())
+	}
+
+	s = &screen{t: t, width: 80}
+	st = &status{w: s, size: s.size, now: time.Now, colour: true, rankings: ranked()}
+	st.show(playedCell("ring"))
+	if s.String() != rankedTable || !strings.Contains(s.all.String(), "\x1b[33m  noisy\x1b[0m") || !strings.Contains(s.all.String(), "\x1b[32m  valid\x1b[0m") {
+		t.Errorf("with colours: %q", s.all.String())
+	}
+}
+
+// TestTerminal: which files are terminals, and which of them have colours.
+func TestTerminal(t *testing.T) {
+	pty, tty := openTerminal(t, 61, 7)
+	file, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	for _, test := range []struct {
+		f             *os.File
+		kind, noColor string
+		table, colour bool
+	}{
+		{tty, "xterm", "", true, true},
+		{tty, "xterm", "1", true, false},
+		{tty, "dumb", "", false, false},
+		{file, "xterm", "", false, false},
+	} {
+		t.Setenv("TERM", test.kind)
+		t.Setenv("NO_COLOR", test.noColor)
+		s := newStatus(test.f)
+		if (s.size != nil) != test.table || s.colour != test.colour {
+			t.Errorf("%s, TERM=%s, NO_COLOR=%s: table %v, colour %v", test.f.Name(), test.kind, test.noColor, s.size != nil, s.colour)
+		}
+		if test.table {
+			if width, height := s.size(); width != 61 || height != 7 {
+				t.Errorf("%d × %d", width, height)
+			}
+		}
+	}
+
+	// A run on a terminal leaves its warnings only.
+	t.Setenv("TERM", "xterm")
+	s, read := &screen{t: t, width: 61}, make(chan error)
+	go func() {
+		buffer := make([]byte, 4096)
+		for {
+			n, err := pty.Read(buffer)
+			_, _ = s.Write(buffer[:n])
+			if err != nil {
+				read <- err
+				return
+			}
+		}
+	}()
+	dir := filepath.Join(t.TempDir(), "r")
+	args := append([]string{"run", "--processes", "1", "--out", dir}, slices.Concat(atOnce[:len(atOnce)-1], []string{"3"})...)
+	if code := run(t.Context(), args, new(strings.Builder), tty); code != exitOK {
+		t.Errorf("exit code %d", code)
+	}
+	if err := tty.Close(); err != nil {
+		t.Error(err)
+	}
+	<-read
+	if got := strings.ReplaceAll(s.String(), "\n", ""); got != "watchlab: results are in "+dir {
+		t.Errorf("left on the terminal: %q", got)
+	}
+	for _, want := range []string{"variant", "clientgo-fifo", "round 3/3"} {
+		if !strings.Contains(s.all.String(), want) {
+			t.Errorf("%q was never shown: %q", want, s.all.String())
+		}
+	}
+}
+
+// openTerminal opens a pseudo-terminal that passes output on as it is.
+func openTerminal(t *testing.T, width, height int) (pty, tty *os.File) {
+	t.Helper()
+	pty, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skipf("no pseudo-terminals: %v", err)
+	}
+	t.Cleanup(func() { _ = pty.Close() })
+	number, err := unix.IoctlGetInt(int(pty.Fd()), unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(pty.Fd()), unix.TIOCSPTLCK, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tty, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := term.MakeRaw(int(tty.Fd())); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.IoctlSetWinsize(int(tty.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: uint16(height), Col: uint16(width)}); err != nil {
+		t.Fatal(err)
+	}
+	return pty, tty
+}
