@@ -56,12 +56,12 @@ func (y *yielder) sleep(wait func() error) error {
 	now := time.Since(y.epoch)
 	y.due = max(y.due, now-burst) + slowDelta*time.Duration(y.taken)
 	y.taken = 0
-	if y.due <= now {
-		y.state.Store(asleep)
+	if y.due > now {
+		return wait()
 	}
-	err := wait()
-	y.state.Store(awake)
-	return err
+	y.state.Store(asleep)
+	defer y.state.Store(awake)
+	return wait()
 }
 
 // yield is called by a producer that has pushed a delta.
