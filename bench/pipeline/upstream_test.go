@@ -33,8 +33,10 @@ func TestUpstream(t *testing.T) {
 		if err := w.Setup(ctx); err != nil {
 			t.Fatal(err)
 		}
+		stop := set.Clock()
 		set.Look()
-		if m := find(t, r, metric.HandlerBacklog.Name); m == nil || m.GetGauge().GetValue() != 0 {
+		stop()
+		if m := find(t, r, metric.HandlerBacklog.Name); m == nil || m.GetHistogram().GetSampleCount() != 1 || m.GetHistogram().GetSampleSum() != 0 {
 			t.Errorf("%s is %v", metric.HandlerBacklog.Name, m)
 		}
 		if err := runRecorded(ctx, w); err != nil {
