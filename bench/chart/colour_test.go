@@ -146,7 +146,8 @@ func TestStyles(t *testing.T) {
 			seen[Of(v)] = v
 		}
 	}
-	if Of("their-ring") != Of("their-ring") || Of("their-ring").Dashed {
+	theirs := Of("their-ring")
+	if again := Of("their-ring"); again != theirs || theirs.Dashed {
 		t.Error("a variant of another module")
 	}
 }

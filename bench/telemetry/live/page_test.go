@@ -116,14 +116,14 @@ func TestView(t *testing.T) {
 			}
 		}
 
-		ring, base, again, max := labels, labels, labels, labels
-		base.Variant, again.Variant, max.Rate = "clientgo-realfifo", "clientgo-realfifo-again", "max"
+		ring, base, again, unpaced := labels, labels, labels, labels
+		base.Variant, again.Variant, unpaced.Rate = "clientgo-realfifo", "clientgo-realfifo-again", "max"
 		followed(r.Set(base))
 		r.Set(base).Update(func(f *Figures) { f.Phase = metric.Idle })
 		followed(r.Set(again))
 		r.Set(again).Update(func(f *Figures) { f.Phase = metric.Idle })
 		followed(r.Set(ring))
-		r.Set(max)
+		r.Set(unpaced)
 		r.Progress(3, 0.25)
 		r.Show(func(s *State) {
 			s.Begun, s.Round, s.Rounds, s.Left, s.Rankings = true, 2, 10, 83*time.Second, rankings(labels.Group())
