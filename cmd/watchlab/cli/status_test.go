@@ -214,7 +214,9 @@ func TestTerminal(t *testing.T) {
 	if err := tty.Close(); err != nil {
 		t.Error(err)
 	}
-	_ = <-read // A terminal ends with an error of its own.
+	if err := <-read; err == nil {
+		t.Error("the terminal has not ended")
+	}
 	if got := strings.ReplaceAll(s.String(), "\n", ""); got != "watchlab: results are in "+dir {
 		t.Errorf("left on the terminal: %q", got)
 	}
