@@ -143,8 +143,10 @@ func (r *Recorder) begin(access Access, w http.ResponseWriter) *flight {
 }
 
 func (r *Recorder) end(f *flight, req *http.Request) {
+	r.mu.Lock() // Result reads an open watch.
 	f.Took = time.Since(r.base) - f.At
 	f.fill()
+	r.mu.Unlock()
 	if f.body != nil {
 		f.In = max(f.In, req.ContentLength)
 		f.read(req.Header.Get("Content-Type"))
