@@ -252,9 +252,7 @@ func (f *liveInformer) setup(ctx context.Context, w *workload) error {
 	// A live cell stamps every event, as a paced cell does.
 	room := f.round.tee.Capacity()
 	w.st = newStamps(room, true, StampsAll)
-	if w.telemetry = newTelemetry(ctx, w.st, nil); w.telemetry != nil {
-		w.telemetry.objectBytes = meanSize(f.round.tee.Storm(f.round.tee.Visible()).Events)
-	}
+	w.telemetry = newTelemetry(ctx, w.st, nil)
 	// Events that arrive during the list may be part of it or not, so the list's objects
 	// can't be counted.
 	return f.assemble(ctx, w, room, f.round.tee.Like())

@@ -3,7 +3,6 @@ package pipeline
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -16,7 +15,6 @@ import (
 	"watchlab/impls/merge"
 	"watchlab/loadgen/fault"
 	"watchlab/loadgen/source"
-	"watchlab/loadgen/storm"
 )
 
 // telemetry reads the stamps and the logs of a play and updates the figures of a
@@ -46,7 +44,6 @@ type telemetry struct {
 	length             func() int               // the queue's length
 	queued             int                      // last result of length
 	backlogs           informer.BacklogReporter // nil where handlers do not report
-	objectBytes        float64                  // mean size of an object
 	logs               []*cursor
 	work               *tail[work]           // nil in pipelines without it
 	notices            *tail[notice]         // nil in pipelines without it
@@ -89,7 +86,6 @@ func newTelemetry(ctx context.Context, st *stamps, s *score) *telemetry {
 	events := 0
 	if s != nil {
 		t.score, t.released, t.enqueued = s, uint64(s.Initial), uint64(s.Initial)
-		t.objectBytes = meanSize(s.Events)
 		events = len(s.Events) - s.Initial
 	}
 	t.sampling = set.Begin(events)
@@ -128,20 +124,7 @@ func (t *telemetry) begin(length func() int) {
 			t.update(false)
 		}
 		return t.queued
-	}, t.objectBytes)
-}
-
-// meanSize estimates the size of an object of the storm as JSON.
-func meanSize(events []storm.Event) float64 {
-	const sizeSamples = 64
-	bytes, n := 0, 0
-	for i := 0; i < len(events); i += max(1, len(events)/sizeSamples) {
-		if b, err := json.Marshal(events[i].Object); err == nil {
-			bytes += len(b)
-			n++
-		}
-	}
-	return float64(bytes) / float64(max(n, 1))
+	})
 }
 
 // tail reads a log that another goroutine appends to. During the play it reads the

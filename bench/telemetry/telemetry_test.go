@@ -269,7 +269,7 @@ func TestStuckQueue(t *testing.T) {
 		once()
 		<-stuck
 		return 0
-	}, 1)
+	})
 	<-asked
 	if value(scrape(t, s), "watchlab_queue_depth", `variant="stuck"`) != "0" {
 		t.Error("the scrape lacks it")

@@ -245,6 +245,6 @@ func (w *workload) Check() error {
 
 func (w *workload) Teardown() error {
 	defer w.span.End()
-	w.cell.set.Depth(nil, 0)
+	w.cell.set.Depth(nil)
 	return w.Workload.Teardown()
 }

@@ -104,10 +104,9 @@ type Figures struct {
 	// Faults counts injections by the fault's name in loadgen/fault. WatchErrors counts
 	// broken watches by the same name, or [metric.OtherFault].
 	Faults, WatchErrors map[string]uint64
-	QueueDepth          int     // at the last [Set.Look]
-	HandlerBacklog      *int    // notifications that wait for handlers; nil if it is not known
-	ObjectBytes         float64 // mean size of a queued object
-	Phase               string  // one of [metric.Phases]
+	QueueDepth          int    // at the last [Set.Look]
+	HandlerBacklog      *int   // notifications that wait for handlers; nil if it is not known
+	Phase               string // one of [metric.Phases]
 	Verdict             Verdict
 	Baseline            bool // ratios of the run are relative to it
 
@@ -161,9 +160,6 @@ func (f *Figures) Total(s Stage) (n uint64) {
 	}
 	return n
 }
-
-// QueueBytes estimates the size of the queued objects.
-func (f *Figures) QueueBytes() float64 { return float64(f.QueueDepth) * f.ObjectBytes }
 
 // Distribution returns the values of a histogram.
 func (f *Figures) Distribution(h Histogram) *Distribution { return &f.dists[h] }
@@ -222,11 +218,11 @@ func (s *Set) Update(f func(*Figures)) {
 	f(&s.figures)
 }
 
-// Depth sets the function that [Set.Look] calls for the queue depth, and the mean size of a queued
-// object. nil resets the depth to 0. Look may still be calling the previous function.
-func (s *Set) Depth(depth func() int, objectBytes float64) {
+// Depth sets the function that [Set.Look] calls for the queue depth; nil resets the depth to 0. Look may
+// still be calling the previous function.
+func (s *Set) Depth(depth func() int) {
 	s.Update(func(f *Figures) {
-		s.depth, f.QueueDepth, f.HandlerBacklog, f.ObjectBytes = depth, 0, nil, objectBytes
+		s.depth, f.QueueDepth, f.HandlerBacklog = depth, 0, nil
 	})
 }
 

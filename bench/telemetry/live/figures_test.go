@@ -196,7 +196,7 @@ func TestNil(t *testing.T) {
 	}
 	s.Update(func(*Figures) { t.Error("updated") })
 	s.Look()
-	s.Depth(nil, 0)
+	s.Depth(nil)
 	s.Sampler(nil)
 	if s.Begin(1).Sampled(0) {
 		t.Error("an event is traced")
@@ -213,10 +213,10 @@ func TestDepth(t *testing.T) {
 			meanwhile()
 		}
 		return length
-	}, 100)
+	})
 	s.Look()
-	if snap := s.Snapshot(); snap.QueueDepth != 5 || snap.QueueBytes() != 500 {
-		t.Errorf("depth %d, %v bytes", snap.QueueDepth, snap.QueueBytes())
+	if snap := s.Snapshot(); snap.QueueDepth != 5 {
+		t.Errorf("depth %d", snap.QueueDepth)
 	}
 	stop := s.Clock()
 	s.Look()
@@ -225,11 +225,11 @@ func TestDepth(t *testing.T) {
 	if read := s.Snapshot().Distribution(QueuedEvents); read.Count != 1 || read.sum != 5 {
 		t.Errorf("%d readings of %d events during the play, want 1 of 5", read.Count, read.sum)
 	}
-	meanwhile = func() { s.Depth(nil, 0) }
+	meanwhile = func() { s.Depth(nil) }
 	s.Look()
 	s.Look()
-	if snap := s.Snapshot(); snap.QueueDepth != 0 || snap.QueueBytes() != 0 {
-		t.Errorf("after the round: depth %d, %v bytes", snap.QueueDepth, snap.QueueBytes())
+	if snap := s.Snapshot(); snap.QueueDepth != 0 {
+		t.Errorf("after the round: depth %d", snap.QueueDepth)
 	}
 }
 

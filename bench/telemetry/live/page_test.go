@@ -20,7 +20,7 @@ import (
 
 // followed plays a storm of ten seconds, 100 events a second, in which a watch breaks at the fifth.
 func followed(s *Set) (stop func()) {
-	s.Depth(func() int { return 7 }, 1)
+	s.Depth(func() int { return 7 })
 	s.Update(func(f *Figures) { f.Phase = metric.Measure })
 	stop = s.Clock()
 	for i := range 40 {

@@ -57,7 +57,7 @@ func played(t testing.TB) *Registry {
 		f.Judge(Verdict{Status: "invalid", Cause: "generator"})
 		f.Faults["gone"], f.WatchErrors[metric.OtherFault] = 2, 1
 	})
-	s.Depth(func() int { return 5 }, 2000)
+	s.Depth(func() int { return 5 })
 	s.Look()
 	r.Set(Labels{Family: "deltafifo", Variant: "cond"})
 	r.Progress(2, 0.25)
