@@ -39,7 +39,7 @@ type scale struct {
 }
 
 // newScale maps the range of the values, widened to round values, to the positions from
-// and to. It returns approximately about Ticks. Ticks of the axis itself are not widened.
+// and to. It also returns ticks, roughly as many as about. Ticks of the axis itself are not widened.
 func newScale(a Axis, values []float64, from, to float64, about int) (scale, []Tick) {
 	s := scale{axis: a, from: from, to: to}
 	values = slices.DeleteFunc(slices.Clone(values), a.lacks)

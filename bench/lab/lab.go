@@ -19,7 +19,9 @@ package lab
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
+	"strconv"
 
 	"watchlab/bench/cell"
 )
@@ -65,6 +67,17 @@ type Labels []Label
 // Unpaced is the value of the label "rate" for cells played at full speed. Cells
 // without the label are unpaced, too.
 const Unpaced = "max"
+
+// RateText says how cells of a rate are played: unpaced, at a number of events/s, or at another pace.
+func RateText(rate string) string {
+	switch v, err := strconv.ParseFloat(rate, 64); {
+	case rate == Unpaced:
+		return "unpaced"
+	case err != nil || math.IsInf(v, 1):
+		return "at pace " + rate
+	}
+	return "at " + rate + " events/s"
+}
 
 // Label returns the value of the label with the given key; "" if there is none.
 func (l Labels) Label(key string) string {

@@ -171,7 +171,7 @@ func (a *answer) drawP99(rows []row) {
 	}
 	along := chart.Axis{Label: "p99", Log: true, Format: chart.Time}
 	if len(rates) == 1 {
-		along.Label += " " + rateTitle(rates[0])
+		along.Label += " " + lab.RateText(rates[0])
 	}
 	c := chart.Rows{Axis: along, Columns: chart.IntervalColumns(along)}
 	for _, r := range rows {

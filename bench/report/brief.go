@@ -373,11 +373,11 @@ func (r row) p99() string {
 	case a.why != "":
 		return ""
 	case a.Testable && !a.Significant:
-		return ", with no difference in p99 " + rateTitle(r.rate())
+		return ", with no difference in p99 " + lab.RateText(r.rate())
 	case a.Ratio < 0.0995:
-		return fmt.Sprintf(", with p99 %s %s", ratio(a.Comparison), rateTitle(r.rate()))
+		return fmt.Sprintf(", with p99 %s %s", ratio(a.Comparison), lab.RateText(r.rate()))
 	default:
-		return ", with " + ratio(a.Comparison) + " the p99 " + rateTitle(r.rate())
+		return ", with " + ratio(a.Comparison) + " the p99 " + lab.RateText(r.rate())
 	}
 }
 

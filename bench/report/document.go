@@ -241,7 +241,7 @@ func (c compared) worse() bool {
 
 func (r row) compared() (all []compared) {
 	for _, f := range []struct{ what, unit string }{
-		{"events/s", stats.UnitEventsPerSec}, {"CPU time/event", r.cpu()}, {"p99 " + rateTitle(r.rate()), stats.UnitP99},
+		{"events/s", stats.UnitEventsPerSec}, {"CPU time/event", r.cpu()}, {"p99 " + lab.RateText(r.rate()), stats.UnitP99},
 		{"allocations/event", stats.UnitAllocsPerOp}, {"bytes/event", stats.UnitBytesPerOp},
 	} {
 		if a := r.against(f.unit); a.why == "" {

@@ -25,7 +25,7 @@ func Rankings(o *lab.Outcome) (out []live.Ranking) {
 
 // ranking compares by throughput, or by p99 if all cells are paced.
 func (g group) ranking(name string) live.Ranking {
-	unit, of, format := stats.UnitP99, "p99 "+rateTitle(g.rows[0].rate()), chart.Nanoseconds
+	unit, of, format := stats.UnitP99, "p99 "+lab.RateText(g.rows[0].rate()), chart.Nanoseconds
 	if slices.ContainsFunc(g.rows, func(r row) bool { return !r.paced() }) {
 		unit, of, format = stats.UnitEventsPerSec, "events/s", chart.Decimal
 	}

@@ -73,7 +73,7 @@ func (g group) draw(p *panel) error {
 		return nil
 	}
 	if len(g.rates()) > 1 {
-		p.Notes = append(p.Notes, fmt.Sprintf("Distributions are drawn %s, the highest rate with figures of most variants. The table has all rates.", rateTitle(rate)))
+		p.Notes = append(p.Notes, fmt.Sprintf("Distributions are drawn %s, the highest rate with figures of most variants. The table has all rates.", lab.RateText(rate)))
 	}
 	at := g.at(rate)
 	if err := at.distribution(p, rate); err != nil {
@@ -99,17 +99,6 @@ func (g group) shownRate() (best string) {
 		}
 	}
 	return best
-}
-
-// rateTitle describes the rate of a measurement.
-func rateTitle(rate string) string {
-	switch {
-	case rate == lab.Unpaced:
-		return "unpaced"
-	case math.IsInf(numeric(rate), 1):
-		return "at pace " + rate
-	}
-	return "at " + rate + " events/s"
 }
 
 // label returns a row of a chart with the verdict as its note.
@@ -221,7 +210,7 @@ func (g group) distribution(p *panel, rate string) error {
 		}
 		c.Curves = append(c.Curves, g.curve(r, points))
 	}
-	p.add(c, figure{Kind: "distribution", Title: "Distribution of latency, " + rateTitle(rate),
+	p.add(c, figure{Kind: "distribution", Title: "Distribution of latency, " + lab.RateText(rate),
 		Caption: "Every event of all rounds; the last mark is the longest."},
 		"Latency over the percentile, a curve for each variant. Both axes are logarithmic: each step to the right is a tenth of the events that are left.")
 	return nil
@@ -347,7 +336,7 @@ func (g group) stages(p *panel, rate string) {
 		c.Columns = append(c.Columns, name+", mean")
 	}
 	c.Columns = append(c.Columns, "sum")
-	f := figure{Kind: "stages", Title: "Where the time goes, " + rateTitle(rate),
+	f := figure{Kind: "stages", Title: "Where the time goes, " + lab.RateText(rate),
 		Caption: "Shares of the mean, which is at the right. The mean of a stage is that of the events that passed it, without those coalesced before it."}
 	for i, name := range parts {
 		f.Parts = append(f.Parts, part{name, chart.Part(i).Colour})
@@ -403,10 +392,10 @@ func (g group) timelines(p *panel, rate string) {
 		}
 		depth.Curves, storm.Curves = append(depth.Curves, g.curve(r, queued)), append(storm.Curves, g.curve(r, handled))
 	}
-	p.add(depth, figure{Kind: "depth", Title: "Queue depth, " + rateTitle(rate),
+	p.add(depth, figure{Kind: "depth", Title: "Queue depth, " + lab.RateText(rate),
 		Caption: "Events in the queue at the end of each interval, in the round whose p99 is the median."},
 		"How many events waited in the queue over the time of the schedule, a curve for each variant.")
-	p.add(storm, figure{Kind: "storm", Title: "The storm, " + rateTitle(rate),
+	p.add(storm, figure{Kind: "storm", Title: "The storm, " + lab.RateText(rate),
 		Caption: "Released (the area) and handled (the curves) a second, in the round whose p99 is the median."},
 		"Events released a second as an area, and events handled a second as a curve for each variant, over the time of the schedule.")
 }

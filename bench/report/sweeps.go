@@ -300,7 +300,7 @@ func surfaceTable(s *stats.Surface) table {
 	return t
 }
 
-// stages are labels that choose a stage or an input. A sweep is over none of them.
+// stageLabels are labels that choose a stage or an input. A sweep is over none of them.
 var stageLabels = []string{"pipeline", "source", "storm", "delivery", "encoding", "decode", "store", "workqueue"}
 
 // knob returns the label that a comparison sweeps: of those with several values the one with the most.
@@ -375,7 +375,7 @@ func (c comparison) drawSwept(p *panel, knob, unit string, rows []row) {
 		lines.Y.Format = chart.Time
 	}
 	if rates := distinct(ratesOf(rows)); unit == stats.UnitP99 && len(rates) == 1 {
-		lines.Y.Label += " " + rateTitle(rates[0])
+		lines.Y.Label += " " + lab.RateText(rates[0])
 	}
 	for i, v := range values {
 		lines.X.Ticks = append(lines.X.Ticks, chart.Tick{At: float64(i), Label: v})
@@ -430,7 +430,7 @@ func ratesOf(rows []row) (rates []string) {
 // unitRate names the rate of a row in figures that depend on it.
 func unitRate(r row, unit string) string {
 	if unit == stats.UnitP99 {
-		return " " + rateTitle(r.rate())
+		return " " + lab.RateText(r.rate())
 	}
 	return ""
 }

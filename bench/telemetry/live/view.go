@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"watchlab/bench/chart"
+	"watchlab/bench/lab"
 	"watchlab/bench/telemetry/metric"
 )
 
@@ -196,7 +197,7 @@ func (v *view) scene(now time.Time) *scene {
 			s.Groups = append(s.Groups, group)
 		}
 		if p.current {
-			s.Now = "Playing " + p.labels.Variant + " " + paceOf(p.labels.Rate) + "."
+			s.Now = "Playing " + p.labels.Variant + " " + lab.RateText(p.labels.Rate) + "."
 			if v.shown == "" || v.shown == group || now.Sub(v.played) > holdGroup {
 				v.shown, v.played = group, now
 			}
@@ -214,17 +215,7 @@ func (v *view) scene(now time.Time) *scene {
 	return s
 }
 
-func paceOf(rate string) string {
-	switch _, err := strconv.ParseFloat(rate, 64); {
-	case rate == unpaced:
-		return "unpaced"
-	case err != nil:
-		return "at pace " + rate
-	}
-	return "at " + rate + " events/s"
-}
-
-// figure draws a chart; empty says why it has no figure.
+// drawn draws a chart; empty says why it has no figure.
 func drawn(id, title, caption, empty string, c chart.Chart, description string) Figure {
 	svg, ok := chart.Draw(c, id+"-chart", title, description)
 	if !ok {
@@ -233,21 +224,18 @@ func drawn(id, title, caption, empty string, c chart.Chart, description string) 
 	return Figure{Title: title, Caption: caption, SVG: svg}
 }
 
-// unpaced is the rate of cells that are played at full speed.
-const unpaced = "max"
-
 // overTime draws the plays of the group at one rate over the time within the round: of the paced ones
 // that with the longest play.
 func (s *scene) overTime(plays []play) {
 	rate := ""
 	if len(plays) > 0 {
 		rate = slices.MaxFunc(plays, func(a, b play) int {
-			if paced := a.labels.Rate != unpaced; paced != (b.labels.Rate != unpaced) {
+			if paced := a.labels.Rate != lab.Unpaced; paced != (b.labels.Rate != lab.Unpaced) {
 				return map[bool]int{true: 1, false: -1}[paced]
 			}
 			return cmp.Compare(a.length(), b.length())
 		}).labels.Rate
-		s.Rest = paceOf(rate)
+		s.Rest = lab.RateText(rate)
 	}
 	plays = slices.DeleteFunc(plays, func(p play) bool { return p.labels.Rate != rate })
 	// The current play covers the others.
@@ -287,7 +275,7 @@ func (s *scene) overTime(plays []play) {
 		if p.current || len(storm.Curves) == 0 {
 			storm.Moments = p.moments()
 			depth.Moments = storm.Moments
-			if rate != unpaced {
+			if rate != lab.Unpaced {
 				latency.Moments = storm.Moments
 			}
 		}
@@ -306,7 +294,7 @@ func (s *scene) overTime(plays []play) {
 	s.Figures["storm"] = drawn("storm", "Storm", "Events released (area) and handled (lines) a second; faults and relists of the current play.", none, storm,
 		"Last values: "+strings.Join(last, ", "))
 	s.Figures["depth"] = drawn("depth", "Queue depth", "Events in the queue.", none, depth, "Events in the queue over the round.")
-	if rate == unpaced {
+	if rate == lab.Unpaced {
 		none = "Unpaced cells have no intended times, so they have no latency."
 	}
 	s.Figures["latency"] = drawn("latency", "Latency, p99", "From the intended time of an event until it is handled.", none, latency, "99th percentile of latency over the round.")
