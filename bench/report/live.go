@@ -2,6 +2,7 @@ package report
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -55,6 +56,20 @@ func (g group) ranking(name string) live.Ranking {
 		out.Marks = append(out.Marks, live.Mark{Key: m.Key, Text: m.Name})
 	}
 	return out
+}
+
+// RankingLines writes a ranking for a terminal, with a sign at the variant that is being played.
+func RankingLines(r live.Ranking, playing string) []string {
+	t := newTable(r.Group, []string{"  variant"}, "rounds", r.Of, "ratio")
+	t.words("verdict")
+	for _, v := range r.Variants {
+		sign := "  "
+		if v.Name == playing {
+			sign = "> "
+		}
+		t.add(sign+v.Name, fmt.Sprint(v.Rounds), v.Figure, v.Ratio, v.Verdict)
+	}
+	return append([]string{t.Title}, t.lines("", math.MaxInt)...)
 }
 
 // place is less for a better row.

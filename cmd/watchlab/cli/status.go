@@ -100,40 +100,16 @@ func (s *status) draw(p lab.Progress) {
 }
 
 // table has a line for each variant of the comparison that is played; none before its first round.
-func (s *status) table(p lab.Progress) (lines []string) {
+func (s *status) table(p lab.Progress) []string {
 	at := slices.IndexFunc(s.rankings, func(r live.Ranking) bool { return r.Knobs == p.Result.NameWithout("impl", "rate") })
 	if at < 0 {
 		return nil
 	}
-	lines = append(lines, s.rankings[at].Group)
-	rows := [][]string{{"  variant", "rounds", s.rankings[at].Of, "ratio", "verdict"}}
-	for _, v := range s.rankings[at].Variants {
-		name := "  " + v.Name
-		if v.Name == p.Result.Impl() && !p.Finished {
-			name = "> " + v.Name
-		}
-		rows = append(rows, []string{name, fmt.Sprint(v.Rounds), v.Figure, v.Ratio, v.Verdict})
+	playing := ""
+	if !p.Finished {
+		playing = p.Result.Impl()
 	}
-	for _, row := range rows {
-		line := ""
-		for i, text := range row {
-			wide := 0
-			for _, other := range rows {
-				wide = max(wide, utf8.RuneCountInString(other[i]))
-			}
-			fill := strings.Repeat(" ", wide-utf8.RuneCountInString(text))
-			switch i {
-			case 0:
-				line = text + fill
-			case len(row) - 1:
-				line += "  " + text
-			default:
-				line += "  " + fill + text
-			}
-		}
-		lines = append(lines, line)
-	}
-	return lines
+	return report.RankingLines(s.rankings[at], playing)
 }
 
 // coloured colours the verdict at the end of a line.
