@@ -154,7 +154,7 @@ func marks(rows []row, p99 bool) (out []mark) {
 	for v, name := range []string{"valid", "noisy", tooFew, "no figure"} {
 		verdict := chart.Verdict(v)
 		if slices.ContainsFunc(rows, func(r row) bool {
-			return r.form() == verdict || verdict == chart.Missing && (!r.baseline && r.gain().why != "" || p99 && r.wait.Count < 100)
+			return r.form() == verdict || verdict == chart.Missing && (!r.baseline && r.gain().why != "" || p99 && !r.hasP99())
 		}) {
 			out = append(out, mark{chart.VerdictKey(verdict), name})
 		}
@@ -164,7 +164,7 @@ func marks(rows []row, p99 bool) (out []mark) {
 
 // drawP99 draws p99 at a fixed rate.
 func (a *answer) drawP99(rows []row) {
-	measured := slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return r.wait.Count < 100 })
+	measured := slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return !r.hasP99() })
 	rates := distinct(ratesOf(measured))
 	if len(rates) == 0 {
 		return
@@ -180,7 +180,7 @@ func (a *answer) drawP99(rows []row) {
 			line.Note = "not played at this rate"
 		}
 		s, form := chart.Sample{}, chart.Missing
-		if r.wait.Count >= 100 {
+		if r.hasP99() {
 			s.Median, form = float64(r.wait.P99), r.form()
 			line.Note = chart.Nanoseconds(s.Median)
 			if len(rates) > 1 {
@@ -189,9 +189,7 @@ func (a *answer) drawP99(rows []row) {
 			if x := r.ratio(stats.UnitP99); x != chart.None {
 				line.Note += "  " + x
 			}
-			if values := r.samples(stats.UnitP99); len(values) > 1 {
-				s.Lo, s.Hi = min(slices.Min(values), s.Median), max(slices.Max(values), s.Median)
-			}
+			s.Lo, s.Hi = r.p99Range()
 		}
 		c.Rows = append(c.Rows, chart.Interval(line, along, s, form, line.Note))
 	}

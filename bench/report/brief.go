@@ -131,7 +131,7 @@ func oneRate(rows []row) []row {
 	rate := func(r row) float64 {
 		v := numeric(r.rate())
 		switch {
-		case r.wait.Count < 100:
+		case !r.hasP99():
 			return -1
 		case math.IsInf(v, 1):
 			return 0

@@ -161,15 +161,13 @@ func (g group) latencyOverRate(p *panel) {
 		s := g.curve(set[0], nil)
 		for _, r := range set {
 			rate := numeric(r.rate())
-			if math.IsInf(rate, 1) || r.wait.Count < 100 {
+			if math.IsInf(rate, 1) || !r.hasP99() {
 				continue
 			}
 			rates[r.rate()] = true
 			q := chart.Point{X: rate, Y: float64(r.wait.P99), Mark: true}
 			q.Tip = fmt.Sprintf("p99 %s at %s events/s, %s", chart.Nanoseconds(q.Y), chart.Decimal(rate), r.verdict(0))
-			if values := r.samples(stats.UnitP99); len(values) > 1 {
-				q.Lo, q.Hi = min(slices.Min(values), q.Y), max(slices.Max(values), q.Y)
-			}
+			q.Lo, q.Hi = r.p99Range()
 			s.Points = append(s.Points, q)
 		}
 		slices.SortFunc(s.Points, func(a, b chart.Point) int { return cmp.Compare(a.X, b.X) })

@@ -331,6 +331,19 @@ func (g group) rates() []string {
 	return rates
 }
 
+// hasP99 reports whether enough events have a latency for a 99th percentile.
+func (r row) hasP99() bool { return r.wait.Count >= 100 }
+
+// p99Range returns the smallest and the largest p99 of the rounds, with that of all rounds; 0 for one round.
+func (r row) p99Range() (lo, hi float64) {
+	values := r.samples(stats.UnitP99)
+	if len(values) < 2 {
+		return 0, 0
+	}
+	values = append(values[:len(values):len(values)], float64(r.wait.P99))
+	return slices.Min(values), slices.Max(values)
+}
+
 // numeric parses a rate. Other paces sort last.
 func numeric(rate string) float64 {
 	if v, err := strconv.ParseFloat(rate, 64); err == nil {
