@@ -23,7 +23,7 @@ import (
 
 // Time for a thread, and passes of a benchmark, at both scales.
 const (
-	reducedTime, fullTime     = 2 * time.Minute, 20 * time.Minute
+	reducedTime, fullTime     = 4 * time.Minute, 20 * time.Minute
 	reducedPasses, fullPasses = 6, 20 // with 6 the median has an interval
 )
 
@@ -42,7 +42,7 @@ func newReproduce() *cobra.Command {
 		Short: "Test what threads of other projects claim, with a page for each",
 		Long: `reproduce plays the experiments that test what a thread claims, and writes a page in the form of
 an analysis: summary, set-up, significance, what is not tested. Whether we agree is computed from the
-intervals of the ratios. A thread takes some two minutes at a reduced scale, which the page names, and
+intervals of the ratios. A thread takes some four minutes at a reduced scale, which the page names, and
 some twenty with --full. Threads with a benchmark need Go and the repository as the current folder.
 
 Threads: ` + strings.Join(names, ", ") + `.`,
@@ -65,7 +65,7 @@ Threads: ` + strings.Join(names, ", ") + `.`,
 	fl.BoolVar(&f.all, "all", false, "all threads, one after the other (default false)")
 	fl.BoolVar(&f.list, "list", false, "list the threads and play nothing (default false)")
 	fl.BoolVar(&f.full, "full", false, "the full scale, as the pages tell it (default false)")
-	fl.DurationVar(&f.budget, "budget", 0, "time for each thread (default 2m0s; 20m0s with --full)")
+	fl.DurationVar(&f.budget, "budget", 0, "time for each thread (default 4m0s; 20m0s with --full)")
 	fl.StringVar(&f.out, "out", "", "folder to create (default: results/<date>-<commit>-reproduce)")
 	fl.StringVar(&f.pages, "pages", "", "folder for a copy of each page, THREAD.md (default none)")
 	fl.StringVar(&f.resume, "resume", "", "folder of an interrupted reproduction, to continue with its threads")
