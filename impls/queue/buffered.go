@@ -59,7 +59,6 @@ const (
 	// inboxSize is the length of the inbox. Folding half of it takes a producer a quarter of a
 	// millisecond, and happens too seldom to show in the 99.9th percentile of a call's latency.
 	inboxSize = 8192
-	patience  = 64 // how often a producer yields while the owner folds, before it sleeps
 )
 
 // newBuffered returns a queue with the inbox that newInbox makes.
@@ -74,7 +73,7 @@ func newBuffered(o Options, name string, newInbox func(size int) (inbox, error))
 	q.backlog = q.newBacklog()
 	q.back.L = &q.owner
 	if o.Capacity == 0 {
-		q.slack, q.step = math.MaxInt, chunk
+		q.slack, q.step = math.MaxInt, size/2
 	}
 	return q, nil
 }
@@ -91,7 +90,7 @@ func (q *buffered) push(i item) error {
 		return nil
 	}
 	if errors.Is(err, ring.ErrFull) {
-		err = q.pushFull(&i)
+		err = q.crowd(&i)
 	}
 	if errors.Is(err, ring.ErrFull) {
 		err = q.inbox.Push(q.ctx, i)
@@ -102,25 +101,10 @@ func (q *buffered) push(i item) error {
 	return err
 }
 
-// pushFull is push for a full inbox. While another goroutine holds owner, it folds and makes room, and
-// both go on at the same time. That takes a chunk; a goroutine that sleeps at the lock would wake up later.
-func (q *buffered) pushFull(i *item) error {
-	for range patience {
-		if q.owner.TryLock() {
-			return q.crowd(i)
-		}
-		runtime.Gosched()
-		if err := q.inbox.TryPush(*i); !errors.Is(err, ring.ErrFull) {
-			return err
-		}
-	}
-	q.owner.Lock()
-	return q.crowd(i)
-}
-
-// crowd folds to make room; if that is not enough, it folds an item that needs no room. Otherwise it
-// returns [ring.ErrFull]. The caller holds owner, which is released.
+// crowd is push for a full inbox. It folds to make room; if that is not enough, it
+// folds an item that needs no room. Otherwise it returns [ring.ErrFull].
 func (q *buffered) crowd(i *item) error {
+	q.owner.Lock()
 	defer q.owner.Unlock()
 	for leave := q.size / 2; ; leave = 0 {
 		q.shorten(leave)
