@@ -116,14 +116,14 @@ func TestWriteSteps(t *testing.T) {
 	if err := errors.Join(writeTable(&table, steps), writePicture(&picture, steps)); err != nil {
 		t.Fatal(err)
 	}
-	want := `| from | to | rollout, CPU | rollout, p99 |
-|---|---|---|---|
+	want := `| rollout, from | to | CPU | p99 |
+|---|---|---:|---:|
 | clientgo@0.31/deltafifo | clientgo@0.32/deltafifo | **1.50×** (1.40–1.60) | – |
 `
 	if table.String() != want {
 		t.Errorf("table:\n%swant:\n%s", table.String(), want)
 	}
-	for _, part := range []string{"<svg ", "clientgo@0.31/deltafifo → 0.32/deltafifo", `fill="#ee9a9a"`, ">1.50×<", "</svg>"} {
+	for _, part := range []string{"<svg ", "clientgo@0.31/deltafifo → 0.32/deltafifo", `fill="#f2a65a"`, ">1.50×<", "</svg>"} {
 		if !strings.Contains(picture.String(), part) {
 			t.Errorf("the picture has no %s:\n%s", part, picture.String())
 		}

@@ -94,41 +94,64 @@ func samples(c lab.ComparisonResult, name, rate string, again bool) stats.Sample
 	return nil
 }
 
-// writeTable writes the steps as Markdown: ratios with intervals, in bold where significant.
+// stormsOf returns the figures of each storm, in the order in which they were played.
+func stormsOf(steps []step) (storms [][]figure) {
+	for _, f := range steps[0].figures {
+		if n := len(storms); n > 0 && storms[n-1][0].storm == f.storm {
+			storms[n-1] = append(storms[n-1], f)
+		} else {
+			storms = append(storms, []figure{f})
+		}
+	}
+	return storms
+}
+
+// writeTable writes the steps as Markdown, a table for each storm: ratios with intervals, in bold where significant.
 func writeTable(w io.Writer, steps []step) error {
 	var b strings.Builder
-	b.WriteString("| from | to |")
-	for _, f := range steps[0].figures {
-		fmt.Fprintf(&b, " %s, %s |", f.storm, f.metric)
-	}
-	b.WriteString("\n|---|---|" + strings.Repeat("---|", len(steps[0].figures)) + "\n")
-	for _, s := range steps {
-		fmt.Fprintf(&b, "| %s | %s |", s.from, s.to)
-		for _, f := range s.figures {
-			switch c, ok := s.effects[f]; {
-			case !ok:
-				b.WriteString(" – |")
-			case c.Significant:
-				fmt.Fprintf(&b, " **%.2f×** (%.2f–%.2f) |", c.Ratio, c.Lo, c.Hi)
-			default:
-				fmt.Fprintf(&b, " %.2f× (%.2f–%.2f) |", c.Ratio, c.Lo, c.Hi)
-			}
+	for i, figures := range stormsOf(steps) {
+		if i > 0 {
+			b.WriteString("\n")
 		}
-		b.WriteString("\n")
+		fmt.Fprintf(&b, "| %s, from | to |", figures[0].storm)
+		for _, f := range figures {
+			fmt.Fprintf(&b, " %s |", f.metric)
+		}
+		b.WriteString("\n|---|---|" + strings.Repeat("---:|", len(figures)) + "\n")
+		for _, s := range steps {
+			fmt.Fprintf(&b, "| %s | %s |", s.from, s.to)
+			for _, f := range figures {
+				b.WriteString(" " + s.effect(f) + " |")
+			}
+			b.WriteString("\n")
+		}
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
+func (s step) effect(f figure) string {
+	c, ok := s.effects[f]
+	switch {
+	case !ok:
+		return "–"
+	case c.Significant:
+		return fmt.Sprintf("**%.2f×** (%.2f–%.2f)", c.Ratio, c.Lo, c.Hi)
+	}
+	return fmt.Sprintf("%.2f× (%.2f–%.2f)", c.Ratio, c.Lo, c.Hi)
+}
+
 // Sizes of the picture in pixels.
 const (
-	nameWidth, cellWidth, cellHeight, headHeight = 470, 78, 26, 76
+	titleHeight, footHeight                      = 34, 34
+	nameWidth, cellWidth, cellHeight, headHeight = 370, 90, 24, 44
 )
 
-// writePicture writes the steps as SVG: a row for each step, a column for each figure.
+// writePicture writes the steps as SVG, storm below storm: a row for each step, a column for each metric.
 func writePicture(w io.Writer, steps []step) error {
-	figures := steps[0].figures
-	width, height := nameWidth+cellWidth*len(figures)+10, headHeight+cellHeight*len(steps)+34
+	storms := stormsOf(steps)
+	blockHeight := headHeight + cellHeight*len(steps)
+	width, height := nameWidth+cellWidth*len(metrics)+10, titleHeight+blockHeight*len(storms)+footHeight
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`+"\n", width, height)
 	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="#fff"/>`+"\n", width, height)
@@ -136,44 +159,45 @@ func writePicture(w io.Writer, steps []step) error {
 		fmt.Fprintf(&b, `<text x="%d" y="%d" %s>%s</text>`+"\n", x, y, attributes, html.EscapeString(content))
 	}
 	text(10, 20, `font-size="15" font-weight="bold"`, "What each change of client-go's informers gained and lost: after over before, less is better")
-	for i, f := range figures {
-		x := nameWidth + i*cellWidth
-		if i == 0 || figures[i-1].storm != f.storm {
-			text(x+4, 46, `font-weight="bold"`, f.storm)
-		}
-		text(x+cellWidth/2, 66, `text-anchor="middle"`, f.metric)
-	}
-	for i, s := range steps {
-		y := headHeight + i*cellHeight
-		text(10, y+17, "", s.from+" → "+strings.TrimPrefix(s.to, "clientgo@"))
+	for i, figures := range storms {
+		top := titleHeight + i*blockHeight
+		text(10, top+32, `font-size="14" font-weight="bold"`, figures[0].storm)
 		for j, f := range figures {
-			c, ok := s.effects[f]
-			fill, ratio := "#f4f4f4", "–"
-			if ok {
-				fill, ratio = colour(c), fmt.Sprintf("%.2f×", c.Ratio)
+			text(nameWidth+j*cellWidth+cellWidth/2, top+32, `text-anchor="middle"`, f.metric)
+		}
+		for k, s := range steps {
+			y := top + headHeight + k*cellHeight
+			text(10, y+16, "", s.from+" → "+strings.TrimPrefix(s.to, "clientgo@"))
+			for j, f := range figures {
+				c, ok := s.effects[f]
+				fill, ratio := "#f4f4f4", "–"
+				if ok {
+					fill, ratio = colour(c), fmt.Sprintf("%.2f×", c.Ratio)
+				}
+				x := nameWidth + j*cellWidth
+				fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%d" height="%d" fill="%s"/>`+"\n", x+1, y+1, cellWidth-2, cellHeight-2, fill)
+				text(x+cellWidth/2, y+16, `text-anchor="middle"`, ratio)
 			}
-			x := nameWidth + j*cellWidth
-			fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%d" height="%d" fill="%s"/>`+"\n", x+1, y+1, cellWidth-2, cellHeight-2, fill)
-			text(x+cellWidth/2, y+17, `text-anchor="middle"`, ratio)
 		}
 	}
-	text(10, height-10, `fill="#555"`, "green: less, red: more, pale: by less than 10 %, grey: no significant difference. CPU, allocations, allocated bytes and peak heap of unpaced rounds, p99 of paced ones.")
+	text(10, height-12, `fill="#555"`, "blue: less, orange: more, pale: by less than 10 %, grey: no significant difference. p99 of paced rounds, all else of unpaced ones.")
 	b.WriteString("</svg>\n")
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// colour is grey for no significant difference, and pale for one below 10 %.
+// colour is grey for no significant difference, and pale for one below 10 %. Blue and orange differ for
+// people who do not tell red from green.
 func colour(c stats.Comparison) string {
 	switch {
 	case !c.Significant:
 		return "#eeeeee"
 	case c.Ratio < 0.9:
-		return "#8fd19e"
+		return "#7fb8e6"
 	case c.Ratio < 1:
-		return "#d3eeda"
+		return "#d3e6f5"
 	case c.Ratio <= 1.1:
-		return "#f7d6d6"
+		return "#fbe3cd"
 	}
-	return "#ee9a9a"
+	return "#f2a65a"
 }
