@@ -2,6 +2,7 @@ package cell
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -27,11 +28,14 @@ type Interval struct {
 // histogram. HdrHistogram tools can read it. The name becomes a comment at the head.
 func WriteLog(w io.Writer, name string, intervals []Interval) error {
 	log := hdrhistogram.NewHistogramLogWriter(w)
-	err := errors.Join(
+	err := cmp.Or(
 		log.OutputLogFormatVersion(),
 		log.OutputComment(strings.NewReplacer("\n", " ", "\r", " ").Replace(name)), // a line break ends a comment
 		log.OutputLegend())
 	for _, iv := range intervals {
+		if err != nil {
+			return err
+		}
 		if strings.ContainsFunc(string(iv.Boundary), badInUnit) {
 			return fmt.Errorf("%s: a log can't hold a boundary named %q", name, iv.Boundary)
 		}
@@ -42,7 +46,7 @@ func WriteLog(w io.Writer, name string, intervals []Interval) error {
 		h.SetTag(string(iv.Boundary))
 		h.SetStartTimeMs(iv.Started.UnixMilli())
 		h.SetEndTimeMs(iv.Started.Add(iv.Elapsed).UnixMilli())
-		err = errors.Join(err, log.OutputIntervalHistogram(h))
+		err = log.OutputIntervalHistogram(h)
 	}
 	return err
 }

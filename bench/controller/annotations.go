@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -20,7 +19,7 @@ const JUnitFile = "junit.xml"
 // Publish writes the result for CI systems: [JUnitFile] in the results folder and, in a GitHub workflow
 // (GITHUB_ACTIONS=true), annotations to out and a summary to the file GITHUB_STEP_SUMMARY.
 func (r *Result) Publish(dir string, out io.Writer) error {
-	if err := create(filepath.Join(dir, JUnitFile), os.O_TRUNC, r.WriteJUnit); err != nil {
+	if err := file(dir, JUnitFile, r.WriteJUnit); err != nil {
 		return err
 	}
 	if os.Getenv("GITHUB_ACTIONS") != "true" {
@@ -33,11 +32,11 @@ func (r *Result) Publish(dir string, out io.Writer) error {
 	if summary == "" {
 		return nil
 	}
-	return create(summary, os.O_APPEND, r.WriteSummary)
+	return appendTo(summary, r.WriteSummary)
 }
 
-func create(path string, flag int, write func(io.Writer) error) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|flag, 0o644)
+func appendTo(path string, write func(io.Writer) error) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return err
 	}

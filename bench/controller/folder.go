@@ -40,15 +40,12 @@ func (r *runner) create() error {
 		return err
 	}
 	r.scratch = r.Dir
-	if err := os.MkdirAll(filepath.Dir(filepath.Clean(r.Dir)), 0o755); err != nil {
-		return fmt.Errorf("results folder: %w", err)
-	}
-	if err := os.Mkdir(r.Dir, 0o755); errors.Is(err, fs.ErrExist) {
+	if err := lab.MakeDir(r.Dir); errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("results folder %s: %w", r.Dir, lab.ErrExists)
 	} else if err != nil {
 		return fmt.Errorf("results folder: %w", err)
 	}
-	return r.spec.write(r.Dir)
+	return r.result.Spec.write(r.Dir)
 }
 
 func (s Spec) write(dir string) error {
@@ -95,7 +92,7 @@ func Adopt(dir string, spec Spec, args []string) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.Spec, o.Env.Args = spec.complete(), args
+	o.Spec, o.Env.Args = spec.complete().redacted(), lab.RedactAll(args)
 	if failed := o.toShrink(); o.Shrunk != nil && failed != nil {
 		i := slices.IndexFunc(o.Spec.Programs, func(p Program) bool { return p.Label == failed.Program })
 		if i < 0 {

@@ -87,7 +87,7 @@ func Run(ctx context.Context, spec Spec, opts Options) (*Result, error) {
 		opts.Notify = func(string) {}
 	}
 	r := &runner{Options: opts, spec: spec, prepared: ready, seed: spec.Seed, result: &Result{
-		Spec: spec, Env: lab.CaptureEnv(time.Now(), opts.Build, opts.Args),
+		Spec: spec.redacted(), Env: lab.CaptureEnv(time.Now(), opts.Build, opts.Args),
 	}}
 	for _, p := range spec.Programs {
 		r.result.Programs = append(r.result.Programs, p.Label)
@@ -232,7 +232,7 @@ func (r *runner) shrink(ctx context.Context) error {
 	for _, f := range smallest {
 		out.Faults = append(out.Faults, f.String())
 	}
-	out.Command = r.spec.command(program, out.Faults, failed.Seed)
+	out.Command = lab.Redact(r.spec.command(program, out.Faults, failed.Seed))
 	r.result.Shrunk = out
 	return err
 }

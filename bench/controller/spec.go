@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"watchlab/bench/experiment"
+	"watchlab/bench/lab"
 	"watchlab/loadgen/fault"
 )
 
@@ -44,6 +45,16 @@ const (
 	defaultRounds = 5          // of two programs
 	defaultSettle = 30 * time.Second
 )
+
+// redacted is the Spec without the credentials of its URLs, for the results.
+func (s Spec) redacted() Spec {
+	s.Programs = slices.Clone(s.Programs)
+	for i := range s.Programs {
+		s.Programs[i].Command = lab.RedactAll(s.Programs[i].Command)
+	}
+	s.Manifests, s.Metrics = lab.RedactAll(s.Manifests), lab.Redact(s.Metrics)
+	return s
+}
 
 // complete fills in the defaults.
 func (s Spec) complete() Spec {

@@ -415,12 +415,25 @@ func (p *cellPlay) finish(ctx context.Context) error {
 	p.took.add(passed)
 	r.all.add(passed)
 	r.out.Spent = r.spent()
-	var err error
-	// The warm-up of a sound cell leaves nothing to write.
-	if r.lock != nil && (p.round > 0 || p.failed) {
-		err = r.out.saveCell(p.c.index, p.index)
+	if err := p.save(); err != nil {
+		return err
 	}
 	p.report(true)
+	return nil
+}
+
+// save writes the play into the results folder. A round that cannot be written does not count:
+// run.json must not refer to a round that the histograms lack.
+func (p *cellPlay) save() error {
+	// The warm-up of a sound cell leaves nothing to write.
+	if p.c.r.lock == nil || p.round <= 0 && !p.failed {
+		return nil
+	}
+	err := p.c.r.out.saveCell(p.c.index, p.index)
+	if err != nil && !p.failed {
+		rounds := p.result().played()
+		p.result().setRounds(rounds[:len(rounds)-1], p.c.Latency)
+	}
 	return err
 }
 

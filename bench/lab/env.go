@@ -65,7 +65,7 @@ func CaptureEnv(now time.Time, build Build, args []string) Env {
 func captureEnv(root fs.FS, now time.Time, build Build, args []string) Env {
 	env := Env{
 		Started:     now,
-		Args:        args,
+		Args:        RedactAll(args),
 		Build:       build,
 		GoVersion:   runtime.Version(),
 		GOOS:        runtime.GOOS,
@@ -86,9 +86,6 @@ func captureEnv(root fs.FS, now time.Time, build Build, args []string) Env {
 	}
 	price := cell.MeasureGCPrice()
 	env.GCNsPerByte, env.GCPriceOf = price.NsPerByte, price.Measured
-	if env.Args == nil {
-		env.Args = []string{}
-	}
 	return env
 }
 

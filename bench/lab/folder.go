@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,23 +17,39 @@ import (
 	"watchlab/bench/stats"
 )
 
-// Files are replaced by rename, so that a reader always sees one whole version, even
-// after a kill. They are not synced: a sync between cells would disturb the next
-// measurement, and a killed process loses none of its writes.
-
 // Create writes the run into a new results folder, with the histograms of its rounds.
-// The folder must not exist ([ErrExists]); missing parents are created. run.json is
-// written last: a folder without it is incomplete.
+// The folder must not exist ([ErrExists]); missing parents are created. It appears with all its
+// files, by rename: a crash before leaves only a hidden folder beside it.
 func (o *Outcome) Create(dir string) error {
+	clean := filepath.Clean(dir)
+	if _, err := os.Lstat(clean); err == nil {
+		return fmt.Errorf("results folder %s: %w", dir, ErrExists)
+	}
+	// The name differs in each process: nobody can tell the folder of a killed one from that of another.
+	o.Dir = filepath.Join(filepath.Dir(clean), fmt.Sprintf(".%s-%x.tmp", filepath.Base(clean), rand.Uint64()))
+	err := o.fill()
+	if err == nil {
+		err = Files.Rename(o.Dir, clean)
+	}
+	if err == nil {
+		err = Files.Sync(filepath.Dir(clean))
+	} else {
+		_ = Files.Remove(o.Dir) // The first error counts.
+	}
 	o.Dir = dir
-	if err := os.MkdirAll(filepath.Dir(filepath.Clean(dir)), 0o755); err != nil {
+	switch {
+	case errors.Is(err, fs.ErrExist): // Another run created it meanwhile.
+		return fmt.Errorf("results folder %s: %w", dir, ErrExists)
+	case err != nil:
 		return fmt.Errorf("results folder: %w", err)
 	}
-	// Mkdir is atomic: it fails for the second of two runs that create the folder.
-	if err := os.Mkdir(dir, 0o755); errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("results folder %s: %w", dir, ErrExists)
-	} else if err != nil {
-		return fmt.Errorf("results folder: %w", err)
+	return nil
+}
+
+// fill creates Dir with all files.
+func (o *Outcome) fill() error {
+	if err := MakeDir(o.Dir); err != nil {
+		return err
 	}
 	for i, c := range o.Comparisons {
 		for j := range c.Cells {
@@ -41,52 +58,70 @@ func (o *Outcome) Create(dir string) error {
 			}
 		}
 	}
-	return errors.Join(o.saveBench(), o.Save(dir))
+	return o.Save(o.Dir)
 }
 
-// Save rewrites run.json, env.json and experiment.yaml of an existing results folder,
+// Save rewrites bench.txt, env.json, experiment.yaml and run.json of an existing results folder,
 // each atomically. Use it for results computed after the run, such as [Outcome].Knees.
 // Other files stay unchanged.
 func (o *Outcome) Save(dir string) error {
 	err := ReplaceFile(filepath.Join(dir, EnvFile), func(w io.Writer) error { return encodeJSON(w, o.Env) })
-	if len(o.Experiment) > 0 {
-		err = errors.Join(err, ReplaceFile(filepath.Join(dir, ExperimentFile), func(w io.Writer) error {
+	if err == nil && len(o.Experiment) > 0 {
+		err = ReplaceFile(filepath.Join(dir, ExperimentFile), func(w io.Writer) error {
 			text, err := yaml.JSONToYAML(o.Experiment)
 			if err == nil {
 				_, err = w.Write(text)
 			}
 			return err
-		}))
+		})
 	}
-	return errors.Join(err, ReplaceFile(filepath.Join(dir, RunFile), o.WriteJSON))
+	if err != nil {
+		return err
+	}
+	return o.saveRounds(dir)
+}
+
+// saveRounds rewrites the files that change with each round.
+func (o *Outcome) saveRounds(dir string) error {
+	if err := ReplaceFile(filepath.Join(dir, BenchFile), o.WriteBench); err != nil {
+		return err
+	}
+	return ReplaceFile(filepath.Join(dir, RunFile), o.WriteJSON)
 }
 
 // saveCell writes the changes after a round of the cell at [comparison][i], or its failure.
 func (o *Outcome) saveCell(comparison, i int) error {
-	return errors.Join(o.writeLatency(comparison, i), o.saveBench(), ReplaceFile(filepath.Join(o.Dir, RunFile), o.WriteJSON))
+	if err := o.writeLatency(comparison, i); err != nil {
+		return err
+	}
+	if err := o.saveRounds(o.Dir); err != nil {
+		return err
+	}
+	return o.removeLatency(comparison, i)
 }
 
 // close drops the withheld rounds at the end of a complete run, and writes the final
 // run.json and env.json.
 func (o *Outcome) close() error {
 	if !o.Interrupted && !o.Paused {
-		for i, c := range o.Comparisons {
-			for j := range c.Cells {
-				if cl := &c.Cells[j]; cl.Withheld != nil {
-					cl.Withheld = nil
-					if o.Dir != "" {
-						if err := o.writeLatency(i, j); err != nil {
-							return err
-						}
-					}
-				}
-			}
+		for _, cl := range o.Cells() {
+			cl.Withheld = nil
 		}
 	}
 	if o.Dir == "" {
 		return nil
 	}
-	return o.Save(o.Dir)
+	if err := o.Save(o.Dir); err != nil {
+		return err
+	}
+	for i, c := range o.Comparisons {
+		for j := range c.Cells {
+			if err := o.removeLatency(i, j); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // WriteBench writes all cells as benchfmt, a line for each replicate ([CellResult.Replicates]): bench.txt.
@@ -102,10 +137,6 @@ func (o *Outcome) WriteBench(w io.Writer) error {
 	return nil
 }
 
-func (o *Outcome) saveBench() error {
-	return ReplaceFile(filepath.Join(o.Dir, BenchFile), o.WriteBench)
-}
-
 // WriteJSON writes run.json.
 func (o *Outcome) WriteJSON(w io.Writer) error { return encodeJSON(w, o) }
 
@@ -114,24 +145,6 @@ func encodeJSON(w io.Writer, v any) error {
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
-}
-
-// ReplaceFile writes a file of a results folder atomically: it writes a hidden file in
-// the same directory and renames it. The hidden file's name is fixed: a run has its
-// folder to itself, so a kill leaves at most one such file.
-func ReplaceFile(path string, write func(io.Writer) error) error {
-	file, err := os.Create(filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".tmp"))
-	if err != nil {
-		return err
-	}
-	err = errors.Join(write(file), file.Close())
-	if err == nil {
-		err = os.Rename(file.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(file.Name()))
-	}
-	return nil
 }
 
 func (o *Outcome) latencyFile(comparison, i int) string {
@@ -147,7 +160,7 @@ func (o *Outcome) latencyFile(comparison, i int) string {
 }
 
 // writeLatency writes the cell's histograms: one interval per round and boundary,
-// tagged with the boundary. It removes the file if the cell has none.
+// tagged with the boundary. It comes before run.json, which may not refer to a missing round.
 func (o *Outcome) writeLatency(comparison, i int) error {
 	c, path := &o.Comparisons[comparison].Cells[i], o.latencyFile(comparison, i)
 	var intervals []cell.Interval
@@ -157,16 +170,27 @@ func (o *Outcome) writeLatency(comparison, i int) error {
 		}
 	}
 	if len(intervals) == 0 {
-		if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
 		return nil
 	}
-	// Not MkdirAll: it would recreate a results folder that was removed.
-	if err := os.Mkdir(filepath.Dir(path), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+	// Not MakeDir: it would recreate a results folder that was removed.
+	switch err := Files.Mkdir(filepath.Dir(path)); {
+	case err == nil:
+		if err := Files.Sync(o.Dir); err != nil {
+			return err
+		}
+	case !errors.Is(err, fs.ErrExist):
 		return err
 	}
 	return ReplaceFile(path, func(w io.Writer) error { return cell.WriteLog(w, c.BenchName(), intervals) })
+}
+
+// removeLatency removes the histograms of a cell without rounds. It comes after run.json: a run
+// whose rounds lack their histograms cannot be resumed.
+func (o *Outcome) removeLatency(comparison, i int) error {
+	if len(o.Comparisons[comparison].Cells[i].played()) > 0 {
+		return nil
+	}
+	return Files.Remove(o.latencyFile(comparison, i))
 }
 
 // ErrFormat is wrapped by the errors of [Load] for files in another format.

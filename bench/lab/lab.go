@@ -6,8 +6,8 @@
 //     comparisons once, those of a comparison in an order drawn from the seed. The
 //     options or the budget set the number of rounds, which is the same for all.
 //  3. After each play the lab computes the cell's verdict from all its rounds and updates
-//     the results folder. A killed process loses no finished round, and
-//     [Options].Resume plays the rest.
+//     the results folder. Neither a killed process nor a power cut loses a finished round,
+//     and [Options].Resume plays the rest.
 //  4. When all rounds are played, [Comparison].More may add cells, depending on the
 //     results. They get rounds of their own.
 //  5. With [Options].Profile, each cell is played again for its pprof profiles.

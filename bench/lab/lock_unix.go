@@ -22,3 +22,15 @@ func lockFolder(dir string) (*os.File, error) {
 	// Other errors are ignored: the file system has no locks.
 	return f, nil
 }
+
+func syncDir(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	// Some file systems cannot sync a directory.
+	if err = dir.Sync(); errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
+		err = nil
+	}
+	return errors.Join(err, dir.Close())
+}

@@ -193,7 +193,7 @@ func mergedShare(s *Share) MergedShare {
 func (m *merger) begin(s *Share) {
 	o := *s.Outcome
 	m.out, m.first, m.properties, m.whole, m.merged.Of = &o, s.Index, s.properties(), s.Whole, s.Of
-	o.Name, o.Experiment, o.Dir = cmp.Or(m.opts.Name, o.Name), m.opts.Experiment, ""
+	o.Name, o.Experiment, o.Dir = cmp.Or(m.opts.Name, o.Name), json.RawMessage(Redact(string(m.opts.Experiment))), ""
 	if m.opts.Args != nil {
 		o.Env.Args = m.opts.Args
 	}

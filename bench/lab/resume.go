@@ -26,7 +26,7 @@ func (r *runner) resume(comparisons []Comparison) (finished bool, err error) {
 	if err := r.continueFrom(planned, comparisons); err != nil {
 		return false, fmt.Errorf("results folder %s: %w", r.opts.Dir, err)
 	}
-	return false, errors.Join(r.out.saveBench(), r.out.Save(r.opts.Dir))
+	return false, r.out.Save(r.opts.Dir)
 }
 
 // continueFrom plans the missing rounds of the run in the folder, which must be the planned one.

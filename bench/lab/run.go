@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -105,7 +106,7 @@ func Run(ctx context.Context, comparisons []Comparison, opts Options) (*Outcome,
 		r.out.Env.finish(cell.Root())
 	}
 	r.out.Spent = r.spent()
-	return r.out, errors.Join(err, r.out.close(), r.unlock())
+	return r.out, errors.Join(cmp.Or(err, r.out.close()), r.unlock())
 }
 
 var (
@@ -175,7 +176,7 @@ func (r *runner) open(comparisons []Comparison) (finished bool, err error) {
 	env := CaptureEnv(time.Now(), r.opts.Build, r.opts.Args)
 	r.out = &Outcome{
 		Format: Format, Name: r.opts.Name, Started: env.Started, Seed: r.opts.Seed, Rounds: r.opts.Rounds, Budget: r.opts.Budget,
-		Processes: r.opts.Processes, Fresh: r.opts.Fresh != nil, Experiment: r.opts.Experiment, Env: env, Dir: r.opts.Dir,
+		Processes: r.opts.Processes, Fresh: r.opts.Fresh != nil, Experiment: json.RawMessage(Redact(string(r.opts.Experiment))), Env: env, Dir: r.opts.Dir,
 	}
 	r.out.Env.Processes = 1
 	if r.opts.Budget > 0 {

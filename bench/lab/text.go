@@ -2,6 +2,7 @@ package lab
 
 import (
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -10,6 +11,24 @@ var markdownEscapes = strings.NewReplacer("|", `\|`, "<", `\<`, "*", `\*`, "_", 
 
 // Escape escapes Markdown syntax.
 func Escape(s string) string { return markdownEscapes.Replace(s) }
+
+// credentials matches those of URLs, also encoded and in JSON, and of HTTP headers: user:password@, ?token=, Bearer.
+var credentials = regexp.MustCompile(`(?i)((?:://|%3a%2f%2f))[^\s"'/?#]+(@|%40)` +
+	`|((?:[?&]|\\u0026|%3f|%26)[^\s"'=&%\\]*(?:token|key|secret|pass|auth|sig|cred)[^\s"'=&%\\]*(?:=|%3d))[^\s"'&#\\]+` +
+	`|(\b(?:(?:bearer|basic)(?: |%20)|credential=))[\w.~+/=-]{12,}`)
+
+// Redact replaces the credentials in a text. Everything that the lab stores or prints and that may hold a URL of the
+// user passes through it.
+func Redact(text string) string { return credentials.ReplaceAllString(text, "${1}${3}${4}***${2}") }
+
+// RedactAll returns the redacted texts.
+func RedactAll(texts []string) []string {
+	out := make([]string, len(texts))
+	for i, t := range texts {
+		out[i] = Redact(t)
+	}
+	return out
+}
 
 // Plural writes a count with its noun: "1 share", "2 shares".
 func Plural(n int, what string) string {

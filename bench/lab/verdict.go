@@ -61,7 +61,7 @@ func joinCauses(causes []Cause) (all Cause) {
 func failure(err error) Verdict {
 	cause := cmp.Or(joinCauses(invariantsIn(err)), CauseError)
 	// An error that only repeats the cause adds no detail.
-	detail := strings.TrimPrefix(oneLine(err.Error()), string(cause))
+	detail := strings.TrimPrefix(oneLine(Redact(err.Error())), string(cause))
 	return Verdict{Status: Invalid, Cause: cause, Detail: strings.TrimPrefix(detail, ": ")}
 }
 

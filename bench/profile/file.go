@@ -48,7 +48,7 @@ func writeFile(path string, p *profile.Profile) error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(p.Write(file), file.Close())
+	err = errors.Join(p.Write(file), file.Sync(), file.Close())
 	if err == nil {
 		err = os.Rename(file.Name(), path)
 	}

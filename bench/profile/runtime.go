@@ -77,7 +77,7 @@ func beginTrace(path string) (func() (*profile.Profile, error), error) {
 	}
 	return func() (*profile.Profile, error) {
 		trace.Stop()
-		return nil, file.Close()
+		return nil, errors.Join(file.Sync(), file.Close())
 	}, nil
 }
 

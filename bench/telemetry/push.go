@@ -41,11 +41,8 @@ var pushRetry = remote.BackoffConfig{Min: 200 * time.Millisecond, Max: 2 * time.
 // serverURL parses a URL. The error wraps bad.
 func serverURL(raw, example string, bad error) (*url.URL, error) {
 	u, err := url.Parse(raw)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("%w: %w", bad, err)
-	case u.Scheme != "http" && u.Scheme != "https", u.Host == "":
-		return nil, fmt.Errorf("%w: %q (as in %s)", bad, raw, example)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, fmt.Errorf("%w, such as %s", bad, example) // raw may hold a password.
 	}
 	return u, nil
 }

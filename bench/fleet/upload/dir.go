@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"watchlab/bench/lab"
 )
 
 const fileEnding = ".wlresult" // suffix of bundles in directories and stores
@@ -24,7 +27,11 @@ type Dir string
 // create creates the directory of a bundle's file and returns its path.
 func (f Dir) create(p Bundle) (string, error) {
 	path := filepath.Join(string(f), filepath.FromSlash(fileName(p)))
-	return path, os.MkdirAll(filepath.Dir(path), 0o755)
+	err := lab.MakeDir(filepath.Dir(path))
+	if errors.Is(err, fs.ErrExist) {
+		err = nil
+	}
+	return path, err
 }
 
 // Upload implements [Sink].
@@ -33,26 +40,10 @@ func (f Dir) Upload(_ context.Context, p Bundle) error {
 	if err != nil {
 		return err
 	}
-	file, err := os.CreateTemp(filepath.Dir(path), ".tmp-")
-	if err != nil {
+	return lab.ReplaceFile(path, func(w io.Writer) error {
+		_, err := w.Write(p.Data)
 		return err
-	}
-	_, err = file.Write(p.Data)
-	// CreateTemp restricts the mode; the collector may run as another user.
-	err = errors.Join(err, file.Chmod(0o644), file.Sync(), file.Close())
-	if err == nil {
-		err = os.Rename(file.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(file.Name()))
-	}
-	// Make the rename durable. Some file systems do not support syncing a directory.
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	_ = dir.Sync()
-	return dir.Close()
+	})
 }
 
 // Read implements [Reader]. It finds bundles at any depth.

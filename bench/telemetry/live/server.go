@@ -103,6 +103,7 @@ func (s *Server) mux(opts Options, errorLog *log.Logger) *http.ServeMux {
 	})
 	if a, ok := s.listener.Addr().(*net.TCPAddr); opts.Pprof || ok && a.IP.IsLoopback() {
 		mux.Handle("GET /debug/pprof/", http.DefaultServeMux)
+		mux.Handle("GET /debug/pprof/cmdline", http.NotFoundHandler()) // The flags may hold passwords.
 		mux.Handle("POST /debug/pprof/symbol", http.DefaultServeMux)
 	}
 	mux.Handle("GET /", pageHandler(opts.Registry, updateEvery, s.closing))

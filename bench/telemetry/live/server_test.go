@@ -97,10 +97,13 @@ func TestPprof(t *testing.T) {
 		{"[::]:0", true, http.StatusOK},
 	} {
 		s := start(t, Options{Addr: test.addr, Pprof: test.pprof})
-		for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/cmdline", "/debug/pprof/symbol"} {
+		for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/symbol"} {
 			if got, _, _ := get(t, s.URL()+path, ""); got != test.want {
 				t.Errorf("%s, Pprof %v: %s is %d, want %d", test.addr, test.pprof, path, got, test.want)
 			}
+		}
+		if got, _, _ := get(t, s.URL()+"/debug/pprof/cmdline", ""); got != http.StatusNotFound {
+			t.Errorf("the flags are shown: %d", got)
 		}
 	}
 }

@@ -96,7 +96,7 @@ func oneLine(err error) string {
 }
 
 func warn(stderr io.Writer, format string, args ...any) {
-	fmt.Fprintf(stderr, "watchlab: "+format+"\n", args...)
+	fmt.Fprintln(stderr, lab.Redact(fmt.Sprintf("watchlab: "+format, args...)))
 }
 
 // parent completes a verb that only has verbs of its own.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -272,7 +273,10 @@ func (f *collectFlags) write(cmd *cobra.Command, c collection, got upload.Collec
 	}
 	err := report.Write(dir, o)
 	if f.keep {
-		err = errors.Join(err, os.CopyFS(filepath.Join(dir, podsDir), os.DirFS(got.Spool)))
+		_, kept := upload.Dir(got.Spool).Read(cmd.Context(), got.Run, func(b upload.Bundle) error {
+			return upload.Dir(filepath.Join(dir, podsDir)).Upload(cmd.Context(), b)
+		})
+		err = cmp.Or(err, kept)
 	}
 	if err = errors.Join(err, show(cmd.OutOrStdout(), o)); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -84,19 +85,19 @@ func (r *playing) play(ctx context.Context, session *telemetry.Session, stderr *
 
 // conclude writes the outcome of a run that returned err.
 func (r *playing) conclude(o *lab.Outcome, err error, stdout, stderr io.Writer) error {
-	errs := []error{err}
+	// A full disk fails them all: the first error counts.
 	if r.dir != "" {
-		errs = append(errs, o.Save(r.dir))
+		err = cmp.Or(err, o.Save(r.dir))
 	}
-	errs = append(errs, r.show(stdout, o))
+	err = cmp.Or(err, r.show(stdout, o))
 	if r.dir != "" {
-		if err := report.Write(r.dir, o); err != nil {
-			errs = append(errs, err)
-		} else {
+		failed := report.Write(r.dir, o)
+		if failed == nil {
 			warn(stderr, "results are in %s", r.dir)
 		}
+		err = cmp.Or(err, failed)
 	}
-	if err := errors.Join(errs...); err != nil {
+	if err != nil {
 		return err
 	}
 	if failed := o.Failed(); len(failed) > 0 {

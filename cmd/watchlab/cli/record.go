@@ -1,16 +1,19 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"watchlab/bench/lab"
 	"watchlab/loadgen/source/cluster"
 	"watchlab/loadgen/trace"
 	"watchlab/loadgen/trace/anonymise"
@@ -108,7 +111,7 @@ func (f *recordFlags) watch(cmd *cobra.Command, h trace.Header, transform func(t
 	}
 	h.Origin = "the watches of a cluster"
 	if f.keep {
-		h.Origin = "the watches of the cluster at " + opts.Config.Host
+		h.Origin = "the watches of the cluster at " + lab.Redact(opts.Config.Host)
 	}
 	ctx := cmd.Context()
 	if f.window > 0 {
@@ -244,7 +247,7 @@ func (o *outFile) keep() error {
 	if err := errors.Join(o.Sync(), o.Close()); err != nil {
 		return err
 	}
-	return os.Rename(o.Name(), o.path)
+	return cmp.Or(os.Rename(o.Name(), o.path), lab.Files.Sync(filepath.Dir(o.path)))
 }
 
 func (o *outFile) discard() error { return errors.Join(o.Close(), os.Remove(o.Name())) }

@@ -196,7 +196,7 @@ func playBench(ctx context.Context, b experiment.Bench, dir string, passes int) 
 			return fmt.Errorf("go %s in %s: %w: %s", strings.Join(b.Command(), " "), b.Dir, err, cmp.Or(strings.TrimSpace(errs.String()), out.String()))
 		}
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := lab.MakeDir(dir); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return lab.ReplaceFile(filepath.Join(dir, lab.BenchFile), func(w io.Writer) error {

@@ -110,7 +110,7 @@ func createStudy(dir string, budget time.Duration, questions []experiment.Questi
 	s.again = fmt.Sprintf("watchlab study --resume %s --budget %v", dir, budget)
 	for _, q := range questions {
 		s.found[q.Name] = experiment.Found{}
-		if err := os.MkdirAll(filepath.Join(dir, q.Name), 0o755); err != nil {
+		if err := lab.MakeDir(filepath.Join(dir, q.Name)); err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, err
 		}
 	}
