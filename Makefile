@@ -6,7 +6,7 @@ COMMIT  := $(shell git describe --always --exclude '*' --abbrev=12 --dirty 2>/de
 LDFLAGS := -X watchlab/cmd/watchlab/cli.commit=$(COMMIT)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run bench results-archive test e2e mutants soak audit versions lint example control-plane dashboards dashboards-up dashboards-down image kind-up image-load kind-run kind-results kind-clean kind-down kwok-nodes e2e-kind clean
+.PHONY: help build run bench results-archive test e2e mutants soak audit versions lint sbom vuln reproducible example control-plane dashboards dashboards-up dashboards-down image kind-up image-load kind-run kind-results kind-clean kind-down kwok-nodes e2e-kind clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,7 +43,7 @@ test: ## Vet and test; with the race detector where goroutines meet
 	$(GO) vet ./...
 	$(GO) test -race -short -timeout 20m $(RACE)
 	$(GO) test -timeout 20m $(PLAIN)
-	cd scripts/tools && $(GO) test ./image
+	cd scripts/tools && $(GO) test ./image ./sbom
 
 mutants: ## Break the variants on purpose; the tests must fail (impls/conformance/mutants.md)
 	$(GO) test -timeout 30m -tags mutants -run '^TestMutants$$' ./impls/...
@@ -85,6 +85,15 @@ lint: ## Run golangci-lint
 	@set -e; lint=$$(scripts/program.sh golangci-lint); for m in . bench/kubelet bench/controllerruntime bench/clientgo bench/e2e scripts/tools; do \
 		echo "golangci-lint run $$m"; (cd $$m && $$lint run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...); done
 
+sbom: build ## List the modules and licences of bin/watchlab in bin/watchlab.spdx.json; fails for a licence not allowed
+	cd scripts/tools && $(GO) run ./sbom $(CURDIR)/$(BIN)/watchlab
+
+vuln: build ## Run govulncheck on bin/watchlab (GOVULNDB=https://… or file:///…)
+	scripts/vuln.sh $(BIN)/watchlab
+
+reproducible: ## Build the image twice, in two folders with caches of their own; the digests must be equal
+	scripts/reproducible.sh
+
 control-plane: ## Run a real Kubernetes control plane on the loopback until Ctrl-C
 	cd bench/e2e && $(GO) run .
 
@@ -103,9 +112,10 @@ IMAGE     ?= watchlab:dev
 PLATFORMS ?= amd64 arm64
 ARCHIVE   ?= $(BIN)/watchlab.tar
 
-image: ## Build the container image as an OCI archive, bin/watchlab.tar, without Docker (IMAGE=watchlab:dev)
+image: ## Build the container image with its SBOM as an OCI archive, bin/watchlab.tar, without Docker (IMAGE=watchlab:dev)
 	@set -e; for arch in $(PLATFORMS); do \
 		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build -trimpath -buildvcs=false -ldflags '-s -w $(LDFLAGS)' -o $(BIN)/linux-$$arch/watchlab ./cmd/watchlab; done
+	cd scripts/tools && $(GO) run ./sbom $(foreach arch,$(PLATFORMS),$(CURDIR)/$(BIN)/linux-$(arch)/watchlab)
 	cd scripts/tools && $(GO) run ./image --ref $(IMAGE) --revision '$(COMMIT)' --out $(abspath $(ARCHIVE)) \
 		$(foreach arch,$(PLATFORMS),--binary linux/$(arch)=$(CURDIR)/$(BIN)/linux-$(arch)/watchlab)
 

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,7 +18,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -38,7 +42,7 @@ type clusterDriver struct {
 
 func newClusterDriver(t *testing.T) *clusterDriver {
 	t.Helper()
-	d := &clusterDriver{t: t, program: programs.Watchlab(t), cp: controlplane.ForTest(t, controlplane.Options{Controllers: true})}
+	d := &clusterDriver{t: t, program: programs.Watchlab(t), cp: controlplane.ForTest(t, controlplane.Options{Controllers: true, Audited: "system:serviceaccounts:watchlab"})}
 	d.client = kubernetes.NewForConfigOrDie(d.cp.Config())
 	d.pods = standInForKubelet(t, d.cp, d.program)
 	return d
@@ -229,6 +233,7 @@ func TestClusterRun(t *testing.T) {
 		d.nothingLeft(s.Plan)
 	})
 
+	t.Run("Rights", d.rights)
 	t.Run("Refused", d.refused)
 	t.Run("Killed", d.killed)
 	t.Run("BadInput", d.badInput)
@@ -242,6 +247,71 @@ func TestClusterRun(t *testing.T) {
 		t.Error("the namespace is left")
 	}
 	t.Run("Foreign", d.foreign)
+}
+
+// rights checks by the audit log that the runs above used each right that the roles grant, and that
+// no request was forbidden. TestManifests checks that a request without the right is.
+func (d *clusterDriver) rights(t *testing.T) {
+	type right struct{ role, verb, group, resource string }
+	role := func(account string) string { return "watchlab-" + account[strings.LastIndex(account, "-")+1:] }
+	log, err := os.Open(d.cp.AuditLog())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = log.Close() }()
+	used := map[right]int{}
+	for lines := json.NewDecoder(log); ; {
+		var e struct { // of audit.k8s.io/v1
+			Verb, RequestURI string
+			User             struct{ Username string }
+			ObjectRef        *struct{ APIGroup, Resource, Subresource string }
+			ResponseStatus   struct{ Code int }
+		}
+		if err := lines.Decode(&e); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if e.ObjectRef == nil {
+			continue
+		}
+		if e.ResponseStatus.Code == http.StatusForbidden {
+			t.Errorf("%s may not %s %s", e.User.Username, e.Verb, e.RequestURI)
+		}
+		resource := e.ObjectRef.Resource
+		if e.ObjectRef.Subresource != "" {
+			resource += "/" + e.ObjectRef.Subresource
+		}
+		// All accounts have the role of the pods.
+		for _, role := range []string{"watchlab-load", role(e.User.Username)} {
+			used[right{role, e.Verb, e.ObjectRef.APIGroup, resource}]++
+		}
+	}
+	objects, err := fleet.Build(specOf(fleet.ModeCluster, "kind", "configmap", "watchlab", "any"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	granted := 0
+	for _, u := range objects {
+		var r rbacv1.ClusterRole // A Role has the same rules.
+		if !strings.HasSuffix(u.GetKind(), "Role") {
+			continue
+		}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &r); err != nil {
+			t.Fatal(err)
+		}
+		for _, rule := range r.Rules {
+			for _, resource := range rule.Resources {
+				for _, verb := range rule.Verbs {
+					granted++
+					if want := (right{role(r.Name), verb, rule.APIGroups[0], resource}); used[want] == 0 {
+						t.Errorf("%s grants %s of %s, which no run used", r.Name, verb, resource)
+					}
+				}
+			}
+		}
+	}
+	t.Logf("%d rights, each used", granted)
 }
 
 // refused takes a right away from the writers: their pod fails, and no cell is valid.

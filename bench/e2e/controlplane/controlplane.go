@@ -57,7 +57,8 @@ const (
 
 // Options configure a control plane.
 type Options struct {
-	Controllers bool // start controller-manager and scheduler too
+	Controllers bool   // start controller-manager and scheduler too
+	Audited     string // a group of users whose requests are in AuditLog; empty for none
 }
 
 // ControlPlane is a running control plane. Its files are in a temporary folder that Stop removes.
@@ -143,6 +144,13 @@ func Start(ctx context.Context, opts Options) (_ *ControlPlane, err error) {
 			"--kubeconfig", c.Kubeconfig(), "--bind-address", loopback, "--secure-port", strconv.Itoa(ports[4]),
 			"--leader-elect=false", "--authentication-skip-lookup",
 		},
+	}
+	if opts.Audited != "" {
+		policy, err := c.auditPolicy(opts.Audited)
+		if err != nil {
+			return nil, err
+		}
+		args[APIServer] = append(args[APIServer], "--audit-policy-file", policy, "--audit-log-path", c.AuditLog())
 	}
 	components := []Component{Etcd, APIServer}
 	if opts.Controllers {
@@ -249,6 +257,21 @@ func (c *ControlPlane) credentials(host string) error {
 	}
 	c.config = &rest.Config{Host: host, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAData: certificate}}
 	return apiserver.WriteKubeconfig(c.Kubeconfig(), apiserver.Kubeconfig{Server: host, CA: certificate, Token: token}, false)
+}
+
+// AuditLog returns the path of the API server's audit log, one event of audit.k8s.io/v1 a line.
+func (c *ControlPlane) AuditLog() string { return c.path("audit.log") }
+
+func (c *ControlPlane) auditPolicy(group string) (path string, err error) {
+	path = c.path("audit.yaml")
+	return path, os.WriteFile(path, fmt.Appendf(nil, `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+  userGroups: [%q]
+- level: None
+`, group), 0o600)
 }
 
 // ready waits until the API server is ready, at most readyTime. It returns early if a

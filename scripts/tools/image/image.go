@@ -3,11 +3,14 @@ package main
 import (
 	"archive/tar"
 	"bytes"
+	"crypto/sha256"
 	"crypto/x509"
+	"encoding/hex"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strconv"
@@ -95,7 +98,15 @@ func image(base v1.Layer, what program, b binary) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	command, err := layer([]file{{name: what.command, mode: 0o755, data: data}})
+	files := []file{{name: what.command, mode: 0o755, data: data}}
+	sbom, err := sbomOf(b.path, data)
+	if err != nil {
+		return nil, err
+	}
+	if sbom != nil {
+		files = append(files, file{name: "var/lib/db/sbom/" + what.command + ".spdx.json", mode: 0o644, data: sbom})
+	}
+	command, err := layer(files)
 	if err != nil {
 		return nil, err
 	}
@@ -121,6 +132,22 @@ func image(base v1.Layer, what program, b binary) (v1.Image, error) {
 		Labels:     labels(what, name.Tag{}),
 	}
 	return mutate.ConfigFile(img, cfg)
+}
+
+// sbomOf returns the SBOM beside a binary, nil if it has none. One of another binary is an error.
+func sbomOf(path string, data []byte) ([]byte, error) {
+	path += ".spdx.json"
+	sbom, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if sum := sha256.Sum256(data); !bytes.Contains(sbom, []byte(hex.EncodeToString(sum[:]))) {
+		return nil, fmt.Errorf("%s is of another binary", path)
+	}
+	return sbom, nil
 }
 
 // labels returns the labels of the OCI image spec. It omits labels without a value.

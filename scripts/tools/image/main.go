@@ -4,7 +4,8 @@
 //	go run ./image --ref watchlab:dev --out watchlab.tar --binary linux/amd64=PATH --binary linux/arm64=PATH
 //
 // `kind load image-archive`, `ctr image import`, `docker load` (Docker 25 or newer) and
-// `skopeo copy oci-archive:` read the archive. The same binaries give the same file.
+// `skopeo copy oci-archive:` read the archive. The same binaries give the same file. The image has
+// the SBOM PATH.spdx.json if one is beside a binary; ARCHIVE.provenance.json says what it was made of.
 package main
 
 import (
@@ -56,13 +57,21 @@ func run(args []string, stdout, stderr io.Writer) int {
 	case fl.NArg() > 0:
 		return bad("unexpected argument %q", fl.Arg(0))
 	}
-	idx, err := index(ref, program{command: *command, description: *description, revision: *revision}, binaries)
+	what := program{command: *command, description: *description, revision: *revision}
+	idx, err := index(ref, what, binaries)
 	if err != nil {
 		return bad("--binary: %v", err)
 	}
 	digest, err := idx.Digest()
+	var origin []byte
+	if err == nil {
+		origin, err = provenanceOf(ref, digest, what, binaries)
+	}
 	if err == nil {
 		err = writeArchive(*out, ref, idx)
+	}
+	if err == nil {
+		err = os.WriteFile(*out+".provenance.json", origin, 0o644)
 	}
 	if err != nil {
 		fmt.Fprintf(stderr, "image: %s: %v\n", *out, err)

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# reproducible.sh [PLATFORMS]: builds the image of the last commit in two folders, the second time with
+# an empty build cache, and compares archives, SBOMs and provenance byte by byte. It prints the digest.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+platforms=${1:-amd64} out=$(mktemp -d)
+trap 'rm -rf "$out"; git worktree prune' EXIT
+image() { # image NAME
+	git worktree add --quiet --detach "$out/$1/tree"
+	make --no-print-directory -C "$out/$1/tree" image PLATFORMS="$platforms" >"$out/$1/log"
+	tail -n 1 "$out/$1/log" | sed 's/.*@//' >"$out/$1/digest"
+}
+image a
+GOCACHE=$out/cache image b
+for f in digest tree/bin/watchlab.tar tree/bin/watchlab.tar.provenance.json tree/bin/linux-"${platforms%% *}"/watchlab.spdx.json; do
+	cmp "$out/a/$f" "$out/b/$f"
+done
+echo "$(cat "$out/a/digest") ($platforms), twice"
