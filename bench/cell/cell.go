@@ -46,9 +46,7 @@ type Recorder struct {
 	before              usage
 	after               usage
 	memStats            *runtime.MemStats // buffer of readMemory, allocated before the clock starts
-	perf                perf
-	counted             []Note   // figures of the processor's counters
-	watcher             *watcher // samples memory; nil unless alone
+	watcher             *watcher          // samples memory; nil unless alone
 	memory              *Memory
 	starting            []func() (stop func()) // from Around and Beside
 	stopping            []func()               // the results of starting, until they are called
@@ -99,9 +97,6 @@ func (r *Recorder) Begin() {
 	if r.alone {
 		r.watcher = watch()
 	}
-	if !r.shared {
-		r.perf = openPerf()
-	}
 	for _, start := range r.starting {
 		r.stopping = append(r.stopping, start())
 	}
@@ -112,7 +107,6 @@ func (r *Recorder) Begin() {
 	r.memStats = new(runtime.MemStats)
 	r.before.readMemory(r.memStats)
 	r.before.rusage = readRusage()
-	r.perf.on()
 	r.start = time.Now()
 }
 
@@ -129,7 +123,6 @@ func (r *Recorder) End() {
 	}
 	r.ended = true
 	r.stop = now
-	r.perf.off()
 	r.after.rusage = readRusage()
 	r.after.readMemory(r.memStats)
 	r.release()
@@ -150,8 +143,6 @@ func (r *Recorder) release() {
 		stop()
 	}
 	r.stopping = nil
-	r.counted = r.perf.close()
-	r.perf = perf{}
 	if r.watcher != nil {
 		m := r.watcher.stop()
 		r.memory, r.watcher = &m, nil

@@ -36,10 +36,7 @@ type Result struct {
 	LockWait time.Duration `json:"lockWaitNs"`
 	Memory   *Memory       `json:"memory,omitempty"` // nil unless the measurement had its own process
 	Host     Host          `json:"host,omitzero"`    // disturbance by the machine
-	// Counters are per event: "cycles/op", "instructions/op", "cache-misses/op" and
-	// "branch-misses/op" of the processor, "context-switches/op" and "page-faults/op"
-	// of the system. The prefix "user-" marks counts without kernel mode. Counters that
-	// the kernel denies are absent.
+	// Counters are the system's, per event: "context-switches/op" and "page-faults/op".
 	Counters []Note    `json:"counters,omitempty"`
 	Latency  []Latency `json:"latency,omitempty"`  // one entry per boundary, in the order of first use
 	Lag      *Lag      `json:"lag,omitempty"`      // nil if unpaced
@@ -140,7 +137,7 @@ func (r *Recorder) Result() (Result, error) {
 		res.GCPause = r.after.gcPause - r.before.gcPause
 		res.GCPauseMax = longest(r.before.pauses, r.after.pauses)
 		res.LockWait = r.after.lockWait - r.before.lockWait
-		res.Counters = counterNotes(r.counted, r.before.rusage, r.after.rusage, n)
+		res.Counters = counterNotes(r.before.rusage, r.after.rusage, n)
 		res.Memory = r.memory
 	}
 	for _, b := range r.boundaries {

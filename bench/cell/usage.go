@@ -78,16 +78,13 @@ func hostBetween(before, after usage) Host {
 	return h
 }
 
-// counterNotes returns the counters per event: the processor's, then the system's.
-func counterNotes(perf []Note, before, after rusage, n float64) []Note {
-	var notes []Note
-	for _, c := range perf {
-		notes = append(notes, Note{Unit: c.Unit + "/op", Value: c.Value / n})
+// counterNotes returns the system's counters per event, nil if it has none.
+func counterNotes(before, after rusage, n float64) []Note {
+	if !before.ok || !after.ok {
+		return nil
 	}
-	if before.ok && after.ok {
-		notes = append(notes,
-			Note{Unit: "context-switches/op", Value: float64(after.switches-before.switches) / n},
-			Note{Unit: "page-faults/op", Value: float64(after.faults-before.faults) / n})
+	return []Note{
+		{Unit: "context-switches/op", Value: float64(after.switches-before.switches) / n},
+		{Unit: "page-faults/op", Value: float64(after.faults-before.faults) / n},
 	}
-	return notes
 }

@@ -317,7 +317,7 @@ func TestNoMaximumOfUnpacedCells(t *testing.T) {
 	o := firstRun(lab.ComparisonResult{Family: "deltafifo", Title: "unpaced", Cells: []lab.CellResult{unpaced}})
 	forms := all(t, o)
 	for name, write := range map[string]func(io.Writer) error{
-		"bench.txt": o.WriteBench, "csv": func(w io.Writer) error { return report.CSV(w, o) }, "brief": func(w io.Writer) error { return report.Brief(w, o) },
+		"bench.txt": o.WriteBench, "brief": func(w io.Writer) error { return report.Brief(w, o) },
 	} {
 		var b bytes.Buffer
 		if err := write(&b); err != nil {

@@ -1,5 +1,5 @@
 // Package report writes a run in every output form: a one-screen summary, text, JSON,
-// benchfmt, CSV, Markdown and HTML.
+// benchfmt, Markdown and HTML.
 //
 //  1. The cells of a comparison become rows. Cells whose labels differ only in the
 //     rate share a row.

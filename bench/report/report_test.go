@@ -3,7 +3,6 @@ package report_test
 import (
 	"bytes"
 	"context"
-	"encoding/csv"
 	"fmt"
 	"io"
 	"os"
@@ -286,7 +285,7 @@ func TestLostEventSuppressesFigures(t *testing.T) {
 					t.Fatal(err)
 				}
 				for name, write := range map[string]func(io.Writer, *lab.Outcome) error{
-					"table": report.Table, "csv": report.CSV, "markdown": report.Markdown, "html": report.HTML,
+					"table": report.Table, "markdown": report.Markdown, "html": report.HTML,
 					"json":  func(w io.Writer, o *lab.Outcome) error { return o.WriteJSON(w) },
 					"bench": func(w io.Writer, o *lab.Outcome) error { return o.WriteBench(w) },
 				} {
@@ -319,7 +318,7 @@ func TestLostEventSuppressesFigures(t *testing.T) {
 				}
 			}
 			if !lose {
-				for _, name := range []string{"table", "json", "csv", "bench", "markdown", "html", "run.json", "bench.txt", "report.md", "report.html"} {
+				for _, name := range []string{"table", "json", "bench", "markdown", "html", "run.json", "bench.txt", "report.md", "report.html"} {
 					if !found[name] {
 						t.Errorf("%s lacks the figures of a sound cell:\n%s", name, texts[name])
 					}
@@ -348,50 +347,5 @@ func TestWriteReplacesReport(t *testing.T) {
 	}
 	if err := report.Write(filepath.Join(dir, "missing"), outcome()); err == nil {
 		t.Error("no error for a folder that is not there")
-	}
-}
-
-// TestCSV compares the lines with the cells' figures.
-func TestCSV(t *testing.T) {
-	o := outcome()
-	var b bytes.Buffer
-	if err := report.CSV(&b, o); err != nil {
-		t.Fatal(err)
-	}
-	records, err := csv.NewReader(&b).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
-	column := map[string]int{}
-	for i, name := range records[0] {
-		column[name] = i
-	}
-	lines := map[string][]string{}
-	for _, r := range records[1:] {
-		lines[r[column["cell"]]+" "+r[column["unit"]]] = r
-	}
-	const queue = "Queue/impl=%s/delivery=per-key/keys=10000/rate=%s events/s"
-	for name, want := range map[string]map[string]string{
-		fmt.Sprintf(queue, "clientgo-fifo", "max"): {"median": "3.3e+06", "baseline": "true", "against": "", "ratio": ""},
-		fmt.Sprintf(queue, "ring", "max"): {
-			"median": "9e+06", "lo": "8.82e+06", "against": fmt.Sprintf(strings.TrimSuffix(queue, " events/s"), "clientgo-fifo", "max"), "significant": "true",
-		},
-		fmt.Sprintf(queue, "ring", "50000"):   {"rate": "50000", "against": fmt.Sprintf(strings.TrimSuffix(queue, " events/s"), "clientgo-fifo", "50000"), "significant": "false"},
-		fmt.Sprintf(queue, "dropping", "max"): {"class": "order none, coalesces all", "against": "", "ratio": ""},
-		fmt.Sprintf(queue, "clientgo-fifo-again", "max"): {
-			"repeats": fmt.Sprintf(strings.TrimSuffix(queue, " events/s"), "clientgo-fifo", "max"), "against": fmt.Sprintf(strings.TrimSuffix(queue, " events/s"), "clientgo-fifo", "max"), "significant": "false",
-		},
-		strings.TrimSuffix(fmt.Sprintf(queue, "robbed", "max"), "events/s"): {"verdict": "invalid", "cause": "steal", "median": ""},
-	} {
-		line, ok := lines[name]
-		if !ok {
-			t.Errorf("no line for %q", name)
-			continue
-		}
-		for key, value := range want {
-			if got := line[column[key]]; got != value {
-				t.Errorf("%s: %s is %q, want %q", name, key, got, value)
-			}
-		}
 	}
 }

@@ -29,7 +29,7 @@ func newReport() *cobra.Command {
 watchlab controller.
 With -o it writes one form to standard output instead.`,
 		Example: `  watchlab report results/mine
-  watchlab report results/mine -o csv > mine.csv`,
+  watchlab report results/mine -o json > mine.json`,
 		Args: takes(1, 1, "one results folder"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			printed := cmd.Flags().Changed("output")
@@ -47,7 +47,7 @@ With -o it writes one form to standard output instead.`,
 		},
 	}
 	out.add(cmd, "", form[*lab.Outcome]{"html", report.HTML}, form[*lab.Outcome]{"markdown", report.Markdown}, jsonForm,
-		form[*lab.Outcome]{"csv", report.CSV}, benchForm, tableForm, briefForm)
+		benchForm, tableForm, briefForm)
 	cmd.Flags().Lookup("output").Usage = "form to print: " + strings.Join(out.names(), ", ")
 	return cmd
 }

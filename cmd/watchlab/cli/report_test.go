@@ -38,7 +38,7 @@ func TestReport(t *testing.T) {
 
 	// To standard output, without a file.
 	for form, want := range map[string]string{
-		"html": "<!DOCTYPE html>", "markdown": "## Method", "json": `"comparisons"`, "bench": "BenchmarkDeltaFIFO/impl=cond", "csv": "impl=cond", "table": "events/s",
+		"html": "<!DOCTYPE html>", "markdown": "## Method", "json": `"comparisons"`, "bench": "BenchmarkDeltaFIFO/impl=cond", "table": "events/s",
 	} {
 		code, out, errs := call(t, "report", dir, "-o", form)
 		if code != exitOK || !strings.Contains(out, want) || errs != "" {
@@ -83,8 +83,8 @@ func TestReportOfController(t *testing.T) {
 			t.Errorf("%s: exit code %d, stderr %q, %d bytes without %q", form, code, errs, len(out), want)
 		}
 	}
-	if code, _, errs := call(t, "report", dir, "-o", "csv"); code != exitUsage || !strings.Contains(errs, "--output") {
-		t.Errorf("csv: exit code %d, stderr %q", code, errs)
+	if code, _, errs := call(t, "report", dir, "-o", "brief"); code != exitUsage || !strings.Contains(errs, "--output") {
+		t.Errorf("brief: exit code %d, stderr %q", code, errs)
 	}
 	if code, out, errs := call(t, "report", dir); code != exitOK || out != "" || !strings.Contains(errs, report.HTMLFile) {
 		t.Errorf("exit code %d, stdout %q, stderr %q", code, out, errs)
