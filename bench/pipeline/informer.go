@@ -63,6 +63,7 @@ func (f *informerStages) setup(ctx context.Context, w *workload) (err error) {
 	if err != nil {
 		return err
 	}
+	w.source = f.src
 	w.cleanup(f.src.Close)
 	like, err := w.st.observe(ctx, f.src, w.score.Events[0].Object)
 	if err != nil {

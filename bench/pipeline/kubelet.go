@@ -33,6 +33,7 @@ func (k *kubelet) setup(ctx context.Context, w *workload) (err error) {
 	if err != nil {
 		return err
 	}
+	w.source = k.src
 	w.cleanup(k.src.Close)
 	w.telemetry.source(k.src)
 	if err := k.start(ctx, w); err != nil {

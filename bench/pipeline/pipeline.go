@@ -83,6 +83,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -93,6 +94,7 @@ import (
 	"watchlab/bench/lab"
 	"watchlab/impls"
 	"watchlab/loadgen/pace"
+	"watchlab/loadgen/source"
 )
 
 // The boundaries of latencies. A pipeline reports those whose stages it has.
@@ -146,7 +148,8 @@ type workload struct {
 	releases   []func() error // functions given to cleanup
 	broken     violations     // the checker's findings, once checked is set
 	checked    bool
-	stalled    error // stall that play found; nil for none
+	stalled    error         // stall that play found; nil for none
+	source     source.Source // nil in the queue pipeline
 }
 
 // stages is what a pipeline adds to the skeleton.
@@ -189,7 +192,13 @@ func (w *workload) Setup(ctx context.Context) error {
 }
 
 func (w *workload) Run(ctx context.Context, rec *cell.Recorder) error {
-	switch err := w.stages.play(ctx, w, rec); {
+	err := w.stages.play(ctx, w, rec)
+	if api, ok := w.source.(*source.APIServer); ok && (w.stalled != nil || errors.Is(err, errStalled)) {
+		// Without its server a variant loses nothing.
+		_, ended := api.Refresh()
+		err = cmp.Or(ended, err)
+	}
+	switch {
 	case errors.Is(err, errStalled):
 		// Lost events are a finding, not a failure of the run.
 		w.stalled = err

@@ -87,7 +87,8 @@ func playFresh(ctx context.Context, spec experiment.Spec, name string) (result, 
 	if err == nil && ended == nil {
 		return res, nil
 	}
-	if text := strings.TrimSpace(stderr.String()); text != "" {
+	// A dump of goroutines follows a blank line. Verdicts are published, and need none.
+	if text, _, _ := strings.Cut(strings.TrimSpace(stderr.String()), "\n\n"); text != "" {
 		ended = errors.Join(ended, fmt.Errorf("it said: %s", text))
 	}
 	return result{}, errors.Join(err, ended)

@@ -75,6 +75,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	switch {
 	case err == nil:
 		return exitOK
+	case ctx.Err() != nil && (errors.As(err, &next) || errors.Is(err, context.Canceled)):
+		warn(stderr, "interrupted; what was finished is kept")
+		return exitInterrupted
 	case errors.As(err, &next):
 		return newProcess(ctx, next.args, stdout, stderr)
 	case errors.Is(err, errInterrupted):

@@ -140,6 +140,21 @@ func TestCollectVerb(t *testing.T) {
 	}
 }
 
+// TestCollectInterrupted: an interruption has its own exit code, and leaves no folder.
+func TestCollectInterrupted(t *testing.T) {
+	dir, out := t.TempDir(), filepath.Join(t.TempDir(), "out")
+	uploadTo(t, upload.Dir(dir), "mine", collectable(t)...)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var stderr bytes.Buffer
+	if code := run(ctx, []string{"cluster", "collect", dir, "--out", out}, new(bytes.Buffer), &stderr); code != exitInterrupted {
+		t.Errorf("exit code %d: %s", code, &stderr)
+	}
+	if _, err := os.Stat(out); err == nil {
+		t.Error("there is a folder")
+	}
+}
+
 // TestCollectTellsOfDamage: damaged bundles and repeated attempts are reported.
 func TestCollectTellsOfDamage(t *testing.T) {
 	shares := collectable(t)
