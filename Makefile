@@ -6,7 +6,7 @@ COMMIT  := $(shell git describe --always --exclude '*' --abbrev=12 --dirty 2>/de
 LDFLAGS := -X watchlab/cmd/watchlab/cli.commit=$(COMMIT)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run bench results-archive test e2e mutants soak audit versions lint sbom vuln reproducible example control-plane dashboards dashboards-up dashboards-down image kind-up image-load kind-run kind-results kind-clean kind-down kwok-nodes e2e-kind clean
+.PHONY: help build run bench results-archive test e2e mutants soak chaos audit versions lint sbom vuln reproducible example control-plane dashboards dashboards-up dashboards-down image kind-up image-load kind-run kind-results kind-clean kind-down kwok-nodes e2e-kind clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,16 @@ EVENTS ?=
 
 soak: ## Play all variants with panics, Close and Replace; memory must stay flat (SOAK=10m, EVENTS=1e8)
 	$(GO) test -count 1 -timeout 0 -v -run '^TestSoak$$' ./impls/conformance $(if $(EVENTS),-events $(EVENTS),-soak $(SOAK))
+
+# CHAOS is how long make chaos begins steps, after each fault was played once. SEED is drawn and printed
+# by default. STEP plays one step alone.
+CHAOS ?= 10m
+SEED  ?= 0
+STEP  ?=
+
+chaos: build ## Play the command through faults of server, disk, signals, memory, clocks and proxies (CHAOS=10m, SEED=, STEP=)
+	cd bench/e2e && WATCHLAB=$(CURDIR)/$(BIN)/watchlab $(GO) test -count 1 -timeout 0 -v -run '^TestChaos$$' ./chaos \
+		-chaos $(CHAOS) -seed $(SEED) -step '$(STEP)' -table $(CURDIR)/$(BIN)/chaos.md
 
 # STAGES are those of scripts/audit.sh, which names its variables; all by default.
 STAGES ?=
