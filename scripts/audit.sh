@@ -13,7 +13,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 commit=$(git describe --always --exclude '*' --abbrev=12 --dirty)
 out=${AUDIT:-results/$(date -u +%F)-$commit-audit} raw=${AUDIT_RAW:-bin/audit}
-all=(false-alarms gate statistics equal-input headlines losses refused upstream soak)
+all=(false-alarms gate statistics equal-input headlines losses refused upstream soak crash secrets)
 parts=$raw/parts
 mkdir -p "$out" "$parts" "$raw/runs"
 RUNS=$(realpath "$raw/runs") # of false-alarms
@@ -110,6 +110,16 @@ soak() {
 	[ -z "${AUDIT_SOAKED:-}" ] || play="cat \$AUDIT_SOAKED && grep -q '^--- PASS: TestSoak' \$AUDIT_SOAKED"
 	stage soak 'Each variant plays as many events in ten instances, one after the other. Nothing is lost, duplicated or reordered; the heap after collections, goroutines and open files stay flat. Mergers get updates of one pod, with a SET of all pods among 1,000.' \
 		"$play" 'soaked'
+}
+
+crash() {
+	stage crash 'Each operation of a run, a resume, a report and an upload on the results folder fails in ten ways, one by one: full or read-only disk, I/O error, short write, kill, power cut. After each, the folder is readable, holds every round that was reported, and --resume plays only the others.' \
+		"go test -count 1 -timeout 0 -v -run '^TestCrash' ./bench/lab -crash-every 1" 'operations|^--- '
+}
+
+secrets() {
+	stage secrets 'Every verb is called with secrets in its input, environment and flags, with good and failing input, and while the disk fills up at each write. 100,000 random objects of all kinds are recorded without --keep. None of the secrets is in what was printed, written or served.' \
+		"go test -count 1 -timeout 0 -v -run '^TestSecrets\$' ./cmd/watchlab/cli -every-fault && go test -count 1 -timeout 0 -v -run '^TestSecrets\$' ./loadgen/trace/anonymise -objects 100000" 'canaries|objects|^--- '
 }
 
 go build -trimpath -ldflags "-X watchlab/cmd/watchlab/cli.commit=$commit" -o bin/watchlab ./cmd/watchlab || exit 1

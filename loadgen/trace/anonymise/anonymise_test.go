@@ -5,8 +5,10 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"os"
@@ -452,8 +454,24 @@ func (s setOf) Has(k string) bool              { _, ok := s[k]; return ok }
 func (s setOf) Get(k string) string            { return s[k] }
 func (s setOf) Lookup(k string) (string, bool) { v, ok := s[k]; return v, ok }
 
-// TestSecrets fills every field of every type with secrets: none survives, and the result
-// decodes to the same type.
+// objects is the number of objects of TestSecrets; at least one of each kind.
+var objects = flag.Int("objects", 0, "random objects that hold secrets")
+
+// mark is in both halves of each secret.
+const mark = "ZqJxKvWy"
+
+// marks are the forms of mark in an object, also in base64.
+func marks() []string {
+	forms := []string{mark}
+	for before := range 3 {
+		text := base64.StdEncoding.EncodeToString(append(make([]byte, before), mark...))
+		forms = append(forms, text[(8*before+5)/6:8*(before+len(mark))/6])
+	}
+	return forms
+}
+
+// TestSecrets fills every field of every type with secrets: none survives, also not in a custom resource
+// with these fields, and the result decodes to the same type.
 func TestSecrets(t *testing.T) {
 	if testing.Short() {
 		t.Skip("one goroutine")
@@ -464,10 +482,12 @@ func TestSecrets(t *testing.T) {
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 	var secrets []string
 	word := func() string {
-		b := make([]byte, 12)
+		b := make([]byte, 24)
 		for i := range b {
 			b[i] = letters[rng.IntN(len(letters))]
 		}
+		copy(b, mark)
+		copy(b[12:], mark)
 		s := string(b)
 		secrets = append(secrets, s)
 		return s
@@ -479,7 +499,7 @@ func TestSecrets(t *testing.T) {
 		case 0:
 			return s + "\n\"<é> " + s + "\\\u2028"
 		case 1:
-			return s[:6] + "-é😀-" + s[6:]
+			return s[:12] + "-é😀-" + s[12:]
 		}
 		return s
 	}
@@ -504,55 +524,80 @@ func TestSecrets(t *testing.T) {
 		},
 	)
 	a := WithKey(testKey)
-	kinds := 0
-	for kind, typ := range scheme.Scheme.AllKnownTypes() {
-		if !reflect.PointerTo(typ).Implements(reflect.TypeFor[metav1.Object]()) && !reflect.PointerTo(typ).Implements(reflect.TypeFor[metav1.ObjectMetaAccessor]()) {
-			continue
-		}
-		kinds++
-		o := reflect.New(typ).Interface().(runtime.Object)
-		secrets = secrets[:0]
-		filler.Fill(o)
-		o.GetObjectKind().SetGroupVersionKind(kind)
-		if m, err := meta.Accessor(o); err == nil {
-			m.SetResourceVersion("12")
-		}
-		text, err := json.Marshal(o)
-		if err != nil {
-			t.Fatalf("%v: %v", kind, err)
-		}
-		out, err := a.Object(kind, text)
-		if err != nil {
-			t.Fatalf("%v: %v", kind, err)
-		}
-		if len(out) != len(text) {
-			t.Fatalf("%v: %d bytes became %d:\n%s\n%s", kind, len(text), len(out), text, out)
-		}
-		for _, s := range secrets {
-			plain, encoded := []byte(s), base64.StdEncoding.EncodeToString([]byte(s))[:16]
-			if bytes.Contains(out, plain) || bytes.Contains(out, []byte(encoded)) || bytes.Contains(out, plain[:6]) || bytes.Contains(out, plain[6:]) {
-				i := max(bytes.Index(out, plain[:6]), bytes.Index(out, plain[6:]))
-				t.Fatalf("%v: the secret %q has survived: …%s", kind, s, out[max(0, i-60):min(len(out), max(i, 0)+60)])
+	filled := 0
+	known := scheme.Scheme.AllKnownTypes()
+	maps.DeleteFunc(known, func(_ schema.GroupVersionKind, typ reflect.Type) bool {
+		return !reflect.PointerTo(typ).Implements(reflect.TypeFor[metav1.Object]()) && !reflect.PointerTo(typ).Implements(reflect.TypeFor[metav1.ObjectMetaAccessor]())
+	})
+	for filled == 0 || filled < *objects {
+		for kind, typ := range known {
+			filled++
+			o := reflect.New(typ).Interface().(runtime.Object)
+			secrets = secrets[:0]
+			filler.Fill(o)
+			o.GetObjectKind().SetGroupVersionKind(kind)
+			if m, err := meta.Accessor(o); err == nil {
+				m.SetResourceVersion("12")
 			}
-		}
-		p := reflect.New(typ).Interface().(runtime.Object)
-		if err := json.Unmarshal(out, p); err != nil {
-			t.Fatalf("%v: %v:\n%s", kind, err, out)
-		}
-		if p.GetObjectKind().GroupVersionKind() != kind {
-			t.Fatalf("%v became %v", kind, p.GetObjectKind().GroupVersionKind())
-		}
-		again, err := json.Marshal(p)
-		if err != nil {
-			t.Fatalf("%v: %v", kind, err)
-		}
-		// The same fields are set before and after.
-		if was, is := strings.Count(string(text), `":`), strings.Count(string(again), `":`); was != is {
-			t.Fatalf("%v: %d fields became %d:\n%s\n%s", kind, was, is, text, again)
+			text, err := json.Marshal(o)
+			if err != nil {
+				t.Fatalf("%v: %v", kind, err)
+			}
+			out := replaced(t, a, kind, text)
+			replaced(t, a, schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}, text)
+			if filled > len(known) {
+				continue
+			}
+			for _, s := range secrets {
+				plain, encoded := []byte(s), base64.StdEncoding.EncodeToString([]byte(s))[:16]
+				if bytes.Contains(out, plain) || bytes.Contains(out, []byte(encoded)) || bytes.Contains(out, plain[:12]) || bytes.Contains(out, plain[12:]) {
+					i := max(bytes.Index(out, plain[:12]), bytes.Index(out, plain[12:]))
+					t.Fatalf("%v: the secret %q has survived: …%s", kind, s, out[max(0, i-60):min(len(out), max(i, 0)+60)])
+				}
+			}
+			sameType(t, kind, typ, text, out)
 		}
 	}
-	if kinds < 100 {
-		t.Errorf("%d kinds", kinds)
+	if len(known) < 100 {
+		t.Errorf("%d kinds", len(known))
+	}
+	t.Logf("%d objects of %d kinds", filled, len(known))
+}
+
+// replaced returns the replacement of an object that holds marks: it has their place, and none of them.
+func replaced(t *testing.T, a *Anonymiser, kind schema.GroupVersionKind, text []byte) []byte {
+	t.Helper()
+	out, err := a.Object(kind, text)
+	if err != nil {
+		t.Fatalf("%v: %v", kind, err)
+	}
+	if len(out) != len(text) {
+		t.Fatalf("%v: %d bytes became %d:\n%s\n%s", kind, len(text), len(out), text, out)
+	}
+	for _, form := range marks() {
+		if i := bytes.Index(out, []byte(form)); i >= 0 {
+			t.Fatalf("%v: a secret has survived: …%s", kind, out[max(0, i-60):min(len(out), i+60)])
+		}
+	}
+	return out
+}
+
+// sameType fails the test unless the replacement of an object decodes to its type, with the same fields.
+func sameType(t *testing.T, kind schema.GroupVersionKind, typ reflect.Type, text, out []byte) {
+	t.Helper()
+	p := reflect.New(typ).Interface().(runtime.Object)
+	if err := json.Unmarshal(out, p); err != nil {
+		t.Fatalf("%v: %v:\n%s", kind, err, out)
+	}
+	if p.GetObjectKind().GroupVersionKind() != kind {
+		t.Fatalf("%v became %v", kind, p.GetObjectKind().GroupVersionKind())
+	}
+	again, err := json.Marshal(p)
+	if err != nil {
+		t.Fatalf("%v: %v", kind, err)
+	}
+	if was, is := strings.Count(string(text), `":`), strings.Count(string(again), `":`); was != is {
+		t.Fatalf("%v: %d fields became %d:\n%s\n%s", kind, was, is, text, again)
 	}
 }
 
