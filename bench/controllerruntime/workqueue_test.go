@@ -20,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"watchlab/bench/controllerruntime"
 	"watchlab/impls"
 	"watchlab/impls/conformance/workqueuetest"
 	"watchlab/impls/workqueue"
@@ -28,11 +27,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestConformance(t *testing.T) { workqueuetest.Run(t, controllerruntime.Variant()) }
+func TestConformance(t *testing.T) { workqueuetest.Run(t, Variant()) }
 
 // BenchmarkWorkqueue is that of bench, with controller-runtime's queue beside all variants.
 func BenchmarkWorkqueue(b *testing.B) {
-	workqueuetest.Benchmark(b, append([]workqueue.Variant{controllerruntime.Variant()}, workqueue.Variants()...)...)
+	workqueuetest.Benchmark(b, append([]workqueue.Variant{Variant()}, workqueue.Variants()...)...)
 }
 
 // TestDifferential: priority hands out the items of controller-runtime's queue, in its order, with its
@@ -44,7 +43,7 @@ func TestDifferential(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 0))
 			theirs := priorityqueue.New[int]("")
-			ours := controllerruntime.Priority[int]{PriorityQueue: workqueue.NewPriority(workqueue.PriorityOptions[int]{})}
+			ours := Priority[int]{PriorityQueue: workqueue.NewPriority(workqueue.PriorityOptions[int]{})}
 			defer theirs.ShutDown()
 			defer ours.ShutDown()
 			for taken := 0; taken < workqueue.StarvationLimit; {
@@ -91,7 +90,7 @@ func TestController(t *testing.T) {
 }
 
 func testController(t *testing.T, v workqueue.Variant) {
-	newQueue, err := controllerruntime.NewQueue(v.Name, workqueue.Options[reconcile.Request]{})
+	newQueue, err := NewQueue(v.Name, workqueue.Options[reconcile.Request]{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +150,7 @@ func testController(t *testing.T, v workqueue.Variant) {
 
 // TestNewQueue: an unknown variant is an error before a controller starts.
 func TestNewQueue(t *testing.T) {
-	if _, err := controllerruntime.NewQueue("unknown", workqueue.Options[int]{}); !errors.Is(err, impls.ErrUnknownVariant) {
+	if _, err := NewQueue("unknown", workqueue.Options[int]{}); !errors.Is(err, impls.ErrUnknownVariant) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -1,6 +1,6 @@
-// Package controllerruntime puts controller-runtime's priority queue beside the variants of the family
+// The tests put controller-runtime's priority queue beside the variants of the family
 // workqueue, and our variants below a controller of controller-runtime.
-package controllerruntime
+package controllerruntime_test
 
 import (
 	"fmt"
