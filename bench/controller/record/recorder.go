@@ -167,13 +167,6 @@ func (r *Recorder) end(f *flight, req *http.Request) {
 	r.accesses.add(f.Access)
 }
 
-// Dropped returns the number of accesses beyond [Limit], which Result omits.
-func (r *Recorder) Dropped() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.dropped
-}
-
 // Requests returns the number of requests so far, open watches included.
 func (r *Recorder) Requests() int {
 	r.mu.Lock()
