@@ -1,9 +1,14 @@
 package cell
 
 import (
+	"compress/zlib"
+	"encoding/base64"
+	"encoding/binary"
 	"fmt"
+	"io"
 	"math"
 	"math/bits"
+	"strings"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -129,14 +134,27 @@ func MergeHistograms(parts ...Quantiles) (Quantiles, error) {
 	return all.quantiles()
 }
 
+// decode checks range and precision first: others may have 47 MB of counters.
 func decode(encoded string) (*hdrhistogram.Histogram, error) {
-	h, err := hdrhistogram.Decode([]byte(encoded))
+	in := base64.NewDecoder(base64.StdEncoding, strings.NewReader(encoded))
+	_, err := io.CopyN(io.Discard, in, 8) // cookie and length
+	var body io.Reader
+	if err == nil {
+		body, err = zlib.NewReader(in)
+	}
+	var head struct {
+		_, _, _, Digits int32
+		Lowest, Highest int64
+	}
+	if err == nil {
+		err = binary.Read(body, binary.BigEndian, &head)
+	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("the histogram's header: %w", err)
 	}
-	if h.LowestTrackableValue() != lowest || h.HighestTrackableValue() != highest || h.SignificantFigures() != digits {
+	if head.Lowest != lowest || head.Highest != highest || head.Digits != digits {
 		return nil, fmt.Errorf("a histogram of %d to %d ns with %d digits, not of %d to %d with %d",
-			h.LowestTrackableValue(), h.HighestTrackableValue(), h.SignificantFigures(), lowest, highest, digits)
+			head.Lowest, head.Highest, head.Digits, lowest, highest, digits)
 	}
-	return h, nil
+	return hdrhistogram.Decode([]byte(encoded))
 }

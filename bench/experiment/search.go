@@ -110,6 +110,9 @@ func parseAxis(text string, surface bool) (Axis, error) {
 	if at < 0 {
 		return Axis{}, unknownDimension(name, surface)
 	}
+	if n := strings.Count(list, ",") + 1; n > maxValues {
+		return Axis{}, fmt.Errorf("%s: %d values (allowed: %d)", name, n, maxValues)
+	}
 	a := dimensions[at]
 	for v := range strings.SplitSeq(list, ",") {
 		plain, err := a.plain(strings.TrimSpace(v))

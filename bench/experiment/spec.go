@@ -27,9 +27,9 @@ import (
 
 	yamlv3 "go.yaml.in/yaml/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
 
 	"watchlab/bench/pipeline"
+	"watchlab/loadgen/manifest"
 )
 
 // Spec describes an experiment. A zero field takes its default.
@@ -226,7 +226,7 @@ func Parse(name string, data []byte) (Spec, error) {
 
 // Decode is [Parse] into a Spec of any type.
 func Decode(name string, data []byte, to any) error {
-	if err := yaml.UnmarshalStrict(data, to); err != nil {
+	if err := manifest.UnmarshalStrict(data, to); err != nil {
 		return &FieldError{File: name, Line: lineOfError(data, err), Err: errors.New(decodeProblem(err))}
 	}
 	return nil

@@ -158,8 +158,13 @@ func (s *Spec) validateStages() error {
 	return badField("decode", err)
 }
 
+const maxValues = 1000 // cells that a list may ask for
+
 // parse sets the config's fields that the Spec has as text.
 func (s *Spec) parse(c *pipeline.Config) (err error) {
+	if len(s.Paces) > maxValues {
+		return badField("paces", fmt.Errorf("%d values (allowed: %d)", len(s.Paces), maxValues))
+	}
 	for _, text := range s.Paces {
 		p, err := pace.Parse(text)
 		if err == nil && slices.ContainsFunc(c.Paces, func(o pace.Pace) bool { return o.String() == p.String() }) {

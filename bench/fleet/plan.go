@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"watchlab/bench/fleet/upload"
+	"watchlab/loadgen/manifest"
 	"watchlab/loadgen/source/cluster"
 )
 
@@ -116,7 +117,7 @@ func ReadPlan(path string) (Plan, error) {
 // ParsePlan rejects unknown and duplicate fields. The error wraps [ErrSpec].
 func ParsePlan(data []byte) (Plan, error) {
 	var p Plan
-	if err := yaml.UnmarshalStrict(data, &p); err != nil {
+	if err := manifest.UnmarshalStrict(data, &p); err != nil {
 		return Plan{}, fmt.Errorf("%w: plan: %w", ErrSpec, err)
 	}
 	return p, p.Validate()

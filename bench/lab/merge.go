@@ -125,6 +125,8 @@ func Merge(attempts []Attempt, load func(i int) (*Share, error), opts MergeOptio
 // sums again, so folding single shares would be slow.
 const sharesAtOnce = 16
 
+const mostShares = 10_000 // of one run; see storm.MaxShares
+
 // merger merges shares in the order of their indexes.
 type merger struct {
 	opts       MergeOptions
@@ -146,7 +148,7 @@ func (m *merger) add(s *Share) error {
 	switch {
 	case s.Outcome == nil:
 		return fmt.Errorf("%w: share %d has no outcome", ErrShares, s.Index)
-	case s.Of < 1 || s.Index < 0 || s.Index >= s.Of:
+	case s.Of < 1 || s.Of > mostShares || s.Index < 0 || s.Index >= s.Of:
 		return fmt.Errorf("%w: there is no share %d of %d", ErrShares, s.Index, s.Of)
 	case len(s.Outcome.Knees)+len(s.Outcome.Scalings)+len(s.Outcome.Surfaces) > 0:
 		return fmt.Errorf("%w: share %d searched for something, and what it played depends on what it found", ErrShares, s.Index)

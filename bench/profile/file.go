@@ -1,8 +1,10 @@
 package profile
 
 import (
+	"compress/gzip"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -83,7 +85,7 @@ func Read(path string) (*Source, error) {
 		return nil, err
 	}
 	defer func() { _ = file.Close() }() // The file was only read.
-	p, err := profile.Parse(file)
+	p, err := parse(file)
 	switch {
 	case err != nil && strings.HasSuffix(path, ".trace"):
 		return nil, fmt.Errorf("%s: %w: it is for go tool trace", path, ErrFormat)
@@ -104,6 +106,26 @@ func Read(path string) (*Source, error) {
 		}
 	}
 	return s, nil
+}
+
+const maxProfile = 64 << 20 // bytes of a decompressed profile
+
+func parse(file io.Reader) (p *profile.Profile, err error) {
+	in, err := gzip.NewReader(file)
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(in, maxProfile+1))
+	if err == nil && len(data) > maxProfile {
+		err = fmt.Errorf("more than %d MiB", maxProfile>>20)
+	}
+	if err == nil {
+		p, err = profile.ParseUncompressed(data)
+	}
+	if err == nil {
+		err = p.CheckValid()
+	}
+	return p, err
 }
 
 // String names the source and says what its values are of.

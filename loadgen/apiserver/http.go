@@ -23,6 +23,7 @@ import (
 
 	"watchlab/loadgen/apiserver/resources"
 	"watchlab/loadgen/apiserver/wire"
+	"watchlab/loadgen/manifest"
 )
 
 // ServeHTTP answers one request.
@@ -81,6 +82,9 @@ const maxBody = 3 << 20 // as in a real server
 
 func (req *request) body() ([]byte, error) {
 	b, err := io.ReadAll(http.MaxBytesReader(req.w, req.http.Body, maxBody))
+	if err == nil && strings.Contains(req.http.Header.Get("Content-Type"), "yaml") {
+		err = manifest.CheckAliases(b)
+	}
 	var tooLong *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLong):

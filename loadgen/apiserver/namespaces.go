@@ -22,6 +22,7 @@ import (
 
 	"watchlab/loadgen/apiserver/resources"
 	"watchlab/loadgen/apiserver/store"
+	"watchlab/loadgen/manifest"
 )
 
 var (
@@ -76,7 +77,7 @@ func (s *Server) checkNamespace(req *request, body []byte) error {
 	name := req.name
 	if name == "" {
 		var named metav1.PartialObjectMetadata
-		if yaml.Unmarshal(body, &named) == nil {
+		if manifest.CheckAliases(body) == nil && yaml.Unmarshal(body, &named) == nil {
 			name = named.Name
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
-	"path"
 	"reflect"
 	"slices"
 	"strings"
@@ -106,27 +106,17 @@ type (
 // statusTemplate, finalizers (remove, empty) and delete. event and immediateNextStage have no effect; other
 // fields are errors. Templates have the functions Now, Quote, NodeIP and PodIP. An error has file and line.
 func ReadStages(files ...string) ([]Stage, error) {
-	var stages []Stage
+	read := os.ReadFile
 	if len(files) == 0 {
-		names, err := builtin.ReadDir("stages")
-		if err != nil {
+		var err error
+		if files, err = fs.Glob(builtin, "stages/*.yaml"); err != nil {
 			return nil, err
 		}
-		for _, f := range names {
-			data, err := builtin.ReadFile(path.Join("stages", f.Name()))
-			if err != nil {
-				return nil, err
-			}
-			some, err := parseStages(f.Name(), data)
-			if err != nil {
-				return nil, err
-			}
-			stages = append(stages, some...)
-		}
-		return stages, nil
+		read = builtin.ReadFile
 	}
+	var stages []Stage
 	for _, file := range files {
-		data, err := os.ReadFile(file)
+		data, err := read(file)
 		if err != nil {
 			return nil, err
 		}
@@ -234,12 +224,16 @@ var functions = template.FuncMap{
 	"PodIP":  func() string { return "10.1.0.1" },
 }
 
-// results are the values of an expression that are not null, as texts.
+// results are the first values of an expression that are not null, as texts. An expression that takes longer
+// than a second, or returns more than 1,000 values, is cut off.
 func results(code *gojq.Code, content map[string]any) (out []string) {
-	for iter := code.Run(content); ; {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	iter := code.RunWithContext(ctx, content)
+	for range 1000 {
 		v, ok := iter.Next()
 		if !ok {
-			return out
+			break
 		}
 		if _, failed := v.(error); v == nil || failed {
 			continue
@@ -251,6 +245,7 @@ func results(code *gojq.Code, content map[string]any) (out []string) {
 		text, _ := gojq.Marshal(v)
 		out = append(out, string(text))
 	}
+	return out
 }
 
 func (s *Stage) matches(o *object, content map[string]any) bool {

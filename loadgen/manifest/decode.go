@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	yamlv3 "go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -129,6 +130,44 @@ func splitYAML(data []byte) ([]document, *Error) {
 	return docs, nil
 }
 
+const maxExpanded = 16 << 20 // bytes that aliases may add to a YAML document
+
+// CheckAliases returns an error for YAML that its aliases expand by more than 16 MiB. The parser limits the
+// number of expanded values, but not their size: 3 MB of aliases of one long text are 300 GB of JSON.
+func CheckAliases(data []byte) error {
+	if bytes.IndexByte(data, '&') < 0 || bytes.Count(data, []byte("*"))*len(data) <= maxExpanded {
+		return nil
+	}
+	var doc yamlv3.Node
+	err := yamlv3.Unmarshal(data, &doc)
+	if err == nil && expand(&doc, 0, len(data)+maxExpanded) < 0 {
+		err = fmt.Errorf("its aliases expand it by more than %d MiB", maxExpanded>>20)
+	}
+	return err
+}
+
+// UnmarshalStrict is that of package yaml after [CheckAliases].
+func UnmarshalStrict(data []byte, to any) error {
+	if err := CheckAliases(data); err != nil {
+		return err
+	}
+	return yaml.UnmarshalStrict(data, to)
+}
+
+// expand returns how many of left bytes remain beside a node with its aliases expanded, or less than 0.
+func expand(n *yamlv3.Node, depth, left int) int {
+	if n.Kind == yamlv3.AliasNode {
+		n = n.Alias
+	}
+	if left -= len(n.Value) + 1; depth > 10_000 { // the parser's limit, and an alias of itself
+		left = -1
+	}
+	for i := 0; i < len(n.Content) && left >= 0; i++ {
+		left = expand(n.Content[i], depth+1, left)
+	}
+	return left
+}
+
 // content returns the document from its first line with content. It returns false for an empty
 // document.
 func content(data []byte, first int) (document, bool) {
@@ -146,6 +185,9 @@ func (d document) decode(source string, lenient bool) (objects []Object, errs []
 	toJSON := yaml.YAMLToJSONStrict
 	if lenient {
 		toJSON = yaml.YAMLToJSON
+	}
+	if err := CheckAliases(d.data); err != nil {
+		return nil, []error{err}
 	}
 	data, err := toJSON(d.data)
 	switch {

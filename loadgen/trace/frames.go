@@ -126,6 +126,9 @@ func (b *blocks) frameSize() (int, error) {
 	switch {
 	case size > maxBlock:
 		return 0, zstd.ErrDecoderSizeExceeded
+	case h.FrameContentSize>>15 > uint64(size):
+		// A zstd block has at least 4 bytes, and at most 128 KiB of data.
+		return 0, errors.New("its size is wrong")
 	case !b.fill(size):
 		return 0, short
 	}

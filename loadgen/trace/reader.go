@@ -53,6 +53,11 @@ func (c *counter) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
+// maxRatio limits the compression of a recording above maxSmall bytes. That of a storm is about 50:1.
+const maxRatio = 1000
+
+var maxSmall int64 = 256 << 20 // less in a test
+
 // NewReader returns a reader of a recording. It detects the format from the first bytes.
 // Errors contain name.
 func NewReader(in io.Reader, name string) *Reader {
@@ -179,6 +184,9 @@ func (r *Reader) next() (Frame, error) {
 		return Frame{}, r.lines.last(r.lines.end(), truncated("the file ends without its last line"))
 	case err != nil:
 		return Frame{}, err
+	}
+	if file, lines := r.Sizes(); lines > maxSmall && lines/maxRatio > file {
+		return Frame{}, r.lines.last(raw.place, corrupt("it decompresses to more than %d times its size", maxRatio))
 	}
 	f, ok := r.parseOwn(raw)
 	if !ok {

@@ -130,7 +130,11 @@ type (
 
 func parse(name, dir string, data []byte, seed int64) (*Workload, error) {
 	var file fileForm
-	if err := strict(data, &file); err != nil {
+	err := manifest.CheckAliases(data)
+	if err == nil {
+		err = strict(data, &file)
+	}
+	if err != nil {
 		return nil, located(name, 0, err)
 	}
 	if len(file.Objects) == 0 {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
+	"watchlab/loadgen/manifest"
 	"watchlab/loadgen/storm"
 )
 
@@ -215,7 +216,7 @@ func (f *fields) decode(b []byte, kind string) {
 		_ = cborMode.Unmarshal(b, f)
 	case bytes.HasPrefix(bytes.TrimLeft(b, " \t\r\n"), []byte("{")):
 		_ = f.decodeJSON(b)
-	default:
+	case manifest.CheckAliases(b) == nil:
 		_ = yaml.Unmarshal(b, f) // of an apply patch
 	}
 	if f.Kind == "Status" || strings.HasSuffix(f.Kind, "List") && f.Metadata.Name == "" {

@@ -43,7 +43,7 @@ func (m Member) MarshalText() ([]byte, error) {
 func (m *Member) UnmarshalText(text []byte) error {
 	kind, index, _ := strings.Cut(string(text), "-")
 	i, err := strconv.Atoi(index)
-	if err != nil || kind != "pod" && kind != "writer" {
+	if err != nil || i < 0 || kind != "pod" && kind != "writer" {
 		return fmt.Errorf("no member of the barrier: %q", text)
 	}
 	*m = Member{Writer: kind == "writer", Index: i}

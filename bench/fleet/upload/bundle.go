@@ -29,7 +29,10 @@ const (
 	// maxHeader and maxContents are the largest sizes in bytes that a reader accepts.
 	maxHeader   = 64 << 10
 	maxContents = 1 << 30
-	idLength    = 16 // number of checksum digits in an ID
+	// maxRatio limits the compression of contents above maxSmall. A result compresses about 10:1.
+	maxRatio = 1000
+	maxSmall = 16 << 20
+	idLength = 16 // number of checksum digits in an ID
 )
 
 // Header describes the content of a bundle. It is readable without decompression.
@@ -188,7 +191,9 @@ func Decode(data []byte) (Bundle, error) {
 	if err := json.Unmarshal(header, &p.Header); err != nil {
 		return Bundle{}, fmt.Errorf("%w: its header: %w", ErrBundle, err)
 	}
-	if p.Of < 1 || p.Index < 0 || p.Index >= p.Of || p.Size < 0 || p.Size > maxContents {
+	held := int64(len(p.contents))
+	most := min(maxContents, held<<15, max(maxSmall, held*maxRatio)) // a block of zstd has at least 4 bytes, for at most 128 KiB
+	if p.Of < 1 || p.Index < 0 || p.Index >= p.Of || p.Size < 0 || p.Size > most {
 		return Bundle{}, fmt.Errorf("%w: invalid header: pod %d/%d, %d bytes", ErrBundle, p.Index, p.Of, p.Size)
 	}
 	return p, nil

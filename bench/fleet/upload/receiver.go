@@ -36,9 +36,9 @@ type receiver struct {
 // pending is a bundle of the current source. A damaged one is kept until the source's end.
 type pending struct {
 	Header
-	parts [][]byte // by number; nil while missing
-	have  int      // number of present parts
-	why   string   // damage of a part; empty for none
+	of    int            // number of parts
+	parts map[int][]byte // those present, by number
+	why   string         // damage of a part; empty for none
 }
 
 // part is a piece of a bundle. Run, Index and Of of its header are known.
@@ -89,24 +89,28 @@ func (r *receiver) part(p part, damage error) error {
 	}
 	b, ok := r.pending[p.id]
 	if !ok {
-		b = &pending{Header: p.Header, parts: make([][]byte, p.parts)}
+		b = &pending{Header: p.Header, of: p.parts, parts: map[int][]byte{}}
 		r.pending[p.id] = b
 	}
 	switch {
 	case damage != nil:
 		b.why = fmt.Sprintf("part %d: %v", p.number, damage)
 		return nil
-	case p.parts != len(b.parts):
-		b.why = fmt.Sprintf("parts disagree on their number: %d, %d", len(b.parts), p.parts)
+	case p.parts != b.of:
+		b.why = fmt.Sprintf("parts disagree on their number: %d, %d", b.of, p.parts)
 		return nil
-	case b.parts[p.number-1] != nil:
-		return nil
-	}
-	b.parts[p.number-1] = p.data
-	if b.have++; b.have < len(b.parts) {
+	case b.parts[p.number] != nil:
 		return nil
 	}
-	bundle, err := Decode(slices.Concat(b.parts...))
+	b.parts[p.number] = p.data
+	if len(b.parts) < b.of {
+		return nil
+	}
+	var whole []byte
+	for number := 1; number <= b.of; number++ {
+		whole = append(whole, b.parts[number]...)
+	}
+	bundle, err := Decode(whole)
 	if err != nil {
 		b.why = err.Error()
 		return nil //nolint:nilerr // The damage is recorded.
@@ -127,7 +131,7 @@ func (r *receiver) end(source string) {
 		return cmp.Or(cmp.Compare(r.pending[a].Index, r.pending[b].Index), cmp.Compare(a, b))
 	}) {
 		b := r.pending[id]
-		why := fmt.Sprintf("%d of %d parts are present", b.have, len(b.parts))
+		why := fmt.Sprintf("%d of %d parts are present", len(b.parts), b.of)
 		if b.why != "" {
 			why += "; " + b.why
 		}

@@ -31,7 +31,34 @@ import (
 	"watchlab/loadgen/apiserver/resources"
 )
 
-const mostOperations = 10000 // in a JSON patch
+// Limits of patches.
+const (
+	mostOperations = 10000   // in a JSON patch
+	mostCopied     = 3 << 20 // bytes that the operations of a JSON patch copy, as in a real server
+	// mostNested limits the bytes of a document times its depth: package jsonpatch keeps a copy of each level.
+	mostNested = 256 << 20
+)
+
+func init() { jsonpatch.AccumulatedCopySizeLimit = mostCopied }
+
+// nested returns the depth of a JSON document.
+func nested(text []byte) (most int) {
+	depth, quoted := 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '\\':
+			i++ // only in a string
+		case c == '"':
+			quoted = !quoted
+		case !quoted && (c == '{' || c == '['):
+			depth++
+			most = max(most, depth)
+		case !quoted && (c == '}' || c == ']'):
+			depth--
+		}
+	}
+	return most
+}
 
 // patchType returns the kind of patch of a content type. A strategic merge patch needs
 // a Go type, whose tags name the keys of lists.
@@ -96,6 +123,11 @@ func (x *edit) patchJSON(live object, kind types.PatchType, body []byte) (object
 		}
 		if strict, err = kjson.UnmarshalStrict(body, parsed); err != nil {
 			return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
+		}
+	}
+	for _, text := range [][]byte{current, body} {
+		if nested(text)*len(text) > mostNested {
+			return nil, apierrors.NewRequestEntityTooLargeError("the document is too deeply nested")
 		}
 	}
 	var patched []byte

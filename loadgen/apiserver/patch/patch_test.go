@@ -494,20 +494,33 @@ func FuzzPatch(f *testing.F) {
 			f.Add(kind, []byte(seed))
 		}
 	}
-	_, widgets := withWidgets(f)
+	f.Add(4, []byte(`{"spec":{"$setElementOrder/containers":[{"name":"c"}],"containers":[{"name":"c","$patch":"replace","ports":[{"containerPort":1}]}],"$retainKeys":["containers"]}}`))
+	f.Add(4, []byte(`{"metadata":{"$deleteFromPrimitiveList/finalizers":["a.b/c"],"labels":null}}`))
+	registry, widgets := withWidgets(f)
 	e := New()
-	created, err := e.Create(widgets, []byte(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"x"},"spec":{"size":"small"}}`), Request{Namespace: "ns", FieldManager: "m"})
-	if err != nil {
-		f.Fatal(err)
+	create := func(res *resources.Resource, body string) runtime.Object {
+		created, err := e.Create(res, []byte(body), Request{Namespace: "ns", FieldManager: "m"})
+		if err != nil {
+			f.Fatal(err)
+		}
+		created.Object.(metav1.Object).SetResourceVersion("1")
+		return created.Object
 	}
-	created.Object.(metav1.Object).SetResourceVersion("1")
+	widget := create(widgets, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"x"},"spec":{"size":"small"}}`)
+	pods := lookup(f, registry, "", "v1", "pods")
+	pod := create(pods, `{"metadata":{"name":"x","finalizers":["a.b/c"],"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"},{"name":"d","image":"i"}]}}`)
 	kinds := []types.PatchType{types.JSONPatchType, types.MergePatchType, types.ApplyYAMLPatchType, types.ApplyCBORPatchType, types.StrategicMergePatchType}
 	f.Fuzz(func(t *testing.T, kind int, body []byte) {
-		kept := created.Object.DeepCopyObject()
+		defer time.AfterFunc(20*time.Second, func() { panic("more than 20 s") }).Stop()
+		res, live := widgets, widget
 		req := Request{Namespace: "ns", Name: "x", ContentType: string(kinds[uint(kind)%uint(len(kinds))]), FieldManager: "m"}
-		r, err := e.Patch(widgets, created.Object, body, req)
-		isStatus(t, err, "patch", widgets, req, string(body))
-		if !reflect.DeepEqual(kept, created.Object) {
+		if uint(kind)%10 > 3 { // a strategic merge patch, and each second of the others
+			res, live = pods, pod
+		}
+		kept := live.DeepCopyObject()
+		r, err := e.Patch(res, live, body, req)
+		isStatus(t, err, "patch", res, req, string(body))
+		if !reflect.DeepEqual(kept, live) {
 			t.Fatal("the patched object has changed")
 		}
 		if err != nil {

@@ -215,6 +215,8 @@ func nodeCells(n *v1.Node) []any {
 	return []any{status, cmp.Or(strings.Join(roles, ","), none), age(n), n.Status.NodeInfo.KubeletVersion}
 }
 
+const maxUnions = 8 // commas in the path of a column
+
 // PathColumns returns the columns of a custom resource: the name, and the given
 // columns or the age. The error names a column with an invalid path.
 func PathColumns(paths []apiextensionsv1.CustomResourceColumnDefinition) (*Columns, error) {
@@ -223,6 +225,10 @@ func PathColumns(paths []apiextensionsv1.CustomResourceColumnDefinition) (*Colum
 	}
 	c := &Columns{definitions: columns("Name")}
 	for _, col := range paths {
+		// Each multiplies the results.
+		if strings.Count(col.JSONPath, "..") > 1 || strings.Count(col.JSONPath, ",") > maxUnions {
+			return nil, fmt.Errorf("column %s: more than one .. or %d commas in the path", col.Name, maxUnions)
+		}
 		if err := jsonpath.New(col.Name).Parse("{" + col.JSONPath + "}"); err != nil {
 			return nil, fmt.Errorf("column %s: %w", col.Name, err)
 		}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
@@ -328,6 +329,11 @@ func TestTables(t *testing.T) {
 	if diff := cmp.Diff([]any{"w", int64(3), nil}, table.Rows[0].Cells); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+	for _, path := range []string{"..a..b", ".a[0,0,0,0,0,0,0,0,0,0]"} {
+		if _, err := PathColumns([]apiextensionsv1.CustomResourceColumnDefinition{{Name: "many", JSONPath: path}}); err == nil || !strings.Contains(err.Error(), "more than one .. or 8 commas") {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
 	if _, err := PathColumns([]apiextensionsv1.CustomResourceColumnDefinition{{Name: "bad", JSONPath: ".spec["}}); err == nil || !strings.Contains(err.Error(), "bad") {
 		t.Errorf("a wrong path: %v", err)
 	}
@@ -377,6 +383,7 @@ func FuzzNegotiate(f *testing.F) {
 	f.Add("application/json;as=Table;v=v1;g=meta.k8s.io,*/*;q=0.1", true)
 	f.Add(";;=,/;q=x", false)
 	f.Fuzz(func(t *testing.T, accept string, stream bool) {
+		defer time.AfterFunc(20*time.Second, func() { panic("more than 20 s") }).Stop()
 		form, _ := Negotiate([]string{accept}, Offer{Stream: stream})
 		if int(form) >= Forms {
 			t.Fatalf("%q: form %d", accept, form)

@@ -1,0 +1,72 @@
+package apiserver
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestHostileBodies: a body of at most 3 MB that YAML expands is a client error, and so it is for a namespace that is
+// being deleted, whatever its content type.
+func TestHostileBodies(t *testing.T) {
+	srv, err := Open(Options{Graceful: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = srv.Close() }()
+	bomb := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {a: &a " + strings.Repeat("x", 1<<20) + "}\nb: [" + strings.Repeat("*a,", 300_000) + "]"
+	for _, tc := range []struct{ method, path, content string }{
+		{http.MethodPost, "/api/v1/namespaces/default/configmaps", "application/yaml"},
+		{http.MethodPatch, "/api/v1/namespaces/default/configmaps/a", "application/apply-patch+yaml"},
+		{http.MethodDelete, "/api/v1/namespaces/default/configmaps", "application/yaml"},
+	} {
+		if code, answer := srv.ask(tc.method, tc.path, "fieldManager=x", tc.content, bomb); code != http.StatusBadRequest || !strings.Contains(answer, "aliases expand it") {
+			t.Errorf("%s %s: %d: %.200s", tc.method, tc.content, code, answer)
+		}
+	}
+	for _, call := range [][2]string{
+		{"/api/v1/namespaces", `{"metadata":{"name":"ns"}}`},
+		{"/api/v1/namespaces/ns/configmaps", `{"metadata":{"name":"held","finalizers":["example.com/x"]}}`},
+	} {
+		if code, answer := srv.ask(http.MethodPost, call[0], "", "application/json", call[1]); code != http.StatusCreated {
+			t.Fatalf("%d: %s", code, answer)
+		}
+	}
+	if code, answer := srv.ask(http.MethodDelete, "/api/v1/namespaces/ns", "", "", ""); code >= http.StatusBadRequest {
+		t.Fatalf("%d: %s", code, answer)
+	}
+	if code, answer := srv.ask(http.MethodPost, "/api/v1/namespaces/ns/configmaps", "", "application/json", bomb); code != http.StatusForbidden {
+		t.Errorf("%d: %.200s", code, answer)
+	}
+}
+
+// FuzzHeaders: any content type, Accept header and token of a page has an answer that is no server error.
+func FuzzHeaders(f *testing.F) {
+	f.Add("application/json;stream=watch", "application/json;as=Table;v=v1;g=meta.k8s.io", "x", "gzip")
+	f.Add("application/apply-patch+cbor", "*/*;q=0,application/cbor-seq", "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6LTEsInN0YXJ0IjoiLyJ9", "")
+	f.Add("application/yaml", ",;;=", "e30", "identity;q=0")
+	srv, err := New(pods(20), Options{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	srv.Release(20)
+	f.Fuzz(func(t *testing.T, content, accept, token, encoding string) {
+		defer time.AfterFunc(20*time.Second, func() { panic("more than 20 s") }).Stop()
+		for method, body := range map[string]string{http.MethodGet: "", http.MethodPatch: "{}", http.MethodDelete: `{"kind":"DeleteOptions","apiVersion":"v1"}`} {
+			r := httptest.NewRequest(method, "/api/v1/namespaces/ns-0/pods", strings.NewReader(body))
+			if method == http.MethodPatch {
+				r.URL.Path += "/x"
+			}
+			r.URL.RawQuery = url.Values{"limit": {"1"}, "continue": {token}, "dryRun": {"All"}}.Encode()
+			r.Header = http.Header{"Content-Type": {content}, "Accept": {accept}, "Accept-Encoding": {encoding}, "Content-Encoding": {encoding}}
+			w := httptest.NewRecorder()
+			srv.ServeHTTP(w, r)
+			if w.Code >= http.StatusInternalServerError {
+				t.Fatalf("%s: %d: %s", method, w.Code, w.Body)
+			}
+		}
+	})
+}
