@@ -6,7 +6,7 @@ COMMIT  := $(shell git describe --always --exclude '*' --abbrev=12 --dirty 2>/de
 LDFLAGS := -X watchlab/cmd/watchlab/cli.commit=$(COMMIT)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run bench results-archive test e2e mutants soak chaos audit versions lint sbom vuln reproducible example control-plane dashboards dashboards-up dashboards-down image kind-up image-load kind-run kind-results kind-clean kind-down kwok-nodes e2e-kind clean
+.PHONY: help build run bench results-archive test e2e mutants soak fuzz chaos audit versions lint sbom vuln reproducible example control-plane dashboards dashboards-up dashboards-down image kind-up image-load kind-run kind-results kind-clean kind-down kwok-nodes e2e-kind clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +64,13 @@ STEP  ?=
 chaos: build ## Play the command through faults of server, disk, signals, memory, clocks and proxies (CHAOS=10m, SEED=, STEP=)
 	cd bench/e2e && WATCHLAB=$(CURDIR)/$(BIN)/watchlab $(GO) test -count 1 -timeout 0 -v -run '^TestChaos$$' ./chaos \
 		-chaos $(CHAOS) -seed $(SEED) -step '$(STEP)' -table $(CURDIR)/$(BIN)/chaos.md
+
+# FUZZTIME is the time of each target, FUZZ are the targets, all by default.
+FUZZTIME ?= 10m
+FUZZ     ?=
+
+fuzz: ## Fuzz every parser and print a table, for each target (FUZZTIME=10m, FUZZ=FuzzReader)
+	@FUZZTIME=$(FUZZTIME) scripts/fuzz.sh $(FUZZ)
 
 # STAGES are those of scripts/audit.sh, which names its variables; all by default.
 STAGES ?=

@@ -205,6 +205,7 @@ func FuzzWire(f *testing.F) {
 	d := decoder(f, "shared", Options{})
 	bad := decoder(f, "shared", Options{Table: badHash(NewTable(0))})
 	f.Fuzz(func(t *testing.T, kind uint8, raw []byte) {
+		defer time.AfterFunc(20*time.Second, func() { panic("more than 20 s") }).Stop()
 		data := envelope(fuzzed[int(kind)%len(fuzzed)], raw)
 		for range 2 {
 			same(t, d, exact, data, "good hash")

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -317,6 +318,7 @@ func FuzzJSON(f *testing.F) {
 		compared = append(compared, [3]Decoder{exact, d, decoder(f, "shared", o)})
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
+		defer time.AfterFunc(20*time.Second, func() { panic("more than 20 s") }).Stop()
 		for _, c := range compared {
 			for range 2 {
 				same(t, c[1], c[0], data, "good hash")

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
@@ -33,6 +34,7 @@ func FuzzQuery(f *testing.F) {
 	log := srv.storms[0].log
 	on := &target{resource: srv.storms[0].stored, namespace: "ns-0"}
 	f.Fuzz(func(t *testing.T, raw string) {
+		defer time.AfterFunc(20*time.Second, func() { panic("more than 20 s") }).Stop()
 		check := func(err error) {
 			if err == nil {
 				return
@@ -84,6 +86,7 @@ func FuzzPath(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, path string) {
+		defer time.AfterFunc(20*time.Second, func() { panic("more than 20 s") }).Stop()
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.URL = &url.URL{Path: path}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
@@ -609,6 +610,7 @@ func FuzzWrite(f *testing.F) {
 	f.Add(http.MethodPost, "/api/v1/namespaces/default/pods/a/binding", "", "application/cbor", "\xd9\xd9\xf7\xa0")
 	f.Add(http.MethodPost, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "", "application/yaml", widgets)
 	f.Fuzz(func(t *testing.T, method, path, query, content, body string) {
+		defer time.AfterFunc(20*time.Second, func() { panic("more than 20 s") }).Stop()
 		switch method {
 		case http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete:
 		default:

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
@@ -295,6 +296,7 @@ func FuzzDecode(f *testing.F) {
 		f.Add([]byte(seed), false)
 	}
 	f.Fuzz(func(t *testing.T, data []byte, lenient bool) {
+		defer time.AfterFunc(20*time.Second, func() { panic("more than 20 s") }).Stop()
 		objects, err := manifest.Decode("f", data, lenient)
 		lines := strings.Count(string(data), "\n") + 1
 		for _, o := range objects {

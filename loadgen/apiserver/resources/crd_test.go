@@ -268,6 +268,7 @@ func FuzzDefine(f *testing.F) {
 	f.Add([]byte("kind: CustomResourceDefinition"))
 	f.Add([]byte("spec: {versions: [null]}"))
 	f.Fuzz(func(t *testing.T, data []byte) {
+		defer time.AfterFunc(20*time.Second, func() { panic("more than 20 s") }).Stop()
 		reg := New()
 		added, err := addCRD(reg, data)
 		if err != nil && len(added) > 0 {

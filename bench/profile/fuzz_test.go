@@ -1,0 +1,89 @@
+package profile_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/pprof"
+	"testing"
+	"time"
+
+	"watchlab/bench/profile"
+)
+
+// FuzzRead: a file is a profile that can be written per event, or the error wraps ErrFormat.
+func FuzzRead(f *testing.F) {
+	var heap bytes.Buffer
+	if err := pprof.Lookup("goroutine").WriteTo(&heap, 0); err != nil {
+		f.Fatal(err)
+	}
+	z, err := gzip.NewReader(&heap)
+	if err != nil {
+		f.Fatal(err)
+	}
+	var plain bytes.Buffer
+	if _, err := plain.ReadFrom(z); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(plain.Bytes())
+	for _, s := range []string{"", "\x0a\x02\x08\x01", "heap profile: 1: 2 [3: 4] @ heap/1\n", "--- threads:\n", "\x1f\x8b"} {
+		f.Add([]byte(s))
+	}
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, data []byte) {
+		defer time.AfterFunc(20*time.Second, func() { panic("more than 20 s") }).Stop()
+		path := filepath.Join(dir, "x.pprof")
+		if err := os.WriteFile(path, pack(t, data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := profile.Read(path)
+		if err != nil {
+			if !errors.Is(err, profile.ErrFormat) {
+				t.Fatal(err)
+			}
+			return
+		}
+		s.Events = 3
+		_ = s.String()
+		if err := s.WritePerEvent(filepath.Join(dir, "y.pprof")); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// pack compresses what the fuzzer changes.
+func pack(t *testing.T, data []byte) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	if _, err := z.Write(data); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// TestBomb: gzip of more than 64 MiB, and gzip in gzip, are refused.
+func TestBomb(t *testing.T) {
+	t.Cleanup(runtime.GC) // or the peak of the heap in another test's profile is here
+	bomb := pack(t, make([]byte, 80<<20))
+	for name, data := range map[string][]byte{"bomb": bomb, "bomb in gzip": pack(t, bomb)} {
+		path := filepath.Join(t.TempDir(), "x.pprof")
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := profile.Read(path)
+		runtime.ReadMemStats(&after)
+		// io.ReadAll doubles its buffer.
+		if n := after.TotalAlloc - before.TotalAlloc; !errors.Is(err, profile.ErrFormat) || n > 400<<20 {
+			t.Errorf("%s: %d bytes allocated for %d: %v", name, n, len(data), err)
+		}
+	}
+}
