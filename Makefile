@@ -6,7 +6,7 @@ COMMIT  := $(shell git describe --always --exclude '*' --abbrev=12 --dirty 2>/de
 LDFLAGS := -X watchlab/cmd/watchlab/cli.commit=$(COMMIT)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run bench results-archive test e2e mutants soak fuzz chaos audit versions lint sbom vuln reproducible example control-plane dashboards dashboards-up dashboards-down image kind-up image-load kind-run kind-results kind-clean kind-down kwok-nodes e2e-kind clean
+.PHONY: help build run bench results-archive test e2e mutants soak fuzz chaos load audit versions lint sbom vuln reproducible example control-plane dashboards dashboards-up dashboards-down image kind-up image-load kind-run kind-results kind-clean kind-down kwok-nodes e2e-kind clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,6 +71,12 @@ FUZZ     ?=
 
 fuzz: ## Fuzz every parser and print a table, for each target (FUZZTIME=10m, FUZZ=FuzzReader)
 	@FUZZTIME=$(FUZZTIME) scripts/fuzz.sh $(FUZZ)
+
+# STORMS is how long make load plays storms at the end.
+STORMS ?= 3m
+
+load: ## Hold 10,000 watches of 1,000,000 objects, then play storms; memory must stay flat (STORMS=30m)
+	$(GO) test -count 1 -timeout 0 -v -run '^(TestLoad|TestStormSoak)$$' ./loadgen/apiserver -load.watches 10000 -load.objects 1000000 -load.soak $(STORMS)
 
 # STAGES are those of scripts/audit.sh, which names its variables; all by default.
 STAGES ?=

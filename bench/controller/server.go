@@ -3,7 +3,6 @@ package controller
 import (
 	"context"
 	"errors"
-	"net"
 	"net/http"
 	"time"
 
@@ -112,7 +111,7 @@ func newSimulated(set Setup) (Server, error) {
 }
 
 func (s *simulated) listen() error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := apiserver.Access{}.Listen("127.0.0.1:0")
 	if err != nil {
 		return err
 	}

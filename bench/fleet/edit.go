@@ -175,7 +175,7 @@ func (s Spec) editServer(d *appsv1.Deployment) error {
 		return err
 	}
 	c.Args = slices.Concat([]string{
-		"serve", "--bind=0.0.0.0", fmt.Sprintf("--port=%d", ServerPort), "--tls=false", "--token-file=" + TokenFile,
+		"serve", "--bind=0.0.0.0", fmt.Sprintf("--port=%d", ServerPort), "--tls=false", "--insecure-listen", "--token-file=" + TokenFile,
 		fmt.Sprintf("--start=%d", s.Plan.Pods), "--repeat=0",
 	}, s.Serve)
 	return nil

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -22,6 +21,7 @@ import (
 
 	"watchlab/bench/profile"
 	"watchlab/impls/merge"
+	"watchlab/loadgen/apiserver"
 	"watchlab/loadgen/source"
 	"watchlab/loadgen/storm"
 )
@@ -75,15 +75,15 @@ func newStaticPods(pods int) (s *staticPods, err error) {
 		}
 	}
 	s.changes = 0
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := apiserver.Access{}.Listen("127.0.0.1:0")
 	if err != nil {
 		return s, err
 	}
 	s.url = "http://" + listener.Addr().String() + "/"
-	s.server = &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	s.server = apiserver.HTTPServer(listener, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(*s.body.Load()) // Where it fails, the client asks again.
-	})}
+	}), 0)
 	// Where Serve fails, the source reports it.
 	go func() { _ = s.server.Serve(listener) }()
 	return s, nil

@@ -35,7 +35,8 @@ import (
 type Options struct {
 	Run, Commit string       // name of the run, revision of the program
 	MetricsAddr string       // host:port of the listener; empty for none
-	Pprof       bool         // serves pprof on addresses other than the loopback too
+	Insecure    bool         // the user allows plain HTTP beyond loopback
+	Public      bool         // the listener serves metrics and probes only, on any address
 	Push        string       // URL of a remote-write receiver; empty for none
 	Pyroscope   string       // URL of a Pyroscope server; empty for none
 	Warn        func(string) // receives one line for each kind of failure
@@ -112,7 +113,7 @@ func Start(ctx context.Context, opts Options) (_ *Session, err error) {
 	if opts.MetricsAddr != "" {
 		warn := s.warnings.reporter("metrics")
 		s.server, err = live.Start(live.Options{
-			Addr: opts.MetricsAddr, Registry: s.registry, Pprof: opts.Pprof, Warn: func(text string) { warn(errors.New(text)) },
+			Addr: opts.MetricsAddr, Registry: s.registry, Insecure: opts.Insecure, Public: opts.Public, Warn: func(text string) { warn(errors.New(text)) },
 		})
 		if err != nil {
 			return nil, err
@@ -157,6 +158,14 @@ func (s *Session) URL() string {
 		return ""
 	}
 	return s.server.URL()
+}
+
+// Token is what requests of the listener need; empty for nothing.
+func (s *Session) Token() string {
+	if s == nil || s.server == nil {
+		return ""
+	}
+	return s.server.Token()
 }
 
 // Close ends the session of a run that returned runErr. It flushes for at most 10 s, and failures

@@ -15,9 +15,11 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -128,20 +130,85 @@ func RequireTokens(clients map[string]string, next http.Handler) http.Handler {
 	})
 }
 
-// ErrOpenToAll means that other machines could reach a server without a token.
-var ErrOpenToAll = errors.New("other machines would reach it without a token")
+// ErrOpenToAll means that other machines could reach a server without a token, or read it.
+var ErrOpenToAll = errors.New("other machines would reach it")
 
-// CheckBind checks the listen address host:port of a server. A loopback address and
-// localhost need no token; all others do, because what a name resolves to may change.
-func CheckBind(address, token string) error {
-	host, _, err := net.SplitHostPort(address)
+// Access is who may reach a server. [Access.Listen] opens all listeners, so that one rule holds for them: on
+// loopback, or with a token and TLS.
+type Access struct {
+	Token    string // bearer token that requests need; empty for none
+	TLS      bool   // the server encrypts
+	Insecure bool   // the user allows plain HTTP beyond loopback
+	Public   bool   // the server shows figures and probes only: neither token nor TLS is needed
+}
+
+// Listen listens on host:port. The error for an address that the rule forbids wraps [ErrOpenToAll].
+func (a Access) Listen(address string) (net.Listener, error) {
+	l, err := net.Listen("tcp", address)
 	if err != nil {
-		return fmt.Errorf("listen address %q: %w", address, err)
+		return nil, err
 	}
-	if ip := net.ParseIP(host); token != "" || host == "localhost" || ip != nil && ip.IsLoopback() {
-		return nil
+	why := "without a token: listen on 127.0.0.1"
+	switch {
+	case a.Public || Loopback(l) || a.Token != "" && (a.TLS || a.Insecure):
+		return l, nil
+	case a.Token != "":
+		why = "in plain text: use TLS or --insecure-listen, or listen on 127.0.0.1"
 	}
-	return fmt.Errorf("listen address %q: %w: give one, or listen on 127.0.0.1", address, ErrOpenToAll)
+	return nil, errors.Join(fmt.Errorf("listen address %q: %w %s", address, ErrOpenToAll, why), l.Close())
+}
+
+// Loopback reports whether only this machine reaches a listener.
+func Loopback(l net.Listener) bool {
+	a, ok := l.Addr().(*net.TCPAddr)
+	return ok && a.IP.IsLoopback()
+}
+
+// Bounds of requests. A watch has no timeouts; see [Server.watch].
+var readTimeout, writeTimeout = time.Minute, 5 * time.Minute
+
+const (
+	headerTimeout = 10 * time.Second
+	idleTimeout   = 90 * time.Second // as in a real server
+	maxHeader     = 1 << 20          // as in a real server
+)
+
+// HTTPServer returns a server of a listener that bounds the size and the time of requests, and the number of
+// connections if it is not 0. It answers 403 to changes that the page of another web site makes, and on loopback
+// to requests for other hosts: the name of another site may resolve to loopback (DNS rebinding).
+func HTTPServer(l net.Listener, h http.Handler, connections int32) *http.Server {
+	loopback, next := Loopback(l), http.NewCrossOriginProtection().Handler(h)
+	s := &http.Server{
+		ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
+		MaxHeaderBytes: maxHeader,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			if u, err := url.Parse("//" + req.Host); loopback && (err != nil || !isLoopback(u.Hostname())) {
+				http.Error(w, "the server is on loopback only", http.StatusForbidden)
+				return
+			}
+			req.Body = http.MaxBytesReader(w, req.Body, maxBody)
+			next.ServeHTTP(w, req)
+		}),
+	}
+	if connections > 0 {
+		var open atomic.Int32
+		s.ConnState = func(c net.Conn, state http.ConnState) {
+			switch state {
+			case http.StateNew:
+				if open.Add(1) > connections {
+					_ = c.Close()
+				}
+			case http.StateClosed:
+				open.Add(-1)
+			}
+		}
+	}
+	return s
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // Kubeconfig holds what a client needs to connect.

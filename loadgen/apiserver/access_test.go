@@ -1,6 +1,8 @@
 package apiserver
 
 import (
+	"bufio"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
@@ -174,21 +176,167 @@ func TestNewToken(t *testing.T) {
 	}
 }
 
-func TestCheckBind(t *testing.T) {
-	for address, open := range map[string]bool{
-		"127.0.0.1:0": true, "127.8.8.8:80": true, "[::1]:6443": true, "localhost:0": true,
-		":6443": false, "0.0.0.0:6443": false, "[::]:6443": false, "10.0.0.1:6443": false, "lab.example.com:6443": false, "localhost.example.com:1": false,
+// TestListen: beyond loopback a listener needs a token, and TLS or the user's wish.
+func TestListen(t *testing.T) {
+	for _, tc := range []struct {
+		address string
+		access  Access
+		open    bool
+	}{
+		{"127.0.0.1:0", Access{}, true},
+		{"127.8.8.8:0", Access{}, true},
+		{"localhost:0", Access{}, true},
+		{":0", Access{}, false},
+		{"0.0.0.0:0", Access{}, false},
+		{"0.0.0.0:0", Access{TLS: true}, false},
+		{"0.0.0.0:0", Access{Insecure: true}, false},
+		{"0.0.0.0:0", Access{Token: "token"}, false},
+		{"[::]:0", Access{Token: "token"}, false},
+		{"0.0.0.0:0", Access{Token: "token", TLS: true}, true},
+		{"0.0.0.0:0", Access{Token: "token", Insecure: true}, true},
+		{"0.0.0.0:0", Access{Public: true}, true},
 	} {
-		err := CheckBind(address, "")
-		if (err == nil) != open || err != nil && !errors.Is(err, ErrOpenToAll) {
-			t.Errorf("CheckBind(%q): %v", address, err)
+		l, err := tc.access.Listen(tc.address)
+		if (err == nil) != tc.open || err != nil && !errors.Is(err, ErrOpenToAll) {
+			t.Errorf("%s for %+v: %v", tc.address, tc.access, err)
 		}
-		if err := CheckBind(address, "token"); err != nil {
-			t.Errorf("CheckBind(%q) with a token: %v", address, err)
+		if err == nil {
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
 		}
 	}
-	if err := CheckBind("nowhere", "token"); err == nil {
+	if _, err := (Access{}).Listen("nowhere"); err == nil {
 		t.Error("an address without a port is accepted")
+	}
+}
+
+// listenerAt is a listener that has an address and accepts nothing.
+type listenerAt struct {
+	net.Listener
+	ip net.IP
+}
+
+func (l listenerAt) Addr() net.Addr { return &net.TCPAddr{IP: l.ip, Port: 1234} }
+
+// TestOtherSites: what a browser sends for the page of another web site does not reach a server.
+func TestOtherSites(t *testing.T) {
+	passed := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
+	home, all := HTTPServer(listenerAt{ip: net.IPv4(127, 0, 0, 1)}, passed, 0), HTTPServer(listenerAt{ip: net.IPv4zero}, passed, 0)
+	for _, tc := range []struct {
+		server *http.Server
+		method string
+		host   string
+		header [2]string
+		code   int
+	}{
+		{home, http.MethodGet, "127.0.0.1:1234", [2]string{}, http.StatusTeapot},
+		{home, http.MethodGet, "localhost", [2]string{}, http.StatusTeapot},
+		{home, http.MethodGet, "[::1]:1234", [2]string{}, http.StatusTeapot},
+		{home, http.MethodGet, "rebound.example.com:1234", [2]string{}, http.StatusForbidden},
+		{home, http.MethodGet, "localhost.example.com", [2]string{}, http.StatusForbidden},
+		{home, http.MethodGet, "10.0.0.1:1234", [2]string{}, http.StatusForbidden},
+		{home, http.MethodGet, "127.0.0.1@example.com", [2]string{}, http.StatusForbidden},
+		{home, http.MethodGet, "", [2]string{}, http.StatusForbidden},
+		{home, http.MethodPost, "127.0.0.1:1234", [2]string{"Origin", "http://127.0.0.1:1234"}, http.StatusTeapot},
+		{home, http.MethodPost, "127.0.0.1:1234", [2]string{"Origin", "http://example.com"}, http.StatusForbidden},
+		{home, http.MethodPost, "127.0.0.1:1234", [2]string{"Origin", "http://127.0.0.1:99"}, http.StatusForbidden},
+		{home, http.MethodDelete, "127.0.0.1:1234", [2]string{"Sec-Fetch-Site", "cross-site"}, http.StatusForbidden},
+		// Beyond loopback a token decides, which another site does not have.
+		{all, http.MethodGet, "lab.example.com:1234", [2]string{}, http.StatusTeapot},
+		{all, http.MethodPost, "lab.example.com:1234", [2]string{"Origin", "http://example.com"}, http.StatusForbidden},
+	} {
+		req := httptest.NewRequest(tc.method, "/", nil)
+		req.Host = tc.host
+		if tc.header[0] != "" {
+			req.Header.Set(tc.header[0], tc.header[1])
+		}
+		w := httptest.NewRecorder()
+		if tc.server.Handler.ServeHTTP(w, req); w.Code != tc.code {
+			t.Errorf("%s for %q with %v: %d, want %d", tc.method, tc.host, tc.header, w.Code, tc.code)
+		}
+	}
+}
+
+// TestRequestBounds: a server refuses long headers, long bodies and too many connections, and ends a request
+// whose body does not come. A watch has no such end.
+func TestRequestBounds(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	long := start(t, pods(40), Options{})
+	res, err := long.client.Post(long.url+"/api/v1/namespaces", "application/json", strings.NewReader(strings.Repeat(" ", maxBody+1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := res.Body.Close(); err != nil || res.StatusCode != http.StatusRequestEntityTooLarge {
+		t.Errorf("a long body: %s, %v", res.Status, err)
+	}
+	normal := readTimeout
+	readTimeout = 50 * time.Millisecond
+	defer func() { readTimeout = normal }()
+	s := start(t, pods(40), Options{})
+	address := strings.TrimPrefix(s.url, "http://")
+	watched := s.open(t, "/api/v1/pods?watch=1&resourceVersion=1")
+	await(ctx, t, "a watch", func() bool { return len(s.Lags()) == 1 })
+	send := func(text string) string {
+		t.Helper()
+		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = c.Close() }()
+		if _, err := io.WriteString(c, text); err != nil {
+			t.Fatal(err)
+		}
+		line, _ := bufio.NewReader(c).ReadString('\n') // of the answer; none is no error here
+		return line
+	}
+	if got := send("POST /api/v1/namespaces HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"); !strings.Contains(got, " 400 ") {
+		t.Errorf("a body that does not come: %q", got)
+	}
+	if got := send("GET /version HTTP/1.1\r\nHost: localhost\r\nA: " + strings.Repeat("a", 2*maxHeader) + "\r\n\r\n"); !strings.Contains(got, " 431 ") {
+		t.Errorf("a long header: %q", got)
+	}
+	s.Release(40)
+	if frame, _ := decodeFrame(t, watched()); frame.Version != "2" {
+		t.Errorf("the watch has %+v", frame)
+	}
+
+	l, err := Access{}.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	few := HTTPServer(l, http.NotFoundHandler(), 1)
+	served := make(chan error, 1)
+	go func() { served <- few.Serve(l) }()
+	defer func() {
+		if err := few.Close(); err != nil {
+			t.Error(err)
+		}
+		<-served
+	}()
+	address = l.Addr().String()
+	first, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+	if _, err := io.WriteString(first, request); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(first).ReadString('\n'); err != nil || !strings.Contains(line, " 404 ") {
+		t.Errorf("the first connection: %q, %v", line, err)
+	}
+	if got := send(request); got != "" {
+		t.Errorf("the second connection: %q", got)
+	}
+	if err := first.Close(); err != nil {
+		t.Error(err)
+	}
+	for got := ""; got == ""; got = send(request) {
+		if ctx.Err() != nil {
+			t.Fatal("no connection after the first one")
+		}
 	}
 }
 

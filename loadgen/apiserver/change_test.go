@@ -229,7 +229,7 @@ func TestPlayIntended(t *testing.T) {
 		t.Fatal(err)
 	}
 	const speed = 4
-	if err := Play(t.Context(), srv, []*Prepared{p}, speed); err != nil {
+	if err := NewPlayer(srv, []*Prepared{p}, speed).Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	all := seen.of("pods")[s.Initial:]

@@ -50,11 +50,6 @@ func NewPlayer(s *Server, storms []*Prepared, speed float64) *Player {
 	return p
 }
 
-// Play plays the storms from now to their end; see [Player]. The error is ctx's.
-func Play(ctx context.Context, s *Server, storms []*Prepared, speed float64) error {
-	return NewPlayer(s, storms, speed).Run(ctx)
-}
-
 // Run plays until all events are released. The error is ctx's, or wraps [ErrState] for a second Run.
 func (p *Player) Run(ctx context.Context) error {
 	p.mu.Lock()

@@ -155,7 +155,7 @@ func TestWatchDoesNotAllocate(t *testing.T) {
 			request:  &request{target: target{resource: c.stored}, collection: c, kind: c.kind, w: out},
 			query:    &query{filter: f},
 			follower: c.log.Follow(0),
-			flush:    func() error { return nil },
+			out:      http.NewResponseController(out),
 			scratch:  make([]byte, 0, 2*writeSize),
 		}
 		n := uint64(0)
@@ -184,3 +184,4 @@ type discard struct {
 func (d *discard) Header() http.Header         { return d.header }
 func (d *discard) Write(b []byte) (int, error) { d.n += len(b); return len(b), nil }
 func (d *discard) WriteHeader(int)             {}
+func (d *discard) Flush()                      {}

@@ -190,6 +190,7 @@ func (s *Server) collection(res *resources.Resource) *collection {
 	}
 	kind := kindOf(stored)
 	c = &collection{stored: stored, kind: kind, log: store.New(kind, s.budget, s.opts.Retain)}
+	s.watching.follow(c.log)
 	s.observe(c)
 	if res.GVR == namespaceResource {
 		s.seedNamespaces(c)

@@ -30,8 +30,10 @@
 //     unless [Options].Graceful is set.
 //   - Versions of a built-in resource as views of one resource: autoscaling v1 and v2 are
 //     two resources.
-//   - The cost of a real server's watch cache, which filters for each watch and ends slow
-//     watches. Here a slow watch delays neither Release nor writes nor other watches.
+//   - The cost of a real server's watch cache, which filters for each watch and ends a watch
+//     that does not read for some milliseconds. Here a slow watch delays neither Release nor
+//     writes nor other watches. It ends when the events that it lacks are no longer kept;
+//     see [Options].Retain.
 //   - Waiting for a future version, which is an error at once. A real server waits for up
 //     to 3 s (LIST) or without limit (WATCH).
 //   - A default timeout: a watch without timeoutSeconds has no end. A real server ends it
@@ -74,8 +76,9 @@ var (
 type Options struct {
 	BookmarkInterval time.Duration // of a watch that allows bookmarks; 0 means [DefaultBookmarkInterval]
 	// Retain is the number of events by which the start version of a watch may lag; an
-	// older version is Gone. 0 means all events of a storm, and the newest
-	// [store.DefaultHistory] events after the first write.
+	// older version is Gone. After the first write, it is the number of events kept for
+	// watches, too. 0 means all events of a storm, and the newest [store.DefaultHistory]
+	// events after the first write.
 	Retain int
 	// Registry holds the served resources. Nil means those of a real server. The
 	// server owns it: a created CustomResourceDefinition adds to it.
@@ -108,11 +111,11 @@ type Server struct {
 	lists, watches, snapshots atomic.Int64 // requests
 	wire                      atomic.Int64 // written bytes
 	watching                  watching
-	http                      *http.Server
-	served                    chan error // receives the result of http.Serve
+	handler                   http.Handler // with [Options].Wrap
+	served                    chan error   // receives the result of http.Serve
 
 	mu       sync.Mutex         // guards the fields below
-	listener net.Listener       // set by Serve
+	http     *http.Server       // set by Serve
 	closed   bool               // set by Close
 	conns    map[*conn]struct{} // open
 	handlers sync.WaitGroup     // requests in progress; Add runs under mu, so that Close misses none
@@ -160,23 +163,16 @@ func Open(opts Options, storms ...*Prepared) (*Server, error) {
 		s.namespaceCollection()
 	}
 	s.discovery = resources.NewDiscovery(s.registry)
-	var handler http.Handler = s
+	s.handler = s
 	if opts.Wrap != nil {
-		handler = opts.Wrap(handler)
-	}
-	s.http = &http.Server{
-		Handler:           handler,
-		ReadHeaderTimeout: 10 * time.Second,
-		ConnContext:       withConn,
-		// Clients that go away are nothing to write about.
-		ErrorLog: log.New(io.Discard, "", 0),
+		s.handler = opts.Wrap(s)
 	}
 	return s, nil
 }
 
 // Start serves HTTP on a free loopback port and returns the URL of the server.
 func (s *Server) Start() (url string, err error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := Access{}.Listen("127.0.0.1:0")
 	if err != nil {
 		return "", fmt.Errorf("apiserver: %w", err)
 	}
@@ -191,10 +187,12 @@ func (s *Server) Serve(l net.Listener, config *tls.Config) (url string, err erro
 	switch {
 	case s.closed:
 		return "", errors.Join(fmt.Errorf("apiserver: %w: closed", ErrState), l.Close())
-	case s.listener != nil:
+	case s.http != nil:
 		return "", errors.Join(fmt.Errorf("apiserver: %w: started already", ErrState), l.Close())
 	}
-	s.listener = l
+	s.http = HTTPServer(l, s.handler, 0) // The number of watches is the client's.
+	s.http.ConnContext = withConn
+	s.http.ErrorLog = log.New(io.Discard, "", 0) // Clients that go away are nothing to write about.
 	counted := &listener{Listener: l, server: s}
 	if config == nil {
 		go func() { s.served <- s.http.Serve(counted) }()
@@ -202,7 +200,7 @@ func (s *Server) Serve(l net.Listener, config *tls.Config) (url string, err erro
 	}
 	s.http.TLSConfig = config
 	// A client may have any number of watches on one connection.
-	s.http.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 1 << 20}
+	s.http.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 1 << 20, WriteByteTimeout: writeTimeout}
 	go func() { s.served <- s.http.ServeTLS(counted, "", "") }()
 	return "https://" + l.Addr().String(), nil
 }
@@ -239,12 +237,20 @@ func (s *Server) Close() error {
 		return nil
 	}
 	s.closed = true
-	started := s.listener != nil
+	server := s.http
 	s.mu.Unlock()
 
-	err := s.http.Close()
+	var err error
+	if server != nil {
+		err = server.Close()
+	}
 	s.handlers.Wait()
-	if started {
+	s.colMu.RLock()
+	defer s.colMu.RUnlock()
+	for _, c := range s.collections {
+		c.log.Close()
+	}
+	if server != nil {
 		if serveErr := <-s.served; !errors.Is(serveErr, http.ErrServerClosed) {
 			err = errors.Join(err, serveErr)
 		}

@@ -86,6 +86,7 @@ func (s *Server) add(p *Prepared) error {
 		return fail(fmt.Errorf("%s has a storm already", res))
 	}
 	c := &collection{stored: res, kind: p.kind, log: p.recording.Play(s.opts.Retain)}
+	s.watching.follow(c.log)
 	s.collections[res.Stored] = c
 	s.storms = append(s.storms, c)
 	s.namespaces = append(s.namespaces, p.namespaces...)

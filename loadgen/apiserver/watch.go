@@ -40,7 +40,9 @@ func (s *Server) watch(req *request, q *query) error {
 	s.watches.Add(1)
 	s.watching.change(1, 0)
 	defer s.watching.change(-1, 1)
-	w := &watcher{request: req, query: q, flush: http.NewResponseController(req.w).Flush, at: start.At}
+	w := &watcher{request: req, query: q, out: http.NewResponseController(req.w), at: start.At}
+	// A watch ends after its own timeout, and not after those of requests. Without a connection there are none.
+	_, _ = w.out.SetReadDeadline(time.Time{}), w.out.SetWriteDeadline(time.Time{})
 	req.w.Header().Set("Content-Type", req.form.StreamType())
 	req.w.WriteHeader(http.StatusOK)
 	if expired {
@@ -57,7 +59,7 @@ func (s *Server) watch(req *request, q *query) error {
 	s.watching.add(w)
 	defer s.watching.remove(w)
 	// From here on, an error means that the client is gone.
-	if w.flush() == nil && w.initial(start) == nil {
+	if w.out.Flush() == nil && w.initial(start) == nil {
 		w.run(req.http.Context().Done(), s.opts.BookmarkInterval)
 	}
 	return nil
@@ -67,9 +69,10 @@ type watcher struct {
 	*request
 	query        *query
 	follower     *stream.Follower
-	flush        func() error
+	out          *http.ResponseController
 	at           uint64        // position of the last sent event
 	sent         atomic.Uint64 // the same after it is written; see [Server.Lags]
+	writing      atomic.Bool   // a write is in progress; see [watching.cut]
 	scratch, one []byte        // reused buffers for assembled frames
 }
 
@@ -86,10 +89,12 @@ func (w *watcher) send(b []byte) error {
 	if len(b) == 0 {
 		return nil
 	}
+	w.writing.Store(true)
+	defer w.writing.Store(false)
 	if _, err := w.w.Write(b); err != nil {
 		return err
 	}
-	return w.flush()
+	return w.out.Flush()
 }
 
 func (w *watcher) initial(start stream.Start) error {
@@ -306,6 +311,23 @@ func (w *watching) remove(one *watcher) {
 	defer w.mu.Unlock()
 	i := slices.Index(w.all, one)
 	w.all = slices.Delete(w.all, i, i+1)
+}
+
+// follow cuts watches of a log that fall behind its events.
+func (w *watching) follow(log *store.Log) {
+	log.Dropped = func(floor uint64) { w.cut(log, floor) }
+}
+
+// cut ends the writes of watches of a log that have not written the event after its floor: the client does not
+// read, and the events that it lacks are gone. Other watches so late get an ERROR event. O(watches).
+func (w *watching) cut(log *store.Log, floor uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, one := range w.all {
+		if one.log == log && one.sent.Load() < floor && one.writing.Load() {
+			_ = one.out.SetWriteDeadline(time.Unix(1, 0)) // An error means that the connection is gone.
+		}
+	}
 }
 
 func (w *watching) change(open, ended int) {

@@ -586,7 +586,7 @@ func TestSeveralStorms(t *testing.T) {
 		t.Fatal(err)
 	}
 	ts := started(t, srv)
-	if err := Play(t.Context(), srv, prepared, 1000); err != nil {
+	if err := NewPlayer(srv, prepared, 1000).Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	c := ts.clientset(t).CoreV1()

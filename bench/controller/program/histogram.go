@@ -1,27 +1,17 @@
 package program
 
-import (
-	"cmp"
-	"math"
-	"slices"
-	"strconv"
-	"strings"
-)
+import "strings"
 
 // Histogram holds the observations of a Prometheus histogram between two scrapes.
 type Histogram struct {
 	Count, Sum float64
-	buckets    []bucket // in order of their bounds, without +Inf
 }
-
-type bucket struct{ bound, below float64 } // observations up to the bound
 
 // Between returns the observations of a histogram between two scrapes, summed over the series with these
 // labels, as in Between(a, b, "workqueue_queue_duration_seconds", map[string]string{"name": "widget"}).
 // A nil first scrape is the start of the program.
 func Between(first, last map[string]float64, name string, labels map[string]string) Histogram {
 	var h Histogram
-	below := map[float64]float64{}
 	for key, value := range last {
 		rest, ok := strings.CutPrefix(key, name)
 		if !ok || !has(rest, labels) {
@@ -34,16 +24,8 @@ func Between(first, last map[string]float64, name string, labels map[string]stri
 			h.Sum += grown
 		case "_count":
 			h.Count += grown
-		case "_bucket":
-			if bound, err := strconv.ParseFloat(labelOf(rest, "le"), 64); err == nil {
-				below[bound] += grown
-			}
 		}
 	}
-	for bound, n := range below {
-		h.buckets = append(h.buckets, bucket{bound, n})
-	}
-	slices.SortFunc(h.buckets, func(a, b bucket) int { return cmp.Compare(a.bound, b.bound) })
 	return h
 }
 
@@ -76,20 +58,3 @@ func labelOf(series, name string) string {
 
 // Mean returns the mean, and NaN without observations.
 func (h Histogram) Mean() float64 { return h.Sum / h.Count }
-
-// Quantile returns the q-quantile, interpolated linearly within its bucket as PromQL does. An observation
-// beyond the last bound counts as that bound. It is NaN without observations.
-func (h Histogram) Quantile(q float64) float64 {
-	if h.Count <= 0 || len(h.buckets) == 0 {
-		return math.NaN()
-	}
-	rank := q * h.Count
-	var from, before float64
-	for _, b := range h.buckets {
-		if b.below >= rank && b.below > before {
-			return from + (b.bound-from)*max(rank-before, 0)/(b.below-before)
-		}
-		from, before = b.bound, b.below
-	}
-	return from
-}

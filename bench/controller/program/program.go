@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +18,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"watchlab/loadgen/apiserver"
 )
 
 // Options say how a program is started. In the command's arguments and in Env these are replaced:
@@ -132,7 +133,7 @@ func (p *Program) expand(o Options) (command, env []string, err error) {
 }
 
 func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := apiserver.Access{}.Listen("127.0.0.1:0")
 	if err != nil {
 		return "", err
 	}
@@ -202,9 +203,6 @@ func (p *Program) run(log *boundedLog, result chan<- error) {
 	log.wait()
 	close(p.exited)
 }
-
-// Client returns the name of the replica.
-func (p *Program) Client() string { return p.client }
 
 // Pid returns the id of the process, which is that of its group.
 func (p *Program) Pid() int { return p.cmd.Process.Pid }

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"watchlab/bench/chart"
+	"watchlab/loadgen/apiserver"
 )
 
 var ErrAddress = errors.New("cannot listen") // returned for an address that the server cannot listen on
@@ -26,12 +27,13 @@ var ErrAddress = errors.New("cannot listen") // returned for an address that the
 type Options struct {
 	Addr     string       // host:port; port 0 selects a free one
 	Registry *Registry    // has the served metrics; not nil
-	Pprof    bool         // serves /debug/pprof on addresses other than the loopback too
+	Insecure bool         // the user allows plain HTTP beyond loopback; requests need a token there
+	Public   bool         // serves metrics and probes only, on any address
 	Warn     func(string) // receives errors while serving, one line each
 }
 
 const (
-	headerTimeout = 5 * time.Second // bounds the time a client takes for its request header
+	maxConnections = 64 // of a server
 	// Concurrent requests; further ones get 503. They take CPU from the measured pipeline.
 	maxScrapes   = 2
 	maxViewers   = 4
@@ -48,8 +50,9 @@ const (
 //	              by content negotiation
 //	/healthz      200 while the process answers
 //	/readyz       200 during a run, else 503
-//	/debug/pprof  the Go runtime's pprof profiles, on loopback addresses or on request
+//	/debug/pprof  the Go runtime's pprof profiles
 type Server struct {
+	token    string // that requests need; empty on loopback
 	listener net.Listener
 	server   *http.Server
 	ready    atomic.Bool
@@ -60,12 +63,13 @@ type Server struct {
 
 // Start listens and serves. The error wraps [ErrAddress].
 func Start(opts Options) (*Server, error) {
-	return serve(opts.Addr, opts.Warn, func(s *Server, errorLog *log.Logger) (http.Handler, error) { return s.mux(opts, errorLog), nil })
+	access := apiserver.Access{Token: apiserver.NewToken(), Insecure: opts.Insecure, Public: opts.Public}
+	return serve(opts.Addr, access, opts.Warn, func(s *Server, errorLog *log.Logger) http.Handler { return s.mux(opts, errorLog) })
 }
 
 // serve listens and serves the handler.
-func serve(addr string, warn func(string), handler func(*Server, *log.Logger) (http.Handler, error)) (*Server, error) {
-	l, err := net.Listen("tcp", addr)
+func serve(addr string, access apiserver.Access, warn func(string), handler func(*Server, *log.Logger) http.Handler) (*Server, error) {
+	l, err := access.Listen(addr)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrAddress, err)
 	}
@@ -74,11 +78,13 @@ func serve(addr string, warn func(string), handler func(*Server, *log.Logger) (h
 	}
 	s := &Server{listener: l, ended: make(chan struct{}), closing: make(chan struct{})}
 	errorLog := log.New(warner(warn), "", 0)
-	h, err := handler(s, errorLog)
-	if err != nil {
-		return nil, errors.Join(err, l.Close())
+	h := handler(s, errorLog)
+	if !apiserver.Loopback(l) && !access.Public {
+		s.token = access.Token
+		h = byPassword(apiserver.RequireToken(s.token, h))
 	}
-	s.server = &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout, ErrorLog: errorLog}
+	s.server = apiserver.HTTPServer(l, h, maxConnections)
+	s.server.ErrorLog = errorLog
 	go func() {
 		defer close(s.ended)
 		if err := s.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -101,14 +107,28 @@ func (s *Server) mux(opts Options, errorLog *log.Logger) *http.ServeMux {
 		}
 		_, _ = fmt.Fprintln(w, "ok")
 	})
-	if a, ok := s.listener.Addr().(*net.TCPAddr); opts.Pprof || ok && a.IP.IsLoopback() {
+	if !opts.Public {
 		mux.Handle("GET /debug/pprof/", http.DefaultServeMux)
 		mux.Handle("GET /debug/pprof/cmdline", http.NotFoundHandler()) // The flags may hold passwords.
 		mux.Handle("POST /debug/pprof/symbol", http.DefaultServeMux)
+		mux.Handle("GET /", pageHandler(opts.Registry, updateEvery, s.closing))
 	}
-	mux.Handle("GET /", pageHandler(opts.Registry, updateEvery, s.closing))
 	return mux
 }
+
+// byPassword lets browsers send the token: as the password of any user.
+func byPassword(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("WWW-Authenticate", `Basic realm="watchlab"`)
+		if _, password, ok := req.BasicAuth(); ok {
+			req.Header.Set("Authorization", "Bearer "+password)
+		}
+		next.ServeHTTP(w, req)
+	})
+}
+
+// Token is the bearer token, or the password of any user, that requests need; empty if they need none.
+func (s *Server) Token() string { return s.token }
 
 // Ready sets whether a run is in progress.
 func (s *Server) Ready(is bool) { s.ready.Store(is) }
@@ -190,6 +210,7 @@ func stream(w http.ResponseWriter, req *http.Request, v *view, every time.Durati
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	out := http.NewResponseController(w)
+	_ = out.SetReadDeadline(time.Time{}) // The stream has no end.
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for last := false; ; {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"watchlab/loadgen/apiserver"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -85,26 +87,55 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
-// TestPprof: pprof profiles expose a process, so addresses other than the loopback need the option.
-func TestPprof(t *testing.T) {
-	for _, test := range []struct {
-		addr  string
-		pprof bool
-		want  int
-	}{
-		{"127.0.0.1:0", false, http.StatusOK},
-		{"[::]:0", false, http.StatusNotFound},
-		{"[::]:0", true, http.StatusOK},
-	} {
-		s := start(t, Options{Addr: test.addr, Pprof: test.pprof})
-		for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/symbol"} {
-			if got, _, _ := get(t, s.URL()+path, ""); got != test.want {
-				t.Errorf("%s, Pprof %v: %s is %d, want %d", test.addr, test.pprof, path, got, test.want)
+// TestBeyondLoopback: other addresses need the user's wish, and then all but probes for pods needs the token.
+func TestBeyondLoopback(t *testing.T) {
+	if _, err := Start(Options{Addr: "[::]:0", Registry: New("test", "")}); !errors.Is(err, ErrAddress) || !errors.Is(err, apiserver.ErrOpenToAll) {
+		t.Errorf("without the user's wish: %v", err)
+	}
+	home, all := start(t, Options{Addr: "127.0.0.1:0"}), start(t, Options{Addr: "[::]:0", Insecure: true})
+	pods := start(t, Options{Addr: "[::]:0", Public: true})
+	if home.Token() != "" || len(all.Token()) < 26 || pods.Token() != "" {
+		t.Errorf("tokens %q, %q and %q", home.Token(), all.Token(), pods.Token())
+	}
+	figures := map[string]bool{"/metrics": true, "/healthz": true}
+	for _, path := range []string{"/", "/page.js", "/metrics", "/healthz", "/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/symbol"} {
+		public := http.StatusNotFound
+		if figures[path] {
+			public = http.StatusOK
+		}
+		for _, tc := range []struct {
+			s              *Server
+			user, password string
+			want           int
+		}{
+			{home, "", "", http.StatusOK},
+			{all, "", "", http.StatusUnauthorized},
+			{all, "watchlab", "wrong", http.StatusUnauthorized},
+			{all, "watchlab", all.Token(), http.StatusOK},
+			{pods, "", "", public},
+		} {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, tc.s.URL()+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Close = true
+			if tc.user != "" {
+				req.SetBasicAuth(tc.user, tc.password)
+			}
+			res, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := res.Body.Close(); err != nil || res.StatusCode != tc.want {
+				t.Errorf("%s of %s with password %q: %d, %v, want %d", path, tc.s.URL(), tc.password, res.StatusCode, err, tc.want)
+			}
+			if ask := res.Header.Get("WWW-Authenticate"); (ask != "") != (tc.s == all) {
+				t.Errorf("%s of %s asks for %q", path, tc.s.URL(), ask)
 			}
 		}
-		if got, _, _ := get(t, s.URL()+"/debug/pprof/cmdline", ""); got != http.StatusNotFound {
-			t.Errorf("the flags are shown: %d", got)
-		}
+	}
+	if got, _, _ := get(t, home.URL()+"/debug/pprof/cmdline", ""); got != http.StatusNotFound {
+		t.Errorf("the flags are shown: %d", got)
 	}
 }
 

@@ -9,15 +9,14 @@ import (
 	"io"
 	"io/fs"
 	"log"
-	"net"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"watchlab/bench/chart"
+	"watchlab/loadgen/apiserver"
 )
 
 // StormStatus is what the page of a storm shows: the answer of GET /status. Times are in seconds of the storm.
@@ -94,12 +93,7 @@ type StormOptions struct {
 //
 // An answer to POST is the status after the change. A request that another web site may have sent is refused.
 func StartStorm(opts StormOptions) (*Server, error) {
-	return serve(opts.Addr, opts.Warn, func(s *Server, _ *log.Logger) (http.Handler, error) {
-		if a, ok := s.listener.Addr().(*net.TCPAddr); !ok || !a.IP.IsLoopback() {
-			return nil, fmt.Errorf("%w: %s is not on loopback", ErrAddress, opts.Addr)
-		}
-		return stormHandler(opts), nil
-	})
+	return serve(opts.Addr, apiserver.Access{}, opts.Warn, func(*Server, *log.Logger) http.Handler { return stormHandler(opts) })
 }
 
 //go:embed storm
@@ -131,19 +125,7 @@ func stormHandler(opts StormOptions) http.Handler {
 			})
 		}
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		// A name that resolves to loopback may be that of another web site.
-		if u, err := url.Parse("//" + req.Host); err != nil || !isLoopback(u.Hostname()) {
-			answer(w, http.StatusForbidden, map[string]string{"error": "the page is on loopback only"})
-			return
-		}
-		mux.ServeHTTP(w, req)
-	})
-}
-
-func isLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
+	return mux
 }
 
 // command is the body of a change.
@@ -187,12 +169,8 @@ var changes = map[string]func(Transport, command) error{
 
 var errCommand = errors.New("invalid value")
 
-// control makes a change. A page of another site cannot send JSON without asking first, which nobody answers,
-// and browsers name the site.
+// control makes a change. The server refuses requests that the page of another site makes.
 func control(req *http.Request, t Transport, change func(Transport, command) error) (code int, err error) {
-	if origin := req.Header.Get("Origin"); origin != "" && origin != "http://"+req.Host {
-		return http.StatusForbidden, fmt.Errorf("a request from %s", origin)
-	}
 	if kind, _, _ := strings.Cut(req.Header.Get("Content-Type"), ";"); kind != "application/json" {
 		return http.StatusUnsupportedMediaType, errors.New("the body has to be application/json")
 	}

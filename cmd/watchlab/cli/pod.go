@@ -152,7 +152,7 @@ func (s *jobPod) parse() error {
 	if live := s.spec.Source == experiment.ClusterSource || s.spec.Source == experiment.ApplySource; live != (s.plan.Mode != fleet.ModeSelf) {
 		return s.bad(fmt.Errorf("source %s is not for mode %s", cmp.Or(s.spec.Source, "memory"), s.plan.Mode))
 	}
-	s.telemetry = telemetryFlags{addr: s.flags.metricsAddr, push: s.plan.PushMetrics, pyroscope: s.plan.Pyroscope}
+	s.telemetry = telemetryFlags{addr: s.flags.metricsAddr, public: true, push: s.plan.PushMetrics, pyroscope: s.plan.Pyroscope}
 	if err := s.telemetry.check(false); err != nil {
 		return err
 	}

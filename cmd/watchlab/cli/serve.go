@@ -35,6 +35,7 @@ type service struct {
 	bind       string
 	port       int
 	plain      bool
+	insecure   bool // plain HTTP beyond loopback
 	tokenFile  string
 	kubeconfig string
 	overwrite  bool
@@ -77,7 +78,7 @@ your controller breaks: pause, step by events, seek, change the speed.
 --start N starts the storm when N watches are open; with several, a second later. --repeat plays
 it again from the beginning, without the clients' changes, when the storm is over or unwatched and
 N watches have ended. The kubeconfig has the address, the CA and the token. serve listens on
-loopback; another address needs a token.`,
+loopback; another address needs TLS, or --insecure-listen and a token.`,
 		Example: `  # A node loss, for kubectl and for your controller
   watchlab serve --storm nodeloss --kubeconfig-out kc
   KUBECONFIG=kc kubectl get pods -A -w
@@ -103,6 +104,7 @@ loopback; another address needs a token.`,
 	fl.StringVar(&v.bind, "bind", "127.0.0.1", "address to serve on")
 	fl.IntVar(&v.port, "port", 0, "port to serve on; 0 for a free one")
 	fl.BoolVar(&encrypted, "tls", true, "HTTPS with a token; else plain HTTP on loopback")
+	fl.BoolVar(&v.insecure, "insecure-listen", false, "plain HTTP with a token beyond loopback (default false)")
 	fl.StringVar(&v.tokenFile, "token-file", "", "file with the bearer token (default: a new one)")
 	fl.StringVar(&v.kubeconfig, "kubeconfig-out", "", "file to write the kubeconfig to")
 	fl.BoolVar(&v.overwrite, "overwrite", false, "replace the file of --kubeconfig-out, whoever wrote it")
@@ -138,13 +140,15 @@ func (v *service) check() error {
 		return badFlag("port", fmt.Errorf("%d is no port (allowed: 0 to 65535)", v.port))
 	case !v.plain && v.kubeconfig == "":
 		return badFlag("kubeconfig-out", errors.New("is needed: it holds the CA and the token (or --tls=false, for plain HTTP)"))
+	case v.insecure && v.kubeconfig == "" && v.tokenFile == "":
+		return badFlag("kubeconfig-out", errors.New("is needed: it holds the token (or --token-file)"))
 	}
 	return nil
 }
 
 func (v *service) readToken() (string, error) {
 	if v.tokenFile == "" {
-		if v.plain {
+		if v.plain && !v.insecure {
 			return "", nil
 		}
 		return apiserver.NewToken(), nil
@@ -167,9 +171,6 @@ func (v *service) prepare(ctx context.Context, stdin io.Reader) (err error) {
 	}
 	if v.token, err = v.readToken(); err != nil {
 		return err
-	}
-	if err := apiserver.CheckBind(v.address(), v.token); err != nil {
-		return badFlag("bind", err)
 	}
 	if v.kubeconfig != "" {
 		if err := apiserver.CheckKubeconfig(v.kubeconfig, v.overwrite); err != nil {
@@ -235,7 +236,7 @@ func (v *service) open() (err error) {
 
 // listen starts serving and writes the kubeconfig.
 func (v *service) listen() error {
-	l, err := net.Listen("tcp", v.address())
+	l, err := apiserver.Access{Token: v.token, TLS: !v.plain, Insecure: v.insecure}.Listen(v.address())
 	if err != nil {
 		return badFlag("bind", err)
 	}

@@ -19,13 +19,13 @@ import (
 
 type telemetryFlags struct {
 	addr, push, pyroscope string
-	pprof                 bool
+	insecure, public      bool // public is for pods
 }
 
 func (f *telemetryFlags) add(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringVar(&f.addr, "metrics-addr", "", "host:port of /metrics and the live page (default none)")
-	fl.BoolVar(&f.pprof, "metrics-pprof", false, "serve /debug/pprof beyond loopback, too (default false)")
+	fl.BoolVar(&f.insecure, "insecure-listen", false, "plain HTTP with a token beyond loopback (default false)")
 	f.addPush(cmd)
 }
 
@@ -43,8 +43,8 @@ func (f *telemetryFlags) check(profiles bool) error {
 		f.pyroscope = os.Getenv(pyroscopeVar)
 	}
 	switch {
-	case f.pprof && f.addr == "":
-		return badFlag("metrics-pprof", errors.New("needs --metrics-addr"))
+	case f.insecure && f.addr == "":
+		return badFlag("insecure-listen", errors.New("needs --metrics-addr"))
 	case f.pyroscope != "" && profiles:
 		return badFlag("pyroscope", errors.New("a process has one CPU profiler, and --profile takes it"))
 	}
@@ -54,7 +54,7 @@ func (f *telemetryFlags) check(profiles bool) error {
 // start starts a session; nil if no output is requested.
 func (f *telemetryFlags) start(ctx context.Context, run string, stderr io.Writer) (*telemetry.Session, error) {
 	s, err := telemetry.Start(ctx, telemetry.Options{
-		Run: run, Commit: cmp.Or(build().Commit, "unknown"), MetricsAddr: f.addr, Pprof: f.pprof, Push: f.push, Pyroscope: f.pyroscope,
+		Run: run, Commit: cmp.Or(build().Commit, "unknown"), MetricsAddr: f.addr, Insecure: f.insecure, Public: f.public, Push: f.push, Pyroscope: f.pyroscope,
 		Warn:   func(text string) { warn(stderr, "%s", text) },
 		Report: telemetry.Report{Rankings: report.Rankings, Sentences: report.Sentences, Page: report.HTML},
 	})
@@ -72,7 +72,10 @@ func (f *telemetryFlags) start(ctx context.Context, run string, stderr io.Writer
 		return nil, err
 	}
 	if url := s.URL(); url != "" {
-		warn(stderr, "%s shows the run, %s/metrics is for Prometheus", url, url)
+		warn(stderr, choose(f.public, "%[1]s/metrics is for Prometheus", "%[1]s shows the run, %[1]s/metrics is for Prometheus"), url)
+	}
+	if token := s.Token(); token != "" {
+		warn(stderr, "bearer token, or password of any user: %s", token)
 	}
 	return s, nil
 }

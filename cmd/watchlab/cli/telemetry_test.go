@@ -30,7 +30,8 @@ func TestTelemetryRefused(t *testing.T) {
 	}{
 		{args: []string{"--metrics-addr", taken.Addr().String()}, want: "--metrics-addr: cannot listen"},
 		{args: []string{"--metrics-addr", "nonsense"}, want: "--metrics-addr: cannot listen"},
-		{args: []string{"--metrics-pprof"}, want: "--metrics-pprof: needs --metrics-addr"},
+		{args: []string{"--metrics-addr", "0.0.0.0:0"}, want: "other machines would reach it in plain text"},
+		{args: []string{"--insecure-listen"}, want: "--insecure-listen: needs --metrics-addr"},
 		{args: []string{"--push-metrics", "localhost:9090"}, want: "--push-metrics: no URL"},
 		{args: []string{"--pyroscope", "nonsense"}, want: "--pyroscope: no URL"},
 		{args: []string{"--pyroscope", "http://127.0.0.1:1", "--profile", "cpu", "--out", t.TempDir() + "/out"}, want: "--pyroscope: a process has one CPU profiler"},

@@ -15,6 +15,7 @@
 package store
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -61,6 +62,9 @@ type Log struct {
 	played int                  // released events of the recording after the fork; guarded by write
 	// observe is called under write; see Observe. Nil costs nothing.
 	observe func(Change)
+	// Dropped, if not nil, is called with the oldest position kept when it rises. It is set before the first
+	// write, and must not use the log.
+	Dropped func(floor uint64)
 
 	mu      sync.RWMutex     // guards the index, the fields below
 	indexed uint64           // position up to which the index is complete
@@ -92,9 +96,9 @@ type chunk struct {
 const never = 1 << 63 // a position beyond any log
 
 // New returns an empty log of objects of a kind. A watch may start up to retain events
-// late; 0 means any number.
+// late, and that many are kept; 0 means any number, and [DefaultHistory].
 func New(kind *wire.Kind, budget *Budget, retain int) *Log {
-	l := &Log{maker: maker{kind, budget}, retain: retain, history: DefaultHistory, extra: map[string]int32{}, indexed: first, last: []uint64{}}
+	l := &Log{maker: maker{kind, budget}, retain: retain, history: cmp.Or(max(retain, 0), DefaultHistory), extra: map[string]int32{}, indexed: first, last: []uint64{}}
 	l.forked.Store(first)
 	l.tail.Store(&tail{base: first})
 	l.floor.Store(first)
@@ -102,10 +106,9 @@ func New(kind *wire.Kind, budget *Budget, retain int) *Log {
 	return l
 }
 
-// Play returns a log of a recording. The initial list is visible. A watch may start up to
-// retain events late; 0 means any number.
+// Play returns a log of a recording. The initial list is visible. For retain see [New].
 func (r *Recording) Play(retain int) *Log {
-	l := &Log{rec: r, maker: r.maker, retain: retain, history: DefaultHistory, extra: map[string]int32{}, foreign: map[int32]struct{}{}, shared: true}
+	l := &Log{rec: r, maker: r.maker, retain: retain, history: cmp.Or(max(retain, 0), DefaultHistory), extra: map[string]int32{}, foreign: map[int32]struct{}{}, shared: true}
 	l.forked.Store(never)
 	l.tail.Store(&tail{})
 	l.Raise(uint64(r.storm.Initial))
@@ -264,6 +267,16 @@ func (l *Log) trim(at uint64) {
 		}
 	}
 	l.maker.budget.drop(&c.block)
+	if l.Dropped != nil {
+		l.Dropped(floor + blockSize)
+	}
+}
+
+// Close gives the encodings of the tail back to the budget, which other logs share. No watch is open.
+func (l *Log) Close() {
+	for _, c := range l.tail.Load().chunks {
+		l.maker.budget.drop(&c.block)
+	}
 }
 
 // inTail returns the chunk of an event of the tail by its index (position − 1), and its
