@@ -7,7 +7,7 @@ import (
 	"watchlab/bench/controller/program"
 )
 
-// FuzzScrape: metrics are read or refused, and a histogram of any series has quantiles.
+// FuzzScrape: metrics are read or refused, and a histogram of any series has a mean.
 func FuzzScrape(f *testing.F) {
 	for _, s := range []string{
 		"# TYPE workqueue_queue_duration_seconds histogram\nworkqueue_queue_duration_seconds_bucket{name=\"a\\\"b\",le=\"1\"} 3\nworkqueue_queue_duration_seconds_bucket{le=\"+Inf\"} 4\nworkqueue_queue_duration_seconds_sum 9\nworkqueue_queue_duration_seconds_count 4\n",
@@ -21,8 +21,6 @@ func FuzzScrape(f *testing.F) {
 		if err != nil {
 			return
 		}
-		h := program.Between(nil, values, "workqueue_queue_duration_seconds", map[string]string{"name": "a"})
-		h.Quantile(0.99)
-		h.Mean()
+		program.Between(nil, values, "workqueue_queue_duration_seconds", map[string]string{"name": "a"}).Mean()
 	})
 }
