@@ -84,8 +84,11 @@ STAGES ?=
 audit: ## Check the claims of README and guides and write a report to results/, 30 minutes (STAGES=false-alarms)
 	scripts/audit.sh $(STAGES)
 
-versions: ## Compare client-go's informers, minor by minor, into results/, 40 minutes (ROUNDS=6)
-	cd bench/clientgo && $(GO) run . -rounds $(or $(ROUNDS),6) -out '$(CURDIR)/results/$(shell date +%F)-$(COMMIT)-versions'
+# BASELINES are named as clientgo@0.33/realfifo, those of each change by default.
+BASELINES ?=
+
+versions: ## Compare client-go's informers, minor by minor, into results/, 10 minutes (ROUNDS=6, BASELINES=)
+	cd bench/clientgo && $(GO) run . -rounds $(or $(ROUNDS),6) $(if $(BASELINES),-baselines '$(BASELINES)') -out '$(CURDIR)/results/$(shell date +%F)-$(COMMIT)-versions'
 
 # FAULTS is how long informers and caches meet faults. E2E are flags of go test.
 FAULTS ?= 5m
