@@ -28,6 +28,11 @@ func (d dashboard) check() (wrong []string) {
 			bad("annotation %q: no name, expression or step", a.Name)
 		}
 	}
+	for _, p := range d.panels() {
+		if p.Repeat != "" && !slices.ContainsFunc(d.Variables, func(v variable) bool { return v.Name == p.Repeat && v.Multi }) {
+			bad("panel %q: repeated by %q, which does not have several values", p.Title, p.Repeat)
+		}
+	}
 	titles := map[string]bool{}
 	for _, r := range d.Rows {
 		if r.Title == "" || len(r.Panels) == 0 {
@@ -99,6 +104,9 @@ func (p panel) check() (wrong []string) {
 	if p.Kind == stateTimeline && len(p.Values) == 0 {
 		bad("states without names")
 	}
+	if p.Repeat != "" && (p.Min == nil || p.Max == nil || p.Width != pageColumns) {
+		bad("repeated, without one scale or the whole width")
+	}
 	if (p.Link == "") != (p.LinkTitle == "") {
 		bad("a link needs a title")
 	}
@@ -162,6 +170,8 @@ func TestCheck(t *testing.T) {
 		{"columns", func(d *dashboard) { cells(d).Columns = nil }, "tables need them"},
 		{"states", func(d *dashboard) { d.Rows[1].Panels[2].Values = nil }, "states without names"},
 		{"link", func(d *dashboard) { first(d).LinkTitle = "" }, "a link needs a title"},
+		{"repeated", func(d *dashboard) { first(d).Repeat = "run" }, `repeated by "run"`},
+		{"scales", func(d *dashboard) { first(d).Repeat = "job" }, "repeated, without one scale"},
 		{"sort", func(d *dashboard) { cells(d).Sort = "z" }, `no column "z"`},
 		{"column", func(d *dashboard) { cells(d).Columns[1].Unit = "furlong" }, `unit "furlong"`},
 		{"axes", func(d *dashboard) { d.Rows[1].Panels[0].Max = new(8.0) }, `panels "left" and "right": one unit, two axes`},

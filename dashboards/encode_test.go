@@ -25,8 +25,8 @@ func sound() dashboard {
 	lines.Thresholds = []threshold{{From: 1, Color: "orange"}, {From: 2, Color: "red"}}
 	lines.Link, lines.LinkTitle = "other-dashboard", "Other"
 	points.Points = true
-	heat := drawn(heatmap, "heat", 12)
-	heat.Height = 6
+	heat := drawn(heatmap, "heat", 24)
+	heat.Height, heat.Repeat, heat.Min, heat.Max = 6, "job", new(1.0), new(9.0)
 	heat.Queries = []query{{Expr: "sum(rate(h[1m]))"}, {Expr: "sum by (le) (rate(h_bucket[1m]))", Legend: "{{le}}", Rows: true}}
 	states := drawn(stateTimeline, "states", 24)
 	states.Values = []value{{Number: 0, Text: "off", Color: "red"}, {Number: 1, Text: "on", Color: "green"}}

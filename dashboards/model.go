@@ -67,6 +67,7 @@ type panel struct {
 	Points        bool     // instead of lines
 	Columns       []column // of a table
 	Sort          string   // column of a table to sort by, largest first
+	Repeat        string   // a variable: one such panel for each of its values, which share Min and Max
 	// Empty says why the panel has no data, for a run that cannot have it.
 	Empty     string
 	Link      string // the UID of a dashboard
