@@ -19,7 +19,7 @@ func sound() dashboard {
 	}
 	lines, points := drawn(timeSeries, "lines", 16), drawn(timeSeries, "points", 12)
 	lines.Log, lines.Empty = true, "No lines"
-	lines.Queries = []query{{Expr: "x", Legend: "{{variant}} {{job}}"}, {Expr: "y", Legend: "y", Dashed: true, Color: "red"}}
+	lines.Queries = []query{{Expr: "x", Legend: "{{variant}} {{job}}"}, {Expr: "y", Legend: "y", Dashed: true, Unlisted: true, Color: "red"}}
 	left, right := drawn(timeSeries, "left", 12), drawn(timeSeries, "right", 12)
 	left.Min, left.Max, right.Min, right.Max = new(1.0), new(9.0), new(1.0), new(9.0)
 	lines.Thresholds = []threshold{{From: 1, Color: "orange"}, {From: 2, Color: "red"}}

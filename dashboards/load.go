@@ -106,10 +106,10 @@ func (d dashboard) panels() (all []*panel) {
 func (p *panel) setDefaults() {
 	p.Kind = cmp.Or(p.Kind, timeSeries)
 	width, height := pageColumns/2, 8
-	switch p.Kind {
-	case stat:
+	switch {
+	case p.Kind == stat:
 		width, height = 4, 4
-	case heatmap:
+	case p.Kind == heatmap, p.ByVariant(): // a legend of ten lines
 		height = 10
 	}
 	p.Width, p.Height = cmp.Or(p.Width, width), cmp.Or(p.Height, height)

@@ -80,6 +80,7 @@ type query struct {
 	Exemplars    bool   // requests traces beside the values
 	Rows         bool   // classic buckets of a heat map
 	Dashed       bool   // lines
+	Unlisted     bool   // in the legend, as another query has the same names
 	Color        string // of all lines; default: that of the variant, or of the place
 }
 
