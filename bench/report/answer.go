@@ -60,11 +60,12 @@ func (f *family) evidence() string {
 	for _, set := range together(verdicts, func(s string) string { return s }) {
 		parts = append(parts, fmt.Sprintf("%d %s", len(set), set[0]))
 	}
+	parts[0] = strings.Replace(parts[0], " ", fmt.Sprintf(" of %s are ", lab.Plural(cells, "cell")), 1)
 	if len(parts) == 1 {
-		parts[0] = "all rounds " + verdicts[0]
+		parts[0] = fmt.Sprintf("all %s are %s", lab.Plural(cells, "cell"), verdicts[0])
 	}
-	return fmt.Sprintf("`%s` over `%s` in %s: %s of %s.", f.best.variant(), f.best.base.variant(),
-		lab.Plural(len(f.best.samples(stats.UnitEventsPerSec)), "round"), strings.Join(parts, ", "), lab.Plural(cells, "cell"))
+	return fmt.Sprintf("`%s` over `%s` in %s: %s.", f.best.variant(), f.best.base.variant(),
+		lab.Plural(len(f.best.samples(stats.UnitEventsPerSec)), "round"), strings.Join(parts, ", "))
 }
 
 // span writes a ratio with its interval.

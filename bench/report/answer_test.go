@@ -46,26 +46,31 @@ func TestAnswer(t *testing.T) {
 		run      *lab.Outcome
 		sentence string
 		notes    []string // of the chart's rows, in their order
+		evidence string   // below the chart
 	}{
 		"clear winner": {
 			made(nil, 2, lab.Verdict{}),
 			"Under storm gang an informer on ring, the best of 3 variants, handles 2.00× the events per CPU second of client-go's, with no difference in p99 at 5000 events/s.",
 			[]string{"baseline", `1\.80× \(1\.\d+×–1\.\d+×\)`, `2\.00× \(1\.\d+×–2\.\d+×\)`, `1\.60× \(.*\)`},
+			"all 8 cells are valid.",
 		},
 		"no difference": {
 			made(func(cells []lab.CellResult) {}, 1, lab.Verdict{}),
 			"Under storm gang an informer on ring, the best of 3 variants, shows no difference from client-go's in events per CPU second, with no difference in p99 at 5000 events/s.",
 			[]string{"baseline", `0\.90× .*`, `no difference \(0\.\d+×–1\.\d+×\)`, `0\.80× .*`},
+			"",
 		},
 		"all noisy": {
-			made(nil, 2, noisy),
-			"Under storm gang an informer on ring, the best of 3 variants, handles 2.00× the events per CPU second of client-go's (all rounds are noisy), with no difference in p99 at 5000 events/s.",
+			made(func(cells []lab.CellResult) { cells[1].Verdict = lab.Verdict{Status: lab.Valid} }, 2, noisy),
+			"Under storm gang an informer on ring, the best of 3 variants, handles 2.00× the events per CPU second of client-go's (noisy in all variants), with no difference in p99 at 5000 events/s.",
 			[]string{"baseline", `1\.80× .*`, `2\.00× .*`, `1\.60× .*`},
+			"7 of 8 cells are noisy, 1 valid.",
 		},
 		"baseline wins": {
 			made(nil, 0.5, lab.Verdict{}),
 			"Under storm gang client-go's wins: an informer on ring, the best of 3 variants, handles 0.50× its events per CPU second, with no difference in p99 at 5000 events/s.",
 			[]string{"baseline", `0\.45× .*`, `0\.50× .*`, `0\.40× .*`},
+			"",
 		},
 		"unequal guarantees": {
 			made(func(cells []lab.CellResult) {
@@ -75,20 +80,26 @@ func TestAnswer(t *testing.T) {
 			}, 2, lab.Verdict{}),
 			"Under storm gang no variant of deltafifo is compared with a baseline (cond, ring, channel: guarantees differ from the baseline's).",
 			[]string{"baseline", "guarantees differ from the baseline&#39;s", "guarantees differ from the baseline&#39;s", "guarantees differ from the baseline&#39;s"},
+			"",
 		},
 		"generator too slow": {
 			made(func(cells []lab.CellResult) { invalidate(cells, "", lab.CauseGenerator) }, 2, lab.Verdict{}),
 			"Under storm gang no variant of deltafifo is compared with a baseline (cond, ring, channel: invalid: generator (the generator fell behind its rate)).",
 			[]string{"baseline, invalid: generator", "invalid: generator", "invalid: generator", "invalid: generator"},
+			"",
 		},
 		"invariant broken": {
 			made(func(cells []lab.CellResult) { invalidate(cells, "ring", lab.CauseLost) }, 2, lab.Verdict{}),
 			"Under storm gang an informer on cond, the best of 2 variants, handles 1.80× the events per CPU second of client-go's, with no difference in p99 at 5000 events/s; ring is out (invalid: lost).",
 			[]string{"baseline", `1\.80× .*`, "invalid: lost", `1\.60× .*`},
+			"",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			page := html(t, tc.run)
+			if tc.evidence != "" && !strings.Contains(page, ">ring over clientgo-informer in 6 rounds: "+tc.evidence+"<") {
+				t.Errorf("%q is missing", tc.evidence)
+			}
 			lead := regexp.MustCompile(`<p class="lead">(.*?)</p>`).FindStringSubmatch(page)
 			if lead == nil || strings.ReplaceAll(lead[1], "&#39;", "'") != tc.sentence {
 				t.Errorf("%q, want %q", lead, tc.sentence)

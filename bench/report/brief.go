@@ -330,7 +330,7 @@ func (r row) gained(g gain) string {
 func doubtOf(g *group, of gain) string {
 	played := slices.DeleteFunc(slices.Clone(g.rows), func(r row) bool { return len(r.fast) == 0 })
 	if !slices.ContainsFunc(played, func(r row) bool { return r.throughput.Verdict.Status != lab.Noisy }) {
-		return " (all rounds are noisy)"
+		return " (noisy in all variants)"
 	}
 	return of.doubt()
 }
