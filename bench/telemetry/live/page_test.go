@@ -133,7 +133,7 @@ func TestView(t *testing.T) {
 		expect("middle", m, "playing", "Playing ring at 1000 events/s.")
 		expect("middle", m, "progress", "25 %, 1m23s left", `value="0.25"`)
 		expect("middle", m, "ranking", "Ratio to clientgo-realfifo", "<svg></svg>", "too few rounds")
-		expect("middle", m, "table", ">ring<", `class="noisy"`, "0.98×?")
+		expect("middle", m, "table", ">Ratio of events/s<", ">ring<", `class="noisy"`, "0.98×?")
 		expect("middle", m, "legend", "at 1000 events/s", "the bold line, ring,", "clientgo-realfifo")
 		for chart, label := range map[string]string{"storm": "events/s", "depth": "events queued", "latency": "p99"} {
 			expect("middle", m, chart, ">"+label+"</text>", ">seconds of the round</text>", `data-series="clientgo-realfifo"`, "relist by 5.0 s", "fault by 5.0 s")
