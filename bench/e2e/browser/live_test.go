@@ -42,7 +42,22 @@ func (b *tab) charted(when string, least int) {
 		if wide := eval[int](b, `document.documentElement.scrollWidth - document.documentElement.clientWidth`); wide > 0 {
 			b.t.Errorf("%s: a page of %d pixels scrolls by %d", when, width, wide)
 		}
-		b.keep(fmt.Sprintf("live-%s-%d.png", when, width))
+	}
+	b.do(chromedp.EmulateViewport(1200, 900))
+}
+
+// pictured takes the pictures of a moment for the guide (docs/live.md).
+func (b *tab) pictured(when string) {
+	b.t.Helper()
+	b.do(chromedp.Evaluate(`document.activeElement.blur()`, nil))
+	for _, p := range []struct {
+		suffix, theme string
+		wide          int64
+	}{{"", "light", 1600}, {"-dark", "dark", 1600}, {"-360", "light", 360}} {
+		var shot []byte
+		b.do(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: p.theme}}),
+			chromedp.EmulateViewport(p.wide, 740), chromedp.FullScreenshot(&shot, 100))
+		b.save("live-"+when+p.suffix+".png", paletted(b.t, shot))
 	}
 	b.do(chromedp.EmulateViewport(1200, 900))
 }
@@ -52,7 +67,7 @@ func (b *tab) charted(when string, least int) {
 func TestLivePage(t *testing.T) {
 	programs.Chromium(t)
 	address := programs.Address(t)
-	run := programs.Start(t, exec.Command(programs.Watchlab(t), "dash", "--rounds", "3", "--metrics-addr", address,
+	run := programs.Start(t, exec.Command(programs.Watchlab(t), "dash", "--rounds", "4", "--metrics-addr", address,
 		"--family", "deltafifo", "--delivery", "in-order", "--impl", "clientgo-realfifo-batch,ring", "--pipeline", "informer", "--source", "apiserver",
 		"--faults", "disconnect:every=1s,count=3", "--storm", "recorded-gang", "--pace", "max,4000"), 0, 130)
 	run.Ready(t, func() error {
@@ -73,11 +88,13 @@ func TestLivePage(t *testing.T) {
 		t.Errorf("progress before the first round: %q", got)
 	}
 	b.charted("waiting", 0)
+	b.pictured("waiting")
 
-	b.becomes("round 2", `/^Round [23] of 3/.test(`+text("state")+`)`)
+	b.becomes("round 3", `/^Round [34] of 4/.test(`+text("state")+`)`)
 	b.becomes("all charts", `["ranking", "storm", "depth", "latency"].every(id => document.querySelector("#" + id + " svg.chart"))`)
 	b.becomes("overlaid variants", `document.querySelectorAll("#latency [data-series]").length === 2 && document.querySelectorAll("#latency .series.bold").length === 1`)
 	b.becomes("faults", `/fault by/.test(document.querySelector("#storm").innerHTML)`)
+	b.pictured("middle")
 	b.do(chromedp.Click("#pause", chromedp.ByQuery)) // while the page is measured
 	b.becomes("paused", `document.querySelector("#pause").getAttribute("aria-pressed") === "true" && `+text("state")+`.startsWith("Paused")`)
 	still := eval[string](b, text("progress"))
@@ -92,11 +109,12 @@ func TestLivePage(t *testing.T) {
 	b.keyboard()
 
 	b.becomes("the end", `/The run has finished/.test(`+text("state")+`)`)
-	if got := eval[string](b, text("answer")); !strings.Contains(got, "client-go's") || !strings.Contains(got, "Report of this run") {
+	if got := eval[string](b, text("answer")); !strings.Contains(got, "client-go's") || strings.Contains(got, "too few rounds") || !strings.Contains(got, "Report of this run") {
 		t.Errorf("who won: %q", got)
 	}
 	b.becomes("the ranking is final", `/100 %/.test(`+text("progress")+`)`)
 	b.charted("end", 4)
+	b.pictured("end")
 	b.sound()
 
 	report := openURL(t, eval[string](b, `document.querySelector("#answer a").href`))
@@ -121,6 +139,7 @@ func (b *tab) looks() {
 	if light := eval[string](b, background); light == dark {
 		b.t.Errorf("light by hand is %s", light)
 	}
+	b.do(chromedp.Click("#theme", chromedp.ByQuery), chromedp.Click("#theme", chromedp.ByQuery)) // the system's again
 	b.do(chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile))
 	if small := eval[[]string](b, `[...document.querySelectorAll("button, select")].filter(e => e.getBoundingClientRect().height < 40).map(e => e.id)`); len(small) > 0 {
 		b.t.Errorf("too small for a finger: %v", small)
