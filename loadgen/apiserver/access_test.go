@@ -313,7 +313,9 @@ func TestRequestBounds(t *testing.T) {
 		if err := few.Close(); err != nil {
 			t.Error(err)
 		}
-		<-served
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
 	}()
 	address = l.Addr().String()
 	first, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)

@@ -601,7 +601,11 @@ func TestSeveralStorms(t *testing.T) {
 	}
 }
 
-// FuzzWrite: any request gets a status or an object, and never a server error.
+// untyped begins the message of an apply configuration with a field that the schema lacks: kube-apiserver answers
+// 500, too (managedfields' structuredMergeManager.Apply returns a plain error).
+const untyped = "failed to create typed patch object"
+
+// FuzzWrite: any request gets a status or an object, and never a server error but that one.
 func FuzzWrite(f *testing.F) {
 	f.Add(http.MethodPost, "/api/v1/namespaces/default/configmaps", "dryRun=All&fieldManager=x", "application/json", `{"metadata":{"name":"a"}}`)
 	f.Add(http.MethodPatch, "/api/v1/namespaces/default/configmaps/a", "force=true&fieldManager=x", "application/apply-patch+yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}")
@@ -625,7 +629,7 @@ func FuzzWrite(f *testing.F) {
 		}
 		defer func() { _ = srv.Close() }()
 		code, answer := srv.ask(method, path, query, content, body)
-		if code >= http.StatusInternalServerError && code != http.StatusGatewayTimeout {
+		if code >= http.StatusInternalServerError && code != http.StatusGatewayTimeout && !strings.Contains(string(answer), untyped) {
 			t.Fatalf("%s %s?%s %q: %d: %s", method, path, query, body, code, answer)
 		}
 	})

@@ -10,7 +10,22 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"watchlab/loadgen/apiserver/resources"
 )
+
+// TestHostilePanic: a strategic merge patch at which apimachinery panics is a bad request.
+func TestHostilePanic(t *testing.T) {
+	e, res := New(), lookup(t, resources.New(), "", "v1", "configmaps")
+	made, err := e.Create(res, []byte(`{"metadata":{"name":"x"},"data":{"a":"b"}}`), Request{Namespace: "ns", FieldManager: "m"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = e.Patch(res, made.Object, []byte(`{"data":{"$retainKeys":[{}],"a":1}}`), Request{Namespace: "ns", Name: "x", ContentType: string(types.StrategicMergePatchType), FieldManager: "m"})
+	if !apierrors.IsBadRequest(err) {
+		t.Errorf("%v", err)
+	}
+}
 
 // TestHostile: a patch of at most 3 MB, the limit of a body, that copies or nests without measure is refused.
 func TestHostile(t *testing.T) {
@@ -25,12 +40,19 @@ func TestHostile(t *testing.T) {
 	for i := range 16 {
 		copies = append(copies, fmt.Sprintf(`{"op":"copy","from":"/metadata","path":"/metadata/m%d"}`, i))
 	}
+	var members []string
+	for i := range mostMembers + 1 {
+		members = append(members, fmt.Sprintf(`"k%d":"v"`, i))
+	}
+	many := `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"x","annotations":{` + strings.Join(members, ",") + `}}}`
 	const deep = 9000
 	for name, tc := range map[string]struct {
 		kind       types.PatchType
 		body, want string
 	}{
 		"copies":       {types.JSONPatchType, "[" + strings.Join(copies, ",") + "]", "rejected our request"},
+		"members":      {types.MergePatchType, many, "members of a map"},
+		"applied":      {types.ApplyYAMLPatchType, many, "members of a map"},
 		"nested merge": {types.MergePatchType, strings.Repeat(`{"a":`, deep) + `"` + strings.Repeat("x", 2<<20) + `"` + strings.Repeat("}", deep), "too deeply nested"},
 		"nested value": {types.JSONPatchType, `[{"op":"add","path":"/spec","value":` + strings.Repeat(`{"a":`, deep) + `"` + strings.Repeat("x", 2<<20) + `"` + strings.Repeat("}", deep) + "}]", "too deeply nested"},
 	} {

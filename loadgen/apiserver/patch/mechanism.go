@@ -37,6 +37,9 @@ const (
 	mostCopied     = 3 << 20 // bytes that the operations of a JSON patch copy, as in a real server
 	// mostNested limits the bytes of a document times its depth: package jsonpatch keeps a copy of each level.
 	mostNested = 256 << 20
+	// Limits of objects: field managers take the square of the members of a map.
+	mostBytes   = 3 << 20 // as of a body
+	mostMembers = 50_000
 )
 
 func init() { jsonpatch.AccumulatedCopySizeLimit = mostCopied }
@@ -58,6 +61,50 @@ func nested(text []byte) (most int) {
 		}
 	}
 	return most
+}
+
+// checkSize returns an error for an object beyond the limits.
+func checkSize(obj any) error {
+	if sized, ok := obj.(interface{ Size() int }); ok && sized.Size() < mostMembers {
+		return nil // A member takes more than a byte.
+	}
+	switch o := obj.(type) {
+	case *unstructured.Unstructured:
+		obj = o.Object
+	case runtime.Object:
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+		if err != nil {
+			return err
+		}
+		obj = content
+	}
+	if bytes, members := weigh(obj); bytes > mostBytes || members > mostMembers {
+		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("an object has at most %d bytes and %d members of a map or list", mostBytes, mostMembers))
+	}
+	return nil
+}
+
+// weigh returns about the bytes of a value in JSON, and the members of its largest map or list.
+func weigh(value any) (bytes, members int) {
+	add := func(key string, v any) {
+		b, m := weigh(v)
+		bytes, members = bytes+b+len(key), max(members, m)
+	}
+	switch v := value.(type) {
+	case map[string]any:
+		members = len(v)
+		for k, e := range v {
+			add(k, e)
+		}
+	case []any:
+		members = len(v)
+		for _, e := range v {
+			add("", e)
+		}
+	case string:
+		bytes = len(v)
+	}
+	return bytes + 1, members
 }
 
 // patchType returns the kind of patch of a content type. A strategic merge patch needs
@@ -196,7 +243,7 @@ func (x *edit) strategic(live object, body []byte) (object, error) {
 		strict = nil
 	}
 	obj := x.res.NewObject()
-	patched, err := strategicpatch.StrategicMergeMapPatch(current, change, obj)
+	patched, err := mergeStrategic(current, change, obj)
 	if err != nil {
 		return nil, strategicError(err)
 	}
@@ -214,6 +261,16 @@ func (x *edit) strategic(live object, body []byte) (object, error) {
 	}
 	canonical(obj)
 	return obj, x.complain(strict, invalid)
+}
+
+// mergeStrategic turns a panic of package strategicpatch, as for {"$retainKeys":[{}]}, into an error.
+func mergeStrategic(current, change strategicpatch.JSONMap, obj object) (patched strategicpatch.JSONMap, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = apierrors.NewBadRequest(fmt.Sprintf("strategic merge patch: %v", r))
+		}
+	}()
+	return strategicpatch.StrategicMergeMapPatch(current, change, obj)
 }
 
 func strategicError(err error) error {
@@ -237,6 +294,9 @@ func (x *edit) serverSide(live object, kind types.PatchType, body []byte) (objec
 	content, err := applyContent(kind, body)
 	if err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding YAML: %v", err))
+	}
+	if err := checkSize(content); err != nil {
+		return nil, err
 	}
 	manager, err := x.manager()
 	if err != nil {
@@ -287,6 +347,9 @@ func applyContent(kind types.PatchType, body []byte) (content map[string]any, er
 
 // track records in the managed fields that a request changed live to obj.
 func (x *edit) track(live, obj object) (object, error) {
+	if err := checkSize(obj); err != nil {
+		return nil, err
+	}
 	manager, err := x.manager()
 	if err != nil {
 		return nil, err
