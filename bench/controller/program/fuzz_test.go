@@ -1,6 +1,7 @@
 package program_test
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -21,6 +22,9 @@ func FuzzScrape(f *testing.F) {
 		if err != nil {
 			return
 		}
-		program.Between(nil, values, "workqueue_queue_duration_seconds", map[string]string{"name": "a"}).Mean()
+		h := program.Between(nil, values, "workqueue_queue_duration_seconds", map[string]string{"name": "a"})
+		if mean := h.Mean(); h.Count == 0 && h.Sum == 0 && !math.IsNaN(mean) {
+			t.Errorf("mean %v of nothing", mean)
+		}
 	})
 }

@@ -247,7 +247,7 @@ func (g *guarded) read(said *output, paths []string) {
 			g.t.Fatal(err)
 		}
 		first := make([]byte, 1<<20)
-		n := 0
+		var n int
 		if p == "/updates" { // It does not end.
 			n, err = res.Body.Read(first)
 		} else {
