@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -40,6 +41,30 @@ func TestHostileBodies(t *testing.T) {
 	}
 	if code, answer := srv.ask(http.MethodPost, "/api/v1/namespaces/ns/configmaps", "", "application/json", bomb); code != http.StatusForbidden {
 		t.Errorf("%d: %.200s", code, answer)
+	}
+}
+
+// TestManyFindings: an object of 20,000 mistakes has an answer that a client reads.
+func TestManyFindings(t *testing.T) {
+	srv, err := Open(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = srv.Close() }()
+	var unknown, versions strings.Builder
+	for i := range 20_000 {
+		fmt.Fprintf(&unknown, `,"f%d":1`, i)
+		versions.WriteString(`{"name":"v1","served":true,"schema":{"openAPIV3Schema":{"type":"object"}}},`)
+	}
+	r := httptest.NewRequest(http.MethodPost, "/api/v1/namespaces/default/configmaps", strings.NewReader(`{"metadata":{"name":"a"}`+unknown.String()+"}"))
+	w := httptest.NewRecorder()
+	if srv.ServeHTTP(w, r); w.Code != http.StatusCreated || len(w.Header()["Warning"]) < 50 || len(strings.Join(w.Header()["Warning"], "")) > 2*maxWarnings {
+		t.Errorf("%d with %d warnings", w.Code, len(w.Header()["Warning"]))
+	}
+	code, answer := srv.ask(http.MethodPost, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "", "application/json",
+		`{"metadata":{"name":"foos.x.io"},"spec":{"group":"x.io","scope":"Namespaced","names":{"plural":"foos","singular":"foo","kind":"Foo"},"versions":[`+strings.TrimSuffix(versions.String(), ",")+`]}}`)
+	if code != http.StatusUnprocessableEntity || len(answer) > 100_000 {
+		t.Errorf("%d: %d bytes", code, len(answer))
 	}
 }
 

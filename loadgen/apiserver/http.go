@@ -78,7 +78,10 @@ func (s *Server) ownGroup(path string) bool {
 	})
 }
 
-const maxBody = 3 << 20 // as in a real server
+const (
+	maxBody     = 3 << 20 // as in a real server
+	maxWarnings = 4 << 10 // as in a real server
+)
 
 func (req *request) body() ([]byte, error) {
 	b, err := io.ReadAll(http.MaxBytesReader(req.w, req.http.Body, maxBody))
@@ -178,7 +181,11 @@ func writeBody(w http.ResponseWriter, code int, form wire.Form, body []byte) {
 }
 
 func warn(w http.ResponseWriter, warnings []string) {
+	left := maxWarnings
 	for _, text := range warnings {
+		if left -= len(text); left < 0 {
+			break
+		}
 		if header, err := utilnet.NewWarningHeader(299, "-", text); err == nil {
 			w.Header().Add("Warning", header)
 		}

@@ -128,7 +128,7 @@ func (x *edit) validate(obj, old object) error {
 		errs = append(errs, listtype.ValidateListSetsAndMaps(nil, res.Custom.Structural, u.Object)...)
 	}
 	if errs = append(errs, validateMeta(res, obj, old)...); len(errs) > 0 {
-		return apierrors.NewInvalid(res.GVK.GroupKind(), obj.GetName(), errs)
+		return resources.Invalid(res.GVK.GroupKind(), obj.GetName(), errs)
 	}
 	return nil
 }

@@ -65,11 +65,16 @@ func (r *Registry) Define(crd *apiextensionsv1.CustomResourceDefinition) ([]*Res
 		errs = r.conflicts(m)
 	}
 	if len(errs) > 0 {
-		return nil, apierrors.NewInvalid(definitionsKind.GroupKind(), m.Name, errs)
+		return nil, Invalid(definitionsKind.GroupKind(), m.Name, errs)
 	}
 	r.definitions[m.Name] = d
 	r.publish()
 	return d.resources, nil
+}
+
+// Invalid is [apierrors.NewInvalid] of the first 100 errors: their text takes the square of their number.
+func Invalid(kind schema.GroupKind, name string, errs field.ErrorList) error {
+	return apierrors.NewInvalid(kind, name, errs[:min(len(errs), 100)])
 }
 
 // conflicts returns the conflicts with other resources. The caller holds r.mu.
