@@ -181,15 +181,21 @@ func (s Spec) editServer(d *appsv1.Deployment) error {
 	return nil
 }
 
-// editRole sets the storm's resource in the first rule, where pods stand for it.
+// editRole sets the storm's resource in the rules where pods stand for it.
 func (s Spec) editRole(r *rbacv1.ClusterRole) error {
-	if len(r.Rules) == 0 {
-		return fmt.Errorf("the role has no rule for the storm's resource")
+	edited := false
+	for i := range r.Rules {
+		rule := &r.Rules[i]
+		for j, name := range rule.Resources {
+			if of, _, _ := strings.Cut(name, "/"); of == "pods" {
+				rule.APIGroups = []string{s.Resource.Group}
+				rule.Resources[j] = strings.Replace(name, "pods", s.Resource.Resource, 1)
+				edited = true
+			}
+		}
 	}
-	rule := &r.Rules[0]
-	rule.APIGroups = []string{s.Resource.Group}
-	for i, name := range rule.Resources {
-		rule.Resources[i] = strings.Replace(name, "pods", s.Resource.Resource, 1)
+	if !edited {
+		return fmt.Errorf("the role has no rule for the storm's resource")
 	}
 	return nil
 }

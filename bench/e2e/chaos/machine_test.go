@@ -108,7 +108,9 @@ func (s *step) serverKilled() {
 		args = append(args, "--pipeline", "kubelet", "--impl", "reference,ring")
 	}
 	p := s.start(s.command(args...))
-	if s.until(p, s.between(700*time.Millisecond, 5*time.Second)) {
+	wait := s.between(700*time.Millisecond, 5*time.Second)
+	for s.struck == 0 && s.until(p, wait) {
+		wait = 20 * time.Millisecond // A slow machine has not started the server yet, or is between two cells.
 		for id, line := range s.processes() {
 			if strings.HasSuffix(line, " apiserver ") {
 				s.struck++
