@@ -412,9 +412,9 @@ func (d *clusterDriver) badInput(t *testing.T) {
 	if err := f.Start(t.Context(), spec); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	s, err := f.Follow(ctx, spec.Ref(), time.Minute, func(fleet.State) {}, func(err error) { t.Error(err) })
+	s, err := f.Follow(ctx, spec.Ref(), 3*time.Minute, func(fleet.State) {}, func(err error) { t.Error(err) })
 	if err != nil || !s.Over || s.Failure == "" || s.Count(fleet.GivenUp) != 2 || s.Pods[0].Failures != 1 || s.Pods[0].Reason != "exit code 2" {
 		t.Errorf("%+v, %v", s, err)
 	}

@@ -30,11 +30,29 @@ var Files FileSystem = osFiles{}
 
 type osFiles struct{}
 
-func (osFiles) Mkdir(dir string) error           { return os.Mkdir(dir, 0o755) }
-func (osFiles) Create(path string) (File, error) { return os.Create(path) }
-func (osFiles) Rename(from, to string) error     { return os.Rename(from, to) }
-func (osFiles) Remove(path string) error         { return os.RemoveAll(path) }
-func (osFiles) Sync(dir string) error            { return syncDir(dir) }
+func (osFiles) Mkdir(dir string) error       { return os.Mkdir(dir, 0o755) }
+func (osFiles) Rename(from, to string) error { return os.Rename(from, to) }
+func (osFiles) Remove(path string) error     { return os.RemoveAll(path) }
+func (osFiles) Sync(dir string) error        { return syncDir(dir) }
+
+// Create replaces a link, which in a folder from elsewhere may lead out of it.
+func (osFiles) Create(path string) (File, error) {
+	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
+		if err := os.Remove(path); err != nil {
+			return nil, err
+		}
+	}
+	return os.Create(path)
+}
+
+// ReadFile reads a file of a results folder or a bundle. A folder from elsewhere may have pipes and links to
+// devices, which have no end: they are errors.
+func ReadFile(path string) ([]byte, error) {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("it is no regular file")}
+	}
+	return os.ReadFile(path)
+}
 
 // ReplaceFile writes a file of a results folder atomically and durably: it writes a hidden file
 // in the same directory, syncs it, renames it and syncs the directory. A reader always sees one

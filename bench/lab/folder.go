@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -229,14 +230,14 @@ func (o *Outcome) readLatency(comparison, i int) error {
 	if len(rounds) == 0 {
 		return nil
 	}
-	file, err := os.Open(path)
+	data, err := ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	} else if err != nil {
 		return err
 	}
-	logs, err := cell.ReadLog(file)
-	if err = errors.Join(err, file.Close()); err != nil {
+	logs, err := cell.ReadLog(bytes.NewReader(data))
+	if err != nil {
 		return fmt.Errorf("%s: %w: %w", path, ErrFormat, err)
 	}
 	for _, r := range rounds {
@@ -256,7 +257,7 @@ func (o *Outcome) readLatency(comparison, i int) error {
 }
 
 func readJSON(path string, into any) error {
-	data, err := os.ReadFile(path)
+	data, err := ReadFile(path)
 	if err != nil {
 		return err
 	}

@@ -82,7 +82,7 @@ func sameProgram(heads []Header, of int) error {
 }
 
 func resultIn(path string) (*lab.Share, error) {
-	data, err := os.ReadFile(path)
+	data, err := lab.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}

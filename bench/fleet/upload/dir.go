@@ -56,7 +56,7 @@ func (f Dir) Read(ctx context.Context, run string, take func(Bundle) error) ([]D
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, fileEnding) {
 			return err
 		}
-		data, err := os.ReadFile(path)
+		data, err := lab.ReadFile(path)
 		if err != nil {
 			return err
 		}
