@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -491,4 +492,27 @@ func TestTogether(t *testing.T) {
 			t.Errorf("%v for a failed start", err)
 		}
 	})
+}
+
+// TestForeignLinks: a results folder from elsewhere with links makes no file outside of it, and is not read for ever.
+func TestForeignLinks(t *testing.T) {
+	dir, kept := t.TempDir(), filepath.Join(t.TempDir(), "kept")
+	if err := os.WriteFile(kept, []byte("kept"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, target := range map[string]string{lab.RunFile: os.DevNull, ".report.md.tmp": kept, "report.md": kept} {
+		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := lab.Load(dir); err == nil || !strings.Contains(err.Error(), "no regular file") {
+		t.Errorf("a device for %s: %v", lab.RunFile, err)
+	}
+	err := lab.ReplaceFile(filepath.Join(dir, "report.md"), func(w io.Writer) error {
+		_, err := io.WriteString(w, "new")
+		return err
+	})
+	if text, readErr := os.ReadFile(kept); err != nil || readErr != nil || string(text) != "kept" {
+		t.Errorf("a linked file holds %q: %v, %v", text, err, readErr)
+	}
 }
