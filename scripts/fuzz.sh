@@ -2,7 +2,8 @@
 # Fuzzes each target in turn, for FUZZTIME each, and prints a table of executions and crashes. An input that
 # crashes goes to testdata/fuzz of its package, where go test plays it again. A worker has 8 GiB of address
 # space: an input that takes more is a crash, too. Coverage of our own packages guides the fuzzer: that of all
-# dependencies, as of go test -fuzz, takes minutes to build.
+# dependencies, as of go test -fuzz, takes minutes to build. With FUZZKEEP=n the n newest inputs of each target that
+# reached new code, of up to 4 kB, are kept in testdata/fuzz, too.
 #
 # usage: scripts/fuzz.sh [TARGET...]   # as in FuzzReader; all by default
 set -euo pipefail
@@ -37,6 +38,11 @@ for package in $(grep -rl --include='*_test.go' '^func Fuzz' bench impls loadgen
 			found=$((found > 0 ? found : 1))
 		fi
 		crashes=$((crashes + found))
+		if [ "${FUZZKEEP:-0}" -gt 0 ] && [ -d "$corpus/$package/$target" ]; then
+			mkdir -p "$package/testdata/fuzz/$target"
+			find "$corpus/$package/$target" -type f -size -9 -printf '%T@ %p\n' | sort -rn | head -n "$FUZZKEEP" |
+				cut -d ' ' -f 2- | xargs -r cp -t "$package/testdata/fuzz/$target"
+		fi
 		last=$(grep 'execs: ' "$out/log" | tail -1 || true)
 		executions=$(sed -E 's/.*execs: ([0-9]+).*/\1/' <<<"$last")
 		inputs=$(sed -E 's/.*total: ([0-9]+).*/\1/' <<<"$last")

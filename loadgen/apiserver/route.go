@@ -88,6 +88,14 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t target) error {
 	}
 	query := r.URL.Query()
 	watching := verb == resources.List && isTrue(query["watch"])
+	if !watching {
+		select {
+		case s.seats <- struct{}{}:
+			defer func() { <-s.seats }()
+		case <-r.Context().Done():
+			return nil // The client is gone.
+		}
+	}
 	form, ok := wire.Negotiate(r.Header.Values("Accept"), wire.Offer{Untyped: !t.resource.Typed(), Stream: watching})
 	if !ok {
 		return notAcceptable()

@@ -111,8 +111,9 @@ type Server struct {
 	lists, watches, snapshots atomic.Int64 // requests
 	wire                      atomic.Int64 // written bytes
 	watching                  watching
-	handler                   http.Handler // with [Options].Wrap
-	served                    chan error   // receives the result of http.Serve
+	seats                     chan struct{} // of requests in progress besides watches; others wait
+	handler                   http.Handler  // with [Options].Wrap
+	served                    chan error    // receives the result of http.Serve
 
 	mu       sync.Mutex         // guards the fields below
 	http     *http.Server       // set by Serve
@@ -142,6 +143,7 @@ func Open(opts Options, storms ...*Prepared) (*Server, error) {
 		editor:      patch.New(),
 		collections: map[schema.GroupVersionResource]*collection{},
 		served:      make(chan error, 1),
+		seats:       make(chan struct{}, 600), // as in a real server
 		conns:       map[*conn]struct{}{},
 	}
 	s.editor.Graceful = opts.Graceful
