@@ -25,7 +25,10 @@ import (
 	"watchlab/loadgen/trace"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// net/http keeps a connection for 500 ms after it refused a request, so that the client reads why.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
+}
 
 // patience is the time limit of an expected event.
 const patience = time.Minute
