@@ -223,7 +223,7 @@ func TestClusterRun(t *testing.T) {
 	t.Run("Cluster", func(t *testing.T) {
 		d.t = t
 		d.must(0, "run", "--overlay", "kind", "--name", "written", "--mode", "cluster", "--pods", "2", "--writers", "2", "--",
-			"--family", "deltafifo", "--storm", "nodeloss", "--nodes", "1", "--pace", "100", "--impl", "cond", "--delivery", "in-order", "--for", "9s", "--rounds", "1")
+			"--family", "deltafifo", "--storm", "nodeloss", "--nodes", "1", "--pace", "100", "--impl", "cond", "--delivery", "in-order", "--for", "16s", "--rounds", "1")
 		d.believed("written", 2)
 		s := d.state("written")
 		if len(s.Pods) != 4 || !s.Pods[3].Writer {
