@@ -63,7 +63,7 @@ func openURL(t *testing.T, address string, setup ...chromedp.Action) *tab {
 		}
 		cancel()
 	})
-	ctx, cancel = context.WithTimeout(ctx, 6*time.Minute)
+	ctx, cancel = context.WithTimeout(ctx, 10*time.Minute)
 	t.Cleanup(cancel)
 
 	b := &tab{t: t, ctx: ctx}

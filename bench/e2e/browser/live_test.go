@@ -90,7 +90,7 @@ func TestLivePage(t *testing.T) {
 	b.charted("waiting", 0)
 	b.pictured("waiting")
 
-	b.becomes("round 3", `/^Round [34] of 4/.test(`+text("state")+`)`)
+	b.becomes("round 2", `/^Round [234] of 4/.test(`+text("state")+`)`)
 	b.becomes("all charts", `["ranking", "storm", "depth", "latency"].every(id => document.querySelector("#" + id + " svg.chart"))`)
 	b.becomes("overlaid variants", `document.querySelectorAll("#latency [data-series]").length === 2 && document.querySelectorAll("#latency .series.bold").length === 1`)
 	b.becomes("faults", `/fault by/.test(document.querySelector("#storm").innerHTML)`)

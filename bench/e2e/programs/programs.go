@@ -23,7 +23,7 @@ import (
 )
 
 // Patience is the time limit for one step of a real program, such as its start.
-const Patience = 2 * time.Minute
+const Patience = 5 * time.Minute
 
 // Root returns the root of the source tree. Tests and go run start below it.
 var Root = sync.OnceValues(func() (string, error) {
