@@ -39,7 +39,7 @@ func invalidate(cells []lab.CellResult, impl string, cause lab.Cause) {
 	}
 }
 
-// TestAnswer checks the first sentence of the page and the verdicts of its chart for seven outcomes.
+// TestAnswer checks the first sentence of the page and the verdicts of its chart for eight outcomes.
 func TestAnswer(t *testing.T) {
 	noisy := lab.Verdict{Status: lab.Noisy}
 	for name, tc := range map[string]struct {
@@ -78,14 +78,25 @@ func TestAnswer(t *testing.T) {
 					cells[2+i].Class = "order per-key"
 				}
 			}, 2, lab.Verdict{}),
-			"Under storm gang no variant of deltafifo is compared with a baseline (cond, ring, channel: guarantees differ from the baseline's).",
+			"Under storm gang no variant of deltafifo is compared with a baseline: guarantees differ from the baseline's.",
 			[]string{"baseline", "guarantees differ from the baseline&#39;s", "guarantees differ from the baseline&#39;s", "guarantees differ from the baseline&#39;s"},
 			"",
 		},
 		"generator too slow": {
 			made(func(cells []lab.CellResult) { invalidate(cells, "", lab.CauseGenerator) }, 2, lab.Verdict{}),
-			"Under storm gang no variant of deltafifo is compared with a baseline (cond, ring, channel: invalid: generator (the generator fell behind its rate)).",
+			"Under storm gang no variant of deltafifo is compared with a baseline: the generator fell behind its rate.",
 			[]string{"baseline, invalid: generator", "invalid: generator", "invalid: generator", "invalid: generator"},
+			"",
+		},
+		"two causes": {
+			made(func(cells []lab.CellResult) {
+				for i := range cells[4:] {
+					cells[4+i].Class = "order per-key"
+				}
+				invalidate(cells, "cond", lab.CauseGenerator)
+			}, 2, lab.Verdict{}),
+			"Under storm gang no variant of deltafifo is compared with a baseline: the generator fell behind its rate (cond); guarantees differ from the baseline's (ring, channel).",
+			[]string{"baseline", "invalid: generator", "guarantees differ from the baseline&#39;s", "guarantees differ from the baseline&#39;s"},
 			"",
 		},
 		"invariant broken": {

@@ -351,20 +351,25 @@ func (f *family) unanswered() string {
 		return f.groups[0].under(kneeAnswer(f.knees, f.all))
 	}
 	first := f.groups[0]
+	failed := slices.DeleteFunc(slices.Clone(first.rows), func(r row) bool { return r.gain().why == "" || r.baseline && r.gain().why == noBaseline })
 	var why []string
-	for _, set := range together(first.rows, func(r row) string { return r.gain().why }) {
-		if cause := set[0].gain().why; cause != "" && !(set[0].baseline && cause == noBaseline) {
+	sets := together(failed, func(r row) string { return r.gain().why })
+	for _, set := range sets {
+		cause := set[0].gain().why
+		cause = cmp.Or(strings.Trim(causeHints[lab.Cause(strings.TrimPrefix(cause, "invalid: "))], " ()"), cause)
+		if len(sets) > 1 {
 			var names []string
 			for _, r := range set {
-				names = append(names, "`"+r.variant()+"`")
+				names = append(names, r.variant())
 			}
-			why = append(why, strings.Join(names, ", ")+": "+cause+causeHints[set[0].worst().Verdict.Cause])
+			cause += " (`" + strings.Join(names, "`, `") + "`)"
 		}
+		why = append(why, cause)
 	}
 	if len(why) == 0 {
 		why = []string{first.obstacle()}
 	}
-	return first.under(fmt.Sprintf("no variant of %s is compared with a baseline (%s).", f.name, strings.Join(why, "; ")))
+	return first.under(fmt.Sprintf("no variant of %s is compared with a baseline: %s.", f.name, strings.Join(why, "; ")))
 }
 
 // p99 compares the p99 at a fixed rate with the baseline's.
