@@ -8,8 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
+	"github.com/charmbracelet/x/ansi"
 	"golang.org/x/term"
 
 	"watchlab/bench/lab"
@@ -88,15 +88,11 @@ func (s *status) draw(p lab.Progress) {
 	width, height := s.size()
 	lines := append(s.table(p), progressLine(p))
 	lines = lines[max(0, len(lines)-height+1):]
-	text := s.home()
 	for i, line := range lines {
-		if i > 0 {
-			text += "\n"
-		}
-		text += s.coloured(string([]rune(line)[:min(utf8.RuneCountInString(line), width-1)])) + "\x1b[K"
+		lines[i] = s.coloured(ansi.Truncate(line, width-1, "")) + ansi.EraseLineRight
 	}
+	fmt.Fprint(s.w, s.home()+strings.Join(lines, "\n")+ansi.EraseScreenBelow)
 	s.lines = len(lines)
-	fmt.Fprint(s.w, text+"\x1b[J")
 }
 
 // table has a line for each variant of the comparison that is played; none before its first round.
@@ -117,9 +113,9 @@ func (s *status) coloured(line string) string {
 	if !s.colour {
 		return line
 	}
-	for verdict, colour := range map[string]string{"  valid": "32", "  noisy": "33", "  invalid": "31"} {
+	for verdict, colour := range map[string]ansi.Color{"  valid": ansi.Green, "  noisy": ansi.Yellow, "  invalid": ansi.Red} {
 		if at := strings.LastIndex(line, verdict); at >= 0 {
-			return line[:at] + "\x1b[" + colour + "m" + line[at:] + "\x1b[0m"
+			return line[:at] + ansi.NewStyle().ForegroundColor(colour).Styled(line[at:])
 		}
 	}
 	return line
@@ -146,16 +142,11 @@ func progressLine(p lab.Progress) string {
 }
 
 // home moves the cursor to the start of the table.
-func (s *status) home() string {
-	if s.lines > 1 {
-		return fmt.Sprintf("\r\x1b[%dA", s.lines-1)
-	}
-	return "\r"
-}
+func (s *status) home() string { return "\r" + strings.Repeat(ansi.CUU1, max(0, s.lines-1)) }
 
 func (s *status) erase() {
 	if s.lines > 0 {
-		fmt.Fprint(s.w, s.home()+"\x1b[J")
+		fmt.Fprint(s.w, s.home()+ansi.EraseScreenBelow)
 		s.lines = 0
 	}
 }

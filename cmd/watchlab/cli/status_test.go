@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/charmbracelet/x/ansi"
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
@@ -55,19 +57,20 @@ func (s *screen) print(r rune) {
 		s.col = 0
 	case r == '\n':
 		s.row, s.col = s.row+1, 0
-	case s.col >= s.width:
+	case s.col+ansi.StringWidth(string(r)) > s.width:
 		s.t.Errorf("the line %q wraps at %d columns", string(s.lines[s.row]), s.width)
 	default:
-		for len(s.lines[s.row]) <= s.col {
+		at := s.col
+		s.col += ansi.StringWidth(string(r))
+		for len(s.lines[s.row]) < s.col {
 			s.lines[s.row] = append(s.lines[s.row], ' ')
 		}
-		s.lines[s.row][s.col] = r
-		s.col++
+		s.lines[s.row][at] = r
 	}
 }
 
 func (s *screen) control(number, letter string) {
-	n, err := strconv.Atoi(number)
+	n, err := strconv.Atoi(cmp.Or(number, "1"))
 	switch {
 	case letter == "A" && err == nil && n <= s.row:
 		s.row -= n
@@ -139,6 +142,9 @@ func TestTable(t *testing.T) {
 	if got := strings.Split(s.String(), "\n"); len(got) != 6 || got[2] != "  variant        rounds  even" || !strings.HasPrefix(got[4], "> clientgo-fifo") {
 		t.Errorf("narrow:\n%s", strings.Join(got, "\n"))
 	}
+	wide := playedCell("ring")
+	wide.Cell = strings.Repeat("世界", 20) // two columns each
+	st.show(wide)
 	st.clear()
 	s.width, st.size = 80, func() (int, int) { return 80, 4 }
 	st.show(playedCell("ring"))
@@ -156,7 +162,7 @@ func TestTable(t *testing.T) {
 	s = &screen{t: t, width: 80}
 	st = &status{w: s, size: s.size, now: time.Now, colour: true, rankings: ranked()}
 	st.show(playedCell("ring"))
-	if s.String() != rankedTable || !strings.Contains(s.all.String(), "\x1b[33m  noisy\x1b[0m") || !strings.Contains(s.all.String(), "\x1b[32m  valid\x1b[0m") {
+	if s.String() != rankedTable || !strings.Contains(s.all.String(), "\x1b[33m  noisy\x1b[m") || !strings.Contains(s.all.String(), "\x1b[32m  valid\x1b[m") {
 		t.Errorf("with colours: %q", s.all.String())
 	}
 }
