@@ -142,6 +142,7 @@ func TestTable(t *testing.T) {
 	if got := strings.Split(s.String(), "\n"); len(got) != 6 || got[2] != "  variant        rounds  even" || !strings.HasPrefix(got[4], "> clientgo-fifo") {
 		t.Errorf("narrow:\n%s", strings.Join(got, "\n"))
 	}
+	s.width = 40
 	wide := playedCell("ring")
 	wide.Cell = strings.Repeat("世界", 20) // two columns each
 	st.show(wide)
