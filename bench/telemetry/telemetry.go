@@ -160,12 +160,12 @@ func (s *Session) URL() string {
 	return s.server.URL()
 }
 
-// Token is what requests of the listener need; empty for nothing.
-func (s *Session) Token() string {
-	if s == nil || s.server == nil {
-		return ""
+// Token is that of [live.Server.Token], and link that of [live.Server.Link]; empty if nothing needs them.
+func (s *Session) Token() (token, link string) {
+	if s == nil || s.server == nil || s.server.Token() == "" {
+		return "", ""
 	}
-	return s.server.Token()
+	return s.server.Token(), s.server.Link()
 }
 
 // Close ends the session of a run that returned runErr. It flushes for at most 10 s, and failures

@@ -148,7 +148,7 @@ func (a Access) Listen(address string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	why := "without a token: listen on 127.0.0.1"
+	why := "and must not: listen on 127.0.0.1"
 	switch {
 	case a.Public || Loopback(l) || a.Token != "" && (a.TLS || a.Insecure):
 		return l, nil

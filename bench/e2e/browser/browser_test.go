@@ -67,7 +67,8 @@ func openURL(t *testing.T, address string, setup ...chromedp.Action) *tab {
 	t.Cleanup(cancel)
 
 	b := &tab{t: t, ctx: ctx}
-	chromedp.ListenTarget(ctx, func(event any) { b.listen(event, address) })
+	host, _, _ := strings.Cut(address, "?")
+	chromedp.ListenTarget(ctx, func(event any) { b.listen(event, host) })
 	actions := append([]chromedp.Action{network.Enable(), log.Enable()}, setup...)
 	b.do(append(actions, chromedp.Navigate(address))...)
 	return b

@@ -2,10 +2,12 @@ package browser
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -20,21 +22,24 @@ import (
 // TestStormPage holds a storm by its page in a real browser: pause, step, seek, speed, resume.
 func TestStormPage(t *testing.T) {
 	programs.Chromium(t)
-	page, server := programs.Address(t), programs.Address(t)
+	server := programs.Address(t)
 	_, port, err := net.SplitHostPort(server)
 	if err != nil {
 		t.Fatal(err)
 	}
 	run := programs.Start(t, exec.Command(programs.Watchlab(t), "serve", "--storm", "nodeloss", "--nodes", "5", "--tls=false", "--port", port,
-		"--page="+page, "--faults", "disconnect:at=1s"), 0, 130)
+		"--page", "--faults", "disconnect:at=1s"), 0, 130)
+	var link string
 	run.Ready(t, func() error {
-		resp, err := http.Get("http://" + page + "/status")
-		if err != nil {
-			return err
+		if link = regexp.MustCompile(`http://\S+/\?token=\w+`).FindString(run.Output.String()); link == "" {
+			return errors.New("no link")
 		}
-		return resp.Body.Close()
+		return nil
 	})
-	b := openURL(t, "http://"+page+"/")
+	b := openURL(t, link)
+	if at := eval[string](b, `location.href + document.cookie`); strings.Contains(at, "token") || strings.Contains(at, "watchlab") {
+		t.Errorf("the page has a secret in its address, or its script sees the cookie: %s", at)
+	}
 	b.becomes("waiting", `/^Waiting/.test(document.querySelector("#state").textContent) && !document.querySelector("#transport").hidden`)
 	const hidden = `(() => { const e = document.querySelector("#transport"); e.hidden = true; const d = getComputedStyle(e).display; e.hidden = false; return d; })()`
 	if d := eval[string](b, hidden); d != "none" {

@@ -2,6 +2,7 @@ package live
 
 import (
 	"context"
+	"crypto/subtle"
 	"embed"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	_ "net/http/pprof" // handlers on http.DefaultServeMux
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,10 +53,18 @@ const (
 //	/healthz      200 while the process answers
 //	/readyz       200 during a run, else 503
 //	/debug/pprof  the Go runtime's pprof profiles
+//
+// The token opens what it needs: as a bearer token, as the password of any user, or by [Server.Link]. On loopback
+// only /debug/pprof needs it, elsewhere all; a public server, which has metrics and probes only, needs none.
 type Server struct {
-	token    string // that requests need; empty on loopback
+	token    string // empty if nothing needs one
+	link     string // secret of the link
+	session  string // secret of the link's cookie, which browsers send to all ports of a host
+	landing  string // path of the link
+	used     atomic.Bool
 	listener net.Listener
 	server   *http.Server
+	log      *log.Logger // of errors while serving
 	ready    atomic.Bool
 	ended    chan struct{}
 	closing  chan struct{} // closed when Close begins
@@ -64,11 +74,23 @@ type Server struct {
 // Start listens and serves. The error wraps [ErrAddress].
 func Start(opts Options) (*Server, error) {
 	access := apiserver.Access{Token: apiserver.NewToken(), Insecure: opts.Insecure, Public: opts.Public}
-	return serve(opts.Addr, access, opts.Warn, func(s *Server, errorLog *log.Logger) http.Handler { return s.mux(opts, errorLog) })
+	s, err := listen(opts.Addr, access, access.Token, opts.Warn)
+	if err != nil {
+		return nil, err
+	}
+	var h http.Handler = s.mux(opts)
+	switch {
+	case opts.Public:
+		s.token = ""
+	case apiserver.Loopback(s.listener):
+		s.landing = "/debug/pprof/"
+	default:
+		h = s.admit(h)
+	}
+	return s.serve(h), nil
 }
 
-// serve listens and serves the handler.
-func serve(addr string, access apiserver.Access, warn func(string), handler func(*Server, *log.Logger) http.Handler) (*Server, error) {
+func listen(addr string, access apiserver.Access, token string, warn func(string)) (*Server, error) {
 	l, err := access.Listen(addr)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrAddress, err)
@@ -76,28 +98,28 @@ func serve(addr string, access apiserver.Access, warn func(string), handler func
 	if warn == nil {
 		warn = func(string) {}
 	}
-	s := &Server{listener: l, ended: make(chan struct{}), closing: make(chan struct{})}
-	errorLog := log.New(warner(warn), "", 0)
-	h := handler(s, errorLog)
-	if !apiserver.Loopback(l) && !access.Public {
-		s.token = access.Token
-		h = byPassword(apiserver.RequireToken(s.token, h))
-	}
-	s.server = apiserver.HTTPServer(l, h, maxConnections)
-	s.server.ErrorLog = errorLog
-	go func() {
-		defer close(s.ended)
-		if err := s.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			warn(err.Error())
-		}
-	}()
-	return s, nil
+	return &Server{
+		token: token, link: apiserver.NewToken(), session: apiserver.NewToken(), landing: "/", listener: l,
+		log: log.New(warner(warn), "", 0), ended: make(chan struct{}), closing: make(chan struct{}),
+	}, nil
 }
 
-func (s *Server) mux(opts Options, errorLog *log.Logger) *http.ServeMux {
+func (s *Server) serve(h http.Handler) *Server {
+	s.server = apiserver.HTTPServer(s.listener, h, maxConnections)
+	s.server.ErrorLog = s.log
+	go func() {
+		defer close(s.ended)
+		if err := s.server.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+			s.log.Print(err)
+		}
+	}()
+	return s
+}
+
+func (s *Server) mux(opts Options) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(opts.Registry, promhttp.HandlerOpts{
-		EnableOpenMetrics: true, MaxRequestsInFlight: maxScrapes, ErrorLog: errorLog, ErrorHandling: promhttp.ContinueOnError,
+		EnableOpenMetrics: true, MaxRequestsInFlight: maxScrapes, ErrorLog: s.log, ErrorHandling: promhttp.ContinueOnError,
 	}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
@@ -108,40 +130,64 @@ func (s *Server) mux(opts Options, errorLog *log.Logger) *http.ServeMux {
 		_, _ = fmt.Fprintln(w, "ok")
 	})
 	if !opts.Public {
-		mux.Handle("GET /debug/pprof/", http.DefaultServeMux)
+		mux.Handle("GET /debug/pprof/", s.admit(http.DefaultServeMux))
 		mux.Handle("GET /debug/pprof/cmdline", http.NotFoundHandler()) // The flags may hold passwords.
-		mux.Handle("POST /debug/pprof/symbol", http.DefaultServeMux)
 		mux.Handle("GET /", pageHandler(opts.Registry, updateEvery, s.closing))
 	}
 	return mux
 }
 
-// byPassword lets browsers send the token: as the password of any user.
-func byPassword(next http.Handler) http.Handler {
+// admit passes on requests with the token or the link's cookie. The link works once: addresses are seen by other
+// users of the machine, in the list of processes.
+func (s *Server) admit(next http.Handler) http.Handler {
+	checked := apiserver.RequireToken(s.token, next)
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		name := "watchlab-" + s.port() // Servers on other ports have cookies of their own.
+		cookie, err := req.Cookie(name)
+		known := err == nil && equal(cookie.Value, s.session)
+		if given := req.URL.Query().Get("token"); given != "" && req.Method == http.MethodGet && req.URL.Path == s.landing {
+			if !known && equal(given, s.link) && !s.used.Swap(true) {
+				http.SetCookie(w, &http.Cookie{Name: name, Value: s.session, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
+				known = true
+			}
+			if known {
+				w.Header().Set("Cache-Control", "no-store")
+				http.Redirect(w, req, s.landing, http.StatusSeeOther)
+				return
+			}
+		}
 		w.Header().Set("WWW-Authenticate", `Basic realm="watchlab"`)
 		if _, password, ok := req.BasicAuth(); ok {
 			req.Header.Set("Authorization", "Bearer "+password)
+		} else if known {
+			req.Header.Set("Authorization", "Bearer "+s.token)
 		}
-		next.ServeHTTP(w, req)
+		checked.ServeHTTP(w, req)
 	})
 }
 
-// Token is the bearer token, or the password of any user, that requests need; empty if they need none.
+// equal compares secrets in a time that does not depend on where they differ.
+func equal(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
+
+// Token is the bearer token, or the password of any user; empty if nothing needs one.
 func (s *Server) Token() string { return s.token }
+
+// Link lets one browser in, once: it sets a cookie, and leads to the page without the secret in its address.
+func (s *Server) Link() string { return s.URL() + s.landing + "?token=" + s.link }
 
 // Ready sets whether a run is in progress.
 func (s *Server) Ready(is bool) { s.ready.Store(is) }
 
 // URL of the server, with the actual port.
 func (s *Server) URL() string {
-	a := s.listener.Addr().(*net.TCPAddr)
-	host := a.IP.String()
-	if a.IP.IsUnspecified() {
-		host = "localhost"
+	host := "localhost"
+	if ip := s.listener.Addr().(*net.TCPAddr).IP; !ip.IsUnspecified() {
+		host = ip.String()
 	}
-	return "http://" + net.JoinHostPort(host, fmt.Sprint(a.Port))
+	return "http://" + net.JoinHostPort(host, s.port())
 }
+
+func (s *Server) port() string { return strconv.Itoa(s.listener.Addr().(*net.TCPAddr).Port) }
 
 // Close sends open pages their last update, lets requests finish until ctx ends, and then closes their connections.
 func (s *Server) Close(ctx context.Context) error {

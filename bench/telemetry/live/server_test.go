@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/cookiejar"
 	"strings"
 	"testing"
 	"time"
@@ -87,28 +88,34 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
-// TestBeyondLoopback: other addresses need the user's wish, and then all but probes for pods needs the token.
-func TestBeyondLoopback(t *testing.T) {
+// TestWho: on loopback pprof needs the token. Other addresses need the user's wish, and then all but probes for
+// pods needs the token.
+func TestWho(t *testing.T) {
 	if _, err := Start(Options{Addr: "[::]:0", Registry: New("test", "")}); !errors.Is(err, ErrAddress) || !errors.Is(err, apiserver.ErrOpenToAll) {
 		t.Errorf("without the user's wish: %v", err)
 	}
 	home, all := start(t, Options{Addr: "127.0.0.1:0"}), start(t, Options{Addr: "[::]:0", Insecure: true})
 	pods := start(t, Options{Addr: "[::]:0", Public: true})
-	if home.Token() != "" || len(all.Token()) < 26 || pods.Token() != "" {
+	if len(home.Token()) < 26 || len(all.Token()) < 26 || pods.Token() != "" {
 		t.Errorf("tokens %q, %q and %q", home.Token(), all.Token(), pods.Token())
 	}
 	figures := map[string]bool{"/metrics": true, "/healthz": true}
 	for _, path := range []string{"/", "/page.js", "/metrics", "/healthz", "/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/symbol"} {
-		public := http.StatusNotFound
+		public, open := http.StatusNotFound, http.StatusOK
 		if figures[path] {
 			public = http.StatusOK
+		}
+		if strings.HasPrefix(path, "/debug/") {
+			open = http.StatusUnauthorized
 		}
 		for _, tc := range []struct {
 			s              *Server
 			user, password string
 			want           int
 		}{
-			{home, "", "", http.StatusOK},
+			{home, "", "", open},
+			{home, "watchlab", all.Token(), open},
+			{home, "watchlab", home.Token(), http.StatusOK},
 			{all, "", "", http.StatusUnauthorized},
 			{all, "watchlab", "wrong", http.StatusUnauthorized},
 			{all, "watchlab", all.Token(), http.StatusOK},
@@ -129,13 +136,76 @@ func TestBeyondLoopback(t *testing.T) {
 			if err := res.Body.Close(); err != nil || res.StatusCode != tc.want {
 				t.Errorf("%s of %s with password %q: %d, %v, want %d", path, tc.s.URL(), tc.password, res.StatusCode, err, tc.want)
 			}
-			if ask := res.Header.Get("WWW-Authenticate"); (ask != "") != (tc.s == all) {
+			if ask := res.Header.Get("WWW-Authenticate"); tc.want == http.StatusUnauthorized && ask == "" {
 				t.Errorf("%s of %s asks for %q", path, tc.s.URL(), ask)
 			}
 		}
 	}
-	if got, _, _ := get(t, home.URL()+"/debug/pprof/cmdline", ""); got != http.StatusNotFound {
+	if got, _, _ := get(t, strings.Replace(home.URL(), "://", "://any:"+home.Token()+"@", 1)+"/debug/pprof/cmdline", ""); got != http.StatusNotFound {
 		t.Errorf("the flags are shown: %d", got)
+	}
+}
+
+// TestLink: the link lets one browser in, once, and leaves no secret in its address; another one is refused. A
+// browser sends the cookie to other ports of the host: it is neither the token nor the other server's.
+func TestLink(t *testing.T) {
+	storms, err := StartStorm(StormOptions{Addr: "127.0.0.1:0", Status: storming(&player{}).Status})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = storms.Close(context.Background()) }()
+	home, all := start(t, Options{Addr: "127.0.0.1:0"}), start(t, Options{Addr: "[::]:0", Insecure: true})
+	for s, landing := range map[*Server]string{storms: "/", home: "/debug/pprof/", all: "/"} {
+		ask := func(jar http.CookieJar, method, url string) *http.Response {
+			t.Helper()
+			client := &http.Client{Jar: jar, Transport: &http.Transport{DisableKeepAlives: true}}
+			req, err := http.NewRequestWithContext(t.Context(), method, url, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err := client.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = res.Body.Close()
+			return res
+		}
+		jar, err := cookiejar.New(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := cookiejar.New(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bare, _, _ := strings.Cut(s.Link(), "?")
+		for _, wrong := range []string{bare, bare + "?token=", bare + "?token=" + s.Token(), bare + "?token=" + s.link + "x"} {
+			if res := ask(jar, http.MethodGet, wrong); res.StatusCode != http.StatusUnauthorized {
+				t.Errorf("GET %s: %s", wrong, res.Status)
+			}
+		}
+		ask(jar, http.MethodHead, s.Link()) // A preview does not use it up.
+		res := ask(jar, http.MethodGet, s.Link())
+		if res.StatusCode != http.StatusOK || res.Request.URL.String() != s.URL()+landing {
+			t.Errorf("%s leads to %s: %s", s.Link(), res.Request.URL, res.Status)
+		}
+		first := res.Request.Response
+		if cookies := first.Cookies(); len(cookies) != 1 || !cookies[0].HttpOnly || cookies[0].SameSite != http.SameSiteStrictMode ||
+			cookies[0].Value == s.Token() || cookies[0].Value == s.link || first.Header.Get("Cache-Control") != "no-store" {
+			t.Errorf("%s sets %v", s.Link(), cookies)
+		}
+		if res := ask(jar, http.MethodGet, s.Link()); res.StatusCode != http.StatusOK || res.Request.URL.RawQuery != "" {
+			t.Errorf("again from the same browser: %s at %s", res.Status, res.Request.URL)
+		}
+		if res := ask(other, http.MethodGet, s.Link()); res.StatusCode != http.StatusUnauthorized {
+			t.Errorf("from another browser: %s", res.Status)
+		}
+		for _, neighbour := range []*Server{storms, home, all} {
+			host := strings.Replace(neighbour.URL(), "localhost", "127.0.0.1", 1)
+			if res := ask(jar, http.MethodGet, host+neighbour.landing); neighbour != s && res.StatusCode != http.StatusUnauthorized {
+				t.Errorf("the cookie of %s at %s: %s", s.URL(), host, res.Status)
+			}
+		}
 	}
 }
 

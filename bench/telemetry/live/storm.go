@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"log"
 	"net/http"
 	"slices"
 	"strings"
@@ -75,13 +74,14 @@ type Transport interface {
 // StormOptions are the options of [StartStorm].
 type StormOptions struct {
 	Addr      string // host:port on loopback; port 0 selects a free one
+	Token     string // bearer token that all requests need; a new one by default
 	Status    func() StormStatus
 	Transport func() Transport // of the storm that is played; nil for a page without controls
 	Warn      func(string)     // receives errors while serving, one line each
 }
 
 // StartStorm serves the page of a storm until it is closed. The error wraps [ErrAddress], also for an address
-// that is not on loopback: the page asks for no password.
+// that is not on loopback. All requests need the token, or the cookie of [Server.Link].
 //
 //	GET  /        the page
 //	GET  /status  a [StormStatus], with charts of its figures as HTML
@@ -93,7 +93,11 @@ type StormOptions struct {
 //
 // An answer to POST is the status after the change. A request that another web site may have sent is refused.
 func StartStorm(opts StormOptions) (*Server, error) {
-	return serve(opts.Addr, apiserver.Access{}, opts.Warn, func(*Server, *log.Logger) http.Handler { return stormHandler(opts) })
+	s, err := listen(opts.Addr, apiserver.Access{}, cmp.Or(opts.Token, apiserver.NewToken()), opts.Warn)
+	if err != nil {
+		return nil, err
+	}
+	return s.serve(s.admit(stormHandler(opts))), nil
 }
 
 //go:embed storm

@@ -130,13 +130,13 @@ func TestStormAddress(t *testing.T) {
 	if _, err := StartStorm(o); !errors.Is(err, ErrAddress) {
 		t.Errorf("%v", err)
 	}
-	o.Addr = "127.0.0.1:0"
+	o.Addr, o.Token = "127.0.0.1:0", "mine"
 	s, err := StartStorm(o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer http.DefaultClient.CloseIdleConnections()
-	resp, err := http.Get(s.URL() + "/status")
+	resp, err := http.Get(strings.Replace(s.URL(), "://", "://any:mine@", 1) + "/status")
 	if err != nil {
 		t.Fatal(err)
 	}

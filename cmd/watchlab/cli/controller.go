@@ -251,8 +251,8 @@ func (f *controllerFlags) here(cmd *cobra.Command, spec controller.Spec) (*contr
 	if f.page != "" {
 		opts.Playing, opts.Judged = page.playing, page.judged
 	}
-	closePage, err := startPage(live.StormOptions{Addr: f.page, Status: page.now, Warn: opts.Notify},
-		func(url string) { warn(stderr, "%s shows the play", url) })
+	closePage, err := startPage(live.StormOptions{Addr: f.page, Status: page.now, Warn: opts.Notify}, "shows the play",
+		func(text string) { fmt.Fprintln(stderr, "watchlab:", text) })
 	if err != nil {
 		return nil, err
 	}

@@ -12,9 +12,9 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -234,15 +234,22 @@ func (g *guarded) call(verb string, c secretCall) {
 	g.search(what)
 }
 
-var pageURL = regexp.MustCompile(`http://127\.0\.0\.1:\d+`)
-
-// read appends paths of a page to the output.
+// read appends paths of a page, which the link opens, to the output.
 func (g *guarded) read(said *output, paths []string) {
 	g.t.Helper()
-	base := pageURL.FindString(said.String())
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	link, err := url.Parse(pageLink.FindString(said.String()))
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	cookie := visit(g.t, client, said.String())
 	for _, p := range paths {
-		res, err := client.Get(base + p)
+		req, err := http.NewRequest(http.MethodGet, "http://"+link.Host+p, nil)
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		req.Header.Set("Cookie", cookie)
+		res, err := client.Do(req)
 		if err != nil {
 			g.t.Fatal(err)
 		}
@@ -254,7 +261,7 @@ func (g *guarded) read(said *output, paths []string) {
 			n, err = io.ReadFull(res.Body, first)
 		}
 		_ = res.Body.Close()
-		if strings.HasSuffix(p, "/cmdline") != (res.StatusCode == http.StatusNotFound) {
+		if ok := res.StatusCode == http.StatusOK; ok == strings.HasSuffix(p, "/cmdline") {
 			g.t.Errorf("GET %s: %s", p, res.Status)
 		}
 		fmt.Fprintf(said, "GET %s: %s, %d bytes, %v\n%s\n", p, res.Status, n, err, first[:n])

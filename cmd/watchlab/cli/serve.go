@@ -73,7 +73,7 @@ func newServe() *cobra.Command {
 and kubelets. With --storm it plays a storm, whose objects clients can change, too.
 
 --page serves a page on loopback, on a free port or as in --page=127.0.0.1:8081. It holds the storm where
-your controller breaks: pause, step by events, seek, change the speed.
+your controller breaks: pause, step by events, seek, change the speed. The printed link opens it once.
 
 --start N starts the storm when N watches are open; with several, a second later. --repeat plays
 it again from the beginning, without the clients' changes, when the storm is over or unwatched and
@@ -287,12 +287,11 @@ func (v *service) serve(ctx context.Context, stdin io.Reader, stdout io.Writer) 
 	if err := v.listen(); err != nil {
 		return errors.Join(err, v.server.Close())
 	}
+	say := func(text string) { fmt.Fprintln(stdout, text) }
 	closePage, err := startPage(live.StormOptions{
-		Addr: v.page, Status: func() live.StormStatus { return v.stage.status(v.from.Storm.Name) }, Transport: v.stage.transport,
-		Warn: func(text string) { fmt.Fprintln(stdout, text) },
-	}, func(url string) {
-		fmt.Fprintf(stdout, "%s pauses the storm, steps, seeks and changes its speed\n", url)
-	})
+		Addr: v.page, Token: v.token, Status: func() live.StormStatus { return v.stage.status(v.from.Storm.Name) },
+		Transport: v.stage.transport, Warn: say,
+	}, "pauses the storm, steps, seeks and changes its speed", say)
 	if err != nil {
 		return errors.Join(err, v.server.Close(), v.listener.Close())
 	}

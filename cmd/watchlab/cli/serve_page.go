@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -97,8 +98,9 @@ func stormFaults(log []fault.Injection) []live.StormFault {
 	return out
 }
 
-// startPage serves a page until stop is called, and says where. Without an address it does nothing.
-func startPage(opts live.StormOptions, say func(url string)) (stop func() error, err error) {
+// startPage serves a page until stop is called. It says where, what the page does, and the token if the user does
+// not have it. Without an address it does nothing.
+func startPage(opts live.StormOptions, does string, say func(string)) (stop func() error, err error) {
 	if opts.Addr == "" {
 		return func() error { return nil }, nil
 	}
@@ -109,7 +111,10 @@ func startPage(opts live.StormOptions, say func(url string)) (stop func() error,
 	if err != nil {
 		return nil, err
 	}
-	say(s.URL() + "/")
+	say(fmt.Sprintf("%s %s; it opens once, in one browser", s.Link(), does))
+	if opts.Token == "" {
+		say("bearer token of the page, or password of any user: " + s.Token())
+	}
 	return func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), closing)
 		defer cancel()

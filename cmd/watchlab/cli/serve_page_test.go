@@ -3,7 +3,6 @@ package cli
 import (
 	"encoding/json"
 	"net/http"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -14,18 +13,20 @@ import (
 // goes on to its end.
 func TestServePage(t *testing.T) {
 	out, end := serving(t, "--storm", tiny, "--tls=false", "--page", "--start", "0", "--speed", "0.000001", "--faults", "disconnect:at=1h")
-	m := regexp.MustCompile(`(http://127\.0\.0\.1:\d+)/ pauses`).FindStringSubmatch(out.String())
-	if m == nil {
+	base, _, ok := strings.Cut(pageLink.FindString(out.String()), "/?")
+	if !ok {
 		t.Fatalf("the page has no address:\n%s", out)
 	}
+	token := printedToken(t, out.String())
 	defer http.DefaultClient.CloseIdleConnections()
 	request := func(method, path, body string) (s live.StormStatus) {
 		t.Helper()
-		req, err := http.NewRequestWithContext(t.Context(), method, m[1]+path, strings.NewReader(body))
+		req, err := http.NewRequestWithContext(t.Context(), method, base+path, strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
 		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Authorization", "Bearer "+token)
 		resp, err := http.DefaultClient.Do(req)
 		if err != nil {
 			t.Fatal(err)

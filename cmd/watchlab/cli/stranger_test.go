@@ -25,7 +25,7 @@ var listeners = map[string]string{
 	"cmd/watchlab/cli/serve.go":              "the simulated API server, with a token: TestStrangerOfServe",
 	"bench/controller/server.go":             "the API server of a controller under test, with a token for each client: TestStranger of its package",
 	"bench/telemetry/live/server.go":         "live page, metrics, pprof: TestStrangerOfPages",
-	"bench/telemetry/live/storm.go":          "the pages of serve and controller, on loopback only: TestStrangerOfPages",
+	"bench/telemetry/live/storm.go":          "the pages of serve and controller, on loopback only, with a token: TestStrangerOfPages",
 	"loadgen/apiserver/server.go":            "the API server of a run, on loopback only: TestOtherSites of its package",
 	"bench/pipeline/kubelet_static.go":       "made-up static pods, on loopback only: TestOtherSites of loadgen/apiserver",
 	"bench/controller/program/program.go":    "nothing: it looks for a free port",
@@ -73,7 +73,9 @@ func TestListeners(t *testing.T) {
 // knock is a request of a stranger.
 type knock struct {
 	token, password, host string
-	want                  int // 0 for 401 or 403
+	browser               string // cookie of the link
+	site                  string // whose page sends it, as browsers say
+	want                  int    // 0 for 401 or 403
 }
 
 // knocks sends a request for each of them and returns the body of the last one.
@@ -90,6 +92,12 @@ func knocks(t *testing.T, client *http.Client, method, url string, all ...knock)
 		}
 		if k.password != "" {
 			req.SetBasicAuth("any", k.password)
+		}
+		if k.browser != "" {
+			req.Header.Set("Cookie", k.browser)
+		}
+		if k.site != "" {
+			req.Header.Set("Sec-Fetch-Site", k.site)
 		}
 		if k.host != "" {
 			req.Host = k.host
@@ -160,8 +168,8 @@ func TestStrangerOfServe(t *testing.T) {
 	}
 }
 
-// TestStrangerOfPages: pages, metrics and pprof of each verb that serves them answer for loopback only; beyond
-// it, with the token only. Pods serve metrics and probes.
+// TestStrangerOfPages: pages of storms and pprof answer with the token or the link's cookie only, live pages and
+// metrics for loopback only; beyond it, with the token only. Pods serve metrics and probes.
 func TestStrangerOfPages(t *testing.T) {
 	transport := &http.Transport{}
 	client := &http.Client{Transport: transport}
@@ -171,22 +179,12 @@ func TestStrangerOfPages(t *testing.T) {
 	live := slices.Concat([]string{"/", "/page.js", "/page.css", "/chart.css", "/updates", "/report.html",
 		"/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/goroutine", "/debug/pprof/profile?seconds=1", "/debug/pprof/trace", "/debug/pprof/symbol"}, figures)
 
-	t.Run("serve", func(t *testing.T) {
-		out, end := serving(t, "--storm", tiny, "--tls=false", "--page", "--start", "0", "--speed", "0.000001")
-		m := regexp.MustCompile(`(http://127\.0\.0\.1:\d+)/ pauses`).FindStringSubmatch(out.String())
-		if m == nil {
-			t.Fatalf("no page in\n%s", out)
-		}
-		for _, path := range []string{"/", "/storm.js", "/page.css", "/chart.css", "/status"} {
-			knocks(t, client, http.MethodGet, m[1]+path, foreign, knock{want: http.StatusOK})
-		}
-		for _, path := range []string{"/pause", "/resume", "/step", "/seek", "/speed"} {
-			knocks(t, client, http.MethodPost, m[1]+path, foreign, knock{want: http.StatusUnsupportedMediaType})
-		}
-		if code, errs := end(); code != exitOK || errs != "" {
-			t.Errorf("exit code %d, stderr %q", code, errs)
-		}
-	})
+	for name, args := range map[string][]string{
+		"serve":              nil,
+		"serve with a token": {"--token-file", filepath.Join(t.TempDir(), "token")},
+	} {
+		t.Run(name, func(t *testing.T) { strangerOfStorm(t, client, args) })
+	}
 	for name, args := range map[string][]string{
 		"dash":           {"--metrics-addr", "127.0.0.1:0"},
 		"dash in public": {"--metrics-addr", "0.0.0.0:0", "--insecure-listen"},
@@ -195,20 +193,20 @@ func TestStrangerOfPages(t *testing.T) {
 			stderr := &heard{said: make(chan struct{}), want: "stays until Ctrl-C"}
 			end := starting(t, stderr, slices.Concat([]string{"dash"}, atOnce, args))
 			url := shown.FindStringSubmatch(stderr.String())
-			token := regexp.MustCompile(`password of any user: (\S+)\n`).FindStringSubmatch(stderr.String())
-			if url == nil || (token != nil) != (len(args) > 2) {
+			if url == nil {
 				t.Fatalf("stderr %q", stderr)
 			}
+			token, cookie := printedToken(t, stderr.String()), visit(t, client, stderr.String())
+			loopback := len(args) == 2
 			for _, path := range live {
-				ok := knock{want: http.StatusOK}
-				strangers := []knock{foreign, ok}
-				if token != nil {
-					strangers = []knock{{}, {token: "wrong"}, {password: "wrong"}, foreign, {token: token[1], want: ok.want}, {password: token[1], want: ok.want}}
+				guarded := strangers(token, cookie, loopback)
+				if loopback && !strings.HasPrefix(path, "/debug/") {
+					guarded = []knock{foreign, {want: http.StatusOK}}
 				}
 				if strings.Contains(path, "profile?") || strings.HasSuffix(path, "/trace") {
-					strangers = slices.DeleteFunc(strangers, func(k knock) bool { return k.want != 0 }) // these take a second
+					guarded = slices.DeleteFunc(guarded, func(k knock) bool { return k.want != 0 }) // these take a second
 				}
-				knocks(t, client, http.MethodGet, url[1]+path, strangers...)
+				knocks(t, client, http.MethodGet, url[1]+path, guarded...)
 			}
 			transport.CloseIdleConnections()
 			end()
@@ -237,6 +235,80 @@ barrier: 0s
 		transport.CloseIdleConnections()
 		end()
 	})
+}
+
+// strangerOfStorm comes to the page and the transport of a storm.
+func strangerOfStorm(t *testing.T, client *http.Client, args []string) {
+	token := "mine"
+	if len(args) > 0 {
+		if err := os.WriteFile(args[1], []byte(token), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, end := serving(t, slices.Concat([]string{"--storm", tiny, "--tls=false", "--page", "--start", "0", "--speed", "0.000001"}, args)...)
+	if len(args) == 0 {
+		token = printedToken(t, out.String())
+	} else if strings.Contains(out.String(), token) {
+		t.Errorf("the token that the user has is printed:\n%s", out)
+	}
+	cookie := visit(t, client, out.String())
+	base, _, _ := strings.Cut(pageLink.FindString(out.String()), "/?")
+	for _, path := range []string{"/", "/storm.js", "/page.css", "/chart.css", "/status"} {
+		knocks(t, client, http.MethodGet, base+path, strangers(token, cookie, true)...)
+	}
+	for _, path := range []string{"/pause", "/resume", "/step", "/seek", "/speed"} {
+		all := strangers(token, cookie, true)
+		for i := range all {
+			if all[i].want != 0 {
+				all[i].want = http.StatusUnsupportedMediaType
+			}
+		}
+		for _, site := range []string{"cross-site", "same-site"} { // the page of another port is of the same site
+			all = append(all, knock{browser: cookie, site: site}, knock{token: token, site: site})
+		}
+		knocks(t, client, http.MethodPost, base+path, all...)
+	}
+	if code, errs := end(); code != exitOK || errs != "" {
+		t.Errorf("exit code %d, stderr %q", code, errs)
+	}
+}
+
+// strangers come to what needs the token, and after them its owner and the browser with the link's cookie.
+func strangers(token, cookie string, loopback bool) []knock {
+	all := []knock{{}, {token: "wrong"}, {password: "wrong"}, {browser: cookie + "x"}, {host: "rebound.example.com"}}
+	if loopback { // Elsewhere the server may have any name.
+		all = append(all, knock{token: token, host: "rebound.example.com"}, knock{browser: cookie, host: "rebound.example.com"})
+	}
+	return append(all, knock{token: token, want: http.StatusOK}, knock{password: token, want: http.StatusOK}, knock{browser: cookie, want: http.StatusOK})
+}
+
+var pageLink = regexp.MustCompile(`http://\S+/\?token=\w+`)
+
+// printedToken returns the token that a command printed.
+func printedToken(t *testing.T, text string) string {
+	t.Helper()
+	m := regexp.MustCompile(`password of any user: (\w+)\n`).FindAllStringSubmatch(text, -1)
+	if len(m) != 1 {
+		t.Fatalf("%d tokens in\n%s", len(m), text)
+	}
+	return m[0][1]
+}
+
+// visit opens the link that a command printed, as a browser, and returns the cookie.
+func visit(t *testing.T, client *http.Client, text string) string {
+	t.Helper()
+	once := *client
+	once.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	res, err := once.Get(pageLink.FindString(text))
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	_ = res.Body.Close()
+	if cookies := res.Cookies(); len(cookies) == 1 && res.StatusCode == http.StatusSeeOther {
+		return cookies[0].Name + "=" + cookies[0].Value
+	}
+	t.Fatalf("the link answers %s, %v", res.Status, res.Header)
+	return ""
 }
 
 // starting runs a command until its standard error has what it waits for. end interrupts it.

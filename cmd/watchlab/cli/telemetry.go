@@ -74,7 +74,8 @@ func (f *telemetryFlags) start(ctx context.Context, run string, stderr io.Writer
 	if url := s.URL(); url != "" {
 		warn(stderr, choose(f.public, "%[1]s/metrics is for Prometheus", "%[1]s shows the run, %[1]s/metrics is for Prometheus"), url)
 	}
-	if token := s.Token(); token != "" {
+	if token, link := s.Token(); token != "" {
+		fmt.Fprintf(stderr, "watchlab: %s opens once, in one browser\n", link) // warn would hide the token.
 		warn(stderr, "bearer token, or password of any user: %s", token)
 	}
 	return s, nil
