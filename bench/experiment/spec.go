@@ -17,6 +17,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"reflect"
 	"regexp"
@@ -242,11 +243,15 @@ func Load(path string) (Spec, []byte, error) {
 	return s, data, err
 }
 
-// InFile adds the file, and the line of the field in it, to an error about a field. The
-// result is a [FieldError].
+// InFile adds the file, and the line of the field in it, to an error that does not name them yet.
 func InFile(path string, data []byte, err error) error {
-	if bad, ok := errors.AsType[*FieldError](err); ok {
+	if bad, ok := errors.AsType[*FieldError](err); ok && bad.File != "" {
+		return bad
+	} else if ok {
 		return &FieldError{File: path, Line: lineOfField(data, bad.Field), Field: bad.Field, Err: bad.Err}
+	}
+	if unread, ok := errors.AsType[*fs.PathError](err); ok && unread.Path == path {
+		return err
 	}
 	return &FieldError{File: path, Err: err}
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
+	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
 	"watchlab/loadgen/source"
 )
@@ -46,6 +47,14 @@ func (e usageError) Unwrap() error { return e.err }
 
 func badFlag(flag string, err error) error {
 	return usageError{fmt.Errorf("--%s: %w", flag, err)}
+}
+
+// badFile names the flag, the file and the line of a mistake in the file of a flag. The flag is empty for an argument.
+func badFile(flag, file string, data []byte, err error) error {
+	if err = experiment.InFile(file, data, err); flag == "" {
+		return usageError{err}
+	}
+	return badFlag(flag, err)
 }
 
 // Errors that are not printed, as the output already has the reason.

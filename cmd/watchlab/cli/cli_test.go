@@ -115,6 +115,28 @@ func TestList(t *testing.T) {
 	}
 }
 
+// badExperiment is a file with a mistake, and what an error says of it after the flag.
+type badExperiment struct{ file, says string }
+
+func badExperiments(t *testing.T) map[string]badExperiment {
+	t.Helper()
+	dir := t.TempDir()
+	all := map[string]badExperiment{"missing": {filepath.Join(dir, "none.yaml"), "open " + filepath.Join(dir, "none.yaml") + ": "}, "folder": {dir, "read " + dir + ": "}}
+	for name, m := range map[string]struct{ text, says string }{
+		"syntax":  {"family: queue\nrounds: [\n", "line 2: did not find expected node content"},
+		"unknown": {"family: queue\nroundz: 3\n", `line 2: unknown field "roundz"`},
+		"value":   {"family: queue\nrounds: -3\n", "line 2: rounds: -3 is less than 1"},
+		"storm":   {"seed: 1\nstorm:\n  name: nodeloss\n  nodes: -3\n", "line 4: storm.nodes: -3 is less than 1"},
+	} {
+		path := filepath.Join(dir, name+".yaml")
+		if err := os.WriteFile(path, []byte(m.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		all[name] = badExperiment{path, path + ": " + m.says}
+	}
+	return all
+}
+
 func TestBadInput(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string, content []byte) string {
@@ -140,12 +162,14 @@ func TestBadInput(t *testing.T) {
 	corrupt := file("corrupt.jsonl", []byte(good+"{not json}\n"))
 	empty := file("empty.jsonl", nil)
 	badYAML := file("bad.yaml", []byte("profiles:\n- profile: nodeloss\n  lost: 2\n"))
+	mistakes := badExperiments(t)
 	faulty := file("faulty.yaml", []byte("profiles:\n- profile: ceiling\n  pods: 10\nfaults:\n- name: reset\n"))
 
-	for _, c := range []struct {
+	type bad struct {
 		args []string
 		says []string
-	}{
+	}
+	cases := []bad{
 		{[]string{"storms"}, []string{`unknown command "storms"`, "have ", "list", "run", "storm"}},
 		{[]string{"list", "more"}, []string{`takes only flags, not ["more"]`}},
 		{[]string{"list", "-o", "yaml"}, []string{"--output", `"yaml" is not one of table, json`}},
@@ -213,7 +237,17 @@ func TestBadInput(t *testing.T) {
 		{with(small, "--out", dir), []string{"--out", dir, "exists"}},
 		{[]string{"run", "--family", "queue", "--pipeline", "informer"}, []string{"queue", "informer", "deltafifo"}},
 		{[]string{"run", "--family", "merge", "--storm", "recorded-nodeloss-leases"}, []string{"pods"}},
-	} {
+		{[]string{"run", mistakes["unknown"].file}, []string{"watchlab: " + mistakes["unknown"].says}},
+		{[]string{"run", "-f", mistakes["value"].file, "--rounds", "0"}, []string{"watchlab: --rounds: 0 is less than 1"}},
+		{[]string{"knee", "-f", file("scale.yaml", []byte("family: queue\nsearch: {scale: {over: \"procs=1,2\"}}\n"))}, []string{"watchlab: --experiment: ", "scale.yaml: it has another search"}},
+		{[]string{"run", "--resume", file("folder", nil)}, []string{"--resume: "}},
+	}
+	for _, m := range mistakes {
+		for _, verb := range []string{"run", "dash", "knee", "scale", "surface"} {
+			cases = append(cases, bad{[]string{verb, "-f", m.file}, []string{"watchlab: --experiment: " + m.says}})
+		}
+	}
+	for _, c := range cases {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
 			code, out, errs := call(t, c.args...)
 			if code != exitUsage {

@@ -53,10 +53,11 @@ func TestClusterBadInput(t *testing.T) {
 	if err := os.WriteFile(large, append([]byte("profiles:\n- profile: gang\n  scale: 0.01\n#"), bytes.Repeat([]byte("x"), 2<<20)...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []struct {
+	type bad struct {
 		args []string
 		says []string
-	}{
+	}
+	cases := []bad{
 		{[]string{"run", "--kubeconfig", kubeconfig, "--", "--storm", "gang"}, []string{"--context", "writes to the cluster"}},
 		{[]string{"clean", "--kubeconfig", kubeconfig, "--all"}, []string{"--context"}},
 		{[]string{"status", "--kubeconfig", kubeconfig, "--context", "two"}, []string{"--context", `"two"`, "one"}},
@@ -82,7 +83,11 @@ func TestClusterBadInput(t *testing.T) {
 		{with(with([]string{"clean"}, place...), "--name", "a", "--all"), []string{"--all"}},
 		{with([]string{"clean"}, place...), []string{"--name"}},
 		{with(with([]string{"status"}, place...), "-o", "yaml"), []string{"--output"}},
-	} {
+	}
+	for _, m := range badExperiments(t) {
+		cases = append(cases, bad{with(with([]string{"run"}, place...), "-f", m.file, "--"), []string{"watchlab: --experiment: " + m.says}})
+	}
+	for _, c := range cases {
 		code, out, errs := call(t, append([]string{"cluster"}, c.args...)...)
 		if code != exitUsage || out != "" || strings.Count(errs, "\n") != 1 {
 			t.Errorf("%q: exit code %d, stdout %q, stderr %q", c.args, code, out, errs)

@@ -117,10 +117,7 @@ func (f *controllerFlags) read(cmd *cobra.Command, args []string) (spec controll
 	}
 	if f.file != "" {
 		if spec, f.data, err = controller.Load(f.file); err != nil {
-			if errors.Is(err, experiment.ErrSpec) {
-				return spec, usageError{err}
-			}
-			return spec, badFlag("spec", err)
+			return spec, badFile("spec", f.file, f.data, err)
 		}
 	}
 	changed := cmd.Flags().Changed
@@ -193,7 +190,7 @@ func (f *controllerFlags) blame(cmd *cobra.Command, err error) error {
 	if flag = cmp.Or(flag, field.Field); f.file == "" || cmd.Flags().Changed(flag) {
 		return badFlag(flag, field.Err)
 	}
-	return usageError{experiment.InFile(f.file, f.data, field)}
+	return badFile("spec", f.file, f.data, field)
 }
 
 func (f *controllerFlags) run(cmd *cobra.Command, spec controller.Spec) error {

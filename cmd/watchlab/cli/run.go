@@ -22,6 +22,7 @@ type specFlags struct {
 	flagged experiment.Spec // values of the flags
 	fields  []experiment.Field
 	file    string // path of -f
+	flag    string // names the file in errors; empty for an argument
 	data    []byte // content of the file, for line numbers in errors
 }
 
@@ -32,7 +33,8 @@ func (f *specFlags) add(cmd *cobra.Command, search *experiment.Search, wanted fu
 		return fl.RunOnly && search != nil || !wanted(fl)
 	})
 	experiment.AddFlags(cmd.Flags(), f.fields)
-	cmd.Flags().StringVarP(&f.file, "experiment", "f", "", "experiment in YAML; flags win over it")
+	f.flag = "experiment"
+	cmd.Flags().StringVarP(&f.file, f.flag, "f", "", "experiment in YAML; flags win over it")
 }
 
 func anyField(experiment.Field) bool { return true }
@@ -42,12 +44,12 @@ func (f *specFlags) spec(cmd *cobra.Command) (experiment.Spec, error) {
 	if f.file != "" {
 		var err error
 		if s, f.data, err = experiment.Load(f.file); err != nil {
-			return s, usageError{err}
+			return s, badFile(f.flag, f.file, f.data, err)
 		}
 	}
 	if search := f.flagged.Search; search != nil {
 		if s.Search != nil && (s.Search.Knee == nil) != (search.Knee == nil) {
-			return s, usageError{fmt.Errorf("%s has another search; watchlab run plays it", f.file)}
+			return s, badFile(f.flag, f.file, f.data, errors.New("it has another search; watchlab run plays it"))
 		}
 		if s.Search == nil {
 			s.Search = search
@@ -69,7 +71,7 @@ func (f *specFlags) blame(cmd *cobra.Command, err error) error {
 	}
 	switch {
 	case f.file != "" && !(isField && cmd.Flags().Changed(flag)):
-		return usageError{experiment.InFile(f.file, f.data, err)}
+		return badFile(f.flag, f.file, f.data, err)
 	case flag != "":
 		return badFlag(flag, field.Err)
 	}
@@ -105,7 +107,7 @@ func newPlaying(f *runFlags, cmd *cobra.Command, search *experiment.Search) *cob
 			if f.file != "" {
 				return badFlag("experiment", fmt.Errorf("is given, and %q besides", args[0]))
 			}
-			f.file = args[0]
+			f.file, f.flag = args[0], ""
 		}
 		return f.run(cmd)
 	}
@@ -171,7 +173,7 @@ func (f *runFlags) openResumed(cmd *cobra.Command) error {
 	}); err != nil {
 		return err
 	}
-	f.file = filepath.Join(f.resume, lab.ExperimentFile)
+	f.file, f.flag = filepath.Join(f.resume, lab.ExperimentFile), "resume"
 	if _, err := os.Stat(f.file); err != nil {
 		return badFlag("resume", err)
 	}

@@ -88,10 +88,10 @@ loopback; another address needs TLS, or --insecure-listen and a token.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
-			if v.from, err = v.spec(cmd); err == nil {
-				err = v.from.Storm.Validate()
+			if v.from, err = v.spec(cmd); err != nil {
+				return err
 			}
-			if err != nil {
+			if err := v.from.Storm.Validate(); err != nil {
 				return v.blame(cmd, err)
 			}
 			v.plain = !encrypted

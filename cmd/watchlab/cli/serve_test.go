@@ -172,10 +172,11 @@ func TestServeRefuses(t *testing.T) {
 	}
 	theirs := file("theirs", "apiVersion: v1\nkind: Config\n")
 	kc := filepath.Join(dir, "kc")
-	for _, tc := range []struct {
+	type bad struct {
 		args []string
 		want string
-	}{
+	}
+	cases := []bad{
 		{[]string{}, "--kubeconfig-out: is needed"},
 		{[]string{"--bind", "0.0.0.0", "--tls=false"}, "--bind: "},
 		{[]string{"--bind", "0.0.0.0", "--tls=false", "--token-file", file("one", "token")}, "--insecure-listen"},
@@ -198,7 +199,13 @@ func TestServeRefuses(t *testing.T) {
 		{[]string{"--tls=false", "--token-file", file("token", "two tokens")}, "--token-file: "},
 		{[]string{"--kubeconfig-out", theirs}, "--overwrite"},
 		{[]string{"--kubeconfig-out", kc, "extra"}, "extra"},
-	} {
+	}
+	for name, m := range badExperiments(t) {
+		if name != "value" { // serve has no rounds
+			cases = append(cases, bad{[]string{"--tls=false", "-f", m.file}, "watchlab: --experiment: " + m.says})
+		}
+	}
+	for _, tc := range cases {
 		code, out, errs := call(t, append([]string{"serve"}, tc.args...)...)
 		if code != exitUsage || out != "" || !strings.Contains(errs, tc.want) || strings.Count(errs, "\n") != 1 {
 			t.Errorf("serve %v: exit code %d, stdout %q, stderr %q, want one line with %q", tc.args, code, out, errs, tc.want)
