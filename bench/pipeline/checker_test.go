@@ -200,6 +200,15 @@ func TestCompleteByKey(t *testing.T) {
 	}
 }
 
+// seenAll is the check of handlers that saw all events.
+func seenAll(s *storm.Storm) *checker {
+	c := &checker{newest: make([]uint64, s.Keys), gone: make([]bool, s.Keys)}
+	for _, e := range s.Events {
+		c.newest[e.KeyIndex] = e.Seq
+	}
+	return c
+}
+
 func TestWorkerCheck(t *testing.T) {
 	s := tiny()
 	at := func(seq int) any { return s.Events[seq-1].Object }
@@ -207,20 +216,27 @@ func TestWorkerCheck(t *testing.T) {
 		log  []work
 		want []int64
 		err  error
+		seen *checker // nil: the handlers saw all events
 	}{
-		"each":                   {[]work{{"n/a", at(1), 1}, {"n/b", at(2), 2}, {"n/a", at(3), 3}, {"n/b", at(4), 4}, {"n/a", nil, 5}, {"n/a", at(6), 6}}, []int64{0, 1, 2, 3, 4, 5, 6}, nil},
-		"folded":                 {[]work{{"n/b", at(4), 1}, {"n/a", at(6), 2}}, []int64{0, 2, 1, 2, 1, 2, 2}, nil},
-		"missing twice":          {[]work{{"n/b", at(4), 1}, {"n/a", nil, 2}, {"n/a", nil, 3}, {"n/a", at(6), 4}}, []int64{0, 2, 1, 2, 1, 2, 4}, nil},
-		"never":                  {[]work{{"n/b", at(4), 1}, {"n/a", nil, 2}}, nil, lab.ErrLost},
-		"backwards":              {[]work{{"n/b", at(4), 1}, {"n/b", at(2), 2}, {"n/a", at(6), 2}}, nil, lab.ErrReordered},
-		"a key from elsewhere":   {[]work{{"n/b", at(4), 1}, {"n/a", at(6), 2}, {"n/z", nil, 3}}, nil, lab.ErrDiverged},
-		"the same version again": {[]work{{"n/b", at(4), 1}, {"n/b", at(4), 2}, {"n/a", at(6), 3}}, []int64{0, 3, 1, 3, 1, 3, 3}, nil},
+		"each":                   {[]work{{"n/a", at(1), 1}, {"n/b", at(2), 2}, {"n/a", at(3), 3}, {"n/b", at(4), 4}, {"n/a", nil, 5}, {"n/a", at(6), 6}}, []int64{0, 1, 2, 3, 4, 5, 6}, nil, nil},
+		"folded":                 {[]work{{"n/b", at(4), 1}, {"n/a", at(6), 2}}, []int64{0, 2, 1, 2, 1, 2, 2}, nil, nil},
+		"missing twice":          {[]work{{"n/b", at(4), 1}, {"n/a", nil, 2}, {"n/a", nil, 3}, {"n/a", at(6), 4}}, []int64{0, 2, 1, 2, 1, 2, 4}, nil, nil},
+		"never":                  {[]work{{"n/b", at(4), 1}, {"n/a", nil, 2}}, nil, lab.ErrLost, nil},
+		"backwards":              {[]work{{"n/b", at(4), 1}, {"n/b", at(2), 2}, {"n/a", at(6), 2}}, nil, lab.ErrReordered, nil},
+		"a key from elsewhere":   {[]work{{"n/b", at(4), 1}, {"n/a", at(6), 2}, {"n/z", nil, 3}}, nil, lab.ErrDiverged, nil},
+		"the same version again": {[]work{{"n/b", at(4), 1}, {"n/b", at(4), 2}, {"n/a", at(6), 3}}, []int64{0, 3, 1, 3, 1, 3, 3}, nil, nil},
+		"hidden by a list":       {[]work{{"n/b", at(4), 1}, {"n/a", nil, 2}}, nil, nil, &checker{newest: []uint64{5, 4}, gone: make([]bool, 2)}},
+		"all hidden by a list":   {[]work{{"n/b", at(4), 1}}, nil, nil, &checker{newest: []uint64{0, 4}, gone: make([]bool, 2)}},
+		"a tombstone not worked": {[]work{{"n/a", at(1), 1}, {"n/b", at(4), 2}}, nil, lab.ErrLost, &checker{newest: []uint64{1, 4}, gone: []bool{true, false}}},
 	} {
 		t.Run(title, func(t *testing.T) {
 			st := newStamps(len(s.Events), true, "")
 			w := &worker{st: st, log: tc.log}
 			var v violations
-			w.check(&v, s, keyIndexes(s))
+			if tc.seen == nil {
+				tc.seen = seenAll(s)
+			}
+			w.check(&v, s, keyIndexes(s), tc.seen)
 			if err := v.err(); !errors.Is(err, tc.err) {
 				t.Errorf("%v, want %v", err, tc.err)
 			}
@@ -327,7 +343,7 @@ func TestWorkerCheckTellsDeletionsApart(t *testing.T) {
 			copy(st.stored, tc.stored)
 			w := &worker{st: st, log: []work{{"n/a", nil, 10}, {"n/a", nil, 20}, {"n/a", s.Events[4].Object, 30}}}
 			var v violations
-			w.check(&v, s, keyIndexes(s))
+			w.check(&v, s, keyIndexes(s), seenAll(s))
 			if err := v.err(); err != nil {
 				t.Fatal(err)
 			}

@@ -349,8 +349,8 @@ func (f *informerStages) check(w *workload, rec *cell.Recorder) outcome {
 	if f.recorder != nil {
 		e.listed = f.recorder.listed.Load()
 	}
-	c := f.handler.log.check(s, w.score.keys(), e)
-	o := outcome{broken: c.v, out: c.out, popped: "popped", lookedUp: true}
+	calls := f.handler.log.check(s, w.score.keys(), e)
+	o := outcome{broken: calls.v, out: calls.out, popped: "popped", lookedUp: true}
 	o.intervals = append(st.decoding.intervals(), interval{ReleasedEnqueued, st.released, st.enqueued})
 	if f.recorder != nil {
 		e.calls = false
@@ -377,7 +377,7 @@ func (f *informerStages) check(w *workload, rec *cell.Recorder) outcome {
 	if st.every {
 		o.intervals = append(o.intervals, interval{StoredHandled, st.stored, st.handled})
 	}
-	f.worker.check(&o.broken, s, w.score.keys())
+	f.worker.check(&o.broken, s, w.score.keys(), calls)
 	f.compareState(&o.broken)
 	rec.Note("worked", float64(len(f.worker.log)))
 	if w.material != nil && w.material.Wire.InitialList != "" {

@@ -163,9 +163,10 @@ func (w *worker) lookUps() (out []lookUp) {
 	return out
 }
 
-// check checks that each key was looked up up to its last event, and never backwards. It fills in
-// the handled stamps: an event is handled when its version or a newer one is looked up.
-func (w *worker) check(v *violations, s *storm.Storm, keys map[string]int32) {
+// check checks that each key was looked up up to the last event that the handlers saw, and never backwards. A
+// list hides an object that came and went before it. It fills in the handled stamps: an event is handled when
+// its version or a newer one is looked up.
+func (w *worker) check(v *violations, s *storm.Storm, keys map[string]int32, handlers *checker) {
 	events := make([][]uint64, s.Keys)
 	for i := range s.Events {
 		e := &s.Events[i]
@@ -229,7 +230,7 @@ func (w *worker) check(v *violations, s *storm.Storm, keys map[string]int32) {
 		if lastAt[k] != 0 && deleted(own[len(own)-1]) {
 			handle(int32(k), len(own), lastAt[k])
 		}
-		if upto[k] < len(own) {
+		if upto[k] < len(own) && (handlers.gone[k] || handlers.newest[k] >= own[upto[k]]) {
 			seq := own[len(own)-1]
 			if seq <= uint64(s.Initial) && deleted(seq) {
 				continue // It was gone before the beginning.
