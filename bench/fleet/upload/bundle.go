@@ -239,6 +239,9 @@ func (p Bundle) Extract(dir string) error {
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
+		if err == nil && h.Typeflag != tar.TypeReg {
+			err = fmt.Errorf("%q is no file", h.Name) // A link would lead the next file elsewhere.
+		}
 		if err != nil {
 			return p.broken(err)
 		}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -165,6 +166,86 @@ func allocated(f func()) uint64 {
 	f()
 	runtime.ReadMemStats(&after)
 	return after.TotalAlloc - before.TotalAlloc
+}
+
+// TestOutside: no archive writes outside the folder, whatever its names, links and devices, nor through a link that is
+// in the folder.
+func TestOutside(t *testing.T) {
+	type entry = tar.Header
+	file := func(name string) entry { return entry{Name: name, Typeflag: tar.TypeReg, Size: 5} }
+	for name, tc := range map[string]struct {
+		entries []entry
+		inside  []string // files that it may write
+	}{
+		"parent":                {[]entry{file("../victim")}, nil},
+		"parent, new":           {[]entry{file("../new")}, nil},
+		"parent from below":     {[]entry{file("a/../../victim")}, nil},
+		"parent after a file":   {[]entry{file("a/b"), file("a/b/../../../victim")}, []string{"a/b"}},
+		"absolute":              {[]entry{file("OUTER/victim")}, nil},
+		"absolute, new":         {[]entry{file("OUTER/new")}, nil},
+		"a backslash":           {[]entry{file(`..\victim`)}, []string{`..\victim`}},
+		"symbolic link":         {[]entry{{Name: "a", Typeflag: tar.TypeSymlink, Linkname: "../victim"}, file("a")}, nil},
+		"symbolic link, folder": {[]entry{{Name: "a", Typeflag: tar.TypeSymlink, Linkname: ".."}, file("a/victim")}, nil},
+		"symbolic link, far":    {[]entry{{Name: "a", Typeflag: tar.TypeSymlink, Linkname: "OUTER"}, file("a/new")}, nil},
+		"hard link":             {[]entry{{Name: "a", Typeflag: tar.TypeLink, Linkname: "../victim"}, file("a")}, nil},
+		"hard link, far":        {[]entry{{Name: "a", Typeflag: tar.TypeLink, Linkname: "OUTER/victim"}, file("a")}, nil},
+		"a link of the folder":  {[]entry{file("planted/victim")}, nil},
+		"a link to a file":      {[]entry{file("aimed")}, nil},
+		"device":                {[]entry{{Name: "a", Typeflag: tar.TypeBlock, Devmajor: 8}}, nil},
+		"character device":      {[]entry{{Name: "a", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 3}}, nil},
+		"pipe":                  {[]entry{{Name: "a", Typeflag: tar.TypeFifo}}, nil},
+		"folder":                {[]entry{{Name: "../new/", Typeflag: tar.TypeDir, Mode: 0o777}}, nil},
+		"twice":                 {[]entry{file("a"), file("a"), file("a/victim")}, []string{"a"}},
+		"the folder itself":     {[]entry{file(".")}, nil},
+		"no name":               {[]entry{file("")}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			outer := t.TempDir()
+			dir, victim := filepath.Join(outer, "results"), filepath.Join(outer, "victim")
+			if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(victim, []byte("safe"), 0o600),
+				os.Symlink("..", filepath.Join(dir, "planted")), os.Symlink("../victim", filepath.Join(dir, "aimed"))); err != nil {
+				t.Fatal(err)
+			}
+			var archive bytes.Buffer
+			w := tar.NewWriter(&archive)
+			for _, h := range tc.entries {
+				h.Name, h.Linkname = strings.Replace(h.Name, "OUTER", outer, 1), strings.Replace(h.Linkname, "OUTER", outer, 1)
+				if err := w.WriteHeader(&h); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := w.Write(bytes.Repeat([]byte("x"), int(h.Size))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			p, err := encode(Header{Run: "x", Of: 1}, append(archive.Bytes(), make([]byte, 1024)...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := p.Extract(dir); err == nil && len(tc.inside) != len(tc.entries) {
+				t.Error("no error")
+			}
+			if data, err := os.ReadFile(victim); err != nil || string(data) != "safe" {
+				t.Errorf("the file outside is %q, %v", data, err)
+			}
+			if all, err := os.ReadDir(outer); err != nil || len(all) != 2 {
+				t.Errorf("outside are %v, %v", all, err)
+			}
+			var got []string
+			err = filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
+				path, _ = filepath.Rel(dir, path)
+				if !e.IsDir() && path != "planted" && path != "aimed" {
+					got = append(got, path)
+					if !e.Type().IsRegular() {
+						t.Errorf("%s is %v", path, e.Type())
+					}
+				}
+				return err
+			})
+			if err != nil || !slices.Equal(got, tc.inside) {
+				t.Errorf("inside are %q, %v, want %q", got, err, tc.inside)
+			}
+		})
+	}
 }
 
 // TestHostile: a bundle or a log that promises more than it has does not allocate it.
