@@ -117,7 +117,7 @@ sbom: build ## List the modules and licences of bin/watchlab in bin/watchlab.spd
 vuln: build ## Run govulncheck on bin/watchlab (GOVULNDB=https://… or file:///…)
 	scripts/vuln.sh $(BIN)/watchlab
 
-reproducible: ## Build the image twice, in two folders, once without a build cache; the digests must be equal
+reproducible: ## Build the image twice, once without a build cache; digests must be equal, and as in bin/image-digest.txt
 	scripts/reproducible.sh
 
 control-plane: ## Run a real Kubernetes control plane on the loopback until Ctrl-C

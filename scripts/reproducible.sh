@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # reproducible.sh [PLATFORMS]: builds the image of the last commit in two folders, the second time with
-# an empty build cache, and compares archives, SBOMs and provenance byte by byte. It prints the digest.
+# an empty build cache, and compares archives, SBOMs and provenance byte by byte. It prints the digest with commit
+# and Go version, and keeps them in bin/image-digest.txt: a later build of the same must have the same digest.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 platforms=${1:-amd64} out=$(mktemp -d)
@@ -15,4 +16,5 @@ GOCACHE=$out/cache image b
 for f in digest tree/bin/watchlab.tar tree/bin/watchlab.tar.provenance.json tree/bin/linux-"${platforms%% *}"/watchlab.spdx.json; do
 	cmp "$out/a/$f" "$out/b/$f"
 done
-echo "$(cat "$out/a/digest") ($platforms), twice"
+mkdir -p bin
+scripts/digest.sh bin/image-digest.txt "$(cat "$out/a/digest")" "$platforms" "$(git -C "$out/a/tree" rev-parse HEAD)" "$("${GO:-go}" env GOVERSION)"
