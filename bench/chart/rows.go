@@ -18,7 +18,7 @@ type Rows struct {
 	Axis    Axis     // below the rows
 	Columns []string // of the table, after the name
 	Rows    []Row
-	Rule    float64 // draws a line through all rows at this value; 0 for none
+	Rule    float64 // draws a line through all rows at this value, where the bars of intervals begin; 0 for none
 }
 
 // Row has its name at the left and its note at the right.
@@ -27,6 +27,7 @@ type Row struct {
 	Style      Style
 
 	values []float64                              // that the axis includes
+	end    float64                                // of the bar of an interval; 0 for none
 	draw   func(p *picture, x scale, top float64) // draws the bar below top; nil without figures
 	cells  []string                               // of the table
 }
@@ -57,6 +58,9 @@ func (c Rows) plot(p *picture) {
 			p.text(rowsLeft, top+12, "start", "row-label", Shorten(r.Name, 34))
 			p.text(Width-rowsRight, top+12, "end", "row-note", r.Note)
 			if c.Rule != 0 {
+				if r.end != 0 {
+					p.f(`<path class="bar" d="%s"/>`, barPath(x.at(c.Rule), x.at(r.end), top+barTop))
+				}
 				p.line(x.at(c.Rule), top+barTop-2, x.at(c.Rule), top+rowHeight-2, "ruled one")
 			}
 			if r.draw != nil {
@@ -101,11 +105,10 @@ func Bar(r Row, a Axis, s Sample, tip string) Row {
 		r.cells[1], r.cells[2] = a.Text(s.Lo), a.Text(s.Hi)
 	}
 	r.draw = func(p *picture, x scale, y float64) {
-		p.figure("path", fmt.Sprintf(`class="bar pt" d="M%d %sH%sV%sH%dz"`,
-			rowsLeft, coord(y), coord(x.at(s.Median)), coord(y+barHeight), rowsLeft), r.Name+": "+tip)
+		p.figure("path", fmt.Sprintf(`class="bar pt" d="%s"`, barPath(rowsLeft, x.at(s.Median), y)), r.Name+": "+tip)
 		mid := y + barHeight/2
 		if s.bounded() {
-			p.whisker(x, s.Lo, s.Hi, mid, "interval")
+			p.whisker(x, s.Lo, s.Hi, mid)
 		}
 		for _, v := range s.Rounds {
 			p.f(`<circle class="round" cx="%s" cy="%s" r="2"/>`, coord(x.at(v)), coord(mid))
@@ -114,12 +117,14 @@ func Bar(r Row, a Axis, s Sample, tip string) Row {
 	return r
 }
 
+func barPath(from, to, top float64) string {
+	return fmt.Sprintf("M%s %sH%sV%sH%sz", coord(from), coord(top), coord(to), coord(top+barHeight), coord(from))
+}
+
 // whisker draws an interval with its ends.
-func (p *picture) whisker(x scale, from, to, mid float64, class string) {
+func (p *picture) whisker(x scale, from, to, mid float64) {
 	lo, hi := x.at(from), x.at(to)
-	p.line(lo, mid, hi, mid, class)
-	p.line(lo, mid-4, lo, mid+4, class)
-	p.line(hi, mid-4, hi, mid+4, class)
+	p.f(`<path class="interval" d="M%s %sH%sM%[1]s %[4]sv8M%[3]s %[4]sv8"/>`, coord(lo), coord(mid), coord(hi), coord(mid-4))
 }
 
 // Verdict on a figure is the form of its mark in an [Interval].
@@ -155,14 +160,14 @@ func VerdictKey(v Verdict) template.HTML {
 // IntervalColumns are the table's columns for rows of [Interval].
 func IntervalColumns(a Axis) []string { return []string{a.Label, "from", "to", "note"} }
 
-// Interval shows a figure as a mark in the form of its verdict, and its interval as a line. A
-// row whose figure the axis lacks has a cross at the left.
+// Interval shows a figure as a mark in the form of its verdict, and its interval as a line. In [Rows]
+// with a Rule a bar goes from there to the mark. A row whose figure the axis lacks has a cross at the left.
 func Interval(r Row, a Axis, s Sample, v Verdict, tip string) Row {
 	r.cells = []string{None, None, None, r.Note}
 	if a.lacks(s.Median) || s.Median == 0 {
 		v = Missing
 	} else {
-		r.values, r.cells[0] = []float64{s.Median}, a.Text(s.Median)
+		r.values, r.end, r.cells[0] = []float64{s.Median}, s.Median, a.Text(s.Median)
 		if s.bounded() {
 			r.values = append(r.values, s.Lo, s.Hi)
 			r.cells[1], r.cells[2] = a.Text(s.Lo), a.Text(s.Hi)
@@ -173,7 +178,7 @@ func Interval(r Row, a Axis, s Sample, v Verdict, tip string) Row {
 		if v != Missing {
 			at = x.at(s.Median)
 			if s.bounded() {
-				p.whisker(x, s.Lo, s.Hi, mid, "whisker")
+				p.whisker(x, s.Lo, s.Hi, mid)
 			}
 		}
 		p.figure("path", fmt.Sprintf(`d="%s" class="%s pt"`, v.path(at, mid), v.class()), r.Name+": "+tip)

@@ -105,8 +105,8 @@ func (a *answer) draw(rows []row, best row) {
 		c.Rows = append(c.Rows, gainRow(r, along, unit))
 	}
 	a.Panel.add(c, figure{Kind: "answer", Title: "Ratio to " + base,
-		Caption: "Right of the line is better. The line through a mark is its 95 % confidence interval."},
-		"Ratio of each variant to the baseline on a logarithmic axis, as a mark with its interval.")
+		Caption: "A bar goes from the baseline, 1×, to the ratio: to the right is better. The line through its end is the 95 % confidence interval."},
+		"Ratio of each variant to the baseline on a logarithmic axis, as a bar from 1 with its interval.")
 	a.drawP99(rows)
 	a.Panel.Marks = marks(rows, len(a.Panel.Figures) > 1)
 }
