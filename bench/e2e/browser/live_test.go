@@ -27,7 +27,7 @@ func (b *tab) becomes(what, expression string) {
 }
 
 // charted checks the charts of a page: each is a named picture with labels on both axes, or on one if
-// it has rows, and no page scrolls sideways.
+// it has rows, and neither the page nor a table scrolls sideways.
 func (b *tab) charted(when string, least int) {
 	b.t.Helper()
 	if n := eval[int](b, `document.querySelectorAll("svg.chart[role=img]").length`); n < least {
@@ -41,6 +41,10 @@ func (b *tab) charted(when string, least int) {
 		b.do(chromedp.EmulateViewport(width, 900))
 		if wide := eval[int](b, `document.documentElement.scrollWidth - document.documentElement.clientWidth`); wide > 0 {
 			b.t.Errorf("%s: a page of %d pixels scrolls by %d", when, width, wide)
+		}
+		for _, cut := range eval[[]string](b, `[...document.querySelectorAll(".scroll")].filter(e => e.scrollWidth > e.clientWidth).flatMap(e => [...e.querySelectorAll("thead th")]
+			.filter(h => h.getBoundingClientRect().right > e.getBoundingClientRect().right).map(h => h.textContent).concat(e.id))`) {
+			b.t.Errorf("%s: at %d pixels %q is cut off", when, width, cut)
 		}
 	}
 	b.do(chromedp.EmulateViewport(1200, 900))
@@ -69,7 +73,7 @@ func TestLivePage(t *testing.T) {
 	address := programs.Address(t)
 	run := programs.Start(t, exec.Command(programs.Watchlab(t), "dash", "--rounds", "4", "--metrics-addr", address,
 		"--family", "deltafifo", "--delivery", "in-order", "--impl", "clientgo-realfifo-batch,ring", "--pipeline", "informer", "--source", "apiserver",
-		"--faults", "disconnect:every=1s,count=3", "--storm", "recorded-gang", "--pace", "max,4000"), 0, 130)
+		"--faults", "disconnect:every=1s,count=3; relist:at=2s", "--storm", "recorded-gang", "--pace", "max,4000"), 0, 130)
 	run.Ready(t, func() error {
 		resp, err := http.Get("http://" + address + "/readyz")
 		if err != nil {
@@ -93,7 +97,8 @@ func TestLivePage(t *testing.T) {
 	b.becomes("round 2", `/^Round [234] of 4/.test(`+text("state")+`)`)
 	b.becomes("all charts", `["ranking", "storm", "depth", "latency"].every(id => document.querySelector("#" + id + " svg.chart"))`)
 	b.becomes("overlaid variants", `document.querySelectorAll("#latency [data-series]").length === 2 && document.querySelectorAll("#latency .series.bold").length === 1`)
-	b.becomes("faults", `/fault by/.test(document.querySelector("#storm").innerHTML)`)
+	b.becomes("faults and relists", `["fault by", "relist by"].every(mark => [...document.querySelectorAll("#storm .moment title")].some(e => e.textContent.includes(mark)))`)
+	b.becomes("bars with intervals", `document.querySelector("#ranking .row path.bar")`+` !== null`)
 	b.pictured("middle")
 	b.do(chromedp.Click("#pause", chromedp.ByQuery)) // while the page is measured
 	b.becomes("paused", `document.querySelector("#pause").getAttribute("aria-pressed") === "true" && `+text("state")+`.startsWith("Paused")`)
