@@ -152,20 +152,12 @@ func (s *Session) look(ctx context.Context) {
 	}
 }
 
-// URL of the listener; empty if there is none.
-func (s *Session) URL() string {
-	if s == nil || s.server == nil {
-		return ""
+// Server is the listener's; nil if there is none.
+func (s *Session) Server() *live.Server {
+	if s == nil {
+		return nil
 	}
-	return s.server.URL()
-}
-
-// Token is that of [live.Server.Token], and link that of [live.Server.Link]; empty if nothing needs them.
-func (s *Session) Token() (token, link string) {
-	if s == nil || s.server == nil || s.server.Token() == "" {
-		return "", ""
-	}
-	return s.server.Token(), s.server.Link()
+	return s.server
 }
 
 // Close ends the session of a run that returned runErr. It flushes for at most 10 s, and failures

@@ -86,7 +86,7 @@ func runLab(t *testing.T, s *Session, comparisons []lab.Comparison, rounds int) 
 
 func scrape(t *testing.T, s *Session) string {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL()+"/metrics", nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.Server().URL()+"/metrics", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,7 +291,7 @@ func TestNothingRequested(t *testing.T) {
 		}
 	}})), 1)
 	s.Close(t.Context(), nil)
-	if s.URL() != "" {
+	if s.Server() != nil {
 		t.Error("the nil session has a URL")
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"net"
 	"net/http"
 	_ "net/http/pprof" // handlers on http.DefaultServeMux
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -63,6 +62,7 @@ type Server struct {
 	landing  string // path of the link
 	used     atomic.Bool
 	listener net.Listener
+	port     string
 	server   *http.Server
 	log      *log.Logger // of errors while serving
 	ready    atomic.Bool
@@ -98,8 +98,9 @@ func listen(addr string, access apiserver.Access, token string, warn func(string
 	if warn == nil {
 		warn = func(string) {}
 	}
+	_, port, _ := net.SplitHostPort(l.Addr().String()) // an address has a port
 	return &Server{
-		token: token, link: apiserver.NewToken(), session: apiserver.NewToken(), landing: "/", listener: l,
+		token: token, link: apiserver.NewToken(), session: apiserver.NewToken(), landing: "/", listener: l, port: port,
 		log: log.New(warner(warn), "", 0), ended: make(chan struct{}), closing: make(chan struct{}),
 	}, nil
 }
@@ -142,19 +143,15 @@ func (s *Server) mux(opts Options) *http.ServeMux {
 func (s *Server) admit(next http.Handler) http.Handler {
 	checked := apiserver.RequireToken(s.token, next)
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		name := "watchlab-" + s.port() // Servers on other ports have cookies of their own.
+		name := "watchlab-" + s.port // Servers on other ports have cookies of their own.
 		cookie, err := req.Cookie(name)
 		known := err == nil && equal(cookie.Value, s.session)
-		if given := req.URL.Query().Get("token"); given != "" && req.Method == http.MethodGet && req.URL.Path == s.landing {
-			if !known && equal(given, s.link) && !s.used.Swap(true) {
-				http.SetCookie(w, &http.Cookie{Name: name, Value: s.session, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
-				known = true
-			}
-			if known {
-				w.Header().Set("Cache-Control", "no-store")
-				http.Redirect(w, req, s.landing, http.StatusSeeOther)
-				return
-			}
+		given := req.URL.Query().Get("token")
+		if given != "" && req.Method == http.MethodGet && req.URL.Path == s.landing && (known || equal(given, s.link) && !s.used.Swap(true)) {
+			http.SetCookie(w, &http.Cookie{Name: name, Value: s.session, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
+			w.Header().Set("Cache-Control", "no-store")
+			http.Redirect(w, req, s.landing, http.StatusSeeOther)
+			return
 		}
 		w.Header().Set("WWW-Authenticate", `Basic realm="watchlab"`)
 		if _, password, ok := req.BasicAuth(); ok {
@@ -184,10 +181,8 @@ func (s *Server) URL() string {
 	if ip := s.listener.Addr().(*net.TCPAddr).IP; !ip.IsUnspecified() {
 		host = ip.String()
 	}
-	return "http://" + net.JoinHostPort(host, s.port())
+	return "http://" + net.JoinHostPort(host, s.port)
 }
-
-func (s *Server) port() string { return strconv.Itoa(s.listener.Addr().(*net.TCPAddr).Port) }
 
 // Close sends open pages their last update, lets requests finish until ctx ends, and then closes their connections.
 func (s *Server) Close(ctx context.Context) error {

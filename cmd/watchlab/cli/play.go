@@ -38,9 +38,9 @@ func (r *playing) run(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 	session.Objectives(r.Objectives)
 	o, err := r.play(ctx, session, status, stdout)
-	if r.stays && (err == nil || errors.Is(err, errInvalid)) {
+	if server := session.Server(); server != nil && r.stays && (err == nil || errors.Is(err, errInvalid)) {
 		session.Serve(o)
-		warn(stderr, "the run is over; %s stays until Ctrl-C", session.URL())
+		warn(stderr, "the run is over; %s stays until Ctrl-C", server.URL())
 		<-ctx.Done()
 	}
 	failure := err

@@ -71,12 +71,12 @@ func (f *telemetryFlags) start(ctx context.Context, run string, stderr io.Writer
 	case err != nil:
 		return nil, err
 	}
-	if url := s.URL(); url != "" {
-		warn(stderr, choose(f.public, "%[1]s/metrics is for Prometheus", "%[1]s shows the run, %[1]s/metrics is for Prometheus"), url)
-	}
-	if token, link := s.Token(); token != "" {
-		fmt.Fprintf(stderr, "watchlab: %s opens once, in one browser\n", link) // warn would hide the token.
-		warn(stderr, "bearer token, or password of any user: %s", token)
+	if server := s.Server(); server != nil {
+		warn(stderr, choose(f.public, "%[1]s/metrics is for Prometheus", "%[1]s shows the run, %[1]s/metrics is for Prometheus"), server.URL())
+		if token := server.Token(); token != "" {
+			fmt.Fprintf(stderr, "watchlab: %s opens once, in one browser\n", server.Link()) // warn would hide the token.
+			warn(stderr, "bearer token, or password of any user: %s", token)
+		}
 	}
 	return s, nil
 }
