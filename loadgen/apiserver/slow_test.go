@@ -119,13 +119,25 @@ func TestSlowStreams(t *testing.T) {
 					body = r
 				}
 				slow := make(chan error, 1)
-				var res *http.Response
+				free := make(chan struct{})
 				go func() {
-					req, err := newRequest(t.Context(), tc.method, tc.path, body)
-					if err == nil {
-						res, err = client.Do(req)
-					}
-					slow <- err
+					slow <- func() error {
+						req, err := newRequest(t.Context(), tc.method, tc.path, body)
+						if err != nil {
+							return err
+						}
+						res, err := client.Do(req)
+						if err != nil {
+							return nil //nolint:nilerr // The stream was reset.
+						}
+						defer func() { _ = res.Body.Close() }()
+						<-free
+						data, err := io.ReadAll(res.Body)
+						if res.StatusCode == http.StatusOK && err == nil || res.StatusCode >= http.StatusInternalServerError {
+							return fmt.Errorf("%s with %d bytes", res.Status, len(data))
+						}
+						return nil
+					}()
 				}()
 				n := 0
 				for time.Since(began) < time.Second || len(srv.seats) > 0 && time.Since(began) < time.Hour {
@@ -135,12 +147,9 @@ func TestSlowStreams(t *testing.T) {
 				if got := time.Since(began); got < tc.bound || got > tc.bound+5*time.Second || n < int(tc.bound/time.Second) {
 					t.Errorf("the seat is free after %v, want %v; others got %d answers", got, tc.bound, n)
 				}
-				if err := <-slow; err == nil {
-					data, err := io.ReadAll(res.Body)
-					_ = res.Body.Close()
-					if res.StatusCode == http.StatusOK && err == nil || res.StatusCode >= http.StatusInternalServerError {
-						t.Errorf("%s with %d bytes", res.Status, len(data))
-					}
+				close(free)
+				if err := <-slow; err != nil {
+					t.Error(err)
 				}
 				end()
 				if err := srv.Close(); err != nil {
