@@ -53,11 +53,14 @@ func newStatus(w io.Writer) *status {
 	return s
 }
 
-// Write implements io.Writer.
+// Write implements io.Writer. It erases the table before.
 func (s *status) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.erase()
+	if s.lines > 0 {
+		fmt.Fprint(s.w, s.home()+ansi.EraseScreenBelow)
+		s.lines = 0
+	}
 	return s.w.Write(p)
 }
 
@@ -144,16 +147,5 @@ func progressLine(p lab.Progress) string {
 // home moves the cursor to the start of the table.
 func (s *status) home() string { return "\r" + strings.Repeat(ansi.CUU1, max(0, s.lines-1)) }
 
-func (s *status) erase() {
-	if s.lines > 0 {
-		fmt.Fprint(s.w, s.home()+ansi.EraseScreenBelow)
-		s.lines = 0
-	}
-}
-
 // clear erases the table.
-func (s *status) clear() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.erase()
-}
+func (s *status) clear() { _, _ = s.Write(nil) }
