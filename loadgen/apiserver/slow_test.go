@@ -128,7 +128,7 @@ func TestSlowStreams(t *testing.T) {
 						}
 						res, err := client.Do(req)
 						if err != nil {
-							return nil //nolint:nilerr // The stream was reset.
+							return nil // The stream was reset.
 						}
 						defer func() { _ = res.Body.Close() }()
 						<-free
