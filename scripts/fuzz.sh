@@ -40,7 +40,7 @@ for package in $(grep -rl --include='*_test.go' '^func Fuzz' bench impls loadgen
 		crashes=$((crashes + found))
 		if [ "${FUZZKEEP:-0}" -gt 0 ] && [ -d "$corpus/$package/$target" ]; then
 			mkdir -p "$package/testdata/fuzz/$target"
-			find "$corpus/$package/$target" -type f -size -9 -printf '%T@ %p\n' | sort -rn | head -n "$FUZZKEEP" |
+			find "$corpus/$package/$target" -type f -size -9 -printf '%T@ %p\n' | sort -rn | sed -n "1,${FUZZKEEP}p" |
 				cut -d ' ' -f 2- | xargs -r cp -t "$package/testdata/fuzz/$target"
 		fi
 		last=$(grep 'execs: ' "$out/log" | tail -1 || true)

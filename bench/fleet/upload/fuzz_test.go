@@ -153,7 +153,11 @@ func FuzzTarget(f *testing.F) {
 			}
 			return
 		}
-		if got := strings.Trim(target.Kind+"="+target.To, "="); got != text {
+		got := target.Kind
+		if target.To != "" {
+			got += "=" + target.To
+		}
+		if got != text {
 			t.Fatalf("%q is %q", text, got)
 		}
 	})
