@@ -36,8 +36,9 @@ const bounds = `(?i)(?:at most|at least|every|default:?|more than|less than|with
 
 // settings are figures that no rule tells from measurements, by page, each with its reason.
 var settings = map[string]map[string]string{
-	"docs/fidelity.md": {"20/s": "the rate of the writes"},
-	"docs/glossary.md": {"80 %": "the power of which the minimum detectable change is told"},
+	"docs/fidelity.md":    {"20/s": "the rate of the writes"},
+	"docs/glossary.md":    {"80 %": "the power of which the minimum detectable change is told"},
+	"docs/reliability.md": {"90 s": "the time after which an idle connection ends"},
 	"docs/statistics.md": {
 		"95 %": "confidence of intervals", "99.99 %": "confidence of held", "96 %": "0.9999 to the power of 400",
 		"80 %": "the power of which the minimum detectable change is told", "10 %": "the allowance",
