@@ -135,6 +135,10 @@ func TestRun(t *testing.T) {
 	cells := comparison(cellOf("ring", ring), cellOf("cond", lost))
 	cells[0].Cells[0].Baseline = true
 	o := runLab(t, s, cells, 3)
+	if v := o.Comparisons[0].Cells[0].Verdict; v.Cause == lab.CauseSteal || v.Cause == lab.CauseThrottled {
+		s.Close(t.Context(), nil)
+		t.Skip("an invalid cell has no figures: ", v)
+	}
 	after := scrape(t, s)
 	for _, name := range []string{"watchlab_cpu_seconds_per_event", "watchlab_played_seconds_total"} {
 		if v, err := strconv.ParseFloat(value(after, name, `variant="ring"`), 64); err != nil || v <= 0 {
