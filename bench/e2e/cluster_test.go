@@ -294,7 +294,7 @@ func (d *clusterDriver) rights(t *testing.T) {
 	// Chance and the server decide on two rights: one that does not stream lists, before v1.34, is asked for a list;
 	// and a writer creates the service account of a namespace, unless kube-controller-manager was faster.
 	used[right{"watchlab-load", "list", "coordination.k8s.io", "leases"}]++
-	used[right{"watchlab-any-writer", "create", "", "serviceaccounts"}]++
+	used[right{"watchlab-writer", "create", "", "serviceaccounts"}]++ // of watchlab-any-writer
 	objects, err := fleet.Build(specOf(fleet.ModeCluster, "kind", "configmap", "watchlab", "any"))
 	if err != nil {
 		t.Fatal(err)
