@@ -150,12 +150,25 @@ func (r row) form() chart.Verdict {
 	return chart.Sure
 }
 
+// p99Form returns the form of the mark of a row's p99, whose cell has a verdict of its own.
+func (r row) p99Form() chart.Verdict {
+	switch {
+	case !r.hasP99():
+		return chart.Missing
+	case strings.HasSuffix(r.ratio(stats.UnitP99), "?"):
+		return chart.Untested
+	case r.latency.Verdict.Status == lab.Noisy:
+		return chart.Noisy
+	}
+	return chart.Sure
+}
+
 // marks explains the forms of the marks of rows, with p99 if it is drawn.
 func marks(rows []row, p99 bool) (out []mark) {
 	for v, name := range []string{"valid", "noisy", tooFew, "no figure"} {
 		verdict := chart.Verdict(v)
 		if slices.ContainsFunc(rows, func(r row) bool {
-			return r.form() == verdict || verdict == chart.Missing && (!r.baseline && r.gain().why != "" || p99 && !r.hasP99())
+			return r.form() == verdict || p99 && r.p99Form() == verdict || verdict == chart.Missing && !r.baseline && r.gain().why != ""
 		}) {
 			out = append(out, mark{chart.VerdictKey(verdict), name})
 		}
@@ -180,9 +193,9 @@ func (a *answer) drawP99(rows []row) {
 		if r.unpaced() {
 			line.Note = "not played at this rate"
 		}
-		s, form := chart.Sample{}, chart.Missing
+		var s chart.Sample
 		if r.hasP99() {
-			s.Median, form = float64(r.wait.P99), r.form()
+			s.Median = float64(r.wait.P99)
 			line.Note = chart.Nanoseconds(s.Median)
 			if len(rates) > 1 {
 				line.Note += " @" + r.rate()
@@ -192,7 +205,7 @@ func (a *answer) drawP99(rows []row) {
 			}
 			s.Lo, s.Hi = r.p99Range()
 		}
-		c.Rows = append(c.Rows, chart.Interval(line, along, s, form, line.Note))
+		c.Rows = append(c.Rows, chart.Interval(line, along, s, r.p99Form(), line.Note))
 	}
 	a.Panel.add(c, figure{Kind: "tail", Title: "Latency at a fixed rate",
 		Caption: "Left is better. p99 of all rounds; the line goes from the smallest round to the largest."},
