@@ -139,25 +139,19 @@ func gainRow(r row, along chart.Axis, unit string) chart.Row {
 
 // form returns the form of a row's mark.
 func (r row) form() chart.Verdict {
-	switch g := r.gain(); {
-	case r.broken() || len(r.fast) == 0:
-		return chart.Missing
-	case g.why == "" && !g.Testable:
-		return chart.Untested
-	case r.throughput.Verdict.Status == lab.Noisy:
-		return chart.Noisy
-	}
-	return chart.Sure
+	return formOf(!r.broken() && len(r.fast) > 0, r.gain().against, r.throughput)
 }
 
 // p99Form returns the form of the mark of a row's p99, whose cell has a verdict of its own.
-func (r row) p99Form() chart.Verdict {
+func (r row) p99Form() chart.Verdict { return formOf(r.hasP99(), r.against(stats.UnitP99), r.latency) }
+
+func formOf(has bool, base against, c *lab.CellResult) chart.Verdict {
 	switch {
-	case !r.hasP99():
+	case !has:
 		return chart.Missing
-	case strings.HasSuffix(r.ratio(stats.UnitP99), "?"):
+	case base.why == "" && !base.Testable:
 		return chart.Untested
-	case r.latency.Verdict.Status == lab.Noisy:
+	case c.Verdict.Status == lab.Noisy:
 		return chart.Noisy
 	}
 	return chart.Sure
