@@ -9,6 +9,7 @@ import (
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
+	"github.com/lucasb-eyer/go-colorful"
 )
 
 // leastApart is the least distance in Oklab between the colours of two variants, as in the palette's own test
@@ -42,10 +43,10 @@ func TestDeuteranopia(t *testing.T) {
 	b.sound()
 }
 
-// key is the colour of a variant in a picture, in Oklab.
+// key is the colour of a variant in a picture.
 type key struct {
-	name, hex string
-	lab       [3]float64
+	name   string
+	colour colorful.Color
 }
 
 // keys reads the legend's colours at the beginning of each key's line, which a dash begins, too.
@@ -69,8 +70,8 @@ func (b *tab) keys() (out []key) {
 		b.t.Fatal(err)
 	}
 	for _, p := range places {
-		red, green, blue, _ := picture.At(int(p.X), int(p.Y)).RGBA()
-		out = append(out, key{p.Name, fmt.Sprintf("#%02x%02x%02x", red>>8, green>>8, blue>>8), oklab(red, green, blue)})
+		colour, _ := colorful.MakeColor(picture.At(int(p.X), int(p.Y)))
+		out = append(out, key{p.Name, colour})
 	}
 	return out
 }
@@ -79,31 +80,12 @@ func (b *tab) keys() (out []key) {
 func alike(keys []key) (pairs []string) {
 	for i, a := range keys {
 		for _, b := range keys[:i] {
-			if d := math.Hypot(math.Hypot(a.lab[0]-b.lab[0], a.lab[1]-b.lab[1]), a.lab[2]-b.lab[2]); d < leastApart {
-				pairs = append(pairs, fmt.Sprintf("%s (%s) and %s (%s) are %.3f apart, want %.2f", b.name, b.hex, a.name, a.hex, d, leastApart))
+			l1, a1, b1 := a.colour.OkLab()
+			l2, a2, b2 := b.colour.OkLab()
+			if d := math.Hypot(math.Hypot(l1-l2, a1-a2), b1-b2); d < leastApart {
+				pairs = append(pairs, fmt.Sprintf("%s (%s) and %s (%s) are %.3f apart, want %.2f", b.name, b.colour.Hex(), a.name, a.colour.Hex(), d, leastApart))
 			}
 		}
 	}
 	return pairs
-}
-
-// oklab converts a colour to a space with perceptual distances (Ottosson, "A perceptual color space for image
-// processing", 2020).
-func oklab(channels ...uint32) [3]float64 {
-	var c [3]float64
-	for i, v := range channels {
-		if c[i] = float64(v) / 0xffff; c[i] <= 0.04045 {
-			c[i] /= 12.92
-		} else {
-			c[i] = math.Pow((c[i]+0.055)/1.055, 2.4)
-		}
-	}
-	l := math.Cbrt(0.4122214708*c[0] + 0.5363325363*c[1] + 0.0514459929*c[2])
-	m := math.Cbrt(0.2119034982*c[0] + 0.6806995451*c[1] + 0.1073969566*c[2])
-	s := math.Cbrt(0.0883024619*c[0] + 0.2817188376*c[1] + 0.6299787005*c[2])
-	return [3]float64{
-		0.2104542553*l + 0.7936177850*m - 0.0040720468*s,
-		1.9779984951*l - 2.4285922050*m + 0.4505937099*s,
-		0.0259040371*l + 0.7827717662*m - 0.8086757660*s,
-	}
 }
