@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -23,7 +25,10 @@ import (
 	"watchlab/bench/telemetry/metric"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	cell.Root = func() fs.FS { return fstest.MapFS{} } // a machine whose CPU time nobody takes
+	goleak.VerifyTestMain(m)
+}
 
 // play is a workload that records a few events.
 type play struct {
@@ -135,10 +140,6 @@ func TestRun(t *testing.T) {
 	cells := comparison(cellOf("ring", ring), cellOf("cond", lost))
 	cells[0].Cells[0].Baseline = true
 	o := runLab(t, s, cells, 3)
-	if v := o.Comparisons[0].Cells[0].Verdict; v.Cause == lab.CauseSteal || v.Cause == lab.CauseThrottled {
-		s.Close(t.Context(), nil)
-		t.Skip("an invalid cell has no figures: ", v)
-	}
 	after := scrape(t, s)
 	for _, name := range []string{"watchlab_cpu_seconds_per_event", "watchlab_played_seconds_total"} {
 		if v, err := strconv.ParseFloat(value(after, name, `variant="ring"`), 64); err != nil || v <= 0 {

@@ -33,11 +33,6 @@ func sweepRun(t *testing.T, args ...string) (*lab.Outcome, string) {
 	return o, out
 }
 
-// machine reports whether a limit depends on the machine, so that a test must accept it.
-func machine(limit string) bool {
-	return slices.Contains([]string{string(lab.CauseSteal), string(lab.CauseThrottled), string(lab.CauseGCLimit)}, limit)
-}
-
 func TestKnee(t *testing.T) {
 	// All rates are easy, and the lag budget is generous. Other tests search with a fake clock.
 	o, out := sweepRun(t, append([]string{"knee", "--slo", "p99=1m,max=1m", "--from", "20000", "--to", "40000", "--lag-budget", "1m", "--duration", "50ms"}, swept...)...)
@@ -45,10 +40,6 @@ func TestKnee(t *testing.T) {
 		t.Fatalf("%d knees of two variants and two objectives: %+v", len(o.Knees), o.Knees)
 	}
 	for _, k := range o.Knees {
-		if machine(k.Limit) {
-			t.Logf("the machine was in the way: %+v", k)
-			continue
-		}
 		if k.Held != 40000 || k.Failed != 0 || k.Limit != "search" || len(k.Points) != 2 || k.Points[0].Latency[stats.UnitP99] <= 0 ||
 			!strings.HasPrefix(k.Cell, "DeltaFIFO/impl="+k.Impl+"/") || strings.Contains(k.Cell, "rate=") {
 			t.Errorf("%+v", k)
@@ -70,7 +61,7 @@ func TestKnee(t *testing.T) {
 func TestKneeThatNothingHolds(t *testing.T) {
 	o, _ := sweepRun(t, append([]string{"knee", "--slo", "p99=1ns", "--from", "20000", "--to", "40000", "--lag-budget", "1m", "--duration", "50ms"}, swept...)...)
 	for _, k := range o.Knees {
-		if !machine(k.Limit) && (k.Held != 0 || k.Failed != 20000 || k.Limit != "latency" || len(k.Points) != 1) {
+		if k.Held != 0 || k.Failed != 20000 || k.Limit != "latency" || len(k.Points) != 1 {
 			t.Errorf("%+v", k)
 		}
 	}
