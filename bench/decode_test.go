@@ -32,16 +32,19 @@ const decodeEvents = 12_000
 // an event. cpu-ns/op is the CPU time of the process, garbage collection included.
 // retained-B/object is the heap that the kept objects and the decoder hold. In the storms distinct-N
 // every event adds another pod, and N percent of its environment values, annotations and images are
-// new; distinct-bare is distinct-100 without managed fields. custom is of custom resources, decoded to
+// new; distinct-bare is distinct-100 without managed fields. few-100 and few-bare are the first 1,000 events
+// of these two. custom is of custom resources, decoded to
 // unstructured objects. second-… is the list again, unchanged, while the objects are in use.
 func BenchmarkDecode(b *testing.B) {
 	storms := map[string]func() (*storm.Storm, error){
-		"distinct-bare": func() (*storm.Storm, error) { return distinct(100, true) },
+		"distinct-bare": func() (*storm.Storm, error) { return distinct(decodeEvents, 100, true) },
+		"few-bare":      func() (*storm.Storm, error) { return distinct(1000, 100, true) },
+		"few-100":       func() (*storm.Storm, error) { return distinct(1000, 100, false) },
 		"relist":        relisted,
 		"custom":        customs,
 	}
 	for percent := 0; percent <= 100; percent += 25 {
-		storms[fmt.Sprint("distinct-", percent)] = func() (*storm.Storm, error) { return distinct(percent, false) }
+		storms[fmt.Sprint("distinct-", percent)] = func() (*storm.Storm, error) { return distinct(decodeEvents, percent, false) }
 	}
 	for _, name := range trace.Names() {
 		storms[name] = func() (*storm.Storm, error) { return trace.Load(name) }
@@ -240,15 +243,15 @@ func relisted() (*storm.Storm, error) {
 	return set.Storms[0], nil
 }
 
-// distinct makes each event of the recorded rollout the addition of another pod, of whose values a
-// share is new.
-func distinct(percent int, bare bool) (*storm.Storm, error) {
+// distinct makes each of the first events of the recorded rollout the addition of another pod, of whose
+// values a share is new.
+func distinct(events, percent int, bare bool) (*storm.Storm, error) {
 	s, err := trace.Load("recorded-rollout")
 	if err != nil {
 		return nil, err
 	}
 	c := *s
-	c.Events = slices.Clone(s.Events)
+	c.Events = slices.Clone(s.Events[:min(events, len(s.Events))])
 	r := rand.New(rand.NewPCG(1, 2))
 	for i := range c.Events {
 		e := &c.Events[i]
