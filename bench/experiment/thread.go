@@ -165,12 +165,13 @@ func (c Claim) judge(found Found) judged {
 }
 
 func (c Claim) compare(of, than []float64) judged {
-	j := judged{Answer: CannotTell, Comparison: stats.Comparison{To: stats.Median(of), From: stats.Median(than)}}
+	j := judged{Answer: CannotTell}
 	switch {
 	case len(of) == 0 || c.Fixed == 0 && len(than) == 0:
 		return j
 	case c.Fixed > 0:
-		j.From, j.Ratio = c.Fixed, j.To/c.Fixed
+		j.To, j.From = stats.Median(of), c.Fixed
+		j.Ratio = j.To / j.From
 		if s := stats.Summarize(of); s.Lo != nil {
 			j.Lo, j.Hi = *s.Lo/c.Fixed, *s.Hi/c.Fixed
 		}

@@ -158,6 +158,7 @@ func TestAnalysis(t *testing.T) {
 				{Says: "It is slow.", Part: "add", Unit: "ns/op", Of: slow, Than: fast, Least: 5},
 				{Says: "p99 is below a hundredth of \"10 ms\".", Part: "add", Unit: "add-p99-ns", Of: slow, Fixed: 1e7, Most: 0.01},
 				{Says: "It was played.", Part: "later", Unit: "ns/op", Of: slow, Than: fast, Most: 2},
+				{Says: "Its rival is valid.", Part: "add", Unit: "ns/op", Of: slow, Than: map[string]string{"impl": "invalid"}, Most: 2},
 			},
 		},
 	}
