@@ -165,7 +165,7 @@ func (c *reconciler) reconcile(ctx context.Context, key string) error {
 
 const (
 	loopPeriod = 100 * time.Millisecond
-	pageBytes  = 128 << 10
+	pageBytes  = 256 << 10
 )
 
 // sum returns the checksum of a Widget's page.
