@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -72,10 +73,11 @@ func BenchmarkDecode(b *testing.B) {
 // each. An annotation fills them up to 20 kB of protobuf. It measures as BenchmarkDecode does.
 func BenchmarkShape(b *testing.B) {
 	const pods, size = 500, 20_000
+	load := sync.OnceValues(func() (*storm.Storm, error) { return trace.Load("recorded-rollout") })
 	for _, containers := range []int{1, 4, 8} {
 		for _, env := range []int{0, 10, 20} {
 			shaped := func() (*storm.Storm, error) {
-				s, err := trace.Load("recorded-rollout")
+				s, err := load()
 				if err != nil {
 					return nil, err
 				}
