@@ -72,7 +72,7 @@ func playedPods(tb testing.TB, rounds int) []*lab.Share {
 		}
 		result := &lab.Share{Index: i, Node: "node", Outcome: o}
 		for _, c := range o.Comparisons[0].Cells {
-			for _, r := range allRounds(tb, c) {
+			for _, r := range c.Rounds {
 				result.Starts = append(result.Starts, lab.Start{Cell: c.BenchName(), Round: r.Round, Late: time.Duration(i) * time.Microsecond})
 			}
 		}

@@ -213,17 +213,13 @@ func playOneStorm(t *testing.T, cp *controlplane.ControlPlane) {
 	}
 	o := s.merged(all)
 	for _, cl := range o.Comparisons[0].Cells {
-		if disturbed(cl.Verdict) { // A merged cell keeps no rounds then.
-			t.Logf("%s: %s", cl.BenchName(), cl.Verdict)
-			continue
-		}
 		events := uint64(0)
 		for _, r := range cl.Rounds {
 			events = max(events, r.Result.EventsIn)
 		}
 		// Unpaced: whole repetitions of the storm until 20,000 events. Paced: 2 s at 20,000
-		// events/s.
-		if rate, paced := cl.Rate(); paced && events != 40000 || !paced && (events < 20000 || events > 25000) {
+		// events/s. On a busy machine a paced cell may have no valid round.
+		if rate, paced := cl.Rate(); len(cl.Rounds) > 0 && paced && events != 40000 || !paced && (events < 20000 || events > 25000) {
 			t.Errorf("%s at %s: %d events in all", cl.BenchName(), rate, events)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -61,11 +60,10 @@ func TestFiveThousandPods(t *testing.T) {
 	t.Log(recorder.interrupt(t))
 	written := 0
 	for _, cl := range outcome.Comparisons[0].Cells {
-		rounds := allRounds(t, cl)
-		if len(rounds) != 1 {
+		if len(cl.Rounds) != 1 {
 			t.Fatalf("%s: %s", cl.BenchName(), cl.Verdict)
 		}
-		r := rounds[0].Result
+		r := cl.Rounds[0].Result
 		notes := map[string]float64{}
 		for _, n := range r.Notes {
 			notes[n.Unit] = n.Value
@@ -114,7 +112,7 @@ func TestFiveThousandPods(t *testing.T) {
 		for _, c := range outcomeOf(t, args...).Comparisons {
 			for _, cl := range c.Cells {
 				cells++
-				if len(allRounds(t, cl)) != 1 {
+				if cl.Verdict.Status == lab.Invalid || len(cl.Rounds) != 1 {
 					t.Errorf("%s: %s", cl.BenchName(), cl.Verdict)
 				}
 			}
@@ -158,21 +156,6 @@ func (r *running) interrupt(t *testing.T) string {
 		t.Fatalf("%s: %v\n%s", strings.Join(r.cmd.Args[1:], " "), err, r.stderr)
 	}
 	return r.stderr.String()
-}
-
-// disturbed reports whether the machine made a cell invalid, by steal or a late generator, and not its variant.
-func disturbed(v lab.Verdict) bool {
-	return v.Status == lab.Invalid && v.Cause != lab.CauseShares && !v.Failed()
-}
-
-// allRounds returns the rounds of a cell, also of a disturbed one: they have all their events, though their
-// figures are no use. It fails the test if the variant is to blame.
-func allRounds(t testing.TB, cl lab.CellResult) []lab.Round {
-	t.Helper()
-	if cl.Verdict.Failed() {
-		t.Errorf("%s: %s", cl.BenchName(), cl.Verdict)
-	}
-	return slices.Concat(cl.Rounds, cl.Withheld)
 }
 
 // outcomeOf runs the command to its end and decodes its JSON output.
