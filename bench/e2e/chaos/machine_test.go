@@ -45,31 +45,39 @@ func (g memoryGroup) write(file, text string) error {
 	return os.WriteFile(filepath.Join(g.dir, file), []byte(text), 0o644)
 }
 
-// memoryLimit sets a limit that a command reaches at some time of its run, or not. The kernel kills it, or
-// its server: then the cell is invalid by name.
+// memoryLimit sets a limit that a command reaches at some time of its run, and half the limit if it doesn't.
+// The kernel kills the command, or its server: then the cell is invalid by name.
 func (s *step) memoryLimit() {
 	g := s.group()
-	out := s.path("out")
-	if err := g.write(g.limit, strconv.Itoa((30+s.rng.IntN(100))<<20)); err != nil {
+	source := pick(s, []string{"memory", "apiserver"})
+	for limit := 30 + s.rng.IntN(100); s.struck == 0 && limit > 0; limit /= 2 {
+		s.limited(g, limit, source)
+	}
+}
+
+// limited plays a run with a limit in MiB.
+func (s *step) limited(g memoryGroup, limit int, source string) {
+	s.Helper()
+	out := s.path(fmt.Sprintf("out%d", limit))
+	if err := g.write(g.limit, strconv.Itoa(limit<<20)); err != nil {
 		s.cannot("the control group takes no limit: %v", err)
 	}
-	p := s.start(s.command(runArgs(out, "--pipeline", "informer", "--source", pick(s, []string{"memory", "apiserver"}),
+	p := s.start(s.command(runArgs(out, "--pipeline", "informer", "--source", source,
 		"--impl", "clientgo-informer,ring", "--delivery", "in-order", "--events", "5000", "--rounds", "3")...))
 	if err := g.write("cgroup.procs", strconv.Itoa(p.Process.Pid)); err != nil {
 		s.cannot("the control group takes no process: %v", err)
 	}
-	before := s.finished(out)
 	code := s.wait(p)
 	s.expect(p, done, killed, failed)
 	if err := g.write(g.limit, g.none); err != nil {
 		s.Fatal(err)
 	}
-	s.kept(out, before)
 	switch {
 	case code == done:
 		s.whole(s.load(out))
 	case code == killed && complete(out):
 		s.struck++
+		before := s.finished(out)
 		// A cell may have lost its server before.
 		s.run(s.command("run", "--resume", out), done, failed)
 		s.kept(out, before)

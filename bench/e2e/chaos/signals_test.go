@@ -176,7 +176,8 @@ func (s *step) uploaded(bundles string, rounds int) map[string][]byte {
 	return uploaded.files
 }
 
-// signalMerge interrupts the merge of uploaded results, and merges them again. The bundles stay as they are.
+// signalMerge merges uploaded results, interrupts five more merges, and merges again. The bundles stay as they
+// are. A signal that comes after the end of a merge, which is short, strikes none.
 func (s *step) signalMerge(signal string) {
 	const rounds = 1
 	bundles := s.path("bundles")
@@ -189,10 +190,13 @@ func (s *step) signalMerge(signal string) {
 			s.Fatal(err)
 		}
 	}
-	for i := range 5 {
+	began := time.Now()
+	s.run(s.command("cluster", "collect", bundles, "--out", s.path("whole")), done)
+	took := time.Since(began)
+	for i := 0; i < 5 || i < 100 && s.struck == 0; i++ {
 		s.spool = signal == "kill"
 		out := s.path("struck" + strconv.Itoa(i))
-		if s.strike(s.start(s.command("cluster", "collect", bundles, "--out", out)), signal, 600*time.Millisecond) && complete(out) {
+		if s.strike(s.start(s.command("cluster", "collect", bundles, "--out", out)), signal, took) && complete(out) {
 			s.load(out)
 		}
 	}
