@@ -37,7 +37,7 @@ type buffered struct {
 	// that it misses no item that moves meanwhile.
 	waiting atomic.Int64
 
-	yielder  yielder
+	yielder  ring.Yielder
 	awaiting atomic.Int32 // counts the producers in await
 	folded   sync.Cond    // where they sleep
 }
@@ -54,7 +54,7 @@ func newBuffered(o Options, name string, in inbox) *buffered {
 	q := &buffered{front: front{producers: producers{base: newBase(o, name)}}, inbox: in}
 	q.engine, q.sink = q, q.throttle.init(o, 1, q)
 	q.folded.L = new(sync.Mutex)
-	q.yielder.init()
+	q.yielder.Init()
 	q.backlog = newBacklog(o, q.initial)
 	if o.Compaction == Latest {
 		q.foldAt = latestFoldAt
@@ -77,7 +77,7 @@ func (q *buffered) push(i item) error {
 	case q.foldAt > 0 && q.inbox.Len() >= q.foldAt:
 		q.settle()
 	}
-	q.yielder.yield()
+	q.yielder.Yield()
 	return nil
 }
 
@@ -155,11 +155,11 @@ func (q *buffered) take(batch bool) (deltas []cache.Delta, batched bool) {
 		q.gather(batch)
 		if deltas, batched = q.backlog.take(batch); deltas != nil {
 			q.account()
-			q.yielder.taken += len(deltas)
+			q.yielder.Took(len(deltas))
 			return deltas, batched
 		}
 		q.wake()
-		if q.yielder.sleep(q.inbox.Wait) != nil {
+		if q.yielder.Sleep(q.inbox.Wait) != nil {
 			return nil, false
 		}
 	}

@@ -115,6 +115,7 @@ func (q *channel) push(i item) error {
 
 func (q *channel) take(batch bool) (deltas []cache.Delta, batched bool) {
 	a := q.mail.Ask(ring.Question{Take: true, Batch: batch}, q.answers)
+	q.mail.Took(len(a.deltas))
 	q.left = a.length
 	return a.deltas, a.batched
 }

@@ -42,6 +42,8 @@ type buffered struct {
 	// frees many, so that a woken producer finds room for many items.
 	size, slack, step int
 
+	yielder ring.Yielder
+
 	// owner guards the backlog and the consumer's end of the inbox. It is taken
 	// after consumer and held briefly: not while process runs, and not while the consumer waits.
 	owner sync.Mutex
@@ -72,6 +74,7 @@ func newBuffered(o Options, name string, newInbox func(size int) (inbox, error))
 	q.source, q.sink = q, q
 	q.backlog = q.newBacklog()
 	q.back.L = &q.owner
+	q.yielder.Init()
 	if o.Capacity == 0 {
 		q.slack, q.step = math.MaxInt, size/2
 	}
@@ -87,6 +90,7 @@ func (q *buffered) settle() {
 func (q *buffered) push(i item) error {
 	err := q.inbox.TryPush(i)
 	if err == nil {
+		q.yielder.Yield()
 		return nil
 	}
 	if errors.Is(err, ring.ErrFull) {
@@ -187,7 +191,7 @@ func (q *buffered) catchUp() {
 func (q *buffered) wait() error {
 	q.away = true
 	q.owner.Unlock()
-	err := q.inbox.Wait()
+	err := q.yielder.Sleep(q.inbox.Wait)
 	q.owner.Lock()
 	q.away = false
 	q.back.Broadcast()
@@ -202,6 +206,7 @@ func (q *buffered) take() (obj any, epoch uint32, ok bool) {
 		if q.backlog.len() > 0 {
 			obj, epoch = q.backlog.take()
 			q.release()
+			q.yielder.Took(1)
 			return obj, epoch, true
 		}
 		// A producer that found the inbox full may have folded meanwhile.

@@ -145,6 +145,7 @@ func (q *channel) settle() { q.Len() }
 // take implements [source].
 func (q *channel) take() (obj any, epoch uint32, ok bool) {
 	a := q.mail.Ask(ring.Question{Take: true}, q.answers)
+	q.mail.Took(1)
 	return a.obj, a.epoch, a.ok
 }
 

@@ -23,7 +23,8 @@ func condVariant() Variant {
 // process runs. Once the queue has reached its usual length only Replace allocates.
 type cond struct {
 	front
-	slots ring.Slots
+	slots   ring.Slots
+	yielder ring.Yielder
 
 	// mu guards the fields below. It is taken after consumer.
 	mu      sync.Mutex
@@ -38,6 +39,7 @@ func newCond(o Options) *cond {
 	q.source = q
 	q.backlog = q.newBacklog()
 	q.arrival.L = &q.mu
+	q.yielder.Init()
 	q.slots.Init(o.Capacity, nil)
 	return q
 }
@@ -119,6 +121,7 @@ func (q *cond) unlockAndWake() {
 	q.mu.Unlock()
 	if wake {
 		q.arrival.Signal()
+		q.yielder.Yield()
 	}
 }
 
@@ -130,10 +133,11 @@ func (q *cond) take() (obj any, epoch uint32, ok bool) {
 			return nil, 0, false
 		}
 		q.away = true
-		q.arrival.Wait()
+		_ = q.yielder.Sleep(func() error { q.arrival.Wait(); return nil })
 	}
 	before := q.backlog.placed
 	obj, epoch = q.backlog.take()
+	q.yielder.Took(1)
 	q.slots.Give(before - q.backlog.placed)
 	return obj, epoch, true
 }

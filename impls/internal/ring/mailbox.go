@@ -27,6 +27,8 @@ type Mailbox[T, A any] struct {
 	accepted atomic.Uint64
 	total    uint64
 	closed   chan struct{}
+
+	yielder Yielder // of the consumer; the owner says for it that it sleeps
 }
 
 // State is what the owner of a [Mailbox] owns.
@@ -50,12 +52,14 @@ type ask[A any] struct {
 
 // NewMailbox returns a mailbox with a channel for size values.
 func NewMailbox[T, A any](size int) *Mailbox[T, A] {
-	return &Mailbox[T, A]{
+	m := &Mailbox[T, A]{
 		in:     make(chan T, size),
 		asks:   make(chan ask[A]),
 		left:   make(chan State[T, A], 1),
 		closed: make(chan struct{}),
 	}
+	m.yielder.Init()
+	return m
 }
 
 // Own runs the owner until all values that were sent before Close are received.
@@ -101,6 +105,7 @@ func (m *Mailbox[T, A]) Own(s State[T, A]) {
 				q.reply <- a
 			} else {
 				waiting = q
+				m.yielder.asleep()
 			}
 		case <-m.closed:
 			drain()
@@ -120,15 +125,23 @@ func (m *Mailbox[T, A]) Send(v T) bool {
 		return false
 	}
 	m.in <- v
+	m.yielder.Yield()
 	return true
 }
+
+// Took counts n values that the answer to a question had. The consumer calls it before it asks again.
+func (m *Mailbox[T, A]) Took(n int) { m.yielder.Took(n) }
 
 // Ask returns the answer to a question, or the zero answer if there will be none.
 // reply has capacity 1.
 func (m *Mailbox[T, A]) Ask(q Question, reply chan A) A {
 	select {
 	case m.asks <- ask[A]{q, reply}:
-		return <-reply
+		a := <-reply
+		if q.Take {
+			m.yielder.awake()
+		}
+		return a
 	case s := <-m.left:
 		defer func() { m.left <- s }()
 		a, _ := s.Answer(q)

@@ -1,0 +1,74 @@
+package ring
+
+import (
+	"math"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestYieldOfFastProducer: the consumer of many deltas asks for no yield until they are as old as those
+// of a slow producer.
+func TestYieldOfFastProducer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var y Yielder
+		y.Init()
+		state := func(taken int) (s uint32) {
+			y.Took(taken)
+			if err := y.Sleep(func() error { s = y.state.Load(); return nil }); err != nil {
+				t.Error(err)
+			}
+			return s
+		}
+		const fast = int(burst/slowDelta) + 1
+		for _, step := range []struct {
+			after time.Duration
+			taken int
+			want  uint32
+		}{{burst, 0, sleeping}, {0, fast, running}, {slowDelta - 1, 0, running}, {1, 0, sleeping}, {slowDelta, 1, sleeping}} {
+			time.Sleep(step.after)
+			if got := state(step.taken); got != step.want {
+				t.Errorf("%v later, %d deltas: state %d, want %d", step.after, step.taken, got, step.want)
+			}
+		}
+		if y.state.Load() != running {
+			t.Error("the state of a consumer that runs is not running")
+		}
+	})
+}
+
+// TestYieldReadsNoClock: the consumer of a much faster producer reads no clock for some sleeps, and then
+// sees that time has passed.
+func TestYieldReadsNoClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var y Yielder
+		y.Init()
+		y.Took(int(2 * farAhead / slowDelta))
+		y.asleep()
+		time.Sleep(3 * farAhead)
+		for n := range clockless + 1 {
+			y.asleep()
+			if got, want := y.state.Load() == sleeping, n == clockless; got != want {
+				t.Fatalf("sleep %d: asks for a yield: %v, want %v", n, got, want)
+			}
+		}
+	})
+}
+
+// TestYieldRests: while yields rest, a producer leaves the consumer to the scheduler.
+func TestYieldRests(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	var y Yielder
+	y.Init()
+	y.state.Store(sleeping)
+	y.next.Store(math.MaxInt64)
+	go y.state.Store(running)
+	if y.Yield(); y.state.Load() != sleeping {
+		t.Error("a producer yields while yields rest")
+	}
+	y.next.Store(0)
+	if y.Yield(); y.state.Load() != running {
+		t.Error("a producer does not yield afterwards")
+	}
+}
