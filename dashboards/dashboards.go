@@ -3,12 +3,12 @@
 // rules/watchlab.rules.yaml and RUNBOOKS.md, which are committed.
 //
 //  1. Each dashboard is a file panels/*.yaml of variables, rows, panels and queries. common.yaml
-//     has what all dashboards share. model.go describes the fields.
+//     has what all dashboards share. model_test.go describes the fields.
 //  2. rules.yaml has the recording rules and alerts, with the runbooks.
-//  3. Queries are PromQL with named parts, <<picked>>, and the functions of query.go. Tests hold
+//  3. Queries are PromQL with named parts, <<picked>>, and the functions of query_test.go. Tests hold
 //     their metrics and labels against watchlab/bench/telemetry/metric.
 //  4. The template grafana.tmpl makes Grafana's JSON of a dashboard.
-//  5. [Files] returns all generated files. A test fails if the committed ones differ.
+//  5. The files above generate: no program contains them. A test fails if the committed ones differ.
 //
 // # Histograms
 //
@@ -27,36 +27,10 @@
 // results folder.
 package dashboards
 
-import (
-	"embed"
-	"fmt"
-)
+import "embed"
 
 // Manifests are the dashboards and rules with the kustomization.yaml that makes
 // ConfigMaps of them. An overlay in scripts/deploy refers to it.
 //
 //go:embed kustomization.yaml json rules
 var Manifests embed.FS
-
-// Files returns the generated files by their path below dashboards/.
-func Files() (map[string][]byte, error) {
-	pages, err := all()
-	if err != nil {
-		return nil, err
-	}
-	groups, err := rules()
-	if err != nil {
-		return nil, err
-	}
-	files := map[string][]byte{}
-	for _, d := range pages {
-		if files["json/"+d.UID+".json"], err = d.encode(); err != nil {
-			return nil, fmt.Errorf("dashboard %s: %w", d.UID, err)
-		}
-	}
-	if files["rules/watchlab.rules.yaml"], err = encodeRules(groups); err != nil {
-		return nil, err
-	}
-	files["RUNBOOKS.md"], err = render("runbooks", map[string]any{"Groups": groups, "Pages": pages})
-	return files, err
-}

@@ -71,3 +71,26 @@ func TestFiles(t *testing.T) {
 		}
 	}
 }
+
+// Files returns the generated files by their path below dashboards/.
+func Files() (map[string][]byte, error) {
+	pages, err := all()
+	if err != nil {
+		return nil, err
+	}
+	groups, err := rules()
+	if err != nil {
+		return nil, err
+	}
+	files := map[string][]byte{}
+	for _, d := range pages {
+		if files["json/"+d.UID+".json"], err = d.encode(); err != nil {
+			return nil, fmt.Errorf("dashboard %s: %w", d.UID, err)
+		}
+	}
+	if files["rules/watchlab.rules.yaml"], err = encodeRules(groups); err != nil {
+		return nil, err
+	}
+	files["RUNBOOKS.md"], err = render("runbooks", map[string]any{"Groups": groups, "Pages": pages})
+	return files, err
+}
