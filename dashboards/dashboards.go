@@ -8,7 +8,7 @@
 //  3. Queries are PromQL with named parts, <<picked>>, and the functions of query_test.go. Tests hold
 //     their metrics and labels against watchlab/bench/telemetry/metric.
 //  4. The template grafana.tmpl makes Grafana's JSON of a dashboard.
-//  5. The files above generate: no program contains them. A test fails if the committed ones differ.
+//  5. The generator is a part of the tests, since no program needs it. A test fails if the committed ones differ.
 //
 // # Histograms
 //

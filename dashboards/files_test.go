@@ -72,7 +72,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// Files returns the generated files by their path below dashboards/.
+// Files returns the generated files by their path below dashboards/. The tests of package dashboards_test use it, too.
 func Files() (map[string][]byte, error) {
 	pages, err := all()
 	if err != nil {

@@ -159,7 +159,10 @@ func (q *buffered) take(batch bool) (deltas []cache.Delta, batched bool) {
 			return deltas, batched
 		}
 		q.wake()
-		if q.yielder.Sleep(q.inbox.Wait) != nil {
+		q.yielder.Asleep()
+		err := q.inbox.Wait()
+		q.yielder.Awake()
+		if err != nil {
 			return nil, false
 		}
 	}

@@ -191,7 +191,9 @@ func (q *buffered) catchUp() {
 func (q *buffered) wait() error {
 	q.away = true
 	q.owner.Unlock()
-	err := q.yielder.Sleep(q.inbox.Wait)
+	q.yielder.Asleep()
+	err := q.inbox.Wait()
+	q.yielder.Awake()
 	q.owner.Lock()
 	q.away = false
 	q.back.Broadcast()

@@ -133,7 +133,9 @@ func (q *cond) take() (obj any, epoch uint32, ok bool) {
 			return nil, 0, false
 		}
 		q.away = true
-		_ = q.yielder.Sleep(func() error { q.arrival.Wait(); return nil })
+		q.yielder.Asleep()
+		q.arrival.Wait()
+		q.yielder.Awake()
 	}
 	before := q.backlog.placed
 	obj, epoch = q.backlog.take()

@@ -105,7 +105,7 @@ func (m *Mailbox[T, A]) Own(s State[T, A]) {
 				q.reply <- a
 			} else {
 				waiting = q
-				m.yielder.asleep()
+				m.yielder.Asleep()
 			}
 		case <-m.closed:
 			drain()
@@ -139,7 +139,7 @@ func (m *Mailbox[T, A]) Ask(q Question, reply chan A) A {
 	case m.asks <- ask[A]{q, reply}:
 		a := <-reply
 		if q.Take {
-			m.yielder.awake()
+			m.yielder.Awake()
 		}
 		return a
 	case s := <-m.left:

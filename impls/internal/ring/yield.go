@@ -59,15 +59,8 @@ func (y *Yielder) Init() { y.epoch = time.Now() }
 // Took counts n deltas that the consumer has taken. Only the consumer calls it.
 func (y *Yielder) Took(n int) { y.taken += n }
 
-// Sleep calls wait, in which the consumer may sleep. Only the consumer calls it.
-func (y *Yielder) Sleep(wait func() error) error {
-	y.asleep()
-	defer y.awake()
-	return wait()
-}
-
-// asleep is called before the consumer sleeps, by it or by a goroutine that it waits for.
-func (y *Yielder) asleep() {
+// Asleep is called before the consumer sleeps, by it or by a goroutine that it waits for.
+func (y *Yielder) Asleep() {
 	if y.unread > 0 {
 		y.unread--
 		return
@@ -83,8 +76,8 @@ func (y *Yielder) asleep() {
 	}
 }
 
-// awake is called after asleep, when the consumer no longer sleeps.
-func (y *Yielder) awake() {
+// Awake is called after Asleep, when the consumer no longer sleeps.
+func (y *Yielder) Awake() {
 	if y.state.Load() != running {
 		y.state.Store(running)
 	}
