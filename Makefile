@@ -112,15 +112,12 @@ E2E    ?=
 # PROGRAMS are those of the e2e tests, built beforehand, so that no test waits for it.
 PROGRAMS := etcd kubectl kube-apiserver kube-controller-manager kube-scheduler otelcol versitygw \
 	controller-runtime-builtins cert-manager-controller rollouts-controller
-# BLIND links these tests, and the command that they run, so that no verdict depends on the host: see bench/cell.
-BLIND := -X watchlab/bench/cell.Blind=yes
 
 e2e: build ## Test with real programs and a real kubelet (FAULTS=5m)
 	@scripts/chromium.sh >/dev/null
 	@scripts/prometheus.sh
 	@set -e; for p in $(PROGRAMS); do scripts/program.sh $$p; done
-	$(GO) build -trimpath -ldflags '$(LDFLAGS) $(BLIND)' -o $(BIN)/programs/watchlab-blind ./cmd/watchlab
-	cd bench/e2e && $(GO) vet ./... && WATCHLAB=$(CURDIR)/$(BIN)/programs/watchlab-blind $(GO) test -ldflags '$(BLIND)' -count 1 -timeout 60m $(E2E) ./...
+	cd bench/e2e && $(GO) vet ./... && WATCHLAB=$(CURDIR)/$(BIN)/watchlab $(GO) test -count 1 -timeout 60m $(E2E) ./...
 	cd bench/e2e && $(GO) test -count 1 -timeout 0 -run '^TestCachesThroughFaults$$' ./controllerruntime -faults $(FAULTS)
 	$(GO) test -count 1 -timeout 0 -run '^TestOverTCP$$' ./loadgen/fault -faults $(FAULTS)
 	@set -e; for m in bench/kubelet bench/controllerruntime bench/clientgo; do \

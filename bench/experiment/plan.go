@@ -51,7 +51,7 @@ func Quick() Spec {
 }
 
 // runFields are accepted by the quick experiment: they choose no variants, pipeline or storm.
-var runFields = []string{"rounds", "budget", "processes", "seed", "memory", "profiles"}
+var runFields = []string{"rounds", "budget", "processes", "seed", "memory", "profiles", "ignoreHost"}
 
 // named returns the quick experiment if the Spec names nothing to play; else the Spec.
 func (s Spec) named() (Spec, error) {
@@ -122,7 +122,7 @@ func New(ctx context.Context, spec Spec, stdin io.Reader) (*Plan, error) {
 func (s Spec) options() lab.Options {
 	return lab.Options{
 		Name: s.Name, Rounds: s.Rounds, Budget: s.Budget.Duration, Seed: s.Seed,
-		NoAA: s.isKnee(), Experiment: s.JSON(),
+		NoAA: s.isKnee(), IgnoreHost: s.IgnoreHost, Experiment: s.JSON(),
 	}
 }
 

@@ -109,6 +109,8 @@ type Spec struct {
 	Memory bool `json:"memory,omitempty" flag:"memory,common" help:"a process for each cell, with peak memory (default false)" source:"memory,apiserver"`
 	// Profiles are kinds of pprof profiles of one more, uncounted round of each cell: cpu, heap, allocs, mutex, block, goroutine, trace or all (default: none).
 	Profiles []string `json:"profiles,omitempty" flag:"profile,common" help:"pprof profiles of an extra round: cpu, heap, all, …" source:"memory,apiserver"`
+	// IgnoreHost omits steal and throttling from the verdicts, for tests on a busy machine; the results say so (default: false).
+	IgnoreHost bool `json:"ignoreHost,omitempty" flag:"ignore-host" help:"omit steal and throttling from verdicts, for tests (default false)"`
 	// RetryPaces is the number of retries of a cell with a lagging generator, each at half the rate (default: 0).
 	RetryPaces int `json:"retryPaces,omitempty"`
 

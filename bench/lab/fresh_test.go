@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -248,15 +250,7 @@ func TestMachineVerdicts(t *testing.T) {
 		"host takes precedence": {[]cell.Host{{StealShare: 0.5, Throttled: time.Second, GCLimited: true}}, "invalid: steal: the host gave 50.0 % of the machine's CPU time to others in the median round (allowed: 5 %)"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a, _ := newCell("a", "", nil)
-			n := 0
-			o, err := lab.Run(context.Background(), comparison(a), lab.Options{Rounds: len(tc.hosts), NoAA: true, Fresh: func(context.Context, string) (cell.Result, error) {
-				n++
-				return cell.Result{EventsIn: 1, Elapsed: time.Second, EventsPerSecond: 1, Host: tc.hosts[n-1]}, nil
-			}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			o := playedOn(t, lab.Options{NoAA: true}, tc.hosts...)
 			if got := verdicts(o)["a"]; got != tc.want {
 				t.Errorf("verdict %q, want %q", got, tc.want)
 			}
@@ -264,5 +258,46 @@ func TestMachineVerdicts(t *testing.T) {
 				t.Errorf("failed %q, %d rounds", o.Failed(), len(c.Rounds))
 			}
 		})
+	}
+}
+
+// playedOn plays a cell on hosts, one a round.
+func playedOn(t *testing.T, opts lab.Options, hosts ...cell.Host) *lab.Outcome {
+	t.Helper()
+	a, _ := newCell("a", "", nil)
+	n := 0
+	opts.Rounds = len(hosts)
+	opts.Fresh = func(context.Context, string) (cell.Result, error) {
+		n++
+		return cell.Result{EventsIn: 1, Elapsed: time.Second, EventsPerSecond: 1, Host: hosts[n-1]}, nil
+	}
+	o, err := lab.Run(context.Background(), comparison(a), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// TestIgnoreHost: the option omits steal and throttling from the verdict, and the results say so. The collector's
+// limit is no effect of the host.
+func TestIgnoreHost(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	robbed := cell.Host{StealShare: 0.5, Throttled: time.Second}
+	o := playedOn(t, lab.Options{NoAA: true, IgnoreHost: true, Dir: dir}, robbed)
+	if got := verdicts(o)["a"]; got != "valid" || o.Comparisons[0].Cells[0].Rounds[0].Result.Host != robbed {
+		t.Errorf("verdict %q, want valid, and the figures of the host", got)
+	}
+	for _, name := range []string{lab.RunFile, lab.EnvFile, lab.BenchFile} {
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !regexp.MustCompile(`"ignoreHost": ?true|(?m)^host: ignored$`).Match(data) {
+			t.Errorf("%s does not say that the verdict ignores the host:\n%s", name, data)
+		}
+	}
+	o = playedOn(t, lab.Options{NoAA: true, IgnoreHost: true}, cell.Host{StealShare: 0.5, GCLimited: true})
+	if got := o.Comparisons[0].Cells[0].Verdict.Cause; got != lab.CauseGCLimit {
+		t.Errorf("cause %q, want %q", got, lab.CauseGCLimit)
 	}
 }

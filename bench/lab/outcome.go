@@ -85,8 +85,9 @@ type CellResult struct {
 	Verdict    Verdict         `json:"verdict"`              // valid, noisy, invalid or unplayed
 	// ByProcess: the rounds of one process are one replicate, as they have more in common than those
 	// of two. Without it, in a run of one process, each round is a replicate.
-	ByProcess bool    `json:"byProcess,omitempty"`
-	Rounds    []Round `json:"rounds,omitempty"` // finished rounds in order
+	ByProcess  bool    `json:"byProcess,omitempty"`
+	IgnoreHost bool    `json:"ignoreHost,omitempty"` // the verdict omits steal and throttling
+	Rounds     []Round `json:"rounds,omitempty"`     // finished rounds in order
 	// Withheld are the finished rounds of a cell that is invalid but has not failed.
 	// A further round may change the verdict. They are dropped at the end of the run.
 	Withheld []Round                  `json:"withheld,omitempty"`
@@ -341,6 +342,9 @@ func (o *Outcome) BenchConfig() stats.Config {
 	}
 	if o.Merged != nil {
 		c.Shares = o.Merged.String()
+	}
+	if o.Env.IgnoreHost {
+		c.Host = "ignored"
 	}
 	return c
 }

@@ -23,10 +23,7 @@ import (
 	"watchlab/bench/telemetry/metric"
 )
 
-func TestMain(m *testing.M) {
-	cell.Blind = "yes"
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // play is a workload that records a few events.
 type play struct {
@@ -80,7 +77,7 @@ func cellOf(variant string, p *play) lab.Cell {
 // runLab plays comparisons as the command does.
 func runLab(t *testing.T, s *Session, comparisons []lab.Comparison, rounds int) *lab.Outcome {
 	t.Helper()
-	o, err := lab.Run(t.Context(), s.Watch(comparisons), lab.Options{Rounds: rounds, NoAA: true, Progress: s.Progress(nil)})
+	o, err := lab.Run(t.Context(), s.Watch(comparisons), lab.Options{Rounds: rounds, NoAA: true, IgnoreHost: true, Progress: s.Progress(nil)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +194,7 @@ func TestAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	cells := comparison(cellOf("ring", &play{t: t}), cellOf("cond", &play{t: t}))
-	o, err := lab.Run(t.Context(), s.Watch(cells), lab.Options{Budget: 20 * time.Millisecond, Progress: s.Progress(nil)})
+	o, err := lab.Run(t.Context(), s.Watch(cells), lab.Options{Budget: 20 * time.Millisecond, IgnoreHost: true, Progress: s.Progress(nil)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -118,7 +118,7 @@ func runAt(t *testing.T, p *prometheus, instance string, w window) string {
 // to the URL push.
 func playing(t *testing.T, push, address string, args ...string) {
 	t.Helper()
-	args = append([]string{"run", "--budget", lasting, "--metrics-addr", address, "--push-metrics", push}, args...)
+	args = append([]string{"run", "--ignore-host", "--budget", lasting, "--metrics-addr", address, "--push-metrics", push}, args...)
 	run := programs.Start(t, exec.Command(programs.Watchlab(t), args...), 0, 130)
 	run.Ready(t, func() error { return ok("http://" + address + "/readyz") })
 }
@@ -134,7 +134,7 @@ func TestPushed(t *testing.T) {
 			}
 			p := startPrometheus(t, form)
 			from := time.Now()
-			cmd := exec.CommandContext(t.Context(), programs.Watchlab(t), "run", "--family", "queue", "--impl", "clientgo-fifo,ring", "--rounds", "1",
+			cmd := exec.CommandContext(t.Context(), programs.Watchlab(t), "run", "--family", "queue", "--impl", "clientgo-fifo,ring", "--rounds", "1", "--ignore-host",
 				"--storm", "recorded-gang", "--pace", "max,20000", "--lag-budget", "10s", "--push-metrics", p.url)
 			out, err := cmd.CombinedOutput()
 			if err != nil {

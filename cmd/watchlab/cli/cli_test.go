@@ -16,7 +16,6 @@ import (
 	"go.uber.org/goleak"
 	"k8s.io/client-go/tools/cache"
 
-	"watchlab/bench/cell"
 	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
 	"watchlab/impls"
@@ -30,7 +29,6 @@ const lossy = "test-lossy"
 const asCommand = "WATCHLAB_TEST_COMMAND"
 
 func TestMain(m *testing.M) {
-	cell.Blind = "yes"
 	deltafifo.Register(deltafifo.Variant{
 		Name: lossy, Summary: "loses events",
 		Guarantees: []impls.Guarantees{{
@@ -75,7 +73,7 @@ func call(t *testing.T, args ...string) (code int, stdout, stderr string) {
 }
 
 // small are the flags of a short run.
-var small = []string{"run", "--family", "deltafifo", "--delivery", "in-order", "--events", "3000", "--rounds", "1", "--storm", tiny}
+var small = []string{"run", "--family", "deltafifo", "--delivery", "in-order", "--events", "3000", "--rounds", "1", "--ignore-host", "--storm", tiny}
 
 // tiny is a recording of three pods in the format of a real one.
 const tiny = "testdata/tiny.jsonl"
