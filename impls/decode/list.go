@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -52,14 +53,32 @@ func (d listing) Decode(data []byte, defaults *schema.GroupVersionKind, into run
 	if err != nil || !meta.IsListType(obj) {
 		return obj, gvk, err
 	}
-	*l = List{}
-	if m, err := meta.ListAccessor(obj); err == nil {
-		l.ResourceVersion, l.Continue, l.RemainingItemCount = m.GetResourceVersion(), m.GetContinue(), m.GetRemainingItemCount()
-	}
+	*l = List{ListMeta: listMeta(obj)}
 	if l.Items, err = meta.ExtractListWithAlloc(obj); err != nil {
 		return nil, gvk, err
 	}
 	return l, gvk, nil
+}
+
+// listMeta returns all of the metadata of a list. Of an unstructured one it leaves out what is not of
+// the type of its field, as the accessors of package unstructured do.
+func listMeta(list runtime.Object) (m metav1.ListMeta) {
+	switch list := list.(type) {
+	case metav1.ListMetaAccessor:
+		if own, ok := list.GetListMeta().(*metav1.ListMeta); ok {
+			return *own
+		}
+	case *unstructured.UnstructuredList:
+		fields, _ := list.Object["metadata"].(map[string]any)
+		valid := map[string]any{}
+		for name, value := range fields {
+			if runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{name: value}, &metav1.ListMeta{}) == nil {
+				valid[name] = value
+			}
+		}
+		_ = runtime.DefaultUnstructuredConverter.FromUnstructured(valid, &m)
+	}
+	return m
 }
 
 // NewListWatch lists and watches a resource of all namespaces, or of one, with the decoder, for

@@ -97,8 +97,7 @@ func (w *jsonWalk) unstructured(gvk schema.GroupVersionKind, data []byte, into r
 			l.Items = append(l.Items, obj)
 			return to
 		}) {
-			of := unstructured.UnstructuredList{Object: m}
-			l.ResourceVersion, l.Continue, l.RemainingItemCount = of.GetResourceVersion(), of.GetContinue(), of.GetRemainingItemCount()
+			l.ListMeta = listMeta(&unstructured.UnstructuredList{Object: m})
 			*u = l
 			return u
 		}
