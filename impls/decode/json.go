@@ -36,12 +36,14 @@ type jsonTarget struct {
 
 func newSharedJSON(t *Table, types jsonTypes, exact runtime.Decoder, dynamic bool) *sharedJSON {
 	s := &sharedJSON{table: t, types: types, exact: exact, dynamic: dynamic}
-	first := jsonWalk{
-		Table: t, managed: t.jsonPlan(managedType), places: newPlaces(),
-		document: t.jsonKind(reflect.TypeFor[unstructured.Unstructured]()), anyKind: t.jsonKind(reflect.TypeFor[any]()),
-	}
+	first := sync.OnceValue(func() jsonWalk {
+		return jsonWalk{
+			Table: t, managed: t.jsonPlan(managedType), places: newPlaces(),
+			document: t.jsonKind(reflect.TypeFor[unstructured.Unstructured]()), anyKind: t.jsonKind(reflect.TypeFor[any]()),
+		}
+	})
 	s.walks.New = func() any {
-		w := first
+		w := first()
 		return &w
 	}
 	return s

@@ -15,9 +15,17 @@ func (t *Table) Panics() int64 { return t.panics.Load() }
 
 // rescue, when deferred, recovers from a panic: then there is no decoded object.
 func (t *Table) rescue(obj *kruntime.Object) {
-	if v := recover(); v != nil {
-		t.panics.Add(1)
+	if t.recovered(recover()) {
 		*obj = nil
-		utilruntime.HandleError(fmt.Errorf("decode: %v\n%s", v, debug.Stack()))
 	}
+}
+
+// recovered reports whether there was a panic.
+func (t *Table) recovered(v any) bool {
+	if v == nil {
+		return false
+	}
+	t.panics.Add(1)
+	utilruntime.HandleError(fmt.Errorf("decode: %v\n%s", v, debug.Stack()))
+	return true
 }
