@@ -6,7 +6,6 @@ import (
 	"sync"
 	"unsafe"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -37,12 +36,14 @@ type jsonTarget struct {
 
 func newSharedJSON(t *Table, types jsonTypes, exact runtime.Decoder, dynamic bool) *sharedJSON {
 	s := &sharedJSON{table: t, types: types, exact: exact, dynamic: dynamic}
-	first := jsonWalk{
-		Table: t, managed: t.jsonPlan(managedType), places: newPlaces(),
-		document: t.jsonKind(reflect.TypeFor[unstructured.Unstructured]()), anyKind: t.jsonKind(reflect.TypeFor[any]()),
-	}
+	first := sync.OnceValue(func() jsonWalk {
+		return jsonWalk{
+			Table: t, managed: t.jsonPlan(managedType), places: newPlaces(),
+			document: t.jsonKind(reflect.TypeFor[unstructured.Unstructured]()), anyKind: t.jsonKind(reflect.TypeFor[any]()),
+		}
+	})
 	s.walks.New = func() any {
-		w := first
+		w := first()
 		return &w
 	}
 	return s
@@ -50,18 +51,31 @@ func newSharedJSON(t *Table, types jsonTypes, exact runtime.Decoder, dynamic boo
 
 // Decode decodes an object or a list, as [shared.Decode].
 func (s *sharedJSON) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
-	w := s.walks.Get().(*jsonWalk)
-	t, obj := s.decode(w, data, into)
-	w.b = nil
-	s.walks.Put(w)
+	t, obj := s.decode(data, into)
 	if obj == nil {
 		return s.exact.Decode(data, defaults, into)
 	}
 	return obj, &t.gvk, nil
 }
 
-// decode returns nil for what it does not decode.
-func (s *sharedJSON) decode(w *jsonWalk, data []byte, into runtime.Object) (t jsonTarget, obj runtime.Object) {
+// decode returns nil for what it does not decode, and leaves into as it was.
+func (s *sharedJSON) decode(data []byte, into runtime.Object) (t jsonTarget, obj runtime.Object) {
+	var filled reflect.Value
+	defer func() {
+		if obj == nil && filled.IsValid() {
+			filled.SetZero()
+		}
+	}()
+	defer s.table.rescue(&obj)
+	w := s.walks.Get().(*jsonWalk)
+	t, obj = s.walk(w, data, into, &filled)
+	w.b = nil
+	s.walks.Put(w)
+	return t, obj
+}
+
+// walk is decode. It sets filled to what it writes to, which was zero.
+func (s *sharedJSON) walk(w *jsonWalk, data []byte, into runtime.Object, filled *reflect.Value) (t jsonTarget, obj runtime.Object) {
 	t = s.target(w, data)
 	switch l, ok := into.(*List); {
 	case !t.known:
@@ -94,6 +108,7 @@ func (s *sharedJSON) decode(w *jsonWalk, data []byte, into runtime.Object) (t js
 		}
 	}
 	dst := reflect.ValueOf(into).UnsafePointer()
+	*filled = reflect.ValueOf(into).Elem()
 	var ok bool
 	if t.plan.items != nil {
 		ok = w.typedList(t.plan, dst, data)
@@ -101,7 +116,6 @@ func (s *sharedJSON) decode(w *jsonWalk, data []byte, into runtime.Object) (t js
 		ok = w.only(data, func(i int, _ []byte) int { return w.object(t.plan, dst, i, 0) })
 	}
 	if !ok {
-		reflect.ValueOf(into).Elem().SetZero()
 		return t, nil
 	}
 	into.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
@@ -247,28 +261,28 @@ func (w *jsonWalk) each(data []byte, i int, item func(i int, b []byte) int) int 
 	})
 }
 
-// listInto decodes a list of objects.
+// listInto decodes a list of objects. A value of its own fields that is none of the field's type is
+// client-go's to judge: an empty list tells an informer to delete all that it has.
 func (w *jsonWalk) listInto(into *List, p *jsonPlan, data []byte) bool {
-	l := List{Items: []runtime.Object{}}
-	ok := w.itemsOf(p, data, func(i int, b []byte) int {
+	var l List
+	own := p.new()
+	if !w.itemsOf(p, data, func(i int, b []byte) int {
 		ptr, to := w.api(p.items.elem, b, i, true)
 		if ptr != nil {
 			l.Items = append(l.Items, reflect.NewAt(p.items.elem.typ, ptr).Interface().(runtime.Object))
 		}
 		return to
 	}, func(f *jsonField, i int) int {
-		if f.name == "metadata" && data[i] == '{' {
-			var m metav1.ListMeta
-			to := w.value(f, unsafe.Pointer(&m), i, -1)
-			l.ResourceVersion, l.Continue, l.RemainingItemCount = m.ResourceVersion, m.Continue, m.RemainingItemCount
-			return to
+		if f == p.items && data[i] == '[' {
+			l.Items = []runtime.Object{}
 		}
-		return w.skip(i)
-	})
-	if ok {
-		*into = l
+		return w.value(f, unsafe.Add(own, f.at), i, -1)
+	}) {
+		return false
 	}
-	return ok
+	l.ListMeta = listMeta(reflect.NewAt(p.typ, own).Interface().(runtime.Object))
+	*into = l
+	return true
 }
 
 // typedList decodes a list whose items stand in one array.

@@ -39,6 +39,7 @@ type Table struct {
 	}
 	objects objects
 	hash    func([]byte) uint64
+	panics  atomic.Int64
 
 	mu    sync.Mutex
 	plans planner // guarded by mu; plans do not change once built
