@@ -24,7 +24,7 @@ import (
 )
 
 // every is the distance of the operations that a test of crashes fails.
-var every = flag.Int("crash-every", 53, "fail one operation of the file system in so many; 1 for all")
+var every = flag.Int("crash-every", 101, "fail one operation of the file system in so many; 1 for all")
 
 // node is a file or a directory, with what a power cut leaves of it.
 type node struct {

@@ -196,7 +196,7 @@ func TestWarmUps(t *testing.T) {
 func TestFalseAlarmsOfProcesses(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 2))
-	const runs, processes, rounds = 2000, 5, 4
+	const runs, processes, rounds = 500, 5, 4
 	share := func(processes, rounds int, byProcess bool) float64 {
 		draw := func() []float64 {
 			c := lab.CellResult{ByProcess: byProcess}

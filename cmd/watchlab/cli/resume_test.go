@@ -25,7 +25,7 @@ import (
 func TestResumeOfAKilledRun(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "out")
 	const rounds = 4
-	args := with(small, "--impl", "clientgo-realfifo-batch,cond,"+lossy, "--rounds", strconv.Itoa(rounds), "--pace", "max,20000", "--duration", "300ms", "--lag-budget", "1h", "--out", dir)
+	args := with(small, "--impl", "clientgo-realfifo-batch,cond,"+lossy, "--rounds", strconv.Itoa(rounds), "--pace", "max,20000", "--duration", "100ms", "--lag-budget", "1h", "--out", dir)
 	kept := map[string]time.Time{}
 	for _, lines := range []int{2, 3} {
 		killAfter(t, dir, lines, args)
