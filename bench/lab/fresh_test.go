@@ -37,7 +37,7 @@ func TestFresh(t *testing.T) {
 			c[0].Cells[i].New = func() (lab.Workload, error) { return nil, errors.New("played in this process") }
 		}
 		var names []string
-		o, err := lab.Run(context.Background(), c, lab.Options{Rounds: 3, Dir: dir, Fresh: func(ctx context.Context, name string) (cell.Result, error) {
+		o, err := ignoringHost(context.Background(), c, lab.Options{Rounds: 3, Dir: dir, Fresh: func(ctx context.Context, name string) (cell.Result, error) {
 			names = append(names, name)
 			// The transfer to another process and back.
 			var pipe bytes.Buffer
@@ -154,7 +154,7 @@ func TestProfile(t *testing.T) {
 			return &fake{events: 1, takes: 1, late: -1, check: func() error { return lab.ErrLost }}
 		})
 		profiling, last := 0, lab.Progress{}
-		o, err := lab.Run(context.Background(), comparison(good, bad, worse), lab.Options{
+		o, err := ignoringHost(context.Background(), comparison(good, bad, worse), lab.Options{
 			Rounds: 2, NoAA: true, Profile: profiler{log: &log},
 			Progress: func(p lab.Progress) {
 				if p.Profiling && !p.Skipped && !p.Finished {
@@ -189,7 +189,7 @@ func TestShortCellsProfiledAgain(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var log []string
 			a, plays := newCell("a", "", steady(10, takes))
-			o, err := lab.Run(context.Background(), comparison(a), lab.Options{Rounds: 1, NoAA: true, Profile: profiler{log: &log}})
+			o, err := ignoringHost(context.Background(), comparison(a), lab.Options{Rounds: 1, NoAA: true, Profile: profiler{log: &log}})
 			if err != nil || *plays != 2+want || len(log) != 2*want || len(o.Comparisons[0].Cells[0].Rounds) != 1 {
 				t.Errorf("%v each: %d plays, %q, %v; want %d with profiles", takes, *plays, log, err, want)
 			}
@@ -204,7 +204,7 @@ func TestProfileErrorEndsRun(t *testing.T) {
 			var log []string
 			p.log = &log
 			a, _ := newCell("a", "", steady(10, time.Second))
-			o, err := lab.Run(context.Background(), comparison(a), lab.Options{Rounds: 1, Profile: p})
+			o, err := ignoringHost(context.Background(), comparison(a), lab.Options{Rounds: 1, Profile: p})
 			if !errors.Is(err, boom) || o == nil || len(o.Comparisons[0].Cells[0].Rounds) != 1 || !o.Interrupted {
 				t.Errorf("error %v, %+v", err, o)
 			}
@@ -220,7 +220,7 @@ func TestTogetherOptions(t *testing.T) {
 		{Rounds: 1, Profile: profiler{}},
 		{Rounds: 1, Fresh: func(context.Context, string) (cell.Result, error) { return cell.Result{}, nil }},
 	} {
-		if o, err := lab.Run(context.Background(), c, opts); !errors.Is(err, lab.ErrOptions) || o != nil {
+		if o, err := ignoringHost(context.Background(), c, opts); !errors.Is(err, lab.ErrOptions) || o != nil {
 			t.Errorf("outcome %v, error %v", o, err)
 		}
 	}

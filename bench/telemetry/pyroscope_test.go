@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"runtime/pprof"
 	"strings"
 	"sync"
 	"testing"
@@ -63,7 +64,8 @@ func newPyroscope(t *testing.T) *pyroscopeServer {
 
 var sink uint64
 
-// work uses enough CPU to be sampled, in two goroutines that contend for a lock.
+// work uses 0.1 s of CPU at least, and thus several samples, in two goroutines that contend for a lock. It goes
+// on until a mutex profile has a contention, but not for ever.
 func work(ctx context.Context) {
 	labels.Do(ctx, "", func(ctx context.Context) {
 		labels.Do(ctx, "handle", func(context.Context) {
@@ -71,13 +73,16 @@ func work(ctx context.Context) {
 			var wg sync.WaitGroup
 			for range 2 {
 				wg.Go(func() {
-					for range 40 {
+					for n := range 10_000 {
+						if n >= 400 && (runtime.SetMutexProfileFraction(-1) == 0 || pprof.Lookup("mutex").Count() > 0) {
+							return
+						}
 						mu.Lock()
 						for i := range uint64(300_000) {
 							sink += i * i
 						}
+						runtime.Gosched() // The other goroutine waits for the lock.
 						mu.Unlock()
-						runtime.Gosched()
 					}
 				})
 			}

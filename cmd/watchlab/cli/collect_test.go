@@ -28,7 +28,7 @@ func collectable(t *testing.T) []*lab.Share {
 	for i := range 2 {
 		dir := filepath.Join(t.TempDir(), "run")
 		var stderr bytes.Buffer
-		code := run(t.Context(), []string{"run", "--family", "queue", "--impl", "cond", "--storm", tiny, "--events", "3000", "--rounds", "1", "--share", fmt.Sprintf("%d/2", i), "--out", dir}, new(bytes.Buffer), &stderr)
+		code := run(t.Context(), []string{"run", "--ignore-host", "--family", "queue", "--impl", "cond", "--storm", tiny, "--events", "3000", "--rounds", "1", "--share", fmt.Sprintf("%d/2", i), "--out", dir}, new(bytes.Buffer), &stderr)
 		if code != exitOK {
 			t.Fatal(stderr.String())
 		}

@@ -14,7 +14,7 @@ import (
 )
 
 // atOnce are the flags of a very short run.
-var atOnce = []string{"--family", "queue", "--impl", "clientgo-fifo,ring", "--storm", "testdata/tiny.jsonl", "--events", "200", "--rounds", "1"}
+var atOnce = []string{"--ignore-host", "--family", "queue", "--impl", "clientgo-fifo,ring", "--storm", "testdata/tiny.jsonl", "--events", "200", "--rounds", "1"}
 
 // TestTelemetryRefused: an invalid address or URL causes one line that names the flag, and no run.
 func TestTelemetryRefused(t *testing.T) {
