@@ -380,11 +380,8 @@ func codecOf(d Decoder) *codec {
 	case *parallel:
 		return codecOf(d.Decoder)
 	}
-	c, err := newCodec(Options{}, JSON, func(_ Encoding, _ *runtime.Scheme, clientgo runtime.Decoder) runtime.Decoder { return clientgo })
-	if err != nil {
-		panic(err) // This is a bug: client-go has JSON.
-	}
-	return c
+	clientgo, _ := New("clientgo-json", Options{})
+	return clientgo.(*codec)
 }
 
 func (n negotiated) SupportedMediaTypes() []runtime.SerializerInfo {
