@@ -334,7 +334,7 @@ func TestDynamic(t *testing.T) {
 	pods := v1.SchemeGroupVersion.WithResource("pods")
 	read := func(d Decoder) []any {
 		c := server(t)
-		client, err := NewRESTClient(c, d, pods.GroupVersion())
+		client, err := NewRESTClient(c, Untransformed(d), pods.GroupVersion())
 		if err != nil {
 			t.Fatal(err)
 		}
