@@ -54,7 +54,9 @@ func newSharedJSON(t *Table, types jsonTypes, exact runtime.Decoder, dynamic, re
 func (s *sharedJSON) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	w := s.walks.Get().(*jsonWalk)
 	t, obj := s.decode(w, data, into)
-	w.b = nil
+	if w.b = nil; cap(w.containers) > maxIndex {
+		w.containers = nil
+	}
 	s.walks.Put(w)
 	if obj == nil {
 		return s.exact.Decode(data, defaults, into)
@@ -140,6 +142,9 @@ func (s *sharedJSON) target(w *jsonWalk, data []byte) (t jsonTarget) {
 	})
 	if len(kind) == 0 || len(apiVersion) == 0 {
 		return jsonTarget{}
+	}
+	if len(apiVersion)+len(kind) >= maxTarget {
+		return s.find(string(apiVersion), string(kind))
 	}
 	w.kindKey = append(append(append(w.kindKey[:0], apiVersion...), 0), kind...)
 	t, ok := s.targets.get(w.kindKey)

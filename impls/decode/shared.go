@@ -261,10 +261,13 @@ func (e events) Decode(data []byte, defaults *schema.GroupVersionKind, into runt
 		ok = collect(data, frame[:]) && collect(frame[2], extension[:])
 		if typ, known := eventTypes[string(frame[1])]; ok && known && extension[1] != nil {
 			*event = metav1.WatchEvent{Type: typ, Object: runtime.RawExtension{Raw: extension[1]}}
-			return event, &watchEventKind, nil
+			return event, watchEventKind(), nil
 		}
 	}
 	return e.Serializer.Decode(data, defaults, into)
 }
 
-var watchEventKind = metav1.SchemeGroupVersion.WithKind("WatchEvent")
+// watchEventKind returns a kind that the caller may change.
+func watchEventKind() *schema.GroupVersionKind {
+	return new(metav1.SchemeGroupVersion.WithKind("WatchEvent"))
+}
