@@ -40,7 +40,7 @@ type jsonTarget struct {
 func newSharedJSON(t *Table, types jsonTypes, exact runtime.Decoder, dynamic, readOnly bool) *sharedJSON {
 	s := &sharedJSON{table: t, types: types, exact: exact, dynamic: dynamic, readOnly: readOnly}
 	first := jsonWalk{
-		Table: t, managed: t.jsonPlan(managedType, readOnly), places: newPlaces(),
+		giver: giver{Table: t}, managed: t.jsonPlan(managedType, readOnly), places: newPlaces(),
 		document: t.jsonKind(reflect.TypeFor[unstructured.Unstructured](), readOnly), anyKind: t.jsonKind(reflect.TypeFor[any](), readOnly),
 	}
 	s.walks.New = func() any {
@@ -66,6 +66,7 @@ func (s *sharedJSON) Decode(data []byte, defaults *schema.GroupVersionKind, into
 
 // decode returns nil for what it does not decode.
 func (s *sharedJSON) decode(w *jsonWalk, data []byte, into runtime.Object) (t jsonTarget, obj runtime.Object) {
+	w.kept = 0
 	t = s.target(w, data)
 	switch l, ok := into.(*List); {
 	case !t.known:

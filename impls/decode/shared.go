@@ -76,7 +76,7 @@ func (t *targets[T]) add(key []byte, found T) {
 func newShared(t *Table, types runtime.ObjectCreater, exact runtime.Decoder, readOnly bool) *shared {
 	s := &shared{table: t, types: types, exact: exact, readOnly: readOnly}
 	times := t.plan(reflect.TypeFor[metav1.Timestamp](), readOnly)
-	s.walks.New = func() any { return &walk{Table: t, times: times} }
+	s.walks.New = func() any { return &walk{giver: giver{Table: t}, times: times} }
 	return s
 }
 
