@@ -29,6 +29,7 @@ import (
 // selectors and all options, is the client's. Retries, errors and authentication are those of
 // [NewRESTClient]. The client's metrics count one failed request for each list and watch, and its
 // other requests are not touched. A ListerWatcher whose client has another config works as before.
+// A decoder that is [ReadOnly] is refused, unless it is marked [Untransformed].
 func Intercept(c *rest.Config) (*rest.Config, func(cache.ListerWatcher, Decoder) (cache.ListerWatcher, error), error) {
 	base, _, err := rest.DefaultServerUrlFor(c)
 	if err != nil {
@@ -38,7 +39,10 @@ func Intercept(c *rest.Config) (*rest.Config, func(cache.ListerWatcher, Decoder)
 	own.Host = base.Scheme + "://" + base.Host // without its path, which the URLs have
 	intercepted.Wrap(func(rt http.RoundTripper) http.RoundTripper { return interceptor{rt} })
 	return intercepted, func(lw cache.ListerWatcher, d Decoder) (cache.ListerWatcher, error) {
-		client, err := NewRESTClient(own, d, schema.GroupVersion{Version: "v1"})
+		if err := changeable(d); err != nil {
+			return nil, err
+		}
+		client, err := newRESTClient(own, d, schema.GroupVersion{Version: "v1"})
 		if err != nil {
 			return nil, err
 		}

@@ -19,6 +19,8 @@ type sharedJSON struct {
 	dynamic bool                // to unstructured objects
 	targets targets[jsonTarget] // by API version and kind
 	walks   sync.Pool           // *jsonWalk
+
+	readOnly bool // objects share values
 }
 
 // jsonTypes is a [runtime.Scheme].
@@ -34,12 +36,12 @@ type jsonTarget struct {
 	known bool      // the walk decodes objects of the kind
 }
 
-func newSharedJSON(t *Table, types jsonTypes, exact runtime.Decoder, dynamic bool) *sharedJSON {
-	s := &sharedJSON{table: t, types: types, exact: exact, dynamic: dynamic}
+func newSharedJSON(t *Table, types jsonTypes, exact runtime.Decoder, dynamic, readOnly bool) *sharedJSON {
+	s := &sharedJSON{table: t, types: types, exact: exact, dynamic: dynamic, readOnly: readOnly}
 	first := sync.OnceValue(func() jsonWalk {
 		return jsonWalk{
-			Table: t, managed: t.jsonPlan(managedType), places: newPlaces(),
-			document: t.jsonKind(reflect.TypeFor[unstructured.Unstructured]()), anyKind: t.jsonKind(reflect.TypeFor[any]()),
+			giver: giver{Table: t}, managed: t.jsonPlan(managedType, readOnly), places: newPlaces(),
+			document: t.jsonKind(reflect.TypeFor[unstructured.Unstructured](), readOnly), anyKind: t.jsonKind(reflect.TypeFor[any](), readOnly),
 		}
 	})
 	s.walks.New = func() any {
@@ -69,13 +71,16 @@ func (s *sharedJSON) decode(data []byte, into runtime.Object) (t jsonTarget, obj
 	defer s.table.rescue(&obj)
 	w := s.walks.Get().(*jsonWalk)
 	t, obj = s.walk(w, data, into, &filled)
-	w.b = nil
+	if w.b = nil; cap(w.containers) > maxIndex {
+		w.containers = nil
+	}
 	s.walks.Put(w)
 	return t, obj
 }
 
 // walk is decode. It sets filled to what it writes to, which was zero.
 func (s *sharedJSON) walk(w *jsonWalk, data []byte, into runtime.Object, filled *reflect.Value) (t jsonTarget, obj runtime.Object) {
+	w.kept = 0
 	t = s.target(w, data)
 	switch l, ok := into.(*List); {
 	case !t.known:
@@ -153,6 +158,9 @@ func (s *sharedJSON) target(w *jsonWalk, data []byte) (t jsonTarget) {
 	if len(kind) == 0 || len(apiVersion) == 0 {
 		return jsonTarget{}
 	}
+	if len(apiVersion)+len(kind) >= maxTarget {
+		return s.find(string(apiVersion), string(kind))
+	}
 	w.kindKey = append(append(append(w.kindKey[:0], apiVersion...), 0), kind...)
 	t, ok := s.targets.get(w.kindKey)
 	if !ok {
@@ -172,7 +180,7 @@ func (s *sharedJSON) find(apiVersion, kind string) (t jsonTarget) {
 	if s.dynamic {
 		t.known = err != nil
 	} else if err == nil {
-		t.plan = s.table.jsonPlan(reflect.TypeOf(obj).Elem())
+		t.plan = s.table.jsonPlan(reflect.TypeOf(obj).Elem(), s.readOnly)
 		t.known = t.plan != nil
 	}
 	return t
@@ -202,7 +210,7 @@ func (w *jsonWalk) only(data []byte, f func(i int, b []byte) int) bool {
 func (w *jsonWalk) api(p *jsonPlan, b []byte, i int, item bool) (ptr unsafe.Pointer, to int) {
 	id, ok := w.identify(p.kind, b, i, item)
 	if ok {
-		if ptr = w.objects.find(p.typ, &id); ptr != nil {
+		if ptr = w.objects.find(&id); ptr != nil {
 			return ptr, w.skip(i)
 		}
 	}
@@ -294,7 +302,7 @@ func (w *jsonWalk) typedList(p *jsonPlan, dst unsafe.Pointer, data []byte) bool 
 		items.SetLen(n + 1)
 		at := items.Index(n).Addr().UnsafePointer()
 		if id, ok := w.identify(p.items.elem.kind, b, i, true); ok {
-			if ptr := w.objects.find(p.items.elem.typ, &id); ptr != nil {
+			if ptr := w.objects.find(&id); ptr != nil {
 				p.items.elem.copy(at, ptr)
 				return w.skip(i)
 			}

@@ -2,6 +2,7 @@ package decode
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -24,6 +25,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/watchlist"
 	"sigs.k8s.io/randfill"
+
+	"watchlab/impls"
 )
 
 func podList(n int) *v1.PodList {
@@ -41,43 +44,49 @@ func podList(n int) *v1.PodList {
 	return l
 }
 
-// TestRelist: the objects of a second list are those of the first if their bytes are equal and the
-// objects are in use.
+// TestRelist: the objects of a second list are those of the first if their bytes are equal, the objects
+// are in use and must not be changed.
 func TestRelist(t *testing.T) {
-	for _, o := range walked {
-		l := podList(50)
-		d, exact := decoder(t, "shared", o), exactly(t, o)
-		first, second := &List{}, &List{}
-		if _, _, err := d.Decode(encode(t, o.Encoding, l), nil, first); err != nil {
-			t.Fatal(err)
+	for _, name := range []string{"shared", "shared-readonly"} {
+		for _, o := range walked {
+			relist(t, name, o)
 		}
-		l.Items[7].ResourceVersion = "1000"
-		l.Items[8].Labels["app"] = "changed without a new version"
-		relist := encode(t, o.Encoding, l)
-		if _, _, err := d.Decode(relist, nil, second); err != nil {
-			t.Fatal(err)
-		}
-		for i := range first.Items {
-			if reused := first.Items[i] == second.Items[i]; reused != (i != 7 && i != 8) {
-				t.Errorf("%s: item %d: reused: %v", title(o), i, reused)
-			}
-		}
-		var want, typed kruntime.Object = &v1.PodList{}, &v1.PodList{}
-		if o.Unstructured {
-			want, typed = &unstructured.UnstructuredList{}, &unstructured.UnstructuredList{}
-		}
-		if _, _, err := exact.Decode(relist, nil, want); err != nil {
-			t.Fatal(err)
-		}
-		if _, _, err := d.Decode(relist, nil, typed); err != nil || !reflect.DeepEqual(typed, want) {
-			t.Errorf("%s: into a typed list: %v, %+v", title(o), err, typed)
-		}
-		items, err := meta.ExtractList(want)
-		if err != nil || !reflect.DeepEqual(items, second.Items) || second.ResourceVersion != "99" {
-			t.Errorf("%s: items %+v of version %s: %v", title(o), second.Items, second.ResourceVersion, err)
-		}
-		runtime.KeepAlive(first)
 	}
+}
+
+func relist(t *testing.T, name string, o Options) {
+	l := podList(50)
+	d, exact := decoder(t, name, o), exactly(t, o)
+	first, second := &List{}, &List{}
+	if _, _, err := d.Decode(encode(t, o.Encoding, l), nil, first); err != nil {
+		t.Fatal(err)
+	}
+	l.Items[7].ResourceVersion = "1000"
+	l.Items[8].Labels["app"] = "changed without a new version"
+	relist := encode(t, o.Encoding, l)
+	if _, _, err := d.Decode(relist, nil, second); err != nil {
+		t.Fatal(err)
+	}
+	for i := range first.Items {
+		if reused := first.Items[i] == second.Items[i]; reused != (ReadOnly(d) && i != 7 && i != 8) {
+			t.Errorf("%s: item %d: reused: %v", title(o), i, reused)
+		}
+	}
+	var want, typed kruntime.Object = &v1.PodList{}, &v1.PodList{}
+	if o.Unstructured {
+		want, typed = &unstructured.UnstructuredList{}, &unstructured.UnstructuredList{}
+	}
+	if _, _, err := exact.Decode(relist, nil, want); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := d.Decode(relist, nil, typed); err != nil || !reflect.DeepEqual(typed, want) {
+		t.Errorf("%s: into a typed list: %v, %+v", title(o), err, typed)
+	}
+	items, err := meta.ExtractList(want)
+	if err != nil || !reflect.DeepEqual(items, second.Items) || second.ResourceVersion != "99" {
+		t.Errorf("%s: items %+v of version %s: %v", title(o), second.Items, second.ResourceVersion, err)
+	}
+	runtime.KeepAlive(first)
 }
 
 // TestListedKind: an item of a list has the kind that client-go gives it, also if the same bytes came
@@ -90,7 +99,7 @@ func TestListedKind(t *testing.T) {
 		`{"apiVersion":"v1","items":[` + bare + `],"kind":"PodList"}`, `{"kind":"PodList","apiVersion":"v1","items":[` + full + `]}`, full,
 	}
 	for _, o := range walked[1:] {
-		d, exact := decoder(t, "shared", o), exactly(t, o)
+		d, exact := decoder(t, "shared-readonly", o), exactly(t, o)
 		var kept []kruntime.Object
 		for range 3 {
 			for _, body := range bodies {
@@ -139,7 +148,7 @@ func TestForgets(t *testing.T) {
 	pod := podList(1).Items[0]
 	pod.TypeMeta = metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}
 	for _, o := range walked {
-		d := decoder(t, "shared", o)
+		d := decoder(t, "shared-readonly", o)
 		data := encode(t, o.Encoding, &pod)
 		var wait func()
 		func() {
@@ -203,7 +212,7 @@ func TestWhere(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			lw, err := NewListWatch(c, d, v1.SchemeGroupVersion.WithResource("pods"), metav1.NamespaceAll, nil)
+			lw, err := NewListWatch(c, Untransformed(d), v1.SchemeGroupVersion.WithResource("pods"), metav1.NamespaceAll, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -231,6 +240,9 @@ func TestWhere(t *testing.T) {
 			if d.Info().MediaType == kruntime.ContentTypeCBOR {
 				return // client-go's feature gate ClientsAllowCBOR is off: its REST client does not ask for CBOR
 			}
+			if ReadOnly(d) {
+				return // TestReadOnlyRefused
+			}
 			client, err := NewRESTClient(c, d, v1.SchemeGroupVersion)
 			if err != nil {
 				t.Fatal(err)
@@ -243,7 +255,7 @@ func TestWhere(t *testing.T) {
 	}
 	t.Run("clientset", func(t *testing.T) {
 		c := server(t)
-		c.NegotiatedSerializer = Negotiated(decoder(t, "shared", Options{}))
+		c.NegotiatedSerializer = serializers(decoder(t, "shared", Options{}))
 		clients, err := kubernetes.NewForConfig(c)
 		if err != nil {
 			t.Fatal(err)
@@ -253,6 +265,46 @@ func TestWhere(t *testing.T) {
 			t.Errorf("the clientset took the decoder: %v, %v", pods, err)
 		}
 	})
+}
+
+// TestReadOnlyRefused: what could hand a shared object to a transform or a client refuses it.
+func TestReadOnlyRefused(t *testing.T) {
+	c := &rest.Config{Host: "http://localhost"}
+	pods := v1.SchemeGroupVersion.WithResource("pods")
+	_, with, err := Intercept(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range append(Variants(), Variant{Name: "parallel of shared-readonly", Guarantees: guarantees(impls.Shared, true), New: func(o Options) (Decoder, error) {
+		return NewParallel(decoder(t, "shared-readonly", o), 2), nil
+	}}) {
+		d, err := v.New(Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		refused := v.Guarantees[0].Transform == impls.NotOffered
+		if ReadOnly(d) != refused || refused != strings.Contains(v.Name, "readonly") {
+			t.Errorf("%s: read-only: %v", v.Name, ReadOnly(d))
+		}
+		check := func(what string, refused bool, err error) {
+			t.Helper()
+			if errors.Is(err, impls.ErrOptions) != refused || err != nil && !refused {
+				t.Errorf("%s: %s: %v", v.Name, what, err)
+			}
+		}
+		_, err = NewListWatch(c, d, pods, metav1.NamespaceAll, nil)
+		check("NewListWatch", refused, err)
+		_, err = NewListWatch(c, Untransformed(d), pods, metav1.NamespaceAll, nil)
+		check("NewListWatch, untransformed", false, err)
+		_, err = with(&cache.ListWatch{}, d)
+		check("Intercept", refused, err)
+		_, err = with(&cache.ListWatch{}, Untransformed(d))
+		check("Intercept, untransformed", false, err)
+		_, err = NewRESTClient(c, d, pods.GroupVersion())
+		check("NewRESTClient", refused, err)
+		_, err = NewRESTClient(c, Untransformed(Untransformed(d)), pods.GroupVersion())
+		check("NewRESTClient, untransformed", refused, err)
+	}
 }
 
 // TestStatus: a decoder decodes a Status where a list was asked for.
@@ -395,7 +447,7 @@ func TestObserve(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			lw, err := NewListWatch(server(t), d, v1.SchemeGroupVersion.WithResource("pods"), metav1.NamespaceAll, nil)
+			lw, err := NewListWatch(server(t), Untransformed(d), v1.SchemeGroupVersion.WithResource("pods"), metav1.NamespaceAll, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

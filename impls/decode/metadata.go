@@ -18,7 +18,7 @@ import (
 )
 
 func init() {
-	g := guarantees(impls.Shared, true)
+	g := guarantees(impls.Owned, true)
 	g[0].Strips = "managedFields and all but metadata"
 	g[0].Trusts = "the API server to send valid values outside metadata"
 	Register(Variant{
@@ -75,9 +75,9 @@ func newPartial(t *Table, e Encoding, scheme *runtime.Scheme, lists bool) runtim
 	types, d := partials{scheme, lists}, transformed{clientgoPartial(e, scheme, lists)}
 	switch e {
 	case JSON:
-		return newSharedJSON(t, types, d, false)
+		return newSharedJSON(t, types, d, false, false)
 	case Protobuf:
-		return newShared(t, types, d)
+		return newShared(t, types, d, false)
 	}
 	return d
 }

@@ -36,6 +36,9 @@ type kind struct {
 	of     *plan        // whose generated code decodes the bytes; nil for JSON
 	offset uintptr      // of the value in of
 	salt   uint64
+
+	copier   *copier // nil: values cannot be copied, so groups of the kind are not kept
+	readOnly bool    // objects share the values
 }
 
 // copy assigns the value at src to dst. Slices, maps and pointers are shared.
@@ -130,8 +133,8 @@ var prototypes = struct {
 	planner
 }{planner: planner{}}
 
-// copy returns a copy of a prototype and of those that it refers to.
-func (ps planner) copy(of *plan) *plan {
+// copy returns a copy of a prototype and of those that it refers to, for objects that share values or not.
+func (ps planner) copy(of *plan, readOnly bool) *plan {
 	if of == nil {
 		return nil
 	}
@@ -139,7 +142,7 @@ func (ps planner) copy(of *plan) *plan {
 		return p
 	}
 	p := &plan{kind: of.kind, object: of.object, fields: make([]*field, len(of.fields))}
-	p.of = p
+	p.of, p.readOnly = p, readOnly
 	ps[of.typ] = p
 	fields := make([]field, len(of.fields))
 	for i, proto := range of.fields {
@@ -148,7 +151,7 @@ func (ps planner) copy(of *plan) *plan {
 		}
 		f := &fields[i]
 		f.fieldType = proto.fieldType
-		f.of, f.elem = p, ps.copy(f.elem)
+		f.of, f.readOnly, f.elem = p, readOnly, ps.copy(f.elem, readOnly)
 		f.whole.score.Store(startScore)
 		f.each.score.Store(startScore)
 		f.parts.Store(startScore)
@@ -204,7 +207,10 @@ func (ps planner) plan(typ reflect.Type) *plan {
 }
 
 func (ps planner) kind(typ reflect.Type, of *plan, offset uintptr) kind {
-	return kind{typ: typ, is: typ.Kind(), of: of, offset: offset, salt: (uint64(len(ps))<<16 + uint64(offset)) * 0x9e3779b97f4a7c15}
+	return kind{
+		typ: typ, is: typ.Kind(), of: of, offset: offset, salt: (uint64(len(ps))<<16 + uint64(offset)) * 0x9e3779b97f4a7c15,
+		copier: copierOf(typ),
+	}
 }
 
 // field builds the plan of the i-th field of p's type. A field that it does not know, or that has
@@ -273,7 +279,7 @@ const (
 	partsShare = 8
 	sample     = 32      // one of as many objects, chosen by its UID
 	largeGroup = 256     // bytes
-	maxLast    = 1 << 10 // bytes of a group that a position holds beside the table
+	maxLast    = 2 << 10 // bytes of a group that a position holds beside the table
 )
 
 func (p *position) worth() bool { return p.score.Load() >= 0 }

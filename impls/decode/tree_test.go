@@ -20,20 +20,20 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// tree is a JSON value that keeps the order and the repetition of members.
-type tree struct {
+// jsonTree is a JSON value that keeps the order and the repetition of members.
+type jsonTree struct {
 	open  byte     // '{' or '['; 0 of a scalar
 	text  string   // of a scalar
 	names []string // of an object, quoted
-	parts []*tree
+	parts []*jsonTree
 }
 
-func parseTree(tb testing.TB, data []byte) *tree {
+func parseTree(tb testing.TB, data []byte) *jsonTree {
 	tb.Helper()
 	in := json.NewDecoder(bytes.NewReader(data))
 	in.UseNumber()
-	var parse func() *tree
-	parse = func() *tree {
+	var parse func() *jsonTree
+	parse = func() *jsonTree {
 		token, err := in.Token()
 		if err != nil {
 			tb.Fatal(err)
@@ -41,9 +41,9 @@ func parseTree(tb testing.TB, data []byte) *tree {
 		d, container := token.(json.Delim)
 		if !container {
 			text, _ := json.Marshal(token)
-			return &tree{text: string(text)}
+			return &jsonTree{text: string(text)}
 		}
-		t := &tree{open: byte(d)}
+		t := &jsonTree{open: byte(d)}
 		for in.More() {
 			if d == '{' {
 				t.names = append(t.names, parse().text)
@@ -56,7 +56,7 @@ func parseTree(tb testing.TB, data []byte) *tree {
 	return parse()
 }
 
-func (t *tree) append(b []byte) []byte {
+func (t *jsonTree) append(b []byte) []byte {
 	if t.open == 0 {
 		return append(b, t.text...)
 	}
@@ -73,8 +73,8 @@ func (t *tree) append(b []byte) []byte {
 	return append(b, t.open+2)
 }
 
-func (t *tree) clone() *tree {
-	c := &tree{open: t.open, text: t.text, names: slices.Clone(t.names)}
+func (t *jsonTree) clone() *jsonTree {
+	c := &jsonTree{open: t.open, text: t.text, names: slices.Clone(t.names)}
 	for _, part := range t.parts {
 		c.parts = append(c.parts, part.clone())
 	}
@@ -83,11 +83,11 @@ func (t *tree) clone() *tree {
 
 // place is a part of a tree.
 type treePlace struct {
-	of *tree
+	of *jsonTree
 	i  int
 }
 
-func (t *tree) places(all []treePlace) []treePlace {
+func (t *jsonTree) places(all []treePlace) []treePlace {
 	for i, part := range t.parts {
 		all = part.places(append(all, treePlace{t, i}))
 	}
@@ -103,7 +103,7 @@ var treeValues = []string{
 }
 
 // change changes one part of a tree: it replaces, removes, repeats, moves, renames or nests it.
-func (t *tree) change(r *rand.Rand) {
+func (t *jsonTree) change(r *rand.Rand) {
 	var at treePlace
 	if r.IntN(2) == 0 { // a part near the root
 		for at.of = t; ; at.of = at.of.parts[at.i] {
@@ -127,7 +127,7 @@ func (t *tree) change(r *rand.Rand) {
 	case 1: // repeated, perhaps with another value
 		again := of.parts[i].clone()
 		if r.IntN(2) == 0 {
-			again = &tree{text: treeValues[r.IntN(len(treeValues))]}
+			again = &jsonTree{text: treeValues[r.IntN(len(treeValues))]}
 		}
 		to := r.IntN(len(of.parts) + 1)
 		of.parts = slices.Insert(of.parts, to, again)
@@ -151,12 +151,12 @@ func (t *tree) change(r *rand.Rand) {
 		}
 	case 5: // nested
 		if part := of.parts[i]; r.IntN(2) == 0 {
-			of.parts[i] = &tree{open: '[', parts: []*tree{part}}
+			of.parts[i] = &jsonTree{open: '[', parts: []*jsonTree{part}}
 		} else {
-			of.parts[i] = &tree{open: '{', names: []string{`"a"`}, parts: []*tree{part}}
+			of.parts[i] = &jsonTree{open: '{', names: []string{`"a"`}, parts: []*jsonTree{part}}
 		}
 	default:
-		of.parts[i] = &tree{text: treeValues[r.IntN(len(treeValues))]}
+		of.parts[i] = &jsonTree{text: treeValues[r.IntN(len(treeValues))]}
 	}
 }
 
@@ -172,11 +172,11 @@ var written = []string{
 }
 
 // treeCorpus has an object of every kind of the scheme.
-var treeCorpus = sync.OnceValue(func() (all []func(testing.TB) *tree) {
+var treeCorpus = sync.OnceValue(func() (all []func(testing.TB) *jsonTree) {
 	add := func(data func(testing.TB) []byte) {
 		var once sync.Once
-		var t *tree
-		all = append(all, func(tb testing.TB) *tree {
+		var t *jsonTree
+		all = append(all, func(tb testing.TB) *jsonTree {
 			once.Do(func() { t = parseTree(tb, data(tb)) })
 			return t.clone()
 		})
@@ -297,7 +297,7 @@ func TestEveryPart(t *testing.T) {
 				if testing.Short() && i%5 != 0 {
 					continue
 				}
-				at.of.parts[at.i] = &tree{text: value}
+				at.of.parts[at.i] = &jsonTree{text: value}
 				for _, c := range compared {
 					c.check(t, root.append(nil), title(c.o))
 				}
