@@ -68,7 +68,7 @@ func TestSteadyState(t *testing.T) {
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		rounds := 200_000 / n
+		rounds := 100_000 / n
 		for range rounds {
 			round()
 		}
@@ -96,7 +96,7 @@ func testBurst(t *testing.T, s shape) {
 	}
 	before := heap()
 	q := newQueue[[4]uint64](t, s)
-	const burst = 1_000_000
+	const burst = 200_000
 	for i := range uint64(burst) {
 		if err := q.TryPush([4]uint64{i}); err != nil {
 			t.Fatal(err)

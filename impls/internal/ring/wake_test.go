@@ -15,7 +15,7 @@ import (
 // waits for one value and answers it.
 func TestPingPong(t *testing.T) {
 	eachShape(t, func(t *testing.T, ctx context.Context, s shape) {
-		const rounds = 4000
+		const rounds = 2000
 		ping, pong := newQueue[int](t, s), newQueue[int](t, s)
 		receive := func(q ring.Queue[int], want int) error {
 			if err := wait(ctx, q); err != nil {
