@@ -12,7 +12,7 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## Build the command, bin/watchlab
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/watchlab ./cmd/watchlab
+	$(GO) build -trimpath -ldflags '-s -w $(LDFLAGS)' -o $(BIN)/watchlab ./cmd/watchlab
 
 run: build ## Compare the variants under recorded storms
 	$(BIN)/watchlab run
@@ -94,7 +94,7 @@ versions: ## Compare client-go's informers, minor by minor, into results/, 10 mi
 FAULTS ?= 5m
 E2E    ?=
 # PROGRAMS are those of the e2e tests, built beforehand, so that no test waits for it.
-PROGRAMS := etcd kubectl kube-apiserver kube-controller-manager kube-scheduler otelcol versitygw \
+PROGRAMS := etcd kubectl kube-apiserver kube-controller-manager kube-scheduler otelcol prometheus \
 	controller-runtime-builtins cert-manager-controller rollouts-controller
 # BLIND links these tests, and the command that they run, so that no verdict depends on the host: see bench/cell.
 BLIND := -X watchlab/bench/cell.Blind=yes
