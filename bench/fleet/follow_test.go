@@ -36,7 +36,7 @@ func (c fakeCluster) ListerWatcher(r cluster.Resource, in cluster.Scope) (cache.
 		WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) {
 			return c.Watch(r.GroupVersionResource, in.Namespace)
 		},
-	}, c), nil
+	}, c.ObjectTracker), nil
 }
 
 // fakeFleet returns a Fleet of a fake cluster without controllers.
