@@ -15,7 +15,7 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## Build the command, bin/watchlab
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/watchlab ./cmd/watchlab
+	$(GO) build -trimpath -ldflags '-s -w $(LDFLAGS)' -o $(BIN)/watchlab ./cmd/watchlab
 
 run: build ## Compare the variants under recorded storms
 	$(BIN)/watchlab run
@@ -110,7 +110,7 @@ smoke: build ## Test each claim of README once with a real program
 FAULTS ?= 5m
 E2E    ?=
 # PROGRAMS are those of the e2e tests, built beforehand, so that no test waits for it.
-PROGRAMS := etcd kubectl kube-apiserver kube-controller-manager kube-scheduler otelcol versitygw \
+PROGRAMS := etcd kubectl kube-apiserver kube-controller-manager kube-scheduler otelcol prometheus \
 	controller-runtime-builtins cert-manager-controller rollouts-controller
 
 e2e: build ## Test with real programs and a real kubelet (FAULTS=5m)

@@ -305,7 +305,6 @@ func TestBadOptions(t *testing.T) {
 	}{
 		{opts: Options{MetricsAddr: "nonsense"}, want: live.ErrAddress},
 		{opts: Options{MetricsAddr: "127.0.0.1:0", Pyroscope: "nonsense"}, want: ErrPyroscopeURL},
-		{opts: Options{Push: "nonsense"}, want: ErrPushURL},
 		{opts: Options{MetricsAddr: "127.0.0.1:0"}, env: "smoke", want: ErrVariable},
 	} {
 		t.Run("", func(t *testing.T) {
@@ -320,8 +319,6 @@ func TestBadOptions(t *testing.T) {
 // TestFailingServers: an unreachable server, or one that answers garbage, causes one
 // warning and no other verdict, and Close returns.
 func TestFailingServers(t *testing.T) {
-	defer func(before time.Duration) { pushRetry.Min = before }(pushRetry.Min)
-	pushRetry.Min = time.Millisecond
 	garbage := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.WriteHeader(http.StatusBadRequest)
@@ -335,7 +332,7 @@ func TestFailingServers(t *testing.T) {
 			t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "1")
 			var mu sync.Mutex
 			var warnings []string
-			s, err := Start(t.Context(), Options{Run: "test", Push: url, Pyroscope: url, Warn: func(text string) {
+			s, err := Start(t.Context(), Options{Run: "test", Pyroscope: url, Warn: func(text string) {
 				mu.Lock()
 				defer mu.Unlock()
 				warnings = append(warnings, text)
@@ -350,10 +347,10 @@ func TestFailingServers(t *testing.T) {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			if len(warnings) != 3 {
+			if len(warnings) != 2 {
 				t.Errorf("%d warnings: %q", len(warnings), warnings)
 			}
-			for _, name := range []string{"OTLP endpoint: ", "remote-write receiver: ", "Pyroscope: "} {
+			for _, name := range []string{"OTLP endpoint: ", "Pyroscope: "} {
 				at := slices.IndexFunc(warnings, func(w string) bool { return strings.HasPrefix(w, name) })
 				if at < 0 || strings.Contains(warnings[at], "?") || url != garbage.URL && !strings.Contains(warnings[at], "refused") {
 					t.Errorf("no cause after the name %q: %q", name, warnings)

@@ -139,9 +139,9 @@ func FuzzPart(f *testing.F) {
 	})
 }
 
-// FuzzTarget: a target is one that it prints, or an error that keeps its password.
+// FuzzTarget: a target is one that it prints, or an error.
 func FuzzTarget(f *testing.F) {
-	for _, s := range []string{"configmap", "log", "dir=/results", "s3=s3://bucket/a/b?endpoint=http://[::1]:9000&region=x", "s3=s3://id:secret@bucket", "s3=s3://%zz", "="} {
+	for _, s := range []string{"configmap", "log", "dir=/results", "dir=", "log=x", "="} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
