@@ -273,26 +273,29 @@ func TestStatus(t *testing.T) {
 	}
 
 	long := p
+	long.Done = 0
 	long.Cell = "DeltaFIFO/impl=" + strings.Repeat("é", 100) + "/rate=max"
 	var out bytes.Buffer
-	now := time.Unix(60, 0)
-	(&status{w: &out, now: func() time.Time { return now }}).show(long)
+	(&status{w: &out, now: time.Now}).show(long)
 	if got := strings.TrimSuffix(out.String(), "\n"); utf8.RuneCountInString(got) != 100 || !strings.HasSuffix(got, "é/rate=max") {
 		t.Errorf("a long line has %d columns: %q", utf8.RuneCountInString(got), got)
 	}
 
+	// Two processes of a run of 100 s, with a line after the warm-up and two more.
 	out.Reset()
-	now = time.Unix(0, 0)
-	s := &status{w: &out, now: func() time.Time { return now }, last: now}
-	for range 1000 {
-		s.show(p)
-		now = now.Add(100 * time.Millisecond)
-		p.Finished = true
-		s.show(p)
-		p.Finished = false
+	p.Done, p.Round, p.Spent = 0, 0, 0
+	for range 2 {
+		s := &status{w: &out, now: time.Now}
+		for range 500 {
+			s.show(p)
+			p.Spent += 100 * time.Millisecond
+			p.Done, p.Round, p.Finished = 7, 2, true
+			s.show(p)
+			p.Finished = false
+		}
+		s.clear()
 	}
-	s.clear()
-	if got, want := out.String(), strings.Repeat("watchlab: 7/12, 1m23s left  round 2/5  Queue/impl=x\n", 2); got != want {
+	if got, want := out.String(), strings.Repeat("watchlab: 7/12, 1m23s left  round 2/5  Queue/impl=x\n", 3); got != want {
 		t.Errorf("in 100 s, piped: %q, want %q", got, want)
 	}
 }
