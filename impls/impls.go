@@ -70,6 +70,16 @@ const (
 	Shared Ownership = "shared"
 )
 
+// Permission says whether somebody may change a decoded object in place: its maps, its slices and
+// what it points to.
+type Permission string
+
+const (
+	MayChange  Permission = "may change" // nobody else sees the change
+	MustNot    Permission = "must not"   // others that have the object see the change
+	NotOffered Permission = "refused"    // the constructors return an error
+)
+
 // Throttling defines whether producers wait for process while the queue is long, so that a slow
 // consumer slows the producers down.
 type Throttling string
@@ -109,6 +119,12 @@ type Guarantees struct {
 	Trusts string `json:"trusts,omitempty"`
 	// Strips names the field that decoded objects lack. Empty means none: they are exact.
 	Strips string `json:"strips,omitempty"`
+	// Whether those may change an object of a decoder; empty for other families. A handler must not
+	// change it with any decoder: the cache and other handlers have the same object. With a decoder
+	// that hands over what is [Shared], other objects and informers would see the change too.
+	Transform Permission `json:"transform,omitempty"`
+	Handler   Permission `json:"handler,omitempty"`
+	Client    Permission `json:"client,omitempty"` // a caller of Get, Create, Update and Patch
 	// Lists says what a list of a store shows; empty for other families.
 	Lists Consistency `json:"lists,omitempty"`
 	// DropIn names the upstream interface that an instance implements, such as
@@ -152,6 +168,9 @@ func (g Guarantees) String() string {
 	}
 	if g.Strips != "" {
 		parts = append(parts, "strips "+g.Strips)
+	}
+	if g.Transform == NotOffered {
+		parts = append(parts, "refuses transforms and clients")
 	}
 	if g.Lists != "" {
 		parts = append(parts, "lists "+string(g.Lists))

@@ -9,7 +9,7 @@
 // client-go takes its decoders from [rest.Config.NegotiatedSerializer]. A REST client asks that for
 // the serializers of the response's media type, and decodes a list with DecoderToVersion (Request.Do
 // and Result.Into). A watch takes the framer and the serializer of frames (StreamSerializer) too,
-// in Request.newStreamWatcher. [Negotiated] puts a decoder there:
+// in Request.newStreamWatcher. These put a decoder there:
 //
 //  1. [NewListWatch] is a [cache.ListerWatcher] with the decoder, for cache.NewReflector,
 //     cache.NewSharedIndexInformer and SharedInformerFactory.InformerFor.
@@ -78,8 +78,7 @@
 // # parallel
 //
 // A goroutine of each watch reads frames ahead, and workers decode them: see [NewParallel], and
-// [Options.Workers]. The variant parallel decodes as clientgo-…-transform, and parallel-shared as
-// shared. The events come in order, and an error in its place. The goroutine of a watch ends when
+// [Options.Workers]. The variant decodes as clientgo-…-transform. The events come in order, and an error in its place. The goroutine of a watch ends when
 // the watch is closed; workers exist while frames wait.
 //
 // Bounds: a watch reads ahead at most four events a worker and 4 MiB of frames, and one frame more.
@@ -125,7 +124,7 @@ import (
 // Decoder decodes the responses of one encoding.
 type Decoder interface {
 	runtime.Decoder // of objects, of lists, and of the object in a frame of a watch
-	// Info has the media type, the serializer and the framing, for a REST client. See [Negotiated].
+	// Info has the media type, the serializer and the framing, for a REST client.
 	Info() runtime.SerializerInfo
 	// Watch returns the decoder of the body of a watch response.
 	Watch(body io.ReadCloser) watch.Decoder
@@ -215,40 +214,90 @@ func init() {
 			Register(v)
 		}
 	}
-	Register(Variant{
-		Name: "shared", Guarantees: guarantees(impls.Shared, true),
-		Summary: "reuses decoded values of equal wire bytes, and skips managed fields",
-		New: func(o Options) (Decoder, error) {
-			if o.Encoding = o.encoding(); o.Encoding == CBOR {
-				return nil, fmt.Errorf("%w: encoding %s: protobuf or json only", impls.ErrOptions, o.Encoding)
-			}
-			d, err := newCodec(o, o.Encoding)
-			if err != nil {
-				return nil, err
-			}
-			if o.Table == nil {
-				o.Table = NewTable(0)
-			}
-			if o.Encoding == JSON {
-				d.Decoder = newSharedJSON(o.Table, d.scheme, transformed{d.Decoder}, o.Unstructured)
-			} else {
-				d.Decoder = newShared(o.Table, d.scheme, transformed{d.Decoder})
-			}
-			d.cutFrames(o.Encoding)
-			return d, nil
-		},
-	})
+	for _, readOnly := range []bool{false, true} {
+		v := Variant{
+			Name: "shared", Guarantees: guarantees(impls.Owned, true),
+			Summary: "copies decoded values of equal wire bytes, and skips managed fields",
+			New:     func(o Options) (Decoder, error) { return newSharedCodec(o, readOnly) },
+		}
+		if readOnly {
+			v.Name, v.Guarantees = "shared-readonly", guarantees(impls.Shared, true)
+			v.Summary = "objects share the decoded values of equal wire bytes: a write to one object shows in others; skips managed fields"
+		}
+		Register(v)
+	}
+}
+
+// newSharedCodec returns the variant shared, or shared-readonly.
+func newSharedCodec(o Options, readOnly bool) (Decoder, error) {
+	if o.Encoding = o.encoding(); o.Encoding == CBOR {
+		return nil, fmt.Errorf("%w: encoding %s: protobuf or json only", impls.ErrOptions, o.Encoding)
+	}
+	d, err := newCodec(o, o.Encoding)
+	if err != nil {
+		return nil, err
+	}
+	d.readOnly = readOnly
+	if o.Table == nil {
+		o.Table = NewTable(0)
+	}
+	if o.Encoding == JSON {
+		d.Decoder = newSharedJSON(o.Table, d.scheme, transformed{d.Decoder}, o.Unstructured)
+	} else {
+		d.Decoder = newShared(o.Table, d.scheme, transformed{d.Decoder})
+	}
+	d.cutFrames(o.Encoding)
+	return d, nil
 }
 
 func guarantees(o impls.Ownership, stripped bool) []impls.Guarantees {
 	g := impls.Guarantees{
 		Order: impls.OrderTotal, Coalesces: impls.CoalesceNone, Bounded: true, Consumers: impls.ManyConsumers, Unlocked: true,
-		HandsOver: o, DropIn: "runtime.Decoder",
+		HandsOver: o, DropIn: "runtime.Decoder", Transform: impls.MayChange, Handler: impls.MustNot, Client: impls.MayChange,
+	}
+	if o == impls.Shared {
+		g.Transform, g.Client = impls.NotOffered, impls.NotOffered
 	}
 	if stripped {
 		g.Strips = "managedFields"
 	}
 	return []impls.Guarantees{g}
+}
+
+// ReadOnly reports whether the objects of a decoder must not be changed, also not by a transform or a
+// client, because they share memory with other objects: whether it is a shared-readonly.
+func ReadOnly(d Decoder) bool {
+	switch d := d.(type) {
+	case *codec:
+		return d.readOnly
+	case *parallel:
+		return ReadOnly(d.Decoder)
+	case untransformed:
+		return ReadOnly(d.Decoder)
+	}
+	return false
+}
+
+// Untransformed returns the decoder for a ListerWatcher of an informer that has no transform.
+// [NewListWatch] and [Intercept] refuse a decoder that is [ReadOnly] without this mark, since they
+// cannot see a transform that the informer gets.
+func Untransformed(d Decoder) Decoder { return untransformed{d} }
+
+type untransformed struct{ Decoder }
+
+func unmarked(d Decoder) Decoder {
+	if u, ok := d.(untransformed); ok {
+		return unmarked(u.Decoder)
+	}
+	return d
+}
+
+// changeable returns an error for a decoder of objects that must not be changed.
+func changeable(d Decoder) error {
+	if _, marked := d.(untransformed); !marked && ReadOnly(d) {
+		return fmt.Errorf("decode: %w: the objects of shared-readonly must not be changed, by a transform or a client (use shared, or mark the decoder Untransformed for an informer without a transform)", impls.ErrOptions)
+	}
+	return nil
 }
 
 // codec is a decoder for one media type.
@@ -258,6 +307,8 @@ type codec struct {
 	base    runtime.NegotiatedSerializer // of client-go
 	info    runtime.SerializerInfo
 	observe func() Observer
+
+	readOnly bool // the objects share memory
 }
 
 // newCodec returns client-go's decoder of typed clients, which clears the kind of an object.
@@ -335,17 +386,17 @@ type negotiated struct {
 	d Decoder
 }
 
-// Negotiated returns the serializers of client-go with the decoder in the place of that of its
-// media type, for [rest.Config.NegotiatedSerializer].
-func Negotiated(d Decoder) runtime.NegotiatedSerializer {
-	return negotiated{baseOf(d), d}
-}
+// serializers returns those of client-go with the decoder in the place of that of its media type, for
+// [rest.Config.NegotiatedSerializer].
+func serializers(d Decoder) runtime.NegotiatedSerializer { return negotiated{baseOf(d), d} }
 
 func baseOf(d Decoder) runtime.NegotiatedSerializer {
 	switch d := d.(type) {
 	case *codec:
 		return d.base
 	case *parallel:
+		return baseOf(d.Decoder)
+	case untransformed:
 		return baseOf(d.Decoder)
 	}
 	return codecs(scheme.Scheme)

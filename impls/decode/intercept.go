@@ -33,6 +33,7 @@ import (
 // other requests are not touched. Neither is a request that asks for another form of the objects by a
 // parameter of its Accept header, such as PartialObjectMetadata or a Table: its answer is the client's.
 // A ListerWatcher whose client has another config works as before.
+// A decoder that is [ReadOnly] is refused, unless it is marked [Untransformed].
 func Intercept(c *rest.Config) (*rest.Config, func(cache.ListerWatcher, Decoder) (cache.ListerWatcher, error), error) {
 	base, _, err := rest.DefaultServerUrlFor(c)
 	if err != nil {
@@ -42,7 +43,10 @@ func Intercept(c *rest.Config) (*rest.Config, func(cache.ListerWatcher, Decoder)
 	own.Host = base.Scheme + "://" + base.Host // without its path, which the URLs have
 	intercepted.Wrap(func(rt http.RoundTripper) http.RoundTripper { return interceptor{rt} })
 	return intercepted, func(lw cache.ListerWatcher, d Decoder) (cache.ListerWatcher, error) {
-		client, err := NewRESTClient(own, d, schema.GroupVersion{Version: "v1"})
+		if err := changeable(d); err != nil {
+			return nil, err
+		}
+		client, err := newRESTClient(own, d, schema.GroupVersion{Version: "v1"})
 		if err != nil {
 			return nil, err
 		}

@@ -366,7 +366,7 @@ func TestDynamic(t *testing.T) {
 	if items := want[0].(*unstructured.UnstructuredList).Items; len(items) != 3 || items[0].GetKind() != "Pod" {
 		t.Fatalf("listed %v", items)
 	}
-	for _, name := range []string{"shared", "parallel-shared"} {
+	for _, name := range []string{"shared", "shared-readonly"} {
 		if got := read(decoder(t, name, Options{Unstructured: true})); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: read %v, client-go %v", name, got, want)
 		}

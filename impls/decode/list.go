@@ -66,9 +66,13 @@ var optionsVersion = schema.GroupVersion{Version: "v1"}
 
 // NewListWatch lists and watches a resource of all namespaces, or of one, with the decoder, for
 // [cache.NewReflector] and the informers. It uses a REST client of its own: generated clients
-// (kubernetes.NewForConfig) overwrite [rest.Config.NegotiatedSerializer].
+// (kubernetes.NewForConfig) overwrite [rest.Config.NegotiatedSerializer]. It refuses a decoder that is
+// [ReadOnly], unless that is marked [Untransformed].
 func NewListWatch(c *rest.Config, d Decoder, gvr schema.GroupVersionResource, namespace string, selector fields.Selector) (*cache.ListWatch, error) {
-	client, err := NewRESTClient(c, d, gvr.GroupVersion())
+	if err := changeable(d); err != nil {
+		return nil, err
+	}
+	client, err := newRESTClient(c, d, gvr.GroupVersion())
 	if err != nil {
 		return nil, err
 	}
@@ -99,14 +103,22 @@ func NewListWatch(c *rest.Config, d Decoder, gvr schema.GroupVersionResource, na
 }
 
 // NewRESTClient returns client-go's REST client for a group with the decoder. It is also what
-// typed clients are made of: v1.New of k8s.io/client-go/kubernetes/typed/core/v1 takes it.
+// typed clients are made of: v1.New of k8s.io/client-go/kubernetes/typed/core/v1 takes it. It refuses a
+// decoder that is [ReadOnly]: callers of Get and Update change what they receive.
 func NewRESTClient(c *rest.Config, d Decoder, gv schema.GroupVersion) (*rest.RESTClient, error) {
+	if err := changeable(unmarked(d)); err != nil {
+		return nil, err
+	}
+	return newRESTClient(c, d, gv)
+}
+
+func newRESTClient(c *rest.Config, d Decoder, gv schema.GroupVersion) (*rest.RESTClient, error) {
 	c = rest.CopyConfig(c)
 	c.GroupVersion, c.APIPath = &gv, "/apis"
 	if gv.Group == "" {
 		c.APIPath = "/api"
 	}
-	c.NegotiatedSerializer = Negotiated(d)
+	c.NegotiatedSerializer = serializers(d)
 	c.ContentType = d.Info().MediaType
 	c.AcceptContentTypes = accept(d)
 	client, err := rest.RESTClientFor(c)

@@ -2,6 +2,7 @@ package decode
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -23,6 +24,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/watchlist"
+
+	"watchlab/impls"
 )
 
 func podList(n int) *v1.PodList {
@@ -202,7 +205,7 @@ func TestWhere(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			lw, err := NewListWatch(c, d, v1.SchemeGroupVersion.WithResource("pods"), metav1.NamespaceAll, nil)
+			lw, err := NewListWatch(c, Untransformed(d), v1.SchemeGroupVersion.WithResource("pods"), metav1.NamespaceAll, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -230,6 +233,9 @@ func TestWhere(t *testing.T) {
 			if d.Info().MediaType == kruntime.ContentTypeCBOR {
 				return // client-go's feature gate ClientsAllowCBOR is off: its REST client does not ask for CBOR
 			}
+			if ReadOnly(d) {
+				return // TestReadOnlyRefused
+			}
 			client, err := NewRESTClient(c, d, v1.SchemeGroupVersion)
 			if err != nil {
 				t.Fatal(err)
@@ -242,7 +248,7 @@ func TestWhere(t *testing.T) {
 	}
 	t.Run("clientset", func(t *testing.T) {
 		c := server(t)
-		c.NegotiatedSerializer = Negotiated(decoder(t, "shared", Options{}))
+		c.NegotiatedSerializer = serializers(decoder(t, "shared", Options{}))
 		clients, err := kubernetes.NewForConfig(c)
 		if err != nil {
 			t.Fatal(err)
@@ -252,6 +258,46 @@ func TestWhere(t *testing.T) {
 			t.Errorf("the clientset took the decoder: %v, %v", pods, err)
 		}
 	})
+}
+
+// TestReadOnlyRefused: what could hand a shared object to a transform or a client refuses it.
+func TestReadOnlyRefused(t *testing.T) {
+	c := &rest.Config{Host: "http://localhost"}
+	pods := v1.SchemeGroupVersion.WithResource("pods")
+	_, with, err := Intercept(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range append(Variants(), Variant{Name: "parallel of shared-readonly", Guarantees: guarantees(impls.Shared, true), New: func(o Options) (Decoder, error) {
+		return NewParallel(decoder(t, "shared-readonly", o), 2), nil
+	}}) {
+		d, err := v.New(Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		refused := v.Guarantees[0].Transform == impls.NotOffered
+		if ReadOnly(d) != refused || refused != strings.Contains(v.Name, "readonly") {
+			t.Errorf("%s: read-only: %v", v.Name, ReadOnly(d))
+		}
+		check := func(what string, refused bool, err error) {
+			t.Helper()
+			if errors.Is(err, impls.ErrOptions) != refused || err != nil && !refused {
+				t.Errorf("%s: %s: %v", v.Name, what, err)
+			}
+		}
+		_, err = NewListWatch(c, d, pods, metav1.NamespaceAll, nil)
+		check("NewListWatch", refused, err)
+		_, err = NewListWatch(c, Untransformed(d), pods, metav1.NamespaceAll, nil)
+		check("NewListWatch, untransformed", false, err)
+		_, err = with(&cache.ListWatch{}, d)
+		check("Intercept", refused, err)
+		_, err = with(&cache.ListWatch{}, Untransformed(d))
+		check("Intercept, untransformed", false, err)
+		_, err = NewRESTClient(c, d, pods.GroupVersion())
+		check("NewRESTClient", refused, err)
+		_, err = NewRESTClient(c, Untransformed(Untransformed(d)), pods.GroupVersion())
+		check("NewRESTClient, untransformed", refused, err)
+	}
 }
 
 // TestStatus: a decoder decodes a Status where a list was asked for.

@@ -16,7 +16,7 @@ import (
 )
 
 func init() {
-	g := guarantees(impls.Shared, true)
+	g := guarantees(impls.Owned, true)
 	g[0].Strips = "managedFields and all but metadata"
 	g[0].Trusts = "the API server to send valid values outside metadata"
 	Register(Variant{

@@ -26,30 +26,21 @@ const (
 )
 
 func init() {
-	const summary = "decodes a watch with several workers, in order, up to 4 events a worker and 4 MiB of frames ahead: "
-	for _, v := range []struct {
-		name, summary string
-		owned         impls.Ownership
-		inner         func(Encoding) string
-	}{
-		{"parallel", summary + "client-go's decoder, then the transform", impls.Owned, func(e Encoding) string { return "clientgo-" + string(e) + "-transform" }},
-		{"parallel-shared", summary + "shared", impls.Shared, func(Encoding) string { return "shared" }},
-	} {
-		Register(Variant{
-			Name: v.name, Guarantees: guarantees(v.owned, true), Summary: v.summary,
-			New: func(o Options) (Decoder, error) {
-				o.Encoding = o.encoding()
-				if o.Workers < 0 {
-					return nil, fmt.Errorf("%w: %d workers", impls.ErrOptions, o.Workers)
-				}
-				d, err := New(v.inner(o.Encoding), o)
-				if err != nil {
-					return nil, err
-				}
-				return NewParallel(d, o.Workers), nil
-			},
-		})
-	}
+	Register(Variant{
+		Name: "parallel", Guarantees: guarantees(impls.Owned, true),
+		Summary: "decodes a watch with several workers, in order, up to 4 events a worker and 4 MiB of frames ahead: client-go's decoder, then the transform",
+		New: func(o Options) (Decoder, error) {
+			o.Encoding = o.encoding()
+			if o.Workers < 0 {
+				return nil, fmt.Errorf("%w: %d workers", impls.ErrOptions, o.Workers)
+			}
+			d, err := New("clientgo-"+string(o.Encoding)+"-transform", o)
+			if err != nil {
+				return nil, err
+			}
+			return NewParallel(d, o.Workers), nil
+		},
+	})
 }
 
 // NewParallel returns a decoder that decodes each watch with the inner decoder, in several

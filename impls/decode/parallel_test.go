@@ -460,7 +460,7 @@ func TestParallelReflector(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		e    Encoding
-	}{{"clientgo-protobuf", Protobuf}, {"parallel", Protobuf}, {"parallel", JSON}, {"parallel-shared", Protobuf}} {
+	}{{"clientgo-protobuf", Protobuf}, {"parallel", Protobuf}, {"parallel", JSON}} {
 		t.Run(test.name+"/"+string(test.e), func(t *testing.T) {
 			config := watchServer(t, test.e, watchBody(t, test.e, objs, kept))
 			d := decoder(t, test.name, Options{Encoding: test.e})

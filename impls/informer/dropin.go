@@ -39,10 +39,13 @@ func Func(opts Options) (func(cache.ListerWatcher, runtime.Object, time.Duration
 		return nil, err
 	}
 	return func(lw cache.ListerWatcher, example runtime.Object, resync time.Duration, indexers cache.Indexers) cache.SharedIndexInformer {
-		o := opts
-		o.ResyncPeriod, o.Indexers = max(0, resync), merged(opts.Indexers, indexers)
-		return newInformer(lw, example, o, b)
+		return build(lw, example, opts, resync, indexers, b)
 	}, nil
+}
+
+func build(lw cache.ListerWatcher, example runtime.Object, opts Options, resync time.Duration, indexers cache.Indexers, b blueprint) *informer {
+	opts.ResyncPeriod, opts.Indexers = max(0, resync), merged(opts.Indexers, indexers)
+	return newInformer(lw, example, opts, b)
 }
 
 // ForFactory returns the constructor for InformerFor of a client-go SharedInformerFactory with a
@@ -56,12 +59,12 @@ func Func(opts Options) (func(cache.ListerWatcher, runtime.Object, time.Duration
 // Generated informers of client-go have a namespace index for their listers;
 // opts.Indexers should have it too. The error is that of [New].
 func ForFactory[C any](example runtime.Object, lw func(C) cache.ListerWatcher, opts Options) (func(C, time.Duration) cache.SharedIndexInformer, error) {
-	build, err := Func(opts)
+	newInformer, err := Func(opts)
 	if err != nil {
 		return nil, err
 	}
 	return func(client C, resync time.Duration) cache.SharedIndexInformer {
-		return build(lw(client), example, resync, nil)
+		return newInformer(lw(client), example, resync, nil)
 	}, nil
 }
 
@@ -77,7 +80,8 @@ func ForFactory[C any](example runtime.Object, lw func(C) cache.ListerWatcher, o
 //	pods, err := informer.ForResource(config, v1.SchemeGroupVersion.WithResource("pods"), &v1.Pod{}, opts)
 //	factory.InformerFor(&v1.Pod{}, func(kubernetes.Interface, time.Duration) cache.SharedIndexInformer { return pods })
 //
-// The error is that of [New] and of [decode.New].
+// With a decoder that is [decode.ReadOnly], SetTransform returns an error. The error is that of [New] and
+// of [decode.New].
 func ForResource(config *rest.Config, gvr schema.GroupVersionResource, example runtime.Object, opts Options) (cache.SharedIndexInformer, error) {
 	if opts.Decoder.Encoding == "" && !scheme.Scheme.IsVersionRegistered(gvr.GroupVersion()) {
 		opts.Decoder.Encoding = decode.JSON
@@ -86,12 +90,17 @@ func ForResource(config *rest.Config, gvr schema.GroupVersionResource, example r
 	if err != nil {
 		return nil, fmt.Errorf("informer: %w", err)
 	}
-	lw, err := decode.NewListWatch(config, d, gvr, metav1.NamespaceAll, nil)
+	lw, err := decode.NewListWatch(config, decode.Untransformed(d), gvr, metav1.NamespaceAll, nil)
 	if err != nil {
 		return nil, fmt.Errorf("informer: %w", err)
 	}
 	opts.Decode, opts.Decoder = "", decode.Options{}
-	return New(lw, example, opts)
+	b, err := opts.checked()
+	if err != nil {
+		return nil, err
+	}
+	b.readOnly = decode.ReadOnly(d)
+	return newInformer(lw, example, opts, b), nil
 }
 
 // ForManager returns a config for a manager of controller-runtime and the NewInformer of its cache,
@@ -110,7 +119,8 @@ func ForResource(config *rest.Config, gvr schema.GroupVersionResource, example r
 // the scheme lacks, metadata, an encoding that the variant lacks, and everything of a cache whose
 // HTTPClient is not made of the returned config.
 //
-// The error is that of [New] and of [decode.New].
+// With a decoder that is [decode.ReadOnly], the cache fails to make an informer that has a transform. The
+// error is that of [New] and of [decode.New].
 func ForManager(config *rest.Config, opts Options) (*rest.Config, func(cache.ListerWatcher, runtime.Object, time.Duration, cache.Indexers) cache.SharedIndexInformer, error) {
 	name, of := cmp.Or(opts.Decode, DefaultDecode), opts.Decoder
 	opts.Decode, opts.Decoder = "", decode.Options{}
@@ -122,7 +132,7 @@ func ForManager(config *rest.Config, opts Options) (*rest.Config, func(cache.Lis
 	if _, err := decode.New(name, of); err != nil {
 		return nil, nil, fmt.Errorf("informer: %w", err)
 	}
-	build, err := Func(opts)
+	b, err := opts.checked()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -131,12 +141,13 @@ func ForManager(config *rest.Config, opts Options) (*rest.Config, func(cache.Lis
 		return nil, nil, fmt.Errorf("informer: %w", err)
 	}
 	return config, func(lw cache.ListerWatcher, example runtime.Object, resync time.Duration, indexers cache.Indexers) cache.SharedIndexInformer {
+		b := b
 		if d, err := decoderOf(name, of, example); err == nil {
-			if decoding, err := with(lw, d); err == nil {
-				lw = decoding
+			if decoding, err := with(lw, decode.Untransformed(d)); err == nil {
+				lw, b.readOnly = decoding, decode.ReadOnly(d)
 			}
 		}
-		return build(lw, example, resync, indexers)
+		return build(lw, example, opts, resync, indexers, b)
 	}, nil
 }
 

@@ -404,16 +404,21 @@ func (s *informer) SetWatchErrorHandlerWithContext(handler cache.WatchErrorHandl
 	return nil
 }
 
-// SetTransform sets the transform; nil keeps the one that is set.
+// SetTransform sets the transform; nil keeps the one that is set. The error wraps [impls.ErrOptions] if
+// objects of the decoder must not be changed.
 func (s *informer) SetTransform(transform cache.TransformFunc) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.started {
 		return errStarted
 	}
-	if transform != nil {
-		s.transform = transform
+	if transform == nil {
+		return nil
 	}
+	if s.blueprint.readOnly {
+		return fmt.Errorf("informer: %w: a transform with the decoder shared-readonly, whose objects must not be changed (allowed: none, or the decoder shared)", impls.ErrOptions)
+	}
+	s.transform = transform
 	return nil
 }
 

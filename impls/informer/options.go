@@ -82,6 +82,7 @@ type blueprint struct {
 	opts      deltafifo.Options
 	wrap      func(deltafifo.Queue) deltafifo.Queue
 	versioned bool // see impls.Guarantees.Versioned
+	readOnly  bool // the decoded objects must not be changed
 }
 
 // blueprint validates the options of the queue and the name of the store. The error wraps

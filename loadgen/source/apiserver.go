@@ -146,7 +146,8 @@ func (a *APIServer) Observe(observe func() decode.Observer) error {
 		return err
 	}
 	config := &rest.Config{Host: a.url, QPS: -1, UserAgent: "watchlab", Transport: a.transport}
-	lw, err := decode.NewListWatch(config, d, a.storm.Resource, metav1.NamespaceAll, nil)
+	// The informers of the pipeline have no transform that changes an object.
+	lw, err := decode.NewListWatch(config, decode.Untransformed(d), a.storm.Resource, metav1.NamespaceAll, nil)
 	if err != nil {
 		return err
 	}

@@ -90,8 +90,9 @@ func TestList(t *testing.T) {
 		t.Fatalf("exit code %d, stderr %q", code, errs)
 	}
 	for _, want := range []string{
-		`decode +clientgo-protobuf +total +yes +owned +-\n`,
-		`decode +parallel-shared +total +yes +shared +managedFields\n`,
+		`decode +clientgo-protobuf +may change +must not +may change +-\n`,
+		`decode +shared +may change +must not +may change +managedFields\n`,
+		`decode +shared-readonly +refused +must not +refused +managedFields\n`,
 		`decode/metadata\n(  .*\n)*.*trusts\s`,
 		`deltafifo +clientgo-realfifo-batch +in-order +total +none +no +one +unlocked +yes\n`,
 		`deltafifo +clientgo-deltafifo +per-key +per-key +deltas +no +one +locked +yes\n`,

@@ -68,8 +68,8 @@ var guaranteeTables = []struct {
 	columns  string
 	row      func(impls.Guarantees) []string
 }{
-	{[]impls.Family{impls.Decode}, "ORDER\tBOUNDED\tOBJECTS\tSTRIPS", func(g impls.Guarantees) []string {
-		return []string{string(g.Order), yesNo(g.Bounded), string(cmp.Or(g.HandsOver, impls.Owned)), dash(g.Strips)}
+	{[]impls.Family{impls.Decode}, "TRANSFORM\tHANDLER\tCLIENT\tSTRIPS", func(g impls.Guarantees) []string {
+		return []string{string(g.Transform), string(g.Handler), string(g.Client), dash(g.Strips)}
 	}},
 	{[]impls.Family{impls.DeltaFIFO, impls.Queue, impls.Merge}, "DELIVERY\tORDER\tCOALESCES\tBOUNDED\tCONSUMERS\tHANDLER\tTHROTTLES", func(g impls.Guarantees) []string {
 		return []string{

@@ -37,11 +37,11 @@ func TestWireFlags(t *testing.T) {
 func TestWireNames(t *testing.T) {
 	for want, flags := range map[string][]string{
 		"/storm=tiny/rate=max": nil,
-		"/storm=tiny/encoding=json/decode=clientgo-json/rate=max":                         {"--encoding", "json"},
-		"/storm=tiny/encoding=cbor/decode=clientgo-cbor/rate=max":                         {"--encoding", "cbor"},
-		"/storm=tiny/encoding=protobuf/decode=clientgo-protobuf-transform/rate=max":       {"--decode", "clientgo-protobuf-transform"},
-		"/storm=tiny/encoding=json/decode=clientgo-json/initial-list=list/rate=max":       {"--initial-list", "list"},
-		"/storm=tiny/encoding=protobuf/decode=parallel-shared/initial-list=list/rate=max": {"--decode", "parallel-shared", "--encoding", "protobuf", "--initial-list", "list"},
+		"/storm=tiny/encoding=json/decode=clientgo-json/rate=max":                   {"--encoding", "json"},
+		"/storm=tiny/encoding=cbor/decode=clientgo-cbor/rate=max":                   {"--encoding", "cbor"},
+		"/storm=tiny/encoding=protobuf/decode=clientgo-protobuf-transform/rate=max": {"--decode", "clientgo-protobuf-transform"},
+		"/storm=tiny/encoding=json/decode=clientgo-json/initial-list=list/rate=max": {"--initial-list", "list"},
+		"/storm=tiny/encoding=protobuf/decode=parallel/initial-list=list/rate=max":  {"--decode", "parallel", "--encoding", "protobuf", "--initial-list", "list"},
 	} {
 		code, out, errs := call(t, with(with(overHTTP, flags...), "-o", "bench")...)
 		if code != exitOK || !strings.Contains(out, "BenchmarkInformer/impl=ring/delivery=in-order/pipeline=informer/source=apiserver"+want) {
