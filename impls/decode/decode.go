@@ -241,10 +241,13 @@ func newSharedCodec(o Options, readOnly bool) (Decoder, error) {
 	if o.Table == nil {
 		o.Table = NewTable(0)
 	}
+	if err := o.Table.objects.err; readOnly && err != nil {
+		return nil, err
+	}
 	if o.Encoding == JSON {
-		d.Decoder = newSharedJSON(o.Table, d.scheme, transformed{d.Decoder}, o.Unstructured)
+		d.Decoder = newSharedJSON(o.Table, d.scheme, transformed{d.Decoder}, o.Unstructured, readOnly)
 	} else {
-		d.Decoder = newShared(o.Table, d.scheme, transformed{d.Decoder})
+		d.Decoder = newShared(o.Table, d.scheme, transformed{d.Decoder}, readOnly)
 	}
 	d.cutFrames(o.Encoding)
 	return d, nil

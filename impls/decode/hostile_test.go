@@ -245,7 +245,7 @@ func TestConcurrent(t *testing.T) {
 // twins decodes two pods with equal labels.
 func twins(t *testing.T, o Options) (table *Table, a, b runtime.Object) {
 	o.Table = NewTable(0)
-	d := decoder(t, "shared", o)
+	d := decoder(t, "shared-readonly", o)
 	var pods []runtime.Object
 	for i := range 3 {
 		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("web-", i), Labels: map[string]string{"app": "a-long-value"}}}

@@ -20,6 +20,8 @@ type sharedJSON struct {
 	dynamic bool                // to unstructured objects
 	targets targets[jsonTarget] // by API version and kind
 	walks   sync.Pool           // *jsonWalk
+
+	readOnly bool // objects share values
 }
 
 // jsonTypes is a [runtime.Scheme].
@@ -35,11 +37,11 @@ type jsonTarget struct {
 	known bool      // the walk decodes objects of the kind
 }
 
-func newSharedJSON(t *Table, types jsonTypes, exact runtime.Decoder, dynamic bool) *sharedJSON {
-	s := &sharedJSON{table: t, types: types, exact: exact, dynamic: dynamic}
+func newSharedJSON(t *Table, types jsonTypes, exact runtime.Decoder, dynamic, readOnly bool) *sharedJSON {
+	s := &sharedJSON{table: t, types: types, exact: exact, dynamic: dynamic, readOnly: readOnly}
 	first := jsonWalk{
-		Table: t, managed: t.jsonPlan(managedType), places: newPlaces(),
-		document: t.jsonKind(reflect.TypeFor[unstructured.Unstructured]()), anyKind: t.jsonKind(reflect.TypeFor[any]()),
+		Table: t, managed: t.jsonPlan(managedType, readOnly), places: newPlaces(),
+		document: t.jsonKind(reflect.TypeFor[unstructured.Unstructured](), readOnly), anyKind: t.jsonKind(reflect.TypeFor[any](), readOnly),
 	}
 	s.walks.New = func() any {
 		w := first
@@ -158,7 +160,7 @@ func (s *sharedJSON) find(apiVersion, kind string) (t jsonTarget) {
 	if s.dynamic {
 		t.known = err != nil
 	} else if err == nil {
-		t.plan = s.table.jsonPlan(reflect.TypeOf(obj).Elem())
+		t.plan = s.table.jsonPlan(reflect.TypeOf(obj).Elem(), s.readOnly)
 		t.known = t.plan != nil
 	}
 	return t
@@ -188,7 +190,7 @@ func (w *jsonWalk) only(data []byte, f func(i int, b []byte) int) bool {
 func (w *jsonWalk) api(p *jsonPlan, b []byte, i int, item bool) (ptr unsafe.Pointer, to int) {
 	id, ok := w.identify(p.kind, b, i, item)
 	if ok {
-		if ptr = w.objects.find(p.typ, &id); ptr != nil {
+		if ptr = w.objects.find(&id); ptr != nil {
 			return ptr, w.skip(i)
 		}
 	}
@@ -280,7 +282,7 @@ func (w *jsonWalk) typedList(p *jsonPlan, dst unsafe.Pointer, data []byte) bool 
 		items.SetLen(n + 1)
 		at := items.Index(n).Addr().UnsafePointer()
 		if id, ok := w.identify(p.items.elem.kind, b, i, true); ok {
-			if ptr := w.objects.find(p.items.elem.typ, &id); ptr != nil {
+			if ptr := w.objects.find(&id); ptr != nil {
 				p.items.elem.copy(at, ptr)
 				return w.skip(i)
 			}

@@ -334,7 +334,7 @@ func TestDynamic(t *testing.T) {
 	pods := v1.SchemeGroupVersion.WithResource("pods")
 	read := func(d Decoder) []any {
 		c := server(t)
-		client, err := NewRESTClient(c, d, pods.GroupVersion())
+		client, err := newRESTClient(c, d, pods.GroupVersion())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -352,7 +352,7 @@ func TestDynamic(t *testing.T) {
 		if _, err := resource.Create(t.Context(), event.Object.(*unstructured.Unstructured), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		lw, err := NewListWatch(c, d, pods, "default", nil)
+		lw, err := NewListWatch(c, Untransformed(d), pods, "default", nil)
 		if err != nil {
 			t.Fatal(err)
 		}

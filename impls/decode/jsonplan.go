@@ -59,15 +59,16 @@ func (p *jsonPlan) find(name []byte, guess *int) *jsonField {
 
 // jsonPlanner builds the plans of a table, for JSON.
 type jsonPlanner struct {
-	plans map[reflect.Type]*jsonPlan
-	kinds map[reflect.Type]*kind
+	plans    map[reflect.Type]*jsonPlan
+	kinds    map[reflect.Type]*kind
+	readOnly bool // objects share values
 }
 
 // kind returns that of the type: equal bytes in fields of one type are one group.
 func (ps *jsonPlanner) kind(typ reflect.Type) *kind {
 	k := ps.kinds[typ]
 	if k == nil {
-		k = &kind{typ: typ, is: typ.Kind(), salt: (1<<40 + uint64(len(ps.kinds))) * 0x9e3779b97f4a7c15}
+		k = &kind{typ: typ, is: typ.Kind(), salt: (1<<40 + uint64(len(ps.kinds))) * 0x9e3779b97f4a7c15, copier: copierOf(typ), readOnly: ps.readOnly}
 		ps.kinds[typ] = k
 	}
 	return k

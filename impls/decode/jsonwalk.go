@@ -217,9 +217,9 @@ func (w *jsonWalk) group(f *jsonField, at unsafe.Pointer, i, depth int) int {
 	if value != nil {
 		w.next = int(top.skip)
 		if pointer {
-			*(*unsafe.Pointer)(at) = value
+			*(*unsafe.Pointer)(at) = f.given(value)
 		} else {
-			f.copy(at, value)
+			f.give(at, value)
 		}
 		return to
 	}
@@ -246,7 +246,7 @@ func (w *jsonWalk) group(f *jsonField, at unsafe.Pointer, i, depth int) int {
 		return -1
 	}
 	if hash != 0 {
-		w.keep(hash, f.kind, b, f.own(dst, pointer))
+		w.keep(hash, f.kind, b, dst, pointer)
 	}
 	return to
 }
@@ -278,11 +278,11 @@ func (w *jsonWalk) list(f *jsonField, at unsafe.Pointer, i, depth int) bool {
 		value, hash := w.known(&f.each, f.elem.kind, b)
 		if value != nil {
 			w.next = int(top.skip)
-			f.elem.copy(at, value)
+			f.elem.give(at, value)
 			return int(top.end)
 		}
 		if i = w.object(f.elem, at, i, depth+1); i >= 0 && hash != 0 {
-			w.keep(hash, f.elem.kind, b, f.elem.own(at, false))
+			w.keep(hash, f.elem.kind, b, at, false)
 		}
 		return i
 	}) >= 0
@@ -354,8 +354,11 @@ func (w *jsonWalk) checkManaged(i int) int {
 }
 
 // identify reads the identity of the API object at i, of which b are the bytes. It does not move the
-// walk. It reports false for an object without UID or resource version.
+// walk. It reports false for an object without UID or resource version, and if objects share no values.
 func (w *jsonWalk) identify(k *kind, b []byte, i int, item bool) (id identity, ok bool) {
+	if !k.readOnly {
+		return id, false
+	}
 	next := w.next
 	defer func() { w.next = next }()
 	w.enter(i)
@@ -386,10 +389,8 @@ func (w *jsonWalk) identify(k *kind, b []byte, i int, item bool) (id identity, o
 	if len(id.uid) == 0 || len(id.version) == 0 {
 		return id, false
 	}
-	id.key = w.objects.hash(b)
-	if id.key.Lo ^= k.salt; item {
-		id.key.Lo++
+	if id.typ, id.before, id.slot = k.typ, b, w.hash(id.uid); item {
+		id.context = "item"
 	}
-	id.slot = w.objects.hash(id.uid).Hi
 	return id, true
 }

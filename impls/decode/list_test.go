@@ -43,43 +43,49 @@ func podList(n int) *v1.PodList {
 	return l
 }
 
-// TestRelist: the objects of a second list are those of the first if their bytes are equal and the
-// objects are in use.
+// TestRelist: the objects of a second list are those of the first if their bytes are equal, the objects
+// are in use and must not be changed.
 func TestRelist(t *testing.T) {
-	for _, o := range walked {
-		l := podList(50)
-		d, exact := decoder(t, "shared", o), exactly(t, o)
-		first, second := &List{}, &List{}
-		if _, _, err := d.Decode(encode(t, o.Encoding, l), nil, first); err != nil {
-			t.Fatal(err)
+	for _, name := range []string{"shared", "shared-readonly"} {
+		for _, o := range walked {
+			relist(t, name, o)
 		}
-		l.Items[7].ResourceVersion = "1000"
-		l.Items[8].Labels["app"] = "changed without a new version"
-		relist := encode(t, o.Encoding, l)
-		if _, _, err := d.Decode(relist, nil, second); err != nil {
-			t.Fatal(err)
-		}
-		for i := range first.Items {
-			if reused := first.Items[i] == second.Items[i]; reused != (i != 7 && i != 8) {
-				t.Errorf("%s: item %d: reused: %v", title(o), i, reused)
-			}
-		}
-		var want, typed kruntime.Object = &v1.PodList{}, &v1.PodList{}
-		if o.Unstructured {
-			want, typed = &unstructured.UnstructuredList{}, &unstructured.UnstructuredList{}
-		}
-		if _, _, err := exact.Decode(relist, nil, want); err != nil {
-			t.Fatal(err)
-		}
-		if _, _, err := d.Decode(relist, nil, typed); err != nil || !reflect.DeepEqual(typed, want) {
-			t.Errorf("%s: into a typed list: %v, %+v", title(o), err, typed)
-		}
-		items, err := meta.ExtractList(want)
-		if err != nil || !reflect.DeepEqual(items, second.Items) || second.ResourceVersion != "99" {
-			t.Errorf("%s: items %+v of version %s: %v", title(o), second.Items, second.ResourceVersion, err)
-		}
-		runtime.KeepAlive(first)
 	}
+}
+
+func relist(t *testing.T, name string, o Options) {
+	l := podList(50)
+	d, exact := decoder(t, name, o), exactly(t, o)
+	first, second := &List{}, &List{}
+	if _, _, err := d.Decode(encode(t, o.Encoding, l), nil, first); err != nil {
+		t.Fatal(err)
+	}
+	l.Items[7].ResourceVersion = "1000"
+	l.Items[8].Labels["app"] = "changed without a new version"
+	relist := encode(t, o.Encoding, l)
+	if _, _, err := d.Decode(relist, nil, second); err != nil {
+		t.Fatal(err)
+	}
+	for i := range first.Items {
+		if reused := first.Items[i] == second.Items[i]; reused != (ReadOnly(d) && i != 7 && i != 8) {
+			t.Errorf("%s: item %d: reused: %v", title(o), i, reused)
+		}
+	}
+	var want, typed kruntime.Object = &v1.PodList{}, &v1.PodList{}
+	if o.Unstructured {
+		want, typed = &unstructured.UnstructuredList{}, &unstructured.UnstructuredList{}
+	}
+	if _, _, err := exact.Decode(relist, nil, want); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := d.Decode(relist, nil, typed); err != nil || !reflect.DeepEqual(typed, want) {
+		t.Errorf("%s: into a typed list: %v, %+v", title(o), err, typed)
+	}
+	items, err := meta.ExtractList(want)
+	if err != nil || !reflect.DeepEqual(items, second.Items) || second.ResourceVersion != "99" {
+		t.Errorf("%s: items %+v of version %s: %v", title(o), second.Items, second.ResourceVersion, err)
+	}
+	runtime.KeepAlive(first)
 }
 
 // TestListedKind: an item of a list has the kind that client-go gives it, also if the same bytes came
@@ -92,7 +98,7 @@ func TestListedKind(t *testing.T) {
 		`{"apiVersion":"v1","items":[` + bare + `],"kind":"PodList"}`, `{"kind":"PodList","apiVersion":"v1","items":[` + full + `]}`, full,
 	}
 	for _, o := range walked[1:] {
-		d, exact := decoder(t, "shared", o), exactly(t, o)
+		d, exact := decoder(t, "shared-readonly", o), exactly(t, o)
 		var kept []kruntime.Object
 		for range 3 {
 			for _, body := range bodies {
@@ -141,7 +147,7 @@ func TestForgets(t *testing.T) {
 	pod := podList(1).Items[0]
 	pod.TypeMeta = metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}
 	for _, o := range walked {
-		d := decoder(t, "shared", o)
+		d := decoder(t, "shared-readonly", o)
 		data := encode(t, o.Encoding, &pod)
 		var wait func()
 		func() {
@@ -440,7 +446,7 @@ func TestObserve(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			lw, err := NewListWatch(server(t), d, v1.SchemeGroupVersion.WithResource("pods"), metav1.NamespaceAll, nil)
+			lw, err := NewListWatch(server(t), Untransformed(d), v1.SchemeGroupVersion.WithResource("pods"), metav1.NamespaceAll, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -68,9 +68,9 @@ func newPartial(o Options, scheme *runtime.Scheme, lists bool) runtime.Decoder {
 	types, d := partials{scheme, lists}, transformed{clientgoPartial(o.Encoding, scheme, lists)}
 	switch o.Encoding {
 	case JSON:
-		return newSharedJSON(o.Table, types, d, false)
+		return newSharedJSON(o.Table, types, d, false, false)
 	case Protobuf:
-		return newShared(o.Table, types, d)
+		return newShared(o.Table, types, d, false)
 	}
 	return d
 }

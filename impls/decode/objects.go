@@ -1,24 +1,27 @@
 package decode
 
 import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
 	"reflect"
 	"sync"
 	"unsafe"
 	"weak"
 
-	"github.com/zeebo/xxh3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// objects finds decoded objects that are still in use: of each UID the newest that was decoded. It
-// holds them by weak pointers.
+// objects finds decoded objects of shared-readonly that are still in use: of each UID the newest that was
+// decoded. It holds them by weak pointers.
 //
-// A hit needs an equal 128-bit hash of all bytes but those of the managed fields, and an equal UID,
-// resource version, name and namespace. The API server gives a resource version to one state of an
-// object, so two equal states with different bytes are not expected at all; by chance, one of n
-// objects is mistaken with a probability below n²/2^129.
+// A hit needs the same type, an equal UID, resource version, name and namespace, and equal codes of all
+// bytes but those of the managed fields. The code is GMAC under a key of the table: a polynomial hash
+// whose 128-bit point nobody knows. So two inputs of n blocks that are made without the key have equal
+// codes with a probability of at most n/2^128.
 type objects struct {
-	hash   func([]byte) xxh3.Uint128
+	mac    cipher.AEAD
+	err    error // of making mac
 	shards [64]objectShard
 }
 
@@ -30,16 +33,47 @@ type objectShard struct {
 
 // state is an object as it was decoded.
 type state struct {
-	key xxh3.Uint128
+	key stateKey
 	obj weak.Pointer[byte]
+}
+
+type stateKey struct {
+	typ           reflect.Type
+	context       string
+	before, after code
+}
+
+type code [16]byte
+
+func newMAC() (cipher.AEAD, error) {
+	var key code
+	_, _ = rand.Read(key[:]) // never fails
+	block, err := aes.NewCipher(key[:])
+	if err != nil {
+		return nil, err
+	}
+	return cipher.NewGCM(block)
+}
+
+// code returns that of b. Nobody sees codes, so one nonce serves for all.
+func (o *objects) code(b []byte) (c code) {
+	var nonce [12]byte
+	o.mac.Seal(c[:0], nonce[:], nil, b)
+	return c
 }
 
 // identity tells an object and its state from others. It points into the bytes of the object.
 type identity struct {
 	uid, version, name, namespace []byte
 	managed                       []byte // the run of the managed fields
+	before, after                 []byte // all other bytes
 	slot                          uint64 // hash of the UID
-	key                           xxh3.Uint128
+	typ                           reflect.Type
+	context                       string // what the object depends on beside its bytes
+}
+
+func (o *objects) key(id *identity) stateKey {
+	return stateKey{typ: id.typ, context: id.context, before: o.code(id.before), after: o.code(id.after)}
 }
 
 // Field numbers of metav1.ObjectMeta and of the metadata of every object.
@@ -52,10 +86,10 @@ const (
 	managedField         = 17
 )
 
-// identify reads the identity of an object. It reports false for an object without UID or resource
+// identify reads the identity of an object in protobuf. It reports false for an object without UID or resource
 // version, and for metadata that no API server writes.
-func (o *objects) identify(p *plan, b []byte) (id identity, ok bool) {
-	before, after := b, b[len(b):] // the managed fields
+func identify(b []byte) (id identity, ok bool) {
+	id.before = b
 	metadata := false
 	for i := 0; i < len(b); {
 		tag, from, to, ok := span(b, i)
@@ -76,7 +110,7 @@ func (o *objects) identify(p *plan, b []byte) (id identity, ok bool) {
 				if next, _, ok = run(b[:to], next, tag); !ok {
 					return identity{}, false
 				}
-				from, before, after = at, b[:at], b[next:]
+				from, id.before, id.after = at, b[:at], b[next:]
 			}
 			if part != nil && *part != nil {
 				return identity{}, false
@@ -90,9 +124,6 @@ func (o *objects) identify(p *plan, b []byte) (id identity, ok bool) {
 	if len(id.uid) == 0 || len(id.version) == 0 {
 		return identity{}, false
 	}
-	head, tail := o.hash(before), o.hash(after)
-	id.key = xxh3.Uint128{Hi: head.Hi + 3*tail.Hi, Lo: head.Lo + 3*tail.Lo ^ p.salt}
-	id.slot = o.hash(id.uid).Hi
 	return id, true
 }
 
@@ -115,17 +146,17 @@ func (id *identity) part(tag uint64) *[]byte {
 
 func (o *objects) shard(id *identity) *objectShard { return &o.shards[id.slot%uint64(len(o.shards))] }
 
-// find returns the object of the type in the state, or nil.
-func (o *objects) find(typ reflect.Type, id *identity) unsafe.Pointer {
+// find returns the object in the state, or nil.
+func (o *objects) find(id *identity) unsafe.Pointer {
 	s := o.shard(id)
 	s.mu.Lock()
 	have, ok := s.states[id.slot]
 	s.mu.Unlock()
-	if !ok || have.key != id.key {
+	if !ok || have.key.typ != id.typ {
 		return nil
 	}
 	ptr := unsafe.Pointer(have.obj.Value())
-	if ptr == nil || !id.of(reflect.NewAt(typ, ptr).Interface().(metav1.Object)) {
+	if ptr == nil || have.key != o.key(id) || !id.of(reflect.NewAt(id.typ, ptr).Interface().(metav1.Object)) {
 		return nil
 	}
 	return ptr
@@ -138,7 +169,7 @@ func (id *identity) of(o metav1.Object) bool {
 
 // add remembers the object at ptr, which must be the start of an allocation.
 func (o *objects) add(id *identity, ptr unsafe.Pointer) {
-	obj := weak.Make((*byte)(ptr))
+	obj, key := weak.Make((*byte)(ptr)), o.key(id)
 	s := o.shard(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,5 +182,5 @@ func (o *objects) add(id *identity, ptr unsafe.Pointer) {
 		}
 		s.states, s.room = live, max(64, 2*len(live))
 	}
-	s.states[id.slot] = state{id.key, obj}
+	s.states[id.slot] = state{key, obj}
 }

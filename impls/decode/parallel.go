@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"sync"
 
@@ -95,10 +96,36 @@ type slot struct {
 	obj   kruntime.Object
 	gvk   *schema.GroupVersionKind
 	bad   error         // of the object
+	panic any           // of the worker or of run, for the reader; nil: none
 	ready chan struct{} // with room for its one message
 }
 
+// recovered keeps a panic of the goroutine that fills the slot. The reader of the watch panics in its
+// place, so that it ends as with client-go: its StreamWatcher logs the panic, and ends the watch or the
+// process (utilruntime.ReallyCrash).
+func (s *slot) recovered() {
+	if v := recover(); v != nil {
+		s.panic = handedOver{v, debug.Stack()}
+	}
+}
+
+// handedOver is a panic with the stack of the goroutine where it began.
+type handedOver struct {
+	value any
+	stack []byte
+}
+
+func (p handedOver) Error() string {
+	return fmt.Sprintf("%v\n\nin another goroutine:\n%s", p.value, p.stack)
+}
+
+func (p handedOver) Unwrap() error {
+	err, _ := p.value.(error)
+	return err
+}
+
 func (s *slot) decode() {
+	defer s.recovered()
 	s.event = metav1.WatchEvent{}
 	if s.res, _, s.err = s.info.StreamSerializer.Serializer.Decode(s.frame, nil, &s.event); s.err == nil {
 		s.obj, s.gvk, s.bad = s.info.Serializer.Decode(s.event.Object.Raw, nil, nil)
@@ -234,6 +261,12 @@ func (c *copied) Decode(data []byte, _ *schema.GroupVersionKind, _ kruntime.Obje
 	return nil, nil, nil
 }
 
+// read reads a frame to the copied of the source.
+func (s *slot) read(source streaming.Decoder) {
+	defer s.recovered()
+	_, _, s.err = source.Decode(nil, nil)
+}
+
 // run reads frames while there is a slot. A frame waits until its bytes and those of the events before
 // it are below the bound, or the events before it are read.
 func (a *ahead) run() {
@@ -266,9 +299,9 @@ func (a *ahead) run() {
 		s := idle[len(idle)-1]
 		idle = idle[:len(idle)-1]
 		a.copied.frame = s.frame
-		_, _, s.err = a.source.Decode(nil, nil)
+		s.read(a.source)
 		s.frame, s.size = a.copied.frame, 0
-		if s.err != nil {
+		if s.err != nil || s.panic != nil {
 			s.ready <- struct{}{}
 			a.ordered <- s
 			for !slices.Contains(idle, s) { // the reader asks for the next frame in spite of the error
@@ -308,6 +341,10 @@ func (a *ahead) Read(data []byte) (int, error) {
 		return 0, net.ErrClosed
 	}
 	a.current = s
+	if v := s.panic; v != nil {
+		s.panic = nil
+		panic(v)
+	}
 	if s.err != nil {
 		return 0, s.err
 	}

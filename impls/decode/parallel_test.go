@@ -512,3 +512,47 @@ func TestParallelForgets(t *testing.T) {
 		}
 	}
 }
+
+// panicking is a reader that panics at its end.
+type panicking struct{ io.Reader }
+
+func (p panicking) Read(b []byte) (int, error) {
+	n, err := p.Reader.Read(b)
+	if err != nil {
+		panic(err)
+	}
+	return n, nil
+}
+
+// TestParallelPanic: a panic of a worker or of the body goes to the reader of the watch, in its place
+// among the events, as a panic of client-go's decoder does.
+func TestParallelPanic(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	n := 0
+	d := NewParallel(inBetween{decoder(t, "clientgo-protobuf", Options{}), func() {
+		if n++; n == 3 {
+			panic(io.ErrNoProgress)
+		}
+	}}, 1)
+	w := d.Watch(io.NopCloser(panicking{bytes.NewReader(numbered(t, 5, 0))}))
+	defer w.Close()
+	var log []string
+	for range 6 {
+		func() {
+			defer func() {
+				if v := recover(); v != nil {
+					err := v.(error)
+					log = append(log, fmt.Sprint(errors.Is(err, io.ErrNoProgress), errors.Is(err, io.EOF), strings.Contains(err.Error(), ".Decode")))
+				}
+			}()
+			_, obj, err := w.Decode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			log = append(log, obj.(*v1.Pod).Name)
+		}()
+	}
+	if want := []string{"0", "1", "true false true", "3", "4", "false true true"}; !slices.Equal(log, want) {
+		t.Errorf("read %q, want %q", log, want)
+	}
+}

@@ -36,6 +36,40 @@ type kind struct {
 	of     *plan        // whose generated code decodes the bytes; nil for JSON
 	offset uintptr      // of the value in of
 	salt   uint64
+
+	copier   *copier // nil: values cannot be copied, so groups of the kind are not kept
+	readOnly bool    // objects share the values
+}
+
+// give sets the zero value at dst to a value of the table, or to a copy of it.
+func (k *kind) give(dst, value unsafe.Pointer) {
+	if k.readOnly {
+		k.copy(dst, value)
+	} else {
+		k.copier.copy(dst, value)
+	}
+}
+
+// given returns a pointer to a value of the table, or to a copy of it.
+func (k *kind) given(value unsafe.Pointer) unsafe.Pointer {
+	if k.readOnly {
+		return value
+	}
+	return k.copier.copied(value)
+}
+
+// own returns a pointer to a value for the table, which keeps no object alive: a copy of the value,
+// or if objects share it a shallow one. shared says that the value has memory of its own.
+func (k *kind) own(value unsafe.Pointer, shared bool) unsafe.Pointer {
+	switch {
+	case !k.readOnly:
+		return k.copier.copied(value)
+	case shared:
+		return value
+	}
+	c := k.new()
+	k.copy(c, value)
+	return c
 }
 
 // copy assigns the value at src to dst. Slices, maps and pointers are shared.
@@ -130,8 +164,8 @@ var prototypes = struct {
 	planner
 }{planner: planner{}}
 
-// copy returns a copy of a prototype and of those that it refers to.
-func (ps planner) copy(of *plan) *plan {
+// copy returns a copy of a prototype and of those that it refers to, for objects that share values or not.
+func (ps planner) copy(of *plan, readOnly bool) *plan {
 	if of == nil {
 		return nil
 	}
@@ -139,7 +173,7 @@ func (ps planner) copy(of *plan) *plan {
 		return p
 	}
 	p := &plan{kind: of.kind, object: of.object, fields: make([]*field, len(of.fields))}
-	p.of = p
+	p.of, p.readOnly = p, readOnly
 	ps[of.typ] = p
 	fields := make([]field, len(of.fields))
 	for i, proto := range of.fields {
@@ -148,7 +182,7 @@ func (ps planner) copy(of *plan) *plan {
 		}
 		f := &fields[i]
 		f.fieldType = proto.fieldType
-		f.of, f.elem = p, ps.copy(f.elem)
+		f.of, f.readOnly, f.elem = p, readOnly, ps.copy(f.elem, readOnly)
 		f.whole.score.Store(startScore)
 		f.each.score.Store(startScore)
 		f.parts.Store(startScore)
@@ -204,7 +238,10 @@ func (ps planner) plan(typ reflect.Type) *plan {
 }
 
 func (ps planner) kind(typ reflect.Type, of *plan, offset uintptr) kind {
-	return kind{typ: typ, is: typ.Kind(), of: of, offset: offset, salt: (uint64(len(ps))<<16 + uint64(offset)) * 0x9e3779b97f4a7c15}
+	return kind{
+		typ: typ, is: typ.Kind(), of: of, offset: offset, salt: (uint64(len(ps))<<16 + uint64(offset)) * 0x9e3779b97f4a7c15,
+		copier: copierOf(typ),
+	}
 }
 
 // field builds the plan of the i-th field of p's type. A field that it does not know, or that has
@@ -273,7 +310,7 @@ const (
 	partsShare = 8
 	sample     = 32      // one of as many objects, chosen by its UID
 	largeGroup = 256     // bytes
-	maxLast    = 1 << 10 // bytes of a group that a position holds beside the table
+	maxLast    = 2 << 10 // bytes of a group that a position holds beside the table
 )
 
 func (p *position) worth() bool { return p.score.Load() >= 0 }

@@ -24,6 +24,8 @@ type shared struct {
 	exact   runtime.Decoder // client-go's, for what the walk does not decode
 	targets targets[target] // by the bytes of the TypeMeta
 	walks   sync.Pool       // *walk
+
+	readOnly bool // objects share values
 }
 
 // target is the type of a kind.
@@ -36,10 +38,17 @@ type target struct {
 type targets[T any] struct {
 	found atomic.Pointer[map[string]T] // copied on write; nil is empty
 	mu    sync.Mutex                   // of writers
+	bytes int                          // of the keys; guarded by mu
 }
 
-// maxTargets bounds the kinds of a decoder.
-const maxTargets = 1 << 10
+// The targets of a decoder are forgotten when their keys have maxTargets bytes. A key of more than
+// maxTarget, which no API server accepts, is not remembered.
+const (
+	maxTargets = 64 << 10
+	maxTarget  = 1 << 10
+
+	targetEntry = 64 // bytes that an entry counts beside its key
+)
 
 func (t *targets[T]) get(key []byte) (found T, ok bool) {
 	if m := t.found.Load(); m != nil {
@@ -49,27 +58,30 @@ func (t *targets[T]) get(key []byte) (found T, ok bool) {
 }
 
 func (t *targets[T]) add(key []byte, found T) {
+	if len(key) > maxTarget {
+		return
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	grown := map[string]T{}
-	if m := t.found.Load(); m != nil {
+	if t.bytes += len(key) + targetEntry; t.bytes > maxTargets {
+		t.bytes = len(key) + targetEntry
+	} else if m := t.found.Load(); m != nil {
 		maps.Copy(grown, *m)
 	}
-	if len(grown) < maxTargets {
-		grown[string(key)] = found
-		t.found.Store(&grown)
-	}
+	grown[string(key)] = found
+	t.found.Store(&grown)
 }
 
-func newShared(t *Table, types runtime.ObjectCreater, exact runtime.Decoder) *shared {
-	s := &shared{table: t, types: types, exact: exact}
-	times := t.plan(reflect.TypeFor[metav1.Timestamp]())
+func newShared(t *Table, types runtime.ObjectCreater, exact runtime.Decoder, readOnly bool) *shared {
+	s := &shared{table: t, types: types, exact: exact, readOnly: readOnly}
+	times := t.plan(reflect.TypeFor[metav1.Timestamp](), readOnly)
 	s.walks.New = func() any { return &walk{Table: t, times: times} }
 	return s
 }
 
 // Decode decodes an object or a list. The kind is cleared, as by the decoders of typed clients. If
-// into is a *[List], its items may be objects that earlier calls returned.
+// objects share values and into is a *[List], its items may be objects that earlier calls returned.
 func (s *shared) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	if t, raw, ok := s.target(data); ok {
 		w := s.walks.Get().(*walk)
@@ -107,7 +119,7 @@ func (s *shared) find(typeMeta []byte) target {
 	if kind.Unmarshal(typeMeta) == nil && kind.APIVersion != "" && kind.Kind != "" {
 		t.gvk = schema.FromAPIVersionAndKind(kind.APIVersion, kind.Kind)
 		if obj, err := s.types.New(t.gvk); err == nil {
-			t.plan = s.table.plan(reflect.TypeOf(obj).Elem())
+			t.plan = s.table.plan(reflect.TypeOf(obj).Elem(), s.readOnly)
 		}
 	}
 	return t
@@ -143,11 +155,11 @@ func (w *walk) decode(p *plan, raw []byte, into runtime.Object) runtime.Object {
 	return into
 }
 
-// object returns a decoded object: an earlier one, if that is still in use and its bytes were equal.
+// object returns a decoded object. If objects share values, it is an earlier one that is still in use and
+// whose bytes were equal.
 func (w *walk) object(p *plan, raw []byte) unsafe.Pointer {
-	id, ok := w.objects.identify(p, raw)
-	w.sampled = !ok || id.slot%sample == 0
-	if ok {
+	id, ok := w.identify(p, raw)
+	if ok = ok && p.readOnly; ok {
 		if ptr := w.again(p, &id); ptr != nil {
 			return ptr
 		}
@@ -164,9 +176,7 @@ func (w *walk) object(p *plan, raw []byte) unsafe.Pointer {
 
 // item decodes an item of a typed list to its place in the list.
 func (w *walk) item(p *plan, at unsafe.Pointer, raw []byte) bool {
-	id, ok := w.objects.identify(p, raw)
-	w.sampled = !ok || id.slot%sample == 0
-	if ok {
+	if id, ok := w.identify(p, raw); ok && p.readOnly {
 		if ptr := w.again(p, &id); ptr != nil {
 			p.copy(at, ptr)
 			return true
@@ -175,10 +185,18 @@ func (w *walk) item(p *plan, at unsafe.Pointer, raw []byte) bool {
 	return w.message(p, at, raw, 0)
 }
 
+// identify reads the identity of an object, and whether it is of the sample.
+func (w *walk) identify(p *plan, raw []byte) (id identity, ok bool) {
+	id, ok = identify(raw)
+	id.typ, id.slot = p.typ, w.hash(id.uid)
+	w.sampled = !ok || id.slot%sample == 0
+	return id, ok
+}
+
 // again returns the object that was decoded before from bytes that differed in the managed fields
 // at most.
 func (w *walk) again(p *plan, id *identity) unsafe.Pointer {
-	ptr := w.objects.find(p.typ, id)
+	ptr := w.objects.find(id)
 	if ptr == nil || len(id.managed) > 0 && !w.check(p.field(metadataField<<3).elem.field(managedField<<3), id.managed) {
 		return nil
 	}

@@ -21,9 +21,11 @@ const (
 	internSlots  = 1 << 13 // strings
 	doorkeepers  = 1 << 15 // hashes of groups seen
 	bytesPerSlot = 256
+	largestShare = 8 // a group takes at most this part of the bytes
 )
 
-// Table holds decoded groups by their wire bytes. Decoders may share a table, also concurrently.
+// Table holds decoded groups by their wire bytes. Decoders may share a table, also concurrently. No object
+// refers to what it holds, but the objects of shared-readonly.
 //
 // A hit is verified by the bytes: the table keeps those of each group, so neither a collision nor a
 // hostile input can return another value. A table has two generations. A hit in the old one moves
@@ -41,42 +43,46 @@ type Table struct {
 	hash    func([]byte) uint64
 
 	mu    sync.Mutex
-	plans planner // guarded by mu; plans do not change once built
-	json  jsonPlanner
+	plans map[bool]planner // guarded by mu, as json; plans do not change once built
+	json  map[bool]*jsonPlanner
 }
 
 // NewTable returns an empty table for at most the given number of bytes, or [DefaultTableBytes].
-// The bytes are an estimate: those of the wire and twice as many for what they decode to.
+// The bytes are those of the wire and of what it decodes to.
 func NewTable(limit int64) *Table {
 	if limit <= 0 {
 		limit = DefaultTableBytes
 	}
-	t := &Table{limit: limit, hash: xxh3.Hash, plans: planner{}}
-	t.json = jsonPlanner{plans: map[reflect.Type]*jsonPlan{}, kinds: map[reflect.Type]*kind{}}
+	t := &Table{limit: limit, hash: xxh3.Hash, plans: map[bool]planner{false: {}, true: {}}, json: map[bool]*jsonPlanner{}}
+	for readOnly := range t.plans {
+		t.json[readOnly] = &jsonPlanner{plans: map[reflect.Type]*jsonPlan{}, kinds: map[reflect.Type]*kind{}, readOnly: readOnly}
+	}
 	t.young.Store(newGeneration(limit))
-	t.objects.hash = xxh3.Hash128
+	t.objects.mac, t.objects.err = newMAC()
 	return t
 }
 
-func (t *Table) plan(typ reflect.Type) *plan {
+// plan returns the plan of a type. The groups of objects that share values, which are read-only, are
+// other groups than those that are copied.
+func (t *Table) plan(typ reflect.Type, readOnly bool) *plan {
 	prototypes.mu.Lock()
 	prototype := prototypes.plan(typ)
 	prototypes.mu.Unlock()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.plans.copy(prototype)
+	return t.plans[readOnly].copy(prototype, readOnly)
 }
 
-func (t *Table) jsonPlan(typ reflect.Type) *jsonPlan {
+func (t *Table) jsonPlan(typ reflect.Type, readOnly bool) *jsonPlan {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.json.plan(typ)
+	return t.json[readOnly].plan(typ)
 }
 
-func (t *Table) jsonKind(typ reflect.Type) *kind {
+func (t *Table) jsonKind(typ reflect.Type, readOnly bool) *kind {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.json.kind(typ)
+	return t.json[readOnly].kind(typ)
 }
 
 // entry is a decoded group. It does not change.
@@ -85,10 +91,7 @@ type entry struct {
 	kind  *kind
 	wire  string
 	value unsafe.Pointer // to a value of kind.typ
-}
-
-func (e *entry) cost() int64 {
-	return int64(unsafe.Sizeof(*e)+e.kind.typ.Size()) + 3*int64(len(e.wire))
+	cost  int64          // bytes of memory
 }
 
 type generation struct {
@@ -123,14 +126,14 @@ func (g *generation) find(hash uint64, k *kind, b []byte) *entry {
 
 // add puts the entry in a free slot, or in that of another.
 func (g *generation) add(e *entry) {
-	g.bytes.Add(e.cost())
+	g.bytes.Add(e.cost)
 	for i := range probes {
 		if g.slot(e.hash, i).CompareAndSwap(nil, e) {
 			return
 		}
 	}
 	if last := g.slot(e.hash, int(e.hash>>32)%probes).Swap(e); last != nil {
-		g.bytes.Add(-last.cost())
+		g.bytes.Add(-last.cost)
 	}
 }
 
@@ -159,7 +162,7 @@ func (t *Table) get(hash uint64, k *kind, b []byte) *entry {
 // the decoded group is to be kept, or 0. A group is kept at first sight where hits outweigh misses,
 // else at the second, so that groups that never repeat do not fill the table.
 func (t *Table) known(pos *position, k *kind, b []byte) (value unsafe.Pointer, hash uint64) {
-	if len(b) < minGroup {
+	if len(b) < minGroup || k.copier == nil {
 		return nil, 0
 	}
 	if e := pos.last.Load(); e != nil && e.kind == k && e.wire == string(b) {
@@ -172,7 +175,7 @@ func (t *Table) known(pos *position, k *kind, b []byte) (value unsafe.Pointer, h
 	}
 	if e := t.get(hash, k, b); e != nil {
 		pos.learn(true)
-		if len(b) <= maxLast && pos.another() {
+		if e.cost <= maxLast && pos.another() {
 			pos.last.Store(e)
 		}
 		return e.value, 0
@@ -186,9 +189,13 @@ func (t *Table) known(pos *position, k *kind, b []byte) (value unsafe.Pointer, h
 	return nil, 0
 }
 
-// keep stores a decoded group, of which the table owns the value.
-func (t *Table) keep(hash uint64, k *kind, b []byte, value unsafe.Pointer) {
-	t.put(&entry{hash: hash, kind: k, wire: string(b), value: value})
+// keep stores a decoded group. own says that the value has memory of its own.
+func (t *Table) keep(hash uint64, k *kind, b []byte, value unsafe.Pointer, own bool) {
+	held, ok := k.copier.size(value)
+	cost := int64(unsafe.Sizeof(entry{})+k.typ.Size()) + int64(len(b)) + held
+	if ok && cost <= t.limit/largestShare {
+		t.put(&entry{hash: hash, kind: k, wire: string(b), value: k.own(value, own), cost: cost})
+	}
 }
 
 // intern returns b as a string, one for equal ones where they recur.
@@ -222,8 +229,8 @@ func (t *Table) intern(pos *position, b []byte) string {
 }
 
 // CheckMutations decodes the wire bytes of every group in the table again, with client-go's code,
-// and compares the values. It returns an error that names the type of a group that a reader of a
-// decoded object has changed.
+// and compares the values. It returns an error that names the type of a group that a reader of an
+// object of shared-readonly has changed.
 func (t *Table) CheckMutations() error {
 	for _, g := range []*generation{t.young.Load(), t.old.Load()} {
 		if g == nil {

@@ -123,11 +123,11 @@ func setKind(u *unstructured.Unstructured, list schema.GroupVersionKind) {
 // item of a list, its kind may be that of the list.
 func (w *jsonWalk) dynamic(b []byte, i int, list *schema.GroupVersionKind) (*unstructured.Unstructured, int) {
 	id, ok := w.identify(w.document, b, i, false)
-	if list != nil && !bytes.HasPrefix(b, versioned) {
-		id.key.Lo ^= w.hash([]byte(list.String()))
+	if ok && list != nil && !bytes.HasPrefix(b, versioned) {
+		id.context = list.String()
 	}
 	if ok {
-		if ptr := w.objects.find(w.document.typ, &id); ptr != nil {
+		if ptr := w.objects.find(&id); ptr != nil {
 			return (*unstructured.Unstructured)(ptr), w.skip(i)
 		}
 	}
@@ -232,7 +232,11 @@ func (w *jsonWalk) tree(i int, at place) (v any, to int) {
 	value, hash := w.known(w.place(at), w.anyKind, b)
 	if value != nil {
 		w.next = int(top.skip)
-		return *(*any)(value), int(top.end)
+		v = *(*any)(value)
+		if !w.anyKind.readOnly {
+			v = copiedTree(v)
+		}
+		return v, int(top.end)
 	}
 	if b[0] == '{' {
 		v, to = w.mapping(i, at, 2)
@@ -246,7 +250,7 @@ func (w *jsonWalk) tree(i int, at place) (v any, to int) {
 		v = list
 	}
 	if to >= 0 && hash != 0 {
-		w.keep(hash, w.anyKind, b, unsafe.Pointer(&v))
+		w.keep(hash, w.anyKind, b, unsafe.Pointer(&v), false)
 	}
 	return v, to
 }

@@ -166,9 +166,9 @@ func (w *walk) sub(f *field, at unsafe.Pointer, b []byte, depth int) bool {
 	value, hash := w.known(&f.whole, &p.kind, b)
 	if value != nil {
 		if f.pointer {
-			*(*unsafe.Pointer)(at) = value
+			*(*unsafe.Pointer)(at) = p.given(value)
 		} else {
-			p.copy(at, value)
+			p.give(at, value)
 		}
 		return true
 	}
@@ -181,19 +181,9 @@ func (w *walk) sub(f *field, at unsafe.Pointer, b []byte, depth int) bool {
 		return false
 	}
 	if hash != 0 {
-		w.keep(hash, &p.kind, b, p.own(dst, f.pointer))
+		w.keep(hash, &p.kind, b, dst, f.pointer)
 	}
 	return true
-}
-
-// own returns a pointer to the value that keeps no object alive.
-func (k *kind) own(value unsafe.Pointer, own bool) unsafe.Pointer {
-	if own {
-		return value
-	}
-	c := k.new()
-	k.copy(c, value)
-	return c
 }
 
 // group decodes a run of n fields with one tag, of a list or map.
@@ -207,7 +197,7 @@ func (w *walk) group(p *plan, f *field, dst unsafe.Pointer, b []byte, n, depth i
 	}
 	value, hash := w.known(&f.whole, &f.kind, b)
 	if value != nil {
-		f.copy(at, value)
+		f.give(at, value)
 		return true
 	}
 	var ok bool
@@ -222,7 +212,7 @@ func (w *walk) group(p *plan, f *field, dst unsafe.Pointer, b []byte, n, depth i
 		ok = p.merge(dst, b)
 	}
 	if ok && hash != 0 {
-		w.keep(hash, &f.kind, b, f.own(at, false))
+		w.keep(hash, &f.kind, b, at, false)
 	}
 	return ok
 }
@@ -249,14 +239,14 @@ func (w *walk) list(f *field, at unsafe.Pointer, b []byte, n, depth int) bool {
 		}
 		known, hash := w.known(&f.each, &f.elem.kind, value)
 		if known != nil {
-			f.elem.copy(at, known)
+			f.elem.give(at, known)
 			return true
 		}
 		if !w.message(f.elem, at, value, depth+1) {
 			return false
 		}
 		if hash != 0 {
-			w.keep(hash, &f.elem.kind, value, f.elem.own(at, false))
+			w.keep(hash, &f.elem.kind, value, at, false)
 		}
 		return true
 	})
