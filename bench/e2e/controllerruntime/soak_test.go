@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"reflect"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -182,23 +183,38 @@ func body(resource, name string, n, variant int) *unstructured.Unstructured {
 // life is what one cache told of an object.
 type life struct {
 	kind, name string
-	first      string // the revision of the first notification
-	last       any    // the last object, as the handler got it
-	sum        uint64 // of last, when the handler got it
-	digest     uint64 // of all notifications
+	began      time.Time
+	last       any      // the last object, as the handler got it
+	sum        uint64   // of last, when the handler got it
+	told       []string // its notifications
 	ended      bool
-	relists    [2]int64 // of both caches, when the life began
+	gap        bool // revisions are missing, as after a list
 }
 
 // judge compares the notifications of two caches: client-go's informers, and ours.
 type judge struct {
-	relists [2]map[string]*atomic.Int64 // by kind
+	listed [2]map[string]*lists // by kind
 
 	mu       sync.Mutex // guards the fields below
 	lives    map[string]*[2]*life
 	equal    int // lives that were compared
 	notified [2]int
 	broken   []string
+}
+
+// lists counts the lists of a cache.
+type lists struct{ n, last atomic.Int64 }
+
+func (l *lists) add() {
+	l.last.Store(time.Now().UnixNano())
+	l.n.Add(1)
+}
+
+// since reports whether a list may have replaced notifications of an object that was told at a time. The
+// notifications before a list may come after its begin.
+func (l *lists) since(at time.Time) bool {
+	const delay = 10 * time.Second
+	return l.n.Load() > 1 && l.last.Load() > at.Add(-delay).UnixNano()
 }
 
 func (j *judge) fail(format string, args ...any) {
@@ -228,7 +244,8 @@ func (w watcher) OnAdd(obj any, _ bool) { w.note("add", nil, obj) }
 func (w watcher) OnUpdate(old, obj any) { w.note("update", old, obj) }
 func (w watcher) OnDelete(obj any) {
 	if d, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
-		obj = d.Obj
+		w.note("bury", nil, d.Obj)
+		return
 	}
 	w.note("delete", nil, obj)
 }
@@ -246,62 +263,90 @@ func (w watcher) note(verb string, old, obj any) {
 	}
 	l := lives[w.cache]
 	if l == nil {
-		l = &life{kind: w.kind, name: o.GetName(), first: o.GetAnnotations()[revision]}
-		for c := range l.relists {
-			l.relists[c] = w.relists[c][w.kind].Load()
-		}
+		l = &life{kind: w.kind, name: o.GetName(), began: time.Now()}
 		lives[w.cache] = l
 	}
-	// An object that was replaced during a relist begins as an update from another one.
-	if before := old; before != nil && before.(client.Object).GetUID() == o.GetUID() || verb == "add" {
-		switch {
-		case (verb == "add") != (l.last == nil), l.ended, verb == "update" && l.last != before:
-			w.fail("%s: %s %s of %s follows %v", cacheNames[w.cache], w.kind, verb, o.GetName(), l)
-		case verb == "update" && sumOf(before) != l.sum:
-			w.fail("%s: %s %s was changed after it was told", cacheNames[w.cache], w.kind, o.GetName())
-		}
+	before := 0
+	if l.last != nil {
+		before = revisionOf(l.last.(client.Object))
 	}
-	l.last, l.sum, l.ended = obj, sum, verb == "delete"
-	h := fnv.New64a()
-	_, _ = fmt.Fprint(h, l.digest, verb, o.GetResourceVersion(), sum)
-	l.digest = h.Sum64()
+	switch n := revisionOf(o); verb {
+	case "add", "update":
+		l.gap = l.gap || n != before+1
+	default:
+		l.gap = l.gap || n != before || verb == "bury"
+	}
+	replaced := old != nil && old.(client.Object).GetUID() != o.GetUID()
+	switch {
+	case replaced: // A list has another object of the name.
+		l.gap = true
+		if was := w.lives[w.kind+"/"+string(old.(client.Object).GetUID())]; was != nil && was[w.cache] != nil {
+			was[w.cache].gap, was[w.cache].ended = true, true
+		}
+	case (verb == "add") != (l.last == nil), l.ended, verb == "update" && l.last != old:
+		w.fail("%s: %s %s of %s follows %v", cacheNames[w.cache], w.kind, verb, o.GetName(), l)
+	case verb == "update" && sumOf(old) != l.sum:
+		w.fail("%s: %s %s was changed after it was told", cacheNames[w.cache], w.kind, o.GetName())
+	}
+	l.last, l.sum, l.ended = obj, sum, verb == "delete" || verb == "bury"
+	l.told = append(l.told, fmt.Sprintf("%s %s (%x)", verb, o.GetResourceVersion(), sum))
 	if lives[0] != nil && lives[1] != nil && lives[0].ended && lives[1].ended {
 		w.compare(lives)
 		delete(w.lives, key)
 	}
 }
 
-// compare compares what the caches told of an object, if both told all: they began with the creation
-// and have not listed since.
+// compare compares what the caches told of an object. Revisions are missing after a list only, and if
+// none are, the notifications are equal.
 func (j *judge) compare(lives *[2]*life) {
 	for c, l := range lives {
-		if l.first != "1" || j.relists[c][l.kind].Load() != l.relists[c] {
-			return
+		if l.gap && !j.listed[c][l.kind].since(l.began) {
+			j.fail("%s left out a revision of %s %s", cacheNames[c], l.kind, l.name)
 		}
 	}
-	if j.equal++; lives[0].digest != lives[1].digest {
-		j.fail("the notifications of %s %s differ", lives[0].kind, lives[0].name)
+	if lives[0].gap || lives[1].gap {
+		return
 	}
+	if j.equal++; !slices.Equal(lives[0].told, lives[1].told) {
+		j.fail("%s %s: %s told\n%q\n%s\n%q", lives[0].kind, lives[0].name, cacheNames[0], lives[0].told, cacheNames[1], lives[1].told)
+	}
+}
+
+// settled reports whether the handlers of both caches have the same last versions.
+func (j *judge) settled() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, lives := range j.lives {
+		if a, b := lives[0], lives[1]; a != nil && b != nil && (a.ended != b.ended || !a.ended && revisionOf(a.last.(client.Object)) != revisionOf(b.last.(client.Object))) {
+			return false
+		}
+	}
+	return true
+}
+
+func revisionOf(o client.Object) int {
+	n, _ := strconv.Atoi(o.GetAnnotations()[revision])
+	return n
 }
 
 // counting returns a constructor of informers that counts the lists of a cache.
 func (j *judge) counting(c int, inner newInformer) newInformer {
 	return func(lw toolscache.ListerWatcher, example runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
-		n := &atomic.Int64{}
+		n := &lists{}
 		for kind, obj := range soakKinds() {
 			if reflect.TypeOf(obj) == reflect.TypeOf(example) {
-				n = j.relists[c][kind]
+				n = j.listed[c][kind]
 			}
 		}
 		both := toolscache.ToListerWatcherWithContext(lw)
 		counted := &toolscache.ListWatch{
 			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-				n.Add(1)
+				n.add()
 				return both.ListWithContext(ctx, o)
 			},
 			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 				if o.SendInitialEvents != nil {
-					n.Add(1)
+					n.add()
 				}
 				return both.WatchWithContext(ctx, o)
 			},
@@ -312,9 +357,9 @@ func (j *judge) counting(c int, inner newInformer) newInformer {
 
 // TestSoak runs a manager with README's configuration through storms of writes and faults, with
 // transforms that change objects in place and with reads that see their writes, beside a cache with
-// client-go's informers. Both caches end with the same objects. An object that both have seen from its
-// creation on, without a list in between, has the same notifications with the same contents in both; no
-// object changes after a handler has got it.
+// client-go's informers. Both caches end with the same objects. Each object has the same notifications
+// with the same contents in both, except where a list has replaced some; no object changes after a
+// handler has got it.
 func TestSoak(t *testing.T) {
 	klog.SetLogger(klog.New(nil))
 	log.SetLogger(logr.Discard())
@@ -377,9 +422,9 @@ func TestSoak(t *testing.T) {
 		}
 	}
 
-	j := &judge{lives: map[string]*[2]*life{}, relists: [2]map[string]*atomic.Int64{{}, {}}}
+	j := &judge{lives: map[string]*[2]*life{}, listed: [2]map[string]*lists{{}, {}}}
 	for kind := range soakKinds() {
-		j.relists[0][kind], j.relists[1][kind] = &atomic.Int64{}, &atomic.Int64{}
+		j.listed[0][kind], j.listed[1][kind] = &lists{}, &lists{}
 	}
 	opts, s := recommended, soakScheme()
 	opts.Decode, opts.Decoder = *soakDecode, decode.Options{Scheme: s}
@@ -509,11 +554,16 @@ func TestSoak(t *testing.T) {
 			t.Errorf("the caches of %s differ:\n%v\n%v", kind, contents[0], contents[1])
 		}
 	}
+	for !j.settled() {
+		if pause(ctx, 100*time.Millisecond); ctx.Err() != nil {
+			t.Fatal("a handler has not got the last state of its cache")
+		}
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, lives := range j.lives {
 		for c, l := range lives {
-			if other := lives[1-c]; l != nil && other == nil && j.relists[1-c][l.kind].Load() == l.relists[1-c] {
+			if other := lives[1-c]; l != nil && other == nil && !j.listed[1-c][l.kind].since(l.began) {
 				j.fail("%s %s was told by %s only", l.kind, l.name, cacheNames[c])
 			}
 		}
@@ -527,14 +577,14 @@ func TestSoak(t *testing.T) {
 	if j.equal == 0 || reads.Load() == 0 || reconciled.Load() == 0 {
 		t.Errorf("%d objects compared, %d reads, %d reconciles: nothing is tested", j.equal, reads.Load(), reconciled.Load())
 	}
-	var lists [2]int64
-	for c := range lists {
-		for _, n := range j.relists[c] {
-			lists[c] += n.Load()
+	var listed [2]int64
+	for c := range listed {
+		for _, l := range j.listed[c] {
+			listed[c] += l.n.Load()
 		}
 	}
 	t.Logf("%v: %d writes, %d reads of own writes, %d reconciles; notifications %v, lists %v, %d objects with equal notifications; faults %v",
-		*soak, writes.Load(), reads.Load(), reconciled.Load(), j.notified, lists, j.equal, inj.Counts())
+		*soak, writes.Load(), reads.Load(), reconciled.Load(), j.notified, listed, j.equal, inj.Counts())
 }
 
 func pause(ctx context.Context, d time.Duration) {
