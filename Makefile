@@ -119,7 +119,7 @@ e2e: build ## Test with real programs and a real kubelet (FAULTS=5m)
 	@scripts/prometheus.sh
 	@set -e; for p in $(PROGRAMS); do scripts/program.sh $$p; done
 	cd bench/e2e && $(GO) vet ./... && WATCHLAB=$(CURDIR)/$(BIN)/watchlab $(GO) test -count 1 -timeout 60m $(E2E) ./...
-	cd bench/e2e && $(GO) test -count 1 -timeout 0 -run '^TestCachesThroughFaults$$' ./controllerruntime -faults $(FAULTS)
+	cd bench/e2e && $(GO) test -count 1 -timeout 0 -run '^Test(CachesThroughFaults|Soak)$$' ./controllerruntime -faults $(FAULTS) -soak $(FAULTS)
 	$(GO) test -count 1 -timeout 0 -run '^TestOverTCP$$' ./loadgen/fault -faults $(FAULTS)
 	@set -e; for m in bench/kubelet bench/controllerruntime bench/clientgo; do \
 		(cd $$m && $(GO) vet ./... && $(GO) test ./... && $(GO) test -run '^$$' -bench . -benchtime 1x ./...); done

@@ -132,6 +132,10 @@ type Guarantees struct {
 	DropIn string `json:"dropIn,omitempty"`
 }
 
+// Versioned reports whether a store that is filled in this order has everything up to the version of its
+// newest event. If it has not, an informer's LastStoreSyncResourceVersion is "".
+func (g Guarantees) Versioned() bool { return g.Order == OrderTotal }
+
 // String returns the guarantees on one line, as in tables.
 func (g Guarantees) String() string {
 	bound, lock, consumers := "unbounded", "handler holds the lock", string(g.Consumers)+" consumer"

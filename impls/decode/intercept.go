@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"mime"
 	"net/http"
 	"net/url"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -28,7 +30,9 @@ import (
 // but keeps its URL. A REST client with the decoder then sends it. So the URL, with namespace,
 // selectors and all options, is the client's. Retries, errors and authentication are those of
 // [NewRESTClient]. The client's metrics count one failed request for each list and watch, and its
-// other requests are not touched. A ListerWatcher whose client has another config works as before.
+// other requests are not touched. Neither is a request that asks for another form of the objects by a
+// parameter of its Accept header, such as PartialObjectMetadata or a Table: its answer is the client's.
+// A ListerWatcher whose client has another config works as before.
 // A decoder that is [ReadOnly] is refused, unless it is marked [Untransformed].
 func Intercept(c *rest.Config) (*rest.Config, func(cache.ListerWatcher, Decoder) (cache.ListerWatcher, error), error) {
 	base, _, err := rest.DefaultServerUrlFor(c)
@@ -84,11 +88,25 @@ var errIntercepted = errors.New("decode: the request is sent by another client")
 type interceptor struct{ http.RoundTripper }
 
 func (i interceptor) RoundTrip(r *http.Request) (*http.Response, error) {
-	if u, ok := r.Context().Value(kept{}).(*url.URL); ok {
+	if u, ok := r.Context().Value(kept{}).(*url.URL); ok && !converts(r.Header.Values("Accept")) {
 		*u = *r.URL
 		return nil, errIntercepted
 	}
 	return i.RoundTripper.RoundTrip(r)
+}
+
+// converts reports whether an Accept header asks the server to convert the objects: a media type of
+// it has a parameter other than its weight.
+func converts(accepts []string) bool {
+	for _, header := range accepts {
+		for media := range strings.SplitSeq(header, ",") {
+			_, params, err := mime.ParseMediaType(media)
+			if delete(params, "q"); err != nil && media != "" || len(params) > 0 {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // WrappedRoundTripper implements net.RoundTripperWrapper of apimachinery.

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	cbor "k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/yaml"
@@ -115,6 +114,9 @@ func listMeta(list runtime.Object) (m metav1.ListMeta) {
 	return m
 }
 
+// optionsVersion is the version of list options in the query of any group, custom resources included.
+var optionsVersion = schema.GroupVersion{Version: "v1"}
+
 // NewListWatch lists and watches a resource of all namespaces, or of one, with the decoder, for
 // [cache.NewReflector] and the informers. It uses a REST client of its own: generated clients
 // (kubernetes.NewForConfig) overwrite [rest.Config.NegotiatedSerializer]. It refuses a decoder that is
@@ -139,7 +141,7 @@ func NewListWatch(c *rest.Config, d Decoder, gvr schema.GroupVersionResource, na
 		}
 		// client-go removes CBOR from a client's content types if its feature gate ClientsAllowCBOR is off.
 		return client.Get().SetHeader("Accept", accepts).NamespaceIfScoped(namespace, namespace != "").Resource(gvr.Resource).
-			VersionedParams(o, scheme.ParameterCodec).Timeout(timeout)
+			SpecificallyVersionedParams(o, metav1.ParameterCodec, optionsVersion).Timeout(timeout)
 	}
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {

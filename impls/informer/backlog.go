@@ -34,8 +34,8 @@ func (f fifo) take(dst []notice) (n, left int) {
 	return f.TakeBatch(dst[:min(left, f.size)]), left
 }
 
-// merging is the backlog of [Handlers.Coalesce]: at most two notices of each key, in the order in
-// which the keys came.
+// merging is the backlog of [Handlers.Coalesce]: at most two notices of each object, in the order in
+// which the objects came.
 type merging struct {
 	keys    keys.Func
 	covered func() // called for each addition of the initial list that is merged away
@@ -53,39 +53,30 @@ func newMerging(covered func()) *merging {
 	return m
 }
 
-// waiting is what waits of one key: one notice, or a deletion and what came after it.
+// waiting is what waits of one object: an addition, an update or a deletion, or an addition and the deletion.
 type waiting struct {
 	notices [2]notice
 	n       int
 }
 
-// merge adds a notice, as the table in the package comment says. It returns the number of additions
-// of the initial list that will not be delivered any more.
-func (w *waiting) merge(n notice) (covered int) {
+// merge adds a notice, as the table in the package comment says. ended says that the object is gone.
+// covered says that an addition of the initial list will not be delivered any more.
+func (w *waiting) merge(n notice) (ended, covered bool) {
 	if w.n == 0 {
 		w.notices[0], w.n = n, 1
-		return 0
+		return n.kind == deleted, false
 	}
 	last := &w.notices[w.n-1]
 	switch {
-	case n.kind == deleted && (w.n == 2 || last.kind == added):
-		// The handler never sees the object that is gone.
-		if last.initial {
-			covered = 1
-		}
-		*last = notice{}
-		w.n--
+	case n.kind == deleted && last.kind == added:
+		w.notices[1], w.n = n, 2
 	case n.kind == deleted:
 		*last = n
-	case last.kind == deleted:
-		w.notices[1], w.n = n, 2
 	default:
-		if n.initial && (last.initial || last.kind != added) {
-			covered = 1
-		}
+		covered = n.initial && (last.initial || last.kind != added)
 		last.obj, last.initial = n.obj, last.initial || n.initial && last.kind == added
 	}
-	return covered
+	return n.kind == deleted, covered
 }
 
 func (m *merging) PushFunc(notices []notice, keep func(*notice) bool) error {
@@ -103,19 +94,20 @@ func (m *merging) PushFunc(notices []notice, keep func(*notice) bool) error {
 		key, hash, _ := m.keys.Hashed(n.obj)
 		e, _ := m.queued.Upsert(hash, key)
 		m.notices -= e.Value.n
-		for range e.Value.merge(*n) {
+		ended, covered := e.Value.merge(*n)
+		m.notices += e.Value.n
+		if covered {
 			m.covered()
 		}
-		m.notices += e.Value.n
-		if e.Value.n == 0 {
-			m.queued.Remove(e)
+		if ended {
+			m.queued.Retire(e)
 		}
 	}
 	m.arrival.Signal()
 	return nil
 }
 
-// take takes the notices of one key, so that those of the others can still be merged.
+// take takes the notices of one object, so that those of the others can still be merged.
 func (m *merging) take(dst []notice) (n, left int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -114,29 +114,31 @@ func eachDelivery(t *testing.T, h informer.Handlers, f func(t *testing.T, opts i
 }
 
 // TestCoalesce: beside a handler that sleeps a second in each call, the other receives each change at
-// once, and what waits for the slow one is bounded by the keys.
+// once, and what waits for the slow one is bounded by the objects.
 func TestCoalesce(t *testing.T) {
-	const changes = 3000
+	const changes, passing = 3000, 300 // each 300th change is an object that comes and goes
 	eachDelivery(t, informer.Handlers{Coalesce: true}, func(t *testing.T, opts informer.Options) {
 		opts.ResyncPeriod = 10 * time.Second
 		beside(t, opts, func(src source, inf cache.SharedIndexInformer, slow, fast *follower) {
 			late := newFollower(time.Second, slow.made)
 			handle := addHandler(t, inf, late)
-			src.Delete(pod("b")) // Merged with its initial addition.
+			src.Delete(pod("b"))
 			for i := range changes {
 				time.Sleep(time.Millisecond)
 				slow.made.Store(time.Now().UnixNano())
 				src.Modify(pod("a"))
-				src.Add(pod(fmt.Sprint("passing-", i)))
+				if i%passing == 0 {
+					src.Add(pod(fmt.Sprint("passing-", i)))
+					synctest.Wait()
+					src.Delete(pod(fmt.Sprint("passing-", i)))
+				}
 				synctest.Wait()
-				src.Delete(pod(fmt.Sprint("passing-", i)))
-				synctest.Wait()
-				if n := waiting(inf); n[0] > 4 || n[1] > 0 || n[2] > 4 {
-					t.Fatalf("after %d changes %d notifications wait", i, n)
+				if n, most := waiting(inf), 4+2*(i/passing+1); n[0] > most || n[1] > 0 || n[2] > most {
+					t.Fatalf("after %d changes %d notifications wait, want at most %d", i, n, most)
 				}
 			}
-			if fast.late > 0 || fast.called() < 3*changes {
-				t.Errorf("the other handler received %d of %d notifications, with a delay of %v", fast.calls, 3*changes, fast.late)
+			if all := changes + 2*changes/passing; fast.late > 0 || fast.called() < all {
+				t.Errorf("the other handler received %d of %d notifications, with a delay of %v", fast.calls, all, fast.late)
 			}
 			if n := slow.called(); n > 10 {
 				t.Errorf("the slow handler was called %d times in 3 s", n)
@@ -173,6 +175,33 @@ func TestBackpressure(t *testing.T) {
 			}
 			if f, s := fast.called(), slow.called(); s != changes+2 || f != changes+2 {
 				t.Errorf("%d and %d calls, want %d: no update is merged", s, f, changes+2)
+			}
+		})
+	})
+}
+
+// TestBothBounds: updates of an object are merged, and of what is left no more than the bound waits.
+func TestBothBounds(t *testing.T) {
+	const bound, objects, updates = 4, 10, 20
+	eachDelivery(t, informer.Handlers{Backlog: bound, Coalesce: true}, func(t *testing.T, opts informer.Options) {
+		beside(t, opts, func(src source, inf cache.SharedIndexInformer, slow, fast *follower) {
+			for range updates {
+				src.Modify(pod("a"))
+			}
+			for i := range objects {
+				src.Add(pod(fmt.Sprint("passing-", i)))
+			}
+			for i := range objects {
+				src.Delete(pod(fmt.Sprint("passing-", i)))
+			}
+			for range 3 * objects {
+				if n := waiting(inf); n[0] > bound {
+					t.Fatalf("%d notifications wait, want at most %d", n, bound)
+				}
+				pass(time.Second)
+			}
+			if n := slow.called(); n < 2*objects || n > 2*objects+updates {
+				t.Errorf("the slow handler was called %d times", n)
 			}
 		})
 	})

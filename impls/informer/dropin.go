@@ -39,10 +39,13 @@ func Func(opts Options) (func(cache.ListerWatcher, runtime.Object, time.Duration
 		return nil, err
 	}
 	return func(lw cache.ListerWatcher, example runtime.Object, resync time.Duration, indexers cache.Indexers) cache.SharedIndexInformer {
-		o := opts
-		o.ResyncPeriod, o.Indexers = max(0, resync), merged(opts.Indexers, indexers)
-		return newInformer(lw, example, o, b)
+		return build(lw, example, opts, resync, indexers, b)
 	}, nil
+}
+
+func build(lw cache.ListerWatcher, example runtime.Object, opts Options, resync time.Duration, indexers cache.Indexers, b blueprint) *informer {
+	opts.ResyncPeriod, opts.Indexers = max(0, resync), merged(opts.Indexers, indexers)
+	return newInformer(lw, example, opts, b)
 }
 
 // ForFactory returns the constructor for InformerFor of a client-go SharedInformerFactory with a
@@ -56,34 +59,48 @@ func Func(opts Options) (func(cache.ListerWatcher, runtime.Object, time.Duration
 // Generated informers of client-go have a namespace index for their listers;
 // opts.Indexers should have it too. The error is that of [New].
 func ForFactory[C any](example runtime.Object, lw func(C) cache.ListerWatcher, opts Options) (func(C, time.Duration) cache.SharedIndexInformer, error) {
-	build, err := Func(opts)
+	newInformer, err := Func(opts)
 	if err != nil {
 		return nil, err
 	}
 	return func(client C, resync time.Duration) cache.SharedIndexInformer {
-		return build(lw(client), example, resync, nil)
+		return newInformer(lw(client), example, resync, nil)
 	}, nil
 }
 
 // ForResource returns an informer of a resource of all namespaces, with a client of its own that
-// decodes with Options.Decode. example has the type of the decoded objects. For one namespace or a
-// selector, give [New] a [decode.NewListWatch]. In a client-go SharedInformerFactory:
+// decodes with Options.Decode. For one namespace or a selector, give [New] a [decode.NewListWatch].
+//
+// example has the type of the decoded objects: a Go type of Decoder.Scheme, an unstructured object, or
+// *metav1.PartialObjectMetadata with the decoder metadata. If Decoder.Encoding is empty, groups that
+// client-go's scheme lacks, such as those of custom resources, and unstructured objects come as JSON.
+//
+// In a client-go SharedInformerFactory:
 //
 //	pods, err := informer.ForResource(config, v1.SchemeGroupVersion.WithResource("pods"), &v1.Pod{}, opts)
 //	factory.InformerFor(&v1.Pod{}, func(kubernetes.Interface, time.Duration) cache.SharedIndexInformer { return pods })
 //
-// The error is that of [New] and of [decode.New].
+// With a decoder that is [decode.ReadOnly], SetTransform returns an error. The error is that of [New] and
+// of [decode.New].
 func ForResource(config *rest.Config, gvr schema.GroupVersionResource, example runtime.Object, opts Options) (cache.SharedIndexInformer, error) {
-	d, err := decode.New(cmp.Or(opts.Decode, DefaultDecode), opts.Decoder)
+	if opts.Decoder.Encoding == "" && !scheme.Scheme.IsVersionRegistered(gvr.GroupVersion()) {
+		opts.Decoder.Encoding = decode.JSON
+	}
+	d, err := decoderOf(cmp.Or(opts.Decode, DefaultDecode), opts.Decoder, example)
 	if err != nil {
 		return nil, fmt.Errorf("informer: %w", err)
 	}
-	lw, err := decode.NewListWatch(config, d, gvr, metav1.NamespaceAll, nil)
+	lw, err := decode.NewListWatch(config, decode.Untransformed(d), gvr, metav1.NamespaceAll, nil)
 	if err != nil {
 		return nil, fmt.Errorf("informer: %w", err)
 	}
 	opts.Decode, opts.Decoder = "", decode.Options{}
-	return New(lw, example, opts)
+	b, err := opts.checked()
+	if err != nil {
+		return nil, err
+	}
+	b.readOnly = decode.ReadOnly(d)
+	return newInformer(lw, example, opts, b), nil
 }
 
 // ForManager returns a config for a manager of controller-runtime and the NewInformer of its cache,
@@ -102,7 +119,8 @@ func ForResource(config *rest.Config, gvr schema.GroupVersionResource, example r
 // the scheme lacks, metadata, an encoding that the variant lacks, and everything of a cache whose
 // HTTPClient is not made of the returned config.
 //
-// The error is that of [New] and of [decode.New].
+// With a decoder that is [decode.ReadOnly], the cache fails to make an informer that has a transform. The
+// error is that of [New] and of [decode.New].
 func ForManager(config *rest.Config, opts Options) (*rest.Config, func(cache.ListerWatcher, runtime.Object, time.Duration, cache.Indexers) cache.SharedIndexInformer, error) {
 	name, of := cmp.Or(opts.Decode, DefaultDecode), opts.Decoder
 	opts.Decode, opts.Decoder = "", decode.Options{}
@@ -114,7 +132,7 @@ func ForManager(config *rest.Config, opts Options) (*rest.Config, func(cache.Lis
 	if _, err := decode.New(name, of); err != nil {
 		return nil, nil, fmt.Errorf("informer: %w", err)
 	}
-	build, err := Func(opts)
+	b, err := opts.checked()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -123,31 +141,36 @@ func ForManager(config *rest.Config, opts Options) (*rest.Config, func(cache.Lis
 		return nil, nil, fmt.Errorf("informer: %w", err)
 	}
 	return config, func(lw cache.ListerWatcher, example runtime.Object, resync time.Duration, indexers cache.Indexers) cache.SharedIndexInformer {
-		if d := decoderOf(name, of, example); d != nil {
-			if decoding, err := with(lw, d); err == nil {
-				lw = decoding
+		b := b
+		if d, err := decoderOf(name, of, example); err == nil {
+			if decoding, err := with(lw, decode.Untransformed(d)); err == nil {
+				lw, b.readOnly = decoding, decode.ReadOnly(d)
 			}
 		}
-		return build(lw, example, resync, indexers)
+		return build(lw, example, opts, resync, indexers, b)
 	}, nil
 }
 
-// decoderOf returns the decoder of objects like example, or nil if there is none.
-func decoderOf(name string, o decode.Options, example runtime.Object) decode.Decoder {
-	_, untyped := example.(runtime.Unstructured)
-	o.Unstructured = untyped
-	builtIn, _, _ := scheme.Scheme.ObjectKinds(example)
-	if o.Encoding == "" && (untyped || len(builtIn) == 0) {
-		o.Encoding = decode.JSON
+// decoderOf returns the decoder of objects like example, whose type decides the encoding if o has none:
+// the API server has no protobuf for custom resources.
+func decoderOf(name string, o decode.Options, example runtime.Object) (decode.Decoder, error) {
+	_, partial := example.(*metav1.PartialObjectMetadata)
+	_, o.Unstructured = example.(runtime.Unstructured)
+	switch metadata := name == "metadata"; {
+	case metadata != partial:
+		return nil, fmt.Errorf("%w: Decode is %s (metadata is for *metav1.PartialObjectMetadata alone, and that for metadata)", impls.ErrOptions, name)
+	case !metadata && o.Encoding == "":
+		builtIn, _, _ := scheme.Scheme.ObjectKinds(example)
+		if o.Unstructured || len(builtIn) == 0 {
+			o.Encoding = decode.JSON
+		}
 	}
-	if _, _, err := o.Scheme.ObjectKinds(example); err != nil {
-		return nil
+	if known := cmp.Or(o.Scheme, scheme.Scheme); !o.Unstructured && !partial {
+		if _, _, err := known.ObjectKinds(example); err != nil {
+			return nil, fmt.Errorf("%w: Decoder.Scheme: %w", impls.ErrOptions, err)
+		}
 	}
-	d, err := decode.New(name, o)
-	if err != nil {
-		return nil
-	}
-	return d
+	return decode.New(name, o)
 }
 
 // merged returns a new map with the indexers of both; for the same name b wins.

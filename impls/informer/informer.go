@@ -53,7 +53,7 @@
 //
 // The backlog of a slow handler grows without limit, as with client-go (kubernetes/client-go#1326).
 // [BacklogReporter] shows how far each handler is behind; client-go's metrics have no place for it.
-// There are two bounds:
+// There are two options:
 //
 // Handlers.Backlog is backpressure. Every handler receives every notification. At most Backlog of them
 // wait for a handler, besides the one that it has. The price: while one handler has no room, nothing is
@@ -64,29 +64,28 @@
 // initial list of a handler that is added later, come at once: a list is stored when nothing waits for
 // any handler. A stop, and the removal of the handler, end the wait.
 //
-// Handlers.Coalesce merges the notifications of a key that wait for a handler. No handler delays the
-// indexer or another handler. What waits is bounded by the objects that the handler knows or that are
-// in the store:
+// Handlers.Coalesce merges the updates of an object that wait for a handler. No handler delays the
+// indexer or another handler:
 //
-//	waits               comes        waits then
-//	nothing             any          it
-//	add a               update a→b   add b
-//	add a               delete       nothing
-//	update a→b          update b→c   update a→c
-//	update a→b          delete b     delete b
-//	delete a            add b        delete a, add b
-//	delete a, add b     update b→c   delete a, add c
-//	delete a, add b     delete       delete a
-//	any                 a resync     the same; if nothing waits, the resync
+//	waits         comes        waits then
+//	nothing       any          it
+//	add a         update a→b   add b
+//	add a         delete b     add a, delete b
+//	update a→b    update b→c   update a→c
+//	update a→b    delete c     delete c
+//	delete a      add b        delete a, add b
+//	any           a resync     the same; if nothing waits, the resync
 //
 // So a handler still receives consistent notifications of a key, in order: an addition of what it does
 // not have, updates from the object that it received last, the deletion of what it has, and the last
-// state. An object that replaces a deleted one of the same name comes as a deletion and an addition.
-// Keys keep the order of their first notification that waits; between keys there is no other order. A
-// handler misses intermediate states, and objects that came and went while it was busy. So it must not
-// count notifications, as the expectations of kube-controller-manager's controllers do. Level-triggered
-// handlers, which add keys to a workqueue, lose nothing. An addition of the initial list that
-// is merged away counts as received for HasSynced.
+// state. It receives the addition and the deletion of every object, also of one that came and went while
+// it was busy: who waits for a deletion, as reads of controller-runtime's EnableReadYourWritesConsistency
+// do, sees it. It misses intermediate states only. Objects keep the order of their first notification
+// that waits; between objects there is no other order. An addition of the initial list that is merged
+// away counts as received for HasSynced.
+//
+// What waits is bounded by the objects of the store and those that were deleted since the handler is
+// busy. Both options together bound that too: Backlog then limits what is left after merging.
 //
 // # Differences from client-go
 //
@@ -105,7 +104,13 @@
 //     informer_store_resource_version itself, as upstream.
 //   - A queue with Compaction merges updates: handlers do not receive the
 //     dropped ones, and may receive the deletion of an object that was never
-//     added.
+//     added, or an update from a deleted object to its successor instead of
+//     the deletion.
+//   - SetTransform(nil) keeps the transform that is set: factories generated
+//     before client-go v0.37 call it if they have none (kubernetes#132367).
+//   - With a queue whose Guarantees are not Versioned,
+//     GetStore().LastStoreSyncResourceVersion is "", as client-go's without
+//     AtomicFIFO: the store may lack older events than its newest.
 //
 // # Cost
 //
@@ -224,6 +229,9 @@ func newInformer(lw cache.ListerWatcher, example runtime.Object, opts Options, b
 		s.indexer = opts.WrapIndexer(s.indexer)
 	}
 	s.process = newProcessor(s.indexer, &s.distributor, s.mutations)
+	if !b.versioned {
+		s.indexer = unversioned{s.indexer}
+	}
 	return s
 }
 
@@ -350,8 +358,8 @@ type syncedChecker struct{ s *informer }
 func (c syncedChecker) Name() string          { return fmt.Sprintf("SharedIndexInformer %T", c.s.example) }
 func (c syncedChecker) Done() <-chan struct{} { return c.s.synced }
 
-// LastSyncResourceVersion returns the version of the Reflector, which may be ahead of the indexer.
-// The version of the indexer is GetStore().LastStoreSyncResourceVersion().
+// LastSyncResourceVersion returns the version of the Reflector, which may be ahead of the indexer. The
+// version of the indexer is GetStore().LastStoreSyncResourceVersion(), "" if it has none.
 func (s *informer) LastSyncResourceVersion() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -363,6 +371,12 @@ func (s *informer) LastSyncResourceVersion() string {
 
 func (s *informer) GetStore() cache.Store     { return s.indexer }
 func (s *informer) GetIndexer() cache.Indexer { return s.indexer }
+
+// unversioned is an indexer that receives the events of different keys out of order. So it may have
+// the object of a version and lack one of an earlier version.
+type unversioned struct{ cache.Indexer }
+
+func (unversioned) LastStoreSyncResourceVersion() string { return "" }
 
 // AddIndexers fails after the informer has stopped. O(objects).
 func (s *informer) AddIndexers(indexers cache.Indexers) error {
@@ -390,11 +404,19 @@ func (s *informer) SetWatchErrorHandlerWithContext(handler cache.WatchErrorHandl
 	return nil
 }
 
+// SetTransform sets the transform; nil keeps the one that is set. The error wraps [impls.ErrOptions] if
+// objects of the decoder must not be changed.
 func (s *informer) SetTransform(transform cache.TransformFunc) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.started {
 		return errStarted
+	}
+	if transform == nil {
+		return nil
+	}
+	if s.blueprint.readOnly {
+		return fmt.Errorf("informer: %w: a transform with the decoder shared-readonly, whose objects must not be changed (allowed: none, or the decoder shared)", impls.ErrOptions)
 	}
 	s.transform = transform
 	return nil

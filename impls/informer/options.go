@@ -69,18 +69,20 @@ type Handlers struct {
 	// object is not stored while one handler has no room for its notification: backpressure. See the
 	// package comment for what waits then, and for lists.
 	Backlog int
-	// Coalesce merges the notifications of a key that wait for a handler. At most two of a key wait,
-	// and only of objects that the handler knows or that are in the store. No handler delays another.
-	// See the package comment for what handlers then miss.
+	// Coalesce merges the updates of an object that wait for a handler: at most two notifications of an
+	// object wait. Without Backlog, no handler delays another. See the package comment for what
+	// handlers then miss.
 	Coalesce bool
 }
 
 // blueprint builds the queue and the store of an informer.
 type blueprint struct {
-	store func(store.Options) (store.Store, error)
-	build func(deltafifo.Options) (deltafifo.Queue, error)
-	opts  deltafifo.Options
-	wrap  func(deltafifo.Queue) deltafifo.Queue
+	store     func(store.Options) (store.Store, error)
+	build     func(deltafifo.Options) (deltafifo.Queue, error)
+	opts      deltafifo.Options
+	wrap      func(deltafifo.Queue) deltafifo.Queue
+	versioned bool // see impls.Guarantees.Versioned
+	readOnly  bool // the decoded objects must not be changed
 }
 
 // blueprint validates the options of the queue and the name of the store. The error wraps
@@ -104,8 +106,6 @@ func (o Options) blueprint() (blueprint, error) {
 		return fail("ResyncPeriod %v is negative (0 means no resyncs)", o.ResyncPeriod)
 	case o.Handlers.Backlog < 0:
 		return fail("Handlers.Backlog %d is negative (0 means no limit)", o.Handlers.Backlog)
-	case o.Handlers.Backlog > 0 && o.Handlers.Coalesce:
-		return fail("Handlers.Backlog and Handlers.Coalesce are both set (allowed: one of them)")
 	}
 	o.Queue.Throttle = !o.Unthrottled
 	v, err := deltafifo.Lookup(cmp.Or(o.Variant, DefaultVariant))
@@ -118,7 +118,7 @@ func (o Options) blueprint() (blueprint, error) {
 	}
 	b := blueprint{store: s.New, build: v.New, opts: o.Queue, wrap: o.WrapQueue}
 	if g, ok := v.Mode(string(b.opts.Delivery)); ok {
-		b.opts.Delivery = deltafifo.Delivery(g.Mode)
+		b.opts.Delivery, b.versioned = deltafifo.Delivery(g.Mode), g.Versioned()
 	}
 	if b.opts.HandOver == "" && lends(v, b.opts.Delivery) {
 		b.opts.HandOver = impls.Lent

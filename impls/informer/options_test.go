@@ -40,7 +40,6 @@ func TestOptions(t *testing.T) {
 		{"decoder", lw, informer.Options{Decode: "shared"}, impls.ErrOptions, "use ForResource"},
 		{"decoder's options", lw, informer.Options{Decoder: decode.Options{Encoding: decode.JSON}}, impls.ErrOptions, "use ForResource"},
 		{"backlog", lw, informer.Options{Handlers: informer.Handlers{Backlog: -1}}, impls.ErrOptions, "Backlog -1"},
-		{"both bounds", lw, informer.Options{Handlers: informer.Handlers{Backlog: 1, Coalesce: true}}, impls.ErrOptions, "allowed: one"},
 		{"delivery", lw, informer.Options{Variant: "clientgo-deltafifo", Queue: deltafifo.Options{Delivery: deltafifo.InOrder}}, impls.ErrOptions, `allowed: ["per-key"]`},
 		{"queue options", lw, informer.Options{Queue: deltafifo.Options{BatchSize: -1}}, impls.ErrOptions, "BatchSize -1"},
 	} {

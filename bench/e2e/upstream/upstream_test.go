@@ -14,6 +14,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -148,20 +149,20 @@ type suite struct {
 // build copies client-go, adapts its tests and compiles them.
 func build(t *testing.T) *suite {
 	t.Helper()
-	root, copied := copyClientGo(t)
+	root, copied := copyModule(t, clientGo)
 	s := &suite{binary: filepath.Join(root, "cache.test"), dir: filepath.Join(copied, "tools", "cache"), uses: map[string][]string{}}
 	s.adapt(t)
-	s.compile(t, root, copied)
+	s.compile(t, root, copied, clientGo)
 	return s
 }
 
-const module = "k8s.io/client-go"
+const clientGo = "k8s.io/client-go"
 
-// copyClientGo copies the module into a folder of root.
-func copyClientGo(t *testing.T) (root, copied string) {
+// copyModule copies a module into a folder of root.
+func copyModule(t *testing.T, module string) (root, copied string) {
 	t.Helper()
 	root = t.TempDir()
-	copied = filepath.Join(root, "client-go")
+	copied = filepath.Join(root, path.Base(module))
 	if err := os.CopyFS(copied, os.DirFS(command(t, "go", "list", "-m", "-f", "{{.Dir}}", module))); err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +171,7 @@ func copyClientGo(t *testing.T) (root, copied string) {
 
 // compile compiles the tests of the suite's folder in the copied module. The copy replaces the module
 // in a second go.mod, so that all versions are those of this module.
-func (s *suite) compile(t *testing.T, root, copied string) {
+func (s *suite) compile(t *testing.T, root, copied, module string) {
 	t.Helper()
 	mod, sum := filepath.Join(root, "go.mod"), filepath.Join(root, "go.sum")
 	here := filepath.Dir(command(t, "go", "env", "GOMOD"))

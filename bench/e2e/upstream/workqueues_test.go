@@ -39,10 +39,10 @@ var workqueueOrder = []string{"TestCopyShifting"}
 
 // TestClientGoWorkqueue runs client-go's tests of workqueues on all variants.
 func TestClientGoWorkqueue(t *testing.T) {
-	root, copied := copyClientGo(t)
+	root, copied := copyModule(t, clientGo)
 	s := &suite{binary: filepath.Join(root, "workqueue.test"), dir: filepath.Join(copied, "util", "workqueue")}
 	s.adaptWorkqueues(t)
-	s.compile(t, root, copied)
+	s.compile(t, root, copied, clientGo)
 	for _, v := range workqueue.Variants() {
 		r := run{
 			name: "workqueue/" + v.Name, env: []string{"WATCHLAB_WORKQUEUE=" + v.Name},

@@ -1,6 +1,6 @@
 package keys
 
-// FIFO queues keys, each at most once, with a value. Queues use it to merge the events of a queued
+// FIFO queues keys, each at most once until [FIFO.Retire], with a value. Queues use it to merge the events of a queued
 // key. It is not safe for concurrent use. The zero value is empty and ready. The caller passes the
 // hash of the key, so that it can be computed before a lock is taken.
 //
@@ -44,10 +44,13 @@ type FIFO[V any] struct {
 type Entry[V any] struct {
 	Key   Key    // constant while the entry is queued
 	Value V      // the caller may change it
-	Hash  uint64 // finds Key in the queue; 0 in a gap: see queuedBit
+	Hash  uint64 // finds Key in the queue; 0 in a gap: see queuedBit and [FIFO.Retire]
 }
 
-const queuedBit = 1 << 63 // set in the Hash of every queued entry
+const (
+	queuedBit = 1 << 63 // set in the Hash of every queued entry, except a retired one
+	retired   = 1       // the Hash of a retired entry
+)
 
 func (e *Entry[V]) gap() bool { return e.Hash == 0 }
 
@@ -178,6 +181,10 @@ func (f *FIFO[V]) Remove(e *Entry[V]) {
 	}
 }
 
+// Retire leaves an entry at its place but no longer finds it: the next [FIFO.Upsert] of its key appends
+// another entry.
+func (f *FIFO[V]) Retire(e *Entry[V]) { e.Hash = retired }
+
 // Take removes and returns the oldest entry that is not skipped. There must be
 // one. O(skipped entries before it), which move up.
 func (f *FIFO[V]) Take(skip func(*V) bool) Entry[V] {
@@ -209,12 +216,14 @@ func (f *FIFO[V]) Take(skip func(*V) bool) Entry[V] {
 // move moves an entry to the free position to.
 func (f *FIFO[V]) move(from, to uint32) {
 	e := f.at(from)
-	mask, tag := uint32(len(f.slots)-1), tagOf(e.Hash)
-	i := uint32(e.Hash) & mask
-	for f.slots[i] != uint64(tag)<<32|uint64(from) {
-		i = (i + 1) & mask
+	if e.Hash != retired {
+		mask, tag := uint32(len(f.slots)-1), tagOf(e.Hash)
+		i := uint32(e.Hash) & mask
+		for f.slots[i] != uint64(tag)<<32|uint64(from) {
+			i = (i + 1) & mask
+		}
+		f.slots[i] = uint64(tag)<<32 | uint64(to)
 	}
-	f.slots[i] = uint64(tag)<<32 | uint64(to)
 	*f.at(to) = *e
 }
 
@@ -265,7 +274,7 @@ func (f *FIFO[V]) rebuild() {
 	mask := uint32(n - 1)
 	for p := f.head; p != f.tail; p++ {
 		e := f.at(p)
-		if e.gap() {
+		if e.gap() || e.Hash == retired {
 			continue
 		}
 		i := uint32(e.Hash) & mask

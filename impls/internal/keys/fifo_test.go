@@ -27,7 +27,7 @@ func TestFIFO(t *testing.T) {
 		nkeys := rapid.SampledFrom([]int{3, 30, 300}).Draw(t, "keys")
 		var want []entry
 		find := func(key Key) int {
-			return slices.IndexFunc(want, func(e entry) bool { return e.Key == key })
+			return slices.IndexFunc(want, func(e entry) bool { return e.Key == key && e.Hash != retired })
 		}
 		draw := func(t *rapid.T) (Key, uint64) {
 			n := rapid.IntRange(0, nkeys-1).Draw(t, "key")
@@ -67,6 +67,13 @@ func TestFIFO(t *testing.T) {
 				if e != nil {
 					f.Remove(e)
 					want = slices.Delete(want, at, at+1)
+				}
+			},
+			"retire": func(t *rapid.T) {
+				key, hash := draw(t)
+				if e := f.Get(hash, key); e != nil {
+					f.Retire(e)
+					want[find(key)].Hash = retired
 				}
 			},
 			"hold": func(t *rapid.T) {
@@ -112,7 +119,7 @@ func compare(t *rapid.T, f *FIFO[held], want []entry) {
 	var got []entry
 	for e := range f.All {
 		got = append(got, *e)
-		if f.Get(e.Hash, e.Key) != e {
+		if e.Hash != retired && f.Get(e.Hash, e.Key) != e {
 			t.Fatalf("%v is not found", e.Key)
 		}
 	}
