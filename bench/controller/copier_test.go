@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"os"
+	"os/signal"
 	"path"
 	"strings"
 	"sync/atomic"
@@ -39,9 +40,12 @@ func TestMain(m *testing.M) {
 	if len(os.Args) != 4 || os.Args[1] != copierName {
 		os.Exit(m.Run())
 	}
+	// A context that can end: without one, the runtime ends a process that only waits.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
 	config, err := clientcmd.BuildConfigFromFlags("", os.Args[3])
 	if err == nil {
-		err = runCopier(context.Background(), config, os.Args[2])
+		err = runCopier(ctx, config, os.Args[2])
 	}
 	fmt.Fprintln(os.Stderr, err)
 	os.Exit(1)

@@ -19,6 +19,7 @@ import (
 
 const (
 	quietTime = 45 * time.Second // interval of status lines without a terminal
+	shortTime = 10 * time.Second // remaining time below which a run prints none
 	columns   = 100              // their length, at most
 	rankEvery = time.Second      // least time between two rankings
 )
@@ -83,7 +84,7 @@ func (s *status) show(p lab.Progress) {
 			s.rankings, s.last = report.Rankings(p.Outcome), s.now()
 		}
 		s.draw(append(s.table(p), progressLine(p)))
-	case !p.Finished && p.Round > 0 && p.Left > 0 && p.Spent >= s.next:
+	case !p.Finished && p.Round > 0 && p.Left >= shortTime && p.Spent >= s.next:
 		s.next = p.Spent.Truncate(quietTime) + quietTime
 		line := []rune("watchlab: " + progressLine(p))
 		if cut := len(line) - columns + 1; cut > 0 {

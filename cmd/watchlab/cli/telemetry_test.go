@@ -24,9 +24,10 @@ func TestTelemetryRefused(t *testing.T) {
 	}
 	defer func() { _ = taken.Close() }()
 	for _, test := range []struct {
-		args []string
-		env  [2]string
-		want string
+		args     []string
+		env      [2]string
+		endpoint bool // an OTLP endpoint is set, too
+		want     string
 	}{
 		{args: []string{"--metrics-addr", taken.Addr().String()}, want: "--metrics-addr: cannot listen"},
 		{args: []string{"--metrics-addr", "nonsense"}, want: "--metrics-addr: cannot listen"},
@@ -36,11 +37,14 @@ func TestTelemetryRefused(t *testing.T) {
 		{args: []string{"--pyroscope", "http://127.0.0.1:1", "--profile", "cpu", "--out", t.TempDir() + "/out"}, want: "--pyroscope: a process has one CPU profiler"},
 		{env: [2]string{pyroscopeVar, "nonsense"}, want: "--pyroscope: no URL"},
 		{env: [2]string{"OTEL_TRACES_EXPORTER", "jaeger"}, want: `OTEL_TRACES_EXPORTER="jaeger" (allowed: otlp, none)`},
-		{env: [2]string{"OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "grpc"}, want: `OTEL_EXPORTER_OTLP_METRICS_PROTOCOL="grpc" (allowed: http/protobuf, http/json)`},
+		{env: [2]string{"OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "grpc"}, endpoint: true, want: `OTEL_EXPORTER_OTLP_METRICS_PROTOCOL="grpc" (allowed: http/protobuf, http/json)`},
 	} {
 		t.Run("", func(t *testing.T) {
 			if test.env[0] != "" {
 				t.Setenv(test.env[0], test.env[1])
+			}
+			if test.endpoint {
+				t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
 			}
 			var stdout, stderr bytes.Buffer
 			code := run(t.Context(), append(append([]string{"run"}, atOnce...), test.args...), &stdout, &stderr)
