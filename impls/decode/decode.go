@@ -32,13 +32,36 @@
 //   - The input is not kept: objects do not point into it.
 //   - A decoder serves several goroutines and several responses at once.
 //
+// # Who may change an object
+//
+// With every decoder but shared-readonly, what somebody writes to an object shows in no other object,
+// whatever it is: a map, a slice in place or its room, what a pointer leads to.
+//
+//	                  a transform   a handler or lister   a caller of Get, Create, Update, Patch
+//	clientgo-…        may           must not              may
+//	shared            may           must not              may
+//	parallel          may           must not              may
+//	metadata          may           must not              may
+//	shared-readonly   refused       must not              refused
+//
+// A handler must not change an object with client-go either: the cache and the other handlers have
+// the same object. A handler that does harms this object alone, but with shared-readonly other objects,
+// of other kinds and informers too, and it can end the process ("concurrent map iteration and map
+// write"). DeepCopy an object to change it.
+//
 // # shared
 //
 // A watch sends much that it has sent before. The decoder cuts the bytes of an object at the borders
 // of its groups: a message, an element of a list, or all of a list or map. A group whose bytes a
-// [Table] has is not decoded: the object gets the value that was decoded before. The cuts come from
-// the protobuf or json tags of the Go types, so every built-in kind has them. Places where groups do
-// not repeat are learned.
+// [Table] has is not decoded: the object gets a copy of the value that was decoded before. The cuts
+// come from the protobuf or json tags of the Go types, so every built-in kind has them. Places where
+// groups do not repeat are learned.
+//
+// The copy is made by a plan of the type (type copier). Objects have the bytes of strings in common,
+// which Go cannot change. Maps, slices and the targets of pointers are the object's own, and a copied
+// slice has no room, so that an append to it copies. The values in the table are never handed out: a
+// group that the table keeps is decoded to memory of the table's own, and the object gets a copy, the
+// first one too. A list again, unchanged, makes new objects, as with client-go.
 //
 // JSON is checked and indexed once: the index has the ends of all objects and arrays, so that a known
 // group is found without reading it again. The framer of a watch does that too, and hands on the
@@ -47,33 +70,38 @@
 //
 // With [Options.Unstructured] the decoder makes unstructured objects of JSON, as client-go's dynamic
 // client does: maps, slices and numbers of int64 or float64, and the few kinds that the dynamic client
-// knows, such as Status, as Go types. Every object and array below the metadata is a group. The maps
-// of the object itself and of its metadata are its own. Items of an UnstructuredList share one array,
-// so a relist finds objects in use only if it is decoded into a [List], as [NewListWatch] does.
+// knows, such as Status, as Go types. Every object and array below the metadata is a group.
 //
-// The slices, maps and pointers of an object may be those of other objects: they must not be
-// changed, also not by appending within capacity or by Quantity.String, which
-// caches its result in a pointer's target. That is the rule for objects of an informer's cache, but
-// a violation harms other objects too. client-go's detector (KUBE_CACHE_MUTATION_DETECTOR) finds it
-// in each of them, and [Table.CheckMutations] names the type. DeepCopy an object to change it.
-//
-// An object that is sent again with the same bytes, in protobuf managed fields excepted, as in a
-// relist, is returned as the same pointer while it is in use. It is found by a 128-bit hash and its UID,
-// resource version, namespace and name; see the type objects for the probability of a mistake.
-// Groups are verified by their bytes.
-//
-// Bounds: the groups of a Table take at most [DefaultTableBytes] or what [NewTable] is given; its
-// slots, strings and marks take about 1.5 MiB more. Objects in use are found through weak pointers,
-// at some 50 bytes each. Small caches, such as 200 leases, are smaller without a table.
+// Bounds: the groups of a Table take at most [DefaultTableBytes] or what [NewTable] is given, counted
+// in memory, and none takes more than an eighth; slots, strings and marks take about 1.5 MiB more. A
+// decoder remembers at most 64 KiB of names of kinds. Small caches, such as 200 leases, are smaller
+// without a table.
 //
 // The worst case is objects of which nothing repeats: see BenchmarkRandom, and the storms distinct-N
 // of BenchmarkDecode. In protobuf the decoder then hashes only large groups and a sample of the
 // objects, chosen by their UID, and leaves the parts of a large group to the generated code. What
 // repeats later is found in the sample.
 //
-// Designs turned down: a 128-bit hash instead of the bytes of a group (a collision could show, and
-// comparing costs less than a second hash); locked shards of Go maps (an event needs some 20
-// look-ups, and each is one atomic load); groups chosen by kind (they would serve pods alone).
+// Designs turned down: objects with maps, slices and pointers in common (that is shared-readonly); a
+// 128-bit hash instead of the bytes of a group (a collision could show, and comparing costs less than
+// a second hash); locked shards of Go maps (an event needs some 20 look-ups, and each is one atomic
+// load); groups chosen by kind (they would serve pods alone).
+//
+// # shared-readonly
+//
+// It decodes as shared, but objects get the values of the table themselves, not copies. So their slices,
+// maps and pointers may be those of other objects: they must not be changed, also not by appending
+// within capacity or by Quantity.String, which caches its result in a pointer's target. [NewListWatch]
+// and [Intercept] refuse the decoder unless it is marked [Untransformed], for an informer without a
+// transform; [NewRESTClient] refuses it. client-go's detector (KUBE_CACHE_MUTATION_DETECTOR) finds a
+// violation in each object that it harms, and [Table.CheckMutations] names the type.
+//
+// An object that is sent again with the same bytes, in protobuf managed fields excepted, as in a
+// relist, is returned as the same pointer while it is in use. Items of a typed list or an
+// UnstructuredList share one array, so a relist finds them only if it is decoded into a [List], as
+// NewListWatch does. The object is found by its type, UID, resource version, namespace and name, and
+// by a code of its bytes under a random key; see the type objects. Objects in use are held by weak
+// pointers, at some 100 bytes each.
 //
 // # parallel
 //
@@ -160,7 +188,7 @@ func (e Encoding) MediaType() string {
 type Options struct {
 	Encoding Encoding        // of the wire; default: that in the variant's name, or Protobuf
 	Scheme   *runtime.Scheme // of the types; default: client-go's
-	Table    *Table          // of shared and metadata; default: one of its own
+	Table    *Table          // of shared, shared-readonly and metadata; default: one of its own
 	Workers  int             // of parallel, in all watches of the decoder; default: GOMAXPROCS
 	Observe  func() Observer // returns the observer of a response; nil: none
 	// Unstructured decodes JSON to the types of package unstructured, as client-go's dynamic client
@@ -217,7 +245,7 @@ func init() {
 	for _, readOnly := range []bool{false, true} {
 		v := Variant{
 			Name: "shared", Guarantees: guarantees(impls.Owned, true),
-			Summary: "copies decoded values of equal wire bytes, and skips managed fields",
+			Summary: "copies decoded values of equal wire bytes, and skips managed fields; a write to an object shows in no other",
 			New:     func(o Options) (Decoder, error) { return newSharedCodec(o, readOnly) },
 		}
 		if readOnly {

@@ -2,11 +2,13 @@ package decode
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"reflect"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -301,4 +303,74 @@ func TestMutationFound(t *testing.T) {
 			}
 		})
 	}
+}
+
+// held returns by how much f makes the heap grow.
+func held(f func()) int64 {
+	size := func() int64 {
+		for range 3 { // pools give up what they hold after two
+			goruntime.GC()
+		}
+		var m goruntime.MemStats
+		goruntime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := size()
+	f()
+	return size() - before
+}
+
+// TestHeld: what a hostile sender makes a decoder hold is bounded by bytes: the names of kinds, and
+// small groups that decode to large values.
+func TestHeld(t *testing.T) {
+	const limit = 2 << 20
+	long := strings.Repeat("k", 1<<20)
+	apiVersion := strings.Repeat("e", 300) + "/v1"
+	for _, o := range walked {
+		table := NewTable(limit)
+		o.Table = table
+		d := decoder(t, "shared", o)
+		pod := filled(t, podKind, 1)
+		data := encode(t, o.Encoding, pod)
+		name := func(apiVersion, kind string) []byte {
+			if o.Encoding == Protobuf {
+				return envelope(schema.FromAPIVersionAndKind(apiVersion, kind), nil)
+			}
+			return fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":{"name":"a"}}`, apiVersion, kind)
+		}
+		hostile := map[string]func(i int) []byte{
+			"kinds with long names":  func(i int) []byte { return name("example.com/v1", fmt.Sprint(i, long)) },
+			"groups with long names": func(i int) []byte { return name(fmt.Sprint(i, long, "/v1"), "Widget") },
+			"many kinds":             func(i int) []byte { return name(apiVersion, fmt.Sprint("Widget", i)) },
+			"large values": func(i int) []byte {
+				const n = 20_000
+				if o.Encoding == Protobuf { // empty containers
+					return envelope(podKind, rawField(2, bytes.Repeat([]byte(bytesField(2, "")), n+i%2)))
+				}
+				return fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","spec":{"containers":[{"name":"%d"}%s]}}`, i%2, strings.Repeat(`,{"a":[{}]}`, n))
+			},
+		}
+		for what, make := range hostile {
+			rounds := 3000
+			if what != "many kinds" {
+				rounds = 24
+			}
+			if n := held(func() {
+				for i := range rounds {
+					_, _, _ = d.Decode(make(i), nil, nil)
+				}
+			}); n > limit+1<<20 {
+				t.Errorf("%s: %s: the decoder holds %d bytes", title(o), what, n)
+			}
+			if !fast(d, data) {
+				t.Errorf("%s: %s: client-go decodes a pod", title(o), what)
+			}
+		}
+		goruntime.KeepAlive(d)
+	}
+}
+
+// rawField is a field of wire type bytes, of any length.
+func rawField(number byte, value []byte) []byte {
+	return append(binary.AppendUvarint([]byte{number<<3 | wireBytes}, uint64(len(value))), value...)
 }

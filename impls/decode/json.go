@@ -40,7 +40,7 @@ type jsonTarget struct {
 func newSharedJSON(t *Table, types jsonTypes, exact runtime.Decoder, dynamic, readOnly bool) *sharedJSON {
 	s := &sharedJSON{table: t, types: types, exact: exact, dynamic: dynamic, readOnly: readOnly}
 	first := jsonWalk{
-		Table: t, managed: t.jsonPlan(managedType, readOnly), places: newPlaces(),
+		giver: giver{Table: t}, managed: t.jsonPlan(managedType, readOnly), places: newPlaces(),
 		document: t.jsonKind(reflect.TypeFor[unstructured.Unstructured](), readOnly), anyKind: t.jsonKind(reflect.TypeFor[any](), readOnly),
 	}
 	s.walks.New = func() any {
@@ -54,7 +54,9 @@ func newSharedJSON(t *Table, types jsonTypes, exact runtime.Decoder, dynamic, re
 func (s *sharedJSON) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	w := s.walks.Get().(*jsonWalk)
 	t, obj := s.decode(w, data, into)
-	w.b = nil
+	if w.b = nil; cap(w.containers) > maxIndex {
+		w.containers = nil
+	}
 	s.walks.Put(w)
 	if obj == nil {
 		return s.exact.Decode(data, defaults, into)
@@ -64,6 +66,7 @@ func (s *sharedJSON) Decode(data []byte, defaults *schema.GroupVersionKind, into
 
 // decode returns nil for what it does not decode.
 func (s *sharedJSON) decode(w *jsonWalk, data []byte, into runtime.Object) (t jsonTarget, obj runtime.Object) {
+	w.kept = 0
 	t = s.target(w, data)
 	switch l, ok := into.(*List); {
 	case !t.known:
@@ -140,6 +143,9 @@ func (s *sharedJSON) target(w *jsonWalk, data []byte) (t jsonTarget) {
 	})
 	if len(kind) == 0 || len(apiVersion) == 0 {
 		return jsonTarget{}
+	}
+	if len(apiVersion)+len(kind) >= maxTarget {
+		return s.find(string(apiVersion), string(kind))
 	}
 	w.kindKey = append(append(append(w.kindKey[:0], apiVersion...), 0), kind...)
 	t, ok := s.targets.get(w.kindKey)

@@ -23,7 +23,7 @@ var eventPrefixes = func() (all [][]byte) {
 }()
 
 func (f jsonFramer) NewFrameReader(r io.ReadCloser) io.ReadCloser {
-	return &jsonFrames{Closer: r, r: r, framer: f.Framer, buf: make([]byte, 16<<10)}
+	return &jsonFrames{Closer: r, r: r, framer: f.Framer, buf: make([]byte, frameBuffer)}
 }
 
 // jsonFrames reads frames that end with a newline, as the API server writes them. Where it meets
@@ -42,6 +42,9 @@ type jsonFrames struct {
 const (
 	maxCut  = 8 << 20 // bytes of a frame; client-go refuses those over 16 MiB
 	maxCuts = 8       // attempts at a frame without a newline
+
+	frameBuffer = 16 << 10  // bytes that a buffer begins with
+	maxIdle     = 256 << 10 // bytes of a buffer that is kept after a large frame
 )
 
 func (f *jsonFrames) Read(b []byte) (n int, err error) {
@@ -110,6 +113,8 @@ func (f *jsonFrames) frame() ([]byte, error) {
 		if f.to == len(f.buf) || len(unread) == 0 {
 			if f.from == 0 && f.to > 0 {
 				f.buf = append(f.buf, make([]byte, len(f.buf))...)
+			} else if len(f.buf) > maxIdle && len(unread) <= frameBuffer/2 { // a large frame has gone
+				f.buf, f.index = make([]byte, frameBuffer), jsonIndex{}
 			}
 			f.from, f.to = 0, copy(f.buf, unread)
 		}
@@ -135,7 +140,7 @@ type jsonEvents struct{ runtime.Serializer }
 func (e jsonEvents) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	if event, ok := into.(*metav1.WatchEvent); ok && len(data) > 0 && int(data[0]) < len(eventNames) {
 		*event = metav1.WatchEvent{Type: string(eventNames[data[0]]), Object: runtime.RawExtension{Raw: data[1:]}}
-		return event, &watchEventKind, nil
+		return event, watchEventKind(), nil
 	}
 	return e.Serializer.Decode(data, defaults, into)
 }

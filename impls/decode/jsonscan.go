@@ -12,6 +12,9 @@ import (
 // maxNesting is the depth of JSON above which client-go's decoder judges. Its own limit is 10,000.
 const maxNesting = 200
 
+// maxIndex is the number of containers of an index that is kept for the next object.
+const maxIndex = 1 << 15
+
 // container is an object or an array in indexed JSON.
 type container struct {
 	end  int32 // index after the closing bracket

@@ -16,7 +16,7 @@ import (
 // a key with escapes. The caller then decodes the whole object with client-go's decoder, which gives
 // the object or the error. The rules on pointers are those of [walk].
 type jsonWalk struct {
-	*Table
+	giver
 	jsonIndex
 	managed *jsonPlan // of metav1.ManagedFieldsEntry
 	kindKey []byte
@@ -217,36 +217,48 @@ func (w *jsonWalk) group(f *jsonField, at unsafe.Pointer, i, depth int) int {
 	if value != nil {
 		w.next = int(top.skip)
 		if pointer {
-			*(*unsafe.Pointer)(at) = f.given(value)
+			*(*unsafe.Pointer)(at) = w.given(f.kind, value)
 		} else {
-			f.give(at, value)
+			w.give(f.kind, at, value)
 		}
 		return to
 	}
-	dst := at
+	dst, apart := at, w.apart(f.kind, hash)
+	if pointer || apart {
+		dst = f.new()
+	}
+	if hash != 0 {
+		w.kept++
+	}
 	var ok bool
 	switch f.shape {
 	case message:
-		if pointer {
-			dst = f.new()
-			*(*unsafe.Pointer)(at) = dst
-		}
 		ok = w.object(f.elem, dst, i, depth+1) >= 0
 	case list:
-		ok = w.list(f, at, i, depth)
+		ok = w.list(f, dst, i, depth)
 	case texts:
-		ok = w.texts(f, at, i)
+		ok = w.texts(f, dst, i)
 	case dict:
-		ok = w.dict(f, at, i)
+		ok = w.dict(f, dst, i)
 	default:
 		w.next = int(top.skip)
-		ok = kjson.Unmarshal(b, reflect.NewAt(f.typ, at).Interface()) == nil
+		ok = kjson.Unmarshal(b, reflect.NewAt(f.typ, dst).Interface()) == nil
 	}
 	if !ok {
 		return -1
 	}
 	if hash != 0 {
-		w.keep(hash, f.kind, b, dst, pointer)
+		w.kept--
+		w.keep(hash, f.kind, b, dst, pointer || apart)
+	}
+	switch {
+	case pointer && apart:
+		dst = f.copier.copied(dst)
+		fallthrough
+	case pointer:
+		*(*unsafe.Pointer)(at) = dst
+	case apart:
+		f.copier.copy(at, dst)
 	}
 	return to
 }
@@ -278,11 +290,21 @@ func (w *jsonWalk) list(f *jsonField, at unsafe.Pointer, i, depth int) bool {
 		value, hash := w.known(&f.each, f.elem.kind, b)
 		if value != nil {
 			w.next = int(top.skip)
-			f.elem.give(at, value)
+			w.give(f.elem.kind, at, value)
 			return int(top.end)
 		}
-		if i = w.object(f.elem, at, i, depth+1); i >= 0 && hash != 0 {
-			w.keep(hash, f.elem.kind, b, at, false)
+		if !w.apart(f.elem.kind, hash) {
+			if i = w.object(f.elem, at, i, depth+1); i >= 0 && hash != 0 {
+				w.keep(hash, f.elem.kind, b, at, false)
+			}
+			return i
+		}
+		w.kept++
+		apart := f.elem.new()
+		i = w.object(f.elem, apart, i, depth+1)
+		if w.kept--; i >= 0 {
+			w.keep(hash, f.elem.kind, b, apart, true)
+			f.elem.copier.copy(at, apart)
 		}
 		return i
 	}) >= 0

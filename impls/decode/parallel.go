@@ -217,7 +217,7 @@ func (t tickets) Decode(data []byte, defaults *schema.GroupVersionKind, into kru
 		return s.res, nil, nil
 	}
 	*event = metav1.WatchEvent{Type: s.event.Type, Object: kruntime.RawExtension{Raw: s.of.ticket}}
-	return event, &watchEventKind, nil
+	return event, watchEventKind(), nil
 }
 
 // framer makes the frame readers of parallel watches.

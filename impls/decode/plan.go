@@ -41,37 +41,6 @@ type kind struct {
 	readOnly bool    // objects share the values
 }
 
-// give sets the zero value at dst to a value of the table, or to a copy of it.
-func (k *kind) give(dst, value unsafe.Pointer) {
-	if k.readOnly {
-		k.copy(dst, value)
-	} else {
-		k.copier.copy(dst, value)
-	}
-}
-
-// given returns a pointer to a value of the table, or to a copy of it.
-func (k *kind) given(value unsafe.Pointer) unsafe.Pointer {
-	if k.readOnly {
-		return value
-	}
-	return k.copier.copied(value)
-}
-
-// own returns a pointer to a value for the table, which keeps no object alive: a copy of the value,
-// or if objects share it a shallow one. shared says that the value has memory of its own.
-func (k *kind) own(value unsafe.Pointer, shared bool) unsafe.Pointer {
-	switch {
-	case !k.readOnly:
-		return k.copier.copied(value)
-	case shared:
-		return value
-	}
-	c := k.new()
-	k.copy(c, value)
-	return c
-}
-
 // copy assigns the value at src to dst. Slices, maps and pointers are shared.
 func (k *kind) copy(dst, src unsafe.Pointer) {
 	switch k.is {

@@ -76,7 +76,7 @@ func (t *targets[T]) add(key []byte, found T) {
 func newShared(t *Table, types runtime.ObjectCreater, exact runtime.Decoder, readOnly bool) *shared {
 	s := &shared{table: t, types: types, exact: exact, readOnly: readOnly}
 	times := t.plan(reflect.TypeFor[metav1.Timestamp](), readOnly)
-	s.walks.New = func() any { return &walk{Table: t, times: times} }
+	s.walks.New = func() any { return &walk{giver: giver{Table: t}, times: times} }
 	return s
 }
 
@@ -261,10 +261,13 @@ func (e events) Decode(data []byte, defaults *schema.GroupVersionKind, into runt
 		ok = collect(data, frame[:]) && collect(frame[2], extension[:])
 		if typ, known := eventTypes[string(frame[1])]; ok && known && extension[1] != nil {
 			*event = metav1.WatchEvent{Type: typ, Object: runtime.RawExtension{Raw: extension[1]}}
-			return event, &watchEventKind, nil
+			return event, watchEventKind(), nil
 		}
 	}
 	return e.Serializer.Decode(data, defaults, into)
 }
 
-var watchEventKind = metav1.SchemeGroupVersion.WithKind("WatchEvent")
+// watchEventKind returns a kind that the caller may change.
+func watchEventKind() *schema.GroupVersionKind {
+	return new(metav1.SchemeGroupVersion.WithKind("WatchEvent"))
+}

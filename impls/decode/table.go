@@ -189,13 +189,50 @@ func (t *Table) known(pos *position, k *kind, b []byte) (value unsafe.Pointer, h
 	return nil, 0
 }
 
-// keep stores a decoded group. own says that the value has memory of its own.
-func (t *Table) keep(hash uint64, k *kind, b []byte, value unsafe.Pointer, own bool) {
+// giver hands values to a table and from it. Objects get copies. What is decoded for the table itself
+// shares the values of groups within it, as the objects of shared-readonly do.
+type giver struct {
+	*Table
+	kept int // groups around the one being decoded that the table will keep
+}
+
+func (g *giver) shares(k *kind) bool { return k.readOnly || g.kept > 0 }
+
+// give sets the zero value at dst to a value of the table, or to a copy of it.
+func (g *giver) give(k *kind, dst, value unsafe.Pointer) {
+	if g.shares(k) {
+		k.copy(dst, value)
+	} else {
+		k.copier.copy(dst, value)
+	}
+}
+
+// given returns a pointer to a value of the table, or to a copy of it.
+func (g *giver) given(k *kind, value unsafe.Pointer) unsafe.Pointer {
+	if g.shares(k) {
+		return value
+	}
+	return k.copier.copied(value)
+}
+
+// apart reports whether a group that has the hash is decoded to memory of its own, which the table gets
+// and the object a copy of.
+func (g *giver) apart(k *kind, hash uint64) bool { return hash != 0 && !g.shares(k) }
+
+// keep stores a decoded group. own says that the value is in memory of its own, else the table gets a
+// copy, so that it keeps no object alive.
+func (g *giver) keep(hash uint64, k *kind, b []byte, value unsafe.Pointer, own bool) {
 	held, ok := k.copier.size(value)
 	cost := int64(unsafe.Sizeof(entry{})+k.typ.Size()) + int64(len(b)) + held
-	if ok && cost <= t.limit/largestShare {
-		t.put(&entry{hash: hash, kind: k, wire: string(b), value: k.own(value, own), cost: cost})
+	if !ok || cost > g.limit/largestShare {
+		return
 	}
+	if !own {
+		whole := value
+		value = k.new()
+		g.give(k, value, whole)
+	}
+	g.put(&entry{hash: hash, kind: k, wire: string(b), value: value, cost: cost})
 }
 
 // intern returns b as a string, one for equal ones where they recur.

@@ -233,10 +233,13 @@ func (w *jsonWalk) tree(i int, at place) (v any, to int) {
 	if value != nil {
 		w.next = int(top.skip)
 		v = *(*any)(value)
-		if !w.anyKind.readOnly {
+		if !w.shares(w.anyKind) {
 			v = copiedTree(v)
 		}
 		return v, int(top.end)
+	}
+	if hash != 0 {
+		w.kept++
 	}
 	if b[0] == '{' {
 		v, to = w.mapping(i, at, 2)
@@ -250,7 +253,11 @@ func (w *jsonWalk) tree(i int, at place) (v any, to int) {
 		v = list
 	}
 	if to >= 0 && hash != 0 {
-		w.keep(hash, w.anyKind, b, unsafe.Pointer(&v), false)
+		w.kept--
+		w.keep(hash, w.anyKind, b, unsafe.Pointer(new(v)), true)
+		if !w.shares(w.anyKind) {
+			v = copiedTree(v)
+		}
 	}
 	return v, to
 }

@@ -19,10 +19,9 @@ const maxDepth = 32
 // field is at dst plus its offset by reflect. It is written with its own type, as a string, a
 // pointer (unsafe.Pointer, so with a write barrier) or by reflect.
 type walk struct {
-	*Table
+	giver
 	times   *plan // of metav1.Timestamp
 	sampled bool  // the object is of the sample, all of which is hashed
-	kept    int   // groups around the one being decoded that the table will keep
 	saved   int   // bytes of groups found
 }
 
@@ -166,22 +165,30 @@ func (w *walk) sub(f *field, at unsafe.Pointer, b []byte, depth int) bool {
 	value, hash := w.known(&f.whole, &p.kind, b)
 	if value != nil {
 		if f.pointer {
-			*(*unsafe.Pointer)(at) = p.given(value)
+			*(*unsafe.Pointer)(at) = w.given(&p.kind, value)
 		} else {
-			p.give(at, value)
+			w.give(&p.kind, at, value)
 		}
 		return true
 	}
-	dst := at
-	if f.pointer {
+	dst, apart := at, w.apart(&p.kind, hash)
+	if f.pointer || apart {
 		dst = p.new()
-		*(*unsafe.Pointer)(at) = dst
 	}
 	if !w.parts(f, b, hash, func() bool { return w.message(p, dst, b, depth) }, func() bool { return p.merge(dst, b) }) {
 		return false
 	}
 	if hash != 0 {
-		w.keep(hash, &p.kind, b, dst, f.pointer)
+		w.keep(hash, &p.kind, b, dst, f.pointer || apart)
+	}
+	switch {
+	case f.pointer && apart:
+		dst = p.copier.copied(dst)
+		fallthrough
+	case f.pointer:
+		*(*unsafe.Pointer)(at) = dst
+	case apart:
+		p.copier.copy(at, dst)
 	}
 	return true
 }
@@ -197,12 +204,20 @@ func (w *walk) group(p *plan, f *field, dst unsafe.Pointer, b []byte, n, depth i
 	}
 	value, hash := w.known(&f.whole, &f.kind, b)
 	if value != nil {
-		f.give(at, value)
+		w.give(&f.kind, at, value)
 		return true
 	}
 	var ok bool
 	switch f.shape {
 	case list:
+		if w.apart(&f.kind, hash) {
+			value = f.new()
+			if ok = w.parts(f, b, hash, func() bool { return w.list(f, value, b, n, depth) }, nil); ok {
+				w.keep(hash, &f.kind, b, value, true)
+				f.copier.copy(at, value)
+			}
+			return ok
+		}
 		ok = w.parts(f, b, hash, func() bool { return w.list(f, at, b, n, depth) }, func() bool { return p.merge(dst, b) })
 	case texts:
 		ok = w.texts(f, at, b, n)
@@ -239,16 +254,24 @@ func (w *walk) list(f *field, at unsafe.Pointer, b []byte, n, depth int) bool {
 		}
 		known, hash := w.known(&f.each, &f.elem.kind, value)
 		if known != nil {
-			f.elem.give(at, known)
+			w.give(&f.elem.kind, at, known)
 			return true
 		}
-		if !w.message(f.elem, at, value, depth+1) {
-			return false
+		if !w.apart(&f.elem.kind, hash) {
+			ok := w.message(f.elem, at, value, depth+1)
+			if ok && hash != 0 {
+				w.keep(hash, &f.elem.kind, value, at, false)
+			}
+			return ok
 		}
-		if hash != 0 {
-			w.keep(hash, &f.elem.kind, value, at, false)
+		w.kept++
+		apart := f.elem.new()
+		ok := w.message(f.elem, apart, value, depth+1)
+		if w.kept--; ok {
+			w.keep(hash, &f.elem.kind, value, apart, true)
+			f.elem.copier.copy(at, apart)
 		}
-		return true
+		return ok
 	})
 }
 
