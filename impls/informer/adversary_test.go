@@ -822,12 +822,13 @@ func TestHostileServer(t *testing.T) {
 	for i := range 2 {
 		list.Items = append(list.Items, *member(podResource, i, i+1).(*v1.Pod))
 	}
+	// A list of another kind is client-go's empty list. ListerWatchers do not know the type; see TestOtherKinds.
 	service := &v1.ServiceList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceList"}, ListMeta: list.ListMeta, Items: []v1.Service{{ObjectMeta: metav1.ObjectMeta{Name: "s"}}}}
 	status := &metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Reason: metav1.StatusReasonExpired, Code: http.StatusGone, Message: "too old"}
 	table := &metav1.Table{TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "Table"}, ListMeta: list.ListMeta}
 	bodies := func(encoding decode.Encoding) map[string][]byte {
 		all := map[string][]byte{}
-		for name, obj := range map[string]runtime.Object{"list": list, "services": service, "status": status, "pod": member(podResource, 0, 1), "empty": &v1.PodList{TypeMeta: list.TypeMeta}} {
+		for name, obj := range map[string]runtime.Object{"list": list, "status": status, "pod": member(podResource, 0, 1), "empty": &v1.PodList{TypeMeta: list.TypeMeta}} {
 			all[name] = encodeAs(encoding, obj)
 		}
 		whole := all["list"]
@@ -877,6 +878,45 @@ func TestHostileServer(t *testing.T) {
 					}
 				}
 			})
+		}
+	}
+}
+
+// TestOtherKinds: an informer refuses a list of objects of another kind.
+func TestOtherKinds(t *testing.T) {
+	services := &v1.ServiceList{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceList"}, ListMeta: metav1.ListMeta{ResourceVersion: "9"},
+		Items: []v1.Service{{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s"}}},
+	}
+	for _, encoding := range []decode.Encoding{decode.JSON, decode.Protobuf} {
+		for _, name := range recommendedDecoders {
+			for title, build := range constructors(name, encoding) {
+				if title == "NewListWatch" {
+					continue // It is told no type.
+				}
+				t.Run(fmt.Sprintf("encoding=%s/impl=%s/%s", encoding, name, title), func(t *testing.T) {
+					server := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						if r.URL.Query().Get("watch") != "" {
+							http.Error(w, "no watch", http.StatusMethodNotAllowed)
+							return
+						}
+						reply{200, encoding.MediaType(), false, encodeAs(encoding, services)}.ServeHTTP(w, r)
+					})
+					config := &rest.Config{Host: "http://adversary", Transport: inMemory{server}, QPS: -1, UserAgent: "adversary"}
+					inf := build(t, config, podResource, &v1.Pod{})
+					refused := make(chan error, 100)
+					if err := inf.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { refused <- err }); err != nil {
+						t.Fatal(err)
+					}
+					stop := run(t, inf)
+					if err := <-refused; !strings.Contains(err.Error(), "*v1.Service (want *v1.Pod)") {
+						t.Errorf("the error is %v", err)
+					}
+					if stop(); len(inf.GetStore().List()) > 0 {
+						t.Errorf("the store has %v", inf.GetStore().List())
+					}
+				})
+			}
 		}
 	}
 }
