@@ -49,27 +49,30 @@ import (
 var recommendedDecoders = []string{"shared", "parallel"}
 
 // vandalise changes all memory that an object leads to, so that a second call shows: values in place,
-// elements of slices and the room behind them, entries of maps, targets of pointers. Names, UID and
-// version remain.
+// elements of slices and the room behind them, entries of maps, targets of pointers. It leaves alone what
+// the informer itself reads: name, namespace, UID and version, and with them the maps of an unstructured
+// object and of its metadata.
 func vandalise(obj any) {
-	m, err := meta.Accessor(obj)
-	if err != nil {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		spoil(reflect.ValueOf(obj))
 		return
 	}
-	name, namespace, uid, version := m.GetName(), m.GetNamespace(), m.GetUID(), m.GetResourceVersion()
-	if u, ok := obj.(*unstructured.Unstructured); ok {
-		kind := u.GroupVersionKind()
-		spoil(reflect.ValueOf(u.Object))
-		delete(u.Object, "spoilt")
-		u.SetGroupVersionKind(kind)
-	} else {
-		spoil(reflect.ValueOf(obj))
+	metadata, _ := u.Object["metadata"].(map[string]any)
+	for _, m := range []map[string]any{u.Object, metadata} {
+		for k, v := range m {
+			switch v.(type) {
+			case map[string]any, []any:
+				if k != "metadata" {
+					spoil(reflect.ValueOf(v))
+				}
+			}
+		}
 	}
-	m.SetName(name)
-	m.SetNamespace(namespace)
-	m.SetUID(uid)
-	m.SetResourceVersion(version)
 }
+
+// identity are the fields that the informer reads.
+var identity = []string{"Name", "Namespace", "UID", "ResourceVersion"}
 
 func spoil(v reflect.Value) {
 	switch v.Kind() {
@@ -85,7 +88,8 @@ func spoil(v reflect.Value) {
 			return
 		}
 		for i := range v.NumField() {
-			if f := v.Field(i); f.CanSet() {
+			known := v.Type() == reflect.TypeFor[metav1.ObjectMeta]() && slices.Contains(identity, v.Type().Field(i).Name)
+			if f := v.Field(i); f.CanSet() && !known {
 				spoil(f)
 			}
 		}

@@ -12,19 +12,20 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"watchlab/impls/deltafifo"
 	"watchlab/impls/informer"
 	"watchlab/loadgen/apiserver"
-	"watchlab/loadgen/fault"
 )
 
 // TestReadYourWrites: with each queue and delivery and each bound of the handlers' backlogs, a client with
 // EnableReadYourWritesConsistency reads what it has created, updated and deleted, and each read returns.
-// The watch stalls now and then, so that the addition and the deletion of an object come together.
+// Its handler is behind, so that the addition and the deletion of an object wait together.
 func TestReadYourWrites(t *testing.T) {
 	for _, v := range deltafifo.Variants() {
 		for _, g := range v.Guarantees {
@@ -39,15 +40,7 @@ func TestReadYourWrites(t *testing.T) {
 }
 
 func testReadYourWrites(t *testing.T, opts informer.Options) {
-	specs, err := fault.ParseAll("stall:every=20ms,duration=10ms")
-	if err != nil {
-		t.Fatal(err)
-	}
-	inj, err := fault.New(specs, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv, err := apiserver.Open(apiserver.Options{Wrap: inj.Wrap})
+	srv, err := apiserver.Open(apiserver.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +53,10 @@ func testReadYourWrites(t *testing.T, opts informer.Options) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	made, err := cache.New(config, cache.Options{NewInformer: newInformer})
+	gate := &sync.RWMutex{}
+	made, err := cache.New(config, cache.Options{NewInformer: func(lw toolscache.ListerWatcher, example runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
+		return gated{newInformer(lw, example, resync, indexers), gate}
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,41 +73,75 @@ func testReadYourWrites(t *testing.T, opts informer.Options) {
 	})
 	defer func() {
 		cancel()
-		inj.Stop()
 		running.Wait()
 		if err := srv.Close(); err != nil {
 			t.Error(err)
 		}
 		transport.CloseIdleConnections()
 	}()
-	if err := inj.Start(); err != nil {
-		t.Fatal(err)
+	object := func(name string) *v1.ConfigMap {
+		return &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
 	}
-	// The name is used again, as in a StatefulSet, and the reads come at each place in turn.
-	for n := range 12 {
-		obj := &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("own-", n%4)}}
-		key := client.ObjectKeyFromObject(obj)
-		for step, write := range []func() error{
-			func() error { return c.Create(ctx, obj) },
-			func() error { obj.Data = map[string]string{"a": "b"}; return c.Update(ctx, obj) },
-			func() error { return c.Delete(ctx, obj) },
-		} {
-			if err := write(); err != nil {
-				t.Fatal(err)
-			}
-			if n%3 < 2 && n%3 != step && step != 2 {
-				continue
-			}
-			var got v1.ConfigMap
-			var list v1.ConfigMapList
-			err := c.Get(ctx, key, &got)
-			switch gone := apierrors.IsNotFound(err); {
-			case step == 2 && !gone, step < 2 && (err != nil || got.ResourceVersion != obj.ResourceVersion):
-				t.Fatalf("round %d, step %d: read %q of %q: %v (%v)", n, step, got.ResourceVersion, obj.ResourceVersion, err, context.Cause(ctx))
-			}
-			if err := c.List(ctx, &list); err != nil {
-				t.Fatalf("round %d, step %d: %v (%v)", n, step, err, context.Cause(ctx))
-			}
+	do := func(what string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("%s: %v (%v)", what, err, context.Cause(ctx))
 		}
 	}
+	read := func(what string, obj *v1.ConfigMap, gone bool) {
+		t.Helper()
+		var got v1.ConfigMap
+		err := c.Get(ctx, client.ObjectKeyFromObject(obj), &got)
+		if apierrors.IsNotFound(err) != gone || !gone && (err != nil || got.ResourceVersion != obj.ResourceVersion) {
+			t.Fatalf("%s: read %q of %q: %v (%v)", what, got.ResourceVersion, obj.ResourceVersion, err, context.Cause(ctx))
+		}
+		do("list", c.List(ctx, &v1.ConfigMapList{}))
+	}
+	for n := range 6 { // The name is used again, as in a StatefulSet.
+		obj, first, last := object("own"), object(fmt.Sprint("first-", n)), object(fmt.Sprint("last-", n))
+		do("create", c.Create(ctx, obj))
+		read("created", obj, false)
+		obj.Data = map[string]string{"a": "b"}
+		do("update", c.Update(ctx, obj))
+		read("updated", obj, false)
+		do("delete", c.Delete(ctx, obj))
+		read("deleted", obj, true)
+		// The handler holds first, and all else waits. With Backlog nothing is stored then.
+		obj = object("own")
+		held := opts.Handlers.Backlog == 0
+		if held {
+			gate.Lock()
+		}
+		do("create", c.Create(ctx, first))
+		do("create", c.Create(ctx, obj))
+		do("delete", c.Delete(ctx, obj))
+		do("create", c.Create(ctx, last))
+		for held && made.Get(ctx, client.ObjectKeyFromObject(last), &v1.ConfigMap{}) != nil {
+			if pause(ctx, time.Millisecond); ctx.Err() != nil {
+				t.Fatal("the cache has not got the last object in 2 minutes")
+			}
+		}
+		if held {
+			gate.Unlock()
+		}
+		read("came and went", obj, true)
+	}
+}
+
+// gated is an informer whose handlers wait at a gate before each call.
+type gated struct {
+	toolscache.SharedIndexInformer
+	gate *sync.RWMutex
+}
+
+func (g gated) AddEventHandler(h toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error) {
+	pass := func() {
+		g.gate.RLock()
+		defer g.gate.RUnlock()
+	}
+	return g.SharedIndexInformer.AddEventHandler(toolscache.ResourceEventHandlerDetailedFuncs{
+		AddFunc:    func(obj any, initial bool) { pass(); h.OnAdd(obj, initial) },
+		UpdateFunc: func(old, obj any) { pass(); h.OnUpdate(old, obj) },
+		DeleteFunc: func(obj any) { pass(); h.OnDelete(obj) },
+	})
 }
