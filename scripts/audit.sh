@@ -77,21 +77,20 @@ headlines() {
 		"go test -count 1 -run '^(TestFigures|TestReadmeOutput|TestFigureRules)\$' -v ./cmd/watchlab" 'figures are in|^--- '
 }
 
-# lost prints the sentence of each family of a quick run, and the losses of its report. It fails
-# where a family has none or too few rounds. A run that is there already stays.
+# lost prints the sentence of each block of a quick run, and the losses of its report. It fails
+# where a block has none or too few rounds. A run that is there already stays.
 lost() {
 	[ -f "$raw/quick/report.md" ] || bin/watchlab run --out "$raw/quick" >/dev/null || return 1
 	local sentences
-	sentences=$(bin/watchlab report "$raw/quick" -o brief | awk -v RS= '{ gsub(/\n/, " "); print }' |
-		grep -o 'Where ours lose.*' | sed -E 's/ (deltafifo|queue|merge)  .*//')
+	sentences=$(bin/watchlab report "$raw/quick" -o brief | grep -E ' (handles|shows|has) ')
 	echo "$sentences"
 	sed -n '/^## Where it loses/,/^## Method/p' "$raw/quick/report.md"
 	[ "$(wc -l <<<"$sentences")" -ge 3 ] && ! grep -q 'too few rounds' <<<"$sentences"
 }
 
 losses() {
-	stage losses 'The program itself lists where ours lose, the p99 at a fixed rate included, for every family of a quick run (`watchlab run`).' \
-		lost '[Ww]here ours|^- '
+	stage losses 'The program itself lists where ours lose, the p99 at a fixed rate included, for a quick run (`watchlab run`).' \
+		lost '^An? |^- '
 }
 
 refused() {

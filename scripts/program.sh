@@ -14,7 +14,6 @@ kwok) module=sigs.k8s.io/kwok package=$module/cmd/kwok ;;
 etcd) module=go.etcd.io/etcd/server/v3 package=$module ;;
 prometheus) module=github.com/prometheus/prometheus package=$module/cmd/prometheus ;;
 otelcol) module=go.opentelemetry.io/collector/otelcol package=./collector ;;
-versitygw) module=github.com/versity/versitygw package=$module/cmd/versitygw ;;
 kubectl | kube-apiserver | kube-controller-manager | kube-scheduler)
 	pin=$pin/kube module=k8s.io/kubernetes package=$module/cmd/$name
 	;;

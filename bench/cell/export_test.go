@@ -1,6 +1,17 @@
 package cell
 
+import "time"
+
 // PaidBytes is paidBytes between two readings of the runtime.
 func PaidBytes(collections uint32, liveBefore, liveAfter uint64, gogc float64) float64 {
 	return paidBytes(usage{live: liveBefore}, usage{gcs: collections, live: liveAfter, gogc: gogc})
+}
+
+// SampledPeak is the largest heap sample so far of a recorder that is alone.
+func (r *Recorder) SampledPeak() uint64 { return r.watcher.peak.Load() }
+
+// CPUTime is that of the process so far; ok is false where the system does not report it.
+func CPUTime() (used time.Duration, ok bool) {
+	u := readRusage()
+	return u.cpu, u.ok
 }

@@ -13,12 +13,13 @@ import (
 const sampleEvery = 2 * time.Millisecond
 
 type watcher struct {
-	quit       atomic.Bool
-	done       sync.WaitGroup
-	sample     []metrics.Sample // buffer of the samples, so that sampling does not allocate
-	heap, peak uint64           // at the start; the largest sample
-	rss        uint64           // peak resident set at the start, in bytes
-	reset      bool             // rss was reset to the resident set at the start
+	quit   atomic.Bool
+	done   sync.WaitGroup
+	sample []metrics.Sample // buffer of the samples, so that sampling does not allocate
+	heap   uint64           // at the start
+	peak   atomic.Uint64    // the largest sample
+	rss    uint64           // peak resident set at the start, in bytes
+	reset  bool             // rss was reset to the resident set at the start
 }
 
 // watch returns free memory to the system and starts the watcher. It takes at least one
@@ -31,7 +32,7 @@ func watch() *watcher {
 	}
 	w.rss, _ = PeakRSS(Root())
 	w.heap = w.look()
-	w.peak = w.heap
+	w.peak.Store(w.heap)
 	// A goroutine's first sleep allocates, so wait for it. Do not use channels or
 	// tickers in the loop: they may allocate at any wait.
 	began := make(chan struct{})
@@ -39,7 +40,7 @@ func watch() *watcher {
 		time.Sleep(sampleEvery)
 		close(began)
 		for !w.quit.Load() {
-			w.peak = max(w.peak, w.look())
+			w.peak.Store(max(w.peak.Load(), w.look()))
 			time.Sleep(sampleEvery)
 		}
 	})
@@ -50,7 +51,7 @@ func watch() *watcher {
 func (w *watcher) stop() Memory {
 	w.quit.Store(true)
 	w.done.Wait()
-	m := Memory{HeapBytes: w.heap, PeakHeapBytes: max(w.peak, w.look())}
+	m := Memory{HeapBytes: w.heap, PeakHeapBytes: max(w.peak.Load(), w.look())}
 	// A peak that could not be reset belongs to this measurement only if it has grown.
 	if rss, ok := PeakRSS(Root()); ok && (w.reset || rss > w.rss) {
 		m.PeakRSSBytes = rss

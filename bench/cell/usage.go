@@ -51,15 +51,7 @@ func (u *usage) readRuntime() {
 	u.gcLimited, u.live, u.gogc = whole(samples[2].Value), whole(samples[3].Value), gogc(whole(samples[4].Value))
 }
 
-// Blind keeps what the host takes from the machine, steal and throttling, out of results if it is not empty.
-// Tests set it, or link it by -X, where a verdict must not depend on the host. A measurement never does.
-var Blind string
-
-func (u *usage) readHost() {
-	if Blind == "" {
-		u.cpu, u.throttled = ReadCPUTimes(Root()), Throttled(Root())
-	}
-}
+func (u *usage) readHost() { u.cpu, u.throttled = ReadCPUTimes(Root()), Throttled(Root()) }
 
 // longest returns the upper bound of the last bucket that grew between two readings; 0 if none did.
 func longest(before, after *metrics.Float64Histogram) time.Duration {

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -48,7 +49,11 @@ func build(t *testing.T, args []string, change ...func(*compare.Options)) *compa
 // benchstat runs the pinned version.
 func benchstat(t *testing.T, args ...string) string {
 	t.Helper()
-	cmd := exec.Command("go", append([]string{"tool", "benchstat"}, args...)...)
+	path, err := pinned()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(path, args...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -57,6 +62,12 @@ func benchstat(t *testing.T, args ...string) string {
 	}
 	return string(out)
 }
+
+// pinned builds the pinned benchstat and returns its path.
+var pinned = sync.OnceValues(func() (string, error) {
+	out, err := exec.Command("go", "tool", "-n", "benchstat").Output()
+	return strings.TrimSpace(string(out)), err
+})
 
 // projections are options for both programs.
 var projections = map[string]struct {

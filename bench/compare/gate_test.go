@@ -193,7 +193,7 @@ func TestNoise(t *testing.T) {
 // with 10 % allowed. None holds with a change of that size or more, whatever the noise; equal figures
 // hold if there are enough rounds.
 func TestNoFalseHeld(t *testing.T) {
-	const figures, noise = 400, 0.03
+	const figures, noise = 100, 0.03
 	noises := map[string]func(*rand.Rand) float64{
 		"normal":    (*rand.Rand).NormFloat64,
 		"skewed":    (*rand.Rand).ExpFloat64,

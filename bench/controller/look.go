@@ -27,9 +27,6 @@ type Observation struct {
 	Latency *time.Duration
 }
 
-// share is the part of one core that looks at the record may take. The program under test needs the others.
-const share = 0.05
-
 // slow is the longest latency that a look finds, which bounds its cost.
 const slow = 15 * time.Second
 
@@ -69,6 +66,6 @@ func (p *session) look() Observation {
 		}
 	}
 	p.looked.at, p.looked.latency = o.At, o.Latency
-	p.looked.next = time.Now().Add(time.Duration(float64(time.Since(from)) / share))
+	p.looked.next = time.Now().Add(time.Duration(float64(time.Since(from)) / p.timing.looking))
 	return o
 }

@@ -31,10 +31,11 @@ type timing struct {
 	tail     time.Duration // of observation after that, for leaks
 	sampling time.Duration // between two samples of the watches
 	grace    time.Duration // from SIGTERM to SIGKILL
+	looking  float64       // part of one core that looks at the record may take; the program under test needs the others
 }
 
 var defaultTiming = timing{
-	steady: time.Second, quiet: 3 * time.Second, tail: 2 * time.Second, sampling: 500 * time.Millisecond, grace: 10 * time.Second,
+	steady: time.Second, quiet: 3 * time.Second, tail: 2 * time.Second, sampling: 500 * time.Millisecond, grace: 10 * time.Second, looking: 0.05,
 }
 
 const (

@@ -142,7 +142,7 @@ func (d *clusterDriver) nothingLeft(plan fleet.Plan) {
 }
 
 // smallRun are the flags of a run of about a second.
-var smallRun = []string{"--family", "deltafifo", "--impl", "cond,clientgo-realfifo-batch", "--delivery", "in-order", "--events", "20000", "--rounds", "2"}
+var smallRun = []string{"--family", "deltafifo", "--impl", "cond,clientgo-realfifo-batch", "--delivery", "in-order", "--events", "20000", "--rounds", "2", "--ignore-host"}
 
 // TestClusterRun runs `watchlab cluster run`, status, collect and clean against the
 // real control plane, in all modes. The Job controller, admission and RBAC are real;
@@ -213,7 +213,7 @@ func TestClusterRun(t *testing.T) {
 	t.Run("SharedServer", func(t *testing.T) {
 		d.t = t
 		d.must(0, "run", "--overlay", "kind", "--name", "shared", "--mode", "shared-server", "--pods", "2", "--",
-			"--family", "deltafifo", "--storm", "steady", "--nodes", "200", "--impl", "cond", "--delivery", "in-order", "--for", "5s", "--rounds", "1")
+			"--family", "deltafifo", "--storm", "steady", "--nodes", "200", "--impl", "cond", "--delivery", "in-order", "--for", "5s", "--rounds", "1", "--ignore-host")
 		d.believed("shared", 2)
 		s := d.state("shared")
 		d.must(0, "clean", "--name", "shared")
@@ -223,7 +223,7 @@ func TestClusterRun(t *testing.T) {
 	t.Run("Cluster", func(t *testing.T) {
 		d.t = t
 		d.must(0, "run", "--overlay", "kind", "--name", "written", "--mode", "cluster", "--pods", "2", "--writers", "2", "--",
-			"--family", "deltafifo", "--storm", "nodeloss", "--nodes", "1", "--pace", "100", "--impl", "cond", "--delivery", "in-order", "--for", "16s", "--rounds", "1")
+			"--family", "deltafifo", "--storm", "nodeloss", "--nodes", "1", "--pace", "100", "--impl", "cond", "--delivery", "in-order", "--for", "16s", "--rounds", "1", "--ignore-host")
 		d.believed("written", 2)
 		s := d.state("written")
 		if len(s.Pods) != 4 || !s.Pods[3].Writer {
@@ -337,7 +337,7 @@ patches:
 		t.Fatal(err)
 	}
 	_, stderr := d.must(1, "run", "--overlay", overlay, "--name", "refused", "--mode", "cluster", "--pods", "1", "--writers", "1", "--",
-		"--family", "deltafifo", "--storm", "recorded-gang", "--pace", "100", "--impl", "cond", "--delivery", "in-order", "--for", "3s", "--rounds", "1")
+		"--family", "deltafifo", "--storm", "recorded-gang", "--pace", "100", "--impl", "cond", "--delivery", "in-order", "--for", "3s", "--rounds", "1", "--ignore-host")
 	s := d.state("refused")
 	if s.Pods[0].Phase != fleet.GivenUp || !strings.Contains(stderr, "1 given up") {
 		t.Errorf("the pod: %+v\n%s", s.Pods[0], stderr)

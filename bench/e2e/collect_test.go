@@ -66,7 +66,7 @@ func playedPods(tb testing.TB, rounds int) []*lab.Share {
 		if err != nil {
 			tb.Fatal(err)
 		}
-		o, err := lab.Run(tb.Context(), comparisons, lab.Options{Name: "scale", Rounds: rounds, Seed: 1, Build: lab.Build{Commit: "e2e"}})
+		o, err := lab.Run(tb.Context(), comparisons, lab.Options{Name: "scale", Rounds: rounds, Seed: 1, IgnoreHost: true, Build: lab.Build{Commit: "e2e"}})
 		if err != nil {
 			tb.Fatal(err)
 		}

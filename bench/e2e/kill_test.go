@@ -79,7 +79,7 @@ func TestKilledMidStorm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, err := lab.Run(t.Context(), comparisons, lab.Options{Name: "kill", Rounds: len(victims) - 1})
+	o, err := lab.Run(t.Context(), comparisons, lab.Options{Name: "kill", Rounds: len(victims) - 1, IgnoreHost: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -77,7 +77,7 @@ func TestApplyAndTee(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, err := lab.Run(t.Context(), comparisons, lab.Options{Name: "e2e", Rounds: 1})
+	o, err := lab.Run(t.Context(), comparisons, lab.Options{Name: "e2e", Rounds: 1, IgnoreHost: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,7 @@ func TestRecord(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "storm.wlt")
 	recorder := background(t, "record", "--kubeconfig", p.cp.Kubeconfig(), "--resource", "po,namespaces,leases.coordination.k8s.io", "-o", path)
 	o := outcomeOf(t, "run", "--family", "deltafifo", "--source", "cluster", "--kubeconfig", p.cp.Kubeconfig(), "--context", "watchlab", "--resource", "pods",
-		"--delivery", "in-order", "--impl", "clientgo-realfifo-batch,ring", "--for", "3s", "--rounds", "1", "-o", "json")
+		"--delivery", "in-order", "--impl", "clientgo-realfifo-batch,ring", "--for", "3s", "--rounds", "1", "--ignore-host", "-o", "json")
 	for _, cl := range o.Comparisons[0].Cells {
 		if cl.Verdict.Status == lab.Invalid || len(cl.Rounds) != 1 || cl.Rounds[0].Result.EventsIn < 10 {
 			t.Errorf("%s: %s", cl.BenchName(), cl.Verdict)

@@ -56,7 +56,7 @@ func TestFiveThousandPods(t *testing.T) {
 	// The warm-up round creates some of the pods, the measured round all of them.
 	outcome := outcomeOf(t, "run", "--family", "deltafifo", "--source", "apply", "--kubeconfig", cp.Kubeconfig(), "--context", "watchlab",
 		"--storm", path("storm.yaml"), "--delivery", "in-order", "--impl", "clientgo-realfifo-batch,cond,ring", "--pace", "400",
-		"--for", "5m", "--rounds", "1", "--out", path("applied"), "-o", "json")
+		"--for", "5m", "--rounds", "1", "--ignore-host", "--out", path("applied"), "-o", "json")
 	t.Log(recorder.interrupt(t))
 	written := 0
 	for _, cl := range outcome.Comparisons[0].Cells {
@@ -104,7 +104,7 @@ func TestFiveThousandPods(t *testing.T) {
 	}
 
 	for _, family := range []string{"deltafifo", "queue"} {
-		args := []string{"run", "--family", family, "--storm", path("storm.wlt"), "--rounds", "1", "-o", "json"}
+		args := []string{"run", "--family", family, "--storm", path("storm.wlt"), "--rounds", "1", "--ignore-host", "-o", "json"}
 		if family == "deltafifo" {
 			args = append(args, "--pipeline", "informer")
 		}

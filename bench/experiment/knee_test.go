@@ -137,7 +137,7 @@ func search(t *testing.T, k *experiment.Knee, rounds int) (*lab.Outcome, []stats
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, err := lab.Run(t.Context(), []lab.Comparison{c}, lab.Options{Name: "knee", Rounds: rounds, Seed: 1, NoAA: true})
+	o, err := lab.Run(t.Context(), []lab.Comparison{c}, lab.Options{Name: "knee", Rounds: rounds, Seed: 1, NoAA: true, IgnoreHost: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -313,7 +313,7 @@ func TestKneeInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := 0
-	o, err := lab.Run(ctx, []lab.Comparison{c}, lab.Options{Rounds: 1, Seed: 1, NoAA: true, Progress: func(p lab.Progress) {
+	o, err := lab.Run(ctx, []lab.Comparison{c}, lab.Options{Rounds: 1, Seed: 1, NoAA: true, IgnoreHost: true, Progress: func(p lab.Progress) {
 		if n++; n == 6 {
 			cancel()
 		}
@@ -341,7 +341,7 @@ func TestKneeErrorInSearch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, err := lab.Run(t.Context(), []lab.Comparison{c}, lab.Options{Rounds: 1, NoAA: true})
+	o, err := lab.Run(t.Context(), []lab.Comparison{c}, lab.Options{Rounds: 1, NoAA: true, IgnoreHost: true})
 	if !errors.Is(err, want) {
 		t.Fatal(err)
 	}

@@ -19,7 +19,6 @@ import (
 	"watchlab/impls"
 	"watchlab/loadgen/fault"
 	"watchlab/loadgen/manifest"
-	"watchlab/loadgen/pace"
 	"watchlab/loadgen/storm"
 	"watchlab/loadgen/trace"
 )
@@ -51,7 +50,7 @@ func Quick() Spec {
 }
 
 // runFields are accepted by the quick experiment: they choose no variants, pipeline or storm.
-var runFields = []string{"rounds", "budget", "processes", "seed", "memory", "profiles"}
+var runFields = []string{"rounds", "budget", "processes", "seed", "memory", "profiles", "ignoreHost"}
 
 // named returns the quick experiment if the Spec names nothing to play; else the Spec.
 func (s Spec) named() (Spec, error) {
@@ -65,8 +64,7 @@ func (s Spec) named() (Spec, error) {
 	}
 	quick := Quick()
 	if s.Rounds > 0 || s.Budget.Duration > 0 {
-		// Given rounds or a given budget leave no time for retries.
-		quick.Rounds, quick.Budget.Duration, quick.RetryPaces = 0, 0, 0
+		quick.Rounds, quick.Budget.Duration = 0, 0
 	}
 	return quick, json.Unmarshal(s.JSON(), &quick)
 }
@@ -122,7 +120,7 @@ func New(ctx context.Context, spec Spec, stdin io.Reader) (*Plan, error) {
 func (s Spec) options() lab.Options {
 	return lab.Options{
 		Name: s.Name, Rounds: s.Rounds, Budget: s.Budget.Duration, Seed: s.Seed,
-		NoAA: s.isKnee(), Experiment: s.JSON(),
+		NoAA: s.isKnee(), IgnoreHost: s.IgnoreHost, Unkept: s.Unkept, Experiment: s.JSON(),
 	}
 }
 
@@ -186,14 +184,12 @@ func (p *planner) planOne(plan *Plan) error {
 
 // planParts interleaves all parts: the cells of one family become one comparison.
 func (p *planner) planParts(plan *Plan) error {
-	byFamily := map[string][]pipeline.Config{}
 	for _, part := range plan.Spec.Parts {
 		full := plan.Spec.inherit(part).withDefaults()
 		config, err := p.config(full)
 		if err != nil {
 			return err
 		}
-		byFamily[full.Family] = append(byFamily[full.Family], config)
 		comparisons, err := compare(config)
 		if err != nil {
 			return err
@@ -211,11 +207,6 @@ func (p *planner) planParts(plan *Plan) error {
 			if whole.Latency != c.Latency {
 				whole.Latency = ""
 			}
-		}
-	}
-	if plan.Spec.RetryPaces > 0 && !plan.Spec.Memory {
-		for i, c := range plan.Comparisons {
-			plan.Comparisons[i].More = slower(byFamily[c.Family], plan.Spec.RetryPaces)
 		}
 	}
 	return nil
@@ -334,44 +325,4 @@ func (s Storm) Load(seed int64) (*storm.Set, error) {
 		return nil, err
 	}
 	return c.Set()
-}
-
-// slower returns a [lab.Comparison].More, which adds cells at half the rate for those that the
-// generator could not keep up with, up to a number of times.
-func slower(parts []pipeline.Config, times int) func([]lab.CellResult) ([]lab.Cell, error) {
-	return func(played []lab.CellResult) (next []lab.Cell, err error) {
-		known, behind := map[string]bool{}, map[string][]string{} // behind: names by rate
-		for _, c := range played {
-			known[c.BenchName()] = true
-			if rate, _ := c.Rate(); c.Repeats == "" && c.Verdict.Cause == lab.CauseGenerator {
-				behind[rate] = append(behind[rate], c.NameWithout("rate"))
-			}
-		}
-		for _, part := range parts {
-			for _, first := range part.Paces {
-				rate, err := pace.ParseRate(first.String())
-				if err != nil || !first.Paced() {
-					continue // Only plain rates can be halved.
-				}
-				for range times {
-					names := behind[rate.String()]
-					rate /= 2
-					if len(names) == 0 {
-						continue
-					}
-					part.Paces = []pace.Pace{rate.Pace()}
-					comparisons, err := compare(part)
-					if err != nil {
-						return nil, err
-					}
-					for _, c := range comparisons {
-						next = append(next, slices.DeleteFunc(c.Cells, func(cl lab.Cell) bool {
-							return known[cl.BenchName()] || !slices.Contains(names, cl.NameWithout("rate"))
-						})...)
-					}
-				}
-			}
-		}
-		return next, nil
-	}
 }

@@ -109,8 +109,12 @@ type Spec struct {
 	Memory bool `json:"memory,omitempty" flag:"memory,common" help:"a process for each cell, with peak memory (default false)" source:"memory,apiserver"`
 	// Profiles are kinds of pprof profiles of one more, uncounted round of each cell: cpu, heap, allocs, mutex, block, goroutine, trace or all (default: none).
 	Profiles []string `json:"profiles,omitempty" flag:"profile,common" help:"pprof profiles of an extra round: cpu, heap, all, …" source:"memory,apiserver"`
-	// RetryPaces is the number of retries of a cell with a lagging generator, each at half the rate (default: 0).
-	RetryPaces int `json:"retryPaces,omitempty"`
+	// IgnoreHost omits steal and throttling from the verdicts, for tests on a busy machine; the results say so (default: false).
+	IgnoreHost bool `json:"ignoreHost,omitempty" flag:"ignore-host" help:"omit steal and throttling from verdicts, for tests (default false)"`
+	// Calibrate lowers the paces of parts before the run to those that this machine keeps (default: false).
+	Calibrate bool `json:"calibrate,omitempty"`
+	// Unkept are the paces that calibration left out. The run writes them.
+	Unkept []string `json:"unkept,omitempty"`
 
 	// Search varies what is played: a knee, a scale or a surface.
 	Search *Search `json:"search,omitempty"`
@@ -323,7 +327,7 @@ func lineOfField(data []byte, path string) int {
 // inherit returns a part with its zero fields set to those of the whole.
 func (s Spec) inherit(part Spec) Spec {
 	whole := s
-	whole.Parts, whole.Title = nil, ""
+	whole.Parts, whole.Title, whole.Calibrate, whole.Unkept = nil, "", false, nil
 	if err := json.Unmarshal(part.JSON(), &whole); err != nil {
 		panic(err) // It was marshalled from the same type.
 	}

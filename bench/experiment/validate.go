@@ -66,14 +66,14 @@ func (s Spec) Validate() error {
 // validateRun validates what a run has once, for all its parts.
 func (s *Spec) validateRun() error {
 	switch {
-	case s.Budget.Duration > 0 && s.Rounds > 0 && s.RetryPaces == 0 && !s.isKnee():
+	case s.Budget.Duration > 0 && s.Rounds > 0 && len(s.Parts) == 0 && !s.isKnee():
 		return badField("budget", errors.New("is in place of --rounds"))
 	case s.Memory && slices.Contains(s.Manifests, "-"):
 		return badField("memory", errors.New("is not for --manifest -: standard input can be read once only"))
 	case s.Processes > 1 && (s.Memory || slices.Contains(s.Manifests, "-")):
 		return badField("processes", errors.New("is not for --memory, nor for --manifest -"))
-	case s.RetryPaces < 0 || s.RetryPaces > 4:
-		return badField("retryPaces", fmt.Errorf("%d (allowed: 0 to 4)", s.RetryPaces))
+	case s.Calibrate && len(s.Parts) == 0:
+		return badField("calibrate", errors.New("needs parts"))
 	}
 	_, err := s.profileKinds()
 	return err

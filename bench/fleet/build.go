@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -11,21 +10,20 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/kustomize/api/krusty"
-	"sigs.k8s.io/kustomize/kyaml/filesys"
 
+	"watchlab/bench/fleet/upload"
 	"watchlab/scripts/deploy"
 )
 
 const (
 	// The paths match the source tree, because overlays refer to the dashboards.
-	deployDir     = "scripts/deploy"
-	dashboardsDir = "dashboards"
-	baseDir       = deployDir + "/base"
-	overlays      = "overlays"
-	overlaysDir   = deployDir + "/" + overlays
-	kustomization = "kustomization.yaml"
-	ownOverlay    = overlaysDir + "/own" // of a user; ../../base is the base there, too
+	deployDir         = "scripts/deploy"
+	dashboardsDir     = "dashboards"
+	baseDir           = deployDir + "/base"
+	overlays          = "overlays"
+	overlaysDir       = deployDir + "/" + overlays
+	kustomizationFile = "kustomization.yaml"
+	ownOverlay        = overlaysDir + "/own" // of a user; ../../base is the base there, too
 )
 
 // Overlays returns the names of the embedded overlays.
@@ -91,12 +89,12 @@ func (r Ref) isClaim(u *unstructured.Unstructured) bool {
 }
 
 func (s Spec) kustomize() ([]*unstructured.Unstructured, error) {
-	memory := filesys.MakeFsInMemory()
-	if err := load(memory, deploy.Files, deployDir); err != nil {
+	k := kustomizer{files: map[string][]byte{}, names: map[string]string{}}
+	if err := k.load(deploy.Files, deployDir); err != nil {
 		return nil, err
 	}
 	if s.Dashboards != nil {
-		if err := load(memory, s.Dashboards, dashboardsDir); err != nil {
+		if err := k.load(s.Dashboards, dashboardsDir); err != nil {
 			return nil, err
 		}
 	}
@@ -107,42 +105,24 @@ func (s Spec) kustomize() ([]*unstructured.Unstructured, error) {
 		dir = path.Join(overlaysDir, s.Overlay)
 	default:
 		dir = ownOverlay
-		if _, err := os.Stat(filepath.Join(s.Overlay, kustomization)); err != nil {
-			return nil, fmt.Errorf("neither one of %s nor a directory with a %s", strings.Join(Overlays(), ", "), kustomization)
+		if _, err := os.Stat(filepath.Join(s.Overlay, kustomizationFile)); err != nil {
+			return nil, fmt.Errorf("neither one of %s nor a directory with a %s", strings.Join(Overlays(), ", "), kustomizationFile)
 		}
-		if err := load(memory, os.DirFS(s.Overlay), ownOverlay); err != nil {
+		if err := k.load(os.DirFS(s.Overlay), ownOverlay); err != nil {
 			return nil, err
 		}
 	}
 	// Components are added to the base, so that the overlay patches their pods, too.
 	if names := s.components(); len(names) > 0 {
-		file := path.Join(baseDir, kustomization)
-		base, err := memory.ReadFile(file)
-		if err != nil {
-			return nil, err
-		}
 		list := "\ncomponents:\n- ../components/" + strings.Join(names, "\n- ../components/") + "\n"
-		if err := memory.WriteFile(file, append(base, list...)); err != nil {
-			return nil, err
-		}
+		file := path.Join(baseDir, kustomizationFile)
+		k.files[file] = append(k.files[file], list...)
 	}
-	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(memory, dir)
-	if err != nil {
-		return nil, err
+	err := k.add(dir, 0)
+	for _, u := range k.objects {
+		k.refer(u.Object)
 	}
-	var objects []*unstructured.Unstructured
-	for _, r := range built.Resources() {
-		data, err := r.MarshalJSON()
-		if err != nil {
-			return nil, err
-		}
-		u := &unstructured.Unstructured{}
-		if err := u.UnmarshalJSON(data); err != nil {
-			return nil, err
-		}
-		objects = append(objects, u)
-	}
-	return objects, nil
+	return k.objects, err
 }
 
 func (s Spec) components() []string {
@@ -155,33 +135,11 @@ func (s Spec) components() []string {
 	case ModeController:
 		names = append(names, "controller")
 	}
-	switch kind, _, _ := strings.Cut(s.Plan.Upload, "="); kind {
-	case "dir":
+	if strings.HasPrefix(s.Plan.Upload, upload.DirTarget+"=") {
 		names = append(names, "results-volume")
-	case "s3":
-		names = append(names, "s3")
 	}
 	if s.PodMonitor {
 		names = append(names, "podmonitor")
 	}
 	return names
-}
-
-const maxOverlay = 16 << 20 // bytes of a user's overlay, in case of a wrong directory
-
-func load(memory filesys.FileSystem, files fs.FS, dir string) error {
-	size := 0
-	return fs.WalkDir(files, ".", func(name string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
-			return err
-		}
-		data, err := fs.ReadFile(files, name)
-		if err != nil {
-			return err
-		}
-		if size += len(data); size > maxOverlay {
-			return errors.New("more than 16 MiB of files")
-		}
-		return memory.WriteFile(path.Join(dir, name), data)
-	})
 }

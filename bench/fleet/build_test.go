@@ -113,11 +113,7 @@ func TestOverlays(t *testing.T) {
 		t.Fatalf("overlays %q", have)
 	}
 	for _, overlay := range append(fleet.Overlays(), "") {
-		modes := fleet.Modes()
-		if overlay != "kind" {
-			modes = modes[:1] // Each takes a second, with the race detector.
-		}
-		for _, mode := range modes {
+		for _, mode := range fleet.Modes() {
 			s := spec(mode)
 			s.Overlay, s.Plan.Pods, s.PodMonitor = overlay, 7, true
 			objects, err := fleet.Build(s)
@@ -182,10 +178,15 @@ func TestOwnOverlay(t *testing.T) {
 		t.Errorf("the overlay is not in the Job: %+v", j.Spec.Template.Spec)
 	}
 	for name, text := range map[string]string{
-		"no kustomization":  "resources: 7\n",
-		"a field too many":  "resources: [../kind]\npatches:\n- target: {kind: Job}\n  patch: '[{\"op\":\"add\",\"path\":\"/spec/replicas\",\"value\":3}]'\n",
-		"outside":           "resources: [../../../../../etc]\n",
-		"another container": "resources: [../kind]\npatches:\n- target: {kind: Job}\n  patch: '[{\"op\":\"replace\",\"path\":\"/spec/template/spec/containers/0/name\",\"value\":\"other\"}]'\n",
+		"no kustomization":     "resources: 7\n",
+		"a field too many":     "resources: [../kind]\npatches:\n- target: {kind: Job}\n  patch: '[{\"op\":\"add\",\"path\":\"/spec/replicas\",\"value\":3}]'\n",
+		"outside":              "resources: [../../../../../etc]\n",
+		"itself":               "resources: [../own]\n",
+		"a field of kustomize": "resources: [../kind]\nnamePrefix: x\n",
+		"an object twice":      "resources: [../kind, ../../base]\n",
+		"no object":            "resources: [../kind]\npatches:\n- patch: '{\"kind\":\"Job\",\"apiVersion\":\"batch/v1\",\"metadata\":{\"name\":\"other\"}}'\n",
+		"no file":              "resources: [../kind]\npatches:\n- path: none.yaml\n",
+		"another container":    "resources: [../kind]\npatches:\n- target: {kind: Job}\n  patch: '[{\"op\":\"replace\",\"path\":\"/spec/template/spec/containers/0/name\",\"value\":\"other\"}]'\n",
 	} {
 		write(text)
 		if _, err := fleet.Build(s); !errorOf(err, "overlay") {

@@ -18,7 +18,7 @@ import (
 // ConfigMap identifies the run and comes last, so that an interrupted Clean can be repeated.
 var (
 	ofRun = []schema.GroupVersionResource{
-		{Group: "batch", Version: "v1", Resource: "jobs"},
+		jobs,
 		{Group: "apps", Version: "v1", Resource: "deployments"},
 		{Version: "v1", Resource: "pods"},
 		{Version: "v1", Resource: "services"},
@@ -28,6 +28,7 @@ var (
 		{Version: "v1", Resource: "serviceaccounts"},
 	}
 	configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	jobs       = schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}
 	pods       = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 	namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 	leases     = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
@@ -124,7 +125,7 @@ func (f *Fleet) noRun(ref Ref, runs []string) error {
 // watchlab created the namespace, CleanAll also deletes it and waits for its end. The error wraps
 // [ErrNoRun] if there is no namespace.
 func (f *Fleet) CleanAll(ctx context.Context, namespace string) error {
-	ns, err := f.client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+	ns, err := f.metadata.Resource(namespaces).Get(ctx, namespace, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return fmt.Errorf("%w: there is no namespace %s", ErrNoRun, namespace)
 	}
@@ -155,12 +156,12 @@ func (f *Fleet) CleanAll(ctx context.Context, namespace string) error {
 	if ns.Labels[nameLabel] != appName {
 		return nil
 	}
-	err = f.client.CoreV1().Namespaces().Delete(ctx, namespace, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &ns.UID}})
+	err = f.metadata.Resource(namespaces).Delete(ctx, namespace, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &ns.UID}})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("fleet: %w", err)
 	}
 	return poll(ctx, "namespace "+namespace, func(ctx context.Context) (bool, error) {
-		_, err := f.client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+		_, err := f.metadata.Resource(namespaces).Get(ctx, namespace, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return true, nil
 		}
@@ -179,7 +180,7 @@ func (f *Fleet) remove(ctx context.Context, r schema.GroupVersionResource, names
 
 // removeNamespaces deletes one by one: the API server has no collection delete for namespaces.
 func (f *Fleet) removeNamespaces(ctx context.Context, selector string) error {
-	client := f.client.CoreV1().Namespaces()
+	client := f.metadata.Resource(namespaces)
 	list, err := client.List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
 		return fmt.Errorf("fleet: cleaning up: %w", err)

@@ -23,12 +23,13 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/tools/cache"
 
 	"watchlab/loadgen/source/cluster"
 )
@@ -69,7 +70,7 @@ func (r Ref) selector() string { return RunLabel + "=" + r.Run }
 
 // Fleet is a client of one cluster. Its methods are safe for concurrent use.
 type Fleet struct {
-	client   kubernetes.Interface
+	typed    func(cluster.Resource, cluster.Scope) (cache.ListerWatcher, error)
 	dynamic  dynamic.Interface
 	metadata metadata.Interface
 	mapper   meta.RESTMapper
@@ -77,20 +78,19 @@ type Fleet struct {
 
 // New returns the Fleet of a cluster. It sends no request.
 func New(config *rest.Config) (*Fleet, error) {
-	config = rest.CopyConfig(config)
-	if config.UserAgent == "" {
-		config.UserAgent = appName
+	c, err := cluster.For(config) // no client-side throttling: the API server limits requests itself (429)
+	if err != nil {
+		return nil, fmt.Errorf("fleet: %w", err)
 	}
-	// Disable client-side throttling: the API server limits requests itself (429).
-	config.QPS = -1
-	client, clientErr := kubernetes.NewForConfig(config)
+	config = c.Config()
 	dyn, dynErr := dynamic.NewForConfig(config)
 	md, mdErr := metadata.NewForConfig(config)
-	if err := cmp.Or(clientErr, dynErr, mdErr); err != nil {
+	disco, discoErr := discovery.NewDiscoveryClientForConfig(config)
+	if err := cmp.Or(dynErr, mdErr, discoErr); err != nil {
 		return nil, fmt.Errorf("fleet: %w", err)
 	}
 	return &Fleet{
-		client: client, dynamic: dyn, metadata: md,
-		mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(client.Discovery())),
+		typed: c.ListerWatcher, dynamic: dyn, metadata: md,
+		mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(disco)),
 	}, nil
 }

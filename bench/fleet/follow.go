@@ -7,21 +7,26 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"sync"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
+
+	"watchlab/loadgen/source/cluster"
 )
 
 // plan reads the plan of a run. The error may wrap [ErrNoRun].
 func (f *Fleet) plan(ctx context.Context, ref Ref) (Plan, error) {
-	m, err := f.client.CoreV1().ConfigMaps(ref.Namespace).Get(ctx, ref.object(""), metav1.GetOptions{})
+	m, err := f.dynamic.Resource(configMaps).Namespace(ref.Namespace).Get(ctx, ref.object(""), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		runs, err := f.Runs(ctx, ref.Namespace)
 		if err != nil {
@@ -32,9 +37,13 @@ func (f *Fleet) plan(ctx context.Context, ref Ref) (Plan, error) {
 	if err != nil {
 		return Plan{}, fmt.Errorf("fleet: %w", err)
 	}
-	p, err := ParsePlan([]byte(m.Data[planName]))
+	data, _, err := unstructured.NestedString(m.Object, "data", planName)
 	if err != nil {
-		return Plan{}, fmt.Errorf("fleet: ConfigMap %s: %w", m.Name, err)
+		return Plan{}, fmt.Errorf("fleet: ConfigMap %s: %w", m.GetName(), err)
+	}
+	p, err := ParsePlan([]byte(data))
+	if err != nil {
+		return Plan{}, fmt.Errorf("fleet: ConfigMap %s: %w", m.GetName(), err)
 	}
 	return p, nil
 }
@@ -45,26 +54,54 @@ func (f *Fleet) Status(ctx context.Context, ref Ref) (State, error) {
 	if err != nil {
 		return State{}, err
 	}
-	opts := metav1.ListOptions{LabelSelector: ref.selector()}
-	jobs, jobsErr := f.client.BatchV1().Jobs(ref.Namespace).List(ctx, opts)
-	pods, podsErr := f.client.CoreV1().Pods(ref.Namespace).List(ctx, metav1.ListOptions{LabelSelector: plan.podSelector(ref)})
-	leases, leasesErr := f.client.CoordinationV1().Leases(ref.Namespace).List(ctx, opts)
-	maps, mapsErr := f.metadata.Resource(configMaps).Namespace(ref.Namespace).List(ctx, opts)
-	if err := cmp.Or(jobsErr, podsErr, leasesErr, mapsErr); err != nil {
-		return State{}, fmt.Errorf("fleet: %w", err)
+	watched, err := f.watched(ref, plan)
+	if err != nil {
+		return State{}, err
 	}
-	return objects{
-		plan: plan,
-		jobs: pointers(jobs.Items), pods: pointers(pods.Items), leases: pointers(leases.Items), maps: pointers(maps.Items),
-	}.state(ref), nil
+	var all objects
+	for _, lw := range watched {
+		list, err := cache.ToListerWatcherWithContext(lw).ListWithContext(ctx, metav1.ListOptions{})
+		if err == nil {
+			err = meta.EachListItem(list, func(o runtime.Object) error { all.add(o); return nil })
+		}
+		if err != nil {
+			return State{}, fmt.Errorf("fleet: %w", err)
+		}
+	}
+	all.plan = plan
+	return all.state(ref), nil
 }
 
-func pointers[T any](items []T) []*T {
-	all := make([]*T, len(items))
-	for i := range items {
-		all[i] = &items[i]
+// watched returns what a State is made from: Jobs, pods, Leases and the metadata of ConfigMaps.
+func (f *Fleet) watched(ref Ref, plan Plan) (all []cache.ListerWatcher, err error) {
+	of := cluster.Scope{Namespace: ref.Namespace, Selector: ref.selector()}
+	for kind, r := range map[string]schema.GroupVersionResource{"Job": jobs, "Pod": pods, "Lease": leases} {
+		in := of
+		if r == pods {
+			in.Selector = plan.podSelector(ref)
+		}
+		lw, err := f.typed(cluster.Resource{GroupVersionResource: r, Kind: r.GroupVersion().WithKind(kind)}, in)
+		if err != nil {
+			return nil, fmt.Errorf("fleet: %w", err)
+		}
+		all = append(all, lw)
 	}
-	return all
+	limit := func(opts *metav1.ListOptions) { opts.LabelSelector = of.Selector }
+	return append(all, cluster.ListWatch(f.metadata.Resource(configMaps).Namespace(ref.Namespace), limit, f.metadata)), nil
+}
+
+// add adds an object of [Fleet.watched].
+func (all *objects) add(o any) {
+	switch o := o.(type) {
+	case *batchv1.Job:
+		all.jobs = append(all.jobs, o)
+	case *corev1.Pod:
+		all.pods = append(all.pods, o)
+	case *coordinationv1.Lease:
+		all.leases = append(all.leases, o)
+	case *metav1.PartialObjectMetadata:
+		all.maps = append(all.maps, o)
+	}
 }
 
 // Follow watches a run until it has ended, and returns its last state. It uses four watches. It
@@ -77,13 +114,10 @@ func (f *Fleet) Follow(ctx context.Context, ref Ref, wait time.Duration, show fu
 	if err != nil {
 		return State{}, err
 	}
-	selected := func(opts *metav1.ListOptions) { opts.LabelSelector = ref.selector() }
-	selectedPods := func(opts *metav1.ListOptions) { opts.LabelSelector = plan.podSelector(ref) }
-	typed := informers.NewSharedInformerFactoryWithOptions(f.client, 0, informers.WithNamespace(ref.Namespace), informers.WithTweakListOptions(selected))
-	ofPods := informers.NewSharedInformerFactoryWithOptions(f.client, 0, informers.WithNamespace(ref.Namespace), informers.WithTweakListOptions(selectedPods))
-	meta := metadatainformer.NewFilteredSharedInformerFactory(f.metadata, 0, ref.Namespace, selected)
-	jobs, pods, leases, maps := typed.Batch().V1().Jobs(), ofPods.Core().V1().Pods(), typed.Coordination().V1().Leases(), meta.ForResource(configMaps)
-
+	watched, err := f.watched(ref, plan)
+	if err != nil {
+		return State{}, err
+	}
 	changed := make(chan struct{}, 1)
 	change := func(any) {
 		select {
@@ -92,7 +126,13 @@ func (f *Fleet) Follow(ctx context.Context, ref Ref, wait time.Duration, show fu
 		}
 	}
 	var synced []cache.InformerSynced
-	for _, i := range []cache.SharedIndexInformer{jobs.Informer(), pods.Informer(), leases.Informer(), maps.Informer()} {
+	var informers []cache.SharedIndexInformer
+	var running sync.WaitGroup
+	watching, stop := context.WithCancel(ctx)
+	defer running.Wait()
+	defer stop()
+	for _, lw := range watched {
+		i := cache.NewSharedIndexInformer(lw, nil, 0, nil)
 		_ = i.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
 			// After these errors, the informer lists again.
 			if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) && !errors.Is(err, context.Canceled) {
@@ -100,18 +140,9 @@ func (f *Fleet) Follow(ctx context.Context, ref Ref, wait time.Duration, show fu
 			}
 		})
 		_, _ = i.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: change, UpdateFunc: func(_, o any) { change(o) }, DeleteFunc: change})
-		synced = append(synced, i.HasSynced)
+		informers, synced = append(informers, i), append(synced, i.HasSynced)
+		running.Go(func() { i.RunWithContext(watching) })
 	}
-	stop := make(chan struct{})
-	typed.Start(stop)
-	ofPods.Start(stop)
-	meta.Start(stop)
-	defer func() {
-		close(stop)
-		typed.Shutdown()
-		ofPods.Shutdown()
-		meta.Shutdown()
-	}()
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return State{Ref: ref, Plan: plan}, ctx.Err()
 	}
@@ -119,9 +150,11 @@ func (f *Fleet) Follow(ctx context.Context, ref Ref, wait time.Duration, show fu
 	waits, limit := Pod{}, time.NewTimer(wait) // the first waiting pod
 	defer limit.Stop()
 	for {
-		v := objects{
-			plan: plan, jobs: stored[batchv1.Job](jobs), pods: stored[corev1.Pod](pods),
-			leases: stored[coordinationv1.Lease](leases), maps: stored[metav1.PartialObjectMetadata](maps),
+		v := objects{plan: plan}
+		for _, i := range informers {
+			for _, o := range i.GetStore().List() {
+				v.add(o)
+			}
 		}
 		if now := v.state(ref); !reflect.DeepEqual(now, last) {
 			last = now
@@ -170,13 +203,3 @@ func (e *WaitError) Error() string {
 }
 
 const moment = 200 * time.Millisecond // interval in which Follow merges changes
-
-func stored[T any](i interface {
-	Informer() cache.SharedIndexInformer
-}) []*T {
-	var all []*T
-	for _, o := range i.Informer().GetStore().List() {
-		all = append(all, o.(*T)) // The informer decodes only T.
-	}
-	return all
-}

@@ -10,12 +10,37 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes/scheme"
 	metadatafake "k8s.io/client-go/metadata/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+
+	"watchlab/loadgen/source/cluster"
 )
 
+// fakeCluster stores what controllers and the kubelet write.
+type fakeCluster struct {
+	clienttesting.ObjectTracker
+	job *batchv1.Job
+}
+
+// ListerWatcher ignores the selector.
+func (c fakeCluster) ListerWatcher(r cluster.Resource, in cluster.Scope) (cache.ListerWatcher, error) {
+	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+			return c.List(r.GroupVersionResource, r.Kind, in.Namespace)
+		},
+		WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+			return c.Watch(r.GroupVersionResource, in.Namespace)
+		},
+	}, c.ObjectTracker), nil
+}
+
 // fakeFleet returns a Fleet of a fake cluster without controllers.
-func fakeFleet(t *testing.T, deployments ...string) (*Fleet, *batchv1.Job) {
+func fakeFleet(t *testing.T, deployments ...string) (*Fleet, fakeCluster) {
 	t.Helper()
 	p := testPlan
 	p.Deployments = deployments
@@ -25,24 +50,29 @@ func fakeFleet(t *testing.T, deployments ...string) (*Fleet, *batchv1.Job) {
 	}
 	labels := map[string]string{RunLabel: "mine"}
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "watchlab-mine", Namespace: "lab", Labels: labels}}
-	scheme := metadatafake.NewTestScheme()
-	if err := metav1.AddMetaToScheme(scheme); err != nil {
+	ofMetadata := metadatafake.NewTestScheme()
+	if err := metav1.AddMetaToScheme(ofMetadata); err != nil {
+		t.Fatal(err)
+	}
+	c := fakeCluster{clienttesting.NewObjectTracker(scheme.Scheme, scheme.Codecs.UniversalDecoder()), job}
+	if err := c.Create(jobs, job, "lab"); err != nil {
 		t.Fatal(err)
 	}
 	return &Fleet{
-		client: fake.NewClientset(job, &corev1.ConfigMap{
+		typed: c.ListerWatcher,
+		dynamic: dynamicfake.NewSimpleDynamicClient(scheme.Scheme, &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Name: "watchlab-mine", Namespace: "lab", Labels: labels},
 			Data:       map[string]string{planName: string(plan)},
 		}),
-		metadata: metadatafake.NewSimpleMetadataClient(scheme),
-	}, job
+		metadata: metadatafake.NewSimpleMetadataClient(ofMetadata),
+	}, c
 }
 
 // TestFollow: each change is shown once, and the end of the Job ends Follow. Ending ctx
 // does not end the run.
 func TestFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f, job := fakeFleet(t)
+		f, c := fakeFleet(t)
 		var shown []State
 		type result struct {
 			State
@@ -55,15 +85,14 @@ func TestFollow(t *testing.T) {
 			done <- result{s, err}
 		}()
 		time.Sleep(time.Second) // On the bubble's clock: until it has listed.
-		pods := f.client.CoreV1().Pods("lab")
 		for i := range 4 {
-			if _, err := pods.Create(t.Context(), podOf(i, 0, corev1.PodRunning), metav1.CreateOptions{}); err != nil {
+			if err := c.Create(pods, podOf(i, 0, corev1.PodRunning), "lab"); err != nil {
 				t.Fatal(err)
 			}
 		}
 		time.Sleep(time.Second)
-		job.Status = batchv1.JobStatus{CompletedIndexes: "0-3", Conditions: []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}}
-		if _, err := f.client.BatchV1().Jobs("lab").UpdateStatus(t.Context(), job, metav1.UpdateOptions{}); err != nil {
+		c.job.Status = batchv1.JobStatus{CompletedIndexes: "0-3", Conditions: []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}}
+		if err := c.Update(jobs, c.job, "lab"); err != nil {
 			t.Fatal(err)
 		}
 		r := <-done
@@ -79,16 +108,15 @@ func TestFollow(t *testing.T) {
 // TestFollowWaits: a pod that never starts ends Follow; one that starts in time does not.
 func TestFollowWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f, _ := fakeFleet(t)
-		pods := f.client.CoreV1().Pods("lab")
+		f, c := fakeFleet(t)
 		go func() {
 			for i, phase := range []corev1.PodPhase{corev1.PodRunning, corev1.PodPending} {
 				pod := podOf(i, 0, corev1.PodPending)
-				_, _ = pods.Create(t.Context(), pod, metav1.CreateOptions{})
+				_ = c.Create(pods, pod, "lab")
 				time.Sleep(50 * time.Second)
 				pod.Status.Phase = phase
 				pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "1 Insufficient cpu"}}
-				_, _ = pods.UpdateStatus(t.Context(), pod, metav1.UpdateOptions{})
+				_ = c.Update(pods, pod, "lab")
 			}
 		}()
 		began := time.Now()
@@ -107,12 +135,12 @@ func TestFollowWaits(t *testing.T) {
 // image is being pulled does not.
 func TestFollowDeployment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f, _ := fakeFleet(t, "grafana", "tempo")
+		f, c := fakeFleet(t, "grafana", "tempo")
 		for _, p := range []*corev1.Pod{podOf(0, 0, corev1.PodRunning), deployed("tempo", "ContainerCreating"), deployed("grafana", "ImagePullBackOff")} {
 			if p.Labels[nameLabel] == "" {
 				p.Labels[nameLabel] = appName
 			}
-			if _, err := f.client.CoreV1().Pods("lab").Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
+			if err := c.Create(pods, p, "lab"); err != nil {
 				t.Fatal(err)
 			}
 		}

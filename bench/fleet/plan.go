@@ -78,10 +78,8 @@ type Plan struct {
 	// Deployments are those of the overlay and the simulated API server, for [Fleet.Follow]; [Build]
 	// sets them. The label app.kubernetes.io/name of their pods is their name, or watchlab.
 	Deployments []string `json:"deployments,omitempty"`
-	// PushMetrics and Pyroscope are URLs for the telemetry of each pod; empty for none.
-	PushMetrics string `json:"pushMetrics,omitempty"`
-	Pyroscope   string `json:"pyroscope,omitempty"`
-	Upload      string `json:"upload"` // target of results: configmap, log, dir=PATH or s3=URL
+	Pyroscope   string   `json:"pyroscope,omitempty"` // URL for pprof profiles of each pod; empty for none
+	Upload      string   `json:"upload"`              // target of results: configmap, log or dir=PATH
 	// Barrier is the timeout of a pod for the others before each cell; 0 for no barrier.
 	Barrier metav1.Duration `json:"barrier"`
 }

@@ -70,7 +70,7 @@ const undoLimit = time.Minute // timeout for deleting a run that failed to start
 
 // foreignNamespace reports whether the namespace exists with another owner.
 func (f *Fleet) foreignNamespace(ctx context.Context, name string) (bool, error) {
-	ns, err := f.client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	ns, err := f.metadata.Resource(namespaces).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return false, nil

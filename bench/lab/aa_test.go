@@ -61,7 +61,7 @@ func TestAAPair(t *testing.T) {
 						c[0].Cells[i].Name = "Other"
 					}
 				}
-				o, err := lab.Run(context.Background(), c, lab.Options{Rounds: 3})
+				o, err := ignoringHost(context.Background(), c, lab.Options{Rounds: 3})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -101,7 +101,7 @@ func TestNoAAPair(t *testing.T) {
 				a, plays := newCell("a", "", steady(10, time.Second))
 				c := comparison(a)
 				c[0].Together = tc.together
-				o, err := lab.Run(context.Background(), c, tc.opts)
+				o, err := ignoringHost(context.Background(), c, tc.opts)
 				if err != nil || len(o.Comparisons[0].Cells) != 1 || *plays != 2 {
 					t.Errorf("%d plays, error %v", *plays, err)
 				}

@@ -38,7 +38,7 @@ func TestTimeBudget(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				start := time.Now()
-				o, err := lab.Run(context.Background(), tc.comparisons, lab.Options{
+				o, err := ignoringHost(context.Background(), tc.comparisons, lab.Options{
 					Budget: tc.budget, Rounds: tc.cap, NoAA: true,
 					Progress: func(p lab.Progress) {
 						// After the warm-up the time of each cell is known, and so is the end of the run.
@@ -100,7 +100,7 @@ func TestBudgetRetries(t *testing.T) {
 					comparisons = append(comparisons, with)
 				}
 				start := time.Now()
-				o, err := lab.Run(context.Background(), comparisons, lab.Options{Budget: tc.budget, Rounds: 4, NoAA: true})
+				o, err := ignoringHost(context.Background(), comparisons, lab.Options{Budget: tc.budget, Rounds: 4, NoAA: true})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -133,7 +133,7 @@ func TestBudgetBrokenCells(t *testing.T) {
 		bad, _ := newCell("bad", "", func(int) *fake {
 			return &fake{events: 1, takes: time.Second, late: -1, check: func() error { return lab.ErrLost }}
 		})
-		o, err := lab.Run(context.Background(), comparison(bad), lab.Options{Budget: time.Hour, NoAA: true})
+		o, err := ignoringHost(context.Background(), comparison(bad), lab.Options{Budget: time.Hour, NoAA: true})
 		if err != nil || !o.Comparisons[0].Cells[0].Verdict.Failed() {
 			t.Errorf("%v: %+v", err, o)
 		}
@@ -151,7 +151,7 @@ func TestBudgetResumed(t *testing.T) {
 			b, _ := newCell("b", "", steady(10, time.Second))
 			ctx, cancel := context.WithTimeout(context.Background(), limit)
 			defer cancel()
-			o, err := lab.Run(ctx, comparison(a, b), opts)
+			o, err := ignoringHost(ctx, comparison(a, b), opts)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -188,7 +188,7 @@ func TestBadBudgets(t *testing.T) {
 		{comparison(c), lab.Options{Budget: -1}, "Budget -1ns"},
 		{asking, lab.Options{Budget: time.Second}, "it needs Rounds beside the Budget"},
 	} {
-		if o, err := lab.Run(context.Background(), tc.comparisons, tc.opts); !errors.Is(err, lab.ErrOptions) || !strings.Contains(err.Error(), tc.want) || o != nil {
+		if o, err := ignoringHost(context.Background(), tc.comparisons, tc.opts); !errors.Is(err, lab.ErrOptions) || !strings.Contains(err.Error(), tc.want) || o != nil {
 			t.Errorf("outcome %v, error %v; want %q", o, err, tc.want)
 		}
 	}
@@ -210,7 +210,7 @@ func TestLeft(t *testing.T) {
 		start := time.Now()
 		type reading struct{ at, left time.Duration }
 		var all []reading
-		_, err := lab.Run(context.Background(), comparison(fast, slow, bad), lab.Options{Rounds: rounds, NoAA: true, Progress: func(p lab.Progress) {
+		_, err := ignoringHost(context.Background(), comparison(fast, slow, bad), lab.Options{Rounds: rounds, NoAA: true, Progress: func(p lab.Progress) {
 			if p.Round > 0 || p.Done == 0 {
 				all = append(all, reading{time.Since(start), p.Left})
 			}

@@ -86,7 +86,7 @@ func (c *comparisonRun) add(cells []Cell, again string) error {
 		}
 		result := CellResult{
 			Name: cl.Name, Labels: cl.Labels, Guarantees: cl.Guarantees, Class: cl.Class,
-			Baseline: cl.Baseline, ByProcess: c.r.opts.Processes > 1,
+			Baseline: cl.Baseline, ByProcess: c.r.opts.Processes > 1, IgnoreHost: c.r.opts.IgnoreHost,
 		}
 		result.Verdict = result.verdictOf(nil)
 		if i == len(cells)-1 {

@@ -54,6 +54,7 @@ type Env struct {
 	Before      *cell.CPUTimes `json:"cpuTimesBefore,omitempty"` // CPU times of the machine at the start, or at the last such resumption
 	After       *cell.CPUTimes `json:"cpuTimesAfter,omitempty"`  // CPU times at the end; nil until then
 	StealShare  *float64       `json:"stealShare,omitempty"`     // share of it that the host took; nil until the end
+	IgnoreHost  bool           `json:"ignoreHost,omitempty"`     // the verdicts omit steal and throttling
 }
 
 // CaptureEnv reads the environment of a run that starts now. It leaves out what it cannot read.

@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -35,7 +37,7 @@ func TestFresh(t *testing.T) {
 			c[0].Cells[i].New = func() (lab.Workload, error) { return nil, errors.New("played in this process") }
 		}
 		var names []string
-		o, err := lab.Run(context.Background(), c, lab.Options{Rounds: 3, Dir: dir, Fresh: func(ctx context.Context, name string) (cell.Result, error) {
+		o, err := ignoringHost(context.Background(), c, lab.Options{Rounds: 3, Dir: dir, Fresh: func(ctx context.Context, name string) (cell.Result, error) {
 			names = append(names, name)
 			// The transfer to another process and back.
 			var pipe bytes.Buffer
@@ -152,7 +154,7 @@ func TestProfile(t *testing.T) {
 			return &fake{events: 1, takes: 1, late: -1, check: func() error { return lab.ErrLost }}
 		})
 		profiling, last := 0, lab.Progress{}
-		o, err := lab.Run(context.Background(), comparison(good, bad, worse), lab.Options{
+		o, err := ignoringHost(context.Background(), comparison(good, bad, worse), lab.Options{
 			Rounds: 2, NoAA: true, Profile: profiler{log: &log},
 			Progress: func(p lab.Progress) {
 				if p.Profiling && !p.Skipped && !p.Finished {
@@ -187,7 +189,7 @@ func TestShortCellsProfiledAgain(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var log []string
 			a, plays := newCell("a", "", steady(10, takes))
-			o, err := lab.Run(context.Background(), comparison(a), lab.Options{Rounds: 1, NoAA: true, Profile: profiler{log: &log}})
+			o, err := ignoringHost(context.Background(), comparison(a), lab.Options{Rounds: 1, NoAA: true, Profile: profiler{log: &log}})
 			if err != nil || *plays != 2+want || len(log) != 2*want || len(o.Comparisons[0].Cells[0].Rounds) != 1 {
 				t.Errorf("%v each: %d plays, %q, %v; want %d with profiles", takes, *plays, log, err, want)
 			}
@@ -202,7 +204,7 @@ func TestProfileErrorEndsRun(t *testing.T) {
 			var log []string
 			p.log = &log
 			a, _ := newCell("a", "", steady(10, time.Second))
-			o, err := lab.Run(context.Background(), comparison(a), lab.Options{Rounds: 1, Profile: p})
+			o, err := ignoringHost(context.Background(), comparison(a), lab.Options{Rounds: 1, Profile: p})
 			if !errors.Is(err, boom) || o == nil || len(o.Comparisons[0].Cells[0].Rounds) != 1 || !o.Interrupted {
 				t.Errorf("error %v, %+v", err, o)
 			}
@@ -218,7 +220,7 @@ func TestTogetherOptions(t *testing.T) {
 		{Rounds: 1, Profile: profiler{}},
 		{Rounds: 1, Fresh: func(context.Context, string) (cell.Result, error) { return cell.Result{}, nil }},
 	} {
-		if o, err := lab.Run(context.Background(), c, opts); !errors.Is(err, lab.ErrOptions) || o != nil {
+		if o, err := ignoringHost(context.Background(), c, opts); !errors.Is(err, lab.ErrOptions) || o != nil {
 			t.Errorf("outcome %v, error %v", o, err)
 		}
 	}
@@ -248,15 +250,7 @@ func TestMachineVerdicts(t *testing.T) {
 		"host takes precedence": {[]cell.Host{{StealShare: 0.5, Throttled: time.Second, GCLimited: true}}, "invalid: steal: the host gave 50.0 % of the machine's CPU time to others in the median round (allowed: 5 %)"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a, _ := newCell("a", "", nil)
-			n := 0
-			o, err := lab.Run(context.Background(), comparison(a), lab.Options{Rounds: len(tc.hosts), NoAA: true, Fresh: func(context.Context, string) (cell.Result, error) {
-				n++
-				return cell.Result{EventsIn: 1, Elapsed: time.Second, EventsPerSecond: 1, Host: tc.hosts[n-1]}, nil
-			}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			o := playedOn(t, lab.Options{NoAA: true}, tc.hosts...)
 			if got := verdicts(o)["a"]; got != tc.want {
 				t.Errorf("verdict %q, want %q", got, tc.want)
 			}
@@ -264,5 +258,46 @@ func TestMachineVerdicts(t *testing.T) {
 				t.Errorf("failed %q, %d rounds", o.Failed(), len(c.Rounds))
 			}
 		})
+	}
+}
+
+// playedOn plays a cell on hosts, one a round.
+func playedOn(t *testing.T, opts lab.Options, hosts ...cell.Host) *lab.Outcome {
+	t.Helper()
+	a, _ := newCell("a", "", nil)
+	n := 0
+	opts.Rounds = len(hosts)
+	opts.Fresh = func(context.Context, string) (cell.Result, error) {
+		n++
+		return cell.Result{EventsIn: 1, Elapsed: time.Second, EventsPerSecond: 1, Host: hosts[n-1]}, nil
+	}
+	o, err := lab.Run(context.Background(), comparison(a), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// TestIgnoreHost: the option omits steal and throttling from the verdict, and the results say so. The collector's
+// limit is no effect of the host.
+func TestIgnoreHost(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	robbed := cell.Host{StealShare: 0.5, Throttled: time.Second}
+	o := playedOn(t, lab.Options{NoAA: true, IgnoreHost: true, Dir: dir}, robbed)
+	if got := verdicts(o)["a"]; got != "valid" || o.Comparisons[0].Cells[0].Rounds[0].Result.Host != robbed {
+		t.Errorf("verdict %q, want valid, and the figures of the host", got)
+	}
+	for _, name := range []string{lab.RunFile, lab.EnvFile, lab.BenchFile} {
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !regexp.MustCompile(`"ignoreHost": ?true|(?m)^host: ignored$`).Match(data) {
+			t.Errorf("%s does not say that the verdict ignores the host:\n%s", name, data)
+		}
+	}
+	o = playedOn(t, lab.Options{NoAA: true, IgnoreHost: true}, cell.Host{StealShare: 0.5, GCLimited: true})
+	if got := o.Comparisons[0].Cells[0].Verdict.Cause; got != lab.CauseGCLimit {
+		t.Errorf("cause %q, want %q", got, lab.CauseGCLimit)
 	}
 }

@@ -208,7 +208,7 @@ func (m *merger) begin(s *Share) {
 		for j, cl := range c.Cells {
 			c.Cells[j] = CellResult{
 				Name: cl.Name, Labels: cl.Labels, Guarantees: cl.Guarantees, Class: cl.Class,
-				Repeats: cl.Repeats, Baseline: cl.Baseline,
+				Repeats: cl.Repeats, Baseline: cl.Baseline, IgnoreHost: cl.IgnoreHost,
 			}
 			m.cells = append(m.cells, &mergedCell{comparison: i, place: j, result: &c.Cells[j], rounds: map[int]*mergedRound{}})
 		}

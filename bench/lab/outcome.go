@@ -41,6 +41,7 @@ type Outcome struct {
 	Processes   int                `json:"processes,omitempty"`  // planned, to share the rounds; 0 in old files: one
 	Paused      bool               `json:"paused,omitempty"`     // the process has played its share; the next one resumes the run
 	Interrupted bool               `json:"interrupted"`          // the run ended before all rounds were played
+	Unkept      []string           `json:"unkept,omitempty"`     // [Options].Unkept
 	Experiment  json.RawMessage    `json:"experiment,omitempty"` // [Options].Experiment: the Spec as JSON
 	Comparisons []ComparisonResult `json:"comparisons"`          // in the order of play
 	Knees       []stats.Knee       `json:"knees,omitempty"`      // results of knee searches
@@ -85,8 +86,9 @@ type CellResult struct {
 	Verdict    Verdict         `json:"verdict"`              // valid, noisy, invalid or unplayed
 	// ByProcess: the rounds of one process are one replicate, as they have more in common than those
 	// of two. Without it, in a run of one process, each round is a replicate.
-	ByProcess bool    `json:"byProcess,omitempty"`
-	Rounds    []Round `json:"rounds,omitempty"` // finished rounds in order
+	ByProcess  bool    `json:"byProcess,omitempty"`
+	IgnoreHost bool    `json:"ignoreHost,omitempty"` // the verdict omits steal and throttling
+	Rounds     []Round `json:"rounds,omitempty"`     // finished rounds in order
 	// Withheld are the finished rounds of a cell that is invalid but has not failed.
 	// A further round may change the verdict. They are dropped at the end of the run.
 	Withheld []Round                  `json:"withheld,omitempty"`
@@ -341,6 +343,9 @@ func (o *Outcome) BenchConfig() stats.Config {
 	}
 	if o.Merged != nil {
 		c.Shares = o.Merged.String()
+	}
+	if o.Env.IgnoreHost {
+		c.Host = "ignored"
 	}
 	return c
 }

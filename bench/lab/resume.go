@@ -120,5 +120,6 @@ func (c *CellResult) properties() []property {
 	return []property{
 		{"a cell", name}, {"what " + name + " guarantees", c.Guarantees}, {"the class of " + name, c.Class},
 		{"what " + name + " repeats", c.Repeats}, {"whether " + name + " is the baseline", c.Baseline},
+		{"whether the verdict on " + name + " ignores the host", c.IgnoreHost},
 	}
 }

@@ -115,7 +115,7 @@ func TestResumeGivesSameResult(t *testing.T) {
 	plays := 0
 	synctest.Test(t, func(t *testing.T) {
 		s := &playLog{plays: map[string]int{}}
-		o, err := lab.Run(context.Background(), s.varied(), lab.Options{Rounds: rounds, Seed: 5, Progress: s.progress})
+		o, err := ignoringHost(context.Background(), s.varied(), lab.Options{Rounds: rounds, Seed: 5, Progress: s.progress})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -140,7 +140,7 @@ func TestResumeGivesSameResult(t *testing.T) {
 				}
 				opts.Progress, opts.Resume = s.progress, sessions > 0
 				var err error
-				o, err = lab.Run(ctx, s.varied(), opts)
+				o, err = ignoringHost(ctx, s.varied(), opts)
 				cancel()
 				if err != nil {
 					t.Fatalf("interrupted at play %d: session %d: %v", at, sessions, err)
@@ -206,7 +206,7 @@ func TestResumeRefuses(t *testing.T) {
 			opts.Resume = true
 			change(c, &opts)
 		}
-		return lab.Run(ctx, c, opts)
+		return ignoringHost(ctx, c, opts)
 	}
 	synctest.Test(t, func(t *testing.T) {
 		if _, err := run(nil); err != nil {
@@ -279,11 +279,11 @@ func TestConcurrentResume(t *testing.T) {
 			if n == 1 {
 				again, _ := newCell("x", "", steady(1, time.Second))
 				opts.Resume = true
-				_, second = lab.Run(context.Background(), comparison(again), opts)
+				_, second = ignoringHost(context.Background(), comparison(again), opts)
 			}
 			return steady(1, time.Second)(n)
 		})
-		if _, err := lab.Run(context.Background(), comparison(c), opts); err != nil {
+		if _, err := ignoringHost(context.Background(), comparison(c), opts); err != nil {
 			t.Fatal(err)
 		}
 		if !errors.Is(second, lab.ErrResume) || !strings.Contains(second.Error(), "a run is writing to it") {
@@ -299,13 +299,13 @@ func TestResumeEndedRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &playLog{plays: map[string]int{}}
 		opts := lab.Options{Rounds: 2, Dir: dir, Progress: s.progress}
-		o, err := lab.Run(context.Background(), s.varied(), opts)
+		o, err := ignoringHost(context.Background(), s.varied(), opts)
 		if err != nil {
 			t.Fatal(err)
 		}
 		before, played := readAll(t, dir), s.n
 		opts.Resume = true
-		again, err := lab.Run(context.Background(), s.varied(), opts)
+		again, err := ignoringHost(context.Background(), s.varied(), opts)
 		if err != nil || s.n != played || sum(again) != sum(o) {
 			t.Errorf("%v, %d plays more, got\n%s\nwant\n%s", err, s.n-played, sum(again), sum(o))
 		}
@@ -331,7 +331,7 @@ func TestResumeAfterAnError(t *testing.T) {
 				return nil
 			}
 			opts.Resume = session > 0
-			o, err := lab.Run(context.Background(), cs, opts)
+			o, err := ignoringHost(context.Background(), cs, opts)
 			if o == nil || (err == nil) != (session > 0) || o.Interrupted != (session == 0) {
 				t.Fatalf("session %d: %v, %+v", session, err, o)
 			}
@@ -355,7 +355,7 @@ func TestPriceOfEachProcess(t *testing.T) {
 				s.at = 3
 			}
 			opts := lab.Options{Rounds: 2, Seed: 5, Dir: dir, Progress: s.progress, Resume: session > 0}
-			o, err := lab.Run(ctx, s.varied(), opts)
+			o, err := ignoringHost(ctx, s.varied(), opts)
 			cancel()
 			if err != nil {
 				t.Fatal(err)

@@ -42,11 +42,15 @@ type Options struct {
 	// baseline, else the first cell. The second play's variant has the suffix "-again"
 	// ([CellResult].Repeats). Any difference between the two is chance.
 	NoAA bool
-	Dir  string // results folder, which must not exist; empty: nothing is written
+	// Unkept are paces of the experiment that this machine did not keep before the run.
+	Unkept []string
+	Dir    string // results folder, which must not exist; empty: nothing is written
 	// Resume continues the interrupted run in Dir: finished rounds stay, and the
 	// missing ones are played after a warm-up. Program, machine, comparisons and
 	// options must be the same ([ErrResume]). A finished run is returned unchanged.
 	Resume bool
+	// IgnoreHost omits steal and throttling from the verdicts, for tests. [Env].IgnoreHost says so beside the figures.
+	IgnoreHost bool
 	// Fresh, if not nil, plays a cell in its own process by calling [PlayCell] there.
 	// Memory measurements need this. It gets the cell's name; the second cell of an A/A
 	// pair gets the name of the first. There is no warm-up.
@@ -176,9 +180,9 @@ func (r *runner) open(comparisons []Comparison) (finished bool, err error) {
 	env := CaptureEnv(time.Now(), r.opts.Build, r.opts.Args)
 	r.out = &Outcome{
 		Format: Format, Name: r.opts.Name, Started: env.Started, Seed: r.opts.Seed, Rounds: r.opts.Rounds, Budget: r.opts.Budget,
-		Processes: r.opts.Processes, Fresh: r.opts.Fresh != nil, Experiment: json.RawMessage(Redact(string(r.opts.Experiment))), Env: env, Dir: r.opts.Dir,
+		Processes: r.opts.Processes, Fresh: r.opts.Fresh != nil, Unkept: r.opts.Unkept, Experiment: json.RawMessage(Redact(string(r.opts.Experiment))), Env: env, Dir: r.opts.Dir,
 	}
-	r.out.Env.Processes = 1
+	r.out.Env.Processes, r.out.Env.IgnoreHost = 1, r.opts.IgnoreHost
 	if r.opts.Budget > 0 {
 		// With a budget, Rounds grows with the rounds played.
 		r.out.Rounds = 0

@@ -30,7 +30,7 @@ func TestRunKeepsEveryRound(t *testing.T) {
 		b, _ := newCell("b", "", func(n int) *fake {
 			return &fake{events: 1000, takes: time.Duration(200+n) * time.Millisecond, late: -1}
 		})
-		o, err := lab.Run(context.Background(), comparison(a, b), lab.Options{
+		o, err := ignoringHost(context.Background(), comparison(a, b), lab.Options{
 			NoAA: true,
 			Name: "test", Rounds: 5, Seed: 7, Dir: dir, Args: []string{"run", "--rounds", "5"},
 			Build: lab.Build{Commit: "abc", Dirty: true},
@@ -119,7 +119,7 @@ func TestRoundsInterleaved(t *testing.T) {
 				c, _ := newCell(impl, "", steady(1, time.Second))
 				cells = append(cells, c)
 			}
-			_, err := lab.Run(context.Background(), comparison(cells...), lab.Options{
+			_, err := ignoringHost(context.Background(), comparison(cells...), lab.Options{
 				NoAA:   true,
 				Rounds: 4, Seed: seed,
 				Progress: func(p lab.Progress) {
@@ -177,7 +177,7 @@ func TestLostEventSuppressesFigures(t *testing.T) {
 			return f
 		})
 		var beforehand []string
-		o, err := lab.Run(context.Background(), comparison(good, bad), lab.Options{
+		o, err := ignoringHost(context.Background(), comparison(good, bad), lab.Options{
 			NoAA:   true,
 			Rounds: 5, Dir: dir,
 			Progress: func(p lab.Progress) {
@@ -252,7 +252,7 @@ func TestInvalidVerdicts(t *testing.T) {
 					return f
 				})
 				other, _ := newCell("other", "", steady(10, time.Second))
-				o, err := lab.Run(context.Background(), comparison(c, other), lab.Options{NoAA: true, Rounds: 2})
+				o, err := ignoringHost(context.Background(), comparison(c, other), lab.Options{NoAA: true, Rounds: 2})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -279,7 +279,7 @@ func TestNewError(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c, _ := newCell("x", "", nil)
 			c.New = build
-			o, err := lab.Run(context.Background(), comparison(c), lab.Options{NoAA: true, Rounds: 1})
+			o, err := ignoringHost(context.Background(), comparison(c), lab.Options{NoAA: true, Rounds: 1})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -300,7 +300,7 @@ func TestInterruption(t *testing.T) {
 		b, _ := newCell("b", "", func(int) *fake { return &fake{events: 10, takes: time.Second, late: -1, log: &log} })
 		last, plays := newCell("last", "", steady(10, time.Second))
 		comparisons := append(comparison(a, b), comparison(last)...)
-		o, err := lab.Run(ctx, comparisons, lab.Options{NoAA: true, Rounds: 5, Dir: dir})
+		o, err := ignoringHost(ctx, comparisons, lab.Options{NoAA: true, Rounds: 5, Dir: dir})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -344,7 +344,7 @@ func TestExistingFolderUntouched(t *testing.T) {
 	before := readAll(t, parent)
 	for _, dir := range []string{full, file, parent, full + "/"} {
 		c, plays := newCell("x", "", steady(1, time.Millisecond))
-		o, err := lab.Run(context.Background(), comparison(c), lab.Options{NoAA: true, Rounds: 1, Dir: dir})
+		o, err := ignoringHost(context.Background(), comparison(c), lab.Options{NoAA: true, Rounds: 1, Dir: dir})
 		if !errors.Is(err, lab.ErrExists) || !strings.Contains(err.Error(), dir) || o != nil {
 			t.Errorf("%s: outcome %v, error %v; want ErrExists with the name", dir, o, err)
 		}
@@ -361,7 +361,7 @@ func TestWriteErrorEndsRun(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "results")
 	synctest.Test(t, func(t *testing.T) {
 		c, plays := newCell("x", "", steady(10, time.Second))
-		o, err := lab.Run(context.Background(), comparison(c), lab.Options{NoAA: true, Rounds: 5, Dir: dir, Progress: func(p lab.Progress) {
+		o, err := ignoringHost(context.Background(), comparison(c), lab.Options{NoAA: true, Rounds: 5, Dir: dir, Progress: func(p lab.Progress) {
 			if p.Round == 2 && !p.Finished {
 				if err := os.RemoveAll(dir); err != nil {
 					t.Error(err)
@@ -406,7 +406,7 @@ func TestBadComparisons(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "results")
-			o, err := lab.Run(context.Background(), tc.comparisons, lab.Options{NoAA: true, Rounds: tc.rounds, Dir: dir})
+			o, err := ignoringHost(context.Background(), tc.comparisons, lab.Options{NoAA: true, Rounds: tc.rounds, Dir: dir})
 			if !errors.Is(err, lab.ErrOptions) || !strings.Contains(err.Error(), tc.want) || o != nil {
 				t.Errorf("outcome %v, error %v; want ErrOptions with %q", o, err, tc.want)
 			}
@@ -424,7 +424,7 @@ func TestProgressReachesTotal(t *testing.T) {
 			return &fake{events: 1, takes: 1, late: -1, check: func() error { return lab.ErrLost }}
 		})
 		done, skipped := 0, 0
-		_, err := lab.Run(context.Background(), comparison(good, bad), lab.Options{NoAA: true, Rounds: 3, Progress: func(p lab.Progress) {
+		_, err := ignoringHost(context.Background(), comparison(good, bad), lab.Options{NoAA: true, Rounds: 3, Progress: func(p lab.Progress) {
 			if p.Total != 8 || p.Rounds != 3 {
 				t.Errorf("%+v", p)
 			}
@@ -465,7 +465,7 @@ func TestTogether(t *testing.T) {
 			return nil
 		}
 		start := time.Now()
-		o, err := lab.Run(context.Background(), together, lab.Options{NoAA: true, Name: "test", Rounds: 2})
+		o, err := ignoringHost(context.Background(), together, lab.Options{NoAA: true, Name: "test", Rounds: 2})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -488,7 +488,7 @@ func TestTogether(t *testing.T) {
 		}
 
 		together[0].Begin = func(int) error { return errors.New("no cluster") }
-		if o, err = lab.Run(context.Background(), together, lab.Options{NoAA: true, Name: "test", Rounds: 1}); err == nil || !strings.Contains(err.Error(), "no cluster") || o == nil {
+		if o, err = ignoringHost(context.Background(), together, lab.Options{NoAA: true, Name: "test", Rounds: 1}); err == nil || !strings.Contains(err.Error(), "no cluster") || o == nil {
 			t.Errorf("%v for a failed start", err)
 		}
 	})

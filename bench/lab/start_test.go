@@ -39,7 +39,7 @@ func hooked(t *testing.T, broken string, from int) []lab.Play {
 		if n := lab.Plays(comparisons, lab.Options{Rounds: 2}); n != 2*3*4 {
 			t.Errorf("%d plays are foreseen", n)
 		}
-		_, err := lab.Run(context.Background(), comparisons, lab.Options{
+		_, err := ignoringHost(context.Background(), comparisons, lab.Options{
 			Rounds: 2, Seed: 3,
 			BeforeRun: func(_ context.Context, p lab.Play) error {
 				plays = append(plays, p)
@@ -85,7 +85,7 @@ func TestBeforeRunFollowsSetup(t *testing.T) {
 	broken := errors.New("barrier timeout")
 	rounds := 0
 	synctest.Test(t, func(t *testing.T) {
-		o, err := lab.Run(context.Background(), comparison(cell), lab.Options{
+		o, err := ignoringHost(context.Background(), comparison(cell), lab.Options{
 			Rounds: 1, NoAA: true,
 			BeforeRun: func(context.Context, lab.Play) error {
 				log = append(log, "hook")
@@ -143,7 +143,7 @@ func TestBeforeRunOncePerGroup(t *testing.T) {
 			t.Errorf("%d plays are foreseen", n)
 		}
 		round := -1
-		o, err := lab.Run(context.Background(), together, lab.Options{
+		o, err := ignoringHost(context.Background(), together, lab.Options{
 			Rounds: 2,
 			BeforeRun: func(_ context.Context, p lab.Play) error {
 				round++
@@ -181,7 +181,7 @@ func TestBeforeRunCancelled(t *testing.T) {
 			c[0].Together = together
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
-			o, err := lab.Run(ctx, c, lab.Options{Rounds: 1, BeforeRun: func(ctx context.Context, _ lab.Play) error {
+			o, err := ignoringHost(ctx, c, lab.Options{Rounds: 1, BeforeRun: func(ctx context.Context, _ lab.Play) error {
 				<-ctx.Done()
 				return ctx.Err()
 			}})
@@ -199,11 +199,11 @@ func TestBeforeRunNeedsFixedPlays(t *testing.T) {
 	searching[0].More = func([]lab.CellResult) ([]lab.Cell, error) { return nil, nil }
 	for name, run := range map[string]func() error{
 		"budget": func() error {
-			_, err := lab.Run(context.Background(), comparison(cell), lab.Options{Rounds: 1, Budget: time.Hour, BeforeRun: hook})
+			_, err := ignoringHost(context.Background(), comparison(cell), lab.Options{Rounds: 1, Budget: time.Hour, BeforeRun: hook})
 			return err
 		},
 		"search": func() error {
-			_, err := lab.Run(context.Background(), searching, lab.Options{Rounds: 1, BeforeRun: hook})
+			_, err := ignoringHost(context.Background(), searching, lab.Options{Rounds: 1, BeforeRun: hook})
 			return err
 		},
 	} {

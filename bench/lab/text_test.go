@@ -8,7 +8,7 @@ import (
 
 func TestRedact(t *testing.T) {
 	for text, want := range map[string]string{
-		"--push-metrics=https://me:pa:ss@w@host/api?tenant=a&access_token=x%2Fy&b=c":                       "--push-metrics=https://***@host/api?tenant=a&access_token=***&b=c",
+		"--pyroscope=https://me:pa:ss@w@host/api?tenant=a&access_token=x%2Fy&b=c":                          "--pyroscope=https://***@host/api?tenant=a&access_token=***&b=c",
 		`Get "https://token@host/?X-Amz-Signature=abc#part": EOF`:                                          `Get "https://***@host/?X-Amz-Signature=***#part": EOF`,
 		`{"manifests":["http://h/x?a=1\u0026apiKey=k","http://u:p@h"]}`:                                    `{"manifests":["http://h/x?a=1\u0026apiKey=***","http://***@h"]}`,
 		"s3://b?endpoint=http%3A%2F%2Fu%3Ap%40h%2F%3Ftoken%3Dx":                                            "s3://b?endpoint=http%3A%2F%2F***%40h%2F%3Ftoken%3D***",

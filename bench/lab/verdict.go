@@ -80,7 +80,7 @@ func (c CellResult) verdictOf(rounds []Round) Verdict {
 		return Verdict{Status: Unplayed, Detail: "the run ended before it finished a round"}
 	}
 	// Check the host first: throttling and steal also delay the generator.
-	cause, detail := hostProblem(rounds)
+	cause, detail := hostProblem(rounds, c.IgnoreHost)
 	if cause == "" {
 		if rate, paced := c.Rate(); paced {
 			cause, detail = generatorProblem(rate, rounds)
@@ -107,8 +107,9 @@ func (c CellResult) verdictOf(rounds []Round) Verdict {
 	return Verdict{Status: Valid}
 }
 
-// hostProblem returns a cause and its detail if machine or limits disturbed the rounds.
-func hostProblem(rounds []Round) (Cause, string) {
+// hostProblem returns a cause and its detail if machine or limits disturbed the rounds. ignored omits
+// what the machine took.
+func hostProblem(rounds []Round, ignored bool) (Cause, string) {
 	var steal, throttled []float64
 	limited := 0
 	for _, r := range rounds {
@@ -123,9 +124,9 @@ func hostProblem(rounds []Round) (Cause, string) {
 	slices.Sort(throttled)
 	middle := len(rounds) / 2 // of an even number the worse
 	switch {
-	case steal[middle] > MaxSteal:
+	case !ignored && steal[middle] > MaxSteal:
 		return CauseSteal, fmt.Sprintf("the host gave %.1f %% of the machine's CPU time to others in the median round (allowed: %.0f %%)", steal[middle]*100, MaxSteal*100)
-	case throttled[middle] > MaxThrottled:
+	case !ignored && throttled[middle] > MaxThrottled:
 		return CauseThrottled, fmt.Sprintf("the control group was held back for its CPU quota for %.1f %% of the time in the median round (allowed: %.0f %%)", throttled[middle]*100, MaxThrottled*100)
 	case 2*limited >= len(rounds):
 		return CauseGCLimit, fmt.Sprintf("the heap was at its limit and the collector's limiter came into force in %d of %d rounds", limited, len(rounds))

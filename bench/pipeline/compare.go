@@ -78,8 +78,11 @@ func (s *Config) title(what string) string {
 	}
 	if s.Pipeline != QueuePipeline {
 		t += ", source " + s.Source
+		if s.Wire.Encoding != "" {
+			t += ", encoding " + string(s.Wire.Encoding)
+		}
 		if s.Wire.Decode != "" {
-			t += fmt.Sprintf(", encoding %s, decoder %s", s.Wire.Encoding, s.Wire.Decode)
+			t += ", decoder " + s.Wire.Decode
 		}
 		if s.Store != "" {
 			t += ", store " + s.Store
@@ -280,7 +283,8 @@ func (s *Config) chosen(all []variant) (out []variant, err error) {
 
 func (m *material) deltaStages(v string, opts deltafifo.Options) stages {
 	if m.Pipeline == InformerPipeline {
-		f := &informerStages{variant: v, opts: opts}
+		of := stackOf(v)
+		f := &informerStages{variant: of.informer, decoder: of.decoderOf(m.Wire.Encoding), opts: opts}
 		f.store, f.workqueue = m.stagesOf(v)
 		return f
 	}
@@ -302,7 +306,7 @@ func (s *Config) deltaContest(build func(variant string, opts deltafifo.Options)
 		c.benchmark = "Informer"
 		upstream, err := deltafifo.Lookup(inOrderBaseline)
 		upstream.Name = ClientGoInformer
-		named := slices.Contains(s.Impls, ClientGoInformer)
+		named := slices.ContainsFunc(s.Impls, func(v string) bool { return stackOf(v).informer == ClientGoInformer })
 		switch resyncs := slices.ContainsFunc(s.Storm.Marks, isResync); {
 		case err != nil:
 			return c, err
@@ -310,6 +314,14 @@ func (s *Config) deltaContest(build func(variant string, opts deltafifo.Options)
 			return c, refuse("variant %s on storm %s, whose resyncs it has no call for", ClientGoInformer, s.Storm.Name)
 		case !resyncs && (named || len(s.Impls) == 0):
 			all, baseline = append([]deltafifo.Variant{upstream}, all...), ClientGoInformer
+		}
+		for _, of := range stacks {
+			at := slices.IndexFunc(all, func(v deltafifo.Variant) bool { return v.Name == of.informer })
+			if at >= 0 && slices.Contains(s.Impls, of.name) {
+				v := all[at]
+				v.Name, baseline = of.name, stacks[0].name
+				all = append(all, v)
+			}
 		}
 	}
 	c.modes = []mode{

@@ -61,7 +61,7 @@ var ErrConfig = errors.New("invalid comparison")
 // Pipeline and Storm are defaults.
 type Config struct {
 	Family   impls.Family // family of the compared variants
-	Impls    []string     // names of the variants; empty means all variants of the family
+	Impls    []string     // names of the variants, or of [Stacks]; empty means all variants of the family
 	Pipeline string       // queue, informer or kubelet; see the package documentation
 	Source   string       // memory (default) or apiserver; the queue pipeline takes memory only
 	// Wire is of the source apiserver in the informer pipeline. The zero value is not in labels: it is
@@ -190,6 +190,9 @@ func (s *Config) complete() error {
 	if err := s.checkStores(); err != nil {
 		return err
 	}
+	if err := s.checkStacks(); err != nil {
+		return err
+	}
 	for _, m := range s.Modes {
 		if m != string(deltafifo.InOrder) && m != string(deltafifo.PerKey) {
 			return refuse("mode %q (allowed: %s, %s)", m, deltafifo.InOrder, deltafifo.PerKey)
@@ -198,7 +201,7 @@ func (s *Config) complete() error {
 	if err := s.checkLoad(!single, relisted); err != nil {
 		return err
 	}
-	if s.Wire != (source.Wire{}) {
+	if s.Wire != (source.Wire{}) && (len(s.Impls) == 0 || stackOf(s.Impls[0]).decoder == "") {
 		var err error
 		if s.Wire, err = s.Wire.Complete(); err != nil {
 			return err
@@ -225,7 +228,7 @@ func (s *Config) complete() error {
 // stagesOf returns the store and the workqueue of a variant's cells. Client-go's own informer keeps
 // client-go's.
 func (s *Config) stagesOf(variant string) (store, queue string) {
-	if variant == ClientGoInformer {
+	if stackOf(variant).informer == ClientGoInformer {
 		return "", ""
 	}
 	return s.Store, s.Workqueue

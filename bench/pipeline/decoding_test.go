@@ -41,6 +41,42 @@ func overHTTP(w source.Wire) pipeline.Config {
 	return pipeline.Config{Family: impls.DeltaFIFO, Pipeline: "informer", Source: "apiserver", Wire: w, Modes: []string{"in-order"}, Impls: []string{"ring"}}
 }
 
+// TestStacks: client-go's informer is the baseline of the stacks, and each decodes by its own decoder.
+// It runs alone, as bytes are those of the process.
+func TestStacks(t *testing.T) {
+	for _, e := range []decode.Encoding{decode.JSON, decode.Protobuf} {
+		spec := overHTTP(source.Wire{Encoding: e})
+		spec.Impls = pipeline.Stacks()
+		bytes := map[string]float64{}
+		for _, cl := range comparisons(t, spec) {
+			if impl := cl.Label("impl"); cl.Label("encoding") != string(e) || cl.Label("decode") != "" || cl.Baseline != (impl == "clientgo") {
+				t.Errorf("labels %v, baseline %v", cl.Labels, cl.Baseline)
+			} else {
+				bytes[impl] = measure(t, cl).BytesPerEvent
+			}
+		}
+		if len(bytes) != 3 || bytes["watchlab"] > 0.9*bytes["clientgo"] || bytes["watchlab"] > 0.9*bytes["clientgo-transform"] {
+			t.Errorf("%s: bytes per event %v, want less by the decoder shared", e, bytes)
+		}
+	}
+	for _, c := range []struct {
+		wire     source.Wire
+		source   string
+		variants []string
+	}{
+		{source.Wire{Decode: "shared"}, "apiserver", []string{"watchlab"}},
+		{source.Wire{Encoding: decode.CBOR}, "apiserver", []string{"watchlab"}},
+		{source.Wire{}, "apiserver", []string{"watchlab", "ring"}},
+		{source.Wire{}, "memory", []string{"watchlab"}},
+	} {
+		spec := overHTTP(c.wire)
+		spec.Source, spec.Impls, spec.Storm = c.source, c.variants, smallStorm(t)
+		if _, err := pipeline.Compare(spec); !errors.Is(err, pipeline.ErrConfig) && !errors.Is(err, impls.ErrOptions) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
+
 // TestDecoders: below each decoder nothing is lost or reordered, and every event has the stages of
 // the wire.
 func TestDecoders(t *testing.T) {

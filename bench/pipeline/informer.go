@@ -36,6 +36,7 @@ const ClientGoInformer = "clientgo-informer"
 // keys to a workqueue, and one worker that looks each key up.
 type informerStages struct {
 	variant   string // a queue's, or ClientGoInformer
+	decoder   string // of a [stack]; empty for that of the wire
 	opts      deltafifo.Options
 	store     string // see [Config.stagesOf]
 	workqueue string // as store
@@ -65,6 +66,11 @@ func (f *informerStages) setup(ctx context.Context, w *workload) (err error) {
 	}
 	w.source = f.src
 	w.cleanup(f.src.Close)
+	if api, ok := f.src.(*source.APIServer); ok && f.decoder != "" {
+		if err := api.SetDecoder(f.decoder); err != nil {
+			return err
+		}
+	}
 	like, err := w.st.observe(ctx, f.src, w.score.Events[0].Object)
 	if err != nil {
 		return err

@@ -89,7 +89,7 @@ func TestCompareLive(t *testing.T) {
 	}
 	// All cells report to one set.
 	set := live.NewSet(live.Labels{})
-	o, err := lab.Run(live.With(t.Context(), set), comparisons, lab.Options{Name: "live", Rounds: 1})
+	o, err := lab.Run(live.With(t.Context(), set), comparisons, lab.Options{Name: "live", Rounds: 1, IgnoreHost: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func TestCompareLiveInterrupted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, err := lab.Run(ctx, comparisons, lab.Options{Name: "live", Rounds: 1})
+	o, err := lab.Run(ctx, comparisons, lab.Options{Name: "live", Rounds: 1, IgnoreHost: true})
 	if err != nil || !o.Interrupted {
 		t.Errorf("interrupted %v, %v", o.Interrupted, err)
 	}
@@ -205,7 +205,7 @@ func TestCompareLiveFails(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			o, err := lab.Run(t.Context(), comparisons, lab.Options{Name: "live", Rounds: 1})
+			o, err := lab.Run(t.Context(), comparisons, lab.Options{Name: "live", Rounds: 1, IgnoreHost: true})
 			said := fmt.Sprint(err)
 			for _, cl := range o.Comparisons[0].Cells {
 				said += cl.Verdict.String()
@@ -262,7 +262,7 @@ func TestCompareLiveAudits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o, err := lab.Run(t.Context(), comparisons, lab.Options{Name: "live", Rounds: 1})
+		o, err := lab.Run(t.Context(), comparisons, lab.Options{Name: "live", Rounds: 1, IgnoreHost: true})
 		if err != nil {
 			t.Fatal(err)
 		}

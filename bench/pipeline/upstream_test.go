@@ -54,8 +54,8 @@ func TestUpstream(t *testing.T) {
 			{metric.InformerQueuedItems, func(m *dto.Metric) bool { return m.GetGauge().GetValue() == 0 }},
 			{metric.InformerStoreResourceVersion, func(m *dto.Metric) bool { return m.GetGauge().GetValue() >= 1000 }},
 			{metric.InformerProcessingLatency, func(m *dto.Metric) bool { return m.GetHistogram().GetSampleCount() > 0 }},
-			// The workqueue does not add a key that already waits.
-			{metric.WorkqueueAdds, func(m *dto.Metric) bool { return m.GetCounter().GetValue() >= 100 }},
+			// The workqueue does not add a key that already waits: a slow worker leads to few adds.
+			{metric.WorkqueueAdds, func(m *dto.Metric) bool { return m.GetCounter().GetValue() > 0 }},
 			{metric.WorkqueueDepth, func(m *dto.Metric) bool { return m.GetGauge().GetValue() == 0 }},
 			{metric.WorkqueueQueueDuration, func(m *dto.Metric) bool { return m.GetHistogram().GetSampleCount() > 0 }},
 			{metric.WorkqueueWorkDuration, func(m *dto.Metric) bool {

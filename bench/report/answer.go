@@ -11,25 +11,25 @@ import (
 	"watchlab/bench/stats"
 )
 
-// answer is the first screen of the page for a family: the sentence of [Brief], a chart that shows it, and
+// answer is the first screen of the page for a block: the sentence of [Brief], a chart that shows it, and
 // the cost.
 type answer struct {
-	*family
+	*block
 	Evidence, Cost string
 	Panel          panel
 }
 
-func answers(all []*family) (out []answer) {
-	for i, f := range all {
-		a := answer{family: f, Panel: panel{ID: fmt.Sprintf("answer-%d", i+1)}}
+func answers(all []*block) (out []answer) {
+	for i, b := range all {
+		a := answer{block: b, Panel: panel{ID: fmt.Sprintf("answer-%d", i+1)}}
 		switch {
-		case f.top != nil:
-			a.Evidence, a.Cost = f.evidence(), f.cost()
-			a.draw(withBase(f.top.rows), f.best)
-		case len(f.knees) > 0:
-			drawHeld(&a.Panel, f.knees, f.all)
-		case slices.ContainsFunc(f.groups[0].rows, func(r row) bool { return !r.baseline }):
-			a.draw(f.groups[0].rows, f.groups[0].rows[0])
+		case b.best != nil:
+			a.Evidence, a.Cost = b.evidence(), b.cost()
+			a.draw(withBase(b.rows), *b.best)
+		case len(b.knees) > 0:
+			drawHeld(&a.Panel, b.knees, b.all)
+		case slices.ContainsFunc(b.rows, func(r row) bool { return !r.baseline }):
+			a.draw(b.rows, b.rows[0])
 		}
 		out = append(out, a)
 	}
@@ -47,10 +47,10 @@ func withBase(rows []row) []row {
 }
 
 // evidence counts the verdicts of the cells beside the best variant's.
-func (f *family) evidence() string {
+func (b *block) evidence() string {
 	var verdicts []string
 	cells := 0
-	for _, r := range withBase(f.top.rows) {
+	for _, r := range withBase(b.rows) {
 		for _, c := range r.cells() {
 			verdicts = append(verdicts, string(c.Verdict.Status))
 			cells++
@@ -64,8 +64,8 @@ func (f *family) evidence() string {
 	if len(parts) == 1 {
 		parts[0] = fmt.Sprintf("all %s are %s", lab.Plural(cells, "cell"), verdicts[0])
 	}
-	return fmt.Sprintf("`%s` over `%s` in %s: %s.", f.best.variant(), f.best.base.variant(),
-		lab.Plural(len(f.best.samples(stats.UnitEventsPerSec)), "round"), strings.Join(parts, ", "))
+	return fmt.Sprintf("`%s` over `%s` in %s: %s.", b.best.variant(), b.best.base.variant(),
+		lab.Plural(len(b.best.samples(stats.UnitEventsPerSec)), "round"), strings.Join(parts, ", "))
 }
 
 // span writes a ratio with its interval.
@@ -77,7 +77,7 @@ func span(c stats.Comparison) string {
 }
 
 // cost compares what an event costs the best variant and its baseline.
-func (f *family) cost() string {
+func (b *block) cost() string {
 	of := func(r row) string {
 		var parts []string
 		add := func(unit, format string, write func(float64) string) {
@@ -90,7 +90,7 @@ func (f *family) cost() string {
 		add(stats.UnitBytesPerOp, "%sB", chart.Bytes)
 		return fmt.Sprintf("`%s` %s", r.variant(), strings.Join(parts, ", "))
 	}
-	return "An event costs " + of(f.best) + "; " + of(*f.best.base) + "."
+	return "An event costs " + of(*b.best) + "; " + of(*b.best.base) + "."
 }
 
 // draw draws the ratio of each variant to the baseline, and p99 beside it.
@@ -241,7 +241,7 @@ func kneeAnswer(knees []stats.Knee, rows []row) string {
 		rest = "; not answered: " + strings.Join(open, ", ") + "."
 	}
 	if best.Held <= 0 {
-		return fmt.Sprintf("no variant of %d holds %s at a rate that was tried", len(knees), objective(best)) + rest
+		return fmt.Sprintf("No variant of %d holds %s at a rate that was tried", len(knees), objective(best)) + rest
 	}
 	text := fmt.Sprintf("`%s` holds %s up to the highest rate of %s, %s events/s", best.Impl, objective(best), lab.Plural(len(knees), "variant"), chart.Decimal(best.Held))
 	wanted := func(k stats.Knee) bool { return isBaseline(rows, k.Impl) }

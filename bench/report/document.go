@@ -20,7 +20,7 @@ type document struct {
 	Experiment      []term
 	Lead            string // answer in one sentence about a controller; empty for other runs
 	Verdict         verdict
-	Summary         []*family
+	Summary         []*block
 	Answers         []answer // the first screen of the page
 	// Sections holds the sweeps, the comparisons and the shares of a merged run, in this
 	// order: the results of sweeps come first.
@@ -152,7 +152,7 @@ func newDocument(o *lab.Outcome, charts bool) (*document, error) {
 	if o.Merged != nil {
 		d.Sections = append(d.Sections, shares(o.Merged))
 	}
-	d.Verdict, d.Summary, d.Losses = newVerdict(r), families(r), losses(r)
+	d.Verdict, d.Summary, d.Losses = newVerdict(r), blocks(r), losses(r)
 	if charts {
 		d.Answers = answers(d.Summary)
 	}

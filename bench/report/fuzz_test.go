@@ -37,7 +37,7 @@ func FuzzFolder(f *testing.F) {
 	}
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, run, env []byte, bench string) {
-		defer time.AfterFunc(20*time.Second, func() { panic("more than 20 s") }).Stop()
+		defer time.AfterFunc(time.Minute, func() { panic("an input took more than a minute") }).Stop()
 		for name, data := range map[string][]byte{lab.RunFile: run, lab.EnvFile: env, lab.BenchFile: []byte(bench)} {
 			if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
 				t.Fatal(err)
@@ -76,7 +76,7 @@ func FuzzControllerResult(f *testing.F) {
 	}
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, data []byte) {
-		defer time.AfterFunc(20*time.Second, func() { panic("more than 20 s") }).Stop()
+		defer time.AfterFunc(time.Minute, func() { panic("an input took more than a minute") }).Stop()
 		if err := os.WriteFile(filepath.Join(dir, controller.ResultFile), data, 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -47,7 +47,7 @@ func (g group) ranking(name string) live.Ranking {
 	if at < 0 {
 		return out
 	}
-	a := answer{family: &family{gain: rows[at].gain()}, Panel: panel{ID: "ranking"}}
+	a := answer{block: &block{gain: rows[at].gain()}, Panel: panel{ID: "ranking"}}
 	a.draw(rows, rows[at])
 	for _, f := range a.Panel.Figures {
 		out.Figures = append(out.Figures, live.Figure{Title: f.Title, Caption: f.Caption, SVG: f.SVG})
@@ -86,10 +86,10 @@ func (r row) place(unit string) float64 {
 	}
 }
 
-// Sentences says of each family who won.
+// Sentences returns those of [Brief].
 func Sentences(o *lab.Outcome) (out []string) {
-	for _, f := range families(newRun(o)) {
-		out = append(out, f.Sentence())
+	for _, b := range blocks(newRun(o)) {
+		out = append(out, b.Answer)
 	}
 	return out
 }

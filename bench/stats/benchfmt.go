@@ -24,6 +24,7 @@ type Config struct {
 	Commit                 string // of the measuring program, with the suffix -dirty if it was modified
 	GOMAXPROCS             int    // suffix of every name, as in `go test`
 	Shares                 string // number of merged shares, such as "3 of 4 shares"; empty for one process
+	Host                   string // "ignored" if verdicts omit steal and throttling; else empty
 }
 
 // Writer writes measurements as benchfmt, one per line.
@@ -39,7 +40,7 @@ func NewWriter(w io.Writer, cfg Config) *Writer {
 	out := &Writer{cfg: cfg, out: benchfmt.NewWriter(w), described: make(map[string]bool)}
 	for _, kv := range [][2]string{
 		{"goos", cfg.GOOS}, {"goarch", cfg.GOARCH}, {"pkg", cfg.Pkg}, {"cpu", cfg.CPU}, {"commit", cfg.Commit},
-		{"shares", cfg.Shares},
+		{"shares", cfg.Shares}, {"host", cfg.Host},
 	} {
 		if value := strings.Join(strings.Fields(kv[1]), " "); value != "" {
 			out.file = append(out.file, benchfmt.Config{Key: kv[0], Value: []byte(value), File: true})

@@ -14,9 +14,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	prometheusbridge "go.opentelemetry.io/contrib/bridges/prometheus"
 	"go.opentelemetry.io/otel"
-	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetricgrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
@@ -30,12 +28,6 @@ import (
 // ErrVariable is returned for an invalid OTEL_* variable. The error names the variable.
 var ErrVariable = errors.New("bad variable")
 
-const (
-	grpcProtocol = "grpc"
-	httpProtocol = "http/protobuf"
-	jsonProtocol = "http/json"
-)
-
 // lookup returns the first variable that is not empty, and its value.
 func lookup(names ...string) (name, value string) {
 	for _, n := range names {
@@ -46,10 +38,10 @@ func lookup(names ...string) (name, value string) {
 	return "", ""
 }
 
-// protocolFor returns the protocol for a signal (TRACES or METRICS); empty for no export.
-func protocolFor(signal string) (string, error) {
+// exports reports whether a signal (TRACES or METRICS) is exported.
+func exports(signal string) (bool, error) {
 	if _, off := lookup("OTEL_SDK_DISABLED"); strings.EqualFold(off, "true") {
-		return "", nil
+		return false, nil
 	}
 	name, exporter := lookup("OTEL_" + signal + "_EXPORTER")
 	if exporter == "" {
@@ -59,19 +51,16 @@ func protocolFor(signal string) (string, error) {
 	}
 	switch exporter {
 	case "none":
-		return "", nil
+		return false, nil
 	case "", "otlp":
 	default:
-		return "", fmt.Errorf("%w: %s=%q (allowed: otlp, none)", ErrVariable, name, exporter)
+		return false, fmt.Errorf("%w: %s=%q (allowed: otlp, none)", ErrVariable, name, exporter)
 	}
 	name, protocol := lookup("OTEL_EXPORTER_OTLP_"+signal+"_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-	if protocol == "" {
-		return httpProtocol, nil
+	if !slices.Contains([]string{"", "http/protobuf", "http/json"}, protocol) {
+		return false, fmt.Errorf("%w: %s=%q (allowed: http/protobuf, http/json)", ErrVariable, name, protocol)
 	}
-	if known := []string{httpProtocol, jsonProtocol, grpcProtocol}; !slices.Contains(known, protocol) {
-		return "", fmt.Errorf("%w: %s=%q (allowed: %s)", ErrVariable, name, protocol, strings.Join(known, ", "))
-	}
-	return protocol, nil
+	return true, nil
 }
 
 // exporter exports spans and metrics to an OpenTelemetry collector. The SDK's queues
@@ -80,7 +69,7 @@ func protocolFor(signal string) (string, error) {
 //
 //	OTEL_EXPORTER_OTLP_ENDPOINT, _TRACES_ENDPOINT, _METRICS_ENDPOINT
 //	OTEL_EXPORTER_OTLP_PROTOCOL, _TRACES_PROTOCOL, _METRICS_PROTOCOL
-//	        http/protobuf (default), http/json or grpc
+//	        http/protobuf (default) or http/json
 //	OTEL_TRACES_EXPORTER, OTEL_METRICS_EXPORTER
 //	        otlp or none; the default is otlp with an endpoint, else none
 //	OTEL_SDK_DISABLED=true
@@ -96,9 +85,9 @@ type exporter struct {
 // newExporter does not connect. The error wraps [ErrVariable].
 func newExporter(ctx context.Context, run, commit string, metrics prometheus.Gatherer, warn func(error)) (_ *exporter, err error) {
 	e := &exporter{tracer: noop.NewTracerProvider().Tracer(scope), run: context.Background()}
-	traceProtocol, err := protocolFor("TRACES")
-	metricProtocol, err2 := protocolFor("METRICS")
-	if err := errors.Join(err, err2); err != nil || traceProtocol == "" && metricProtocol == "" {
+	traces, err := exports("TRACES")
+	measured, err2 := exports("METRICS")
+	if err := errors.Join(err, err2); err != nil || !traces && !measured {
 		return e, err
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(warn))
@@ -122,25 +111,15 @@ func newExporter(ctx context.Context, run, commit string, metrics prometheus.Gat
 			err = errors.Join(fmt.Errorf("%w: %w", ErrVariable, err), e.close(ctx))
 		}
 	}()
-	if traceProtocol != "" {
-		var x sdktrace.SpanExporter
-		if traceProtocol == grpcProtocol {
-			x, err = otlptracegrpc.New(ctx)
-		} else {
-			x, err = otlptracehttp.New(ctx)
-		}
+	if traces {
+		x, err := otlptracehttp.New(ctx)
 		if err != nil {
 			return nil, err
 		}
 		e.setTraces(sdktrace.WithBatcher(x), sdktrace.WithResource(res))
 	}
-	if metricProtocol != "" {
-		var x sdkmetric.Exporter
-		if metricProtocol == grpcProtocol {
-			x, err = otlpmetricgrpc.New(ctx)
-		} else {
-			x, err = otlpmetrichttp.New(ctx)
-		}
+	if measured {
+		x, err := otlpmetrichttp.New(ctx)
 		if err != nil {
 			return nil, err
 		}

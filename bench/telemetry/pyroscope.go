@@ -3,7 +3,9 @@ package telemetry
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"net/url"
 	"runtime"
 	"time"
 
@@ -16,6 +18,8 @@ var ErrPyroscopeURL = errors.New("no URL of a Pyroscope server")
 const (
 	mutexFraction = 10                    // one of so many contended locks is sampled
 	blockRate     = 10 * time.Microsecond // blocking from this time is sampled, and a share of shorter
+	serverTimeout = 5 * time.Second       // bounds one request to the server
+	maxAnswer     = 4 << 10               // number of bytes of the server's answer that are read
 )
 
 // profiler uploads pprof profiles of the process to a Pyroscope server. Samples of CPU and
@@ -31,11 +35,13 @@ type profiler struct {
 
 // startProfiler: a process has one CPU profile at a time. The error wraps [ErrPyroscopeURL].
 func startProfiler(server string, tags map[string]string, warn func(error)) (*profiler, error) {
-	if _, err := serverURL(server, "http://localhost:4040", ErrPyroscopeURL); err != nil {
-		return nil, err
+	if u, err := url.Parse(server); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, fmt.Errorf("%w, such as http://localhost:4040", ErrPyroscopeURL) // server may hold a password.
 	}
-	client := newClient()
-	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	client := &http.Client{
+		Transport: cappedTransport{&http.Transport{Proxy: http.ProxyFromEnvironment}}, Timeout: serverTimeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 	p := &profiler{client: client, mutex: runtime.SetMutexProfileFraction(mutexFraction)}
 	runtime.SetBlockProfileRate(int(blockRate))
 	var err error
@@ -81,3 +87,19 @@ func (pyroscopeLogger) Infof(string, ...any)  {}
 func (pyroscopeLogger) Debugf(string, ...any) {}
 
 func (l pyroscopeLogger) Errorf(format string, args ...any) { l.warn(fmt.Errorf(format, args...)) }
+
+// cappedTransport truncates answers, which the client reads whole. Its connections are its own, so
+// that CloseIdleConnections closes no others.
+type cappedTransport struct{ *http.Transport }
+
+// RoundTrip implements [http.RoundTripper].
+func (t cappedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	res, err := t.Transport.RoundTrip(req)
+	if err == nil {
+		res.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.LimitReader(res.Body, maxAnswer), res.Body}
+	}
+	return res, err
+}

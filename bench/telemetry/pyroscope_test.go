@@ -2,10 +2,12 @@ package telemetry
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"runtime/pprof"
 	"strings"
 	"sync"
 	"testing"
@@ -63,7 +65,8 @@ func newPyroscope(t *testing.T) *pyroscopeServer {
 
 var sink uint64
 
-// work uses enough CPU to be sampled, in two goroutines that contend for a lock.
+// work uses 0.1 s of CPU at least, and thus several samples, in two goroutines that contend for a lock. It goes
+// on until a mutex profile has a contention, but not for ever.
 func work(ctx context.Context) {
 	labels.Do(ctx, "", func(ctx context.Context) {
 		labels.Do(ctx, "handle", func(context.Context) {
@@ -71,13 +74,16 @@ func work(ctx context.Context) {
 			var wg sync.WaitGroup
 			for range 2 {
 				wg.Go(func() {
-					for range 40 {
+					for n := range 10_000 {
+						if n >= 400 && (runtime.SetMutexProfileFraction(-1) == 0 || pprof.Lookup("mutex").Count() > 0) {
+							return
+						}
 						mu.Lock()
 						for i := range uint64(300_000) {
 							sink += i * i
 						}
+						runtime.Gosched() // The other goroutine waits for the lock.
 						mu.Unlock()
-						runtime.Gosched()
 					}
 				})
 			}
@@ -148,5 +154,13 @@ func TestGarbage(t *testing.T) {
 	}
 	if longest == 0 || longest > 2*maxAnswer {
 		t.Errorf("the longest warning has %d bytes", longest)
+	}
+}
+
+func TestBadURL(t *testing.T) {
+	for _, u := range []string{"", "localhost:4040", "ftp://x", "http://", "http://a b", "%"} {
+		if _, err := startProfiler(u, nil, nil); !errors.Is(err, ErrPyroscopeURL) {
+			t.Errorf("%q: %v, want one that wraps %v", u, err, ErrPyroscopeURL)
+		}
 	}
 }

@@ -1,8 +1,8 @@
 // Package telemetry makes a run observable while it is in progress and after it.
 //
 //  1. [Start] begins a [Session] with the requested outputs: metrics and a live page on a
-//     listener (package live), metrics pushed by remote write, traces and metrics by OTLP,
-//     pprof profiles to Pyroscope.
+//     listener (package live), traces and metrics by OTLP over HTTP, pprof profiles to
+//     Pyroscope.
 //  2. [Session.Watch] wraps the workloads of each cell. A wrapped workload finds its
 //     [live.Set] in the context; without a session there is none, and it costs nothing.
 //  3. While a cell is played, the session reads queue depths in the background. With each
@@ -14,12 +14,10 @@
 package telemetry
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -37,7 +35,6 @@ type Options struct {
 	MetricsAddr string       // host:port of the listener; empty for none
 	Insecure    bool         // the user allows plain HTTP beyond loopback
 	Public      bool         // the listener serves metrics and probes only, on any address
-	Push        string       // URL of a remote-write receiver; empty for none
 	Pyroscope   string       // URL of a Pyroscope server; empty for none
 	Warn        func(string) // receives one line for each kind of failure
 	Report      Report       // of the run, for the live page
@@ -80,7 +77,7 @@ type Session struct {
 }
 
 // Start begins a session; nil if nothing is requested. The error wraps
-// [live.ErrAddress], [ErrPushURL], [ErrPyroscopeURL] or [ErrVariable].
+// [live.ErrAddress], [ErrPyroscopeURL] or [ErrVariable].
 func Start(ctx context.Context, opts Options) (_ *Session, err error) {
 	s := &Session{
 		registry: live.New(opts.Run, opts.Commit), warnings: &warnings{warn: opts.Warn, seen: map[string]bool{}},
@@ -90,7 +87,7 @@ func Start(ctx context.Context, opts Options) (_ *Session, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if opts.MetricsAddr == "" && opts.Push == "" && opts.Pyroscope == "" && len(s.exporter.shutdown) == 0 {
+	if opts.MetricsAddr == "" && opts.Pyroscope == "" && len(s.exporter.shutdown) == 0 {
 		return nil, nil
 	}
 	defer func() {
@@ -99,17 +96,6 @@ func Start(ctx context.Context, opts Options) (_ *Session, err error) {
 		}
 	}()
 	s.outputs[otlpServer] = s.exporter.close
-	if opts.Push != "" {
-		host, _ := os.Hostname()
-		p, err := newPusher(opts.Push, "watchlab", cmp.Or(host, "unknown"))
-		if err != nil {
-			return nil, err
-		}
-		s.outputs["remote-write receiver"] = func(ctx context.Context) error {
-			defer p.client.CloseIdleConnections()
-			return p.push(ctx, s.registry)
-		}
-	}
 	if opts.MetricsAddr != "" {
 		warn := s.warnings.reporter("metrics")
 		s.server, err = live.Start(live.Options{

@@ -23,10 +23,7 @@ import (
 	"watchlab/bench/telemetry/metric"
 )
 
-func TestMain(m *testing.M) {
-	cell.Blind = "yes"
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // play is a workload that records a few events.
 type play struct {
@@ -80,7 +77,7 @@ func cellOf(variant string, p *play) lab.Cell {
 // runLab plays comparisons as the command does.
 func runLab(t *testing.T, s *Session, comparisons []lab.Comparison, rounds int) *lab.Outcome {
 	t.Helper()
-	o, err := lab.Run(t.Context(), s.Watch(comparisons), lab.Options{Rounds: rounds, NoAA: true, Progress: s.Progress(nil)})
+	o, err := lab.Run(t.Context(), s.Watch(comparisons), lab.Options{Rounds: rounds, NoAA: true, IgnoreHost: true, Progress: s.Progress(nil)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +194,7 @@ func TestAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	cells := comparison(cellOf("ring", &play{t: t}), cellOf("cond", &play{t: t}))
-	o, err := lab.Run(t.Context(), s.Watch(cells), lab.Options{Budget: 20 * time.Millisecond, Progress: s.Progress(nil)})
+	o, err := lab.Run(t.Context(), s.Watch(cells), lab.Options{Budget: 20 * time.Millisecond, IgnoreHost: true, Progress: s.Progress(nil)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -308,7 +305,6 @@ func TestBadOptions(t *testing.T) {
 	}{
 		{opts: Options{MetricsAddr: "nonsense"}, want: live.ErrAddress},
 		{opts: Options{MetricsAddr: "127.0.0.1:0", Pyroscope: "nonsense"}, want: ErrPyroscopeURL},
-		{opts: Options{Push: "nonsense"}, want: ErrPushURL},
 		{opts: Options{MetricsAddr: "127.0.0.1:0"}, env: "smoke", want: ErrVariable},
 	} {
 		t.Run("", func(t *testing.T) {
@@ -323,8 +319,6 @@ func TestBadOptions(t *testing.T) {
 // TestFailingServers: an unreachable server, or one that answers garbage, causes one
 // warning and no other verdict, and Close returns.
 func TestFailingServers(t *testing.T) {
-	defer func(before time.Duration) { pushRetry.Min = before }(pushRetry.Min)
-	pushRetry.Min = time.Millisecond
 	garbage := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.WriteHeader(http.StatusBadRequest)
@@ -338,7 +332,7 @@ func TestFailingServers(t *testing.T) {
 			t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "1")
 			var mu sync.Mutex
 			var warnings []string
-			s, err := Start(t.Context(), Options{Run: "test", Push: url, Pyroscope: url, Warn: func(text string) {
+			s, err := Start(t.Context(), Options{Run: "test", Pyroscope: url, Warn: func(text string) {
 				mu.Lock()
 				defer mu.Unlock()
 				warnings = append(warnings, text)
@@ -353,10 +347,10 @@ func TestFailingServers(t *testing.T) {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			if len(warnings) != 3 {
+			if len(warnings) != 2 {
 				t.Errorf("%d warnings: %q", len(warnings), warnings)
 			}
-			for _, name := range []string{"OTLP endpoint: ", "remote-write receiver: ", "Pyroscope: "} {
+			for _, name := range []string{"OTLP endpoint: ", "Pyroscope: "} {
 				at := slices.IndexFunc(warnings, func(w string) bool { return strings.HasPrefix(w, name) })
 				if at < 0 || strings.Contains(warnings[at], "?") || url != garbage.URL && !strings.Contains(warnings[at], "refused") {
 					t.Errorf("no cause after the name %q: %q", name, warnings)

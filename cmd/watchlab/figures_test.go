@@ -459,14 +459,15 @@ func TestReadmeOutput(t *testing.T) {
 		t.Errorf("README.md shows another output than %s/brief.txt", m[1])
 	}
 	words := func(s string) []string {
-		return strings.Fields(strings.NewReplacer("|", " ", `\`, "").Replace(s))
+		return strings.Fields(strings.NewReplacer("|", " ", `\`, "", "`", "").Replace(s))
 	}
 	report := strings.Join(words(read(m[1]+"/report.md")), " ")
 	rows := strings.Split(read(m[1]+"/report.md"), "\n")
-	results, _, _ := strings.Cut(shown, "\nRows that only")
+	results, _, _ := strings.Cut(shown, "\nReport: ")
+	results, _, _ = strings.Cut(results, "\nNo answer: ")
 	for _, part := range strings.Split(results, "\n\n") {
 		lines := strings.Split(strings.TrimSpace(part), "\n")
-		table := slices.IndexFunc(lines, func(l string) bool { return strings.Contains(l, "  events/s ") })
+		table := slices.IndexFunc(lines, func(l string) bool { return strings.Contains(l, "  CPU/event ") })
 		if sentence := strings.Join(words(strings.Join(lines[:table], " ")), " "); !strings.Contains(report, sentence) {
 			t.Errorf("%s/report.md does not say %q", m[1], sentence)
 		}

@@ -3,8 +3,7 @@
 //
 //  1. [Run] runs a list of [Check] in one setup; concurrent checks run with
 //     GOMAXPROCS 1, 2 and 8.
-//  2. [Async] observes a call that may block; [Watchdog] ends a check that
-//     hangs; [Idle] measures the CPU time of a sleeping process.
+//  2. [Async] observes a call that may block; [Watchdog] ends a check that hangs.
 //  3. [Client] records a concurrent history, and [Linearizable] checks it
 //     against a sequential [Machine] with porcupine.
 //  4. RunMutants (build tag mutants) shows that each check fails for a

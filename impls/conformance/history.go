@@ -47,10 +47,10 @@ func (m Machine[S]) porcupine() porcupine.Model {
 
 // Linearizable fails if the machine allows no order of the history. In such an order each call
 // takes effect at one moment between its begin and its end. On failure it logs the history, the
-// longest valid order, and why no operation can follow. porcupine gives up after 20 s.
+// longest valid order, and why no operation can follow. porcupine gives up after [Patience].
 func Linearizable[S fmt.Stringer](t *testing.T, m Machine[S], seed uint64, ops []porcupine.Operation) {
 	t.Helper()
-	res, info := porcupine.CheckOperationsVerbose(m.porcupine(), ops, 20*time.Second)
+	res, info := porcupine.CheckOperationsVerbose(m.porcupine(), ops, Patience)
 	if res == porcupine.Ok {
 		return
 	}

@@ -28,7 +28,7 @@ var (
 const producers = 8
 
 // patience is the maximum wait for an event.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // cell is a variant with one set of options.
 type cell struct {

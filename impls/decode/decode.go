@@ -18,6 +18,11 @@
 //     with a decoder that has the option Unstructured.
 //  3. [Decoder.Watch] reads frames from anything.
 //
+// A server may answer in another encoding than the client prefers. The content type of the answer
+// chooses the decoder: the variant's in that encoding, or client-go's with the same transform. What is
+// not a list is an error of a list, where client-go's clients read an empty one, which tells an
+// informer to delete all that it has.
+//
 // kubernetes.NewForConfig, dynamic.NewForConfig and controller-runtime's cache (v0.25.2,
 // apiutil.RESTClientForGVK) overwrite NegotiatedSerializer, so their clients take no decoder.
 // [Intercept] lets a ListerWatcher of such a client decode.
@@ -31,6 +36,8 @@
 //   - The objects of a watch come in order.
 //   - The input is not kept: objects do not point into it.
 //   - A decoder serves several goroutines and several responses at once.
+//   - No input ends the process. A panic of shared or metadata would be a bug: it is recovered, logged
+//     and counted in [Table.Panics], and client-go's decoder decodes the object.
 //
 // # Who may change an object
 //
@@ -134,6 +141,7 @@ package decode
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -228,11 +236,12 @@ func init() {
 				Name: "clientgo-" + string(e), Upstream: "k8s.io/client-go v0.37.2", Guarantees: guarantees(impls.Owned, transform),
 				Summary: "client-go's serializer for " + string(e),
 				New: func(o Options) (Decoder, error) {
-					d, err := newCodec(o, e)
-					if err == nil && transform {
-						d.Decoder = transformed{d.Decoder}
-					}
-					return d, err
+					return newCodec(o, e, func(_ Encoding, _ *runtime.Scheme, clientgo runtime.Decoder) runtime.Decoder {
+						if transform {
+							return transformed{clientgo}
+						}
+						return clientgo
+					})
 				},
 			}
 			if transform {
@@ -261,23 +270,24 @@ func newSharedCodec(o Options, readOnly bool) (Decoder, error) {
 	if o.Encoding = o.encoding(); o.Encoding == CBOR {
 		return nil, fmt.Errorf("%w: encoding %s: protobuf or json only", impls.ErrOptions, o.Encoding)
 	}
-	d, err := newCodec(o, o.Encoding)
+	o.Table = cmp.Or(o.Table, NewTable(0))
+	if err := o.Table.objects.err; readOnly && err != nil {
+		return nil, err
+	}
+	d, err := newCodec(o, o.Encoding, func(e Encoding, types *runtime.Scheme, clientgo runtime.Decoder) runtime.Decoder {
+		switch e {
+		case JSON:
+			return newSharedJSON(o.Table, types, transformed{clientgo}, o.Unstructured, readOnly)
+		case Protobuf:
+			return newShared(o.Table, types, transformed{clientgo}, readOnly)
+		}
+		return transformed{clientgo}
+	})
 	if err != nil {
 		return nil, err
 	}
 	d.readOnly = readOnly
-	if o.Table == nil {
-		o.Table = NewTable(0)
-	}
-	if err := o.Table.objects.err; readOnly && err != nil {
-		return nil, err
-	}
-	if o.Encoding == JSON {
-		d.Decoder = newSharedJSON(o.Table, d.scheme, transformed{d.Decoder}, o.Unstructured, readOnly)
-	} else {
-		d.Decoder = newShared(o.Table, d.scheme, transformed{d.Decoder}, readOnly)
-	}
-	d.cutFrames(o.Encoding)
+	d.cutFrames(o.Table)
 	return d, nil
 }
 
@@ -331,53 +341,76 @@ func changeable(d Decoder) error {
 	return nil
 }
 
-// codec is a decoder for one media type.
+// codec is a decoder for one media type. It has the decoders for the others too: a server need not
+// answer in the encoding that a client prefers.
 type codec struct {
 	runtime.Decoder
-	scheme  *runtime.Scheme
 	base    runtime.NegotiatedSerializer // of client-go
-	info    runtime.SerializerInfo
+	infos   []runtime.SerializerInfo     // of all media types; each decodes as the variant
+	own     int                          // in infos
 	observe func() Observer
 
 	readOnly bool // the objects share memory
 }
 
-// newCodec returns client-go's decoder of typed clients, which clears the kind of an object.
-func newCodec(o Options, e Encoding) (*codec, error) {
+// newCodec returns a codec whose decoders variant makes of client-go's. Those are of typed clients, and
+// clear the kind of an object. An encoding that has no name here, YAML, is "".
+func newCodec(o Options, e Encoding, variant func(e Encoding, types *runtime.Scheme, clientgo runtime.Decoder) runtime.Decoder) (*codec, error) {
 	if o.Encoding != "" && o.Encoding != e {
 		return nil, fmt.Errorf("%w: encoding %s: %s only", impls.ErrOptions, o.Encoding, e)
 	}
 	if o.Scheme == nil {
 		o.Scheme = scheme.Scheme
 	}
-	base, d := codecs(o.Scheme), listing{}
+	c := &codec{base: codecs(o.Scheme), own: -1, observe: o.Observe}
+	d := listing{}
 	if o.Unstructured {
-		o.Scheme, base = dynamicScheme(), dynamicCodecs()
+		o.Scheme, c.base = dynamicScheme(), dynamicCodecs()
 		d.list = func() runtime.Object { return &unstructured.UnstructuredList{} }
 	}
-	info, ok := runtime.SerializerInfoForMediaType(base.SupportedMediaTypes(), e.MediaType())
-	if !ok || info.StreamSerializer == nil {
+	for _, info := range c.base.SupportedMediaTypes() {
+		d.encoding = encodingOf(info.MediaType)
+		d.Decoder = c.base.DecoderToVersion(info.Serializer, nil)
+		decoder := variant(d.encoding, o.Scheme, d)
+		info.Serializer = serving{info.Serializer, decoder}
+		if info.StreamSerializer != nil {
+			stream := *info.StreamSerializer // shared by the codecs of a scheme
+			info.StreamSerializer = &stream
+		}
+		if d.encoding == e && info.StreamSerializer != nil {
+			c.own, c.Decoder = len(c.infos), decoder
+		}
+		c.infos = append(c.infos, info)
+	}
+	if e == "" || c.own < 0 {
 		return nil, fmt.Errorf("%w: unknown encoding %q", impls.ErrOptions, e)
 	}
-	stream := *info.StreamSerializer // shared by the codecs of a scheme
-	info.StreamSerializer = &stream
-	d.Decoder = base.DecoderToVersion(info.Serializer, nil)
-	return &codec{Decoder: d, scheme: o.Scheme, base: base, info: info, observe: o.Observe}, nil
+	return c, nil
+}
+
+func encodingOf(mediaType string) Encoding {
+	for _, e := range Encodings() {
+		if e.MediaType() == mediaType {
+			return e
+		}
+	}
+	return ""
 }
 
 // cutFrames makes the frames of a watch give the bytes of their object without a copy.
-func (c *codec) cutFrames(e Encoding) {
-	switch stream := c.info.StreamSerializer; e {
-	case JSON:
-		stream.Serializer, stream.Framer = jsonEvents{stream.Serializer}, jsonFramer{stream.Framer}
-	case Protobuf:
-		stream.Serializer, stream.Framer = events{stream.Serializer}, buffered{stream.Framer}
+func (c *codec) cutFrames(t *Table) {
+	for _, info := range c.infos {
+		switch stream := info.StreamSerializer; encodingOf(info.MediaType) {
+		case JSON:
+			stream.Serializer, stream.Framer = jsonEvents{stream.Serializer}, jsonFramer{stream.Framer, t}
+		case Protobuf:
+			stream.Serializer, stream.Framer = events{stream.Serializer}, buffered{stream.Framer}
+		}
 	}
 }
 
 func (c *codec) Info() runtime.SerializerInfo {
-	info := c.info
-	info.Serializer = serving{c.info.Serializer, c}
+	info := c.infos[c.own]
 	if c.observe != nil {
 		return observed(info, c.observe())
 	}
@@ -411,40 +444,42 @@ type serving struct {
 	runtime.Decoder
 }
 
-// negotiated offers a decoder to a REST client, beside client-go's for the other media types.
+// negotiated offers a decoder to a REST client, beside those for the other media types.
 type negotiated struct {
-	runtime.NegotiatedSerializer
+	*codec
 	d Decoder
 }
 
-// serializers returns those of client-go with the decoder in the place of that of its media type, for
-// [rest.Config.NegotiatedSerializer].
-func serializers(d Decoder) runtime.NegotiatedSerializer { return negotiated{baseOf(d), d} }
+// serializers returns the serializers of a REST client, for [rest.Config.NegotiatedSerializer]. The
+// decoder is that of its media type. A response of another media type is decoded as by the variant in
+// that encoding, or as by client-go if the decoder is of another package.
+func serializers(d Decoder) runtime.NegotiatedSerializer { return negotiated{codecOf(d), d} }
 
-func baseOf(d Decoder) runtime.NegotiatedSerializer {
+func codecOf(d Decoder) *codec {
 	switch d := d.(type) {
 	case *codec:
-		return d.base
+		return d
 	case *parallel:
-		return baseOf(d.Decoder)
+		return codecOf(d.Decoder)
 	case untransformed:
-		return baseOf(d.Decoder)
+		return codecOf(d.Decoder)
 	}
-	return codecs(scheme.Scheme)
+	clientgo, _ := New("clientgo-json", Options{})
+	return clientgo.(*codec)
 }
 
 func (n negotiated) SupportedMediaTypes() []runtime.SerializerInfo {
-	infos := slices.Clone(n.NegotiatedSerializer.SupportedMediaTypes())
-	own := n.d.Info()
+	infos, own := slices.Clone(n.infos), n.d.Info()
 	for i := range infos {
 		if strings.EqualFold(infos[i].MediaType, own.MediaType) {
 			infos[i] = own
 		}
-	}
-	if own.MediaType == runtime.ContentTypeCBOR {
-		// A watch sends a sequence. client-go knows that if its feature gate ClientsAllowCBOR is on.
-		own.MediaType = runtime.ContentTypeCBORSequence
-		infos = append(infos, own)
+		if infos[i].MediaType == runtime.ContentTypeCBOR {
+			// A watch sends a sequence. client-go knows that if its feature gate ClientsAllowCBOR is on.
+			sequence := infos[i]
+			sequence.MediaType = runtime.ContentTypeCBORSequence
+			infos = append(infos, sequence)
+		}
 	}
 	return infos
 }
@@ -455,7 +490,7 @@ func (n negotiated) DecoderToVersion(d runtime.Decoder, gv runtime.GroupVersione
 	if s, ok := d.(serving); ok {
 		return s.Decoder
 	}
-	return n.NegotiatedSerializer.DecoderToVersion(d, gv)
+	return n.base.DecoderToVersion(d, gv)
 }
 
 // EncoderForVersion encodes as client-go.
@@ -463,5 +498,5 @@ func (n negotiated) EncoderForVersion(e runtime.Encoder, gv runtime.GroupVersion
 	if s, ok := e.(serving); ok {
 		e = s.Encoder
 	}
-	return n.NegotiatedSerializer.EncoderForVersion(e, gv)
+	return n.base.EncoderForVersion(e, gv)
 }

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
 )
 
 // spoil changes all memory that is reached from a value, unexported fields and the room of slices
@@ -112,8 +113,14 @@ func TestIsolated(t *testing.T) {
 					if isolation(readOnly, exact, data, none) != nil {
 						found++
 					}
-					if err := isolation(d, exact, data, none); err != nil {
-						t.Errorf("%v: %v", gvk, err)
+					intos := []func() runtime.Object{none}
+					if seed == 0 && !o.Unstructured { // as a typed client
+						intos = append(intos, func() runtime.Object { obj, _ := scheme.Scheme.New(gvk); return obj })
+					}
+					for _, into := range intos {
+						if err := isolation(d, exact, data, into); err != nil {
+							t.Errorf("%v: %v", gvk, err)
+						}
 					}
 				}
 			}

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"unsafe"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -39,12 +38,14 @@ type jsonTarget struct {
 
 func newSharedJSON(t *Table, types jsonTypes, exact runtime.Decoder, dynamic, readOnly bool) *sharedJSON {
 	s := &sharedJSON{table: t, types: types, exact: exact, dynamic: dynamic, readOnly: readOnly}
-	first := jsonWalk{
-		giver: giver{Table: t}, managed: t.jsonPlan(managedType, readOnly), places: newPlaces(),
-		document: t.jsonKind(reflect.TypeFor[unstructured.Unstructured](), readOnly), anyKind: t.jsonKind(reflect.TypeFor[any](), readOnly),
-	}
+	first := sync.OnceValue(func() jsonWalk {
+		return jsonWalk{
+			giver: giver{Table: t}, managed: t.jsonPlan(managedType, readOnly), places: newPlaces(),
+			document: t.jsonKind(reflect.TypeFor[unstructured.Unstructured](), readOnly), anyKind: t.jsonKind(reflect.TypeFor[any](), readOnly),
+		}
+	})
 	s.walks.New = func() any {
-		w := first
+		w := first()
 		return &w
 	}
 	return s
@@ -52,20 +53,33 @@ func newSharedJSON(t *Table, types jsonTypes, exact runtime.Decoder, dynamic, re
 
 // Decode decodes an object or a list, as [shared.Decode].
 func (s *sharedJSON) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
-	w := s.walks.Get().(*jsonWalk)
-	t, obj := s.decode(w, data, into)
-	if w.b = nil; cap(w.containers) > maxIndex {
-		w.containers = nil
-	}
-	s.walks.Put(w)
+	t, obj := s.decode(data, into)
 	if obj == nil {
 		return s.exact.Decode(data, defaults, into)
 	}
 	return obj, &t.gvk, nil
 }
 
-// decode returns nil for what it does not decode.
-func (s *sharedJSON) decode(w *jsonWalk, data []byte, into runtime.Object) (t jsonTarget, obj runtime.Object) {
+// decode returns nil for what it does not decode, and leaves into as it was.
+func (s *sharedJSON) decode(data []byte, into runtime.Object) (t jsonTarget, obj runtime.Object) {
+	var filled reflect.Value
+	defer func() {
+		if obj == nil && filled.IsValid() {
+			filled.SetZero()
+		}
+	}()
+	defer s.table.rescue(&obj)
+	w := s.walks.Get().(*jsonWalk)
+	t, obj = s.walk(w, data, into, &filled)
+	if w.b = nil; cap(w.containers) > maxIndex {
+		w.containers = nil
+	}
+	s.walks.Put(w)
+	return t, obj
+}
+
+// walk is decode. It sets filled to what it writes to, which was zero.
+func (s *sharedJSON) walk(w *jsonWalk, data []byte, into runtime.Object, filled *reflect.Value) (t jsonTarget, obj runtime.Object) {
 	w.kept = 0
 	t = s.target(w, data)
 	switch l, ok := into.(*List); {
@@ -99,6 +113,7 @@ func (s *sharedJSON) decode(w *jsonWalk, data []byte, into runtime.Object) (t js
 		}
 	}
 	dst := reflect.ValueOf(into).UnsafePointer()
+	*filled = reflect.ValueOf(into).Elem()
 	var ok bool
 	if t.plan.items != nil {
 		ok = w.typedList(t.plan, dst, data)
@@ -106,7 +121,6 @@ func (s *sharedJSON) decode(w *jsonWalk, data []byte, into runtime.Object) (t js
 		ok = w.only(data, func(i int, _ []byte) int { return w.object(t.plan, dst, i, 0) })
 	}
 	if !ok {
-		reflect.ValueOf(into).Elem().SetZero()
 		return t, nil
 	}
 	into.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
@@ -255,28 +269,28 @@ func (w *jsonWalk) each(data []byte, i int, item func(i int, b []byte) int) int 
 	})
 }
 
-// listInto decodes a list of objects.
+// listInto decodes a list of objects. A value of its own fields that is none of the field's type is
+// client-go's to judge: an empty list tells an informer to delete all that it has.
 func (w *jsonWalk) listInto(into *List, p *jsonPlan, data []byte) bool {
-	l := List{Items: []runtime.Object{}}
-	ok := w.itemsOf(p, data, func(i int, b []byte) int {
+	var l List
+	own := p.new()
+	if !w.itemsOf(p, data, func(i int, b []byte) int {
 		ptr, to := w.api(p.items.elem, b, i, true)
 		if ptr != nil {
 			l.Items = append(l.Items, reflect.NewAt(p.items.elem.typ, ptr).Interface().(runtime.Object))
 		}
 		return to
 	}, func(f *jsonField, i int) int {
-		if f.name == "metadata" && data[i] == '{' {
-			var m metav1.ListMeta
-			to := w.value(f, unsafe.Pointer(&m), i, -1)
-			l.ResourceVersion, l.Continue, l.RemainingItemCount = m.ResourceVersion, m.Continue, m.RemainingItemCount
-			return to
+		if f == p.items && data[i] == '[' {
+			l.Items = []runtime.Object{}
 		}
-		return w.skip(i)
-	})
-	if ok {
-		*into = l
+		return w.value(f, unsafe.Add(own, f.at), i, -1)
+	}) {
+		return false
 	}
-	return ok
+	l.ListMeta = listMeta(reflect.NewAt(p.typ, own).Interface().(runtime.Object))
+	*into = l
+	return true
 }
 
 // typedList decodes a list whose items stand in one array.

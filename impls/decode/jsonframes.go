@@ -13,7 +13,10 @@ import (
 // object out of a frame, so that it is not read again for that. A frame of the API server becomes a
 // byte, the index in eventNames, and the bytes of the object; jsonEvents reads it. Any other frame
 // stays as it is.
-type jsonFramer struct{ runtime.Framer }
+type jsonFramer struct {
+	runtime.Framer
+	table *Table // counts panics
+}
 
 var eventPrefixes = func() (all [][]byte) {
 	for _, name := range eventNames {
@@ -23,7 +26,7 @@ var eventPrefixes = func() (all [][]byte) {
 }()
 
 func (f jsonFramer) NewFrameReader(r io.ReadCloser) io.ReadCloser {
-	return &jsonFrames{Closer: r, r: r, framer: f.Framer, buf: make([]byte, frameBuffer)}
+	return &jsonFrames{Closer: r, r: r, framer: f.Framer, table: f.table, buf: make([]byte, frameBuffer)}
 }
 
 // jsonFrames reads frames that end with a newline, as the API server writes them. Where it meets
@@ -32,6 +35,7 @@ type jsonFrames struct {
 	io.Closer
 	r        io.Reader
 	framer   runtime.Framer
+	table    *Table
 	exact    io.Reader // of the rest of the body, once it is used
 	buf      []byte
 	from, to int    // of the bytes that were read but are not handed on
@@ -86,7 +90,12 @@ func (f *jsonFrames) event(frame []byte) int {
 
 // frame returns the next frame, which is valid until the next call, or nil if client-go's framer is
 // to read it.
-func (f *jsonFrames) frame() ([]byte, error) {
+func (f *jsonFrames) frame() (frame []byte, err error) {
+	defer func() {
+		if f.table.recovered(recover()) {
+			frame, err = nil, nil
+		}
+	}()
 	for searched, cuts := 0, 0; ; {
 		f.from = space(f.buf[:f.to], f.from)
 		unread := f.buf[f.from:f.to]

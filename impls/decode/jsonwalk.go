@@ -136,13 +136,13 @@ func (w *jsonWalk) text(pos *position, i int) (string, int) {
 	return s, to + 1
 }
 
-// number decodes a bool or an integer.
+// number decodes a bool or an integer. The value may be of any kind.
 func (w *jsonWalk) number(f *jsonField, at unsafe.Pointer, i int) int {
 	typ := f.typ
 	if f.pointer {
 		typ = typ.Elem()
 	}
-	to := w.literal(i)
+	to := w.skip(i)
 	v, ok := int64(0), false
 	if typ.Kind() == reflect.Bool {
 		switch string(w.b[i:to]) {
@@ -162,7 +162,7 @@ func (w *jsonWalk) number(f *jsonField, at unsafe.Pointer, i int) int {
 	return to
 }
 
-// integer returns the value of a number if it is an integer.
+// integer returns the value of indexed JSON if it is an integer.
 func integer(b []byte) (v int64, ok bool) {
 	if len(b) > 18 || b[0] == '-' {
 		v, err := strconv.ParseInt(string(b), 10, 64)

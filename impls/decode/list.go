@@ -7,12 +7,15 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	cbor "k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/yaml"
 )
 
 // List is a list whose items are objects of their own. The items of a typed list share one array:
@@ -32,10 +35,13 @@ func (l *List) DeepCopyObject() runtime.Object {
 	return c
 }
 
-// listing decodes into a [List] too.
+// listing decodes into a [List] too. What is no list is an error, or a Status that becomes one:
+// Result.Into of client-go would leave the list empty, and an empty list tells an informer to delete all
+// that it has.
 type listing struct {
 	runtime.Decoder
-	list func() runtime.Object // makes what lists are decoded into; nil: by their kind
+	encoding Encoding
+	list     func() runtime.Object // makes what lists are decoded into; nil: by their kind
 }
 
 func (d listing) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
@@ -48,17 +54,64 @@ func (d listing) Decode(data []byte, defaults *schema.GroupVersionKind, into run
 		list = d.list()
 	}
 	obj, gvk, err := d.Decoder.Decode(data, defaults, list)
-	if err != nil || !meta.IsListType(obj) {
+	if err == nil && list != nil && meta.LenList(obj) == 0 && !hasItems(d.encoding, data) {
+		obj, gvk, err = d.Decoder.Decode(data, defaults, nil)
+	}
+	if err != nil {
 		return obj, gvk, err
 	}
-	*l = List{}
-	if m, err := meta.ListAccessor(obj); err == nil {
-		l.ResourceVersion, l.Continue, l.RemainingItemCount = m.GetResourceVersion(), m.GetContinue(), m.GetRemainingItemCount()
+	if s, ok := obj.(*metav1.Status); ok && s.Status != metav1.StatusSuccess {
+		return s, gvk, nil
 	}
+	if !meta.IsListType(obj) {
+		return nil, gvk, noList(gvk)
+	}
+	*l = List{ListMeta: listMeta(obj)}
 	if l.Items, err = meta.ExtractListWithAlloc(obj); err != nil {
 		return nil, gvk, err
 	}
 	return l, gvk, nil
+}
+
+func noList(gvk *schema.GroupVersionKind) error {
+	return fmt.Errorf("decode: the answer to a list is no list: %v", gvk)
+}
+
+// hasItems reports whether an answer of a kind without a Go type is a list. Protobuf leaves out empty
+// lists.
+func hasItems(e Encoding, data []byte) bool {
+	var fields map[string]any
+	switch e {
+	case Protobuf:
+		return true
+	case CBOR:
+		_ = cbor.Unmarshal(data, &fields)
+	default:
+		_ = yaml.Unmarshal(data, &fields) // JSON is YAML
+	}
+	_, ok := fields["items"]
+	return ok
+}
+
+// listMeta returns all of the metadata of a list. Of an unstructured one it leaves out what is not of
+// the type of its field, as the accessors of package unstructured do.
+func listMeta(list runtime.Object) (m metav1.ListMeta) {
+	switch list := list.(type) {
+	case metav1.ListMetaAccessor:
+		if own, ok := list.GetListMeta().(*metav1.ListMeta); ok {
+			return *own
+		}
+	case *unstructured.UnstructuredList:
+		fields, _ := list.Object["metadata"].(map[string]any)
+		valid := map[string]any{}
+		for name, value := range fields {
+			if runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{name: value}, &metav1.ListMeta{}) == nil {
+				valid[name] = value
+			}
+		}
+		_ = runtime.DefaultUnstructuredConverter.FromUnstructured(valid, &m)
+	}
+	return m
 }
 
 // optionsVersion is the version of list options in the query of any group, custom resources included.

@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/watchlist"
+	"sigs.k8s.io/randfill"
 
 	"watchlab/impls"
 )
@@ -482,5 +483,52 @@ func TestObserve(t *testing.T) {
 				t.Errorf("observed %q, want %q", log, want)
 			}
 		})
+	}
+}
+
+// TestListMeta: a [List] has every field of the metadata, also one that client-go adds in the future.
+func TestListMeta(t *testing.T) {
+	l := podList(1)
+	randfill.New().NilChance(0).Funcs(func(s *string, c randfill.Continue) { *s = fmt.Sprint("a", c.Uint32()) }).Fill(&l.ListMeta)
+	fields := reflect.ValueOf(l.ListMeta)
+	for i := range fields.NumField() {
+		if fields.Field(i).IsZero() {
+			t.Fatalf("%s is not filled", fields.Type().Field(i).Name)
+		}
+	}
+	for _, e := range encodings {
+		data := encode(t, e, l)
+		for _, v := range Variants() {
+			for _, o := range []Options{{Encoding: e}, {Encoding: e, Unstructured: true}} {
+				d, err := v.New(o)
+				if err != nil {
+					continue // another encoding
+				}
+				got := &List{}
+				if _, _, err := d.Decode(data, nil, got); err != nil || !reflect.DeepEqual(got.ListMeta, l.ListMeta) {
+					t.Errorf("%s, %s: %+v, want %+v: %v", v.Name, title(o), got.ListMeta, l.ListMeta, err)
+				}
+			}
+		}
+	}
+}
+
+// TestRescue: after a panic of the decoder client-go's decodes the object, and the panic is counted.
+func TestRescue(t *testing.T) {
+	for _, o := range walked {
+		o.Table = NewTable(0)
+		o.Table.hash = func([]byte) uint64 { panic("a bug") }
+		d, exact := decoder(t, "shared", o), exactly(t, o)
+		data := encode(t, o.Encoding, podList(2))
+		same(t, d, exact, data, title(o))
+		for _, into := range []func() kruntime.Object{
+			func() kruntime.Object { return &List{} }, func() kruntime.Object { return &v1.PodList{} },
+			func() kruntime.Object { return &unstructured.UnstructuredList{} },
+		} {
+			sameInto(t, d, exact, data, into, title(o))
+		}
+		if o.Table.Panics() < 2 {
+			t.Errorf("%s: %d panics", title(o), o.Table.Panics())
+		}
 	}
 }

@@ -1,8 +1,10 @@
 package decode
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,15 +29,14 @@ func init() {
 				return nil, fmt.Errorf("%w: metadata is of Go types", impls.ErrOptions)
 			}
 			o.Encoding = o.encoding()
-			d, err := newCodec(o, o.Encoding)
+			o.Table = cmp.Or(o.Table, NewTable(0))
+			d, err := newCodec(o, o.Encoding, func(e Encoding, types *runtime.Scheme, clientgo runtime.Decoder) runtime.Decoder {
+				return metadata{types, e, newPartial(o.Table, e, types, false), newPartial(o.Table, e, types, true), transformed{clientgo}}
+			})
 			if err != nil {
 				return nil, err
 			}
-			if o.Table == nil {
-				o.Table = NewTable(0)
-			}
-			d.Decoder = metadata{newPartial(o, d.scheme, false), newPartial(o, d.scheme, true), d.Decoder}
-			d.cutFrames(o.Encoding)
+			d.cutFrames(o.Table)
 			return d, nil
 		},
 	})
@@ -43,6 +44,8 @@ func init() {
 
 // metadata decodes objects of all kinds to [metav1.PartialObjectMetadata].
 type metadata struct {
+	types          *runtime.Scheme
+	encoding       Encoding
 	objects, lists runtime.Decoder
 	whole          runtime.Decoder // client-go's
 }
@@ -51,26 +54,30 @@ type metadata struct {
 // error is that of decoding the whole, unless its kind is unknown.
 func (m metadata) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	d := m.objects
-	if _, ok := into.(*List); ok {
+	l, list := into.(*List)
+	if list {
 		d = m.lists
 	}
 	obj, gvk, err := d.Decode(data, defaults, into)
-	if err != nil {
+	switch {
+	case err != nil:
 		if wholeObj, wholeKind, wholeErr := m.whole.Decode(data, defaults, into); wholeErr != nil && !runtime.IsNotRegisteredError(wholeErr) {
 			return wholeObj, wholeKind, wholeErr
 		}
+	case list && obj == into && l.Items == nil && !m.types.Recognizes(*gvk) && !hasItems(m.encoding, data):
+		return nil, gvk, noList(gvk)
 	}
 	return obj, gvk, err
 }
 
 // newPartial returns the decoder of partial objects.
-func newPartial(o Options, scheme *runtime.Scheme, lists bool) runtime.Decoder {
-	types, d := partials{scheme, lists}, transformed{clientgoPartial(o.Encoding, scheme, lists)}
-	switch o.Encoding {
+func newPartial(t *Table, e Encoding, scheme *runtime.Scheme, lists bool) runtime.Decoder {
+	types, d := partials{scheme, lists}, transformed{clientgoPartial(e, scheme, lists)}
+	switch e {
 	case JSON:
-		return newSharedJSON(o.Table, types, d, false, false)
+		return newSharedJSON(t, types, d, false, false)
 	case Protobuf:
-		return newShared(o.Table, types, d, false)
+		return newShared(t, types, d, false)
 	}
 	return d
 }
@@ -80,14 +87,14 @@ func newPartial(o Options, scheme *runtime.Scheme, lists bool) runtime.Decoder {
 func clientgoPartial(e Encoding, scheme *runtime.Scheme, lists bool) runtime.Decoder {
 	var s runtime.Decoder
 	switch types := (partials{scheme, lists}); e {
-	case JSON:
-		s = json.NewSerializerWithOptions(json.DefaultMetaFactory, types, types, json.SerializerOptions{})
+	case Protobuf:
+		s = protobuf.NewSerializer(types, types)
 	case CBOR:
 		s = cbor.NewSerializer(types, types)
 	default:
-		s = protobuf.NewSerializer(types, types)
+		s = json.NewSerializerWithOptions(json.DefaultMetaFactory, types, types, json.SerializerOptions{Yaml: e != JSON})
 	}
-	return listing{Decoder: runtime.WithoutVersionDecoder{Decoder: s}}
+	return listing{Decoder: runtime.WithoutVersionDecoder{Decoder: s}, encoding: e}
 }
 
 // partials makes the objects of a decoder.
@@ -104,7 +111,8 @@ func (p partials) New(gvk schema.GroupVersionKind) (runtime.Object, error) {
 		object = hasMetadata(reflect.TypeOf(obj))
 		items, err := meta.GetItemsPtr(obj)
 		list = err == nil && hasMetadata(reflect.PointerTo(reflect.TypeOf(items).Elem().Elem()))
-	case gvk.Version == "" || !runtime.IsNotRegisteredError(err): // client-go refuses an object without version
+	case gvk.Version == "" || !runtime.IsNotRegisteredError(err), // client-go refuses an object without version
+		gvk.Group == metav1.GroupName && !strings.HasPrefix(gvk.Kind, "PartialObjectMetadata"): // Table
 		return nil, err
 	}
 	switch {

@@ -33,6 +33,9 @@ func partialOf(t *testing.T, obj kruntime.Object) kruntime.Object {
 		t.Fatal(err)
 	}
 	list := &metav1.PartialObjectMetadataList{}
+	if items != nil {
+		list.Items = []metav1.PartialObjectMetadata{}
+	}
 	for _, item := range items {
 		list.Items = append(list.Items, *partialOf(t, item).(*metav1.PartialObjectMetadata))
 	}

@@ -84,15 +84,20 @@ func newShared(t *Table, types runtime.ObjectCreater, exact runtime.Decoder, rea
 // objects share values and into is a *[List], its items may be objects that earlier calls returned.
 func (s *shared) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	if t, raw, ok := s.target(data); ok {
-		w := s.walks.Get().(*walk)
-		obj := w.decode(t.plan, raw, into)
-		s.walks.Put(w)
-		if obj != nil {
+		if obj := s.decode(t.plan, raw, into); obj != nil {
 			gvk := t.gvk
 			return obj, &gvk, nil
 		}
 	}
 	return s.exact.Decode(data, defaults, into)
+}
+
+func (s *shared) decode(p *plan, raw []byte, into runtime.Object) (obj runtime.Object) {
+	defer s.table.rescue(&obj)
+	w := s.walks.Get().(*walk)
+	obj = w.decode(p, raw, into)
+	s.walks.Put(w)
+	return obj
 }
 
 // target reads the envelope of an object, a runtime.Unknown. It reports false for one that it does

@@ -79,7 +79,7 @@ func fast(d Decoder, data []byte) bool {
 		t, raw, ok := s.target(data)
 		return ok && s.walks.Get().(*walk).decode(t.plan, raw, nil) != nil
 	case *sharedJSON:
-		_, obj := s.decode(s.walks.New().(*jsonWalk), data, nil)
+		_, obj := s.decode(data, nil)
 		return obj != nil
 	}
 	return false

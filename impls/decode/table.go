@@ -41,6 +41,7 @@ type Table struct {
 	}
 	objects objects
 	hash    func([]byte) uint64
+	panics  atomic.Int64
 
 	mu    sync.Mutex
 	plans map[bool]planner // guarded by mu, as json; plans do not change once built

@@ -96,9 +96,8 @@ func (w *jsonWalk) unstructured(gvk schema.GroupVersionKind, data []byte, into r
 			obj, to := w.dynamic(b, i, &gvk)
 			l.Items = append(l.Items, obj)
 			return to
-		}) {
-			of := unstructured.UnstructuredList{Object: m}
-			l.ResourceVersion, l.Continue, l.RemainingItemCount = of.GetResourceVersion(), of.GetContinue(), of.GetRemainingItemCount()
+		}) && len(l.Items) > 0 {
+			l.ListMeta = listMeta(&unstructured.UnstructuredList{Object: m})
 			*u = l
 			return u
 		}
@@ -163,7 +162,7 @@ func (w *jsonWalk) dynamicList(m *map[string]any, gvk schema.GroupVersionKind, d
 			seen = true
 			return w.each(data, i, item)
 		}
-		if strange(name) || w.skipNew(data, i) < 0 {
+		if strange(name, *m) || w.skipNew(data, i) < 0 {
 			return -1
 		}
 		w.next = 0
@@ -174,16 +173,21 @@ func (w *jsonWalk) dynamicList(m *map[string]any, gvk schema.GroupVersionKind, d
 	return to >= 0 && space(data, to) == len(data) && isKind(*m, gvk)
 }
 
-// strange reports whether a key of an API object is one that client-go would take for the kind.
-func strange(name []byte) bool {
-	return string(name) != "kind" && string(name) != "apiVersion" && !ignored(name)
+// strange reports whether a key of an API object, of which m has the keys before it, is one that
+// client-go would take for the kind too.
+func strange(name []byte, m map[string]any) bool {
+	if ignored(name) {
+		return false
+	}
+	_, twice := m[string(name)]
+	return twice || string(name) != "kind" && string(name) != "apiVersion"
 }
 
 // mapping decodes the object at i. The API object itself has depth 0, and its metadata 1.
 func (w *jsonWalk) mapping(i int, at place, depth int) (map[string]any, int) {
 	m := make(map[string]any, w.enter(i))
 	i = members(w.b, i, func(name []byte, i int) (to int) {
-		if depth == 0 && strange(name) {
+		if depth == 0 && strange(name, m) {
 			return -1
 		}
 		if depth == 1 && string(name) == "managedFields" {

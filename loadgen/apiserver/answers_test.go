@@ -98,19 +98,20 @@ func TestLastBookmark(t *testing.T) {
 // The answer to the removal of the last finalizer is the object without it, at its old
 // version. Watches receive the last stored state.
 func TestLastFinalizer(t *testing.T) {
-	t.Parallel() // it waits
-	srv := opened(t, Options{})
-	srv.makeMap(t, `{"name":"a","finalizers":["example.com/hold"]}`)
-	var marked, freed v1.ConfigMap
-	srv.must(t, &marked, "DELETE", mapsPath+"/a", "", "", "")
-	srv.must(t, &freed, "PATCH", mapsPath+"/a", "", "application/merge-patch+json", `{"metadata":{"finalizers":null}}`)
-	if len(freed.Finalizers) > 0 || freed.ResourceVersion != marked.ResourceVersion {
-		t.Errorf("freed: %+v", freed.ObjectMeta)
-	}
-	code, stream := srv.ask("GET", mapsPath, "watch=1&timeoutSeconds=1&resourceVersion="+marked.ResourceVersion, "", "")
-	if code != http.StatusOK || !strings.Contains(stream, `{"type":"DELETED"`) || !strings.Contains(stream, "example.com/hold") {
-		t.Errorf("%d: %s", code, stream)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		srv := opened(t, Options{})
+		srv.makeMap(t, `{"name":"a","finalizers":["example.com/hold"]}`)
+		var marked, freed v1.ConfigMap
+		srv.must(t, &marked, "DELETE", mapsPath+"/a", "", "", "")
+		srv.must(t, &freed, "PATCH", mapsPath+"/a", "", "application/merge-patch+json", `{"metadata":{"finalizers":null}}`)
+		if len(freed.Finalizers) > 0 || freed.ResourceVersion != marked.ResourceVersion {
+			t.Errorf("freed: %+v", freed.ObjectMeta)
+		}
+		code, stream := srv.ask("GET", mapsPath, "watch=1&timeoutSeconds=1&resourceVersion="+marked.ResourceVersion, "", "")
+		if code != http.StatusOK || !strings.Contains(stream, `{"type":"DELETED"`) || !strings.Contains(stream, "example.com/hold") {
+			t.Errorf("%d: %s", code, stream)
+		}
+	})
 }
 
 // A generated name that is always taken is a conflict with a retry time.

@@ -34,7 +34,7 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-var long = flag.Duration("faults", 3*time.Second, "how long informers are to run through all faults over TCP")
+var long = flag.Duration("faults", time.Second, "how long informers are to run through all faults over TCP")
 
 // Times are virtual: the tests run in testing/synctest bubbles.
 const (

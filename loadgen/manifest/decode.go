@@ -12,10 +12,10 @@ import (
 
 	yamlv3 "go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	utilerrors "k8s.io/apimachinery/pkg/util/errors"
-	"k8s.io/cli-runtime/pkg/resource"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
 )
@@ -198,62 +198,77 @@ func (d document) decode(source string, lenient bool) (objects []Object, errs []
 	case len(data) == 0 || data[0] != '{':
 		return nil, []error{errors.New("it is not an object")}
 	}
-	result := resource.NewLocalBuilder().
-		Unstructured().
-		Stream(bytes.NewReader(data), source).
-		ContinueOnError().
-		Flatten().
-		Do()
-	if err := result.Err(); err != nil {
+	items, err := flatten(data)
+	if err != nil {
 		return nil, []error{err}
 	}
-	err = result.Visit(func(info *resource.Info, err error) error {
+	for _, item := range items {
+		o, err := typed(item, source, d.line, lenient)
 		if err != nil {
-			return err
+			errs = append(errs, err)
+			continue
 		}
-		o, err := typed(info.Object, lenient)
-		if err != nil {
-			return err
-		}
-		objects = append(objects, Object{
-			Object: o, Kind: o.GetObjectKind().GroupVersionKind(),
-			Namespace: info.Namespace, Name: info.Name,
-			Source: source, Line: d.line,
-		})
-		return nil
-	})
-	if err != nil {
-		errs = utilerrors.Flatten(utilerrors.NewAggregate([]error{err})).Errors()
+		objects = append(objects, o)
 	}
 	return objects, errs
 }
 
-// typed converts an object to its Go type if client-go has one. It rejects an object without a
-// name or a version.
-func typed(o runtime.Object, lenient bool) (runtime.Object, error) {
-	kind := o.GetObjectKind().GroupVersionKind()
-	if kind.Version == "" {
-		return nil, errors.New("Object 'apiVersion' is missing")
-	}
-	m, err := meta.Accessor(o)
+// flatten returns the object of a document, or the items of a list. Those of a list in a list come
+// last, as with kubectl.
+func flatten(data []byte) ([]runtime.Object, error) {
+	first, _, err := unstructured.UnstructuredJSONScheme.Decode(data, nil, nil)
 	if err != nil {
 		return nil, err
 	}
-	if m.GetName() == "" && m.GetGenerateName() == "" {
-		return nil, fmt.Errorf("%s: metadata.name is missing", kind.Kind)
-	}
-	u, ok := o.(*unstructured.Unstructured)
-	if !ok || !scheme.Scheme.Recognizes(kind) {
-		return o, nil
-	}
-	if o, err = scheme.Scheme.New(kind); err != nil {
+	// Unstructured objects have any metadata.
+	if err := utiljson.Unmarshal(data, &metav1.PartialObjectMetadata{}); err != nil {
 		return nil, err
 	}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, o, !lenient); err != nil {
-		return nil, fmt.Errorf("%s %s: %w", kind.Kind, u.GetName(), err)
+	var objects []runtime.Object
+	rest := []runtime.Object{first}
+	for len(rest) > 0 {
+		o := rest[0]
+		rest = rest[1:]
+		if !meta.IsListType(o) {
+			objects = append(objects, o)
+			continue
+		}
+		items, err := meta.ExtractList(o)
+		if err != nil {
+			return nil, err
+		}
+		rest = append(rest, items...)
 	}
-	o.GetObjectKind().SetGroupVersionKind(kind)
-	return o, nil
+	return objects, nil
+}
+
+// typed converts an object to its Go type if client-go has one. It rejects an object without a
+// name, a kind or a version.
+func typed(o runtime.Object, source string, line int, lenient bool) (Object, error) {
+	kind := o.GetObjectKind().GroupVersionKind()
+	switch {
+	case kind.Kind == "":
+		return Object{}, errors.New("Object 'Kind' is missing")
+	case kind.Version == "":
+		return Object{}, errors.New("Object 'apiVersion' is missing")
+	}
+	m, err := meta.Accessor(o)
+	if err != nil {
+		return Object{}, err
+	}
+	if m.GetName() == "" && m.GetGenerateName() == "" {
+		return Object{}, fmt.Errorf("%s: metadata.name is missing", kind.Kind)
+	}
+	if u, ok := o.(*unstructured.Unstructured); ok && scheme.Scheme.Recognizes(kind) {
+		if o, err = scheme.Scheme.New(kind); err != nil {
+			return Object{}, err
+		}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, o, !lenient); err != nil {
+			return Object{}, fmt.Errorf("%s %s: %w", kind.Kind, m.GetName(), err)
+		}
+		o.GetObjectKind().SetGroupVersionKind(kind)
+	}
+	return Object{Object: o, Kind: kind, Namespace: m.GetNamespace(), Name: m.GetName(), Source: source, Line: line}, nil
 }
 
 // yamlLine matches the line number in an error of the YAML parser, relative to the document.
@@ -262,9 +277,7 @@ var yamlLine = regexp.MustCompile(`(?:yaml: )?(?:unmarshal errors:\s*)?\bline (\
 // fail adds a line number to an error: that of the parser, else the document's first line.
 func (d document) fail(source string, err error) error {
 	text := err.Error()
-	for _, noise := range []string{"error converting YAML to JSON: ", "unable to decode " + strconv.Quote(source) + ": ", "error parsing " + source + ": "} {
-		text = strings.ReplaceAll(text, noise, "")
-	}
+	text = strings.ReplaceAll(text, "error converting YAML to JSON: ", "")
 	at := d.line
 	if m := yamlLine.FindStringSubmatchIndex(text); m != nil {
 		if n, aerr := strconv.Atoi(text[m[2]:m[3]]); aerr == nil && n > 0 {

@@ -6,18 +6,16 @@
 //			Stdin:     os.Stdin,
 //		})
 //
-//	 1. cli-runtime expands names to files: a folder to its .json, .yaml and .yml files
+//	 1. Names are expanded to files: a folder to its .json, .yaml and .yml files
 //	    in the order of their names, with Recursive also to those of the folders
 //	    below; a pattern to its matches.
 //	 2. Each file is split into documents: YAML at the lines ---, JSON at the end of
 //	    each value. Empty documents are skipped.
-//	 3. Each document goes through kubectl's [resource.Builder] (local, flatten,
-//	    continue on error), which replaces a List by its items.
-//	 4. Visitors convert each object to its Go type, if client-go has one, and
-//	    validate it.
+//	 3. A list, such as List or PodList, is replaced by its items.
+//	 4. Each object is converted to its Go type, if client-go has one, and validated.
 //
-// Errors of a document contain its file and line, which the Builder's errors lack. Load still
-// reads all other documents.
+// The rules are those of k8s.io/cli-runtime, which is not used: it brings kustomize and 96 packages.
+// Errors of a document contain its file and line. Load still reads all other documents.
 package manifest
 
 import (

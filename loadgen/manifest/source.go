@@ -1,7 +1,9 @@
 package manifest
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -10,13 +12,14 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
-
-	"golang.org/x/text/encoding/unicode"
-	"golang.org/x/text/transform"
-	"k8s.io/cli-runtime/pkg/resource"
+	"unicode/utf16"
 )
+
+// extensions of the files of a folder, as kubectl has them.
+var extensions = []string{".json", ".yaml", ".yml"}
 
 type source struct {
 	name string
@@ -57,21 +60,38 @@ func (o *Options) expand(name string) ([]source, error) {
 	var sources []source
 	var errs []error
 	for _, n := range names {
-		// Only the paths are usable: the visitors need a Builder.
-		visitors, err := resource.ExpandPathsToFileVisitors(nil, n, o.Recursive, resource.FileExtensions, nil)
+		paths, err := files(n, o.Recursive)
 		if err != nil {
 			errs = append(errs, &Error{Source: n, Err: plain(err)})
 		}
-		for _, v := range visitors {
-			if f, ok := v.(*resource.FileVisitor); ok {
-				sources = append(sources, source{f.Path, func(context.Context) ([]byte, error) { return readFile(f.Path) }})
-			}
+		for _, path := range paths {
+			sources = append(sources, source{path, func(context.Context) ([]byte, error) { return readFile(path) }})
 		}
-		if len(visitors) == 0 && err == nil {
-			errs = append(errs, &Error{Source: n, Err: fmt.Errorf("%w: a folder without %s files", ErrEmpty, strings.Join(resource.FileExtensions, ", "))})
+		if len(paths) == 0 && err == nil {
+			errs = append(errs, &Error{Source: n, Err: fmt.Errorf("%w: a folder without %s files", ErrEmpty, strings.Join(extensions, ", "))})
 		}
 	}
 	return sources, errors.Join(errs...)
+}
+
+// files returns a file, or the files of a folder with one of the extensions. Like kubectl, it follows
+// no link to a folder, and returns no file if one folder is unreadable.
+func files(root string, recursive bool) (paths []string, err error) {
+	err = filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case e.IsDir() && path != root && !recursive:
+			return fs.SkipDir
+		case !e.IsDir() && (path == root || slices.Contains(extensions, filepath.Ext(path))):
+			paths = append(paths, path)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return paths, nil
 }
 
 func plain(err error) error {
@@ -102,11 +122,27 @@ func readFile(path string) ([]byte, error) {
 // readAll reads UTF-8 text, or UTF-16 with a byte order mark, like kubectl.
 func readAll(r io.Reader) ([]byte, error) {
 	limited := &io.LimitedReader{R: r, N: maxBytes + 1}
-	data, err := io.ReadAll(transform.NewReader(limited, unicode.BOMOverride(unicode.UTF8.NewDecoder())))
+	data, err := io.ReadAll(limited)
 	if err == nil && limited.N == 0 {
 		err = fmt.Errorf("%w: more than %d MiB", ErrManifest, maxBytes>>20)
 	}
-	return data, err
+	return decodeText(data), err
+}
+
+// decodeText returns UTF-8 without a byte order mark. Invalid characters become U+FFFD.
+func decodeText(data []byte) []byte {
+	var order binary.ByteOrder
+	switch {
+	case bytes.HasPrefix(data, []byte("\xfe\xff")):
+		order = binary.BigEndian
+	case bytes.HasPrefix(data, []byte("\xff\xfe")):
+		order = binary.LittleEndian
+	default:
+		return bytes.ToValidUTF8(bytes.TrimPrefix(data, []byte("\ufeff")), []byte("\ufffd"))
+	}
+	units := make([]uint16, (len(data)-2)/2)
+	_, _ = binary.Decode(data[2:], order, units) // It has as many.
+	return []byte(string(utf16.Decode(units)))
 }
 
 // kubectl's number of attempts to get a URL, and the pause between them.

@@ -155,6 +155,13 @@ func (a *APIServer) Observe(observe func() decode.Observer) error {
 	return nil
 }
 
+// SetDecoder makes a new client with a decoder for the encoding of the wire; see [Wire]. Call it
+// before Observe.
+func (a *APIServer) SetDecoder(name string) error {
+	a.wire.Decode = name
+	return a.Observe(nil)
+}
+
 // Like returns an empty object of the type that the client decodes an object to, which a Reflector
 // has to expect: some decoders return another.
 func (a *APIServer) Like(obj runtime.Object) (runtime.Object, error) {

@@ -19,7 +19,7 @@ func FuzzStatic(f *testing.F) {
 	}
 	opts := StaticOptions{NodeName: "Node-1"}.complete()
 	f.Fuzz(func(t *testing.T, data []byte, isFile bool) {
-		defer time.AfterFunc(20*time.Second, func() { panic("more than 20 s") }).Stop()
+		defer time.AfterFunc(time.Minute, func() { panic("more than a minute for one input") }).Stop()
 		pods, err := opts.read("f", data, isFile)
 		var at *manifest.Error
 		if err != nil && !errors.Is(err, ErrStaticPod) && !errors.As(err, &at) {

@@ -9,7 +9,6 @@ tool (
 	// Its module has the CRDs that the manifests of scripts/deploy are tested with.
 	github.com/prometheus-operator/prometheus-operator/pkg/versionutil
 	github.com/prometheus/prometheus/cmd/prometheus
-	github.com/versity/versitygw/cmd/versitygw
 	go.etcd.io/etcd/server/v3
 	golang.org/x/vuln/cmd/govulncheck
 	sigs.k8s.io/kind

@@ -110,9 +110,10 @@ func (l *lines) next() string {
 	l.t.Helper()
 	var err error
 	if l.in == nil {
-		if l.in, err = os.Open(filepath.Join(l.dir, "pipe")); err == nil {
-			err = l.in.SetReadDeadline(time.Now().Add(10 * time.Second))
-		}
+		l.in, err = os.Open(filepath.Join(l.dir, "pipe"))
+	}
+	if err == nil {
+		err = l.in.SetReadDeadline(time.Now().Add(time.Minute))
 	}
 	var line []byte
 	for c := []byte{0}; err == nil && c[0] != '\n'; {
@@ -121,7 +122,7 @@ func (l *lines) next() string {
 		}
 	}
 	if err != nil {
-		l.t.Fatal(err)
+		l.t.Fatalf("waiting for a line of the program: %v", err)
 	}
 	return strings.TrimSpace(string(line))
 }
@@ -129,7 +130,11 @@ func (l *lines) next() string {
 // end waits until nobody can write to the pipe: all processes with it have ended.
 func (l *lines) end() {
 	l.t.Helper()
-	if _, err := io.Copy(io.Discard, l.in); err != nil {
+	err := l.in.SetReadDeadline(time.Now().Add(time.Minute))
+	if err == nil {
+		_, err = io.Copy(io.Discard, l.in)
+	}
+	if err != nil {
 		l.t.Fatal("a process lives on: ", err)
 	}
 }

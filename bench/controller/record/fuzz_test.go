@@ -19,7 +19,7 @@ func FuzzRequest(f *testing.F) {
 	f.Add("DELETE", "/api/v1/pods", "application/cbor", "\xd9\xd9\xf7\xa1\x44kind\x4dDeleteOptions", "", "\xd9\xd9\xf7\xbf")
 	f.Add("GET", "/api/v1/namespaces/a/pods?watch=1&resourceVersion=0", "", "", "", "")
 	f.Fuzz(func(t *testing.T, method, path, content, body, encoding, answer string) {
-		defer time.AfterFunc(20*time.Second, func() { panic("more than 20 s") }).Stop()
+		defer time.AfterFunc(time.Minute, func() { panic("an input took more than a minute") }).Stop()
 		req, err := http.NewRequest(method, "http://x"+path, strings.NewReader(body))
 		if err != nil || method == http.MethodConnect {
 			return
@@ -47,7 +47,7 @@ func FuzzFields(f *testing.F) {
 		f.Add([]byte(s), "DeleteOptions")
 	}
 	f.Fuzz(func(t *testing.T, body []byte, kind string) {
-		defer time.AfterFunc(20*time.Second, func() { panic("more than 20 s") }).Stop()
+		defer time.AfterFunc(time.Minute, func() { panic("an input took more than a minute") }).Stop()
 		var got fields
 		got.decode(body, kind)
 		got.options()

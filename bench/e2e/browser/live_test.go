@@ -71,7 +71,7 @@ func (b *tab) pictured(when string) {
 func TestLivePage(t *testing.T) {
 	programs.Chromium(t)
 	address := programs.Address(t)
-	run := programs.Start(t, exec.Command(programs.Watchlab(t), "dash", "--rounds", "4", "--metrics-addr", address,
+	run := programs.Start(t, exec.Command(programs.Watchlab(t), "dash", "--ignore-host", "--rounds", "4", "--metrics-addr", address,
 		"--family", "deltafifo", "--delivery", "in-order", "--impl", "clientgo-realfifo-batch,ring", "--pipeline", "informer", "--source", "apiserver",
 		"--faults", "disconnect:every=1s,count=3; relist:at=2s", "--storm", "recorded-gang", "--pace", "max,4000"), 0, 130)
 	run.Ready(t, func() error {

@@ -95,7 +95,7 @@ func (s *step) expect(p *programs.Process, codes ...int) {
 // runArgs are the arguments of a run of a small storm into a folder. The lag budget is no concern of faults:
 // a late release makes a cell invalid by name, and this one would have no figures to check.
 func runArgs(out string, args ...string) []string {
-	return slices.Concat([]string{"run", "--storm", "nodeloss", "--nodes", "1", "--lag-budget", "1m", "--out", out}, args)
+	return slices.Concat([]string{"run", "--storm", "nodeloss", "--nodes", "1", "--lag-budget", "1m", "--ignore-host", "--out", out}, args)
 }
 
 // played has the start of each finished round by cell and number.

@@ -66,7 +66,6 @@ scrape_configs:
 		"--config.file="+filepath.Join(dir, "prometheus.yaml"),
 		"--storage.tsdb.path="+filepath.Join(dir, "data"),
 		"--web.listen-address="+address,
-		"--web.enable-remote-write-receiver",
 		"--enable-feature="+features,
 		"--log.level=warn"))
 	p := &prometheus{url: "http://" + address}

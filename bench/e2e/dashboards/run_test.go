@@ -39,7 +39,7 @@ func TestRun(t *testing.T) {
 			p := startPrometheus(t, form, targets...)
 			from := time.Now()
 			for i, args := range storms {
-				playing(t, p.url, targets[i], args...)
+				playing(t, targets[i], args...)
 			}
 
 			programs.Eventually(t, "finished cells", func() error {
@@ -114,57 +114,12 @@ func runAt(t *testing.T, p *prometheus, instance string, w window) string {
 	return got[0].Metric[metric.Run]
 }
 
-// playing starts a run that serves its metrics on address and pushes their last values
-// to the URL push.
-func playing(t *testing.T, push, address string, args ...string) {
+// playing starts a run that serves its metrics on address.
+func playing(t *testing.T, address string, args ...string) {
 	t.Helper()
-	args = append([]string{"run", "--budget", lasting, "--metrics-addr", address, "--push-metrics", push}, args...)
+	args = append([]string{"run", "--ignore-host", "--budget", lasting, "--metrics-addr", address}, args...)
 	run := programs.Start(t, exec.Command(programs.Watchlab(t), args...), 0, 130)
 	run.Ready(t, func() error { return ok("http://" + address + "/readyz") })
-}
-
-// TestPushed checks that a run pushes its last values, and that the history dashboard
-// shows them. Nothing scrapes the run, like a Job that ends between two scrapes.
-func TestPushed(t *testing.T) {
-	programs.Installed(t, "prometheus")
-	for _, form := range forms {
-		t.Run(form.name, func(t *testing.T) {
-			if form.native && form.classic {
-				t.Skip("pushed metrics have both forms; covered by native")
-			}
-			p := startPrometheus(t, form)
-			from := time.Now()
-			cmd := exec.CommandContext(t.Context(), programs.Watchlab(t), "run", "--family", "queue", "--impl", "clientgo-fifo,ring", "--rounds", "1",
-				"--storm", "recorded-gang", "--pace", "max,20000", "--lag-budget", "10s", "--push-metrics", p.url)
-			out, err := cmd.CombinedOutput()
-			if err != nil {
-				t.Fatalf("%v\n%s", err, out)
-			}
-			w := window{from, time.Now().Add(scrape)}
-			for _, d := range load(t) {
-				if d.UID == "watchlab-history" {
-					everything(t, p, d, w, nil)
-				}
-			}
-			for _, m := range []metric.Metric{metric.Events, metric.Verdict, metric.Rounds, metric.BuildInfo, metric.Progress} {
-				got, err := p.instant(t.Context(), m.Name+`{job="watchlab",instance!=""}`, w)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if !slices.ContainsFunc(got, series.drawable) {
-					t.Errorf("no %s\n%s", m.Name, out)
-				}
-			}
-			// Native histograms exist only in a Prometheus that keeps them.
-			got, err := p.labelSets(t.Context(), metric.EndToEndLatency.Name, w)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if native := len(got) > 0; native != form.native {
-				t.Errorf("%d native histograms\n%s", len(got), out)
-			}
-		})
-	}
 }
 
 // cellsOf returns the number of cells: distinct sets of the common labels.

@@ -50,7 +50,7 @@ func commands(file, text string) []command {
 	return all
 }
 
-// short limits a command to one round, unless its flags set the duration.
+// short limits a command to one round whose verdict ignores the host, unless its flags set the duration.
 func short(text string) string {
 	if !search.MatchString(text) || strings.Contains(text, "--resume") || strings.Contains(text, ".yaml --") {
 		return text
@@ -61,7 +61,7 @@ func short(text string) string {
 		}
 	}
 	line, comment, _ := strings.Cut(text, " #")
-	return line + " --rounds 1 #" + comment
+	return line + " --rounds 1 --ignore-host #" + comment
 }
 
 // workspace returns a copy of the tracked files with the command in bin.

@@ -192,7 +192,7 @@ func testREADME(t *testing.T, c *cluster) {
 // long holds the flags of a run of about a minute, for parts that act during a run.
 var long = []string{
 	"--family", "deltafifo", "--delivery", "in-order", "--impl", "clientgo-realfifo-batch,ring,cond",
-	"--pipeline", "informer", "--storm", "recorded-gang", "--pace", "400", "--events", "2000", "--rounds", "2",
+	"--pipeline", "informer", "--storm", "recorded-gang", "--pace", "400", "--events", "2000", "--rounds", "2", "--ignore-host",
 }
 
 // testKilled kills a pod during a run. The Job retries the pod, the others continue, and
@@ -479,7 +479,7 @@ func testFakeNodes(t *testing.T, c *cluster) {
 		return ready == nodes, fmt.Errorf("%d of %d are ready", ready, nodes)
 	})
 	if code, out := c.call(t, "bin/watchlab", "run", "--source", "cluster", "--kubeconfig", c.kubeconfig, "--context", "kind-"+c.name, "--resource", "leases",
-		"--family", "deltafifo", "--delivery", "in-order", "--for", "15s", "--rounds", "1"); code != 0 || !strings.Contains(out, "valid") {
+		"--family", "deltafifo", "--delivery", "in-order", "--for", "15s", "--rounds", "1", "--ignore-host"); code != 0 || !strings.Contains(out, "valid") {
 		t.Errorf("exit code %d", code)
 	}
 }

@@ -71,40 +71,33 @@ type line struct {
 	} `json:"resourceMetrics"`
 }
 
-// TestCollector checks that a real collector receives the traces and metrics of a run
-// through gRPC and HTTP. Parents, links and exemplars must name existing spans.
+// TestCollector checks that a real collector receives the traces and metrics of a run.
+// Parents, links and exemplars must name existing spans.
 func TestCollector(t *testing.T) {
-	for _, protocol := range []string{"grpc", "http/protobuf"} {
-		t.Run(strings.ReplaceAll(protocol, "/", "-"), func(t *testing.T) {
-			dir := t.TempDir()
-			grpc, http := programs.Address(t), programs.Address(t)
-			config := fmt.Sprintf(`
-receivers: {otlp: {protocols: {grpc: {endpoint: %q}, http: {endpoint: %q}}}}
+	dir, addr := t.TempDir(), programs.Address(t)
+	config := fmt.Sprintf(`
+receivers: {otlp: {protocols: {http: {endpoint: %q}}}}
 exporters: {file/traces: {path: %q}, file/metrics: {path: %q}}
 service:
   telemetry: {metrics: {level: none}, logs: {level: error}}
   pipelines:
     traces: {receivers: [otlp], exporters: [file/traces]}
     metrics: {receivers: [otlp], exporters: [file/metrics]}
-`, grpc, http, filepath.Join(dir, "traces.jsonl"), filepath.Join(dir, "metrics.jsonl"))
-			file := filepath.Join(dir, "config.yaml")
-			if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
-				t.Fatal(err)
-			}
-			collector := start(t, "http://"+http, programs.Pinned(t, "otelcol"), "--config", file)
-			endpoint := map[string]string{"grpc": grpc, "http/protobuf": http}[protocol]
-			_, stderr := run(t, []string{
-				"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL=" + protocol,
-				"OTEL_RESOURCE_ATTRIBUTES=deployment.environment.name=test",
-			}, "--family", "queue", "--impl", "clientgo-fifo,cond", "--storm", "recorded-gang", "--pace", "max,20000", "--rounds", "1")
-			if strings.Contains(stderr, "OTLP endpoint") {
-				t.Errorf("warned: %s", stderr)
-			}
-			collector.Stop(t)
-			spans := checkTraces(t, read(t, filepath.Join(dir, "traces.jsonl")))
-			checkMetrics(t, read(t, filepath.Join(dir, "metrics.jsonl")), spans)
-		})
+`, addr, filepath.Join(dir, "traces.jsonl"), filepath.Join(dir, "metrics.jsonl"))
+	file := filepath.Join(dir, "config.yaml")
+	if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
+		t.Fatal(err)
 	}
+	collector := start(t, "http://"+addr, programs.Pinned(t, "otelcol"), "--config", file)
+	_, stderr := run(t, []string{
+		"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + addr, "OTEL_RESOURCE_ATTRIBUTES=deployment.environment.name=test",
+	}, "--family", "queue", "--impl", "clientgo-fifo,cond", "--storm", "recorded-gang", "--pace", "max,20000", "--rounds", "1")
+	if strings.Contains(stderr, "OTLP endpoint") {
+		t.Errorf("warned: %s", stderr)
+	}
+	collector.Stop(t)
+	spans := checkTraces(t, read(t, filepath.Join(dir, "traces.jsonl")))
+	checkMetrics(t, read(t, filepath.Join(dir, "metrics.jsonl")), spans)
 }
 
 func read(t *testing.T, path string) []line {

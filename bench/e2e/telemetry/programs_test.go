@@ -25,7 +25,7 @@ func run(t testing.TB, env []string, args ...string) (stdout, stderr string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), programs.Patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, programs.Watchlab(t), append([]string{"run"}, args...)...)
+	cmd := exec.CommandContext(ctx, programs.Watchlab(t), append([]string{"run", "--ignore-host"}, args...)...)
 	cmd.Env = append(os.Environ(), env...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs

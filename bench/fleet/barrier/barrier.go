@@ -38,8 +38,11 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	"k8s.io/client-go/kubernetes"
-	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+
+	"watchlab/loadgen/source/cluster"
 )
 
 // ErrReplaced is wrapped by the error for a member whose Lease was taken over or deleted.
@@ -61,10 +64,24 @@ func (m Member) String() string {
 	return "pod " + strconv.Itoa(m.Index)
 }
 
+// Leases is a client of the Leases of a namespace.
+type Leases interface {
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (*coordinationv1.Lease, error)
+	List(ctx context.Context, opts metav1.ListOptions) (*coordinationv1.LeaseList, error)
+	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
+	Create(ctx context.Context, lease *coordinationv1.Lease, opts metav1.CreateOptions) (*coordinationv1.Lease, error)
+	Update(ctx context.Context, lease *coordinationv1.Lease, opts metav1.UpdateOptions) (*coordinationv1.Lease, error)
+}
+
+// NewLeases returns the client of an API server. It sends no request.
+func NewLeases(config *rest.Config, namespace string) (Leases, error) {
+	return cluster.NewTyped(config, coordinationv1.SchemeGroupVersion.WithResource("leases"), namespace,
+		func() *coordinationv1.Lease { return &coordinationv1.Lease{} }, func() *coordinationv1.LeaseList { return &coordinationv1.LeaseList{} })
+}
+
 // Options configure [Join].
 type Options struct {
-	Client        kubernetes.Interface // with Namespace: of the Leases of the run
-	Namespace     string
+	Leases        Leases        // of the run's namespace
 	Run           string        // name of the run
 	Self          Member        // this member
 	Holder        string        // name of its pod, which distinguishes the processes of one member
@@ -93,7 +110,6 @@ func Ahead(members int) time.Duration {
 // Barrier is one member of the barrier. It is not safe for concurrent use.
 type Barrier struct {
 	opts    Options
-	leases  coordinationclient.LeaseInterface
 	members []Member
 	ahead   time.Duration
 	own     *coordinationv1.Lease // last written version of this member's Lease
@@ -120,7 +136,7 @@ func Join(ctx context.Context, opts Options) (*Barrier, error) {
 		opts.Warn = func(string) {}
 	}
 	b := &Barrier{
-		opts: opts, leases: opts.Client.CoordinationV1().Leases(opts.Namespace),
+		opts: opts,
 		lost: map[Member]bool{}, last: -1,
 		progress: map[Member]Progress{}, start: start{Position: -1}, changed: make(chan struct{}),
 	}

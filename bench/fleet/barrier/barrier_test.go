@@ -17,7 +17,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/gentype"
+	"k8s.io/client-go/kubernetes/scheme"
 	clienttesting "k8s.io/client-go/testing"
 
 	"watchlab/bench/fleet/barrier"
@@ -33,7 +35,8 @@ const (
 // testRun is a namespace with the Leases of one run, in its own synctest bubble.
 type testRun struct {
 	*testing.T
-	client *fake.Clientset
+	server *clienttesting.Fake
+	leases barrier.Leases
 	pods   int
 	origin time.Time
 
@@ -44,10 +47,35 @@ type testRun struct {
 	warnings []string
 }
 
+// fakeLeases returns client-go's object tracker and a client of its Leases.
+func fakeLeases() (*clienttesting.Fake, barrier.Leases) {
+	tracker := clienttesting.NewObjectTracker(scheme.Scheme, scheme.Codecs.UniversalDecoder())
+	server := &clienttesting.Fake{}
+	server.AddReactor("*", "*", clienttesting.ObjectReaction(tracker))
+	server.AddWatchReactor("*", func(a clienttesting.Action) (bool, watch.Interface, error) {
+		w, err := tracker.Watch(a.GetResource(), a.GetNamespace())
+		return true, w, err
+	})
+	return server, unstreamed{gentype.NewFakeClientWithList(server, "lab", coordinationv1.SchemeGroupVersion.WithResource("leases"), coordinationv1.SchemeGroupVersion.WithKind("Lease"),
+		func() *coordinationv1.Lease { return &coordinationv1.Lease{} }, func() *coordinationv1.LeaseList { return &coordinationv1.LeaseList{} },
+		func(to, from *coordinationv1.LeaseList) { to.ListMeta = from.ListMeta },
+		func(l *coordinationv1.LeaseList) []*coordinationv1.Lease { return gentype.ToPointerSlice(l.Items) },
+		func(l *coordinationv1.LeaseList, items []*coordinationv1.Lease) {
+			l.Items = gentype.FromPointerSlice(items)
+		},
+	)}
+}
+
+// unstreamed has no initial events in its watches.
+type unstreamed struct{ barrier.Leases }
+
+func (unstreamed) IsWatchListSemanticsUnSupported() bool { return true }
+
 func in(t *testing.T, pods int, play func(*testRun)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		play(&testRun{T: t, client: fake.NewClientset(), pods: pods, origin: time.Now(), starts: map[barrier.Member][]string{}})
+		server, leases := fakeLeases()
+		play(&testRun{T: t, server: server, leases: leases, pods: pods, origin: time.Now(), starts: map[barrier.Member][]string{}})
 	})
 }
 
@@ -55,7 +83,7 @@ func pod(i int) barrier.Member { return barrier.Member{Index: i} }
 
 func (p *testRun) options(m barrier.Member) barrier.Options {
 	return barrier.Options{
-		Client: p.client, Namespace: "lab", Run: "test", Self: m, Holder: fmt.Sprintf("pod of %v", m),
+		Leases: p.leases, Run: "test", Self: m, Holder: fmt.Sprintf("pod of %v", m),
 		Pods: p.pods, Plays: plays, Wait: wait,
 		Warn: func(text string) {
 			p.mu.Lock()
@@ -286,7 +314,7 @@ func TestWritersMeet(t *testing.T) {
 func TestWithoutAPIServer(t *testing.T) {
 	in(t, 2, func(p *testRun) {
 		b := p.join(pod(1))
-		p.client.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+		p.server.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, apierrors.NewServiceUnavailable("it is being started")
 		})
 		p.meet(b, pod(1), 0)
@@ -304,7 +332,7 @@ func TestWithoutAPIServer(t *testing.T) {
 // TestForbidden: forbidden requests are not retried.
 func TestForbidden(t *testing.T) {
 	in(t, 2, func(p *testRun) {
-		p.client.PrependReactor("*", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+		p.server.PrependReactor("*", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "leases"}, "x", errors.New("no"))
 		})
 		_, err := barrier.Join(p.Context(), p.options(pod(0)))
@@ -333,7 +361,7 @@ func TestInterrupted(t *testing.T) {
 func TestLeaseShowsProgress(t *testing.T) {
 	in(t, 1, func(p *testRun) {
 		read := func() (barrier.Progress, string) {
-			l, err := p.client.CoordinationV1().Leases("lab").Get(p.Context(), barrier.LeaseName("test", pod(0)), metav1.GetOptions{})
+			l, err := p.leases.Get(p.Context(), barrier.LeaseName("test", pod(0)), metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}

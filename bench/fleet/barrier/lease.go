@@ -184,12 +184,12 @@ func (b *Barrier) write(ctx context.Context, what, name string, known *coordinat
 		known = nil
 		if l == nil {
 			var err error
-			if l, err = b.leases.Get(ctx, name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+			if l, err = b.opts.Leases.Get(ctx, name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 				l = b.newLease(name)
 				if err := edit(l, false); err != nil {
 					return nil, err
 				}
-				return b.leases.Create(ctx, l, metav1.CreateOptions{})
+				return b.opts.Leases.Create(ctx, l, metav1.CreateOptions{})
 			} else if err != nil {
 				return nil, err
 			}
@@ -197,7 +197,7 @@ func (b *Barrier) write(ctx context.Context, what, name string, known *coordinat
 		if err := edit(l, true); err != nil {
 			return nil, err
 		}
-		return b.leases.Update(ctx, l, metav1.UpdateOptions{})
+		return b.opts.Leases.Update(ctx, l, metav1.UpdateOptions{})
 	}
 	var written *coordinationv1.Lease
 	var last error

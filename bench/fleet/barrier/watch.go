@@ -8,9 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/loadgen/source/cluster"
@@ -25,17 +23,7 @@ func (b *Barrier) watch(ctx context.Context) {
 			opts.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, startName(b.opts.Run)).String()
 		}
 	}
-	lw := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-			limit(&opts)
-			return b.leases.List(ctx, opts)
-		},
-		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-			limit(&opts)
-			return b.leases.Watch(ctx, opts)
-		},
-	}
-	r := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(lw, b.opts.Client), &coordinationv1.Lease{}, leaseStore{b}, cache.ReflectorOptions{
+	r := cache.NewReflectorWithOptions(cluster.ListWatch(b.opts.Leases, limit, b.opts.Leases), &coordinationv1.Lease{}, leaseStore{b}, cache.ReflectorOptions{
 		Name: "barrier",
 		// Other members wait, so keep the backoff short; client-go's goes up to 1 min.
 		Backoff: &wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 5, Cap: 4 * time.Second},

@@ -189,7 +189,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(bundle(f, 0, 2, 0).Data)
 	f.Add([]byte("watchlab-bundle 1 abc\n{}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		defer time.AfterFunc(20*time.Second, func() { panic("more than 20 s") }).Stop()
+		defer time.AfterFunc(time.Minute, func() { panic("an input took more than a minute") }).Stop()
 		p, err := upload.Decode(data)
 		if err == nil {
 			_, err = p.PodResult()
@@ -202,11 +202,8 @@ func FuzzDecode(f *testing.F) {
 
 func TestTargets(t *testing.T) {
 	for text, want := range map[string]string{
-		"configmap": "", "log": "", "dir=/results": "", "s3=s3://bucket/a/b": "", "s3=s3://b?endpoint=http://[::1]:9000&region=x": "",
+		"configmap": "", "log": "", "dir=/results": "",
 		"": "allowed: configmap", "pvc": "allowed", "dir": "allowed", "dir=": "allowed", "log=x": "allowed", "configmap=": "allowed",
-		"s3": "allowed", "s3=": "want s3://", "s3=http://x/y": "want s3://", "s3=s3://": "want s3://", "s3=s3://%zz": "not a URL",
-		"s3=s3://id:secret@bucket": "AWS_ACCESS_KEY_ID", "s3=s3://b?ssl=no": `unknown parameter "ssl"`, "s3=s3://b?endpoint=host:9000": "want http://HOST",
-		"s3=s3://b?endpoint=http://h/path": "want http://HOST", "s3=s3://b?lookup=x": `unknown parameter "lookup"`,
 	} {
 		w, err := upload.ParseTarget(text)
 		if want == "" {
@@ -215,7 +212,7 @@ func TestTargets(t *testing.T) {
 			}
 			continue
 		}
-		if !errors.Is(err, upload.ErrTarget) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret@") {
+		if !errors.Is(err, upload.ErrTarget) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want one with %q", text, err, want)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"watchlab/loadgen/source/cluster"
 )
@@ -40,8 +40,18 @@ const (
 // Uploading needs permission to create ConfigMaps; reading needs permission to list
 // them. etcd stores the data, and every watch on ConfigMaps receives it.
 type ConfigMaps struct {
-	Client    kubernetes.Interface // of the cluster
-	Namespace string               // of the run
+	Client interface { // of the run's namespace
+		Create(ctx context.Context, m *corev1.ConfigMap, opts metav1.CreateOptions) (*corev1.ConfigMap, error)
+		List(ctx context.Context, opts metav1.ListOptions) (*corev1.ConfigMapList, error)
+	}
+	Namespace string // in messages
+}
+
+// NewConfigMaps returns the ConfigMaps of an API server. It sends no request.
+func NewConfigMaps(config *rest.Config, namespace string) (ConfigMaps, error) {
+	client, err := cluster.NewTyped(config, corev1.SchemeGroupVersion.WithResource("configmaps"), namespace,
+		func() *corev1.ConfigMap { return &corev1.ConfigMap{} }, func() *corev1.ConfigMapList { return &corev1.ConfigMapList{} })
+	return ConfigMaps{Client: client, Namespace: namespace}, err
 }
 
 // Upload implements [Sink].
@@ -65,7 +75,7 @@ func (c ConfigMaps) Upload(ctx context.Context, p Bundle) error {
 		backoff := wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 10, Cap: 15 * time.Second}
 		var last error
 		err := backoff.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
-			_, last = c.Client.CoreV1().ConfigMaps(c.Namespace).Create(ctx, m, metav1.CreateOptions{FieldManager: "watchlab"})
+			_, last = c.Client.Create(ctx, m, metav1.CreateOptions{FieldManager: "watchlab"})
 			switch {
 			// The name contains the checksum: an earlier attempt stored the same data,
 			// and its response was lost.
@@ -105,7 +115,7 @@ func (c ConfigMaps) Read(ctx context.Context, run string, take func(Bundle) erro
 		opts.LabelSelector += "," + labels.Set{cluster.RunLabel: run}.String()
 	}
 	for {
-		list, err := c.Client.CoreV1().ConfigMaps(c.Namespace).List(ctx, opts)
+		list, err := c.Client.List(ctx, opts)
 		var status apierrors.APIStatus
 		if apierrors.IsResourceExpired(err) && errors.As(err, &status) && status.Status().Continue != "" {
 			// The continue token expired. ConfigMaps are immutable, so the rest of the

@@ -44,7 +44,7 @@ func FuzzContents(f *testing.F) {
 	f.Add(archive.Bytes(), true)
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, text []byte, folder bool) {
-		defer time.AfterFunc(20*time.Second, func() { panic("more than 20 s") }).Stop()
+		defer time.AfterFunc(time.Minute, func() { panic("an input took more than a minute") }).Stop()
 		var shares []*lab.Share
 		for i := range 2 {
 			p, err := encode(Header{Run: "x", Index: i, Of: 2}, text)
@@ -99,7 +99,7 @@ func FuzzLog(f *testing.F) {
 	f.Add("2026-01-01T00:00:00Z pod " + log.String() + "\n" + frameMark + "x 0/1 0123456789abcdef 538/538 00000000 AAAA\n")
 	f.Add(frameMark + "x 0/1 0123456789abcdef 1/2 %08x AAAA\n" + frameMark + "x 0/1 0123456789abcdef 2/3 %08x AAAA\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		defer time.AfterFunc(20*time.Second, func() { panic("more than 20 s") }).Stop()
+		defer time.AfterFunc(time.Minute, func() { panic("an input took more than a minute") }).Stop()
 		text = strings.ReplaceAll(text, "%08x", fmt.Sprintf("%08x", crc32.Checksum([]byte{0, 0, 0}, castagnoli)))
 		logs := Logs{{Name: "log", Open: func(context.Context) (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil }}}
 		taken := map[string]bool{}
@@ -125,7 +125,7 @@ func FuzzPart(f *testing.F) {
 	f.Add("-1", "x", "0/0", "")
 	f.Add("1", "1", "9223372036854775807/9223372036854775807", "id")
 	f.Fuzz(func(t *testing.T, index, of, parts, id string) {
-		defer time.AfterFunc(20*time.Second, func() { panic("more than 20 s") }).Stop()
+		defer time.AfterFunc(time.Minute, func() { panic("an input took more than a minute") }).Stop()
 		m := &corev1.ConfigMap{BinaryData: map[string][]byte{dataKey: {1}}}
 		m.Labels = map[string]string{cluster.RunLabel: "x", PodLabel: index}
 		m.Annotations = map[string]string{OfAnnotation: of, PartAnnotation: parts, BundleAnnotation: id}
@@ -139,13 +139,13 @@ func FuzzPart(f *testing.F) {
 	})
 }
 
-// FuzzTarget: a target is one that it prints, or an error that keeps its password.
+// FuzzTarget: a target is one that it prints, or an error.
 func FuzzTarget(f *testing.F) {
-	for _, s := range []string{"configmap", "log", "dir=/results", "s3=s3://bucket/a/b?endpoint=http://[::1]:9000&region=x", "s3=s3://id:secret@bucket", "s3=s3://%zz", "="} {
+	for _, s := range []string{"configmap", "log", "dir=/results", "dir=", "log=x", "="} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		defer time.AfterFunc(20*time.Second, func() { panic("more than 20 s") }).Stop()
+		defer time.AfterFunc(time.Minute, func() { panic("an input took more than a minute") }).Stop()
 		target, err := ParseTarget(text)
 		if err != nil {
 			if !errors.Is(err, ErrTarget) {

@@ -33,7 +33,7 @@ type Log struct{ io.Writer }
 // Upload implements [Sink]. The error wraps [ErrTooLarge] for a bundle above [MaxLog].
 func (l Log) Upload(ctx context.Context, p Bundle) error {
 	if len(p.Data) > MaxLog {
-		return fmt.Errorf("a result of %d bytes in a log: %w (allowed: %d; upload to dir=PATH or s3=URL)", len(p.Data), ErrTooLarge, MaxLog)
+		return fmt.Errorf("a result of %d bytes in a log: %w (allowed: %d; upload to configmap or dir=PATH)", len(p.Data), ErrTooLarge, MaxLog)
 	}
 	parts := slices.Collect(slices.Chunk(p.Data, framePart))
 	var line []byte

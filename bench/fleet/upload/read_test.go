@@ -20,7 +20,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/gentype"
+	"k8s.io/client-go/kubernetes/scheme"
 	k8stesting "k8s.io/client-go/testing"
 
 	"watchlab/bench/fleet/upload"
@@ -90,12 +91,24 @@ func logged(t testing.TB, bundles ...upload.Bundle) string {
 	return b.String()
 }
 
+// configMaps returns client-go's object tracker and a client of its ConfigMaps.
+func configMaps() (*k8stesting.Fake, *gentype.FakeClientWithList[*corev1.ConfigMap, *corev1.ConfigMapList]) {
+	server := &k8stesting.Fake{}
+	server.AddReactor("*", "*", k8stesting.ObjectReaction(k8stesting.NewObjectTracker(scheme.Scheme, scheme.Codecs.UniversalDecoder())))
+	return server, gentype.NewFakeClientWithList(server, "lab", corev1.SchemeGroupVersion.WithResource("configmaps"), corev1.SchemeGroupVersion.WithKind("ConfigMap"),
+		func() *corev1.ConfigMap { return &corev1.ConfigMap{} }, func() *corev1.ConfigMapList { return &corev1.ConfigMapList{} },
+		func(to, from *corev1.ConfigMapList) { to.ListMeta = from.ListMeta },
+		func(l *corev1.ConfigMapList) []*corev1.ConfigMap { return gentype.ToPointerSlice(l.Items) },
+		func(l *corev1.ConfigMapList, items []*corev1.ConfigMap) { l.Items = gentype.FromPointerSlice(items) })
+}
+
 // TestTargetKinds: each kind of target returns an uploaded bundle exactly once, for any
 // size and any number of uploads.
 func TestTargetKinds(t *testing.T) {
 	bundles := []upload.Bundle{bundle(t, 0, 2, 0), bundle(t, 0, 2, 1), large(t, 1, maps)}
 	var log bytes.Buffer
-	inMaps := upload.ConfigMaps{Client: fake.NewClientset(), Namespace: "lab"}
+	_, client := configMaps()
+	inMaps := upload.ConfigMaps{Client: client, Namespace: "lab"}
 	for name, target := range map[string]struct {
 		sink upload.Sink
 		read func() upload.Reader
@@ -260,10 +273,9 @@ func TestDamagedFiles(t *testing.T) {
 
 // TestDamagedConfigMaps: an incomplete result is reported with its parts.
 func TestDamagedConfigMaps(t *testing.T) {
-	client := fake.NewClientset()
-	c := upload.ConfigMaps{Client: client, Namespace: "lab"}
+	_, stored := configMaps()
+	c := upload.ConfigMaps{Client: stored, Namespace: "lab"}
 	store(t, c, bundle(t, 0, 2, 0), large(t, 1, maps))
-	stored := client.CoreV1().ConfigMaps("lab")
 	list, err := stored.List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -292,20 +304,20 @@ func TestDamagedConfigMaps(t *testing.T) {
 // TestConfigMapPages: Read returns complete bundles from several pages, even
 // after a continue token has expired.
 func TestConfigMapPages(t *testing.T) {
-	client := fake.NewClientset()
+	server, client := configMaps()
 	c := upload.ConfigMaps{Client: client, Namespace: "lab"}
 	var want []string
 	for i := range 4 {
 		store(t, c, bundle(t, i, 4, 0))
 		want = append(want, fmt.Sprintf("%d/4#0", i))
 	}
-	all, err := client.CoreV1().ConfigMaps("lab").List(t.Context(), metav1.ListOptions{})
+	all, err := client.List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var asked []string
 	expired := false
-	client.PrependReactor("list", "configmaps", func(a k8stesting.Action) (bool, runtime.Object, error) {
+	server.PrependReactor("list", "configmaps", func(a k8stesting.Action) (bool, runtime.Object, error) {
 		opts := a.(k8stesting.ListActionImpl).ListOptions
 		asked = append(asked, opts.Continue)
 		at := len(opts.Continue)
@@ -350,9 +362,9 @@ func TestConfigMapRetries(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				client := fake.NewClientset()
+				server, client := configMaps()
 				tries := 0
-				client.PrependReactor("create", "configmaps", func(k8stesting.Action) (bool, runtime.Object, error) {
+				server.PrependReactor("create", "configmaps", func(k8stesting.Action) (bool, runtime.Object, error) {
 					tries++
 					return tries <= tc.times, nil, tc.err
 				})

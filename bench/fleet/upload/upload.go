@@ -2,7 +2,7 @@
 //
 //  1. [Encode] encodes a result as a [Bundle]: a line with a checksum, a header in JSON,
 //     and the compressed result.
-//  2. A [Sink] stores the bundle: [ConfigMaps], [Log], [Dir] or [S3Store]. A [Target]
+//  2. A [Sink] stores the bundle: [ConfigMaps], [Log] or [Dir]. A [Target]
 //     names the sink in the plan.
 //  3. The [Reader] of the same kind finds the bundles of a run. It checks the checksums
 //     and reports truncated, changed or mixed data as [Damage].
@@ -19,7 +19,6 @@
 //	ConfigMaps   ⌈n / 900 kB⌉ writes         the etcd quota   the namespace
 //	log          none                        [MaxLog]         the pod, log rotation
 //	directory    none                        the volume       the volume
-//	S3           ⌈n / 16 MiB⌉, at least 1    the bucket's     the bucket's rules
 package upload
 
 import (
@@ -61,27 +60,19 @@ const (
 	ConfigMapTarget = "configmap"
 	LogTarget       = "log"
 	DirTarget       = "dir"
-	S3Target        = "s3"
 )
 
 // Target is the destination of results.
 type Target struct {
 	Kind string // one of the kinds of targets
-	To   string // path or URL; empty for configmap and log
+	To   string // path; empty for configmap and log
 }
 
-// ParseTarget parses the text form: "configmap", "log", "dir=PATH" or "s3=URL".
-// [S3Store] documents the URL. The error wraps [ErrTarget].
+// ParseTarget parses the text form: "configmap", "log" or "dir=PATH". The error wraps [ErrTarget].
 func ParseTarget(text string) (Target, error) {
 	kind, to, has := strings.Cut(text, "=")
-	switch {
-	case kind == S3Target && has:
-		if _, err := parseS3(to); err != nil {
-			return Target{}, err
-		}
-	case kind == DirTarget && to != "", !has && (kind == ConfigMapTarget || kind == LogTarget):
-	default:
-		return Target{}, fmt.Errorf("%w: %q (allowed: configmap, log, dir=PATH, s3=URL)", ErrTarget, text)
+	if !(kind == DirTarget && to != "" || !has && (kind == ConfigMapTarget || kind == LogTarget)) {
+		return Target{}, fmt.Errorf("%w: %q (allowed: configmap, log, dir=PATH)", ErrTarget, text)
 	}
 	return Target{Kind: kind, To: to}, nil
 }

@@ -4,7 +4,6 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/workqueue"
 
@@ -20,16 +19,18 @@ type vectors struct {
 
 func newVectors(r prometheus.Registerer, metrics []metric.Metric) vectors {
 	v := vectors{map[string]*prometheus.GaugeVec{}, map[string]*prometheus.CounterVec{}, map[string]*prometheus.HistogramVec{}}
-	register := promauto.With(r)
 	for _, m := range metrics {
 		opts, labels := prometheus.Opts{Name: m.Name, Help: m.Help}, m.AllLabels()
 		switch m.Kind {
 		case metric.Gauge:
-			v.gauges[m.Name] = register.NewGaugeVec(prometheus.GaugeOpts(opts), labels)
+			v.gauges[m.Name] = prometheus.NewGaugeVec(prometheus.GaugeOpts(opts), labels)
+			r.MustRegister(v.gauges[m.Name])
 		case metric.Counter:
-			v.counters[m.Name] = register.NewCounterVec(prometheus.CounterOpts(opts), labels)
+			v.counters[m.Name] = prometheus.NewCounterVec(prometheus.CounterOpts(opts), labels)
+			r.MustRegister(v.counters[m.Name])
 		case metric.Histogram:
-			v.histograms[m.Name] = register.NewHistogramVec(prometheus.HistogramOpts{Name: m.Name, Help: m.Help, Buckets: m.Buckets}, labels)
+			v.histograms[m.Name] = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: m.Name, Help: m.Help, Buckets: m.Buckets}, labels)
+			r.MustRegister(v.histograms[m.Name])
 		}
 	}
 	return v

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -16,9 +15,9 @@ import (
 	"go.uber.org/goleak"
 	"k8s.io/client-go/tools/cache"
 
-	"watchlab/bench/cell"
 	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
+	"watchlab/bench/stats"
 	"watchlab/impls"
 	"watchlab/impls/deltafifo"
 )
@@ -30,7 +29,6 @@ const lossy = "test-lossy"
 const asCommand = "WATCHLAB_TEST_COMMAND"
 
 func TestMain(m *testing.M) {
-	cell.Blind = "yes"
 	deltafifo.Register(deltafifo.Variant{
 		Name: lossy, Summary: "loses events",
 		Guarantees: []impls.Guarantees{{
@@ -75,7 +73,7 @@ func call(t *testing.T, args ...string) (code int, stdout, stderr string) {
 }
 
 // small are the flags of a short run.
-var small = []string{"run", "--family", "deltafifo", "--delivery", "in-order", "--events", "3000", "--rounds", "1", "--storm", tiny}
+var small = []string{"run", "--family", "deltafifo", "--delivery", "in-order", "--events", "3000", "--rounds", "1", "--ignore-host", "--storm", tiny}
 
 // tiny is a recording of three pods in the format of a real one.
 const tiny = "testdata/tiny.jsonl"
@@ -271,21 +269,23 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// TestBenchstat: benchstat can compare the output of run -o bench.
-func TestBenchstat(t *testing.T) {
+// TestBenchOutput: run -o bench prints all rounds as benchfmt. A test of package stats reads such a file with benchstat.
+func TestBenchOutput(t *testing.T) {
 	code, out, errs := call(t, with(small, "--impl", "clientgo-realfifo-batch,cond", "-o", "bench", "--rounds", "2")...)
 	if code != exitOK || errs != "" {
 		t.Fatalf("exit code %d, stderr %q", code, errs)
 	}
-	cmd := exec.CommandContext(t.Context(), "go", "tool", "benchstat", "-row", ".name", "-col", "/impl", "-")
-	cmd.Stdin = strings.NewReader(out)
-	table, err := cmd.CombinedOutput()
+	f, err := stats.Read(strings.NewReader(out), "stdout")
 	if err != nil {
-		t.Fatalf("benchstat: %v\n%s", err, table)
+		t.Fatal(err)
 	}
-	for _, want := range []string{"clientgo-realfifo-batch", "cond", "DeltaFIFO", "events/s", "allocs/op"} {
-		if !bytes.Contains(table, []byte(want)) {
-			t.Errorf("benchstat's table does not show %q:\n%s", want, table)
+	if len(f.Names) != 3 || f.Config["host"] != "ignored" {
+		t.Errorf("cells %q, host %q; want two variants and the A/A pair, and an ignored host", f.Names, f.Config["host"])
+	}
+	for i, want := range []string{"DeltaFIFO/impl=clientgo-realfifo-batch/", "DeltaFIFO/impl=cond/"} {
+		name := f.Names[i]
+		if s := f.Samples[name]; !strings.HasPrefix(name, want) || len(s["events/s"]) != 2 || len(s["allocs/op"]) != 2 {
+			t.Errorf("%s: %v, want %s with two rounds", name, s, want)
 		}
 	}
 }

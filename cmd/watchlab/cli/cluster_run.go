@@ -73,14 +73,14 @@ The run continues after Ctrl-C and with --wait=false. run exits with 1 if a pod 
 	fl.IntVar(&f.writers, "writers", 1, "writing pods, for --mode "+string(fleet.ModeCluster))
 	fl.StringVar(&f.image, "image", "", "image of the pods (default "+defaultImage+")")
 	fl.StringVar(&f.mode, "mode", string(fleet.ModeSelf), "mode: "+fleet.ModeNames())
-	fl.StringVar(&f.upload, "upload", "configmap", "upload target: configmap, log, dir=PATH, s3=URL")
+	fl.StringVar(&f.upload, "upload", "configmap", "upload target: configmap, log, dir=PATH")
 	fl.StringVar(&f.overlay, "overlay", "", "overlay: "+strings.Join(fleet.Overlays(), ", ")+", or a directory (default: base)")
 	fl.DurationVar(&f.barrier, "barrier", defaultBarrier, "barrier timeout before each cell; 0 for no barrier")
 	addWaitForPods(fl, &f.waitForPods)
 	fl.BoolVar(&f.wait, "wait", true, "follow the run until it ends")
 	fl.BoolVar(&f.dryRun, "dry-run", false, "print the manifests and apply nothing")
 	fl.StringVarP(&f.playing.file, "experiment", "f", "", "experiment in YAML; flags after -- win over it")
-	f.telemetry.addPush(cmd)
+	f.telemetry.addPyroscope(cmd)
 	return cmd
 }
 
@@ -228,7 +228,7 @@ func (f *clusterRunFlags) spec(cmd *cobra.Command, c *cluster.Cluster, args []st
 	spec := fleet.Spec{
 		Plan: fleet.Plan{
 			Run: f.place.name, Mode: fleet.Mode(f.mode), Pods: f.pods, Upload: f.upload, Barrier: metav1.Duration{Duration: f.barrier},
-			PushMetrics: f.telemetry.push, Pyroscope: f.telemetry.pyroscope,
+			Pyroscope: f.telemetry.pyroscope,
 		},
 		Namespace: f.place.namespace, Image: f.image, Overlay: f.overlay, Dashboards: dashboards.Manifests,
 	}

@@ -14,13 +14,14 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 
 	"watchlab/bench/fleet"
 	"watchlab/bench/fleet/upload"
 	"watchlab/bench/lab"
 	"watchlab/bench/report"
+	"watchlab/loadgen/source/cluster"
 )
 
 type collectFlags struct {
@@ -35,14 +36,14 @@ const podsDir = "pods" // bundles of --keep-pods in the results folder
 func newCollect() *cobra.Command {
 	var f collectFlags
 	cmd := &cobra.Command{
-		Use:   "collect [DIR | s3://BUCKET[/PREFIX] | LOG… | -]",
+		Use:   "collect [DIR | LOG… | -]",
 		Short: "Merge the results of a run into one results folder",
 		Long: `collect merges the results of all pods of a run into one results folder. Counts and histograms
 add up exactly. It refuses results of different builds, seeds, cells or rounds. If pods are
 missing, it names them, shows no figure without --partial, and exits with 1.
 
-Arguments need no cluster: the directory of dir=PATH or --keep-pods, the store of s3=URL, or log
-files of the pods, - for standard input.`,
+Arguments need no cluster: the directory of dir=PATH or --keep-pods, or log files of the pods,
+- for standard input.`,
 		Example: `  watchlab cluster collect --context kind-watchlab --name mine
 
   # Without the cluster
@@ -127,14 +128,12 @@ func (f *collectFlags) open(cmd *cobra.Command, args []string) (c collection, er
 		}
 	}
 	info, err := os.Stat(args[0])
-	isDir, isStore := err == nil && info.IsDir(), strings.HasPrefix(args[0], "s3:")
+	isDir := err == nil && info.IsDir()
 	switch {
-	case (isDir || isStore) && len(args) > 1:
-		err = fmt.Errorf("%s takes one directory or store, or several logs, not %q", cmd.CommandPath(), args)
+	case isDir && len(args) > 1:
+		err = fmt.Errorf("%s takes one directory, or several logs, not %q", cmd.CommandPath(), args)
 	case isDir:
 		c.reader, err = upload.Dir(args[0]), nil
-	case isStore:
-		c.reader, err = upload.OpenS3(args[0])
 	default:
 		c.reader, err = logFiles(cmd, args)
 	}
@@ -146,7 +145,7 @@ func (f *collectFlags) open(cmd *cobra.Command, args []string) (c collection, er
 
 // inCluster opens the source that the plan of the run names.
 func (f *collectFlags) inCluster(cmd *cobra.Command) (c collection, err error) {
-	cluster, fl, err := f.place.connect(cmd, false)
+	connected, fl, err := f.place.connect(cmd, false)
 	if err != nil {
 		return c, err
 	}
@@ -160,25 +159,13 @@ func (f *collectFlags) inCluster(cmd *cobra.Command) (c collection, err error) {
 	if err != nil {
 		return c, fmt.Errorf("the plan of run %s: %w", ref.Run, err)
 	}
-	config := cluster.Config()
-	// In JSON the binary results would be base64, a third larger.
-	config.ContentType = runtime.ContentTypeProtobuf
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return c, err
-	}
 	switch target.Kind {
 	case upload.ConfigMapTarget:
 		c.from = "the ConfigMaps of namespace " + ref.Namespace
-		c.reader = upload.ConfigMaps{Client: client, Namespace: ref.Namespace}
+		c.reader, err = upload.NewConfigMaps(connected.Config(), ref.Namespace)
 	case upload.LogTarget:
 		c.from = "the logs of the pods of namespace " + ref.Namespace
-		c.reader, err = podLogs(cmd.Context(), client, ref)
-	case upload.S3Target:
-		c.from = target.To
-		if c.reader, err = upload.OpenS3(target.To); err != nil {
-			err = usageError{fmt.Errorf("run %s uploads to %s: %w", ref.Run, target.To, err)}
-		}
+		c.reader, err = podLogs(cmd.Context(), connected.Config(), ref)
 	default:
 		err = usageError{fmt.Errorf("run %s uploads to directory %s of a volume; copy or mount it, and name it", ref.Run, target.To)}
 	}
@@ -186,9 +173,14 @@ func (f *collectFlags) inCluster(cmd *cobra.Command) (c collection, err error) {
 }
 
 // podLogs returns the logs of all pods of a run, also of ended ones.
-func podLogs(ctx context.Context, client kubernetes.Interface, ref fleet.Ref) (upload.Logs, error) {
-	pods, err := client.CoreV1().Pods(ref.Namespace).List(ctx, metav1.ListOptions{LabelSelector: fleet.RunLabel + "=" + ref.Run})
+func podLogs(ctx context.Context, config *rest.Config, ref fleet.Ref) (upload.Logs, error) {
+	client, err := cluster.REST(config, corev1.SchemeGroupVersion)
 	if err != nil {
+		return nil, err
+	}
+	var pods corev1.PodList
+	opts := metav1.ListOptions{LabelSelector: fleet.RunLabel + "=" + ref.Run}
+	if err := client.Get().Namespace(ref.Namespace).Resource("pods").VersionedParams(&opts, scheme.ParameterCodec).Do(ctx).Into(&pods); err != nil {
 		return nil, err
 	}
 	var logs upload.Logs
@@ -200,12 +192,16 @@ func podLogs(ctx context.Context, client kubernetes.Interface, ref fleet.Ref) (u
 			logs = append(logs, upload.NamedLog{
 				Name: "pod " + p.Name,
 				Open: func(ctx context.Context) (io.ReadCloser, error) {
-					return client.CoreV1().Pods(p.Namespace).GetLogs(p.Name, &corev1.PodLogOptions{Container: container.Name}).Stream(ctx)
+					return podLog(ctx, client, p.Namespace, p.Name, corev1.PodLogOptions{Container: container.Name})
 				},
 			})
 		}
 	}
 	return logs, nil
+}
+
+func podLog(ctx context.Context, client rest.Interface, namespace, name string, opts corev1.PodLogOptions) (io.ReadCloser, error) {
+	return client.Get().Namespace(namespace).Resource("pods").Name(name).SubResource("log").VersionedParams(&opts, scheme.ParameterCodec).Stream(ctx)
 }
 
 func logFiles(cmd *cobra.Command, names []string) (logs upload.Logs, err error) {

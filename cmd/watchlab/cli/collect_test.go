@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes/fake"
 
 	"watchlab/bench/fleet/upload"
 	"watchlab/bench/lab"
@@ -28,7 +28,7 @@ func collectable(t *testing.T) []*lab.Share {
 	for i := range 2 {
 		dir := filepath.Join(t.TempDir(), "run")
 		var stderr bytes.Buffer
-		code := run(t.Context(), []string{"run", "--family", "queue", "--impl", "cond", "--storm", tiny, "--events", "3000", "--rounds", "1", "--share", fmt.Sprintf("%d/2", i), "--out", dir}, new(bytes.Buffer), &stderr)
+		code := run(t.Context(), []string{"run", "--ignore-host", "--family", "queue", "--impl", "cond", "--storm", tiny, "--events", "3000", "--rounds", "1", "--share", fmt.Sprintf("%d/2", i), "--out", dir}, new(bytes.Buffer), &stderr)
 		if code != exitOK {
 			t.Fatal(stderr.String())
 		}
@@ -195,13 +195,12 @@ func TestCollectRefusesInput(t *testing.T) {
 		code int
 		says string
 	}{
-		"two places":       {[]string{dir, "x"}, exitUsage, "takes one directory or store"},
+		"two places":       {[]string{dir, "x"}, exitUsage, "takes one directory, or"},
 		"a cluster":        {[]string{dir, "--context", "x"}, exitUsage, "--context: is not for " + dir},
 		"an output":        {[]string{dir, "-o", "x"}, exitUsage, "--output"},
 		"a folder in use":  {[]string{dir, "--out", dir}, exitUsage, "--out: " + dir + " exists"},
 		"no file":          {[]string{dir + "-none"}, exitUsage, dir + "-none: no such file"},
 		"a folder of logs": {[]string{"-", dir}, exitUsage, "name its files"},
-		"no store":         {[]string{"s3://"}, exitUsage, "s3://BUCKET"},
 		"no cluster":       {[]string{"--kubeconfig", dir + "-none"}, exitUsage, "--kubeconfig: "},
 		"several runs":     {[]string{dir}, exitUsage, `--name: is required: several runs: ["mine" "other"]`},
 		"mixed versions":   {[]string{mixed}, exitUsage, `the program's commit is`},
@@ -222,6 +221,18 @@ func TestCollectRefusesInput(t *testing.T) {
 			}
 		})
 	}
+}
+
+// storedMaps keeps uploaded ConfigMaps.
+type storedMaps struct{ corev1.ConfigMapList }
+
+func (s *storedMaps) Create(_ context.Context, m *corev1.ConfigMap, _ metav1.CreateOptions) (*corev1.ConfigMap, error) {
+	s.Items = append(s.Items, *m)
+	return m, nil
+}
+
+func (s *storedMaps) List(context.Context, metav1.ListOptions) (*corev1.ConfigMapList, error) {
+	return &s.ConfigMapList, nil
 }
 
 // TestCollectEarly: before the end of a run, collect writes nothing and says in one line when to
@@ -246,12 +257,8 @@ func TestCollectEarly(t *testing.T) {
 	}))
 	defer s.Close()
 	for _, n := range []int{0, 1} {
-		client := fake.NewClientset()
-		uploadTo(t, upload.ConfigMaps{Client: client, Namespace: "watchlab"}, "mine", shares[:n]...)
-		maps, err := client.CoreV1().ConfigMaps("watchlab").List(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		maps := &storedMaps{}
+		uploadTo(t, upload.ConfigMaps{Client: maps, Namespace: "watchlab"}, "mine", shares[:n]...)
 		items, err := json.Marshal(maps.Items)
 		if err != nil {
 			t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
 	"watchlab/bench/controller"
@@ -27,6 +27,7 @@ import (
 	"watchlab/bench/experiment"
 	"watchlab/bench/fleet"
 	"watchlab/bench/fleet/upload"
+	"watchlab/loadgen/source/cluster"
 	"watchlab/loadgen/workload"
 )
 
@@ -71,10 +72,6 @@ func (f *controllerFlags) inPod(cmd *cobra.Command, spec controller.Spec) (*cont
 	if err != nil {
 		return nil, err
 	}
-	client, err := kubernetes.NewForConfig(c.Config())
-	if err != nil {
-		return nil, err
-	}
 	run, err := f.pod.run(ctx, spec, cmd.InOrStdin())
 	if err != nil {
 		return nil, err
@@ -96,7 +93,7 @@ func (f *controllerFlags) inPod(cmd *cobra.Command, spec controller.Spec) (*cont
 			noted = make(chan struct{})
 			go func() {
 				defer close(noted)
-				copyNotes(ctx, client, run.Namespace, p.Name, stderr)
+				copyNotes(ctx, c.Config(), run.Namespace, p.Name, stderr)
 			}()
 		}
 	}
@@ -121,7 +118,7 @@ func (f *controllerFlags) inPod(cmd *cobra.Command, spec controller.Spec) (*cont
 		case <-time.After(lastNotes): // The stream of a log may not end with its container.
 		}
 	}
-	return f.fetch(ctx, client, spec, state)
+	return f.fetch(ctx, c.Config(), spec, state)
 }
 
 // run is the run of one pod that plays a Spec.
@@ -253,8 +250,12 @@ const (
 
 // copyNotes shows the notes of a pod. It ends with the container or ctx. A broken stream is no error: the results
 // folder has what matters.
-func copyNotes(ctx context.Context, client kubernetes.Interface, namespace, pod string, w io.Writer) {
-	log, err := client.CoreV1().Pods(namespace).GetLogs(pod, &corev1.PodLogOptions{Follow: true}).Stream(ctx)
+func copyNotes(ctx context.Context, config *rest.Config, namespace, pod string, w io.Writer) {
+	client, err := cluster.REST(config, corev1.SchemeGroupVersion)
+	if err != nil {
+		return
+	}
+	log, err := podLog(ctx, client, namespace, pod, corev1.PodLogOptions{Follow: true})
 	if err != nil {
 		return
 	}
@@ -273,12 +274,12 @@ const (
 
 // fetch writes the results folder of an ended pod. The error is that of the pod; with a result it came after the
 // result.
-func (f *controllerFlags) fetch(ctx context.Context, client kubernetes.Interface, spec controller.Spec, state fleet.State) (*controller.Result, error) {
+func (f *controllerFlags) fetch(ctx context.Context, config *rest.Config, spec controller.Spec, state fleet.State) (*controller.Result, error) {
 	p := state.Pods[0]
 	fetched := false
 	var damaged []upload.Damage
 	err := wait.PollUntilContextTimeout(ctx, fetchPeriod, fetchLimit, true, func(ctx context.Context) (bool, error) {
-		logs, err := podLogs(ctx, client, state.Ref)
+		logs, err := podLogs(ctx, config, state.Ref)
 		if err != nil {
 			return false, nil //nolint:nilerr // It asks again.
 		}

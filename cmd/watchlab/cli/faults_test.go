@@ -27,7 +27,7 @@ func command(args ...string) (code int, stdout, stderr string) {
 }
 
 func TestRunWithFaults(t *testing.T) {
-	code, out, errs := command("run", "--storm", "nodeloss", "--nodes", "1", "--pipeline", "informer", "--source", "apiserver",
+	code, out, errs := command("run", "--ignore-host", "--storm", "nodeloss", "--nodes", "1", "--pipeline", "informer", "--source", "apiserver",
 		"--impl", "cond", "--delivery", "in-order", "--rounds", "1", "--faults", "disconnect:frames=50,count=1")
 	if code != exitOK || !strings.Contains(strings.Join(strings.Fields(out), " "), "fault disconnect:frames=50,count=1") {
 		t.Errorf("exit %d: %s%s", code, out, errs)
@@ -39,7 +39,7 @@ func TestRunWithStaticPodsAndManifests(t *testing.T) {
 	if err := os.WriteFile(file, []byte(webPod), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	code, out, errs := command("run", "--storm", tiny, "--pipeline", "kubelet", "--impl", "cond",
+	code, out, errs := command("run", "--ignore-host", "--storm", tiny, "--pipeline", "kubelet", "--impl", "cond",
 		"--rounds", "1", "--events", "200", "--static", "3", "--manifest", file)
 	if code != exitOK || !strings.Contains(out, "file and http with 3 pods each") {
 		t.Errorf("exit %d: %s%s", code, out, errs)

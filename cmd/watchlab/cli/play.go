@@ -23,6 +23,7 @@ type playing struct {
 	dir       string
 	resume    bool
 	show      func(io.Writer, *lab.Outcome) error // prints the outcome
+	brief     bool                                // show names the report
 	telemetry telemetryFlags
 	stays     bool // telemetry is served until the command is interrupted
 	args      []string
@@ -92,7 +93,7 @@ func (r *playing) conclude(o *lab.Outcome, err error, stdout, stderr io.Writer) 
 	err = cmp.Or(err, r.show(stdout, o))
 	if r.dir != "" {
 		failed := report.Write(r.dir, o)
-		if failed == nil {
+		if failed == nil && !r.brief {
 			warn(stderr, "results are in %s", r.dir)
 		}
 		err = cmp.Or(err, failed)

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/kubernetes"
 
 	"watchlab/bench/cell"
 	"watchlab/bench/controller"
@@ -90,7 +89,6 @@ type jobPod struct {
 
 	// Nil and empty if the run needs no cluster.
 	cluster   *cluster.Cluster
-	client    kubernetes.Interface
 	namespace string
 
 	refused error // set if the API server rejected writes of the storm; no retry helps
@@ -152,7 +150,7 @@ func (s *jobPod) parse() error {
 	if live := s.spec.Source == experiment.ClusterSource || s.spec.Source == experiment.ApplySource; live != (s.plan.Mode != fleet.ModeSelf) {
 		return s.bad(fmt.Errorf("source %s is not for mode %s", cmp.Or(s.spec.Source, "memory"), s.plan.Mode))
 	}
-	s.telemetry = telemetryFlags{addr: s.flags.metricsAddr, public: true, push: s.plan.PushMetrics, pyroscope: s.plan.Pyroscope}
+	s.telemetry = telemetryFlags{addr: s.flags.metricsAddr, public: true, pyroscope: s.plan.Pyroscope}
 	if err := s.telemetry.check(false); err != nil {
 		return err
 	}
@@ -180,10 +178,7 @@ func (s *jobPod) connect() error {
 		return nil
 	}
 	var err error
-	if s.cluster, err = cluster.Connect(s.flags.kubeconfig, ""); err == nil {
-		s.client, err = kubernetes.NewForConfig(s.cluster.Config())
-	}
-	if err != nil {
+	if s.cluster, err = cluster.Connect(s.flags.kubeconfig, ""); err != nil {
 		return badFlag("kubeconfig", err)
 	}
 	s.namespace = cmp.Or(s.namespace, s.cluster.Namespace)
@@ -222,10 +217,8 @@ func (s *jobPod) sink() (upload.Sink, error) {
 		return upload.Log{Writer: s.stdout}, nil
 	case upload.DirTarget:
 		return upload.Dir(s.target.To), nil
-	case upload.S3Target:
-		return upload.OpenS3(s.target.To)
 	}
-	return upload.ConfigMaps{Client: s.client, Namespace: s.namespace}, nil
+	return upload.NewConfigMaps(s.cluster.Config(), s.namespace)
 }
 
 func (s *jobPod) warn(text string) { warn(s.stderr, "%s", text) }
@@ -251,8 +244,12 @@ func (s *jobPod) join(ctx context.Context, plays int) (*barrier.Barrier, error) 
 	if s.plan.Barrier.Duration == 0 {
 		return nil, nil
 	}
+	leases, err := barrier.NewLeases(s.cluster.Config(), s.namespace)
+	if err != nil {
+		return nil, err
+	}
 	return barrier.Join(ctx, barrier.Options{
-		Client: s.client, Namespace: s.namespace, Run: s.plan.Run,
+		Leases: leases, Run: s.plan.Run,
 		Self: barrier.Member{Writer: s.flags.role == writerRole, Index: s.index}, Holder: s.pod,
 		Pods: s.plan.Pods, Writers: s.plan.Writers, Plays: plays, Wait: s.plan.Barrier.Duration,
 		Warn: s.warn,

@@ -83,7 +83,7 @@ func TestShardRefuses(t *testing.T) {
 		{"share", "0", plan + "experiment: {family: queue, share: 0/2}", nil, "each pod has its own"},
 		{"live", "0", plan + "experiment: {source: cluster}", nil, "source cluster is not for mode self"},
 		{"field of the experiment", "0", plan + "experiment: {family: queue, rounds: -1}", nil, "rounds: -1"},
-		{"upload", "0", strings.Replace(plan, "log", "s3=nowhere", 1) + "experiment: {family: queue}", nil, "--plan: "},
+		{"upload", "0", strings.Replace(plan, "log", "nowhere", 1) + "experiment: {family: queue}", nil, "--plan: "},
 		{"kubeconfig", "0", strings.Replace(plan, "0s", "1m", 1) + "experiment: {family: queue}", []string{"--kubeconfig", "/nowhere/kubeconfig"}, "--kubeconfig: "},
 	} {
 		code, out, errs := call(t, append([]string{"pod", "--plan", planned(t, tc.index, tc.plan)}, tc.args...)...)

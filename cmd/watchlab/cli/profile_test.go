@@ -68,7 +68,7 @@ func profiledRun(t *testing.T) string {
 		})
 	}
 	_, err := lab.Run(t.Context(), []lab.Comparison{c}, lab.Options{
-		Rounds: 1, Dir: dir, NoAA: true,
+		Rounds: 1, Dir: dir, NoAA: true, IgnoreHost: true,
 		Profile: profile.NewProfiler(dir, []profile.Kind{profile.CPU, profile.Allocs}),
 	})
 	if err != nil {

@@ -136,13 +136,22 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	}
 	cell.MeasureGCPrice() // before the storm is in the heap
 	p, err := experiment.New(cmd.Context(), spec, cmd.InOrStdin())
+	if err == nil && p.Spec.Calibrate {
+		status := newStatus(cmd.ErrOrStderr())
+		status.calibrating()
+		p, err = p.Calibrated(cmd.Context())
+		status.clear()
+	}
+	if cmd.Context().Err() != nil {
+		return errInterrupted
+	}
 	if err != nil {
 		return f.blame(cmd, err)
 	}
 	r := &playing{Plan: p, dir: cmp.Or(f.resume, f.dir), resume: f.resume != "", show: show, telemetry: f.telemetry, stays: f.stays, args: f.args}
 	if len(p.Spec.Parts) > 0 {
 		if !cmd.Flags().Changed("output") {
-			r.show = report.Brief
+			r.show, r.brief = report.Brief, true
 		}
 		if r.dir == "" {
 			r.dir = freeFolder("results", build(), p.Spec.Name)
@@ -189,10 +198,13 @@ func newRun(args []string) *cobra.Command {
 nothing was lost, reordered or duplicated. Throughput is that of the unpaced cell (--pace
 max). Latency is that of the paced cells, from the intended time of each event.
 
-Without an experiment, --family, --pipeline or --storm it plays the quick experiment (every
-family, alone and in its pipelines) and writes its results to results/.`,
+Without an experiment, --family, --pipeline or --storm it plays the quick experiment (a whole
+informer over HTTP, the queue alone, the kubelet) and writes its results to results/.`,
 		Example: `  # Throughput unpaced, latency at 100,000 events per second and in the storm's own time
   watchlab run --family deltafifo --storm gang --scale 0.1 --pace max,100000,trace
+
+  # Whole informers over HTTP: client-go's, with the usual transform, and ours
+  watchlab run --pipeline informer --source apiserver --impl clientgo,clientgo-transform,watchlab --encoding protobuf
 
   # Decoding over HTTP: client-go's informer and a ring, below one decoder
   watchlab run --pipeline informer --source apiserver --impl clientgo-informer,ring --encoding protobuf --decode shared

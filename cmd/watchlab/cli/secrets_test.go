@@ -354,10 +354,9 @@ func (g *guarded) secretCalls() map[string][]secretCall {
 	wrong := g.file("wrong.yaml", strings.Replace(g.pod("mine"), `"containers"`, `"contaners"`, 1))
 	token := g.file("token", g.plant("a token file"))
 	plan := g.file("plan.yaml", "run: alone\nmode: self\npods: 2\nexperiment: {family: queue, variants: [cond], storm: {name: "+storm+"}, rounds: 1, events: 2000}\nbarrier: 0s\nupload: dir="+g.to("uploads")+"\n")
-	store := g.file("store.yaml", "run: alone\nmode: self\npods: 2\nexperiment: {family: queue, variants: [cond], storm: {name: "+storm+"}, rounds: 1, events: 2000}\nbarrier: 0s\nupload: s3=s3://bucket?endpoint="+g.server+"\n")
-	bad := []string{"--push-metrics", "ftp://user:" + g.plant("--push-metrics of another scheme") + "@127.0.0.1"}
-	telemetry := []string{"--push-metrics", g.url("/ok", "--push-metrics")}
-	refused := []string{"--push-metrics", g.url("/refused", "--push-metrics")}
+	bad := []string{"--pyroscope", "ftp://user:" + g.plant("--pyroscope of another scheme") + "@127.0.0.1"}
+	telemetry := []string{"--pyroscope", g.url("/ok", "--pyroscope")}
+	refused := []string{"--pyroscope", g.url("/refused", "--pyroscope")}
 	unparsed := []string{"--pyroscope", "http://user:" + g.plant("--pyroscope that is no URL") + "/x@127.0.0.1:%zz"}
 	self, err := os.Executable()
 	if err != nil {
@@ -419,13 +418,12 @@ func (g *guarded) secretCalls() map[string][]secretCall {
 			{args: []string{"--out", g.to("ended"), "--manifest", manifest, "--", self, "record", "--push", g.url("/", "an argument of a program")}},
 			{args: []string{"--out", g.to("none"), "--manifest", wrong, "--", self}}, {args: []string{"--spec", kubeconfig, "--", self}}, {args: []string{"--workload", broken, "--", self}}, {args: []string{"--rules", kubeconfig, "--", self}},
 		},
-		"cluster run":    append(place("--", "--family", "queue", "--storm", "gang", "--scale", "0.01"), place("--upload", "s3=s3://user:"+g.plant("--upload")+"@bucket", "--")...),
+		"cluster run":    append(place("--", "--family", "queue", "--storm", "gang", "--scale", "0.01"), place("--upload", "s3://user:"+g.plant("--upload")+"@bucket", "--")...),
 		"cluster status": place(),
 		"cluster clean":  place("--name", "alone"),
 		"cluster collect": append(place("--name", "alone"),
-			secretCall{args: []string{"s3://bucket?endpoint=" + g.server}}, secretCall{args: []string{"s3://bucket?endpoint=" + strings.SplitN(g.url("", "an endpoint"), "?", 2)[0]}},
-			secretCall{args: []string{"s3://user:" + g.plant("the URL of a store") + "@bucket"}}, secretCall{args: []string{kubeconfig}}),
-		"pod": {{args: []string{"--plan", plan, "--metrics-addr", "127.0.0.1:0"}}, {args: []string{"--plan", store, "--metrics-addr", "127.0.0.1:0"}}, {args: []string{"--plan", broken}}, {args: []string{"--plan", kubeconfig}}},
+			secretCall{args: []string{"https://user:" + g.plant("the URL of a store") + "@bucket"}}, secretCall{args: []string{kubeconfig}}),
+		"pod": {{args: []string{"--plan", plan, "--metrics-addr", "127.0.0.1:0"}}, {args: []string{"--plan", broken}}, {args: []string{"--plan", kubeconfig}}},
 	}
 }
 

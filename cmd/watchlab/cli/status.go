@@ -24,8 +24,8 @@ const (
 )
 
 // status is the error output of a run, and prints its progress there: on a terminal a table of the
-// comparison that is played, redrawn in place, elsewhere a line every quietTime. What others write
-// to it replaces the table.
+// comparison that is played, redrawn in place, elsewhere a line after the warm-up and every quietTime of
+// the run, whose processes share it. What others write to it replaces the table.
 type status struct {
 	size   func() (width, height int) // of the terminal; nil without one
 	colour bool
@@ -33,8 +33,10 @@ type status struct {
 
 	mu       sync.Mutex // guards the fields below
 	w        io.Writer
-	lines    int       // shown on the terminal
-	last     time.Time // of the last line without a terminal, or of the last ranking
+	lines    int           // shown on the terminal
+	began    bool          // show was called
+	next     time.Duration // time of the run at the next line without a terminal
+	last     time.Time     // of the last ranking
 	rankings []live.Ranking
 }
 
@@ -69,14 +71,20 @@ func (s *status) show(p lab.Progress) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	since := s.now().Sub(s.last)
+	if !s.began {
+		s.began = true
+		if p.Done > 0 {
+			s.next = p.Spent.Truncate(quietTime) + quietTime
+		}
+	}
 	switch {
 	case s.size != nil:
 		if p.Finished && p.Round > 0 && p.Outcome != nil && (len(s.rankings) == 0 || since >= rankEvery) {
 			s.rankings, s.last = report.Rankings(p.Outcome), s.now()
 		}
-		s.draw(p)
-	case !p.Finished && since >= quietTime:
-		s.last = s.now()
+		s.draw(append(s.table(p), progressLine(p)))
+	case !p.Finished && p.Round > 0 && p.Left > 0 && p.Spent >= s.next:
+		s.next = p.Spent.Truncate(quietTime) + quietTime
 		line := []rune("watchlab: " + progressLine(p))
 		if cut := len(line) - columns + 1; cut > 0 {
 			// The end names the rate.
@@ -86,10 +94,18 @@ func (s *status) show(p lab.Progress) {
 	}
 }
 
+// calibrating says on a terminal what a run does before its first play.
+func (s *status) calibrating() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.size != nil {
+		s.draw([]string{"measuring which rates this machine keeps, some 10 s"})
+	}
+}
+
 // draw replaces the table. Lines are cut at the width of the terminal, and the first ones at its height.
-func (s *status) draw(p lab.Progress) {
+func (s *status) draw(lines []string) {
 	width, height := s.size()
-	lines := append(s.table(p), progressLine(p))
 	lines = lines[max(0, len(lines)-height+1):]
 	for i, line := range lines {
 		lines[i] = s.coloured(ansi.Truncate(line, width-1, "")) + ansi.EraseLineRight

@@ -76,7 +76,7 @@ func TestRunStorms(t *testing.T) {
 		{"--storm", tiny, "--pace", "trace:100x,max"},
 		{"--storm", "steady", "--nodes", "2", "--pods", "110", "--pipeline", "kubelet"},
 	} {
-		full := append([]string{"run", "--rounds", "1", "--events", "1000", "--impl", "cond", "-o", "bench"}, args...)
+		full := append([]string{"run", "--ignore-host", "--rounds", "1", "--events", "1000", "--impl", "cond", "-o", "bench"}, args...)
 		code, out, errs := call(t, full...)
 		if code != exitOK || errs != "" || !strings.Contains(out, "impl=cond") {
 			t.Errorf("%v: exit code %d, stderr %q, stdout\n%s", args, code, errs, out)

@@ -18,21 +18,19 @@ import (
 )
 
 type telemetryFlags struct {
-	addr, push, pyroscope string
-	insecure, public      bool // public is for pods
+	addr, pyroscope  string
+	insecure, public bool // public is for pods
 }
 
 func (f *telemetryFlags) add(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringVar(&f.addr, "metrics-addr", "", "host:port of /metrics and the live page (default none)")
 	fl.BoolVar(&f.insecure, "insecure-listen", false, "plain HTTP with a token beyond loopback (default false)")
-	f.addPush(cmd)
+	f.addPyroscope(cmd)
 }
 
-func (f *telemetryFlags) addPush(cmd *cobra.Command) {
-	fl := cmd.Flags()
-	fl.StringVar(&f.push, "push-metrics", "", "Prometheus remote-write URL for the final metrics (default none)")
-	fl.StringVar(&f.pyroscope, "pyroscope", "", "Pyroscope URL for pprof profiles (default: $"+pyroscopeVar+")")
+func (f *telemetryFlags) addPyroscope(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.pyroscope, "pyroscope", "", "Pyroscope URL for pprof profiles (default: $"+pyroscopeVar+")")
 }
 
 // pyroscopeVar is read by Pyroscope's own clients. A manifest can set it for all pods.
@@ -54,12 +52,12 @@ func (f *telemetryFlags) check(profiles bool) error {
 // start starts a session; nil if no output is requested.
 func (f *telemetryFlags) start(ctx context.Context, run string, stderr io.Writer) (*telemetry.Session, error) {
 	s, err := telemetry.Start(ctx, telemetry.Options{
-		Run: run, Commit: cmp.Or(build().Commit, "unknown"), MetricsAddr: f.addr, Insecure: f.insecure, Public: f.public, Push: f.push, Pyroscope: f.pyroscope,
+		Run: run, Commit: cmp.Or(build().Commit, "unknown"), MetricsAddr: f.addr, Insecure: f.insecure, Public: f.public, Pyroscope: f.pyroscope,
 		Warn:   func(text string) { warn(stderr, "%s", text) },
 		Report: telemetry.Report{Rankings: report.Rankings, Sentences: report.Sentences, Page: report.HTML},
 	})
 	for flag, cause := range map[string]error{
-		"metrics-addr": live.ErrAddress, "push-metrics": telemetry.ErrPushURL, "pyroscope": telemetry.ErrPyroscopeURL,
+		"metrics-addr": live.ErrAddress, "pyroscope": telemetry.ErrPyroscopeURL,
 	} {
 		if errors.Is(err, cause) {
 			return nil, badFlag(flag, err)

@@ -14,7 +14,7 @@ import (
 )
 
 // atOnce are the flags of a very short run.
-var atOnce = []string{"--family", "queue", "--impl", "clientgo-fifo,ring", "--storm", "testdata/tiny.jsonl", "--events", "200", "--rounds", "1"}
+var atOnce = []string{"--ignore-host", "--family", "queue", "--impl", "clientgo-fifo,ring", "--storm", "testdata/tiny.jsonl", "--events", "200", "--rounds", "1"}
 
 // TestTelemetryRefused: an invalid address or URL causes one line that names the flag, and no run.
 func TestTelemetryRefused(t *testing.T) {
@@ -32,11 +32,11 @@ func TestTelemetryRefused(t *testing.T) {
 		{args: []string{"--metrics-addr", "nonsense"}, want: "--metrics-addr: cannot listen"},
 		{args: []string{"--metrics-addr", "0.0.0.0:0"}, want: "other machines would reach it in plain text"},
 		{args: []string{"--insecure-listen"}, want: "--insecure-listen: needs --metrics-addr"},
-		{args: []string{"--push-metrics", "localhost:9090"}, want: "--push-metrics: no URL"},
 		{args: []string{"--pyroscope", "nonsense"}, want: "--pyroscope: no URL"},
 		{args: []string{"--pyroscope", "http://127.0.0.1:1", "--profile", "cpu", "--out", t.TempDir() + "/out"}, want: "--pyroscope: a process has one CPU profiler"},
 		{env: [2]string{pyroscopeVar, "nonsense"}, want: "--pyroscope: no URL"},
 		{env: [2]string{"OTEL_TRACES_EXPORTER", "jaeger"}, want: `OTEL_TRACES_EXPORTER="jaeger" (allowed: otlp, none)`},
+		{env: [2]string{"OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "grpc"}, want: `OTEL_EXPORTER_OTLP_METRICS_PROTOCOL="grpc" (allowed: http/protobuf, http/json)`},
 	} {
 		t.Run("", func(t *testing.T) {
 			if test.env[0] != "" {

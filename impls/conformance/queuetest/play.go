@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
@@ -211,11 +212,11 @@ func (p *player) do(ops []op) (done int) {
 
 // produce does an operation of a producer and makes room for it.
 func (p *player) produce(o op) {
-	for tries := 0; p.try(o); tries++ {
+	for began := time.Now(); p.try(o); {
 		switch {
 		case p.model.len() > 0:
 			p.pop(op{kind: pop, rv: o.rv}, nil)
-		case tries == 1000:
+		case time.Since(began) > conformance.Patience:
 			p.must(o, errors.New("nothing is queued, and there is no room"))
 		default:
 			// Events that the queue will drop still use capacity.

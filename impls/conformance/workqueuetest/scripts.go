@@ -142,21 +142,23 @@ func metricsEqual(t *testing.T, s setup) {
 	}
 }
 
-// noGoroutineLeft: a queue without a name starts no goroutine, and one with a name leaves none behind.
+// noGoroutineLeft: a queue without a name starts no goroutine, and one with a name leaves none
+// behind: a bubble panics at its end if one is left.
 func noGoroutineLeft(t *testing.T, s setup) {
 	for _, text := range []string{``, `add a, get a, add b a`, `wait, wait`, `add a, get a, drain`} {
 		for _, name := range []string{"", "q"} {
 			synctest.Test(t, func(t *testing.T) {
+				t.Log(text, name)
 				before := runtime.NumGoroutine()
 				r := s.new(t, func(o *workqueue.Options[string]) {
 					o.Name, o.MetricsProvider = name, &metrics{calls: map[string][]string{}, clock: o.Clock}
 				})
-				if name == "" {
-					r.goroutines(before, "a new queue without a name")
+				synctest.Wait()
+				if n := runtime.NumGoroutine(); name == "" && n > before {
+					t.Errorf("a new queue without a name starts %d goroutines", n-before)
 				}
 				r.run(text)
 				r.queue.ShutDown()
-				r.goroutines(before, text+", ShutDown")
 			})
 		}
 	}
@@ -198,9 +200,13 @@ func itemsCollected(t *testing.T, s setup) {
 	}
 }
 
-// idleCost measures a queue whose workers and drain sleep.
+// idleCost: workers and drain of an idle queue sleep. A goroutine that spins keeps the bubble from settling.
 func idleCost(t *testing.T, s setup) {
-	empty, draining := s.new(t), s.new(t)
+	conformance.Watchdog(t, func() { panic("a goroutine of an idle queue spins") })
+	bubble(func(empty *rig) { sleepIdle(empty, s.new(empty.t)) })(t, s)
+}
+
+func sleepIdle(empty, draining *rig) {
 	draining.queue.Add("a")
 	draining.take()
 	drain := conformance.Async(func() error { draining.queue.ShutDownWithDrain(); return nil })
@@ -208,7 +214,7 @@ func idleCost(t *testing.T, s setup) {
 	for range 3 {
 		gets = append(gets, conformance.Async(func() error { empty.take(); return nil }))
 	}
-	conformance.Idle(t)
+	synctest.Wait()
 	empty.shutDown()
 	draining.shutDown()
 	for _, c := range append(gets, drain) {

@@ -9,7 +9,6 @@ package workqueuetest
 
 import (
 	"fmt"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -188,17 +187,6 @@ func (r *rig) do(verb string, args []string) (got, want []string) {
 	}
 	synctest.Wait()
 	return got, want
-}
-
-// goroutines fails if more goroutines remain than before.
-func (r *rig) goroutines(before int, when string) {
-	synctest.Wait()
-	for try := 0; try < 100_000 && runtime.NumGoroutine() > before; try++ {
-		runtime.Gosched()
-	}
-	if n := runtime.NumGoroutine(); n > before {
-		r.t.Errorf("%s: %d goroutines more than before", when, n-before)
-	}
 }
 
 // metrics records the calls of each metric, with their times.

@@ -80,7 +80,7 @@ func TestLinearizable(t *testing.T) {
 		for range 40 {
 			seed := rand.Uint64()
 			ops := history(ctx, newQueue[int](t, s), seed)
-			res := porcupine.CheckOperationsTimeout(model(s.capacity), ops, 10*time.Second)
+			res := porcupine.CheckOperationsTimeout(model(s.capacity), ops, time.Minute)
 			if res == porcupine.Illegal {
 				m := model(s.capacity)
 				slices.SortFunc(ops, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })

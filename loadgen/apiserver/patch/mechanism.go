@@ -23,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/mergepatch"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/client-go/applyconfigurations"
 	"k8s.io/client-go/kubernetes/scheme"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
@@ -382,7 +381,7 @@ func (r Request) managerName() string {
 // typedConverter converts client-go's types by their merge schema, a large table. It lacks
 // Scale and CustomResourceDefinition.
 var typedConverter = sync.OnceValue(func() managedfields.TypeConverter {
-	return applyconfigurations.NewTypeConverter(scheme.Scheme)
+	return managedfields.NewSchemeTypeConverter(scheme.Scheme, resources.MergeTypes())
 })
 
 type managerKey struct {

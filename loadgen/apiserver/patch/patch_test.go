@@ -511,7 +511,7 @@ func FuzzPatch(f *testing.F) {
 	pod := create(pods, `{"metadata":{"name":"x","finalizers":["a.b/c"],"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"},{"name":"d","image":"i"}]}}`)
 	kinds := []types.PatchType{types.JSONPatchType, types.MergePatchType, types.ApplyYAMLPatchType, types.ApplyCBORPatchType, types.StrategicMergePatchType}
 	f.Fuzz(func(t *testing.T, kind int, body []byte) {
-		defer time.AfterFunc(20*time.Second, func() { panic("more than 20 s") }).Stop()
+		defer time.AfterFunc(time.Minute, func() { panic("more than a minute for one input") }).Stop()
 		res, live := widgets, widget
 		req := Request{Namespace: "ns", Name: "x", ContentType: string(kinds[uint(kind)%uint(len(kinds))]), FieldManager: "m"}
 		if uint(kind)%10 > 3 { // a strategic merge patch, and each second of the others

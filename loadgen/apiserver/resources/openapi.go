@@ -12,14 +12,11 @@ import (
 	openapi_v2 "github.com/google/gnostic-models/openapiv2"
 	openapi_v3 "github.com/google/gnostic-models/openapiv3"
 	"google.golang.org/protobuf/proto"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/client-go/applyconfigurations"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/kube-openapi/pkg/openapiconv"
 	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/kube-openapi/pkg/validation/spec"
@@ -317,22 +314,6 @@ func addMerge(s *spec.Schema, ref smdschema.TypeRef) {
 	if atomic {
 		s.AddExtension(mapTypeExtension, "atomic")
 	}
-}
-
-// mergeSchema is client-go's schema for server-side apply.
-var mergeSchema = sync.OnceValue(func() *smdschema.Schema {
-	// An object of any kind leads to the whole schema.
-	obj := &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}
-	value, err := applyconfigurations.NewTypeConverter(scheme.Scheme).ObjectToTyped(obj)
-	if err != nil {
-		return &smdschema.Schema{}
-	}
-	return value.Schema()
-})
-
-func mergeFields(name string) *smdschema.Map {
-	def, _ := mergeSchema().FindNamedType(name)
-	return def.Map
 }
 
 // modelName returns the type's own OpenAPI name, or its package with the domain reversed.

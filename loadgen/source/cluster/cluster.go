@@ -7,7 +7,6 @@
 package cluster
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -16,9 +15,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
@@ -151,17 +148,7 @@ func (c *Cluster) ListerWatcher(r Resource, s Scope) (cache.ListerWatcher, error
 	if !scheme.Scheme.Recognizes(r.Kind) {
 		return c.unstructured(r, s), nil
 	}
-	gv := r.Kind.GroupVersion()
-	config := rest.CopyConfig(c.config)
-	config.APIPath = "/apis"
-	if gv.Group == "" {
-		config.APIPath = "/api"
-	}
-	config.GroupVersion = &gv
-	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
-	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	config.ContentType = runtime.ContentTypeProtobuf
-	client, err := rest.RESTClientFor(config)
+	client, err := REST(c.config, r.Kind.GroupVersion())
 	if err != nil {
 		return nil, err
 	}
@@ -172,16 +159,5 @@ func (c *Cluster) ListerWatcher(r Resource, s Scope) (cache.ListerWatcher, error
 func (s Scope) limit(opts *metav1.ListOptions) { opts.LabelSelector = s.Selector }
 
 func (c *Cluster) unstructured(r Resource, s Scope) cache.ListerWatcher {
-	client := c.dynamic.Resource(r.GroupVersionResource).Namespace(s.Namespace)
-	lw := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-			s.limit(&opts)
-			return client.List(ctx, opts)
-		},
-		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-			s.limit(&opts)
-			return client.Watch(ctx, opts)
-		},
-	}
-	return cache.ToListWatcherWithWatchListSemantics(lw, c.dynamic)
+	return ListWatch(c.dynamic.Resource(r.GroupVersionResource).Namespace(s.Namespace), s.limit, c.dynamic)
 }

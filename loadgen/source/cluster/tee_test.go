@@ -126,7 +126,7 @@ func TestTeeCatchesUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tee.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := tee.Wait(ctx); err != nil {
 		t.Fatal(err)
@@ -357,7 +357,7 @@ func TestAuditOverHTTP(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tee.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := tee.Wait(ctx); err != nil {
 		t.Fatal(err)

@@ -250,7 +250,7 @@ func spin(ctx context.Context, turn uint64, done func() bool) {
 func TestNoLostWakeup(t *testing.T) {
 	const n = 20_000
 	st := New(count(n))
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	f := st.Follow(0)
 	var wg sync.WaitGroup
@@ -278,9 +278,9 @@ func TestNoLostWakeup(t *testing.T) {
 
 // The same for WaitRoom: the event is seen just as WaitRoom falls asleep.
 func TestNoMissedRoom(t *testing.T) {
-	const n, window = 50_000, 1
+	const n, window = 20_000, 1
 	st := New(count(n))
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	f := st.Follow(0)
 	var wg sync.WaitGroup

@@ -110,7 +110,7 @@ func (c *collector) waitFor(t *testing.T, s *storm.Storm, seq int) {
 	}
 	stop := context.AfterFunc(t.Context(), c.changed.Broadcast)
 	defer stop()
-	timer := time.AfterFunc(20*time.Second, func() {
+	timer := time.AfterFunc(time.Minute, func() {
 		c.mu.Lock()
 		c.closed = true
 		c.mu.Unlock()

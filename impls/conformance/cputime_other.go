@@ -2,13 +2,7 @@
 
 package conformance
 
-import (
-	"testing"
-	"time"
-)
-
-// Idle does nothing on systems without getrusage.
-func Idle(*testing.T) {}
+import "time"
 
 // CPUTime returns the CPU time that the process has used, and 0 on systems without getrusage.
 func CPUTime() time.Duration { return 0 }
