@@ -7,6 +7,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"path"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -52,7 +53,10 @@ func Intercept(c *rest.Config) (*rest.Config, func(cache.ListerWatcher, Decoder)
 		}
 		inner := cache.ToListerWatcherWithContext(lw)
 		request := func(u *url.URL) *rest.Request {
-			return client.Get().SetHeader("Accept", accept(d)).RequestURI(u.RequestURI())
+			// The resource, which ends the path, stands in the errors.
+			above := *u
+			above.Path, above.RawPath = path.Dir(u.Path), ""
+			return client.Get().SetHeader("Accept", accept(d)).RequestURI(above.RequestURI()).Resource(path.Base(u.Path))
 		}
 		return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {

@@ -2,8 +2,10 @@ package informer
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
+	"reflect"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -100,7 +102,7 @@ func ForResource(config *rest.Config, gvr schema.GroupVersionResource, example r
 		return nil, err
 	}
 	b.readOnly = decode.ReadOnly(d)
-	return newInformer(lw, example, opts, b), nil
+	return newInformer(ofType(lw, example), example, opts, b), nil
 }
 
 // ForManager returns a config for a manager of controller-runtime and the NewInformer of its cache,
@@ -144,11 +146,31 @@ func ForManager(config *rest.Config, opts Options) (*rest.Config, func(cache.Lis
 		b := b
 		if d, err := decoderOf(name, of, example); err == nil {
 			if decoding, err := with(lw, decode.Untransformed(d)); err == nil {
-				lw, b.readOnly = decoding, decode.ReadOnly(d)
+				lw, b.readOnly = ofType(decoding, example), decode.ReadOnly(d)
 			}
 		}
 		return build(lw, example, opts, resync, indexers, b)
 	}, nil
+}
+
+// ofType returns a ListerWatcher that refuses a list of other objects than example. The decoder makes
+// what the answer says, and client-go's Reflector checks the type of watched objects only.
+func ofType(lw cache.ListerWatcher, example runtime.Object) cache.ListerWatcher {
+	inner, want := cache.ToListerWatcherWithContext(lw), reflect.TypeOf(example)
+	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			list, err := inner.ListWithContext(ctx, o)
+			if l, ok := list.(*decode.List); ok && err == nil {
+				for _, item := range l.Items {
+					if reflect.TypeOf(item) != want {
+						return nil, fmt.Errorf("informer: the answer to a list has a %T (want %v)", item, want)
+					}
+				}
+			}
+			return list, err
+		},
+		WatchFuncWithContext: inner.WatchWithContext,
+	}, lw)
 }
 
 // decoderOf returns the decoder of objects like example, whose type decides the encoding if o has none:

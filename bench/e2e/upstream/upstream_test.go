@@ -178,7 +178,7 @@ func (s *suite) compile(t *testing.T, root, copied, module string) {
 	write(t, mod, read(t, filepath.Join(here, "go.mod")), fmt.Appendf(nil, "\nreplace %s => %s\n", module, copied))
 	write(t, sum, read(t, filepath.Join(here, "go.sum")))
 	args := []string{"test", "-c", "-trimpath", "-modfile=" + mod, "-o", s.binary}
-	if !testing.Short() {
+	if !testing.Short() && module == clientGo {
 		args = append(args, "-race")
 	}
 	command(t, "go", append(args, module+strings.TrimPrefix(filepath.ToSlash(s.dir), filepath.ToSlash(copied)))...)
