@@ -185,7 +185,7 @@ func TestCollectFromAPIServer(t *testing.T) {
 		noise[i] = byte(i*i>>7) ^ byte(i*2654435761>>13)
 	}
 	of[1].Outcome.Env.Args = []string{fmt.Sprintf("%x", noise)}
-	maps := upload.ConfigMaps{Client: client, Namespace: "results"}
+	maps := upload.ConfigMaps{Client: client.CoreV1().ConfigMaps("results"), Namespace: "results"}
 	folder := upload.Dir(t.TempDir())
 	for _, sink := range []upload.Sink{maps, maps, folder} {
 		uploadAll(t, sink, of, pods, 4)
@@ -265,7 +265,8 @@ func BenchmarkCollect(b *testing.B) {
 					client, counts = countedClient(b, cp)
 					makeNamespace(b, client, fmt.Sprintf("results-%d", n))
 					before = stored(b, client)
-					sink = upload.ConfigMaps{Client: client, Namespace: fmt.Sprintf("results-%d", n)}
+					ns := fmt.Sprintf("results-%d", n)
+					sink = upload.ConfigMaps{Client: client.CoreV1().ConfigMaps(ns), Namespace: ns}
 				}
 				for b.Loop() {
 					if client != nil {

@@ -98,7 +98,7 @@ func (s *jobPods) wait(cmd *exec.Cmd, pod string) {
 func (s *jobPods) uploaded() []*lab.Share {
 	s.Helper()
 	all := make([]*lab.Share, s.plan.Pods)
-	damaged, err := upload.ConfigMaps{Client: s.client, Namespace: s.plan.Run}.Read(s.Context(), s.plan.Run, func(p upload.Bundle) error {
+	damaged, err := upload.ConfigMaps{Client: s.client.CoreV1().ConfigMaps(s.plan.Run), Namespace: s.plan.Run}.Read(s.Context(), s.plan.Run, func(p upload.Bundle) error {
 		result, err := p.PodResult()
 		if err == nil && all[result.Index] != nil {
 			err = fmt.Errorf("pod %d has uploaded twice", result.Index)
@@ -270,7 +270,7 @@ func leaderIsKilled(t *testing.T, cp *controlplane.ControlPlane) {
 	_ = leader.Wait() // The error is the kill.
 	s.wait(other, "pod-1")
 	var got *lab.Share
-	if _, err := (upload.ConfigMaps{Client: s.client, Namespace: s.plan.Run}).Read(t.Context(), plan.Run, func(p upload.Bundle) (err error) {
+	if _, err := (upload.ConfigMaps{Client: s.client.CoreV1().ConfigMaps(s.plan.Run), Namespace: s.plan.Run}).Read(t.Context(), plan.Run, func(p upload.Bundle) (err error) {
 		got, err = p.PodResult()
 		return err
 	}); err != nil || got == nil {
