@@ -270,7 +270,7 @@ func (f *FIFO[V]) rebuild() {
 	} else {
 		f.slots = make([]uint64, n)
 	}
-	f.used = f.Len()
+	f.used = 0 // a retired entry has no slot
 	mask := uint32(n - 1)
 	for p := f.head; p != f.tail; p++ {
 		e := f.at(p)
@@ -282,5 +282,6 @@ func (f *FIFO[V]) rebuild() {
 			i = (i + 1) & mask
 		}
 		f.slots[i] = uint64(tagOf(e.Hash))<<32 | uint64(p)
+		f.used++
 	}
 }
