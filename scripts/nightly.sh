@@ -6,7 +6,7 @@
 #   BENCHTIME=1x SOAK=10m FUZZTIME=1m CHAOS=10m STORMS=3m FAULTS=5m   how long stages play
 set -uo pipefail
 cd "$(dirname "$0")/.."
-all=(benchmarks mutants soak fuzz chaos load e2e supply audit)
+all=(long benchmarks mutants soak fuzz chaos load e2e supply audit)
 [ $# -gt 0 ] || set -- "${all[@]}"
 for name; do
 	[[ " ${all[*]} " == *" $name "* ]] || { echo "nightly.sh: no stage $name (stages: ${all[*]})" >&2; exit 2; }
@@ -20,6 +20,7 @@ first='' rows=''
 command_of() {
 	case $1 in
 	benchmarks) echo "go test -timeout 0 -run '^$' -skip '^BenchmarkPlanted$' -bench . -benchtime ${BENCHTIME:-1x} ./bench" ;;
+	long) echo "go test -count 1 -timeout 0 ./impls/decode -long && go test -count 1 -timeout 0 -run '^TestCrash' ./bench/lab -crash-every 1" ;;
 	soak) echo "make soak SOAK=${SOAK:-10m}" ;;
 	chaos) echo "make chaos CHAOS=${CHAOS:-10m}" ;;
 	load) echo "make load STORMS=${STORMS:-3m}" ;;

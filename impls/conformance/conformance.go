@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,15 +34,16 @@ type Check[S any] struct {
 	Name string // name of the subtest
 	// For reports whether the check applies to a setup; nil means all.
 	For func(S) bool
-	// Concurrent checks depend on scheduling and run once per GOMAXPROCS value.
+	// Concurrent checks depend on scheduling and run with a value of GOMAXPROCS.
 	Concurrent bool
 	// Run tests the guarantee and fails the test if it is violated.
 	Run func(*testing.T, S)
 }
 
 // Run runs the checks that apply to a setup, each as a subtest: sequential ones
-// as NAME, concurrent ones as procs=N/NAME. With -short it runs only the
-// concurrent ones, with one value of N that the name of the test chooses.
+// as NAME, concurrent ones as procs=N/NAME, with one value of N that the name of the test chooses.
+// With -short, as under the race detector, it runs only the concurrent ones, with the next value of N.
+// TestMutants runs all values, since a mutant may fail with one alone.
 func Run[S any](t *testing.T, setup S, checks []Check[S]) {
 	run := func(t *testing.T, concurrent bool) {
 		for _, c := range checks {
@@ -51,12 +53,16 @@ func Run[S any](t *testing.T, setup S, checks []Check[S]) {
 		}
 	}
 	all := []int{1, 2, 8}
-	if !testing.Short() {
-		run(t, false)
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(t.Name()))
+	one := h.Sum32()
+	if testing.Short() {
+		one++
 	} else {
-		h := fnv.New32a()
-		_, _ = h.Write([]byte(t.Name()))
-		one := h.Sum32() % uint32(len(all))
+		run(t, false)
+	}
+	if !strings.HasPrefix(t.Name(), "TestMutants/") {
+		one %= uint32(len(all))
 		all = all[one : one+1]
 	}
 	for _, procs := range all {

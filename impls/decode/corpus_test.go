@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"math/rand"
@@ -24,6 +25,9 @@ import (
 
 	"watchlab/loadgen/trace"
 )
+
+// long plays whole recordings and more rounds: make nightly does.
+var long = flag.Bool("long", false, "play whole recordings and all rounds")
 
 // walked are the options of shared that have code of their own.
 var walked = []Options{{Encoding: Protobuf}, {Encoding: JSON}, {Encoding: JSON, Unstructured: true}}

@@ -168,7 +168,7 @@ func TestMutated(t *testing.T) {
 		if o.Encoding == JSON {
 			rounds /= 15
 		}
-		if testing.Short() {
+		if !*long {
 			rounds /= 15
 		}
 		exact := exactly(t, o)

@@ -268,7 +268,7 @@ func TestFrames(t *testing.T) {
 					return iotest.DataErrReader(io.MultiReader(r, iotest.ErrReader(failure)))
 				},
 			} {
-				if len(body) > 1<<20 && (how != "whole" || o.Unstructured || testing.Short()) {
+				if len(body) > 1<<20 && (how != "whole" || o.Unstructured || !*long) {
 					continue
 				}
 				want, got := watched(exact, reader(strings.NewReader(body))), watched(d, reader(strings.NewReader(body)))

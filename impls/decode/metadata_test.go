@@ -65,7 +65,7 @@ func samePartial(t *testing.T, d, exact Decoder, generated kruntime.Decoder, dat
 // TestMetadata compares the metadata of recorded, random and damaged objects with client-go's.
 func TestMetadata(t *testing.T) {
 	all, rounds := 1<<20, 60_000
-	if testing.Short() {
+	if !*long {
 		all, rounds = 100, 1000
 	}
 	protobuf := decoder(t, "clientgo-protobuf", Options{})

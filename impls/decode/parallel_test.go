@@ -88,7 +88,7 @@ func sameWatch(t *testing.T, got, want watch.Decoder, what any) {
 func TestParallelWatch(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	rounds := 200
-	if testing.Short() {
+	if !*long {
 		rounds = 10
 	}
 	objs, types := recordedObjects(t, Protobuf, "recorded-nodeloss", 6)
@@ -147,7 +147,7 @@ func hostileFrames(t *testing.T, e Encoding) map[string][]byte {
 		frames["other case"] = []byte(`{"Type":"ADDED","OBJECT":{"kind":"Pod","apiVersion":"v1"}}`)
 		frames["two types"] = []byte(`{"type":"ADDED","type":"DELETED","object":{"kind":"Pod","apiVersion":"v1"}}`)
 	case Protobuf:
-		if !testing.Short() {
+		if *long {
 			event("too large", "ADDED", &v1.Pod{TypeMeta: pod.TypeMeta, Status: v1.PodStatus{Message: strings.Repeat("x", 17<<20)}})
 		}
 		frames["empty"] = binary.BigEndian.AppendUint32(nil, 0)

@@ -27,7 +27,7 @@ func TestRecordings(t *testing.T) {
 		t.Fatalf("no recordings in %s: %v", folder, err)
 	}
 	most, chunk := 1<<20, 250
-	if testing.Short() {
+	if !*long {
 		most = chunk
 	}
 	for _, file := range files {

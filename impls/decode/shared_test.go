@@ -40,7 +40,7 @@ func TestRecorded(t *testing.T) {
 			if o.Encoding == JSON { // which client-go decodes ten times as slowly
 				most, few, short = 500, 300, 25
 			}
-			if testing.Short() {
+			if !*long {
 				most, few = short, short
 			}
 			all, _ := recordedObjects(t, o.Encoding, name, most)
@@ -93,7 +93,7 @@ func TestFilled(t *testing.T) {
 		if o.Encoding == JSON {
 			rounds, short = 4, 1
 		}
-		if testing.Short() {
+		if !*long {
 			rounds = short
 		}
 		e, exact := o.Encoding, exactly(t, o)

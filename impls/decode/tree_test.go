@@ -294,7 +294,7 @@ func TestEveryPart(t *testing.T) {
 		for _, at := range root.places(nil) {
 			before := at.of.parts[at.i]
 			for i, value := range treeValues {
-				if testing.Short() && i%5 != 0 {
+				if !*long && i%5 != 0 {
 					continue
 				}
 				at.of.parts[at.i] = &jsonTree{text: value}
@@ -318,7 +318,7 @@ func forRounds(t *testing.T, rounds int, f func(round int, r *rand.Rand)) {
 		until, seed = time.Now().Add(d), uint64(time.Now().UnixNano())
 		t.Logf("seed %d", seed)
 	}
-	if testing.Short() {
+	if !*long {
 		rounds /= 10
 	}
 	for i := 0; i < rounds || time.Now().Before(until); i++ {

@@ -319,7 +319,7 @@ func (g *guarded) full(verb string, c func(out string) secretCall) {
 	g.t.Helper()
 	original := lab.Files
 	defer func() { lab.Files = original }()
-	step := 7
+	step := 17
 	if *everyFault {
 		step = 1
 	}
