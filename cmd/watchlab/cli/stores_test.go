@@ -47,7 +47,7 @@ func TestStoreNames(t *testing.T) {
 
 // TestStoreSurface: a surface compares workqueues; client-go's own informer is played once.
 func TestStoreSurface(t *testing.T) {
-	args := append([]string{"surface", "--impl", "clientgo-informer,ring", "--pipeline", "informer", "--x", "readers=0,1", "--y", "workqueue=clientgo,cond"}, small[1:]...)
+	args := append([]string{"surface", "--impl", "clientgo-informer,ring", "--pipeline", "informer", "--x", "readers=0,1", "--y", "workqueue=clientgo,ring"}, small[1:]...)
 	o, _ := sweepRun(t, args...)
 	if len(o.Surfaces) != 1 || o.Surfaces[0].Points[1][1] == nil {
 		t.Errorf("%+v", o.Surfaces)
