@@ -25,7 +25,7 @@ var groups = []struct {
 	verbs     []string
 }{
 	{"play", "Play:", []string{"run", "controller", "dash", "knee", "scale", "study", "reproduce"}},
-	{"look", "Look:", []string{"list", "report", "compare", "gate", "profile"}},
+	{"look", "Look:", []string{"list", "report", "compare", "gate"}},
 	{"storms", "Storms:", []string{"storm", "trace", "record", "serve"}},
 	{"cluster", "Cluster:", []string{"cluster", "pod"}},
 }

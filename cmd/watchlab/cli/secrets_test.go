@@ -362,7 +362,6 @@ func (g *guarded) secretCalls() map[string][]secretCall {
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	profile := g.to("profiled/profiles/Queue_impl=ring_pipeline=queue_source=memory_storm=storm_producers=1_rate=max.cpu.pb.gz")
 	place := func(args ...string) (calls []secretCall) {
 		for _, name := range []string{"token", "basic", "key", "exec", "url", "none"} {
 			calls = append(calls, secretCall{args: with([]string{"--kubeconfig", kubeconfig, "--context", name}, args...)})
@@ -373,7 +372,7 @@ func (g *guarded) secretCalls() map[string][]secretCall {
 		return []secretCall{{args: with(with(bad, g.shared(storm)...), args...)}, {args: with(with(unparsed, g.shared(storm)...), args...)}, {args: []string{kubeconfig}}}
 	}
 	return map[string][]secretCall{
-		"list": {{}}, "version": {{}}, "storm": {{}, {args: []string{kubeconfig}}}, "trace": {{}}, "cluster": {{}}, "profile": {{}},
+		"list": {{}}, "version": {{}}, "storm": {{}, {args: []string{kubeconfig}}}, "trace": {{}}, "cluster": {{}},
 		"storm list": {{}},
 		"storm show": {{args: []string{"gang"}}, {args: []string{kubeconfig}}, {args: []string{broken}}, {args: []string{storm}}},
 		"run": append(over(),
@@ -397,8 +396,6 @@ func (g *guarded) secretCalls() map[string][]secretCall {
 		"gate":          {{args: []string{g.to("run"), "--against", g.to("run")}}, {args: []string{kubeconfig, "--against", kubeconfig}}},
 		"gate init":     {{}, {args: []string{"controller"}}, {args: []string{kubeconfig}}},
 		"report":        {{args: []string{g.to("run")}}, {args: []string{kubeconfig}}, {args: []string{g.in}}},
-		"profile top":   {{args: []string{profile}}, {args: []string{kubeconfig}}},
-		"profile diff":  {{args: []string{profile, profile}}, {args: []string{kubeconfig, kubeconfig}}},
 		"trace inspect": {{args: []string{storm}}, {args: []string{torn}}, {args: []string{kubeconfig}}, {args: []string{storm, "--svg", g.to("storm.svg"), "-o", "json"}}},
 		"trace convert": {{args: []string{storm, g.to("anonymous.wlt"), "--anonymise"}}, {args: []string{storm, g.to("anonymous.jsonl"), "--anonymise"}},
 			{args: []string{storm, filepath.Join(g.in, "kept.wlt")}}, {args: []string{torn, g.to("torn.wlt"), "--anonymise"}}, {args: []string{kubeconfig, g.to("none.wlt")}}},
