@@ -185,7 +185,7 @@ func FlagOf(path string) string {
 
 // find returns a field of the Spec or of a search; an empty one if there is none.
 func find(wanted func(Field) bool) Field {
-	all := Fields(&Spec{Search: &Search{Knee: &KneeSearch{}, Scale: &Scale{}, Surface: &Surface{}}})
+	all := Fields(&Spec{Search: &Search{Knee: &KneeSearch{}, Scale: &Scale{}}})
 	if at := slices.IndexFunc(all, wanted); at >= 0 {
 		return all[at]
 	}

@@ -142,11 +142,11 @@ func (p *Plan) Processes() int {
 	}
 }
 
-// Finish adds the results of a search (knees, scalings, surfaces) to the outcome.
+// Finish adds the results of a search (knees, scalings) to the outcome.
 func (p *Plan) Finish(o *lab.Outcome) {
 	if p.finish != nil {
 		// A resumed run has the results of its first part.
-		o.Knees, o.Scalings, o.Surfaces = nil, nil, nil
+		o.Knees, o.Scalings = nil, nil
 		p.finish(o)
 	}
 }

@@ -7,7 +7,7 @@
 //  3. The results folder keeps the Spec as experiment.yaml. A resumed run, a process
 //     of --memory and a pod of a load Job plan the same comparisons from it.
 //  4. A [Search] varies the experiment: a [Knee] derives the next rate from earlier
-//     results, a [Scale] and a [Surface] play a grid. [Plan.Finish] computes the result from
+//     results, a [Scale] plays the values of a knob. [Plan.Finish] computes the result from
 //     the outcome alone, so that a resumed run has the same result.
 //  5. A study is a list of [Question]s: Specs with the columns that answer them.
 package experiment
@@ -116,7 +116,7 @@ type Spec struct {
 	// Unkept are the paces that calibration left out. The run writes them.
 	Unkept []string `json:"unkept,omitempty"`
 
-	// Search varies what is played: a knee, a scale or a surface.
+	// Search varies what is played: a knee or a scale.
 	Search *Search `json:"search,omitempty"`
 	// Parts are played side by side; each inherits the fields that it does not set. The cells of one family are one table.
 	Parts []Spec `json:"parts,omitempty"`
@@ -148,10 +148,8 @@ type Cluster struct {
 type Search struct {
 	// Knee finds the highest rate at which each variant meets a latency objective.
 	Knee *KneeSearch `json:"knee,omitempty"`
-	// Scale plays the values of one number.
+	// Scale plays the values of one knob.
 	Scale *Scale `json:"scale,omitempty"`
-	// Surface plays all combinations of two knobs' values.
-	Surface *Surface `json:"surface,omitempty"`
 }
 
 // KneeSearch doubles the rate until the objective fails, then halves the gap.
@@ -165,16 +163,9 @@ type KneeSearch struct {
 	Resolution string `json:"resolution,omitempty" flag:"resolution" help:"most distance between held and failed rate (default 5%)"`
 }
 
-// Scale plays a storm, unpaced, at each value of a number.
+// Scale plays a storm, unpaced, at each value of a knob.
 type Scale struct {
-	Over string `json:"over" flag:"over" help:"number to vary, as in producers=1,2,4,8"`
-}
-
-// Surface plays a storm, unpaced, at all combinations of two knobs' values.
-type Surface struct {
-	X    string `json:"columns" flag:"x" help:"knob of the columns, as in batch-size=1,10,100"`
-	Y    string `json:"rows" flag:"y" help:"knob of the rows, as in skew=uniform,zipf:1.1"`
-	Unit string `json:"unit,omitempty" flag:"unit" help:"unit of the figure, as in bench.txt (default events/s)"`
+	Over string `json:"over" flag:"over" help:"knob to vary, as in producers=1,2,4,8"`
 }
 
 var ErrSpec = errors.New("invalid experiment") // wrapped by the errors for a Spec that cannot be played
@@ -350,11 +341,6 @@ func (s Spec) withDefaults() Spec {
 		s.Search = &Search{Knee: &k}
 	case s.Search != nil && s.Search.Scale != nil:
 		name = "scale"
-	case s.Search != nil && s.Search.Surface != nil:
-		name = "surface"
-		f := *s.Search.Surface
-		def(&f.Unit, defaultUnit)
-		s.Search = &Search{Surface: &f}
 	case liveSource(s.Source):
 		// A round takes 30 s.
 		rounds = 3

@@ -54,7 +54,7 @@ func TestMistakes(t *testing.T) {
 		"family: queue\nrounds: 2\nbudget: 1m\n":                                "x.yaml: line 3: budget: is in place of --rounds",
 		"parts:\n- family: queue\n- {family: merge, rounds: -2}":                "x.yaml: line 3: parts.1.rounds: -2 is less than 1",
 		"parts:\n- family: queue\n- parts: [{family: queue}]":                   "x.yaml: line 3: parts.1.parts: a part has no parts",
-		"family: queue\nsearch: {}\n":                                           "x.yaml: line 2: search: needs one of knee, scale, surface",
+		"family: queue\nsearch: {}\n":                                           "x.yaml: line 2: search: needs knee or scale",
 		"family: queue\nsearch: {knee: {slo: p98=1ms}}\n":                       "x.yaml: line 2: search.knee.slo: ",
 		"rounds: 2\nproducers: 2\n":                                             "x.yaml: line 2: producers: needs --family",
 		"family: queue\nsource: memory\ncluster: {context: one}":                "x.yaml: line 3: cluster.context: needs --source cluster or apply",
@@ -64,9 +64,8 @@ func TestMistakes(t *testing.T) {
 		"family: queue\nshare: 2/2\n":                                           "x.yaml: line 2: share: ",
 		"family: queue\nsearch: {scale: {over: \"procs=1,2\"}}\nprocs: 2":       "x.yaml: line 3: procs: is varied",
 		"search: {scale: {over: \"procs=1,1\"}}\n":                              "x.yaml: line 1: search.scale.over: procs: 1 is named twice",
-		"search: {scale: {over: \"skew=uniform,zipf:1\"}}\n":                    "x.yaml: line 1: search.scale.over: \"skew\" is not one of producers, ",
-		"search: {surface: {columns: \"shards=1,2\", rows: \"shards=1,2\"}}":    "x.yaml: line 1: search.surface.rows: shards is varied by --x",
-		"search: {surface: {columns: \"shards=1,2\"}}":                          "x.yaml: line 1: search.surface.rows: is needed, as in batch-size",
+		"search: {scale: {over: \"paces=1,2\"}}\n":                              "x.yaml: line 1: search.scale.over: \"paces\" is not one of producers, ",
+		"search: {scale: {}}":                                                   "x.yaml: line 1: search.scale.over: is needed, as in producers",
 		"search: {knee: {from: 200, to: 100}}":                                  "x.yaml: line 1: search.knee.to: 100 is below --from 200",
 		"search: {knee: {from: -1}}":                                            "x.yaml: line 1: search.knee.from: ",
 		"pipeline: informer\nencoding: json\n":                                  "x.yaml: line 2: encoding: needs --source apiserver",
@@ -134,7 +133,7 @@ func cellNames(p *experiment.Plan) []string {
 // TestEveryFieldIsDocumented: every field of the Spec has a help text and a flag.
 func TestEveryFieldIsDocumented(t *testing.T) {
 	seen := map[string]bool{}
-	all := &experiment.Spec{Search: &experiment.Search{Knee: &experiment.KneeSearch{}, Scale: &experiment.Scale{}, Surface: &experiment.Surface{}}}
+	all := &experiment.Spec{Search: &experiment.Search{Knee: &experiment.KneeSearch{}, Scale: &experiment.Scale{}}}
 	for _, f := range experiment.Fields(all) {
 		if f.Help == "" || seen[f.Flag] || experiment.FlagOf(f.Path) != f.Flag || experiment.Path(f.Flag) != f.Path {
 			t.Errorf("field %s, flag %s: %q", f.Path, f.Flag, f.Help)

@@ -84,7 +84,7 @@ type MergedShare struct {
 //
 // An error wraps [ErrShares] or is load's. Shares must have program, seed, rounds, cells
 // and whole input in common. They may run on different machines; [Merged] lists them.
-// Searches (Knees, Scalings, Surfaces) cannot be merged.
+// Searches (Knees, Scalings) cannot be merged.
 //
 // Time: O(shares × rounds of all cells), on all processors. Memory: at most 16 shares
 // besides their sum.
@@ -150,7 +150,7 @@ func (m *merger) add(s *Share) error {
 		return fmt.Errorf("%w: share %d has no outcome", ErrShares, s.Index)
 	case s.Of < 1 || s.Of > mostShares || s.Index < 0 || s.Index >= s.Of:
 		return fmt.Errorf("%w: there is no share %d of %d", ErrShares, s.Index, s.Of)
-	case len(s.Outcome.Knees)+len(s.Outcome.Scalings)+len(s.Outcome.Surfaces) > 0:
+	case len(s.Outcome.Knees)+len(s.Outcome.Scalings) > 0:
 		return fmt.Errorf("%w: share %d searched for something, and what it played depends on what it found", ErrShares, s.Index)
 	}
 	if m.out == nil {

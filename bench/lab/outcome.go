@@ -46,7 +46,6 @@ type Outcome struct {
 	Comparisons []ComparisonResult `json:"comparisons"`          // in the order of play
 	Knees       []stats.Knee       `json:"knees,omitempty"`      // results of knee searches
 	Scalings    []stats.Scaling    `json:"scalings,omitempty"`   // results of scaling sweeps
-	Surfaces    []stats.Surface    `json:"surfaces,omitempty"`   // results of two-dimensional sweeps
 	Merged      *Merged            `json:"merged,omitempty"`     // nil for a run of one process
 	Env         Env                `json:"-"`                    // environment; stored in env.json
 	Dir         string             `json:"-"`                    // results folder; empty if nothing is written

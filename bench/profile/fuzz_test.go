@@ -1,4 +1,4 @@
-package profile_test
+package profile
 
 import (
 	"bytes"
@@ -10,11 +10,9 @@ import (
 	"runtime/pprof"
 	"testing"
 	"time"
-
-	"watchlab/bench/profile"
 )
 
-// FuzzRead: a file is a profile that can be written per event, or the error wraps ErrFormat.
+// FuzzRead: a file is a profile that can be written, or the error wraps errFormat.
 func FuzzRead(f *testing.F) {
 	var heap bytes.Buffer
 	if err := pprof.Lookup("goroutine").WriteTo(&heap, 0); err != nil {
@@ -39,16 +37,14 @@ func FuzzRead(f *testing.F) {
 		if err := os.WriteFile(path, pack(t, data), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s, err := profile.Read(path)
+		p, err := read(path)
 		if err != nil {
-			if !errors.Is(err, profile.ErrFormat) {
+			if !errors.Is(err, errFormat) {
 				t.Fatal(err)
 			}
 			return
 		}
-		s.Events = 3
-		_ = s.String()
-		if err := s.WritePerEvent(filepath.Join(dir, "y.pprof")); err != nil {
+		if err := writeFile(filepath.Join(dir, "y.pprof"), p); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -79,10 +75,10 @@ func TestBomb(t *testing.T) {
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, err := profile.Read(path)
+		_, err := read(path)
 		runtime.ReadMemStats(&after)
 		// io.ReadAll doubles its buffer.
-		if n := after.TotalAlloc - before.TotalAlloc; !errors.Is(err, profile.ErrFormat) || n > 400<<20 {
+		if n := after.TotalAlloc - before.TotalAlloc; !errors.Is(err, errFormat) || n > 400<<20 {
 			t.Errorf("%s: %d bytes allocated for %d: %v", name, n, len(data), err)
 		}
 	}

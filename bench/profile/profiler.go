@@ -4,10 +4,9 @@
 //     [Switch] add the stage. Without a profiler, labels cost almost nothing.
 //  2. A [Profiler] starts the requested kinds. After the cell it writes one file per
 //     kind. Profiling disturbs, so a profiled round yields no figures.
-//  3. [Read] reads a file, and [Source.WritePerEvent] writes its values per event, so
-//     that go tool pprof -diff_base can subtract runs of different lengths.
 //
-// Files have pprof's format; execution traces are for go tool trace. Only CPU and
+// Files have pprof's format; execution traces are for go tool trace. The comments of a file are
+// the cell's name and the number of plays. Only CPU and
 // goroutine profiles have labels: the runtime records none for memory and locks.
 package profile
 

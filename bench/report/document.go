@@ -58,15 +58,13 @@ type section struct {
 	// Noise has a line per noisy cell, of Cells in all. It belongs to the first table.
 	Noise []string
 	Cells int
-	// Fold folds the tables without charts.
-	Fold bool
 	// Command is shown below the introduction.
 	Command string
 }
 
 // Folded counts what is folded below the charts; it is empty for a section whose tables are all that it has.
 func (s section) Folded() string {
-	if len(s.Panels) == 0 && !s.Fold {
+	if len(s.Panels) == 0 {
 		return ""
 	}
 	remarks := len(s.Noise)
@@ -143,7 +141,7 @@ func newDocument(o *lab.Outcome, charts bool) (*document, error) {
 		s := c.section(fmt.Sprintf("c%d", i+1), o)
 		if charts {
 			var err error
-			if s.Panels, err = c.panels(s.ID, o); err != nil {
+			if s.Panels, err = c.panels(s.ID); err != nil {
 				return nil, err
 			}
 		}

@@ -34,7 +34,7 @@ var started = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 var whole = sync.OnceValue(build)
 
 // fixture returns a small run with everything that a report can show: two comparisons,
-// knees, scalings and surfaces. No figure was measured. Every call returns an equal
+// knees and scalings. No figure was measured. Every call returns an equal
 // run; the caller owns it, down to the rounds' latencies.
 func fixture() *lab.Outcome {
 	o := *whole()
@@ -68,7 +68,7 @@ func build() *lab.Outcome {
 			LoadAverage: []float64{0.5, 0.25, 1}, Limits: cell.Limits{CgroupVersion: 2, MemoryBytes: &limit, CPUs: &cpus}, StealShare: &steal,
 		},
 	}
-	o.Knees, o.Scalings, o.Surfaces = knees(), scalings(), surfaces()
+	o.Knees, o.Scalings = knees(), scalings()
 	return o
 }
 
@@ -276,27 +276,4 @@ func scalings() []stats.Scaling {
 		Cell: "DeltaFIFO/impl=" + fixtureImpls[2] + "/storm=gang", Impl: fixtureImpls[2], Over: "keys", Why: "keys are no workers, so the law does not apply",
 		Points: []stats.ScalePoint{{N: 100, EventsPerSecond: []float64{9e6}}, {N: 1000, EventsPerSecond: []float64{8e6}}, {N: 10000, EventsPerSecond: []float64{5e6}}},
 	})
-}
-
-func surfaces() []stats.Surface {
-	var out []stats.Surface
-	for i, impl := range fixtureImpls[:2] {
-		s := stats.Surface{
-			Cell: "DeltaFIFO/impl=" + impl + "/storm=hotkey", Impl: impl, X: "batch-size", Y: "skew", Unit: stats.UnitEventsPerSec,
-			Xs: []string{"1", "10", "100", "1000"}, Ys: []string{"0", "0.8", "1.1"},
-		}
-		for y := range s.Ys {
-			var line []*stats.Summary
-			for x := range s.Xs {
-				if impl == fixtureImpls[0] && y == 2 && x == 3 {
-					line = append(line, nil)
-					continue
-				}
-				line = append(line, &stats.Summary{N: 4, Median: 2e5 * float64(i+1) * math.Pow(3, float64(x)) / float64(y+1)})
-			}
-			s.Points = append(s.Points, line)
-		}
-		out = append(out, s)
-	}
-	return out
 }

@@ -39,7 +39,7 @@ func figuresOf(page string) map[string]int {
 func TestHTMLShowsRun(t *testing.T) {
 	page := html(t, fixture())
 	at := 0
-	for _, id := range []string{"answer", "knees", "scaling", "surfaces", "c1", "c2", "loses", "verdict", "experiment", "method", "environment", "reproduce"} {
+	for _, id := range []string{"answer", "knees", "scaling", "c1", "c2", "loses", "verdict", "experiment", "method", "environment", "reproduce"} {
 		i := strings.Index(page, `<section id="`+id+`"`)
 		if i < at {
 			t.Errorf("section %s is at %d, after %d", id, i, at)

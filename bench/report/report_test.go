@@ -135,10 +135,6 @@ func outcome() *lab.Outcome {
 				Fit:    &stats.USL{Lambda: stats.Estimate{Value: 1e6, Lo: 9e5, Hi: 1.1e6}, Sigma: stats.Estimate{Value: 0.05, Lo: 0.01, Hi: 0.1}, Kappa: stats.Estimate{Value: 0.004, Lo: 0, Hi: 0.008}, Peak: 15.4, PeakRate: 5e6, RMSE: 0.012, R2: 0.998}},
 			{Cell: "DeltaFIFO/impl=ring/keys=10000", Impl: "ring", Over: "producers", Points: []stats.ScalePoint{{N: 1, EventsPerSecond: []float64{3e6}}}, Why: "1 point is too few for a fit"},
 		},
-		Surfaces: []stats.Surface{{
-			Cell: "DeltaFIFO/impl=cond", Impl: "cond", X: "batch-size", Y: "skew", Unit: "events/s", Xs: []string{"10", "1000"}, Ys: []string{"1.01", "2"},
-			Points: [][]*stats.Summary{{{Median: 1e6}, {Median: 2e6}}, {nil, {Median: 5e5}}},
-		}},
 		Env: lab.Env{
 			Started: start, Args: []string{"run", "--family", "deltafifo", "--storm", "a b"},
 			Build: lab.Build{Commit: "abc1234", Dirty: true}, GoVersion: "go1.26", GOOS: "linux", GOARCH: "amd64",

@@ -14,12 +14,11 @@ import (
 	"watchlab/bench/stats"
 )
 
-// sweeps returns the sections of knees, scalings and surfaces that have results.
+// sweeps returns the sections of knees and scalings that have results.
 func sweeps(o *lab.Outcome, charts bool) []section {
 	all := []section{
 		{ID: "knees", Heading: "Knees", Intro: "The highest rate at which each variant holds an objective, and its latency on the way there."},
 		{ID: "scaling", Heading: "Scaling", Intro: "Throughput as one number grows. If it is a number of workers, the Universal Scalability Law is fitted to the medians: X(N) = λN / (1 + σ(N−1) + κN(N−1))."},
-		{ID: "surfaces", Fold: true, Heading: "Surfaces", Intro: "One figure over two knobs: a table per variant. The charts are those of the comparison."},
 	}
 	if len(o.Knees) > 0 {
 		all[0].Tables = []table{kneeTable(o.Knees)}
@@ -29,9 +28,6 @@ func sweeps(o *lab.Outcome, charts bool) []section {
 	}
 	for _, set := range together(o.Scalings, func(s stats.Scaling) string { return s.Over }) {
 		all[1].Tables = append(all[1].Tables, scalingTables(set)...)
-	}
-	for i := range o.Surfaces {
-		all[2].Tables = append(all[2].Tables, surfaceTable(&o.Surfaces[i]))
 	}
 	if charts {
 		sweepPanels(&all[0], o.Knees, func(k stats.Knee) (string, string) { return k.Cell, ", " + quantileName(k) },
@@ -284,22 +280,6 @@ func lawCurve(fit stats.USL, measured chart.Curve) chart.Curve {
 	return s
 }
 
-func surfaceTable(s *stats.Surface) table {
-	t := newTable(titled(s.Unit+" of "+s.Impl, []string{s.Cell}), []string{s.Y + " \\ " + s.X}, s.Xs...)
-	for y, label := range s.Ys {
-		line := []string{label}
-		for x := range s.Xs {
-			text := chart.None
-			if at := s.Points[y][x]; at != nil {
-				text = unitFormat(s.Unit)(at.Median)
-			}
-			line = append(line, text)
-		}
-		t.add(line...)
-	}
-	return t
-}
-
 // stageLabels are labels that choose a stage or an input. A sweep is over none of them.
 var stageLabels = []string{"pipeline", "source", "storm", "delivery", "encoding", "decode", "store", "workqueue"}
 
@@ -327,7 +307,7 @@ func (c comparison) values(key string) []string {
 
 // swept draws a comparison over a knob: a panel for each setting of the others. A baseline that lacks a
 // knob is in all of its panels, at all of its values.
-func (c comparison) swept(id, knob string, o *lab.Outcome) (out []panel) {
+func (c comparison) swept(id, knob string) (out []panel) {
 	setting := func(r row) string { return r.throughput.NameWithout("impl", "rate", knob) }
 	var full, lacking []row
 	for _, r := range c.rows {
@@ -344,7 +324,7 @@ func (c comparison) swept(id, knob string, o *lab.Outcome) (out []panel) {
 				set = append(set, r)
 			}
 		}
-		for _, unit := range c.sweptUnits(o) {
+		for _, unit := range []string{stats.UnitEventsPerSec, stats.UnitP99} {
 			c.drawSwept(&p, knob, unit, set)
 		}
 		if len(p.Figures) > 0 {
@@ -352,15 +332,6 @@ func (c comparison) swept(id, knob string, o *lab.Outcome) (out []panel) {
 		}
 	}
 	return out
-}
-
-// sweptUnits returns the figures that a sweep is about.
-func (c comparison) sweptUnits(o *lab.Outcome) []string {
-	units := []string{stats.UnitEventsPerSec, stats.UnitP99}
-	for _, s := range o.Surfaces {
-		units = append(units, s.Unit)
-	}
-	return distinct(units)
 }
 
 // drawSwept draws one figure over a knob, a curve for each variant and rate.

@@ -10,7 +10,7 @@
 //  4. [MinDetectable] returns the smallest difference that the same rounds can detect. It
 //     says how much a result of "no difference" is worth.
 //  5. [FitUSL] fits the Universal Scalability Law to the throughputs of a sweep. [Knee]
-//     and [Surface] describe the results of other sweeps.
+//     describes the result of the other search.
 //
 // Package compare contains the tables of whole files and the regression gate.
 package stats

@@ -92,15 +92,3 @@ type Estimate struct {
 	Lo    float64 `json:"lo"`    // at most Value
 	Hi    float64 `json:"hi"`    // at least Value
 }
-
-// Surface is a figure of one variant over two varied labels.
-type Surface struct {
-	Cell   string       `json:"cell"`   // benchmark name without the varied labels
-	Impl   string       `json:"impl"`   // variant
-	X      string       `json:"x"`      // varied label
-	Y      string       `json:"y"`      // varied label
-	Unit   string       `json:"unit"`   // of Points
-	Xs     []string     `json:"xs"`     // label values in order
-	Ys     []string     `json:"ys"`     // label values in order
-	Points [][]*Summary `json:"points"` // by y, then x; nil if the cell is invalid
-}

@@ -25,7 +25,7 @@ type Mutant struct {
 // Mutants returns one variant per bug. Each is a variant of this package with a method or an index
 // function replaced.
 func Mutants() []Mutant {
-	snapshot, sharded := snapshotVariant(), shardedVariant()
+	snapshot, perObject := snapshotVariant(), concurrentMapVariant()
 	return []Mutant{
 		mutant("stale-index", "leaves an updated object under the values that it had", "an update moves an object between values", snapshot, newStaleIndex),
 		mutant("lost-value", "indexes the first of several values", "no value, one and several", snapshot, newLostValue),
@@ -47,9 +47,9 @@ func Mutants() []Mutant {
 		mutant("index-later", "publishes the objects before the indices", "lists during transactions", snapshot, newIndexLater),
 		mutant("torn-replace", "replaces one object after the other", "lists during Replace", snapshot, newTornReplace),
 		mutant("version-first", "publishes the resourceVersion before the objects", "lists during Replace", snapshot, newVersionFirst),
-		mutant("empty-at-replace", "removes all objects before it stores those of a Replace", "lists during Replace", sharded, newEmptyAtReplace),
-		mutant("gone-at-update", "updates an object by removing and adding it", "lists during transactions", sharded, newGoneAtUpdate),
-		mutant("other-value", "lists an object that has lost the value meanwhile", "each key is linearizable", sharded, newOtherValue),
+		mutant("empty-at-replace", "removes all objects before it stores those of a Replace", "lists during Replace", perObject, newEmptyAtReplace),
+		mutant("gone-at-update", "updates an object by removing and adding it", "lists during transactions", perObject, newGoneAtUpdate),
+		mutant("other-value", "lists an object that has lost the value meanwhile", "each key is linearizable", perObject, newOtherValue),
 	}
 }
 
@@ -364,31 +364,35 @@ func (s versionFirst) Transaction(txns ...cache.Transaction) *cache.TransactionE
 	return s.base.Transaction(txns...)
 }
 
-type emptyAtReplace struct{ *sharded }
+type emptyAtReplace struct{ *concurrentMap }
 
-func newShardedEngine() *sharded { return newSharded(shards, newOpenTable) }
-
-func newEmptyAtReplace(o Options) Store { return newBase(o, emptyAtReplace{newShardedEngine()}, false) }
-
-func (e emptyAtReplace) replace(batch []write) {
-	e.sharded.replace(nil)
-	e.sharded.replace(batch)
+func newEmptyAtReplace(o Options) Store {
+	return newBase(o, emptyAtReplace{newConcurrentMap(newMapTable)}, false)
 }
 
-type goneAtUpdate struct{ *sharded }
+func (e emptyAtReplace) replace(batch []write) {
+	e.concurrentMap.replace(nil)
+	e.concurrentMap.replace(batch)
+}
 
-func newGoneAtUpdate(o Options) Store { return newBase(o, goneAtUpdate{newShardedEngine()}, false) }
+type goneAtUpdate struct{ *concurrentMap }
+
+func newGoneAtUpdate(o Options) Store {
+	return newBase(o, goneAtUpdate{newConcurrentMap(newMapTable)}, false)
+}
 
 func (e goneAtUpdate) write(batch []write) {
 	for i, w := range batch {
-		e.sharded.write([]write{{key: w.key, obj: w.obj, remove: true}})
-		e.sharded.write(batch[i : i+1])
+		e.concurrentMap.write([]write{{key: w.key, obj: w.obj, remove: true}})
+		e.concurrentMap.write(batch[i : i+1])
 	}
 }
 
-type otherValue struct{ *sharded }
+type otherValue struct{ *concurrentMap }
 
-func newOtherValue(o Options) Store { return newBase(o, otherValue{newShardedEngine()}, false) }
+func newOtherValue(o Options) Store {
+	return newBase(o, otherValue{newConcurrentMap(newMapTable)}, false)
+}
 
 func (e otherValue) byIndex(name, value string) []any {
 	list := []any{}

@@ -99,7 +99,6 @@ var registry = impls.NewRegistry[Options, Store](impls.Store)
 func init() {
 	registry.Register(clientgoVariant())
 	registry.Register(snapshotVariant())
-	registry.Register(shardedVariant())
 	registry.Register(concurrentMapVariant())
 }
 

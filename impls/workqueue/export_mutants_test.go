@@ -3,11 +3,15 @@
 package workqueue
 
 import (
+	"errors"
+	"hash/maphash"
 	"runtime"
 	"sync"
 	"sync/atomic"
 
 	"k8s.io/client-go/util/workqueue"
+
+	"watchlab/impls/internal/ring"
 )
 
 // Mutant is a variant with a deliberate bug.
@@ -25,7 +29,6 @@ func Mutants() []Mutant {
 	return []Mutant{
 		mutant("lost-wake-up", "does not wake a worker for an Add", "every wait is woken", newNoSignal),
 		mutant("wake-up-lost-by-done", "does not wake a worker for an item that Done queues", "an item in process is not handed out", newNoSignalByDone),
-		mutant("late-sleeper", "looks for an item before it announces that it sleeps", "every Add wakes a worker", newLateSleeper),
 		mutant("spins", "polls for an item while idle", "idle costs no CPU time", newSpins),
 		mutant("two-states", "has two states for each item", "a queued item is queued once", newTwoStates),
 		mutant("moved-back", "moves an item that is added again to the end", "items keep their order", newMovedBack),
@@ -63,7 +66,7 @@ func Mutants() []Mutant {
 }
 
 func mutant(name, broken, check string, build func(Options[string]) Queue[string]) Mutant {
-	return mutantOf(condVariant(), name, broken, check, build)
+	return mutantOf(ringVariant(), name, broken, check, build)
 }
 
 func mutantOf(v Variant, name, broken, check string, build func(Options[string]) Queue[string]) Mutant {
@@ -89,7 +92,7 @@ type observed struct {
 }
 
 func newObserved(o Options[string]) *observed {
-	return &observed{Queue: newCond(o), process: map[string]int{}}
+	return &observed{Queue: newRing(o), process: map[string]int{}}
 }
 
 func (q *observed) Get() (string, bool) {
@@ -135,7 +138,7 @@ func (q *observed) ShutDown() {
 
 type spinner struct{ Queue[string] }
 
-func newSpins(o Options[string]) Queue[string] { return spinner{newCond(o)} }
+func newSpins(o Options[string]) Queue[string] { return spinner{newRing(o)} }
 
 func (q spinner) Get() (string, bool) {
 	for q.Len() == 0 && !q.ShuttingDown() {
@@ -150,7 +153,7 @@ type twoStates struct {
 	turn atomic.Int32
 }
 
-func newTwoStates(o Options[string]) Queue[string] { return &twoStates{Queue: newCond(o)} }
+func newTwoStates(o Options[string]) Queue[string] { return &twoStates{Queue: newRing(o)} }
 
 func (q *twoStates) Add(item string) {
 	if q.turn.Add(1)%2 == 0 {
@@ -170,7 +173,7 @@ func (q *twoStates) Get() (string, bool) {
 // movedBack takes all items out at each Add and puts them back.
 type movedBack struct{ Queue[string] }
 
-func newMovedBack(o Options[string]) Queue[string] { return movedBack{newCond(o)} }
+func newMovedBack(o Options[string]) Queue[string] { return movedBack{newRing(o)} }
 
 func (q movedBack) Add(item string) {
 	for range q.Len() {
@@ -198,7 +201,7 @@ func (q lastFirst) Get() (string, bool) {
 
 type queuedInProcess struct{ Queue[string] }
 
-func newQueuedInProcess(o Options[string]) Queue[string] { return queuedInProcess{newCond(o)} }
+func newQueuedInProcess(o Options[string]) Queue[string] { return queuedInProcess{newRing(o)} }
 
 func (q queuedInProcess) Add(item string) {
 	q.Done(item)
@@ -207,7 +210,7 @@ func (q queuedInProcess) Add(item string) {
 
 type releasedEarly struct{ Queue[string] }
 
-func newReleasedEarly(o Options[string]) Queue[string] { return releasedEarly{newCond(o)} }
+func newReleasedEarly(o Options[string]) Queue[string] { return releasedEarly{newRing(o)} }
 
 func (q releasedEarly) Get() (string, bool) {
 	item, shutdown := q.Queue.Get()
@@ -254,7 +257,7 @@ func (q addedAgainTwice) Done(item string) {
 
 type drainEarly struct{ Queue[string] }
 
-func newDrainEarly(o Options[string]) Queue[string] { return drainEarly{newCond(o)} }
+func newDrainEarly(o Options[string]) Queue[string] { return drainEarly{newRing(o)} }
 
 func (q drainEarly) ShutDownWithDrain() { q.ShutDown() }
 
@@ -277,7 +280,7 @@ type drainForEver struct {
 	drains atomic.Bool
 }
 
-func newDrainForEver(o Options[string]) Queue[string] { return &drainForEver{Queue: newCond(o)} }
+func newDrainForEver(o Options[string]) Queue[string] { return &drainForEver{Queue: newRing(o)} }
 
 func (q *drainForEver) ShutDownWithDrain() {
 	q.drains.Store(true)
@@ -296,7 +299,7 @@ type acceptsAfterShutDown struct {
 }
 
 func newAcceptsAfterShutDown(o Options[string]) Queue[string] {
-	return acceptsAfterShutDown{newCond(o), newCond(Options[string]{}.complete())}
+	return acceptsAfterShutDown{newRing(o), newRing(Options[string]{}.complete())}
 }
 
 func (q acceptsAfterShutDown) Add(item string) {
@@ -319,7 +322,7 @@ type againAfterShutDown struct {
 }
 
 func newAgainAfterShutDown(o Options[string]) Queue[string] {
-	return againAfterShutDown{newObserved(o), newCond(Options[string]{}.complete())}
+	return againAfterShutDown{newObserved(o), newRing(Options[string]{}.complete())}
 }
 
 func (q againAfterShutDown) Add(item string) {
@@ -341,7 +344,7 @@ func (q againAfterShutDown) Get() (string, bool) {
 
 type lostAtShutDown struct{ Queue[string] }
 
-func newLostAtShutDown(o Options[string]) Queue[string] { return lostAtShutDown{newCond(o)} }
+func newLostAtShutDown(o Options[string]) Queue[string] { return lostAtShutDown{newRing(o)} }
 
 func (q lostAtShutDown) Get() (string, bool) {
 	item, shutdown := q.Queue.Get()
@@ -375,7 +378,7 @@ type lateAdd struct {
 	late atomic.Int32
 }
 
-func newLateAdd(o Options[string]) Queue[string] { return &lateAdd{Queue: newCond(o)} }
+func newLateAdd(o Options[string]) Queue[string] { return &lateAdd{Queue: newRing(o)} }
 
 func (q *lateAdd) Add(item string) {
 	down := q.down.Load()
@@ -396,7 +399,7 @@ func (q *lateAdd) ShutDown() {
 
 type asynchronous struct{ Queue[string] }
 
-func newAsynchronous(o Options[string]) Queue[string] { return asynchronous{newCond(o)} }
+func newAsynchronous(o Options[string]) Queue[string] { return asynchronous{newRing(o)} }
 
 func (q asynchronous) Add(item string) {
 	go q.Queue.Add(item)
@@ -519,7 +522,7 @@ func newGoroutineLeft(o Options[string]) Queue[string] {
 	if o.Name != "" {
 		go func() { select {} }()
 	}
-	return goroutineLeft{newCond(o)}
+	return goroutineLeft{newRing(o)}
 }
 
 type staleLength struct {
@@ -527,7 +530,7 @@ type staleLength struct {
 	n atomic.Int64
 }
 
-func newStaleLength(o Options[string]) Queue[string] { return &staleLength{Queue: newCond(o)} }
+func newStaleLength(o Options[string]) Queue[string] { return &staleLength{Queue: newRing(o)} }
 
 func (q *staleLength) Add(item string) {
 	q.Queue.Add(item)
@@ -536,46 +539,25 @@ func (q *staleLength) Add(item string) {
 
 func (q *staleLength) Len() int { return int(q.n.Load()) }
 
-// unsignalled calls f while nobody counts as asleep.
-func (q *cond[T]) unsignalled(f func(T), item T) {
-	q.mu.Lock()
-	asleep := q.asleep
-	q.asleep = 0
-	q.mu.Unlock()
-	f(item)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.asleep = asleep
+// noSignal fills the ring, or folds it, without a look at who sleeps.
+type noSignal struct{ *ringed[string] }
+
+func newNoSignal(o Options[string]) Queue[string] { return noSignal{newRing(o)} }
+
+func (q noSignal) Add(item string) {
+	for errors.Is(q.inbox.TryPush(added[string]{item, maphash.Comparable(q.seed, item)}), ring.ErrFull) {
+		q.Len()
+	}
 }
 
-type noSignal struct{ *cond[string] }
+type noSignalByDone struct{ *ringed[string] }
 
-func newNoSignal(o Options[string]) Queue[string] { return noSignal{newCond(o)} }
+func newNoSignalByDone(o Options[string]) Queue[string] { return noSignalByDone{newRing(o)} }
 
-func (q noSignal) Add(item string) { q.unsignalled(q.cond.Add, item) }
-
-type noSignalByDone struct{ *cond[string] }
-
-func newNoSignalByDone(o Options[string]) Queue[string] { return noSignalByDone{newCond(o)} }
-
-func (q noSignalByDone) Done(item string) { q.unsignalled(q.cond.Done, item) }
-
-// lateSleeper waits without another look.
-type lateSleeper struct{ *cond[string] }
-
-func newLateSleeper(o Options[string]) Queue[string] { return lateSleeper{newCond(o)} }
-
-func (q lateSleeper) Get() (string, bool) {
-	if q.Len() == 0 && !q.ShuttingDown() {
-		runtime.Gosched()
-		q.mu.Lock()
-		if !q.shuttingDown {
-			q.asleep++
-			q.arrival.Wait()
-		}
-		q.mu.Unlock()
-	}
-	return q.cond.Get()
+func (q noSignalByDone) Done(item string) {
+	q.lock()
+	defer q.unlock()
+	q.items.done(item, maphash.Comparable(q.seed, item))
 }
 
 type lateFlag struct {
@@ -583,7 +565,7 @@ type lateFlag struct {
 	down atomic.Bool
 }
 
-func newLateFlag(o Options[string]) Queue[string] { return &lateFlag{Queue: newCond(o)} }
+func newLateFlag(o Options[string]) Queue[string] { return &lateFlag{Queue: newRing(o)} }
 
 func (q *lateFlag) ShutDown() {
 	q.Queue.ShutDown()

@@ -32,10 +32,10 @@
 //
 // # Which variant
 //
-// cond, sharded and ring differ in what callers wait for. With cond, all wait for one lock. With sharded,
-// only those of the same shard do, and no order holds between shards. With ring, an Add waits for
-// nobody unless 256 Adds are pending, order and deduplication are those of cond, and Get and Done wait
-// for one lock. With metrics, ring is like cond.
+// sharded and ring differ in what callers wait for. With sharded, callers wait for those of the same
+// shard, and no order holds between shards. With ring, an Add waits for nobody unless 256 Adds are
+// pending, Get and Done wait for one lock, and order and deduplication are those of a queue with one
+// lock. With metrics, an Add waits for the lock too.
 package workqueue
 
 import (
@@ -68,7 +68,6 @@ var registry = impls.NewRegistry[Options[string], Queue[string]](impls.Workqueue
 
 func init() {
 	registry.Register(clientgoVariant())
-	registry.Register(condVariant())
 	registry.Register(shardedVariant())
 	registry.Register(ringVariant())
 	registry.Register(priorityVariant())
@@ -104,8 +103,6 @@ func New[T comparable](name string, o Options[T]) (Queue[T], error) {
 	switch name {
 	case "clientgo":
 		return newClientgo(o), nil
-	case "cond":
-		return newCond(o), nil
 	case "sharded":
 		return newSharded(o), nil
 	case "ring":

@@ -28,7 +28,7 @@ var (
 	// needs matches the mark above a block that the test machine cannot run.
 	needs = regexp.MustCompile(`^<!-- needs: .+ -->$`)
 	// search matches the verbs that play rounds. The test shortens their commands.
-	search = regexp.MustCompile(`^bin/watchlab (run|knee|scale|surface) `)
+	search = regexp.MustCompile(`^bin/watchlab (run|knee|scale) `)
 )
 
 // commands returns the commands of a guide in order.

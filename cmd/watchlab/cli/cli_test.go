@@ -244,7 +244,7 @@ func TestBadInput(t *testing.T) {
 		{[]string{"run", "--resume", file("folder", nil)}, []string{"--resume: "}},
 	}
 	for _, m := range mistakes {
-		for _, verb := range []string{"run", "dash", "knee", "scale", "surface"} {
+		for _, verb := range []string{"run", "dash", "knee", "scale"} {
 			cases = append(cases, bad{[]string{verb, "-f", m.file}, []string{"watchlab: --experiment: " + m.says}})
 		}
 	}

@@ -24,8 +24,8 @@ var groups = []struct {
 	id, title string
 	verbs     []string
 }{
-	{"play", "Play:", []string{"run", "controller", "dash", "knee", "scale", "surface", "study", "reproduce"}},
-	{"look", "Look:", []string{"list", "report", "compare", "gate", "profile"}},
+	{"play", "Play:", []string{"run", "controller", "dash", "knee", "scale", "study", "reproduce"}},
+	{"look", "Look:", []string{"list", "report", "compare", "gate"}},
 	{"storms", "Storms:", []string{"storm", "trace", "record", "serve"}},
 	{"cluster", "Cluster:", []string{"cluster", "pod"}},
 }

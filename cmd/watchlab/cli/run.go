@@ -231,23 +231,12 @@ rate that each variant holds in more than half of the rounds, and the latency at
 func newScale(args []string) *cobra.Command {
 	return newPlaying(&runFlags{args: args}, &cobra.Command{
 		Use:   "scale [EXPERIMENT.yaml]",
-		Short: "Measure throughput over a number, such as that of producers",
-		Long: `scale plays a storm unpaced at each value of a number, all of them interleaved. For a number of
+		Short: "Measure throughput over a knob, such as the number of producers",
+		Long: `scale plays a storm unpaced at each value of a knob, all of them interleaved. For a number of
 workers (producers, consumers, procs) it fits the Universal Scalability Law, which takes four
 values or more.`,
 		Example: `  watchlab scale --family deltafifo --delivery per-key --over producers=1,2,4,8`,
 	}, &experiment.Search{Scale: &experiment.Scale{}})
-}
-
-func newSurface(args []string) *cobra.Command {
-	return newPlaying(&runFlags{args: args}, &cobra.Command{
-		Use:   "surface [EXPERIMENT.yaml]",
-		Short: "Measure a figure over two knobs, such as batch size and skew",
-		Long: `surface plays a storm unpaced at all combinations of two knobs' values, all of them
-interleaved, and prints a figure of each variant over both.`,
-		Example: `  watchlab surface --family deltafifo --delivery in-order --storm hotkey \
-    --x batch-size=1,10,100,1000 --y skew=uniform,zipf:0.8,zipf:1.1,zipf:1.5`,
-	}, &experiment.Search{Surface: &experiment.Surface{}})
 }
 
 const dashAddr = "127.0.0.1:9465"

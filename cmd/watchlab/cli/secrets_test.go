@@ -362,7 +362,6 @@ func (g *guarded) secretCalls() map[string][]secretCall {
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	profile := g.to("profiled/profiles/Queue_impl=ring_pipeline=queue_source=memory_storm=storm_producers=1_rate=max.cpu.pb.gz")
 	place := func(args ...string) (calls []secretCall) {
 		for _, name := range []string{"token", "basic", "key", "exec", "url", "none"} {
 			calls = append(calls, secretCall{args: with([]string{"--kubeconfig", kubeconfig, "--context", name}, args...)})
@@ -373,7 +372,7 @@ func (g *guarded) secretCalls() map[string][]secretCall {
 		return []secretCall{{args: with(with(bad, g.shared(storm)...), args...)}, {args: with(with(unparsed, g.shared(storm)...), args...)}, {args: []string{kubeconfig}}}
 	}
 	return map[string][]secretCall{
-		"list": {{}}, "version": {{}}, "storm": {{}, {args: []string{kubeconfig}}}, "trace": {{}}, "cluster": {{}}, "profile": {{}},
+		"list": {{}}, "version": {{}}, "storm": {{}, {args: []string{kubeconfig}}}, "trace": {{}}, "cluster": {{}},
 		"storm list": {{}},
 		"storm show": {{args: []string{"gang"}}, {args: []string{kubeconfig}}, {args: []string{broken}}, {args: []string{storm}}},
 		"run": append(over(),
@@ -389,7 +388,7 @@ func (g *guarded) secretCalls() map[string][]secretCall {
 		),
 		"dash": append(over(), secretCall{args: with(with(g.shared(storm), telemetry...), "--metrics-addr", "127.0.0.1:0", "--out", g.to("dash")), until: "stays until Ctrl-C",
 			fetch: []string{"/", "/metrics", "/updates", "/report.html", "/debug/pprof/heap", "/debug/pprof/goroutine?debug=2", "/debug/pprof/cmdline"}}),
-		"knee": over(), "scale": over(), "surface": over(),
+		"knee": over(), "scale": over(),
 		"study":         {{args: []string{"--question", "none"}}, {args: []string{"--resume", g.in}}},
 		"reproduce":     {{args: []string{"--list"}}, {args: []string{"none"}}, {args: []string{"--resume", g.in}}},
 		"cell":          {{args: []string{"Queue/impl=ring"}}},
@@ -397,8 +396,6 @@ func (g *guarded) secretCalls() map[string][]secretCall {
 		"gate":          {{args: []string{g.to("run"), "--against", g.to("run")}}, {args: []string{kubeconfig, "--against", kubeconfig}}},
 		"gate init":     {{}, {args: []string{"controller"}}, {args: []string{kubeconfig}}},
 		"report":        {{args: []string{g.to("run")}}, {args: []string{kubeconfig}}, {args: []string{g.in}}},
-		"profile top":   {{args: []string{profile}}, {args: []string{kubeconfig}}},
-		"profile diff":  {{args: []string{profile, profile}}, {args: []string{kubeconfig, kubeconfig}}},
 		"trace inspect": {{args: []string{storm}}, {args: []string{torn}}, {args: []string{kubeconfig}}, {args: []string{storm, "--svg", g.to("storm.svg"), "-o", "json"}}},
 		"trace convert": {{args: []string{storm, g.to("anonymous.wlt"), "--anonymise"}}, {args: []string{storm, g.to("anonymous.jsonl"), "--anonymise"}},
 			{args: []string{storm, filepath.Join(g.in, "kept.wlt")}}, {args: []string{torn, g.to("torn.wlt"), "--anonymise"}}, {args: []string{kubeconfig, g.to("none.wlt")}}},
@@ -428,8 +425,8 @@ func (g *guarded) secretCalls() map[string][]secretCall {
 }
 
 // failing are verbs without a good call: those of a cluster need one, study plays minutes, cell a pipe of run --memory.
-// knee, scale and surface write as run does.
-var failing = []string{"cluster run", "cluster status", "cluster clean", "study", "cell", "knee", "scale", "surface"}
+// knee and scale write as run does.
+var failing = []string{"cluster run", "cluster status", "cluster clean", "study", "cell", "knee", "scale"}
 
 // TestSecrets plants secrets wherever a user has them and calls each verb with good and failing input. None is
 // in what the command prints, writes or serves, except where the user asks for it: record --keep, trace convert

@@ -2,8 +2,11 @@ package cli
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"watchlab/bench/lab"
 )
 
 // TestStoreFlags: a store or a workqueue that cannot be played is refused in one line, which names the
@@ -45,12 +48,12 @@ func TestStoreNames(t *testing.T) {
 	}
 }
 
-// TestStoreSurface: a surface compares workqueues; client-go's own informer is played once.
-func TestStoreSurface(t *testing.T) {
-	args := append([]string{"surface", "--impl", "clientgo-informer,ring", "--pipeline", "informer", "--x", "readers=0,1", "--y", "workqueue=clientgo,cond"}, small[1:]...)
+// TestStoreScale: a scale compares workqueues; client-go's own informer is played once.
+func TestStoreScale(t *testing.T) {
+	args := append([]string{"scale", "--impl", "clientgo-informer,ring", "--pipeline", "informer", "--over", "workqueue=clientgo,ring"}, small[1:]...)
 	o, _ := sweepRun(t, args...)
-	if len(o.Surfaces) != 1 || o.Surfaces[0].Points[1][1] == nil {
-		t.Errorf("%+v", o.Surfaces)
+	if cells := o.Comparisons[0].Cells; !slices.ContainsFunc(cells, func(c lab.CellResult) bool { return c.Label("workqueue") == "ring" && len(c.Rounds) > 0 }) {
+		t.Errorf("%+v", cells)
 	}
 	for i := range o.Comparisons[0].Cells {
 		if cl := &o.Comparisons[0].Cells[i]; !cl.Baseline && cl.Repeats == "" && o.Comparisons[0].Against(cl) == nil {

@@ -116,14 +116,14 @@ func TestStudy(t *testing.T) {
 			t.Errorf("part %d has a budget of %v", i, b)
 		}
 	}
-	if got := p.played[1]; got.dir != filepath.Join(s.dir, "batch-size", "handler") || got.spec.Search.Surface == nil || got.resume {
+	if got := p.played[1]; got.dir != filepath.Join(s.dir, "batch-size", "handler") || got.spec.Search.Scale == nil || got.resume {
 		t.Errorf("played %+v", got)
 	}
 	if page(t, s, "README.md") != out.String() {
 		t.Errorf("stdout is not the index:\n%s", out.String())
 	}
 	for name, want := range map[string]string{
-		"batch-size/README.md": "readers, readers 0: best events/s: ring", "hot-keys/README.md": "skew, skew uniform: best events/s: ring",
+		"batch-size/README.md": "readers: best events/s: ring", "hot-keys/README.md": "skew, skew uniform: best events/s: ring",
 	} {
 		if got := page(t, s, name); !strings.Contains(got, want) || !strings.Contains(got, "Medians of 2 rounds") || !strings.Contains(got, "/report.html") {
 			t.Errorf("%s lacks %q:\n%s", name, want, got)

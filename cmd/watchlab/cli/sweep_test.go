@@ -99,32 +99,26 @@ func TestScaleOverKeys(t *testing.T) {
 	}
 }
 
-func TestSurface(t *testing.T) {
-	o, _ := sweepRun(t, "surface", "--ignore-host", "--family", "deltafifo", "--delivery", "in-order", "--impl", "cond,clientgo-realfifo-batch", "--events", "1000", "--rounds", "1",
-		"--storm", "hotkey", "--scale", "0.05", "--x", "batch-size=1,10", "--y", "skew=uniform,zipf:1.50", "--unit", "allocs/op")
-	if len(o.Surfaces) != 1 {
-		t.Fatalf("%+v", o.Surfaces)
+// TestScaleOverWords: values without an order are compared, without a scaling.
+func TestScaleOverWords(t *testing.T) {
+	o, _ := sweepRun(t, "scale", "--ignore-host", "--family", "deltafifo", "--delivery", "in-order", "--impl", "cond,clientgo-realfifo-batch", "--events", "1000", "--rounds", "1",
+		"--storm", "hotkey", "--scale", "0.05", "--over", "skew=uniform,zipf:1.50")
+	if len(o.Scalings) != 0 {
+		t.Errorf("%+v", o.Scalings)
 	}
-	s := o.Surfaces[0]
-	if s.Impl != "cond" || s.X != "batch" || s.Y != "skew" || s.Unit != "allocs/op" || !slices.Equal(s.Xs, []string{"1", "10"}) || !slices.Equal(s.Ys, []string{"uniform", "zipf:1.5"}) {
-		t.Errorf("%+v", s)
-	}
-	for y := range s.Points {
-		for x, p := range s.Points[y] {
-			if p == nil {
-				t.Errorf("nothing at %s, %s", s.Xs[x], s.Ys[y])
-			}
-		}
-	}
-	// Variants without a batch size are played once for each skew, for reference.
-	upstream := 0
+	skews := map[string][]string{}
 	for _, c := range o.Comparisons[0].Cells {
-		if c.Label("impl") == "clientgo-realfifo-batch" {
-			upstream++
+		if c.Repeats == "" {
+			skews[c.Label("impl")] = append(skews[c.Label("impl")], c.Label("skew"))
 		}
 	}
-	if upstream != 2 {
-		t.Errorf("clientgo-realfifo-batch has %d cells", upstream)
+	for impl, got := range skews {
+		if !slices.Equal(got, []string{"uniform", "zipf:1.5"}) {
+			t.Errorf("%s at skews %q", impl, got)
+		}
+	}
+	if len(skews) != 2 {
+		t.Errorf("%q", skews)
 	}
 }
 
@@ -152,7 +146,6 @@ func TestSweepsBadInput(t *testing.T) {
 		{[]string{"scale"}, "--over: is needed"},
 		{[]string{"scale", "--over", "producers"}, `--over: "producers" is not of the form`},
 		{[]string{"scale", "--over", "paces=1,2"}, `--over: "paces" is not one of producers`},
-		{[]string{"scale", "--over", "skew=uniform,zipf:1"}, `--over: "skew" is not one of`},
 		{[]string{"scale", "--over", "producers=1"}, "--over: producers: one value"},
 		{[]string{"scale", "--over", "producers=1,x"}, `--over: producers: "x" is not a whole number`},
 		{[]string{"scale", "--over", "producers=0,1"}, `--over: producers: "0" is not`},
@@ -162,13 +155,8 @@ func TestSweepsBadInput(t *testing.T) {
 		{[]string{"scale", "--over", "keys=5,6", "--storm", tiny}, "--pods: storm"},
 		{[]string{"scale", "--over", "producers=1,2", "--source", "apply"}, "--source: a search"},
 		{[]string{"scale", "--over", "shards=1,2", "--impl", "ring", "--storm", tiny}, "no variant takes these options"},
-		{[]string{"surface", "--x", "batch-size=1,2"}, "--y: is needed"},
-		{[]string{"surface", "--y", "batch-size=1,2"}, "--x: is needed"},
-		{[]string{"surface", "--x", "batch-size=1,2", "--y", "batch-size=3,4"}, "--y: batch-size is varied by --x"},
-		{[]string{"surface", "--x", "keys=1,2", "--y", "pods=3,4"}, "--y: pods is varied by --x"},
-		{[]string{"surface", "--x", "batch-size=1,2", "--y", "skew=uniform,hot"}, `--y: skew: invalid skew "hot"`},
-		{[]string{"surface", "--x", "batch-size=1,2", "--y", "handler-cost=0,1"}, `--y: handler-cost: "1" is not a duration`},
-		{[]string{"surface", "--x", "batch-size=1,2", "--y", "producers=1,2", "--unit", "a b"}, `--unit: "a b" is no unit`},
+		{[]string{"scale", "--over", "skew=uniform,hot"}, `--over: skew: invalid skew "hot"`},
+		{[]string{"scale", "--over", "handler-cost=0,1"}, `--over: handler-cost: "1" is not a duration`},
 	} {
 		code, out, errs := call(t, tc.args...)
 		if code != exitUsage || out != "" || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, tc.want) {

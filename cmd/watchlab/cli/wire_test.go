@@ -2,6 +2,7 @@ package cli
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -50,12 +51,12 @@ func TestWireNames(t *testing.T) {
 	}
 }
 
-// TestWireSurface: a surface compares the decoders.
-func TestWireSurface(t *testing.T) {
-	args := append([]string{"surface", "--x", "decode=clientgo-protobuf,shared", "--y", "initial-list=list,watchlist"}, overHTTP[1:]...)
-	o, out := sweepRun(t, args...)
-	if len(o.Surfaces) != 1 || o.Surfaces[0].Points[1][1] == nil || !strings.Contains(out, "shared") {
-		t.Errorf("%+v, %s", o.Surfaces, out)
+// TestWireScale compares the decoders.
+func TestWireScale(t *testing.T) {
+	o, out := sweepRun(t, append([]string{"scale", "--over", "decode=clientgo-protobuf,shared"}, overHTTP[1:]...)...)
+	found := slices.ContainsFunc(o.Comparisons[0].Cells, func(c lab.CellResult) bool { return c.Label("decode") == "shared" && len(c.Rounds) > 0 })
+	if !found || !strings.Contains(out, "shared") {
+		t.Errorf("%+v, %s", o.Comparisons[0].Cells, out)
 	}
 }
 

@@ -39,35 +39,23 @@ func newCell(labels []lab.Label, w worker) lab.Cell {
 	return lab.Cell{Name: "Queue", Labels: labels, New: func() (lab.Workload, error) { return &w, nil }}
 }
 
-// build returns a comparison at a point of batch and readers: "takes" has both knobs,
-// "plain" no batch.
-func build(point []lab.Label) ([]lab.Comparison, error) {
-	value := map[string]string{}
-	for _, l := range point {
-		value[l.Key] = l.Value
+// build returns a comparison at a value of batch: "takes" has the knob, "plain" has not.
+func build(at lab.Label) ([]lab.Comparison, error) {
+	cell := func(impl string, knobs ...lab.Label) lab.Cell {
+		labels := append([]lab.Label{{Key: "impl", Value: impl}}, knobs...)
+		return lab.Cell{Name: "Queue", Labels: append(labels, lab.Label{Key: "rate", Value: "max"})}
 	}
-	at := func(impl string, knobs ...string) lab.Cell {
-		labels := []lab.Label{{Key: "impl", Value: impl}}
-		note := 0.0
-		for _, k := range knobs {
-			if v := value[k]; v != "0" && v != "" {
-				labels = append(labels, lab.Label{Key: k, Value: v})
-				n, _ := strconv.ParseFloat(v, 64)
-				note = 1000*note + n
-			}
-		}
-		return newCell(append(labels, lab.Label{Key: "rate", Value: "max"}), worker{note: note})
+	takes := cell("takes", at)
+	if at.Value == "0" {
+		takes = cell("takes")
 	}
 	return []lab.Comparison{{
-		Family: "queue", Title: "pipeline queue, " + value["readers"] + " readers", Input: "input " + value["readers"],
-		Cells: []lab.Cell{at("takes", "batch", "readers"), at("plain", "readers")},
+		Family: "queue", Title: "pipeline queue, batches of " + at.Value, Input: "input " + at.Value,
+		Cells: []lab.Cell{takes, cell("plain")},
 	}}, nil
 }
 
-var (
-	batch   = experiment.Axis{Label: "batch", Values: []string{"1", "10", "100"}}
-	readers = experiment.Axis{Label: "readers", Values: []string{"0", "4"}}
-)
+var batch = experiment.Axis{Label: "batch", Values: []string{"0", "10", "100"}}
 
 func names(cells []lab.Cell) []string {
 	var out []string
@@ -78,102 +66,46 @@ func names(cells []lab.Cell) []string {
 	return out
 }
 
-func TestGrid(t *testing.T) {
-	all, err := experiment.Grid([]experiment.Axis{batch, readers}, build)
+func TestAlongAxis(t *testing.T) {
+	all, err := experiment.AlongAxis(batch, build)
 	if err != nil || len(all) != 1 {
 		t.Fatal(len(all), err)
 	}
 	c := all[0]
 	want := []string{
-		"Queue/impl=takes/batch=1/readers=0/rate=max", "Queue/impl=plain/readers=0/rate=max",
-		"Queue/impl=takes/batch=1/readers=4/rate=max", "Queue/impl=plain/readers=4/rate=max",
-		"Queue/impl=takes/batch=10/readers=0/rate=max", "Queue/impl=takes/batch=10/readers=4/rate=max",
-		"Queue/impl=takes/batch=100/readers=0/rate=max", "Queue/impl=takes/batch=100/readers=4/rate=max",
+		"Queue/impl=takes/batch=0/rate=max", "Queue/impl=plain/batch=0/rate=max",
+		"Queue/impl=takes/batch=10/rate=max", "Queue/impl=takes/batch=100/rate=max",
 	}
 	if got := names(c.Cells); !slices.Equal(got, want) {
 		t.Errorf("cells %q, want %q", got, want)
 	}
-	// The title has the common part of the points' titles and the axes.
-	if want := "pipeline queue, over batch, over readers"; c.Title != want {
+	// The title has the common part of the values' titles and the axis.
+	if want := "pipeline queue, over batch"; c.Title != want {
 		t.Errorf("title %q, want %q", c.Title, want)
 	}
 	if c.Input == "" {
 		t.Error("no digest of the workload")
 	}
-	fewer := experiment.Axis{Label: "readers", Values: []string{"0"}}
-	if other, err := experiment.Grid([]experiment.Axis{batch, fewer}, build); err != nil || other[0].Input == c.Input {
-		t.Errorf("the digest is the same without readers (%v)", err)
+	fewer := experiment.Axis{Label: "batch", Values: []string{"0", "10"}}
+	if other, err := experiment.AlongAxis(fewer, build); err != nil || other[0].Input == c.Input {
+		t.Errorf("the digest is the same without batch=100 (%v)", err)
 	}
 }
 
-func TestGridBadInput(t *testing.T) {
-	odd := func(point []lab.Label) ([]lab.Comparison, error) {
-		c, err := build(point)
-		if point[0].Value == "10" {
+func TestAlongAxisBadInput(t *testing.T) {
+	odd := func(at lab.Label) ([]lab.Comparison, error) {
+		c, err := build(at)
+		if at.Value == "10" {
 			c = append(c, c...)
 		}
 		return c, err
 	}
-	if _, err := experiment.Grid([]experiment.Axis{batch}, odd); !errors.Is(err, experiment.ErrSpec) {
+	if _, err := experiment.AlongAxis(batch, odd); !errors.Is(err, experiment.ErrSpec) {
 		t.Errorf("other tables: %v", err)
 	}
 	want := errors.New("no storm")
-	if _, err := experiment.Grid([]experiment.Axis{batch}, func([]lab.Label) ([]lab.Comparison, error) { return nil, want }); !errors.Is(err, want) {
+	if _, err := experiment.AlongAxis(batch, func(lab.Label) ([]lab.Comparison, error) { return nil, want }); !errors.Is(err, want) {
 		t.Errorf("build's error: %v", err)
-	}
-}
-
-func TestSurfaces(t *testing.T) {
-	all, err := experiment.Grid([]experiment.Axis{batch, readers}, build)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o, err := lab.Run(t.Context(), all, lab.Options{Rounds: 2, IgnoreHost: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := experiment.Surfaces(&o.Comparisons[0], batch, readers, "widgets")
-	if len(got) != 1 {
-		t.Fatalf("%d surfaces, want none for plain, which takes no batch: %+v", len(got), got)
-	}
-	s := got[0]
-	if s.Cell != "Queue/impl=takes/rate=max" || s.Impl != "takes" || s.X != "batch" || s.Y != "readers" || s.Unit != "widgets" ||
-		!slices.Equal(s.Xs, batch.Values) || !slices.Equal(s.Ys, readers.Values) {
-		t.Errorf("%+v", s)
-	}
-	for y, row := range [][]float64{{1, 10, 100}, {1004, 10004, 100004}} {
-		for x, want := range row {
-			if p := s.Points[y][x]; p == nil || p.Median != want || p.N != 2 {
-				t.Errorf("readers=%s, batch=%s: %+v, want %v in 2 rounds", s.Ys[y], s.Xs[x], p, want)
-			}
-		}
-	}
-}
-
-// TestSurfaceOfInvalidCell: surfaces leave out invalid cells.
-func TestSurfaceOfInvalidCell(t *testing.T) {
-	all, err := experiment.Grid([]experiment.Axis{batch, readers}, func(point []lab.Label) ([]lab.Comparison, error) {
-		c, err := build(point)
-		if point[0].Value == "10" && point[1].Value == "4" {
-			labels := c[0].Cells[0].Labels
-			c[0].Cells[0] = newCell(labels, worker{check: lab.ErrLost})
-		}
-		return c, err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	o, err := lab.Run(t.Context(), all, lab.Options{Rounds: 1, IgnoreHost: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := experiment.Surfaces(&o.Comparisons[0], batch, readers, "widgets")[0]
-	for y := range s.Ys {
-		for x := range s.Xs {
-			if lost := y == 1 && x == 1; (s.Points[y][x] == nil) != lost {
-				t.Errorf("readers=%s, batch=%s: %+v", s.Ys[y], s.Xs[x], s.Points[y][x])
-			}
-		}
 	}
 }
 

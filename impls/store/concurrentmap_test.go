@@ -6,7 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"unsafe"
 
 	"k8s.io/client-go/tools/cache"
 )
@@ -66,7 +65,7 @@ func TestListsDuringChurn(t *testing.T) {
 				writing.Wait()
 				done.Store(true)
 				reading.Wait()
-				if e, ok := s.(*base).engine.(*sharded); ok {
+				if e, ok := s.(*base).engine.(*concurrentMap); ok {
 					checkSizes(t, e)
 				}
 			})
@@ -98,7 +97,7 @@ func checkList(t *testing.T, read string, list []any, stable int, value string, 
 }
 
 // checkSizes compares the size of each table with what belongs to it.
-func checkSizes(t *testing.T, s *sharded) {
+func checkSizes(t *testing.T, s *concurrentMap) {
 	check := func(what string, in table, each func(*entry, *version)) {
 		n := 0
 		in.each(func(e *entry, v *version) bool { n++; each(e, v); return true })
@@ -106,14 +105,11 @@ func checkSizes(t *testing.T, s *sharded) {
 			t.Errorf("%s: size %d, has %d", what, in.size(), n)
 		}
 	}
-	for i := range s.shards {
-		check("a shard", s.shards[i].entries, func(*entry, *version) {})
-		for _, x := range *s.shards[i].indices.Load() {
-			check("index "+x.name, x.values, func(e *entry, v *version) {
-				set := v.obj.(*valueSet)
-				check("value "+e.key, set.table, func(*entry, *version) {})
-			})
-		}
+	check("the store", s.entries, func(*entry, *version) {})
+	for _, x := range *s.indices.Load() {
+		check("index "+x.name, x.values, func(e *entry, v *version) {
+			check("value "+e.key, v.obj.(*valueSet), func(*entry, *version) {})
+		})
 	}
 }
 
@@ -125,22 +121,22 @@ type orderedTable struct {
 	t  *testing.T
 }
 
-func (o orderedTable) join(hash uint64, e *entry) {
+func (o orderedTable) join(e *entry) {
 	if o.of.has(e.version.Load()) {
 		o.t.Errorf("%s has a version before it joins", e.key)
 	}
-	o.table.join(hash, e)
+	o.table.join(e)
 }
 
-func (o orderedTable) leave(hash uint64, e *entry) {
+func (o orderedTable) leave(e *entry) {
 	if o.of.has(e.version.Load()) {
 		o.t.Errorf("%s leaves with its version", e.key)
 	}
-	o.table.leave(hash, e)
+	o.table.leave(e)
 }
 
 func TestTableOrder(t *testing.T) {
-	s := newSharded(2, func(of *valueSet) table { return orderedTable{newOpenTable(of), of, t} })
+	s := newConcurrentMap(func(of *valueSet) table { return orderedTable{newMapTable(of), of, t} })
 	s.addIndexers(cache.Indexers{"values": valuesIndex})
 	for _, values := range [][]string{{"x"}, {"y"}, {"x", "y"}, {"y", "x", "y"}, {}, {"x"}} {
 		s.write([]write{{key: "k", obj: newObject(0, 1, values...)}, {key: "l", obj: newObject(1, 1, values...)}})
@@ -151,46 +147,4 @@ func TestTableOrder(t *testing.T) {
 	s.addIndexers(cache.Indexers{"late": valuesIndex})
 	s.replace([]write{{key: "m", obj: newObject(2, 1, "x")}})
 	s.replace(nil)
-}
-
-// TestTablesShrink: what is deleted, or leaves a value, gives back the memory of its tables.
-func TestTablesShrink(t *testing.T) {
-	const objects, rest = 4000, 40
-	s := newSharded(shards, newOpenTable)
-	s.addIndexers(cache.Indexers{"values": valuesIndex})
-	each := func(from int, remove bool, values ...string) {
-		for i := from; i < objects; i++ {
-			s.write([]write{{key: fmt.Sprint(i), obj: newObject(i, 1, values...), remove: remove}})
-		}
-	}
-	slotsOf := func() (entries, values, ofA int) {
-		for i := range s.shards {
-			x := s.shards[i].index("values")
-			entries += len(s.shards[i].entries.(*openTable).slots.Load().entries)
-			values += len(x.values.(*openTable).slots.Load().entries)
-			if set := x.find(s.hash("a"), "a"); set != nil {
-				ofA += len(set.table.(*openTable).slots.Load().entries)
-			}
-		}
-		return entries, values, ofA
-	}
-	each(0, false, "a")
-	each(rest, false, "b")
-	if entries, _, ofA := slotsOf(); entries < objects || ofA > 4*rest {
-		t.Errorf("%d slots of %d objects, %d slots of %d objects with the value", entries, objects, ofA, rest)
-	}
-	each(rest, true)
-	for i := range objects { // a value each, for one object at a time
-		s.write([]write{{key: "0", obj: newObject(0, 1, fmt.Sprint(i))}})
-	}
-	if entries, values, _ := slotsOf(); entries > 4*rest || values > 16*shards {
-		t.Errorf("%d slots of %d objects, %d slots of 2 values", entries, rest, values)
-	}
-}
-
-func TestShardsShareNoCacheLine(t *testing.T) {
-	var sh shard
-	if gap := unsafe.Sizeof(sh) - unsafe.Offsetof(sh.sets) - unsafe.Sizeof(sh.sets); gap < 64 {
-		t.Errorf("%d bytes between what a writer changes and the next lock", gap)
-	}
 }
