@@ -34,9 +34,9 @@ results-archive: ## Pack a results folder for a release, bin/RESULTS.tar.gz (RES
 	@mkdir -p $(BIN) && test -d 'results/$(RESULTS)/'
 	tar -C results -czf '$(BIN)/$(RESULTS).tar.gz' '$(RESULTS)'
 
-test: ## Run all tests
-	$(GO) test -timeout 20m ./...
-	cd scripts/tools && $(GO) test ./image ./sbom
+test: ## Run all tests; make lint vets
+	$(GO) test -vet=off -timeout 20m ./...
+	cd scripts/tools && $(GO) test -vet=off ./image ./sbom
 
 # RACE are the packages in which goroutines meet: their code has a go statement or uses
 # sync. The command is not among them: its tests play whole runs through those that are.
@@ -44,7 +44,7 @@ RACE = $(patsubst %/,./%,$(sort $(dir $(shell grep -rlE --include='*.go' --exclu
 	'^[[:space:]]*go [a-z]|"sync(/atomic)?"' impls loadgen bench --exclude-dir=kubelet --exclude-dir=e2e --exclude-dir=clientgo))))
 
 race: ## Test with the race detector where goroutines meet
-	CGO_ENABLED=1 $(GO) test -race -short -timeout 20m $(RACE)
+	CGO_ENABLED=1 $(GO) test -vet=off -race -short -timeout 20m $(RACE)
 
 nightly: ## Play all that CI leaves out, and write what failed to results/, two hours (STAGES=soak)
 	scripts/nightly.sh $(STAGES)
@@ -103,9 +103,9 @@ smoke: build ## Test each claim of README once with a real program
 	@scripts/chromium.sh >/dev/null
 	@scripts/prometheus.sh
 	@set -e; for p in $(SMOKE_PROGRAMS); do scripts/program.sh $$p; done
-	cd bench/e2e && WATCHLAB=$(CURDIR)/$(BIN)/watchlab $(GO) test -vet off -short -count 1 -timeout 20m \
+	cd bench/e2e && WATCHLAB=$(CURDIR)/$(BIN)/watchlab $(GO) test -vet=off -short -count 1 -timeout 20m \
 		-run '^($(subst $() ,|,$(foreach s,$(SMOKE),$(lastword $(subst :, ,$(s))))))$$' $(sort $(foreach s,$(SMOKE),./$(firstword $(subst :, ,$(s)))))
-	cd bench/kubelet && $(GO) test -vet off -timeout 20m ./...
+	cd bench/kubelet && $(GO) test -vet=off -timeout 20m ./...
 
 # FAULTS is how long informers and caches meet faults. E2E are flags of go test.
 FAULTS ?= 5m
