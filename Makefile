@@ -96,7 +96,7 @@ versions: ## Compare client-go's informers, minor by minor, into results/, 10 mi
 
 # SMOKE are tests of bench/e2e, by package: one for each claim of README, and one of each real program.
 SMOKE_PROGRAMS := etcd kube-apiserver kubectl
-SMOKE := .:TestRecord .:TestManifests apiserver:TestKubectl controllerruntime:TestForManager planted:TestCommand \
+SMOKE := .:TestCollectFromAPIServer apiserver:TestKubectl controllerruntime:TestForManager planted:TestCommand \
 	fidelity:TestFidelity browser:TestFirstScreen dashboards:TestRun upstream:TestClientGo outside:TestVariant
 
 smoke: build ## Test each claim of README once with a real program
