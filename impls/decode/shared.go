@@ -195,6 +195,9 @@ func (w *walk) identify(p *plan, raw []byte) (id identity, ok bool) {
 	id, ok = identify(raw)
 	id.typ, id.slot = p.typ, w.hash(id.uid)
 	w.sampled = !ok || id.slot%sample == 0
+	if w.own, w.text = nil, ""; !p.readOnly {
+		w.own = id.after
+	}
 	return id, ok
 }
 

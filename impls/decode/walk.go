@@ -23,12 +23,27 @@ type walk struct {
 	times   *plan // of metav1.Timestamp
 	sampled bool  // the object is of the sample, all of which is hashed
 	saved   int   // bytes of groups found
+
+	own  []byte // bytes of the object of which text is a copy
+	text string // "" if not made yet
+}
+
+// substring returns b as a string that shares the memory of the object's other strings.
+func (w *walk) substring(b []byte) string {
+	at := uintptr(unsafe.Pointer(unsafe.SliceData(b))) - uintptr(unsafe.Pointer(unsafe.SliceData(w.own)))
+	if len(b) == 0 || at >= uintptr(len(w.own)) {
+		return string(b)
+	}
+	if w.text == "" {
+		w.text = string(w.own)
+	}
+	return w.text[at:][:len(b)]
 }
 
 // known is that of the table for large groups, and for others where hashing pays or in an object of
 // the sample.
 func (w *walk) known(pos *position, k *kind, b []byte) (value unsafe.Pointer, hash uint64) {
-	if len(b) < largeGroup && !w.sampled && !pos.worth() {
+	if !k.readOnly && (k.is != reflect.Map || len(b) < minCopied) || len(b) < largeGroup && !w.sampled && !pos.worth() {
 		return nil, 0
 	}
 	if value, hash = w.Table.known(pos, k, b); value != nil {
@@ -42,7 +57,7 @@ func (w *walk) known(pos *position, k *kind, b []byte) (value unsafe.Pointer, ha
 
 func (w *walk) intern(pos *position, b []byte) string {
 	if !w.sampled && !pos.worth() {
-		return string(b)
+		return w.substring(b)
 	}
 	return w.Table.intern(pos, b)
 }
@@ -50,7 +65,7 @@ func (w *walk) intern(pos *position, b []byte) string {
 // parts decodes a group by walk, or by merge if it is large and no groups repeat within it. A group
 // that the table will keep is walked: the generated code leaves room in slices.
 func (w *walk) parts(f *field, b []byte, hash uint64, walk, merge func() bool) bool {
-	if hash == 0 && w.kept == 0 && !w.sampled && len(b) >= largeGroup && f.parts.Load() < 0 {
+	if f.readOnly && hash == 0 && w.kept == 0 && !w.sampled && len(b) >= largeGroup && f.parts.Load() < 0 {
 		return merge()
 	}
 	before := w.saved
