@@ -17,7 +17,6 @@ const (
 
 	probes       = 4       // slots that a group may take
 	minGroup     = 12      // bytes; shorter groups are decoded
-	minCopied    = 32      // bytes of a map in protobuf; others are decoded, if objects share no values
 	maxInterned  = 64      // bytes of a string
 	internSlots  = 1 << 13 // strings
 	doorkeepers  = 1 << 15 // hashes of groups seen
