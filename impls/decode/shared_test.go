@@ -263,11 +263,11 @@ func TestManagedAgain(t *testing.T) {
 func TestLearns(t *testing.T) {
 	exact := decoder(t, "clientgo-protobuf-transform", Options{})
 	table := NewTable(0)
-	d := decoder(t, "shared", Options{Table: table})
+	d := decoder(t, "shared-readonly", Options{Table: table})
 	for seed := range int64(500) {
 		same(t, d, exact, encode(t, Protobuf, filled(t, podKind, seed)), seed)
 	}
-	spec := table.plan(reflect.TypeFor[v1.Pod](), false).field(2 << 3)
+	spec := table.plan(reflect.TypeFor[v1.Pod](), true).field(2 << 3)
 	if spec.whole.worth() || spec.parts.Load() >= 0 {
 		t.Errorf("specs that never repeated: scores %d and %d", spec.whole.score.Load(), spec.parts.Load())
 	}

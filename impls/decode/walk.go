@@ -267,7 +267,14 @@ func elements(b []byte, n int, f func(i int, value []byte) bool) bool {
 
 // list decodes a run of messages. The slice has no room, so that an append to it copies.
 func (w *walk) list(f *field, at unsafe.Pointer, b []byte, n, depth int) bool {
-	data, size := grow(f.typ, at, n), f.elem.typ.Size()
+	var data unsafe.Pointer
+	if f.elem.make != nil {
+		data = f.elem.make(n)
+		*(*[]byte)(at) = unsafe.Slice((*byte)(data), n) // of any type
+	} else {
+		data = grow(f.typ, at, n)
+	}
+	size := f.elem.typ.Size()
 	return elements(b, n, func(i int, value []byte) bool {
 		at := unsafe.Add(data, uintptr(i)*size)
 		switch {
