@@ -39,9 +39,8 @@ type Table struct {
 		seen atomic.Uint32 // of the last string that was not kept
 		kept atomic.Pointer[string]
 	}
-	objects objects
-	hash    func([]byte) uint64
-	panics  atomic.Int64
+	hash   func([]byte) uint64
+	panics atomic.Int64
 
 	mu    sync.Mutex
 	plans planner // guarded by mu, as json; plans do not change once built
@@ -58,7 +57,6 @@ func NewTable(limit int64) *Table {
 	for _, readOnly := range []bool{false, true} {
 		t.json[readOnly] = &jsonPlanner{plans: map[reflect.Type]*jsonPlan{}, kinds: map[reflect.Type]*kind{}, readOnly: readOnly}
 	}
-	t.objects.mac, t.objects.err = newMAC()
 	return t
 }
 
