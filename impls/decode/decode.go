@@ -60,7 +60,10 @@
 //
 // A watch sends much that it has sent before. The decoder cuts the bytes of an object at the borders
 // of its groups: a message, an element of a list, or all of a list or map. A group whose bytes a
-// [Table] has is not decoded: the object gets a copy of the value that was decoded before. The cuts
+// [Table] has is not decoded: in JSON the object gets a copy of the value that was decoded before. Private
+// objects in protobuf are decoded all, without groups: a copy costs as much as to decode. Each has one
+// string of its bytes after the managed fields, and its strings are parts of it: who keeps one of them keeps
+// all. Strings of the metadata are separate. The cuts
 // come from the protobuf or json tags of the Go types, so every built-in kind has them. Places where
 // groups do not repeat are learned.
 //
@@ -85,7 +88,7 @@
 // without a table.
 //
 // The worst case is objects of which nothing repeats: see BenchmarkRandom, and the storms distinct-N
-// of BenchmarkDecode. In protobuf the decoder then hashes only large groups and a sample of the
+// of BenchmarkDecode. In protobuf shared-readonly then hashes only large groups and a sample of the
 // objects, chosen by their UID, and leaves the parts of a large group to the generated code. What
 // repeats later is found in the sample.
 //
@@ -102,13 +105,7 @@
 // and [Intercept] refuse the decoder unless it is marked [Untransformed], for an informer without a
 // transform; [NewRESTClient] refuses it. client-go's detector (KUBE_CACHE_MUTATION_DETECTOR) finds a
 // violation in each object that it harms, and [Table.CheckMutations] names the type.
-//
-// An object that is sent again with the same bytes, in protobuf managed fields excepted, as in a
-// relist, is returned as the same pointer while it is in use. Items of a typed list or an
-// UnstructuredList share one array, so a relist finds them only if it is decoded into a [List], as
-// NewListWatch does. The object is found by its type, UID, resource version, namespace and name, and
-// by a code of its bytes under a random key; see the type objects. Objects in use are held by weak
-// pointers, at some 100 bytes each.
+// An object that is sent again with the same bytes is a new object.
 //
 // # parallel
 //
@@ -271,9 +268,6 @@ func newSharedCodec(o Options, readOnly bool) (Decoder, error) {
 		return nil, fmt.Errorf("%w: encoding %s: protobuf or json only", impls.ErrOptions, o.Encoding)
 	}
 	o.Table = cmp.Or(o.Table, NewTable(0))
-	if err := o.Table.objects.err; readOnly && err != nil {
-		return nil, err
-	}
 	d, err := newCodec(o, o.Encoding, func(e Encoding, types *runtime.Scheme, clientgo runtime.Decoder) runtime.Decoder {
 		switch e {
 		case JSON:

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"unsafe"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -41,7 +40,7 @@ func newSharedJSON(t *Table, types jsonTypes, exact runtime.Decoder, dynamic, re
 	first := sync.OnceValue(func() jsonWalk {
 		return jsonWalk{
 			giver: giver{Table: t}, managed: t.jsonPlan(managedType, readOnly), places: newPlaces(),
-			document: t.jsonKind(reflect.TypeFor[unstructured.Unstructured](), readOnly), anyKind: t.jsonKind(reflect.TypeFor[any](), readOnly),
+			anyKind: t.jsonKind(reflect.TypeFor[any](), readOnly),
 		}
 	})
 	s.walks.New = func() any {
@@ -96,7 +95,7 @@ func (s *sharedJSON) walk(w *jsonWalk, data []byte, into runtime.Object, filled 
 		if t.plan.object {
 			var ptr unsafe.Pointer
 			if !w.only(data, func(i int, b []byte) (to int) {
-				ptr, to = w.api(t.plan, b, i, false)
+				ptr, to = w.api(t.plan, i, false)
 				return to
 			}) {
 				return t, nil
@@ -205,24 +204,14 @@ func (w *jsonWalk) only(data []byte, f func(i int, b []byte) int) bool {
 	return to >= 0 && space(data, to) == len(data) && f(from, data[from:to:to]) == to
 }
 
-// api decodes the indexed API object at i, of which b are the bytes, unless it is in use: then it
-// returns the earlier one. The items of a list keep their kind, so they are told apart.
-func (w *jsonWalk) api(p *jsonPlan, b []byte, i int, item bool) (ptr unsafe.Pointer, to int) {
-	id, ok := w.identify(p.kind, b, i, item)
-	if ok {
-		if ptr = w.objects.find(&id); ptr != nil {
-			return ptr, w.skip(i)
-		}
-	}
+// api decodes the indexed API object at i. The items of a list keep their kind.
+func (w *jsonWalk) api(p *jsonPlan, i int, item bool) (ptr unsafe.Pointer, to int) {
 	ptr = p.new()
 	if to = w.object(p, ptr, i, 0); to < 0 {
 		return nil, -1
 	}
 	if !item {
 		reflect.NewAt(p.typ, ptr).Interface().(runtime.Object).GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
-	}
-	if ok {
-		w.objects.add(&id, ptr)
 	}
 	return ptr, to
 }
@@ -275,7 +264,7 @@ func (w *jsonWalk) listInto(into *List, p *jsonPlan, data []byte) bool {
 	var l List
 	own := p.new()
 	if !w.itemsOf(p, data, func(i int, b []byte) int {
-		ptr, to := w.api(p.items.elem, b, i, true)
+		ptr, to := w.api(p.items.elem, i, true)
 		if ptr != nil {
 			l.Items = append(l.Items, reflect.NewAt(p.items.elem.typ, ptr).Interface().(runtime.Object))
 		}
@@ -301,12 +290,6 @@ func (w *jsonWalk) typedList(p *jsonPlan, dst unsafe.Pointer, data []byte) bool 
 		items.Grow(1)
 		items.SetLen(n + 1)
 		at := items.Index(n).Addr().UnsafePointer()
-		if id, ok := w.identify(p.items.elem.kind, b, i, true); ok {
-			if ptr := w.objects.find(&id); ptr != nil {
-				p.items.elem.copy(at, ptr)
-				return w.skip(i)
-			}
-		}
 		return w.object(p.items.elem, at, i, 0)
 	}, func(f *jsonField, i int) int { return w.value(f, unsafe.Add(dst, f.at), i, -1) })
 }

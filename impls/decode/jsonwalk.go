@@ -21,8 +21,8 @@ type jsonWalk struct {
 	managed *jsonPlan // of metav1.ManagedFieldsEntry
 	kindKey []byte
 
-	places            *places // of unstructured objects
-	document, anyKind *kind   // of the objects themselves and of what they hold
+	places  *places // of unstructured objects
+	anyKind *kind   // of what unstructured objects hold
 }
 
 // object decodes the object at i into the zero struct at dst. An API object has depth 0.
@@ -373,46 +373,4 @@ func (w *jsonWalk) checkManaged(i int) int {
 		return -1
 	}
 	return i
-}
-
-// identify reads the identity of the API object at i, of which b are the bytes. It does not move the
-// walk. It reports false for an object without UID or resource version, and if objects share no values.
-func (w *jsonWalk) identify(k *kind, b []byte, i int, item bool) (id identity, ok bool) {
-	if !k.readOnly {
-		return id, false
-	}
-	next := w.next
-	defer func() { w.next = next }()
-	w.enter(i)
-	members(w.b, i, func(name []byte, i int) int {
-		if string(name) != "metadata" || w.b[i] != '{' {
-			return w.skip(i)
-		}
-		w.enter(i)
-		return members(w.b, i, func(name []byte, i int) int {
-			var part *[]byte
-			switch string(name) {
-			case "uid":
-				part = &id.uid
-			case "resourceVersion":
-				part = &id.version
-			case "namespace":
-				part = &id.namespace
-			case "name":
-				part = &id.name
-			}
-			to := w.skip(i)
-			if part != nil && w.b[i] == '"' {
-				*part = w.b[i+1 : to-1]
-			}
-			return to
-		})
-	})
-	if len(id.uid) == 0 || len(id.version) == 0 {
-		return id, false
-	}
-	if id.typ, id.before, id.slot = k.typ, b, w.hash(id.uid); item {
-		id.context = "item"
-	}
-	return id, true
 }

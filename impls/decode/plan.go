@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	kjson "k8s.io/apimachinery/pkg/util/json"
@@ -37,8 +38,9 @@ type kind struct {
 	offset uintptr      // of the value in of
 	salt   uint64
 
-	copier   *copier // nil: values cannot be copied, so groups of the kind are not kept
-	readOnly bool    // objects share the values
+	make     func(n int) unsafe.Pointer // n zero values, faster than by reflection; nil for most types
+	copier   *copier                    // nil: values cannot be copied, so groups of the kind are not kept
+	readOnly bool                       // objects share the values
 }
 
 // copy assigns the value at src to dst. Slices, maps and pointers are shared.
@@ -53,7 +55,47 @@ func (k *kind) copy(dst, src unsafe.Pointer) {
 	}
 }
 
-func (k *kind) new() unsafe.Pointer { return reflect.New(k.typ).UnsafePointer() }
+func (k *kind) new() unsafe.Pointer {
+	if k.make != nil {
+		return k.make(1)
+	}
+	return reflect.New(k.typ).UnsafePointer()
+}
+
+// makers has the types that most objects of busy caches consist of.
+var makers = map[reflect.Type]func(n int) unsafe.Pointer{
+	reflect.TypeFor[v1.Pod]():                      makes[v1.Pod],
+	reflect.TypeFor[v1.Container]():                makes[v1.Container],
+	reflect.TypeFor[v1.ContainerPort]():            makes[v1.ContainerPort],
+	reflect.TypeFor[v1.ContainerStatus]():          makes[v1.ContainerStatus],
+	reflect.TypeFor[v1.EnvVar]():                   makes[v1.EnvVar],
+	reflect.TypeFor[v1.EnvVarSource]():             makes[v1.EnvVarSource],
+	reflect.TypeFor[v1.ObjectFieldSelector]():      makes[v1.ObjectFieldSelector],
+	reflect.TypeFor[v1.SecretKeySelector]():        makes[v1.SecretKeySelector],
+	reflect.TypeFor[v1.ConfigMapKeySelector]():     makes[v1.ConfigMapKeySelector],
+	reflect.TypeFor[v1.VolumeMount]():              makes[v1.VolumeMount],
+	reflect.TypeFor[v1.Volume]():                   makes[v1.Volume],
+	reflect.TypeFor[v1.VolumeProjection]():         makes[v1.VolumeProjection],
+	reflect.TypeFor[v1.ProjectedVolumeSource]():    makes[v1.ProjectedVolumeSource],
+	reflect.TypeFor[v1.KeyToPath]():                makes[v1.KeyToPath],
+	reflect.TypeFor[v1.PodCondition]():             makes[v1.PodCondition],
+	reflect.TypeFor[v1.PodIP]():                    makes[v1.PodIP],
+	reflect.TypeFor[v1.HostIP]():                   makes[v1.HostIP],
+	reflect.TypeFor[v1.Toleration]():               makes[v1.Toleration],
+	reflect.TypeFor[v1.Probe]():                    makes[v1.Probe],
+	reflect.TypeFor[v1.SecurityContext]():          makes[v1.SecurityContext],
+	reflect.TypeFor[v1.PodSecurityContext]():       makes[v1.PodSecurityContext],
+	reflect.TypeFor[v1.Capabilities]():             makes[v1.Capabilities],
+	reflect.TypeFor[v1.ContainerStateRunning]():    makes[v1.ContainerStateRunning],
+	reflect.TypeFor[v1.ContainerStateTerminated](): makes[v1.ContainerStateTerminated],
+	reflect.TypeFor[v1.ContainerStateWaiting]():    makes[v1.ContainerStateWaiting],
+	reflect.TypeFor[metav1.OwnerReference]():       makes[metav1.OwnerReference],
+	reflect.TypeFor[metav1.Time]():                 makes[metav1.Time],
+}
+
+func makes[T any](n int) unsafe.Pointer {
+	return unsafe.Pointer(unsafe.SliceData(make([]T, n)))
+}
 
 // decode decodes a group with client-go's code.
 func (k *kind) decode(b []byte) (value unsafe.Pointer, ok bool) {
@@ -66,7 +108,7 @@ func (k *kind) decode(b []byte) (value unsafe.Pointer, ok bool) {
 }
 
 // plan is how to decode the messages of one struct type. It is built by reflection from the
-// protobuf tags of the type, once, and copied for each [Table].
+// protobuf tags of the type, once.
 type plan struct {
 	kind
 	fields []*field // by field number; nil for numbers that the type lacks
@@ -126,15 +168,15 @@ func (p *plan) merge(ptr unsafe.Pointer, b []byte) bool {
 // planner has the plans of types.
 type planner map[reflect.Type]*plan
 
-// prototypes has the plans of which tables take copies. To build those of a pod takes as long as to
-// decode a hundred.
+// prototypes has the plans of private objects, which all decoders use, and of which tables take copies for
+// objects that share values. To build those of a pod takes as long as to decode a hundred.
 var prototypes = struct {
 	mu sync.Mutex
 	planner
 }{planner: planner{}}
 
-// copy returns a copy of a prototype and of those that it refers to, for objects that share values or not.
-func (ps planner) copy(of *plan, readOnly bool) *plan {
+// copy returns a copy of a prototype and of those that it refers to, for objects that share values.
+func (ps planner) copy(of *plan) *plan {
 	if of == nil {
 		return nil
 	}
@@ -142,7 +184,7 @@ func (ps planner) copy(of *plan, readOnly bool) *plan {
 		return p
 	}
 	p := &plan{kind: of.kind, object: of.object, fields: make([]*field, len(of.fields))}
-	p.of, p.readOnly = p, readOnly
+	p.of, p.readOnly = p, true
 	ps[of.typ] = p
 	fields := make([]field, len(of.fields))
 	for i, proto := range of.fields {
@@ -151,16 +193,20 @@ func (ps planner) copy(of *plan, readOnly bool) *plan {
 		}
 		f := &fields[i]
 		f.fieldType = proto.fieldType
-		f.of, f.readOnly, f.elem = p, readOnly, ps.copy(f.elem, readOnly)
-		f.whole.score.Store(startScore)
-		f.each.score.Store(startScore)
-		f.parts.Store(startScore)
+		f.of, f.readOnly, f.elem = p, true, ps.copy(f.elem)
+		f.start()
 		p.fields[i] = f
 		if proto == of.items {
 			p.items = f
 		}
 	}
 	return p
+}
+
+func (f *field) start() {
+	f.whole.score.Store(startScore)
+	f.each.score.Store(startScore)
+	f.parts.Store(startScore)
 }
 
 // plan returns the plan of a type, or nil if the type is not a generated message.
@@ -209,7 +255,7 @@ func (ps planner) plan(typ reflect.Type) *plan {
 func (ps planner) kind(typ reflect.Type, of *plan, offset uintptr) kind {
 	return kind{
 		typ: typ, is: typ.Kind(), of: of, offset: offset, salt: (uint64(len(ps))<<16 + uint64(offset)) * 0x9e3779b97f4a7c15,
-		copier: copierOf(typ),
+		copier: copierOf(typ), make: makers[typ],
 	}
 }
 
@@ -217,6 +263,7 @@ func (ps planner) kind(typ reflect.Type, of *plan, offset uintptr) kind {
 // no bit in the set of fields seen, is opaque.
 func (ps planner) field(p *plan, sf reflect.StructField, i int) *field {
 	f := &field{fieldType: fieldType{name: sf.Name, at: sf.Offset, wire: wireBytes, kind: ps.kind(sf.Type, p, sf.Offset)}}
+	f.start()
 	if i >= 64 {
 		return f
 	}

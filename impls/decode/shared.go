@@ -80,8 +80,7 @@ func newShared(t *Table, types runtime.ObjectCreater, exact runtime.Decoder, rea
 	return s
 }
 
-// Decode decodes an object or a list. The kind is cleared, as by the decoders of typed clients. If
-// objects share values and into is a *[List], its items may be objects that earlier calls returned.
+// Decode decodes an object or a list. The kind is cleared, as by the decoders of typed clients.
 func (s *shared) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	if t, raw, ok := s.target(data); ok {
 		if obj := s.decode(t.plan, raw, into); obj != nil {
@@ -160,52 +159,25 @@ func (w *walk) decode(p *plan, raw []byte, into runtime.Object) runtime.Object {
 	return into
 }
 
-// object returns a decoded object. If objects share values, it is an earlier one that is still in use and
-// whose bytes were equal.
+// object returns a decoded object.
 func (w *walk) object(p *plan, raw []byte) unsafe.Pointer {
-	id, ok := w.identify(p, raw)
-	if ok = ok && p.readOnly; ok {
-		if ptr := w.again(p, &id); ptr != nil {
-			return ptr
-		}
-	}
 	ptr := p.new()
-	if !w.message(p, ptr, raw, 0) {
+	if !w.item(p, ptr, raw) {
 		return nil
-	}
-	if ok {
-		w.objects.add(&id, ptr)
 	}
 	return ptr
 }
 
-// item decodes an item of a typed list to its place in the list.
+// item decodes an object to its place.
 func (w *walk) item(p *plan, at unsafe.Pointer, raw []byte) bool {
-	if id, ok := w.identify(p, raw); ok && p.readOnly {
-		if ptr := w.again(p, &id); ptr != nil {
-			p.copy(at, ptr)
-			return true
-		}
+	id, ok := identify(raw)
+	w.sampled = !ok || w.hash(id.uid)%sample == 0
+	if w.own, w.text = nil, ""; !p.readOnly {
+		w.own = id.after
 	}
-	return w.message(p, at, raw, 0)
-}
-
-// identify reads the identity of an object, and whether it is of the sample.
-func (w *walk) identify(p *plan, raw []byte) (id identity, ok bool) {
-	id, ok = identify(raw)
-	id.typ, id.slot = p.typ, w.hash(id.uid)
-	w.sampled = !ok || id.slot%sample == 0
-	return id, ok
-}
-
-// again returns the object that was decoded before from bytes that differed in the managed fields
-// at most.
-func (w *walk) again(p *plan, id *identity) unsafe.Pointer {
-	ptr := w.objects.find(id)
-	if ptr == nil || len(id.managed) > 0 && !w.check(p.field(metadataField<<3).elem.field(managedField<<3), id.managed) {
-		return nil
-	}
-	return ptr
+	ok = w.message(p, at, raw, 0)
+	w.own, w.text = nil, ""
+	return ok
 }
 
 // into decodes a list of objects.

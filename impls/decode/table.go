@@ -39,12 +39,11 @@ type Table struct {
 		seen atomic.Uint32 // of the last string that was not kept
 		kept atomic.Pointer[string]
 	}
-	objects objects
-	hash    func([]byte) uint64
-	panics  atomic.Int64
+	hash   func([]byte) uint64
+	panics atomic.Int64
 
 	mu    sync.Mutex
-	plans map[bool]planner // guarded by mu, as json; plans do not change once built
+	plans planner // guarded by mu, as json; plans do not change once built
 	json  map[bool]*jsonPlanner
 }
 
@@ -54,24 +53,25 @@ func NewTable(limit int64) *Table {
 	if limit <= 0 {
 		limit = DefaultTableBytes
 	}
-	t := &Table{limit: limit, hash: xxh3.Hash, plans: map[bool]planner{false: {}, true: {}}, json: map[bool]*jsonPlanner{}}
-	for readOnly := range t.plans {
+	t := &Table{limit: limit, hash: xxh3.Hash, plans: planner{}, json: map[bool]*jsonPlanner{}}
+	for _, readOnly := range []bool{false, true} {
 		t.json[readOnly] = &jsonPlanner{plans: map[reflect.Type]*jsonPlan{}, kinds: map[reflect.Type]*kind{}, readOnly: readOnly}
 	}
-	t.young.Store(newGeneration(limit))
-	t.objects.mac, t.objects.err = newMAC()
 	return t
 }
 
-// plan returns the plan of a type. The groups of objects that share values, which are read-only, are
-// other groups than those that are copied.
+// plan returns the plan of a type: for objects that share values, which are read-only, one of the table's
+// own, with what it has learned.
 func (t *Table) plan(typ reflect.Type, readOnly bool) *plan {
 	prototypes.mu.Lock()
 	prototype := prototypes.plan(typ)
 	prototypes.mu.Unlock()
+	if !readOnly {
+		return prototype
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.plans[readOnly].copy(prototype, readOnly)
+	return t.plans.copy(prototype)
 }
 
 func (t *Table) jsonPlan(typ reflect.Type, readOnly bool) *jsonPlan {
@@ -140,6 +140,10 @@ func (g *generation) add(e *entry) {
 
 func (t *Table) put(e *entry) {
 	young := t.young.Load()
+	if young == nil {
+		t.young.CompareAndSwap(nil, newGeneration(t.limit))
+		young = t.young.Load()
+	}
 	young.add(e)
 	if young.bytes.Load() > t.limit/2 && t.young.CompareAndSwap(young, newGeneration(t.limit)) {
 		t.old.Store(young)
@@ -147,7 +151,9 @@ func (t *Table) put(e *entry) {
 }
 
 func (t *Table) get(hash uint64, k *kind, b []byte) *entry {
-	if e := t.young.Load().find(hash, k, b); e != nil {
+	if young := t.young.Load(); young == nil {
+		return nil
+	} else if e := young.find(hash, k, b); e != nil {
 		return e
 	}
 	if old := t.old.Load(); old != nil {

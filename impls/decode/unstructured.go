@@ -118,18 +118,9 @@ func setKind(u *unstructured.Unstructured, list schema.GroupVersionKind) {
 	}
 }
 
-// dynamic decodes the indexed object at i, of which b are the bytes, unless it is in use. If it is an
-// item of a list, its kind may be that of the list.
+// dynamic decodes the indexed object at i, of which b are the bytes. If it is an item of a list,
+// its kind may be that of the list.
 func (w *jsonWalk) dynamic(b []byte, i int, list *schema.GroupVersionKind) (*unstructured.Unstructured, int) {
-	id, ok := w.identify(w.document, b, i, false)
-	if ok && list != nil && !bytes.HasPrefix(b, versioned) {
-		id.context = list.String()
-	}
-	if ok {
-		if ptr := w.objects.find(&id); ptr != nil {
-			return (*unstructured.Unstructured)(ptr), w.skip(i)
-		}
-	}
 	m, to := w.mapping(i, 0, 0)
 	if to < 0 {
 		return nil, -1
@@ -140,9 +131,6 @@ func (w *jsonWalk) dynamic(b []byte, i int, list *schema.GroupVersionKind) (*uns
 	}
 	if u.GetKind() == "" || u.GetAPIVersion() == "" {
 		return nil, -1
-	}
-	if ok {
-		w.objects.add(&id, unsafe.Pointer(u))
 	}
 	return u, to
 }

@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"unsafe"
 
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -23,6 +25,21 @@ type walk struct {
 	times   *plan // of metav1.Timestamp
 	sampled bool  // the object is of the sample, all of which is hashed
 	saved   int   // bytes of groups found
+
+	own  []byte // bytes of the object of which text is a copy
+	text string // "" if not made yet
+}
+
+// substring returns b as a string that shares the memory of the object's other strings, if b is in own.
+func (w *walk) substring(b []byte) (s string, ok bool) {
+	at := uintptr(unsafe.Pointer(unsafe.SliceData(b))) - uintptr(unsafe.Pointer(unsafe.SliceData(w.own)))
+	if len(b) == 0 || at >= uintptr(len(w.own)) {
+		return "", len(b) == 0
+	}
+	if w.text == "" {
+		w.text = string(w.own)
+	}
+	return w.text[at:][:len(b)], true
 }
 
 // known is that of the table for large groups, and for others where hashing pays or in an object of
@@ -41,6 +58,9 @@ func (w *walk) known(pos *position, k *kind, b []byte) (value unsafe.Pointer, ha
 }
 
 func (w *walk) intern(pos *position, b []byte) string {
+	if s, ok := w.substring(b); ok {
+		return s
+	}
 	if !w.sampled && !pos.worth() {
 		return string(b)
 	}
@@ -122,17 +142,21 @@ func (w *walk) message(p *plan, dst unsafe.Pointer, b []byte, depth int) bool {
 
 // setNumber sets a field of the type, a number or a pointer to one.
 func setNumber(typ reflect.Type, at unsafe.Pointer, v uint64) {
-	if typ.Kind() == reflect.Pointer {
-		typ = typ.Elem()
-		ptr := reflect.New(typ).UnsafePointer()
-		*(*unsafe.Pointer)(at) = ptr
-		at = ptr
+	is, pointer := typ.Kind(), false
+	if is == reflect.Pointer {
+		is, pointer = typ.Elem().Kind(), true
 	}
-	switch typ.Kind() {
-	case reflect.Bool:
+	switch {
+	case is == reflect.Bool && pointer:
+		*(**bool)(at) = new(v != 0)
+	case is == reflect.Bool:
 		*(*bool)(at) = v != 0
-	case reflect.Int32:
+	case is == reflect.Int32 && pointer:
+		*(**int32)(at) = new(int32(v))
+	case is == reflect.Int32:
 		*(*int32)(at) = int32(v)
+	case pointer:
+		*(**int64)(at) = new(int64(v))
 	default:
 		*(*int64)(at) = int64(v)
 	}
@@ -162,33 +186,31 @@ func (w *walk) sub(f *field, at unsafe.Pointer, b []byte, depth int) bool {
 	if depth <= 1 && p.typ == objectMetaType {
 		return w.message(p, at, b, depth)
 	}
-	value, hash := w.known(&f.whole, &p.kind, b)
-	if value != nil {
-		if f.pointer {
-			*(*unsafe.Pointer)(at) = w.given(&p.kind, value)
-		} else {
-			w.give(&p.kind, at, value)
+	var hash uint64
+	if p.readOnly {
+		var value unsafe.Pointer
+		if value, hash = w.known(&f.whole, &p.kind, b); value != nil {
+			if f.pointer {
+				*(*unsafe.Pointer)(at) = value
+			} else {
+				p.copy(at, value)
+			}
+			return true
 		}
-		return true
 	}
-	dst, apart := at, w.apart(&p.kind, hash)
-	if f.pointer || apart {
-		dst = p.new()
+	if f.pointer {
+		ptr := p.new()
+		*(*unsafe.Pointer)(at) = ptr
+		at = ptr
 	}
-	if !w.parts(f, b, hash, func() bool { return w.message(p, dst, b, depth) }, func() bool { return p.merge(dst, b) }) {
+	if !p.readOnly {
+		return w.message(p, at, b, depth)
+	}
+	if !w.parts(f, b, hash, func() bool { return w.message(p, at, b, depth) }, func() bool { return p.merge(at, b) }) {
 		return false
 	}
 	if hash != 0 {
-		w.keep(hash, &p.kind, b, dst, f.pointer || apart)
-	}
-	switch {
-	case f.pointer && apart:
-		dst = p.copier.copied(dst)
-		fallthrough
-	case f.pointer:
-		*(*unsafe.Pointer)(at) = dst
-	case apart:
-		p.copier.copy(at, dst)
+		w.keep(hash, &p.kind, b, at, f.pointer)
 	}
 	return true
 }
@@ -202,27 +224,26 @@ func (w *walk) group(p *plan, f *field, dst unsafe.Pointer, b []byte, n, depth i
 	if depth < 0 {
 		return w.list(f, at, b, n, depth)
 	}
-	value, hash := w.known(&f.whole, &f.kind, b)
-	if value != nil {
-		w.give(&f.kind, at, value)
-		return true
+	var hash uint64
+	if f.readOnly {
+		var value unsafe.Pointer
+		if value, hash = w.known(&f.whole, &f.kind, b); value != nil {
+			f.copy(at, value)
+			return true
+		}
 	}
 	var ok bool
-	switch f.shape {
-	case list:
-		if w.apart(&f.kind, hash) {
-			value = f.new()
-			if ok = w.parts(f, b, hash, func() bool { return w.list(f, value, b, n, depth) }, nil); ok {
-				w.keep(hash, &f.kind, b, value, true)
-				f.copier.copy(at, value)
-			}
-			return ok
-		}
+	switch {
+	case f.shape == list && !f.readOnly:
+		ok = w.list(f, at, b, n, depth)
+	case f.shape == list:
 		ok = w.parts(f, b, hash, func() bool { return w.list(f, at, b, n, depth) }, func() bool { return p.merge(dst, b) })
-	case texts:
+	case f.shape == texts:
 		ok = w.texts(f, at, b, n)
-	case dict:
+	case f.shape == dict:
 		ok = w.dict(f, at, b, n) || p.merge(dst, b)
+	case f.typ == resourcesType:
+		ok = w.resources(f, at, b, n) || p.merge(dst, b)
 	default:
 		ok = p.merge(dst, b)
 	}
@@ -246,30 +267,30 @@ func elements(b []byte, n int, f func(i int, value []byte) bool) bool {
 
 // list decodes a run of messages. The slice has no room, so that an append to it copies.
 func (w *walk) list(f *field, at unsafe.Pointer, b []byte, n, depth int) bool {
-	data, size := grow(f.typ, at, n), f.elem.typ.Size()
+	var data unsafe.Pointer
+	if f.elem.make != nil {
+		data = f.elem.make(n)
+		*(*[]byte)(at) = unsafe.Slice((*byte)(data), n) // of any type
+	} else {
+		data = grow(f.typ, at, n)
+	}
+	size := f.elem.typ.Size()
 	return elements(b, n, func(i int, value []byte) bool {
 		at := unsafe.Add(data, uintptr(i)*size)
-		if depth < 0 {
+		switch {
+		case depth < 0:
 			return w.item(f.elem, at, value)
+		case !f.readOnly:
+			return w.message(f.elem, at, value, depth+1)
 		}
 		known, hash := w.known(&f.each, &f.elem.kind, value)
 		if known != nil {
-			w.give(&f.elem.kind, at, known)
+			f.elem.copy(at, known)
 			return true
 		}
-		if !w.apart(&f.elem.kind, hash) {
-			ok := w.message(f.elem, at, value, depth+1)
-			if ok && hash != 0 {
-				w.keep(hash, &f.elem.kind, value, at, false)
-			}
-			return ok
-		}
-		w.kept++
-		apart := f.elem.new()
-		ok := w.message(f.elem, apart, value, depth+1)
-		if w.kept--; ok {
-			w.keep(hash, &f.elem.kind, value, apart, true)
-			f.elem.copier.copy(at, apart)
+		ok := w.message(f.elem, at, value, depth+1)
+		if ok && hash != 0 {
+			w.keep(hash, &f.elem.kind, value, at, false)
 		}
 		return ok
 	})
@@ -296,22 +317,41 @@ func (w *walk) texts(f *field, at unsafe.Pointer, b []byte, n int) bool {
 // dict decodes a run of map entries. It reports false for an entry that is not a key and a value.
 func (w *walk) dict(f *field, at unsafe.Pointer, b []byte, n int) bool {
 	m := make(map[string]string, n)
-	ok := elements(b, n, func(_ int, entry []byte) bool {
-		tag, from, to, ok := span(entry, 0)
-		if !ok || tag != 1<<3|wireBytes {
-			return false
-		}
-		tag, vfrom, vto, ok := span(entry, to)
-		if !ok || tag != 2<<3|wireBytes || vto != len(entry) {
-			return false
-		}
-		m[w.intern(&f.each, entry[from:to])] = w.intern(&f.each, entry[vfrom:vto])
+	ok := entries(b, n, func(key, value []byte) bool {
+		m[w.intern(&f.each, key)] = w.intern(&f.each, value)
 		return true
 	})
 	if ok {
 		*(*map[string]string)(at) = m
 	}
 	return ok
+}
+
+func (w *walk) resources(f *field, at unsafe.Pointer, b []byte, n int) bool {
+	m := make(v1.ResourceList, n)
+	ok := entries(b, n, func(key, value []byte) bool {
+		var q resource.Quantity
+		if q.Unmarshal(value) != nil {
+			return false
+		}
+		m[v1.ResourceName(w.intern(&f.each, key))] = q
+		return true
+	})
+	if ok {
+		*(*v1.ResourceList)(at) = m
+	}
+	return ok
+}
+
+func entries(b []byte, n int, f func(key, value []byte) bool) bool {
+	return elements(b, n, func(_ int, entry []byte) bool {
+		tag, from, to, ok := span(entry, 0)
+		if !ok || tag != 1<<3|wireBytes {
+			return false
+		}
+		tag, vfrom, vto, ok := span(entry, to)
+		return ok && tag == 2<<3|wireBytes && vto == len(entry) && f(entry[from:to], entry[vfrom:vto])
+	})
 }
 
 // check reports whether the generated code accepts the run of a list that is not decoded.
