@@ -20,10 +20,11 @@ var stacks = []stack{
 	{"clientgo", ClientGoInformer, "clientgo-ENCODING"},
 	{"clientgo-transform", ClientGoInformer, "clientgo-ENCODING-transform"},
 	{"watchlab", informer.DefaultVariant, "shared"},
+	{"watchlab-readonly", informer.DefaultVariant, "shared-readonly"},
 }
 
 // Stacks returns the names of whole informers over HTTP: client-go's as it comes, client-go's with
-// the transform that strips managed fields, and ours with the decoder shared.
+// the transform that strips managed fields, and ours with the decoders shared and shared-readonly.
 func Stacks() (names []string) {
 	for _, s := range stacks {
 		names = append(names, s.name)
