@@ -63,9 +63,8 @@
 // [Table] has is not decoded: in JSON the object gets a copy of the value that was decoded before. Private
 // objects in protobuf are decoded all, without groups: a copy costs as much as to decode. Each has one
 // string of its bytes after the managed fields, and its strings are parts of it: who keeps one of them keeps
-// all. Strings of the metadata are separate. The cuts
-// come from the protobuf or json tags of the Go types, so every built-in kind has them. Places where
-// groups do not repeat are learned.
+// all. Strings of the metadata are separate. The cuts come from the protobuf or json tags of the Go types, so
+// every built-in kind has them. Places where groups do not repeat are learned.
 //
 // The copy is made by a plan of the type (type copier). Objects have the bytes of strings in common,
 // which Go cannot change. Maps, slices and the targets of pointers are the object's own, and a copied
@@ -84,8 +83,7 @@
 //
 // Bounds: the groups of a Table take at most [DefaultTableBytes] or what [NewTable] is given, counted
 // in memory, and none takes more than an eighth; slots, strings and marks take about 1.5 MiB more. A
-// decoder remembers at most 64 KiB of names of kinds. Small caches, such as 200 leases, are smaller
-// without a table.
+// decoder remembers at most 64 KiB of names of kinds. A table takes its memory at the first group.
 //
 // The worst case is objects of which nothing repeats: see BenchmarkRandom, and the storms distinct-N
 // of BenchmarkDecode. In protobuf shared-readonly then hashes only large groups and a sample of the
@@ -251,7 +249,7 @@ func init() {
 	for _, readOnly := range []bool{false, true} {
 		v := Variant{
 			Name: "shared", Guarantees: guarantees(impls.Owned, true),
-			Summary: "copies decoded values of equal wire bytes, and skips managed fields; a write to an object shows in no other",
+			Summary: "reads JSON that it has read before as a copy, and skips managed fields; a write to an object shows in no other",
 			New:     func(o Options) (Decoder, error) { return newSharedCodec(o, readOnly) },
 		}
 		if readOnly {
