@@ -42,11 +42,11 @@ func TestMain(m *testing.M) {
 	}
 	// A context that can end: without one, the runtime ends a process that only waits.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
 	config, err := clientcmd.BuildConfigFromFlags("", os.Args[3])
 	if err == nil {
 		err = runCopier(ctx, config, os.Args[2])
 	}
+	stop()
 	fmt.Fprintln(os.Stderr, err)
 	os.Exit(1)
 }

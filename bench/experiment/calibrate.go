@@ -48,7 +48,7 @@ func (p *Plan) Calibrated(ctx context.Context) (*Plan, error) {
 func (p *planner) keep(s Spec, text string) (string, error) {
 	rate, err := pace.ParseRate(text)
 	if err != nil || !rate.Pace().Paced() {
-		return text, nil
+		return text, nil //nolint:nilerr // not a rate: a burst or the times of a trace
 	}
 	config, err := p.config(s)
 	if err != nil {

@@ -1,43 +1,16 @@
 package experiment_test
 
 import (
-	"context"
 	"errors"
 	"math"
 	"slices"
 	"strconv"
 	"testing"
-	"time"
 
 	"watchlab/bench/cell"
 	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
 )
-
-// worker is a workload of a fixed duration with a note.
-type worker struct {
-	takes time.Duration
-	note  float64
-	check error
-}
-
-func (w *worker) Setup(context.Context) error { return nil }
-func (w *worker) Teardown() error             { return nil }
-func (w *worker) Check() error                { return w.check }
-
-func (w *worker) Run(_ context.Context, rec *cell.Recorder) error {
-	rec.Begin()
-	for start := time.Now(); time.Since(start) < w.takes; {
-	}
-	rec.End()
-	rec.Count(100, 100)
-	rec.Note("widgets", w.note)
-	return nil
-}
-
-func newCell(labels []lab.Label, w worker) lab.Cell {
-	return lab.Cell{Name: "Queue", Labels: labels, New: func() (lab.Workload, error) { return &w, nil }}
-}
 
 // build returns a comparison at a value of batch: "takes" has the knob, "plain" has not.
 func build(at lab.Label) ([]lab.Comparison, error) {

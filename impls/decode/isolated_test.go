@@ -1,6 +1,7 @@
 package decode
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"sync"
@@ -91,8 +92,12 @@ func isolation(d, exact Decoder, data []byte, into func() runtime.Object) error 
 		}
 		spoil(reflect.ValueOf(obj))
 	}
-	if obj, _, err := d.Decode(data, nil, into()); err != nil || !reflect.DeepEqual(obj, want) {
-		return fmt.Errorf("an object that is decoded later shows a change of another: %v", err)
+	obj, _, err := d.Decode(data, nil, into())
+	if err != nil {
+		return err
+	}
+	if !reflect.DeepEqual(obj, want) {
+		return errors.New("an object that is decoded later shows a change of another")
 	}
 	return nil
 }
@@ -229,7 +234,7 @@ func TestCopier(t *testing.T) {
 	}
 	n, text, now := int32(3), []string{"a"}, metav1.Now()
 	ptr := &text
-	make := func() *odd {
+	filled := func() *odd {
 		return &odd{
 			Any:   map[string]any{"a": []any{"b", int64(1), 1.5, true, nil, map[string]any{}}, "n": nil},
 			Named: map[metav1.ManagedFieldsOperationType][]byte{"Apply": []byte("x"), "nil": nil},
@@ -240,7 +245,7 @@ func TestCopier(t *testing.T) {
 	if c == nil {
 		t.Fatal("no copier")
 	}
-	src, want := make(), make()
+	src, want := filled(), filled()
 	size, ok := c.size(unsafe.Pointer(src))
 	if !ok || size < 200 || size > 2000 {
 		t.Errorf("size %d, %v", size, ok)

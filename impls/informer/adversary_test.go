@@ -773,7 +773,7 @@ var nodes = []string{`{}`, `[]`, `""`, `"5"`, `5`, `-1.5`, `1e400`, `true`, `nul
 
 // mutations calls f with the tree in which each node is replaced by each of nodes in turn.
 func mutations(tree any, f func(title string, tree any)) {
-	var root any = tree
+	root := tree
 	var walk func(v any, path string, set func(any))
 	walk = func(v any, path string, set func(any)) {
 		for _, n := range nodes {

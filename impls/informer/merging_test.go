@@ -236,7 +236,6 @@ func TestMergingLetsGo(t *testing.T) {
 	}
 	a.distribute([]notice{{kind: deleted, obj: fresh("gone")}})
 	clear(old[:])
-	gone = nil
 	runtime.GC()
 	alive := 0
 	for _, r := range refs {

@@ -45,7 +45,7 @@ func TestMergeTypes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got, err := yamlv3.Marshal(MergeTypes().Schema); err != nil || !bytes.Equal(got, want) {
+	if got, err := yamlv3.Marshal(&MergeTypes().Schema); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("merge.yaml.gz is out of date (rewrite with -update): %v", err)
 	}
 }
