@@ -183,12 +183,11 @@ func body(resource, name string, n, variant int) *unstructured.Unstructured {
 // life is what one cache told of an object.
 type life struct {
 	kind, name string
-	began      time.Time
 	last       any      // the last object, as the handler got it
 	sum        uint64   // of last, when the handler got it
 	told       []string // its notifications
 	ended      bool
-	gap        bool // revisions are missing, as after a list
+	gap        bool // revisions are missing, because of a list
 }
 
 // judge compares the notifications of two caches: client-go's informers, and ours.
@@ -202,19 +201,26 @@ type judge struct {
 	broken   []string
 }
 
-// lists counts the lists of a cache.
-type lists struct{ n, last atomic.Int64 }
-
-func (l *lists) add() {
-	l.last.Store(time.Now().UnixNano())
-	l.n.Add(1)
+// lists are the lists of a kind in a cache.
+type lists struct {
+	n       atomic.Int64
+	version atomic.Int64 // the highest resourceVersion of a list
 }
 
-// since reports whether a list may have replaced notifications of an object that was told at a time. The
-// notifications before a list may come after its begin.
-func (l *lists) since(at time.Time) bool {
-	const delay = 10 * time.Second
-	return l.n.Load() > 1 && l.last.Load() > at.Add(-delay).UnixNano()
+// add notes a list before its informer has it. An informer has one Reflector.
+func (l *lists) add(version string) {
+	l.n.Add(1)
+	l.version.Store(max(l.version.Load(), versionOf(version)))
+}
+
+// cover reports whether an object may have come by a list, so that older revisions of it may be missing.
+func (l *lists) cover(o client.Object) bool {
+	return versionOf(o.GetResourceVersion()) <= l.version.Load()
+}
+
+func versionOf(resourceVersion string) int64 {
+	n, _ := strconv.ParseInt(resourceVersion, 10, 64)
+	return n
 }
 
 func (j *judge) fail(format string, args ...any) {
@@ -263,18 +269,20 @@ func (w watcher) note(verb string, old, obj any) {
 	}
 	l := lives[w.cache]
 	if l == nil {
-		l = &life{kind: w.kind, name: o.GetName(), began: time.Now()}
+		l = &life{kind: w.kind, name: o.GetName()}
 		lives[w.cache] = l
 	}
 	before := 0
 	if l.last != nil {
 		before = revisionOf(l.last.(client.Object))
 	}
-	switch n := revisionOf(o); verb {
-	case "add", "update":
-		l.gap = l.gap || n != before+1
-	default:
-		l.gap = l.gap || n != before || verb == "bury"
+	if verb == "add" || verb == "update" {
+		before++
+	}
+	if n := revisionOf(o); n != before || verb == "bury" {
+		if l.gap = true; !w.listed[w.cache][w.kind].cover(o) {
+			w.fail("%s left out a revision of %s %s before %d", cacheNames[w.cache], w.kind, l.name, n)
+		}
 	}
 	replaced := old != nil && old.(client.Object).GetUID() != o.GetUID()
 	switch {
@@ -296,14 +304,8 @@ func (w watcher) note(verb string, old, obj any) {
 	}
 }
 
-// compare compares what the caches told of an object. Revisions are missing after a list only, and if
-// none are, the notifications are equal.
+// compare compares what the caches told of an object: if no revisions are missing, the notifications are equal.
 func (j *judge) compare(lives *[2]*life) {
-	for c, l := range lives {
-		if l.gap && !j.listed[c][l.kind].since(l.began) {
-			j.fail("%s left out a revision of %s %s", cacheNames[c], l.kind, l.name)
-		}
-	}
 	if lives[0].gap || lives[1].gap {
 		return
 	}
@@ -341,14 +343,23 @@ func (j *judge) counting(c int, inner newInformer) newInformer {
 		both := toolscache.ToListerWatcherWithContext(lw)
 		counted := &toolscache.ListWatch{
 			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-				n.add()
-				return both.ListWithContext(ctx, o)
+				list, err := both.ListWithContext(ctx, o)
+				if m, ok := list.(metav1.ListInterface); ok && err == nil {
+					n.add(m.GetResourceVersion())
+				}
+				return list, err
 			},
 			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-				if o.SendInitialEvents != nil {
-					n.add()
+				w, err := both.WatchWithContext(ctx, o)
+				if err != nil || o.SendInitialEvents == nil {
+					return w, err
 				}
-				return both.WatchWithContext(ctx, o)
+				return watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
+					if m, err := meta.Accessor(e.Object); err == nil && m.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
+						n.add(m.GetResourceVersion())
+					}
+					return e, true
+				}), nil
 			},
 		}
 		return inner(counted, example, resync, indexers)
@@ -563,7 +574,7 @@ func TestSoak(t *testing.T) {
 	defer j.mu.Unlock()
 	for _, lives := range j.lives {
 		for c, l := range lives {
-			if other := lives[1-c]; l != nil && other == nil && !j.listed[1-c][l.kind].since(l.began) {
+			if other := lives[1-c]; l != nil && other == nil && !j.listed[1-c][l.kind].cover(l.last.(client.Object)) {
 				j.fail("%s %s was told by %s only", l.kind, l.name, cacheNames[c])
 			}
 		}
