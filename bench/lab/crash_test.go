@@ -434,6 +434,9 @@ func wholeRun(t *testing.T) (whole string) {
 
 // TestCrashOfRun: each operation of a run on its results folder fails, or the machine stops there.
 func TestCrashOfRun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine plays all of it")
+	}
 	crash(t, crashCase{
 		act: func(t *testing.T, dir string, d *disk) (map[string]time.Time, error) {
 			reported, _, err := playCrashed(t.Context(), &playLog{plays: map[string]int{}}, filepath.Join(dir, "results", "run"), false, d)
@@ -445,6 +448,9 @@ func TestCrashOfRun(t *testing.T) {
 
 // TestCrashOfResume: the same of a run that was interrupted and is resumed.
 func TestCrashOfResume(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine plays all of it")
+	}
 	crash(t, crashCase{
 		prepare: func(t *testing.T, dir string) {
 			ctx, cancel := context.WithCancel(t.Context())

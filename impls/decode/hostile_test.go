@@ -163,6 +163,9 @@ func mutate(r *rand.Rand, data []byte) []byte {
 
 // TestMutated damages random objects and recorded ones.
 func TestMutated(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine plays all of it")
+	}
 	for _, o := range walked {
 		rounds := 60_000
 		if o.Encoding == JSON {

@@ -64,6 +64,9 @@ func samePartial(t *testing.T, d, exact Decoder, generated kruntime.Decoder, dat
 
 // TestMetadata compares the metadata of recorded, random and damaged objects with client-go's.
 func TestMetadata(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine plays all of it")
+	}
 	all, rounds := 1<<20, 60_000
 	if !*long {
 		all, rounds = 100, 1000
