@@ -1,6 +1,7 @@
 package controllerruntime_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
+	"path"
 	"reflect"
 	"slices"
 	"strconv"
@@ -27,7 +29,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -48,7 +49,7 @@ import (
 	"watchlab/loadgen/fault"
 )
 
-var soak = flag.Duration("soak", 3*time.Second, "how long the recommended configuration runs through storms and faults; from a minute on, through all faults")
+var soak = flag.Duration("soak", 3*time.Second, "how long the recommended configuration runs through storms and faults; from 90 s on, through all faults")
 
 var soakDecode = flag.String("soak-decode", recommended.Decode, "the decoder of the soak")
 
@@ -104,6 +105,11 @@ func soakKinds() map[string]client.Object {
 		"pods": &v1.Pod{}, "replicasets": &appsv1.ReplicaSet{}, "services": &v1.Service{}, "widgets": &Widget{},
 		"untyped": ofKind(&unstructured.Unstructured{}, widgetKind), "metadata": ofKind(&metav1.PartialObjectMetadata{}, v1.SchemeGroupVersion.WithKind("Pod")),
 	}
+}
+
+// resourceOf returns the resource of a kind of [soakKinds].
+func resourceOf(kind string) string {
+	return cmp.Or(map[string]string{"untyped": "widgets", "metadata": "pods"}[kind], kind)
 }
 
 func ofKind[T client.Object](obj T, gvk schema.GroupVersionKind) T {
@@ -192,7 +198,7 @@ type life struct {
 
 // judge compares the notifications of two caches: client-go's informers, and ours.
 type judge struct {
-	listed [2]map[string]*lists // by kind
+	listed [2]map[string]*lists // by resource
 
 	mu       sync.Mutex // guards the fields below
 	lives    map[string]*[2]*life
@@ -201,21 +207,25 @@ type judge struct {
 	broken   []string
 }
 
-// lists are the lists of a kind in a cache.
+// lists are the lists of a resource that a cache has got.
 type lists struct {
-	n       atomic.Int64
-	version atomic.Int64 // the highest resourceVersion of a list
+	mu      sync.Mutex // guards the fields below
+	n       int64
+	version int64 // the highest resourceVersion that a list can have
 }
 
-// add notes a list before its informer has it. An informer has one Reflector.
 func (l *lists) add(version string) {
-	l.n.Add(1)
-	l.version.Store(max(l.version.Load(), versionOf(version)))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.n++
+	l.version = max(l.version, versionOf(version))
 }
 
 // cover reports whether an object may have come by a list, so that older revisions of it may be missing.
 func (l *lists) cover(o client.Object) bool {
-	return versionOf(o.GetResourceVersion()) <= l.version.Load()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return versionOf(o.GetResourceVersion()) <= l.version
 }
 
 func versionOf(resourceVersion string) int64 {
@@ -280,7 +290,7 @@ func (w watcher) note(verb string, old, obj any) {
 		before++
 	}
 	if n := revisionOf(o); n != before || verb == "bury" {
-		if l.gap = true; !w.listed[w.cache][w.kind].cover(o) {
+		if l.gap = true; !w.listed[w.cache][resourceOf(w.kind)].cover(o) {
 			w.fail("%s left out a revision of %s %s before %d", cacheNames[w.cache], w.kind, l.name, n)
 		}
 	}
@@ -331,39 +341,29 @@ func revisionOf(o client.Object) int {
 	return n
 }
 
-// counting returns a constructor of informers that counts the lists of a cache.
-func (j *judge) counting(c int, inner newInformer) newInformer {
-	return func(lw toolscache.ListerWatcher, example runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
-		n := &lists{}
-		for kind, obj := range soakKinds() {
-			if reflect.TypeOf(obj) == reflect.TypeOf(example) {
-				n = j.listed[c][kind]
-			}
-		}
-		both := toolscache.ToListerWatcherWithContext(lw)
-		counted := &toolscache.ListWatch{
-			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-				list, err := both.ListWithContext(ctx, o)
-				if m, ok := list.(metav1.ListInterface); ok && err == nil {
-					n.add(m.GetResourceVersion())
-				}
-				return list, err
-			},
-			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-				w, err := both.WatchWithContext(ctx, o)
-				if err != nil || o.SendInitialEvents == nil {
-					return w, err
-				}
-				return watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
-					if m, err := meta.Accessor(e.Object); err == nil && m.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
-						n.add(m.GetResourceVersion())
-					}
-					return e, true
-				}), nil
-			},
-		}
-		return inner(counted, example, resync, indexers)
+// listed is the transport of a cache. It notes the lists and the watches that begin with the state.
+type listed struct {
+	http.RoundTripper
+	lists map[string]*lists // by resource
+	now   func(resource string) (resourceVersion string, err error)
+}
+
+// RoundTrip asks for the current resourceVersion after the answer has begun: the server has read the state by then, and the
+// informer has nothing of it yet.
+func (l listed) RoundTrip(r *http.Request) (*http.Response, error) {
+	res, err := l.RoundTripper.RoundTrip(r)
+	q, resource := r.URL.Query(), path.Base(r.URL.Path)
+	of := l.lists[resource]
+	if err != nil || res.StatusCode != http.StatusOK || of == nil || q.Get("watch") == "true" && q.Get("sendInitialEvents") != "true" {
+		return res, err
 	}
+	version, err := l.now(resource)
+	if err != nil {
+		_ = res.Body.Close()
+		return nil, err
+	}
+	of.add(version)
+	return res, nil
 }
 
 // TestSoak runs a manager with README's configuration through storms of writes and faults, with
@@ -376,7 +376,7 @@ func TestSoak(t *testing.T) {
 	log.SetLogger(logr.Discard())
 	specs, err := fault.ParseAll("disconnect:frames=97,probability=0.4; half-frame:frames=131,probability=0.5; reset:frames=167; duplicate-bookmark:frames=41; " +
 		"drip:every=500ms,duration=20ms; stall:every=700ms,duration=50ms")
-	if *soak >= time.Minute {
+	if *soak >= 90*time.Second {
 		specs, err = fault.Tour(4*time.Second, 0), nil
 	}
 	if err != nil {
@@ -434,19 +434,29 @@ func TestSoak(t *testing.T) {
 	}
 
 	j := &judge{lives: map[string]*[2]*life{}, listed: [2]map[string]*lists{{}, {}}}
-	for kind := range soakKinds() {
-		j.listed[0][kind], j.listed[1][kind] = &lists{}, &lists{}
+	now := func(resource string) (string, error) {
+		l, err := direct.Resource(resources[resource]).List(ctx, metav1.ListOptions{Limit: 1})
+		if err != nil {
+			return "", err
+		}
+		return l.GetResourceVersion(), nil
+	}
+	var configs [2]*rest.Config
+	for c := range configs {
+		for resource := range resources {
+			j.listed[c][resource] = &lists{}
+		}
+		configs[c] = &rest.Config{Host: url, Transport: listed{transport, j.listed[c], now}, QPS: -1}
 	}
 	opts, s := recommended, soakScheme()
 	opts.Decode, opts.Decoder = *soakDecode, decode.Options{Scheme: s}
-	plain := &rest.Config{Host: url, Transport: transport, QPS: -1}
-	intercepted, ours, err := informer.ForManager(plain, opts)
+	intercepted, ours, err := informer.ForManager(configs[1], opts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	mgr, err := ctrl.NewManager(intercepted, ctrl.Options{
 		Scheme:     s,
-		Cache:      cache.Options{NewInformer: j.counting(1, ours), DefaultTransform: transform},
+		Cache:      cache.Options{NewInformer: ours, DefaultTransform: transform},
 		Client:     client.Options{Cache: &client.CacheOptions{Unstructured: true, EnableReadYourWritesConsistency: new(true)}},
 		Metrics:    metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: new(true)},
@@ -454,7 +464,7 @@ func TestSoak(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	oracle, err := cache.New(plain, cache.Options{Scheme: s, NewInformer: j.counting(0, toolscache.NewSharedIndexInformer), DefaultTransform: transform})
+	oracle, err := cache.New(configs[0], cache.Options{Scheme: s, DefaultTransform: transform})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -536,11 +546,7 @@ func TestSoak(t *testing.T) {
 
 	// Both caches come to have what the server has.
 	for kind, obj := range soakKinds() {
-		resource := map[string]string{"untyped": "widgets", "metadata": "pods"}[kind]
-		if resource == "" {
-			resource = kind
-		}
-		list, err := direct.Resource(resources[resource]).List(ctx, metav1.ListOptions{})
+		list, err := direct.Resource(resources[resourceOf(kind)]).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -574,7 +580,7 @@ func TestSoak(t *testing.T) {
 	defer j.mu.Unlock()
 	for _, lives := range j.lives {
 		for c, l := range lives {
-			if other := lives[1-c]; l != nil && other == nil && !j.listed[1-c][l.kind].cover(l.last.(client.Object)) {
+			if other := lives[1-c]; l != nil && other == nil && !j.listed[1-c][resourceOf(l.kind)].cover(l.last.(client.Object)) {
 				j.fail("%s %s was told by %s only", l.kind, l.name, cacheNames[c])
 			}
 		}
@@ -588,14 +594,14 @@ func TestSoak(t *testing.T) {
 	if j.equal == 0 || reads.Load() == 0 || reconciled.Load() == 0 {
 		t.Errorf("%d objects compared, %d reads, %d reconciles: nothing is tested", j.equal, reads.Load(), reconciled.Load())
 	}
-	var listed [2]int64
-	for c := range listed {
+	var counts [2]int64
+	for c := range counts {
 		for _, l := range j.listed[c] {
-			listed[c] += l.n.Load()
+			counts[c] += l.n
 		}
 	}
 	t.Logf("%v: %d writes, %d reads of own writes, %d reconciles; notifications %v, lists %v, %d objects with equal notifications; faults %v",
-		*soak, writes.Load(), reads.Load(), reconciled.Load(), j.notified, listed, j.equal, inj.Counts())
+		*soak, writes.Load(), reads.Load(), reconciled.Load(), j.notified, counts, j.equal, inj.Counts())
 }
 
 func pause(ctx context.Context, d time.Duration) {
