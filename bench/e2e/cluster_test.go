@@ -124,8 +124,8 @@ func (d *clusterDriver) nothingLeft(plan fleet.Plan) {
 		selectors = append(selectors, plan.WrittenBy())
 	}
 	for _, r := range []schema.GroupVersionResource{
-		{Version: "v1", Resource: "pods"}, {Version: "v1", Resource: "configmaps"}, {Version: "v1", Resource: "secrets"}, {Version: "v1", Resource: "services"},
-		{Version: "v1", Resource: "serviceaccounts"}, {Group: "batch", Version: "v1", Resource: "jobs"}, {Group: "apps", Version: "v1", Resource: "deployments"},
+		{Version: "v1", Resource: "pods"}, {Version: "v1", Resource: "configmaps"},
+		{Version: "v1", Resource: "serviceaccounts"}, {Group: "batch", Version: "v1", Resource: "jobs"},
 		{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}, {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"},
 		{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"}, {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"},
 	} {
@@ -145,7 +145,7 @@ func (d *clusterDriver) nothingLeft(plan fleet.Plan) {
 var smallRun = []string{"--family", "deltafifo", "--impl", "cond,clientgo-realfifo-batch", "--delivery", "in-order", "--events", "20000", "--rounds", "2", "--ignore-host"}
 
 // TestClusterRun runs `watchlab cluster run`, status, collect and clean against the
-// real control plane, in all modes. The Job controller, admission and RBAC are real;
+// real control plane, in both modes. The Job controller, admission and RBAC are real;
 // standIn runs the pods as processes with the tokens of their service accounts.
 func TestClusterRun(t *testing.T) {
 	d := newClusterDriver(t)
@@ -208,16 +208,6 @@ func TestClusterRun(t *testing.T) {
 		if code, _, stderr := d.verb("clean", "--name", "mine"); code != 2 || !strings.Contains(stderr, "--name") {
 			t.Errorf("cleaned twice: exit code %d, %s", code, stderr)
 		}
-	})
-
-	t.Run("SharedServer", func(t *testing.T) {
-		d.t = t
-		d.must(0, "run", "--overlay", "kind", "--name", "shared", "--mode", "shared-server", "--pods", "2", "--",
-			"--family", "deltafifo", "--storm", "steady", "--nodes", "200", "--impl", "cond", "--delivery", "in-order", "--for", "5s", "--rounds", "1", "--ignore-host")
-		d.believed("shared", 2)
-		s := d.state("shared")
-		d.must(0, "clean", "--name", "shared")
-		d.nothingLeft(s.Plan)
 	})
 
 	t.Run("Cluster", func(t *testing.T) {
@@ -295,7 +285,7 @@ func (d *clusterDriver) rights(t *testing.T) {
 	// and a writer creates the service account of a namespace, unless kube-controller-manager was faster.
 	used[right{"watchlab-load", "list", "coordination.k8s.io", "leases"}]++
 	used[right{"watchlab-writer", "create", "", "serviceaccounts"}]++ // of watchlab-any-writer
-	objects, err := fleet.Build(specOf(fleet.ModeCluster, "kind", "configmap", "watchlab", "any"))
+	objects, err := fleet.Build(specOf(fleet.ModeCluster, "kind", "watchlab", "any"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -406,7 +396,7 @@ func (d *clusterDriver) badInput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec := specOf(fleet.ModeSelf, "kind", "configmap", "watchlab", "bad")
+	spec := specOf(fleet.ModeSelf, "kind", "watchlab", "bad")
 	spec.PodMonitor = false
 	spec.Plan.Experiment = json.RawMessage(`{"storm":{"name":"no-such-storm"}}`)
 	if err := f.Start(t.Context(), spec); err != nil {
@@ -458,7 +448,7 @@ func (d *clusterDriver) claim(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec := specOf(fleet.ModeSelf, "kind", "configmap", "watchlab", "claimed")
+	spec := specOf(fleet.ModeSelf, "kind", "watchlab", "claimed")
 	spec.PodMonitor = false
 	spec.Plan.Experiment = json.RawMessage(`{"storm":{"name":"no-such-storm"}}`)
 	errs := make([]error, 5)

@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -135,29 +134,24 @@ func countedClient(tb testing.TB, cp *controlplane.ControlPlane) (kubernetes.Int
 }
 
 // uploadAll uploads n pods, atOnce of them concurrently, and returns the bytes.
-func uploadAll(tb testing.TB, to upload.Sink, of []*lab.Share, n, atOnce int) int64 {
+func uploadAll(tb testing.TB, to upload.ConfigMaps, of []*lab.Share, n, atOnce int) int64 {
 	tb.Helper()
 	var bytes atomic.Int64
 	var workers sync.WaitGroup
-	next := make(chan int)
-	for range atOnce {
+	for worker := range atOnce {
 		workers.Go(func() {
-			for i := range next {
-				p, err := upload.Encode("scale", nth(of, i, n))
+			for i := worker; i < n; i += atOnce {
+				p, err := upload.Encode(nth(of, i, n))
 				if err == nil {
-					err = to.Upload(tb.Context(), p)
+					err = to.Upload(tb.Context(), "scale", p)
 				}
 				if err != nil {
 					tb.Error(err)
 				}
-				bytes.Add(int64(len(p.Data)))
+				bytes.Add(int64(p.Len()))
 			}
 		})
 	}
-	for i := range n {
-		next <- i
-	}
-	close(next)
 	workers.Wait()
 	return bytes.Load()
 }
@@ -171,8 +165,8 @@ func makeNamespace(tb testing.TB, client kubernetes.Interface, name string) {
 	}
 }
 
-// TestCollectFromAPIServer compares uploads to ConfigMaps of a real API server with
-// uploads to a folder. Some pods need two ConfigMaps.
+// TestCollectFromAPIServer uploads to ConfigMaps of a real API server, twice, and merges them. Some pods
+// need two ConfigMaps.
 func TestCollectFromAPIServer(t *testing.T) {
 	const pods = 30
 	cp := controlplane.ForTest(t, controlplane.Options{})
@@ -185,24 +179,13 @@ func TestCollectFromAPIServer(t *testing.T) {
 		noise[i] = byte(i*i>>7) ^ byte(i*2654435761>>13)
 	}
 	of[1].Outcome.Env.Args = []string{fmt.Sprintf("%x", noise)}
-	maps := upload.ConfigMaps{Client: client.CoreV1().ConfigMaps("results"), Namespace: "results"}
-	folder := upload.Dir(t.TempDir())
-	for _, sink := range []upload.Sink{maps, maps, folder} {
-		uploadAll(t, sink, of, pods, 4)
+	maps := upload.ConfigMaps{Client: client.CoreV1().ConfigMaps("results")}
+	for range 2 {
+		uploadAll(t, maps, of, pods, 4)
 	}
-	var merged []*lab.Outcome
-	for _, r := range []upload.Reader{maps, folder} {
-		c, err := upload.Collect(t.Context(), r, "", pods, t.TempDir(), lab.MergeOptions{})
-		if err != nil || len(c.Damaged) > 0 || c.Bundles != pods || c.Run != "scale" {
-			t.Fatalf("%d bundles of %q, damaged %v, error %v", c.Bundles, c.Run, c.Damaged, err)
-		}
-		merged = append(merged, c.Outcome)
-	}
-	if diff := cmp.Diff(merged[1], merged[0]); diff != "" {
-		t.Errorf("(-folder +ConfigMaps):\n%s", diff)
-	}
-	if got := len(merged[0].Merged.Shares); got != pods {
-		t.Errorf("%d pods are merged", got)
+	c, err := upload.Collect(t.Context(), maps, "scale", pods, t.TempDir(), lab.MergeOptions{})
+	if err != nil || len(c.Damaged) > 0 || c.Bundles != pods || len(c.Outcome.Merged.Shares) != pods {
+		t.Fatalf("%d bundles, damaged %v, error %v", c.Bundles, c.Damaged, err)
 	}
 	list, err := client.CoreV1().ConfigMaps("results").List(t.Context(), metav1.ListOptions{LabelSelector: upload.PodLabel})
 	if err != nil {
@@ -215,8 +198,7 @@ func TestCollectFromAPIServer(t *testing.T) {
 	if err := client.CoreV1().ConfigMaps("results").Delete(t.Context(), list.Items[0].Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	c, err := upload.Collect(t.Context(), maps, "scale", pods, t.TempDir(), lab.MergeOptions{})
-	if err != nil {
+	if c, err = upload.Collect(t.Context(), maps, "scale", pods, t.TempDir(), lab.MergeOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if missing := c.Outcome.Merged.Missing; len(missing) != 1 || strconv.Itoa(missing[0]) != list.Items[0].Labels[upload.PodLabel] {
@@ -224,19 +206,15 @@ func TestCollectFromAPIServer(t *testing.T) {
 	}
 }
 
-// BenchmarkCollect measures the upload of the results of 10 to 1,000 pods, and their
-// collection and merge. The run has seven cells and five rounds. Results go through a
-// folder, or through ConfigMaps of a real API server with 16 concurrent writers. Two
-// pods are really played; the others get copies of their results.
+// BenchmarkCollect measures the upload of the results of 10 to 1,000 pods, and their collection and
+// merge, through ConfigMaps of a real API server with 16 concurrent writers. The run has seven cells
+// and five rounds. Two pods are really played; the others get copies of their results.
 //
 //   - upload-s, collect-s: time of all uploads, and of collection with merge
 //   - collect-cpu-s: CPU time of collection with merge
 //   - result-B: uploaded bytes per pod
 //   - rounds: valid rounds per pod, summed over the cells
 //   - peak-heap-B: largest live heap of the collector
-//
-// For ConfigMaps also:
-//
 //   - requests, received-B: requests of the collector, and the bytes of the answers
 //   - written-requests: requests of all pods
 //   - etcd-B: growth of the API server's store
@@ -248,58 +226,39 @@ func BenchmarkCollect(b *testing.B) {
 			rounds += float64(len(c.Rounds)) / float64(len(of))
 		}
 	}
-	// All sub-benchmarks share the control plane, so it belongs to the outer benchmark.
-	outer := b
-	var cp *controlplane.ControlPlane
-	for _, target := range []string{"folder", "configmap"} {
-		for _, n := range []int{10, 100, 1000} {
-			b.Run(fmt.Sprintf("upload=%s/pods=%d", target, n), func(b *testing.B) {
-				var sink upload.Sink = upload.Dir(b.TempDir())
-				var counts counting
-				var client kubernetes.Interface
-				before := 0.0
-				if target == "configmap" {
-					if cp == nil {
-						cp = controlplane.ForTest(outer, controlplane.Options{})
-					}
-					client, counts = countedClient(b, cp)
-					makeNamespace(b, client, fmt.Sprintf("results-%d", n))
-					before = stored(b, client)
-					ns := fmt.Sprintf("results-%d", n)
-					sink = upload.ConfigMaps{Client: client.CoreV1().ConfigMaps(ns), Namespace: ns}
+	cp := controlplane.ForTest(b, controlplane.Options{})
+	for _, n := range []int{10, 100, 1000} {
+		b.Run(fmt.Sprintf("pods=%d", n), func(b *testing.B) {
+			client, counts := countedClient(b, cp)
+			ns := fmt.Sprintf("results-%d", n)
+			makeNamespace(b, client, ns)
+			before := stored(b, client)
+			maps := upload.ConfigMaps{Client: client.CoreV1().ConfigMaps(ns)}
+			for b.Loop() {
+				counts.requests.Store(0)
+				began := time.Now()
+				bytes := uploadAll(b, maps, of, n, 16)
+				b.ReportMetric(time.Since(began).Seconds(), "upload-s")
+				b.ReportMetric(float64(bytes)/float64(n), "result-B")
+				b.ReportMetric(rounds, "rounds")
+				b.ReportMetric(float64(counts.requests.Swap(0)), "written-requests")
+				counts.received.Store(0)
+				peak := watchHeap(b)
+				began = time.Now()
+				cpu := cpuTime(b)
+				c, err := upload.Collect(b.Context(), maps, "scale", n, b.TempDir(), lab.MergeOptions{})
+				took := time.Since(began)
+				b.ReportMetric(peak(), "peak-heap-B")
+				if err != nil || c.Bundles != n || len(c.Outcome.Merged.Missing) > 0 {
+					b.Fatalf("%d bundles: %v", c.Bundles, err)
 				}
-				for b.Loop() {
-					if client != nil {
-						counts.requests.Store(0)
-					}
-					began := time.Now()
-					bytes := uploadAll(b, sink, of, n, 16)
-					b.ReportMetric(time.Since(began).Seconds(), "upload-s")
-					b.ReportMetric(float64(bytes)/float64(n), "result-B")
-					b.ReportMetric(rounds, "rounds")
-					if client != nil {
-						b.ReportMetric(float64(counts.requests.Swap(0)), "written-requests")
-						counts.received.Store(0)
-					}
-					peak := watchHeap(b)
-					began = time.Now()
-					cpu := cpuTime(b)
-					c, err := upload.Collect(b.Context(), sink.(upload.Reader), "", n, b.TempDir(), lab.MergeOptions{})
-					took := time.Since(began)
-					b.ReportMetric(peak(), "peak-heap-B")
-					if err != nil || c.Bundles != n || len(c.Outcome.Merged.Missing) > 0 {
-						b.Fatalf("%d bundles: %v", c.Bundles, err)
-					}
-					b.ReportMetric(took.Seconds(), "collect-s")
-					b.ReportMetric((cpuTime(b) - cpu).Seconds(), "collect-cpu-s")
-					if client != nil {
-						b.ReportMetric(float64(counts.requests.Load()), "requests")
-						b.ReportMetric(float64(counts.received.Load()), "received-B")
-						b.ReportMetric(stored(b, client)-before, "etcd-B")
-					}
-				}
-			})
-		}
+				b.ReportMetric(took.Seconds(), "collect-s")
+				b.ReportMetric((cpuTime(b) - cpu).Seconds(), "collect-cpu-s")
+				b.ReportMetric(float64(counts.requests.Load()), "requests")
+				b.ReportMetric(float64(counts.received.Load()), "received-B")
+				b.ReportMetric(stored(b, client)-before, "etcd-B")
+			}
+		})
 	}
 }
 

@@ -133,18 +133,15 @@ func (s *apiServer) installPodMonitors() {
 }
 
 // specOf returns the Spec of a run with two pods.
-func specOf(mode fleet.Mode, overlay, upload, namespace, run string) fleet.Spec {
+func specOf(mode fleet.Mode, overlay, namespace, run string) fleet.Spec {
 	s := fleet.Spec{
 		Plan: fleet.Plan{
-			Run: run, Mode: mode, Pods: 2, Experiment: json.RawMessage(`{"storm":{"name":"gang"}}`), Upload: upload,
+			Run: run, Mode: mode, Pods: 2, Experiment: json.RawMessage(`{"storm":{"name":"gang"}}`),
 		},
 		Files:     map[string][]byte{"mine.yaml": []byte("profiles: []\n"), "trace.wlt": {0xff, 0xfe}},
 		Namespace: namespace, Overlay: overlay, Dashboards: dashboards.Manifests, PodMonitor: true,
 	}
-	switch mode {
-	case fleet.ModeSharedServer:
-		s.Token, s.Serve = "secret", []string{"--storm=gang"}
-	case fleet.ModeCluster:
+	if mode == fleet.ModeCluster {
 		s.Plan.Writers, s.Resource = 1, schema.GroupResource{Resource: "pods"}
 	}
 	return s
@@ -152,8 +149,7 @@ func specOf(mode fleet.Mode, overlay, upload, namespace, run string) fleet.Spec 
 
 // TestManifests checks the manifests against a real API server:
 //
-//   - Server-side apply with strict field validation accepts every mode, overlay and
-//     upload target.
+//   - Server-side apply with strict field validation accepts every mode and overlay.
 //   - The namespace accepts our pods and rejects a pod that is not restricted.
 //   - Each service account has the permissions that it needs, and none of the others
 //     that the test tries.
@@ -163,20 +159,14 @@ func TestManifests(t *testing.T) {
 	n := 0
 	for _, overlay := range append([]string{""}, fleet.Overlays()...) {
 		for _, mode := range fleet.Modes() {
-			uploads := []string{"configmap"}
-			if overlay == "" {
-				uploads = append(uploads, "dir=/results")
+			n++
+			objects, err := fleet.Build(specOf(mode, overlay, fmt.Sprintf("lab-%d", n), fmt.Sprintf("run-%d", n)))
+			if err != nil {
+				t.Fatalf("overlay %q, mode %s: %v", overlay, mode, err)
 			}
-			for _, upload := range uploads {
-				n++
-				objects, err := fleet.Build(specOf(mode, overlay, upload, fmt.Sprintf("lab-%d", n), fmt.Sprintf("run-%d", n)))
-				if err != nil {
-					t.Fatalf("overlay %q, mode %s: %v", overlay, mode, err)
-				}
-				s.applyAll(objects)
-				if t.Failed() {
-					t.Fatalf("overlay %q, mode %s, upload %s", overlay, mode, upload)
-				}
+			s.applyAll(objects)
+			if t.Failed() {
+				t.Fatalf("overlay %q, mode %s", overlay, mode)
 			}
 		}
 	}
@@ -184,7 +174,7 @@ func TestManifests(t *testing.T) {
 
 	t.Run("Kustomize", s.kustomize)
 	t.Run("Strict", func(t *testing.T) {
-		objects, err := fleet.Build(specOf(fleet.ModeSelf, "kind", "configmap", "lab-1", "strict"))
+		objects, err := fleet.Build(specOf(fleet.ModeSelf, "kind", "lab-1", "strict"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -287,7 +277,7 @@ func (d access) String() string {
 func (s *apiServer) rbac(t *testing.T) {
 	const namespace, run = "rights", "mine"
 	for _, mode := range fleet.Modes() {
-		objects, err := fleet.Build(specOf(mode, "kind", "configmap", namespace, run))
+		objects, err := fleet.Build(specOf(mode, "kind", namespace, run))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -302,8 +292,8 @@ func (s *apiServer) rbac(t *testing.T) {
 	}
 	const leases, rbac = "coordination.k8s.io", "rbac.authorization.k8s.io"
 	pods := []access{
-		{"get", leases, "leases", namespace}, {"list", leases, "leases", namespace}, {"watch", leases, "leases", namespace},
-		{"create", leases, "leases", namespace}, {"update", leases, "leases", namespace}, {"create", "", "configmaps", namespace},
+		{"list", leases, "leases", namespace}, {"watch", leases, "leases", namespace},
+		{"create", leases, "leases", namespace}, {"patch", leases, "leases", namespace}, {"create", "", "configmaps", namespace},
 	}
 	watchers := []access{{"list", "", "pods", ""}, {"watch", "", "pods", ""}}
 	writers := []access{
@@ -316,7 +306,7 @@ func (s *apiServer) rbac(t *testing.T) {
 	never := []access{
 		{"get", "", "secrets", namespace}, {"list", "", "secrets", namespace}, {"create", "", "secrets", namespace},
 		{"list", "", "secrets", ""}, {"get", "", "configmaps", namespace}, {"list", "", "configmaps", namespace}, {"delete", "", "configmaps", namespace},
-		{"patch", "", "configmaps", namespace}, {"create", "", "configmaps", "default"}, {"delete", leases, "leases", namespace},
+		{"patch", "", "configmaps", namespace}, {"create", "", "configmaps", "default"}, {"delete", leases, "leases", namespace}, {"get", leases, "leases", namespace}, {"update", leases, "leases", namespace},
 		{"deletecollection", leases, "leases", namespace}, {"create", leases, "leases", "kube-system"}, {"list", leases, "leases", ""},
 		{"list", "", "nodes", ""}, {"delete", "", "nodes", ""}, {"create", "batch", "jobs", namespace}, {"delete", "batch", "jobs", namespace},
 		{"create", "apps", "deployments", namespace}, {"create", rbac, "clusterrolebindings", ""}, {"create", rbac, "rolebindings", namespace},
@@ -326,7 +316,6 @@ func (s *apiServer) rbac(t *testing.T) {
 		"watchlab-load":         pods,
 		"watchlab-mine-watcher": append(watchers, pods...),
 		"watchlab-mine-writer":  append(writers, pods...),
-		"watchlab-server":       nil,
 		"default":               nil,
 	} {
 		allowed := map[access]bool{}

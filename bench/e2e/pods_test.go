@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,8 +37,6 @@ type jobPods struct {
 	program string
 	plan    fleet.Plan
 	file    string
-	env     []string
-	args    []string // additional arguments of each pod
 
 	mu sync.Mutex
 	// output is by pod name. Guarded by mu.
@@ -67,11 +64,11 @@ func newPods(t *testing.T, cp *controlplane.ControlPlane, plan fleet.Plan) *jobP
 // start starts a pod of a role, with an index and a pod name.
 func (s *jobPods) start(role string, index int, pod string) *exec.Cmd {
 	s.Helper()
-	args := slices.Concat([]string{"pod", "--plan", s.file, "--role", role, "--kubeconfig", s.cp.Kubeconfig(), "--metrics-addr=127.0.0.1:0"}, s.args)
-	cmd := exec.CommandContext(s.Context(), s.program, args...)
-	cmd.Env = slices.Concat(os.Environ(), s.env, []string{
-		fleet.IndexVar + "=" + strconv.Itoa(index), fleet.PodVar + "=" + pod, fleet.NodeVar + "=node", fleet.NamespaceVar + "=" + s.plan.Run,
-	})
+	cmd := exec.CommandContext(s.Context(), s.program, "pod", "--plan", s.file, "--role", role, "--kubeconfig", s.cp.Kubeconfig(), "--metrics-addr=127.0.0.1:0")
+	cmd.Env = append(os.Environ(), fleet.IndexVar+"="+strconv.Itoa(index), fleet.PodVar+"="+pod, fleet.NodeVar+"=node", fleet.NamespaceVar+"="+s.plan.Run)
+	if strings.HasSuffix(pod, "-again") {
+		cmd.Env = append(cmd.Env, fleet.FailuresVar+"=1")
+	}
 	out := &bytes.Buffer{}
 	cmd.Stdout, cmd.Stderr = out, out
 	s.mu.Lock()
@@ -98,8 +95,8 @@ func (s *jobPods) wait(cmd *exec.Cmd, pod string) {
 func (s *jobPods) uploaded() []*lab.Share {
 	s.Helper()
 	all := make([]*lab.Share, s.plan.Pods)
-	damaged, err := upload.ConfigMaps{Client: s.client.CoreV1().ConfigMaps(s.plan.Run), Namespace: s.plan.Run}.Read(s.Context(), s.plan.Run, func(p upload.Bundle) error {
-		result, err := p.PodResult()
+	damaged, err := upload.ConfigMaps{Client: s.client.CoreV1().ConfigMaps(s.plan.Run)}.Read(s.Context(), s.plan.Run, func(p upload.Bundle) error {
+		result, err := p.Share()
 		if err == nil && all[result.Index] != nil {
 			err = fmt.Errorf("pod %d has uploaded twice", result.Index)
 		}
@@ -137,12 +134,12 @@ func (s *jobPods) merged(all []*lab.Share) *lab.Outcome {
 }
 
 // place returns the position of a barrier member, from its Lease.
-func (s *jobPods) place(m barrier.Member) (barrier.Progress, error) {
+func (s *jobPods) place(m int) (barrier.Progress, error) {
 	l, err := s.client.CoordinationV1().Leases(s.plan.Run).Get(s.Context(), barrier.LeaseName(s.plan.Run, m), metav1.GetOptions{})
 	if err != nil {
 		return barrier.Progress{}, err
 	}
-	p, ok := barrier.Read(l)
+	_, p, ok := barrier.Read(l)
 	if !ok {
 		return p, fmt.Errorf("%+v says nothing", l)
 	}
@@ -150,9 +147,9 @@ func (s *jobPods) place(m barrier.Member) (barrier.Progress, error) {
 }
 
 // reached waits until a member reaches a position.
-func (s *jobPods) reached(m barrier.Member, position int) {
+func (s *jobPods) reached(m, position int) {
 	s.Helper()
-	programs.Eventually(s, fmt.Sprintf("%v comes to play %d", m, position), func() error {
+	programs.Eventually(s, fmt.Sprintf("member %d comes to play %d", m, position), func() error {
 		p, err := s.place(m)
 		if err == nil && p.Position < position {
 			err = fmt.Errorf("it is at %v", p)
@@ -166,7 +163,7 @@ func TestPods(t *testing.T) {
 	cp := controlplane.ForTest(t, controlplane.Options{Controllers: true})
 	for name, test := range map[string]func(*testing.T, *controlplane.ControlPlane){
 		"play one storm": playOneStorm, "a pod is killed": podIsKilled, "the leader is killed": leaderIsKilled,
-		"refuse": podsRefuse, "share a server": shareAServer, "watch writers": watchWriters,
+		"refuse": podsRefuse, "watch writers": watchWriters,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, cp) })
 	}
@@ -175,12 +172,12 @@ func TestPods(t *testing.T) {
 // selfPlan returns a plan of mode self. more holds additional JSON fields of its Spec.
 func selfPlan(run, more string) fleet.Plan {
 	return fleet.Plan{
-		Run: run, Mode: fleet.ModeSelf, Pods: 3, Upload: upload.ConfigMapTarget, Barrier: metav1.Duration{Duration: 30 * time.Second},
+		Run: run, Mode: fleet.ModeSelf, Pods: 3, Barrier: metav1.Duration{Duration: 30 * time.Second},
 		Experiment: json.RawMessage(`{"family":"queue","variants":["clientgo-fifo","ring"],"storm":{"name":"recorded-nodeloss"},"events":20000,"paces":["max","20000"],` + more + `}`),
 	}
 }
 
-// playOneStorm runs three pods with a barrier of Leases. The pods play their parts of one
+// playOneStorm runs three pods with a barrier. The pods play their parts of one
 // storm concurrently, and the merged results cover the whole storm.
 func playOneStorm(t *testing.T, cp *controlplane.ControlPlane) {
 	s := newPods(t, cp, selfPlan("meeting", `"rounds":2`))
@@ -194,6 +191,7 @@ func playOneStorm(t *testing.T, cp *controlplane.ControlPlane) {
 	all := s.uploaded()
 	// Five cells (two variants at two paces, and the A/A pair), each in a warm-up and two rounds.
 	const plays = 5 * 3
+	var late time.Duration
 	for i, result := range all {
 		if result.Pod != fmt.Sprintf("pod-%d", i) || result.Node != "node" || result.Of != 3 || result.Attempt != 0 || len(result.Whole) != 1 {
 			t.Errorf("pod %d: %+v", i, result)
@@ -203,14 +201,16 @@ func playOneStorm(t *testing.T, cp *controlplane.ControlPlane) {
 		}
 		for n, start := range result.Starts {
 			first := all[0].Starts[n]
+			late = max(late, start.Late)
 			if start.Cell != first.Cell || start.Round != first.Round || len(start.Absent) > 0 {
 				t.Errorf("pod %d: play %d is %+v, that of pod 0 %+v", i, n, start, first)
 			}
 		}
-		if place, err := s.place(barrier.Member{Index: i}); err != nil || !place.Done || place.Position != plays-1 {
+		if place, err := s.place(i); err != nil || !place.Done || place.Position != plays-1 {
 			t.Errorf("pod %d reports %v, %v", i, place, err)
 		}
 	}
+	t.Logf("%d starts of each of 3 pods, all within %v", plays, late)
 	o := s.merged(all)
 	for _, cl := range o.Comparisons[0].Cells {
 		events := uint64(0)
@@ -232,7 +232,7 @@ func podIsKilled(t *testing.T, cp *controlplane.ControlPlane) {
 	s := newPods(t, cp, plan)
 	first, second := s.start("pod", 0, "pod-0"), s.start("pod", 1, "pod-1")
 	victim := s.start("pod", 2, "pod-2")
-	s.reached(barrier.Member{Index: 2}, 5)
+	s.reached(2, 5)
 	if err := victim.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -263,15 +263,15 @@ func leaderIsKilled(t *testing.T, cp *controlplane.ControlPlane) {
 	plan.Pods, plan.Barrier.Duration = 2, 2*time.Second
 	s := newPods(t, cp, plan)
 	leader, other := s.start("pod", 0, "pod-0"), s.start("pod", 1, "pod-1")
-	s.reached(barrier.Member{Index: 1}, 3)
+	s.reached(1, 3)
 	if err := leader.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	_ = leader.Wait() // The error is the kill.
 	s.wait(other, "pod-1")
 	var got *lab.Share
-	if _, err := (upload.ConfigMaps{Client: s.client.CoreV1().ConfigMaps(s.plan.Run), Namespace: s.plan.Run}).Read(t.Context(), plan.Run, func(p upload.Bundle) (err error) {
-		got, err = p.PodResult()
+	if _, err := (upload.ConfigMaps{Client: s.client.CoreV1().ConfigMaps(s.plan.Run)}).Read(t.Context(), plan.Run, func(p upload.Bundle) (err error) {
+		got, err = p.Share()
 		return err
 	}); err != nil || got == nil {
 		t.Fatalf("%v, %v", got, err)
@@ -309,68 +309,12 @@ func (s *jobPods) leases() []coordinationv1.Lease {
 	return list.Items
 }
 
-// shareAServer runs two pods against one simulated API server. The server plays the whole
-// storm to each pod, once per round.
-func shareAServer(t *testing.T, cp *controlplane.ControlPlane) {
-	plan := fleet.Plan{
-		Run: "shared", Mode: fleet.ModeSharedServer, Pods: 2, Upload: upload.ConfigMapTarget, Barrier: metav1.Duration{Duration: 30 * time.Second},
-		Experiment: json.RawMessage(`{"source":"cluster","variants":["cond","ring"],"deliveries":["in-order"],"cluster":{"for":"6s"},"rounds":2}`),
-	}
-	s := newPods(t, cp, plan)
-	token := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(token, []byte("secret-of-the-test\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	port := freePort(t)
-	var said bytes.Buffer
-	serve := exec.CommandContext(t.Context(), s.program, "serve", "--storm=recorded-nodeloss", "--bind=127.0.0.1", "--port="+port, "--tls=false",
-		"--token-file="+token, "--start=2", "--repeat=0", "--speed=20")
-	serve.Stdout, serve.Stderr = &said, &said
-	s.args = []string{"--token-file", token}
-	s.env = []string{"WATCHLAB_SHARED_SERVER_SERVICE_HOST=127.0.0.1", "WATCHLAB_SHARED_SERVER_SERVICE_PORT=" + port}
-	// The pods start before the server.
-	cmds := []*exec.Cmd{s.start("pod", 0, "pod-0"), s.start("pod", 1, "pod-1")}
-	if err := serve.Start(); err != nil {
-		t.Fatal(err)
-	}
-	for i, cmd := range cmds {
-		s.wait(cmd, fmt.Sprintf("pod-%d", i))
-	}
-	if err := serve.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
-	if err := serve.Wait(); err != nil {
-		t.Errorf("%v: %s", err, &said)
-	}
-	if n := strings.Count(said.String(), "the storm begins\n"); n != 3 {
-		t.Errorf("the storm was played %d times, want a warm-up and two rounds:\n%s", n, &said)
-	}
-	all := s.uploaded()
-	s.merged(all)
-	var want uint64
-	for i, result := range all {
-		if len(result.Starts) != 3 || result.Whole != nil {
-			t.Errorf("pod %d: %d starts, of %q", i, len(result.Starts), result.Whole)
-		}
-		for _, cl := range result.Outcome.Comparisons[0].Cells {
-			for _, r := range cl.Rounds {
-				if want == 0 {
-					want = r.Result.EventsIn
-				}
-				if r.Result.EventsIn != want || want < 1000 {
-					t.Errorf("pod %d: %s had %d events in round %d, another %d", i, cl.BenchName(), r.Result.EventsIn, r.Round, want)
-				}
-			}
-		}
-	}
-}
-
 // watchWriters runs two writers and two pods. In each round each writer writes its part
 // of a storm into the real cluster, and each pod watches the objects of both. The writers
 // delete their objects.
 func watchWriters(t *testing.T, cp *controlplane.ControlPlane) {
 	plan := fleet.Plan{
-		Run: "written", Mode: fleet.ModeCluster, Pods: 2, Writers: 2, Upload: upload.ConfigMapTarget, Barrier: metav1.Duration{Duration: time.Minute},
+		Run: "written", Mode: fleet.ModeCluster, Pods: 2, Writers: 2, Barrier: metav1.Duration{Duration: time.Minute},
 		Experiment: json.RawMessage(`{"source":"apply","variants":["cond","ring"],"deliveries":["in-order"],"cluster":{"for":"8s"},"rounds":1,"storm":{"name":"recorded-gang"},"paces":["100"]}`),
 	}
 	s := newPods(t, cp, plan)
@@ -410,18 +354,4 @@ func watchWriters(t *testing.T, cp *controlplane.ControlPlane) {
 		}
 		return err
 	})
-}
-
-// freePort returns a free port of the loopback interface.
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err := errors.Join(err, l.Close()); err != nil {
-		t.Fatal(err)
-	}
-	return port
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,7 +24,6 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"watchlab/bench/e2e/controlplane"
-	"watchlab/bench/fleet"
 )
 
 // standIn replaces the kubelet for the pods of our Jobs and Deployments. It binds each
@@ -34,8 +32,7 @@ import (
 // token of the pod. The Job controller, admission and RBAC are real.
 //
 // A process has no root file system of its own, so standIn rewrites the paths of mounts
-// in arguments and files. A process has no address of its own either, so its ports are
-// free ports of the loopback interface. standIn enforces no limits and runs no probes.
+// in arguments and files. standIn enforces no limits and runs no probes.
 type standIn struct {
 	t       testing.TB
 	client  kubernetes.Interface
@@ -45,12 +42,9 @@ type standIn struct {
 	// spoil, if not nil, is called with each started process.
 	spoil func(pod *corev1.Pod, process *os.Process)
 
-	mu sync.Mutex
-	// pods is by UID. Guarded by mu.
-	pods map[string]*podProcess
-	// services holds the local port of each service by name. Guarded by mu.
-	services map[string]int
-	wg       sync.WaitGroup
+	mu   sync.Mutex             // guards pods
+	pods map[string]*podProcess // by UID
+	wg   sync.WaitGroup
 }
 
 // podProcess is the process of a pod.
@@ -87,7 +81,7 @@ func standInForKubelet(t testing.TB, cp *controlplane.ControlPlane, program stri
 	config.QPS = -1
 	s := &standIn{
 		t: t, cp: cp, client: kubernetes.NewForConfigOrDie(config), program: program, dir: t.TempDir(),
-		pods: map[string]*podProcess{}, services: map[string]int{},
+		pods: map[string]*podProcess{},
 	}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: standInNode}}
 	if _, err := s.client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
@@ -247,22 +241,9 @@ func (s *standIn) command(ctx context.Context, pod *corev1.Pod, root string) (*e
 	}
 	var args []string
 	for _, a := range c.Args {
-		switch {
-		case strings.HasPrefix(a, "--bind="):
-			a = "--bind=127.0.0.1"
-		case strings.HasPrefix(a, "--port="):
-			port, err := s.port(pod.Labels["watchlab.dev/run"])
-			if err != nil {
-				return nil, err
-			}
-			a = "--port=" + strconv.Itoa(port)
-		}
 		args = append(args, s.here(a, pod, root))
 	}
-	if args[0] == "pod" {
-		// The defaults of these flags do not work outside of a pod.
-		args = append(args, "--metrics-addr=127.0.0.1:0", "--token-file="+filepath.Join(root, fleet.TokenFile))
-	}
+	args = append(args, "--metrics-addr=127.0.0.1:0") // The default does not work outside of a pod.
 	cmd := exec.Command(s.program, args...)
 	cmd.Env, cmd.Dir = env, filepath.Join(root, "tmp")
 	return cmd, nil
@@ -297,14 +278,6 @@ func (s *standIn) mount(ctx context.Context, pod *corev1.Pod, root string) error
 				for name, text := range cm.Data {
 					files[name] = s.here(text, pod, root)
 				}
-			case v.Secret != nil:
-				secret, err := s.client.CoreV1().Secrets(pod.Namespace).Get(ctx, v.Secret.SecretName, metav1.GetOptions{})
-				if err != nil {
-					return err
-				}
-				for name, data := range secret.Data {
-					files[name] = string(data)
-				}
 			case v.EmptyDir == nil && v.Projected == nil:
 				return fmt.Errorf("the stand-in has no volume like %s", v.Name)
 			}
@@ -326,21 +299,6 @@ func (s *standIn) environment(ctx context.Context, pod *corev1.Pod, root string)
 	set := func(name, value string) {
 		values[name] = value
 		env = append(env, name+"="+value)
-	}
-	if links := pod.Spec.EnableServiceLinks; links != nil && *links {
-		services, err := s.client.CoreV1().Services(pod.Namespace).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return nil, err
-		}
-		for _, service := range services.Items {
-			port, err := s.port(service.Labels["watchlab.dev/run"])
-			if err != nil {
-				return nil, err
-			}
-			name := strings.ReplaceAll(strings.ToUpper(service.Name), "-", "_")
-			set(name+"_SERVICE_HOST", "127.0.0.1")
-			set(name+"_SERVICE_PORT", strconv.Itoa(port))
-		}
 	}
 	for _, e := range c.Env {
 		value := e.Value
@@ -412,22 +370,6 @@ func (s *standIn) token(ctx context.Context, pod *corev1.Pod, root string) (stri
 	k.CurrentContext = "x"
 	path := filepath.Join(root, "kubeconfig")
 	return path, clientcmd.WriteToFile(*k, path)
-}
-
-// port returns the port of the server of a run on this machine.
-func (s *standIn) port(run string) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if port, ok := s.services[run]; ok {
-		return port, nil
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	port := l.Addr().(*net.TCPAddr).Port
-	s.services[run] = port
-	return port, l.Close()
 }
 
 // said returns the output of all pods whose names have a prefix.

@@ -11,7 +11,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"watchlab/bench/fleet/upload"
 	"watchlab/scripts/deploy"
 )
 
@@ -60,9 +59,6 @@ func Build(s Spec) ([]*unstructured.Unstructured, error) {
 		if err := s.edit(u); err != nil {
 			return nil, badField("overlay", "%s %s: %w", u.GetKind(), u.GetName(), err)
 		}
-	}
-	if s.Plan.Mode == ModeSharedServer {
-		objects = append(objects, s.token())
 	}
 	// Objects come after those that they refer to.
 	ref := s.Ref()
@@ -127,16 +123,8 @@ func (s Spec) kustomize() ([]*unstructured.Unstructured, error) {
 
 func (s Spec) components() []string {
 	var names []string
-	switch s.Plan.Mode {
-	case ModeSharedServer:
-		names = append(names, "shared-server")
-	case ModeCluster:
+	if s.Plan.Mode == ModeCluster {
 		names = append(names, "cluster")
-	case ModeController:
-		names = append(names, "controller")
-	}
-	if strings.HasPrefix(s.Plan.Upload, upload.DirTarget+"=") {
-		names = append(names, "results-volume")
 	}
 	if s.PodMonitor {
 		names = append(names, "podmonitor")

@@ -19,10 +19,7 @@ import (
 var (
 	ofRun = []schema.GroupVersionResource{
 		jobs,
-		{Group: "apps", Version: "v1", Resource: "deployments"},
-		{Version: "v1", Resource: "pods"},
-		{Version: "v1", Resource: "services"},
-		{Version: "v1", Resource: "secrets"},
+		pods,
 		leases,
 		{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"},
 		{Version: "v1", Resource: "serviceaccounts"},
@@ -40,7 +37,6 @@ var (
 	}
 	// shared by all runs of a namespace.
 	shared = []schema.GroupVersionResource{
-		{Version: "v1", Resource: "persistentvolumeclaims"},
 		{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"},
 		{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"},
 		{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"},
@@ -66,8 +62,7 @@ func (f *Fleet) Runs(ctx context.Context, namespace string) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// Clean deletes a run, its ConfigMaps and the objects of its writers, but not the results volume.
-// It returns when only terminating namespaces are left. The error may wrap [ErrNoRun].
+// Clean deletes a run, its results and the objects of its writers. It returns when only terminating namespaces are left. The error may wrap [ErrNoRun].
 func (f *Fleet) Clean(ctx context.Context, ref Ref) error {
 	runs, err := f.Runs(ctx, ref.Namespace)
 	if err != nil {
@@ -121,7 +116,7 @@ func (f *Fleet) noRun(ref Ref, runs []string) error {
 	return fmt.Errorf("%w: %s (%s)", ErrNoRun, ref, have)
 }
 
-// CleanAll deletes all runs of a namespace, their shared objects and the results volume. If
+// CleanAll deletes all runs of a namespace and their shared objects. If
 // watchlab created the namespace, CleanAll also deletes it and waits for its end. The error wraps
 // [ErrNoRun] if there is no namespace.
 func (f *Fleet) CleanAll(ctx context.Context, namespace string) error {

@@ -1,13 +1,13 @@
 package fleet
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
-	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -29,8 +29,6 @@ func (s Spec) edit(u *unstructured.Unstructured) error {
 		}
 	case "Job.batch":
 		return typed(u, s.editJob)
-	case "Deployment.apps":
-		return typed(u, s.editServer)
 	case "ClusterRole.rbac.authorization.k8s.io":
 		s.label(u)
 		return typed(u, s.editRole)
@@ -132,54 +130,16 @@ func (s Spec) editJob(j *batchv1.Job) error {
 	}
 	// The barrier needs all pods at the same time.
 	j.Spec.Completions, j.Spec.Parallelism = &n, new(n)
-	_, err := s.editPod(&j.Spec.Template.Spec)
-	return err
+	containers := j.Spec.Template.Spec.Containers
+	i := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == containerName })
+	if i < 0 {
+		return fmt.Errorf("no container %s", containerName)
+	}
+	containers[i].Image = cmp.Or(s.Image, containers[i].Image)
+	return nil
 }
 
 const containerName = "watchlab" // container of the command
-
-// editPod returns the command's container.
-func (s Spec) editPod(p *corev1.PodSpec) (*corev1.Container, error) {
-	i := slices.IndexFunc(p.Containers, func(c corev1.Container) bool { return c.Name == containerName })
-	if i < 0 {
-		return nil, fmt.Errorf("no container %s", containerName)
-	}
-	c := &p.Containers[i]
-	ours := c // the container of watchlab's image
-	if s.Plan.Mode == ModeController {
-		if len(p.InitContainers) == 0 {
-			return nil, fmt.Errorf("no container installs %s", containerName)
-		}
-		c.Image, ours = s.Program, &p.InitContainers[0]
-	}
-	if s.Image != "" {
-		ours.Image = s.Image
-	}
-	if kind, dir, _ := strings.Cut(s.Plan.Upload, "="); kind == "dir" {
-		for i := range c.VolumeMounts {
-			if c.VolumeMounts[i].Name == "results" {
-				c.VolumeMounts[i].MountPath = dir
-			}
-		}
-	}
-	return c, nil
-}
-
-// editServer makes the simulated API server start the storm when all pods watch.
-func (s Spec) editServer(d *appsv1.Deployment) error {
-	if d.Name != s.Ref().object(serverSuffix) {
-		return nil
-	}
-	c, err := s.editPod(&d.Spec.Template.Spec)
-	if err != nil {
-		return err
-	}
-	c.Args = slices.Concat([]string{
-		"serve", "--bind=0.0.0.0", fmt.Sprintf("--port=%d", ServerPort), "--tls=false", "--insecure-listen", "--token-file=" + TokenFile,
-		fmt.Sprintf("--start=%d", s.Plan.Pods), "--repeat=0",
-	}, s.Serve)
-	return nil
-}
 
 // editRole sets the storm's resource in the rules where pods stand for it.
 func (s Spec) editRole(r *rbacv1.ClusterRole) error {
@@ -198,16 +158,4 @@ func (s Spec) editRole(r *rbacv1.ClusterRole) error {
 		return fmt.Errorf("the role has no rule for the storm's resource")
 	}
 	return nil
-}
-
-// token returns the Secret that the simulated API server and the pods share.
-func (s Spec) token() *unstructured.Unstructured {
-	secret := &unstructured.Unstructured{Object: map[string]any{
-		"type": string(corev1.SecretTypeOpaque), "stringData": map[string]any{"token": s.Token},
-	}}
-	secret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
-	secret.SetNamespace(s.Namespace)
-	secret.SetName(s.Ref().object(tokenSuffix))
-	secret.SetLabels(map[string]string{nameLabel: appName, RunLabel: s.Plan.Run})
-	return secret
 }

@@ -7,7 +7,7 @@
 //		err = f.Clean(ctx, ref)
 //
 //	 1. [Build] builds the objects from the embedded manifests of scripts/deploy: the base,
-//	    the components for mode and upload target, the overlay.
+//	    the component of the mode, the overlay.
 //	 2. [Fleet.Start] creates the ConfigMap of the run, which claims its name. It applies
 //	    the rest by server-side apply, Jobs last.
 //	 3. [Fleet.Follow] watches Jobs, pods, Leases and the metadata of ConfigMaps. It shows

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
-	"watchlab/bench/fleet/upload"
 	"watchlab/loadgen/manifest"
 	"watchlab/loadgen/source/cluster"
 )
@@ -25,28 +24,21 @@ type Mode string
 // The modes.
 const (
 	ModeSelf Mode = "self" // each pod plays its share of the storm through its own pipelines
-	// ModeSharedServer: one simulated API server plays the storm. Each pod watches all of it.
-	ModeSharedServer Mode = "shared-server"
 	// ModeCluster: writers write their shares to the real cluster. Each pod watches all of it.
 	ModeCluster Mode = "cluster"
-	// ModeController is no mode of a load Job: one pod plays a storm to the controller of [Spec.Program].
-	ModeController Mode = "controller"
 )
 
-// Modes returns the modes of a load Job.
-func Modes() []Mode { return []Mode{ModeSelf, ModeSharedServer, ModeCluster} }
+// Modes returns the modes.
+func Modes() []Mode { return []Mode{ModeSelf, ModeCluster} }
 
-// ModeNames lists the modes of a load Job, separated by commas.
-func ModeNames() string { return fmt.Sprintf("%s, %s, %s", ModeSelf, ModeSharedServer, ModeCluster) }
+// ModeNames lists the modes, separated by commas.
+func ModeNames() string { return fmt.Sprintf("%s, %s", ModeSelf, ModeCluster) }
 
 // Paths and addresses in a pod.
 const (
-	PlanDir  = "/etc/watchlab"        // mount of the run's ConfigMap: the plan and its files
-	PlanFile = PlanDir + "/plan.yaml" // path of the plan
-	// TokenFile is in the Secret that the pods and the simulated API server mount.
-	TokenFile   = "/etc/watchlab-token/token"
-	ServerPort  = 8080           // of the simulated API server's Service, plain HTTP
-	MetricsAddr = "0.0.0.0:9464" // of metrics and probes, from the start of the pod
+	PlanDir     = "/etc/watchlab"        // mount of the run's ConfigMap: the plan and its files
+	PlanFile    = PlanDir + "/plan.yaml" // path of the plan
+	MetricsAddr = "0.0.0.0:9464"         // of metrics and probes, from the start of the pod
 )
 
 // The environment variables of a pod.
@@ -56,6 +48,9 @@ const (
 	PodVar       = "WATCHLAB_POD"
 	NodeVar      = "WATCHLAB_NODE"
 	NamespaceVar = "WATCHLAB_NAMESPACE"
+	// FailuresVar and IgnoredVar count the earlier pods of the index, by the Job controller.
+	FailuresVar = "WATCHLAB_FAILURES"
+	IgnoredVar  = "WATCHLAB_IGNORED"
 )
 
 // Limits of a plan.
@@ -71,15 +66,12 @@ type Plan struct {
 	Mode Mode   `json:"mode"` // selects the source of the storm
 	Pods int    `json:"pods"` // number of playing pods: the completions of their Job
 	// Writers is the number of writers: the completions of their Job; 0 but in mode cluster.
-	Writers int `json:"writers,omitempty"`
-	// Experiment is the Spec that each pod plays, as JSON: of package experiment, in mode controller of
-	// package bench/controller.
-	Experiment json.RawMessage `json:"experiment"`
-	// Deployments are those of the overlay and the simulated API server, for [Fleet.Follow]; [Build]
-	// sets them. The label app.kubernetes.io/name of their pods is their name, or watchlab.
+	Writers    int             `json:"writers,omitempty"`
+	Experiment json.RawMessage `json:"experiment"` // Spec of package experiment that each pod plays, as JSON
+	// Deployments are those of the overlay, for [Fleet.Follow]; [Build] sets them. The label
+	// app.kubernetes.io/name of their pods is their name.
 	Deployments []string `json:"deployments,omitempty"`
 	Pyroscope   string   `json:"pyroscope,omitempty"` // URL for pprof profiles of each pod; empty for none
-	Upload      string   `json:"upload"`              // target of results: configmap, log or dir=PATH
 	// Barrier is the timeout of a pod for the others before each cell; 0 for no barrier.
 	Barrier metav1.Duration `json:"barrier"`
 }
@@ -130,7 +122,7 @@ func (p Plan) Validate() error {
 		return err
 	}
 	switch {
-	case !slices.Contains(Modes(), p.Mode) && p.Mode != ModeController:
+	case !slices.Contains(Modes(), p.Mode):
 		return badField("mode", "%q (allowed: %s)", p.Mode, ModeNames())
 	case p.Pods < 1 || p.Pods > MaxPods:
 		return badField("pods", "%d (allowed: 1 to %d)", p.Pods, MaxPods)
@@ -140,9 +132,6 @@ func (p Plan) Validate() error {
 		return badField("writers", "%d (needs mode %s)", p.Writers, ModeCluster)
 	case p.Barrier.Duration < 0 || p.Barrier.Duration > maxBarrier:
 		return badField("barrier", "%v (allowed: 0 to %v)", p.Barrier.Duration, maxBarrier)
-	}
-	if _, err := upload.ParseTarget(p.Upload); err != nil {
-		return &FieldError{"upload", err}
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ import (
 func plan() fleet.Plan {
 	return fleet.Plan{
 		Run: "nodeloss", Mode: fleet.ModeSelf, Pods: 4, Experiment: json.RawMessage(`{"storm":{"name":"/etc/watchlab/storm.yaml"}}`),
-		Upload: "configmap", Barrier: metav1.Duration{Duration: 2 * time.Minute},
+		Barrier: metav1.Duration{Duration: 2 * time.Minute},
 	}
 }
 
@@ -43,19 +43,16 @@ func TestPlanRoundTrip(t *testing.T) {
 
 func TestBadPlans(t *testing.T) {
 	for name, change := range map[string]func(*fleet.Plan){
-		"run":                   func(p *fleet.Plan) { p.Run = "" },
-		"long run":              func(p *fleet.Plan) { p.Run = strings.Repeat("a", 21) },
-		"run with dots":         func(p *fleet.Plan) { p.Run = "a.b" },
-		"mode":                  func(p *fleet.Plan) { p.Mode = "both" },
-		"pods":                  func(p *fleet.Plan) { p.Pods = 0 },
-		"too many pods":         func(p *fleet.Plan) { p.Pods = fleet.MaxPods + 1 },
-		"writers":               func(p *fleet.Plan) { p.Writers = 1 },
-		"no writers":            func(p *fleet.Plan) { p.Mode = fleet.ModeCluster },
-		"barrier":               func(p *fleet.Plan) { p.Barrier.Duration = -1 },
-		"endless barrier":       func(p *fleet.Plan) { p.Barrier.Duration = 24 * time.Hour },
-		"upload":                func(p *fleet.Plan) { p.Upload = "" },
-		"upload without folder": func(p *fleet.Plan) { p.Upload = "dir=" },
-		"unknown upload target": func(p *fleet.Plan) { p.Upload = "mail=a@b" },
+		"run":             func(p *fleet.Plan) { p.Run = "" },
+		"long run":        func(p *fleet.Plan) { p.Run = strings.Repeat("a", 21) },
+		"run with dots":   func(p *fleet.Plan) { p.Run = "a.b" },
+		"mode":            func(p *fleet.Plan) { p.Mode = "both" },
+		"pods":            func(p *fleet.Plan) { p.Pods = 0 },
+		"too many pods":   func(p *fleet.Plan) { p.Pods = fleet.MaxPods + 1 },
+		"writers":         func(p *fleet.Plan) { p.Writers = 1 },
+		"no writers":      func(p *fleet.Plan) { p.Mode = fleet.ModeCluster },
+		"barrier":         func(p *fleet.Plan) { p.Barrier.Duration = -1 },
+		"endless barrier": func(p *fleet.Plan) { p.Barrier.Duration = 24 * time.Hour },
 	} {
 		p := plan()
 		change(&p)

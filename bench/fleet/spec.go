@@ -17,15 +17,11 @@ type Spec struct {
 	// another owner's is not modified.
 	Namespace string
 	Image     string // image of watchlab; empty for that of the manifests
-	Program   string // image of the controller, in mode controller
 	// Overlay is one of [Overlays], or a directory with a kustomization of ../../base as they
 	// have; empty for the plain base.
 	Overlay string
 	// Dashboards is their kustomization, for the overlay kind-observed; may be nil.
 	Dashboards fs.FS
-	// Serve are flags of the simulated API server (watchlab serve), in mode shared-server.
-	Serve      []string
-	Token      string               // bearer token of the simulated API server, in mode shared-server
 	Resource   schema.GroupResource // kind that writers write and pods watch, in mode cluster
 	PodMonitor bool                 // adds a PodMonitor, for clusters that have the kind
 }
@@ -46,10 +42,8 @@ func (s Spec) check() error {
 	if problems := validation.IsDNS1123Label(s.Namespace); len(problems) > 0 {
 		return badField("namespace", "%q: %s", s.Namespace, problems[0])
 	}
-	for field, image := range map[string]string{"image": s.Image, "program": s.Program} {
-		if strings.ContainsAny(image, " \t\r\n") {
-			return badField(field, "%q", image)
-		}
+	if strings.ContainsAny(s.Image, " \t\r\n") {
+		return badField("image", "%q", s.Image)
 	}
 	size := 0
 	for name, data := range s.Files {
@@ -64,25 +58,12 @@ func (s Spec) check() error {
 	if size > maxFiles-planRoom {
 		return badField("files", "they have %d bytes (allowed: %d, the limit of a ConfigMap)", size, maxFiles-planRoom)
 	}
-	switch {
-	case s.Plan.Mode == ModeController && s.Program == "":
-		return badField("mode", "%q (allowed: %s)", s.Plan.Mode, ModeNames())
-	case s.Plan.Mode == ModeCluster && s.Resource.Resource == "":
+	if s.Plan.Mode == ModeCluster && s.Resource.Resource == "" {
 		return badField("resource", "none (mode %s needs one)", ModeCluster)
-	case s.Plan.Mode == ModeSharedServer && s.Token == "":
-		return badField("token", "none (mode %s needs one)", ModeSharedServer)
 	}
 	return nil
 }
 
 const planRoom = 32 << 10 // number of bytes reserved for the plan
 
-// ServerName returns the name of the Service of the simulated API server.
-func ServerName(run string) string { return Ref{Run: run}.object(serverSuffix) }
-
-// Suffixes of object names.
-const (
-	serverSuffix = "server"
-	tokenSuffix  = "token"
-	writerSuffix = "writer"
-)
+const writerSuffix = "writer" // of the name of the writers' Job

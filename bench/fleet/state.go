@@ -45,7 +45,7 @@ type Pod struct {
 	Message  string
 	Failures int    // number of failed pods of the index
 	Progress string // from its Lease, such as "play 12 of 40, …"; empty if unknown
-	Uploaded bool   // the complete result is in ConfigMaps; other targets are not visible
+	Uploaded bool   // the complete result is in ConfigMaps
 }
 
 // Plays reports whether the pod plays a share of the storm.
@@ -65,7 +65,7 @@ func (s State) Count(phase Phase) int {
 	return s.count(func(p Pod) bool { return p.Plays() && p.Phase == phase })
 }
 
-// Uploaded returns the number of complete results in ConfigMaps.
+// Uploaded returns the number of complete results.
 func (s State) Uploaded() int { return s.count(func(p Pod) bool { return p.Uploaded }) }
 
 func (s State) count(is func(Pod) bool) int {
@@ -89,10 +89,10 @@ type objects struct {
 func (o objects) state(ref Ref) State {
 	s := State{Ref: ref, Plan: o.plan}
 	for _, role := range []struct {
-		writer bool
-		n      int
-		job    string
-	}{{false, o.plan.Pods, ref.object("")}, {true, o.plan.Writers, ref.object(writerSuffix)}} {
+		writer   bool
+		first, n int // members of the barrier
+		job      string
+	}{{false, 0, o.plan.Pods, ref.object("")}, {true, o.plan.Pods, o.plan.Writers, ref.object(writerSuffix)}} {
 		var job *batchv1.Job
 		if i := slices.IndexFunc(o.jobs, func(j *batchv1.Job) bool { return j.Name == role.job }); i >= 0 {
 			job = o.jobs[i]
@@ -109,7 +109,7 @@ func (o objects) state(ref Ref) State {
 			o.readConfigMaps(pods)
 			s.Over, s.Failure = ended(job)
 		}
-		o.readLeases(pods)
+		o.readLeases(pods, role.first)
 		s.Pods = append(s.Pods, pods...)
 	}
 	for _, name := range o.plan.Deployments {
@@ -266,40 +266,33 @@ func indexes(text string, n int) []int {
 	return all
 }
 
-func (o objects) readLeases(pods []Pod) {
+// readLeases fills in the progress of pods, which are the members of the barrier from the first one on.
+func (o objects) readLeases(pods []Pod, first int) {
 	for _, l := range o.leases {
-		p, ok := barrier.Read(l)
-		if i := p.Member.Index; ok && i >= 0 && i < len(pods) && pods[i].Writer == p.Member.Writer {
-			pods[i].Progress = p.String()
+		if m, p, ok := barrier.Read(l); ok && m >= first && m-first < len(pods) {
+			pods[m-first].Progress = p.String()
 		}
 	}
 }
 
-// readConfigMaps finds the pods with all parts of one bundle. A pod that plays an index again has
+// readConfigMaps finds the pods with all parts of one result. A pod that plays an index again has
 // none before its own upload.
 func (o objects) readConfigMaps(pods []Pod) {
 	parts := map[string]map[int]bool{}
 	for _, m := range o.maps {
-		index, err := strconv.Atoi(m.Labels[upload.PodLabel])
-		if err != nil || index < 0 || index >= len(pods) {
+		part, err := upload.PartOf(m.ObjectMeta)
+		if err != nil || part.Index < 0 || part.Index >= len(pods) {
 			continue
 		}
-		p := &pods[index]
+		p := &pods[part.Index]
 		again := p.Phase == Waiting || p.Phase == Running || p.Phase == Failed
-		if again && m.Annotations[upload.NameAnnotation] != p.Name {
+		if again && part.Pod != p.Name {
 			continue
 		}
-		var part, n int
-		if _, err := fmt.Sscanf(m.Annotations[upload.PartAnnotation], "%d/%d", &part, &n); err != nil {
-			continue
+		if parts[part.ID] == nil {
+			parts[part.ID] = map[int]bool{}
 		}
-		bundle := strconv.Itoa(index) + " " + m.Annotations[upload.BundleAnnotation]
-		if parts[bundle] == nil {
-			parts[bundle] = map[int]bool{}
-		}
-		parts[bundle][part] = true
-		if len(parts[bundle]) == n {
-			p.Uploaded = true
-		}
+		parts[part.ID][part.Number] = true
+		p.Uploaded = p.Uploaded || len(parts[part.ID]) == part.Parts
 	}
 }

@@ -1,9 +1,11 @@
 package fleet
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,13 +13,11 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"watchlab/bench/fleet/upload"
 )
 
 var (
 	testRef  = Ref{Namespace: "lab", Run: "mine"}
-	testPlan = Plan{Run: "mine", Mode: ModeSelf, Pods: 4, Upload: "configmap"}
+	testPlan = Plan{Run: "mine", Mode: ModeSelf, Pods: 4}
 )
 
 // podOf returns the n-th pod of an index.
@@ -45,13 +45,8 @@ func exited(p *corev1.Pod, code int32, reason string) *corev1.Pod {
 
 // part returns a part of a bundle of the first pod of an index.
 func part(index int, bundle, part string) *metav1.PartialObjectMetadata {
-	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-		Name:   "watchlab-mine-result-" + strconv.Itoa(index) + bundle + part[:1],
-		Labels: map[string]string{RunLabel: "mine", upload.PodLabel: strconv.Itoa(index)},
-		Annotations: map[string]string{
-			upload.BundleAnnotation: bundle, upload.PartAnnotation: part, upload.NameAnnotation: podOf(index, 0, "").Name,
-		},
-	}}
+	text := fmt.Sprintf(`{"index":%d,"of":4,"pod":%q,"id":%q,"number":%s,"parts":%s}`, index, podOf(index, 0, "").Name, bundle, part[:1], part[2:])
+	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"watchlab.dev/part": text}}}
 }
 
 // TestUploadedAgain: the result of an earlier pod is no upload of the pod that plays the index again.
@@ -63,14 +58,15 @@ func TestUploadedAgain(t *testing.T) {
 		},
 	}
 	for i := range 4 {
-		v.maps = append(v.maps, part(i, "a", "1/1"))
+		v.maps = append(v.maps, part(i, strconv.Itoa(i), "1/1"))
 	}
 	for i, want := range []bool{true, false, false, true} {
 		if p := v.state(testRef).Pods[i]; p.Uploaded != want {
 			t.Errorf("uploaded: %v: %+v", p.Uploaded, p)
 		}
 	}
-	v.maps[1].Annotations[upload.NameAnnotation] = v.pods[1].Name
+	again := v.maps[1].Annotations
+	again["watchlab.dev/part"] = strings.Replace(again["watchlab.dev/part"], podOf(1, 0, "").Name, v.pods[1].Name, 1)
 	if got := v.state(testRef).Uploaded(); got != 3 {
 		t.Errorf("after the second upload: %d", got)
 	}

@@ -18,7 +18,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"watchlab/bench/fleet/upload"
 	"watchlab/bench/lab"
 	"watchlab/bench/report"
 )
@@ -500,58 +499,6 @@ func TestCrashOfReport(t *testing.T) {
 			}
 			if rounds := loadCrashed(t, merged, nil); len(rounds) != 3 {
 				t.Errorf("%d rounds", len(rounds))
-			}
-		},
-	})
-}
-
-// TestCrashOfUpload: the same of the results of two pods on a volume. Those that were stored can be collected.
-func TestCrashOfUpload(t *testing.T) {
-	shares := steadyShares(time.Second, time.Second)
-	send := func(t *testing.T, dir string, d *disk) (map[string]time.Time, error) {
-		stored := map[string]time.Time{}
-		for i := range shares {
-			p, err := upload.Encode("mine", &shares[i])
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := upload.Dir(filepath.Join(dir, "volume")).Upload(t.Context(), p); err != nil {
-				return stored, err
-			}
-			if d == nil || !d.ended {
-				stored[p.ID()] = p.Started
-			}
-		}
-		return stored, nil
-	}
-	crash(t, crashCase{
-		act: send,
-		check: func(t *testing.T, dir string, stored map[string]time.Time) {
-			volume := upload.Dir(filepath.Join(dir, "volume"))
-			found := map[string]bool{}
-			damaged, err := volume.Read(t.Context(), "mine", func(p upload.Bundle) error {
-				found[p.ID()] = true
-				return nil
-			})
-			if err != nil && !errors.Is(err, fs.ErrNotExist) || len(damaged) > 0 {
-				t.Errorf("%v, damaged: %v", err, damaged)
-			}
-			for id := range stored {
-				if !found[id] {
-					t.Errorf("%s was stored, and is lost", id)
-				}
-			}
-			if _, err := send(t, dir, nil); err != nil {
-				t.Errorf("again: %v", err)
-			}
-			spool := filepath.Join(dir, "spool")
-			if err := os.Mkdir(spool, 0o755); err != nil {
-				t.Fatal(err)
-			}
-			mount(t, dir, fault{}, 0)
-			got, err := upload.Collect(t.Context(), volume, "mine", 2, spool, lab.MergeOptions{})
-			if err != nil || got.Bundles != 2 || len(got.Damaged) > 0 {
-				t.Errorf("collected %d, damaged: %v, %v", got.Bundles, got.Damaged, err)
 			}
 		},
 	})

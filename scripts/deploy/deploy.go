@@ -2,8 +2,7 @@
 //
 //	base         namespace, access, network policy, and an example run: a plan and an
 //	             Indexed Job
-//	components   the other modes (shared-server, cluster), the volume
-//	             of an upload to a directory, a PodMonitor
+//	components   mode cluster, a PodMonitor
 //	overlays     target clusters: kind, large, …
 //
 // `kubectl apply -k scripts/deploy/overlays/kind` applies the example. Package fleet

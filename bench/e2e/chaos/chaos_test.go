@@ -86,8 +86,6 @@ func kinds() []kind {
 		row := map[string]string{"term": "SIGTERM", "kill": "kill -9"}[signal]
 		all = append(all,
 			kind{signal + "-run", row + " of run and --resume", func(s *step) { s.signalRun(signal) }},
-			kind{signal + "-upload", row + " of a pod that plays and uploads", func(s *step) { s.signalUpload(signal) }},
-			kind{signal + "-merge", row + " of collect", func(s *step) { s.signalMerge(signal) }},
 		)
 	}
 	return append(all,

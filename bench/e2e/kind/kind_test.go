@@ -13,14 +13,12 @@ package kind
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -61,13 +59,7 @@ func TestKind(t *testing.T) {
 		{"AsTheREADMESays", testREADME},
 		{"PodKilled", testKilled},
 		{"Observed", testObserved},
-		{"SharedServer", testSharedServer},
-		{"WritersAndWatchers", testWriters},
-		{"WritesRefused", testRefused},
-		{"NodesWithoutKubelets", testFakeNodes},
-		{"Controller", testController},
 		{"CleanedUp", testClean},
-		{"Image", testImage},
 	} {
 		if !t.Run(part.name, func(t *testing.T) {
 			c.say("\n== %s", part.name)
@@ -137,36 +129,6 @@ func allThere(t *testing.T, m *lab.Merged, n int) {
 	if m.Of != n || len(m.Missing) > 0 || len(slices.Compact(indexes)) != n {
 		t.Errorf("shares %v of %d are merged, %v are missing", indexes, m.Of, m.Missing)
 	}
-}
-
-// testImage checks that two clones build byte-identical images for both architectures,
-// and that `kind load image-archive` loads them.
-func testImage(t *testing.T, c *cluster) {
-	var digests []string
-	for _, name := range []string{"a", "b/longer-path"} {
-		clone := filepath.Join(t.TempDir(), name)
-		if code, _ := c.call(t, "git", "clone", "--quiet", "--no-hardlinks", ".", clone); code != 0 {
-			t.Fatal("not a git repository")
-		}
-		code, out := c.call(t, "make", "-s", "-C", clone, "image")
-		if code != 0 {
-			t.Fatal("make image failed")
-		}
-		digest := regexp.MustCompile(`sha256:[0-9a-f]{64}`).FindString(out)
-		if digest == "" {
-			t.Fatal("make image names no digest")
-		}
-		digests = append(digests, digest)
-		if len(digests) == 2 {
-			if code, _ := c.call(t, os.Getenv("KIND"), "load", "image-archive", filepath.Join(clone, "bin", "watchlab.tar"), "--name", c.name); code != 0 {
-				t.Error("kind doesn't take an image for two architectures")
-			}
-		}
-	}
-	if digests[0] != digests[1] {
-		t.Errorf("two builds of one commit: %s and %s", digests[0], digests[1])
-	}
-	c.say("# both builds are %s", digests[0])
 }
 
 // testREADME runs the commands of README.md verbatim.
@@ -374,194 +336,6 @@ func (c *cluster) log(t *testing.T, name string) string {
 	return string(b)
 }
 
-// testSharedServer runs pods that watch one simulated API server.
-func testSharedServer(t *testing.T, c *cluster) {
-	said := c.make(t, "kind-run", "kind-results", "RUN=shared", "PODS=2", "MODE=shared-server",
-		"FLAGS=--family deltafifo --delivery in-order --storm recorded-gang --for 10s --rounds 2")
-	_, m := c.collected(t, said)
-	allThere(t, m, 2)
-}
-
-// testWriters runs writers that create pods in this cluster. The other pods of the run
-// play the real API server's watch of the created pods.
-func testWriters(t *testing.T, c *cluster) {
-	said := c.make(t, "kind-run", "kind-results", "RUN=written", "PODS=2", "MODE=cluster",
-		"FLAGS=--family deltafifo --delivery in-order --storm rollout --nodes 2 --pace 20 --for 15s --rounds 2")
-	_, m := c.collected(t, said)
-	allThere(t, m, 2)
-	if strings.Contains(said, "refused") {
-		t.Error("writes are refused")
-	}
-	// The writers' objects and namespaces are deleted.
-	until(t, "what writers made is gone", patience, func(ctx context.Context) (bool, error) {
-		list, err := c.client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return false, err
-		}
-		var left []string
-		for _, n := range list.Items {
-			if writtenFor(n.Labels) {
-				left = append(left, n.Name)
-			}
-		}
-		return len(left) == 0, fmt.Errorf("namespaces %q", left)
-	})
-}
-
-// testRefused takes the right to write statuses from the writers: the pod fails, and every
-// cell is invalid.
-func testRefused(t *testing.T, c *cluster) {
-	const lacking = `apiVersion: kustomize.config.k8s.io/v1beta1
-kind: Kustomization
-resources: [../kind]
-patches:
-- target: {kind: ClusterRole, name: watchlab-example-writer}
-  patch: '[{"op": "replace", "path": "/rules/0/resources", "value": ["pods"]}]'
-`
-	overlay, out := t.TempDir(), filepath.Join(t.TempDir(), "results")
-	if err := os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(lacking), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	code, said := c.watchlab(t, "run", "--overlay", overlay, "--name", "refused", "--mode", "cluster", "--pods", "1", "--",
-		"--family", "deltafifo", "--delivery", "in-order", "--impl", "cond", "--storm", "rollout", "--nodes", "2", "--pace", "20", "--for", "15s", "--rounds", "1")
-	if code != 1 || !strings.Contains(said, "1 given up") {
-		t.Errorf("exit code %d", code)
-	}
-	c.watchlab(t, "collect", "--name", "refused", "--out", out)
-	o, err := lab.Load(out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, cl := range o.Comparisons[0].Cells {
-		if cl.Verdict.Cause != lab.CauseRefused {
-			t.Errorf("%s: %s", cl.BenchName(), cl.Verdict)
-		}
-	}
-	c.watchlab(t, "clean", "--name", "refused")
-}
-
-// writtenFor reports whether writers of a run created a namespace.
-func writtenFor(labels map[string]string) bool {
-	for key := range labels {
-		if strings.HasPrefix(key, "watchlab.dev/") {
-			return true
-		}
-	}
-	return false
-}
-
-// testFakeNodes creates 500 nodes without kubelets. They must become ready and renew
-// their leases, and a run plays the watch of the nodes.
-func testFakeNodes(t *testing.T, c *cluster) {
-	const nodes = 500
-	if code, _ := c.watchlab(t, "run", "--name", "fakes", "--overlay", "kwok", "--pods", "1", "--",
-		"--family", "queue", "--storm", "recorded-gang", "--rounds", "1", "--impl", "ring"); code != 0 {
-		t.Fatalf("exit code %d", code)
-	}
-	if !c.ready(t, "kwok") {
-		return
-	}
-	defer c.make(t, "kwok-nodes", "NODES=0")
-	c.make(t, "kwok-nodes", fmt.Sprintf("NODES=%d", nodes))
-	until(t, "the nodes are ready", patience, func(ctx context.Context) (bool, error) {
-		list, err := c.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: "watchlab.dev/fake-node"})
-		if err != nil {
-			return false, err
-		}
-		ready := 0
-		for _, n := range list.Items {
-			for _, condition := range n.Status.Conditions {
-				if condition.Type == "Ready" && condition.Status == "True" {
-					ready++
-				}
-			}
-		}
-		return ready == nodes, fmt.Errorf("%d of %d are ready", ready, nodes)
-	})
-	if code, out := c.call(t, "bin/watchlab", "run", "--source", "cluster", "--kubeconfig", c.kubeconfig, "--context", "kind-"+c.name, "--resource", "leases",
-		"--family", "deltafifo", "--delivery", "in-order", "--for", "15s", "--rounds", "1", "--ignore-host"); code != 0 || !strings.Contains(out, "valid") {
-		t.Errorf("exit code %d", code)
-	}
-}
-
-// testController plays storms to a small controller of ours in its image: without a bug and with one. It refuses an
-// image and a program that do not exist, and leaves nothing, also after an interruption.
-func testController(t *testing.T, c *cluster) {
-	const image = "planted:e2e"
-	bin, err := filepath.Abs(filepath.Join(root, "bin"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	binary, archive := filepath.Join(bin, "planted"), filepath.Join(bin, "planted.tar")
-	for _, command := range [][]string{
-		{"env", "CGO_ENABLED=0", "go", "build", "-C", "bench/e2e", "-trimpath", "-o", binary, "./planted"},
-		{"go", "run", "-C", "scripts/tools", "./image", "--ref", image, "--command", "planted", "--out", archive, "--binary", "linux/" + runtime.GOARCH + "=" + binary},
-		{os.Getenv("KIND"), "load", "image-archive", archive, "--name", c.name},
-	} {
-		if code, _ := c.call(t, command[0], command[1:]...); code != 0 {
-			t.Fatalf("exit code %d", code)
-		}
-	}
-	c.make(t, "image-load")
-	const data = "bench/e2e/planted/testdata/"
-	in := []string{"controller", "--kubeconfig", c.kubeconfig, "--context", "kind-" + c.name, "--image"}
-	played := []string{
-		"--manifest", data + "widgets.yaml", "--workload", data + "short.yaml", "--rules", data + "rules.yaml", "--settle", "10s", "--out",
-	}
-	for _, step := range []struct {
-		image string
-		flags []string
-		code  int
-		says  string
-	}{
-		{image, []string{"--faults", "none", "--faults", "all", "--", "/planted"}, 0, "The controller passes 2 plays of short.yaml"},
-		{image, []string{"--faults", "none", "--", "/planted", "--bug", "hot-loop"}, 1, "hot loop"},
-		{image, []string{"--", "/planted", "--nonsense"}, 1, "ended before its first watch"},
-		{image, []string{"--", "/absent"}, 2, "cannot start the program /absent: "},
-		{"absent.invalid/planted:1", []string{"--wait-for-pods", "15s", "--", "/planted"}, 1, "absent.invalid/planted:1"},
-		{image, []string{"--wait-for-pods", "15s", "--watchlab-image", "absent.invalid/watchlab:1", "--", "/planted"}, 1, "absent.invalid/watchlab:1"},
-	} {
-		dir := filepath.Join(t.TempDir(), "results")
-		code, said := c.call(t, "bin/watchlab", slices.Concat(in, []string{step.image}, played, []string{dir}, step.flags)...)
-		if code != step.code || !strings.Contains(said, step.says) {
-			t.Errorf("exit code %d, want %d and %q", code, step.code, step.says)
-		}
-		if _, err := os.Stat(filepath.Join(dir, "report.html")); err != nil && strings.Contains(said, "results are in") {
-			t.Error(err)
-		}
-	}
-	dir := filepath.Join(t.TempDir(), "results")
-	interrupted := slices.Concat([]string{"--signal=INT", "--preserve-status", "12", "bin/watchlab"}, in, []string{image}, played, []string{dir, "--", "/planted"})
-	if code, said := c.call(t, "timeout", interrupted...); code != 130 || !strings.Contains(said, "interrupted") {
-		t.Errorf("exit code %d of an interrupted run", code)
-	}
-	for _, left := range c.left(t) {
-		t.Errorf("%s is left", left)
-	}
-}
-
-// left returns the objects of runs.
-func (c *cluster) left(t *testing.T) (names []string) {
-	t.Helper()
-	opts := metav1.ListOptions{LabelSelector: "watchlab.dev/run"}
-	jobs, jobsErr := c.client.BatchV1().Jobs(namespace).List(t.Context(), opts)
-	pods, podsErr := c.client.CoreV1().Pods(namespace).List(t.Context(), opts)
-	maps, mapsErr := c.client.CoreV1().ConfigMaps(namespace).List(t.Context(), opts)
-	if err := errors.Join(jobsErr, podsErr, mapsErr); err != nil {
-		t.Fatal(err)
-	}
-	for _, o := range jobs.Items {
-		names = append(names, "Job "+o.Name)
-	}
-	for _, o := range pods.Items {
-		names = append(names, "Pod "+o.Name)
-	}
-	for _, o := range maps.Items {
-		names = append(names, "ConfigMap "+o.Name)
-	}
-	return names
-}
-
 // testClean checks that one command deletes all objects of watchlab from the cluster.
 func testClean(t *testing.T, c *cluster) {
 	c.make(t, "kind-clean")
@@ -590,22 +364,6 @@ func testClean(t *testing.T, c *cluster) {
 		}
 		for _, o := range bindings.Items {
 			add("ClusterRoleBinding", o.ObjectMeta)
-		}
-		spaces, err := client.CoreV1().Namespaces().List(ctx, selected)
-		if err != nil {
-			return false, err
-		}
-		for _, o := range spaces.Items {
-			if o.Name == namespace || writtenFor(o.Labels) {
-				left = append(left, "Namespace "+o.Name)
-			}
-		}
-		nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: "watchlab.dev/fake-node"})
-		if err != nil {
-			return false, err
-		}
-		for _, o := range nodes.Items {
-			add("Node", o.ObjectMeta)
 		}
 		return len(left) == 0, fmt.Errorf("left: %q", left)
 	})

@@ -1,76 +1,59 @@
-// Package barrier starts each cell of a run at the same time in all pods of a load Job.
-// The pods synchronise through Leases, in a cluster or on any API server.
+// Package barrier starts each play of a load Job at one time in all pods.
 //
-//  1. Each member, a pod or a writer, calls [Join] and owns a Lease.
-//  2. Before a cell it calls [Barrier.Meet], which writes the position of the cell into
-//     its Lease. Positions are the same for all members and never decrease.
-//  3. The leader, pod 0, waits for all members. It then writes position and start time
-//     into the start Lease, a little ahead of its own clock ([Ahead]).
-//  4. All members watch that Lease and start at that time.
+//  1. Each member, a pod or a writer, calls [Join]. Before a play it calls [Barrier.Meet], which says
+//     in a Lease of its own that it is ready. Positions of plays are the same for all members.
+//  2. The leader, pod 0, watches these Leases. When all members are ready it writes the start into
+//     one Lease that all watch: position and time, a little ahead of its own clock ([Ahead]).
+//  3. Each member waits for that time by its own clock.
 //
-// A member behind the start position, such as a retried pod, continues at once and
-// reports its lateness. If a member misses [Options].Wait, the leader skips it until it
-// catches up, and lists it as absent.
+// No member starts a play before all are ready, but for these cases, which [Start] reports:
 //
-// If the leader is missing, each member waits 2×Wait, because the leader may itself be
-// waiting. Then it continues alone, lists all others as absent, and checks for the
-// leader at each further cell. No wait is unbounded.
+//   - A member that is not ready within [Options].Wait is absent: the leader starts without it, and
+//     does not wait for it again until it has caught up.
+//   - A member that comes after the start, such as a retried pod, starts at once and is late.
+//   - Without an answer of the API server for Wait, a minute at least, or a start within 2×Wait, a member
+//     starts alone.
 //
-// Accuracy: a start is announced about 200 ms ahead, and each member uses its own
-// clock. NTP keeps clocks within a few milliseconds. A fast clock shows as lateness. A
-// slow clock delays its member by at most the watch latency; this delay is not visible.
+// Skew: members start within the difference of their clocks, a few milliseconds with NTP. A fast clock
+// shows as lateness. A slow one delays its member, by at most Ahead.
 //
-// Cost for the API server with n members:
+// Cost for the API server with n members: one write, one list and one watch a member; for each play n+1
+// writes, n+1 watch events for the leader, and one for each other member.
 //
-//   - join: one read, one write, one list and one watch per member;
-//   - each cell: n+1 writes, one read, n+1 watch events for the leader, and one watch
-//     event for each other member;
-//   - leave: one write per member.
+// A start by the command or by a single time for the whole run would be simpler. The command may leave
+// ([fleet.Follow] is optional), and plays of unpaced cells take as long as each pod needs.
 package barrier
 
 import (
+	"cmp"
 	"context"
-	"errors"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 
 	"watchlab/loadgen/source/cluster"
 )
 
-// ErrReplaced is wrapped by the error for a member whose Lease was taken over or deleted.
-var ErrReplaced = errors.New("replaced")
-
-// Member is a pod of the run, or a writer of mode cluster.
-type Member struct {
-	Writer bool // false for a pod
-	Index  int  // from 0
-}
-
-var leader = Member{} // member that announces the starts
-
-// String returns "pod 2" or "writer 0".
-func (m Member) String() string {
-	if m.Writer {
-		return "writer " + strconv.Itoa(m.Index)
-	}
-	return "pod " + strconv.Itoa(m.Index)
-}
-
 // Leases is a client of the Leases of a namespace.
 type Leases interface {
-	Get(ctx context.Context, name string, opts metav1.GetOptions) (*coordinationv1.Lease, error)
 	List(ctx context.Context, opts metav1.ListOptions) (*coordinationv1.LeaseList, error)
 	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
-	Create(ctx context.Context, lease *coordinationv1.Lease, opts metav1.CreateOptions) (*coordinationv1.Lease, error)
-	Update(ctx context.Context, lease *coordinationv1.Lease, opts metav1.UpdateOptions) (*coordinationv1.Lease, error)
+	Patch(ctx context.Context, name string, t types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (*coordinationv1.Lease, error)
 }
 
 // NewLeases returns the client of an API server. It sends no request.
@@ -83,97 +66,126 @@ func NewLeases(config *rest.Config, namespace string) (Leases, error) {
 type Options struct {
 	Leases        Leases        // of the run's namespace
 	Run           string        // name of the run
-	Self          Member        // this member
-	Holder        string        // name of its pod, which distinguishes the processes of one member
+	Self          int           // this member: the index of a pod, or Pods and the index of a writer
 	Pods, Writers int           // numbers of members; there is at least one pod
 	Plays         int           // number of positions of the run, for progress reports
-	Wait          time.Duration // timeout for members at one position, and for requests; above 0
-	Warn          func(string)  // receives each problem that does not end the run, as one line; may be nil
+	Wait          time.Duration // timeout for members at one position; above 0
+	Warn          func(string)  // receives each problem that does not end the run, as one line
 }
 
-// Start describes how this member started a cell.
+// limit returns the timeout of requests: Wait, and a minute at least.
+func (o Options) limit() time.Duration { return max(o.Wait, time.Minute) }
+
+const leader = 0 // member that writes the starts
+
+// member returns "pod 2" or "writer 0".
+func (o Options) member(m int) string {
+	if m < o.Pods {
+		return "pod " + strconv.Itoa(m)
+	}
+	return "writer " + strconv.Itoa(m-o.Pods)
+}
+
+// Start describes how this member started a play.
 type Start struct {
-	// Position is that of the cell, or a later one if the others are ahead.
-	Position int
-	Late     time.Duration // delay after the announced start, by this member's clock
-	// Absent are the members that the start did not wait for: pods first, then writers.
-	Absent []Member
-	// Refused is the number of writes that the API server rejected in earlier plays, of all writers.
-	Refused int64
+	Position int           // of the play, or a later one if the others are ahead
+	Late     time.Duration // delay after the start time, by this member's clock
+	Absent   []int         // other members that the start did not wait for
+	Refused  int64         // number of writes that the API server rejected in earlier plays, of all writers
 }
 
-// Ahead returns the time from an announcement to the start: 200 ms and 2 ms a member, at most 2 s.
+// Progress is what a member says in its Lease.
+type Progress struct {
+	Position int    `json:"position"`          // current play; -1 before the first
+	Plays    int    `json:"plays"`             // number of all plays
+	Play     string `json:"play,omitempty"`    // describes the current one
+	Refused  int64  `json:"refused,omitempty"` // writes of a writer that the API server rejected so far
+	Left     bool   `json:"left,omitempty"`    // the member has left the barrier
+	Done     bool   `json:"done,omitempty"`    // it left because it finished
+}
+
+// String returns a summary such as "play 12 of 40, round 2 of Queue/impl=cond".
+func (p Progress) String() string {
+	switch {
+	case p.Done:
+		return "done"
+	case p.Left:
+		return "left"
+	case p.Position < 0:
+		return "joined"
+	}
+	return fmt.Sprintf("play %d of %d, %s", p.Position+1, p.Plays, strings.Join(strings.Fields(p.Play), " "))
+}
+
+// start is what the leader says in the start Lease.
+type start struct {
+	Position int       `json:"position"`          // -1 before the first
+	At       time.Time `json:"at"`                // by the leader's clock
+	Absent   []int     `json:"absent,omitempty"`  // members that the leader did not wait for
+	Refused  int64     `json:"refused,omitempty"` // of all writers
+	Left     bool      `json:"left,omitempty"`    // the leader has left, so there are no further starts
+}
+
+const (
+	memberLabel  = "watchlab.dev/member"  // number of the member; the start Lease lacks it
+	barrierField = "watchlab.dev/barrier" // annotation with a Progress or a start, as JSON
+)
+
+// Read returns the progress of a member from its Lease. It returns false for another Lease.
+func Read(l *coordinationv1.Lease) (member int, p Progress, ok bool) {
+	member, err := strconv.Atoi(l.Labels[memberLabel])
+	return member, p, err == nil && member >= 0 && json.Unmarshal([]byte(l.Annotations[barrierField]), &p) == nil
+}
+
+// LeaseName returns the name of a member's Lease.
+func LeaseName(run string, member int) string {
+	return fmt.Sprintf("watchlab-%s-member-%d", run, member)
+}
+
+func startName(run string) string { return "watchlab-" + run + "-start" }
+
+// Ahead returns the time from the write of a start to the start: 200 ms and 2 ms a member, at most 2 s.
 func Ahead(members int) time.Duration {
 	return min(200*time.Millisecond+time.Duration(members)*2*time.Millisecond, 2*time.Second)
 }
 
 // Barrier is one member of the barrier. It is not safe for concurrent use.
 type Barrier struct {
-	opts    Options
-	members []Member
-	ahead   time.Duration
-	own     *coordinationv1.Lease // last written version of this member's Lease
-	attempt int
-
+	opts     Options
 	cancel   context.CancelFunc
 	watching sync.WaitGroup
+	own      Progress     // last one written
+	lost     map[int]bool // members that missed the timeout; the leader alone has other members
 
-	// lost are the members that missed the timeout; other members look at the leader only.
-	lost map[Member]bool
-	last int // previous position of this member
-
-	mu       sync.Mutex          // guards progress, start and changed
-	progress map[Member]Progress // content of the Leases
-	start    start               // content of the start Lease
-	// changed is closed and replaced at each change, of which the first is the list of the Leases.
-	changed chan struct{}
+	mu       sync.Mutex       // guards the fields below
+	progress map[int]Progress // of all members; the leader alone has it
+	start    start
+	changed  chan struct{} // closed and replaced at each change, of which the first is the list of the Leases
 }
 
-// Join creates this member's Lease, or takes over that of its predecessor, and lists the others.
-// It retries for at most Wait. The error is that of ctx or of the API server.
+// Join writes this member's Lease and lists those that it watches. It retries for [Options].limit. The
+// error is that of ctx or of the API server.
 func Join(ctx context.Context, opts Options) (*Barrier, error) {
-	if opts.Warn == nil {
-		opts.Warn = func(string) {}
-	}
 	b := &Barrier{
-		opts: opts,
-		lost: map[Member]bool{}, last: -1,
-		progress: map[Member]Progress{}, start: start{Position: -1}, changed: make(chan struct{}),
+		opts: opts, own: Progress{Position: -1, Plays: opts.Plays}, lost: map[int]bool{},
+		progress: map[int]Progress{}, start: start{Position: -1}, changed: make(chan struct{}),
 	}
-	for i := range opts.Pods {
-		b.members = append(b.members, Member{Index: i})
-	}
-	for i := range opts.Writers {
-		b.members = append(b.members, Member{Writer: true, Index: i})
-	}
-	b.ahead = Ahead(len(b.members))
-	if err := b.take(ctx); err != nil {
+	if err := b.report(ctx); err != nil {
 		return nil, err
 	}
 	watching, cancel := context.WithCancel(ctx)
 	b.cancel = cancel
 	listed := b.changed
 	b.watch(watching)
-	inTime, err := b.await(ctx, opts.Wait, listed)
-	if !inTime && err == nil {
-		err = fmt.Errorf("barrier: %v could not list Leases within %v", opts.Self, opts.Wait)
-	}
-	if err != nil {
-		b.stop()
-		return nil, err
-	}
-	return b, nil
-}
-
-// await waits for a change or the timeout. The error is ctx's.
-func (b *Barrier) await(ctx context.Context, timeout time.Duration, changed <-chan struct{}) (inTime bool, err error) {
 	select {
-	case <-changed:
-		return true, nil
-	case <-time.After(timeout):
-		return false, nil
+	case <-listed:
+		return b, nil
+	case <-time.After(opts.limit()):
+		b.stop()
+		return nil, fmt.Errorf("barrier: %s could not list Leases within %v", opts.member(opts.Self), opts.limit())
 	case <-ctx.Done():
-		return false, ctx.Err()
+		b.stop()
+		return nil, ctx.Err()
 	}
 }
 
@@ -182,97 +194,98 @@ func (b *Barrier) stop() {
 	b.watching.Wait()
 }
 
-// Attempt returns the number of earlier processes that owned this member's Lease.
-func (b *Barrier) Attempt() int { return b.attempt }
-
-// Meet waits until all members reach the position, and then for the start. play describes the cell
-// in progress reports. The error is that of ctx, or wraps [ErrReplaced]. If the API server does
-// not answer within Wait, Meet warns and starts alone. A writer says with refused how many of its
-// writes the API server rejected so far.
+// Meet waits until all members are ready for the position, and then for the start. play describes the
+// play in progress reports; refused is the number of writes of this writer that the API server rejected
+// so far. The error is that of ctx.
 func (b *Barrier) Meet(ctx context.Context, position int, play string, refused int64) (Start, error) {
-	came := time.Now()
-	err := b.report(ctx, func(p *Progress) { p.Position, p.Play, p.Refused = position, play, refused })
-	switch {
-	case ctx.Err() != nil:
+	leads, limit := b.opts.Self == leader, b.opts.Wait
+	if !leads {
+		limit = 2 * limit // The leader may itself wait for a member.
+	}
+	timeout := time.NewTimer(limit)
+	defer timeout.Stop()
+	before := b.own.Position
+	b.own.Position, b.own.Play, b.own.Refused = position, play, refused
+	err := b.report(ctx)
+	if s, _, _, _ := b.look(position); s.Position >= before {
+		delete(b.lost, leader) // It has caught up.
+	}
+	for late := false; err == nil; {
+		s, absent, missing, changed := b.look(position)
+		switch {
+		case s.Position >= position:
+			return b.begin(ctx, s)
+		case leads && (late || len(missing) == 0):
+			for _, m := range missing {
+				b.lost[m] = true
+				b.opts.Warn(fmt.Sprintf("%s missed the barrier timeout %v and is skipped", b.opts.member(m), limit))
+			}
+			s = start{Position: position, At: time.Now().Add(Ahead(b.opts.Pods + b.opts.Writers)), Absent: absent, Refused: b.refused()}
+			if err = b.announce(ctx, s); err == nil {
+				return b.begin(ctx, s)
+			}
+			continue
+		case !leads && (s.Left || b.lost[leader]):
+			return b.alone(position), nil
+		}
+		select {
+		case <-changed:
+		case <-timeout.C:
+			if late = true; !leads {
+				b.lost[leader] = true
+				b.opts.Warn(fmt.Sprintf("%s missed the barrier timeout %v: %s continues alone", b.opts.member(leader), limit, b.opts.member(b.opts.Self)))
+			}
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	if ctx.Err() != nil {
 		return Start{}, ctx.Err()
-	case errors.Is(err, ErrReplaced):
-		return Start{}, err
-	case err != nil:
-		b.opts.Warn(fmt.Sprintf("%v: %s starts alone", err, play))
-		return b.alone(position), nil
 	}
-	last := b.last
-	b.last = position
-	// If the leader finds this start, its predecessor wrote it.
-	s := b.started()
-	if s.Position >= last {
-		// The leader has caught up.
-		delete(b.lost, leader)
-	}
-	if s.Position > position || s.Position == position && b.opts.Self == leader {
-		return b.behind(s), nil
-	}
-	if b.opts.Self == leader {
-		return b.lead(ctx, position, came)
-	}
-	return b.follow(ctx, position, came)
+	b.opts.Warn(fmt.Sprintf("%v: %s starts alone", err, play))
+	return b.alone(position), nil
 }
 
 // alone returns the start of a member that waits for no other.
 func (b *Barrier) alone(position int) Start {
-	return Start{Position: position, Absent: b.others(b.members)}
-}
-
-// behind returns the start of a member at or behind the announced position.
-func (b *Barrier) behind(s start) Start {
-	return Start{Position: s.Position, Late: max(time.Since(s.At), 0), Absent: b.others(s.Absent), Refused: s.Refused}
-}
-
-func (b *Barrier) others(members []Member) []Member {
-	return slices.DeleteFunc(slices.Clone(members), func(m Member) bool { return m == b.opts.Self })
-}
-
-func (b *Barrier) lead(ctx context.Context, position int, came time.Time) (Start, error) {
-	absent, missing, changed := b.absent(position)
-	for inTime := true; inTime && len(missing) > 0; absent, missing, changed = b.absent(position) {
-		var err error
-		if inTime, err = b.await(ctx, b.opts.Wait-time.Since(came), changed); err != nil {
-			return Start{}, err
+	s := Start{Position: position}
+	for m := range b.opts.Pods + b.opts.Writers {
+		if m != b.opts.Self {
+			s.Absent = append(s.Absent, m)
 		}
 	}
-	for _, m := range missing {
-		b.lost[m] = true
-		b.opts.Warn(fmt.Sprintf("%v missed the barrier timeout %v and is skipped", m, b.opts.Wait))
-	}
-	s := start{Position: position, At: time.Now().Add(b.ahead), Absent: absent, Refused: b.refused()}
-	err := b.announce(ctx, s)
-	switch {
-	case ctx.Err() != nil:
-		return Start{}, ctx.Err()
-	case err != nil:
-		b.opts.Warn(err.Error())
-		return b.alone(position), nil
-	}
-	return b.begin(ctx, s)
+	return s
 }
 
-// absent returns the members below the position, missing those to wait for. changed is closed
-// when the result may differ.
-func (b *Barrier) absent(position int) (absent, missing []Member, changed chan struct{}) {
+// begin waits for a start.
+func (b *Barrier) begin(ctx context.Context, s start) (Start, error) {
+	// A slow clock must not delay the start by more than the announcement lead.
+	select {
+	case <-time.After(min(time.Until(s.At), Ahead(b.opts.Pods+b.opts.Writers))):
+	case <-ctx.Done():
+		return Start{}, ctx.Err()
+	}
+	absent := slices.DeleteFunc(slices.Clone(s.Absent), func(m int) bool { return m == b.opts.Self })
+	return Start{Position: s.Position, Late: max(time.Since(s.At), 0), Absent: absent, Refused: s.Refused}, nil
+}
+
+// look returns the last start; for the leader also the members below the position, and those of them to
+// wait for. changed is closed when the result may differ.
+func (b *Barrier) look(position int) (s start, absent, missing []int, changed <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, m := range b.others(b.members) {
-		p, ok := b.progress[m]
-		if ok && p.Position >= position && !p.Left {
+	for m := 1; b.opts.Self == leader && m < b.opts.Pods+b.opts.Writers; m++ {
+		p, joined := b.progress[m]
+		switch {
+		case joined && p.Position >= position && !p.Left:
 			delete(b.lost, m)
 			continue
-		}
-		absent = append(absent, m)
-		if !p.Left && !b.lost[m] {
+		case !p.Left && !b.lost[m]:
 			missing = append(missing, m)
 		}
+		absent = append(absent, m)
 	}
-	return absent, missing, b.changed
+	return b.start, absent, missing, b.changed
 }
 
 // refused returns the sum of all members' refused writes.
@@ -285,60 +298,111 @@ func (b *Barrier) refused() (n int64) {
 	return n
 }
 
-func (b *Barrier) follow(ctx context.Context, position int, came time.Time) (Start, error) {
-	for {
-		b.mu.Lock()
-		s, changed := b.start, b.changed
-		b.mu.Unlock()
-		switch {
-		case s.Position == position:
-			delete(b.lost, leader)
-			return b.begin(ctx, s)
-		case s.Position > position:
-			// The leader skipped this member, or this cell.
-			delete(b.lost, leader)
-			return b.behind(s), nil
-		case s.Left || b.lost[leader]:
-			return b.alone(position), nil
-		}
-		inTime, err := b.await(ctx, 2*b.opts.Wait-time.Since(came), changed)
-		if err != nil {
-			return Start{}, err
-		}
-		if !inTime {
-			b.lost[leader] = true
-			b.opts.Warn(fmt.Sprintf("%v missed the barrier timeout %v: this pod continues alone", leader, 2*b.opts.Wait))
-		}
-	}
-}
-
-func (b *Barrier) begin(ctx context.Context, s start) (Start, error) {
-	// A slow clock must not delay the start by more than the announcement lead.
-	if d := min(time.Until(s.At), b.ahead); d > 0 {
-		if _, err := b.await(ctx, d, nil); err != nil {
-			return Start{}, err
-		}
-	}
-	return b.behind(s), nil
-}
-
-func (b *Barrier) started() start {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.start
-}
-
 // Leave removes this member from the barrier and stops the watch. done: it has finished.
 func (b *Barrier) Leave(ctx context.Context, done bool) error {
-	err := b.report(ctx, func(p *Progress) { p.Left, p.Done = true, done })
+	defer b.stop()
+	b.own.Left, b.own.Done = true, done
+	err := b.report(ctx)
 	if b.opts.Self == leader && err == nil {
-		s := b.started()
+		s, _, _, _ := b.look(0)
 		s.Left = true
 		err = b.announce(ctx, s)
 	}
-	b.stop()
-	if errors.Is(err, ErrReplaced) {
-		return nil // The successor owns the Lease.
+	return err
+}
+
+func (b *Barrier) report(ctx context.Context) error {
+	return b.apply(ctx, LeaseName(b.opts.Run, b.opts.Self), map[string]string{memberLabel: strconv.Itoa(b.opts.Self)}, b.own)
+}
+
+func (b *Barrier) announce(ctx context.Context, s start) error {
+	err := b.apply(ctx, startName(b.opts.Run), map[string]string{}, s)
+	if err == nil {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.start = s // Leave may come before the event of the watch.
 	}
 	return err
+}
+
+const requestLimit = 10 * time.Second // timeout of one attempt
+
+// apply writes a Lease by server-side apply, whatever its version. It retries for [Options].limit.
+func (b *Barrier) apply(ctx context.Context, name string, label map[string]string, content any) error {
+	ctx, cancel := context.WithTimeout(ctx, b.opts.limit())
+	defer cancel()
+	text, err := json.Marshal(content)
+	if err != nil {
+		return err
+	}
+	label["app.kubernetes.io/name"], label["app.kubernetes.io/component"], label[cluster.RunLabel] = "watchlab", "barrier", b.opts.Run
+	data, err := json.Marshal(map[string]any{"apiVersion": coordinationv1.SchemeGroupVersion.String(), "kind": "Lease", "metadata": map[string]any{
+		"name": name, "labels": label, "annotations": map[string]string{barrierField: string(text)},
+	}})
+	if err != nil {
+		return err
+	}
+	var last error
+	backoff := wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Steps: 5, Cap: 4 * time.Second}
+	err = backoff.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
+		ctx, cancel := context.WithTimeout(ctx, requestLimit)
+		defer cancel()
+		_, last = b.opts.Leases.Patch(ctx, name, types.ApplyPatchType, data, metav1.PatchOptions{FieldManager: cluster.Manager, Force: new(true)})
+		if apierrors.IsForbidden(last) || apierrors.IsUnauthorized(last) || apierrors.IsInvalid(last) || apierrors.IsBadRequest(last) {
+			return false, last // A retry cannot help.
+		}
+		return last == nil, nil
+	})
+	if err != nil {
+		err = fmt.Errorf("barrier: %s could not write %s: %w", b.opts.member(b.opts.Self), name, cmp.Or(last, err))
+	}
+	return err
+}
+
+// watch follows the Leases of the run: the leader all, other members the start Lease.
+func (b *Barrier) watch(ctx context.Context) {
+	limit := func(opts *metav1.ListOptions) {
+		if b.opts.Self == leader {
+			opts.LabelSelector = labels.Set{cluster.RunLabel: b.opts.Run}.String()
+		} else {
+			opts.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, startName(b.opts.Run)).String()
+		}
+	}
+	r := cache.NewReflectorWithOptions(cluster.ListWatch(b.opts.Leases, limit, b.opts.Leases), &coordinationv1.Lease{}, leaseStore{b}, cache.ReflectorOptions{
+		Name: "barrier",
+		// Other members wait, so keep the backoff short; client-go's goes up to 1 min.
+		Backoff: &wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 5, Cap: 4 * time.Second},
+	})
+	b.watching.Go(func() { r.RunWithContext(ctx) })
+}
+
+// leaseStore parses the Leases. A member whose Lease was deleted keeps its position.
+type leaseStore struct{ b *Barrier }
+
+func (h leaseStore) Add(o any) error    { return h.Replace([]any{o}, "") }
+func (h leaseStore) Update(o any) error { return h.Replace([]any{o}, "") }
+func (h leaseStore) Delete(any) error   { return nil }
+func (h leaseStore) Resync() error      { return nil }
+func (h leaseStore) Replace(leases []any, _ string) error {
+	b := h.b
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, o := range leases {
+		l, ok := o.(*coordinationv1.Lease)
+		if !ok || l.Labels[cluster.RunLabel] != b.opts.Run {
+			continue
+		}
+		if member, p, ok := Read(l); ok {
+			b.progress[member] = p
+		} else if l.Name == startName(b.opts.Run) {
+			var s start
+			// A resumed watch may deliver an older start.
+			if json.Unmarshal([]byte(l.Annotations[barrierField]), &s) == nil && s.Position >= b.start.Position {
+				b.start = s
+			}
+		}
+	}
+	close(b.changed)
+	b.changed = make(chan struct{})
+	return nil
 }

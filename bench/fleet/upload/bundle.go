@@ -1,19 +1,13 @@
 package upload
 
 import (
-	"archive/tar"
-	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
-	"path"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
@@ -23,21 +17,15 @@ import (
 )
 
 const (
-	format = 1 // version of the bundle format
-	// magic starts the first line; the format and the checksum of the other lines follow.
-	magic = "watchlab-bundle "
-	// maxHeader and maxContents are the largest sizes in bytes that a reader accepts.
-	maxHeader   = 64 << 10
+	// maxContents is the largest uncompressed result in bytes, a hundred thousand rounds of cells.
 	maxContents = 1 << 30
 	// maxRatio limits the compression of contents above maxSmall. A result compresses about 10:1.
 	maxRatio = 1000
 	maxSmall = 16 << 20
-	idLength = 16 // number of checksum digits in an ID
 )
 
-// Header describes the content of a bundle. It is readable without decompression.
+// Header describes a bundle. It is readable without decompression.
 type Header struct {
-	Run string `json:"run"` // name of the run
 	// Index, Of, Attempt, Pod and Node are those of the share; see [lab.Share].
 	Index   int    `json:"index"`
 	Of      int    `json:"of"`
@@ -51,17 +39,31 @@ type Header struct {
 	Size     int64     `json:"size"`     // size of the uncompressed contents in bytes
 }
 
+// check limits what a decoder allocates for contents of n bytes.
+func (h Header) check(n int) error {
+	held := int64(n)
+	most := min(maxContents, held<<15, max(maxSmall, held*maxRatio)) // a block of zstd has at least 4 bytes, for at most 128 KiB
+	if h.Of < 1 || h.Index < 0 || h.Index >= h.Of || h.Size < 0 || h.Size > most {
+		return fmt.Errorf("%w: invalid header: pod %d/%d, %d bytes", ErrBundle, h.Index, h.Of, h.Size)
+	}
+	return nil
+}
+
 // Bundle is an encoded result.
 type Bundle struct {
 	Header
-	Data []byte // whole bundle, including the header
-
-	sum      string // hexadecimal SHA-256 of Data after the first line
-	contents []byte // compressed part of Data
+	contents []byte // compressed
 }
 
-// ID identifies a bundle. Different attempts of one pod have different IDs.
-func (p Bundle) ID() string { return p.sum[:idLength] }
+// Len returns the number of bytes to upload.
+func (b Bundle) Len() int { return len(b.contents) }
+
+// id identifies a bundle: the start of the checksum of header and contents.
+func (b Bundle) id() (string, error) {
+	header, err := json.Marshal(b.Header)
+	sum := sha256.Sum256(append(header, b.contents...))
+	return hex.EncodeToString(sum[:8]), err
+}
 
 // contents is the compressed part. The JSON form of a result lacks the histograms, which are in
 // a list, in the order of [histograms].
@@ -72,8 +74,8 @@ type contents struct {
 }
 
 // Encode encodes the result of a pod, without medians and pooled latencies, which are computed
-// from the rounds. A round of a cell takes about 4 kB compressed (docs/scale.md).
-func Encode(run string, s *lab.Share) (Bundle, error) {
+// from the rounds.
+func Encode(s *lab.Share) (Bundle, error) {
 	if s == nil || s.Outcome == nil {
 		return Bundle{}, errors.New("a result without an outcome cannot be uploaded")
 	}
@@ -81,54 +83,14 @@ func Encode(run string, s *lab.Share) (Bundle, error) {
 	c := contents{Share: slim(*s), Env: o.Env}
 	histograms(c.Share.Outcome, func(q *cell.Quantiles) { c.Histograms = append(c.Histograms, q.Histogram) })
 	text, err := json.Marshal(c)
-	if err != nil {
+	enc, encErr := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedBetterCompression), zstd.WithEncoderConcurrency(1))
+	if err := cmp.Or(err, encErr); err != nil {
 		return Bundle{}, fmt.Errorf("encode the result: %w", err)
 	}
-	return encode(Header{
-		Run: run, Index: s.Index, Of: s.Of, Attempt: s.Attempt, Pod: s.Pod, Node: s.Node,
-		Commit: o.Env.Revision(), Started: o.Started, Finished: o.Ended != nil && !o.Interrupted,
-	}, text)
-}
-
-// EncodeFolder encodes the regular files of a folder, for [Bundle.Extract].
-func EncodeFolder(head Header, files fs.FS) (Bundle, error) {
-	var b bytes.Buffer
-	w := tar.NewWriter(&b)
-	err := fs.WalkDir(files, ".", func(name string, e fs.DirEntry, err error) error {
-		if err != nil || !e.Type().IsRegular() {
-			return err
-		}
-		data, err := fs.ReadFile(files, name)
-		if err == nil {
-			err = w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(data))})
-		}
-		if err == nil {
-			_, err = w.Write(data)
-		}
-		return err
-	})
-	if err := errors.Join(err, w.Close()); err != nil {
-		return Bundle{}, fmt.Errorf("encode the results folder: %w", err)
-	}
-	return encode(head, b.Bytes())
-}
-
-func encode(head Header, text []byte) (Bundle, error) {
-	head.Size = int64(len(text))
-	p := Bundle{Header: head}
-	header, err := json.Marshal(p.Header)
-	if err != nil {
-		return Bundle{}, fmt.Errorf("encode the result: %w", err)
-	}
-	enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedBetterCompression), zstd.WithEncoderConcurrency(1))
-	if err != nil {
-		return Bundle{}, err
-	}
-	p.contents = enc.EncodeAll(text, nil)
-	body := slices.Concat(header, []byte("\n"), p.contents)
-	p.sum = checksum(body)
-	p.Data = append(fmt.Appendf(nil, "%s%d %s\n", magic, format, p.sum), body...)
-	return p, nil
+	return Bundle{Header{
+		Index: s.Index, Of: s.Of, Attempt: s.Attempt, Pod: s.Pod, Node: s.Node,
+		Commit: o.Env.Revision(), Started: o.Started.UTC(), Finished: o.Ended != nil && !o.Interrupted, Size: int64(len(text)),
+	}, enc.EncodeAll(text, nil)}, nil
 }
 
 // slim copies the result without withheld rounds and values that are computed from the rounds.
@@ -167,106 +129,37 @@ func histograms(o *lab.Outcome, each func(*cell.Quantiles)) {
 	}
 }
 
-// Decode parses a bundle and verifies its checksum without decompressing it. The bundle
-// retains data. The error wraps [ErrBundle], and also [ErrFormat] for another format.
-func Decode(data []byte) (Bundle, error) {
-	line, body, ok := bytes.Cut(data[:min(len(data), maxHeader)], []byte("\n"))
-	if !ok || !bytes.HasPrefix(line, []byte(magic)) {
-		return Bundle{}, fmt.Errorf("%w: it doesn't begin with %q", ErrBundle, strings.TrimSpace(magic))
-	}
-	var version int
-	var sum string
-	if _, err := fmt.Sscanf(string(line[len(magic):]), "%d %64s", &version, &sum); err != nil {
-		return Bundle{}, fmt.Errorf("%w: its first line is broken", ErrBundle)
-	}
-	if version != format {
-		return Bundle{}, fmt.Errorf("%w: %d, want %d", ErrFormat, version, format)
-	}
-	header, _, ok := bytes.Cut(body, []byte("\n"))
-	body = data[len(line)+1:]
-	if !ok || checksum(body) != sum {
-		return Bundle{}, fmt.Errorf("%w: its checksum is not that of its contents", ErrBundle)
-	}
-	p := Bundle{Data: data, sum: sum, contents: body[len(header)+1:]}
-	if err := json.Unmarshal(header, &p.Header); err != nil {
-		return Bundle{}, fmt.Errorf("%w: its header: %w", ErrBundle, err)
-	}
-	held := int64(len(p.contents))
-	most := min(maxContents, held<<15, max(maxSmall, held*maxRatio)) // a block of zstd has at least 4 bytes, for at most 128 KiB
-	if p.Of < 1 || p.Index < 0 || p.Index >= p.Of || p.Size < 0 || p.Size > most {
-		return Bundle{}, fmt.Errorf("%w: invalid header: pod %d/%d, %d bytes", ErrBundle, p.Index, p.Of, p.Size)
-	}
-	return p, nil
-}
-
-func (p Bundle) broken(err error) error {
-	return fmt.Errorf("%w: pod %d/%d: %w", ErrBundle, p.Index, p.Of, err)
-}
-
-func (p Bundle) decompress() ([]byte, error) {
-	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(uint64(max(p.Size, 1))))
+// Share decodes the result. The error wraps [ErrBundle].
+func (b Bundle) Share() (*lab.Share, error) {
+	s, err := b.decode()
 	if err != nil {
-		return nil, p.broken(err)
+		return nil, fmt.Errorf("%w: pod %d/%d: %w", ErrBundle, b.Index, b.Of, err)
+	}
+	return s, nil
+}
+
+func (b Bundle) decode() (*lab.Share, error) {
+	if err := b.check(len(b.contents)); err != nil {
+		return nil, err
+	}
+	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(uint64(max(b.Size, 1))))
+	if err != nil {
+		return nil, err
 	}
 	defer dec.Close()
-	text, err := dec.DecodeAll(p.contents, nil)
-	if err != nil {
-		return nil, p.broken(err)
-	}
-	if int64(len(text)) != p.Size {
-		return nil, p.broken(fmt.Errorf("it is not of %d bytes", p.Size))
-	}
-	return text, nil
-}
-
-// Extract creates a folder with the files of [EncodeFolder]. It writes nothing outside the folder. The error
-// wraps [ErrBundle] if the bundle is not of a folder, or is that of the file system.
-func (p Bundle) Extract(dir string) error {
-	text, err := p.decompress()
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = root.Close() }() // Nothing is buffered.
-	for r := tar.NewReader(bytes.NewReader(text)); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err == nil && h.Typeflag != tar.TypeReg {
-			err = fmt.Errorf("%q is no file", h.Name) // A link would lead the next file elsewhere.
-		}
-		if err != nil {
-			return p.broken(err)
-		}
-		data, err := io.ReadAll(r)
-		if err != nil {
-			return p.broken(err)
-		}
-		if err := errors.Join(root.MkdirAll(path.Dir(h.Name), 0o755), root.WriteFile(h.Name, data, 0o644)); err != nil {
-			return err
-		}
-	}
-}
-
-// PodResult decompresses and decodes the result. The error wraps [ErrBundle].
-func (p Bundle) PodResult() (*lab.Share, error) {
-	text, err := p.decompress()
+	text, err := dec.DecodeAll(b.contents, nil)
 	if err != nil {
 		return nil, err
 	}
 	var c contents
 	if err := json.Unmarshal(text, &c); err != nil {
-		return nil, p.broken(err)
+		return nil, err
 	}
-	if c.Share == nil || c.Share.Outcome == nil {
-		return nil, p.broken(errors.New("there is no outcome in it"))
+	switch {
+	case int64(len(text)) != b.Size:
+		return nil, fmt.Errorf("it has %d bytes, not %d", len(text), b.Size)
+	case c.Share == nil || c.Share.Outcome == nil:
+		return nil, errors.New("there is no outcome in it")
 	}
 	c.Share.Outcome.Env = c.Env
 	at := 0
@@ -277,12 +170,7 @@ func (p Bundle) PodResult() (*lab.Share, error) {
 		at++
 	})
 	if at != len(c.Histograms) {
-		return nil, p.broken(fmt.Errorf("it has %d histograms for %d distributions", len(c.Histograms), at))
+		return nil, fmt.Errorf("it has %d histograms for %d distributions", len(c.Histograms), at)
 	}
 	return c.Share, nil
-}
-
-func checksum(data []byte) string {
-	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:])
 }

@@ -3,6 +3,7 @@ package upload
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -20,53 +21,70 @@ import (
 	"watchlab/loadgen/source/cluster"
 )
 
-// Labels, annotations and keys of the ConfigMaps with results. They also carry [cluster.RunLabel].
 const (
-	PodLabel         = "watchlab.dev/pod"    // index of the pod; only ConfigMaps with results have it
-	PartAnnotation   = "watchlab.dev/part"   // part's number from 1 and the number of parts: "2/3"
-	BundleAnnotation = "watchlab.dev/bundle" // bundle's ID
-	OfAnnotation     = "watchlab.dev/of"     // number of pods
-	NameAnnotation   = "watchlab.dev/name"   // name of the pod
-	dataKey          = "part"                // key of the part in binaryData
+	// PodLabel is the index of the pod. Only ConfigMaps with results have it, beside [cluster.RunLabel].
+	PodLabel       = "watchlab.dev/pod"
+	partAnnotation = "watchlab.dev/part" // a [Part] as JSON
+	dataKey        = "part"              // key of the part in binaryData
 
-	// mapPart is the number of bundle bytes in a ConfigMap. The API server accepts 1 MiB in total.
-	mapPart = 900_000
-	mapPage = 20 // number of ConfigMaps per list request: 18 MB
+	// partSize is the number of bytes in a ConfigMap. The API server accepts 1 MiB in total.
+	partSize = 900_000
+	maxParts = maxContents / partSize
+	page     = 20 // number of ConfigMaps per list request: 18 MB
 )
 
-// ConfigMaps stores each bundle in immutable ConfigMaps named by its checksum. They
-// have no owner and outlive the Job; `watchlab cluster clean` deletes them.
-//
-// Uploading needs permission to create ConfigMaps; reading needs permission to list
-// them. etcd stores the data, and every watch on ConfigMaps receives it.
+// Part identifies the content of one ConfigMap.
+type Part struct {
+	Header
+	ID     string `json:"id"`     // of the bundle
+	Number int    `json:"number"` // from 1
+	Parts  int    `json:"parts"`
+}
+
+// PartOf returns the part that a ConfigMap has. The error wraps [ErrBundle].
+func PartOf(m metav1.ObjectMeta) (p Part, err error) {
+	if err := json.Unmarshal([]byte(m.Annotations[partAnnotation]), &p); err != nil {
+		return p, fmt.Errorf("%w: annotation %s: %w", ErrBundle, partAnnotation, err)
+	}
+	if p.Number < 1 || p.Number > p.Parts || p.Parts > maxParts || p.ID == "" {
+		return p, fmt.Errorf("%w: invalid part %d of %d", ErrBundle, p.Number, p.Parts)
+	}
+	return p, nil
+}
+
+// ConfigMaps stores each bundle in ConfigMaps named by its checksum. Uploading needs permission to
+// create ConfigMaps; reading needs permission to list them.
 type ConfigMaps struct {
 	Client interface { // of the run's namespace
 		Create(ctx context.Context, m *corev1.ConfigMap, opts metav1.CreateOptions) (*corev1.ConfigMap, error)
 		List(ctx context.Context, opts metav1.ListOptions) (*corev1.ConfigMapList, error)
 	}
-	Namespace string // in messages
 }
 
 // NewConfigMaps returns the ConfigMaps of an API server. It sends no request.
 func NewConfigMaps(config *rest.Config, namespace string) (ConfigMaps, error) {
 	client, err := cluster.NewTyped(config, corev1.SchemeGroupVersion.WithResource("configmaps"), namespace,
 		func() *corev1.ConfigMap { return &corev1.ConfigMap{} }, func() *corev1.ConfigMapList { return &corev1.ConfigMapList{} })
-	return ConfigMaps{Client: client, Namespace: namespace}, err
+	return ConfigMaps{client}, err
 }
 
-// Upload implements [Sink].
-func (c ConfigMaps) Upload(ctx context.Context, p Bundle) error {
-	chunks := slices.Collect(slices.Chunk(p.Data, mapPart))
+// Upload returns nil when the bundle is stored completely. It retries temporary errors until ctx ends.
+func (c ConfigMaps) Upload(ctx context.Context, run string, b Bundle) error {
+	id, err := b.id()
+	if err != nil {
+		return err
+	}
+	chunks := slices.Collect(slices.Chunk(b.contents, partSize))
 	for i, data := range chunks {
+		head, err := json.Marshal(Part{b.Header, id, i + 1, len(chunks)})
+		if err != nil {
+			return err
+		}
 		m := &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{
-				Name:      fmt.Sprintf("watchlab-%s-result-%d-%s-%d", p.Run, p.Index, p.ID(), i+1),
-				Namespace: c.Namespace,
-				Labels:    map[string]string{cluster.RunLabel: p.Run, PodLabel: strconv.Itoa(p.Index)},
-				Annotations: map[string]string{
-					PartAnnotation: fmt.Sprintf("%d/%d", i+1, len(chunks)), BundleAnnotation: p.ID(), OfAnnotation: strconv.Itoa(p.Of),
-					NameAnnotation: p.Pod,
-				},
+				Name:        fmt.Sprintf("watchlab-%s-result-%d-%s-%d", run, b.Index, id, i+1),
+				Labels:      map[string]string{cluster.RunLabel: run, PodLabel: strconv.Itoa(b.Index)},
+				Annotations: map[string]string{partAnnotation: string(head)},
 			},
 			Immutable:  new(true),
 			BinaryData: map[string][]byte{dataKey: data},
@@ -74,11 +92,10 @@ func (c ConfigMaps) Upload(ctx context.Context, p Bundle) error {
 		// All pods finish at the same time: the backoff has jitter.
 		backoff := wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 10, Cap: 15 * time.Second}
 		var last error
-		err := backoff.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
-			_, last = c.Client.Create(ctx, m, metav1.CreateOptions{FieldManager: "watchlab"})
+		err = backoff.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
+			_, last = c.Client.Create(ctx, m, metav1.CreateOptions{FieldManager: cluster.Manager})
 			switch {
-			// The name contains the checksum: an earlier attempt stored the same data,
-			// and its response was lost.
+			// The name has the checksum: an earlier attempt stored the same data, and its response was lost.
 			case last == nil, apierrors.IsAlreadyExists(last):
 				return true, nil
 			case temporary(last):
@@ -107,51 +124,54 @@ func temporary(err error) bool {
 	}
 }
 
-// Read implements [Reader]. It holds a page of 20 ConfigMaps and incomplete bundles in memory.
-func (c ConfigMaps) Read(ctx context.Context, run string, take func(Bundle) error) ([]Damage, error) {
-	r := newReceiver(run, take)
-	opts := metav1.ListOptions{LabelSelector: PodLabel, Limit: mapPage}
-	if run != "" {
-		opts.LabelSelector += "," + labels.Set{cluster.RunLabel: run}.String()
-	}
-	for {
+// Read calls take once for each complete bundle of the run, in no order, and returns the damaged ones.
+// An error of take ends Read. It holds a page of ConfigMaps and incomplete bundles in memory.
+func (c ConfigMaps) Read(ctx context.Context, run string, take func(Bundle) error) (damaged []Damage, err error) {
+	pending := map[Part][][]byte{} // by the part without its number
+	opts := metav1.ListOptions{LabelSelector: PodLabel + "," + labels.Set{cluster.RunLabel: run}.String(), Limit: page}
+	for more := true; more; more = opts.Continue != "" {
 		list, err := c.Client.List(ctx, opts)
 		var status apierrors.APIStatus
 		if apierrors.IsResourceExpired(err) && errors.As(err, &status) && status.Status().Continue != "" {
-			// The continue token expired. ConfigMaps are immutable, so the rest of the
-			// list may come from a later version.
+			// The continue token expired. ConfigMaps are immutable, so the rest of the list may come from
+			// a later version.
 			opts.Continue = status.Status().Continue
 			continue
 		}
 		if err != nil {
-			return r.unrepaired(), err
+			return damaged, err
 		}
-		for i := range list.Items {
-			m := &list.Items[i]
-			p, err := partOf(m)
+		for _, m := range list.Items {
+			part, err := PartOf(m.ObjectMeta)
 			if err != nil {
-				r.damaged(m.Name, err)
+				damaged = append(damaged, Damage{m.Name, err.Error()})
 				continue
 			}
-			if err := r.part(p, nil); err != nil {
-				return r.unrepaired(), err
+			number := part.Number
+			part.Number, part.Started = 0, part.Started.UTC()
+			if pending[part] == nil {
+				pending[part] = make([][]byte, part.Parts)
+			}
+			pending[part][number-1] = m.BinaryData[dataKey]
+			if slices.ContainsFunc(pending[part], func(data []byte) bool { return data == nil }) {
+				continue
+			}
+			b := Bundle{part.Header, slices.Concat(pending[part]...)}
+			delete(pending, part)
+			if id, err := b.id(); err != nil || id != part.ID {
+				damaged = append(damaged, Damage{m.Name, "its checksum is not that of its contents"})
+			} else if err := b.check(b.Len()); err != nil {
+				damaged = append(damaged, Damage{m.Name, err.Error()})
+			} else if err := take(b); err != nil {
+				return damaged, err
 			}
 		}
-		if opts.Continue = list.Continue; opts.Continue == "" {
-			r.end("namespace " + c.Namespace)
-			return r.unrepaired(), nil
-		}
+		opts.Continue = list.Continue
 	}
-}
-
-func partOf(m *corev1.ConfigMap) (part, error) {
-	p := part{Header: Header{Run: m.Labels[cluster.RunLabel]}, id: m.Annotations[BundleAnnotation], data: m.BinaryData[dataKey]}
-	text := m.Labels[PodLabel] + " " + m.Annotations[OfAnnotation] + " " + m.Annotations[PartAnnotation]
-	if _, err := fmt.Sscanf(text, "%d %d %d/%d", &p.Index, &p.Of, &p.number, &p.parts); err != nil {
-		return part{}, errors.New("labels or annotations of the part are missing")
+	for part, parts := range pending {
+		there := len(slices.DeleteFunc(parts, func(data []byte) bool { return data == nil }))
+		damaged = append(damaged, Damage{fmt.Sprintf("pod %d/%d", part.Index, part.Of), fmt.Sprintf("%d of %d parts are present", there, part.Parts)})
 	}
-	if p.number < 1 || p.number > p.parts || p.parts > maxContents/mapPart || p.id == "" {
-		return part{}, fmt.Errorf("invalid part %d of %d", p.number, p.parts)
-	}
-	return p, nil
+	slices.SortFunc(damaged, func(a, b Damage) int { return cmp.Compare(a.String(), b.String()) })
+	return damaged, nil
 }

@@ -1,78 +1,83 @@
-// Package upload transfers the results of the pods of a load Job to `watchlab cluster collect`.
+// Package upload transfers the results of the pods of a load Job to `watchlab cluster collect`,
+// through ConfigMaps: a pod needs the API server and the right to create them, and no storage.
 //
-//  1. [Encode] encodes a result as a [Bundle]: a line with a checksum, a header in JSON,
-//     and the compressed result.
-//  2. A [Sink] stores the bundle: [ConfigMaps], [Log] or [Dir]. A [Target]
-//     names the sink in the plan.
-//  3. The [Reader] of the same kind finds the bundles of a run. It checks the checksums
-//     and reports truncated, changed or mixed data as [Damage].
-//  4. [Collect] chooses one bundle for each pod and merges them ([lab.Merge]).
+//  1. [Encode] encodes a result as a [Bundle]: a [Header] and the compressed result.
+//  2. [ConfigMaps.Upload] creates one immutable ConfigMap for each 900 kB of it.
+//  3. [ConfigMaps.Read] joins the parts, verifies the checksum, and reports an incomplete or
+//     changed result as [Damage].
+//  4. [Collect] chooses one result for each pod and merges them ([lab.Merge]).
 //
-// A bundle may also hold a folder ([EncodeFolder]): that of watchlab controller --image.
+// A pod succeeds only after the API server has stored all parts, so what is lost with a pod is what it
+// had not finished. The ConfigMaps have no owner: they outlive pod and Job, until `watchlab cluster
+// clean`. The checksum is in their names, so a repeated upload has no effect.
 //
-// Readers return only complete bundles. The checksum is the bundle's name, so a
-// repeated upload has no effect. Sinks retry until the context ends.
-//
-// Limits for a bundle of n bytes:
-//
-//	             requests                    largest bundle   lifetime
-//	ConfigMaps   ⌈n / 900 kB⌉ writes         the etcd quota   the namespace
-//	log          none                        [MaxLog]         the pod, log rotation
-//	directory    none                        the volume       the volume
+// A result takes about 4 kB a round of a cell. The limit is etcd's quota, 2 GiB by default, for all pods.
 package upload
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"os"
+	"path/filepath"
+
+	"watchlab/bench/lab"
 )
 
 var (
-	ErrTarget = errors.New("invalid upload target") // wrapped by the error for an invalid target
-	// ErrBundle is wrapped by the error for an incomplete or damaged bundle.
-	ErrBundle = errors.New("damaged result")
-	// ErrFormat is wrapped by the error for a bundle of another format. It wraps ErrBundle.
-	ErrFormat = fmt.Errorf("%w: unknown format", ErrBundle)
-	// ErrTooLarge is wrapped by the error for a bundle above the size limit of a sink.
-	ErrTooLarge = errors.New("too large")
-	// ErrRuns is wrapped by the error of a Reader that got no name and finds several runs.
-	ErrRuns = errors.New("several runs")
+	ErrBundle = errors.New("damaged result")      // wrapped by the error for a damaged bundle
+	ErrNone   = errors.New("no result was found") // returned by [Collect] if there is no complete result
 )
 
-// Sink stores bundles. It is safe for concurrent use.
-type Sink interface {
-	// Upload returns nil when the bundle is stored completely. It retries temporary
-	// errors until ctx ends.
-	Upload(ctx context.Context, p Bundle) error
+// Damage describes an incomplete or damaged bundle.
+type Damage struct {
+	Where string // name of a ConfigMap, or of the pod and its number
+	Why   string // reason, in one line
 }
 
-// Reader finds bundles.
-type Reader interface {
-	// Read calls take once for each complete bundle of the run, from one goroutine, in no order. It
-	// returns the damaged ones. An empty name selects the only run; several runs are an error that
-	// wraps [ErrRuns]. An error of take ends Read and is returned.
-	Read(ctx context.Context, run string, take func(Bundle) error) ([]Damage, error)
+func (d Damage) String() string { return d.Where + ": " + d.Why }
+
+// Collected is the result of [Collect].
+type Collected struct {
+	Outcome *lab.Outcome // merged outcome of all pods
+	Damaged []Damage     // incomplete and damaged bundles
+	Bundles int          // number of complete bundles
 }
 
-// The kinds of targets.
-const (
-	ConfigMapTarget = "configmap"
-	LogTarget       = "log"
-	DirTarget       = "dir"
-)
-
-// Target is the destination of results.
-type Target struct {
-	Kind string // one of the kinds of targets
-	To   string // path; empty for configmap and log
-}
-
-// ParseTarget parses the text form: "configmap", "log" or "dir=PATH". The error wraps [ErrTarget].
-func ParseTarget(text string) (Target, error) {
-	kind, to, has := strings.Cut(text, "=")
-	if !(kind == DirTarget && to != "" || !has && (kind == ConfigMapTarget || kind == LogTarget)) {
-		return Target{}, fmt.Errorf("%w: %q (allowed: configmap, log, dir=PATH)", ErrTarget, text)
+// Collect reads all bundles of a run and merges one per pod ([lab.Merge]). of is the number of pods.
+// It spools bundles in the existing directory dir, so that memory does not grow with the number of
+// pods. The error wraps [ErrNone], or [lab.ErrShares] for bundles of different runs; Damaged is then
+// known.
+func Collect(ctx context.Context, from ConfigMaps, run string, of int, dir string, opts lab.MergeOptions) (c Collected, err error) {
+	var heads []Header
+	file := func(i int) string { return filepath.Join(dir, fmt.Sprint(i)) }
+	c.Damaged, err = from.Read(ctx, run, func(b Bundle) error {
+		heads = append(heads, b.Header)
+		return os.WriteFile(file(len(heads)-1), b.contents, 0o600) // No sync: the cluster has the bundle.
+	})
+	if c.Bundles = len(heads); err != nil {
+		return c, err
 	}
-	return Target{Kind: kind, To: to}, nil
+	if c.Bundles == 0 {
+		return c, ErrNone
+	}
+	attempts := make([]lab.Attempt, len(heads))
+	for i, h := range heads {
+		// Results of other builds may not decode.
+		switch first := heads[0]; {
+		case h.Commit != first.Commit:
+			return c, lab.MixedError("the program's commit", first.Commit, first.Index, h.Commit, h.Index)
+		case h.Of != of:
+			return c, fmt.Errorf("%w: expected %d pods, but pod %d belongs to %d", lab.ErrShares, of, h.Index, h.Of)
+		}
+		attempts[i] = lab.Attempt{Index: h.Index, Number: h.Attempt, Pod: h.Pod, Started: h.Started, Finished: h.Finished}
+	}
+	c.Outcome, err = lab.Merge(attempts, func(i int) (*lab.Share, error) {
+		data, err := os.ReadFile(file(i))
+		if err = errors.Join(ctx.Err(), err); err != nil {
+			return nil, err
+		}
+		return Bundle{heads[i], data}.Share()
+	}, opts)
+	return c, err
 }

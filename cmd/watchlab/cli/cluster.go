@@ -112,7 +112,7 @@ func newClusterStatus() *cobra.Command {
 		Use:   "status",
 		Short: "Show the pods of a run and their progress",
 		Long: `status shows each pod of a run with its node, phase, failures, progress, and whether its
-result is in the cluster (ConfigMaps only).`,
+result is in the cluster.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return out.print(cmd, func() (fleet.State, error) {
@@ -136,9 +136,9 @@ func newClusterClean() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "clean",
 		Short: "Delete a run and its results from the cluster",
-		Long: `clean deletes all objects of a run, its results in ConfigMaps included. Collect them first.
---all deletes all runs of the namespace, their shared objects, the results volume, and the
-namespace if watchlab created it. After a refusal or a timeout, clean can be repeated.`,
+		Long: `clean deletes all objects of a run and its results. Collect them first. --all deletes all
+runs of the namespace, their shared objects, and the namespace if watchlab created it. After
+a refusal or a timeout, clean can be repeated.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {

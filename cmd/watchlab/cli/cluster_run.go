@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +14,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
@@ -23,18 +23,17 @@ import (
 	"watchlab/bench/lab"
 	"watchlab/bench/pipeline"
 	"watchlab/dashboards"
-	"watchlab/loadgen/apiserver"
 	"watchlab/loadgen/source/cluster"
 	"watchlab/loadgen/storm"
 	"watchlab/loadgen/trace"
 )
 
 type clusterRunFlags struct {
-	place                        placeFlags
-	pods, writers                int
-	image, mode, upload, overlay string
-	barrier, waitForPods         time.Duration
-	wait, dryRun                 bool
+	place                placeFlags
+	pods, writers        int
+	image, mode, overlay string
+	barrier, waitForPods time.Duration
+	wait, dryRun         bool
 
 	telemetry telemetryFlags
 	playing   specFlags
@@ -48,11 +47,10 @@ func newClusterRun() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [flags] -- [flags of run]",
 		Short: "Start a load Job in a cluster and follow it",
-		Long: `run plays an experiment from many pods of a cluster, in one of three modes:
+		Long: `run plays an experiment from many pods of a cluster, in one of two modes:
 
-  self           each pod plays its share of the storm in its own pipelines
-  shared-server  each pod watches one simulated API server, which plays the storm
-  cluster        --writers pods write the storm to this cluster; each pod watches it
+  self     each pod plays its share of the storm in its own pipelines
+  cluster  --writers pods write the storm to this cluster; each pod watches it
 
 The run continues after Ctrl-C and with --wait=false. run exits with 1 if a pod failed for good.`,
 		Example: `  # A node loss from four pods, in kind
@@ -71,24 +69,17 @@ The run continues after Ctrl-C and with --wait=false. run exits with 1 if a pod 
 	fl := cmd.Flags()
 	fl.IntVar(&f.pods, "pods", 4, "playing pods")
 	fl.IntVar(&f.writers, "writers", 1, "writing pods, for --mode "+string(fleet.ModeCluster))
-	fl.StringVar(&f.image, "image", "", "image of the pods (default "+defaultImage+")")
+	fl.StringVar(&f.image, "image", "", "image of the pods (default watchlab:dev)")
 	fl.StringVar(&f.mode, "mode", string(fleet.ModeSelf), "mode: "+fleet.ModeNames())
-	fl.StringVar(&f.upload, "upload", "configmap", "upload target: configmap, log, dir=PATH")
 	fl.StringVar(&f.overlay, "overlay", "", "overlay: "+strings.Join(fleet.Overlays(), ", ")+", or a directory (default: base)")
 	fl.DurationVar(&f.barrier, "barrier", defaultBarrier, "barrier timeout before each cell; 0 for no barrier")
-	addWaitForPods(fl, &f.waitForPods)
+	fl.DurationVar(&f.waitForPods, "wait-for-pods", 2*time.Minute, "limit for a pod's wait for a node or its image")
 	fl.BoolVar(&f.wait, "wait", true, "follow the run until it ends")
 	fl.BoolVar(&f.dryRun, "dry-run", false, "print the manifests and apply nothing")
 	fl.StringVarP(&f.playing.file, "experiment", "f", "", "experiment in YAML; flags after -- win over it")
 	f.telemetry.addPyroscope(cmd)
 	return cmd
 }
-
-func addWaitForPods(fl *pflag.FlagSet, to *time.Duration) {
-	fl.DurationVar(to, "wait-for-pods", 2*time.Minute, "limit for a pod's wait for a node or its image")
-}
-
-const defaultImage = "watchlab:dev" // of watchlab, in the manifests
 
 func (f *clusterRunFlags) run(cmd *cobra.Command, args []string) error {
 	ctx, stderr := cmd.Context(), cmd.ErrOrStderr()
@@ -144,23 +135,14 @@ func (f *clusterRunFlags) run(cmd *cobra.Command, args []string) error {
 
 // remedy says what helps a pod that does not start.
 func (f *clusterRunFlags) remedy(p fleet.Pod) string {
-	flag := ""
-	if p.Deployment == "" {
-		flag = "image"
-	}
-	return f.place.remedy(p, flag, fmt.Sprintf("overlay %s asks", cmp.Or(f.overlay, "base")))
-}
-
-// remedy says what helps a pod that waits. flag is that of watchlab's image, empty for another image.
-func (f *placeFlags) remedy(p fleet.Pod, flag, asks string) string {
-	cluster, kind := strings.CutPrefix(f.context, "kind-")
+	cluster, kind := strings.CutPrefix(f.place.context, "kind-")
 	switch {
 	case p.Reason == corev1.PodReasonUnschedulable:
-		return asks + " for more than the nodes have"
+		return fmt.Sprintf("overlay %s asks for more than the nodes have", cmp.Or(f.overlay, "base"))
 	case !noImage(p):
-		return fmt.Sprintf("kubectl -n %s get events says more", f.namespace)
-	case kind && flag != "":
-		return fmt.Sprintf("make image-load IMAGE=%s CLUSTER=%s loads it, --%s names another", p.Image, cluster, flag)
+		return fmt.Sprintf("kubectl -n %s get events says more", f.place.namespace)
+	case kind && p.Deployment == "":
+		return fmt.Sprintf("make image-load IMAGE=%s CLUSTER=%s loads it, --image names another", p.Image, cluster)
 	case kind:
 		return fmt.Sprintf("docker pull %[1]s && kind load docker-image %[1]s --name %[2]s loads it", p.Image, cluster)
 	}
@@ -227,16 +209,13 @@ func (f *clusterRunFlags) spec(cmd *cobra.Command, c *cluster.Cluster, args []st
 	}
 	spec := fleet.Spec{
 		Plan: fleet.Plan{
-			Run: f.place.name, Mode: fleet.Mode(f.mode), Pods: f.pods, Upload: f.upload, Barrier: metav1.Duration{Duration: f.barrier},
+			Run: f.place.name, Mode: fleet.Mode(f.mode), Pods: f.pods, Barrier: metav1.Duration{Duration: f.barrier},
 			Pyroscope: f.telemetry.pyroscope,
 		},
 		Namespace: f.place.namespace, Image: f.image, Overlay: f.overlay, Dashboards: dashboards.Manifests,
 	}
 	if spec.Plan.Mode == fleet.ModeCluster || cmd.Flags().Changed("writers") {
 		spec.Plan.Writers = f.writers
-	}
-	if spec.Plan.Mode == fleet.ModeSharedServer {
-		spec.Token = apiserver.NewToken()
 	}
 	if err := f.blame(spec.Plan.Validate()); err != nil {
 		return spec, err
@@ -271,22 +250,20 @@ var clusterRefuses = map[string]string{
 	"cluster.context":    "put --context before --",
 }
 
-// modeRefuses are fields that a mode cannot use.
-var modeRefuses = map[fleet.Mode]map[string]string{
-	fleet.ModeSelf:         {},
-	fleet.ModeSharedServer: {"source": "mode shared-server sets it", "paces": "the simulated API server plays the storm in its own time"},
-	fleet.ModeCluster:      {"source": "mode cluster sets it", "cluster.resource": "the storm sets it"},
-}
+// modeRefuses are fields that mode cluster cannot use.
+var modeRefuses = map[string]string{"source": "mode cluster sets it", "cluster.resource": "the storm sets it"}
 
-// plan adds the experiments of the pods and of the simulated API server to the run. To find
-// errors early, it plans both as the pods will, with this cluster in place of that server.
+// plan adds the experiment of the pods to the run. To find errors early, it plans it as the pods will.
 func (f *clusterRunFlags) plan(cmd *cobra.Command, c *cluster.Cluster, run *fleet.Spec) error {
 	spec, err := f.playing.spec(f.given)
 	if err != nil {
 		return err
 	}
-	mode := run.Plan.Mode
-	for _, refuses := range []map[string]string{podRefuses, clusterRefuses, modeRefuses[mode]} {
+	refused := []map[string]string{podRefuses, clusterRefuses}
+	if run.Plan.Mode == fleet.ModeCluster {
+		refused = append(refused, modeRefuses)
+	}
+	for _, refuses := range refused {
 		if path, why := refusedField(&spec, refuses); path != "" {
 			return &experiment.FieldError{Field: path, Err: fmt.Errorf("cannot be used in a load Job: %s", why)}
 		}
@@ -294,32 +271,10 @@ func (f *clusterRunFlags) plan(cmd *cobra.Command, c *cluster.Cluster, run *flee
 	if slices.Contains(spec.Manifests, "-") {
 		return &experiment.FieldError{Field: "manifests", Err: errors.New("- cannot be used in a load Job: pods have no standard input")}
 	}
-	pods, connected := spec, experiment.Cluster{Kubeconfig: f.place.kubeconfig, Context: f.place.context, For: spec.Cluster.For}
-	switch mode {
-	case fleet.ModeSelf:
-		if spec.Source == experiment.ClusterSource || spec.Source == experiment.ApplySource {
-			return &experiment.FieldError{Field: "source", Err: fmt.Errorf("%s needs --mode %s", spec.Source, fleet.ModeCluster)}
-		}
-		if spec.HasParts() {
-			return &experiment.FieldError{Field: "family", Err: errors.New("is needed, or --storm or --pipeline: the default experiment has several storms")}
-		}
-		if _, err := experiment.New(cmd.Context(), spec, nil); err != nil {
-			return err
-		}
-	case fleet.ModeSharedServer:
-		spec.Storm.Name = cmp.Or(spec.Storm.Name, experiment.DefaultStorm)
-		if pods, err = f.planServer(cmd, spec, run); err != nil {
-			return err
-		}
-		checked := pods
-		checked.Cluster.Kubeconfig, checked.Cluster.Context = connected.Kubeconfig, connected.Context
-		if _, err := experiment.New(cmd.Context(), checked, nil); err != nil {
-			return err
-		}
-	case fleet.ModeCluster:
-		pods.Source = experiment.ApplySource
-		checked := pods
-		checked.Cluster = connected
+	if run.Plan.Mode == fleet.ModeCluster {
+		spec.Source = experiment.ApplySource
+		checked := spec
+		checked.Cluster = experiment.Cluster{Kubeconfig: f.place.kubeconfig, Context: f.place.context, For: spec.Cluster.For}
 		p, err := experiment.New(cmd.Context(), checked, nil)
 		if err != nil {
 			return err
@@ -329,42 +284,26 @@ func (f *clusterRunFlags) plan(cmd *cobra.Command, c *cluster.Cluster, run *flee
 			return err
 		}
 		run.Resource = w.Storm.Resource.GroupResource()
-	}
-	pack := packer{files: map[string][]byte{}, from: map[string]string{}}
-	if err := pack.spec(&pods); err != nil {
+	} else if err := checkSelf(cmd.Context(), spec); err != nil {
 		return err
 	}
-	run.Plan.Experiment = pods.JSON()
-	if mode == fleet.ModeSharedServer {
-		if err := pack.spec(&spec); err != nil {
-			return err
-		}
-		run.Serve = []string{"--experiment=" + path.Join(fleet.PlanDir, serverFile)}
-		pack.files[serverFile] = spec.JSON()
+	pack := packer{files: map[string][]byte{}, from: map[string]string{}}
+	if err := pack.spec(&spec); err != nil {
+		return err
 	}
-	run.Files = pack.files
+	run.Plan.Experiment, run.Files = spec.JSON(), pack.files
 	return nil
 }
 
-const serverFile = "server.json" // Spec of the simulated API server, beside the plan
-
-// planServer validates the server's experiment and returns that of the pods, which watch it.
-func (f *clusterRunFlags) planServer(cmd *cobra.Command, spec experiment.Spec, run *fleet.Spec) (experiment.Spec, error) {
-	pods := spec
-	pods.Source, pods.Storm, pods.Faults, pods.Manifests, pods.Recursive = experiment.ClusterSource, experiment.Storm{}, nil, nil, false
-	if err := spec.Storm.Validate(); err != nil {
-		return pods, err
+func checkSelf(ctx context.Context, spec experiment.Spec) error {
+	switch {
+	case spec.Source == experiment.ClusterSource || spec.Source == experiment.ApplySource:
+		return &experiment.FieldError{Field: "source", Err: fmt.Errorf("%s needs --mode %s", spec.Source, fleet.ModeCluster)}
+	case spec.HasParts():
+		return &experiment.FieldError{Field: "family", Err: errors.New("is needed, or --storm or --pipeline: the default experiment has several storms")}
 	}
-	v := service{from: spec, plain: true, bind: "127.0.0.1", repeat: 1, speed: 1}
-	if err := v.prepare(cmd.Context(), strings.NewReader("")); err != nil {
-		return pods, err
-	}
-	if err := v.server.Close(); err != nil {
-		return pods, err
-	}
-	run.Resource = v.set.Storms[0].Resource.GroupResource()
-	pods.Cluster.Resource = cmp.Or(pods.Cluster.Resource, run.Resource.String())
-	return pods, nil
+	_, err := experiment.New(ctx, spec, nil)
+	return err
 }
 
 type packer struct {
@@ -374,8 +313,10 @@ type packer struct {
 
 // spec packs the files of a Spec and replaces their names by the paths in a pod.
 func (p *packer) spec(s *experiment.Spec) (err error) {
-	if err := p.storm(&s.Storm); err != nil {
-		return err
+	if name := s.Storm.Name; name != "" && !slices.Contains(storm.Names(), name) && !slices.Contains(trace.Names(), name) {
+		if s.Storm.Name, err = p.add(name); err != nil {
+			return &experiment.FieldError{Field: "storm.name", Err: err}
+		}
 	}
 	s.Manifests = slices.Clone(s.Manifests)
 	for i, name := range s.Manifests {
@@ -396,30 +337,15 @@ func (p *packer) spec(s *experiment.Spec) (err error) {
 	return nil
 }
 
-// storm packs the file of a storm that is not built in.
-func (p *packer) storm(s *experiment.Storm) (err error) {
-	if s.Name == "" || slices.Contains(storm.Names(), s.Name) || slices.Contains(trace.Names(), s.Name) {
-		return nil
-	}
-	if s.Name, err = p.add(s.Name); err != nil {
-		return &experiment.FieldError{Field: "storm.name", Err: err}
-	}
-	return nil
-}
-
 func (p *packer) add(name string) (string, error) {
+	base := filepath.Base(name)
+	if other, taken := p.from[base]; taken && other != name {
+		return "", fmt.Errorf("%s and %s have the same name", other, name)
+	}
 	data, err := os.ReadFile(name)
 	if err != nil {
 		return "", err
 	}
-	return p.put(name, filepath.Base(name), data)
-}
-
-// put packs the data of a source under a name and returns its path in a pod.
-func (p *packer) put(source, name string, data []byte) (string, error) {
-	if other, taken := p.from[name]; taken && other != source {
-		return "", fmt.Errorf("%s and %s have the same name", other, source)
-	}
-	p.files[name], p.from[name] = data, source
-	return path.Join(fleet.PlanDir, name), nil
+	p.files[base], p.from[base] = data, name
+	return path.Join(fleet.PlanDir, base), nil
 }

@@ -23,7 +23,7 @@ func fleetTable(w io.Writer, s fleet.State) error {
 	fmt.Fprintln(tw, "INDEX\tPOD\tNODE\tPHASE\tFAILURES\tPROGRESS\tUPLOADED")
 	for _, p := range s.Pods {
 		fmt.Fprintln(tw, strings.Join([]string{
-			indexName(p), dash(p.Name), dash(p.Node), phaseOf(p), strconv.Itoa(p.Failures), dash(p.Progress), uploaded(s, p),
+			indexName(p), dash(p.Name), dash(p.Node), phaseOf(p), strconv.Itoa(p.Failures), dash(p.Progress), uploaded(p),
 		}, "\t"))
 	}
 	return tw.Flush()
@@ -50,12 +50,9 @@ func indexName(p fleet.Pod) string {
 	return cmp.Or(p.Deployment, strconv.Itoa(p.Index))
 }
 
-func uploaded(s fleet.State, p fleet.Pod) string {
-	switch {
-	case !p.Plays():
+func uploaded(p fleet.Pod) string {
+	if !p.Plays() {
 		return "-"
-	case s.Plan.Upload != "configmap":
-		return "to " + s.Plan.Upload
 	}
 	return yesNo(p.Uploaded)
 }
@@ -67,11 +64,7 @@ func fleetLine(s fleet.State) string {
 			parts = append(parts, fmt.Sprintf("%d %s", n, phase))
 		}
 	}
-	line := fmt.Sprintf("%s: %s", lab.Plural(s.Plan.Pods, "pod"), strings.Join(parts, ", "))
-	if s.Plan.Upload == "configmap" {
-		line += "; " + lab.Plural(s.Uploaded(), "result") + " uploaded"
-	}
-	return line
+	return fmt.Sprintf("%s: %s; %s uploaded", lab.Plural(s.Plan.Pods, "pod"), strings.Join(parts, ", "), lab.Plural(s.Uploaded(), "result"))
 }
 
 // follower prints changes of the run, failed pods, each reason of waiting pods once, and after

@@ -64,10 +64,10 @@ func TestClusterBadInput(t *testing.T) {
 		{with(with([]string{"run"}, place...), "gang"), []string{`"gang"`, "after --"}},
 		{with(with([]string{"run"}, place...), "--name", "Mine", "--"), []string{"--name", "Mine"}},
 		{with(with([]string{"run"}, place...), "--name", "a-name-that-is-too-long", "--"), []string{"--name", "20"}},
-		{with(with([]string{"run"}, place...), "--mode", "x", "--"), []string{"--mode", "self, shared-server, cluster"}},
+		{with(with([]string{"run"}, place...), "--mode", "x", "--"), []string{"--mode", "self, cluster"}},
 		{with(with([]string{"run"}, place...), "--pods", "0", "--"), []string{"--pods", "1 to 10000"}},
 		{with(with([]string{"run"}, place...), "--writers", "2", "--", "--storm", "recorded-gang"), []string{"--writers", "cluster"}},
-		{with(with([]string{"run"}, place...), "--upload", "mail", "--"), []string{"--upload", `"mail"`}},
+		{with(with([]string{"run"}, place...), "--upload", "log", "--"), []string{"unknown flag: --upload"}},
 		{with(with([]string{"run"}, place...), "--overlay", "none", "--", "--storm", tiny), []string{"--overlay", "kind"}},
 		{with(with([]string{"run"}, place...), "--", "--rounds", "x"), []string{"--rounds"}},
 		{with(with([]string{"run"}, place...), "--", "gang"), []string{`"gang"`}},
@@ -78,11 +78,14 @@ func TestClusterBadInput(t *testing.T) {
 		{with(with([]string{"run"}, place...), "--", "--family", "deltafifo", "--source", "cluster"), []string{"--source", "--mode cluster"}},
 		{with(with([]string{"run"}, place...), "--", "--storm", "gang", "--scale", "0.01", "--manifest", "-"), []string{"--manifest"}},
 		{with(with([]string{"run"}, place...), "--", "--storm", large), []string{"--storm", "bytes"}},
-		{with(with([]string{"run"}, place...), "--mode", "shared-server", "--", "--storm", "recorded-gang", "--pace", "10"), []string{"--pace", "its own time"}},
 		{with(with([]string{"run"}, place...), "--mode", "cluster", "--", "--storm", "recorded-gang", "--source", "apply"), []string{"--source"}},
 		{with(with([]string{"clean"}, place...), "--name", "a", "--all"), []string{"--all"}},
 		{with([]string{"clean"}, place...), []string{"--name"}},
 		{with(with([]string{"status"}, place...), "-o", "yaml"), []string{"--output"}},
+		{with(with([]string{"collect"}, place...), "-o", "yaml"), []string{"--output"}},
+		{with(with([]string{"collect"}, place...), "--out", t.TempDir()), []string{"--out: ", "exists"}},
+		{with(with([]string{"collect"}, place...), "logs.txt"), []string{`"logs.txt"`}},
+		{[]string{"collect", "--kubeconfig", kubeconfig + "-none"}, []string{"--kubeconfig: "}},
 	}
 	for _, m := range badExperiments(t) {
 		cases = append(cases, bad{with(with([]string{"run"}, place...), "-f", m.file, "--"), []string{"watchlab: --experiment: " + m.says}})
@@ -149,7 +152,7 @@ func TestFollower(t *testing.T) {
 	flags.place.context = "kind-lab"
 	f := follower{w: &out, now: func() time.Time { return now }, remedy: flags.remedy}
 	state := func(pods ...fleet.Pod) fleet.State {
-		return fleet.State{Plan: fleet.Plan{Pods: len(pods), Upload: "configmap"}, Pods: pods}
+		return fleet.State{Plan: fleet.Plan{Pods: len(pods)}, Pods: pods}
 	}
 	waiting := fleet.Pod{Index: 1, Phase: fleet.Waiting, Reason: "Unschedulable", Message: "Insufficient cpu"}
 	f.show(state(fleet.Pod{Phase: fleet.Running}, waiting))

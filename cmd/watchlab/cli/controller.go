@@ -32,7 +32,6 @@ type controllerFlags struct {
 	restarts []string
 	against  string
 	page     string // address; empty for none
-	pod      imageFlags
 	settle   time.Duration
 	shrink   bool
 	dir      string
@@ -48,7 +47,6 @@ func newController() *cobra.Command {
 watches. It plays the storm, the requests of users and the faults, and judges what the program did: lost
 updates, hot loops, relists, stale writes, leaks, convergence. In the arguments, {kubeconfig} is the path of the
 kubeconfig, {metrics} a free host:port whose /metrics are scraped, {dir} a folder, {client} the replica's name.
-With --image all of this runs in one pod of a cluster, and PROGRAM is a path in that image.
 
 Each plan of --faults is played by itself: none, all, each (one plan a fault), or faults. The first plan that
 fails is shrunk to the smallest one that still fails. Exit code: 1 if a verdict failed. The results folder has
@@ -59,9 +57,6 @@ rules, the workloads and the verdicts.`,
 
   # Objects of your own, created and changed at a rate, and what must hold in the end
   watchlab controller --manifest crds/ --workload workload.yaml --rules rules.yaml -- ./my-controller
-
-  # The program of an image, in a pod of a cluster
-  watchlab controller --image registry.example/my-controller:1 --context kind-dev -- /manager
 
   # Is it worse than last week's?
   watchlab controller --against ./old-controller -- ./my-controller`,
@@ -99,8 +94,6 @@ rules, the workloads and the verdicts.`,
 	fl.BoolVar(&f.flagged.Attach, "attach", false, "the program runs elsewhere; print its kubeconfig")
 	fl.StringVar(&f.flagged.Metrics, "metrics", "", "URL of the program's metrics (default: that of {metrics})")
 	fl.DurationVar(&f.settle, "settle", 0, "longest time to become quiet after the storm (default 30s)")
-	fl.StringVar(&f.flagged.Image, "image", "", "image that has the program; it runs in a pod")
-	f.pod.add(cmd)
 	fl.StringVar(&f.against, "against", "", "command of the baseline, compared side by side")
 	fl.StringVar(&f.page, "page", "", "serve a page of the play on loopback (default none)")
 	fl.Lookup("page").NoOptDefVal = pageAddress
@@ -136,7 +129,6 @@ func (f *controllerFlags) read(cmd *cobra.Command, args []string) (spec controll
 		"shrink":     func() { spec.Unshrunk = !f.shrink },
 		"replicas":   func() { spec.Replicas = f.flagged.Replicas },
 		"in-cluster": func() { spec.InCluster = f.flagged.InCluster },
-		"image":      func() { spec.Image = f.flagged.Image },
 		"attach":     func() { spec.Attach = f.flagged.Attach },
 		"metrics":    func() { spec.Metrics = f.flagged.Metrics },
 		"settle":     func() { spec.Settle = metav1.Duration{Duration: f.settle} },
@@ -169,7 +161,7 @@ func (f *controllerFlags) read(cmd *cobra.Command, args []string) (spec controll
 		}
 		spec.Programs = []controller.Program{{Label: controller.Old, Command: old}, spec.Programs[len(spec.Programs)-1]}
 	}
-	return spec, cmp.Or(f.checkImage(cmd, spec), f.blame(cmd, spec.Validate()))
+	return spec, f.blame(cmd, spec.Validate())
 }
 
 // blame names the flag, or the line of the file, of a mistake in the Spec.
@@ -205,11 +197,7 @@ func (f *controllerFlags) run(cmd *cobra.Command, spec controller.Spec) error {
 		f.dir = freeFolder("results", build(), "controller")
 	}
 	stderr := cmd.ErrOrStderr()
-	play := f.here
-	if spec.Image != "" {
-		play = f.inPod
-	}
-	o, err := play(cmd, spec)
+	o, err := f.here(cmd, spec)
 	switch {
 	case errors.Is(err, lab.ErrExists):
 		return badFlag("out", err)

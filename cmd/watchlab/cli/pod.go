@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"watchlab/bench/cell"
-	"watchlab/bench/controller"
 	"watchlab/bench/experiment"
 	"watchlab/bench/fleet"
 	"watchlab/bench/fleet/barrier"
@@ -32,7 +31,7 @@ const (
 )
 
 type podFlags struct {
-	plan, role, tokenFile, kubeconfig, metricsAddr, install string
+	plan, role, kubeconfig, metricsAddr string
 }
 
 func newPod() *cobra.Command {
@@ -49,15 +48,9 @@ finished rounds uploaded.`,
 		Example: `  ` + fleet.IndexVar + `=1 watchlab pod --plan plan.yaml --kubeconfig ~/.kube/config`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if f.install != "" {
-				return install(f.install)
-			}
 			s, err := f.open(cmd)
 			if err != nil {
 				return err
-			}
-			if s.plan.Mode == fleet.ModeController {
-				return s.storm(cmd.Context())
 			}
 			return s.run(cmd.Context())
 		},
@@ -65,29 +58,23 @@ finished rounds uploaded.`,
 	fl := cmd.Flags()
 	fl.StringVar(&f.plan, "plan", fleet.PlanFile, "plan of the run")
 	fl.StringVar(&f.role, "role", podRole, "role: "+podRole+", "+writerRole)
-	fl.StringVar(&f.tokenFile, "token-file", fleet.TokenFile, "token file of the simulated API server")
 	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the service account)")
 	fl.StringVar(&f.metricsAddr, "metrics-addr", fleet.MetricsAddr, "address of metrics and probes")
-	fl.StringVar(&f.install, "install", "", "path to copy this program to; nothing is played")
-	_ = fl.MarkHidden("install") // of the pods of watchlab controller --image
 	return cmd
 }
 
 // jobPod is a pod of a load Job, or a writer.
 type jobPod struct {
-	flags  podFlags
-	plan   fleet.Plan
-	target upload.Target
-	index  int // in the Job, from 0
+	flags podFlags
+	plan  fleet.Plan
+	index int // in the Job, from 0
 
 	pod, node      string
 	stdout, stderr io.Writer
 
 	spec      experiment.Spec
-	stormed   controller.Spec // in place of spec, in mode controller
 	telemetry telemetryFlags
 
-	// Nil and empty if the run needs no cluster.
 	cluster   *cluster.Cluster
 	namespace string
 
@@ -102,9 +89,6 @@ func (f podFlags) open(cmd *cobra.Command) (*jobPod, error) {
 	var err error
 	if s.plan, err = fleet.ReadPlan(f.plan); err != nil {
 		return nil, badFlag("plan", err)
-	}
-	if s.target, err = upload.ParseTarget(s.plan.Upload); err != nil {
-		return nil, badFlag("plan", fmt.Errorf("%s: %w", f.plan, err))
 	}
 	count := s.plan.Pods
 	switch {
@@ -137,9 +121,6 @@ var podRefuses = map[string]string{
 }
 
 func (s *jobPod) parse() error {
-	if s.plan.Mode == fleet.ModeController {
-		return experiment.Decode(s.flags.plan, s.plan.Experiment, &s.stormed)
-	}
 	var err error
 	if s.spec, err = experiment.Parse(s.flags.plan+": experiment", s.plan.Experiment); err != nil {
 		return badFlag("plan", err)
@@ -174,9 +155,6 @@ func (s *jobPod) bad(err error) error {
 }
 
 func (s *jobPod) connect() error {
-	if s.plan.Barrier.Duration == 0 && s.target.Kind != upload.ConfigMapTarget && s.plan.Mode != fleet.ModeCluster {
-		return nil
-	}
 	var err error
 	if s.cluster, err = cluster.Connect(s.flags.kubeconfig, ""); err != nil {
 		return badFlag("kubeconfig", err)
@@ -188,10 +166,6 @@ func (s *jobPod) connect() error {
 func (s *jobPod) run(ctx context.Context) error {
 	if err := s.connect(); err != nil {
 		return err
-	}
-	sink, err := s.sink()
-	if err != nil {
-		return badFlag("plan", fmt.Errorf("%s: upload: %w", s.flags.plan, err))
 	}
 	p, err := s.check(ctx)
 	if err != nil {
@@ -205,20 +179,10 @@ func (s *jobPod) run(ctx context.Context) error {
 	if s.flags.role == writerRole {
 		err = s.write(ctx)
 	} else {
-		err = s.play(ctx, p, session, sink)
+		err = s.play(ctx, p, session)
 	}
 	session.Close(ctx, err)
 	return err
-}
-
-func (s *jobPod) sink() (upload.Sink, error) {
-	switch s.target.Kind {
-	case upload.LogTarget:
-		return upload.Log{Writer: s.stdout}, nil
-	case upload.DirTarget:
-		return upload.Dir(s.target.To), nil
-	}
-	return upload.NewConfigMaps(s.cluster.Config(), s.namespace)
 }
 
 func (s *jobPod) warn(text string) { warn(s.stderr, "%s", text) }
@@ -248,11 +212,13 @@ func (s *jobPod) join(ctx context.Context, plays int) (*barrier.Barrier, error) 
 	if err != nil {
 		return nil, err
 	}
+	self := s.index
+	if s.flags.role == writerRole {
+		self += s.plan.Pods
+	}
 	return barrier.Join(ctx, barrier.Options{
-		Leases: leases, Run: s.plan.Run,
-		Self: barrier.Member{Writer: s.flags.role == writerRole, Index: s.index}, Holder: s.pod,
-		Pods: s.plan.Pods, Writers: s.plan.Writers, Plays: plays, Wait: s.plan.Barrier.Duration,
-		Warn: s.warn,
+		Leases: leases, Run: s.plan.Run, Self: self, Pods: s.plan.Pods, Writers: s.plan.Writers,
+		Plays: plays, Wait: s.plan.Barrier.Duration, Warn: s.warn,
 	})
 }
 
@@ -272,9 +238,9 @@ const (
 	leaveLimit  = 5 * time.Second
 )
 
-func (s *jobPod) play(ctx context.Context, p *experiment.Plan, session *telemetry.Session, sink upload.Sink) (err error) {
+func (s *jobPod) play(ctx context.Context, p *experiment.Plan, session *telemetry.Session) (err error) {
 	if s.plan.Mode != fleet.ModeSelf {
-		if p, err = s.listen(ctx); err != nil {
+		if _, p, err = s.listen(ctx); err != nil {
 			return err
 		}
 	}
@@ -284,9 +250,8 @@ func (s *jobPod) play(ctx context.Context, p *experiment.Plan, session *telemetr
 		return err
 	}
 	defer func() { err = errors.Join(err, leave(ctx, b, err == nil)) }()
-	mine := lab.Share{Index: s.index, Of: s.plan.Pods, Pod: s.pod, Node: s.node, Whole: wholes(p.Comparisons)}
+	mine := lab.Share{Index: s.index, Of: s.plan.Pods, Pod: s.pod, Node: s.node, Attempt: attempt(), Whole: wholes(p.Comparisons)}
 	if b != nil {
-		mine.Attempt = b.Attempt()
 		opts.BeforeRun = s.start(b, &mine.Starts)
 	}
 	status := newStatus(s.stderr)
@@ -298,11 +263,18 @@ func (s *jobPod) play(ctx context.Context, p *experiment.Plan, session *telemetr
 	if mine.Outcome == nil {
 		return err
 	}
-	err = errors.Join(err, report.Table(s.stdout, mine.Outcome), s.upload(ctx, sink, &mine))
+	err = errors.Join(err, report.Table(s.stdout, mine.Outcome), s.upload(ctx, &mine))
 	if err == nil && mine.Outcome.Interrupted {
 		return errInterrupted
 	}
 	return errors.Join(err, s.refused)
+}
+
+// attempt returns the number of earlier pods of this index; 0 without the Job controller.
+func attempt() int {
+	failures, _ := strconv.Atoi(os.Getenv(fleet.FailuresVar))
+	ignored, _ := strconv.Atoi(os.Getenv(fleet.IgnoredVar))
+	return failures + ignored
 }
 
 // wholes returns the digests of the whole storms; nil if one has none.
@@ -329,10 +301,10 @@ func (s *jobPod) start(b *barrier.Barrier, starts *[]lab.Start) func(context.Con
 		}
 		start := lab.Start{Comparison: p.Comparison, Cell: p.Cell, Round: p.Round, Late: began.Late}
 		for _, m := range began.Absent {
-			if m.Writer {
-				err = errors.Join(err, fmt.Errorf("%v is absent, and its share of the storm is missing", m))
+			if m >= s.plan.Pods {
+				err = errors.Join(err, fmt.Errorf("writer %d is absent, and its share of the storm is missing", m-s.plan.Pods))
 			} else {
-				start.Absent = append(start.Absent, m.Index)
+				start.Absent = append(start.Absent, m)
 			}
 		}
 		if began.Refused > 0 {
@@ -345,20 +317,21 @@ func (s *jobPod) start(b *barrier.Barrier, starts *[]lab.Start) func(context.Con
 }
 
 // upload uploads the result, also after an interruption.
-func (s *jobPod) upload(ctx context.Context, sink upload.Sink, mine *lab.Share) error {
+func (s *jobPod) upload(ctx context.Context, mine *lab.Share) error {
 	limit := uploadLimit
 	if ctx.Err() != nil {
 		limit = endLimit
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
-	bundle, err := upload.Encode(s.plan.Run, mine)
-	if err == nil {
-		err = sink.Upload(ctx, bundle)
+	maps, err := upload.NewConfigMaps(s.cluster.Config(), s.namespace)
+	bundle, encodeErr := upload.Encode(mine)
+	if err = cmp.Or(err, encodeErr); err == nil {
+		err = maps.Upload(ctx, s.plan.Run, bundle)
 	}
 	if err != nil {
 		return fmt.Errorf("upload of the result: %w", err)
 	}
-	warn(s.stderr, "pod %d/%d uploaded %d bytes to %s", s.index, s.plan.Pods, len(bundle.Data), s.target.Kind)
+	warn(s.stderr, "pod %d/%d uploaded %d bytes", s.index, s.plan.Pods, bundle.Len())
 	return nil
 }

@@ -98,8 +98,9 @@ type secretCall struct {
 type guarded struct {
 	*canaries
 	t       *testing.T
-	in, out string // folders of what is planted and what is written
-	server  string // answers 200 below /ok, and else 401 with what it was sent
+	in, out string   // folders of what is planted and what is written
+	cluster []string // flags of a simulated API server that accepts all
+	server  string   // answers 200 below /ok, and else 401 with what it was sent
 	calls   int
 	passed  map[string]bool // verbs with a call that succeeded
 	files   int
@@ -138,7 +139,7 @@ func (g *guarded) secret() string {
 
 // guard plants secrets in the environment and starts the server.
 func guard(t *testing.T) *guarded {
-	g := &guarded{passed: map[string]bool{}, canaries: newCanaries(t), t: t, in: t.TempDir(), out: t.TempDir()}
+	g := &guarded{cluster: []string{"--kubeconfig", simulated(t, nil), "--context", "one"}, passed: map[string]bool{}, canaries: newCanaries(t), t: t, in: t.TempDir(), out: t.TempDir()}
 	answers := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case strings.HasSuffix(r.URL.Path, ".yaml"):
@@ -353,7 +354,7 @@ func (g *guarded) secretCalls() map[string][]secretCall {
 	manifest := g.file("manifest.yaml", strings.ReplaceAll(`{"kind":"List","apiVersion":"v1","items":[`+g.pod("mine")+","+g.secret()+"]}", `,"resourceVersion":"5"`, ""))
 	wrong := g.file("wrong.yaml", strings.Replace(g.pod("mine"), `"containers"`, `"contaners"`, 1))
 	token := g.file("token", g.plant("a token file"))
-	plan := g.file("plan.yaml", "run: alone\nmode: self\npods: 2\nexperiment: {family: queue, variants: [cond], storm: {name: "+storm+"}, rounds: 1, events: 2000}\nbarrier: 0s\nupload: dir="+g.to("uploads")+"\n")
+	plan := g.file("plan.yaml", "run: alone\nmode: self\npods: 2\nexperiment: {family: queue, variants: [cond], storm: {name: "+storm+"}, rounds: 1, events: 2000}\nbarrier: 0s\n")
 	bad := []string{"--pyroscope", "ftp://user:" + g.plant("--pyroscope of another scheme") + "@127.0.0.1"}
 	telemetry := []string{"--pyroscope", g.url("/ok", "--pyroscope")}
 	refused := []string{"--pyroscope", g.url("/refused", "--pyroscope")}
@@ -415,18 +416,18 @@ func (g *guarded) secretCalls() map[string][]secretCall {
 			{args: []string{"--out", g.to("ended"), "--manifest", manifest, "--", self, "record", "--push", g.url("/", "an argument of a program")}},
 			{args: []string{"--out", g.to("none"), "--manifest", wrong, "--", self}}, {args: []string{"--spec", kubeconfig, "--", self}}, {args: []string{"--workload", broken, "--", self}}, {args: []string{"--rules", kubeconfig, "--", self}},
 		},
-		"cluster run":    append(place("--", "--family", "queue", "--storm", "gang", "--scale", "0.01"), place("--upload", "s3://user:"+g.plant("--upload")+"@bucket", "--")...),
-		"cluster status": place(),
-		"cluster clean":  place("--name", "alone"),
-		"cluster collect": append(place("--name", "alone"),
-			secretCall{args: []string{"https://user:" + g.plant("the URL of a store") + "@bucket"}}, secretCall{args: []string{kubeconfig}}),
-		"pod": {{args: []string{"--plan", plan, "--metrics-addr", "127.0.0.1:0"}}, {args: []string{"--plan", broken}}, {args: []string{"--plan", kubeconfig}}},
+		"cluster run": append(place("--", "--family", "queue", "--storm", "gang", "--scale", "0.01"),
+			secretCall{args: with(g.cluster, "--name", "alone", "--pods", "2", "--wait=false", "--", "--family", "queue", "--storm", storm)}),
+		"cluster status":  place(),
+		"cluster clean":   place("--name", "alone"),
+		"cluster collect": append(place("--name", "alone"), secretCall{args: []string{kubeconfig}}),
+		"pod":             {{args: []string{"--plan", plan, "--kubeconfig", g.cluster[1], "--metrics-addr", "127.0.0.1:0"}}, {args: []string{"--plan", broken}}, {args: []string{"--plan", kubeconfig}}},
 	}
 }
 
 // failing are verbs without a good call: those of a cluster need one, study plays minutes, cell a pipe of run --memory.
 // knee and scale write as run does.
-var failing = []string{"cluster run", "cluster status", "cluster clean", "study", "cell", "knee", "scale"}
+var failing = []string{"cluster status", "cluster clean", "study", "cell", "knee", "scale"}
 
 // TestSecrets plants secrets wherever a user has them and calls each verb with good and failing input. None is
 // in what the command prints, writes or serves, except where the user asks for it: record --keep, trace convert
@@ -439,6 +440,7 @@ func TestSecrets(t *testing.T) {
 	all := g.secretCalls()
 	t.Setenv(fleet.IndexVar, "0")
 	t.Setenv(fleet.PodVar, "alone-0")
+	t.Setenv(fleet.NamespaceVar, "watchlab")
 	order := []string{"run"} // whose results others read
 	for _, cmd := range verbs(newRoot(nil)) {
 		verb := strings.TrimPrefix(strings.TrimPrefix(cmd.CommandPath(), "watchlab"), " ")
@@ -458,12 +460,12 @@ func TestSecrets(t *testing.T) {
 	g.record()
 	t.Setenv(fleet.IndexVar, "1")
 	g.call("pod", all["pod"][0])
-	g.call("cluster collect", secretCall{args: []string{g.to("uploads"), "--out", g.to("collected"), "--keep-pods"}})
+	g.call("cluster collect", secretCall{args: with(g.cluster, "--out", g.to("collected"))})
 	g.full("run", func(out string) secretCall {
 		return secretCall{args: with(g.shared(filepath.Join(g.in, "storm.jsonl")), "--out", out)}
 	})
 	g.full("cluster collect", func(out string) secretCall {
-		return secretCall{args: []string{g.to("uploads"), "--out", out, "--keep-pods"}}
+		return secretCall{args: with(g.cluster, "--out", out)}
 	})
 	if _, err := os.Stat(g.to("run/report.html")); err != nil {
 		t.Error(err)

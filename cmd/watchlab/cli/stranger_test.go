@@ -219,11 +219,10 @@ run: stranger
 mode: self
 pods: 1
 experiment: {family: queue, variants: [cond], storm: {name: `+tiny+`}, rounds: 1000000, events: 2000}
-upload: dir=`+t.TempDir()+`
 barrier: 0s
 `)
 		stderr := &heard{said: make(chan struct{}), want: "/metrics is for Prometheus"}
-		end := starting(t, stderr, []string{"pod", "--plan", plan, "--metrics-addr", "0.0.0.0:0"})
+		end := starting(t, stderr, []string{"pod", "--plan", plan, "--kubeconfig", simulated(t, nil), "--metrics-addr", "0.0.0.0:0"})
 		url := regexp.MustCompile(`(http://\S+)/metrics is for`).FindStringSubmatch(stderr.String())
 		for _, path := range live {
 			k := knock{want: http.StatusNotFound}

@@ -1,0 +1,422 @@
+package upload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	goruntime "runtime"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/klauspost/compress/zstd"
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/gentype"
+	"k8s.io/client-go/kubernetes/scheme"
+	k8stesting "k8s.io/client-go/testing"
+
+	"watchlab/bench/cell"
+	"watchlab/bench/lab"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var began = time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
+
+// result is a recorder's result with 1000 durations.
+var result = func() cell.Result {
+	rec := new(cell.Recorder)
+	rec.Begin()
+	rec.End()
+	rec.Count(1000, 2000)
+	for i := range 1000 {
+		rec.Latency("intended→handled", time.Duration(i*i))
+		rec.Lag(time.Duration(i), 0)
+	}
+	r, err := rec.Result()
+	if err != nil {
+		panic(err)
+	}
+	return r
+}()
+
+// podResult returns the result of one pod. Results of different attempts differ.
+func podResult(index, of, attempt int) *lab.Share {
+	ended, steal := began.Add(time.Minute), 0.0
+	s := &lab.Share{
+		Index: index, Of: of, Pod: fmt.Sprintf("mine-%d-%d", index, attempt), Node: "node-a", Attempt: attempt, Whole: []string{"whole"},
+		Starts: []lab.Start{{Cell: "Queue/impl=a", Round: 1, Late: time.Duration(index), Absent: []int{}}},
+	}
+	r := result
+	r.Elapsed = time.Second
+	s.Outcome = &lab.Outcome{
+		Format: lab.Format, Name: "mine", Started: began.Add(time.Duration(attempt) * time.Hour), Ended: &ended, Seed: 7, Rounds: 1,
+		Env: lab.Env{
+			Started: began, Build: lab.Build{Commit: "abc", Dirty: true}, GoVersion: "go1.26", CPU: "Some CPU", Cores: 2, StealShare: &steal,
+			Args: []string{"pod"},
+		},
+		Comparisons: []lab.ComparisonResult{{
+			Family: "queue", Title: "fakes", Input: fmt.Sprint("part ", index),
+			Cells: []lab.CellResult{{
+				Name: "Queue", Labels: []lab.Label{{Key: "impl", Value: "a"}}, Verdict: lab.Verdict{Status: lab.Valid},
+				Rounds: []lab.Round{{Round: 1, Place: 1, Started: began, Took: time.Second, Result: r}},
+			}, {
+				Name: "Queue", Labels: []lab.Label{{Key: "impl", Value: "b"}, {Key: "rate", Value: "5"}},
+				Verdict: lab.Verdict{Status: lab.Invalid, Cause: lab.CauseGenerator, Detail: "late"}, Lag: result.Lag,
+			}},
+		}},
+	}
+	return s
+}
+
+func encoded(t testing.TB, s *lab.Share) Bundle {
+	t.Helper()
+	b, err := Encode(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+type fakeMaps = *gentype.FakeClientWithList[*corev1.ConfigMap, *corev1.ConfigMapList]
+
+// configMaps returns client-go's object tracker and a client of its ConfigMaps.
+func configMaps() (*k8stesting.Fake, fakeMaps) {
+	server := &k8stesting.Fake{}
+	server.AddReactor("*", "*", k8stesting.ObjectReaction(k8stesting.NewObjectTracker(scheme.Scheme, scheme.Codecs.UniversalDecoder())))
+	return server, gentype.NewFakeClientWithList(server, "lab", corev1.SchemeGroupVersion.WithResource("configmaps"), corev1.SchemeGroupVersion.WithKind("ConfigMap"),
+		func() *corev1.ConfigMap { return &corev1.ConfigMap{} }, func() *corev1.ConfigMapList { return &corev1.ConfigMapList{} },
+		func(to, from *corev1.ConfigMapList) { to.ListMeta = from.ListMeta },
+		func(l *corev1.ConfigMapList) []*corev1.ConfigMap { return gentype.ToPointerSlice(l.Items) },
+		func(l *corev1.ConfigMapList, items []*corev1.ConfigMap) { l.Items = gentype.FromPointerSlice(items) })
+}
+
+func store(t testing.TB, client fakeMaps, shares ...*lab.Share) {
+	t.Helper()
+	for _, s := range shares {
+		if err := (ConfigMaps{client}).Upload(t.Context(), "mine", encoded(t, s)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// large returns a result that needs two ConfigMaps.
+func large(index, of int) *lab.Share {
+	s := podResult(index, of, 0)
+	rng := rand.New(rand.NewPCG(1, uint64(index)))
+	noise := make([]byte, 3*partSize/2)
+	for i := range noise {
+		noise[i] = byte(' ' + 1 + rng.IntN(90))
+	}
+	s.Outcome.Env.Args = []string{string(noise)}
+	return s
+}
+
+// names returns the sorted bundles that are found, and the damage.
+func names(t testing.TB, client fakeMaps) (found, damaged []string) {
+	t.Helper()
+	broken, err := ConfigMaps{client}.Read(t.Context(), "mine", func(b Bundle) error {
+		found = append(found, fmt.Sprintf("%d/%d#%d", b.Index, b.Of, b.Attempt))
+		_, err := b.Share()
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range broken {
+		damaged = append(damaged, d.String())
+	}
+	slices.Sort(found)
+	return found, damaged
+}
+
+// TestRoundTrip: reading restores the encoded result, with histograms and environment but without the
+// values computed from the rounds.
+func TestRoundTrip(t *testing.T) {
+	sent := podResult(2, 4, 1)
+	c := &sent.Outcome.Comparisons[0].Cells[0]
+	c.Medians, c.Latency, c.Lag = c.Samples("").Summaries(), c.Rounds[0].Result.Latency, c.Rounds[0].Result.Lag
+	_, client := configMaps()
+	store(t, client, sent)
+	if len(c.Medians) == 0 || c.Lag == nil {
+		t.Error("Encode changed the result")
+	}
+	c.Medians, c.Latency, c.Lag = nil, nil, nil
+	_, err := ConfigMaps{client}.Read(t.Context(), "mine", func(b Bundle) error {
+		want := Header{
+			Index: 2, Of: 4, Attempt: 1, Pod: "mine-2-1", Node: "node-a",
+			Commit: "abc-dirty", Started: began.Add(time.Hour), Finished: true, Size: b.Size,
+		}
+		if diff := cmp.Diff(want, b.Header); diff != "" {
+			t.Errorf("header (-want +got):\n%s", diff)
+		}
+		got, err := b.Share()
+		if diff := cmp.Diff(sent, got, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("(-sent +got):\n%s", diff)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	for name, s := range map[string]*lab.Share{"no result": nil, "no outcome": {Of: 1}} {
+		if _, err := Encode(s); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// TestRead: each complete result is found once, for any size and number of uploads; each other one is
+// damaged.
+func TestRead(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change  func(maps []corev1.ConfigMap) []corev1.ConfigMap // that of pod 0, and the two of pod 1
+		found   []string
+		damaged string
+	}{
+		"all":       {func(m []corev1.ConfigMap) []corev1.ConfigMap { return m }, []string{"0/2#0", "1/2#0"}, ""},
+		"any order": {func(m []corev1.ConfigMap) []corev1.ConfigMap { slices.Reverse(m); return m }, []string{"0/2#0", "1/2#0"}, ""},
+		"a part":    {func(m []corev1.ConfigMap) []corev1.ConfigMap { return m[:2] }, []string{"0/2#0"}, "pod 1/2: 1 of 2 parts are present"},
+		"a bit": {func(m []corev1.ConfigMap) []corev1.ConfigMap {
+			m[2].BinaryData[dataKey][100] ^= 4
+			return m
+		}, []string{"0/2#0"}, "result-1"},
+		"header": {func(m []corev1.ConfigMap) []corev1.ConfigMap {
+			m[0].Annotations[partAnnotation] = strings.Replace(m[0].Annotations[partAnnotation], "node-a", "node-b", 1)
+			return m
+		}, []string{"1/2#0"}, "its checksum is not that of its contents"},
+		"annotation": {func(m []corev1.ConfigMap) []corev1.ConfigMap {
+			m[0].Annotations[partAnnotation] = "{"
+			return m
+		}, []string{"1/2#0"}, "annotation watchlab.dev/part"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server, client := configMaps()
+			store(t, client, podResult(0, 2, 0), podResult(0, 2, 0), large(1, 2))
+			all, err := client.List(t.Context(), metav1.ListOptions{})
+			if err != nil || len(all.Items) != 3 {
+				t.Fatalf("%d ConfigMaps, %v", len(all.Items), err)
+			}
+			slices.SortFunc(all.Items, func(a, b corev1.ConfigMap) int { return strings.Compare(a.Name, b.Name) })
+			all.Items = tc.change(all.Items)
+			server.PrependReactor("list", "configmaps", func(k8stesting.Action) (bool, runtime.Object, error) { return true, all, nil })
+			found, damaged := names(t, client)
+			if !slices.Equal(found, tc.found) || (tc.damaged != "") != (len(damaged) == 1) || tc.damaged != "" && !strings.Contains(damaged[0], tc.damaged) {
+				t.Errorf("found %q, damaged %q", found, damaged)
+			}
+		})
+	}
+}
+
+// TestConfigMapPages: Read returns complete bundles from several pages, even
+// after a continue token has expired.
+func TestConfigMapPages(t *testing.T) {
+	server, client := configMaps()
+	var want []string
+	for i := range 4 {
+		store(t, client, podResult(i, 4, 0))
+		want = append(want, fmt.Sprintf("%d/4#0", i))
+	}
+	all, err := client.List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked []string
+	expired := false
+	server.PrependReactor("list", "configmaps", func(a k8stesting.Action) (bool, runtime.Object, error) {
+		opts := a.(k8stesting.ListActionImpl).ListOptions
+		asked = append(asked, opts.Continue)
+		at := len(opts.Continue)
+		if opts.Continue == "oo" && !expired {
+			expired = true
+			err := apierrors.NewResourceExpired("too old")
+			err.ErrStatus.Continue = "nn"
+			return true, nil, err
+		}
+		page := &corev1.ConfigMapList{Items: all.Items[at : at+1]}
+		if at+1 < len(all.Items) {
+			page.Continue = strings.Repeat("o", at+1)
+		}
+		return true, page, nil
+	})
+	if found, damaged := names(t, client); !slices.Equal(found, want) || len(damaged) > 0 {
+		t.Errorf("found %v, damaged %v", found, damaged)
+	}
+	if !slices.Equal(asked, []string{"", "o", "oo", "nn", "ooo"}) {
+		t.Errorf("asked for %q", asked)
+	}
+}
+
+// TestConfigMapRetries: temporary errors are retried until the context ends;
+// permanent ones are returned at once.
+func TestConfigMapRetries(t *testing.T) {
+	resource := corev1.Resource("configmaps")
+	p := encoded(t, podResult(0, 1, 0))
+	for name, tc := range map[string]struct {
+		err   error
+		times int
+		limit time.Duration
+		tries int
+		says  string
+	}{
+		"busy":         {apierrors.NewTooManyRequests("slow down", 0), 3, time.Hour, 4, ""},
+		"no server":    {errors.New("connection refused"), 10, time.Hour, 11, ""},
+		"never":        {errors.New("connection refused"), 1 << 20, time.Minute, 0, "connection refused"},
+		"forbidden":    {apierrors.NewForbidden(resource, "x", errors.New("no right")), 1, time.Hour, 1, "no right"},
+		"too large":    {apierrors.NewRequestEntityTooLargeError("limit is 1"), 1, time.Hour, 1, "limit is 1"},
+		"there before": {apierrors.NewAlreadyExists(resource, "x"), 1, time.Hour, 1, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server, client := configMaps()
+				tries := 0
+				server.PrependReactor("create", "configmaps", func(k8stesting.Action) (bool, runtime.Object, error) {
+					tries++
+					return tries <= tc.times, nil, tc.err
+				})
+				ctx, cancel := context.WithTimeout(t.Context(), tc.limit)
+				defer cancel()
+				err := ConfigMaps{client}.Upload(ctx, "mine", p)
+				if (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) || tc.tries > 0 && tries != tc.tries {
+					t.Errorf("%d tries, error %v", tries, err)
+				}
+			})
+		})
+	}
+}
+
+// TestCollect: Collect merges one attempt per pod, and reports superseded results.
+func TestCollect(t *testing.T) {
+	_, client := configMaps()
+	store(t, client, podResult(0, 2, 0), podResult(0, 2, 1), podResult(1, 2, 0))
+	c, err := Collect(t.Context(), ConfigMaps{client}, "mine", 2, t.TempDir(), lab.MergeOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := c.Outcome.Merged
+	if c.Bundles != 3 || len(m.Shares) != 2 || m.Shares[0].Attempt != 0 || len(m.Superseded) != 1 || m.Superseded[0].Attempt != 1 {
+		t.Errorf("%+v: %+v", c, m)
+	}
+	if r := c.Outcome.Comparisons[0].Cells[0].Rounds; len(r) != 1 || r[0].Result.EventsIn != 2000 {
+		t.Errorf("%+v", r)
+	}
+	other := podResult(1, 2, 0)
+	other.Outcome.Env.Commit = "def"
+	for name, tc := range map[string]struct {
+		shares []*lab.Share
+		want   error
+		says   string
+	}{
+		"nothing":       {nil, ErrNone, ""},
+		"mixed commits": {[]*lab.Share{podResult(0, 2, 0), other}, lab.ErrShares, `"def-dirty"`},
+		"other numbers": {[]*lab.Share{podResult(0, 3, 0)}, lab.ErrShares, "pod 0 belongs to 3"},
+	} {
+		_, client := configMaps()
+		store(t, client, tc.shares...)
+		c, err := Collect(t.Context(), ConfigMaps{client}, "mine", 2, t.TempDir(), lab.MergeOptions{})
+		if !errors.Is(err, tc.want) || !strings.Contains(err.Error(), tc.says) || c.Outcome != nil {
+			t.Errorf("%s: error %v", name, err)
+		}
+	}
+}
+
+// minimal is the content of a bundle.
+const minimal = `{"shard":{"index":0,"of":2,"outcome":{"format":%d,"name":"x","comparisons":[{"family":"queue","cells":[` +
+	`{"name":"Queue","labels":[{"key":"impl","value":"a"}],"verdict":{"status":"valid"},"rounds":[{"round":1,"result":{"events":10,"elapsedNs":5,` +
+	`"latency":[{"boundary":"a→b","count":0}]}}]}]}]}},"env":{},"histograms":["x"]}`
+
+// FuzzContents: the contents of a bundle with the right checksum are a result that can be merged with another, or
+// an error.
+func FuzzContents(f *testing.F) {
+	f.Add(fmt.Appendf(nil, minimal, lab.Format))
+	f.Add([]byte(`{"shard":{"index":0,"of":2,"outcome":{"comparisons":[{"cells":[{},{}]},{}]}}}`))
+	f.Add([]byte(`{"shard":{"outcome":{"comparisons":[{"cells":[{"rounds":[{"round":-1},{"round":-1}],"lag":{}}]}]}},"histograms":["",""]}`))
+	f.Add([]byte("null"))
+	enc, err := zstd.NewWriter(nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		defer time.AfterFunc(time.Minute, func() { panic("an input took more than a minute") }).Stop()
+		var shares []*lab.Share
+		for i := range 2 {
+			s, err := Bundle{Header{Index: i, Of: 2, Size: int64(len(text))}, enc.EncodeAll(text, nil)}.Share()
+			if err != nil {
+				if !errors.Is(err, ErrBundle) {
+					t.Fatal(err)
+				}
+				return
+			}
+			s.Index = i
+			for c := range s.Outcome.Comparisons {
+				s.Outcome.Comparisons[c].Input = fmt.Sprint(i, c)
+			}
+			shares = append(shares, s)
+		}
+		o, err := lab.Merge([]lab.Attempt{{Index: 0}, {Index: 1}}, func(i int) (*lab.Share, error) { return shares[i], nil }, lab.MergeOptions{})
+		if err == nil {
+			_ = errors.Join(o.WriteJSON(io.Discard), o.WriteBench(io.Discard))
+		}
+	})
+}
+
+// FuzzPart: a ConfigMap is a part of a bundle, of bounded size, or not.
+func FuzzPart(f *testing.F) {
+	f.Add(`{"index":0,"of":2,"id":"x","number":1,"parts":3}`)
+	f.Add(`{"index":-1,"number":9223372036854775807,"parts":9223372036854775807}`)
+	f.Add(`{"parts":0}`)
+	f.Fuzz(func(t *testing.T, annotation string) {
+		p, err := PartOf(metav1.ObjectMeta{Annotations: map[string]string{partAnnotation: annotation}})
+		if err != nil && !errors.Is(err, ErrBundle) || err == nil && (p.Number < 1 || p.Number > p.Parts || p.Parts > maxParts) {
+			t.Fatalf("%+v, %v", p, err)
+		}
+	})
+}
+
+// allocated returns the bytes that f allocates.
+func allocated(f func()) uint64 {
+	var before, after goruntime.MemStats
+	goruntime.ReadMemStats(&before)
+	f()
+	goruntime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+// TestHostile: a bundle that promises more than it has does not allocate it.
+func TestHostile(t *testing.T) {
+	enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	small, bomb := enc.EncodeAll([]byte("{}"), nil), enc.EncodeAll(make([]byte, 64<<20), nil)
+	for name, tc := range map[string]struct {
+		size int64
+		data []byte
+		most uint64
+	}{
+		"a size above the limit": {maxContents + 1, small, 1 << 20},
+		"a size without data":    {maxSmall, small, 1 << 20},
+		"a bomb":                 {64 << 20, bomb, 1 << 20},
+		"a bomb, small by name":  {10, bomb, 4 << 20},
+		// A single segment of 2^24 bytes, and an empty last block.
+		"a frame of zstd that says it has 16 MiB": {16 << 20, []byte{0x28, 0xb5, 0x2f, 0xfd, 0xa0, 0, 0, 0, 1, 1, 0, 0}, 1 << 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var err error
+			n := allocated(func() { _, err = Bundle{Header{Of: 1, Size: tc.size}, tc.data}.Share() })
+			if !errors.Is(err, ErrBundle) || n > tc.most {
+				t.Errorf("%d bytes allocated for %d: %v", n, len(tc.data), err)
+			}
+		})
+	}
+}
