@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -12,6 +13,7 @@ import (
 
 	"golang.org/x/perf/benchunit"
 
+	"watchlab/bench/controller/verdict"
 	"watchlab/bench/lab"
 	"watchlab/bench/stats"
 )
@@ -175,6 +177,41 @@ func (o *Result) Text(w io.Writer) error {
 	return nil
 }
 
+// failed is a verdict that failed in plays of one program.
+type failed struct {
+	program, verdict string
+	plays, failed    int
+	first            *Play
+	shown            verdict.Verdict // of the first play
+}
+
+// failures returns the failed verdicts, the baseline's last.
+func (o *Result) failures() []*failed {
+	var all []*failed
+	for i := range o.Plays {
+		p := &o.Plays[i]
+		for _, v := range p.Verdicts {
+			k := slices.IndexFunc(all, func(f *failed) bool { return f.program == p.Program && f.verdict == v.Name })
+			if k < 0 {
+				k, all = len(all), append(all, &failed{program: p.Program, verdict: v.Name})
+			}
+			f := all[k]
+			f.plays++
+			if !v.Failed {
+				continue
+			}
+			if f.failed++; f.first == nil {
+				f.first, f.shown = p, v
+			}
+		}
+	}
+	all = slices.DeleteFunc(all, func(f *failed) bool { return f.failed == 0 })
+	slices.SortStableFunc(all, func(a, b *failed) int {
+		return cmp.Compare(slices.Index(o.Programs, b.program), slices.Index(o.Programs, a.program))
+	})
+	return all
+}
+
 // Missing says what an interrupted run lacks.
 func (o *Result) Missing() string {
 	if o.Shrunk != nil {
@@ -228,7 +265,6 @@ func (s Spec) command(program Program, faults []string, seed int64) string {
 	for _, at := range s.Restarts {
 		add("restart", at.Duration.String())
 	}
-	add("image", s.Image)
 	if s.InCluster {
 		args = append(args, "--in-cluster")
 	}

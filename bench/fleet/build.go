@@ -132,8 +132,6 @@ func (s Spec) components() []string {
 		names = append(names, "shared-server")
 	case ModeCluster:
 		names = append(names, "cluster")
-	case ModeController:
-		names = append(names, "controller")
 	}
 	if strings.HasPrefix(s.Plan.Upload, upload.DirTarget+"=") {
 		names = append(names, "results-volume")

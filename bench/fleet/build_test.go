@@ -43,9 +43,6 @@ func spec(mode fleet.Mode) fleet.Spec {
 	case fleet.ModeSharedServer:
 		s.Token = "secret"
 		s.Serve = []string{"--storm=/etc/watchlab/mine.yaml"}
-	case fleet.ModeController:
-		s.Plan.Pods, s.Plan.Upload, s.Plan.Barrier, s.Overlay, s.Program = 1, "log", metav1.Duration{}, "", "registry.example/controller:2"
-		s.Plan.Experiment = json.RawMessage(`{"workload":"/etc/watchlab/mine.yaml","programs":[{"label":"new","command":["/manager"]}]}`)
 	case fleet.ModeCluster:
 		s.Plan.Writers, s.Resource = 2, schema.GroupResource{Group: "apps", Resource: "deployments"}
 		s.Plan.Upload = "dir=/kept"
@@ -55,7 +52,7 @@ func spec(mode fleet.Mode) fleet.Spec {
 
 // TestBuild compares the objects of each mode with golden files.
 func TestBuild(t *testing.T) {
-	for _, mode := range append(fleet.Modes(), fleet.ModeController) {
+	for _, mode := range fleet.Modes() {
 		t.Run(string(mode), func(t *testing.T) {
 			objects, err := fleet.Build(spec(mode))
 			if err != nil {
@@ -224,11 +221,6 @@ func TestBuildErrors(t *testing.T) {
 	s.Resource = schema.GroupResource{}
 	if _, err := fleet.Build(s); !errors.Is(err, fleet.ErrSpec) {
 		t.Errorf("no resource: %v", err)
-	}
-	s = spec(fleet.ModeController)
-	s.Program = ""
-	if _, err := fleet.Build(s); !errorOf(err, "mode") {
-		t.Errorf("no program: %v", err)
 	}
 	s = spec(fleet.ModeSharedServer)
 	s.Token = ""

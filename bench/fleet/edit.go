@@ -145,15 +145,8 @@ func (s Spec) editPod(p *corev1.PodSpec) (*corev1.Container, error) {
 		return nil, fmt.Errorf("no container %s", containerName)
 	}
 	c := &p.Containers[i]
-	ours := c // the container of watchlab's image
-	if s.Plan.Mode == ModeController {
-		if len(p.InitContainers) == 0 {
-			return nil, fmt.Errorf("no container installs %s", containerName)
-		}
-		c.Image, ours = s.Program, &p.InitContainers[0]
-	}
 	if s.Image != "" {
-		ours.Image = s.Image
+		c.Image = s.Image
 	}
 	if kind, dir, _ := strings.Cut(s.Plan.Upload, "="); kind == "dir" {
 		for i := range c.VolumeMounts {

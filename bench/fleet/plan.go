@@ -29,14 +29,12 @@ const (
 	ModeSharedServer Mode = "shared-server"
 	// ModeCluster: writers write their shares to the real cluster. Each pod watches all of it.
 	ModeCluster Mode = "cluster"
-	// ModeController is no mode of a load Job: one pod plays a storm to the controller of [Spec.Program].
-	ModeController Mode = "controller"
 )
 
-// Modes returns the modes of a load Job.
+// Modes returns all modes.
 func Modes() []Mode { return []Mode{ModeSelf, ModeSharedServer, ModeCluster} }
 
-// ModeNames lists the modes of a load Job, separated by commas.
+// ModeNames lists all modes, separated by commas.
 func ModeNames() string { return fmt.Sprintf("%s, %s, %s", ModeSelf, ModeSharedServer, ModeCluster) }
 
 // Paths and addresses in a pod.
@@ -72,8 +70,7 @@ type Plan struct {
 	Pods int    `json:"pods"` // number of playing pods: the completions of their Job
 	// Writers is the number of writers: the completions of their Job; 0 but in mode cluster.
 	Writers int `json:"writers,omitempty"`
-	// Experiment is the Spec that each pod plays, as JSON: of package experiment, in mode controller of
-	// package bench/controller.
+	// Experiment is the Spec that each pod plays, as JSON (package experiment).
 	Experiment json.RawMessage `json:"experiment"`
 	// Deployments are those of the overlay and the simulated API server, for [Fleet.Follow]; [Build]
 	// sets them. The label app.kubernetes.io/name of their pods is their name, or watchlab.
@@ -130,7 +127,7 @@ func (p Plan) Validate() error {
 		return err
 	}
 	switch {
-	case !slices.Contains(Modes(), p.Mode) && p.Mode != ModeController:
+	case !slices.Contains(Modes(), p.Mode):
 		return badField("mode", "%q (allowed: %s)", p.Mode, ModeNames())
 	case p.Pods < 1 || p.Pods > MaxPods:
 		return badField("pods", "%d (allowed: 1 to %d)", p.Pods, MaxPods)

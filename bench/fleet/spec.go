@@ -16,8 +16,7 @@ type Spec struct {
 	// Namespace of the run. A missing one is created with the restricted Pod Security level;
 	// another owner's is not modified.
 	Namespace string
-	Image     string // image of watchlab; empty for that of the manifests
-	Program   string // image of the controller, in mode controller
+	Image     string // image of all containers; empty for that of the manifests
 	// Overlay is one of [Overlays], or a directory with a kustomization of ../../base as they
 	// have; empty for the plain base.
 	Overlay string
@@ -46,10 +45,8 @@ func (s Spec) check() error {
 	if problems := validation.IsDNS1123Label(s.Namespace); len(problems) > 0 {
 		return badField("namespace", "%q: %s", s.Namespace, problems[0])
 	}
-	for field, image := range map[string]string{"image": s.Image, "program": s.Program} {
-		if strings.ContainsAny(image, " \t\r\n") {
-			return badField(field, "%q", image)
-		}
+	if strings.ContainsAny(s.Image, " \t\r\n") {
+		return badField("image", "%q", s.Image)
 	}
 	size := 0
 	for name, data := range s.Files {
@@ -65,8 +62,6 @@ func (s Spec) check() error {
 		return badField("files", "they have %d bytes (allowed: %d, the limit of a ConfigMap)", size, maxFiles-planRoom)
 	}
 	switch {
-	case s.Plan.Mode == ModeController && s.Program == "":
-		return badField("mode", "%q (allowed: %s)", s.Plan.Mode, ModeNames())
 	case s.Plan.Mode == ModeCluster && s.Resource.Resource == "":
 		return badField("resource", "none (mode %s needs one)", ModeCluster)
 	case s.Plan.Mode == ModeSharedServer && s.Token == "":

@@ -13,14 +13,12 @@ package kind
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -65,7 +63,6 @@ func TestKind(t *testing.T) {
 		{"WritersAndWatchers", testWriters},
 		{"WritesRefused", testRefused},
 		{"NodesWithoutKubelets", testFakeNodes},
-		{"Controller", testController},
 		{"CleanedUp", testClean},
 		{"Image", testImage},
 	} {
@@ -482,84 +479,6 @@ func testFakeNodes(t *testing.T, c *cluster) {
 		"--family", "deltafifo", "--delivery", "in-order", "--for", "15s", "--rounds", "1", "--ignore-host"); code != 0 || !strings.Contains(out, "valid") {
 		t.Errorf("exit code %d", code)
 	}
-}
-
-// testController plays storms to a small controller of ours in its image: without a bug and with one. It refuses an
-// image and a program that do not exist, and leaves nothing, also after an interruption.
-func testController(t *testing.T, c *cluster) {
-	const image = "planted:e2e"
-	bin, err := filepath.Abs(filepath.Join(root, "bin"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	binary, archive := filepath.Join(bin, "planted"), filepath.Join(bin, "planted.tar")
-	for _, command := range [][]string{
-		{"env", "CGO_ENABLED=0", "go", "build", "-C", "bench/e2e", "-trimpath", "-o", binary, "./planted"},
-		{"go", "run", "-C", "scripts/tools", "./image", "--ref", image, "--command", "planted", "--out", archive, "--binary", "linux/" + runtime.GOARCH + "=" + binary},
-		{os.Getenv("KIND"), "load", "image-archive", archive, "--name", c.name},
-	} {
-		if code, _ := c.call(t, command[0], command[1:]...); code != 0 {
-			t.Fatalf("exit code %d", code)
-		}
-	}
-	c.make(t, "image-load")
-	const data = "bench/e2e/planted/testdata/"
-	in := []string{"controller", "--kubeconfig", c.kubeconfig, "--context", "kind-" + c.name, "--image"}
-	played := []string{
-		"--manifest", data + "widgets.yaml", "--workload", data + "short.yaml", "--rules", data + "rules.yaml", "--settle", "10s", "--out",
-	}
-	for _, step := range []struct {
-		image string
-		flags []string
-		code  int
-		says  string
-	}{
-		{image, []string{"--faults", "none", "--faults", "all", "--", "/planted"}, 0, "The controller passes 2 plays of short.yaml"},
-		{image, []string{"--faults", "none", "--", "/planted", "--bug", "hot-loop"}, 1, "hot loop"},
-		{image, []string{"--", "/planted", "--nonsense"}, 1, "ended before its first watch"},
-		{image, []string{"--", "/absent"}, 2, "cannot start the program /absent: "},
-		{"absent.invalid/planted:1", []string{"--wait-for-pods", "15s", "--", "/planted"}, 1, "absent.invalid/planted:1"},
-		{image, []string{"--wait-for-pods", "15s", "--watchlab-image", "absent.invalid/watchlab:1", "--", "/planted"}, 1, "absent.invalid/watchlab:1"},
-	} {
-		dir := filepath.Join(t.TempDir(), "results")
-		code, said := c.call(t, "bin/watchlab", slices.Concat(in, []string{step.image}, played, []string{dir}, step.flags)...)
-		if code != step.code || !strings.Contains(said, step.says) {
-			t.Errorf("exit code %d, want %d and %q", code, step.code, step.says)
-		}
-		if _, err := os.Stat(filepath.Join(dir, "report.html")); err != nil && strings.Contains(said, "results are in") {
-			t.Error(err)
-		}
-	}
-	dir := filepath.Join(t.TempDir(), "results")
-	interrupted := slices.Concat([]string{"--signal=INT", "--preserve-status", "12", "bin/watchlab"}, in, []string{image}, played, []string{dir, "--", "/planted"})
-	if code, said := c.call(t, "timeout", interrupted...); code != 130 || !strings.Contains(said, "interrupted") {
-		t.Errorf("exit code %d of an interrupted run", code)
-	}
-	for _, left := range c.left(t) {
-		t.Errorf("%s is left", left)
-	}
-}
-
-// left returns the objects of runs.
-func (c *cluster) left(t *testing.T) (names []string) {
-	t.Helper()
-	opts := metav1.ListOptions{LabelSelector: "watchlab.dev/run"}
-	jobs, jobsErr := c.client.BatchV1().Jobs(namespace).List(t.Context(), opts)
-	pods, podsErr := c.client.CoreV1().Pods(namespace).List(t.Context(), opts)
-	maps, mapsErr := c.client.CoreV1().ConfigMaps(namespace).List(t.Context(), opts)
-	if err := errors.Join(jobsErr, podsErr, mapsErr); err != nil {
-		t.Fatal(err)
-	}
-	for _, o := range jobs.Items {
-		names = append(names, "Job "+o.Name)
-	}
-	for _, o := range pods.Items {
-		names = append(names, "Pod "+o.Name)
-	}
-	for _, o := range maps.Items {
-		names = append(names, "ConfigMap "+o.Name)
-	}
-	return names
 }
 
 // testClean checks that one command deletes all objects of watchlab from the cluster.

@@ -1,17 +1,12 @@
 package upload
 
 import (
-	"archive/tar"
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -88,29 +83,6 @@ func Encode(run string, s *lab.Share) (Bundle, error) {
 		Run: run, Index: s.Index, Of: s.Of, Attempt: s.Attempt, Pod: s.Pod, Node: s.Node,
 		Commit: o.Env.Revision(), Started: o.Started, Finished: o.Ended != nil && !o.Interrupted,
 	}, text)
-}
-
-// EncodeFolder encodes the regular files of a folder, for [Bundle.Extract].
-func EncodeFolder(head Header, files fs.FS) (Bundle, error) {
-	var b bytes.Buffer
-	w := tar.NewWriter(&b)
-	err := fs.WalkDir(files, ".", func(name string, e fs.DirEntry, err error) error {
-		if err != nil || !e.Type().IsRegular() {
-			return err
-		}
-		data, err := fs.ReadFile(files, name)
-		if err == nil {
-			err = w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(data))})
-		}
-		if err == nil {
-			_, err = w.Write(data)
-		}
-		return err
-	})
-	if err := errors.Join(err, w.Close()); err != nil {
-		return Bundle{}, fmt.Errorf("encode the results folder: %w", err)
-	}
-	return encode(head, b.Bytes())
 }
 
 func encode(head Header, text []byte) (Bundle, error) {
@@ -217,42 +189,6 @@ func (p Bundle) decompress() ([]byte, error) {
 		return nil, p.broken(fmt.Errorf("it is not of %d bytes", p.Size))
 	}
 	return text, nil
-}
-
-// Extract creates a folder with the files of [EncodeFolder]. It writes nothing outside the folder. The error
-// wraps [ErrBundle] if the bundle is not of a folder, or is that of the file system.
-func (p Bundle) Extract(dir string) error {
-	text, err := p.decompress()
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = root.Close() }() // Nothing is buffered.
-	for r := tar.NewReader(bytes.NewReader(text)); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err == nil && h.Typeflag != tar.TypeReg {
-			err = fmt.Errorf("%q is no file", h.Name) // A link would lead the next file elsewhere.
-		}
-		if err != nil {
-			return p.broken(err)
-		}
-		data, err := io.ReadAll(r)
-		if err != nil {
-			return p.broken(err)
-		}
-		if err := errors.Join(root.MkdirAll(path.Dir(h.Name), 0o755), root.WriteFile(h.Name, data, 0o644)); err != nil {
-			return err
-		}
-	}
 }
 
 // PodResult decompresses and decodes the result. The error wraps [ErrBundle].

@@ -4,12 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-	"testing/fstest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -22,40 +18,6 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// TestFolder: a folder comes back with its files alone, and a bundle of something else is refused.
-func TestFolder(t *testing.T) {
-	files := fstest.MapFS{"a.json": {Data: []byte("1")}, "plays/01/x.log": {Data: bytes.Repeat([]byte("x"), 1<<20)}, "link": {Mode: fs.ModeSymlink}}
-	b, err := upload.EncodeFolder(upload.Header{Run: "mine", Of: 1}, files)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if b, err = upload.Decode(b.Data); err != nil {
-		t.Fatal(err)
-	}
-	dir := filepath.Join(t.TempDir(), "results")
-	if err := b.Extract(dir); err != nil {
-		t.Fatal(err)
-	}
-	for name, f := range files {
-		data, err := os.ReadFile(filepath.Join(dir, name))
-		if f.Mode.IsRegular() != (err == nil) || f.Mode.IsRegular() && !bytes.Equal(data, f.Data) {
-			t.Errorf("%s: %d bytes, %v", name, len(data), err)
-		}
-	}
-	if b, err = upload.EncodeFolder(upload.Header{Run: "mine", Of: 1}, fstest.MapFS{"../outside": {Data: []byte("1")}}); err == nil {
-		err = b.Extract(dir)
-	}
-	if _, outside := os.Stat(filepath.Join(dir, "../outside")); outside == nil {
-		t.Errorf("a file outside the folder (%v)", err)
-	}
-	if b, err = upload.Encode("mine", podResult(0, 1, 0)); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Extract(filepath.Join(dir, "other")); !errors.Is(err, upload.ErrBundle) {
-		t.Errorf("a result of a pod: %v", err)
-	}
-}
 
 var began = time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
 

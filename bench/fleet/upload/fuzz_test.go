@@ -1,17 +1,13 @@
 package upload
 
 import (
-	"archive/tar"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
-	"os"
-	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,20 +26,11 @@ const minimal = `{"shard":{"index":0,"of":2,"outcome":{"format":%d,"name":"x","c
 // FuzzContents: the contents of a bundle with the right checksum are a result that can be merged with another, or
 // an error.
 func FuzzContents(f *testing.F) {
-	f.Add(fmt.Appendf(nil, minimal, lab.Format), false)
-	f.Add([]byte(`{"shard":{"index":0,"of":2,"outcome":{"comparisons":[{"cells":[{},{}]},{}]}}}`), false)
-	f.Add([]byte(`{"shard":{"outcome":{"comparisons":[{"cells":[{"rounds":[{"round":-1},{"round":-1}],"lag":{}}]}]}},"histograms":["",""]}`), false)
-	f.Add([]byte("null"), true)
-	var archive bytes.Buffer
-	w := tar.NewWriter(&archive)
-	for _, name := range []string{"a/b", "../c", "/d"} {
-		if err := errors.Join(w.WriteHeader(&tar.Header{Name: name, Size: 1}), func() error { _, err := w.Write([]byte("x")); return err }()); err != nil {
-			f.Fatal(err)
-		}
-	}
-	f.Add(archive.Bytes(), true)
-	dir := f.TempDir()
-	f.Fuzz(func(t *testing.T, text []byte, folder bool) {
+	f.Add(fmt.Appendf(nil, minimal, lab.Format))
+	f.Add([]byte(`{"shard":{"index":0,"of":2,"outcome":{"comparisons":[{"cells":[{},{}]},{}]}}}`))
+	f.Add([]byte(`{"shard":{"outcome":{"comparisons":[{"cells":[{"rounds":[{"round":-1},{"round":-1}],"lag":{}}]}]}},"histograms":["",""]}`))
+	f.Add([]byte("null"))
+	f.Fuzz(func(t *testing.T, text []byte) {
 		defer time.AfterFunc(time.Minute, func() { panic("an input took more than a minute") }).Stop()
 		var shares []*lab.Share
 		for i := range 2 {
@@ -53,16 +40,6 @@ func FuzzContents(f *testing.F) {
 			}
 			if p, err = Decode(p.Data); err != nil {
 				t.Fatal(err)
-			}
-			if folder {
-				_ = p.Extract(filepath.Join(dir, "inside"))
-				if all, err := os.ReadDir(dir); err != nil || len(all) > 1 {
-					t.Fatalf("outside of the folder: %v, %v", all, err)
-				}
-				if err := os.RemoveAll(filepath.Join(dir, "inside")); err != nil {
-					t.Fatal(err)
-				}
-				return
 			}
 			s, err := p.PodResult()
 			if err != nil {
@@ -170,86 +147,6 @@ func allocated(f func()) uint64 {
 	f()
 	runtime.ReadMemStats(&after)
 	return after.TotalAlloc - before.TotalAlloc
-}
-
-// TestOutside: no archive writes outside the folder, whatever its names, links and devices, nor through a link that is
-// in the folder.
-func TestOutside(t *testing.T) {
-	type entry = tar.Header
-	file := func(name string) entry { return entry{Name: name, Typeflag: tar.TypeReg, Size: 5} }
-	for name, tc := range map[string]struct {
-		entries []entry
-		inside  []string // files that it may write
-	}{
-		"parent":                {[]entry{file("../victim")}, nil},
-		"parent, new":           {[]entry{file("../new")}, nil},
-		"parent from below":     {[]entry{file("a/../../victim")}, nil},
-		"parent after a file":   {[]entry{file("a/b"), file("a/b/../../../victim")}, []string{"a/b"}},
-		"absolute":              {[]entry{file("OUTER/victim")}, nil},
-		"absolute, new":         {[]entry{file("OUTER/new")}, nil},
-		"a backslash":           {[]entry{file(`..\victim`)}, []string{`..\victim`}},
-		"symbolic link":         {[]entry{{Name: "a", Typeflag: tar.TypeSymlink, Linkname: "../victim"}, file("a")}, nil},
-		"symbolic link, folder": {[]entry{{Name: "a", Typeflag: tar.TypeSymlink, Linkname: ".."}, file("a/victim")}, nil},
-		"symbolic link, far":    {[]entry{{Name: "a", Typeflag: tar.TypeSymlink, Linkname: "OUTER"}, file("a/new")}, nil},
-		"hard link":             {[]entry{{Name: "a", Typeflag: tar.TypeLink, Linkname: "../victim"}, file("a")}, nil},
-		"hard link, far":        {[]entry{{Name: "a", Typeflag: tar.TypeLink, Linkname: "OUTER/victim"}, file("a")}, nil},
-		"a link of the folder":  {[]entry{file("planted/victim")}, nil},
-		"a link to a file":      {[]entry{file("aimed")}, nil},
-		"device":                {[]entry{{Name: "a", Typeflag: tar.TypeBlock, Devmajor: 8}}, nil},
-		"character device":      {[]entry{{Name: "a", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 3}}, nil},
-		"pipe":                  {[]entry{{Name: "a", Typeflag: tar.TypeFifo}}, nil},
-		"folder":                {[]entry{{Name: "../new/", Typeflag: tar.TypeDir, Mode: 0o777}}, nil},
-		"twice":                 {[]entry{file("a"), file("a"), file("a/victim")}, []string{"a"}},
-		"the folder itself":     {[]entry{file(".")}, nil},
-		"no name":               {[]entry{file("")}, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			outer := t.TempDir()
-			dir, victim := filepath.Join(outer, "results"), filepath.Join(outer, "victim")
-			if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(victim, []byte("safe"), 0o600),
-				os.Symlink("..", filepath.Join(dir, "planted")), os.Symlink("../victim", filepath.Join(dir, "aimed"))); err != nil {
-				t.Fatal(err)
-			}
-			var archive bytes.Buffer
-			w := tar.NewWriter(&archive)
-			for _, h := range tc.entries {
-				h.Name, h.Linkname = strings.Replace(h.Name, "OUTER", outer, 1), strings.Replace(h.Linkname, "OUTER", outer, 1)
-				if err := w.WriteHeader(&h); err != nil {
-					t.Fatal(err)
-				}
-				if _, err := w.Write(bytes.Repeat([]byte("x"), int(h.Size))); err != nil {
-					t.Fatal(err)
-				}
-			}
-			p, err := encode(Header{Run: "x", Of: 1}, append(archive.Bytes(), make([]byte, 1024)...))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := p.Extract(dir); err == nil && len(tc.inside) != len(tc.entries) {
-				t.Error("no error")
-			}
-			if data, err := os.ReadFile(victim); err != nil || string(data) != "safe" {
-				t.Errorf("the file outside is %q, %v", data, err)
-			}
-			if all, err := os.ReadDir(outer); err != nil || len(all) != 2 {
-				t.Errorf("outside are %v, %v", all, err)
-			}
-			var got []string
-			err = filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
-				path, _ = filepath.Rel(dir, path)
-				if !e.IsDir() && path != "planted" && path != "aimed" {
-					got = append(got, path)
-					if !e.Type().IsRegular() {
-						t.Errorf("%s is %v", path, e.Type())
-					}
-				}
-				return err
-			})
-			if err != nil || !slices.Equal(got, tc.inside) {
-				t.Errorf("inside are %q, %v, want %q", got, err, tc.inside)
-			}
-		})
-	}
 }
 
 // TestHostile: a bundle or a log that promises more than it has does not allocate it.

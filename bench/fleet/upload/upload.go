@@ -8,8 +8,6 @@
 //     and reports truncated, changed or mixed data as [Damage].
 //  4. [Collect] chooses one bundle for each pod and merges them ([lab.Merge]).
 //
-// A bundle may also hold a folder ([EncodeFolder]): that of watchlab controller --image.
-//
 // Readers return only complete bundles. The checksum is the bundle's name, so a
 // repeated upload has no effect. Sinks retry until the context ends.
 //

@@ -192,16 +192,13 @@ func podLogs(ctx context.Context, config *rest.Config, ref fleet.Ref) (upload.Lo
 			logs = append(logs, upload.NamedLog{
 				Name: "pod " + p.Name,
 				Open: func(ctx context.Context) (io.ReadCloser, error) {
-					return podLog(ctx, client, p.Namespace, p.Name, corev1.PodLogOptions{Container: container.Name})
+					opts := &corev1.PodLogOptions{Container: container.Name}
+					return client.Get().Namespace(p.Namespace).Resource("pods").Name(p.Name).SubResource("log").VersionedParams(opts, scheme.ParameterCodec).Stream(ctx)
 				},
 			})
 		}
 	}
 	return logs, nil
-}
-
-func podLog(ctx context.Context, client rest.Interface, namespace, name string, opts corev1.PodLogOptions) (io.ReadCloser, error) {
-	return client.Get().Namespace(namespace).Resource("pods").Name(name).SubResource("log").VersionedParams(&opts, scheme.ParameterCodec).Stream(ctx)
 }
 
 func logFiles(cmd *cobra.Command, names []string) (logs upload.Logs, err error) {

@@ -32,7 +32,6 @@ type controllerFlags struct {
 	restarts []string
 	against  string
 	page     string // address; empty for none
-	pod      imageFlags
 	settle   time.Duration
 	shrink   bool
 	dir      string
@@ -48,20 +47,16 @@ func newController() *cobra.Command {
 watches. It plays the storm, the requests of users and the faults, and judges what the program did: lost
 updates, hot loops, relists, stale writes, leaks, convergence. In the arguments, {kubeconfig} is the path of the
 kubeconfig, {metrics} a free host:port whose /metrics are scraped, {dir} a folder, {client} the replica's name.
-With --image all of this runs in one pod of a cluster, and PROGRAM is a path in that image.
 
 Each plan of --faults is played by itself: none, all, each (one plan a fault), or faults. The first plan that
 fails is shrunk to the smallest one that still fails. Exit code: 1 if a verdict failed. The results folder has
-junit.xml; in a GitHub workflow, failures become annotations and the step summary. docs/controller.md has the
-rules, the workloads and the verdicts.`,
+junit.xml; in a step of a GitHub workflow, the step summary gets the report. docs/controller.md has the rules,
+the workloads and the verdicts.`,
 		Example: `  # The loss of 4 of 20 nodes, without faults and with all of them
   watchlab controller -- ./my-controller
 
   # Objects of your own, created and changed at a rate, and what must hold in the end
   watchlab controller --manifest crds/ --workload workload.yaml --rules rules.yaml -- ./my-controller
-
-  # The program of an image, in a pod of a cluster
-  watchlab controller --image registry.example/my-controller:1 --context kind-dev -- /manager
 
   # Is it worse than last week's?
   watchlab controller --against ./old-controller -- ./my-controller`,
@@ -99,8 +94,6 @@ rules, the workloads and the verdicts.`,
 	fl.BoolVar(&f.flagged.Attach, "attach", false, "the program runs elsewhere; print its kubeconfig")
 	fl.StringVar(&f.flagged.Metrics, "metrics", "", "URL of the program's metrics (default: that of {metrics})")
 	fl.DurationVar(&f.settle, "settle", 0, "longest time to become quiet after the storm (default 30s)")
-	fl.StringVar(&f.flagged.Image, "image", "", "image that has the program; it runs in a pod")
-	f.pod.add(cmd)
 	fl.StringVar(&f.against, "against", "", "command of the baseline, compared side by side")
 	fl.StringVar(&f.page, "page", "", "serve a page of the play on loopback (default none)")
 	fl.Lookup("page").NoOptDefVal = pageAddress
@@ -136,7 +129,6 @@ func (f *controllerFlags) read(cmd *cobra.Command, args []string) (spec controll
 		"shrink":     func() { spec.Unshrunk = !f.shrink },
 		"replicas":   func() { spec.Replicas = f.flagged.Replicas },
 		"in-cluster": func() { spec.InCluster = f.flagged.InCluster },
-		"image":      func() { spec.Image = f.flagged.Image },
 		"attach":     func() { spec.Attach = f.flagged.Attach },
 		"metrics":    func() { spec.Metrics = f.flagged.Metrics },
 		"settle":     func() { spec.Settle = metav1.Duration{Duration: f.settle} },
@@ -169,7 +161,7 @@ func (f *controllerFlags) read(cmd *cobra.Command, args []string) (spec controll
 		}
 		spec.Programs = []controller.Program{{Label: controller.Old, Command: old}, spec.Programs[len(spec.Programs)-1]}
 	}
-	return spec, cmp.Or(f.checkImage(cmd, spec), f.blame(cmd, spec.Validate()))
+	return spec, f.blame(cmd, spec.Validate())
 }
 
 // blame names the flag, or the line of the file, of a mistake in the Spec.
@@ -205,11 +197,7 @@ func (f *controllerFlags) run(cmd *cobra.Command, spec controller.Spec) error {
 		f.dir = freeFolder("results", build(), "controller")
 	}
 	stderr := cmd.ErrOrStderr()
-	play := f.here
-	if spec.Image != "" {
-		play = f.inPod
-	}
-	o, err := play(cmd, spec)
+	o, err := f.play(cmd, spec)
 	switch {
 	case errors.Is(err, lab.ErrExists):
 		return badFlag("out", err)
@@ -218,7 +206,7 @@ func (f *controllerFlags) run(cmd *cobra.Command, spec controller.Spec) error {
 	case o == nil:
 		return f.blame(cmd, err)
 	}
-	if err := errors.Join(err, report.WriteController(f.dir, o), show(cmd.OutOrStdout(), o), o.Publish(f.dir, stderr)); err != nil {
+	if err := errors.Join(err, report.WriteController(f.dir, o), show(cmd.OutOrStdout(), o), summarize(o)); err != nil {
 		return f.blame(cmd, err)
 	}
 	warn(stderr, "results are in %s", f.dir)
@@ -231,8 +219,21 @@ func (f *controllerFlags) run(cmd *cobra.Command, spec controller.Spec) error {
 	return nil
 }
 
-// here plays a Spec on this machine.
-func (f *controllerFlags) here(cmd *cobra.Command, spec controller.Spec) (*controller.Result, error) {
+// summarize appends the report to the summary of a step in a GitHub workflow.
+func summarize(o *controller.Result) error {
+	path := os.Getenv("GITHUB_STEP_SUMMARY")
+	if path == "" {
+		return nil
+	}
+	summary, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return err
+	}
+	return errors.Join(report.ControllerMarkdown(summary, o), summary.Close())
+}
+
+// play plays a Spec and shows its progress.
+func (f *controllerFlags) play(cmd *cobra.Command, spec controller.Spec) (*controller.Result, error) {
 	stderr := cmd.ErrOrStderr()
 	opts := controller.Options{
 		Dir: f.dir, Stdin: cmd.InOrStdin(), Build: build(), Args: os.Args[1:],

@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"watchlab/bench/cell"
-	"watchlab/bench/controller"
 	"watchlab/bench/experiment"
 	"watchlab/bench/fleet"
 	"watchlab/bench/fleet/barrier"
@@ -32,7 +31,7 @@ const (
 )
 
 type podFlags struct {
-	plan, role, tokenFile, kubeconfig, metricsAddr, install string
+	plan, role, tokenFile, kubeconfig, metricsAddr string
 }
 
 func newPod() *cobra.Command {
@@ -49,15 +48,9 @@ finished rounds uploaded.`,
 		Example: `  ` + fleet.IndexVar + `=1 watchlab pod --plan plan.yaml --kubeconfig ~/.kube/config`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if f.install != "" {
-				return install(f.install)
-			}
 			s, err := f.open(cmd)
 			if err != nil {
 				return err
-			}
-			if s.plan.Mode == fleet.ModeController {
-				return s.storm(cmd.Context())
 			}
 			return s.run(cmd.Context())
 		},
@@ -68,8 +61,6 @@ finished rounds uploaded.`,
 	fl.StringVar(&f.tokenFile, "token-file", fleet.TokenFile, "token file of the simulated API server")
 	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the service account)")
 	fl.StringVar(&f.metricsAddr, "metrics-addr", fleet.MetricsAddr, "address of metrics and probes")
-	fl.StringVar(&f.install, "install", "", "path to copy this program to; nothing is played")
-	_ = fl.MarkHidden("install") // of the pods of watchlab controller --image
 	return cmd
 }
 
@@ -84,7 +75,6 @@ type jobPod struct {
 	stdout, stderr io.Writer
 
 	spec      experiment.Spec
-	stormed   controller.Spec // in place of spec, in mode controller
 	telemetry telemetryFlags
 
 	// Nil and empty if the run needs no cluster.
@@ -137,9 +127,6 @@ var podRefuses = map[string]string{
 }
 
 func (s *jobPod) parse() error {
-	if s.plan.Mode == fleet.ModeController {
-		return experiment.Decode(s.flags.plan, s.plan.Experiment, &s.stormed)
-	}
 	var err error
 	if s.spec, err = experiment.Parse(s.flags.plan+": experiment", s.plan.Experiment); err != nil {
 		return badFlag("plan", err)
