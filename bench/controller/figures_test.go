@@ -159,12 +159,8 @@ func TestCompared(t *testing.T) {
 	}
 }
 
-// TestComparedText: text and benchmark lines of a comparison.
-func TestComparedText(t *testing.T) {
-	r := compared()
-	golden.Check(t, "text.txt", text(t, r.Text))
-	golden.Check(t, "bench.txt", text(t, r.WriteBench))
-}
+// TestBench: the benchmark lines of a comparison.
+func TestBench(t *testing.T) { golden.Check(t, "bench.txt", text(t, compared().WriteBench)) }
 
 func TestSentence(t *testing.T) {
 	one := &controller.Result{Programs: []string{controller.New}, Spec: controller.Spec{Workload: "dir/deployments.yaml"}}

@@ -98,7 +98,7 @@ the workloads and the verdicts.`,
 	fl.StringVar(&f.page, "page", "", "serve a page of the play on loopback (default none)")
 	fl.Lookup("page").NoOptDefVal = pageAddress
 	fl.StringVar(&f.dir, "out", "", "results folder to create (default results/DATE-COMMIT-controller)")
-	f.output.add(cmd, "text", form[*controller.Result]{"text", method((*controller.Result).Text)},
+	f.output.add(cmd, "text", form[*controller.Result]{"text", report.ControllerText},
 		form[*controller.Result]{"json", method((*controller.Result).WriteJSON)})
 	return cmd
 }
