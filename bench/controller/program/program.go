@@ -31,8 +31,10 @@ import (
 type Options struct {
 	Client  string   // name of the replica
 	Command []string // program with its arguments
-	Log     string   // file that standard output and error are appended to, up to LogLimit
-	Dir     string   // existing folder for files of the program, absolute
+	Log     string   // file that standard output and error are appended to
+	// LogLimit is the size in bytes at which Log is cut (default 64 MiB).
+	LogLimit int64
+	Dir      string // existing folder for files of the program, absolute
 	// Kubeconfig is the file that KUBECONFIG names, absolute. With InCluster, KUBECONFIG is unset.
 	Kubeconfig string
 	InCluster  *InCluster
@@ -80,7 +82,7 @@ func Start(ctx context.Context, o Options) (*Program, error) {
 			return nil, err
 		}
 	}
-	log, err := openLog(o.Log)
+	log, err := openLog(o.Log, o.LogLimit)
 	if err != nil {
 		return nil, err
 	}

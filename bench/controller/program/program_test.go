@@ -303,11 +303,10 @@ func TestPlaceholders(t *testing.T) {
 }
 
 func TestLog(t *testing.T) {
-	defer program.CutLogs(10)()
 	log := filepath.Join(t.TempDir(), "log")
 	run := func(script string) string {
 		t.Helper()
-		if exit := start(t, program.Options{Command: shell(script), Log: log}).Exit(); exit.Status != "exit status 0" {
+		if exit := start(t, program.Options{Command: shell(script), Log: log, LogLimit: 10}).Exit(); exit.Status != "exit status 0" {
 			t.Errorf("%+v", exit)
 		}
 		return logged(t, log)
