@@ -33,9 +33,7 @@ type Spec struct {
 	Unshrunk bool `json:"unshrunk,omitempty"`
 
 	Programs []Program `json:"programs"` // one, or the baseline and the new one
-	// Image is the image that has the programs: watchlab controller plays it in a cluster. [Run] does not read it.
-	Image    string `json:"image,omitempty"`
-	Replicas int    `json:"replicas,omitempty"`
+	Replicas int       `json:"replicas,omitempty"`
 	// Restarts are the times at which the first replica is killed and started again.
 	Restarts  []metav1.Duration `json:"restarts,omitempty"`
 	InCluster bool              `json:"inCluster,omitempty"` // config as in a pod, in place of KUBECONFIG

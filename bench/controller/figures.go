@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"watchlab/bench/cell"
-	"watchlab/bench/controller/program"
 	"watchlab/bench/controller/record"
 	"watchlab/bench/controller/rules"
 )
@@ -104,23 +103,29 @@ func (p *Play) summarise(reactions []rules.Reaction) (err error) {
 	if cpu, rss, ok := processes(p.Samples); ok {
 		f[UnitCPU], f[UnitRSS] = float64(cpu), float64(rss)
 	}
-	if queue, work := own(p.Scrapes); work.Count > 0 {
-		f[UnitHandled] = work.Count
-		f[UnitOwn] = (queue.Mean() + work.Mean()) * float64(time.Second)
+	if queue, work := own(p.Scrapes); work.count > 0 {
+		f[UnitHandled] = work.count
+		f[UnitOwn] = (queue.mean() + work.mean()) * float64(time.Second)
 	}
 	p.Figures = f
 	return nil
 }
 
+// observations are those of a histogram.
+type observations struct{ count, sum float64 }
+
+func (o observations) mean() float64 { return o.sum / o.count }
+
 // own returns the times in the queue and in a reconcile that the programs report, from their first scrapes
 // to their last ones.
-func own(scrapes []record.Scrape) (queue, work program.Histogram) {
+func own(scrapes []record.Scrape) (queue, work observations) {
 	const started = "process_start_time_seconds"
 	first, last := map[string]map[string]float64{}, map[string]map[string]float64{}
-	add := func(to *program.Histogram, client, name string) bool {
-		h := program.Between(first[client], last[client], name, nil)
-		to.Count, to.Sum = to.Count+h.Count, to.Sum+h.Sum
-		return h.Count > 0
+	add := func(to *observations, client, name string) bool {
+		grown := func(metric string) float64 { return last[client][metric] - first[client][metric] }
+		n := grown(name + "_count")
+		to.count, to.sum = to.count+n, to.sum+grown(name+"_sum")
+		return n > 0
 	}
 	end := func(client string) {
 		add(&queue, client, "workqueue_queue_duration_seconds")

@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 
 	"sigs.k8s.io/yaml"
 
@@ -27,9 +26,10 @@ const (
 	ResultFile   = "result.json"
 	BenchFile    = lab.BenchFile
 	EnvFile      = lab.EnvFile
+	JUnitFile    = "junit.xml"
 	requestsFile = "requests.jsonl.gz"
 	changesFile  = "changes.jsonl.gz"
-	PlaysDir     = "plays"
+	playsDir     = "plays"
 )
 
 // create creates the results folder and writes the Spec.
@@ -45,12 +45,8 @@ func (r *runner) create() error {
 	} else if err != nil {
 		return fmt.Errorf("results folder: %w", err)
 	}
-	return r.result.Spec.write(r.Dir)
-}
-
-func (s Spec) write(dir string) error {
-	return file(dir, SpecFile, func(w io.Writer) error {
-		text, err := yaml.Marshal(s)
+	return file(r.Dir, SpecFile, func(w io.Writer) error {
+		text, err := yaml.Marshal(r.result.Spec)
 		if err == nil {
 			_, err = w.Write(text)
 		}
@@ -74,33 +70,13 @@ func (r *runner) save() error {
 	if r.Dir == "" {
 		return nil
 	}
-	return r.result.write(r.Dir)
-}
-
-func (o *Result) write(dir string) error {
+	o := r.result
 	return errors.Join(
-		file(dir, EnvFile, func(w io.Writer) error { return writeJSON(w, o.Env) }),
-		file(dir, BenchFile, o.WriteBench),
-		file(dir, ResultFile, o.WriteJSON),
+		file(r.Dir, EnvFile, func(w io.Writer) error { return writeJSON(w, o.Env) }),
+		file(r.Dir, BenchFile, o.WriteBench),
+		file(r.Dir, JUnitFile, o.WriteJUnit),
+		file(r.Dir, ResultFile, o.WriteJSON),
 	)
-}
-
-// Adopt reads a results folder that comes from a pod and gives it the Spec and the arguments of this command: in
-// the pod, files had other paths.
-func Adopt(dir string, spec Spec, args []string) (*Result, error) {
-	o, err := ReadResult(dir)
-	if err != nil {
-		return nil, err
-	}
-	o.Spec, o.Env.Args = spec.complete().redacted(), lab.RedactAll(args)
-	if failed := o.toShrink(); o.Shrunk != nil && failed != nil {
-		i := slices.IndexFunc(o.Spec.Programs, func(p Program) bool { return p.Label == failed.Program })
-		if i < 0 {
-			return nil, fmt.Errorf("%s: no program %s", ResultFile, failed.Program)
-		}
-		o.Shrunk.Command = o.Spec.command(o.Spec.Programs[i], o.Shrunk.Faults, failed.Seed)
-	}
-	return o, errors.Join(o.Spec.write(dir), o.write(dir))
 }
 
 // WriteJSON writes result.json.

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"watchlab/bench/controller/verdict"
 )
@@ -72,15 +71,10 @@ func (r *Result) WriteJUnit(w io.Writer) error {
 		all.Suites = append(all.Suites, s)
 	}
 	all.Time = seconds(took)
-	if _, err := io.WriteString(w, xml.Header); err != nil {
-		return err
+	data, err := xml.MarshalIndent(all, "", "  ")
+	if err == nil {
+		_, err = fmt.Fprintf(w, "%s%s\n", xml.Header, data)
 	}
-	enc := xml.NewEncoder(w)
-	enc.Indent("", "  ")
-	if err := enc.Encode(all); err != nil {
-		return err
-	}
-	_, err := io.WriteString(w, "\n")
 	return err
 }
 
@@ -112,9 +106,9 @@ func (r *Result) junitSuite(program string) junitSuite {
 
 // failure returns the lines of a failed verdict: its text, the evidence, and how to play it again.
 func (r *Result) failure(p *Play, v verdict.Verdict) []string {
-	lines := []string{printable(v.Text)}
+	lines := []string{v.Text}
 	for _, e := range v.Evidence {
-		lines = append(lines, fmt.Sprintf("at %ss: %s", seconds(e.At), printable(e.Text)))
+		lines = append(lines, fmt.Sprintf("at %ss: %s", seconds(e.At), e.Text))
 	}
 	if s := r.Shrunk; s != nil && s.Verdict == v.Name && s.Plan == p.Plan {
 		lines = append(lines, fmt.Sprintf("smallest plan that fails (%d of %d plays): %s", s.Failed, s.Repeated,
@@ -124,16 +118,6 @@ func (r *Result) failure(p *Play, v verdict.Verdict) []string {
 		lines = append(lines, "requests and logs: "+p.Folder)
 	}
 	return lines
-}
-
-// printable replaces control characters: a controller chooses the names of its objects.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return unicode.ReplacementChar
-		}
-		return r
-	}, s)
 }
 
 func seconds(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', 3, 64) }

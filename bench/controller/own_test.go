@@ -11,7 +11,7 @@ func TestOwn(t *testing.T) {
 	scrape := func(client string, started, n float64, names ...string) record.Scrape {
 		s := record.Scrape{Client: client, Values: map[string]float64{"process_start_time_seconds": started}}
 		for _, name := range names {
-			s.Values[name+`_count{name="a"}`], s.Values[name+`_sum{name="a"}`] = n, 2*n
+			s.Values[name+"_count"], s.Values[name+"_sum"] = n, 2*n
 		}
 		return s
 	}
@@ -32,7 +32,7 @@ func TestOwn(t *testing.T) {
 		}, 14, 14},
 	} {
 		queue, work := own(c.scrapes)
-		if queue.Count != c.queue || work.Count != c.work || queue.Sum != 2*c.queue || work.Sum != 2*c.work {
+		if queue.count != c.queue || work.count != c.work || queue.sum != 2*c.queue || work.sum != 2*c.work {
 			t.Errorf("%s: queue %+v, work %+v, want %v and %v", name, queue, work, c.queue, c.work)
 		}
 	}

@@ -81,19 +81,6 @@ func (p *prepared) again(s Spec, seed int64) (*prepared, error) {
 	return &other, nil
 }
 
-// Check checks a Spec with its files, except for the programs of an image, and returns the objects of its
-// manifests. The error of bad input is that of [Run].
-func Check(ctx context.Context, s Spec, stdin io.Reader) ([]manifest.Object, error) {
-	if err := s.Validate(); err != nil {
-		return nil, err
-	}
-	p, err := prepare(ctx, s.complete(), stdin)
-	if err != nil {
-		return nil, err
-	}
-	return p.objects, nil
-}
-
 // prepare reads and checks all input. The error is a [*experiment.FieldError].
 func prepare(ctx context.Context, s Spec, stdin io.Reader) (*prepared, error) {
 	var err error
@@ -112,7 +99,7 @@ func prepare(ctx context.Context, s Spec, stdin io.Reader) (*prepared, error) {
 		return fail("stages")
 	}
 	for _, prog := range s.Programs {
-		if s.Attach || s.Image != "" {
+		if s.Attach {
 			break
 		}
 		if err := program.Check(prog.Command); err != nil {

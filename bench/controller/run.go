@@ -142,7 +142,7 @@ func (r *runner) play(ctx context.Context, program Program, pl plan, seed int64,
 	}
 	r.n++
 	out := &Play{Plan: pl.name, Round: round, Name: fmt.Sprintf("program=%s/faults=%s/round=%d", program.Label, pl.name, round)}
-	out.Folder = filepath.Join(PlaysDir, fmt.Sprintf("%02d-%s-%s", r.n, program.Label, fileName(pl.name)))
+	out.Folder = filepath.Join(playsDir, fmt.Sprintf("%02d-%s-%s", r.n, program.Label, fileName(pl.name)))
 	progress := Progress{r.n, r.spec.Rounds * len(r.prepared.plans) * len(r.spec.Programs), out.Name, Starting, r.most}
 	r.Progress(progress)
 	s := &session{
@@ -176,10 +176,11 @@ func fileName(plan string) string { return strings.NewReplacer("+", "-", "/", "-
 
 // shrink finds the smallest fault plan that still fails, of the first failed play with faults.
 func (r *runner) shrink(ctx context.Context) error {
-	failed := r.result.toShrink()
-	if failed == nil {
+	first := slices.IndexFunc(r.result.Plays, func(p Play) bool { return p.Failed() && len(p.Faults) > 0 })
+	if first < 0 {
 		return nil
 	}
+	failed := r.result.Plays[first]
 	name := failed.Failure().Name
 	out := &Shrunk{Plan: failed.Plan, Verdict: name}
 	program := r.spec.Programs[slices.Index(r.result.Programs, failed.Program)]
@@ -235,15 +236,6 @@ func (r *runner) shrink(ctx context.Context) error {
 	out.Command = lab.Redact(r.spec.command(program, out.Faults, failed.Seed))
 	r.result.Shrunk = out
 	return err
-}
-
-// toShrink is the first failed play with faults, or nil.
-func (o *Result) toShrink() *Play {
-	i := slices.IndexFunc(o.Plays, func(p Play) bool { return p.Failed() && len(p.Faults) > 0 })
-	if i < 0 {
-		return nil
-	}
-	return &o.Plays[i]
 }
 
 func (p *Play) fails(name string) bool {

@@ -64,13 +64,7 @@ func series(p *record.Play, reactions []rules.Reaction) []Series {
 		before[v.Client] = v
 	}
 	for _, sc := range p.Scrapes {
-		depth, has := 0.0, false
-		for name, v := range sc.Values {
-			if len(name) > 15 && name[:15] == "workqueue_depth" {
-				depth, has = depth+v, true
-			}
-		}
-		if has {
+		if depth, ok := sc.Values["workqueue_depth"]; ok {
 			s.add(SeriesDepth, "items", sc.Client, sc.At, depth)
 		}
 	}

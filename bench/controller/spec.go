@@ -98,8 +98,6 @@ func (s Spec) Validate() error {
 		return bad("programs", "%d programs (allowed: 1, or 2 to compare)", len(s.Programs))
 	case s.Attach && (len(s.Restarts) > 0 || s.InCluster):
 		return bad("attach", "programs that run elsewhere are not started")
-	case s.Image != "" && (s.Attach || s.InCluster):
-		return bad("image", "a pod gives its program a kubeconfig; --attach and --in-cluster are not for images")
 	case s.Replicas < 0 || s.Replicas > 100:
 		return bad("replicas", "%d (allowed: 1 to 100)", s.Replicas)
 	case s.Rounds < 0:

@@ -1,17 +1,14 @@
 package controller
 
 import (
+	"cmp"
 	"fmt"
-	"io"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
-	"time"
 
-	"golang.org/x/perf/benchunit"
-
+	"watchlab/bench/chart"
 	"watchlab/bench/lab"
 	"watchlab/bench/stats"
 )
@@ -47,7 +44,7 @@ func (o *Result) sentence() string {
 		if plan := o.Plays[0].Plan; plan != PlanNone {
 			with = "with faults (" + plan + ")"
 		}
-		what += fmt.Sprintf("; %s, p99 of the reconcile latency is %s", with, show(f[UnitP99], UnitP99))
+		what += fmt.Sprintf("; %s, p99 of the reconcile latency is %s", with, chart.Nanoseconds(f[UnitP99]))
 	}
 	return what + "."
 }
@@ -107,74 +104,6 @@ func timesOf(r float64) string {
 	return strconv.FormatFloat(r, 'g', 3, 64) + "×"
 }
 
-// show formats a figure with its unit.
-func show(v float64, unit string) string {
-	switch {
-	case strings.HasSuffix(unit, "-ns") || strings.HasSuffix(unit, "-ns/run"):
-		return time.Duration(v).Round(time.Duration(math.Pow(10, max(0, math.Floor(math.Log10(max(v, 1)))-2)))).String()
-	case strings.Contains(unit, "-B"):
-		return benchunit.Scale(v, benchunit.Binary) + "B"
-	}
-	return strconv.FormatFloat(v, 'g', 6, 64)
-}
-
-// shown are the columns of the table of plays.
-var shown = []string{UnitP50, UnitP99, UnitConverge, UnitRequests, UnitRefused, UnitRelists, UnitBehind, UnitCPU, UnitRSS}
-
-// Text writes the sentence, a row for each play, and the failures.
-func (o *Result) Text(w io.Writer) error {
-	fmt.Fprintln(w, o.Sentence)
-	if len(o.Plays) == 0 {
-		return nil
-	}
-	fmt.Fprintln(w)
-	tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	head := []string{"program", "faults", "verdict"}
-	for _, unit := range shown {
-		head = append(head, Title(unit))
-	}
-	fmt.Fprintln(tab, strings.Join(head, "\t"))
-	for i := range o.Plays {
-		p := &o.Plays[i]
-		row := []string{p.Program, p.Plan, "passed"}
-		if p.Failed() {
-			row[2] = p.Failure().Name
-		}
-		for _, unit := range shown {
-			text := "-"
-			if v, ok := p.Figures[unit]; ok {
-				text = show(v, unit)
-			}
-			row = append(row, text)
-		}
-		fmt.Fprintln(tab, strings.Join(row, "\t"))
-	}
-	if err := tab.Flush(); err != nil {
-		return err
-	}
-	for _, f := range o.failures() {
-		fmt.Fprintf(w, "\n%s: %s: %s\n", f.first.Name, f.verdict, f.shown.Text)
-		for _, e := range f.shown.Evidence {
-			fmt.Fprintf(w, "  %8s  %s\n", e.At.Round(time.Millisecond), e.Text)
-		}
-		if f.failed > 1 {
-			fmt.Fprintf(w, "  %d of %s of this program failed so\n", f.failed, lab.Plural(f.plays, "play"))
-		}
-	}
-	if s := o.Shrunk; s != nil {
-		plan := "none: it fails without faults"
-		if len(s.Faults) > 0 {
-			plan = strings.Join(s.Faults, "; ")
-		}
-		fmt.Fprintf(w, "\nSmallest fault plan that still fails (%s): %s\n", s.Verdict, plan)
-		fmt.Fprintf(w, "  %d of %d occurrences, found in %s; it failed %d of %d times\n  %s\n", len(s.Faults), s.Of, lab.Plural(s.Plays, "play"), s.Failed, s.Repeated, s.Command)
-	}
-	if o.Interrupted {
-		fmt.Fprintln(w, "\n"+o.Missing())
-	}
-	return nil
-}
-
 // Missing says what an interrupted run lacks.
 func (o *Result) Missing() string {
 	if o.Shrunk != nil {
@@ -183,73 +112,53 @@ func (o *Result) Missing() string {
 	return "Interrupted: later plays are missing."
 }
 
-// command is the command that plays a fault plan of the Spec again, without the comparison.
+// command returns the command line that plays a fault plan of the Spec again, without the comparison.
 func (s Spec) command(program Program, faults []string, seed int64) string {
 	args := []string{"watchlab", "controller"}
 	add := func(flag, value string) {
 		if value != "" {
-			args = append(args, "--"+flag, quote(value))
+			args = append(args, "--"+flag, value)
+		}
+	}
+	size := func(flag string, value, unset float64) {
+		if value != unset {
+			add(flag, strconv.FormatFloat(value, 'f', -1, 64))
+		}
+	}
+	is := func(flag string, set bool) {
+		if set {
+			args = append(args, "--"+flag)
 		}
 	}
 	add("storm", s.Storm.Name)
-	if s.Storm.Nodes > 0 {
-		add("nodes", strconv.Itoa(s.Storm.Nodes))
-	}
-	if s.Storm.Pods > 0 {
-		add("pods", strconv.Itoa(s.Storm.Pods))
-	}
-	if s.Storm.Scale > 0 {
-		add("scale", strconv.FormatFloat(s.Storm.Scale, 'g', -1, 64))
-	}
+	size("nodes", float64(s.Storm.Nodes), 0)
+	size("pods", float64(s.Storm.Pods), 0)
+	size("scale", s.Storm.Scale, 0)
 	add("skew", s.Storm.Skew)
 	add("workload", s.Workload)
 	for _, m := range s.Manifests {
 		add("manifest", m)
 	}
-	if s.Recursive {
-		args = append(args, "--recursive")
-	}
+	is("recursive", s.Recursive)
 	for _, m := range s.Stages {
 		add("stages", m)
 	}
 	add("rules", s.Rules)
-	plan := PlanNone
-	if len(faults) > 0 {
-		plan = strings.Join(faults, "; ")
-	}
-	add("faults", plan)
-	if s.Speed != 1 {
-		add("speed", strconv.FormatFloat(s.Speed, 'g', -1, 64))
-	}
+	add("faults", cmp.Or(strings.Join(faults, "; "), PlanNone))
+	size("speed", s.Speed, 1)
 	add("seed", strconv.FormatInt(seed, 10))
-	if s.Replicas > 1 {
-		add("replicas", strconv.Itoa(s.Replicas))
-	}
+	size("replicas", float64(s.Replicas), 1)
 	for _, at := range s.Restarts {
 		add("restart", at.Duration.String())
 	}
-	add("image", s.Image)
-	if s.InCluster {
-		args = append(args, "--in-cluster")
-	}
+	is("in-cluster", s.InCluster)
 	add("metrics", s.Metrics)
-	if s.Settle.Duration > 0 && s.Settle.Duration != defaultSettle {
+	if s.Settle.Duration != defaultSettle {
 		add("settle", s.Settle.Duration.String())
 	}
-	if s.Attach {
-		return strings.Join(append(args, "--attach"), " ")
+	is("attach", s.Attach)
+	if !s.Attach {
+		args = slices.Concat(args, []string{"--"}, program.Command)
 	}
-	args = append(args, "--")
-	for _, a := range program.Command {
-		args = append(args, quote(a))
-	}
-	return strings.Join(args, " ")
-}
-
-// quote quotes a word for a shell if it needs it.
-func quote(s string) string {
-	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=:,@%+") == "" {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	return lab.CommandLine(args)
 }

@@ -39,13 +39,10 @@ type Pod struct {
 	Image      string // of its first container, or of the one that waits
 	Phase      Phase  // of the index
 	Reason     string // says why the pod waits or failed; empty otherwise
-	ExitCode   int    // of the container that failed; 0 otherwise
-	// Message is what a waiting pod lacks, of the kubelet or scheduler, or the last line of a failed pod's
-	// termination message; empty otherwise.
-	Message  string
-	Failures int    // number of failed pods of the index
-	Progress string // from its Lease, such as "play 12 of 40, …"; empty if unknown
-	Uploaded bool   // the complete result is in ConfigMaps
+	Message    string // what a waiting pod lacks, of the kubelet or scheduler; empty otherwise
+	Failures   int    // number of failed pods of the index
+	Progress   string // from its Lease, such as "play 12 of 40, …"; empty if unknown
+	Uploaded   bool   // the complete result is in ConfigMaps
 }
 
 // Plays reports whether the pod plays a share of the storm.
@@ -220,12 +217,10 @@ func (p *Pod) failure(of *corev1.Pod, containers []corev1.ContainerStatus) {
 	p.Reason = of.Status.Reason
 	for _, c := range containers {
 		if t := c.State.Terminated; t != nil && t.ExitCode != 0 {
-			p.ExitCode, p.Reason = int(t.ExitCode), fmt.Sprintf("exit code %d", t.ExitCode)
+			p.Reason = fmt.Sprintf("exit code %d", t.ExitCode)
 			if t.Reason != "" && t.Reason != "Error" {
 				p.Reason += ", " + t.Reason
 			}
-			text := strings.TrimSpace(t.Message)
-			p.Message = text[strings.LastIndex(text, "\n")+1:]
 			break
 		}
 	}

@@ -127,7 +127,7 @@ func TestState(t *testing.T) {
 		{Index: 0, Name: "watchlab-mine-0-0", Node: "n0", Phase: Succeeded, Uploaded: true},
 
 		{Index: 1, Name: "watchlab-mine-1-1", Node: "n1", Phase: Running, Failures: 1},
-		{Index: 2, Name: "watchlab-mine-2-0", Node: "n2", Phase: Failed, Reason: "exit code 1", ExitCode: 1, Failures: 1},
+		{Index: 2, Name: "watchlab-mine-2-0", Node: "n2", Phase: Failed, Reason: "exit code 1", Failures: 1},
 		{Index: 3, Name: "watchlab-mine-3-0", Node: "n3", Phase: Waiting, Reason: "ImagePullBackOff"},
 	}
 	if !reflect.DeepEqual(got.Pods, want) || got.Over || got.Failure != "" {

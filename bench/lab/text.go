@@ -62,3 +62,16 @@ func (o *Outcome) RoundsText() string {
 	}
 	return text
 }
+
+// CommandLine joins the words of a command, quoted for a shell where they need it.
+func CommandLine(words []string) string {
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=./,:@%+"
+	out := make([]string, len(words))
+	for i, w := range words {
+		if w == "" || strings.Trim(w, plain) != "" {
+			w = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+		}
+		out[i] = w
+	}
+	return strings.Join(out, " ")
+}

@@ -20,14 +20,24 @@ func WriteController(dir string, o *controller.Result) error {
 	return writeForms(dir, func(w io.Writer) error { return ControllerMarkdown(w, o) }, func(w io.Writer) error { return ControllerHTML(w, o) })
 }
 
+// ControllerText writes the answer, the verdicts with the evidence of failures, the smallest fault plan, the
+// comparison and the figures.
+func ControllerText(w io.Writer, o *controller.Result) error {
+	return writeController(w, o, "controller.txt")
+}
+
 // ControllerMarkdown writes report.md of a controller's run: the answer, the verdicts with the evidence of
 // failures, the smallest fault plan, and the figures.
 func ControllerMarkdown(w io.Writer, o *controller.Result) error {
+	return writeController(w, o, "controller.md")
+}
+
+func writeController(w io.Writer, o *controller.Result, form string) error {
 	d, err := newControllerDocument(o)
 	if err != nil {
 		return err
 	}
-	return execute(w, textForms.Lookup("controller.md"), d)
+	return execute(w, textForms.Lookup(form), d)
 }
 
 // ControllerHTML writes the run of a controller as one self-contained page; see [HTML]. Its charts show one
@@ -45,7 +55,7 @@ func newControllerDocument(o *controller.Result) (*document, error) {
 	env := &lab.Outcome{Env: o.Env, Started: o.Env.Started}
 	d := &document{
 		Title: subject(o) + " under " + o.Spec.Played(), Started: startOf(env), Subtitle: subtitle(env), Commit: commit(env),
-		Lead: o.Sentence, Command: strings.Join(append([]string{"watchlab"}, quoteAll(o.Env.Args)...), " "), BenchFile: controller.BenchFile,
+		Lead: o.Sentence, Command: lab.CommandLine(append([]string{"watchlab"}, o.Env.Args...)), BenchFile: controller.BenchFile,
 		Experiment: played(o), Verdict: controllerVerdict(o),
 	}
 	var err error
@@ -91,7 +101,7 @@ func played(o *controller.Result) (terms []term) {
 	}
 	s := o.Spec
 	for _, p := range s.Programs {
-		add(choose(len(s.Programs) > 1, "Program "+p.Label, "Program"), true, strings.Join(quoteAll(p.Command), " "))
+		add(choose(len(s.Programs) > 1, "Program "+p.Label, "Program"), true, lab.CommandLine(p.Command))
 	}
 	if s.Storm.Name != "" {
 		text := s.Storm.Name

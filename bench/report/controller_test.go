@@ -2,6 +2,7 @@ package report_test
 
 import (
 	"bytes"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -103,13 +104,17 @@ func controllerPlay(program, plan string, round int, fails bool) controller.Play
 	return p
 }
 
-// TestControllerMarkdown compares report.md with a golden file.
-func TestControllerMarkdown(t *testing.T) {
-	var b bytes.Buffer
-	if err := report.ControllerMarkdown(&b, controllerRun()); err != nil {
-		t.Fatal(err)
+// TestControllerForms compares the text and report.md with golden files.
+func TestControllerForms(t *testing.T) {
+	for name, write := range map[string]func(io.Writer, *controller.Result) error{
+		"controller.txt": report.ControllerText, "controller.md": report.ControllerMarkdown,
+	} {
+		var b bytes.Buffer
+		if err := write(&b, controllerRun()); err != nil {
+			t.Fatal(err)
+		}
+		golden.Check(t, name, b.String())
 	}
-	golden.Check(t, "controller.md", b.String())
 }
 
 func controllerPage(t *testing.T, o *controller.Result) string {

@@ -126,7 +126,7 @@ func newDocument(o *lab.Outcome, charts bool) (*document, error) {
 		Command: "watchlab run " + lab.ExperimentFile, BenchFile: lab.BenchFile,
 	}
 	if len(o.Env.Args) > 0 { // a study's part has none
-		d.Command = strings.Join(append([]string{"watchlab"}, quoteAll(o.Env.Args)...), " ")
+		d.Command = lab.CommandLine(append([]string{"watchlab"}, o.Env.Args...))
 	}
 	var methodErr, environmentErr error
 	d.Method, methodErr = textLines("method", o)
@@ -269,17 +269,4 @@ func commit(o *lab.Outcome) string {
 		return o.Env.Commit + " (with changes)"
 	}
 	return o.Env.Commit
-}
-
-// quoteAll quotes arguments for a shell.
-func quoteAll(args []string) []string {
-	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=./,:@%+"
-	out := make([]string, len(args))
-	for i, a := range args {
-		if a == "" || strings.Trim(a, plain) != "" {
-			a = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
-		}
-		out[i] = a
-	}
-	return out
 }

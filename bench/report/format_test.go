@@ -30,7 +30,7 @@ func TestFigures(t *testing.T) {
 		}
 	}
 	for arg, want := range map[string]string{"plain-1.2/x=y": "plain-1.2/x=y", "": "''", "a b": "'a b'", "it's": `'it'\''s'`, "$x": "'$x'"} {
-		if got := quoteAll([]string{arg})[0]; got != want {
+		if got := lab.CommandLine([]string{arg}); got != want {
 			t.Errorf("%q is quoted as %s, want %s", arg, got, want)
 		}
 	}

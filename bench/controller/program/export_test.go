@@ -4,13 +4,6 @@ import "net/http"
 
 var Parse = parse
 
-// CutLogs cuts logs at a size. It returns a function that restores the limit.
-func CutLogs(size int64) (restore func()) {
-	old := logLimit
-	logLimit = size
-	return func() { logLimit = old }
-}
-
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (r roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return r(req) }

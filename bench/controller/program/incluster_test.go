@@ -65,9 +65,9 @@ func TestInCluster(t *testing.T) {
 	dir := t.TempDir()
 	log := filepath.Join(dir, "log")
 	t.Setenv("KUBECONFIG", "/users/own")
+	t.Setenv(roleVariable, "client")
 	p, err := program.Start(t.Context(), program.Options{
 		Client: "new-0", Command: []string{os.Args[0], "{client}"}, Log: log, Dir: dir, InCluster: serve(t),
-		Env: []string{roleVariable + "=client"},
 	})
 	needNamespaces(t, err)
 	exit := p.Exit()
@@ -134,6 +134,9 @@ func starter() error {
 	if err := json.NewDecoder(os.Stdin).Decode(&o); err != nil {
 		return err
 	}
+	if err := os.Setenv(roleVariable, "client"); err != nil {
+		return err
+	}
 	p, err := program.Start(context.Background(), o)
 	if errors.Is(err, program.ErrInCluster) {
 		fmt.Println("skip:", err)
@@ -163,7 +166,7 @@ func TestInClusterUser(t *testing.T) {
 	}
 	log := filepath.Join(dir, "log")
 	options, err := json.Marshal(program.Options{Client: "new-0", Command: []string{binary, "{client}"}, Log: log, Dir: dir,
-		InCluster: serve(t), Env: []string{roleVariable + "=client"}})
+		InCluster: serve(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package program
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -8,10 +9,7 @@ import (
 	"time"
 )
 
-// LogLimit is the size in bytes at which a log is cut.
-const LogLimit = 64 << 20
-
-var logLimit int64 = LogLimit // Tests cut earlier.
+const defaultLogLimit = 64 << 20 // bytes
 
 // logDelay is how long a log waits for a process that left the group and still holds the pipe.
 const logDelay = time.Second
@@ -20,20 +18,21 @@ const logDelay = time.Second
 type boundedLog struct {
 	in, out *os.File // of the pipe
 	file    *os.File
+	limit   int64 // bytes
 	room    int64 // bytes up to the limit; negative after the cut
 	broken  bool  // a write failed; that ends the log, not the program
 	done    chan struct{}
 }
 
-func openLog(path string) (*boundedLog, error) {
-	l := &boundedLog{done: make(chan struct{})}
+func openLog(path string, limit int64) (*boundedLog, error) {
+	l := &boundedLog{limit: cmp.Or(limit, defaultLogLimit), done: make(chan struct{})}
 	var err error
 	if l.file, err = os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644); err != nil {
 		return nil, fmt.Errorf("log of the program: %w", err)
 	}
 	info, err := l.file.Stat()
 	if err == nil {
-		l.room = logLimit - info.Size()
+		l.room = l.limit - info.Size()
 		l.out, l.in, err = os.Pipe()
 	}
 	if err != nil {
@@ -54,7 +53,7 @@ func (l *boundedLog) Write(p []byte) (int, error) {
 	_, err := l.file.Write(p[:min(int64(len(p)), l.room)])
 	l.broken = err != nil
 	if l.room -= int64(len(p)); l.room < 0 {
-		fmt.Fprintf(l.file, "\n(cut at %d bytes)\n", logLimit)
+		fmt.Fprintf(l.file, "\n(cut at %d bytes)\n", l.limit)
 	}
 	return len(p), nil
 }

@@ -22,7 +22,7 @@ import (
 	"watchlab/loadgen/apiserver"
 )
 
-// Options say how a program is started. In the command's arguments and in Env these are replaced:
+// Options say how a program is started. In the command's arguments these are replaced:
 //
 //	{kubeconfig}  Kubeconfig
 //	{metrics}     a free host:port on loopback, see [Program.MetricsURL]
@@ -31,9 +31,10 @@ import (
 type Options struct {
 	Client  string   // name of the replica
 	Command []string // program with its arguments
-	Env     []string // in addition to this process's environment, as in NAME=value
-	Log     string   // file that standard output and error are appended to, up to LogLimit
-	Dir     string   // existing folder for files of the program, absolute
+	Log     string   // file that standard output and error are appended to
+	// LogLimit is the size in bytes at which Log is cut (default 64 MiB).
+	LogLimit int64
+	Dir      string // existing folder for files of the program, absolute
 	// Kubeconfig is the file that KUBECONFIG names, absolute. With InCluster, KUBECONFIG is unset.
 	Kubeconfig string
 	InCluster  *InCluster
@@ -66,14 +67,14 @@ type Program struct {
 // started names it and wraps [ErrCommand]; that of InCluster wraps [ErrInCluster].
 func Start(ctx context.Context, o Options) (*Program, error) {
 	p := &Program{client: o.Client, exited: make(chan struct{})}
-	command, env, err := p.expand(o)
+	command, err := p.expand(o)
 	if err != nil {
 		return nil, err
 	}
 	if p.cmd, err = newCommand(command); err != nil {
 		return nil, err
 	}
-	p.cmd.Env = append(environment(o), env...)
+	p.cmd.Env = environment(o)
 	p.cmd.SysProcAttr = ownGroup()
 	started := func() error { return nil }
 	if o.InCluster != nil {
@@ -81,7 +82,7 @@ func Start(ctx context.Context, o Options) (*Program, error) {
 			return nil, err
 		}
 	}
-	log, err := openLog(o.Log)
+	log, err := openLog(o.Log, o.LogLimit)
 	if err != nil {
 		return nil, err
 	}
@@ -107,29 +108,28 @@ func Start(ctx context.Context, o Options) (*Program, error) {
 	return p, nil
 }
 
-// expand replaces the placeholders of command and environment.
-func (p *Program) expand(o Options) (command, env []string, err error) {
+// expand replaces the placeholders of the command.
+func (p *Program) expand(o Options) (command []string, err error) {
 	if len(o.Command) == 0 {
-		return nil, nil, fmt.Errorf("%w: the command is empty", ErrCommand)
+		return nil, fmt.Errorf("%w: the command is empty", ErrCommand)
 	}
 	values := map[string]string{"{kubeconfig}": o.Kubeconfig, "{client}": o.Client, "{dir}": o.Dir}
-	all := slices.Concat(o.Command, o.Env)
-	if slices.ContainsFunc(all, func(s string) bool { return strings.Contains(s, "{metrics}") }) {
+	command = slices.Clone(o.Command)
+	if slices.ContainsFunc(command, func(s string) bool { return strings.Contains(s, "{metrics}") }) {
 		if p.metrics, err = freeAddress(); err != nil {
-			return nil, nil, fmt.Errorf("%w %s: {metrics}: %w", ErrCommand, o.Command[0], err)
+			return nil, fmt.Errorf("%w %s: {metrics}: %w", ErrCommand, o.Command[0], err)
 		}
 		values["{metrics}"] = p.metrics
 	}
-	for i, s := range all {
+	for i, s := range o.Command {
 		for name, value := range values {
 			if value == "" && strings.Contains(s, name) {
-				return nil, nil, fmt.Errorf("%w %s: argument %q: no %s in this run", ErrCommand, o.Command[0], s, name)
+				return nil, fmt.Errorf("%w %s: argument %q: no %s in this run", ErrCommand, o.Command[0], s, name)
 			}
-			all[i] = strings.ReplaceAll(all[i], name, value)
+			command[i] = strings.ReplaceAll(command[i], name, value)
 		}
 	}
-	n := len(o.Command)
-	return all[:n:n], all[n:], nil
+	return command, nil
 }
 
 func freeAddress() (string, error) {

@@ -285,9 +285,8 @@ func TestPlaceholders(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "log")
 	p := start(t, program.Options{
 		Client: "new-0", Kubeconfig: "/play/kubeconfig", Dir: "/play/new-0", Log: log,
-		Env: []string{"CERTS={dir}/certs"},
-		Command: append(shell(`echo "$KUBECONFIG $KUBERNETES_SERVICE_HOST $CERTS $0 $1 $2"`),
-			"--kubeconfig={kubeconfig}", "--metrics={metrics}", "--id={client}"),
+		Command: append(shell(`echo "$KUBECONFIG $KUBERNETES_SERVICE_HOST $0 $1 $2 $3"`),
+			"{dir}/certs", "--kubeconfig={kubeconfig}", "--metrics={metrics}", "--id={client}"),
 	})
 	p.Exit()
 	metrics := strings.TrimSuffix(strings.TrimPrefix(p.MetricsURL(), "http://"), "/metrics")
@@ -304,11 +303,10 @@ func TestPlaceholders(t *testing.T) {
 }
 
 func TestLog(t *testing.T) {
-	defer program.CutLogs(10)()
 	log := filepath.Join(t.TempDir(), "log")
 	run := func(script string) string {
 		t.Helper()
-		if exit := start(t, program.Options{Command: shell(script), Log: log}).Exit(); exit.Status != "exit status 0" {
+		if exit := start(t, program.Options{Command: shell(script), Log: log, LogLimit: 10}).Exit(); exit.Status != "exit status 0" {
 			t.Errorf("%+v", exit)
 		}
 		return logged(t, log)

@@ -6,25 +6,19 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
-	"math"
 	"net"
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
-	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 )
 
 // kept are the metrics that a scrape keeps, by name or prefix.
-var kept = []string{
-	"workqueue_", "controller_runtime_", "rest_client_", "leader_election_", "process_",
-	"go_goroutines", "go_memstats_heap_inuse_bytes",
-}
+var kept = []string{"workqueue_", "controller_runtime_", "process_start_time_seconds", "go_goroutines"}
 
 const (
 	scrapeLimit   = 32 << 20 // bytes of one answer
@@ -62,8 +56,8 @@ func NewScraper(address, token string) (*Scraper, error) {
 // Close closes the connection.
 func (s *Scraper) Close() { s.client.CloseIdleConnections() }
 
-// Scrape returns the values by series, as in workqueue_depth{name="widget"}. Labels are sorted, and le is
-// the last one. Histograms without observations are left out.
+// Scrape returns the values by metric, each the sum of its series. Histograms and summaries have a
+// _sum and a _count.
 func (s *Scraper) Scrape(ctx context.Context) (map[string]float64, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url, nil)
 	if err != nil {
@@ -103,53 +97,21 @@ func parse(body []byte) (map[string]float64, error) {
 			continue
 		}
 		for _, m := range f.Metric {
-			add(values, name, m)
+			switch {
+			case m.Counter != nil:
+				values[name] += m.Counter.GetValue()
+			case m.Gauge != nil:
+				values[name] += m.Gauge.GetValue()
+			case m.Untyped != nil:
+				values[name] += m.Untyped.GetValue()
+			case m.Histogram != nil:
+				values[name+"_sum"] += m.Histogram.GetSampleSum()
+				values[name+"_count"] += float64(m.Histogram.GetSampleCount())
+			case m.Summary != nil:
+				values[name+"_sum"] += m.Summary.GetSampleSum()
+				values[name+"_count"] += float64(m.Summary.GetSampleCount())
+			}
 		}
 	}
 	return values, nil
 }
-
-// add adds the series of a metric.
-func add(values map[string]float64, name string, m *dto.Metric) {
-	labels := make([]string, 0, len(m.Label))
-	for _, l := range m.Label {
-		labels = append(labels, pair(l.GetName(), l.GetValue()))
-	}
-	slices.Sort(labels)
-	set := func(suffix string, value float64, more ...string) {
-		values[series(name+suffix, append(labels[:len(labels):len(labels)], more...))] = value
-	}
-	switch {
-	case m.Counter != nil:
-		set("", m.Counter.GetValue())
-	case m.Gauge != nil:
-		set("", m.Gauge.GetValue())
-	case m.Untyped != nil:
-		set("", m.Untyped.GetValue())
-	case m.Histogram != nil && m.Histogram.GetSampleCount() > 0:
-		h := m.Histogram
-		for _, b := range h.Bucket {
-			if !math.IsInf(b.GetUpperBound(), 1) { // That is the count.
-				set("_bucket", float64(b.GetCumulativeCount()), pair("le", number(b.GetUpperBound())))
-			}
-		}
-		set("_sum", h.GetSampleSum())
-		set("_count", float64(h.GetSampleCount()))
-	case m.Summary != nil && m.Summary.GetSampleCount() > 0:
-		set("_sum", m.Summary.GetSampleSum())
-		set("_count", float64(m.Summary.GetSampleCount()))
-	}
-}
-
-func series(name string, labels []string) string {
-	if len(labels) == 0 {
-		return name
-	}
-	return name + "{" + strings.Join(labels, ",") + "}"
-}
-
-var escapes = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
-
-func pair(name, value string) string { return name + `="` + escapes.Replace(value) + `"` }
-
-func number(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }

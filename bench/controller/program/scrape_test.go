@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"math"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -14,8 +13,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"watchlab/bench/controller/program"
 	"watchlab/bench/controller/record"
@@ -25,19 +22,20 @@ const exposed = `# TYPE workqueue_depth gauge
 workqueue_depth{priority="0",name="widget"} 3
 # TYPE workqueue_adds_total counter
 workqueue_adds_total{name="a \"b\" \\"} 12
+workqueue_adds_total{name="c"} 8
 # TYPE workqueue_queue_duration_seconds histogram
 workqueue_queue_duration_seconds_bucket{name="widget",le="0.1"} 4
 workqueue_queue_duration_seconds_bucket{name="widget",le="1e+06"} 5
 workqueue_queue_duration_seconds_bucket{name="widget",le="+Inf"} 6
 workqueue_queue_duration_seconds_sum{name="widget"} 2.5
 workqueue_queue_duration_seconds_count{name="widget"} 6
-workqueue_queue_duration_seconds_bucket{name="idle",le="+Inf"} 0
-workqueue_queue_duration_seconds_sum{name="idle"} 0
-workqueue_queue_duration_seconds_count{name="idle"} 0
-# TYPE rest_client_latency summary
-rest_client_latency{quantile="0.5"} 1
-rest_client_latency_sum 9
-rest_client_latency_count 4
+workqueue_queue_duration_seconds_bucket{name="idle",le="+Inf"} 2
+workqueue_queue_duration_seconds_sum{name="idle"} 0.5
+workqueue_queue_duration_seconds_count{name="idle"} 2
+# TYPE workqueue_work_duration_seconds summary
+workqueue_work_duration_seconds{quantile="0.5"} 1
+workqueue_work_duration_seconds_sum 9
+workqueue_work_duration_seconds_count 4
 # TYPE process_resident_memory_bytes gauge
 process_resident_memory_bytes 1.5e+07
 go_goroutines 40
@@ -52,17 +50,13 @@ func TestParse(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]float64{
-		`workqueue_depth{name="widget",priority="0"}`:                       3,
-		`workqueue_adds_total{name="a \"b\" \\"}`:                           12,
-		`workqueue_queue_duration_seconds_bucket{name="widget",le="0.1"}`:   4,
-		`workqueue_queue_duration_seconds_bucket{name="widget",le="1e+06"}`: 5,
-		`workqueue_queue_duration_seconds_sum{name="widget"}`:               2.5,
-		`workqueue_queue_duration_seconds_count{name="widget"}`:             6,
-		`rest_client_latency_sum`:                                           9,
-		`rest_client_latency_count`:                                         4,
-		`process_resident_memory_bytes`:                                     1.5e7,
-		`go_goroutines`:                                                     40,
-		`go_memstats_heap_inuse_bytes`:                                      7,
+		"workqueue_depth":                        3,
+		"workqueue_adds_total":                   20,
+		"workqueue_queue_duration_seconds_sum":   3,
+		"workqueue_queue_duration_seconds_count": 8,
+		"workqueue_work_duration_seconds_sum":    9,
+		"workqueue_work_duration_seconds_count":  4,
+		"go_goroutines":                          40,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -138,62 +132,6 @@ func TestForeign(t *testing.T) {
 	})
 	if _, err := s.Scrape(t.Context()); err == nil || got == nil || got.Get("Authorization") != "" {
 		t.Errorf("error %v, headers %v", err, got)
-	}
-}
-
-// TestBetween compares with observations that are known: two series of a real histogram, and a scrape in
-// their middle.
-func TestBetween(t *testing.T) {
-	registry := prometheus.NewRegistry()
-	times := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "controller_runtime_reconcile_time_seconds",
-		Buckets: []float64{0.01, 0.1, 1}}, []string{"controller"})
-	registry.MustRegister(times)
-	server := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	defer server.Close()
-	s, err := program.NewScraper(server.URL, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	scrape := func() map[string]float64 {
-		values, err := s.Scrape(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return values
-	}
-	for range 50 {
-		times.WithLabelValues("a").Observe(5)
-	}
-	first := scrape()
-	for range 90 {
-		times.WithLabelValues("a").Observe(0.05)
-	}
-	for range 10 {
-		times.WithLabelValues("b").Observe(0.5)
-	}
-	last := scrape()
-	const name = "controller_runtime_reconcile_time_seconds"
-	for _, tc := range []struct {
-		first       map[string]float64
-		labels      map[string]string
-		count, mean float64
-	}{
-		{first, nil, 100, 0.095},
-		{first, map[string]string{"controller": "a"}, 90, 0.05},
-		{first, map[string]string{"controller": "b"}, 10, 0.5},
-		{nil, map[string]string{"controller": "a"}, 140, (50*5 + 90*0.05) / 140},
-		{first, map[string]string{"controller": "c"}, 0, math.NaN()},
-		{last, nil, 0, math.NaN()},
-	} {
-		h := program.Between(tc.first, last, name, tc.labels)
-		got := []float64{h.Count, h.Mean()}
-		for i, want := range []float64{tc.count, tc.mean} {
-			if math.IsNaN(want) != math.IsNaN(got[i]) || math.Abs(got[i]-want) > 1e-9 {
-				t.Errorf("%v: %v, want %v", tc.labels, got, []float64{tc.count, tc.mean})
-				break
-			}
-		}
 	}
 }
 

@@ -124,7 +124,7 @@ type Sample struct {
 type Scrape struct {
 	At     time.Duration
 	Client string
-	Values map[string]float64 // by the series' text form, as in workqueue_depth{name="widget"}
+	Values map[string]float64 // by metric, each the sum of its series
 }
 
 // Exit is an end of a program's process.

@@ -18,6 +18,7 @@ import (
 	"watchlab/bench/controller"
 	"watchlab/bench/controller/verdict"
 	"watchlab/bench/e2e/programs"
+	"watchlab/bench/report"
 	"watchlab/loadgen/fault"
 )
 
@@ -78,7 +79,7 @@ func play(t testing.TB, spec controller.Spec) (*controller.Result, map[string][]
 			}
 		}
 	}
-	if err := result.Text(&text); err != nil {
+	if err := report.ControllerText(&text, result); err != nil {
 		t.Error(err)
 	}
 	t.Cleanup(func() {

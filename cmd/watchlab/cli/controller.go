@@ -50,8 +50,8 @@ kubeconfig, {metrics} a free host:port whose /metrics are scraped, {dir} a folde
 
 Each plan of --faults is played by itself: none, all, each (one plan a fault), or faults. The first plan that
 fails is shrunk to the smallest one that still fails. Exit code: 1 if a verdict failed. The results folder has
-junit.xml; in a GitHub workflow, failures become annotations and the step summary. docs/controller.md has the
-rules, the workloads and the verdicts.`,
+junit.xml; in a step of a GitHub workflow, the step summary gets the report. docs/controller.md has the rules,
+the workloads and the verdicts.`,
 		Example: `  # The loss of 4 of 20 nodes, without faults and with all of them
   watchlab controller -- ./my-controller
 
@@ -98,7 +98,7 @@ rules, the workloads and the verdicts.`,
 	fl.StringVar(&f.page, "page", "", "serve a page of the play on loopback (default none)")
 	fl.Lookup("page").NoOptDefVal = pageAddress
 	fl.StringVar(&f.dir, "out", "", "results folder to create (default results/DATE-COMMIT-controller)")
-	f.output.add(cmd, "text", form[*controller.Result]{"text", method((*controller.Result).Text)},
+	f.output.add(cmd, "text", form[*controller.Result]{"text", report.ControllerText},
 		form[*controller.Result]{"json", method((*controller.Result).WriteJSON)})
 	return cmd
 }
@@ -197,7 +197,7 @@ func (f *controllerFlags) run(cmd *cobra.Command, spec controller.Spec) error {
 		f.dir = freeFolder("results", build(), "controller")
 	}
 	stderr := cmd.ErrOrStderr()
-	o, err := f.here(cmd, spec)
+	o, err := f.play(cmd, spec)
 	switch {
 	case errors.Is(err, lab.ErrExists):
 		return badFlag("out", err)
@@ -206,7 +206,7 @@ func (f *controllerFlags) run(cmd *cobra.Command, spec controller.Spec) error {
 	case o == nil:
 		return f.blame(cmd, err)
 	}
-	if err := errors.Join(err, report.WriteController(f.dir, o), show(cmd.OutOrStdout(), o), o.Publish(f.dir, stderr)); err != nil {
+	if err := errors.Join(err, report.WriteController(f.dir, o), show(cmd.OutOrStdout(), o), summarize(o)); err != nil {
 		return f.blame(cmd, err)
 	}
 	warn(stderr, "results are in %s", f.dir)
@@ -219,8 +219,21 @@ func (f *controllerFlags) run(cmd *cobra.Command, spec controller.Spec) error {
 	return nil
 }
 
-// here plays a Spec on this machine.
-func (f *controllerFlags) here(cmd *cobra.Command, spec controller.Spec) (*controller.Result, error) {
+// summarize appends the report to the summary of a step in a GitHub workflow.
+func summarize(o *controller.Result) error {
+	path := os.Getenv("GITHUB_STEP_SUMMARY")
+	if path == "" {
+		return nil
+	}
+	summary, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return err
+	}
+	return errors.Join(report.ControllerMarkdown(summary, o), summary.Close())
+}
+
+// play plays a Spec and shows its progress.
+func (f *controllerFlags) play(cmd *cobra.Command, spec controller.Spec) (*controller.Result, error) {
 	stderr := cmd.ErrOrStderr()
 	opts := controller.Options{
 		Dir: f.dir, Stdin: cmd.InOrStdin(), Build: build(), Args: os.Args[1:],

@@ -20,7 +20,7 @@ func newReport() *cobra.Command {
 	var out outputFlag[*lab.Outcome]
 	ofController := outputFlag[*controller.Result]{forms: []form[*controller.Result]{
 		{"html", report.ControllerHTML}, {"markdown", report.ControllerMarkdown}, {"json", method((*controller.Result).WriteJSON)},
-		{"bench", method((*controller.Result).WriteBench)}, {"table", method((*controller.Result).Text)},
+		{"bench", method((*controller.Result).WriteBench)}, {"table", report.ControllerText},
 	}}
 	cmd := &cobra.Command{
 		Use:   "report DIR",

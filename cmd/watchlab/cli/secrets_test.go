@@ -161,7 +161,6 @@ func guard(t *testing.T) *guarded {
 		"AWS_ACCESS_KEY_ID":     g.plant("AWS_ACCESS_KEY_ID"),
 		"AWS_SECRET_ACCESS_KEY": g.plant("AWS_SECRET_ACCESS_KEY"),
 		"AWS_SESSION_TOKEN":     g.plant("AWS_SESSION_TOKEN"),
-		"GITHUB_ACTIONS":        "true",
 		"GITHUB_STEP_SUMMARY":   g.to("summary.md"),
 	} {
 		t.Setenv(name, value)
