@@ -49,7 +49,7 @@ race: ## Test with the race detector where goroutines meet
 nightly: ## Play all that CI leaves out, and write what failed to results/, two hours (STAGES=soak)
 	scripts/nightly.sh $(STAGES)
 
-mutants: ## Break the variants on purpose; the tests must fail (impls/conformance/mutants.md)
+mutants: ## Break the variants on purpose; the tests must fail (impls/*/export_mutants_test.go)
 	$(GO) test -timeout 30m -tags mutants -run '^TestMutants$$' ./impls/...
 
 # SOAK is how long make soak plays; EVENTS is how many events of each variant instead.
