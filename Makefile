@@ -49,7 +49,7 @@ race: ## Test with the race detector where goroutines meet
 nightly: ## Play all that CI leaves out, and write what failed to results/, two hours (STAGES=soak)
 	scripts/nightly.sh $(STAGES)
 
-mutants: ## Break the variants on purpose; the tests must fail (impls/conformance/mutants.md)
+mutants: ## Break the variants on purpose; the tests must fail (impls/*/export_mutants_test.go)
 	$(GO) test -timeout 30m -tags mutants -run '^TestMutants$$' ./impls/...
 
 # SOAK is how long make soak plays; EVENTS is how many events of each variant instead.
@@ -59,15 +59,14 @@ EVENTS ?=
 soak: ## Play all variants with panics, Close and Replace; memory must stay flat (SOAK=10m, EVENTS=1e8)
 	$(GO) test -count 1 -timeout 0 -v -run '^TestSoak$$' ./impls/conformance $(if $(EVENTS),-events $(EVENTS),-soak $(SOAK))
 
-# CHAOS is how long make chaos begins steps, after each fault was played once. SEED is drawn and printed
-# by default. STEP plays one step alone.
+# CHAOS is how long make chaos begins rounds of all faults. SEED is drawn by default. STEP plays one step alone.
 CHAOS ?= 10m
 SEED  ?= 0
 STEP  ?=
 
-chaos: build ## Play the command through faults of server, disk, signals, memory, clocks and proxies (CHAOS=10m, SEED=, STEP=)
-	cd bench/e2e && WATCHLAB=$(CURDIR)/$(BIN)/watchlab $(GO) test -count 1 -timeout 0 -v -run '^TestChaos$$' ./chaos \
-		-chaos $(CHAOS) -seed $(SEED) -step '$(STEP)' -table $(CURDIR)/$(BIN)/chaos.md
+chaos: build ## Kill, interrupt and starve the command: nothing that was finished is lost (CHAOS=10m, SEED=, STEP=)
+	cd bench/e2e && WATCHLAB=$(CURDIR)/$(BIN)/watchlab $(GO) test -count 1 -timeout 0 -parallel 8 -v -run '^TestChaos$$' ./chaos \
+		-chaos $(CHAOS) -seed $(SEED) -step '$(STEP)'
 
 # FUZZTIME is the time of each target, FUZZ are the targets, all by default.
 FUZZTIME ?= 10m

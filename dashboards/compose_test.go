@@ -1,6 +1,7 @@
 package dashboards_test
 
 import (
+	"bytes"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -132,28 +133,20 @@ func TestComposeMounts(t *testing.T) {
 	}
 }
 
-// TestComposeReleases: compose.yaml starts the releases that bench/e2e tests queries and
-// dashboards against.
+// TestComposeReleases: compose.yaml starts the Prometheus that bench/e2e tests.
 func TestComposeReleases(t *testing.T) {
 	var c compose
 	readYAML(t, "compose.yaml", &c)
-	for service, known := range map[string]struct{ file, pattern, image string }{
-		"prometheus": {"../bench/e2e/go.mod", `github.com/prometheus/prometheus v0\.(\d)(\d\d)\.(\d+)\n`, "prom/prometheus:v$1.$2.$3"},
-		"grafana":    {"../bench/e2e/dashboards/schema/package.json", `"@grafana/schema": "([0-9.]+)"`, "grafana/grafana:$1"},
-	} {
-		b, err := os.ReadFile(known.file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		pattern := regexp.MustCompile(known.pattern)
-		m := pattern.FindSubmatchIndex(b)
-		if m == nil {
-			t.Errorf("%s: no %s", known.file, pattern)
-			continue
-		}
-		if want := string(pattern.Expand(nil, []byte(known.image), b, m)); c.Services[service].Image != want {
-			t.Errorf("compose.yaml starts %s from %s, bench/e2e tests %s", service, c.Services[service].Image, want)
-		}
+	tools, err := os.ReadFile("../scripts/tools/go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`github.com/prometheus/prometheus v0\.(\d)(\d\d)\.(\d+)`).FindSubmatch(tools)
+	if m == nil {
+		t.Fatal("scripts/tools has no Prometheus")
+	}
+	if want := fmt.Sprintf("prom/prometheus:v%s.%s.%s", m[1], bytes.TrimLeft(m[2], "0"), m[3]); c.Services["prometheus"].Image != want {
+		t.Errorf("compose.yaml starts %s, bench/e2e tests %s", c.Services["prometheus"].Image, want)
 	}
 }
 

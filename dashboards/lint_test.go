@@ -131,7 +131,7 @@ func rules(t *testing.T) (all []rule) {
 var picked = source{Type: "prometheus", UID: "${datasource}"}
 
 // lints has the rules of github.com/grafana/dashboard-linter (docs/rules) that need no PromQL
-// parser, under their original names, and similar own rules. The module bench/e2e has the others.
+// parser, under their original names, and similar own rules. bench/e2e/dashboards executes the queries.
 var lints = map[string]func(dashboard) []string{
 	"template-datasource-rule": func(d dashboard) (wrong []string) {
 		var sources []template

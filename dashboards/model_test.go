@@ -4,7 +4,7 @@ package dashboards
 // 37) and later read it. Names and values follow Grafana's schema of a dashboard
 // (kinds/structured/dashboard/dashboard_kind.cue of github.com/grafana/grafana, 9.3) and of the
 // panels (panelcfg.cue of each). Grafana publishes no Go module of the schema. It publishes
-// TypeScript types, against which bench/e2e/dashboards compiles the result.
+// TypeScript types.
 
 // pageColumns is the width of a page.
 const pageColumns = 24

@@ -162,12 +162,3 @@ func TestStampOf(t *testing.T) {
 		}
 	}
 }
-
-func TestQuantile(t *testing.T) {
-	d := []time.Duration{4e6, 1e6, 3e6, 2e6}
-	for q, want := range map[float64]float64{0.25: 1, 0.5: 2, 0.51: 3, 0.99: 4, 1: 4} {
-		if got := quantile(d, q); got != want {
-			t.Errorf("quantile %v is %v, want %v", q, got, want)
-		}
-	}
-}

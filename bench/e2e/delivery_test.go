@@ -54,8 +54,6 @@ const (
 //     objects. A real server's watch cache keeps them for a minute. Then the watches
 //     start before the first event. This is the server's own speed. events/s is events
 //     times watchers, divided by the time until the last watcher has the last event.
-//   - mode=live: the watches start first, then the events are written. events/s includes
-//     the cost of the writes.
 //   - mode=paced: the watches start first, then 20 events/s are written, a rate that both
 //     servers sustain. p50-ms and p99-ms are the time from a write's intended time until
 //     a watcher has its event, over all watchers. write-p50-ms is the time from the
@@ -79,7 +77,7 @@ func BenchmarkDelivery(b *testing.B) {
 		for _, object := range []deliveryObject{podObject, leaseSized} {
 			for _, encoding := range []string{runtime.ContentTypeJSON, runtime.ContentTypeProtobuf} {
 				for _, watchers := range []int{1, 10, 100} {
-					for _, mode := range []string{"backlog", "live", pacedMode} {
+					for _, mode := range []string{"backlog", pacedMode} {
 						_, short, _ := strings.Cut(encoding, "/")
 						short = short[strings.LastIndex(short, ".")+1:]
 						name := fmt.Sprintf("server=%s/object=%s/encoding=%s/watchers=%d/mode=%s", start.name, object.name, short, watchers, mode)
@@ -270,13 +268,6 @@ func (s server) measure(b *testing.B, object deliveryObject, encoding string, wa
 				mu.Lock()
 				writes, lag = append(writes, written...), max(lag, late)
 				mu.Unlock()
-			}()
-		} else if mode == "live" {
-			opened.Wait()
-			begin = time.Now()
-			go func() {
-				defer close(written)
-				version = change(b, client, object)
 			}()
 		} else {
 			close(written)

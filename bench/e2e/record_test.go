@@ -2,12 +2,16 @@ package main_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
+	"watchlab/bench/e2e/programs"
 	"watchlab/bench/lab"
 	"watchlab/cmd/watchlab/cli"
 	"watchlab/loadgen/pace"
@@ -81,4 +85,55 @@ func TestRecord(t *testing.T) {
 		}
 	}
 	watchlab(t, "run", "--family", "deltafifo", "--storm", path, "--pipeline", "informer", "--impl", "clientgo-realfifo-batch,ring", "--delivery", "in-order", "--rounds", "1")
+}
+
+// running is the command in the background.
+type running struct {
+	cmd    *exec.Cmd
+	stderr *bytes.Buffer
+}
+
+// background starts the command and stops it when the test ends.
+func background(t *testing.T, args ...string) *running {
+	t.Helper()
+	r := &running{cmd: exec.Command(programs.Watchlab(t), args...), stderr: new(bytes.Buffer)}
+	r.cmd.Stderr = r.stderr
+	if err := r.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if r.cmd.ProcessState == nil {
+			_ = r.cmd.Process.Kill()
+			_ = r.cmd.Wait()
+		}
+	})
+	return r
+}
+
+// interrupt sends SIGINT, waits for the end, and returns stderr.
+func (r *running) interrupt(t *testing.T) string {
+	t.Helper()
+	if err := r.cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.cmd.Wait(); err != nil {
+		t.Fatalf("%s: %v\n%s", strings.Join(r.cmd.Args[1:], " "), err, r.stderr)
+	}
+	return r.stderr.String()
+}
+
+// outcomeOf runs the command to its end and decodes its JSON output.
+func outcomeOf(t *testing.T, args ...string) *lab.Outcome {
+	t.Helper()
+	var out, errs bytes.Buffer
+	cmd := exec.Command(programs.Watchlab(t), args...)
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("watchlab %s: %v\n%s", strings.Join(args, " "), err, errs.String())
+	}
+	o := new(lab.Outcome)
+	if err := json.Unmarshal(out.Bytes(), o); err != nil {
+		t.Fatal(err)
+	}
+	return o
 }

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -56,7 +57,8 @@ var limits = []struct {
 	{"go.mod files", func(t *testing.T) int64 {
 		return count(t, ".", func(p string) bool { return path.Base(p) == "go.mod" })
 	}, 10},
-	{"lines of Go without tests", lines, 97_100},
+	{"lines of Go without tests", lines(false), 97_100},
+	{"lines of Go tests", lines(true), 93_200},
 	{"bytes of README.md", func(t *testing.T) int64 { return bytesOf(t, "README.md") }, 8 << 10},
 	{"bytes of published results", published, 5 << 20},
 }
@@ -69,6 +71,9 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// nameless are names of packages that say nothing of what is in them.
+var nameless = regexp.MustCompile(`(^|/)(utils?|common|helpers?|misc|shared|base)$`)
+
 type pkg struct {
 	ImportPath                         string
 	Imports, TestImports, XTestImports []string
@@ -76,9 +81,11 @@ type pkg struct {
 
 // TestLayers holds the import graph against the layers.
 func TestLayers(t *testing.T) {
-	packages := listed(t)
-	for _, p := range packages {
+	for _, p := range listed(t) {
 		from := p.ImportPath
+		if nameless.MatchString(from) {
+			t.Errorf("%s: the name says nothing", from)
+		}
 		allowed, ok := layers[top(from)]
 		if !ok {
 			t.Errorf("%s: folder %s has no layer", from, top(from))
@@ -150,6 +157,58 @@ func TestPublic(t *testing.T) {
 				t.Errorf("examples/variant imports %s, which is not public", to)
 			}
 		}
+	}
+}
+
+// TestListeners: all that listens does so by the rule of apiserver.Access.
+func TestListeners(t *testing.T) {
+	listens := regexp.MustCompile(`\bnet\.Listen(\w*\(|Config)|\btls\.(Listen|NewListener)\(|\bListenAndServe|\bhttptest\.New\w*Server\(`)
+	sources(t, func(file, text string) {
+		if !strings.HasSuffix(file, "_test.go") && !strings.HasPrefix(file, "bench/e2e/") && file != "loadgen/apiserver/access.go" && listens.MatchString(text) {
+			t.Errorf("%s has %q: listen by apiserver.Access", file, listens.FindString(text))
+		}
+	})
+}
+
+// formats are the imports that make a package a reader of files or messages.
+var formats = regexp.MustCompile(`"(encoding/(csv|gob|json|xml)|archive/tar|compress/(gzip|zlib)|[^"]*/(zstd|hdrhistogram-go|gojq|benchfmt|expfmt|textparse|json-patch\.v4|cbor(/direct|/v2)?|pprof/profile|yaml(/v3)?))"`)
+
+// trusted are packages that import a format and need no fuzz target, each with its reason.
+var trusted = map[string]string{
+	"bench/controller":            "its Spec is read by bench/experiment, its result is fuzzed in bench/report",
+	"bench/pipeline":              "writes JSON, and reads objects that it has made itself",
+	"cmd/watchlab/cli":            "its files are read by the packages below it",
+	"dashboards":                  "reads the YAML of its own folder",
+	"impls/conformance/mergetest": "reads an object of its own source",
+}
+
+// TestFuzzed: every package of the root module that reads a format has a fuzz target.
+func TestFuzzed(t *testing.T) {
+	reads, fuzzed := map[string]bool{}, map[string]bool{}
+	sources(t, func(file, text string) {
+		if strings.HasSuffix(file, "_test.go") {
+			fuzzed[path.Dir(file)] = fuzzed[path.Dir(file)] || strings.Contains(text, "\nfunc Fuzz")
+		} else if formats.MatchString(text) {
+			reads[path.Dir(file)] = true
+		}
+	})
+	for _, p := range listed(t) {
+		if reads[p.ImportPath] && !fuzzed[p.ImportPath] && trusted[p.ImportPath] == "" {
+			t.Errorf("%s reads a format and has no fuzz target", p.ImportPath)
+		}
+	}
+}
+
+// TestReadmeOutput: the output in README.md is that of the run that it names.
+func TestReadmeOutput(t *testing.T) {
+	_, shown, _ := strings.Cut(string(read(t, "README.md")), "```text\n")
+	shown, _, _ = strings.Cut(shown, "```\n")
+	_, report, ok := strings.Cut(shown, "\nReport: ")
+	if !ok {
+		t.Fatal("the output in README.md names no report")
+	}
+	if file := path.Join(path.Dir(report), "brief.txt"); string(read(t, file)) != shown {
+		t.Errorf("README.md shows another output than %s", file)
 	}
 }
 
@@ -248,17 +307,40 @@ func published(t *testing.T) (n int64) {
 	return n
 }
 
-func lines(t *testing.T) int64 {
-	return sum(t, ".", func(p string, _ fs.DirEntry) int64 {
-		if !strings.HasSuffix(p, ".go") || strings.HasSuffix(p, "_test.go") {
-			return 0
+func lines(tests bool) func(*testing.T) int64 {
+	return func(t *testing.T) (n int64) {
+		sources(t, func(file, text string) {
+			if strings.HasSuffix(file, "_test.go") == tests {
+				n += int64(strings.Count(text, "\n"))
+			}
+		})
+		return n
+	}
+}
+
+// sources visits all Go files of the tree.
+func sources(t *testing.T, visit func(file, text string)) {
+	t.Helper()
+	sum(t, ".", func(p string, _ fs.DirEntry) int64 {
+		if strings.HasSuffix(p, ".go") {
+			file, err := filepath.Rel(root, p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			visit(filepath.ToSlash(file), string(read(t, file)))
 		}
-		data, err := os.ReadFile(p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return int64(strings.Count(string(data), "\n"))
+		return 0
 	})
+}
+
+// read returns a file of the tree.
+func read(t *testing.T, file string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(root, file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
 }
 
 // sum adds a number of each file below a folder of the tree, bin and .git left out.

@@ -6,8 +6,8 @@
 //  2. [Async] observes a call that may block; [Watchdog] ends a check that hangs.
 //  3. [Client] records a concurrent history, and [Linearizable] checks it
 //     against a sequential [Machine] with porcupine.
-//  4. RunMutants (build tag mutants) shows that each check fails for a
-//     variant with the matching bug; see mutants.md.
+//  4. RunMutants (build tag mutants) shows that checks of named invariants fail for
+//     variants with the matching bug.
 //
 // The suites are in queuetest (families deltafifo and queue), storetest, workqueuetest and mergetest.
 // Every variant passes the suite of its family, including the upstream baselines: if a baseline

@@ -26,7 +26,7 @@ func TestMutants(t *testing.T) {
 		}
 		all = append(all, conformance.Mutant{Name: m.Name, Broken: m.Broken, Check: m.Check, In: strings.Join(in, "/")})
 	}
-	conformance.RunMutants(t, "deltafifo", all, func(t *testing.T, i int) {
+	conformance.RunMutants(t, all, func(t *testing.T, i int) {
 		queuetest.RunDeltaFIFO(t, deltafifo.Mutants()[i].Variant)
 	})
 }

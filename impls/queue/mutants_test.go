@@ -16,7 +16,7 @@ func TestMutants(t *testing.T) {
 		// The setup's name: capacity, shards, path.
 		all = append(all, conformance.Mutant{Name: m.Name, Broken: m.Broken, Check: m.Check, In: ".*/.*/.*"})
 	}
-	conformance.RunMutants(t, "queue", all, func(t *testing.T, i int) {
+	conformance.RunMutants(t, all, func(t *testing.T, i int) {
 		queuetest.RunQueue(t, queue.Mutants()[i].Variant)
 	})
 }

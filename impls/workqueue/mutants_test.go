@@ -15,7 +15,7 @@ func TestMutants(t *testing.T) {
 	for _, m := range workqueue.Mutants() {
 		all = append(all, conformance.Mutant{Name: m.Name, Broken: m.Broken, Check: m.Check, In: ".*"})
 	}
-	conformance.RunMutants(t, "workqueue", all, func(t *testing.T, i int) {
+	conformance.RunMutants(t, all, func(t *testing.T, i int) {
 		t.Run("impl", func(t *testing.T) { workqueuetest.Run(t, workqueue.Mutants()[i].Variant) })
 	})
 }

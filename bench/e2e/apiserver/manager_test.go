@@ -3,7 +3,6 @@ package apiserver
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -12,7 +11,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -172,12 +170,7 @@ func TestManagerThroughFaults(t *testing.T) { testManager(t, 12*time.Second, "--
 // testManager changes all objects at least once, and repeats it for the time lasting.
 // The manager must reconcile each change.
 func testManager(t *testing.T, lasting time.Duration, args ...string) {
-	dir := t.TempDir()
-	crd := filepath.Join(dir, "crd.yaml")
-	if err := os.WriteFile(crd, []byte(widgets), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := serve(t, append(args, "--manifest", crd)...)
+	s := serve(t, append(args, "--manifest", filepath.Join("testdata", "widgets.yaml"))...)
 	c, err := client.New(s.config(t), client.Options{Scheme: scheme.Scheme})
 	if err != nil {
 		t.Fatal(err)
@@ -247,38 +240,6 @@ func testManager(t *testing.T, lasting time.Duration, args ...string) {
 		}
 		return nil
 	})
-}
-
-// TestStaleWrites checks optimistic concurrency with a real client.
-func TestStaleWrites(t *testing.T) {
-	s := serve(t)
-	c, err := client.New(s.config(t), client.Options{Scheme: scheme.Scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx := t.Context()
-	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", GenerateName: "stale-"}}
-	if err := c.Create(ctx, cm); err != nil {
-		t.Fatal(err)
-	}
-	stale := cm.DeepCopy()
-	cm.Data = map[string]string{"a": "1"}
-	if err := c.Update(ctx, cm); err != nil {
-		t.Fatal(err)
-	}
-	stale.Data = map[string]string{"a": "2"}
-	if err := c.Update(ctx, stale); !apierrors.IsConflict(err) {
-		t.Errorf("a stale update: %v, want a conflict", err)
-	}
-	if err := c.Delete(ctx, cm, client.Preconditions{ResourceVersion: &stale.ResourceVersion}); !apierrors.IsConflict(err) {
-		t.Errorf("a stale delete: %v, want a conflict", err)
-	}
-	if err := c.Delete(ctx, cm); err != nil {
-		t.Error(err)
-	}
-	if err := c.Get(ctx, client.ObjectKeyFromObject(cm), cm); !apierrors.IsNotFound(err) {
-		t.Errorf("after it was deleted: %v", err)
-	}
 }
 
 func await(t *testing.T, what string, done <-chan struct{}) {

@@ -3,11 +3,9 @@
 package apiserver
 
 import (
-	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/go-logr/logr"
@@ -31,15 +29,13 @@ func TestMain(m *testing.M) {
 
 // server is a running `watchlab serve`.
 type server struct {
-	kubectl    string
-	kubeconfig string
-	home       string
+	kubeconfig, home string
 }
 
 // serve starts `watchlab serve`, which must exit with code 0 at the end of the test.
 func serve(t *testing.T, args ...string) *server {
 	t.Helper()
-	s := &server{kubectl: programs.Pinned(t, "kubectl"), home: t.TempDir()}
+	s := &server{home: t.TempDir()}
 	s.kubeconfig = filepath.Join(s.home, "kubeconfig")
 	p := programs.Start(t, exec.Command(programs.Watchlab(t), append([]string{"serve", "--kubeconfig-out", s.kubeconfig}, args...)...))
 	p.Ready(t, func() error {
@@ -58,49 +54,4 @@ func (s *server) config(t *testing.T) *rest.Config {
 	}
 	config.QPS = -1
 	return config
-}
-
-// command returns a kubectl command for the server.
-func (s *server) command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, s.kubectl, args...)
-	cmd.Env = []string{"KUBECONFIG=" + s.kubeconfig, "HOME=" + s.home, "PATH=" + os.Getenv("PATH")}
-	return cmd
-}
-
-// try runs kubectl and returns its output and its error.
-func (s *server) try(t *testing.T, stdin string, args ...string) (string, error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), programs.Patience)
-	defer cancel()
-	cmd := s.command(ctx, args...)
-	cmd.Stdin = strings.NewReader(stdin)
-	out, err := cmd.CombinedOutput()
-	return string(out), err
-}
-
-// run runs kubectl, which must succeed, and returns its output.
-func (s *server) run(t *testing.T, stdin string, args ...string) string {
-	t.Helper()
-	out, err := s.try(t, stdin, args...)
-	if err != nil {
-		t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
-	}
-	return out
-}
-
-// says runs kubectl, which must succeed and print words.
-func (s *server) says(t *testing.T, words, stdin string, args ...string) {
-	t.Helper()
-	if out := s.run(t, stdin, args...); !strings.Contains(out, words) {
-		t.Errorf("kubectl %s prints\n%s\nwithout %q", strings.Join(args, " "), out, words)
-	}
-}
-
-// fails runs kubectl, which must fail and print words.
-func (s *server) fails(t *testing.T, words, stdin string, args ...string) {
-	t.Helper()
-	out, err := s.try(t, stdin, args...)
-	if err == nil || !strings.Contains(out, words) {
-		t.Errorf("kubectl %s: %v, prints\n%s\nwithout %q", strings.Join(args, " "), err, out, words)
-	}
 }

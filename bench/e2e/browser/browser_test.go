@@ -147,30 +147,14 @@ func (b *tab) save(name string, data []byte) {
 	}
 }
 
-// Names in the fixture of bench/report.
-var (
-	fixtureImpls = []string{"clientgo-realfifo-batch", "cond", "ring", "sharded"}
-	lossy        = "lossy"
-)
-
-// fixture returns the page that the tests of bench/report render.
-func fixture(t *testing.T) []byte {
+// fixture returns a page that the tests of bench/report render: 0 of a run, 1 of a controller's run.
+func fixture(t *testing.T, i int) []byte {
 	t.Helper()
 	pages, err := fixturePages()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pages[0]
-}
-
-// controllerFixture returns the page of a controller's run that the tests of bench/report render.
-func controllerFixture(t *testing.T) []byte {
-	t.Helper()
-	pages, err := fixturePages()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pages[1]
+	return pages[i]
 }
 
 var fixturePages = sync.OnceValues(func() (pages [2][]byte, err error) {

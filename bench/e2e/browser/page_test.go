@@ -22,85 +22,10 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// drawn describes a figure of the page from the browser's DOM.
-type drawn struct {
-	Kind       string
-	Series     []string
-	Points     int
-	Wide, High float64
-	Rows       int
-}
-
-const figures = `[...document.querySelectorAll("figure")].map(f => ({
-	kind: f.dataset.kind,
-	series: [...new Set([...f.querySelectorAll("svg [data-series]")].map(g => g.dataset.series))],
-	points: f.querySelectorAll("svg .pt").length,
-	wide: f.querySelector("svg").getBoundingClientRect().width,
-	high: f.querySelector("svg").getBoundingClientRect().height,
-	rows: f.querySelectorAll(".data tbody tr").length,
-}))`
-
-// TestCharts checks that each chart exists with its series, and that the page has no errors.
-func TestCharts(t *testing.T) {
-	b := open(t, fixture(t))
-	sound := fixtureImpls
-	all := append(slices.Clone(sound), lossy)
-	type want struct {
-		count  int
-		series []string
-	}
-	// Charts of the fixture's first panel. Lists show a broken variant as "invalid", and
-	// it has no curve.
-	first := map[string]want{
-		"throughput": {1, all}, "cpu": {1, all}, "rate": {1, sound}, "distribution": {1, sound},
-		"stages": {1, all}, "depth": {1, sound}, "storm": {1, sound},
-	}
-	got := map[string][]drawn{}
-	for _, f := range eval[[]drawn](b, strings.Replace(figures, "document", `document.getElementById("c1")`, 1)) {
-		got[f.Kind] = append(got[f.Kind], f)
-	}
-	for kind, w := range first {
-		if len(got[kind]) != w.count {
-			t.Errorf("%d charts of kind %s, want %d", len(got[kind]), kind, w.count)
-		}
-		for _, f := range got[kind] {
-			if !slices.Equal(f.Series, w.series) {
-				t.Errorf("%s has series %v, want %v", kind, f.Series, w.series)
-			}
-			if f.Points == 0 || f.Rows == 0 {
-				t.Errorf("%s has %d figures and %d rows in its table", kind, f.Points, f.Rows)
-			}
-		}
-	}
-	for kind := range got {
-		if _, ok := first[kind]; !ok {
-			t.Errorf("unexpected chart of kind %s", kind)
-		}
-	}
-	for section, w := range map[string]want{
-		"knees": {1, sound[:3]}, "scaling": {2, nil}, "answer": {4, nil},
-	} {
-		figs := eval[[]drawn](b, strings.Replace(figures, "document", `document.getElementById("`+section+`")`, 1))
-		if len(figs) != w.count {
-			t.Errorf("%s: %d charts, want %d", section, len(figs), w.count)
-		}
-		for _, f := range figs {
-			if w.series != nil && !slices.Equal(f.Series, w.series) {
-				t.Errorf("%s: series %v, want %v", section, f.Series, w.series)
-			}
-			if f.Points == 0 || f.Wide < 200 || f.High < 80 {
-				t.Errorf("%s: %+v", section, f)
-			}
-		}
-	}
-	b.sound()
-	b.keep("light.png")
-}
-
 // TestFirstScreen checks what a reader sees before he scrolls: the winner, its ratio and its verdict. At
 // 1200 px nothing is cut off, even with all tables open, and every chart names its axes.
 func TestFirstScreen(t *testing.T) {
-	b := open(t, fixture(t), chromedp.EmulateViewport(1200, 900))
+	b := open(t, fixture(t, 0), chromedp.EmulateViewport(1200, 900))
 	seen := eval[string](b, `[...document.querySelectorAll("#answer p, #answer text, #answer .marks li")].filter(e => {
 		const r = e.getBoundingClientRect(); return r.height > 0 && r.bottom < innerHeight;
 	}).map(e => e.textContent).join("\n")`)
@@ -204,165 +129,80 @@ func TestPublished(t *testing.T) {
 	}
 }
 
-// TestLegend checks that a legend button hides its series in all charts of its panel and
-// in no other panel.
-func TestLegend(t *testing.T) {
-	b := open(t, fixture(t))
-	const ring = `#c1 .legend button[data-series=ring]`
+// TestReport opens the report of a run and that of a controller's run: each chart has its figures, its table and room
+// for its labels, the page follows the rules of accessibility in both themes, fits a phone, and needs no script.
+func TestReport(t *testing.T) {
+	for i, name := range []string{"run", "controller"} {
+		t.Run(name, func(t *testing.T) {
+			html := fixture(t, i)
+			b := open(t, html, chromedp.EmulateViewport(1600, 1000))
+			for what, expression := range complaints {
+				for _, where := range eval[[]string](b, expression) {
+					t.Errorf("%s: %s", what, where)
+				}
+			}
+			for _, theme := range []string{"light", "dark"} {
+				b.do(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}}))
+				for _, faint := range eval[[]string](b, contrasts) {
+					t.Errorf("%s: %s", theme, faint)
+				}
+			}
+			b.do(chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile))
+			for _, wide := range eval[[]string](b, complaints["too wide for a phone"]) {
+				t.Errorf("a phone has to scroll: %s pixels", wide)
+			}
+			b.keep(name + "-phone.png")
+			b.sound()
+			bare := open(t, html, emulation.SetScriptExecutionDisabled(true))
+			bare.do(emulation.SetScriptExecutionDisabled(false))
+			if n := eval[int](bare, `[...document.querySelectorAll("figure")].filter(f => !f.offsetParent || !f.querySelector("title")).length + [...document.querySelectorAll(".scripted")].filter(f => f.offsetParent).length`); n > 0 {
+				t.Errorf("without scripts %d charts are missing, or controls are shown", n)
+			}
+		})
+	}
+}
+
+// TestControls: a legend's button hides a variant in the charts of its panel and in no other, the arrow keys announce
+// each value, the button changes the theme, and the printed page has all charts, on white and without controls.
+func TestControls(t *testing.T) {
+	b := open(t, fixture(t, 0))
 	visible := func(section string) int {
 		return eval[int](b, `[...document.querySelectorAll("#`+section+` svg [data-series=ring]:not(.row)")].filter(g => getComputedStyle(g).display !== "none").length`)
 	}
 	before, elsewhere := visible("c1"), visible("knees")
-	if before == 0 || elsewhere == 0 {
-		t.Fatalf("%d and %d curves of ring", before, elsewhere)
+	b.do(chromedp.Click(`#c1 .legend button[data-series=ring]`, chromedp.ByQuery))
+	if here, there := visible("c1"), visible("knees"); before == 0 || here != 0 || elsewhere == 0 || there != elsewhere {
+		t.Errorf("curves of ring in its panel: %d, then %d; in another: %d, then %d", before, here, elsewhere, there)
 	}
-	b.do(chromedp.Click(ring, chromedp.ByQuery))
-	if n := visible("c1"); n != 0 {
-		t.Errorf("%d curves of ring remain", n)
+	b.do(chromedp.Focus(`#c1 figure[data-kind=throughput] .plot`, chromedp.ByQuery), chromedp.KeyEvent(kb.ArrowRight), chromedp.KeyEvent(kb.ArrowDown))
+	if got := eval[string](b, `document.getElementById("said").textContent`); !strings.HasPrefix(got, "cond: ") || eval[bool](b, `document.getElementById("tip").hidden`) {
+		t.Errorf("%q is said of the second value", got)
 	}
-	if n := visible("knees"); n != elsewhere {
-		t.Errorf("%d curves of ring in another panel, want %d", n, elsewhere)
+	light := eval[string](b, background)
+	b.do(chromedp.Click("#theme", chromedp.ByQuery), chromedp.Click("#theme", chromedp.ByQuery))
+	if dark := eval[string](b, background); dark == light {
+		t.Errorf("both themes are on %s", dark)
 	}
-	if pressed := eval[string](b, `document.querySelector("`+ring+`").getAttribute("aria-pressed")`); pressed != "false" {
-		t.Errorf("aria-pressed is %q", pressed)
+	b.do(chromedp.ActionFunc(func(ctx context.Context) error { // only printing fires beforeprint
+		_, _, err := page.PrintToPDF().Do(ctx)
+		return err
+	}), emulation.SetEmulatedMedia().WithMedia("print"))
+	if got := eval[string](b, background); got != "rgb(255, 255, 255)" {
+		t.Errorf("printed on %s", got)
 	}
-	b.do(chromedp.Focus(ring, chromedp.ByQuery), chromedp.KeyEvent(" "))
-	if n := visible("c1"); n != before {
-		t.Errorf("%d curves of ring after the space bar, want %d", n, before)
-	}
-	b.sound()
-}
-
-// TestFigures checks that the arrow keys step through the values of a chart. The page
-// must show and announce each value.
-func TestFigures(t *testing.T) {
-	b := open(t, fixture(t))
-	said := func() string { return eval[string](b, `document.getElementById("said").textContent`) }
-	shown := func() bool { return eval[bool](b, `!document.getElementById("tip").hidden`) }
-	b.do(chromedp.Focus(`#c1 figure[data-kind=throughput] .plot`, chromedp.ByQuery), chromedp.KeyEvent(kb.ArrowRight))
-	if got := said(); !strings.HasPrefix(got, fixtureImpls[0]+": ") || !shown() {
-		t.Errorf("%q is said first", got)
-	}
-	b.do(chromedp.KeyEvent(kb.ArrowDown))
-	if got := said(); !strings.HasPrefix(got, fixtureImpls[1]+": ") {
-		t.Errorf("one below: %q", got)
-	}
-	b.do(chromedp.KeyEvent(kb.ArrowUp))
-	if got := said(); !strings.HasPrefix(got, fixtureImpls[0]+": ") {
-		t.Errorf("one above: %q", got)
-	}
-	b.do(chromedp.KeyEvent(kb.Escape))
-	if shown() {
-		t.Error("Escape does not hide the figure")
-	}
-
-	// A position near the point is enough for the pointer.
-	type place struct{ X, Y float64 }
-	at := eval[place](b, `(() => {
-		const pt = document.querySelector("#c1 figure[data-kind=rate] .pt");
-		pt.scrollIntoView({block: "center", behavior: "instant"});
-		const r = pt.getBoundingClientRect();
-		return {x: r.x + r.width / 2 + 8, y: r.y + r.height / 2 + 8};
-	})()`)
-	b.do(chromedp.MouseEvent("mouseMoved", at.X, at.Y))
-	if !shown() {
-		t.Error("nothing is shown at the pointer")
-	}
-	if got := eval[string](b, `document.getElementById("tip").textContent`); !strings.Contains(got, "p99") {
-		t.Errorf("%q is shown at the pointer", got)
+	if n := eval[int](b, `[...document.querySelectorAll("figure")].filter(f => !f.offsetParent).length + [...document.querySelectorAll("nav, #theme")].filter(e => e.offsetParent).length`); n > 0 {
+		t.Errorf("%d charts are not printed, or controls are", n)
 	}
 	b.sound()
 }
 
 const background = `getComputedStyle(document.body).backgroundColor`
 
-// TestThemes checks that the page uses the system's theme, and that the button changes it.
-func TestThemes(t *testing.T) {
-	dark := emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}})
-	light := open(t, fixture(t))
-	b := open(t, fixture(t), dark)
-	lightColour, darkColour := eval[string](light, background), eval[string](b, background)
-	if lightColour == darkColour {
-		t.Fatalf("both themes are on %s", darkColour)
-	}
-	b.keep("dark.png")
-	for _, step := range []struct{ name, colour string }{{"light", lightColour}, {"dark", darkColour}, {"system", darkColour}} {
-		b.do(chromedp.Click("#theme", chromedp.ByQuery))
-		if got := eval[string](b, `document.querySelector("#theme span").textContent`); got != step.name {
-			t.Errorf("theme %q, want %q", got, step.name)
-		}
-		if got := eval[string](b, background); got != step.colour {
-			t.Errorf("%s is on %s, want %s", step.name, got, step.colour)
-		}
-	}
-	b.sound()
-}
-
-// TestPrint checks the printed page: no controls, all tables, light theme.
-func TestPrint(t *testing.T) {
-	b := open(t, fixture(t))
-	b.do(chromedp.Evaluate(`document.documentElement.dataset.theme = "dark"`, nil))
-	var pdf []byte
-	// The browser fires beforeprint only for printing, so print to PDF first.
-	b.do(chromedp.ActionFunc(func(ctx context.Context) error {
-		var err error
-		pdf, _, err = page.PrintToPDF().WithPrintBackground(true).Do(ctx)
-		return err
-	}))
-	if len(pdf) < 20_000 {
-		t.Errorf("a PDF of %d bytes", len(pdf))
-	}
-	b.save("print.pdf", pdf)
-	b.do(emulation.SetEmulatedMedia().WithMedia("print"))
-	if got := eval[string](b, background); got != "rgb(255, 255, 255)" {
-		t.Errorf("printed on %s", got)
-	}
-	if got := eval[string](b, `getComputedStyle(document.querySelector("h1")).color`); got != "rgb(23, 27, 33)" {
-		t.Errorf("printed in %s", got)
-	}
-	for _, gone := range []string{"nav", "#theme"} {
-		if eval[bool](b, `document.querySelector("`+gone+`").offsetParent !== null`) {
-			t.Errorf("%s is printed", gone)
-		}
-	}
-	if n := eval[int](b, `[...document.querySelectorAll("figure")].filter(f => !f.offsetParent).length`); n > 0 {
-		t.Errorf("%d charts are not printed", n)
-	}
-	b.keep("print.png")
-	b.sound()
-}
-
-// TestWithoutScript checks that the page shows all content without JavaScript, and no controls.
-func TestWithoutScript(t *testing.T) {
-	b := open(t, fixture(t), emulation.SetScriptExecutionDisabled(true))
-	b.do(emulation.SetScriptExecutionDisabled(false))
-	for what, count := range map[string]string{
-		"charts are hidden":           `[...document.querySelectorAll("figure")].filter(f => !f.offsetParent).length`,
-		"useless controls are shown":  `[...document.querySelectorAll(".scripted")].filter(f => f.offsetParent).length`,
-		"figures are without a title": `[...document.querySelectorAll("figure .pt")].filter(p => !p.querySelector("title")).length`,
-	} {
-		if n := eval[int](b, count); n > 0 {
-			t.Errorf("%d %s", n, what)
-		}
-	}
-}
-
-// TestNarrow checks that the page has no horizontal scroll bar on a phone.
-func TestNarrow(t *testing.T) {
-	b := open(t, fixture(t), emulation.SetDeviceMetricsOverride(360, 740, 2, true))
-	if n := eval[float64](b, `document.documentElement.scrollWidth`); n > 360 {
-		wide := eval[[]string](b, `[...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > 361 && !e.closest(".scroll") && !e.closest("svg")).slice(0, 5).map(e => e.outerHTML.slice(0, 80))`)
-		t.Errorf("%v wide, by %s", n, strings.Join(wide, "\n"))
-	}
-	if n := eval[float64](b, `Math.min(...[...document.querySelectorAll("figure svg text")].filter(e => e.checkVisibility()).map(e => e.getBoundingClientRect().height))`); n < 9 {
-		t.Errorf("the smallest label is %v high", n)
-	}
-	b.sound()
-	b.keep("narrow.png")
-}
-
 // complaints holds accessibility rules, each with an expression that returns the violations.
 var complaints = map[string]string{
+	"a chart without figures or size":    `[...document.querySelectorAll("figure")].filter(f => { const r = f.querySelector("svg").getBoundingClientRect(); return !f.querySelector("svg .pt") || r.width < 200 || r.height < 80; }).map(f => f.id)`,
+	"a label outside its chart":          `[...document.querySelectorAll(".chart text")].filter(e => { const r = e.getBoundingClientRect(), box = e.closest("svg").getBoundingClientRect(); return r.width > 0 && (r.left < box.left - 1 || r.right > box.right + 1 || r.top < box.top - 1 || r.bottom > box.bottom + 1); }).map(e => e.textContent)`,
+	"too wide for a phone":               `document.documentElement.scrollWidth > innerWidth ? [String(document.documentElement.scrollWidth)] : []`,
 	"the page has no language":           `document.documentElement.lang === "en" ? [] : ["html"]`,
 	"there are not one main and one h1":  `document.querySelectorAll("main").length === 1 && document.querySelectorAll("h1").length === 1 ? [] : ["main, h1"]`,
 	"an id stands twice":                 `(ids => ids.filter((id, i) => ids.indexOf(id) !== i))([...document.querySelectorAll("[id]")].map(e => e.id))`,
@@ -411,29 +251,3 @@ const contrasts = `(() => {
 	}
 	return bad.slice(0, 10);
 })()`
-
-// TestAccessible checks the accessibility rules and keyboard navigation.
-func TestAccessible(t *testing.T) {
-	b := open(t, fixture(t))
-	for _, what := range slices.Sorted(maps.Keys(complaints)) {
-		for _, where := range eval[[]string](b, complaints[what]) {
-			t.Errorf("%s: %s", what, where)
-		}
-	}
-	for _, theme := range []string{"light", "dark"} {
-		b.do(chromedp.Evaluate(fmt.Sprintf(`document.documentElement.dataset.theme = %q`, theme), nil))
-		for _, bad := range eval[[]string](b, contrasts) {
-			t.Errorf("%s: contrast %s", theme, bad)
-		}
-	}
-	// The first tab stop is the link that skips the table of contents.
-	b.do(chromedp.KeyEvent(kb.Tab))
-	if got := eval[string](b, `document.activeElement.className`); got != "skip" {
-		t.Errorf("the first stop is %q", got)
-	}
-	b.do(chromedp.KeyEvent(kb.Enter))
-	if got := eval[string](b, `location.hash`); got != "#answer" {
-		t.Errorf("the skip link leads to %q", got)
-	}
-	b.sound()
-}

@@ -140,15 +140,3 @@ func TestCommands(t *testing.T) {
 		t.Errorf("%d commands ran; the guides have more", ran)
 	}
 }
-
-// TestFindsCommands tests the function commands.
-func TestFindsCommands(t *testing.T) {
-	const guide = "```sh\na\n\n# c\nb\n```\n<!-- needs: cluster -->\n```sh\nx\n```\n```yaml\ny\n```\n```sh\nd\n```\n"
-	var got []string
-	for _, c := range commands("x.md", guide) {
-		got = append(got, c.text)
-	}
-	if want := []string{"a", "b", "d"}; !slices.Equal(got, want) {
-		t.Errorf("found %q, want %q", got, want)
-	}
-}

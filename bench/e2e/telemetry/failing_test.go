@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -84,7 +83,6 @@ func toServer(url string) (env, args []string) {
 
 // TestServersFail checks that a run logs one warning per protocol if the server is down,
 // slow or returns garbage. The run must lose no event and keep its verdict.
-// BenchmarkServersFail measures the cost.
 func TestServersFail(t *testing.T) {
 	for name, url := range servers(t) {
 		t.Run(name, func(t *testing.T) {
@@ -105,30 +103,6 @@ func TestServersFail(t *testing.T) {
 					t.Errorf("%d bytes: %q", len(s), s)
 				}
 			}
-		})
-	}
-}
-
-// BenchmarkServersFail measures the same run without telemetry and with each kind of
-// broken server. benchstat compares them:
-//
-//	go test -run '^$' -bench ServersFail -benchtime 1x -count 6 . | benchstat -col /servers -
-func BenchmarkServersFail(b *testing.B) {
-	urls := servers(b)
-	for _, name := range []string{"none", "down", "slow", "garbage"} {
-		b.Run("servers="+name, func(b *testing.B) {
-			var all []float64
-			for b.Loop() {
-				var env, args []string
-				if url, ok := urls[name]; ok {
-					env, args = toServer(url)
-				}
-				rates, _ := perSecond(b, env, args...)
-				all = append(all, rates...)
-			}
-			slices.Sort(all)
-			b.ReportMetric(all[len(all)/2], "events/s")
-			b.ReportMetric(0, "ns/op")
 		})
 	}
 }

@@ -3,9 +3,7 @@ package cli
 import (
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"io"
-	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -18,58 +16,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// listeners are all calls that listen outside of tests: by file, what answers, and the test that comes to it as
-// a stranger.
-var listeners = map[string]string{
-	"loadgen/apiserver/access.go":            "the rule for all others: TestListen, TestOtherSites and TestRequestBounds of its package",
-	"cmd/watchlab/cli/serve.go":              "the simulated API server, with a token: TestStrangerOfServe",
-	"bench/controller/server.go":             "the API server of a controller under test, with a token for each client: TestStranger of its package",
-	"bench/telemetry/live/server.go":         "live page, metrics, pprof: TestStrangerOfPages",
-	"bench/telemetry/live/storm.go":          "the pages of serve and controller, on loopback only, with a token: TestStrangerOfPages",
-	"loadgen/apiserver/server.go":            "the API server of a run, on loopback only: TestOtherSites of its package",
-	"bench/pipeline/kubelet_static.go":       "made-up static pods, on loopback only: TestOtherSites of loadgen/apiserver",
-	"bench/controller/program/program.go":    "nothing: it looks for a free port",
-	"bench/e2e/programs/programs.go":         "nothing: tests look for a free port",
-	"bench/e2e/controlplane/controlplane.go": "nothing: tests look for a free port",
-}
-
-// TestListeners: every listener is in the list, and goes by the rule of apiserver.Access.
-func TestListeners(t *testing.T) {
-	listens := regexp.MustCompile(`\bnet\.Listen(\w*\(|Config)|\btls\.(Listen|NewListener)\(|\bListenAndServe|\bhttptest\.New\w*Server\(|\bAccess\{|\baccess\.Listen\(`)
-	root := os.DirFS("../../..")
-	var found []string
-	err := fs.WalkDir(root, ".", func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && (d.Name() == ".git" || d.Name() == "bin"):
-			return fs.SkipDir
-		case d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"):
-			return nil
-		}
-		text, err := fs.ReadFile(root, path)
-		if err != nil || !listens.Match(text) {
-			return err
-		}
-		found = append(found, path)
-		if listeners[path] == "" {
-			t.Errorf("%s has %q: add it to the list, with a test that comes to it without a token", path, listens.Find(text))
-		}
-		if plain := regexp.MustCompile(`\bnet\.Listen(\w*\(|Config)`); plain.Match(text) && path != "loadgen/apiserver/access.go" && !strings.HasPrefix(path, "bench/e2e/") {
-			t.Errorf("%s listens without apiserver.Access", path)
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for path := range listeners {
-		if !slices.Contains(found, path) {
-			t.Errorf("%s does not listen", path)
-		}
-	}
-}
-
 // knock is a request of a stranger.
 type knock struct {
 	token, password, host string
@@ -78,12 +24,11 @@ type knock struct {
 	want                  int    // 0 for 401 or 403
 }
 
-// knocks sends a request for each of them and returns the body of the last one.
-func knocks(t *testing.T, client *http.Client, method, url string, all ...knock) (body []byte) {
+// knocks sends a request for each of them.
+func knocks(t *testing.T, client *http.Client, method, url string, all ...knock) {
 	t.Helper()
 	for _, k := range all {
-		ctx, cancel := context.WithCancel(t.Context())
-		req, err := http.NewRequestWithContext(ctx, method, url, nil)
+		req, err := http.NewRequestWithContext(t.Context(), method, url, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,112 +51,46 @@ func knocks(t *testing.T, client *http.Client, method, url string, all ...knock)
 		if err != nil {
 			t.Fatal(err)
 		}
+		if err := res.Body.Close(); err != nil {
+			t.Error(err)
+		}
 		refused := res.StatusCode == http.StatusUnauthorized || res.StatusCode == http.StatusForbidden
 		if k.want == 0 && !refused || k.want != 0 && res.StatusCode != k.want {
 			t.Errorf("%s %s as %+v: %s", method, url, k, res.Status)
 		}
-		if k.want == 0 || !strings.HasSuffix(url, "/updates") { // which has no end
-			if body, err = io.ReadAll(res.Body); err != nil {
-				t.Fatal(err)
-			}
-		}
-		_ = res.Body.Close()
-		cancel()
 	}
-	return body
 }
 
-// TestStrangerOfServe: no verb of no path of the API answers without the token, nor with the token for the
-// name of another site.
-func TestStrangerOfServe(t *testing.T) {
-	kubeconfig := filepath.Join(t.TempDir(), "kc")
-	_, end := serving(t, "--storm", tiny, "--kubeconfig-out", kubeconfig)
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	token := config.BearerToken
+// TestStrangers: nothing of serve answers without the token, nor with the token for the name of another site. A pod
+// serves metrics and probes only. Pages and listeners have their own tests in bench/telemetry/live and
+// loadgen/apiserver.
+func TestStrangers(t *testing.T) {
 	transport := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	client := &http.Client{Transport: transport}
 	defer transport.CloseIdleConnections()
-	strangers := []knock{{}, {token: "wrong"}, {password: token}, {token: token, host: "rebound.example.com"}}
-
-	var api struct {
-		Paths map[string]map[string]any `json:"paths"`
-	}
-	if err := json.Unmarshal(knocks(t, client, http.MethodGet, config.Host+"/openapi/v2", knock{token: token, want: http.StatusOK}), &api); err != nil {
-		t.Fatal(err)
-	}
-	asked := 0
-	for path, operations := range api.Paths {
-		path = strings.NewReplacer("{namespace}", "default", "{name}", "one", "{path}", "", "{logpath}", "").Replace(path)
-		for method := range operations {
-			if method != "parameters" {
-				asked++
-				knocks(t, client, strings.ToUpper(method), config.Host+path, strangers...)
+	t.Run("API", func(t *testing.T) {
+		kubeconfig := filepath.Join(t.TempDir(), "kc")
+		_, end := serving(t, "--storm", tiny, "--kubeconfig-out", kubeconfig)
+		config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+		if err != nil {
+			t.Fatal(err)
+		}
+		token := config.BearerToken
+		for _, path := range []string{"/", "/api", "/apis", "/openapi/v2", "/version", "/healthz", "/metrics", "/debug/pprof/",
+			"/api/v1/pods", "/api/v1/pods?watch=1", "/api/v1/namespaces/default/pods/one", "/apis/apps/v1/deployments"} {
+			for _, method := range []string{http.MethodGet, http.MethodOptions, http.MethodPost, http.MethodPatch, http.MethodDelete} {
+				knocks(t, client, method, config.Host+path, knock{}, knock{token: "wrong"}, knock{password: token}, knock{token: token, host: "rebound.example.com"})
 			}
 		}
-		knocks(t, client, http.MethodGet, config.Host+path+"?watch=1", strangers...)
-	}
-	for _, path := range []string{"/", "/api", "/apis", "/openapi/v2", "/openapi/v3", "/version", "/healthz", "/livez", "/readyz", "/metrics", "/debug/pprof/"} {
-		for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodConnect, http.MethodTrace} {
-			if method != http.MethodConnect || path == "/" {
-				knocks(t, client, method, config.Host+path, strangers...)
-			}
+		knocks(t, client, http.MethodGet, config.Host+"/api/v1/pods", knock{token: token, want: http.StatusOK})
+		if code, errs := end(); code != exitOK || errs != "" {
+			t.Errorf("exit code %d, stderr %q", code, errs)
 		}
-	}
-	if asked < 500 {
-		t.Errorf("the API has %d operations only", asked)
-	}
-	if code, errs := end(); code != exitOK || errs != "" {
-		t.Errorf("exit code %d, stderr %q", code, errs)
-	}
-}
-
-// TestStrangerOfPages: pages of storms and pprof answer with the token or the link's cookie only, live pages and
-// metrics for loopback only; beyond it, with the token only. Pods serve metrics and probes.
-func TestStrangerOfPages(t *testing.T) {
-	transport := &http.Transport{}
-	client := &http.Client{Transport: transport}
-	defer transport.CloseIdleConnections()
-	foreign := knock{host: "rebound.example.com"}
-	figures := []string{"/metrics", "/healthz", "/readyz"}
-	live := slices.Concat([]string{"/", "/page.js", "/page.css", "/chart.css", "/updates", "/report.html",
-		"/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/goroutine", "/debug/pprof/profile?seconds=1", "/debug/pprof/trace", "/debug/pprof/symbol"}, figures)
-
-	for name, args := range map[string][]string{
-		"serve":              nil,
-		"serve with a token": {"--token-file", filepath.Join(t.TempDir(), "token")},
-	} {
-		t.Run(name, func(t *testing.T) { strangerOfStorm(t, client, args) })
-	}
-	for name, args := range map[string][]string{
-		"dash":           {"--metrics-addr", "127.0.0.1:0"},
-		"dash in public": {"--metrics-addr", "0.0.0.0:0", "--insecure-listen"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			stderr := &heard{said: make(chan struct{}), want: "stays until Ctrl-C"}
-			end := starting(t, stderr, slices.Concat([]string{"dash"}, atOnce, args))
-			url := shown.FindStringSubmatch(stderr.String())
-			if url == nil {
-				t.Fatalf("stderr %q", stderr)
-			}
-			token, cookie := printedToken(t, stderr.String()), visit(t, client, stderr.String())
-			loopback := len(args) == 2
-			for _, path := range live {
-				guarded := strangers(token, cookie, loopback)
-				if loopback && !strings.HasPrefix(path, "/debug/") {
-					guarded = []knock{foreign, {want: http.StatusOK}}
-				}
-				if strings.Contains(path, "profile?") || strings.HasSuffix(path, "/trace") {
-					guarded = slices.DeleteFunc(guarded, func(k knock) bool { return k.want != 0 }) // these take a second
-				}
-				knocks(t, client, http.MethodGet, url[1]+path, guarded...)
-			}
-			transport.CloseIdleConnections()
-			end()
-		})
-	}
+	})
+	t.Run("page", func(t *testing.T) { strangersOfPage(t, client, nil) })
+	t.Run("page with a token", func(t *testing.T) {
+		strangersOfPage(t, client, []string{"--token-file", filepath.Join(t.TempDir(), "token")})
+	})
 	t.Run("pod", func(t *testing.T) {
 		// The run is longer than this test, so that the listener stays.
 		plan := planned(t, "0", `
@@ -224,20 +103,17 @@ barrier: 0s
 		stderr := &heard{said: make(chan struct{}), want: "/metrics is for Prometheus"}
 		end := starting(t, stderr, []string{"pod", "--plan", plan, "--kubeconfig", simulated(t, nil), "--metrics-addr", "0.0.0.0:0"})
 		url := regexp.MustCompile(`(http://\S+)/metrics is for`).FindStringSubmatch(stderr.String())
-		for _, path := range live {
-			k := knock{want: http.StatusNotFound}
-			if slices.Contains(figures, path) {
-				k.want = http.StatusOK
-			}
-			knocks(t, client, http.MethodGet, url[1]+path, k)
+		for path, want := range map[string]int{"/metrics": http.StatusOK, "/healthz": http.StatusOK, "/readyz": http.StatusOK,
+			"/": http.StatusNotFound, "/updates": http.StatusNotFound, "/debug/pprof/heap": http.StatusNotFound} {
+			knocks(t, client, http.MethodGet, url[1]+path, knock{want: want})
 		}
 		transport.CloseIdleConnections()
 		end()
 	})
 }
 
-// strangerOfStorm comes to the page and the transport of a storm.
-func strangerOfStorm(t *testing.T, client *http.Client, args []string) {
+// strangersOfPage come to the page and the transport of a storm.
+func strangersOfPage(t *testing.T, client *http.Client, args []string) {
 	token := "mine"
 	if len(args) > 0 {
 		if err := os.WriteFile(args[1], []byte(token), 0o600); err != nil {
@@ -253,10 +129,10 @@ func strangerOfStorm(t *testing.T, client *http.Client, args []string) {
 	cookie := visit(t, client, out.String())
 	base, _, _ := strings.Cut(pageLink.FindString(out.String()), "/?")
 	for _, path := range []string{"/", "/storm.js", "/page.css", "/chart.css", "/status"} {
-		knocks(t, client, http.MethodGet, base+path, strangers(token, cookie, true)...)
+		knocks(t, client, http.MethodGet, base+path, strangers(token, cookie)...)
 	}
 	for _, path := range []string{"/pause", "/resume", "/step", "/seek", "/speed"} {
-		all := strangers(token, cookie, true)
+		all := strangers(token, cookie)
 		for i := range all {
 			if all[i].want != 0 {
 				all[i].want = http.StatusUnsupportedMediaType
@@ -273,12 +149,13 @@ func strangerOfStorm(t *testing.T, client *http.Client, args []string) {
 }
 
 // strangers come to what needs the token, and after them its owner and the browser with the link's cookie.
-func strangers(token, cookie string, loopback bool) []knock {
-	all := []knock{{}, {token: "wrong"}, {password: "wrong"}, {browser: cookie + "x"}, {host: "rebound.example.com"}}
-	if loopback { // Elsewhere the server may have any name.
-		all = append(all, knock{token: token, host: "rebound.example.com"}, knock{browser: cookie, host: "rebound.example.com"})
+func strangers(token, cookie string) []knock {
+	const site = "rebound.example.com"
+	return []knock{
+		{}, {token: "wrong"}, {password: "wrong"}, {browser: cookie + "x"},
+		{host: site}, {token: token, host: site}, {browser: cookie, host: site},
+		{token: token, want: http.StatusOK}, {password: token, want: http.StatusOK}, {browser: cookie, want: http.StatusOK},
 	}
-	return append(all, knock{token: token, want: http.StatusOK}, knock{password: token, want: http.StatusOK}, knock{browser: cookie, want: http.StatusOK})
 }
 
 var pageLink = regexp.MustCompile(`http://\S+/\?token=\w+`)
