@@ -354,7 +354,7 @@ func TestHeld(t *testing.T) {
 			},
 		}
 		for what, make := range hostile {
-			rounds := 3000
+			rounds := 20_000
 			if what != "many kinds" {
 				rounds = 24
 			}

@@ -167,3 +167,29 @@ func TestShapes(t *testing.T) {
 		t.Errorf("ForFactory makes %q", inf.HasSyncedChecker().Name())
 	}
 }
+
+// TestReadOnlyRefusesTransforms: an object that shares memory with others goes to no transform.
+func TestReadOnlyRefusesTransforms(t *testing.T) {
+	config, strip := &rest.Config{Host: "http://127.0.0.1:1"}, func(obj any) (any, error) { return obj, nil }
+	for _, name := range []string{"shared", "shared-readonly"} {
+		opts := informer.Options{Decode: name}
+		resource, err := informer.ForResource(config, v1.SchemeGroupVersion.WithResource("pods"), &v1.Pod{}, opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, managed, err := informer.ForManager(config, opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for constructor, inf := range map[string]cache.SharedIndexInformer{
+			"ForResource": resource, "ForManager": managed(newFeed().lw(), &v1.Pod{}, 0, nil),
+		} {
+			if err := inf.SetTransform(nil); err != nil {
+				t.Errorf("%s with %s: no transform: %v", constructor, name, err)
+			}
+			if err := inf.SetTransform(strip); errors.Is(err, impls.ErrOptions) != (name == "shared-readonly") {
+				t.Errorf("%s with %s: a transform: %v", constructor, name, err)
+			}
+		}
+	}
+}
