@@ -263,7 +263,7 @@ type recording struct {
 
 func startRecording(t *testing.T, p playable) *recording {
 	t.Helper()
-	r := &recording{path: filepath.Join(t.TempDir(), "kill.wlt"), done: make(chan error, 1), state: map[string]string{}}
+	r := &recording{path: filepath.Join(t.TempDir(), "kill.jsonl.zst"), done: make(chan error, 1), state: map[string]string{}}
 	f, err := os.Create(r.path)
 	if err != nil {
 		t.Fatal(err)

@@ -52,7 +52,7 @@ func TestFiveThousandPods(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	recorder := background(t, "record", "--kubeconfig", cp.Kubeconfig(), "--resource", "pods", "-o", path("storm.wlt"))
+	recorder := background(t, "record", "--kubeconfig", cp.Kubeconfig(), "--resource", "pods", "-o", path("storm.jsonl.zst"))
 	// The warm-up round creates some of the pods, the measured round all of them.
 	outcome := outcomeOf(t, "run", "--family", "deltafifo", "--source", "apply", "--kubeconfig", cp.Kubeconfig(), "--context", "watchlab",
 		"--storm", path("storm.yaml"), "--delivery", "in-order", "--impl", "clientgo-realfifo-batch,cond,ring", "--pace", "400",
@@ -87,7 +87,7 @@ func TestFiveThousandPods(t *testing.T) {
 		return errors.Join(err, perr)
 	})
 
-	recorded, err := trace.Load(path("storm.wlt"))
+	recorded, err := trace.Load(path("storm.jsonl.zst"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestFiveThousandPods(t *testing.T) {
 	}
 
 	for _, family := range []string{"deltafifo", "queue"} {
-		args := []string{"run", "--family", family, "--storm", path("storm.wlt"), "--rounds", "1", "--ignore-host", "-o", "json"}
+		args := []string{"run", "--family", family, "--storm", path("storm.jsonl.zst"), "--rounds", "1", "--ignore-host", "-o", "json"}
 		if family == "deltafifo" {
 			args = append(args, "--pipeline", "informer")
 		}

@@ -75,7 +75,7 @@ func TestControllerPod(t *testing.T) {
 		Image: "i:1", Plans: []string{controller.PlanNone}, Speed: 100,
 		Workload:  file("workload.yaml", "objects:\n- manifest: objects/map.yaml\n  copies: 3\n"),
 		Manifests: []string{file("more/crd.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b}\n"), "-"},
-		Programs:  []controller.Program{{Command: []string{self, "record", "--resource", "configmaps", "-o", "{dir}/maps.wlt"}}},
+		Programs:  []controller.Program{{Command: []string{self, "record", "--resource", "configmaps", "-o", "{dir}/maps.jsonl.zst"}}},
 	}
 	run, err := (&imageFlags{}).run(t.Context(), spec, strings.NewReader("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n"))
 	if err != nil {
@@ -120,7 +120,7 @@ func TestControllerPod(t *testing.T) {
 	if err != nil || again.Workload != spec.Workload {
 		t.Errorf("%s: %+v, %v", controller.SpecFile, again, err)
 	}
-	for _, name := range []string{controller.ResultFile, controller.BenchFile, controller.JUnitFile, "plays/01-new-none/controller-0/maps.wlt"} {
+	for _, name := range []string{controller.ResultFile, controller.BenchFile, controller.JUnitFile, "plays/01-new-none/controller-0/maps.jsonl.zst"} {
 		if _, err := os.Stat(filepath.Join(out, name)); (err == nil) == (name == controller.JUnitFile) { // Publish writes it here.
 			t.Errorf("%s: %v", name, err)
 		}
