@@ -138,7 +138,7 @@ func specOf(mode fleet.Mode, overlay, namespace, run string) fleet.Spec {
 		Plan: fleet.Plan{
 			Run: run, Mode: mode, Pods: 2, Experiment: json.RawMessage(`{"storm":{"name":"gang"}}`),
 		},
-		Files:     map[string][]byte{"mine.yaml": []byte("profiles: []\n"), "trace.wlt": {0xff, 0xfe}},
+		Files:     map[string][]byte{"mine.yaml": []byte("profiles: []\n"), "trace.jsonl.zst": {0xff, 0xfe}},
 		Namespace: namespace, Overlay: overlay, Dashboards: dashboards.Manifests, PodMonitor: true,
 	}
 	if mode == fleet.ModeCluster {

@@ -37,7 +37,7 @@ func TestRecord(t *testing.T) {
 		_, err := p.writer.Play(t.Context(), p.storm, pace.Rate(25))
 		played <- err
 	}()
-	path := filepath.Join(t.TempDir(), "storm.wlt")
+	path := filepath.Join(t.TempDir(), "storm.jsonl.zst")
 	recorder := background(t, "record", "--kubeconfig", p.cp.Kubeconfig(), "--resource", "po,namespaces,leases.coordination.k8s.io", "-o", path)
 	o := outcomeOf(t, "run", "--family", "deltafifo", "--source", "cluster", "--kubeconfig", p.cp.Kubeconfig(), "--context", "watchlab", "--resource", "pods",
 		"--delivery", "in-order", "--impl", "clientgo-realfifo-batch,ring", "--for", "3s", "--rounds", "1", "--ignore-host", "-o", "json")

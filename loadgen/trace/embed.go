@@ -13,7 +13,7 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-//go:embed recorded/*.wlt
+//go:embed recorded/*.jsonl.zst
 var recorded embed.FS
 
 const (
@@ -29,7 +29,7 @@ func Names() []string {
 	}
 	var names []string
 	for _, e := range entries {
-		names = append(names, prefix+strings.TrimSuffix(e.Name(), ".wlt"))
+		names = append(names, prefix+strings.TrimSuffix(e.Name(), ".jsonl.zst"))
 	}
 	slices.Sort(names)
 	return names
@@ -39,7 +39,7 @@ func Names() []string {
 // implements io.Seeker. The error for a missing file wraps [fs.ErrNotExist] and lists the names.
 func Open(nameOrPath string) (io.ReadCloser, error) {
 	if slices.Contains(Names(), nameOrPath) {
-		return recorded.Open(folder + "/" + strings.TrimPrefix(nameOrPath, prefix) + ".wlt")
+		return recorded.Open(folder + "/" + strings.TrimPrefix(nameOrPath, prefix) + ".jsonl.zst")
 	}
 	f, err := os.Open(nameOrPath)
 	switch {

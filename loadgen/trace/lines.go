@@ -9,11 +9,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/klauspost/compress/zstd"
 )
 
 // maxLine limits one line in bytes. The API server rejects objects above about 3 MB, etcd
 // above 1.5 MB.
 const maxLine = 32 << 20
+
+// maxWindow limits the memory of zstd; no level of it needs more.
+const maxWindow = 128 << 20
 
 type place struct {
 	name   string
@@ -34,13 +39,12 @@ type rawLine struct {
 // lines cuts a recording into lines, or into the documents of a watch.
 type lines struct {
 	in         *bufio.Reader
-	by         string  // compression: gzip, zstd or none
-	blocks     *blocks // nil unless it is zstd
-	err        error   // error of opening the stream; reading the first line returns it
-	watch      bool    // the documents of a watch
-	pos        place   // position of the next line, in decompressed bytes
-	rest       []byte  // rest of a line after a document
-	skip, done bool    // the rest of an overlong line or document must be skipped
+	by         string // compression: gzip, zstd or none
+	err        error  // error of opening the stream; reading the first line returns it
+	watch      bool   // the documents of a watch
+	pos        place  // position of the next line, in decompressed bytes
+	rest       []byte // rest of a line after a document
+	skip, done bool   // the rest of an overlong line or document must be skipped
 }
 
 // newLines decompresses a recording and detects a watch.
@@ -56,8 +60,14 @@ func newLines(r io.Reader, name string) *lines {
 		}
 		l.in = bufio.NewReaderSize(z, 64<<10)
 	case isZstd(magic):
-		l.by, l.blocks = "zstd", &blocks{in: l.in}
-		l.in = bufio.NewReaderSize(l.blocks, 64<<10)
+		l.by = "zstd"
+		// One worker needs no goroutines, which would leak: a Reader has no Close.
+		z, err := zstd.NewReader(l.in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
+		if err != nil {
+			l.err = l.cause(err)
+			return l
+		}
+		l.in = bufio.NewReaderSize(z, 64<<10)
 	}
 	l.watch = isWatch(l.in)
 	return l
@@ -76,19 +86,16 @@ func (l *lines) cause(err error) error {
 		return corrupt("the gzip header is invalid")
 	case errors.As(err, &broken):
 		return corrupt("the gzip data is invalid at compressed byte %d", int64(broken))
-	case l.blocks != nil:
+	case l.by == "zstd":
 		return fmt.Errorf("%w: the zstd data is invalid: %w", ErrCorrupt, err)
 	default:
 		return err
 	}
 }
 
-func (l *lines) end() place {
-	p := l.pos
-	if l.blocks != nil {
-		p.offset = l.blocks.at
-	}
-	return p
+// isZstd reports whether a file starts with a frame of zstd, or with a skippable one.
+func isZstd(magic []byte) bool {
+	return string(magic) == "\x28\xb5\x2f\xfd" || len(magic) == 4 && magic[0]>>4 == 5 && string(magic[1:]) == "\x2a\x4d\x18"
 }
 
 // next returns the next line in newly allocated memory, and io.EOF after the last one. Any other
@@ -109,11 +116,8 @@ func (l *lines) next() (rawLine, error) {
 	}
 	raw := rawLine{place: l.pos}
 	data, err := l.read()
-	if l.blocks != nil {
-		raw.offset = l.blocks.start
-	}
 	switch {
-	case errors.Is(err, io.EOF) && len(data) == 0 && l.end().offset == 0:
+	case errors.Is(err, io.EOF) && len(data) == 0 && l.pos.offset == 0:
 		return rawLine{}, l.last(raw.place, fmt.Errorf("%w: the file is empty", ErrEmpty))
 	case errors.Is(err, io.EOF) && len(data) == 0:
 		return rawLine{}, io.EOF
@@ -141,14 +145,9 @@ func (l *lines) read() ([]byte, error) {
 			return nil, fault
 		}
 		data = append(data, part...)
-		var lost damage
 		switch {
 		case err == nil || errors.Is(err, io.EOF):
 			return data, err
-		case errors.As(err, &lost):
-			l.blocks.resume()
-			l.pos.offset += int64(len(data))
-			return nil, place{l.pos.name, l.pos.line, lost.offset}.fail(lost.error)
 		case !errors.Is(err, bufio.ErrBufferFull):
 			return nil, l.last(l.pos, l.cause(err))
 		}

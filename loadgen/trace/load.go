@@ -81,7 +81,7 @@ func LoadSet(nameOrPath string) (*storm.Set, error) {
 	}
 	set.Storms = slices.DeleteFunc(set.Storms, func(s *storm.Storm) bool { return len(s.Events) == 0 })
 	if len(set.Storms) == 0 {
-		return nil, r.lines.end().fail(fmt.Errorf("%w: the recording has no events", ErrEmpty))
+		return nil, r.lines.pos.fail(fmt.Errorf("%w: the recording has no events", ErrEmpty))
 	}
 	if len(named) > 0 {
 		main := slices.IndexFunc(set.Storms, func(s *storm.Storm) bool { return s.Resource == named[0].GVR() })

@@ -25,8 +25,7 @@ const (
 	WatchFormat = "watch" // raw output of a watch, without times
 )
 
-// Reader reads the frames of a recording. It buffers one line of at most 32 MiB, or one block
-// of about 1 MiB. It is not safe for concurrent use.
+// Reader reads the frames of a recording. It buffers one line of at most 32 MiB. It is not safe for concurrent use.
 type Reader struct {
 	lines   *lines
 	file    counter
@@ -133,8 +132,8 @@ func (r *Reader) Header() Header {
 // Sizes returns the number of bytes read from the file so far, and the size of their lines.
 func (r *Reader) Sizes() (file, lines int64) { return r.file.n, r.lines.pos.offset }
 
-// Tolerate makes the reader call f for an error and continue with the next line, document or block.
-// Next returns a [Break] with the reason [Unreadable] for each loss. Call Tolerate before Next.
+// Tolerate makes the reader call f for an error and continue with the next line or document; the
+// rest of a damaged compression is lost. Next returns a [Break] with the reason [Unreadable] for each loss. Call Tolerate before Next.
 func (r *Reader) Tolerate(f func(*Error)) { r.onFault = f }
 
 // Next returns the next frame, and io.EOF after the last one. Every other error is an
@@ -181,7 +180,7 @@ func (r *Reader) next() (Frame, error) {
 	raw, err := r.lines.next()
 	switch {
 	case errors.Is(err, io.EOF) && !r.ended:
-		return Frame{}, r.lines.last(r.lines.end(), truncated("the file ends without its last line"))
+		return Frame{}, r.lines.last(r.lines.pos, truncated("the file ends without its last line"))
 	case err != nil:
 		return Frame{}, err
 	}
@@ -373,7 +372,7 @@ func (r *Reader) parse(raw rawLine) (Frame, error) {
 // parseOwn parses a line of [appendLine] in a trace without parsing the object's JSON, which
 // the writer has validated. ok is false for any other line, and for a resource's first.
 func (r *Reader) parseOwn(raw rawLine) (f Frame, ok bool) {
-	if r.head == nil || r.lines.blocks == nil {
+	if r.head == nil || r.lines.by != "zstd" {
 		return f, false
 	}
 	offset, rest, ok := between(raw.data, lineOffset, ',')

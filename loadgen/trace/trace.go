@@ -10,7 +10,7 @@
 //
 // [Reader] detects the format by its first bytes, in a file or a pipe:
 //
-//   - A trace (*.wlt), this package's own format; see below.
+//   - A trace (*.jsonl.zst), this package's own format; see below.
 //
 //   - Recorded JSON lines, one frame each, plain or compressed by gzip or zstd:
 //
@@ -31,7 +31,7 @@
 //
 // # The trace format
 //
-// Version 2. A trace is a sequence of zstd frames with checksums, so zstd -d converts it to
+// Version 2. A trace is a sequence of zstd frames with checksums, so zstdcat converts it to
 // JSON lines. The first line is the [Header], the last one has the number of frames and marks
 // a complete trace; the lines between are recorded JSON lines:
 //
@@ -40,8 +40,7 @@
 //	{"end":1}
 //
 // Each zstd frame is a block of whole lines, about 1 MiB before compression. A trace is
-// readable up to the last flushed block, even after a crash of the writer. Damage costs one
-// block: the reader continues at the next one.
+// readable up to the last flushed block, even after a crash of the writer, and up to damage.
 //
 // # Use
 //
@@ -114,7 +113,7 @@ type Frame struct {
 	Object   []byte          // raw JSON as received, owned by the caller; nil for a Break
 	Resource Resource        // resource of the watch; zero for a Break of all resources
 	Break    *Break          // set for a gap in the recording, else nil
-	Line     int             // in the file, from 1, without lost blocks; 0 for the reader's own Break
+	Line     int             // in the file, from 1; 0 for the reader's own Break
 }
 
 // Reasons for a [Break].
@@ -149,17 +148,16 @@ var (
 
 // Error is the error of a recording, with its position.
 type Error struct {
-	Name string // path of the recording, or the name of a built-in one
-	Line int    // number of the unreadable line, from 1; a block has the number of its first
-	// Offset is the start of the line's zstd frame, else the decompressed bytes before the line.
-	Offset int64
-	Err    error // wraps [ErrTruncated], [ErrCorrupt], [ErrEmpty] or [ErrVersion], or is the reader's
+	Name   string // path of the recording, or the name of a built-in one
+	Line   int    // number of the unreadable line, from 1
+	Offset int64  // decompressed bytes before the line
+	Err    error  // wraps [ErrTruncated], [ErrCorrupt], [ErrEmpty] or [ErrVersion], or is the reader's
 }
 
 // Error returns one line such as
 //
 //	trace x.jsonl.gz: line 17 (byte 48213): truncated: unexpected end of gzip stream
-//	trace x.wlt: line 3 (byte 48213): corrupt: the block is invalid: …
+//	trace x.jsonl.zst: line 3 (byte 48213): corrupt: the zstd data is invalid: …
 func (e *Error) Error() string {
 	return fmt.Sprintf("trace %s: %s", storm.Printable(e.Name), e.message())
 }

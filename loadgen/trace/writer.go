@@ -16,7 +16,7 @@ import (
 )
 
 // blockSize is the approximate size of a block's lines in bytes. Larger blocks compress better,
-// but one damaged byte costs the whole block.
+// but a killed writer loses the one that it had begun.
 const blockSize = 1 << 20
 
 // ErrFrame is wrapped by the error for an invalid frame.

@@ -24,14 +24,14 @@ func TestController(t *testing.T) {
 	t.Setenv("GITHUB_STEP_SUMMARY", summary)
 	dir := filepath.Join(t.TempDir(), "results")
 	args := []string{"controller", "--storm", tiny, "--speed", "100", "--faults", "none", "--out", dir, "--",
-		self, "record", "--resource", "pods", "-o", "{dir}/pods.wlt"}
+		self, "record", "--resource", "pods", "-o", "{dir}/pods.jsonl.zst"}
 	code, stdout, stderr := call(t, args...)
 	if code != exitOK || !strings.HasPrefix(stdout, "The controller passes 1 play of tiny.jsonl") || !strings.Contains(stderr, "results are in "+dir) {
 		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
 	}
 	for _, file := range []string{
 		controller.SpecFile, controller.ResultFile, controller.BenchFile, controller.EnvFile, controller.JUnitFile,
-		"plays/01-new-none/controller-0.log", "plays/01-new-none/controller-0/pods.wlt",
+		"plays/01-new-none/controller-0.log", "plays/01-new-none/controller-0/pods.jsonl.zst",
 	} {
 		if _, err := os.Stat(filepath.Join(dir, file)); err != nil {
 			t.Error(err)

@@ -40,8 +40,8 @@ the complete trace; after a crash, watchlab trace convert repairs the rest.
 
 Exit code: 0, also after Ctrl-C; 1 if a watch was refused or the stream could not be read to
 its end, with the events so far kept.`,
-		Example: `  watchlab record --resource pods,nodes,leases --for 10m -o storm.wlt
-  kubectl get pods -A --watch -o json --output-watch-events | watchlab record - -o pods.wlt`,
+		Example: `  watchlab record --resource pods,nodes,leases --for 10m -o storm.jsonl.zst
+  kubectl get pods -A --watch -o json --output-watch-events | watchlab record - -o pods.jsonl.zst`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if slices.Equal(args, []string{"-"}) {
 				return nil

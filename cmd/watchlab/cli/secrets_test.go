@@ -397,13 +397,13 @@ func (g *guarded) secretCalls() map[string][]secretCall {
 		"gate init":     {{}, {args: []string{"controller"}}, {args: []string{kubeconfig}}},
 		"report":        {{args: []string{g.to("run")}}, {args: []string{kubeconfig}}, {args: []string{g.in}}},
 		"trace inspect": {{args: []string{storm}}, {args: []string{torn}}, {args: []string{kubeconfig}}, {args: []string{storm, "--svg", g.to("storm.svg"), "-o", "json"}}},
-		"trace convert": {{args: []string{storm, g.to("anonymous.wlt"), "--anonymise"}}, {args: []string{storm, g.to("anonymous.jsonl"), "--anonymise"}},
-			{args: []string{storm, filepath.Join(g.in, "kept.wlt")}}, {args: []string{torn, g.to("torn.wlt"), "--anonymise"}}, {args: []string{kubeconfig, g.to("none.wlt")}}},
-		"record": append(place("--resource", "pods,secrets", "--for", "1s", "-o", g.to("refused.wlt"), "--overwrite"),
-			secretCall{args: []string{"-", "-o", g.to("pipe.wlt")}, stdin: watch.String()},
-			secretCall{args: []string{"-", "-o", g.to("torn-pipe.wlt")}, stdin: watch.String() + `{"type":"ADDED","object":{"data":"` + g.plant("a torn watch")},
-			secretCall{args: []string{"-", "-o", g.to("no-watch.wlt")}, stdin: `{"kind":"Secret","data":"` + g.plant("stdin that is no watch") + `"}`},
-			secretCall{args: []string{"-", "--keep", "-o", filepath.Join(g.in, "kept-pipe.wlt")}, stdin: watch.String()}),
+		"trace convert": {{args: []string{storm, g.to("anonymous.jsonl.zst"), "--anonymise"}}, {args: []string{storm, g.to("anonymous.jsonl"), "--anonymise"}},
+			{args: []string{storm, filepath.Join(g.in, "kept.jsonl.zst")}}, {args: []string{torn, g.to("torn.jsonl.zst"), "--anonymise"}}, {args: []string{kubeconfig, g.to("none.jsonl.zst")}}},
+		"record": append(place("--resource", "pods,secrets", "--for", "1s", "-o", g.to("refused.jsonl.zst"), "--overwrite"),
+			secretCall{args: []string{"-", "-o", g.to("pipe.jsonl.zst")}, stdin: watch.String()},
+			secretCall{args: []string{"-", "-o", g.to("torn-pipe.jsonl.zst")}, stdin: watch.String() + `{"type":"ADDED","object":{"data":"` + g.plant("a torn watch")},
+			secretCall{args: []string{"-", "-o", g.to("no-watch.jsonl.zst")}, stdin: `{"kind":"Secret","data":"` + g.plant("stdin that is no watch") + `"}`},
+			secretCall{args: []string{"-", "--keep", "-o", filepath.Join(g.in, "kept-pipe.jsonl.zst")}, stdin: watch.String()}),
 		"serve": {
 			{args: []string{"--storm", storm, "--manifest", manifest, "--kubeconfig-out", filepath.Join(g.in, "served"), "--token-file", token, "--page", "--start", "0"}, until: "Ctrl-C", fetch: []string{"/", "/status"}},
 			{args: []string{"--manifest", wrong, "--tls=false"}}, {args: []string{"--storm", torn, "--tls=false"}}, {args: []string{"--manifest", g.url("/none", "--manifest"), "--tls=false"}},
@@ -411,7 +411,7 @@ func (g *guarded) secretCalls() map[string][]secretCall {
 		},
 		"controller": {
 			{args: []string{"--storm", storm, "--manifest", manifest, "--manifest", g.url("/x.yaml", "--manifest"), "--speed", "100", "--faults", "none", "--out", g.to("controller"), "--metrics", g.url("/refused", "--metrics"), "--",
-				self, "record", "--resource", "pods,secrets", "-o", "{dir}/pods.wlt"}},
+				self, "record", "--resource", "pods,secrets", "-o", "{dir}/pods.jsonl.zst"}},
 			{args: []string{"--out", g.to("ended"), "--manifest", manifest, "--", self, "record", "--push", g.url("/", "an argument of a program")}},
 			{args: []string{"--out", g.to("none"), "--manifest", wrong, "--", self}}, {args: []string{"--spec", kubeconfig, "--", self}}, {args: []string{"--workload", broken, "--", self}}, {args: []string{"--rules", kubeconfig, "--", self}},
 		},
@@ -482,11 +482,11 @@ func (g *guarded) record() {
 	g.t.Helper()
 	kubeconfig := filepath.Join(g.in, "recorded")
 	_, end := serving(g.t, "--storm", filepath.Join(g.in, "storm.jsonl"), "--manifest", filepath.Join(g.in, "manifest.yaml"), "--kubeconfig-out", kubeconfig, "--token-file", filepath.Join(g.in, "token"))
-	g.call("record", secretCall{args: []string{"--kubeconfig", kubeconfig, "--resource", "pods,secrets", "--for", "1s", "-o", g.to("recorded.wlt")}})
+	g.call("record", secretCall{args: []string{"--kubeconfig", kubeconfig, "--resource", "pods,secrets", "--for", "1s", "-o", g.to("recorded.jsonl.zst")}})
 	if code, errs := end(); code != exitOK {
 		g.t.Errorf("exit code %d: %s", code, errs)
 	}
-	trace, err := os.ReadFile(g.to("recorded.wlt"))
+	trace, err := os.ReadFile(g.to("recorded.jsonl.zst"))
 	if err != nil || len(trace) < 1000 {
 		g.t.Errorf("a trace of %d bytes, %v", len(trace), err)
 	}

@@ -25,12 +25,12 @@ func newTrace() *cobra.Command {
 	return parent(&cobra.Command{
 		Use:   "trace",
 		Short: "Inspect, convert, cut and merge recorded watch streams",
-		Long: `A recording is a name (see run --storm), a trace (*.wlt), JSON lines, or the output of a
+		Long: `A recording is a name (see run --storm), a trace (*.jsonl.zst), JSON lines, or the output of a
 watch ({"type":…,"object":…}); the latter two plain or compressed by gzip or zstd. "-" is
 stdin. Unreadable parts are reported with their place, the rest is used, and the exit code is 1.`,
-		Example: `  watchlab trace inspect storm.wlt --svg storm.svg
-  watchlab trace convert storm.wlt piece.wlt --from 30s --to 1m
-  watchlab trace convert storm.wlt - | head -1`,
+		Example: `  watchlab trace inspect storm.jsonl.zst --svg storm.svg
+  watchlab trace convert storm.jsonl.zst piece.jsonl.zst --from 30s --to 1m
+  watchlab trace convert storm.jsonl.zst - | head -1`,
 	}, newTraceInspect(), newTraceConvert())
 }
 
@@ -255,10 +255,10 @@ the result can be played.
 --from and --to select a part, whose times count from --from; the state at --from becomes its
 initial list. Several recordings are merged by time, from the start of each or, with --by-clock,
 from the earliest start; objects of one name count as one object.`,
-		Example: `  watchlab trace convert storm.wlt - --format watch
-  watchlab trace convert storm.wlt.partial storm.wlt    # after a kill
-  watchlab trace convert storm.wlt piece.wlt --from 30s --to 1m
-  watchlab trace convert pods.wlt nodes.wlt both.wlt`,
+		Example: `  watchlab trace convert storm.jsonl.zst - --format watch
+  watchlab trace convert storm.jsonl.zst.partial storm.jsonl.zst    # after a kill
+  watchlab trace convert storm.jsonl.zst piece.jsonl.zst --from 30s --to 1m
+  watchlab trace convert pods.jsonl.zst nodes.jsonl.zst both.jsonl.zst`,
 		Args: takes(2, math.MaxInt, "IN… and OUT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			last := len(args) - 1

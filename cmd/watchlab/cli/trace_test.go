@@ -30,16 +30,16 @@ func TestTraceVerbs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	must("trace", "convert", tiny, in("a.wlt"))
-	must("trace", "convert", in("a.wlt"), in("b.jsonl"))
-	must("trace", "convert", in("b.jsonl"), in("c.wlt"))
+	must("trace", "convert", tiny, in("a.jsonl.zst"))
+	must("trace", "convert", in("a.jsonl.zst"), in("b.jsonl"))
+	must("trace", "convert", in("b.jsonl"), in("c.jsonl.zst"))
 	want := must("trace", "convert", tiny, "-", "--format", "watch")
-	if got := must("trace", "convert", in("c.wlt"), "-", "--format", "watch"); got != want || strings.Count(got, "\n") != bytes.Count(lines, []byte("\n")) {
+	if got := must("trace", "convert", in("c.jsonl.zst"), "-", "--format", "watch"); got != want || strings.Count(got, "\n") != bytes.Count(lines, []byte("\n")) {
 		t.Errorf("back and forth: got\n%s\nwant\n%s", got, want)
 	}
-	must("trace", "convert", in("a.wlt"), in("d.json"))
-	must("trace", "convert", in("b.jsonl"), in("e.wlt"), "--anonymise")
-	for name, events := range map[string]int{"a.wlt": 0, "b.jsonl": 0, "d.json": 0, "e.wlt": 0} {
+	must("trace", "convert", in("a.jsonl.zst"), in("d.json"))
+	must("trace", "convert", in("b.jsonl"), in("e.jsonl.zst"), "--anonymise")
+	for name, events := range map[string]int{"a.jsonl.zst": 0, "b.jsonl": 0, "d.json": 0, "e.jsonl.zst": 0} {
 		s, err := trace.Load(in(name))
 		if err != nil {
 			t.Fatal(err)
@@ -53,14 +53,14 @@ func TestTraceVerbs(t *testing.T) {
 		}
 	}
 	s := summary{Stats: &trace.Stats{}}
-	if err := json.Unmarshal([]byte(must("trace", "inspect", in("e.wlt"), "-o", "json")), &s); err != nil {
+	if err := json.Unmarshal([]byte(must("trace", "inspect", in("e.jsonl.zst"), "-o", "json")), &s); err != nil {
 		t.Fatal(err)
 	}
 	if !s.Header.Anonymised || s.Format != "trace" || len(s.Resources) != 1 || s.Resources[0].Keys == 0 || s.LastNs < 1e7 {
 		t.Errorf("%+v", s)
 	}
 	// The header names the main resource, for readers of the header alone.
-	f, err := trace.Open(in("a.wlt"))
+	f, err := trace.Open(in("a.jsonl.zst"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,27 +71,27 @@ func TestTraceVerbs(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A piece begins with the state at its start.
-	must("trace", "convert", in("e.wlt"), in("f.wlt"), "--from", "4500us")
-	cut, err := trace.Load(in("f.wlt"))
+	must("trace", "convert", in("e.jsonl.zst"), in("f.jsonl.zst"), "--from", "4500us")
+	cut, err := trace.Load(in("f.jsonl.zst"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	whole, err := trace.Load(in("e.wlt"))
+	whole, err := trace.Load(in("e.jsonl.zst"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(cut.Final()) != len(whole.Final()) || len(cut.Events) > len(whole.Events) {
 		t.Errorf("%d and %d objects in the end", len(cut.Final()), len(whole.Final()))
 	}
-	must("trace", "convert", in("a.wlt"), in("e.wlt"), in("h.wlt"))
-	both, err := trace.Load(in("h.wlt"))
+	must("trace", "convert", in("a.jsonl.zst"), in("e.jsonl.zst"), in("h.jsonl.zst"))
+	both, err := trace.Load(in("h.jsonl.zst"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if both.Keys != 2*whole.Keys || len(both.Events) != 2*len(whole.Events) {
 		t.Errorf("merged: %d events of %d keys", len(both.Events), both.Keys)
 	}
-	out := must("trace", "inspect", in("h.wlt"), "--svg", in("h.svg"))
+	out := must("trace", "inspect", in("h.jsonl.zst"), "--svg", in("h.svg"))
 	for _, want := range []string{"ZIPF", "v1/pods", "events a second"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("inspect does not say %q:\n%s", want, out)
@@ -101,20 +101,20 @@ func TestTraceVerbs(t *testing.T) {
 		t.Errorf("h.svg: %v", err)
 	}
 	// Damage is reported and the rest is kept.
-	file, err := os.ReadFile(in("a.wlt"))
+	file, err := os.ReadFile(in("a.jsonl.zst"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(in("torn.wlt"), file[:len(file)-20], 0o600); err != nil {
+	if err := os.WriteFile(in("torn.jsonl.zst"), file[:len(file)-20], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"inspect", in("torn.wlt")}, {"convert", in("torn.wlt"), in("mended.wlt")}} {
+	for _, args := range [][]string{{"inspect", in("torn.jsonl.zst")}, {"convert", in("torn.jsonl.zst"), in("mended.jsonl.zst")}} {
 		code, _, errs := call(t, append([]string{"trace"}, args...)...)
 		if code != exitInvalid || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, "truncated") || !strings.Contains(errs, "byte ") {
 			t.Errorf("%v: exit code %d, stderr %q", args, code, errs)
 		}
 	}
-	if _, err := trace.Load(in("mended.wlt")); err != nil {
+	if _, err := trace.Load(in("mended.jsonl.zst")); err != nil {
 		t.Error(err)
 	}
 	left, err := filepath.Glob(in("*.tmp"))
@@ -125,21 +125,21 @@ func TestTraceVerbs(t *testing.T) {
 
 func TestTraceBadInput(t *testing.T) {
 	dir := t.TempDir()
-	there := filepath.Join(dir, "there.wlt")
+	there := filepath.Join(dir, "there.jsonl.zst")
 	if err := os.WriteFile(there, []byte("precious"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	none := filepath.Join(dir, "none.wlt")
+	none := filepath.Join(dir, "none.jsonl.zst")
 	for _, c := range []struct {
 		args []string
 		says string
 	}{
 		{[]string{"trace", "inspct"}, `unknown command "inspct"`},
 		{[]string{"trace", "inspect"}, "takes FILE, not []"},
-		{[]string{"trace", "inspect", none}, "none.wlt"},
+		{[]string{"trace", "inspect", none}, "none.jsonl.zst"},
 		{[]string{"trace", "inspect", tiny, "-o", "xml"}, `--output: "xml" is not one of table, json`},
-		{[]string{"trace", "inspect", there}, "there.wlt: line 1 (byte 0): truncated"},
-		{[]string{"trace", "convert", there, none}, "there.wlt: line 1 (byte 0): truncated"},
+		{[]string{"trace", "inspect", there}, "there.jsonl.zst: line 1 (byte 0): truncated"},
+		{[]string{"trace", "convert", there, none}, "there.jsonl.zst: line 1 (byte 0): truncated"},
 		{[]string{"trace", "convert", tiny}, "takes IN… and OUT, not ["},
 		{[]string{"trace", "convert", tiny, there}, "exists (--overwrite replaces it)"},
 		{[]string{"trace", "convert", tiny, none, "--format", "gif"}, `--format: "gif" is not one of trace, lines, watch`},
@@ -188,7 +188,7 @@ func TestRecordCluster(t *testing.T) {
 	}()
 	srv.Release(uint64(len(s.Events)))
 	dir := t.TempDir()
-	kubeconfig, out := filepath.Join(dir, "kc"), filepath.Join(dir, "x.wlt")
+	kubeconfig, out := filepath.Join(dir, "kc"), filepath.Join(dir, "x.jsonl.zst")
 	text := `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":""}}],"clusters":[{"name":"c","cluster":{"server":"` + url + `"}}]}`
 	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
 		t.Fatal(err)

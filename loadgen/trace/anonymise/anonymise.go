@@ -2,8 +2,8 @@
 //
 // It keeps:
 //
-//   - Numbers, booleans, null, and all sizes: a replacement has the length of the
-//     original in characters, in bytes of UTF-8 and in bytes of the API server's JSON.
+//   - Numbers, booleans, null, and sizes: a replacement has the length of the original in
+//     bytes of UTF-8; in JSON it has no escapes.
 //   - Names of fields that client-go's types have; kinds and API versions that
 //     client-go knows or that the recorded resource has.
 //   - Times; durations and quantities in fields of these types; percentages in
@@ -15,21 +15,23 @@
 //     sources and field paths that Kubernetes defines; 127.0.0.1, ::1, 0.0.0.0 and
 //     ::; true, false and Unknown.
 //
-// All other strings are replaced word by word. A word is a run of letters and digits;
-// characters between words stay. Its pseudonym derives from the HMAC of the word under a
-// random key. A name has the same pseudonym everywhere, so the name of a pod still starts with
-// that of its ReplicaSet, and selectors still match. Characters keep their class (lower case,
-// upper case, digits), so names, identifiers and images stay valid. Different words have
+// All other strings are replaced. A name, such as web-1, v1.36.3 or corp/web:1, is replaced word by word. A
+// word is a run of letters and digits; one character between words stays. Its pseudonym derives from
+// the HMAC of the word under a random key. A name has the same pseudonym everywhere, so the name of a
+// pod still starts with that of its ReplicaSet, and selectors still match. Characters keep their class (lower
+// case, upper case, digits), so names, identifiers and images stay valid. Different words have
 // different pseudonyms, and no word maps to itself. UUIDs become UUIDs, and long hexadecimal
 // numbers stay hexadecimal. IP addresses of one network (by whole bytes) stay in one network.
 //
-// Values without names are replaced as a whole: data of Secrets and ConfigMaps, environment
-// values, commands and arguments.
+// Any other string becomes as many random lower-case letters and digits as it has bytes, the same for
+// the same string: a text, a URL, JSON or YAML. So do values: data of Secrets and ConfigMaps,
+// environment values, commands, arguments, headers of probes, and annotations and fields of custom resources
+// unless they are lower-case names. Base64 in data becomes base64 of as many bytes.
 //
 // # What it does not hide
 //
 // The structure stays visible: the numbers of objects and kinds, references, the lengths of
-// names and secrets, the positions of dashes, numbers (ports, replicas, resource requests) and
+// names and secrets, where a name has dashes, numbers (ports, replicas, resource requests) and
 // times. A person who knows the cluster can recognise it. A short word has few pseudonyms: a
 // single digit has nine. All single digits move by the same distance, and so do the last bytes
 // of addresses in one network.
@@ -105,8 +107,7 @@ func (a *Anonymiser) Frame(f trace.Frame) (trace.Frame, error) {
 }
 
 // Object returns a copy of an object of the given kind. Every string that is not known to be
-// harmless is replaced. The copy has the same length if the object's strings are escaped as
-// encoding/json does. The error wraps [ErrObject].
+// harmless is replaced. The copy has the same length if no string has escapes. The error wraps [ErrObject].
 func (a *Anonymiser) Object(kind schema.GroupVersionKind, object []byte) ([]byte, error) {
 	if !json.Valid(object) {
 		return nil, fmt.Errorf("anonymise: an object of kind %s: %w", kind.Kind, ErrObject)
@@ -123,22 +124,23 @@ func (a *Anonymiser) String(s string) string { return a.replacement(textLeaf, s)
 
 // replacement returns the replacement of a string of a kind of leaf.
 func (a *Anonymiser) replacement(kind leafKind, s string) string {
-	if kind != opaqueLeaf && kind != bytesLeaf {
+	switch kind {
+	case durationLeaf, quantityLeaf, percentLeaf:
+		kind = valueLeaf
+	case kindLeaf, versionLeaf, groupLeaf, numberLeaf:
 		kind = textLeaf
 	}
-	out, ok := a.memo[kind][s]
-	if ok {
+	if out, ok := a.memo[kind][s]; ok {
 		return out
 	}
-	if kind == bytesLeaf {
-		out, ok = a.pseudonyms.base64(s)
-	}
-	switch {
-	case ok:
-	case kind == textLeaf:
-		out = a.pseudonyms.text(s)
+	var out string
+	switch p := a.pseudonyms; {
+	case kind == bytesLeaf:
+		out = p.base64(s)
+	case kind == textLeaf && isName.MatchString(s), kind == valueLeaf && isLowerName.MatchString(s), kind != opaqueLeaf && isAddress(s):
+		out = p.text(s)
 	default:
-		out = a.pseudonyms.whole(s)
+		out = p.opaque(s)
 	}
 	if len(s) <= memoLength {
 		if m := a.memo[kind]; m == nil || len(m) >= memoSize {

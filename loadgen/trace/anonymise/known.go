@@ -118,7 +118,8 @@ type leaf struct {
 type leafKind int
 
 const (
-	textLeaf leafKind = iota
+	textLeaf  leafKind = iota
+	valueLeaf          // opaque unless it is a lower-case name
 	durationLeaf
 	quantityLeaf
 	percentLeaf
@@ -204,9 +205,9 @@ func untypedLeaf(key string) leaf {
 	case "resourceVersion":
 		return leaf{kind: numberLeaf}
 	case "type", "reason", "phase", "operator", "effect", "protocol", "operation", "status", "policy":
-		return leaf{values: anyValue()}
+		return leaf{kind: valueLeaf, values: anyValue()}
 	case "cpu", "memory", "storage", "ephemeral-storage":
 		return leaf{kind: quantityLeaf}
 	}
-	return leaf{}
+	return leaf{kind: valueLeaf}
 }

@@ -119,7 +119,7 @@ func (in types) fields(t reflect.Type) map[string]model {
 			name = f.Name
 		}
 		// For some string fields, the name is more specific than the type.
-		if l := untypedLeaf(name); s.typ == reflect.TypeFor[string]() && (l.kind != textLeaf && l.kind != quantityLeaf || l.values != nil) {
+		if l := untypedLeaf(name); s.typ == reflect.TypeFor[string]() && (l.kind != valueLeaf && l.kind != quantityLeaf || l.values != nil) {
 			s.rule = &l
 		}
 		if special, ok := specialFields()[fieldOf{t, name}]; ok {
@@ -148,6 +148,8 @@ var specialFields = sync.OnceValue(func() map[fieldOf]model {
 		{reflect.TypeFor[v1.Secret](), "stringData"}:                  data,
 		{reflect.TypeFor[v1.ConfigMap](), "data"}:                     data,
 		{reflect.TypeFor[v1.ConfigMap](), "binaryData"}:               binary,
+		{reflect.TypeFor[metav1.ObjectMeta](), "annotations"}:         {rule: &leaf{kind: valueLeaf}},
+		{reflect.TypeFor[v1.HTTPHeader](), "value"}:                   opaque,
 		{reflect.TypeFor[v1.EnvVar](), "value"}:                       opaque,
 		{reflect.TypeFor[v1.Container](), "command"}:                  opaque,
 		{reflect.TypeFor[v1.Container](), "args"}:                     opaque,

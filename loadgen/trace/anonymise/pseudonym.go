@@ -3,6 +3,7 @@ package anonymise
 import (
 	"crypto/hmac"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/binary"
 	"hash"
 	"math/rand/v2"
@@ -10,7 +11,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 )
 
 // symbol is one character, or one number of an address, as a number below the size of its
@@ -79,26 +79,17 @@ func (p *pseudonyms) replace(domain string, s []symbol) {
 	}
 }
 
-// alphabets are the ranges of characters that replace each other. All characters of a range have
-// the same length in UTF-8. Symbols of alphabets[i] have the class i. Characters outside words
-// are in no alphabet; nor are surrogates, U+2028, U+2029 and U+FFFD, which JSON encodes in
-// another length.
-var alphabets = [...]struct{ first, last rune }{
-	{'a', 'z'}, {'A', 'Z'}, {'0', '9'},
-	{0x80, 0x7ff}, {0x800, 0x2027}, {0x202a, 0xd7ff}, {0xe000, 0xfffc}, {0x10000, 0x10ffff},
-}
+// alphabets are the ranges of characters that replace each other. Symbols of alphabets[i] have the class i.
+// Characters outside words are in no alphabet.
+var alphabets = [...]struct{ first, last rune }{{'a', 'z'}, {'A', 'Z'}, {'0', '9'}}
 
 // Classes of symbols beside those of alphabets.
 const (
 	hexa  = 'h'
-	b64   = 'b'
 	octet = 'o'
 )
 
-const (
-	hexDigits    = "0123456789abcdef"
-	base64Digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
-)
+const hexDigits = "0123456789abcdef"
 
 // wordSymbol returns the symbol of a character of a word; ok is false for any other character.
 func wordSymbol(r rune) (s symbol, ok bool) {
@@ -141,7 +132,39 @@ func (p *pseudonyms) each(domain, s string, of func(rune) (symbol, bool)) string
 	}, s)
 }
 
-func (p *pseudonyms) whole(s string) string { return p.each("whole", s, wordSymbol) }
+// Names are replaced word by word, whatever has another form is opaque. A path starts with a slash, and a
+// generateName ends with a dash.
+var (
+	isName      = regexp.MustCompile(`^/?[A-Za-z0-9]+(?:[-._/:@][A-Za-z0-9]+)*-?$`)
+	isLowerName = regexp.MustCompile(`^[a-z0-9]+(?:[-.][a-z0-9]+)*-?$`)
+)
+
+const opaqueDigits = "abcdefghijklmnopqrstuvwxyz0123456789"
+
+// opaque returns as many letters and digits as s has bytes. They tell its length, and where it is the same.
+func (p *pseudonyms) opaque(s string) string {
+	if s == "" {
+		return s
+	}
+	for n := 0; ; n++ {
+		random := p.random("whole", n, s)
+		out := make([]byte, len(s))
+		for i := range out {
+			out[i] = opaqueDigits[random.Uint64()%uint64(len(opaqueDigits))] // biased by less than 2^-58
+		}
+		if t := string(out); t != s && !keptWhole(t) {
+			return t
+		}
+	}
+}
+
+// random returns numbers that depend on the HMAC of s. n tells attempts apart.
+func (p *pseudonyms) random(domain string, n int, s string) *rand.ChaCha8 {
+	message := append(append(p.buf[:0], domain...), 0, 0)
+	message = append(binary.LittleEndian.AppendUint32(message, uint32(n)), s...)
+	p.buf = message
+	return rand.NewChaCha8(p.sum(message))
+}
 
 // text replaces a string word by word. The result is never one of the kept strings (see
 // keptWhole), unless s is.
@@ -190,8 +213,7 @@ func (p *pseudonyms) first(before, s string) (n int, replacement string) {
 	}
 	switch n = wordLength(s); {
 	case n == 0:
-		_, n = utf8.DecodeRuneInString(s)
-		return n, s[:n]
+		return 1, s[:1]
 	case longHex.MatchString(s[:n]):
 		return n, p.each("hex", s[:n], hexSymbol)
 	}
@@ -236,6 +258,13 @@ func (p *pseudonyms) ip4(s string, bits int) string {
 		parts[i] = strconv.Itoa(low + int(one[0].v))
 	}
 	return strings.Join(parts, ".")
+}
+
+// isAddress reports whether a string is an IPv6 address or a network, which isName excludes.
+func isAddress(s string) bool {
+	_, err := netip.ParseAddr(s)
+	_, network := netip.ParsePrefix(s)
+	return len(s) <= 64 && strings.Trim(s, "0123456789abcdefABCDEF.:/") == "" && (err == nil || network == nil)
 }
 
 // address replaces a string that is an IPv6 address or a network in CIDR notation. ok is false
@@ -291,35 +320,19 @@ func (p *pseudonyms) ip6(s string) string {
 	return strings.Join(groups, ":")
 }
 
-// base64 replaces a base64 string by one that decodes to as many bytes. ok is false for any
-// other string.
-func (p *pseudonyms) base64(s string) (replacement string, ok bool) {
-	if len(s)%4 != 0 {
-		return "", false
+// base64 replaces a base64 string by one that decodes to as many bytes, any other string as opaque does.
+func (p *pseudonyms) base64(s string) string {
+	data, err := base64.StdEncoding.Strict().DecodeString(s)
+	if err != nil || len(data) == 0 {
+		return p.opaque(s)
 	}
-	digits := strings.TrimSuffix(strings.TrimSuffix(s, "="), "=")
-	pad := len(s) - len(digits)
-	symbols := make([]symbol, len(digits))
-	for i := range symbols {
-		v := strings.IndexByte(base64Digits, digits[i])
-		if v < 0 {
-			return "", false
+	for n := 0; ; n++ {
+		random := p.random("base64", n, s)
+		for i := range data {
+			data[i] = byte(random.Uint64())
 		}
-		symbols[i] = symbol{uint32(v), 64, b64}
+		if out := base64.StdEncoding.EncodeToString(data); out != s {
+			return out
+		}
 	}
-	// The last digit of a padded string has unused bits.
-	unused := uint32(1) << (2 * pad)
-	if pad > 0 {
-		end := &symbols[len(symbols)-1]
-		*end = symbol{end.v / unused, end.size / unused, b64 + byte(pad)}
-	}
-	p.replace("base64", symbols)
-	if pad > 0 {
-		symbols[len(symbols)-1].v *= unused
-	}
-	out := make([]byte, len(symbols))
-	for i, c := range symbols {
-		out[i] = base64Digits[c.v]
-	}
-	return string(out) + s[len(digits):], true
 }

@@ -237,7 +237,7 @@ func TestRecord(t *testing.T) {
 	if relisted == nil || relisted.Until == "" || relisted.DownNs <= 0 || relisted.Added+relisted.Modified+relisted.Deleted == 0 {
 		t.Errorf("breaks: %+v", got.breaks)
 	}
-	path := filepath.Join(t.TempDir(), "x.wlt")
+	path := filepath.Join(t.TempDir(), "x.jsonl.zst")
 	if err := os.WriteFile(path, file.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
