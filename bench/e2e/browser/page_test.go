@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"flag"
-	"fmt"
 	"image"
 	"image/color"
 	"image/draw"
@@ -126,12 +125,12 @@ func TestFirstScreen(t *testing.T) {
 }
 
 var (
-	reportFile = flag.String("report", "", "report.html to take pictures of")
-	pictures   = flag.String("pictures", "", "folder of the pictures")
+	reportFile = flag.String("report", "", "report.html to take a picture of")
+	picture    = flag.String("picture", "", "file of the picture")
 )
 
-// TestPictures takes the pictures of the guide: the first screen of a report (docs/results.md).
-func TestPictures(t *testing.T) {
+// TestPicture takes the picture of README.md: the first screen of a report.
+func TestPicture(t *testing.T) {
 	if *reportFile == "" {
 		t.Skip("no -report")
 	}
@@ -139,18 +138,13 @@ func TestPictures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, p := range map[string]struct {
-		wide, high int64
-		theme      string
-	}{"report.png": {1600, 760, "light"}, "report-dark.png": {1600, 760, "dark"}, "report-360.png": {360, 900, "light"}} {
-		b := open(t, html, chromedp.EmulateViewport(p.wide, p.high))
-		var shot []byte
-		b.do(chromedp.Evaluate(fmt.Sprintf(`document.documentElement.dataset.theme = %q`, p.theme), nil), chromedp.CaptureScreenshot(&shot))
-		if err := os.WriteFile(filepath.Join(*pictures, name), paletted(t, shot), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		b.sound()
+	b := open(t, html, chromedp.EmulateViewport(1600, 760))
+	var shot []byte
+	b.do(chromedp.CaptureScreenshot(&shot))
+	if err := os.WriteFile(*picture, paletted(t, shot), 0o644); err != nil {
+		t.Fatal(err)
 	}
+	b.sound()
 }
 
 // paletted reduces a picture to its 256 most frequent colours: a third of the bytes. A colour counts more
@@ -274,34 +268,11 @@ func TestFigures(t *testing.T) {
 	b.sound()
 }
 
-const background = `getComputedStyle(document.body).backgroundColor`
-
-// TestThemes checks that the page uses the system's theme, and that the button changes it.
-func TestThemes(t *testing.T) {
-	dark := emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}})
-	light := open(t, fixture(t))
-	b := open(t, fixture(t), dark)
-	lightColour, darkColour := eval[string](light, background), eval[string](b, background)
-	if lightColour == darkColour {
-		t.Fatalf("both themes are on %s", darkColour)
-	}
-	b.keep("dark.png")
-	for _, step := range []struct{ name, colour string }{{"light", lightColour}, {"dark", darkColour}, {"system", darkColour}} {
-		b.do(chromedp.Click("#theme", chromedp.ByQuery))
-		if got := eval[string](b, `document.querySelector("#theme span").textContent`); got != step.name {
-			t.Errorf("theme %q, want %q", got, step.name)
-		}
-		if got := eval[string](b, background); got != step.colour {
-			t.Errorf("%s is on %s, want %s", step.name, got, step.colour)
-		}
-	}
-	b.sound()
-}
-
 // TestPrint checks the printed page: no controls, all tables, light theme.
 func TestPrint(t *testing.T) {
 	b := open(t, fixture(t))
-	b.do(chromedp.Evaluate(`document.documentElement.dataset.theme = "dark"`, nil))
+	dark := &emulation.MediaFeature{Name: "prefers-color-scheme", Value: "dark"}
+	b.do(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{dark}))
 	var pdf []byte
 	// The browser fires beforeprint only for printing, so print to PDF first.
 	b.do(chromedp.ActionFunc(func(ctx context.Context) error {
@@ -313,14 +284,14 @@ func TestPrint(t *testing.T) {
 		t.Errorf("a PDF of %d bytes", len(pdf))
 	}
 	b.save("print.pdf", pdf)
-	b.do(emulation.SetEmulatedMedia().WithMedia("print"))
-	if got := eval[string](b, background); got != "rgb(255, 255, 255)" {
+	b.do(emulation.SetEmulatedMedia().WithMedia("print").WithFeatures([]*emulation.MediaFeature{dark}))
+	if got := eval[string](b, `getComputedStyle(document.body).backgroundColor`); got != "rgb(255, 255, 255)" {
 		t.Errorf("printed on %s", got)
 	}
 	if got := eval[string](b, `getComputedStyle(document.querySelector("h1")).color`); got != "rgb(23, 27, 33)" {
 		t.Errorf("printed in %s", got)
 	}
-	for _, gone := range []string{"nav", "#theme"} {
+	for _, gone := range []string{"nav", "#tip"} {
 		if eval[bool](b, `document.querySelector("`+gone+`").offsetParent !== null`) {
 			t.Errorf("%s is printed", gone)
 		}
@@ -345,20 +316,6 @@ func TestWithoutScript(t *testing.T) {
 			t.Errorf("%d %s", n, what)
 		}
 	}
-}
-
-// TestNarrow checks that the page has no horizontal scroll bar on a phone.
-func TestNarrow(t *testing.T) {
-	b := open(t, fixture(t), emulation.SetDeviceMetricsOverride(360, 740, 2, true))
-	if n := eval[float64](b, `document.documentElement.scrollWidth`); n > 360 {
-		wide := eval[[]string](b, `[...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > 361 && !e.closest(".scroll") && !e.closest("svg")).slice(0, 5).map(e => e.outerHTML.slice(0, 80))`)
-		t.Errorf("%v wide, by %s", n, strings.Join(wide, "\n"))
-	}
-	if n := eval[float64](b, `Math.min(...[...document.querySelectorAll("figure svg text")].filter(e => e.checkVisibility()).map(e => e.getBoundingClientRect().height))`); n < 9 {
-		t.Errorf("the smallest label is %v high", n)
-	}
-	b.sound()
-	b.keep("narrow.png")
 }
 
 // complaints holds accessibility rules, each with an expression that returns the violations.
@@ -420,11 +377,8 @@ func TestAccessible(t *testing.T) {
 			t.Errorf("%s: %s", what, where)
 		}
 	}
-	for _, theme := range []string{"light", "dark"} {
-		b.do(chromedp.Evaluate(fmt.Sprintf(`document.documentElement.dataset.theme = %q`, theme), nil))
-		for _, bad := range eval[[]string](b, contrasts) {
-			t.Errorf("%s: contrast %s", theme, bad)
-		}
+	for _, bad := range eval[[]string](b, contrasts) {
+		t.Errorf("contrast %s", bad)
 	}
 	// The first tab stop is the link that skips the table of contents.
 	b.do(chromedp.KeyEvent(kb.Tab))
