@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"flag"
-	"fmt"
 	"image"
 	"image/color"
 	"image/draw"
@@ -51,12 +50,12 @@ func TestFirstScreen(t *testing.T) {
 }
 
 var (
-	reportFile = flag.String("report", "", "report.html to take pictures of")
-	pictures   = flag.String("pictures", "", "folder of the pictures")
+	reportFile = flag.String("report", "", "report.html to take a picture of")
+	picture    = flag.String("picture", "", "file of the picture")
 )
 
-// TestPictures takes the pictures of the guide: the first screen of a report (docs/results.md).
-func TestPictures(t *testing.T) {
+// TestPicture takes the picture of README.md: the first screen of a report.
+func TestPicture(t *testing.T) {
 	if *reportFile == "" {
 		t.Skip("no -report")
 	}
@@ -64,18 +63,13 @@ func TestPictures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, p := range map[string]struct {
-		wide, high int64
-		theme      string
-	}{"report.png": {1600, 760, "light"}, "report-dark.png": {1600, 760, "dark"}, "report-360.png": {360, 900, "light"}} {
-		b := open(t, html, chromedp.EmulateViewport(p.wide, p.high))
-		var shot []byte
-		b.do(chromedp.Evaluate(fmt.Sprintf(`document.documentElement.dataset.theme = %q`, p.theme), nil), chromedp.CaptureScreenshot(&shot))
-		if err := os.WriteFile(filepath.Join(*pictures, name), paletted(t, shot), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		b.sound()
+	b := open(t, html, chromedp.EmulateViewport(1600, 760))
+	var shot []byte
+	b.do(chromedp.CaptureScreenshot(&shot))
+	if err := os.WriteFile(*picture, paletted(t, shot), 0o644); err != nil {
+		t.Fatal(err)
 	}
+	b.sound()
 }
 
 // paletted reduces a picture to its 256 most frequent colours: a third of the bytes. A colour counts more
