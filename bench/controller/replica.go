@@ -102,17 +102,41 @@ func (r *replica) observe(ctx context.Context, began time.Time) {
 		r.mu.Lock()
 		current := r.current
 		r.mu.Unlock()
-		monitor := program.Monitor{
-			Client: r.options.Client, Program: current, Start: began, Sampled: r.session.sampled, Scraped: r.scraped,
-		}
-		if scraper := r.session.scraper(r.options.Client, current.MetricsURL()); scraper != nil {
-			monitor.Scraper = scraper
-			defer scraper.Close()
-		}
-		_ = monitor.Run(ctx) // A program without metrics is observed all the same.
+		r.observeOne(ctx, current, began)
 		select {
 		case <-ctx.Done():
 		case <-time.After(pollPeriod):
+		}
+	}
+}
+
+// observeOne samples a process and scrapes its metrics, now and in each second, until it ends.
+func (r *replica) observeOne(ctx context.Context, process *program.Program, began time.Time) {
+	scraper := r.session.scraper(r.options.Client, process.MetricsURL())
+	if scraper != nil {
+		defer scraper.Close()
+	}
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for {
+		at := time.Since(began)
+		sample, ok := process.Sample()
+		if scraper != nil {
+			// A program serves its metrics some time after its start, or never.
+			if values, err := scraper.Scrape(ctx); err == nil {
+				sample.Goroutines = int(values["go_goroutines"])
+				r.session.scraped(record.Scrape{At: at, Client: r.options.Client, Values: values})
+			}
+		}
+		if sample.At = at; ok {
+			r.session.sampled(sample)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-process.Exited():
+			return
+		case <-ticker.C:
 		}
 	}
 }
@@ -140,10 +164,10 @@ func (p *session) sampled(s record.Sample) {
 	p.samples = append(p.samples, s)
 }
 
-func (r *replica) scraped(s record.Scrape) {
-	r.session.mu.Lock()
-	defer r.session.mu.Unlock()
-	r.session.scrapes = append(r.session.scrapes, s)
+func (p *session) scraped(s record.Scrape) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.scrapes = append(p.scrapes, s)
 }
 
 // close stops the process for good and waits for its end.

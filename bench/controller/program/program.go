@@ -2,7 +2,7 @@
 //
 //  1. [Start] starts a command in its own process group. It finds the API server by a kubeconfig or, with
 //     [InCluster], as in a pod.
-//  2. [Monitor] samples the process group and scrapes the program's metrics.
+//  2. [Program.Sample] samples the process group, a [Scraper] reads the program's metrics.
 //  3. [Program.Kill] and [Program.Stop] end it, with its children. The end of watchlab ends it, too (Linux).
 package program
 

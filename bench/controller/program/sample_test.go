@@ -1,10 +1,8 @@
 package program_test
 
 import (
-	"context"
 	"runtime"
 	"testing"
-	"time"
 
 	"watchlab/bench/controller/program"
 	"watchlab/bench/controller/record"
@@ -49,22 +47,5 @@ func TestSample(t *testing.T) {
 	p.Exit()
 	if s, ok := p.Sample(); ok {
 		t.Errorf("%+v after the end", s)
-	}
-}
-
-// TestMonitorProgram: a monitor ends with its program.
-func TestMonitorProgram(t *testing.T) {
-	p := start(t, program.Options{Command: shell("sleep 60")})
-	sample(t, p)
-	var samples []record.Sample
-	m := program.Monitor{Client: "new-0", Program: p, Start: time.Now().Add(-time.Hour), Sampled: func(s record.Sample) {
-		samples = append(samples, s)
-		p.Kill()
-	}}
-	if err := m.Run(context.Background()); err != nil {
-		t.Error(err)
-	}
-	if len(samples) != 1 || samples[0].At < time.Hour || samples[0].Client != "new-0" || samples[0].RSS == 0 {
-		t.Errorf("%+v", samples)
 	}
 }

@@ -1,21 +1,15 @@
 package program_test
 
 import (
-	"context"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"watchlab/bench/controller/program"
-	"watchlab/bench/controller/record"
 )
 
 const exposed = `# TYPE workqueue_depth gauge
@@ -133,39 +127,4 @@ func TestForeign(t *testing.T) {
 	if _, err := s.Scrape(t.Context()); err == nil || got == nil || got.Get("Authorization") != "" {
 		t.Errorf("error %v, headers %v", err, got)
 	}
-}
-
-// TestMonitor: one scrape now and in each second; failed ones are left out.
-func TestMonitor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, err := program.NewScraper("http://127.0.0.1:1/metrics", "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		start, calls := time.Now(), 0
-		program.SetTransport(s, func(r *http.Request) (*http.Response, error) {
-			if calls++; calls < 3 {
-				return nil, http.ErrServerClosed
-			}
-			w := httptest.NewRecorder()
-			fmt.Fprintf(w, "go_goroutines %d\n", calls)
-			return w.Result(), nil
-		})
-		got := map[time.Duration]float64{}
-		ctx, cancel := context.WithTimeout(t.Context(), 5500*time.Millisecond)
-		defer cancel()
-		m := program.Monitor{Client: "new-0", Scraper: s, Start: start.Add(2 * time.Second), Scraped: func(s record.Scrape) {
-			if s.Client != "new-0" {
-				t.Errorf("client %s", s.Client)
-			}
-			got[s.At] = s.Values["go_goroutines"]
-		}}
-		if err := m.Run(ctx); err != nil {
-			t.Error(err)
-		}
-		want := map[time.Duration]float64{0: 3, time.Second: 4, 2 * time.Second: 5, 3 * time.Second: 6}
-		if !maps.Equal(got, want) {
-			t.Errorf("scrapes at %v, want %v", slices.Sorted(maps.Keys(got)), want)
-		}
-	})
 }
