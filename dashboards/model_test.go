@@ -3,8 +3,7 @@ package dashboards
 // The model has the parts of Grafana's JSON that these dashboards use. Grafana 9.3 (schemaVersion
 // 37) and later read it. Names and values follow Grafana's schema of a dashboard
 // (kinds/structured/dashboard/dashboard_kind.cue of github.com/grafana/grafana, 9.3) and of the
-// panels (panelcfg.cue of each). Grafana publishes no Go module of the schema. It publishes
-// TypeScript types.
+// panels (panelcfg.cue of each). Grafana publishes no Go module of the schema.
 
 // pageColumns is the width of a page.
 const pageColumns = 24

@@ -24,8 +24,8 @@ func (b *tab) becomes(what, expression string) {
 	})
 }
 
-// TestLivePage opens the live page of a run in a real browser: before the first round, in the middle
-// of the run, and after it. The last picture is that of docs/live.md.
+// TestLivePage opens the live page of a run in a real browser, until the end of the run and of the command. The
+// picture is that of docs/live.md.
 func TestLivePage(t *testing.T) {
 	programs.Chromium(t)
 	address := programs.Address(t)
@@ -45,12 +45,6 @@ func TestLivePage(t *testing.T) {
 	b := openURL(t, "http://"+address+"/")
 	text := func(id string) string { return fmt.Sprintf(`document.querySelector("#%s").textContent`, id) }
 
-	b.becomes("waiting", `/Waiting for the first round/.test(`+text("state")+`) && /waiting for the first round/.test(`+text("progress")+`)`)
-	if got := eval[string](b, text("progress")); strings.Contains(got, "%") {
-		t.Errorf("progress before the first round: %q", got)
-	}
-
-	b.becomes("round 2", `/^Round [234] of 4/.test(`+text("state")+`) && / left/.test(`+text("progress")+`)`)
 	b.becomes("bars with intervals", `document.querySelector("#rankings svg.chart .row path.bar") !== null`)
 	if rows := eval[[]string](b, `[...document.querySelectorAll("#rankings tbody th")].map(e => e.textContent)`); len(rows) != 2 {
 		t.Errorf("the table has %v", rows)

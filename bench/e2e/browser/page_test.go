@@ -124,7 +124,7 @@ func TestPublished(t *testing.T) {
 }
 
 // TestReport opens the report of a run and that of a controller's run: each chart has its figures, its table and room
-// for its labels, the page follows the rules of accessibility in both themes, fits a phone, and needs no script.
+// for its labels, the page follows the rules of accessibility and needs no script.
 func TestReport(t *testing.T) {
 	for i, name := range []string{"run", "controller"} {
 		t.Run(name, func(t *testing.T) {
@@ -135,17 +135,10 @@ func TestReport(t *testing.T) {
 					t.Errorf("%s: %s", what, where)
 				}
 			}
-			for _, theme := range []string{"light", "dark"} {
-				b.do(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}}))
-				for _, faint := range eval[[]string](b, contrasts) {
-					t.Errorf("%s: %s", theme, faint)
-				}
+			for _, faint := range eval[[]string](b, contrasts) {
+				t.Errorf("contrast %s", faint)
 			}
-			b.do(chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile))
-			for _, wide := range eval[[]string](b, complaints["too wide for a phone"]) {
-				t.Errorf("a phone has to scroll: %s pixels", wide)
-			}
-			b.keep(name + "-phone.png")
+			b.keep(name + ".png")
 			b.sound()
 			bare := open(t, html, emulation.SetScriptExecutionDisabled(true))
 			bare.do(emulation.SetScriptExecutionDisabled(false))
@@ -157,7 +150,7 @@ func TestReport(t *testing.T) {
 }
 
 // TestControls: a legend's button hides a variant in the charts of its panel and in no other, the arrow keys announce
-// each value, the button changes the theme, and the printed page has all charts, on white and without controls.
+// each value, and the printed page has all charts, on white and without controls.
 func TestControls(t *testing.T) {
 	b := open(t, fixture(t, 0))
 	visible := func(section string) int {
@@ -172,31 +165,23 @@ func TestControls(t *testing.T) {
 	if got := eval[string](b, `document.getElementById("said").textContent`); !strings.HasPrefix(got, "cond: ") || eval[bool](b, `document.getElementById("tip").hidden`) {
 		t.Errorf("%q is said of the second value", got)
 	}
-	light := eval[string](b, background)
-	b.do(chromedp.Click("#theme", chromedp.ByQuery), chromedp.Click("#theme", chromedp.ByQuery))
-	if dark := eval[string](b, background); dark == light {
-		t.Errorf("both themes are on %s", dark)
-	}
 	b.do(chromedp.ActionFunc(func(ctx context.Context) error { // only printing fires beforeprint
 		_, _, err := page.PrintToPDF().Do(ctx)
 		return err
-	}), emulation.SetEmulatedMedia().WithMedia("print"))
-	if got := eval[string](b, background); got != "rgb(255, 255, 255)" {
+	}), emulation.SetEmulatedMedia().WithMedia("print").WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}}))
+	if got := eval[string](b, `getComputedStyle(document.body).backgroundColor`); got != "rgb(255, 255, 255)" {
 		t.Errorf("printed on %s", got)
 	}
-	if n := eval[int](b, `[...document.querySelectorAll("figure")].filter(f => !f.offsetParent).length + [...document.querySelectorAll("nav, #theme")].filter(e => e.offsetParent).length`); n > 0 {
+	if n := eval[int](b, `[...document.querySelectorAll("figure")].filter(f => !f.offsetParent).length + [...document.querySelectorAll("nav, #tip")].filter(e => e.offsetParent).length`); n > 0 {
 		t.Errorf("%d charts are not printed, or controls are", n)
 	}
 	b.sound()
 }
 
-const background = `getComputedStyle(document.body).backgroundColor`
-
 // complaints holds accessibility rules, each with an expression that returns the violations.
 var complaints = map[string]string{
 	"a chart without figures or size":    `[...document.querySelectorAll("figure")].filter(f => { const r = f.querySelector("svg").getBoundingClientRect(); return !f.querySelector("svg .pt") || r.width < 200 || r.height < 80; }).map(f => f.id)`,
 	"a label outside its chart":          `[...document.querySelectorAll(".chart text")].filter(e => { const r = e.getBoundingClientRect(), box = e.closest("svg").getBoundingClientRect(); return r.width > 0 && (r.left < box.left - 1 || r.right > box.right + 1 || r.top < box.top - 1 || r.bottom > box.bottom + 1); }).map(e => e.textContent)`,
-	"too wide for a phone":               `document.documentElement.scrollWidth > innerWidth ? [String(document.documentElement.scrollWidth)] : []`,
 	"the page has no language":           `document.documentElement.lang === "en" ? [] : ["html"]`,
 	"there are not one main and one h1":  `document.querySelectorAll("main").length === 1 && document.querySelectorAll("h1").length === 1 ? [] : ["main, h1"]`,
 	"an id stands twice":                 `(ids => ids.filter((id, i) => ids.indexOf(id) !== i))([...document.querySelectorAll("[id]")].map(e => e.id))`,

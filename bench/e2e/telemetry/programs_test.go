@@ -1,7 +1,5 @@
-// Package telemetry runs the command against real receivers of telemetry: an
-// OpenTelemetry collector, Prometheus, and a decoder of Pyroscope's uploads. The decoder
-// replaces Pyroscope's server, which is not available as a Go module. Further tests use
-// servers that are down, slow or return garbage.
+// Package telemetry runs the command against an OpenTelemetry collector and Prometheus, and against servers that
+// are down, slow or return garbage. Uploads to Pyroscope are tested in bench/telemetry.
 package telemetry
 
 import (
@@ -21,7 +19,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // run runs the command to its end and returns its output.
-func run(t testing.TB, env []string, args ...string) (stdout, stderr string) {
+func run(t *testing.T, env []string, args ...string) (stdout, stderr string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), programs.Patience)
 	defer cancel()
