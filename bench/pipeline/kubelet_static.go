@@ -151,13 +151,14 @@ func (s *staticPods) run(ctx context.Context, wg *sync.WaitGroup, merger merge.M
 	return nil
 }
 
-// churn changes a pod of each source periodically; see [every].
+// churn changes a pod of each source at once, and then periodically; see [every].
 func (s *staticPods) churn() (stop func() error) {
-	i := -1
-	return every(staticEvery, func() error {
+	i, first := 0, s.change(0)
+	stopRest := every(staticEvery, func() error {
 		i++
 		return s.change(i)
 	})
+	return func() error { return errors.Join(first, stopRest()) }
 }
 
 func (s *staticPods) take(u merge.PodUpdate) {

@@ -52,7 +52,7 @@ func TestKubeletWithAllSources(t *testing.T) {
 					t.Fatal(err)
 				}
 				if n := note(res, "static-changes"); n < 1 {
-					t.Errorf("%v static pods were changed in a quarter of a second", n)
+					t.Errorf("%v static pods were changed", n)
 				}
 			})
 		}
