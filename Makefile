@@ -140,7 +140,7 @@ control-plane: ## Run a real Kubernetes control plane on the loopback until Ctrl
 	cd bench/e2e && $(GO) run .
 
 dashboards: ## Generate the Grafana dashboards, rules and runbooks from their YAML
-	$(GO) test ./dashboards -run "TestFiles|TestEncode" -update
+	$(GO) run ./dashboards
 
 dashboards-up: ## Start Prometheus, Grafana, Pyroscope, Tempo and an OTel collector in Docker
 	docker compose -f dashboards/compose/compose.yaml up -d --wait
