@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"sync"
@@ -29,6 +30,11 @@ const informerEvents = 6000
 
 // informerRate is a rate that all stacks keep on two cores.
 const informerRate pace.Rate = 1000
+
+func TestMain(m *testing.M) {
+	source.RunChild()
+	os.Exit(m.Run())
+}
 
 // BenchmarkInformer plays recordings through whole informers, with a handler that adds keys to a
 // workqueue and a worker. The stacks (impl=clientgo, clientgo-transform, watchlab) are fed over HTTP

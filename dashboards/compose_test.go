@@ -1,10 +1,9 @@
-package dashboards_test
+package main_test
 
 import (
 	"bytes"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -15,8 +14,6 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
-
-	"watchlab/dashboards"
 )
 
 type compose struct {
@@ -117,7 +114,7 @@ func TestComposeMounts(t *testing.T) {
 	}
 	readYAML(t, "provisioning/dashboards/watchlab.yaml", &providers)
 	for _, p := range providers.Providers {
-		if !slices.Contains(c.Services["grafana"].Volumes, "../json:"+p.Options.Path+":ro") {
+		if !slices.Contains(c.Services["grafana"].Volumes, "../"+deployed+"json:"+p.Options.Path+":ro") {
 			t.Errorf("the dashboard path %s is not mounted", p.Options.Path)
 		}
 	}
@@ -125,10 +122,10 @@ func TestComposeMounts(t *testing.T) {
 		RuleFiles []string `yaml:"rule_files"`
 	}
 	readYAML(t, "prometheus.yaml", &prom)
-	if len(prom.RuleFiles) != 1 || path.Dir(prom.RuleFiles[0]) != "rules" || !slices.Contains(c.Services["prometheus"].Volumes, "../rules:/etc/prometheus/rules:ro") {
+	if len(prom.RuleFiles) != 1 || path.Dir(prom.RuleFiles[0]) != "rules" || !slices.Contains(c.Services["prometheus"].Volumes, "../"+deployed+"rules:/etc/prometheus/rules:ro") {
 		t.Errorf("rule files %v", prom.RuleFiles)
 	}
-	if there, _ := filepath.Glob(prom.RuleFiles[0]); len(there) == 0 {
+	if there, _ := filepath.Glob(deployed + prom.RuleFiles[0]); len(there) == 0 {
 		t.Errorf("no rules in %v", prom.RuleFiles)
 	}
 }
@@ -171,26 +168,30 @@ func TestClusterOverlay(t *testing.T) {
 	var k struct {
 		ConfigMapGenerator []struct{ Files []string } `yaml:"configMapGenerator"`
 	}
-	readYAML(t, "../kustomization.yaml", &k)
+	readYAML(t, "../"+deployed+"kustomization.yaml", &k)
 	var mapped []string
 	for _, g := range k.ConfigMapGenerator {
 		mapped = append(mapped, g.Files...)
 	}
-	files, err := dashboards.Files()
+	pages, err := filepath.Glob(deployed + "json/*.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	delete(files, "RUNBOOKS.md")
-	if want := slices.Sorted(maps.Keys(files)); !slices.Equal(slices.Sorted(slices.Values(mapped)), want) {
+	want := []string{"rules/watchlab.rules.yaml"}
+	for _, p := range pages {
+		want = append(want, "json/"+filepath.Base(p))
+	}
+	slices.Sort(want)
+	if slices.Sort(mapped); !slices.Equal(mapped, want) {
 		t.Errorf("kustomization.yaml has %q, want %q", mapped, want)
 	}
 	grafana, err := os.ReadFile(filepath.Join(overlay, "grafana.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name := range files {
-		uid, isDashboard := strings.CutPrefix(strings.TrimSuffix(path.Base(name), ".json"), "watchlab-")
-		if isDashboard && path.Dir(name) == "json" && !strings.Contains(string(grafana), "name: watchlab-dashboard-"+uid+"\n") {
+	for _, name := range pages {
+		uid := strings.TrimPrefix(strings.TrimSuffix(filepath.Base(name), ".json"), "watchlab-")
+		if !strings.Contains(string(grafana), "name: watchlab-dashboard-"+uid+"\n") {
 			t.Errorf("Grafana does not mount %s", name)
 		}
 	}

@@ -1,11 +1,14 @@
-package dashboards
+package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"watchlab/bench/lab"
@@ -43,54 +46,70 @@ func TestLateShare(t *testing.T) {
 	}
 }
 
-// TestFiles compares the committed files with the generated ones. With -update it writes them.
+// TestFiles compares the committed files with the generated ones.
 func TestFiles(t *testing.T) {
-	files, err := Files()
+	files, err := generate()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range files {
-		if *update {
-			if err := os.WriteFile(name, want, 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if got, err := os.ReadFile(name); err != nil || !bytes.Equal(got, want) {
+		if got, err := os.ReadFile("../" + name); err != nil || !bytes.Equal(got, want) {
 			t.Errorf("%s is stale (%v): run `make dashboards`", name, err)
 		}
 	}
 	for _, pattern := range []string{"json/*", "rules/*.rules.yaml"} {
-		found, err := filepath.Glob(pattern)
+		found, err := filepath.Glob("../" + deployed + pattern)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, name := range found {
-			if files[filepath.ToSlash(name)] == nil {
+			if files[strings.TrimPrefix(filepath.ToSlash(name), "../")] == nil {
 				t.Errorf("no dashboard generates %s", name)
 			}
 		}
 	}
 }
 
-// Files returns the generated files by their path below dashboards/. The tests of package dashboards_test use it, too.
-func Files() (map[string][]byte, error) {
+// units are the value formats of Grafana that panels use
+// (packages/grafana-data/src/valueFormats/categories.ts). Grafana builds those with a prefix.
+var units = regexp.MustCompile(`^(none|short|percentunit|s|bytes|Bps|(suffix:|si: ).+)$`)
+
+// TestPanels finds what Grafana accepts but does not show as intended: unknown units, thresholds out of order,
+// a sort by no column, and two panels beside each other with one unit but two axes.
+func TestPanels(t *testing.T) {
 	pages, err := all()
 	if err != nil {
-		return nil, err
+		t.Fatal(err)
 	}
-	groups, err := rules()
-	if err != nil {
-		return nil, err
-	}
-	files := map[string][]byte{}
 	for _, d := range pages {
-		if files["json/"+d.UID+".json"], err = d.encode(); err != nil {
-			return nil, fmt.Errorf("dashboard %s: %w", d.UID, err)
+		placed := d.Place()
+		for i, a := range placed {
+			bad := func(what string) { t.Errorf("%s: panel %q: %s", d.UID, a.Title, what) }
+			if a.Kind == "" {
+				continue // a row
+			}
+			if !units.MatchString(a.Unit) {
+				bad("unit " + a.Unit)
+			}
+			sorted := a.Sort == ""
+			for _, c := range a.Columns {
+				sorted = sorted || c.Name == a.Sort
+				if c.Unit != "" && !units.MatchString(c.Unit) {
+					bad("unit " + c.Unit)
+				}
+			}
+			if !sorted {
+				bad("no column " + a.Sort)
+			}
+			if !slices.IsSortedFunc(a.Thresholds, func(x, y threshold) int { return cmp.Compare(x.From, y.From) }) {
+				bad("thresholds out of order")
+			}
+			for _, b := range placed[i+1:] {
+				shared := a.Min != nil && a.Max != nil && b.Min != nil && b.Max != nil && *a.Min == *b.Min && *a.Max == *b.Max && a.Log == b.Log
+				if a.Kind == b.Kind && (a.Kind == timeSeries || a.Kind == heatmap) && a.Y == b.Y && a.Unit == b.Unit && !shared {
+					bad(fmt.Sprintf("has the unit of %q, and another axis", b.Title))
+				}
+			}
 		}
 	}
-	if files["rules/watchlab.rules.yaml"], err = encodeRules(groups); err != nil {
-		return nil, err
-	}
-	files["RUNBOOKS.md"], err = render("runbooks", map[string]any{"Groups": groups, "Pages": pages})
-	return files, err
 }

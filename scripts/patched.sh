@@ -11,5 +11,7 @@ cp -r "$(go list -m -f '{{.Dir}}' k8s.io/client-go)" "$to/client-go" && chmod -R
 patch -s -d "$to/client-go" -p1 <docs/found/realfifo-popbatch.patch
 cp go.mod go.sum "$to"
 go mod edit -replace "k8s.io/client-go=$to/client-go" "$to/go.mod"
-go build -modfile="$to/go.mod" -ldflags '-X watchlab/impls/deltafifo.popBatch=clientgo-realfifo-patched' -o "$to/watchlab" ./cmd/watchlab
+sed 's/"clientgo-realfifo-batch"/"clientgo-realfifo-patched"/' impls/deltafifo/clientgo.go >"$to/clientgo.go"
+printf '{"Replace": {"%s": "%s"}}' "$root/impls/deltafifo/clientgo.go" "$to/clientgo.go" >"$to/overlay.json"
+go build -modfile="$to/go.mod" -overlay="$to/overlay.json" -o "$to/watchlab" ./cmd/watchlab
 echo "$to/watchlab"

@@ -8,6 +8,7 @@ name=${1:?name of a program} arch=${2:-}
 pin=$root/scripts/tools flags='-s -w' version='' options=()
 case $name in
 golangci-lint) module=github.com/golangci/golangci-lint/v2 package=$module/cmd/golangci-lint ;;
+cyclonedx-gomod) module=github.com/CycloneDX/cyclonedx-gomod package=$module/cmd/cyclonedx-gomod ;;
 govulncheck) module=golang.org/x/vuln package=$module/cmd/govulncheck ;;
 kind) module=sigs.k8s.io/kind package=$module ;;
 kwok) module=sigs.k8s.io/kwok package=$module/cmd/kwok ;;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # reproducible.sh [PLATFORMS]: builds the image of the last commit in two folders, the second time with
-# an empty build cache, and compares archives, SBOMs and provenance byte by byte. It prints the digest with commit
+# an empty build cache, and compares archives and SBOMs byte by byte. It prints the digest with commit
 # and Go version, and keeps them in bin/image-digest.txt: a later build of the same must have the same digest.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,7 +13,7 @@ image() { # image NAME
 }
 image a
 GOCACHE=$out/cache image b
-for f in digest tree/bin/watchlab.tar tree/bin/watchlab.tar.provenance.json tree/bin/linux-"${platforms%% *}"/watchlab.spdx.json; do
+for f in digest tree/bin/watchlab.tar tree/bin/linux-"${platforms%% *}"/watchlab.cdx.json; do
 	cmp "$out/a/$f" "$out/b/$f"
 done
 mkdir -p bin

@@ -14,7 +14,7 @@ old=$(awk '$1 == "module" { print $2 }' go.mod)
 # A label such as watchlab.dev/run and the path of a program are not module paths.
 files() { find . -path ./.git -prune -o -path ./bin -prune -o -path ./results -prune -o -type f "$@" -print0; }
 top='cmd|impls|loadgen|bench|dashboards|scripts|examples'
-files \( -name '*.go' -o -name '*.md' -o -name '*.sh' -o -name '*.txt' -o -name '*.yml' -o -name '*.yaml' -o -name Makefile -o -name Dockerfile \) |
+files \( -name '*.go' -o -name '*.md' -o -name '*.sh' -o -name '*.txt' -o -name '*.yml' -o -name '*.yaml' -o -name Makefile \) |
 	xargs -0 perl -pi -e 's{(?<![\w./~-])\Q'"$old"'\E/(?=(?:'"$top"')(?:[/".\s\x60)]|$))}{'"$new"'/}g'
 files -name go.mod | xargs -0 perl -pi -e '
 	s{^(module )\Q'"$old"'\E(?=/|$)}{$1'"$new"'};

@@ -30,7 +30,6 @@ import (
 	"watchlab/bench/e2e/controlplane"
 	"watchlab/bench/e2e/programs"
 	"watchlab/bench/fleet"
-	"watchlab/dashboards"
 )
 
 // apiServer is a real API server that manifests are applied to.
@@ -139,7 +138,7 @@ func specOf(mode fleet.Mode, overlay, namespace, run string) fleet.Spec {
 			Run: run, Mode: mode, Pods: 2, Experiment: json.RawMessage(`{"storm":{"name":"gang"}}`),
 		},
 		Files:     map[string][]byte{"mine.yaml": []byte("profiles: []\n"), "trace.jsonl.zst": {0xff, 0xfe}},
-		Namespace: namespace, Overlay: overlay, Dashboards: dashboards.Manifests, PodMonitor: true,
+		Namespace: namespace, Overlay: overlay, PodMonitor: true,
 	}
 	if mode == fleet.ModeCluster {
 		s.Plan.Writers, s.Resource = 1, schema.GroupResource{Resource: "pods"}

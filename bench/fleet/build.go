@@ -15,9 +15,7 @@ import (
 )
 
 const (
-	// The paths match the source tree, because overlays refer to the dashboards.
 	deployDir         = "scripts/deploy"
-	dashboardsDir     = "dashboards"
 	baseDir           = deployDir + "/base"
 	overlays          = "overlays"
 	overlaysDir       = deployDir + "/" + overlays
@@ -88,11 +86,6 @@ func (s Spec) kustomize() ([]*unstructured.Unstructured, error) {
 	k := kustomizer{files: map[string][]byte{}, names: map[string]string{}}
 	if err := k.load(deploy.Files, deployDir); err != nil {
 		return nil, err
-	}
-	if s.Dashboards != nil {
-		if err := k.load(s.Dashboards, dashboardsDir); err != nil {
-			return nil, err
-		}
 	}
 	dir := baseDir
 	switch {

@@ -37,7 +37,6 @@ func spec(mode fleet.Mode) fleet.Spec {
 		},
 		Files:     map[string][]byte{"mine.yaml": []byte("profiles:\n- profile: gang\n")},
 		Namespace: "lab", Image: "registry.example/watchlab:1", Overlay: "kind",
-		Dashboards: os.DirFS("../../dashboards"),
 	}
 	if mode == fleet.ModeCluster {
 		s.Plan.Writers, s.Resource = 2, schema.GroupResource{Group: "apps", Resource: "deployments"}

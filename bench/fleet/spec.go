@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"io/fs"
 	"path"
 	"strings"
 
@@ -19,9 +18,7 @@ type Spec struct {
 	Image     string // image of watchlab; empty for that of the manifests
 	// Overlay is one of [Overlays], or a directory with a kustomization of ../../base as they
 	// have; empty for the plain base.
-	Overlay string
-	// Dashboards is their kustomization, for the overlay kind-observed; may be nil.
-	Dashboards fs.FS
+	Overlay    string
 	Resource   schema.GroupResource // kind that writers write and pods watch, in mode cluster
 	PodMonitor bool                 // adds a PodMonitor, for clusters that have the kind
 }

@@ -75,11 +75,9 @@ type disk struct {
 	last  string // operation that met the fault
 }
 
-// mount replaces the file system of results folders until the test ends.
+// mount returns the file system of a directory.
 func mount(t *testing.T, root string, f fault, at int) *disk {
-	d := &disk{t: t, root: root, tree: read(t, root), fault: f, at: at}
-	lab.Files = d
-	return d
+	return &disk{t: t, root: root, tree: read(t, root), fault: f, at: at}
 }
 
 // read returns a directory in which everything is synced.
@@ -267,8 +265,6 @@ type crashCase struct {
 // crash tries a command with each fault at each operation, or one in *every.
 func crash(t *testing.T, c crashCase) {
 	t.Helper()
-	original := lab.Files
-	defer func() { lab.Files = original }()
 	tried, total := 0, 0
 	for k, f := range faults {
 		for at := 1 + k%*every; ; at += *every {
@@ -276,7 +272,6 @@ func crash(t *testing.T, c crashCase) {
 			synctest.Test(t, func(t *testing.T) {
 				dir := t.TempDir()
 				if c.prepare != nil {
-					mount(t, dir, fault{}, 0)
 					c.prepare(t, dir)
 				}
 				d := mount(t, dir, f, at)
@@ -287,7 +282,6 @@ func crash(t *testing.T, c crashCase) {
 				} else if more {
 					wantOneLine(t, err, f.err)
 				}
-				mount(t, dir, fault{}, 0)
 				if !t.Failed() {
 					c.check(t, dir, reported)
 				}
@@ -332,7 +326,7 @@ const crashRounds = 2
 // end, which d may bring, and the error.
 func playCrashed(ctx context.Context, s *playLog, dir string, resume bool, d *disk) (reported map[string]time.Time, o *lab.Outcome, err error) {
 	reported = map[string]time.Time{}
-	o, err = ignoringHost(ctx, crashCells(s), lab.Options{Rounds: crashRounds, Seed: 5, Dir: dir, Resume: resume, Experiment: []byte(`{"name":"crash"}`),
+	opts := lab.Options{Rounds: crashRounds, Seed: 5, Dir: dir, Resume: resume, Experiment: []byte(`{"name":"crash"}`),
 		Progress: func(p lab.Progress) {
 			s.progress(p)
 			if !p.Finished || p.Skipped || p.Round == 0 || d != nil && d.ended {
@@ -343,7 +337,11 @@ func playCrashed(ctx context.Context, s *playLog, dir string, resume bool, d *di
 					reported[fmt.Sprintf("%s#%d", p.Cell, r.Round)] = r.Started
 				}
 			}
-		}})
+		}}
+	if d != nil {
+		opts.SetFiles(d)
+	}
+	o, err = ignoringHost(ctx, crashCells(s), opts)
 	return reported, o, err
 }
 
@@ -473,8 +471,9 @@ func TestCrashOfResume(t *testing.T) {
 // TestCrashOfReport: the same of a merged run and its report. The folder is whole or absent.
 func TestCrashOfReport(t *testing.T) {
 	shares := steadyShares(time.Second, time.Second) // They measure, which a bubble has no time for.
-	write := func(t *testing.T, dir string) error {
+	write := func(t *testing.T, dir string, disk lab.FileSystem) error {
 		o := mustMerge(t, shares, lab.MergeOptions{})
+		o.SetFiles(disk)
 		dir = filepath.Join(dir, "results", "merged")
 		if err := o.Create(dir); err != nil && !errors.Is(err, lab.ErrExists) {
 			return err
@@ -482,7 +481,7 @@ func TestCrashOfReport(t *testing.T) {
 		return report.Write(dir, o)
 	}
 	crash(t, crashCase{
-		act: func(t *testing.T, dir string, _ *disk) (map[string]time.Time, error) { return nil, write(t, dir) },
+		act: func(t *testing.T, dir string, d *disk) (map[string]time.Time, error) { return nil, write(t, dir, d) },
 		check: func(t *testing.T, dir string, _ map[string]time.Time) {
 			merged := filepath.Join(dir, "results", "merged")
 			if _, err := os.Stat(merged); err == nil {
@@ -494,7 +493,7 @@ func TestCrashOfReport(t *testing.T) {
 					t.Errorf("%s is not whole: %d bytes", name, len(text))
 				}
 			}
-			if err := write(t, dir); err != nil {
+			if err := write(t, dir, nil); err != nil {
 				t.Errorf("again: %v", err)
 			}
 			if rounds := loadCrashed(t, merged, nil); len(rounds) != 3 {

@@ -10,33 +10,30 @@ import (
 	"path/filepath"
 )
 
-// FileSystem has the operations that change a results folder.
-type FileSystem interface {
+// fileSystem has the operations that change a results folder.
+type fileSystem interface {
 	Mkdir(dir string) error
-	Create(path string) (File, error) // truncates an existing file
+	Create(path string) (file, error) // truncates an existing file
 	Rename(from, to string) error
 	Remove(path string) error // removes a file, or a directory with its contents; a missing one is no error
 	Sync(dir string) error    // makes the names in a directory durable
 }
 
-// File is a file in creation.
-type File interface {
+// file is a file in creation.
+type file interface {
 	io.WriteCloser
 	Sync() error // makes the content durable
 }
-
-// Files is the file system of results folders. Tests replace it by one that fails.
-var Files FileSystem = osFiles{}
 
 type osFiles struct{}
 
 func (osFiles) Mkdir(dir string) error       { return os.Mkdir(dir, 0o755) }
 func (osFiles) Rename(from, to string) error { return os.Rename(from, to) }
 func (osFiles) Remove(path string) error     { return os.RemoveAll(path) }
-func (osFiles) Sync(dir string) error        { return syncDir(dir) }
+func (osFiles) Sync(dir string) error        { return SyncDir(dir) }
 
 // Create replaces a link, which in a folder from elsewhere may lead out of it.
-func (osFiles) Create(path string) (File, error) {
+func (osFiles) Create(path string) (file, error) {
 	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
 		if err := os.Remove(path); err != nil {
 			return nil, err
@@ -61,37 +58,48 @@ func ReadFile(path string) ([]byte, error) {
 //
 // The lab writes between plays. The sync also keeps the system from writing back during the next one.
 func ReplaceFile(path string, write func(io.Writer) error) error {
+	return replaceFile(osFiles{}, path, write)
+}
+
+// ReplaceFile is [ReplaceFile] for a file of the run's results folder.
+func (o *Outcome) ReplaceFile(path string, write func(io.Writer) error) error {
+	return replaceFile(o.disk(), path, write)
+}
+
+func replaceFile(disk fileSystem, path string, write func(io.Writer) error) error {
 	temp := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".tmp")
-	file, err := Files.Create(temp)
+	f, err := disk.Create(temp)
 	if err != nil {
 		return err
 	}
-	buffered := bufio.NewWriter(file)
+	buffered := bufio.NewWriter(f)
 	if err = cmp.Or(write(buffered), buffered.Flush()); err == nil {
-		err = file.Sync()
+		err = f.Sync()
 	}
-	if err = cmp.Or(err, file.Close()); err == nil {
-		err = Files.Rename(temp, path)
+	if err = cmp.Or(err, f.Close()); err == nil {
+		err = disk.Rename(temp, path)
 	}
 	if err != nil {
-		_ = Files.Remove(temp) // The first error counts.
+		_ = disk.Remove(temp) // The first error counts.
 		return err
 	}
-	return Files.Sync(filepath.Dir(path))
+	return disk.Sync(filepath.Dir(path))
 }
 
 // MakeDir creates a directory and its missing parents durably. For an existing directory the
 // error wraps [fs.ErrExist].
-func MakeDir(dir string) error {
+func MakeDir(dir string) error { return makeDir(osFiles{}, dir) }
+
+func makeDir(disk fileSystem, dir string) error {
 	dir = filepath.Clean(dir)
-	parent, err := filepath.Dir(dir), Files.Mkdir(dir)
+	parent, err := filepath.Dir(dir), disk.Mkdir(dir)
 	if errors.Is(err, fs.ErrNotExist) && parent != dir {
-		if err = MakeDir(parent); err == nil || errors.Is(err, fs.ErrExist) {
-			err = Files.Mkdir(dir)
+		if err = makeDir(disk, parent); err == nil || errors.Is(err, fs.ErrExist) {
+			err = disk.Mkdir(dir)
 		}
 	}
 	if err != nil {
 		return err
 	}
-	return Files.Sync(parent)
+	return disk.Sync(parent)
 }

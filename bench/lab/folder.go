@@ -30,12 +30,12 @@ func (o *Outcome) Create(dir string) error {
 	o.Dir = filepath.Join(filepath.Dir(clean), fmt.Sprintf(".%s-%x.tmp", filepath.Base(clean), rand.Uint64()))
 	err := o.fill()
 	if err == nil {
-		err = Files.Rename(o.Dir, clean)
+		err = o.disk().Rename(o.Dir, clean)
 	}
 	if err == nil {
-		err = Files.Sync(filepath.Dir(clean))
+		err = o.disk().Sync(filepath.Dir(clean))
 	} else {
-		_ = Files.Remove(o.Dir) // The first error counts.
+		_ = o.disk().Remove(o.Dir) // The first error counts.
 	}
 	o.Dir = dir
 	switch {
@@ -49,7 +49,7 @@ func (o *Outcome) Create(dir string) error {
 
 // fill creates Dir with all files.
 func (o *Outcome) fill() error {
-	if err := MakeDir(o.Dir); err != nil {
+	if err := makeDir(o.disk(), o.Dir); err != nil {
 		return err
 	}
 	for i, c := range o.Comparisons {
@@ -66,9 +66,9 @@ func (o *Outcome) fill() error {
 // each atomically. Use it for results computed after the run, such as [Outcome].Knees.
 // Other files stay unchanged.
 func (o *Outcome) Save(dir string) error {
-	err := ReplaceFile(filepath.Join(dir, EnvFile), func(w io.Writer) error { return encodeJSON(w, o.Env) })
+	err := o.ReplaceFile(filepath.Join(dir, EnvFile), func(w io.Writer) error { return encodeJSON(w, o.Env) })
 	if err == nil && len(o.Experiment) > 0 {
-		err = ReplaceFile(filepath.Join(dir, ExperimentFile), func(w io.Writer) error {
+		err = o.ReplaceFile(filepath.Join(dir, ExperimentFile), func(w io.Writer) error {
 			text, err := yaml.JSONToYAML(o.Experiment)
 			if err == nil {
 				_, err = w.Write(text)
@@ -84,10 +84,10 @@ func (o *Outcome) Save(dir string) error {
 
 // saveRounds rewrites the files that change with each round.
 func (o *Outcome) saveRounds(dir string) error {
-	if err := ReplaceFile(filepath.Join(dir, BenchFile), o.WriteBench); err != nil {
+	if err := o.ReplaceFile(filepath.Join(dir, BenchFile), o.WriteBench); err != nil {
 		return err
 	}
-	return ReplaceFile(filepath.Join(dir, RunFile), o.WriteJSON)
+	return o.ReplaceFile(filepath.Join(dir, RunFile), o.WriteJSON)
 }
 
 // saveCell writes the changes after a round of the cell at [comparison][i], or its failure.
@@ -175,15 +175,15 @@ func (o *Outcome) writeLatency(comparison, i int) error {
 		return nil
 	}
 	// Not MakeDir: it would recreate a results folder that was removed.
-	switch err := Files.Mkdir(filepath.Dir(path)); {
+	switch err := o.disk().Mkdir(filepath.Dir(path)); {
 	case err == nil:
-		if err := Files.Sync(o.Dir); err != nil {
+		if err := o.disk().Sync(o.Dir); err != nil {
 			return err
 		}
 	case !errors.Is(err, fs.ErrExist):
 		return err
 	}
-	return ReplaceFile(path, func(w io.Writer) error { return cell.WriteLog(w, c.BenchName(), intervals) })
+	return o.ReplaceFile(path, func(w io.Writer) error { return cell.WriteLog(w, c.BenchName(), intervals) })
 }
 
 // removeLatency removes the histograms of a cell without rounds. It comes after run.json: a run
@@ -192,7 +192,7 @@ func (o *Outcome) removeLatency(comparison, i int) error {
 	if len(o.Comparisons[comparison].Cells[i].played()) > 0 {
 		return nil
 	}
-	return Files.Remove(o.latencyFile(comparison, i))
+	return o.disk().Remove(o.latencyFile(comparison, i))
 }
 
 // ErrFormat is wrapped by the errors of [Load] for files in another format.

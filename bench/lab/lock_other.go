@@ -7,5 +7,5 @@ import "os"
 // lockFolder takes no lock: this system has none that ends with a killed process.
 func lockFolder(dir string) (*os.File, error) { return os.Open(dir) }
 
-// syncDir does nothing: these systems cannot sync a directory.
-func syncDir(string) error { return nil }
+// SyncDir does nothing: these systems cannot sync a directory.
+func SyncDir(string) error { return nil }

@@ -23,7 +23,8 @@ func lockFolder(dir string) (*os.File, error) {
 	return f, nil
 }
 
-func syncDir(path string) error {
+// SyncDir makes the names in a directory durable.
+func SyncDir(path string) error {
 	dir, err := os.Open(path)
 	if err != nil {
 		return err

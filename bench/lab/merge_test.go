@@ -539,7 +539,7 @@ func TestMergedFolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(merged, read, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(cell.Lag{}, "Quantiles.Histogram")); diff != "" {
+	if diff := cmp.Diff(merged, read, cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(lab.Outcome{}), cmpopts.IgnoreFields(cell.Lag{}, "Quantiles.Histogram")); diff != "" {
 		t.Errorf("read back (-merged +read):\n%s", diff)
 	}
 	files := readAll(t, dir)

@@ -49,6 +49,15 @@ type Outcome struct {
 	Merged      *Merged            `json:"merged,omitempty"`     // nil for a run of one process
 	Env         Env                `json:"-"`                    // environment; stored in env.json
 	Dir         string             `json:"-"`                    // results folder; empty if nothing is written
+
+	files fileSystem // of Dir; nil: the system's
+}
+
+func (o *Outcome) disk() fileSystem {
+	if o.files == nil {
+		return osFiles{}
+	}
+	return o.files
 }
 
 // ComparisonResult is the result of a [Comparison].

@@ -20,6 +20,7 @@ func (r *runner) resume(comparisons []Comparison) (finished bool, err error) {
 	if r.out, err = Load(r.opts.Dir); err != nil {
 		return false, err
 	}
+	r.out.files = r.opts.files
 	if r.out.Ended != nil && !r.out.Interrupted {
 		return true, nil
 	}

@@ -67,6 +67,8 @@ type Options struct {
 	// Experiment is the Spec of the run as JSON. Package lab does not read it. It
 	// stores it in run.json, and as YAML in [ExperimentFile].
 	Experiment json.RawMessage
+
+	files fileSystem // of the results folder; nil: the system's
 }
 
 // Profiler takes pprof profiles of the measured part of a play, between Start and stop.
@@ -180,7 +182,7 @@ func (r *runner) open(comparisons []Comparison) (finished bool, err error) {
 	env := CaptureEnv(time.Now(), r.opts.Build, r.opts.Args)
 	r.out = &Outcome{
 		Format: Format, Name: r.opts.Name, Started: env.Started, Seed: r.opts.Seed, Rounds: r.opts.Rounds, Budget: r.opts.Budget,
-		Processes: r.opts.Processes, Fresh: r.opts.Fresh != nil, Unkept: r.opts.Unkept, Experiment: json.RawMessage(Redact(string(r.opts.Experiment))), Env: env, Dir: r.opts.Dir,
+		Processes: r.opts.Processes, Fresh: r.opts.Fresh != nil, Unkept: r.opts.Unkept, Experiment: json.RawMessage(Redact(string(r.opts.Experiment))), Env: env, Dir: r.opts.Dir, files: r.opts.files,
 	}
 	r.out.Env.Processes, r.out.Env.IgnoreHost = 1, r.opts.IgnoreHost
 	if r.opts.Budget > 0 {

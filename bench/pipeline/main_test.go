@@ -3,15 +3,15 @@ package pipeline_test
 import (
 	"flag"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 	"k8s.io/klog/v2"
 
-	"watchlab/bench/pipeline"
+	"watchlab/loadgen/source"
 )
 
 func TestMain(m *testing.M) {
+	source.RunChild()
 	// The tests plant faults, so client-go logs errors.
 	var flags flag.FlagSet
 	klog.InitFlags(&flags)
@@ -20,7 +20,6 @@ func TestMain(m *testing.M) {
 	_ = flags.Set("stderrthreshold", "FATAL")
 	klog.LogToStderr(false)
 	klog.SetOutput(discard{})
-	pipeline.SetStallLimit(3 * time.Second)
 	registerFaults()
 	registerMistaken()
 	registerStores()

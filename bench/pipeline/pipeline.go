@@ -252,8 +252,8 @@ func (w *workload) cleanupFunc(release func()) {
 	})
 }
 
-// stallLimit is the longest time without progress. Tests shorten it.
-var stallLimit = 10 * time.Second
+// stallLimit is the longest time without progress.
+const stallLimit = 10 * time.Second
 
 var errStalled = errors.New("stalled")
 

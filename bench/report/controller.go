@@ -17,7 +17,7 @@ import (
 
 // WriteController writes report.md and report.html of a controller's run into its results folder.
 func WriteController(dir string, o *controller.Result) error {
-	return writeForms(dir, func(w io.Writer) error { return ControllerMarkdown(w, o) }, func(w io.Writer) error { return ControllerHTML(w, o) })
+	return writeForms(dir, lab.ReplaceFile, func(w io.Writer) error { return ControllerMarkdown(w, o) }, func(w io.Writer) error { return ControllerHTML(w, o) })
 }
 
 // ControllerText writes the answer, the verdicts with the evidence of failures, the smallest fault plan, the

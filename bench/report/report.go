@@ -116,12 +116,12 @@ func HTML(w io.Writer, o *lab.Outcome) error { return write(w, o, htmlPage, true
 // Write writes report.md and report.html into a results folder, each completely or not
 // at all. Package lab writes the other files during the run.
 func Write(dir string, o *lab.Outcome) error {
-	return writeForms(dir, func(w io.Writer) error { return Markdown(w, o) }, func(w io.Writer) error { return HTML(w, o) })
+	return writeForms(dir, o.ReplaceFile, func(w io.Writer) error { return Markdown(w, o) }, func(w io.Writer) error { return HTML(w, o) })
 }
 
-func writeForms(dir string, markdown, html func(io.Writer) error) error {
+func writeForms(dir string, replace func(string, func(io.Writer) error) error, markdown, html func(io.Writer) error) error {
 	for name, write := range map[string]func(io.Writer) error{lab.ReportFile: markdown, HTMLFile: html} {
-		if err := lab.ReplaceFile(filepath.Join(dir, name), write); err != nil {
+		if err := replace(filepath.Join(dir, name), write); err != nil {
 			return err
 		}
 	}

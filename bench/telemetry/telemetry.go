@@ -51,10 +51,9 @@ const (
 	lookEvery    = 250 * time.Millisecond // interval of reading queue depths
 	rankEvery    = time.Second            // least time between two rankings
 	flushTimeout = 10 * time.Second       // bounds the flush at the end
+	lookTimeout  = time.Second            // bounds the wait for a queue's depth at the end
 	otlpServer   = "OTLP endpoint"        // its name in warnings
 )
-
-var lookTimeout = time.Second // bounds the wait for a queue's depth at the end
 
 // Session of a run. The nil Session does nothing.
 type Session struct {

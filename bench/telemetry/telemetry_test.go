@@ -256,8 +256,6 @@ func TestRates(t *testing.T) {
 
 // TestStuckQueue: a queue whose Len blocks forever blocks neither scrapes nor Close.
 func TestStuckQueue(t *testing.T) {
-	defer func(before time.Duration) { lookTimeout = before }(lookTimeout)
-	lookTimeout = 50 * time.Millisecond
 	s, err := Start(t.Context(), Options{Run: "test", MetricsAddr: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatal(err)

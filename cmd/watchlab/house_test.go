@@ -19,14 +19,13 @@ const root = "../.."
 
 // layers lists what each folder of the tree may import (docs/architecture.md): the
 // command is over bench, bench over loadgen, loadgen over impls. bench and the command
-// deploy the files that dashboards and scripts embed. dashboards reads names of metrics, and the
-// colours of variants.
+// deploy the files that scripts embed. dashboards has the colours of variants.
 var layers = map[string][]string{
-	"cmd":        {"bench", "loadgen", "impls", "dashboards", "scripts"},
+	"cmd":        {"bench", "loadgen", "impls", "scripts"},
 	"bench":      {"loadgen", "impls", "scripts"},
 	"loadgen":    {"impls"},
 	"impls":      {},
-	"dashboards": {"bench/telemetry", "bench/chart"},
+	"dashboards": {"bench/chart"},
 	"scripts":    {},
 }
 
@@ -34,8 +33,8 @@ var layers = map[string][]string{
 var testLayers = map[string][]string{
 	// The variants play recorded storms, and examples have a server.
 	"impls": {"loadgen/storm", "loadgen/trace", "loadgen/apiserver"},
-	// The dashboards repeat a limit of the verdicts, and name the variants.
-	"dashboards": {"bench/lab", "impls"},
+	// The dashboards repeat a limit of the verdicts, and name metrics and variants.
+	"dashboards": {"bench/lab", "bench/telemetry", "impls"},
 }
 
 // leaves are packages that count as folders of their own, each with its reason: they

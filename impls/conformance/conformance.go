@@ -131,9 +131,6 @@ func (c Call) Returns(t TB, want error, when string) {
 	}
 }
 
-// Patience is the maximum duration of a concurrent check before [Watchdog] fails it.
-var Patience = time.Minute
-
 // Watchdog fails a test that runs longer than [Patience], and calls unblock to end it.
 func Watchdog(t TB, unblock func()) {
 	t.Helper()

@@ -23,12 +23,14 @@ type Mutant struct {
 
 const mutantVariable = "WATCHLAB_MUTANT"
 
+// Patience is short, since most mutants hang.
+const Patience = 3 * time.Second
+
 // RunMutants runs the calling test once per mutant. Each runs in its own process,
 // because a mutant may hang or panic. It fails if the named check passes. suite runs
 // the family's suite on mutant i.
 func RunMutants(t *testing.T, mutants []Mutant, suite func(t *testing.T, i int)) {
 	if name := os.Getenv(mutantVariable); name != "" {
-		Patience = 3 * time.Second
 		for i, m := range mutants {
 			if m.Name == name {
 				suite(t, i)

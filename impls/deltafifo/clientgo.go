@@ -9,10 +9,6 @@ import (
 
 const clientGo = "k8s.io/client-go v0.37.2" // module and version of the baselines
 
-// popBatch is the name of the baseline with PopBatch. The linker sets another one where client-go is
-// patched (scripts/patched.sh).
-var popBatch = "clientgo-realfifo-batch"
-
 // baselines returns the queues of client-go:
 //
 //   - DeltaFIFO, which informers used until InOrderInformers was locked on in
@@ -40,7 +36,7 @@ func baselines() []Variant {
 				q, err := newRealFIFO(o)
 				return popOnly{q}, err
 			}),
-		baseline(popBatch, "client-go's RealFIFO as informers use it by default: PopBatch, atomic events, unlocked while processing unless 2,000 wait",
+		baseline("clientgo-realfifo-batch", "client-go's RealFIFO as informers use it by default: PopBatch, atomic events, unlocked while processing unless 2,000 wait",
 			batched, limits{deliveries: []Delivery{InOrder}, atomicOnly: true}, func(o Options) (Queue, error) {
 				return newRealFIFO(o)
 			}),

@@ -165,9 +165,9 @@ func Loopback(l net.Listener) bool {
 }
 
 // Bounds of requests. A watch has no timeouts; see [Server.watch].
-var readTimeout, writeTimeout = time.Minute, 5 * time.Minute
-
 const (
+	readTimeout   = time.Minute
+	writeTimeout  = 5 * time.Minute
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 90 * time.Second // as in a real server
 	maxHeader     = 1 << 20          // as in a real server

@@ -3,6 +3,7 @@ package apiserver
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // TestSlowClients: a connection whose handshake, headers or body drip, that says nothing, or that does not read is
@@ -88,6 +91,38 @@ func TestSlowClients(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestIdleWatch: a watch without events outlives the bounds of requests.
+func TestIdleWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv, l := slowly(t, false)
+		client, end := clientOf(l, false)
+		defer end()
+		req, err := newRequest(t.Context(), http.MethodGet, "/api/v1/namespaces?watch=1&resourceVersion=0", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * max(readTimeout, writeTimeout, idleTimeout))
+		if code, answer := srv.ask(http.MethodPost, "/api/v1/namespaces", "", "application/json", `{"metadata":{"name":"late"}}`); code != http.StatusCreated {
+			t.Fatal(answer)
+		}
+		frames := json.NewDecoder(res.Body)
+		for name := ""; name != "late"; {
+			var frame struct{ Object metav1.PartialObjectMetadata }
+			if err := frames.Decode(&frame); err != nil {
+				t.Fatal(err)
+			}
+			name = frame.Object.Name
+		}
+		if err := errors.Join(res.Body.Close(), srv.Close()); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestSlowStreams: a stream of HTTP/2 whose body drips, or that is not read, is reset at the bound. Other streams of

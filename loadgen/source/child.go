@@ -25,12 +25,17 @@ import (
 // childVariable is the environment variable that makes a program the server's process.
 const childVariable = "WATCHLAB_APISERVER_PROCESS"
 
-// Every program that can play from an API server can be its process, tests too: main is not
-// reached. A call at the start of main would be one more thing to do for every program and test.
-func init() {
+// mayStart is set by [RunChild]. Without it, a child would run its whole program again.
+var mayStart atomic.Bool
+
+// RunChild serves a storm and does not return, if this process is the child of a program that plays
+// from an API server. Such a program calls it at the start of main; a test calls it in TestMain.
+func RunChild() {
 	if os.Getenv(childVariable) != "" {
 		serve()
+		os.Exit(1)
 	}
+	mayStart.Store(true)
 }
 
 // serve answers calls until the end of standard input.

@@ -20,7 +20,7 @@ import (
 )
 
 // process is the parent's end of a process that serves a storm to any number of plays. It is this
-// program again: see init. The protocol is net/rpc over standard input and output. The process ends
+// program again: see [RunChild]. The protocol is net/rpc over standard input and output. The process ends
 // with its standard input, so also if the parent is killed.
 type process struct {
 	cmd    *exec.Cmd
@@ -124,6 +124,9 @@ type pipes struct {
 // startProcess starts the process and gives it the storm, which is valid. The end of ctx stops that.
 func startProcess(ctx context.Context, s *storm.Storm, o Options) (*process, error) {
 	self, err := os.Executable()
+	if !mayStart.Load() {
+		err = errors.New("the program does not call source.RunChild")
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,10 @@ import (
 	"watchlab/loadgen/trace"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	source.RunChild()
+	goleak.VerifyTestMain(m)
+}
 
 // patience is the time limit for expected events.
 const patience = time.Minute

@@ -49,8 +49,6 @@ func TestHostile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func(old int64) { maxSmall = old }(maxSmall)
-	maxSmall = 16 * mib
 	zeros(z, strings.Repeat(line, mib/len(line)), 40*mib)
 	for name, tc := range map[string]struct {
 		data []byte
@@ -68,6 +66,7 @@ func TestHostile(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			r := NewReader(bytes.NewReader(tc.data), "x")
+			r.maxSmall = 16 * mib
 			var err error
 			for err == nil {
 				_, err = r.Next()

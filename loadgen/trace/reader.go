@@ -39,6 +39,8 @@ type Reader struct {
 	onFault func(*Error) // set by [Reader.Tolerate]
 	lost    *Error       // skipped error that Next returns as a Break
 	seen    []Resource   // resources of the frames so far, in order
+
+	maxSmall int64 // less in a test
 }
 
 type counter struct {
@@ -53,14 +55,15 @@ func (c *counter) Read(p []byte) (n int, err error) {
 }
 
 // maxRatio limits the compression of a recording above maxSmall bytes. That of a storm is about 50:1.
-const maxRatio = 1000
-
-var maxSmall int64 = 256 << 20 // less in a test
+const (
+	maxRatio = 1000
+	maxSmall = 256 << 20
+)
 
 // NewReader returns a reader of a recording. It detects the format from the first bytes.
 // Errors contain name.
 func NewReader(in io.Reader, name string) *Reader {
-	r := &Reader{file: counter{Reader: in}, ended: true}
+	r := &Reader{file: counter{Reader: in}, ended: true, maxSmall: maxSmall}
 	r.lines = newLines(&r.file, name)
 	if start, _ := r.lines.in.Peek(len(headStart)); string(start) == headStart {
 		r.head, r.ended = &Header{}, false
@@ -184,7 +187,7 @@ func (r *Reader) next() (Frame, error) {
 	case err != nil:
 		return Frame{}, err
 	}
-	if file, lines := r.Sizes(); lines > maxSmall && lines/maxRatio > file {
+	if file, lines := r.Sizes(); lines > r.maxSmall && lines/maxRatio > file {
 		return Frame{}, r.lines.last(raw.place, corrupt("it decompresses to more than %d times its size", maxRatio))
 	}
 	f, ok := r.parseOwn(raw)

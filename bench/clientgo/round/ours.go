@@ -9,10 +9,8 @@ import (
 	"watchlab/impls/informer"
 )
 
-func init() {
-	newInformer = func(impl string, lw cache.ListerWatcher, like runtime.Object) (cache.SharedIndexInformer, error) {
-		return informer.New(lw, like, informer.Options{
-			Variant: impl, Indexers: cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
-		})
-	}
+func newInformer(impl string, lw cache.ListerWatcher, like runtime.Object) (cache.SharedIndexInformer, error) {
+	return informer.New(lw, like, informer.Options{
+		Variant: impl, Indexers: cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
+	})
 }

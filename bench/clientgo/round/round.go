@@ -52,14 +52,6 @@ type Request struct {
 	Impl   string    `json:"impl,omitempty"`
 }
 
-// newInformer returns an informer of client-go. A program with variants of this project replaces it.
-var newInformer = func(impl string, lw cache.ListerWatcher, like object.Object) (cache.SharedIndexInformer, error) {
-	if impl != "" {
-		return nil, fmt.Errorf("the program has no variant %q", impl)
-	}
-	return cache.NewSharedIndexInformer(lw, like, 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}), nil
-}
-
 // Play plays the round. The error wraps the broken invariants of package lab.
 func (r Request) Play(ctx context.Context) (cell.Result, error) {
 	profile, err := storm.NewProfile(r.Storm)

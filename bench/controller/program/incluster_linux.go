@@ -22,7 +22,9 @@ const childVariable = "WATCHLAB_IN_CLUSTER"
 // resultFile is the descriptor that the child writes its error to. It closes when the program begins.
 const resultFile = 3
 
-func init() {
+// RunChild continues as the program of [InCluster], if this process was started for it. A program that
+// calls [Start] calls it at the start of main; a test calls it in TestMain.
+func RunChild() {
 	dir, ok := os.LookupEnv(childVariable)
 	if !ok {
 		return

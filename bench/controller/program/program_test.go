@@ -28,6 +28,7 @@ import (
 const roleVariable = "PROGRAM_TEST_ROLE"
 
 func TestMain(m *testing.M) {
+	program.RunChild()
 	role := os.Getenv(roleVariable)
 	var err error
 	switch role {

@@ -29,7 +29,7 @@ import (
 )
 
 // folder has the generated files.
-const folder = "../../../dashboards"
+const folder = "../../../scripts/deploy/dashboards"
 
 func TestMain(m *testing.M) {
 	code := m.Run()

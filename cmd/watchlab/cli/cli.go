@@ -25,6 +25,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
+	"watchlab/bench/controller/program"
 	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
 	"watchlab/loadgen/source"
@@ -65,14 +66,18 @@ var (
 	errPaused      = errors.New("paused")      // the next process continues the run
 )
 
-// Main runs the command and returns its exit code. It never exits itself.
+// Main runs the command and returns its exit code. Call it at the start of main: some commands start
+// the program again, and Main never returns there.
 func Main(args []string, stdout, stderr io.Writer) int {
+	source.RunChild()
+	program.RunChild()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	return run(ctx, args, stdout, stderr)
+	return execute(ctx, args, stdout, stderr, newProcess)
 }
 
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+// execute runs the command. further continues it with other arguments in a new process.
+func execute(ctx context.Context, args []string, stdout, stderr io.Writer, further func(context.Context, []string, io.Writer, io.Writer) int) int {
 	root := newRoot(args)
 	root.SetArgs(args)
 	root.SetOut(stdout)
@@ -88,7 +93,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		warn(stderr, "interrupted; what was finished is kept")
 		return exitInterrupted
 	case errors.As(err, &next):
-		return newProcess(ctx, next.args, stdout, stderr)
+		return further(ctx, next.args, stdout, stderr)
 	case errors.Is(err, errInterrupted):
 		return exitInterrupted
 	case errors.Is(err, errInvalid):

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -15,11 +16,13 @@ import (
 	"go.uber.org/goleak"
 	"k8s.io/client-go/tools/cache"
 
+	"watchlab/bench/controller/program"
 	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
 	"watchlab/bench/stats"
 	"watchlab/impls"
 	"watchlab/impls/deltafifo"
+	"watchlab/loadgen/source"
 )
 
 // lossy is the variant cond, except that it loses one event in 1,000.
@@ -29,6 +32,8 @@ const lossy = "test-lossy"
 const asCommand = "WATCHLAB_TEST_COMMAND"
 
 func TestMain(m *testing.M) {
+	source.RunChild()
+	program.RunChild()
 	deltafifo.Register(deltafifo.Variant{
 		Name: lossy, Summary: "loses events",
 		Guarantees: []impls.Guarantees{{
@@ -46,7 +51,6 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asCommand) != "" {
 		os.Exit(Main(os.Args[1:], os.Stdout, os.Stderr))
 	}
-	newProcess = run // The test binary would test again.
 	goleak.VerifyTestMain(m)
 }
 
@@ -62,6 +66,11 @@ func (q *lossyQueue) Update(obj any) error {
 		return nil
 	}
 	return q.BatchQueue.Update(obj)
+}
+
+// run runs the command. It continues in this process, since another one would run the tests.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	return execute(ctx, args, stdout, stderr, run)
 }
 
 // call runs the command as a user would.

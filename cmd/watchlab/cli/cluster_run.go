@@ -22,7 +22,6 @@ import (
 	"watchlab/bench/fleet"
 	"watchlab/bench/lab"
 	"watchlab/bench/pipeline"
-	"watchlab/dashboards"
 	"watchlab/loadgen/source/cluster"
 	"watchlab/loadgen/storm"
 	"watchlab/loadgen/trace"
@@ -212,7 +211,7 @@ func (f *clusterRunFlags) spec(cmd *cobra.Command, c *cluster.Cluster, args []st
 			Run: f.place.name, Mode: fleet.Mode(f.mode), Pods: f.pods, Barrier: metav1.Duration{Duration: f.barrier},
 			Pyroscope: f.telemetry.pyroscope,
 		},
-		Namespace: f.place.namespace, Image: f.image, Overlay: f.overlay, Dashboards: dashboards.Manifests,
+		Namespace: f.place.namespace, Image: f.image, Overlay: f.overlay,
 	}
 	if spec.Plan.Mode == fleet.ModeCluster || cmd.Flags().Changed("writers") {
 		spec.Plan.Writers = f.writers

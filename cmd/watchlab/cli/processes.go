@@ -37,8 +37,8 @@ func continued(cmd *cobra.Command, dir string, err error) error {
 	return next
 }
 
-// newProcess continues the command in a new process, and returns its exit code. Tests replace it.
-var newProcess = func(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+// newProcess continues the command in a new process, and returns its exit code.
+func newProcess(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	self, err := os.Executable()
 	if err != nil {
 		warn(stderr, "%v", err)

@@ -247,7 +247,7 @@ func (o *outFile) keep() error {
 	if err := errors.Join(o.Sync(), o.Close()); err != nil {
 		return err
 	}
-	return cmp.Or(os.Rename(o.Name(), o.path), lab.Files.Sync(filepath.Dir(o.path)))
+	return cmp.Or(os.Rename(o.Name(), o.path), lab.SyncDir(filepath.Dir(o.path)))
 }
 
 func (o *outFile) discard() error { return errors.Join(o.Close(), os.Remove(o.Name())) }

@@ -5,7 +5,6 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/base64"
-	"flag"
 	"fmt"
 	"io"
 	"io/fs"
@@ -17,18 +16,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
 
 	"watchlab/bench/fleet"
-	"watchlab/bench/lab"
 )
-
-// everyFault lets the disk fail at every write of a command, not only at some.
-var everyFault = flag.Bool("every-fault", false, "let the disk fail at every write of TestSecrets")
 
 // canaries are secrets, each planted in one place, and the text forms that betray them.
 type canaries struct {
@@ -291,48 +285,6 @@ func (g *guarded) search(what string) {
 	}
 }
 
-// fullDisk fails at each write but the first ones.
-type fullDisk struct {
-	lab.FileSystem
-	left *int
-}
-
-func (d fullDisk) Create(path string) (lab.File, error) {
-	f, err := d.FileSystem.Create(path)
-	return fullFile{f, d.left}, err
-}
-
-type fullFile struct {
-	lab.File
-	left *int
-}
-
-func (f fullFile) Write(p []byte) (int, error) {
-	if *f.left--; *f.left < 0 {
-		return 0, syscall.ENOSPC
-	}
-	return f.File.Write(p)
-}
-
-// full calls the command while the disk fills up at different writes, or at each.
-func (g *guarded) full(verb string, c func(out string) secretCall) {
-	g.t.Helper()
-	original := lab.Files
-	defer func() { lab.Files = original }()
-	step := 17
-	if *everyFault {
-		step = 1
-	}
-	for n := 0; ; n += step {
-		left := n
-		lab.Files = fullDisk{original, &left}
-		g.call(verb, c(g.to(fmt.Sprintf("%s-full-%d", verb, n))))
-		if left >= 0 {
-			return
-		}
-	}
-}
-
 // shared are the flags of run that any verb of its family takes.
 func (g *guarded) shared(storm string) []string {
 	return []string{"--family", "queue", "--impl", "clientgo-fifo,ring", "--storm", storm, "--events", "200", "--rounds", "1"}
@@ -460,12 +412,6 @@ func TestSecrets(t *testing.T) {
 	t.Setenv(fleet.IndexVar, "1")
 	g.call("pod", all["pod"][0])
 	g.call("cluster collect", secretCall{args: with(g.cluster, "--out", g.to("collected"))})
-	g.full("run", func(out string) secretCall {
-		return secretCall{args: with(g.shared(filepath.Join(g.in, "storm.jsonl")), "--out", out)}
-	})
-	g.full("cluster collect", func(out string) secretCall {
-		return secretCall{args: with(g.cluster, "--out", out)}
-	})
 	if _, err := os.Stat(g.to("run/report.html")); err != nil {
 		t.Error(err)
 	}

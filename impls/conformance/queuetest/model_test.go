@@ -78,8 +78,7 @@ func (a *attempt) Fatalf(format string, args ...any) {
 // minimal reduces operations that [setup.play] fails with, and returns them in
 // words, with the error that they still give.
 func (s setup) minimal(keys int, ops []op) string {
-	defer func(d time.Duration) { conformance.Patience = d }(conformance.Patience)
-	conformance.Patience = 200 * time.Millisecond
+	s.patience = 200 * time.Millisecond
 	ops = shrink(ops, func(ops []op) bool {
 		_, err := s.play(keys, ops)
 		return err != nil

@@ -1,6 +1,7 @@
 package queuetest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -216,7 +217,7 @@ func (p *player) produce(o op) {
 		switch {
 		case p.model.len() > 0:
 			p.pop(op{kind: pop, rv: o.rv}, nil)
-		case time.Since(began) > conformance.Patience:
+		case time.Since(began) > cmp.Or(p.patience, conformance.Patience):
 			p.must(o, errors.New("nothing is queued, and there is no room"))
 		default:
 			// Events that the queue will drop still use capacity.

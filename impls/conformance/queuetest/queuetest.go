@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/tools/cache"
 
@@ -82,6 +83,7 @@ type setup struct {
 	variant    deltafifo.Variant
 	guarantees impls.Guarantees
 	path       path
+	patience   time.Duration // of a producer without room (default: [conformance.Patience])
 }
 
 // path is the method that the consumer calls.

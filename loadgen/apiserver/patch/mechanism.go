@@ -41,7 +41,8 @@ const (
 	mostMembers = 50_000
 )
 
-func init() { jsonpatch.AccumulatedCopySizeLimit = mostCopied }
+// limitCopies sets the limit of package jsonpatch, which has one for the whole program.
+var limitCopies = sync.OnceFunc(func() { jsonpatch.AccumulatedCopySizeLimit = mostCopied })
 
 // nested returns the depth of a JSON document.
 func nested(text []byte) (most int) {

@@ -52,7 +52,10 @@ type Editor struct {
 }
 
 // New returns an editor.
-func New() *Editor { return &Editor{Suffix: func() string { return utilrand.String(longestSuffix) }} }
+func New() *Editor {
+	limitCopies()
+	return &Editor{Suffix: func() string { return utilrand.String(longestSuffix) }}
+}
 
 // Request is a request without its body. Its options are valid.
 type Request struct {

@@ -104,7 +104,7 @@ func image(base v1.Layer, what program, b binary) (v1.Image, error) {
 		return nil, err
 	}
 	if sbom != nil {
-		files = append(files, file{name: "var/lib/db/sbom/" + what.command + ".spdx.json", mode: 0o644, data: sbom})
+		files = append(files, file{name: "var/lib/db/sbom/" + what.command + ".cdx.json", mode: 0o644, data: sbom})
 	}
 	command, err := layer(files)
 	if err != nil {
@@ -136,7 +136,7 @@ func image(base v1.Layer, what program, b binary) (v1.Image, error) {
 
 // sbomOf returns the SBOM beside a binary, nil if it has none. One of another binary is an error.
 func sbomOf(path string, data []byte) ([]byte, error) {
-	path += ".spdx.json"
+	path += ".cdx.json"
 	sbom, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

@@ -5,7 +5,7 @@
 //
 // `kind load image-archive`, `ctr image import`, `docker load` (Docker 25 or newer) and
 // `skopeo copy oci-archive:` read the archive. The same binaries give the same file. The image has
-// the SBOM PATH.spdx.json if one is beside a binary; ARCHIVE.provenance.json says what it was made of.
+// the SBOM PATH.cdx.json if one is beside a binary.
 package main
 
 import (
@@ -63,15 +63,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return bad("--binary: %v", err)
 	}
 	digest, err := idx.Digest()
-	var origin []byte
-	if err == nil {
-		origin, err = provenanceOf(ref, digest, what, binaries)
-	}
 	if err == nil {
 		err = writeArchive(*out, ref, idx)
-	}
-	if err == nil {
-		err = os.WriteFile(*out+".provenance.json", origin, 0o644)
 	}
 	if err != nil {
 		fmt.Fprintf(stderr, "image: %s: %v\n", *out, err)

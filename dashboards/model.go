@@ -1,4 +1,4 @@
-package dashboards
+package main
 
 // The model has the parts of Grafana's JSON that these dashboards use. Grafana 9.3 (schemaVersion
 // 37) and later read it. Names and values follow Grafana's schema of a dashboard
