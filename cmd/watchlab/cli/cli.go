@@ -150,7 +150,7 @@ finished rounds kept.`,
 			quiet(verbosity)
 		},
 	}, newList(), newRun(args), newServe(), newStorm(), newTrace(), newRecord(), newCell(), newPod(), newController(), newDash(args), newCompare(), newGate(),
-		newReport(), newKnee(args), newScale(args), newStudy(), newReproduce(), newCluster(), newVersion())
+		newReport(), newKnee(args), newScale(args), newReproduce(), newCluster(), newVersion())
 	root.PersistentFlags().IntVarP(&verbosity, "v", "v", -1, "level of client-go's own log messages (default -1: none)")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	group(root)
