@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"cmp"
 	"embed"
 	"errors"
 	"fmt"
@@ -99,9 +100,13 @@ func labelText(labels map[string]string) string {
 // judge answers the claims with the figures of an outcome.
 func judge(claims []Claim, o *lab.Outcome) (all []stats.Claim) {
 	for _, c := range claims {
+		why := ""
 		samples := func(labels map[string]string) []float64 {
 			for comparison, cl := range o.Cells() {
 				if cl.Repeats == "" && labels != nil && labelled(cl.Labels, labels) {
+					if len(cl.Rounds) == 0 {
+						why = cl.Verdict.Short()
+					}
 					return cl.Samples(comparison.Latency)[c.Unit]
 				}
 			}
@@ -109,6 +114,7 @@ func judge(claims []Claim, o *lab.Outcome) (all []stats.Claim) {
 		}
 		judged := stats.Claim{Says: c.Says, Unit: c.Unit, Variant: labelText(c.Variant), Baseline: labelText(c.Baseline), Relation: c.Relation, Bound: c.Bound}
 		judged.Judge(samples(c.Variant), samples(c.Baseline))
+		judged.Why = cmp.Or(why, judged.Why)
 		all = append(all, judged)
 	}
 	return all

@@ -120,7 +120,14 @@ func TestClaims(t *testing.T) {
 	}
 	o.Comparisons[0].Cells = o.Comparisons[0].Cells[:2]
 	plan.Finish(o)
-	if c := o.Claims[0]; c.Answer != stats.NotAnswered || c.Value != 0 {
+	if c := o.Claims[0]; c.Answer != stats.NotAnswered || c.Value != 0 || c.Why != "no figures" {
 		t.Errorf("without the variant: %+v", c)
+	}
+	lost := cell("ring", "")
+	lost.Verdict = lab.Verdict{Status: lab.Invalid, Cause: lab.CauseLost}
+	o.Comparisons[0].Cells[0] = lost
+	plan.Finish(o)
+	if c := o.Claims[0]; c.Answer != stats.NotAnswered || c.Why != "invalid: lost" {
+		t.Errorf("a broken invariant: %+v", c)
 	}
 }

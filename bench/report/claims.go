@@ -62,7 +62,11 @@ func claimTable(all []Claimed) table {
 			if c.Hi > 0 {
 				interval = format(c.Lo) + "–" + format(c.Hi)
 			}
-			t.add(e.Name, fmt.Sprint(i+1), string(c.Answer), value, interval, string(c.Relation)+" "+format(c.Bound), c.Unit, c.Variant, cmp.Or(c.Baseline, chart.None), c.Says)
+			answer := string(c.Answer)
+			if c.Why != "" {
+				answer += ": " + c.Why
+			}
+			t.add(e.Name, fmt.Sprint(i+1), answer, value, interval, string(c.Relation)+" "+format(c.Bound), c.Unit, c.Variant, cmp.Or(c.Baseline, chart.None), c.Says)
 		}
 	}
 	return t

@@ -16,18 +16,18 @@ func TestClaims(t *testing.T) {
 	o.Claims = []stats.Claim{
 		{Says: "A | ratio.", Unit: "events/s", Variant: "impl=ring", Baseline: "impl=cond", Relation: stats.AtLeast, Bound: 2, Answer: stats.Confirmed, Value: 3.1, Lo: 2.9, Hi: 3.4},
 		{Says: "A figure.", Unit: "p99-ns", Variant: "impl=ring", Relation: stats.AtMost, Bound: 1e6, Answer: stats.Refuted, Value: 2e6, Lo: 1.5e6, Hi: 3e6},
-		{Says: "No figures.", Unit: "B/op", Variant: "impl=ring", Baseline: "impl=cond", Relation: stats.AtMost, Bound: 1, Answer: stats.NotAnswered},
+		{Says: "No figures.", Unit: "B/op", Variant: "impl=ring", Baseline: "impl=cond", Relation: stats.AtMost, Bound: 1, Answer: stats.NotAnswered, Why: "unplayed"},
 	}
 	broken.Interrupted, broken.Claims = true, nil
 	all := []report.Claimed{{Name: "mine", Question: "Is it?", Outcome: o}, {Name: "half", Question: "And?", Outcome: broken}, {Name: "later", Question: "When?"}}
 	rows := []string{
 		`| mine | 1 | confirmed | 3.1× | 2.9×–3.4× | at least 2× | events/s | impl=ring | impl=cond | A \| ratio. |`,
 		"| mine | 2 | refuted | 2ms | 1.50ms–3ms | at most 1ms | p99-ns | impl=ring | - | A figure. |",
-		"| mine | 3 | not answered | - | - | at most 1× | B/op | impl=ring | impl=cond | No figures. |",
+		"| mine | 3 | not answered: unplayed | - | - | at most 1× | B/op | impl=ring | impl=cond | No figures. |",
 	}
 	for form, want := range map[string][]string{
 		"page":     append(rows, "- [mine](mine/report.md): Is it? 6 rounds.", "- [half](half/report.md): And? Interrupted: ", "- later: When? Not played."),
-		"text":     {"mine        1  confirmed      3.1×", "mine        3  not answered", "A figure."},
+		"text":     {"mine        1  confirmed", "mine        3  not answered: unplayed", "A figure."},
 		"markdown": append(rows, "## Claims"),
 		"html":     {`id="claims"`, "A | ratio."},
 	} {

@@ -12,6 +12,7 @@ type Claim struct {
 	Relation Relation `json:"relation"`           // of the ratio, or of the figure, to Bound
 	Bound    float64  `json:"bound"`
 	Answer   Answer   `json:"answer"`
+	Why      string   `json:"why,omitempty"`   // reason for no answer
 	Value    float64  `json:"value,omitempty"` // ratio of the medians, or median without a baseline; 0 without figures
 	// Lo and Hi are the 95 % confidence interval of Value; both are 0 for too few rounds.
 	Lo float64 `json:"lo,omitempty"`
@@ -39,13 +40,13 @@ const (
 
 // Judge sets answer, value and interval from the replicates of both cells.
 func (c *Claim) Judge(variant, baseline []float64) {
-	c.Answer, c.Value, c.Lo, c.Hi = NotAnswered, 0, 0, 0
+	c.Answer, c.Why, c.Value, c.Lo, c.Hi = NotAnswered, "no figures", 0, 0, 0
 	switch {
 	case len(variant) == 0 || c.Baseline != "" && len(baseline) == 0:
 		return
 	case c.Baseline == "":
 		s := Summarize(variant)
-		if c.Value = s.Median; s.Lo == nil {
+		if c.Value, c.Why = s.Median, "too few rounds"; s.Lo == nil {
 			return
 		}
 		c.Lo, c.Hi = *s.Lo, *s.Hi
@@ -54,7 +55,7 @@ func (c *Claim) Judge(variant, baseline []float64) {
 		if math.IsNaN(ratio.Ratio) {
 			return
 		}
-		if c.Value = ratio.Ratio; ratio.Hi == 0 {
+		if c.Value, c.Why = ratio.Ratio, "too few rounds"; ratio.Hi == 0 {
 			return
 		}
 		c.Lo, c.Hi = ratio.Lo, ratio.Hi
@@ -65,8 +66,10 @@ func (c *Claim) Judge(variant, baseline []float64) {
 	}
 	switch {
 	case confirmed:
-		c.Answer = Confirmed
+		c.Answer, c.Why = Confirmed, ""
 	case refuted:
-		c.Answer = Refuted
+		c.Answer, c.Why = Refuted, ""
+	default:
+		c.Why = "the interval contains the bound"
 	}
 }

@@ -48,7 +48,7 @@ func TestReproduce(t *testing.T) {
 		t.Errorf("exit code %d, stderr %q", code, errs)
 	}
 	page := content(t, filepath.Join(dir, "README.md"))
-	for _, want := range []string{"| fast | 1 | confirmed |", "| slow | 1 | refuted |", "| worse | 1 | not answered | - |", "| at least 1e+06× |", "- [slow](slow/report.md): Is ring fast? 6 rounds"} {
+	for _, want := range []string{"| fast | 1 | confirmed |", "| slow | 1 | refuted |", "| worse | 1 | not answered: invalid: lost | - |", "| at least 1e+06× |", "- [slow](slow/report.md): Is ring fast? 6 rounds"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q:\n%s", want, page)
 		}
