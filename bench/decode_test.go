@@ -246,7 +246,7 @@ func relisted() (*storm.Storm, error) {
 	if err != nil {
 		return nil, err
 	}
-	set, err := storm.Compose(p, 1).Set()
+	set, err := p.Set(1)
 	if err != nil {
 		return nil, err
 	}

@@ -40,7 +40,7 @@ func updates(tb testing.TB, skew string, events int) *storm.Storm {
 	if p.Skew, err = storm.ParseSkew(skew); err != nil {
 		tb.Fatal(err)
 	}
-	set, err := storm.Compose(p, 1).Set()
+	set, err := p.Set(1)
 	if err != nil {
 		tb.Fatal(err)
 	}

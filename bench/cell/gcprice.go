@@ -66,7 +66,7 @@ func decodedPods(n int) *storm.Storm {
 	}
 	p.Resize(0, n, 0)
 	p.Events = 1
-	set, err := storm.Compose(p, 1).Set()
+	set, err := p.Set(1)
 	if err != nil {
 		return nil
 	}

@@ -41,8 +41,6 @@ type Curve struct {
 	Path, Area, Step bool
 	// Dots draws each point.
 	Dots bool
-	// Bold draws a thicker line.
-	Bold bool
 	// Background excludes the curve from the legend and its colours.
 	Background bool
 }
@@ -203,9 +201,6 @@ func (c Lines) curve(p *picture, s Curve, x, y scale, bottom float64) {
 		}
 	}
 	class, series := "series "+s.Style.class(), s.Name
-	if s.Bold {
-		class += " bold"
-	}
 	if s.Background {
 		class, series = "backdrop", ""
 	}

@@ -1,95 +1,228 @@
-// Package compare builds benchstat's tables from benchfmt files and results folders,
-// and contains the regression gate.
+// Package compare compares runs: results folders and benchfmt files.
 //
-//  1. [Open] finds the inputs: benchfmt files, or folders with a bench.txt, each with
-//     an optional label.
-//  2. [Build] projects each measurement to a table, a row and a column, by the
-//     expressions of golang.org/x/perf/benchproc; golang.org/x/perf/benchmath computes
-//     medians, intervals and tests.
-//  3. [Tables.Text], [Tables.CSV], [Tables.Markdown] and [Tables.JSON] write the
-//     tables. Text and CSV have the figures and the form of
-//     golang.org/x/perf/cmd/benchstat.
-//  4. The gate ([Gate]) decides whether a new run regressed; see gate.go.
+//  1. [OpenRun] reads a run.
+//  2. [Compare] makes one table of all runs. golang.org/x/perf/benchmath computes medians,
+//     intervals and tests, with the figures of golang.org/x/perf/cmd/benchstat.
+//  3. The gate ([Gate]) decides whether a new run regressed; see gate.go.
 //
-// A results folder also holds verdicts and guarantees. Build shows no difference for an invalid
-// cell or for unequal guarantees. [Tables.Refused] and the warnings of the cells give the reasons.
+// Projections, filters and other forms are benchstat's. bench.txt has the guarantees and the
+// verdict of each benchmark as keys, so benchstat separates what is not comparable.
 package compare
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
+	"io"
+	"math"
+	"slices"
 	"strings"
+	"text/tabwriter"
 
-	"watchlab/bench/lab"
+	"golang.org/x/perf/benchmath"
+	"golang.org/x/perf/benchunit"
+
+	"watchlab/bench/stats"
 )
 
-// The errors of [Open] and [Build].
-var (
-	// ErrInput is wrapped by the errors for unreadable inputs.
-	ErrInput = errors.New("not a benchmark file or results folder")
-	// ErrEmpty is wrapped if no measurement passes the filter.
-	ErrEmpty = errors.New("no benchmark to compare")
-)
+// ErrInput is wrapped by the errors for unreadable runs.
+var ErrInput = errors.New("not a benchmark file or results folder")
 
-// Input is one benchfmt file, with its results folder if it has one.
-type Input struct {
-	Label string       // name of the column if columns are files
-	Path  string       // of the benchfmt file
-	Run   *lab.Outcome // of the results folder; nil for a bare file
+// Table is the result of [Compare].
+type Table struct {
+	Columns []string // names of the runs; the first is the base
+	Rows    []Row    // by unit, then by benchmark, each in order of appearance
+	Refused []string // cells with invalid figures, with their verdicts
+	// Warnings are about the runs as wholes.
+	Warnings []string
+}
+
+// Row is one figure of one benchmark.
+type Row struct {
+	Unit, Name string
+	Cells      []*Cell // one per column; nil if the run lacks the figure
+}
+
+// Cell is the figure in one run.
+type Cell struct {
+	Values  []float64 // of all rounds
+	Summary benchmath.Summary
+	// VsBase compares the cell with the base; nil in the first column, without a base, and for
+	// unequal guarantees. Then Unequal names both.
+	VsBase  *benchmath.Comparison
+	Unequal string
+}
+
+// Significant reports whether the figure differs from the base's.
+func (c *Cell) Significant() bool { return c.VsBase != nil && c.VsBase.P < c.VsBase.Alpha }
+
+// Compare compares the runs with the first one.
+func Compare(runs []*Run) *Table {
+	t := &Table{}
+	var single, units []string
+	var names []string
+	seen := map[string]bool{}
+	for _, r := range runs {
+		t.Columns = append(t.Columns, r.name)
+		if r.single {
+			single = append(single, r.name)
+		}
+		if differs := runs[0].machineDiffers(r); differs != "" {
+			t.Warnings = append(t.Warnings, fmt.Sprintf("%s and %s are of different machines: %s", runs[0].name, r.name, differs))
+		}
+		for _, c := range r.cells {
+			if !c.usable() {
+				t.Refused = append(t.Refused, fmt.Sprintf("%s: %s: %s", r.name, c.name, c.verdict))
+			}
+			if !seen[c.name] {
+				seen[c.name] = true
+				names = append(names, c.name)
+			}
+			for _, unit := range c.samples.Units() {
+				if !slices.Contains(units, unit) {
+					units = append(units, unit)
+				}
+			}
+		}
+	}
+	if single != nil {
+		t.Warnings = append(t.Warnings, oneProcess(single))
+	}
+	for _, unit := range units {
+		for _, name := range names {
+			row := Row{Unit: unit, Name: name, Cells: make([]*Cell, len(runs))}
+			for i, r := range runs {
+				row.Cells[i] = newCell(unit, runs[0].byName[name], r.byName[name])
+			}
+			if slices.ContainsFunc(row.Cells, func(c *Cell) bool { return c != nil }) {
+				t.Rows = append(t.Rows, row)
+			}
+		}
+	}
+	return t
+}
+
+// newCell returns a figure and its difference to the base's; nil without the figure.
+func newCell(unit string, base, c *gateCell) *Cell {
+	if c == nil || !c.usable() || len(c.samples[unit]) == 0 {
+		return nil
+	}
+	sample := newSample(unit, c.samples[unit])
+	out := &Cell{Values: sample.Values, Summary: benchmath.AssumeNothing.Summary(sample, stats.Confidence)}
+	switch {
+	case base == nil || base == c || !base.usable() || len(base.samples[unit]) == 0:
+	case base.class != "" && c.class != "" && base.class != c.class:
+		out.Unequal = base.class + " / " + c.class
+	default:
+		out.VsBase = new(benchmath.AssumeNothing.Compare(newSample(unit, base.samples[unit]), sample))
+	}
+	return out
+}
+
+// newSample converts the values to the unit of the output, such as ns to sec.
+func newSample(unit string, values []float64) *benchmath.Sample {
+	factor, _ := benchunit.Tidy(1, unit)
+	tidy := make([]float64, len(values))
+	for i, v := range values {
+		tidy[i] = v * factor
+	}
+	return benchmath.NewSample(tidy, &benchmath.Thresholds{CompareAlpha: stats.Alpha})
+}
+
+// CannotTell reports whether there are differences and all have too few rounds for a test.
+func (t *Table) CannotTell() bool {
+	some := false
+	for _, row := range t.Rows {
+		for _, c := range row.Cells {
+			if c != nil && c.VsBase != nil {
+				if some = true; stats.Testable(c.VsBase.N1, c.VsBase.N2, stats.Alpha) {
+					return false
+				}
+			}
+		}
+	}
+	return some
+}
+
+// Text writes the table, the reasons for missing intervals and tests, and the refused cells.
+func (t *Table) Text(w io.Writer) error {
+	var b bytes.Buffer
+	out := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprint(out, "unit\tbenchmark")
+	for i, name := range t.Columns {
+		fmt.Fprint(out, "\t", name)
+		if i > 0 {
+			fmt.Fprint(out, "\tvs base")
+		}
+	}
+	fmt.Fprintln(out)
+	var notes []string
+	note := func(warnings []error) {
+		for _, err := range warnings {
+			if !slices.Contains(notes, err.Error()) {
+				notes = append(notes, err.Error())
+			}
+		}
+	}
+	for _, row := range t.Rows {
+		_, unit := benchunit.Tidy(1, row.Unit)
+		fmt.Fprint(out, unit, "\t", row.Name)
+		var centers []float64
+		for _, c := range row.Cells {
+			if c != nil {
+				centers = append(centers, c.Summary.Center)
+			}
+		}
+		scale := benchunit.CommonScale(centers, benchunit.ClassOf(unit))
+		for i, c := range row.Cells {
+			figure, difference := "", ""
+			if c != nil {
+				figure, difference = scale.Format(c.Summary.Center)+" ± "+c.Summary.PctRangeString(), c.difference(row.Cells[0])
+				note(c.Summary.Warnings)
+				if c.VsBase != nil {
+					note(c.VsBase.Warnings)
+				}
+			}
+			if fmt.Fprint(out, "\t", figure); i > 0 {
+				fmt.Fprint(out, "\t", difference)
+			}
+		}
+		fmt.Fprintln(out)
+	}
+	if err := out.Flush(); err != nil {
+		return err
+	}
+	for _, line := range notes {
+		fmt.Fprintln(&b, line)
+	}
+	if len(t.Refused) > 0 {
+		fmt.Fprintf(&b, "\nNot compared, as the figures are invalid:\n  %s\n", strings.Join(t.Refused, "\n  "))
+	}
+	var text bytes.Buffer
+	for line := range strings.Lines(b.String()) {
+		text.WriteString(strings.TrimRight(line, " \n") + "\n")
+	}
+	_, err := w.Write(text.Bytes())
+	return err
+}
+
+// difference formats the change in benchstat's form. Without a significant change it shows the
+// smallest one that the rounds detect ([stats.MinDetectable]).
+func (c *Cell) difference(base *Cell) string {
+	switch {
+	case c.Unequal != "":
+		return "unequal guarantees: " + c.Unequal
+	case c.VsBase == nil:
+		return ""
+	}
+	sees := ""
+	if share, ok := stats.MinDetectable(base.Values, c.Values); ok && !c.Significant() && share > 0 {
+		sees = fmt.Sprintf(", sees %.1f%%", math.Abs(share)*100)
+	}
+	return fmt.Sprintf("%s (%s%s)", c.VsBase.FormatDelta(base.Summary.Center, c.Summary.Center), c.VsBase, sees)
 }
 
 func oneProcess(names []string) string {
 	return "one process played all rounds of " + strings.Join(names, " and of ") +
 		": no interval contains what differs between processes (run --processes)"
-}
-
-// Open finds the inputs. Each argument is a benchfmt file, a results folder, or
-// label=path of either. Inputs with equal names get the suffixes #0, #1 and so on.
-// Inputs with equal explicit labels form one column, as in benchstat.
-//
-// Errors wrap [ErrInput] and name the argument. Open reads only run.json and env.json.
-func Open(args []string) ([]Input, error) {
-	inputs := make([]Input, 0, len(args))
-	labelled := make([]bool, len(args))
-	times := map[string]int{}
-	for i, arg := range args {
-		in := Input{Label: arg, Path: arg}
-		info, err := os.Stat(arg)
-		if label, path, ok := strings.Cut(arg, "="); ok && errors.Is(err, fs.ErrNotExist) {
-			in.Label, in.Path, labelled[i] = label, path, true
-			info, err = os.Stat(path)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrInput, err)
-		}
-		if info.IsDir() {
-			bench := filepath.Join(in.Path, lab.BenchFile)
-			if in.Run, err = lab.Load(in.Path); err != nil {
-				// A results folder of another verb, such as controller, has the benchmark file alone.
-				if _, missing := os.Stat(bench); missing != nil || !errors.Is(err, fs.ErrNotExist) {
-					return nil, fmt.Errorf("%w: %s: %w", ErrInput, in.Path, err)
-				}
-				in.Run = nil
-			}
-			if !labelled[i] {
-				in.Label = strings.TrimRight(arg, `/\`)
-			}
-			in.Path = bench
-		}
-		if !labelled[i] {
-			times[in.Label]++
-		}
-		inputs = append(inputs, in)
-	}
-	next := map[string]int{}
-	for i := range inputs {
-		if label := inputs[i].Label; !labelled[i] && times[label] > 1 {
-			inputs[i].Label = fmt.Sprintf("%s#%d", label, next[label])
-			next[label]++
-		}
-	}
-	return inputs, nil
 }

@@ -2,20 +2,17 @@ package compare_test
 
 import (
 	"bytes"
-	"encoding/csv"
 	"encoding/json"
 	"errors"
-	"math"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"watchlab/bench/cell"
 	"watchlab/bench/compare"
@@ -25,25 +22,26 @@ import (
 )
 
 // files are two runs. They contain a benchmark of only one run, a benchmark with one
-// round, exact units, zeros, and a second package.
+// round, zeros, and a second package.
 var files = []string{filepath.Join("testdata", "old.txt"), filepath.Join("testdata", "new.txt")}
 
-// build builds the tables with changed defaults.
-func build(t *testing.T, args []string, change ...func(*compare.Options)) *compare.Tables {
+// table compares runs.
+func table(t *testing.T, args ...string) (*compare.Table, string) {
 	t.Helper()
-	inputs, err := compare.Open(args)
-	if err != nil {
+	var runs []*compare.Run
+	for _, arg := range args {
+		run, err := compare.OpenRun(arg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		runs = append(runs, run)
+	}
+	out := compare.Compare(runs)
+	var b bytes.Buffer
+	if err := out.Text(&b); err != nil {
 		t.Fatal(err)
 	}
-	o := compare.Defaults()
-	for _, c := range change {
-		c(&o)
-	}
-	tables, err := compare.Build(inputs, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tables
+	return out, b.String()
 }
 
 // benchstat runs the pinned version.
@@ -69,175 +67,47 @@ var pinned = sync.OnceValues(func() (string, error) {
 	return strings.TrimSpace(string(out)), err
 })
 
-// projections are options for both programs.
-var projections = map[string]struct {
-	args   []string
-	change func(*compare.Options)
-}{
-	"defaults": {nil, func(*compare.Options) {}},
-	"columns are variants": {[]string{"-col", "/impl", "-row", ".name,/rate"}, func(o *compare.Options) {
-		o.Col, o.Row = "/impl", ".name,/rate"
-	}},
-	"two levels of columns": {[]string{"-col", ".file,/impl", "-row", ".name"}, func(o *compare.Options) {
-		o.Col, o.Row = ".file,/impl", ".name"
-	}},
-	"filtered": {[]string{"-filter", "/impl:cond .unit:(ns/op OR p99-ns)"}, func(o *compare.Options) {
-		o.Filter = "/impl:cond .unit:(ns/op OR p99-ns)"
-	}},
-	"a table a variant": {[]string{"-table", "/impl", "-row", "/rate"}, func(o *compare.Options) {
-		o.Table, o.Row = "/impl", "/rate"
-	}},
-	"sorted": {[]string{"-row", "/impl@alpha"}, func(o *compare.Options) { o.Row = "/impl@alpha" }},
-	"filtering order": {[]string{"-col", "/impl@(cond clientgo-realfifo)"}, func(o *compare.Options) {
-		o.Col = "/impl@(cond clientgo-realfifo)"
-	}},
-	"too strict a test": {[]string{"-alpha", "0.001", "-confidence", "0.99"}, func(o *compare.Options) {
-		o.Alpha, o.Confidence = 0.001, 0.99
-	}},
-}
-
-// TestMatchesBenchstat compares with the pinned benchstat: every word of the text
-// form and every figure of the CSV form must be equal.
+// TestMatchesBenchstat: the medians, intervals, changes and p of each row are those of the pinned benchstat.
 func TestMatchesBenchstat(t *testing.T) {
-	for name, p := range projections {
-		t.Run(name, func(t *testing.T) {
-			tables := build(t, files, p.change)
-			var text, table, warnings bytes.Buffer
-			if err := errors.Join(tables.Text(&text), tables.CSV(&table, &warnings)); err != nil {
-				t.Fatal(err)
-			}
-			args := append(append([]string{"-ignore", "commit"}, p.args...), files...)
-			if diff := cmp.Diff(words(benchstat(t, args...)), words(text.String())); diff != "" {
-				t.Errorf("text (-benchstat +ours):\n%s", diff)
-			}
-			theirs, ours := records(t, benchstat(t, append([]string{"-format", "csv"}, args...)...)), records(t, table.String())
-			if len(theirs) != len(ours) || len(theirs) < 5 {
-				t.Fatalf("%d rows, benchstat has %d:\n%s", len(ours), len(theirs), table.String())
-			}
-			for i := range theirs {
-				if !slices.EqualFunc(theirs[i], ours[i], alike) {
-					t.Errorf("row %d: %q, benchstat has %q", i+1, ours[i], theirs[i])
-				}
-			}
-		})
+	theirs := benchstat(t, append([]string{"-ignore", "commit,pkg"}, files...)...)
+	_, ours := table(t, files...)
+	rows := map[[2]string][]string{}
+	smallest := regexp.MustCompile(`, sees [0-9.]+%`)
+	for line := range strings.Lines(ours) {
+		if f := strings.Fields(smallest.ReplaceAllString(line, "")); len(f) > 2 {
+			rows[[2]string{f[0], f[1]}] = f[2:]
+		}
 	}
-}
-
-// words splits a text table into lines and words.
-func words(text string) [][]string {
-	var out [][]string
-	for line := range strings.Lines(text) {
-		out = append(out, strings.Fields(strings.ReplaceAll(line, "│", " ")))
+	unit, compared := "", 0
+	for line := range strings.Lines(theirs) {
+		f := strings.Fields(strings.NewReplacer("│", " ", "¹", " ", "²", " ").Replace(line))
+		switch name, _, _ := strings.Cut(strings.Join(f, " "), "-2 "); {
+		case len(f) > 0 && strings.Contains(line, "│"):
+			unit = f[0]
+		case strings.Contains(line, "-2 ") && len(f) > 1:
+			if compared++; !slices.Equal(rows[[2]string{unit, name}], f[1:]) {
+				t.Errorf("%s, %s: %q, benchstat has %q", unit, name, rows[[2]string{unit, name}], f[1:])
+			}
+		}
 	}
-	return out
-}
-
-func records(t *testing.T, text string) [][]string {
-	t.Helper()
-	in := csv.NewReader(strings.NewReader(text))
-	in.FieldsPerRecord = -1
-	out, err := in.ReadAll()
-	if err != nil {
-		t.Fatalf("%v in:\n%s", err, text)
+	if compared != len(rows)-3 { // the header and two notes
+		t.Errorf("%d rows, benchstat has %d:\n%s\n%s", len(rows), compared, ours, theirs)
 	}
-	return out
-}
-
-// alike compares texts, and figures up to the last digits: means depend on the order of addition.
-func alike(a, b string) bool {
-	if a == b {
-		return true
-	}
-	x, err1 := strconv.ParseFloat(a, 64)
-	y, err2 := strconv.ParseFloat(b, 64)
-	return err1 == nil && err2 == nil && math.Abs(x-y) <= 1e-12*math.Abs(x)
 }
 
 func TestGolden(t *testing.T) {
-	tables := build(t, files)
-	for name, write := range map[string]func(*bytes.Buffer) error{
-		"table.txt": func(b *bytes.Buffer) error { return tables.Text(b) },
-		"table.csv": func(b *bytes.Buffer) error { return tables.CSV(b, b) },
-		"table.md":  func(b *bytes.Buffer) error { return tables.Markdown(b) },
-	} {
-		var got bytes.Buffer
-		if err := write(&got); err != nil {
-			t.Fatal(err)
-		}
-		golden.Check(t, name, got.String())
-	}
+	_, got := table(t, files...)
+	golden.Check(t, "table.txt", got)
 }
 
-// jsonTable is the JSON form of a table.
-type jsonTable struct {
-	Unit    string
-	Columns []string
-	Rows    []jsonRow
-}
-
-// jsonRow is the JSON form of a row.
-type jsonRow struct {
-	Name  string
-	Cells []*struct {
-		N      int
-		Values []float64
-		VsBase *struct {
-			Change        *float64
-			P             float64
-			Significant   bool
-			MinDetectable float64
-		}
-	}
-}
-
-func TestJSON(t *testing.T) {
-	var b bytes.Buffer
-	if err := build(t, files).JSON(&b); err != nil {
-		t.Fatal(err)
-	}
-	var got struct {
-		Tables []jsonTable
-	}
-	if err := json.Unmarshal(b.Bytes(), &got); err != nil {
-		t.Fatal(err)
-	}
-	at := slices.IndexFunc(got.Tables, func(tab jsonTable) bool {
-		return tab.Unit == "sec/op" && slices.Equal(tab.Columns, files)
-	})
-	if at < 0 {
-		t.Fatalf("%s", b.String())
-	}
-	var slower, same int
-	for _, r := range got.Tables[at].Rows {
-		for _, c := range r.Cells {
-			switch {
-			case c == nil || c.VsBase == nil:
-			case c.VsBase.Significant && *c.VsBase.Change > 0.04:
-				slower++
-			case !c.VsBase.Significant && c.VsBase.MinDetectable > 0:
-				same++
-			}
-		}
-	}
-	if slower != 1 || same != 1 {
-		t.Errorf("%d slower, %d the same, want one each:\n%s", slower, same, b.String())
-	}
-}
-
-// TestZeroHasItsUnit checks that rounds without a pause are in the same table as rounds with one.
+// TestZeroHasItsUnit: rounds without a pause are in the same row as rounds with one.
 func TestZeroHasItsUnit(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "zero.txt")
 	if err := os.WriteFile(path, []byte("BenchmarkX 1 0 gc-pause-ns/run\nBenchmarkX 1 4000 gc-pause-ns/run\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	tables := build(t, []string{path})
-	if len(tables.Tables) != 1 || tables.Tables[0].Unit != "gc-pause-sec/run" {
-		t.Fatalf("%d tables, the first of %s", len(tables.Tables), tables.Tables[0].Unit)
-	}
-	for _, row := range tables.Tables[0].Rows {
-		if c := row.Cells[0]; len(c.Values) != 2 {
-			t.Errorf("values %v", c.Values)
-		}
+	if got, text := table(t, path); len(got.Rows) != 1 || len(got.Rows[0].Cells[0].Values) != 2 || !strings.Contains(text, "gc-pause-sec/run") {
+		t.Errorf("%s", text)
 	}
 }
 
@@ -280,109 +150,68 @@ func folder(t *testing.T, class string, verdict lab.Verdict, speed float64) stri
 	return dir
 }
 
+// TestUnequalGuarantees: neither a folder nor its benchmark file is compared with one of other guarantees.
 func TestUnequalGuarantees(t *testing.T) {
 	valid := lab.Verdict{Status: lab.Valid}
 	total, perKey := folder(t, "order total", valid, 1e6), folder(t, "order per-key", valid, 2e6)
 	for name, tc := range map[string]struct {
 		args    []string
-		col     string
 		refused bool
 	}{
-		"equal":                    {[]string{"old=" + total, "new=" + folder(t, "order total", valid, 2e6)}, ".file", false},
-		"between runs":             {[]string{"old=" + total, "new=" + perKey}, ".file", true},
-		"between variants":         {[]string{perKey}, "/impl", true},
-		"equal variants":           {[]string{total}, "/impl", false},
-		"file without the label":   {[]string{"old=" + filepath.Join(total, lab.BenchFile), "new=" + perKey}, ".file", false},
-		"folder without the label": {[]string{total, perKey}, ".file", true},
+		"equal":           {[]string{"old=" + total, "new=" + folder(t, "order total", valid, 2e6)}, false},
+		"folders":         {[]string{"old=" + total, "new=" + perKey}, true},
+		"without labels":  {[]string{total, perKey}, true},
+		"file and folder": {[]string{"old=" + filepath.Join(total, lab.BenchFile), "new=" + perKey}, true},
+		"files":           {[]string{filepath.Join(total, lab.BenchFile), filepath.Join(perKey, lab.BenchFile)}, true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			tables := build(t, tc.args, func(o *compare.Options) { o.Col = tc.col; o.Filter = ".unit:events/s" })
-			var b bytes.Buffer
-			if err := tables.Text(&b); err != nil {
-				t.Fatal(err)
+		got, text := table(t, tc.args...)
+		for _, row := range got.Rows {
+			if c := row.Cells[1]; strings.Contains(row.Name, "cond") && ((c.Unequal != "") != tc.refused || (c.VsBase == nil) != tc.refused) {
+				t.Errorf("%s: %s %s: %+v", name, row.Unit, row.Name, c)
 			}
-			compared, refused := 0, strings.Contains(b.String(), "unequal guarantees")
-			for _, row := range tables.Tables[0].Rows {
-				for i, c := range row.Cells {
-					if strings.Contains(row.Name+tables.Tables[0].Columns[i], "cond") && c.VsBase != nil {
-						compared++
-					}
-				}
-			}
-			if refused != tc.refused || (compared == 0) != tc.refused {
-				t.Errorf("refused: %v, compared: %d\n%s", refused, compared, b.String())
-			}
-		})
+		}
+		if strings.Contains(text, "unequal guarantees: order total / order per-key") != tc.refused {
+			t.Errorf("%s:\n%s", name, text)
+		}
+	}
+}
+
+// TestBenchstatSeparates: benchstat compares no unequal guarantees of two benchmark files.
+func TestBenchstatSeparates(t *testing.T) {
+	valid := lab.Verdict{Status: lab.Valid}
+	total, perKey := folder(t, "order total", valid, 1e6), folder(t, "order per-key", valid, 2e6)
+	out := benchstat(t, "-filter", ".unit:events/s /impl:cond", filepath.Join(total, lab.BenchFile), filepath.Join(perKey, lab.BenchFile))
+	if !strings.Contains(out, "guarantees: order per-key") || !strings.Contains(out, "guarantees: order total") || strings.Contains(out, "vs base") {
+		t.Errorf("%s", out)
 	}
 }
 
 func TestInvalidCells(t *testing.T) {
 	bad := folder(t, "order total", lab.Verdict{Status: lab.Invalid, Cause: lab.CauseLost, Detail: "1 event"}, 1e6)
-	args := []string{"old=" + folder(t, "order total", lab.Verdict{Status: lab.Valid}, 1e6), "new=" + bad}
-	tables := build(t, args)
-	var b bytes.Buffer
-	if err := tables.Text(&b); err != nil {
-		t.Fatal(err)
-	}
-	if want := []string{"new: DeltaFIFO/impl=cond: invalid: lost: 1 event"}; !slices.Equal(tables.Refused, want) || !strings.Contains(b.String(), want[0]) {
-		t.Errorf("refused %q\n%s", tables.Refused, b.String())
-	}
-	if others := build(t, args, func(o *compare.Options) { o.Filter = "/impl:clientgo .unit:events/s" }); len(others.Refused) > 0 {
-		t.Errorf("unexpected refusal: %q", others.Refused)
+	got, text := table(t, "old="+folder(t, "order total", lab.Verdict{Status: lab.Valid}, 1e6), "new="+bad)
+	if want := []string{"new: DeltaFIFO/impl=cond: invalid: lost: 1 event"}; !slices.Equal(got.Refused, want) || !strings.Contains(text, want[0]) {
+		t.Errorf("refused %q\n%s", got.Refused, text)
 	}
 }
 
-func TestOpenMissingFiles(t *testing.T) {
-	empty := t.TempDir()
-	for _, args := range [][]string{{"missing.txt"}, {"label=missing.txt"}, {empty}, {files[0], "x=" + empty}} {
-		if _, err := compare.Open(args); !errors.Is(err, compare.ErrInput) || !strings.Contains(err.Error(), strings.TrimPrefix(args[len(args)-1], "x=")) && !strings.Contains(err.Error(), "missing.txt") {
-			t.Errorf("%q: %v", args, err)
-		}
-	}
-	inputs, err := compare.Open([]string{files[0], files[0], "a=" + files[1], "a=" + files[1]})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var labels []string
-	for _, in := range inputs {
-		labels = append(labels, in.Label)
-	}
-	if want := []string{files[0] + "#0", files[0] + "#1", "a", "a"}; !slices.Equal(labels, want) {
-		t.Errorf("labels %q, want %q", labels, want)
-	}
-}
-
-func TestBadOptions(t *testing.T) {
-	inputs, err := compare.Open(files)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for option, change := range map[string]func(*compare.Options){
-		"filter":     func(o *compare.Options) { o.Filter = "/impl:" },
-		"row":        func(o *compare.Options) { o.Row = "@" },
-		"col":        func(o *compare.Options) { o.Col = "x@" },
-		"table":      func(o *compare.Options) { o.Table = "a@b" },
-		"ignore":     func(o *compare.Options) { o.Ignore = "((" },
-		"alpha":      func(o *compare.Options) { o.Alpha = 1 },
-		"confidence": func(o *compare.Options) { o.Confidence = math.NaN() },
+// TestOpenRunRefuses: what is no run, and benchmarks that share a name and cannot be told apart.
+func TestOpenRunRefuses(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"cpu.txt": "BenchmarkX-2 1 5 ns/op\nBenchmarkX-4 1 5 ns/op\n",
+		"pkg.txt": "pkg: a\nBenchmarkX 1 5 ns/op\npkg: b\nBenchmarkX 1 5 ns/op\n",
 	} {
-		o := compare.Defaults()
-		change(&o)
-		var bad *compare.OptionError
-		if _, err := compare.Build(inputs, o); !errors.As(err, &bad) || bad.Option != option {
-			t.Errorf("%s: %v", option, err)
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
 		}
 	}
-	o := compare.Defaults()
-	o.Filter = "/impl:nobody"
-	if _, err := compare.Build(inputs, o); !errors.Is(err, compare.ErrEmpty) {
-		t.Errorf("nothing left: %v", err)
-	}
-}
-
-// TestDefaults checks that the level of confidence is that of the run's tables.
-func TestDefaults(t *testing.T) {
-	if o := compare.Defaults(); o.Alpha != stats.Alpha || o.Confidence != stats.Confidence {
-		t.Errorf("%+v", o)
+	for arg, want := range map[string]string{
+		"missing.txt": "missing.txt", "label=missing.txt": "missing.txt", dir: dir, "x=" + dir: dir,
+		filepath.Join(dir, "cpu.txt"): "cpu.txt:2: ", filepath.Join(dir, "pkg.txt"): "pkg.txt:4: ",
+	} {
+		_, err := compare.OpenRun(arg)
+		if !errors.Is(err, compare.ErrInput) && !errors.Is(err, stats.ErrFormat) || !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("%s: %v", arg, err)
+		}
 	}
 }

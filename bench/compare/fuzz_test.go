@@ -1,8 +1,8 @@
 package compare_test
 
 import (
-	"bytes"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -12,52 +12,38 @@ import (
 	"watchlab/bench/stats"
 )
 
-// FuzzBuild: two benchmark files, with any filter and projections, are tables that can be written, or an error.
-func FuzzBuild(f *testing.F) {
+// FuzzOpenRun: a benchmark file is a run that compare and gate take, or an error of its kind.
+func FuzzOpenRun(f *testing.F) {
 	old, err := os.ReadFile(files[0])
 	if err != nil {
 		f.Fatal(err)
 	}
-	d := compare.Defaults()
-	f.Add(string(old), d.Filter, d.Row, d.Col)
-	f.Add("BenchmarkX/impl=a-2 1 2 ns/op\nBenchmarkX/impl=b-2 1 3 ns/op\n", "/impl:(a OR b) -.unit:B/op", ".name", "/impl")
-	f.Add("Unit x assume=exact\nBenchmarkX 1 0 x\nBenchmarkX 1 1 x\n", "*", ".fullname", "goos@(a b)")
-	f.Add("BenchmarkX 1 -1 x\n", "/(:", "@", "\"")
+	f.Add(string(old))
+	f.Add("guarantees: a\nBenchmarkX/impl=a-2 1 2 ns/op\nguarantees: b\nBenchmarkX/impl=b-2 1 3 ns/op\n")
+	f.Add("Unit x assume=exact\nBenchmarkX 1 0 x\nBenchmarkX 1 1 x\n")
+	f.Add("BenchmarkX 1 -1 x\n")
 	dir := f.TempDir()
-	f.Fuzz(func(t *testing.T, text, filter, row, col string) {
+	rules, _, err := compare.ReadRules("")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
 		defer time.AfterFunc(time.Minute, func() { panic("an input took more than a minute") }).Stop()
 		path := filepath.Join(dir, "bench.txt")
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		inputs, err := compare.Open([]string{path, "other=" + path})
+		run, err := compare.OpenRun(path)
 		if err != nil {
-			t.Fatal(err)
-		}
-		o := compare.Defaults()
-		o.Filter, o.Row, o.Col = filter, row, col
-		tables, err := compare.Build(inputs, o)
-		if err != nil {
-			return
-		}
-		var out bytes.Buffer
-		for name, write := range map[string]func() error{
-			"text": func() error { return tables.Text(&out) }, "csv": func() error { return tables.CSV(&out, &out) },
-			"markdown": func() error { return tables.Markdown(&out) }, "json": func() error { return tables.JSON(&out) },
-		} {
-			if err := write(); err != nil {
-				t.Fatalf("%s: %v", name, err)
+			if !errors.Is(err, compare.ErrInput) && !errors.Is(err, stats.ErrFormat) {
+				t.Fatal(err)
 			}
-		}
-		old, err := compare.OpenRun(path)
-		if err != nil {
 			return
 		}
-		rules, _, err := compare.ReadRules("")
-		if err != nil {
+		if err := compare.Compare([]*compare.Run{run, run}).Text(io.Discard); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := compare.Gate(old, old, "rules", rules, false); err != nil && errors.Is(err, stats.ErrFormat) {
+		if _, err := compare.Gate(run, run, "rules", rules, false); err != nil && errors.Is(err, stats.ErrFormat) {
 			t.Fatal(err)
 		}
 	})

@@ -27,6 +27,7 @@ package compare
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -350,4 +351,9 @@ func (f *Finding) figure(v float64) string {
 }
 
 // JSON writes all findings.
-func (v *GateResult) JSON(w io.Writer) error { return encode(w, v) }
+func (v *GateResult) JSON(w io.Writer) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}

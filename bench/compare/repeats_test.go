@@ -19,7 +19,7 @@ var runs = flag.String("runs", "", "folder of results folders of one binary, for
 const falseAlarms = 0.06
 
 // headline are the units of README.md's table and of the gate.
-var headline = []string{"events/s", "cpu-sec/op", "cpu+gc-sec/op", "p99-sec", "allocs/op", "B/op"}
+var headline = []string{"events/s", "cpu-ns/op", "cpu+gc-ns/op", "p99-ns", "allocs/op", "B/op"}
 
 // alarms counts tested figures, and those that were called different, for each run and pair.
 type alarms struct {
@@ -114,32 +114,22 @@ func TestRepeats(t *testing.T) {
 	}
 	for j := range dirs {
 		for i := range j {
-			inputs, err := compare.Open([]string{dirs[i], dirs[j]})
-			if err != nil {
-				t.Fatal(err)
-			}
-			tables, err := compare.Build(inputs, compare.Defaults())
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, table := range tables.Tables {
-				if units[table.Unit] == nil {
-					units[table.Unit] = &alarms{runs: len(dirs)}
+			for _, row := range compare.Compare([]*compare.Run{opened[i], opened[j]}).Rows {
+				old, now := row.Cells[0], row.Cells[1]
+				if old == nil || now == nil || now.VsBase == nil || constant(old.Values, now.Values) {
+					continue
 				}
-				for _, row := range table.Rows {
-					old, now := row.Cells[0], row.Cells[1]
-					if old == nil || now == nil || now.VsBase == nil || constant(old.Values, now.Values) {
-						continue
-					}
-					differ := 0
-					if now.VsBase.Significant {
-						differ = 1
-					}
-					units[table.Unit].add(i, j, differ, 1)
-					total.add(i, j, differ, 1)
-					if slices.Contains(headline, table.Unit) {
-						shown.add(i, j, differ, 1)
-					}
+				if units[row.Unit] == nil {
+					units[row.Unit] = &alarms{runs: len(dirs)}
+				}
+				differ := 0
+				if now.Significant() {
+					differ = 1
+				}
+				units[row.Unit].add(i, j, differ, 1)
+				total.add(i, j, differ, 1)
+				if slices.Contains(headline, row.Unit) {
+					shown.add(i, j, differ, 1)
 				}
 			}
 			for _, k := range kinds {

@@ -3,7 +3,9 @@ package compare
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"golang.org/x/perf/benchfmt"
@@ -12,14 +14,14 @@ import (
 	"watchlab/bench/stats"
 )
 
-// Run is the old or the new side of the gate.
+// Run is one run of a comparison or the gate.
 type Run struct {
 	name string
 	// cells are in order of appearance, without the second cells of A/A pairs.
 	cells  []*gateCell
 	byName map[string]*gateCell
 	config map[string]string // of the benchfmt file, with GOMAXPROCS if known
-	// folder: the run is a results folder. Only a folder has verdicts, guarantees and baselines.
+	// folder: the run is a results folder. Only a folder has verdicts and baselines.
 	folder bool
 	single bool // one process played all rounds
 }
@@ -31,7 +33,7 @@ type gateCell struct {
 	// relative holds the figures as multiples of the baseline's in the same round; nil
 	// without a baseline.
 	relative stats.Samples
-	// verdict, class and input come from the results folder; zero for a bare file.
+	// verdict and input come from the results folder, class also from the key of bench.txt.
 	verdict      lab.Verdict
 	class, input string
 	result       benchfmt.Result // for filters
@@ -49,19 +51,33 @@ func (c *gateCell) values(r *Rule) []float64 {
 	return c.samples[r.Metric]
 }
 
-// OpenRun reads a run from a results folder or a benchfmt file. Errors wrap [ErrInput]
-// or [stats.ErrFormat].
-func OpenRun(path string) (*Run, error) {
-	inputs, err := Open([]string{path})
-	if err != nil {
-		return nil, err
+// OpenRun reads a run: a results folder or a benchfmt file, or label=path of either. Errors wrap
+// [ErrInput] or [stats.ErrFormat] and name the path.
+func OpenRun(arg string) (*Run, error) {
+	r, path := &Run{name: strings.TrimRight(arg, `/\`), byName: map[string]*gateCell{}}, arg
+	info, err := os.Stat(path)
+	if label, after, ok := strings.Cut(arg, "="); ok && errors.Is(err, fs.ErrNotExist) {
+		r.name, path = label, after
+		info, err = os.Stat(path)
 	}
-	in := inputs[0]
-	r := &Run{name: in.Label, byName: map[string]*gateCell{}, folder: in.Run != nil}
-	if r.folder {
-		r.readFolder(in.Run)
-	} else if err := r.readFile(in.Path); err != nil {
-		return nil, err
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInput, err)
+	}
+	bench := path
+	if info.IsDir() {
+		bench = filepath.Join(path, lab.BenchFile)
+		run, err := lab.Load(path)
+		if r.folder = err == nil; r.folder {
+			r.readFolder(run)
+		} else if _, missing := os.Stat(bench); missing != nil || !errors.Is(err, fs.ErrNotExist) {
+			// A results folder of another verb, such as controller, has the benchmark file alone.
+			return nil, fmt.Errorf("%w: %s: %w", ErrInput, path, err)
+		}
+	}
+	if !r.folder {
+		if err := r.readFile(bench); err != nil {
+			return nil, err
+		}
 	}
 	if len(r.cells) == 0 {
 		return nil, fmt.Errorf("%w: %s has no benchmarks", ErrInput, path)
@@ -80,7 +96,7 @@ func (r *Run) readFile(path string) error {
 	}
 	r.config = read.Config
 	for _, name := range read.Names {
-		r.add(&gateCell{name: name, samples: read.Samples[name]})
+		r.add(&gateCell{name: name, samples: read.Samples[name], class: read.Guarantees[name]})
 	}
 	return nil
 }

@@ -57,7 +57,7 @@ func benchmarkServer(b *testing.B, rate float64, encoding string) {
 	profile.Nodes, profile.Pods, profile.ChurnPerSecond = nodes, 5000, 0
 	profile.Baseline, profile.Storm, profile.Drain = 0, 10*time.Second, 0
 	profile.UpdatesPerSecond = rate - nodes/profile.LeasePeriod.Seconds()
-	set, err := storm.Compose(profile, 1).Set()
+	set, err := profile.Set(1)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -149,14 +149,9 @@ var smallRun = []string{"--family", "deltafifo", "--impl", "cond,clientgo-realfi
 // standIn runs the pods as processes with the tokens of their service accounts.
 func TestClusterRun(t *testing.T) {
 	d := newClusterDriver(t)
-	storm := filepath.Join(t.TempDir(), "mine.yaml")
-	if err := os.WriteFile(storm, []byte("profiles:\n- profile: gang\n  scale: 0.05\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-
 	t.Run("Self", func(t *testing.T) {
 		d.t = t
-		args := append([]string{"run", "--overlay", "kind", "--name", "mine", "--pods", "3", "--", "--storm", storm}, smallRun...)
+		args := append([]string{"run", "--overlay", "kind", "--name", "mine", "--pods", "3", "--", "--storm", "gang", "--scale", "0.05"}, smallRun...)
 		_, stderr := d.must(0, args...)
 		for _, want := range []string{"3 pods", "3 succeeded", "cluster collect"} {
 			if !strings.Contains(stderr, want) {
@@ -175,7 +170,7 @@ func TestClusterRun(t *testing.T) {
 		// All pods together play as many events as one process does.
 		merged := d.collected("mine")
 		alone := filepath.Join(t.TempDir(), "alone")
-		if out, err := exec.CommandContext(t.Context(), d.program, append([]string{"run", "--storm", storm, "--out", alone}, smallRun...)...).CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(t.Context(), d.program, append([]string{"run", "--storm", "gang", "--scale", "0.05", "--out", alone}, smallRun...)...).CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		whole, err := lab.Load(alone)

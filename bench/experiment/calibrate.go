@@ -7,6 +7,7 @@ import (
 
 	"watchlab/bench/lab"
 	"watchlab/loadgen/pace"
+	"watchlab/loadgen/storm"
 )
 
 // A pace that this machine does not keep is divided by paceStep, at most paceSteps times.
@@ -21,7 +22,7 @@ const (
 func (p *Plan) Calibrated(ctx context.Context) (*Plan, error) {
 	s := p.Spec
 	s.Calibrate, s.Parts = false, nil
-	load := &planner{ctx: ctx, storms: map[string]*loaded{}}
+	load := &planner{ctx: ctx, storms: map[string]*storm.Storm{}}
 	for _, part := range p.Spec.Parts {
 		var kept []string
 		for _, text := range part.Paces {

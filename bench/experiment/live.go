@@ -93,7 +93,7 @@ type Written struct {
 
 // Written loads the Spec's storm and finds its resource in the cluster.
 func (s Spec) Written(ctx context.Context, c *cluster.Cluster) (Written, error) {
-	p := &planner{ctx: ctx, storms: map[string]*loaded{}}
+	p := &planner{ctx: ctx, storms: map[string]*storm.Storm{}}
 	return p.written(s.withDefaults(), c)
 }
 
@@ -104,7 +104,7 @@ func (p *planner) written(s Spec, c *cluster.Cluster) (w Written, err error) {
 	if w.Rate, err = pace.ParseRate(s.Paces[0]); err != nil {
 		return w, badField("paces", err)
 	}
-	if w.Storm, _, err = p.load(s); err != nil {
+	if w.Storm, err = p.load(s); err != nil {
 		return w, err
 	}
 	if w.Resource, err = c.Resource(w.Storm.Resource.GroupResource().String()); err != nil {

@@ -17,7 +17,6 @@ import (
 	"watchlab/bench/profile"
 	"watchlab/bench/stats"
 	"watchlab/impls"
-	"watchlab/loadgen/fault"
 	"watchlab/loadgen/manifest"
 	"watchlab/loadgen/storm"
 	"watchlab/loadgen/trace"
@@ -87,7 +86,7 @@ func New(ctx context.Context, spec Spec, stdin io.Reader) (*Plan, error) {
 	if err := spec.Validate(); err != nil {
 		return nil, err
 	}
-	p := &planner{ctx: ctx, stdin: stdin, storms: map[string]*loaded{}}
+	p := &planner{ctx: ctx, stdin: stdin, storms: map[string]*storm.Storm{}}
 	spec = spec.withDefaults()
 	plan := &Plan{Spec: spec}
 	if plan.Profiles, err = spec.profileKinds(); err != nil {
@@ -167,13 +166,7 @@ func (p *Plan) Close() error {
 type planner struct {
 	ctx    context.Context
 	stdin  io.Reader
-	storms map[string]*loaded
-}
-
-// loaded is a storm with the faults of its file.
-type loaded struct {
-	storm  *storm.Storm
-	faults []fault.Spec
+	storms map[string]*storm.Storm
 }
 
 func (p *planner) planOne(plan *Plan) error {
@@ -235,8 +228,8 @@ func (p *planner) config(s Spec) (pipeline.Config, error) {
 	if err := s.parse(&ps); err != nil {
 		return ps, err
 	}
-	played, faults, err := p.load(s)
-	ps.Storm, ps.Faults = played, slices.Concat(faults, ps.Faults)
+	var err error
+	ps.Storm, err = p.load(s)
 	return ps, err
 }
 
@@ -257,24 +250,21 @@ func compare(s pipeline.Config) ([]lab.Comparison, error) {
 	return comparisons, err
 }
 
-func (p *planner) load(s Spec) (*storm.Storm, []fault.Spec, error) {
+func (p *planner) load(s Spec) (*storm.Storm, error) {
 	key := fmt.Sprintf("%+v %d %q %v", s.Storm, s.Seed, s.Manifests, s.Recursive)
-	l := p.storms[key]
-	if l == nil {
-		set, err := s.Storm.Load(s.Seed)
-		if err != nil {
-			return nil, nil, badField("storm.name", err)
-		}
-		l = &loaded{storm: set.Storms[0], faults: set.Faults}
-		if l.storm, err = p.withPods(s, l.storm); err != nil {
-			return nil, nil, badField("manifests", err)
-		}
-		p.storms[key] = l
+	if loaded := p.storms[key]; loaded != nil {
+		return loaded, nil
 	}
-	if len(l.faults) > 0 && s.Source != apiserverSource {
-		return nil, nil, badField("storm.name", fmt.Errorf("%s has faults, which need --source %s", s.Storm.Name, apiserverSource))
+	set, err := s.Storm.Load(s.Seed)
+	if err != nil {
+		return nil, badField("storm.name", err)
 	}
-	return l.storm, l.faults, nil
+	loaded, err := p.withPods(s, set.Storms[0])
+	if err != nil {
+		return nil, badField("manifests", err)
+	}
+	p.storms[key] = loaded
+	return loaded, nil
 }
 
 // withPods replaces the storm's pods by pods of the manifests, if there are any.
@@ -293,40 +283,32 @@ func (p *planner) withPods(s Spec, from *storm.Storm) (*storm.Storm, error) {
 	return from.WithPods(templates)
 }
 
-// IsComposition reports whether Name is a profile or a composition file.
-func (s Storm) IsComposition() bool {
-	return slices.Contains(storm.Names(), s.Name) || strings.HasSuffix(s.Name, ".yaml") || strings.HasSuffix(s.Name, ".yml")
-}
+// IsProfile reports whether Name is a profile.
+func (s Storm) IsProfile() bool { return slices.Contains(storm.Names(), s.Name) }
 
-// Composition returns the composition of a profile or a composition file.
-func (s Storm) Composition(seed int64) (storm.Composition, error) {
-	if !slices.Contains(storm.Names(), s.Name) {
-		return storm.ReadFile(s.Name, seed)
-	}
+// Profile returns the profile in its size.
+func (s Storm) Profile() (*storm.Profile, error) {
 	p, err := storm.NewProfile(s.Name)
 	if err != nil {
-		return storm.Composition{}, err
+		return nil, err
 	}
 	p.Resize(s.Nodes, s.Pods, s.Scale)
 	if s.Skew != "" {
-		skew, err := storm.ParseSkew(s.Skew)
-		if err != nil {
-			return storm.Composition{}, err
+		if p.Skew, err = storm.ParseSkew(s.Skew); err != nil {
+			return nil, err
 		}
-		p.Skew = skew
 	}
-	c := storm.Compose(p, seed)
-	return c, c.Validate()
+	return p, p.Validate()
 }
 
 // Load generates or reads the storm, with all its resources.
 func (s Storm) Load(seed int64) (*storm.Set, error) {
-	if !s.IsComposition() {
+	if !s.IsProfile() {
 		return trace.LoadSet(s.Name)
 	}
-	c, err := s.Composition(seed)
+	p, err := s.Profile()
 	if err != nil {
 		return nil, err
 	}
-	return c.Set()
+	return p.Set(seed)
 }

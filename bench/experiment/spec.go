@@ -96,7 +96,7 @@ type Spec struct {
 	Workqueue string `json:"workqueue,omitempty" flag:"workqueue" help:"workqueue before the worker, by name (default clientgo)"`
 	// Knobs are options of variants. A variant that does not support them ignores them.
 	Knobs pipeline.Knobs `json:"knobs,omitzero"`
-	// Faults between client and server, for source apiserver, as in disconnect:every=2s,count=10; those of the storm's file come first.
+	// Faults between client and server, for source apiserver, as in disconnect:every=2s,count=10.
 	Faults     []string `json:"faults,omitempty" flag:"faults,array" help:"faults for --source apiserver, as in disconnect:every=2s" source:"apiserver"`
 	StaticPods int      `json:"staticPods,omitempty" flag:"static" help:"static pods a kubelet source, kubelet pipeline (default 0)"`
 	// Share of the storm that this process plays, as in 0/4, the first of four (default: the whole storm).
@@ -130,7 +130,7 @@ type Spec struct {
 
 // Storm selects the storm and its size.
 type Storm struct {
-	// Name of a profile, of a built-in recording, or of a file: a trace, or profiles in YAML (default: recorded-nodeloss).
+	// Name of a profile, of a built-in recording, or the file of a trace (default: recorded-nodeloss).
 	Name  string  `json:"name,omitempty" flag:"storm,common" help:"storm: a profile, a recording or a file"`
 	Nodes int     `json:"nodes,omitempty" flag:"nodes,common" help:"nodes of the profile's cluster; pods and rates follow (default: the profile's)" min:"1"`
 	Pods  int     `json:"pods,omitempty" flag:"pods" help:"pods of the profile's cluster; nodes and rates follow (default: the profile's)" min:"1"`

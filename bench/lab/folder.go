@@ -129,6 +129,7 @@ func (o *Outcome) close() error {
 func (o *Outcome) WriteBench(w io.Writer) error {
 	out := stats.NewWriter(w, o.BenchConfig())
 	for c, cl := range o.Cells() {
+		out.Describe(cl.Class, string(cl.Verdict.Status))
 		for _, rounds := range cl.Replicates() {
 			if err := out.Write(cl.BenchName(), c.Latency, results(rounds)...); err != nil {
 				return err

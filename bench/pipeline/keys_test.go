@@ -25,7 +25,7 @@ func BenchmarkKeys(b *testing.B) {
 		if p.Skew, err = storm.ParseSkew(skew); err != nil {
 			b.Fatal(err)
 		}
-		set, err := storm.Compose(p, 1).Set()
+		set, err := p.Set(1)
 		if err != nil {
 			b.Fatal(err)
 		}

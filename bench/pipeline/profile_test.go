@@ -30,7 +30,7 @@ func profileStorm(t testing.TB, name string) *storm.Storm {
 	default:
 		p.Resize(0, 100, 0)
 	}
-	set, err := storm.Compose(p, 1).Set()
+	set, err := p.Set(1)
 	if err != nil {
 		t.Fatal(err)
 	}

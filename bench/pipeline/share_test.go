@@ -21,7 +21,7 @@ func nodeLoss(t *testing.T) *storm.Storm {
 		t.Fatal(err)
 	}
 	p.Resize(0, 300, 0)
-	set, err := storm.Compose(p, 1).Set()
+	set, err := p.Set(1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -379,7 +379,7 @@ func (t *telemetry) rest() {
 	if !t.over {
 		t.update(false)
 		t.over = true
-		t.set.Rest(t.queued)
+		t.set.Update(func(f *live.Figures) { f.QueueDepth = t.queued })
 	}
 }
 

@@ -29,7 +29,9 @@ type Profiler struct {
 	dir   string
 	kinds []Kind // in the order of their start
 	busy  bool
-	plays map[string]int // number of profiled plays by cell
+	cell  string
+	plays int                       // number of profiled plays of the cell
+	taken map[Kind]*profile.Profile // of these plays
 }
 
 // NewProfiler returns a profiler that writes the kinds into the [Dir] of a results
@@ -39,7 +41,7 @@ func NewProfiler(results string, kinds []Kind) *Profiler {
 	// otherwise see its cost.
 	rank := map[Kind]int{Trace: 1, CPU: 2}
 	kinds = slices.SortedStableFunc(slices.Values(kinds), func(a, b Kind) int { return rank[a] - rank[b] })
-	return &Profiler{dir: filepath.Join(results, Dir), kinds: kinds, plays: map[string]int{}}
+	return &Profiler{dir: filepath.Join(results, Dir), kinds: kinds}
 }
 
 // running is a running profile of one kind. stop ends it and returns the profile; an
@@ -50,7 +52,7 @@ type running struct {
 	stop func() (*profile.Profile, error)
 }
 
-// Start begins to profile a cell. A file sums up all plays of its cell. Heap and goroutine files
+// Start begins to profile a cell. A file sums up successive plays of its cell. Heap and goroutine files
 // keep the play with the largest value, and the trace is that of the first play.
 //
 // stop ends the profiles and writes each file completely or not at all. Call it once. All kinds run
@@ -65,9 +67,12 @@ func (p *Profiler) Start(cell string) (stop func() error, err error) {
 	if err := os.Mkdir(p.dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("%s: %w", cell, err)
 	}
+	if cell != p.cell {
+		p.cell, p.plays, p.taken = cell, 0, map[Kind]*profile.Profile{}
+	}
 	var started []running
 	for _, k := range p.kinds {
-		if k == Trace && p.plays[cell] > 0 {
+		if k == Trace && p.plays > 0 {
 			continue
 		}
 		r := running{kind: k, path: filepath.Join(p.dir, k.FileName(cell))}
@@ -84,13 +89,13 @@ func (p *Profiler) Start(cell string) (stop func() error, err error) {
 	p.busy = true
 	return func() error {
 		p.busy = false
-		p.plays[cell]++
-		return finish(cell, p.plays[cell], started)
+		p.plays++
+		return p.finish(started)
 	}, nil
 }
 
-// finish stops all profiles, the last started first. Then it writes the files. play counts from 1.
-func finish(cell string, play int, started []running) error {
+// finish stops all profiles, the last started first. Then it writes the files.
+func (p *Profiler) finish(started []running) error {
 	taken, errs := make([]*profile.Profile, len(started)), make([]error, len(started))
 	for i, r := range slices.Backward(started) {
 		taken[i], errs[i] = r.stop()
@@ -102,10 +107,10 @@ func finish(cell string, play int, started []running) error {
 		case r.kind == Trace:
 			errs[i] = os.Rename(hidden(r.path), r.path)
 		default:
-			errs[i] = save(r.path, r.kind, taken[i], cell, play)
+			errs[i] = p.save(r.path, r.kind, taken[i])
 		}
 		if errs[i] != nil {
-			errs[i] = fmt.Errorf("%s, %s profile: %w", cell, r.kind, errs[i])
+			errs[i] = fmt.Errorf("%s, %s profile: %w", p.cell, r.kind, errs[i])
 		}
 	}
 	return errors.Join(errs...)

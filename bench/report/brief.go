@@ -354,3 +354,10 @@ func unanswered(o *lab.Outcome) string {
 	}
 	return chart.Shorten("No answer: "+strings.Join(parts, ", "), textWidth-len(todo[0])-2) + ". " + todo[0]
 }
+
+func ratesOf(rows []row) (rates []string) {
+	for _, r := range rows {
+		rates = append(rates, r.rate())
+	}
+	return rates
+}

@@ -139,7 +139,9 @@ func newDocument(o *lab.Outcome, charts bool) (*document, error) {
 	r := newRun(o)
 	for i, c := range r.comparisons {
 		s := c.section(fmt.Sprintf("c%d", i+1), o)
-		if charts {
+		// A scale has a chart of its own, and its tables have all values.
+		scaled := slices.ContainsFunc(o.Scalings, func(s stats.Scaling) bool { return slices.Contains(c.varying, s.Over) })
+		if charts && !scaled {
 			var err error
 			if s.Panels, err = c.panels(s.ID); err != nil {
 				return nil, err

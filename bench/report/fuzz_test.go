@@ -53,10 +53,8 @@ func FuzzFolder(f *testing.F) {
 		_ = o.WriteBench(io.Discard)
 		report.Rankings(o)
 		report.Sentences(o)
-		if inputs, err := compare.Open([]string{dir, "b=" + dir}); err == nil {
-			_, _ = compare.Build(inputs, compare.Defaults())
-		}
 		if side, err := compare.OpenRun(dir); err == nil {
+			_ = compare.Compare([]*compare.Run{side, side}).Text(io.Discard)
 			if rules, _, err := compare.ReadRules(""); err == nil {
 				_, _ = compare.Gate(side, side, "rules", rules, false)
 			}

@@ -18,14 +18,14 @@ func Rankings(o *lab.Outcome) (out []live.Ranking) {
 	for i := range o.Comparisons {
 		c := &o.Comparisons[i]
 		for _, g := range groupsOf(oneRate(rowsOf(c)), "") {
-			out = append(out, g.ranking(c.Family))
+			out = append(out, g.ranking(c.Family, fmt.Sprintf("ranking%d", len(out))))
 		}
 	}
 	return out
 }
 
-// ranking compares by throughput, or by p99 if all cells are paced.
-func (g group) ranking(name string) live.Ranking {
+// ranking compares by throughput, or by p99 if all cells are paced. The id is that of the charts.
+func (g group) ranking(name, id string) live.Ranking {
 	unit, of, format := stats.UnitP99, "p99 "+lab.RateText(g.rows[0].rate()), chart.Nanoseconds
 	if slices.ContainsFunc(g.rows, func(r row) bool { return !r.paced() }) {
 		unit, of, format = stats.UnitEventsPerSec, "events/s", chart.Decimal
@@ -47,7 +47,7 @@ func (g group) ranking(name string) live.Ranking {
 	if at < 0 {
 		return out
 	}
-	a := answer{block: &block{gain: rows[at].gain()}, Panel: panel{ID: "ranking"}}
+	a := answer{block: &block{gain: rows[at].gain()}, Panel: panel{ID: id}}
 	a.draw(rows, rows[at])
 	for _, f := range a.Panel.Figures {
 		out.Figures = append(out.Figures, live.Figure{Title: f.Title, Caption: f.Caption, SVG: f.SVG})

@@ -42,12 +42,9 @@ func (p *panel) entry(name string, style chart.Style) {
 	}
 }
 
-// panels draws the charts of a comparison: over the knob of a sweep, or one panel per group.
+// panels draws the charts of a comparison, one panel per group.
 func (c comparison) panels(id string) ([]panel, error) {
 	var out []panel
-	if x := c.knob(); x != "" {
-		return c.swept(id, x), nil
-	}
 	for i, g := range groupsOf(c.rows, c.Latency) {
 		p := panel{ID: fmt.Sprintf("%s-%d", id, i+1), Title: g.title}
 		if err := g.draw(&p); err != nil {

@@ -105,7 +105,7 @@ var htmlPage = template.Must(template.New("page.html").Funcs(template.FuncMap{
 // comparison with tables and charts, the losses, and the method.
 //
 // Each chart has a table of its figures. A script on the page adds tooltips for pointer
-// and arrow keys, switches series and rates, and selects the theme. Without the script
+// and arrow keys, and switches series and rates. Without the script
 // everything is visible. The page draws no figures of an invalid cell.
 //
 // Full distributions need the histograms of the rounds, which [lab.Load] reads. A run

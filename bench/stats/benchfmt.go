@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"regexp"
+	"slices"
 	"strings"
 
 	"golang.org/x/perf/benchfmt"
@@ -32,7 +33,8 @@ type Writer struct {
 	cfg       Config
 	out       *benchfmt.Writer
 	file      []benchfmt.Config
-	described map[string]bool // units whose metadata line is written
+	cell      []benchfmt.Config // see Describe
+	described map[string]bool   // units whose metadata line is written
 }
 
 // NewWriter returns a writer to w. It does not write yet.
@@ -49,6 +51,19 @@ func NewWriter(w io.Writer, cfg Config) *Writer {
 	return out
 }
 
+// Describe sets the keys "guarantees" and "verdict" of the following lines. benchstat separates
+// benchmarks that differ in a key. Empty values are omitted.
+func (w *Writer) Describe(guarantees, verdict string) {
+	w.cell = nil
+	for _, kv := range [][2]string{{guaranteesKey, guarantees}, {verdictKey, verdict}} {
+		if kv[1] != "" {
+			w.cell = append(w.cell, benchfmt.Config{Key: kv[0], Value: []byte(kv[1]), File: true})
+		}
+	}
+}
+
+const guaranteesKey, verdictKey = "guarantees", "verdict"
+
 // Write writes one replicate: a round, or the rounds of one process ([Replicate]). The name has
 // neither "Benchmark" nor the GOMAXPROCS suffix, such as "DeltaFIFO/impl=cond", and must pass
 // [CheckName]. Iterations are the events.
@@ -57,7 +72,7 @@ func (w *Writer) Write(name string, headline cell.Boundary, rounds ...cell.Resul
 		return err
 	}
 	res := &benchfmt.Result{
-		Config: w.file,
+		Config: slices.Concat(w.file, w.cell),
 		Name:   benchfmt.Name(name + suffix(name, w.cfg.GOMAXPROCS)),
 	}
 	for _, r := range rounds {
@@ -145,22 +160,27 @@ type File struct {
 	Names   []string           // without the GOMAXPROCS suffix, in the order of appearance
 	Samples map[string]Samples // by name, with units as written
 	Iters   map[string][]int   // iterations of each line, by name
+	// Guarantees is the key of that name, by name of the benchmark (see [Writer.Describe]).
+	Guarantees map[string]string
+	full       map[string]string // package and full name, by name
 }
 
 // Read reads a benchfmt file. fileName is used in errors, which wrap [ErrFormat] and
 // name the first invalid line.
 func Read(r io.Reader, fileName string) (*File, error) {
-	f := &File{Config: map[string]string{}, Samples: map[string]Samples{}, Iters: map[string][]int{}}
+	f := &File{Config: map[string]string{}, Samples: map[string]Samples{}, Iters: map[string][]int{}, Guarantees: map[string]string{}, full: map[string]string{}}
 	in := benchfmt.NewReader(r, fileName)
 	for in.Scan() {
 		switch rec := in.Result().(type) {
 		case *benchfmt.SyntaxError:
 			return nil, fmt.Errorf("%w: %w", ErrFormat, rec)
 		case *benchfmt.Result:
-			if err := CheckFinite(rec); err != nil {
+			if err := checkFinite(rec); err != nil {
 				return nil, err
 			}
-			f.add(rec)
+			if err := f.add(rec); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if err := in.Err(); err != nil {
@@ -169,9 +189,9 @@ func Read(r io.Reader, fileName string) (*File, error) {
 	return f, nil
 }
 
-// CheckFinite returns an error that wraps [ErrFormat] and names the line if a value is NaN or
+// checkFinite returns an error that wraps [ErrFormat] and names the line if a value is NaN or
 // infinite. The tests of golang.org/x/perf/benchmath do not end for NaN.
-func CheckFinite(rec *benchfmt.Result) error {
+func checkFinite(rec *benchfmt.Result) error {
 	for _, v := range rec.Values {
 		if math.IsNaN(v.Value) || math.IsInf(v.Value, 0) {
 			file, line := rec.Pos()
@@ -194,8 +214,14 @@ func BareName(full benchfmt.Name) string {
 	return name.String()
 }
 
-func (f *File) add(rec *benchfmt.Result) {
+func (f *File) add(rec *benchfmt.Result) error {
 	key := BareName(rec.Name)
+	full := rec.GetConfig("pkg") + " " + string(rec.Name)
+	if had, ok := f.full[key]; ok && had != full {
+		file, line := rec.Pos()
+		return fmt.Errorf("%w: %s:%d: %s and %s are two benchmarks of one name; select one (benchstat compares both)", ErrFormat, file, line, strings.TrimSpace(had), strings.TrimSpace(full))
+	}
+	f.full[key], f.Guarantees[key] = full, rec.GetConfig(guaranteesKey)
 	samples, ok := f.Samples[key]
 	if !ok {
 		samples = make(Samples)
@@ -211,8 +237,9 @@ func (f *File) add(rec *benchfmt.Result) {
 		samples[unit] = append(samples[unit], value)
 	}
 	for _, c := range rec.Config {
-		if c.File {
+		if c.File && c.Key != guaranteesKey && c.Key != verdictKey {
 			f.Config[c.Key] = string(c.Value)
 		}
 	}
+	return nil
 }

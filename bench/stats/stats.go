@@ -12,14 +12,16 @@
 //  5. [FitUSL] fits the Universal Scalability Law to the throughputs of a sweep. [Knee]
 //     describes the result of the other search.
 //
-// Package compare contains the tables of whole files and the regression gate.
+// Package compare contains the table of whole runs and the regression gate.
 package stats
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"golang.org/x/perf/benchmath"
 )
@@ -155,8 +157,16 @@ func (s Samples) Add(values []Value) {
 	}
 }
 
-// Units returns the units with values, sorted.
-func (s Samples) Units() []string { return slices.Sorted(maps.Keys(s)) }
+// Units returns the units with values: those of every measurement, then the others sorted.
+func (s Samples) Units() []string {
+	rank := func(unit string) int {
+		if i := slices.Index(fixedUnits, unit); i >= 0 {
+			return i
+		}
+		return len(fixedUnits)
+	}
+	return slices.SortedFunc(maps.Keys(s), func(a, b string) int { return cmp.Or(rank(a)-rank(b), strings.Compare(a, b)) })
+}
 
 // Summaries summarises every unit.
 func (s Samples) Summaries() map[string]Summary {

@@ -31,7 +31,7 @@ func nodeLoss(b *testing.B, nodes, size int) *storm.Storm {
 	}
 	p.PodBytes = []int{size}
 	p.Resize(nodes, 0, 0)
-	set, err := storm.Compose(p, 1).Set()
+	set, err := p.Set(1)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -289,7 +289,7 @@ func initialPods(t *testing.T, n int) *storm.Storm {
 		t.Fatal(err)
 	}
 	p.Resize(0, n, 0)
-	set, err := storm.Compose(p, 1).Set()
+	set, err := p.Set(1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -451,7 +451,7 @@ func TestStormSoak(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Resize(10, 0, 0)
-	set, err := storm.Compose(p, 1).Set()
+	set, err := p.Set(1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -58,7 +58,7 @@ var generated = sync.OnceValues(func() (*storm.Set, error) {
 		return nil, err
 	}
 	p.Resize(0, 60, 0)
-	return storm.Compose(p, 1).Set()
+	return p.Set(1)
 })
 
 // small returns a storm of some hundred events.

@@ -27,13 +27,11 @@ func (k Kind) Type() watch.EventType {
 	return [...]watch.EventType{watch.Added, watch.Modified, watch.Deleted, RelistStep: "", ResyncStep: ""}[k]
 }
 
-// Step is an event or a mark in compact form (16 bytes). It names an object by part, stream, key
-// and state; [Generator.Object] returns the object.
+// Step is an event or a mark in compact form (16 bytes). It names an object by stream, key and state; [Generator.Object] returns the object.
 type Step struct {
 	At     time.Duration // intended time, from the start of the storm
-	Key    int32         // number of the object's key within its part and stream; marks have no key
+	Key    int32         // number of the object's key within its stream; marks have no key
 	Kind   Kind          // type of the event or mark
-	Part   uint8         // index of the profile in [Composition.Parts]
 	Stream uint8         // index of the resource in [Generator.Resources]
 	State  uint8         // state of the object after the event
 }

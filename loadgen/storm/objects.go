@@ -106,14 +106,11 @@ func base27(x uint64, n int) string {
 // random suffixes would collide. Keys are therefore numbered from a random start.
 func (d *identities) uniqueSuffix(k uint64) string { return base27(k+mix(d.seed)%1_000_000, 5) }
 
-// namer names the objects of one profile. The prefix separates profiles that play at the same time.
-type namer struct {
-	prefix string
-	nodes  int
-}
+// namer names the objects of a profile.
+type namer struct{ nodes int }
 
-func (n namer) node(i int) string      { return n.prefix + "node-" + padded(i, n.nodes) }
-func (n namer) namespace(i int) string { return n.prefix + "shop-" + strconv.Itoa(i%10+1) }
+func (n namer) node(i int) string      { return "node-" + padded(i, n.nodes) }
+func (n namer) namespace(i int) string { return "shop-" + strconv.Itoa(i%10+1) }
 
 func padded(i, n int) string {
 	return fmt.Sprintf("%0*d", max(3, len(strconv.Itoa(max(n-1, 0)))), i)
@@ -355,7 +352,7 @@ type leases struct {
 
 // newNodeLeases returns the leases of nodes. Each lease is owned by its node.
 func newNodeLeases(names namer, seed, nodeSeed uint64) *leases {
-	l := newLeases(names.prefix+"kube-node-lease", names.nodes, seed, names.node)
+	l := newLeases("kube-node-lease", names.nodes, seed, names.node)
 	l.owners = newMemo(names.nodes, func(i int) []metav1.OwnerReference {
 		return []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: names.node(i), UID: uid(nodeSeed, uint64(i))}}
 	})
@@ -363,7 +360,7 @@ func newNodeLeases(names namer, seed, nodeSeed uint64) *leases {
 }
 
 func newLeaderLeases(names namer, n int, seed uint64) *leases {
-	return newLeases(names.prefix+"kube-system", n, seed, func(i int) string { return "controller-" + padded(i, n) })
+	return newLeases("kube-system", n, seed, func(i int) string { return "controller-" + padded(i, n) })
 }
 
 func newLeases(namespace string, n int, seed uint64, name func(int) string) *leases {

@@ -22,52 +22,52 @@ type Profile struct {
 	kind *profileKind
 
 	// Nodes is the number of nodes: 1 to 1,000,000.
-	Nodes int `yaml:"nodes" allowed:"1 to 1000000"`
+	Nodes int `name:"nodes" allowed:"1 to 1000000"`
 	// Pods is the number of pods: up to 5,000,000. Each profile defines which pods it counts.
-	Pods     int   `yaml:"pods" allowed:"0 to 5000000"`
-	PodBytes []int `yaml:"podBytes,flow"` // sizes of pods in bytes of JSON; workloads use them in turn
+	Pods     int   `name:"pods" allowed:"0 to 5000000"`
+	PodBytes []int `name:"podBytes"` // sizes of pods in bytes of JSON; workloads use them in turn
 	// UpdatesPerSecond is the rate of random status updates outside the storm: of pods, in hotkey of leases.
-	UpdatesPerSecond float64 `yaml:"updatesPerSecond" allowed:"0 to 10000000 a second"`
-	Skew             Skew    `yaml:"skew"` // distribution of these updates over keys: uniform or zipf
+	UpdatesPerSecond float64 `name:"updatesPerSecond" allowed:"0 to 10000000 a second"`
+	Skew             Skew    `name:"skew"` // distribution of these updates over keys: uniform or zipf
 	// Lengths of the phases. The drain has background updates and the end of what the storm started.
-	Baseline time.Duration `yaml:"baseline" allowed:"0s to 24h0m0s"`
-	Storm    time.Duration `yaml:"storm" allowed:"1ms to 24h0m0s"`
-	Drain    time.Duration `yaml:"drain" allowed:"0s to 24h0m0s"`
+	Baseline time.Duration `name:"baseline" allowed:"0s to 24h0m0s"`
+	Storm    time.Duration `name:"storm" allowed:"1ms to 24h0m0s"`
+	Drain    time.Duration `name:"drain" allowed:"0s to 24h0m0s"`
 
 	// ChurnPerSecond is the rate of deleted pods in the storm phase, and of their replacements.
-	ChurnPerSecond float64 `yaml:"churnPerSecond" of:"steady" allowed:"0 to 10000000 a second"`
+	ChurnPerSecond float64 `name:"churnPerSecond" of:"steady" allowed:"0 to 10000000 a second"`
 	// LeasePeriod is the time between two renewals of a node lease.
-	LeasePeriod time.Duration `yaml:"leasePeriod" of:"steady leases nodeloss" allowed:"1ms to 24h0m0s"`
+	LeasePeriod time.Duration `name:"leasePeriod" of:"steady leases nodeloss" allowed:"1ms to 24h0m0s"`
 	// PodsPerSecond is the rate of new pods.
-	PodsPerSecond float64 `yaml:"podsPerSecond" of:"rollout gang" allowed:"above 0, up to 10000000 a second"`
+	PodsPerSecond float64 `name:"podsPerSecond" of:"rollout gang" allowed:"above 0, up to 10000000 a second"`
 	// JobSize is the number of pods of a Job.
-	JobSize int `yaml:"jobSize" of:"gang" allowed:"1 to 5000000"`
+	JobSize int `name:"jobSize" of:"gang" allowed:"1 to 5000000"`
 	// Work is the run time of a Job's pod.
-	Work time.Duration `yaml:"work" of:"gang" allowed:"1ms to 24h0m0s"`
+	Work time.Duration `name:"work" of:"gang" allowed:"1ms to 24h0m0s"`
 	// Lost is the fraction of the nodes that fail: above 0, up to 1.
-	Lost float64 `yaml:"lost" of:"nodeloss" allowed:"above 0, up to 1"`
+	Lost float64 `name:"lost" of:"nodeloss" allowed:"above 0, up to 1"`
 	// WritesPerSecond is the write rate of the control plane in each step.
-	WritesPerSecond float64 `yaml:"writesPerSecond" of:"nodeloss" allowed:"above 0, up to 10000000 a second"`
+	WritesPerSecond float64 `name:"writesPerSecond" of:"nodeloss" allowed:"above 0, up to 10000000 a second"`
 	// Toleration is the time from NotReady to eviction. Kubernetes' default, 300 s, only lengthens the storm.
-	Toleration time.Duration `yaml:"toleration" of:"nodeloss" allowed:"1ms to 24h0m0s"`
+	Toleration time.Duration `name:"toleration" of:"nodeloss" allowed:"1ms to 24h0m0s"`
 	// Relists is the number of relists in the storm phase, at equal intervals.
-	Relists int `yaml:"relists" of:"relist" allowed:"1 to 1000"`
+	Relists int `name:"relists" of:"relist" allowed:"1 to 1000"`
 	// Leases is the number of leader-election leases.
-	Leases int `yaml:"leases" of:"hotkey" allowed:"1 to 5000000"`
+	Leases int `name:"leases" of:"hotkey" allowed:"1 to 5000000"`
 	// Endpoints is the number of endpoints of the EndpointSlice.
-	Endpoints int `yaml:"endpoints" of:"hotkey" allowed:"1 to 10000"`
+	Endpoints int `name:"endpoints" of:"hotkey" allowed:"1 to 10000"`
 	// SliceUpdatesPerSecond is the update rate of the slice in the storm phase.
-	SliceUpdatesPerSecond float64 `yaml:"sliceUpdatesPerSecond" of:"hotkey" allowed:"0 to 10000000 a second"`
+	SliceUpdatesPerSecond float64 `name:"sliceUpdatesPerSecond" of:"hotkey" allowed:"0 to 10000000 a second"`
 	// PerService is the number of endpoints of a service.
-	PerService int `yaml:"perService" of:"endpoints" allowed:"1 to 100000"`
+	PerService int `name:"perService" of:"endpoints" allowed:"1 to 100000"`
 	// PerSlice is the maximum number of endpoints of a slice. The controller's default is 100.
-	PerSlice int `yaml:"perSlice" of:"endpoints" allowed:"1 to 1000"`
+	PerSlice int `name:"perSlice" of:"endpoints" allowed:"1 to 1000"`
 	// ChangesPerSecond is the rate of readiness changes in the storm phase.
-	ChangesPerSecond float64 `yaml:"changesPerSecond" of:"endpoints" allowed:"above 0, up to 10000000 a second"`
+	ChangesPerSecond float64 `name:"changesPerSecond" of:"endpoints" allowed:"above 0, up to 10000000 a second"`
 	// Period is the time between two resyncs in the storm phase.
-	Period time.Duration `yaml:"period" of:"resync" allowed:"1ms to 24h0m0s"`
+	Period time.Duration `name:"period" of:"resync" allowed:"1ms to 24h0m0s"`
 	// Events is the number of updates.
-	Events float64 `yaml:"events" of:"ceiling" allowed:"1 to 100000000"`
+	Events float64 `name:"events" of:"ceiling" allowed:"1 to 100000000"`
 }
 
 type profileKind struct {
@@ -172,7 +172,7 @@ func sixDigits(v float64) float64 {
 // ParamError is the error for an invalid parameter.
 type ParamError struct {
 	Profile string // profile's name
-	Param   string // parameter's name in YAML
+	Param   string // parameter's name
 	Value   any    // rejected value
 	Allowed string // describes the valid values
 }
@@ -193,7 +193,7 @@ func (e *ParamError) Unwrap() error { return ErrParam }
 var params = sync.OnceValue(func() map[string]reflect.StructTag {
 	all := map[string]reflect.StructTag{}
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[Profile]()) {
-		name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		name := f.Tag.Get("name")
 		all[name] = f.Tag
 	}
 	return all
@@ -202,6 +202,26 @@ var params = sync.OnceValue(func() map[string]reflect.StructTag {
 func (k *profileKind) applies(param string) bool {
 	of := params()[param].Get("of")
 	return of == "" || slices.Contains(strings.Fields(of), k.name)
+}
+
+// Params returns the parameters of the profile, each as "name: value".
+func (p *Profile) Params() (out []string) {
+	v := reflect.ValueOf(p).Elem()
+	for _, f := range reflect.VisibleFields(v.Type())[1:] {
+		if name := f.Tag.Get("name"); p.kind.applies(name) {
+			out = append(out, fmt.Sprintf("%s: %v", name, v.FieldByIndex(f.Index).Interface()))
+		}
+	}
+	return out
+}
+
+// Printable quotes a text that would not be one line of printable characters, such as an error with
+// a part of a file.
+func Printable(s string) string {
+	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) < 0 {
+		return s
+	}
+	return strconv.Quote(s)
 }
 
 type checks struct {
@@ -241,7 +261,7 @@ func (p *Profile) Validate() error {
 	c := &checks{kind: p.kind}
 	v := reflect.ValueOf(p).Elem()
 	for _, f := range reflect.VisibleFields(v.Type())[1:] {
-		name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		name := f.Tag.Get("name")
 		allowed := f.Tag.Get("allowed")
 		switch {
 		case name == "pods" && !p.kind.noPods:

@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"pgregory.net/rapid"
 
-	"watchlab/loadgen/pace"
 	"watchlab/loadgen/storm"
 )
 
@@ -45,9 +44,9 @@ func small(t testing.TB, name string) *storm.Profile {
 	return p
 }
 
-func setOf(t testing.TB, c storm.Composition) *storm.Set {
+func setOf(t testing.TB, p *storm.Profile, seed int64) *storm.Set {
 	t.Helper()
-	s, err := c.Set()
+	s, err := p.Set(seed)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +73,7 @@ func TestProfiles(t *testing.T) {
 	}
 	for _, name := range storm.Names() {
 		t.Run(name, func(t *testing.T) {
-			set := setOf(t, storm.Compose(small(t, name), 1))
+			set := setOf(t, small(t, name), 1)
 			if err := set.Validate(); err != nil {
 				t.Fatal(err)
 			}
@@ -120,7 +119,7 @@ func TestProfileRates(t *testing.T) {
 	}
 	// rate returns the events per second in the storm phase, of one type and resource.
 	rate := func(p *storm.Profile, resource string, typ watch.EventType) float64 {
-		set := setOf(t, storm.Compose(p, 1))
+		set := setOf(t, p, 1)
 		i := slices.IndexFunc(set.Storms, func(s *storm.Storm) bool { return s.Resource.Resource == resource })
 		if i < 0 {
 			t.Fatalf("%s has no %s", p.Name(), resource)
@@ -171,8 +170,8 @@ func TestDeterministic(t *testing.T) {
 		t.Skip("one goroutine")
 	}
 	for _, name := range storm.Names() {
-		a, b := setOf(t, storm.Compose(small(t, name), 3)), setOf(t, storm.Compose(small(t, name), 3))
-		other := setOf(t, storm.Compose(small(t, name), 4))
+		a, b := setOf(t, small(t, name), 3), setOf(t, small(t, name), 3)
+		other := setOf(t, small(t, name), 4)
 		if diff := cmp.Diff(digest(t, a), digest(t, b)); diff != "" {
 			t.Errorf("%s: two storms of a seed differ: %s", name, diff)
 		}
@@ -217,7 +216,7 @@ func digest(t testing.TB, set *storm.Set) []string {
 func TestNodeLoss(t *testing.T) {
 	p := profile(t, "nodeloss")
 	p.Resize(10, 0, 0)
-	set := setOf(t, storm.Compose(p, 1))
+	set := setOf(t, p, 1)
 	pods := set.Storms[0]
 	if pods.Initial != 1100 {
 		t.Fatalf("%d pods initially", pods.Initial)
@@ -282,7 +281,7 @@ func TestSizes(t *testing.T) {
 	p := profile(t, "nodeloss")
 	p.Resize(10, 0, 0)
 	p.PodBytes = []int{2_000, 10_000, 20_000}
-	set := setOf(t, storm.Compose(p, 1))
+	set := setOf(t, p, 1)
 	near := func(what string, o any, want ...int) {
 		t.Helper()
 		b, err := json.Marshal(o)
@@ -318,7 +317,7 @@ func TestSizes(t *testing.T) {
 
 // TestObjectsNotShared: no two events share a struct, and building an object changes no other.
 func TestObjectsNotShared(t *testing.T) {
-	set := setOf(t, storm.Compose(small(t, "rollout"), 1))
+	set := setOf(t, small(t, "rollout"), 1)
 	seen := map[any]bool{}
 	for _, s := range set.Storms {
 		for _, e := range s.Events {
@@ -335,7 +334,7 @@ func TestSkew(t *testing.T) {
 	share := func(skew storm.Skew) float64 {
 		p := profile(t, "ceiling")
 		p.Pods, p.Events, p.Skew = 1000, 50_000, skew
-		s := setOf(t, storm.Compose(p, 1)).Storms[0]
+		s := setOf(t, p, 1).Storms[0]
 		n := make([]int, s.Keys)
 		for _, e := range s.Events[s.Initial:] {
 			n[e.KeyIndex]++
@@ -381,22 +380,12 @@ func TestGeneratorAgreesWithSet(t *testing.T) {
 	if testing.Short() {
 		t.Skip("one goroutine")
 	}
-	twice, err := pace.Parse("trace:2x")
+	p := small(t, "relist")
+	g, err := p.Generator(2)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := storm.Composition{Name: "both", Parts: []storm.Part{
-		{Profile: small(t, "rollout"), Seed: 1},
-		{Profile: small(t, "relist"), Seed: 2, Start: 3 * time.Second, Duration: 8 * time.Second, Pace: &twice},
-	}}
-	g, err := c.Generator()
-	if err != nil {
-		t.Fatal(err)
-	}
-	set := setOf(t, c)
-	if err := set.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	set := setOf(t, p, 2)
 	at := make([]int, len(set.Storms))
 	marks := make([]int, len(set.Storms))
 	for i, s := range set.Storms {
@@ -432,101 +421,18 @@ func TestGeneratorAgreesWithSet(t *testing.T) {
 	}
 }
 
-// TestCompose: parts start and end at their times and do not affect each other.
-func TestCompose(t *testing.T) {
-	paced := func(s string) *pace.Pace {
-		p, err := pace.Parse(s)
+// TestValidProfiles: all sizes that pass Validate generate valid storms.
+func TestValidProfiles(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p, err := storm.NewProfile(rapid.SampledFrom(storm.Names()).Draw(t, "profile"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return &p
-	}
-	of := func(set *storm.Set, prefix string) (at []time.Duration) {
-		s := set.Storms[0]
-		for _, e := range s.Events[s.Initial:] {
-			if strings.HasPrefix(e.Key, prefix) {
-				at = append(at, e.At)
-			}
+		p.Resize(rapid.IntRange(1, 20).Draw(t, "nodes"), rapid.IntRange(1, 60).Draw(t, "pods"), 0)
+		if p.Name() == "hotkey" {
+			p.Leases, p.Endpoints, p.UpdatesPerSecond = 50, 20, 20
 		}
-		return at
-	}
-	first := storm.Part{Profile: small(t, "resync"), Seed: 1}
-	set := setOf(t, storm.Composition{Name: "x", Parts: []storm.Part{
-		first,
-		{Profile: small(t, "resync"), Seed: 1, Start: 10 * time.Second, Duration: 5 * time.Second},
-		{Profile: small(t, "resync"), Seed: 1, Start: time.Second, Pace: paced("100")},
-	}})
-	if err := set.Validate(); err != nil {
-		t.Fatal(err)
-	}
-	alone := setOf(t, storm.Composition{Name: "x", Parts: []storm.Part{first}})
-	own := of(alone, "shop-")
-	if diff := cmp.Diff(own, of(set, "shop-")); diff != "" {
-		t.Errorf("the first part differs from the part alone: %s", diff)
-	}
-	b := of(set, "b-shop-")
-	for i, at := range b {
-		if at != own[i]+10*time.Second {
-			t.Fatalf("event %d of the second part is at %v, alone at %v", i, at, own[i])
-		}
-	}
-	if n := len(b); own[n-1] >= 5*time.Second || own[n] < 5*time.Second {
-		t.Errorf("the second part has %d events, the last at %v alone", n, own[n-1])
-	}
-	c := of(set, "c-shop-")
-	if len(c) != len(own) {
-		t.Errorf("%d events of the third part, alone %d", len(c), len(own))
-	}
-	for i, at := range c {
-		if want := time.Second + time.Duration(i)*10*time.Millisecond; at != want {
-			t.Fatalf("event %d of the third part is at %v, want %v", i, at, want)
-		}
-	}
-	if set.Storms[0].Initial != 3*alone.Storms[0].Initial {
-		t.Errorf("%d initial objects, %d alone", set.Storms[0].Initial, alone.Storms[0].Initial)
-	}
-	var phases []string
-	for _, p := range set.Phases {
-		phases = append(phases, fmt.Sprintf("%s %v-%v", p.Name, p.From, p.To))
-	}
-	want := []string{
-		"resync baseline 0s-2s", "resync storm 2s-32s", "resync drain 32s-34s",
-		"resync baseline 10s-12s", "resync storm 12s-15s",
-	}
-	if diff := cmp.Diff(want, phases); diff != "" {
-		t.Error(diff)
-	}
-}
-
-// TestValidCompositions: all parameters that pass Validate generate valid storms.
-func TestValidCompositions(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var c storm.Composition
-		for range rapid.IntRange(1, 2).Draw(t, "parts") {
-			p, err := storm.NewProfile(rapid.SampledFrom(storm.Names()).Draw(t, "profile"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			p.Resize(rapid.IntRange(1, 20).Draw(t, "nodes"), rapid.IntRange(1, 60).Draw(t, "pods"), 0)
-			part := storm.Part{Profile: p, Seed: rapid.Int64().Draw(t, "seed")}
-			part.Start = time.Duration(rapid.IntRange(0, 50_000).Draw(t, "start")) * time.Millisecond
-			if rapid.Bool().Draw(t, "cut") {
-				part.Duration = time.Duration(rapid.IntRange(0, 50_000).Draw(t, "duration")) * time.Millisecond
-			}
-			if rapid.Bool().Draw(t, "paced") {
-				text := rapid.SampledFrom([]string{"max", "100", "poisson:100", "ramp:0..1000/10s", "trace:0.5x", "sine:0..50/1s"}).Draw(t, "pace")
-				pc, err := pace.Parse(text)
-				if err != nil {
-					t.Fatal(err)
-				}
-				part.Pace = &pc
-			}
-			if p.Name() == "hotkey" {
-				p.Leases, p.Endpoints, p.UpdatesPerSecond = 50, 20, 20
-			}
-			c.Parts = append(c.Parts, part)
-		}
-		set, err := c.Set()
+		set, err := p.Set(rapid.Int64().Draw(t, "seed"))
 		if errors.Is(err, storm.ErrParam) {
 			return
 		}
@@ -598,7 +504,7 @@ func TestSkewed(t *testing.T) {
 	busiest := func(s storm.Skew) int {
 		p := profile(t, "hotkey")
 		p.Skew = s
-		g, err := storm.Compose(p, 1).Generator()
+		g, err := p.Generator(1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -620,7 +526,7 @@ func TestSkewed(t *testing.T) {
 
 func TestNextDoesNotAllocate(t *testing.T) {
 	for _, name := range storm.Names() {
-		g, err := storm.Compose(small(t, name), 1).Generator()
+		g, err := small(t, name).Generator(1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -644,7 +550,7 @@ func BenchmarkGenerate(b *testing.B) {
 				b.Fatal(err)
 			}
 			p.Resize(0, 0, 0.1)
-			g, err := storm.Compose(p, 1).Generator()
+			g, err := p.Generator(1)
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -673,7 +579,7 @@ func BenchmarkSet(b *testing.B) {
 				var before, after runtime.MemStats
 				runtime.GC()
 				runtime.ReadMemStats(&before)
-				set := setOf(b, storm.Compose(p, 1))
+				set := setOf(b, p, 1)
 				runtime.GC()
 				runtime.ReadMemStats(&after)
 				n := 0
@@ -694,7 +600,7 @@ func TestMarkFaults(t *testing.T) {
 	p := profile(t, "relist")
 	p.Resize(0, 500, 0)
 	p.Relists = 2
-	set := setOf(t, storm.Compose(p, 1))
+	set := setOf(t, p, 1)
 	s := set.Storms[0]
 	got := set.MarkFaults()
 	if len(got) != 2 || len(s.Marks) != 2 {
@@ -709,7 +615,7 @@ func TestMarkFaults(t *testing.T) {
 			t.Errorf("relist %d at %v, want the last event before %v", i, at, want)
 		}
 	}
-	if got := setOf(t, storm.Compose(small(t, "resync"), 1)).MarkFaults(); got != nil {
+	if got := setOf(t, small(t, "resync"), 1).MarkFaults(); got != nil {
 		t.Errorf("a resync is no fault: %v", got)
 	}
 }

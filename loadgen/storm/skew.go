@@ -41,15 +41,6 @@ func (s Skew) String() string {
 	return "zipf:" + strconv.FormatFloat(s.exponent, 'f', -1, 64)
 }
 
-// MarshalText is [Skew.String].
-func (s Skew) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-
-// UnmarshalText is [ParseSkew].
-func (s *Skew) UnmarshalText(text []byte) (err error) {
-	*s, err = ParseSkew(string(text))
-	return err
-}
-
 // alias is a column of Walker's alias table: a number up to keep selects the column itself,
 // any other selects other.
 type alias struct {

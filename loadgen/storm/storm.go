@@ -2,11 +2,10 @@
 // a seed determine a storm completely.
 //
 //  1. [NewProfile] returns one of ten profiles, such as rollout or nodeloss, with
-//     its default parameters. [ReadFile] reads profiles from YAML.
-//  2. A [Composition] plays one or more profiles at the same time.
-//  3. [Composition.Generator] yields the events without holding them in memory;
-//     [Composition.Set] returns them as storms, one [Storm] for each resource.
-//  4. [Storm.AtLeast], [Storm.ForNode], [Storm.Select] and others derive storms
+//     its default parameters. [Profile.Resize] scales it.
+//  2. [Profile.Generator] yields the events without holding them in memory;
+//     [Profile.Set] returns them as storms, one [Storm] for each resource.
+//  3. [Storm.AtLeast], [Storm.ForNode], [Storm.Select] and others derive storms
 //     from storms, recorded ones included.
 package storm
 
@@ -67,15 +66,13 @@ const (
 // Set is the storms of one cluster, one [Storm] per resource, on one clock. It is shared and
 // must not be changed.
 type Set struct {
-	Name   string       // profile, recording or path that the set comes from
-	Storms []*Storm     // one storm per resource; pipelines play the first by default
-	Phases []Phase      // in order of From; empty if unknown
-	Faults []fault.Spec // faults of the simulated API server; other sources ignore them
+	Name   string   // profile, recording or path that the set comes from
+	Storms []*Storm // one storm per resource; pipelines play the first by default
+	Phases []Phase  // in order of From; empty if unknown
 }
 
 // Phase is a named stretch of a storm: baseline, storm or drain.
 type Phase struct {
-	// Name is baseline, storm or drain, after the profile's name in compositions of several.
 	Name     string
 	From, To time.Duration // times from the start of the storm
 }

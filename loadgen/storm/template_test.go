@@ -25,7 +25,7 @@ func template(name string, containers ...string) v1.PodTemplateSpec {
 func TestWithPods(t *testing.T) {
 	p := profile(t, "rollout")
 	p.Resize(5, 0, 0)
-	set, err := storm.Compose(p, 1).Set()
+	set, err := p.Set(1)
 	if err != nil {
 		t.Fatal(err)
 	}

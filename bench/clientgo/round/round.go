@@ -67,7 +67,7 @@ func (r Request) Play(ctx context.Context) (cell.Result, error) {
 		return cell.Result{}, err
 	}
 	profile.Resize(0, r.Pods, 0)
-	set, err := storm.Compose(profile, seed).Set()
+	set, err := profile.Set(seed)
 	if err != nil {
 		return cell.Result{}, err
 	}

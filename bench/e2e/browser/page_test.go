@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"flag"
-	"fmt"
 	"image"
 	"image/color"
 	"image/draw"
@@ -51,12 +50,12 @@ func TestFirstScreen(t *testing.T) {
 }
 
 var (
-	reportFile = flag.String("report", "", "report.html to take pictures of")
-	pictures   = flag.String("pictures", "", "folder of the pictures")
+	reportFile = flag.String("report", "", "report.html to take a picture of")
+	picture    = flag.String("picture", "", "file of the picture")
 )
 
-// TestPictures takes the pictures of the guide: the first screen of a report (docs/results.md).
-func TestPictures(t *testing.T) {
+// TestPicture takes the picture of README.md: the first screen of a report.
+func TestPicture(t *testing.T) {
 	if *reportFile == "" {
 		t.Skip("no -report")
 	}
@@ -64,18 +63,13 @@ func TestPictures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, p := range map[string]struct {
-		wide, high int64
-		theme      string
-	}{"report.png": {1600, 760, "light"}, "report-dark.png": {1600, 760, "dark"}, "report-360.png": {360, 900, "light"}} {
-		b := open(t, html, chromedp.EmulateViewport(p.wide, p.high))
-		var shot []byte
-		b.do(chromedp.Evaluate(fmt.Sprintf(`document.documentElement.dataset.theme = %q`, p.theme), nil), chromedp.CaptureScreenshot(&shot))
-		if err := os.WriteFile(filepath.Join(*pictures, name), paletted(t, shot), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		b.sound()
+	b := open(t, html, chromedp.EmulateViewport(1600, 760))
+	var shot []byte
+	b.do(chromedp.CaptureScreenshot(&shot))
+	if err := os.WriteFile(*picture, paletted(t, shot), 0o644); err != nil {
+		t.Fatal(err)
 	}
+	b.sound()
 }
 
 // paletted reduces a picture to its 256 most frequent colours: a third of the bytes. A colour counts more
@@ -130,7 +124,7 @@ func TestPublished(t *testing.T) {
 }
 
 // TestReport opens the report of a run and that of a controller's run: each chart has its figures, its table and room
-// for its labels, the page follows the rules of accessibility in both themes, fits a phone, and needs no script.
+// for its labels, the page follows the rules of accessibility, fits a phone, and needs no script.
 func TestReport(t *testing.T) {
 	for i, name := range []string{"run", "controller"} {
 		t.Run(name, func(t *testing.T) {
@@ -141,11 +135,8 @@ func TestReport(t *testing.T) {
 					t.Errorf("%s: %s", what, where)
 				}
 			}
-			for _, theme := range []string{"light", "dark"} {
-				b.do(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}}))
-				for _, faint := range eval[[]string](b, contrasts) {
-					t.Errorf("%s: %s", theme, faint)
-				}
+			for _, faint := range eval[[]string](b, contrasts) {
+				t.Errorf("contrast: %s", faint)
 			}
 			b.do(chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile))
 			for _, wide := range eval[[]string](b, complaints["too wide for a phone"]) {
@@ -163,7 +154,7 @@ func TestReport(t *testing.T) {
 }
 
 // TestControls: a legend's button hides a variant in the charts of its panel and in no other, the arrow keys announce
-// each value, the button changes the theme, and the printed page has all charts, on white and without controls.
+// each value, and the printed page has all charts, on white and without controls.
 func TestControls(t *testing.T) {
 	b := open(t, fixture(t, 0))
 	visible := func(section string) int {
@@ -178,25 +169,18 @@ func TestControls(t *testing.T) {
 	if got := eval[string](b, `document.getElementById("said").textContent`); !strings.HasPrefix(got, "cond: ") || eval[bool](b, `document.getElementById("tip").hidden`) {
 		t.Errorf("%q is said of the second value", got)
 	}
-	light := eval[string](b, background)
-	b.do(chromedp.Click("#theme", chromedp.ByQuery), chromedp.Click("#theme", chromedp.ByQuery))
-	if dark := eval[string](b, background); dark == light {
-		t.Errorf("both themes are on %s", dark)
-	}
 	b.do(chromedp.ActionFunc(func(ctx context.Context) error { // only printing fires beforeprint
 		_, _, err := page.PrintToPDF().Do(ctx)
 		return err
 	}), emulation.SetEmulatedMedia().WithMedia("print"))
-	if got := eval[string](b, background); got != "rgb(255, 255, 255)" {
+	if got := eval[string](b, `getComputedStyle(document.body).backgroundColor`); got != "rgb(255, 255, 255)" {
 		t.Errorf("printed on %s", got)
 	}
-	if n := eval[int](b, `[...document.querySelectorAll("figure")].filter(f => !f.offsetParent).length + [...document.querySelectorAll("nav, #theme")].filter(e => e.offsetParent).length`); n > 0 {
+	if n := eval[int](b, `[...document.querySelectorAll("figure")].filter(f => !f.offsetParent).length + [...document.querySelectorAll("nav")].filter(e => e.offsetParent).length`); n > 0 {
 		t.Errorf("%d charts are not printed, or controls are", n)
 	}
 	b.sound()
 }
-
-const background = `getComputedStyle(document.body).backgroundColor`
 
 // complaints holds accessibility rules, each with an expression that returns the violations.
 var complaints = map[string]string{

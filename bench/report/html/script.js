@@ -1,28 +1,9 @@
-// Adds to the page what it can do without: the theme, the switches of series,
+// Adds to the page what it can do without: the switches of series,
 // and what a pointer or the arrow keys point at.
 (() => {
   "use strict";
   const $ = (selector, from = document) => [...from.querySelectorAll(selector)];
   for (const el of $(".scripted")) el.hidden = false;
-
-  // The theme: the system's, or the one that was chosen. A file's storage may be
-  // refused; then the choice holds as long as the page.
-  const themes = ["system", "light", "dark"];
-  const theme = document.getElementById("theme");
-  const wear = (name) => {
-    if (name === "system") delete document.documentElement.dataset.theme;
-    else document.documentElement.dataset.theme = name;
-    theme.querySelector("span").textContent = name;
-  };
-  let worn = "system";
-  try { worn = localStorage.getItem("watchlab-theme") || worn; } catch { /* refused */ }
-  if (!themes.includes(worn)) worn = "system";
-  wear(worn);
-  theme.addEventListener("click", () => {
-    worn = themes[(themes.indexOf(worn) + 1) % themes.length];
-    wear(worn);
-    try { localStorage.setItem("watchlab-theme", worn); } catch { /* refused */ }
-  });
 
   // What is pointed at is shown beside it, and said.
   const tip = document.getElementById("tip");

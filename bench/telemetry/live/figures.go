@@ -173,7 +173,6 @@ type Set struct {
 	figures Figures
 	depth   func() int                 // returns the queue depth; nil for no queue
 	sampler func(events int) *Sampling // selects the traced events of a round; nil for none
-	trail   *trail                     // of the current or last play; nil before it
 }
 
 // NewSet returns an empty set in phase idle, without a registry.
@@ -246,16 +245,12 @@ func (s *Set) Look() {
 		if b := f.HandlerBacklog; b != nil {
 			f.Observe(HandlerBacklog, int64(*b))
 		}
-		s.trail.look(f, time.Now())
 	})
 }
 
-// Clock begins a play and its trail; stop ends it.
+// Clock begins a play; stop ends it.
 func (s *Set) Clock() (stop func()) {
-	s.Update(func(f *Figures) {
-		f.began = time.Now()
-		s.trail = newTrail(f)
-	})
+	s.Update(func(f *Figures) { f.began = time.Now() })
 	return func() {
 		s.Update(func(f *Figures) { f.played, f.began = f.PlayTime(), time.Time{} })
 	}

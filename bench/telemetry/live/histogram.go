@@ -120,15 +120,6 @@ func (d *Distribution) exemplify(v float64, trace, span string) {
 	}
 }
 
-// since returns the values that were added since an earlier copy.
-func (d *Distribution) since(before *Distribution) *Distribution {
-	out := &Distribution{Count: d.Count - before.Count, zero: d.zero - before.zero, sum: d.sum - before.sum}
-	for i := range d.buckets {
-		out.buckets[i] = d.buckets[i] - before.buckets[i]
-	}
-	return out
-}
-
 // upTo returns the number of values up to 2^e.
 func (d *Distribution) upTo(e int) uint64 {
 	n := d.zero

@@ -8,8 +8,7 @@
 //     process. Pipelines pay nothing for a scrape: it copies the counts.
 //  3. A [Server] listens: /metrics for Prometheus, a live page at /, and probes of health
 //     and readiness.
-//  4. A view renders the page's parts once a second, from the [State] of the run and the trails of
-//     the plays ([Set.Trail]), with the charts of the report.
+//  4. The page has the [State] of the run: its rankings, with the charts of the report.
 package live
 
 import (

@@ -222,7 +222,7 @@ func pageHandler(r *Registry, every time.Duration, closing <-chan struct{}) http
 			return
 		}
 		defer r.viewers.Add(-1)
-		stream(w, req, &view{registry: r, chosen: req.FormValue("group")}, every, closing)
+		stream(w, req, r, every, closing)
 	})
 	mux.HandleFunc("GET /report.html", func(w http.ResponseWriter, req *http.Request) {
 		var report func(io.Writer) error
@@ -247,7 +247,7 @@ func styles(w http.ResponseWriter, _ *http.Request) {
 
 // stream sends a message at once, and then one at each tick, until the viewer disconnects. When the
 // server closes, it sends a last one.
-func stream(w http.ResponseWriter, req *http.Request, v *view, every time.Duration, closing <-chan struct{}) {
+func stream(w http.ResponseWriter, req *http.Request, r *Registry, every time.Duration, closing <-chan struct{}) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	out := http.NewResponseController(w)
@@ -255,7 +255,7 @@ func stream(w http.ResponseWriter, req *http.Request, v *view, every time.Durati
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for last := false; ; {
-		m, err := v.message(time.Now())
+		m, err := r.message()
 		if err != nil {
 			return
 		}

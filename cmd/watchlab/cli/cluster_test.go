@@ -50,7 +50,7 @@ func TestClusterBadInput(t *testing.T) {
 	kubeconfig := unasked(t)
 	place := []string{"--kubeconfig", kubeconfig, "--context", "one"}
 	large := filepath.Join(t.TempDir(), "large.yaml")
-	if err := os.WriteFile(large, append([]byte("profiles:\n- profile: gang\n  scale: 0.01\n#"), bytes.Repeat([]byte("x"), 2<<20)...), 0o600); err != nil {
+	if err := os.WriteFile(large, append([]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: a, image: a}]}\n#"), bytes.Repeat([]byte("x"), 2<<20)...), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	type bad struct {
@@ -77,7 +77,7 @@ func TestClusterBadInput(t *testing.T) {
 		{with(with([]string{"run"}, place...), "--", "--storm", "recorded-gang", "--share", "0/2"), []string{"--share"}},
 		{with(with([]string{"run"}, place...), "--", "--family", "deltafifo", "--source", "cluster"), []string{"--source", "--mode cluster"}},
 		{with(with([]string{"run"}, place...), "--", "--storm", "gang", "--scale", "0.01", "--manifest", "-"), []string{"--manifest"}},
-		{with(with([]string{"run"}, place...), "--", "--storm", large), []string{"--storm", "bytes"}},
+		{with(with([]string{"run"}, place...), "--", "--storm", "gang", "--scale", "0.01", "--manifest", large), []string{"bytes"}},
 		{with(with([]string{"run"}, place...), "--mode", "cluster", "--", "--storm", "recorded-gang", "--source", "apply"), []string{"--source"}},
 		{with(with([]string{"clean"}, place...), "--name", "a", "--all"), []string{"--all"}},
 		{with([]string{"clean"}, place...), []string{"--name"}},

@@ -202,7 +202,7 @@ func (v *service) prepare(ctx context.Context, stdin io.Reader) (err error) {
 	for i := range marks {
 		marks[i].At = fault.Duration(float64(marks[i].At) / v.speed)
 	}
-	v.faults = slices.Concat(v.set.Faults, marks, given)
+	v.faults = slices.Concat(marks, given)
 	budget := store.NewBudget(0)
 	for _, s := range v.set.Storms {
 		p, err := apiserver.PrepareWith(s, budget)

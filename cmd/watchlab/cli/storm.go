@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -21,7 +20,7 @@ import (
 
 func stormNames() string {
 	return "a profile (" + strings.Join(storm.Names(), ", ") + "), a recording (" + strings.Join(trace.Names(), ", ") +
-		"), or a file: a trace, or profiles in YAML (*.yaml)"
+		"), or the file of a trace"
 }
 
 func newStorm() *cobra.Command {
@@ -29,8 +28,7 @@ func newStorm() *cobra.Command {
 		Use:   "storm",
 		Short: "List and show the storms that can be made",
 		Example: `  watchlab storm list
-  watchlab storm show nodeloss --nodes 100
-  watchlab storm show nodeloss > mine.yaml    # change it, then: watchlab run --storm mine.yaml`,
+  watchlab storm show nodeloss --nodes 100`,
 	}, newStormList(), newStormShow())
 }
 
@@ -64,7 +62,7 @@ func listProfiles() ([]profileEntry, error) {
 		e := profileEntry{Name: p.Name(), Nodes: p.Nodes, Pods: p.Pods, Length: p.Length().String(), Summary: p.Summary()}
 		// The resources do not depend on the size, so the smallest storm is enough.
 		p.Resize(0, 0, 1e-3)
-		g, err := storm.Compose(p, 1).Generator()
+		g, err := p.Generator(1)
 		if err != nil {
 			return nil, err
 		}
@@ -100,9 +98,8 @@ func newStormShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show NAME|FILE",
 		Short: "Show a storm: its parameters, phases, rates and events",
-		Long: `show prints the parameters of a profile, or of a file of profiles, as YAML for --storm FILE.
-Comments show the events by type and the rate of each phase. Of a recording it shows what
-trace inspect does.`,
+		Long: `show prints the parameters of a profile, its events by type and the rate of each phase. Of a
+recording it shows what trace inspect does.`,
 		Example: `  watchlab storm show leases --nodes 130000`,
 		Args:    takes(1, 1, stormNames()),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -128,39 +125,23 @@ func stormField(f experiment.Field) bool {
 
 func showStorm(cmd *cobra.Command, s experiment.Storm, seed int64) error {
 	w := cmd.OutOrStdout()
-	if !s.IsComposition() {
+	if !s.IsProfile() {
 		recording, err := inspect(cmd, s.Name)
 		if err != nil {
 			return err
 		}
 		return errors.Join(printSummary(w, recording), reportFaults(cmd.ErrOrStderr(), recording.faults))
 	}
-	c, err := s.Composition(seed)
+	p, err := s.Profile()
 	if err != nil {
 		return usageError{err}
 	}
-	text, err := c.YAML()
-	if err != nil {
-		return err
-	}
-	g, err := c.Generator()
+	g, err := p.Generator(seed)
 	if err != nil {
 		return usageError{err}
 	}
-	for _, p := range c.Parts {
-		fmt.Fprintf(w, "# %s: %s\n", p.Profile.Name(), p.Profile.Summary())
-	}
-	if _, err := w.Write(text); err != nil {
-		return err
-	}
-	var table bytes.Buffer
-	if err := printDigest(&table, digestOf(g), g.Phases()); err != nil {
-		return err
-	}
-	for line := range strings.Lines(table.String()) {
-		fmt.Fprintf(w, "#%s", line)
-	}
-	return nil
+	fmt.Fprintf(w, "%s: %s\n%s\n", p.Name(), p.Summary(), strings.Join(p.Params(), "\n"))
+	return printDigest(w, digestOf(g), g.Phases())
 }
 
 // digest is of one resource.

@@ -103,7 +103,7 @@ func TestWriterOutage(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Resize(0, 80, 0)
-	set, err := storm.Compose(p, 1).Set()
+	set, err := p.Set(1)
 	if err != nil {
 		t.Fatal(err)
 	}
