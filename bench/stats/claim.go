@@ -70,6 +70,6 @@ func (c *Claim) Judge(variant, baseline []float64) {
 	case refuted:
 		c.Answer, c.Why = Refuted, ""
 	default:
-		c.Why = "the interval contains the bound"
+		c.Why = "the bound is in the interval"
 	}
 }

@@ -86,6 +86,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitOK
 	case ctx.Err() != nil && (errors.As(err, &next) || errors.Is(err, context.Canceled)):
 		warn(stderr, "interrupted; what was finished is kept")
+		if next.args != nil {
+			warn(stderr, "continue with: %s", lab.CommandLine(append([]string{"watchlab"}, next.args...)))
+		}
 		return exitInterrupted
 	case errors.As(err, &next):
 		return newProcess(ctx, next.args, stdout, stderr)
