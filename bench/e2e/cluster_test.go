@@ -169,6 +169,14 @@ func TestClusterRun(t *testing.T) {
 		}
 		// All pods together play as many events as one process does.
 		merged := d.collected("mine")
+		var late time.Duration
+		for _, s := range merged.Merged.Shares {
+			late = max(late, s.Late)
+			if s.Starts == 0 || s.Alone > 0 || s.Attempt != 0 {
+				t.Errorf("share %+v", s)
+			}
+		}
+		t.Logf("%d starts of each of 3 pods, all within %v", merged.Merged.Shares[0].Starts, late)
 		alone := filepath.Join(t.TempDir(), "alone")
 		if out, err := exec.CommandContext(t.Context(), d.program, append([]string{"run", "--storm", "gang", "--scale", "0.05", "--out", alone}, smallRun...)...).CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
@@ -381,7 +389,9 @@ func (d *clusterDriver) killed(t *testing.T) {
 	if s.Count(fleet.Succeeded) != 2 || s.Pods[1].Failures != 1 || s.Pods[0].Failures != 0 {
 		t.Errorf("status: %+v", s)
 	}
-	d.collected("killed")
+	if s := d.collected("killed").Merged.Shares[1]; s.Attempt != 1 {
+		t.Errorf("share %+v, want the second attempt", s)
+	}
 }
 
 // badInput checks that the Job does not retry pods with bad input.

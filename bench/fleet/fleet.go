@@ -10,7 +10,7 @@
 //	    the component of the mode, the overlay.
 //	 2. [Fleet.Start] creates the ConfigMap of the run, which claims its name. It applies
 //	    the rest by server-side apply, Jobs last.
-//	 3. [Fleet.Follow] watches Jobs, pods, Leases and the metadata of ConfigMaps. It shows
+//	 3. [Fleet.Follow] looks at Jobs, pods, Leases and the metadata of ConfigMaps. It shows
 //	    each [State] that differs from the last.
 //
 // All objects of a run carry the label watchlab.dev/run. The client keeps no state: any

@@ -3,11 +3,9 @@ package fleet
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"reflect"
 	"slices"
-	"sync"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -54,13 +52,18 @@ func (f *Fleet) Status(ctx context.Context, ref Ref) (State, error) {
 	if err != nil {
 		return State{}, err
 	}
-	watched, err := f.watched(ref, plan)
+	return f.look(ctx, ref, plan, "")
+}
+
+// look returns the state at a version: empty for the newest, 0 for what the API server has in memory.
+func (f *Fleet) look(ctx context.Context, ref Ref, plan Plan, version string) (State, error) {
+	listed, err := f.listed(ref, plan)
 	if err != nil {
 		return State{}, err
 	}
-	var all objects
-	for _, lw := range watched {
-		list, err := cache.ToListerWatcherWithContext(lw).ListWithContext(ctx, metav1.ListOptions{})
+	all := objects{plan: plan}
+	for _, lw := range listed {
+		list, err := cache.ToListerWatcherWithContext(lw).ListWithContext(ctx, metav1.ListOptions{ResourceVersion: version})
 		if err == nil {
 			err = meta.EachListItem(list, func(o runtime.Object) error { all.add(o); return nil })
 		}
@@ -68,12 +71,11 @@ func (f *Fleet) Status(ctx context.Context, ref Ref) (State, error) {
 			return State{}, fmt.Errorf("fleet: %w", err)
 		}
 	}
-	all.plan = plan
 	return all.state(ref), nil
 }
 
-// watched returns what a State is made from: Jobs, pods, Leases and the metadata of ConfigMaps.
-func (f *Fleet) watched(ref Ref, plan Plan) (all []cache.ListerWatcher, err error) {
+// listed returns what a State is made from: Jobs, pods, Leases and the metadata of ConfigMaps.
+func (f *Fleet) listed(ref Ref, plan Plan) (all []cache.ListerWatcher, err error) {
 	of := cluster.Scope{Namespace: ref.Namespace, Selector: ref.selector()}
 	for kind, r := range map[string]schema.GroupVersionResource{"Job": jobs, "Pod": pods, "Lease": leases} {
 		in := of
@@ -90,7 +92,7 @@ func (f *Fleet) watched(ref Ref, plan Plan) (all []cache.ListerWatcher, err erro
 	return append(all, cluster.ListWatch(f.metadata.Resource(configMaps).Namespace(ref.Namespace), limit, f.metadata)), nil
 }
 
-// add adds an object of [Fleet.watched].
+// add adds an object of [Fleet.listed].
 func (all *objects) add(o any) {
 	switch o := o.(type) {
 	case *batchv1.Job:
@@ -104,90 +106,50 @@ func (all *objects) add(o any) {
 	}
 }
 
-// Follow watches a run until it has ended, and returns its last state. It uses four watches. It
-// calls show from one goroutine for each new state; changes within 200 ms are merged. If ctx ends,
-// Follow returns its error; the run continues. warn receives watch errors; the informers retry.
-// If a pod waits for a node or its image for longer than wait, Follow returns a [*WaitError]. So
-// does a pod of the plan's Deployments that cannot have one.
+// Follow looks at a run until it has ended, each second and 10 ms a pod, and returns its last state. It
+// calls show for each new state. If ctx ends, Follow returns its error; the run continues. warn receives each new
+// error of a look; the next look follows. If a pod waits for a node or its image for longer than wait,
+// Follow returns a [*WaitError]. So does a pod of the plan's Deployments that cannot have one.
 func (f *Fleet) Follow(ctx context.Context, ref Ref, wait time.Duration, show func(State), warn func(error)) (State, error) {
 	plan, err := f.plan(ctx, ref)
 	if err != nil {
 		return State{}, err
 	}
-	watched, err := f.watched(ref, plan)
-	if err != nil {
-		return State{}, err
-	}
-	changed := make(chan struct{}, 1)
-	change := func(any) {
-		select {
-		case changed <- struct{}{}:
-		default: // A change is pending.
-		}
-	}
-	var synced []cache.InformerSynced
-	var informers []cache.SharedIndexInformer
-	var running sync.WaitGroup
-	watching, stop := context.WithCancel(ctx)
-	defer running.Wait()
-	defer stop()
-	for _, lw := range watched {
-		i := cache.NewSharedIndexInformer(lw, nil, 0, nil)
-		_ = i.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
-			// After these errors, the informer lists again.
-			if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) && !errors.Is(err, context.Canceled) {
-				warn(err)
-			}
-		})
-		_, _ = i.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: change, UpdateFunc: func(_, o any) { change(o) }, DeleteFunc: change})
-		informers, synced = append(informers, i), append(synced, i.HasSynced)
-		running.Go(func() { i.RunWithContext(watching) })
-	}
-	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
-		return State{Ref: ref, Plan: plan}, ctx.Err()
-	}
-	var last State
-	waits, limit := Pod{}, time.NewTimer(wait) // the first waiting pod
-	defer limit.Stop()
+	last, failed := State{Ref: ref, Plan: plan}, ""
+	var waits Pod // the first waiting pod, since a time
+	var since time.Time
 	for {
-		v := objects{plan: plan}
-		for _, i := range informers {
-			for _, o := range i.GetStore().List() {
-				v.add(o)
-			}
-		}
-		if now := v.state(ref); !reflect.DeepEqual(now, last) {
-			last = now
+		now, err := f.look(ctx, ref, plan, "0")
+		switch {
+		case ctx.Err() != nil:
+			return last, ctx.Err()
+		case err != nil && err.Error() != failed:
+			failed = err.Error()
+			warn(err)
+		case err == nil && !reflect.DeepEqual(now, last):
+			last, failed = now, ""
 			show(last)
 		}
 		if last.Over {
 			return last, nil
 		}
-		before := waits
+		before := waits.Name
 		waits = Pod{}
 		// A Deployment may pull a large image for long; a reason says that it cannot.
 		stuck := func(p Pod) bool { return p.Phase == Waiting && (p.Deployment == "" || p.Reason != "") }
 		if i := slices.IndexFunc(last.Pods, stuck); i >= 0 {
 			waits = last.Pods[i]
 		}
-		switch waits.Name {
-		case "":
-			limit.Stop()
-		case before.Name:
-		default:
-			limit.Reset(wait)
+		switch {
+		case waits.Name != before:
+			since = time.Now()
+		case waits.Name != "" && time.Since(since) >= wait:
+			return last, &WaitError{Pod: waits, Wait: wait}
 		}
 		select {
-		case <-limit.C:
-			return last, &WaitError{Pod: waits, Wait: wait}
-		case <-changed:
+		case <-time.After(time.Second + time.Duration(plan.Pods)*10*time.Millisecond):
 		case <-ctx.Done():
 			return last, ctx.Err()
-		}
-		// Pods of a Job change together: gather the changes.
-		select {
-		case <-time.After(moment):
-		case <-ctx.Done():
 		}
 	}
 }
@@ -201,5 +163,3 @@ type WaitError struct {
 func (e *WaitError) Error() string {
 	return fmt.Sprintf("pod %s has waited for %v: %s: %s", e.Pod.Name, e.Wait, cmp.Or(e.Pod.Reason, "ContainerCreating"), cmp.Or(e.Pod.Message, e.Pod.Image))
 }
-
-const moment = 200 * time.Millisecond // interval in which Follow merges changes
