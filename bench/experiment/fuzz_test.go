@@ -14,7 +14,7 @@ import (
 
 // FuzzParse: a Spec is refused with its file and one line, or reads the same when it is written.
 func FuzzParse(f *testing.F) {
-	for _, pattern := range []string{"*.yaml", "questions/*.yaml"} {
+	for _, pattern := range []string{"*.yaml", "experiments/*.yaml"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil || len(files) == 0 {
 			f.Fatal(pattern, err)
@@ -32,6 +32,7 @@ func FuzzParse(f *testing.F) {
 		"family: queue\nsearch: {scale: {over: 'skew=uniform,zipf:1.1'}}", "parts: [{family: queue}, {family: merge, paces: [max, '500']}]",
 		"storm: {name: nodeloss, nodes: 1000000, scale: .inf}", "share: 0/4\nlagBudget: 1%,1ms\nfaults: ['gone:at=1s', 'all:every=1s']", "a: &a [*a]",
 		"budget: -1s", "rounds: 9223372036854775808", "name: x\nname: y\n", "parts: [{parts: [{}]}]", "knobs: {batchSize: -1}", "profiles: [all, cpu]",
+		"claims: [{says: x, unit: B/op, variant: {impl: ring}, relation: at most, bound: .inf}]",
 	} {
 		f.Add([]byte(s))
 	}

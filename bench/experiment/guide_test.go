@@ -26,7 +26,7 @@ const (
 func fields(t *testing.T) string {
 	t.Helper()
 	structs := map[string]*ast.StructType{}
-	for _, name := range []string{"spec.go", "../pipeline/config.go"} {
+	for _, name := range []string{"spec.go", "claims.go", "../pipeline/config.go"} {
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
 		if err != nil {
 			t.Fatal(err)
@@ -65,10 +65,13 @@ func fields(t *testing.T) string {
 			if star, ok := typ.(*ast.StarExpr); ok {
 				typ = star.X
 			}
+			if list, ok := typ.(*ast.ArrayType); ok {
+				typ = list.Elt
+			}
 			if imported, ok := typ.(*ast.SelectorExpr); ok {
 				typ = imported.Sel
 			}
-			if inner, ok := typ.(*ast.Ident); ok && structs[inner.Name] != nil {
+			if inner, ok := typ.(*ast.Ident); ok && structs[inner.Name] != nil && inner.Name != "Spec" {
 				walk(prefix+key+".", inner.Name)
 			}
 		}

@@ -108,6 +108,9 @@ func New(ctx context.Context, spec Spec, stdin io.Reader) (*Plan, error) {
 	if spec.Memory && slices.ContainsFunc(plan.Comparisons, func(c lab.Comparison) bool { return c.More != nil }) {
 		return nil, badField("memory", errors.New("is not for a search: what it plays depends on what it has found"))
 	}
+	if err := plan.checkClaims(); err != nil {
+		return nil, errors.Join(err, plan.Close())
+	}
 	plan.Options = plan.Spec.options()
 	if spec.Share != "" && !strings.HasSuffix(spec.Share, "/1") {
 		plan.Options.Name = spec.Name + "-share-" + strings.Replace(spec.Share, "/", "-of-", 1)
@@ -141,8 +144,9 @@ func (p *Plan) Processes() int {
 	}
 }
 
-// Finish adds the results of a search (knees, scalings) to the outcome.
+// Finish adds the answers to the claims, and the results of a search (knees, scalings), to the outcome.
 func (p *Plan) Finish(o *lab.Outcome) {
+	o.Claims = judge(p.Spec.Claims, o)
 	if p.finish != nil {
 		// A resumed run has the results of its first part.
 		o.Knees, o.Scalings = nil, nil

@@ -9,7 +9,8 @@
 //  4. A [Search] varies the experiment: a [Knee] derives the next rate from earlier
 //     results, a [Scale] plays the values of a knob. [Plan.Finish] computes the result from
 //     the outcome alone, so that a resumed run has the same result.
-//  5. A study is a list of [Question]s: Specs with the columns that answer them.
+//  5. A Spec may have a question and the [Claim]s that answer it. [Plan.Finish] judges them. [Experiments]
+//     returns the built-in ones, of the folder experiments.
 package experiment
 
 import (
@@ -43,6 +44,11 @@ type Spec struct {
 	Name string `json:"name,omitempty"`
 	// Title of the tables of an experiment with parts (default: derived from the Spec).
 	Title string `json:"title,omitempty"`
+
+	// Question that the claims answer, in one sentence.
+	Question string `json:"question,omitempty"`
+	// Claims are comparisons of two cells. The run judges each: confirmed, refuted or not answered.
+	Claims []Claim `json:"claims,omitempty"`
 
 	// Family whose variants are compared: deltafifo, queue or merge (default: merge for the kubelet pipeline, else deltafifo).
 	Family     string   `json:"family,omitempty" flag:"family,common" help:"family: deltafifo, queue, merge (default: the pipeline's)" enum:"deltafifo,queue,merge"`
@@ -183,11 +189,11 @@ func (e *FieldError) Error() string {
 	if e.Field != "" {
 		text = e.Field + ": " + text
 	}
-	if e.Line > 0 {
-		text = fmt.Sprintf("line %d: %s", e.Line, text)
-	}
-	if e.File != "" {
-		text = e.File + ": " + text
+	switch {
+	case e.File != "" && e.Line > 0:
+		return fmt.Sprintf("%s:%d: %s", e.File, e.Line, text)
+	case e.File != "":
+		return e.File + ": " + text
 	}
 	return text
 }
@@ -318,7 +324,7 @@ func lineOfField(data []byte, path string) int {
 // inherit returns a part with its zero fields set to those of the whole.
 func (s Spec) inherit(part Spec) Spec {
 	whole := s
-	whole.Parts, whole.Title, whole.Calibrate, whole.Unkept = nil, "", false, nil
+	whole.Parts, whole.Title, whole.Calibrate, whole.Unkept, whole.Claims = nil, "", false, nil, nil
 	if err := json.Unmarshal(part.JSON(), &whole); err != nil {
 		panic(err) // It was marshalled from the same type.
 	}

@@ -3,8 +3,6 @@ package experiment_test
 import (
 	"encoding/json"
 	"errors"
-	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -15,14 +13,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"watchlab/bench/experiment"
-	"watchlab/bench/lab"
 	"watchlab/bench/pipeline"
 	"watchlab/impls"
 	"watchlab/impls/decode"
 	"watchlab/impls/deltafifo"
 	"watchlab/impls/merge"
 	"watchlab/loadgen/source"
-	"watchlab/loadgen/storm"
 )
 
 func TestParse(t *testing.T) {
@@ -43,37 +39,37 @@ func TestParse(t *testing.T) {
 // TestMistakes: an error is one line with the file, the line and the field.
 func TestMistakes(t *testing.T) {
 	for text, want := range map[string]string{
-		"family: queue\nstorm:\n  nam: gang\n":                                  `x.yaml: line 3: unknown field "nam"`,
-		"family: queue\nrounds: many\n":                                         "x.yaml: line 2: ",
-		"rounds: 1\nrounds: 2\n":                                                "x.yaml: line 2: ",
-		"family: queue\nbudget: 10x\n":                                          `x.yaml: line 2: time: unknown unit "x"`,
-		"family: [":                                                             "x.yaml: line 1: ",
-		"family: queue\nrounds: -1\n":                                           "x.yaml: line 2: rounds: -1 is less than 1",
-		"family: quue\n":                                                        `x.yaml: line 1: family: "quue" is not one of deltafifo, queue, merge`,
-		"family: queue\nstorm:\n  name: gang\n  nodes: -3\n":                    "x.yaml: line 4: storm.nodes: -3 is less than 1",
-		"family: queue\nrounds: 2\nbudget: 1m\n":                                "x.yaml: line 3: budget: is in place of --rounds",
-		"parts:\n- family: queue\n- {family: merge, rounds: -2}":                "x.yaml: line 3: parts.1.rounds: -2 is less than 1",
-		"parts:\n- family: queue\n- parts: [{family: queue}]":                   "x.yaml: line 3: parts.1.parts: a part has no parts",
-		"family: queue\nsearch: {}\n":                                           "x.yaml: line 2: search: needs knee or scale",
-		"family: queue\nsearch: {knee: {slo: p98=1ms}}\n":                       "x.yaml: line 2: search.knee.slo: ",
-		"rounds: 2\nproducers: 2\n":                                             "x.yaml: line 2: producers: needs --family",
-		"family: queue\nsource: memory\ncluster: {context: one}":                "x.yaml: line 3: cluster.context: needs --source cluster or apply",
+		"family: queue\nstorm:\n  nam: gang\n":                                  `x.yaml:3: unknown field "nam"`,
+		"family: queue\nrounds: many\n":                                         "x.yaml:2: ",
+		"rounds: 1\nrounds: 2\n":                                                "x.yaml:2: ",
+		"family: queue\nbudget: 10x\n":                                          `x.yaml:2: time: unknown unit "x"`,
+		"family: [":                                                             "x.yaml:1: ",
+		"family: queue\nrounds: -1\n":                                           "x.yaml:2: rounds: -1 is less than 1",
+		"family: quue\n":                                                        `x.yaml:1: family: "quue" is not one of deltafifo, queue, merge`,
+		"family: queue\nstorm:\n  name: gang\n  nodes: -3\n":                    "x.yaml:4: storm.nodes: -3 is less than 1",
+		"family: queue\nrounds: 2\nbudget: 1m\n":                                "x.yaml:3: budget: is in place of --rounds",
+		"parts:\n- family: queue\n- {family: merge, rounds: -2}":                "x.yaml:3: parts.1.rounds: -2 is less than 1",
+		"parts:\n- family: queue\n- parts: [{family: queue}]":                   "x.yaml:3: parts.1.parts: a part has no parts",
+		"family: queue\nsearch: {}\n":                                           "x.yaml:2: search: needs knee or scale",
+		"family: queue\nsearch: {knee: {slo: p98=1ms}}\n":                       "x.yaml:2: search.knee.slo: ",
+		"rounds: 2\nproducers: 2\n":                                             "x.yaml:2: producers: needs --family",
+		"family: queue\nsource: memory\ncluster: {context: one}":                "x.yaml:3: cluster.context: needs --source cluster or apply",
 		"family: deltafifo\nsource: apply\n":                                    "x.yaml: cluster.context: --source apply writes to a cluster",
-		"family: queue\nmemory: true\nmanifests: [\"-\"]\n":                     "x.yaml: line 2: memory: is not for --manifest -",
-		"family: queue\nvariants: [nobody]\nstorm: {name: steady, scale: 0.01}": "x.yaml: line 2: variants: queue: unknown variant",
-		"family: queue\nshare: 2/2\n":                                           "x.yaml: line 2: share: ",
-		"family: queue\nsearch: {scale: {over: \"procs=1,2\"}}\nprocs: 2":       "x.yaml: line 3: procs: is varied",
-		"search: {scale: {over: \"procs=1,1\"}}\n":                              "x.yaml: line 1: search.scale.over: procs: 1 is named twice",
-		"search: {scale: {over: \"paces=1,2\"}}\n":                              "x.yaml: line 1: search.scale.over: \"paces\" is not one of producers, ",
-		"search: {scale: {}}":                                                   "x.yaml: line 1: search.scale.over: is needed, as in producers",
-		"search: {knee: {from: 200, to: 100}}":                                  "x.yaml: line 1: search.knee.to: 100 is below --from 200",
-		"search: {knee: {from: -1}}":                                            "x.yaml: line 1: search.knee.from: ",
-		"pipeline: informer\nencoding: json\n":                                  "x.yaml: line 2: encoding: needs --source apiserver",
-		"source: apiserver\npipeline: kubelet\ninitialList: list\n":             "x.yaml: line 3: initialList: needs --pipeline informer",
-		"source: apiserver\npipeline: informer\nencoding: xml\n":                "x.yaml: line 3: encoding: \"xml\" is not one of json, protobuf, cbor",
-		"source: apiserver\npipeline: informer\ndecode: nobody\n":               "x.yaml: line 3: decode: decode: unknown variant",
-		"source: apiserver\npipeline: informer\nencoding: cbor\ndecode: shared": "x.yaml: line 4: decode: decode shared: invalid options: encoding cbor",
-		"search: {knee: {resolution: 0%}}":                                      "x.yaml: line 1: search.knee.resolution: ",
+		"family: queue\nmemory: true\nmanifests: [\"-\"]\n":                     "x.yaml:2: memory: is not for --manifest -",
+		"family: queue\nvariants: [nobody]\nstorm: {name: steady, scale: 0.01}": "x.yaml:2: variants: queue: unknown variant",
+		"family: queue\nshare: 2/2\n":                                           "x.yaml:2: share: ",
+		"family: queue\nsearch: {scale: {over: \"procs=1,2\"}}\nprocs: 2":       "x.yaml:3: procs: is varied",
+		"search: {scale: {over: \"procs=1,1\"}}\n":                              "x.yaml:1: search.scale.over: procs: 1 is named twice",
+		"search: {scale: {over: \"paces=1,2\"}}\n":                              "x.yaml:1: search.scale.over: \"paces\" is not one of producers, ",
+		"search: {scale: {}}":                                                   "x.yaml:1: search.scale.over: is needed, as in producers",
+		"search: {knee: {from: 200, to: 100}}":                                  "x.yaml:1: search.knee.to: 100 is below --from 200",
+		"search: {knee: {from: -1}}":                                            "x.yaml:1: search.knee.from: ",
+		"pipeline: informer\nencoding: json\n":                                  "x.yaml:2: encoding: needs --source apiserver",
+		"source: apiserver\npipeline: kubelet\ninitialList: list\n":             "x.yaml:3: initialList: needs --pipeline informer",
+		"source: apiserver\npipeline: informer\nencoding: xml\n":                "x.yaml:3: encoding: \"xml\" is not one of json, protobuf, cbor",
+		"source: apiserver\npipeline: informer\ndecode: nobody\n":               "x.yaml:3: decode: decode: unknown variant",
+		"source: apiserver\npipeline: informer\nencoding: cbor\ndecode: shared": "x.yaml:4: decode: decode shared: invalid options: encoding cbor",
+		"search: {knee: {resolution: 0%}}":                                      "x.yaml:1: search.knee.resolution: ",
 	} {
 		s, err := experiment.Parse("x.yaml", []byte(text))
 		if err == nil {
@@ -171,104 +167,5 @@ func TestValues(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
-// TestQuestions: every question's experiments can be planned on a smaller storm, and
-// have the label By.
-func TestQuestions(t *testing.T) {
-	questions, err := experiment.Questions()
-	if err != nil || len(questions) != 12 {
-		t.Fatal(len(questions), err)
-	}
-	for _, q := range questions {
-		if q.Asks == "" || q.About == "" {
-			t.Errorf("%+v", q)
-		}
-		for _, p := range q.Parts {
-			if slices.Contains(storm.Names(), p.Experiment.Storm.Name) {
-				p.Experiment.Storm.Scale = 0.01
-			}
-			plan, err := experiment.New(t.Context(), p.Experiment, nil)
-			if err != nil {
-				t.Errorf("%s, %s: %v", q.Name, p.Name, err)
-				continue
-			}
-			var keys []string
-			for _, c := range plan.Comparisons {
-				for _, cl := range c.Cells {
-					for _, l := range cl.Labels {
-						keys = append(keys, l.Key)
-					}
-				}
-			}
-			if p.By != "" && !slices.Contains(keys, p.By) || len(p.Columns) == 0 || p.Weight <= 0 || p.Shows == "" {
-				t.Errorf("%s, %s: %+v, labels %q", q.Name, p.Name, p, keys)
-			}
-		}
-	}
-}
-
-// TestPage compares a page with its golden file.
-func TestPage(t *testing.T) {
-	questions, err := experiment.Questions("readers")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cell := func(impl, readers string, baseline bool, class string, perSecond ...float64) lab.CellResult {
-		c := lab.CellResult{
-			Name: "Informer", Baseline: baseline, Class: class, Verdict: lab.Verdict{Status: lab.Valid},
-			Labels: []lab.Label{{Key: "impl", Value: impl}, {Key: "readers", Value: readers}, {Key: "rate", Value: "max"}},
-		}
-		for i, v := range perSecond {
-			r := lab.Round{Round: i + 1}
-			r.Result.EventsIn, r.Result.EventsPerSecond, r.Result.BytesPerEvent = 1000, v, 64
-			c.Rounds = append(c.Rounds, r)
-		}
-		return c
-	}
-	slow, fast := []float64{990, 1000, 1010, 995, 1005}, []float64{2970, 3000, 3030, 2985, 3015}
-	again := cell("clientgo-again", "0", false, "a", slow...)
-	first := cell("clientgo", "0", true, "a", slow...)
-	again.Repeats = first.BenchName()
-	lost := cell("ring", "4", false, "a")
-	lost.Verdict = lab.Verdict{Status: lab.Invalid, Cause: lab.CauseLost, Detail: "event 7"}
-	began := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
-	ended := began.Add(90 * time.Second)
-	o := &lab.Outcome{
-		Started: began, Ended: &ended, Rounds: 5, Env: lab.Env{CPU: "A processor", Cores: 2, GOMAXPROCS: 2, GoVersion: "go1.26.8", GOOS: "linux", GOARCH: "amd64", Build: lab.Build{Commit: "abcdef"}},
-		Comparisons: []lab.ComparisonResult{{Family: "deltafifo", Title: "fakes", Cells: []lab.CellResult{
-			first, cell("ring", "0", false, "a", fast...), cell("other", "0", false, "b", slow...),
-			cell("clientgo", "2", true, "a", slow[:3]...), cell("ring", "2", false, "a", fast[:3]...),
-			cell("clientgo", "4", true, "a", slow...), lost, cell("cond", "4", false, "a", append([]float64{900}, slow[1:]...)...), again,
-		}}},
-	}
-	var b strings.Builder
-	if err := questions[0].Page(&b, experiment.Found{"throughput": o}); err != nil {
-		t.Fatal(err)
-	}
-	golden(t, "page.md", b.String())
-	b.Reset()
-	if err := experiment.Index(&b, questions, map[string]experiment.Found{"readers": {"throughput": o}}); err != nil {
-		t.Fatal(err)
-	}
-	golden(t, "index.md", b.String())
-}
-
-// golden compares with a file of testdata; UPDATE=1 writes it.
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if os.Getenv("UPDATE") != "" {
-		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", name, diff)
 	}
 }

@@ -75,8 +75,10 @@ func (s *Spec) validateRun() error {
 	case s.Calibrate && len(s.Parts) == 0:
 		return badField("calibrate", errors.New("needs parts"))
 	}
-	_, err := s.profileKinds()
-	return err
+	if _, err := s.profileKinds(); err != nil {
+		return err
+	}
+	return s.validateClaims()
 }
 
 func (s *Spec) profileKinds() ([]profile.Kind, error) {
@@ -100,6 +102,8 @@ func (s *Spec) validateParts() error {
 			field, err = "parts", errors.New("a part has no parts")
 		case part.Search != nil:
 			field, err = "search", errors.New("a part has no search")
+		case len(part.Claims) > 0:
+			field, err = "claims", errors.New("a part has no claims")
 		case liveSource(full.Source):
 			field, err = "source", fmt.Errorf("a part cannot have source %s", full.Source)
 		default:

@@ -46,6 +46,7 @@ type Outcome struct {
 	Comparisons []ComparisonResult `json:"comparisons"`          // in the order of play
 	Knees       []stats.Knee       `json:"knees,omitempty"`      // results of knee searches
 	Scalings    []stats.Scaling    `json:"scalings,omitempty"`   // results of scaling sweeps
+	Claims      []stats.Claim      `json:"claims,omitempty"`     // claims of the experiment, judged
 	Merged      *Merged            `json:"merged,omitempty"`     // nil for a run of one process
 	Env         Env                `json:"-"`                    // environment; stored in env.json
 	Dir         string             `json:"-"`                    // results folder; empty if nothing is written

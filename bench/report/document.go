@@ -125,7 +125,7 @@ func newDocument(o *lab.Outcome, charts bool) (*document, error) {
 		Title: cmp.Or(o.Name, "run") + partial(o), Started: startOf(o), Commit: commit(o),
 		Command: "watchlab run " + lab.ExperimentFile, BenchFile: lab.BenchFile,
 	}
-	if len(o.Env.Args) > 0 { // a study's part has none
+	if len(o.Env.Args) > 0 { // an experiment of reproduce has none
 		d.Command = lab.CommandLine(append([]string{"watchlab"}, o.Env.Args...))
 	}
 	var methodErr, environmentErr error

@@ -14,8 +14,12 @@ import (
 	"watchlab/bench/stats"
 )
 
-// sweeps returns the sections of knees and scalings that have results.
+// sweeps returns the sections of claims, knees and scalings that have results.
 func sweeps(o *lab.Outcome, charts bool) []section {
+	claims := section{ID: "claims", Heading: "Claims", Intro: claimsIntro}
+	if len(o.Claims) > 0 {
+		claims.Tables = []table{claimTable([]Claimed{{Name: o.Name, Outcome: o}})}
+	}
 	all := []section{
 		{ID: "knees", Heading: "Knees", Intro: "The highest rate at which each variant holds an objective, and its latency on the way there."},
 		{ID: "scaling", Heading: "Scaling", Intro: "Throughput as one number grows. If it is a number of workers, the Universal Scalability Law is fitted to the medians: X(N) = λN / (1 + σ(N−1) + κN(N−1))."},
@@ -35,7 +39,7 @@ func sweeps(o *lab.Outcome, charts bool) []section {
 		sweepPanels(&all[1], o.Scalings, func(s stats.Scaling) (string, string) { return s.Cell, ", over " + s.Over },
 			drawScalings)
 	}
-	return slices.DeleteFunc(all, func(s section) bool { return len(s.Tables) == 0 })
+	return slices.DeleteFunc(append([]section{claims}, all...), func(s section) bool { return len(s.Tables) == 0 })
 }
 
 // sweepPanels draws a panel per setting: the results whose cells differ only in the

@@ -91,6 +91,9 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer, furth
 		return exitOK
 	case ctx.Err() != nil && (errors.As(err, &next) || errors.Is(err, context.Canceled)):
 		warn(stderr, "interrupted; what was finished is kept")
+		if next.args != nil {
+			warn(stderr, "continue with: %s", lab.CommandLine(append([]string{"watchlab"}, next.args...)))
+		}
 		return exitInterrupted
 	case errors.As(err, &next):
 		return further(ctx, next.args, stdout, stderr)
@@ -155,7 +158,7 @@ finished rounds kept.`,
 			quiet(verbosity)
 		},
 	}, newList(), newRun(args), newServe(), newStorm(), newTrace(), newRecord(), newCell(), newPod(), newController(), newDash(args), newCompare(), newGate(),
-		newReport(), newKnee(args), newScale(args), newStudy(), newReproduce(), newCluster(), newVersion())
+		newReport(), newKnee(args), newScale(args), newReproduce(), newCluster(), newVersion())
 	root.PersistentFlags().IntVarP(&verbosity, "v", "v", -1, "level of client-go's own log messages (default -1: none)")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	group(root)

@@ -133,16 +133,16 @@ func badExperiments(t *testing.T) map[string]badExperiment {
 	dir := t.TempDir()
 	all := map[string]badExperiment{"missing": {filepath.Join(dir, "none.yaml"), "open " + filepath.Join(dir, "none.yaml") + ": "}, "folder": {dir, "read " + dir + ": "}}
 	for name, m := range map[string]struct{ text, says string }{
-		"syntax":  {"family: queue\nrounds: [\n", "line 2: did not find expected node content"},
-		"unknown": {"family: queue\nroundz: 3\n", `line 2: unknown field "roundz"`},
-		"value":   {"family: queue\nrounds: -3\n", "line 2: rounds: -3 is less than 1"},
-		"storm":   {"seed: 1\nstorm:\n  name: nodeloss\n  nodes: -3\n", "line 4: storm.nodes: -3 is less than 1"},
+		"syntax":  {"family: queue\nrounds: [\n", ":2: did not find expected node content"},
+		"unknown": {"family: queue\nroundz: 3\n", `:2: unknown field "roundz"`},
+		"value":   {"family: queue\nrounds: -3\n", ":2: rounds: -3 is less than 1"},
+		"storm":   {"seed: 1\nstorm:\n  name: nodeloss\n  nodes: -3\n", ":4: storm.nodes: -3 is less than 1"},
 	} {
 		path := filepath.Join(dir, name+".yaml")
 		if err := os.WriteFile(path, []byte(m.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		all[name] = badExperiment{path, path + ": " + m.says}
+		all[name] = badExperiment{path, path + m.says}
 	}
 	return all
 }

@@ -82,9 +82,9 @@ func TestControllerInput(t *testing.T) {
 		{"", "--output xml -- true", `--output: "xml" is not one of text, json`},
 		{"", "-- /does/not/exist", "cannot start the program /does/not/exist: "},
 		{"", "--spec /does/not/exist -- true", "--spec: open /does/not/exist: no such file or directory"},
-		{"programs: [{label: new, command: [true]}]\nbogus: 3\n", "", "--spec: " + file + `: line 2: unknown field "bogus"`},
-		{"programs: [\n", "", "--spec: " + file + ": line 1: did not find expected node content"},
-		{"programs: [{label: new, command: ['true']}]\nspeed: -2\n", "", "--spec: " + file + ": line 2: speed: -2 (allowed: more than 0, at most 1e6)"},
+		{"programs: [{label: new, command: [true]}]\nbogus: 3\n", "", "--spec: " + file + `:2: unknown field "bogus"`},
+		{"programs: [\n", "", "--spec: " + file + ":1: did not find expected node content"},
+		{"programs: [{label: new, command: ['true']}]\nspeed: -2\n", "", "--spec: " + file + ":2: speed: -2 (allowed: more than 0, at most 1e6)"},
 		{"programs: [{label: new, command: ['true']}]\nspeed: -2\n", "--speed -3", "--speed: -3 (allowed: more than 0, at most 1e6)"},
 		{"storm: {name: nodeloss, nodes: 3}\n", "", "no program is given (watchlab controller -- ./my-controller)"},
 	} {

@@ -24,7 +24,7 @@ var groups = []struct {
 	id, title string
 	verbs     []string
 }{
-	{"play", "Play:", []string{"run", "controller", "dash", "knee", "scale", "study", "reproduce"}},
+	{"play", "Play:", []string{"run", "controller", "dash", "knee", "scale", "reproduce"}},
 	{"look", "Look:", []string{"list", "report", "compare", "gate"}},
 	{"storms", "Storms:", []string{"storm", "trace", "record", "serve"}},
 	{"cluster", "Cluster:", []string{"cluster", "pod"}},

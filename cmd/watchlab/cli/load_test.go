@@ -31,7 +31,7 @@ func TestLoadFlags(t *testing.T) {
 	}
 	code, _, errs := call(t, "run", "--stalled")
 	if code != exitUsage || !strings.Contains(errs, "--stalled: needs --family") {
-		t.Errorf("quick study: exit code %d, stderr %q", code, errs)
+		t.Errorf("quick: exit code %d, stderr %q", code, errs)
 	}
 	code, _, errs = call(t, "run", "--family", "deltafifo", "--readers", "1", "--source", "cluster")
 	if code != exitUsage || !strings.Contains(errs, "--readers: needs --source memory or apiserver") {

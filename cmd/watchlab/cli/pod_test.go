@@ -37,7 +37,7 @@ func TestShardRefuses(t *testing.T) {
 		{"writer", "0", plan + "experiment: {family: queue}", []string{"--role", "writer"}, "mode self has no writers"},
 		{"unknown flag", "0", plan + "experiment: {fast: true}", nil, `unknown field "fast"`},
 		{"no experiment", "0", plan, nil, "experiment"},
-		{"quick study", "0", plan + "experiment: {}", nil, "needs --family"},
+		{"quick", "0", plan + "experiment: {}", nil, "needs --family"},
 		{"budget", "0", plan + "experiment: {family: queue, budget: 1m}", nil, "all pods play the same --rounds"},
 		{"memory", "0", plan + "experiment: {family: queue, memory: true}", nil, "memory is not for pods"},
 		{"share", "0", plan + "experiment: {family: queue, share: 0/2}", nil, "each pod has its own"},

@@ -19,18 +19,27 @@ type nextProcess struct{ args []string }
 
 func (nextProcess) Error() string { return "the next process continues" }
 
-// continued returns err; for a paused run the arguments that resume it, with the flags that resuming allows.
+// continued returns err; for a paused run the arguments that resume it.
 func continued(cmd *cobra.Command, dir string, err error) error {
 	if !errors.Is(err, errPaused) {
 		return err
 	}
-	next := nextProcess{[]string{cmd.Name(), "--resume", dir}}
+	return nextProcess{resumed(cmd, dir)}
+}
+
+// resumed returns the arguments that resume a run, with the flags that resuming allows.
+func resumed(cmd *cobra.Command, dir string) []string {
+	next := []string{cmd.Name(), "--resume", dir}
+	all := cmd.Name() == "reproduce" // resuming takes all arguments again
+	if all {
+		next = append(next, cmd.Flags().Args()...)
+	}
 	cmd.Flags().Visit(func(fl *pflag.Flag) {
 		switch fl.Name {
-		case "resume", "out", "experiment", "question", "all":
+		case "resume", "out", "experiment":
 		default:
-			if cmd.Name() == "study" || cmd.Name() == "reproduce" || experiment.Path(fl.Name) == "" {
-				next.args = append(next.args, "--"+fl.Name+"="+fl.Value.String())
+			if all || experiment.Path(fl.Name) == "" {
+				next = append(next, "--"+fl.Name+"="+fl.Value.String())
 			}
 		}
 	})

@@ -1,17 +1,14 @@
 package cli
 
 import (
-	"bytes"
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
+	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -19,188 +16,191 @@ import (
 
 	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
+	"watchlab/bench/report"
 )
 
-// Time for a thread, and passes of a benchmark, at both scales.
 const (
-	reducedTime, fullTime     = 4 * time.Minute, 20 * time.Minute
-	reducedPasses, fullPasses = 6, 20 // with 6 the median has an interval
+	experimentBudget = 2 * time.Minute // of an experiment that has neither rounds nor a budget
+	claimsFile       = "README.md"
 )
 
-type reproduceFlags struct {
-	all, list, full    bool
-	budget             time.Duration
-	out, resume, pages string
+// reproduction plays experiments with claims. Each has a results folder in dir.
+type reproduction struct {
+	list        bool
+	budget      time.Duration // 0: that of each file
+	out, resume string
+
+	dir    string
+	files  []experiment.File
+	played []report.Claimed // by file
 }
 
 func newReproduce() *cobra.Command {
-	f := reproduceFlags{}
-	threads, _ := experiment.Threads() // without one, the verb itself says why
-	names := namesOf(threads)
+	r := &reproduction{}
 	cmd := &cobra.Command{
-		Use:   "reproduce [THREAD...]",
-		Short: "Test what threads of other projects claim, with a page for each",
-		Long: `reproduce plays the experiments that test what a thread claims, and writes a page in the form of
-an analysis: summary, set-up, significance, what is not tested. Whether we agree is computed from the
-intervals of the ratios. A thread takes some four minutes at a reduced scale, which the page names, and
-some twenty with --full. Threads with a benchmark need Go and the repository as the current folder.
+		Use:   "reproduce [NAME|FILE|FOLDER]...",
+		Short: "Play experiments and judge their claims",
+		Long: `reproduce plays experiments that have a question and claims: built-in ones by name, files, or the files
+of a folder; without arguments all that are built in, some 40 minutes. A claim bounds the ratio of two
+cells. The answer is computed from the 95 % interval: confirmed, refuted, or not answered. The exit
+code does not depend on the answers.
 
-Threads: ` + strings.Join(names, ", ") + `.`,
+The results folder has the table of all claims and the results of each experiment.`,
 		Example: `  watchlab reproduce --list
-  watchlab reproduce 130767
-  watchlab reproduce --all --out results/mine --pages docs/found`,
-		ValidArgs: names,
+  watchlab reproduce 130767 --out results/readers
+  watchlab reproduce mine.yaml
+  watchlab reproduce 130767 --resume results/readers`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if f.list {
-				return listThreads(cmd.OutOrStdout())
+			var err error
+			if r.files, err = experiment.Experiments(args...); err != nil {
+				return usageError{err}
 			}
-			s, err := f.study(cmd, args)
-			if err != nil {
+			if r.list {
+				return r.printList(cmd.OutOrStdout())
+			}
+			if err := r.open(cmd); err != nil {
 				return err
 			}
-			return continued(cmd, s.dir, s.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()))
+			if err = r.run(cmd); errors.Is(err, errInterrupted) {
+				warn(cmd.ErrOrStderr(), "continue with: %s", lab.CommandLine(append([]string{"watchlab"}, resumed(cmd, r.dir)...)))
+			}
+			return continued(cmd, r.dir, err)
 		},
 	}
 	fl := cmd.Flags()
-	fl.BoolVar(&f.all, "all", false, "all threads, one after the other (default false)")
-	fl.BoolVar(&f.list, "list", false, "list the threads and play nothing (default false)")
-	fl.BoolVar(&f.full, "full", false, "the full scale, as the pages tell it (default false)")
-	fl.DurationVar(&f.budget, "budget", 0, "time for each thread (default 4m0s; 20m0s with --full)")
-	fl.StringVar(&f.out, "out", "", "folder to create (default: results/<date>-<commit>-reproduce)")
-	fl.StringVar(&f.pages, "pages", "", "folder for a copy of each page, THREAD.md (default none)")
-	fl.StringVar(&f.resume, "resume", "", "folder of an interrupted reproduction, to continue with its threads")
+	fl.BoolVar(&r.list, "list", false, "list the experiments and play nothing (default false)")
+	fl.DurationVar(&r.budget, "budget", 0, "time of each experiment (default: the file's, else 2m0s)")
+	fl.StringVar(&r.out, "out", "", "folder to create (default: results/<date>-<commit>-reproduce)")
+	fl.StringVar(&r.resume, "resume", "", "folder of an interrupted reproduction to continue")
 	return cmd
 }
 
-func listThreads(w io.Writer) error {
-	threads, err := experiment.Threads()
-	if err != nil {
-		return err
-	}
+func (r *reproduction) printList(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, q := range threads {
-		fmt.Fprintf(t, "%s\t%s\t%s\n", q.Name, q.Ref, q.Asks)
+	for _, f := range r.files {
+		fmt.Fprintf(t, "%s\t%s\n", f.Name, f.Spec.Question)
 	}
 	return t.Flush()
 }
 
-// study returns the threads as a study that writes analyses.
-func (f *reproduceFlags) study(cmd *cobra.Command, names []string) (*studyRun, error) {
-	if cmd.Flags().Changed("budget") && f.budget <= 0 {
-		return nil, badFlag("budget", fmt.Errorf("%v is not above 0", f.budget))
+// open checks the input and chooses the folder. The files of a user are planned before anything is played.
+func (r *reproduction) open(cmd *cobra.Command) error {
+	if cmd.Flags().Changed("budget") && r.budget <= 0 {
+		return badFlag("budget", fmt.Errorf("%v is not above 0", r.budget))
 	}
-	threads, err := experiment.Threads(names...)
-	if err != nil {
-		return nil, usageError{err}
+	for _, f := range r.files {
+		r.played = append(r.played, report.Claimed{Name: f.Name, Question: f.Spec.Question})
 	}
-	resumed := cmd.Flags().Changed("resume")
-	switch {
-	case resumed && (len(names) > 0 || f.all || f.out != ""):
-		return nil, badFlag("resume", errors.New("goes on with the folder's own threads"))
-	case !resumed && (len(names) > 0) == f.all:
-		return nil, usageError{fmt.Errorf("reproduce takes threads or --all (have %s)", strings.Join(namesOf(threads), ", "))}
-	}
-	each, again := cmp.Or(f.budget, reducedTime), "watchlab reproduce --resume %s"
-	if f.full {
-		each, again = cmp.Or(f.budget, fullTime), "watchlab reproduce --full --resume %s"
-		for i, q := range threads {
-			threads[i] = q.AtFullScale()
+	if cmd.Flags().Changed("resume") {
+		r.dir = r.resume
+		begun := func(f experiment.File) bool {
+			_, err := os.Stat(filepath.Join(r.dir, f.Name, lab.ExperimentFile))
+			return err == nil
 		}
-	}
-	dir := f.resume
-	if resumed {
-		if threads, err = begun(dir, threads); err != nil {
-			return nil, badFlag("resume", err)
+		switch {
+		case r.out != "":
+			return badFlag("out", errors.New("is not for --resume"))
+		case !slices.ContainsFunc(r.files, begun):
+			return badFlag("resume", fmt.Errorf("%s has none of these experiments", r.dir))
 		}
-	} else {
-		if err := checkNew(f.out); err != nil {
-			return nil, err
-		}
-		dir = cmp.Or(f.out, freeFolder("results", build(), "reproduce"))
-	}
-	for _, q := range threads {
-		for _, p := range q.Parts {
-			if p.Bench == nil {
-				continue
-			}
-			if _, err := os.Stat(p.Bench.Dir); err != nil {
-				return nil, usageError{fmt.Errorf("%s: its benchmark is in %s, which is not here: use the root of the repository", q.Name, p.Bench.Dir)}
-			}
-		}
-	}
-	s, err := createStudy(dir, each*time.Duration(len(threads)), threads)
-	if err != nil {
-		return nil, err
-	}
-	s.again, s.pages, s.passes = fmt.Sprintf(again, dir), f.pages, reducedPasses
-	if f.full {
-		s.passes = fullPasses
-	}
-	return s, nil
-}
-
-// copyPages writes the pages of the threads that have begun into another folder.
-func (s *studyRun) copyPages() error {
-	if s.pages == "" {
 		return nil
 	}
-	from, err := filepath.Abs(s.dir)
-	if err != nil {
+	if err := checkNew(r.out); err != nil {
 		return err
 	}
-	to, err := filepath.Abs(s.pages)
-	if err != nil {
-		return err
-	}
-	at, err := filepath.Rel(to, from)
-	if err != nil {
-		return err
-	}
-	errs := []error{os.MkdirAll(to, 0o755)}
-	for _, q := range s.questions {
-		if len(s.found[q.Name]) > 0 {
-			errs = append(errs, lab.ReplaceFile(filepath.Join(to, q.Name+".md"), func(w io.Writer) error {
-				return q.Analysis(w, s.found[q.Name], filepath.ToSlash(filepath.Join(at, q.Name)))
-			}))
+	r.dir = cmp.Or(r.out, freeFolder("results", build(), "reproduce"))
+	for _, f := range r.files {
+		if f.BuiltIn || len(r.files) == 1 {
+			continue
+		}
+		p, err := experiment.New(cmd.Context(), f.Spec, cmd.InOrStdin())
+		if err == nil {
+			err = p.Close()
+		}
+		if err != nil {
+			return usageError{f.Blame(err)}
 		}
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
-// loadBench reads the passes of a benchmark; nil if it has not ended.
-func loadBench(b experiment.Bench, dir string) (*lab.Outcome, error) {
-	file := filepath.Join(dir, lab.BenchFile)
-	info, err := os.Stat(file)
+func (r *reproduction) run(cmd *cobra.Command) error {
+	stderr := cmd.ErrOrStderr()
+	var failed error
+	for i, f := range r.files {
+		at := filepath.Join(r.dir, f.Name)
+		o, err := outcomeIn(at)
+		if err != nil {
+			return badFlag("resume", err)
+		}
+		if o == nil || o.Ended == nil || o.Interrupted {
+			failure := r.play(cmd, i, at, o)
+			if errors.Is(failure, errPaused) {
+				return failure
+			}
+			if o, err = outcomeIn(at); o == nil {
+				return cmp.Or(failure, err)
+			}
+			if errors.Is(failure, errInvalid) && o.Ended != nil {
+				failure = nil // The others are played.
+			}
+			r.played[i].Outcome = o
+			if err := errors.Join(failure, r.write()); err != nil {
+				return err
+			}
+		}
+		if r.played[i].Outcome = o; len(o.Failed()) > 0 {
+			failed = errInvalid
+		}
+	}
+	if err := cmp.Or(r.write(), report.Claims(cmd.OutOrStdout(), r.played)); err != nil {
+		return err
+	}
+	warn(stderr, "the claims are in %s", filepath.Join(r.dir, claimsFile))
+	return failed
+}
+
+// outcomeIn reads a results folder; nil if it does not exist.
+func outcomeIn(dir string) (*lab.Outcome, error) {
+	o, err := lab.Load(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	return b.Outcome(bytes.NewReader(text), file, info.ModTime())
+	return o, err
 }
 
-// playBench runs the passes of a benchmark. Its output is written when all have ended.
-func playBench(ctx context.Context, b experiment.Bench, dir string, passes int) error {
-	var out, errs bytes.Buffer
-	for range passes {
-		cmd := exec.CommandContext(ctx, "go", b.Command()...)
-		cmd.Dir, cmd.Stdout, cmd.Stderr = b.Dir, &out, &errs
-		if err := cmd.Run(); ctx.Err() != nil {
-			return errInterrupted
-		} else if err != nil {
-			return fmt.Errorf("go %s in %s: %w: %s", strings.Join(b.Command(), " "), b.Dir, err, cmp.Or(strings.TrimSpace(errs.String()), out.String()))
+// play plays an experiment, or resumes it with its own Spec if it has an outcome.
+func (r *reproduction) play(cmd *cobra.Command, i int, dir string, begun *lab.Outcome) error {
+	f, resume := r.files[i], begun != nil
+	s := f.Spec
+	s.Name = f.Name
+	switch {
+	case r.budget > 0:
+		s.Rounds, s.Budget.Duration = 0, r.budget
+	case s.Rounds == 0 && s.Budget.Duration == 0:
+		s.Budget.Duration = experimentBudget
+	}
+	if resume {
+		var err error
+		if s, _, err = experiment.Load(filepath.Join(dir, lab.ExperimentFile)); err != nil {
+			return badFlag("resume", err)
 		}
 	}
-	if err := lab.MakeDir(dir); err != nil && !errors.Is(err, fs.ErrExist) {
+	p, err := planOf(cmd, s)
+	if errors.Is(err, errInterrupted) {
 		return err
 	}
-	return lab.ReplaceFile(filepath.Join(dir, lab.BenchFile), func(w io.Writer) error {
-		_, err := w.Write(out.Bytes())
-		return err
-	})
+	if err != nil {
+		return usageError{f.Blame(err)}
+	}
+	if !resume || !begun.Paused {
+		warn(cmd.ErrOrStderr(), "experiment %d/%d: %s", i+1, len(r.files), f.Name)
+	}
+	playing := &playing{Plan: p, dir: dir, resume: resume, show: func(io.Writer, *lab.Outcome) error { return nil }, brief: true}
+	return playing.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+}
+
+// write writes the page of all claims.
+func (r *reproduction) write() error {
+	return lab.ReplaceFile(filepath.Join(r.dir, claimsFile), func(w io.Writer) error { return report.ClaimsPage(w, r.played) })
 }

@@ -1,125 +1,124 @@
 package cli
 
 import (
+	"bytes"
 	"context"
-	"errors"
-	"io"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
-
-	"watchlab/bench/experiment"
 )
 
-// TestReproduce plays a thread at a tiny scale. The page tells what was played, and the copy of the page
-// has links that lead back to the run.
+// writeExperiment writes an experiment with a claim that always holds or never does. Six rounds have an interval.
+func writeExperiment(t *testing.T, dir, name, variant string, bound float64) string {
+	t.Helper()
+	path := filepath.Join(dir, name+".yaml")
+	text := fmt.Sprintf(`question: Is %[2]s fast?
+family: deltafifo
+deliveries: [in-order]
+variants: [cond, %[2]s]
+storm: {name: %[1]s}
+events: 3000
+rounds: 6
+ignoreHost: true
+claims:
+- {says: It is., unit: events/s, variant: {impl: %[2]s}, baseline: {impl: cond}, relation: at least, bound: %[3]v}
+`, tiny, variant, bound)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestReproduce: the files of a folder are played and judged, and a broken invariant ends nothing. A resumed
+// reproduction plays only what is not finished.
 func TestReproduce(t *testing.T) {
-	threads, err := experiment.Threads("132240")
-	if err != nil {
-		t.Fatal(err)
+	files, dir := t.TempDir(), filepath.Join(t.TempDir(), "deep", "out")
+	fast := writeExperiment(t, files, "fast", "ring", 1e-6)
+	code, out, errs := call(t, "reproduce", fast, "--out", dir)
+	if code != exitOK || !strings.Contains(out, "fast        1  confirmed") {
+		t.Fatalf("exit code %d, stderr %q, stdout\n%s", code, errs, out)
 	}
-	root := t.TempDir()
-	s, err := createStudy(filepath.Join(root, "results", "x"), time.Minute, threads)
-	if err != nil {
-		t.Fatal(err)
+	before := content(t, filepath.Join(dir, "fast", "bench.txt"))
+	writeExperiment(t, files, "slow", "ring", 1e6)
+	writeExperiment(t, files, "worse", lossy, 1)
+	code, out, errs = call(t, "reproduce", files, "--resume", dir)
+	if code != exitInvalid || !strings.Contains(errs, "experiment 2/3: slow\n") || strings.Contains(errs, "fast") || !strings.Contains(errs, "lost") {
+		t.Errorf("exit code %d, stderr %q", code, errs)
 	}
-	s.pages = filepath.Join(root, "docs", "found")
-	s.play = func(ctx context.Context, spec experiment.Spec, dir string, resume bool, stderr io.Writer) error {
-		spec.Budget.Duration, spec.Rounds, spec.Processes = 0, 1, 1
-		spec.Storm.Nodes, spec.Events = 100, 200
-		return playPart(ctx, spec, dir, resume, stderr)
-	}
-	var out strings.Builder
-	if err := s.run(t.Context(), &out, io.Discard); err != nil {
-		t.Fatal(err)
-	}
-	if want := "| [kubernetes#132240](132240/README.md) |"; !strings.Contains(out.String(), want) {
-		t.Errorf("the index lacks %q:\n%s", want, out.String())
-	}
-	for _, want := range []string{"kubernetes/pull/132240", "Reduced scale:", "**cannot tell**", "too few rounds", "| clientgo-realfifo-batch | 8 |", "## Untested"} {
-		if text := page(t, s, "132240/README.md"); !strings.Contains(text, want) {
-			t.Errorf("the page lacks %q:\n%s", want, text)
+	page := content(t, filepath.Join(dir, "README.md"))
+	for _, want := range []string{"| fast | 1 | confirmed |", "| slow | 1 | refuted |", "| worse | 1 | not answered: invalid: lost | - |", "| at least 1e+06× |", "- [slow](slow/report.md): Is ring fast? 6 rounds"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %q:\n%s", want, page)
 		}
 	}
-	text, err := os.ReadFile(filepath.Join(s.pages, "132240.md"))
-	if err != nil {
-		t.Fatal(err)
+	if after := content(t, filepath.Join(dir, "fast", "bench.txt")); after != before || before == "" {
+		t.Error("a finished experiment was played again")
 	}
-	link := "../../results/x/132240/batches/report.md"
-	if _, err := os.Stat(filepath.Join(s.pages, link)); err != nil || !strings.Contains(string(text), "("+link+")") {
-		t.Errorf("no link to %s (%v):\n%s", link, err, text)
+	if report := content(t, filepath.Join(dir, "slow", "report.md")); !strings.Contains(report, "## Claims") || !strings.Contains(report, "| It is. |") {
+		t.Errorf("the report lacks the claim:\n%s", report)
+	}
+	again := out
+	if code, out, _ = call(t, "reproduce", files, "--resume", dir); code != exitInvalid || out != again || !strings.Contains(out, "refuted") {
+		t.Errorf("resumed:\n%s\nnot\n%s", out, again)
 	}
 }
 
-// TestReproduceBench: a benchmark of the tree is run, read again, and an error shows what go says.
-func TestReproduceBench(t *testing.T) {
-	src, dir := t.TempDir(), filepath.Join(t.TempDir(), "part")
-	for name, text := range map[string]string{
-		"go.mod":    "module m\n\ngo 1.26.0\n",
-		"m_test.go": "package m\n\nimport \"testing\"\n\nfunc BenchmarkX(b *testing.B) {\n\tb.Run(\"impl=a\", func(b *testing.B) { b.ReportMetric(7, \"x-ns\") })\n}\n",
-	} {
-		if err := os.WriteFile(filepath.Join(src, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	b := experiment.Bench{Dir: src, Pattern: "X"}
-	if o, err := loadBench(b, dir); o != nil || err != nil {
-		t.Errorf("before the run: %v, %v", o, err)
-	}
-	if err := playBench(t.Context(), b, dir, 2); err != nil {
-		t.Fatal(err)
-	}
-	o, err := loadBench(b, dir)
-	if err != nil || !finished(o) || o.Rounds != 2 || o.Comparisons[0].Cells[0].Label("impl") != "a" {
-		t.Fatalf("%+v, %v", o, err)
-	}
+// TestReproduceInterrupted: the hint continues with the same experiments.
+func TestReproduceInterrupted(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "out")
+	file := writeExperiment(t, t.TempDir(), "fast", "ring", 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := playBench(ctx, b, dir, 1); !errors.Is(err, errInterrupted) {
-		t.Errorf("canceled: %v", err)
-	}
-	b.Pattern = "("
-	if err := playBench(t.Context(), b, dir, 1); err == nil || !strings.Contains(err.Error(), "missing closing") {
-		t.Errorf("a bad pattern: %v", err)
+	var out, errs bytes.Buffer
+	code := run(ctx, []string{"reproduce", file, "--out", dir, "--budget", "1m"}, &out, &errs)
+	if want := "continue with: watchlab reproduce --resume " + dir + " " + file + " --budget=1m0s\n"; code != exitInterrupted || !strings.Contains(errs.String(), want) {
+		t.Errorf("exit code %d, stderr %q, want %q", code, errs.String(), want)
 	}
 }
 
 func TestReproduceList(t *testing.T) {
-	code, out, errs := call(t, "reproduce", "--list")
-	want, err := os.ReadFile(filepath.Join("testdata", "threads.txt"))
-	if err != nil || code != exitOK || errs != "" || out != string(want) {
-		t.Errorf("exit code %d, stderr %q, error %v, stdout\n%s", code, errs, err, out)
+	code, out, errs := call(t, "reproduce", "--list", "1326", "130767")
+	want := "1326              Does nothing bound the notifications that wait for a slow handler (client-go#1326)?\n130767-readers "
+	if code != exitOK || errs != "" || !strings.HasPrefix(out, want) || strings.Count(out, "\n") != 4 {
+		t.Errorf("exit code %d, stderr %q, stdout\n%s", code, errs, out)
 	}
 }
 
+// TestReproduceBadInput: bad input is one line, and nothing is played or written.
 func TestReproduceBadInput(t *testing.T) {
-	there := t.TempDir()
+	there, files, out := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "out")
+	good := writeExperiment(t, files, "a-good", "ring", 1)
+	bad := writeExperiment(t, files, "bad", "nobody", 1)
 	for _, tc := range []struct {
 		args []string
-		want []string
+		want string
 	}{
-		{[]string{"77"}, []string{`unknown thread "77" (have 103789, 130767,`, "3415"}},
-		{nil, []string{"takes threads or --all (have 103789,"}},
-		{[]string{"--all", "1326"}, []string{"takes threads or --all"}},
-		{[]string{"1326", "--budget", "0s"}, []string{"--budget: 0s is not above 0"}},
-		{[]string{"1326", "--out", there}, []string{"--out: " + there + " exists"}},
-		{[]string{"--resume", there}, []string{"--resume: " + there + " is no study's folder"}},
-		{[]string{"1326", "--resume", there}, []string{"--resume: goes on with"}},
-		{[]string{"controller-runtime#3415"}, []string{"3415: its benchmark is in bench/controllerruntime, which is not here"}},
+		{[]string{"77"}, `unknown experiment "77" (have 103789, 130767-readers,`},
+		{[]string{"1326", "--budget", "0s"}, "--budget: 0s is not above 0"},
+		{[]string{"1326", "--out", there}, "--out: " + there + " exists"},
+		{[]string{"1326", "--resume", there}, "--resume: " + there + " has none of these experiments"},
+		{[]string{good, "--resume", there, "--out", out}, "--out: is not for --resume"},
+		{[]string{bad, "--out", out}, bad + ":4: variants: "},
+		{[]string{good, bad, "--out", out}, bad + ":4: variants: "},
+		{[]string{files, "--out", out}, bad + ":4: variants: "},
 	} {
-		code, out, errs := call(t, append([]string{"reproduce"}, tc.args...)...)
-		if code != exitUsage || out != "" || strings.Count(errs, "\n") != 1 {
-			t.Errorf("%q: exit code %d, stdout %q, stderr %q", tc.args, code, out, errs)
-		}
-		for _, w := range tc.want {
-			if !strings.Contains(errs, w) {
-				t.Errorf("%q: stderr %q lacks %q", tc.args, errs, w)
-			}
+		code, stdout, errs := call(t, append([]string{"reproduce"}, tc.args...)...)
+		if code != exitUsage || stdout != "" || !strings.Contains(errs, tc.want) || strings.Count(errs, "\n") != 1 {
+			t.Errorf("%q: exit code %d, stdout %q, stderr %q", tc.args, code, stdout, errs)
 		}
 	}
-	if left, err := os.ReadDir(there); err != nil || len(left) != 0 {
-		t.Errorf("%d files were left (%v)", len(left), err)
+	if _, err := os.Stat(out); err == nil {
+		t.Error("bad input left a folder")
 	}
+}
+
+func content(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }

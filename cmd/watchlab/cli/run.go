@@ -60,8 +60,8 @@ func (f *specFlags) spec(cmd *cobra.Command) (experiment.Spec, error) {
 
 // blame adds to an error of the Spec the flag, or the line of the file, that caused it.
 func (f *specFlags) blame(cmd *cobra.Command, err error) error {
-	if err == nil {
-		return nil
+	if err == nil || errors.Is(err, errInterrupted) {
+		return err
 	}
 	var field *experiment.FieldError
 	isField := errors.As(err, &field)
@@ -134,17 +134,7 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 	if err := f.telemetry.check(len(spec.Profiles) > 0); err != nil {
 		return err
 	}
-	cell.MeasureGCPrice() // before the storm is in the heap
-	p, err := experiment.New(cmd.Context(), spec, cmd.InOrStdin())
-	if err == nil && p.Spec.Calibrate {
-		status := newStatus(cmd.ErrOrStderr())
-		status.calibrating()
-		p, err = p.Calibrated(cmd.Context())
-		status.clear()
-	}
-	if cmd.Context().Err() != nil {
-		return errInterrupted
-	}
+	p, err := planOf(cmd, spec)
 	if err != nil {
 		return f.blame(cmd, err)
 	}
@@ -164,6 +154,22 @@ func (f *runFlags) run(cmd *cobra.Command) error {
 		return badFlag("processes", errors.New("needs --out: a process reads the rounds of those before it there"))
 	}
 	return continued(cmd, r.dir, r.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()))
+}
+
+// planOf plans a Spec, calibrated if it asks for that.
+func planOf(cmd *cobra.Command, s experiment.Spec) (*experiment.Plan, error) {
+	cell.MeasureGCPrice() // before the storm is in the heap
+	p, err := experiment.New(cmd.Context(), s, cmd.InOrStdin())
+	if err == nil && p.Spec.Calibrate {
+		status := newStatus(cmd.ErrOrStderr())
+		status.calibrating()
+		p, err = p.Calibrated(cmd.Context())
+		status.clear()
+	}
+	if cmd.Context().Err() != nil {
+		err = errInterrupted
+	}
+	return p, err
 }
 
 func onlyResume(cmd *cobra.Command, why string, excluded func(flag string) bool) error {

@@ -341,8 +341,7 @@ func (g *guarded) secretCalls() map[string][]secretCall {
 		"dash": append(over(), secretCall{args: with(with(g.shared(storm), telemetry...), "--metrics-addr", "127.0.0.1:0", "--out", g.to("dash")), until: "stays until Ctrl-C",
 			fetch: []string{"/", "/metrics", "/updates", "/report.html", "/debug/pprof/heap", "/debug/pprof/goroutine?debug=2", "/debug/pprof/cmdline"}}),
 		"knee": over(), "scale": over(),
-		"study":         {{args: []string{"--question", "none"}}, {args: []string{"--resume", g.in}}},
-		"reproduce":     {{args: []string{"--list"}}, {args: []string{"none"}}, {args: []string{"--resume", g.in}}},
+		"reproduce":     {{args: []string{"--list"}}, {args: []string{kubeconfig}}, {args: []string{broken}}, {args: []string{"--resume", g.in}}},
 		"cell":          {{args: []string{"Queue/impl=ring"}}},
 		"compare":       {{args: []string{g.to("run"), g.to("run")}}, {args: []string{kubeconfig, g.to("run")}}},
 		"gate":          {{args: []string{g.to("run"), "--against", g.to("run")}}, {args: []string{kubeconfig, "--against", kubeconfig}}},
@@ -376,9 +375,9 @@ func (g *guarded) secretCalls() map[string][]secretCall {
 	}
 }
 
-// failing are verbs without a good call: those of a cluster need one, study plays minutes, cell a pipe of run --memory.
+// failing are verbs without a good call: those of a cluster need one, cell a pipe of run --memory.
 // knee and scale write as run does.
-var failing = []string{"cluster status", "cluster clean", "study", "cell", "knee", "scale"}
+var failing = []string{"cluster status", "cluster clean", "cell", "knee", "scale"}
 
 // TestSecrets plants secrets wherever a user has them and calls each verb with good and failing input. None is
 // in what the command prints, writes or serves, except where the user asks for it: record --keep, trace convert
