@@ -56,8 +56,8 @@ var limits = []struct {
 	{"go.mod files", func(t *testing.T) int64 {
 		return count(t, ".", func(p string) bool { return path.Base(p) == "go.mod" })
 	}, 10},
-	{"lines of Go without tests", lines(false), 97_100},
-	{"lines of Go tests", lines(true), 84_494},
+	{"lines of Go without tests", lines(false), 92_700},
+	{"lines of Go tests", lines(true), 80_600},
 	{"bytes of README.md", func(t *testing.T) int64 { return bytesOf(t, "README.md") }, 8 << 10},
 	{"bytes of published results", published, 5 << 20},
 }
