@@ -12,16 +12,28 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/source"
 	"watchlab/loadgen/storm"
 )
+
+func TestMain(m *testing.M) {
+	source.RunChild()
+	// Neither log faults nor pause after them: client-go's pause is global and does not
+	// use the virtual time of a bubble.
+	klog.SetLogger(klog.New(nil))
+	utilruntime.ErrorHandlers = nil
+	goleak.VerifyTestMain(m)
+}
 
 // pods returns a deterministic storm of n events of small pods. Its first events are an
 // initial list.

@@ -20,25 +20,14 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/klog/v2"
 )
-
-func TestMain(m *testing.M) {
-	// Neither log faults nor pause after them: client-go's pause is global and does not
-	// use the virtual time of a bubble.
-	klog.SetLogger(klog.New(nil))
-	utilruntime.ErrorHandlers = nil
-	goleak.VerifyTestMain(m)
-}
 
 var encodings = []encoding{encodingJSON, encodingProtobuf, encodingCBOR}
 

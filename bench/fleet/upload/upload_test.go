@@ -161,7 +161,7 @@ func TestRoundTrip(t *testing.T) {
 			t.Errorf("header (-want +got):\n%s", diff)
 		}
 		got, err := b.Share()
-		if diff := cmp.Diff(sent, got, cmpopts.EquateEmpty()); diff != "" {
+		if diff := cmp.Diff(sent, got, cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(lab.Outcome{})); diff != "" {
 			t.Errorf("(-sent +got):\n%s", diff)
 		}
 		return err
