@@ -44,8 +44,8 @@ func (n *node[V]) remove() {
 }
 
 // StarvationLimit bounds how long lower priorities wait: a priority with ready items that was passed over
-// by so many items in a row gives the next one. With L priorities, at most StarvationLimit+L-1
-// items pass it over.
+// by so many items in a row gives the next one. If L priorities had ready items meanwhile, at most
+// StarvationLimit+L-1 items pass it over.
 const StarvationLimit = 64
 
 // levels has the ready items: by priority, then by namespace, then in the order of their adding.

@@ -201,7 +201,7 @@ func testModel(t *rapid.T, fair bool) {
 			t.Fatalf("got %s of priority %d, %v; want %s of %d", got, priority, shutdown, want.key, want.priority)
 		}
 		for p, n := range m.passed {
-			if slices.Contains(m.levels, p) && n > StarvationLimit+len(m.levels)-1 {
+			if slices.Contains(m.levels, p) && n > StarvationLimit+4-1 { // Four are drawn; one that is empty by now may have gone first.
 				t.Fatalf("priority %d was passed over %d times", p, n)
 			}
 		}
