@@ -2,6 +2,7 @@ package trace
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -235,6 +236,25 @@ func TestTraceDamaged(t *testing.T) {
 			}
 			if sure > len(got) || !reflect.DeepEqual(frames[:sure], append([]Frame{}, got[:sure]...)) {
 				t.Fatalf("byte %d of %d %s: %d frames: %v", i, len(file), how, len(got), err)
+			}
+		}
+	}
+}
+
+// TestDamagePassed: the checksum of a large block comes after its lines, and a tolerant reader returns none that is broken.
+func TestDamagePassed(t *testing.T) {
+	file, err := recorded.ReadFile(folder + "/nodeloss.jsonl.zst")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []int{63_823, 115_560, 235_511} {
+		damaged := bytes.Clone(file)
+		damaged[at] ^= 0x55
+		r := NewReader(bytes.NewReader(damaged), "x")
+		r.Tolerate(func(*Error) {})
+		for g, err := r.Next(); err == nil; g, err = r.Next() {
+			if g.Break == nil && !json.Valid(g.Object) {
+				t.Fatalf("byte %d: line %d is %.200q", at, g.Line, g.Object)
 			}
 		}
 	}

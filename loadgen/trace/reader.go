@@ -373,9 +373,10 @@ func (r *Reader) parse(raw rawLine) (Frame, error) {
 }
 
 // parseOwn parses a line of [appendLine] in a trace without parsing the object's JSON, which
-// the writer has validated. ok is false for any other line, and for a resource's first.
+// the writer has validated. ok is false for any other line, for a resource's first, and for a tolerant reader:
+// the checksum of a block comes at its end, and what stands before damage must not pass unread.
 func (r *Reader) parseOwn(raw rawLine) (f Frame, ok bool) {
-	if r.head == nil || r.lines.by != "zstd" {
+	if r.head == nil || r.lines.by != "zstd" || r.onFault != nil {
 		return f, false
 	}
 	offset, rest, ok := between(raw.data, lineOffset, ',')
