@@ -27,7 +27,6 @@ package compare
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -37,6 +36,7 @@ import (
 
 	"golang.org/x/perf/benchunit"
 
+	"watchlab/bench/lab"
 	"watchlab/bench/stats"
 )
 
@@ -351,9 +351,4 @@ func (f *Finding) figure(v float64) string {
 }
 
 // JSON writes all findings.
-func (v *GateResult) JSON(w io.Writer) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
-}
+func (v *GateResult) JSON(w io.Writer) error { return lab.EncodeJSON(w, v) }

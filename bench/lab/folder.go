@@ -66,7 +66,7 @@ func (o *Outcome) fill() error {
 // each atomically. Use it for results computed after the run, such as [Outcome].Knees.
 // Other files stay unchanged.
 func (o *Outcome) Save(dir string) error {
-	err := o.ReplaceFile(filepath.Join(dir, EnvFile), func(w io.Writer) error { return encodeJSON(w, o.Env) })
+	err := o.ReplaceFile(filepath.Join(dir, EnvFile), func(w io.Writer) error { return EncodeJSON(w, o.Env) })
 	if err == nil && len(o.Experiment) > 0 {
 		err = o.ReplaceFile(filepath.Join(dir, ExperimentFile), func(w io.Writer) error {
 			text, err := yaml.JSONToYAML(o.Experiment)
@@ -140,9 +140,10 @@ func (o *Outcome) WriteBench(w io.Writer) error {
 }
 
 // WriteJSON writes run.json.
-func (o *Outcome) WriteJSON(w io.Writer) error { return encodeJSON(w, o) }
+func (o *Outcome) WriteJSON(w io.Writer) error { return EncodeJSON(w, o) }
 
-func encodeJSON(w io.Writer, v any) error {
+// EncodeJSON writes a value as indented JSON, with <, > and & as they are.
+func EncodeJSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)

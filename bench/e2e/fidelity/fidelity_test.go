@@ -24,6 +24,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -152,26 +153,8 @@ func TestFidelity(t *testing.T) {
 			t.Fatal(err)
 		}
 	default:
-		t.Errorf("%s is out of date (go test ./fidelity -run TestFidelity -update):\n%s", fidelityPage, firstChange(old, page))
+		t.Errorf("%s is out of date (go test ./fidelity -run TestFidelity -update):\n%s", fidelityPage, cmp.Diff(old, page))
 	}
-}
-
-// firstChange returns the first line that differs.
-func firstChange(old, now string) string {
-	was, is := strings.Split(old, "\n"), strings.Split(now, "\n")
-	for i := range max(len(was), len(is)) {
-		var a, b string
-		if i < len(was) {
-			a = was[i]
-		}
-		if i < len(is) {
-			b = is[i]
-		}
-		if a != b {
-			return fmt.Sprintf("it says  %s\nit is now %s", a, b)
-		}
-	}
-	return ""
 }
 
 // Server is a server under comparison.

@@ -262,9 +262,9 @@ func (p *pseudonyms) ip4(s string, bits int) string {
 
 // isAddress reports whether a string is an IPv6 address or a network, which isName excludes.
 func isAddress(s string) bool {
-	_, err := netip.ParseAddr(s)
-	_, network := netip.ParsePrefix(s)
-	return len(s) <= 64 && strings.Trim(s, "0123456789abcdefABCDEF.:/") == "" && (err == nil || network == nil)
+	_, noAddress := netip.ParseAddr(s)
+	_, noNetwork := netip.ParsePrefix(s)
+	return len(s) <= 64 && strings.Trim(s, "0123456789abcdefABCDEF.:/") == "" && (noAddress == nil || noNetwork == nil)
 }
 
 // address replaces a string that is an IPv6 address or a network in CIDR notation. ok is false
