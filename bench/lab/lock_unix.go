@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// lockFolder locks the folder for this process. The lock ends when the file is closed
-// or the process ends, even if it is killed.
+// lockFolder locks the folder for this process, until unlockFolder or the end of the
+// process, even if it is killed.
 func lockFolder(dir string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -21,6 +21,14 @@ func lockFolder(dir string) (*os.File, error) {
 	}
 	// Other errors are ignored: the file system has no locks.
 	return f, nil
+}
+
+// unlockFolder ends the lock at once. Closing alone leaves it to a process that is being
+// started meanwhile: it holds a copy of the descriptor between its fork and its exec.
+func unlockFolder(f *os.File) error {
+	// An error is that of a file system without locks.
+	_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
+	return f.Close()
 }
 
 // SyncDir makes the names in a directory durable.

@@ -211,7 +211,7 @@ func (r *runner) unlock() error {
 	if r.lock == nil {
 		return nil
 	}
-	return r.lock.Close()
+	return unlockFolder(r.lock)
 }
 
 func (r *runner) plan(comparisons []Comparison) error {
