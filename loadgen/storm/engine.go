@@ -1,6 +1,7 @@
 package storm
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -88,29 +89,13 @@ type planMark struct {
 	at   time.Duration
 }
 
-// engine yields the steps of a plan in order of time. It can be reset.
-//
-// An actor is a key in a lifecycle. Actors wait in a calendar queue: buckets of one tick, each
-// a linked list. The next actor costs O(1), plus about four empty buckets per transition.
-// Times are multiples of a tick: at most 1 ms in a storm of one minute.
-//
-// Rejected: a heap of actors, which costs O(log actors): 150 ns with 100,000 actors. Also rejected:
-// a merge of the transitions of each lifecycle. It is as fast but cannot have jitter.
+// engine yields the steps of a plan in order of time: it merges the sorted steps of all lifecycles with the
+// series, which it computes step by step.
 type engine struct {
-	plan *plan
-	seed uint64
-
-	tick    time.Duration
-	heads   []int32       // first actor of each bucket, or -1
-	nexts   []int32       // next actor in the same bucket
-	done    []uint8       // number of transitions done by each actor
-	owners  []uint8       // lifecycle of each actor
-	actors  []int32       // first actor of each lifecycle
-	bucket  int           // present bucket
-	pending int           // actors in the calendar
-	calAt   time.Duration // time of the present bucket
-	series  []series
-	mark    int
+	plan       *plan
+	lifecycles []Step // those left
+	series     []series
+	marks      []planMark // those left
 }
 
 // series is the state of an [updates].
@@ -126,40 +111,52 @@ type series struct {
 	gap    float64 // mean time between two events in ns
 }
 
-// Limits of the calendar's memory: 256 kB and 16 MB.
-const (
-	minBuckets = 1 << 16
-	maxBuckets = 1 << 22
-)
-
 func newEngine(p *plan, seed uint64) *engine {
-	e := &engine{plan: p, seed: mix(seed)}
-	actors, transitions := 0, 0
-	for _, l := range p.lifecycles {
-		e.actors = append(e.actors, int32(actors))
-		actors += int(l.n)
-		transitions += int(l.n) * len(l.script)
+	seed = mix(seed)
+	e := &engine{plan: p, lifecycles: p.lifecycleSteps(seed), marks: p.marks}
+	for i := range p.updates {
+		s := newSeries(&p.updates[i], mix(seed+uint64(i)))
+		s.rng, s.at = mix(seed^uint64(i+1)<<32), s.from
+		switch {
+		case s.n == 0 || s.atOnce == 0 && s.perSecond <= 0:
+			s.at = never
+		case s.atOnce == 0:
+			s.next(p.end)
+		}
+		e.series = append(e.series, s)
 	}
-	if transitions > 0 {
-		buckets := min(max(4*transitions, minBuckets), maxBuckets)
-		e.tick = max(p.end/time.Duration(buckets), time.Microsecond)
-		e.heads = make([]int32, p.end/e.tick+1)
-		e.nexts = make([]int32, actors)
-		e.done = make([]uint8, actors)
-		e.owners = make([]uint8, actors)
-		for i, l := range p.lifecycles {
-			for a := e.actors[i]; a < e.actors[i]+l.n; a++ {
-				e.owners[a] = uint8(i)
+	slices.SortStableFunc(e.marks, func(a, b planMark) int { return cmp.Compare(a.at, b.at) })
+	return e
+}
+
+// lifecycleSteps returns the steps of all lifecycles in order of time.
+func (p *plan) lifecycleSteps(seed uint64) []Step {
+	var steps []Step
+	actor := uint64(0) // decides the jitter
+	for _, l := range p.lifecycles {
+		for k := range l.n {
+			at := l.from + l.starts.Intended(int(k))
+			for i, t := range l.script {
+				delay := t.after
+				if l.jitter > 0 {
+					u := float64(mix(seed^actor<<8^uint64(i))>>11) / (1 << 53)
+					delay = time.Duration(float64(delay) * (1 + l.jitter*(2*u-1)))
+				}
+				if i > 0 {
+					delay = max(delay, time.Microsecond) // Two steps of a key have different times.
+				}
+				if at += delay; at >= p.end {
+					break
+				}
+				steps = append(steps, Step{At: at, Key: l.first + k, Kind: t.kind, Stream: l.stream, State: t.state})
 			}
+			actor++
 		}
 	}
-	e.series = make([]series, len(p.updates))
-	for i := range p.updates {
-		e.series[i] = newSeries(&p.updates[i], mix(e.seed+uint64(i)))
-	}
-	slices.SortStableFunc(p.marks, func(a, b planMark) int { return int(a.at - b.at) })
-	e.reset()
-	return e
+	slices.SortFunc(steps, func(a, b Step) int {
+		return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Stream, b.Stream), cmp.Compare(a.Key, b.Key))
+	})
+	return steps
 }
 
 func newSeries(u *updates, seed uint64) series {
@@ -185,103 +182,29 @@ func gcd(a, b int64) int64 {
 	return a
 }
 
-// reset restarts the engine. O(actors + buckets + updated keys).
-func (e *engine) reset() {
-	for i := range e.heads {
-		e.heads[i] = -1
-	}
-	clear(e.done)
-	e.bucket, e.pending, e.calAt, e.mark = 0, 0, never, 0
-	for i := range e.plan.lifecycles {
-		l := &e.plan.lifecycles[i]
-		// In reverse, so that the actors of one bucket are in order.
-		for k := l.n - 1; k >= 0; k-- {
-			a := e.actors[i] + k
-			e.schedule(a, l.from+l.starts.Intended(int(k))+e.delay(a, l, 0))
-		}
-	}
-	e.advance()
-	for i := range e.series {
-		s := &e.series[i]
-		clear(s.turns)
-		s.count, s.rng, s.at = 0, mix(e.seed^uint64(i+1)<<32), s.from
-		switch {
-		case s.n == 0 || (s.atOnce == 0 && s.perSecond <= 0):
-			s.at = never
-		case s.atOnce == 0:
-			s.next(e.plan.end)
-		}
-	}
-}
-
-func (e *engine) delay(actor int32, l *lifecycle, transition uint8) time.Duration {
-	d := l.script[transition].after
-	if l.jitter == 0 || d == 0 {
-		return d
-	}
-	u := float64(mix(e.seed^uint64(actor)<<8^uint64(transition))>>11) / (1 << 53)
-	return time.Duration(float64(d) * (1 + l.jitter*(2*u-1)))
-}
-
-// schedule puts the actor into the bucket of its next transition. It drops transitions beyond
-// the end.
-func (e *engine) schedule(actor int32, at time.Duration) {
-	b := int(at / e.tick)
-	if at >= e.plan.end || b >= len(e.heads) {
-		return
-	}
-	e.nexts[actor] = e.heads[b]
-	e.heads[b] = actor
-	e.pending++
-}
-
-func (e *engine) advance() {
-	if e.pending == 0 {
-		e.calAt = never
-		return
-	}
-	for e.heads[e.bucket] < 0 {
-		e.bucket++
-	}
-	e.calAt = time.Duration(e.bucket) * e.tick
-}
-
-// next stores the next step in s; it returns false at the end.
+// next stores the next step in s; it returns false at the end. It does not allocate.
 func (e *engine) next(s *Step) bool {
-	at, from := e.calAt, -1
+	at, from := never, -1
+	if len(e.lifecycles) > 0 {
+		at = e.lifecycles[0].At
+	}
 	for i := range e.series {
 		if t := e.series[i].at; t < at {
 			at, from = t, i
 		}
 	}
-	if e.mark < len(e.plan.marks) {
-		if m := &e.plan.marks[e.mark]; m.at <= at && m.at < e.plan.end {
-			e.mark++
-			*s = Step{At: m.at, Kind: m.kind}
-			return true
-		}
-	}
-	if at == never {
+	switch {
+	case len(e.marks) > 0 && e.marks[0].at <= at && e.marks[0].at < e.plan.end:
+		*s = Step{At: e.marks[0].at, Kind: e.marks[0].kind}
+		e.marks = e.marks[1:]
+	case from >= 0:
+		e.series[from].take(s, e.plan.end)
+	case at < never:
+		*s = e.lifecycles[0]
+		e.lifecycles = e.lifecycles[1:]
+	default:
 		return false
 	}
-	if from >= 0 {
-		e.series[from].take(s, e.plan.end)
-		return true
-	}
-
-	actor := e.heads[e.bucket]
-	e.heads[e.bucket] = e.nexts[actor]
-	e.pending--
-	owner := e.owners[actor]
-	l := &e.plan.lifecycles[owner]
-	t := &l.script[e.done[actor]]
-	*s = Step{At: at, Key: l.first + actor - e.actors[owner], Kind: t.kind, Stream: l.stream, State: t.state}
-	e.done[actor]++
-	if int(e.done[actor]) < len(l.script) {
-		// Never the present bucket: two steps of a key have different times.
-		e.schedule(actor, at+max(e.delay(actor, l, e.done[actor]), e.tick))
-	}
-	e.advance()
 	return true
 }
 

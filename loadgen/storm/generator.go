@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Generator yields the events of a profile in order of time. Next does not allocate.
+// Generator yields the events of a profile in order of time.
 //
 //	g, err := profile.Generator(1)
 //	for s := (storm.Step{}); g.Next(&s); {
@@ -36,9 +36,6 @@ func (p *Profile) Generator(seed int64) (*Generator, error) {
 		func(ph Phase) bool { return ph.To <= ph.From })
 	return &Generator{newEngine(plan, uint64(seed)), phases}, nil
 }
-
-// Reset restarts the generator: Next yields the same steps again. O(keys).
-func (g *Generator) Reset() { g.engine.reset() }
 
 // Next stores the next step in s; false at the end. It does not allocate.
 func (g *Generator) Next(s *Step) bool { return g.engine.next(s) }

@@ -1,7 +1,6 @@
 package storm
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"reflect"
@@ -78,9 +77,6 @@ type profileKind struct {
 	plan            func(p *Profile, names namer, seed uint64) *plan // expects a valid profile
 }
 
-// ErrUnknownProfile is wrapped by the error for an unknown profile name.
-var ErrUnknownProfile = errors.New("unknown profile")
-
 // Names returns the names of all profiles.
 func Names() []string {
 	var names []string
@@ -102,12 +98,11 @@ func Profiles() []*Profile {
 	return all
 }
 
-// NewProfile returns the profile of that name with its defaults. The error wraps
-// [ErrUnknownProfile] and lists the names.
+// NewProfile returns the profile of that name with its defaults. The error lists the names.
 func NewProfile(name string) (*Profile, error) {
 	i := slices.Index(Names(), name)
 	if i < 0 {
-		return nil, fmt.Errorf("%w %q (allowed: %s)", ErrUnknownProfile, name, strings.Join(Names(), ", "))
+		return nil, fmt.Errorf("unknown profile %q (allowed: %s)", name, strings.Join(Names(), ", "))
 	}
 	return Profiles()[i], nil
 }
@@ -169,32 +164,10 @@ func sixDigits(v float64) float64 {
 	return math.Round(v*unit) / unit
 }
 
-// ParamError is the error for an invalid parameter.
-type ParamError struct {
-	Profile string // profile's name
-	Param   string // parameter's name
-	Value   any    // rejected value
-	Allowed string // describes the valid values
-}
-
-// ErrParam is wrapped by every [*ParamError].
-var ErrParam = errors.New("invalid parameter")
-
-// Error returns one line such as
-//
-//	profile gang: jobSize: -1 (allowed: 1 to 5000000)
-func (e *ParamError) Error() string {
-	return fmt.Sprintf("profile %s: %s: %v (allowed: %s)", e.Profile, e.Param, e.Value, e.Allowed)
-}
-
-// Unwrap returns [ErrParam].
-func (e *ParamError) Unwrap() error { return ErrParam }
-
 var params = sync.OnceValue(func() map[string]reflect.StructTag {
 	all := map[string]reflect.StructTag{}
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[Profile]()) {
-		name := f.Tag.Get("name")
-		all[name] = f.Tag
+		all[f.Tag.Get("name")] = f.Tag
 	}
 	return all
 })
@@ -231,7 +204,7 @@ type checks struct {
 
 func (c *checks) fail(param string, value any, allowed string) {
 	if c.err == nil && c.kind.applies(param) {
-		c.err = &ParamError{Profile: c.kind.name, Param: param, Value: value, Allowed: allowed}
+		c.err = fmt.Errorf("profile %s: %s: %v (allowed: %s)", c.kind.name, param, value, allowed)
 	}
 }
 
@@ -256,13 +229,14 @@ func (c *checks) within(param string, value any, allowed string) {
 
 const maxEvents = 100_000_000 // maximum number of events of a storm
 
-// Validate checks the parameters. The error is a [*ParamError].
+// Validate checks the parameters. The error is one line such as
+//
+//	profile gang: jobSize: -1 (allowed: 1 to 5000000)
 func (p *Profile) Validate() error {
 	c := &checks{kind: p.kind}
 	v := reflect.ValueOf(p).Elem()
 	for _, f := range reflect.VisibleFields(v.Type())[1:] {
-		name := f.Tag.Get("name")
-		allowed := f.Tag.Get("allowed")
+		name, allowed := f.Tag.Get("name"), f.Tag.Get("allowed")
 		switch {
 		case name == "pods" && !p.kind.noPods:
 			allowed = "1 to 5000000"

@@ -5,68 +5,16 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"pgregory.net/rapid"
 
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/storm"
 )
-
-// drawn draws a random valid storm.
-func drawn(t *rapid.T) *storm.Storm {
-	s := &storm.Storm{Name: "drawn", Kind: v1.SchemeGroupVersion.WithKind("Pod"), Resource: v1.SchemeGroupVersion.WithResource("pods")}
-	keys := rapid.IntRange(1, 12).Draw(t, "keys")
-	index, alive := map[string]int32{}, map[string]bool{}
-	add := func(name string, typ watch.EventType, at time.Duration) {
-		key := "ns/" + name
-		if _, ok := index[key]; !ok {
-			index[key] = int32(len(index))
-		}
-		alive[name] = typ != watch.Deleted
-		seq := uint64(len(s.Events) + 1)
-		s.Events = append(s.Events, storm.Event{
-			Type: typ, Seq: seq, At: at, Key: key, KeyIndex: index[key],
-			Object: &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, ResourceVersion: strconv.FormatUint(seq, 10)}},
-		})
-	}
-	name := func(i int) string { return fmt.Sprintf("pod-%d", i) }
-	s.Initial = rapid.IntRange(0, keys).Draw(t, "initial")
-	for i := range s.Initial {
-		add(name(i), watch.Added, 0)
-	}
-	at := time.Duration(0)
-	for range rapid.IntRange(0, 40).Draw(t, "events") {
-		at += time.Duration(rapid.IntRange(0, 5).Draw(t, "gap")) * time.Millisecond
-		k := name(rapid.IntRange(0, keys-1).Draw(t, "key"))
-		switch {
-		case !alive[k]:
-			add(k, watch.Added, at)
-		case rapid.Bool().Draw(t, "delete"):
-			add(k, watch.Deleted, at)
-		default:
-			add(k, watch.Modified, at)
-		}
-	}
-	s.Keys = len(index)
-	if n := len(s.Events) - s.Initial; n > 0 {
-		after := s.Initial
-		for range rapid.IntRange(0, 3).Draw(t, "marks") {
-			after = rapid.IntRange(after, len(s.Events)-1).Draw(t, "after")
-			s.Marks = append(s.Marks, storm.Mark{After: uint64(after), Type: storm.MarkResync})
-		}
-	}
-	if err := s.Validate(); err != nil {
-		t.Fatalf("the test's own storm: %v", err)
-	}
-	return s
-}
 
 // event is the part of an event that stays the same in a share.
 type event struct {
@@ -87,7 +35,7 @@ func eventsOf(s *storm.Storm) []event {
 // in two shares.
 func TestSharesFormStorm(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := drawn(t)
+		s := drawStorm(t)
 		n := rapid.IntRange(1, 6).Draw(t, "shares")
 		length := rapid.IntRange(0, 200).Draw(t, "length")
 		whole := s.AtLeast(length)
@@ -134,7 +82,7 @@ func TestSharesFormStorm(t *testing.T) {
 // A share's marks follow the same events as in the whole storm.
 func TestMarksKeepPosition(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := drawn(t)
+		s := drawStorm(t)
 		n, length := rapid.IntRange(1, 4).Draw(t, "shares"), rapid.IntRange(0, 120).Draw(t, "length")
 		whole := s.AtLeast(length)
 		for i := range n {
@@ -161,7 +109,7 @@ func TestIntendedTimesKept(t *testing.T) {
 			t.Fatal(err)
 		}
 		rapid.Check(t, func(t *rapid.T) {
-			s := drawn(t)
+			s := drawStorm(t)
 			n, length := rapid.IntRange(1, 4).Draw(t, "shares"), rapid.IntRange(0, 120).Draw(t, "length")
 			whole := s.AtLeast(length)
 			own := whole.Events[whole.Initial:]
