@@ -1,6 +1,12 @@
 package trace
 
 import (
+	"encoding/json"
+	"errors"
+	"io"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"watchlab/loadgen/storm"
@@ -71,4 +77,43 @@ func (f Frame) EndsInitial() bool {
 	}
 	h, err := headOf(f.Object)
 	return err == nil && h.endsInitial()
+}
+
+// Pipe records the raw output of a watch from a pipe until its end, such as that of kubectl
+// get --watch -o json --output-watch-events. Times are times of arrival. For each error in the
+// stream it calls fault and continues. An ERROR event becomes a [Break] with the reason
+// [Ended]. The stream may start anywhere in a watch.
+func Pipe(r *Reader, w *Writer, transform func(Frame) (Frame, error), fault func(*Error)) (events int, err error) {
+	r.Tolerate(fault)
+	defer func() { err = errors.Join(err, w.Flush()) }()
+	var mend Mender
+	start := time.Now()
+	for {
+		f, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return events, nil
+		}
+		if err != nil {
+			return events, err
+		}
+		f.Offset = time.Since(start)
+		if f.Type == watch.Error {
+			var s metav1.Status
+			_ = json.Unmarshal(f.Object, &s) // The message is optional.
+			f = Frame{Offset: f.Offset, Resource: f.Resource, Break: &Break{Reason: Ended, Message: s.Message}}
+		}
+		f, keep, err := mend.Frame(f)
+		if err == nil && keep && transform != nil {
+			f, err = transform(f)
+		}
+		if err == nil && keep {
+			err = w.Write(f)
+		}
+		if err != nil {
+			return events, err
+		}
+		if keep && f.Break == nil && f.Type != watch.Bookmark {
+			events++
+		}
+	}
 }

@@ -547,3 +547,64 @@ func FuzzReader(f *testing.F) {
 		}
 	})
 }
+
+// TestPipe: output of kubectl that starts within a watch and ends with an error.
+func TestPipe(t *testing.T) {
+	doc := func(typ, object string) string { return fmt.Sprintf("{\"type\":%q,\n \"object\":%s\n}\n", typ, object) }
+	in := doc("MODIFIED", pod("web-1", "")) + doc("ADDED", pod("web-2", "")) + "{broken\n" + doc("DELETED", pod("web-3", "")) + doc("DELETED", pod("web-2", "")) +
+		doc("ERROR", `{"kind":"Status","apiVersion":"v1","message":"too old","code":410}`)
+	var out bytes.Buffer
+	var faults []string
+	transform := func(f Frame) (Frame, error) {
+		f.Object = bytes.ReplaceAll(f.Object, []byte("web"), []byte("xyz"))
+		return f, nil
+	}
+	events, err := Pipe(NewReader(strings.NewReader(in), "stdin"), NewLineWriter(&out, false), transform, func(e *Error) { faults = append(faults, e.Error()) })
+	if err != nil || events != 3 || len(faults) != 1 {
+		t.Errorf("%d events, %v, faults %q", events, err, faults)
+	}
+	frames, err := readAll(NewReader(&out, "x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, f := range frames {
+		if f.Break != nil {
+			got = append(got, f.Break.Reason)
+		} else if key, _, err := f.Key(); err == nil {
+			got = append(got, fmt.Sprintf("%s %s", f.Type, key))
+		}
+	}
+	want := []string{"ADDED ns/xyz-1", "ADDED ns/xyz-2", Unreadable, "DELETED ns/xyz-2", Ended}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// FuzzPipe: the raw output of a watch is a trace that reads whole, whatever it is.
+func FuzzPipe(f *testing.F) {
+	for _, s := range []string{
+		`{"type":"ADDED","object":` + pod("a", "") + "}\n" + `{"type":"DELETED","object":` + pod("a", "") + "}", `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","code":410}}`,
+		`{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"annotations":{"k8s.io/initial-events-end":"true"}}}}`, "{}", "\x1e{\n", `{"type":null}`, "{\"object\":\n[[[[",
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		defer time.AfterFunc(time.Minute, func() { panic("more than a minute for one input") }).Stop()
+		var out bytes.Buffer
+		w, err := NewWriter(&out, Header{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		events, err := Pipe(NewReader(bytes.NewReader(data), "pipe"), w, nil, func(*Error) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if frames, err := readAll(NewReader(&out, "trace")); err != nil || len(frames) < events {
+			t.Fatalf("%d frames of %d events: %v", len(frames), events, err)
+		}
+	})
+}

@@ -17,7 +17,6 @@ import (
 	"watchlab/loadgen/source/cluster"
 	"watchlab/loadgen/trace"
 	"watchlab/loadgen/trace/anonymise"
-	"watchlab/loadgen/trace/record"
 )
 
 type recordFlags struct {
@@ -95,7 +94,7 @@ func (f *recordFlags) watch(cmd *cobra.Command, h trace.Header, transform func(t
 	if err != nil {
 		return err
 	}
-	opts := record.Options{Config: c.Config(), Namespace: f.namespace, Transform: transform}
+	opts := cluster.RecordOptions{Config: c.Config(), Namespace: f.namespace, Transform: transform}
 	for _, name := range f.resources {
 		res, err := c.Resource(name)
 		switch {
@@ -107,7 +106,7 @@ func (f *recordFlags) watch(cmd *cobra.Command, h trace.Header, transform func(t
 			return badFlag("resource", fmt.Errorf("%s appears twice", name))
 		}
 		opts.Resources = append(opts.Resources, res)
-		h.Resources = append(h.Resources, record.ResourceOf(res))
+		h.Resources = append(h.Resources, res.Traced())
 	}
 	h.Origin = "the watches of a cluster"
 	if f.keep {
@@ -120,7 +119,7 @@ func (f *recordFlags) watch(cmd *cobra.Command, h trace.Header, transform func(t
 		defer cancel()
 	}
 	return f.write(cmd, h, func(w *trace.Writer) (bool, error) {
-		sums, err := record.Record(ctx, w, opts)
+		sums, err := cluster.Record(ctx, w, opts)
 		events := 0
 		for _, s := range sums {
 			events += s.Events + s.Missed
@@ -157,7 +156,7 @@ func (f *recordFlags) write(cmd *cobra.Command, h trace.Header, frames func(*tra
 	return err
 }
 
-func missed(s record.Summary) string {
+func missed(s cluster.Recorded) string {
 	var text string
 	if s.Reconnects > 0 {
 		text += fmt.Sprintf("; resumed %d times, with nothing missed", s.Reconnects)
@@ -188,7 +187,7 @@ func (f *recordFlags) pipe(cmd *cobra.Command, h trace.Header, transform func(tr
 	}
 	return f.write(cmd, h, func(w *trace.Writer) (bool, error) {
 		var faults []*trace.Error
-		events, err := record.Pipe(r, w, transform, func(e *trace.Error) {
+		events, err := trace.Pipe(r, w, transform, func(e *trace.Error) {
 			if cmd.Context().Err() == nil {
 				faults = append(faults, e)
 			}

@@ -4,6 +4,7 @@
 //  2. A [Tee] follows the resource with one watch and serves the events to any number
 //     of pipelines.
 //  3. A [Writer] applies the events of a storm.
+//  4. [Record] records the watches of resources into a trace.
 package cluster
 
 import (

@@ -1,12 +1,4 @@
-// Package record records the watches of a cluster's resources.
-//
-//  1. Each resource has a paged LIST and a watch from its version. Objects stay raw JSON.
-//  2. A watch that ends resumes at the last resourceVersion or bookmark.
-//  3. If the server no longer has that version (410 Gone), the recorder lists again. The
-//     differences become frames after a [trace.Break], which counts them. The last state
-//     of an object that was deleted in the gap is unknown, so its DELETED has metadata
-//     only.
-package record
+package cluster
 
 import (
 	"cmp"
@@ -25,20 +17,19 @@ import (
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
-	"watchlab/loadgen/source/cluster"
 	"watchlab/loadgen/storm"
 	"watchlab/loadgen/trace"
 )
 
-// Options are the options of [Record].
-type Options struct {
-	Config    *rest.Config       // client configuration
-	Resources []cluster.Resource // resources to record, at least one
-	Namespace string             // limits the recording to one namespace; empty means all
+// RecordOptions are the options of [Record].
+type RecordOptions struct {
+	Config    *rest.Config // client configuration
+	Resources []Resource   // resources to record, at least one
+	Namespace string       // limits the recording to one namespace; empty means all
 	// Transform changes each frame before it is written; nil keeps frames unchanged.
 	Transform func(trace.Frame) (trace.Frame, error)
 	// Backoff is the first pause before a retry (default 250 ms); it doubles, up to 32 times that.
@@ -50,54 +41,68 @@ type Options struct {
 	Settling time.Duration
 }
 
-// Summary counts the frames of one resource.
-type Summary struct {
-	Resource   trace.Resource // recorded resource
-	Events     int            // counts events, without bookmarks and without Missed
-	Reconnects int            // counts resumed watches, which lose nothing
-	Relists    int            // lists after a gap, which may have lost versions
-	Missed     int            // differences that these lists showed
+// Recorded counts the frames of one resource.
+type Recorded struct {
+	Resource   trace.Resource
+	Events     int // events, without bookmarks and without Missed
+	Reconnects int // resumed watches, which lose nothing
+	Relists    int // lists after a gap, which may have lost versions
+	Missed     int // differences that these lists showed
 }
 
-// ResourceOf converts a resource of a cluster to one of a trace.
-func ResourceOf(r cluster.Resource) trace.Resource {
+// FrameWriter takes the frames of a recording in order.
+type FrameWriter interface {
+	Write(trace.Frame) error
+	Flush() error
+}
+
+// Traced returns the resource as a trace names it.
+func (r Resource) Traced() trace.Resource {
 	return trace.Resource{Group: r.Group, Version: r.Version, Resource: r.GroupVersionResource.Resource, Kind: r.Kind.Kind}
 }
 
 type recorder struct {
-	opts   Options
-	client rest.Interface
-	start  time.Time
+	opts  RecordOptions
+	start time.Time
 
 	mu sync.Mutex
-	w  trace.FrameWriter // guarded by mu
+	w  FrameWriter // guarded by mu
 }
 
-// Record records until ctx ends, which is not an error, or until the server keeps rejecting a
-// watch (see Options.Settling). It always writes and flushes the frames received so far. The
+// Record records the watches of resources.
+//
+//  1. Each resource has a paged LIST and a watch from its version. Objects stay raw JSON.
+//  2. A watch that ends resumes at the last resourceVersion or bookmark.
+//  3. If the server no longer has that version (410 Gone), Record lists again. The
+//     differences become frames after a [trace.Break], which counts them. The last state
+//     of an object that was deleted in the gap is unknown, so its DELETED has metadata
+//     only.
+//
+// It returns when ctx ends, which is not an error, or when the server keeps rejecting a
+// watch (see Settling). It always writes and flushes the frames received so far. The
 // caller closes the writer.
-func Record(ctx context.Context, w trace.FrameWriter, opts Options) ([]Summary, error) {
+func Record(ctx context.Context, w FrameWriter, opts RecordOptions) ([]Recorded, error) {
 	opts.Backoff = cmp.Or(opts.Backoff, 250*time.Millisecond)
 	opts.FlushEvery = cmp.Or(opts.FlushEvery, 2*time.Second)
 	opts.Settling = cmp.Or(opts.Settling, 30*time.Second)
 	config := rest.CopyConfig(opts.Config)
-	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
-	config.ContentType, config.AcceptContentTypes = "application/json", "application/json"
 	config.QPS, config.Timeout = -1, 0
-	client, err := rest.UnversionedRESTClientFor(config)
-	if err != nil {
-		return nil, fmt.Errorf("record: %w", err)
-	}
-	r := &recorder{opts: opts, client: client, start: time.Now(), w: w}
-	followers, ctx := errgroup.WithContext(ctx)
-	sums := make([]Summary, len(opts.Resources))
+	r := &recorder{opts: opts, start: time.Now(), w: w}
+	sums, followers := make([]Recorded, len(opts.Resources)), make([]*follower, len(opts.Resources))
 	for i, res := range opts.Resources {
-		sums[i].Resource = ResourceOf(res)
-		f := &follower{recorder: r, resource: res, sum: &sums[i], known: map[string]cluster.Version{}}
-		followers.Go(func() error { return f.follow(ctx) })
+		client, err := restOf(config, res.GroupVersion(), runtime.ContentTypeJSON)
+		if err != nil {
+			return nil, fmt.Errorf("record: %w", err)
+		}
+		sums[i].Resource = res.Traced()
+		followers[i] = &follower{recorder: r, client: client, resource: res, sum: &sums[i], known: map[string]Version{}}
 	}
-	followers.Go(func() error { return r.flush(ctx) })
-	return sums, errors.Join(followers.Wait(), w.Flush())
+	group, ctx := errgroup.WithContext(ctx)
+	for _, f := range followers {
+		group.Go(func() error { return f.follow(ctx) })
+	}
+	group.Go(func() error { return r.flush(ctx) })
+	return sums, errors.Join(group.Wait(), w.Flush())
 }
 
 func (r *recorder) flush(ctx context.Context) error {
@@ -143,12 +148,13 @@ func (e errWrite) Unwrap() error { return e.error }
 
 type follower struct {
 	*recorder
-	resource cluster.Resource
-	sum      *Summary
-	known    map[string]cluster.Version // recorded version of each existing object
-	rv       string                     // version to resume from; empty: list first
-	started  bool                       // the initial list has started
-	down     time.Time                  // start of the present gap; zero while there is a watch
+	client   rest.Interface
+	resource Resource
+	sum      *Recorded
+	known    map[string]Version // recorded version of each existing object
+	rv       string             // version to resume from; empty: list first
+	started  bool               // the initial list has started
+	down     time.Time          // start of the present gap; zero while there is a watch
 }
 
 var errGone = errors.New("gone")
@@ -212,14 +218,7 @@ func (f *follower) once(ctx context.Context) (got bool, err error) {
 }
 
 func (f *follower) request(params map[string]string) *rest.Request {
-	path := "/apis/" + f.resource.Group + "/" + f.resource.Version
-	if f.resource.Group == "" {
-		path = "/api/" + f.resource.Version
-	}
-	if f.opts.Namespace != "" && f.resource.Namespaced {
-		path += "/namespaces/" + f.opts.Namespace
-	}
-	req := f.client.Get().AbsPath(path + "/" + f.resource.GroupVersionResource.Resource)
+	req := f.client.Get().NamespaceIfScoped(f.opts.Namespace, f.opts.Namespace != "" && f.resource.Namespaced).Resource(f.resource.GroupVersionResource.Resource)
 	for k, v := range params {
 		req = req.Param(k, v)
 	}
@@ -259,7 +258,7 @@ func (f *follower) read(body io.Reader) error {
 
 // record writes a frame and returns its resourceVersion.
 func (f *follower) record(frame trace.Frame) (string, error) {
-	key, v, err := versionOf(frame)
+	key, v, err := frameVersion(frame)
 	if err != nil {
 		return "", err
 	}
@@ -278,24 +277,24 @@ func (f *follower) record(frame trace.Frame) (string, error) {
 	return v.ResourceVersion, nil
 }
 
-func versionOf(frame trace.Frame) (string, cluster.Version, error) {
+func frameVersion(frame trace.Frame) (string, Version, error) {
 	var o metav1.PartialObjectMetadata
 	if err := json.Unmarshal(frame.Object, &o); err != nil {
-		return "", cluster.Version{}, err
+		return "", Version{}, err
 	}
-	return storm.ObjectKey(o.Namespace, o.Name), cluster.Version{UID: o.UID, ResourceVersion: o.ResourceVersion}, nil
+	return storm.ObjectKey(o.Namespace, o.Name), Version{UID: o.UID, ResourceVersion: o.ResourceVersion}, nil
 }
 
 // difference collects the differences between a second list and the recording.
 type difference struct {
-	cluster.Changes
-	now    map[string]cluster.Version // objects of the second list
+	Changes
+	now    map[string]Version // objects of the second list
 	frames []trace.Frame
 }
 
 // add compares an object of the second list.
 func (f *follower) add(d *difference, frame trace.Frame) error {
-	key, v, err := versionOf(frame)
+	key, v, err := frameVersion(frame)
 	if err != nil {
 		return err
 	}
@@ -335,7 +334,7 @@ func (f *follower) finish(d *difference, version string) error {
 }
 
 // deleted returns a DELETED frame for an object whose last state is unknown.
-func (f *follower) deleted(key string, v cluster.Version) trace.Frame {
+func (f *follower) deleted(key string, v Version) trace.Frame {
 	m := metav1.ObjectMeta{Name: key, UID: v.UID, ResourceVersion: v.ResourceVersion}
 	if namespace, name, ok := strings.Cut(key, "/"); ok {
 		m.Namespace, m.Name = namespace, name
@@ -344,13 +343,10 @@ func (f *follower) deleted(key string, v cluster.Version) trace.Frame {
 }
 
 func (f *follower) metadataOnly(t watch.EventType, m metav1.ObjectMeta) trace.Frame {
-	text, _ := json.Marshal(metav1.PartialObjectMetadata{TypeMeta: f.typeMeta(), ObjectMeta: m}) // It always encodes.
+	o := metav1.PartialObjectMetadata{ObjectMeta: m}
+	o.SetGroupVersionKind(f.resource.Kind)
+	text, _ := json.Marshal(&o) // It always encodes.
 	return trace.Frame{Type: t, Object: text, Resource: f.sum.Resource}
-}
-
-func (f *follower) typeMeta() (m metav1.TypeMeta) {
-	m.APIVersion, m.Kind = f.resource.Kind.ToAPIVersionAndKind()
-	return m
 }
 
 const pageSize = "500" // number of objects in a page of a list
@@ -359,14 +355,11 @@ const pageSize = "500" // number of objects in a page of a list
 func (f *follower) list(ctx context.Context) error {
 	var d *difference
 	if f.started {
-		d = &difference{now: map[string]cluster.Version{}}
+		d = &difference{now: map[string]Version{}}
 	}
 	f.started = true
-	front, err := json.Marshal(f.typeMeta())
-	if err != nil {
-		return err
-	}
-	front[len(front)-1] = ','
+	version, kind := f.resource.Kind.ToAPIVersionAndKind()
+	front := fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,`, kind, version)
 	params := map[string]string{"limit": pageSize}
 	for {
 		result := f.request(params).Do(ctx)
@@ -412,44 +405,5 @@ func (f *follower) list(ctx context.Context) error {
 		}
 		f.rv = page.ResourceVersion
 		return err
-	}
-}
-
-// Pipe records the raw output of a watch from a pipe until its end, such as that of kubectl
-// get --watch -o json --output-watch-events. Times are times of arrival. For each error in the
-// stream it calls fault and continues. An ERROR event becomes a [trace.Break] with the reason
-// [trace.Ended]. The stream may start anywhere in a watch.
-func Pipe(r *trace.Reader, w trace.FrameWriter, transform func(trace.Frame) (trace.Frame, error), fault func(*trace.Error)) (events int, err error) {
-	r.Tolerate(fault)
-	defer func() { err = errors.Join(err, w.Flush()) }()
-	var mend trace.Mender
-	start := time.Now()
-	for {
-		f, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return events, nil
-		}
-		if err != nil {
-			return events, err
-		}
-		f.Offset = time.Since(start)
-		if f.Type == watch.Error {
-			var s metav1.Status
-			_ = json.Unmarshal(f.Object, &s) // The message is optional.
-			f = trace.Frame{Offset: f.Offset, Resource: f.Resource, Break: &trace.Break{Reason: trace.Ended, Message: s.Message}}
-		}
-		f, keep, err := mend.Frame(f)
-		if err == nil && keep && transform != nil {
-			f, err = transform(f)
-		}
-		if err == nil && keep {
-			err = w.Write(f)
-		}
-		if err != nil {
-			return events, err
-		}
-		if keep && f.Break == nil && f.Type != watch.Bookmark {
-			events++
-		}
 	}
 }

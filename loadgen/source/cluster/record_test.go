@@ -1,4 +1,4 @@
-package record
+package cluster
 
 import (
 	"bytes"
@@ -15,65 +15,72 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 
 	"watchlab/loadgen/apiserver"
-	"watchlab/loadgen/source/cluster"
+	"watchlab/loadgen/source/stream"
 	"watchlab/loadgen/storm"
 	"watchlab/loadgen/trace"
-	"watchlab/loadgen/trace/anonymise"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func pod(name, node string) string {
-	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":"shop","name":%q,"uid":"u-%s","resourceVersion":"1"},"spec":{"nodeName":%q,"containers":null}}`, name, name, node)
-}
-
-// script returns a storm of n pods, each of which is bound; every third pod is deleted. The
-// first two thirds are the initial list.
-func script(t *testing.T, n int) *storm.Storm {
-	t.Helper()
-	var b strings.Builder
-	line := func(typ, object string) {
-		fmt.Fprintf(&b, `{"offsetNs":0,"event":{"type":%q,"object":%s}}`+"\n", typ, object)
+// changing returns a storm of n pods: the first two thirds are the initial list, each pod is modified, and every
+// third is deleted.
+func changing(n int) *storm.Storm {
+	log := stream.NewLog(3 * n)
+	step := func(i int, deleted bool) {
+		name := fmt.Sprintf("web-%d", i)
+		log.Append("ns/"+name, pod(name, ""), deleted, 0)
 	}
 	for i := range n {
 		if i == n*2/3 {
-			line("BOOKMARK", `{"apiVersion":"v1","kind":"Pod","metadata":{"annotations":{"k8s.io/initial-events-end":"true"}}}`)
+			log.EndInitial()
 		}
-		line("ADDED", pod(fmt.Sprintf("web-%d", i), ""))
+		step(i, false)
 	}
 	for i := range n {
-		line("MODIFIED", pod(fmt.Sprintf("web-%d", i), "node-1"))
+		step(i, false)
 		if i%3 == 0 {
-			line("DELETED", pod(fmt.Sprintf("web-%d", i), "node-1"))
+			step(i, true)
 		}
 	}
-	path := filepath.Join(t.TempDir(), "script.jsonl")
-	if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s, err := trace.Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := log.Storm(log.Visible())
+	s.Name, s.Resource, s.Kind = "changing", podResource.GroupVersionResource, podResource.Kind
 	return s
 }
 
-// collector keeps the written frames, as a trace and as the resulting state.
+// serve serves a storm until the test ends.
+func serve(t *testing.T, s *storm.Storm, opts apiserver.Options) (*apiserver.Server, *rest.Config) {
+	t.Helper()
+	srv, err := apiserver.New(s, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	url, err := srv.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{}
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		if err := srv.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return srv, &rest.Config{Host: url, Transport: transport}
+}
+
+// collector keeps the resulting state and the breaks of written frames.
 type collector struct {
-	trace.FrameWriter
+	FrameWriter
 	mu      sync.Mutex
 	changed *sync.Cond
 	state   map[string]string
 	breaks  []trace.Break
-	closed  bool
+	late    bool
 }
 
-func newCollector(w trace.FrameWriter) *collector {
+func newCollector(w FrameWriter) *collector {
 	c := &collector{FrameWriter: w, state: map[string]string{}}
 	c.changed = sync.NewCond(&c.mu)
 	return c
@@ -108,19 +115,17 @@ func (c *collector) waitFor(t *testing.T, s *storm.Storm, seq int) {
 	for k, v := range upto.Final() {
 		want[k] = fmt.Sprint(v)
 	}
-	stop := context.AfterFunc(t.Context(), c.changed.Broadcast)
-	defer stop()
 	timer := time.AfterFunc(time.Minute, func() {
 		c.mu.Lock()
-		c.closed = true
-		c.mu.Unlock()
+		defer c.mu.Unlock()
+		c.late = true
 		c.changed.Broadcast()
 	})
 	defer timer.Stop()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for !maps.Equal(want, c.state) {
-		if c.closed {
+		if c.late {
 			t.Fatalf("after %d events: %s", seq, cmp.Diff(want, c.state))
 		}
 		c.changed.Wait()
@@ -139,64 +144,47 @@ func (g *gate) wrap(h http.Handler) http.Handler {
 		g.mu.RLock()   // waits while the gate is closed
 		g.mu.RUnlock() //nolint:staticcheck // A watch must not hold the gate open.
 		if g.forbid.Add(-1) >= 0 {
-			forbid(w)
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"pods is forbidden","reason":"Forbidden","code":403}`))
 			return
 		}
 		h.ServeHTTP(w, r)
 	})
 }
 
-func forbid(w http.ResponseWriter) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(http.StatusForbidden)
-	_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"pods is forbidden","reason":"Forbidden","code":403}`))
+// recording is a running Record.
+type recording struct {
+	*collector
+	done chan error
+	sums []Recorded // set before done
+}
+
+func startRecord(ctx context.Context, w FrameWriter, opts RecordOptions) *recording {
+	r := &recording{collector: newCollector(w), done: make(chan error, 1)}
+	opts.Resources, opts.Backoff = []Resource{podResource}, time.Millisecond
+	go func() {
+		var err error
+		r.sums, err = Record(ctx, r, opts)
+		r.done <- err
+	}()
+	return r
 }
 
 // TestRecord plays a storm through a server that disconnects and expires versions, and records it.
 // The final state is correct, the trace is a valid storm, and its breaks count the missed changes.
 func TestRecord(t *testing.T) {
 	const n, retain = 900, 100
-	s := script(t, n)
-	g := &gate{}
-	srv, err := apiserver.New(s, apiserver.Options{Retain: retain, Wrap: g.wrap})
-	if err != nil {
-		t.Fatal(err)
-	}
-	url, err := srv.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := srv.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	transport := &http.Transport{}
-	defer transport.CloseIdleConnections()
-	config := &rest.Config{Host: url, Transport: transport}
-	c, err := cluster.For(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	res, err := c.Resource("po")
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, g := changing(n), &gate{}
+	srv, config := serve(t, s, apiserver.Options{Retain: retain, Wrap: g.wrap})
 	var file bytes.Buffer
-	w, err := trace.NewWriter(&file, trace.Header{Resources: []trace.Resource{ResourceOf(res)}})
+	w, err := trace.NewWriter(&file, trace.Header{Resources: []trace.Resource{podResource.Traced()}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := newCollector(w)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var sums []Summary
-	done := make(chan error)
-	go func() {
-		var err error
-		sums, err = Record(ctx, got, Options{Config: config, Resources: []cluster.Resource{res}, Backoff: time.Millisecond})
-		done <- err
-	}()
+	got := startRecord(ctx, w, RecordOptions{Config: config})
 	seq := s.Initial
 	got.waitFor(t, s, seq)
 	next := func(events int) {
@@ -219,22 +207,20 @@ func TestRecord(t *testing.T) {
 	next(len(s.Events) - seq)
 	got.waitFor(t, s, seq)
 	cancel()
-	if err := <-done; err != nil {
+	if err := <-got.done; err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if len(sums) != 1 || sums[0].Reconnects < 1 || sums[0].Relists < 1 || sums[0].Missed < 1 || sums[0].Events < 100 {
-		t.Errorf("%+v", sums)
+	if sum := got.sums[0]; sum.Reconnects < 1 || sum.Relists < 1 || sum.Missed < 1 || sum.Events < 100 {
+		t.Errorf("%+v", sum)
 	}
-	var relisted *trace.Break
-	for i, b := range got.breaks {
-		if b.Reason == trace.Relisted {
-			relisted = &got.breaks[i]
-		}
+	relisted := false
+	for _, b := range got.breaks {
+		relisted = relisted || b.Reason == trace.Relisted && b.Until != "" && b.DownNs > 0 && b.Added+b.Modified+b.Deleted > 0
 	}
-	if relisted == nil || relisted.Until == "" || relisted.DownNs <= 0 || relisted.Added+relisted.Modified+relisted.Deleted == 0 {
+	if !relisted {
 		t.Errorf("breaks: %+v", got.breaks)
 	}
 	path := filepath.Join(t.TempDir(), "x.jsonl.zst")
@@ -253,100 +239,48 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// TestRefused: a permanent error is returned at once.
-func TestRefused(t *testing.T) {
-	s := script(t, 3)
-	srv, err := apiserver.New(s, apiserver.Options{Wrap: func(http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { forbid(w) })
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	url, err := srv.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = srv.Close() }()
-	transport := &http.Transport{}
-	defer transport.CloseIdleConnections()
-	res := cluster.Resource{GroupVersionResource: s.Resource, Kind: s.Kind, Namespaced: true}
-	_, err = Record(t.Context(), trace.NewLineWriter(&bytes.Buffer{}, false), Options{Config: &rest.Config{Host: url, Transport: transport}, Resources: []cluster.Resource{res}})
-	if err == nil || !strings.Contains(err.Error(), "record: pods: pods is forbidden") {
-		t.Errorf("%v", err)
-	}
-}
-
-// TestPermanentRefusal: a refusal long after the end of a watch is an error, and the frames so
+// TestRefused: a refusal at the start, or long after the end of a watch, is an error, and the frames so
 // far are kept.
-func TestPermanentRefusal(t *testing.T) {
-	s := script(t, 30)
-	g := &gate{}
-	srv, err := apiserver.New(s, apiserver.Options{Wrap: g.wrap})
-	if err != nil {
-		t.Fatal(err)
-	}
-	url, err := srv.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = srv.Close() }()
-	transport := &http.Transport{}
-	defer transport.CloseIdleConnections()
-	res := cluster.Resource{GroupVersionResource: s.Resource, Kind: s.Kind, Namespaced: true}
-	got := newCollector(trace.NewLineWriter(&bytes.Buffer{}, false))
-	var sums []Summary
-	done := make(chan error)
-	go func() {
-		var err error
-		sums, err = Record(t.Context(), got, Options{
-			Config: &rest.Config{Host: url, Transport: transport}, Resources: []cluster.Resource{res},
-			Backoff: time.Millisecond, Settling: 20 * time.Millisecond,
-		})
-		done <- err
-	}()
-	got.waitFor(t, s, s.Initial)
-	g.forbid.Store(1 << 40)
-	srv.Disconnect()
-	if err := <-done; err == nil || !strings.Contains(err.Error(), "record: pods: pods is forbidden") {
-		t.Errorf("%v", err)
-	}
-	if len(sums) != 1 || sums[0].Events != s.Initial {
-		t.Errorf("%+v, want %d events", sums, s.Initial)
+func TestRefused(t *testing.T) {
+	for _, listed := range []bool{false, true} {
+		s, g := changing(30), &gate{}
+		srv, config := serve(t, s, apiserver.Options{Wrap: g.wrap})
+		if !listed {
+			g.forbid.Store(1 << 40)
+		}
+		got := startRecord(t.Context(), trace.NewLineWriter(&bytes.Buffer{}, false), RecordOptions{Config: config, Settling: 20 * time.Millisecond})
+		events := 0
+		if listed {
+			events = s.Initial
+			got.waitFor(t, s, events)
+			g.forbid.Store(1 << 40)
+			srv.Disconnect()
+		}
+		if err := <-got.done; err == nil || !strings.Contains(err.Error(), "record: pods: pods is forbidden") {
+			t.Errorf("listed %v: %v", listed, err)
+		}
+		if got.sums[0].Events != events {
+			t.Errorf("%+v, want %d events", got.sums, events)
+		}
 	}
 }
 
-// TestPipe: output of kubectl that starts within a watch and ends with an error, anonymised.
-func TestPipe(t *testing.T) {
-	doc := func(typ, object string) string { return fmt.Sprintf("{\"type\":%q,\n \"object\":%s}\n", typ, object) }
-	in := doc("MODIFIED", pod("web-1", "")) + doc("ADDED", pod("web-2", "")) + "{broken\n" + doc("DELETED", pod("web-3", "")) + doc("DELETED", pod("web-2", "")) +
-		doc("ERROR", `{"kind":"Status","apiVersion":"v1","message":"too old","code":410}`)
-	var out bytes.Buffer
-	a := anonymise.WithKey([anonymise.KeySize]byte{1})
-	var faults []string
-	events, err := Pipe(trace.NewReader(strings.NewReader(in), "stdin"), trace.NewLineWriter(&out, false), a.Frame, func(e *trace.Error) { faults = append(faults, e.Error()) })
-	if err != nil || events != 3 || len(faults) != 1 {
-		t.Errorf("%d events, %v, faults %q", events, err, faults)
+// FuzzRecord: a watch of any bytes ends with an error or its end, and the frames before are written.
+func FuzzRecord(f *testing.F) {
+	for _, s := range []string{
+		`{"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"7"}}}{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"9"}}}`,
+		`{"type":"ERROR","object":{"code":410}}`, `{"type":"ERROR"}`, `{"object":7}`, "[", "null",
+	} {
+		f.Add([]byte(s))
 	}
-	var got []string
-	r := trace.NewReader(&out, "x")
-	for {
-		f, err := r.Next()
-		if err != nil {
-			break
+	f.Fuzz(func(t *testing.T, body []byte) {
+		defer time.AfterFunc(time.Minute, func() { panic("more than a minute for one input") }).Stop()
+		w := trace.NewLineWriter(&bytes.Buffer{}, false)
+		sum := Recorded{Resource: podResource.Traced()}
+		r := follower{recorder: &recorder{w: w}, resource: podResource, sum: &sum, known: map[string]Version{}}
+		_ = r.read(bytes.NewReader(body))
+		if len(r.known) > sum.Events {
+			t.Errorf("%d objects of %d events", len(r.known), sum.Events)
 		}
-		if f.Break != nil {
-			got = append(got, f.Break.Reason)
-			continue
-		}
-		key, _, err := f.Key()
-		if err != nil {
-			t.Fatal(err)
-		}
-		got = append(got, fmt.Sprintf("%s %s", f.Type, key))
-	}
-	key := func(name string) string { return a.String("shop") + "/" + a.String(name) }
-	want := []string{"ADDED " + key("web-1"), "ADDED " + key("web-2"), trace.Unreadable, "DELETED " + key("web-2"), trace.Ended}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -20,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/loadgen/apiserver"
@@ -333,22 +331,8 @@ func TestAuditOverHTTP(t *testing.T) {
 		}
 		made.Events = append(made.Events, e)
 	}
-	srv, err := apiserver.New(made, apiserver.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	url, err := srv.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := srv.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	transport := &http.Transport{}
-	defer transport.CloseIdleConnections()
-	c, err := For(&rest.Config{Host: url, Transport: transport})
+	srv, config := serve(t, made, apiserver.Options{})
+	c, err := For(config)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,6 +45,10 @@ func ListWatch[L runtime.Object](client interface {
 
 // REST returns the client of a group and version that client-go has types for. It prefers protobuf.
 func REST(config *rest.Config, gv schema.GroupVersion) (*rest.RESTClient, error) {
+	return restOf(config, gv, runtime.ContentTypeProtobuf)
+}
+
+func restOf(config *rest.Config, gv schema.GroupVersion, contentType string) (*rest.RESTClient, error) {
 	config = rest.CopyConfig(config)
 	config.APIPath = "/apis"
 	if gv.Group == "" {
@@ -52,7 +56,10 @@ func REST(config *rest.Config, gv schema.GroupVersion) (*rest.RESTClient, error)
 	}
 	config.GroupVersion = &gv
 	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
-	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	config.ContentType = runtime.ContentTypeProtobuf
+	config.AcceptContentTypes = runtime.ContentTypeJSON
+	if contentType != runtime.ContentTypeJSON {
+		config.AcceptContentTypes = contentType + "," + runtime.ContentTypeJSON
+	}
+	config.ContentType = contentType
 	return rest.RESTClientFor(config)
 }
