@@ -3,7 +3,7 @@
 // It keeps:
 //
 //   - Numbers, booleans, null, and sizes: a replacement has the length of the original in
-//     bytes of UTF-8; in JSON it has no escapes.
+//     bytes of UTF-8.
 //   - Names of fields that client-go's types have; kinds and API versions that
 //     client-go knows or that the recorded resource has.
 //   - Times; durations and quantities in fields of these types; percentages in
@@ -15,18 +15,17 @@
 //     sources and field paths that Kubernetes defines; 127.0.0.1, ::1, 0.0.0.0 and
 //     ::; true, false and Unknown.
 //
-// All other strings are replaced. A name, such as web-1, v1.36.3 or corp/web:1, is replaced word by word. A
-// word is a run of letters and digits; one character between words stays. Its pseudonym derives from
-// the HMAC of the word under a random key. A name has the same pseudonym everywhere, so the name of a
-// pod still starts with that of its ReplicaSet, and selectors still match. Characters keep their class (lower
-// case, upper case, digits), so names, identifiers and images stay valid. Different words have
-// different pseudonyms, and no word maps to itself. UUIDs become UUIDs, and long hexadecimal
-// numbers stay hexadecimal. IP addresses of one network (by whole bytes) stay in one network.
+// All other strings are replaced. A lower-case name, such as web-1 or db.shop.svc, is replaced word by
+// word. A word is a run of letters and digits; the dashes and dots between words stay, and so does the
+// slash of a label key. The pseudonym of a word derives from its HMAC under a random key. It has letters
+// where the word has letters, and digits where it has digits. A name has the same pseudonym everywhere,
+// so the name of a pod still starts with that of its ReplicaSet, and selectors still match. Different
+// words have different pseudonyms, and no word maps to itself. An IP address becomes an address, and
+// addresses of one network stay in one network.
 //
-// Any other string becomes as many random lower-case letters and digits as it has bytes, the same for
-// the same string: a text, a URL, JSON or YAML. So do values: data of Secrets and ConfigMaps,
-// environment values, commands, arguments, headers of probes, and annotations and fields of custom resources
-// unless they are lower-case names. Base64 in data becomes base64 of as many bytes.
+// Any other string becomes as many lower-case letters and digits as it has bytes, the same for the same
+// string: an image, a text, a URL, JSON or YAML. So do values: data of Secrets and ConfigMaps,
+// environment values, commands, arguments and headers of probes. Base64 in data stays base64.
 //
 // # What it does not hide
 //
@@ -34,7 +33,7 @@
 // names and secrets, where a name has dashes, numbers (ports, replicas, resource requests) and
 // times. A person who knows the cluster can recognise it. A short word has few pseudonyms: a
 // single digit has nine. All single digits move by the same distance, and so do the last bytes
-// of addresses in one network.
+// of addresses in one network. A zero in an address stays.
 package anonymise
 
 import (
@@ -59,15 +58,18 @@ const KeySize = 32
 // bounded, independent of the recording.
 type Anonymiser struct {
 	pseudonyms *pseudonyms
-	types      types
+	structs    structs
+	memo       map[memoKey]string // cached replacements; a full memo is cleared
+}
 
-	// memo caches the replacements of each kind of leaf. A full memo is cleared.
-	memo [numberLeaf + 1]map[string]string
+type memoKey struct {
+	form form
+	text string
 }
 
 // memoSize limits the entries of a memo; longer strings than memoLength are not cached.
 const (
-	memoSize   = 1 << 16
+	memoSize   = 1 << 17
 	memoLength = 1 << 10
 )
 
@@ -83,7 +85,7 @@ func New() (*Anonymiser, error) {
 // WithKey returns an anonymiser with a given key. Equal keys give equal pseudonyms. Keep the
 // key secret: whoever has it can recover the originals.
 func WithKey(key [KeySize]byte) *Anonymiser {
-	return &Anonymiser{pseudonyms: newPseudonyms(key), types: types{}}
+	return &Anonymiser{pseudonyms: newPseudonyms(key), structs: structs{}, memo: map[memoKey]string{}}
 }
 
 // Frame returns the frame with a copy of its object in which names and values are replaced. In
@@ -106,47 +108,31 @@ func (a *Anonymiser) Frame(f trace.Frame) (trace.Frame, error) {
 	return f, err
 }
 
-// Object returns a copy of an object of the given kind. Every string that is not known to be
-// harmless is replaced. The copy has the same length if no string has escapes. The error wraps [ErrObject].
+// Object returns a copy of an object of the given kind, as JSON without white space. Every string that
+// is not known to be harmless is replaced. The error wraps [ErrObject].
 func (a *Anonymiser) Object(kind schema.GroupVersionKind, object []byte) ([]byte, error) {
 	if !json.Valid(object) {
 		return nil, fmt.Errorf("anonymise: an object of kind %s: %w", kind.Kind, ErrObject)
 	}
 	root := rootOf(kind)
-	r := rewriter{a: a, kind: kind, root: root, in: object, out: make([]byte, 0, len(object))}
-	r.value(root, "")
-	r.space()
-	return r.out, nil
+	return a.rewrite(kind, root, root, object), nil
 }
 
 // String returns the replacement of a name or a text.
-func (a *Anonymiser) String(s string) string { return a.replacement(textLeaf, s) }
+func (a *Anonymiser) String(s string) string { return a.replacement(name, s) }
 
-// replacement returns the replacement of a string of a kind of leaf.
-func (a *Anonymiser) replacement(kind leafKind, s string) string {
-	switch kind {
-	case durationLeaf, quantityLeaf, percentLeaf:
-		kind = valueLeaf
-	case kindLeaf, versionLeaf, groupLeaf, numberLeaf:
-		kind = textLeaf
-	}
-	if out, ok := a.memo[kind][s]; ok {
+// replacement returns the replacement of a string of a form.
+func (a *Anonymiser) replacement(f form, s string) string {
+	key := memoKey{f, s}
+	if out, ok := a.memo[key]; ok {
 		return out
 	}
-	var out string
-	switch p := a.pseudonyms; {
-	case kind == bytesLeaf:
-		out = p.base64(s)
-	case kind == textLeaf && isName.MatchString(s), kind == valueLeaf && isLowerName.MatchString(s), kind != opaqueLeaf && isAddress(s):
-		out = p.text(s)
-	default:
-		out = p.opaque(s)
-	}
+	out := a.pseudonyms.of(f, s)
 	if len(s) <= memoLength {
-		if m := a.memo[kind]; m == nil || len(m) >= memoSize {
-			a.memo[kind] = map[string]string{}
+		if len(a.memo) >= memoSize {
+			clear(a.memo)
 		}
-		a.memo[kind][s] = out
+		a.memo[key] = out
 	}
 	return out
 }

@@ -70,8 +70,8 @@ func TestVocabulary(t *testing.T) {
 	}
 }
 
-// qualified matches keys that belong to Kubernetes.
-var qualified = regexp.MustCompile(`^([a-z0-9-]+\.)*(kubernetes|k8s)\.io/[A-Za-z0-9._-]*[A-Za-z0-9]$`)
+// kubernetesKey matches keys that belong to Kubernetes.
+var kubernetesKey = regexp.MustCompile(`^([a-z0-9-]+\.)*(kubernetes|k8s)\.io/[A-Za-z0-9._-]*[A-Za-z0-9]$`)
 
 // constantsOf returns the lines for the string constants of a file.
 func constantsOf(path, pkg string) ([]string, error) {
@@ -104,7 +104,7 @@ func constantsOf(path, pkg string) ([]string, error) {
 				case value == "" || strings.ContainsAny(value, "\n\t"):
 				case named != nil && named.Name != "string":
 					lines = append(lines, pkg+"."+named.Name+"\t"+value)
-				case qualified.MatchString(value):
+				case kubernetesKey.MatchString(value):
 					lines = append(lines, "key\t"+value)
 				}
 			}
