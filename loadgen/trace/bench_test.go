@@ -66,7 +66,7 @@ func BenchmarkFormats(b *testing.B) {
 	}
 }
 
-func writeAll(w FrameWriter, frames []Frame) error {
+func writeAll(w *Writer, frames []Frame) error {
 	for _, f := range frames {
 		if err := w.Write(f); err != nil {
 			return err

@@ -1,12 +1,10 @@
 package trace
 
 import (
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -87,55 +85,6 @@ func TestRecordings(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
-	}
-}
-
-func TestSortedNames(t *testing.T) {
-	if names := Names(); !slices.IsSorted(names) || len(names) == 0 {
-		t.Errorf("Names() = %q", names)
-	}
-}
-
-// TestRecordingsStretch: the recordings as pipelines use them.
-func TestRecordingsStretch(t *testing.T) {
-	if testing.Short() {
-		t.Skip("one goroutine")
-	}
-	s, err := Load("recorded-nodeloss")
-	if err != nil {
-		t.Fatal(err)
-	}
-	longer := s.AtLeast(20000)
-	if err := longer.Validate(); err != nil {
-		t.Error(err)
-	}
-	if n := len(longer.Events); n < 20000 || n >= 20000+len(s.Events) {
-		t.Errorf("AtLeast(20000) has %d events", n)
-	}
-	node, err := s.ForNode(110)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := node.Validate(); err != nil {
-		t.Error(err)
-	}
-	// Nodes have four pods each or slightly more.
-	if p := node.Peak(); p < 110 || p > 120 {
-		t.Errorf("ForNode(110) peaks at %d pods", p)
-	}
-	if node.Initial < 80 {
-		t.Errorf("ForNode(110) has an initial list of %d", node.Initial)
-	}
-	if err := node.AtLeast(5000).Validate(); err != nil {
-		t.Error(err)
-	}
-	for _, e := range node.Events {
-		if n := e.Object.(*v1.Pod).Spec.NodeName; n != storm.NodeName {
-			t.Fatalf("event %d is bound to %q", e.Seq, n)
-		}
-	}
-	if err := s.Validate(); err != nil {
-		t.Errorf("the recording has changed: %v", err)
 	}
 }
 

@@ -43,7 +43,6 @@ type lines struct {
 	err        error  // error of opening the stream; reading the first line returns it
 	watch      bool   // the documents of a watch
 	pos        place  // position of the next line, in decompressed bytes
-	rest       []byte // rest of a line after a document
 	skip, done bool   // the rest of an overlong line or document must be skipped
 }
 
@@ -165,83 +164,39 @@ func (l *lines) last(at place, cause error) *Error {
 	return at.fail(cause)
 }
 
-// document returns the next JSON document, in any layout. A line that starts with a brace
-// starts a document, so a damaged one costs no other.
+// document returns the next JSON document of a watch: a line, or the lines up to one that starts with a
+// closing brace. A line that starts with an opening brace starts a document, so a damaged one costs no other.
 func (l *lines) document() (rawLine, error) {
 	var raw rawLine
-	var scan scanner
 	for {
-		if len(l.rest) == 0 {
-			line, err := l.read()
-			switch {
-			case errors.Is(err, io.EOF) && len(line) > 0:
-			case errors.Is(err, io.EOF) && len(raw.data) > 0:
-				return rawLine{}, l.last(raw.place, truncated("the file ends in the middle of the document"))
-			case err != nil:
-				return rawLine{}, err
-			}
-			l.rest = line
-			if line[0] == '{' && len(raw.data) > 0 {
-				return rawLine{}, raw.fail(corrupt("the document does not end before line %d", l.pos.line))
-			}
-			l.skip = l.skip && line[0] != '{'
+		if next, _ := l.in.Peek(1); len(raw.data) > 0 && string(next) == "{" {
+			return rawLine{}, raw.fail(corrupt("the document does not end before line %d", l.pos.line))
 		}
-		if l.skip {
-			l.take(len(l.rest))
+		at := l.pos
+		line, err := l.read()
+		switch {
+		case errors.Is(err, io.EOF) && len(line) > 0:
+		case errors.Is(err, io.EOF) && len(raw.data) > 0:
+			return rawLine{}, l.last(raw.place, truncated("the file ends in the middle of the document"))
+		case err != nil:
+			return rawLine{}, err
+		}
+		l.pass(line)
+		text := bytes.TrimSpace(line)
+		switch l.skip = l.skip && line[0] != '{'; {
+		case l.skip || len(text) == 0:
 			continue
+		case len(raw.data) == 0:
+			raw.place = at
 		}
-		if len(raw.data) == 0 {
-			// JSON text sequences start with 0x1e.
-			if l.take(len(l.rest) - len(bytes.TrimLeft(l.rest, " \t\r\n\x1e"))); len(l.rest) == 0 {
-				continue
-			}
-			raw.place = l.pos
-			if l.rest[0] != '{' {
-				raw.data = bytes.TrimRight(l.take(len(l.rest)), "\r\n")
-				return raw, nil // not a document
-			}
-		}
-		end := scan.end(l.rest)
-		if raw.data = append(raw.data, l.take(end)...); len(raw.data) > maxLine {
+		if raw.data = append(raw.data, line...); len(raw.data) > maxLine {
 			l.skip = true
 			return rawLine{}, raw.fail(corrupt("a document of more than %d bytes", maxLine))
 		}
-		if scan.depth == 0 {
-			return raw, nil
+		first := len(raw.data) == len(line)
+		if first && line[0] != '{' || (first || line[0] == '}') && text[len(text)-1] == '}' && json.Valid(raw.data) {
+			raw.data = bytes.TrimSpace(raw.data)
+			return raw, nil // A line that starts with no brace is not a document.
 		}
 	}
-}
-
-func (l *lines) take(n int) []byte {
-	data := l.rest[:n]
-	l.pass(data)
-	l.rest = l.rest[n:]
-	return data
-}
-
-// scanner counts the open brackets of a JSON document.
-type scanner struct {
-	depth           int
-	quoted, escaped bool
-}
-
-// end returns the length of b up to the end of the document, where depth is 0, or of all of b.
-func (s *scanner) end(b []byte) int {
-	for i, c := range b {
-		switch {
-		case s.escaped:
-			s.escaped = false
-		case s.quoted:
-			s.quoted, s.escaped = c != '"', c == '\\'
-		case c == '"':
-			s.quoted = true
-		case c == '{' || c == '[':
-			s.depth++
-		case c == '}' || c == ']':
-			if s.depth--; s.depth == 0 {
-				return i + 1
-			}
-		}
-	}
-	return len(b)
 }

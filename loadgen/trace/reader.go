@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -94,8 +95,7 @@ func (r *Reader) header() error {
 func isWatch(in *bufio.Reader) bool {
 	for n := 64; ; n *= 2 {
 		b, err := in.Peek(n)
-		// JSON text sequences start with 0x1e.
-		dec := json.NewDecoder(bytes.NewReader(bytes.TrimLeft(b, " \t\r\n\x1e")))
+		dec := json.NewDecoder(bytes.NewReader(b))
 		open, _ := dec.Token()
 		key, fault := dec.Token()
 		switch {
@@ -372,6 +372,9 @@ func (r *Reader) parse(raw rawLine) (Frame, error) {
 	return f, nil
 }
 
+// ownLine matches the start of a line of [appendLine] with an object, without the parts that vary in a line.
+var ownLine = regexp.MustCompile(`^\{"offsetNs":([0-9]{1,18}),"resource":"([^"\\]+)","event":\{"type":"([A-Z]+)","object":\{`)
+
 // parseOwn parses a line of [appendLine] in a trace without parsing the object's JSON, which
 // the writer has validated. ok is false for any other line, for a resource's first, and for a tolerant reader:
 // the checksum of a block comes at its end, and what stands before damage must not pass unread.
@@ -379,51 +382,18 @@ func (r *Reader) parseOwn(raw rawLine) (f Frame, ok bool) {
 	if r.head == nil || r.lines.by != "zstd" || r.onFault != nil {
 		return f, false
 	}
-	offset, rest, ok := between(raw.data, lineOffset, ',')
-	if !ok {
+	m := ownLine.FindSubmatchIndex(raw.data)
+	if m == nil || !bytes.HasSuffix(raw.data, []byte(lineEnd)) || m[1] > len(raw.data)-len(lineEnd) {
 		return f, false
 	}
-	n, err := strconv.ParseInt(string(offset), 10, 64)
-	if err != nil || n < 0 {
+	name, typ := raw.data[m[4]:m[5]], watch.EventType(raw.data[m[6]:m[7]])
+	i := slices.IndexFunc(r.seen, func(r Resource) bool { return bytes.HasSuffix(name, []byte(r.Resource)) && r.String() == string(name) })
+	offset, err := strconv.ParseInt(string(raw.data[m[2]:m[3]]), 10, 64)
+	if i < 0 || err != nil || !knownType(typ) {
 		return f, false
 	}
-	name, rest, ok := between(rest, lineResource+`"`, '"')
-	if !ok {
-		return f, false
-	}
-	i := slices.IndexFunc(r.seen, func(r Resource) bool { return r.is(name) })
-	if i < 0 {
-		return f, false
-	}
-	typ, rest, ok := between(rest[1:], lineEvent, '"')
-	if !ok || !knownType(watch.EventType(typ)) {
-		return f, false
-	}
-	if rest, ok = bytes.CutPrefix(rest, []byte(lineObject)); !ok {
-		return f, false
-	}
-	if rest, ok = bytes.CutSuffix(rest, []byte(lineEnd)); !ok || len(rest) < 2 || rest[0] != '{' {
-		return f, false
-	}
-	return Frame{Offset: time.Duration(n), Type: watch.EventType(typ), Object: rest, Resource: r.seen[i], Line: raw.line}, true
-}
-
-// is reports whether name is the resource's String, which it does not build for most others.
-func (r Resource) is(name []byte) bool {
-	return bytes.HasSuffix(name, []byte(r.Resource)) && r.String() == string(name)
-}
-
-// between returns the bytes of s between a prefix and the next end byte, and the rest from
-// that byte on.
-func between(s []byte, prefix string, end byte) (part, rest []byte, ok bool) {
-	if s, ok = bytes.CutPrefix(s, []byte(prefix)); !ok {
-		return nil, nil, false
-	}
-	i := bytes.IndexByte(s, end)
-	if i <= 0 {
-		return nil, nil, false
-	}
-	return s[:i], s[i:], true
+	object := raw.data[m[1]-1 : len(raw.data)-len(lineEnd)]
+	return Frame{Offset: time.Duration(offset), Type: typ, Object: object, Resource: r.seen[i], Line: raw.line}, true
 }
 
 // parseResource parses the format of [Resource.String].

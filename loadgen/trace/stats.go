@@ -6,7 +6,6 @@ import (
 	"io"
 	"math"
 	"slices"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -209,7 +208,7 @@ func FormatBytes(n int64) string {
 	}
 }
 
-// Table writes the statistics and a line of bars for each resource's rate.
+// Table writes the statistics.
 func (m *Stats) Table(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "RESOURCE\tINITIAL\tEVENTS\tADDED\tMODIFIED\tDELETED\tEVENTS/S\tPEAK/S\tAT\tKEYS\tMOST OF ONE\tTOP 10%\tZIPF")
@@ -223,43 +222,9 @@ func (m *Stats) Table(w io.Writer) error {
 	for _, r := range m.Resources {
 		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\n", r.Resource, FormatBytes(r.Bytes), FormatBytes(r.SizeMin), FormatBytes(r.SizeP50), FormatBytes(r.SizeP99), FormatBytes(r.SizeMax))
 	}
-	if err := tw.Flush(); err != nil {
-		return err
-	}
-	for _, r := range m.Resources {
-		if r.Peak == 0 {
-			continue
-		}
-		if _, err := fmt.Fprintf(w, "\n%s: events a second, %d to %d s, peak %d\n%s\n", r.Resource, 0, len(r.Rate), r.Peak, bars(r.Rate)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return tw.Flush()
 }
 
 func percent(n, all int) string {
 	return fmt.Sprintf("%.0f%%", 100*float64(n)/float64(max(all, 1)))
-}
-
-// bars draws counts as at most 72 bars. A bar shows the maximum of its seconds.
-func bars(rate []int) string {
-	width := min(72, len(rate))
-	columns := make([]int, width)
-	most := 0
-	for i, n := range rate {
-		c := i * width / len(rate)
-		columns[c] = max(columns[c], n)
-		most = max(most, n)
-	}
-	levels := []rune(" ▁▂▃▄▅▆▇█")
-	var b strings.Builder
-	for _, n := range columns {
-		i := 0
-		if n > 0 {
-			// A second with any event has a visible bar.
-			i = max(1, (n*(len(levels)-1)+most/2)/most)
-		}
-		b.WriteRune(levels[i])
-	}
-	return b.String()
 }

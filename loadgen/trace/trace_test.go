@@ -131,6 +131,7 @@ func TestReader(t *testing.T) {
 		"zstd":          pack(t, good()),
 		"trace":         traced(t, good()),
 		"several gzips": zip(t, good()[:100]) + zip(t, good()[100:]),
+		"long lines":    frame(1, "BOOKMARK", `{"apiVersion":"v1","kind":"Pod","x":"`+strings.Repeat("x", 1<<20)+`"}`) + good()[strings.Index(good(), "\n")+1:],
 		"unknown keys":  strings.ReplaceAll(good(), `{"offsetNs"`, `{"from":"me","offsetNs"`),
 	} {
 		frames, err := readAll(NewReader(iotest.HalfReader(strings.NewReader(in)), "x"))
@@ -145,36 +146,6 @@ func TestReader(t *testing.T) {
 		if diff := cmp.Diff(want, frames[5]); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
-	}
-}
-
-func TestReaderLongLines(t *testing.T) {
-	long := pod("a", `,"spec":{"containers":null,"schedulerName":"`+strings.Repeat("x", 3<<20)+`"}`)
-	frames, err := readAll(NewReader(strings.NewReader(zip(t, frame(1, "ADDED", long)+good())), "x"))
-	if err != nil || len(frames) != 8 || string(frames[0].Object) != long {
-		t.Fatalf("%d frames, %v", len(frames), err)
-	}
-}
-
-// endless is a line without an end.
-type endless struct{ n int64 }
-
-func (e *endless) Read(p []byte) (int, error) {
-	for i := range p {
-		p[i] = ' '
-	}
-	e.n += int64(len(p))
-	return len(p), nil
-}
-
-func TestReaderLineLimit(t *testing.T) {
-	in := &endless{}
-	_, err := NewReader(in, "x").Next()
-	if want := "trace x: line 1 (byte 0): corrupt: a line of more than 33554432 bytes"; err == nil || err.Error() != want {
-		t.Errorf("got %v, want %s", err, want)
-	}
-	if in.n > 2*maxLine {
-		t.Errorf("%d bytes were read", in.n)
 	}
 }
 
@@ -320,41 +291,6 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// TestTruncation cuts a recording after every byte.
-func TestTruncation(t *testing.T) {
-	plain, zipped := good(), zip(t, good())
-	lines := strings.Count(plain, "\n")
-	for cut := range len(zipped) {
-		frames, err := readAll(NewReader(strings.NewReader(zipped[:cut]), "x"))
-		if want := ErrTruncated; cut == 0 {
-			if !errors.Is(err, ErrEmpty) {
-				t.Fatalf("cut at 0: %v", err)
-			}
-		} else if !errors.Is(err, want) {
-			t.Fatalf("gzip cut at %d of %d: %v", cut, len(zipped), err)
-		}
-		var e *Error
-		if !errors.As(err, &e) || e.Line != len(frames)+1 {
-			t.Fatalf("gzip cut at %d: %v after %d frames", cut, err, len(frames))
-		}
-	}
-	for cut := 1; cut < len(plain); cut++ {
-		frames, err := readAll(NewReader(strings.NewReader(plain[:cut]), "x"))
-		// A plain file that is cut between lines looks complete.
-		if plain[cut-1] == '\n' || plain[cut] == '\n' {
-			if err != nil || len(frames) != strings.Count(plain[:cut+1], "\n") && len(frames) != strings.Count(plain[:cut], "\n") {
-				t.Fatalf("cut at %d: %d frames, %v", cut, len(frames), err)
-			}
-			continue
-		}
-		var e *Error
-		start := strings.LastIndex(plain[:cut], "\n") + 1
-		if !errors.Is(err, ErrTruncated) || !errors.As(err, &e) || e.Line != len(frames)+1 || e.Line > lines || e.Offset != int64(start) {
-			t.Fatalf("cut at %d: %v after %d frames", cut, err, len(frames))
-		}
-	}
-}
-
 func TestLoad(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.jsonl.gz")
 	write(t, path, zip(t, good()))
@@ -383,6 +319,19 @@ func TestLoad(t *testing.T) {
 	}
 }
 
+// TestResourceOf: the resource of a built-in kind.
+func TestResourceOf(t *testing.T) {
+	for kind, want := range map[string]string{
+		"v1 Pod": "v1/pods", "v1 Endpoints": "v1/endpoints", "apps/v1 ReplicaSet": "apps/v1/replicasets", "discovery.k8s.io/v1 EndpointSlice": "discovery.k8s.io/v1/endpointslices",
+		"networking.k8s.io/v1 NetworkPolicy": "networking.k8s.io/v1/networkpolicies", "networking.k8s.io/v1 Ingress": "networking.k8s.io/v1/ingresses",
+	} {
+		version, name, _ := strings.Cut(kind, " ")
+		if got := ResourceOf(schema.FromAPIVersionAndKind(version, name)); got.String() != want || got.Kind != name {
+			t.Errorf("%s: %v of kind %s, want %s", kind, got, got.Kind, want)
+		}
+	}
+}
+
 // TestLoadKinds: lines without a resource have that of their object's kind, also of kinds that
 // client-go does not know.
 func TestLoadKinds(t *testing.T) {
@@ -403,65 +352,6 @@ func TestLoadKinds(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"pods ns/a *v1.Pod", "nodes n *v1.Node", "widgets w *unstructured.Unstructured"}, got); diff != "" {
 		t.Error(diff)
-	}
-}
-
-// TestLoadKeepsOrder loads more lines than the workers hold at the same time.
-func TestLoadKeepsOrder(t *testing.T) {
-	var b strings.Builder
-	for i := range 5000 {
-		b.WriteString(frame(i, "ADDED", pod(fmt.Sprintf("p%d", i), "")))
-	}
-	path := filepath.Join(t.TempDir(), "x.jsonl")
-	write(t, path, b.String())
-	s, err := Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Validate(); err != nil {
-		t.Error(err)
-	}
-	for i, e := range s.Events {
-		if want := fmt.Sprintf("ns/p%d", i); e.Key != want || e.At != time.Duration(i) {
-			t.Fatalf("event %d is %s at %v", i+1, e.Key, e.At)
-		}
-	}
-	if len(s.Events) != 5000 {
-		t.Errorf("%d events", len(s.Events))
-	}
-}
-
-func TestResources(t *testing.T) {
-	for _, tc := range []struct{ apiVersion, kind, group, version, resource, key string }{
-		{"v1", "Pod", "", "v1", "pods", "ns/x"},
-		{"v1", "Node", "", "v1", "nodes", "x"},
-		{"v1", "Endpoints", "", "v1", "endpoints", "ns/x"},
-		{"apps/v1", "Deployment", "apps", "v1", "deployments", "ns/x"},
-		{"apps/v1", "ReplicaSet", "apps", "v1", "replicasets", "ns/x"},
-		{"batch/v1", "Job", "batch", "v1", "jobs", "ns/x"},
-		{"coordination.k8s.io/v1", "Lease", "coordination.k8s.io", "v1", "leases", "ns/x"},
-		{"discovery.k8s.io/v1", "EndpointSlice", "discovery.k8s.io", "v1", "endpointslices", "ns/x"},
-		{"events.k8s.io/v1", "Event", "events.k8s.io", "v1", "events", "ns/x"},
-		{"networking.k8s.io/v1", "NetworkPolicy", "networking.k8s.io", "v1", "networkpolicies", "ns/x"},
-		{"networking.k8s.io/v1", "Ingress", "networking.k8s.io", "v1", "ingresses", "ns/x"},
-	} {
-		namespace := `"namespace":"ns",`
-		if tc.key == "x" {
-			namespace = ""
-		}
-		path := filepath.Join(t.TempDir(), "x.jsonl")
-		write(t, path, frame(1, "ADDED", fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{%s"name":"x"}}`, tc.apiVersion, tc.kind, namespace)))
-		s, err := Load(path)
-		if err != nil {
-			t.Error(err)
-			continue
-		}
-		if want := (schema.GroupVersionResource{Group: tc.group, Version: tc.version, Resource: tc.resource}); s.Resource != want {
-			t.Errorf("%s: %v, want %v", tc.kind, s.Resource, want)
-		}
-		if s.Kind.Kind != tc.kind || s.Events[0].Key != tc.key {
-			t.Errorf("%s: kind %v, key %s", tc.kind, s.Kind, s.Events[0].Key)
-		}
 	}
 }
 

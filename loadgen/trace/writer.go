@@ -22,16 +22,6 @@ const blockSize = 1 << 20
 // ErrFrame is wrapped by the error for an invalid frame.
 var ErrFrame = errors.New("invalid frame")
 
-// FrameWriter writes the frames of a recording in order.
-type FrameWriter interface {
-	// Write appends one frame. It retains no part of it.
-	Write(Frame) error
-	// Flush writes buffered frames to the underlying writer.
-	Flush() error
-	// Close flushes and completes the recording. It does not close the underlying writer.
-	Close() error
-}
-
 // Writer writes a trace, or a recording in another format. It is not safe for concurrent use.
 //
 // [Writer.Flush], or a full block, writes whole blocks to the underlying writer. They are
@@ -140,17 +130,9 @@ func (w *Writer) Close() error {
 	return err
 }
 
-// The parts of a line that [appendLine] writes and [Reader.parseOwn] reads.
 const (
-	headStart    = `{"header":`
-	lineOffset   = `{"offsetNs":`
-	lineResource = `,"resource":`
-	lineKind     = `,"kind":`
-	lineEvent    = `,"event":{"type":"`
-	lineBreak    = `,"break":`
-	lineObject   = `","object":`
-	lineEnd      = "}}"
-	rawStart     = `{"type":"`
+	headStart = `{"header":`
+	lineEnd   = "}}" // of a recorded line with an object
 )
 
 // appendLine appends the line of a frame: a recorded line, or the raw output of a watch. The
@@ -160,17 +142,17 @@ func appendLine(b []byte, f Frame, recorded bool) ([]byte, error) {
 		if f.Offset < 0 {
 			return b, fmt.Errorf("%w: its time %v is negative", ErrFrame, f.Offset)
 		}
-		b = append(b, lineOffset...)
+		b = append(b, `{"offsetNs":`...)
 		b = strconv.AppendInt(b, int64(f.Offset), 10)
 		if f.Resource != (Resource{}) {
 			if !f.Resource.plain() {
 				return b, fmt.Errorf("%w: resource %q of kind %q", ErrFrame, f.Resource, f.Resource.Kind)
 			}
-			b = append(b, lineResource...)
+			b = append(b, `,"resource":`...)
 			b = strconv.AppendQuote(b, f.Resource.String())
 			if f.Break != nil || f.Type == watch.Error {
 				// All other objects contain their kind.
-				b = append(b, lineKind...)
+				b = append(b, `,"kind":`...)
 				b = strconv.AppendQuote(b, f.Resource.Kind)
 			}
 		}
@@ -179,7 +161,7 @@ func appendLine(b []byte, f Frame, recorded bool) ([]byte, error) {
 			if err != nil {
 				return b, fmt.Errorf("%w: %w", ErrFrame, err)
 			}
-			return append(append(append(b, lineBreak...), text...), "}\n"...), nil
+			return fmt.Appendf(b, `,"break":%s}`+"\n", text), nil
 		}
 	}
 	if !knownType(f.Type) {
@@ -189,13 +171,11 @@ func appendLine(b []byte, f Frame, recorded bool) ([]byte, error) {
 	if len(object) == 0 || object[0] != '{' || !json.Valid(object) {
 		return b, fmt.Errorf("%w: the object is no JSON object", ErrFrame)
 	}
-	start, end := rawStart, "}\n"
+	start, end := "{", "}\n"
 	if recorded {
-		start, end = lineEvent, lineEnd+"\n"
+		start, end = `,"event":{`, lineEnd+"\n"
 	}
-	b = append(b, start...)
-	b = append(b, f.Type...)
-	b = append(b, lineObject...)
+	b = fmt.Appendf(b, `%s"type":%q,"object":`, start, f.Type)
 	if bytes.ContainsAny(object, "\r\n") {
 		// Valid JSON has newlines between tokens only, so Compact can remove them.
 		var compact bytes.Buffer

@@ -371,7 +371,7 @@ func formatOf(name string) string {
 	return asTrace
 }
 
-func frameWriter(w io.Writer, format string, h trace.Header) (trace.FrameWriter, error) {
+func frameWriter(w io.Writer, format string, h trace.Header) (*trace.Writer, error) {
 	if format != asTrace {
 		return trace.NewLineWriter(w, format == asWatch), nil
 	}
@@ -382,7 +382,7 @@ var errEnough = errors.New("enough") // ends the reading
 
 // converter writes the frames from time 0 until length, preceded by the state at time 0.
 type converter struct {
-	w         trace.FrameWriter
+	w         *trace.Writer
 	only      []string // resources; empty for all
 	length    time.Duration
 	transform func(trace.Frame) (trace.Frame, error) // nil for none
