@@ -53,40 +53,31 @@ func TestMemoryBackpressure(t *testing.T) {
 	}
 }
 
-// A paced memory source never waits for a watch.
+// A paced memory source never waits for a watch. A stopped watch ends, even with pending events.
 func TestMemoryOpenLoop(t *testing.T) {
 	st := small(t)
 	src := source.NewMemory(st)
 	defer func() { _ = src.Close() }()
-	w, err := client(src).WatchWithContext(t.Context(), metav1.ListOptions{ResourceVersion: strconv.Itoa(st.Initial)})
-	if err != nil {
-		t.Fatal(err)
+	var watches []watch.Interface
+	for range 2 {
+		w, err := client(src).WatchWithContext(t.Context(), metav1.ListOptions{ResourceVersion: strconv.Itoa(st.Initial)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Stop()
+		watches = append(watches, w)
 	}
-	defer w.Stop()
 	play(t, src, st, 1e6)
+	watches[1].Stop()
 	for seq := st.Initial + 1; seq <= len(st.Events); seq++ {
-		e := <-w.ResultChan()
+		e := <-watches[0].ResultChan()
 		want := st.Events[seq-1]
 		if e.Object != want.Object || e.Type != want.Type {
 			t.Fatalf("event %d is %v %p, want the storm's object %v %p", seq, e.Type, e.Object, want.Type, want.Object)
 		}
 	}
-}
-
-// A stopped watch ends, even with pending events and an active reader.
-func TestMemoryStop(t *testing.T) {
-	st := small(t)
-	src := source.NewMemory(st)
-	defer func() { _ = src.Close() }()
-	w, err := client(src).WatchWithContext(t.Context(), metav1.ListOptions{ResourceVersion: strconv.Itoa(st.Initial)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	play(t, src, st, 1e6)
-	<-w.ResultChan()
-	w.Stop()
 	left := 0
-	for range w.ResultChan() {
+	for range watches[1].ResultChan() {
 		left++
 	}
 	if left > 128+1 {

@@ -101,14 +101,11 @@ func empty() *storm.Storm {
 
 // sink records the events of a consumer and wakes up waiting goroutines.
 type sink struct {
-	mu   sync.Mutex
-	cond *sync.Cond
-	// got are the versions in order of arrival.
-	got []uint64
-	// live has the version of each existing object, by key.
-	live map[string]uint64
-	// newest has the highest version of each key.
-	newest map[string]uint64
+	mu     sync.Mutex
+	cond   *sync.Cond
+	got    []uint64          // versions in order of arrival
+	live   map[string]uint64 // version of each existing object, by key
+	newest map[string]uint64 // highest version of each key
 	max    uint64
 	errs   []error
 }
@@ -346,43 +343,6 @@ func seesEverything(t *testing.T, name string, st *storm.Storm) {
 	}
 }
 
-// A controller with its own RealFIFO, as in the informer pipeline.
-func TestController(t *testing.T) {
-	st := small(t)
-	each(t, func(t *testing.T, name string) {
-		src := open(t, name, st)
-		s := newSink()
-		store := cache.NewStore(cache.MetaNamespaceKeyFunc)
-		ctrl := cache.New(&cache.Config{
-			Queue:         cache.NewRealFIFOWithOptions(cache.RealFIFOOptions{KnownObjects: store}),
-			ListerWatcher: src.ListerWatcher(),
-			ObjectType:    &v1.Pod{},
-			Process: func(obj any, _ bool) error {
-				for _, d := range obj.(cache.Deltas) {
-					var err error
-					switch d.Type {
-					case cache.Deleted:
-						err = store.Delete(d.Object)
-					default:
-						err = store.Update(d.Object)
-					}
-					if err != nil {
-						return err
-					}
-					s.take(d.Object, d.Type == cache.Deleted)
-				}
-				return nil
-			},
-		})
-		run(t, ctrl.RunWithContext)
-		s.await(t, uint64(st.Initial))
-		play(t, src, st, 20_000)
-		s.await(t, uint64(len(st.Events)))
-		s.checkAll(t, st)
-		checkStore(t, st, store)
-	})
-}
-
 func TestTwoWatchers(t *testing.T) {
 	st := small(t)
 	each(t, func(t *testing.T, name string) {
@@ -427,18 +387,6 @@ func TestDisconnectAndResume(t *testing.T) {
 	})
 }
 
-func TestLateWatcher(t *testing.T) {
-	st := small(t)
-	each(t, func(t *testing.T, name string) {
-		src := open(t, name, st)
-		// Paced, because an unpaced memory source waits for a watch.
-		play(t, src, st, 1e6)
-		s := newSink()
-		inf := inform(t, src, s)
-		checkStore(t, st, inf.GetStore())
-	})
-}
-
 func TestClosed(t *testing.T) {
 	for _, name := range source.Names() {
 		src := open(t, name, empty())
@@ -474,64 +422,3 @@ func TestNew(t *testing.T) {
 		t.Error("a kind unknown to client-go: no error")
 	}
 }
-
-// BenchmarkPlay reports the cost of a source alone: from Play to a no-op store of a Reflector.
-func BenchmarkPlay(b *testing.B) {
-	st := load(b)
-	for _, name := range source.Names() {
-		b.Run("source="+name, func(b *testing.B) {
-			b.ReportAllocs()
-			events := 0
-			for b.Loop() {
-				b.StopTimer()
-				src, err := newSource(b, name, st)
-				if err != nil {
-					b.Fatal(err)
-				}
-				done := make(chan struct{})
-				end := &nothing{last: strconv.Itoa(len(st.Events)), synced: make(chan struct{}), done: done}
-				r := cache.NewReflectorWithOptions(src.ListerWatcher(), &v1.Pod{}, end, cache.ReflectorOptions{})
-				ctx, cancel := context.WithCancel(context.Background())
-				var wg sync.WaitGroup
-				wg.Go(func() { r.RunWithContext(ctx) })
-				<-end.synced
-				p := pace.On(pace.Unpaced)
-				p.Start(time.Now())
-				b.StartTimer()
-				if err := src.Play(ctx, p, uint64(len(st.Events)), nil); err != nil {
-					b.Fatal(err)
-				}
-				<-done
-				b.StopTimer()
-				events += len(st.Events) - st.Initial
-				cancel()
-				wg.Wait()
-				if err := src.Close(); err != nil {
-					b.Fatal(err)
-				}
-				b.StartTimer()
-			}
-			b.ReportMetric(float64(events)/b.Elapsed().Seconds(), "events/s")
-		})
-	}
-}
-
-// nothing is a Reflector's store that only reads versions.
-type nothing struct {
-	last   string
-	synced chan struct{}
-	done   chan struct{}
-}
-
-func (n *nothing) see(obj any) error {
-	if obj.(*v1.Pod).ResourceVersion == n.last {
-		close(n.done)
-	}
-	return nil
-}
-
-func (n *nothing) Add(obj any) error           { return n.see(obj) }
-func (n *nothing) Update(obj any) error        { return n.see(obj) }
-func (n *nothing) Delete(obj any) error        { return n.see(obj) }
-func (n *nothing) Replace([]any, string) error { close(n.synced); return nil }
-func (n *nothing) Resync() error               { return nil }

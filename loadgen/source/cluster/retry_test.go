@@ -17,7 +17,6 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"watchlab/loadgen/pace"
-	"watchlab/loadgen/storm"
 )
 
 var (
@@ -98,17 +97,7 @@ func TestForbiddenLater(t *testing.T) {
 // TestWriterOutage: a writer survives an outage of the API server and reports its cost.
 // If the outage does not end, it reports the number of events left.
 func TestWriterOutage(t *testing.T) {
-	p, err := storm.NewProfile("nodeloss")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.Resize(0, 80, 0)
-	set, err := p.Set(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	short := *set.Storms[0]
-	short.Events, short.Initial = short.Events[:100], 20
+	s := changing(60)
 	for _, tt := range []struct {
 		name string
 		// The API server is unavailable from its 40th request on, for this time.
@@ -116,7 +105,7 @@ func TestWriterOutage(t *testing.T) {
 		written int64
 		ctx     error
 	}{
-		{"comes back", 5 * time.Second, 100, nil},
+		{"comes back", 5 * time.Second, 140, nil},
 		{"stays away", time.Hour, 0, context.DeadlineExceeded},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -138,11 +127,11 @@ func TestWriterOutage(t *testing.T) {
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 				defer cancel()
-				got, err := w.Play(ctx, &short, pace.Unpaced)
+				got, err := w.Play(ctx, s, pace.Unpaced)
 				if !errors.Is(err, tt.ctx) {
 					t.Errorf("error %v, want %v", err, tt.ctx)
 				}
-				if got.Applied+got.Deleted+got.Left != 100 || got.Refused != 0 || tt.written > 0 && got.Left != 0 || tt.written == 0 && got.Left == 0 {
+				if got.Applied+got.Deleted+got.Left != 140 || got.Refused != 0 || tt.written > 0 && got.Left != 0 || tt.written == 0 && got.Left == 0 {
 					t.Errorf("%+v", got)
 				}
 				if got.Retried == 0 || got.Outage == 0 || got.Outage > 31*time.Second {

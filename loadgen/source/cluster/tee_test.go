@@ -22,19 +22,15 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/loadgen/apiserver"
-	"watchlab/loadgen/storm"
 )
 
 // scripted returns its lists in order, and each watch until the test ends its version.
 type scripted struct {
-	mu    sync.Mutex
-	lists []*v1.PodList
-	// refusals is the number of watches to reject before the next is accepted; taken is the
-	// time of the last accepted watch.
-	refusals int
-	taken    time.Time
-	// watching receives a token for each watch.
-	watching chan *watch.FakeWatcher
+	mu       sync.Mutex
+	lists    []*v1.PodList
+	refusals int                     // number of watches to reject before the next is accepted
+	taken    time.Time               // time of the last accepted list or watch
+	watching chan *watch.FakeWatcher // receives each watch
 }
 
 func script(lists ...*v1.PodList) *scripted {
@@ -320,17 +316,7 @@ func TestAuditWaits(t *testing.T) {
 // TestAuditOverHTTP: the inventory has the objects of a server, page by page, while they change.
 func TestAuditOverHTTP(t *testing.T) {
 	const pods = 1500
-	made := &storm.Storm{Name: "many", Resource: podResource.GroupVersionResource, Kind: podResource.Kind, Initial: pods, Keys: pods}
-	for i := range pods + 500 {
-		name := fmt.Sprintf("pod-%d", i%pods)
-		e := storm.Event{Type: watch.Added, Seq: uint64(i + 1), Key: "ns/" + name, KeyIndex: int32(i % pods), Object: pod(name, fmt.Sprint(i+1))}
-		if i >= pods {
-			if e.Type = watch.Modified; i%5 == 0 {
-				e.Type = watch.Deleted
-			}
-		}
-		made.Events = append(made.Events, e)
-	}
+	made := changing(pods)
 	srv, config := serve(t, made, apiserver.Options{})
 	c, err := For(config)
 	if err != nil {
@@ -351,8 +337,8 @@ func TestAuditOverHTTP(t *testing.T) {
 		t.Fatal(err)
 	}
 	there, err := tee.inventory(ctx)
-	if err != nil || len(there.objects) != pods-100 {
-		t.Fatalf("%d objects, want %d: %v", len(there.objects), pods-100, err)
+	if err != nil || len(there.objects) != pods-500 {
+		t.Fatalf("%d objects, want %d: %v", len(there.objects), pods-500, err)
 	}
 	if missing := tee.missing(there); len(missing) > 0 {
 		t.Errorf("missing after the audit: %q", missing[:min(3, len(missing))])
