@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"runtime"
 	"slices"
@@ -87,19 +88,20 @@ func TestProfiles(t *testing.T) {
 				t.Errorf("resources %s, want %s", got, want[name].resources)
 			}
 			seen := map[string]bool{}
+			objects := map[any]bool{}
 			first := set.Storms[0]
-			for _, e := range first.Events[first.Initial:] {
-				seen[string(e.Type)] = true
+			for i, e := range first.Events {
+				if objects[e.Object] {
+					t.Fatalf("event %d shares its object", e.Seq)
+				}
+				if objects[e.Object] = true; i >= first.Initial {
+					seen[string(e.Type)] = true
+				}
 			}
 			for _, m := range first.Marks {
 				seen[string(m.Type)] = true
 			}
-			var types []string
-			for typ := range seen {
-				types = append(types, typ)
-			}
-			slices.Sort(types)
-			if got := strings.Join(types, " "); got != want[name].types {
+			if got := strings.Join(slices.Sorted(maps.Keys(seen)), " "); got != want[name].types {
 				t.Errorf("types %s, want %s", got, want[name].types)
 			}
 			if slices.Equal(times(set), times(setOf(t, small(t, name), 2))) {
@@ -119,49 +121,32 @@ func TestProfileRates(t *testing.T) {
 	if testing.Short() {
 		t.Skip("one goroutine")
 	}
-	// rate returns the events per second in the storm phase, of one type and resource.
-	rate := func(p *storm.Profile, resource string, typ watch.EventType) float64 {
-		set := setOf(t, p, 1)
-		i := slices.IndexFunc(set.Storms, func(s *storm.Storm) bool { return s.Resource.Resource == resource })
-		if i < 0 {
-			t.Fatalf("%s has no %s", p.Name(), resource)
-		}
-		s := set.Storms[i]
-		i = slices.IndexFunc(set.Phases, func(p storm.Phase) bool { return p.Name == "storm" })
-		phase := set.Phases[i]
+	for _, tc := range []struct {
+		profile     string
+		nodes, pods int
+		resource    string
+		typ         watch.EventType
+		want        float64 // events per second in the storm phase
+	}{
+		{"steady", 500, 0, "pods", watch.Added, 2},
+		{"steady", 500, 0, "leases", watch.Modified, 50},
+		{"rollout", 0, 0, "pods", watch.Added, 100},
+		{"leases", 0, 0, "leases", watch.Modified, 500},
+		{"gang", 0, 2_600, "pods", watch.Added, 17.3},
+		{"endpoints", 0, 5_000, "endpointslices", watch.Modified, 105},
+	} {
+		p := profile(t, tc.profile)
+		p.Resize(tc.nodes, tc.pods, 0)
 		n := 0
-		for _, e := range s.Events[s.Initial:] {
-			if e.Type == typ && e.At >= phase.From && e.At < phase.To {
-				n++
+		for _, s := range setOf(t, p, 1).Storms {
+			for _, e := range s.Events[s.Initial:] {
+				if s.Resource.Resource == tc.resource && e.Type == tc.typ && e.At >= p.Baseline && e.At < p.Baseline+p.Storm {
+					n++
+				}
 			}
 		}
-		return float64(n) / (phase.To - phase.From).Seconds()
-	}
-	resized := func(p *storm.Profile, nodes, pods int) *storm.Profile {
-		p.Resize(nodes, pods, 0)
-		return p
-	}
-	brief := func(p *storm.Profile) *storm.Profile {
-		p.Storm = 2 * time.Second
-		return p
-	}
-	for _, tc := range []struct {
-		p        *storm.Profile
-		resource string
-		typ      watch.EventType
-		want     float64
-	}{
-		{resized(profile(t, "steady"), 500, 0), "pods", watch.Added, 2},
-		{resized(profile(t, "steady"), 500, 0), "leases", watch.Modified, 50},
-		{profile(t, "rollout"), "pods", watch.Added, 100},
-		{profile(t, "leases"), "leases", watch.Modified, 500},
-		{brief(resized(profile(t, "leases"), 13_000, 0)), "leases", watch.Modified, 1_300},
-		{resized(profile(t, "gang"), 0, 2_600), "pods", watch.Added, 17.3},
-		{resized(profile(t, "endpoints"), 0, 5_000), "endpointslices", watch.Modified, 105},
-	} {
-		got := rate(tc.p, tc.resource, tc.typ)
-		if math.Abs(got-tc.want) > 0.06*tc.want {
-			t.Errorf("%s: %.1f %s %s a second, want %.1f", tc.p.Name(), got, tc.resource, tc.typ, tc.want)
+		if got := float64(n) / p.Storm.Seconds(); math.Abs(got-tc.want) > 0.06*tc.want {
+			t.Errorf("%s: %.1f %s %s a second, want %.1f", tc.profile, got, tc.resource, tc.typ, tc.want)
 		}
 	}
 }
@@ -244,52 +229,24 @@ func TestSizes(t *testing.T) {
 	}
 	p := profile(t, "nodeloss")
 	p.Resize(10, 0, 0)
-	p.PodBytes = []int{2_000, 10_000, 20_000}
-	set := setOf(t, p, 1)
-	near := func(what string, o any, want ...int) {
-		t.Helper()
-		b, err := json.Marshal(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, w := range want {
-			if math.Abs(float64(len(b)-w)) < 0.06*float64(w)+30 {
-				return
-			}
-		}
-		t.Fatalf("%s has %d bytes, want %v: %s", what, len(b), want, b)
-	}
+	want := map[string][]int{"pods": p.PodBytes, "nodes": {13_000}, "leases": {500}}
 	seen := map[int]bool{}
-	for _, s := range set.Storms {
+	for _, s := range setOf(t, p, 1).Storms {
 		for _, e := range s.Events[:s.Initial] {
-			switch s.Resource.Resource {
-			case "pods":
-				near(e.Key, e.Object, p.PodBytes...)
-				b, _ := json.Marshal(e.Object)
-				seen[(len(b)+500)/1000] = true
-			case "nodes":
-				near(e.Key, e.Object, 13_000)
-			case "leases":
-				near(e.Key, e.Object, 500)
+			b, err := json.Marshal(e.Object)
+			if err != nil {
+				t.Fatal(err)
 			}
+			sizes := want[s.Resource.Resource]
+			i := slices.IndexFunc(sizes, func(w int) bool { return math.Abs(float64(len(b)-w)) < 0.06*float64(w)+30 })
+			if i < 0 {
+				t.Fatalf("%s has %d bytes, want %v: %s", e.Key, len(b), sizes, b)
+			}
+			seen[sizes[i]] = true
 		}
 	}
-	if len(seen) < 3 {
-		t.Errorf("pods of all sizes are there: %v", seen)
-	}
-}
-
-// TestObjectsNotShared: no two events share a struct, and building an object changes no other.
-func TestObjectsNotShared(t *testing.T) {
-	set := setOf(t, small(t, "rollout"), 1)
-	seen := map[any]bool{}
-	for _, s := range set.Storms {
-		for _, e := range s.Events {
-			if seen[e.Object] {
-				t.Fatalf("event %d of %s shares its object", e.Seq, s.Resource.Resource)
-			}
-			seen[e.Object] = true
-		}
+	if len(seen) != 5 {
+		t.Errorf("sizes %v", seen)
 	}
 }
 
@@ -365,26 +322,33 @@ func TestValidProfiles(t *testing.T) {
 
 func TestBadParams(t *testing.T) {
 	for _, tc := range []struct {
-		name  string
-		spoil func(*storm.Profile)
-		want  string
+		nodes, pods int
+		want        string
 	}{
-		{"nodes", func(p *storm.Profile) { p.Nodes = 0 }, "profile nodeloss: nodes: 0 (allowed: 1 to 1000000)"},
-		{"pods", func(p *storm.Profile) { p.Pods = -1 }, "profile nodeloss: pods: -1 (allowed: 1 to 5000000)"},
-		{"sizes", func(p *storm.Profile) { p.PodBytes = nil }, "profile nodeloss: podBytes: [] (allowed: 1 to 100 sizes)"},
-		{"size", func(p *storm.Profile) { p.PodBytes = []int{2000, 500} }, "profile nodeloss: podBytes: 500 (allowed: 2000 to 100000)"},
-		{"rate", func(p *storm.Profile) { p.UpdatesPerSecond = math.NaN() }, "profile nodeloss: updatesPerSecond: NaN (allowed: 0 to 10000000 a second)"},
-		{"events", func(p *storm.Profile) { p.UpdatesPerSecond, p.Storm = 1e7, time.Hour }, "profile nodeloss: updatesPerSecond: 1e+07 (allowed: 100000000 events in all)"},
-		{"phase", func(p *storm.Profile) { p.Storm = 0 }, "profile nodeloss: storm: 0s (allowed: 1ms to 24h0m0s)"},
-		{"share", func(p *storm.Profile) { p.Lost = 1.5 }, "profile nodeloss: lost: 1.5 (allowed: above 0, up to 1)"},
-		{"skew", func(p *storm.Profile) { p.Skew = storm.Zipf(-1) }, "profile nodeloss: skew: zipf:-1 (allowed: uniform, or zipf:EXPONENT up to 10)"},
+		{-1, 0, "nodes: -1 (allowed: 1 to 1000000)"},
+		{0, -1, "pods: -1 (allowed: 1 to 5000000)"},
+		{0, 6_000_000, "pods: 6000000 (allowed: 1 to 5000000)"},
 	} {
 		p := profile(t, "nodeloss")
-		tc.spoil(p)
-		err := p.Validate()
-		if err == nil || err.Error() != tc.want {
-			t.Errorf("%s: got %v, want %s", tc.name, err, tc.want)
+		p.Resize(tc.nodes, tc.pods, 0)
+		if err := p.Validate(); err == nil || err.Error() != "profile nodeloss: "+tc.want {
+			t.Errorf("%d nodes, %d pods: got %v, want %s", tc.nodes, tc.pods, err, tc.want)
 		}
+	}
+	for name, want := range map[string]string{
+		"hotkey":  "profile hotkey: endpoints: 1000000 (allowed: 0 to 10000)",
+		"ceiling": "profile ceiling: pods: 10000000 (allowed: 1 to 5000000)",
+	} {
+		p := profile(t, name)
+		p.Resize(0, 0, 1000)
+		if err := p.Validate(); err == nil || err.Error() != want {
+			t.Errorf("%s: got %v, want %s", name, err, want)
+		}
+	}
+	p := profile(t, "relist")
+	p.UpdatesPerSecond = 1e9
+	if _, err := p.Set(1); err == nil || !strings.Contains(err.Error(), "events: 2147483647 (allowed: 0 to 100000000)") {
+		t.Errorf("too many events: %v", err)
 	}
 	for _, p := range storm.Profiles() {
 		if err := p.Validate(); err != nil {

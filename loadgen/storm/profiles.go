@@ -48,7 +48,7 @@ var profileKinds = []profileKind{
 	},
 	{
 		name: "relist", summary: "410 Gone in mid-storm, then a Replace of everything",
-		updates: true, plan: relist,
+		plan: relist,
 		defaults: Profile{
 			Nodes: 5_000, Pods: 150_000, UpdatesPerSecond: 1_000, Baseline: 5 * time.Second, Storm: 20 * time.Second, Drain: 5 * time.Second,
 			Relists: 1,
@@ -56,7 +56,7 @@ var profileKinds = []profileKind{
 	},
 	{
 		name: "hotkey", summary: "few objects change all the time: leader-election leases by zipf, one huge EndpointSlice",
-		noPods: true, updates: true, plan: hotKey,
+		noPods: true, plan: hotKey,
 		defaults: Profile{
 			Nodes: 1_000, UpdatesPerSecond: 1_000, Skew: Zipf(1.1), Storm: 30 * time.Second,
 			Leases: 1_000, Endpoints: 1_000, SliceUpdatesPerSecond: 20,
@@ -72,7 +72,7 @@ var profileKinds = []profileKind{
 	},
 	{
 		name: "resync", summary: "every known object is handed over again while updates arrive",
-		updates: true, plan: resync,
+		plan: resync,
 		defaults: Profile{
 			Nodes: 1_000, Pods: 30_000, UpdatesPerSecond: 1_000, Baseline: 2 * time.Second, Storm: 30 * time.Second, Drain: 2 * time.Second,
 			Period: 10 * time.Second,
@@ -143,7 +143,7 @@ func (p *Profile) heartbeats(stream uint8, first, n int) updates {
 // 150,000 pods. Up to 20 pods per second are deleted and replaced. Each node renews its lease
 // every 10 s and reports its status every 5 min. Resources: pods, leases, nodes.
 func steady(p *Profile, names namer, seed uint64) *plan {
-	churn := int(p.ChurnPerSecond * p.Storm.Seconds())
+	churn := min(int(p.ChurnPerSecond*p.Storm.Seconds()), p.Pods)
 	pl := &plan{
 		streams: []*stream{
 			{resource: podResource, objects: newPods(names, seed, p.PodBytes, p.webPods(0, p.Pods, 1), p.webPods(p.Pods, churn, 2)), initial: p.Pods},
