@@ -78,10 +78,7 @@ func (f *recordFlags) run(cmd *cobra.Command, stdin bool) error {
 	case len(f.resources) == 0:
 		return badFlag("resource", errors.New("names none"))
 	}
-	transform, err := transformOf(!f.keep)
-	if err != nil {
-		return err
-	}
+	transform := transformOf(!f.keep)
 	h := trace.Header{Tool: toolName(), Anonymised: !f.keep, Started: time.Now().UTC().Truncate(time.Millisecond)}
 	if stdin {
 		return f.pipe(cmd, h, transform)
@@ -197,15 +194,11 @@ func (f *recordFlags) pipe(cmd *cobra.Command, h trace.Header, transform func(tr
 	})
 }
 
-func transformOf(replace bool) (func(trace.Frame) (trace.Frame, error), error) {
+func transformOf(replace bool) func(trace.Frame) (trace.Frame, error) {
 	if !replace {
-		return nil, nil
+		return nil
 	}
-	a, err := anonymise.New()
-	if err != nil {
-		return nil, err
-	}
-	return a.Frame, nil
+	return anonymise.New().Frame
 }
 
 func toolName() string {

@@ -286,10 +286,7 @@ func (f *convertFlags) run(cmd *cobra.Command, names []string, out string) error
 	case f.to <= f.from:
 		return badFlag("to", fmt.Errorf("%v is not after --from %v", f.to, f.from))
 	}
-	transform, err := transformOf(f.anonymise)
-	if err != nil {
-		return err
-	}
+	transform := transformOf(f.anonymise)
 	var inputs []*input
 	for _, name := range names {
 		in, err := openTrace(cmd, name)

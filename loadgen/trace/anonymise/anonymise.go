@@ -39,7 +39,6 @@ package anonymise
 import (
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -48,11 +47,8 @@ import (
 	"watchlab/loadgen/trace"
 )
 
-// ErrObject is wrapped by the error for an object that is not JSON.
-var ErrObject = errors.New("not JSON")
-
-// KeySize is the length of a key in bytes.
-const KeySize = 32
+// keySize is the length of a key in bytes.
+const keySize = 32
 
 // Anonymiser replaces names and values. It is not safe for concurrent use. Its memory is
 // bounded, independent of the recording.
@@ -73,28 +69,26 @@ const (
 	memoLength = 1 << 10
 )
 
-// New returns an anonymiser with a random key, which it does not store elsewhere.
-func New() (*Anonymiser, error) {
-	var key [KeySize]byte
-	if _, err := rand.Read(key[:]); err != nil {
-		return nil, fmt.Errorf("anonymise: %w", err)
-	}
-	return WithKey(key), nil
+// New returns an anonymiser with a random key, which it does not store elsewhere. Whoever had it could
+// recover the originals.
+func New() *Anonymiser {
+	var key [keySize]byte
+	_, _ = rand.Read(key[:]) // Never fails.
+	return withKey(key)
 }
 
-// WithKey returns an anonymiser with a given key. Equal keys give equal pseudonyms. Keep the
-// key secret: whoever has it can recover the originals.
-func WithKey(key [KeySize]byte) *Anonymiser {
+// withKey returns an anonymiser with a given key. Equal keys give equal pseudonyms.
+func withKey(key [keySize]byte) *Anonymiser {
 	return &Anonymiser{pseudonyms: newPseudonyms(key), structs: structs{}, memo: map[memoKey]string{}}
 }
 
 // Frame returns the frame with a copy of its object in which names and values are replaced. In
-// a Break it replaces the message.
+// a Break it replaces the message. The error is for an object that is not JSON.
 func (a *Anonymiser) Frame(f trace.Frame) (trace.Frame, error) {
 	if f.Break != nil {
 		b := *f.Break
 		if f.Break.Reason != trace.Unreadable { // The reader wrote that message.
-			b.Message = a.String(b.Message)
+			b.Message = a.replacement(name, b.Message)
 		}
 		f.Break = &b
 		return f, nil
@@ -104,22 +98,18 @@ func (a *Anonymiser) Frame(f trace.Frame) (trace.Frame, error) {
 		kind = schema.GroupVersionKind{Version: "v1", Kind: "Status"}
 	}
 	var err error
-	f.Object, err = a.Object(kind, f.Object)
+	f.Object, err = a.object(kind, f.Object)
 	return f, err
 }
 
-// Object returns a copy of an object of the given kind, as JSON without white space. Every string that
-// is not known to be harmless is replaced. The error wraps [ErrObject].
-func (a *Anonymiser) Object(kind schema.GroupVersionKind, object []byte) ([]byte, error) {
+// object returns a copy of an object of the given kind, as JSON without white space.
+func (a *Anonymiser) object(kind schema.GroupVersionKind, object []byte) ([]byte, error) {
 	if !json.Valid(object) {
-		return nil, fmt.Errorf("anonymise: an object of kind %s: %w", kind.Kind, ErrObject)
+		return nil, fmt.Errorf("anonymise: an object of kind %s is not JSON", kind.Kind)
 	}
 	root := rootOf(kind)
 	return a.rewrite(kind, root, root, object), nil
 }
-
-// String returns the replacement of a name or a text.
-func (a *Anonymiser) String(s string) string { return a.replacement(name, s) }
 
 // replacement returns the replacement of a string of a form.
 func (a *Anonymiser) replacement(f form, s string) string {

@@ -15,7 +15,7 @@ import (
 // pseudonyms derives replacements from an HMAC.
 type pseudonyms struct{ mac hash.Hash }
 
-func newPseudonyms(key [KeySize]byte) *pseudonyms {
+func newPseudonyms(key [keySize]byte) *pseudonyms {
 	return &pseudonyms{mac: hmac.New(sha256.New, key[:])}
 }
 
