@@ -28,7 +28,8 @@ func (k Kind) Type() watch.EventType {
 	return [...]watch.EventType{watch.Added, watch.Modified, watch.Deleted, RelistStep: "", ResyncStep: ""}[k]
 }
 
-// Step is an event or a mark in compact form (16 bytes). It names an object by stream, key and state; [Generator.Object] returns the object.
+// Step is an event or a mark in compact form (16 bytes). It names an object by stream, key and state;
+// [Generator.Object] returns the object.
 type Step struct {
 	At     time.Duration // intended time, from the start of the storm
 	Key    int32         // number of the object's key within its stream; marks have no key
@@ -104,7 +105,7 @@ type series struct {
 	at     time.Duration
 	count  int64
 	rng    uint64
-	table  []alias
+	ranks  []float64 // of a zipf distribution; nil for a uniform one
 	stride int64
 	offset int64
 	turns  []uint8 // index of each key's next state
@@ -170,7 +171,7 @@ func newSeries(u *updates, seed uint64) series {
 		}
 		s.offset = int64(seed % uint64(max(n, 1)))
 	} else if u.skew.exponent > 0 {
-		s.table = newAlias(int(u.n), u.skew.exponent, seed)
+		s.ranks = newRanks(int(u.n), u.skew.exponent, seed)
 	}
 	return s
 }
@@ -214,8 +215,8 @@ func (s *series) take(step *Step, end time.Duration) {
 	switch {
 	case s.inTurn:
 		k = (s.offset + s.count*s.stride) % int64(s.n)
-	case s.table != nil:
-		k = pick(s.table, s.random())
+	case s.ranks != nil:
+		k = pick(s.ranks, s.random())
 	default:
 		k = int64((s.random() >> 32) * uint64(s.n) >> 32)
 	}

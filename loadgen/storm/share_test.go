@@ -69,34 +69,22 @@ func TestSharesFormStorm(t *testing.T) {
 				keys[e.Key] = i
 			}
 			initial += part.Initial
+			// Marks follow the same events as in the whole storm.
+			var marks []storm.Mark
+			for _, m := range whole.Marks {
+				if after, _ := slices.BinarySearch(part.Places, int(m.After)); after < len(part.Events) {
+					marks = append(marks, storm.Mark{After: uint64(after), Type: m.Type})
+				}
+			}
+			if !slices.Equal(marks, part.Marks) {
+				t.Fatalf("share %v (-want +got):\n%s", of, cmp.Diff(marks, part.Marks))
+			}
 		}
 		if filled != len(whole.Events) || initial != whole.Initial {
 			t.Fatalf("%d events in all, %d initial; want %d and %d", filled, initial, len(whole.Events), whole.Initial)
 		}
 		if want := eventsOf(whole); !slices.Equal(want, together) {
 			t.Fatalf("union of the shares (-want +got):\n%s", cmp.Diff(want, together))
-		}
-	})
-}
-
-// A share's marks follow the same events as in the whole storm.
-func TestMarksKeepPosition(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		s := drawStorm(t)
-		n, length := rapid.IntRange(1, 4).Draw(t, "shares"), rapid.IntRange(0, 120).Draw(t, "length")
-		whole := s.AtLeast(length)
-		for i := range n {
-			part := s.Select(length, storm.Share{Index: i, Count: n}.Has)
-			var want []storm.Mark
-			for _, m := range whole.Marks {
-				after, _ := slices.BinarySearch(part.Places, int(m.After))
-				if after < len(part.Events) {
-					want = append(want, storm.Mark{After: uint64(after), Type: m.Type})
-				}
-			}
-			if !slices.Equal(want, part.Marks) {
-				t.Fatalf("share %d/%d (-want +got):\n%s", i, n, cmp.Diff(want, part.Marks))
-			}
 		}
 	})
 }

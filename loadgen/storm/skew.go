@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -41,59 +42,31 @@ func (s Skew) String() string {
 	return "zipf:" + strconv.FormatFloat(s.exponent, 'f', -1, 64)
 }
 
-// alias is a column of Walker's alias table: a number up to keep selects the column itself,
-// any other selects other.
-type alias struct {
-	keep  uint32
-	other int32
-}
-
-// newAlias returns the zipf table over n keys; a draw costs O(1). The seed assigns the ranks. O(n).
-func newAlias(n int, exponent float64, seed uint64) []alias {
-	weights := make([]float64, n)
-	sum := 0.0
-	for i := range weights {
-		weights[i] = math.Pow(float64(i+1), -exponent)
-		sum += weights[i]
+// newRanks returns the zipf distribution over n keys, as the sum of the weights up to each key. The seed assigns
+// the ranks to keys. O(n).
+func newRanks(n int, exponent float64, seed uint64) []float64 {
+	sums := make([]float64, n)
+	for i := range sums {
+		sums[i] = math.Pow(float64(i+1), -exponent)
 	}
 	// Fisher-Yates shuffle: hot keys get random positions.
 	for i := n - 1; i > 0; i-- {
 		seed = mix(seed)
 		j := int((seed >> 32) * uint64(i+1) >> 32)
-		weights[i], weights[j] = weights[j], weights[i]
+		sums[i], sums[j] = sums[j], sums[i]
 	}
-	// Vose's algorithm fills each column below the mean from one above it.
-	table := make([]alias, n)
-	var low, high []int32
-	for i := range weights {
-		weights[i] *= float64(n) / sum
-		if weights[i] < 1 {
-			low = append(low, int32(i))
-		} else {
-			high = append(high, int32(i))
-		}
+	for i := 1; i < n; i++ {
+		sums[i] += sums[i-1]
 	}
-	for len(low) > 0 && len(high) > 0 {
-		l, h := low[len(low)-1], high[len(high)-1]
-		low = low[:len(low)-1]
-		table[l] = alias{keep: uint32(weights[l] * math.MaxUint32), other: h}
-		if weights[h] -= 1 - weights[l]; weights[h] < 1 {
-			high = high[:len(high)-1]
-			low = append(low, h)
-		}
-	}
-	for _, i := range append(low, high...) {
-		table[i] = alias{keep: math.MaxUint32, other: i}
-	}
-	return table
+	return sums
 }
 
-// pick draws a key with 64 random bits: 32 select the column, 32 decide within it.
-func pick(table []alias, random uint64) int64 {
-	column := (random >> 32) * uint64(len(table)) >> 32
-	a := table[column]
-	if uint32(random) <= a.keep {
-		return int64(column)
+// pick draws a key with 64 random bits. O(log n).
+func pick(sums []float64, random uint64) int64 {
+	at := float64(random>>11) / (1 << 53) * sums[len(sums)-1]
+	i, found := slices.BinarySearch(sums, at)
+	if found {
+		i++ // A key has the numbers from the sum before it up to its own, without that.
 	}
-	return int64(a.other)
+	return int64(min(i, len(sums)-1))
 }
