@@ -3,7 +3,6 @@ package trace
 import (
 	"bufio"
 	"bytes"
-	"compress/flate"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
@@ -38,6 +37,7 @@ type rawLine struct {
 
 // lines cuts a recording into lines, or into the documents of a watch.
 type lines struct {
+	file       *counter // compressed
 	in         *bufio.Reader
 	by         string // compression: gzip, zstd or none
 	err        error  // error of opening the stream; reading the first line returns it
@@ -47,25 +47,24 @@ type lines struct {
 }
 
 // newLines decompresses a recording and detects a watch.
-func newLines(r io.Reader, name string) *lines {
-	l := &lines{in: bufio.NewReaderSize(r, 64<<10), pos: place{name: name, line: 1}}
+func newLines(file *counter, name string) *lines {
+	l := &lines{file: file, in: bufio.NewReaderSize(file, 64<<10), pos: place{name: name, line: 1}}
+	var z io.Reader
+	var err error
 	switch magic, _ := l.in.Peek(4); {
 	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
 		l.by = "gzip"
-		z, err := gzip.NewReader(l.in)
-		if err != nil {
-			l.err = l.cause(err)
-			return l
-		}
-		l.in = bufio.NewReaderSize(z, 64<<10)
+		z, err = gzip.NewReader(l.in)
 	case isZstd(magic):
 		l.by = "zstd"
 		// One worker needs no goroutines, which would leak: a Reader has no Close.
-		z, err := zstd.NewReader(l.in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
-		if err != nil {
-			l.err = l.cause(err)
-			return l
-		}
+		z, err = zstd.NewReader(l.in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
+	}
+	if err != nil {
+		l.err = l.cause(err)
+		return l
+	}
+	if z != nil {
 		l.in = bufio.NewReaderSize(z, 64<<10)
 	}
 	l.watch = isWatch(l.in)
@@ -73,23 +72,13 @@ func newLines(r io.Reader, name string) *lines {
 }
 
 func (l *lines) cause(err error) error {
-	var broken flate.CorruptInputError
 	switch {
-	case l.by == "":
+	case l.by == "" || l.file.err != nil:
 		return err
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
 		return truncated("unexpected end of %s stream", l.by)
-	case errors.Is(err, gzip.ErrChecksum):
-		return corrupt("the gzip checksum does not match")
-	case errors.Is(err, gzip.ErrHeader):
-		return corrupt("the gzip header is invalid")
-	case errors.As(err, &broken):
-		return corrupt("the gzip data is invalid at compressed byte %d", int64(broken))
-	case l.by == "zstd":
-		return fmt.Errorf("%w: the zstd data is invalid: %w", ErrCorrupt, err)
-	default:
-		return err
 	}
+	return fmt.Errorf("%w: the %s data is invalid: %w", ErrCorrupt, l.by, err)
 }
 
 // isZstd reports whether a file starts with a frame of zstd, or with a skippable one.

@@ -44,14 +44,19 @@ type Reader struct {
 	maxSmall int64 // less in a test
 }
 
+// counter counts the bytes of a file and keeps its error.
 type counter struct {
 	io.Reader
-	n int64
+	n   int64
+	err error // nil at the end
 }
 
 func (c *counter) Read(p []byte) (n int, err error) {
 	n, err = c.Reader.Read(p)
 	c.n += int64(n)
+	if err != nil && !errors.Is(err, io.EOF) {
+		c.err = err
+	}
 	return n, err
 }
 

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -102,7 +103,7 @@ func (w *Writer) Play(ctx context.Context, s *storm.Storm, schedule pace.Schedul
 	p.written.Left = int64(len(s.Events))
 	err := w.createNamespaces(ctx, s)
 	if err == nil {
-		err = p.all(ctx, s.Events[:s.Initial], nil)
+		err = p.all(ctx, s.Events[:s.Initial], pace.Unpaced)
 	}
 	if err == nil {
 		err = p.all(ctx, s.Events[s.Initial:], schedule)
@@ -119,43 +120,33 @@ type play struct {
 
 // all writes events in several goroutines, each with its own keys.
 func (p *play) all(ctx context.Context, events []storm.Event, schedule pace.Schedule) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	begin := time.Now()
-	var wg sync.WaitGroup
+	group, ctx := errgroup.WithContext(ctx)
 	for n := range writers {
-		wg.Go(func() {
-			var pacer *pace.Pacer
-			if schedule != nil {
-				pacer = pace.On(schedule)
-				pacer.Start(begin)
-				defer func() { _ = pacer.Close() }()
-			}
+		group.Go(func() error {
+			pacer := pace.On(schedule)
+			pacer.Start(begin)
+			defer func() { _ = pacer.Close() }()
 			for i := range events {
-				e := &events[i]
-				if int(e.KeyIndex)%writers != n {
-					continue
-				}
-				if err := p.one(ctx, e, i, pacer, begin); err != nil {
-					cancel(err)
-					return
+				if e := &events[i]; int(e.KeyIndex)%writers == n {
+					if err := p.one(ctx, e, i, pacer); err != nil {
+						return err
+					}
 				}
 			}
+			return nil
 		})
 	}
-	wg.Wait()
-	return context.Cause(ctx)
+	return group.Wait()
 }
 
-func (p *play) one(ctx context.Context, e *storm.Event, i int, pacer *pace.Pacer, begin time.Time) error {
+func (p *play) one(ctx context.Context, e *storm.Event, i int, pacer *pace.Pacer) error {
+	if err := pacer.Wait(ctx, i); err != nil {
+		return err
+	}
 	lag := time.Duration(0)
-	if pacer != nil {
-		if err := pacer.Wait(ctx, i); err != nil {
-			return err
-		}
-		if pacer.Paced() {
-			lag = time.Since(begin) - pacer.Intended(i)
-		}
+	if pacer.Paced() {
+		lag = time.Since(pacer.Started()) - pacer.Intended(i)
 	}
 	took, err := p.writer.write(ctx, e)
 	p.mu.Lock()
