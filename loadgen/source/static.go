@@ -34,7 +34,7 @@ import (
 // timeout of a request.
 const (
 	StaticPeriod   = 20 * time.Second
-	StaticMaxBytes = 10 << 20
+	staticMaxBytes = 10 << 20
 	staticTimeout  = 10 * time.Second
 )
 
@@ -188,18 +188,13 @@ func checkStatic(pod *v1.Pod) error {
 			errs = append(errs, fmt.Errorf("container %q has no image", c.Name))
 		}
 	}
-	for _, v := range pod.Spec.Volumes {
-		if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s v1.VolumeProjection) bool { return s.ClusterTrustBundle != nil }) {
-			errs = append(errs, errors.New("static pods may not use ClusterTrustBundle projected volume sources"))
-		}
-	}
 	return errors.Join(errs...)
 }
 
 func readAtMost(r io.Reader) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(r, StaticMaxBytes+1))
-	if err == nil && len(data) > StaticMaxBytes {
-		err = fmt.Errorf("%w: more than %d MiB", ErrStaticPod, StaticMaxBytes>>20)
+	data, err := io.ReadAll(io.LimitReader(r, staticMaxBytes+1))
+	if err == nil && len(data) > staticMaxBytes {
+		err = fmt.Errorf("%w: more than %d MiB", ErrStaticPod, staticMaxBytes>>20)
 	}
 	return data, err
 }
@@ -281,8 +276,9 @@ type staticFile struct {
 	watcher *fsnotify.Watcher // nil while the path cannot be watched
 }
 
-// StaticFile returns the source of a path: a file, or a folder with one pod per file. The path
-// may be created later. Hidden files (with a leading dot) and subfolders are ignored.
+// StaticFile returns the source of a path: a file, or a folder with one pod per file. Of a file with several
+// documents, the first counts, as in the kubelet. The path may be created later. Hidden files (with a
+// leading dot) and subfolders are ignored.
 //
 // It reads everything at the start and once per period, and tries again to watch a path that
 // could not be watched. In between it reads each changed file.
@@ -427,8 +423,8 @@ func (s *staticFile) file(path string) (*v1.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(pods) != 1 {
-		return nil, fmt.Errorf("%s: %w: it has %d pods, not one", path, ErrStaticPod, len(pods))
+	if len(pods) == 0 {
+		return nil, fmt.Errorf("%s: %w: it has no pod", path, ErrStaticPod)
 	}
 	s.keys[path], err = cache.MetaNamespaceKeyFunc(pods[0])
 	return pods[0], err

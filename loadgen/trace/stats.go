@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"golang.org/x/perf/benchunit"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
@@ -194,19 +195,8 @@ func zipf(counts []int) float64 {
 	return (low + high) / 2
 }
 
-// FormatBytes writes a number of bytes with a unit.
-func FormatBytes(n int64) string {
-	switch {
-	case n < 1000:
-		return fmt.Sprintf("%d B", n)
-	case n < 1000*1000:
-		return fmt.Sprintf("%.1f kB", float64(n)/1e3)
-	case n < 1000*1000*1000:
-		return fmt.Sprintf("%.1f MB", float64(n)/1e6)
-	default:
-		return fmt.Sprintf("%.1f GB", float64(n)/1e9)
-	}
-}
+// FormatBytes writes a number of bytes with a decimal prefix.
+func FormatBytes(n int64) string { return benchunit.Scale(float64(n), benchunit.Decimal) + "B" }
 
 // Table writes the statistics.
 func (m *Stats) Table(w io.Writer) error {

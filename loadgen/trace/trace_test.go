@@ -80,25 +80,7 @@ func traced(t testing.TB, s string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var b bytes.Buffer
-	w, err := NewWriter(&b, Header{Tool: "test", Resources: []Resource{podResource}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, f := range frames {
-		if err := w.Write(f); err != nil {
-			t.Fatal(err)
-		}
-		if i%2 == 1 {
-			if err := w.Flush(); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return b.String()
+	return string(encodeFrames(t, frames, 2, podResource))
 }
 
 func write(t testing.TB, name, content string) {
