@@ -28,8 +28,7 @@ func (k Kind) Type() watch.EventType {
 	return [...]watch.EventType{watch.Added, watch.Modified, watch.Deleted, RelistStep: "", ResyncStep: ""}[k]
 }
 
-// Step is an event or a mark in compact form (16 bytes). It names an object by stream, key and state;
-// [Generator.Object] returns the object.
+// Step is an event or a mark in compact form (16 bytes). It names an object by stream, key and state.
 type Step struct {
 	At     time.Duration // intended time, from the start of the storm
 	Key    int32         // number of the object's key within its stream; marks have no key
@@ -133,7 +132,7 @@ func newEngine(p *plan, seed uint64) *engine {
 // lifecycleSteps returns the steps of all lifecycles in order of time.
 func (p *plan) lifecycleSteps(seed uint64) []Step {
 	var steps []Step
-	actor := uint64(0) // decides the jitter
+	actor := uint64(0) // number of the key in all lifecycles, which decides the jitter
 	for _, l := range p.lifecycles {
 		for k := range l.n {
 			at := l.from + l.starts.Intended(int(k))

@@ -5,7 +5,6 @@ import (
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -13,7 +12,7 @@ import (
 //
 //	g, err := profile.Generator(1)
 //	for s := (storm.Step{}); g.Next(&s); {
-//		use(s.At, s.Kind, g.Object(s))
+//		use(s.At, s.Kind, s.Key)
 //	}
 //
 // Initial objects are not events; see [Generator.Initial]. A Generator is not safe for
@@ -61,12 +60,6 @@ func (g *Generator) Initial(yield func(Step) bool) {
 			}
 		}
 	}
-}
-
-// Object returns a new struct of the object after an event, without a resourceVersion. Objects
-// share the values that they point to, which must not be changed.
-func (g *Generator) Object(s Step) runtime.Object {
-	return g.engine.plan.streams[s.Stream].objects.object(s.Key, s.State)
 }
 
 // Set returns the storms of the profile. The seed decides everything random. Each event has its own

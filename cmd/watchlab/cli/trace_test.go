@@ -92,7 +92,7 @@ func TestTraceVerbs(t *testing.T) {
 		t.Errorf("merged: %d events of %d keys", len(both.Events), both.Keys)
 	}
 	out := must("trace", "inspect", in("h.jsonl.zst"), "--svg", in("h.svg"))
-	for _, want := range []string{"ZIPF", "v1/pods", "events a second"} {
+	for _, want := range []string{"ZIPF", "v1/pods", "PEAK/S"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("inspect does not say %q:\n%s", want, out)
 		}

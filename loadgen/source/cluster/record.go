@@ -33,8 +33,7 @@ type RecordOptions struct {
 	// Transform changes each frame before it is written; nil keeps frames unchanged.
 	Transform func(trace.Frame) (trace.Frame, error)
 	// Backoff is the first pause before a retry (default 250 ms); it doubles, up to 32 times that.
-	Backoff    time.Duration
-	FlushEvery time.Duration // interval between flushes (default 2 s)
+	Backoff time.Duration
 	// Settling is the time after the end of a watch in which the server may reject the next
 	// one (default 30 s). A starting API server answers before it has loaded its authorization
 	// rules and custom resources.
@@ -83,7 +82,6 @@ type recorder struct {
 // caller closes the writer.
 func Record(ctx context.Context, w FrameWriter, opts RecordOptions) ([]Recorded, error) {
 	opts.Backoff = cmp.Or(opts.Backoff, 250*time.Millisecond)
-	opts.FlushEvery = cmp.Or(opts.FlushEvery, 2*time.Second)
 	opts.Settling = cmp.Or(opts.Settling, 30*time.Second)
 	config := rest.CopyConfig(opts.Config)
 	config.QPS, config.Timeout = -1, 0
@@ -105,8 +103,10 @@ func Record(ctx context.Context, w FrameWriter, opts RecordOptions) ([]Recorded,
 	return sums, errors.Join(group.Wait(), w.Flush())
 }
 
+const flushPeriod = 2 * time.Second // a killed recorder loses less than that
+
 func (r *recorder) flush(ctx context.Context) error {
-	tick := time.NewTicker(r.opts.FlushEvery)
+	tick := time.NewTicker(flushPeriod)
 	defer tick.Stop()
 	for {
 		select {
