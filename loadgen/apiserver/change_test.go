@@ -3,10 +3,8 @@ package apiserver
 import (
 	"context"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -20,7 +18,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"watchlab/loadgen/apiserver/wire"
 	"watchlab/loadgen/storm"
 )
 
@@ -212,54 +209,6 @@ func TestChangedIsOrdered(t *testing.T) {
 	for i, c := range seen.of("pods") {
 		if c.Version != uint64(i+1) {
 			t.Fatalf("change %d has the version %d", i+1, c.Version)
-		}
-	}
-}
-
-// TestPlayIntended: events are due at the storm's times, divided by the speed.
-func TestPlayIntended(t *testing.T) {
-	var seen changes
-	s := churn(20)
-	p, err := Prepare(s, wire.JSON)
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv, err := Open(Options{Changed: seen.add}, p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const speed = 4
-	if err := NewPlayer(srv, []*Prepared{p}, speed).Run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	all := seen.of("pods")[s.Initial:]
-	for i, c := range all {
-		gap := s.Events[s.Initial+i].At - s.Events[s.Initial].At
-		if got := c.Intended.Sub(all[0].Intended); got != gap/speed {
-			t.Errorf("change %d is due %v after the first, want %v", i, got, gap/speed)
-		}
-		if c.At.Before(c.Intended) {
-			t.Errorf("change %d is %v early", i, c.Intended.Sub(c.At))
-		}
-	}
-}
-
-func TestRequireTokens(t *testing.T) {
-	h := RequireTokens(map[string]string{"one": "first", "two": "second"}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = w.Write([]byte(ClientOf(r.Context())))
-	}))
-	for header, want := range map[string]string{
-		"Bearer one": "200 first", "bearer  two": "200 second", "Bearer three": "401 ", "Bearer ": "401 ", "one": "401 ", "": "401 ",
-	} {
-		w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil)
-		r.Header.Set("Authorization", header)
-		h.ServeHTTP(w, r)
-		body := w.Body.String()
-		if w.Code == http.StatusUnauthorized && strings.Contains(body, "Unauthorized") {
-			body = ""
-		}
-		if got := strconv.Itoa(w.Code) + " " + body; got != want {
-			t.Errorf("%q: %s, want %s", header, got, want)
 		}
 	}
 }
