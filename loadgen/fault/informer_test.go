@@ -339,10 +339,14 @@ func watchLists(t *testing.T, f func(t *testing.T)) {
 // encodings are Accept headers of informers; the server picks a supported one.
 var encodings = []string{"application/json", "application/vnd.kubernetes.protobuf,application/json"}
 
-// TestEachFault repeats one fault at a time.
+// TestEachFault repeats one fault at a time. Without a fault, the client lists and watches once.
 func TestEachFault(t *testing.T) {
 	s := pods(600, 30)
 	watchLists(t, func(t *testing.T) {
+		_, checked := bubble(t, pods(60, 30), nil, 1, encodings[0], "cond", deltafifo.InOrder)
+		if checked.watches != 1 || checked.lists > 1 {
+			t.Errorf("%d watches and %d lists, want one watch", checked.watches, checked.lists)
+		}
 		for i, name := range fault.Names() {
 			t.Run("fault="+string(name), func(t *testing.T) {
 				specs := []fault.Spec{{Name: name, Every: fault.Duration(period), Count: 6}}
@@ -393,7 +397,7 @@ func TestAllFaultsOnAllVariants(t *testing.T) {
 		for i, v := range deltafifo.Variants() {
 			for _, mode := range v.Guarantees {
 				t.Run("impl="+v.Name+"/delivery="+mode.Mode, func(t *testing.T) {
-					specs := fault.Tour(period, 1)
+					specs := fault.Cycle(period, 1)
 					counts, _ := bubble(t, s, specs, int64(i), encodings[i%2], v.Name, deltafifo.Delivery(mode.Mode))
 					// Up to three faults may hit while the Reflector waits to retry.
 					if len(counts) < len(fault.Names())-3 {
@@ -401,16 +405,6 @@ func TestAllFaultsOnAllVariants(t *testing.T) {
 					}
 				})
 			}
-		}
-	})
-}
-
-// Without faults, the client lists once. The number is the baseline for the other tests.
-func TestNoFaults(t *testing.T) {
-	watchLists(t, func(t *testing.T) {
-		_, checked := bubble(t, pods(60, 30), nil, 1, encodings[0], "cond", deltafifo.InOrder)
-		if checked.watches != 1 || checked.lists > 1 {
-			t.Errorf("%d watches and %d lists, want one watch", checked.watches, checked.lists)
 		}
 	})
 }
@@ -424,7 +418,7 @@ func TestOverTCP(t *testing.T) {
 		// Run as many rounds of a tour as fit, and leave a quarter of the time to settle.
 		period := min(max(length/time.Duration(8*len(fault.Names())), 50*time.Millisecond), time.Second)
 		rounds := max(1, int(length*3/4/period)/len(fault.Names()))
-		specs := fault.Tour(period, rounds)
+		specs := fault.Cycle(period, rounds)
 		for i, s := range specs {
 			if s.Duration = fault.Duration(period / 3); s.Validate() == nil {
 				specs[i] = s
