@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"context"
-	"net/http"
 	"slices"
 	"strconv"
 	"sync"
@@ -12,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
@@ -144,34 +142,6 @@ func TestChanged(t *testing.T) {
 			t.Errorf("change %d (%s %s) has another object before it than the change before", i+1, c.Type, c.Key)
 		}
 		last[c.Key] = c
-	}
-}
-
-// TestChangedNewResources: collections that begin later are reported, too: custom resources and namespaces.
-func TestChangedNewResources(t *testing.T) {
-	var seen changes
-	srv, err := Open(Options{Changed: seen.add})
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv.defineCRD(t, `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: widgets.example.com},
-spec: {group: example.com, scope: Namespaced, names: {plural: widgets, kind: Widget}, versions: [{name: v1, served: true, storage: true,
-schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}`)
-	const widgets = "/apis/example.com/v1/namespaces/default/widgets"
-	code, answer := srv.ask(http.MethodPost, widgets, "", "", `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w"}}`)
-	if code != http.StatusCreated {
-		t.Fatalf("%d %s", code, answer)
-	}
-	want := []reported{{watch.Added, "default/w", "", false}}
-	if diff := cmp.Diff(want, short(seen.of("widgets"))); diff != "" {
-		t.Errorf("changes of widgets (-want +got):\n%s", diff)
-	}
-	want = []reported{{watch.Added, "widgets.example.com", "manifest", false}}
-	if diff := cmp.Diff(want, short(seen.of("customresourcedefinitions"))); diff != "" {
-		t.Errorf("changes of definitions (-want +got):\n%s", diff)
-	}
-	if got, want := seen.of("widgets")[0].Resource, (schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}); got != want {
-		t.Errorf("the resource is %s, want %s", got, want)
 	}
 }
 

@@ -185,13 +185,13 @@ const (
 	drawContent
 )
 
-// rng returns an independent random source for each question.
-func (i *Injector) rng(question, spec, occurrence, who int) *rand.Rand {
+// rng returns an independent random source for each question about a watch or request, the target.
+func (i *Injector) rng(question, spec, occurrence, target int) *rand.Rand {
 	// PCG mixes one number after the other, so that different questions have independent streams.
 	mix := rand.NewPCG(i.seed, uint64(question))
 	mix = rand.NewPCG(mix.Uint64(), uint64(spec))
 	mix = rand.NewPCG(mix.Uint64(), uint64(occurrence))
-	return rand.New(rand.NewPCG(mix.Uint64(), uint64(who)))
+	return rand.New(rand.NewPCG(mix.Uint64(), uint64(target)))
 }
 
 // schedule triggers faults at their times, until the last one.
