@@ -86,26 +86,13 @@ func TestWatchCut(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			transport := &http.Transport{DisableCompression: true}
-			var url string
-			if protocol == "HTTP/1.1" {
+			transport := &http.Transport{DisableCompression: true, HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: 64 << 10}}
+			url := serveOver(t, srv, transport, protocol, func() (string, error) {
 				p := newPipes()
 				transport.DialContext = p.dial
-				_, err = srv.Serve(p, nil)
-				url = "http://pipe"
-			} else {
-				transport.HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerStream: 64 << 10}
-				url, err = serveTLS(srv, transport)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() {
-				transport.CloseIdleConnections()
-				if err := srv.Close(); err != nil {
-					t.Error(err)
-				}
-			}()
+				_, err := srv.Serve(p, nil)
+				return "http://pipe", err
+			})
 			// The first write moves the storm's events to a history that drops old ones.
 			c := srv.storms[0]
 			c.touch(s.Events[0].Key)
