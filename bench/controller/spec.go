@@ -150,7 +150,7 @@ func plansOf(texts []string, length time.Duration) ([]plan, error) {
 		case PlanNone:
 			err = add(plan{name: PlanNone})
 		case PlanAll:
-			err = add(plan{PlanAll, fault.Tour(length/time.Duration(len(fault.Names())+1), 1)})
+			err = add(plan{PlanAll, fault.Cycle(length/time.Duration(len(fault.Names())+1), 1)})
 		case PlanEach:
 			for _, name := range fault.Names() {
 				third := fault.Duration(length / 3)

@@ -133,8 +133,8 @@ func RequireTokens(clients map[string]string, next http.Handler) http.Handler {
 // ErrOpenToAll means that other machines could reach a server without a token, or read it.
 var ErrOpenToAll = errors.New("other machines would reach it")
 
-// Access is who may reach a server. [Access.Listen] opens all listeners, so that one rule holds for them: on
-// loopback, or with a token and TLS.
+// Access configures the listeners and their authentication. [Access.Listen] opens all listeners, so that one rule
+// holds for them: on loopback, or with a token and TLS.
 type Access struct {
 	Token    string // bearer token that requests need; empty for none
 	TLS      bool   // the server encrypts

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -17,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 )
@@ -135,37 +133,37 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-func TestRequireToken(t *testing.T) {
-	passed := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
-	for header, want := range map[string]int{
-		"Bearer secret": http.StatusTeapot, "bearer secret": http.StatusTeapot, " Bearer  secret ": http.StatusTeapot,
-		"": 401, "Bearer": 401, "Bearer ": 401, "Bearer secre": 401, "Bearer secrets": 401, "Bearer Secret": 401, "Basic secret": 401, "secret": 401,
+// TestRequireTokens: a token names its client; without one the answer is a real server's.
+func TestRequireTokens(t *testing.T) {
+	client := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "client "+ClientOf(r.Context()))
+	})
+	const unauthorized = `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}` + "\n"
+	two := map[string]string{"one": "first", "two": "second"}
+	for _, tc := range []struct {
+		handler      http.Handler
+		header, want string
+	}{
+		{RequireTokens(two, client), "Bearer one", "client first"},
+		{RequireTokens(two, client), "bearer  two ", "client second"},
+		{RequireTokens(two, client), "Bearer three", unauthorized},
+		{RequireTokens(two, client), "Bearer onetwo", unauthorized},
+		{RequireTokens(two, client), "Bearer One", unauthorized},
+		{RequireTokens(two, client), "Bearer ", unauthorized},
+		{RequireTokens(two, client), "Bearer", unauthorized},
+		{RequireTokens(two, client), "Basic one", unauthorized},
+		{RequireTokens(two, client), "one", unauthorized},
+		{RequireTokens(two, client), "", unauthorized},
+		{RequireToken("secret", client), "Bearer secret", "client "},
+		{RequireToken("secret", client), "Bearer secre", unauthorized},
+		{RequireToken("", client), "", "client "},
 	} {
 		req := httptest.NewRequest(http.MethodGet, "/api", nil)
-		if header != "" {
-			req.Header.Set("Authorization", header)
-		}
+		req.Header.Set("Authorization", tc.header)
 		rec := httptest.NewRecorder()
-		RequireToken("secret", passed).ServeHTTP(rec, req)
-		if rec.Code != want {
-			t.Errorf("%q: %d, want %d", header, rec.Code, want)
+		if tc.handler.ServeHTTP(rec, req); rec.Body.String() != tc.want || (rec.Code == http.StatusUnauthorized) != (tc.want == unauthorized) {
+			t.Errorf("%q: %d %s, want %s", tc.header, rec.Code, rec.Body, tc.want)
 		}
-		if want != http.StatusUnauthorized {
-			continue
-		}
-		// The answer is a Status with a real API server's text.
-		var status metav1.Status
-		if err := json.Unmarshal(rec.Body.Bytes(), &status); err != nil {
-			t.Fatal(err)
-		}
-		if status.Kind != "Status" || status.Status != "Failure" || status.Message != "Unauthorized" || status.Reason != "Unauthorized" || status.Code != 401 {
-			t.Errorf("%q: %s", header, rec.Body)
-		}
-	}
-	rec := httptest.NewRecorder()
-	RequireToken("", passed).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/", nil))
-	if rec.Code != http.StatusTeapot {
-		t.Errorf("without a required token: %d", rec.Code)
 	}
 }
 

@@ -2,11 +2,8 @@ package apiserver
 
 import (
 	"context"
-	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -14,13 +11,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"watchlab/loadgen/apiserver/wire"
 	"watchlab/loadgen/storm"
 )
 
@@ -150,34 +145,6 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// TestChangedNewResources: collections that begin later are reported, too: custom resources and namespaces.
-func TestChangedNewResources(t *testing.T) {
-	var seen changes
-	srv, err := Open(Options{Changed: seen.add})
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv.defineCRD(t, `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: widgets.example.com},
-spec: {group: example.com, scope: Namespaced, names: {plural: widgets, kind: Widget}, versions: [{name: v1, served: true, storage: true,
-schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}`)
-	const widgets = "/apis/example.com/v1/namespaces/default/widgets"
-	code, answer := srv.ask(http.MethodPost, widgets, "", "", `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w"}}`)
-	if code != http.StatusCreated {
-		t.Fatalf("%d %s", code, answer)
-	}
-	want := []reported{{watch.Added, "default/w", "", false}}
-	if diff := cmp.Diff(want, short(seen.of("widgets"))); diff != "" {
-		t.Errorf("changes of widgets (-want +got):\n%s", diff)
-	}
-	want = []reported{{watch.Added, "widgets.example.com", "manifest", false}}
-	if diff := cmp.Diff(want, short(seen.of("customresourcedefinitions"))); diff != "" {
-		t.Errorf("changes of definitions (-want +got):\n%s", diff)
-	}
-	if got, want := seen.of("widgets")[0].Resource, (schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}); got != want {
-		t.Errorf("the resource is %s, want %s", got, want)
-	}
-}
-
 // TestChangedIsOrdered: concurrent writes and releases are reported in the order of their versions, and
 // before their requests are answered.
 func TestChangedIsOrdered(t *testing.T) {
@@ -212,54 +179,6 @@ func TestChangedIsOrdered(t *testing.T) {
 	for i, c := range seen.of("pods") {
 		if c.Version != uint64(i+1) {
 			t.Fatalf("change %d has the version %d", i+1, c.Version)
-		}
-	}
-}
-
-// TestPlayIntended: events are due at the storm's times, divided by the speed.
-func TestPlayIntended(t *testing.T) {
-	var seen changes
-	s := churn(20)
-	p, err := Prepare(s, wire.JSON)
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv, err := Open(Options{Changed: seen.add}, p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const speed = 4
-	if err := NewPlayer(srv, []*Prepared{p}, speed).Run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	all := seen.of("pods")[s.Initial:]
-	for i, c := range all {
-		gap := s.Events[s.Initial+i].At - s.Events[s.Initial].At
-		if got := c.Intended.Sub(all[0].Intended); got != gap/speed {
-			t.Errorf("change %d is due %v after the first, want %v", i, got, gap/speed)
-		}
-		if c.At.Before(c.Intended) {
-			t.Errorf("change %d is %v early", i, c.Intended.Sub(c.At))
-		}
-	}
-}
-
-func TestRequireTokens(t *testing.T) {
-	h := RequireTokens(map[string]string{"one": "first", "two": "second"}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = w.Write([]byte(ClientOf(r.Context())))
-	}))
-	for header, want := range map[string]string{
-		"Bearer one": "200 first", "bearer  two": "200 second", "Bearer three": "401 ", "Bearer ": "401 ", "one": "401 ", "": "401 ",
-	} {
-		w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil)
-		r.Header.Set("Authorization", header)
-		h.ServeHTTP(w, r)
-		body := w.Body.String()
-		if w.Code == http.StatusUnauthorized && strings.Contains(body, "Unauthorized") {
-			body = ""
-		}
-		if got := strconv.Itoa(w.Code) + " " + body; got != want {
-			t.Errorf("%q: %s, want %s", header, got, want)
 		}
 	}
 }

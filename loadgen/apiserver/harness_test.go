@@ -94,17 +94,27 @@ type testServer struct {
 	config *rest.Config
 }
 
+// start starts a server of a storm.
 func start(t testing.TB, s *storm.Storm, opts Options) *testServer {
 	t.Helper()
-	srv, err := New(s, opts)
+	return open(t, opts, s)
+}
+
+// open starts a server of storms.
+func open(t testing.TB, opts Options, storms ...*storm.Storm) *testServer {
+	t.Helper()
+	var prepared []*Prepared
+	for _, s := range storms {
+		p, err := Prepare(s, wire.JSON)
+		if err != nil {
+			t.Fatal(err)
+		}
+		prepared = append(prepared, p)
+	}
+	srv, err := Open(opts, prepared...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return started(t, srv)
-}
-
-func started(t testing.TB, srv *Server) *testServer {
-	t.Helper()
 	url, err := srv.Start()
 	if err != nil {
 		t.Fatal(err)
@@ -212,17 +222,6 @@ func (s *Server) frames(t testing.TB, from, to uint64) []byte {
 		all, from = append(all, data...), upto
 	}
 	return all
-}
-
-// allOf returns the frames of a whole storm.
-func allOf(t testing.TB, s *storm.Storm) []byte {
-	t.Helper()
-	srv, err := New(s, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv.Release(uint64(len(s.Events)))
-	return srv.frames(t, 0, uint64(len(s.Events)))
 }
 
 // seen holds the compared parts of an event.

@@ -11,14 +11,20 @@ import (
 	"time"
 )
 
-// TestHostileBodies: a body of at most 3 MB that YAML expands is a client error, and so it is for a namespace that is
-// being deleted, whatever its content type.
-func TestHostileBodies(t *testing.T) {
+func hostile(t *testing.T) *Server {
+	t.Helper()
 	srv, err := Open(Options{Graceful: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = srv.Close() }()
+	t.Cleanup(func() { _ = srv.Close() })
+	return srv
+}
+
+// TestHostileBodies: a body of at most 3 MB that YAML expands is a client error, and so it is for a namespace that is
+// being deleted, whatever its content type.
+func TestHostileBodies(t *testing.T) {
+	srv := hostile(t)
 	bomb := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {a: &a " + strings.Repeat("x", 1<<20) + "}\nb: [" + strings.Repeat("*a,", 300_000) + "]"
 	for _, tc := range []struct{ method, path, content string }{
 		{http.MethodPost, "/api/v1/namespaces/default/configmaps", "application/yaml"},
@@ -47,11 +53,7 @@ func TestHostileBodies(t *testing.T) {
 
 // TestSeats: a request waits while all seats are taken, and a watch does not.
 func TestSeats(t *testing.T) {
-	srv, err := Open(Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = srv.Close() }()
+	srv := hostile(t)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	answered := func(query string) bool {
@@ -73,11 +75,7 @@ func TestSeats(t *testing.T) {
 
 // TestManyFindings: an object of 20,000 mistakes has an answer that a client reads.
 func TestManyFindings(t *testing.T) {
-	srv, err := Open(Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = srv.Close() }()
+	srv := hostile(t)
 	var unknown, versions strings.Builder
 	for i := range 20_000 {
 		fmt.Fprintf(&unknown, `,"f%0100d":1`, i)

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Lag is how far an open watch is behind.
+// Lag is the distance of an open watch from the newest event.
 type Lag struct {
 	Client   string // see [WithClient]
 	Resource schema.GroupVersionResource

@@ -44,21 +44,7 @@ func TestLags(t *testing.T) {
 				t.Fatal(err)
 			}
 			transport := &http.Transport{DisableCompression: true}
-			var url string
-			if protocol == "HTTP/1.1" {
-				url, err = srv.Start()
-			} else {
-				url, err = serveTLS(srv, transport)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() {
-				transport.CloseIdleConnections()
-				if err := srv.Close(); err != nil {
-					t.Error(err)
-				}
-			}()
+			url := serveOver(t, srv, transport, protocol, srv.Start)
 			if lags := srv.Lags(); len(lags) != 0 {
 				t.Errorf("without a watch: %+v", lags)
 			}
@@ -132,6 +118,25 @@ func TestLagsOfWatches(t *testing.T) {
 	if l := all[2]; l.Resource != v1.SchemeGroupVersion.WithResource("configmaps") || l.Events != 0 {
 		t.Errorf("the watch of another resource: %+v", l)
 	}
+}
+
+// serveOver serves by TLS for HTTP/2.0, else by plain, until the end of the test.
+func serveOver(t *testing.T, srv *Server, transport *http.Transport, protocol string, plain func() (string, error)) string {
+	t.Helper()
+	if protocol == "HTTP/2.0" {
+		plain = func() (string, error) { return serveTLS(srv, transport) }
+	}
+	url, err := plain()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		if err := srv.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return url
 }
 
 // serveTLS serves with TLS to a transport that knows the certificate.

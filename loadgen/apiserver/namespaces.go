@@ -173,8 +173,8 @@ func deleted(o resources.Object) (watch.EventType, resources.Object) {
 func (s *Server) undefine(by store.Origin, name string) {
 	for _, res := range s.registry.Undefine(name) {
 		s.colMu.Lock()
-		c := s.collections[res.Stored]
-		delete(s.collections, res.Stored)
+		c := s.collections[keyOf(res)]
+		delete(s.collections, keyOf(res))
 		s.colMu.Unlock()
 		if c == nil {
 			continue

@@ -74,7 +74,7 @@ type request struct {
 	target
 	*collection            // nil for resources that are not stored
 	kind        *wire.Kind // in the requested version
-	converts    bool       // the requested version is not the stored one
+	converts    bool       // the log does not encode objects as requested
 
 	w    http.ResponseWriter
 	http *http.Request
@@ -113,7 +113,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t target) error {
 	}
 	req.collection = s.collection(t.resource)
 	req.kind = req.collection.kind
-	if t.resource.GVR != req.stored.GVR {
+	// The log has the encodings of its own version, and tables with the columns of its own definition.
+	if t.resource.GVR != req.stored.GVR || t.resource != req.stored && req.form.Shape().IsTable() {
 		req.converts, req.kind = true, kindOf(t.resource)
 	}
 	switch {
@@ -174,22 +175,33 @@ func verbOf(method string, t *target) string {
 
 // collection holds the objects of one resource.
 type collection struct {
-	stored *resources.Resource // in the stored version
-	kind   *wire.Kind          // in the stored version
+	stored *resources.Resource // in the version of the log, that of its first use
+	kind   *wire.Kind          // in the same version
 	log    *store.Log
+}
+
+// keyOf returns the key of a resource's collection. All versions of a custom resource have one, also after a
+// definition has changed the stored version.
+func keyOf(res *resources.Resource) schema.GroupVersionResource {
+	key := res.Stored
+	if res.Custom != nil {
+		key.Version = ""
+	}
+	return key
 }
 
 // collection returns the collection of a resource, created at its first use.
 func (s *Server) collection(res *resources.Resource) *collection {
+	key := keyOf(res)
 	s.colMu.RLock()
-	c := s.collections[res.Stored]
+	c := s.collections[key]
 	s.colMu.RUnlock()
 	if c != nil {
 		return c
 	}
 	s.colMu.Lock()
 	defer s.colMu.Unlock()
-	if c := s.collections[res.Stored]; c != nil {
+	if c := s.collections[key]; c != nil {
 		return c
 	}
 	stored, ok := s.registry.Lookup(res.Stored.Group, res.Stored.Version, res.Stored.Resource)
@@ -203,7 +215,7 @@ func (s *Server) collection(res *resources.Resource) *collection {
 	if res.GVR == namespaceResource {
 		s.seedNamespaces(c)
 	}
-	s.collections[res.Stored] = c
+	s.collections[key] = c
 	return c
 }
 

@@ -106,7 +106,7 @@ type Server struct {
 	namespaces []string      // of the storms' objects
 
 	colMu       sync.RWMutex                                // guards collections
-	collections map[schema.GroupVersionResource]*collection // by stored resource
+	collections map[schema.GroupVersionResource]*collection // by keyOf
 
 	lists, watches, snapshots atomic.Int64 // requests
 	wire                      atomic.Int64 // written bytes

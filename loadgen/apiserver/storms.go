@@ -82,12 +82,12 @@ func (s *Server) add(p *Prepared) error {
 	if err != nil {
 		return fail(err)
 	}
-	if _, has := s.collections[res.Stored]; has {
+	if _, has := s.collections[keyOf(res)]; has {
 		return fail(fmt.Errorf("%s has a storm already", res))
 	}
 	c := &collection{stored: res, kind: p.kind, log: p.recording.Play(s.opts.Retain)}
 	s.watching.follow(c.log)
-	s.collections[res.Stored] = c
+	s.collections[keyOf(res)] = c
 	s.storms = append(s.storms, c)
 	s.namespaces = append(s.namespaces, p.namespaces...)
 	if s.budget == nil {

@@ -1,7 +1,6 @@
 package apiserver
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -135,75 +134,52 @@ func TestFilteredWatch(t *testing.T) {
 	}
 }
 
-// A watch from an expired version gets an ERROR event with status 410 and ends.
-func TestWatchGone(t *testing.T) {
-	srv := start(t, pods(200), Options{Retain: 20})
-	srv.Release(200)
-	next := srv.open(t, "/api/v1/pods?watch=1&resourceVersion=179")
-	var e struct {
-		Type   watch.EventType
-		Object metav1.Status
-	}
-	frame := next()
-	if err := json.Unmarshal(frame, &e); err != nil {
+// A watch allocates nothing for an event.
+func TestWatchDoesNotAllocate(t *testing.T) {
+	s := pods(2000)
+	srv, err := New(s, Options{})
+	if err != nil {
 		t.Fatal(err)
 	}
-	if e.Type != watch.Error || e.Object.Code != http.StatusGone || e.Object.Reason != metav1.StatusReasonExpired {
-		t.Errorf("frame %s, want an ERROR with 410", frame)
+	c := srv.storms[0]
+	out := &discard{header: http.Header{}}
+	// Compute what the first watch with a selector computes once.
+	if _, _, err := c.log.Event(0); err != nil {
+		t.Fatal(err)
 	}
-	if more := next(); more != nil {
-		t.Errorf("frame %s after the ERROR", more)
-	}
-	next = srv.open(t, "/api/v1/pods?watch=1&resourceVersion=180")
-	if e, _ := decodeFrame(t, next()); e.Version != "181" {
-		t.Errorf("a watch from the oldest version starts with %s, want 181", e.Version)
-	}
-}
-
-func TestWatchTimeout(t *testing.T) {
-	t.Parallel() // it waits
-	srv := start(t, pods(40), Options{})
-	next := srv.open(t, "/api/v1/pods?watch=1&resourceVersion=1&timeoutSeconds=1&fieldSelector=metadata.name%3Dnone")
-	if frame := next(); frame != nil {
-		t.Errorf("frame %s, want the end", frame)
-	}
-}
-
-// A watch from version 0 starts with the oldest state, a watch without a version with
-// the current one. Neither marks the end of the initial state.
-func TestLegacyInitialEvents(t *testing.T) {
-	s := pods(200)
-	srv := start(t, s, Options{})
-	srv.Release(200)
-	for version, at := range map[string]int{"": 200, "0": s.Initial} {
-		next := srv.open(t, "/api/v1/pods?watch=1&allowWatchBookmarks=true&resourceVersion="+version)
-		v := viewer{}
-		state := want(s, at, func(*v1.Pod) bool { return true })
-		for range state {
-			e, _ := decodeFrame(t, next())
-			v.apply(t, e)
+	for _, f := range []filter{{}, {namespace: "ns-1"}} {
+		srv.Release(uint64(s.Initial))
+		w := &watcher{
+			request:  &request{target: target{resource: c.stored}, collection: c, kind: c.kind, w: out},
+			query:    &query{filter: f},
+			follower: c.log.Follow(0),
+			out:      http.NewResponseController(out),
+			scratch:  make([]byte, 0, 2*writeSize),
 		}
-		if diff := cmp.Diff(state, v); diff != "" {
-			t.Errorf("resourceVersion=%q (-want +got):\n%s", version, diff)
-		}
-	}
-}
-
-// A watch whose client does not read delays neither Release nor another watch. It
-// receives all events in the end.
-func TestSlowWatch(t *testing.T) {
-	s := bulky()
-	srv := start(t, s, Options{})
-	path := fmt.Sprintf("/api/v1/pods?watch=1&resourceVersion=%d", s.Initial)
-	slow, fast := srv.open(t, path), srv.open(t, path)
-	for seq := s.Initial + 1; seq <= len(s.Events); seq++ {
-		srv.Release(uint64(seq))
-	}
-	for _, next := range []func() []byte{fast, slow} {
-		for seq := s.Initial + 1; seq <= len(s.Events); seq++ {
-			if got, want := string(next()), string(srv.frames(t, uint64(seq-1), uint64(seq))); got != want {
-				t.Fatalf("frame %d is %.80s…, want %.80s…", seq, got, want)
+		n := uint64(0)
+		allocs := testing.AllocsPerRun(1000, func() {
+			n++
+			srv.Release(n)
+			if err := w.events(n); err != nil {
+				t.Fatal(err)
 			}
+		})
+		w.follower.Close()
+		if allocs > 0 {
+			t.Errorf("%v allocations an event with the filter %+v, want none", allocs, f)
 		}
 	}
+	if out.n == 0 {
+		t.Error("nothing was written")
+	}
 }
+
+type discard struct {
+	header http.Header
+	n      int
+}
+
+func (d *discard) Header() http.Header         { return d.header }
+func (d *discard) Write(b []byte) (int, error) { d.n += len(b); return len(b), nil }
+func (d *discard) WriteHeader(int)             {}
+func (d *discard) Flush()                      {}

@@ -107,8 +107,10 @@ func (s *Server) put(req *request, t watch.EventType, key string, r *patch.Resul
 		}
 	}
 	kept := req.keep(r.Object)
-	if req.converts {
-		patch.Defaults(req.stored, kept)
+	if stored := req.resource.Stored; stored != req.resource.GVR {
+		if res, ok := s.registry.Lookup(stored.Group, stored.Version, stored.Resource); ok {
+			patch.Defaults(res, kept)
+		}
 	}
 	if !req.log.Put(originOf(req.http.Context()), t, key, kept, was) {
 		return false, nil
@@ -215,8 +217,8 @@ func (req *request) deleteOptions() (*metav1.DeleteOptions, error) {
 	return opts, invalidOptions("DeleteOptions", metav1validation.ValidateDeleteOptions(opts))
 }
 
-// immortal are the namespaces that a real server's admission protects.
-var immortal = []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic}
+// protectedNamespaces are those whose deletion a real server's admission refuses.
+var protectedNamespaces = []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic}
 
 // returnsDeleted are those whose strategy has ReturnDeletedObject (Kubernetes v1.36).
 var returnsDeleted = []string{
@@ -229,7 +231,7 @@ func (s *Server) delete(req *request) error {
 		return err
 	}
 	gvr := req.resource.GVR
-	if gvr == namespaceResource && slices.Contains(immortal, req.name) {
+	if gvr == namespaceResource && slices.Contains(protectedNamespaces, req.name) {
 		return apierrors.NewForbidden(gvr.GroupResource(), req.name, errors.New("this namespace may not be deleted"))
 	}
 	r, err := s.remove(req, opts)

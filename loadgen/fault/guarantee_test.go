@@ -4,394 +4,353 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"sort"
+	"maps"
+	"math/rand/v2"
 	"strconv"
+	"strings"
 	"sync"
+	"testing"
+	"time"
 
+	"go.uber.org/goleak"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 
 	"watchlab/loadgen/storm"
 )
 
-// The guarantees, as the errors of their violations.
+func TestMain(m *testing.M) {
+	// Neither log faults nor pause after them: client-go's pause is global and does not
+	// use the virtual time of a bubble.
+	klog.SetLogger(klog.New(nil))
+	utilruntime.ErrorHandlers = nil
+	goleak.VerifyTestMain(m)
+}
+
+// pods returns a deterministic storm of n events of small pods. Its first events are an
+// initial list.
+func pods(n, keys int) *storm.Storm {
+	rng := rand.New(rand.NewPCG(uint64(n), uint64(keys)))
+	s := &storm.Storm{
+		Name:     "pods",
+		Resource: v1.SchemeGroupVersion.WithResource("pods"),
+		Kind:     v1.SchemeGroupVersion.WithKind("Pod"),
+		Initial:  keys / 2,
+	}
+	index := map[string]int32{}
+	live := map[string]bool{}
+	for i := range n {
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Namespace:       "default",
+			Name:            fmt.Sprintf("pod-%d", rng.IntN(keys)),
+			ResourceVersion: strconv.Itoa(i + 1),
+			Labels:          map[string]string{"n": strconv.Itoa(i)},
+		}}
+		if i < s.Initial {
+			p.Name = fmt.Sprintf("pod-%d", i)
+		}
+		key := storm.ObjectKey(p.Namespace, p.Name)
+		if _, ok := index[key]; !ok {
+			index[key] = int32(len(index))
+		}
+		t := watch.Added
+		if live[key] {
+			t = watch.Modified
+			if rng.IntN(4) == 0 {
+				t = watch.Deleted
+			}
+		}
+		live[key] = t != watch.Deleted
+		s.Events = append(s.Events, storm.Event{
+			Type: t, Seq: uint64(i + 1), At: time.Duration(i) * time.Millisecond, Key: key, KeyIndex: index[key], Object: p,
+		})
+	}
+	s.Keys = len(index)
+	return s
+}
+
+// The guarantees of a watch by etcd's names (https://etcd.io/docs/latest/learning/api_guarantees/#watch-apis), as the
+// errors of their violations.
 var (
-	errOrdered      = errors.New("broken guarantee Ordered")
-	errUnique       = errors.New("broken guarantee Unique")
-	errAtomic       = errors.New("broken guarantee Atomic")
-	errReliable     = errors.New("broken guarantee Reliable")
-	errResumable    = errors.New("broken guarantee Resumable")
-	errBookmarkable = errors.New("broken guarantee Bookmarkable")
+	errOrdered      = errors.New("broken guarantee Ordered")      // an event is not newer than the last one
+	errAtomic       = errors.New("broken guarantee Atomic")       // an event or a state is not that of its version
+	errReliable     = errors.New("broken guarantee Reliable")     // an event is left out
+	errResumable    = errors.New("broken guarantee Resumable")    // the client goes on from a version that it does not have
+	errBookmarkable = errors.New("broken guarantee Bookmarkable") // a bookmark is not of the version of the last event
 )
 
-// guarantees returns the guarantees, in etcd's order.
-func guarantees() []error {
-	return []error{errOrdered, errUnique, errAtomic, errReliable, errResumable, errBookmarkable}
-}
-
-// violation is a broken guarantee.
-type violation struct {
-	// Guarantee is one of [guarantees].
-	Guarantee error
-	// Watch is the number of the list or watch request in order of arrival, from 1;
-	// 0 for a violation found by Finish.
-	Watch int
-	// Text describes the received and the expected value.
-	Text string
-}
-
-// Error returns it as one line.
-func (v violation) Error() string {
-	if v.Watch == 0 {
-		return fmt.Sprintf("%v: %s", v.Guarantee, v.Text)
-	}
-	return fmt.Sprintf("%v: request %d: %s", v.Guarantee, v.Watch, v.Text)
-}
-
-// Unwrap returns the guarantee.
-func (v violation) Unwrap() error { return v.Guarantee }
-
-// keptViolations is the number of violations kept of each guarantee.
-const keptViolations = 10
-
-// checker checks the lists and watches of one client against a storm, by etcd's names for the
-// guarantees of a watch (https://etcd.io/docs/latest/learning/api_guarantees/#watch-apis):
-//
-//   - Ordered: the events of a watch have rising versions, and a list is never older than
-//     requested.
-//   - Unique: no event comes twice on one watch, and no object twice in one state.
-//   - Atomic: an event is one of the storm, with its type and object; a list, or the
-//     initial state of a watch, is the state at its version.
-//   - Reliable: a watch omits no event between two others, and in the end the client has
-//     received all events.
-//   - Resumable: a watch from a version begins with the next event, and the client resumes
-//     from no later than its last version.
-//   - Bookmarkable: before a bookmark, the watch has sent all events up to its version and
-//     none beyond it.
-//
-// An ERROR event, a broken connection or a refused request breaks no guarantee.
-//
-// The client lists and watches one resource of all namespaces, one request at a time, such
-// as a Reflector, over any number of reconnects. The methods are safe for concurrent use.
+// checker checks the lists and watches of one client, such as a Reflector, against a storm that is not changed: each
+// watch sends the storm's events, without a gap. An ERROR event, a broken connection or a refused request breaks no
+// guarantee. It is safe for concurrent use.
 type checker struct {
 	storm *storm.Storm
-	// history holds the event indexes of each key.
-	history [][]int32
 
-	// mu guards all fields below.
-	mu sync.Mutex
-	// requests is the number of requests so far.
-	requests int
-	// at is the version up to which the client has received everything.
-	at    uint64
-	waits []reachWait
-	// pages is a list with outstanding pages; nil for none.
-	pages *pagedList
-	// violations holds the first keptViolations violations of each guarantee; count counts all.
-	violations []violation
-	count      map[error]int
-	stats      checkerStats
+	mu             sync.Mutex // guards the fields below
+	at             uint64     // the client has received everything up to it
+	raised         chan struct{}
+	lists, watches int
+	errs           []error
 }
 
-// checkerStats counts observations.
-type checkerStats struct {
-	// Lists counts answers, pages included; Watches counts accepted watches. Events
-	// excludes bookmarks and errors, which Bookmarks and Errors count.
-	Lists, Watches, Events, Bookmarks, Errors int
-}
+func newChecker(s *storm.Storm) *checker { return &checker{storm: s, raised: make(chan struct{})} }
 
-// newChecker returns a checker for a client of the storm.
-func newChecker(s *storm.Storm) (*checker, error) {
-	if err := s.Validate(); err != nil {
-		return nil, err
-	}
-	c := &checker{storm: s, history: make([][]int32, s.Keys), count: map[error]int{}}
-	for i := range s.Events {
-		k := s.Events[i].KeyIndex
-		c.history[k] = append(c.history[k], int32(i))
-	}
-	return c, nil
-}
-
-// Err joins the first [violation]s of each guarantee and counts the others. It is nil if no
-// guarantee is broken.
-func (c *checker) Err() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	errs := make([]error, 0, len(c.violations))
-	for _, v := range c.violations {
-		errs = append(errs, v)
-	}
-	for _, g := range guarantees() {
-		if n := c.count[g]; n > keptViolations {
-			errs = append(errs, fmt.Errorf("%w: %d more times", g, n-keptViolations))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// Violations returns the first ten violations of each guarantee, in order.
-func (c *checker) Violations() []violation {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Clone(c.violations)
-}
-
-// Stats returns the counts so far.
-func (c *checker) Stats() checkerStats {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.stats
-}
-
-// At returns the version up to which the client has received everything.
-func (c *checker) At() uint64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.at
-}
-
-// reachWait is a call of [checker.Reach].
-type reachWait struct {
-	version uint64
-	// reached is closed when the client has received the version.
-	reached chan struct{}
-}
-
-// Reach waits until the client has received everything up to a version. The error is
-// ctx's, with the client's version.
-func (c *checker) Reach(ctx context.Context, version uint64) error {
-	c.mu.Lock()
-	if c.at >= version {
+// reach waits until the client has received everything up to a version.
+func (c *checker) reach(ctx context.Context, version uint64) error {
+	for {
+		c.mu.Lock()
+		at, raised := c.at, c.raised
 		c.mu.Unlock()
-		return nil
-	}
-	w := reachWait{version, make(chan struct{})}
-	c.waits = append(c.waits, w)
-	c.mu.Unlock()
-	select {
-	case <-w.reached:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("the client has seen up to %d of %d: %w", c.At(), version, ctx.Err())
-	}
-}
-
-// reach sets the client's version. The caller holds mu.
-func (c *checker) reach(version uint64) {
-	c.at = version
-	c.waits = slices.DeleteFunc(c.waits, func(w reachWait) bool {
-		if w.version > version {
-			return false
+		if at >= version {
+			return nil
 		}
-		close(w.reached)
-		return true
-	})
+		select {
+		case <-raised:
+		case <-ctx.Done():
+			return fmt.Errorf("the client has received up to %d of %d: %w", at, version, ctx.Err())
+		}
+	}
 }
 
-// Finish ends the storm. Events that the client has not received break Reliable.
-func (c *checker) Finish() {
+// set sets the client's version. The caller holds mu, as for the functions below.
+func (c *checker) set(version uint64) {
+	c.at = version
+	close(c.raised)
+	c.raised = make(chan struct{})
+}
+
+func (c *checker) broken(guarantee error, format string, args ...any) {
+	c.errs = append(c.errs, fmt.Errorf("%w: %s", guarantee, fmt.Sprintf(format, args...)))
+}
+
+// event returns the storm's event of an object's version, whose object must be equal.
+func (c *checker) event(o runtime.Object) *storm.Event {
+	key, version := identify(o)
+	if version == 0 || version > uint64(len(c.storm.Events)) {
+		c.broken(errAtomic, "%s of version %d, which has never been", key, version)
+		return nil
+	}
+	e := &c.storm.Events[version-1]
+	want, got := e.Object.DeepCopyObject(), o.DeepCopyObject()
+	want.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{}) // Decoders omit it.
+	got.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	if !equality.Semantic.DeepEqual(want, got) {
+		c.broken(errAtomic, "%s of version %d is not what it was", key, version)
+	}
+	return e
+}
+
+// state compares the objects of a list, or of a watch before its first event, with those of a version.
+func (c *checker) state(objects []runtime.Object, version uint64) {
+	got, want := map[string]uint64{}, map[string]uint64{}
+	for _, o := range objects {
+		if e := c.event(o); e != nil {
+			got[e.Key] = e.Seq
+		}
+	}
+	for _, e := range c.storm.Events[:min(version, uint64(len(c.storm.Events)))] {
+		if want[e.Key] = e.Seq; e.Type == watch.Deleted {
+			delete(want, e.Key)
+		}
+	}
+	if len(objects) != len(got) || !maps.Equal(want, got) {
+		c.broken(errAtomic, "a state of %d objects is not that of version %d: %v, want %v", len(objects), version, got, want)
+	}
+	c.set(version)
+}
+
+func (c *checker) list(list runtime.Object) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if last := uint64(len(c.storm.Events)); c.at < last {
-		c.broken(errReliable, 0, "events %d to %d never came", c.at+1, last)
+	c.lists++
+	items, err := meta.ExtractList(list)
+	m, merr := meta.ListAccessor(list)
+	if err = errors.Join(err, merr); err != nil {
+		c.broken(errAtomic, "%v", err)
+		return
 	}
+	version, _ := strconv.ParseUint(m.GetResourceVersion(), 10, 64)
+	c.state(items, version)
 }
 
-// broken records a violation. The caller holds mu.
-func (c *checker) broken(guarantee error, request int, format string, args ...any) {
-	c.count[guarantee]++
-	if c.count[guarantee] <= keptViolations {
-		c.violations = append(c.violations, violation{guarantee, request, fmt.Sprintf(format, args...)})
-	}
+// watched is a watch of the client.
+type watched struct {
+	*checker
+	version uint64 // of the last event
+	initial bool   // a bookmark ends the initial events
+	objects []runtime.Object
 }
 
-// stateAt calls f for each existing key at a version, with the index of its event.
-// O(keys × log events of a key).
-func (c *checker) stateAt(version uint64, f func(key, event int32)) {
-	for key, events := range c.history {
-		n := sort.Search(len(events), func(i int) bool { return uint64(events[i]) >= version })
-		if n == 0 {
-			continue
-		}
-		if i := events[n-1]; c.storm.Events[i].Type != watch.Deleted {
-			f(int32(key), i)
-		}
+func (c *checker) watch(opts metav1.ListOptions) *watched {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.watches++
+	w := &watched{checker: c, initial: opts.SendInitialEvents != nil && *opts.SendInitialEvents}
+	if w.version, _ = strconv.ParseUint(opts.ResourceVersion, 10, 64); !w.initial && w.version > c.at {
+		c.broken(errResumable, "the client goes on from version %d, it has received up to %d", w.version, c.at)
 	}
+	return w
 }
 
-// received is a received object.
-type received struct {
-	version uint64
-	key     string
-	// event is the storm's event of that version; nil for none.
-	event *storm.Event
-}
-
-// look finds the storm's event of the object's version.
-func (c *checker) look(o runtime.Object) (received, error) {
-	m, err := meta.Accessor(o)
-	if err != nil {
-		return received{}, err
+func (w *watched) event(e watch.Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if e.Type == watch.Error {
+		return
 	}
-	s := received{key: storm.ObjectKey(m.GetNamespace(), m.GetName())}
-	if s.version, err = strconv.ParseUint(m.GetResourceVersion(), 10, 64); err != nil {
-		return s, fmt.Errorf("%s has the version %q", s.key, m.GetResourceVersion())
-	}
-	if s.version >= 1 && s.version <= uint64(len(c.storm.Events)) {
-		s.event = &c.storm.Events[s.version-1]
-	}
-	return s, nil
-}
-
-// whole compares an object with that of its version. The caller holds mu.
-func (c *checker) whole(request int, t watch.EventType, o runtime.Object) (received, bool) {
-	s, err := c.look(o)
-	if err != nil {
-		c.broken(errAtomic, request, "%v", err)
-		return s, false
-	}
+	_, version := identify(e.Object)
+	m, _ := meta.Accessor(e.Object)
 	switch {
-	case s.event == nil:
-		c.broken(errAtomic, request, "%s %s of version %d, which has never been", t, s.key, s.version)
-		return s, false
-	case s.event.Key != s.key:
-		c.broken(errAtomic, request, "%s %s of version %d, which is %s's", t, s.key, s.version, s.event.Key)
-		return s, false
-	case t != "" && t != s.event.Type:
-		c.broken(errAtomic, request, "%s %s of version %d, which was %s", t, s.key, s.version, s.event.Type)
-	case !sameObject(s.event.Object, o):
-		c.broken(errAtomic, request, "%s of version %d is not what it was", s.key, s.version)
-	}
-	return s, true
-}
-
-// sameObject compares two objects without their kind, which decoders omit.
-func sameObject(want, got runtime.Object) bool {
-	if want.GetObjectKind().GroupVersionKind() != got.GetObjectKind().GroupVersionKind() {
-		want, got = want.DeepCopyObject(), got.DeepCopyObject()
-		want.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
-		got.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
-	}
-	return equality.Semantic.DeepEqual(want, got)
-}
-
-// partialState is a list, or the initial state of a watch, as far as received.
-type partialState struct {
-	// versions holds the versions by key index.
-	versions map[int32]uint64
-}
-
-// add adds an object. The caller holds the checker's mu.
-func (st *partialState) add(c *checker, request int, o runtime.Object) {
-	s, ok := c.whole(request, "", o)
-	if !ok {
+	case e.Type == watch.Bookmark && w.initial && m.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true":
+		w.initial, w.version = false, version
+		w.state(w.objects, version)
+		return
+	case e.Type == watch.Bookmark:
+		if w.initial || version != w.version {
+			w.broken(errBookmarkable, "a bookmark of version %d after version %d", version, w.version)
+		}
+		return
+	case w.initial:
+		w.objects = append(w.objects, e.Object)
 		return
 	}
-	if st.versions == nil {
-		st.versions = map[int32]uint64{}
+	is := w.checker.event(e.Object)
+	switch {
+	case is == nil:
+		return
+	case is.Type != e.Type:
+		w.broken(errAtomic, "%s of version %d, which was %s", e.Type, version, is.Type)
+	case version <= w.version:
+		w.broken(errOrdered, "version %d after %d", version, w.version)
+	case version > w.version+1:
+		w.broken(errReliable, "version %d after %d", version, w.version)
 	}
-	if _, twice := st.versions[s.event.KeyIndex]; twice {
-		c.broken(errUnique, request, "%s occurs twice in one state", s.key)
-	}
-	st.versions[s.event.KeyIndex] = s.version
+	w.version = version
+	w.set(version)
 }
 
-// compare compares the state with that of a version. The caller holds the checker's mu.
-func (st *partialState) compare(c *checker, request int, version uint64) {
-	if version > uint64(len(c.storm.Events)) {
-		c.broken(errAtomic, request, "a state of version %d, which has never been", version)
-		return
+// wrap returns a ListerWatcher that reports to the checker.
+func (c *checker) wrap(lw cache.ListerWatcherWithContext) cache.ListerWatcher {
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+			list, err := lw.ListWithContext(ctx, opts)
+			if err == nil {
+				c.list(list)
+			}
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+			in, err := lw.WatchWithContext(ctx, opts)
+			if err != nil {
+				return nil, err
+			}
+			out := make(chan watch.Event)
+			proxy := watch.NewProxyWatcher(out)
+			go c.watch(opts).forward(in, out, proxy.StopChan())
+			return proxy, nil
+		},
 	}
-	missing, stale, first := 0, 0, ""
-	there := 0
-	c.stateAt(version, func(key, event int32) {
-		e := &c.storm.Events[event]
-		switch v, ok := st.versions[key]; {
-		case !ok:
-			missing++
-			if first == "" {
-				first = e.Key + " is missing"
+}
+
+// forward passes on the events of a watch until the client stops it.
+func (w *watched) forward(in watch.Interface, out chan<- watch.Event, stop <-chan struct{}) {
+	defer close(out)
+	for {
+		select {
+		case e, ok := <-in.ResultChan():
+			if !ok {
+				return
+			}
+			w.event(e)
+			select {
+			case out <- e:
+			case <-stop:
+			}
+		case <-stop:
+			in.Stop()
+			for range in.ResultChan() {
+				continue
 			}
 			return
-		case v != e.Seq:
-			stale++
-			if first == "" {
-				first = fmt.Sprintf("%s is of version %d, not %d", e.Key, v, e.Seq)
+		}
+	}
+}
+
+// TestChecker: each violation breaks its guarantee and no other, and a client may go on from an older version.
+func TestChecker(t *testing.T) {
+	s := pods(100, 10)
+	var w *watched
+	send := func(from, to int) {
+		for _, e := range s.Events[from-1 : to] {
+			w.event(watch.Event{Type: e.Type, Object: e.Object})
+		}
+	}
+	bookmark := func(version int, ends string) {
+		o := &v1.Pod{ObjectMeta: metav1.ObjectMeta{ResourceVersion: strconv.Itoa(version), Annotations: map[string]string{metav1.InitialEventsAnnotationKey: ends}}}
+		w.event(watch.Event{Type: watch.Bookmark, Object: o})
+	}
+	list := func(version, without int) *v1.PodList {
+		live := map[string]v1.Pod{}
+		for _, e := range s.Events[:version] {
+			if live[e.Key] = *e.Object.(*v1.Pod); e.Type == watch.Deleted {
+				delete(live, e.Key)
 			}
 		}
-		there++
-	})
-	tooMany := len(st.versions) - there
-	if missing+stale+tooMany > 0 {
-		if first == "" {
-			first = "deleted objects are present"
+		l := &v1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(version)}}
+		for _, p := range live {
+			l.Items = append(l.Items, p)
 		}
-		c.broken(errAtomic, request, "not the state of version %d: %d objects are missing, %d of another version, %d too many; first: %s",
-			version, missing, stale, tooMany, first)
+		l.Items = l.Items[without:]
+		return l
 	}
-}
-
-// pagedList is a list with outstanding pages.
-type pagedList struct {
-	state   partialState
-	request int
-	version uint64
-}
-
-// List observes the answer to a list request or to one page of it.
-func (c *checker) List(opts metav1.ListOptions, list runtime.Object) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.requests++
-	c.stats.Lists++
-	request := c.requests
-	m, err := meta.ListAccessor(list)
-	if err != nil {
-		c.broken(errAtomic, request, "a list: %v", err)
-		return
-	}
-	version, err := strconv.ParseUint(m.GetResourceVersion(), 10, 64)
-	if err != nil {
-		c.broken(errAtomic, request, "a list of the version %q", m.GetResourceVersion())
-		return
-	}
-	p := c.pages
-	c.pages = nil
-	if opts.Continue == "" || p == nil {
-		p = &pagedList{request: request, version: version}
-		c.notOlder(request, opts, version)
-	}
-	if version != p.version {
-		c.broken(errAtomic, request, "a page of version %d in a list of version %d", version, p.version)
-	}
-	_ = meta.EachListItem(list, func(o runtime.Object) error { // never fails
-		p.state.add(c, request, o)
-		return nil
-	})
-	if m.GetContinue() != "" {
-		c.pages = p
-		return
-	}
-	p.state.compare(c, request, p.version)
-	c.reach(p.version)
-}
-
-// notOlder compares a state's version with the requested one. The caller holds mu.
-func (c *checker) notOlder(request int, opts metav1.ListOptions, version uint64) {
-	asked, err := strconv.ParseUint(opts.ResourceVersion, 10, 64)
-	if err != nil {
-		return // no version requested
-	}
-	switch {
-	case opts.ResourceVersionMatch == metav1.ResourceVersionMatchExact && version != asked:
-		c.broken(errAtomic, request, "a state of version %d, exactly %d was asked for", version, asked)
-	case version < asked:
-		c.broken(errOrdered, request, "a state of version %d, not older than %d was asked for", version, asked)
+	for name, test := range map[string]struct {
+		play func(c *checker)
+		want error
+	}{
+		"a whole watch": {func(*checker) { send(21, 50); bookmark(50, ""); send(51, 100) }, nil},
+		"a watch from an older version": {func(c *checker) {
+			send(21, 50)
+			w = c.watch(metav1.ListOptions{ResourceVersion: "40"})
+			send(41, 100)
+		}, nil},
+		"a new list":               {func(c *checker) { send(21, 50); c.list(list(100, 0)) }, nil},
+		"a list with a gap":        {func(c *checker) { c.list(list(100, 1)) }, errAtomic},
+		"an event twice":           {func(*checker) { send(21, 50); send(50, 50) }, errOrdered},
+		"an old event":             {func(*checker) { send(20, 20) }, errOrdered},
+		"an event left out":        {func(*checker) { send(21, 50); send(52, 100) }, errReliable},
+		"the first event left out": {func(*checker) { send(22, 100) }, errReliable},
+		"a bookmark ahead":         {func(*checker) { bookmark(21, "") }, errBookmarkable},
+		"an old bookmark":          {func(*checker) { bookmark(19, "") }, errBookmarkable},
+		"another type":             {func(*checker) { w.event(watch.Event{Type: "OTHER", Object: s.Events[20].Object}) }, errAtomic},
+		"another object": {func(*checker) {
+			o := s.Events[20].Object.DeepCopyObject().(*v1.Pod)
+			o.Labels["n"] = "x"
+			w.event(watch.Event{Type: s.Events[20].Type, Object: o})
+		}, errAtomic},
+		"versions skipped by the client": {func(c *checker) { c.watch(metav1.ListOptions{ResourceVersion: "60"}) }, errResumable},
+		"initial events with a gap": {func(c *checker) {
+			w = c.watch(metav1.ListOptions{SendInitialEvents: new(true)})
+			for _, p := range list(30, 1).Items {
+				w.event(watch.Event{Type: watch.Added, Object: &p})
+			}
+			bookmark(30, "true")
+		}, errAtomic},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newChecker(s)
+			c.list(list(20, 0))
+			w = c.watch(metav1.ListOptions{ResourceVersion: "20"})
+			test.play(c)
+			if err := errors.Join(c.errs...); !errors.Is(err, test.want) || err != nil && strings.Contains(err.Error(), "\n") {
+				t.Errorf("%v, want %v", err, test.want)
+			}
+		})
 	}
 }

@@ -185,13 +185,13 @@ const (
 	drawContent
 )
 
-// rng returns an independent random source for each question.
-func (i *Injector) rng(question, spec, occurrence, who int) *rand.Rand {
+// rng returns an independent random source for each question about a watch or request, the target.
+func (i *Injector) rng(question, spec, occurrence, target int) *rand.Rand {
 	// PCG mixes one number after the other, so that different questions have independent streams.
 	mix := rand.NewPCG(i.seed, uint64(question))
 	mix = rand.NewPCG(mix.Uint64(), uint64(spec))
 	mix = rand.NewPCG(mix.Uint64(), uint64(occurrence))
-	return rand.New(rand.NewPCG(mix.Uint64(), uint64(who)))
+	return rand.New(rand.NewPCG(mix.Uint64(), uint64(target)))
 }
 
 // schedule triggers faults at their times, until the last one.
@@ -232,12 +232,12 @@ func (f *fault) more(at time.Duration) bool {
 	return (f.Count == 0 || f.occurrences < f.Count) && (f.Until == 0 || at < time.Duration(f.Until))
 }
 
-// claim counts an occurrence of a fault. It returns false if the draw skips it. The caller
+// takeFault counts an occurrence of a fault. It returns false if the draw skips it. The caller
 // holds mu.
-func (i *Injector) claim(k int) (strike, bool) {
+func (i *Injector) takeFault(k int) (injection, bool) {
 	f := &i.faults[k]
 	f.occurrences++
-	s := strike{spec: k, occurrence: f.occurrences, until: i.now() + time.Duration(f.Duration)}
+	s := injection{spec: k, occurrence: f.occurrences, until: i.now() + time.Duration(f.Duration)}
 	if !draw(f.Probability, i.rng(drawTime, k, s.occurrence, 0)) {
 		return s, false
 	}
@@ -250,7 +250,7 @@ func (i *Injector) claim(k int) (strike, bool) {
 // happen triggers a fault that is due.
 func (i *Injector) happen(k int) {
 	i.mu.Lock()
-	s, yes := i.claim(k)
+	s, yes := i.takeFault(k)
 	i.mu.Unlock()
 	if !yes {
 		return
@@ -260,41 +260,41 @@ func (i *Injector) happen(k int) {
 		i.compact(k)
 	}
 	i.mu.Lock()
-	var struck []*watcher
+	var hit []*watcher
 	for w := range i.watches {
 		if draw(f.Share, i.rng(drawWatch, k, s.occurrence, w.id)) {
-			struck = append(struck, w)
+			hit = append(hit, w)
 		}
 	}
-	if len(struck) == 0 {
+	if len(hit) == 0 {
 		i.note(Injection{Spec: k, Occurrence: s.occurrence})
 	}
 	i.mu.Unlock()
-	slices.SortFunc(struck, func(a, b *watcher) int { return a.id - b.id })
-	for _, w := range struck {
-		w.strike(s)
+	slices.SortFunc(hit, func(a, b *watcher) int { return a.id - b.id })
+	for _, w := range hit {
+		w.inject(s)
 	}
 }
 
 // triggered counts a frame of a watch and returns the faults that it triggers.
-func (i *Injector) triggered(w *watcher) []strike {
+func (i *Injector) triggered(w *watcher) []injection {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if !i.active() {
 		return nil
 	}
 	w.frames++
-	var strikes []strike
+	var injections []injection
 	for k := range i.faults {
 		f := &i.faults[k]
 		if f.Frames == 0 || w.frames%f.Frames != 0 || i.now() < time.Duration(f.At) || !f.more(i.now()) {
 			continue
 		}
-		if s, yes := i.claim(k); yes {
-			strikes = append(strikes, s)
+		if s, yes := i.takeFault(k); yes {
+			injections = append(injections, s)
 		}
 	}
-	return strikes
+	return injections
 }
 
 // refuse returns the failure for a request, and false if the server answers it.

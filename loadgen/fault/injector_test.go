@@ -1,11 +1,9 @@
 package fault
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -113,15 +111,16 @@ type testbed struct {
 
 func newTestbed(t *testing.T, h http.Handler, specs ...string) *testbed {
 	t.Helper()
-	var all []Spec
-	for _, s := range specs {
-		spec, err := Parse(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, spec)
+	return seeded(t, 1, h, specs...)
+}
+
+func seeded(t *testing.T, seed int64, h http.Handler, specs ...string) *testbed {
+	t.Helper()
+	all, err := ParseAll(strings.Join(specs, ";"))
+	if err != nil {
+		t.Fatal(err)
 	}
-	inj, err := New(all, 1)
+	inj, err := New(all, seed)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -346,55 +345,48 @@ func checkError(t *testing.T, r *reader, code int32) {
 	}
 }
 
-func TestRefusal(t *testing.T) {
-	for name, code := range map[Name]int{Throttle: http.StatusTooManyRequests, InternalError: http.StatusInternalServerError} {
-		t.Run("fault="+string(name), func(t *testing.T) {
+// TestRefusals: what a request is answered while a fault lasts, by its query, and that it is served afterwards.
+func TestRefusals(t *testing.T) {
+	const all = http.StatusOK
+	for spec, answers := range map[string]map[string]int{
+		"throttle:at=1s,duration=2500ms":       {"": http.StatusTooManyRequests, "watch=true&resourceVersion=1": http.StatusTooManyRequests},
+		"internal-error:at=1s,duration=2500ms": {"": http.StatusInternalServerError, "watch=true&resourceVersion=1": http.StatusInternalServerError},
+		"gone:at=1s,duration=2500ms": {
+			"": all, "watch=1&resourceVersion=5": http.StatusGone, "watch=1&resourceVersion=0": all,
+			"watch=1&resourceVersion=5&sendInitialEvents=true": all, "resourceVersion=5": all,
+			"resourceVersion=5&resourceVersionMatch=Exact": http.StatusGone, "limit=1&continue=abc": http.StatusGone,
+		},
+	} {
+		t.Run(spec, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newTestbed(t, nil, string(name)+":at=1s,duration=2500ms")
+				b := newTestbed(t, nil, spec)
 				b.start()
 				wait(time.Second)
-				for _, query := range []string{"", "watch=true&resourceVersion=1"} {
+				for query, code := range answers {
 					res := b.get(encodingJSON, query)
-					var status metav1.Status
-					if err := json.NewDecoder(res.Body).Decode(&status); err != nil || res.StatusCode != code || int(status.Code) != code {
-						t.Errorf("%q: %s, %+v, %v", query, res.Status, status, err)
+					if res.StatusCode != code {
+						t.Errorf("%q: %s, want %d", query, res.Status, code)
 					}
-					if retry := res.Header.Get("Retry-After"); name == Throttle && retry != "3" {
+					if code == http.StatusOK {
+						continue
+					}
+					var status metav1.Status
+					if err := json.NewDecoder(res.Body).Decode(&status); err != nil || int(status.Code) != code {
+						t.Errorf("%q: %+v, %v", query, status, err)
+					}
+					if retry := res.Header.Get("Retry-After"); code == http.StatusTooManyRequests && retry != "3" {
 						t.Errorf("Retry-After: %q, want 3", retry)
 					}
 				}
 				wait(2500 * time.Millisecond)
-				if res := b.get(encodingJSON, ""); res.StatusCode != http.StatusOK {
-					t.Errorf("after the while: %s", res.Status)
+				for query := range answers {
+					if res := b.get(encodingJSON, query); res.StatusCode != http.StatusOK {
+						t.Errorf("afterwards: %q: %s", query, res.Status)
+					}
 				}
 			})
 		})
 	}
-}
-
-func TestGone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newTestbed(t, nil, "gone:at=1s")
-		b.start()
-		wait(time.Second)
-		for query, want := range map[string]int{
-			"watch=1&resourceVersion=5":                        http.StatusGone,
-			"watch=1&resourceVersion=0":                        http.StatusOK,
-			"watch=1&resourceVersion=5&sendInitialEvents=true": http.StatusOK,
-			"resourceVersion=5":                                http.StatusOK,
-			"resourceVersion=5&resourceVersionMatch=Exact":     http.StatusGone,
-			"limit=1&continue=abc":                             http.StatusGone,
-			"":                                                 http.StatusOK,
-		} {
-			if res := b.get(encodingJSON, query); res.StatusCode != want {
-				t.Errorf("%q: %s, want %d", query, res.Status, want)
-			}
-		}
-		wait(time.Second)
-		if res := b.get(encodingJSON, "watch=1&resourceVersion=5"); res.StatusCode != http.StatusOK {
-			t.Errorf("after the while: %s", res.Status)
-		}
-	})
 }
 
 func TestRelist(t *testing.T) {
@@ -420,37 +412,23 @@ func TestRelist(t *testing.T) {
 	})
 }
 
-func TestStall(t *testing.T) {
-	bubble(t, func(t *testing.T, e encoding) {
-		b := newTestbed(t, nil, "stall:at=1.005s,duration=5s")
-		b.start()
-		r := b.watch(e, "resourceVersion=1")
-		wait(5 * time.Second)
-		if events, _, _ := r.check(); events != 100 {
-			t.Errorf("%d events during the stall, want 100", events)
-		}
-		wait(2 * time.Second)
-		if events, _, rest := r.check(); events != 700 || len(rest) > 0 {
-			t.Errorf("%d events afterwards, want 700; rest %.60q", events, rest)
-		}
-	})
-}
-
-func TestDrip(t *testing.T) {
-	bubble(t, func(t *testing.T, e encoding) {
-		b := newTestbed(t, &ticker{startTime: time.Now(), batch: 1000}, "drip:at=1s,duration=5s")
-		b.start()
-		r := b.watch(e, "resourceVersion=1")
-		wait(5 * time.Second)
-		during, _, _ := r.check()
-		if during < 110 || during > 450 {
-			t.Errorf("%d events during the drip", during)
-		}
-		wait(2 * time.Second)
-		if events, _, rest := r.check(); events != 700 || len(rest) > 0 {
-			t.Errorf("%d events afterwards, want 700; rest %.60q", events, rest)
-		}
-	})
+// TestDelays: a stall and a drip hold frames back for a while, and lose none.
+func TestDelays(t *testing.T) {
+	for spec, during := range map[string][2]int{"stall:at=1.005s,duration=5s": {100, 100}, "drip:at=1s,duration=5s": {110, 450}} {
+		bubble(t, func(t *testing.T, e encoding) {
+			b := newTestbed(t, &ticker{startTime: time.Now(), batch: 1000}, spec)
+			b.start()
+			r := b.watch(e, "resourceVersion=1")
+			wait(5 * time.Second)
+			if events, _, _ := r.check(); events < during[0] || events > during[1] {
+				t.Errorf("%s: %d events during the fault, want %v", spec, events, during)
+			}
+			wait(2 * time.Second)
+			if events, _, rest := r.check(); events != 700 || len(rest) > 0 {
+				t.Errorf("%s: %d events afterwards, want 700; rest %.60q", spec, events, rest)
+			}
+		})
+	}
 }
 
 func TestDuplicateBookmark(t *testing.T) {
@@ -555,27 +533,11 @@ func TestCountUntilAndProbability(t *testing.T) {
 func TestSeeds(t *testing.T) {
 	play := func(seed int64) (log []Injection) {
 		synctest.Test(t, func(t *testing.T) {
-			specs, err := ParseAll("half-frame:every=103137us,count=50,probability=0.5; malformed:frames=13,count=10; disconnect:every=71291us,count=30,share=0.4")
-			if err != nil {
-				t.Fatal(err)
-			}
-			b := newTestbed(t, nil)
-			b.Injector, err = New(specs, seed)
-			if err != nil {
-				t.Fatal(err)
-			}
-			l := NewPipe()
-			srv := &http.Server{Handler: b.Wrap(&ticker{startTime: time.Now()})}
-			go func() { _ = srv.Serve(l) }()
-			b.client = &http.Client{Transport: l.Transport()}
+			b := seeded(t, seed, nil, "half-frame:every=103137us,count=50,probability=0.5", "malformed:frames=13,count=10", "disconnect:every=71291us,count=30,share=0.4")
 			b.start()
 			for range 40 {
-				r := b.watch(encodingJSON, "resourceVersion=1")
-				<-r.ended
+				<-b.watch(encodingJSON, "resourceVersion=1").ended
 			}
-			b.Stop()
-			_ = srv.Close()
-			b.client.CloseIdleConnections()
 			log = b.Log()
 		})
 		return log
@@ -702,7 +664,7 @@ func TestResetOverTCP(t *testing.T) {
 	}
 	srv := &http.Server{Handler: inj.Wrap(&ticker{startTime: time.Now()})}
 	var serving sync.WaitGroup
-	serving.Go(func() { _ = srv.Serve(wrapped{l}) })
+	serving.Go(func() { _ = srv.Serve(l) })
 	t.Cleanup(func() {
 		inj.Stop()
 		_ = srv.Close()
@@ -728,120 +690,33 @@ func TestResetOverTCP(t *testing.T) {
 	}
 }
 
-// wrapped hides the TCP connection, as a server that counts bytes does.
-type wrapped struct{ net.Listener }
-
-type wrappedConn struct{ net.Conn }
-
-func (c wrappedConn) NetConn() net.Conn { return c.Conn }
-
-func (w wrapped) Accept() (net.Conn, error) {
-	c, err := w.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return wrappedConn{c}, nil
-}
-
+// TestFramesOfEachEncoding: frames are found, a cut is inside of one, and garbage has no position.
 func TestFramesOfEachEncoding(t *testing.T) {
 	for _, e := range encodings {
 		var all []byte
-		var ends []int
 		for v := range uint64(5) {
 			b, err := e.frame(watch.Modified, object(v+1))
 			if err != nil {
 				t.Fatal(err)
 			}
 			all = append(all, b...)
-			ends = append(ends, len(all))
 		}
-		at := 0
-		for i, end := range ends {
-			if at += e.next(all[at:]); at != end {
-				t.Fatalf("%v: frame %d ends at %d, want %d", e, i, at, end)
-			}
-		}
-		if !bytes.Equal(e.last(all), all[ends[3]:]) {
-			t.Errorf("%v: the last frame is %q", e, e.last(all))
+		r := reader{t: t, encoding: e, got: all}
+		if frames, rest := r.frames(); len(frames) != 5 || len(rest) > 0 || frames[4].meta.ResourceVersion != "5" || isBookmark(e.last(all)) {
+			t.Errorf("%v: frames %v and %q", e, frames, rest)
 		}
 		rng := rand.New(rand.NewPCG(1, 1))
 		for range 2000 {
-			at := e.cut(all, rng)
-			r := reader{t: t, encoding: e, got: all[:at]}
-			frames, rest := r.frames()
-			if len(frames) > 4 || len(rest) == 0 {
-				t.Fatalf("%v: cut at %d of %v: %d frames and %d bytes", e, at, ends, len(frames), len(rest))
-			}
+			r.got = all[:e.cut(all, rng)]
 			// A cut JSON frame misses more than its newline.
-			if e == encodingJSON && json.Valid(rest) {
-				t.Fatalf("%v: cut at %d: %q is complete", e, at, rest)
+			if frames, rest := r.frames(); len(frames) > 4 || len(rest) == 0 || e == encodingJSON && json.Valid(rest) {
+				t.Fatalf("%v: cut at %d: %d frames and %d bytes", e, len(r.got), len(frames), len(rest))
 			}
 		}
 		for range 20 {
-			garbage := e.garbage(rng)
-			if p, err := e.read(garbage); err == nil {
-				t.Errorf("%v: %q decodes as %v", e, garbage, p)
+			if p, err := e.read(e.garbage(rng)); err == nil {
+				t.Errorf("%v: garbage decodes as %v", e, p)
 			}
 		}
-		mark, err := e.frame(watch.Bookmark, object(1))
-		if err != nil || !isBookmark(mark) || isBookmark(e.last(all)) {
-			t.Errorf("%v: bookmarks are not distinguished", e)
-		}
 	}
-}
-
-// The text of each spec parses to the same spec.
-func TestSpecRoundTrip(t *testing.T) {
-	specs := append(Tour(time.Second, 0), Spec{Name: Stall, Frames: 3}, Spec{Name: Relist}, Spec{Name: Drip, Share: 0.5, Probability: 0.25})
-	inj, err := New(specs, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range inj.Specs() {
-		if again, err := Parse(s.String()); err != nil || again != s {
-			t.Errorf("%v: %v, %v", s, again, err)
-		}
-	}
-}
-
-func TestCollectionOf(t *testing.T) {
-	for path, want := range map[string]string{
-		"/api/v1/pods":                               "/api/v1/pods",
-		"/api/v1/namespaces/a/pods":                  "/api/v1/pods",
-		"/api/v1/namespaces/a/pods/x":                "/api/v1/pods",
-		"/api/v1/namespaces":                         "/api/v1/namespaces",
-		"/api/v1/namespaces/a":                       "/api/v1/namespaces",
-		"/apis/apps/v1/namespaces/a/deployments/x/y": "/apis/apps/v1/deployments",
-		"/apis/apps/v1":                              "",
-		"/api":                                       "",
-		"/":                                          "",
-		"":                                           "",
-		"/metrics/x/y/z":                             "",
-	} {
-		got, ok := collectionOf(path)
-		if got != want || ok != (want != "") {
-			t.Errorf("collectionOf(%q) = %q, %v, want %q", path, got, ok, want)
-		}
-	}
-}
-
-func ExampleInjector() {
-	specs, err := ParseAll("disconnect:every=2s,count=10; gone:at=5s")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	inj, err := New(specs, 1)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	handler := inj.Wrap(http.NotFoundHandler()) // your API server
-	_ = handler
-	for _, s := range inj.Specs() {
-		fmt.Println(s)
-	}
-	// Output:
-	// disconnect:every=2s,count=10
-	// gone:at=5s,count=1,duration=1s
 }

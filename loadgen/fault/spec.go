@@ -331,7 +331,7 @@ func (s *Spec) parse(text string, colon bool) error {
 }
 
 // ParseAll reads faults as [Parse] does, separated by semicolons or newlines. The word
-// all stands for [Tour] and takes every, count and until: all:every=1s,count=3. The
+// all stands for [Cycle] and takes every, count and until: all:every=1s,count=3. The
 // error has the fault's position.
 func ParseAll(text string) ([]Spec, error) {
 	var specs []Spec
@@ -369,7 +369,7 @@ func parseOne(text string) ([]Spec, error) {
 	if s.Every == 0 {
 		s.Every = Duration(time.Second)
 	}
-	specs := Tour(time.Duration(s.Every), s.Count)
+	specs := Cycle(time.Duration(s.Every), s.Count)
 	for i := range specs {
 		specs[i].Until = s.Until
 		if err := specs[i].Validate(); err != nil {
@@ -379,8 +379,8 @@ func parseOne(text string) ([]Spec, error) {
 	return specs, nil
 }
 
-// Tour returns all faults in turn, a period apart, for a number of rounds; 0 means no end.
-func Tour(period time.Duration, rounds int) []Spec {
+// Cycle returns all faults in turn, a period apart, for a number of rounds; 0 means no end.
+func Cycle(period time.Duration, rounds int) []Spec {
 	specs := make([]Spec, len(all))
 	for i, t := range all {
 		specs[i] = Spec{

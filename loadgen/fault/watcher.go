@@ -30,7 +30,7 @@ func (i *Injector) serve(h http.Handler, rw http.ResponseWriter, hr *http.Reques
 		return
 	}
 	i.register(h, r)
-	if f, struck := i.refuse(r); struck {
+	if f, hit := i.refuse(r); hit {
 		f.write(rw, r)
 		return
 	}
@@ -51,7 +51,7 @@ func (i *Injector) serve(h http.Handler, rw http.ResponseWriter, hr *http.Reques
 		// A watch from a version has no initial state; for any other it is
 		// known when the bookmark comes that ends it.
 		settled: r.version > 0 && r.query.Get("sendInitialEvents") != "true",
-		lasting: map[Name]strike{},
+		lasting: map[Name]injection{},
 	}
 	func() {
 		defer func() {
@@ -82,14 +82,14 @@ const (
 	endReset                 // the connection is reset
 )
 
-// strike is an occurrence of a fault on a watch.
-type strike struct {
+// injection is an occurrence of a fault on a watch.
+type injection struct {
 	spec, occurrence int
 	until            time.Duration // end, as the time since Start
 }
 
 // watcher is a proxied watch. It is the ResponseWriter of the handler, whose goroutine
-// writes frames; a goroutine for each strike writes injected ones. A writer holds the lock
+// writes frames; a goroutine for each injection writes injected ones. A writer holds the lock
 // and releases it only at the end of a frame.
 type watcher struct {
 	inj     *Injector
@@ -98,7 +98,7 @@ type watcher struct {
 	control *http.ResponseController
 	ctx     context.Context
 	cancel  context.CancelFunc
-	id      int // set before the first strike
+	id      int // set before the first injection
 	// lock serializes writes to out. It is a channel: in a testing/synctest bubble,
 	// a wait for a mutex stops the clock, a wait for a channel does not.
 	lock chan struct{}
@@ -111,13 +111,13 @@ type watcher struct {
 	settled bool
 	// frames is the number of frames while faults are active. Only the handler's goroutine uses it.
 	frames int
-	// injecting counts the goroutines of strikes. None starts after the end.
+	// injecting counts the goroutines of injections. None starts after the end.
 	injecting sync.WaitGroup
 
 	mu sync.Mutex // guards all fields below
 	// ended is the reason of the end; endNot while the watch is open.
 	ended   ending
-	lasting map[Name]strike // newest strikes of faults that last
+	lasting map[Name]injection // newest injections of faults that last
 }
 
 func (w *watcher) open() bool {
@@ -145,8 +145,8 @@ func (w *watcher) end(by ending) bool {
 	return true
 }
 
-// strike applies a fault. It does not block: frames are written in a goroutine.
-func (w *watcher) strike(s strike) {
+// inject applies a fault. It does not block: frames are written in a goroutine.
+func (w *watcher) inject(s injection) {
 	f := &w.inj.faults[s.spec]
 	switch {
 	case f.ends != endNot:
@@ -164,7 +164,7 @@ func (w *watcher) strike(s strike) {
 		if w.ended == endNot {
 			w.injecting.Go(func() {
 				if w.acquire() {
-					w.inject(s)
+					w.writeFault(s)
 					w.release()
 				}
 			})
@@ -172,20 +172,20 @@ func (w *watcher) strike(s strike) {
 	}
 }
 
-func (w *watcher) endBy(s strike, by ending, detail string) {
+func (w *watcher) endBy(s injection, by ending, detail string) {
 	if w.end(by) {
 		w.note(s, detail)
 	}
 }
 
-func (w *watcher) note(s strike, detail string) {
+func (w *watcher) note(s injection, detail string) {
 	w.inj.mu.Lock()
 	defer w.inj.mu.Unlock()
 	w.inj.note(Injection{Spec: s.spec, Occurrence: s.occurrence, Watch: w.id, Path: w.request.URL.Path, Detail: detail})
 }
 
-// rest returns the newest strike of a fault and its remaining time, 0 if it is over.
-func (w *watcher) rest(name Name) (strike, time.Duration) {
+// rest returns the newest injection of a fault and its remaining time, 0 if it is over.
+func (w *watcher) rest(name Name) (injection, time.Duration) {
 	w.mu.Lock()
 	s, ok := w.lasting[name]
 	w.mu.Unlock()
@@ -213,8 +213,8 @@ func (w *watcher) acquire() bool {
 
 func (w *watcher) release() { <-w.lock }
 
-// inject writes a fault's frames. The caller holds the lock.
-func (w *watcher) inject(s strike) {
+// writeFault writes a fault's frames. The caller holds the lock.
+func (w *watcher) writeFault(s injection) {
 	if !w.open() {
 		return
 	}
@@ -299,9 +299,9 @@ func (w *watcher) Write(b []byte) (int, error) {
 		for _, s := range triggered {
 			switch writes := w.inj.faults[s.spec].writes(); {
 			case !writes:
-				w.strike(s)
-			case err == nil:
 				w.inject(s)
+			case err == nil:
+				w.writeFault(s)
 			}
 		}
 		w.release()
@@ -339,7 +339,7 @@ func (w *watcher) sleep(d time.Duration) error {
 }
 
 // upTo returns the length of the frames up to the next triggered faults, and those.
-func (w *watcher) upTo(b []byte) (int, []strike) {
+func (w *watcher) upTo(b []byte) (int, []injection) {
 	for at := 0; w.inj.perFrame && at < len(b); {
 		at += w.encoding.next(b[at:])
 		if triggered := w.inj.triggered(w); len(triggered) > 0 {

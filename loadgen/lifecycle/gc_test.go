@@ -103,24 +103,6 @@ func (w *world) step(words []string) {
 	}
 }
 
-// TestCollectorOfStorm: objects of a storm go with their owner, and all that a controller made of them.
-func TestCollectorOfStorm(t *testing.T) {
-	inWorld(t, Options{}, stormOf(), "", func(w *world) {
-		meta := named("child")
-		meta.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "s", UID: "pod-of-the-storm"}}
-		w.pod(&corev1.Pod{ObjectMeta: meta})
-		w.settle()
-		if w.get("child") == nil {
-			t.Fatal("the dependent of a pod of the storm is gone while the pod lives")
-		}
-		w.delete("s")
-		w.settle()
-		if p := w.get("child"); p != nil {
-			t.Errorf("without its owner: %+v, want it gone", p)
-		}
-	})
-}
-
 // TestCollectorRaces: other writers change dependents at the same time, and none is left behind.
 func TestCollectorRaces(t *testing.T) {
 	for _, policy := range []metav1.DeletionPropagation{

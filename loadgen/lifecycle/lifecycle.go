@@ -12,11 +12,12 @@
 package lifecycle
 
 import (
-	"container/heap"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"sort"
 	"sync"
 	"time"
 
@@ -68,13 +69,12 @@ type Cluster struct {
 	objects map[types.UID]*object
 	owned   map[types.UID]map[types.UID]*object // dependents by owner
 	nodes   []*object
-	turn    int // of the next node
-	planned int // actions so far
-	live    int // actions of agenda that are not cancelled
-	agenda  agenda
+	turn    int       // of the next node
+	live    int       // actions of agenda that are not cancelled
+	agenda  []*action // in the order of their times
 }
 
-// object is what the cluster knows of an object.
+// object is the last state of an object, and its planned actions.
 type object struct {
 	resource schema.GroupVersionResource
 	kind     schema.GroupVersionKind
@@ -90,24 +90,9 @@ type object struct {
 // action is a planned action.
 type action struct {
 	at   time.Time
-	n    int // order of planning
 	name string
 	of   *object
 	run  func(context.Context) error // nil if it is cancelled
-}
-
-type agenda []*action
-
-func (a agenda) Len() int { return len(a) }
-func (a agenda) Less(i, j int) bool {
-	return a[i].at.Before(a[j].at) || a[i].at.Equal(a[j].at) && a[i].n < a[j].n
-}
-func (a agenda) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
-func (a *agenda) Push(x any)   { *a = append(*a, x.(*action)) }
-func (a *agenda) Pop() any {
-	last := (*a)[len(*a)-1]
-	*a = (*a)[:len(*a)-1]
-	return last
 }
 
 // New returns a cluster. It acts in [Cluster.Run].
@@ -160,8 +145,8 @@ func (c *Cluster) Run(ctx context.Context, client dynamic.Interface) error {
 			c.learn(&changes[i])
 		}
 		for len(c.agenda) > 0 && !time.Now().Before(c.agenda[0].at) && ctx.Err() == nil {
-			a := heap.Pop(&c.agenda).(*action)
-			if a.run == nil {
+			a := c.agenda[0]
+			if c.agenda = c.agenda[1:]; a.run == nil {
 				continue
 			}
 			delete(a.of.planned, a.name)
@@ -187,7 +172,7 @@ func (c *Cluster) Run(ctx context.Context, client dynamic.Interface) error {
 	}
 }
 
-// harmless reports whether an error means that somebody else was faster: a newer change follows.
+// harmless reports whether another writer caused an error: its change follows.
 func harmless(err error) bool {
 	return apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || errors.Is(err, errSkipped)
 }
@@ -253,11 +238,11 @@ func (c *Cluster) plan(o *object, name string, delay time.Duration, run func(con
 		return
 	}
 	at := time.Now().Add(time.Duration(float64(delay) / c.opts.Speed))
-	c.planned++
 	c.live++
-	a := &action{at: at, n: c.planned, name: name, of: o, run: run}
+	a := &action{at: at, name: name, of: o, run: run}
 	o.planned[name] = a
-	heap.Push(&c.agenda, a)
+	after := sort.Search(len(c.agenda), func(i int) bool { return c.agenda[i].at.After(at) })
+	c.agenda = slices.Insert(c.agenda, after, a)
 }
 
 // cancel takes a planned action back.

@@ -192,46 +192,66 @@ func TestPodRuns(t *testing.T) {
 	})
 }
 
-// TestPodOfJob: pods of Jobs succeed.
-func TestPodOfJob(t *testing.T) {
-	inWorld(t, Options{}, nil, "", func(w *world) {
-		job := metav1.OwnerReference{APIVersion: "batch/v1", Kind: "Job", Name: "j", UID: w.configMap("j").UID}
-		meta := named("a")
-		meta.OwnerReferences = []metav1.OwnerReference{job}
-		w.pod(&corev1.Pod{ObjectMeta: meta})
-		w.settle()
-		if p := w.get("a"); p == nil || p.Status.Phase != corev1.PodSucceeded || p.Spec.NodeName != "node-0" {
-			t.Errorf("without a node: %+v, want Succeeded on node-0", p)
-		}
-	})
-}
-
-// TestPodWaits: scheduling gates hold up the binding, finalizers the end.
-func TestPodWaits(t *testing.T) {
-	inWorld(t, Options{}, nil, "", func(w *world) {
-		meta := named("a")
-		meta.Finalizers = []string{"example.com/hold"}
-		w.pod(&corev1.Pod{ObjectMeta: meta, Spec: corev1.PodSpec{SchedulingGates: []corev1.PodSchedulingGate{{Name: "example.com/gate"}}}})
-		w.settle()
-		if p := w.get("a"); p.Spec.NodeName != "" || p.Status.Phase == corev1.PodRunning {
-			t.Errorf("behind a gate: on node %q, %s", p.Spec.NodeName, p.Status.Phase)
-		}
-		w.patch("a", `{"spec":{"schedulingGates":null}}`)
-		w.settle()
-		if p := w.get("a"); p.Status.Phase != corev1.PodRunning {
-			t.Errorf("without the gate: %s", p.Status.Phase)
-		}
-		w.delete("a")
-		w.settle()
-		if p := w.get("a"); p == nil || p.DeletionTimestamp == nil {
-			t.Fatalf("with a finalizer: %v, want it with a deletionTimestamp", p)
-		}
-		w.patch("a", `{"metadata":{"finalizers":null}}`)
-		w.settle()
-		if p := w.get("a"); p != nil {
-			t.Errorf("without the finalizer: %v, want it gone", p)
-		}
-	})
+// TestPods plays changes and looks at the pods after each: name, node, phase, and a + while one is being deleted.
+func TestPods(t *testing.T) {
+	type step struct {
+		do   func(w *world)
+		want string
+	}
+	patch := func(name, text string) func(*world) { return func(w *world) { w.patch(name, text) } }
+	create := func(meta metav1.ObjectMeta, spec corev1.PodSpec) func(*world) {
+		return func(w *world) { w.pod(&corev1.Pod{ObjectMeta: meta, Spec: spec}) }
+	}
+	held, ofStorm := named("a"), named("child")
+	held.Finalizers = []string{"example.com/hold"}
+	ofStorm.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "s", UID: "pod-of-the-storm"}}
+	gated := corev1.PodSpec{SchedulingGates: []corev1.PodSchedulingGate{{Name: "example.com/gate"}}}
+	for name, c := range map[string]struct {
+		storm *storm.Storm
+		steps []step
+	}{
+		"scheduling gates hold up the binding, finalizers the end": {nil, []step{
+			{create(held, gated), "a  Pending"},
+			{patch("a", `{"spec":{"schedulingGates":null}}`), "a node-0 Running"},
+			{func(w *world) { w.delete("a") }, "a node-0 Running+"},
+			{patch("a", `{"metadata":{"finalizers":null}}`), ""},
+		}},
+		"pods of Jobs succeed": {nil, []step{{func(w *world) {
+			meta := named("a")
+			meta.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "j", UID: w.configMap("j").UID}}
+			w.pod(&corev1.Pod{ObjectMeta: meta})
+		}, "a node-0 Succeeded"}}},
+		"pods of a storm are left alone until a client deletes them": {stormOf(), []step{
+			{func(*world) {}, "s  "},
+			{patch("s", `{"metadata":{"labels":{"a":"b"}}}`), "s  "},
+			{func(w *world) { w.delete("s") }, ""},
+		}},
+		"dependents of a storm's pod go with it": {stormOf(), []step{
+			{create(ofStorm, corev1.PodSpec{}), "child node-0 Running, s  "},
+			{func(w *world) { w.delete("s") }, ""},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, Options{}, c.storm, "", func(w *world) {
+				for i, s := range c.steps {
+					s.do(w)
+					w.settle()
+					list, err := w.users.CoreV1().Pods("default").List(w.Context(), metav1.ListOptions{})
+					var got []string
+					for _, p := range must(w, list, err).Items {
+						text := fmt.Sprint(p.Name, " ", p.Spec.NodeName, " ", p.Status.Phase)
+						if p.DeletionTimestamp != nil {
+							text += "+"
+						}
+						got = append(got, text)
+					}
+					if text := strings.Join(got, ", "); text != s.want {
+						t.Errorf("step %d: %q, want %q", i+1, text, s.want)
+					}
+				}
+			})
+		})
+	}
 }
 
 // TestNodesInTurn: pods that come one by one go to all nodes alike; a node that is deleted gets none.
@@ -294,26 +314,6 @@ func stormOf() *storm.Storm {
 		Name: "one", Resource: corev1.SchemeGroupVersion.WithResource("pods"), Kind: corev1.SchemeGroupVersion.WithKind("Pod"),
 		Keys: 1, Initial: 1, Events: []storm.Event{{Type: watch.Added, Seq: 1, Key: "default/s", Object: p}},
 	}
-}
-
-// TestStormObjects: objects of a storm are left alone, until a client deletes them.
-func TestStormObjects(t *testing.T) {
-	inWorld(t, Options{}, stormOf(), "", func(w *world) {
-		w.settle()
-		if p := w.get("s"); p == nil || p.Spec.NodeName != "" || p.Status.Phase != "" {
-			t.Fatalf("at first: %+v", p)
-		}
-		w.patch("s", `{"metadata":{"labels":{"a":"b"}}}`)
-		w.settle()
-		if p := w.get("s"); p == nil || p.Spec.NodeName != "" || p.Status.Phase != "" {
-			t.Fatalf("after a change: %+v", p)
-		}
-		w.delete("s")
-		w.settle()
-		if p := w.get("s"); p != nil {
-			t.Errorf("after a deletion: %+v, want it gone", p)
-		}
-	})
 }
 
 // TestRunFails: an action that no retry can mend ends Run, with the object in the error.

@@ -7,22 +7,21 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
-	"reflect"
 	"slices"
 	"strings"
 	"text/template"
 	"time"
 
 	"github.com/itchyny/gojq"
-	"go.yaml.in/yaml/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	kyaml "sigs.k8s.io/yaml"
+
+	"watchlab/loadgen/manifest"
 )
 
 //go:embed stages/*.yaml
@@ -130,32 +129,18 @@ func ReadStages(files ...string) ([]Stage, error) {
 }
 
 func parseStages(file string, data []byte) (stages []Stage, err error) {
-	dec := yaml.NewDecoder(bytes.NewReader(data))
-	dec.KnownFields(true)
-	for {
-		var form stageForm
-		err := dec.Decode(&form)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			// It has the line.
-			text := strings.Join(strings.Fields(strings.TrimPrefix(strings.TrimPrefix(err.Error(), "yaml: "), "unmarshal errors:")), " ")
-			return nil, fmt.Errorf("%s: %w: %s", file, ErrStage, text)
-		}
-		if reflect.ValueOf(form).IsZero() {
-			continue // an empty document
-		}
-		s, err := form.stage()
+	forms, err := manifest.Documents[stageForm](file, ErrStage, data)
+	for i := range forms {
+		s, err := forms[i].stage()
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w: %s: %w", file, ErrStage, s.Name, err)
 		}
 		stages = append(stages, s)
 	}
-	if len(stages) == 0 {
-		return nil, fmt.Errorf("%s: %w: it has none", file, ErrStage)
+	if err == nil && len(stages) == 0 {
+		err = fmt.Errorf("%s: %w: it has none", file, ErrStage)
 	}
-	return stages, nil
+	return stages, err
 }
 
 func (f *stageForm) stage() (s Stage, err error) {

@@ -180,8 +180,8 @@ func TestReadStagesErrors(t *testing.T) {
 	ok := stage("x", "", "", "delete: true")
 	for name, c := range map[string]struct{ text, want string }{
 		"empty":            {"", "it has none"},
-		"no YAML":          {"a: [", "line 1: "},
-		"unknown field":    {strings.Replace(ok, "  next:", "  patches: []\n  next:", 1), "line 8: field patches not found"},
+		"no YAML":          {"a: [", ":1: "},
+		"unknown field":    {strings.Replace(ok, "  next:", "  patches: []\n  next:", 1), ":8: invalid stage: field patches not found"},
 		"not a stage":      {strings.Replace(ok, "kind: Stage", "kind: Pod", 1), `kind "Pod" (want kwok.x-k8s.io/v1alpha1 and Stage)`},
 		"other API":        {strings.Replace(ok, "kwok.x-k8s.io", "example.com", 1), `apiVersion "example.com/v1alpha1"`},
 		"no name":          {strings.Replace(ok, "name: x", "other: x", 1), "metadata.name is missing"},
@@ -198,7 +198,7 @@ func TestReadStagesErrors(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := ReadStages(path)
-		if !errors.Is(err, ErrStage) || !strings.HasPrefix(err.Error(), path+": ") || !strings.Contains(err.Error(), c.want) {
+		if !errors.Is(err, ErrStage) || !strings.HasPrefix(err.Error(), path+":") || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want the file and %q", name, err, c.want)
 		}
 	}

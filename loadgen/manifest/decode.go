@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
@@ -44,7 +45,7 @@ func decodeAll(source string, data []byte, lenient bool) (objects []Object, errs
 		some, faults := d.decode(source, lenient)
 		objects = append(objects, some...)
 		for _, err := range faults {
-			errs = append(errs, d.fail(source, err))
+			errs = append(errs, located(source, d.line, ErrManifest, err))
 		}
 	}
 	return objects, errs
@@ -271,19 +272,39 @@ func typed(o runtime.Object, source string, line int, lenient bool) (Object, err
 	return Object{Object: o, Kind: kind, Namespace: m.GetNamespace(), Name: m.GetName(), Source: source, Line: line}, nil
 }
 
+// Documents decodes the YAML documents of a file, without unknown fields; empty ones are skipped. The error is an
+// [*Error] and wraps kind.
+func Documents[T any](source string, kind error, data []byte) (all []T, err error) {
+	if err := CheckAliases(data); err != nil {
+		return nil, located(source, 0, kind, err)
+	}
+	dec := yamlv3.NewDecoder(bytes.NewReader(data))
+	dec.KnownFields(true)
+	for {
+		var doc T
+		switch err := dec.Decode(&doc); {
+		case errors.Is(err, io.EOF):
+			return all, nil
+		case err != nil:
+			return nil, located(source, 0, kind, err)
+		case !reflect.ValueOf(doc).IsZero():
+			all = append(all, doc)
+		}
+	}
+}
+
 // yamlLine matches the line number in an error of the YAML parser, relative to the document.
 var yamlLine = regexp.MustCompile(`(?:yaml: )?(?:unmarshal errors:\s*)?\bline (\d+): `)
 
-// fail adds a line number to an error: that of the parser, else the document's first line.
-func (d document) fail(source string, err error) error {
-	text := err.Error()
-	text = strings.ReplaceAll(text, "error converting YAML to JSON: ", "")
-	at := d.line
+// located adds the line of an error: that of the parser, in a document that begins at line first, else that line.
+func located(source string, first int, kind, err error) *Error {
+	text := strings.ReplaceAll(err.Error(), "error converting YAML to JSON: ", "")
+	line := first
 	if m := yamlLine.FindStringSubmatchIndex(text); m != nil {
 		if n, aerr := strconv.Atoi(text[m[2]:m[3]]); aerr == nil && n > 0 {
-			at = d.line + n - 1
+			line = max(first, 1) + n - 1
 			text = text[:m[0]] + text[m[1]:]
 		}
 	}
-	return &Error{Source: source, Line: at, Err: fmt.Errorf("%w: %s", ErrManifest, strings.TrimPrefix(text, "yaml: "))}
+	return &Error{Source: source, Line: line, Err: fmt.Errorf("%w: %s", kind, strings.TrimPrefix(text, "yaml: "))}
 }

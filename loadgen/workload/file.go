@@ -1,13 +1,10 @@
 package workload
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"embed"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -37,22 +34,6 @@ const (
 // ErrFile is wrapped by the errors for a file that is not a workload.
 var ErrFile = errors.New("invalid workload")
 
-// FileError is the error of a file, with its line.
-type FileError struct {
-	File string
-	Line int // from 1; 0 means the whole file
-	Err  error
-}
-
-func (e *FileError) Error() string {
-	if e.Line > 0 {
-		return fmt.Sprintf("%s: line %d: %v", e.File, e.Line, e.Err)
-	}
-	return fmt.Sprintf("%s: %v", e.File, e.Err)
-}
-
-func (e *FileError) Unwrap() error { return e.Err }
-
 // Names returns the built-in workloads.
 func Names() []string {
 	files, err := builtin.ReadDir("builtin")
@@ -78,7 +59,7 @@ func Names() []string {
 //
 // A change patches a random object, or its subresource, and takes the values of each field in turn; {n} in a
 // value is the number of the change, and {now} the time of the request, as in a renewTime. delete deletes a
-// random share (default: all). Unknown fields are errors. An error is a [*FileError].
+// random share (default: all). Unknown fields are errors. An error is a [*manifest.Error].
 func Read(name string, seed int64) (*Workload, error) {
 	if slices.Contains(Names(), name) {
 		data, err := builtin.ReadFile("builtin/" + name + ".yaml")
@@ -93,23 +74,23 @@ func Read(name string, seed int64) (*Workload, error) {
 		if errors.As(err, &p) {
 			err = p.Err // The name precedes the message.
 		}
-		return nil, &FileError{File: name, Err: fmt.Errorf("%w (built in: %s)", err, strings.Join(Names(), ", "))}
+		return nil, &manifest.Error{Source: name, Err: fmt.Errorf("%w (built in: %s)", err, strings.Join(Names(), ", "))}
 	}
 	return parse(name, filepath.Dir(name), data, seed)
 }
 
-// The form of a file. A node keeps the line of what is checked later.
+// The form of a file. Nodes are decoded as the manifests of a cluster are.
 type (
 	fileForm struct {
-		Objects []yaml.Node `yaml:"objects"`
+		Objects []groupForm `yaml:"objects"`
 	}
 	groupForm struct {
-		Manifest string      `yaml:"manifest"`
-		Object   yaml.Node   `yaml:"object"`
-		Copies   *int        `yaml:"copies"`
-		Create   *waveForm   `yaml:"create"`
-		Change   []yaml.Node `yaml:"change"`
-		Delete   *deleteForm `yaml:"delete"`
+		Manifest string       `yaml:"manifest"`
+		Object   yaml.Node    `yaml:"object"`
+		Copies   *int         `yaml:"copies"`
+		Create   *waveForm    `yaml:"create"`
+		Change   []changeForm `yaml:"change"`
+		Delete   *deleteForm  `yaml:"delete"`
 	}
 	waveForm struct {
 		At   time.Duration `yaml:"at"`
@@ -129,102 +110,87 @@ type (
 )
 
 func parse(name, dir string, data []byte, seed int64) (*Workload, error) {
-	var file fileForm
-	err := manifest.CheckAliases(data)
-	if err == nil {
-		err = strict(data, &file)
-	}
+	files, err := manifest.Documents[fileForm](name, ErrFile, data)
 	if err != nil {
-		return nil, located(name, 0, err)
+		return nil, err
 	}
-	if len(file.Objects) == 0 {
-		return nil, &FileError{name, 0, fmt.Errorf("%w: objects: it has none", ErrFile)}
+	var file yaml.Node // for the lines of what is checked here
+	_ = yaml.Unmarshal(data, &file)
+	fail := func(err error, path ...any) (*Workload, error) {
+		line := 0
+		if len(path) > 0 {
+			line = find(&file, path...).Line
+		}
+		return nil, &manifest.Error{Source: name, Line: line, Err: fmt.Errorf("%w: %w", ErrFile, err)}
+	}
+	switch {
+	case len(files) == 0:
+		return fail(errors.New("the file is empty"))
+	case len(files) > 1:
+		return fail(errors.New("more than one document"))
+	case len(files[0].Objects) == 0:
+		return fail(errors.New("objects: it has none"))
 	}
 	var groups []group
 	objects, requests := 0, 0.0
-	for i := range file.Objects {
-		node := &file.Objects[i]
-		g, err := parseGroup(node, dir)
+	for i := range files[0].Objects {
+		form := &files[0].Objects[i]
+		g, err := form.group(dir)
 		if err != nil {
-			return nil, located(name, node.Line, err)
+			return fail(err, "objects", i)
 		}
 		objects += len(g.objects) * g.copies
-		for _, c := range g.changes {
+		for j := range form.Change {
+			c, err := form.Change[j].change()
+			if err != nil {
+				return fail(err, "objects", i, "change", j)
+			}
+			g.changes = append(g.changes, c)
 			requests += c.rate * c.lasts.Seconds()
 		}
 		if objects > maxObjects || requests > maxRequests {
-			return nil, located(name, node.Line, fmt.Errorf("%w: more than %d objects or %d changes", ErrFile, maxObjects, maxRequests))
+			return fail(fmt.Errorf("more than %d objects or %d changes", maxObjects, maxRequests), "objects", i)
 		}
 		groups = append(groups, g)
 	}
 	return build(name, groups, seed), nil
 }
 
-// strict decodes one document, without unknown fields.
-func strict(data []byte, into any) error {
-	dec := yaml.NewDecoder(bytes.NewReader(data))
-	dec.KnownFields(true)
-	if err := dec.Decode(into); err != nil {
-		if errors.Is(err, io.EOF) {
-			err = errors.New("the file is empty")
+// find returns the node at a path of fields and indexes, or the last node before a missing one.
+func find(n *yaml.Node, path ...any) *yaml.Node {
+	for n.Kind == yaml.DocumentNode || n.Kind == yaml.AliasNode {
+		if n.Kind == yaml.AliasNode {
+			n = n.Alias
+		} else {
+			n = n.Content[0]
 		}
-		return err
 	}
-	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return errors.New("more than one document")
+	if len(path) == 0 {
+		return n
 	}
-	return nil
+	at := -1
+	switch key := path[0].(type) {
+	case int:
+		at = key
+	case string:
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			if n.Content[i].Value == key {
+				at = i + 1
+			}
+		}
+	}
+	if at < 0 || at >= len(n.Content) {
+		return n
+	}
+	return find(n.Content[at], path[1:]...)
 }
 
-// node decodes a part of a file. A line in the error counts within the part.
-func node(n *yaml.Node, into any) error {
-	data, err := yaml.Marshal(n)
-	if err == nil {
-		err = strict(data, into)
-	}
-	if err != nil {
-		// Lines of the part are not those of the file.
-		text := strings.TrimPrefix(err.Error(), "yaml: ")
-		if _, rest, ok := strings.Cut(text, "line "); ok {
-			_, text, _ = strings.Cut(rest, ": ")
-		}
-		return located("", n.Line, errors.New(strings.TrimSpace(text)))
-	}
-	return nil
-}
-
-// located adds file and line to an error. A line that it has already wins.
-func located(file string, line int, err error) error {
-	var at *FileError
-	if errors.As(err, &at) {
-		return &FileError{file, at.Line, at.Err}
-	}
-	text := err.Error()
-	if rest, ok := strings.CutPrefix(text, "yaml: "); ok {
-		rest = strings.TrimSpace(strings.TrimPrefix(rest, "unmarshal errors:"))
-		var n int
-		if _, scan := fmt.Sscanf(rest, "line %d:", &n); scan == nil {
-			_, rest, _ = strings.Cut(rest, ": ")
-			line = n
-		}
-		err = errors.New(rest)
-	}
-	if !errors.Is(err, ErrFile) {
-		err = fmt.Errorf("%w: %w", ErrFile, err)
-	}
-	return &FileError{file, line, err}
-}
-
-func parseGroup(n *yaml.Node, dir string) (g group, err error) {
-	var f groupForm
-	if err := node(n, &f); err != nil {
-		return g, err
-	}
-	bad := func(format string, args ...any) (group, error) { return g, fmt.Errorf(format, args...) }
+// group returns the group without its changes.
+func (f *groupForm) group(dir string) (g group, err error) {
 	g.copies = 1
 	if f.Copies != nil {
 		if g.copies = *f.Copies; g.copies < 1 || g.copies > maxObjects {
-			return bad("copies: %d (allowed: 1 to %d)", g.copies, maxObjects)
+			return g, fmt.Errorf("copies: %d (allowed: 1 to %d)", g.copies, maxObjects)
 		}
 	}
 	if g.objects, err = f.objects(dir); err != nil {
@@ -235,14 +201,6 @@ func parseGroup(n *yaml.Node, dir string) (g group, err error) {
 			return g, err
 		}
 	}
-	for i := range f.Change {
-		at := cmp.Or(element(n, "change", i), &f.Change[i]) // the latter has no line of the file
-		c, err := parseChange(at)
-		if err != nil {
-			return g, located("", at.Line, err)
-		}
-		g.changes = append(g.changes, c)
-	}
 	if d := f.Delete; d != nil {
 		w, err := d.wave("delete")
 		if err != nil {
@@ -251,24 +209,14 @@ func parseGroup(n *yaml.Node, dir string) (g group, err error) {
 		g.delete = &deletion{*w, 1, d.Propagation}
 		if d.Share != nil {
 			if g.delete.share = *d.Share; !(*d.Share > 0 && *d.Share <= 1) {
-				return bad("delete: share: %v (allowed: above 0, up to 1)", *d.Share)
+				return g, fmt.Errorf("delete: share: %v (allowed: above 0, up to 1)", *d.Share)
 			}
 		}
 		if !slices.Contains([]string{"", "Background", "Foreground", "Orphan"}, d.Propagation) {
-			return bad("delete: propagation: %q (allowed: Background, Foreground, Orphan)", d.Propagation)
+			return g, fmt.Errorf("delete: propagation: %q (allowed: Background, Foreground, Orphan)", d.Propagation)
 		}
 	}
 	return g, nil
-}
-
-// element is an element of a field's list, or nil if the list is elsewhere.
-func element(n *yaml.Node, field string, i int) *yaml.Node {
-	for k := 0; k+1 < len(n.Content); k += 2 {
-		if list := n.Content[k+1]; n.Content[k].Value == field && i < len(list.Content) {
-			return list.Content[i]
-		}
-	}
-	return nil
 }
 
 // objects are those of the manifest or of the file itself.
@@ -318,11 +266,7 @@ func (f *waveForm) wave(field string) (*wave, error) {
 	return &wave{f.At, f.Rate}, nil
 }
 
-func parseChange(n *yaml.Node) (c change, err error) {
-	var f changeForm
-	if err := node(n, &f); err != nil {
-		return c, err
-	}
+func (f *changeForm) change() (c change, err error) {
 	w, err := f.wave("change")
 	switch {
 	case err != nil:
@@ -381,7 +325,7 @@ func splitPath(path string) (parts []string) {
 
 // decode decodes a part of an object as the manifests of a cluster are decoded.
 func decode(n *yaml.Node, into any) error {
-	data, err := yaml.Marshal(n)
+	data, err := yaml.Marshal(find(n))
 	if err == nil {
 		data, err = kyaml.YAMLToJSON(data)
 	}

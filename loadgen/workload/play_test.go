@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/watch"
@@ -144,6 +145,36 @@ func TestPlayIsOpenLoop(t *testing.T) {
 		}
 		if want := []string{"1s 1s", "2s 2s", "3s 3s"}; !slices.Equal(got["default/quick"], want) {
 			t.Errorf("quick: due and done at %v, want %v", got["default/quick"], want)
+		}
+	})
+}
+
+// TestSubresource changes the status of an object, with the time of each request.
+func TestSubresource(t *testing.T) {
+	w := read(t, `objects:
+- object: {apiVersion: v1, kind: Node, metadata: {name: a}}
+  change:
+  - {at: 1s, for: 2s, rate: 1, subresource: status, set: {status.conditions: [[{type: Ready, lastHeartbeatTime: "{now}"}]]}}
+`, 1)
+	synctest.Test(t, func(t *testing.T) {
+		s := newTarget(t)
+		paths := map[string]int{}
+		s.hold = func(r *http.Request) { paths[r.Method+" "+r.URL.Path]++ }
+		if err := w.Create(t.Context(), s.client, s.mapper); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if err := w.Play(t.Context(), 1, s.client, s.mapper); err != nil {
+			t.Fatal(err)
+		}
+		if n := paths["PATCH /api/v1/nodes/a/status"]; n != 2 {
+			t.Errorf("%d patches of the status, want 2: %v", n, paths)
+		}
+		for i, c := range s.changes[1:] {
+			want := began.Add(time.Duration(i+1) * time.Second).Truncate(time.Second)
+			if got := c.Object.(*v1.Node).Status.Conditions[0].LastHeartbeatTime; !got.Time.Equal(want) {
+				t.Errorf("request %d: time %v, want %v", i, got, want)
+			}
 		}
 	})
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"watchlab/loadgen/manifest"
 )
 
 // write writes a file for a test and returns its path.
@@ -68,11 +70,11 @@ func TestErrors(t *testing.T) {
 	}{
 		"empty":                  {"", 0, "the file is empty"},
 		"no YAML":                {"objects: [", 1, ""},
-		"two documents":          {group("copies: 1") + "---\na: b\n", 0, "more than one document"},
+		"two documents":          {group("copies: 1") + "---\n" + group("copies: 1"), 0, "more than one document"},
 		"no objects":             {"objects: []", 0, "objects: it has none"},
 		"unknown field":          {"objects:\n- " + object + "\nother: 1\n", 3, "field other not found"},
-		"unknown field, group":   {group("copys: 1"), 2, "field copys not found"},
-		"unknown field, create":  {group("create: {at: 1s, rates: 1}"), 2, "field rates not found"},
+		"unknown field, group":   {group("copys: 1"), 3, "field copys not found"},
+		"unknown field, create":  {group("create: {at: 1s, rates: 1}"), 3, "field rates not found"},
 		"unknown field, change":  {change("every: 1s"), 6, "field every not found"},
 		"second group":           {group("copies: 1") + "- copies: 1\n", 4, "it needs manifest or object, one of them"},
 		"manifest and object":    {group("manifest: a.yaml"), 2, "it needs manifest or object, one of them"},
@@ -82,7 +84,7 @@ func TestErrors(t *testing.T) {
 		"copies":                 {group("copies: 0"), 2, "copies: 0 (allowed: 1 to 1000000)"},
 		"copies, too many":       {group("copies: 9000000000000000000"), 2, "copies: 9000000000000000000 (allowed: 1 to"},
 		"changes, too many":      {change("at: 0s, for: 24h, rate: 1000, set: {a: 1}"), 2, "more than 1000000 objects or 10000000 changes"},
-		"no duration":            {group("create: {at: 1, rate: 1}"), 2, "cannot unmarshal"},
+		"no duration":            {group("create: {at: 1, rate: 1}"), 3, "cannot unmarshal"},
 		"create: negative time":  {group("create: {at: -1s, rate: 1}"), 2, "create: at: -1s (allowed: 0s to 8760h0m0s)"},
 		"create: no rate":        {group("create: {at: 1s}"), 2, "create: rate: 0 a second (allowed: above 0, up to 1e6)"},
 		"create: infinite rate":  {group("create: {rate: .inf}"), 2, "create: rate: +Inf a second"},
@@ -100,8 +102,8 @@ func TestErrors(t *testing.T) {
 	} {
 		path := write(t, "w.yaml", c.text)
 		_, err := Read(path, 1)
-		var at *FileError
-		if !errors.Is(err, ErrFile) || !errors.As(err, &at) || at.File != path || at.Line != c.line || !strings.Contains(err.Error(), c.want) {
+		var at *manifest.Error
+		if !errors.Is(err, ErrFile) || !errors.As(err, &at) || at.Source != path || at.Line != c.line || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want line %d of the file and %q", name, err, c.line, c.want)
 		}
 	}
@@ -241,8 +243,8 @@ func TestValuesOfYAML(t *testing.T) {
 // TestManifest: the objects of a manifest beside the file, each copied.
 func TestManifest(t *testing.T) {
 	path := write(t, "w.yaml", "objects:\n- manifest: m.yaml\n  copies: 2\n")
-	manifest := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: 'a-{i}'}\n---\napiVersion: v1\nkind: Secret\nmetadata: {name: b}\n"
-	if err := os.WriteFile(filepath.Join(filepath.Dir(path), "m.yaml"), []byte(manifest), 0o600); err != nil {
+	text := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: 'a-{i}'}\n---\napiVersion: v1\nkind: Secret\nmetadata: {name: b}\n"
+	if err := os.WriteFile(filepath.Join(filepath.Dir(path), "m.yaml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	w, err := Read(path, 1)
@@ -255,6 +257,14 @@ func TestManifest(t *testing.T) {
 	}
 	if want := []string{"ConfigMap a-0", "Secret b-0", "ConfigMap a-1", "Secret b-1"}; !slices.Equal(got, want) {
 		t.Errorf("objects: %v, want %v", got, want)
+	}
+}
+
+// TestAlias: an object may be an alias of another one.
+func TestAlias(t *testing.T) {
+	w := read(t, "objects:\n- object: &c {apiVersion: v1, kind: ConfigMap, metadata: {name: c}}\n  copies: 2\n- object: *c\n  create: {at: 1s, rate: 1}\n", 1)
+	if got := lines(w); len(w.Initial()) != 2 || !slices.Equal(got, []string{"1s create c"}) {
+		t.Errorf("%d objects and %v", len(w.Initial()), got)
 	}
 }
 

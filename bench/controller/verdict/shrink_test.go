@@ -14,7 +14,7 @@ import (
 
 // occurrences are n faults, a second apart.
 func occurrences(n int) []fault.Spec {
-	return fault.Occurrences(fault.Tour(time.Second, n/len(fault.Names())+1), time.Duration(n)*time.Second)
+	return fault.Occurrences(fault.Cycle(time.Second, n/len(fault.Names())+1), time.Duration(n)*time.Second)
 }
 
 // TestShrink shrinks for random properties. A set of occurrences fails the play if it is in the plan; some

@@ -128,7 +128,7 @@ func TestCachesThroughFaults(t *testing.T) {
 		"drip:every=500ms,duration=20ms; stall:every=700ms,duration=50ms")
 	if *faults >= time.Minute {
 		// client-go's reconnect back-off grows up to a minute, so the faults are 4 s apart.
-		specs, err = fault.Tour(4*time.Second, 0), nil
+		specs, err = fault.Cycle(4*time.Second, 0), nil
 	}
 	if err != nil {
 		t.Fatal(err)

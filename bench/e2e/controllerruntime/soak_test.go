@@ -377,7 +377,7 @@ func TestSoak(t *testing.T) {
 	specs, err := fault.ParseAll("disconnect:frames=97,probability=0.4; half-frame:frames=131,probability=0.5; reset:frames=167; duplicate-bookmark:frames=41; " +
 		"drip:every=500ms,duration=20ms; stall:every=700ms,duration=50ms")
 	if *soak >= 90*time.Second {
-		specs, err = fault.Tour(4*time.Second, 0), nil
+		specs, err = fault.Cycle(4*time.Second, 0), nil
 	}
 	if err != nil {
 		t.Fatal(err)

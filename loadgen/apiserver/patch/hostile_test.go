@@ -10,27 +10,22 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"watchlab/loadgen/apiserver/resources"
 )
 
-// TestHostilePanic: a strategic merge patch at which apimachinery panics is a bad request.
-func TestHostilePanic(t *testing.T) {
-	e, res := New(), lookup(t, resources.New(), "", "v1", "configmaps")
-	made, err := e.Create(res, []byte(`{"metadata":{"name":"x"},"data":{"a":"b"}}`), Request{Namespace: "ns", FieldManager: "m"})
+// TestHostile: a patch of at most 3 MB, the limit of a body, that copies or nests without measure is refused, and so is
+// one at which apimachinery panics.
+func TestHostile(t *testing.T) {
+	registry, widgets := withWidgets(t)
+	e := New()
+	configMaps := lookup(t, registry, "", "v1", "configmaps")
+	made, err := e.Create(configMaps, []byte(`{"metadata":{"name":"x"},"data":{"a":"b"}}`), Request{Namespace: "ns", FieldManager: "m"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = e.Patch(res, made.Object, []byte(`{"data":{"$retainKeys":[{}],"a":1}}`), Request{Namespace: "ns", Name: "x", ContentType: string(types.StrategicMergePatchType), FieldManager: "m"})
-	if !apierrors.IsBadRequest(err) {
-		t.Errorf("%v", err)
+	panics := Request{Namespace: "ns", Name: "x", ContentType: string(types.StrategicMergePatchType), FieldManager: "m"}
+	if _, err = e.Patch(configMaps, made.Object, []byte(`{"data":{"$retainKeys":[{}],"a":1}}`), panics); !apierrors.IsBadRequest(err) {
+		t.Errorf("%v, want a bad request", err)
 	}
-}
-
-// TestHostile: a patch of at most 3 MB, the limit of a body, that copies or nests without measure is refused.
-func TestHostile(t *testing.T) {
-	_, widgets := withWidgets(t)
-	e := New()
 	created, err := e.Create(widgets, []byte(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"x","annotations":{"a":"`+strings.Repeat("x", 1000)+`"}},"spec":{"size":"small"}}`), Request{Namespace: "ns", FieldManager: "m"})
 	if err != nil {
 		t.Fatal(err)

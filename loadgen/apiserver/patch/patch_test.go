@@ -6,14 +6,12 @@ import (
 	"os"
 	"reflect"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
 	appsv1 "k8s.io/api/apps/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,9 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"pgregory.net/rapid"
-
 	"sigs.k8s.io/yaml"
+
 	"watchlab/loadgen/apiserver/resources"
 )
 
@@ -55,7 +52,7 @@ func define(t testing.TB, registry *resources.Registry, crd []byte) {
 func withWidgets(t testing.TB) (*resources.Registry, *resources.Resource) {
 	t.Helper()
 	registry := resources.New()
-	crd, err := os.ReadFile("testdata/widgets.yaml")
+	crd, err := os.ReadFile("../testdata/widgets.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,72 +128,6 @@ func testSystemFields(t *testing.T) {
 	}
 }
 
-// TestEncodings decodes the same object from all encodings.
-func TestEncodings(t *testing.T) {
-	registry, widgets := withWidgets(t)
-	e := New()
-	leases := lookup(t, registry, "coordination.k8s.io", "v1", "leases")
-	typed := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "ns"}, Spec: coordinationv1.LeaseSpec{HolderIdentity: new("me"), LeaseDurationSeconds: new(int32(15))}}
-	typed.SetGroupVersionKind(leases.GVK)
-	untyped := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "x", "namespace": "ns"}, "spec": map[string]any{"size": "small", "replicas": int64(3)}}}
-	untyped.SetGroupVersionKind(widgets.GVK)
-	for _, tt := range []struct {
-		res   *resources.Resource
-		obj   runtime.Object
-		types []string
-	}{
-		{leases, typed, []string{runtime.ContentTypeJSON, runtime.ContentTypeYAML, runtime.ContentTypeProtobuf, runtime.ContentTypeCBOR}},
-		{widgets, untyped, []string{runtime.ContentTypeJSON, runtime.ContentTypeYAML, runtime.ContentTypeCBOR}},
-	} {
-		var first runtime.Object
-		for _, mediaType := range tt.types {
-			info, ok := runtime.SerializerInfoForMediaType(resources.Codecs.SupportedMediaTypes(), mediaType)
-			if !ok {
-				t.Fatalf("no %s", mediaType)
-			}
-			body, err := runtime.Encode(info.Serializer, tt.obj)
-			if err != nil {
-				t.Fatal(err)
-			}
-			r, err := e.Create(tt.res, body, Request{Namespace: "ns", ContentType: mediaType + "; charset=utf-8", FieldManager: "m", FieldValidation: "Strict"})
-			if err != nil {
-				t.Errorf("%s: %v", mediaType, err)
-				continue
-			}
-			o := r.Object
-			o.SetUID("")
-			o.SetCreationTimestamp(metav1.Time{})
-			o.SetManagedFields(nil)
-			if first == nil {
-				first = r.Object
-			} else if !reflect.DeepEqual(first, r.Object) {
-				t.Errorf("%s: %v, want %v", mediaType, r.Object, first)
-			}
-		}
-	}
-	if _, err := e.Create(widgets, nil, Request{ContentType: runtime.ContentTypeProtobuf}); !apierrors.IsUnsupportedMediaType(err) {
-		t.Errorf("a custom resource in protobuf: %v", err)
-	}
-}
-
-// TestApplyCBOR sends a server-side apply in CBOR.
-func TestApplyCBOR(t *testing.T) {
-	e := New()
-	cms := lookup(t, resources.New(), "", "v1", "configmaps")
-	info, ok := runtime.SerializerInfoForMediaType(resources.Codecs.SupportedMediaTypes(), runtime.ContentTypeCBOR)
-	if !ok {
-		t.Fatal("no CBOR")
-	}
-	body, err := runtime.Encode(info.Serializer, &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "c"}, "data": map[string]any{"k": "v"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := e.Patch(cms, nil, body, Request{Namespace: "ns", Name: "c", ContentType: string(types.ApplyCBORPatchType), FieldManager: "m"})
-	if err != nil || r.Object.(*corev1.ConfigMap).Data["k"] != "v" {
-		t.Errorf("%+v, %v", r, err)
-	}
-}
-
 // TestUntypedStore edits objects that a store keeps untyped.
 func TestUntypedStore(t *testing.T) {
 	e := New()
@@ -217,237 +148,6 @@ func TestUntypedStore(t *testing.T) {
 	if err != nil || scale.Spec.Replicas != 2 || scale.Status.Selector != "a=b" || scale.ResourceVersion != "7" {
 		t.Errorf("scale %+v, %v", scale, err)
 	}
-}
-
-// TestDefinitions edits CustomResourceDefinitions: they get a uid and a generation, and
-// their status changes on its own path only.
-func TestDefinitions(t *testing.T) {
-	e := New()
-	crds := lookup(t, resources.New(), "apiextensions.k8s.io", "v1", "customresourcedefinitions")
-	body, err := os.ReadFile("testdata/widgets.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := e.Create(crds, body, Request{ContentType: runtime.ContentTypeYAML, FieldValidation: "Strict"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	u := r.Object.(*apiextensionsv1.CustomResourceDefinition)
-	if u.Spec.Conversion.Strategy != "None" || u.GetGeneration() != 1 || u.GetNamespace() != "" {
-		t.Errorf("%v", u)
-	}
-	resources.Establish(u, time.Now())
-	u.SetResourceVersion("3")
-	r, err = e.Patch(crds, u, []byte(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"labels":{"a":"b"}},"status":{}}`),
-		Request{Name: u.GetName(), ContentType: "application/merge-patch+json"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	changed := r.Object.(*apiextensionsv1.CustomResourceDefinition)
-	if changed.GetGeneration() != 1 || !reflect.DeepEqual(changed.Status, u.Status) {
-		t.Errorf("generation %d, status %v", changed.GetGeneration(), changed.Status)
-	}
-}
-
-// TestVersions applies to one object in two versions of its custom resource. The
-// managers of both keep their fields.
-func TestVersions(t *testing.T) {
-	registry, v1 := withWidgets(t)
-	beta := lookup(t, registry, "example.com", "v1beta1", "widgets")
-	e := New()
-	apply := func(res *resources.Resource, current runtime.Object, manager, spec string) *unstructured.Unstructured {
-		t.Helper()
-		body := fmt.Sprintf(`{"apiVersion":%q,"kind":"Widget","metadata":{"name":"w"},"spec":%s}`, res.GroupVersion(), spec)
-		r, err := e.Patch(res, current, []byte(body), Request{Namespace: "ns", Name: "w", ContentType: string(types.ApplyYAMLPatchType), FieldManager: manager})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r.Object.(*unstructured.Unstructured)
-	}
-	w := apply(v1, nil, "one", `{"size":"small","color":"red"}`)
-	w.SetResourceVersion("1")
-	w = apply(beta, w, "two", `{"replicas":5}`)
-	if w.GetAPIVersion() != "example.com/v1beta1" {
-		t.Errorf("the answer is in %s", w.GetAPIVersion())
-	}
-	w = apply(v1, w, "one", `{"size":"small"}`)
-	if got := fmt.Sprint(w.Object["spec"]); got != "map[replicas:5 size:small]" {
-		t.Errorf("spec %s", got)
-	}
-}
-
-// TestRedefined changes a definition. Validation follows the new schema; no cache keeps
-// the old one.
-func TestRedefined(t *testing.T) {
-	registry, _ := withWidgets(t)
-	e := New()
-	crd, err := os.ReadFile("testdata/widgets.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	body := []byte(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"x"},"spec":{"size":"huge"}}`)
-	for i := range 10 {
-		sizes, valid := "[small, large]", false
-		if i%2 == 1 {
-			sizes, valid = "[small, huge]", true
-		}
-		define(t, registry, []byte(strings.Replace(string(crd), "[small, large]", sizes, 1)))
-		widgets := lookup(t, registry, "example.com", "v1", "widgets")
-		if _, err := e.Create(widgets, body, Request{Namespace: "ns"}); (err == nil) != valid {
-			t.Errorf("sizes %s: %v", sizes, err)
-		}
-	}
-	n := 0
-	e.managers.Range(func(any, any) bool { n++; return true })
-	if n != 1 {
-		t.Errorf("%d managers are kept", n)
-	}
-}
-
-// TestStatusErrors: invalid requests cause API statuses, never a panic or another error.
-func TestStatusErrors(t *testing.T) {
-	registry, widgets := withWidgets(t)
-	e := New()
-	all := []*resources.Resource{widgets, lookup(t, registry, "", "v1", "pods"), lookup(t, registry, "apiextensions.k8s.io", "v1", "customresourcedefinitions")}
-	for _, res := range all {
-		current := res.NewObject()
-		current.SetName("n")
-		current.SetUID("u")
-		for _, body := range []string{"", "null", "1", `"x"`, "[]", "{}", `{"metadata":5}`, `{"metadata":{"name":5}}`, `{"metadata":null}`, `{"kind":5}`, `{"spec":[]}`, `{"spec":{"parts":[null,5]}}`, `{"metadata":{"managedFields":[{"manager":"x","fieldsV1":{"f:a":5}}]}}`, "\xff", `[{"op":"add"}]`, `[{"op":"replace","path":"","value":null}]`, `[{"op":"replace","path":"/metadata","value":null}]`} {
-			requests := []Request{{}, {ContentType: runtime.ContentTypeYAML}, {ContentType: runtime.ContentTypeCBOR}, {ContentType: runtime.ContentTypeProtobuf}}
-			for _, req := range requests {
-				_, err := e.Create(res, []byte(body), req)
-				isStatus(t, err, "create", res, req, body)
-				req.Name = "n"
-				for _, sub := range []string{"", resources.Status, resources.Scale} {
-					req.Subresource = sub
-					_, err = e.Update(res, current, []byte(body), req)
-					isStatus(t, err, "update", res, req, body)
-					_, err = e.Update(res, nil, []byte(body), req)
-					isStatus(t, err, "update nothing", res, req, body)
-				}
-			}
-			for _, kind := range []types.PatchType{types.JSONPatchType, types.MergePatchType, types.StrategicMergePatchType, types.ApplyYAMLPatchType, types.ApplyCBORPatchType, "text/plain", ""} {
-				for _, sub := range []string{"", resources.Status, resources.Scale} {
-					req := Request{Name: "n", ContentType: string(kind), FieldManager: "m", Subresource: sub}
-					_, err := e.Patch(res, current, []byte(body), req)
-					isStatus(t, err, "patch", res, req, body)
-					_, err = e.Patch(res, nil, []byte(body), req)
-					isStatus(t, err, "patch nothing", res, req, body)
-				}
-			}
-		}
-	}
-}
-
-func isStatus(t *testing.T, err error, verb string, res *resources.Resource, req Request, body string) {
-	t.Helper()
-	if err == nil {
-		return
-	}
-	status, ok := err.(apierrors.APIStatus)
-	if !ok || status.Status().Code < 400 || status.Status().Message == "" {
-		t.Errorf("%s %s %+v %q: %T %v", verb, res, req, body, err, err)
-	}
-}
-
-// TestInputsUnchanged draws objects and patches. The editor changes no input, and a change
-// of its result changes no input.
-func TestInputsUnchanged(t *testing.T) {
-	registry, widgets := withWidgets(t)
-	deployments := lookup(t, registry, "apps", "v1", "deployments")
-	e := New()
-	rapid.Check(t, func(rt *rapid.T) {
-		res, kind := deployments, types.StrategicMergePatchType
-		body := `{"metadata":{"name":"x","labels":{"a":"b"},"finalizers":["a.b/c"]},"spec":{"replicas":1,"selector":{"matchLabels":{"a":"b"}},"template":{"spec":{"containers":[{"name":"c"}]}}}}`
-		patches := []string{`{"spec":{"replicas":2}}`, `{"metadata":{"labels":{"x":"y"}}}`, `{"status":{"replicas":3}}`, `{"spec":{"template":{"spec":{"containers":[{"name":"d"}]}}}}`, `{"metadata":{"finalizers":null}}`}
-		if rapid.Bool().Draw(rt, "custom") {
-			res, kind = widgets, types.MergePatchType
-			body = `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"x","labels":{"a":"b"}},"spec":{"size":"small","free":{"a":[1,{"b":2}]},"parts":[{"name":"p"}]}}`
-			patches = []string{`{"spec":{"replicas":2}}`, `{"metadata":{"labels":{"x":"y"}}}`, `{"status":{"phase":"p"}}`, `{"spec":{"parts":[{"name":"p"},{"name":"q"}]}}`, `{"spec":{"free":null}}`}
-		}
-		created, err := e.Create(res, []byte(body), Request{Namespace: "ns", FieldManager: "m"})
-		if err != nil {
-			rt.Fatal(err)
-		}
-		current := created.Object
-		for i := range 4 {
-			current.(metav1.Object).SetResourceVersion(fmt.Sprint(i + 1))
-			kept := current.DeepCopyObject()
-			req := Request{Namespace: "ns", Name: "x", ContentType: string(kind), FieldManager: rapid.SampledFrom([]string{"m", "n"}).Draw(rt, "manager")}
-			req.Subresource = rapid.SampledFrom([]string{"", resources.Status}).Draw(rt, "subresource")
-			r, err := e.Patch(res, current, []byte(rapid.SampledFrom(patches).Draw(rt, "patch")), req)
-			if err != nil {
-				rt.Fatal(err)
-			}
-			scribble(r.Object)
-			if !reflect.DeepEqual(kept, current) {
-				rt.Fatalf("the patched object has changed\n%v\n%v", kept, current)
-			}
-			next, err := e.Patch(res, current, []byte(`{}`), req)
-			if err != nil || !next.Unchanged {
-				rt.Fatalf("an empty patch: %+v, %v", next, err)
-			}
-		}
-	})
-}
-
-// scribble changes all parts of an object.
-func scribble(obj runtime.Object) {
-	m := obj.(metav1.Object)
-	for k := range m.GetLabels() {
-		m.GetLabels()[k] = "scribbled"
-	}
-	switch o := obj.(type) {
-	case *unstructured.Unstructured:
-		var over func(any)
-		over = func(x any) {
-			switch x := x.(type) {
-			case map[string]any:
-				for _, v := range x {
-					over(v)
-				}
-				x["scribbled"] = true
-			case []any:
-				for i, v := range x {
-					over(v)
-					x[i] = "scribbled"
-				}
-			}
-		}
-		over(o.Object)
-	case *appsv1.Deployment:
-		*o.Spec.Replicas = 99
-		o.Spec.Selector.MatchLabels["scribbled"] = "x"
-		for i := range o.Spec.Template.Spec.Containers {
-			o.Spec.Template.Spec.Containers[i].Name = "scribbled"
-		}
-		for i := range o.Finalizers {
-			o.Finalizers[i] = "scribbled"
-		}
-	}
-}
-
-// TestConcurrent uses one editor from several goroutines, for the race detector.
-func TestConcurrent(t *testing.T) {
-	_, widgets := withWidgets(t)
-	e := New()
-	r, err := e.Create(widgets, []byte(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"x"},"spec":{"size":"small"}}`), Request{Namespace: "ns"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Object.(metav1.Object).SetResourceVersion("1")
-	var wg sync.WaitGroup
-	for i := range 4 {
-		wg.Go(func() {
-			for range 20 {
-				if _, err := e.Patch(widgets, r.Object, []byte(`{"spec":{"replicas":`+fmt.Sprint(i)+`}}`), Request{Namespace: "ns", Name: "x", ContentType: "application/merge-patch+json"}); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	wg.Wait()
 }
 
 // TestEveryBuiltin creates an object of each built-in resource, with a name only, and
@@ -488,6 +188,15 @@ func TestEveryBuiltin(t *testing.T) {
 	}
 }
 
+func isStatus(t *testing.T, err error, body string) {
+	t.Helper()
+	status, ok := err.(apierrors.APIStatus)
+	if err != nil && (!ok || status.Status().Code < 400 || status.Status().Message == "") {
+		t.Errorf("%q: %T %v", body, err, err)
+	}
+}
+
+// FuzzPatch: a patch results in an object of the same name and uid, or in an API status. It changes no input.
 func FuzzPatch(f *testing.F) {
 	for _, seed := range []string{`{"spec":{"replicas":2}}`, `[{"op":"add","path":"/spec/tags","value":["a"]}]`, "spec: {size: large}", `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"x"}}`, `{"metadata":{"managedFields":[]}}`} {
 		for kind := range 5 {
@@ -519,7 +228,7 @@ func FuzzPatch(f *testing.F) {
 		}
 		kept := live.DeepCopyObject()
 		r, err := e.Patch(res, live, body, req)
-		isStatus(t, err, "patch", res, req, string(body))
+		isStatus(t, err, string(body))
 		if !reflect.DeepEqual(kept, live) {
 			t.Fatal("the patched object has changed")
 		}
@@ -534,47 +243,4 @@ func FuzzPatch(f *testing.F) {
 			t.Fatal(err)
 		}
 	})
-}
-
-func BenchmarkEditor(b *testing.B) {
-	registry := resources.New()
-	e := New()
-	leases := lookup(b, registry, "coordination.k8s.io", "v1", "leases")
-	pods := lookup(b, registry, "", "v1", "pods")
-	pod := []byte(`{"metadata":{"name":"x"},"spec":{"nodeName":"n","containers":[{"name":"c","image":"i"}]}}`)
-	made, err := e.Create(pods, pod, Request{Namespace: "ns", FieldManager: "m"})
-	if err != nil {
-		b.Fatal(err)
-	}
-	made.Object.(metav1.Object).SetResourceVersion("1")
-	lease, err := e.Create(leases, []byte(`{"metadata":{"name":"x"},"spec":{"holderIdentity":"a"}}`), Request{Namespace: "ns", FieldManager: "m"})
-	if err != nil {
-		b.Fatal(err)
-	}
-	lease.Object.(metav1.Object).SetResourceVersion("1")
-	status := []byte(`{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}`)
-	renewed := []byte(`{"metadata":{"name":"x","resourceVersion":"1"},"spec":{"holderIdentity":"a","renewTime":"2026-11-21T12:00:00.000000Z"}}`)
-	for _, bb := range []struct {
-		name string
-		do   func() (Result, error)
-	}{
-		{"write=create/kind=Pod", func() (Result, error) {
-			return e.Create(pods, pod, Request{Namespace: "ns", FieldManager: "m"})
-		}},
-		{"write=status/kind=Pod", func() (Result, error) {
-			return e.Patch(pods, made.Object, status, Request{Namespace: "ns", Name: "x", Subresource: "status", ContentType: string(types.StrategicMergePatchType), FieldManager: "k"})
-		}},
-		{"write=update/kind=Lease", func() (Result, error) {
-			return e.Update(leases, lease.Object, renewed, Request{Namespace: "ns", Name: "x", FieldManager: "m"})
-		}},
-	} {
-		b.Run(bb.name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := bb.do(); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
 }

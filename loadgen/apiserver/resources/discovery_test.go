@@ -17,7 +17,6 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/proto"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	utilversion "k8s.io/apimachinery/pkg/util/version"
 	clientdiscovery "k8s.io/client-go/discovery"
 	"k8s.io/client-go/openapi3"
 	"k8s.io/client-go/rest"
@@ -26,32 +25,6 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-const discoveryWidgets = `
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: widgets.example.com}
-spec:
-  group: example.com
-  scope: Namespaced
-  names: {plural: widgets, kind: Widget, shortNames: [wd], categories: [all]}
-  versions:
-  - name: v1
-    served: true
-    storage: true
-    subresources: {status: {}, scale: {specReplicasPath: .spec.replicas, statusReplicasPath: .status.replicas}}
-    schema:
-      openAPIV3Schema:
-        type: object
-        description: Widget is a thing.
-        properties:
-          spec: {type: object, description: What is wanted., properties: {replicas: {type: integer, description: How many.}}}
-          status: {type: object, properties: {replicas: {type: integer}}}
-  - name: v1beta1
-    served: true
-    storage: false
-    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
-`
 
 // filtered returns a handler for the resources that pass the filter.
 func filtered(registry *Registry, filter func(*Resource) bool) *Discovery {
@@ -86,7 +59,7 @@ func serve(t *testing.T, registry *Registry) *clientdiscovery.DiscoveryClient {
 // the registry.
 func TestClientGo(t *testing.T) {
 	registry := New()
-	if _, err := addCRD(registry, []byte(discoveryWidgets)); err != nil {
+	if _, err := addCRD(registry, []byte(widgets)); err != nil {
 		t.Fatal(err)
 	}
 	client := serve(t, registry)
@@ -150,7 +123,7 @@ func TestNewResource(t *testing.T) {
 	if got := find(); got != "" {
 		t.Errorf("widgets before they are defined: %s", got)
 	}
-	if _, err := addCRD(registry, []byte(discoveryWidgets)); err != nil {
+	if _, err := addCRD(registry, []byte(widgets)); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := find(), "example.com/v1, Resource=widgets"; got != want {
@@ -167,23 +140,6 @@ func TestNewResource(t *testing.T) {
 	registry.Undefine("widgets.example.com")
 	if got := find(); got != "" {
 		t.Errorf("widgets after they are gone: %s", got)
-	}
-}
-
-func TestVersion(t *testing.T) {
-	version, err := serve(t, New()).ServerVersion()
-	if err != nil {
-		t.Fatal(err)
-	}
-	parsed, err := utilversion.ParseSemantic(version.GitVersion)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if parsed.Major() != 1 || parsed.Minor() != 36 || version.Major != "1" || version.Minor != "36" {
-		t.Errorf("version %+v", version)
-	}
-	if !strings.Contains(version.GitVersion, "simulated") {
-		t.Errorf("%s does not name the simulation", version.GitVersion)
 	}
 }
 
@@ -245,18 +201,6 @@ func TestNegotiation(t *testing.T) {
 	}
 }
 
-func TestHandles(t *testing.T) {
-	for path, want := range map[string]bool{
-		"/": false, "/version": true, "/version/": true, "/version/x": false, "/api": true, "/api/v1": true, "/api/v1/pods": false,
-		"/apis": true, "/apis/apps": true, "/apis/apps/v1": true, "/apis/apps/v1/deployments": false,
-		"/openapi": false, "/openapi/v2": true, "/openapi/v3/apis/apps/v1": true, "/healthz": false,
-	} {
-		if got := Handles(path); got != want {
-			t.Errorf("Handles(%q) = %v", path, got)
-		}
-	}
-}
-
 // TestNotModified repeats requests with the ETags of the answers.
 func TestNotModified(t *testing.T) {
 	registry := New()
@@ -267,7 +211,7 @@ func TestNotModified(t *testing.T) {
 	if code, _, body := get(t, h, "/apis", again...); code != http.StatusNotModified || len(body) > 0 {
 		t.Errorf("conditional request: %d with %d bytes", code, len(body))
 	}
-	if _, err := addCRD(registry, []byte(discoveryWidgets)); err != nil {
+	if _, err := addCRD(registry, []byte(widgets)); err != nil {
 		t.Fatal(err)
 	}
 	if code, header, _ := get(t, h, "/apis", again...); code != http.StatusOK || header.Get("ETag") == etag {
@@ -282,7 +226,7 @@ func TestOpenAPIWhole(t *testing.T) {
 	if !registry.Serve(schema.GroupVersion{Group: "flowcontrol.apiserver.k8s.io", Version: "v1beta3"}) {
 		t.Fatal("no v1beta3")
 	}
-	if _, err := addCRD(registry, []byte(discoveryWidgets)); err != nil {
+	if _, err := addCRD(registry, []byte(widgets)); err != nil {
 		t.Fatal(err)
 	}
 	h := filtered(registry, func(*Resource) bool { return true })
@@ -446,16 +390,4 @@ func describeType(p *spec.Schema) string {
 		return p.Type[0] + ":" + p.Format
 	}
 	return p.Type[0]
-}
-
-func BenchmarkDocuments(b *testing.B) {
-	registry := New()
-	for _, path := range []string{"/apis", "/openapi/v3", "/openapi/v3/apis/apps/v1", "/openapi/v2"} {
-		b.Run("path="+strings.ReplaceAll(path[1:], "/", "."), func(b *testing.B) {
-			for b.Loop() {
-				rec := httptest.NewRecorder()
-				NewDiscovery(registry).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, path, nil))
-			}
-		})
-	}
 }

@@ -298,27 +298,6 @@ func TestLogMatchesModel(t *testing.T) {
 	})
 }
 
-// Without writes, sequence numbers are resource versions, and all logs of a recording
-// share their frames.
-func TestSharedRecording(t *testing.T) {
-	s := build(0, make([]int, 300), make([]bool, 300))
-	r := NewRecording(s, kind, NewBudget(0))
-	a, b := r.Play(0), r.Play(0)
-	a.Release(300, nil)
-	b.Release(300, nil)
-	x, upto, err := a.Frames(form, 7, 300)
-	if err != nil || upto != blockSize {
-		t.Fatalf("frames up to %d, %v", upto, err)
-	}
-	y, _, err := b.Frames(form, 7, 300)
-	if err != nil || &x[0] != &y[0] {
-		t.Error("the frames were encoded twice")
-	}
-	if cap(x) != len(x) {
-		t.Error("frames have spare capacity")
-	}
-}
-
 // If a storm exceeds the budget, the events encoded in advance stay. The others are
 // encoded and dropped repeatedly.
 func TestPreencodedStays(t *testing.T) {
