@@ -1,4 +1,4 @@
-package structural_test
+package merge
 
 import (
 	"reflect"
@@ -8,12 +8,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"pgregory.net/rapid"
-
-	"watchlab/impls/internal/structural"
 )
 
-func newPodPacker() *structural.Packer[v1.Pod] {
-	return structural.NewPacker[v1.Pod](structural.Map[v1.ResourceName, resource.Quantity]())
+func newPodPacker() *packer[v1.Pod] {
+	return newPacker[v1.Pod](mapsOf[v1.ResourceName, resource.Quantity]())
 }
 
 func TestCopiesAreEqualAndApart(t *testing.T) {
@@ -71,14 +69,14 @@ func TestCopiesOutliveWhatTheyCameFrom(t *testing.T) {
 }
 
 func TestShapesAreBounded(t *testing.T) {
-	p := structural.NewPacker[[]int16]()
-	for n := range structural.MaxShapes {
+	p := newPacker[[]int16]()
+	for n := range maxShapes {
 		v := make([]int16, n)
 		if p.Pack(&v) == nil {
 			t.Fatalf("shape %d isn't packed", n)
 		}
 	}
-	v := make([]int16, structural.MaxShapes)
+	v := make([]int16, maxShapes)
 	if p.Pack(&v) != nil {
 		t.Error("one shape too many")
 	}
@@ -90,10 +88,10 @@ func TestShapesAreBounded(t *testing.T) {
 
 func TestUnpackableTypes(t *testing.T) {
 	for what, pack := range map[string]func(){
-		"tree":      func() { structural.NewPacker[tree]() },
-		"interface": func() { structural.NewPacker[any]() },
-		"func":      func() { structural.NewPacker[struct{ F []func() }]() },
-		"map":       func() { structural.NewPacker[*map[int]int]() },
+		"tree":      func() { newPacker[tree]() },
+		"interface": func() { newPacker[any]() },
+		"func":      func() { newPacker[struct{ F []func() }]() },
+		"map":       func() { newPacker[*map[int]int]() },
 	} {
 		func() {
 			defer func() {
@@ -104,22 +102,4 @@ func TestUnpackableTypes(t *testing.T) {
 			pack()
 		}()
 	}
-}
-
-func BenchmarkCopy(b *testing.B) {
-	var pod v1.Pod
-	filler(7).NilChance(0.5).NumElements(1, 3).Fill(&pod)
-	packed := newPodPacker().Pack(&pod)
-	b.Run("impl=packed", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			packed.Copy()
-		}
-	})
-	b.Run("impl=deepcopy", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			pod.DeepCopy()
-		}
-	})
 }

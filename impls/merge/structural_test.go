@@ -1,4 +1,4 @@
-package structural_test
+package merge
 
 import (
 	"math"
@@ -12,17 +12,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 	"sigs.k8s.io/randfill"
-
-	"watchlab/impls/internal/structural"
 )
 
 var (
-	podSpecs     = structural.Compile[v1.PodSpec](structural.Map[v1.ResourceName, resource.Quantity]())
-	podStatuses  = structural.Compile[v1.PodStatus](structural.Map[v1.ResourceName, resource.Quantity]())
-	plainStatus  = structural.Compile[v1.PodStatus]()
-	objectMetas  = structural.Compile[metav1.ObjectMeta]()
-	quantities   = structural.Compile[resource.Quantity]()
-	assortedComp = structural.Compile[assorted](structural.Map[int8, cell]())
+	podSpecs     = equalOf[v1.PodSpec](mapsOf[v1.ResourceName, resource.Quantity]())
+	podStatuses  = equalOf[v1.PodStatus](mapsOf[v1.ResourceName, resource.Quantity]())
+	plainStatus  = equalOf[v1.PodStatus]()
+	objectMetas  = equalOf[metav1.ObjectMeta]()
+	quantities   = equalOf[resource.Quantity]()
+	assortedComp = equalOf[assorted](mapsOf[int8, cell]())
 )
 
 type named string
@@ -316,26 +314,4 @@ func TestEqualDoesNotAllocate(t *testing.T) {
 	if allocs := testing.AllocsPerRun(100, func() { objectMetas(&a, b) }); allocs != 0 {
 		t.Errorf("%v allocations", allocs)
 	}
-}
-
-func BenchmarkEqual(b *testing.B) {
-	var spec v1.PodSpec
-	filler(7).NilChance(0.5).NumElements(1, 3).Fill(&spec)
-	other := spec.DeepCopy()
-	b.Run("impl=structural", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			if !podSpecs(&spec, other) {
-				b.Fatal("differ")
-			}
-		}
-	})
-	b.Run("impl=reflect", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			if !reflect.DeepEqual(&spec, other) {
-				b.Fatal("differ")
-			}
-		}
-	})
 }

@@ -1,16 +1,4 @@
-// Package structural compiles equality and deep copies of a type ahead of time.
-//
-// [Compile] walks a type once with reflect. It returns a function with the result
-// of reflect.DeepEqual that does not walk the type again. Fixed-size parts are
-// compared as memory. Strings, slices, pointers and maps[string]string are
-// compared directly. Floats, funcs, interfaces, maps of other types and recursive
-// types use reflect.DeepEqual, as do arrays: API types have few of them. The
-// function compares cheap fields first and stops at the first difference.
-//
-// As with reflect.DeepEqual, nil and empty slices and maps differ, unexported
-// fields count, identical pointers and slices are equal, NaN differs from itself,
-// and funcs are equal only if both are nil.
-package structural
+package merge
 
 import (
 	"cmp"
@@ -20,18 +8,29 @@ import (
 	"unsafe"
 )
 
-// Option adds types that [Compile] compares and [NewPacker] copies.
-type Option func(*compiler)
+// This file compiles the equality of a type ahead of time, pack.go its deep copy. [equalOf] walks a type
+// once with reflect. It returns a function with the result of reflect.DeepEqual that does not walk the
+// type again. Fixed-size parts are compared as memory. Strings, slices, pointers and maps[string]string
+// are compared directly. Floats, funcs, interfaces, maps of other types and recursive types use
+// reflect.DeepEqual, as do arrays: API types have few of them. The function compares cheap fields first
+// and stops at the first difference.
+//
+// As with reflect.DeepEqual, nil and empty slices and maps differ, unexported
+// fields count, identical pointers and slices are equal, NaN differs from itself,
+// and funcs are equal only if both are nil.
 
-// MapValue is the value of a map for [Map]. API types have this method.
-type MapValue[V any] interface {
+// option adds types that [equalOf] compares and [newPacker] copies.
+type option func(*compiler)
+
+// mapValue is the value of a map for [mapsOf]. API types have this method.
+type mapValue[V any] interface {
 	comparable
 	DeepCopy() V
 }
 
-// Map compares maps from K to V without reflect, including named types of them,
-// and lets a [Packer] copy them.
-func Map[K comparable, V MapValue[V]]() Option {
+// mapsOf compares maps from K to V without reflect, including named types of them,
+// and lets a [packer] copy them.
+func mapsOf[K comparable, V mapValue[V]]() option {
 	return func(c *compiler) {
 		// The plan of the element is built when the type is reached, so that
 		// options apply in any order.
@@ -83,17 +82,17 @@ func Map[K comparable, V MapValue[V]]() Option {
 	}
 }
 
-// Compile returns a function with the result of reflect.DeepEqual(*a, *b). a and b must not be nil
+// equalOf returns a function with the result of reflect.DeepEqual(*a, *b). a and b must not be nil
 // or change during the call. The function is safe for concurrent use. It does not allocate, unless
 // it falls back to reflect. Cyclic values are allowed only for recursive types.
-func Compile[T any](options ...Option) func(a, b *T) bool {
+func equalOf[T any](options ...option) func(a, b *T) bool {
 	p := compile[T](options)
 	return func(a, b *T) bool {
 		return p.equal(unsafe.Pointer(a), unsafe.Pointer(b))
 	}
 }
 
-func compile[T any](options []Option) *plan {
+func compile[T any](options []option) *plan {
 	c := &compiler{
 		maps:  make(map[reflect.Type]func(*compiler) step),
 		plans: make(map[reflect.Type]*plan),
@@ -138,12 +137,12 @@ type plan struct {
 	// Types have dozens of strings, pointers and slices, most of them empty or identical. They are
 	// compared first. They are separate from the other steps to use little memory.
 	strings  []uintptr
-	pointers []reference
-	slices   []reference
+	pointers []indirection
+	slices   []indirection
 }
 
-// reference is a pointer or slice at offset off.
-type reference struct {
+// indirection is a pointer or slice at offset off.
+type indirection struct {
 	off  uintptr
 	size uintptr // of an element of a slice
 	plan *plan
@@ -266,9 +265,9 @@ func (p *plan) setSteps(steps []step) {
 		case str:
 			p.strings = append(p.strings, s.off)
 		case pointer:
-			p.pointers = append(p.pointers, reference{off: s.off, plan: s.plan})
+			p.pointers = append(p.pointers, indirection{off: s.off, plan: s.plan})
 		case slice:
-			p.slices = append(p.slices, reference{off: s.off, size: s.size, plan: s.plan})
+			p.slices = append(p.slices, indirection{off: s.off, size: s.size, plan: s.plan})
 		default:
 			p.steps = append(p.steps, s)
 		}

@@ -1,4 +1,4 @@
-package structural
+package merge
 
 import (
 	"encoding/binary"
@@ -9,42 +9,42 @@ import (
 	"unsafe"
 )
 
-// MaxShapes is the maximum number of shapes of a [Packer]. A shape is a type created at run time,
+// maxShapes is the maximum number of shapes of a [packer]. A shape is a type created at run time,
 // which Go never frees. Values of further shapes are not packed.
-const MaxShapes = 256
+const maxShapes = 256
 
-// Packer makes packed copies of values of T. A deep copy of a packed value is cheap: one allocation
+// packer makes packed copies of values of T. A deep copy of a packed value is cheap: one allocation
 // for everything but maps, one move of memory, and an update of the internal pointers. An ordinary
 // deep copy spends most of its time on the allocation of its many parts.
 //
 // All methods are safe for concurrent use.
-type Packer[T any] struct {
+type packer[T any] struct {
 	root   *plan
 	mu     sync.RWMutex      // guards shapes
 	shapes map[string]*shape // the known shapes by signature
 }
 
-// Packed is a packed copy of a value. It must not be changed.
-type Packed[T any] struct {
+// packed is a packed copy of a value. It must not be changed.
+type packed[T any] struct {
 	shape *shape
 	value reflect.Value
 	deep  []bool // by map of the shape: whether its values refer to other memory
 }
 
-// NewPacker returns a packer of T. It panics if T contains what [Compile] compares with reflect.
-func NewPacker[T any](options ...Option) *Packer[T] {
+// newPacker returns a packer of T. It panics if T contains what [equalOf] compares with reflect.
+func newPacker[T any](options ...option) *packer[T] {
 	root := compile[T](options)
 	root.mustPack()
-	return &Packer[T]{root: root, shapes: make(map[string]*shape)}
+	return &packer[T]{root: root, shapes: make(map[string]*shape)}
 }
 
 func (p *plan) mustPack() {
 	for _, s := range p.steps {
 		if s.kind == other {
-			panic(fmt.Sprintf("structural: %v cannot be packed", p.typ))
+			panic(fmt.Sprintf("merge: %v cannot be packed", p.typ))
 		}
 	}
-	for _, references := range [][]reference{p.pointers, p.slices} {
+	for _, references := range [][]indirection{p.pointers, p.slices} {
 		for _, r := range references {
 			r.plan.mustPack()
 		}
@@ -135,7 +135,7 @@ func (w *walk) collect(p *plan, from unsafe.Pointer, at uintptr) {
 // refers reports whether a value refers to other memory. It is called for each value of a map, so
 // it allocates nothing.
 func (p *plan) refers(v unsafe.Pointer) bool {
-	for _, references := range [][]reference{p.pointers, p.slices} {
+	for _, references := range [][]indirection{p.pointers, p.slices} {
 		for i := range references {
 			if *(*unsafe.Pointer)(unsafe.Add(v, references[i].off)) != nil {
 				return true
@@ -153,7 +153,7 @@ func (p *plan) refers(v unsafe.Pointer) bool {
 	return false
 }
 
-// refers adds to the signature whether a reference is nil, and reports it.
+// refers adds to the signature whether a indirection is nil, and reports it.
 func (w *walk) refers(to unsafe.Pointer) bool {
 	if to == nil {
 		w.signature = append(w.signature, 0)
@@ -176,16 +176,16 @@ func (w *walk) slice(elem *plan, h *sliceHeader, at uintptr) {
 
 var empty [0]byte // the target of empty slices that are not nil
 
-// Pack returns a packed copy of a value, or nil if there are [MaxShapes] other shapes. The maps are
+// Pack returns a packed copy of a value, or nil if there are [maxShapes] other shapes. The maps are
 // shared with the value, which must not change while the packed copy is in use.
-func (p *Packer[T]) Pack(v *T) *Packed[T] {
+func (p *packer[T]) Pack(v *T) *packed[T] {
 	w := &walk{}
 	w.add(p.root, 1, unsafe.Pointer(v))
 	s := p.shape(w)
 	if s == nil {
 		return nil
 	}
-	q := &Packed[T]{shape: s, value: reflect.New(s.typ).Elem(), deep: w.deep}
+	q := &packed[T]{shape: s, value: reflect.New(s.typ).Elem(), deep: w.deep}
 	for i, part := range w.parts {
 		q.value.Field(i).Set(reflect.NewAt(part.typ, part.from).Elem())
 	}
@@ -209,10 +209,10 @@ func (s *shape) link(base unsafe.Pointer) {
 }
 
 // shape returns the shape of a walk, and creates it if needed; nil if there are too many.
-func (p *Packer[T]) shape(w *walk) *shape {
+func (p *packer[T]) shape(w *walk) *shape {
 	p.mu.RLock()
 	s, ok := p.shapes[string(w.signature)]
-	full := len(p.shapes) >= MaxShapes
+	full := len(p.shapes) >= maxShapes
 	p.mu.RUnlock()
 	if ok || full {
 		return s
@@ -229,8 +229,8 @@ func (p *Packer[T]) shape(w *walk) *shape {
 }
 
 // Copy returns a deep copy of the packed value. It shares only strings, channels and the locations
-// of times. All parts are one allocation: a reference to one part keeps all in memory.
-func (q *Packed[T]) Copy() *T {
+// of times. All parts are one allocation: a indirection to one part keeps all in memory.
+func (q *packed[T]) Copy() *T {
 	value := reflect.New(q.shape.typ)
 	value.Elem().Set(q.value)
 	base := value.UnsafePointer()
