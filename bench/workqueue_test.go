@@ -3,9 +3,9 @@ package bench_test
 import (
 	"testing"
 
-	"watchlab/impls/conformance/workqueuetest"
+	"watchlab/impls/conformance/clientgo"
 	"watchlab/impls/workqueue"
 )
 
-// BenchmarkWorkqueue measures the workqueues alone; see [workqueuetest.Benchmark].
-func BenchmarkWorkqueue(b *testing.B) { workqueuetest.Benchmark(b, workqueue.Variants()...) }
+// BenchmarkWorkqueue measures the workqueues alone; see [clientgo.BenchmarkWorkqueue].
+func BenchmarkWorkqueue(b *testing.B) { clientgo.BenchmarkWorkqueue(b, workqueue.Variants()...) }

@@ -21,17 +21,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"watchlab/impls"
-	"watchlab/impls/conformance/workqueuetest"
+	"watchlab/impls/conformance/clientgo"
 	"watchlab/impls/workqueue"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestConformance(t *testing.T) { workqueuetest.Run(t, Variant()) }
+func TestConformance(t *testing.T) { clientgo.RunWorkqueue(t, Variant()) }
 
 // BenchmarkWorkqueue is that of bench, with controller-runtime's queue beside all variants.
 func BenchmarkWorkqueue(b *testing.B) {
-	workqueuetest.Benchmark(b, append([]workqueue.Variant{Variant()}, workqueue.Variants()...)...)
+	clientgo.BenchmarkWorkqueue(b, append([]workqueue.Variant{Variant()}, workqueue.Variants()...)...)
 }
 
 // TestDifferential: priority hands out the items of controller-runtime's queue, in its order, with its

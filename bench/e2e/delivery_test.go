@@ -31,7 +31,7 @@ import (
 
 	"watchlab/bench/e2e/controlplane"
 	"watchlab/bench/e2e/programs"
-	"watchlab/impls/conformance/mergetest"
+	"watchlab/impls/conformance"
 )
 
 const (
@@ -174,7 +174,7 @@ type deliveryObject struct {
 var (
 	// podObject is a recorded pod, 11.6 kB of JSON. No scheduler runs.
 	podObject = deliveryObject{"pod-12kB", "pods", 1000, func(i int) runtime.Object {
-		p := mergetest.RealisticPod(i)
+		p := conformance.RealisticPod(i)
 		p.ObjectMeta = metav1.ObjectMeta{
 			Name: fmt.Sprintf("delivery-%03d", i), Labels: p.Labels, Annotations: p.Annotations,
 		}

@@ -8,7 +8,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"watchlab/bench/kubelet"
-	"watchlab/impls/conformance/mergetest"
+	"watchlab/impls/conformance"
 )
 
 func TestMain(m *testing.M) {
@@ -17,12 +17,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+// TestConformance also compares random updates with those of the variant reference.
 func TestConformance(t *testing.T) {
-	suite := mergetest.Suite{WritesReceived: true, FixedCapacity: true}
+	suite := conformance.MergeSuite{WritesReceived: true, FixedCapacity: true}
 	suite.Run(t, kubelet.Variant())
-}
-
-// TestDifferential compares the updates of the real kubelet with those of every other variant.
-func TestDifferential(t *testing.T) {
-	mergetest.Compare(t, kubelet.Variant(), mergetest.Others(kubelet.Name)...)
 }

@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"watchlab/impls"
-	"watchlab/impls/conformance/mergetest"
+	"watchlab/impls/conformance"
 	"watchlab/impls/merge"
 )
 
@@ -134,7 +134,7 @@ func (c mergeSet) measure(b *testing.B, v merge.Variant, pods int) {
 func (c mergeSet) updates(n int) (first, cycle []merge.PodUpdate) {
 	original := make([]*v1.Pod, n)
 	for i := range original {
-		original[i] = mergetest.RealisticPod(i)
+		original[i] = conformance.RealisticPod(i)
 	}
 	random := rand.New(rand.NewPCG(1, uint64(n)))
 	all := make([]*v1.Pod, n)

@@ -3,8 +3,8 @@ package main
 import (
 	"testing"
 
-	"watchlab/impls/conformance/queuetest"
+	"watchlab/impls/conformance/clientgo"
 )
 
 // TestConformance runs the conformance suite of the family queue.
-func TestConformance(t *testing.T) { queuetest.RunQueue(t, counting) }
+func TestConformance(t *testing.T) { clientgo.RunQueue(t, counting) }

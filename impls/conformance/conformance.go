@@ -1,25 +1,29 @@
-// Package conformance is the engine of the conformance suites. A family has its
-// own model, operations and checks. The engine has the common parts:
+// Package conformance is the engine of the conformance suites and the suite of family merge. The
+// suites of the families whose contract is client-go's are in package clientgo: bench/kubelet links
+// this one with a release of client-go that lacks parts of those contracts. A family has its own
+// model, operations and checks. The engine has the common parts:
 //
 //  1. [Run] runs a list of [Check] in one setup; concurrent checks run with
 //     GOMAXPROCS 1, 2 and 8.
-//  2. [Async] observes a call that may block; [Watchdog] ends a check that hangs.
-//  3. [Client] records a concurrent history, and [Linearizable] checks it
+//  2. [Statements] reads a script.
+//  3. [Async] observes a call that may block; [Watchdog] ends a check that hangs.
+//  4. [Client] records a concurrent history, and [Linearizable] checks it
 //     against a sequential [Machine] with porcupine.
-//  4. RunMutants (build tag mutants) shows that checks of named invariants fail for
+//  5. RunMutants (build tag mutants) shows that checks of named invariants fail for
 //     variants with the matching bug.
 //
-// The suites are in queuetest (families deltafifo and queue), storetest, workqueuetest and mergetest.
 // Every variant passes the suite of its family, including the upstream baselines: if a baseline
-// fails, the suite is wrong. A variant from another module calls the suite from its own test:
+// fails, the suite is wrong. What a model covers, in random operations and histories, has no further
+// check. A variant from another module calls the suite from its own test:
 //
-//	func TestConformance(t *testing.T) { queuetest.RunDeltaFIFO(t, myVariant) }
+//	func TestConformance(t *testing.T) { clientgo.RunDeltaFIFO(t, myVariant) }
 package conformance
 
 import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"iter"
 	"runtime"
 	"strings"
 	"testing"
@@ -70,6 +74,20 @@ func Run[S any](t *testing.T, setup S, checks []Check[S]) {
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
 			run(t, true)
 		})
+	}
+}
+
+// Statements yields the statements of a script, each as its words. A line end or a comma before a
+// space separates two statements.
+func Statements(script string) iter.Seq[[]string] {
+	return func(yield func([]string) bool) {
+		for line := range strings.Lines(script) {
+			for statement := range strings.SplitSeq(line, ", ") {
+				if words := strings.Fields(statement); len(words) > 0 && !yield(words) {
+					return
+				}
+			}
+		}
 	}
 }
 

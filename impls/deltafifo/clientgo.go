@@ -44,6 +44,7 @@ func baselines() []Variant {
 }
 
 func baseline(name, summary string, g impls.Guarantees, l limits, build func(Options) (Queue, error)) Variant {
+	l.upstream, l.maxShards = true, 1
 	v := newVariant(name, summary, l, build, g)
 	v.Upstream = clientGo
 	return v

@@ -34,8 +34,5 @@ func ownVariant(name, summary string, build func(Options) (Queue, error)) Varian
 	ordered, perKey := guarantees, guarantees
 	ordered.Mode, ordered.Order, ordered.Coalesces = string(InOrder), impls.OrderTotal, impls.CoalesceNone
 	perKey.Mode, perKey.Order, perKey.Coalesces = string(PerKey), impls.OrderPerKey, impls.CoalesceDeltas
-	return newVariant(name, summary, limits{
-		deliveries: []Delivery{InOrder, PerKey},
-		capacity:   true, batch: true, compaction: true, lend: true,
-	}, build, ordered, perKey)
+	return newVariant(name, summary, limits{deliveries: []Delivery{InOrder, PerKey}, maxShards: 1}, build, ordered, perKey)
 }

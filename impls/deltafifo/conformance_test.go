@@ -5,7 +5,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"watchlab/impls/conformance/queuetest"
+	"watchlab/impls/conformance/clientgo"
 	"watchlab/impls/deltafifo"
 )
 
@@ -13,6 +13,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestConformance(t *testing.T) {
 	for _, v := range deltafifo.Variants() {
-		t.Run("impl="+v.Name, func(t *testing.T) { queuetest.RunDeltaFIFO(t, v) })
+		t.Run("impl="+v.Name, func(t *testing.T) { clientgo.RunDeltaFIFO(t, v) })
 	}
 }

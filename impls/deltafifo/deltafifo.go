@@ -75,7 +75,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/impls"
-	"watchlab/impls/internal/ring"
+	"watchlab/impls/internal/keys"
 )
 
 // Queue is client-go's queue plus Len.
@@ -205,11 +205,8 @@ func New(name string, opts Options) (Queue, error) { return registry.New(name, o
 // limits is what a variant supports; complete refuses other options.
 type limits struct {
 	deliveries []Delivery
-	capacity   bool
-	batch      bool
-	shards     bool
-	compaction bool
-	lend       bool
+	maxShards  int
+	upstream   bool // a baseline: without Capacity, BatchSize, Compaction and HandOver
 	atomicOnly bool // KnownObjects must be nil
 }
 
@@ -217,6 +214,9 @@ type limits struct {
 func (o Options) complete(l limits) (Options, error) {
 	fail := func(format string, args ...any) (Options, error) {
 		return Options{}, fmt.Errorf("%w: %s", impls.ErrOptions, fmt.Sprintf(format, args...))
+	}
+	if err := keys.CheckSizes(o.Capacity, !l.upstream, o.Shards, l.maxShards); err != nil {
+		return Options{}, err
 	}
 	if o.Delivery == "" {
 		o.Delivery = l.deliveries[0]
@@ -226,29 +226,19 @@ func (o Options) complete(l limits) (Options, error) {
 		return fail("Delivery %q (allowed: %s, %s)", o.Delivery, PerKey, InOrder)
 	case !slices.Contains(l.deliveries, o.Delivery):
 		return fail("Delivery %q is not supported (allowed: %q)", o.Delivery, l.deliveries)
-	case o.Capacity < 0:
-		return fail("Capacity %d is negative (0 means unbounded)", o.Capacity)
-	case o.Capacity > 0 && !l.capacity:
-		return fail("Capacity %d: this variant is unbounded (allowed: 0)", o.Capacity)
-	case o.Capacity > ring.MaxCapacity:
-		return fail("Capacity %d is too large (allowed: 0 to %d)", o.Capacity, ring.MaxCapacity)
 	case o.BatchSize < 0:
 		return fail("BatchSize %d is negative (0 means %d)", o.BatchSize, DefaultBatchSize)
-	case o.BatchSize > 0 && !l.batch:
+	case o.BatchSize > 0 && l.upstream:
 		return fail("BatchSize %d cannot be set on this variant (allowed: 0)", o.BatchSize)
-	case o.Shards < 0:
-		return fail("Shards %d is negative (0 leaves it to the variant)", o.Shards)
-	case o.Shards > 1 && !l.shards:
-		return fail("Shards %d: this variant has one part (allowed: 0, 1)", o.Shards)
 	case o.Compaction != "" && o.Compaction != None && o.Compaction != Latest:
 		return fail("Compaction %q (allowed: %s, %s)", o.Compaction, None, Latest)
-	case o.Compaction == Latest && !l.compaction:
+	case o.Compaction == Latest && l.upstream:
 		return fail("Compaction %s is not supported (allowed: %s)", Latest, None)
 	case o.Compaction == Latest && o.Delivery != PerKey:
 		return fail("Compaction %s keeps order per key only: Delivery must be %s, not %s", Latest, PerKey, o.Delivery)
 	case o.HandOver != "" && o.HandOver != impls.Owned && o.HandOver != impls.Lent:
 		return fail("HandOver %q (allowed: %s, %s)", o.HandOver, impls.Owned, impls.Lent)
-	case o.HandOver == impls.Lent && !l.lend:
+	case o.HandOver == impls.Lent && l.upstream:
 		return fail("HandOver %s is not supported (allowed: %s)", impls.Lent, impls.Owned)
 	case isNilPointer(o.KnownObjects):
 		return fail("KnownObjects holds a nil %T (leave it unset for none)", o.KnownObjects)

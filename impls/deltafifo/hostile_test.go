@@ -12,6 +12,28 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
+// named makes an object of a name; its key is that.
+func named(format string, args ...any) *metav1.ObjectMeta {
+	return &metav1.ObjectMeta{Name: fmt.Sprintf(format, args...)}
+}
+
+func newQueue[T Queue](t *testing.T, v Variant, o Options) T {
+	t.Helper()
+	q, err := v.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(q.Close)
+	return q.(T)
+}
+
+func mustDo(t *testing.T, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Error(err)
+	}
+}
+
 // each runs a test with each variant, upstream's among them, and each of its deliveries.
 func each(t *testing.T, f func(t *testing.T, v Variant, o Options)) {
 	for _, v := range Variants() {

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"watchlab/impls/conformance"
-	"watchlab/impls/conformance/queuetest"
+	"watchlab/impls/conformance/clientgo"
 	"watchlab/impls/deltafifo"
 )
 
@@ -27,6 +27,6 @@ func TestMutants(t *testing.T) {
 		all = append(all, conformance.Mutant{Name: m.Name, Broken: m.Broken, Check: m.Check, In: strings.Join(in, "/")})
 	}
 	conformance.RunMutants(t, all, func(t *testing.T, i int) {
-		queuetest.RunDeltaFIFO(t, deltafifo.Mutants()[i].Variant)
+		clientgo.RunDeltaFIFO(t, deltafifo.Mutants()[i].Variant)
 	})
 }

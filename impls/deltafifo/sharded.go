@@ -1,7 +1,6 @@
 package deltafifo
 
 import (
-	"fmt"
 	"math/bits"
 	"runtime"
 	"sync"
@@ -113,16 +112,8 @@ func (k *knownPart) ListKeys() []string { return k.keys }
 
 func shardedVariant() Variant {
 	return newVariant("sharded", "shards by key hash, a lock each; many consumers, of which each has a shard at a time",
-		limits{
-			deliveries: []Delivery{PerKey},
-			capacity:   true, batch: true, shards: true, compaction: true, lend: true,
-		},
-		func(o Options) (Queue, error) {
-			if o.Shards > maxShards {
-				return nil, fmt.Errorf("%w: Shards %d is too large (allowed: 0 to %d)", impls.ErrOptions, o.Shards, maxShards)
-			}
-			return newSharded(o), nil
-		},
+		limits{deliveries: []Delivery{PerKey}, maxShards: maxShards},
+		func(o Options) (Queue, error) { return newSharded(o), nil },
 		impls.Guarantees{
 			Mode: string(PerKey), Order: impls.OrderPerShard, Coalesces: impls.CoalesceDeltas,
 			Bounded: true, Consumers: impls.ManyConsumers, Unlocked: true, Throttles: impls.ThrottlesByOption,
@@ -288,8 +279,8 @@ func (q *sharded) command(c *command, do func()) error {
 // whole runs do with all shards locked and returns the number of freed slots. After Close it does
 // nothing.
 func (q *sharded) whole(c *command, do func()) (freed int) {
-	q.lock()
-	defer q.unlock()
+	q.lockAll()
+	defer q.unlockAll()
 	if q.shards[0].closed {
 		return 0
 	}
@@ -322,13 +313,13 @@ func (q *sharded) dealKnown() {
 	}
 }
 
-func (q *sharded) lock() {
+func (q *sharded) lockAll() {
 	for i := range q.shards {
 		q.shards[i].mu.Lock()
 	}
 }
 
-func (q *sharded) unlock() {
+func (q *sharded) unlockAll() {
 	for i := range q.shards {
 		q.shards[i].mu.Unlock()
 	}
@@ -420,8 +411,8 @@ func (q *sharded) Close() {
 }
 
 func (q *sharded) closeShards() {
-	q.lock()
-	defer q.unlock()
+	q.lockAll()
+	defer q.unlockAll()
 	if q.closed.Swap(true) {
 		return
 	}

@@ -8,19 +8,17 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"watchlab/impls/internal/structural"
 )
 
 // These functions compare the fields that make a pod differ, with the results of
 // reflect.DeepEqual. API equality would be weaker than kubelet's: it treats nil
 // and empty as equal. They take pointers into pods, so that they do not allocate.
 var (
-	specsEqual    = structural.Compile[v1.PodSpec](structural.Map[v1.ResourceName, resource.Quantity]())
-	statusesEqual = structural.Compile[v1.PodStatus](structural.Map[v1.ResourceName, resource.Quantity]())
-	labelsEqual   = structural.Compile[map[string]string]()
-	timesEqual    = structural.Compile[*metav1.Time]()
-	periodsEqual  = structural.Compile[*int64]()
+	specsEqual    = equalOf[v1.PodSpec](mapsOf[v1.ResourceName, resource.Quantity]())
+	statusesEqual = equalOf[v1.PodStatus](mapsOf[v1.ResourceName, resource.Quantity]())
+	labelsEqual   = equalOf[map[string]string]()
+	timesEqual    = equalOf[*metav1.Time]()
+	periodsEqual  = equalOf[*int64]()
 )
 
 // sameMetadata reports whether the compared metadata of two pods is equal,

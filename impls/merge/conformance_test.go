@@ -6,7 +6,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"watchlab/impls/conformance/mergetest"
+	"watchlab/impls/conformance"
 	"watchlab/impls/merge"
 )
 
@@ -14,30 +14,15 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestConformance(t *testing.T) {
 	for _, v := range merge.Variants() {
-		t.Run(v.Name, func(t *testing.T) { mergetest.Run(t, v) })
+		t.Run(v.Name, func(t *testing.T) { conformance.RunMerge(t, v) })
 	}
 }
 
-// TestSameNotifications holds every variant against the reference. The real
-// kubelet takes the reference's place in bench/kubelet.
-func TestSameNotifications(t *testing.T) {
-	mergetest.Compare(t, reference(t), mergetest.Others("reference")...)
-}
-
-// FuzzSameNotifications is the same with updates that a fuzzer makes up. A byte
-// is a choice; see package mergetest.
+// FuzzSameNotifications holds the variants against the reference on updates that a fuzzer makes up. A
+// byte is a choice. bench/kubelet holds the reference against the real kubelet.
 func FuzzSameNotifications(f *testing.F) {
 	f.Fuzz(func(t *testing.T, choices []byte) {
 		defer time.AfterFunc(time.Minute, func() { panic("more than a minute for one input") }).Stop()
-		mergetest.CompareBytes(t, choices, reference(t), mergetest.Others("reference")...)
+		conformance.CompareMerge(t, choices, merge.Variants()...)
 	})
-}
-
-func reference(t *testing.T) merge.Variant {
-	t.Helper()
-	v, err := merge.Lookup("reference")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
 }

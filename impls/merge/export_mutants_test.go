@@ -16,7 +16,7 @@ type Mutant struct {
 	Variant
 	// Broken describes the bug.
 	Broken string
-	// Check is the one of package mergetest that must find it.
+	// Check is the one of package conformance that must find it.
 	Check string
 }
 

@@ -3,13 +3,11 @@ package merge
 import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-
-	"watchlab/impls/internal/structural"
 )
 
 // podPacker packs pods without their status. It panics at program start with a
 // release of k8s.io/api whose pods have a field that cannot be packed.
-var podPacker = structural.NewPacker[v1.Pod](structural.Map[v1.ResourceName, resource.Quantity]())
+var podPacker = newPacker[v1.Pod](mapsOf[v1.ResourceName, resource.Quantity]())
 
 // held is a pod of the merger: pod with another status. Neither is written to once it is held, so
 // that it can be read without a lock. They share memory with received pods, except annotations.
@@ -28,7 +26,7 @@ type held struct {
 // The sender owns it; there is one sender at a time.
 type body struct {
 	sent   int
-	packed *structural.Packed[v1.Pod]
+	packed *packed[v1.Pod]
 }
 
 // copy returns a deep copy of the pod.

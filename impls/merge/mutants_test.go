@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"watchlab/impls/conformance"
-	"watchlab/impls/conformance/mergetest"
 	"watchlab/impls/merge"
 )
 
@@ -15,5 +14,5 @@ func TestMutants(t *testing.T) {
 	for _, m := range merge.Mutants() {
 		all = append(all, conformance.Mutant{Name: m.Name, Broken: m.Broken, Check: m.Check, In: ".*/.*"})
 	}
-	conformance.RunMutants(t, all, func(t *testing.T, i int) { mergetest.Run(t, merge.Mutants()[i].Variant) })
+	conformance.RunMutants(t, all, func(t *testing.T, i int) { conformance.RunMerge(t, merge.Mutants()[i].Variant) })
 }

@@ -28,6 +28,10 @@ var recordedSources = []string{merge.APISource, merge.FileSource, merge.HTTPSour
 // concurrent sources. Each source must send the notifications of the reference in the same order,
 // and the final state must be equal. Lists and incremental updates must give the same state.
 func TestRecordedStreams(t *testing.T) {
+	reference, err := merge.Lookup("reference")
+	if err != nil {
+		t.Fatal(err)
+	}
 	names, maxEvents := []string{"recorded-nodeloss", "recorded-gang"}, 600
 	if testing.Short() {
 		names, maxEvents = names[:1], 150
@@ -44,7 +48,7 @@ func TestRecordedStreams(t *testing.T) {
 		lists, incremental := streamsOf(node.Events[:min(len(node.Events), maxEvents)])
 		var final map[string]*v1.Pod
 		for how, streams := range map[string]map[string][]merge.PodUpdate{"lists": lists, "incremental": incremental} {
-			want := playStreams(t, reference(t), merge.Options{}, streams)
+			want := playStreams(t, reference, merge.Options{}, streams)
 			if final == nil {
 				final = want.state
 			} else if diff := gocmp.Diff(final, want.state); diff != "" {

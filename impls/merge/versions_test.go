@@ -7,7 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"watchlab/impls"
-	"watchlab/impls/conformance/mergetest"
+	"watchlab/impls/conformance"
 	"watchlab/impls/merge"
 )
 
@@ -35,7 +35,7 @@ func TestVersionsAreBelieved(t *testing.T) {
 			{"api2", "7", false},
 		} {
 			for _, op := range []merge.Op{merge.SET, merge.UPDATE} {
-				pod := mergetest.RealisticPod(1)
+				pod := conformance.RealisticPod(1)
 				pod.ResourceVersion = tt.version
 				got := notifications(t, v, tt.source,
 					merge.PodUpdate{Op: merge.SET, Pods: []*v1.Pod{pod}},

@@ -32,7 +32,7 @@ func (b *base) HasSyncedChecker() cache.DoneChecker { return b.initial }
 // front is the consumer's side of a queue with one consumer at a time.
 type front struct {
 	base
-	source source
+	engine engine
 	_      [pad]byte
 	// consumer serialises consumers. It is held while process runs. The padding
 	// keeps it off the cache lines that producers read.
@@ -40,8 +40,8 @@ type front struct {
 	_        [pad]byte
 }
 
-// source stores the keys behind a [front].
-type source interface {
+// engine stores the keys behind a [front].
+type engine interface {
 	// take removes the next object. It waits for one, and returns false when the
 	// queue is closed and empty.
 	take() (obj any, epoch uint32, ok bool)
@@ -51,7 +51,7 @@ type source interface {
 func (q *front) Pop(process cache.PopProcessFunc) (any, error) {
 	q.consumer.Lock()
 	defer q.consumer.Unlock()
-	obj, epoch, ok := q.source.take()
+	obj, epoch, ok := q.engine.take()
 	if !ok {
 		return nil, cache.ErrFIFOClosed
 	}
@@ -62,27 +62,27 @@ func (q *front) Pop(process cache.PopProcessFunc) (any, error) {
 	return obj, process(obj, !q.initial.HasSynced())
 }
 
-// sender is the API of a queue whose producers send each call as an item to the
+// producers is the API of a queue whose producers send each call as an item to the
 // sink, whose owner folds it.
-type sender struct {
+type producers struct {
 	front
 	sink sink
 }
 
-// sink is the storage behind a [sender].
+// sink is the storage behind a [producers].
 type sink interface {
 	push(i item) error
 	// settle folds all items that were pushed before.
 	settle()
 }
 
-func (q *sender) Add(obj any) error    { return q.event(put, obj) }
-func (q *sender) Update(obj any) error { return q.event(put, obj) }
+func (q *producers) Add(obj any) error    { return q.event(put, obj) }
+func (q *producers) Update(obj any) error { return q.event(put, obj) }
 
 // Delete removes an object's key from the queue.
-func (q *sender) Delete(obj any) error { return q.event(remove, obj) }
+func (q *producers) Delete(obj any) error { return q.event(remove, obj) }
 
-func (q *sender) event(k kind, obj any) error {
+func (q *producers) event(k kind, obj any) error {
 	// The owner makes the key; an object whose key cannot be read is refused here.
 	if err := q.keys.Check(obj); err != nil {
 		return err
@@ -93,7 +93,7 @@ func (q *sender) event(k kind, obj any) error {
 
 // Replace drops all queued keys and queues the list; of several objects with one
 // key the last one. After an error the queue is unchanged. O(list + queued).
-func (q *sender) Replace(list []any, _ string) error {
+func (q *producers) Replace(list []any, _ string) error {
 	r, err := newReplacement(q.keys, list)
 	if err != nil {
 		return err
@@ -107,9 +107,9 @@ func (q *sender) Replace(list []any, _ string) error {
 }
 
 func ownVariant(name, summary string, consumers impls.Consumers, build func(Options) (Queue, error)) Variant {
-	order := impls.OrderPerKey
+	order, maxShards := impls.OrderPerKey, 1
 	if consumers == impls.ManyConsumers {
-		order = impls.OrderPerShard
+		order, maxShards = impls.OrderPerShard, MaxShards
 	}
 	return Variant{
 		Name:    name,
@@ -119,7 +119,7 @@ func ownVariant(name, summary string, consumers impls.Consumers, build func(Opti
 			Consumers: consumers, Unlocked: true, Throttles: impls.ThrottlesNever, DropIn: "cache.Queue",
 		}},
 		New: func(o Options) (Queue, error) {
-			o, err := o.complete(limits{capacity: true, shards: consumers == impls.ManyConsumers})
+			o, err := o.complete(true, maxShards)
 			if err != nil {
 				return nil, err
 			}

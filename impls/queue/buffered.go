@@ -34,7 +34,7 @@ type inbox = ring.Queue[item]
 // came with a list. The slots of merged items stay in use as far as queued keys
 // need them; the others are freed. So Capacity may be much larger than the inbox.
 type buffered struct {
-	sender
+	producers
 	inbox  inbox // safe for all producers; only the holder of owner takes from it
 	closed atomic.Bool
 	// size is the number of slots of the inbox. slack is Capacity minus size.
@@ -70,8 +70,8 @@ func newBuffered(o Options, name string, newInbox func(size int) (inbox, error))
 	if err != nil {
 		return nil, err
 	}
-	q := &buffered{sender: sender{front: front{base: newBase(o, name)}}, inbox: in, size: size, slack: o.Capacity - size, step: 1}
-	q.source, q.sink = q, q
+	q := &buffered{producers: producers{front: front{base: newBase(o, name)}}, inbox: in, size: size, slack: o.Capacity - size, step: 1}
+	q.engine, q.sink = q, q
 	q.backlog = q.newBacklog()
 	q.back.L = &q.owner
 	q.yielder.Init()
@@ -84,7 +84,7 @@ func newBuffered(o Options, name string, newInbox func(size int) (inbox, error))
 func (q *buffered) settle() {
 	q.owner.Lock()
 	defer q.owner.Unlock()
-	q.shorten(0)
+	q.foldAllBut(0)
 }
 
 func (q *buffered) push(i item) error {
@@ -94,7 +94,7 @@ func (q *buffered) push(i item) error {
 		return nil
 	}
 	if errors.Is(err, ring.ErrFull) {
-		err = q.crowd(&i)
+		err = q.pushFull(&i)
 	}
 	if errors.Is(err, ring.ErrFull) {
 		err = q.inbox.Push(q.ctx, i)
@@ -105,13 +105,13 @@ func (q *buffered) push(i item) error {
 	return err
 }
 
-// crowd is push for a full inbox. It folds to make room; if that is not enough, it
+// pushFull is push for a full inbox. It folds to make room; if that is not enough, it
 // folds an item that needs no room. Otherwise it returns [ring.ErrFull].
-func (q *buffered) crowd(i *item) error {
+func (q *buffered) pushFull(i *item) error {
 	q.owner.Lock()
 	defer q.owner.Unlock()
 	for leave := q.size / 2; ; leave = 0 {
-		q.shorten(leave)
+		q.foldAllBut(leave)
 		if err := q.inbox.TryPush(*i); !errors.Is(err, ring.ErrFull) {
 			return err
 		}
@@ -134,10 +134,10 @@ func (q *buffered) yield() {
 	q.owner.Lock()
 }
 
-// shorten folds the inbox but for some items that are left to the consumer, and returns how many it
+// foldAllBut folds the inbox but for some items that are left to the consumer, and returns how many it
 // has folded. If the consumer sleeps with items in the inbox, it first waits for the consumer to
 // wake up. The caller holds owner, which may be released meanwhile.
-func (q *buffered) shorten(leave int) int {
+func (q *buffered) foldAllBut(leave int) int {
 	for q.away && q.inbox.Len() > 0 {
 		q.back.Wait()
 	}
@@ -174,9 +174,9 @@ func (q *buffered) release() {
 	}
 }
 
-// catchUp folds everything that was in the inbox when it was called. The caller is
+// foldAll folds everything that was in the inbox when it was called. The caller is
 // the consumer and holds owner.
-func (q *buffered) catchUp() {
+func (q *buffered) foldAll() {
 	for n := q.inbox.Len(); n > 0; {
 		if n -= q.fold(n); n > 0 {
 			// A producer has claimed its position and not published it yet, though
@@ -204,7 +204,7 @@ func (q *buffered) take() (obj any, epoch uint32, ok bool) {
 	q.owner.Lock()
 	defer q.owner.Unlock()
 	for {
-		q.catchUp()
+		q.foldAll()
 		if q.backlog.len() > 0 {
 			obj, epoch = q.backlog.take()
 			q.release()
@@ -230,7 +230,7 @@ func (q *buffered) Len() int {
 	q.owner.Lock()
 	defer q.owner.Unlock()
 	for n := q.inbox.Len(); n > 0; n = min(n, q.inbox.Len()) {
-		got := q.shorten(0)
+		got := q.foldAllBut(0)
 		if n -= got; n > 0 && got == 0 {
 			// A producer has claimed its position and not published it yet, though
 			// later ones may have returned. Only the consumer may sleep at the inbox.

@@ -18,7 +18,7 @@ func channelVariant() Variant {
 // The owner runs from the construction of the queue to Close, drained or not. A
 // queue that is not closed keeps its goroutine.
 type channel struct {
-	sender
+	producers
 	slots   ring.Slots
 	mail    *ring.Mailbox[letter, answer]
 	answers chan answer // used by the consumer
@@ -44,11 +44,11 @@ const channelSize = 4096 // enough that a producer seldom waits for the owner to
 
 func newChannel(o Options) *channel {
 	q := &channel{
-		sender:  sender{front: front{base: newBase(o, "channel")}},
-		mail:    ring.NewMailbox[letter, answer](channelSize),
-		answers: make(chan answer, 1),
+		producers: producers{front: front{base: newBase(o, "channel")}},
+		mail:      ring.NewMailbox[letter, answer](channelSize),
+		answers:   make(chan answer, 1),
 	}
-	q.source, q.sink = q, q
+	q.engine, q.sink = q, q
 	q.slots.Init(o.Capacity, nil)
 	go q.mail.Own(&owner{channel: q, backlog: q.newBacklog()})
 	return q
@@ -142,7 +142,7 @@ func (q *channel) push(i item) error {
 // settle waits until the owner has folded all sent items.
 func (q *channel) settle() { q.Len() }
 
-// take implements [source].
+// take implements [engine].
 func (q *channel) take() (obj any, epoch uint32, ok bool) {
 	a := q.mail.Ask(ring.Question{Take: true}, q.answers)
 	q.mail.Took(1)

@@ -36,7 +36,7 @@ type cond struct {
 
 func newCond(o Options) *cond {
 	q := &cond{front: front{base: newBase(o, "cond")}}
-	q.source = q
+	q.engine = q
 	q.backlog = q.newBacklog()
 	q.arrival.L = &q.mu
 	q.yielder.Init()
@@ -93,7 +93,7 @@ func (q *cond) Delete(obj any) error {
 	return nil
 }
 
-// Replace is that of [sender]. O(list).
+// Replace is that of [producers]. O(list).
 func (q *cond) Replace(list []any, _ string) error {
 	r, err := newReplacement(q.keys, list)
 	if err != nil {

@@ -23,7 +23,7 @@ type Mutant struct {
 // method or an option replaced.
 func Mutants() []Mutant {
 	return []Mutant{
-		mutant("stale", "reads the inbox only when the backlog is empty", "Pop sees the latest call", ringVariant(), newStale),
+		mutant("stale", "reads the inbox only when the backlog is empty", "random operations", ringVariant(), newStale),
 		mutant("torn-replace", "replaces one shard after the other", "Replace is atomic", shardedVariant(), newTornReplace),
 		mutant("forgotten-key", "wakes no consumer for a key that was in process", "consumers pass over a key in process", shardedVariant(), newForgottenKey),
 	}
@@ -32,7 +32,7 @@ func Mutants() []Mutant {
 func mutant(name, broken, check string, of Variant, build func(Options) Queue) Mutant {
 	return Mutant{
 		Variant: Variant{Name: name, Summary: broken, Guarantees: of.Guarantees, New: func(o Options) (Queue, error) {
-			o, err := o.complete(limits{capacity: true, shards: true})
+			o, err := o.complete(true, MaxShards)
 			if err != nil {
 				return nil, err
 			}

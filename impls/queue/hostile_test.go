@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
-	"strings"
 	"testing"
-	"weak"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -57,85 +54,6 @@ func drain(t *testing.T, q queue.Queue) (names []string) {
 	}
 	slices.Sort(names)
 	return names
-}
-
-// TestNothingHeld: a queue holds no object that it has handed over, merged, dropped or refused.
-func TestNothingHeld(t *testing.T) {
-	each(t, func(t *testing.T, build func(cache.KeyFunc) queue.Queue) {
-		for _, path := range []string{
-			"add", "add full", "add add", "add update", "add delete", "delete", "replace", "replace full",
-			"add replace", "replace replace", "replace update", "replace delete", "add bad", "add close add update delete replace",
-		} {
-			q := build(nil)
-			made := perform(q, path)
-			drain(t, q)
-			// The collector scans the frame of a goroutine that it stopped anywhere conservatively, so it may
-			// keep for once what the channel's goroutine had in hand.
-			for range 20 {
-				_ = q.Len()
-				runtime.GC()
-				if !slices.ContainsFunc(made, func(p weak.Pointer[v1.Pod]) bool { return p.Value() != nil }) {
-					break
-				}
-			}
-			for i, p := range made {
-				if p.Value() != nil {
-					t.Errorf("%s: object %d of %d cannot be collected", path, i, len(made))
-				}
-			}
-			runtime.KeepAlive(q)
-		}
-	})
-}
-
-// perform makes calls, each with objects of its own, and returns the objects.
-func perform(q queue.Queue, path string) (made []weak.Pointer[v1.Pod]) {
-	object := func(i int) *v1.Pod {
-		p := pod(fmt.Sprint("k", i))
-		made = append(made, weak.Make(p))
-		return p
-	}
-	for _, call := range strings.Fields(path) {
-		var list []any
-		for i := range 3 {
-			p := object(i)
-			switch call {
-			case "add":
-				_ = q.Add(p)
-			case "update":
-				_ = q.Update(p)
-			case "delete":
-				_ = q.Delete(p)
-			case "full": // Objects for which a bounded queue has no room.
-				_ = q.Add(object(3 + i))
-			case "bad":
-				_ = q.Replace([]any{p, "no object"}, "")
-			}
-			list = append(list, p)
-		}
-		switch call {
-		case "replace":
-			_ = q.Replace(list, "1")
-		case "close":
-			q.Close()
-		}
-	}
-	return made
-}
-
-// TestReplaceCopies: the caller may reuse the slice of a Replace.
-func TestReplaceCopies(t *testing.T) {
-	each(t, func(t *testing.T, build func(cache.KeyFunc) queue.Queue) {
-		q := build(nil)
-		list := []any{pod("a"), pod("b"), pod("c")}
-		if err := q.Replace(list, "1"); err != nil {
-			t.Fatal(err)
-		}
-		list[0], list[1], list[2] = pod("x"), nil, "no object"
-		if got := drain(t, q); !slices.Equal(got, []string{"a", "b", "c"}) {
-			t.Errorf("popped %v of a list of a, b and c", got)
-		}
-	})
 }
 
 // TestTombstones: a tombstone has the key that the key function gives, as in client-go's FIFO.

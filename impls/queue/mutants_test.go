@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"watchlab/impls/conformance"
-	"watchlab/impls/conformance/queuetest"
+	"watchlab/impls/conformance/clientgo"
 	"watchlab/impls/queue"
 )
 
@@ -17,6 +17,6 @@ func TestMutants(t *testing.T) {
 		all = append(all, conformance.Mutant{Name: m.Name, Broken: m.Broken, Check: m.Check, In: ".*/.*/.*"})
 	}
 	conformance.RunMutants(t, all, func(t *testing.T, i int) {
-		queuetest.RunQueue(t, queue.Mutants()[i].Variant)
+		clientgo.RunQueue(t, queue.Mutants()[i].Variant)
 	})
 }

@@ -22,7 +22,7 @@ func TestOptions(t *testing.T) {
 		{"clientgo-fifo", queue.Options{Capacity: 10}, impls.ErrOptions, "Capacity 10: this variant is unbounded (allowed: 0)"},
 		{"clientgo-fifo", queue.Options{Shards: 4}, impls.ErrOptions, "Shards 4: this variant has one part (allowed: 0, 1)"},
 		{"channel", queue.Options{Shards: 2}, impls.ErrOptions, "Shards 2: this variant has one part (allowed: 0, 1)"},
-		{"sharded", queue.Options{Shards: 65}, impls.ErrOptions, "Shards 65 are too many (allowed: 0 to 64)"},
+		{"sharded", queue.Options{Shards: 65}, impls.ErrOptions, "Shards 65 is too large (allowed: 0 to 64)"},
 		{"sharded", queue.Options{Shards: -4}, impls.ErrOptions, "Shards -4 is negative"},
 	} {
 		q, err := queue.New(c.impl, c.opts)

@@ -51,11 +51,11 @@ package queue
 import (
 	"cmp"
 	"context"
-	"fmt"
 
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/impls"
+	"watchlab/impls/internal/keys"
 )
 
 // Queue is client-go's queue plus Len.
@@ -66,10 +66,8 @@ type Queue interface {
 	Len() int
 }
 
-const (
-	MaxCapacity = 1 << 24 // the largest Capacity
-	MaxShards   = 64      // the largest number of shards
-)
+// MaxShards is the largest number of shards.
+const MaxShards = 64
 
 // Options configures a queue. The zero value is valid for every variant.
 type Options struct {
@@ -125,30 +123,10 @@ func Lookup(name string) (Variant, error) { return registry.Lookup(name) }
 // [impls.ErrUnknownVariant] or [impls.ErrOptions] and lists the allowed values.
 func New(name string, opts Options) (Queue, error) { return registry.New(name, opts) }
 
-// limits is what a variant supports; complete refuses other options.
-type limits struct {
-	capacity bool
-	shards   bool
-}
-
-// complete checks the options against the limits of a variant and sets the defaults.
-func (o Options) complete(l limits) (Options, error) {
-	fail := func(format string, args ...any) (Options, error) {
-		return Options{}, fmt.Errorf("%w: %s", impls.ErrOptions, fmt.Sprintf(format, args...))
-	}
-	switch {
-	case o.Capacity < 0:
-		return fail("Capacity %d is negative (0 means unbounded)", o.Capacity)
-	case o.Capacity > 0 && !l.capacity:
-		return fail("Capacity %d: this variant is unbounded (allowed: 0)", o.Capacity)
-	case o.Capacity > MaxCapacity:
-		return fail("Capacity %d is too large (allowed: 0 to %d)", o.Capacity, MaxCapacity)
-	case o.Shards < 0:
-		return fail("Shards %d is negative (0 leaves it to the variant)", o.Shards)
-	case o.Shards > 1 && !l.shards:
-		return fail("Shards %d: this variant has one part (allowed: 0, 1)", o.Shards)
-	case o.Shards > MaxShards:
-		return fail("Shards %d are too many (allowed: 0 to %d)", o.Shards, MaxShards)
+// complete checks the options of a variant and sets the defaults.
+func (o Options) complete(bounded bool, maxShards int) (Options, error) {
+	if err := keys.CheckSizes(o.Capacity, bounded, o.Shards, maxShards); err != nil {
+		return Options{}, err
 	}
 	if o.KeyFunction == nil {
 		o.KeyFunction = cache.MetaNamespaceKeyFunc

@@ -5,7 +5,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"watchlab/impls/conformance/storetest"
+	"watchlab/impls/conformance/clientgo"
 	"watchlab/impls/store"
 )
 
@@ -13,6 +13,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestConformance(t *testing.T) {
 	for _, v := range store.Variants() {
-		t.Run("impl="+v.Name, func(t *testing.T) { storetest.Run(t, v) })
+		t.Run("impl="+v.Name, func(t *testing.T) { clientgo.RunStore(t, v) })
 	}
 }

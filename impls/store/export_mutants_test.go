@@ -29,7 +29,7 @@ func Mutants() []Mutant {
 		mutant("shared-list", "returns one slice to all callers until the next write", "maps and slices are the caller's", snapshot, newSharedList),
 		mutant("objects-kept", "keeps references to deleted objects", "old objects can be collected", snapshot, newObjectsKept),
 		mutant("torn-half", "publishes a Transaction in two halves", "linearizable", snapshot, newTornHalf),
-		mutant("version-first", "publishes the resourceVersion before the objects", "lists during Replace", snapshot, newVersionFirst),
+		mutant("version-first", "publishes the resourceVersion before the objects", "linearizable", snapshot, newVersionFirst),
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"watchlab/impls/conformance"
-	"watchlab/impls/conformance/storetest"
+	"watchlab/impls/conformance/clientgo"
 	"watchlab/impls/store"
 )
 
@@ -15,5 +15,5 @@ func TestMutants(t *testing.T) {
 	for _, m := range store.Mutants() {
 		all = append(all, conformance.Mutant{Name: m.Name, Broken: m.Broken, Check: m.Check, In: "lists=.*"})
 	}
-	conformance.RunMutants(t, all, func(t *testing.T, i int) { storetest.Run(t, store.Mutants()[i].Variant) })
+	conformance.RunMutants(t, all, func(t *testing.T, i int) { clientgo.RunStore(t, store.Mutants()[i].Variant) })
 }

@@ -5,7 +5,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"watchlab/impls/conformance/workqueuetest"
+	"watchlab/impls/conformance/clientgo"
 	"watchlab/impls/workqueue"
 )
 
@@ -13,6 +13,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestConformance(t *testing.T) {
 	for _, v := range workqueue.Variants() {
-		t.Run("impl="+v.Name, func(t *testing.T) { workqueuetest.Run(t, v) })
+		t.Run("impl="+v.Name, func(t *testing.T) { clientgo.RunWorkqueue(t, v) })
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"watchlab/impls/conformance"
-	"watchlab/impls/conformance/workqueuetest"
+	"watchlab/impls/conformance/clientgo"
 	"watchlab/impls/workqueue"
 )
 
@@ -16,6 +16,6 @@ func TestMutants(t *testing.T) {
 		all = append(all, conformance.Mutant{Name: m.Name, Broken: m.Broken, Check: m.Check, In: ".*"})
 	}
 	conformance.RunMutants(t, all, func(t *testing.T, i int) {
-		t.Run("impl", func(t *testing.T) { workqueuetest.Run(t, workqueue.Mutants()[i].Variant) })
+		t.Run("impl", func(t *testing.T) { clientgo.RunWorkqueue(t, workqueue.Mutants()[i].Variant) })
 	})
 }

@@ -3,6 +3,7 @@
 //   - [Key] is a client-go key without a joined string.
 //   - [FIFO] queues each key at most once.
 //   - [InitialList] implements HasSynced.
+//   - [CheckSizes] checks a capacity and a number of shards.
 //   - [UpstreamLen] returns the length of a baseline.
 //
 // client-go's keys are strings, "namespace/name" or "name", whose construction

@@ -8,10 +8,10 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/anishathalye/porcupine"
 
+	"watchlab/impls/conformance"
 	"watchlab/impls/internal/ring"
 )
 
@@ -28,69 +28,57 @@ type state struct {
 	closed bool
 }
 
-// model is a FIFO with the weak points of the package contract: a pop may take
+func (s state) String() string { return fmt.Sprint(s.values, s.closed) }
+
+// machine is a FIFO with the weak points of the package contract: a pop may take
 // fewer values than there are, and a push to a bounded queue may find it full too
 // early. All else is strict: order, no loss, no duplicates, capacity, Close.
-func model(capacity int) porcupine.Model {
-	return porcupine.Model{
-		Init: func() any { return state{} },
-		Step: func(s, in, out any) (bool, any) {
-			st := s.(state)
+func machine(capacity int) conformance.Machine[state] {
+	return conformance.Machine[state]{
+		Init: func() state { return state{} },
+		Step: func(st state, in, out any) ([]state, error) {
+			ok, after := false, st
 			switch op := in.(type) {
 			case pushOp:
-				switch out {
-				case nil:
-					room := capacity == 0 || len(st.values) < capacity
-					return !st.closed && room, state{append(slices.Clone(st.values), op.v), st.closed}
-				case ring.ErrFull:
-					return capacity > 0 && !st.closed, st
-				case ring.ErrClosed:
-					return st.closed, st
+				switch {
+				case out == nil:
+					ok = !st.closed && (capacity == 0 || len(st.values) < capacity)
+					after.values = append(slices.Clone(st.values), op.v)
+				case errors.Is(out.(error), ring.ErrFull):
+					ok = capacity > 0 && !st.closed
+				case errors.Is(out.(error), ring.ErrClosed):
+					ok = st.closed
 				}
 			case popOp:
 				got := out.([]int)
-				if len(got) > len(st.values) || !slices.Equal(got, st.values[:len(got)]) {
-					return false, st
+				if ok = len(got) <= len(st.values) && slices.Equal(got, st.values[:len(got)]); ok {
+					after.values = st.values[len(got):]
 				}
-				return true, state{st.values[len(got):], st.closed}
 			case waitOp:
-				switch out {
-				case nil:
-					return len(st.values) > 0, st
-				case ring.ErrClosed:
-					return st.closed && len(st.values) == 0, st
+				if out == nil {
+					ok = len(st.values) > 0
+				} else {
+					ok = errors.Is(out.(error), ring.ErrClosed) && st.closed && len(st.values) == 0
 				}
 			case closeOp:
-				return true, state{st.values, true}
+				ok, after.closed = true, true
 			}
-			return false, st
+			if !ok {
+				return nil, fmt.Errorf("not of %v", st)
+			}
+			return []state{after}, nil
 		},
-		Equal: func(a, b any) bool {
-			x, y := a.(state), b.(state)
-			return x.closed == y.closed && slices.Equal(x.values, y.values)
-		},
-		DescribeOperation: func(in, out any) string { return fmt.Sprintf("%T%v → %v", in, in, out) },
+		Describe: func(in, out any) string { return fmt.Sprintf("%T%v → %v", in, in, out) },
 	}
 }
 
 // TestLinearizable checks small histories of three producers, one consumer and
-// a Close against the model.
+// a Close against the machine.
 func TestLinearizable(t *testing.T) {
 	eachShape(t, func(t *testing.T, ctx context.Context, s shape) {
 		for range 40 {
 			seed := rand.Uint64()
-			ops := history(ctx, newQueue[int](t, s), seed)
-			res := porcupine.CheckOperationsTimeout(model(s.capacity), ops, time.Minute)
-			if res == porcupine.Illegal {
-				m := model(s.capacity)
-				slices.SortFunc(ops, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
-				for _, op := range ops {
-					t.Logf("%d: %d to %d: %s", op.ClientId, op.Call, op.Return, m.DescribeOperation(op.Input, op.Output))
-				}
-			}
-			if res != porcupine.Ok {
-				t.Fatalf("seed %d: the history is %s", seed, res)
-			}
+			conformance.Linearizable(t, machine(s.capacity), seed, history(ctx, newQueue[int](t, s), seed))
 		}
 	})
 }
@@ -99,71 +87,41 @@ func TestLinearizable(t *testing.T) {
 // so that a lost value is detected.
 func history(ctx context.Context, q ring.Queue[int], seed uint64) []porcupine.Operation {
 	const producers, each = 3, 6
-	start := time.Now()
-	var mu sync.Mutex
-	var ops []porcupine.Operation
-	record := func(client int, in any, do func() any) any {
-		call := time.Since(start)
-		out := do()
-		end := time.Since(start)
-		mu.Lock()
-		defer mu.Unlock()
-		ops = append(ops, porcupine.Operation{
-			ClientId: client, Input: in, Call: int64(call), Output: out, Return: int64(end),
-		})
-		return out
-	}
-	// Outputs are compared by identity: nil, ErrFull or ErrClosed.
-	plain := func(err error) any {
-		for _, e := range []error{ring.ErrFull, ring.ErrClosed} {
-			if errors.Is(err, e) {
-				return e
-			}
-		}
-		if err != nil {
-			return err.Error()
-		}
-		return nil
-	}
-	closer := func() any { q.Close(); return nil }
-	var wg sync.WaitGroup
-	for p := range producers {
-		rng := rand.New(rand.NewPCG(seed, uint64(p)))
-		wg.Go(func() {
+	clients := conformance.Clients(seed, producers+1)
+	closes := func() error { q.Close(); return nil }
+	var producing, consuming sync.WaitGroup
+	for p, c := range clients[:producers] {
+		producing.Go(func() {
 			for n := range each {
 				v := p*100 + n
-				if rng.IntN(2) == 0 {
-					record(p, pushOp{v}, func() any { return plain(q.TryPush(v)) })
-				} else {
-					record(p, pushOp{v}, func() any { return plain(q.Push(ctx, v)) })
-				}
+				c.Call(pushOp{v}, func() error {
+					if c.IntN(2) == 0 {
+						return q.TryPush(v)
+					}
+					return q.Push(ctx, v)
+				})
 			}
-			if rng.IntN(4) == 0 {
-				record(p, closeOp{}, closer)
+			if c.IntN(4) == 0 {
+				c.Call(closeOp{}, closes)
 			}
 		})
 	}
-	var consumer sync.WaitGroup
-	consumer.Go(func() {
-		rng := rand.New(rand.NewPCG(seed, producers))
-		pop := func() any { return popped(q, 1+rng.IntN(5)) }
-		for {
-			if rng.IntN(2) == 0 {
-				record(producers, popOp{}, pop)
+	consuming.Go(func() {
+		c := clients[producers]
+		take := func() {
+			began, dst := c.Now(), make([]int, 1+c.IntN(5))
+			n := pop(q, dst)
+			c.Record(began, popOp{}, dst[:n])
+		}
+		for err := error(nil); err == nil; take() {
+			if c.IntN(2) == 0 {
+				take()
 			}
-			if record(producers, waitOp{}, func() any { return plain(wait(ctx, q)) }) != nil {
-				return
-			}
-			record(producers, popOp{}, pop)
+			c.Call(waitOp{}, func() error { err = wait(ctx, q); return err })
 		}
 	})
-	wg.Wait()
-	record(0, closeOp{}, closer)
-	consumer.Wait()
-	return ops
-}
-
-func popped(q ring.Queue[int], most int) []int {
-	dst := make([]int, most)
-	return dst[:pop(q, dst)]
+	producing.Wait()
+	clients[0].Call(closeOp{}, closes)
+	consuming.Wait()
+	return conformance.Operations(clients)
 }

@@ -9,16 +9,16 @@ import (
 // Slots is a capacity that several locks share. A producer takes a slot for each
 // value that it queues; a consumer returns it. It serves queues whose producers
 // learn under a lock whether they need a slot, and release that lock to wait. For
-// the wake-up of producers see room: Used has the part of freed.
+// the wake-up of producers see room: used has the part of freed.
 type Slots struct {
 	capacity  int64
 	errClosed error
 	closed    atomic.Bool
 	_         [pad]byte
 
-	// Used is the number of slots in use. Producers and consumers write it, so it
+	// used is the number of slots in use. Producers and consumers write it, so it
 	// has a cache line of its own.
-	Used atomic.Int64
+	used atomic.Int64
 	_    [pad]byte
 
 	room room // where producers wait
@@ -39,11 +39,11 @@ func (s *Slots) TryTake() bool {
 		return true
 	}
 	for {
-		n := s.Used.Load()
+		n := s.used.Load()
 		if n >= s.capacity {
 			return false
 		}
-		if s.Used.CompareAndSwap(n, n+1) {
+		if s.used.CompareAndSwap(n, n+1) {
 			return true
 		}
 	}
@@ -61,7 +61,7 @@ func (s *Slots) Take(ctx context.Context) error {
 // another producer was faster, it waits again. If it no longer needs a slot, it
 // calls Wake. The error is that of ctx, or that of a closed queue.
 func (s *Slots) Wait(ctx context.Context) error {
-	return s.wait(ctx, func() bool { return s.Used.Load() < s.capacity })
+	return s.wait(ctx, func() bool { return s.used.Load() < s.capacity })
 }
 
 func (s *Slots) wait(ctx context.Context, free func() bool) error {
@@ -81,7 +81,7 @@ func (s *Slots) Give(n int) {
 	if s.capacity == 0 || n == 0 {
 		return
 	}
-	s.Used.Add(int64(-n))
+	s.used.Add(int64(-n))
 	s.Wake(n)
 }
 

@@ -31,7 +31,7 @@ func TestSlots(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if s.Used.Load() != 0 || s.room.waiting.Load() != 0 {
-		t.Errorf("in the end %d slots are in use and %d producers wait", s.Used.Load(), s.room.waiting.Load())
+	if s.used.Load() != 0 || s.room.waiting.Load() != 0 {
+		t.Errorf("in the end %d slots are in use and %d producers wait", s.used.Load(), s.room.waiting.Load())
 	}
 }

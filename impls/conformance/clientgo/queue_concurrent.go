@@ -1,0 +1,359 @@
+package clientgo
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"watchlab/impls/conformance"
+)
+
+// concurrentChecks hold for every interleaving.
+var concurrentChecks = []queueCheck{
+	{Name: "nothing lost, reordered or duplicated among producers", Concurrent: true, Run: on(concurrentProducers)},
+	{Name: "concurrent consumers", Concurrent: true, Run: on(concurrentConsumers)},
+	{Name: "several keys in process at once", For: all(manyAtOnce, room(64)), Run: severalInProcess},
+	{Name: "consumers pass over a key in process", For: all(objects, manyAtOnce, room(3)), Run: passOver},
+	{Name: "no key starves", For: all(manyAtOnce, room(60)), Run: noKeyStarves},
+	{Name: "Len never understates", For: all(deltas, ours), Concurrent: true, Run: lenNeverUnderstates},
+	{Name: "Replace during pushes", For: all(deltas, deletesSeen), Concurrent: true, Run: on(replaceDuringPushes)},
+	{Name: "Replace is atomic", For: objects, Concurrent: true, Run: on(replaceIsAtomic)},
+	{Name: "random operations", For: func(s queueSetup) bool { return s.path == byPop }, Run: randomQueueOperations},
+	{Name: "linearizable", For: linearizableSetup, Concurrent: true, Run: linearizableQueue},
+}
+
+// sequence tests the versions of events that were popped, by key or producer: each
+// is step after the one before, from first on to last. Where only the newest event
+// is delivered, steps may be left out.
+func sequence(t conformance.TB, s queueSetup, name string, versions []int, first, step, last int) {
+	t.Helper()
+	next := first
+	for _, v := range versions {
+		if v != next && !(latest(s) && v > next) {
+			t.Fatalf("%s: event %d came where %d was next", name, v, next)
+		}
+		next = v + step
+	}
+	if next <= last {
+		t.Errorf("%s: lost events from %d on", name, next)
+	}
+}
+
+// concurrentProducers pushes many keys from several goroutines, each with keys
+// of its own, into one consumer.
+func concurrentProducers(r *queueRig) {
+	const producers, keysEach, each = 4, 7, 140
+	r.produce(producers, func(p int) (err error) {
+		for n := range each {
+			put := r.queue.Update
+			if n < keysEach {
+				put = r.queue.Add
+			}
+			err = errors.Join(err, put(pod(fmt.Sprintf("p%d-k%d", p, n%keysEach), n)))
+		}
+		return err
+	})
+	r.consume(r.process)
+	byKey, byProducer := map[string][]int{}, map[string][]int{}
+	for _, d := range r.deltas(0) {
+		key := keyOf(d.Object)
+		byKey[key] = append(byKey[key], version(d.Object))
+		byProducer[key[:2]] = append(byProducer[key[:2]], version(d.Object))
+	}
+	for p := range producers {
+		for k := range keysEach {
+			name := fmt.Sprintf("p%d-k%d", p, k)
+			sequence(r.t, r.queueSetup, name, byKey[name], k, keysEach, each-keysEach+k)
+		}
+		if name := fmt.Sprintf("p%d", p); inOrder(r.queueSetup) {
+			sequence(r.t, r.queueSetup, name, byProducer[name], 0, 1, each-1)
+		}
+	}
+}
+
+// concurrentConsumers: several consumers receive each event once between them, a key is in process
+// at one of them at a time, and where the guarantees are for one consumer, so is the queue.
+func concurrentConsumers(r *queueRig) {
+	const consumers, producers, keysEach, each = 4, 2, 5, 150
+	var mu sync.Mutex
+	inProcess := map[string]bool{}
+	seen := map[string][]int{}
+	var processing atomic.Int32
+	mark := func(p popped, is bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, d := range p.deltas {
+			if is && inProcess[keyOf(d.Object)] && (ours(r.queueSetup) || r.objects) {
+				r.t.Errorf("%s is in process twice", keyOf(d.Object))
+			}
+		}
+		for _, d := range p.deltas {
+			inProcess[keyOf(d.Object)] = is
+			if is {
+				seen[keyOf(d.Object)] = append(seen[keyOf(d.Object)], version(d.Object))
+			}
+		}
+	}
+	var consuming sync.WaitGroup
+	for range consumers {
+		consuming.Go(func() {
+			r.consume(func(p popped) error {
+				if n := processing.Add(1); n > 1 && oneAtATime(r.queueSetup) {
+					r.t.Errorf("%d consumers process at once", n)
+				}
+				defer processing.Add(-1)
+				mark(p, true)
+				// Long enough for another consumer to come in, were it let in.
+				for range 16 {
+					runtime.Gosched()
+				}
+				mark(p, false)
+				return nil
+			})
+		})
+	}
+	r.produce(producers, func(p int) (err error) {
+		for n := range each {
+			err = errors.Join(err, r.queue.Update(pod(fmt.Sprintf("p%d-k%d", p, n%keysEach), n)))
+			runtime.Gosched() // A backlog of all events would come in one pop per key.
+		}
+		return err
+	})
+	consuming.Wait()
+	for p := range producers {
+		for k := range keysEach {
+			name := fmt.Sprintf("p%d-k%d", p, k)
+			if upstream(r.queueSetup) {
+				slices.Sort(seen[name]) // It may call process of several consumers at once.
+			}
+			sequence(r.t, r.queueSetup, name, seen[name], k, keysEach, each-keysEach+k)
+		}
+	}
+}
+
+// consumers pop at once in a bubble. Each stays in process with an event of key a
+// in version 1 until release is closed.
+type consumers struct {
+	*queueRig
+	release chan struct{}
+	mu      sync.Mutex
+	words   []string
+	ended   int
+}
+
+func (r *queueRig) consumers(n int) *consumers {
+	c := &consumers{queueRig: r, release: make(chan struct{})}
+	for range n {
+		go func() {
+			r.consume(func(p popped) error {
+				c.mu.Lock()
+				c.words = append(c.words, words(p.deltas)...)
+				c.mu.Unlock()
+				if o, ok := p.deltas[0].Object.(*v1.Pod); ok && o.Name[0] == 'a' && version(o) == 1 {
+					<-c.release
+				}
+				return nil
+			})
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.ended++
+		}()
+	}
+	return c
+}
+
+// expect tests what was popped so far, in any order, and how many consumers have returned.
+func (c *consumers) expect(when string, ended int, want ...string) {
+	c.t.Helper()
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if got := slices.Sorted(slices.Values(c.words)); !slices.Equal(got, want) || c.ended != ended {
+		c.t.Errorf("%s, popped %v and %d consumers returned, want %v and %d", when, got, c.ended, want, ended)
+	}
+}
+
+// severalInProcess: each of several consumers is in process with a key.
+func severalInProcess(t *testing.T, s queueSetup) {
+	n := 4
+	if deltas(s) {
+		s.Shards, s.BatchSize, n = 4, 1, 2
+	}
+	bubble(func(r *queueRig) {
+		for i := range 64 {
+			r.do(r.queue.Add(pod(fmt.Sprintf("a%d", i), 1)))
+		}
+		c := r.consumers(n)
+		synctest.Wait()
+		if len(c.words) != n {
+			t.Errorf("%d of %d consumers are in process with 64 keys queued", len(c.words), n)
+		}
+		close(c.release)
+		r.queue.Close()
+		synctest.Wait()
+		if len(c.words) != 64 || c.ended != n {
+			t.Errorf("then %d events were popped and %d consumers returned, want 64 and %d", len(c.words), c.ended, n)
+		}
+	})(t, s)
+}
+
+// passOver: a queued key that is in process waits for that consumer; other
+// consumers are woken for the other keys and, afterwards, for the key.
+func passOver(t *testing.T, s queueSetup) {
+	s.Shards = 1
+	bubble(func(r *queueRig) {
+		c := r.consumers(3)
+		r.update("a@1")
+		synctest.Wait()
+		r.update("a@2", "b@3", "c@4")
+		c.expect("while a is in process", 0, "a@1", "b@3", "c@4")
+		r.update("a@5", "d@7")
+		c.expect("while a is in process", 0, "a@1", "b@3", "c@4", "d@7")
+		close(c.release)
+		c.expect("afterwards", 0, "a@1", "a@5", "b@3", "c@4", "d@7")
+		r.queue.Close()
+	})(t, s)
+}
+
+// noKeyStarves: queued keys are popped although another key, in any shard, is
+// updated before each pop.
+func noKeyStarves(t *testing.T, s queueSetup) {
+	const others = 20
+	for i := range 8 {
+		hot := fmt.Sprintf("hot%d", i)
+		r := s.new(t)
+		for i := range others {
+			r.do(r.queue.Add(key(i)), r.queue.Update(pod(hot, i)))
+		}
+		for range 5 * others {
+			r.do(r.queue.Update(pod(hot, 0)), r.pop())
+		}
+		seen := map[string]bool{}
+		for _, d := range r.deltas(0) {
+			seen[keyOf(d.Object)] = true
+		}
+		if len(seen) != others+1 {
+			t.Errorf("%d of %d keys were popped within %d pops beside %s", len(seen), others+1, 5*others, hot)
+		}
+	}
+}
+
+// lenNeverUnderstates: Len counts all accepted events that are not popped, except
+// those that a pop is about to process.
+func lenNeverUnderstates(t *testing.T, s queueSetup) {
+	const producers, each = 2, 60
+	s.BatchSize = 3
+	popping := int64(1)
+	if batched(s) {
+		popping = int64(s.BatchSize)
+	}
+	r := s.new(t)
+	var accepted, delivered atomic.Int64
+	r.during = func(deltas []cache.Delta) {
+		delivered.Add(int64(len(deltas)))
+		runtime.Gosched()
+	}
+	stop := make(chan struct{})
+	var looking sync.WaitGroup
+	looking.Go(func() {
+		for !isClosed(stop) {
+			before := accepted.Load()
+			length := int64(r.queue.Len())
+			if queued := before - delivered.Load(); length < 0 || queued > length+popping {
+				t.Errorf("Len is %d with %d queued", length, queued)
+				return
+			}
+			runtime.Gosched()
+		}
+	})
+	r.produce(producers, func(p int) (err error) {
+		for i := range each {
+			err = errors.Join(err, r.queue.Add(pod(fmt.Sprintf("p%d-%d", p, i), i)))
+			accepted.Add(1)
+		}
+		return err
+	})
+	r.consume(r.process)
+	close(stop)
+	looking.Wait()
+	if n := delivered.Load(); n != producers*each {
+		t.Errorf("popped %d events, want %d", n, producers*each)
+	}
+}
+
+// replaceIsAtomic: after the first object of a list, a consumer receives no object that the list
+// replaced. There is one consumer, because the order of pops among several is unknown.
+func replaceIsAtomic(r *queueRig) {
+	const lists, keys = 60, 40
+	r.produce(1, func(int) (err error) {
+		for v := 1; v <= lists; v++ {
+			var list []any
+			for k := range keys {
+				list = append(list, pod(fmt.Sprintf("k%d", k), v))
+			}
+			err = errors.Join(err, r.queue.Replace(list, "1"))
+			runtime.Gosched()
+		}
+		return err
+	})
+	newest, n := 0, 0
+	r.during = func(deltas []cache.Delta) {
+		v := version(deltas[0].Object)
+		if v < newest {
+			r.t.Errorf("%s came after an object of list %d", word(deltas[0]), newest)
+		}
+		if v > newest {
+			newest, n = v, 0
+		}
+		n++
+	}
+	r.consume(r.process)
+	if newest != lists || n != keys {
+		r.t.Errorf("%d objects of list %d came last, want %d of list %d", n, newest, keys, lists)
+	}
+}
+
+// replaceDuringPushes: the store ends with the last list.
+func replaceDuringPushes(r *queueRig) {
+	const producers, keys, each = 3, 12, 60
+	seed := rand.Uint64()
+	var version atomic.Int64
+	var others sync.WaitGroup
+	others.Add(producers - 1)
+	r.produce(producers, func(p int) (err error) {
+		rng := rand.New(rand.NewPCG(seed, uint64(p)))
+		object := func() any { return pod(fmt.Sprintf("k%d", rng.IntN(keys)), int(version.Add(1))) }
+		for range each {
+			put := []func(any) error{r.queue.Add, r.queue.Update, r.queue.Delete}[rng.IntN(3)]
+			err = errors.Join(err, put(object()))
+			if p > 0 {
+				continue
+			}
+			switch rng.IntN(8) {
+			case 0:
+				err = errors.Join(err, r.queue.Replace([]any{object(), pod("listed", 1)}, "1"))
+			case 1:
+				err = errors.Join(err, r.queue.Resync())
+			}
+		}
+		if p > 0 {
+			others.Done()
+			return err
+		}
+		others.Wait()
+		return errors.Join(err, r.queue.Replace([]any{pod("k1", 100000), pod("last", 100001)}, "100001"))
+	})
+	r.consume(r.process)
+	if got, want := r.store.state(), []string{"k1@100000", "last@100001"}; !slices.Equal(got, want) {
+		r.t.Errorf("seed %d: the store ends with %v, want %v", seed, got, want)
+	}
+}

@@ -1,0 +1,232 @@
+package clientgo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/anishathalye/porcupine"
+	"k8s.io/client-go/tools/cache"
+
+	"watchlab/impls/conformance"
+	"watchlab/impls/deltafifo"
+)
+
+// The operations of a history, besides the [cache.Delta] of a producer's call, whose
+// output is the error.
+type (
+	// popOp lasts from the call of Pop to that of process; its output is a
+	// popped or, where process was not called, the error.
+	popOp struct{ consumer int }
+	// doneOp lasts from the return of process to that of Pop.
+	doneOp struct{ consumer int }
+	// lengthOp and syncedOp are Len and HasSynced; their outputs are an int and a bool.
+	lengthOp struct{}
+	syncedOp struct{}
+	closeOp  struct{}
+	// cancelOp ends the context of producers that wait for room.
+	cancelOp struct{}
+)
+
+func queueMachine(s queueSetup) conformance.Machine[queueModel] {
+	return conformance.Machine[queueModel]{Init: func() queueModel { return newQueueModel(s, true) }, Step: queueStep, Describe: describe}
+}
+
+// queueStep returns the states that an operation may lead to, or why it cannot happen.
+func queueStep(before queueModel, in, out any) ([]queueModel, error) {
+	m := before.clone()
+	failed, _ := out.(error)
+	var err error
+	switch op := in.(type) {
+	case cache.Delta:
+		err = m.call(op, failed)
+	case popOp:
+		if got, ok := out.(popped); ok {
+			err = m.popped(op.consumer, got)
+		} else {
+			err = m.ended()
+		}
+	case doneOp:
+		return before.afterDone(op.consumer), nil
+	case lengthOp:
+		if m.len() != out {
+			err = fmt.Errorf("length is %d, not %d", m.len(), out)
+		}
+	case syncedOp:
+		if b := m.base(); !b.uncertain && b.synced != out {
+			err = fmt.Errorf("HasSynced is %t, not %t", b.synced, out)
+		}
+	case closeOp:
+		m.base().closed = true
+	case cancelOp:
+		m.base().canceled = true
+	}
+	if err != nil {
+		return nil, err
+	}
+	return []queueModel{m}, nil
+}
+
+func describe(in, out any) string {
+	call := fmt.Sprintf("%T%v", in, in)
+	if d, ok := in.(cache.Delta); ok {
+		call = word(d)
+	}
+	if p, ok := out.(popped); ok {
+		out = words(p.deltas)
+	}
+	return fmt.Sprintf("%s → %v", call, out)
+}
+
+// linearizableSetup leaves out upstream's RealFIFO, which calls process of several consumers at
+// once where it unlocks, and capacities that a short history does not reach.
+func linearizableSetup(s queueSetup) bool {
+	if s.objects {
+		return s.Capacity <= 7
+	}
+	return ours(s) || perKey(s)
+}
+
+// linearizableQueue checks small histories of three producers, Replace, Resync,
+// bookmarks, Close and the end of the context, and one or several consumers.
+func linearizableQueue(t *testing.T, s queueSetup) {
+	rounds := 3
+	if s.objects {
+		rounds = 6
+	} else if ours(s) {
+		s.BatchSize = 3
+	}
+	for round := range rounds {
+		consumers := 1 + round%3
+		if s.objects && upstream(s) {
+			consumers = 1 // It calls process under its lock.
+		}
+		seed := rand.Uint64()
+		conformance.Linearizable(t, queueMachine(s), seed, s.history(t, seed, consumers))
+	}
+}
+
+// history runs random operations and records them. The queue is closed at some
+// time and drained in the end, so that a lost event shows.
+func (s queueSetup) history(t *testing.T, seed uint64, consumers int) []porcupine.Operation {
+	const producers = 3
+	each := 5
+	if s.objects {
+		each = 7
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r := s.new(t, func(o *deltafifo.Options) { o.Context = ctx })
+	r.watchdog()
+	clients := conformance.Clients(seed, producers+consumers)
+	closes := func() error { r.queue.Close(); return nil }
+	var producing, consuming sync.WaitGroup
+	for p, c := range clients[:producers] {
+		producing.Go(func() {
+			for n := range each {
+				r.randomCall(c, p*100+n)
+				c.Yield()
+			}
+			if p == 0 && c.IntN(3) == 0 {
+				c.Call(closeOp{}, closes)
+			}
+			if p == 1 && bounded(s) && c.IntN(3) == 0 {
+				c.Call(cancelOp{}, func() error { cancel(); return nil })
+			}
+		})
+	}
+	for i, c := range clients[producers:] {
+		consuming.Go(func() { r.record(c, i) })
+	}
+	producing.Wait()
+	clients[0].Call(closeOp{}, closes)
+	consuming.Wait()
+	ops := conformance.Operations(clients)
+	if s.objects {
+		ops = withoutEarlySynced(ops)
+	}
+	return ops
+}
+
+// withoutEarlySynced drops what HasSynced returned while no call had returned
+// yet and one was under way: it may be true before the call's effect can be seen.
+// Where a Replace overlaps the first call that returns, either may have been the
+// first, whatever the order in which they are queued: then false says nothing.
+func withoutEarlySynced(ops []porcupine.Operation) []porcupine.Operation {
+	begun, over := int64(math.MaxInt64), int64(math.MaxInt64)
+	for _, op := range ops {
+		if _, ok := op.Input.(cache.Delta); ok {
+			begun, over = min(begun, op.Call), min(over, op.Return)
+		}
+	}
+	contested := slices.ContainsFunc(ops, func(op porcupine.Operation) bool {
+		in, ok := op.Input.(cache.Delta)
+		return ok && in.Type == cache.ReplacedAll && op.Call <= over && op.Return > over
+	})
+	return slices.DeleteFunc(ops, func(op porcupine.Operation) bool {
+		_, ok := op.Input.(syncedOp)
+		return ok && (op.Return >= begun && op.Call <= over || contested && op.Output == false)
+	})
+}
+
+// randomCall does one operation of a producer.
+func (r *queueRig) randomCall(c *conformance.Client, rv int) {
+	obj, version := pod(string(rune('a'+c.IntN(3))), rv), strconv.Itoa(rv)
+	d := cache.Delta{Type: cache.Updated, Object: obj}
+	switch roll := c.IntN(10); {
+	case roll == 0:
+		d = listOf(version, []any{obj, pod("d", rv)}[c.IntN(2):]...)
+	case roll == 1 && r.objects:
+		began := c.Now()
+		synced := r.queue.HasSynced()
+		c.Record(began, syncedOp{}, synced)
+		if !manyAtOnce(r.queueSetup) { // Shards are not counted at one moment.
+			began = c.Now()
+			n := r.queue.Len()
+			c.Record(began, lengthOp{}, n)
+		}
+		return
+	case roll == 1:
+		d = cache.Delta{Type: cache.SyncAll, Object: cache.SyncAllInfo{}}
+	case roll == 2 && atomicLists(r.queueSetup):
+		d = cache.Delta{Type: cache.Bookmark, Object: cache.BookmarkInfo{ResourceVersion: version}}
+	case roll < 6:
+		d.Type = cache.Deleted
+	case roll == 6:
+		d.Type = cache.Added
+	}
+	c.Call(d, func() error { return r.push(r.queue, d) })
+}
+
+// record consumes and records the pops.
+func (r *queueRig) record(c *conformance.Client, consumer int) {
+	for {
+		began := c.Now()
+		var returns int64
+		err := r.popFrom(r.queue, r.path, func(p popped) error {
+			p.deltas = slices.Clone(p.deltas)
+			c.Record(began, popOp{consumer}, p)
+			c.Yield()
+			for _, d := range p.deltas {
+				r.store.apply(d)
+			}
+			c.Yield()
+			returns = c.Now()
+			return nil
+		})
+		if err != nil {
+			c.Record(began, popOp{consumer}, err)
+			if !errors.Is(err, cache.ErrFIFOClosed) {
+				r.t.Error(err)
+			}
+			return
+		}
+		c.Record(returns, doneOp{consumer}, nil)
+	}
+}

@@ -1,0 +1,123 @@
+package clientgo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+
+	"k8s.io/client-go/tools/cache"
+
+	"watchlab/impls/conformance"
+	"watchlab/impls/deltafifo"
+)
+
+// roomChecks: capacity, and producers that wait for room.
+var roomChecks = []queueCheck{
+	{Name: "capacity is exact", For: bounded, Run: exactCapacity},
+	{Name: "a producer blocks when full", For: bounded, Run: bubble(producerWaits)},
+	{Name: "the context ends the wait", For: bounded, Run: contextEndsWait},
+	{Name: "Close wakes blocked producers", For: bounded, Run: bubble(closeWakesProducers)},
+}
+
+func exactCapacity(t *testing.T, s queueSetup) {
+	r := s.full(t)
+	if deltas(s) {
+		for _, call := range s.calls() {
+			if err := s.push(r.queue, call); !errors.Is(err, context.Canceled) {
+				t.Errorf("%s of a full queue returned %v, want the error of the context", word(call), err)
+			}
+		}
+	}
+	// A call that failed queued nothing, and a pop makes room again.
+	for range 3 {
+		if got := len(r.drain()); got != s.Capacity {
+			t.Fatalf("popped %d events of a queue that accepted %d", got, s.Capacity)
+		}
+		r.fill("k", 0)
+	}
+}
+
+// fillBlocking adds capacity keys to a queue whose producers wait.
+func (r *queueRig) fillBlocking() {
+	for i := range r.Capacity {
+		r.do(r.queue.Add(key(i)))
+	}
+}
+
+func producerWaits(r *queueRig) {
+	const late = 3
+	r.fillBlocking()
+	var calls []conformance.Call
+	for i := range late {
+		calls = append(calls, conformance.Async(func() error { return r.queue.Add(pod(fmt.Sprintf("late%d", i), i)) }))
+		synctest.Wait()
+	}
+	accepted := 0
+	count := func() int {
+		for _, c := range calls {
+			if ok, err := c.Returned(); ok {
+				accepted++
+				r.do(err)
+			}
+		}
+		return accepted
+	}
+	if n := count(); n > 0 {
+		r.t.Fatalf("%d producers did not wait for room", n)
+	}
+	// A batch makes room for several.
+	for accepted < late {
+		before := len(r.deltas(0))
+		r.do(r.pop())
+		synctest.Wait()
+		if n, want := count(), min(late, len(r.deltas(0))); n != want || len(r.deltas(0)) == before {
+			r.t.Fatalf("%d producers were accepted when %d events had been popped", n, len(r.deltas(0)))
+		}
+	}
+	r.drain()
+	if got := len(r.deltas(0)); got != r.Capacity+late {
+		r.t.Errorf("popped %d events, want %d", got, r.Capacity+late)
+	}
+	r.queue.Close()
+}
+
+// endWait tests that calls of a full queue wait, and that end makes them return
+// want. The queue has what it accepted before.
+func (r *queueRig) endWait(end func(), want error) {
+	r.t.Helper()
+	r.fillBlocking()
+	waiting := map[string]conformance.Call{}
+	for _, call := range r.calls() {
+		if deltas(r.queueSetup) || call.Type == cache.Added || call.Type == cache.Updated {
+			waiting[word(call)] = conformance.Async(func() error { return r.push(r.queue, call) })
+		}
+	}
+	synctest.Wait()
+	end()
+	for call, c := range waiting {
+		c.Returns(r.t, want, call)
+	}
+	if got := len(r.drain()); got != r.Capacity {
+		r.t.Errorf("popped %d events, want the %d that were accepted", got, r.Capacity)
+	}
+}
+
+func contextEndsWait(t *testing.T, s queueSetup) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		r := s.new(t, func(o *deltafifo.Options) { o.Context = ctx })
+		r.endWait(cancel, context.Canceled)
+		if r.update("last@3"); len(r.drain()) != 1 {
+			t.Error("a call that finds room has no effect")
+		}
+		r.queue.Close()
+	})
+}
+
+func closeWakesProducers(r *queueRig) {
+	r.endWait(r.queue.Close, nil)
+	r.ended()
+}

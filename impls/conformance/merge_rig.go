@@ -1,0 +1,272 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"watchlab/impls/merge"
+)
+
+// rig is a merger under test with its recorder and its receiver.
+type rig struct {
+	TB
+	setup
+	merge.Merger
+	events *events
+	ctx    context.Context
+	ends   []func() // run at the end of the check
+	receiver
+}
+
+func newRig(t TB, s setup) *rig {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &rig{TB: t, setup: s, events: &events{}, ctx: ctx}
+	r.receiver.shares = sharing(s)
+	opts := s.options
+	opts.Recorder = r.events
+	m, err := s.variant.New(opts)
+	if err != nil {
+		t.Fatalf("%s: %v", s.variant.Name, err)
+	}
+	r.Merger = m
+	r.ends = append(r.ends, cancel, m.Close)
+	return r
+}
+
+// finish closes the merger and those of [rig.with], and compares shared pods with what they were.
+func (r *rig) finish() {
+	r.Helper()
+	for _, end := range r.ends {
+		end()
+	}
+	for _, diff := range r.written() {
+		r.Errorf("%s: a shared pod was written to (-sent +now):\n%s", r.variant.Name, diff)
+	}
+}
+
+// with returns another rig of the same setup with other options.
+func (r *rig) with(set func(*merge.Options)) *rig {
+	r.Helper()
+	s := r.setup
+	set(&s.options)
+	other := newRig(r.TB, s)
+	r.ends = append(r.ends, other.finish)
+	return other
+}
+
+// events is a recorder that keeps its events.
+type events struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+// Eventf is [merge.EventRecorder].
+func (e *events) Eventf(object runtime.Object, eventtype, reason, format string, args ...any) {
+	name := ""
+	if pod, ok := object.(*v1.Pod); ok {
+		name = string(pod.UID)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.lines = append(e.lines, fmt.Sprintf("%s %s %s: %s", name, eventtype, reason, fmt.Sprintf(format, args...)))
+}
+
+// take returns the events and clears them.
+func (e *events) take() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	lines := e.lines
+	e.lines = nil
+	return lines
+}
+
+// receiver uses all rights of a receiver of notifications.
+type receiver struct {
+	shares bool
+
+	mu     sync.Mutex
+	shared []sharedPod
+}
+
+type sharedPod struct{ sent, then *v1.Pod }
+
+// take returns a copy for the check. It overwrites owned pods and records shared ones.
+func (r *receiver) take(update merge.PodUpdate) merge.PodUpdate {
+	pods := slices.Clone(update.Pods)
+	if pods == nil && update.Pods != nil {
+		pods = []*v1.Pod{}
+	}
+	for i, pod := range pods {
+		if pod == nil {
+			continue
+		}
+		pods[i] = pod.DeepCopy()
+		if !r.shares {
+			scribble(pod)
+			continue
+		}
+		r.mu.Lock()
+		r.shared = append(r.shared, sharedPod{pod, pods[i]})
+		r.mu.Unlock()
+	}
+	// The receiver owns the list in any case.
+	clear(update.Pods)
+	update.Pods = pods
+	return update
+}
+
+// written returns the changes to shared pods.
+func (r *receiver) written() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var diffs []string
+	for _, s := range r.shared {
+		if !reflect.DeepEqual(s.sent, s.then) {
+			diffs = append(diffs, cmp.Diff(s.then, s.sent))
+		}
+	}
+	return diffs
+}
+
+// merge merges an update of the api source and returns what was sent.
+func (r *rig) merge(op merge.Op, pods ...*v1.Pod) []merge.PodUpdate {
+	r.Helper()
+	return r.mergeFrom(merge.APISource, op, pods...)
+}
+
+func (r *rig) mergeFrom(source string, op merge.Op, pods ...*v1.Pod) []merge.PodUpdate {
+	r.Helper()
+	return r.collect(func() {
+		r.must(source, merge.PodUpdate{Op: op, Source: source, Pods: pods})
+	})
+}
+
+// must merges an update that is valid.
+func (r *rig) must(source string, update merge.PodUpdate) {
+	if err := r.Merge(r.ctx, source, update); err != nil {
+		r.Errorf("%v from %s: %v", update.Op, source, err)
+	}
+}
+
+// collect calls run and returns the notifications that it causes.
+func (r *rig) collect(run func()) []merge.PodUpdate {
+	r.Helper()
+	call := Async(func() error { run(); return nil })
+	all := r.sent()
+	if ok, _ := call.Returned(); !ok {
+		r.Fatal("a call does not return, although all notifications have been received")
+	}
+	return all
+}
+
+// sent receives until the merger waits for anything but a receiver.
+func (r *rig) sent() []merge.PodUpdate {
+	var all []merge.PodUpdate
+	for {
+		synctest.Wait()
+		select {
+		case update, open := <-r.Updates():
+			if !open {
+				return all
+			}
+			all = append(all, r.take(update))
+		default:
+			return all
+		}
+	}
+}
+
+// noop changes nothing. A channel accepts it when the previous update has been merged.
+var noop = merge.PodUpdate{Op: merge.REMOVE}
+
+// push sends updates through a channel and returns their notifications.
+func (r *rig) push(in chan<- merge.PodUpdate, updates ...merge.PodUpdate) []merge.PodUpdate {
+	r.Helper()
+	return r.collect(func() {
+		for _, update := range updates {
+			in <- update
+		}
+		in <- noop
+	})
+}
+
+// state returns the pods that the merger holds, by source and UID.
+func (r *rig) state() map[string]*v1.Pod {
+	r.Helper()
+	updates := r.collect(r.Sync)
+	if len(updates) != 1 || updates[0].Op != merge.SET || updates[0].Source != merge.AllSource || updates[0].Pods == nil {
+		r.Fatalf("Sync sent %s, want one SET of %q with pods that are not nil", show(updates), merge.AllSource)
+	}
+	held := make(map[string]*v1.Pod)
+	for _, pod := range updates[0].Pods {
+		key := placeOf(pod)
+		if held[key] != nil {
+			r.Errorf("%s is held twice", key)
+		}
+		held[key] = pod
+	}
+	return held
+}
+
+// placeOf returns the source and UID of a pod that was sent.
+func placeOf(pod *v1.Pod) string {
+	return pod.Annotations[merge.ConfigSourceAnnotation] + "/" + string(pod.UID)
+}
+
+// expect compares notifications in the format of show, one per line.
+func (r *rig) expect(got []merge.PodUpdate, want ...string) {
+	r.Helper()
+	if diff := cmp.Diff(strings.Join(want, "\n"), show(got)); diff != "" {
+		r.Errorf("notifications (-want +got):\n%s", diff)
+	}
+	for _, update := range got {
+		if update.Pods == nil {
+			r.Errorf("the pods of a %v are nil", update.Op)
+		}
+	}
+}
+
+// expectHeld compares the keys of the held pods.
+func (r *rig) expectHeld(want ...string) {
+	r.Helper()
+	got := r.state()
+	for _, key := range want {
+		if got[key] == nil {
+			r.Errorf("%s is not held", key)
+		}
+		delete(got, key)
+	}
+	for key := range got {
+		r.Errorf("%s is held", key)
+	}
+}
+
+// show returns updates as lines such as "ADD api a b". The pods of snapshots
+// and removals, whose order is not guaranteed, are sorted.
+func show(updates []merge.PodUpdate) string {
+	lines := make([]string, len(updates))
+	for i, update := range updates {
+		sortUnordered(&update)
+		var b strings.Builder
+		fmt.Fprintf(&b, "%v %s", update.Op, update.Source)
+		for _, pod := range update.Pods {
+			fmt.Fprintf(&b, " %s", pod.UID)
+		}
+		lines[i] = b.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// advance moves the bubble's clock.
+func advance(d time.Duration) { <-time.After(d) }

@@ -1,0 +1,378 @@
+package merge
+
+import (
+	"cmp"
+	"maps"
+	"reflect"
+	"slices"
+	"unsafe"
+)
+
+// This file compiles the equality of a type ahead of time, pack.go its deep copy. [equalOf] walks a type
+// once with reflect. It returns a function with the result of reflect.DeepEqual that does not walk the
+// type again. Fixed-size parts are compared as memory. Strings, slices, pointers and maps[string]string
+// are compared directly. Floats, funcs, interfaces, maps of other types and recursive types use
+// reflect.DeepEqual, as do arrays: API types have few of them. The function compares cheap fields first
+// and stops at the first difference.
+//
+// As with reflect.DeepEqual, nil and empty slices and maps differ, unexported
+// fields count, identical pointers and slices are equal, NaN differs from itself,
+// and funcs are equal only if both are nil.
+
+// option adds types that [equalOf] compares and [newPacker] copies.
+type option func(*compiler)
+
+// mapValue is the value of a map for [mapsOf]. API types have this method.
+type mapValue[V any] interface {
+	comparable
+	DeepCopy() V
+}
+
+// mapsOf compares maps from K to V without reflect, including named types of them,
+// and lets a [packer] copy them.
+func mapsOf[K comparable, V mapValue[V]]() option {
+	return func(c *compiler) {
+		// The plan of the element is built when the type is reached, so that
+		// options apply in any order.
+		c.maps[reflect.TypeFor[map[K]V]()] = func(c *compiler) step {
+			elem := c.plan(reflect.TypeFor[V]())
+			equal := func(a, b unsafe.Pointer) bool {
+				ma, mb := *(*map[K]V)(a), *(*map[K]V)(b)
+				if len(ma) != len(mb) || (ma == nil) != (mb == nil) {
+					return false
+				}
+				if *(*unsafe.Pointer)(a) == *(*unsafe.Pointer)(b) {
+					return true
+				}
+				for k, va := range ma {
+					vb, ok := mb[k]
+					if !ok {
+						return false
+					}
+					// Identical values are equal; the plan compares only values
+					// with different pointers.
+					if va != vb && !equalCopies(elem, va, vb) {
+						return false
+					}
+				}
+				return true
+			}
+			deep := func(at unsafe.Pointer) bool {
+				for _, v := range *(*map[K]V)(at) {
+					if elem.refers(unsafe.Pointer(&v)) {
+						return true
+					}
+				}
+				return false
+			}
+			clone := func(at unsafe.Pointer, deep bool) {
+				m := (*map[K]V)(at)
+				if !deep {
+					*m = maps.Clone(*m)
+					return
+				}
+				copied := make(map[K]V, len(*m))
+				for k, v := range *m {
+					copied[k] = v.DeepCopy()
+				}
+				*m = copied
+			}
+			return step{kind: typedMap, equal: equal, deep: deep, clone: clone}
+		}
+	}
+}
+
+// equalOf returns a function with the result of reflect.DeepEqual(*a, *b). a and b must not be nil
+// or change during the call. The function is safe for concurrent use. It does not allocate, unless
+// it falls back to reflect. Cyclic values are allowed only for recursive types.
+func equalOf[T any](options ...option) func(a, b *T) bool {
+	p := compile[T](options)
+	return func(a, b *T) bool {
+		return p.equal(unsafe.Pointer(a), unsafe.Pointer(b))
+	}
+}
+
+func compile[T any](options []option) *plan {
+	c := &compiler{
+		maps:  make(map[reflect.Type]func(*compiler) step),
+		plans: make(map[reflect.Type]*plan),
+	}
+	for _, option := range options {
+		option(c)
+	}
+	return c.plan(reflect.TypeFor[T]())
+}
+
+// kind is the operation of a step.
+type kind uint8
+
+// The kinds, cheapest first.
+const (
+	word   kind = iota // eight bytes
+	memory             // size bytes
+	str
+	pointer // to plan
+	bytes   // a slice of plan, whose values are memory, size bytes each
+	slice   // of plan, size bytes an element
+	stringMap
+	typedMap
+	other // by reflect.DeepEqual
+)
+
+// step compares one part of a value, at offset off.
+type step struct {
+	kind  kind
+	off   uintptr
+	size  uintptr
+	plan  *plan
+	equal func(a, b unsafe.Pointer) bool
+	deep  func(at unsafe.Pointer) bool       // whether values of a map refer to other memory
+	clone func(at unsafe.Pointer, deep bool) // replaces the map by a copy
+}
+
+// plan compares values of one type.
+type plan struct {
+	typ   reflect.Type
+	steps []step
+	// Types have dozens of strings, pointers and slices, most of them empty or identical. They are
+	// compared first. They are separate from the other steps to use little memory.
+	strings  []uintptr
+	pointers []indirection
+	slices   []indirection
+}
+
+// indirection is a pointer or slice at offset off.
+type indirection struct {
+	off  uintptr
+	size uintptr // of an element of a slice
+	plan *plan
+}
+
+// flat reports whether values of size bytes are compared as one memory block without gaps.
+func (p *plan) flat(size uintptr) bool {
+	if len(p.steps) != 1 || p.steps[0].off != 0 || len(p.strings)+len(p.pointers)+len(p.slices) > 0 {
+		return false
+	}
+	s := p.steps[0]
+	return s.kind == word && size == 8 || s.kind == memory && s.size == size
+}
+
+type compiler struct {
+	maps  map[reflect.Type]func(*compiler) step
+	plans map[reflect.Type]*plan
+}
+
+// plan returns the plan of a type, and builds it on the first call. A type that
+// contains itself, so that its values can be cyclic, is compared with reflect there.
+func (c *compiler) plan(t reflect.Type) *plan {
+	p, ok := c.plans[t]
+	switch {
+	case p != nil:
+		return p
+	case ok:
+		// It is being built.
+		return &plan{typ: t, steps: []step{reflected(t, 0)}}
+	}
+	c.plans[t] = nil
+	p = &plan{typ: t}
+	p.setSteps(merge(c.steps(t, 0, nil)))
+	c.plans[t] = p
+	return p
+}
+
+// steps appends the steps for a value of type t at offset off.
+func (c *compiler) steps(t reflect.Type, off uintptr, to []step) []step {
+	switch t.Kind() {
+	case reflect.Bool,
+		reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
+		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64,
+		reflect.Uintptr, reflect.UnsafePointer, reflect.Chan:
+		return append(to, step{kind: memory, off: off, size: t.Size()})
+	case reflect.String:
+		return append(to, step{kind: str, off: off})
+	case reflect.Pointer:
+		return append(to, step{kind: pointer, off: off, plan: c.plan(t.Elem())})
+	case reflect.Slice:
+		elem, size := c.plan(t.Elem()), t.Elem().Size()
+		if elem.flat(size) {
+			return append(to, step{kind: bytes, off: off, size: size, plan: elem})
+		}
+		return append(to, step{kind: slice, off: off, size: size, plan: elem})
+	case reflect.Array:
+		if c.plan(t.Elem()).flat(t.Elem().Size()) {
+			return append(to, step{kind: memory, off: off, size: t.Size()})
+		}
+	case reflect.Struct:
+		for i := range t.NumField() {
+			field := t.Field(i)
+			to = c.steps(field.Type, off+field.Offset, to)
+		}
+		return to
+	case reflect.Map:
+		if build, ok := c.maps[reflect.MapOf(t.Key(), t.Elem())]; ok {
+			s := build(c)
+			s.off = off
+			return append(to, s)
+		}
+		if t.Key().Kind() == reflect.String && t.Elem().Kind() == reflect.String {
+			return append(to, step{kind: stringMap, off: off, deep: notDeep, clone: cloneStrings})
+		}
+	}
+	return append(to, reflected(t, off))
+}
+
+func reflected(t reflect.Type, off uintptr) step {
+	return step{kind: other, off: off, equal: func(a, b unsafe.Pointer) bool {
+		return reflect.DeepEqual(reflect.NewAt(t, a).Elem().Interface(), reflect.NewAt(t, b).Elem().Interface())
+	}}
+}
+
+// merge joins adjacent memory blocks and sorts cheap steps first.
+func merge(steps []step) []step {
+	slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(a.off, b.off) })
+	var merged []step
+	for _, s := range steps {
+		if s.kind == memory && s.size == 0 {
+			continue
+		}
+		if n := len(merged); n > 0 && s.kind == memory && merged[n-1].kind == memory &&
+			merged[n-1].off+merged[n-1].size == s.off {
+			merged[n-1].size += s.size
+			continue
+		}
+		merged = append(merged, s)
+	}
+	for i := range merged {
+		if merged[i].kind == memory && merged[i].size == 8 {
+			merged[i].kind = word
+		}
+	}
+	slices.SortStableFunc(merged, func(a, b step) int { return cmp.Compare(a.kind, b.kind) })
+	return merged
+}
+
+// equalCopies compares values without an address. It copies them to the heap, so
+// call it only for values that differ with ==.
+func equalCopies[V any](p *plan, a, b V) bool {
+	pair := &[2]V{a, b}
+	return p.equal(unsafe.Pointer(&pair[0]), unsafe.Pointer(&pair[1]))
+}
+
+// setSteps sets the steps of the plan, which are sorted.
+func (p *plan) setSteps(steps []step) {
+	for _, s := range steps {
+		switch s.kind {
+		case str:
+			p.strings = append(p.strings, s.off)
+		case pointer:
+			p.pointers = append(p.pointers, indirection{off: s.off, plan: s.plan})
+		case slice:
+			p.slices = append(p.slices, indirection{off: s.off, size: s.size, plan: s.plan})
+		default:
+			p.steps = append(p.steps, s)
+		}
+	}
+}
+
+// sliceHeader is the memory layout of a slice.
+type sliceHeader struct {
+	data unsafe.Pointer
+	len  int
+	cap  int
+}
+
+func (p *plan) equal(a, b unsafe.Pointer) bool {
+	for _, off := range p.strings {
+		if *(*string)(unsafe.Add(a, off)) != *(*string)(unsafe.Add(b, off)) {
+			return false
+		}
+	}
+	for i := range p.pointers {
+		r := &p.pointers[i]
+		pa, pb := *(*unsafe.Pointer)(unsafe.Add(a, r.off)), *(*unsafe.Pointer)(unsafe.Add(b, r.off))
+		if pa != pb && (pa == nil || pb == nil || !r.plan.equal(pa, pb)) {
+			return false
+		}
+	}
+	for i := range p.slices {
+		r := &p.slices[i]
+		sa, sb := (*sliceHeader)(unsafe.Add(a, r.off)), (*sliceHeader)(unsafe.Add(b, r.off))
+		if sa.len != sb.len || (sa.data == nil) != (sb.data == nil) {
+			return false
+		}
+		if sa.data != sb.data && !r.plan.equalRun(sa.data, sb.data, r.size, sa.len) {
+			return false
+		}
+	}
+	for i := range p.steps {
+		s := &p.steps[i]
+		pa, pb := unsafe.Add(a, s.off), unsafe.Add(b, s.off)
+		switch s.kind {
+		case word:
+			// Blocks of 8 bytes may be unaligned.
+			if *(*[8]byte)(pa) != *(*[8]byte)(pb) {
+				return false
+			}
+		case memory:
+			if !sameMemory(pa, pb, s.size) {
+				return false
+			}
+		case bytes:
+			sa, sb := (*sliceHeader)(pa), (*sliceHeader)(pb)
+			if sa.len != sb.len || (sa.data == nil) != (sb.data == nil) {
+				return false
+			}
+			if sa.data != sb.data && !sameMemory(sa.data, sb.data, uintptr(sa.len)*s.size) {
+				return false
+			}
+		case stringMap:
+			if !sameStrings(*(*map[string]string)(pa), *(*map[string]string)(pb)) {
+				return false
+			}
+		default:
+			if !s.equal(pa, pb) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// equalRun compares count elements of size bytes each.
+func (p *plan) equalRun(a, b unsafe.Pointer, size uintptr, count int) bool {
+	for i := range uintptr(count) {
+		if !p.equal(unsafe.Add(a, i*size), unsafe.Add(b, i*size)) {
+			return false
+		}
+	}
+	return true
+}
+
+func sameMemory(a, b unsafe.Pointer, size uintptr) bool {
+	return unsafe.String((*byte)(a), size) == unsafe.String((*byte)(b), size)
+}
+
+// The functions of a stringMap also serve maps of named string types, which have
+// the memory layout and hash of map[string]string.
+
+func sameStrings(a, b map[string]string) bool {
+	if len(a) != len(b) || (a == nil) != (b == nil) {
+		return false
+	}
+	if *(*unsafe.Pointer)(unsafe.Pointer(&a)) == *(*unsafe.Pointer)(unsafe.Pointer(&b)) {
+		return true
+	}
+	for k, va := range a {
+		if vb, ok := b[k]; !ok || va != vb {
+			return false
+		}
+	}
+	return true
+}
+
+func notDeep(unsafe.Pointer) bool { return false }
+
+func cloneStrings(at unsafe.Pointer, _ bool) {
+	m := (*map[string]string)(at)
+	*m = maps.Clone(*m)
+}
