@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"watchlab/bench/e2e/controlplane"
-	"watchlab/bench/fleet/upload"
+	"watchlab/bench/fleet"
 	"watchlab/bench/lab"
 	"watchlab/bench/pipeline"
 	"watchlab/impls"
@@ -134,21 +134,18 @@ func countedClient(tb testing.TB, cp *controlplane.ControlPlane) (kubernetes.Int
 }
 
 // uploadAll uploads n pods, atOnce of them concurrently, and returns the bytes.
-func uploadAll(tb testing.TB, to upload.ConfigMaps, of []*lab.Share, n, atOnce int) int64 {
+func uploadAll(tb testing.TB, to fleet.ConfigMaps, of []*lab.Share, n, atOnce int) int64 {
 	tb.Helper()
 	var bytes atomic.Int64
 	var workers sync.WaitGroup
 	for worker := range atOnce {
 		workers.Go(func() {
 			for i := worker; i < n; i += atOnce {
-				p, err := upload.Encode(nth(of, i, n))
-				if err == nil {
-					err = to.Upload(tb.Context(), "scale", p)
-				}
+				size, err := to.Upload(tb.Context(), "scale", nth(of, i, n))
 				if err != nil {
 					tb.Error(err)
 				}
-				bytes.Add(int64(p.Len()))
+				bytes.Add(int64(size))
 			}
 		})
 	}
@@ -179,15 +176,15 @@ func TestCollectFromAPIServer(t *testing.T) {
 		noise[i] = byte(i*i>>7) ^ byte(i*2654435761>>13)
 	}
 	of[1].Outcome.Env.Args = []string{fmt.Sprintf("%x", noise)}
-	maps := upload.ConfigMaps{Client: client.CoreV1().ConfigMaps("results")}
+	maps := fleet.ConfigMaps{Client: client.CoreV1().ConfigMaps("results")}
 	for range 2 {
 		uploadAll(t, maps, of, pods, 4)
 	}
-	c, err := upload.Collect(t.Context(), maps, "scale", pods, t.TempDir(), lab.MergeOptions{})
-	if err != nil || len(c.Damaged) > 0 || c.Bundles != pods || len(c.Outcome.Merged.Shares) != pods {
-		t.Fatalf("%d bundles, damaged %v, error %v", c.Bundles, c.Damaged, err)
+	c, err := maps.Collect(t.Context(), "scale", pods, t.TempDir(), lab.MergeOptions{})
+	if err != nil || len(c.Damaged) > 0 || c.Results != pods || len(c.Outcome.Merged.Shares) != pods {
+		t.Fatalf("%d bundles, damaged %v, error %v", c.Results, c.Damaged, err)
 	}
-	list, err := client.CoreV1().ConfigMaps("results").List(t.Context(), metav1.ListOptions{LabelSelector: upload.PodLabel})
+	list, err := client.CoreV1().ConfigMaps("results").List(t.Context(), metav1.ListOptions{LabelSelector: fleet.PodLabel})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,10 +195,10 @@ func TestCollectFromAPIServer(t *testing.T) {
 	if err := client.CoreV1().ConfigMaps("results").Delete(t.Context(), list.Items[0].Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if c, err = upload.Collect(t.Context(), maps, "scale", pods, t.TempDir(), lab.MergeOptions{}); err != nil {
+	if c, err = maps.Collect(t.Context(), "scale", pods, t.TempDir(), lab.MergeOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if missing := c.Outcome.Merged.Missing; len(missing) != 1 || strconv.Itoa(missing[0]) != list.Items[0].Labels[upload.PodLabel] {
+	if missing := c.Outcome.Merged.Missing; len(missing) != 1 || strconv.Itoa(missing[0]) != list.Items[0].Labels[fleet.PodLabel] {
 		t.Errorf("missing: %v", missing)
 	}
 }
@@ -233,7 +230,7 @@ func BenchmarkCollect(b *testing.B) {
 			ns := fmt.Sprintf("results-%d", n)
 			makeNamespace(b, client, ns)
 			before := stored(b, client)
-			maps := upload.ConfigMaps{Client: client.CoreV1().ConfigMaps(ns)}
+			maps := fleet.ConfigMaps{Client: client.CoreV1().ConfigMaps(ns)}
 			for b.Loop() {
 				counts.requests.Store(0)
 				began := time.Now()
@@ -246,11 +243,11 @@ func BenchmarkCollect(b *testing.B) {
 				peak := watchHeap(b)
 				began = time.Now()
 				cpu := cpuTime(b)
-				c, err := upload.Collect(b.Context(), maps, "scale", n, b.TempDir(), lab.MergeOptions{})
+				c, err := maps.Collect(b.Context(), "scale", n, b.TempDir(), lab.MergeOptions{})
 				took := time.Since(began)
 				b.ReportMetric(peak(), "peak-heap-B")
-				if err != nil || c.Bundles != n || len(c.Outcome.Merged.Missing) > 0 {
-					b.Fatalf("%d bundles: %v", c.Bundles, err)
+				if err != nil || c.Results != n || len(c.Outcome.Merged.Missing) > 0 {
+					b.Fatalf("%d bundles: %v", c.Results, err)
 				}
 				b.ReportMetric(took.Seconds(), "collect-s")
 				b.ReportMetric((cpuTime(b) - cpu).Seconds(), "collect-cpu-s")
