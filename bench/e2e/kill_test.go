@@ -19,6 +19,7 @@ import (
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/source/cluster"
 	"watchlab/loadgen/storm"
+	"watchlab/loadgen/trace"
 )
 
 // TestKilledMidStorm kills control plane components with SIGKILL in the middle of a
@@ -71,10 +72,6 @@ func TestKilledMidStorm(t *testing.T) {
 	}
 	last := rounds[len(rounds)-1]
 	last.complete(t, p)
-	for _, r := range rounds[1:] {
-		t.Logf("%v killed: written %+v, watch %+v", r.victims, r.written, r.tee.Breaks())
-	}
-
 	for _, cl := range o.Comparisons[0].Cells {
 		if cl.Verdict.Status == lab.Invalid || len(cl.Rounds) != len(victims)-1 {
 			t.Errorf("%s: %s", cl.BenchName(), cl.Verdict)
@@ -86,6 +83,38 @@ func TestKilledMidStorm(t *testing.T) {
 	if err := p.writer.Clean(t.Context()); err != nil {
 		t.Error(err)
 	}
+}
+
+// playable is a real cluster with a writer for a storm of pods.
+type playable struct {
+	cp      *controlplane.ControlPlane
+	cluster *cluster.Cluster
+	pods    cluster.Resource
+	writer  *cluster.Writer
+	storm   *storm.Storm // the beginning of the trace recorded-gang
+}
+
+func newPlayable(t *testing.T, run string, initial, events int) playable {
+	t.Helper()
+	p := playable{cp: controlplane.ForTest(t, controlplane.Options{Controllers: true})}
+	var err error
+	if p.cluster, err = cluster.For(p.cp.Config()); err != nil {
+		t.Fatal(err)
+	}
+	if p.pods, err = p.cluster.Resource("po"); err != nil {
+		t.Fatal(err)
+	}
+	if p.writer, err = cluster.NewWriter(p.cluster, p.pods, run); err != nil {
+		t.Fatal(err)
+	}
+	s, err := trace.Load("recorded-gang")
+	if err != nil {
+		t.Fatal(err)
+	}
+	short := *s
+	short.Events, short.Initial = s.Events[:initial+events], initial
+	p.storm = &short
+	return p
 }
 
 // killRound is a round that kills components.
@@ -130,9 +159,12 @@ func (r *killRound) complete(t *testing.T, p playable) {
 	if w := r.written; w.Refused > 0 || w.Left > 0 || w.Retried == 0 {
 		t.Errorf("%v were killed: written %+v, first refusal: %v", r.victims, w, w.FirstRefusal)
 	}
-	there := podsOf(t, p)
-	if want := len(p.storm.Final()); len(there) != want {
-		t.Errorf("%v killed: the cluster has %d pods, want %d", r.victims, len(there), want)
+	list, err := kubernetes.NewForConfigOrDie(p.cp.Config()).CoreV1().Pods("").List(t.Context(), metav1.ListOptions{LabelSelector: p.writer.Selector()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := len(p.storm.Final()); len(list.Items) != want {
+		t.Errorf("%v killed: the cluster has %d pods, want %d", r.victims, len(list.Items), want)
 	}
 	received := map[string]*v1.Pod{}
 	for _, e := range r.tee.Storm(r.tee.Visible()).Events {
@@ -140,14 +172,15 @@ func (r *killRound) complete(t *testing.T, p playable) {
 			delete(received, e.Key)
 		}
 	}
-	for key, pod := range there {
+	for i := range list.Items {
+		pod := &list.Items[i]
+		key := storm.ObjectKey(pod.Namespace, pod.Name)
 		h, ok := received[key]
 		if !ok {
 			t.Errorf("%v killed: %s was not received", r.victims, key)
 			continue
 		}
 		// The source cluster assigns its own resourceVersions.
-		pod = pod.DeepCopy()
 		pod.ResourceVersion = h.ResourceVersion
 		if !equality.Semantic.DeepEqual(pod, h) {
 			t.Errorf("%v killed: %s was received with another state", r.victims, key)
@@ -180,18 +213,4 @@ func (r *killRound) checkBreaks(t *testing.T, o *lab.Outcome, round int) {
 			t.Errorf("%v noted, of %+v", notes, r.written)
 		}
 	}
-}
-
-// podsOf lists the pods of the writer's run.
-func podsOf(t *testing.T, p playable) map[string]*v1.Pod {
-	t.Helper()
-	list, err := kubernetes.NewForConfigOrDie(p.cp.Config()).CoreV1().Pods("").List(t.Context(), metav1.ListOptions{LabelSelector: p.writer.Selector()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	pods := map[string]*v1.Pod{}
-	for i := range list.Items {
-		pods[storm.ObjectKey(list.Items[i].Namespace, list.Items[i].Name)] = &list.Items[i]
-	}
-	return pods
 }
