@@ -34,19 +34,6 @@ func Page(results []*Result, theirs, ours string) string {
 		}
 		b.WriteString("\n")
 	}
-	fmt.Fprintf(&b, "### Questions\n\n| area | question | answers | |\n|---|---|---|---|\n")
-	area := ""
-	for _, r := range results {
-		shown := ""
-		if r.Area != area {
-			area, shown = r.Area, r.Area
-		}
-		verdict := "same"
-		if len(r.Differences) > 0 {
-			verdict = "**differs**"
-		}
-		fmt.Fprintf(&b, "| %s | %s | %d | %s |\n", shown, r.Title, r.Answers, verdict)
-	}
 	return b.String()
 }
 
