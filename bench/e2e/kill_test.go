@@ -27,18 +27,8 @@ import (
 // in the third. Meanwhile the cluster's watch is played into all variants. The whole storm
 // is written, and the variants end with the state of the cluster.
 //
-// The test does not expect a fixed number of lists, because the server decides it:
-//
-//   - A killed API server ends all watches. The new one knows no resourceVersion before
-//     its own first list. If etcd's version has advanced since the last event of the
-//     watch, the server answers 410 and the client lists once. Otherwise the watch
-//     resumes without a list.
-//   - If etcd alone is killed, the API server may keep its clients' watches and resume
-//     its own from etcd's history. Or it loses its own watch, ends those of its clients,
-//     and drops the history.
-//   - If both are killed, the new API server may in addition lose its watch of the new etcd.
-//   - A new API server may also end all watches in its first burst of writes. They
-//     resume at their last resourceVersion.
+// The server decides the number of lists: a new API server knows no resourceVersion before its own first list, and
+// answers 410 to one that etcd has passed by; one that loses its watch of etcd ends those of its clients.
 func TestKilledMidStorm(t *testing.T) {
 	const initial, events, rate = 40, 400, 200
 	p := newPlayable(t, "kill", initial, events)

@@ -199,7 +199,9 @@ func TestPrometheus(t *testing.T) {
 		`histogram_count(watchlab_batch_size) > 0`:                          4,
 	} {
 		body, err := get("http://" + addr + "/api/v1/query?query=" + url.QueryEscape(query))
-		var answer struct{ Data struct{ Result []json.RawMessage } }
+		var answer struct {
+			Data struct{ Result []json.RawMessage }
+		}
 		if err = errors.Join(err, json.Unmarshal(body, &answer)); err != nil || len(answer.Data.Result) < least {
 			t.Errorf("%s: %d series, want %d: %v\n%s", query, len(answer.Data.Result), least, err, body)
 		}
