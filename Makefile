@@ -108,7 +108,7 @@ FAULTS ?= 5m
 E2E    ?=
 # PROGRAMS are those of the e2e tests, built beforehand, so that no test waits for it.
 PROGRAMS := etcd kubectl kube-apiserver kube-controller-manager kube-scheduler otelcol prometheus \
-	controller-runtime-builtins cert-manager-controller rollouts-controller
+	controller-runtime-builtins cert-manager-controller
 
 e2e: build ## Test with real programs and a real kubelet (FAULTS=5m)
 	@scripts/chromium.sh >/dev/null

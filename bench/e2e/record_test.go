@@ -10,9 +10,11 @@ import (
 	"strings"
 	"testing"
 
+	"watchlab/bench/e2e/controlplane"
 	"watchlab/bench/e2e/programs"
 	"watchlab/bench/lab"
 	"watchlab/loadgen/pace"
+	"watchlab/loadgen/source/cluster"
 	"watchlab/loadgen/storm"
 	"watchlab/loadgen/trace"
 )
@@ -20,15 +22,33 @@ import (
 // TestRecord records several resources of a real cluster into one anonymised trace and plays the
 // trace. Concurrently, --source cluster plays the cluster's events into variants.
 func TestRecord(t *testing.T) {
-	p := newPlayable(t, "record", 0, 200)
-	played := make(chan error, 1)
+	cp := controlplane.ForTest(t, controlplane.Options{Controllers: true})
+	recorded, err := trace.Load("recorded-gang")
+	if err != nil {
+		t.Fatal(err)
+	}
+	played := *recorded
+	played.Events, played.Initial = recorded.Events[:200], 0
+	written, err := cluster.For(cp.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods, err := written.Resource("po")
+	if err != nil {
+		t.Fatal(err)
+	}
+	writer, err := cluster.NewWriter(written, pods, "record")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
 	go func() {
-		_, err := p.writer.Play(t.Context(), p.storm, pace.Rate(25))
-		played <- err
+		_, err := writer.Play(t.Context(), &played, pace.Rate(25))
+		done <- err
 	}()
 	path := filepath.Join(t.TempDir(), "storm.jsonl.zst")
 	program := programs.Watchlab(t)
-	recorder := programs.Start(t, exec.Command(program, "record", "--kubeconfig", p.cp.Kubeconfig(), "--resource", "po,namespaces,leases.coordination.k8s.io", "-o", path))
+	recorder := programs.Start(t, exec.Command(program, "record", "--kubeconfig", cp.Kubeconfig(), "--resource", "po,namespaces,leases.coordination.k8s.io", "-o", path))
 	watchlab := func(args ...string) []byte {
 		t.Helper()
 		var errs bytes.Buffer
@@ -41,7 +61,7 @@ func TestRecord(t *testing.T) {
 		return out
 	}
 	var o lab.Outcome
-	if err := json.Unmarshal(watchlab("run", "--family", "deltafifo", "--source", "cluster", "--kubeconfig", p.cp.Kubeconfig(), "--context", "watchlab", "--resource", "pods",
+	if err := json.Unmarshal(watchlab("run", "--family", "deltafifo", "--source", "cluster", "--kubeconfig", cp.Kubeconfig(), "--context", "watchlab", "--resource", "pods",
 		"--delivery", "in-order", "--impl", "clientgo-realfifo-batch,ring", "--for", "3s", "--rounds", "1", "--ignore-host", "-o", "json"), &o); err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +70,7 @@ func TestRecord(t *testing.T) {
 			t.Errorf("%s: %s", cl.BenchName(), cl.Verdict)
 		}
 	}
-	if err := <-played; err != nil {
+	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
 	recorder.Stop(t)
@@ -75,11 +95,11 @@ func TestRecord(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if i := slices.IndexFunc(p.storm.Events, func(e storm.Event) bool {
+	if i := slices.IndexFunc(played.Events, func(e storm.Event) bool {
 		_, name, _ := strings.Cut(e.Key, "/")
 		return bytes.Contains(text, []byte(name))
 	}); i >= 0 {
-		t.Fatalf("the name %s is in the trace", p.storm.Events[i].Key)
+		t.Fatalf("the name %s is in the trace", played.Events[i].Key)
 	}
 	watchlab("run", "--family", "deltafifo", "--storm", path, "--pipeline", "informer", "--impl", "clientgo-realfifo-batch,ring", "--delivery", "in-order", "--rounds", "1", "--ignore-host")
 }
