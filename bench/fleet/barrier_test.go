@@ -31,6 +31,13 @@ type fakeLeases struct {
 
 func (f *fakeLeases) IsWatchListSemanticsUnSupported() bool { return true }
 
+// fail makes each further request fail.
+func (f *fakeLeases) fail(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.failure = err
+}
+
 func (f *fakeLeases) List(context.Context, metav1.ListOptions) (*coordinationv1.LeaseList, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -252,8 +259,7 @@ func TestBarrier(t *testing.T) {
 func TestBarrierFails(t *testing.T) {
 	inBubble(t, 2, 0, func(r *barrierRun) {
 		b := r.join(1)
-		synctest.Wait()
-		r.leases.failure = apierrors.NewServiceUnavailable("it is being started")
+		r.leases.fail(apierrors.NewServiceUnavailable("it is being started"))
 		r.meet(b, 1, 0)
 		if !slices.Equal(r.starts[1], []string{"0 at 1m0s without [0]"}) || len(r.warnings) != 1 ||
 			!strings.Contains(r.warnings[0], "it is being started: a play starts alone") {
@@ -262,7 +268,7 @@ func TestBarrierFails(t *testing.T) {
 		_ = b.Leave(context.Background(), false)
 	})
 	inBubble(t, 2, 0, func(r *barrierRun) {
-		r.leases.failure = apierrors.NewForbidden(schema.GroupResource{Resource: "leases"}, "x", errors.New("no"))
+		r.leases.fail(apierrors.NewForbidden(schema.GroupResource{Resource: "leases"}, "x", errors.New("no")))
 		if _, err := JoinBarrier(r.Context(), r.options(0)); !apierrors.IsForbidden(err) || time.Since(r.origin) > 0 {
 			t.Errorf("after %v: %v", time.Since(r.origin), err)
 		}

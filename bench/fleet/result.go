@@ -176,15 +176,12 @@ func histograms(o *lab.Outcome, each func(*cell.Quantiles)) {
 }
 
 // share decodes the result. The error wraps errBundle.
-func (b bundle) share() (*lab.Share, error) {
-	s, err := b.decode()
-	if err != nil {
-		return nil, fmt.Errorf("%w: pod %d/%d: %w", errBundle, b.Index, b.Of, err)
-	}
-	return s, nil
-}
-
-func (b bundle) decode() (*lab.Share, error) {
+func (b bundle) share() (_ *lab.Share, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%w: pod %d/%d: %w", errBundle, b.Index, b.Of, err)
+		}
+	}()
 	if err := b.check(); err != nil {
 		return nil, err
 	}

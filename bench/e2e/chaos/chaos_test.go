@@ -412,8 +412,7 @@ func (s *step) killServer() {
 	s.noneBlamed(out)
 }
 
-// noneBlamed checks that cells whose server or process was killed are invalid for an error, and not for an event
-// that a variant lost.
+// noneBlamed checks that no variant is blamed for a killed server or process: cells are invalid for an error alone.
 func (s *step) noneBlamed(out string) {
 	s.Helper()
 	for _, cl := range s.load(out).Cells() {
