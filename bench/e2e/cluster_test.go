@@ -120,7 +120,7 @@ func (d *clusterDriver) nothingLeft(plan fleet.Plan) {
 }
 
 // smallRun are the flags of a run of about a second.
-var smallRun = []string{"--family", "deltafifo", "--impl", "cond,clientgo-realfifo-batch", "--delivery", "in-order", "--events", "20000", "--rounds", "2", "--ignore-host"}
+var smallRun = []string{"--family", "deltafifo", "--impl", "cond,clientgo-realfifo-batch", "--delivery", "in-order", "--pace", "max", "--events", "20000", "--rounds", "2", "--ignore-host"}
 
 // TestClusterRun runs `watchlab cluster run`, status, collect and clean against the
 // real control plane, in both modes. The Job controller, admission and RBAC are real;
@@ -277,7 +277,7 @@ patches:
 	d.nothingLeft(s.Plan)
 }
 
-// believed collects a run of live streams. Every pod must succeed, and no cell may be invalid.
+// believed collects a run. Every pod must succeed, and no cell may be invalid.
 func (d *clusterDriver) believed(name string, pods int) {
 	d.t.Helper()
 	s := d.state(name)

@@ -209,11 +209,11 @@ func TestBarrier(t *testing.T) {
 				1: {"0 at 204ms", "1 at 10.408s", "2 at 31.204s"},
 			},
 		},
-		"nobody waits for a pod that has left": {
+		"no member waits for a pod that has left": {
 			pods: 2, lives: []life{{0, 0, s, []int{0, 1}, false}, {1, 0, 0, []int{0}, false}},
 			starts: map[int][]string{0: {"0 at 204ms", "1 at 1.408s without [1]"}, 1: {"0 at 204ms"}},
 		},
-		"nobody waits for a leader that has left": {
+		"no member waits for a leader that has left": {
 			pods: 2, lives: []life{{0, 0, 0, []int{0}, false}, {1, 0, s, []int{0, 1}, false}},
 			starts: map[int][]string{0: {"0 at 204ms"}, 1: {"0 at 204ms", "1 at 1.204s without [0]"}},
 		},

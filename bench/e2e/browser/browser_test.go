@@ -133,14 +133,7 @@ func (b *tab) sound() {
 	}
 }
 
-// keep saves a screenshot of the whole page.
-func (b *tab) keep(name string) {
-	b.t.Helper()
-	var png []byte
-	b.do(chromedp.FullScreenshot(&png, 100))
-	b.save(name, png)
-}
-
+// save writes a screenshot.
 func (b *tab) save(name string, data []byte) {
 	b.t.Helper()
 	if err := os.MkdirAll(screenshots, 0o755); err != nil {

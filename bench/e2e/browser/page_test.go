@@ -109,7 +109,6 @@ func TestReport(t *testing.T) {
 					t.Errorf("%s: %s", what, where)
 				}
 			}
-			b.keep(name + ".png")
 			b.sound()
 			bare := open(t, html, emulation.SetScriptExecutionDisabled(true))
 			bare.do(emulation.SetScriptExecutionDisabled(false))
