@@ -9,7 +9,7 @@ COMMIT  := $(shell git describe --always --exclude '*' --abbrev=12 --dirty 2>/de
 LDFLAGS := -X watchlab/cmd/watchlab/cli.commit=$(COMMIT)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run bench results-archive test race smoke nightly e2e mutants soak fuzz chaos load audit versions lint sbom vuln reproducible example control-plane dashboards dashboards-up dashboards-down image kind-up image-load kind-run kind-results kind-clean kind-down kwok-nodes e2e-kind clean
+.PHONY: help build run bench results-archive test race smoke nightly e2e mutants soak fuzz chaos load versions lint sbom vuln reproducible example control-plane dashboards dashboards-up dashboards-down image kind-up image-load kind-run kind-results kind-clean kind-down kwok-nodes e2e-kind clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ RACE = $(patsubst %/,./%,$(sort $(dir $(shell grep -rlE --include='*.go' --exclu
 race: ## Test with the race detector where goroutines meet
 	CGO_ENABLED=1 $(GO) test -vet=off -race -short -timeout 20m $(RACE)
 
+# STAGES are those of scripts/nightly.sh, which names their commands and variables; all by default.
+STAGES ?=
+
 nightly: ## Play all that CI leaves out, and write what failed to results/, two hours (STAGES=soak)
 	scripts/nightly.sh $(STAGES)
 
@@ -81,12 +84,6 @@ STORMS ?= 3m
 load: ## Hold 10,000 watches of 1,000,000 objects, then play storms; memory must stay flat (STORMS=30m)
 	$(GO) test -count 1 -timeout 0 -v -run '^(TestLoad|TestStormSoak)$$' ./loadgen/apiserver -load.watches 10000 -load.objects 1000000 -load.soak $(STORMS)
 
-# STAGES are those of scripts/audit.sh or scripts/nightly.sh, which name their variables; all by default.
-STAGES ?=
-
-audit: ## Check the claims of README and guides and write a report to results/, 30 minutes (STAGES=false-alarms)
-	scripts/audit.sh $(STAGES)
-
 # BASELINES are named as clientgo@0.33/realfifo, those of each change by default.
 BASELINES ?=
 
@@ -111,7 +108,7 @@ FAULTS ?= 5m
 E2E    ?=
 # PROGRAMS are those of the e2e tests, built beforehand, so that no test waits for it.
 PROGRAMS := etcd kubectl kube-apiserver kube-controller-manager kube-scheduler otelcol prometheus \
-	controller-runtime-builtins cert-manager-controller rollouts-controller
+	controller-runtime-builtins cert-manager-controller
 
 e2e: build ## Test with real programs and a real kubelet (FAULTS=5m)
 	@scripts/chromium.sh >/dev/null

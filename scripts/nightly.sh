@@ -4,9 +4,10 @@
 # first failure is the last line. Without a stage it plays all. Exit code 1: a stage failed.
 #
 #   BENCHTIME=1x SOAK=10m FUZZTIME=1m CHAOS=10m STORMS=3m FAULTS=5m   how long stages play
+#   ALARMS=6   runs of one binary in the stage alarms, of which at most 6 % of the figures may differ
 set -uo pipefail
 cd "$(dirname "$0")/.."
-all=(long benchmarks mutants soak fuzz chaos load e2e supply audit)
+all=(long alarms benchmarks mutants soak fuzz chaos load e2e supply)
 [ $# -gt 0 ] || set -- "${all[@]}"
 for name; do
 	[[ " ${all[*]} " == *" $name "* ]] || { echo "nightly.sh: no stage $name (stages: ${all[*]})" >&2; exit 2; }
@@ -20,7 +21,10 @@ first='' rows=''
 command_of() {
 	case $1 in
 	benchmarks) echo "go test -timeout 0 -run '^$' -skip '^BenchmarkPlanted$' -bench . -benchtime ${BENCHTIME:-1x} ./bench" ;;
-	long) echo "go test -count 1 -timeout 0 ./impls/decode -long && go test -count 1 -timeout 0 -run '^TestCrash' ./bench/lab -crash-every 1" ;;
+	long) echo "go test -count 1 -timeout 0 ./impls/decode -long && go test -count 1 -timeout 0 -run '^TestCrash' ./bench/lab -crash-every 1" \
+		"&& go test -count 1 -timeout 0 -v -run '^TestSecrets$' ./loadgen/trace/anonymise -objects 100000" ;;
+	alarms) echo "make build && rm -rf bin/alarms && for i in \$(seq ${ALARMS:-6}); do bin/watchlab run scripts/alarms.yaml --out bin/alarms/\$i || exit; done" \
+		"&& go test -count 1 -v -run '^TestRepeats$' ./bench/compare -runs \"\$PWD/bin/alarms\"" ;;
 	soak) echo "make soak SOAK=${SOAK:-10m}" ;;
 	chaos) echo "make chaos CHAOS=${CHAOS:-10m}" ;;
 	load) echo "make load STORMS=${STORMS:-3m}" ;;
@@ -42,7 +46,7 @@ for name; do
 		verdict="**failed**: \`$(failure "$logs/$name.txt" | cut -c1-120)\`"
 		first=${first:-"$name: $(failure "$logs/$name.txt") ($logs/$name.txt)"}
 	fi
-	rows+="| $name | \`$command\` | $((SECONDS - began)) s | $verdict |"$'\n'
+	rows+="| $name | \`${command//|/\\|}\` | $((SECONDS - began)) s | ${verdict//|/\\|} |"$'\n'
 	mkdir -p "$out"
 	{
 		printf '# Nightly\n\n`scripts/nightly.sh %s` at commit %s, %s, %s cores, %s.\n\n' "$*" "$commit" "$(date -u +%F)" "$(nproc)" "$(go env GOVERSION)"

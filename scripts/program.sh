@@ -19,9 +19,6 @@ kubectl | kube-apiserver | kube-controller-manager | kube-scheduler)
 	pin=$pin/kube module=k8s.io/kubernetes package=$module/cmd/$name
 	;;
 # Controllers that bench/e2e/controllers storms.
-rollouts-controller)
-	pin=$pin/rollouts module=github.com/argoproj/argo-rollouts package=$module/cmd/$name
-	;;
 cert-manager-controller)
 	pin=$pin/certmanager module=github.com/cert-manager/cert-manager package=$module/cmd/controller
 	;;

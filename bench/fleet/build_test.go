@@ -1,4 +1,4 @@
-package fleet_test
+package fleet
 
 import (
 	"bytes"
@@ -20,25 +20,23 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
-
-	"watchlab/bench/fleet"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// spec returns a valid Spec of a mode.
-func spec(mode fleet.Mode) fleet.Spec {
-	s := fleet.Spec{
-		Plan: fleet.Plan{
+// testSpec returns a valid Spec of a mode.
+func testSpec(mode Mode) Spec {
+	s := Spec{
+		Plan: Plan{
 			Run: "mine", Mode: mode, Pods: 3, Experiment: json.RawMessage(`{"storm":{"name":"/etc/watchlab/mine.yaml"},"paces":["max","2000"]}`),
 			Barrier: metav1.Duration{Duration: time.Minute},
 		},
 		Files:     map[string][]byte{"mine.yaml": []byte("profiles:\n- profile: gang\n")},
 		Namespace: "lab", Image: "registry.example/watchlab:1", Overlay: "kind",
 	}
-	if mode == fleet.ModeCluster {
+	if mode == ModeCluster {
 		s.Plan.Writers, s.Resource = 2, schema.GroupResource{Group: "apps", Resource: "deployments"}
 	}
 	return s
@@ -46,9 +44,9 @@ func spec(mode fleet.Mode) fleet.Spec {
 
 // TestBuild compares the objects of each mode with golden files.
 func TestBuild(t *testing.T) {
-	for _, mode := range fleet.Modes() {
+	for _, mode := range Modes() {
 		t.Run(string(mode), func(t *testing.T) {
-			objects, err := fleet.Build(spec(mode))
+			objects, err := Build(testSpec(mode))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -100,14 +98,14 @@ func jobOf(t *testing.T, objects []*unstructured.Unstructured) *batchv1.Job {
 // TestOverlays: each overlay builds in each mode for any number of pods, and patches
 // the pods of all components.
 func TestOverlays(t *testing.T) {
-	if have := fleet.Overlays(); !slices.Contains(have, "kind") || !slices.Contains(have, "large") {
+	if have := Overlays(); !slices.Contains(have, "kind") || !slices.Contains(have, "large") {
 		t.Fatalf("overlays %q", have)
 	}
-	for _, overlay := range append(fleet.Overlays(), "") {
-		for _, mode := range fleet.Modes() {
-			s := spec(mode)
+	for _, overlay := range append(Overlays(), "") {
+		for _, mode := range Modes() {
+			s := testSpec(mode)
 			s.Overlay, s.Plan.Pods, s.PodMonitor = overlay, 7, true
-			objects, err := fleet.Build(s)
+			objects, err := Build(s)
 			if err != nil {
 				t.Errorf("%s, mode %s: %v", overlay, mode, err)
 				continue
@@ -119,7 +117,7 @@ func TestOverlays(t *testing.T) {
 			}
 			guaranteed := map[string]bool{}
 			for _, o := range objects {
-				if o.GetLabels()[fleet.RunLabel] != "mine" || o.GetKind() != "Job" && o.GetKind() != "Deployment" {
+				if o.GetLabels()[RunLabel] != "mine" || o.GetKind() != "Job" && o.GetKind() != "Deployment" {
 					continue
 				}
 				containers, _, err := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
@@ -138,9 +136,9 @@ func TestOverlays(t *testing.T) {
 		}
 	}
 	// The overlay large allows five failed indexes, for any number of pods.
-	s := spec(fleet.ModeSelf)
+	s := testSpec(ModeSelf)
 	s.Overlay, s.Plan.Pods = "large", 1000
-	objects, err := fleet.Build(s)
+	objects, err := Build(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,10 +155,10 @@ func TestOwnOverlay(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := spec(fleet.ModeSelf)
+	s := testSpec(ModeSelf)
 	s.Overlay = dir
 	write("resources: [../kind]\npatches:\n- target: {kind: Job}\n  patch: '[{\"op\":\"add\",\"path\":\"/spec/template/spec/nodeSelector\",\"value\":{\"pool\":\"x\"}}]'\n")
-	objects, err := fleet.Build(s)
+	objects, err := Build(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +178,7 @@ func TestOwnOverlay(t *testing.T) {
 		"another container":    "resources: [../kind]\npatches:\n- target: {kind: Job}\n  patch: '[{\"op\":\"replace\",\"path\":\"/spec/template/spec/containers/0/name\",\"value\":\"other\"}]'\n",
 	} {
 		write(text)
-		if _, err := fleet.Build(s); !errorOf(err, "overlay") {
+		if _, err := Build(s); !errorOf(err, "overlay") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -188,32 +186,93 @@ func TestOwnOverlay(t *testing.T) {
 
 // errorOf reports whether an error is that of a field.
 func errorOf(err error, field string) bool {
-	var bad *fleet.FieldError
-	return errors.Is(err, fleet.ErrSpec) && errors.As(err, &bad) && bad.Field == field
+	var bad *FieldError
+	return errors.Is(err, ErrSpec) && errors.As(err, &bad) && bad.Field == field
 }
 
 func TestBuildErrors(t *testing.T) {
 	for name, tt := range map[string]struct {
-		edit        func(*fleet.Spec)
+		edit        func(*Spec)
 		field, says string
 	}{
-		"run":         {func(s *fleet.Spec) { s.Plan.Run = "Mine" }, "run", "Mine"},
-		"namespace":   {func(s *fleet.Spec) { s.Namespace = "a/b" }, "namespace", `namespace: "a/b"`},
-		"image":       {func(s *fleet.Spec) { s.Image = "a b" }, "image", `"a b"`},
-		"overlay":     {func(s *fleet.Spec) { s.Overlay = "none" }, "overlay", "kind, "},
-		"file name":   {func(s *fleet.Spec) { s.Files["a/b"] = nil }, "files", `"a/b"`},
-		"plan's name": {func(s *fleet.Spec) { s.Files["plan.yaml"] = nil }, "files", "plan.yaml"},
-		"too large":   {func(s *fleet.Spec) { s.Files["x"] = make([]byte, 1<<20) }, "files", "ConfigMap"},
+		"no run":          {func(s *Spec) { s.Plan.Run = "" }, "run", ""},
+		"run":             {func(s *Spec) { s.Plan.Run = "Mine" }, "run", "Mine"},
+		"long run":        {func(s *Spec) { s.Plan.Run = strings.Repeat("a", 21) }, "run", "21 characters"},
+		"mode":            {func(s *Spec) { s.Plan.Mode = "both" }, "mode", `"both" (allowed: self, cluster)`},
+		"pods":            {func(s *Spec) { s.Plan.Pods = 0 }, "pods", "allowed: 1 to 10000"},
+		"too many pods":   {func(s *Spec) { s.Plan.Pods = MaxPods + 1 }, "pods", "allowed: 1 to 10000"},
+		"writers":         {func(s *Spec) { s.Plan.Writers = 1 }, "writers", "needs mode cluster"},
+		"no writers":      {func(s *Spec) { s.Plan.Mode = ModeCluster }, "writers", "allowed: 1 to 100"},
+		"no resource":     {func(s *Spec) { s.Plan.Mode, s.Plan.Writers = ModeCluster, 1 }, "resource", "mode cluster"},
+		"barrier":         {func(s *Spec) { s.Plan.Barrier.Duration = -1 }, "barrier", "-1ns"},
+		"endless barrier": {func(s *Spec) { s.Plan.Barrier.Duration = 24 * time.Hour }, "barrier", "allowed: 0 to 1h"},
+		"namespace":       {func(s *Spec) { s.Namespace = "a/b" }, "namespace", `namespace: "a/b"`},
+		"image":           {func(s *Spec) { s.Image = "a b" }, "image", `"a b"`},
+		"overlay":         {func(s *Spec) { s.Overlay = "none" }, "overlay", "kind, "},
+		"file name":       {func(s *Spec) { s.Files["a/b"] = nil }, "files", `"a/b"`},
+		"plan's name":     {func(s *Spec) { s.Files["plan.yaml"] = nil }, "files", "plan.yaml"},
+		"too large":       {func(s *Spec) { s.Files["x"] = make([]byte, 1<<20) }, "files", "ConfigMap"},
 	} {
-		s := spec(fleet.ModeSelf)
+		s := testSpec(ModeSelf)
 		tt.edit(&s)
-		if _, err := fleet.Build(s); !errorOf(err, tt.field) || !strings.Contains(err.Error(), tt.says) {
+		if _, err := Build(s); !errorOf(err, tt.field) || !strings.Contains(err.Error(), tt.says) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	s := spec(fleet.ModeCluster)
-	s.Resource = schema.GroupResource{}
-	if _, err := fleet.Build(s); !errors.Is(err, fleet.ErrSpec) {
-		t.Errorf("no resource: %v", err)
+	for _, text := range []string{"run: a\nnobody: knows\n", "run: a\nrun: b\n", "run: [", "- a"} {
+		if _, err := ParsePlan([]byte(text)); !errors.Is(err, ErrSpec) {
+			t.Errorf("%q: %v", text, err)
+		}
 	}
+}
+
+// TestWriterNames: each writer has a unique name within the length limit, also across runs.
+func TestWriterNames(t *testing.T) {
+	seen := map[string]bool{}
+	for _, run := range []string{"a", "nodeloss", "twenty-characters-ab", "twenty-characters-ac", "abcde-fg"} {
+		p := Plan{Run: run, Mode: ModeCluster, Writers: 3}
+		for i := range p.Writers {
+			name := WriterRun(run, i)
+			if seen[name] || len(name) > MaxRun || CheckRun(name) != nil || name == run {
+				t.Errorf("writer %d of %s is named %q", i, run, name)
+			}
+			seen[name] = true
+			if !slices.Contains(strings.FieldsFunc(p.WrittenBy(), func(r rune) bool { return strings.ContainsRune("(), ", r) }), name) {
+				t.Errorf("%s doesn't select what %s writes", p.WrittenBy(), name)
+			}
+		}
+	}
+}
+
+// FuzzParsePlan: a plan is valid and reads the same when it is written, or the error wraps ErrSpec.
+func FuzzParsePlan(f *testing.F) {
+	for _, s := range []string{
+		"run: a\nmode: self\npods: 4\nexperiment: {rounds: 1}\nbarrier: 10s\n",
+		"{run: a, mode: cluster, pods: 1, writers: 100, pyroscope: 'http://x'}",
+		"run: a\nrun: b\n", "pods: 99999999999999999999", "experiment: &a [*a]", "barrier: -1ns", "[]",
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		defer time.AfterFunc(time.Minute, func() { panic("an input took more than a minute") }).Stop()
+		p, err := ParsePlan(data)
+		if err != nil {
+			if !errors.Is(err, ErrSpec) {
+				t.Fatal(err)
+			}
+			return
+		}
+		p.WrittenBy()
+		text, err := p.YAML()
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := ParsePlan(text)
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		if other, err := again.YAML(); err != nil || string(other) != string(text) {
+			t.Fatalf("%s reads as %s, %v", text, other, err)
+		}
+	})
 }

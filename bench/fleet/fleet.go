@@ -10,8 +10,11 @@
 //	    the component of the mode, the overlay.
 //	 2. [Fleet.Start] creates the ConfigMap of the run, which claims its name. It applies
 //	    the rest by server-side apply, Jobs last.
-//	 3. [Fleet.Follow] looks at Jobs, pods, Leases and the metadata of ConfigMaps. It shows
+//	 3. Each pod meets the others before each play ([JoinBarrier]) and stores its result in
+//	    ConfigMaps ([ConfigMaps.Upload]).
+//	 4. [Fleet.Follow] looks at Jobs, pods, Leases and the metadata of ConfigMaps. It shows
 //	    each [State] that differs from the last.
+//	 5. [ConfigMaps.Collect] merges the results of all pods.
 //
 // All objects of a run carry the label watchlab.dev/run. The client keeps no state: any
 // client of the cluster can follow, collect and clean up a run.
@@ -29,7 +32,6 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
-	"k8s.io/client-go/tools/cache"
 
 	"watchlab/loadgen/source/cluster"
 )
@@ -70,7 +72,6 @@ func (r Ref) selector() string { return RunLabel + "=" + r.Run }
 
 // Fleet is a client of one cluster. Its methods are safe for concurrent use.
 type Fleet struct {
-	typed    func(cluster.Resource, cluster.Scope) (cache.ListerWatcher, error)
 	dynamic  dynamic.Interface
 	metadata metadata.Interface
 	mapper   meta.RESTMapper
@@ -90,7 +91,7 @@ func New(config *rest.Config) (*Fleet, error) {
 		return nil, fmt.Errorf("fleet: %w", err)
 	}
 	return &Fleet{
-		typed: c.ListerWatcher, dynamic: dyn, metadata: md,
+		dynamic: dyn, metadata: md,
 		mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(disco)),
 	}, nil
 }

@@ -12,14 +12,10 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/tools/cache"
-
-	"watchlab/loadgen/source/cluster"
+	"k8s.io/client-go/dynamic"
 )
 
 // plan reads the plan of a run. The error may wrap [ErrNoRun].
@@ -57,53 +53,40 @@ func (f *Fleet) Status(ctx context.Context, ref Ref) (State, error) {
 
 // look returns the state at a version: empty for the newest, 0 for what the API server has in memory.
 func (f *Fleet) look(ctx context.Context, ref Ref, plan Plan, version string) (State, error) {
-	listed, err := f.listed(ref, plan)
-	if err != nil {
-		return State{}, err
-	}
 	all := objects{plan: plan}
-	for _, lw := range listed {
-		list, err := cache.ToListerWatcherWithContext(lw).ListWithContext(ctx, metav1.ListOptions{ResourceVersion: version})
-		if err == nil {
-			err = meta.EachListItem(list, func(o runtime.Object) error { all.add(o); return nil })
-		}
-		if err != nil {
-			return State{}, fmt.Errorf("fleet: %w", err)
-		}
+	ofRun := metav1.ListOptions{ResourceVersion: version, LabelSelector: ref.selector()}
+	ofPods := metav1.ListOptions{ResourceVersion: version, LabelSelector: plan.podSelector(ref)}
+	maps, err := f.metadata.Resource(configMaps).Namespace(ref.Namespace).List(ctx, ofRun)
+	if err == nil {
+		all.maps = maps.Items
+		all.jobs, err = list[batchv1.Job](ctx, f.dynamic.Resource(jobs).Namespace(ref.Namespace), ofRun)
+	}
+	if err == nil {
+		all.pods, err = list[corev1.Pod](ctx, f.dynamic.Resource(pods).Namespace(ref.Namespace), ofPods)
+	}
+	if err == nil {
+		all.leases, err = list[coordinationv1.Lease](ctx, f.dynamic.Resource(leases).Namespace(ref.Namespace), ofRun)
+	}
+	if err != nil {
+		return State{}, fmt.Errorf("fleet: %w", err)
 	}
 	return all.state(ref), nil
 }
 
-// listed returns what a State is made from: Jobs, pods, Leases and the metadata of ConfigMaps.
-func (f *Fleet) listed(ref Ref, plan Plan) (all []cache.ListerWatcher, err error) {
-	of := cluster.Scope{Namespace: ref.Namespace, Selector: ref.selector()}
-	for kind, r := range map[string]schema.GroupVersionResource{"Job": jobs, "Pod": pods, "Lease": leases} {
-		in := of
-		if r == pods {
-			in.Selector = plan.podSelector(ref)
-		}
-		lw, err := f.typed(cluster.Resource{GroupVersionResource: r, Kind: r.GroupVersion().WithKind(kind)}, in)
-		if err != nil {
-			return nil, fmt.Errorf("fleet: %w", err)
-		}
-		all = append(all, lw)
+// list returns listed objects as their Go type.
+func list[T any](ctx context.Context, client dynamic.ResourceInterface, opts metav1.ListOptions) (all []*T, err error) {
+	found, err := client.List(ctx, opts)
+	if err != nil {
+		return nil, err
 	}
-	limit := func(opts *metav1.ListOptions) { opts.LabelSelector = of.Selector }
-	return append(all, cluster.ListWatch(f.metadata.Resource(configMaps).Namespace(ref.Namespace), limit, f.metadata)), nil
-}
-
-// add adds an object of [Fleet.listed].
-func (all *objects) add(o any) {
-	switch o := o.(type) {
-	case *batchv1.Job:
-		all.jobs = append(all.jobs, o)
-	case *corev1.Pod:
-		all.pods = append(all.pods, o)
-	case *coordinationv1.Lease:
-		all.leases = append(all.leases, o)
-	case *metav1.PartialObjectMetadata:
-		all.maps = append(all.maps, o)
+	for _, u := range found.Items {
+		o := new(T)
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, o); err != nil {
+			return nil, err
+		}
+		all = append(all, o)
 	}
+	return all, nil
 }
 
 // Follow looks at a run until it has ended, each second and 10 ms a pod, and returns its last state. It

@@ -12,9 +12,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"watchlab/bench/fleet/barrier"
-	"watchlab/bench/fleet/upload"
 )
 
 // Phase is the state of one index of a Job.
@@ -80,7 +77,7 @@ type objects struct {
 	jobs   []*batchv1.Job
 	pods   []*corev1.Pod
 	leases []*coordinationv1.Lease
-	maps   []*metav1.PartialObjectMetadata
+	maps   []metav1.PartialObjectMetadata
 }
 
 func (o objects) state(ref Ref) State {
@@ -264,7 +261,7 @@ func indexes(text string, n int) []int {
 // readLeases fills in the progress of pods, which are the members of the barrier from the first one on.
 func (o objects) readLeases(pods []Pod, first int) {
 	for _, l := range o.leases {
-		if m, p, ok := barrier.Read(l); ok && m >= first && m-first < len(pods) {
+		if m, p, ok := readProgress(l); ok && m >= first && m-first < len(pods) {
 			pods[m-first].Progress = p.String()
 		}
 	}
@@ -275,7 +272,7 @@ func (o objects) readLeases(pods []Pod, first int) {
 func (o objects) readConfigMaps(pods []Pod) {
 	parts := map[string]map[int]bool{}
 	for _, m := range o.maps {
-		part, err := upload.PartOf(m.ObjectMeta)
+		part, err := partOf(m.ObjectMeta)
 		if err != nil || part.Index < 0 || part.Index >= len(pods) {
 			continue
 		}

@@ -2,13 +2,13 @@ package fleet
 
 import (
 	"fmt"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -43,10 +43,10 @@ func exited(p *corev1.Pod, code int32, reason string) *corev1.Pod {
 	return p
 }
 
-// part returns a part of a bundle of the first pod of an index.
-func part(index int, bundle, part string) *metav1.PartialObjectMetadata {
+// partMap returns the metadata of a part of the result of the first pod of an index.
+func partMap(index int, bundle, part string) metav1.PartialObjectMetadata {
 	text := fmt.Sprintf(`{"index":%d,"of":4,"pod":%q,"id":%q,"number":%s,"parts":%s}`, index, podOf(index, 0, "").Name, bundle, part[:1], part[2:])
-	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"watchlab.dev/part": text}}}
+	return metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{partAnnotation: text}}}
 }
 
 // TestUploadedAgain: the result of an earlier pod is no upload of the pod that plays the index again.
@@ -58,7 +58,7 @@ func TestUploadedAgain(t *testing.T) {
 		},
 	}
 	for i := range 4 {
-		v.maps = append(v.maps, part(i, strconv.Itoa(i), "1/1"))
+		v.maps = append(v.maps, partMap(i, strconv.Itoa(i), "1/1"))
 	}
 	for i, want := range []bool{true, false, false, true} {
 		if p := v.state(testRef).Pods[i]; p.Uploaded != want {
@@ -66,7 +66,7 @@ func TestUploadedAgain(t *testing.T) {
 		}
 	}
 	again := v.maps[1].Annotations
-	again["watchlab.dev/part"] = strings.Replace(again["watchlab.dev/part"], podOf(1, 0, "").Name, v.pods[1].Name, 1)
+	again[partAnnotation] = strings.Replace(again[partAnnotation], podOf(1, 0, "").Name, v.pods[1].Name, 1)
 	if got := v.state(testRef).Uploaded(); got != 3 {
 		t.Errorf("after the second upload: %d", got)
 	}
@@ -86,24 +86,6 @@ func deployed(name, reason string) *corev1.Pod {
 	return p
 }
 
-// TestStateOfDeployments: those of the plan are listed and not counted.
-func TestStateOfDeployments(t *testing.T) {
-	plan := testPlan
-	plan.Pods, plan.Deployments = 1, []string{"grafana", "tempo"}
-	got := objects{
-		plan: plan, jobs: []*batchv1.Job{{ObjectMeta: metav1.ObjectMeta{Name: "watchlab-mine"}}},
-		pods: []*corev1.Pod{podOf(0, 0, corev1.PodRunning), deployed("grafana", "ErrImagePull"), deployed("other", "ErrImagePull")},
-	}.state(testRef)
-	want := []Pod{
-		{Name: "watchlab-mine-0-0", Node: "n0", Phase: Running},
-		{Deployment: "grafana", Name: "grafana-5d8-x", Image: "grafana:1", Phase: Waiting, Reason: "ErrImagePull", Message: "no such host"},
-		{Deployment: "tempo", Phase: Absent},
-	}
-	if !reflect.DeepEqual(got.Pods, want) || got.Count(Waiting) != 0 || got.Count(Absent) != 0 {
-		t.Errorf("%+v\nwant %+v", got.Pods, want)
-	}
-}
-
 func TestState(t *testing.T) {
 	pulling := podOf(3, 0, corev1.PodPending)
 	pulling.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{
@@ -117,8 +99,8 @@ func TestState(t *testing.T) {
 			exited(podOf(0, 0, corev1.PodSucceeded), 0, "Completed"), pulling,
 			exited(podOf(2, 0, corev1.PodFailed), 1, "Error"),
 		},
-		maps: []*metav1.PartialObjectMetadata{
-			part(0, "a", "1/2"), part(0, "a", "2/2"), part(1, "b", "1/2"), part(1, "c", "2/2"), part(9, "d", "1/1"),
+		maps: []metav1.PartialObjectMetadata{
+			partMap(0, "a", "1/2"), partMap(0, "a", "2/2"), partMap(1, "b", "1/2"), partMap(1, "c", "2/2"), partMap(9, "d", "1/1"),
 			{ObjectMeta: metav1.ObjectMeta{Name: "watchlab-mine"}},
 		},
 	}
@@ -130,8 +112,8 @@ func TestState(t *testing.T) {
 		{Index: 2, Name: "watchlab-mine-2-0", Node: "n2", Phase: Failed, Reason: "exit code 1", Failures: 1},
 		{Index: 3, Name: "watchlab-mine-3-0", Node: "n3", Phase: Waiting, Reason: "ImagePullBackOff"},
 	}
-	if !reflect.DeepEqual(got.Pods, want) || got.Over || got.Failure != "" {
-		t.Errorf("%+v\nwant %+v", got, want)
+	if d := cmp.Diff(want, got.Pods); d != "" || got.Over || got.Failure != "" {
+		t.Errorf("%+v (-want +got):\n%s", got, d)
 	}
 	if got.Count(Running) != 1 || got.Count(Absent) != 0 || got.Uploaded() != 1 {
 		t.Errorf("%d run, %d absent, %d delivered", got.Count(Running), got.Count(Absent), got.Uploaded())
@@ -155,15 +137,15 @@ func TestState(t *testing.T) {
 	}
 }
 
-// TestStateOfWriters: writers are listed but not counted as playing pods.
-func TestStateOfWriters(t *testing.T) {
+// TestStateBeside: writers and the Deployments of the plan are listed, and not counted as playing pods.
+func TestStateBeside(t *testing.T) {
 	plan := testPlan
-	plan.Mode, plan.Pods, plan.Writers = ModeCluster, 1, 1
+	plan.Mode, plan.Pods, plan.Writers, plan.Deployments = ModeCluster, 1, 1, []string{"grafana", "tempo"}
 	writer := podOf(0, 0, corev1.PodRunning)
 	writer.Name, writer.Labels[batchv1.JobNameLabel] = "watchlab-mine-writer-0-x", "watchlab-mine-writer"
 	complete := batchv1.JobStatus{CompletedIndexes: "0", Conditions: []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}}
 	got := objects{
-		plan: plan, pods: []*corev1.Pod{writer},
+		plan: plan, pods: []*corev1.Pod{writer, deployed("grafana", "ErrImagePull"), deployed("other", "ErrImagePull")},
 		jobs: []*batchv1.Job{
 			{ObjectMeta: metav1.ObjectMeta{Name: "watchlab-mine-writer"}, Status: complete},
 			{ObjectMeta: metav1.ObjectMeta{Name: "watchlab-mine"}},
@@ -172,9 +154,11 @@ func TestStateOfWriters(t *testing.T) {
 	want := []Pod{
 		{Phase: Absent},
 		{Writer: true, Name: "watchlab-mine-writer-0-x", Node: "n0", Phase: Succeeded},
+		{Deployment: "grafana", Name: "grafana-5d8-x", Image: "grafana:1", Phase: Waiting, Reason: "ErrImagePull", Message: "no such host"},
+		{Deployment: "tempo", Phase: Absent},
 	}
-	if !reflect.DeepEqual(got.Pods, want) || got.Over || got.Count(Succeeded) != 0 {
-		t.Errorf("%+v\nwant %+v", got, want)
+	if d := cmp.Diff(want, got.Pods); d != "" || got.Over || got.Count(Succeeded) != 0 || got.Count(Waiting) != 0 || got.Count(Absent) != 1 {
+		t.Errorf("%+v (-want +got):\n%s", got, d)
 	}
 }
 

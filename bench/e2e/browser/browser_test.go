@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
@@ -49,7 +48,9 @@ func open(t *testing.T, html []byte, setup ...chromedp.Action) *tab {
 func openURL(t *testing.T, address string, setup ...chromedp.Action) *tab {
 	t.Helper()
 	opts := append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(programs.Chromium(t)), chromedp.WindowSize(1280, 900), chromedp.DisableGPU)
+		chromedp.ExecPath(programs.Chromium(t)), chromedp.WindowSize(1280, 900), chromedp.DisableGPU,
+		// The default of 20 s is not enough on a busy machine.
+		chromedp.WSURLReadTimeout(programs.Patience))
 	if os.Geteuid() == 0 {
 		opts = append(opts, chromedp.NoSandbox)
 	}
@@ -63,7 +64,10 @@ func openURL(t *testing.T, address string, setup ...chromedp.Action) *tab {
 		}
 		cancel()
 	})
-	ctx, cancel = context.WithTimeout(ctx, 10*time.Minute)
+	if err := chromedp.Run(ctx); err != nil {
+		t.Fatalf("Chromium has not started within %v: %v", programs.Patience, err)
+	}
+	ctx, cancel = context.WithTimeout(ctx, 2*programs.Patience)
 	t.Cleanup(cancel)
 
 	b := &tab{t: t, ctx: ctx}
@@ -104,7 +108,7 @@ func (b *tab) listen(event any, address string) {
 func (b *tab) do(actions ...chromedp.Action) {
 	b.t.Helper()
 	if err := chromedp.Run(b.ctx, actions...); err != nil {
-		b.t.Fatal(err)
+		b.t.Fatalf("%d actions on the page: %v", len(actions), err)
 	}
 }
 
@@ -129,14 +133,7 @@ func (b *tab) sound() {
 	}
 }
 
-// keep saves a screenshot of the whole page.
-func (b *tab) keep(name string) {
-	b.t.Helper()
-	var png []byte
-	b.do(chromedp.FullScreenshot(&png, 100))
-	b.save(name, png)
-}
-
+// save writes a screenshot.
 func (b *tab) save(name string, data []byte) {
 	b.t.Helper()
 	if err := os.MkdirAll(screenshots, 0o755); err != nil {

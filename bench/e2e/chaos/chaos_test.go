@@ -39,15 +39,12 @@ type kind struct {
 	cannot atomic.Bool  // the machine cannot
 }
 
-func kinds() (all []*kind) {
-	add := func(name string, play func(*step)) { all = append(all, &kind{name: name, play: play}) }
+func kinds() []*kind {
+	all := []*kind{{name: "kill-server", play: (*step).killServer}, {name: "disk-full", play: (*step).diskFull}, {name: "memory", play: (*step).memoryLimit}}
 	for name, signal := range map[string]syscall.Signal{"term": syscall.SIGTERM, "kill": syscall.SIGKILL} {
-		add(name+"-run", func(s *step) { s.signalRun(signal) })
-		add(name+"-collect", func(s *step) { s.signalCollect(signal) })
+		all = append(all, &kind{name: name + "-run", play: func(s *step) { s.signalRun(signal) }},
+			&kind{name: name + "-collect", play: func(s *step) { s.signalCollect(signal) }})
 	}
-	add("kill-server", (*step).killServer)
-	add("disk-full", (*step).diskFull)
-	add("memory", (*step).memoryLimit)
 	return all
 }
 
@@ -122,12 +119,6 @@ func (s *step) cannot(format string, args ...any) {
 	s.Helper()
 	s.kind.cannot.Store(true)
 	s.Skipf("#### SKIPPED: %s: %s ####", s.kind.name, fmt.Sprintf(format, args...))
-}
-
-func (s *step) struck() { s.kind.struck.Add(1) }
-
-func (s *step) between(least, most time.Duration) time.Duration {
-	return least + time.Duration(s.rng.Int64N(int64(most-least)))
 }
 
 func (s *step) path(name string) string { return filepath.Join(s.dir, name) }
@@ -314,7 +305,7 @@ func (s *step) longRun(out string) []string {
 // before a process handles signals, as SIGKILL does.
 func (s *step) strike(p *programs.Process, signal syscall.Signal, within time.Duration) bool {
 	s.Helper()
-	if runs(p, s.between(0, within)) {
+	if runs(p, time.Duration(s.rng.Int64N(int64(within)))) {
 		_ = p.Process.Signal(signal) // The program may have ended.
 	}
 	codes := []int{done, killed}
@@ -324,7 +315,7 @@ func (s *step) strike(p *programs.Process, signal syscall.Signal, within time.Du
 	if s.end(p, codes...) == done {
 		return false
 	}
-	s.struck()
+	s.kind.struck.Add(1)
 	return true
 }
 
@@ -362,42 +353,37 @@ func (s *step) signalCollect(signal syscall.Signal) {
 	}
 	defer func() { _ = server.Close() }()
 	url, err := server.Start()
+	if err == nil {
+		err = apiserver.WriteKubeconfig(s.path("kubeconfig"), apiserver.Kubeconfig{Server: url}, false)
+	}
+	if err == nil {
+		err = os.WriteFile(s.path("plan.yaml"), fmt.Appendf(nil, `{run: chaos, mode: self, pods: %d, experiment: {family: queue, variants: [clientgo-fifo, ring],
+storm: {name: recorded-gang}, events: 3000, rounds: %d}}`, pods, podRounds), 0o600)
+	}
 	if err != nil {
 		s.Fatal(err)
 	}
-	files := map[string]string{
-		"kubeconfig": fmt.Sprintf("{current-context: c, clusters: [{name: c, cluster: {server: %q}}], contexts: [{name: c, context: {cluster: c, namespace: watchlab}}]}", url),
-		"plan.yaml": fmt.Sprintf(`{run: chaos, mode: self, pods: %d, experiment: {family: queue, variants: [clientgo-fifo, ring],
-storm: {name: recorded-gang}, events: 3000, rounds: %d}}`, pods, podRounds),
-	}
-	for name, text := range files {
-		if err := os.WriteFile(s.path(name), []byte(text), 0o600); err != nil {
-			s.Fatal(err)
-		}
-	}
 	verb := func(name string, args ...string) *exec.Cmd {
-		return s.command(append([]string{"cluster", name, "--kubeconfig", s.path("kubeconfig"), "--context", "c", "--name", "chaos"}, args...)...)
+		return s.command(append([]string{"cluster", name, "--kubeconfig", s.path("kubeconfig"), "--context", "watchlab", "--name", "chaos"}, args...)...)
 	}
 	s.run(verb("run", "--pods", strconv.Itoa(pods), "--wait=false", "--", "--family", "queue", "--storm", "recorded-gang"), done)
 	for i := range pods {
 		cmd := s.command("pod", "--plan", s.path("plan.yaml"), "--kubeconfig", s.path("kubeconfig"), "--metrics-addr", "127.0.0.1:0")
-		cmd.Env = append(cmd.Env, fleet.IndexVar+"="+strconv.Itoa(i))
+		cmd.Env = append(cmd.Env, fleet.IndexVar+"="+strconv.Itoa(i), fleet.NamespaceVar+"=watchlab")
 		s.run(cmd, done)
 	}
-	collect := func(out string) *exec.Cmd { return verb("collect", "--out", out) }
 	began := time.Now()
-	s.run(collect(s.path("first")), done)
+	s.run(verb("collect", "--out", s.path("first")), done)
 	took := time.Since(began)
 	for i, struck := 0, 0; i < 100 && struck < 5; i++ {
 		out := s.path("struck" + strconv.Itoa(i))
-		if s.strike(s.start(collect(out)), signal, took) {
+		if s.strike(s.start(verb("collect", "--out", out)), signal, took) {
 			struck++
 			s.finished(out)
 		}
 	}
-	out := s.path("merged")
-	s.run(collect(out), done)
-	o := s.load(out)
+	s.run(verb("collect", "--out", s.path("merged")), done)
+	o := s.load(s.path("merged"))
 	if o.Merged == nil || len(o.Merged.Missing) > 0 || len(o.Merged.Shares) != pods {
 		s.Errorf("merged: %+v", o.Merged)
 	}
@@ -413,21 +399,20 @@ func (s *step) killServer() {
 	out := s.path("out")
 	p := s.start(s.command(s.runArgs(out, "--source", "apiserver", "--pipeline", "informer", "--impl", "clientgo-informer,ring",
 		"--delivery", "in-order", "--pace", "300", "--events", "3000", "--rounds", "1")...))
-	wait := s.between(700*time.Millisecond, 5*time.Second)
+	wait := 700*time.Millisecond + time.Duration(s.rng.Int64N(int64(4*time.Second)))
 	for hit := false; !hit && runs(p, wait); {
 		wait = 20 * time.Millisecond // A slow machine has not started the server yet, or is between two cells.
 		for _, id := range s.processes("\x00apiserver\x00") {
 			_ = syscall.Kill(id, syscall.SIGKILL) // It may have ended.
 			hit = true
-			s.struck()
+			s.kind.struck.Add(1)
 		}
 	}
 	s.end(p, done, failed)
 	s.noneBlamed(out)
 }
 
-// noneBlamed checks that cells whose server or process was killed are invalid for an error, and not for an event
-// that a variant lost.
+// noneBlamed checks that no variant is blamed for a killed server or process: cells are invalid for an error alone.
 func (s *step) noneBlamed(out string) {
 	s.Helper()
 	for _, cl := range s.load(out).Cells() {
@@ -457,7 +442,7 @@ func (s *step) diskFull() {
 	})
 	out := filepath.Join(disk, "out")
 	p := s.start(s.command(s.longRun(out)...))
-	code, before := s.end(p, done, failed, badInput), s.finished(out)
+	code := s.end(p, done, failed, badInput)
 	mount("remount,size=64m")
 	switch {
 	case code == done: // It needs less.
@@ -466,10 +451,9 @@ func (s *step) diskFull() {
 	case !strings.Contains(p.Output.String(), "no space left on device"):
 		s.Errorf("the cause is not named:\n%s", p.Output)
 	}
-	s.struck()
+	s.kind.struck.Add(1)
 	if complete(out) {
 		s.resume(out)
-		s.kept(out, before)
 	} else if text := s.run(s.command("run", "--resume", out), badInput); strings.Count(text, "\n") != 1 || !strings.HasPrefix(text, "watchlab: ") {
 		s.Errorf("not one line: %q", text)
 	}
@@ -505,7 +489,7 @@ func (s *step) memoryLimit() {
 			s.whole(out)
 			continue
 		}
-		s.struck()
+		s.kind.struck.Add(1)
 		if complete(out) {
 			before := s.finished(out)
 			s.run(s.command("run", "--resume", out), done, failed) // A cell may have lost its server before.

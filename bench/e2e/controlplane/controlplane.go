@@ -32,20 +32,6 @@ import (
 	"watchlab/loadgen/apiserver"
 )
 
-// Component is a program of a control plane.
-type Component string
-
-// The components, in the order in which they start.
-const (
-	Etcd              Component = "etcd"
-	APIServer         Component = "kube-apiserver"
-	ControllerManager Component = "kube-controller-manager"
-	Scheduler         Component = "kube-scheduler"
-)
-
-// ErrComponent reports a component that does not exist, or whose state does not allow the call.
-var ErrComponent = errors.New("controlplane: not that component")
-
 const (
 	// readyTime is the time limit of the API server's start: 3 s on a quiet machine.
 	readyTime = 2 * time.Minute
@@ -71,31 +57,15 @@ type ControlPlane struct {
 
 	mu sync.Mutex
 	// processes are in the order of their first start. Guarded by mu.
-	processes []*process
-}
-
-// process is a started component.
-type process struct {
-	*programs.Process
-	name   Component
-	killed bool // by Kill; guarded by ControlPlane.mu
+	processes []*programs.Process
 }
 
 // tailSize is the kept output of a component, in bytes.
 const tailSize = 8 << 10
 
-// start starts a component with the folder as its working directory.
-func (c *ControlPlane) start(name Component, program string, args []string) (*process, error) {
-	cmd := exec.Command(program, args...)
-	cmd.Dir = c.dir
-	p, err := programs.Run(cmd, tailSize)
-	return &process{Process: p, name: name}, err
-}
-
 // Start starts a control plane and returns when it is ready. It listens on free ports
 // of the loopback interface, with its own certificates and token. etcd does not sync its
-// data to disk: the data survives [ControlPlane.Kill], but no crash of the machine. On
-// an error Start stops all programs.
+// data to disk. On an error Start stops all programs.
 func Start(ctx context.Context, opts Options) (_ *ControlPlane, err error) {
 	dir, err := os.MkdirTemp("", "watchlab-control-plane-")
 	if err != nil {
@@ -117,15 +87,15 @@ func Start(ctx context.Context, opts Options) (_ *ControlPlane, err error) {
 	}
 	etcd, peer := "http://"+address(ports[1]), "http://"+address(ports[2])
 	c.etcd = etcd
-	args := map[Component][]string{
-		Etcd: {
+	args := map[string][]string{
+		"etcd": {
 			"--name", "watchlab", "--data-dir", c.path("etcd"), "--unsafe-no-fsync", "--log-level", "warn",
 			"--quota-backend-bytes", strconv.Itoa(4 << 30),
 			"--listen-client-urls", etcd, "--advertise-client-urls", etcd,
 			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "watchlab=" + peer,
 		},
 		// The reconciler is off: endpoints of the service kubernetes cannot be loopback addresses.
-		APIServer: {
+		"kube-apiserver": {
 			"--etcd-servers", etcd,
 			"--bind-address", loopback, "--advertise-address", loopback, "--secure-port", strconv.Itoa(ports[0]),
 			"--endpoint-reconciler-type", "none", "--allow-privileged=true",
@@ -135,12 +105,12 @@ func Start(ctx context.Context, opts Options) (_ *ControlPlane, err error) {
 			"--service-account-key-file", c.path("sa.key"), "--service-account-signing-key-file", c.path("sa.key"),
 			"--service-cluster-ip-range", "10.96.0.0/16",
 		},
-		ControllerManager: {
+		"kube-controller-manager": {
 			"--kubeconfig", c.Kubeconfig(), "--bind-address", loopback, "--secure-port", strconv.Itoa(ports[3]),
 			"--leader-elect=false", "--service-account-private-key-file", c.path("sa.key"), "--root-ca-file", c.path("apiserver.crt"),
 			"--authentication-skip-lookup",
 		},
-		Scheduler: {
+		"kube-scheduler": {
 			"--kubeconfig", c.Kubeconfig(), "--bind-address", loopback, "--secure-port", strconv.Itoa(ports[4]),
 			"--leader-elect=false", "--authentication-skip-lookup",
 		},
@@ -150,25 +120,27 @@ func Start(ctx context.Context, opts Options) (_ *ControlPlane, err error) {
 		if err != nil {
 			return nil, err
 		}
-		args[APIServer] = append(args[APIServer], "--audit-policy-file", policy, "--audit-log-path", c.AuditLog())
+		args["kube-apiserver"] = append(args["kube-apiserver"], "--audit-policy-file", policy, "--audit-log-path", c.AuditLog())
 	}
-	components := []Component{Etcd, APIServer}
+	components := []string{"etcd", "kube-apiserver"}
 	if opts.Controllers {
-		components = append(components, ControllerManager, Scheduler)
+		components = append(components, "kube-controller-manager", "kube-scheduler")
 	}
 	for _, name := range components {
-		program, err := programs.Path(ctx, string(name))
+		program, err := programs.Path(ctx, name)
 		if err != nil {
 			return nil, err
 		}
-		p, err := c.start(name, program, args[name])
+		cmd := exec.Command(program, args[name]...)
+		cmd.Dir = c.dir
+		p, err := programs.Run(cmd, tailSize)
 		if err != nil {
 			return nil, err
 		}
 		c.mu.Lock()
 		c.processes = append(c.processes, p)
 		c.mu.Unlock()
-		if name != APIServer {
+		if name != "kube-apiserver" {
 			continue
 		}
 		c.release = programs.Version(program)
@@ -224,15 +196,6 @@ func (c *ControlPlane) Release() string { return c.release }
 
 // Kubeconfig returns the path of the administrator's kubeconfig. Its context is "watchlab".
 func (c *ControlPlane) Kubeconfig() string { return c.path("kubeconfig") }
-
-// APIServerPID returns the process ID of the API server. Between Kill and Restart it
-// returns the ID of the killed process.
-func (c *ControlPlane) APIServerPID() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	at := slices.IndexFunc(c.processes, func(p *process) bool { return p.name == APIServer })
-	return c.processes[at].Process.Process.Pid
-}
 
 // credentials writes the API server's certificate, the signing key of service account
 // tokens, and the administrator's token and kubeconfig.
@@ -312,79 +275,16 @@ func (c *ControlPlane) end() error {
 	return os.RemoveAll(c.dir)
 }
 
-// Ended returns an error with the output of a component that ended unexpectedly, without
-// Stop or Kill. Otherwise it returns nil.
+// Ended returns an error with the output of a component that ended before Stop. Otherwise it returns nil.
 func (c *ControlPlane) Ended() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, p := range c.processes {
 		select {
 		case <-p.Done:
-			if !p.killed {
-				return fmt.Errorf("controlplane: %s: %v:\n%s", p.name, p.ProcessState, p.Output)
-			}
+			return fmt.Errorf("controlplane: %s: %v:\n%s", p.Path, p.ProcessState, p.Output)
 		default:
 		}
 	}
-	return nil
-}
-
-// find returns the place of a component that was killed, or was not. The caller holds mu.
-func (c *ControlPlane) find(name Component, killed bool) (**process, error) {
-	for i, p := range c.processes {
-		if p.name == name && p.killed == killed {
-			return &c.processes[i], nil
-		}
-	}
-	return nil, fmt.Errorf("%w: %s; killed: %v", ErrComponent, name, !killed)
-}
-
-// Kill sends SIGKILL to components and waits for their end. Their files stay. The error
-// wraps [ErrComponent] if a component does not run.
-func (c *ControlPlane) Kill(names ...Component) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, name := range names {
-		at, err := c.find(name, false)
-		if err != nil {
-			return err
-		}
-		p := *at
-		p.killed = true
-		if err := p.Process.Process.Kill(); err != nil {
-			return fmt.Errorf("controlplane: %s: %w:\n%s", name, err, p.Output)
-		}
-		<-p.Done
-	}
-	return nil
-}
-
-// Restart starts killed components with the same ports, flags and data, and waits until
-// the API server is ready. The API server needs etcd. The error wraps ctx's error, or
-// [ErrComponent] if a component was not killed.
-func (c *ControlPlane) Restart(ctx context.Context, names ...Component) error {
-	for _, name := range names {
-		if err := c.restart(name); err != nil {
-			return err
-		}
-	}
-	if err := c.ready(ctx); err != nil {
-		return fmt.Errorf("controlplane: restart of %v: %w", names, err)
-	}
-	return nil
-}
-
-func (c *ControlPlane) restart(name Component) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	at, err := c.find(name, true)
-	if err != nil {
-		return err
-	}
-	p, err := c.start(name, (*at).Path, (*at).Args[1:])
-	if err != nil {
-		return fmt.Errorf("controlplane: %w", err)
-	}
-	*at = p
 	return nil
 }

@@ -71,28 +71,11 @@ func workspace(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list := exec.Command("git", "ls-files", "-z")
-	list.Dir = root
-	out, err := list.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir := t.TempDir()
-	for name := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
-		data, err := os.ReadFile(filepath.Join(root, name))
-		if os.IsNotExist(err) {
-			continue // An uncommitted deletion.
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		to := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(to, data, 0o644); err != nil {
-			t.Fatal(err)
-		}
+	list := exec.Command("bash", "-euo", "pipefail", "-c", "git ls-files -z | tar --null --ignore-failed-read -cf - -T - | tar -xf - -C \"$1\"", "bash", dir)
+	list.Dir = root
+	if out, err := list.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
 	}
 	if err := os.Mkdir(filepath.Join(dir, "bin"), 0o755); err != nil {
 		t.Fatal(err)

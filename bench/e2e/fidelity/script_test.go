@@ -60,8 +60,12 @@ func Questions() (all []Question, err error) {
 			area = line[2:]
 		case strings.HasPrefix(line, "## "):
 			all = append(all, Question{Area: area, Title: line[3:]})
-		case strings.HasPrefix(line, "why: "):
-			q.Why = line[5:]
+		case strings.HasPrefix(line, "why "):
+			known, why, _ := strings.Cut(line[4:], ": ")
+			if q.Known, err = strconv.Atoi(known); err != nil {
+				return nil, fmt.Errorf("line %d of the questions: %q", n, line)
+			}
+			q.Why = why
 		case m != nil:
 			s := step{label: m[1], given: m[2] != "", verb: m[3], target: m[4], body: m[6], header: http.Header{}}
 			for field := range strings.FieldsSeq(m[5]) {
@@ -109,7 +113,7 @@ func (s *Server) run(ctx context.Context, q Question, namespace string) ([]Answe
 	}, q.Steps...)
 	for _, step := range steps {
 		if err := p.play(ctx, step); err != nil {
-			return nil, fmt.Errorf("%s: %w: %s %s: %w", s.Name, ErrSetup, step.verb, step.target, err)
+			return nil, fmt.Errorf("%s: %w: %s %s: %w", s.Name, errSetup, step.verb, step.target, err)
 		}
 	}
 	n := newNames()

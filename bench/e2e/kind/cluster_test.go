@@ -24,18 +24,12 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/transport/spdy"
-
-	"watchlab/bench/fleet"
 )
 
 const (
 	namespace = "watchlab"
 	// patience is the time limit of steps that take up to a minute.
 	patience = 5 * time.Minute
-	// over is the time limit of a one-minute run on a busy machine, with one pod retry.
-	over = 15 * time.Minute
-	// pull is the time limit of an image pull.
-	pull = 3 * time.Minute
 )
 
 // root is the root of the source tree.
@@ -140,20 +134,6 @@ func (c *cluster) watchlab(t *testing.T, verb string, args ...string) (int, stri
 	return c.call(t, "bin/watchlab", append(in, args...)...)
 }
 
-// status returns the state of a run. It writes no line to the transcript.
-func (c *cluster) status(ctx context.Context, run string) (fleet.State, error) {
-	cmd := exec.CommandContext(ctx, "bin/watchlab", "cluster", "status", "--kubeconfig", c.kubeconfig, "--context", "kind-"+c.name, "--name", run, "-o", "json")
-	cmd.Dir = root
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return fleet.State{}, fmt.Errorf("status: %w: %s", err, &stderr)
-	}
-	var s fleet.State
-	return s, json.Unmarshal(out, &s)
-}
-
 // until calls ask until it returns true. It fails the test after limit.
 func until(t *testing.T, what string, limit time.Duration, ask func(context.Context) (bool, error)) {
 	t.Helper()
@@ -177,60 +157,52 @@ func (c *cluster) pods(ctx context.Context, selector string) ([]corev1.Pod, erro
 	return list.Items, nil
 }
 
+// pod returns the only pod of a Deployment.
+func (c *cluster) pod(t *testing.T, name string) corev1.Pod {
+	t.Helper()
+	pods, err := c.pods(t.Context(), "app.kubernetes.io/name="+name)
+	if err != nil || len(pods) != 1 {
+		t.Fatalf("%d pods of %s: %v", len(pods), name, err)
+	}
+	return pods[0]
+}
+
 // ready waits until the pod of a Deployment is ready. If the cluster cannot pull its image, ready
 // builds and loads it; if that fails too, ready logs a warning and returns false.
 func (c *cluster) ready(t *testing.T, name string) bool {
 	t.Helper()
-	image, unpullable := "", false
-	look := func(ctx context.Context) (bool, error) {
-		pods, err := c.pods(ctx, "app.kubernetes.io/name="+name)
-		if err != nil {
-			return false, err
-		}
-		for _, p := range pods {
-			if len(p.Spec.Containers) == 0 {
-				continue
-			}
-			image = p.Spec.Containers[0].Image
-			for _, s := range p.Status.ContainerStatuses {
-				if s.Ready {
-					return true, nil
-				}
-				if s.State.Waiting != nil && (s.State.Waiting.Reason == "ErrImagePull" || s.State.Waiting.Reason == "ImagePullBackOff") {
-					unpullable = true
-					return true, nil
+	for _, loaded := range []bool{false, true} {
+		image := "" // that cannot be pulled
+		until(t, name+" is ready", patience, func(ctx context.Context) (bool, error) {
+			pods, err := c.pods(ctx, "app.kubernetes.io/name="+name)
+			for _, p := range pods {
+				for _, s := range p.Status.ContainerStatuses {
+					if s.Ready {
+						return true, nil
+					}
+					if w := s.State.Waiting; w != nil && strings.Contains(w.Reason, "Image") && !loaded {
+						image = p.Spec.Containers[0].Image
+						return true, nil
+					}
 				}
 			}
+			return false, fmt.Errorf("%d pods, none ready: %v", len(pods), err)
+		})
+		if image == "" {
+			return true
 		}
-		return false, fmt.Errorf("%d pods, none ready", len(pods))
-	}
-	until(t, name+" is ready", pull, look)
-	if !unpullable {
-		return true
-	}
-	c.say("# the cluster can't pull %s", image)
-	code, _ := c.call(t, "scripts/kind/load.sh", c.name, image)
-	switch code {
-	case 0:
-	case 3: // The program has no Go module.
-		c.say("#### SKIPPED: %s can't be pulled nor built, and what it shows is NOT tried ####", image)
-		return false
-	default:
-		t.Fatalf("%s can't be loaded: exit code %d", image, code)
-	}
-	// Delete the pod: a new one does not wait for the pull back-off.
-	if err := c.client.CoreV1().Pods(namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + name}); err != nil {
-		t.Fatal(err)
-	}
-	unpullable = false
-	until(t, name+" is ready", patience, func(ctx context.Context) (bool, error) {
-		ok, err := look(ctx)
-		if unpullable { // Still the terminating pod.
-			unpullable = false
-			return false, err
+		c.say("# the cluster can't pull %s", image)
+		if code, _ := c.call(t, "scripts/kind/load.sh", c.name, image); code == 3 { // The program has no Go module.
+			c.say("#### SKIPPED: %s can't be pulled nor built, and what it shows is NOT tried ####", image)
+			return false
+		} else if code != 0 {
+			t.Fatalf("%s can't be loaded: exit code %d", image, code)
 		}
-		return ok, err
-	})
+		// Delete the pod: a new one does not wait for the pull back-off.
+		if err := c.client.CoreV1().Pods(namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + name}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	return true
 }
 
@@ -238,15 +210,12 @@ func (c *cluster) ready(t *testing.T, name string) bool {
 // and returns the URL.
 func (c *cluster) forward(t *testing.T, name string, port int) string {
 	t.Helper()
-	pods, err := c.pods(t.Context(), "app.kubernetes.io/name="+name)
-	if err != nil || len(pods) != 1 {
-		t.Fatalf("%d pods of %s: %v", len(pods), name, err)
-	}
+	pod := c.pod(t, name).Name
 	transport, upgrader, err := spdy.RoundTripperFor(c.config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	to := c.client.CoreV1().RESTClient().Post().Resource("pods").Namespace(namespace).Name(pods[0].Name).SubResource("portforward").URL()
+	to := c.client.CoreV1().RESTClient().Post().Resource("pods").Namespace(namespace).Name(pod).SubResource("portforward").URL()
 	dialer := spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, to)
 	stop, ready := make(chan struct{}), make(chan struct{})
 	f, err := portforward.NewOnAddresses(dialer, []string{"127.0.0.1"}, []string{fmt.Sprintf("0:%d", port)}, stop, ready, io.Discard, io.Discard)
@@ -258,14 +227,14 @@ func (c *cluster) forward(t *testing.T, name string, port int) string {
 	t.Cleanup(func() {
 		close(stop)
 		if err := <-ended; err != nil {
-			t.Errorf("port-forward to %s: %v", pods[0].Name, err)
+			t.Errorf("port-forward to %s: %v", pod, err)
 		}
 	})
 	select {
 	case <-ready:
 	case err := <-ended:
 		ended <- nil
-		t.Fatalf("port-forward to %s: %v", pods[0].Name, err)
+		t.Fatalf("port-forward to %s: %v", pod, err)
 	}
 	ports, err := f.GetPorts()
 	if err != nil {

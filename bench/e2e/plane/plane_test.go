@@ -2,20 +2,16 @@
 package plane
 
 import (
-	"bufio"
 	"cmp"
 	"compress/gzip"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"text/tabwriter"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,9 +49,9 @@ func TestPlanes(t *testing.T) {
 		exact    func(what string) bool // counts that are the same
 	}{
 		{"testdata/steps.yaml", func(what string) bool { return !slices.Contains(paced, what) }},
+		// Its rollouts overlap. A template that is replaced before the controller reads it gets no replicaset.
 		{"deployments", func(what string) bool {
-			return strings.HasPrefix(what, "watch ") || strings.HasPrefix(what, "list ") || strings.Contains(what, " replicasets.apps") &&
-				(strings.HasPrefix(what, "create") || strings.HasPrefix(what, "ADDED")) || strings.HasSuffix(what, " by workload")
+			return strings.HasPrefix(what, "watch ") || strings.HasPrefix(what, "list ") || strings.HasSuffix(what, " by workload")
 		}},
 	} {
 		t.Run(filepath.Base(c.workload), func(t *testing.T) {
@@ -63,23 +59,20 @@ func TestPlanes(t *testing.T) {
 			if !slices.Equal(simulated.verdicts, actual.verdicts) {
 				t.Errorf("verdicts of the simulated server: %q; of the real one: %q", simulated.verdicts, actual.verdicts)
 			}
-			var table strings.Builder
-			w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
 			keys := maps.Clone(simulated.counts)
 			maps.Copy(keys, actual.counts)
 			for _, what := range slices.Sorted(maps.Keys(keys)) {
 				s, r := simulated.counts[what], actual.counts[what]
-				mark := ""
 				if s != r {
-					mark = "differs"
+					t.Logf("%s: %d on the simulated server, %d on the real one", what, s, r)
 				}
-				fmt.Fprintf(w, "%s\t%d\t%d\t%s\n", what, s, r, mark)
+				if strings.HasPrefix(what, "watch ") && r > s {
+					continue // kube-apiserver ends watches now and then, and the controller resumes them.
+				}
 				if s != r && c.exact(what) {
 					t.Errorf("%s: %d on the simulated server, %d on the real one", what, s, r)
 				}
 			}
-			_ = w.Flush()
-			t.Logf("simulated, real:\n%s", &table)
 		})
 	}
 }
@@ -124,37 +117,23 @@ func playOn(t *testing.T, workload string, serve func(controller.Setup) (control
 	if err != nil || len(changes) != 1 {
 		t.Fatal(changes, err)
 	}
-	for c := range lines[record.Change](t, changes[0]) {
-		r := c.Resource.GroupResource().String()
+	f, err := os.Open(changes[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	plain, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dec := json.NewDecoder(plain); dec.More(); {
+		var c record.Change
+		if err := dec.Decode(&c); err != nil {
+			t.Fatal(err)
+		}
 		if slices.Contains(watched, c.Resource) && c.By != record.ByManifest {
-			out.counts[fmt.Sprintf("%s %s by %s", c.Type, r, cmp.Or(c.By, "nobody"))]++
+			out.counts[fmt.Sprintf("%s %s by %s", c.Type, c.Resource.GroupResource(), cmp.Or(c.By, "nobody"))]++
 		}
 	}
 	return out
-}
-
-// lines yields the lines of a compressed file.
-func lines[T any](t testing.TB, path string) func(func(*T) bool) {
-	return func(yield func(*T) bool) {
-		f, err := os.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = f.Close() }()
-		plain, err := gzip.NewReader(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for dec := json.NewDecoder(bufio.NewReader(plain)); ; {
-			var line T
-			if err := dec.Decode(&line); errors.Is(err, io.EOF) {
-				return
-			} else if err != nil {
-				t.Fatal(err)
-			}
-			if !yield(&line) {
-				return
-			}
-		}
-	}
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"watchlab/bench/fleet"
-	"watchlab/bench/fleet/upload"
 	"watchlab/bench/lab"
 	"watchlab/bench/report"
 )
@@ -59,7 +58,7 @@ func (f *collectFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	maps, err := upload.NewConfigMaps(connected.Config(), state.Namespace)
+	maps, err := fleet.NewConfigMaps(connected.Config(), state.Namespace)
 	if err != nil {
 		return err
 	}
@@ -69,19 +68,19 @@ func (f *collectFlags) run(cmd *cobra.Command) error {
 	}
 	defer func() { _ = os.RemoveAll(spool) }()
 	plan, stderr := state.Plan, cmd.ErrOrStderr()
-	got, err := upload.Collect(cmd.Context(), maps, plan.Run, plan.Pods, spool, lab.MergeOptions{
+	got, err := maps.Collect(cmd.Context(), plan.Run, plan.Pods, spool, lab.MergeOptions{
 		Name: plan.Run, Partial: f.partial, Experiment: plan.Experiment,
 		Args: []string{"cluster", "run", "--name", plan.Run, "--mode", string(plan.Mode), "--pods", fmt.Sprint(plan.Pods), "--", "--experiment", lab.ExperimentFile},
 	})
 	for _, d := range got.Damaged {
 		warn(stderr, "%s", d)
 	}
-	early := errors.Is(err, upload.ErrNone) || err == nil && !f.partial && (got.Outcome.Interrupted || len(got.Outcome.Merged.Missing) > 0)
+	early := errors.Is(err, fleet.ErrNoResult) || err == nil && !f.partial && (got.Outcome.Interrupted || len(got.Outcome.Merged.Missing) > 0)
 	switch {
 	case early && !state.Over: // A retry may still upload.
 		return fmt.Errorf("run %s has not ended: %s; collect it when %s shows its end, or with --partial",
 			plan.Run, fleetLine(state), f.place.again("status", plan.Run))
-	case errors.Is(err, upload.ErrNone):
+	case errors.Is(err, fleet.ErrNoResult):
 		missing := make([]int, plan.Pods)
 		for i := range missing {
 			missing[i] = i

@@ -16,7 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"watchlab/bench/fleet/upload"
+	"watchlab/bench/fleet"
 	"watchlab/bench/lab"
 )
 
@@ -88,11 +88,7 @@ func TestCollectEarly(t *testing.T) {
 	for _, n := range []int{0, 1} {
 		maps := &storedMaps{}
 		for _, s := range shares[:n] {
-			b, err := upload.Encode(s)
-			if err == nil {
-				err = (upload.ConfigMaps{Client: maps}).Upload(t.Context(), "mine", b)
-			}
-			if err != nil {
+			if _, err := (fleet.ConfigMaps{Client: maps}).Upload(t.Context(), "mine", s); err != nil {
 				t.Fatal(err)
 			}
 		}

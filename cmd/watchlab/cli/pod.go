@@ -15,8 +15,6 @@ import (
 	"watchlab/bench/cell"
 	"watchlab/bench/experiment"
 	"watchlab/bench/fleet"
-	"watchlab/bench/fleet/barrier"
-	"watchlab/bench/fleet/upload"
 	"watchlab/bench/lab"
 	"watchlab/bench/pipeline"
 	"watchlab/bench/report"
@@ -204,11 +202,11 @@ func (s *jobPod) options(p *experiment.Plan) lab.Options {
 	return opts
 }
 
-func (s *jobPod) join(ctx context.Context, plays int) (*barrier.Barrier, error) {
+func (s *jobPod) join(ctx context.Context, plays int) (*fleet.Barrier, error) {
 	if s.plan.Barrier.Duration == 0 {
 		return nil, nil
 	}
-	leases, err := barrier.NewLeases(s.cluster.Config(), s.namespace)
+	leases, err := fleet.NewLeases(s.cluster.Config(), s.namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -216,13 +214,13 @@ func (s *jobPod) join(ctx context.Context, plays int) (*barrier.Barrier, error) 
 	if s.flags.role == writerRole {
 		self += s.plan.Pods
 	}
-	return barrier.Join(ctx, barrier.Options{
+	return fleet.JoinBarrier(ctx, fleet.BarrierOptions{
 		Leases: leases, Run: s.plan.Run, Self: self, Pods: s.plan.Pods, Writers: s.plan.Writers,
 		Plays: plays, Wait: s.plan.Barrier.Duration, Warn: s.warn,
 	})
 }
 
-func leave(ctx context.Context, b *barrier.Barrier, done bool) error {
+func leave(ctx context.Context, b *fleet.Barrier, done bool) error {
 	if b == nil {
 		return nil
 	}
@@ -289,7 +287,7 @@ func wholes(comparisons []lab.Comparison) []string {
 	return all
 }
 
-func (s *jobPod) start(b *barrier.Barrier, starts *[]lab.Start) func(context.Context, lab.Play) error {
+func (s *jobPod) start(b *fleet.Barrier, starts *[]lab.Start) func(context.Context, lab.Play) error {
 	return func(ctx context.Context, p lab.Play) error {
 		what := fmt.Sprintf("round %d", p.Round)
 		if p.Cell != "" {
@@ -324,14 +322,14 @@ func (s *jobPod) upload(ctx context.Context, mine *lab.Share) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
-	maps, err := upload.NewConfigMaps(s.cluster.Config(), s.namespace)
-	bundle, encodeErr := upload.Encode(mine)
-	if err = cmp.Or(err, encodeErr); err == nil {
-		err = maps.Upload(ctx, s.plan.Run, bundle)
+	maps, err := fleet.NewConfigMaps(s.cluster.Config(), s.namespace)
+	size := 0
+	if err == nil {
+		size, err = maps.Upload(ctx, s.plan.Run, mine)
 	}
 	if err != nil {
 		return fmt.Errorf("upload of the result: %w", err)
 	}
-	warn(s.stderr, "pod %d/%d uploaded %d bytes", s.index, s.plan.Pods, bundle.Len())
+	warn(s.stderr, "pod %d/%d uploaded %d bytes", s.index, s.plan.Pods, size)
 	return nil
 }

@@ -1,4 +1,4 @@
-package upload
+package fleet
 
 import (
 	"context"
@@ -16,25 +16,61 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/klauspost/compress/zstd"
-	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/gentype"
-	"k8s.io/client-go/kubernetes/scheme"
-	k8stesting "k8s.io/client-go/testing"
 
 	"watchlab/bench/cell"
 	"watchlab/bench/lab"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// fakeMaps are the ConfigMaps of a namespace, each on a page of its own.
+type fakeMaps struct {
+	items  []corev1.ConfigMap
+	create func() error                    // nil for no failure
+	list   func(continuation string) error // nil for no failure
+}
+
+func (f *fakeMaps) Create(_ context.Context, m *corev1.ConfigMap, _ metav1.CreateOptions) (*corev1.ConfigMap, error) {
+	if f.create != nil {
+		if err := f.create(); err != nil {
+			return nil, err
+		}
+	}
+	if slices.ContainsFunc(f.items, func(other corev1.ConfigMap) bool { return other.Name == m.Name }) {
+		return nil, apierrors.NewAlreadyExists(corev1.Resource("configmaps"), m.Name)
+	}
+	f.items = append(f.items, *m)
+	return m, nil
+}
+
+func (f *fakeMaps) List(_ context.Context, opts metav1.ListOptions) (*corev1.ConfigMapList, error) {
+	if f.list != nil {
+		if err := f.list(opts.Continue); err != nil {
+			return nil, err
+		}
+	}
+	at := len(opts.Continue)
+	page := &corev1.ConfigMapList{Items: f.items[min(at, len(f.items)):min(at+1, len(f.items))]}
+	if at+1 < len(f.items) {
+		page.Continue = strings.Repeat("o", at+1)
+	}
+	return page, nil
+}
+
+func (f *fakeMaps) upload(t testing.TB, shares ...*lab.Share) {
+	t.Helper()
+	for _, s := range shares {
+		if _, err := (ConfigMaps{f}).Upload(t.Context(), "mine", s); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
 
 var began = time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
 
-// result is a recorder's result with 1000 durations.
-var result = func() cell.Result {
+// recorded is a recorder's result with 1000 durations.
+var recorded = func() cell.Result {
 	rec := new(cell.Recorder)
 	rec.Begin()
 	rec.End()
@@ -57,7 +93,7 @@ func podResult(index, of, attempt int) *lab.Share {
 		Index: index, Of: of, Pod: fmt.Sprintf("mine-%d-%d", index, attempt), Node: "node-a", Attempt: attempt, Whole: []string{"whole"},
 		Starts: []lab.Start{{Cell: "Queue/impl=a", Round: 1, Late: time.Duration(index), Absent: []int{}}},
 	}
-	r := result
+	r := recorded
 	r.Elapsed = time.Second
 	s.Outcome = &lab.Outcome{
 		Format: lab.Format, Name: "mine", Started: began.Add(time.Duration(attempt) * time.Hour), Ended: &ended, Seed: 7, Rounds: 1,
@@ -72,46 +108,15 @@ func podResult(index, of, attempt int) *lab.Share {
 				Rounds: []lab.Round{{Round: 1, Place: 1, Started: began, Took: time.Second, Result: r}},
 			}, {
 				Name: "Queue", Labels: []lab.Label{{Key: "impl", Value: "b"}, {Key: "rate", Value: "5"}},
-				Verdict: lab.Verdict{Status: lab.Invalid, Cause: lab.CauseGenerator, Detail: "late"}, Lag: result.Lag,
+				Verdict: lab.Verdict{Status: lab.Invalid, Cause: lab.CauseGenerator, Detail: "late"}, Lag: recorded.Lag,
 			}},
 		}},
 	}
 	return s
 }
 
-func encoded(t testing.TB, s *lab.Share) Bundle {
-	t.Helper()
-	b, err := Encode(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
-type fakeMaps = *gentype.FakeClientWithList[*corev1.ConfigMap, *corev1.ConfigMapList]
-
-// configMaps returns client-go's object tracker and a client of its ConfigMaps.
-func configMaps() (*k8stesting.Fake, fakeMaps) {
-	server := &k8stesting.Fake{}
-	server.AddReactor("*", "*", k8stesting.ObjectReaction(k8stesting.NewObjectTracker(scheme.Scheme, scheme.Codecs.UniversalDecoder())))
-	return server, gentype.NewFakeClientWithList(server, "lab", corev1.SchemeGroupVersion.WithResource("configmaps"), corev1.SchemeGroupVersion.WithKind("ConfigMap"),
-		func() *corev1.ConfigMap { return &corev1.ConfigMap{} }, func() *corev1.ConfigMapList { return &corev1.ConfigMapList{} },
-		func(to, from *corev1.ConfigMapList) { to.ListMeta = from.ListMeta },
-		func(l *corev1.ConfigMapList) []*corev1.ConfigMap { return gentype.ToPointerSlice(l.Items) },
-		func(l *corev1.ConfigMapList, items []*corev1.ConfigMap) { l.Items = gentype.FromPointerSlice(items) })
-}
-
-func store(t testing.TB, client fakeMaps, shares ...*lab.Share) {
-	t.Helper()
-	for _, s := range shares {
-		if err := (ConfigMaps{client}).Upload(t.Context(), "mine", encoded(t, s)); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// large returns a result that needs two ConfigMaps.
-func large(index, of int) *lab.Share {
+// largeResult returns a result that needs two ConfigMaps.
+func largeResult(index, of int) *lab.Share {
 	s := podResult(index, of, 0)
 	rng := rand.New(rand.NewPCG(1, uint64(index)))
 	noise := make([]byte, 3*partSize/2)
@@ -122,45 +127,20 @@ func large(index, of int) *lab.Share {
 	return s
 }
 
-// names returns the sorted bundles that are found, and the damage.
-func names(t testing.TB, client fakeMaps) (found, damaged []string) {
-	t.Helper()
-	broken, err := ConfigMaps{client}.Read(t.Context(), "mine", func(b Bundle) error {
-		found = append(found, fmt.Sprintf("%d/%d#%d", b.Index, b.Of, b.Attempt))
-		_, err := b.Share()
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, d := range broken {
-		damaged = append(damaged, d.String())
-	}
-	slices.Sort(found)
-	return found, damaged
-}
-
-// TestRoundTrip: reading restores the encoded result, with histograms and environment but without the
+// TestResultRoundTrip: reading restores the encoded result, with histograms and environment but without the
 // values computed from the rounds.
-func TestRoundTrip(t *testing.T) {
+func TestResultRoundTrip(t *testing.T) {
 	sent := podResult(2, 4, 1)
 	c := &sent.Outcome.Comparisons[0].Cells[0]
 	c.Medians, c.Latency, c.Lag = c.Samples("").Summaries(), c.Rounds[0].Result.Latency, c.Rounds[0].Result.Lag
-	_, client := configMaps()
-	store(t, client, sent)
+	maps := &fakeMaps{}
+	maps.upload(t, sent)
 	if len(c.Medians) == 0 || c.Lag == nil {
-		t.Error("Encode changed the result")
+		t.Error("the upload changed the result")
 	}
 	c.Medians, c.Latency, c.Lag = nil, nil, nil
-	_, err := ConfigMaps{client}.Read(t.Context(), "mine", func(b Bundle) error {
-		want := Header{
-			Index: 2, Of: 4, Attempt: 1, Pod: "mine-2-1", Node: "node-a",
-			Commit: "abc-dirty", Started: began.Add(time.Hour), Finished: true, Size: b.Size,
-		}
-		if diff := cmp.Diff(want, b.Header); diff != "" {
-			t.Errorf("header (-want +got):\n%s", diff)
-		}
-		got, err := b.Share()
+	_, err := ConfigMaps{maps}.read(t.Context(), "mine", func(b bundle) error {
+		got, err := b.share()
 		if diff := cmp.Diff(sent, got, cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(lab.Outcome{})); diff != "" {
 			t.Errorf("(-sent +got):\n%s", diff)
 		}
@@ -170,15 +150,15 @@ func TestRoundTrip(t *testing.T) {
 		t.Error(err)
 	}
 	for name, s := range map[string]*lab.Share{"no result": nil, "no outcome": {Of: 1}} {
-		if _, err := Encode(s); err == nil {
+		if _, err := (ConfigMaps{maps}).Upload(t.Context(), "mine", s); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
 }
 
-// TestRead: each complete result is found once, for any size and number of uploads; each other one is
+// TestReadResults: each complete result is found once, for any size and number of uploads; each other one is
 // damaged.
-func TestRead(t *testing.T) {
+func TestReadResults(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change  func(maps []corev1.ConfigMap) []corev1.ConfigMap // that of pod 0, and the two of pod 1
 		found   []string
@@ -201,67 +181,41 @@ func TestRead(t *testing.T) {
 		}, []string{"1/2#0"}, "annotation watchlab.dev/part"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			server, client := configMaps()
-			store(t, client, podResult(0, 2, 0), podResult(0, 2, 0), large(1, 2))
-			all, err := client.List(t.Context(), metav1.ListOptions{})
-			if err != nil || len(all.Items) != 3 {
-				t.Fatalf("%d ConfigMaps, %v", len(all.Items), err)
+			maps := &fakeMaps{}
+			maps.upload(t, podResult(0, 2, 0), podResult(0, 2, 0), largeResult(1, 2))
+			if len(maps.items) != 3 {
+				t.Fatalf("%d ConfigMaps", len(maps.items))
 			}
-			slices.SortFunc(all.Items, func(a, b corev1.ConfigMap) int { return strings.Compare(a.Name, b.Name) })
-			all.Items = tc.change(all.Items)
-			server.PrependReactor("list", "configmaps", func(k8stesting.Action) (bool, runtime.Object, error) { return true, all, nil })
-			found, damaged := names(t, client)
-			if !slices.Equal(found, tc.found) || (tc.damaged != "") != (len(damaged) == 1) || tc.damaged != "" && !strings.Contains(damaged[0], tc.damaged) {
-				t.Errorf("found %q, damaged %q", found, damaged)
+			maps.items = tc.change(maps.items)
+			var pages, found []string
+			maps.list = func(continuation string) error {
+				pages = append(pages, continuation)
+				if continuation != "o" || slices.Contains(pages[:len(pages)-1], "o") {
+					return nil
+				}
+				err := apierrors.NewResourceExpired("the continue token is too old")
+				err.ErrStatus.Continue = "n"
+				return err
+			}
+			damaged, err := ConfigMaps{maps}.read(t.Context(), "mine", func(b bundle) error {
+				found = append(found, fmt.Sprintf("%d/%d#%d", b.Index, b.Of, b.Attempt))
+				_, err := b.share()
+				return err
+			})
+			slices.Sort(found)
+			if err != nil || !slices.Equal(found, tc.found) || (tc.damaged != "") != (len(damaged) == 1) || tc.damaged != "" && !strings.Contains(damaged[0], tc.damaged) {
+				t.Errorf("found %q, damaged %q, %v", found, damaged, err)
+			}
+			if !slices.Equal(pages[:3], []string{"", "o", "n"}) {
+				t.Errorf("pages %q", pages)
 			}
 		})
 	}
 }
 
-// TestConfigMapPages: Read returns complete bundles from several pages, even
-// after a continue token has expired.
-func TestConfigMapPages(t *testing.T) {
-	server, client := configMaps()
-	var want []string
-	for i := range 4 {
-		store(t, client, podResult(i, 4, 0))
-		want = append(want, fmt.Sprintf("%d/4#0", i))
-	}
-	all, err := client.List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var asked []string
-	expired := false
-	server.PrependReactor("list", "configmaps", func(a k8stesting.Action) (bool, runtime.Object, error) {
-		opts := a.(k8stesting.ListActionImpl).ListOptions
-		asked = append(asked, opts.Continue)
-		at := len(opts.Continue)
-		if opts.Continue == "oo" && !expired {
-			expired = true
-			err := apierrors.NewResourceExpired("too old")
-			err.ErrStatus.Continue = "nn"
-			return true, nil, err
-		}
-		page := &corev1.ConfigMapList{Items: all.Items[at : at+1]}
-		if at+1 < len(all.Items) {
-			page.Continue = strings.Repeat("o", at+1)
-		}
-		return true, page, nil
-	})
-	if found, damaged := names(t, client); !slices.Equal(found, want) || len(damaged) > 0 {
-		t.Errorf("found %v, damaged %v", found, damaged)
-	}
-	if !slices.Equal(asked, []string{"", "o", "oo", "nn", "ooo"}) {
-		t.Errorf("asked for %q", asked)
-	}
-}
-
-// TestConfigMapRetries: temporary errors are retried until the context ends;
-// permanent ones are returned at once.
-func TestConfigMapRetries(t *testing.T) {
+// TestUploadRetries: temporary errors are retried until the context ends; permanent ones are returned at once.
+func TestUploadRetries(t *testing.T) {
 	resource := corev1.Resource("configmaps")
-	p := encoded(t, podResult(0, 1, 0))
 	for name, tc := range map[string]struct {
 		err   error
 		times int
@@ -278,15 +232,16 @@ func TestConfigMapRetries(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server, client := configMaps()
 				tries := 0
-				server.PrependReactor("create", "configmaps", func(k8stesting.Action) (bool, runtime.Object, error) {
-					tries++
-					return tries <= tc.times, nil, tc.err
-				})
+				maps := &fakeMaps{create: func() error {
+					if tries++; tries <= tc.times {
+						return tc.err
+					}
+					return nil
+				}}
 				ctx, cancel := context.WithTimeout(t.Context(), tc.limit)
 				defer cancel()
-				err := ConfigMaps{client}.Upload(ctx, "mine", p)
+				_, err := ConfigMaps{maps}.Upload(ctx, "mine", podResult(0, 1, 0))
 				if (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) || tc.tries > 0 && tries != tc.tries {
 					t.Errorf("%d tries, error %v", tries, err)
 				}
@@ -297,19 +252,6 @@ func TestConfigMapRetries(t *testing.T) {
 
 // TestCollect: Collect merges one attempt per pod, and reports superseded results.
 func TestCollect(t *testing.T) {
-	_, client := configMaps()
-	store(t, client, podResult(0, 2, 0), podResult(0, 2, 1), podResult(1, 2, 0))
-	c, err := Collect(t.Context(), ConfigMaps{client}, "mine", 2, t.TempDir(), lab.MergeOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := c.Outcome.Merged
-	if c.Bundles != 3 || len(m.Shares) != 2 || m.Shares[0].Attempt != 0 || len(m.Superseded) != 1 || m.Superseded[0].Attempt != 1 {
-		t.Errorf("%+v: %+v", c, m)
-	}
-	if r := c.Outcome.Comparisons[0].Cells[0].Rounds; len(r) != 1 || r[0].Result.EventsIn != 2000 {
-		t.Errorf("%+v", r)
-	}
 	other := podResult(1, 2, 0)
 	other.Outcome.Env.Commit = "def"
 	for name, tc := range map[string]struct {
@@ -317,15 +259,26 @@ func TestCollect(t *testing.T) {
 		want   error
 		says   string
 	}{
-		"nothing":       {nil, ErrNone, ""},
+		"all":           {[]*lab.Share{podResult(0, 2, 0), podResult(0, 2, 1), podResult(1, 2, 0)}, nil, ""},
+		"nothing":       {nil, ErrNoResult, ""},
 		"mixed commits": {[]*lab.Share{podResult(0, 2, 0), other}, lab.ErrShares, `"def-dirty"`},
 		"other numbers": {[]*lab.Share{podResult(0, 3, 0)}, lab.ErrShares, "pod 0 belongs to 3"},
 	} {
-		_, client := configMaps()
-		store(t, client, tc.shares...)
-		c, err := Collect(t.Context(), ConfigMaps{client}, "mine", 2, t.TempDir(), lab.MergeOptions{})
-		if !errors.Is(err, tc.want) || !strings.Contains(err.Error(), tc.says) || c.Outcome != nil {
+		maps := &fakeMaps{}
+		maps.upload(t, tc.shares...)
+		c, err := ConfigMaps{maps}.Collect(t.Context(), "mine", 2, t.TempDir(), lab.MergeOptions{})
+		if !errors.Is(err, tc.want) || err != nil && !strings.Contains(err.Error(), tc.says) || (c.Outcome != nil) != (err == nil) {
 			t.Errorf("%s: error %v", name, err)
+		}
+		if err != nil {
+			continue
+		}
+		m := c.Outcome.Merged
+		if c.Results != 3 || len(m.Shares) != 2 || m.Shares[0].Attempt != 0 || len(m.Superseded) != 1 || m.Superseded[0].Attempt != 1 {
+			t.Errorf("%+v: %+v", c, m)
+		}
+		if r := c.Outcome.Comparisons[0].Cells[0].Rounds; len(r) != 1 || r[0].Result.EventsIn != 2000 {
+			t.Errorf("%+v", r)
 		}
 	}
 }
@@ -350,9 +303,9 @@ func FuzzContents(f *testing.F) {
 		defer time.AfterFunc(time.Minute, func() { panic("an input took more than a minute") }).Stop()
 		var shares []*lab.Share
 		for i := range 2 {
-			s, err := Bundle{Header{Index: i, Of: 2, Size: int64(len(text))}, enc.EncodeAll(text, nil)}.Share()
+			s, err := bundle{header{Index: i, Of: 2, Size: int64(len(text))}, enc.EncodeAll(text, nil)}.share()
 			if err != nil {
-				if !errors.Is(err, ErrBundle) {
+				if !errors.Is(err, errBundle) {
 					t.Fatal(err)
 				}
 				return
@@ -376,8 +329,8 @@ func FuzzPart(f *testing.F) {
 	f.Add(`{"index":-1,"number":9223372036854775807,"parts":9223372036854775807}`)
 	f.Add(`{"parts":0}`)
 	f.Fuzz(func(t *testing.T, annotation string) {
-		p, err := PartOf(metav1.ObjectMeta{Annotations: map[string]string{partAnnotation: annotation}})
-		if err != nil && !errors.Is(err, ErrBundle) || err == nil && (p.Number < 1 || p.Number > p.Parts || p.Parts > maxParts) {
+		p, err := partOf(metav1.ObjectMeta{Annotations: map[string]string{partAnnotation: annotation}})
+		if err != nil && !errors.Is(err, errBundle) || err == nil && (p.Number < 1 || p.Number > p.Parts || p.Parts > maxParts) {
 			t.Fatalf("%+v, %v", p, err)
 		}
 	})
@@ -413,8 +366,8 @@ func TestHostile(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var err error
-			n := allocated(func() { _, err = Bundle{Header{Of: 1, Size: tc.size}, tc.data}.Share() })
-			if !errors.Is(err, ErrBundle) || n > tc.most {
+			n := allocated(func() { _, err = bundle{header{Of: 1, Size: tc.size}, tc.data}.share() })
+			if !errors.Is(err, errBundle) || n > tc.most {
 				t.Errorf("%d bytes allocated for %d: %v", n, len(tc.data), err)
 			}
 		})

@@ -1,28 +1,4 @@
-// Package barrier starts each play of a load Job at one time in all pods.
-//
-//  1. Each member, a pod or a writer, calls [Join]. Before a play it calls [Barrier.Meet], which says
-//     in a Lease of its own that it is ready. Positions of plays are the same for all members.
-//  2. The leader, pod 0, watches these Leases. When all members are ready it writes the start into
-//     one Lease that all watch: position and time, a little ahead of its own clock ([Ahead]).
-//  3. Each member waits for that time by its own clock.
-//
-// No member starts a play before all are ready, but for these cases, which [Start] reports:
-//
-//   - A member that is not ready within [Options].Wait is absent: the leader starts without it, and
-//     does not wait for it again until it has caught up.
-//   - A member that comes after the start, such as a retried pod, starts at once and is late.
-//   - Without an answer of the API server for Wait, a minute at least, or a start within 2×Wait, a member
-//     starts alone.
-//
-// Skew: members start within the difference of their clocks, a few milliseconds with NTP. A fast clock
-// shows as lateness. A slow one delays its member, by at most Ahead.
-//
-// Cost for the API server with n members: one write, one list and one watch a member; for each play n+1
-// writes, n+1 watch events for the leader, and one for each other member.
-//
-// A start by the command or by a single time for the whole run would be simpler. The command may leave
-// ([fleet.Follow] is optional), and plays of unpaced cells take as long as each pod needs.
-package barrier
+package fleet
 
 import (
 	"cmp"
@@ -49,6 +25,31 @@ import (
 	"watchlab/loadgen/source/cluster"
 )
 
+// The barrier starts each play of a load Job at one time in all pods.
+//
+//  1. Each member, a pod or a writer, calls [JoinBarrier]. Before a play it calls [Barrier.Meet], which says
+//     in a Lease of its own that it is ready. Positions of plays are the same for all members.
+//  2. The leader, pod 0, watches these Leases. When all members are ready it writes the start into
+//     one Lease that all watch: position and time, a little ahead of its own clock (startLead).
+//  3. Each member waits for that time by its own clock.
+//
+// No member starts a play before all are ready, but for these cases, which [PlayStart] reports:
+//
+//   - A member that is not ready within [BarrierOptions].Wait is absent: the leader starts without it, and
+//     does not wait for it again until it has caught up.
+//   - A member that comes after the start, such as a retried pod, starts at once and is late.
+//   - Without an answer of the API server for Wait, a minute at least, or a start within 2×Wait, a member
+//     starts alone.
+//
+// Skew: members start within the difference of their clocks, a few milliseconds with NTP. A fast clock
+// shows as lateness. A slow one delays its member, by at most startLead.
+//
+// Cost for the API server with n members: one write, one list and one watch a member; for each play n+1
+// writes, n+1 watch events for the leader, and one for each other member.
+//
+// A start by the command or by a single time for the whole run would be simpler. The command may leave
+// ([Fleet.Follow] is optional), and plays of unpaced cells take as long as each pod needs.
+
 // Leases is a client of the Leases of a namespace.
 type Leases interface {
 	List(ctx context.Context, opts metav1.ListOptions) (*coordinationv1.LeaseList, error)
@@ -62,8 +63,8 @@ func NewLeases(config *rest.Config, namespace string) (Leases, error) {
 		func() *coordinationv1.Lease { return &coordinationv1.Lease{} }, func() *coordinationv1.LeaseList { return &coordinationv1.LeaseList{} })
 }
 
-// Options configure [Join].
-type Options struct {
+// BarrierOptions configure [JoinBarrier].
+type BarrierOptions struct {
 	Leases        Leases        // of the run's namespace
 	Run           string        // name of the run
 	Self          int           // this member: the index of a pod, or Pods and the index of a writer
@@ -74,20 +75,20 @@ type Options struct {
 }
 
 // limit returns the timeout of requests: Wait, and a minute at least.
-func (o Options) limit() time.Duration { return max(o.Wait, time.Minute) }
+func (o BarrierOptions) limit() time.Duration { return max(o.Wait, time.Minute) }
 
 const leader = 0 // member that writes the starts
 
 // member returns "pod 2" or "writer 0".
-func (o Options) member(m int) string {
+func (o BarrierOptions) member(m int) string {
 	if m < o.Pods {
 		return "pod " + strconv.Itoa(m)
 	}
 	return "writer " + strconv.Itoa(m-o.Pods)
 }
 
-// Start describes how this member started a play.
-type Start struct {
+// PlayStart describes how this member started a play.
+type PlayStart struct {
 	Position int           // of the play, or a later one if the others are ahead
 	Late     time.Duration // delay after the start time, by this member's clock
 	Absent   []int         // other members that the start did not wait for
@@ -131,27 +132,27 @@ const (
 	barrierField = "watchlab.dev/barrier" // annotation with a Progress or a start, as JSON
 )
 
-// Read returns the progress of a member from its Lease. It returns false for another Lease.
-func Read(l *coordinationv1.Lease) (member int, p Progress, ok bool) {
+// readProgress returns the progress of a member from its Lease. It returns false for another Lease.
+func readProgress(l *coordinationv1.Lease) (member int, p Progress, ok bool) {
 	member, err := strconv.Atoi(l.Labels[memberLabel])
 	return member, p, err == nil && member >= 0 && json.Unmarshal([]byte(l.Annotations[barrierField]), &p) == nil
 }
 
-// LeaseName returns the name of a member's Lease.
-func LeaseName(run string, member int) string {
+// leaseName returns the name of a member's Lease.
+func leaseName(run string, member int) string {
 	return fmt.Sprintf("watchlab-%s-member-%d", run, member)
 }
 
 func startName(run string) string { return "watchlab-" + run + "-start" }
 
-// Ahead returns the time from the write of a start to the start: 200 ms and 2 ms a member, at most 2 s.
-func Ahead(members int) time.Duration {
+// startLead returns the time from the write of a start to the start: 200 ms and 2 ms a member, at most 2 s.
+func startLead(members int) time.Duration {
 	return min(200*time.Millisecond+time.Duration(members)*2*time.Millisecond, 2*time.Second)
 }
 
 // Barrier is one member of the barrier. It is not safe for concurrent use.
 type Barrier struct {
-	opts     Options
+	opts     BarrierOptions
 	cancel   context.CancelFunc
 	watching sync.WaitGroup
 	own      Progress     // last one written
@@ -163,9 +164,9 @@ type Barrier struct {
 	changed  chan struct{} // closed and replaced at each change, of which the first is the list of the Leases
 }
 
-// Join writes this member's Lease and lists those that it watches. It retries for [Options].limit. The
+// JoinBarrier writes this member's Lease and lists those that it watches. It retries for [BarrierOptions].limit. The
 // error is that of ctx or of the API server.
-func Join(ctx context.Context, opts Options) (*Barrier, error) {
+func JoinBarrier(ctx context.Context, opts BarrierOptions) (*Barrier, error) {
 	b := &Barrier{
 		opts: opts, own: Progress{Position: -1, Plays: opts.Plays}, lost: map[int]bool{},
 		progress: map[int]Progress{}, start: start{Position: -1}, changed: make(chan struct{}),
@@ -197,7 +198,7 @@ func (b *Barrier) stop() {
 // Meet waits until all members are ready for the position, and then for the start. play describes the
 // play in progress reports; refused is the number of writes of this writer that the API server rejected
 // so far. The error is that of ctx.
-func (b *Barrier) Meet(ctx context.Context, position int, play string, refused int64) (Start, error) {
+func (b *Barrier) Meet(ctx context.Context, position int, play string, refused int64) (PlayStart, error) {
 	leads, limit := b.opts.Self == leader, b.opts.Wait
 	if !leads {
 		limit = 2 * limit // The leader may itself wait for a member.
@@ -220,7 +221,7 @@ func (b *Barrier) Meet(ctx context.Context, position int, play string, refused i
 				b.lost[m] = true
 				b.opts.Warn(fmt.Sprintf("%s missed the barrier timeout %v and is skipped", b.opts.member(m), limit))
 			}
-			s = start{Position: position, At: time.Now().Add(Ahead(b.opts.Pods + b.opts.Writers)), Absent: absent, Refused: b.refused()}
+			s = start{Position: position, At: time.Now().Add(startLead(b.opts.Pods + b.opts.Writers)), Absent: absent, Refused: b.refused()}
 			if err = b.announce(ctx, s); err == nil {
 				return b.begin(ctx, s)
 			}
@@ -240,15 +241,15 @@ func (b *Barrier) Meet(ctx context.Context, position int, play string, refused i
 		}
 	}
 	if ctx.Err() != nil {
-		return Start{}, ctx.Err()
+		return PlayStart{}, ctx.Err()
 	}
 	b.opts.Warn(fmt.Sprintf("%v: %s starts alone", err, play))
 	return b.alone(position), nil
 }
 
 // alone returns the start of a member that waits for no other.
-func (b *Barrier) alone(position int) Start {
-	s := Start{Position: position}
+func (b *Barrier) alone(position int) PlayStart {
+	s := PlayStart{Position: position}
 	for m := range b.opts.Pods + b.opts.Writers {
 		if m != b.opts.Self {
 			s.Absent = append(s.Absent, m)
@@ -258,15 +259,15 @@ func (b *Barrier) alone(position int) Start {
 }
 
 // begin waits for a start.
-func (b *Barrier) begin(ctx context.Context, s start) (Start, error) {
+func (b *Barrier) begin(ctx context.Context, s start) (PlayStart, error) {
 	// A slow clock must not delay the start by more than the announcement lead.
 	select {
-	case <-time.After(min(time.Until(s.At), Ahead(b.opts.Pods+b.opts.Writers))):
+	case <-time.After(min(time.Until(s.At), startLead(b.opts.Pods+b.opts.Writers))):
 	case <-ctx.Done():
-		return Start{}, ctx.Err()
+		return PlayStart{}, ctx.Err()
 	}
 	absent := slices.DeleteFunc(slices.Clone(s.Absent), func(m int) bool { return m == b.opts.Self })
-	return Start{Position: s.Position, Late: max(time.Since(s.At), 0), Absent: absent, Refused: s.Refused}, nil
+	return PlayStart{Position: s.Position, Late: max(time.Since(s.At), 0), Absent: absent, Refused: s.Refused}, nil
 }
 
 // look returns the last start; for the leader also the members below the position, and those of them to
@@ -312,7 +313,7 @@ func (b *Barrier) Leave(ctx context.Context, done bool) error {
 }
 
 func (b *Barrier) report(ctx context.Context) error {
-	return b.apply(ctx, LeaseName(b.opts.Run, b.opts.Self), map[string]string{memberLabel: strconv.Itoa(b.opts.Self)}, b.own)
+	return b.apply(ctx, leaseName(b.opts.Run, b.opts.Self), map[string]string{memberLabel: strconv.Itoa(b.opts.Self)}, b.own)
 }
 
 func (b *Barrier) announce(ctx context.Context, s start) error {
@@ -327,7 +328,7 @@ func (b *Barrier) announce(ctx context.Context, s start) error {
 
 const requestLimit = 10 * time.Second // timeout of one attempt
 
-// apply writes a Lease by server-side apply, whatever its version. It retries for [Options].limit.
+// apply writes a Lease by server-side apply, whatever its version. It retries for [BarrierOptions].limit.
 func (b *Barrier) apply(ctx context.Context, name string, label map[string]string, content any) error {
 	ctx, cancel := context.WithTimeout(ctx, b.opts.limit())
 	defer cancel()
@@ -335,7 +336,7 @@ func (b *Barrier) apply(ctx context.Context, name string, label map[string]strin
 	if err != nil {
 		return err
 	}
-	label["app.kubernetes.io/name"], label["app.kubernetes.io/component"], label[cluster.RunLabel] = "watchlab", "barrier", b.opts.Run
+	label["app.kubernetes.io/name"], label["app.kubernetes.io/component"], label[RunLabel] = "watchlab", "barrier", b.opts.Run
 	data, err := json.Marshal(map[string]any{"apiVersion": coordinationv1.SchemeGroupVersion.String(), "kind": "Lease", "metadata": map[string]any{
 		"name": name, "labels": label, "annotations": map[string]string{barrierField: string(text)},
 	}})
@@ -347,7 +348,7 @@ func (b *Barrier) apply(ctx context.Context, name string, label map[string]strin
 	err = backoff.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
 		ctx, cancel := context.WithTimeout(ctx, requestLimit)
 		defer cancel()
-		_, last = b.opts.Leases.Patch(ctx, name, types.ApplyPatchType, data, metav1.PatchOptions{FieldManager: cluster.Manager, Force: new(true)})
+		_, last = b.opts.Leases.Patch(ctx, name, types.ApplyPatchType, data, metav1.PatchOptions{FieldManager: Manager, Force: new(true)})
 		if apierrors.IsForbidden(last) || apierrors.IsUnauthorized(last) || apierrors.IsInvalid(last) || apierrors.IsBadRequest(last) {
 			return false, last // A retry cannot help.
 		}
@@ -363,7 +364,7 @@ func (b *Barrier) apply(ctx context.Context, name string, label map[string]strin
 func (b *Barrier) watch(ctx context.Context) {
 	limit := func(opts *metav1.ListOptions) {
 		if b.opts.Self == leader {
-			opts.LabelSelector = labels.Set{cluster.RunLabel: b.opts.Run}.String()
+			opts.LabelSelector = labels.Set{RunLabel: b.opts.Run}.String()
 		} else {
 			opts.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, startName(b.opts.Run)).String()
 		}
@@ -389,10 +390,10 @@ func (h leaseStore) Replace(leases []any, _ string) error {
 	defer b.mu.Unlock()
 	for _, o := range leases {
 		l, ok := o.(*coordinationv1.Lease)
-		if !ok || l.Labels[cluster.RunLabel] != b.opts.Run {
+		if !ok || l.Labels[RunLabel] != b.opts.Run {
 			continue
 		}
-		if member, p, ok := Read(l); ok {
+		if member, p, ok := readProgress(l); ok {
 			b.progress[member] = p
 		} else if l.Name == startName(b.opts.Run) {
 			var s start

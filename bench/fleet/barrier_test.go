@@ -1,0 +1,320 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// fakeLeases are the Leases of a namespace. A watch begins with those that exist.
+type fakeLeases struct {
+	mu       sync.Mutex // guards the fields below
+	all      map[string]*coordinationv1.Lease
+	watchers []*watch.RaceFreeFakeWatcher
+	failure  error // of each request
+}
+
+func (f *fakeLeases) IsWatchListSemanticsUnSupported() bool { return true }
+
+// fail makes each further request fail.
+func (f *fakeLeases) fail(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.failure = err
+}
+
+func (f *fakeLeases) List(context.Context, metav1.ListOptions) (*coordinationv1.LeaseList, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	list := &coordinationv1.LeaseList{}
+	for _, l := range f.all {
+		list.Items = append(list.Items, *l)
+	}
+	return list, f.failure
+}
+
+func (f *fakeLeases) Watch(context.Context, metav1.ListOptions) (watch.Interface, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	w := watch.NewRaceFreeFake()
+	for _, l := range f.all {
+		w.Add(l)
+	}
+	f.watchers = append(f.watchers, w)
+	return w, f.failure
+}
+
+func (f *fakeLeases) Patch(_ context.Context, name string, _ types.PatchType, data []byte, _ metav1.PatchOptions, _ ...string) (*coordinationv1.Lease, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	l := &coordinationv1.Lease{}
+	if f.failure != nil {
+		return nil, f.failure
+	}
+	if err := json.Unmarshal(data, l); err != nil {
+		return nil, err
+	}
+	f.all[name] = l
+	for _, w := range f.watchers {
+		w.Modify(l)
+	}
+	return l, nil
+}
+
+// barrierRun is a run in its own synctest bubble.
+type barrierRun struct {
+	*testing.T
+	leases        *fakeLeases
+	pods, writers int
+	origin        time.Time
+
+	mu       sync.Mutex       // guards starts and warnings
+	starts   map[int][]string // of each member in order
+	warnings []string
+}
+
+func inBubble(t *testing.T, pods, writers int, play func(*barrierRun)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		play(&barrierRun{
+			T: t, leases: &fakeLeases{all: map[string]*coordinationv1.Lease{}}, pods: pods, writers: writers,
+			origin: time.Now(), starts: map[int][]string{},
+		})
+	})
+}
+
+func (r *barrierRun) options(m int) BarrierOptions {
+	return BarrierOptions{
+		Leases: r.leases, Run: "test", Self: m, Pods: r.pods, Writers: r.writers, Plays: 5, Wait: time.Minute,
+		Warn: func(text string) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.warnings = append(r.warnings, text)
+		},
+	}
+}
+
+func (r *barrierRun) join(m int) *Barrier {
+	r.Helper()
+	b, err := JoinBarrier(r.Context(), r.options(m))
+	if err != nil {
+		r.Errorf("%d: %v", m, err)
+		r.FailNow()
+	}
+	return b
+}
+
+// meet calls Meet and records the start.
+func (r *barrierRun) meet(b *Barrier, m, position int) {
+	r.Helper()
+	refused := int64(0)
+	if m >= r.pods {
+		refused = int64(10 + m - r.pods)
+	}
+	s, err := b.Meet(r.Context(), position, "a play", refused)
+	if err != nil {
+		r.Errorf("%d at %d: %v", m, position, err)
+	}
+	text := fmt.Sprintf("%d at %v", position, time.Since(r.origin).Round(time.Millisecond))
+	if s.Late > 0 {
+		text += fmt.Sprintf(" late %v", s.Late.Round(time.Millisecond))
+	}
+	if len(s.Absent) > 0 {
+		text += fmt.Sprintf(" without %v", s.Absent)
+	}
+	if s.Refused > 0 {
+		text += fmt.Sprintf(" after %d refused", s.Refused)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.starts[m] = append(r.starts[m], text)
+}
+
+func (r *barrierRun) leave(b *Barrier, done bool) {
+	r.Helper()
+	if err := b.Leave(context.Background(), done); err != nil {
+		r.Error(err)
+	}
+}
+
+// TestBarrier: members start together, and none waits for long for another one.
+func TestBarrier(t *testing.T) {
+	const s = time.Second
+	// life is the life of a member's process: it joins after a time, and each play takes a time.
+	type life struct {
+		member       int
+		after, takes time.Duration
+		plays        []int
+		killed       bool // at the start of the last play, without a word
+	}
+	for name, tc := range map[string]struct {
+		pods, writers int
+		lives         []life
+		starts        map[int][]string
+		warnings      []string
+	}{
+		"the slowest decides": {
+			pods: 3, lives: []life{{0, 0, s, []int{0, 1, 2}, false}, {1, 10 * s, 3 * s, []int{0, 1, 2}, false}, {2, 5 * s, 2 * s, []int{0, 1, 2}, false}},
+			starts: map[int][]string{
+				0: {"0 at 10.206s", "1 at 13.412s", "2 at 16.618s"},
+				1: {"0 at 10.206s", "1 at 13.412s", "2 at 16.618s"},
+				2: {"0 at 10.206s", "1 at 13.412s", "2 at 16.618s"},
+			},
+		},
+		// The leader waits once for a missing pod. It waits for it again after the pod has caught up.
+		"a late pod is skipped": {
+			pods: 3, lives: []life{{0, 0, 10 * s, []int{0, 1, 2, 3, 4}, false}, {1, 0, 10 * s, []int{0, 1, 2, 3, 4}, false}, {2, 65 * s, 10 * s, []int{0, 3, 4}, false}},
+			starts: map[int][]string{
+				0: {"0 at 1m0.206s without [2]", "1 at 1m10.412s without [2]", "2 at 1m20.618s", "3 at 1m30.824s", "4 at 1m41.03s"},
+				1: {"0 at 1m0.206s without [2]", "1 at 1m10.412s without [2]", "2 at 1m20.618s", "3 at 1m30.824s", "4 at 1m41.03s"},
+				2: {"0 at 1m5s late 4.794s", "3 at 1m30.824s", "4 at 1m41.03s"},
+			},
+			warnings: []string{"pod 2 missed the barrier timeout 1m0s and is skipped"},
+		},
+		"a restarted pod does not wait until it has caught up": {
+			pods: 2, lives: []life{{0, 0, 10 * s, []int{0, 1, 2, 3}, false}, {1, 0, 10 * s, []int{0, 1}, true}, {1, 15 * s, 2 * s, []int{0, 1, 2, 3}, false}},
+			starts: map[int][]string{
+				0: {"0 at 204ms", "1 at 10.408s", "2 at 20.612s", "3 at 30.816s"},
+				1: {"0 at 204ms", "1 at 10.408s", "0 at 15s late 4.592s", "1 at 17s late 6.592s", "2 at 20.612s", "3 at 30.816s"},
+			},
+		},
+		// All meet again after the leader has caught up.
+		"without the leader the others continue alone": {
+			pods: 2, lives: []life{{0, 151 * s, 10 * s, []int{3, 4}, false}, {1, 0, 10 * s, []int{0, 1, 2, 3, 4}, false}},
+			starts: map[int][]string{
+				0: {"3 at 2m31.204s", "4 at 2m41.408s"},
+				1: {"0 at 2m0s without [0]", "1 at 2m10s without [0]", "2 at 2m20s without [0]", "3 at 2m30s without [0]", "4 at 2m41.408s"},
+			},
+			warnings: []string{"pod 0 missed the barrier timeout 2m0s: pod 1 continues alone"},
+		},
+		"a restarted leader repeats no start": {
+			pods: 2, lives: []life{{0, 0, 10 * s, []int{0, 1}, true}, {0, 11 * s, 10 * s, []int{0, 1, 2}, false}, {1, 0, 10 * s, []int{0, 1, 2}, false}},
+			starts: map[int][]string{
+				0: {"0 at 204ms", "1 at 10.408s", "0 at 11s late 592ms", "1 at 21s late 10.592s", "2 at 31.204s"},
+				1: {"0 at 204ms", "1 at 10.408s", "2 at 31.204s"},
+			},
+		},
+		"no member waits for a pod that has left": {
+			pods: 2, lives: []life{{0, 0, s, []int{0, 1}, false}, {1, 0, 0, []int{0}, false}},
+			starts: map[int][]string{0: {"0 at 204ms", "1 at 1.408s without [1]"}, 1: {"0 at 204ms"}},
+		},
+		"no member waits for a leader that has left": {
+			pods: 2, lives: []life{{0, 0, 0, []int{0}, false}, {1, 0, s, []int{0, 1}, false}},
+			starts: map[int][]string{0: {"0 at 204ms"}, 1: {"0 at 204ms", "1 at 1.204s without [0]"}},
+		},
+		"writers meet with the pods": {
+			pods: 1, writers: 3, lives: []life{{0, 0, 0, []int{0}, false}, {1, 0, 0, []int{0}, false}, {2, 0, 0, []int{0}, false}},
+			starts: map[int][]string{
+				0: {"0 at 1m0.208s without [3] after 21 refused"}, 1: {"0 at 1m0.208s without [3] after 21 refused"}, 2: {"0 at 1m0.208s without [3] after 21 refused"},
+			},
+			warnings: []string{"writer 2 missed the barrier timeout 1m0s and is skipped"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, tc.pods, tc.writers, func(r *barrierRun) {
+				var members sync.WaitGroup
+				for _, l := range tc.lives {
+					members.Go(func() {
+						time.Sleep(l.after)
+						b := r.join(l.member)
+						for i, position := range l.plays {
+							if r.meet(b, l.member, position); l.killed && i == len(l.plays)-1 {
+								b.stop()
+								return
+							}
+							time.Sleep(l.takes)
+						}
+						r.leave(b, true)
+					})
+				}
+				members.Wait()
+				if d := cmp.Diff(tc.starts, r.starts); d != "" {
+					t.Errorf("starts (-want +got):\n%s", d)
+				}
+				if !slices.Equal(r.warnings, tc.warnings) {
+					t.Errorf("warnings %q", r.warnings)
+				}
+			})
+		})
+	}
+}
+
+// TestBarrierFails: without an API server a pod starts alone, a forbidden request is not retried, and the end of the
+// context ends a wait.
+func TestBarrierFails(t *testing.T) {
+	inBubble(t, 2, 0, func(r *barrierRun) {
+		b := r.join(1)
+		r.leases.fail(apierrors.NewServiceUnavailable("it is being started"))
+		r.meet(b, 1, 0)
+		if !slices.Equal(r.starts[1], []string{"0 at 1m0s without [0]"}) || len(r.warnings) != 1 ||
+			!strings.Contains(r.warnings[0], "it is being started: a play starts alone") {
+			t.Errorf("starts %q, warnings %q", r.starts[1], r.warnings)
+		}
+		_ = b.Leave(context.Background(), false)
+	})
+	inBubble(t, 2, 0, func(r *barrierRun) {
+		r.leases.fail(apierrors.NewForbidden(schema.GroupResource{Resource: "leases"}, "x", errors.New("no")))
+		if _, err := JoinBarrier(r.Context(), r.options(0)); !apierrors.IsForbidden(err) || time.Since(r.origin) > 0 {
+			t.Errorf("after %v: %v", time.Since(r.origin), err)
+		}
+	})
+	for m := range 2 {
+		inBubble(t, 3, 0, func(r *barrierRun) {
+			b := r.join(m)
+			ctx, cancel := context.WithTimeout(r.Context(), time.Second)
+			defer cancel()
+			if _, err := b.Meet(ctx, 0, "a play", 0); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("pod %d: %v", m, err)
+			}
+			r.leave(b, false)
+		})
+	}
+}
+
+// TestProgress: a Lease shows the progress of its member.
+func TestProgress(t *testing.T) {
+	inBubble(t, 1, 0, func(r *barrierRun) {
+		says := func(want string) {
+			if m, p, ok := readProgress(r.leases.all[leaseName("test", 0)]); !ok || m != 0 || p.String() != want {
+				t.Errorf("member %d: %s, want %s", m, p, want)
+			}
+		}
+		b := r.join(0)
+		says("joined")
+		r.meet(b, 0, 2)
+		says("play 3 of 5, a play")
+		r.leave(b, false)
+		says("left")
+	})
+}
+
+// FuzzLease: a Lease that others write is a member's progress, on one line, or it is none.
+func FuzzLease(f *testing.F) {
+	f.Add("2", `{"position":3,"plays":9,"play":"round 2 of Queue/impl=cond","refused":1}`)
+	f.Add("0", `{"left":true,"done":true}`)
+	f.Add("-1", `{"position":-9223372036854775808}`)
+	f.Add("x", "null")
+	f.Fuzz(func(t *testing.T, label, text string) {
+		l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+			Labels: map[string]string{memberLabel: label}, Annotations: map[string]string{barrierField: text},
+		}}
+		if m, p, ok := readProgress(l); ok && (m < 0 || strings.Contains(p.String(), "\n")) {
+			t.Fatalf("%q, %q reads as %d: %q", label, text, m, p)
+		}
+	})
+}
