@@ -13,6 +13,7 @@ import (
 	"watchlab/bench/e2e/controlplane"
 	"watchlab/bench/e2e/programs"
 	"watchlab/bench/lab"
+	"watchlab/bench/observe"
 	"watchlab/bench/pipeline"
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/source/cluster"
@@ -94,7 +95,7 @@ func TestApplyAndTee(t *testing.T) {
 				continue
 			}
 			r := cl.Rounds[0].Result
-			l, _ := r.At(pipeline.Handled)
+			l, _ := r.At(observe.Handled)
 			t.Logf("%s: %d events in, p99 %v, %s", cl.BenchName(), r.EventsIn, l.P99, cl.Verdict)
 			// An applied pod causes one event, or a second one for its status.
 			if r.EventsIn < events/2 {

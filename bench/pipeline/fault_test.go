@@ -307,9 +307,14 @@ func TestCancel(t *testing.T) {
 		{Family: impls.Merge, Pipeline: "queue"},
 		{Family: impls.Merge, Pipeline: "kubelet", Source: "memory"},
 		{Family: impls.Merge, Pipeline: "kubelet", Source: "apiserver"},
+		{Family: impls.DeltaFIFO, Pipeline: "queue", Impls: []string{"sharded"}, Consumers: 3, HandlerCost: time.Millisecond, Events: 100_000},
+		{Family: impls.DeltaFIFO, Pipeline: "informer", Impls: []string{"cond"}, Readers: 3, HandlerCost: time.Millisecond, Events: 100_000},
+		{Family: impls.DeltaFIFO, Pipeline: "queue", Impls: []string{"cond"}, Stalled: true, HandlerCost: time.Millisecond, Events: 100_000},
 	} {
-		// At this pace the schedule takes 100 s.
-		spec.Storm, spec.Paces = small, rates(1)
+		spec.Storm = small
+		if spec.Impls == nil {
+			spec.Paces = rates(1) // The schedule takes 100 s.
+		}
 		comparisons, err := pipeline.Compare(spec)
 		if err != nil {
 			t.Fatal(err)

@@ -21,6 +21,7 @@ import (
 
 	"watchlab/bench/cell"
 	"watchlab/bench/lab"
+	"watchlab/bench/observe"
 	"watchlab/bench/pipeline"
 	"watchlab/bench/telemetry/live"
 	"watchlab/loadgen/apiserver"
@@ -122,7 +123,7 @@ func TestCompareLive(t *testing.T) {
 			if events == 0 {
 				events = r.EventsIn
 			}
-			l, ok := r.At(pipeline.Handled)
+			l, ok := r.At(observe.Handled)
 			if r.EventsIn != events || r.EventsIn < 200 || !ok || l.Count == 0 || !r.Shared {
 				t.Errorf("%s: %d events, others had %d; latency of %d", cl.BenchName(), r.EventsIn, events, l.Count)
 			}

@@ -21,7 +21,6 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"watchlab/bench/telemetry/live"
-	"watchlab/bench/telemetry/metric"
 )
 
 // TestExports: the variables select the exported signals.
@@ -207,12 +206,12 @@ func TestMetrics(t *testing.T) {
 	for _, m := range scopes[0].Metrics {
 		got[m.Name] = m
 	}
-	events := got[metric.Events.Name].Data.(metricdata.Sum[float64])
+	events := got["watchlab_events_total"].Data.(metricdata.Sum[float64])
 	at := slices.IndexFunc(events.DataPoints, func(p metricdata.DataPoint[float64]) bool { return p.Value != 0 })
-	if p := events.DataPoints[at]; p.Value != 42 || !events.IsMonotonic || p.StartTime.IsZero() || p.Attributes.Len() != 2+len(metric.CommonLabels()) {
+	if p := events.DataPoints[at]; p.Value != 42 || !events.IsMonotonic || p.StartTime.IsZero() || p.Attributes.Len() != 2+len(live.Labels{}.Names()) {
 		t.Errorf("events %+v", events)
 	}
-	h := got[metric.Staleness.Name].Data.(metricdata.ExponentialHistogram[float64]).DataPoints[0]
+	h := got["watchlab_staleness_events"].Data.(metricdata.ExponentialHistogram[float64]).DataPoints[0]
 	if h.Count != uint64(len(values)) || h.ZeroCount != 1 {
 		t.Errorf("staleness %+v", h)
 	}
@@ -230,11 +229,11 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("bucket above %v has %d, want %d", low, n, want)
 		}
 	}
-	latency := got[metric.EndToEndLatency.Name].Data.(metricdata.ExponentialHistogram[float64]).DataPoints[0]
+	latency := got["watchlab_end_to_end_latency_seconds"].Data.(metricdata.ExponentialHistogram[float64]).DataPoints[0]
 	if x := latency.Exemplars; len(x) != 1 || string(x[0].TraceID) != "\x0a\x0b" || string(x[0].SpanID) != "\x0c" || x[0].Value != 1 {
 		t.Errorf("exemplars %+v", x)
 	}
-	wq := got[metric.WorkqueueQueueDuration.Name].Data.(metricdata.Histogram[float64]).DataPoints[0]
+	wq := got["workqueue_queue_duration_seconds"].Data.(metricdata.Histogram[float64]).DataPoints[0]
 	if len(wq.BucketCounts) != len(wq.Bounds)+1 || wq.BucketCounts[2] != 1 || wq.Count != 1 {
 		t.Errorf("workqueue %+v", wq)
 	}

@@ -20,7 +20,6 @@ import (
 	"watchlab/bench/profile"
 	"watchlab/bench/stats"
 	"watchlab/bench/telemetry/live"
-	"watchlab/bench/telemetry/metric"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -144,9 +143,9 @@ func TestRun(t *testing.T) {
 	s.Close(t.Context(), nil)
 
 	for round, text := range during[:4] {
-		phase := metric.Measure
+		phase := live.Measure
 		if round == 0 {
-			phase = metric.WarmUp
+			phase = live.WarmUp
 		}
 		for name, test := range map[string][]string{
 			"watchlab_phase":                             {"1", `variant="ring"`, `phase="` + phase + `"`},
@@ -239,7 +238,7 @@ func TestRates(t *testing.T) {
 	runLab(t, s, comparisons, 1)
 	text := scrape(t, s)
 	s.Close(t.Context(), nil)
-	for rate, want := range map[string]string{"max": "200", "1000": "100", metric.SearchedRate: "200", "1500": "", "1250": ""} {
+	for rate, want := range map[string]string{"max": "200", "1000": "100", live.SearchedRate: "200", "1500": "", "1250": ""} {
 		if got := value(text, "watchlab_events_total", `variant="ring"`, `rate="`+rate+`"`, `stage="handled"`); got != want {
 			t.Errorf("%q events at rate %s, want %q", got, rate, want)
 		}

@@ -13,7 +13,6 @@ import (
 	"watchlab/bench/profile"
 	"watchlab/bench/stats"
 	"watchlab/bench/telemetry/live"
-	"watchlab/bench/telemetry/metric"
 )
 
 // Watch returns the comparisons with cells that report to the session. Cells that differ only in
@@ -33,7 +32,7 @@ func (s *Session) Watch(comparisons []lab.Comparison) []lab.Comparison {
 		if plain.More != nil {
 			c.More = func(played []lab.CellResult) ([]lab.Cell, error) {
 				cells, err := plain.More(played)
-				return s.watchCells(plain, cells, metric.SearchedRate), err
+				return s.watchCells(plain, cells, live.SearchedRate), err
 			}
 		}
 	}
@@ -150,7 +149,7 @@ func (s *Session) progress(p lab.Progress) {
 	case verdict.Status == lab.Invalid:
 		s.registry.Withdraw(w.labels)
 	case p.Round > 0 && !p.Skipped:
-		w.set.Update(func(f *live.Figures) { f.Rounds++ })
+		w.set.Update(func(f *live.Figures) { f.Add(live.Rounds, 1) })
 		w.finish(p.Result)
 	}
 }
@@ -193,9 +192,9 @@ func (w *watched) finish(r lab.CellResult) {
 		}
 	}
 	w.session.registry.Finish(w.labels, map[string]float64{
-		metric.EventsPerSecond.Name: r.Medians[stats.UnitEventsPerSec].Median,
-		metric.CPUPerEvent.Name:     r.Medians[stats.UnitCPUPerOp].Median / 1e9,
-		metric.BytesPerEvent.Name:   r.Medians[stats.UnitBytesPerOp].Median,
+		live.EventsPerSecond.Name: r.Medians[stats.UnitEventsPerSec].Median,
+		live.CPUPerEvent.Name:     r.Medians[stats.UnitCPUPerOp].Median / 1e9,
+		live.BytesPerEvent.Name:   r.Medians[stats.UnitBytesPerOp].Median,
 	}, quantiles)
 }
 
@@ -225,12 +224,12 @@ func (w *workload) Setup(ctx context.Context) error {
 }
 
 func (w *workload) Run(ctx context.Context, rec *cell.Recorder) error {
-	phase := metric.Measure
+	phase := live.Measure
 	if w.round == 0 {
-		phase = metric.WarmUp
+		phase = live.WarmUp
 	}
 	w.cell.set.Update(func(f *live.Figures) { f.Phase = phase })
-	defer w.cell.set.Update(func(f *live.Figures) { f.Phase = metric.Idle })
+	defer w.cell.set.Update(func(f *live.Figures) { f.Phase = live.Idle })
 	rec.Beside(w.cell.set.Clock)
 	return w.Workload.Run(w.context(ctx), rec)
 }

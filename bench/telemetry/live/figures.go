@@ -8,13 +8,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
-
-	"watchlab/bench/telemetry/metric"
 )
 
-// Stage of a pipeline, in the order of [metric.Stages].
+// Stage of a pipeline.
 type Stage uint8
 
 // The stages.
@@ -29,7 +28,10 @@ const (
 	stages
 )
 
-// Type of an event, in the order of [metric.Types].
+// stageNames are the values of the label stage. In pipelines with a merge, popped is merged.
+var stageNames = [stages]string{"released", "enqueued", "popped", "stored", "handled", "worked"}
+
+// Type of an event.
 type Type uint8
 
 // The types.
@@ -43,6 +45,9 @@ const (
 
 	types
 )
+
+// typeNames are the values of the label type. REPLACED is for objects of a list, SYNC for a resync's.
+var typeNames = [types]string{"ADDED", "MODIFIED", "DELETED", "REPLACED", "SYNC", "BOOKMARK"}
 
 // TypeOf returns the type of a watch event or of a delta; Modified for an unknown or empty one, as
 // a latest-object queue returns it. The first letters differ, but for Modified and Updated.
@@ -65,22 +70,25 @@ func TypeOf[T watch.EventType | cache.DeltaType](t T) Type {
 	return Modified
 }
 
-// Labels of a variant's metrics: the [metric.CommonLabels] in their order.
+// Labels of a variant's metrics: the common ones, in their order.
 type Labels struct {
 	Run, Family, Variant, Delivery, Pipeline, Storm, Source, Encoding, Decode, Store, Workqueue, Rate string
 }
 
-// Values returns the labels in the order of [metric.CommonLabels].
+// Values returns the labels in the order of the common labels, and Names their names.
 func (l Labels) Values() []string {
 	return []string{l.Run, l.Family, l.Variant, l.Delivery, l.Pipeline, l.Storm, l.Source, l.Encoding, l.Decode, l.Store, l.Workqueue, l.Rate}
 }
 
+// Names returns the names of the common labels.
+func (Labels) Names() []string { return commonLabels }
+
 // LabelsOf returns the labels of a cell, whose own labels label returns by their keys.
 func LabelsOf(family string, label func(key string) string) Labels {
 	return Labels{
-		Family: family, Variant: label("impl"), Delivery: label(metric.Delivery), Pipeline: label(metric.Pipeline),
-		Storm: label(metric.Storm), Source: label(metric.Source), Encoding: label(metric.Encoding), Decode: label(metric.Decode),
-		Store: label(metric.Store), Workqueue: label(metric.Workqueue), Rate: label(metric.Rate),
+		Family: family, Variant: label("impl"), Delivery: label("delivery"), Pipeline: label("pipeline"),
+		Storm: label("storm"), Source: label("source"), Encoding: label("encoding"), Decode: label("decode"),
+		Store: label("store"), Workqueue: label("workqueue"), Rate: label("rate"),
 	}
 }
 
@@ -95,27 +103,27 @@ type Verdict struct{ Status, Cause string }
 
 // Figures of one variant. [Set.Update] gives access to them, [Set.Snapshot] a copy.
 type Figures struct {
-	Labels  Labels    // of the variant
-	Created time.Time // start of the counters
-	Relists uint64    // lists after the source's first
-	Rounds  uint64    // finished rounds
-	Late    uint64    // releases beyond the lag budget
-	Missed  uint64    // events not released when the schedule ended
-	// Faults counts injections by the fault's name in loadgen/fault. WatchErrors counts
-	// broken watches by the same name, or [metric.OtherFault].
-	Faults, WatchErrors map[string]uint64
-	QueueDepth          int    // at the last [Set.Look]
-	HandlerBacklog      *int   // notifications that wait for handlers; nil if it is not known
-	Phase               string // one of [metric.Phases]
-	Verdict             Verdict
-	Baseline            bool // ratios of the run are relative to it
+	Labels         Labels    // of the variant
+	Created        time.Time // start of the counters
+	QueueDepth     int       // at the last [Set.Look]
+	HandlerBacklog *int      // notifications that wait for handlers; nil if it is not known
+	Phase          string    // WarmUp, Measure or Idle
+	Verdict        Verdict
+	Baseline       bool // ratios of the run are relative to it
 
 	judged   map[Verdict]bool // all verdicts so far
 	began    time.Time        // of the current play; zero for none
 	played   time.Duration    // of the plays that ended
-	counts   [stages][types]uint64
-	dists    [histograms]Distribution
+	events   [stages][types]uint64
+	counters map[count]uint64
+	dists    []Distribution // by Histogram
 	sampling *Sampling
+}
+
+// count is a series of a counter: its metric, and the value of the metric's own label, if it has one.
+type count struct {
+	desc  *prometheus.Desc
+	label string
 }
 
 // Judge sets the present verdict.
@@ -130,14 +138,24 @@ func (f *Figures) PlayTime() time.Duration {
 }
 
 // Count records that n events of a type reached a stage.
-func (f *Figures) Count(s Stage, t Type, n int) { f.counts[s][t] += uint64(n) }
+func (f *Figures) Count(s Stage, t Type, n int) { f.events[s][t] += uint64(n) }
+
+// Add adds to a counter; label is the value of its own label, if it has one.
+func (f *Figures) Add(m Metric, n uint64, label ...string) {
+	f.counters[count{m.desc, strings.Join(label, "")}] += n
+}
+
+// Counted returns a counter.
+func (f *Figures) Counted(m Metric, label ...string) uint64 {
+	return f.counters[count{m.desc, strings.Join(label, "")}]
+}
 
 // Observe adds a value to a histogram, in nanoseconds or events; 0 for a negative one.
 func (f *Figures) Observe(h Histogram, value int64) { f.ObserveN(h, value, 1) }
 
 // ObserveN adds a value n times.
 func (f *Figures) ObserveN(h Histogram, value int64, n uint64) {
-	f.dists[h].observe(value, n, meanings[h].per)
+	f.dists[h].observe(value, n, series[h].per)
 }
 
 // ObserveEvent is Observe for a known event. A traced event becomes an exemplar.
@@ -145,17 +163,17 @@ func (f *Figures) ObserveEvent(h Histogram, value int64, seq uint64) {
 	f.Observe(h, value)
 	if f.sampling.Sampled(seq) {
 		trace, span := f.sampling.IDs(seq)
-		f.dists[h].exemplify(float64(value)/meanings[h].per, trace, span)
+		f.dists[h].exemplify(float64(value)/series[h].per, trace, span)
 	}
 }
 
 // Events returns the number of events of a type that reached a stage.
-func (f *Figures) Events(s Stage, t Type) uint64 { return f.counts[s][t] }
+func (f *Figures) Events(s Stage, t Type) uint64 { return f.events[s][t] }
 
 // Total returns the number of events that reached a stage; at Popped, of deltas, objects or
 // notifications that the variant returned.
 func (f *Figures) Total(s Stage) (n uint64) {
-	for _, of := range f.counts[s] {
+	for _, of := range f.events[s] {
 		n += of
 	}
 	return n
@@ -177,10 +195,16 @@ type Set struct {
 
 // NewSet returns an empty set in phase idle, without a registry.
 func NewSet(labels Labels) *Set {
-	return &Set{figures: Figures{
-		Labels: labels, Created: time.Now(), Phase: metric.Idle,
-		Faults: map[string]uint64{}, WatchErrors: map[string]uint64{}, judged: map[Verdict]bool{},
+	s := &Set{figures: Figures{
+		Labels: labels, Created: time.Now(), Phase: Idle,
+		counters: map[count]uint64{}, judged: map[Verdict]bool{}, dists: make([]Distribution, len(series)),
 	}}
+	for _, m := range counters {
+		if len(m.Labels) == 0 {
+			s.figures.Add(m, 0)
+		}
+	}
+	return s
 }
 
 type contextKey struct{}
@@ -303,8 +327,7 @@ func (s *Set) Snapshot() *Figures {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := s.figures
-	out.Faults, out.WatchErrors = maps.Clone(out.Faults), maps.Clone(out.WatchErrors)
-	out.judged = maps.Clone(out.judged)
+	out.counters, out.judged, out.dists = maps.Clone(out.counters), maps.Clone(out.judged), slices.Clone(out.dists)
 	for h := range out.dists {
 		out.dists[h].exemplars = maps.Clone(out.dists[h].exemplars)
 	}

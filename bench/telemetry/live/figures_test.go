@@ -11,8 +11,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
-
-	"watchlab/bench/telemetry/metric"
 )
 
 // TestBucketsMatchPrometheus: values fall into the same native buckets as in client_golang's
@@ -29,22 +27,22 @@ func TestBucketsMatchPrometheus(t *testing.T) {
 	values = append(values, 0)
 	for _, h := range []Histogram{ReleasedHandled, Staleness} {
 		theirs := prometheus.NewHistogram(prometheus.HistogramOpts{
-			NativeHistogramBucketFactor: 1.1, NativeHistogramZeroThreshold: metric.ZeroThreshold,
-			NativeHistogramMaxBucketNumber: 10_000, Buckets: meanings[h].metric.Buckets,
+			NativeHistogramBucketFactor: 1.1, NativeHistogramZeroThreshold: zeroThreshold,
+			NativeHistogramMaxBucketNumber: 10_000, Buckets: series[h].Buckets,
 		})
-		var f Figures
+		f := &NewSet(Labels{}).figures
 		for _, v := range values {
 			if h == Staleness && v > 1<<25 {
 				continue
 			}
-			theirs.Observe(float64(v) / meanings[h].per)
+			theirs.Observe(float64(v) / series[h].per)
 			f.Observe(h, int64(v))
 		}
 		var want dto.Metric
 		if err := theirs.Write(&want); err != nil {
 			t.Fatal(err)
 		}
-		if want.Histogram.GetSchema() != metric.Schema {
+		if want.Histogram.GetSchema() != nativeSchema {
 			t.Fatalf("client_golang has schema %d", want.Histogram.GetSchema())
 		}
 		got := f.Distribution(h)
@@ -91,7 +89,7 @@ func nativeBuckets(h *dto.Histogram) map[int]int64 {
 
 // TestExtremes: the highest bucket counts larger values, and zero counts negative ones.
 func TestExtremes(t *testing.T) {
-	var f Figures
+	f := &NewSet(Labels{}).figures
 	f.Observe(ReleasedHandled, math.MaxInt64)
 	f.Observe(ReleasedHandled, -1)
 	f.Observe(BatchSize, math.MaxInt64)
@@ -143,7 +141,7 @@ func TestConcurrentUpdates(t *testing.T) {
 	snap := s.Snapshot()
 	const n = writers * events
 	if snap.Events(Released, Modified) != n || snap.Events(Released, Added) != 0 || snap.Total(Popped) != 2*n || snap.Distribution(GeneratorLag).Count != n {
-		t.Errorf("%+v", snap.counts)
+		t.Errorf("%+v", snap.events)
 	}
 }
 
@@ -173,7 +171,7 @@ func TestExemplars(t *testing.T) {
 }
 
 func TestQuantile(t *testing.T) {
-	var f Figures
+	f := &NewSet(Labels{}).figures
 	for v := range int64(1000) {
 		f.Observe(Staleness, v)
 	}
@@ -256,11 +254,11 @@ func TestPlayTime(t *testing.T) {
 // TestSnapshotIsACopy: later changes of the set do not change a snapshot.
 func TestSnapshotIsACopy(t *testing.T) {
 	s := NewSet(Labels{Variant: "ring"})
-	s.Update(func(f *Figures) { f.Faults["gone"]++ })
+	s.Update(func(f *Figures) { f.Add(Faults, 1, "gone") })
 	before := s.Snapshot()
-	s.Update(func(f *Figures) { f.Faults["gone"]++ })
-	if before.Faults["gone"] != 1 || s.Snapshot().Faults["gone"] != 2 {
-		t.Errorf("before %v", before.Faults)
+	s.Update(func(f *Figures) { f.Add(Faults, 1, "gone") })
+	if before.Counted(Faults, "gone") != 1 || s.Snapshot().Counted(Faults, "gone") != 2 {
+		t.Errorf("before %v", before.counters)
 	}
 	if !slices.Contains(before.Labels.Values(), "ring") {
 		t.Errorf("labels %v", before.Labels.Values())

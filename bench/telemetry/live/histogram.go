@@ -9,64 +9,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"google.golang.org/protobuf/proto"
-
-	"watchlab/bench/telemetry/metric"
 )
 
-// Histogram names one of a set's histograms.
-type Histogram uint8
-
-// The histograms. Durations are observed in nanoseconds and exported in seconds.
-const (
-	ReleasedWire Histogram = iota
-	WireDecoded
-	DecodedEnqueued
-	ReleasedEnqueued
-	EnqueuedPopped
-	PoppedStored
-	StoredHandled
-	EnqueuedMerged
-	MergedHandled
-	IntendedHandled
-	ReleasedHandled
-	GeneratorLag
-	BatchSize
-	Staleness
-	QueuedEvents
-	HandlerBacklog
-
-	histograms
-)
-
-// meanings has the metric of each histogram, the value of the metric's own label (empty for none),
-// and the number of observed units per unit of the metric.
-var meanings = [histograms]struct {
-	metric metric.Metric
-	label  string
-	per    float64
-}{
-	ReleasedWire:     {metric.StageLatency, metric.ReleasedWire, 1e9},
-	WireDecoded:      {metric.StageLatency, metric.WireDecoded, 1e9},
-	DecodedEnqueued:  {metric.StageLatency, metric.DecodedEnqueued, 1e9},
-	ReleasedEnqueued: {metric.StageLatency, metric.ReleasedEnqueued, 1e9},
-	EnqueuedPopped:   {metric.StageLatency, metric.EnqueuedPopped, 1e9},
-	PoppedStored:     {metric.StageLatency, metric.PoppedStored, 1e9},
-	StoredHandled:    {metric.StageLatency, metric.StoredHandled, 1e9},
-	EnqueuedMerged:   {metric.StageLatency, metric.EnqueuedMerged, 1e9},
-	MergedHandled:    {metric.StageLatency, metric.MergedHandled, 1e9},
-	IntendedHandled:  {metric.EndToEndLatency, metric.FromIntended, 1e9},
-	ReleasedHandled:  {metric.EndToEndLatency, metric.FromReleased, 1e9},
-	GeneratorLag:     {metric.GeneratorLag, "", 1e9},
-	BatchSize:        {metric.BatchSize, "", 1},
-	Staleness:        {metric.Staleness, "", 1},
-	QueuedEvents:     {metric.QueuedEvents, "", 1},
-	HandlerBacklog:   {metric.HandlerBacklog, "", 1},
-}
-
-// The buckets are those of Prometheus's native histograms of [metric.Schema]: bucket i holds
+// The buckets are those of Prometheus's native histograms of [nativeSchema]: bucket i holds
 // values in (2^((i-1)/8), 2^(i/8)]. A scrape copies the counts; it does not interpolate.
 const (
-	perOctave = 1 << metric.Schema // number of buckets for each power of two
+	perOctave = 1 << nativeSchema // number of buckets for each power of two
 	// From below a nanosecond to two years in seconds. The highest also counts larger values.
 	lowest  = -34 * perOctave
 	highest = 26 * perOctave
@@ -90,7 +38,7 @@ func bucketOf(v float64) int {
 // Distribution counts the values of a histogram. Quantiles are in the unit of the metric.
 type Distribution struct {
 	Count     uint64 // number of values
-	zero      uint64 // values up to [metric.ZeroThreshold]
+	zero      uint64 // values up to [zeroThreshold]
 	buckets   [highest - lowest + 1]uint64
 	sum       uint64                      // sum of all values in the observed unit, an integer
 	exemplars map[int]prometheus.Exemplar // newest traced event by octave; nil for none
@@ -99,7 +47,7 @@ type Distribution struct {
 func (d *Distribution) observe(value int64, n uint64, per float64) {
 	d.Count += n
 	v := float64(value) / per
-	if v <= metric.ZeroThreshold {
+	if v <= zeroThreshold {
 		d.zero += n
 		return
 	}
@@ -108,7 +56,7 @@ func (d *Distribution) observe(value int64, n uint64, per float64) {
 }
 
 func (d *Distribution) exemplify(v float64, trace, span string) {
-	if v <= metric.ZeroThreshold {
+	if v <= zeroThreshold {
 		return
 	}
 	if d.exemplars == nil {
@@ -149,7 +97,7 @@ func (d *Distribution) Quantile(q float64) float64 {
 }
 
 // Sum returns the sum of a histogram's values in the unit of its metric.
-func (f *Figures) Sum(h Histogram) float64 { return float64(f.dists[h].sum) / meanings[h].per }
+func (f *Figures) Sum(h Histogram) float64 { return float64(f.dists[h].sum) / series[h].per }
 
 // bothBuckets adds classic buckets to a native histogram, for scrapers without native ones.
 type bothBuckets struct {
@@ -158,9 +106,9 @@ type bothBuckets struct {
 }
 
 func newHistogram(s *Figures, h Histogram) prometheus.Metric {
-	m, d, values := meanings[h].metric, s.Distribution(h), s.Labels.Values()
+	m, d, values := series[h], s.Distribution(h), s.Labels.Values()
 	if len(m.Labels) > 0 {
-		values = append(values, meanings[h].label)
+		values = append(values, m.label)
 	}
 	buckets := map[int]int64{}
 	for i, n := range d.buckets {
@@ -169,7 +117,7 @@ func newHistogram(s *Figures, h Histogram) prometheus.Metric {
 		}
 	}
 	out := bothBuckets{Metric: prometheus.MustNewConstNativeHistogram(
-		descs[m.Name], d.Count, s.Sum(h), buckets, nil, d.zero, metric.Schema, metric.ZeroThreshold, s.Created, values...,
+		m.desc, d.Count, s.Sum(h), buckets, nil, d.zero, nativeSchema, zeroThreshold, s.Created, values...,
 	)}
 	for _, bound := range m.Buckets {
 		n := d.zero

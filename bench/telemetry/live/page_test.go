@@ -13,8 +13,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"watchlab/bench/telemetry/metric"
 )
 
 func shown(t *testing.T, r *Registry) message {
@@ -59,7 +57,7 @@ func TestMessage(t *testing.T) {
 	base := labels
 	base.Variant = "clientgo-realfifo"
 	r.Set(base)
-	r.Set(labels).Update(func(f *Figures) { f.Phase = metric.Measure })
+	r.Set(labels).Update(func(f *Figures) { f.Phase = Measure })
 	r.Progress(3, 0.25)
 	r.Show(func(s *State) {
 		s.Begun, s.Round, s.Rounds, s.Left, s.Rankings = true, 2, 10, 83*time.Second, rankings(labels.Group())

@@ -4,7 +4,7 @@
 //     It updates them some times a second, from its stamps and logs. Without a Set all
 //     methods are no-ops. [Upstream] holds the metrics under client-go's own names.
 //  2. A [Registry] turns snapshots of the sets into Prometheus metrics under the names and
-//     help texts of package metric. It also has the metrics of the Go runtime and of the
+//     help texts of metrics.go. It also has the metrics of the Go runtime and of the
 //     process. Pipelines pay nothing for a scrape: it copies the counts.
 //  3. A [Server] listens: /metrics for Prometheus, a live page at /, and probes of health
 //     and readiness.
@@ -22,8 +22,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	dto "github.com/prometheus/client_model/go"
-
-	"watchlab/bench/telemetry/metric"
 )
 
 // Registry has all metrics of a run. It is safe for concurrent use.
@@ -48,10 +46,10 @@ var (
 // New returns the registry of a run; commit is the one that the program was built from.
 func New(run, commit string) *Registry {
 	r := &Registry{run: run, commit: commit, registry: prometheus.NewPedanticRegistry()}
-	r.own = newVectors(r.registry, runMetrics)
-	r.upstream = &Upstream{newVectors(r.registry, metric.Upstream())}
-	r.own.gauge(metric.BuildInfo, run, commit, runtime.Version()).Set(1)
-	r.own.gauge(metric.StartTime, run, commit).Set(float64(time.Now().Unix()))
+	r.own = newVectors(r.registry, slices.DeleteFunc(Metrics(), func(m Metric) bool { return m.ofSet }))
+	r.upstream = &Upstream{newVectors(r.registry, clientGo)}
+	r.own.gauge(buildInfo, run, commit, runtime.Version()).Set(1)
+	r.own.gauge(startTime, run, commit).Set(float64(time.Now().Unix()))
 	r.Progress(0, 0)
 	r.registry.MustRegister(
 		r,
@@ -88,12 +86,12 @@ func (r *Registry) Sets() []*Set {
 }
 
 // Progress sets the number of cells and the finished share of the run.
-func (r *Registry) Progress(cells int, share float64) {
+func (r *Registry) Progress(n int, share float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.state.Share = share
-	r.own.gauge(metric.Cells, r.run).Set(float64(cells))
-	r.own.gauge(metric.Progress, r.run).Set(share)
+	r.own.gauge(cells, r.run).Set(float64(n))
+	r.own.gauge(progress, r.run).Set(share)
 }
 
 // Show changes the state that the page shows.
@@ -108,7 +106,7 @@ func (r *Registry) Watched() bool { return r.viewers.Load() > 0 }
 
 // Objective sets the largest latency that the run allows, of a quantile such as p99.
 func (r *Registry) Objective(quantile string, most time.Duration) {
-	r.own.gauge(metric.Objective, r.run, quantile).Set(most.Seconds())
+	r.own.gauge(objective, r.run, quantile).Set(most.Seconds())
 }
 
 // Finish sets the figures of a cell over its counted rounds: medians by the name of the metric, and
@@ -121,7 +119,7 @@ func (r *Registry) Finish(labels Labels, medians, quantiles map[string]float64) 
 		}
 	}
 	for q, v := range quantiles {
-		r.own.gauge(metric.LatencyQuantile, append(labels.Values(), q, r.commit)...).Set(v)
+		r.own.gauge(latencyQuantile, append(labels.Values(), q, r.commit)...).Set(v)
 	}
 }
 
@@ -130,7 +128,7 @@ func (r *Registry) Withdraw(labels Labels) {
 	labels.Run = r.run
 	cell := prometheus.Labels{}
 	for i, v := range labels.Values() {
-		cell[metric.CommonLabels()[i]] = v
+		cell[commonLabels[i]] = v
 	}
 	for _, g := range r.own.gauges {
 		g.DeletePartialMatch(cell)
@@ -142,8 +140,10 @@ func (r *Registry) Gather() ([]*dto.MetricFamily, error) { return r.registry.Gat
 
 // Describe implements prometheus.Collector.
 func (r *Registry) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range descs {
-		ch <- d
+	for _, m := range own {
+		if m.ofSet {
+			ch <- m.desc
+		}
 	}
 }
 
@@ -158,61 +158,42 @@ func (r *Registry) Collect(ch chan<- prometheus.Metric) {
 // of events in start at 0, as ratios of rates need the first events, too.
 func collectSet(ch chan<- prometheus.Metric, s *Figures) {
 	with := func(own ...string) []string { return append(s.Labels.Values(), own...) }
-	total := func(m metric.Metric, v float64, own ...string) {
-		ch <- prometheus.MustNewConstMetricWithCreatedTimestamp(descs[m.Name], prometheus.CounterValue, v, s.Created, with(own...)...)
+	total := func(m Metric, v float64, own ...string) {
+		ch <- prometheus.MustNewConstMetricWithCreatedTimestamp(m.desc, prometheus.CounterValue, v, s.Created, with(own...)...)
 	}
-	count := func(m metric.Metric, n uint64, own ...string) { total(m, float64(n), own...) }
-	for stage, stageName := range metric.Stages() {
-		for t, typeName := range metric.Types() {
+	for c, n := range s.counters {
+		labels := s.Labels.Values()
+		if c.label != "" {
+			labels = append(labels, c.label)
+		}
+		ch <- prometheus.MustNewConstMetricWithCreatedTimestamp(c.desc, prometheus.CounterValue, float64(n), s.Created, labels...)
+	}
+	for stage, stageName := range stageNames {
+		for t, typeName := range typeNames {
 			if n := s.Events(Stage(stage), Type(t)); n > 0 || Stage(stage) <= Enqueued && Type(t) <= Deleted {
-				count(metric.Events, n, stageName, typeName)
+				total(events, float64(n), stageName, typeName)
 			}
 		}
 	}
-	for name, n := range s.Faults {
-		count(metric.Faults, n, name)
-	}
-	for name, n := range s.WatchErrors {
-		count(metric.WatchErrors, n, name)
-	}
-	count(metric.Deltas, s.Total(Popped))
-	count(metric.Relists, s.Relists)
-	count(metric.GeneratorLate, s.Late)
-	count(metric.GeneratorMissed, s.Missed)
-	count(metric.Rounds, s.Rounds)
-
-	total(metric.PlayTime, s.PlayTime().Seconds())
+	total(deltas, float64(s.Total(Popped)))
+	total(playTime, s.PlayTime().Seconds())
 
 	is := map[bool]float64{true: 1}
-	gauge(ch, metric.QueueDepth, float64(s.QueueDepth), with()...)
-	gauge(ch, metric.Baseline, is[s.Baseline], with()...)
-	for _, p := range metric.Phases() {
-		gauge(ch, metric.Phase, is[p == s.Phase], with(p)...)
+	sendGauge(ch, queueDepth, float64(s.QueueDepth), with()...)
+	sendGauge(ch, baseline, is[s.Baseline], with()...)
+	for _, p := range phases {
+		sendGauge(ch, phase, is[p == s.Phase], with(p)...)
 	}
 	for v := range s.judged {
-		gauge(ch, metric.Verdict, is[v == s.Verdict], with(v.Status, v.Cause)...)
+		sendGauge(ch, verdict, is[v == s.Verdict], with(v.Status, v.Cause)...)
 	}
-	for h := range histograms {
-		if s.Distribution(h).Count > 0 {
-			ch <- newHistogram(s, h)
+	for h := range series {
+		if s.Distribution(Histogram(h)).Count > 0 {
+			ch <- newHistogram(s, Histogram(h))
 		}
 	}
 }
 
-// runMetrics are the metrics that are no set's.
-var runMetrics = []metric.Metric{metric.Cells, metric.Progress, metric.BuildInfo, metric.StartTime, metric.Objective, metric.EventsPerSecond, metric.CPUPerEvent, metric.BytesPerEvent, metric.LatencyQuantile}
-
-// descs of the sets' metrics.
-var descs = func() map[string]*prometheus.Desc {
-	out := map[string]*prometheus.Desc{}
-	for _, m := range metric.Own() {
-		if !slices.ContainsFunc(runMetrics, func(r metric.Metric) bool { return r.Name == m.Name }) {
-			out[m.Name] = prometheus.NewDesc(m.Name, m.Help, m.AllLabels(), nil)
-		}
-	}
-	return out
-}()
-
-func gauge(ch chan<- prometheus.Metric, m metric.Metric, v float64, labels ...string) {
-	ch <- prometheus.MustNewConstMetric(descs[m.Name], prometheus.GaugeValue, v, labels...)
+func sendGauge(ch chan<- prometheus.Metric, m Metric, v float64, labels ...string) {
+	ch <- prometheus.MustNewConstMetric(m.desc, prometheus.GaugeValue, v, labels...)
 }

@@ -1,27 +1,18 @@
 package live
 
 import (
-	"flag"
 	"math"
-	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/workqueue"
-
-	"watchlab/bench/telemetry/metric"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 var labels = Labels{Family: "deltafifo", Variant: "ring", Delivery: "in-order", Pipeline: "informer", Storm: "gang", Source: "memory", Encoding: "protobuf", Decode: "shared", Store: "snapshot", Workqueue: "sharded", Rate: "1000"}
 
@@ -43,32 +34,34 @@ func played(t testing.TB) *Registry {
 		f.Count(Popped, Replaced, 3)
 		f.Observe(BatchSize, 7)
 		f.Observe(GeneratorLag, 2_000_000)
-		f.Late, f.Missed, f.Rounds, f.Relists = 1, 2, 1, 1
-		for h := range histograms {
+		for h := range series {
+			h := Histogram(h)
 			f.Observe(h, 0)
 			f.Observe(h, 1000)
 		}
 		f.ObserveEvent(IntendedHandled, 3_000_000, 8)
 		f.ObserveEvent(IntendedHandled, 60e9, 12)
-		f.Phase, f.Baseline = metric.Measure, true
+		f.Phase, f.Baseline = Measure, true
 		f.Judge(Verdict{Status: "valid"})
 		f.Judge(Verdict{Status: "noisy"})
 		f.Judge(Verdict{Status: "valid"})
 		f.Judge(Verdict{Status: "invalid", Cause: "generator"})
-		f.Faults["gone"], f.WatchErrors[metric.OtherFault] = 2, 1
+		for _, m := range counters {
+			f.Add(m, 2, slices.Repeat([]string{"x"}, len(m.Labels))...)
+		}
 	})
 	s.Depth(func() int { return 5 })
 	s.Look()
 	r.Set(Labels{Family: "deltafifo", Variant: "cond"})
 	r.Progress(2, 0.25)
 	r.Objective("p99", time.Millisecond)
-	r.Finish(labels, map[string]float64{metric.EventsPerSecond.Name: 1}, map[string]float64{"0.99": 1})
+	r.Finish(labels, map[string]float64{EventsPerSecond.Name: 1}, map[string]float64{"0.99": 1})
 	r.Finish(labels, map[string]float64{
-		metric.EventsPerSecond.Name: 999.5, metric.CPUPerEvent.Name: 2e-6, metric.BytesPerEvent.Name: 64,
+		EventsPerSecond.Name: 999.5, CPUPerEvent.Name: 2e-6, BytesPerEvent.Name: 64,
 	}, map[string]float64{"0.5": 0.001, "0.99": 0.002})
 	unpaced := labels
 	unpaced.Rate = "max"
-	r.Finish(unpaced, map[string]float64{metric.EventsPerSecond.Name: 1e6}, nil)
+	r.Finish(unpaced, map[string]float64{EventsPerSecond.Name: 1e6}, nil)
 	r.Withdraw(unpaced)
 	i := r.upstream.Informer(labels.UpstreamName(), schema.GroupVersionResource{Version: "v1", Resource: "pods"})
 	i.Queued.Set(3)
@@ -77,44 +70,7 @@ func played(t testing.TB) *Registry {
 	return r
 }
 
-// TestText compares with testdata/metrics.txt: a scrape without native histograms.
-func TestText(t *testing.T) {
-	families, err := played(t).Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var text strings.Builder
-	format := expfmt.NewFormat(expfmt.TypeOpenMetrics)
-	enc := expfmt.NewEncoder(&text, format)
-	for _, f := range families {
-		if n := f.GetName(); strings.HasPrefix(n, "go_") || strings.HasPrefix(n, "process_") {
-			continue
-		}
-		if err := enc.Encode(f); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got := regexp.MustCompile(`goversion="[^"]*"`).ReplaceAllString(text.String(), `goversion="go"`)
-	got = regexp.MustCompile(`(start_time_seconds\{.*\}) \S+`).ReplaceAllString(got, "$1 time")
-	// Exemplars have a timestamp, and their labels come in random order.
-	got = regexp.MustCompile(`\{(span_id="[^"]*"),(trace_id="[^"]*")\}`).ReplaceAllString(got, "{$2,$1}")
-	got = regexp.MustCompile(`(# \{[^}]*\} \S+) \S+`).ReplaceAllString(got, "$1 time")
-	const file = "testdata/metrics.txt"
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(string(want), got); d != "" {
-		t.Errorf("testdata/metrics.txt differs (-update rewrites it):\n%s", d)
-	}
-}
-
-// TestEveryMetric: the registry has each metric of package metric, with its kind and
+// TestEveryMetric: the registry has each metric of metrics.go, with its kind and
 // labels, and no other watchlab metric.
 func TestEveryMetric(t *testing.T) {
 	r := played(t)
@@ -126,12 +82,9 @@ func TestEveryMetric(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := map[string]metric.Metric{}
-	for _, m := range append(metric.Own(), metric.Upstream()...) {
+	known := map[string]Metric{}
+	for _, m := range append(Metrics(), ClientGoMetrics()...) {
 		known[m.Name] = m
-	}
-	kinds := map[metric.Kind]dto.MetricType{
-		metric.Counter: dto.MetricType_COUNTER, metric.Gauge: dto.MetricType_GAUGE, metric.Histogram: dto.MetricType_HISTOGRAM,
 	}
 	runtimes := map[string]bool{}
 	for _, f := range families {
@@ -141,9 +94,9 @@ func TestEveryMetric(t *testing.T) {
 			runtimes[f.GetName()] = true
 			continue
 		case !ok:
-			t.Errorf("%s is not in package metric", f.GetName())
+			t.Errorf("%s is not in metrics.go", f.GetName())
 			continue
-		case kinds[m.Kind] != f.GetType():
+		case m.Kind != f.GetType():
 			t.Errorf("%s is a %v", m.Name, f.GetType())
 		}
 		delete(known, m.Name)
@@ -171,7 +124,7 @@ func TestLint(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range problems {
-		if strings.HasPrefix(p.Metric, "watchlab_") && p.Metric != metric.LatencyQuantile.Name {
+		if strings.HasPrefix(p.Metric, "watchlab_") && p.Metric != latencyQuantile.Name {
 			t.Errorf("%s: %s", p.Metric, p.Text)
 		}
 	}
@@ -185,22 +138,22 @@ func TestClassicAndNativeBuckets(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, f := range families {
-		if f.GetName() != metric.EndToEndLatency.Name {
+		if f.GetName() != endToEndLatency.Name {
 			continue
 		}
 		for _, m := range f.GetMetric() {
 			h := m.GetHistogram()
-			if len(h.GetPositiveSpan()) == 0 || h.GetSchema() != metric.Schema {
+			if len(h.GetPositiveSpan()) == 0 || h.GetSchema() != nativeSchema {
 				t.Errorf("no native buckets: %v", h)
 			}
-			bounds := len(metric.EndToEndLatency.Buckets)
+			bounds := len(endToEndLatency.Buckets)
 			if got := len(h.GetBucket()); got < bounds || got > bounds+1 {
 				t.Errorf("%d classic buckets, want %d, and +Inf for an exemplar", got, bounds)
 			}
 			// Only the 60 s are above the last bound.
 			last := h.GetBucket()[bounds-1].GetCumulativeCount()
-			switch f := m.GetLabel()[slices.IndexFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetName() == metric.From })].GetValue(); f {
-			case metric.FromIntended:
+			switch f := m.GetLabel()[slices.IndexFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetName() == "from" })].GetValue(); f {
+			case "intended":
 				if h.GetSampleCount() != 4 || last != 3 || len(h.GetExemplars()) != 2 {
 					t.Errorf("intended: %d of %d, %d exemplars", last, h.GetSampleCount(), len(h.GetExemplars()))
 				}

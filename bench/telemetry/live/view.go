@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"watchlab/bench/lab"
-	"watchlab/bench/telemetry/metric"
 )
 
 // State is the state of a run that the page shows.
@@ -97,7 +96,7 @@ func (r *Registry) message() (message, error) {
 	for _, set := range sets {
 		labels := set.Labels()
 		set.Update(func(f *Figures) {
-			if f.Phase != metric.Idle {
+			if f.Phase != Idle {
 				s.Now = "Playing " + labels.Variant + " " + lab.RateText(labels.Rate) + "."
 			}
 		})

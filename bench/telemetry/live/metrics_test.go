@@ -1,4 +1,4 @@
-package metric_test
+package live
 
 import (
 	"math"
@@ -7,14 +7,14 @@ import (
 	"strings"
 	"testing"
 
-	"watchlab/bench/telemetry/metric"
+	dto "github.com/prometheus/client_model/go"
 )
 
 // TestConventions holds the metrics to Prometheus's naming rules.
 func TestConventions(t *testing.T) {
 	name := regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
 	seen := map[string]bool{}
-	for _, m := range slices.Concat(metric.Own(), metric.Upstream()) {
+	for _, m := range slices.Concat(Metrics(), ClientGoMetrics()) {
 		if !name.MatchString(m.Name) {
 			t.Errorf("%q is an invalid name", m.Name)
 		}
@@ -25,10 +25,10 @@ func TestConventions(t *testing.T) {
 		if m.Help == "" {
 			t.Errorf("%s has no help", m.Name)
 		}
-		if total := strings.HasSuffix(m.Name, "_total"); total != (m.Kind == metric.Counter) {
+		if total := strings.HasSuffix(m.Name, "_total"); total != (m.Kind == dto.MetricType_COUNTER) {
 			t.Errorf("%s: _total is the suffix of counters; it is a %s", m.Name, m.Kind)
 		}
-		if (len(m.Buckets) > 0) != (m.Kind == metric.Histogram) {
+		if (len(m.Buckets) > 0) != (m.Kind == dto.MetricType_HISTOGRAM) {
 			t.Errorf("%s: a %s with %d buckets", m.Name, m.Kind, len(m.Buckets))
 		}
 		if !slices.IsSorted(m.Buckets) || len(slices.Compact(slices.Clone(m.Buckets))) != len(m.Buckets) {
@@ -45,7 +45,7 @@ func TestConventions(t *testing.T) {
 			}
 		}
 	}
-	for _, m := range metric.Own() {
+	for _, m := range Metrics() {
 		if !strings.HasPrefix(m.Name, "watchlab_") {
 			t.Errorf("%s lacks the prefix", m.Name)
 		}
@@ -54,7 +54,7 @@ func TestConventions(t *testing.T) {
 
 // TestNativeBuckets: classic bounds are bounds of native buckets, so that their counts are exact.
 func TestNativeBuckets(t *testing.T) {
-	for _, m := range metric.Own() {
+	for _, m := range Metrics() {
 		for _, b := range m.Buckets {
 			if b == 0 {
 				continue
@@ -62,7 +62,7 @@ func TestNativeBuckets(t *testing.T) {
 			if frac, _ := math.Frexp(b); frac != 0.5 {
 				t.Errorf("%s: %v is not a power of two", m.Name, b)
 			}
-			if b <= metric.ZeroThreshold {
+			if b <= zeroThreshold {
 				t.Errorf("%s: %v is counted as zero", m.Name, b)
 			}
 		}

@@ -1,0 +1,535 @@
+package observe
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"watchlab/bench/cell"
+	"watchlab/bench/telemetry/live"
+	"watchlab/impls/informer"
+	"watchlab/impls/merge"
+	"watchlab/loadgen/fault"
+	"watchlab/loadgen/source"
+)
+
+// Telemetry reads the stamps and the logs of a play and updates the figures of a
+// [live.Set]: a few times a second during the play, and the rest at its end. The stages do
+// not know it. A nil Telemetry is a no-op.
+//
+// No count includes the initial list, which is handled before the clock starts, as in the recorder's
+// figures: an object of it does not count when a later list has it again either.
+//
+// Counters are updated during the play. In paced cells so are the latencies of one event
+// in [oneIn]. All other latencies are added at the end: those of mergers, of unpaced cells
+// and of the remaining events. Then the set has every latency that the recorder has.
+type Telemetry struct {
+	set       *live.Set
+	sampling  *live.Sampling
+	st        *Stamps
+	generator generator
+	// mu guards the fields below. The session's goroutine updates the set during the play,
+	// the workload's at its end.
+	mu                 sync.Mutex
+	over               bool // no more updates during the play
+	stages             Stages
+	released, enqueued uint64 // last counted events
+	listed             int64  // counted list objects
+	newest             uint64 // newest event in the logs that were read
+	queued             int    // last length of the queue
+	logs               []*cursor
+	lookUps            *tail[lookUp] // nil in pipelines without a worker
+	notices            *tail[notice] // nil in pipelines without a merger
+	clientGo           *live.Informer
+	exported           []uint64 // a bit for each event in [oneIn] whose latencies are in the set
+	relists            int      // counted lists after the first
+	unexplained        int      // those of them that neither the storm nor a fault caused
+	expiries           int      // watches that relists of the storm ended
+	faults             map[fault.Name]int
+}
+
+// Stages are the parts of a pipeline that telemetry reads. All but Length may be nil.
+type Stages struct {
+	Length   func() int // of the queue or of the merger's output
+	Logs     []*Log
+	LookUps  *LookUps
+	Notices  *Notices
+	Source   source.Source
+	Backlogs informer.BacklogReporter
+}
+
+// oneIn: the latencies of one event in 8 of a paced cell are exported during the play. It
+// is a power of two.
+const oneIn = 8
+
+// exportedAtOnce are the boundaries whose latencies are exported during the play.
+var exportedAtOnce = []cell.Boundary{
+	ReleasedWire, WireDecoded, DecodedEnqueued, ReleasedEnqueued, EnqueuedPopped, PoppedStored, StoredHandled, ReleasedHandled,
+}
+
+// NewTelemetry returns nil where the context has no set.
+func NewTelemetry(ctx context.Context, st *Stamps) *Telemetry {
+	set := live.From(ctx)
+	if set == nil {
+		return nil
+	}
+	st.concurrentReaders = true
+	t := &Telemetry{
+		set: set, st: st, generator: newGenerator(st), faults: map[fault.Name]int{},
+		exported: make([]uint64, len(st.at[handled])/oneIn/64+1), released: uint64(st.initial), enqueued: uint64(st.initial),
+	}
+	events := 0
+	if st.Storm != nil {
+		events = len(st.Storm.Events) - st.initial
+	}
+	t.sampling = set.Begin(events)
+	return t
+}
+
+// Watch begins the updates. From then on the session's goroutine calls Length, and
+// updates the set with each call.
+func (t *Telemetry) Watch(of Stages) {
+	if t == nil {
+		return
+	}
+	t.stages = of
+	for _, l := range of.Logs {
+		t.logs = append(t.logs, newCursor(l))
+	}
+	if l := of.LookUps; l != nil {
+		t.lookUps = newTail(&l.log, &l.published)
+		if all, name := t.Upstream(); all != nil {
+			m := all.Informer(name, t.st.Storm.Resource)
+			t.clientGo = &m
+		}
+	}
+	if l := of.Notices; l != nil {
+		t.notices = newTail(&l.log, &l.published)
+	}
+	t.set.Depth(func() int {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if !t.over {
+			t.update(false)
+		}
+		return t.queued
+	})
+}
+
+// Upstream returns client-go's metrics and the variant's name in them; nil for none.
+// Unpaced cells have none, as client-go updates these metrics while events are handled.
+func (t *Telemetry) Upstream() (*live.Upstream, string) {
+	if t == nil || !t.st.Paced || t.st.Storm == nil || t.set.Upstream() == nil {
+		return nil, ""
+	}
+	return t.set.Upstream(), t.set.Labels().UpstreamName()
+}
+
+// tail reads a log that another goroutine appends to. During the play it reads the
+// preallocated part, as the slice header changes with each append.
+type tail[T any] struct {
+	log          *[]T
+	preallocated []T
+	published    *atomic.Uint64
+	next         int
+}
+
+func newTail[T any](log *[]T, published *atomic.Uint64) *tail[T] {
+	return &tail[T]{log: log, preallocated: (*log)[:cap(*log)], published: published}
+}
+
+// read returns the published entries since the previous read; at the end of the play, all
+// entries since then.
+func (r *tail[T]) read(end bool) []T {
+	if r == nil {
+		return nil
+	}
+	log := r.preallocated
+	if end {
+		log = *r.log
+	} else {
+		log = log[:min(r.published.Load(), uint64(len(log)))]
+	}
+	out := log[r.next:]
+	r.next = len(log)
+	return out
+}
+
+// samples reports whether the latencies of an event are exported during the play.
+func (t *Telemetry) samples(seq uint64) bool {
+	return t.st.Paced && seq%oneIn == 0 && t.st.Storm != nil && seq > uint64(t.st.initial) && seq <= uint64(len(t.st.Storm.Events))
+}
+
+func (t *Telemetry) kind(seq uint64) live.Type { return live.TypeOf(t.st.Storm.Events[seq-1].Type) }
+
+// update updates the set from the new stamps and log entries. end: the play has ended. The
+// caller holds mu.
+func (t *Telemetry) update(end bool) {
+	// These may block, which the set's lock must not.
+	relists, faults := t.refresh()
+	t.queued = t.stages.Length()
+	var backlog *int
+	if t.stages.Backlogs != nil && !end {
+		backlog = new(int)
+		for _, b := range t.stages.Backlogs.Backlogs() {
+			*backlog += b.Waiting
+		}
+	}
+	t.set.Update(func(f *live.Figures) {
+		f.HandlerBacklog = backlog
+		if t.st.Storm != nil {
+			t.released = t.count(f, released, t.released)
+		}
+		for _, c := range t.logs {
+			t.readLog(f, c, end)
+		}
+		t.readLookUps(f, t.lookUps.read(end))
+		for _, n := range t.notices.read(end) {
+			t.readNotice(f, n.PodUpdate)
+		}
+		if t.st.Storm != nil {
+			// After the logs, so that what came out has gone in.
+			t.enqueued = t.count(f, enqueued, t.enqueued)
+			n := t.st.listed.Load()
+			f.Count(live.Enqueued, live.Replaced, int(n-t.listed))
+			t.listed = n
+		}
+		t.readSource(f, relists, faults)
+		if t.clientGo != nil {
+			t.clientGo.Queued.Set(float64(t.queued))
+			t.clientGo.Version.Set(float64(t.newest))
+		}
+	})
+}
+
+// refresh returns the lists of the source after the first, and its faults; nil for a source without.
+func (t *Telemetry) refresh() (relists int, faults map[fault.Name]int) {
+	switch src := t.stages.Source.(type) {
+	case nil:
+		return 0, nil
+	case *source.APIServer:
+		counters, _ := src.Refresh() // A lost process fails the play.
+		return int(max(counters.Snapshots-1, 0)), counters.Faults
+	default:
+		return src.Relists(), nil
+	}
+}
+
+// count counts the events of a stage in sequence order, up to the first without a stamp.
+// It returns the last counted event.
+func (t *Telemetry) count(f *live.Figures, of stage, from uint64) uint64 {
+	if t.st.Sampling == None {
+		return from
+	}
+	step, figure := uint64(t.st.Sampling)+1, live.Enqueued
+	if of == released {
+		figure = live.Released
+	}
+	for seq := (from/step + 1) * step; t.st.load(of, seq) != 0; seq += step {
+		for ; from < seq; from++ {
+			f.Count(figure, t.kind(from+1), 1)
+		}
+		if of == released {
+			t.lag(f, seq)
+		}
+	}
+	return from
+}
+
+func (t *Telemetry) lag(f *live.Figures, seq uint64) {
+	if !t.st.Paced {
+		return
+	}
+	lag, _ := t.generator.lag(seq)
+	if lag > cmp.Or(t.st.Budget, cell.LateAfter) {
+		f.Add(live.GeneratorLate, 1)
+	}
+	f.Observe(live.GeneratorLag, int64(lag))
+}
+
+// readLog reads the new hand-overs of a delivery log.
+func (t *Telemetry) readLog(f *live.Figures, c *cursor, end bool) {
+	ones := uint64(0)
+	for h := range c.fold(end) {
+		if len(h.deltas) == 1 {
+			ones++
+		} else {
+			f.Observe(live.BatchSize, int64(len(h.deltas)))
+		}
+		if t.clientGo != nil && c.l.second == stored && h.at.second != 0 {
+			t.clientGo.Processing.Observe(time.Duration(h.at.second - h.at.popped).Seconds())
+		}
+		for d := range h.deliveries() {
+			t.readDelivery(f, d)
+		}
+	}
+	f.ObserveN(live.BatchSize, 1, ones)
+}
+
+func (t *Telemetry) readDelivery(f *live.Figures, d delivery) {
+	kind := live.TypeOf(d.Type)
+	t.newest = max(t.newest, d.seq)
+	if d.seq != 0 && d.seq <= uint64(t.st.initial) || t.st.Storm == nil && kind == live.Replaced {
+		return
+	}
+	f.Count(live.Popped, kind, 1)
+	f.Count(live.Handled, kind, 1)
+	if t.lookUps != nil {
+		f.Count(live.Stored, kind, 1)
+	}
+	switch {
+	case t.st.Storm == nil:
+		// A live stream has no list of events yet: the log is the only record.
+		f.Count(live.Enqueued, kind, 1)
+	case t.lookUps == nil && !d.listed && t.samples(d.seq):
+		t.latencies(f, d.seq, t.st.at[handled][d.seq])
+	}
+}
+
+func (t *Telemetry) readLookUps(f *live.Figures, items []lookUp) {
+	if len(items) > 0 && t.st.Paced && t.st.Storm != nil {
+		f.Observe(live.Staleness, int64(t.released)-int64(t.newest))
+	}
+	for i := range items {
+		item := &items[i]
+		kind := live.Deleted
+		if item.obj != nil {
+			kind = live.Modified
+		}
+		seq := Sequence(item.obj)
+		if seq == 0 || seq > uint64(t.st.initial) {
+			f.Count(live.Worked, kind, 1)
+		}
+		if t.samples(seq) {
+			t.latencies(f, seq, item.at)
+		}
+	}
+}
+
+func (t *Telemetry) readNotice(f *live.Figures, u merge.PodUpdate) {
+	kind := live.Modified
+	switch u.Op {
+	case merge.ADD:
+		kind = live.Added
+	case merge.REMOVE:
+		kind = live.Deleted
+	}
+	n := 0
+	for _, pod := range u.Pods {
+		// The other operations keep the resourceVersion of the ADD, as kubelet does.
+		if u.Op != merge.ADD || Sequence(pod) > uint64(t.st.initial) {
+			n++
+		}
+	}
+	f.Count(live.Popped, kind, n)
+	f.Count(live.Handled, kind, n)
+	f.Observe(live.BatchSize, int64(len(u.Pods)))
+}
+
+func (t *Telemetry) readSource(f *live.Figures, relists int, faults map[fault.Name]int) {
+	f.Add(live.Relists, uint64(relists-t.relists))
+	t.relists = relists
+	// Without faults, the storm's own relists explain lists; see Expired.
+	if more := relists - t.expiries - t.unexplained; faults == nil && more > 0 {
+		t.unexplained += more
+		f.Add(live.WatchErrors, uint64(more), live.OtherFault)
+	}
+	for name, n := range faults {
+		more := uint64(n - t.faults[name])
+		t.faults[name] = n
+		f.Add(live.Faults, more, string(name))
+		if name != fault.Drip && name != fault.Stall && name != fault.DuplicateBookmark {
+			f.Add(live.WatchErrors, more, string(name))
+		}
+	}
+}
+
+// Expired counts a watch that a relist of the storm ended.
+func (t *Telemetry) Expired() {
+	if t != nil {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.expiries++
+		t.set.Update(func(f *live.Figures) { f.Add(live.WatchErrors, 1, string(fault.Relist)) })
+	}
+}
+
+// latencies adds the latencies of an event of a paced cell that was handled during the
+// play. Later calls for the event do nothing.
+func (t *Telemetry) latencies(f *live.Figures, seq uint64, handledAt int64) {
+	var at [stages]int64
+	for of := range at {
+		at[of] = t.st.load(stage(of), seq)
+	}
+	if at[released] == 0 || handledAt == 0 || t.isExported(seq) {
+		return
+	}
+	t.exported[seq/oneIn/64] |= 1 << (seq / oneIn % 64)
+	at[handled] = handledAt
+	if at[enqueued] == 0 {
+		// A consumer popped it before the producer's call returned.
+		at[enqueued] = max(at[released], at[popped])
+	}
+	intended, _ := t.st.intended(seq)
+	f.ObserveEvent(live.IntendedHandled, handledAt-intended, seq)
+	for _, b := range exportedAtOnce {
+		if i := intervals[b]; at[i.from] != 0 && at[i.to] != 0 {
+			f.ObserveEvent(i.figure, at[i.to]-at[i.from], seq)
+		}
+	}
+}
+
+func (t *Telemetry) isExported(seq uint64) bool {
+	return seq%oneIn == 0 && t.exported[seq/oneIn/64]&(1<<(seq/oneIn%64)) != 0
+}
+
+// Arrived calls arrived, which sets the storm of a live stream, after the play.
+func (t *Telemetry) Arrived(arrived func()) {
+	if t == nil {
+		arrived()
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.update(false)
+	arrived()
+	t.released, t.enqueued = uint64(t.st.initial), uint64(len(t.st.Storm.Events))
+	t.sampling = t.set.Begin(len(t.st.Storm.Events) - t.st.initial)
+}
+
+// Rest ends updates during a play that succeeded, with a last one. The check writes the stamps from then on.
+func (t *Telemetry) Rest() {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.over {
+		t.update(false)
+		t.over = true
+		t.set.Update(func(f *live.Figures) { f.QueueDepth = t.queued })
+	}
+}
+
+// Stop ends updates during a play. The length of a queue that failed may block.
+func (t *Telemetry) Stop() {
+	if t != nil {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.over = true
+	}
+}
+
+// Finish adds the rest, after the play, when all stamps are complete.
+func (t *Telemetry) Finish(o Outcome) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.update(true)
+	t.set.Update(func(f *live.Figures) { t.remaining(f, o.Boundaries) })
+	t.exportTraces(o)
+}
+
+// remaining adds the counts and latencies that were not exported during the play.
+func (t *Telemetry) remaining(f *live.Figures, boundaries []cell.Boundary) {
+	st := t.st
+	all := st.Sampling == All
+	for seq := uint64(st.initial + 1); seq < uint64(len(st.at[handled])); seq++ {
+		if seq > t.released && (st.at[released][seq] != 0 || !all) {
+			f.Count(live.Released, t.kind(seq), 1)
+			if all {
+				t.lag(f, seq)
+			}
+		}
+		if seq > t.enqueued && (st.at[enqueued][seq] != 0 || !all) {
+			f.Count(live.Enqueued, t.kind(seq), 1)
+		}
+		if st.Paced && st.at[released][seq] == 0 {
+			f.Add(live.GeneratorMissed, 1)
+		}
+	}
+	st.eachLatency(boundaries, func(b cell.Boundary, seq uint64, d time.Duration) {
+		figure, exported := live.IntendedHandled, true
+		if b != Handled {
+			figure, exported = intervals[b].figure, intervals[b].exported
+		}
+		if exported && !t.isExported(seq) {
+			f.ObserveEvent(figure, int64(d), seq)
+		}
+	})
+}
+
+// exportTraces exports the sampled events, and the events that they were coalesced into.
+func (t *Telemetry) exportTraces(o Outcome) {
+	if t.sampling == nil {
+		return
+	}
+	done := map[uint64]bool{}
+	for seq := uint64(t.st.initial + 1); seq < uint64(len(t.st.at[released])); seq++ {
+		if !t.sampling.Sampled(seq) || done[seq] {
+			continue
+		}
+		into := t.into(seq, o.LookedUp)
+		t.sampling.Export(t.trace(seq, into))
+		done[seq] = true
+		if into != 0 && !done[into] && !t.sampling.Sampled(into) {
+			t.sampling.Export(t.trace(into, 0))
+			done[into] = true
+		}
+	}
+}
+
+// into returns the newer version that an event was coalesced into; 0 if the event itself
+// was handled, or never.
+func (t *Telemetry) into(seq uint64, lookedUp bool) uint64 {
+	at := t.st.at[handled]
+	if at[seq] == 0 || !lookedUp && t.st.at[popped][seq] != 0 {
+		return 0
+	}
+	events := t.st.Storm.Events
+	key, found := events[seq-1].KeyIndex, uint64(0)
+	for later := seq + 1; later < uint64(len(at)); later++ {
+		if events[later-1].KeyIndex != key {
+			continue
+		}
+		if at[later] != at[seq] {
+			break
+		}
+		found = later
+		if !lookedUp && t.st.at[popped][later] != 0 {
+			break
+		}
+	}
+	return found
+}
+
+// stageNames are those of traces.
+var stageNames = [stages]string{"released", "wire", "decoded", "enqueued", "popped", "stored", "handled"}
+
+// trace returns the stamps of an event. A consumer may pop an event before the producer's
+// Add returns; later stages are moved so that times never decrease.
+func (t *Telemetry) trace(seq, into uint64) live.EventTrace {
+	e := &t.st.Storm.Events[seq-1]
+	out := live.EventTrace{Seq: seq, Type: string(e.Type), Key: e.Key, Into: into}
+	at := func(stamp int64) time.Time { return t.st.epoch.Add(time.Duration(stamp)) }
+	if t.st.Paced {
+		intended, _ := t.st.intended(seq)
+		out.Intended = at(intended)
+	}
+	last := int64(math.MinInt64)
+	for of, name := range stageNames {
+		if stage(of) == popped && t.notices != nil {
+			name = "merged"
+		}
+		if stamp := t.st.load(stage(of), seq); stamp != 0 {
+			last = max(last, stamp)
+			out.Stages = append(out.Stages, live.StageTime{Stage: name, At: at(last)})
+		}
+	}
+	return out
+}
