@@ -230,7 +230,7 @@ func (w *workload) Run(ctx context.Context, rec *cell.Recorder) error {
 	}
 	w.cell.set.Update(func(f *live.Figures) { f.Phase = phase })
 	defer w.cell.set.Update(func(f *live.Figures) { f.Phase = live.Idle })
-	rec.Beside(w.cell.set.Clock)
+	rec.Before(w.cell.set.Clock)
 	return w.Workload.Run(w.context(ctx), rec)
 }
 
