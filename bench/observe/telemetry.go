@@ -40,6 +40,8 @@ type Telemetry struct {
 	listed             int64  // counted list objects
 	newest             uint64 // newest event in the logs that were read
 	queued             int    // last length of the queue
+	singles            int    // hand-overs of one delta, which are observed at the end
+	tally              live.Tally
 	logs               []*cursor
 	lookUps            *tail[lookUp] // nil in pipelines without a worker
 	notices            *tail[notice] // nil in pipelines without a merger
@@ -168,7 +170,6 @@ func (t *Telemetry) kind(seq uint64) live.Type { return live.TypeOf(t.st.Storm.E
 // update updates the set from the new stamps and log entries. end: the play has ended. The
 // caller holds mu.
 func (t *Telemetry) update(end bool) {
-	// These may block, which the set's lock must not.
 	relists, faults := t.refresh()
 	t.queued = t.stages.Length()
 	var backlog *int
@@ -178,31 +179,30 @@ func (t *Telemetry) update(end bool) {
 			*backlog += b.Waiting
 		}
 	}
-	t.set.Update(func(f *live.Figures) {
-		f.HandlerBacklog = backlog
-		if t.st.Storm != nil {
-			t.released = t.count(f, released, t.released)
-		}
-		for _, c := range t.logs {
-			t.readLog(f, c, end)
-		}
-		t.readLookUps(f, t.lookUps.read(end))
-		for _, n := range t.notices.read(end) {
-			t.readNotice(f, n.PodUpdate)
-		}
-		if t.st.Storm != nil {
-			// After the logs, so that what came out has gone in.
-			t.enqueued = t.count(f, enqueued, t.enqueued)
-			n := t.st.listed.Load()
-			f.Count(live.Enqueued, live.Replaced, int(n-t.listed))
-			t.listed = n
-		}
-		t.readSource(f, relists, faults)
-		if t.clientGo != nil {
-			t.clientGo.Queued.Set(float64(t.queued))
-			t.clientGo.Version.Set(float64(t.newest))
-		}
-	})
+	t.set.Backlog(backlog)
+	if t.st.Storm != nil {
+		t.released = t.count(released, t.released)
+	}
+	for _, c := range t.logs {
+		t.readLog(c, end)
+	}
+	t.readLookUps(t.lookUps.read(end))
+	for _, n := range t.notices.read(end) {
+		t.readNotice(n.PodUpdate)
+	}
+	if t.st.Storm != nil {
+		// After the logs, so that what came out has gone in.
+		t.enqueued = t.count(enqueued, t.enqueued)
+		n := t.st.listed.Load()
+		t.tally[live.Enqueued][live.Replaced] += uint64(n - t.listed)
+		t.listed = n
+	}
+	t.readSource(relists, faults)
+	if t.clientGo != nil {
+		t.clientGo.Queued.Set(float64(t.queued))
+		t.clientGo.Version.Set(float64(t.newest))
+	}
+	t.set.CountAll(&t.tally)
 }
 
 // refresh returns the lists of the source after the first, and its faults; nil for a source without.
@@ -220,7 +220,7 @@ func (t *Telemetry) refresh() (relists int, faults map[fault.Name]int) {
 
 // count counts the events of a stage in sequence order, up to the first without a stamp.
 // It returns the last counted event.
-func (t *Telemetry) count(f *live.Figures, of stage, from uint64) uint64 {
+func (t *Telemetry) count(of stage, from uint64) uint64 {
 	if t.st.Sampling == None {
 		return from
 	}
@@ -230,68 +230,68 @@ func (t *Telemetry) count(f *live.Figures, of stage, from uint64) uint64 {
 	}
 	for seq := (from/step + 1) * step; t.st.load(of, seq) != 0; seq += step {
 		for ; from < seq; from++ {
-			f.Count(figure, t.kind(from+1), 1)
+			t.tally[figure][t.kind(from+1)]++
 		}
 		if of == released {
-			t.lag(f, seq)
+			t.lag(seq)
 		}
 	}
 	return from
 }
 
-func (t *Telemetry) lag(f *live.Figures, seq uint64) {
+func (t *Telemetry) lag(seq uint64) {
 	if !t.st.Paced {
 		return
 	}
 	lag, _ := t.generator.lag(seq)
 	if lag > cmp.Or(t.st.Budget, cell.LateAfter) {
-		f.Add(live.GeneratorLate, 1)
+		t.set.Add(live.GeneratorLate, 1)
 	}
-	f.Observe(live.GeneratorLag, int64(lag))
+	t.set.Observe(live.GeneratorLag, int64(lag))
 }
 
 // readLog reads the new hand-overs of a delivery log.
-func (t *Telemetry) readLog(f *live.Figures, c *cursor, end bool) {
-	ones := uint64(0)
+func (t *Telemetry) readLog(c *cursor, end bool) {
+	ones := 0
 	for h := range c.fold(end) {
 		if len(h.deltas) == 1 {
 			ones++
 		} else {
-			f.Observe(live.BatchSize, int64(len(h.deltas)))
+			t.set.Observe(live.BatchSize, int64(len(h.deltas)))
 		}
 		if t.clientGo != nil && c.l.second == stored && h.at.second != 0 {
 			t.clientGo.Processing.Observe(time.Duration(h.at.second - h.at.popped).Seconds())
 		}
 		for d := range h.deliveries() {
-			t.readDelivery(f, d)
+			t.readDelivery(d)
 		}
 	}
-	f.ObserveN(live.BatchSize, 1, ones)
+	t.singles += ones
 }
 
-func (t *Telemetry) readDelivery(f *live.Figures, d delivery) {
+func (t *Telemetry) readDelivery(d delivery) {
 	kind := live.TypeOf(d.Type)
 	t.newest = max(t.newest, d.seq)
 	if d.seq != 0 && d.seq <= uint64(t.st.initial) || t.st.Storm == nil && kind == live.Replaced {
 		return
 	}
-	f.Count(live.Popped, kind, 1)
-	f.Count(live.Handled, kind, 1)
+	t.tally[live.Popped][kind]++
+	t.tally[live.Handled][kind]++
 	if t.lookUps != nil {
-		f.Count(live.Stored, kind, 1)
+		t.tally[live.Stored][kind]++
 	}
 	switch {
 	case t.st.Storm == nil:
 		// A live stream has no list of events yet: the log is the only record.
-		f.Count(live.Enqueued, kind, 1)
+		t.tally[live.Enqueued][kind]++
 	case t.lookUps == nil && !d.listed && t.samples(d.seq):
-		t.latencies(f, d.seq, t.st.at[handled][d.seq])
+		t.latencies(d.seq, t.st.at[handled][d.seq])
 	}
 }
 
-func (t *Telemetry) readLookUps(f *live.Figures, items []lookUp) {
+func (t *Telemetry) readLookUps(items []lookUp) {
 	if len(items) > 0 && t.st.Paced && t.st.Storm != nil {
-		f.Observe(live.Staleness, int64(t.released)-int64(t.newest))
+		t.set.Observe(live.Staleness, int64(t.released)-int64(t.newest))
 	}
 	for i := range items {
 		item := &items[i]
@@ -301,15 +301,15 @@ func (t *Telemetry) readLookUps(f *live.Figures, items []lookUp) {
 		}
 		seq := Sequence(item.obj)
 		if seq == 0 || seq > uint64(t.st.initial) {
-			f.Count(live.Worked, kind, 1)
+			t.tally[live.Worked][kind]++
 		}
 		if t.samples(seq) {
-			t.latencies(f, seq, item.at)
+			t.latencies(seq, item.at)
 		}
 	}
 }
 
-func (t *Telemetry) readNotice(f *live.Figures, u merge.PodUpdate) {
+func (t *Telemetry) readNotice(u merge.PodUpdate) {
 	kind := live.Modified
 	switch u.Op {
 	case merge.ADD:
@@ -324,25 +324,25 @@ func (t *Telemetry) readNotice(f *live.Figures, u merge.PodUpdate) {
 			n++
 		}
 	}
-	f.Count(live.Popped, kind, n)
-	f.Count(live.Handled, kind, n)
-	f.Observe(live.BatchSize, int64(len(u.Pods)))
+	t.tally[live.Popped][kind] += uint64(n)
+	t.tally[live.Handled][kind] += uint64(n)
+	t.set.Observe(live.BatchSize, int64(len(u.Pods)))
 }
 
-func (t *Telemetry) readSource(f *live.Figures, relists int, faults map[fault.Name]int) {
-	f.Add(live.Relists, uint64(relists-t.relists))
+func (t *Telemetry) readSource(relists int, faults map[fault.Name]int) {
+	t.set.Add(live.Relists, float64(relists-t.relists))
 	t.relists = relists
 	// Without faults, the storm's own relists explain lists; see Expired.
 	if more := relists - t.expiries - t.unexplained; faults == nil && more > 0 {
 		t.unexplained += more
-		f.Add(live.WatchErrors, uint64(more), live.OtherFault)
+		t.set.Add(live.WatchErrors, float64(more), live.OtherFault)
 	}
 	for name, n := range faults {
-		more := uint64(n - t.faults[name])
+		more := float64(n - t.faults[name])
 		t.faults[name] = n
-		f.Add(live.Faults, more, string(name))
+		t.set.Add(live.Faults, more, string(name))
 		if name != fault.Drip && name != fault.Stall && name != fault.DuplicateBookmark {
-			f.Add(live.WatchErrors, more, string(name))
+			t.set.Add(live.WatchErrors, more, string(name))
 		}
 	}
 }
@@ -353,13 +353,13 @@ func (t *Telemetry) Expired() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		t.expiries++
-		t.set.Update(func(f *live.Figures) { f.Add(live.WatchErrors, 1, string(fault.Relist)) })
+		t.set.Add(live.WatchErrors, 1, string(fault.Relist))
 	}
 }
 
 // latencies adds the latencies of an event of a paced cell that was handled during the
 // play. Later calls for the event do nothing.
-func (t *Telemetry) latencies(f *live.Figures, seq uint64, handledAt int64) {
+func (t *Telemetry) latencies(seq uint64, handledAt int64) {
 	var at [stages]int64
 	for of := range at {
 		at[of] = t.st.load(stage(of), seq)
@@ -374,10 +374,10 @@ func (t *Telemetry) latencies(f *live.Figures, seq uint64, handledAt int64) {
 		at[enqueued] = max(at[released], at[popped])
 	}
 	intended, _ := t.st.intended(seq)
-	f.ObserveEvent(live.IntendedHandled, handledAt-intended, seq)
+	t.set.ObserveEvent(live.IntendedHandled, handledAt-intended, seq)
 	for _, b := range exportedAtOnce {
 		if i := intervals[b]; at[i.from] != 0 && at[i.to] != 0 {
-			f.ObserveEvent(i.figure, at[i.to]-at[i.from], seq)
+			t.set.ObserveEvent(i.figure, at[i.to]-at[i.from], seq)
 		}
 	}
 }
@@ -410,7 +410,6 @@ func (t *Telemetry) Rest() {
 	if !t.over {
 		t.update(false)
 		t.over = true
-		t.set.Update(func(f *live.Figures) { f.QueueDepth = t.queued })
 	}
 }
 
@@ -431,27 +430,31 @@ func (t *Telemetry) Finish(o Outcome) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.update(true)
-	t.set.Update(func(f *live.Figures) { t.remaining(f, o.Boundaries) })
+	t.remaining(o.Boundaries)
 	t.exportTraces(o)
 }
 
 // remaining adds the counts and latencies that were not exported during the play.
-func (t *Telemetry) remaining(f *live.Figures, boundaries []cell.Boundary) {
+func (t *Telemetry) remaining(boundaries []cell.Boundary) {
 	st := t.st
 	all := st.Sampling == All
 	for seq := uint64(st.initial + 1); seq < uint64(len(st.at[handled])); seq++ {
 		if seq > t.released && (st.at[released][seq] != 0 || !all) {
-			f.Count(live.Released, t.kind(seq), 1)
+			t.tally[live.Released][t.kind(seq)]++
 			if all {
-				t.lag(f, seq)
+				t.lag(seq)
 			}
 		}
 		if seq > t.enqueued && (st.at[enqueued][seq] != 0 || !all) {
-			f.Count(live.Enqueued, t.kind(seq), 1)
+			t.tally[live.Enqueued][t.kind(seq)]++
 		}
 		if st.Paced && st.at[released][seq] == 0 {
-			f.Add(live.GeneratorMissed, 1)
+			t.set.Add(live.GeneratorMissed, 1)
 		}
+	}
+	t.set.CountAll(&t.tally)
+	for range t.singles {
+		t.set.Observe(live.BatchSize, 1)
 	}
 	st.eachLatency(boundaries, func(b cell.Boundary, seq uint64, d time.Duration) {
 		figure, exported := live.IntendedHandled, true
@@ -459,7 +462,7 @@ func (t *Telemetry) remaining(f *live.Figures, boundaries []cell.Boundary) {
 			figure, exported = intervals[b].figure, intervals[b].exported
 		}
 		if exported && !t.isExported(seq) {
-			f.ObserveEvent(figure, int64(d), seq)
+			t.set.ObserveEvent(figure, int64(d), seq)
 		}
 	})
 }

@@ -22,9 +22,13 @@ func TestUpstream(t *testing.T) {
 		cells = append(cells, comparisons(t, pipeline.Config{Workqueue: v.Name, Family: impls.DeltaFIFO, Pipeline: "informer", Impls: []string{"ring"}, Modes: []string{"in-order"}, Paces: rates(0, 20_000), Events: 1000})...)
 	}
 	for _, cl := range cells {
-		r := live.New("test", "")
-		set := r.Set(live.Labels{Family: "deltafifo", Variant: "ring", Delivery: "in-order"})
-		ctx := live.With(t.Context(), set)
+		ctx, set, figures := newFigures(t)
+		find := func(name string) *dto.Metric {
+			if all := figures.series(name); len(all) > 0 {
+				return all[0]
+			}
+			return nil
+		}
 		w, err := cl.New()
 		if err != nil {
 			t.Fatal(err)
@@ -35,7 +39,7 @@ func TestUpstream(t *testing.T) {
 		stop := set.Clock()
 		set.Look()
 		stop()
-		if m := find(t, r, "watchlab_handler_backlog_events"); m == nil || m.GetHistogram().GetSampleCount() != 1 || m.GetHistogram().GetSampleSum() != 0 {
+		if m := find("watchlab_handler_backlog_events"); m == nil || m.GetHistogram().GetSampleCount() != 1 || m.GetHistogram().GetSampleSum() != 0 {
 			t.Errorf("%s is %v", "watchlab_handler_backlog_events", m)
 		}
 		if err := runRecorded(ctx, w); err != nil {
@@ -65,7 +69,7 @@ func TestUpstream(t *testing.T) {
 			{live.WorkqueueLongestRunning, func(m *dto.Metric) bool { return m.GetGauge().GetValue() == 0 }},
 			{live.WorkqueueRetries, func(m *dto.Metric) bool { return m.GetCounter().GetValue() == 0 }},
 		} {
-			m := find(t, r, test.of.Name)
+			m := find(test.of.Name)
 			switch {
 			case !paced && m != nil:
 				t.Errorf("%s is there without a pace", test.of.Name)
@@ -74,21 +78,6 @@ func TestUpstream(t *testing.T) {
 			}
 		}
 	}
-}
-
-// find returns the first series of a metric; nil for none.
-func find(t *testing.T, r *live.Registry, name string) *dto.Metric {
-	t.Helper()
-	families, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		if f.GetName() == name {
-			return f.GetMetric()[0]
-		}
-	}
-	return nil
 }
 
 func runRecorded(ctx context.Context, w lab.Workload) error {

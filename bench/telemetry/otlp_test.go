@@ -190,13 +190,11 @@ func TestMetrics(t *testing.T) {
 	})
 	s.Begin(1)
 	values := []int64{0, 1, 2, 3, 1000, 1001, 65_000, 1 << 20}
-	s.Update(func(f *live.Figures) {
-		f.Count(live.Released, live.Added, 42)
-		for _, v := range values {
-			f.Observe(live.Staleness, v)
-		}
-		f.ObserveEvent(live.ReleasedHandled, 1e9, 7)
-	})
+	s.Count(live.Released, live.Added, 42)
+	for _, v := range values {
+		s.Observe(live.Staleness, v)
+	}
+	s.ObserveEvent(live.ReleasedHandled, 1e9, 7)
 	s.Upstream().NewLatencyMetric("q").Observe(1e-6)
 	scopes, err := producer{r}.Produce(t.Context())
 	if err != nil {

@@ -41,12 +41,11 @@ func (p *play) Setup(ctx context.Context) error {
 
 func (p *play) Run(ctx context.Context, rec *cell.Recorder) error {
 	rec.Begin()
-	live.From(ctx).Update(func(f *live.Figures) {
-		for range played {
-			f.Count(live.Handled, live.Modified, 1)
-			f.Observe(live.IntendedHandled, int64(time.Millisecond))
-		}
-	})
+	set := live.From(ctx)
+	for range played {
+		set.Count(live.Handled, live.Modified, 1)
+		set.Observe(live.IntendedHandled, int64(time.Millisecond))
+	}
 	if p.during != nil {
 		p.during(ctx)
 	}

@@ -54,7 +54,7 @@ func (s *Session) watchCells(c lab.Comparison, cells []lab.Cell, rate string) []
 	out := slices.Clone(cells)
 	for i := range out {
 		w := s.watchCell(c.Family, c.Latency, out[i].BenchName(), out[i].Labels, rate)
-		w.set.Update(func(f *live.Figures) { f.Baseline = out[i].Baseline })
+		w.set.Baseline(out[i].Baseline)
 		build := out[i].New
 		out[i].New = func() (lab.Workload, error) {
 			inner, err := build()
@@ -142,14 +142,12 @@ func (s *Session) progress(p lab.Progress) {
 		return
 	}
 	verdict := p.Result.Verdict
-	w.set.Update(func(f *live.Figures) {
-		f.Judge(live.Verdict{Status: string(verdict.Status), Cause: string(verdict.Cause)})
-	})
+	w.set.Judge(live.Verdict{Status: string(verdict.Status), Cause: string(verdict.Cause)})
 	switch {
 	case verdict.Status == lab.Invalid:
 		s.registry.Withdraw(w.labels)
 	case p.Round > 0 && !p.Skipped:
-		w.set.Update(func(f *live.Figures) { f.Add(live.Rounds, 1) })
+		w.set.Add(live.Rounds, 1)
 		w.finish(p.Result)
 	}
 }
@@ -228,8 +226,8 @@ func (w *workload) Run(ctx context.Context, rec *cell.Recorder) error {
 	if w.round == 0 {
 		phase = live.WarmUp
 	}
-	w.cell.set.Update(func(f *live.Figures) { f.Phase = phase })
-	defer w.cell.set.Update(func(f *live.Figures) { f.Phase = live.Idle })
+	w.cell.set.Phase(phase)
+	defer w.cell.set.Phase(live.Idle)
 	rec.Before(w.cell.set.Clock)
 	return w.Workload.Run(w.context(ctx), rec)
 }

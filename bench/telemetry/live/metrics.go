@@ -9,7 +9,7 @@ import (
 )
 
 // This file defines the names, help texts, labels and buckets of all metrics, and nothing else does. A
-// new counter or histogram is a definition here and a call of [Figures.Add] or [Figures.Observe].
+// new counter or histogram is a definition here and a call of [Set.Add] or [Set.Observe].
 //
 // Names and units follow Prometheus's conventions: base units (seconds, bytes), _total for
 // counters. The number of label values is bounded: they come from lists, or
@@ -22,8 +22,7 @@ type Metric struct {
 	Common     bool           // Common metrics have the common labels before their own
 	Labels     []string       // metric's own labels
 	Buckets    []float64      // ascending upper bounds of a histogram's classic buckets
-	ofSet      bool           // read from the sets; others are set when something happens
-	desc       *prometheus.Desc
+	ofSet      bool           // of a variant while it is played
 }
 
 // commonLabels are those of all metrics of a variant. Delivery is deltafifo's only; encoding, decode,
@@ -54,11 +53,18 @@ func (m Metric) AllLabels() []string {
 	return append(slices.Clone(commonLabels), m.Labels...)
 }
 
-// nativeSchema of the native histograms: 2^3 buckets for each power of two put a quantile within 4.5 %.
-const nativeSchema = 3
-
 // zeroThreshold is the largest value counted as zero: below the clock's resolution.
 const zeroThreshold = 1e-10
+
+// histogramOpts returns those of a histogram. Those of watchlab have native buckets beside the classic ones: 2^3
+// for each power of two put a quantile within 4.5 %.
+func (m Metric) histogramOpts() prometheus.HistogramOpts {
+	opts := prometheus.HistogramOpts{Name: m.Name, Help: m.Help, Buckets: m.Buckets}
+	if m.Common {
+		opts.NativeHistogramBucketFactor, opts.NativeHistogramZeroThreshold = 1.1, zeroThreshold
+	}
+	return opts
+}
 
 // The metrics of a run. Counters and histograms include all rounds with their warm-up;
 // the figures of the results folder are of counted rounds only.
@@ -77,7 +83,7 @@ var (
 		"Time from the release of an event until it is handled: from the intended time, in paced cells only, or from the actual one. Exported like the stage latency.", "from")
 	BatchSize = observed(1, powers(0, 16, 1), "watchlab_batch_size",
 		"Deltas, objects or pods in a hand-over, that of the initial list included.")
-	deltas = ofVariant(counter, "watchlab_deltas_total",
+	Deltas = counted("watchlab_deltas_total",
 		"Deltas, objects or pods in notifications that the variant returned, without the initial list. The ratio to watchlab_events_total{stage=\"enqueued\"} shows coalescing.")
 	Staleness = observed(1, counts(), "watchlab_staleness_events",
 		"Events that the store is behind the newest released event (resourceVersion lag), in paced cells of the informer pipeline: one value for each reading of the queue's depth since which the worker has looked up an object.")
@@ -101,7 +107,7 @@ var (
 		"1 for the present phase of the cell, 0 for the others.", "phase")
 	Rounds = counted("watchlab_rounds_total",
 		"Finished counted rounds.")
-	playTime = ofVariant(counter, "watchlab_played_seconds_total",
+	PlayTime = counted("watchlab_played_seconds_total",
 		"Time of the plays. The rate of events by it is the throughput during plays, however short they are.")
 	cells = ofRun(gauge, "watchlab_cells",
 		"Cells of the run.")
@@ -187,7 +193,7 @@ var (
 		"Total number of retries handled by workqueue", "name")
 )
 
-// own and clientGo have the metrics in the order of their definition, counters those of [Figures.Add].
+// own and clientGo have the metrics in the order of their definition, counters those of [Set.Add].
 var own, clientGo, counters []Metric
 
 // Metrics returns the metrics of watchlab.
@@ -204,7 +210,6 @@ func histogram(buckets []float64) Metric {
 
 func (m Metric) define(in *[]Metric, name, help string, labels []string) Metric {
 	m.Name, m.Help, m.Labels = name, help, labels
-	m.desc = prometheus.NewDesc(name, help, m.AllLabels(), nil)
 	*in = append(*in, m)
 	return m
 }
@@ -227,7 +232,7 @@ func ofClientGo(m Metric, name, help string, labels ...string) Metric {
 	return m.define(&clientGo, name, help, labels)
 }
 
-// counted defines a counter that [Figures.Add] counts.
+// counted defines a counter that [Set.Add] counts.
 func counted(name, help string, labels ...string) Metric {
 	m := ofVariant(counter, name, help, labels...)
 	counters = append(counters, m)

@@ -57,7 +57,7 @@ func TestMessage(t *testing.T) {
 	base := labels
 	base.Variant = "clientgo-realfifo"
 	r.Set(base)
-	r.Set(labels).Update(func(f *Figures) { f.Phase = Measure })
+	r.Set(labels).Phase(Measure)
 	r.Progress(3, 0.25)
 	r.Show(func(s *State) {
 		s.Begun, s.Round, s.Rounds, s.Left, s.Rankings = true, 2, 10, 83*time.Second, rankings(labels.Group())

@@ -1,11 +1,9 @@
 // Package live has the figures of a run while it is in progress, and shows them.
 //
-//  1. A pipeline takes its [Set] from the context ([From]): the [Figures] of one variant.
+//  1. A pipeline takes its [Set] from the context ([From]): the metrics of one variant.
 //     It updates them some times a second, from its stamps and logs. Without a Set all
 //     methods are no-ops. [Upstream] holds the metrics under client-go's own names.
-//  2. A [Registry] turns snapshots of the sets into Prometheus metrics under the names and
-//     help texts of metrics.go. It also has the metrics of the Go runtime and of the
-//     process. Pipelines pay nothing for a scrape: it copies the counts.
+//  2. A [Registry] has the sets, the metrics of the run, of the Go runtime and of the process.
 //  3. A [Server] listens: /metrics for Prometheus, a live page at /, and probes of health
 //     and readiness.
 //  4. The page has the [State] of the run: its rankings, with the charts of the report.
@@ -26,10 +24,10 @@ import (
 
 // Registry has all metrics of a run. It is safe for concurrent use.
 type Registry struct {
-	run, commit string
-	registry    *prometheus.Registry
-	own         vectors
-	upstream    *Upstream
+	run, commit  string
+	registry     *prometheus.Registry
+	ofRun, ofSet vectors
+	upstream     *Upstream
 
 	viewers atomic.Int32 // of the page
 
@@ -38,21 +36,18 @@ type Registry struct {
 	state State
 }
 
-var (
-	_ prometheus.Gatherer  = (*Registry)(nil)
-	_ prometheus.Collector = (*Registry)(nil)
-)
+var _ prometheus.Gatherer = (*Registry)(nil)
 
 // New returns the registry of a run; commit is the one that the program was built from.
 func New(run, commit string) *Registry {
 	r := &Registry{run: run, commit: commit, registry: prometheus.NewPedanticRegistry()}
-	r.own = newVectors(r.registry, slices.DeleteFunc(Metrics(), func(m Metric) bool { return m.ofSet }))
+	r.ofRun = newVectors(r.registry, slices.DeleteFunc(Metrics(), func(m Metric) bool { return m.ofSet }))
+	r.ofSet = newVectors(r.registry, slices.DeleteFunc(Metrics(), func(m Metric) bool { return !m.ofSet }))
 	r.upstream = &Upstream{newVectors(r.registry, clientGo)}
-	r.own.gauge(buildInfo, run, commit, runtime.Version()).Set(1)
-	r.own.gauge(startTime, run, commit).Set(float64(time.Now().Unix()))
+	r.ofRun.gauge(buildInfo, run, commit, runtime.Version()).Set(1)
+	r.ofRun.gauge(startTime, run, commit).Set(float64(time.Now().Unix()))
 	r.Progress(0, 0)
 	r.registry.MustRegister(
-		r,
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(
 			collectors.MetricsGC, collectors.MetricsMemory, collectors.MetricsScheduler,
@@ -72,8 +67,7 @@ func (r *Registry) Set(labels Labels) *Set {
 			return s
 		}
 	}
-	s := NewSet(labels)
-	s.upstream = r.upstream
+	s := newSet(labels, r.ofSet, r.upstream)
 	r.sets = append(r.sets, s)
 	return s
 }
@@ -90,8 +84,8 @@ func (r *Registry) Progress(n int, share float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.state.Share = share
-	r.own.gauge(cells, r.run).Set(float64(n))
-	r.own.gauge(progress, r.run).Set(share)
+	r.ofRun.gauge(cells, r.run).Set(float64(n))
+	r.ofRun.gauge(progress, r.run).Set(share)
 }
 
 // Show changes the state that the page shows.
@@ -106,7 +100,7 @@ func (r *Registry) Watched() bool { return r.viewers.Load() > 0 }
 
 // Objective sets the largest latency that the run allows, of a quantile such as p99.
 func (r *Registry) Objective(quantile string, most time.Duration) {
-	r.own.gauge(objective, r.run, quantile).Set(most.Seconds())
+	r.ofRun.gauge(objective, r.run, quantile).Set(most.Seconds())
 }
 
 // Finish sets the figures of a cell over its counted rounds: medians by the name of the metric, and
@@ -115,11 +109,11 @@ func (r *Registry) Finish(labels Labels, medians, quantiles map[string]float64) 
 	labels.Run = r.run
 	for name, v := range medians {
 		if v > 0 {
-			r.own.gauges[name].WithLabelValues(append(labels.Values(), r.commit)...).Set(v)
+			r.ofRun.gauges[name].WithLabelValues(append(labels.Values(), r.commit)...).Set(v)
 		}
 	}
 	for q, v := range quantiles {
-		r.own.gauge(latencyQuantile, append(labels.Values(), q, r.commit)...).Set(v)
+		r.ofRun.gauge(latencyQuantile, append(labels.Values(), q, r.commit)...).Set(v)
 	}
 }
 
@@ -130,70 +124,10 @@ func (r *Registry) Withdraw(labels Labels) {
 	for i, v := range labels.Values() {
 		cell[commonLabels[i]] = v
 	}
-	for _, g := range r.own.gauges {
+	for _, g := range r.ofRun.gauges {
 		g.DeletePartialMatch(cell)
 	}
 }
 
 // Gather returns the present value of all metrics.
 func (r *Registry) Gather() ([]*dto.MetricFamily, error) { return r.registry.Gather() }
-
-// Describe implements prometheus.Collector.
-func (r *Registry) Describe(ch chan<- *prometheus.Desc) {
-	for _, m := range own {
-		if m.ofSet {
-			ch <- m.desc
-		}
-	}
-}
-
-// Collect implements prometheus.Collector. It reads the sets one after the other.
-func (r *Registry) Collect(ch chan<- prometheus.Metric) {
-	for _, s := range r.Sets() {
-		collectSet(ch, s.Snapshot())
-	}
-}
-
-// collectSet omits counters by stage, type or fault that are 0: most combinations never occur. Those
-// of events in start at 0, as ratios of rates need the first events, too.
-func collectSet(ch chan<- prometheus.Metric, s *Figures) {
-	with := func(own ...string) []string { return append(s.Labels.Values(), own...) }
-	total := func(m Metric, v float64, own ...string) {
-		ch <- prometheus.MustNewConstMetricWithCreatedTimestamp(m.desc, prometheus.CounterValue, v, s.Created, with(own...)...)
-	}
-	for c, n := range s.counters {
-		labels := s.Labels.Values()
-		if c.label != "" {
-			labels = append(labels, c.label)
-		}
-		ch <- prometheus.MustNewConstMetricWithCreatedTimestamp(c.desc, prometheus.CounterValue, float64(n), s.Created, labels...)
-	}
-	for stage, stageName := range stageNames {
-		for t, typeName := range typeNames {
-			if n := s.Events(Stage(stage), Type(t)); n > 0 || Stage(stage) <= Enqueued && Type(t) <= Deleted {
-				total(events, float64(n), stageName, typeName)
-			}
-		}
-	}
-	total(deltas, float64(s.Total(Popped)))
-	total(playTime, s.PlayTime().Seconds())
-
-	is := map[bool]float64{true: 1}
-	sendGauge(ch, queueDepth, float64(s.QueueDepth), with()...)
-	sendGauge(ch, baseline, is[s.Baseline], with()...)
-	for _, p := range phases {
-		sendGauge(ch, phase, is[p == s.Phase], with(p)...)
-	}
-	for v := range s.judged {
-		sendGauge(ch, verdict, is[v == s.Verdict], with(v.Status, v.Cause)...)
-	}
-	for h := range series {
-		if s.Distribution(Histogram(h)).Count > 0 {
-			ch <- newHistogram(s, Histogram(h))
-		}
-	}
-}
-
-func sendGauge(ch chan<- prometheus.Metric, m Metric, v float64, labels ...string) {
-	ch <- prometheus.MustNewConstMetric(m.desc, prometheus.GaugeValue, v, labels...)
-}

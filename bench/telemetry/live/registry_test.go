@@ -1,10 +1,10 @@
 package live
 
 import (
-	"math"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,29 +27,22 @@ func played(t testing.TB) *Registry {
 		}}
 	})
 	s.Begin(1)
-	s.Update(func(f *Figures) {
-		for stage := range stages {
-			f.Count(stage, Modified, 10-int(stage))
-		}
-		f.Count(Popped, Replaced, 3)
-		f.Observe(BatchSize, 7)
-		f.Observe(GeneratorLag, 2_000_000)
-		for h := range series {
-			h := Histogram(h)
-			f.Observe(h, 0)
-			f.Observe(h, 1000)
-		}
-		f.ObserveEvent(IntendedHandled, 3_000_000, 8)
-		f.ObserveEvent(IntendedHandled, 60e9, 12)
-		f.Phase, f.Baseline = Measure, true
-		f.Judge(Verdict{Status: "valid"})
-		f.Judge(Verdict{Status: "noisy"})
-		f.Judge(Verdict{Status: "valid"})
-		f.Judge(Verdict{Status: "invalid", Cause: "generator"})
-		for _, m := range counters {
-			f.Add(m, 2, slices.Repeat([]string{"x"}, len(m.Labels))...)
-		}
-	})
+	for stage := range stages {
+		s.Count(stage, Modified, 10-uint64(stage))
+	}
+	for h := range series {
+		s.Observe(Histogram(h), 0)
+		s.Observe(Histogram(h), 1000)
+	}
+	s.ObserveEvent(IntendedHandled, 3_000_000, 8)
+	s.ObserveEvent(IntendedHandled, 60e9, 12)
+	s.Phase(Measure)
+	s.Baseline(true)
+	s.Judge(Verdict{Status: "noisy"})
+	s.Judge(Verdict{Status: "invalid", Cause: "generator"})
+	for _, m := range counters {
+		s.Add(m, 2, slices.Repeat([]string{"x"}, len(m.Labels))...)
+	}
 	s.Depth(func() int { return 5 })
 	s.Look()
 	r.Set(Labels{Family: "deltafifo", Variant: "cond"})
@@ -130,46 +123,97 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestClassicAndNativeBuckets: a protobuf scrape has native and classic buckets with equal
-// counts, and exemplars in both.
-func TestClassicAndNativeBuckets(t *testing.T) {
-	families, err := played(t).Gather()
+// find returns the first series of a metric whose labels have all of some values; nil for none.
+func find(t *testing.T, r *Registry, name string, values ...string) *dto.Metric {
+	t.Helper()
+	families, err := r.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range families {
-		if f.GetName() != endToEndLatency.Name {
-			continue
-		}
 		for _, m := range f.GetMetric() {
-			h := m.GetHistogram()
-			if len(h.GetPositiveSpan()) == 0 || h.GetSchema() != nativeSchema {
-				t.Errorf("no native buckets: %v", h)
+			has := func(v string) bool {
+				return slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetValue() == v })
 			}
-			bounds := len(endToEndLatency.Buckets)
-			if got := len(h.GetBucket()); got < bounds || got > bounds+1 {
-				t.Errorf("%d classic buckets, want %d, and +Inf for an exemplar", got, bounds)
-			}
-			// Only the 60 s are above the last bound.
-			last := h.GetBucket()[bounds-1].GetCumulativeCount()
-			switch f := m.GetLabel()[slices.IndexFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetName() == "from" })].GetValue(); f {
-			case "intended":
-				if h.GetSampleCount() != 4 || last != 3 || len(h.GetExemplars()) != 2 {
-					t.Errorf("intended: %d of %d, %d exemplars", last, h.GetSampleCount(), len(h.GetExemplars()))
-				}
-				for _, b := range h.GetBucket() {
-					x := b.GetExemplar()
-					if has := b.GetUpperBound() == math.Exp2(-8) || math.IsInf(b.GetUpperBound(), 1); has != (x != nil) {
-						t.Errorf("the bucket to %v has exemplar %v", b.GetUpperBound(), x)
-					}
-				}
-			default:
-				if h.GetSampleCount() != last {
-					t.Errorf("%s: %d of %d", f, last, h.GetSampleCount())
-				}
+			if f.GetName() == name && !slices.ContainsFunc(values, func(v string) bool { return !has(v) }) {
+				return m
 			}
 		}
 	}
+	return nil
+}
+
+// TestHistogram: a latency has native and classic buckets, and exemplars of traced events. A negative one counts as zero.
+func TestHistogram(t *testing.T) {
+	r := played(t)
+	r.Set(labels).Observe(IntendedHandled, -1)
+	h := find(t, r, endToEndLatency.Name, "intended", "ring").GetHistogram()
+	if h.GetSampleCount() != 5 || h.GetZeroCount() != 2 || h.GetSchema() != 3 || len(h.GetPositiveSpan()) == 0 || len(h.GetBucket()) < len(endToEndLatency.Buckets) {
+		t.Errorf("histogram %v", h)
+	}
+	var traced []float64
+	for _, b := range h.GetBucket() {
+		if x := b.GetExemplar(); x != nil {
+			traced = append(traced, x.GetValue())
+		}
+	}
+	if !slices.Equal(traced, []float64{0.003, 60}) {
+		t.Errorf("exemplars of %v", traced)
+	}
+}
+
+// TestDepth: the depth is that of the last Look, and 0 after the round, even if a Look ends later.
+func TestDepth(t *testing.T) {
+	r := New("test", "")
+	s := r.Set(labels)
+	depth := func() float64 { return find(t, r, queueDepth.Name).GetGauge().GetValue() }
+	var meanwhile func()
+	s.Depth(func() int {
+		if meanwhile != nil {
+			meanwhile()
+		}
+		return 5
+	})
+	s.Look()
+	if n := depth(); n != 5 {
+		t.Errorf("depth %v", n)
+	}
+	stop := s.Clock()
+	s.Look()
+	stop()
+	s.Look()
+	if h := find(t, r, "watchlab_queued_events").GetHistogram(); h.GetSampleCount() != 1 || h.GetSampleSum() != 5 {
+		t.Errorf("%v during the play, want one reading of 5", h)
+	}
+	meanwhile = func() { s.Depth(nil) }
+	s.Look()
+	s.Look()
+	if n := depth(); n != 0 {
+		t.Errorf("after the round: depth %v", n)
+	}
+}
+
+// TestPlayTime: it is the time between the starts and the ends of plays.
+func TestPlayTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New("test", "")
+		s := r.Set(labels)
+		s.Depth(func() int { return 0 })
+		for _, want := range []float64{3, 6} {
+			stop := s.Clock()
+			time.Sleep(2 * time.Second)
+			s.Look()
+			if got := find(t, r, PlayTime.Name).GetCounter().GetValue(); got != want-1 {
+				t.Errorf("%v during a play, want %v", got, want-1)
+			}
+			time.Sleep(time.Second)
+			stop()
+			time.Sleep(time.Minute)
+			if got := find(t, r, PlayTime.Name).GetCounter().GetValue(); got != want {
+				t.Errorf("%v after a play, want %v", got, want)
+			}
+		}
+	})
 }
 
 // TestFindSets: repeated calls for a variant return one set.

@@ -28,7 +28,7 @@ func newVectors(r prometheus.Registerer, metrics []Metric) vectors {
 			v.counters[m.Name] = prometheus.NewCounterVec(prometheus.CounterOpts(opts), labels)
 			r.MustRegister(v.counters[m.Name])
 		case dto.MetricType_HISTOGRAM:
-			v.histograms[m.Name] = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: m.Name, Help: m.Help, Buckets: m.Buckets}, labels)
+			v.histograms[m.Name] = prometheus.NewHistogramVec(m.histogramOpts(), labels)
 			r.MustRegister(v.histograms[m.Name])
 		}
 	}
