@@ -18,7 +18,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -49,7 +48,7 @@ func (k *kubelet) setup(ctx context.Context, r *round) (err error) {
 	if err := k.start(ctx, r); err != nil {
 		return err
 	}
-	k.loop = newSyncLoop(k.merger, r.st, k.notices, r.storm.Peak())
+	k.loop = newSyncLoop(k.merger.Updates(), r.st, k.notices, r.storm.Peak())
 	if r.prepared.Static > 0 {
 		if k.static, err = newStaticPods(r.prepared.Static); err != nil {
 			return err
@@ -70,10 +69,6 @@ func (k *kubelet) play(ctx context.Context, rec *cell.Recorder) (err error) {
 	if err != nil {
 		return err
 	}
-	syncTick, houseTick := time.NewTicker(syncPeriod), time.NewTicker(housekeepingPeriod)
-	defer syncTick.Stop()
-	defer houseTick.Stop()
-	k.loop.syncTick, k.loop.housekeepingTick = syncTick.C, houseTick.C
 	wg.Go(func() { profile.Do(inner, stageSync, k.loop.run) })
 	if k.static != nil {
 		if err := k.static.run(inner, &wg, k.merger); err != nil {
@@ -205,48 +200,25 @@ func (s *pushStore) Replace(list []any, resourceVersion string) error {
 	return nil
 }
 
-// The periods of kubelet's tickers (k8s.io/kubernetes v1.31.14, pkg/kubelet/kubelet.go).
-const (
-	syncPeriod         = time.Second
-	housekeepingPeriod = 2 * time.Second
-)
-
-// syncLoop is kubelet's main loop for pods: one goroutine reads four channels and keeps
+// syncLoop is kubelet's main loop for pods: one goroutine reads the merger's updates and keeps
 // the pods, as kubelet's pod manager does (k8s.io/kubernetes v1.31.14,
-// pkg/kubelet/kubelet.go, syncLoopIteration):
-//
-//   - updates: ADD, UPDATE and RECONCILE keep the pods, REMOVE forgets them. DELETE is
-//     handled as an update, as deletion is graceful. An unknown operation, and SET, is an
-//     error: it is counted and logged, and the loop goes on. After any operation its
-//     source counts as seen.
-//   - pleg: nothing arrives, as no containers run.
-//   - syncTick: no pod is due, as there are no pod workers that request a resync.
-//   - housekeepingTick: counts cleanups, once all sources are ready.
-//
-// Probe results and container managers have no channels here.
+// pkg/kubelet/kubelet.go, syncLoopIteration). ADD, UPDATE and RECONCILE keep the pods, REMOVE forgets them.
+// DELETE is handled as an update, as deletion is graceful. An unknown operation, and SET, is an error: it is
+// counted and logged, and the loop goes on. Kubelet's other channels bring nothing here: no containers run, and
+// no pod workers request a resync.
 type syncLoop struct {
-	// updates has the merger's notifications. run ends when it is closed.
-	updates          <-chan merge.PodUpdate
-	pleg             <-chan struct{}
-	syncTick         <-chan time.Time
-	housekeepingTick <-chan time.Time
-	sourcesReady     func(seen sets.Set[string]) bool // a merger's SeenAllSources
-	st               *observe.Stamps
-	notices          *observe.Notices // logs the updates
-	static           *staticPods      // checks those of the file and http sources; nil without static pods
+	updates <-chan merge.PodUpdate // run ends when it is closed
+	st      *observe.Stamps
+	notices *observe.Notices // logs the updates
+	static  *staticPods      // checks those of the file and http sources; nil without static pods
 
 	// Only run's goroutine uses the fields below until it ends.
-	pods             map[types.UID]*v1.Pod
-	seen             sets.Set[string]
-	errors, cleanups int // errors are updates with unknown operations
+	pods   map[types.UID]*v1.Pod
+	errors int // updates with unknown operations
 }
 
-func newSyncLoop(m merge.Merger, st *observe.Stamps, notices *observe.Notices, pods int) *syncLoop {
-	return &syncLoop{
-		updates: m.Updates(), pleg: make(chan struct{}), sourcesReady: m.SeenAllSources,
-		st: st, notices: notices,
-		pods: make(map[types.UID]*v1.Pod, pods), seen: sets.New[string](),
-	}
+func newSyncLoop(updates <-chan merge.PodUpdate, st *observe.Stamps, notices *observe.Notices, pods int) *syncLoop {
+	return &syncLoop{updates: updates, st: st, notices: notices, pods: make(map[types.UID]*v1.Pod, pods)}
 }
 
 // run loops until ctx ends or updates is closed. It is called once.
@@ -260,12 +232,6 @@ func (l *syncLoop) run(ctx context.Context) {
 				return
 			}
 			l.dispatch(u)
-		case <-l.pleg:
-		case <-l.syncTick:
-		case <-l.housekeepingTick:
-			if l.sourcesReady(l.seen) {
-				l.cleanups++
-			}
 		}
 	}
 }
@@ -287,7 +253,6 @@ func (l *syncLoop) dispatch(u merge.PodUpdate) {
 		klog.ErrorS(nil, "A pod update with this operation can't be dispatched",
 			"operation", u.Op, "source", u.Source, "pods", len(u.Pods))
 	}
-	l.seen.Insert(u.Source)
 	if l.static != nil && u.Source != merge.APISource {
 		l.static.take(u)
 		return

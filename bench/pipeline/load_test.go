@@ -279,52 +279,6 @@ func TestTimelines(t *testing.T) {
 	}
 }
 
-// TestPlantedFaultsUnderLoad: with each load option the checks find and name every fault.
-func TestPlantedFaultsUnderLoad(t *testing.T) {
-	t.Parallel()
-	small := smallStorm(t)
-	for title, spec := range map[string]pipeline.Config{
-		"consumers":       {Family: impls.DeltaFIFO, Pipeline: "queue", Consumers: 3, Modes: []string{"per-key"}, Paces: rates(1000)},
-		"consumers queue": {Family: impls.Queue, Pipeline: "queue", Consumers: 3, Paces: rates(1000)},
-		"readers":         {Family: impls.DeltaFIFO, Pipeline: "informer", Readers: 1, HandlerCost: 10 * time.Microsecond},
-		"handler":         {Family: impls.DeltaFIFO, Pipeline: "queue", HandlerCost: 10 * time.Microsecond},
-		"stalled":         {Family: impls.DeltaFIFO, Pipeline: "queue", Stalled: true},
-		"no stamps":       {Family: impls.DeltaFIFO, Pipeline: "queue", Stamps: pipeline.StampsNone},
-		"no stamps, all":  {Family: impls.DeltaFIFO, Pipeline: "informer", Stamps: pipeline.StampsNone},
-		"all stamps":      {Family: impls.DeltaFIFO, Pipeline: "informer", Stamps: pipeline.StampsAll},
-		"procs":           {Family: impls.DeltaFIFO, Pipeline: "queue", Procs: 1},
-	} {
-		for fault, want := range faults {
-			t.Run(title+"/"+fault, func(t *testing.T) {
-				if spec.Procs == 0 {
-					t.Parallel()
-				}
-				spec := spec
-				spec.Storm, spec.Events = small, len(small.Events)-small.Initial
-				spec.Duration, spec.Impls = time.Millisecond, []string{planted + fault}
-				if spec.Consumers > 0 {
-					spec.Impls = []string{planted + "many-" + fault}
-				}
-				comparisons, err := pipeline.Compare(spec)
-				if err != nil {
-					t.Fatal(err)
-				}
-				for _, c := range comparisons {
-					for _, cl := range c.Cells {
-						_, runErr, err := play(t.Context(), t, cl)
-						if runErr != nil {
-							t.Fatal(runErr)
-						}
-						if !errors.Is(err, want) {
-							t.Errorf("%s: Check: %v, want %v", name(cl), err, want)
-						}
-					}
-				}
-			})
-		}
-	}
-}
-
 // TestClassesAndInput: the class has order, coalescing and trust. Equal input has equal
 // digests, and other input another one.
 func TestClassesAndInput(t *testing.T) {
