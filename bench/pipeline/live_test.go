@@ -15,7 +15,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	fcache "k8s.io/client-go/tools/cache/testing"
 
@@ -25,7 +24,6 @@ import (
 	"watchlab/bench/pipeline"
 	"watchlab/loadgen/apiserver"
 	"watchlab/loadgen/source/cluster"
-	"watchlab/loadgen/storm"
 )
 
 // fakeCluster is a cluster in memory. bench/e2e tests a real one.
@@ -219,69 +217,53 @@ func TestCompareLiveFails(t *testing.T) {
 // TestCompareLiveAudits: a round that cannot be audited is invalid.
 func TestCompareLiveAudits(t *testing.T) {
 	t.Parallel()
-	for _, forbidden := range []bool{false, true} {
-		srv, err := apiserver.New(podStorm(50), apiserver.Options{Wrap: func(h http.Handler) http.Handler {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if forbidden && strings.Contains(r.Header.Get("Accept"), "PartialObjectMetadataList") {
-					w.Header().Set("Content-Type", "application/json")
-					w.WriteHeader(http.StatusForbidden)
-					_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no lists for you","reason":"Forbidden","code":403}`))
-					return
-				}
+	srv, err := apiserver.New(smallStorm(t), apiserver.Options{Wrap: func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if !strings.Contains(r.Header.Get("Accept"), "PartialObjectMetadataList") {
 				h.ServeHTTP(w, r)
-			})
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		url, err := srv.Start()
-		if err != nil {
-			t.Fatal(err)
-		}
-		transport := &http.Transport{}
-		c, err := cluster.For(&rest.Config{Host: url, Transport: transport})
-		if err != nil {
-			t.Fatal(err)
-		}
-		released := uint64(0)
-		comparisons, err := pipeline.CompareLive(pipeline.LiveConfig{
-			Impls: []string{"ring"}, Modes: []string{"in-order"}, Stream: "pods", Window: 200 * time.Millisecond,
-			Open: func() (*cluster.Tee, error) {
-				return cluster.NewTee(c, livePods, cluster.Scope{}, 1000)
-			},
-			Drive: func(context.Context, bool) (cluster.Written, error) {
-				released += 25
-				srv.Release(released)
-				return cluster.Written{Applied: 25}, nil
-			},
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no lists for you","reason":"Forbidden","code":403}`))
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		o, err := lab.Run(t.Context(), comparisons, lab.Options{Name: "live", Rounds: 1, IgnoreHost: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		verdict := o.Comparisons[0].Cells[0].Verdict
-		if forbidden != (verdict.Status == lab.Invalid) || forbidden && !strings.Contains(verdict.Detail, "audit: no lists for you") {
-			t.Errorf("forbidden %v: %s", forbidden, verdict)
-		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	url, err := srv.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{}
+	defer func() {
 		transport.CloseIdleConnections()
 		if err := srv.Close(); err != nil {
 			t.Error(err)
 		}
+	}()
+	c, err := cluster.For(&rest.Config{Host: url, Transport: transport})
+	if err != nil {
+		t.Fatal(err)
 	}
-}
-
-// podStorm is a storm that adds a number of pods, one after the other.
-func podStorm(events int) *storm.Storm {
-	s := &storm.Storm{Name: "pods", Resource: livePods.GroupVersionResource, Kind: livePods.Kind, Keys: events}
-	for i := range events {
-		name := fmt.Sprintf("pod-%d", i)
-		s.Events = append(s.Events, storm.Event{
-			Type: watch.Added, Seq: uint64(i + 1), Key: "ns/" + name, KeyIndex: int32(i),
-			Object: &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, ResourceVersion: fmt.Sprint(i + 1)}},
-		})
+	released := uint64(7)
+	comparisons, err := pipeline.CompareLive(pipeline.LiveConfig{
+		Impls: []string{"ring"}, Modes: []string{"in-order"}, Stream: "pods", Window: 200 * time.Millisecond,
+		Open: func() (*cluster.Tee, error) { return cluster.NewTee(c, livePods, cluster.Scope{}, 1000) },
+		Drive: func(context.Context, bool) (cluster.Written, error) {
+			released += 25
+			srv.Release(released)
+			return cluster.Written{Applied: 25}, nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
-	return s
+	o, err := lab.Run(t.Context(), comparisons, lab.Options{Name: "live", Rounds: 1, IgnoreHost: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if verdict := o.Comparisons[0].Cells[0].Verdict; verdict.Status != lab.Invalid || !strings.Contains(verdict.Detail, "audit: no lists for you") {
+		t.Errorf("verdict %s", verdict)
+	}
 }
