@@ -140,31 +140,8 @@ func TestStormPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, m := range regexp.MustCompile(`\bs\.([a-zA-Z]+)\b`).FindAllStringSubmatch(script, -1) {
-		if !strings.Contains(string(known), `"`+m[1]+`"`) && m[1] != "error" && m[1] != "charts" {
+		if !strings.Contains(string(known), `"`+m[1]+`"`) && m[1] != "error" {
 			t.Errorf("the status has no %q", m[1])
 		}
-	}
-}
-
-// TestStormCharts: a chart for each figure has the values of the looks and the faults between them.
-func TestStormCharts(t *testing.T) {
-	h, at := &stormHistory{}, time.Unix(0, 0)
-	look := func(lag float64, faults ...StormFault) string {
-		s := StormStatus{Faults: faults, Figures: []StormFigure{{Name: "Watch lag", Unit: "events", Value: &lag}, {Name: "Memory", Unit: "B"}}}
-		at = at.Add(time.Second)
-		return h.charts(s, at)
-	}
-	look(1)
-	html := look(500, StormFault{Name: "disconnect"})
-	for _, want := range []string{"Watch lag: 500 events", "Memory: -", ">seconds</text>", ">events</text>", `data-tip="disconnect"`} {
-		if !strings.Contains(html, want) {
-			t.Errorf("%q is missing in %s", want, html)
-		}
-	}
-	for range 2 * keptLooks {
-		look(2)
-	}
-	if n := len(h.looks); n != keptLooks {
-		t.Errorf("%d looks are kept", n)
 	}
 }
