@@ -344,3 +344,39 @@ func (h handOver) stamped(d delivery) delivery {
 	}
 	return d
 }
+
+// record is a log of other entries. One goroutine appends; telemetry reads the published entries.
+type record[T any] struct {
+	log          []T
+	preallocated []T // what telemetry reads during the play, as the header of log changes with each append
+	published    atomic.Uint64
+	read         int // entries that telemetry has read
+}
+
+func (r *record[T]) reserve(room int) {
+	r.log = make([]T, 0, room+SampleEvery)
+	r.preallocated = r.log[:cap(r.log)]
+}
+
+// add returns the number of entries.
+func (r *record[T]) add(item T) uint64 {
+	r.log = append(r.log, item)
+	return r.published.Add(1)
+}
+
+// Len returns the number of entries, for the goroutine that adds them.
+func (r *record[T]) Len() int { return len(r.log) }
+
+// Published returns the number of entries that other goroutines may read.
+func (r *record[T]) Published() uint64 { return r.published.Load() }
+
+// unread returns the published entries since the last call; at the end of the play, all entries since then.
+func (r *record[T]) unread(end bool) []T {
+	log := r.log
+	if !end {
+		log = r.preallocated[:min(r.published.Load(), uint64(len(r.preallocated)))]
+	}
+	out := log[r.read:]
+	r.read = len(log)
+	return out
+}

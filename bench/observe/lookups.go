@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"sort"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/watch"
@@ -14,13 +13,11 @@ import (
 	"watchlab/bench/lab"
 )
 
-// LookUps records what a worker found in the indexer. One goroutine appends; telemetry reads the
-// published entries.
+// LookUps records what a worker found in the indexer.
 type LookUps struct {
-	st        *Stamps
-	log       []lookUp
-	stamped   int // length of the log at the last clock reading
-	published atomic.Uint64
+	record[lookUp]
+	st      *Stamps
+	stamped int // length of the log at the last clock reading
 }
 
 // lookUp is the key and the object in the indexer, nil for none. at is 0 if the clock was not read.
@@ -32,7 +29,9 @@ type lookUp struct {
 
 // NewLookUps returns an empty log with room for a number of look-ups.
 func NewLookUps(st *Stamps, room int) *LookUps {
-	return &LookUps{st: st, log: make([]lookUp, 0, room+SampleEvery)}
+	l := &LookUps{st: st}
+	l.reserve(room)
+	return l
 }
 
 // Add logs a look-up.
@@ -42,15 +41,8 @@ func (l *LookUps) Add(key string, obj any) {
 		item.at = l.st.Now()
 		l.stamped = len(l.log) + 1
 	}
-	l.log = append(l.log, item)
-	l.published.Add(1)
+	l.add(item)
 }
-
-// Len returns the number of look-ups, for the goroutine that adds them.
-func (l *LookUps) Len() int { return len(l.log) }
-
-// Published returns the number of look-ups that other goroutines may read.
-func (l *LookUps) Published() uint64 { return l.published.Load() }
 
 // Finish gives each look-up without a clock reading that of the next one.
 func (l *LookUps) Finish() {

@@ -3,7 +3,6 @@ package observe
 import (
 	"maps"
 	"reflect"
-	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -20,12 +19,10 @@ import (
 // take effect in their order, so its ADD is the last notification.
 var LastPod = &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "watchlab", Name: "last", UID: "watchlab-last"}}
 
-// Notices records the notifications that a receiver got. One goroutine appends;
-// telemetry reads the published entries.
+// Notices records the notifications that a receiver got.
 type Notices struct {
+	record[notice]
 	st          *Stamps
-	log         []notice
-	published   atomic.Uint64
 	First, Last chan struct{} // closed at the first notification, at that of LastPod
 }
 
@@ -36,7 +33,9 @@ type notice struct {
 
 // NewNotices returns an empty log with room for a notification of each event.
 func NewNotices(st *Stamps) *Notices {
-	return &Notices{st: st, log: make([]notice, 0, len(st.at[popped])+SampleEvery), First: make(chan struct{}), Last: make(chan struct{})}
+	l := &Notices{st: st, First: make(chan struct{}), Last: make(chan struct{})}
+	l.reserve(len(st.at[popped]))
+	return l
 }
 
 // Add logs a notification. It returns false for that of LastPod, which is not logged.
@@ -45,18 +44,11 @@ func (l *Notices) Add(u merge.PodUpdate, merged, handled int64) bool {
 		close(l.Last)
 		return false
 	}
-	l.log = append(l.log, notice{u, merged, handled})
-	if l.published.Add(1) == 1 {
+	if l.add(notice{u, merged, handled}) == 1 {
 		close(l.First)
 	}
 	return true
 }
-
-// Len returns the number of notifications, for the goroutine that adds them.
-func (l *Notices) Len() int { return len(l.log) }
-
-// Published returns the number of notifications that other goroutines may read.
-func (l *Notices) Published() uint64 { return l.published.Load() }
 
 // Notifications are the expected updates of a storm by pod, in order. A notification does not name its
 // event: its pod keeps the resourceVersion with which it was first seen. So the storm's notifications are

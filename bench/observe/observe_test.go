@@ -231,7 +231,8 @@ func TestLookUps(t *testing.T) {
 	} {
 		t.Run(title, func(t *testing.T) {
 			st := stampsOf(s)
-			w := &LookUps{st: st, log: tc.log}
+			w := &LookUps{st: st}
+			w.log = tc.log
 			var v Violations
 			if tc.seen == nil {
 				tc.seen = seenAll(s)
@@ -267,7 +268,8 @@ func TestLookUpsTellDeletionsApart(t *testing.T) {
 		t.Run(title, func(t *testing.T) {
 			st := stampsOf(s)
 			copy(st.at[stored], tc.stored)
-			w := &LookUps{st: st, log: []lookUp{{"n/a", nil, 10}, {"n/a", nil, 20}, {"n/a", s.Events[4].Object, 30}}}
+			w := &LookUps{st: st}
+			w.log = []lookUp{{"n/a", nil, 10}, {"n/a", nil, 20}, {"n/a", s.Events[4].Object, 30}}
 			var v Violations
 			seen := seenAll(s)
 			seen.keys = KeyIndexes(s)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"math"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"watchlab/bench/cell"
@@ -43,8 +42,6 @@ type Telemetry struct {
 	singles            int    // hand-overs of one delta, which are observed at the end
 	tally              live.Tally
 	logs               []*cursor
-	lookUps            *tail[lookUp] // nil in pipelines without a worker
-	notices            *tail[notice] // nil in pipelines without a merger
 	clientGo           *live.Informer
 	exported           []uint64 // a bit for each event in [oneIn] whose latencies are in the set
 	relists            int      // counted lists after the first
@@ -101,15 +98,11 @@ func (t *Telemetry) Watch(of Stages) {
 	for _, l := range of.Logs {
 		t.logs = append(t.logs, newCursor(l))
 	}
-	if l := of.LookUps; l != nil {
-		t.lookUps = newTail(&l.log, &l.published)
+	if of.LookUps != nil {
 		if all, name := t.Upstream(); all != nil {
 			m := all.Informer(name, t.st.Storm.Resource)
 			t.clientGo = &m
 		}
-	}
-	if l := of.Notices; l != nil {
-		t.notices = newTail(&l.log, &l.published)
 	}
 	t.set.Depth(func() int {
 		t.mu.Lock()
@@ -128,36 +121,6 @@ func (t *Telemetry) Upstream() (*live.Upstream, string) {
 		return nil, ""
 	}
 	return t.set.Upstream(), t.set.Labels().UpstreamName()
-}
-
-// tail reads a log that another goroutine appends to. During the play it reads the
-// preallocated part, as the slice header changes with each append.
-type tail[T any] struct {
-	log          *[]T
-	preallocated []T
-	published    *atomic.Uint64
-	next         int
-}
-
-func newTail[T any](log *[]T, published *atomic.Uint64) *tail[T] {
-	return &tail[T]{log: log, preallocated: (*log)[:cap(*log)], published: published}
-}
-
-// read returns the published entries since the previous read; at the end of the play, all
-// entries since then.
-func (r *tail[T]) read(end bool) []T {
-	if r == nil {
-		return nil
-	}
-	log := r.preallocated
-	if end {
-		log = *r.log
-	} else {
-		log = log[:min(r.published.Load(), uint64(len(log)))]
-	}
-	out := log[r.next:]
-	r.next = len(log)
-	return out
 }
 
 // samples reports whether the latencies of an event are exported during the play.
@@ -186,9 +149,13 @@ func (t *Telemetry) update(end bool) {
 	for _, c := range t.logs {
 		t.readLog(c, end)
 	}
-	t.readLookUps(t.lookUps.read(end))
-	for _, n := range t.notices.read(end) {
-		t.readNotice(n.PodUpdate)
+	if l := t.stages.LookUps; l != nil {
+		t.readLookUps(l.unread(end))
+	}
+	if l := t.stages.Notices; l != nil {
+		for _, n := range l.unread(end) {
+			t.readNotice(n.PodUpdate)
+		}
 	}
 	if t.st.Storm != nil {
 		// After the logs, so that what came out has gone in.
@@ -277,14 +244,14 @@ func (t *Telemetry) readDelivery(d delivery) {
 	}
 	t.tally[live.Popped][kind]++
 	t.tally[live.Handled][kind]++
-	if t.lookUps != nil {
+	if t.stages.LookUps != nil {
 		t.tally[live.Stored][kind]++
 	}
 	switch {
 	case t.st.Storm == nil:
 		// A live stream has no list of events yet: the log is the only record.
 		t.tally[live.Enqueued][kind]++
-	case t.lookUps == nil && !d.listed && t.samples(d.seq):
+	case t.stages.LookUps == nil && !d.listed && t.samples(d.seq):
 		t.latencies(d.seq, t.st.at[handled][d.seq])
 	}
 }
@@ -526,7 +493,7 @@ func (t *Telemetry) trace(seq, into uint64) live.EventTrace {
 	}
 	last := int64(math.MinInt64)
 	for of, name := range stageNames {
-		if stage(of) == popped && t.notices != nil {
+		if stage(of) == popped && t.stages.Notices != nil {
 			name = "merged"
 		}
 		if stamp := t.st.load(stage(of), seq); stamp != 0 {

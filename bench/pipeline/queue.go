@@ -416,7 +416,7 @@ var spinTurn = sync.OnceValue(func() float64 {
 })
 
 // probeEvery is the probe's period: long enough to cost less than 1 % of two
-// processors (BenchmarkProbe), and not a multiple of a round rate's.
+// processors, and not a multiple of a round rate's.
 const probeEvery = 3700 * time.Microsecond
 
 // lockProbe calls HasSynced periodically and keeps the longest duration (hold). That is the time
