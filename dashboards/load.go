@@ -70,8 +70,8 @@ func load(fsys fs.FS, name string) (dashboard, error) {
 	return source.dashboard, nil
 }
 
-// all returns the dashboards of panels/.
-func all() ([]dashboard, error) {
+// allPages returns the dashboards of panels/.
+func allPages() ([]dashboard, error) {
 	names, err := fs.Glob(sources, "panels/*.yaml")
 	if err != nil {
 		return nil, err

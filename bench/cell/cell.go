@@ -48,7 +48,7 @@ type Recorder struct {
 	memStats            *runtime.MemStats // buffer of readMemory, allocated before the clock starts
 	watcher             *watcher          // samples memory; nil unless alone
 	memory              *Memory
-	starting            []func() (stop func()) // from Around and Beside
+	starting            []func() (stop func()) // from Before
 	stopping            []func()               // the results of starting, until they are called
 	eventsIn, deltasOut uint64
 	boundaries          []*boundary // in the order of first use
@@ -67,24 +67,31 @@ type boundary struct {
 	durations
 }
 
-// Shared returns a recorder for one of several concurrent measurements in a process.
-// Its result lacks the figures of the process as a whole ([Result].Shared).
-func Shared() *Recorder { return &Recorder{shared: true} }
-
-// Alone returns a recorder for the only measurement of a process. Its result has memory
-// figures. It samples the heap every 2 ms between Begin and End. Begin first returns
-// free memory to the system, which takes a while.
-func Alone() *Recorder { return &Recorder{alone: true} }
-
-// Around returns a recorder that calls start before the clock starts and stop after it
-// stops. Neither call is measured. Profiles taken between them cover exactly the
-// measured part. stop is called once if start was, at the latest by [Recorder.Abandon].
-func Around(start func() (stop func())) *Recorder {
-	return &Recorder{starting: []func() func(){start}}
+// Options of a [Recorder].
+type Options struct {
+	// Shared: other cells are measured in the process at the same time. The result lacks the figures
+	// of the process as a whole; see [Result].Shared.
+	Shared bool
+	// Alone: the process has no other measurement. The result has memory figures. The heap is sampled
+	// every 2 ms between Begin and End. Begin first returns free memory to the system, which takes a while.
+	Alone bool
+	// Before is called before the clock starts, and stop after it stops; see [Recorder.Before].
+	Before func() (stop func())
 }
 
-// Beside adds a start to that of [Around], before Begin.
-func (r *Recorder) Beside(start func() (stop func())) { r.starting = append(r.starting, start) }
+// New returns a recorder for one measurement.
+func New(opts Options) *Recorder {
+	r := &Recorder{shared: opts.Shared, alone: opts.Alone}
+	if opts.Before != nil {
+		r.Before(opts.Before)
+	}
+	return r
+}
+
+// Before adds a function that Begin calls before the clock starts. stop is called after it stops, and once if
+// start was, at the latest by [Recorder.Abandon]. Neither call is measured: a profile taken between them covers
+// exactly the measured part.
+func (r *Recorder) Before(start func() (stop func())) { r.starting = append(r.starting, start) }
 
 // Begin starts the measured part: it collects garbage, reads the counters and starts the clock.
 func (r *Recorder) Begin() {

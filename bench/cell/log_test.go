@@ -100,18 +100,12 @@ func TestBrokenLog(t *testing.T) {
 
 func TestWriteLogErrors(t *testing.T) {
 	good := quantiles(t, []time.Duration{1})
-	for name, tc := range map[string]struct {
-		iv   cell.Interval
-		want string
-	}{
-		"boundary":  {cell.Interval{Boundary: "a,b", Histogram: good.Histogram}, `x: a log can't hold a boundary named "a,b"`},
-		"histogram": {cell.Interval{Boundary: "a→b"}, "x, a→b"},
+	for want, iv := range map[string]cell.Interval{
+		`x: a log can't hold a boundary named "a,b"`: {Boundary: "a,b", Histogram: good.Histogram}, "x, a→b": {Boundary: "a→b"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			if err := cell.WriteLog(&strings.Builder{}, "x", []cell.Interval{tc.iv}); err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("error %v, want one with %q", err, tc.want)
-			}
-		})
+		if err := cell.WriteLog(&strings.Builder{}, "x", []cell.Interval{iv}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want one with %q", err, want)
+		}
 	}
 }
 

@@ -3,9 +3,7 @@ package cell_test
 import (
 	"math"
 	"runtime"
-	"runtime/debug"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,7 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // with heap samples.
 func TestMeasuringCostsNothing(t *testing.T) {
 	for name, recorder := range map[string]func() *cell.Recorder{
-		"among others": func() *cell.Recorder { return new(cell.Recorder) }, "alone": cell.Alone,
+		"among others": func() *cell.Recorder { return new(cell.Recorder) }, "alone": func() *cell.Recorder { return cell.New(cell.Options{Alone: true}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			// The runtime sometimes starts a thread. Take the minimum of 100 runs:
@@ -52,7 +50,7 @@ func TestMeasuringCostsNothing(t *testing.T) {
 // TestMemoryAlone: the peak includes garbage that is created and freed during the measurement.
 func TestMemoryAlone(t *testing.T) {
 	const size = 64 << 20
-	rec := cell.Alone()
+	rec := cell.New(cell.Options{Alone: true})
 	rec.Begin()
 	block := make([]byte, size)
 	for i := 0; i < len(block); i += 4096 {
@@ -82,7 +80,7 @@ func TestMemoryAlone(t *testing.T) {
 }
 
 func TestMemoryOnlyAlone(t *testing.T) {
-	for _, rec := range []*cell.Recorder{new(cell.Recorder), cell.Shared()} {
+	for _, rec := range []*cell.Recorder{new(cell.Recorder), cell.New(cell.Options{Shared: true})} {
 		rec.Begin()
 		rec.End()
 		rec.Count(1, 1)
@@ -93,7 +91,7 @@ func TestMemoryOnlyAlone(t *testing.T) {
 		if got.Memory != nil {
 			t.Errorf("memory %+v of a process with other cells", got.Memory)
 		}
-		if got.Shared != (got.Counters == nil) && runtime.GOOS == "linux" {
+		if runtime.GOOS == "linux" && got.Shared != (len(got.Counters) != 2) {
 			t.Errorf("shared %v, counters %v", got.Shared, got.Counters)
 		}
 	}
@@ -101,15 +99,15 @@ func TestMemoryOnlyAlone(t *testing.T) {
 
 // TestUnendedMeasurement: a recorder without End leaves no goroutine (goleak checks).
 func TestUnendedMeasurement(t *testing.T) {
-	rec := cell.Alone()
+	rec := cell.New(cell.Options{Alone: true})
 	rec.Begin()
 	if _, err := rec.Result(); err == nil {
 		t.Error("a result without End")
 	}
 }
 
-// TestAround: no figure includes start and stop. stop is called even if the measurement fails.
-func TestAround(t *testing.T) {
+// TestBefore: no figure includes start and stop. stop is called even if the measurement fails.
+func TestBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls []string
 		call := func(name string) {
@@ -120,8 +118,8 @@ func TestAround(t *testing.T) {
 			call("start")
 			return func() { call("stop") }
 		}
-		rec := cell.Around(around)
-		rec.Beside(func() func() {
+		rec := cell.New(cell.Options{Before: around})
+		rec.Before(func() func() {
 			call("beside")
 			return func() { call("over") }
 		})
@@ -133,63 +131,13 @@ func TestAround(t *testing.T) {
 		if got, err := rec.Result(); err != nil || got.Elapsed != time.Second {
 			t.Errorf("elapsed %v, %v", got.Elapsed, err)
 		}
-		left := cell.Around(around)
+		left := cell.New(cell.Options{Before: around})
 		left.Begin()
 		left.Abandon()
 		left.Abandon()
-		cell.Around(around).Abandon()
+		cell.New(cell.Options{Before: around}).Abandon()
 		if want := []string{"start", "beside", "stop", "over", "start", "stop"}; !slices.Equal(calls, want) {
 			t.Errorf("called %v, want %v", calls, want)
 		}
 	})
-}
-
-func TestSystemCounters(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("getrusage does not report them here")
-	}
-	const pages = 4096
-	debug.FreeOSMemory() // The block has no resident page.
-	var rec cell.Recorder
-	rec.Begin()
-	block := make([]byte, pages*4096)
-	for i := 0; i < len(block); i += 4096 {
-		block[i] = 1
-	}
-	runtime.KeepAlive(block)
-	rec.End()
-	rec.Count(pages, pages)
-	got, err := rec.Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	units := map[string]float64{}
-	for _, c := range got.Counters {
-		units[c.Unit] = c.Value
-	}
-	if v, ok := units["page-faults/op"]; !ok || v <= 0 {
-		t.Errorf("page faults %v in %+v", v, got.Counters)
-	}
-	if _, ok := units["context-switches/op"]; !ok {
-		t.Errorf("no context switches in %+v", got.Counters)
-	}
-	for unit := range units {
-		if !strings.HasSuffix(unit, "/op") {
-			t.Errorf("counter %q isn't over events", unit)
-		}
-	}
-}
-
-func TestTimeline(t *testing.T) {
-	moments := []cell.Moment{{At: 1, Released: 2, Handled: 1, Depth: 1}, {At: 2, Released: 0, Handled: 1}}
-	rec := startedAndEnded()
-	rec.Timeline(moments)
-	moments[0].At = 99
-	got, err := rec.Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(got.Timeline) != 2 || got.Timeline[0] != (cell.Moment{At: 1, Released: 2, Handled: 1, Depth: 1}) {
-		t.Errorf("timeline %+v", got.Timeline)
-	}
 }

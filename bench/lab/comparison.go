@@ -272,7 +272,7 @@ func (c *comparisonRun) playTogether(ctx context.Context, plays []*cellPlay) err
 		}
 	}
 	for i, p := range plays {
-		cells.Go(func() { p.measured, p.err = conclude(ctx, workloads[i], p.err, cell.Shared()) })
+		cells.Go(func() { p.measured, p.err = conclude(ctx, workloads[i], p.err, cell.New(cell.Options{Shared: true})) })
 	}
 	cells.Wait()
 	var interrupted error
@@ -326,7 +326,7 @@ func (p *cellPlay) profile(ctx context.Context) error {
 	var measured time.Duration
 	for range profilePlays {
 		var err error
-		rec := cell.Around(func() func() {
+		rec := cell.New(cell.Options{Before: func() func() {
 			stop, failed := p.c.r.opts.Profile.Start(p.progress.Cell)
 			err = failed
 			return func() {
@@ -334,7 +334,7 @@ func (p *cellPlay) profile(ctx context.Context) error {
 					err = stop()
 				}
 			}
-		})
+		}})
 		profile.Do(labelled, "", func(ctx context.Context) { p.measured, p.err = play(ctx, p.Cell, rec, nil) })
 		rec.Abandon()
 		measured += p.measured.Elapsed

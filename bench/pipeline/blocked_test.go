@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"watchlab/bench/observe"
 	"watchlab/bench/pipeline"
 	"watchlab/impls"
 )
@@ -25,9 +26,9 @@ func TestBlockedProducer(t *testing.T) {
 		spec.Events, spec.Paces = 100, rates(2000)
 		for _, cl := range comparisons(t, spec) {
 			res := measure(t, cl)
-			l, ok := res.At(pipeline.Handled)
+			l, ok := res.At(observe.Handled)
 			if !ok || want == full && l.P99 < 100*time.Millisecond {
-				t.Errorf("%s: %s without the wait: %+v", name(cl), pipeline.Handled, l)
+				t.Errorf("%s: %s without the wait: %+v", name(cl), observe.Handled, l)
 			}
 			if res.Lag == nil || want == full && res.Lag.P50 > l.P50/2 {
 				t.Errorf("%s: the time in calls counts as the generator's lag: %+v of %+v", name(cl), res.Lag, l)

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"watchlab/bench/lab"
+	"watchlab/bench/observe"
 	"watchlab/impls"
 	"watchlab/impls/deltafifo"
 	"watchlab/impls/merge"
@@ -30,22 +31,22 @@ func Compare(config Config) ([]lab.Comparison, error) {
 	if err := config.complete(); err != nil {
 		return nil, err
 	}
-	m := &material{Config: config, exact: config.Events > 0}
+	m := &preparedStorm{Config: config, exact: config.Events > 0}
 	if !m.exact {
 		m.Events = config.defaultEvents() * max(1, config.Share.Count)
 	}
 	if err := m.enough(); err != nil {
 		return nil, err
 	}
-	var c contest
+	var c familyComparison
 	var err error
 	switch config.Family {
 	case impls.DeltaFIFO:
-		c, err = m.deltaContest(m.deltaStages)
+		c, err = m.deltaComparison(m.deltaStages)
 	case impls.Queue:
-		c = m.queueContest()
+		c = m.queueComparison()
 	case impls.Merge:
-		c = m.mergeContest()
+		c = m.mergeComparison()
 	}
 	if err != nil {
 		return nil, err
@@ -136,6 +137,19 @@ func (s *Config) promises(variant string, g impls.Guarantees) (text, kind string
 	return text, kind
 }
 
+// class returns the guarantees that two variants must share for a ratio between them:
+// order, coalescing, trust, and lists of a point in time. Reports show the others beside the figures.
+func class(g impls.Guarantees) string {
+	c := fmt.Sprintf("order %s, coalesces %s", g.Order, g.Coalesces)
+	if g.Trusts != "" {
+		c += ", trusts " + g.Trusts
+	}
+	if g.Lists == impls.PerObject {
+		c += ", lists " + string(g.Lists)
+	}
+	return c
+}
+
 // labels returns the labels of a variant's cells, without the rate. It leaves out zero values.
 func (s *Config) labels(variant string, g impls.Guarantees, k Knobs) (labels []lab.Label) {
 	producers, consumers, consumer, objects := 0, 0, "", s.Objects
@@ -177,12 +191,12 @@ func (s *Config) labels(variant string, g impls.Guarantees, k Knobs) (labels []l
 	return labels
 }
 
-func (m *material) workload(name string, g impls.Guarantees, r pace.Pace, stages stages) *workload {
-	return &workload{name: name, guarantees: g, material: m, rate: r, stall: m.stall(r), stages: stages}
+func (m *preparedStorm) workload(name string, g impls.Guarantees, r pace.Pace, stages stages) *workload {
+	return &workload{name: name, stages: stages, round: round{guarantees: g, prepared: m, rate: r, stall: m.stall(r)}}
 }
 
-// contest describes how the variants of a family are compared.
-type contest struct {
+// familyComparison describes how the variants of a family are compared.
+type familyComparison struct {
 	benchmark string // name of the benchmark
 	modes     []mode // one mode with the empty name for a family without modes
 	variants  []variant
@@ -209,7 +223,7 @@ type closer interface{ Close() }
 
 // compare returns a comparison for each mode. It leaves out a mode in which no variant
 // takes the knobs.
-func (s *Config) compare(c contest, workload func(string, impls.Guarantees, pace.Pace, stages) *workload) (out []lab.Comparison, err error) {
+func (s *Config) compare(c familyComparison, workload func(string, impls.Guarantees, pace.Pace, stages) *workload) (out []lab.Comparison, err error) {
 	variants, err := s.chosen(c.variants)
 	if err != nil {
 		return nil, err
@@ -220,7 +234,7 @@ func (s *Config) compare(c contest, workload func(string, impls.Guarantees, pace
 		if len(s.Modes) > 0 && !slices.Contains(s.Modes, m.name) {
 			continue
 		}
-		comparison := lab.Comparison{Family: string(s.Family), Title: s.title(m.title), Latency: Handled}
+		comparison := lab.Comparison{Family: string(s.Family), Title: s.title(m.title), Latency: observe.Handled}
 		taken := s.Knobs.none()
 		for _, v := range variants {
 			at := slices.IndexFunc(v.guarantees, func(g impls.Guarantees) bool { return m.name == "" || g.Mode == m.name })
@@ -281,7 +295,7 @@ func (s *Config) chosen(all []variant) (out []variant, err error) {
 	return out, nil
 }
 
-func (m *material) deltaStages(v string, opts deltafifo.Options) stages {
+func (m *preparedStorm) deltaStages(v string, opts deltafifo.Options) stages {
 	if m.Pipeline == InformerPipeline {
 		of := stackOf(v)
 		f := &informerStages{variant: of.informer, decoder: of.decoderOf(m.Wire.Encoding), opts: opts}
@@ -297,11 +311,11 @@ const (
 	perKeyBaseline  = "clientgo-deltafifo"
 )
 
-// deltaContest returns the contest of deltafifo. The informer pipeline adds client-go's
+// deltaComparison returns the comparison of deltafifo. The informer pipeline adds client-go's
 // own informer, with the guarantees of its queue. On a storm with resyncs it does not, as
 // that informer has no call for them.
-func (s *Config) deltaContest(build func(variant string, opts deltafifo.Options) stages) (contest, error) {
-	c, all, baseline := contest{benchmark: "DeltaFIFO"}, deltafifo.Variants(), inOrderBaseline
+func (s *Config) deltaComparison(build func(variant string, opts deltafifo.Options) stages) (familyComparison, error) {
+	c, all, baseline := familyComparison{benchmark: "DeltaFIFO"}, deltafifo.Variants(), inOrderBaseline
 	if s.Pipeline == InformerPipeline {
 		c.benchmark = "Informer"
 		upstream, err := deltafifo.Lookup(inOrderBaseline)
@@ -343,8 +357,8 @@ func (s *Config) deltaContest(build func(variant string, opts deltafifo.Options)
 	return c, nil
 }
 
-func (m *material) queueContest() contest {
-	c := contest{benchmark: "Queue", modes: []mode{{baseline: "clientgo-fifo"}}}
+func (m *preparedStorm) queueComparison() familyComparison {
+	c := familyComparison{benchmark: "Queue", modes: []mode{{baseline: "clientgo-fifo"}}}
 	for _, v := range queue.Variants() {
 		c.variants = append(c.variants, variant{v.Name, v.Guarantees, func(g impls.Guarantees, k Knobs) setting {
 			opts := queue.Options{Capacity: k.Capacity, Shards: k.Shards}
@@ -356,8 +370,8 @@ func (m *material) queueContest() contest {
 	return c
 }
 
-func (m *material) mergeContest() contest {
-	c := contest{benchmark: "Merge", modes: []mode{{title: fmt.Sprintf("a node of %d pods", m.Storm.Peak()), baseline: "reference"}}}
+func (m *preparedStorm) mergeComparison() familyComparison {
+	c := familyComparison{benchmark: "Merge", modes: []mode{{title: fmt.Sprintf("a node of %d pods", m.Storm.Peak()), baseline: "reference"}}}
 	if m.Pipeline == KubeletPipeline {
 		c.benchmark = "Kubelet"
 	}

@@ -6,17 +6,18 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"watchlab/bench/observe"
 	"watchlab/bench/pipeline"
 	"watchlab/impls"
+	"watchlab/impls/decode"
 	"watchlab/impls/deltafifo"
-	"watchlab/loadgen/pace"
+	"watchlab/loadgen/source"
 	"watchlab/loadgen/storm"
 )
 
@@ -39,6 +40,11 @@ func TestCompareRefuses(t *testing.T) {
 		Type: watch.Added, Seq: 1, Key: "node-a",
 		Object: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a", ResourceVersion: "1"}},
 	}}}
+	one := *small
+	one.Keys, one.Initial, one.Events = 1, 0, node.Events
+	overWire := func(s *pipeline.Config, w source.Wire, impls ...string) {
+		s.Pipeline, s.Source, s.Wire, s.Impls = "informer", "apiserver", w, impls
+	}
 	for title, tc := range map[string]struct {
 		change func(*pipeline.Config)
 		kind   error
@@ -57,13 +63,38 @@ func TestCompareRefuses(t *testing.T) {
 		"knob of no variant": {func(s *pipeline.Config) { s.Impls, s.Knobs.Capacity = []string{"clientgo-deltafifo"}, 5 }, impls.ErrOptions, "no variant takes these options: clientgo-deltafifo: invalid options: Capacity 5"},
 		"variant's mode":     {func(s *pipeline.Config) { s.Impls, s.Modes = []string{"clientgo-deltafifo"}, []string{"in-order"} }, pipeline.ErrConfig, "variant clientgo-deltafifo has no delivery among [\"in-order\"] (it has: per-key)"},
 
-		"variant":        {func(s *pipeline.Config) { s.Impls = []string{"best"} }, impls.ErrUnknownVariant, `unknown variant "best" (have `},
-		"variant twice":  {func(s *pipeline.Config) { s.Impls = []string{"cond", "cond"} }, pipeline.ErrConfig, "variant cond is named twice"},
-		"no storm":       {func(s *pipeline.Config) { s.Storm = nil }, pipeline.ErrConfig, "the storm has no events"},
-		"empty storm":    {func(s *pipeline.Config) { s.Storm = &storm.Storm{} }, pipeline.ErrConfig, "the storm has no events"},
-		"list only":      {func(s *pipeline.Config) { s.Storm = &listOnly }, pipeline.ErrConfig, "has 0 events after its initial list"},
-		"too few":        {func(s *pipeline.Config) { s.Storm = &few }, pipeline.ErrConfig, "has 1 events after its initial list, too few to measure anything by (1000 are needed)"},
-		"invalid storm":  {func(s *pipeline.Config) { s.Storm = &broken }, storm.ErrInvalid, "recordings/small.jsonl.gz"},
+		"variant":       {func(s *pipeline.Config) { s.Impls = []string{"best"} }, impls.ErrUnknownVariant, `unknown variant "best" (have `},
+		"variant twice": {func(s *pipeline.Config) { s.Impls = []string{"cond", "cond"} }, pipeline.ErrConfig, "variant cond is named twice"},
+		"no storm":      {func(s *pipeline.Config) { s.Storm = nil }, pipeline.ErrConfig, "the storm has no events"},
+		"empty storm":   {func(s *pipeline.Config) { s.Storm = &storm.Storm{} }, pipeline.ErrConfig, "the storm has no events"},
+		"list only":     {func(s *pipeline.Config) { s.Storm = &listOnly }, pipeline.ErrConfig, "has 0 events after its initial list"},
+		"too few":       {func(s *pipeline.Config) { s.Storm = &few }, pipeline.ErrConfig, "has 1 events after its initial list, too few to measure anything by (1000 are needed)"},
+		"invalid storm": {func(s *pipeline.Config) { s.Storm = &broken }, storm.ErrInvalid, "recordings/small.jsonl.gz"},
+		"relisted":      {func(s *pipeline.Config) { s.Storm, s.Producers = profileStorm(t, "relist"), 2 }, pipeline.ErrConfig, "which is relisted"},
+		"static pods":   {func(s *pipeline.Config) { s.Family, s.Pipeline, s.Static = impls.Merge, "kubelet", 1001 }, pipeline.ErrConfig, "1001 static pods"},
+		"objects":       {func(s *pipeline.Config) { s.Objects = "borrowed" }, pipeline.ErrConfig, `objects "borrowed"`},
+		"small share":   {func(s *pipeline.Config) { s.Storm, s.Share, s.Events = &one, storm.Share{Index: 0, Count: 2}, 1000 }, pipeline.ErrConfig, "fewer shares"},
+
+		"decoder":             {func(s *pipeline.Config) { overWire(s, source.Wire{Decode: "nobody"}) }, impls.ErrUnknownVariant, "nobody"},
+		"encoding":            {func(s *pipeline.Config) { overWire(s, source.Wire{Encoding: "xml"}) }, impls.ErrUnknownVariant, "clientgo-xml"},
+		"encoding of decoder": {func(s *pipeline.Config) { overWire(s, source.Wire{Encoding: decode.CBOR, Decode: "clientgo-json"}) }, impls.ErrOptions, "cbor"},
+		"wire of memory":      {func(s *pipeline.Config) { overWire(s, source.Wire{Encoding: decode.JSON}); s.Source = "memory" }, pipeline.ErrConfig, "from source memory"},
+		"wire of kubelet": {func(s *pipeline.Config) {
+			s.Family, s.Pipeline, s.Wire.InitialList = impls.Merge, "kubelet", source.List
+		}, pipeline.ErrConfig, "in the kubelet"},
+		"decoder of stack":     {func(s *pipeline.Config) { overWire(s, source.Wire{Decode: "shared"}, "watchlab") }, pipeline.ErrConfig, "stack watchlab"},
+		"encoding of stack":    {func(s *pipeline.Config) { overWire(s, source.Wire{Encoding: decode.CBOR}, "watchlab") }, impls.ErrOptions, "cbor"},
+		"stack and variant":    {func(s *pipeline.Config) { overWire(s, source.Wire{}, "watchlab", "ring") }, pipeline.ErrConfig, "beside other variants"},
+		"stack from memory":    {func(s *pipeline.Config) { overWire(s, source.Wire{}, "watchlab"); s.Source = "memory" }, pipeline.ErrConfig, "from source memory"},
+		"store":                {func(s *pipeline.Config) { s.Pipeline, s.Store = "informer", "nobody" }, impls.ErrUnknownVariant, `store: unknown variant "nobody" (have clientgo`},
+		"workqueue":            {func(s *pipeline.Config) { s.Pipeline, s.Workqueue = "informer", "nobody" }, impls.ErrUnknownVariant, `workqueue: unknown variant "nobody" (have clientgo`},
+		"workqueue of a queue": {func(s *pipeline.Config) { s.Workqueue = "clientgo" }, pipeline.ErrConfig, "in the queue pipeline (allowed: the informer"},
+		"client-go's store": {
+			func(s *pipeline.Config) {
+				s.Pipeline, s.Store, s.Impls = "informer", "clientgo", []string{pipeline.ClientGoInformer}
+			}, pipeline.ErrConfig, "which keeps client-go's",
+		},
+
 		"merge of nodes": {func(s *pipeline.Config) { s.Family, s.Storm = impls.Merge, node }, storm.ErrNotPods, "nodes"},
 	} {
 		t.Run(title, func(t *testing.T) {
@@ -102,27 +133,12 @@ func TestCompareCells(t *testing.T) {
 				"DeltaFIFO/impl=cond/delivery=per-key/pipeline=queue/source=memory/storm=small/producers=8/rate=250",
 			},
 		},
-		"one mode": {
-			pipeline.Config{Family: impls.DeltaFIFO, Pipeline: "informer", Source: "apiserver", Impls: []string{"cond"}, Modes: []string{"per-key"}},
-			[]string{
-				"per-key delivery, informer pipeline, storm recordings/small.jsonl.gz, source apiserver",
-				"Informer/impl=cond/delivery=per-key/pipeline=informer/source=apiserver/storm=small/rate=max",
-			},
-		},
 		"queue": {
 			pipeline.Config{Family: impls.Queue, Pipeline: "queue", Impls: []string{"clientgo-fifo", "cond"}},
 			[]string{
 				"queue pipeline, storm recordings/small.jsonl.gz",
 				"* Queue/impl=clientgo-fifo/pipeline=queue/source=memory/storm=small/producers=1/rate=max",
 				"Queue/impl=cond/pipeline=queue/source=memory/storm=small/producers=1/rate=max",
-			},
-		},
-		"merge": {
-			pipeline.Config{Family: impls.Merge, Pipeline: "queue", Impls: []string{"reference", "cond"}},
-			[]string{
-				"a node of 20 pods, queue pipeline, storm recordings/small.jsonl.gz",
-				"* Merge/impl=reference/pipeline=queue/source=memory/storm=small/rate=max",
-				"Merge/impl=cond/pipeline=queue/source=memory/storm=small/rate=max",
 			},
 		},
 		"kubelet": {
@@ -141,7 +157,7 @@ func TestCompareCells(t *testing.T) {
 			}
 			var got []string
 			for _, c := range comparisons {
-				if c.Latency != pipeline.Handled {
+				if c.Latency != observe.Handled {
 					t.Errorf("%s: headline %q", c.Title, c.Latency)
 				}
 				got = append(got, c.Title)
@@ -158,42 +174,6 @@ func TestCompareCells(t *testing.T) {
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
-// TestRoundLength checks the number of events of a round.
-func TestRoundLength(t *testing.T) {
-	t.Parallel()
-	small := smallStorm(t)
-	whole := uint64(len(small.Events) - small.Initial)
-	for title, tc := range map[string]struct {
-		events      int
-		duration    time.Duration
-		rate        pace.Rate
-		least, most uint64
-	}{
-		"unpaced, events set":           {events: 1000, least: 1000, most: 1000 + whole},
-		"unpaced, fewer than there are": {events: 1, least: whole, most: whole},
-		"paced, by the duration":        {rate: 5000, duration: 100 * time.Millisecond, least: 500, most: 500},
-		"paced, a hundred at least":     {rate: 5000, duration: time.Millisecond, least: 100, most: 100},
-		"paced, events set":             {rate: 20000, duration: time.Millisecond, events: 321, least: 321, most: 321},
-	} {
-		t.Run(title, func(t *testing.T) {
-			comparisons, err := pipeline.Compare(pipeline.Config{
-				Family: impls.Queue, Pipeline: "queue", Impls: []string{"cond"}, Storm: small,
-				Events: tc.events, Duration: tc.duration, Paces: rates(tc.rate),
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			res, runErr, checkErr := play(t.Context(), t, comparisons[0].Cells[0])
-			if err := errors.Join(runErr, checkErr); err != nil {
-				t.Fatal(err)
-			}
-			if res.EventsIn < tc.least || res.EventsIn > tc.most {
-				t.Errorf("%d events, want %d to %d", res.EventsIn, tc.least, tc.most)
 			}
 		})
 	}

@@ -11,6 +11,7 @@ import (
 
 	"watchlab/bench/cell"
 	"watchlab/bench/lab"
+	"watchlab/bench/observe"
 	"watchlab/bench/pipeline"
 	"watchlab/impls"
 	"watchlab/impls/decode"
@@ -59,22 +60,6 @@ func TestStacks(t *testing.T) {
 			t.Errorf("%s: bytes per event %v, want less by the decoder shared", e, bytes)
 		}
 	}
-	for _, c := range []struct {
-		wire     source.Wire
-		source   string
-		variants []string
-	}{
-		{source.Wire{Decode: "shared"}, "apiserver", []string{"watchlab"}},
-		{source.Wire{Encoding: decode.CBOR}, "apiserver", []string{"watchlab"}},
-		{source.Wire{}, "apiserver", []string{"watchlab", "ring"}},
-		{source.Wire{}, "memory", []string{"watchlab"}},
-	} {
-		spec := overHTTP(c.wire)
-		spec.Source, spec.Impls, spec.Storm = c.source, c.variants, smallStorm(t)
-		if _, err := pipeline.Compare(spec); !errors.Is(err, pipeline.ErrConfig) && !errors.Is(err, impls.ErrOptions) {
-			t.Errorf("%+v: %v", c, err)
-		}
-	}
 }
 
 // TestDecoders: below each decoder nothing is lost or reordered, and every event has the stages of
@@ -95,7 +80,7 @@ func TestDecoders(t *testing.T) {
 				}
 				res := measure(t, cl)
 				_, paced := cl.Rate()
-				for _, b := range []cell.Boundary{pipeline.ReleasedWire, pipeline.WireDecoded, pipeline.DecodedEnqueued} {
+				for _, b := range []cell.Boundary{observe.ReleasedWire, observe.WireDecoded, observe.DecodedEnqueued} {
 					l, ok := res.At(b)
 					if !ok || l.Count == 0 || l.Negative != 0 || paced && l.Count != res.EventsIn || !paced && l.Count > res.EventsIn/60 {
 						t.Errorf("%s: %v, %+v of %d events", b, ok, l.Quantiles, res.EventsIn)
@@ -121,25 +106,6 @@ func TestDecodersRelist(t *testing.T) {
 				t.Errorf("%v relists", n)
 			}
 		})
-	}
-}
-
-// TestWireStamps: the stamps of unpaced cells are optional on the wire too, and a source in memory has none.
-func TestWireStamps(t *testing.T) {
-	t.Parallel()
-	for _, which := range pipeline.AllStamps() {
-		for _, src := range source.Names() {
-			spec := overHTTP(source.Wire{})
-			spec.Source, spec.Stamps = src, which
-			if src == source.APIServerName {
-				spec.Wire.Encoding = decode.Protobuf // JSON takes ten times as long
-			}
-			res := measure(t, comparisons(t, spec)[0])
-			l, ok := res.At(pipeline.WireDecoded)
-			if ok != (src == source.APIServerName && which != pipeline.StampsNone) || ok && (l.Count == res.EventsIn) != (which == pipeline.StampsAll) {
-				t.Errorf("%s, stamps %s: %v, %+v", src, which, ok, l.Quantiles)
-			}
-		}
 	}
 }
 
@@ -182,26 +148,5 @@ func TestMistakenDecoder(t *testing.T) {
 	cl := comparisons(t, overHTTP(source.Wire{Decode: planted + "decoder"}))[0]
 	if _, runErr, err := play(t.Context(), t, cl); runErr != nil || !errors.Is(err, lab.ErrDiverged) && !errors.Is(err, lab.ErrLost) {
 		t.Errorf("Run: %v, Check: %v", runErr, err)
-	}
-}
-
-// TestBadWire: a wire that cannot be played is refused.
-func TestBadWire(t *testing.T) {
-	for want, change := range map[string]func(*pipeline.Config){
-		"unknown variant":    func(c *pipeline.Config) { c.Wire.Decode = "nobody" },
-		"clientgo-xml":       func(c *pipeline.Config) { c.Wire.Encoding = "xml" },
-		"cbor":               func(c *pipeline.Config) { c.Wire = source.Wire{Encoding: decode.CBOR, Decode: "clientgo-json"} },
-		"from source memory": func(c *pipeline.Config) { c.Source, c.Wire.Encoding = "memory", decode.JSON },
-		"in the kubelet": func(c *pipeline.Config) {
-			c.Pipeline, c.Family, c.Wire.InitialList = "kubelet", impls.Merge, source.List
-		},
-		"the informer pipeline": func(c *pipeline.Config) { c.Pipeline, c.Wire.Decode = "queue", "clientgo-json" },
-	} {
-		spec := overHTTP(source.Wire{})
-		spec.Storm, spec.Impls, spec.Modes = smallStorm(t), nil, nil
-		change(&spec)
-		if _, err := pipeline.Compare(spec); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%+v: %v, want %s", spec.Wire, err, want)
-		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	goruntime "runtime"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -55,7 +54,7 @@ func registerFaults() {
 				Name: v.name, Summary: "faulty", Guarantees: guarantees,
 				New: func(o deltafifo.Options) (deltafifo.Queue, error) {
 					q, err := deltafifo.New(v.base, o)
-					return &faultyDeltaFIFO{Queue: q, fault: fault}, err
+					return &faultyDeltaFIFO{q, injector{fault: fault}}, err
 				},
 			})
 			queue.Register(queue.Variant{
@@ -63,7 +62,7 @@ func registerFaults() {
 				Guarantees: []impls.Guarantees{{Order: impls.OrderPerKey, Coalesces: impls.CoalesceLatest, Consumers: v.consumers}},
 				New: func(o queue.Options) (queue.Queue, error) {
 					q, err := queue.New(v.base, o)
-					return &faultyQueue{Queue: q, fault: fault}, err
+					return &faultyQueue{q, injector{fault: fault, persistent: true}}, err
 				},
 			})
 		}
@@ -72,7 +71,7 @@ func registerFaults() {
 			Guarantees: []impls.Guarantees{{Order: impls.OrderPerKey, Coalesces: impls.CoalesceNone}},
 			New: func(o merge.Options) (merge.Merger, error) {
 				m, err := merge.New("cond", o)
-				return &faultyMerger{Merger: m, fault: fault, updates: make(chan merge.PodUpdate)}, err
+				return &faultyMerger{m, injector{fault: fault}, make(chan merge.PodUpdate)}, err
 			},
 		})
 	}
@@ -96,50 +95,53 @@ func altered(obj any) any {
 	return o
 }
 
-// faultyDeltaFIFO commits its fault at the first updates of the victim.
-type faultyDeltaFIFO struct {
-	deltafifo.Queue
-	fault string
+// injector commits a fault at the second of the victim's objects that pass; persistent drops all from there on.
+type injector struct {
+	fault      string
+	persistent bool
 
 	mu   sync.Mutex
 	n    int
 	held any
 }
 
-func (f *faultyDeltaFIFO) Update(obj any) error {
+func (f *injector) pass(obj any, deliver func(any) error) error {
 	if !isVictim(obj) {
-		return f.Queue.Update(obj)
+		return deliver(obj)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.n++
 	switch {
-	case f.n == 2 && f.fault == "drop":
+	case f.fault == "drop" && (f.n == 2 || f.n > 2 && f.persistent):
 		return nil
 	case f.n == 2 && f.fault == "duplicate":
-		return errors.Join(f.Queue.Update(obj), f.Queue.Update(obj))
+		return errors.Join(deliver(obj), deliver(obj))
 	case f.n == 2 && f.fault == "alter":
-		return f.Queue.Update(altered(obj))
+		return deliver(altered(obj))
 	case f.n == 2 && f.fault == "swap":
 		f.held = obj
 		return nil
 	case f.held != nil:
 		held := f.held
 		f.held = nil
-		return errors.Join(f.Queue.Update(obj), f.Queue.Update(held))
+		return errors.Join(deliver(obj), deliver(held))
 	}
-	return f.Queue.Update(obj)
+	return deliver(obj)
 }
 
-// faultyQueue commits its fault at the victim's second hand-over. To lose the victim, it
-// drops every hand-over. No hand-over is two events of the victim, however slow the consumer is.
+// faultyDeltaFIFO commits its fault at updates.
+type faultyDeltaFIFO struct {
+	deltafifo.Queue
+	injector
+}
+
+func (f *faultyDeltaFIFO) Update(obj any) error { return f.pass(obj, f.Queue.Update) }
+
+// faultyQueue commits its fault at hand-overs. No hand-over is two events of the victim, however slow the consumer is.
 type faultyQueue struct {
 	queue.Queue
-	fault string
-
-	mu   sync.Mutex
-	n    int
-	held any
+	injector
 }
 
 func (f *faultyQueue) Update(obj any) error {
@@ -151,105 +153,82 @@ func (f *faultyQueue) Update(obj any) error {
 
 func (f *faultyQueue) Pop(process cache.PopProcessFunc) (any, error) {
 	return f.Queue.Pop(func(obj any, initial bool) error {
-		if !isVictim(obj) {
-			return process(obj, initial)
-		}
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.n++
-		switch {
-		case f.n < 2:
-		case f.fault == "drop":
-			return nil
-		case f.n == 2 && f.fault == "duplicate":
-			return errors.Join(process(obj, initial), process(obj, initial))
-		case f.n == 2 && f.fault == "alter":
-			return process(altered(obj), initial)
-		case f.n == 2 && f.fault == "swap":
-			f.held = obj
-			return nil
-		case f.held != nil:
-			held := f.held
-			f.held = nil
-			return errors.Join(process(obj, initial), process(held, initial))
-		}
-		return process(obj, initial)
+		return f.pass(obj, func(o any) error { return process(o, initial) })
 	})
 }
 
 // faultyMerger commits its fault on the victim's notifications.
 type faultyMerger struct {
 	merge.Merger
-	fault   string
+	injector
 	updates chan merge.PodUpdate
 }
 
 func (f *faultyMerger) Updates() <-chan merge.PodUpdate { return f.updates }
 
 func (f *faultyMerger) Channel(ctx context.Context, source string) (chan<- merge.PodUpdate, error) {
-	go f.pass(ctx)
+	go func() {
+		ops := map[any]merge.PodUpdate{} // of the victim's pods that pass
+		send := func(u merge.PodUpdate) error {
+			select {
+			case f.updates <- u:
+			case <-ctx.Done():
+			}
+			return nil
+		}
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case u := <-f.Merger.Updates():
+				if len(u.Pods) != 1 {
+					_ = send(u)
+					continue
+				}
+				ops[u.Pods[0]] = u
+				_ = f.pass(u.Pods[0], func(o any) error {
+					own, ok := ops[o]
+					if !ok {
+						own = u
+						own.Pods = []*v1.Pod{o.(*v1.Pod)}
+					}
+					return send(own)
+				})
+			}
+		}
+	}()
 	return f.Merger.Channel(ctx, source)
-}
-
-func (f *faultyMerger) pass(ctx context.Context) {
-	var held *merge.PodUpdate
-	n := 0
-	send := func(u merge.PodUpdate) {
-		select {
-		case f.updates <- u:
-		case <-ctx.Done():
-		}
-	}
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case u := <-f.Merger.Updates():
-			if len(u.Pods) != 1 || !isVictim(u.Pods[0]) {
-				send(u)
-				continue
-			}
-			n++
-			switch {
-			case n == 2 && f.fault == "drop":
-			case n == 2 && f.fault == "duplicate":
-				send(u)
-				send(u)
-			case n == 2 && f.fault == "alter":
-				u.Pods = []*v1.Pod{altered(u.Pods[0]).(*v1.Pod)}
-				send(u)
-			case n == 2 && f.fault == "swap":
-				held = &u
-			case held != nil:
-				send(u)
-				send(*held)
-				held = nil
-			default:
-				send(u)
-			}
-		}
-	}
 }
 
 // TestPlantedFaults: every pipeline finds each planted fault and reports the right invariant.
 func TestPlantedFaults(t *testing.T) {
 	t.Parallel()
 	small := smallStorm(t)
-	var names []string
+	var names, many []string
 	for fault := range faults {
-		names = append(names, planted+fault)
+		names, many = append(names, planted+fault), append(many, planted+"many-"+fault)
 	}
-	slices.Sort(names)
+	// Paced, so that the queue does not coalesce the events to swap, but for the rows of unpaced load.
 	for _, spec := range []pipeline.Config{
-		{Family: impls.DeltaFIFO, Pipeline: "queue"},
-		{Family: impls.DeltaFIFO, Pipeline: "informer"},
-		{Family: impls.Queue, Pipeline: "queue"},
-		{Family: impls.Merge, Pipeline: "queue"},
-		{Family: impls.Merge, Pipeline: "kubelet"},
+		{Family: impls.DeltaFIFO, Pipeline: "queue", Paces: rates(1000)},
+		{Family: impls.DeltaFIFO, Pipeline: "informer", Paces: rates(1000)},
+		{Family: impls.Queue, Pipeline: "queue", Paces: rates(1000)},
+		{Family: impls.Merge, Pipeline: "queue", Paces: rates(1000)},
+		{Family: impls.Merge, Pipeline: "kubelet", Paces: rates(1000)},
+		{Family: impls.DeltaFIFO, Pipeline: "queue", Consumers: 3, Modes: []string{"per-key"}, Paces: rates(1000)},
+		{Family: impls.Queue, Pipeline: "queue", Consumers: 3, Paces: rates(1000)},
+		{Family: impls.DeltaFIFO, Pipeline: "informer", Readers: 1, HandlerCost: 10 * time.Microsecond},
+		{Family: impls.DeltaFIFO, Pipeline: "queue", HandlerCost: 10 * time.Microsecond},
+		{Family: impls.DeltaFIFO, Pipeline: "queue", Stalled: true},
+		{Family: impls.DeltaFIFO, Pipeline: "queue", Stamps: pipeline.StampsNone},
+		{Family: impls.DeltaFIFO, Pipeline: "informer", Stamps: pipeline.StampsNone},
+		{Family: impls.DeltaFIFO, Pipeline: "informer", Stamps: pipeline.StampsAll},
 	} {
-		// Paced, so that the queue does not coalesce the events to swap. The whole storm
-		// is played, as the victim occurs late.
-		spec.Storm, spec.Impls, spec.Paces = small, names, rates(1000)
+		// The whole storm is played, as the victim occurs late.
+		spec.Storm, spec.Impls = small, names
+		if spec.Consumers > 0 {
+			spec.Impls = many
+		}
 		spec.Events, spec.Duration = len(small.Events)-small.Initial, time.Millisecond
 		comparisons, err := pipeline.Compare(spec)
 		if err != nil {
@@ -263,7 +242,7 @@ func TestPlantedFaults(t *testing.T) {
 					if runErr != nil {
 						t.Fatal(runErr)
 					}
-					want := faults[strings.TrimPrefix(cl.Labels[0].Value, planted)]
+					want := faults[strings.TrimPrefix(strings.TrimPrefix(cl.Labels[0].Value, planted), "many-")]
 					if !errors.Is(err, want) {
 						t.Errorf("Check: %v, want %v", err, want)
 					}
@@ -307,9 +286,14 @@ func TestCancel(t *testing.T) {
 		{Family: impls.Merge, Pipeline: "queue"},
 		{Family: impls.Merge, Pipeline: "kubelet", Source: "memory"},
 		{Family: impls.Merge, Pipeline: "kubelet", Source: "apiserver"},
+		{Family: impls.DeltaFIFO, Pipeline: "queue", Impls: []string{"sharded"}, Consumers: 3, HandlerCost: time.Millisecond, Events: 100_000},
+		{Family: impls.DeltaFIFO, Pipeline: "informer", Impls: []string{"cond"}, Readers: 3, HandlerCost: time.Millisecond, Events: 100_000},
+		{Family: impls.DeltaFIFO, Pipeline: "queue", Impls: []string{"cond"}, Stalled: true, HandlerCost: time.Millisecond, Events: 100_000},
 	} {
-		// At this pace the schedule takes 100 s.
-		spec.Storm, spec.Paces = small, rates(1)
+		spec.Storm = small
+		if spec.Impls == nil {
+			spec.Paces = rates(1) // The schedule takes 100 s.
+		}
 		comparisons, err := pipeline.Compare(spec)
 		if err != nil {
 			t.Fatal(err)

@@ -5,18 +5,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	goruntime "runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/bench/cell"
+	"watchlab/bench/lab"
+	"watchlab/bench/observe"
 	"watchlab/bench/profile"
 	"watchlab/impls"
 	"watchlab/impls/deltafifo"
@@ -41,57 +47,64 @@ type informerStages struct {
 	store     string // see [Config.stagesOf]
 	workqueue string // as store
 	open      bool   // the number of events is not known in advance
-	w         *workload
-	src       source.Source
+	r         *round
 	handling  *handling
 	worker    *worker
 	handler   *handler
 	informer  cache.SharedIndexInformer
-	readers   *readers      // nil without [Config.Readers]
-	expire    func()        // lets the Reflector's watch expire; nil for a storm without relists
+	readers   *readers // nil without [Config.Readers]
+	expire    func()   // lets the Reflector's watch expire; nil for a storm without relists
+	intake    intake
 	recorder  *recorder     // nil for client-go's own informer, whose queue is hidden
 	last      atomic.Uint64 // last event of the storm; 0 until it is known
-	newest    atomic.Uint64 // newest event that the queue took
 	resyncErr error         // joined errors of the storm's resyncs
 	listed    time.Duration // from the start of the informer until its store has the initial list
 }
 
-func (f *informerStages) setup(ctx context.Context, w *workload) (err error) {
-	w.score.keys()
-	w.score.final()
-	// The goroutines that serve a source belong to its stage.
-	profile.Do(ctx, stageSource, func(ctx context.Context) { f.src, err = w.score.source(ctx) })
-	if err != nil {
+func (f *informerStages) setup(ctx context.Context, r *round) (err error) {
+	r.storm.keys()
+	r.storm.final()
+	if err := r.open(ctx); err != nil {
 		return err
 	}
-	w.source = f.src
-	w.cleanup(f.src.Close)
-	if api, ok := f.src.(*source.APIServer); ok && f.decoder != "" {
-		if err := api.SetDecoder(f.decoder); err != nil {
+	like := r.storm.Events[0].Object
+	if api, ok := r.source.(*source.APIServer); ok {
+		if like, err = f.decode(ctx, r.st, api, like); err != nil {
 			return err
 		}
 	}
-	like, err := w.st.observe(ctx, f.src, w.score.Events[0].Object)
-	if err != nil {
+	f.handling = newHandling(r.prepared.HandlerCost)
+	if err := f.assemble(ctx, r, len(r.storm.Events), like); err != nil {
 		return err
 	}
-	events := len(w.score.Events)
-	f.handling = newHandling(w.material.HandlerCost)
-	if err := f.assemble(ctx, w, events, like); err != nil {
-		return err
+	if n := r.prepared.Readers; n > 0 {
+		f.readers = newReaders(n, f.informer.GetIndexer(), r.storm.Storm, r.st)
 	}
-	if n := w.material.Readers; n > 0 {
-		f.readers = newReaders(n, f.informer.GetIndexer(), w.score.Storm, w.st)
-	}
-	f.last.Store(uint64(events))
+	f.last.Store(uint64(len(r.storm.Events)))
 	return nil
 }
 
+// decode sets the decoder of a client of the API server, stamps and labels what it decodes, and returns
+// an object of the type of its objects.
+func (f *informerStages) decode(ctx context.Context, st *observe.Stamps, api *source.APIServer, like runtime.Object) (runtime.Object, error) {
+	if f.decoder != "" {
+		if err := api.SetDecoder(f.decoder); err != nil {
+			return nil, err
+		}
+	}
+	if st.Sampling != observe.None || profile.Labelled(ctx) {
+		if err := st.ObserveDecoding(api, profile.Switch(ctx, stageDecode, stageSource)); err != nil {
+			return nil, err
+		}
+	}
+	return api.Like(like)
+}
+
 // assemble builds the pipeline for a number of events. like has the type of the objects.
-func (f *informerStages) assemble(ctx context.Context, w *workload, events int, like runtime.Object) error {
-	f.w = w
+func (f *informerStages) assemble(ctx context.Context, r *round, events int, like runtime.Object) error {
+	f.r, f.intake.st = r, r.st
 	var opts workqueue.Options[string]
-	if all, name := w.telemetry.upstream(); all != nil {
+	if all, name := r.telemetry.Upstream(); all != nil {
 		opts.Name, opts.MetricsProvider = name, all
 		all.NewRetriesMetric(name) // This queue has no retries.
 	}
@@ -99,12 +112,12 @@ func (f *informerStages) assemble(ctx context.Context, w *workload, events int, 
 	if err != nil {
 		return err
 	}
-	w.cleanupFunc(queue.ShutDown)
-	f.handler = newHandler(w.st, f.handling, queue, events)
-	f.worker = newWorker(w.st, queue, events)
-	lw := f.src.ListerWatcher()
-	if s := w.score; s != nil && slices.ContainsFunc(s.Marks, isRelist) {
-		lw, f.expire = expiring(f.src)
+	r.cleanupFunc(queue.ShutDown)
+	f.handler = newHandler(r.st, f.handling, queue, events)
+	f.worker = newWorker(r.st, queue, events)
+	lw := r.source.ListerWatcher()
+	if s := r.storm; s != nil && slices.ContainsFunc(s.Marks, isRelist) {
+		lw, f.expire = expiring(r.source)
 	}
 	if err := f.build(ctx, events, lw, like); err != nil {
 		return err
@@ -113,17 +126,12 @@ func (f *informerStages) assemble(ctx context.Context, w *workload, events int, 
 	if _, err := f.informer.AddEventHandler(f.handler); err != nil {
 		return err
 	}
-	if w.telemetry != nil {
-		w.telemetry.work = newTail(&f.worker.log, &f.worker.worked)
-		w.telemetry.source(f.src)
-		log := f.handler.log
-		if f.recorder != nil {
-			log = f.recorder.log
-		}
-		w.telemetry.informer()
-		w.telemetry.backlogs, _ = f.informer.(informer.BacklogReporter)
-		w.telemetry.queue(f.waiting, log)
+	watched := observe.Stages{Length: f.waiting, Logs: []*observe.Log{f.handler.log}, LookUps: f.worker.log, Source: r.source}
+	if f.recorder != nil {
+		watched.Logs[0] = f.recorder.log
 	}
+	watched.Backlogs, _ = f.informer.(informer.BacklogReporter)
+	r.telemetry.Watch(watched)
 	return nil
 }
 
@@ -136,29 +144,26 @@ func (f *informerStages) waiting() int {
 
 // build builds the informer and installs the stamps.
 func (f *informerStages) build(ctx context.Context, events int, lw cache.ListerWatcher, like runtime.Object) (err error) {
-	st := f.w.st
+	st := f.r.st
 	byNamespace := cache.MetaNamespaceIndexFunc
 	if f.variant == ClientGoInformer {
-		if st.every {
+		if st.Sampling == observe.All {
 			byNamespace = func(obj any) ([]string, error) {
 				// client-go calls an index function while it stores an object.
-				f.stampStored(sequence(obj))
+				st.Store(observe.Sequence(obj))
 				return cache.MetaNamespaceIndexFunc(obj)
 			}
-			f.handler.deleted = f.stampStored
+			f.handler.deleted = st.Store
 		}
 		f.informer = cache.NewSharedIndexInformer(lw, like, 0, cache.Indexers{cache.NamespaceIndex: byNamespace})
 		return f.informer.SetTransform(func(obj any) (any, error) {
-			seq := sequence(obj)
-			// A relist transforms objects that the queue already had.
-			if seq < uint64(len(st.enqueued)) && st.enqueued[seq] == 0 {
-				st.enqueue(seq)
-			}
-			f.took(seq)
+			seq := observe.Sequence(obj)
+			st.EnqueueOnce(seq) // A relist transforms objects that the queue already had.
+			f.intake.took(seq)
 			return obj, nil
 		})
 	}
-	f.recorder = &recorder{informerStages: f, log: newDeliveryLog(st, events), stages: profile.Switch(ctx, stagePop, stageStore)}
+	f.recorder = &recorder{intake: &f.intake, log: observe.NewStoreLog(st, events), stages: profile.Switch(ctx, stagePop, stageStore)}
 	f.informer, err = informer.New(lw, like, informer.Options{
 		Variant: f.variant, Queue: f.opts, Unthrottled: !f.opts.Throttle, Indexers: cache.Indexers{cache.NamespaceIndex: byNamespace},
 		Store: f.store, WrapQueue: f.recorder.wrapQueue, WrapIndexer: f.recorder.wrapIndexer,
@@ -166,47 +171,33 @@ func (f *informerStages) build(ctx context.Context, events int, lw cache.ListerW
 	return err
 }
 
-// stampStored stamps an event at its first store.
-func (f *informerStages) stampStored(seq uint64) {
-	if stored := f.w.st.stored; seq > 0 && seq < uint64(len(stored)) && stored[seq] == 0 {
-		f.w.st.put(&stored[seq])
-	}
-}
-
-// took records, on the Reflector's goroutine, that the queue has all events up to seq.
-func (f *informerStages) took(seq uint64) {
-	if seq > f.newest.Load() {
-		f.newest.Store(seq)
-	}
-}
-
 func (f *informerStages) progress() uint64 {
-	n := f.handler.log.published.Load() + f.worker.worked.Load()
+	n := f.handler.log.Published() + f.worker.log.Published()
 	if f.recorder != nil {
-		n += f.recorder.log.published.Load()
+		n += f.recorder.log.Published()
 	}
 	return n
 }
 
-func (f *informerStages) play(ctx context.Context, w *workload, rec *cell.Recorder) error {
-	p := pace.On(w.score.schedule)
+func (f *informerStages) play(ctx context.Context, rec *cell.Recorder) error {
+	p := pace.On(f.r.storm.schedule)
 	defer func() { _ = p.Close() }()
-	if err := f.src.Ready(p); err != nil {
+	if err := f.r.source.Ready(p); err != nil {
 		return err
 	}
 	return f.run(ctx, rec, func(ctx context.Context) error {
-		p.Start(w.st.begin())
-		for _, m := range w.score.Marks {
-			err := f.src.Play(ctx, p, m.After, w.st.releaseAt)
+		p.Start(f.r.st.Begin())
+		for _, m := range f.r.storm.Marks {
+			err := f.r.source.Play(ctx, p, m.After, f.r.st.ReleaseAt)
 			if err == nil {
-				err = p.Wait(ctx, int(m.After)-w.score.Initial)
+				err = p.Wait(ctx, int(m.After)-f.r.storm.Initial)
 			}
 			if err != nil {
 				return err
 			}
 			f.mark(m, m.After+1)
 		}
-		return f.src.Play(ctx, p, uint64(len(w.score.Events)), w.st.releaseAt)
+		return f.r.source.Play(ctx, p, uint64(len(f.r.storm.Events)), f.r.st.ReleaseAt)
 	})
 }
 
@@ -218,13 +209,13 @@ func isResync(m storm.Mark) bool { return m.Type == storm.MarkResync }
 func (f *informerStages) mark(m storm.Mark, before uint64) {
 	if isRelist(m) {
 		f.expire()
-		f.w.telemetry.expired()
+		f.r.telemetry.Expired()
 		return
 	}
 	if q := f.recorder.queue.Load(); q != nil {
-		began := f.w.st.now()
+		began := f.r.st.Now()
 		f.resyncErr = errors.Join(f.resyncErr, (*q).Resync())
-		f.w.st.other(before, began)
+		f.r.st.ControlCall(before, began)
 	}
 }
 
@@ -252,10 +243,9 @@ func expiring(src source.Source) (expiring cache.ListerWatcher, expire func()) {
 }
 
 // run runs the informer and the worker while play releases the events, until all events
-// are handled. It returns errStalled only if the initial list did not arrive; what a later
-// stall lost is checked.
+// are handled. It returns errStalled if the initial list did not arrive, and incomplete after
+// a later stall, as what it lost is checked.
 func (f *informerStages) run(ctx context.Context, rec *cell.Recorder, play func(context.Context) error) (err error) {
-	w := f.w
 	inner, cancel := context.WithCancel(ctx)
 	var running, working sync.WaitGroup
 	defer working.Wait()
@@ -284,8 +274,9 @@ func (f *informerStages) run(ctx context.Context, rec *cell.Recorder, play func(
 	if err == nil {
 		err = f.await(ctx, f.handler.done)
 	}
+	var stalled error
 	if errors.Is(err, errStalled) {
-		w.stalled, err = err, nil
+		stalled, err = incomplete{err}, nil
 	}
 	// The worker drains the queue and ends.
 	f.worker.queue.ShutDown()
@@ -303,22 +294,22 @@ func (f *informerStages) run(ctx context.Context, rec *cell.Recorder, play func(
 		err = errors.Join(err, f.readers.wait())
 	}
 	if f.recorder != nil {
-		f.recorder.log.finish()
+		f.recorder.log.Finish()
 		err = errors.Join(err, f.recorder.err)
 	}
 	if f.resyncErr != nil {
 		err = errors.Join(err, fmt.Errorf("resync: %w", f.resyncErr))
 	}
-	return err
+	return cmp.Or(err, stalled)
 }
 
 // await waits for done. Relists, a coalescing queue and live streams repeat or skip
 // events, so a count does not find the end. Then the end is reached when the queue has
 // taken and handed over everything and nothing moves.
 func (f *informerStages) await(ctx context.Context, done <-chan struct{}) error {
-	err := await(ctx, done, f.progress, f.w.stall, f.settled)
-	if err == nil && f.src.Relists() > 0 && !f.open {
-		err = await(ctx, nil, f.progress, f.w.stall, f.settled)
+	err := await(ctx, done, f.progress, f.r.stall, f.settled)
+	if err == nil && f.r.source.Relists() > 0 && !f.open {
+		err = await(ctx, nil, f.progress, f.r.stall, f.settled)
 	}
 	return err
 }
@@ -329,71 +320,62 @@ func (f *informerStages) settled() bool {
 		return false
 	}
 	// Handlers see the version of every last event but a deletion, which a list may hide.
-	hidden := !f.open && f.w.score.Events[last-1].Type == watch.Deleted
+	hidden := !f.open && f.r.storm.Events[last-1].Type == watch.Deleted
 	if f.handler.newest.Load() < last && !hidden {
 		return false
 	}
-	newest := max(f.newest.Load(), parseSequence(f.informer.LastSyncResourceVersion()))
+	newest := max(f.intake.newest.Load(), observe.ParseSequence(f.informer.LastSyncResourceVersion()))
 	if newest < last || f.waiting() > 0 || f.handler.busy.Load() {
 		return false
 	}
 	// Last, since a source may have to ask a server.
-	return f.open || f.w.guarantees.Coalesces == impls.CoalesceLatest || f.src.Relists() > 0
+	return f.open || f.r.guarantees.Coalesces == impls.CoalesceLatest || f.r.source.Relists() > 0
 }
 
-func (f *informerStages) check(w *workload, rec *cell.Recorder) outcome {
-	s, st := w.score.Storm, w.st
-	relists := f.src.Relists()
-	e := expectations{
-		total:    w.guarantees.Order == impls.OrderTotal,
-		latest:   w.guarantees.Coalesces == impls.CoalesceLatest,
-		relisted: relists > 0,
-		resyncs:  slices.ContainsFunc(s.Marks, isResync),
-		calls:    true,
-		listed:   f.last.Load(),
+func (f *informerStages) check(rec *cell.Recorder) observe.Outcome {
+	s, st := f.r.storm, f.r.st
+	relists := f.r.source.Relists()
+	e := observe.Expectations{
+		Total:    f.r.guarantees.Order == impls.OrderTotal,
+		Latest:   f.r.guarantees.Coalesces == impls.CoalesceLatest,
+		Relisted: relists > 0,
+		Resyncs:  slices.ContainsFunc(s.Marks, isResync),
+		Listed:   f.last.Load(),
 	}
+	o := observe.Outcome{Boundaries: append(st.DecodingBoundaries(), observe.ReleasedEnqueued), LookedUp: true}
 	if f.recorder != nil {
-		e.listed = f.recorder.listed.Load()
-	}
-	calls := f.handler.log.check(s, w.score.keys(), e)
-	o := outcome{broken: calls.v, out: calls.out, popped: "popped", lookedUp: true}
-	o.intervals = append(st.decoding.intervals(), interval{ReleasedEnqueued, st.released, st.enqueued})
-	if f.recorder != nil {
-		e.calls = false
-		c := f.recorder.log.check(s, w.score.keys(), e)
-		// The handler sees a violation of the queue too. It is reported once, for the queue.
-		if c.v != (violations{}) {
-			o.broken = c.v
-		}
-		o.out = c.out
-		rec.Note("hand-overs", float64(len(f.recorder.log.ends)))
-		o.intervals = append(o.intervals, interval{EnqueuedPopped, st.enqueued, st.popped})
-		if st.every {
-			o.intervals = append(o.intervals, interval{PoppedStored, st.popped, st.stored})
+		e.Listed = f.intake.listed.Load()
+		c := observe.Check(s.keys(), e, f.recorder.log)
+		o.Violations, o.Out = c.Violations, c.Out
+		rec.Note("hand-overs", float64(f.recorder.log.HandOvers()))
+		o.Boundaries = append(o.Boundaries, observe.EnqueuedPopped)
+		if st.Sampling == observe.All {
+			o.Boundaries = append(o.Boundaries, observe.PoppedStored)
 		}
 	}
-	o.taken = st.popped
+	e.Calls = true
+	calls := observe.Check(s.keys(), e, f.handler.log)
 	if f.recorder == nil {
-		o.taken = st.stored
+		o.Out = calls.Out
 	}
-	if relists > 0 {
-		completeByKey(s, st.popped, false)
-		completeByKey(s, st.stored, false)
+	// The handler sees a violation of the queue too. It is reported once, for the queue.
+	if o.Violations == (observe.Violations{}) {
+		o.Violations = calls.Violations
 	}
-	if st.every {
-		o.intervals = append(o.intervals, interval{StoredHandled, st.stored, st.handled})
+	if st.Sampling == observe.All {
+		o.Boundaries = append(o.Boundaries, observe.StoredHandled)
 	}
-	f.worker.check(&o.broken, s, w.score.keys(), calls)
-	f.compareState(&o.broken)
-	rec.Note("worked", float64(len(f.worker.log)))
-	if w.material != nil && w.material.Wire.InitialList != "" {
+	f.worker.log.Check(&o.Violations, calls)
+	f.compareState(&o.Violations)
+	rec.Note("worked", float64(f.worker.log.Len()))
+	if p := f.r.prepared; p != nil && p.Wire.InitialList != "" {
 		rec.Note("initial-list-ns", float64(f.listed))
 	}
-	noteSource(rec, f.src, len(s.Events))
-	var fresh *freshness
-	if st.every {
-		fresh = freshnessOf(st)
-		fresh.report(rec, Staleness, f.worker.lookUps())
+	noteSource(rec, f.r.source, len(s.Events))
+	var fresh *observe.Freshness
+	if st.Sampling == observe.All {
+		fresh = st.Freshness()
+		fresh.Report(rec, observe.Staleness, f.worker.log.Reads())
 	}
 	if f.readers != nil {
 		f.readers.report(rec, fresh)
@@ -402,20 +384,160 @@ func (f *informerStages) check(w *workload, rec *cell.Recorder) outcome {
 }
 
 // compareState compares the indexer's content with the storm's final state.
-func (f *informerStages) compareState(v *violations) {
-	final, indexer := f.w.score.final(), f.informer.GetIndexer()
+func (f *informerStages) compareState(v *observe.Violations) {
+	final, indexer := f.r.storm.final(), f.informer.GetIndexer()
 	for key, seq := range final {
 		switch obj, ok, err := indexer.GetByKey(key); {
 		case err != nil || !ok:
-			v[diverged].add("%s is not in the indexer", key)
-		case sequence(obj) != seq:
-			v[diverged].add("%s is in the indexer as event %d left it, not event %d", key, sequence(obj), seq)
+			v.Add(lab.ErrDiverged, "%s is not in the indexer", key)
+		case observe.Sequence(obj) != seq:
+			v.Add(lab.ErrDiverged, "%s is in the indexer as event %d left it, not event %d", key, observe.Sequence(obj), seq)
 		}
 	}
 	for _, key := range indexer.ListKeys() {
 		if _, ok := final[key]; !ok {
-			v[diverged].add("%s is in the indexer and was deleted", key)
+			v.Add(lab.ErrDiverged, "%s is in the indexer and was deleted", key)
 		}
+	}
+}
+
+func noteSource(rec *cell.Recorder, src source.Source, events int) {
+	rec.Note("relists", float64(src.Relists()))
+	if api, ok := src.(*source.APIServer); ok {
+		c, _ := api.Refresh() // A lost process has failed the play.
+		rec.Note("wire-B/event", float64(c.WireBytes)/float64(max(1, events)))
+		if c.Faults != nil {
+			struck := 0
+			for _, n := range c.Faults {
+				struck += n
+			}
+			rec.Note("faults", float64(struck))
+		}
+	}
+}
+
+// handler is the event handler of the informer pipeline: it logs its calls, does
+// what [Config.HandlerCost] asks for, and adds keys to the workqueue. An informer
+// calls it from one goroutine.
+type handler struct {
+	log      *observe.Log
+	handling *handling
+	queue    workqueue.Queue[string]
+	stages   profile.Stages // labels the informer's goroutine at the first call
+	seen     []bool         // events of the calls so far
+	left     int            // number of missing events
+	done     chan struct{}  // closed when left reaches 0
+	newest   atomic.Uint64  // newest event of the calls so far
+	busy     atomic.Bool    // a call is in progress
+	deleted  func(uint64)   // stamps deletions; nil if something else does
+}
+
+var _ cache.ResourceEventHandler = (*handler)(nil)
+
+func newHandler(st *observe.Stamps, h *handling, q workqueue.Queue[string], events int) *handler {
+	return &handler{
+		log: observe.NewCallLog(st, events), handling: h, queue: q,
+		seen: make([]bool, events+1), left: events, done: make(chan struct{}),
+	}
+}
+
+// OnAdd implements [cache.ResourceEventHandler].
+func (h *handler) OnAdd(obj any, isInInitialList bool) {
+	if isInInitialList {
+		h.call(cache.Replaced, obj)
+		return
+	}
+	h.call(cache.Added, obj)
+}
+
+// OnUpdate implements [cache.ResourceEventHandler]. An update by the same version is
+// a resync's, or a list's.
+func (h *handler) OnUpdate(old, obj any) {
+	if observe.Sequence(old) == observe.Sequence(obj) {
+		h.call(cache.Sync, obj)
+		return
+	}
+	h.call(cache.Updated, obj)
+}
+
+// OnDelete implements [cache.ResourceEventHandler].
+func (h *handler) OnDelete(obj any) {
+	if h.deleted != nil {
+		h.deleted(observe.Sequence(obj))
+	}
+	h.call(cache.Deleted, obj)
+}
+
+func (h *handler) call(t cache.DeltaType, obj any) {
+	h.busy.Store(true)
+	defer h.busy.Store(false)
+	if h.log.HandOvers() == 0 {
+		h.stages.To(0)
+	}
+	h.handling.do(1)
+	// The indexer has accepted the object, so its key is valid.
+	if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil {
+		h.queue.Add(key)
+	}
+	h.log.Call(t, obj)
+	seq := observe.Sequence(obj)
+	if seq == 0 || seq >= uint64(len(h.seen)) || h.seen[seq] {
+		return
+	}
+	h.seen[seq] = true
+	if seq > h.newest.Load() {
+		h.newest.Store(seq)
+	}
+	if h.left--; h.left == 0 {
+		close(h.done)
+	}
+}
+
+// worker is the last stage of the informer pipeline: one goroutine that takes keys from
+// the workqueue and looks them up, as controllers do.
+type worker struct {
+	indexer cache.KeyGetter
+	queue   workqueue.Queue[string]
+	log     *observe.LookUps
+	initial int           // objects of the initial list
+	ready   chan struct{} // closed after initial look-ups
+}
+
+func newWorker(st *observe.Stamps, q workqueue.Queue[string], events int) *worker {
+	w := &worker{queue: q, log: observe.NewLookUps(st, events), initial: st.Initial(), ready: make(chan struct{})}
+	if w.initial == 0 {
+		close(w.ready)
+	}
+	return w
+}
+
+func (w *worker) run(context.Context) {
+	for {
+		key, shutdown := w.queue.Get()
+		if shutdown {
+			w.log.Finish()
+			return
+		}
+		obj, _, _ := w.indexer.GetByKey(key) // never an error with an indexer in memory
+		w.log.Add(key, obj)
+		w.queue.Done(key)
+		if w.log.Len() == w.initial {
+			close(w.ready)
+		}
+	}
+}
+
+// intake records, on the Reflector's goroutine, what an informer's queue has taken.
+type intake struct {
+	st     *observe.Stamps
+	newest atomic.Uint64 // newest event
+	listed atomic.Uint64 // resourceVersion of the last list
+}
+
+// took: the queue has all events up to seq.
+func (i *intake) took(seq uint64) {
+	if seq > i.newest.Load() {
+		i.newest.Store(seq)
 	}
 }
 
@@ -423,29 +545,24 @@ func (f *informerStages) compareState(v *violations) {
 // queue's hand-overs, and stamps the indexer's stores. The goroutine of client-go's
 // controller does the last two.
 type recorder struct {
-	*informerStages
-	log            *deliveryLog
+	*intake
+	log            *observe.Log
 	stages         profile.Stages                  // labels the controller's goroutine: pop or store
 	queue          atomic.Pointer[deltafifo.Queue] // nil until the informer runs
-	listed         atomic.Uint64                   // resourceVersion of the last list
-	due            bool                            // the hand-over reads the clock
-	popped, stored int64
+	popped, stored int64                           // of the current hand-over; 0 if it does not read the clock
 	err            error
 }
 
 // hand calls process for a hand-over and logs it.
 func (r *recorder) hand(deltas []cache.Delta, batch bool, process func() error) error {
 	r.stages.To(1)
-	r.popped, r.stored = 0, 0
-	if r.due = r.log.due(len(deltas)); r.due {
-		r.popped = r.log.st.now()
-	}
+	r.popped, r.stored = r.log.Begin(deltas, batch), 0
 	err := process()
 	if err != nil && r.err == nil {
 		// client-go's controller ignores the error.
 		r.err = err
 	}
-	r.log.add(deltas, batch, r.popped, r.stored)
+	r.log.Add(deltas, batch, r.popped, r.stored)
 	r.stages.To(0)
 	return err
 }
@@ -489,16 +606,16 @@ var (
 
 // took stamps an object after the queue has taken it, and returns the queue's error.
 func (q *recordedQueue) took(obj any, err error) error {
-	seq := sequence(obj)
-	q.r.w.st.enqueue(seq)
+	seq := observe.Sequence(obj)
+	q.r.st.Enqueue(seq)
 	q.r.took(seq)
 	return err
 }
 
 // calls stamps an object of a paced cell before the queue takes it, and returns the object.
 func (q *recordedQueue) calls(obj any) any {
-	if st := q.r.w.st; st.paced {
-		st.call(sequence(obj))
+	if st := q.r.st; st.Paced {
+		st.Call(observe.Sequence(obj))
 	}
 	return obj
 }
@@ -509,9 +626,9 @@ func (q *recordedQueue) Delete(obj any) error { return q.took(q.calls(obj), q.Qu
 
 func (q *recordedQueue) Replace(list []any, resourceVersion string) error {
 	err := q.Queue.Replace(list, resourceVersion)
-	seq := parseSequence(resourceVersion)
+	seq := observe.ParseSequence(resourceVersion)
 	q.r.listed.Store(seq)
-	q.r.w.st.replace(list)
+	q.r.st.Replace(list)
 	q.r.took(seq)
 	return err
 }
@@ -568,8 +685,8 @@ var _ cache.TransactionStore = (*recordedIndexer)(nil)
 // stored stamps the current hand-over after a store: with several deltas, the last counts.
 // It returns the store's error.
 func stored[E any](i *recordedIndexer, err E) E {
-	if i.r.due {
-		i.r.stored = i.r.log.st.now()
+	if i.r.popped != 0 {
+		i.r.stored = i.r.st.Now()
 	}
 	return err
 }
@@ -597,4 +714,106 @@ var _ store.Swapper = (*recordedSwapper)(nil)
 
 func (i *recordedSwapper) Swap(old []any, txns ...cache.Transaction) *cache.TransactionError {
 	return stored(i.recordedIndexer, i.swapper.Swap(old, txns...))
+}
+
+// readers list the namespaces of an indexer in turn, each from another one on. Like
+// generated listers, they append to their own slice. They do not pause: each keeps a
+// processor busy, and its allocations count as the cell's. Between two lists a reader lets
+// others run. Without that, readers that wait for no lock keep all processors for 10 ms at
+// a time, and the generator, the writer and the worker wait for the Go scheduler.
+type readers struct {
+	indexer    cache.Indexer
+	namespaces []string
+	st         *observe.Stamps
+
+	since, until int64 // begin and end of the reading, in nanoseconds since the stamps' epoch
+	over         atomic.Bool
+	wg           sync.WaitGroup
+	logs         [][]read // by reader
+	errs         []error  // by reader, which ends at its first error
+}
+
+// read is one list.
+type read struct {
+	observe.Read
+	objects int
+}
+
+func newReaders(n int, indexer cache.Indexer, s *storm.Storm, st *observe.Stamps) *readers {
+	r := &readers{
+		indexer: indexer, namespaces: namespacesOf(s), st: st,
+		logs: make([][]read, n), errs: make([]error, n),
+	}
+	for i := range r.logs {
+		r.logs[i] = make([]read, 0, 1<<14)
+	}
+	return r
+}
+
+// namespacesOf returns the namespaces of a storm, sorted; the empty one, which
+// lists everything, for objects without.
+func namespacesOf(s *storm.Storm) []string {
+	seen := map[string]bool{}
+	for i := range s.Events {
+		namespace, _, ok := strings.Cut(s.Events[i].Key, "/")
+		if !ok {
+			namespace = ""
+		}
+		seen[namespace] = true
+	}
+	return slices.Sorted(maps.Keys(seen))
+}
+
+func (r *readers) start(ctx context.Context) {
+	r.since = r.st.Now()
+	for i := range r.logs {
+		r.wg.Go(func() {
+			profile.Do(ctx, stageRead, func(context.Context) { r.errs[i] = r.read(i) })
+		})
+	}
+}
+
+func (r *readers) read(i int) error {
+	everything := labels.Everything()
+	for n := i; !r.over.Load(); n++ {
+		var list []any
+		begin := r.st.Now()
+		err := cache.ListAllByNamespace(r.indexer, r.namespaces[n%len(r.namespaces)], everything, func(o any) {
+			list = append(list, o)
+		})
+		if err != nil {
+			return err
+		}
+		r.logs[i] = append(r.logs[i], read{observe.Read{Begin: begin, End: r.st.Now()}, len(list)})
+		goruntime.Gosched()
+	}
+	return nil
+}
+
+// stop ends the readers; wait waits for them and returns the first error.
+func (r *readers) stop() {
+	r.until = r.st.Now()
+	r.over.Store(true)
+}
+
+func (r *readers) wait() error {
+	r.wg.Wait()
+	return cmp.Or(r.errs...)
+}
+
+// report records the lists, and, with fresh, their staleness. A list shows at least the
+// objects stored at its begin; the reader uses it at its end.
+func (r *readers) report(rec *cell.Recorder, fresh *observe.Freshness) {
+	var lists []observe.Read
+	objects := 0
+	for _, l := range slices.Concat(r.logs...) {
+		lists = append(lists, l.Read)
+		objects += l.objects
+		rec.Latency(observe.Listed, time.Duration(l.End-l.Begin))
+	}
+	rec.Note("reads/s", float64(len(lists))/time.Duration(r.until-r.since).Seconds())
+	rec.Note("objects/read", float64(objects)/float64(max(1, len(lists))))
+	if fresh != nil {
+		fresh.Report(rec, observe.ListStaleness, lists)
+	}
 }

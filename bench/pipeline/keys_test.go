@@ -29,8 +29,8 @@ func BenchmarkKeys(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		m := &material{Config: Config{Family: impls.Queue, Storm: set.Storms[0].Metadata(), Source: source.MemoryName, Events: int(p.Events), Seed: 1, Producers: 1}}
-		calls := m.score(pace.Pace{}).parts()[0]
+		m := &preparedStorm{Config: Config{Family: impls.Queue, Storm: set.Storms[0].Metadata(), Source: source.MemoryName, Events: int(p.Events), Seed: 1, Producers: 1}}
+		calls := m.at(pace.Pace{}).parts()[0]
 		for _, names := range []string{"no", "yes"} {
 			b.Run("storm=ceiling/skew="+skew+"/names="+names, func(b *testing.B) {
 				seed, sum := maphash.MakeSeed(), uint64(0)

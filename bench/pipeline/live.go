@@ -11,6 +11,7 @@ import (
 
 	"watchlab/bench/cell"
 	"watchlab/bench/lab"
+	"watchlab/bench/observe"
 	"watchlab/impls"
 	"watchlab/impls/deltafifo"
 	"watchlab/loadgen/pace"
@@ -61,7 +62,7 @@ func CompareLive(config LiveConfig) ([]lab.Comparison, error) {
 	if err := s.checkStores(); err != nil {
 		return nil, err
 	}
-	c, err := s.deltaContest(func(v string, opts deltafifo.Options) stages {
+	c, err := s.deltaComparison(func(v string, opts deltafifo.Options) stages {
 		f := &informerStages{variant: v, opts: opts, open: true, handling: newHandling(0)}
 		f.store, f.workqueue = s.stagesOf(v)
 		return &liveInformer{informerStages: f, rounds: l}
@@ -70,7 +71,7 @@ func CompareLive(config LiveConfig) ([]lab.Comparison, error) {
 		return nil, err
 	}
 	comparisons, err := s.compare(c, func(v string, g impls.Guarantees, _ pace.Pace, stages stages) *workload {
-		return &workload{name: v, guarantees: g, stall: stallLimit, stages: stages}
+		return &workload{name: v, stages: stages, round: round{guarantees: g, stall: stallLimit}}
 	})
 	if err != nil {
 		return nil, err
@@ -93,7 +94,7 @@ const (
 
 type liveRounds struct {
 	config LiveConfig
-	round  *round // current; changes only between rounds, when no cell runs
+	round  *liveRound // current; changes only between rounds, when no cell runs
 }
 
 // begin returns the [lab.Comparison].Begin of a comparison: it opens the stream for a round
@@ -111,7 +112,7 @@ func (l *liveRounds) begin() func(cells int) error {
 			tee.Close()
 			return err
 		}
-		r := &round{config: l.config, tee: tee, warmUp: warmUp, over: make(chan struct{})}
+		r := &liveRound{config: l.config, tee: tee, warmUp: warmUp, over: make(chan struct{})}
 		r.ctx, r.cancel = context.WithCancel(context.Background())
 		r.arrived.Add(cells)
 		r.staying.Store(int64(cells))
@@ -127,8 +128,8 @@ const (
 	quietFor   = time.Second // a longer pause ends a storm; controllers pause for less between events
 )
 
-// round is one window of a live stream and the cells that play it.
-type round struct {
+// liveRound is one window of a live stream and the cells that play it.
+type liveRound struct {
 	config  LiveConfig
 	tee     *cluster.Tee
 	warmUp  bool            // the round is not counted
@@ -146,7 +147,7 @@ type round struct {
 	storm       *storm.Storm
 }
 
-func (r *round) wait(ctx context.Context) error {
+func (r *liveRound) wait(ctx context.Context) error {
 	select {
 	case <-r.over:
 		return r.err
@@ -157,7 +158,7 @@ func (r *round) wait(ctx context.Context) error {
 
 // leave is called by each cell once, whether it has arrived or not. The last one closes
 // the stream and waits for its driver: afterwards nothing is written to the cluster.
-func (r *round) leave(arrive func()) {
+func (r *liveRound) leave(arrive func()) {
 	last := r.staying.Add(-1) == 0
 	if last {
 		// This comes before the last arrival: a window without cells does not open.
@@ -172,7 +173,7 @@ func (r *round) leave(arrive func()) {
 
 // play opens the window when every cell has arrived or left, and waits for its end, or
 // until all cells have left.
-func (r *round) play() {
+func (r *liveRound) play() {
 	defer close(r.over)
 	r.arrived.Wait()
 	if r.ctx.Err() != nil {
@@ -197,7 +198,7 @@ func (r *round) play() {
 }
 
 // pass returns when the window is over and the audit found every object.
-func (r *round) pass() error {
+func (r *liveRound) pass() error {
 	window, cancel := context.WithTimeout(r.ctx, r.config.Window)
 	defer cancel()
 	if r.config.Drive == nil {
@@ -216,7 +217,7 @@ func (r *round) pass() error {
 	return r.tee.Audit(audit)
 }
 
-func (r *round) notes(rec *cell.Recorder) {
+func (r *liveRound) notes(rec *cell.Recorder) {
 	b := r.breaks
 	rec.Note("cluster-relists", float64(b.Relisted))
 	rec.Note("cluster-resumes", float64(b.Resumed))
@@ -236,29 +237,28 @@ func (r *round) notes(rec *cell.Recorder) {
 type liveInformer struct {
 	*informerStages
 	rounds *liveRounds
-	round  *round
+	round  *liveRound
 	arrive func() // tells the round that the cell is ready, or gone; once
 }
 
-func (f *liveInformer) setup(ctx context.Context, w *workload) error {
+func (f *liveInformer) setup(ctx context.Context, r *round) error {
 	f.round = f.rounds.round
 	if f.round == nil {
 		return errors.New("the round has not begun")
 	}
 	f.arrive = sync.OnceFunc(f.round.arrived.Done)
-	w.cleanupFunc(func() { f.round.leave(f.arrive) })
-	f.src = f.round.tee.Source()
-	w.cleanup(f.src.Close)
+	r.cleanupFunc(func() { f.round.leave(f.arrive) })
+	r.source = f.round.tee.Source()
+	r.cleanup(r.source.Close)
 	// A live cell stamps every event, as a paced cell does.
 	room := f.round.tee.Capacity()
-	w.st = newStamps(room, true, StampsAll)
-	w.telemetry = newTelemetry(ctx, w.st, nil)
+	r.observe(ctx, observe.Options{Room: room, Paced: true})
 	// Events that arrive during the list may be part of it or not, so the list's objects
 	// can't be counted.
-	return f.assemble(ctx, w, room, f.round.tee.Like())
+	return f.assemble(ctx, r, room, f.round.tee.Like())
 }
 
-func (f *liveInformer) play(ctx context.Context, w *workload, rec *cell.Recorder) error {
+func (f *liveInformer) play(ctx context.Context, rec *cell.Recorder) error {
 	err := f.run(ctx, rec, func(ctx context.Context) error {
 		f.arrive()
 		if err := f.round.wait(ctx); err != nil {
@@ -267,25 +267,24 @@ func (f *liveInformer) play(ctx context.Context, w *workload, rec *cell.Recorder
 		f.last.Store(f.round.last)
 		return nil
 	})
-	if err != nil {
+	if err != nil && !errors.As(err, &incomplete{}) {
 		return err
 	}
 	s := f.round.storm
-	w.telemetry.rest()
-	w.st.arrived(s, f.round.tee.Origin())
-	w.score = &score{
+	f.r.telemetry.Rest()
+	f.r.storm = &pacedStorm{
 		Storm:    s,
 		schedule: arrivals{s},
-		keys:     func() map[string]int32 { return keyIndexes(s) },
+		keys:     func() map[string]int32 { return observe.KeyIndexes(s) },
 		final:    s.Final,
 	}
-	w.telemetry.arrived(w.score)
-	return nil
+	f.r.telemetry.Arrived(func() { f.r.st.Arrived(s, arrivals{s}, f.round.tee.Origin()) })
+	return err
 }
 
-func (f *liveInformer) check(w *workload, rec *cell.Recorder) outcome {
+func (f *liveInformer) check(rec *cell.Recorder) observe.Outcome {
 	f.round.notes(rec)
-	return f.informerStages.check(w, rec)
+	return f.informerStages.check(rec)
 }
 
 // arrivals is the schedule of a live stream: an event's intended time is when it arrived.

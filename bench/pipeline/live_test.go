@@ -15,17 +15,15 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	fcache "k8s.io/client-go/tools/cache/testing"
 
 	"watchlab/bench/cell"
 	"watchlab/bench/lab"
+	"watchlab/bench/observe"
 	"watchlab/bench/pipeline"
-	"watchlab/bench/telemetry/live"
 	"watchlab/loadgen/apiserver"
 	"watchlab/loadgen/source/cluster"
-	"watchlab/loadgen/storm"
 )
 
 // fakeCluster is a cluster in memory. bench/e2e tests a real one.
@@ -88,15 +86,24 @@ func TestCompareLive(t *testing.T) {
 		t.Fatal(err)
 	}
 	// All cells report to one set.
-	set := live.NewSet(live.Labels{})
-	o, err := lab.Run(live.With(t.Context(), set), comparisons, lab.Options{Name: "live", Rounds: 1, IgnoreHost: true})
+	ctx, _, figures := newFigures(t)
+	o, err := lab.Run(ctx, comparisons, lab.Options{Name: "live", Rounds: 1, IgnoreHost: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(o.Comparisons) != 2 {
 		t.Fatalf("%d comparisons, want one for each delivery", len(o.Comparisons))
 	}
-	checkLiveFigures(t, set.Snapshot())
+	for _, stage := range []string{"released", "enqueued", "handled", "worked"} {
+		if n := figures.events(stage); n == 0 || n < 200 && stage != "worked" {
+			t.Errorf("%d %s", n, stage)
+		}
+	}
+	for _, boundary := range []string{"enqueued-popped", "stored-handled"} {
+		if n, _ := figures.histogram(stageLatency, boundary); n == 0 {
+			t.Errorf("no latency %s", boundary)
+		}
+	}
 	if want := []bool{true, true, false, false}; !slices.Equal(warmUps, want) {
 		t.Errorf("rounds that warm up: %v, want %v", warmUps, want)
 	}
@@ -122,26 +129,13 @@ func TestCompareLive(t *testing.T) {
 			if events == 0 {
 				events = r.EventsIn
 			}
-			l, ok := r.At(pipeline.Handled)
+			l, ok := r.At(observe.Handled)
 			if r.EventsIn != events || r.EventsIn < 200 || !ok || l.Count == 0 || !r.Shared {
 				t.Errorf("%s: %d events, others had %d; latency of %d", cl.BenchName(), r.EventsIn, events, l.Count)
 			}
 			if !strings.HasSuffix(cl.BenchName(), "source=cluster/storm=pods-of-a-fake/rate=live") {
 				t.Errorf("name %s", cl.BenchName())
 			}
-		}
-	}
-}
-
-// checkLiveFigures checks the telemetry of a live round.
-func checkLiveFigures(t *testing.T, s *live.Figures) {
-	t.Helper()
-	if total(s, live.Released) < 200 || total(s, live.Enqueued) < 200 || total(s, live.Handled) < 200 || total(s, live.Worked) == 0 {
-		t.Errorf("%d released, %d enqueued, %d handled, %d worked", total(s, live.Released), total(s, live.Enqueued), total(s, live.Handled), total(s, live.Worked))
-	}
-	for _, h := range []live.Histogram{live.IntendedHandled, live.EnqueuedPopped, live.StoredHandled} {
-		if s.Distribution(h).Count == 0 {
-			t.Errorf("nothing in histogram %d", h)
 		}
 	}
 }
@@ -223,69 +217,53 @@ func TestCompareLiveFails(t *testing.T) {
 // TestCompareLiveAudits: a round that cannot be audited is invalid.
 func TestCompareLiveAudits(t *testing.T) {
 	t.Parallel()
-	for _, forbidden := range []bool{false, true} {
-		srv, err := apiserver.New(podStorm(50), apiserver.Options{Wrap: func(h http.Handler) http.Handler {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if forbidden && strings.Contains(r.Header.Get("Accept"), "PartialObjectMetadataList") {
-					w.Header().Set("Content-Type", "application/json")
-					w.WriteHeader(http.StatusForbidden)
-					_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no lists for you","reason":"Forbidden","code":403}`))
-					return
-				}
+	srv, err := apiserver.New(smallStorm(t), apiserver.Options{Wrap: func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if !strings.Contains(r.Header.Get("Accept"), "PartialObjectMetadataList") {
 				h.ServeHTTP(w, r)
-			})
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		url, err := srv.Start()
-		if err != nil {
-			t.Fatal(err)
-		}
-		transport := &http.Transport{}
-		c, err := cluster.For(&rest.Config{Host: url, Transport: transport})
-		if err != nil {
-			t.Fatal(err)
-		}
-		released := uint64(0)
-		comparisons, err := pipeline.CompareLive(pipeline.LiveConfig{
-			Impls: []string{"ring"}, Modes: []string{"in-order"}, Stream: "pods", Window: 200 * time.Millisecond,
-			Open: func() (*cluster.Tee, error) {
-				return cluster.NewTee(c, livePods, cluster.Scope{}, 1000)
-			},
-			Drive: func(context.Context, bool) (cluster.Written, error) {
-				released += 25
-				srv.Release(released)
-				return cluster.Written{Applied: 25}, nil
-			},
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no lists for you","reason":"Forbidden","code":403}`))
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		o, err := lab.Run(t.Context(), comparisons, lab.Options{Name: "live", Rounds: 1, IgnoreHost: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		verdict := o.Comparisons[0].Cells[0].Verdict
-		if forbidden != (verdict.Status == lab.Invalid) || forbidden && !strings.Contains(verdict.Detail, "audit: no lists for you") {
-			t.Errorf("forbidden %v: %s", forbidden, verdict)
-		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	url, err := srv.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{}
+	defer func() {
 		transport.CloseIdleConnections()
 		if err := srv.Close(); err != nil {
 			t.Error(err)
 		}
+	}()
+	c, err := cluster.For(&rest.Config{Host: url, Transport: transport})
+	if err != nil {
+		t.Fatal(err)
 	}
-}
-
-// podStorm is a storm that adds a number of pods, one after the other.
-func podStorm(events int) *storm.Storm {
-	s := &storm.Storm{Name: "pods", Resource: livePods.GroupVersionResource, Kind: livePods.Kind, Keys: events}
-	for i := range events {
-		name := fmt.Sprintf("pod-%d", i)
-		s.Events = append(s.Events, storm.Event{
-			Type: watch.Added, Seq: uint64(i + 1), Key: "ns/" + name, KeyIndex: int32(i),
-			Object: &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, ResourceVersion: fmt.Sprint(i + 1)}},
-		})
+	released := uint64(7)
+	comparisons, err := pipeline.CompareLive(pipeline.LiveConfig{
+		Impls: []string{"ring"}, Modes: []string{"in-order"}, Stream: "pods", Window: 200 * time.Millisecond,
+		Open: func() (*cluster.Tee, error) { return cluster.NewTee(c, livePods, cluster.Scope{}, 1000) },
+		Drive: func(context.Context, bool) (cluster.Written, error) {
+			released += 25
+			srv.Release(released)
+			return cluster.Written{Applied: 25}, nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
-	return s
+	o, err := lab.Run(t.Context(), comparisons, lab.Options{Name: "live", Rounds: 1, IgnoreHost: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if verdict := o.Comparisons[0].Cells[0].Verdict; verdict.Status != lab.Invalid || !strings.Contains(verdict.Detail, "audit: no lists for you") {
+		t.Errorf("verdict %s", verdict)
+	}
 }

@@ -18,31 +18,15 @@
 //     the storm, calls, lists, encoded events.
 //  2. Setup builds the stages. Run plays the initial list. Then the clock starts.
 //  3. The source releases each event at its intended time and stamps it: released,
-//     enqueued; between them, from the apiserver, wire and decoded. The delivery log has the queue's hand-overs with one reading of the
-//     clock each: popped, stored. The worker logs each look-up: handled.
+//     enqueued; between them, from the apiserver, wire and decoded. The delivery log has the queue's
+//     hand-overs with one reading of the clock each: popped, stored. The worker logs each look-up:
+//     handled.
 //  4. When the last event is handled, the clock stops and all goroutines end.
-//  5. The checker compares the delivery logs and the final state with the storm:
+//  5. Package observe checks the delivery logs and the final state against the storm:
 //     [lab.ErrLost], [lab.ErrReordered], [lab.ErrDuplicated], [lab.ErrDiverged].
 //     No progress for ten seconds counts as lost events.
-//  6. The recorder, staleness, the timeline and telemetry read the same stamps and
-//     logs. Nothing observes an event a second time.
-//
-// # Stamps
-//
-// Reading the clock costs as much as a fast queue does. Unpaced cells of deltafifo and queue
-// therefore stamp every 64th event on the way in, and read the clock once a batch or 64 events on
-// the way out. Events between two readings take the later one, so their latency is too long by less
-// than 64 events. Such readings are too coarse to subtract: [PoppedStored] and [StoredHandled]
-// exist in paced cells and with [StampsAll] only. [Handled] counts from the intended time and
-// exists in paced cells only. Pipelines of merge stamp every event.
-//
-// A coalesced event is handled when a newer version of its key is. A latest-object
-// queue never hands over a deletion: neither the deletion nor the versions that it
-// removed have a latency, nor have events that change nothing for a merger.
-//
-// client-go's own informer has no hook between its queue and its store. There, enqueued is stamped
-// by the transform function, stored by an index function (a deletion: by the handler), and popped
-// not at all. The checker reads the log of handler calls, which every informer cell has.
+//  6. Package observe gives latencies, staleness and the timeline to the recorder, and figures to
+//     telemetry, from the same stamps and logs. Nothing observes an event a second time.
 //
 // # Marks of a storm
 //
@@ -54,15 +38,14 @@
 //
 // # Load on the reading side
 //
-// Of an informer that is told how to list, "initial-list-ns" is the time until its store has the
-// initial state.
+// With [source.Wire.InitialList] set, "initial-list-ns" is the time from start to the complete initial store.
 //
-// [Config.Readers] list the indexer's namespaces in a loop: [Listed], "reads/s",
+// [Config.Readers] list the indexer's namespaces in a loop: [observe.Listed], "reads/s",
 // "objects/read". [Config.Consumers] pop at the same time where the variant allows it; a
 // counter a key proves that no two had a key at once.
 //
-// [Staleness] is the lag of the store behind the source when the worker looks a key up,
-// in time and in events ("staleness-p99-events"). [ListStaleness] is the same for a
+// [observe.Staleness] is the lag of the store behind the source when the worker looks a key up,
+// in time and in events ("staleness-p99-events"). [observe.ListStaleness] is the same for a
 // reader's list. Both need all stamps. Per-key delivery may store an event before an
 // older one of another key; staleness does not show that.
 //
@@ -92,31 +75,35 @@ import (
 
 	"watchlab/bench/cell"
 	"watchlab/bench/lab"
+	"watchlab/bench/observe"
+	"watchlab/bench/profile"
 	"watchlab/impls"
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/source"
 )
 
-// The boundaries of latencies. A pipeline reports those whose stages it has.
+// Stamps selects the stamped events of an unpaced cell of deltafifo or queue; see package observe.
+// Paced cells stamp every event.
+type Stamps string
+
 const (
-	Handled         cell.Boundary = "intended→handled" // headline of paced cells, with the lag
-	ReleasedHandled cell.Boundary = "released→handled" // headline of unpaced cells
-
-	// The intervals between two stages. Pipelines of merge have Merged instead of Popped.
-	ReleasedEnqueued cell.Boundary = "released→enqueued"
-	// The parts of released→enqueued where a client decodes: the server and the connection, the decoder
-	// from the bytes of a frame on, the Reflector.
-	ReleasedWire    cell.Boundary = "released→wire"
-	WireDecoded     cell.Boundary = "wire→decoded"
-	DecodedEnqueued cell.Boundary = "decoded→enqueued"
-
-	EnqueuedPopped cell.Boundary = "enqueued→popped"
-	PoppedStored   cell.Boundary = "popped→stored"
-	PoppedHandled  cell.Boundary = "popped→handled"
-	StoredHandled  cell.Boundary = "stored→handled"
-	EnqueuedMerged cell.Boundary = "enqueued→merged"
-	MergedHandled  cell.Boundary = "merged→handled"
+	StampsNone    Stamps = "none"    // no stamps; the cell has no latencies
+	StampsSampled Stamps = "sampled" // default: one event, and one hand-over, in 64
+	StampsAll     Stamps = "all"     // every event and hand-over
 )
+
+// AllStamps returns all values of Stamps.
+func AllStamps() []Stamps { return []Stamps{StampsNone, StampsSampled, StampsAll} }
+
+func (s Stamps) sampling() observe.Sampling {
+	switch s {
+	case StampsNone:
+		return observe.None
+	case StampsAll:
+		return observe.All
+	}
+	return observe.Sampled
+}
 
 // The stages that label profiles; see [profile.Do].
 const (
@@ -135,118 +122,126 @@ const (
 // workload is the skeleton of every pipeline: set up, play, check, tear down. A
 // workload is used for one round.
 type workload struct {
-	name       string
-	guarantees impls.Guarantees
-	material   *material // nil for a live stream, whose score is set after the play
-	rate       pace.Pace
-	stall      time.Duration // longest time without progress
-	stages     stages
-	procs      int // GOMAXPROCS to restore, 0 for none; it is global, so concurrent cells share it
-	score      *score
-	st         *stamps
-	telemetry  *telemetry     // nil without a session
-	releases   []func() error // functions given to cleanup
-	broken     violations     // the checker's findings, once checked is set
-	checked    bool
-	stalled    error         // stall that play found; nil for none
-	source     source.Source // nil in the queue pipeline
+	name string
+	round
+	stages  stages
+	procs   int                // GOMAXPROCS to restore, 0 for none; it is global, so concurrent cells share it
+	broken  observe.Violations // the findings of the check, once checked is set
+	checked bool
+	stalled error // stall of the play; nil for none
 }
 
 // stages is what a pipeline adds to the skeleton.
 type stages interface {
-	// setup builds the stages. It passes what Teardown has to release to cleanup.
-	setup(ctx context.Context, w *workload) error
-	// play plays the storm and returns when all goroutines have ended. After an error,
-	// check is not called.
-	play(ctx context.Context, w *workload, rec *cell.Recorder) error
+	// setup builds the stages. It passes what Teardown has to release to r.cleanup.
+	setup(ctx context.Context, r *round) error
+	// play plays the storm and returns when all goroutines have ended. After an error other
+	// than incomplete, check is not called.
+	play(ctx context.Context, rec *cell.Recorder) error
 	// check compares the logs with the storm, notes figures, and completes the stamps.
-	check(w *workload, rec *cell.Recorder) outcome
+	check(rec *cell.Recorder) observe.Outcome
 }
 
-// outcome is the result of a check.
-type outcome struct {
-	broken    violations
-	out       uint64 // deltas, objects or notifications handed over
-	intervals []interval
-	taken     []int64 // time at which each event left the queue
-	popped    string  // stage of the popped stamps: popped or merged
-	lookedUp  bool    // a worker looks keys up, so a popped event may still be coalesced
+// round has what the stages of a pipeline share.
+type round struct {
+	guarantees impls.Guarantees
+	prepared   *preparedStorm // nil for a live stream
+	rate       pace.Pace
+	stall      time.Duration // longest time without progress
+	storm      *pacedStorm   // of a live stream: set after the play
+	st         *observe.Stamps
+	telemetry  *observe.Telemetry // nil without a session
+	source     source.Source      // nil in the queue pipeline
+	releases   []func() error     // functions given to cleanup
 }
 
 var _ lab.Workload = (*workload)(nil)
 
 func (w *workload) Setup(ctx context.Context) error {
-	if m := w.material; m != nil {
-		if m.Procs > 0 {
-			w.procs = runtime.GOMAXPROCS(m.Procs)
+	if p := w.prepared; p != nil {
+		if p.Procs > 0 {
+			w.procs = runtime.GOMAXPROCS(p.Procs)
 		}
-		w.score = m.score(w.rate)
-		w.st = newStamps(len(w.score.Events), w.rate.Paced(), m.stampsOf())
-		w.st.schedule, w.st.initial, w.st.budget = w.score.schedule, w.score.Initial, w.score.budget
-		if m.Pipeline == QueuePipeline {
-			w.st.producers, w.st.events, w.st.called = m.Producers, w.score.Events, w.st.released
+		w.storm = p.at(w.rate)
+		opts := observe.Options{
+			Storm: w.storm.Storm, Schedule: w.storm.schedule, Paced: w.rate.Paced(), Sampling: p.stampsOf().sampling(), Budget: w.storm.budget,
 		}
-		w.telemetry = newTelemetry(ctx, w.st, w.score)
+		if p.Pipeline == QueuePipeline {
+			opts.Producers = p.Producers
+		}
+		w.observe(ctx, opts)
 	}
-	return w.stages.setup(ctx, w)
+	return w.stages.setup(ctx, &w.round)
+}
+
+func (r *round) observe(ctx context.Context, opts observe.Options) {
+	r.st = observe.NewStamps(opts)
+	r.telemetry = observe.NewTelemetry(ctx, r.st)
+}
+
+// open opens the storm's source, whose goroutines carry the label of its stage.
+func (r *round) open(ctx context.Context) (err error) {
+	profile.Do(ctx, stageSource, func(ctx context.Context) { r.source, err = r.storm.source(ctx) })
+	if err == nil {
+		r.cleanup(r.source.Close)
+	}
+	return err
 }
 
 func (w *workload) Run(ctx context.Context, rec *cell.Recorder) error {
-	err := w.stages.play(ctx, w, rec)
-	if api, ok := w.source.(*source.APIServer); ok && (w.stalled != nil || errors.Is(err, errStalled)) {
+	err := w.stages.play(ctx, rec)
+	if api, ok := w.source.(*source.APIServer); ok && errors.Is(err, errStalled) {
 		// Without its server a variant loses nothing.
 		_, ended := api.Refresh()
 		err = cmp.Or(ended, err)
 	}
-	switch {
-	case errors.Is(err, errStalled):
+	if errors.Is(err, errStalled) {
 		// Lost events are a finding, not a failure of the run.
 		w.stalled = err
+	}
+	switch {
+	case err == nil, errors.As(err, &incomplete{}):
+	case w.stalled != nil:
 		return nil
-	case err != nil:
+	default:
 		return fmt.Errorf("%s: %w", w.name, err)
 	}
-	w.telemetry.rest()
-	o := w.stages.check(w, rec)
-	w.broken, w.checked = o.broken, true
-	s := w.score
-	rec.Count(uint64(len(s.Events)-s.Initial), o.out)
-	w.st.report(rec, o.intervals)
-	if w.st.paced {
-		rec.Timeline(w.st.moments(o.taken))
-	}
-	w.telemetry.finish(o)
+	w.telemetry.Rest()
+	o := w.stages.check(rec)
+	w.broken, w.checked = o.Violations, true
+	w.st.Report(rec, o)
+	w.telemetry.Finish(o)
 	return nil
 }
 
 func (w *workload) Check() error {
 	if w.stalled != nil {
-		return errors.Join(fmt.Errorf("%w: %w", lab.ErrLost, w.stalled), w.broken.err())
+		return errors.Join(fmt.Errorf("%w: %w", lab.ErrLost, w.stalled), w.broken.Err())
 	}
 	if !w.checked {
 		return errors.New("the workload has not been run")
 	}
-	return w.broken.err()
+	return w.broken.Err()
 }
 
 func (w *workload) Teardown() error {
 	if w.procs > 0 {
 		defer runtime.GOMAXPROCS(w.procs)
 	}
-	w.telemetry.stop()
+	w.telemetry.Stop()
 	var errs []error
 	for _, release := range w.releases {
 		errs = append(errs, release())
 	}
-	w.releases, w.stages, w.st, w.telemetry = nil, nil, nil, nil
+	w.stages, w.round = nil, round{}
 	return errors.Join(errs...)
 }
 
 // cleanup makes Teardown call release, in the order of the calls of cleanup.
-func (w *workload) cleanup(release func() error) { w.releases = append(w.releases, release) }
+func (r *round) cleanup(release func() error) { r.releases = append(r.releases, release) }
 
-func (w *workload) cleanupFunc(release func()) {
-	w.cleanup(func() error {
+func (r *round) cleanupFunc(release func()) {
+	r.cleanup(func() error {
 		release()
 		return nil
 	})
@@ -257,8 +252,13 @@ const stallLimit = 10 * time.Second
 
 var errStalled = errors.New("stalled")
 
-func (w *workload) await(ctx context.Context, done <-chan struct{}, progress func() uint64) error {
-	return await(ctx, done, progress, w.stall, nil)
+// incomplete is a stall after which all goroutines have ended, so that the logs can be checked.
+type incomplete struct{ error }
+
+func (i incomplete) Unwrap() error { return i.error }
+
+func (r *round) await(ctx context.Context, done <-chan struct{}, progress func() uint64) error {
+	return await(ctx, done, progress, r.stall, nil)
 }
 
 const (

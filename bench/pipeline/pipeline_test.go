@@ -17,6 +17,7 @@ import (
 
 	"watchlab/bench/cell"
 	"watchlab/bench/lab"
+	"watchlab/bench/observe"
 	"watchlab/bench/pipeline"
 	"watchlab/impls"
 	"watchlab/loadgen/pace"
@@ -184,25 +185,25 @@ func TestEveryVariant(t *testing.T) {
 					if res.EventsIn < least || spec.Family == impls.DeltaFIFO && res.DeltasOut != res.EventsIn {
 						t.Errorf("%d events in, %d deltas out; want %d or more, none folded", res.EventsIn, res.DeltasOut, least)
 					}
-					if _, ok := res.At(pipeline.Handled); ok != paced {
-						t.Errorf("%s recorded: %v", pipeline.Handled, ok)
+					if _, ok := res.At(observe.Handled); ok != paced {
+						t.Errorf("%s recorded: %v", observe.Handled, ok)
 					}
 					// A latest-object queue may coalesce all stamped events.
-					if _, ok := res.At(pipeline.ReleasedHandled); !ok && (paced || spec.Family != impls.Queue) {
-						t.Errorf("%s is not recorded", pipeline.ReleasedHandled)
+					if _, ok := res.At(observe.ReleasedHandled); !ok && (paced || spec.Family != impls.Queue) {
+						t.Errorf("%s is not recorded", observe.ReleasedHandled)
 					}
 					// A stage may be stamped after the next one, if that runs in another
 					// goroutine. The consumer may pop before Add returns. A worker that
 					// is busy with an earlier event of the key may find an object that
 					// is stored but not stamped yet.
-					concurrent := []cell.Boundary{pipeline.EnqueuedPopped, pipeline.EnqueuedMerged, pipeline.StoredHandled}
+					concurrent := []cell.Boundary{observe.EnqueuedPopped, observe.EnqueuedMerged, observe.StoredHandled}
 					for _, l := range res.Latency {
 						if l.Count == 0 || l.Negative != 0 && !slices.Contains(concurrent, l.Boundary) {
 							t.Errorf("%s: %+v", l.Boundary, l.Quantiles)
 						}
 					}
 					if paced && spec.Family == impls.DeltaFIFO {
-						if l, _ := res.At(pipeline.Handled); l.Count != res.EventsIn {
+						if l, _ := res.At(observe.Handled); l.Count != res.EventsIn {
 							t.Errorf("%d of %d events have a latency", l.Count, res.EventsIn)
 						}
 					}

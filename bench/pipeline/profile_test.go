@@ -79,6 +79,17 @@ func TestEveryProfile(t *testing.T) {
 	}
 }
 
+// cellOf returns the cell of a delta queue's variant on a whole storm.
+func cellOf(t *testing.T, config pipeline.Config, impl string, s *storm.Storm) lab.Cell {
+	t.Helper()
+	config.Family, config.Impls, config.Storm = impls.DeltaFIFO, []string{impl}, s
+	made, err := pipeline.Compare(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made[0].Cells[0]
+}
+
 // TestResyncIsPlayed: with resyncs, handlers get more calls than there are events.
 func TestResyncIsPlayed(t *testing.T) {
 	s := profileStorm(t, "resync")
@@ -88,29 +99,11 @@ func TestResyncIsPlayed(t *testing.T) {
 	}
 	none := *s
 	none.Marks = nil
-	worked := func(s *storm.Storm, impl string) float64 {
-		comparisons, err := pipeline.Compare(pipeline.Config{
-			Family: impls.DeltaFIFO, Pipeline: pipeline.InformerPipeline, Impls: []string{impl}, Storm: s,
-			Events: len(s.Events) - s.Initial, Paces: []pace.Pace{faster},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		res, runErr, checkErr := play(t.Context(), t, comparisons[0].Cells[0])
-		if err := errors.Join(runErr, checkErr); err != nil {
-			t.Fatal(err)
-		}
-		for _, n := range res.Notes {
-			if n.Unit == "worked" {
-				return n.Value
-			}
-		}
-		t.Fatal("no note of the look-ups")
-		return 0
-	}
+	config := pipeline.Config{Pipeline: pipeline.InformerPipeline, Events: len(s.Events) - s.Initial, Paces: []pace.Pace{faster}}
 	for _, impl := range []string{"clientgo-realfifo-batch", "cond", "clientgo-deltafifo", "sharded"} {
 		// Each of the three resyncs has 300 pods. A slow worker coalesces some of them.
-		if with, without := worked(s, impl), worked(&none, impl); with < without+100 {
+		with, _ := noted(measure(t, cellOf(t, config, impl, s)), "worked")
+		if without, ok := noted(measure(t, cellOf(t, config, impl, &none)), "worked"); !ok || with < without+100 {
 			t.Errorf("%s: %v keys were worked on with resyncs, %v without", impl, with, without)
 		}
 	}
@@ -121,62 +114,51 @@ func TestRelistIsPlayed(t *testing.T) {
 	t.Parallel()
 	s := profileStorm(t, "relist")
 	for _, impl := range []string{"clientgo-realfifo-batch", "cond", "clientgo-deltafifo", "ring"} {
-		comparisons, err := pipeline.Compare(pipeline.Config{
-			Family: impls.DeltaFIFO, Impls: []string{impl}, Pipeline: pipeline.QueuePipeline, Storm: s, Events: len(s.Events) - s.Initial,
-		})
-		if err != nil {
-			t.Fatal(err)
+		res := measure(t, cellOf(t, pipeline.Config{Pipeline: pipeline.QueuePipeline, Events: len(s.Events) - s.Initial}, impl, s))
+		// The relist repeats the objects that changed after the initial list.
+		if res.DeltasOut <= res.EventsIn {
+			t.Errorf("%s: %d deltas for %d events and a relist", impl, res.DeltasOut, res.EventsIn)
 		}
-		for _, c := range comparisons {
-			res, runErr, checkErr := play(t.Context(), t, c.Cells[0])
-			if err := errors.Join(runErr, checkErr); err != nil {
-				t.Fatal(err)
-			}
-			// The relist repeats the objects that changed after the initial list.
-			if res.DeltasOut <= res.EventsIn {
-				t.Errorf("%s: %d deltas for %d events and a relist", name(c.Cells[0]), res.DeltasOut, res.EventsIn)
-			}
-		}
-	}
-	_, err := pipeline.Compare(pipeline.Config{Family: impls.DeltaFIFO, Pipeline: pipeline.QueuePipeline, Storm: s, Producers: 2})
-	if !errors.Is(err, pipeline.ErrConfig) || !strings.Contains(err.Error(), "which is relisted") {
-		t.Errorf("two producers on a storm with a relist: %v", err)
 	}
 }
 
-// TestPaces: each shape of pace plays its number of events.
-func TestPaces(t *testing.T) {
+// TestRoundLength: each pace plays its number of events.
+func TestRoundLength(t *testing.T) {
 	t.Parallel()
 	s := profileStorm(t, "rollout")
-	own := uint64(len(s.Events) - s.Initial)
-	for text, want := range map[string]uint64{
-		"poisson:2000": 400, "step:1000..3000/100ms": 400, "ramp:0..4000/200ms": 400, "sine:1000..3000/100ms": 400,
-		"trace:1000x": own,
+	whole := uint64(len(s.Events) - s.Initial)
+	const long, short = 200 * time.Millisecond, time.Millisecond
+	for _, tc := range []struct {
+		pace        string
+		duration    time.Duration
+		events      int
+		least, most uint64
+	}{
+		{"max", 0, 2000, 2000, 2000 + whole},
+		{"max", 0, 1, whole, whole}, // fewer than there are
+		{"5000", long, 0, 1000, 1000},
+		{"5000", short, 0, 100, 100}, // a hundred at least
+		{"20000", short, 321, 321, 321},
+		{"poisson:2000", long, 0, 399, 401},
+		{"step:1000..3000/100ms", long, 0, 399, 401},
+		{"ramp:0..4000/200ms", long, 0, 399, 401},
+		{"sine:1000..3000/100ms", long, 0, 399, 401},
+		{"trace:1000x", long, 0, whole, whole},
 	} {
-		t.Run(text, func(t *testing.T) {
-			p, err := pace.Parse(text)
+		t.Run(tc.pace, func(t *testing.T) {
+			p, err := pace.Parse(tc.pace)
 			if err != nil {
 				t.Fatal(err)
 			}
-			comparisons, err := pipeline.Compare(pipeline.Config{
-				Family: impls.DeltaFIFO, Pipeline: pipeline.QueuePipeline, Impls: []string{"cond"}, Storm: s,
-				Paces: []pace.Pace{p}, Duration: 200 * time.Millisecond,
-			})
-			if err != nil {
-				t.Fatal(err)
+			cl := cellOf(t, pipeline.Config{Pipeline: pipeline.QueuePipeline, Paces: []pace.Pace{p}, Events: tc.events, Duration: tc.duration}, "cond", s)
+			if rate := cl.Label("rate"); rate != strings.ReplaceAll(tc.pace, "/", "@") {
+				t.Errorf("rate %s", rate)
 			}
-			cl := comparisons[0].Cells[0]
-			if label := cl.Labels[len(cl.Labels)-1]; label != (lab.Label{Key: "rate", Value: strings.ReplaceAll(text, "/", "@")}) {
-				t.Errorf("label %v", label)
+			res := measure(t, cl)
+			if res.EventsIn < tc.least || res.EventsIn > tc.most {
+				t.Errorf("%d events, want %d to %d", res.EventsIn, tc.least, tc.most)
 			}
-			res, runErr, checkErr := play(t.Context(), t, cl)
-			if err := errors.Join(runErr, checkErr); err != nil {
-				t.Fatal(err)
-			}
-			if res.EventsIn < want-1 || res.EventsIn > want+1 {
-				t.Errorf("%d events, want %d", res.EventsIn, want)
-			}
-			if res.Lag == nil || res.Lag.Count != res.EventsIn {
+			if p.Paced() && (res.Lag == nil || res.Lag.Count != res.EventsIn) {
 				t.Errorf("lag %+v of %d events", res.Lag, res.EventsIn)
 			}
 		})

@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/bench/lab"
+	"watchlab/bench/observe"
 	"watchlab/bench/pipeline"
 	"watchlab/impls"
 	"watchlab/impls/deltafifo"
@@ -46,8 +47,8 @@ func TestStores(t *testing.T) {
 					t.Error("labels")
 				}
 				res := measure(t, cl)
-				if l, ok := res.At(pipeline.Listed); !ok || l.Count == 0 {
-					t.Errorf("%s: %v, %+v", pipeline.Listed, ok, l)
+				if l, ok := res.At(observe.Listed); !ok || l.Count == 0 {
+					t.Errorf("%s: %v, %+v", observe.Listed, ok, l)
 				}
 			})
 		}
@@ -117,21 +118,6 @@ func TestStoreGuarantees(t *testing.T) {
 		}}
 		if result.Against(&result.Cells[1]) != &result.Cells[0] {
 			t.Errorf("%s has no baseline", name(cl))
-		}
-	}
-}
-
-// TestBadStores: a store or a workqueue that cannot be played is refused.
-func TestBadStores(t *testing.T) {
-	for want, spec := range map[string]pipeline.Config{
-		`store: unknown variant "nobody" (have clientgo`:     inMemory("nobody", ""),
-		`workqueue: unknown variant "nobody" (have clientgo`: inMemory("", "nobody"),
-		"which keeps client-go's":                            inMemory("clientgo", "", pipeline.ClientGoInformer),
-		"in the queue pipeline (allowed: the informer":       {Family: impls.Queue, Pipeline: "queue", Workqueue: "clientgo"},
-	} {
-		spec.Storm = smallStorm(t)
-		if _, err := pipeline.Compare(spec); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %s", err, want)
 		}
 	}
 }

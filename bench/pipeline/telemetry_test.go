@@ -1,27 +1,86 @@
 package pipeline_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
-	"time"
+
+	dto "github.com/prometheus/client_model/go"
 
 	"watchlab/bench/cell"
 	"watchlab/bench/lab"
+	"watchlab/bench/observe"
 	"watchlab/bench/pipeline"
 	"watchlab/bench/telemetry"
 	"watchlab/bench/telemetry/live"
-	"watchlab/bench/telemetry/metric"
 	"watchlab/impls"
 	"watchlab/loadgen/fault"
 )
 
-// total counts the events of a stage with a type of a watch.
-func total(s *live.Figures, stage live.Stage) uint64 {
-	return s.Events(stage, live.Added) + s.Events(stage, live.Modified) + s.Events(stage, live.Deleted)
+// figures are those of one set.
+type figures struct {
+	t   *testing.T
+	all *live.Registry
 }
+
+// newFigures returns a set, which is in the context, and its figures.
+func newFigures(t *testing.T) (context.Context, *live.Set, figures) {
+	f := figures{t, live.New("test", "")}
+	set := f.all.Set(live.Labels{Family: "deltafifo", Variant: "ring", Delivery: "in-order"})
+	return live.With(t.Context(), set), set, f
+}
+
+// series returns the series of a metric that have all of some label values.
+func (f figures) series(name string, values ...string) (found []*dto.Metric) {
+	f.t.Helper()
+	families, err := f.all.Gather()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			lacks := func(v string) bool {
+				return !slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetValue() == v })
+			}
+			if family.GetName() == name && !slices.ContainsFunc(values, lacks) {
+				found = append(found, m)
+			}
+		}
+	}
+	return found
+}
+
+// counted returns the sum of counters.
+func (f figures) counted(name string, values ...string) (n uint64) {
+	for _, m := range f.series(name, values...) {
+		n += uint64(m.GetCounter().GetValue())
+	}
+	return n
+}
+
+// events counts the events of a stage with a type of a watch.
+func (f figures) events(stage string) uint64 {
+	const name = "watchlab_events_total"
+	return f.counted(name, stage, "ADDED") + f.counted(name, stage, "MODIFIED") + f.counted(name, stage, "DELETED")
+}
+
+// histogram returns the number and the sum of values.
+func (f figures) histogram(name string, values ...string) (count uint64, sum float64) {
+	for _, m := range f.series(name, values...) {
+		count += m.GetHistogram().GetSampleCount()
+		sum += m.GetHistogram().GetSampleSum()
+	}
+	return count, sum
+}
+
+const (
+	stageLatency = "watchlab_stage_latency_seconds"
+	endToEnd     = "watchlab_end_to_end_latency_seconds"
+)
 
 // TestTelemetry: after a storm, telemetry has the same figures as the recorder.
 func TestTelemetry(t *testing.T) {
@@ -41,7 +100,7 @@ func TestTelemetry(t *testing.T) {
 		for _, cl := range comparisons(t, spec) {
 			t.Run(name(cl), func(t *testing.T) {
 				t.Parallel()
-				set := live.NewSet(live.Labels{})
+				ctx, set, figures := newFigures(t)
 				var mu sync.Mutex
 				var traces []live.EventTrace
 				set.Sampler(func(int) *live.Sampling {
@@ -51,89 +110,92 @@ func TestTelemetry(t *testing.T) {
 						traces = append(traces, j)
 					}}
 				})
-				res, runErr, checkErr := play(live.With(t.Context(), set), t, cl)
+				res, runErr, checkErr := play(ctx, t, cl)
 				if err := errors.Join(runErr, checkErr); err != nil {
 					t.Fatal(err)
 				}
-				snap := set.Snapshot()
 				if cl.Labels[0].Value == pipeline.ClientGoInformer {
 					// The queue of client-go's own informer is hidden.
-					for _, h := range []live.Histogram{live.EnqueuedPopped, live.PoppedStored} {
-						if n := snap.Distribution(h).Count; n != 0 {
-							t.Errorf("%d values in histogram %d", n, h)
+					for _, boundary := range []string{"enqueued-popped", "popped-stored"} {
+						if n, _ := figures.histogram(stageLatency, boundary); n != 0 {
+							t.Errorf("%d values from %s", n, boundary)
 						}
 					}
 					return
 				}
-				compareHistograms(t, spec, cl.Labels[len(cl.Labels)-1].Value != "max", res, snap)
+				compareFigures(t, spec, cl.Labels[len(cl.Labels)-1].Value != "max", res, figures)
 				checkTraces(t, traces, spec.Pipeline == "informer", spec.Source == "apiserver")
 			})
 		}
 	}
 }
 
-func compareHistograms(t *testing.T, spec pipeline.Config, paced bool, res cell.Result, snap *live.Figures) {
+func compareFigures(t *testing.T, spec pipeline.Config, paced bool, res cell.Result, f figures) {
 	t.Helper()
-	if n := total(snap, live.Released); n != res.EventsIn {
+	if n := f.events("released"); n != res.EventsIn {
 		t.Errorf("%d released of %d", n, res.EventsIn)
 	}
 	// Events during a list are part of the list.
-	if n := total(snap, live.Enqueued); n != res.EventsIn && spec.Source != "apiserver" {
+	if n := f.events("enqueued"); n != res.EventsIn && spec.Source != "apiserver" {
 		t.Errorf("%d enqueued of %d", n, res.EventsIn)
 	}
 	// The recorder does not count the initial list. A list may have several events of a key.
-	if popped := snap.Total(live.Popped); popped != res.DeltasOut && spec.Source != "apiserver" {
-		t.Errorf("%d deltas counted, want %d", popped, res.DeltasOut)
+	if n := f.counted("watchlab_deltas_total"); n != res.DeltasOut && spec.Source != "apiserver" {
+		t.Errorf("%d deltas counted, want %d", n, res.DeltasOut)
 	}
-	for _, stage := range []live.Stage{live.Enqueued, live.Popped, live.Handled, live.Worked} {
-		if n := snap.Total(stage); n > max(res.EventsIn, res.DeltasOut) {
-			t.Errorf("stage %d: %d of %d events, %d deltas", stage, n, res.EventsIn, res.DeltasOut)
+	for _, stage := range []string{"enqueued", "popped", "handled", "worked"} {
+		if n := f.counted("watchlab_events_total", stage); n > max(res.EventsIn, res.DeltasOut) {
+			t.Errorf("%s: %d of %d events, %d deltas", stage, n, res.EventsIn, res.DeltasOut)
 		}
 	}
-	last := live.Handled
+	last := "handled"
 	if spec.Pipeline == "informer" {
-		last = live.Worked
+		last = "worked"
 	}
-	if total(snap, last) == 0 || snap.Distribution(live.BatchSize).Count == 0 {
+	if n, _ := f.histogram("watchlab_batch_size"); n == 0 || f.events(last) == 0 {
 		t.Error("nothing was handled")
 	}
-	intervals := map[live.Histogram]cell.Boundary{
-		live.ReleasedHandled: pipeline.ReleasedHandled, live.ReleasedEnqueued: pipeline.ReleasedEnqueued,
+	boundaries := []cell.Boundary{observe.ReleasedEnqueued, observe.EnqueuedPopped}
+	if spec.Family == impls.Merge {
+		boundaries[1] = observe.EnqueuedMerged
 	}
 	if spec.Source == "apiserver" {
-		intervals[live.ReleasedWire], intervals[live.WireDecoded], intervals[live.DecodedEnqueued] = pipeline.ReleasedWire, pipeline.WireDecoded, pipeline.DecodedEnqueued
-	}
-	switch {
-	case spec.Family == impls.Merge:
-		intervals[live.EnqueuedMerged] = pipeline.EnqueuedMerged
-	default:
-		intervals[live.EnqueuedPopped] = pipeline.EnqueuedPopped
-	}
-	if paced {
-		intervals[live.IntendedHandled] = pipeline.Handled
-		if n := snap.Distribution(live.GeneratorLag).Count; n != res.EventsIn {
-			t.Errorf("%d lags of %d", n, res.EventsIn)
-		}
-		if snap.Late != res.Lag.Late {
-			t.Errorf("%d late, %d reported", snap.Late, res.Lag.Late)
-		}
+		boundaries = append(boundaries, observe.ReleasedWire, observe.WireDecoded, observe.DecodedEnqueued)
 	}
 	if paced && spec.Pipeline == "informer" {
-		intervals[live.PoppedStored], intervals[live.StoredHandled] = pipeline.PoppedStored, pipeline.StoredHandled
-		if snap.Distribution(live.Staleness).Count == 0 {
+		boundaries = append(boundaries, observe.PoppedStored, observe.StoredHandled)
+		if n, _ := f.histogram("watchlab_staleness_events"); n == 0 {
 			t.Error("no staleness")
 		}
 	}
-	for h, b := range intervals {
-		want, ok := res.At(b)
-		got, gotSum := snap.Distribution(h), snap.Sum(h)
+	compare := func(b cell.Boundary, count uint64, sum float64) {
 		// Both count negative values as zero. During the play telemetry may read before a stamp is
 		// set, and may count a repeated look-up at its second time. So the figures differ a little.
-		const about = 0.2
-		if sum := float64(want.Sum) / 1e9; !ok || got.Count != want.Count || paced && (gotSum < sum*(1-about) || gotSum > sum*(1+about)) ||
-			!paced && (gotSum < sum*0.999999 || gotSum > sum*1.000001) {
-			t.Errorf("%s: %d in telemetry, %v s; %d in the recorder, %v s", b, got.Count, gotSum, want.Count, sum)
+		want, ok := res.At(b)
+		about, wantSum := 0.000001, float64(want.Sum)/1e9
+		if paced {
+			about = 0.2
 		}
+		if !ok || count != want.Count || sum < wantSum*(1-about) || sum > wantSum*(1+about) {
+			t.Errorf("%s: %d in telemetry, %v s; %d in the recorder, %v s", b, count, sum, want.Count, wantSum)
+		}
+	}
+	for _, b := range boundaries {
+		count, sum := f.histogram(stageLatency, strings.ReplaceAll(string(b), "→", "-"))
+		compare(b, count, sum)
+	}
+	count, sum := f.histogram(endToEnd, "released")
+	compare(observe.ReleasedHandled, count, sum)
+	if !paced {
+		return
+	}
+	count, sum = f.histogram(endToEnd, "intended")
+	compare(observe.Handled, count, sum)
+	if n, _ := f.histogram("watchlab_generator_lag_seconds"); n != res.EventsIn {
+		t.Errorf("%d lags of %d", n, res.EventsIn)
+	}
+	if n := f.counted("watchlab_generator_late_total"); n != res.Lag.Late {
+		t.Errorf("%d late, %d reported", n, res.Lag.Late)
 	}
 }
 
@@ -141,74 +203,29 @@ func compareHistograms(t *testing.T, spec pipeline.Config, paced bool, res cell.
 // coalesced into has a trace too. A popped event is coalesced only if a worker looks keys up.
 func checkTraces(t *testing.T, traces []live.EventTrace, lookedUp, decoded bool) {
 	t.Helper()
-	first := []string{metric.Released}
-	if decoded {
-		first = append(first, metric.Wire, metric.Decoded)
-	}
-	begins := func(stages []live.StageTime) bool {
-		return slices.EqualFunc(first, stages[:min(len(first), len(stages))], func(name string, s live.StageTime) bool { return s.Stage == name })
-	}
 	if len(traces) == 0 {
 		t.Error("no traces")
 	}
 	bySeq := map[uint64]live.EventTrace{}
 	for _, j := range traces {
-		if _, ok := bySeq[j.Seq]; ok {
-			t.Errorf("event %d has two traces", j.Seq)
-		}
 		bySeq[j.Seq] = j
 	}
+	if len(bySeq) != len(traces) {
+		t.Errorf("%d traces of %d events", len(traces), len(bySeq))
+	}
 	for _, j := range traces {
+		var names []string
+		for _, s := range j.Stages {
+			names = append(names, s.Stage)
+		}
 		// The trace of a coalescing event that is not sampled may lack its first stages.
-		if len(j.Stages) == 0 || j.Seq%64 == 0 && !begins(j.Stages) {
+		if j.Seq%64 == 0 && (!slices.Contains(names, "released") || slices.Contains(names, "wire") != decoded) ||
+			!slices.IsSortedFunc(j.Stages, func(a, b live.StageTime) int { return a.At.Compare(b.At) }) {
 			t.Errorf("event %d has stages %v", j.Seq, j.Stages)
-			continue
 		}
-		for i, a := range j.Stages[1:] {
-			if a.At.Before(j.Stages[i].At) {
-				t.Errorf("event %d: %s before %s", j.Seq, a.Stage, j.Stages[i].Stage)
-			}
+		if into, ok := bySeq[j.Into]; j.Into != 0 && (!ok || into.Key != j.Key || j.Into <= j.Seq || slices.Contains(names, "popped") && !lookedUp) {
+			t.Errorf("event %d of %s with stages %v was coalesced into event %d of %q", j.Seq, j.Key, names, j.Into, into.Key)
 		}
-		if j.Into == 0 {
-			continue
-		}
-		for _, a := range j.Stages {
-			if a.Stage == metric.Popped && !lookedUp {
-				t.Errorf("event %d came out and was coalesced", j.Seq)
-			}
-		}
-		if into, ok := bySeq[j.Into]; !ok || into.Key != j.Key || j.Into <= j.Seq {
-			t.Errorf("event %d of %s was coalesced into event %d of %q", j.Seq, j.Key, j.Into, into.Key)
-		}
-	}
-}
-
-// TestCoalescedTrace: the trace of a coalesced version links to the version that was handled in its
-// place.
-func TestCoalescedTrace(t *testing.T) {
-	cl := comparisons(t, pipeline.Config{Family: impls.Queue, Pipeline: "queue", Impls: []string{"cond"}, Paces: rates(0), Events: 5000, HandlerCost: 100 * time.Microsecond})[0]
-	set := live.NewSet(live.Labels{})
-	coalesced := 0
-	set.Sampler(func(int) *live.Sampling {
-		return &live.Sampling{Every: 1, IDs: func(uint64) (string, string) { return "", "" }, Export: func(j live.EventTrace) {
-			if j.Into != 0 {
-				coalesced++
-				for _, a := range j.Stages {
-					if a.Stage == metric.Popped {
-						t.Errorf("event %d came out and was coalesced", j.Seq)
-					}
-				}
-			}
-		}}
-	})
-	// Whether the queue coalesces in a round depends on the scheduler.
-	for begun := time.Now(); coalesced == 0 && time.Since(begun) < 3*time.Minute; {
-		if _, runErr, checkErr := play(live.With(t.Context(), set), t, cl); runErr != nil || checkErr != nil {
-			t.Fatal(runErr, checkErr)
-		}
-	}
-	if coalesced == 0 {
-		t.Error("nothing was coalesced in three minutes")
 	}
 }
 
@@ -257,12 +274,12 @@ func TestTelemetryOfFaults(t *testing.T) {
 		Family: impls.DeltaFIFO, Pipeline: "informer", Source: "apiserver", Impls: []string{"ring"}, Modes: []string{"in-order"},
 		Faults: []fault.Spec{{Name: fault.Disconnect, Frames: 20, Count: 1}},
 	})[0]
-	set := live.NewSet(live.Labels{})
-	if _, runErr, checkErr := play(live.With(t.Context(), set), t, cl); runErr != nil || checkErr != nil {
+	ctx, _, f := newFigures(t)
+	if _, runErr, checkErr := play(ctx, t, cl); runErr != nil || checkErr != nil {
 		t.Fatal(runErr, checkErr)
 	}
-	snap := set.Snapshot()
-	if n := snap.Faults["disconnect"]; n == 0 || snap.WatchErrors["disconnect"] != n || len(snap.WatchErrors) != 1 {
-		t.Errorf("faults %v, watch errors %v, %d relists", snap.Faults, snap.WatchErrors, snap.Relists)
+	faults, broken := f.counted("watchlab_faults_total", "disconnect"), f.counted("watchlab_watch_errors_total")
+	if faults == 0 || broken != faults || f.counted("watchlab_watch_errors_total", "disconnect") != broken {
+		t.Errorf("%d faults, %d broken watches", faults, broken)
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"watchlab/bench/lab"
 	"watchlab/bench/pipeline"
 	"watchlab/bench/telemetry/live"
-	"watchlab/bench/telemetry/metric"
 	"watchlab/impls"
 	"watchlab/impls/workqueue"
 )
@@ -23,9 +22,13 @@ func TestUpstream(t *testing.T) {
 		cells = append(cells, comparisons(t, pipeline.Config{Workqueue: v.Name, Family: impls.DeltaFIFO, Pipeline: "informer", Impls: []string{"ring"}, Modes: []string{"in-order"}, Paces: rates(0, 20_000), Events: 1000})...)
 	}
 	for _, cl := range cells {
-		r := live.New("test", "")
-		set := r.Set(live.Labels{Family: "deltafifo", Variant: "ring", Delivery: "in-order"})
-		ctx := live.With(t.Context(), set)
+		ctx, set, figures := newFigures(t)
+		find := func(name string) *dto.Metric {
+			if all := figures.series(name); len(all) > 0 {
+				return all[0]
+			}
+			return nil
+		}
 		w, err := cl.New()
 		if err != nil {
 			t.Fatal(err)
@@ -36,8 +39,8 @@ func TestUpstream(t *testing.T) {
 		stop := set.Clock()
 		set.Look()
 		stop()
-		if m := find(t, r, metric.HandlerBacklog.Name); m == nil || m.GetHistogram().GetSampleCount() != 1 || m.GetHistogram().GetSampleSum() != 0 {
-			t.Errorf("%s is %v", metric.HandlerBacklog.Name, m)
+		if m := find("watchlab_handler_backlog_events"); m == nil || m.GetHistogram().GetSampleCount() != 1 || m.GetHistogram().GetSampleSum() != 0 {
+			t.Errorf("%s is %v", "watchlab_handler_backlog_events", m)
 		}
 		if err := runRecorded(ctx, w); err != nil {
 			t.Fatal(err)
@@ -48,25 +51,25 @@ func TestUpstream(t *testing.T) {
 		}
 		paced := cl.Labels[len(cl.Labels)-1].Value != "max"
 		for _, test := range []struct {
-			of   metric.Metric
+			of   live.Metric
 			want func(m *dto.Metric) bool
 		}{
-			{metric.InformerQueuedItems, func(m *dto.Metric) bool { return m.GetGauge().GetValue() == 0 }},
-			{metric.InformerStoreResourceVersion, func(m *dto.Metric) bool { return m.GetGauge().GetValue() >= 1000 }},
-			{metric.InformerProcessingLatency, func(m *dto.Metric) bool { return m.GetHistogram().GetSampleCount() > 0 }},
+			{live.InformerQueuedItems, func(m *dto.Metric) bool { return m.GetGauge().GetValue() == 0 }},
+			{live.InformerStoreResourceVersion, func(m *dto.Metric) bool { return m.GetGauge().GetValue() >= 1000 }},
+			{live.InformerProcessingLatency, func(m *dto.Metric) bool { return m.GetHistogram().GetSampleCount() > 0 }},
 			// The workqueue does not add a key that already waits: a slow worker leads to few adds.
-			{metric.WorkqueueAdds, func(m *dto.Metric) bool { return m.GetCounter().GetValue() > 0 }},
-			{metric.WorkqueueDepth, func(m *dto.Metric) bool { return m.GetGauge().GetValue() == 0 }},
-			{metric.WorkqueueQueueDuration, func(m *dto.Metric) bool { return m.GetHistogram().GetSampleCount() > 0 }},
-			{metric.WorkqueueWorkDuration, func(m *dto.Metric) bool {
+			{live.WorkqueueAdds, func(m *dto.Metric) bool { return m.GetCounter().GetValue() > 0 }},
+			{live.WorkqueueDepth, func(m *dto.Metric) bool { return m.GetGauge().GetValue() == 0 }},
+			{live.WorkqueueQueueDuration, func(m *dto.Metric) bool { return m.GetHistogram().GetSampleCount() > 0 }},
+			{live.WorkqueueWorkDuration, func(m *dto.Metric) bool {
 				h := m.GetHistogram()
 				return h.GetSampleCount() > 0 && h.GetSampleSum() > 0
 			}},
-			{metric.WorkqueueUnfinishedWork, func(m *dto.Metric) bool { return m.GetGauge().GetValue() == 0 }},
-			{metric.WorkqueueLongestRunning, func(m *dto.Metric) bool { return m.GetGauge().GetValue() == 0 }},
-			{metric.WorkqueueRetries, func(m *dto.Metric) bool { return m.GetCounter().GetValue() == 0 }},
+			{live.WorkqueueUnfinishedWork, func(m *dto.Metric) bool { return m.GetGauge().GetValue() == 0 }},
+			{live.WorkqueueLongestRunning, func(m *dto.Metric) bool { return m.GetGauge().GetValue() == 0 }},
+			{live.WorkqueueRetries, func(m *dto.Metric) bool { return m.GetCounter().GetValue() == 0 }},
 		} {
-			m := find(t, r, test.of.Name)
+			m := find(test.of.Name)
 			switch {
 			case !paced && m != nil:
 				t.Errorf("%s is there without a pace", test.of.Name)
@@ -75,21 +78,6 @@ func TestUpstream(t *testing.T) {
 			}
 		}
 	}
-}
-
-// find returns the first series of a metric; nil for none.
-func find(t *testing.T, r *live.Registry, name string) *dto.Metric {
-	t.Helper()
-	families, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		if f.GetName() == name {
-			return f.GetMetric()[0]
-		}
-	}
-	return nil
 }
 
 func runRecorded(ctx context.Context, w lab.Workload) error {

@@ -18,7 +18,7 @@ const (
 	UnitAllocsPerOp    = "allocs/op"
 	UnitDeltasPerEvent = "deltas/event"
 	UnitCPUPerOp       = "cpu-ns/op"
-	UnitPricedCPU      = "cpu+gc-ns/op" // with the price of its garbage; absent without a price
+	UnitPricedCPU      = "cpu+gc-ns/op" // CPU time plus estimated GC time; absent if the GC cost is unknown
 	UnitGCs            = "gcs/run"
 	UnitGCPause        = "gc-pause-ns/run"
 	UnitLockWait       = "lock-wait-ns/op"

@@ -2,7 +2,6 @@ package telemetry
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -154,13 +153,5 @@ func TestGarbage(t *testing.T) {
 	}
 	if longest == 0 || longest > 2*maxAnswer {
 		t.Errorf("the longest warning has %d bytes", longest)
-	}
-}
-
-func TestBadURL(t *testing.T) {
-	for _, u := range []string{"", "localhost:4040", "ftp://x", "http://", "http://a b", "%"} {
-		if _, err := startProfiler(u, nil, nil); !errors.Is(err, ErrPyroscopeURL) {
-			t.Errorf("%q: %v, want one that wraps %v", u, err, ErrPyroscopeURL)
-		}
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"watchlab/bench/telemetry/live"
-	"watchlab/bench/telemetry/metric"
 )
 
 const scope = "watchlab/bench/telemetry" // name of the instrumentation
@@ -26,7 +25,7 @@ const (
 // startRun starts the span of the run, which is a trace of its own: the traces of plays link to it.
 func (e *exporter) startRun(ctx context.Context, name string) {
 	// A new root: the caller's trace, if any, is not the collector's.
-	e.run, _ = e.tracer.Start(ctx, "run "+name, trace.WithNewRoot(), trace.WithAttributes(attribute.String(attrPrefix+metric.Run, name)))
+	e.run, _ = e.tracer.Start(ctx, "run "+name, trace.WithNewRoot(), trace.WithAttributes(attribute.String(attrPrefix+"run", name)))
 }
 
 func (e *exporter) endRun(err error) {
@@ -51,7 +50,7 @@ func (e *exporter) startCell(name string, l live.Labels, round int) *cellSpan {
 	attrs := []attribute.KeyValue{attribute.Int(attrPrefix+"round", round)}
 	for i, v := range l.Values() {
 		if v != "" {
-			attrs = append(attrs, attribute.String(attrPrefix+metric.CommonLabels()[i], v))
+			attrs = append(attrs, attribute.String(attrPrefix+l.Names()[i], v))
 		}
 	}
 	run := trace.Link{SpanContext: trace.SpanContextFromContext(e.run)}

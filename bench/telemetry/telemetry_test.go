@@ -20,7 +20,6 @@ import (
 	"watchlab/bench/profile"
 	"watchlab/bench/stats"
 	"watchlab/bench/telemetry/live"
-	"watchlab/bench/telemetry/metric"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -42,12 +41,11 @@ func (p *play) Setup(ctx context.Context) error {
 
 func (p *play) Run(ctx context.Context, rec *cell.Recorder) error {
 	rec.Begin()
-	live.From(ctx).Update(func(f *live.Figures) {
-		for range played {
-			f.Count(live.Handled, live.Modified, 1)
-			f.Observe(live.IntendedHandled, int64(time.Millisecond))
-		}
-	})
+	set := live.From(ctx)
+	for range played {
+		set.Count(live.Handled, live.Modified, 1)
+		set.Observe(live.IntendedHandled, int64(time.Millisecond))
+	}
 	if p.during != nil {
 		p.during(ctx)
 	}
@@ -144,9 +142,9 @@ func TestRun(t *testing.T) {
 	s.Close(t.Context(), nil)
 
 	for round, text := range during[:4] {
-		phase := metric.Measure
+		phase := live.Measure
 		if round == 0 {
-			phase = metric.WarmUp
+			phase = live.WarmUp
 		}
 		for name, test := range map[string][]string{
 			"watchlab_phase":                             {"1", `variant="ring"`, `phase="` + phase + `"`},
@@ -239,7 +237,7 @@ func TestRates(t *testing.T) {
 	runLab(t, s, comparisons, 1)
 	text := scrape(t, s)
 	s.Close(t.Context(), nil)
-	for rate, want := range map[string]string{"max": "200", "1000": "100", metric.SearchedRate: "200", "1500": "", "1250": ""} {
+	for rate, want := range map[string]string{"max": "200", "1000": "100", live.SearchedRate: "200", "1500": "", "1250": ""} {
 		if got := value(text, "watchlab_events_total", `variant="ring"`, `rate="`+rate+`"`, `stage="handled"`); got != want {
 			t.Errorf("%q events at rate %s, want %q", got, rate, want)
 		}
@@ -284,7 +282,7 @@ func TestNothingRequested(t *testing.T) {
 		t.Fatalf("%v, %v", s, err)
 	}
 	runLab(t, s, comparison(cellOf("ring", &play{t: t, during: func(ctx context.Context) {
-		if live.From(ctx) != nil || live.From(ctx).Upstream() != nil || profile.Labelled(ctx) {
+		if live.From(ctx) != nil || profile.Labelled(ctx) {
 			t.Error("the context has telemetry")
 		}
 	}})), 1)
@@ -303,6 +301,8 @@ func TestBadOptions(t *testing.T) {
 	}{
 		{opts: Options{MetricsAddr: "nonsense"}, want: live.ErrAddress},
 		{opts: Options{MetricsAddr: "127.0.0.1:0", Pyroscope: "nonsense"}, want: ErrPyroscopeURL},
+		{opts: Options{Pyroscope: "ftp://x"}, want: ErrPyroscopeURL},
+		{opts: Options{Pyroscope: "http://a b"}, want: ErrPyroscopeURL},
 		{opts: Options{MetricsAddr: "127.0.0.1:0"}, env: "smoke", want: ErrVariable},
 	} {
 		t.Run("", func(t *testing.T) {

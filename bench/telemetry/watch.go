@@ -13,7 +13,6 @@ import (
 	"watchlab/bench/profile"
 	"watchlab/bench/stats"
 	"watchlab/bench/telemetry/live"
-	"watchlab/bench/telemetry/metric"
 )
 
 // Watch returns the comparisons with cells that report to the session. Cells that differ only in
@@ -33,7 +32,7 @@ func (s *Session) Watch(comparisons []lab.Comparison) []lab.Comparison {
 		if plain.More != nil {
 			c.More = func(played []lab.CellResult) ([]lab.Cell, error) {
 				cells, err := plain.More(played)
-				return s.watchCells(plain, cells, metric.SearchedRate), err
+				return s.watchCells(plain, cells, live.SearchedRate), err
 			}
 		}
 	}
@@ -55,7 +54,7 @@ func (s *Session) watchCells(c lab.Comparison, cells []lab.Cell, rate string) []
 	out := slices.Clone(cells)
 	for i := range out {
 		w := s.watchCell(c.Family, c.Latency, out[i].BenchName(), out[i].Labels, rate)
-		w.set.Update(func(f *live.Figures) { f.Baseline = out[i].Baseline })
+		w.set.Baseline(out[i].Baseline)
 		build := out[i].New
 		out[i].New = func() (lab.Workload, error) {
 			inner, err := build()
@@ -143,14 +142,12 @@ func (s *Session) progress(p lab.Progress) {
 		return
 	}
 	verdict := p.Result.Verdict
-	w.set.Update(func(f *live.Figures) {
-		f.Judge(live.Verdict{Status: string(verdict.Status), Cause: string(verdict.Cause)})
-	})
+	w.set.Judge(live.Verdict{Status: string(verdict.Status), Cause: string(verdict.Cause)})
 	switch {
 	case verdict.Status == lab.Invalid:
 		s.registry.Withdraw(w.labels)
 	case p.Round > 0 && !p.Skipped:
-		w.set.Update(func(f *live.Figures) { f.Rounds++ })
+		w.set.Add(live.Rounds, 1)
 		w.finish(p.Result)
 	}
 }
@@ -193,9 +190,9 @@ func (w *watched) finish(r lab.CellResult) {
 		}
 	}
 	w.session.registry.Finish(w.labels, map[string]float64{
-		metric.EventsPerSecond.Name: r.Medians[stats.UnitEventsPerSec].Median,
-		metric.CPUPerEvent.Name:     r.Medians[stats.UnitCPUPerOp].Median / 1e9,
-		metric.BytesPerEvent.Name:   r.Medians[stats.UnitBytesPerOp].Median,
+		live.EventsPerSecond.Name: r.Medians[stats.UnitEventsPerSec].Median,
+		live.CPUPerEvent.Name:     r.Medians[stats.UnitCPUPerOp].Median / 1e9,
+		live.BytesPerEvent.Name:   r.Medians[stats.UnitBytesPerOp].Median,
 	}, quantiles)
 }
 
@@ -225,13 +222,13 @@ func (w *workload) Setup(ctx context.Context) error {
 }
 
 func (w *workload) Run(ctx context.Context, rec *cell.Recorder) error {
-	phase := metric.Measure
+	phase := live.Measure
 	if w.round == 0 {
-		phase = metric.WarmUp
+		phase = live.WarmUp
 	}
-	w.cell.set.Update(func(f *live.Figures) { f.Phase = phase })
-	defer w.cell.set.Update(func(f *live.Figures) { f.Phase = metric.Idle })
-	rec.Beside(w.cell.set.Clock)
+	w.cell.set.Phase(phase)
+	defer w.cell.set.Phase(live.Idle)
+	rec.Before(w.cell.set.Clock)
 	return w.Workload.Run(w.context(ctx), rec)
 }
 

@@ -25,7 +25,6 @@ import (
 	"go.uber.org/goleak"
 
 	"watchlab/bench/e2e/programs"
-	"watchlab/bench/telemetry/metric"
 )
 
 // folder has the generated files.
@@ -262,13 +261,13 @@ func (p *prometheus) ranged(ctx context.Context, expr string) ([]series, error) 
 
 // figures reports whether two variants of each run have throughput and latency, as of four scrapes ago.
 func (p *prometheus) figures(ctx context.Context) error {
-	for _, m := range []metric.Metric{metric.EventsPerSecond, metric.LatencyQuantile} {
-		got, err := p.instant(ctx, "count by (instance) (count by (instance, variant) ("+m.Name+`{variant!~".*-again"})) > 1`, time.Now().Add(-4*time.Second))
+	for _, name := range []string{"watchlab_events_per_second", "watchlab_latency_quantile_seconds"} {
+		got, err := p.instant(ctx, "count by (instance) (count by (instance, variant) ("+name+`{variant!~".*-again"})) > 1`, time.Now().Add(-4*time.Second))
 		if err != nil {
 			return err
 		}
 		if len(got) != len(runs) {
-			return fmt.Errorf("%s of %d runs", m.Name, len(got))
+			return fmt.Errorf("%s of %d runs", name, len(got))
 		}
 	}
 	return nil
@@ -276,7 +275,7 @@ func (p *prometheus) figures(ctx context.Context) error {
 
 // unheard are queries that these runs do not answer: a run has one commit and no objective.
 func unheard(p panel, q target) bool {
-	return strings.HasPrefix(p.FieldConfig.Defaults.NoValue, "One commit only") || strings.Contains(q.Expr, metric.Objective.Name)
+	return strings.HasPrefix(p.FieldConfig.Defaults.NoValue, "One commit only") || strings.Contains(q.Expr, "watchlab_objective_seconds")
 }
 
 // panels executes all queries of a dashboard for each run.
@@ -413,7 +412,7 @@ func (p *prometheus) rules(t *testing.T, faulty string) {
 		t.Errorf("faults, and %d alerts, %v", len(got), err)
 	}
 	for _, s := range got {
-		if s.Metric["instance"] != faulty || s.Metric[metric.Fault] == "" {
+		if s.Metric["instance"] != faulty || s.Metric["fault"] == "" {
 			t.Errorf("an alert for %v", s.Metric)
 		}
 	}

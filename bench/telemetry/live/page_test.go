@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -13,8 +14,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"watchlab/bench/telemetry/metric"
 )
 
 func shown(t *testing.T, r *Registry) message {
@@ -59,7 +58,7 @@ func TestMessage(t *testing.T) {
 	base := labels
 	base.Variant = "clientgo-realfifo"
 	r.Set(base)
-	r.Set(labels).Update(func(f *Figures) { f.Phase = metric.Measure })
+	r.Set(labels).Phase(Measure)
 	r.Progress(3, 0.25)
 	r.Show(func(s *State) {
 		s.Begun, s.Round, s.Rounds, s.Left, s.Rankings = true, 2, 10, 83*time.Second, rankings(labels.Group())
@@ -158,37 +157,42 @@ func TestReportPage(t *testing.T) {
 	}
 }
 
-// TestPage: the page refers to no other server, and its script and updates use only existing ids.
-func TestPage(t *testing.T) {
-	h := pageHandler(New("test", ""), time.Second, nil)
-	get := func(path string) string {
+// checkPage checks that a page refers to no other server, and that its script uses only existing ids. It returns the script.
+func checkPage(t *testing.T, h http.Handler, scriptPath, stylePath string, ids ...string) (script string) {
+	t.Helper()
+	text := func(path string) string {
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://127.0.0.1"+path, nil))
 		if w.Code != http.StatusOK || w.Header().Get("Content-Security-Policy") != contentPolicy {
 			t.Fatalf("%s: %d %v", path, w.Code, w.Header())
 		}
 		return w.Body.String()
 	}
-	html, script, style := get("/"), get("/page.js"), get("/page.css")+get("/chart.css")
-	get("/icon.svg")
+	html, script, style := text("/"), text(scriptPath), text(stylePath)+text("/page.css")+text("/chart.css")
+	text("/icon.svg")
 	for name, text := range map[string]string{"html": html, "script": script, "style": style, "parts": partsHTML} {
 		for _, bad := range regexp.MustCompile(`(?i)https?://[^"'\s)]+|@import|eval\(|innerHTML|style="`).FindAllString(text, -1) {
-			t.Errorf("%s has %q", name, bad)
+			if bad != "http://www.w3.org/2000/svg" {
+				t.Errorf("%s has %q", name, bad)
+			}
 		}
 	}
-	var ids []string
 	for _, m := range regexp.MustCompile(`\$\("([a-z]+)"\)`).FindAllStringSubmatch(script, -1) {
 		ids = append(ids, m[1])
-	}
-	for id := range shown(t, New("test", "")).Parts {
-		ids = append(ids, id)
-	}
-	if !slices.Contains(ids, "rankings") {
-		t.Errorf("ids %v", ids)
 	}
 	for _, id := range ids {
 		if !strings.Contains(html, `id="`+id+`"`) {
 			t.Errorf("the page has no id %q", id)
 		}
 	}
+	return script
+}
+
+func TestPage(t *testing.T) {
+	r := New("test", "")
+	parts := slices.Collect(maps.Keys(shown(t, r).Parts))
+	if !slices.Contains(parts, "rankings") {
+		t.Errorf("parts %v", parts)
+	}
+	checkPage(t, pageHandler(r, time.Second, nil), "/page.js", "/page.css", parts...)
 }

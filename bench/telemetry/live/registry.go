@@ -1,11 +1,9 @@
 // Package live has the figures of a run while it is in progress, and shows them.
 //
-//  1. A pipeline takes its [Set] from the context ([From]): the [Figures] of one variant.
+//  1. A pipeline takes its [Set] from the context ([From]): the metrics of one variant.
 //     It updates them some times a second, from its stamps and logs. Without a Set all
 //     methods are no-ops. [Upstream] holds the metrics under client-go's own names.
-//  2. A [Registry] turns snapshots of the sets into Prometheus metrics under the names and
-//     help texts of package metric. It also has the metrics of the Go runtime and of the
-//     process. Pipelines pay nothing for a scrape: it copies the counts.
+//  2. A [Registry] has the sets, the metrics of the run, of the Go runtime and of the process.
 //  3. A [Server] listens: /metrics for Prometheus, a live page at /, and probes of health
 //     and readiness.
 //  4. The page has the [State] of the run: its rankings, with the charts of the report.
@@ -22,16 +20,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	dto "github.com/prometheus/client_model/go"
-
-	"watchlab/bench/telemetry/metric"
 )
 
 // Registry has all metrics of a run. It is safe for concurrent use.
 type Registry struct {
-	run, commit string
-	registry    *prometheus.Registry
-	own         vectors
-	upstream    *Upstream
+	run, commit  string
+	registry     *prometheus.Registry
+	ofRun, ofSet vectors
+	upstream     *Upstream
 
 	viewers atomic.Int32 // of the page
 
@@ -40,21 +36,18 @@ type Registry struct {
 	state State
 }
 
-var (
-	_ prometheus.Gatherer  = (*Registry)(nil)
-	_ prometheus.Collector = (*Registry)(nil)
-)
+var _ prometheus.Gatherer = (*Registry)(nil)
 
 // New returns the registry of a run; commit is the one that the program was built from.
 func New(run, commit string) *Registry {
 	r := &Registry{run: run, commit: commit, registry: prometheus.NewPedanticRegistry()}
-	r.own = newVectors(r.registry, runMetrics)
-	r.upstream = &Upstream{newVectors(r.registry, metric.Upstream())}
-	r.own.gauge(metric.BuildInfo, run, commit, runtime.Version()).Set(1)
-	r.own.gauge(metric.StartTime, run, commit).Set(float64(time.Now().Unix()))
+	r.ofRun = newVectors(r.registry, slices.DeleteFunc(Metrics(), func(m Metric) bool { return m.ofSet }))
+	r.ofSet = newVectors(r.registry, slices.DeleteFunc(Metrics(), func(m Metric) bool { return !m.ofSet }))
+	r.upstream = &Upstream{newVectors(r.registry, clientGo)}
+	r.ofRun.gauge(buildInfo, run, commit, runtime.Version()).Set(1)
+	r.ofRun.gauge(startTime, run, commit).Set(float64(time.Now().Unix()))
 	r.Progress(0, 0)
 	r.registry.MustRegister(
-		r,
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(
 			collectors.MetricsGC, collectors.MetricsMemory, collectors.MetricsScheduler,
@@ -74,8 +67,7 @@ func (r *Registry) Set(labels Labels) *Set {
 			return s
 		}
 	}
-	s := NewSet(labels)
-	s.upstream = r.upstream
+	s := newSet(labels, r.ofSet, r.upstream)
 	r.sets = append(r.sets, s)
 	return s
 }
@@ -88,12 +80,12 @@ func (r *Registry) Sets() []*Set {
 }
 
 // Progress sets the number of cells and the finished share of the run.
-func (r *Registry) Progress(cells int, share float64) {
+func (r *Registry) Progress(n int, share float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.state.Share = share
-	r.own.gauge(metric.Cells, r.run).Set(float64(cells))
-	r.own.gauge(metric.Progress, r.run).Set(share)
+	r.ofRun.gauge(cells, r.run).Set(float64(n))
+	r.ofRun.gauge(progress, r.run).Set(share)
 }
 
 // Show changes the state that the page shows.
@@ -108,7 +100,7 @@ func (r *Registry) Watched() bool { return r.viewers.Load() > 0 }
 
 // Objective sets the largest latency that the run allows, of a quantile such as p99.
 func (r *Registry) Objective(quantile string, most time.Duration) {
-	r.own.gauge(metric.Objective, r.run, quantile).Set(most.Seconds())
+	r.ofRun.gauge(objective, r.run, quantile).Set(most.Seconds())
 }
 
 // Finish sets the figures of a cell over its counted rounds: medians by the name of the metric, and
@@ -117,11 +109,11 @@ func (r *Registry) Finish(labels Labels, medians, quantiles map[string]float64) 
 	labels.Run = r.run
 	for name, v := range medians {
 		if v > 0 {
-			r.own.gauges[name].WithLabelValues(append(labels.Values(), r.commit)...).Set(v)
+			r.ofRun.gauges[name].WithLabelValues(append(labels.Values(), r.commit)...).Set(v)
 		}
 	}
 	for q, v := range quantiles {
-		r.own.gauge(metric.LatencyQuantile, append(labels.Values(), q, r.commit)...).Set(v)
+		r.ofRun.gauge(latencyQuantile, append(labels.Values(), q, r.commit)...).Set(v)
 	}
 }
 
@@ -130,89 +122,12 @@ func (r *Registry) Withdraw(labels Labels) {
 	labels.Run = r.run
 	cell := prometheus.Labels{}
 	for i, v := range labels.Values() {
-		cell[metric.CommonLabels()[i]] = v
+		cell[commonLabels[i]] = v
 	}
-	for _, g := range r.own.gauges {
+	for _, g := range r.ofRun.gauges {
 		g.DeletePartialMatch(cell)
 	}
 }
 
 // Gather returns the present value of all metrics.
 func (r *Registry) Gather() ([]*dto.MetricFamily, error) { return r.registry.Gather() }
-
-// Describe implements prometheus.Collector.
-func (r *Registry) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range descs {
-		ch <- d
-	}
-}
-
-// Collect implements prometheus.Collector. It reads the sets one after the other.
-func (r *Registry) Collect(ch chan<- prometheus.Metric) {
-	for _, s := range r.Sets() {
-		collectSet(ch, s.Snapshot())
-	}
-}
-
-// collectSet omits counters by stage, type or fault that are 0: most combinations never occur. Those
-// of events in start at 0, as ratios of rates need the first events, too.
-func collectSet(ch chan<- prometheus.Metric, s *Figures) {
-	with := func(own ...string) []string { return append(s.Labels.Values(), own...) }
-	total := func(m metric.Metric, v float64, own ...string) {
-		ch <- prometheus.MustNewConstMetricWithCreatedTimestamp(descs[m.Name], prometheus.CounterValue, v, s.Created, with(own...)...)
-	}
-	count := func(m metric.Metric, n uint64, own ...string) { total(m, float64(n), own...) }
-	for stage, stageName := range metric.Stages() {
-		for t, typeName := range metric.Types() {
-			if n := s.Events(Stage(stage), Type(t)); n > 0 || Stage(stage) <= Enqueued && Type(t) <= Deleted {
-				count(metric.Events, n, stageName, typeName)
-			}
-		}
-	}
-	for name, n := range s.Faults {
-		count(metric.Faults, n, name)
-	}
-	for name, n := range s.WatchErrors {
-		count(metric.WatchErrors, n, name)
-	}
-	count(metric.Deltas, s.Total(Popped))
-	count(metric.Relists, s.Relists)
-	count(metric.GeneratorLate, s.Late)
-	count(metric.GeneratorMissed, s.Missed)
-	count(metric.Rounds, s.Rounds)
-
-	total(metric.PlayTime, s.PlayTime().Seconds())
-
-	is := map[bool]float64{true: 1}
-	gauge(ch, metric.QueueDepth, float64(s.QueueDepth), with()...)
-	gauge(ch, metric.Baseline, is[s.Baseline], with()...)
-	for _, p := range metric.Phases() {
-		gauge(ch, metric.Phase, is[p == s.Phase], with(p)...)
-	}
-	for v := range s.judged {
-		gauge(ch, metric.Verdict, is[v == s.Verdict], with(v.Status, v.Cause)...)
-	}
-	for h := range histograms {
-		if s.Distribution(h).Count > 0 {
-			ch <- newHistogram(s, h)
-		}
-	}
-}
-
-// runMetrics are the metrics that are no set's.
-var runMetrics = []metric.Metric{metric.Cells, metric.Progress, metric.BuildInfo, metric.StartTime, metric.Objective, metric.EventsPerSecond, metric.CPUPerEvent, metric.BytesPerEvent, metric.LatencyQuantile}
-
-// descs of the sets' metrics.
-var descs = func() map[string]*prometheus.Desc {
-	out := map[string]*prometheus.Desc{}
-	for _, m := range metric.Own() {
-		if !slices.ContainsFunc(runMetrics, func(r metric.Metric) bool { return r.Name == m.Name }) {
-			out[m.Name] = prometheus.NewDesc(m.Name, m.Help, m.AllLabels(), nil)
-		}
-	}
-	return out
-}()
-
-func gauge(ch chan<- prometheus.Metric, m metric.Metric, v float64, labels ...string) {
-	ch <- prometheus.MustNewConstMetric(descs[m.Name], prometheus.GaugeValue, v, labels...)
-}

@@ -1,27 +1,18 @@
 package live
 
 import (
-	"flag"
-	"math"
-	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/workqueue"
-
-	"watchlab/bench/telemetry/metric"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 var labels = Labels{Family: "deltafifo", Variant: "ring", Delivery: "in-order", Pipeline: "informer", Storm: "gang", Source: "memory", Encoding: "protobuf", Decode: "shared", Store: "snapshot", Workqueue: "sharded", Rate: "1000"}
 
@@ -36,39 +27,34 @@ func played(t testing.TB) *Registry {
 		}}
 	})
 	s.Begin(1)
-	s.Update(func(f *Figures) {
-		for stage := range stages {
-			f.Count(stage, Modified, 10-int(stage))
-		}
-		f.Count(Popped, Replaced, 3)
-		f.Observe(BatchSize, 7)
-		f.Observe(GeneratorLag, 2_000_000)
-		f.Late, f.Missed, f.Rounds, f.Relists = 1, 2, 1, 1
-		for h := range histograms {
-			f.Observe(h, 0)
-			f.Observe(h, 1000)
-		}
-		f.ObserveEvent(IntendedHandled, 3_000_000, 8)
-		f.ObserveEvent(IntendedHandled, 60e9, 12)
-		f.Phase, f.Baseline = metric.Measure, true
-		f.Judge(Verdict{Status: "valid"})
-		f.Judge(Verdict{Status: "noisy"})
-		f.Judge(Verdict{Status: "valid"})
-		f.Judge(Verdict{Status: "invalid", Cause: "generator"})
-		f.Faults["gone"], f.WatchErrors[metric.OtherFault] = 2, 1
-	})
+	for stage := range stages {
+		s.Count(stage, Modified, 10-uint64(stage))
+	}
+	for h := range series {
+		s.Observe(Histogram(h), 0)
+		s.Observe(Histogram(h), 1000)
+	}
+	s.ObserveEvent(IntendedHandled, 3_000_000, 8)
+	s.ObserveEvent(IntendedHandled, 60e9, 12)
+	s.Phase(Measure)
+	s.Baseline(true)
+	s.Judge(Verdict{Status: "noisy"})
+	s.Judge(Verdict{Status: "invalid", Cause: "generator"})
+	for _, m := range counters {
+		s.Add(m, 2, slices.Repeat([]string{"x"}, len(m.Labels))...)
+	}
 	s.Depth(func() int { return 5 })
 	s.Look()
 	r.Set(Labels{Family: "deltafifo", Variant: "cond"})
 	r.Progress(2, 0.25)
 	r.Objective("p99", time.Millisecond)
-	r.Finish(labels, map[string]float64{metric.EventsPerSecond.Name: 1}, map[string]float64{"0.99": 1})
+	r.Finish(labels, map[string]float64{EventsPerSecond.Name: 1}, map[string]float64{"0.99": 1})
 	r.Finish(labels, map[string]float64{
-		metric.EventsPerSecond.Name: 999.5, metric.CPUPerEvent.Name: 2e-6, metric.BytesPerEvent.Name: 64,
+		EventsPerSecond.Name: 999.5, CPUPerEvent.Name: 2e-6, BytesPerEvent.Name: 64,
 	}, map[string]float64{"0.5": 0.001, "0.99": 0.002})
 	unpaced := labels
 	unpaced.Rate = "max"
-	r.Finish(unpaced, map[string]float64{metric.EventsPerSecond.Name: 1e6}, nil)
+	r.Finish(unpaced, map[string]float64{EventsPerSecond.Name: 1e6}, nil)
 	r.Withdraw(unpaced)
 	i := r.upstream.Informer(labels.UpstreamName(), schema.GroupVersionResource{Version: "v1", Resource: "pods"})
 	i.Queued.Set(3)
@@ -77,44 +63,7 @@ func played(t testing.TB) *Registry {
 	return r
 }
 
-// TestText compares with testdata/metrics.txt: a scrape without native histograms.
-func TestText(t *testing.T) {
-	families, err := played(t).Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var text strings.Builder
-	format := expfmt.NewFormat(expfmt.TypeOpenMetrics)
-	enc := expfmt.NewEncoder(&text, format)
-	for _, f := range families {
-		if n := f.GetName(); strings.HasPrefix(n, "go_") || strings.HasPrefix(n, "process_") {
-			continue
-		}
-		if err := enc.Encode(f); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got := regexp.MustCompile(`goversion="[^"]*"`).ReplaceAllString(text.String(), `goversion="go"`)
-	got = regexp.MustCompile(`(start_time_seconds\{.*\}) \S+`).ReplaceAllString(got, "$1 time")
-	// Exemplars have a timestamp, and their labels come in random order.
-	got = regexp.MustCompile(`\{(span_id="[^"]*"),(trace_id="[^"]*")\}`).ReplaceAllString(got, "{$2,$1}")
-	got = regexp.MustCompile(`(# \{[^}]*\} \S+) \S+`).ReplaceAllString(got, "$1 time")
-	const file = "testdata/metrics.txt"
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(string(want), got); d != "" {
-		t.Errorf("testdata/metrics.txt differs (-update rewrites it):\n%s", d)
-	}
-}
-
-// TestEveryMetric: the registry has each metric of package metric, with its kind and
+// TestEveryMetric: the registry has each metric of metrics.go, with its kind and
 // labels, and no other watchlab metric.
 func TestEveryMetric(t *testing.T) {
 	r := played(t)
@@ -126,12 +75,9 @@ func TestEveryMetric(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := map[string]metric.Metric{}
-	for _, m := range append(metric.Own(), metric.Upstream()...) {
+	known := map[string]Metric{}
+	for _, m := range append(Metrics(), ClientGoMetrics()...) {
 		known[m.Name] = m
-	}
-	kinds := map[metric.Kind]dto.MetricType{
-		metric.Counter: dto.MetricType_COUNTER, metric.Gauge: dto.MetricType_GAUGE, metric.Histogram: dto.MetricType_HISTOGRAM,
 	}
 	runtimes := map[string]bool{}
 	for _, f := range families {
@@ -141,9 +87,9 @@ func TestEveryMetric(t *testing.T) {
 			runtimes[f.GetName()] = true
 			continue
 		case !ok:
-			t.Errorf("%s is not in package metric", f.GetName())
+			t.Errorf("%s is not in metrics.go", f.GetName())
 			continue
-		case kinds[m.Kind] != f.GetType():
+		case m.Kind != f.GetType():
 			t.Errorf("%s is a %v", m.Name, f.GetType())
 		}
 		delete(known, m.Name)
@@ -171,52 +117,103 @@ func TestLint(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range problems {
-		if strings.HasPrefix(p.Metric, "watchlab_") && p.Metric != metric.LatencyQuantile.Name {
+		if strings.HasPrefix(p.Metric, "watchlab_") && p.Metric != latencyQuantile.Name {
 			t.Errorf("%s: %s", p.Metric, p.Text)
 		}
 	}
 }
 
-// TestClassicAndNativeBuckets: a protobuf scrape has native and classic buckets with equal
-// counts, and exemplars in both.
-func TestClassicAndNativeBuckets(t *testing.T) {
-	families, err := played(t).Gather()
+// find returns the first series of a metric whose labels have all of some values; nil for none.
+func find(t *testing.T, r *Registry, name string, values ...string) *dto.Metric {
+	t.Helper()
+	families, err := r.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range families {
-		if f.GetName() != metric.EndToEndLatency.Name {
-			continue
-		}
 		for _, m := range f.GetMetric() {
-			h := m.GetHistogram()
-			if len(h.GetPositiveSpan()) == 0 || h.GetSchema() != metric.Schema {
-				t.Errorf("no native buckets: %v", h)
+			has := func(v string) bool {
+				return slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetValue() == v })
 			}
-			bounds := len(metric.EndToEndLatency.Buckets)
-			if got := len(h.GetBucket()); got < bounds || got > bounds+1 {
-				t.Errorf("%d classic buckets, want %d, and +Inf for an exemplar", got, bounds)
-			}
-			// Only the 60 s are above the last bound.
-			last := h.GetBucket()[bounds-1].GetCumulativeCount()
-			switch f := m.GetLabel()[slices.IndexFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetName() == metric.From })].GetValue(); f {
-			case metric.FromIntended:
-				if h.GetSampleCount() != 4 || last != 3 || len(h.GetExemplars()) != 2 {
-					t.Errorf("intended: %d of %d, %d exemplars", last, h.GetSampleCount(), len(h.GetExemplars()))
-				}
-				for _, b := range h.GetBucket() {
-					x := b.GetExemplar()
-					if has := b.GetUpperBound() == math.Exp2(-8) || math.IsInf(b.GetUpperBound(), 1); has != (x != nil) {
-						t.Errorf("the bucket to %v has exemplar %v", b.GetUpperBound(), x)
-					}
-				}
-			default:
-				if h.GetSampleCount() != last {
-					t.Errorf("%s: %d of %d", f, last, h.GetSampleCount())
-				}
+			if f.GetName() == name && !slices.ContainsFunc(values, func(v string) bool { return !has(v) }) {
+				return m
 			}
 		}
 	}
+	return nil
+}
+
+// TestHistogram: a latency has native and classic buckets, and exemplars of traced events. A negative one counts as zero.
+func TestHistogram(t *testing.T) {
+	r := played(t)
+	r.Set(labels).Observe(IntendedHandled, -1)
+	h := find(t, r, endToEndLatency.Name, "intended", "ring").GetHistogram()
+	if h.GetSampleCount() != 5 || h.GetZeroCount() != 2 || h.GetSchema() != 3 || len(h.GetPositiveSpan()) == 0 || len(h.GetBucket()) < len(endToEndLatency.Buckets) {
+		t.Errorf("histogram %v", h)
+	}
+	var traced []float64
+	for _, b := range h.GetBucket() {
+		if x := b.GetExemplar(); x != nil {
+			traced = append(traced, x.GetValue())
+		}
+	}
+	if !slices.Equal(traced, []float64{0.003, 60}) {
+		t.Errorf("exemplars of %v", traced)
+	}
+}
+
+// TestDepth: the depth is that of the last Look, and 0 after the round, even if a Look ends later.
+func TestDepth(t *testing.T) {
+	r := New("test", "")
+	s := r.Set(labels)
+	depth := func() float64 { return find(t, r, queueDepth.Name).GetGauge().GetValue() }
+	var meanwhile func()
+	s.Depth(func() int {
+		if meanwhile != nil {
+			meanwhile()
+		}
+		return 5
+	})
+	s.Look()
+	if n := depth(); n != 5 {
+		t.Errorf("depth %v", n)
+	}
+	stop := s.Clock()
+	s.Look()
+	stop()
+	s.Look()
+	if h := find(t, r, "watchlab_queued_events").GetHistogram(); h.GetSampleCount() != 1 || h.GetSampleSum() != 5 {
+		t.Errorf("%v during the play, want one reading of 5", h)
+	}
+	meanwhile = func() { s.Depth(nil) }
+	s.Look()
+	s.Look()
+	if n := depth(); n != 0 {
+		t.Errorf("after the round: depth %v", n)
+	}
+}
+
+// TestPlayTime: it is the time between the starts and the ends of plays.
+func TestPlayTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New("test", "")
+		s := r.Set(labels)
+		s.Depth(func() int { return 0 })
+		for _, want := range []float64{3, 6} {
+			stop := s.Clock()
+			time.Sleep(2 * time.Second)
+			s.Look()
+			if got := find(t, r, PlayTime.Name).GetCounter().GetValue(); got != want-1 {
+				t.Errorf("%v during a play, want %v", got, want-1)
+			}
+			time.Sleep(time.Second)
+			stop()
+			time.Sleep(time.Minute)
+			if got := find(t, r, PlayTime.Name).GetCounter().GetValue(); got != want {
+				t.Errorf("%v after a play, want %v", got, want)
+			}
+		}
+	})
 }
 
 // TestFindSets: repeated calls for a variant return one set.

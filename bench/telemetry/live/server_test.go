@@ -58,7 +58,7 @@ func start(t *testing.T, opts Options) *Server {
 // TestFormats: the server negotiates the format.
 func TestFormats(t *testing.T) {
 	r := New("test", "")
-	r.Set(Labels{Variant: "ring"}).Update(func(f *Figures) { f.Observe(ReleasedHandled, 1e6) })
+	r.Set(Labels{Variant: "ring"}).Observe(ReleasedHandled, 1e6)
 	s := start(t, Options{Addr: "127.0.0.1:0", Registry: r})
 	for accept, want := range map[string]string{
 		"": "text/plain",

@@ -9,12 +9,9 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
-	"slices"
 	"strings"
-	"sync"
 	"time"
 
-	"watchlab/bench/chart"
 	"watchlab/loadgen/apiserver"
 )
 
@@ -30,8 +27,8 @@ type StormStatus struct {
 	Control  bool          `json:"control"` // the page has a transport
 	Faults   []StormFault  `json:"faults"`
 	Watches  []StormWatch  `json:"watches"`
-	Figures  []StormFigure `json:"figures"` // the page draws them over time
-	Plays    []StormPlay   `json:"plays"`   // finished ones
+	Figures  []StormFigure `json:"figures"`
+	Plays    []StormPlay   `json:"plays"` // finished ones
 }
 
 // StormFault is an injected fault.
@@ -84,7 +81,7 @@ type StormOptions struct {
 // that is not on loopback. All requests need the token, or the cookie of [Server.Link].
 //
 //	GET  /        the page
-//	GET  /status  a [StormStatus], with charts of its figures as HTML
+//	GET  /status  a [StormStatus]
 //	POST /pause   {}
 //	POST /resume  {}
 //	POST /step    {"events": 1}
@@ -110,14 +107,7 @@ func stormHandler(opts StormOptions) http.Handler {
 		mux.Handle("GET "+shared, pageOf(page, "page"))
 	}
 	mux.HandleFunc("GET /chart.css", styles)
-	history := &stormHistory{}
-	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
-		s := opts.Status()
-		answer(w, http.StatusOK, struct {
-			StormStatus
-			Charts string `json:"charts"`
-		}{s, history.charts(s, time.Now())})
-	})
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, opts.Status()) })
 	if opts.Transport != nil {
 		for path, change := range changes {
 			mux.HandleFunc("POST "+path, func(w http.ResponseWriter, req *http.Request) {
@@ -216,89 +206,4 @@ func secure(w http.ResponseWriter) {
 	w.Header().Set("Content-Security-Policy", contentPolicy)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cache-Control", "no-cache")
-}
-
-// stormHistory has the figures of the last looks at a storm, for the charts.
-type stormHistory struct {
-	mu    sync.Mutex // guards the fields below
-	began time.Time
-	looks []stormLook
-}
-
-// stormLook is the status at a time in seconds.
-type stormLook struct {
-	at     float64
-	status StormStatus
-}
-
-const (
-	keptLooks = 600                    // five minutes of two looks a second
-	lookApart = 400 * time.Millisecond // viewers share a look
-)
-
-// charts adds a look and draws the figures.
-func (h *stormHistory) charts(s StormStatus, now time.Time) string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(h.looks) == 0 {
-		h.began = now
-	}
-	at := now.Sub(h.began).Seconds()
-	if n := len(h.looks); n == 0 || at-h.looks[n-1].at >= lookApart.Seconds() {
-		h.looks = append(h.looks[max(0, n+1-keptLooks):], stormLook{at, s})
-	}
-	var moments []chart.Moment
-	for i, l := range h.looks {
-		if i > 0 && len(l.status.Faults) > len(h.looks[i-1].status.Faults) {
-			name := l.status.Faults[len(l.status.Faults)-1].Name
-			moments = append(moments, chart.Moment{At: l.at, Label: name, Tip: name})
-		}
-	}
-	var out strings.Builder
-	for i, f := range s.Figures {
-		c, now := h.lines(f, i), f.text()
-		c.Moments = moments
-		drawn := Figure{Title: f.Name + ": " + now}
-		drawn.SVG, _ = chart.Draw(c, fmt.Sprintf("storm-%d", i), f.Name, now)
-		_ = partForms.ExecuteTemplate(&out, "figure", drawn) // A builder has no errors.
-	}
-	return out.String()
-}
-
-// lines is the chart of the i-th figure.
-func (h *stormHistory) lines(f StormFigure, i int) chart.Lines {
-	c := chart.Lines{X: chart.Axis{Label: "seconds", Format: chart.Count}, Y: chart.Axis{Label: cmp.Or(f.Unit, f.Name), Zero: true, Format: f.format}, High: 200}
-	line := chart.Curve{Name: f.Name, Style: chart.Nth(i), Path: true}
-	for _, l := range h.looks {
-		if at := slices.IndexFunc(l.status.Figures, func(g StormFigure) bool { return g.Name == f.Name }); at >= 0 && l.status.Figures[at].Value != nil {
-			line.Points = append(line.Points, chart.Point{X: l.at, Y: *l.status.Figures[at].Value})
-		}
-	}
-	if n := len(line.Points); n > 0 {
-		line.Points[n-1].Mark, line.Points[n-1].Tip = true, f.text()
-	}
-	c.Curves = []chart.Curve{line}
-	return c
-}
-
-// format writes a value of the figure.
-func (f StormFigure) format(v float64) string {
-	switch f.Unit {
-	case "s":
-		return chart.Time(v * 1e9)
-	case "B":
-		return chart.Bytes(v) + "B"
-	}
-	return chart.Count(v)
-}
-
-func (f StormFigure) text() string {
-	if f.Value == nil {
-		return chart.None
-	}
-	text := f.format(*f.Value)
-	if f.Unit != "s" && f.Unit != "B" {
-		text = strings.TrimSpace(text + " " + f.Unit)
-	}
-	return text
 }

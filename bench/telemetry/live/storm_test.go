@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -72,10 +71,10 @@ func TestStormControl(t *testing.T) {
 	}
 }
 
-// TestStormRefuses: bad values, and what a form can send.
+// TestStormRefuses: bad values, what a form can send, and commands to a page without controls.
 func TestStormRefuses(t *testing.T) {
-	post := func(path, body string, change func(*http.Request)) func(string) *http.Request {
-		return func(string) *http.Request {
+	post := func(path, body string, change func(*http.Request)) func() *http.Request {
+		return func() *http.Request {
 			req := httptest.NewRequest(http.MethodPost, "http://127.0.0.1:1234"+path, strings.NewReader(body))
 			req.Header.Set("Content-Type", "application/json")
 			if change != nil {
@@ -85,7 +84,7 @@ func TestStormRefuses(t *testing.T) {
 		}
 	}
 	for name, tc := range map[string]struct {
-		req  func(string) *http.Request
+		req  func() *http.Request
 		code int
 	}{
 		"no JSON type":     {post("/pause", "{}", func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") }), http.StatusUnsupportedMediaType},
@@ -97,12 +96,17 @@ func TestStormRefuses(t *testing.T) {
 		"an earlier time":  {post("/seek", `{"at": 1}`, nil), http.StatusConflict},
 		"an unknown field": {post("/step", `{"event": 1}`, nil), http.StatusBadRequest},
 		"a long body":      {post("/step", `{"events": 1`+strings.Repeat(" ", maxBody)+"}", nil), http.StatusBadRequest},
+		"no controls":      {post("/pause", "{}", nil), http.StatusMethodNotAllowed},
 		"an unknown path":  {post("/stop", "{}", nil), http.StatusMethodNotAllowed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &player{at: 2 * time.Second}
 			w := httptest.NewRecorder()
-			stormHandler(storming(p)).ServeHTTP(w, tc.req(name))
+			opts := storming(p)
+			if name == "no controls" {
+				opts.Transport = nil
+			}
+			stormHandler(opts).ServeHTTP(w, tc.req())
 			if w.Code != tc.code || len(p.calls) > 0 {
 				t.Errorf("%d %s, called %v, want %d", w.Code, w.Body, p.calls, tc.code)
 			}
@@ -110,20 +114,7 @@ func TestStormRefuses(t *testing.T) {
 	}
 }
 
-// TestStormWithoutTransport: a page without controls takes no commands.
-func TestStormWithoutTransport(t *testing.T) {
-	o := storming(&player{})
-	o.Transport = nil
-	w := httptest.NewRecorder()
-	req := httptest.NewRequest(http.MethodPost, "http://localhost/pause", strings.NewReader("{}"))
-	req.Header.Set("Content-Type", "application/json")
-	stormHandler(o).ServeHTTP(w, req)
-	if w.Code != http.StatusMethodNotAllowed {
-		t.Errorf("%d %s", w.Code, w.Body)
-	}
-}
-
-// TestStormAddress: the page is on loopback only.
+// TestStormAddress: the page is on loopback only, and needs the token.
 func TestStormAddress(t *testing.T) {
 	o := storming(&player{})
 	o.Addr = "0.0.0.0:0"
@@ -135,79 +126,22 @@ func TestStormAddress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer http.DefaultClient.CloseIdleConnections()
-	resp, err := http.Get(strings.Replace(s.URL(), "://", "://any:mine@", 1) + "/status")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _ = resp.Body.Close(); resp.StatusCode != http.StatusOK {
-		t.Error(resp.Status)
-	}
-	if err := s.Close(context.Background()); err != nil {
-		t.Error(err)
+	defer func() { _ = s.Close(context.Background()) }()
+	if code, _, _ := get(t, strings.Replace(s.URL(), "://", "://any:mine@", 1)+"/status", ""); code != http.StatusOK {
+		t.Errorf("with the token: %d", code)
 	}
 }
 
 // TestStormPage: the page refers to no other server, and its script uses only existing ids and fields.
 func TestStormPage(t *testing.T) {
-	h := stormHandler(storming(&player{}))
-	get := func(path string) string {
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://127.0.0.1"+path, nil))
-		if w.Code != http.StatusOK || w.Header().Get("Content-Security-Policy") != contentPolicy {
-			t.Fatalf("%s: %d %v", path, w.Code, w.Header())
-		}
-		body, err := io.ReadAll(w.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(body)
-	}
-	html, script, style := get("/"), get("/storm.js"), get("/storm.css")+get("/page.css")
-	get("/icon.svg")
-	get("/chart.css")
-	for name, text := range map[string]string{"html": html, "script": script, "style": style} {
-		for _, bad := range regexp.MustCompile(`(?i)https?://[^"'\s)]+|@import|eval\(|innerHTML|style="`).FindAllString(text, -1) {
-			if bad != "http://www.w3.org/2000/svg" {
-				t.Errorf("%s has %q", name, bad)
-			}
-		}
-	}
-	for _, m := range regexp.MustCompile(`\$\("([a-z]+)"\)`).FindAllStringSubmatch(script, -1) {
-		if !strings.Contains(html, `id="`+m[1]+`"`) {
-			t.Errorf("the page has no id %q", m[1])
-		}
-	}
+	script := checkPage(t, stormHandler(storming(&player{})), "/storm.js", "/storm.css")
 	known, err := json.Marshal(StormStatus{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, m := range regexp.MustCompile(`\bs\.([a-zA-Z]+)\b`).FindAllStringSubmatch(script, -1) {
-		if !strings.Contains(string(known), `"`+m[1]+`"`) && m[1] != "error" && m[1] != "charts" {
+		if !strings.Contains(string(known), `"`+m[1]+`"`) && m[1] != "error" {
 			t.Errorf("the status has no %q", m[1])
 		}
-	}
-}
-
-// TestStormCharts: a chart for each figure has the values of the looks and the faults between them.
-func TestStormCharts(t *testing.T) {
-	h, at := &stormHistory{}, time.Unix(0, 0)
-	look := func(lag float64, faults ...StormFault) string {
-		s := StormStatus{Faults: faults, Figures: []StormFigure{{Name: "Watch lag", Unit: "events", Value: &lag}, {Name: "Memory", Unit: "B"}}}
-		at = at.Add(time.Second)
-		return h.charts(s, at)
-	}
-	look(1)
-	html := look(500, StormFault{Name: "disconnect"})
-	for _, want := range []string{"Watch lag: 500 events", "Memory: -", ">seconds</text>", ">events</text>", `data-tip="disconnect"`} {
-		if !strings.Contains(html, want) {
-			t.Errorf("%q is missing in %s", want, html)
-		}
-	}
-	for range 2 * keptLooks {
-		look(2)
-	}
-	if n := len(h.looks); n != keptLooks {
-		t.Errorf("%d looks are kept", n)
 	}
 }

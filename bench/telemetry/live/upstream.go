@@ -4,10 +4,9 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/workqueue"
-
-	"watchlab/bench/telemetry/metric"
 )
 
 // vectors are metrics that Prometheus's client holds, by name.
@@ -17,30 +16,30 @@ type vectors struct {
 	histograms map[string]*prometheus.HistogramVec
 }
 
-func newVectors(r prometheus.Registerer, metrics []metric.Metric) vectors {
+func newVectors(r prometheus.Registerer, metrics []Metric) vectors {
 	v := vectors{map[string]*prometheus.GaugeVec{}, map[string]*prometheus.CounterVec{}, map[string]*prometheus.HistogramVec{}}
 	for _, m := range metrics {
 		opts, labels := prometheus.Opts{Name: m.Name, Help: m.Help}, m.AllLabels()
 		switch m.Kind {
-		case metric.Gauge:
+		case dto.MetricType_GAUGE:
 			v.gauges[m.Name] = prometheus.NewGaugeVec(prometheus.GaugeOpts(opts), labels)
 			r.MustRegister(v.gauges[m.Name])
-		case metric.Counter:
+		case dto.MetricType_COUNTER:
 			v.counters[m.Name] = prometheus.NewCounterVec(prometheus.CounterOpts(opts), labels)
 			r.MustRegister(v.counters[m.Name])
-		case metric.Histogram:
-			v.histograms[m.Name] = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: m.Name, Help: m.Help, Buckets: m.Buckets}, labels)
+		case dto.MetricType_HISTOGRAM:
+			v.histograms[m.Name] = prometheus.NewHistogramVec(m.histogramOpts(), labels)
 			r.MustRegister(v.histograms[m.Name])
 		}
 	}
 	return v
 }
 
-func (v vectors) gauge(m metric.Metric, labels ...string) prometheus.Gauge {
+func (v vectors) gauge(m Metric, labels ...string) prometheus.Gauge {
 	return v.gauges[m.Name].WithLabelValues(labels...)
 }
 
-// Upstream holds the metrics under client-go's names ([metric.Upstream]). They are updated while
+// Upstream holds the metrics under client-go's names ([ClientGoMetrics]). They are updated while
 // events are handled and cost more than a [Set], so pipelines use them in paced cells only.
 type Upstream struct{ vectors }
 
@@ -60,9 +59,9 @@ type Informer struct {
 func (u *Upstream) Informer(name string, r schema.GroupVersionResource) Informer {
 	labels := []string{name, r.Group, r.Version, r.Resource}
 	return Informer{
-		Queued:     u.gauge(metric.InformerQueuedItems, labels...),
-		Version:    u.gauge(metric.InformerStoreResourceVersion, labels...),
-		Processing: u.histograms[metric.InformerProcessingLatency.Name].WithLabelValues(labels...),
+		Queued:     u.gauge(InformerQueuedItems, labels...),
+		Version:    u.gauge(InformerStoreResourceVersion, labels...),
+		Processing: u.histograms[InformerProcessingLatency.Name].WithLabelValues(labels...),
 	}
 }
 
@@ -71,29 +70,29 @@ var _ workqueue.MetricsProvider = (*Upstream)(nil)
 // The methods of client-go's workqueue.MetricsProvider.
 
 func (u *Upstream) NewDepthMetric(name string) workqueue.GaugeMetric {
-	return u.gauge(metric.WorkqueueDepth, name)
+	return u.gauge(WorkqueueDepth, name)
 }
 
 func (u *Upstream) NewAddsMetric(name string) workqueue.CounterMetric {
-	return u.counters[metric.WorkqueueAdds.Name].WithLabelValues(name)
+	return u.counters[WorkqueueAdds.Name].WithLabelValues(name)
 }
 
 func (u *Upstream) NewLatencyMetric(name string) workqueue.HistogramMetric {
-	return u.histograms[metric.WorkqueueQueueDuration.Name].WithLabelValues(name)
+	return u.histograms[WorkqueueQueueDuration.Name].WithLabelValues(name)
 }
 
 func (u *Upstream) NewWorkDurationMetric(name string) workqueue.HistogramMetric {
-	return u.histograms[metric.WorkqueueWorkDuration.Name].WithLabelValues(name)
+	return u.histograms[WorkqueueWorkDuration.Name].WithLabelValues(name)
 }
 
 func (u *Upstream) NewUnfinishedWorkSecondsMetric(name string) workqueue.SettableGaugeMetric {
-	return u.gauge(metric.WorkqueueUnfinishedWork, name)
+	return u.gauge(WorkqueueUnfinishedWork, name)
 }
 
 func (u *Upstream) NewLongestRunningProcessorSecondsMetric(name string) workqueue.SettableGaugeMetric {
-	return u.gauge(metric.WorkqueueLongestRunning, name)
+	return u.gauge(WorkqueueLongestRunning, name)
 }
 
 func (u *Upstream) NewRetriesMetric(name string) workqueue.CounterMetric {
-	return u.counters[metric.WorkqueueRetries.Name].WithLabelValues(name)
+	return u.counters[WorkqueueRetries.Name].WithLabelValues(name)
 }

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"watchlab/bench/lab"
-	"watchlab/bench/telemetry/metric"
 )
 
 // State is the state of a run that the page shows.
@@ -96,11 +95,11 @@ func (r *Registry) message() (message, error) {
 	r.mu.Unlock()
 	for _, set := range sets {
 		labels := set.Labels()
-		set.Update(func(f *Figures) {
-			if f.Phase != metric.Idle {
-				s.Now = "Playing " + labels.Variant + " " + lab.RateText(labels.Rate) + "."
-			}
-		})
+		set.mu.Lock()
+		if set.phase != Idle {
+			s.Now = "Playing " + labels.Variant + " " + lab.RateText(labels.Rate) + "."
+		}
+		set.mu.Unlock()
 	}
 	out := message{Title: fmt.Sprintf("%s · watchlab %s", s.short(), s.Run), Over: s.Over, Parts: map[string]string{}}
 	for _, t := range partForms.Templates() {

@@ -1,6 +1,6 @@
 "use strict";
 
-// The page asks for the status and the charts twice a second.
+// The page asks for the status twice a second.
 const every = 500;
 
 let last = null, busy = false;
@@ -20,6 +20,12 @@ function bytes(v) {
 }
 
 function seconds(v) { return `${v.toFixed(1)} s`; }
+
+function figure(f) {
+  if (f.value === null) return "–";
+  if (f.unit === "s") return f.value < 1 ? `${Number((f.value * 1000).toPrecision(3))} ms` : `${Number(f.value.toPrecision(3))} s`;
+  return f.unit === "B" ? bytes(Number(f.value.toPrecision(3))) : `${f.value.toLocaleString("en")} ${f.unit}`;
+}
 
 function row(cells) {
   const tr = document.createElement("tr");
@@ -63,7 +69,7 @@ function show(s) {
     groups.set(key, {...g, n: g.n + 1, events: Math.max(g.events, w.events), bytes: Math.max(g.bytes, w.bytes)});
   }
   $("watches").replaceChildren(...[...groups.values()].map(g => row([g.client || "–", g.resource, String(g.n), g.events.toLocaleString("en"), bytes(g.bytes)])));
-  if (s.charts) $("charts").replaceChildren(...new DOMParser().parseFromString(s.charts, "text/html").body.childNodes);
+  $("figures").replaceChildren(...(s.figures || []).map(f => row([f.name, figure(f)])));
 }
 
 async function poll() {

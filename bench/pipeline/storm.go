@@ -2,28 +2,35 @@ package pipeline
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"watchlab/bench/observe"
 	"watchlab/impls"
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/source"
 	"watchlab/loadgen/storm"
 )
 
-// material is shared by the cells of a comparison: the storm, repeated to the length of a round,
+// preparedStorm is shared by the cells of a comparison: the storm, repeated to the length of a round,
 // and everything prepared from it. Each part is built at its first use and is immutable.
-type material struct {
+type preparedStorm struct {
 	// Config is complete. Its Events are the minimum number of events after the initial
 	// list, 0 for one lap; exact: the caller set them, so they apply to paced rounds too.
 	Config
 	exact  bool
 	mu     sync.Mutex
-	byPace map[string]*score // scores by pace; guarded by mu
+	byPace map[string]*pacedStorm // guarded by mu
 }
 
 // The stall limits of pipelines that have to connect or list again: client-go retries
@@ -38,7 +45,7 @@ const (
 const decodeLimit = 2 * time.Millisecond
 
 // stall returns the longest time without progress at a pace.
-func (m *material) stall(p pace.Pace) time.Duration {
+func (m *preparedStorm) stall(p pace.Pace) time.Duration {
 	// A handler's work for the largest hand-over makes no progress.
 	const batch = 1000 // the default of all variants
 	patience := m.HandlerCost * time.Duration(max(batch, m.Knobs.BatchSize, m.Storm.Peak()))
@@ -46,7 +53,7 @@ func (m *material) stall(p pace.Pace) time.Duration {
 	switch {
 	case m.Pipeline == QueuePipeline && m.Family == impls.Merge:
 		// A slow pace makes no progress between two events.
-		sc := m.score(p)
+		sc := m.at(p)
 		limit += pause(sc.schedule, len(sc.Events)-sc.Initial)
 	case len(m.Faults) > 0:
 		limit = max(limit, faultStall+patience)
@@ -65,23 +72,23 @@ const (
 	plentyEvents = 1000
 )
 
-// score is a storm with its schedule and everything prepared from it.
-type score struct {
+// pacedStorm is a storm with its schedule and everything prepared from it.
+type pacedStorm struct {
 	*storm.Storm
 	schedule pace.Schedule                                // intended times of the events after the initial list
 	budget   time.Duration                                // largest allowed lag; 0 means cell.LateAfter
 	source   func(context.Context) (source.Source, error) // opens a new source at each call
 
 	// The functions below compute their result once.
-	keys          func() map[string]int32  // index of each key
-	final         func() map[string]uint64 // last event of each remaining key
-	parts         func() [][]call          // calls of each producer
-	lists         func() [][]*v1.Pod       // pods after the initial list, and after each later event
-	notifications func() *notifications    // those that a merger has to send
+	keys          func() map[string]int32       // index of each key
+	final         func() map[string]uint64      // last event of each remaining key
+	parts         func() [][]call               // calls of each producer
+	lists         func() [][]*v1.Pod            // pods after the initial list, and after each later event
+	notifications func() *observe.Notifications // those that a merger has to send
 }
 
 // enough checks that the storm has enough events or can be repeated.
-func (m *material) enough() error {
+func (m *preparedStorm) enough() error {
 	if !m.Share.Whole() {
 		return m.shareEnough()
 	}
@@ -96,7 +103,7 @@ func (m *material) enough() error {
 
 // shareEnough checks a share. A hash decides its number of events, and all shares play
 // the same laps.
-func (m *material) shareEnough() error {
+func (m *preparedStorm) shareEnough() error {
 	part := m.part(m.Storm.Initial+max(minEvents*m.Share.Count, m.Events), false)
 	if have := len(part.Events) - part.Initial; have < minEvents {
 		return refuse("share %v of storm %s has %d of %d events after its initial list, too few to measure anything by (%d are needed): fewer shares, or a larger storm",
@@ -108,7 +115,8 @@ func (m *material) shareEnough() error {
 // mostEvents bounds a paced round: 60 s at a million a second.
 const mostEvents = 60_000_000
 
-func (m *material) score(p pace.Pace) *score {
+// at returns the storm at a pace.
+func (m *preparedStorm) at(p pace.Pace) *pacedStorm {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if sc, ok := m.byPace[p.String()]; ok {
@@ -131,7 +139,7 @@ func (m *material) score(p pace.Pace) *score {
 		part.Storm = part.Fresh(m.Family == impls.Merge)
 	}
 	s = part.Storm
-	sc := &score{Storm: s, schedule: m.schedule(p, part)}
+	sc := &pacedStorm{Storm: s, schedule: m.schedule(p, part)}
 	sc.budget = m.Budget.Limit(sc.schedule, len(s.Events)-s.Initial)
 	prepare := sync.OnceValues(func() (source.Maker, error) {
 		return source.Options{Faults: m.Faults, Seed: m.Seed, Wire: m.Wire}.Prepare(m.Source, s)
@@ -143,13 +151,13 @@ func (m *material) score(p pace.Pace) *score {
 		}
 		return maker(ctx)
 	}
-	sc.keys = sync.OnceValue(func() map[string]int32 { return keyIndexes(s) })
+	sc.keys = sync.OnceValue(func() map[string]int32 { return observe.KeyIndexes(s) })
 	sc.final = sync.OnceValue(s.Final)
 	sc.parts = sync.OnceValue(func() [][]call { return partition(s, m.Producers) })
 	sc.lists = sync.OnceValue(func() [][]*v1.Pod { return podLists(s) })
-	sc.notifications = sync.OnceValue(func() *notifications { return notificationsOf(s) })
+	sc.notifications = sync.OnceValue(func() *observe.Notifications { return observe.NotificationsOf(s) })
 	if m.byPace == nil {
-		m.byPace = make(map[string]*score)
+		m.byPace = make(map[string]*pacedStorm)
 	}
 	m.byPace[p.String()] = sc
 	return sc
@@ -166,7 +174,7 @@ func pause(s pace.Schedule, events int) time.Duration {
 }
 
 // part returns this process's part of the storm, repeated to a length or in whole laps.
-func (m *material) part(length int, exactly bool) storm.Selection {
+func (m *preparedStorm) part(length int, exactly bool) storm.Selection {
 	if !m.Share.Whole() {
 		part := m.Storm.Select(length, m.Share.Has)
 		if exactly {
@@ -183,7 +191,7 @@ func (m *material) part(length int, exactly bool) storm.Selection {
 
 // schedule returns the intended times of a part at a pace. Event 0 is the first after the initial
 // list of the whole storm; the storm's own times count from the end of that list.
-func (m *material) schedule(p pace.Pace, s storm.Selection) pace.Schedule {
+func (m *preparedStorm) schedule(p pace.Pace, s storm.Selection) pace.Schedule {
 	if !m.Share.Whole() && p.Shape() != pace.Trace {
 		whole := p.Schedule(pace.Score{Events: s.Whole - s.WholeInitial, Seed: m.Seed})
 		return s.Schedule(whole)
@@ -247,7 +255,7 @@ func partition(s *storm.Storm, producers int) [][]call {
 			live[e.KeyIndex] = nil
 		}
 		if !initial {
-			p := producerOf(e.KeyIndex, producers)
+			p := observe.ProducerOf(e.KeyIndex, producers)
 			parts[p] = append(parts[p], c)
 		}
 	}
@@ -282,4 +290,56 @@ func podLists(s *storm.Storm) [][]*v1.Pod {
 		}
 	}
 	return lists
+}
+
+// digests returns the digest of the played input and, for a share of a storm, the digest
+// that all shares have in common.
+func (m *preparedStorm) digests() (input, whole string) {
+	all := m.digest()
+	if m.Share.Whole() {
+		return all, ""
+	}
+	own := sha256.Sum256([]byte(all + " share " + m.Share.String()))
+	return hex.EncodeToString(own[:]), all
+}
+
+// digest identifies the input of all shares. Comparisons with equal digests play the same events,
+// at the same intended times, in the same way. It covers key, type, number, time and size of the
+// events. It leaves out what a cell's labels have: variant, knobs, pace. O(events).
+func (m *preparedStorm) digest() string {
+	h := sha256.New()
+	text := func(format string, args ...any) { fmt.Fprintf(h, format+"\n", args...) }
+	text("%s %s %s", m.Family, m.Pipeline, m.Source)
+	text("seed %d, events %d (exactly: %v), duration %v, budget %v", m.Seed, m.Events, m.exact, m.Duration, m.Budget)
+	if !m.Share.Whole() {
+		text("shares %d", m.Share.Count)
+	}
+	if m.fresh() {
+		text("objects %s", ObjectsFresh)
+	}
+	text("producers %d, static %d, faults %v", m.Producers, m.Static, m.Faults)
+	s := m.Storm
+	text("%s %s initial %d, keys %d, marks %v", s.Resource, s.Kind, s.Initial, s.Keys, s.Marks)
+	var line []byte
+	for i := range s.Events {
+		e := &s.Events[i]
+		line = append(line[:0], e.Type...)
+		line = append(line, ' ')
+		line = append(line, e.Key...)
+		line = binary.BigEndian.AppendUint64(line, e.Seq)
+		line = binary.BigEndian.AppendUint64(line, uint64(e.At))
+		line = binary.BigEndian.AppendUint64(line, uint64(size(e.Object)))
+		h.Write(line)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// size returns an object's size as protobuf if its type supports that, else as JSON; 0
+// if neither works.
+func size(o runtime.Object) int {
+	if p, ok := o.(interface{ Size() int }); ok {
+		return p.Size()
+	}
+	text, _ := json.Marshal(o)
+	return len(text)
 }

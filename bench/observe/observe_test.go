@@ -1,0 +1,547 @@
+package observe
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"watchlab/bench/cell"
+	"watchlab/bench/lab"
+	"watchlab/loadgen/pace"
+	"watchlab/loadgen/storm"
+)
+
+// tiny is a storm with the initial list a@1, then added b@2, modified a@3, modified b@4,
+// deleted a@5 and added a@6.
+func tiny() *storm.Storm {
+	s := &storm.Storm{Name: "tiny", Initial: 1, Keys: 2}
+	for i, e := range []struct {
+		kind watch.EventType
+		name string
+		key  int32
+	}{
+		{watch.Added, "a", 0}, {watch.Added, "b", 1}, {watch.Modified, "a", 0},
+		{watch.Modified, "b", 1}, {watch.Deleted, "a", 0}, {watch.Added, "a", 0},
+	} {
+		s.Events = append(s.Events, storm.Event{
+			Type: e.kind, Seq: uint64(i + 1), Key: "n/" + e.name, KeyIndex: e.key,
+			Object: numbered(e.name, string(rune('1'+i))),
+		})
+	}
+	return s
+}
+
+func numbered(name, rv string) *v1.Pod {
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name, ResourceVersion: rv}}
+}
+
+// stampsOf returns the stamps of a paced cell.
+func stampsOf(s *storm.Storm) *Stamps { return NewStamps(Options{Storm: s, Paced: true}) }
+
+func TestCheck(t *testing.T) {
+	s := tiny()
+	delta := func(kind cache.DeltaType, seq int) cache.Delta {
+		return cache.Delta{Type: kind, Object: s.Events[seq-1].Object}
+	}
+	list := cache.Delta{Type: cache.ReplacedAll, Object: cache.ReplacedAllInfo{Objects: []any{s.Events[0].Object}}}
+	rest := []cache.Delta{delta(cache.Added, 2), delta(cache.Updated, 3), delta(cache.Updated, 4), delta(cache.Deleted, 5), delta(cache.Added, 6)}
+	type batch []cache.Delta
+	each := func(ds ...cache.Delta) (out []any) {
+		for _, d := range ds {
+			out = append(out, d)
+		}
+		return out
+	}
+	strict := Expectations{Total: true, Identity: true}
+	for title, tc := range map[string]struct {
+		handed []any
+		Expectations
+		want      []error
+		mentions  string
+		producers int
+	}{
+		"all, in order":            {handed: append([]any{list}, each(rest...)...), Expectations: strict},
+		"all, in batches":          {handed: []any{list, batch(rest[:2]), batch(rest[2:4]), rest[4]}, Expectations: strict},
+		"per key":                  {handed: []any{cache.Deltas{delta(cache.Replaced, 1), rest[1], rest[3], rest[4]}, cache.Deltas{rest[0], rest[2]}}, Expectations: Expectations{Identity: true}},
+		"per key isn't in order":   {handed: []any{cache.Deltas{delta(cache.Replaced, 1), rest[1], rest[3], rest[4]}, cache.Deltas{rest[0], rest[2]}}, Expectations: strict, want: []error{lab.ErrReordered}, mentions: "total"},
+		"one lost":                 {handed: append([]any{list}, each(rest[0], rest[1], rest[3], rest[4])...), Expectations: strict, want: []error{lab.ErrLost}, mentions: "event 4 (MODIFIED n/b)"},
+		"the list lost":            {handed: each(rest...), Expectations: strict, want: []error{lab.ErrLost}, mentions: "event 1"},
+		"one twice":                {handed: append([]any{list, rest[0]}, each(rest...)...), Expectations: strict, want: []error{lab.ErrDuplicated}, mentions: "event 2"},
+		"two of a key swapped":     {handed: append([]any{list}, each(rest[2], rest[0], rest[1], rest[3], rest[4])...), Expectations: Expectations{Identity: true}, want: []error{lab.ErrReordered}, mentions: "same key"},
+		"a key twice in a batch":   {handed: []any{list, batch(rest[:3]), rest[3], rest[4]}, Expectations: strict, want: []error{lab.ErrDuplicated}, mentions: "n/b twice in one batch"},
+		"two keys in a hand-over":  {handed: []any{list, cache.Deltas(rest[:2]), rest[2], rest[3], rest[4]}, Expectations: strict, want: []error{lab.ErrDiverged}, mentions: "hand-over"},
+		"another type":             {handed: append([]any{list, delta(cache.Updated, 2)}, each(rest[1:]...)...), Expectations: strict, want: []error{lab.ErrDiverged}, mentions: `came out as "Updated"`},
+		"another object":           {handed: append([]any{list, cache.Delta{Type: cache.Added, Object: s.Events[1].Object.DeepCopyObject()}}, each(rest[1:]...)...), Expectations: strict, want: []error{lab.ErrDiverged}, mentions: "another object"},
+		"one from nowhere":         {handed: append([]any{list, cache.Delta{Type: cache.Added, Object: numbered("z", "77")}}, each(rest...)...), Expectations: strict, want: []error{lab.ErrDiverged}, mentions: "never went in"},
+		"a tombstone from nowhere": {handed: append([]any{list, cache.Delta{Type: cache.Deleted, Object: cache.DeletedFinalStateUnknown{Key: "n/a"}}}, each(rest...)...), Expectations: strict, want: []error{lab.ErrDiverged}, mentions: "tombstone"},
+		"lost and twice":           {handed: append([]any{list, rest[0], rest[0]}, each(rest[2:]...)...), Expectations: strict, want: []error{lab.ErrLost, lab.ErrDuplicated}},
+		"two producers have an order each": {
+			handed:       append([]any{list}, each(rest[1], rest[0], rest[3], rest[2], rest[4])...),
+			Expectations: Expectations{Total: true}, producers: 2,
+		},
+		"after a relist, what it skipped is not lost": {
+			handed: []any{list, rest[0], cache.Delta{Type: cache.ReplacedAll, Object: cache.ReplacedAllInfo{
+				Objects: []any{s.Events[5].Object, s.Events[3].Object, s.Events[3].Object},
+			}}},
+			Expectations: Expectations{Total: true, Relisted: true},
+		},
+		"after a relist, a tombstone stands for the deletion": {
+			handed:       []any{list, rest[0], rest[2], cache.Delta{Type: cache.Deleted, Object: cache.DeletedFinalStateUnknown{Key: "n/a"}}, rest[4]},
+			Expectations: Expectations{Total: true, Relisted: true},
+		},
+		"after a relist at 5, a key that is gone is not lost": {
+			handed: []any{list, rest[0], cache.Delta{Type: cache.ReplacedAll, Object: cache.ReplacedAllInfo{
+				Objects: []any{s.Events[3].Object},
+			}}, rest[4]},
+			Expectations: Expectations{Total: true, Relisted: true, Listed: 5},
+		},
+		"what a relist at 4 showed is lost": {
+			handed:       []any{list, rest[0], rest[3], rest[4]},
+			Expectations: Expectations{Total: true, Relisted: true, Listed: 4}, want: []error{lab.ErrLost}, mentions: "event 4",
+		},
+		"what came after a relist at 2 is lost": {
+			handed:       []any{list, rest[0], rest[2]},
+			Expectations: Expectations{Total: true, Relisted: true, Listed: 2}, want: []error{lab.ErrLost}, mentions: "event 3",
+		},
+		"a list beside all events": {
+			handed: []any{list, rest[0], rest[1], cache.Delta{Type: cache.ReplacedAll, Object: cache.ReplacedAllInfo{
+				Objects: []any{s.Events[2].Object, s.Events[1].Object},
+			}}, rest[2], rest[3], rest[4]},
+			Expectations: Expectations{Total: true, Relisted: true, Whole: true},
+		},
+		"a list beside all events excuses nothing": {
+			handed: []any{list, rest[0], cache.Delta{Type: cache.ReplacedAll, Object: cache.ReplacedAllInfo{
+				Objects: []any{s.Events[0].Object, s.Events[1].Object},
+			}}, rest[2], rest[3], rest[4]},
+			Expectations: Expectations{Total: true, Relisted: true, Whole: true}, want: []error{lab.ErrLost}, mentions: "event 3",
+		},
+		"a resync of stored objects":             {handed: []any{list, rest[0], delta(cache.Sync, 1), delta(cache.Sync, 2), rest[1], rest[2], rest[3], rest[4]}, Expectations: strict},
+		"a resync of everything":                 {handed: []any{list, rest[0], cache.Delta{Type: cache.SyncAll, Object: cache.SyncAllInfo{}}, rest[1], rest[2], rest[3], rest[4]}, Expectations: strict},
+		"a resync of an older version":           {handed: []any{list, rest[0], rest[1], rest[2], delta(cache.Sync, 2), rest[3], rest[4]}, Expectations: strict, want: []error{lab.ErrReordered}, mentions: "a Sync of event 2"},
+		"a resync of an object before its event": {handed: []any{list, delta(cache.Sync, 2), rest[0], rest[1], rest[2], rest[3], rest[4]}, Expectations: strict, want: []error{lab.ErrDiverged}, mentions: "as a Sync first"},
+		"latest: the last of each key":           {handed: each(cache.Delta{Object: s.Events[0].Object}, cache.Delta{Object: s.Events[3].Object}, cache.Delta{Object: s.Events[5].Object}), Expectations: Expectations{Latest: true, Identity: true}},
+		"latest: not the last":                   {handed: each(cache.Delta{Object: s.Events[0].Object}, cache.Delta{Object: s.Events[1].Object}, cache.Delta{Object: s.Events[5].Object}), Expectations: Expectations{Latest: true}, want: []error{lab.ErrLost}, mentions: "the last of n/b"},
+		"latest: a deletion":                     {handed: each(cache.Delta{Object: s.Events[3].Object}, cache.Delta{Object: s.Events[4].Object}, cache.Delta{Object: s.Events[5].Object}), Expectations: Expectations{Latest: true}, want: []error{lab.ErrDiverged}},
+	} {
+		t.Run(title, func(t *testing.T) {
+			st := stampsOf(s)
+			st.Producers = tc.producers
+			l := newLog(st, handled, len(s.Events))
+			for i, h := range tc.handed {
+				at := int64(100 + i)
+				switch h := h.(type) {
+				case cache.Delta:
+					l.append([]cache.Delta{h}, false, at, at)
+				case cache.Deltas:
+					l.append(h, false, at, at)
+				case batch:
+					l.append(h, true, at, at)
+				}
+			}
+			checked := Check(KeyIndexes(s), tc.Expectations, l)
+			err := checked.Violations.Err()
+			for _, kind := range []error{lab.ErrLost, lab.ErrReordered, lab.ErrDuplicated, lab.ErrDiverged} {
+				if wanted := slices.Contains(tc.want, kind); errors.Is(err, kind) != wanted {
+					t.Errorf("%v: %v, wanted: %v", kind, err, tc.want)
+				}
+			}
+			if err != nil && !strings.Contains(err.Error(), tc.mentions) {
+				t.Errorf("%v doesn't mention %q", err, tc.mentions)
+			}
+		})
+	}
+}
+
+func TestClockIsReadOnceABatch(t *testing.T) {
+	s := tiny()
+	st := NewStamps(Options{Storm: s, Sampling: Sampled})
+	l := newLog(st, handled, 6)
+	for i := range s.Events {
+		deltas := []cache.Delta{{Object: s.Events[i].Object}}
+		l.Add(deltas, false, l.Begin(deltas, false), 0)
+	}
+	if len(l.readings) != 0 {
+		t.Errorf("%d readings of the clock for %d events", len(l.readings), len(s.Events))
+	}
+	l.Finish()
+	Check(KeyIndexes(s), Expectations{Latest: true}, l)
+	for seq := 1; seq <= 6; seq++ {
+		if st.at[popped][seq] == 0 {
+			t.Errorf("event %d has no stamp, not even the last", seq)
+		}
+	}
+	if l.Begin(make([]cache.Delta, SampleEvery), true) == 0 {
+		t.Error("a batch gets no reading")
+	}
+}
+
+func TestCompleteByKey(t *testing.T) {
+	s := tiny()
+	// The second version of b coalesced the first; the deletion of a removed a@3.
+	for latest, want := range map[bool][]int64{
+		false: {0, 7, 40, 60, 40, 60, 60},
+		true:  {0, 7, 40, 0, 40, 0, 60},
+	} {
+		stamp := []int64{0, 7, 0, 0, 40, 0, 60}
+		completeByKey(s, stamp, latest)
+		if diff := cmp.Diff(want, stamp); diff != "" {
+			t.Errorf("latest %v (-want +got):\n%s", latest, diff)
+		}
+	}
+}
+
+// seenAll is the check of handlers that saw all events.
+func seenAll(s *storm.Storm) *Checked {
+	c := &Checked{newest: make([]uint64, s.Keys), gone: make([]bool, s.Keys)}
+	for _, e := range s.Events {
+		c.newest[e.KeyIndex] = e.Seq
+	}
+	return c
+}
+
+func TestLookUps(t *testing.T) {
+	s := tiny()
+	at := func(seq int) any { return s.Events[seq-1].Object }
+	for title, tc := range map[string]struct {
+		log  []lookUp
+		want []int64
+		err  error
+		seen *Checked // nil: the handlers saw all events
+	}{
+		"each":                   {[]lookUp{{"n/a", at(1), 1}, {"n/b", at(2), 2}, {"n/a", at(3), 3}, {"n/b", at(4), 4}, {"n/a", nil, 5}, {"n/a", at(6), 6}}, []int64{0, 1, 2, 3, 4, 5, 6}, nil, nil},
+		"folded":                 {[]lookUp{{"n/b", at(4), 1}, {"n/a", at(6), 2}}, []int64{0, 2, 1, 2, 1, 2, 2}, nil, nil},
+		"missing twice":          {[]lookUp{{"n/b", at(4), 1}, {"n/a", nil, 2}, {"n/a", nil, 3}, {"n/a", at(6), 4}}, []int64{0, 2, 1, 2, 1, 2, 4}, nil, nil},
+		"never":                  {[]lookUp{{"n/b", at(4), 1}, {"n/a", nil, 2}}, nil, lab.ErrLost, nil},
+		"backwards":              {[]lookUp{{"n/b", at(4), 1}, {"n/b", at(2), 2}, {"n/a", at(6), 2}}, nil, lab.ErrReordered, nil},
+		"a key from elsewhere":   {[]lookUp{{"n/b", at(4), 1}, {"n/a", at(6), 2}, {"n/z", nil, 3}}, nil, lab.ErrDiverged, nil},
+		"the same version again": {[]lookUp{{"n/b", at(4), 1}, {"n/b", at(4), 2}, {"n/a", at(6), 3}}, []int64{0, 3, 1, 3, 1, 3, 3}, nil, nil},
+		"hidden by a list":       {[]lookUp{{"n/b", at(4), 1}, {"n/a", nil, 2}}, nil, nil, &Checked{newest: []uint64{5, 4}, gone: make([]bool, 2)}},
+		"all hidden by a list":   {[]lookUp{{"n/b", at(4), 1}}, nil, nil, &Checked{newest: []uint64{0, 4}, gone: make([]bool, 2)}},
+		"a tombstone not worked": {[]lookUp{{"n/a", at(1), 1}, {"n/b", at(4), 2}}, nil, lab.ErrLost, &Checked{newest: []uint64{1, 4}, gone: []bool{true, false}}},
+	} {
+		t.Run(title, func(t *testing.T) {
+			st := stampsOf(s)
+			w := &LookUps{st: st}
+			w.log = tc.log
+			var v Violations
+			if tc.seen == nil {
+				tc.seen = seenAll(s)
+			}
+			tc.seen.keys = KeyIndexes(s)
+			w.Check(&v, tc.seen)
+			if err := v.Err(); !errors.Is(err, tc.err) {
+				t.Errorf("%v, want %v", err, tc.err)
+			}
+			if tc.want != nil {
+				if diff := cmp.Diff(tc.want, st.at[handled]); diff != "" {
+					t.Errorf("handled (-want +got):\n%s", diff)
+				}
+			}
+		})
+	}
+}
+
+// TestLookUpsTellDeletionsApart: two look-ups find no object, and the worker missed
+// an object in between. Both deletions are handled if the second was stored by then.
+func TestLookUpsTellDeletionsApart(t *testing.T) {
+	s := &storm.Storm{Keys: 1}
+	for i, typ := range []watch.EventType{watch.Added, watch.Deleted, watch.Added, watch.Deleted, watch.Added} {
+		s.Events = append(s.Events, storm.Event{Type: typ, Seq: uint64(i + 1), Key: "n/a", Object: numbered("a", strconv.Itoa(i+1))})
+	}
+	for title, tc := range map[string]struct {
+		stored []int64
+		want   []int64
+	}{
+		"stored by then":     {[]int64{0, 3, 5, 13, 15, 25}, []int64{0, 10, 10, 20, 20, 30}},
+		"not stored by then": {[]int64{0, 3, 5, 23, 25, 27}, []int64{0, 10, 10, 30, 30, 30}},
+	} {
+		t.Run(title, func(t *testing.T) {
+			st := stampsOf(s)
+			copy(st.at[stored], tc.stored)
+			w := &LookUps{st: st}
+			w.log = []lookUp{{"n/a", nil, 10}, {"n/a", nil, 20}, {"n/a", s.Events[4].Object, 30}}
+			var v Violations
+			seen := seenAll(s)
+			seen.keys = KeyIndexes(s)
+			w.Check(&v, seen)
+			if err := v.Err(); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, st.at[handled]); diff != "" {
+				t.Errorf("handled (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestSequence(t *testing.T) {
+	for rv, want := range map[string]uint64{
+		"1": 1, "123456789012345678": 123456789012345678, "": 0, "x": 0, "12x": 0, "-1": 0, "1234567890123456789": 0,
+	} {
+		if got := Sequence(numbered("a", rv)); got != want {
+			t.Errorf("%q: %d, want %d", rv, got, want)
+		}
+	}
+	if got := Sequence(&v1.Node{ObjectMeta: numbered("a", "9").ObjectMeta}); got != 9 {
+		t.Errorf("a node: %d, want 9", got)
+	}
+	if got := Sequence("nothing"); got != 0 {
+		t.Errorf("a string: %d, want 0", got)
+	}
+	pod := any(numbered("a", "4711"))
+	if n := testing.AllocsPerRun(100, func() { Sequence(pod) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestMerged merges the logs of two consumers.
+func TestMerged(t *testing.T) {
+	s := tiny()
+	// entry is a hand-over of one event: the n-th turn of its key, at a time.
+	type entry struct {
+		seq  int
+		turn uint32
+		at   int64
+	}
+	log := func(entries ...entry) *Log {
+		l := newLog(stampsOf(s), handled, len(s.Events))
+		for _, e := range entries {
+			l.append([]cache.Delta{{Type: cache.Replaced, Object: s.Events[e.seq-1].Object}}, false, e.at, e.at)
+			l.turns = append(l.turns, turn{s.Events[e.seq-1].KeyIndex, e.turn})
+		}
+		return l
+	}
+	for title, tc := range map[string]struct {
+		logs []*Log
+		want []int
+		err  error
+	}{
+		"one has all":          {[]*Log{log(entry{1, 1, 10}, entry{2, 1, 20}, entry{3, 3, 30}), log()}, []int{1, 3, 2}, nil},
+		"the second was first": {[]*Log{log(entry{3, 3, 30}, entry{4, 3, 40}), log(entry{1, 1, 10}, entry{2, 1, 20})}, []int{1, 3, 2, 4}, nil},
+		"to and fro":           {[]*Log{log(entry{1, 1, 10}, entry{6, 5, 50}), log(entry{2, 1, 15}, entry{3, 3, 20})}, []int{1, 3, 6, 2}, nil},
+		"backwards":            {[]*Log{log(entry{3, 1, 30}), log(entry{1, 3, 10})}, []int{3, 1}, nil},
+		"both at once":         {[]*Log{log(entry{1, 1, 10}), log(entry{3, 2, 11})}, []int{1, 3}, lab.ErrReordered},
+	} {
+		t.Run(title, func(t *testing.T) {
+			var v Violations
+			all := mergeLogs(tc.logs, &v)
+			var got []int
+			for i, d := range all.deltas {
+				got = append(got, int(Sequence(d.Object)))
+				if m := all.readings[i]; m.upto != i+1 || m.popped%10 != 0 && m.popped != 15 && m.popped != 11 {
+					t.Errorf("delta %d has the reading %+v", i, m)
+				}
+			}
+			if !slices.Equal(got, tc.want) {
+				t.Errorf("merged %v, want %v", got, tc.want)
+			}
+			if err := v.Err(); !errors.Is(err, tc.err) {
+				t.Errorf("%v, want %v", err, tc.err)
+			}
+		})
+	}
+}
+
+// TestTurns: turns show a hand-over of a key while another consumer has the key.
+func TestTurns(t *testing.T) {
+	s := tiny()
+	turns := newTurns(s)
+	a := turns.begin(s.Events[0].Object)
+	b := turns.begin(s.Events[1].Object)
+	again := turns.begin(s.Events[2].Object)
+	if a.n != 1 || b.n != 1 || again.n != 2 || again.key != a.key {
+		t.Errorf("turns %v, %v of another key, %v while the first is under way", a, b, again)
+	}
+	turns.end([]turn{a, again})
+	if n := turns.begin(s.Events[2].Object); n.n != 5 {
+		t.Errorf("the third turn is %v", n)
+	}
+	if n := turns.begin(&cache.DeletedFinalStateUnknown{}); n.key != -1 {
+		t.Errorf("what isn't of the storm has turn %v", n)
+	}
+}
+
+// TestMoments: each moment has its released, handled and waiting events.
+func TestMoments(t *testing.T) {
+	st := stampsOf(&storm.Storm{Initial: 1, Events: make([]storm.Event, 5)})
+	st.start.Store(1000)
+	//                 initial  ----------- the events ------------
+	st.at[released] = []int64{0, 5, 1000, 1100, 1200, 1300}
+	st.at[enqueued] = []int64{0, 6, 1010, 1110, 1220, 1310}
+	// The third event is popped before its Add returns. The last one is never handed over.
+	st.at[popped] = []int64{0, 7, 1310, 1105, 1330, 0}
+	st.at[handled] = []int64{0, 8, 1400, 1200, 1400, 0}
+	moments := st.moments()
+	if len(moments) != 134 { // 400 ns, in intervals of 3
+		t.Fatalf("%d moments", len(moments))
+	}
+	released, handled := uint64(0), uint64(0)
+	depthAt := func(at int64) uint64 { return moments[at/3].Depth }
+	for _, m := range moments {
+		released, handled = released+m.Released, handled+m.Handled
+	}
+	if released != 4 || handled != 3 {
+		t.Errorf("%d released, %d handled; want 4, 3", released, handled)
+	}
+	if moments[0].Released != 1 || moments[0].At != 3 || moments[133].Handled != 2 {
+		t.Errorf("first %+v, last %+v", moments[0], moments[133])
+	}
+	for at, want := range map[int64]uint64{0: 0, 15: 1, 120: 1, 230: 2, 320: 1, 340: 0, 400: 0} {
+		if got := depthAt(at); got != want {
+			t.Errorf("%d wait at %d ns, want %d", got, at, want)
+		}
+	}
+	st.at = stampsOf(st.Storm).at
+	if m := st.moments(); m != nil {
+		t.Errorf("moments of nothing: %v", m)
+	}
+}
+
+// TestFreshness: the staleness of the store in events and in time.
+func TestFreshness(t *testing.T) {
+	st := stampsOf(&storm.Storm{Initial: 2, Events: make([]storm.Event, 6)})
+	// Two events of the initial list, then a release every 10 ns from 100 on.
+	st.at[released] = []int64{0, 0, 0, 100, 110, 120, 130}
+	// The fifth event is stored before the fourth, as per-key delivery allows.
+	st.at[stored] = []int64{0, 1, 2, 105, 135, 125, 140}
+	f := st.Freshness()
+	for _, tc := range []struct {
+		stored, released int64
+		events           uint64
+		age              time.Duration
+	}{
+		{99, 99, 0, 0},
+		{100, 100, 1, 0},
+		{104, 104, 1, 4},
+		{105, 105, 0, 0},
+		{110, 110, 1, 0},
+		{124, 124, 2, 14},
+		{125, 125, 0, 0}, // the newest is there, though one before it isn't
+		{130, 130, 1, 0},
+		{136, 136, 1, 6},
+		{200, 200, 0, 0},
+		{104, 131, 4, 31}, // a list that began long ago
+	} {
+		if events, age := f.behind(tc.stored, tc.released); events != tc.events || age != tc.age {
+			t.Errorf("stored at %d, released at %d: %d events, %v behind; want %d, %v", tc.stored, tc.released, events, age, tc.events, tc.age)
+		}
+	}
+	none := stampsOf(&storm.Storm{Initial: 2, Events: make([]storm.Event, 2)})
+	if events, age := none.Freshness().behind(5, 5); events != 0 || age != 0 {
+		t.Errorf("without events: %d, %v", events, age)
+	}
+}
+
+// TestGeneratorLag: what is late because of calls is not the generator's; all else is.
+func TestGeneratorLag(t *testing.T) {
+	const ms = int64(time.Millisecond)
+	// An event a millisecond. A release is at its time, or when the last call has returned.
+	for name, tc := range map[string]struct {
+		producers int
+		slow      func(i int) int64 // before a release
+		call      func(i int) int64 // inside it
+		other     func(i int) int64 // inside a Replace before it
+		late      int               // releases later than half a millisecond by the generator
+		last      int64             // real lag of the last release, at least
+	}{
+		"on time":                    {},
+		"one call":                   {call: at(10, 90*ms)},
+		"each call":                  {call: always(3 * ms), last: 150 * ms},
+		"a Replace":                  {other: at(10, 90*ms)},
+		"slow wake-up":               {slow: at(10, 20*ms), late: 20},
+		"slow loop":                  {slow: always(2 * ms), late: 100, last: 90 * ms},
+		"both":                       {slow: at(10, 20*ms), call: always(3 * ms), late: 20, last: 150 * ms},
+		"two producers, one blocked": {producers: 2, call: at(10, 90*ms)},
+		"two producers, slow":        {producers: 2, slow: at(10, 20*ms), late: 10},
+		"a source, slow":             {producers: -1, slow: at(10, 20*ms), late: 20},
+		"a source, calls of others":  {producers: -1, slow: at(10, 20*ms), call: always(3 * ms), late: 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const n = 100
+			var rec cell.Recorder
+			rec.Begin()
+			s := &storm.Storm{}
+			for i := range n {
+				s.Events = append(s.Events, storm.Event{KeyIndex: int32(i)})
+			}
+			producers := max(tc.producers, 1)
+			if tc.producers < 0 {
+				producers = 0
+			}
+			st := NewStamps(Options{Storm: s, Schedule: pace.Rate(1000), Paced: true, Producers: producers, Budget: time.Millisecond / 2})
+			st.start.Store(1000 * ms)
+			ready := make([]int64, max(tc.producers, 1))
+			for i := range n {
+				seq, r := uint64(i+1), &ready[i%len(ready)]
+				intended, _ := st.intended(seq)
+				if d := of(tc.other, i); d > 0 {
+					*r += d
+					st.controlCalls.Store(seq, d)
+				}
+				st.at[released][seq] = max(*r, intended) + of(tc.slow, i)
+				st.at[enqueued][seq] = st.at[released][seq] + of(tc.call, i)
+				st.at[handled][seq] = st.at[enqueued][seq]
+				if *r = st.at[released][seq]; st.Producers > 0 {
+					*r = st.at[enqueued][seq]
+				}
+			}
+			rec.End()
+			st.Report(&rec, Outcome{Out: n})
+			res, err := rec.Result()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := int(res.Lag.Late); got < tc.late*9/10 || got > tc.late {
+				t.Errorf("%d late releases of the generator, want %d", got, tc.late)
+			}
+			intended, _ := st.intended(n)
+			if lag := st.at[released][n] - intended; lag < tc.last {
+				t.Errorf("the last release is %v late, want %v: the test is wrong", time.Duration(lag), time.Duration(tc.last))
+			}
+			if l, _ := res.At(Handled); tc.call != nil && int64(l.Max) < 3*ms {
+				t.Errorf("%s leaves out the wait: %v", Handled, fmt.Sprint(l.Max))
+			}
+		})
+	}
+}
+
+func at(i int, d int64) func(int) int64 {
+	return func(j int) int64 {
+		if i == j {
+			return d
+		}
+		return 0
+	}
+}
+
+func always(d int64) func(int) int64 { return func(int) int64 { return d } }
+
+func of(f func(int) int64, i int) int64 {
+	if f == nil {
+		return 0
+	}
+	return f(i)
+}
+
+// TestInto: a version that was coalesced leads to the one that was handled in its place.
+func TestInto(t *testing.T) {
+	s := tiny()
+	tel := &Telemetry{st: stampsOf(s)}
+	tel.st.at[popped] = []int64{0, 1, 0, 0, 4, 0, 6}
+	tel.st.at[handled] = []int64{0, 1, 4, 0, 4, 0, 6}
+	for seq, want := range map[uint64]uint64{1: 0, 2: 4, 3: 0, 4: 0, 6: 0} {
+		if got := tel.into(seq, false); got != want {
+			t.Errorf("event %d was coalesced into %d, want %d", seq, got, want)
+		}
+	}
+}
