@@ -69,16 +69,16 @@ func newControllerDocument(o *controller.Result) (*document, error) {
 		d.Sections = append(d.Sections, shrunk(s))
 	}
 	if len(o.Compared) > 0 {
-		d.Sections = append(d.Sections, section{ID: "compared", Heading: "Comparison", Tables: []table{compareTable(o)}})
+		d.Sections = append(d.Sections, section{ID: "compared", Heading: "Comparison", Tables: []*chart.Table{compareTable(o)}})
 	}
 	d.charted = len(d.Sections)
 	groups := groupPlays(o)
 	d.Sections = append(d.Sections,
-		section{ID: "figures", Heading: "Figures", Tables: []table{playsTable(o, groups)}},
-		section{ID: "latency", Heading: "Reconcile latency", Tables: []table{latencyTable(o, groups)}},
+		section{ID: "figures", Heading: "Figures", Tables: []*chart.Table{playsTable(o, groups)}},
+		section{ID: "latency", Heading: "Reconcile latency", Tables: []*chart.Table{latencyTable(o, groups)}},
 		section{ID: "requests", Heading: "Requests", Tables: requestTables(groups)})
 	d.Sections = slices.DeleteFunc(d.Sections, func(s section) bool {
-		s.Tables = slices.DeleteFunc(s.Tables, func(t table) bool { return len(t.Rows) == 0 })
+		s.Tables = slices.DeleteFunc(s.Tables, func(t *chart.Table) bool { return len(t.Rows) == 0 })
 		return len(s.Tables) == 0 && s.Command == ""
 	})
 	return d, nil
@@ -180,8 +180,8 @@ func controllerVerdict(o *controller.Result) verdict {
 	if o.Interrupted {
 		v.Notes = append(v.Notes, note{Text: o.Missing(), Class: "warn"})
 	}
-	t := newTable("Verdicts", []string{"program", "faults"})
-	t.labels, t.judged = 1, true
+	t := chart.NewTable("Verdicts", []string{"program", "faults"})
+	t.Labels = 1
 	var names []string
 	groups := groupPlays(o)
 	for _, g := range groups {
@@ -191,7 +191,7 @@ func controllerVerdict(o *controller.Result) verdict {
 			}
 		}
 	}
-	t.words(names...)
+	t.Words(names...)
 	for _, g := range groups {
 		line := []string{g.program, g.plan}
 		for _, name := range names {
@@ -201,18 +201,17 @@ func controllerVerdict(o *controller.Result) verdict {
 				v.Notes = append(v.Notes, *n)
 			}
 		}
-		t.add(line...)
+		t.Add(line...)
 	}
-	t.ofOne(o)
-	v.Table = &t
+	ofOne(t, o)
+	v.Table = t
 	return v
 }
 
 // ofOne drops the first column, the program, in a run of one.
-func (t *table) ofOne(o *controller.Result) {
+func ofOne(t *chart.Table, o *controller.Result) {
 	if len(o.Programs) == 1 {
-		t.drop(0)
-		t.labels--
+		t.Drop(0)
 	}
 }
 
@@ -260,10 +259,10 @@ func shrunk(s *controller.Shrunk) section {
 	return out
 }
 
-func compareTable(o *controller.Result) table {
-	t := newTable(o.Programs[0]+" and "+o.Programs[1], []string{"faults", "figure"}, o.Programs[0], o.Programs[1], "ratio", "sees")
-	t.words("verdict", "test")
-	t.labels, t.judged = 1, true
+func compareTable(o *controller.Result) *chart.Table {
+	t := chart.NewTable(o.Programs[0]+" and "+o.Programs[1], []string{"faults", "figure"}, o.Programs[0], o.Programs[1], "ratio", "sees")
+	t.Words("verdict", "test")
+	t.Labels = 1
 	for _, c := range o.Compared {
 		format, judgement := unitFormat(c.Unit), "no difference"
 		switch {
@@ -274,7 +273,7 @@ func compareTable(o *controller.Result) table {
 		case !c.Stats.Testable:
 			judgement = tooFew
 		}
-		t.add(strings.TrimPrefix(c.Cell, "faults="), controller.Title(c.Unit), format(c.Stats.From), format(c.Stats.To),
+		t.Add(strings.TrimPrefix(c.Cell, "faults="), controller.Title(c.Unit), format(c.Stats.From), format(c.Stats.To),
 			chart.Times(c.Stats.Ratio), seen(c.Stats), judgement, stats.PText(c.Stats.P))
 	}
 	t.Legend = []string{"Medians of the rounds. sees: the smallest change that these rounds detect. Less is better for all figures."}
@@ -299,21 +298,21 @@ func (g playGroup) collect(of func(*controller.Play) (float64, bool)) (values []
 	return values
 }
 
-func playsTable(o *controller.Result, groups []playGroup) table {
-	t := newTable("Figures of a play, medians of the rounds", []string{"program", "faults"})
-	t.labels = 1
+func playsTable(o *controller.Result, groups []playGroup) *chart.Table {
+	t := chart.NewTable("Figures of a play, medians of the rounds", []string{"program", "faults"})
+	t.Labels = 1
 	for _, unit := range controller.Units() {
-		t.figures(controller.Title(unit))
+		t.Figures(controller.Title(unit))
 	}
 	for _, g := range groups {
 		line := []string{g.program, g.plan}
 		for _, unit := range controller.Units() {
 			line = append(line, median(g.collect(func(p *controller.Play) (float64, bool) { v, ok := p.Figures[unit]; return v, ok }), unitFormat(unit)))
 		}
-		t.add(line...)
+		t.Add(line...)
 	}
-	t.dropEmpty()
-	t.ofOne(o)
+	t.DropEmpty()
+	ofOne(t, o)
 	t.Legend = []string{
 		"p50, p99, mean: reconcile latency. converged: from the end of storm and faults to the last change; a dash if it never became quiet.",
 		"unchanged: writes without a change. relists: lists and watches with the initial state. watch lag: most events that one watch was behind.",
@@ -321,10 +320,10 @@ func playsTable(o *controller.Result, groups []playGroup) table {
 	return t
 }
 
-func latencyTable(o *controller.Result, groups []playGroup) table {
-	t := newTable("Reconcile latency by rule, resource and phase, medians of the rounds", []string{"program", "faults", "rule", "resource", "phase"},
+func latencyTable(o *controller.Result, groups []playGroup) *chart.Table {
+	t := chart.NewTable("Reconcile latency by rule, resource and phase, medians of the rounds", []string{"program", "faults", "rule", "resource", "phase"},
 		"answered", "unanswered", "p50", "p90", "p99", "longest")
-	t.labels = 4
+	t.Labels = 4
 	for _, g := range groups {
 		var keys [][3]string
 		key := func(l controller.Latency) [3]string { return [3]string{l.Rule, l.Resource, l.Phase} }
@@ -348,7 +347,7 @@ func latencyTable(o *controller.Result, groups []playGroup) table {
 			quantile := func(least int, of func(controller.Latency) time.Duration) string {
 				return median(values(func(l controller.Latency) float64 { return float64(of(l)) }, least), chart.Nanoseconds)
 			}
-			t.add(g.program, g.plan, k[0], k[1], cmp.Or(k[2], chart.None),
+			t.Add(g.program, g.plan, k[0], k[1], cmp.Or(k[2], chart.None),
 				median(values(func(l controller.Latency) float64 { return float64(l.Answered) }, 0), chart.Number),
 				median(values(func(l controller.Latency) float64 { return float64(l.Unanswered) }, 0), chart.Number),
 				quantile(1, func(l controller.Latency) time.Duration { return l.Quantiles.P50 }),
@@ -358,20 +357,19 @@ func latencyTable(o *controller.Result, groups []playGroup) table {
 		}
 	}
 	if !slices.ContainsFunc(t.Rows, func(row []string) bool { return row[4] != chart.None }) {
-		t.drop(4) // a workload has no phases
-		t.labels--
+		t.Drop(4) // a workload has no phases
 	}
-	t.ofOne(o)
+	ofOne(t, o)
 	t.Legend = []string{"A quantile is shown from as many answers on as it needs: p90 from 10, p99 from 100."}
 	return t
 }
 
 // requestTables returns a table for each fault plan and program.
-func requestTables(groups []playGroup) (tables []table) {
+func requestTables(groups []playGroup) (tables []*chart.Table) {
 	for _, g := range groups {
-		t := newTable(fmt.Sprintf("%s, faults: %s, medians of the rounds", g.program, g.plan), []string{"verb", "resource"},
+		t := chart.NewTable(fmt.Sprintf("%s, faults: %s, medians of the rounds", g.program, g.plan), []string{"verb", "resource"},
 			"requests", "conflicts", "throttled", "errors", "retries", "unchanged", "bytes")
-		t.labels = 1
+		t.Labels = 1
 		var keys [][2]string
 		key := func(r controller.Requests) [2]string { return [2]string{r.Verb, r.Resource} }
 		for _, p := range g.plays {
@@ -395,7 +393,7 @@ func requestTables(groups []playGroup) (tables []table) {
 					return format(v)
 				})
 			}
-			t.add(k[0], cmp.Or(k[1], chart.None),
+			t.Add(k[0], cmp.Or(k[1], chart.None),
 				value(func(r controller.Requests) float64 { return float64(r.Count) }, chart.Number),
 				value(func(r controller.Requests) float64 { return float64(r.Conflicts) }, chart.Number),
 				value(func(r controller.Requests) float64 { return float64(r.Throttled) }, chart.Number),
@@ -404,7 +402,7 @@ func requestTables(groups []playGroup) (tables []table) {
 				value(func(r controller.Requests) float64 { return float64(r.Unchanged) }, chart.Number),
 				value(func(r controller.Requests) float64 { return float64(r.Bytes) }, chart.Bytes))
 		}
-		t.dropEmpty()
+		t.DropEmpty()
 		tables = append(tables, t)
 	}
 	return tables

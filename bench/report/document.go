@@ -20,8 +20,7 @@ type document struct {
 	Experiment      []term
 	Lead            string // answer in one sentence about a controller; empty for other runs
 	Verdict         verdict
-	Summary         []*block
-	Answers         []answer // the first screen of the page
+	Summary         []*summary
 	// Sections holds the sweeps, the comparisons and the shares of a merged run, in this
 	// order: the results of sweeps come first.
 	Sections    []section
@@ -36,7 +35,7 @@ type document struct {
 
 // First is the id of the page's first section, to which its first link leads.
 func (d *document) First() string {
-	if len(d.Answers) > 0 {
+	if len(d.Summary) > 0 {
 		return "answer"
 	}
 	return "verdict"
@@ -53,7 +52,7 @@ type term struct {
 // tables below them.
 type section struct {
 	ID, Heading, Intro string
-	Tables             []table
+	Tables             []*chart.Table
 	Panels             []panel
 	// Noise has a line per noisy cell, of Cells in all. It belongs to the first table.
 	Noise []string
@@ -110,7 +109,7 @@ type figure struct {
 	ID, Kind, Title, Caption string
 	SVG                      template.HTML
 	Parts                    []part
-	Table                    table
+	Table                    *chart.Table
 }
 
 // part is an entry of the legend of a [shareChart]. It does not switch series.
@@ -152,9 +151,9 @@ func newDocument(o *lab.Outcome, charts bool) (*document, error) {
 	if o.Merged != nil {
 		d.Sections = append(d.Sections, shares(o.Merged))
 	}
-	d.Verdict, d.Summary, d.Losses = newVerdict(r), blocks(r), losses(r)
+	d.Verdict, d.Summary, d.Losses = newVerdict(r), r.summaries(), losses(r)
 	if charts {
-		d.Answers = answers(d.Summary)
+		d.Summary = drawn(d.Summary)
 	}
 	return d, nil
 }
@@ -244,7 +243,7 @@ func (r row) compared() (all []compared) {
 		{"events/s", stats.UnitEventsPerSec}, {"CPU time/event", r.cpu()}, {"p99 " + lab.RateText(r.rate()), stats.UnitP99},
 		{"allocations/event", stats.UnitAllocsPerOp}, {"bytes/event", stats.UnitBytesPerOp},
 	} {
-		if a := r.against(f.unit); a.why == "" {
+		if a := r.against(f.unit); a.missing == "" {
 			all = append(all, compared{r, a.Comparison, f.what, f.unit})
 		}
 	}
