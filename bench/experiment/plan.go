@@ -14,7 +14,7 @@ import (
 
 	"watchlab/bench/lab"
 	"watchlab/bench/pipeline"
-	"watchlab/bench/profile"
+	"watchlab/bench/pprof"
 	"watchlab/bench/stats"
 	"watchlab/impls"
 	"watchlab/loadgen/manifest"
@@ -29,7 +29,7 @@ type Plan struct {
 	Spec        Spec              // experiment with its defaults filled in
 	Comparisons []lab.Comparison  // comparisons to play
 	Options     lab.Options       // of the run; the caller adds folder, resuming, progress, build
-	Profiles    []profile.Kind    // kinds of pprof profiles to take
+	Profiles    []pprof.Kind      // kinds of pprof profiles to take
 	Objectives  []stats.Objective // of a search for the knee
 
 	finish func(*lab.Outcome) // adds the results of a search; nil without one

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"watchlab/bench/cell"
-	"watchlab/bench/profile"
 	"watchlab/bench/stats"
 )
 
@@ -319,15 +318,12 @@ func (c *comparisonRun) playProfiled(ctx context.Context) error {
 
 // profile plays the cell with profiles. The error is the profiler's.
 func (p *cellPlay) profile(ctx context.Context) error {
-	labelled := profile.With(ctx, profile.Labels{
-		Family: p.c.Family, Variant: p.Label("impl"), Pipeline: p.Label("pipeline"), Storm: p.Label("storm"),
-		Rate: cmp.Or(p.Label("rate"), Unpaced),
-	})
+	profiler := p.c.r.opts.Profile
 	var measured time.Duration
 	for range profilePlays {
 		var err error
 		rec := cell.Around(func() func() {
-			stop, failed := p.c.r.opts.Profile.Start(p.progress.Cell)
+			stop, failed := profiler.Start(p.progress.Cell)
 			err = failed
 			return func() {
 				if err == nil {
@@ -335,7 +331,7 @@ func (p *cellPlay) profile(ctx context.Context) error {
 				}
 			}
 		})
-		profile.Do(labelled, "", func(ctx context.Context) { p.measured, p.err = play(ctx, p.Cell, rec, nil) })
+		profiler.Do(ctx, p.c.Family, p.Labels, func(ctx context.Context) { p.measured, p.err = play(ctx, p.Cell, rec, nil) })
 		rec.Abandon()
 		measured += p.measured.Elapsed
 		if err != nil || p.err != nil || measured >= profileFor {

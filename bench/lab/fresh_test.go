@@ -17,7 +17,7 @@ import (
 
 	"watchlab/bench/cell"
 	"watchlab/bench/lab"
-	"watchlab/bench/profile"
+	"watchlab/bench/pprof"
 )
 
 // TestFresh: Fresh gets the name of each cell, and for the second cell of an A/A pair
@@ -131,13 +131,17 @@ func (p profiler) Start(cell string) (func() error, error) {
 	}, p.start
 }
 
+func (p profiler) Do(ctx context.Context, family string, cell lab.Labels, f func(context.Context)) {
+	new(pprof.Profiler).Do(ctx, family, cell, f)
+}
+
 // TestProfile: plays for profiles carry labels and do not count as a round. A broken
 // invariant in one fails the cell.
 func TestProfile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log []string
 		note := func(ctx context.Context) error {
-			if profile.Labelled(ctx) {
+			if pprof.Labelled(ctx) {
 				log = append(log, "labelled")
 			}
 			return nil

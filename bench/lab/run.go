@@ -76,6 +76,8 @@ type Options struct {
 type Profiler interface {
 	// Start begins the profiles of the cell with the given benchmark name.
 	Start(cell string) (stop func() error, err error)
+	// Do calls f on a goroutine that carries the labels of a cell as pprof labels.
+	Do(ctx context.Context, family string, cell Labels, f func(context.Context))
 }
 
 // Run plays comparisons. Before the first play it returns an error without an outcome: one that

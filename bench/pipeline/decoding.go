@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"watchlab/bench/profile"
+	"watchlab/bench/pprof"
 	"watchlab/impls/decode"
 	"watchlab/loadgen/source"
 )
@@ -19,7 +19,7 @@ import (
 type decoding struct {
 	st            *stamps
 	wire, decoded []atomic.Int64
-	stages        profile.Stages // labels a decoding goroutine: decode or source
+	stages        pprof.Stages // labels a decoding goroutine: decode or source
 }
 
 // observe stamps and labels what a source decodes, and returns an object of the type of its objects. A
@@ -29,10 +29,10 @@ func (s *stamps) observe(ctx context.Context, src source.Source, like runtime.Ob
 	switch {
 	case !ok:
 		return like, nil
-	case s.none && !profile.Labelled(ctx):
+	case s.none && !pprof.Labelled(ctx):
 		return api.Like(like)
 	}
-	d := &decoding{st: s, stages: profile.Switch(ctx, stageDecode, stageSource)}
+	d := &decoding{st: s, stages: pprof.Switch(ctx, stageDecode, stageSource)}
 	if !s.none {
 		s.decoding = d
 		d.wire, d.decoded = make([]atomic.Int64, len(s.released)), make([]atomic.Int64, len(s.released))

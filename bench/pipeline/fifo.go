@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/bench/cell"
-	"watchlab/bench/profile"
+	"watchlab/bench/pprof"
 	"watchlab/impls"
 	"watchlab/impls/deltafifo"
 	"watchlab/loadgen/pace"
@@ -209,7 +209,7 @@ func (f *fifo) produce(ctx context.Context) error {
 			p := pace.On(f.w.score.schedule)
 			defer func() { _ = p.Close() }()
 			p.Start(t0)
-			profile.Do(ctx, stageProduce, func(ctx context.Context) {
+			pprof.Do(ctx, stageProduce, func(ctx context.Context) {
 				if err := f.produceCalls(ctx, p, calls); err != nil {
 					cancel(err)
 				}
@@ -265,13 +265,13 @@ func (f *fifo) produceCalls(ctx context.Context, p *pace.Pacer, calls []call) er
 type consumer struct {
 	*fifo
 	log    *deliveryLog
-	stages profile.Stages // labels the goroutine: pop or handle
+	stages pprof.Stages // labels the goroutine: pop or handle
 }
 
 // consume pops until the queue is closed and empty. It waits at the latch before it
 // takes more than the initial list.
 func (f *fifo) consume(ctx context.Context, log *deliveryLog) error {
-	c := &consumer{fifo: f, log: log, stages: profile.Switch(ctx, stagePop, stageHandle)}
+	c := &consumer{fifo: f, log: log, stages: pprof.Switch(ctx, stagePop, stageHandle)}
 	c.stages.To(0)
 	defer c.stages.End()
 	// Each method value allocates, so these are built once.

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/bench/cell"
-	"watchlab/bench/profile"
+	"watchlab/bench/pprof"
 	"watchlab/impls"
 	"watchlab/impls/deltafifo"
 	"watchlab/impls/informer"
@@ -60,7 +60,7 @@ func (f *informerStages) setup(ctx context.Context, w *workload) (err error) {
 	w.score.keys()
 	w.score.final()
 	// The goroutines that serve a source belong to its stage.
-	profile.Do(ctx, stageSource, func(ctx context.Context) { f.src, err = w.score.source(ctx) })
+	pprof.Do(ctx, stageSource, func(ctx context.Context) { f.src, err = w.score.source(ctx) })
 	if err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (f *informerStages) build(ctx context.Context, events int, lw cache.ListerW
 			return obj, nil
 		})
 	}
-	f.recorder = &recorder{informerStages: f, log: newDeliveryLog(st, events), stages: profile.Switch(ctx, stagePop, stageStore)}
+	f.recorder = &recorder{informerStages: f, log: newDeliveryLog(st, events), stages: pprof.Switch(ctx, stagePop, stageStore)}
 	f.informer, err = informer.New(lw, like, informer.Options{
 		Variant: f.variant, Queue: f.opts, Unthrottled: !f.opts.Throttle, Indexers: cache.Indexers{cache.NamespaceIndex: byNamespace},
 		Store: f.store, WrapQueue: f.recorder.wrapQueue, WrapIndexer: f.recorder.wrapIndexer,
@@ -263,10 +263,10 @@ func (f *informerStages) run(ctx context.Context, rec *cell.Recorder, play func(
 	defer running.Wait()
 	defer cancel()
 	defer f.handling.on.Store(false)
-	f.handler.stages = profile.Switch(inner, stageHandle)
+	f.handler.stages = pprof.Switch(inner, stageHandle)
 	start := time.Now()
-	working.Go(func() { profile.Do(inner, stageWork, f.worker.run) })
-	running.Go(func() { profile.Do(inner, stageSource, f.informer.RunWithContext) })
+	working.Go(func() { pprof.Do(inner, stageWork, f.worker.run) })
+	running.Go(func() { pprof.Do(inner, stageSource, f.informer.RunWithContext) })
 
 	for _, done := range []<-chan struct{}{f.informer.HasSyncedChecker().Done(), f.worker.ready} {
 		if err := f.await(ctx, done); err != nil {
@@ -280,7 +280,7 @@ func (f *informerStages) run(ctx context.Context, rec *cell.Recorder, play func(
 	if f.readers != nil {
 		f.readers.start(inner)
 	}
-	profile.Do(ctx, stageSource, func(ctx context.Context) { err = play(ctx) })
+	pprof.Do(ctx, stageSource, func(ctx context.Context) { err = play(ctx) })
 	if err == nil {
 		err = f.await(ctx, f.handler.done)
 	}
@@ -425,7 +425,7 @@ func (f *informerStages) compareState(v *violations) {
 type recorder struct {
 	*informerStages
 	log            *deliveryLog
-	stages         profile.Stages                  // labels the controller's goroutine: pop or store
+	stages         pprof.Stages                    // labels the controller's goroutine: pop or store
 	queue          atomic.Pointer[deltafifo.Queue] // nil until the informer runs
 	listed         atomic.Uint64                   // resourceVersion of the last list
 	due            bool                            // the hand-over reads the clock

@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/bench/cell"
-	"watchlab/bench/profile"
+	"watchlab/bench/pprof"
 	"watchlab/impls/merge"
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/source"
@@ -29,7 +29,7 @@ type kubelet struct {
 
 func (k *kubelet) setup(ctx context.Context, w *workload) (err error) {
 	// The goroutines of the source carry the label of its stage.
-	profile.Do(ctx, stageSource, func(ctx context.Context) { k.src, err = w.score.source(ctx) })
+	pprof.Do(ctx, stageSource, func(ctx context.Context) { k.src, err = w.score.source(ctx) })
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (k *kubelet) play(ctx context.Context, w *workload, rec *cell.Recorder) (er
 	defer syncTick.Stop()
 	defer houseTick.Stop()
 	k.loop.syncTick, k.loop.housekeepingTick = syncTick.C, houseTick.C
-	wg.Go(func() { profile.Do(inner, stageSync, k.loop.run) })
+	wg.Go(func() { pprof.Do(inner, stageSync, k.loop.run) })
 	if k.static != nil {
 		if err := k.static.run(inner, &wg, k.merger); err != nil {
 			return err
@@ -73,7 +73,7 @@ func (k *kubelet) play(ctx context.Context, w *workload, rec *cell.Recorder) (er
 
 	store := newPushStore(inner, w.st, ch, uint64(len(w.score.Events)))
 	reflector := cache.NewReflectorWithOptions(k.src.ListerWatcher(), &v1.Pod{}, store, cache.ReflectorOptions{Name: "kubelet"})
-	wg.Go(func() { profile.Do(inner, stageSource, reflector.RunWithContext) })
+	wg.Go(func() { pprof.Do(inner, stageSource, reflector.RunWithContext) })
 	received := k.notices.published.Load
 	if err := w.await(ctx, k.notices.first, received); err != nil {
 		return err
@@ -90,7 +90,7 @@ func (k *kubelet) play(ctx context.Context, w *workload, rec *cell.Recorder) (er
 		stopChurn = k.static.churn()
 	}
 	p.Start(w.st.begin())
-	profile.Do(inner, stageSource, func(ctx context.Context) { err = k.src.Play(ctx, p, uint64(len(w.score.Events)), w.st.releaseAt) })
+	pprof.Do(inner, stageSource, func(ctx context.Context) { err = k.src.Play(ctx, p, uint64(len(w.score.Events)), w.st.releaseAt) })
 	if err == nil {
 		err = w.await(ctx, store.pushedAll, store.progress.Load)
 	}

@@ -19,7 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"watchlab/bench/profile"
+	"watchlab/bench/pprof"
 	"watchlab/impls/merge"
 	"watchlab/loadgen/apiserver"
 	"watchlab/loadgen/source"
@@ -146,7 +146,7 @@ func (s *staticPods) run(ctx context.Context, wg *sync.WaitGroup, merger merge.M
 		if err != nil {
 			return err
 		}
-		wg.Go(func() { profile.Do(ctx, stageSource, func(ctx context.Context) { src.Run(ctx, ch) }) })
+		wg.Go(func() { pprof.Do(ctx, stageSource, func(ctx context.Context) { src.Run(ctx, ch) }) })
 	}
 	return nil
 }

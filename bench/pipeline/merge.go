@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"watchlab/bench/cell"
-	"watchlab/bench/profile"
+	"watchlab/bench/pprof"
 	"watchlab/impls"
 	"watchlab/impls/merge"
 	"watchlab/loadgen/pace"
@@ -44,7 +44,7 @@ func (m *merging) setup(ctx context.Context, w *workload) error {
 func (m *merging) start(ctx context.Context, w *workload) (err error) {
 	w.score.notifications()
 	// The merger's goroutines belong to its stage.
-	profile.Do(ctx, stageMerge, func(context.Context) { m.merger, err = m.build() })
+	pprof.Do(ctx, stageMerge, func(context.Context) { m.merger, err = m.build() })
 	if err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func (m *merging) play(ctx context.Context, w *workload, rec *cell.Recorder) (er
 	received := make(chan struct{})
 	go func() {
 		defer close(received)
-		profile.Do(inner, stageHandle, func(ctx context.Context) { m.receive(ctx, w.st) })
+		pprof.Do(inner, stageHandle, func(ctx context.Context) { m.receive(ctx, w.st) })
 	}()
 	defer func() {
 		cancel()
@@ -85,7 +85,7 @@ func (m *merging) play(ctx context.Context, w *workload, rec *cell.Recorder) (er
 	defer func() { _ = p.Close() }()
 	p.Start(w.st.begin())
 	go func() {
-		profile.Do(inner, stageProduce, func(ctx context.Context) { sent <- m.produce(ctx, w, p, ch, lists[1:]) })
+		pprof.Do(inner, stageProduce, func(ctx context.Context) { sent <- m.produce(ctx, w, p, ch, lists[1:]) })
 	}()
 	err = w.await(ctx, m.notices.last, m.notices.published.Load)
 	rec.End()
@@ -95,7 +95,7 @@ func (m *merging) play(ctx context.Context, w *workload, rec *cell.Recorder) (er
 
 // channelOf opens a merger's channel, whose reader belongs to the stage merge.
 func channelOf(ctx context.Context, m merge.Merger, source string) (ch chan<- merge.PodUpdate, err error) {
-	profile.Do(ctx, stageMerge, func(ctx context.Context) { ch, err = m.Channel(ctx, source) })
+	pprof.Do(ctx, stageMerge, func(ctx context.Context) { ch, err = m.Channel(ctx, source) })
 	return ch, err
 }
 

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/bench/cell"
-	"watchlab/bench/profile"
+	"watchlab/bench/pprof"
 	"watchlab/loadgen/storm"
 )
 
@@ -74,7 +74,7 @@ func (r *readers) start(ctx context.Context) {
 	r.since = r.st.now()
 	for i := range r.logs {
 		r.wg.Go(func() {
-			profile.Do(ctx, stageRead, func(context.Context) { r.errs[i] = r.read(i) })
+			pprof.Do(ctx, stageRead, func(context.Context) { r.errs[i] = r.read(i) })
 		})
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
-	"watchlab/bench/profile"
+	"watchlab/bench/pprof"
 	"watchlab/impls/workqueue"
 	"watchlab/loadgen/storm"
 )
@@ -19,13 +19,13 @@ type handler struct {
 	log      *deliveryLog
 	handling *handling
 	queue    workqueue.Queue[string]
-	stages   profile.Stages // labels the informer's goroutine at the first call
-	seen     []bool         // events of the calls so far
-	left     int            // number of missing events
-	done     chan struct{}  // closed when left reaches 0
-	newest   atomic.Uint64  // newest event of the calls so far
-	busy     atomic.Bool    // a call is in progress
-	deleted  func(uint64)   // stamps deletions; nil if something else does
+	stages   pprof.Stages  // labels the informer's goroutine at the first call
+	seen     []bool        // events of the calls so far
+	left     int           // number of missing events
+	done     chan struct{} // closed when left reaches 0
+	newest   atomic.Uint64 // newest event of the calls so far
+	busy     atomic.Bool   // a call is in progress
+	deleted  func(uint64)  // stamps deletions; nil if something else does
 }
 
 var _ cache.ResourceEventHandler = (*handler)(nil)

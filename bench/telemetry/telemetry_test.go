@@ -17,7 +17,7 @@ import (
 
 	"watchlab/bench/cell"
 	"watchlab/bench/lab"
-	"watchlab/bench/profile"
+	"watchlab/bench/pprof"
 	"watchlab/bench/stats"
 	"watchlab/bench/telemetry/live"
 	"watchlab/bench/telemetry/metric"
@@ -284,7 +284,7 @@ func TestNothingRequested(t *testing.T) {
 		t.Fatalf("%v, %v", s, err)
 	}
 	runLab(t, s, comparison(cellOf("ring", &play{t: t, during: func(ctx context.Context) {
-		if live.From(ctx) != nil || live.From(ctx).Upstream() != nil || profile.Labelled(ctx) {
+		if live.From(ctx) != nil || live.From(ctx).Upstream() != nil || pprof.Labelled(ctx) {
 			t.Error("the context has telemetry")
 		}
 	}})), 1)

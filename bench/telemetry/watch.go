@@ -10,7 +10,7 @@ import (
 
 	"watchlab/bench/cell"
 	"watchlab/bench/lab"
-	"watchlab/bench/profile"
+	"watchlab/bench/pprof"
 	"watchlab/bench/stats"
 	"watchlab/bench/telemetry/live"
 	"watchlab/bench/telemetry/metric"
@@ -209,9 +209,9 @@ type workload struct {
 
 func (w *workload) context(ctx context.Context) context.Context {
 	ctx = live.With(ctx, w.cell.set)
-	if w.cell.session.profiled && !profile.Labelled(ctx) {
+	if w.cell.session.profiled && !pprof.Labelled(ctx) {
 		l := w.cell.set.Labels()
-		ctx = profile.With(ctx, profile.Labels{
+		ctx = pprof.With(ctx, pprof.Labels{
 			Family: l.Family, Variant: l.Variant, Pipeline: l.Pipeline, Storm: l.Storm, Rate: l.Rate,
 		})
 	}

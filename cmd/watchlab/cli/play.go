@@ -12,7 +12,7 @@ import (
 
 	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
-	"watchlab/bench/profile"
+	"watchlab/bench/pprof"
 	"watchlab/bench/report"
 	"watchlab/bench/telemetry"
 )
@@ -62,7 +62,7 @@ func (r *playing) play(ctx context.Context, session *telemetry.Session, stderr *
 		opts.Fresh = func(ctx context.Context, name string) (result, error) { return playFresh(ctx, r.Spec, name) }
 	}
 	if len(r.Profiles) > 0 {
-		opts.Profile = profile.NewProfiler(r.dir, r.Profiles)
+		opts.Profile = pprof.NewProfiler(r.dir, r.Profiles)
 	}
 	opts.Progress = session.Progress(stderr.show)
 	o, err := lab.Run(ctx, session.Watch(r.Comparisons), opts)
