@@ -238,39 +238,3 @@ func TestFalseAlarmsOfProcesses(t *testing.T) {
 		}
 	}
 }
-
-// TestWithheldAtAPause: figures that are withheld when a process has played its share count if the
-// rounds of the next one change the verdict.
-func TestWithheldAtAPause(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "results")
-	synctest.Test(t, func(t *testing.T) {
-		round := 0
-		opts := lab.Options{Rounds: 6, Processes: 2, Dir: dir, NoAA: true, Progress: func(p lab.Progress) { round = p.Round }}
-		for range 2 {
-			c, _ := newCell("a", "2000", func(int) *fake {
-				f := &fake{events: 10, takes: time.Second}
-				if round == 1 || round == 2 {
-					f.late = 0.5
-				}
-				return f
-			})
-			o, err := ignoringHost(context.Background(), comparison(c), opts)
-			if err != nil {
-				t.Fatal(err)
-			}
-			cl := o.Comparisons[0].Cells[0]
-			if o.Paused && cl.Verdict.Cause != lab.CauseGenerator {
-				t.Fatalf("at the pause: %v", cl.Verdict)
-			}
-			if opts.Resume = true; o.Paused {
-				continue
-			}
-			if len(cl.Rounds) != 6 || cl.Rounds[0].Process != 1 || cl.Rounds[3].Process != 2 {
-				t.Errorf("%v, %+v", cl.Verdict, cl.Rounds)
-			}
-			return
-		}
-		t.Error("no end after two processes")
-	})
-}

@@ -191,24 +191,3 @@ func TestBeforeRunCancelled(t *testing.T) {
 		})
 	}
 }
-
-func TestBeforeRunNeedsFixedPlays(t *testing.T) {
-	cell, _ := newCell("a", "", steady(1, time.Second))
-	hook := func(context.Context, lab.Play) error { return nil }
-	searching := comparison(cell)
-	searching[0].More = func([]lab.CellResult) ([]lab.Cell, error) { return nil, nil }
-	for name, run := range map[string]func() error{
-		"budget": func() error {
-			_, err := ignoringHost(context.Background(), comparison(cell), lab.Options{Rounds: 1, Budget: time.Hour, BeforeRun: hook})
-			return err
-		},
-		"search": func() error {
-			_, err := ignoringHost(context.Background(), searching, lab.Options{Rounds: 1, BeforeRun: hook})
-			return err
-		},
-	} {
-		if err := run(); !errors.Is(err, lab.ErrOptions) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}

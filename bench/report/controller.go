@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"watchlab/bench/chart"
 	"watchlab/bench/controller"
@@ -288,16 +287,6 @@ func median(values []float64, format func(float64) string) string {
 	return format(stats.Median(values))
 }
 
-// collect returns a figure of the plays that have it.
-func (g playGroup) collect(of func(*controller.Play) (float64, bool)) (values []float64) {
-	for _, p := range g.plays {
-		if v, ok := of(p); ok {
-			values = append(values, v)
-		}
-	}
-	return values
-}
-
 func playsTable(o *controller.Result, groups []playGroup) *chart.Table {
 	t := chart.NewTable("Figures of a play, medians of the rounds", []string{"program", "faults"})
 	t.Labels = 1
@@ -307,7 +296,13 @@ func playsTable(o *controller.Result, groups []playGroup) *chart.Table {
 	for _, g := range groups {
 		line := []string{g.program, g.plan}
 		for _, unit := range controller.Units() {
-			line = append(line, median(g.collect(func(p *controller.Play) (float64, bool) { v, ok := p.Figures[unit]; return v, ok }), unitFormat(unit)))
+			var values []float64
+			for _, p := range g.plays {
+				if v, ok := p.Figures[unit]; ok {
+					values = append(values, v)
+				}
+			}
+			line = append(line, median(values, unitFormat(unit)))
 		}
 		t.Add(line...)
 	}
@@ -320,40 +315,41 @@ func playsTable(o *controller.Result, groups []playGroup) *chart.Table {
 	return t
 }
 
+// sameIn returns the entries of all plays that share a key, in order of appearance.
+func sameIn[T any](g playGroup, of func(*controller.Play) []T, key func(T) string) [][]T {
+	var all []T
+	for _, p := range g.plays {
+		all = append(all, of(p)...)
+	}
+	return together(all, key)
+}
+
 func latencyTable(o *controller.Result, groups []playGroup) *chart.Table {
 	t := chart.NewTable("Reconcile latency by rule, resource and phase, medians of the rounds", []string{"program", "faults", "rule", "resource", "phase"},
 		"answered", "unanswered", "p50", "p90", "p99", "longest")
 	t.Labels = 4
 	for _, g := range groups {
-		var keys [][3]string
-		key := func(l controller.Latency) [3]string { return [3]string{l.Rule, l.Resource, l.Phase} }
-		for _, p := range g.plays {
-			for _, l := range p.Latencies {
-				if !slices.Contains(keys, key(l)) {
-					keys = append(keys, key(l))
-				}
-			}
-		}
-		for _, k := range keys {
-			values := func(of func(controller.Latency) float64, least int) []float64 {
-				return g.collect(func(p *controller.Play) (float64, bool) {
-					at := slices.IndexFunc(p.Latencies, func(l controller.Latency) bool { return key(l) == k })
-					if at < 0 || p.Latencies[at].Answered < least {
-						return 0, false
+		for _, set := range sameIn(g, func(p *controller.Play) []controller.Latency { return p.Latencies }, func(l controller.Latency) string {
+			return l.Rule + "\x00" + l.Resource + "\x00" + l.Phase
+		}) {
+			// figure is the median over the plays with that many answers.
+			figure := func(least int, format func(float64) string, of func(controller.Latency) float64) string {
+				var values []float64
+				for _, l := range set {
+					if l.Answered >= least {
+						values = append(values, of(l))
 					}
-					return of(p.Latencies[at]), true
-				})
+				}
+				return median(values, format)
 			}
-			quantile := func(least int, of func(controller.Latency) time.Duration) string {
-				return median(values(func(l controller.Latency) float64 { return float64(of(l)) }, least), chart.Nanoseconds)
-			}
-			t.Add(g.program, g.plan, k[0], k[1], cmp.Or(k[2], chart.None),
-				median(values(func(l controller.Latency) float64 { return float64(l.Answered) }, 0), chart.Number),
-				median(values(func(l controller.Latency) float64 { return float64(l.Unanswered) }, 0), chart.Number),
-				quantile(1, func(l controller.Latency) time.Duration { return l.Quantiles.P50 }),
-				quantile(10, func(l controller.Latency) time.Duration { return l.Quantiles.P90 }),
-				quantile(100, func(l controller.Latency) time.Duration { return l.Quantiles.P99 }),
-				quantile(1, func(l controller.Latency) time.Duration { return l.Quantiles.Max }))
+			l := set[0]
+			t.Add(g.program, g.plan, l.Rule, l.Resource, cmp.Or(l.Phase, chart.None),
+				figure(0, chart.Number, func(l controller.Latency) float64 { return float64(l.Answered) }),
+				figure(0, chart.Number, func(l controller.Latency) float64 { return float64(l.Unanswered) }),
+				figure(1, chart.Nanoseconds, func(l controller.Latency) float64 { return float64(l.Quantiles.P50) }),
+				figure(10, chart.Nanoseconds, func(l controller.Latency) float64 { return float64(l.Quantiles.P90) }),
+				figure(100, chart.Nanoseconds, func(l controller.Latency) float64 { return float64(l.Quantiles.P99) }),
+				figure(1, chart.Nanoseconds, func(l controller.Latency) float64 { return float64(l.Quantiles.Max) }))
 		}
 	}
 	if !slices.ContainsFunc(t.Rows, func(row []string) bool { return row[4] != chart.None }) {
@@ -364,43 +360,45 @@ func latencyTable(o *controller.Result, groups []playGroup) *chart.Table {
 	return t
 }
 
-// requestTables returns a table for each fault plan and program.
+// requestColumns are the figures of a table of requests. Less is better for all.
+var requestColumns = []struct {
+	name   string
+	value  func(controller.Requests) float64
+	format func(float64) string
+}{
+	{"requests", func(r controller.Requests) float64 { return float64(r.Count) }, chart.Number},
+	{"conflicts", func(r controller.Requests) float64 { return float64(r.Conflicts) }, chart.Number},
+	{"throttled", func(r controller.Requests) float64 { return float64(r.Throttled) }, chart.Number},
+	{"errors", func(r controller.Requests) float64 { return float64(r.Errors) }, chart.Number},
+	{"retries", func(r controller.Requests) float64 { return float64(r.Retries) }, chart.Number},
+	{"unchanged", func(r controller.Requests) float64 { return float64(r.Unchanged) }, chart.Number},
+	{"bytes", func(r controller.Requests) float64 { return float64(r.Bytes) }, chart.Bytes},
+}
+
+// requestTables returns a table for each fault plan and program. A play without a request counts as 0.
 func requestTables(groups []playGroup) (tables []*chart.Table) {
 	for _, g := range groups {
-		t := chart.NewTable(fmt.Sprintf("%s, faults: %s, medians of the rounds", g.program, g.plan), []string{"verb", "resource"},
-			"requests", "conflicts", "throttled", "errors", "retries", "unchanged", "bytes")
+		t := chart.NewTable(fmt.Sprintf("%s, faults: %s, medians of the rounds", g.program, g.plan), []string{"verb", "resource"})
 		t.Labels = 1
-		var keys [][2]string
-		key := func(r controller.Requests) [2]string { return [2]string{r.Verb, r.Resource} }
-		for _, p := range g.plays {
-			for _, r := range p.Requests {
-				if !slices.Contains(keys, key(r)) {
-					keys = append(keys, key(r))
-				}
-			}
+		for _, c := range requestColumns {
+			t.Figures(c.name)
 		}
-		for _, k := range keys {
-			value := func(of func(controller.Requests) float64, format func(float64) string) string {
-				return median(g.collect(func(p *controller.Play) (float64, bool) {
-					if at := slices.IndexFunc(p.Requests, func(r controller.Requests) bool { return key(r) == k }); at >= 0 {
-						return of(p.Requests[at]), true
-					}
-					return 0, true
-				}), func(v float64) string {
-					if v == 0 {
-						return chart.None
-					}
-					return format(v)
-				})
+		for _, set := range sameIn(g, func(p *controller.Play) []controller.Requests { return p.Requests }, func(r controller.Requests) string {
+			return r.Verb + " " + r.Resource
+		}) {
+			line := []string{set[0].Verb, cmp.Or(set[0].Resource, chart.None)}
+			for _, c := range requestColumns {
+				values := make([]float64, max(len(g.plays), len(set)))
+				for i, r := range set {
+					values[i] = c.value(r)
+				}
+				text := chart.None
+				if v := stats.Median(values); v != 0 {
+					text = c.format(v)
+				}
+				line = append(line, text)
 			}
-			t.Add(k[0], cmp.Or(k[1], chart.None),
-				value(func(r controller.Requests) float64 { return float64(r.Count) }, chart.Number),
-				value(func(r controller.Requests) float64 { return float64(r.Conflicts) }, chart.Number),
-				value(func(r controller.Requests) float64 { return float64(r.Throttled) }, chart.Number),
-				value(func(r controller.Requests) float64 { return float64(r.Errors) }, chart.Number),
-				value(func(r controller.Requests) float64 { return float64(r.Retries) }, chart.Number),
-				value(func(r controller.Requests) float64 { return float64(r.Unchanged) }, chart.Number),
-				value(func(r controller.Requests) float64 { return float64(r.Bytes) }, chart.Bytes))
+			t.Add(line...)
 		}
 		t.DropEmpty()
 		tables = append(tables, t)
