@@ -1,6 +1,7 @@
 package chart
 
 import (
+	"cmp"
 	"io"
 	"slices"
 	"strings"
@@ -16,6 +17,8 @@ type Table struct {
 	Legend  []string // remarks below the table
 	// Labels is the number of columns after the first that name a row.
 	Labels int
+	// Gap is the number of spaces between columns (default 2).
+	Gap int
 }
 
 // Column is the head of a column. Words are aligned left, figures right.
@@ -69,11 +72,14 @@ func (t *Table) Drop(column int) {
 	}
 }
 
-// all returns the header and the rows.
+// all returns the header, unless no column has a name, and the rows.
 func (t *Table) all() [][]string {
 	header := make([]string, len(t.Columns))
 	for i, c := range t.Columns {
 		header[i] = c.Name
+	}
+	if strings.Join(header, "") == "" {
+		return t.Rows
 	}
 	return slices.Concat([][]string{header}, t.Rows)
 }
@@ -91,16 +97,16 @@ func (t *Table) widths() []int {
 
 // Lines formats the table in aligned columns, without its title and its legend.
 func (t *Table) Lines() []string {
-	width := t.widths()
+	width, gap := t.widths(), strings.Repeat(" ", cmp.Or(t.Gap, 2))
 	var lines []string
 	for _, r := range t.all() {
 		var line strings.Builder
 		for i, s := range r {
 			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(s))
 			if t.Columns[i].Words {
-				line.WriteString(s + pad + "  ")
+				line.WriteString(s + pad + gap)
 			} else {
-				line.WriteString(pad + s + "  ")
+				line.WriteString(pad + s + gap)
 			}
 		}
 		lines = append(lines, strings.TrimRight(line.String(), " "))
