@@ -105,7 +105,7 @@ func New(ctx context.Context, spec Spec, stdin io.Reader) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	if spec.Memory && slices.ContainsFunc(plan.Comparisons, func(c lab.Comparison) bool { return c.More != nil }) {
+	if spec.Memory && slices.ContainsFunc(plan.Comparisons, func(c lab.Comparison) bool { return c.NextCells != nil }) {
 		return nil, badField("memory", errors.New("is not for a search: what it plays depends on what it has found"))
 	}
 	if err := plan.checkClaims(); err != nil {

@@ -65,7 +65,7 @@ func TestTimeBudget(t *testing.T) {
 	}
 }
 
-// TestBudgetRetries: every comparison gets all its rounds before the cells of More
+// TestBudgetRetries: every comparison gets all its rounds before the cells of NextCells
 // get any. These share the time that is left, and get all their rounds if it allows.
 func TestBudgetRetries(t *testing.T) {
 	t.Parallel()
@@ -84,7 +84,7 @@ func TestBudgetRetries(t *testing.T) {
 				for impl, takes := range map[string][2]time.Duration{"dear": {6 * time.Second, 2 * time.Second}, "cheap": {time.Second, time.Second}} {
 					c, _ := newCell(impl, "", steady(10, takes[0]))
 					with := comparison(c)[0]
-					with.More = func(played []lab.CellResult) ([]lab.Cell, error) {
+					with.NextCells = func(played []lab.CellResult) ([]lab.Cell, error) {
 						if len(played) > 1 {
 							return nil, nil
 						}

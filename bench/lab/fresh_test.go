@@ -20,7 +20,7 @@ import (
 	"watchlab/bench/pprof"
 )
 
-// TestFresh: Fresh gets the name of each cell, and for the second cell of an A/A pair
+// TestFresh: PlayInFreshProcess gets the name of each cell, and for the second cell of an A/A pair
 // the name of the first. There is no warm-up, and the results get verdicts as usual.
 func TestFresh(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "results")
@@ -37,7 +37,7 @@ func TestFresh(t *testing.T) {
 			c[0].Cells[i].New = func() (lab.Workload, error) { return nil, errors.New("played in this process") }
 		}
 		var names []string
-		o, err := ignoringHost(context.Background(), c, lab.Options{Rounds: 3, Dir: dir, Fresh: func(ctx context.Context, name string) (cell.Result, error) {
+		o, err := ignoringHost(context.Background(), c, lab.Options{Rounds: 3, Dir: dir, PlayInFreshProcess: func(ctx context.Context, name string) (cell.Result, error) {
 			names = append(names, name)
 			// The transfer to another process and back.
 			var pipe bytes.Buffer
@@ -253,7 +253,7 @@ func playedOn(t *testing.T, opts lab.Options, hosts ...cell.Host) *lab.Outcome {
 	a, _ := newCell("a", "", nil)
 	n := 0
 	opts.Rounds = len(hosts)
-	opts.Fresh = func(context.Context, string) (cell.Result, error) {
+	opts.PlayInFreshProcess = func(context.Context, string) (cell.Result, error) {
 		n++
 		return cell.Result{EventsIn: 1, Elapsed: time.Second, EventsPerSecond: 1, Host: hosts[n-1]}, nil
 	}

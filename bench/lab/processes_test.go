@@ -119,9 +119,9 @@ func TestDealing(t *testing.T) {
 	}
 }
 
-// TestDealingMore: the cells that More returns are shared among processes, too, and warm up in each of
+// TestDealingNextCells: the cells that NextCells returns are shared among processes, too, and warm up in each of
 // them. Progress goes on over all processes.
-func TestDealingMore(t *testing.T) {
+func TestDealingNextCells(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "results")
 	synctest.Test(t, func(t *testing.T) {
@@ -139,7 +139,7 @@ func TestDealingMore(t *testing.T) {
 		for process := 1; ; process++ {
 			a, _ := newCell("a", "", steady(10, time.Second))
 			cs := comparison(a)
-			cs[0].More = func(played []lab.CellResult) ([]lab.Cell, error) {
+			cs[0].NextCells = func(played []lab.CellResult) ([]lab.Cell, error) {
 				half, _ := newCell("a", "5", func(int) *fake { return &fake{events: 10, takes: time.Second} })
 				half.Labels[1].Value = "half"
 				return []lab.Cell{half}[:min(2-len(played), 1)], nil

@@ -369,8 +369,8 @@ func TestBadComparisons(t *testing.T) {
 	one := ok()
 	one.Baseline = true
 	asking, together := comparison(ok()), comparison(ok())
-	asking[0].More = func([]lab.CellResult) ([]lab.Cell, error) { return nil, nil }
-	together[0].Together = true
+	asking[0].NextCells = func([]lab.CellResult) ([]lab.Cell, error) { return nil, nil }
+	together[0].Concurrent = true
 	hook := func(context.Context, lab.Play) error { return nil }
 	fresh := func(context.Context, string) (cell.Result, error) { return cell.Result{}, nil }
 	for name, tc := range map[string]struct {
@@ -391,7 +391,7 @@ func TestBadComparisons(t *testing.T) {
 		"hooked budget":     {comparison(ok()), lab.Options{Rounds: 1, Budget: time.Hour, BeforeRun: hook}, "BeforeRun with a Budget"},
 		"hooked search":     {asking, lab.Options{Rounds: 1, BeforeRun: hook}, "number of plays for BeforeRun is unknown"},
 		"profiled together": {together, lab.Options{Rounds: 1, Profile: profiler{}}, "together"},
-		"fresh together":    {together, lab.Options{Rounds: 1, Fresh: fresh}, "together"},
+		"fresh together":    {together, lab.Options{Rounds: 1, PlayInFreshProcess: fresh}, "together"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "results")
@@ -421,9 +421,9 @@ func TestTogether(t *testing.T) {
 			return f
 		})
 		together := comparison(a, b, broken)
-		together[0].Together = true
+		together[0].Concurrent = true
 		var started []int
-		together[0].Begin = func(cells int) error {
+		together[0].BeforeRound = func(cells int) error {
 			started = append(started, cells)
 			return nil
 		}
@@ -453,7 +453,7 @@ func TestTogether(t *testing.T) {
 			t.Errorf("broken: %s", v)
 		}
 
-		together[0].Begin = func(int) error { return errors.New("no cluster") }
+		together[0].BeforeRound = func(int) error { return errors.New("no cluster") }
 		if o, err = ignoringHost(context.Background(), together, lab.Options{NoAA: true, Name: "test", Rounds: 1}); err == nil || !strings.Contains(err.Error(), "no cluster") || o == nil {
 			t.Errorf("%v for a failed start", err)
 		}

@@ -152,14 +152,14 @@ func (p *panel) drawP99(rows []row) {
 func kneesOf(o run, rows []row) []stats.Knee {
 	var all []stats.Knee
 	for _, k := range o.Knees {
-		if slices.ContainsFunc(rows, func(r row) bool { return r.throughput.NameWithout("rate") == k.Cell }) {
+		if slices.ContainsFunc(rows, func(r row) bool { return r.throughput.NameExcept("rate") == k.Cell }) {
 			all = append(all, k)
 		}
 	}
 	if len(all) == 0 {
 		return nil
 	}
-	first := together(all, func(k stats.Knee) string { return rowNamed(k.Cell, "").throughput.NameWithout("impl") + objective(k) })[0]
+	first := together(all, func(k stats.Knee) string { return rowNamed(k.Cell, "").throughput.NameExcept("impl") + objective(k) })[0]
 	slices.SortStableFunc(first, func(a, b stats.Knee) int { return cmp.Compare(b.Held, a.Held) })
 	return first
 }

@@ -140,7 +140,7 @@ func TestKneeAnswer(t *testing.T) {
 		k := stats.Knee{Impl: impl, Objective: stats.Objective{Unit: stats.UnitP99, Most: time.Millisecond}, Limit: "latency", Held: []float64{27e3, 22e3, 20e3}[i]}
 		for _, rate := range []string{"16000", "2000"} {
 			c := played{"queue", "memory", "ceiling", impl, rate, 2e3, 100, 1, lab.Verdict{}, 5}.cell("clientgo-realfifo")
-			k.Cell = c.NameWithout("rate")
+			k.Cell = c.NameExcept("rate")
 			cells = append(cells, c)
 		}
 		o.Knees = append(o.Knees, k)

@@ -38,7 +38,7 @@ func newRun(o *lab.Outcome) run {
 		c := &o.Comparisons[i]
 		out := comparison{ComparisonResult: c, rows: rowsOf(c), pairs: repeats(c), rounds: cmp.Or(c.Rounds, o.Rounds)}
 		out.varying, out.shared = splitLabels(out.rows)
-		for _, set := range together(out.rows, func(r row) string { return r.throughput.NameWithout("impl", "rate") }) {
+		for _, set := range together(out.rows, func(r row) string { return r.throughput.NameExcept("impl", "rate") }) {
 			out.groups = append(out.groups, group{set[0].throughput, groupTitle(set[0], out.varying), set, c.Latency})
 		}
 		out.twin = len(slices.DeleteFunc(slices.Clone(o.Comparisons), func(other lab.ComparisonResult) bool {

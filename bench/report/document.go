@@ -201,53 +201,34 @@ func (d *document) experiment(o *lab.Outcome) []term {
 // losses describes each row that is worse than its baseline, and by how much. A
 // difference that is not significant is not a loss. An untestable difference is listed
 // and marked. Rows without figures are also listed.
-func losses(r run) []string {
+func losses(o run) []string {
 	var out []string
-	for _, c := range r.comparisons {
+	for _, c := range o.comparisons {
 		for _, r := range c.rows {
 			name := r.throughput.BenchName()
 			if len(r.fast) == 0 || len(r.slow) == 0 {
 				out = append(out, fmt.Sprintf("%s: %s", name, r.verdict(0)))
 			}
-			for _, c := range r.compared() {
-				test := stats.PText(c.P)
-				if !c.Testable {
-					test = tooFew
+			for _, f := range []struct{ what, unit string }{
+				{"events/s", stats.UnitEventsPerSec}, {"CPU time/event", r.cpu()}, {"p99 " + lab.RateText(r.rate()), stats.UnitP99},
+				{"allocations/event", stats.UnitAllocsPerOp}, {"bytes/event", stats.UnitBytesPerOp},
+			} {
+				a, test := r.against(f.unit), tooFew
+				if a.Testable {
+					test = stats.PText(a.P)
 				}
-				if c.worse() && (c.Significant || !c.Testable) {
-					out = append(out, fmt.Sprintf("%s: %s %s of %s (%s)", name, c.what, chart.Times(c.Ratio), r.base.variant(), test))
+				worse := a.Ratio > 1
+				if stats.Better(f.unit) == stats.Higher {
+					worse = a.Ratio < 1
+				}
+				if a.missing == "" && worse && (a.Significant || !a.Testable) {
+					out = append(out, fmt.Sprintf("%s: %s %s of %s (%s)", name, f.what, chart.Times(a.Ratio), r.base.variant(), test))
 				}
 			}
 		}
 	}
 	// Rows that share a cell have the same losses.
 	return distinct(out)
-}
-
-// compared is a figure of a row beside the baseline's.
-type compared struct {
-	row
-	stats.Comparison
-	what, unit string
-}
-
-func (c compared) worse() bool {
-	if stats.Better(c.unit) == stats.Higher {
-		return c.Ratio < 1
-	}
-	return c.Ratio > 1
-}
-
-func (r row) compared() (all []compared) {
-	for _, f := range []struct{ what, unit string }{
-		{"events/s", stats.UnitEventsPerSec}, {"CPU time/event", r.cpu()}, {"p99 " + lab.RateText(r.rate()), stats.UnitP99},
-		{"allocations/event", stats.UnitAllocsPerOp}, {"bytes/event", stats.UnitBytesPerOp},
-	} {
-		if a := r.against(f.unit); a.missing == "" {
-			all = append(all, compared{r, a.Comparison, f.what, f.unit})
-		}
-	}
-	return all
 }
 
 // textLines returns the lines of a list in text/lines.txt.

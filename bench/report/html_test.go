@@ -184,16 +184,6 @@ func TestHTMLSmallRun(t *testing.T) {
 	}
 }
 
-// TestHTMLDeterministic checks that the same run always yields the same page.
-func TestHTMLDeterministic(t *testing.T) {
-	first := html(t, fixture())
-	for range 5 {
-		if html(t, fixture()) != first {
-			t.Fatal("two pages of one run differ")
-		}
-	}
-}
-
 var (
 	pageFile       = flag.String("page", "", "write the fixture's page to this file")
 	controllerFile = flag.String("controller-page", "", "write the page of a controller's run to this file")

@@ -31,7 +31,7 @@ func (g group) ranking(name, id string) live.Ranking {
 	}
 	rows := slices.Clone(g.rows)
 	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(a.place(unit), b.place(unit)) })
-	out := live.Ranking{Group: live.LabelsOf(name, g.Label).Group(), Knobs: g.NameWithout("impl", "rate"), Of: of}
+	out := live.Ranking{Group: live.LabelsOf(name, g.Label).Group(), Knobs: g.NameExcept("impl", "rate"), Of: of}
 	for _, r := range rows {
 		verdict := r.throughput.Verdict
 		if r.broken() {

@@ -57,7 +57,7 @@ func (g group) draw(p *panel) error {
 		p.entry(r.variant(), chart.Of(r.variant()))
 	}
 	g.bars(p, "throughput", "Throughput", stats.UnitEventsPerSec, chart.Axis{Label: "events/s", Zero: true, Format: chart.Count}, chart.Decimal)
-	g.bars(p, "cpu", "CPU time of an event, garbage priced", stats.UnitPricedCPU, chart.Axis{Label: "CPU/event", Zero: true, Format: chart.Time}, chart.Nanoseconds)
+	g.bars(p, "cpu", "CPU time of an event, garbage priced", stats.UnitCPUWithGC, chart.Axis{Label: "CPU/event", Zero: true, Format: chart.Time}, chart.Nanoseconds)
 	g.latencyOverRate(p)
 	rate := g.shownRate()
 	if rate == "" {
@@ -118,7 +118,7 @@ func (g group) bars(p *panel, kind, title, unit string, along chart.Axis, format
 			if x := r.ratio(unit); x != chart.None {
 				line.Note += "  " + x
 			}
-			line.Note += doubt(r.throughput)
+			line.Note += caveat(r.throughput)
 			tip = fmt.Sprintf("%s %s, median of %s", format(s.Median), along.Label, lab.Plural(s.N, "round"))
 			if s.Lo != nil {
 				tip += fmt.Sprintf(", 95 %% interval %s to %s", format(*s.Lo), format(*s.Hi))

@@ -40,7 +40,7 @@ func rowsOf(c *lab.ComparisonResult) []row {
 		}
 	}
 	var rows []row
-	for _, set := range together(cells, func(cl *lab.CellResult) string { return cl.NameWithout("rate") }) {
+	for _, set := range together(cells, func(cl *lab.CellResult) string { return cl.NameExcept("rate") }) {
 		// A search for a knee plays its rates in another order.
 		slices.SortStableFunc(set, func(a, b *lab.CellResult) int { return cmp.Compare(numeric(rateOf(a)), numeric(rateOf(b))) })
 		var unpaced *lab.CellResult
@@ -71,7 +71,7 @@ func rowsOf(c *lab.ComparisonResult) []row {
 
 // link sets the baseline of each row.
 func link(rows []row) {
-	knobs := func(r row) string { return r.throughput.NameWithout("impl", "rate") }
+	knobs := func(r row) string { return r.throughput.NameExcept("impl", "rate") }
 	names := map[string]string{}
 	for _, set := range together(rows, knobs) {
 		names[knobs(set[0])] = baselineOf(set)
@@ -83,7 +83,7 @@ func link(rows []row) {
 		r := &rows[i]
 		for j := range rows {
 			b := &rows[j]
-			if r.baseline || !b.baseline || knobs(*b) != r.throughput.NameBeside(b.throughput, "impl", "rate") {
+			if r.baseline || !b.baseline || knobs(*b) != r.throughput.BaselineKey(b.throughput, "impl", "rate") {
 				continue
 			}
 			if r.base == nil || b.rate() == r.rate() && r.base.rate() != r.rate() {
@@ -158,8 +158,8 @@ func (r row) samples(unit string) []float64 {
 
 // cpu returns the unit of the CPU time of an event: with its garbage paid, which old runs do not have.
 func (r row) cpu() string {
-	if len(r.samples(stats.UnitPricedCPU)) > 0 {
-		return stats.UnitPricedCPU
+	if len(r.samples(stats.UnitCPUWithGC)) > 0 {
+		return stats.UnitCPUWithGC
 	}
 	return stats.UnitCPUPerOp
 }

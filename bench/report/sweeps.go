@@ -47,7 +47,7 @@ func sweeps(o *lab.Outcome, charts bool) []section {
 func sweepPanels[T any](s *section, results []T, name func(T) (cell, what string), draw func(*panel, []T)) {
 	sets := together(results, func(r T) string {
 		cell, what := name(r)
-		return rowNamed(cell, "").throughput.NameWithout("impl") + what
+		return rowNamed(cell, "").throughput.NameExcept("impl") + what
 	})
 	var rows []row
 	for _, set := range sets {

@@ -92,8 +92,8 @@ func invalidNotes(cells []lab.CellResult) []note {
 	return out
 }
 
-// doubt returns the verdict of a cell that is not valid, in brackets.
-func doubt(c *lab.CellResult) string {
+// caveat returns the verdict of a cell that is not valid, in brackets.
+func caveat(c *lab.CellResult) string {
 	if c.Verdict.Status == lab.Valid {
 		return ""
 	}

@@ -232,7 +232,7 @@ func TestRates(t *testing.T) {
 	}
 	comparisons := comparison(at("max"), at("1000"))
 	searched := []lab.Cell{at("1500"), at("1250")}
-	comparisons[0].More = func([]lab.CellResult) (more []lab.Cell, _ error) {
+	comparisons[0].NextCells = func([]lab.CellResult) (more []lab.Cell, _ error) {
 		more, searched = searched, nil
 		return more, nil
 	}

@@ -30,9 +30,9 @@ func (s *Session) Watch(comparisons []lab.Comparison) []lab.Comparison {
 		plain := *c
 		cells += len(c.Cells)
 		c.Cells = s.watchCells(plain, c.Cells, "")
-		if plain.More != nil {
-			c.More = func(played []lab.CellResult) ([]lab.Cell, error) {
-				cells, err := plain.More(played)
+		if plain.NextCells != nil {
+			c.NextCells = func(played []lab.CellResult) ([]lab.Cell, error) {
+				cells, err := plain.NextCells(played)
 				return s.watchCells(plain, cells, metric.SearchedRate), err
 			}
 		}
