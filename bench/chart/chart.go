@@ -1,10 +1,11 @@
-// Package chart draws figures as SVG, for the report, the live page and traces: the same axes, colours
-// and number formats everywhere.
+// Package chart shows figures, as SVG and as tables, for reports, the command, the live page and traces:
+// the same axes, colours and number formats everywhere.
 //
-//  1. A chart is [Lines], curves over two axes, or [Rows], a bar or an interval for each variant.
-//  2. [Draw] makes its picture. It needs no script, font or network. Colours are classes, which
+//  1. A [Table] is laid out for a terminal, in Markdown or by a page.
+//  2. A chart is [Lines], curves over two axes, or [Rows], a bar or an interval for each variant.
+//  3. [Draw] makes its picture. It needs no script, font or network. Colours are classes, which
 //     [CSS] defines for a light and a dark theme.
-//  3. [Of] returns the style of a variant by its name, [Hex] its colours for dashboards.
+//  4. [Of] returns the style of a variant by its name, [Hex] its colours for dashboards.
 //
 // Scripts find the data in the picture: a series is a group with data-series, a figure is an
 // element of class "pt" with data-tip.
@@ -23,18 +24,12 @@ import (
 type Chart interface {
 	Height() float64
 	// Table returns the same figures as text, for screen readers and print.
-	Table() Table
+	Table() *Table
 	plot(p *picture)
 }
 
 // Width is the width of every chart, in units of the view box.
 const Width = 440
-
-// Table holds the figures of a chart.
-type Table struct {
-	Columns []string // the first one names the row
-	Rows    [][]string
-}
 
 // picture collects the text of an SVG.
 type picture struct {

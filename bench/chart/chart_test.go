@@ -120,39 +120,6 @@ func TestBarsStartAtZero(t *testing.T) {
 	}
 }
 
-var ratioBar = regexp.MustCompile(`data-series="([a-z]+)">.*?class="bar" d="M([0-9.]+) [0-9.]+H([0-9.]+)V`)
-
-// TestRatioBars checks that bars begin at the rule of a logarithmic axis, that those of 2 and 0.5 have one
-// length in opposite directions, and that an interval without a rule, or without a figure, has none.
-func TestRatioBars(t *testing.T) {
-	a := Axis{Log: true}
-	rows := []Row{Interval(Row{Name: "none"}, a, Sample{}, Sure, "")}
-	for name, v := range map[string]float64{"twice": 2, "half": 0.5} {
-		rows = append(rows, Interval(Row{Name: name}, a, Sample{Median: v, Lo: v * 0.9, Hi: v * 1.1}, Sure, ""))
-	}
-	svg, _ := Draw(Rows{Axis: a, Rule: 1, Rows: rows}, "x", "", "")
-	length, begins := map[string]float64{}, map[string]bool{}
-	for _, row := range strings.Split(string(svg), "<g ") {
-		if m := ratioBar.FindStringSubmatch(row); m != nil {
-			from, err := strconv.ParseFloat(m[2], 64)
-			to, err2 := strconv.ParseFloat(m[3], 64)
-			if err != nil || err2 != nil {
-				t.Fatal(err, err2)
-			}
-			length[m[1]], begins[m[2]] = to-from, true
-			if !strings.Contains(row, `<line x1="`+m[2]) || !strings.Contains(row, `class="interval"`) {
-				t.Errorf("no rule at the beginning, or no interval: %s", row)
-			}
-		}
-	}
-	if len(length) != 2 || len(begins) != 1 || length["twice"] <= 0 || math.Abs(length["twice"]+length["half"]) > 0.2 {
-		t.Errorf("lengths %v, beginnings %v", length, begins)
-	}
-	if svg, _ := Draw(Rows{Axis: a, Rows: rows}, "x", "", ""); strings.Contains(string(svg), `class="bar"`) {
-		t.Error("bars without a rule")
-	}
-}
-
 // TestTable checks that the figures are the given ones, in order.
 func TestTable(t *testing.T) {
 	all := charts()

@@ -247,13 +247,13 @@ func (p *picture) ticks(x scale, ticks []Tick, top, bottom, below float64) {
 }
 
 // Table lists the points with marks.
-func (c Lines) Table() Table {
-	t := Table{Columns: []string{"series", c.X.Label, c.Y.Label}}
+func (c Lines) Table() *Table {
+	t := NewTable("", []string{"series"}, c.X.Label, c.Y.Label)
 	intervals := slices.ContainsFunc(c.Curves, func(s Curve) bool {
 		return slices.ContainsFunc(s.Points, func(q Point) bool { return q.Mark && q.bounded() })
 	})
 	if intervals {
-		t.Columns = append(t.Columns, "from", "to")
+		t.Figures("from", "to")
 	}
 	for _, s := range c.Curves {
 		for _, q := range c.shown(s.Points) {
@@ -264,7 +264,7 @@ func (c Lines) Table() Table {
 			if intervals {
 				line = append(line, c.Y.Text(q.Lo), c.Y.Text(q.Hi))
 			}
-			t.Rows = append(t.Rows, line)
+			t.Add(line...)
 		}
 	}
 	return t

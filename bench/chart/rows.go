@@ -71,10 +71,10 @@ func (c Rows) plot(p *picture) {
 }
 
 // Table lists the rows.
-func (c Rows) Table() Table {
-	t := Table{Columns: append([]string{""}, c.Columns...)}
+func (c Rows) Table() *Table {
+	t := NewTable("", []string{""}, c.Columns...)
 	for _, r := range c.Rows {
-		t.Rows = append(t.Rows, append([]string{r.Name}, r.cells...))
+		t.Add(append([]string{r.Name}, r.cells...)...)
 	}
 	return t
 }

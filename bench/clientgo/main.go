@@ -152,7 +152,7 @@ func (p *plan) run(ctx context.Context, rounds int, dir string) error {
 	commit, dirty := strings.CutSuffix(revision, "-dirty")
 	o, err := lab.Run(ctx, p.comparisons, lab.Options{
 		Name: "versions", Rounds: rounds, Seed: 1, Dir: dir, Args: os.Args[1:], Build: lab.Build{Commit: commit, Dirty: dirty},
-		Fresh: func(ctx context.Context, name string) (cell.Result, error) {
+		PlayInFreshProcess: func(ctx context.Context, name string) (cell.Result, error) {
 			is := p.plays[name]
 			return is.playIn(ctx, programs[is.program()])
 		},

@@ -16,7 +16,7 @@ var metrics = []struct {
 	name, unit string
 	paced      bool
 }{
-	{"CPU", stats.UnitPricedCPU, false},
+	{"CPU", stats.UnitCPUWithGC, false},
 	{"allocations", stats.UnitAllocsPerOp, false},
 	{"bytes", stats.UnitBytesPerOp, false},
 	{"peak heap", stats.UnitHeapGrowth, false},

@@ -10,18 +10,17 @@
 package compare
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"golang.org/x/perf/benchmath"
 	"golang.org/x/perf/benchunit"
 
+	"watchlab/bench/chart"
 	"watchlab/bench/stats"
 )
 
@@ -146,16 +145,13 @@ func (t *Table) CannotTell() bool {
 
 // Text writes the table, the reasons for missing intervals and tests, and the refused cells.
 func (t *Table) Text(w io.Writer) error {
-	var b bytes.Buffer
-	out := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprint(out, "unit\tbenchmark")
+	out := chart.NewTable("", []string{"unit", "benchmark"})
 	for i, name := range t.Columns {
-		fmt.Fprint(out, "\t", name)
+		out.Figures(name)
 		if i > 0 {
-			fmt.Fprint(out, "\tvs base")
+			out.Words("vs base")
 		}
 	}
-	fmt.Fprintln(out)
 	var notes []string
 	note := func(warnings []error) {
 		for _, err := range warnings {
@@ -166,7 +162,7 @@ func (t *Table) Text(w io.Writer) error {
 	}
 	for _, row := range t.Rows {
 		_, unit := benchunit.Tidy(1, row.Unit)
-		fmt.Fprint(out, unit, "\t", row.Name)
+		line := []string{unit, row.Name}
 		var centers []float64
 		for _, c := range row.Cells {
 			if c != nil {
@@ -183,26 +179,16 @@ func (t *Table) Text(w io.Writer) error {
 					note(c.VsBase.Warnings)
 				}
 			}
-			if fmt.Fprint(out, "\t", figure); i > 0 {
-				fmt.Fprint(out, "\t", difference)
+			if line = append(line, figure); i > 0 {
+				line = append(line, difference)
 			}
 		}
-		fmt.Fprintln(out)
+		out.Add(line...)
 	}
-	if err := out.Flush(); err != nil {
-		return err
+	if t.Refused != nil {
+		notes = append(notes, "", "Not compared, as the figures are invalid:\n  "+strings.Join(t.Refused, "\n  "))
 	}
-	for _, line := range notes {
-		fmt.Fprintln(&b, line)
-	}
-	if len(t.Refused) > 0 {
-		fmt.Fprintf(&b, "\nNot compared, as the figures are invalid:\n  %s\n", strings.Join(t.Refused, "\n  "))
-	}
-	var text bytes.Buffer
-	for line := range strings.Lines(b.String()) {
-		text.WriteString(strings.TrimRight(line, " \n") + "\n")
-	}
-	_, err := w.Write(text.Bytes())
+	_, err := io.WriteString(w, strings.Join(slices.Concat(out.Lines(), notes), "\n")+"\n")
 	return err
 }
 

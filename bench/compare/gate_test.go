@@ -131,22 +131,6 @@ func TestPlantedSlowdown(t *testing.T) {
 	}
 }
 
-// TestFewRoundsAndManyCells checks that five rounds suffice for a large slowdown in
-// spite of the correction.
-func TestFewRoundsAndManyCells(t *testing.T) {
-	play := func(seed uint64) *lab.Outcome {
-		m := newMachine(seed)
-		m.rounds = 5
-		return m.outcome(100)
-	}
-	now := play(8)
-	slow(&now.Comparisons[0].Cells[3], 0.3)
-	v, found := gate(t, play(7), now, relative)
-	if f := found[third]; !v.Failed || f.Kind != compare.Regressed {
-		t.Errorf("failed: %v, %+v", v.Failed, f)
-	}
-}
-
 // TestNoise compares equal runs repeatedly, with little noise and with so much that hardly a cell
 // holds.
 func TestNoise(t *testing.T) {
@@ -281,11 +265,7 @@ func TestKinds(t *testing.T) {
 		"machine disturbed": {throughput, func(_, now *lab.ComparisonResult) {
 			now.Cells[3].Rounds, now.Cells[3].Verdict = nil, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseSteal}
 		}, compare.CannotTell, false},
-		"old cell invalid": {throughput, func(old, _ *lab.ComparisonResult) {
-			old.Cells[3].Rounds, old.Cells[3].Verdict = nil, lab.Verdict{Status: lab.Invalid, Cause: lab.CauseLost}
-		}, compare.CannotTell, false},
 		"other guarantees": {throughput, func(_, now *lab.ComparisonResult) { now.Cells[3].Class = "order per-key" }, compare.Changed, true},
-		"another storm":    {throughput, func(_, now *lab.ComparisonResult) { now.Input = "4567" }, compare.Changed, true},
 		"too few rounds":   {throughput, func(_, now *lab.ComparisonResult) { now.Cells[3].Rounds = now.Cells[3].Rounds[:1] }, compare.CannotTell, false},
 		"faster":           {throughput, func(_, now *lab.ComparisonResult) { slow(&now.Cells[3], -0.2) }, compare.Improved, false},
 		"within allowance": {throughput, func(old, now *lab.ComparisonResult) {
@@ -296,22 +276,11 @@ func TestKinds(t *testing.T) {
 			plant(&old.Cells[3], []float64{100, 100, 101, 99, 100, 102, 98, 100})
 			plant(&now.Cells[3], []float64{94, 93, 96, 90, 97, 92, 94, 88})
 		}, compare.CannotTell, false},
-		"more, interval overlaps allowance": {"rules:\n- {metric: allocs/op, change: 5%, because: x}\n", func(old, now *lab.ComparisonResult) {
-			for i, v := range []float64{2, 2, 2.02, 1.98, 2, 2.04, 1.96, 2} {
-				old.Cells[3].Rounds[i].Result.AllocsPerEvent = v
-				now.Cells[3].Rounds[i].Result.AllocsPerEvent = v + []float64{0.11, 0.13, 0.07, 0.2, 0.06, 0.14, 0.1, 0.24}[i]
-			}
-		}, compare.CannotTell, false},
-		"noise": {throughput, func(old, now *lab.ComparisonResult) {
-			plant(&old.Cells[3], []float64{100, 130, 80, 99, 120, 60, 98, 100})
-			plant(&now.Cells[3], []float64{94, 60, 120, 90, 80, 92, 130, 70})
-		}, compare.CannotTell, false},
 		"one more allocation": {allocs, func(_, now *lab.ComparisonResult) {
 			for i := range now.Cells[3].Rounds {
 				now.Cells[3].Rounds[i].Result.AllocsPerEvent = 3
 			}
 		}, compare.Regressed, true},
-		"equal allocations": {allocs, func(_, _ *lab.ComparisonResult) {}, compare.Held, false},
 		"below the floor": {"rules:\n- {metric: allocs/op, change: 1%, floor: 0.05, because: x}\n", func(_, now *lab.ComparisonResult) {
 			for i := range now.Cells[3].Rounds {
 				now.Cells[3].Rounds[i].Result.AllocsPerEvent = 2.04
@@ -327,18 +296,12 @@ func TestKinds(t *testing.T) {
 				now.Cells[3].Rounds[i].Result.BytesPerEvent = 900
 			}
 		}, compare.CannotTell, false},
-		"bytes from zero, the floor of a word": {"rules:\n- {metric: B/op, change: 5%, floor: 8, because: x}\n", func(_, now *lab.ComparisonResult) {
-			for i := range now.Cells[3].Rounds[:4] {
-				now.Cells[3].Rounds[i].Result.BytesPerEvent = 900
-			}
-		}, compare.CannotTell, false},
 		"bytes from zero, per baseline": {"rules:\n- {metric: B/op, change: 5%, per: baseline, because: x}\n", func(old, now *lab.ComparisonResult) {
 			for i := range now.Cells[3].Rounds {
 				old.Cells[0].Rounds[i].Result.BytesPerEvent, now.Cells[0].Rounds[i].Result.BytesPerEvent = 100, 100
 				old.Cells[3].Rounds[i].Result.BytesPerEvent, now.Cells[3].Rounds[i].Result.BytesPerEvent = float64(i%2*900), 900
 			}
 		}, compare.CannotTell, false},
-		"zero bytes": {bytesOp, func(_, _ *lab.ComparisonResult) {}, compare.Held, false},
 		"just the allowed change": {"rules:\n- {metric: allocs/op, change: 5%, because: x}\n", func(_, now *lab.ComparisonResult) {
 			for i := range now.Cells[3].Rounds {
 				now.Cells[3].Rounds[i].Result.AllocsPerEvent = 2.1

@@ -41,7 +41,7 @@ type Knee struct {
 // Comparison returns the comparison for the lab.
 func (k *Knee) Comparison() (lab.Comparison, error) {
 	c, err := k.At(k.From)
-	c.More = func(played []lab.CellResult) ([]lab.Cell, error) { return k.more(searchedOf(played, c.Latency)) }
+	c.NextCells = func(played []lab.CellResult) ([]lab.Cell, error) { return k.more(searchedOf(played, c.Latency)) }
 	return c, err
 }
 
@@ -73,7 +73,7 @@ func (k *Knee) more(variants []searched) ([]lab.Cell, error) {
 			at[rate] = c.Cells
 		}
 		for _, cl := range at[rate] {
-			if cl.NameWithout("rate") == v.name {
+			if cl.NameExcept("rate") == v.name {
 				next = append(next, cl)
 			}
 		}
@@ -98,7 +98,7 @@ type tried struct {
 func searchedOf(cells []lab.CellResult, headline cell.Boundary) []searched {
 	var all []searched
 	for _, group := range groups(cells, "rate") {
-		v := searched{name: group[0].NameWithout("rate"), impl: group[0].Impl()}
+		v := searched{name: group[0].NameExcept("rate"), impl: group[0].Impl()}
 		for _, c := range group {
 			text, paced := c.Rate()
 			if rate, err := pace.ParseRate(text); paced && err == nil {

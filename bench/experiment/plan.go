@@ -14,7 +14,7 @@ import (
 
 	"watchlab/bench/lab"
 	"watchlab/bench/pipeline"
-	"watchlab/bench/profile"
+	"watchlab/bench/pprof"
 	"watchlab/bench/stats"
 	"watchlab/impls"
 	"watchlab/loadgen/manifest"
@@ -29,7 +29,7 @@ type Plan struct {
 	Spec        Spec              // experiment with its defaults filled in
 	Comparisons []lab.Comparison  // comparisons to play
 	Options     lab.Options       // of the run; the caller adds folder, resuming, progress, build
-	Profiles    []profile.Kind    // kinds of pprof profiles to take
+	Profiles    []pprof.Kind      // kinds of pprof profiles to take
 	Objectives  []stats.Objective // of a search for the knee
 
 	finish func(*lab.Outcome) // adds the results of a search; nil without one
@@ -105,7 +105,7 @@ func New(ctx context.Context, spec Spec, stdin io.Reader) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	if spec.Memory && slices.ContainsFunc(plan.Comparisons, func(c lab.Comparison) bool { return c.More != nil }) {
+	if spec.Memory && slices.ContainsFunc(plan.Comparisons, func(c lab.Comparison) bool { return c.NextCells != nil }) {
 		return nil, badField("memory", errors.New("is not for a search: what it plays depends on what it has found"))
 	}
 	if err := plan.checkClaims(); err != nil {

@@ -84,7 +84,7 @@ func withLabel(labels []lab.Label, l lab.Label) []lab.Label {
 func Scalings(c *lab.ComparisonResult, over string, workers bool) []stats.Scaling {
 	var all []stats.Scaling
 	for _, cells := range groups(c.Cells, over) {
-		s := stats.Scaling{Cell: cells[0].NameWithout(over), Impl: cells[0].Impl(), Over: over}
+		s := stats.Scaling{Cell: cells[0].NameExcept(over), Impl: cells[0].Impl(), Over: over}
 		for _, cl := range cells {
 			n, err := strconv.ParseFloat(cl.Label(over), 64)
 			_, paced := cl.Rate()
@@ -116,7 +116,7 @@ func groups(cells []lab.CellResult, key string) [][]*lab.CellResult {
 		if cells[i].Repeats != "" {
 			continue
 		}
-		name := cells[i].NameWithout(key)
+		name := cells[i].NameExcept(key)
 		at, ok := index[name]
 		if !ok {
 			at = len(all)

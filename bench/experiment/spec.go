@@ -113,7 +113,7 @@ type Spec struct {
 	Seed      int64 `json:"seed,omitempty" flag:"seed" help:"seed of storm, paces and cell order (default 1)"`
 	// Memory plays each cell of each round in its own process and reports its peak heap and resident memory (default: false).
 	Memory bool `json:"memory,omitempty" flag:"memory,common" help:"a process for each cell, with peak memory (default false)" source:"memory,apiserver"`
-	// Profiles are kinds of pprof profiles of one more, uncounted round of each cell: cpu, heap, allocs, mutex, block, goroutine, trace or all (default: none).
+	// Profiles are kinds of pprof profiles of one more, uncounted round of each cell: cpu, heap, allocs, mutex, block, trace or all (default: none).
 	Profiles []string `json:"profiles,omitempty" flag:"profile,common" help:"pprof profiles of an extra round: cpu, heap, all, …" source:"memory,apiserver"`
 	// IgnoreHost omits steal and throttling from the verdicts, for tests on a busy machine; the results say so (default: false).
 	IgnoreHost bool `json:"ignoreHost,omitempty" flag:"ignore-host" help:"omit steal and throttling from verdicts, for tests (default false)"`

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"watchlab/bench/pipeline"
-	"watchlab/bench/profile"
+	"watchlab/bench/pprof"
 	"watchlab/impls"
 	"watchlab/impls/decode"
 	"watchlab/impls/store"
@@ -81,11 +81,11 @@ func (s *Spec) validateRun() error {
 	return s.validateClaims()
 }
 
-func (s *Spec) profileKinds() ([]profile.Kind, error) {
+func (s *Spec) profileKinds() ([]pprof.Kind, error) {
 	if len(s.Profiles) == 0 {
 		return nil, nil
 	}
-	kinds, err := profile.Parse(strings.Join(s.Profiles, ","))
+	kinds, err := pprof.Parse(strings.Join(s.Profiles, ","))
 	return kinds, badField("profiles", err)
 }
 

@@ -28,10 +28,6 @@ func TestAAPair(t *testing.T) {
 		cells    []lab.Cell
 		of, like string
 	}{
-		"a single cell": {
-			[]lab.Cell{plain("a", "")},
-			"Queue/impl=a/keys=10", "Queue/impl=a-again/keys=10",
-		},
 		"no baseline": {
 			[]lab.Cell{plain("a", "100"), plain("b", "")},
 			"Queue/impl=a/keys=10/rate=100", "Queue/impl=a-again/keys=10/rate=100",
@@ -39,10 +35,6 @@ func TestAAPair(t *testing.T) {
 		"an unpaced baseline": {
 			[]lab.Cell{plain("a", "max"), base("b", "100"), base("b", "max"), base("c", "max")},
 			"Queue/impl=b/keys=10/rate=max", "Queue/impl=b-again/keys=10/rate=max",
-		},
-		"paced baselines": {
-			[]lab.Cell{plain("a", "max"), base("b", "100")},
-			"Queue/impl=b/keys=10/rate=100", "Queue/impl=b-again/keys=10/rate=100",
 		},
 		"no variant": {
 			[]lab.Cell{nameless},
@@ -82,28 +74,6 @@ func TestAAPair(t *testing.T) {
 					if cl.BenchName() == tc.of && (cl.Class != again.Class || len(again.Rounds) != len(cl.Rounds)) {
 						t.Errorf("the pair is %+v and %+v", cl, again)
 					}
-				}
-			})
-		})
-	}
-}
-
-func TestNoAAPair(t *testing.T) {
-	for name, tc := range map[string]struct {
-		together bool
-		opts     lab.Options
-	}{
-		"together":      {true, lab.Options{Rounds: 1}},
-		"not asked for": {false, lab.Options{Rounds: 1, NoAA: true}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				a, plays := newCell("a", "", steady(10, time.Second))
-				c := comparison(a)
-				c[0].Together = tc.together
-				o, err := ignoringHost(context.Background(), c, tc.opts)
-				if err != nil || len(o.Comparisons[0].Cells) != 1 || *plays != 2 {
-					t.Errorf("%d plays, error %v", *plays, err)
 				}
 			})
 		})

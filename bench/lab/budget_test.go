@@ -2,7 +2,6 @@ package lab_test
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"path/filepath"
 	"strconv"
@@ -28,12 +27,10 @@ func TestTimeBudget(t *testing.T) {
 		rounds      []int
 		took        time.Duration
 	}{
-		"it all fits once":   {10 * time.Second, 0, []lab.Comparison{one("a", time.Second)}, []int{9}, 10 * time.Second},
-		"none fits":          {time.Nanosecond, 0, []lab.Comparison{one("a", time.Second), one("b", 2*time.Second)}, []int{1, 1}, 6 * time.Second},
-		"a rest is left":     {10 * time.Second, 0, []lab.Comparison{one("a", 3*time.Second)}, []int{2}, 9 * time.Second},
-		"two comparisons":    {20 * time.Second, 0, []lab.Comparison{one("a", time.Second), one("b", 5*time.Second)}, []int{2, 2}, 18 * time.Second},
-		"with a cap":         {time.Minute, 3, []lab.Comparison{one("a", time.Second)}, []int{3}, 4 * time.Second},
-		"the cap is too far": {5 * time.Second, 30, []lab.Comparison{one("a", time.Second)}, []int{4}, 5 * time.Second},
+		"it all fits once": {10 * time.Second, 0, []lab.Comparison{one("a", time.Second)}, []int{9}, 10 * time.Second},
+		"none fits":        {time.Nanosecond, 0, []lab.Comparison{one("a", time.Second), one("b", 2*time.Second)}, []int{1, 1}, 6 * time.Second},
+		"two comparisons":  {20 * time.Second, 0, []lab.Comparison{one("a", time.Second), one("b", 5*time.Second)}, []int{2, 2}, 18 * time.Second},
+		"with a cap":       {time.Minute, 3, []lab.Comparison{one("a", time.Second)}, []int{3}, 4 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -68,7 +65,7 @@ func TestTimeBudget(t *testing.T) {
 	}
 }
 
-// TestBudgetRetries: every comparison gets all its rounds before the cells of More
+// TestBudgetRetries: every comparison gets all its rounds before the cells of NextCells
 // get any. These share the time that is left, and get all their rounds if it allows.
 func TestBudgetRetries(t *testing.T) {
 	t.Parallel()
@@ -80,7 +77,6 @@ func TestBudgetRetries(t *testing.T) {
 		"enough for a test": {55 * time.Second, "dear:4 cheap:4 dear-slower:4 cheap-slower:4"},
 		"enough for some":   {42 * time.Second, "dear:4 cheap:4 dear-slower:2 cheap-slower:2"},
 		"nothing is left":   {35 * time.Second, "dear:4 cheap:4"},
-		"no fourth round":   {34 * time.Second, "dear:3 cheap:3 dear-slower:2 cheap-slower:2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -88,7 +84,7 @@ func TestBudgetRetries(t *testing.T) {
 				for impl, takes := range map[string][2]time.Duration{"dear": {6 * time.Second, 2 * time.Second}, "cheap": {time.Second, time.Second}} {
 					c, _ := newCell(impl, "", steady(10, takes[0]))
 					with := comparison(c)[0]
-					with.More = func(played []lab.CellResult) ([]lab.Cell, error) {
+					with.NextCells = func(played []lab.CellResult) ([]lab.Cell, error) {
 						if len(played) > 1 {
 							return nil, nil
 						}
@@ -172,68 +168,6 @@ func TestBudgetResumed(t *testing.T) {
 			if len(c.Rounds) != 5 {
 				t.Errorf("%s has %d rounds", c.BenchName(), len(c.Rounds))
 			}
-		}
-	})
-}
-
-func TestBadBudgets(t *testing.T) {
-	c, _ := newCell("a", "", steady(1, 1))
-	asking := comparison(c)
-	asking[0].More = func([]lab.CellResult) ([]lab.Cell, error) { return nil, nil }
-	for _, tc := range []struct {
-		comparisons []lab.Comparison
-		opts        lab.Options
-		want        string
-	}{
-		{comparison(c), lab.Options{Budget: -1}, "Budget -1ns"},
-		{asking, lab.Options{Budget: time.Second}, "it needs Rounds beside the Budget"},
-	} {
-		if o, err := ignoringHost(context.Background(), tc.comparisons, tc.opts); !errors.Is(err, lab.ErrOptions) || !strings.Contains(err.Error(), tc.want) || o != nil {
-			t.Errorf("outcome %v, error %v; want %q", o, err, tc.want)
-		}
-	}
-}
-
-// TestLeft: the remaining time is the mean time of each cell times its plays to come.
-func TestLeft(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const rounds = 3
-		fast, _ := newCell("fast", "", steady(10, time.Second))
-		slow, _ := newCell("slow", "", steady(10, 10*time.Second))
-		bad, _ := newCell("bad", "", func(n int) *fake {
-			f := &fake{events: 1, takes: 5 * time.Second, late: -1}
-			if n == 2 {
-				f.check = func() error { return lab.ErrLost }
-			}
-			return f
-		})
-		start := time.Now()
-		type reading struct{ at, left time.Duration }
-		var all []reading
-		_, err := ignoringHost(context.Background(), comparison(fast, slow, bad), lab.Options{Rounds: rounds, NoAA: true, Progress: func(p lab.Progress) {
-			if p.Round > 0 || p.Done == 0 {
-				all = append(all, reading{time.Since(start), p.Left})
-			}
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if all[0].left != 0 {
-			t.Errorf("%v left before the first play", all[0].left)
-		}
-		end := time.Since(start)
-		// bad fails in round 2. From then on its plays are not expected any more.
-		exact := 0
-		for _, r := range all[1:] {
-			rest := end - r.at
-			if r.left == rest {
-				exact++
-			} else if r.left < rest || r.left > rest+2*5*time.Second {
-				t.Errorf("at %v of %v: %v left", r.at, end, r.left)
-			}
-		}
-		if exact < 6 || all[len(all)-1].left != 0 {
-			t.Errorf("%d of %d readings are right: %v", exact, len(all), all)
 		}
 	})
 }

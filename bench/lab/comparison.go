@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"watchlab/bench/cell"
-	"watchlab/bench/profile"
 	"watchlab/bench/stats"
 )
 
@@ -57,16 +56,16 @@ func (t *cellRun) impl() string { return strings.TrimSuffix(t.Label("impl"), aga
 // unpaced if there is one, and in a run of one process one for each variant; all where processes wait
 // for each other. With several processes, warming up each variant would take as long as the rounds.
 func (c *comparisonRun) cold() (cells []*cellRun) {
-	if c.r.opts.Fresh != nil {
+	if c.r.opts.PlayInFreshProcess != nil {
 		return nil
 	}
-	if c.Together || c.r.opts.BeforeRun != nil {
+	if c.Concurrent || c.r.opts.BeforeRun != nil {
 		return c.cells[c.first:]
 	}
 	warm := map[string]bool{}
 	for _, paced := range []bool{false, true} {
 		for _, t := range c.cells[c.first:] {
-			variant, knobs := t.Name+" "+t.impl(), t.NameWithout("impl", "rate")
+			variant, knobs := t.Name+" "+t.impl(), t.NameExcept("impl", "rate")
 			known := warm[knobs] && (warm[variant] || c.r.opts.Processes > 1)
 			if _, is := t.Rate(); is == paced && !t.failed && !c.warm[t.impl()] && !known {
 				warm[variant], warm[knobs] = true, true
@@ -157,7 +156,7 @@ func (c *comparisonRun) check(cl Cell) error {
 	}
 	c.r.names[name] = true
 	// Ratios need exactly one baseline for the same knobs.
-	if key := cl.NameWithout("impl"); cl.Baseline {
+	if key := cl.NameExcept("impl"); cl.Baseline {
 		if have, ok := c.baselines[key]; ok {
 			return invalid("%s and %s are both the baseline of one table's row", have, name)
 		}
@@ -203,12 +202,12 @@ func (c *comparisonRun) playRound(ctx context.Context, phase, round, last int) e
 			sound++
 		}
 	}
-	if c.Begin != nil && sound > 0 {
-		if err := guard("begin", func() error { return c.Begin(sound) }); err != nil {
+	if c.BeforeRound != nil && sound > 0 {
+		if err := guard("begin", func() error { return c.BeforeRound(sound) }); err != nil {
 			return err
 		}
 	}
-	if c.Together {
+	if c.Concurrent {
 		return c.playTogether(ctx, plays)
 	}
 	for _, p := range plays {
@@ -219,7 +218,7 @@ func (c *comparisonRun) playRound(ctx context.Context, phase, round, last int) e
 			continue
 		}
 		p.start()
-		if fresh := c.r.opts.Fresh; fresh != nil {
+		if fresh := c.r.opts.PlayInFreshProcess; fresh != nil {
 			p.measured, p.err = fresh(ctx, p.result().original())
 		} else {
 			p.measured, p.err = play(ctx, p.Cell, new(cell.Recorder), p.hook())
@@ -319,15 +318,12 @@ func (c *comparisonRun) playProfiled(ctx context.Context) error {
 
 // profile plays the cell with profiles. The error is the profiler's.
 func (p *cellPlay) profile(ctx context.Context) error {
-	labelled := profile.With(ctx, profile.Labels{
-		Family: p.c.Family, Variant: p.Label("impl"), Pipeline: p.Label("pipeline"), Storm: p.Label("storm"),
-		Rate: cmp.Or(p.Label("rate"), Unpaced),
-	})
+	profiler := p.c.r.opts.Profile
 	var measured time.Duration
 	for range profilePlays {
 		var err error
 		rec := cell.New(cell.Options{Before: func() func() {
-			stop, failed := p.c.r.opts.Profile.Start(p.progress.Cell)
+			stop, failed := profiler.Start(p.progress.Cell)
 			err = failed
 			return func() {
 				if err == nil {
@@ -335,7 +331,7 @@ func (p *cellPlay) profile(ctx context.Context) error {
 				}
 			}
 		}})
-		profile.Do(labelled, "", func(ctx context.Context) { p.measured, p.err = play(ctx, p.Cell, rec, nil) })
+		profiler.Do(ctx, p.c.Family, p.Labels, func(ctx context.Context) { p.measured, p.err = play(ctx, p.Cell, rec, nil) })
 		rec.Abandon()
 		measured += p.measured.Elapsed
 		if err != nil || p.err != nil || measured >= profileFor {
@@ -443,7 +439,7 @@ type Progress struct {
 	Round, Rounds int    // Round 0 is the warm-up; Rounds is 0 with a budget
 	Profiling     bool   // the round takes pprof profiles
 	// Done counts finished plays, including skipped cells and the rounds of a resumed
-	// run. Total is 0 with a budget, and grows when [Comparison].More adds cells.
+	// run. Total is 0 with a budget, and grows when [Comparison].NextCells adds cells.
 	Done, Total       int
 	Spent, Left       time.Duration // Spent: over all processes; Left: estimated, 0 while unknown
 	Finished, Skipped bool          // Finished: false before the play, true after; Skipped: the cell was invalid
@@ -512,7 +508,7 @@ func (c *comparisonRun) cost(cells []*cellRun, times func(*cellRun) int) time.Du
 		own := time.Duration(times(t)) * one
 		sum, slowest = sum+own, max(slowest, own)
 	}
-	if c.Together {
+	if c.Concurrent {
 		return slowest
 	}
 	return sum

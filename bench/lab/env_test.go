@@ -41,21 +41,3 @@ func TestCaptureEnv(t *testing.T) {
 		t.Errorf("steal share %v, want 30 of 100 ticks", e.StealShare)
 	}
 }
-
-func TestUnknownIsOmitted(t *testing.T) {
-	for name, root := range map[string]fstest.MapFS{
-		"no files": {},
-		"junk": files(map[string]string{
-			"proc/cpuinfo": "nothing", "proc/loadavg": "x y z", "proc/stat": "cpu a b c d e f g h i\n",
-			"proc/self/cgroup": "junk\n", "sys/fs/cgroup/cgroup.controllers": "", "sys/fs/cgroup/cpu.max": "x",
-		}),
-	} {
-		t.Run(name, func(t *testing.T) {
-			e := captureEnv(root, time.Time{}, Build{}, nil)
-			e.finish(root)
-			if e.CPU != "" || e.LoadAverage != nil || e.Before != nil || e.StealShare != nil || e.Limits.MemoryBytes != nil || e.Limits.CPUs != nil {
-				t.Errorf("%+v", e)
-			}
-		})
-	}
-}

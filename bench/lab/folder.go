@@ -26,7 +26,7 @@ func (o *Outcome) Create(dir string) error {
 	if _, err := os.Lstat(clean); err == nil {
 		return fmt.Errorf("results folder %s: %w", dir, ErrExists)
 	}
-	// The name differs in each process: nobody can tell the folder of a killed one from that of another.
+	// A random suffix avoids reuse of a killed process's folder.
 	o.Dir = filepath.Join(filepath.Dir(clean), fmt.Sprintf(".%s-%x.tmp", filepath.Base(clean), rand.Uint64()))
 	err := o.fill()
 	if err == nil {

@@ -8,7 +8,7 @@
 //  3. After each play the lab computes the cell's verdict from all its rounds and updates
 //     the results folder. Neither a killed process nor a power cut loses a finished round,
 //     and [Options].Resume plays the rest.
-//  4. When all rounds are played, [Comparison].More may add cells, depending on the
+//  4. When all rounds are played, [Comparison].NextCells may add cells, depending on the
 //     results. They get rounds of their own.
 //  5. With [Options].Profile, each cell is played again for its pprof profiles.
 //
@@ -118,8 +118,8 @@ type Cell struct {
 // BenchName returns the cell's benchmark name; see [CellResult.BenchName].
 func (c Cell) BenchName() string { return c.name(c.Name) }
 
-// NameWithout returns BenchName without labels; see [CellResult.NameWithout].
-func (c Cell) NameWithout(keys ...string) string { return c.Without(keys...).name(c.Name) }
+// NameExcept returns BenchName without labels; see [CellResult.NameExcept].
+func (c Cell) NameExcept(keys ...string) string { return c.Without(keys...).name(c.Name) }
 
 // Comparison is a set of cells measured side by side and shown as one table. Cells
 // whose labels differ only in "rate" share a row. Throughput then comes from the
@@ -131,17 +131,17 @@ type Comparison struct {
 	Input   string        // digest of the input, checked on resume; empty if unknown
 	Whole   string        // digest of the whole input if Input is one share of it; empty otherwise
 	Cells   []Cell        // at least one; names must be unique in the run
-	// Together plays the cells of a round concurrently, for input that arrives only
+	// Concurrent plays the cells of a round concurrently, for input that arrives only
 	// once, such as the events of a live cluster. The process's costs cannot be
 	// attributed to one cell then ([cell.Result].Shared).
-	Together bool
-	// Begin, if not nil, is called before each round with the number of cells to play.
+	Concurrent bool
+	// BeforeRound, if not nil, is called before each round with the number of cells to play.
 	// Cells that broke an invariant do not count. Its error ends the run.
-	Begin func(cells int) error
-	// More, if not nil, returns further cells. It is called when the cells of all
+	BeforeRound func(cells int) error
+	// NextCells, if not nil, returns further cells. It is called when the cells of all
 	// comparisons have all their rounds, with this comparison's results in the order of
 	// the cells; again after the rounds of the new cells. A variant that has already
-	// been played gets no second warm-up. More must return the same cells for the same
+	// been played gets no second warm-up. NextCells must return the same cells for the same
 	// results, because a resumed run calls it again. Its error ends the run.
-	More func(played []CellResult) ([]Cell, error)
+	NextCells func(played []CellResult) ([]Cell, error)
 }

@@ -70,8 +70,8 @@ type MergedShare struct {
 
 // Merge merges shares that ran at the same time into one run. load returns the share of an attempt
 // by its index. Each merged cell combines that cell of all shares, round by round. If a share has
-// several attempts, the first finished one counts, or else the last: nobody can select a result by
-// its figures. Copies of one attempt (same number, pod and start) count once.
+// several attempts, Merge uses the first finished one, else the last. The choice does not depend on
+// the figures. Copies of one attempt (same number, pod and start) count once.
 //
 // Counts are added. Distributions are added exactly, so quantiles are those of all
 // events. The elapsed time is the longest of the shares, and events/s is all events

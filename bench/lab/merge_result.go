@@ -26,8 +26,8 @@ func lift(r cell.Result) cell.Result {
 }
 
 // mergeResults adds up results of several processes that ran at the same time. It is
-// associative except for rounding of per-event figures and, within one interval of the
-// longest timeline, for timelines.
+// associative except for rounding of per-event figures. The sum has no timeline, because the clocks of
+// the processes differ.
 func mergeResults(parts []cell.Result) (cell.Result, error) {
 	if len(parts) == 1 {
 		return parts[0], nil
@@ -57,7 +57,6 @@ func mergeResults(parts []cell.Result) (cell.Result, error) {
 	sum.Memory = mergeMemory(parts)
 	sum.Notes = mergeNotes(parts, func(r cell.Result) []cell.Note { return r.Notes }, 1)
 	sum.Counters = mergeNotes(parts, func(r cell.Result) []cell.Note { return r.Counters }, len(parts))
-	sum.Timeline = mergeTimelines(parts)
 	var err error
 	if sum.Latency, err = mergeLatencies(parts); err != nil {
 		return cell.Result{}, fmt.Errorf("%w: %w", ErrShares, err)
@@ -190,38 +189,6 @@ func mergeLags(parts []cell.Result) (*cell.Lag, error) {
 		sum.LateShare = float64(sum.Late) / float64(sum.Count)
 	}
 	return &sum, nil
-}
-
-// mergeTimelines merges timelines at the moments of the longest one. It counts the
-// events of an interval at the interval's end, and adds up the queue depths of all
-// parts at that time. It returns nil if one part has no timeline.
-func mergeTimelines(parts []cell.Result) []cell.Moment {
-	longest := parts[0].Timeline
-	for _, p := range parts {
-		if len(p.Timeline) == 0 {
-			return nil
-		}
-		if p.Timeline[len(p.Timeline)-1].At > longest[len(longest)-1].At {
-			longest = p.Timeline
-		}
-	}
-	out := make([]cell.Moment, len(longest))
-	for i, m := range longest {
-		out[i].At = m.At
-	}
-	for _, p := range parts {
-		at, depth := 0, uint64(0)
-		for i := range out {
-			for at < len(p.Timeline) && p.Timeline[at].At <= out[i].At {
-				out[i].Released += p.Timeline[at].Released
-				out[i].Handled += p.Timeline[at].Handled
-				depth = p.Timeline[at].Depth
-				at++
-			}
-			out[i].Depth += depth
-		}
-	}
-	return out
 }
 
 // worstLag returns the lag with the larger share of late releases; nil if both are nil.

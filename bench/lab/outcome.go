@@ -72,12 +72,12 @@ type ComparisonResult struct {
 }
 
 // Against returns the cell that cl is compared with: the repeated cell for the second of
-// an A/A pair, or else the baseline with the same labels; see [CellResult.NameBeside]. It returns nil if there is none.
+// an A/A pair, or else the baseline with the same labels; see [CellResult.BaselineKey]. It returns nil if there is none.
 func (c *ComparisonResult) Against(cl *CellResult) *CellResult {
 	for i := range c.Cells {
 		b := &c.Cells[i]
 		if cl.Repeats != "" && b.BenchName() == cl.Repeats ||
-			cl.Repeats == "" && b.Baseline && !cl.Baseline && b.NameWithout("impl") == cl.NameBeside(b, "impl") {
+			cl.Repeats == "" && b.Baseline && !cl.Baseline && b.NameExcept("impl") == cl.BaselineKey(b, "impl") {
 			return b
 		}
 	}
@@ -192,19 +192,19 @@ func (c CellResult) original() string {
 	return c.BenchName()
 }
 
-// NameWithout returns BenchName without the labels with the given keys. Cells that
+// NameExcept returns BenchName without the labels with the given keys. Cells that
 // differ only in these labels share it.
-func (c CellResult) NameWithout(keys ...string) string { return c.Without(keys...).name(c.Name) }
+func (c CellResult) NameExcept(keys ...string) string { return c.Without(keys...).name(c.Name) }
 
-// NameBeside is NameWithout for a comparison with a baseline: also without the knobs that the baseline
+// BaselineKey is NameExcept for a comparison with a baseline: also without the knobs that the baseline
 // lacks. client-go's own informer is the baseline of informers with any store, its queue of any batch.
-func (c CellResult) NameBeside(base *CellResult, keys ...string) string {
+func (c CellResult) BaselineKey(base *CellResult, keys ...string) string {
 	for _, l := range c.Labels {
 		if !slices.ContainsFunc(base.Labels, func(b Label) bool { return b.Key == l.Key }) {
 			keys = append(keys, l.Key)
 		}
 	}
-	return c.NameWithout(keys...)
+	return c.NameExcept(keys...)
 }
 
 // Impl returns the variant's name; the cell's name if it has no variant.

@@ -126,7 +126,7 @@ func panicSite() string {
 	}
 }
 
-// PlayCell plays the named cell once. A process started by [Options].Fresh calls it.
+// PlayCell plays the named cell once. A process started by [Options].PlayInFreshProcess calls it.
 // The error is the workload's, or wraps [ErrOptions] for an unknown cell.
 func PlayCell(ctx context.Context, comparisons []Comparison, name string, rec *cell.Recorder) (cell.Result, error) {
 	ctx, end := context.WithCancel(ctx)
@@ -206,7 +206,7 @@ func Plays(comparisons []Comparison, opts Options) int {
 // positions is the number of positions of one round.
 func (c *Comparison) positions(opts Options) int {
 	switch {
-	case c.Together:
+	case c.Concurrent:
 		return 1
 	case opts.NoAA:
 		return len(c.Cells)
@@ -221,7 +221,7 @@ func (p *cellPlay) hook() func(context.Context) error {
 		return nil
 	}
 	id := Play{Position: r.perRound*p.round + p.c.offset, Comparison: p.c.index, Round: p.round}
-	if !p.c.Together {
+	if !p.c.Concurrent {
 		id.Position += p.place - 1
 		id.Cell = p.BenchName()
 	}

@@ -119,9 +119,9 @@ func TestDealing(t *testing.T) {
 	}
 }
 
-// TestDealingMore: the cells that More returns are shared among processes, too, and warm up in each of
+// TestDealingNextCells: the cells that NextCells returns are shared among processes, too, and warm up in each of
 // them. Progress goes on over all processes.
-func TestDealingMore(t *testing.T) {
+func TestDealingNextCells(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "results")
 	synctest.Test(t, func(t *testing.T) {
@@ -139,7 +139,7 @@ func TestDealingMore(t *testing.T) {
 		for process := 1; ; process++ {
 			a, _ := newCell("a", "", steady(10, time.Second))
 			cs := comparison(a)
-			cs[0].More = func(played []lab.CellResult) ([]lab.Cell, error) {
+			cs[0].NextCells = func(played []lab.CellResult) ([]lab.Cell, error) {
 				half, _ := newCell("a", "5", func(int) *fake { return &fake{events: 10, takes: time.Second} })
 				half.Labels[1].Value = "half"
 				return []lab.Cell{half}[:min(2-len(played), 1)], nil
@@ -237,40 +237,4 @@ func TestFalseAlarmsOfProcesses(t *testing.T) {
 			t.Errorf("%s: %.1f %% false alarms, want %.0f to %.0f %%", tc.name, got*100, tc.least*100, tc.most*100)
 		}
 	}
-}
-
-// TestWithheldAtAPause: figures that are withheld when a process has played its share count if the
-// rounds of the next one change the verdict.
-func TestWithheldAtAPause(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "results")
-	synctest.Test(t, func(t *testing.T) {
-		round := 0
-		opts := lab.Options{Rounds: 6, Processes: 2, Dir: dir, NoAA: true, Progress: func(p lab.Progress) { round = p.Round }}
-		for range 2 {
-			c, _ := newCell("a", "2000", func(int) *fake {
-				f := &fake{events: 10, takes: time.Second}
-				if round == 1 || round == 2 {
-					f.late = 0.5
-				}
-				return f
-			})
-			o, err := ignoringHost(context.Background(), comparison(c), opts)
-			if err != nil {
-				t.Fatal(err)
-			}
-			cl := o.Comparisons[0].Cells[0]
-			if o.Paused && cl.Verdict.Cause != lab.CauseGenerator {
-				t.Fatalf("at the pause: %v", cl.Verdict)
-			}
-			if opts.Resume = true; o.Paused {
-				continue
-			}
-			if len(cl.Rounds) != 6 || cl.Rounds[0].Process != 1 || cl.Rounds[3].Process != 2 {
-				t.Errorf("%v, %+v", cl.Verdict, cl.Rounds)
-			}
-			return
-		}
-		t.Error("no end after two processes")
-	})
 }

@@ -74,7 +74,7 @@ func (s *playLog) varied() []lab.Comparison {
 		}),
 	)
 	first[0].Input = "digest"
-	first[0].More = func(played []lab.CellResult) ([]lab.Cell, error) {
+	first[0].NextCells = func(played []lab.CellResult) ([]lab.Cell, error) {
 		if len(played) > 5 {
 			return nil, nil
 		}
@@ -219,18 +219,14 @@ func TestResumeRefuses(t *testing.T) {
 		want   string
 	}{
 		"commit": {func(_ []lab.Comparison, o *lab.Options) { o.Build.Commit = "def" }, "the program's commit was abc, and is def"},
-		"dirty":  {func(_ []lab.Comparison, o *lab.Options) { o.Build.Dirty = true }, "was abc, and is abc-dirty"},
 		"rounds": {func(_ []lab.Comparison, o *lab.Options) { o.Rounds = 5 }, "Rounds was 4, and is 5"},
 		"seed":   {func(_ []lab.Comparison, o *lab.Options) { o.Seed = 6 }, "Seed was 5, and is 6"},
 		"fresh": {func(_ []lab.Comparison, o *lab.Options) {
-			o.Fresh = func(context.Context, string) (cell.Result, error) { return cell.Result{}, nil }
+			o.PlayInFreshProcess = func(context.Context, string) (cell.Result, error) { return cell.Result{}, nil }
 		}, "a process for each play was false, and is true"},
 		"budget":      {func(_ []lab.Comparison, o *lab.Options) { o.Budget = time.Minute }, "Budget was 0s, and is 1m0s"},
 		"no A/A pair": {func(_ []lab.Comparison, o *lab.Options) { o.NoAA = true }, "Queue/impl=good-again/keys=10 was played but is not in the experiment now"},
 		"input":       {func(c []lab.Comparison, _ *lab.Options) { c[0].Input = "other" }, "the input of comparison queue was digest, and is other"},
-		"title":       {func(c []lab.Comparison, _ *lab.Options) { c[1].Title = "other" }, "was fakes, and is other"},
-		"guarantees":  {func(c []lab.Comparison, _ *lab.Options) { c[0].Cells[0].Guarantees = "none" }, "what Queue/impl=good/keys=10 guarantees was order total, and is none"},
-		"class":       {func(c []lab.Comparison, _ *lab.Options) { c[0].Cells[0].Class = "none" }, "the class of Queue/impl=good/keys=10 was , and is none"},
 		"a label": {func(c []lab.Comparison, _ *lab.Options) { c[0].Cells[0].Labels[1].Value = "11" },
 			"a cell was Queue/impl=good/keys=10, and is Queue/impl=good/keys=11"},
 		"no folder": {func(_ []lab.Comparison, o *lab.Options) { o.Dir += "-nowhere" }, "no such file"},
@@ -315,7 +311,7 @@ func TestResumeEndedRun(t *testing.T) {
 	})
 }
 
-// TestResumeAfterAnError: a run that ended with an error of Begin can be resumed.
+// TestResumeAfterAnError: a run that ended with an error of BeforeRound can be resumed.
 func TestResumeAfterAnError(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "results")
@@ -324,7 +320,7 @@ func TestResumeAfterAnError(t *testing.T) {
 		for session := range 2 {
 			c, plays := newCell("x", "", steady(10, time.Second))
 			cs := comparison(c)
-			cs[0].Begin = func(int) error {
+			cs[0].BeforeRound = func(int) error {
 				if session == 0 && *plays > 2 {
 					return errors.New("no cluster")
 				}

@@ -28,13 +28,13 @@ type Options struct {
 	Rounds int    // rounds that count, besides the warm-up; below 4 no difference is testable
 	// Budget limits the time of the run; 0 means no limit. The lab plays as many rounds
 	// of all cells as fit, at most Rounds unless that is 0. A warm-up and one round are
-	// played even if they take longer. A comparison with More needs Rounds, too; its
+	// played even if they take longer. A comparison with NextCells needs Rounds, too; its
 	// further cells get the time that is left after Rounds.
 	Budget time.Duration
 	// Processes is the number of processes that share the rounds; below 2: one. Process k plays
 	// rounds until ceil(Rounds×k/Processes), with a Budget until k/Processes of it are spent, and at
 	// least one. Then Run returns with [Outcome].Paused, and the next process calls it with Resume.
-	// [Comparison].More's cells are shared in the same way. It needs a Dir, and neither Fresh nor BeforeRun.
+	// [Comparison].NextCells's cells are shared in the same way. It needs a Dir, and neither PlayInFreshProcess nor BeforeRun.
 	Processes int
 	Seed      int64 // of the order of the cells
 	// NoAA leaves out the A/A pairs. Without it the lab plays one cell of each comparison twice,
@@ -51,14 +51,14 @@ type Options struct {
 	Resume bool
 	// IgnoreHost omits steal and throttling from the verdicts, for tests. [Env].IgnoreHost says so beside the figures.
 	IgnoreHost bool
-	// Fresh, if not nil, plays a cell in its own process by calling [PlayCell] there.
+	// PlayInFreshProcess, if not nil, plays a cell in its own process by calling [PlayCell] there.
 	// Memory measurements need this. It gets the cell's name; the second cell of an A/A
 	// pair gets the name of the first. There is no warm-up.
-	Fresh func(ctx context.Context, cell string) (cell.Result, error)
+	PlayInFreshProcess func(ctx context.Context, cell string) (cell.Result, error)
 	// BeforeRun, if not nil, is called between Setup and Run of each play, and returns when Run may
 	// begin. Processes that play shares of one storm start together this way. Cells that are played
 	// together share one call. Its error is the cell's. Plays for profiles do not call it. It needs
-	// a fixed number of plays: no Budget, no [Comparison].More, no Fresh.
+	// a fixed number of plays: no Budget, no [Comparison].NextCells, no PlayInFreshProcess.
 	BeforeRun func(ctx context.Context, p Play) error
 	Profile   Profiler       // plays each cell again, up to ten times or 1 s, between Start and stop; nil: no profiles
 	Progress  func(Progress) // called before and after each cell, never during a measurement; may be nil
@@ -76,11 +76,13 @@ type Options struct {
 type Profiler interface {
 	// Start begins the profiles of the cell with the given benchmark name.
 	Start(cell string) (stop func() error, err error)
+	// Do calls f on a goroutine that carries the labels of a cell as pprof labels.
+	Do(ctx context.Context, family string, cell Labels, f func(context.Context))
 }
 
 // Run plays comparisons. Before the first play it returns an error without an outcome: one that
 // wraps [ErrOptions], [ErrExists] or [ErrResume], or an error of the file system. Later errors come
-// with the outcome so far: errors of a file, of [Comparison].More or of a profile.
+// with the outcome so far: errors of a file, of [Comparison].NextCells or of a profile.
 //
 // If ctx ends, Run drops the cell in progress, keeps finished rounds, and sets
 // Outcome.Interrupted; it returns no error.
@@ -135,21 +137,21 @@ func validate(comparisons []Comparison, opts Options) error {
 		return invalid("Resume needs the Dir of the run")
 	case len(comparisons) == 0:
 		return invalid("nothing to compare")
-	case opts.BeforeRun != nil && (opts.Budget > 0 || opts.Fresh != nil):
-		return invalid("BeforeRun with a Budget or with Fresh")
-	case opts.Processes > 1 && (opts.Dir == "" || opts.BeforeRun != nil || opts.Fresh != nil):
-		return invalid("%d Processes without a Dir, with BeforeRun or with Fresh", opts.Processes)
+	case opts.BeforeRun != nil && (opts.Budget > 0 || opts.PlayInFreshProcess != nil):
+		return invalid("BeforeRun with a Budget or with PlayInFreshProcess")
+	case opts.Processes > 1 && (opts.Dir == "" || opts.BeforeRun != nil || opts.PlayInFreshProcess != nil):
+		return invalid("%d Processes without a Dir, with BeforeRun or with PlayInFreshProcess", opts.Processes)
 	}
 	for _, c := range comparisons {
 		var problem string
 		switch {
-		case c.More != nil && opts.BeforeRun != nil:
+		case c.NextCells != nil && opts.BeforeRun != nil:
 			problem = "asks for more cells, so the number of plays for BeforeRun is unknown"
 		case len(c.Cells) == 0:
 			problem = "has no cells"
-		case c.More != nil && opts.Rounds == 0:
+		case c.NextCells != nil && opts.Rounds == 0:
 			problem = "asks for more cells: it needs Rounds beside the Budget"
-		case c.Together && (opts.Fresh != nil || opts.Profile != nil):
+		case c.Concurrent && (opts.PlayInFreshProcess != nil || opts.Profile != nil):
 			problem = "plays its cells together: none can have a process or a profile of its own"
 		default:
 			continue
@@ -182,7 +184,7 @@ func (r *runner) open(comparisons []Comparison) (finished bool, err error) {
 	env := CaptureEnv(time.Now(), r.opts.Build, r.opts.Args)
 	r.out = &Outcome{
 		Format: Format, Name: r.opts.Name, Started: env.Started, Seed: r.opts.Seed, Rounds: r.opts.Rounds, Budget: r.opts.Budget,
-		Processes: r.opts.Processes, Fresh: r.opts.Fresh != nil, Unkept: r.opts.Unkept, Experiment: json.RawMessage(Redact(string(r.opts.Experiment))), Env: env, Dir: r.opts.Dir, files: r.opts.files,
+		Processes: r.opts.Processes, Fresh: r.opts.PlayInFreshProcess != nil, Unkept: r.opts.Unkept, Experiment: json.RawMessage(Redact(string(r.opts.Experiment))), Env: env, Dir: r.opts.Dir, files: r.opts.files,
 	}
 	r.out.Env.Processes, r.out.Env.IgnoreHost = 1, r.opts.IgnoreHost
 	if r.opts.Budget > 0 {
@@ -217,7 +219,7 @@ func (r *runner) unlock() error {
 func (r *runner) plan(comparisons []Comparison) error {
 	for i, c := range comparisons {
 		cells, again := slices.Clone(c.Cells), ""
-		if !r.opts.NoAA && !c.Together {
+		if !r.opts.NoAA && !c.Concurrent {
 			var second Cell
 			second, again = pair(cells)
 			cells = append(cells, second)
@@ -230,15 +232,15 @@ func (r *runner) plan(comparisons []Comparison) error {
 		if err := run.add(cells, again); err != nil {
 			return err
 		}
-		// Cells beyond these come from More.
-		if known := run.result().Cells[len(cells):]; len(known) > 0 && (c.More == nil || known[0].Repeats != "") {
+		// Cells beyond these come from NextCells.
+		if known := run.result().Cells[len(cells):]; len(known) > 0 && (c.NextCells == nil || known[0].Repeats != "") {
 			return fmt.Errorf("%w: %s was played but is not in the experiment now", ErrResume, known[0].BenchName())
 		}
 	}
 	return nil
 }
 
-// play plays the cells in phases: first the planned ones, then those that More returns.
+// play plays the cells in phases: first the planned ones, then those that NextCells returns.
 // A phase plays all its rounds before the next one begins. Plays for profiles follow.
 func (r *runner) play(ctx context.Context) error {
 	for phase, more := 0, true; more; phase++ {
@@ -338,12 +340,12 @@ func (r *runner) extend() (more bool, err error) {
 	resumed := slices.ContainsFunc(r.runs, (*comparisonRun).resumed)
 	for _, c := range r.runs {
 		c.first = len(c.cells)
-		if c.More == nil || over && !resumed {
+		if c.NextCells == nil || over && !resumed {
 			continue
 		}
 		played := slices.Clone(c.result().Cells[:len(c.cells)])
 		if err := guard("more", func() error {
-			cells, err := c.More(played)
+			cells, err := c.NextCells(played)
 			return errors.Join(err, c.add(cells, ""))
 		}); err != nil {
 			return false, err

@@ -138,7 +138,7 @@ func TestBeforeRunOncePerGroup(t *testing.T) {
 			cells = append(cells, c)
 		}
 		together := comparison(cells...)
-		together[0].Together = true
+		together[0].Concurrent = true
 		if n := lab.Plays(together, lab.Options{Rounds: 2}); n != 3 {
 			t.Errorf("%d plays are foreseen", n)
 		}
@@ -178,7 +178,7 @@ func TestBeforeRunCancelled(t *testing.T) {
 			a, _ := newCell("a", "", steady(1, time.Second))
 			b, _ := newCell("b", "", steady(1, time.Second))
 			c := comparison(a, b)
-			c[0].Together = together
+			c[0].Concurrent = together
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
 			o, err := ignoringHost(ctx, c, lab.Options{Rounds: 1, BeforeRun: func(ctx context.Context, _ lab.Play) error {
@@ -189,26 +189,5 @@ func TestBeforeRunCancelled(t *testing.T) {
 				t.Errorf("together %v: %v, interrupted %v", together, err, o.Interrupted)
 			}
 		})
-	}
-}
-
-func TestBeforeRunNeedsFixedPlays(t *testing.T) {
-	cell, _ := newCell("a", "", steady(1, time.Second))
-	hook := func(context.Context, lab.Play) error { return nil }
-	searching := comparison(cell)
-	searching[0].More = func([]lab.CellResult) ([]lab.Cell, error) { return nil, nil }
-	for name, run := range map[string]func() error{
-		"budget": func() error {
-			_, err := ignoringHost(context.Background(), comparison(cell), lab.Options{Rounds: 1, Budget: time.Hour, BeforeRun: hook})
-			return err
-		},
-		"search": func() error {
-			_, err := ignoringHost(context.Background(), searching, lab.Options{Rounds: 1, BeforeRun: hook})
-			return err
-		},
-	} {
-		if err := run(); !errors.Is(err, lab.ErrOptions) {
-			t.Errorf("%s: %v", name, err)
-		}
 	}
 }

@@ -7,11 +7,6 @@ import (
 	"strings"
 )
 
-var markdownEscapes = strings.NewReplacer("|", `\|`, "<", `\<`, "*", `\*`, "_", `\_`, "`", "\\`", "~", `\~`, "\n", " ")
-
-// Escape escapes Markdown syntax.
-func Escape(s string) string { return markdownEscapes.Replace(s) }
-
 // credentials matches those of URLs, also encoded and in JSON, and of HTTP headers: user:password@, ?token=, Bearer.
 var credentials = regexp.MustCompile(`(?i)((?:://|%3a%2f%2f))[^\s"'/?#]+(@|%40)` +
 	`|((?:[?&]|\\u0026|%3f|%26)[^\s"'=&%\\]*(?:token|key|secret|pass|auth|sig|cred)[^\s"'=&%\\]*(?:=|%3d))[^\s"'&#\\]+` +

@@ -21,14 +21,11 @@ func TestVerdicts(t *testing.T) {
 		want  string
 	}{
 		"steady":                   {"", []int{900, 100, 101, 102, 103, 104}, nil, "valid"},
-		"just within 10 %":         {"", []int{900, 100, 100, 104, 109, 120}, nil, "valid"},
 		"rounds lie apart":         {"", []int{900, 100, 100, 110, 130, 150}, nil, "noisy: events/s of the rounds lie 25 % apart (allowed: 10 %)"},
 		"one outlier":              {"", []int{900, 100, 100, 100, 100, 900}, nil, "valid"},
 		"a single round":           {"", []int{900, 100}, nil, "valid"},
 		"rate max":                 {"max", []int{100, 100, 100, 100}, []float64{1, 1, 1, 1}, "valid"},
-		"on time":                  {"2000", []int{100, 100, 100, 100}, []float64{1, 0, 0.01, 0.01}, "valid"},
 		"late in the median round": {"2000", []int{100, 100, 100, 100}, []float64{0, 0, 0.02, 0.5}, "invalid: generator: at rate 2000, 2.0 % of the releases were more than 1ms late in the median round (allowed: 1 %)"},
-		"late in less than half":   {"2000", []int{100, 100, 100, 100}, []float64{1, 0, 0, 0.5}, "valid"},
 		"late in one of two":       {"2000", []int{100, 100, 100}, []float64{0, 0, 0.5}, "invalid: generator: at rate 2000, 50.0 % of the releases were more than 1ms late in the median round (allowed: 1 %)"},
 		"pace without releases":    {"2000", []int{100, 100}, nil, "invalid: generator: no release was reported, so the pace is unknown"},
 	} {

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"watchlab/bench/cell"
-	"watchlab/bench/profile"
+	"watchlab/bench/pprof"
 	"watchlab/impls/decode"
 	"watchlab/loadgen/source"
 )
@@ -15,7 +15,7 @@ import (
 // ObserveDecoding stamps wire and decoded of what a client of an API server decodes, and labels its
 // goroutines with one of two stages: decode or source. Several goroutines may decode, also an event twice,
 // such as after a disconnect; the first time counts.
-func (s *Stamps) ObserveDecoding(api *source.APIServer, labels profile.Stages) error {
+func (s *Stamps) ObserveDecoding(api *source.APIServer, labels pprof.Stages) error {
 	if s.Sampling != None {
 		n := len(s.at[released])
 		s.at[wire], s.at[decoded] = make([]int64, n), make([]int64, n)
@@ -36,7 +36,7 @@ func (s *Stamps) DecodingBoundaries() []cell.Boundary {
 // for each frame.
 type decodingFrame struct {
 	st     *Stamps
-	labels profile.Stages
+	labels pprof.Stages
 	began  int64  // of the present frame; 0 if it is not due
 	last   uint64 // event
 	inRow  bool   // last followed the one before

@@ -23,7 +23,7 @@ import (
 	"watchlab/bench/cell"
 	"watchlab/bench/lab"
 	"watchlab/bench/observe"
-	"watchlab/bench/profile"
+	"watchlab/bench/pprof"
 	"watchlab/impls"
 	"watchlab/impls/deltafifo"
 	"watchlab/impls/informer"
@@ -92,8 +92,8 @@ func (f *informerStages) decode(ctx context.Context, st *observe.Stamps, api *so
 			return nil, err
 		}
 	}
-	if st.Sampling != observe.None || profile.Labelled(ctx) {
-		if err := st.ObserveDecoding(api, profile.Switch(ctx, stageDecode, stageSource)); err != nil {
+	if st.Sampling != observe.None || pprof.Labelled(ctx) {
+		if err := st.ObserveDecoding(api, pprof.Switch(ctx, stageDecode, stageSource)); err != nil {
 			return nil, err
 		}
 	}
@@ -163,7 +163,7 @@ func (f *informerStages) build(ctx context.Context, events int, lw cache.ListerW
 			return obj, nil
 		})
 	}
-	f.recorder = &recorder{intake: &f.intake, log: observe.NewStoreLog(st, events), stages: profile.Switch(ctx, stagePop, stageStore)}
+	f.recorder = &recorder{intake: &f.intake, log: observe.NewStoreLog(st, events), stages: pprof.Switch(ctx, stagePop, stageStore)}
 	f.informer, err = informer.New(lw, like, informer.Options{
 		Variant: f.variant, Queue: f.opts, Unthrottled: !f.opts.Throttle, Indexers: cache.Indexers{cache.NamespaceIndex: byNamespace},
 		Store: f.store, WrapQueue: f.recorder.wrapQueue, WrapIndexer: f.recorder.wrapIndexer,
@@ -253,10 +253,10 @@ func (f *informerStages) run(ctx context.Context, rec *cell.Recorder, play func(
 	defer running.Wait()
 	defer cancel()
 	defer f.handling.on.Store(false)
-	f.handler.stages = profile.Switch(inner, stageHandle)
+	f.handler.stages = pprof.Switch(inner, stageHandle)
 	start := time.Now()
-	working.Go(func() { profile.Do(inner, stageWork, f.worker.run) })
-	running.Go(func() { profile.Do(inner, stageSource, f.informer.RunWithContext) })
+	working.Go(func() { pprof.Do(inner, stageWork, f.worker.run) })
+	running.Go(func() { pprof.Do(inner, stageSource, f.informer.RunWithContext) })
 
 	for _, done := range []<-chan struct{}{f.informer.HasSyncedChecker().Done(), f.worker.ready} {
 		if err := f.await(ctx, done); err != nil {
@@ -270,7 +270,7 @@ func (f *informerStages) run(ctx context.Context, rec *cell.Recorder, play func(
 	if f.readers != nil {
 		f.readers.start(inner)
 	}
-	profile.Do(ctx, stageSource, func(ctx context.Context) { err = play(ctx) })
+	pprof.Do(ctx, stageSource, func(ctx context.Context) { err = play(ctx) })
 	if err == nil {
 		err = f.await(ctx, f.handler.done)
 	}
@@ -423,13 +423,13 @@ type handler struct {
 	log      *observe.Log
 	handling *handling
 	queue    workqueue.Queue[string]
-	stages   profile.Stages // labels the informer's goroutine at the first call
-	seen     []bool         // events of the calls so far
-	left     int            // number of missing events
-	done     chan struct{}  // closed when left reaches 0
-	newest   atomic.Uint64  // newest event of the calls so far
-	busy     atomic.Bool    // a call is in progress
-	deleted  func(uint64)   // stamps deletions; nil if something else does
+	stages   pprof.Stages  // labels the informer's goroutine at the first call
+	seen     []bool        // events of the calls so far
+	left     int           // number of missing events
+	done     chan struct{} // closed when left reaches 0
+	newest   atomic.Uint64 // newest event of the calls so far
+	busy     atomic.Bool   // a call is in progress
+	deleted  func(uint64)  // stamps deletions; nil if something else does
 }
 
 var _ cache.ResourceEventHandler = (*handler)(nil)
@@ -547,7 +547,7 @@ func (i *intake) took(seq uint64) {
 type recorder struct {
 	*intake
 	log            *observe.Log
-	stages         profile.Stages                  // labels the controller's goroutine: pop or store
+	stages         pprof.Stages                    // labels the controller's goroutine: pop or store
 	queue          atomic.Pointer[deltafifo.Queue] // nil until the informer runs
 	popped, stored int64                           // of the current hand-over; 0 if it does not read the clock
 	err            error
@@ -768,7 +768,7 @@ func (r *readers) start(ctx context.Context) {
 	r.since = r.st.Now()
 	for i := range r.logs {
 		r.wg.Go(func() {
-			profile.Do(ctx, stageRead, func(context.Context) { r.errs[i] = r.read(i) })
+			pprof.Do(ctx, stageRead, func(context.Context) { r.errs[i] = r.read(i) })
 		})
 	}
 }

@@ -24,7 +24,7 @@ import (
 	"watchlab/bench/cell"
 	"watchlab/bench/lab"
 	"watchlab/bench/observe"
-	"watchlab/bench/profile"
+	"watchlab/bench/pprof"
 	"watchlab/impls/merge"
 	"watchlab/loadgen/apiserver"
 	"watchlab/loadgen/pace"
@@ -69,7 +69,7 @@ func (k *kubelet) play(ctx context.Context, rec *cell.Recorder) (err error) {
 	if err != nil {
 		return err
 	}
-	wg.Go(func() { profile.Do(inner, stageSync, k.loop.run) })
+	wg.Go(func() { pprof.Do(inner, stageSync, k.loop.run) })
 	if k.static != nil {
 		if err := k.static.run(inner, &wg, k.merger); err != nil {
 			return err
@@ -78,7 +78,7 @@ func (k *kubelet) play(ctx context.Context, rec *cell.Recorder) (err error) {
 
 	store := newPushStore(inner, k.r.st, ch, uint64(len(k.r.storm.Events)))
 	reflector := cache.NewReflectorWithOptions(k.r.source.ListerWatcher(), &v1.Pod{}, store, cache.ReflectorOptions{Name: "kubelet"})
-	wg.Go(func() { profile.Do(inner, stageSource, reflector.RunWithContext) })
+	wg.Go(func() { pprof.Do(inner, stageSource, reflector.RunWithContext) })
 	received := k.notices.Published
 	if err := k.r.await(ctx, k.notices.First, received); err != nil {
 		return err
@@ -95,7 +95,7 @@ func (k *kubelet) play(ctx context.Context, rec *cell.Recorder) (err error) {
 		stopChurn = k.static.churn()
 	}
 	p.Start(k.r.st.Begin())
-	profile.Do(inner, stageSource, func(ctx context.Context) {
+	pprof.Do(inner, stageSource, func(ctx context.Context) {
 		err = k.r.source.Play(ctx, p, uint64(len(k.r.storm.Events)), k.r.st.ReleaseAt)
 	})
 	if err == nil {
@@ -380,7 +380,7 @@ func (s *staticPods) run(ctx context.Context, wg *sync.WaitGroup, merger merge.M
 		if err != nil {
 			return err
 		}
-		wg.Go(func() { profile.Do(ctx, stageSource, func(ctx context.Context) { src.Run(ctx, ch) }) })
+		wg.Go(func() { pprof.Do(ctx, stageSource, func(ctx context.Context) { src.Run(ctx, ch) }) })
 	}
 	return nil
 }

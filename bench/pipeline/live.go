@@ -78,7 +78,7 @@ func CompareLive(config LiveConfig) ([]lab.Comparison, error) {
 	}
 	for i := range comparisons {
 		c := &comparisons[i]
-		c.Together, c.Begin = true, l.begin()
+		c.Concurrent, c.BeforeRound = true, l.begin()
 		for _, cl := range c.Cells {
 			cl.Labels[len(cl.Labels)-1].Value = liveRate
 		}
@@ -97,7 +97,7 @@ type liveRounds struct {
 	round  *liveRound // current; changes only between rounds, when no cell runs
 }
 
-// begin returns the [lab.Comparison].Begin of a comparison: it opens the stream for a round
+// begin returns the [lab.Comparison].BeforeRound of a comparison: it opens the stream for a round
 // and waits for its initial list. A process's first round warms up.
 func (l *liveRounds) begin() func(cells int) error {
 	warmUp := true

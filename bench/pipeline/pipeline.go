@@ -62,7 +62,7 @@
 // that an empty call took right before it. A probe rarely meets a single short hold.
 // Variants without a lock in HasSynced show the floor.
 //
-// Under a context of [profile.With], goroutines carry the label of their stage.
+// Under a context of [pprof.With], goroutines carry the label of their stage.
 package pipeline
 
 import (
@@ -76,7 +76,7 @@ import (
 	"watchlab/bench/cell"
 	"watchlab/bench/lab"
 	"watchlab/bench/observe"
-	"watchlab/bench/profile"
+	"watchlab/bench/pprof"
 	"watchlab/impls"
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/source"
@@ -105,7 +105,7 @@ func (s Stamps) sampling() observe.Sampling {
 	return observe.Sampled
 }
 
-// The stages that label profiles; see [profile.Do].
+// The stages that label profiles; see [pprof.Do].
 const (
 	stageProduce = "produce"
 	stageSource  = "source"
@@ -181,7 +181,7 @@ func (r *round) observe(ctx context.Context, opts observe.Options) {
 
 // open opens the storm's source, whose goroutines carry the label of its stage.
 func (r *round) open(ctx context.Context) (err error) {
-	profile.Do(ctx, stageSource, func(ctx context.Context) { r.source, err = r.storm.source(ctx) })
+	pprof.Do(ctx, stageSource, func(ctx context.Context) { r.source, err = r.storm.source(ctx) })
 	if err == nil {
 		r.cleanup(r.source.Close)
 	}

@@ -18,7 +18,7 @@ import (
 
 	"watchlab/bench/cell"
 	"watchlab/bench/observe"
-	"watchlab/bench/profile"
+	"watchlab/bench/pprof"
 	"watchlab/impls"
 	"watchlab/impls/deltafifo"
 	"watchlab/impls/merge"
@@ -203,7 +203,7 @@ func (f *fifo) produce(ctx context.Context) error {
 			p := pace.On(f.r.storm.schedule)
 			defer func() { _ = p.Close() }()
 			p.Start(t0)
-			profile.Do(ctx, stageProduce, func(ctx context.Context) {
+			pprof.Do(ctx, stageProduce, func(ctx context.Context) {
 				if err := f.produceCalls(ctx, p, calls); err != nil {
 					cancel(err)
 				}
@@ -260,15 +260,15 @@ func (f *fifo) produceCalls(ctx context.Context, p *pace.Pacer, calls []call) er
 type consumer struct {
 	log      *observe.Log
 	handling *handling
-	left     *atomic.Int64  // see fifo
-	listed   chan struct{}  // see fifo
-	stages   profile.Stages // labels the goroutine: pop or handle
+	left     *atomic.Int64 // see fifo
+	listed   chan struct{} // see fifo
+	stages   pprof.Stages  // labels the goroutine: pop or handle
 }
 
 // consume pops until the queue is closed and empty. It waits at the latch before it
 // takes more than the initial list.
 func (f *fifo) consume(ctx context.Context, log *observe.Log) error {
-	c := &consumer{log, f.handling, &f.left, f.listed, profile.Switch(ctx, stagePop, stageHandle)}
+	c := &consumer{log, f.handling, &f.left, f.listed, pprof.Switch(ctx, stagePop, stageHandle)}
 	c.stages.To(0)
 	defer c.stages.End()
 	// Each method value allocates, so these are built once.
@@ -483,7 +483,7 @@ func (m *merging) start(ctx context.Context, r *round) (err error) {
 	m.r = r
 	r.storm.notifications()
 	// The merger's goroutines belong to its stage.
-	profile.Do(ctx, stageMerge, func(context.Context) { m.merger, err = m.build() })
+	pprof.Do(ctx, stageMerge, func(context.Context) { m.merger, err = m.build() })
 	if err != nil {
 		return err
 	}
@@ -499,7 +499,7 @@ func (m *merging) play(ctx context.Context, rec *cell.Recorder) (err error) {
 	received := make(chan struct{})
 	go func() {
 		defer close(received)
-		profile.Do(inner, stageHandle, func(ctx context.Context) { m.receive(ctx) })
+		pprof.Do(inner, stageHandle, func(ctx context.Context) { m.receive(ctx) })
 	}()
 	defer func() {
 		cancel()
@@ -524,7 +524,7 @@ func (m *merging) play(ctx context.Context, rec *cell.Recorder) (err error) {
 	defer func() { _ = p.Close() }()
 	p.Start(m.r.st.Begin())
 	go func() {
-		profile.Do(inner, stageProduce, func(ctx context.Context) { sent <- m.produce(ctx, p, ch, lists[1:]) })
+		pprof.Do(inner, stageProduce, func(ctx context.Context) { sent <- m.produce(ctx, p, ch, lists[1:]) })
 	}()
 	err = m.r.await(ctx, m.notices.Last, m.notices.Published)
 	rec.End()
@@ -534,7 +534,7 @@ func (m *merging) play(ctx context.Context, rec *cell.Recorder) (err error) {
 
 // channelOf opens a merger's channel, whose reader belongs to the stage merge.
 func channelOf(ctx context.Context, m merge.Merger, source string) (ch chan<- merge.PodUpdate, err error) {
-	profile.Do(ctx, stageMerge, func(ctx context.Context) { ch, err = m.Channel(ctx, source) })
+	pprof.Do(ctx, stageMerge, func(ctx context.Context) { ch, err = m.Channel(ctx, source) })
 	return ch, err
 }
 

@@ -2,14 +2,14 @@ package pipeline_test
 
 import (
 	"regexp"
-	"runtime/pprof"
+	runtimepprof "runtime/pprof"
 	"strings"
 	"testing"
 	"time"
 
 	"watchlab/bench/lab"
 	"watchlab/bench/pipeline"
-	"watchlab/bench/profile"
+	"watchlab/bench/pprof"
 	"watchlab/impls"
 )
 
@@ -21,7 +21,7 @@ func stagesOf(t *testing.T, cl lab.Cell) map[string]bool {
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		ctx := profile.With(t.Context(), profile.Labels{Family: "family", Variant: "variant", Storm: "storm"})
+		ctx := pprof.With(t.Context(), pprof.Labels{Family: "family", Variant: "variant", Storm: "storm"})
 		if _, runErr, checkErr := play(ctx, t, cl); runErr != nil || checkErr != nil {
 			t.Error(runErr, checkErr)
 		}
@@ -34,7 +34,7 @@ func stagesOf(t *testing.T, cl lab.Cell) map[string]bool {
 		default:
 		}
 		var b strings.Builder
-		if err := pprof.Lookup("goroutine").WriteTo(&b, 1); err != nil {
+		if err := runtimepprof.Lookup("goroutine").WriteTo(&b, 1); err != nil {
 			t.Error(err)
 		}
 		for _, m := range stageLabel.FindAllStringSubmatch(b.String(), -1) {

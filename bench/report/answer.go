@@ -4,36 +4,26 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	"watchlab/bench/chart"
 	"watchlab/bench/lab"
 	"watchlab/bench/stats"
 )
 
-// answer is the first screen of the page for a block: the sentence of [Brief], a chart that shows it, and
-// the cost.
-type answer struct {
-	*block
-	Evidence, Cost string
-	Panel          panel
-}
-
-func answers(all []*block) (out []answer) {
-	for i, b := range all {
-		a := answer{block: b, Panel: panel{ID: fmt.Sprintf("answer-%d", i+1)}}
+// drawn returns the summaries with the charts of the first screen, which show what each sentence says.
+func drawn(all []*summary) []*summary {
+	for i, s := range all {
+		s.Panel.ID = fmt.Sprintf("answer-%d", i+1)
 		switch {
-		case b.best != nil:
-			a.Evidence, a.Cost = b.evidence(), b.cost()
-			a.draw(withBase(b.rows), *b.best)
-		case len(b.knees) > 0:
-			drawHeld(&a.Panel, b.knees, b.all)
-		case slices.ContainsFunc(b.rows, func(r row) bool { return !r.baseline }):
-			a.draw(b.rows, b.rows[0])
+		case s.best != nil:
+			s.Panel.drawGains(withBase(s.rows), *s.best)
+		case len(s.knees) > 0:
+			s.Panel.drawHeld(s.knees, s.base)
+		case slices.ContainsFunc(s.rows, func(r row) bool { return !r.baseline }):
+			s.Panel.drawGains(s.rows, s.rows[0])
 		}
-		out = append(out, a)
 	}
-	return out
+	return all
 }
 
 // withBase adds the baseline of rows, which may lack a knob that they have.
@@ -46,95 +36,61 @@ func withBase(rows []row) []row {
 	return rows
 }
 
-// evidence counts the verdicts of the cells beside the best variant's.
-func (b *block) evidence() string {
-	var verdicts []string
-	cells := 0
-	for _, r := range withBase(b.rows) {
-		for _, c := range r.cells() {
-			verdicts = append(verdicts, string(c.Verdict.Status))
-			cells++
-		}
-	}
-	var parts []string
-	for _, set := range together(verdicts, func(s string) string { return s }) {
-		parts = append(parts, fmt.Sprintf("%d %s", len(set), set[0]))
-	}
-	parts[0] = strings.Replace(parts[0], " ", fmt.Sprintf(" of %s are ", lab.Plural(cells, "cell")), 1)
-	if len(parts) == 1 {
-		parts[0] = fmt.Sprintf("all %s are %s", lab.Plural(cells, "cell"), verdicts[0])
-	}
-	return fmt.Sprintf("`%s` over `%s` in %s: %s.", b.best.variant(), b.best.base.variant(),
-		lab.Plural(len(b.best.samples(stats.UnitEventsPerSec)), "round"), strings.Join(parts, ", "))
-}
-
 // span writes a ratio with its interval.
 func span(c stats.Comparison) string {
 	if c.Lo > 0 {
-		return fmt.Sprintf("%s (%s–%s)", chart.Times(c.Ratio), chart.Times(c.Lo), chart.Times(c.Hi))
+		return fmt.Sprintf("%s (%s–%s)", ratio(c), chart.Times(c.Lo), chart.Times(c.Hi))
 	}
 	return ratio(c)
 }
 
-// cost compares what an event costs the best variant and its baseline.
-func (b *block) cost() string {
-	of := func(r row) string {
-		var parts []string
-		add := func(unit, format string, write func(float64) string) {
-			if text := r.median(unit, write); text != chart.None {
-				parts = append(parts, fmt.Sprintf(format, text))
-			}
-		}
-		add(r.cpu(), "%s of CPU", chart.Nanoseconds)
-		add(stats.UnitAllocsPerOp, "%s allocations", chart.Number)
-		add(stats.UnitBytesPerOp, "%sB", chart.Bytes)
-		return fmt.Sprintf("`%s` %s", r.variant(), strings.Join(parts, ", "))
-	}
-	return "An event costs " + of(*b.best) + "; " + of(*b.best.base) + "."
-}
-
-// draw draws the ratio of each variant to the baseline, and p99 beside it.
-func (a *answer) draw(rows []row, best row) {
-	unit, base := a.gain.unit, "the baseline"
+// drawGains draws the ratio of each variant to the baseline of the best one, and p99 beside it.
+func (p *panel) drawGains(rows []row, best row) {
+	unit, base := cmp.Or(best.gain().unit, perCPU), "the baseline"
 	if best.base != nil {
 		base = best.base.variant()
 	}
-	along := chart.Axis{Label: cmp.Or(unit, perCPU) + ", × of " + base, Log: true, Format: chart.Ratio}
+	along := chart.Axis{Label: unit + ", × of " + base, Log: true, Format: chart.Ratio}
 	c := chart.Rows{Axis: along, Columns: chart.IntervalColumns(along), Rule: 1}
 	for _, r := range rows {
 		c.Rows = append(c.Rows, gainRow(r, along, unit))
 	}
-	a.Panel.add(c, figure{Kind: "answer", Title: "Ratio to " + base,
+	p.add(c, figure{Kind: "answer", Title: "Ratio to " + base,
 		Caption: "A bar goes from the baseline, 1×, to the ratio: to the right is better. The line through its end is the 95 % confidence interval."},
 		"Ratio of each variant to the baseline on a logarithmic axis, as a bar from 1 with its interval.")
-	a.drawP99(rows)
-	a.Panel.Marks = marks(rows, len(a.Panel.Figures) > 1)
+	p.drawP99(rows)
+	for v, name := range []string{"valid", "noisy", tooFew, "no figure"} {
+		verdict := chart.Verdict(v)
+		if slices.ContainsFunc(rows, func(r row) bool {
+			return r.form() == verdict || len(p.Figures) > 1 && r.p99Form() == verdict || verdict == chart.Missing && !r.baseline && r.gain().missing != ""
+		}) {
+			p.Marks = append(p.Marks, mark{chart.VerdictKey(verdict), name})
+		}
+	}
 }
 
 // gainRow shows the gain of a row.
 func gainRow(r row, along chart.Axis, unit string) chart.Row {
 	line := chart.Row{Name: r.variant(), Style: chart.Of(r.variant())}
 	g := r.gain()
+	var s chart.Sample
+	form, tip := r.form(), ""
 	switch {
 	case r.broken():
-		line.Note = r.worst().Verdict.Short()
+		line.Note, form = r.worst().Verdict.Short(), chart.Missing
 	case r.baseline && len(r.fast) == 0:
-		line.Note = "baseline, " + r.throughput.Verdict.Short()
+		line.Note, form = "baseline, "+r.throughput.Verdict.Short(), chart.Missing
 	case r.baseline:
-		line.Note = "baseline"
-		return chart.Interval(line, along, chart.Sample{Median: 1}, r.form(), "baseline, "+r.verdict(0))
-	case g.why != "":
-		line.Note = g.why
+		line.Note, s.Median, tip = "baseline", 1, "baseline, "+r.verdict(0)
+	case g.missing != "":
+		line.Note, form = g.missing, chart.Missing
 	case g.unit != unit:
-		line.Note = "no CPU time was measured"
+		line.Note, form = noCPU, chart.Missing
 	default:
-		line.Note = span(g.Comparison)
-		if g.same() {
-			line.Note = "no difference " + strings.TrimPrefix(line.Note, chart.Times(g.Ratio)+" ")
-		}
-		return chart.Interval(line, along, chart.Sample{Median: g.Ratio, Lo: g.Lo, Hi: g.Hi}, r.form(), span(g.Comparison)+" "+unit+", "+r.verdict(0))
+		line.Note, tip = span(g.Comparison), span(g.Comparison)+" "+unit+", "+r.verdict(0)
+		s = chart.Sample{Median: g.Ratio, Lo: g.Lo, Hi: g.Hi}
 	}
-	return chart.Interval(line, along, chart.Sample{}, chart.Missing, line.Note)
+	return chart.Interval(line, along, s, form, cmp.Or(tip, line.Note))
 }
 
 // form returns the form of a row's mark.
@@ -149,7 +105,7 @@ func formOf(has bool, base against, c *lab.CellResult) chart.Verdict {
 	switch {
 	case !has:
 		return chart.Missing
-	case base.why == "" && !base.Testable:
+	case base.missing == "" && !base.Testable:
 		return chart.Untested
 	case c.Verdict.Status == lab.Noisy:
 		return chart.Noisy
@@ -157,23 +113,9 @@ func formOf(has bool, base against, c *lab.CellResult) chart.Verdict {
 	return chart.Sure
 }
 
-// marks explains the forms of the marks of rows, with p99 if it is drawn.
-func marks(rows []row, p99 bool) (out []mark) {
-	for v, name := range []string{"valid", "noisy", tooFew, "no figure"} {
-		verdict := chart.Verdict(v)
-		if slices.ContainsFunc(rows, func(r row) bool {
-			return r.form() == verdict || p99 && r.p99Form() == verdict || verdict == chart.Missing && !r.baseline && r.gain().why != ""
-		}) {
-			out = append(out, mark{chart.VerdictKey(verdict), name})
-		}
-	}
-	return out
-}
-
 // drawP99 draws p99 at a fixed rate.
-func (a *answer) drawP99(rows []row) {
-	measured := slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return !r.hasP99() })
-	rates := distinct(ratesOf(measured))
+func (p *panel) drawP99(rows []row) {
+	rates := ratesOf(rows)
 	if len(rates) == 0 {
 		return
 	}
@@ -201,7 +143,7 @@ func (a *answer) drawP99(rows []row) {
 		}
 		c.Rows = append(c.Rows, chart.Interval(line, along, s, r.p99Form(), line.Note))
 	}
-	a.Panel.add(c, figure{Kind: "tail", Title: "Latency at a fixed rate",
+	p.add(c, figure{Kind: "tail", Title: "Latency at a fixed rate",
 		Caption: "Left is better. p99 of all rounds; the line goes from the smallest round to the largest."},
 		"99th percentile of each variant's latency on a logarithmic axis, as a mark with the range of the rounds.")
 }
@@ -210,60 +152,44 @@ func (a *answer) drawP99(rows []row) {
 func kneesOf(o run, rows []row) []stats.Knee {
 	var all []stats.Knee
 	for _, k := range o.Knees {
-		if slices.ContainsFunc(rows, func(r row) bool { return r.throughput.NameWithout("rate") == k.Cell }) {
+		if slices.ContainsFunc(rows, func(r row) bool { return r.throughput.NameExcept("rate") == k.Cell }) {
 			all = append(all, k)
 		}
 	}
 	if len(all) == 0 {
 		return nil
 	}
-	first := together(all, func(k stats.Knee) string { return rowNamed(k.Cell, "").throughput.NameWithout("impl") + objective(k) })[0]
+	first := together(all, func(k stats.Knee) string { return rowNamed(k.Cell, "").throughput.NameExcept("impl") + objective(k) })[0]
 	slices.SortStableFunc(first, func(a, b stats.Knee) int { return cmp.Compare(b.Held, a.Held) })
 	return first
 }
 
-// isBaseline reports whether a variant is the baseline of rows.
-func isBaseline(rows []row, impl string) bool {
-	return slices.ContainsFunc(rows, func(r row) bool { return r.throughput.Baseline && r.variant() == impl })
-}
-
-// kneeAnswer says who holds the objective up to the highest rate.
-func kneeAnswer(knees []stats.Knee, rows []row) string {
-	best := knees[0]
-	var open []string
-	for _, k := range knees {
-		if k.Held <= 0 && k.Limit != "latency" {
-			open = append(open, "`"+k.Impl+"` (limit: "+k.Limit+")")
-		}
+// compareKnees compares the highest rate within the objective with the baseline's. It prefers a knee of ours.
+func compareKnees(knees []stats.Knee, rows []row) sentence {
+	baseline := func(k stats.Knee) bool {
+		return slices.ContainsFunc(rows, func(r row) bool { return r.throughput.Baseline && r.variant() == k.Impl })
 	}
-	rest := "."
-	if len(open) > 0 {
-		rest = "; not answered: " + strings.Join(open, ", ") + "."
+	of, at := slices.IndexFunc(knees, baseline), slices.IndexFunc(knees, func(k stats.Knee) bool { return !upstream(k.Impl) && !baseline(k) })
+	if at < 0 {
+		at = slices.IndexFunc(knees, func(k stats.Knee) bool { return !baseline(k) })
 	}
-	if best.Held <= 0 {
-		return fmt.Sprintf("No variant of %d holds %s at a rate that was tried", len(knees), objective(best)) + rest
+	if of < 0 || at < 0 {
+		return sentence{Missing: noBaseline}
 	}
-	text := fmt.Sprintf("`%s` holds %s up to the highest rate of %s, %s events/s", best.Impl, objective(best), lab.Plural(len(knees), "variant"), chart.Decimal(best.Held))
-	wanted := func(k stats.Knee) bool { return isBaseline(rows, k.Impl) }
-	if isBaseline(rows, best.Impl) {
-		wanted = func(k stats.Knee) bool { return !upstream(k.Impl) && k.Impl != best.Impl }
+	base, best := knees[of], knees[at]
+	s := sentence{Best: best.Impl, Base: base.Impl, Unit: "events per second within " + objective(best), Ratio: best.Held / base.Held}
+	if base.Held <= 0 || best.Held <= 0 {
+		s.Missing = fmt.Sprintf("`%s` or `%s` holds %s at no tried rate", best.Impl, base.Impl, objective(best))
+		return s
 	}
-	at := slices.IndexFunc(knees, wanted)
-	if at < 0 || knees[at].Held <= 0 {
-		return text + rest
-	}
-	other := knees[at]
-	text += fmt.Sprintf(": %s of `%s` (%s)", chart.Times(best.Held/other.Held), other.Impl, chart.Decimal(other.Held))
-	if lo, _ := best.Interval(); lo > 0 {
-		if _, hi := other.Interval(); hi > 0 && hi >= lo {
-			text += "; their intervals overlap"
-		}
-	}
-	return text + rest
+	from, to := base.Interval()
+	lo, hi := best.Interval()
+	s.Same = from > 0 && to > 0 && lo > 0 && hi > 0 && lo <= to && from <= hi
+	return s
 }
 
 // drawHeld draws the highest rate within the objective of each variant.
-func drawHeld(p *panel, knees []stats.Knee, rows []row) {
+func (p *panel) drawHeld(knees []stats.Knee, base string) {
 	along := chart.Axis{Label: "events/s within " + objective(knees[0]), Log: true, Format: chart.Count}
 	c := chart.Rows{Axis: along, Columns: chart.IntervalColumns(along)}
 	for _, k := range knees {
@@ -275,7 +201,7 @@ func drawHeld(p *panel, knees []stats.Knee, rows []row) {
 		if k.Held > 0 {
 			line.Note = chart.Decimal(k.Held)
 		}
-		if isBaseline(rows, k.Impl) {
+		if k.Impl == base {
 			line.Note += "  baseline"
 		}
 		if k.Limit != "latency" {

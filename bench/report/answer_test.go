@@ -39,38 +39,33 @@ func invalidate(cells []lab.CellResult, impl string, cause lab.Cause) {
 	}
 }
 
-// TestAnswer checks the first sentence of the page and the verdicts of its chart for eight outcomes.
+// TestAnswer checks the first sentence of the page and the verdicts of its chart for seven outcomes.
 func TestAnswer(t *testing.T) {
 	noisy := lab.Verdict{Status: lab.Noisy}
 	for name, tc := range map[string]struct {
 		run      *lab.Outcome
 		sentence string
 		notes    []string // of the chart's rows, in their order
-		evidence string   // below the chart
 	}{
 		"clear winner": {
 			made(nil, 2, lab.Verdict{}),
 			"An informer on ring handles 2.0 times the events per CPU second of clientgo-informer.",
 			[]string{"baseline", `1\.80× \(1\.\d+×–1\.\d+×\)`, `2\.00× \(1\.\d+×–2\.\d+×\)`, `1\.60× \(.*\)`},
-			"all 8 cells are valid.",
 		},
 		"no difference": {
-			made(func(cells []lab.CellResult) {}, 1, lab.Verdict{}),
+			made(nil, 1, lab.Verdict{}),
 			"An informer shows no difference between ring and clientgo-informer in events per CPU second.",
 			[]string{"baseline", `0\.90× .*`, `no difference \(0\.\d+×–1\.\d+×\)`, `0\.80× .*`},
-			"",
 		},
 		"all noisy": {
-			made(func(cells []lab.CellResult) { cells[1].Verdict = lab.Verdict{Status: lab.Valid} }, 2, noisy),
+			made(nil, 2, noisy),
 			"An informer on ring handles 2.0 times the events per CPU second of clientgo-informer.",
 			[]string{"baseline", `1\.80× .*`, `2\.00× .*`, `1\.60× .*`},
-			"7 of 8 cells are noisy, 1 valid.",
 		},
 		"baseline wins": {
 			made(nil, 0.5, lab.Verdict{}),
 			"An informer on ring handles 0.50 times the events per CPU second of clientgo-informer.",
 			[]string{"baseline", `0\.45× .*`, `0\.50× .*`, `0\.40× .*`},
-			"",
 		},
 		"unequal guarantees": {
 			made(func(cells []lab.CellResult) {
@@ -80,37 +75,20 @@ func TestAnswer(t *testing.T) {
 			}, 2, lab.Verdict{}),
 			"An informer has no answer: channel guarantees differ from the baseline's.",
 			[]string{"baseline", "guarantees differ from the baseline&#39;s", "guarantees differ from the baseline&#39;s", "guarantees differ from the baseline&#39;s"},
-			"",
 		},
 		"generator too slow": {
 			made(func(cells []lab.CellResult) { invalidate(cells, "", lab.CauseGenerator) }, 2, lab.Verdict{}),
 			"An informer has no answer: channel invalid: generator.",
 			[]string{"baseline, invalid: generator", "invalid: generator", "invalid: generator", "invalid: generator"},
-			"",
-		},
-		"two causes": {
-			made(func(cells []lab.CellResult) {
-				for i := range cells[4:] {
-					cells[4+i].Class = "order per-key"
-				}
-				invalidate(cells, "cond", lab.CauseGenerator)
-			}, 2, lab.Verdict{}),
-			"An informer has no answer: channel guarantees differ from the baseline's.",
-			[]string{"baseline", "invalid: generator", "guarantees differ from the baseline&#39;s", "guarantees differ from the baseline&#39;s"},
-			"",
 		},
 		"invariant broken": {
 			made(func(cells []lab.CellResult) { invalidate(cells, "ring", lab.CauseLost) }, 2, lab.Verdict{}),
 			"An informer on cond handles 1.8 times the events per CPU second of clientgo-informer.",
 			[]string{"baseline", `1\.80× .*`, "invalid: lost", `1\.60× .*`},
-			"",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			page := html(t, tc.run)
-			if tc.evidence != "" && !strings.Contains(page, ">ring over clientgo-informer in 6 rounds: "+tc.evidence+"<") {
-				t.Errorf("%q is missing", tc.evidence)
-			}
 			lead := regexp.MustCompile(`<p class="lead">(.*?)</p>`).FindStringSubmatch(page)
 			if lead == nil || strings.ReplaceAll(lead[1], "&#39;", "'") != tc.sentence {
 				t.Errorf("%q, want %q", lead, tc.sentence)
@@ -154,7 +132,7 @@ func TestBaselineWithoutKnob(t *testing.T) {
 	}
 }
 
-// TestKneeAnswer: a search for knees is answered by the highest rate within the objective.
+// TestKneeAnswer: a search for knees compares the highest rates within the objective.
 func TestKneeAnswer(t *testing.T) {
 	var cells []lab.CellResult
 	o := firstRun()
@@ -162,7 +140,7 @@ func TestKneeAnswer(t *testing.T) {
 		k := stats.Knee{Impl: impl, Objective: stats.Objective{Unit: stats.UnitP99, Most: time.Millisecond}, Limit: "latency", Held: []float64{27e3, 22e3, 20e3}[i]}
 		for _, rate := range []string{"16000", "2000"} {
 			c := played{"queue", "memory", "ceiling", impl, rate, 2e3, 100, 1, lab.Verdict{}, 5}.cell("clientgo-realfifo")
-			k.Cell = c.NameWithout("rate")
+			k.Cell = c.NameExcept("rate")
 			cells = append(cells, c)
 		}
 		o.Knees = append(o.Knees, k)
@@ -170,12 +148,12 @@ func TestKneeAnswer(t *testing.T) {
 	o.Knees[2].Held, o.Knees[2].Limit = 0, "generator"
 	o.Comparisons = []lab.ComparisonResult{{Family: "deltafifo", Title: "knee", Cells: cells}}
 	page := html(t, o)
-	want := "`clientgo-realfifo` holds p99 ≤ 1ms up to the highest rate of 3 variants, 27.00k events/s: 1.23× of `ring` (22.00k); not answered: `cond` (limit: generator)."
-	if !strings.Contains(page, `<p class="lead">`+strings.ReplaceAll(want, "`", "")) {
+	want := "A delta queue alone on ring handles 0.81 times the events per second within p99 ≤ 1ms of clientgo-realfifo."
+	if !strings.Contains(page, `<p class="lead">`+want) {
 		t.Errorf("%q is missing in %s", want, regexp.MustCompile(`<p class="lead">.*?</p>`).FindString(page))
 	}
 	var b strings.Builder
-	if err := report.Brief(&b, o); err != nil || !strings.Contains(strings.Join(strings.Fields(b.String()), " "), strings.ReplaceAll(want, "`", "")) {
+	if err := report.Brief(&b, o); err != nil || !strings.Contains(strings.Join(strings.Fields(b.String()), " "), want) {
 		t.Errorf("the terminal says something else: %v\n%s", err, &b)
 	}
 }

@@ -22,9 +22,9 @@ type Claimed struct {
 func Claims(w io.Writer, all []Claimed) error {
 	t := claimTable(all)
 	for range 3 {
-		t.drop(claimBound + 1)
+		t.Drop(claimBound + 1)
 	}
-	_, err := io.WriteString(w, t.fitted("", textWidth))
+	_, err := io.WriteString(w, t.Fitted("", textWidth))
 	return err
 }
 
@@ -41,7 +41,7 @@ func ClaimsPage(w io.Writer, all []Claimed) error {
 				state = interrupted(o)
 			}
 		}
-		fmt.Fprintf(&b, "- %s: %s %s\n", name, lab.Escape(c.Question), state)
+		fmt.Fprintf(&b, "- %s: %s %s\n", name, chart.Escape(c.Question), state)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -50,10 +50,10 @@ func ClaimsPage(w io.Writer, all []Claimed) error {
 // claimBound is the column of the bound; unit, variant, baseline and claim follow.
 const claimBound = 5
 
-func claimTable(all []Claimed) table {
-	t := newTable("Claims", []string{"experiment", "#", "answer"}, "ratio", "interval", "bound")
-	t.words("unit", "variant", "baseline", "claim")
-	t.labels = 1
+func claimTable(all []Claimed) *chart.Table {
+	t := chart.NewTable("Claims", []string{"experiment", "#", "answer"}, "ratio", "interval", "bound")
+	t.Words("unit", "variant", "baseline", "claim")
+	t.Labels = 1
 	for _, e := range all {
 		if e.Outcome == nil {
 			continue
@@ -73,7 +73,7 @@ func claimTable(all []Claimed) table {
 			if c.Why != "" {
 				answer += ": " + c.Why
 			}
-			t.add(e.Name, fmt.Sprint(i+1), answer, value, interval, string(c.Relation)+" "+format(c.Bound), c.Unit, c.Variant, cmp.Or(c.Baseline, chart.None), c.Says)
+			t.Add(e.Name, fmt.Sprint(i+1), answer, value, interval, string(c.Relation)+" "+format(c.Bound), c.Unit, c.Variant, cmp.Or(c.Baseline, chart.None), c.Says)
 		}
 	}
 	return t

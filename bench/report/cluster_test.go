@@ -12,19 +12,19 @@ import (
 
 // live returns a comparison that watched a cluster, with the given notes per round.
 func live(rounds ...[]cell.Note) *lab.Outcome {
-	specs := []spec{
-		{impl: "lossy", rate: "live", verdict: lab.Verdict{Status: lab.Invalid, Cause: lab.CauseLost}},
-		{impl: "cond", rate: "live", perSecond: 1e3, rounds: len(rounds)}, {impl: "ring", rate: "live", perSecond: 1e3, rounds: len(rounds)},
-	}
-	c := lab.ComparisonResult{Family: "deltafifo", Title: "informer pipeline on rollout"}
-	for _, s := range specs {
-		cl := s.cell()
+	c := family("deltafifo", "",
+		played{impl: "lossy", rate: "live", verdict: lab.Verdict{Status: lab.Invalid, Cause: lab.CauseLost}},
+		played{impl: "cond", rate: "live", perSecond: 1e3, rounds: len(rounds)},
+		played{impl: "ring", rate: "live", perSecond: 1e3, rounds: len(rounds)},
+	)
+	for _, cl := range c.Cells {
 		for i := range cl.Rounds {
 			cl.Rounds[i].Result.Notes = append([]cell.Note{{Unit: "worked", Value: 12345}}, rounds[i]...)
 		}
-		c.Cells = append(c.Cells, cl)
 	}
-	return &lab.Outcome{Format: lab.Format, Started: start, Rounds: len(rounds), Comparisons: []lab.ComparisonResult{c}}
+	o := firstRun(c)
+	o.Rounds = len(rounds)
+	return o
 }
 
 func watched(relists, resumes, gap, found float64) []cell.Note {
@@ -95,7 +95,7 @@ func TestClusterWatchUnbroken(t *testing.T) {
 	if text := listening.String(); !strings.Contains(text, "the cluster's watch was unbroken in all rounds") || strings.Contains(text, "written into") {
 		t.Error(text)
 	}
-	if err := report.Table(&not, outcome()); err != nil {
+	if err := report.Table(&not, fixture()); err != nil {
 		t.Fatal(err)
 	}
 	if strings.Contains(not.String(), "cluster's watch") {

@@ -22,8 +22,9 @@ type run struct {
 // comparison is a comparison prepared for output.
 type comparison struct {
 	*lab.ComparisonResult
-	rows  []row
-	pairs []note // the A/A pairs
+	rows   []row
+	groups []group // of the rows
+	pairs  []note  // the A/A pairs
 	// varying are the labels whose values differ between the rows; shared are the
 	// others as key=value.
 	varying, shared []string
@@ -37,6 +38,9 @@ func newRun(o *lab.Outcome) run {
 		c := &o.Comparisons[i]
 		out := comparison{ComparisonResult: c, rows: rowsOf(c), pairs: repeats(c), rounds: cmp.Or(c.Rounds, o.Rounds)}
 		out.varying, out.shared = splitLabels(out.rows)
+		for _, set := range together(out.rows, func(r row) string { return r.throughput.NameExcept("impl", "rate") }) {
+			out.groups = append(out.groups, group{set[0].throughput, groupTitle(set[0], out.varying), set, c.Latency})
+		}
 		out.twin = len(slices.DeleteFunc(slices.Clone(o.Comparisons), func(other lab.ComparisonResult) bool {
 			return other.Family != c.Family || other.Title != c.Title
 		})) > 1
@@ -58,9 +62,9 @@ func (c comparison) heading() string {
 func (c comparison) section(id string, o *lab.Outcome) section {
 	s := section{
 		ID: id, Heading: c.heading() + partial(o), Intro: strings.Join(c.shared, ", "),
-		Tables: []table{c.figures()}, Noise: c.remarks(true), Cells: len(c.Cells),
+		Tables: []*chart.Table{c.figures()}, Noise: c.remarks(true), Cells: len(c.Cells),
 	}
-	for _, t := range []table{c.costs(), c.notes()} {
+	for _, t := range []*chart.Table{c.costs(), c.notes()} {
 		if len(t.Rows) > 0 {
 			s.Tables = append(s.Tables, t)
 		}
@@ -70,8 +74,8 @@ func (c comparison) section(id string, o *lab.Outcome) section {
 
 // figures returns the table of throughput, ratio, verdict and latency. It omits columns
 // without figures.
-func (c comparison) figures() table {
-	t := table{Title: "Medians of " + lab.Plural(c.rounds, "round")}
+func (c comparison) figures() *chart.Table {
+	title := "Medians of " + lab.Plural(c.rounds, "round")
 	replicates := 0
 	for _, cl := range c.Cells {
 		if cl.ByProcess {
@@ -79,20 +83,20 @@ func (c comparison) figures() table {
 		}
 	}
 	if 0 < replicates && replicates < c.rounds {
-		t.Title = fmt.Sprintf("Medians of %s with %s", lab.Plural(replicates, "process"), lab.Plural(c.rounds, "round"))
+		title = fmt.Sprintf("Medians of %s with %s", lab.Plural(replicates, "process"), lab.Plural(c.rounds, "round"))
 	}
-	t.rowColumns(c.varying)
-	t.words("guar.")
-	t.figures("events/s", "95 % interval", "ratio", "CPU/ev", "per CPU", "sees (normal)")
-	t.words("verdict")
-	t.figures("at rate", "p50", "p99", "p99.9", "p99 ratio")
+	t := rowTable(title, c.varying)
+	t.Words("guar.")
+	t.Figures("events/s", "95 % interval", "ratio", "CPU/ev", "per CPU", "sees (normal)")
+	t.Words("verdict")
+	t.Figures("at rate", "p50", "p99", "p99.9", "p99 ratio")
 	var guarantees, boundaries, unequals []string
 	for _, cl := range c.Cells {
 		guarantees = append(guarantees, cl.Guarantees)
 	}
 	guarantees = distinct(guarantees)
 	for _, r := range c.rows {
-		t.add(slices.Concat(rowName(r, c.varying), []string{
+		t.Add(slices.Concat(rowName(r, c.varying), []string{
 			code(slices.Index(guarantees, r.throughput.Guarantees)), perSecond(r.fast), interval(r.fast),
 			r.ratio(stats.UnitEventsPerSec), r.median(r.cpu(), chart.Nanoseconds), r.perCPU(), r.wouldSee(), r.verdict(c.rounds),
 		}, r.quantiles(), []string{r.ratio(stats.UnitP99)})...)
@@ -105,7 +109,7 @@ func (c comparison) figures() table {
 			unequals = append(unequals, fmt.Sprintf("unequal: no ratio, because the baseline guarantees %s and the variant %s", r.base.throughput.Class, r.throughput.Class))
 		}
 	}
-	t.dropEmpty()
+	t.DropEmpty()
 
 	t.Legend = watchRemarks(c.ComparisonResult)
 	for i, g := range guarantees {
@@ -174,17 +178,25 @@ func (r row) ratio(unit string) string {
 		return chart.None
 	case r.baseline:
 		return "baseline"
-	case a.why == notEqual:
+	case a.missing == notEqual:
 		return "unequal"
-	case a.why != "":
+	case a.missing != "":
 		return chart.None
 	}
 	return ratio(a.Comparison)
 }
 
+// perCPU writes the gain in events per CPU second, or none.
+func (r row) perCPU() string {
+	if g := r.gain(); g.missing == "" && g.unit == perCPU {
+		return ratio(g.Comparison)
+	}
+	return chart.None
+}
+
 // wouldSee writes the smallest change of throughput that the rounds detect.
 func (r row) wouldSee() string {
-	if a := r.against(stats.UnitEventsPerSec); a.why == "" {
+	if a := r.against(stats.UnitEventsPerSec); a.missing == "" {
 		return seen(a.Comparison)
 	}
 	return chart.None
@@ -253,7 +265,7 @@ func texts(notes []note) []string {
 
 // costs returns the table of resource use, once per throughput cell. It omits columns
 // without figures.
-func (c comparison) costs() table {
+func (c comparison) costs() *chart.Table {
 	columns := []struct {
 		name, unit string
 		format     func(float64) string
@@ -270,10 +282,9 @@ func (c comparison) costs() table {
 		{"lock wait/ev", stats.UnitLockWait, chart.Nanoseconds},
 		{"longest hold", unitLockHold, chart.Nanoseconds},
 	}
-	t := table{Title: "Costs"}
-	t.rowColumns(c.varying)
+	t := rowTable("Costs", c.varying)
 	for _, col := range columns {
-		t.figures(col.name)
+		t.Figures(col.name)
 	}
 	for _, set := range together(c.rows, func(r row) string { return r.throughput.BenchName() }) {
 		r := set[0]
@@ -284,19 +295,17 @@ func (c comparison) costs() table {
 		for _, col := range columns {
 			line = append(line, r.median(col.unit, col.format))
 		}
-		t.add(line...)
+		t.Add(line...)
 	}
-	t.dropEmpty()
+	t.DropEmpty()
 	return t
 }
 
 // notes returns the table of the workloads' notes and the processor's counters. Each
 // cell with notes has one line with the medians over its rounds.
-func (c comparison) notes() table {
-	t := table{Title: "Notes of the workloads"}
-	t.rowColumns(c.varying)
-	t.figures("at rate")
-	t.words("figures")
+func (c comparison) notes() *chart.Table {
+	t := rowTable("Notes of the workloads", c.varying, "at rate")
+	t.Words("figures")
 	seen := map[*lab.CellResult]bool{}
 	for _, r := range c.rows {
 		if r.broken() {
@@ -304,7 +313,7 @@ func (c comparison) notes() table {
 		}
 		for _, cl := range r.cells() {
 			if text := notesOf(cl); text != "" && !seen[cl] {
-				t.add(append(rowName(r, c.varying), rateOf(cl), text)...)
+				t.Add(append(rowName(r, c.varying), rateOf(cl), text)...)
 			}
 			seen[cl] = true
 		}

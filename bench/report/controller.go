@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"watchlab/bench/chart"
 	"watchlab/bench/controller"
@@ -69,16 +68,16 @@ func newControllerDocument(o *controller.Result) (*document, error) {
 		d.Sections = append(d.Sections, shrunk(s))
 	}
 	if len(o.Compared) > 0 {
-		d.Sections = append(d.Sections, section{ID: "compared", Heading: "Comparison", Tables: []table{compareTable(o)}})
+		d.Sections = append(d.Sections, section{ID: "compared", Heading: "Comparison", Tables: []*chart.Table{compareTable(o)}})
 	}
 	d.charted = len(d.Sections)
 	groups := groupPlays(o)
 	d.Sections = append(d.Sections,
-		section{ID: "figures", Heading: "Figures", Tables: []table{playsTable(o, groups)}},
-		section{ID: "latency", Heading: "Reconcile latency", Tables: []table{latencyTable(o, groups)}},
+		section{ID: "figures", Heading: "Figures", Tables: []*chart.Table{playsTable(o, groups)}},
+		section{ID: "latency", Heading: "Reconcile latency", Tables: []*chart.Table{latencyTable(o, groups)}},
 		section{ID: "requests", Heading: "Requests", Tables: requestTables(groups)})
 	d.Sections = slices.DeleteFunc(d.Sections, func(s section) bool {
-		s.Tables = slices.DeleteFunc(s.Tables, func(t table) bool { return len(t.Rows) == 0 })
+		s.Tables = slices.DeleteFunc(s.Tables, func(t *chart.Table) bool { return len(t.Rows) == 0 })
 		return len(s.Tables) == 0 && s.Command == ""
 	})
 	return d, nil
@@ -180,8 +179,8 @@ func controllerVerdict(o *controller.Result) verdict {
 	if o.Interrupted {
 		v.Notes = append(v.Notes, note{Text: o.Missing(), Class: "warn"})
 	}
-	t := newTable("Verdicts", []string{"program", "faults"})
-	t.labels, t.judged = 1, true
+	t := chart.NewTable("Verdicts", []string{"program", "faults"})
+	t.Labels = 1
 	var names []string
 	groups := groupPlays(o)
 	for _, g := range groups {
@@ -191,7 +190,7 @@ func controllerVerdict(o *controller.Result) verdict {
 			}
 		}
 	}
-	t.words(names...)
+	t.Words(names...)
 	for _, g := range groups {
 		line := []string{g.program, g.plan}
 		for _, name := range names {
@@ -201,18 +200,17 @@ func controllerVerdict(o *controller.Result) verdict {
 				v.Notes = append(v.Notes, *n)
 			}
 		}
-		t.add(line...)
+		t.Add(line...)
 	}
-	t.ofOne(o)
-	v.Table = &t
+	ofOne(t, o)
+	v.Table = t
 	return v
 }
 
 // ofOne drops the first column, the program, in a run of one.
-func (t *table) ofOne(o *controller.Result) {
+func ofOne(t *chart.Table, o *controller.Result) {
 	if len(o.Programs) == 1 {
-		t.drop(0)
-		t.labels--
+		t.Drop(0)
 	}
 }
 
@@ -260,10 +258,10 @@ func shrunk(s *controller.Shrunk) section {
 	return out
 }
 
-func compareTable(o *controller.Result) table {
-	t := newTable(o.Programs[0]+" and "+o.Programs[1], []string{"faults", "figure"}, o.Programs[0], o.Programs[1], "ratio", "sees")
-	t.words("verdict", "test")
-	t.labels, t.judged = 1, true
+func compareTable(o *controller.Result) *chart.Table {
+	t := chart.NewTable(o.Programs[0]+" and "+o.Programs[1], []string{"faults", "figure"}, o.Programs[0], o.Programs[1], "ratio", "sees")
+	t.Words("verdict", "test")
+	t.Labels = 1
 	for _, c := range o.Compared {
 		format, judgement := unitFormat(c.Unit), "no difference"
 		switch {
@@ -274,7 +272,7 @@ func compareTable(o *controller.Result) table {
 		case !c.Stats.Testable:
 			judgement = tooFew
 		}
-		t.add(strings.TrimPrefix(c.Cell, "faults="), controller.Title(c.Unit), format(c.Stats.From), format(c.Stats.To),
+		t.Add(strings.TrimPrefix(c.Cell, "faults="), controller.Title(c.Unit), format(c.Stats.From), format(c.Stats.To),
 			chart.Times(c.Stats.Ratio), seen(c.Stats), judgement, stats.PText(c.Stats.P))
 	}
 	t.Legend = []string{"Medians of the rounds. sees: the smallest change that these rounds detect. Less is better for all figures."}
@@ -289,31 +287,27 @@ func median(values []float64, format func(float64) string) string {
 	return format(stats.Median(values))
 }
 
-// collect returns a figure of the plays that have it.
-func (g playGroup) collect(of func(*controller.Play) (float64, bool)) (values []float64) {
-	for _, p := range g.plays {
-		if v, ok := of(p); ok {
-			values = append(values, v)
-		}
-	}
-	return values
-}
-
-func playsTable(o *controller.Result, groups []playGroup) table {
-	t := newTable("Figures of a play, medians of the rounds", []string{"program", "faults"})
-	t.labels = 1
+func playsTable(o *controller.Result, groups []playGroup) *chart.Table {
+	t := chart.NewTable("Figures of a play, medians of the rounds", []string{"program", "faults"})
+	t.Labels = 1
 	for _, unit := range controller.Units() {
-		t.figures(controller.Title(unit))
+		t.Figures(controller.Title(unit))
 	}
 	for _, g := range groups {
 		line := []string{g.program, g.plan}
 		for _, unit := range controller.Units() {
-			line = append(line, median(g.collect(func(p *controller.Play) (float64, bool) { v, ok := p.Figures[unit]; return v, ok }), unitFormat(unit)))
+			var values []float64
+			for _, p := range g.plays {
+				if v, ok := p.Figures[unit]; ok {
+					values = append(values, v)
+				}
+			}
+			line = append(line, median(values, unitFormat(unit)))
 		}
-		t.add(line...)
+		t.Add(line...)
 	}
-	t.dropEmpty()
-	t.ofOne(o)
+	t.DropEmpty()
+	ofOne(t, o)
 	t.Legend = []string{
 		"p50, p99, mean: reconcile latency. converged: from the end of storm and faults to the last change; a dash if it never became quiet.",
 		"unchanged: writes without a change. relists: lists and watches with the initial state. watch lag: most events that one watch was behind.",
@@ -321,90 +315,92 @@ func playsTable(o *controller.Result, groups []playGroup) table {
 	return t
 }
 
-func latencyTable(o *controller.Result, groups []playGroup) table {
-	t := newTable("Reconcile latency by rule, resource and phase, medians of the rounds", []string{"program", "faults", "rule", "resource", "phase"},
+// sameIn returns the entries of all plays that share a key, in order of appearance.
+func sameIn[T any](g playGroup, of func(*controller.Play) []T, key func(T) string) [][]T {
+	var all []T
+	for _, p := range g.plays {
+		all = append(all, of(p)...)
+	}
+	return together(all, key)
+}
+
+func latencyTable(o *controller.Result, groups []playGroup) *chart.Table {
+	t := chart.NewTable("Reconcile latency by rule, resource and phase, medians of the rounds", []string{"program", "faults", "rule", "resource", "phase"},
 		"answered", "unanswered", "p50", "p90", "p99", "longest")
-	t.labels = 4
+	t.Labels = 4
 	for _, g := range groups {
-		var keys [][3]string
-		key := func(l controller.Latency) [3]string { return [3]string{l.Rule, l.Resource, l.Phase} }
-		for _, p := range g.plays {
-			for _, l := range p.Latencies {
-				if !slices.Contains(keys, key(l)) {
-					keys = append(keys, key(l))
-				}
-			}
-		}
-		for _, k := range keys {
-			values := func(of func(controller.Latency) float64, least int) []float64 {
-				return g.collect(func(p *controller.Play) (float64, bool) {
-					at := slices.IndexFunc(p.Latencies, func(l controller.Latency) bool { return key(l) == k })
-					if at < 0 || p.Latencies[at].Answered < least {
-						return 0, false
+		for _, set := range sameIn(g, func(p *controller.Play) []controller.Latency { return p.Latencies }, func(l controller.Latency) string {
+			return l.Rule + "\x00" + l.Resource + "\x00" + l.Phase
+		}) {
+			// figure is the median over the plays with that many answers.
+			figure := func(least int, format func(float64) string, of func(controller.Latency) float64) string {
+				var values []float64
+				for _, l := range set {
+					if l.Answered >= least {
+						values = append(values, of(l))
 					}
-					return of(p.Latencies[at]), true
-				})
+				}
+				return median(values, format)
 			}
-			quantile := func(least int, of func(controller.Latency) time.Duration) string {
-				return median(values(func(l controller.Latency) float64 { return float64(of(l)) }, least), chart.Nanoseconds)
-			}
-			t.add(g.program, g.plan, k[0], k[1], cmp.Or(k[2], chart.None),
-				median(values(func(l controller.Latency) float64 { return float64(l.Answered) }, 0), chart.Number),
-				median(values(func(l controller.Latency) float64 { return float64(l.Unanswered) }, 0), chart.Number),
-				quantile(1, func(l controller.Latency) time.Duration { return l.Quantiles.P50 }),
-				quantile(10, func(l controller.Latency) time.Duration { return l.Quantiles.P90 }),
-				quantile(100, func(l controller.Latency) time.Duration { return l.Quantiles.P99 }),
-				quantile(1, func(l controller.Latency) time.Duration { return l.Quantiles.Max }))
+			l := set[0]
+			t.Add(g.program, g.plan, l.Rule, l.Resource, cmp.Or(l.Phase, chart.None),
+				figure(0, chart.Number, func(l controller.Latency) float64 { return float64(l.Answered) }),
+				figure(0, chart.Number, func(l controller.Latency) float64 { return float64(l.Unanswered) }),
+				figure(1, chart.Nanoseconds, func(l controller.Latency) float64 { return float64(l.Quantiles.P50) }),
+				figure(10, chart.Nanoseconds, func(l controller.Latency) float64 { return float64(l.Quantiles.P90) }),
+				figure(100, chart.Nanoseconds, func(l controller.Latency) float64 { return float64(l.Quantiles.P99) }),
+				figure(1, chart.Nanoseconds, func(l controller.Latency) float64 { return float64(l.Quantiles.Max) }))
 		}
 	}
 	if !slices.ContainsFunc(t.Rows, func(row []string) bool { return row[4] != chart.None }) {
-		t.drop(4) // a workload has no phases
-		t.labels--
+		t.Drop(4) // a workload has no phases
 	}
-	t.ofOne(o)
+	ofOne(t, o)
 	t.Legend = []string{"A quantile is shown from as many answers on as it needs: p90 from 10, p99 from 100."}
 	return t
 }
 
-// requestTables returns a table for each fault plan and program.
-func requestTables(groups []playGroup) (tables []table) {
+// requestColumns are the figures of a table of requests. Less is better for all.
+var requestColumns = []struct {
+	name   string
+	value  func(controller.Requests) float64
+	format func(float64) string
+}{
+	{"requests", func(r controller.Requests) float64 { return float64(r.Count) }, chart.Number},
+	{"conflicts", func(r controller.Requests) float64 { return float64(r.Conflicts) }, chart.Number},
+	{"throttled", func(r controller.Requests) float64 { return float64(r.Throttled) }, chart.Number},
+	{"errors", func(r controller.Requests) float64 { return float64(r.Errors) }, chart.Number},
+	{"retries", func(r controller.Requests) float64 { return float64(r.Retries) }, chart.Number},
+	{"unchanged", func(r controller.Requests) float64 { return float64(r.Unchanged) }, chart.Number},
+	{"bytes", func(r controller.Requests) float64 { return float64(r.Bytes) }, chart.Bytes},
+}
+
+// requestTables returns a table for each fault plan and program. A play without a request counts as 0.
+func requestTables(groups []playGroup) (tables []*chart.Table) {
 	for _, g := range groups {
-		t := newTable(fmt.Sprintf("%s, faults: %s, medians of the rounds", g.program, g.plan), []string{"verb", "resource"},
-			"requests", "conflicts", "throttled", "errors", "retries", "unchanged", "bytes")
-		t.labels = 1
-		var keys [][2]string
-		key := func(r controller.Requests) [2]string { return [2]string{r.Verb, r.Resource} }
-		for _, p := range g.plays {
-			for _, r := range p.Requests {
-				if !slices.Contains(keys, key(r)) {
-					keys = append(keys, key(r))
+		t := chart.NewTable(fmt.Sprintf("%s, faults: %s, medians of the rounds", g.program, g.plan), []string{"verb", "resource"})
+		t.Labels = 1
+		for _, c := range requestColumns {
+			t.Figures(c.name)
+		}
+		for _, set := range sameIn(g, func(p *controller.Play) []controller.Requests { return p.Requests }, func(r controller.Requests) string {
+			return r.Verb + " " + r.Resource
+		}) {
+			line := []string{set[0].Verb, cmp.Or(set[0].Resource, chart.None)}
+			for _, c := range requestColumns {
+				values := make([]float64, max(len(g.plays), len(set)))
+				for i, r := range set {
+					values[i] = c.value(r)
 				}
+				text := chart.None
+				if v := stats.Median(values); v != 0 {
+					text = c.format(v)
+				}
+				line = append(line, text)
 			}
+			t.Add(line...)
 		}
-		for _, k := range keys {
-			value := func(of func(controller.Requests) float64, format func(float64) string) string {
-				return median(g.collect(func(p *controller.Play) (float64, bool) {
-					if at := slices.IndexFunc(p.Requests, func(r controller.Requests) bool { return key(r) == k }); at >= 0 {
-						return of(p.Requests[at]), true
-					}
-					return 0, true
-				}), func(v float64) string {
-					if v == 0 {
-						return chart.None
-					}
-					return format(v)
-				})
-			}
-			t.add(k[0], cmp.Or(k[1], chart.None),
-				value(func(r controller.Requests) float64 { return float64(r.Count) }, chart.Number),
-				value(func(r controller.Requests) float64 { return float64(r.Conflicts) }, chart.Number),
-				value(func(r controller.Requests) float64 { return float64(r.Throttled) }, chart.Number),
-				value(func(r controller.Requests) float64 { return float64(r.Errors) }, chart.Number),
-				value(func(r controller.Requests) float64 { return float64(r.Retries) }, chart.Number),
-				value(func(r controller.Requests) float64 { return float64(r.Unchanged) }, chart.Number),
-				value(func(r controller.Requests) float64 { return float64(r.Bytes) }, chart.Bytes))
-		}
-		t.dropEmpty()
+		t.DropEmpty()
 		tables = append(tables, t)
 	}
 	return tables

@@ -20,8 +20,7 @@ type document struct {
 	Experiment      []term
 	Lead            string // answer in one sentence about a controller; empty for other runs
 	Verdict         verdict
-	Summary         []*block
-	Answers         []answer // the first screen of the page
+	Summary         []*summary
 	// Sections holds the sweeps, the comparisons and the shares of a merged run, in this
 	// order: the results of sweeps come first.
 	Sections    []section
@@ -36,7 +35,7 @@ type document struct {
 
 // First is the id of the page's first section, to which its first link leads.
 func (d *document) First() string {
-	if len(d.Answers) > 0 {
+	if len(d.Summary) > 0 {
 		return "answer"
 	}
 	return "verdict"
@@ -53,7 +52,7 @@ type term struct {
 // tables below them.
 type section struct {
 	ID, Heading, Intro string
-	Tables             []table
+	Tables             []*chart.Table
 	Panels             []panel
 	// Noise has a line per noisy cell, of Cells in all. It belongs to the first table.
 	Noise []string
@@ -110,7 +109,7 @@ type figure struct {
 	ID, Kind, Title, Caption string
 	SVG                      template.HTML
 	Parts                    []part
-	Table                    table
+	Table                    *chart.Table
 }
 
 // part is an entry of the legend of a [shareChart]. It does not switch series.
@@ -152,9 +151,9 @@ func newDocument(o *lab.Outcome, charts bool) (*document, error) {
 	if o.Merged != nil {
 		d.Sections = append(d.Sections, shares(o.Merged))
 	}
-	d.Verdict, d.Summary, d.Losses = newVerdict(r), blocks(r), losses(r)
+	d.Verdict, d.Summary, d.Losses = newVerdict(r), r.summaries(), losses(r)
 	if charts {
-		d.Answers = answers(d.Summary)
+		d.Summary = drawn(d.Summary)
 	}
 	return d, nil
 }
@@ -202,53 +201,34 @@ func (d *document) experiment(o *lab.Outcome) []term {
 // losses describes each row that is worse than its baseline, and by how much. A
 // difference that is not significant is not a loss. An untestable difference is listed
 // and marked. Rows without figures are also listed.
-func losses(r run) []string {
+func losses(o run) []string {
 	var out []string
-	for _, c := range r.comparisons {
+	for _, c := range o.comparisons {
 		for _, r := range c.rows {
 			name := r.throughput.BenchName()
 			if len(r.fast) == 0 || len(r.slow) == 0 {
 				out = append(out, fmt.Sprintf("%s: %s", name, r.verdict(0)))
 			}
-			for _, c := range r.compared() {
-				test := stats.PText(c.P)
-				if !c.Testable {
-					test = tooFew
+			for _, f := range []struct{ what, unit string }{
+				{"events/s", stats.UnitEventsPerSec}, {"CPU time/event", r.cpu()}, {"p99 " + lab.RateText(r.rate()), stats.UnitP99},
+				{"allocations/event", stats.UnitAllocsPerOp}, {"bytes/event", stats.UnitBytesPerOp},
+			} {
+				a, test := r.against(f.unit), tooFew
+				if a.Testable {
+					test = stats.PText(a.P)
 				}
-				if c.worse() && (c.Significant || !c.Testable) {
-					out = append(out, fmt.Sprintf("%s: %s %s of %s (%s)", name, c.what, chart.Times(c.Ratio), r.base.variant(), test))
+				worse := a.Ratio > 1
+				if stats.Better(f.unit) == stats.Higher {
+					worse = a.Ratio < 1
+				}
+				if a.missing == "" && worse && (a.Significant || !a.Testable) {
+					out = append(out, fmt.Sprintf("%s: %s %s of %s (%s)", name, f.what, chart.Times(a.Ratio), r.base.variant(), test))
 				}
 			}
 		}
 	}
 	// Rows that share a cell have the same losses.
 	return distinct(out)
-}
-
-// compared is a figure of a row beside the baseline's.
-type compared struct {
-	row
-	stats.Comparison
-	what, unit string
-}
-
-func (c compared) worse() bool {
-	if stats.Better(c.unit) == stats.Higher {
-		return c.Ratio < 1
-	}
-	return c.Ratio > 1
-}
-
-func (r row) compared() (all []compared) {
-	for _, f := range []struct{ what, unit string }{
-		{"events/s", stats.UnitEventsPerSec}, {"CPU time/event", r.cpu()}, {"p99 " + lab.RateText(r.rate()), stats.UnitP99},
-		{"allocations/event", stats.UnitAllocsPerOp}, {"bytes/event", stats.UnitBytesPerOp},
-	} {
-		if a := r.against(f.unit); a.why == "" {
-			all = append(all, compared{r, a.Comparison, f.what, f.unit})
-		}
-	}
-	return all
 }
 
 // textLines returns the lines of a list in text/lines.txt.

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"watchlab/bench/chart"
 	"watchlab/bench/stats"
@@ -90,3 +91,17 @@ func coefficient(v float64) string { return strconv.FormatFloat(v, 'g', 2, 64) }
 
 // trimmed writes a number without trailing zeros, like a label.
 func trimmed(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
+
+// wrap breaks a text into lines at spaces.
+func wrap(text string, width int) []string {
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
+			lines = append(lines, line)
+			line = ""
+		}
+		line = strings.TrimPrefix(line+" "+word, " ")
+	}
+	return append(lines, line)
+}

@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	"watchlab/bench/chart"
 	"watchlab/bench/lab"
 	"watchlab/bench/stats"
 )
@@ -23,7 +24,7 @@ func TestFigures(t *testing.T) {
 		{noteOf("relists", 2), "relists 2"}, {noteOf("drain-ns/event", 1500), "drain 1.50µs/event"}, {noteOf("B/queued-event", 2048), "2.000KiB/queued-event"},
 		{noteOf("staleness-p99-events", 40), "staleness-p99-events 40"}, {noteOf("reads/s", 8600), "reads/s 8600"}, {noteOf("drift", -2.5), "drift -2.5"},
 		{noteOf("lock-hold-floor-ns", 900), "lock-hold-floor 900ns"}, {noteOf("cycles/op", 1234567), "cycles/op 1.235M"},
-		{lab.Escape("a|b_c*d~`"), "a\\|b\\_c\\*d\\~\\`"},
+		{chart.Escape("a|b_c*d~`"), "a\\|b\\_c\\*d\\~\\`"},
 	} {
 		if tc.got != tc.want {
 			t.Errorf("%q, want %q", tc.got, tc.want)

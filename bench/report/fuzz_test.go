@@ -17,7 +17,7 @@ import (
 
 // FuzzFolder: run.json and env.json are refused, or every page of the run is written or refused.
 func FuzzFolder(f *testing.F) {
-	for _, o := range []*lab.Outcome{outcome(), fixture()} {
+	for _, o := range []*lab.Outcome{goldenRun(), fixture()} {
 		var run bytes.Buffer
 		if err := o.WriteJSON(&run); err != nil {
 			f.Fatal(err)

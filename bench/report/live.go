@@ -15,10 +15,9 @@ import (
 
 // Rankings compares the variants of a run so far, group by group, with the charts of the first screen.
 func Rankings(o *lab.Outcome) (out []live.Ranking) {
-	for i := range o.Comparisons {
-		c := &o.Comparisons[i]
-		for _, g := range groupsOf(oneRate(rowsOf(c)), "") {
-			out = append(out, g.ranking(c.Family, fmt.Sprintf("ranking%d", len(out))))
+	for _, c := range newRun(o).comparisons {
+		for _, g := range c.groups {
+			out = append(out, g.oneRate().ranking(c.Family, fmt.Sprintf("ranking%d", len(out))))
 		}
 	}
 	return out
@@ -32,7 +31,7 @@ func (g group) ranking(name, id string) live.Ranking {
 	}
 	rows := slices.Clone(g.rows)
 	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(a.place(unit), b.place(unit)) })
-	out := live.Ranking{Group: live.LabelsOf(name, g.Label).Group(), Knobs: g.NameWithout("impl", "rate"), Of: of}
+	out := live.Ranking{Group: live.LabelsOf(name, g.Label).Group(), Knobs: g.NameExcept("impl", "rate"), Of: of}
 	for _, r := range rows {
 		verdict := r.throughput.Verdict
 		if r.broken() {
@@ -43,16 +42,16 @@ func (g group) ranking(name, id string) live.Ranking {
 			Ratio: strings.Replace(r.ratio(unit), "no difference", "no diff.", 1), Verdict: verdict.Short(),
 		})
 	}
-	at := slices.IndexFunc(rows, func(r row) bool { return r.gain().why == "" })
+	at := slices.IndexFunc(rows, func(r row) bool { return r.gain().missing == "" })
 	if at < 0 {
 		return out
 	}
-	a := answer{block: &block{gain: rows[at].gain()}, Panel: panel{ID: id}}
-	a.draw(rows, rows[at])
-	for _, f := range a.Panel.Figures {
+	p := panel{ID: id}
+	p.drawGains(rows, rows[at])
+	for _, f := range p.Figures {
 		out.Figures = append(out.Figures, live.Figure{Title: f.Title, Caption: f.Caption, SVG: f.SVG})
 	}
-	for _, m := range a.Panel.Marks {
+	for _, m := range p.Marks {
 		out.Marks = append(out.Marks, live.Mark{Key: m.Key, Text: m.Name})
 	}
 	return out
@@ -60,16 +59,16 @@ func (g group) ranking(name, id string) live.Ranking {
 
 // RankingLines writes a ranking for a terminal, with a sign at the variant that is being played.
 func RankingLines(r live.Ranking, playing string) []string {
-	t := newTable(r.Group, []string{"  variant"}, "rounds", r.Of, "ratio")
-	t.words("verdict")
+	t := chart.NewTable(r.Group, []string{"  variant"}, "rounds", r.Of, "ratio")
+	t.Words("verdict")
 	for _, v := range r.Variants {
 		sign := "  "
 		if v.Name == playing {
 			sign = "> "
 		}
-		t.add(sign+v.Name, fmt.Sprint(v.Rounds), v.Figure, v.Ratio, v.Verdict)
+		t.Add(sign+v.Name, fmt.Sprint(v.Rounds), v.Figure, v.Ratio, v.Verdict)
 	}
-	return append([]string{t.Title}, t.lines("", math.MaxInt)...)
+	return append([]string{t.Title}, t.Lines()...)
 }
 
 // place is less for a better row.
@@ -77,19 +76,11 @@ func (r row) place(unit string) float64 {
 	switch a := r.against(unit); {
 	case r.baseline:
 		return 1
-	case a.why != "":
+	case a.missing != "":
 		return math.Inf(1)
 	case stats.Better(unit) == stats.Higher:
 		return 1 / a.Ratio
 	default:
 		return a.Ratio
 	}
-}
-
-// Sentences returns those of [Brief].
-func Sentences(o *lab.Outcome) (out []string) {
-	for _, b := range blocks(newRun(o)) {
-		out = append(out, b.Answer)
-	}
-	return out
 }

@@ -62,7 +62,7 @@ func shares(m *lab.Merged) section {
 	case m.Of > 1:
 		remark("The shares did not wait for each other: their measurements do not overlap in time.")
 	}
-	return section{ID: "shares", Heading: "Shares", Intro: intro, Tables: []table{t}}
+	return section{ID: "shares", Heading: "Shares", Intro: intro, Tables: []*chart.Table{t}}
 }
 
 func shareNumbers(indexes []int) string {
@@ -94,11 +94,11 @@ func shownShares(all []lab.MergedShare) []lab.MergedShare {
 	return shown
 }
 
-func shareTable(shares []lab.MergedShare) table {
-	t := newTable("Shares of the run", nil, "share")
-	t.words("pod", "node")
-	t.figures("attempt", "took", "together", "latest", "steal")
-	t.words("ended")
+func shareTable(shares []lab.MergedShare) *chart.Table {
+	t := chart.NewTable("Shares of the run", nil, "share")
+	t.Words("pod", "node")
+	t.Figures("attempt", "took", "together", "latest", "steal")
+	t.Words("ended")
 	for _, s := range shares {
 		together, late, steal, ended := chart.None, chart.None, chart.None, "completely"
 		if s.Starts > 0 {
@@ -113,7 +113,7 @@ func shareTable(shares []lab.MergedShare) table {
 		if s.Interrupted {
 			ended = "interrupted"
 		}
-		t.add(fmt.Sprint(s.Index), cmp.Or(s.Pod, chart.None), cmp.Or(s.Node, chart.None), fmt.Sprint(s.Attempt), wallTime(s.Spent), together, late, steal, ended)
+		t.Add(fmt.Sprint(s.Index), cmp.Or(s.Pod, chart.None), cmp.Or(s.Node, chart.None), fmt.Sprint(s.Attempt), wallTime(s.Spent), together, late, steal, ended)
 	}
 	return t
 }

@@ -24,15 +24,9 @@ func (p *panel) add(c chart.Chart, f figure, description string) {
 	if !ok {
 		return
 	}
-	f.SVG, f.Table = svg, dataTable(f.Title, c.Table())
+	f.SVG, f.Table = svg, c.Table()
+	f.Table.Title = f.Title
 	p.Figures = append(p.Figures, f)
-}
-
-// dataTable is the table of a chart's figures.
-func dataTable(title string, of chart.Table) table {
-	t := newTable(title, of.Columns[:1], of.Columns[1:]...)
-	t.Rows = of.Rows
-	return t
 }
 
 // entry adds a series to the legend.
@@ -45,7 +39,7 @@ func (p *panel) entry(name string, style chart.Style) {
 // panels draws the charts of a comparison, one panel per group.
 func (c comparison) panels(id string) ([]panel, error) {
 	var out []panel
-	for i, g := range groupsOf(c.rows, c.Latency) {
+	for i, g := range c.groups {
 		p := panel{ID: fmt.Sprintf("%s-%d", id, i+1), Title: g.title}
 		if err := g.draw(&p); err != nil {
 			return nil, err
@@ -63,7 +57,7 @@ func (g group) draw(p *panel) error {
 		p.entry(r.variant(), chart.Of(r.variant()))
 	}
 	g.bars(p, "throughput", "Throughput", stats.UnitEventsPerSec, chart.Axis{Label: "events/s", Zero: true, Format: chart.Count}, chart.Decimal)
-	g.bars(p, "cpu", "CPU time of an event, garbage priced", stats.UnitPricedCPU, chart.Axis{Label: "CPU/event", Zero: true, Format: chart.Time}, chart.Nanoseconds)
+	g.bars(p, "cpu", "CPU time of an event, garbage priced", stats.UnitCPUWithGC, chart.Axis{Label: "CPU/event", Zero: true, Format: chart.Time}, chart.Nanoseconds)
 	g.latencyOverRate(p)
 	rate := g.shownRate()
 	if rate == "" {
@@ -124,7 +118,7 @@ func (g group) bars(p *panel, kind, title, unit string, along chart.Axis, format
 			if x := r.ratio(unit); x != chart.None {
 				line.Note += "  " + x
 			}
-			line.Note += doubt(r.throughput)
+			line.Note += caveat(r.throughput)
 			tip = fmt.Sprintf("%s %s, median of %s", format(s.Median), along.Label, lab.Plural(s.N, "round"))
 			if s.Lo != nil {
 				tip += fmt.Sprintf(", 95 %% interval %s to %s", format(*s.Lo), format(*s.Hi))

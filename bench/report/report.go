@@ -69,9 +69,9 @@ func execute(w io.Writer, form interface{ Execute(io.Writer, any) error }, d *do
 var textFiles embed.FS
 
 var textForms = texttemplate.Must(texttemplate.New("").Funcs(texttemplate.FuncMap{
-	"md": lab.Escape, "plural": lab.Plural, "percent": chart.Percent, "number": chart.Number, "rounds": (*lab.Outcome).RoundsText, "interrupted": interrupted, "commit": commit,
+	"md": chart.Escape, "plural": lab.Plural, "percent": chart.Percent, "number": chart.Number, "rounds": (*lab.Outcome).RoundsText, "interrupted": interrupted, "commit": commit,
 	"bytes":     func(v int64) string { return chart.Bytes(float64(v)) + "B" },
-	"fitted":    func(t table) string { return t.fitted("  ", textWidth) },
+	"fitted":    func(t *chart.Table) string { return t.Fitted("  ", textWidth) },
 	"alpha":     func() string { return chart.Number(stats.Alpha) },
 	"lateAfter": func() time.Duration { return cell.LateAfter },
 	"limit": func(name string) string {
@@ -89,7 +89,9 @@ var htmlFiles embed.FS
 
 var htmlPage = template.Must(template.New("page.html").Funcs(template.FuncMap{
 	"charts": func() template.CSS { return template.CSS(chart.CSS()) },
-	"plain":  func(s string) string { return strings.ReplaceAll(s, "`", "") }, // without Markdown
+	"plain":  withoutMarkdown,
+	"class":  classOf,
+	"blocks": func(t *chart.Table) []*chart.Table { return t.Blocks(textWidth) },
 	"style": func(name string) (template.CSS, error) {
 		data, err := htmlFiles.ReadFile("html/" + name)
 		return template.CSS(data), err

@@ -40,7 +40,7 @@ func rowsOf(c *lab.ComparisonResult) []row {
 		}
 	}
 	var rows []row
-	for _, set := range together(cells, func(cl *lab.CellResult) string { return cl.NameWithout("rate") }) {
+	for _, set := range together(cells, func(cl *lab.CellResult) string { return cl.NameExcept("rate") }) {
 		// A search for a knee plays its rates in another order.
 		slices.SortStableFunc(set, func(a, b *lab.CellResult) int { return cmp.Compare(numeric(rateOf(a)), numeric(rateOf(b))) })
 		var unpaced *lab.CellResult
@@ -71,7 +71,7 @@ func rowsOf(c *lab.ComparisonResult) []row {
 
 // link sets the baseline of each row.
 func link(rows []row) {
-	knobs := func(r row) string { return r.throughput.NameWithout("impl", "rate") }
+	knobs := func(r row) string { return r.throughput.NameExcept("impl", "rate") }
 	names := map[string]string{}
 	for _, set := range together(rows, knobs) {
 		names[knobs(set[0])] = baselineOf(set)
@@ -83,7 +83,7 @@ func link(rows []row) {
 		r := &rows[i]
 		for j := range rows {
 			b := &rows[j]
-			if r.baseline || !b.baseline || knobs(*b) != r.throughput.NameBeside(b.throughput, "impl", "rate") {
+			if r.baseline || !b.baseline || knobs(*b) != r.throughput.BaselineKey(b.throughput, "impl", "rate") {
 				continue
 			}
 			if r.base == nil || b.rate() == r.rate() && r.base.rate() != r.rate() {
@@ -158,8 +158,8 @@ func (r row) samples(unit string) []float64 {
 
 // cpu returns the unit of the CPU time of an event: with its garbage paid, which old runs do not have.
 func (r row) cpu() string {
-	if len(r.samples(stats.UnitPricedCPU)) > 0 {
-		return stats.UnitPricedCPU
+	if len(r.samples(stats.UnitCPUWithGC)) > 0 {
+		return stats.UnitCPUWithGC
 	}
 	return stats.UnitCPUPerOp
 }
@@ -204,30 +204,31 @@ const (
 	notEqual   = "guarantees differ from the baseline's"
 	noFigures  = "no figures"
 	otherRate  = "set by the rate"
+	noCPU      = "no CPU time was measured"
 )
 
-// against is the comparison of a figure with the baseline's. why is the reason if there is none.
+// against is the comparison of a figure with the baseline's.
 type against struct {
 	stats.Comparison
-	why string
+	missing string // reason for no comparison
 }
 
 // against compares the row with its baseline.
 func (r row) against(unit string) against {
 	if r.base == nil {
-		return against{why: noBaseline}
+		return against{missing: noBaseline}
 	}
 	var a against
 	switch from, to := r.base.samples(unit), r.samples(unit); {
 	case unequal(r.base.throughput, r.throughput):
-		a.why = notEqual
+		a.missing = notEqual
 	case unit == stats.UnitEventsPerSec && (r.paced() || r.base.paced()), unit == stats.UnitP99 && r.rate() != r.base.rate():
-		a.why = otherRate
+		a.missing = otherRate
 	case len(from) == 0 || len(to) == 0:
-		a.why = noFigures
+		a.missing = noFigures
 	default:
 		if a.Comparison = stats.Compare(from, to); math.IsNaN(a.Ratio) {
-			a.why = noFigures
+			a.missing = noFigures
 		}
 	}
 	return a
@@ -277,11 +278,11 @@ func splitLabels(rows []row) (varying, shared []string) {
 	return varying, shared
 }
 
-// rowColumns adds the columns that identify a row; rowName returns their values.
-func (t *table) rowColumns(varying []string) {
-	t.words("variant")
-	t.words(varying...)
-	t.labels = len(varying)
+// rowTable returns a table with the columns that identify a row; rowName returns their values.
+func rowTable(title string, varying []string, figures ...string) *chart.Table {
+	t := chart.NewTable(title, append([]string{"variant"}, varying...), figures...)
+	t.Labels = len(varying)
+	return t
 }
 
 func rowName(r row, varying []string) []string {
@@ -299,16 +300,6 @@ type group struct {
 	rows            []row
 	// wanted is the requested latency boundary (see [lab.Comparison]).
 	wanted cell.Boundary
-}
-
-// groupsOf splits the rows of a comparison into groups.
-func groupsOf(rows []row, wanted cell.Boundary) []group {
-	varying, _ := splitLabels(rows)
-	var groups []group
-	for _, set := range together(rows, func(r row) string { return r.throughput.NameWithout("impl", "rate") }) {
-		groups = append(groups, group{set[0].throughput, groupTitle(set[0], varying), set, wanted})
-	}
-	return groups
 }
 
 func groupTitle(r row, varying []string) string {

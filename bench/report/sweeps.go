@@ -18,14 +18,14 @@ import (
 func sweeps(o *lab.Outcome, charts bool) []section {
 	claims := section{ID: "claims", Heading: "Claims", Intro: claimsIntro}
 	if len(o.Claims) > 0 {
-		claims.Tables = []table{claimTable([]Claimed{{Name: o.Name, Outcome: o}})}
+		claims.Tables = []*chart.Table{claimTable([]Claimed{{Name: o.Name, Outcome: o}})}
 	}
 	all := []section{
 		{ID: "knees", Heading: "Knees", Intro: "The highest rate at which each variant holds an objective, and its latency on the way there."},
 		{ID: "scaling", Heading: "Scaling", Intro: "Throughput as one number grows. If it is a number of workers, the Universal Scalability Law is fitted to the medians: X(N) = λN / (1 + σ(N−1) + κN(N−1))."},
 	}
 	if len(o.Knees) > 0 {
-		all[0].Tables = []table{kneeTable(o.Knees)}
+		all[0].Tables = []*chart.Table{kneeTable(o.Knees)}
 		if o.OneProcess() {
 			all[0].Intro += " All rounds ran in one process: the intervals do not contain what differs between processes."
 		}
@@ -47,7 +47,7 @@ func sweeps(o *lab.Outcome, charts bool) []section {
 func sweepPanels[T any](s *section, results []T, name func(T) (cell, what string), draw func(*panel, []T)) {
 	sets := together(results, func(r T) string {
 		cell, what := name(r)
-		return rowNamed(cell, "").throughput.NameWithout("impl") + what
+		return rowNamed(cell, "").throughput.NameExcept("impl") + what
 	})
 	var rows []row
 	for _, set := range sets {
@@ -102,18 +102,16 @@ var kneeLimits = map[string]string{
 }
 
 // kneeTable returns the table of the highest rates within the objective.
-func kneeTable(all []stats.Knee) table {
-	var t table
+func kneeTable(all []stats.Knee) *chart.Table {
 	var rows []row
 	for _, k := range all {
 		rows = append(rows, rowNamed(k.Cell, k.Impl))
 	}
 	varying, shared := splitLabels(rows)
-	t.Title = titled("Highest rates", shared)
-	t.rowColumns(varying)
-	t.words("objective")
-	t.figures("holds", "fails at", "interval", "latency")
-	t.words("limit")
+	t := rowTable(titled("Highest rates", shared), varying)
+	t.Words("objective")
+	t.Figures("holds", "fails at", "interval", "latency")
+	t.Words("limit")
 	rate := func(v float64) string {
 		if v <= 0 {
 			return chart.None
@@ -128,7 +126,7 @@ func kneeTable(all []stats.Knee) table {
 			}
 		}
 		lo, hi := k.Interval()
-		t.add(append(rowName(rows[i], varying), objective(k), rate(k.Held), rate(k.Failed), rate(lo)+" to "+rate(hi), latency, cmp.Or(kneeLimits[k.Limit], k.Limit))...)
+		t.Add(append(rowName(rows[i], varying), objective(k), rate(k.Held), rate(k.Failed), rate(lo)+" to "+rate(hi), latency, cmp.Or(kneeLimits[k.Limit], k.Limit))...)
 	}
 	t.Legend = []string{"holds, fails at: events/s, by the majority of the rounds; interval: all rounds hold up to the first, none from the second on, 5 rounds at least; latency: the objective's quantile at the rate that holds, median of the rounds."}
 	return t
@@ -173,7 +171,7 @@ func drawKnees(p *panel, knees []stats.Knee) {
 
 // scalingTables returns the tables of one varied label: the measured throughputs, and
 // the fitted laws.
-func scalingTables(all []stats.Scaling) []table {
+func scalingTables(all []stats.Scaling) []*chart.Table {
 	over := all[0].Over
 	var rows []row
 	points := map[float64]bool{}
@@ -186,14 +184,11 @@ func scalingTables(all []stats.Scaling) []table {
 		}
 	}
 	varying, shared := splitLabels(rows)
-	measured := table{Title: titled("Scaling over "+over+", events/s", shared)}
-	fits := table{Title: "Scaling over " + over + ", the Universal Scalability Law"}
-	measured.rowColumns(varying)
-	fits.rowColumns(varying)
-	fits.figures("λ (of one)", "σ (contention)", "κ (coherency)", "peak at", "peak", "RMSE", "R²")
+	measured := rowTable(titled("Scaling over "+over+", events/s", shared), varying)
+	fits := rowTable("Scaling over "+over+", the Universal Scalability Law", varying, "λ (of one)", "σ (contention)", "κ (coherency)", "peak at", "peak", "RMSE", "R²")
 	ns := slices.Sorted(maps.Keys(points))
 	for _, n := range ns {
-		measured.figures(over + "=" + trimmed(n))
+		measured.Figures(over + "=" + trimmed(n))
 	}
 	for i, s := range all {
 		name := rowName(rows[i], varying)
@@ -205,14 +200,14 @@ func scalingTables(all []stats.Scaling) []table {
 			}
 			line = append(line, perSecond(stats.Samples{stats.UnitEventsPerSec: rounds}))
 		}
-		measured.add(line...)
-		fits.add(append(name, fitCells(s)...)...)
+		measured.Add(line...)
+		fits.Add(append(name, fitCells(s)...)...)
 		if s.Fit == nil {
 			fits.Legend = append(fits.Legend, fmt.Sprintf("%s: no fit: %s", strings.Join(name, " "), s.Why))
 		}
 	}
 	fits.Legend = append(fits.Legend, "In brackets 95 % intervals (bootstrap); (beyond): more than the largest measured number; RMSE: of the relative residuals.")
-	return []table{measured, fits}
+	return []*chart.Table{measured, fits}
 }
 
 // fitCells returns the columns of a fitted law.

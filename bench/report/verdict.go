@@ -1,9 +1,12 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
+	"watchlab/bench/chart"
 	"watchlab/bench/lab"
 )
 
@@ -13,9 +16,9 @@ const tooFew = "too few rounds to tell"
 // verdict is how reliable the run is.
 type verdict struct {
 	Tiles []tile
-	Table *table // verdicts of a controller
-	Pairs []note // the A/A pairs
-	Notes []note // warnings about the figures
+	Table *chart.Table // verdicts of a controller
+	Pairs []note       // the A/A pairs
+	Notes []note       // warnings about the figures
 }
 
 // tile is a large count.
@@ -89,10 +92,29 @@ func invalidNotes(cells []lab.CellResult) []note {
 	return out
 }
 
-// doubt returns the verdict of a cell that is not valid, in brackets.
-func doubt(c *lab.CellResult) string {
+// caveat returns the verdict of a cell that is not valid, in brackets.
+func caveat(c *lab.CellResult) string {
 	if c.Verdict.Status == lab.Valid {
 		return ""
 	}
 	return " (" + string(c.Verdict.Status) + ")"
+}
+
+// statusClass holds the CSS class of each status.
+var statusClass = map[lab.Status]string{lab.Valid: "good", lab.Noisy: "warn", lab.Invalid: "bad", lab.Unplayed: "warn"}
+
+// wordClass holds the CSS class of each judgement of a controller.
+var wordClass = map[string]string{"passed": "good", "better": "good", "failed": "bad", "worse": "bad"}
+
+// classOf returns the CSS class of a cell of a table. The colour of a verdict repeats its text.
+func classOf(t *chart.Table, i int, text string) string {
+	switch {
+	case !t.Columns[i].Words:
+		return "figure"
+	case i <= t.Labels:
+		return "word"
+	}
+	word, _, _ := strings.Cut(text, " ")
+	word = strings.TrimSuffix(word, ":")
+	return strings.TrimSpace("word " + cmp.Or(statusClass[lab.Status(word)], wordClass[word]))
 }

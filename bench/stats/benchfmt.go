@@ -66,69 +66,56 @@ const guaranteesKey, verdictKey = "guarantees", "verdict"
 
 // Write writes one replicate: a round, or the rounds of one process ([Replicate]). The name has
 // neither "Benchmark" nor the GOMAXPROCS suffix, such as "DeltaFIFO/impl=cond", and must pass
-// [CheckName]. Iterations are the events.
+// [CheckName]. Iterations are the events. Metadata of the units of every measurement is at the head of
+// the file. The better direction of a workload's notes is not declared.
 func (w *Writer) Write(name string, headline cell.Boundary, rounds ...cell.Result) error {
-	if err := CheckName(name); err != nil {
-		return err
-	}
-	res := &benchfmt.Result{
-		Config: slices.Concat(w.file, w.cell),
-		Name:   benchfmt.Name(name + suffix(name, w.cfg.GOMAXPROCS)),
-	}
+	iterations := 0
 	for _, r := range rounds {
-		res.Iters += int(min(r.EventsIn, math.MaxInt))
+		iterations += int(min(r.EventsIn, math.MaxInt))
 	}
-	// Metadata of these units is at the head of every file.
-	for _, unit := range fixedUnits {
-		if err := w.describe(unit); err != nil {
-			return err
+	better := func(unit string) Direction {
+		if directed(unit) {
+			return Better(unit)
 		}
+		return Unknown
 	}
-	for _, v := range Replicate(rounds, headline) {
-		if err := w.describe(v.Unit); err != nil {
-			return err
-		}
-		res.Values = append(res.Values, benchfmt.Value{Value: v.Value, Unit: v.Unit})
-	}
-	return w.out.Write(res)
+	return w.write(name, iterations, w.cell, fixedUnits, Replicate(rounds, headline), better)
 }
 
 // WriteValues writes a replicate of another kind: its values with their units, of which less is better. The
 // name is as in [Writer.Write].
 func (w *Writer) WriteValues(name string, iterations int, values []Value) error {
+	return w.write(name, iterations, nil, nil, values, func(string) Direction { return Lower })
+}
+
+// write writes a line, and before it the metadata of the units and of those of the values.
+func (w *Writer) write(name string, iterations int, config []benchfmt.Config, units []string, values []Value, better func(unit string) Direction) error {
 	if err := CheckName(name); err != nil {
 		return err
 	}
-	res := &benchfmt.Result{Config: w.file, Name: benchfmt.Name(name + suffix(name, w.cfg.GOMAXPROCS)), Iters: iterations}
+	res := &benchfmt.Result{
+		Config: slices.Concat(w.file, config), Name: benchfmt.Name(name + suffix(name, w.cfg.GOMAXPROCS)), Iters: iterations,
+	}
+	units = slices.Clip(units)
 	for _, v := range values {
-		if !w.described[v.Unit] {
-			w.described[v.Unit] = true
-			_, tidy := benchunit.Tidy(1, v.Unit)
-			meta := &benchfmt.UnitMetadata{
-				UnitMetadataKey: benchfmt.UnitMetadataKey{Unit: tidy, Key: "better"}, OrigUnit: v.Unit, Value: string(Lower),
-			}
-			if err := w.out.Write(meta); err != nil {
-				return err
-			}
-		}
+		units = append(units, v.Unit)
 		res.Values = append(res.Values, benchfmt.Value{Value: v.Value, Unit: v.Unit})
 	}
-	return w.out.Write(res)
-}
-
-// describe writes a unit's metadata before its first value.
-func (w *Writer) describe(unit string) error {
-	// The better direction of a workload's notes is not declared.
-	if w.described[unit] || !directed(unit) {
-		return nil
+	for _, unit := range units {
+		direction := better(unit)
+		if w.described[unit] || direction == Unknown {
+			continue
+		}
+		w.described[unit] = true
+		_, tidy := benchunit.Tidy(1, unit)
+		meta := &benchfmt.UnitMetadata{
+			UnitMetadataKey: benchfmt.UnitMetadataKey{Unit: tidy, Key: "better"}, OrigUnit: unit, Value: string(direction),
+		}
+		if err := w.out.Write(meta); err != nil {
+			return err
+		}
 	}
-	w.described[unit] = true
-	_, tidy := benchunit.Tidy(1, unit)
-	return w.out.Write(&benchfmt.UnitMetadata{
-		UnitMetadataKey: benchfmt.UnitMetadataKey{Unit: tidy, Key: "better"},
-		OrigUnit:        unit,
-		Value:           string(Better(unit)),
-	})
+	return w.out.Write(res)
 }
 
 var nameForm = regexp.MustCompile(`^\p{Lu}[^\s/=-]*(/[^\s/=]+=[^\s/=]+)*$`)

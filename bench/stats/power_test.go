@@ -114,24 +114,6 @@ func TestPlantedSlowdown(t *testing.T) {
 	}
 }
 
-// TestPower plants a change of the detectable size, with known instead of estimated noise.
-func TestPower(t *testing.T) {
-	const repeats, deviation = 2000, 0.03
-	for _, s := range []sizes{{4, 4}, {5, 5}, {4, 7}, {10, 10}, {20, 12}} {
-		change := math.Exp(deviation * detectableShift(s.n, s.m))
-		rng := rand.New(rand.NewPCG(5, 6))
-		found := 0
-		for range repeats {
-			if Compare(draw(rng, noises["normal"], s.n, 1e6, deviation), draw(rng, noises["normal"], s.m, change*1e6, deviation)).Significant {
-				found++
-			}
-		}
-		if power := float64(found) / repeats; math.Abs(power-Power) > 0.03 {
-			t.Errorf("%+v: a change of %.1f %% is found in %.3f of all cases, want %v", s, (change-1)*100, power, Power)
-		}
-	}
-}
-
 func TestMinDetectable(t *testing.T) {
 	wide := []float64{90, 100, 110, 95, 105}
 	narrow := []float64{99, 100, 101, 99.5, 100.5}

@@ -18,7 +18,7 @@ const (
 	UnitAllocsPerOp    = "allocs/op"
 	UnitDeltasPerEvent = "deltas/event"
 	UnitCPUPerOp       = "cpu-ns/op"
-	UnitPricedCPU      = "cpu+gc-ns/op" // CPU time plus estimated GC time; absent if the GC cost is unknown
+	UnitCPUWithGC      = "cpu+gc-ns/op" // CPU time plus estimated GC time; absent if the GC cost is unknown
 	UnitGCs            = "gcs/run"
 	UnitGCPause        = "gc-pause-ns/run"
 	UnitLockWait       = "lock-wait-ns/op"
@@ -54,7 +54,7 @@ var fixedUnits = []string{
 }
 
 // addedUnits are units of some measurements.
-var addedUnits = []string{UnitPricedCPU, UnitGCPauseMax, UnitPeakHeap, UnitHeapGrowth, UnitPeakRSS}
+var addedUnits = []string{UnitCPUWithGC, UnitGCPauseMax, UnitPeakHeap, UnitHeapGrowth, UnitPeakRSS}
 
 // neutral are units without a better direction, or outside the variant's influence.
 var neutral = []string{UnitDeltasPerEvent, UnitSteal}
@@ -133,7 +133,7 @@ func Values(r cell.Result, headline cell.Boundary) []Value {
 		values = append(values, Value{UnitGCPauseMax, ns(r.GCPauseMax)})
 	}
 	if priced := r.PricedCPUSecondsPerEvent(); priced != 0 {
-		values = append(values, Value{UnitPricedCPU, priced * 1e9})
+		values = append(values, Value{UnitCPUWithGC, priced * 1e9})
 	}
 	values = append(values, Value{UnitSteal, r.Host.StealShare})
 	if m := r.Memory; m != nil {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/pprof/profile"
 
-	labels "watchlab/bench/profile"
+	labels "watchlab/bench/pprof"
 )
 
 // pyroscopeServer decodes uploads to /ingest.

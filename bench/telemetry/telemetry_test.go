@@ -17,7 +17,7 @@ import (
 
 	"watchlab/bench/cell"
 	"watchlab/bench/lab"
-	"watchlab/bench/profile"
+	"watchlab/bench/pprof"
 	"watchlab/bench/stats"
 	"watchlab/bench/telemetry/live"
 )
@@ -230,7 +230,7 @@ func TestRates(t *testing.T) {
 	}
 	comparisons := comparison(at("max"), at("1000"))
 	searched := []lab.Cell{at("1500"), at("1250")}
-	comparisons[0].More = func([]lab.CellResult) (more []lab.Cell, _ error) {
+	comparisons[0].NextCells = func([]lab.CellResult) (more []lab.Cell, _ error) {
 		more, searched = searched, nil
 		return more, nil
 	}
@@ -282,7 +282,7 @@ func TestNothingRequested(t *testing.T) {
 		t.Fatalf("%v, %v", s, err)
 	}
 	runLab(t, s, comparison(cellOf("ring", &play{t: t, during: func(ctx context.Context) {
-		if live.From(ctx) != nil || profile.Labelled(ctx) {
+		if live.From(ctx) != nil || pprof.Labelled(ctx) {
 			t.Error("the context has telemetry")
 		}
 	}})), 1)

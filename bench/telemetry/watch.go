@@ -10,7 +10,7 @@ import (
 
 	"watchlab/bench/cell"
 	"watchlab/bench/lab"
-	"watchlab/bench/profile"
+	"watchlab/bench/pprof"
 	"watchlab/bench/stats"
 	"watchlab/bench/telemetry/live"
 )
@@ -29,9 +29,9 @@ func (s *Session) Watch(comparisons []lab.Comparison) []lab.Comparison {
 		plain := *c
 		cells += len(c.Cells)
 		c.Cells = s.watchCells(plain, c.Cells, "")
-		if plain.More != nil {
-			c.More = func(played []lab.CellResult) ([]lab.Cell, error) {
-				cells, err := plain.More(played)
+		if plain.NextCells != nil {
+			c.NextCells = func(played []lab.CellResult) ([]lab.Cell, error) {
+				cells, err := plain.NextCells(played)
 				return s.watchCells(plain, cells, live.SearchedRate), err
 			}
 		}
@@ -206,9 +206,9 @@ type workload struct {
 
 func (w *workload) context(ctx context.Context) context.Context {
 	ctx = live.With(ctx, w.cell.set)
-	if w.cell.session.profiled && !profile.Labelled(ctx) {
+	if w.cell.session.profiled && !pprof.Labelled(ctx) {
 		l := w.cell.set.Labels()
-		ctx = profile.With(ctx, profile.Labels{
+		ctx = pprof.With(ctx, pprof.Labels{
 			Family: l.Family, Variant: l.Variant, Pipeline: l.Pipeline, Storm: l.Storm, Rate: l.Rate,
 		})
 	}

@@ -176,7 +176,7 @@ var formats = regexp.MustCompile(`"(encoding/(csv|gob|json|xml)|archive/tar|comp
 var trusted = map[string]string{
 	"bench/controller":  "its Spec is read by bench/experiment, its result is fuzzed in bench/report",
 	"bench/pipeline":    "writes JSON, and reads objects that it has made itself",
-	"bench/profile":     "reads the profiles of the runtime, in memory",
+	"bench/pprof":       "reads the profiles of the runtime, in memory",
 	"cmd/watchlab/cli":  "its files are read by the packages below it",
 	"dashboards":        "reads the YAML of its own folder",
 	"impls/conformance": "reads an object of its own source",

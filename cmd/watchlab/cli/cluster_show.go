@@ -6,9 +6,9 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
+	"watchlab/bench/chart"
 	"watchlab/bench/fleet"
 	"watchlab/bench/lab"
 )
@@ -19,14 +19,11 @@ func fleetTable(w io.Writer, s fleet.State) error {
 		fmt.Fprintf(w, "the Job failed: %s\n", s.Failure)
 	}
 	fmt.Fprintln(w)
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "INDEX\tPOD\tNODE\tPHASE\tFAILURES\tPROGRESS\tUPLOADED")
+	t := chart.NewTable("", []string{"INDEX", "POD", "NODE", "PHASE", "FAILURES", "PROGRESS", "UPLOADED"})
 	for _, p := range s.Pods {
-		fmt.Fprintln(tw, strings.Join([]string{
-			indexName(p), dash(p.Name), dash(p.Node), phaseOf(p), strconv.Itoa(p.Failures), dash(p.Progress), uploaded(p),
-		}, "\t"))
+		t.Add(indexName(p), dash(p.Name), dash(p.Node), phaseOf(p), strconv.Itoa(p.Failures), dash(p.Progress), uploaded(p))
 	}
-	return tw.Flush()
+	return t.Text(w)
 }
 
 func phaseOf(p fleet.Pod) string {

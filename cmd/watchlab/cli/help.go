@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"watchlab/bench/experiment"
-	"watchlab/bench/profile"
+	"watchlab/bench/pprof"
 	"watchlab/impls"
 	"watchlab/impls/deltafifo"
 	"watchlab/loadgen/storm"
@@ -98,7 +98,7 @@ func completeSpec(cmd *cobra.Command) {
 		}
 	}
 	var kinds []string
-	for _, k := range profile.Kinds() {
+	for _, k := range pprof.Kinds() {
 		kinds = append(kinds, string(k))
 	}
 	for _, f := range experiment.Fields(new(experiment.Spec)) {

@@ -7,10 +7,10 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
+	"watchlab/bench/chart"
 	"watchlab/impls"
 	"watchlab/impls/decode"
 	"watchlab/impls/deltafifo"
@@ -65,22 +65,22 @@ func newList() *cobra.Command {
 // guaranteeTables are the tables of the list: the families of each and the columns of their guarantees.
 var guaranteeTables = []struct {
 	families []impls.Family
-	columns  string
+	columns  []string
 	row      func(impls.Guarantees) []string
 }{
-	{[]impls.Family{impls.Decode}, "TRANSFORM\tHANDLER\tCLIENT\tSTRIPS", func(g impls.Guarantees) []string {
+	{[]impls.Family{impls.Decode}, []string{"TRANSFORM", "HANDLER", "CLIENT", "STRIPS"}, func(g impls.Guarantees) []string {
 		return []string{string(g.Transform), string(g.Handler), string(g.Client), dash(g.Strips)}
 	}},
-	{[]impls.Family{impls.DeltaFIFO, impls.Queue, impls.Merge}, "DELIVERY\tORDER\tCOALESCES\tBOUNDED\tCONSUMERS\tHANDLER\tTHROTTLES", func(g impls.Guarantees) []string {
+	{[]impls.Family{impls.DeltaFIFO, impls.Queue, impls.Merge}, []string{"DELIVERY", "ORDER", "COALESCES", "BOUNDED", "CONSUMERS", "HANDLER", "THROTTLES"}, func(g impls.Guarantees) []string {
 		return []string{
 			dash(g.Mode), string(g.Order), string(g.Coalesces), yesNo(g.Bounded),
 			string(g.Consumers), choose(g.Unlocked, "unlocked", "locked"), dash(string(g.Throttles)),
 		}
 	}},
-	{[]impls.Family{impls.Store}, "LISTS\tREADERS", func(g impls.Guarantees) []string {
+	{[]impls.Family{impls.Store}, []string{"LISTS", "READERS"}, func(g impls.Guarantees) []string {
 		return []string{string(g.Lists), choose(g.Unlocked, "do not wait for writers", "wait for writers")}
 	}},
-	{[]impls.Family{impls.Workqueue}, "ORDER", func(g impls.Guarantees) []string { return []string{string(g.Order)} }},
+	{[]impls.Family{impls.Workqueue}, []string{"ORDER"}, func(g impls.Guarantees) []string { return []string{string(g.Order)} }},
 }
 
 // listTable prints the guarantees beside each name, in a table for each kind of family, and the
@@ -118,15 +118,15 @@ func listTable(w io.Writer, all []entry) error {
 	return nil
 }
 
-func guaranteeTable(w io.Writer, columns string, all []entry, row func(impls.Guarantees) []string) error {
-	tw := tabwriter.NewWriter(w, 0, 0, 1, ' ', 0)
-	fmt.Fprintln(tw, "FAMILY\tVARIANT\t"+columns)
+func guaranteeTable(w io.Writer, columns []string, all []entry, row func(impls.Guarantees) []string) error {
+	t := chart.NewTable("", append([]string{"FAMILY", "VARIANT"}, columns...))
+	t.Gap = 1
 	for _, e := range all {
 		for _, g := range e.Guarantees {
-			fmt.Fprintln(tw, strings.Join(append([]string{string(e.Family), e.Name}, row(g)...), "\t"))
+			t.Add(append([]string{string(e.Family), e.Name}, row(g)...)...)
 		}
 	}
-	return tw.Flush()
+	return t.Text(w)
 }
 
 const listWidth = 100

@@ -12,7 +12,7 @@ import (
 
 	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
-	"watchlab/bench/profile"
+	"watchlab/bench/pprof"
 	"watchlab/bench/report"
 	"watchlab/bench/telemetry"
 )
@@ -59,10 +59,10 @@ func (r *playing) play(ctx context.Context, session *telemetry.Session, stderr *
 		opts.Processes = r.Processes()
 	}
 	if r.Spec.Memory {
-		opts.Fresh = func(ctx context.Context, name string) (result, error) { return playFresh(ctx, r.Spec, name) }
+		opts.PlayInFreshProcess = func(ctx context.Context, name string) (result, error) { return playFresh(ctx, r.Spec, name) }
 	}
 	if len(r.Profiles) > 0 {
-		opts.Profile = profile.NewProfiler(r.dir, r.Profiles)
+		opts.Profile = pprof.NewProfiler(r.dir, r.Profiles)
 	}
 	opts.Progress = session.Progress(stderr.show)
 	o, err := lab.Run(ctx, session.Watch(r.Comparisons), opts)

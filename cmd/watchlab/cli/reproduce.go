@@ -9,11 +9,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"watchlab/bench/chart"
 	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
 	"watchlab/bench/report"
@@ -76,11 +76,11 @@ The results folder has the table of all claims and the results of each experimen
 }
 
 func (r *reproduction) printList(w io.Writer) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	t := chart.NewTable("", []string{"", ""})
 	for _, f := range r.files {
-		fmt.Fprintf(t, "%s\t%s\n", f.Name, f.Spec.Question)
+		t.Add(f.Name, f.Spec.Question)
 	}
-	return t.Flush()
+	return t.Text(w)
 }
 
 // open checks the input and chooses the folder. The files of a user are planned before anything is played.

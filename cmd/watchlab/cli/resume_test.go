@@ -16,7 +16,7 @@ import (
 
 	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
-	"watchlab/bench/profile"
+	"watchlab/bench/pprof"
 	"watchlab/bench/stats"
 )
 
@@ -236,7 +236,7 @@ func TestProfileFlag(t *testing.T) {
 		if len(c.Rounds) != 1 {
 			t.Errorf("%s has %d rounds", c.BenchName(), len(c.Rounds))
 		}
-		if _, err := os.Stat(filepath.Join(dir, profile.Dir, profile.Allocs.FileName(c.BenchName()))); err != nil {
+		if _, err := os.Stat(filepath.Join(dir, pprof.Dir, pprof.Allocs.FileName(c.BenchName()))); err != nil {
 			t.Error(err)
 		}
 	}

@@ -117,7 +117,7 @@ func (s *status) draw(lines []string) {
 
 // table has a line for each variant of the comparison that is played; none before its first round.
 func (s *status) table(p lab.Progress) []string {
-	at := slices.IndexFunc(s.rankings, func(r live.Ranking) bool { return r.Knobs == p.Result.NameWithout("impl", "rate") })
+	at := slices.IndexFunc(s.rankings, func(r live.Ranking) bool { return r.Knobs == p.Result.NameExcept("impl", "rate") })
 	if at < 0 {
 		return nil
 	}

@@ -5,14 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"watchlab/bench/chart"
 	"watchlab/bench/experiment"
 	"watchlab/loadgen/storm"
 	"watchlab/loadgen/trace"
@@ -78,8 +79,7 @@ func listProfiles() ([]profileEntry, error) {
 }
 
 func printProfiles(w io.Writer, profiles []profileEntry) error {
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "NAME\tNODES\tPODS\tLENGTH\tRESOURCES\tWHAT HAPPENS")
+	t := chart.NewTable("", []string{"NAME", "NODES", "PODS", "LENGTH", "RESOURCES", "WHAT HAPPENS"})
 	number := func(n int) string {
 		if n == 0 {
 			return "-"
@@ -87,10 +87,9 @@ func printProfiles(w io.Writer, profiles []profileEntry) error {
 		return strconv.Itoa(n)
 	}
 	for _, p := range profiles {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\n", p.Name, number(p.Nodes), number(p.Pods), dash(p.Length),
-			dash(strings.Join(p.Resources, ", ")), p.Summary)
+		t.Add(p.Name, number(p.Nodes), number(p.Pods), dash(p.Length), dash(strings.Join(p.Resources, ", ")), p.Summary)
 	}
-	return tw.Flush()
+	return t.Text(w)
 }
 
 func newStormShow() *cobra.Command {
@@ -183,14 +182,16 @@ func (d *digest) peak() (most int, last time.Duration) {
 }
 
 func printDigest(w io.Writer, all []digest, phases []storm.Phase) error {
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(tw, "resource\tat first\tevents\tadded\tmodified\tdeleted\tpeak/s\tlast\t")
+	events := chart.NewTable("", nil, "resource", "at first", "events", "added", "modified", "deleted", "peak/s", "last")
 	for _, d := range all {
 		peak, last := d.peak()
-		fmt.Fprintf(tw, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%v\t\n", d.name, d.initial, len(d.at),
-			d.count[storm.Added], d.count[storm.Modified], d.count[storm.Deleted], peak, last.Round(time.Millisecond))
+		line := []string{d.name}
+		for _, n := range []int{d.initial, len(d.at), d.count[storm.Added], d.count[storm.Modified], d.count[storm.Deleted], peak} {
+			line = append(line, strconv.Itoa(n))
+		}
+		events.Add(append(line, last.Round(time.Millisecond).String())...)
 	}
-	if err := tw.Flush(); err != nil {
+	if _, err := io.WriteString(w, events.Fitted("  ", math.MaxInt)); err != nil {
 		return err
 	}
 	for _, d := range all {
@@ -201,18 +202,19 @@ func printDigest(w io.Writer, all []digest, phases []storm.Phase) error {
 	if len(phases) == 0 {
 		return nil
 	}
-	fmt.Fprint(tw, "phase\tfrom\tto\t")
+	rates := chart.NewTable("", nil, "phase", "from", "to")
 	for _, d := range all {
-		fmt.Fprintf(tw, "%s/s\t", d.name)
+		rates.Figures(d.name + "/s")
 	}
 	for _, p := range phases {
-		fmt.Fprintf(tw, "\n%s\t%v\t%v\t", p.Name, p.From, p.To)
+		line := []string{p.Name, p.From.String(), p.To.String()}
 		for _, d := range all {
 			from, _ := slices.BinarySearch(d.at, p.From)
 			to, _ := slices.BinarySearch(d.at, p.To)
-			fmt.Fprintf(tw, "%.1f\t", float64(to-from)/(p.To-p.From).Seconds())
+			line = append(line, fmt.Sprintf("%.1f", float64(to-from)/(p.To-p.From).Seconds()))
 		}
+		rates.Add(line...)
 	}
-	fmt.Fprintln(tw)
-	return tw.Flush()
+	_, err := io.WriteString(w, rates.Fitted("  ", math.MaxInt))
+	return err
 }

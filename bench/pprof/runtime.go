@@ -1,4 +1,4 @@
-package profile
+package pprof
 
 import (
 	"bytes"
@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"runtime/metrics"
 	"runtime/pprof"
 	"runtime/trace"
 	"slices"
@@ -16,14 +15,10 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-const (
-	// blockRate is the waiting time per sample, in nanoseconds.
-	blockRate = 10_000
-	// pollEvery is the polling interval of [peak].
-	pollEvery = 10 * time.Millisecond
-)
+// blockRate is the waiting time per sample, in nanoseconds.
+const blockRate = 10_000
 
-// begin starts the profile of one kind. A trace goes into the hidden file of path.
+// begin starts the profile of one kind. A trace goes into the file of that path.
 func begin(k Kind, path string) (stop func() (*profile.Profile, error), err error) {
 	switch k {
 	case CPU:
@@ -31,19 +26,14 @@ func begin(k Kind, path string) (stop func() (*profile.Profile, error), err erro
 	case Trace:
 		return beginTrace(path)
 	case Heap:
-		return peak(new(heapLevel).due, func() (*profile.Profile, error) {
+		return func() (*profile.Profile, error) {
 			p, err := lookup(Heap)
 			if err != nil {
 				return nil, err
 			}
 			keepTypes(p, "inuse_")
 			return p.Compact(), nil
-		}), nil
-	case Goroutine:
-		return peak(func(highest int64) bool {
-			const growth = 1.1 // the runtime stops the world for the profile
-			return float64(runtime.NumGoroutine()) > growth*float64(highest)
-		}, func() (*profile.Profile, error) { return lookup(Goroutine) }), nil
+		}, nil
 	case Allocs:
 		return between(k, func() {}, func() {})
 	case Mutex:
@@ -66,23 +56,26 @@ func beginCPU() (func() (*profile.Profile, error), error) {
 	}, nil
 }
 
-// beginTrace writes directly into a hidden file: a trace does not fit in memory.
+// beginTrace writes the file during the play: a trace does not fit in memory.
 func beginTrace(path string) (func() (*profile.Profile, error), error) {
-	file, err := os.Create(hidden(path))
+	file, err := os.Create(path)
 	if err != nil {
 		return nil, err
 	}
 	if err := trace.Start(file); err != nil {
-		return nil, errors.Join(fmt.Errorf("%w: %w", ErrBusy, err), file.Close(), os.Remove(file.Name()))
+		return nil, errors.Join(fmt.Errorf("%w: %w", ErrBusy, err), file.Close(), os.Remove(path))
 	}
 	return func() (*profile.Profile, error) {
 		trace.Stop()
-		return nil, errors.Join(file.Sync(), file.Close())
+		return nil, file.Close()
 	}, nil
 }
 
 // lookup reads one of the runtime's profiles; its name is the kind's.
 func lookup(k Kind) (*profile.Profile, error) {
+	if k == Heap || k == Allocs {
+		runtime.GC() // Profiles of memory are as of the last collection.
+	}
 	var buf bytes.Buffer
 	if err := pprof.Lookup(string(k)).WriteTo(&buf, 0); err != nil {
 		return nil, err
@@ -136,73 +129,4 @@ func keepTypes(p *profile.Profile, prefix string) {
 		s.Value = s.Value[from : from+len(p.SampleType)]
 	}
 	p.DefaultSampleType = p.SampleType[len(p.SampleType)-1].Type
-}
-
-// peak takes profiles until stop and keeps the heaviest by weight. It takes at least
-// one, at the end. due reports whether a new profile may exceed the highest weight so
-// far: taking one costs milliseconds.
-func peak(due func(highest int64) bool, take func() (*profile.Profile, error)) (stop func() (*profile.Profile, error)) {
-	var (
-		kept    *profile.Profile
-		highest int64
-		failed  error
-	)
-	poll := func() {
-		if kept != nil && !due(highest) {
-			return
-		}
-		p, err := take()
-		if err != nil {
-			failed = err
-		} else if w := weight(p); kept == nil || w > highest {
-			kept, highest, failed = p, w, nil
-		}
-	}
-	quit, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		tick := time.NewTicker(pollEvery)
-		defer tick.Stop()
-		for {
-			poll()
-			select {
-			case <-tick.C:
-			case <-quit:
-				return
-			}
-		}
-	}()
-	return func() (*profile.Profile, error) {
-		close(quit)
-		<-done
-		poll()
-		return kept, failed
-	}
-}
-
-// weight returns the sum of the last value over the samples: the live bytes of a heap
-// profile, the number of goroutines.
-func weight(p *profile.Profile) (sum int64) {
-	for _, s := range p.Sample {
-		sum += s.Value[len(s.Value)-1]
-	}
-	return sum
-}
-
-// heapLevel follows the live heap. The runtime's profile shows the collection before
-// the last, so the end of each collection makes a new one due.
-type heapLevel struct{ cycles, live, before uint64 }
-
-// due reports whether a collection has ended and the live heap may be a new maximum.
-func (h *heapLevel) due(highest int64) bool {
-	sample := []metrics.Sample{{Name: "/gc/cycles/total:gc-cycles"}, {Name: "/gc/heap/live:bytes"}}
-	metrics.Read(sample)
-	cycles, live := sample[0].Value.Uint64(), sample[1].Value.Uint64()
-	if cycles == h.cycles {
-		return false
-	}
-	h.cycles, h.live, h.before = cycles, live, h.live
-	// The profile's weight is an estimate from samples: a slightly smaller heap may weigh more.
-	const nearly = 0.9
-	return float64(max(h.live, h.before)) > nearly*float64(highest)
 }

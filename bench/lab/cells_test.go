@@ -22,14 +22,14 @@ func at(impl string, keys int, p player) lab.Cell {
 	return c
 }
 
-// TestMore: each batch is played over all rounds and interleaved by itself. More gets
+// TestNextCells: each batch is played over all rounds and interleaved by itself. NextCells gets
 // all earlier results.
-func TestMore(t *testing.T) {
+func TestNextCells(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "results")
 	synctest.Test(t, func(t *testing.T) {
 		c := comparison(at("a", 1, steady(10, time.Second)), at("b", 1, steady(20, time.Second)))
 		var asked []string
-		c[0].More = func(played []lab.CellResult) ([]lab.Cell, error) {
+		c[0].NextCells = func(played []lab.CellResult) ([]lab.Cell, error) {
 			var sum []string
 			for _, cl := range played {
 				sum = append(sum, fmt.Sprintf("%s%s:%d@%v", cl.Label("impl"), cl.Label("keys"), len(cl.Rounds), cl.Medians["events/s"].Median))
@@ -58,7 +58,7 @@ func TestMore(t *testing.T) {
 			"a1:2@10 b1:2@20 a2:2@10 c2:2@40 c3:2@40",
 		}
 		if !slices.Equal(asked, want) {
-			t.Errorf("More got %q, want %q", asked, want)
+			t.Errorf("NextCells got %q, want %q", asked, want)
 		}
 		var rounds []string
 		for _, part := range [][2]int{{0, 2}, {2, 4}, {4, 6}, {6, 7}, {7, 9}, {9, 11}, {11, 12}, {12, 13}} {
@@ -85,7 +85,7 @@ func TestMore(t *testing.T) {
 	})
 }
 
-func TestBadMore(t *testing.T) {
+func TestBadNextCells(t *testing.T) {
 	for name, tc := range map[string]struct {
 		more func([]lab.CellResult) ([]lab.Cell, error)
 		want string
@@ -97,7 +97,7 @@ func TestBadMore(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := comparison(at("a", 1, steady(10, time.Second)))
-				c[0].More = tc.more
+				c[0].NextCells = tc.more
 				o, err := ignoringHost(context.Background(), c, lab.Options{Rounds: 1})
 				if err == nil || !strings.Contains(err.Error(), tc.want) || o == nil || len(o.Comparisons[0].Cells[0].Rounds) != 1 {
 					t.Errorf("outcome %+v, error %v; want %q and the played rounds", o, err, tc.want)

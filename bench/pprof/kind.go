@@ -1,4 +1,4 @@
-package profile
+package pprof
 
 import (
 	"errors"
@@ -11,20 +11,18 @@ import (
 // Kind is a kind of profile.
 type Kind string
 
-// The kinds. Heap is checked every 10 ms after a garbage collection, with one sample per 512 KiB
-// (runtime.MemProfileRate), as Allocs has.
+// The kinds. Heap and Allocs have one sample per 512 KiB (runtime.MemProfileRate).
 const (
-	CPU       Kind = "cpu"       // CPU time by function, one sample per 10 ms
-	Heap      Kind = "heap"      // the live memory at its largest
-	Allocs    Kind = "allocs"    // all allocations
-	Mutex     Kind = "mutex"     // holders of contended locks, and the time that other goroutines waited for them
-	Block     Kind = "block"     // time that goroutines wait for locks and channels, one sample per 10 µs
-	Goroutine Kind = "goroutine" // stacks of all goroutines when their number is largest
-	Trace     Kind = "trace"     // all scheduling events, for go tool trace
+	CPU    Kind = "cpu"    // CPU time by function, one sample per 10 ms
+	Heap   Kind = "heap"   // live memory at the end of the measurement, after a collection
+	Allocs Kind = "allocs" // all allocations
+	Mutex  Kind = "mutex"  // holders of contended locks, and the time that other goroutines waited for them
+	Block  Kind = "block"  // time that goroutines wait for locks and channels, one sample per 10 µs
+	Trace  Kind = "trace"  // all scheduling events, for go tool trace
 )
 
 // Kinds returns all kinds, in the order of tables.
-func Kinds() []Kind { return []Kind{CPU, Heap, Allocs, Mutex, Block, Goroutine, Trace} }
+func Kinds() []Kind { return []Kind{CPU, Heap, Allocs, Mutex, Block, Trace} }
 
 // ErrKind is wrapped by the errors for unknown kinds.
 var ErrKind = errors.New("no such kind of profile")
@@ -49,7 +47,7 @@ func Parse(list string) ([]Kind, error) {
 
 // FileName returns the name of a cell's file within [Dir]. Different cells have different names.
 func (k Kind) FileName(cell string) string {
-	// Leave room for the kind and for the prefix of the hidden file: file systems allow 255 bytes.
+	// Leave room for the kind and for the prefix of a temporary file: file systems allow 255 bytes.
 	const longest = 200
 	plain := true
 	name := strings.Map(func(c rune) rune {

@@ -1,4 +1,4 @@
-// Package profile takes pprof profiles of cells and labels them by stage.
+// Package pprof takes pprof profiles of cells and labels them by stage.
 //
 //  1. [With] labels a workload's goroutines with [Labels]; [Do] and
 //     [Switch] add the stage. Without a profiler, labels cost almost nothing.
@@ -8,17 +8,23 @@
 // Files have pprof's format; execution traces are for go tool trace. The comments of a file are
 // the cell's name and the number of plays. Only CPU and
 // goroutine profiles have labels: the runtime records none for memory and locks.
-package profile
+package pprof
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 
 	"github.com/google/pprof/profile"
+
+	"watchlab/bench/lab"
 )
 
 // ErrBusy is wrapped if another profile of the kind is running. A process has one of each kind.
@@ -37,26 +43,26 @@ type Profiler struct {
 // NewProfiler returns a profiler that writes the kinds into the [Dir] of a results
 // folder. The results folder must exist when a profile starts.
 func NewProfiler(results string, kinds []Kind) *Profiler {
-	// Profiles with a snapshot at the start come before continuous ones, which would
+	// Kinds with a snapshot at the start begin before continuous ones, which would
 	// otherwise see its cost.
 	rank := map[Kind]int{Trace: 1, CPU: 2}
 	kinds = slices.SortedStableFunc(slices.Values(kinds), func(a, b Kind) int { return rank[a] - rank[b] })
 	return &Profiler{dir: filepath.Join(results, Dir), kinds: kinds}
 }
 
-// running is a running profile of one kind. stop ends it and returns the profile; an
-// execution trace is in its hidden file instead.
-type running struct {
-	kind Kind
-	path string
-	stop func() (*profile.Profile, error)
+// Do calls f with the labels of a cell; see [Do].
+func (p *Profiler) Do(ctx context.Context, family string, cell lab.Labels, f func(context.Context)) {
+	Do(With(ctx, Labels{
+		Family: family, Variant: cell.Label("impl"), Pipeline: cell.Label("pipeline"), Storm: cell.Label("storm"),
+		Rate: cmp.Or(cell.Label("rate"), lab.Unpaced),
+	}), "", f)
 }
 
-// Start begins to profile a cell. A file sums up successive plays of its cell. Heap and goroutine files
-// keep the play with the largest value, and the trace is that of the first play.
+// Start begins to profile a cell. A file sums up successive plays of its cell. The heap is that of the last
+// play, the trace that of the first.
 //
-// stop ends the profiles and writes each file completely or not at all. Call it once. All kinds run
-// at the same time and measure each other's cost. For an exact profile, request only one kind.
+// stop ends the profiles and writes their files. Call it once. All kinds run at the same time and
+// measure each other's cost. For an exact profile, request only one kind.
 //
 // Errors wrap [ErrBusy], or come from the file system or the runtime.
 func (p *Profiler) Start(cell string) (stop func() error, err error) {
@@ -70,48 +76,67 @@ func (p *Profiler) Start(cell string) (stop func() error, err error) {
 	if cell != p.cell {
 		p.cell, p.plays, p.taken = cell, 0, map[Kind]*profile.Profile{}
 	}
+	type running struct {
+		kind Kind
+		stop func() (*profile.Profile, error)
+	}
 	var started []running
 	for _, k := range p.kinds {
 		if k == Trace && p.plays > 0 {
 			continue
 		}
-		r := running{kind: k, path: filepath.Join(p.dir, k.FileName(cell))}
-		if r.stop, err = begin(k, r.path); err != nil {
-			err = fmt.Errorf("%s, %s profile: %w", cell, k, err)
+		stop, err := begin(k, p.path(k))
+		if err != nil {
+			err = p.error(k, err)
 			for _, r := range slices.Backward(started) {
 				_, stopErr := r.stop()
-				err = errors.Join(err, stopErr, os.RemoveAll(hidden(r.path)))
+				err = errors.Join(err, stopErr)
 			}
+			_ = os.Remove(p.path(Trace)) // It may not have begun.
 			return nil, err
 		}
-		started = append(started, r)
+		started = append(started, running{k, stop})
 	}
 	p.busy = true
 	return func() error {
 		p.busy = false
 		p.plays++
-		return p.finish(started)
+		taken, errs := make([]*profile.Profile, len(started)), make([]error, len(started))
+		for i, r := range slices.Backward(started) {
+			taken[i], errs[i] = r.stop()
+		}
+		for i, r := range started {
+			if errs[i] == nil && r.kind != Trace {
+				errs[i] = p.save(r.kind, taken[i])
+			}
+			errs[i] = p.error(r.kind, errs[i])
+		}
+		return errors.Join(errs...)
 	}, nil
 }
 
-// finish stops all profiles, the last started first. Then it writes the files.
-func (p *Profiler) finish(started []running) error {
-	taken, errs := make([]*profile.Profile, len(started)), make([]error, len(started))
-	for i, r := range slices.Backward(started) {
-		taken[i], errs[i] = r.stop()
+func (p *Profiler) path(k Kind) string { return filepath.Join(p.dir, k.FileName(p.cell)) }
+
+func (p *Profiler) error(k Kind, err error) error {
+	if err == nil {
+		return nil
 	}
-	for i, r := range started {
-		switch {
-		case errs[i] != nil:
-			errs[i] = errors.Join(errs[i], os.RemoveAll(hidden(r.path)))
-		case r.kind == Trace:
-			errs[i] = os.Rename(hidden(r.path), r.path)
-		default:
-			errs[i] = p.save(r.path, r.kind, taken[i])
-		}
-		if errs[i] != nil {
-			errs[i] = fmt.Errorf("%s, %s profile: %w", p.cell, r.kind, errs[i])
+	return fmt.Errorf("%s, %s profile: %w", p.cell, k, err)
+}
+
+// save writes the profile of a play, together with those of the cell's earlier plays.
+func (p *Profiler) save(k Kind, taken *profile.Profile) error {
+	plays, before := p.plays, p.taken[k]
+	switch {
+	case k == Heap:
+		plays = 1
+	case before != nil:
+		var err error
+		if taken, err = profile.Merge([]*profile.Profile{before, taken}); err != nil {
+			return err
 		}
 	}
-	return errors.Join(errs...)
+	p.taken[k] = taken
+	taken.Comments = []string{"watchlab cell " + p.cell, "watchlab plays " + strconv.Itoa(plays)}
+	return lab.ReplaceFile(p.path(k), func(w io.Writer) error { return taken.Write(w) })
 }

@@ -1,12 +1,12 @@
-package profile_test
+package pprof_test
 
 import (
 	"context"
-	"runtime/pprof"
+	runtimepprof "runtime/pprof"
 	"strings"
 	"testing"
 
-	"watchlab/bench/profile"
+	"watchlab/bench/pprof"
 )
 
 // labelsHere returns the labels of the calling goroutine. It finds them in the
@@ -14,7 +14,7 @@ import (
 func labelsHere(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
-	if err := pprof.Lookup("goroutine").WriteTo(&b, 1); err != nil {
+	if err := runtimepprof.Lookup("goroutine").WriteTo(&b, 1); err != nil {
 		t.Fatal(err)
 	}
 	for block := range strings.SplitSeq(b.String(), "\n\n") {
@@ -32,14 +32,14 @@ func labelsHere(t *testing.T) string {
 	return ""
 }
 
-var cellLabels = profile.Labels{Family: "queue", Variant: "ring", Pipeline: "informer", Storm: "gang", Rate: "max"}
+var cellLabels = pprof.Labels{Family: "queue", Variant: "ring", Pipeline: "informer", Storm: "gang", Rate: "max"}
 
 func TestDo(t *testing.T) {
-	ctx := profile.With(t.Context(), cellLabels)
+	ctx := pprof.With(t.Context(), cellLabels)
 	var inside, child, bare string
-	profile.Do(ctx, "", func(ctx context.Context) {
+	pprof.Do(ctx, "", func(ctx context.Context) {
 		bare = labelsHere(t)
-		profile.Do(ctx, "pop", func(context.Context) {
+		pprof.Do(ctx, "pop", func(context.Context) {
 			inside = labelsHere(t)
 			done := make(chan struct{})
 			go func() { defer close(done); child = labelsHere(t) }()
@@ -62,9 +62,9 @@ func TestDo(t *testing.T) {
 }
 
 func TestSwitch(t *testing.T) {
-	ctx := profile.With(t.Context(), profile.Labels{Family: "queue"})
-	s := profile.Switch(ctx, "pop", "store")
-	profile.Do(ctx, "", func(context.Context) {
+	ctx := pprof.With(t.Context(), pprof.Labels{Family: "queue"})
+	s := pprof.Switch(ctx, "pop", "store")
+	pprof.Do(ctx, "", func(context.Context) {
 		s.To(1)
 		if got := labelsHere(t); got != `{"family":"queue", "stage":"store"}` {
 			t.Errorf("To(1): %s", got)
@@ -84,31 +84,31 @@ func TestSwitch(t *testing.T) {
 func TestUnlabelled(t *testing.T) {
 	ctx := t.Context()
 	var got string
-	profile.Do(ctx, "pop", func(context.Context) { got = labelsHere(t) })
-	s := profile.Switch(ctx, "pop", "store")
+	pprof.Do(ctx, "pop", func(context.Context) { got = labelsHere(t) })
+	s := pprof.Switch(ctx, "pop", "store")
 	s.To(1)
 	if got += labelsHere(t); got != "" {
 		t.Errorf("labels %s, want none", got)
 	}
 	s.End()
 	if n := testing.AllocsPerRun(100, func() {
-		s := profile.Switch(ctx, "pop", "store")
+		s := pprof.Switch(ctx, "pop", "store")
 		s.To(0)
 		s.End()
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
-	if profile.Labelled(ctx) || !profile.Labelled(profile.With(ctx, cellLabels)) {
+	if pprof.Labelled(ctx) || !pprof.Labelled(pprof.With(ctx, cellLabels)) {
 		t.Error("Labelled does not distinguish them")
 	}
 }
 
 func BenchmarkSwitch(b *testing.B) {
 	for name, ctx := range map[string]context.Context{
-		"labelled=yes": profile.With(b.Context(), cellLabels), "labelled=no": b.Context(),
+		"labelled=yes": pprof.With(b.Context(), cellLabels), "labelled=no": b.Context(),
 	} {
 		b.Run(name, func(b *testing.B) {
-			s := profile.Switch(ctx, "pop", "store")
+			s := pprof.Switch(ctx, "pop", "store")
 			defer s.End()
 			for i := 0; b.Loop(); i++ {
 				s.To(i & 1)
