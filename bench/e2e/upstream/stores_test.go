@@ -10,11 +10,9 @@ import (
 // of this family in these runs, and on client-go's in all others.
 func init() {
 	for from, to := range map[string]string{
-		"NewStore":               "newAdaptedStore",
-		"NewIndexer":             "newAdaptedIndexer",
-		"NewThreadSafeStore":     "newAdaptedThreadSafeStore",
-		"NewUndeltaStore":        "newAdaptedUndeltaStore",
-		"NewFakeExpirationStore": "newAdaptedExpirationStore",
+		"NewStore":           "newAdaptedStore",
+		"NewIndexer":         "newAdaptedIndexer",
+		"NewThreadSafeStore": "newAdaptedThreadSafeStore",
 	} {
 		constructors[from] = to
 		storeConstructors, upstreamStores = append(storeConstructors, to), append(upstreamStores, from)
@@ -24,7 +22,6 @@ func init() {
 	whiteBox["TestCacheWithTransformer"] = "sets the option WithTransformer, which the stores of the family lack"
 	whiteBox["TestWithStoreMetricsDefaulting"] = "reads the metrics provider of the store"
 	joined["watchlab_stores.go"] = "testdata/cache/stores_adapter_test.go"
-	joined["watchlab_stores_test.go"] = "testdata/cache/stores_test.go"
 }
 
 var storeConstructors, upstreamStores []string
