@@ -155,56 +155,39 @@ func TestCoalesce(t *testing.T) {
 }
 
 // TestBackpressure: no more than the bound waits for a slow handler. The indexer and the other handler
-// wait for it, and all receive everything.
+// wait for it, and all receive everything. With Coalesce, updates of an object are merged first.
 func TestBackpressure(t *testing.T) {
-	const bound, changes = 4, 40
-	eachDelivery(t, informer.Handlers{Backlog: bound}, func(t *testing.T, opts informer.Options) {
-		beside(t, opts, func(src source, inf cache.SharedIndexInformer, slow, fast *follower) {
-			for range changes {
-				src.Modify(pod("a"))
-			}
-			synctest.Wait()
-			for range changes + 1 {
-				if n := waiting(inf); n[0] > bound {
-					t.Fatalf("%d notifications wait, want at most %d", n, bound)
+	const bound, updates, objects = 4, 40, 10
+	for _, h := range []informer.Handlers{{Backlog: bound}, {Backlog: bound, Coalesce: true}} {
+		eachDelivery(t, h, func(t *testing.T, opts informer.Options) {
+			beside(t, opts, func(src source, inf cache.SharedIndexInformer, slow, fast *follower) {
+				for range updates {
+					src.Modify(pod("a"))
 				}
-				if f, s := fast.called(), slow.called(); f > s+bound+1 {
-					t.Fatalf("the fast handler had %d calls and the slow one %d", f, s)
+				for i := range objects {
+					src.Add(pod(fmt.Sprint("passing-", i)))
 				}
-				pass(time.Second)
-			}
-			if f, s := fast.called(), slow.called(); s != changes+2 || f != changes+2 {
-				t.Errorf("%d and %d calls, want %d: no update is merged", s, f, changes+2)
-			}
+				for i := range objects {
+					src.Delete(pod(fmt.Sprint("passing-", i)))
+				}
+				synctest.Wait()
+				const all = 2 + updates + 2*objects
+				for range all {
+					if n := waiting(inf); n[0] > bound {
+						t.Fatalf("%d notifications wait, want at most %d", n, bound)
+					}
+					if f, s := fast.called(), slow.called(); !h.Coalesce && f > s+bound+1 {
+						t.Fatalf("the fast handler had %d calls and the slow one %d", f, s)
+					}
+					pass(time.Second)
+				}
+				f, s := fast.called(), slow.called()
+				if h.Coalesce && (s < 2*objects || s >= all) || !h.Coalesce && (f != all || s != all) {
+					t.Errorf("%+v: %d and %d calls of at most %d", h, s, f, all)
+				}
+			})
 		})
-	})
-}
-
-// TestBothBounds: updates of an object are merged, and of what is left no more than the bound waits.
-func TestBothBounds(t *testing.T) {
-	const bound, objects, updates = 4, 10, 20
-	eachDelivery(t, informer.Handlers{Backlog: bound, Coalesce: true}, func(t *testing.T, opts informer.Options) {
-		beside(t, opts, func(src source, inf cache.SharedIndexInformer, slow, fast *follower) {
-			for range updates {
-				src.Modify(pod("a"))
-			}
-			for i := range objects {
-				src.Add(pod(fmt.Sprint("passing-", i)))
-			}
-			for i := range objects {
-				src.Delete(pod(fmt.Sprint("passing-", i)))
-			}
-			for range 3 * objects {
-				if n := waiting(inf); n[0] > bound {
-					t.Fatalf("%d notifications wait, want at most %d", n, bound)
-				}
-				pass(time.Second)
-			}
-			if n := slow.called(); n < 2*objects || n > 2*objects+updates {
-				t.Errorf("the slow handler was called %d times", n)
-			}
-		})
-	})
+	}
 }
 
 // TestBackpressureOfLists: a list or a resync with more objects than the bound is stored when nothing
@@ -287,35 +270,4 @@ func TestStopUnderBackpressure(t *testing.T) {
 			t.Errorf("stopped after %v and %d calls, want 2m and 2", took, slow.calls)
 		}
 	})
-}
-
-// TestPanicUnderBacklog: a handler that panics and goes on after a second receives what the options say.
-func TestPanicUnderBacklog(t *testing.T) {
-	survive(t)
-	for _, h := range []informer.Handlers{{Backlog: 1}, {Coalesce: true}} {
-		eachDelivery(t, h, func(t *testing.T, opts informer.Options) {
-			src, made := newSource(t), now()
-			inf := newInformer(t, src, opts)
-			bad := newFollower(0, made)
-			bad.inner = func() {
-				if bad.called()%2 == 0 {
-					panic("each second call")
-				}
-			}
-			addHandler(t, inf, bad)
-			run(t, inf)
-			synctest.Wait()
-			src.Add(pod("a"))
-			for range 10 {
-				src.Modify(pod("a"))
-				src.Modify(pod("a"))
-				time.Sleep(100 * time.Millisecond)
-			}
-			pass(time.Minute)
-			bad.follows(t, inf)
-			if all := bad.called() == 21; all == h.Coalesce {
-				t.Errorf("%+v: %d calls of 21", h, bad.calls)
-			}
-		})
-	}
 }
