@@ -49,36 +49,26 @@ func testReadYourWrites(t *testing.T, opts informer.Options) {
 		t.Fatal(err)
 	}
 	transport := &http.Transport{}
+	t.Cleanup(func() {
+		if err := srv.Close(); err != nil {
+			t.Error(err)
+		}
+		transport.CloseIdleConnections()
+	})
 	config, newInformer, err := informer.ForManager(&rest.Config{Host: url, Transport: transport, QPS: -1}, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	gate := &sync.RWMutex{}
-	made, err := cache.New(config, cache.Options{NewInformer: func(lw toolscache.ListerWatcher, example runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
+	made := startCache(t, config, cache.Options{NewInformer: func(lw toolscache.ListerWatcher, example runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
 		return gated{newInformer(lw, example, resync, indexers), gate}
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	c, err := client.New(config, client.Options{Cache: &client.CacheOptions{Reader: made, EnableReadYourWritesConsistency: new(true)}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 2*time.Minute, errors.New("a read has not returned in 2 minutes"))
-	var running sync.WaitGroup
-	running.Go(func() {
-		if err := made.Start(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	defer func() {
-		cancel()
-		running.Wait()
-		if err := srv.Close(); err != nil {
-			t.Error(err)
-		}
-		transport.CloseIdleConnections()
-	}()
+	defer cancel()
 	object := func(name string) *v1.ConfigMap {
 		return &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
 	}
