@@ -11,7 +11,6 @@ import (
 	"testing"
 	"testing/synctest"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/impls/informer"
@@ -103,9 +102,6 @@ func TestEmptyListSyncs(t *testing.T) {
 func TestSlowHandler(t *testing.T) {
 	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
 		const updates = 5000
-		if opts.Handlers.Backlog > 0 {
-			t.Skip("TestBacklog has it")
-		}
 		src := newSource(t)
 		src.Add(pod("a"))
 		inf := newInformer(t, src, opts)
@@ -228,65 +224,6 @@ func TestShutDownHandler(t *testing.T) {
 	})
 }
 
-// eavesdropper is an object that has something done the first time that it is
-// asked for its version.
-type eavesdropper struct {
-	*v1.Pod
-	once sync.Once
-	do   func()
-}
-
-func (e *eavesdropper) GetResourceVersion() string {
-	e.once.Do(e.do)
-	return e.Pod.GetResourceVersion()
-}
-
-// TestJoinBetweenStoreAndTelling adds a handler after the indexer has changed and
-// before the handlers are notified.
-func TestJoinBetweenStoreAndTelling(t *testing.T) {
-	s := newScript()
-	inf := newInformer(t, newFeed().lw(), informer.Options{})
-	informer.SetBuild(inf, s.queue)
-	stop := run(t, inf)
-	s.single = true
-	called, joined := make(chan struct{}), make(chan error)
-	r := &recorder{before: func(c call) {
-		if c.kind == "delete" {
-			close(called)
-		}
-	}}
-	second := &eavesdropper{Pod: version("a", 3), do: func() {
-		go func() {
-			_, err := inf.AddEventHandler(r)
-			joined <- err
-		}()
-		// It must not get through, hence there is nothing to wait for but the time
-		// that it would take.
-		for range 10_000 {
-			runtime.Gosched()
-		}
-	}}
-	for _, deltas := range [][]cache.Delta{
-		{{Type: cache.Added, Object: version("a", 1)}},
-		{{Type: cache.Updated, Object: version("a", 2)}, {Type: cache.Updated, Object: second}},
-	} {
-		if err := s.hand(deltas); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := <-joined; err != nil {
-		t.Fatal(err)
-	}
-	if err := s.hand([]cache.Delta{{Type: cache.Deleted, Object: version("a", 4)}}); err != nil {
-		t.Fatal(err)
-	}
-	<-called
-	stop()
-	if got, want := fmt.Sprint(r.take()), "[add ns/a 3 (initial) delete ns/a 4]"; got != want {
-		t.Errorf("the handler received %s, want %s", got, want)
-	}
-}
-
 // TestGoexit ends a handler's goroutine from within, as t.FailNow does.
 func TestGoexit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -351,7 +288,7 @@ func (r *replica) OnDelete(obj any) {
 func TestComeAndGo(t *testing.T) {
 	const seed = 1
 	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
-		opts.Handlers.Coalesce = opts.Queue.Capacity == 7 && opts.Handlers.Backlog == 0
+		opts.Handlers.Coalesce = opts.Queue.Capacity == 7
 		src := newSource(t)
 		inf := newInformer(t, src, opts)
 		run(t, inf)

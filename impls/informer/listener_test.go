@@ -19,13 +19,13 @@ import (
 // newDistributor returns a distributor that is started, with handlers that say when
 // they were called.
 func newDistributor(t *testing.T, handlers int, h Handlers) (a *distributor, called *sync.WaitGroup) {
-	a, called = &distributor{limit: h.Backlog}, new(sync.WaitGroup)
+	a, called = new(distributor), new(sync.WaitGroup)
 	for range handlers {
 		a.add(newListener(klog.Background(), cache.ResourceEventHandlerFuncs{
 			AddFunc:    func(any) { called.Done() },
 			UpdateFunc: func(any, any) { called.Done() },
 			DeleteFunc: func(any) { called.Done() },
-		}, "test", h, a.moved))
+		}, "test", h))
 	}
 	a.start()
 	t.Cleanup(a.stop)
@@ -34,9 +34,9 @@ func newDistributor(t *testing.T, handlers int, h Handlers) (a *distributor, cal
 
 // TestNothingIsAllocated distributes batches of all sizes in a steady state.
 func TestNothingIsAllocated(t *testing.T) {
-	for _, h := range []Handlers{{}, {Backlog: 100}, {Coalesce: true}} {
+	for _, h := range []Handlers{{}, {Coalesce: true}} {
 		for _, size := range []int{1, 7, takeSize, 1000} {
-			t.Run(fmt.Sprintf("batch=%d/backlog=%d/coalesce=%t", size, h.Backlog, h.Coalesce), func(t *testing.T) {
+			t.Run(fmt.Sprintf("batch=%d/coalesce=%t", size, h.Coalesce), func(t *testing.T) {
 				a, called := newDistributor(t, 3, h)
 				notices := make([]notice, size)
 				for i := range notices {
@@ -45,7 +45,6 @@ func TestNothingIsAllocated(t *testing.T) {
 				}
 				got := testing.AllocsPerRun(200, func() {
 					called.Add(3 * size)
-					a.admit(size)
 					a.distribute(notices)
 					called.Wait()
 				})
@@ -68,7 +67,7 @@ func stuckHandler(t *testing.T, h Handlers) (a *distributor, l *listener, calls 
 	first := sync.OnceFunc(func() { close(entered); <-proceed })
 	l = newListener(klog.Background(), cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(any, bool) { first(); calls.Done() }, UpdateFunc: func(any, any) { calls.Done() }, DeleteFunc: func(any) { calls.Done() },
-	}, "test", h, a.moved)
+	}, "test", h)
 	a.add(l)
 	a.start()
 	release = sync.OnceFunc(func() { close(proceed) })
@@ -131,7 +130,7 @@ func TestSlowHandlerIsLogged(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			logged := 0
 			logger := funcr.New(func(string, string) { logged++ }, funcr.Options{})
-			l := newListener(logger, cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) { time.Sleep(c.took) }}, "test", Handlers{}, func(*listener) {})
+			l := newListener(logger, cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) { time.Sleep(c.took) }}, "test", Handlers{})
 			l.left = c.backlog
 			l.call(&notice{kind: deleted})
 			if logged != c.want {

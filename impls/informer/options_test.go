@@ -40,7 +40,6 @@ func TestOptions(t *testing.T) {
 		{"resync", lw, informer.Options{ResyncPeriod: -1}, impls.ErrOptions, "ResyncPeriod -1ns is negative"},
 		{"decoder", lw, informer.Options{Decode: "shared"}, impls.ErrOptions, "use ForResource"},
 		{"decoder's options", lw, informer.Options{Decoder: decode.Options{Encoding: decode.JSON}}, impls.ErrOptions, "use ForResource"},
-		{"backlog", lw, informer.Options{Handlers: informer.Handlers{Backlog: -1}}, impls.ErrOptions, "Backlog -1"},
 		{"delivery", lw, informer.Options{Variant: "clientgo-deltafifo", Queue: deltafifo.Options{Delivery: deltafifo.InOrder}}, impls.ErrOptions, `allowed: ["per-key"]`},
 		{"queue options", lw, informer.Options{Queue: deltafifo.Options{BatchSize: -1}}, impls.ErrOptions, "BatchSize -1"},
 	} {

@@ -406,7 +406,6 @@ func (s *suite) runs() []run {
 	}
 	handlers := func(v deltafifo.Variant) {
 		for _, g := range v.Guarantees {
-			add("informer/"+v.Name+"/"+g.Mode+"/backlog", v.Name, g.Mode, "informer", 1, "WATCHLAB_INFORMER=1", "WATCHLAB_HANDLERS=backlog")
 			add("informer/"+v.Name+"/"+g.Mode+"/coalesce", v.Name, g.Mode, "informer", 1, "WATCHLAB_INFORMER=1", "WATCHLAB_HANDLERS=coalesce")
 		}
 	}

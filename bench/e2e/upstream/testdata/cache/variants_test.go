@@ -34,7 +34,7 @@ func init() {
 		}
 	}
 	if os.Getenv("WATCHLAB_INFORMER") != "" {
-		handlers := map[string]informer.Handlers{"backlog": {Backlog: 1}, "coalesce": {Coalesce: true}}[os.Getenv("WATCHLAB_HANDLERS")]
+		handlers := informer.Handlers{Coalesce: os.Getenv("WATCHLAB_HANDLERS") == "coalesce"}
 		cache.WatchlabInformer = func(lw cache.ListerWatcher, example runtime.Object, resync time.Duration) cache.SharedIndexInformer {
 			return must(informer.New(lw, example, informer.Options{
 				Variant: deltaFIFO(variant, delivery, true), ResyncPeriod: resync,
