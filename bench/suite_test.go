@@ -16,7 +16,6 @@ import (
 	"watchlab/bench/pipeline"
 	"watchlab/bench/stats"
 	"watchlab/impls"
-	"watchlab/impls/deltafifo"
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/storm"
 	"watchlab/loadgen/trace"
@@ -172,36 +171,4 @@ func round(tb testing.TB, c lab.Cell, start, stop func()) cell.Result {
 	}
 	r.GCNsPerByte = cell.MeasureGCPrice().NsPerByte
 	return r
-}
-
-// BenchmarkIdle measures the CPU time of a consumer that waits for an empty queue.
-func BenchmarkIdle(b *testing.B) {
-	for _, v := range deltafifo.Variants() {
-		b.Run("impl="+v.Name, func(b *testing.B) {
-			q, err := v.New(deltafifo.Options{})
-			if err != nil {
-				b.Fatal(err)
-			}
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				_, _ = q.Pop(func(any, bool) error { return nil })
-			}()
-			var rec cell.Recorder
-			rec.Begin()
-			for b.Loop() {
-				<-time.After(100 * time.Millisecond)
-			}
-			rec.End()
-			rec.Count(1, 1)
-			r, err := rec.Result()
-			if err != nil {
-				b.Fatal(err)
-			}
-			b.ReportMetric(0, "ns/op")
-			b.ReportMetric(r.CPUSecondsPerEvent*1e6/r.Elapsed.Seconds(), "cpu-µs/s")
-			q.Close()
-			<-done
-		})
-	}
 }

@@ -23,7 +23,7 @@ cert-manager-controller)
 	pin=$pin/certmanager module=github.com/cert-manager/cert-manager package=$module/cmd/controller
 	;;
 controller-runtime-builtins | controller-runtime-crd)
-	pin=$root/bench/controllerruntime module=sigs.k8s.io/controller-runtime package=$module/examples/${name#controller-runtime-}
+	pin=$root/bench/e2e module=sigs.k8s.io/controller-runtime package=$module/examples/${name#controller-runtime-}
 	;;
 # One minor of client-go, for bench/clientgo. The newest is that of its go.mod; clientgo@ours has our informer.
 clientgo@*)

@@ -99,6 +99,9 @@ func listAnswers(t *testing.T) (all []answer) {
 			all = append(all, a)
 		}
 	}
+	for _, members := range []string{`"items":{}`, `"items":"gone"`, `"metadata":"5","items":[]`} {
+		all = append(all, answer{name: members, contentType: "application/json", body: []byte(`{"kind":"PodList","apiVersion":"v1",` + members + `}`)})
+	}
 	return append(all,
 		answer{name: "table", contentType: "application/json", body: tableBody, empty: true},
 		answer{name: "table with parameters", contentType: "application/json;as=Table;v=v1;g=meta.k8s.io", body: tableBody, empty: true},

@@ -7,11 +7,9 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"reflect"
 	goruntime "runtime"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -100,12 +98,18 @@ func hostile(t *testing.T, o Options, data []byte) {
 	}
 }
 
-// TestDeep nests messages deeper than the walk goes.
-func TestDeep(t *testing.T) {
+// definitions is a scheme with the types of apiextensions, which client-go's lacks.
+func definitions() *runtime.Scheme {
 	s := runtime.NewScheme()
 	if err := apiextensions.AddToScheme(s); err != nil {
-		t.Fatal(err)
+		panic(err)
 	}
+	return s
+}
+
+// TestDeep nests messages deeper than the walk goes.
+func TestDeep(t *testing.T) {
+	s := definitions()
 	schema := &apiextensions.JSONSchemaProps{Description: "the innermost"}
 	for range 3000 {
 		schema = &apiextensions.JSONSchemaProps{Not: schema}
@@ -218,33 +222,6 @@ func FuzzWire(f *testing.F) {
 		}
 		same(t, d, exact, raw, "no envelope")
 	})
-}
-
-// TestConcurrent decodes with several decoders that share a small table.
-func TestConcurrent(t *testing.T) {
-	table := NewTable(256 << 10)
-	var wg sync.WaitGroup
-	for i := range 6 {
-		o := walked[i%len(walked)]
-		exact := exactly(t, o)
-		o.Table = table
-		d := decoder(t, "shared", o)
-		objs, _ := recordedObjects(t, o.Encoding, "recorded-nodeloss", 100)
-		wg.Go(func() {
-			for j := range objs {
-				data := objs[(i*97+j)%len(objs)]
-				want, _, _ := exact.Decode(data, nil, nil)
-				got, _, err := d.Decode(data, nil, nil)
-				if err != nil || !reflect.DeepEqual(want, got) {
-					t.Errorf("object %d differs: %v", j, err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if err := table.CheckMutations(); err != nil {
-		t.Error(err)
-	}
 }
 
 // twins decodes two pods with equal labels.

@@ -16,131 +16,71 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/dynamic"
-
-	"watchlab/impls"
 )
 
-// TestHostileJSON decodes JSON that no API server sends.
+// TestHostileJSON decodes JSON that no API server sends, beyond what TestEveryPart replaces.
 func TestHostileJSON(t *testing.T) {
 	pod := func(members string) string { return `{"kind":"Pod","apiVersion":"v1",` + members + `}` }
 	meta := func(members string) string { return pod(`"metadata":{"name":"web",` + members + `}`) }
 	for what, data := range map[string]string{
-		"nothing":                         ``,
-		"no object":                       `["kind","apiVersion"]`,
-		"null":                            `null`,
-		"garbage before":                  "\x00" + pod(`"spec":{}`),
-		"garbage behind":                  pod(`"spec":{}`) + `}`,
-		"space around":                    " \n\t" + pod(` "spec" : { "nodeName" : "a" , "containers" : [ ] } `) + "\r\n",
-		"form feed":                       "\f" + pod(`"spec":{}`),
-		"byte order mark":                 "\ufeff" + pod(`"spec":{}`),
-		"kind last":                       `{"metadata":{"name":"web"},"apiVersion":"v1","kind":"Pod"}`,
-		"no kind":                         `{"apiVersion":"v1","metadata":{"name":"web"}}`,
-		"empty kind":                      `{"apiVersion":"v1","kind":"","metadata":{"name":"web"}}`,
-		"no version":                      `{"kind":"Pod","metadata":{"name":"web"}}`,
-		"bad version":                     `{"kind":"Pod","apiVersion":"a/b/c"}`,
-		"version of a slash":              `{"kind":"Pod","apiVersion":"/v1"}`,
-		"null kind":                       `{"kind":null,"apiVersion":"v1"}`,
-		"kind is a number":                `{"kind":1,"apiVersion":"v1"}`,
-		"unknown kind":                    `{"kind":"Odd","apiVersion":"example.com/v1","spec":{"a":[1,2.5,-3,1e3,12345678901234567890,null,true]}}`,
-		"escape in kind":                  `{"kind":"P\u006fd","apiVersion":"v1"}`,
-		"escape in key of kind":           `{"k\u0069nd":"Pod","apiVersion":"v1"}`,
-		"kind twice":                      pod(`"kind":"Node","spec":{}`),
-		"kind in capitals":                pod(`"Kind":"Node","spec":{}`),
-		"kind in capitals, a number":      pod(`"KIND":5`),
-		"kind with the Kelvin sign":       pod(`"` + "\u212a" + `ind":5`),
-		"version in capitals":             pod(`"APIVERSION":["v1"]`),
-		"metadata twice":                  pod(`"metadata":{"name":"a"},"metadata":{"namespace":"b"}`),
-		"metadata null":                   pod(`"metadata":null`),
-		"metadata is a string":            pod(`"metadata":"web"`),
-		"name twice":                      meta(`"name":"other"`),
-		"name in capitals":                meta(`"Name":"other"`),
-		"name with an escape":             meta(`"namespace":"a\u0062\n\"\/\ud83d\ude00\ud800"`),
-		"key with an escape":              meta(`"n\u0061mespace":"b"`),
-		"bad UTF-8":                       meta("\"namespace\":\"\xff\xfe\",\"labels\":{\"\xff\":\"\xed\xa0\x80\"}"),
-		"good UTF-8":                      meta(`"namespace":"größe","labels":{"ключ":"値"}`),
-		"control character":               meta("\"namespace\":\"a\x1fb\""),
-		"DEL":                             meta("\"namespace\":\"a\x7fb\""),
-		"bad escapes":                     meta(`"namespace":"\x"`),
-		"bad hex":                         meta("\"namespace\":\"\\u00\x111\""),
-		"label twice":                     meta(`"labels":{"a":"1","a":"2"}`),
-		"label null":                      meta(`"labels":{"a":null,"a-long-label":"a-long-value"}`),
-		"label of a number":               meta(`"labels":{"a":1}`),
-		"labels empty":                    meta(`"labels":{},"annotations":null,"finalizers":[],"ownerReferences":[]`),
-		"finalizers":                      meta(`"finalizers":["a",null,"b\n"]`),
-		"finalizer of a list":             meta(`"finalizers":[["a"]]`),
-		"owners":                          meta(`"ownerReferences":[null,{"kind":"ReplicaSet","controller":true},{}]`),
-		"generation":                      meta(`"generation":9223372036854775807`),
-		"generation too large":            meta(`"generation":9223372036854775808`),
-		"generation of 30 digits":         meta(`"generation":123456789012345678901234567890`),
-		"generation of minus zero":        meta(`"generation":-0`),
-		"generation with a point":         meta(`"generation":1.0`),
-		"generation with an exponent":     meta(`"generation":1e3`),
-		"generation with a zero":          meta(`"generation":01`),
-		"generation of a string":          meta(`"generation":"1"`),
-		"minus alone":                     meta(`"generation":-`),
-		"point alone":                     meta(`"generation":1.`),
-		"exponent alone":                  meta(`"generation":1e+`),
-		"plus":                            meta(`"generation":+1`),
-		"int32 too large":                 pod(`"spec":{"priority":2147483648}`),
-		"int32":                           pod(`"spec":{"priority":-2147483648,"hostNetwork":true,"hostPID":false}`),
-		"bool of a string":                pod(`"spec":{"hostNetwork":"true"}`),
-		"bool of a number":                pod(`"spec":{"hostNetwork":1}`),
-		"wrong names":                     pod(`"spec":{"hostNetwork":truE}`),
-		"time null":                       meta(`"creationTimestamp":null,"deletionTimestamp":null`),
-		"time":                            meta(`"creationTimestamp":"2026-11-21T00:00:33Z"`),
-		"time with a zone":                meta(`"creationTimestamp":"2026-11-21T00:00:33.5+02:00"`),
-		"time with an escape":             meta(`"creationTimestamp":"2026-11-21T00:00:33\u005a"`),
-		"time empty":                      meta(`"creationTimestamp":""`),
-		"time of a number":                meta(`"creationTimestamp":5`),
-		"time of an object":               meta(`"creationTimestamp":{"a":[]}`),
-		"quantities":                      pod(`"spec":{"overhead":{"cpu":"100m","memory":"1Gi","a":5,"b":null,"c":1e3}}`),
-		"bad quantity":                    pod(`"spec":{"overhead":{"cpu":"abc"}}`),
-		"int or string":                   pod(`"spec":{"containers":[{"name":"a","livenessProbe":{"httpGet":{"port":"web"},"tcpSocket":{"port":80}}}]}`),
-		"int or string of a list":         pod(`"spec":{"containers":[{"name":"a","livenessProbe":{"httpGet":{"port":[]}}}]}`),
-		"embedded struct":                 pod(`"spec":{"volumes":[{"name":"a","emptyDir":{}},{"name":"b","secret":null}]}`),
-		"spec is a list":                  pod(`"spec":[]`),
-		"containers are an object":        pod(`"spec":{"containers":{}}`),
-		"containers of strings":           pod(`"spec":{"containers":["a"]}`),
-		"comma at the end":                pod(`"spec":{"containers":[{"name":"a"},]}`),
-		"no comma":                        pod(`"spec":{"containers":[{"name":"a"}{"name":"b"}]}`),
-		"no colon":                        pod(`"spec" {}`),
-		"brackets crossed":                pod(`"spec":{"containers":[}]`),
-		"key without quotes":              pod(`spec:{}`),
-		"unknown field":                   pod(`"spec":{"nope":{"a":[1,{"b":2}]},"nodeName":"n"},"nope":[[]]`),
-		"unknown field too large":         pod(`"nope":1e999`),
-		"managed fields":                  meta(`"managedFields":[{"manager":"a","operation":"Update","time":"2026-11-21T00:00:33Z","fieldsV1":{"f:a":{}}}]`),
-		"managed fields empty":            meta(`"managedFields":[]`),
-		"managed fields null":             meta(`"managedFields":null`),
-		"managed fields of null":          meta(`"managedFields":[null]`),
-		"managed fields of a string":      meta(`"managedFields":"a"`),
-		"managed fields of strings":       meta(`"managedFields":["a"]`),
-		"managed fields, manager":         meta(`"managedFields":[{"manager":1}]`),
-		"managed fields, time":            meta(`"managedFields":[{"time":"now"}]`),
-		"managed fields, time null":       meta(`"managedFields":[{"time":null,"manager":null}]`),
-		"managed fields, number":          meta(`"managedFields":[{"fieldsV1":{"a":1e999}}]`),
-		"managed fields, fields are not":  meta(`"managedFields":[{"fieldsV1":5}]`),
-		"managed fields, escape":          meta(`"managedFields":[{"tim\u0065":"now"}]`),
-		"managed fields, unknown field":   meta(`"managedFields":[{"nope":{}}]`),
-		"managed fields twice":            meta(`"managedFields":[{"manager":"a"}],"managedFields":[{"manager":"b"}]`),
-		"managed fields, then a string":   meta(`"managedFields":[{"manager":"a"}],"managedFields":"b"`),
-		"managed fields in capitals":      meta(`"ManagedFields":[{"manager":"a"}]`),
-		"managed fields further in":       pod(`"spec":{"metadata":{"managedFields":[{"manager":"a"}]}}`),
-		"custom resource":                 `{"apiVersion":"example.com/v1","kind":"Odd","metadata":{"name":"a","managedFields":[{"manager":"a"}]},"spec":{"":"","metadata":{"managedFields":[]}},"items":[]}`,
-		"custom resource, kind twice":     `{"apiVersion":"example.com/v1","kind":"Odd","kind":"Other"}`,
-		"custom resource, number too big": `{"apiVersion":"example.com/v1","kind":"Odd","spec":{"a":1e999}}`,
-		"custom resource, numbers":        `{"apiVersion":"example.com/v1","kind":"Odd","spec":[0,-0,1.0,1e2,-1.5E-3,9223372036854775807,9223372036854775808]}`,
-		"list":                            `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[{"metadata":{"name":"a"}},{"kind":"Pod","apiVersion":"v1","metadata":{"name":"b"}}]}`,
-		"list with kind last":             `{"apiVersion":"v1","items":[{"metadata":{"name":"a","managedFields":[{"manager":"a"}]}}],"kind":"PodList","metadata":{"continue":"5","remainingItemCount":3}}`,
-		"list of null":                    `{"kind":"PodList","apiVersion":"v1","items":[null]}`,
-		"list of strings":                 `{"kind":"PodList","apiVersion":"v1","items":["a"]}`,
-		"list without items":              `{"kind":"PodList","apiVersion":"v1","items":[],"metadata":null}`,
-		"list with null items":            `{"kind":"PodList","apiVersion":"v1","items":null}`,
-		"list with items twice":           `{"kind":"PodList","apiVersion":"v1","items":[{}],"items":[]}`,
-		"list cut":                        `{"kind":"PodList","apiVersion":"v1","items":[{}]`,
-		"custom list":                     `{"apiVersion":"example.com/v1","items":[{"apiVersion":"example.com/v1","kind":"Odd"},{"apiVersion":"","kind":""},{"spec":1}],"kind":"OddList","metadata":{"resourceVersion":"5"}}`,
-		"status":                          `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","reason":"Expired","code":410}`,
-		"status of a group":               `{"kind":"Status","apiVersion":"example.com/v1","code":410}`,
+		"nothing":                       ``,
+		"no object":                     `["kind","apiVersion"]`,
+		"null":                          `null`,
+		"garbage before":                "\x00" + pod(`"spec":{}`),
+		"garbage behind":                pod(`"spec":{}`) + `}`,
+		"space around":                  " \n\t" + pod(` "spec" : { "nodeName" : "a" , "containers" : [ ] } `) + "\r\n",
+		"form feed":                     "\f" + pod(`"spec":{}`),
+		"byte order mark":               "\ufeff" + pod(`"spec":{}`),
+		"no kind":                       `{"apiVersion":"v1","metadata":{"name":"web"}}`,
+		"empty kind":                    `{"apiVersion":"v1","kind":"","metadata":{"name":"web"}}`,
+		"no version":                    `{"kind":"Pod","metadata":{"name":"web"}}`,
+		"bad version":                   `{"kind":"Pod","apiVersion":"a/b/c"}`,
+		"version of a slash":            `{"kind":"Pod","apiVersion":"/v1"}`,
+		"unknown kind":                  `{"kind":"Odd","apiVersion":"example.com/v1","spec":{"a":[1,2.5,-3,1e3,12345678901234567890,null,true]}}`,
+		"escape in kind":                `{"kind":"P\u006fd","apiVersion":"v1"}`,
+		"escape in key of kind":         `{"k\u0069nd":"Pod","apiVersion":"v1"}`,
+		"kind in capitals, a number":    pod(`"KIND":5`),
+		"kind with the Kelvin sign":     pod(`"` + "\u212a" + `ind":5`),
+		"name with an escape":           meta(`"namespace":"a\u0062\n\"\/\ud83d\ude00\ud800"`),
+		"key with an escape":            meta(`"n\u0061mespace":"b"`),
+		"bad UTF-8":                     meta("\"namespace\":\"\xff\xfe\",\"labels\":{\"\xff\":\"\xed\xa0\x80\"}"),
+		"good UTF-8":                    meta(`"namespace":"größe","labels":{"ключ":"値"}`),
+		"control character":             meta("\"namespace\":\"a\x1fb\""),
+		"DEL":                           meta("\"namespace\":\"a\x7fb\""),
+		"bad escapes":                   meta(`"namespace":"\x"`),
+		"bad hex":                       meta("\"namespace\":\"\\u00\x111\""),
+		"finalizers":                    meta(`"finalizers":["a",null,"b\n"]`),
+		"owners":                        meta(`"ownerReferences":[null,{"kind":"ReplicaSet","controller":true},{}]`),
+		"generation with a zero":        meta(`"generation":01`),
+		"minus alone":                   meta(`"generation":-`),
+		"point alone":                   meta(`"generation":1.`),
+		"exponent alone":                meta(`"generation":1e+`),
+		"plus":                          meta(`"generation":+1`),
+		"wrong names":                   pod(`"spec":{"hostNetwork":truE}`),
+		"time with a zone":              meta(`"creationTimestamp":"2026-11-21T00:00:33.5+02:00"`),
+		"time with an escape":           meta(`"creationTimestamp":"2026-11-21T00:00:33\u005a"`),
+		"quantities":                    pod(`"spec":{"overhead":{"cpu":"100m","memory":"1Gi","a":5,"b":null,"c":1e3}}`),
+		"bad quantity":                  pod(`"spec":{"overhead":{"cpu":"abc"}}`),
+		"int or string":                 pod(`"spec":{"containers":[{"name":"a","livenessProbe":{"httpGet":{"port":"web"},"tcpSocket":{"port":80}}}]}`),
+		"int or string of a list":       pod(`"spec":{"containers":[{"name":"a","livenessProbe":{"httpGet":{"port":[]}}}]}`),
+		"embedded struct":               pod(`"spec":{"volumes":[{"name":"a","emptyDir":{}},{"name":"b","secret":null}]}`),
+		"comma at the end":              pod(`"spec":{"containers":[{"name":"a"},]}`),
+		"no comma":                      pod(`"spec":{"containers":[{"name":"a"}{"name":"b"}]}`),
+		"no colon":                      pod(`"spec" {}`),
+		"brackets crossed":              pod(`"spec":{"containers":[}]`),
+		"key without quotes":            pod(`spec:{}`),
+		"unknown field":                 pod(`"spec":{"nope":{"a":[1,{"b":2}]},"nodeName":"n"},"nope":[[]]`),
+		"managed fields, time":          meta(`"managedFields":[{"time":"now"}]`),
+		"managed fields, escape":        meta(`"managedFields":[{"tim\u0065":"now"}]`),
+		"managed fields, unknown field": meta(`"managedFields":[{"nope":{}}]`),
+		"managed fields in capitals":    meta(`"ManagedFields":[{"manager":"a"}]`),
+		"managed fields further in":     pod(`"spec":{"metadata":{"managedFields":[{"manager":"a"}]}}`),
+		"custom resource":               `{"apiVersion":"example.com/v1","kind":"Odd","metadata":{"name":"a","managedFields":[{"manager":"a"}]},"spec":{"":"","metadata":{"managedFields":[]}},"items":[]}`,
+		"custom resource, numbers":      `{"apiVersion":"example.com/v1","kind":"Odd","spec":[0,-0,1.0,1e2,-1.5E-3,9223372036854775807,9223372036854775808]}`,
+		"list with kind last":           `{"apiVersion":"v1","items":[{"metadata":{"name":"a","managedFields":[{"manager":"a"}]}}],"kind":"PodList","metadata":{"continue":"5","remainingItemCount":3}}`,
+		"list cut":                      `{"kind":"PodList","apiVersion":"v1","items":[{}]`,
+		"custom list":                   `{"apiVersion":"example.com/v1","items":[{"apiVersion":"example.com/v1","kind":"Odd"},{"apiVersion":"","kind":""},{"spec":1}],"kind":"OddList","metadata":{"resourceVersion":"5"}}`,
+		"status of a group":             `{"kind":"Status","apiVersion":"example.com/v1","code":410}`,
 	} {
 		for _, o := range walked[1:] {
 			t.Run(title(o)+"/"+what, func(t *testing.T) { hostile(t, o, []byte(data)) })
@@ -191,13 +131,7 @@ func TestInto(t *testing.T) {
 				func() runtime.Object { return &List{} },
 			} {
 				for range 2 {
-					a, b := into(), into()
-					want, wantKind, wantErr := exact.Decode([]byte(data), nil, a)
-					got, gotKind, gotErr := d.Decode([]byte(data), nil, b)
-					if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(gotKind, wantKind) || fmt.Sprint(gotErr) != fmt.Sprint(wantErr) ||
-						(want == a) != (got == b) {
-						t.Errorf("%s: %s into %T:\n%+v, %v, %v; client-go has\n%+v, %v, %v", title(o), data, a, got, gotKind, gotErr, want, wantKind, wantErr)
-					}
+					sameInto(t, d, exact, []byte(data), into, title(o))
 				}
 			}
 		}
@@ -326,54 +260,4 @@ func FuzzJSON(f *testing.F) {
 			}
 		}
 	})
-}
-
-// TestDynamic: a dynamic client and a ListWatch of a decoder with the option Unstructured read what
-// client-go's dynamic client reads, managed fields excepted.
-func TestDynamic(t *testing.T) {
-	pods := v1.SchemeGroupVersion.WithResource("pods")
-	read := func(d Decoder) []any {
-		c := server(t)
-		client, err := newRESTClient(c, d, pods.GroupVersion())
-		if err != nil {
-			t.Fatal(err)
-		}
-		resource := dynamic.New(client).Resource(pods).Namespace("default")
-		list, err := resource.List(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		w, err := resource.Watch(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		event := <-w.ResultChan()
-		w.Stop()
-		if _, err := resource.Create(t.Context(), event.Object.(*unstructured.Unstructured), metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		lw, err := NewListWatch(c, Untransformed(d), pods, "default", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		items, err := lw.ListWithContext(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return []any{list, event, items}
-	}
-	want := read(exactly(t, Options{Encoding: JSON, Unstructured: true}))
-	if items := want[0].(*unstructured.UnstructuredList).Items; len(items) != 3 || items[0].GetKind() != "Pod" {
-		t.Fatalf("listed %v", items)
-	}
-	for _, name := range []string{"shared", "shared-readonly"} {
-		if got := read(decoder(t, name, Options{Unstructured: true})); !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: read %v, client-go %v", name, got, want)
-		}
-	}
-	for _, name := range []string{"clientgo-protobuf", "clientgo-cbor", "metadata"} {
-		if _, err := New(name, Options{Unstructured: true}); !errors.Is(err, impls.ErrOptions) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
 }

@@ -13,14 +13,12 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
-	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/watchlist"
@@ -44,50 +42,6 @@ func podList(n int) *v1.PodList {
 	return l
 }
 
-// TestRelist: the objects of a second list are new, and those of client-go.
-func TestRelist(t *testing.T) {
-	for _, name := range []string{"shared", "shared-readonly"} {
-		for _, o := range walked {
-			relist(t, name, o)
-		}
-	}
-}
-
-func relist(t *testing.T, name string, o Options) {
-	l := podList(50)
-	d, exact := decoder(t, name, o), exactly(t, o)
-	first, second := &List{}, &List{}
-	if _, _, err := d.Decode(encode(t, o.Encoding, l), nil, first); err != nil {
-		t.Fatal(err)
-	}
-	l.Items[7].ResourceVersion = "1000"
-	l.Items[8].Labels["app"] = "changed without a new version"
-	relist := encode(t, o.Encoding, l)
-	if _, _, err := d.Decode(relist, nil, second); err != nil {
-		t.Fatal(err)
-	}
-	for i := range first.Items {
-		if first.Items[i] == second.Items[i] {
-			t.Errorf("%s: item %d is reused", title(o), i)
-		}
-	}
-	var want, typed kruntime.Object = &v1.PodList{}, &v1.PodList{}
-	if o.Unstructured {
-		want, typed = &unstructured.UnstructuredList{}, &unstructured.UnstructuredList{}
-	}
-	if _, _, err := exact.Decode(relist, nil, want); err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := d.Decode(relist, nil, typed); err != nil || !reflect.DeepEqual(typed, want) {
-		t.Errorf("%s: into a typed list: %v, %+v", title(o), err, typed)
-	}
-	items, err := meta.ExtractList(want)
-	if err != nil || !reflect.DeepEqual(items, second.Items) || second.ResourceVersion != "99" {
-		t.Errorf("%s: items %+v of version %s: %v", title(o), second.Items, second.ResourceVersion, err)
-	}
-	runtime.KeepAlive(first)
-}
-
 // TestListedKind: an item of a list has the kind that client-go gives it, also if the same bytes came
 // before in a list of another kind or alone.
 func TestListedKind(t *testing.T) {
@@ -99,23 +53,16 @@ func TestListedKind(t *testing.T) {
 	}
 	for _, o := range walked[1:] {
 		d, exact := decoder(t, "shared-readonly", o), exactly(t, o)
-		var kept []kruntime.Object
 		for range 3 {
 			for _, body := range bodies {
 				for _, into := range []func() kruntime.Object{
 					func() kruntime.Object { return &List{} }, func() kruntime.Object { return &unstructured.UnstructuredList{} },
-					func() kruntime.Object { return nil },
 				} {
-					want, _, err1 := exact.Decode([]byte(body), nil, into())
-					got, _, err2 := d.Decode([]byte(body), nil, into())
-					if !reflect.DeepEqual(got, want) || fmt.Sprint(err1) != fmt.Sprint(err2) {
-						t.Errorf("%s: %s decoded as %+v, %v, by client-go %+v, %v", title(o), body, got, err2, want, err1)
-					}
-					kept = append(kept, got)
+					sameInto(t, d, exact, []byte(body), into, title(o))
 				}
+				same(t, d, exact, []byte(body), title(o))
 			}
 		}
-		runtime.KeepAlive(kept)
 	}
 }
 
@@ -194,76 +141,13 @@ func server(t *testing.T) *rest.Config {
 	return &rest.Config{Host: s.URL}
 }
 
-// TestWhere: the decoder goes into a REST client. Each variant works there, below a ListWatch and
-// below a typed client. A generated clientset overwrites it.
-func TestWhere(t *testing.T) {
-	variants := Variants()
-	inJSON, err := registry.Lookup("shared")
-	if err != nil {
-		t.Fatal(err)
-	}
-	inJSON.Name += " in JSON"
-	inJSON.New = func(Options) (Decoder, error) { return New("shared", Options{Encoding: JSON}) }
-	for _, v := range append(variants, inJSON) {
-		t.Run(v.Name, func(t *testing.T) {
-			c := server(t)
-			d, err := v.New(Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			lw, err := NewListWatch(c, Untransformed(d), v1.SchemeGroupVersion.WithResource("pods"), metav1.NamespaceAll, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			list, err := cache.ToListerWatcherWithContext(lw).ListWithContext(t.Context(), metav1.ListOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			items, err := meta.ExtractList(list)
-			if err != nil || len(items) != 3 || items[2].(metav1.Object).GetName() != "web-2" {
-				t.Fatalf("listed %v: %v", items, err)
-			}
-			stripped := v.Guarantees[0].Strips != ""
-			if (items[0].(metav1.Object).GetManagedFields() == nil) != stripped {
-				t.Errorf("managed fields: %v", items[0])
-			}
-			w, err := lw.WatchWithContext(t.Context(), metav1.ListOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if e := <-w.ResultChan(); e.Type != watch.Modified || e.Object.(metav1.Object).GetResourceVersion() != "100" {
-				t.Errorf("watched %v", e)
-			}
-			w.Stop()
-
-			if d.Info().MediaType == kruntime.ContentTypeCBOR {
-				return // client-go's feature gate ClientsAllowCBOR is off: its REST client does not ask for CBOR
-			}
-			if ReadOnly(d) {
-				return // TestReadOnlyRefused
-			}
-			client, err := NewRESTClient(c, d, v1.SchemeGroupVersion)
-			if err != nil {
-				t.Fatal(err)
-			}
-			pods, err := corev1.New(client).Pods("default").List(t.Context(), metav1.ListOptions{})
-			if err != nil || len(pods.Items) != 3 || (pods.Items[0].ManagedFields == nil) != stripped {
-				t.Errorf("typed client: %v, %v", pods, err)
-			}
-		})
-	}
-	t.Run("clientset", func(t *testing.T) {
-		c := server(t)
-		c.NegotiatedSerializer = serializers(decoder(t, "shared", Options{}))
-		clients, err := kubernetes.NewForConfig(c)
-		if err != nil {
-			t.Fatal(err)
+// TestUntyped: decoders of Go types alone refuse the option Unstructured.
+func TestUntyped(t *testing.T) {
+	for _, name := range []string{"clientgo-protobuf", "clientgo-cbor", "metadata"} {
+		if _, err := New(name, Options{Unstructured: true}); !errors.Is(err, impls.ErrOptions) {
+			t.Errorf("%s: %v", name, err)
 		}
-		pods, err := clients.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
-		if err != nil || pods.Items[0].ManagedFields == nil {
-			t.Errorf("the clientset took the decoder: %v, %v", pods, err)
-		}
-	})
+	}
 }
 
 // TestReadOnlyRefused: what could hand a shared object to a transform or a client refuses it.
@@ -306,21 +190,6 @@ func TestReadOnlyRefused(t *testing.T) {
 	}
 }
 
-// TestStatus: a decoder decodes a Status where a list was asked for.
-func TestStatus(t *testing.T) {
-	data := encode(t, Protobuf, &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Code: 410, Reason: "Expired"})
-	for _, v := range []string{"shared", "clientgo-protobuf"} {
-		obj, _, err := decoder(t, v, Options{}).Decode(data, nil, nil)
-		if err != nil || obj.(*metav1.Status).Code != 410 {
-			t.Errorf("%s: %v, %v", v, obj, err)
-		}
-		obj, _, err = decoder(t, v, Options{}).Decode(data, nil, &List{})
-		if s, ok := obj.(*metav1.Status); !ok || err != nil || s.Code != 410 {
-			t.Errorf("%s into a list: %v, %v", v, obj, err)
-		}
-	}
-}
-
 // recorded records the requests of a client, without the media types.
 type recorded struct {
 	base     http.RoundTripper
@@ -333,8 +202,7 @@ func (r recorded) RoundTrip(req *http.Request) (*http.Response, error) {
 	return r.base.RoundTrip(req)
 }
 
-// TestTypedClient: with client-go's decoders a ListWatch sends the requests of client-go's typed
-// client, and a Reflector gets the same objects from it.
+// TestTypedClient: a ListWatch sends the requests of client-go's typed client.
 func TestTypedClient(t *testing.T) {
 	seconds := int64(300)
 	for _, e := range []Encoding{JSON, Protobuf} {
@@ -361,32 +229,17 @@ func TestTypedClient(t *testing.T) {
 				{ResourceVersion: "99", AllowWatchBookmarks: true, TimeoutSeconds: &seconds},
 			} {
 				sent = nil
-				typed, err := pods.List(t.Context(), o)
-				if err != nil {
+				_, err1 := pods.List(t.Context(), o)
+				_, err2 := lw.ListWithContext(t.Context(), o)
+				if err := errors.Join(err1, err2); err != nil {
 					t.Fatal(err)
 				}
-				list, err := lw.ListWithContext(t.Context(), o)
-				if err != nil {
-					t.Fatal(err)
-				}
-				want, err := meta.ExtractListWithAlloc(typed)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if got, err := meta.ExtractListWithAlloc(list); err != nil || !reflect.DeepEqual(got, want) || list.(*List).ResourceVersion != typed.ResourceVersion {
-					t.Errorf("listed %v, want %v: %v", got, want, err)
-				}
-				var events []watch.Event
 				for _, f := range []func(context.Context, metav1.ListOptions) (watch.Interface, error){pods.Watch, lw.WatchWithContext} {
 					w, err := f(t.Context(), o)
 					if err != nil {
 						t.Fatal(err)
 					}
-					events = append(events, <-w.ResultChan())
 					w.Stop()
-				}
-				if !reflect.DeepEqual(events[0], events[1]) {
-					t.Errorf("watched %v, want %v", events[1], events[0])
 				}
 				if len(sent) != 4 || sent[0] != sent[1] || sent[2] != sent[3] {
 					t.Errorf("requests %q", sent)

@@ -2,7 +2,6 @@ package decode
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"reflect"
 	"runtime"
 	"slices"
@@ -28,8 +26,6 @@ import (
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 )
 
 var encodings = []Encoding{JSON, Protobuf, CBOR}
@@ -190,8 +186,8 @@ func numbered(t *testing.T, n, padding int) []byte {
 	return frames(t, Protobuf, objs, slices.Repeat([]string{"ADDED"}, n))
 }
 
-// TestParallelOrder: the events are in order when decoding takes any time, and as many are decoded
-// at once as there are workers.
+// TestParallelOrder: the events of two watches are in order when decoding takes any time, and as many are
+// decoded at once as there are workers.
 func TestParallelOrder(t *testing.T) {
 	for _, workers := range []int{1, 2, 8} {
 		synctest.Test(t, func(t *testing.T) {
@@ -209,16 +205,23 @@ func TestParallelOrder(t *testing.T) {
 				now--
 				mu.Unlock()
 			}}, workers)
-			w := d.Watch(io.NopCloser(bytes.NewReader(numbered(t, 200, 0))))
-			for i := range 200 {
-				if _, obj, err := w.Decode(); err != nil || obj.(*v1.Pod).Name != fmt.Sprint(i) {
-					t.Fatalf("event %d: %v, %v", i, obj, err)
-				}
+			var reading sync.WaitGroup
+			for range 2 {
+				w := d.Watch(io.NopCloser(bytes.NewReader(numbered(t, 200, 0))))
+				reading.Go(func() {
+					defer w.Close()
+					for i := range 200 {
+						if _, obj, err := w.Decode(); err != nil || obj.(*v1.Pod).Name != fmt.Sprint(i) {
+							t.Errorf("event %d: %v, %v", i, obj, err)
+							return
+						}
+					}
+					if _, _, err := w.Decode(); !errors.Is(err, io.EOF) {
+						t.Errorf("at the end: %v", err)
+					}
+				})
 			}
-			if _, _, err := w.Decode(); !errors.Is(err, io.EOF) {
-				t.Errorf("at the end: %v", err)
-			}
-			w.Close()
+			reading.Wait()
 			if most != workers {
 				t.Errorf("%d workers decoded %d objects at once", workers, most)
 			}
@@ -392,97 +395,6 @@ func TestParallelStop(t *testing.T) {
 				}
 			}
 			time.Sleep(time.Second) // workers end
-		})
-	}
-}
-
-// watchServer serves an empty list and the body as the watch.
-func watchServer(t *testing.T, e Encoding, body []byte) *rest.Config {
-	info := decoder(t, "clientgo-"+string(e), Options{}).Info()
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", info.MediaType)
-		if r.URL.Query().Get("watch") == "" {
-			_ = info.Serializer.Encode(&v1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, ListMeta: metav1.ListMeta{ResourceVersion: "1"}}, w)
-			return
-		}
-		if r.URL.Query().Get("sendInitialEvents") == "true" {
-			pod := &v1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}}
-			pod.ResourceVersion, pod.Annotations = "1", map[string]string{metav1.InitialEventsAnnotationKey: "true"}
-			writeEvent(t, info.StreamSerializer.Framer.NewFrameWriter(w), info, "BOOKMARK", pod)
-		}
-		_, _ = w.Write(body)
-		w.(http.Flusher).Flush()
-		<-r.Context().Done()
-	}))
-	t.Cleanup(s.Close)
-	return &rest.Config{Host: s.URL, QPS: -1}
-}
-
-// calls is a store that records the calls of a Reflector.
-type calls struct {
-	cache.Store
-	log  []string
-	want int
-	done chan struct{}
-}
-
-func (c *calls) add(call string, obj any) error {
-	c.log = append(c.log, fmt.Sprint(call, " ", obj.(*v1.Pod).Name, " ", obj.(*v1.Pod).ResourceVersion))
-	if len(c.log) == c.want {
-		close(c.done)
-	}
-	return nil
-}
-
-func (c *calls) Add(obj any) error    { return c.add("ADDED", obj) }
-func (c *calls) Update(obj any) error { return c.add("MODIFIED", obj) }
-func (c *calls) Delete(obj any) error { return c.add("DELETED", obj) }
-
-// TestParallelReflector: client-go's Reflectors, over HTTP, get the events in order from one decoder that
-// several watches share.
-func TestParallelReflector(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	all, types := recordedObjects(t, Protobuf, "recorded-nodeloss", 60)
-	exact := decoder(t, "clientgo-protobuf", Options{})
-	var objs [][]byte
-	var kept, want []string
-	for i, data := range all {
-		if types[i] == "BOOKMARK" {
-			continue
-		}
-		obj, _, err := exact.Decode(data, nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		objs, kept = append(objs, data), append(kept, types[i])
-		want = append(want, fmt.Sprint(types[i], " ", obj.(*v1.Pod).Name, " ", obj.(*v1.Pod).ResourceVersion))
-	}
-	for _, test := range []struct {
-		name string
-		e    Encoding
-	}{{"clientgo-protobuf", Protobuf}, {"parallel", Protobuf}, {"parallel", JSON}} {
-		t.Run(test.name+"/"+string(test.e), func(t *testing.T) {
-			config := watchServer(t, test.e, watchBody(t, test.e, objs, kept))
-			d := decoder(t, test.name, Options{Encoding: test.e})
-			var wg sync.WaitGroup
-			for range 2 {
-				lw, err := NewListWatch(config, d, v1.SchemeGroupVersion.WithResource("pods"), metav1.NamespaceAll, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				store := &calls{Store: cache.NewStore(cache.MetaNamespaceKeyFunc), want: len(want), done: make(chan struct{})}
-				r := cache.NewReflectorWithOptions(lw, &v1.Pod{}, store, cache.ReflectorOptions{})
-				ctx, cancel := context.WithCancel(t.Context())
-				wg.Go(func() { r.RunWithContext(ctx) })
-				wg.Go(func() {
-					<-store.done
-					cancel()
-					if !slices.Equal(store.log, want) {
-						t.Errorf("%d calls, %d events: in another order", len(store.log), len(want))
-					}
-				})
-			}
-			wg.Wait()
 		})
 	}
 }

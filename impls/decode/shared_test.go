@@ -2,9 +2,7 @@ package decode
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"reflect"
 	"syscall"
 	"testing"
@@ -129,26 +127,6 @@ func TestFilled(t *testing.T) {
 					}
 				}
 			})
-		}
-	}
-}
-
-// TestWatch reads the recording as frames of a watch.
-func TestWatch(t *testing.T) {
-	for _, o := range walked {
-		objs, types := recordedObjects(t, o.Encoding, "recorded-nodeloss", 200)
-		body := frames(t, o.Encoding, objs, types)
-		want := exactly(t, o).Watch(io.NopCloser(bytes.NewReader(body)))
-		got := decoder(t, "shared", o).Watch(io.NopCloser(bytes.NewReader(body)))
-		for i := range objs {
-			wantType, wantObj, err1 := want.Decode()
-			gotType, gotObj, err2 := got.Decode()
-			if err1 != nil || err2 != nil || gotType != wantType || !reflect.DeepEqual(gotObj, wantObj) {
-				t.Fatalf("%+v: frame %d: %v %v, %v %v", o, i, wantType, err1, gotType, err2)
-			}
-		}
-		if _, _, err := got.Decode(); !errors.Is(err, io.EOF) {
-			t.Errorf("at the end: %v", err)
 		}
 	}
 }

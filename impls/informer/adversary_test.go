@@ -2,13 +2,12 @@ package informer_test
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
-	"net/http/httptest"
 	"reflect"
 	"slices"
 	"strings"
@@ -38,12 +37,9 @@ import (
 	"watchlab/impls/informer"
 )
 
-// The adversary of the stacks that README and the guides recommend. Each test has an oracle: client-go
-// doing the same beside it, against the same server.
-//
-//   - TestHostileUser: transforms, handlers and readers change all that they hold.
-//   - TestHostileTenant: any tree in a custom resource.
-//   - TestHostileServer: any content type, truncated and wrong answers.
+// The adversary of the stacks that README and the guides recommend. TestHostileUser plays client-go's informers
+// beside them. Package decode compares what it makes of hostile objects and answers with client-go's decoders and
+// clients: TestTrees, TestMessages and TestEveryPart, TestAnswers and TestWatchAnswers.
 
 // recommendedDecoders are those of README and the guides.
 var recommendedDecoders = []string{"shared", "parallel"}
@@ -202,15 +198,6 @@ type answers struct {
 
 const members = 5
 
-func encoded(encoding decode.Encoding, obj runtime.Object) []byte {
-	if _, ok := obj.(*Widget); !ok && encoding == decode.Protobuf {
-		if l, ok := obj.(*WidgetList); !ok || l == nil {
-			return encodeAs(encoding, obj)
-		}
-	}
-	return encodeAs(decode.JSON, obj)
-}
-
 func encodeAs(encoding decode.Encoding, obj runtime.Object) []byte {
 	d, err := decode.New("clientgo-"+string(encoding), decode.Options{Scheme: everything()})
 	if err != nil {
@@ -256,10 +243,7 @@ func (a *answers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		encoding = decode.Protobuf
 	}
 	w.Header().Set("Content-Type", encoding.MediaType())
-	if r.URL.Query().Get("sendInitialEvents") == "true" { // As a server without WatchList.
-		w.Header().Set("Content-Type", runtime.ContentTypeJSON)
-		w.WriteHeader(http.StatusUnprocessableEntity)
-		_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422,"details":{"causes":[{"reason":"FieldValueForbidden","message":"sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled","field":"sendInitialEvents"}]}}`))
+	if noWatchList(w, r) {
 		return
 	}
 	if r.URL.Query().Get("watch") == "" {
@@ -280,7 +264,7 @@ func (a *answers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if err := meta.SetList(list, items); err != nil {
 			panic(err)
 		}
-		_, _ = w.Write(encoded(encoding, list))
+		_, _ = w.Write(encodeAs(encoding, list))
 		return
 	}
 	client := r.Header.Get("User-Agent") + r.URL.Path
@@ -289,7 +273,7 @@ func (a *answers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	first := a.watches[client] == 1
 	a.mu.Unlock()
 	send := func(t watch.EventType, obj runtime.Object) {
-		_, _ = w.Write(frame(encoding, t, encoded(encoding, obj)))
+		_, _ = w.Write(frame(encoding, t, encodeAs(encoding, obj)))
 	}
 	for i := range members {
 		send(watch.Modified, member(gvr, i, 101+i))
@@ -305,6 +289,17 @@ func (a *answers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	<-r.Context().Done()
 }
 
+// noWatchList answers a watch with an initial list as a server without WatchList.
+func noWatchList(w http.ResponseWriter, r *http.Request) bool {
+	if r.URL.Query().Get("sendInitialEvents") != "true" {
+		return false
+	}
+	w.Header().Set("Content-Type", runtime.ContentTypeJSON)
+	w.WriteHeader(http.StatusUnprocessableEntity)
+	_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422,"details":{"causes":[{"reason":"FieldValueForbidden","message":"sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled","field":"sendInitialEvents"}]}}`))
+	return true
+}
+
 // streaming is a transport to a handler, in the memory and the bubble of the test.
 type streaming struct{ http.Handler }
 
@@ -317,7 +312,7 @@ type streamed struct {
 }
 
 func (s *streamed) Header() http.Header { return s.header }
-func (s *streamed) Flush()              {}
+func (s *streamed) Flush()              { s.WriteHeader(http.StatusOK) }
 func (s *streamed) WriteHeader(code int) {
 	s.once.Do(func() { s.code = code; close(s.ready) })
 }
@@ -423,23 +418,11 @@ func clientGoLister(t *testing.T, config *rest.Config, gvr schema.GroupVersionRe
 	if err != nil {
 		t.Fatal(err)
 	}
-	lw := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return clients.CoreV1().Pods("").List(ctx, o)
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return clients.CoreV1().Pods("").Watch(ctx, o)
-		},
-	}
+	client := clients.CoreV1().RESTClient()
 	if gvr == setResource {
-		lw.ListWithContextFunc = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return clients.AppsV1().ReplicaSets("").List(ctx, o)
-		}
-		lw.WatchFuncWithContext = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return clients.AppsV1().ReplicaSets("").Watch(ctx, o)
-		}
+		client = clients.AppsV1().RESTClient()
 	}
-	return lw
+	return cache.NewListWatchFromClient(client, gvr.Resource, "", fields.Everything())
 }
 
 // stripped is the usual transform.
@@ -628,299 +611,107 @@ func TestHostileUser(t *testing.T) {
 	}
 }
 
-// reply is an answer of a hostile server to a list or a watch.
-type reply struct {
-	code        int
+// answer is what a hostile server answers to a list.
+type answer struct {
 	contentType string
-	gzip        bool
 	body        []byte
 }
 
-func (a reply) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Content-Type", a.contentType)
-	if a.contentType == "" {
-		w.Header()["Content-Type"] = nil
-	}
-	body := a.body
-	if a.gzip {
-		w.Header().Set("Content-Encoding", "gzip")
-		var b bytes.Buffer
-		z := gzip.NewWriter(&b)
-		_, _ = z.Write(body)
-		_ = z.Close()
-		body = b.Bytes()
-	}
-	w.WriteHeader(a.code)
-	_, _ = w.Write(body)
-}
-
-// inMemory is a transport to a handler whose answers end.
-type inMemory struct{ http.Handler }
-
-func (m inMemory) RoundTrip(r *http.Request) (*http.Response, error) {
-	w := httptest.NewRecorder()
-	m.ServeHTTP(w, r)
-	answer := w.Result()
-	answer.Request = r
-	if answer.Header.Get("Content-Encoding") == "gzip" { // as http.Transport does
-		z, err := gzip.NewReader(answer.Body)
-		if err != nil {
-			return nil, err
-		}
-		answer.Header.Del("Content-Encoding")
-		answer.Body, answer.ContentLength, answer.Uncompressed = io.NopCloser(z), -1, true
-	}
-	return answer, nil
-}
-
-// outcome is what a ListerWatcher made of an answer, as a list and as a watch.
-func outcome(t *testing.T, lw cache.ListerWatcher, watching bool) string {
-	t.Helper()
-	both := cache.ToListerWatcherWithContext(lw)
-	var b strings.Builder
-	show := func(obj runtime.Object) {
-		if m, err := meta.Accessor(obj); err == nil {
-			m.SetManagedFields(nil)
-		}
-		text, err := json.Marshal(obj)
-		fmt.Fprintf(&b, "%T %s %v\n", obj, text, err)
-	}
-	if !watching {
-		list, err := both.ListWithContext(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			return "error " + err.Error()
-		}
-		m, err := meta.ListAccessor(list)
-		if err != nil {
-			return "error " + err.Error()
-		}
-		remaining, _ := json.Marshal(m.GetRemainingItemCount())
-		fmt.Fprintf(&b, "list %q %q %s\n", m.GetResourceVersion(), m.GetContinue(), remaining)
-		items, err := meta.ExtractListWithAlloc(list)
-		if err != nil {
-			return "error " + err.Error()
-		}
-		for _, item := range items {
-			show(item)
-		}
-		return b.String()
-	}
-	w, err := both.WatchWithContext(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		return "error " + err.Error()
-	}
-	defer w.Stop()
-	for e := range w.ResultChan() {
-		fmt.Fprint(&b, e.Type, " ")
-		show(e.Object)
-	}
-	return b.String()
-}
-
-// listers are client-go's and our ListerWatchers of a resource, whose server gives one answer.
-type listers struct {
-	answer   reply
-	clientGo cache.ListerWatcher
-	ours     map[string]cache.ListerWatcher
-}
-
-func newListers(t *testing.T, gvr schema.GroupVersionResource, example runtime.Object, encoding decode.Encoding) *listers {
-	t.Helper()
-	l := &listers{ours: map[string]cache.ListerWatcher{}}
-	_, untyped := example.(runtime.Unstructured)
-	config := &rest.Config{Host: "http://adversary", QPS: -1, UserAgent: "adversary"}
-	config.Transport = inMemory{http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { l.answer.ServeHTTP(w, r) })}
-	if !untyped && gvr != widgets {
-		config.ContentType, config.AcceptContentTypes = encoding.MediaType(), encoding.MediaType()+","+runtime.ContentTypeJSON+";q=0.5"
-	}
-	l.clientGo = clientGoLister(t, config, gvr, example)
-	for _, name := range recommendedDecoders {
-		d, err := decode.New(name, decode.Options{Scheme: everything(), Encoding: encoding, Unstructured: untyped})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if l.ours["NewListWatch of "+name], err = decode.NewListWatch(config, d, gvr, "", nil); err != nil {
-			t.Fatal(err)
-		}
-		intercepted, with, err := decode.Intercept(config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if l.ours["Intercept of "+name], err = with(clientGoLister(t, intercepted, gvr, example), d); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return l
-}
-
-// compare compares what client-go and ours make of an answer.
-func (l *listers) compare(t *testing.T, title string, answer reply, watching bool) {
-	t.Helper()
-	l.answer = answer
-	want := outcome(t, l.clientGo, watching)
-	for of, lw := range l.ours {
-		got := outcome(t, lw, watching)
-		// client-go makes an empty list without a version of anything. An informer would delete all that
-		// it has, so ours may refuse the answer.
-		if refused := want == "list \"\" \"\" null\n" && strings.HasPrefix(got, "error "); got != want && !refused {
-			t.Errorf("%s, watch %t, %s: %.200q\n%.400q\nwant\n%.400q", title, watching, of, answer.body, got, want)
-		}
+// wrongAnswers are no lists of pods, in an encoding.
+func wrongAnswers(encoding decode.Encoding, list []byte) []answer {
+	kind := func(kind string) metav1.TypeMeta { return metav1.TypeMeta{APIVersion: "v1", Kind: kind} }
+	is := encoding.MediaType()
+	return []answer{
+		{"application/json;as=Table;v=v1;g=meta.k8s.io", []byte(`{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"9"},"columnDefinitions":[],"rows":[]}`)},
+		{is, encodeAs(encoding, &metav1.Status{TypeMeta: kind("Status"), Status: metav1.StatusSuccess, Code: http.StatusOK})},
+		{is, encodeAs(encoding, member(podResource, 0, 1))},
+		{is, list[:len(list)/2]},
+		{is, nil},
+		{"text/html", []byte("<html>")},
+		// A ListWatch does not know the type of the objects; an informer does.
+		{is, encodeAs(encoding, &v1.ServiceList{TypeMeta: kind("ServiceList"), Items: []v1.Service{{ObjectMeta: metav1.ObjectMeta{Name: "s"}}}})},
 	}
 }
 
-// nodes are JSON values of each kind.
-var nodes = []string{`{}`, `[]`, `""`, `"5"`, `5`, `-1.5`, `1e400`, `true`, `null`, `[1]`, `[{}]`, `{"a":{"b":[null]}}`, `99999999999999999999`, `"\ud800"`, `{"metadata":{"name":5}}`}
-
-// mutations calls f with the tree in which each node is replaced by each of nodes in turn.
-func mutations(tree any, f func(title string, tree any)) {
-	root := tree
-	var walk func(v any, path string, set func(any))
-	walk = func(v any, path string, set func(any)) {
-		for _, n := range nodes {
-			set(json.RawMessage(n))
-			f(path+"="+n, root)
-		}
-		set(v)
-		switch v := v.(type) {
-		case map[string]any:
-			for k := range v {
-				inner := v[k]
-				walk(inner, path+"."+k, func(to any) { v[k] = to })
-			}
-		case []any:
-			for i := range v {
-				inner := v[i]
-				walk(inner, fmt.Sprint(path, "[", i, "]"), func(to any) { v[i] = to })
-			}
-		}
-	}
-	walk(tree, "", func(to any) { root = to })
-}
-
-// TestHostileTenant: a node of any kind at any place of a custom resource, in a list and in a watch.
-func TestHostileTenant(t *testing.T) {
-	for _, example := range []runtime.Object{&Widget{}, &unstructured.Unstructured{}} {
-		t.Run(fmt.Sprintf("%T", example), func(t *testing.T) {
-			t.Parallel()
-			var tree any
-			if err := json.Unmarshal(encodeAs(decode.JSON, member(widgets, 0, 7)), &tree); err != nil {
-				t.Fatal(err)
-			}
-			l := newListers(t, widgets, example, decode.JSON)
-			mutations(tree, func(title string, tree any) {
-				object, err := json.Marshal(tree)
-				if err != nil {
-					t.Fatal(err)
-				}
-				list := fmt.Appendf(nil, `{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{"resourceVersion":"9"},"items":[%s,%s]}`, object, object)
-				l.compare(t, title, reply{200, runtime.ContentTypeJSON, false, list}, false)
-				l.compare(t, title, reply{200, runtime.ContentTypeJSON, false, frame(decode.JSON, watch.Added, object)}, true)
-			})
-		})
-	}
-}
-
-// TestHostileServer: answers of any content type, code and form, whole and truncated.
+// TestHostileServer: an informer has the objects of a server that answers in another encoding than it
+// asked for, and keeps them while the next answers are no lists of its objects.
 func TestHostileServer(t *testing.T) {
-	list := &v1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, ListMeta: metav1.ListMeta{ResourceVersion: "9", Continue: "c", RemainingItemCount: new(int64(5))}}
-	for i := range 2 {
+	list := &v1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, ListMeta: metav1.ListMeta{ResourceVersion: "9"}}
+	for i := range 3 {
 		list.Items = append(list.Items, *member(podResource, i, i+1).(*v1.Pod))
 	}
-	// A list of another kind is client-go's empty list. ListerWatchers do not know the type; see TestOtherKinds.
-	service := &v1.ServiceList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceList"}, ListMeta: list.ListMeta, Items: []v1.Service{{ObjectMeta: metav1.ObjectMeta{Name: "s"}}}}
-	status := &metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Reason: metav1.StatusReasonExpired, Code: http.StatusGone, Message: "too old"}
-	table := &metav1.Table{TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "Table"}, ListMeta: list.ListMeta}
-	bodies := func(encoding decode.Encoding) map[string][]byte {
-		all := map[string][]byte{}
-		for name, obj := range map[string]runtime.Object{"list": list, "status": status, "pod": member(podResource, 0, 1), "empty": &v1.PodList{TypeMeta: list.TypeMeta}} {
-			all[name] = encodeAs(encoding, obj)
-		}
-		whole := all["list"]
-		for _, part := range []int{1, 4, 10, len(whole) / 3, len(whole) / 2, len(whole) - 1} {
-			all[fmt.Sprint("truncated at ", part)] = whole[:part]
-		}
-		all["nothing"], all["null"], all["text"] = nil, []byte("null"), []byte("upstream connect error")
-		if encoding == decode.JSON {
-			all["table"] = encodeAs(encoding, table)
-			for _, n := range nodes {
-				all["items "+n] = []byte(`{"kind":"PodList","apiVersion":"v1","metadata":{},"items":` + n + `}`)
-				all["metadata "+n] = []byte(`{"kind":"PodList","apiVersion":"v1","metadata":` + n + `,"items":[]}`)
-				all["kind "+n] = []byte(`{"kind":` + n + `,"apiVersion":"v1","items":[]}`)
-			}
-		}
-		return all
-	}
-	contentTypes := []string{"", "text/html", "application/json;charset=utf-8", "APPLICATION/JSON", "application/octet-stream", "not a type"}
-	// Answers as CBOR are refused by client-go without its feature gate; ours decode them.
-	for _, e := range []decode.Encoding{decode.JSON, decode.Protobuf} {
-		contentTypes = append(contentTypes, e.MediaType())
-	}
 	for _, asked := range []decode.Encoding{decode.JSON, decode.Protobuf} {
-		for _, encoding := range decode.Encodings() {
-			t.Run(fmt.Sprintf("asked=%s/encoding=%s", asked, encoding), func(t *testing.T) {
-				t.Parallel()
-				l := newListers(t, podResource, &v1.Pod{}, asked)
-				for name, body := range bodies(encoding) {
-					for _, contentType := range contentTypes {
-						for _, code := range []int{200, 406, 500} {
-							if code != 200 && name != "status" && name != "text" {
-								continue
-							}
-							l.compare(t, fmt.Sprintf("%s as %q, code %d", name, contentType, code), reply{code, contentType, code == 200, body}, false)
+		for _, served := range decode.Encodings() {
+			for _, name := range recommendedDecoders {
+				for title, build := range constructors(name, asked) {
+					t.Run(fmt.Sprintf("asked=%s/served=%s/impl=%s/%s", asked, served, name, title), func(t *testing.T) {
+						t.Parallel()
+						right := answer{served.MediaType(), encodeAs(served, list)}
+						wrong := wrongAnswers(served, right.body)
+						if title == "NewListWatch" {
+							wrong = wrong[:len(wrong)-1]
 						}
-					}
+						synctest.Test(t, func(t *testing.T) { keepsObjects(t, build, right, wrong) })
+					})
 				}
-				pod := encodeAs(encoding, member(podResource, 0, 1))
-				if encoding == decode.CBOR {
-					return // client-go's frames of CBOR need its feature gate
-				}
-				stream := append(frame(encoding, watch.Added, pod), frame(encoding, watch.Modified, pod)...)
-				stream = append(stream, frame(encoding, "STRANGE", pod)...)
-				for _, body := range [][]byte{stream, stream[:len(stream)/2], stream[:3], nil, []byte("upstream connect error"), frame(encoding, watch.Added, encodeAs(encoding, service)), frame(encoding, watch.Error, encodeAs(encoding, status))} {
-					for _, contentType := range contentTypes {
-						l.compare(t, fmt.Sprintf("a watch as %q", contentType), reply{200, contentType, false, body}, true)
-					}
-				}
-			})
+			}
 		}
 	}
 }
 
-// TestOtherKinds: an informer refuses a list of objects of another kind.
-func TestOtherKinds(t *testing.T) {
-	services := &v1.ServiceList{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceList"}, ListMeta: metav1.ListMeta{ResourceVersion: "9"},
-		Items: []v1.Service{{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s"}}},
-	}
-	for _, encoding := range []decode.Encoding{decode.JSON, decode.Protobuf} {
-		for _, name := range recommendedDecoders {
-			for title, build := range constructors(name, encoding) {
-				if title == "NewListWatch" {
-					continue // It is told no type.
-				}
-				t.Run(fmt.Sprintf("encoding=%s/impl=%s/%s", encoding, name, title), func(t *testing.T) {
-					server := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-						if r.URL.Query().Get("watch") != "" {
-							http.Error(w, "no watch", http.StatusMethodNotAllowed)
-							return
-						}
-						reply{200, encoding.MediaType(), false, encodeAs(encoding, services)}.ServeHTTP(w, r)
-					})
-					config := &rest.Config{Host: "http://adversary", Transport: inMemory{server}, QPS: -1, UserAgent: "adversary"}
-					inf := build(t, config, podResource, &v1.Pod{})
-					refused := make(chan error, 100)
-					if err := inf.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { refused <- err }); err != nil {
-						t.Fatal(err)
-					}
-					stop := run(t, inf)
-					if err := <-refused; !strings.Contains(err.Error(), "*v1.Service (want *v1.Pod)") {
-						t.Errorf("the error is %v", err)
-					}
-					if stop(); len(inf.GetStore().List()) > 0 {
-						t.Errorf("the store has %v", inf.GetStore().List())
-					}
-				})
-			}
+// keepsObjects runs an informer of pods, which has the objects of the right answer after each of the wrong ones.
+func keepsObjects(t *testing.T, build constructor, right answer, wrong []answer) {
+	var mu sync.Mutex
+	lists := 0 // answered wrongly; guarded by mu
+	begin, all := make(chan struct{}), make(chan struct{})
+	server := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if noWatchList(w, r) {
+			return
 		}
+		if r.URL.Query().Get("watch") != "" { // A watch that ends at once makes the informer list again.
+			w.Header().Set("Content-Type", right.contentType)
+			w.(http.Flusher).Flush()
+			select {
+			case <-begin:
+			case <-r.Context().Done():
+			}
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		a := right
+		select {
+		case <-begin:
+			if a = wrong[lists%len(wrong)]; lists == len(wrong) { // The informer has read all of them.
+				close(all)
+			}
+			lists++
+		default:
+		}
+		w.Header().Set("Content-Type", a.contentType)
+		_, _ = w.Write(a.body)
+	})
+	config := &rest.Config{Host: "http://adversary", Transport: streaming{server}, QPS: -1, UserAgent: "adversary"}
+	inf := build(t, config, podResource, &v1.Pod{})
+	refused := make(chan error, len(wrong)+10)
+	if err := inf.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { refused <- err }); err != nil {
+		t.Fatal(err)
+	}
+	stop := run(t, inf)
+	wait(t, inf.HasSyncedChecker())
+	want := contents(inf.GetStore())
+	close(begin)
+	<-all
+	stop()
+	if got := contents(inf.GetStore()); len(want) != 3 || !maps.Equal(got, want) {
+		t.Errorf("the store had %v, and has %v", want, got)
+	}
+	close(refused)
+	var errs []error
+	for err := range refused {
+		errs = append(errs, err)
+	}
+	if len(errs) < len(wrong) || len(wrong) == 7 && !strings.Contains(fmt.Sprint(errs), "*v1.Service (want *v1.Pod)") {
+		t.Errorf("%d answers are wrong; errors: %v", len(wrong), errs)
 	}
 }

@@ -20,18 +20,15 @@ type backlog interface {
 	Close()
 }
 
-// fifo is the backlog that keeps all notices, in order. size is how many are taken at a time.
-type fifo struct {
-	*ring.Locked[notice]
-	size int
-}
+// fifo is the backlog that keeps all notices, in order.
+type fifo struct{ *ring.Locked[notice] }
 
 func (f fifo) take(dst []notice) (n, left int) {
 	if f.Wait() != nil {
 		return 0, 0
 	}
 	left = f.Ready()
-	return f.TakeBatch(dst[:min(left, f.size)]), left
+	return f.TakeBatch(dst[:min(left, takeSize)]), left
 }
 
 // merging is the backlog of [Handlers.Coalesce]: at most two notices of each object, in the order in

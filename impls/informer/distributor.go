@@ -3,31 +3,25 @@ package informer
 import (
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
 // distributor passes notifications to the handlers of an informer, as upstream's
 // sharedProcessor does.
 type distributor struct {
-	wg    sync.WaitGroup           // counts the goroutines of the listeners
-	limit int                      // of the notices that wait for each listener; 0 for none; constant
-	gated atomic.Pointer[listener] // the one that admit waits for
+	wg sync.WaitGroup // counts the goroutines of the listeners
 
 	// mu guards the fields below and the resync fields of the listeners. It is taken before the lock
 	// of a listener, and never held while a handler runs.
 	mu        sync.Mutex
 	running   bool        // between start and stop
-	ending    bool        // between release and stop
 	listeners []*listener // in the order of registration
-	room      sync.Cond   // where admit waits; its lock is mu
 }
 
 func (d *distributor) start() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.running = true
-	d.room.L = &d.mu
 	for _, l := range d.listeners {
 		d.wg.Go(l.run)
 	}
@@ -62,7 +56,6 @@ func (d *distributor) remove(l *listener) {
 	if i := slices.Index(d.listeners, l); i >= 0 {
 		d.listeners = slices.Delete(d.listeners, i, i+1)
 		d.dismiss(l)
-		d.room.Broadcast()
 	}
 }
 
@@ -73,52 +66,6 @@ func (d *distributor) dismiss(l *listener) {
 		// There is no goroutine that closes it.
 		close(l.finished)
 	}
-}
-
-// admit waits until each listener has room for n notices, or has none that wait: a list may have more
-// than the limit. The caller holds no lock, because handlers may call the informer.
-func (d *distributor) admit(n int) {
-	if d.limit == 0 {
-		return
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	full := func(l *listener) bool {
-		waiting := l.waiting()
-		return waiting > 0 && n > d.limit-waiting
-	}
-	defer d.gated.Store(nil)
-	// Listeners come and go during a wait: one more pass finds those that were passed over.
-	for waited := true; waited; {
-		waited = false
-		for i := 0; i < len(d.listeners); i++ {
-			l := d.listeners[i]
-			for full(l) && slices.Contains(d.listeners, l) && !d.ending {
-				// A listener that takes a notice after the second look sees that it is waited for.
-				if d.gated.Store(l); full(l) {
-					d.room.Wait()
-					waited = true
-				}
-			}
-		}
-	}
-}
-
-// moved wakes admit, after a listener has taken notices.
-func (d *distributor) moved(l *listener) {
-	if d.gated.Load() == l {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.room.Broadcast()
-	}
-}
-
-// release ends the wait of admit for good, because the informer is about to stop.
-func (d *distributor) release() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.ending = true
-	d.room.Broadcast()
 }
 
 func (d *distributor) backlogs() []Backlog {

@@ -3,7 +3,6 @@ package informer_test
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"sync"
 	"time"
 
@@ -21,7 +20,6 @@ import (
 
 	"watchlab/impls/deltafifo"
 	"watchlab/impls/informer"
-	"watchlab/loadgen/apiserver"
 	"watchlab/loadgen/storm"
 )
 
@@ -122,22 +120,11 @@ func serve() (config *rest.Config, stop func()) {
 		Namespace: "default", Name: "web-0", ResourceVersion: "1",
 		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl"}},
 	}}
-	server, err := apiserver.New(&storm.Storm{
+	config, _, stop = serveStorm(&storm.Storm{
 		Name: "pods", Resource: v1.SchemeGroupVersion.WithResource("pods"), Kind: v1.SchemeGroupVersion.WithKind("Pod"),
 		Initial: 1, Keys: 1, Events: []storm.Event{{Type: watch.Added, Seq: 1, Key: "default/web-0", Object: pod}},
-	}, apiserver.Options{})
-	if err != nil {
-		panic(err)
-	}
-	url, err := server.Start()
-	if err != nil {
-		panic(err)
-	}
-	transport := &http.Transport{}
-	return &rest.Config{Host: url, Transport: transport}, func() {
-		_ = server.Close()
-		transport.CloseIdleConnections()
-	}
+	})
+	return config, stop
 }
 
 // listPods lists and watches all pods.

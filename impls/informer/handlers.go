@@ -33,7 +33,7 @@ func (s *informer) AddEventHandlerWithOptions(handler cache.ResourceEventHandler
 	if opts.ResyncPeriod != nil {
 		period = *opts.ResyncPeriod
 	}
-	l := newListener(logger, handler, registrationName(s.example, handler), s.handlers, s.distributor.moved)
+	l := newListener(logger, handler, registrationName(s.example, handler), s.handlers)
 	l.resyncPeriod = s.admitResync(logger, period)
 	l.nextResync = time.Now().Add(l.resyncPeriod)
 	if !s.started {

@@ -11,58 +11,13 @@ import (
 	"testing"
 	"testing/synctest"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/impls/informer"
 )
 
-func TestLateHandler(t *testing.T) {
-	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
-		src := newSource(t)
-		src.Add(pod("a"))
-		src.Add(pod("b"))
-		inf := newInformer(t, src, opts)
-		run(t, inf)
-		wait(t, inf.HasSyncedChecker())
-
-		h := newHold()
-		defer h.open()
-		late := &recorder{before: h.wait}
-		handle := addHandler(t, inf, late)
-		src.Add(pod("c"))
-		src.Modify(pod("a"))
-		for received := range 2 {
-			synctest.Wait()
-			if handle.HasSynced() || cache.IsDone(handle.HasSyncedChecker()) {
-				t.Fatalf("the handler has synced after %d of 2 objects", received)
-			}
-			h.one()
-		}
-		wait(t, handle.HasSyncedChecker())
-		if !handle.HasSynced() {
-			t.Error("HasSynced is false when its checker is done")
-		}
-		h.open()
-		synctest.Wait()
-		want := []call{
-			{kind: "add", initial: true, key: "ns/a", version: "11"},
-			{kind: "add", initial: true, key: "ns/b", version: "12"},
-			{kind: "add", key: "ns/c", version: "13"},
-			{kind: "update", key: "ns/a", old: "11", version: "14"},
-		}
-		got := late.take()
-		// The indexer has no order.
-		slices.SortFunc(got[:2], func(a, b call) int { return strings.Compare(a.key, b.key) })
-		slices.SortFunc(got[2:], func(a, b call) int { return strings.Compare(a.version, b.version) })
-		if !slices.Equal(got, want) {
-			t.Errorf("the handler received %v, want %v", got, want)
-		}
-	})
-}
-
-// TestSyncedAfterInitialList blocks a handler that was added before the start.
-func TestSyncedAfterInitialList(t *testing.T) {
+// TestSynced: a handler has synced when it has received the whole initial list, also one that is added later.
+func TestSynced(t *testing.T) {
 	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
 		const pods = 20
 		src := newSource(t)
@@ -70,26 +25,30 @@ func TestSyncedAfterInitialList(t *testing.T) {
 			src.Add(pod(fmt.Sprint(i)))
 		}
 		inf := newInformer(t, src, opts)
-		h := newHold()
-		defer h.open()
-		slow, fast := &recorder{before: h.wait}, &recorder{}
-		slowHandle, fastHandle := addHandler(t, inf, slow), addHandler(t, inf, fast)
-		if slowHandle.HasSynced() || inf.HasSynced() {
-			t.Error("synced before it was run")
-		}
-		run(t, inf)
-		for range pods {
-			synctest.Wait()
-			if slowHandle.HasSynced() {
-				t.Fatal("the handler has synced before it received the whole list")
+		for _, late := range []bool{false, true} {
+			h := newHold()
+			defer h.open()
+			slow, fast := &recorder{before: h.wait}, &recorder{}
+			slowHandle, fastHandle := addHandler(t, inf, slow), addHandler(t, inf, fast)
+			if !late {
+				if slowHandle.HasSynced() || inf.HasSynced() {
+					t.Error("synced before it was run")
+				}
+				run(t, inf)
 			}
-			h.one()
-		}
-		wait(t, inf.HasSyncedChecker(), slowHandle.HasSyncedChecker(), fastHandle.HasSyncedChecker())
-		for _, r := range []*recorder{slow, fast} {
-			for _, c := range r.take() {
-				if c.kind != "add" || !c.initial {
-					t.Errorf("the initial list brought %v", c)
+			for received := range pods {
+				synctest.Wait()
+				if slowHandle.HasSynced() || cache.IsDone(slowHandle.HasSyncedChecker()) {
+					t.Fatalf("late: %t: the handler has synced after %d of %d objects", late, received, pods)
+				}
+				h.one()
+			}
+			wait(t, inf.HasSyncedChecker(), slowHandle.HasSyncedChecker(), fastHandle.HasSyncedChecker())
+			h.open()
+			for _, r := range []*recorder{slow, fast} {
+				calls := r.take()
+				if len(calls) != pods || slices.ContainsFunc(calls, func(c call) bool { return c.kind != "add" || !c.initial }) {
+					t.Errorf("late: %t: the initial list brought %v", late, calls)
 				}
 			}
 		}
@@ -143,9 +102,6 @@ func TestEmptyListSyncs(t *testing.T) {
 func TestSlowHandler(t *testing.T) {
 	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
 		const updates = 5000
-		if opts.Handlers.Backlog > 0 {
-			t.Skip("TestBacklog has it")
-		}
 		src := newSource(t)
 		src.Add(pod("a"))
 		inf := newInformer(t, src, opts)
@@ -185,10 +141,25 @@ func TestRemoveHandler(t *testing.T) {
 		inf := newInformer(t, src, opts)
 		h := newHold()
 		defer h.open()
-		slow := &recorder{before: h.wait}
-		other := &recorder{}
-		handle := addHandler(t, inf, slow)
+		var handle, own cache.ResourceEventHandlerRegistration
+		slow, other := &recorder{before: h.wait}, &recorder{}
+		self := &recorder{before: func(call) {
+			if err := inf.RemoveEventHandler(own); err != nil {
+				t.Error(err)
+			}
+		}}
+		handle, own = addHandler(t, inf, slow), addHandler(t, inf, self)
 		addHandler(t, inf, other)
+		// The same handler may be added twice, and its handles belong to this informer.
+		if err := inf.RemoveEventHandler(addHandler(t, inf, other)); err != nil {
+			t.Error(err)
+		}
+		if err := newInformer(t, src, opts).RemoveEventHandler(own); err != nil {
+			t.Errorf("another informer's handle: %v", err)
+		}
+		if inf.RemoveEventHandler(nil) == nil {
+			t.Error("a handle of another kind was accepted")
+		}
 		run(t, inf)
 		for i := range 10 {
 			src.Add(pod(fmt.Sprint(i)))
@@ -205,6 +176,9 @@ func TestRemoveHandler(t *testing.T) {
 		synctest.Wait()
 		if got := slow.take(); len(got) != 1 {
 			t.Errorf("after its removal the handler received %v, want only the call that was under way", got)
+		}
+		if got := self.take(); len(got) != 1 {
+			t.Errorf("the handler that removes itself received %v", got)
 		}
 		if got := other.take(); len(got) != 11 {
 			t.Errorf("the other handler received %v", got)
@@ -246,124 +220,6 @@ func TestShutDownHandler(t *testing.T) {
 		stop()
 		if err := cache.ShutDownEventHandler(inf, last); err != nil {
 			t.Error(err)
-		}
-	})
-}
-
-// TestHandles checks the arguments of RemoveEventHandler.
-func TestHandles(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		src := newSource(t)
-		one, two := newInformer(t, src, informer.Options{}), newInformer(t, src, informer.Options{})
-		r := &recorder{}
-		first, second := addHandler(t, one, r), addHandler(t, one, r)
-		if err := two.RemoveEventHandler(first); err != nil {
-			t.Errorf("another informer's handle: %v", err)
-		}
-		theirs, err := cache.NewSharedIndexInformer(src, &v1.Pod{}, 0, nil).AddEventHandler(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, handle := range []cache.ResourceEventHandlerRegistration{theirs, nil} {
-			if err := one.RemoveEventHandler(handle); err == nil {
-				t.Errorf("a handle of type %T was accepted", handle)
-			}
-		}
-		if err := one.RemoveEventHandler(second); err != nil {
-			t.Error(err)
-		}
-		run(t, one)
-		src.Add(pod("a"))
-		synctest.Wait()
-		if got := r.take(); len(got) != 1 {
-			t.Errorf("a handler that was added twice and removed once received %v", got)
-		}
-	})
-}
-
-// eavesdropper is an object that has something done the first time that it is
-// asked for its version.
-type eavesdropper struct {
-	*v1.Pod
-	once sync.Once
-	do   func()
-}
-
-func (e *eavesdropper) GetResourceVersion() string {
-	e.once.Do(e.do)
-	return e.Pod.GetResourceVersion()
-}
-
-// TestJoinBetweenStoreAndTelling adds a handler after the indexer has changed and
-// before the handlers are notified.
-func TestJoinBetweenStoreAndTelling(t *testing.T) {
-	s := newScript()
-	inf := newInformer(t, newFeed().lw(), informer.Options{})
-	informer.SetBuild(inf, s.queue)
-	stop := run(t, inf)
-	s.single = true
-	called, joined := make(chan struct{}), make(chan error)
-	r := &recorder{before: func(c call) {
-		if c.kind == "delete" {
-			close(called)
-		}
-	}}
-	second := &eavesdropper{Pod: version("a", 3), do: func() {
-		go func() {
-			_, err := inf.AddEventHandler(r)
-			joined <- err
-		}()
-		// It must not get through, hence there is nothing to wait for but the time
-		// that it would take.
-		for range 10_000 {
-			runtime.Gosched()
-		}
-	}}
-	for _, deltas := range [][]cache.Delta{
-		{{Type: cache.Added, Object: version("a", 1)}},
-		{{Type: cache.Updated, Object: version("a", 2)}, {Type: cache.Updated, Object: second}},
-	} {
-		if err := s.hand(deltas); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := <-joined; err != nil {
-		t.Fatal(err)
-	}
-	if err := s.hand([]cache.Delta{{Type: cache.Deleted, Object: version("a", 4)}}); err != nil {
-		t.Fatal(err)
-	}
-	<-called
-	stop()
-	if got, want := fmt.Sprint(r.take()), "[add ns/a 3 (initial) delete ns/a 4]"; got != want {
-		t.Errorf("the handler received %s, want %s", got, want)
-	}
-}
-
-// remover removes itself when it is first called.
-type remover struct {
-	recorder
-	inf    cache.SharedInformer
-	handle cache.ResourceEventHandlerRegistration
-	err    error
-}
-
-func (r *remover) OnAdd(obj any, isInInitialList bool) {
-	r.recorder.OnAdd(obj, isInInitialList)
-	r.err = r.inf.RemoveEventHandler(r.handle)
-}
-
-func TestHandlerRemovesItself(t *testing.T) {
-	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
-		src := newSource(t)
-		src.Add(pod("a"))
-		src.Add(pod("b"))
-		r := &remover{inf: newInformer(t, src, opts)}
-		r.handle = addHandler(t, r.inf, r)
-		run(t, r.inf.(cache.SharedIndexInformer))
-		synctest.Wait()
-		if got := r.take(); len(got) != 1 || r.err != nil {
-			t.Errorf("received %v, %v; want one call", got, r.err)
 		}
 	})
 }
@@ -432,7 +288,7 @@ func (r *replica) OnDelete(obj any) {
 func TestComeAndGo(t *testing.T) {
 	const seed = 1
 	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
-		opts.Handlers.Coalesce = opts.Queue.Capacity == 7 && opts.Handlers.Backlog == 0
+		opts.Handlers.Coalesce = opts.Queue.Capacity == 7
 		src := newSource(t)
 		inf := newInformer(t, src, opts)
 		run(t, inf)

@@ -53,16 +53,6 @@
 //
 // The backlog of a slow handler grows without limit, as with client-go (kubernetes/client-go#1326).
 // [BacklogReporter] shows how far each handler is behind; client-go's metrics have no place for it.
-// There are two options:
-//
-// Handlers.Backlog is backpressure. Every handler receives every notification. At most Backlog of them
-// wait for a handler, besides the one that it has. The price: while one handler has no room, nothing is
-// stored, so that all other handlers and the readers of the indexer fall behind too. Then the queue
-// fills and throttles the Reflector, and in the end the API server closes the watch. A handler that
-// never returns stops the informer. A handler may call the informer, but must not wait for a later
-// notification of any handler. The notifications of a list or a resync with more objects, and the
-// initial list of a handler that is added later, come at once: a list is stored when nothing waits for
-// any handler. A stop, and the removal of the handler, end the wait.
 //
 // Handlers.Coalesce merges the updates of an object that wait for a handler. No handler delays the
 // indexer or another handler:
@@ -85,7 +75,7 @@
 // away counts as received for HasSynced.
 //
 // What waits is bounded by the objects of the store and those that were deleted since the handler is
-// busy. Both options together bound that too: Backlog then limits what is left after merging.
+// busy.
 //
 // # Differences from client-go
 //
@@ -213,7 +203,6 @@ func newInformer(lw cache.ListerWatcher, example runtime.Object, opts Options, b
 		defaultResync: opts.ResyncPeriod,
 		resyncCheck:   opts.ResyncPeriod,
 		handlers:      opts.Handlers,
-		distributor:   distributor{limit: opts.Handlers.Backlog},
 		mutations:     cache.NewCacheMutationDetector(fmt.Sprintf("%T", example)),
 		id:            opts.Identifier,
 		provider:      opts.InformerMetricsProvider,
@@ -263,7 +252,6 @@ func (s *informer) RunWithContext(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	defer context.AfterFunc(ctx, s.distributor.release)()
 	over, end := context.WithCancel(context.WithoutCancel(ctx))
 	var watchers sync.WaitGroup
 	defer watchers.Wait()

@@ -22,6 +22,7 @@ import (
 
 	"watchlab/impls/deltafifo"
 	"watchlab/impls/informer"
+	"watchlab/impls/store"
 )
 
 // feed is a source whose versions and bookmarks are the test's.
@@ -137,8 +138,10 @@ func TestTransform(t *testing.T) {
 		src := newSource(t)
 		src.Add(pod("a"))
 		inf := newInformer(t, src, opts)
-		if err := inf.SetTransform(strip); err != nil {
-			t.Fatal(err)
+		for _, f := range []cache.TransformFunc{strip, nil} { // A factory without a transform keeps it (kubernetes#132367).
+			if err := inf.SetTransform(f); err != nil {
+				t.Fatal(err)
+			}
 		}
 		run(t, inf)
 		wait(t, inf.HasSyncedChecker())
@@ -147,53 +150,31 @@ func TestTransform(t *testing.T) {
 		if n, got := len(inf.GetStore().ListKeys()), unstripped(inf.GetStore()); n != 2 || len(got) > 0 {
 			t.Errorf("of %d objects these were not transformed: %v", n, got)
 		}
-		if err := inf.SetTransform(nil); err == nil {
-			t.Error("SetTransform of an informer that runs returned no error")
-		}
 	})
 }
 
-func TestWatchErrorHandler(t *testing.T) {
-	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
+// TestOnce: an informer runs once, and is configured before that.
+func TestOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		src := newSource(t)
-		src.ListError = errors.New("access denied")
-		inf := newInformer(t, src, opts)
-		var got []error
-		if err := inf.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { got = append(got, err) }); err != nil {
-			t.Fatal(err)
+		inf := newInformer(t, src, informer.Options{})
+		inf.GetController().RunWithContext(t.Context()) // It cannot run the informer.
+		if inf.GetController().HasSynced() || inf.HasSyncedChecker().Name() != "SharedIndexInformer *v1.Pod" {
+			t.Errorf("%s has synced", inf.HasSyncedChecker().Name())
 		}
 		stop := run(t, inf)
-		synctest.Wait()
-		if err := inf.SetWatchErrorHandler(nil); err == nil {
-			t.Error("SetWatchErrorHandler of an informer that runs returned no error")
+		wait(t, inf.HasSyncedChecker(), inf.GetController().HasSyncedChecker())
+		if inf.SetWatchErrorHandler(nil) == nil || inf.SetTransform(nil) == nil {
+			t.Error("an informer that runs was configured")
 		}
-		stop()
-		if len(got) == 0 || !strings.Contains(got[0].Error(), "access denied") {
-			t.Errorf("the handler got %v", got)
-		}
-		if inf.HasSynced() || inf.GetController().HasSynced() {
-			t.Error("the informer has synced")
-		}
-	})
-}
-
-func TestRunTwice(t *testing.T) {
-	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
-		src := newSource(t)
-		inf := newInformer(t, src, opts)
-		stop := run(t, inf)
-		wait(t, inf.HasSyncedChecker())
 		l := &logs{}
 		again := func() { inf.RunWithContext(klog.NewContext(t.Context(), *l.logger())) }
 		again()
-		if inf.IsStopped() {
-			t.Error("the second Run has stopped the informer")
-		}
 		r := &recorder{}
 		addHandler(t, inf, r)
 		src.Add(pod("a"))
 		synctest.Wait()
-		if got := r.take(); len(got) != 1 {
+		if got := r.take(); len(got) != 1 || inf.IsStopped() {
 			t.Errorf("after the second Run a handler received %v", got)
 		}
 		stop()
@@ -252,31 +233,8 @@ func TestStopped(t *testing.T) {
 		if err := inf.RemoveEventHandler(handle); err != nil {
 			t.Error(err)
 		}
-		if n := len(inf.GetStore().ListKeys()); n != 10 && (opts.Handlers.Backlog == 0 || n == 0) {
+		if len(inf.GetStore().ListKeys()) != 10 {
 			t.Error("the store is not as it was")
-		}
-	})
-}
-
-// TestNeverRun leaves no goroutine; goleak checks that.
-func TestNeverRun(t *testing.T) {
-	eachQueue(t, func(t *testing.T, opts informer.Options) {
-		inf := newInformer(t, newSource(t), opts)
-		addHandler(t, inf, &recorder{})
-		if got := inf.HasSyncedChecker().Name(); got != "SharedIndexInformer *v1.Pod" {
-			t.Errorf("it is called %q", got)
-		}
-	})
-}
-
-// TestOnlooker runs nothing.
-func TestOnlooker(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inf := newInformer(t, newSource(t), informer.Options{})
-		inf.GetController().Run(nil)
-		inf.GetController().RunWithContext(t.Context())
-		if inf.GetController().HasSynced() || cache.IsDone(inf.GetController().HasSyncedChecker()) {
-			t.Error("the controller of an informer can run it")
 		}
 	})
 }
@@ -316,6 +274,17 @@ func (p *metricsProvider) NewStoreResourceVersionMetric(cache.InformerNameAndRes
 	return metric{p, "version"}
 }
 
+// counted counts the batches that a store gets.
+type counted struct {
+	store.Store
+	batches *int
+}
+
+func (c counted) Transaction(txns ...cache.Transaction) *cache.TransactionError {
+	*c.batches++
+	return c.Store.Transaction(txns...)
+}
+
 // TestMetrics checks the metrics, and that the measured queue keeps its methods.
 func TestMetrics(t *testing.T) {
 	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
@@ -336,6 +305,10 @@ func TestMetrics(t *testing.T) {
 			}
 			return nil, nil
 		}}
+		// The controller detects the batch path of the measured queue by its type.
+		batches, has := 0, false
+		opts.WrapQueue = func(q deltafifo.Queue) deltafifo.Queue { _, has = q.(deltafifo.BatchQueue); return q }
+		opts.WrapIndexer = func(i cache.Indexer) cache.Indexer { return counted{i.(store.Store), &batches} }
 		feed := newFeed()
 		inf := newInformer(t, feed.lw(version("a", 1)), opts)
 		if err := inf.SetTransform(strip); err != nil {
@@ -368,6 +341,9 @@ func TestMetrics(t *testing.T) {
 		}
 		if got := inf.GetStore().ListKeys(); len(got) != 2 || len(unstripped(inf.GetStore())) > 0 {
 			t.Errorf("the store holds %v, want two objects, transformed", got)
+		}
+		if has && batches == 0 && opts.Queue.Delivery == deltafifo.InOrder && opts.Queue.Capacity != 1 {
+			t.Error("a queue that has a batch path is not asked for batches")
 		}
 		before := len(p.of("queued"))
 		r.take()

@@ -37,7 +37,6 @@ type listener struct {
 	tracker           *synctrack.SingleFileTracker
 	pending           backlog
 	accept            func(*notice) bool // see admits; a method value, as each evaluation of one allocates
-	moved             func(*listener)    // called when fewer notices wait
 	stopped, finished chan struct{}      // closed by stop, and after the last call of the handler
 	held              atomic.Int64       // the notices in taken behind the one that the handler has
 
@@ -55,8 +54,7 @@ type listener struct {
 
 const takeSize = 64 // how many notices are taken at a time, at most
 
-// newListener returns a listener. moved is called when its backlog has become shorter.
-func newListener(logger klog.Logger, handler cache.ResourceEventHandler, name string, h Handlers, moved func(*listener)) *listener {
+func newListener(logger klog.Logger, handler cache.ResourceEventHandler, name string, h Handlers) *listener {
 	all, err := ring.NewLocked[notice](0)
 	if err != nil {
 		// This is a bug: an unbounded queue has no invalid capacity.
@@ -66,18 +64,14 @@ func newListener(logger klog.Logger, handler cache.ResourceEventHandler, name st
 		handler:   handler,
 		logger:    logger,
 		tracker:   synctrack.NewSingleFileTracker(name),
-		pending:   fifo{all, takeSize},
-		moved:     moved,
+		pending:   fifo{all},
 		stopped:   make(chan struct{}),
 		finished:  make(chan struct{}),
 		resyncing: true,
 	}
 	l.accept = l.admits
-	switch {
-	case h.Coalesce:
+	if h.Coalesce {
 		l.pending = newMerging(l.tracker.Finished)
-	case h.Backlog > 0:
-		l.pending = fifo{all, 1}
 	}
 	return l
 }
@@ -123,7 +117,6 @@ func (l *listener) stop() {
 // run calls the handler until the listener is stopped.
 func (l *listener) run() {
 	defer close(l.finished)
-	defer l.moved(l)
 	defer l.drop()
 	for {
 		var n int
@@ -131,7 +124,6 @@ func (l *listener) run() {
 			return
 		}
 		l.held.Store(int64(n - 1))
-		l.moved(l)
 		for i := range n {
 			select {
 			case <-l.stopped:

@@ -19,13 +19,13 @@ import (
 // newDistributor returns a distributor that is started, with handlers that say when
 // they were called.
 func newDistributor(t *testing.T, handlers int, h Handlers) (a *distributor, called *sync.WaitGroup) {
-	a, called = &distributor{limit: h.Backlog}, new(sync.WaitGroup)
+	a, called = new(distributor), new(sync.WaitGroup)
 	for range handlers {
 		a.add(newListener(klog.Background(), cache.ResourceEventHandlerFuncs{
 			AddFunc:    func(any) { called.Done() },
 			UpdateFunc: func(any, any) { called.Done() },
 			DeleteFunc: func(any) { called.Done() },
-		}, "test", h, a.moved))
+		}, "test", h))
 	}
 	a.start()
 	t.Cleanup(a.stop)
@@ -34,9 +34,9 @@ func newDistributor(t *testing.T, handlers int, h Handlers) (a *distributor, cal
 
 // TestNothingIsAllocated distributes batches of all sizes in a steady state.
 func TestNothingIsAllocated(t *testing.T) {
-	for _, h := range []Handlers{{}, {Backlog: 100}, {Coalesce: true}} {
+	for _, h := range []Handlers{{}, {Coalesce: true}} {
 		for _, size := range []int{1, 7, takeSize, 1000} {
-			t.Run(fmt.Sprintf("batch=%d/backlog=%d/coalesce=%t", size, h.Backlog, h.Coalesce), func(t *testing.T) {
+			t.Run(fmt.Sprintf("batch=%d/coalesce=%t", size, h.Coalesce), func(t *testing.T) {
 				a, called := newDistributor(t, 3, h)
 				notices := make([]notice, size)
 				for i := range notices {
@@ -45,7 +45,6 @@ func TestNothingIsAllocated(t *testing.T) {
 				}
 				got := testing.AllocsPerRun(200, func() {
 					called.Add(3 * size)
-					a.admit(size)
 					a.distribute(notices)
 					called.Wait()
 				})
@@ -61,76 +60,60 @@ func named(name, version string) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, ResourceVersion: version}}
 }
 
-// TestBacklogIsLetGo lets a handler fall far behind, and checks the memory after it has caught up.
-func TestBacklogIsLetGo(t *testing.T) {
-	const backlog = 100 * takeSize
+// stuckHandler returns a distributor with a handler that is in a call until release, and then counts its calls.
+func stuckHandler(t *testing.T, h Handlers) (a *distributor, l *listener, calls *sync.WaitGroup, release func()) {
 	entered, proceed := make(chan struct{}), make(chan struct{})
-	var called sync.WaitGroup
-	called.Add(backlog)
-	first := true
-	a := new(distributor)
-	l := newListener(klog.Background(), cache.ResourceEventHandlerFuncs{AddFunc: func(any) {
-		if first {
-			first = false
-			close(entered)
-			<-proceed
-		}
-		called.Done()
-	}}, "test", Handlers{}, a.moved)
+	a, calls = new(distributor), new(sync.WaitGroup)
+	first := sync.OnceFunc(func() { close(entered); <-proceed })
+	l = newListener(klog.Background(), cache.ResourceEventHandlerDetailedFuncs{
+		AddFunc: func(any, bool) { first(); calls.Done() }, UpdateFunc: func(any, any) { calls.Done() }, DeleteFunc: func(any) { calls.Done() },
+	}, "test", h)
 	a.add(l)
 	a.start()
-	defer a.stop()
-
-	refs := make([]weak.Pointer[[64]byte], backlog)
-	for i := range refs {
-		obj := new([64]byte)
-		refs[i] = weak.Make(obj)
-		a.distribute([]notice{{kind: added, obj: obj}})
-	}
+	release = sync.OnceFunc(func() { close(proceed) })
+	t.Cleanup(func() { release(); a.stop() })
+	calls.Add(1)
+	a.distribute([]notice{{kind: added, obj: named("stuck", "")}})
 	<-entered
-	runtime.GC()
-	for i := range refs {
-		if refs[i].Value() == nil {
-			t.Fatalf("notice %d was dropped before the handler received it", i)
-		}
-	}
-	close(proceed)
-	called.Wait()
-
-	// The last is still in the hands of the goroutine, perhaps.
-	runtime.GC()
-	for i := range refs[:backlog-1] {
-		if refs[i].Value() != nil {
-			t.Fatalf("notice %d of %d is still held", i, backlog)
-		}
-	}
+	return a, l, calls, release
 }
 
-// TestHandleHoldsNothing keeps the handle of a handler that was removed with a backlog.
-func TestHandleHoldsNothing(t *testing.T) {
-	entered, proceed := make(chan struct{}, 1), make(chan struct{})
-	a := new(distributor)
-	l := newListener(klog.Background(), cache.ResourceEventHandlerFuncs{AddFunc: func(any) {
-		entered <- struct{}{}
-		<-proceed
-	}}, "test", Handlers{}, a.moved)
-	a.add(l)
-	a.start()
-	defer a.stop()
-	ref := func() weak.Pointer[[64]byte] {
-		obj := new([64]byte)
-		a.distribute([]notice{{kind: added}, {kind: added, obj: obj}})
-		return weak.Make(obj)
-	}()
-	<-entered
-	a.remove(l)
-	close(proceed)
-	<-l.ShutdownChan()
-	runtime.GC()
-	if ref.Value() != nil {
-		t.Error("the handle of a removed handler still holds a dropped notice")
+// TestBacklogIsLetGo: a handler that has fallen far behind holds nothing after it has caught up, and the
+// handle of a removed one nothing at all.
+func TestBacklogIsLetGo(t *testing.T) {
+	const backlog = 100 * takeSize
+	for _, removed := range []bool{false, true} {
+		a, l, calls, release := stuckHandler(t, Handlers{})
+		refs := make([]weak.Pointer[[64]byte], backlog)
+		calls.Add(backlog)
+		for i := range refs {
+			obj := new([64]byte)
+			refs[i] = weak.Make(obj)
+			a.distribute([]notice{{kind: added, obj: obj}})
+		}
+		runtime.GC()
+		for i := range refs {
+			if refs[i].Value() == nil {
+				t.Fatalf("notice %d was dropped before the handler received it", i)
+			}
+		}
+		if removed {
+			a.remove(l)
+			release()
+			<-l.ShutdownChan()
+		} else {
+			release()
+			calls.Wait()
+			refs = refs[:backlog-1] // The last is still in the hands of the goroutine, perhaps.
+		}
+		runtime.GC()
+		for i := range refs {
+			if refs[i].Value() != nil {
+				t.Fatalf("removed: %t: notice %d of %d is still held", removed, i, backlog)
+			}
+		}
+		runtime.KeepAlive(l)
 	}
-	runtime.KeepAlive(l)
 }
 
 // TestSlowHandlerIsLogged has calls that are long or short, before a backlog that is large or not.
@@ -147,7 +130,7 @@ func TestSlowHandlerIsLogged(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			logged := 0
 			logger := funcr.New(func(string, string) { logged++ }, funcr.Options{})
-			l := newListener(logger, cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) { time.Sleep(c.took) }}, "test", Handlers{}, func(*listener) {})
+			l := newListener(logger, cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) { time.Sleep(c.took) }}, "test", Handlers{})
 			l.left = c.backlog
 			l.call(&notice{kind: deleted})
 			if logged != c.want {

@@ -26,7 +26,6 @@ import (
 func TestMain(m *testing.M) {
 	// What informers warn of is looked at where a test is about it.
 	klog.SetLogger(logr.Discard())
-	registerSwapping()
 	goleak.VerifyTestMain(m)
 }
 
@@ -48,15 +47,12 @@ func eachQueue(t *testing.T, f func(t *testing.T, opts informer.Options)) {
 					Delivery: deltafifo.Delivery(g.Mode), Capacity: capacity,
 				}}
 				t.Run(name, func(t *testing.T) { f(t, opts) })
-				// Backpressure changes no notification.
 				if v.Name == informer.DefaultVariant && capacity == 0 {
 					for _, indexer := range stores() {
 						opts := opts
 						opts.Store = indexer
 						t.Run(name+"/store="+indexer, func(t *testing.T) { f(t, opts) })
 					}
-					opts.Handlers.Backlog = 2
-					t.Run(name+"/backlog=2", func(t *testing.T) { f(t, opts) })
 				}
 			}
 		}
@@ -71,29 +67,6 @@ func stores() (names []string) {
 		}
 	}
 	return names
-}
-
-// swapping is client-go's store, which then says what a transaction replaced.
-type swapping struct{ store.Store }
-
-func registerSwapping() {
-	v, err := store.Lookup(informer.DefaultStore)
-	if err != nil {
-		panic(err)
-	}
-	of := v.New
-	v.Name, v.New = "swapping", func(o store.Options) (store.Store, error) {
-		s, err := of(o)
-		return swapping{s}, err
-	}
-	store.Register(v)
-}
-
-func (s swapping) Swap(old []any, txns ...cache.Transaction) *cache.TransactionError {
-	for i := range txns {
-		old[i], _, _ = s.Get(txns[i].Object)
-	}
-	return s.Transaction(txns...)
 }
 
 // eachQueueInBubble is eachQueue with the time of testing/synctest.

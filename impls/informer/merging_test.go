@@ -10,7 +10,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 	"pgregory.net/rapid"
 )
 
@@ -202,18 +201,8 @@ func waitingKeys(m *merging) (names []string) {
 // the last two of one that came and went.
 func TestMergingLetsGo(t *testing.T) {
 	const keys, updates = 10, 100
-	entered, proceed := make(chan struct{}, 1), make(chan struct{})
-	a := new(distributor)
-	l := newListener(klog.Background(), cache.ResourceEventHandlerFuncs{AddFunc: func(any) {
-		entered <- struct{}{}
-		<-proceed
-	}}, "test", Handlers{Coalesce: true}, a.moved)
-	a.add(l)
-	a.start()
-	defer a.stop()
-	defer close(proceed)
-	a.distribute([]notice{{kind: added, obj: named("stuck", "")}})
-	<-entered
+	a, l, calls, _ := stuckHandler(t, Handlers{Coalesce: true})
+	calls.Add(keys + 2) // Until then at the end of the test.
 	var refs []weak.Pointer[v1.Pod]
 	var old [keys]*v1.Pod
 	fresh := func(name string) *v1.Pod {

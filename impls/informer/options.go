@@ -65,13 +65,8 @@ type Options struct {
 // Handlers bounds the notifications that wait for a handler, each on its own. With the zero value
 // nothing bounds them, as with client-go (kubernetes/client-go#1326).
 type Handlers struct {
-	// Backlog is the largest number of notifications that wait for a handler; 0 means no limit. An
-	// object is not stored while one handler has no room for its notification: backpressure. See the
-	// package comment for what waits then, and for lists.
-	Backlog int
 	// Coalesce merges the updates of an object that wait for a handler: at most two notifications of an
-	// object wait. Without Backlog, no handler delays another. See the package comment for what
-	// handlers then miss.
+	// object wait. No handler delays another. See the package comment for what handlers then miss.
 	Coalesce bool
 }
 
@@ -104,8 +99,6 @@ func (o Options) blueprint() (blueprint, error) {
 		return fail("Queue.Context is set (allowed: nil; the context of RunWithContext ends the informer)")
 	case o.ResyncPeriod < 0:
 		return fail("ResyncPeriod %v is negative (0 means no resyncs)", o.ResyncPeriod)
-	case o.Handlers.Backlog < 0:
-		return fail("Handlers.Backlog %d is negative (0 means no limit)", o.Handlers.Backlog)
 	}
 	o.Queue.Throttle = !o.Unthrottled
 	v, err := deltafifo.Lookup(cmp.Or(o.Variant, DefaultVariant))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers/internalinterfaces"
 	"k8s.io/client-go/kubernetes"
@@ -39,7 +40,6 @@ func TestOptions(t *testing.T) {
 		{"resync", lw, informer.Options{ResyncPeriod: -1}, impls.ErrOptions, "ResyncPeriod -1ns is negative"},
 		{"decoder", lw, informer.Options{Decode: "shared"}, impls.ErrOptions, "use ForResource"},
 		{"decoder's options", lw, informer.Options{Decoder: decode.Options{Encoding: decode.JSON}}, impls.ErrOptions, "use ForResource"},
-		{"backlog", lw, informer.Options{Handlers: informer.Handlers{Backlog: -1}}, impls.ErrOptions, "Backlog -1"},
 		{"delivery", lw, informer.Options{Variant: "clientgo-deltafifo", Queue: deltafifo.Options{Delivery: deltafifo.InOrder}}, impls.ErrOptions, `allowed: ["per-key"]`},
 		{"queue options", lw, informer.Options{Queue: deltafifo.Options{BatchSize: -1}}, impls.ErrOptions, "BatchSize -1"},
 	} {
@@ -62,6 +62,12 @@ func TestOptions(t *testing.T) {
 // TestDecodeOptions has errors of the constructors with a decoder.
 func TestDecodeOptions(t *testing.T) {
 	pods, config := v1.SchemeGroupVersion.WithResource("pods"), &rest.Config{}
+	// The example must be of a type that the decoder makes.
+	for name, example := range map[string]runtime.Object{"shared": &metav1.PartialObjectMetadata{}, "parallel": &Widget{}, "metadata": &v1.Pod{}} {
+		if _, err := informer.ForResource(config, pods, example, informer.Options{Decode: name}); !errors.Is(err, impls.ErrOptions) {
+			t.Errorf("%s of a %T: %v", name, example, err)
+		}
+	}
 	for _, c := range []struct {
 		name   string
 		config *rest.Config
@@ -90,32 +96,36 @@ func TestDecodeOptions(t *testing.T) {
 	}
 }
 
-// TestQueueOptions checks the options of the queue.
+// TestQueueOptions checks the options of the queue. Queues that can lend do so, unless HandOver is set.
 func TestQueueOptions(t *testing.T) {
-	for _, delivery := range []deltafifo.Delivery{"", deltafifo.InOrder, deltafifo.PerKey} {
+	for _, c := range []struct {
+		variant  string
+		set      deltafifo.Options
+		delivery deltafifo.Delivery
+		handOver impls.Ownership
+	}{
+		{"cond", deltafifo.Options{}, deltafifo.InOrder, impls.Lent},
+		{"cond", deltafifo.Options{Delivery: deltafifo.InOrder, HandOver: impls.Owned}, deltafifo.InOrder, impls.Owned},
+		{"cond", deltafifo.Options{Delivery: deltafifo.PerKey}, deltafifo.PerKey, impls.Lent},
+		{"clientgo-realfifo-batch", deltafifo.Options{}, deltafifo.InOrder, ""},
+		{"clientgo-deltafifo", deltafifo.Options{}, deltafifo.PerKey, ""},
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			var got deltafifo.Options
 			src := newSource(t)
-			src.Add(pod("a"))
-			inf := newInformer(t, src, informer.Options{Queue: deltafifo.Options{Delivery: delivery}})
+			inf := newInformer(t, src, informer.Options{Variant: c.variant, Queue: c.set})
 			informer.SetBuild(inf, func(o deltafifo.Options) (deltafifo.Queue, error) {
 				got = o
-				return deltafifo.New("cond", o)
+				return deltafifo.New(c.variant, o)
 			})
 			run(t, inf)
 			wait(t, inf.HasSyncedChecker())
-			want := delivery
-			if want == "" {
-				want = deltafifo.InOrder
+			var known cache.KeyListerGetter
+			if c.delivery == deltafifo.PerKey {
+				known = inf.GetIndexer()
 			}
-			if !got.Throttle {
-				t.Error("the queue does not throttle")
-			}
-			if got.Delivery != want || (got.KnownObjects != nil) != (want == deltafifo.PerKey) {
-				t.Errorf("delivery %q: the queue was built with %+v", delivery, got)
-			}
-			if want == deltafifo.PerKey && got.KnownObjects != cache.KeyListerGetter(inf.GetIndexer()) {
-				t.Error("the queue knows another store than the indexer")
+			if got.Delivery != c.delivery || got.HandOver != c.handOver || !got.Throttle || got.KnownObjects != known {
+				t.Errorf("%s with %+v: the queue was built with %+v", c.variant, c.set, got)
 			}
 		})
 	}

@@ -1,9 +1,7 @@
 package informer
 
 import (
-	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"sync"
 
@@ -51,25 +49,6 @@ func (p *processor) Process(obj any, isInInitialList bool) error {
 	if !ok {
 		return fmt.Errorf("the queue handed over a %T (want cache.Deltas)", obj)
 	}
-	return p.inParts(deltas, func(part []cache.Delta) error { return p.single(part, isInInitialList) })
-}
-
-// inParts calls process with all deltas. If backlogs are bounded, it calls it with as many at a time as
-// take half of a backlog, and waits for room before each call.
-func (p *processor) inParts(deltas []cache.Delta, process func(part []cache.Delta) error) error {
-	limit := p.distributor.limit
-	if limit == 0 {
-		return process(deltas)
-	}
-	var err error
-	for part := range slices.Chunk(deltas, max(1, limit/2)) {
-		p.distributor.admit(size(part))
-		err = errors.Join(err, process(part))
-	}
-	return err
-}
-
-func (p *processor) single(deltas []cache.Delta, isInInitialList bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer p.reset()
@@ -81,16 +60,6 @@ func (p *processor) single(deltas []cache.Delta, isInInitialList bool) error {
 		}
 	}
 	return nil
-}
-
-// size returns the number of notices of deltas. A list or a resync needs all the room that there is.
-func size(deltas []cache.Delta) int {
-	for i := range deltas {
-		if t := deltas[i].Type; t == cache.ReplacedAll || t == cache.SyncAll {
-			return math.MaxInt
-		}
-	}
-	return len(deltas)
 }
 
 // take stores one delta and records its notice.
@@ -254,10 +223,6 @@ func (p *processor) replaceAll(info cache.ReplacedAllInfo, isInInitialList bool)
 
 // ProcessBatch stores the deltas of a PopBatch in one transaction. All deltas have different keys.
 func (p *processor) ProcessBatch(deltas []cache.Delta, isInInitialList bool) error {
-	return p.inParts(deltas, func(part []cache.Delta) error { return p.batch(part, isInInitialList) })
-}
-
-func (p *processor) batch(deltas []cache.Delta, isInInitialList bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer p.reset()

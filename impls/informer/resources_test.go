@@ -9,7 +9,6 @@ import (
 	"sync"
 	"testing"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -204,22 +203,6 @@ func TestForResourceOfAnyGroup(t *testing.T) {
 					})
 				})
 			}
-		}
-	}
-}
-
-// TestForResourceChecksTheType: the example must be of a type that the decoder makes.
-func TestForResourceChecksTheType(t *testing.T) {
-	for name, c := range map[string]struct {
-		decode  string
-		example runtime.Object
-	}{
-		"metadata of objects": {"shared", &metav1.PartialObjectMetadata{}},
-		"objects of metadata": {"metadata", &v1.Pod{}},
-		"an unknown type":     {"shared", &Widget{}},
-	} {
-		if _, err := informer.ForResource(&rest.Config{Host: "http://127.0.0.1:1"}, widgets, c.example, informer.Options{Decode: c.decode}); !errors.Is(err, impls.ErrOptions) {
-			t.Errorf("%s: the error is %v", name, err)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package informer_test
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -144,40 +143,4 @@ func (c resyncCase) check(t *testing.T, src source, inf cache.SharedIndexInforme
 	if got := warnings.count("Warning"); got != c.warnings {
 		t.Errorf("%d warnings, want %d: %v", got, c.warnings, warnings.lines)
 	}
-}
-
-// TestUnchangedUpdate sends an update without a new resourceVersion: until the
-// first resync check it is for all, and then for those that are due.
-func TestUnchangedUpdate(t *testing.T) {
-	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
-		opts.ResyncPeriod = time.Second
-		feed := newFeed()
-		inf := newInformer(t, feed.lw(version("a", 1)), opts)
-		never, every := &recorder{}, &recorder{}
-		for r, period := range map[*recorder]time.Duration{never: 0, every: time.Second} {
-			if _, err := inf.AddEventHandlerWithResyncPeriod(r, period); err != nil {
-				t.Fatal(err)
-			}
-		}
-		run(t, inf)
-		synctest.Wait()
-		feed.watch.Modify(version("a", 1))
-		synctest.Wait()
-		for _, r := range []*recorder{never, every} {
-			if got := r.take(); len(got) != 2 {
-				t.Errorf("before the first resync check a handler received %v, want an addition and an update", got)
-			}
-		}
-		time.Sleep(1500 * time.Millisecond)
-		synctest.Wait()
-		every.take()
-		feed.watch.Modify(version("a", 1))
-		feed.watch.Modify(version("a", 2))
-		synctest.Wait()
-		for r, want := range map[*recorder]string{never: "[update ns/a 1→2]", every: "[update ns/a 1→1 update ns/a 1→2]"} {
-			if got := fmt.Sprint(r.take()); got != want {
-				t.Errorf("a handler received %s, want %s", got, want)
-			}
-		}
-	})
 }

@@ -97,23 +97,3 @@ func TestStoreVersion(t *testing.T) {
 		}
 	})
 }
-
-// TestNilTransform: a factory without a transform keeps that of the informer (kubernetes#132367).
-func TestNilTransform(t *testing.T) {
-	src := newSource(t)
-	src.Add(pod("a"))
-	inf := newInformer(t, src, informer.Options{})
-	for _, f := range []cache.TransformFunc{func(obj any) (any, error) {
-		obj.(*v1.Pod).Labels = map[string]string{"transformed": "yes"}
-		return obj, nil
-	}, nil} {
-		if err := inf.SetTransform(f); err != nil {
-			t.Fatal(err)
-		}
-	}
-	run(t, inf)
-	wait(t, inf.HasSyncedChecker())
-	if obj, _, _ := inf.GetStore().GetByKey("ns/a"); obj.(*v1.Pod).Labels["transformed"] != "yes" {
-		t.Errorf("the store has %v", obj)
-	}
-}

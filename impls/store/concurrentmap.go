@@ -15,7 +15,7 @@ import (
 // Writers wait for each other, readers for nobody.
 func concurrentMapVariant() Variant {
 	return ownVariant("concurrent-map", "xsync's concurrent maps of objects, and of the objects of each index value; one writer at a time",
-		impls.PerObject, func(o Options) Store { return newBase(o, newConcurrentMap(newMapTable), false) })
+		impls.PerObject, func(o Options) Store { return newBase(o, newConcurrentMap(), false) })
 }
 
 // concurrentMap is an [engine] whose writers hold a lock and whose readers hold none.
@@ -39,8 +39,6 @@ func concurrentMapVariant() Variant {
 // Get, and a write that keeps the index values, are O(1). Each value that an object gains or loses is
 // O(1) amortised. ByIndex is O(objects with the value), List is O(objects).
 type concurrentMap struct {
-	table func(of *valueSet) table
-
 	mu      sync.Mutex // held for each write
 	entries table
 	// indices is replaced under mu. Readers load it once.
@@ -100,52 +98,43 @@ func (s *valueSet) has(v *version) bool {
 	return v != nil && (s == nil || slices.Contains(v.sets.sets, s))
 }
 
-// table is a map of entries by key. Writers hold the engine's lock; readers hold none.
-type table interface {
-	// find returns the entry of a key, or nil. The entry may have no version, or one that belongs
-	// elsewhere.
-	find(key string) *entry
-	// join adds an entry, or takes the place of another one with its key. It is called before the
-	// version of the entry belongs to the table, and leave after it does not any more.
-	join(e *entry)
-	leave(e *entry)
-	// each calls yield for entries with a version that belongs to the table, until yield returns false.
-	each(yield func(*entry, *version) bool)
-	// size returns the number of entries that joined and did not leave.
-	size() int
-}
-
-// mapTable is a [table] on a map of xsync. Its searches take no lock. A list locks one bucket at a time
+// table is a map of xsync of entries by key. Writers hold the engine's lock, readers hold none. Searches
+// take no lock. A list locks one bucket at a time
 // while it copies the few entries there, which only a write that adds or removes an entry waits for; a
 // list without these locks (RangeRelaxed) may show a key twice. Range may go on in buckets that a resize
 // has left: their entries are still those of the keys. The smallest map takes 2.5 KiB, so an index with
 // few objects per value is expensive.
-type mapTable struct {
+type table struct {
 	of      *valueSet
 	entries *xsync.Map[string, *entry]
 }
 
-func newMapTable(of *valueSet) table { return &mapTable{of, xsync.NewMap[string, *entry]()} }
+func newTable(of *valueSet) table { return table{of, xsync.NewMap[string, *entry]()} }
 
-func (t *mapTable) find(key string) *entry {
+// find returns the entry of a key, or nil. The entry may have no version, or one that belongs elsewhere.
+func (t table) find(key string) *entry {
 	e, _ := t.entries.Load(key)
 	return e
 }
 
-func (t *mapTable) join(e *entry)  { t.entries.Store(e.key, e) }
-func (t *mapTable) leave(e *entry) { t.entries.Delete(e.key) }
+// join adds an entry, or takes the place of another one with its key. It is called before the version of
+// the entry belongs to the table, and leave after it does not any more.
+func (t table) join(e *entry)  { t.entries.Store(e.key, e) }
+func (t table) leave(e *entry) { t.entries.Delete(e.key) }
 
-func (t *mapTable) each(yield func(*entry, *version) bool) {
+// each calls yield for entries with a version that belongs to the table, until yield returns false.
+func (t table) each(yield func(*entry, *version) bool) {
 	t.entries.Range(func(_ string, e *entry) bool {
 		v := e.version.Load()
 		return !t.of.has(v) || yield(e, v)
 	})
 }
 
-func (t *mapTable) size() int { return t.entries.Size() }
+// size returns the number of entries that joined and did not leave.
+func (t table) size() int { return t.entries.Size() }
 
-func newConcurrentMap(newTable func(of *valueSet) table) *concurrentMap {
-	s := &concurrentMap{table: newTable, entries: newTable(nil)}
+func newConcurrentMap() *concurrentMap {
+	s := &concurrentMap{entries: newTable(nil)}
 	s.indices.Store(new([]*index))
 	return s
 }
@@ -164,14 +153,14 @@ func (s *concurrentMap) listKeys() []string { return keysIn(s.entries) }
 
 func (s *concurrentMap) byIndex(name, value string) []any {
 	if set := s.index(name).find(value); set != nil {
-		return objectsIn(set)
+		return objectsIn(set.table)
 	}
 	return []any{}
 }
 
 func (s *concurrentMap) indexKeys(name, value string) []string {
 	if set := s.index(name).find(value); set != nil {
-		return keysIn(set)
+		return keysIn(set.table)
 	}
 	return []string{}
 }
@@ -313,7 +302,7 @@ func (s *concurrentMap) setOf(x *index, value string) *valueSet {
 		e = &entry{key: value}
 	}
 	set := &valueSet{index: x, value: e}
-	set.table = s.table(set)
+	set.table = newTable(set)
 	x.values.join(e)
 	e.version.Store(&version{obj: set})
 	return set
@@ -389,7 +378,7 @@ func (s *concurrentMap) addIndexers(more cache.Indexers) {
 	defer s.mu.Unlock()
 	var added []*index
 	for name, f := range more {
-		added = append(added, &index{name: name, function: f, values: s.table(nil)})
+		added = append(added, &index{name: name, function: f, values: newTable(nil)})
 	}
 	var entries []*entry
 	var values [][]string // of all entries, each with those of all functions

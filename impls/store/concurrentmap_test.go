@@ -22,7 +22,10 @@ func TestListsDuringChurn(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("impl=%s/procs=%d", v.Name, procs), func(t *testing.T) {
 				defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
-				s := newStore(t, v.Name, cache.Indexers{"values": valuesIndex})
+				s, err := v.New(Options{Indexers: cache.Indexers{"values": valuesIndex}})
+				if err != nil {
+					t.Fatal(err)
+				}
 				write := func(kind cache.TransactionType, first, n, version int, values ...string) {
 					txns := make([]cache.Transaction, n)
 					for i := range txns {
@@ -108,43 +111,7 @@ func checkSizes(t *testing.T, s *concurrentMap) {
 	check("the store", s.entries, func(*entry, *version) {})
 	for _, x := range *s.indices.Load() {
 		check("index "+x.name, x.values, func(e *entry, v *version) {
-			check("value "+e.key, v.obj.(*valueSet), func(*entry, *version) {})
+			check("value "+e.key, v.obj.(*valueSet).table, func(*entry, *version) {})
 		})
 	}
-}
-
-// orderedTable fails a test whose engine breaks the order that [table] asks for, and which readers need:
-// a version appears and disappears while its entry is in all of its tables.
-type orderedTable struct {
-	table
-	of *valueSet
-	t  *testing.T
-}
-
-func (o orderedTable) join(e *entry) {
-	if o.of.has(e.version.Load()) {
-		o.t.Errorf("%s has a version before it joins", e.key)
-	}
-	o.table.join(e)
-}
-
-func (o orderedTable) leave(e *entry) {
-	if o.of.has(e.version.Load()) {
-		o.t.Errorf("%s leaves with its version", e.key)
-	}
-	o.table.leave(e)
-}
-
-func TestTableOrder(t *testing.T) {
-	s := newConcurrentMap(func(of *valueSet) table { return orderedTable{newMapTable(of), of, t} })
-	s.addIndexers(cache.Indexers{"values": valuesIndex})
-	for _, values := range [][]string{{"x"}, {"y"}, {"x", "y"}, {"y", "x", "y"}, {}, {"x"}} {
-		s.write([]write{{key: "k", obj: newObject(0, 1, values...)}, {key: "l", obj: newObject(1, 1, values...)}})
-		if len(values) == 1 {
-			s.write([]write{{key: "k", remove: true}, {key: "k", remove: true}})
-		}
-	}
-	s.addIndexers(cache.Indexers{"late": valuesIndex})
-	s.replace([]write{{key: "m", obj: newObject(2, 1, "x")}})
-	s.replace(nil)
 }

@@ -7,8 +7,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"weak"
 
@@ -32,16 +30,6 @@ func newObject(number, version int, values ...string) *object {
 func valuesIndex(obj any) ([]string, error) { return obj.(*object).values, nil }
 
 func nameIndex(obj any) ([]string, error) { return []string{obj.(*object).Name}, nil }
-
-var errIndex = errors.New("index function fails")
-
-func newStore(t testing.TB, name string, indexers cache.Indexers) Store {
-	s, err := New(name, Options{Indexers: indexers})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
 
 // contents is all that the reads of a store return, in order.
 func contents(s Store) map[string][]string {
@@ -383,100 +371,5 @@ func TestSnapshotsEndWithTheirReaders(t *testing.T) {
 	}
 	if p := x.posting("all"); p.n != 3 || p.many != nil {
 		t.Errorf("the posting of 3 objects is %+v", p)
-	}
-}
-
-// TestPanicChangesNothing: where an index function fails, nothing of the call is stored.
-func TestPanicChangesNothing(t *testing.T) {
-	fails := func(obj any) ([]string, error) {
-		if obj.(*object).values[0] == "bad" {
-			return nil, errIndex
-		}
-		return valuesIndex(obj)
-	}
-	s := newStore(t, "snapshot", cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc, "fails": fails})
-	if err := s.Replace(objects(10, 1), "1"); err != nil {
-		t.Fatal(err)
-	}
-	before := contents(s)
-	bad := newObject(3, 2, "bad")
-	for name, call := range map[string]func(){
-		"add":         func() { _ = s.Add(bad) },
-		"transaction": func() { _ = s.Transaction(updates([]any{newObject(1, 2, "x"), bad, newObject(2, 2, "x")})...) },
-		"replace":     func() { _ = s.Replace([]any{newObject(1, 2, "x"), bad}, "2") },
-		"index": func() {
-			_ = s.AddIndexers(cache.Indexers{"late": func(obj any) ([]string, error) { return nil, errIndex }})
-		},
-	} {
-		func() {
-			defer func() {
-				if text := fmt.Sprint(recover()); !strings.HasPrefix(text, "unable to calculate an index entry for key") {
-					t.Errorf("%s: panic %q", name, text)
-				}
-			}()
-			call()
-		}()
-		compare(t, contents(s), before)
-		if v := s.LastStoreSyncResourceVersion(); v != "1" {
-			t.Errorf("%s: resourceVersion %s", name, v)
-		}
-	}
-	_ = s.Transaction(updates(objects(10, 3))...)
-	if got := s.List()[0].(*object).ResourceVersion; got != "3" {
-		t.Errorf("a write after the panics: version %s", got)
-	}
-}
-
-// TestReplaceWithReaders replaces several pages of objects, and writes batches, while readers read all
-// of them by all ways. Each read shows one version.
-func TestReplaceWithReaders(t *testing.T) {
-	const n = 2*perPage + 1
-	for _, procs := range []int{1, 2, 8} {
-		t.Run(fmt.Sprint("procs=", procs), func(t *testing.T) {
-			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
-			_, s := fill(t, n)
-			var done atomic.Bool
-			var reading sync.WaitGroup
-			for reader := range 3 {
-				reading.Go(func() {
-					last := ""
-					for i := reader; !done.Load(); i++ {
-						var list []any
-						switch i % 3 {
-						case 0:
-							list = s.List()
-						case 1:
-							list, _ = s.ByIndex("values", "all")
-						case 2:
-							list, _ = s.ByIndex(cache.NamespaceIndex, "ns1")
-						}
-						version := list[0].(*object).ResourceVersion
-						for _, obj := range list {
-							if v := obj.(*object).ResourceVersion; v != version {
-								t.Errorf("a list shows versions %s and %s", v, version)
-								return
-							}
-						}
-						obj, _, _ := s.GetByKey("ns1/name1")
-						if now := obj.(*object).ResourceVersion; version < last || now < version {
-							t.Errorf("after %s a list shows %s, and then the object is of %s", last, version, now)
-							return
-						}
-						last = version
-						runtime.Gosched()
-					}
-				})
-			}
-			for version := range 6 {
-				list := objects(n, version+2)
-				if version%2 == 0 {
-					_ = s.Transaction(updates(list)...)
-				} else if err := s.Replace(list, "1"); err != nil {
-					t.Error(err)
-				}
-			}
-			done.Store(true)
-			reading.Wait()
-		})
 	}
 }

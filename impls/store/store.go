@@ -53,11 +53,6 @@
 // # What is not guaranteed
 //
 // The order of a list. Whether a List of all objects waits for writers: Guarantees.Unlocked says so.
-//
-// # On top
-//
-// [UndeltaStore] pushes the whole list after each change, and the objects of an [ExpirationCache] expire.
-// Both are a [cache.Store] on any variant.
 package store
 
 import (
@@ -66,7 +61,7 @@ import (
 	"watchlab/impls"
 )
 
-// Store is what an informer needs of its cache.
+// Store is an informer's cache.
 type Store interface {
 	cache.Indexer
 	cache.TransactionStore

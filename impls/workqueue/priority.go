@@ -15,7 +15,7 @@ import (
 func priorityVariant() Variant {
 	return Variant{
 		Name:       "priority",
-		Summary:    "priorities without starvation, delays by a timing wheel; adders leave their items to who holds the queue",
+		Summary:    "priorities without starvation, delays by a timing wheel; flat combining: the lock holder adds pending items",
 		Guarantees: guarantees(impls.OrderPriority, "workqueue.TypedRateLimitingInterface"),
 		New: func(o Options[string]) (Queue[string], error) {
 			return NewPriority(PriorityOptions[string]{Options: o}), nil
@@ -29,9 +29,6 @@ type PriorityOptions[T comparable] struct {
 	// RateLimiter gives the delays of AddRateLimited; nil means controller-runtime's default, an exponential
 	// back-off of each item from 5 ms to 1,000 s.
 	RateLimiter workqueue.TypedRateLimiter[T]
-	// Namespace makes the queue fair: among items of one priority, the namespaces take turns. The
-	// caller of an Add calls it; it must be safe for concurrent use. Nil means one order for all.
-	Namespace func(T) string
 }
 
 // AddOpts says how items are added. It has the fields of controller-runtime's priorityqueue.AddOpts
@@ -46,8 +43,7 @@ type AddOpts struct {
 // the methods of controller-runtime's priorityqueue.PriorityQueue. Besides the contract of the package:
 //
 //   - The item of the highest priority is next, the oldest one among those, except for what
-//     [StarvationLimit] says. In a fair queue the namespaces of a priority take turns, one item each.
-//     Add, AddAfter and AddRateLimited have the priority 0.
+//     [StarvationLimit] says. Add, AddAfter and AddRateLimited have the priority 0.
 //   - An item that is added again before a Get takes it keeps the highest of the priorities and the
 //     earliest of the ready times. If its priority rises, it goes behind the items of the new one.
 //   - An item that is added while it is in process has the priority and the delay of these adds only, and
@@ -66,16 +62,15 @@ type AddOpts struct {
 // queue. Get waits for its answer. Add and Done take a hash look-up and O(1); see levels and wheel for
 // the rest. Memory is that of the largest number of items so far.
 type PriorityQueue[T comparable] struct {
-	namespace func(T) string
-	limiter   workqueue.TypedRateLimiter[T]
-	clock     clock.WithTicker
-	metrics   *metrics                // nil without
-	retries   workqueue.CounterMetric // nil without
-	origin    time.Time               // of all times in nanoseconds
-	stopping  atomic.Bool
-	running   sync.WaitGroup // keepTime
-	calls     sync.Pool      // of *call[T]
-	earlier   chan struct{}  // keepTime is to look again
+	limiter  workqueue.TypedRateLimiter[T]
+	clock    clock.WithTicker
+	metrics  *metrics                // nil without
+	retries  workqueue.CounterMetric // nil without
+	origin   time.Time               // of all times in nanoseconds
+	stopping atomic.Bool
+	running  sync.WaitGroup // keepTime
+	calls    sync.Pool      // of *call[T]
+	earlier  chan struct{}  // keepTime is to look again
 
 	inboxLen atomic.Int64 // len(inbox)
 	inboxMu  sync.Mutex
@@ -105,10 +100,9 @@ type PriorityQueue[T comparable] struct {
 // entry is an item and its state, from an add until it is neither queued, nor delayed, nor in process.
 type entry[T comparable] struct {
 	item           T
-	namespace      string
 	priority       int
-	node           node[entry[T]] // in a flow or in a bucket of the wheel
-	flow           *flow[T]       // if ready
+	node           node[entry[T]] // in a level or in a bucket of the wheel
+	level          *level[T]      // if ready
 	due            int64          // if delayed
 	sequence       uint64         // order of delayed items with one due
 	added, started int64          // metrics.now of the add and of the Get
@@ -131,7 +125,6 @@ type command[T comparable] struct {
 	call      *call[T]
 	operation operation
 	item      T
-	namespace string
 	due       int64 // 0 means at once
 	priority  int
 }
@@ -170,22 +163,18 @@ const (
 func NewPriority[T comparable](o PriorityOptions[T]) *PriorityQueue[T] {
 	o.Options = o.Options.complete()
 	q := &PriorityQueue[T]{
-		namespace: o.Namespace,
-		limiter:   o.RateLimiter,
-		clock:     o.Clock,
-		metrics:   newMetrics(o.Options),
-		origin:    o.Clock.Now(),
-		earlier:   make(chan struct{}, 1),
-		entries:   map[T]*entry[T]{},
+		limiter: o.RateLimiter,
+		clock:   o.Clock,
+		metrics: newMetrics(o.Options),
+		origin:  o.Clock.Now(),
+		earlier: make(chan struct{}, 1),
+		entries: map[T]*entry[T]{},
 	}
 	if q.limiter == nil {
 		q.limiter = workqueue.NewTypedItemExponentialFailureRateLimiter[T](5*time.Millisecond, 1000*time.Second)
 	}
 	if q.metrics != nil {
 		q.retries = o.MetricsProvider.NewRetriesMetric(o.Name)
-	}
-	if q.namespace != nil {
-		q.ready.flows = map[flowID]*flow[T]{}
 	}
 	q.calls.New = func() any {
 		c := &call[T]{answered: make(chan struct{}, 1)}
@@ -233,9 +222,6 @@ func (q *PriorityQueue[T]) AddWithOpts(o AddOpts, items ...T) {
 
 func (q *PriorityQueue[T]) add(item T, after time.Duration, priority int) {
 	c := command[T]{operation: opAdd, item: item, priority: priority}
-	if q.namespace != nil {
-		c.namespace = q.namespace(item)
-	}
 	if after > 0 {
 		if q.retries != nil {
 			q.retries.Inc()
@@ -449,7 +435,7 @@ func (q *PriorityQueue[T]) added(c *command[T]) {
 	e := q.entries[c.item]
 	if e == nil {
 		e = q.newEntry()
-		e.item, e.namespace = c.item, c.namespace
+		e.item = c.item
 		if e.item == e.item { //nolint:gocritic // false for a NaN, which no map finds
 			q.entries[c.item] = e
 		}

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -32,7 +31,6 @@ type modelItem struct {
 
 // model is what a PriorityQueue does, in one goroutine and without its structures.
 type model struct {
-	fair  bool
 	items map[string]*modelItem
 	ready []*modelItem // in the order of their adding
 	now   time.Duration
@@ -40,15 +38,6 @@ type model struct {
 	// levels has the priorities with ready items, the one that was passed over most often first.
 	levels []int
 	passed map[int]int
-	// namespaces has the namespaces with ready items of a priority, the next one first.
-	namespaces map[int][]string
-}
-
-func (m *model) namespace(key string) string {
-	if !m.fair {
-		return ""
-	}
-	return namespaceOf(key)
 }
 
 func (m *model) push(i *modelItem) {
@@ -62,22 +51,13 @@ func (m *model) push(i *modelItem) {
 		m.levels = append(m.levels, i.priority)
 		m.passed[i.priority] = 0
 	}
-	if n := m.namespace(i.key); !slices.Contains(m.namespaces[i.priority], n) {
-		m.namespaces[i.priority] = append(m.namespaces[i.priority], n)
-	}
 }
 
 // take takes a ready item out of all lists.
 func (m *model) take(i *modelItem) {
 	i.place = placeNone
 	m.ready = slices.DeleteFunc(m.ready, func(r *modelItem) bool { return r == i })
-	has := func(namespace string) bool {
-		return slices.ContainsFunc(m.ready, func(r *modelItem) bool {
-			return r.priority == i.priority && m.namespace(r.key) == namespace
-		})
-	}
-	m.namespaces[i.priority] = slices.DeleteFunc(m.namespaces[i.priority], func(n string) bool { return !has(n) })
-	if len(m.namespaces[i.priority]) == 0 {
+	if !slices.ContainsFunc(m.ready, func(r *modelItem) bool { return r.priority == i.priority }) {
 		m.levels = slices.DeleteFunc(m.levels, func(p int) bool { return p == i.priority })
 	}
 }
@@ -132,17 +112,12 @@ func (m *model) get() *modelItem {
 	if m.passed[m.levels[0]] >= StarvationLimit {
 		priority = m.levels[0]
 	}
-	namespace := m.namespaces[priority][0]
-	at := slices.IndexFunc(m.ready, func(i *modelItem) bool {
-		return i.priority == priority && m.namespace(i.key) == namespace
-	})
-	i := m.ready[at]
+	i := m.ready[slices.IndexFunc(m.ready, func(i *modelItem) bool { return i.priority == priority })]
 	for _, p := range m.levels {
 		m.passed[p]++
 	}
 	m.passed[priority] = 0
 	m.levels = append(slices.DeleteFunc(m.levels, func(p int) bool { return p == priority }), priority)
-	m.namespaces[priority] = append(m.namespaces[priority][1:], namespace)
 	m.take(i)
 	i.inProcess = true
 	return i
@@ -163,26 +138,14 @@ func (m *model) done(key string) {
 }
 
 // TestPriorityModel compares a queue with the model.
-func TestPriorityModel(t *testing.T) {
-	for _, fair := range []bool{false, true} {
-		t.Run(fmt.Sprintf("fair=%v", fair), func(t *testing.T) {
-			rapid.Check(t, func(t *rapid.T) { testModel(t, fair) })
-		})
-	}
-}
+func TestPriorityModel(t *testing.T) { rapid.Check(t, testModel) }
 
-func testModel(t *rapid.T, fair bool) {
+func testModel(t *rapid.T) {
 	clock := testingclock.NewFakeClock(time.Unix(1, 0))
-	o := PriorityOptions[string]{Options: Options[string]{Clock: clock}}
-	if fair {
-		o.Namespace = namespaceOf
-	}
-	q := NewPriority(o)
+	q := NewPriority(PriorityOptions[string]{Options: Options[string]{Clock: clock}})
 	defer q.ShutDown()
-	m := &model{fair: fair, items: map[string]*modelItem{}, passed: map[int]int{}, namespaces: map[int][]string{}}
-	key := rapid.Custom(func(t *rapid.T) string {
-		return fmt.Sprintf("%c/%d", 'a'+rapid.IntRange(0, 3).Draw(t, "namespace"), rapid.IntRange(0, 50).Draw(t, "name"))
-	})
+	m := &model{items: map[string]*modelItem{}, passed: map[int]int{}}
+	key := rapid.Custom(func(t *rapid.T) string { return fmt.Sprint(rapid.IntRange(0, 200).Draw(t, "key")) })
 	priorities := rapid.SampledFrom([]int{-100, 0, 0, 7, math.MaxInt})
 	var inProcess []string
 	add := func(t *rapid.T, o AddOpts, keys ...string) {
@@ -258,33 +221,6 @@ func testModel(t *rapid.T, fair bool) {
 			}
 		},
 	})
-}
-
-// TestStarvation: beside a flood of a high priority, items of two lower ones come at the stated rate.
-func TestStarvation(t *testing.T) {
-	q := NewPriority(PriorityOptions[int]{})
-	defer q.ShutDown()
-	const rounds = 10
-	add := func(item, priority int) { q.AddWithOpts(AddOpts{Priority: &priority}, item) }
-	for i := range rounds {
-		add(-1-i, -1)
-		add(-101-i, -2)
-	}
-	add(1, 1)
-	low, next := 0, 1
-	for n := 0; low < 2*rounds; n++ {
-		add(next+1, 1)
-		item, _ := q.Get()
-		if item < 0 {
-			low++
-		} else {
-			next++
-		}
-		q.Done(item)
-		if limit := (StarvationLimit + 2) * rounds; n > limit {
-			t.Fatalf("%d items of low priority within %d, want %d", low, n, 2*rounds)
-		}
-	}
 }
 
 // TestDelays: items become ready on time, the goroutine of the delays ends with the last one, and ShutDown
@@ -387,7 +323,7 @@ func TestPriorityCrowd(t *testing.T) {
 	for _, procs := range []int{1, 2, 8} {
 		t.Run(fmt.Sprintf("procs=%d", procs), func(t *testing.T) {
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
-			q := NewPriority(PriorityOptions[int]{Namespace: func(i int) string { return fmt.Sprint(i % 5) }})
+			q := NewPriority(PriorityOptions[int]{})
 			var added [keys]atomic.Int64
 			var seen, busy [keys]atomic.Int64
 			var adding, working sync.WaitGroup
@@ -436,9 +372,4 @@ func TestPriorityCrowd(t *testing.T) {
 func (q *PriorityQueue[T]) entryCount() (n int) {
 	q.call(func() { n = len(q.entries) })
 	return n
-}
-
-func namespaceOf(key string) string {
-	namespace, _, _ := strings.Cut(key, "/")
-	return namespace
 }

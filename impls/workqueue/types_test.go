@@ -80,53 +80,6 @@ func TestItemsOfAnyType(t *testing.T) {
 	})
 }
 
-// TestDrain: the drain waits for items in process and what they were added again for, until ShutDown.
-func TestDrain(t *testing.T) {
-	for _, v := range workqueue.Variants() {
-		for _, forced := range []bool{false, true} {
-			t.Run(v.Name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					q, err := v.New(workqueue.Options[string]{})
-					if err != nil {
-						t.Fatal(err)
-					}
-					q.Add("a")
-					q.Add("b")
-					q.Get()
-					q.Get()
-					q.Add("a")
-					drained := false
-					var wg sync.WaitGroup
-					wg.Go(func() {
-						q.ShutDownWithDrain()
-						drained = true
-					})
-					synctest.Wait()
-					q.Done("b")
-					q.Add("b")
-					synctest.Wait()
-					if drained || !q.ShuttingDown() || q.Len() != 0 {
-						t.Fatalf("drained %t, shutting down %t, %d queued", drained, q.ShuttingDown(), q.Len())
-					}
-					if forced {
-						q.ShutDown()
-						wg.Wait()
-					}
-					q.Done("a")
-					if item, shutdown := q.Get(); item != "a" || shutdown {
-						t.Errorf("got %q, %t: the item that was added in process is lost", item, shutdown)
-					}
-					q.Done("a")
-					wg.Wait()
-					if _, shutdown := q.Get(); !shutdown {
-						t.Error("an empty queue hands out items after ShutDown")
-					}
-				})
-			})
-		}
-	}
-}
-
 // TestBurst: sleeping workers take all items of a burst, though Add does not wake each of them.
 func TestBurst(t *testing.T) {
 	for _, v := range workqueue.Variants() {

@@ -3,10 +3,8 @@ package workqueue
 import (
 	"cmp"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 )
@@ -92,28 +90,4 @@ func TestWheel(t *testing.T) {
 			},
 		})
 	})
-}
-
-// TestWheelOfThousands: thousands of items come at their times and in their order, with few steps beside.
-func TestWheelOfThousands(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	m, times := new(timers), map[int64]bool{}
-	for range 3_000 {
-		due := rng.Int64N(3600) >> rng.IntN(12) * int64(time.Second) // The shorter, the more of them.
-		if rng.IntN(100) == 0 {
-			due = math.MaxInt64 - rng.Int64N(3)
-		}
-		m.insert(due)
-		times[due] = true
-	}
-	steps := 0
-	for len(m.all) > 1_000 {
-		next, _ := m.next()
-		m.advance(t, next)
-		steps++
-	}
-	m.advance(t, math.MaxInt64) // The clock jumps.
-	if limit := 2*len(times) + wheels*64; steps > limit {
-		t.Errorf("%d steps for %d times, want at most %d", steps, len(times), limit)
-	}
 }

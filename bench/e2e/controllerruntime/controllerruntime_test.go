@@ -15,9 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
@@ -105,97 +103,79 @@ func version(obj any) string {
 	return o.GetName() + "@" + o.GetResourceVersion()
 }
 
-// TestCache runs controller-runtime's cache with each variant and delivery, for typed and untyped
-// objects. It tests list, watch, handlers, and lookups by key, namespace and index.
+// TestCache runs controller-runtime's cache with each variant and delivery. It tests list, watch, handlers,
+// and lookups by key, namespace and index.
 func TestCache(t *testing.T) {
 	for _, v := range deltafifo.Variants() {
 		for _, g := range v.Guarantees {
-			for _, kind := range []string{"typed", "unstructured"} {
-				t.Run(fmt.Sprintf("impl=%s/delivery=%s/%s", v.Name, g.Mode, kind), func(t *testing.T) {
-					newInformer, err := informer.Func(informer.Options{
-						Variant: v.Name, Queue: deltafifo.Options{Delivery: deltafifo.Delivery(g.Mode)},
-					})
-					if err != nil {
-						t.Fatal(err)
-					}
-					made := 0
-					testCache(t, kind == "unstructured", cache.Options{
-						NewInformer: func(lw toolscache.ListerWatcher, example runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
-							made++
-							return newInformer(lw, example, resync, indexers)
-						},
-					})
-					if made != 1 {
-						t.Errorf("%d informers created, want one", made)
-					}
+			t.Run(fmt.Sprintf("impl=%s/delivery=%s", v.Name, g.Mode), func(t *testing.T) {
+				newInformer, err := informer.Func(informer.Options{
+					Variant: v.Name, Queue: deltafifo.Options{Delivery: deltafifo.Delivery(g.Mode)},
 				})
-			}
+				if err != nil {
+					t.Fatal(err)
+				}
+				testCache(t, newInformer)
+			})
 		}
 	}
 }
 
-// podObject returns an empty pod, typed or untyped.
-func podObject(untyped bool) client.Object {
-	if !untyped {
-		return &v1.Pod{}
-	}
-	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(v1.SchemeGroupVersion.WithKind("Pod"))
-	return u
-}
+// newInformer is that of cache.Options.
+type newInformer = func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer
 
-// podList returns an empty list of pods, typed or untyped.
-func podList(untyped bool) client.ObjectList {
-	if !untyped {
-		return &v1.PodList{}
-	}
-	u := &unstructured.UnstructuredList{}
-	u.SetGroupVersionKind(v1.SchemeGroupVersion.WithKind("PodList"))
-	return u
-}
-
-func testCache(t *testing.T, untyped bool, opts cache.Options) {
-	srv := startServer(pods("a", "b", "c"))
-	defer srv.close()
-	httpClient := &http.Client{Transport: &http.Transport{}}
-	defer httpClient.CloseIdleConnections()
-	opts.HTTPClient = httpClient
-	var stripped atomic.Bool
-	opts.DefaultTransform = func(obj any) (any, error) {
-		stripped.Store(true)
-		return obj, nil
-	}
-	c, err := cache.New(&rest.Config{Host: srv.url}, opts)
+// startCache runs a cache until the end of the test.
+func startCache(t *testing.T, config *rest.Config, opts cache.Options) cache.Cache {
+	t.Helper()
+	c, err := cache.New(config, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	defer running.Wait()
-	defer cancel()
-	byName := func(obj client.Object) []string { return []string{obj.GetName()} }
-	if err := c.IndexField(ctx, podObject(untyped), "name", byName); err != nil {
-		t.Fatal(err)
-	}
 	running.Go(func() {
 		if err := c.Start(ctx); err != nil {
 			t.Error(err)
 		}
 	})
-	inf, err := c.GetInformer(ctx, podObject(untyped))
+	t.Cleanup(func() { cancel(); running.Wait() })
+	return c
+}
+
+// handle adds a handler to the informer of objects like obj, and returns its calls.
+func handle(t *testing.T, c cache.Cache, obj client.Object) eventCalls {
+	t.Helper()
+	inf, err := c.GetInformer(t.Context(), obj)
 	if err != nil {
 		t.Fatal(err)
 	}
 	calls := make(eventCalls, 10)
-	handle, err := inf.AddEventHandler(calls)
-	if err != nil {
+	if _, err := inf.AddEventHandler(calls); err != nil {
 		t.Fatal(err)
 	}
-	if !toolscache.WaitFor(ctx, "", handle.HasSyncedChecker()) {
-		t.Fatal("the handler has not synced")
+	return calls
+}
+
+func testCache(t *testing.T, newInformer newInformer) {
+	srv := startServer(pods("a", "b", "c"))
+	t.Cleanup(srv.close)
+	httpClient := &http.Client{Transport: &http.Transport{}}
+	t.Cleanup(httpClient.CloseIdleConnections)
+	made, transformed := 0, atomic.Bool{}
+	c := startCache(t, &rest.Config{Host: srv.url}, cache.Options{
+		HTTPClient: httpClient,
+		NewInformer: func(lw toolscache.ListerWatcher, example runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
+			made++
+			return newInformer(lw, example, resync, indexers)
+		},
+		DefaultTransform: func(obj any) (any, error) { transformed.Store(true); return obj, nil },
+	})
+	ctx := t.Context()
+	if err := c.IndexField(ctx, &v1.Pod{}, "name", func(obj client.Object) []string { return []string{obj.GetName()} }); err != nil {
+		t.Fatal(err)
 	}
+	calls := handle(t, c, &v1.Pod{})
 	expect(t, calls, "add a@1 true", "add b@2 true", "add c@3 true")
-	list := podList(untyped)
 	for _, l := range []struct {
 		by   client.ListOption
 		want int
@@ -204,23 +184,21 @@ func testCache(t *testing.T, untyped bool, opts cache.Options) {
 		{client.InNamespace("other"), 0},
 		{client.MatchingFields{"name": "b"}, 1},
 	} {
-		if err := c.List(ctx, list, l.by); err != nil || meta.LenList(list) != l.want {
-			t.Errorf("List by %v has %d objects, %v; want %d", l.by, meta.LenList(list), err, l.want)
+		var list v1.PodList
+		if err := c.List(ctx, &list, l.by); err != nil || len(list.Items) != l.want {
+			t.Errorf("List by %v has %d objects, %v; want %d", l.by, len(list.Items), err, l.want)
 		}
 	}
 	srv.Release(6)
 	expect(t, calls, "update a@1 a@4", "update b@2 b@5", "update c@3 c@6")
-	obj := podObject(untyped)
-	if err := c.Get(ctx, client.ObjectKey{Namespace: "default", Name: "a"}, obj); err != nil || obj.GetResourceVersion() != "4" {
-		t.Errorf("Get returned version %q, %v; want 4", obj.GetResourceVersion(), err)
+	var got v1.Pod
+	if err := c.Get(ctx, client.ObjectKey{Namespace: "default", Name: "a"}, &got); err != nil || got.ResourceVersion != "4" {
+		t.Errorf("Get returned version %q, %v; want 4", got.ResourceVersion, err)
 	}
-	if !stripped.Load() {
-		t.Error("the transform was not called")
+	if made != 1 || !transformed.Load() {
+		t.Errorf("%d informers, want one; transformed: %t", made, transformed.Load())
 	}
-	if err := inf.RemoveEventHandler(handle); err != nil {
-		t.Error(err)
-	}
-	if err := c.RemoveInformer(ctx, podObject(untyped)); err != nil {
+	if err := c.RemoveInformer(ctx, &v1.Pod{}); err != nil {
 		t.Error(err)
 	}
 }

@@ -1,7 +1,6 @@
 package controllerruntime_test
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -10,8 +9,8 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
@@ -39,29 +38,26 @@ func TestForManager(t *testing.T) {
 		}
 	}
 	web := labels.SelectorFromSet(labels.Set{"app": "web"})
-	partial, partials := &metav1.PartialObjectMetadata{}, &metav1.PartialObjectMetadataList{}
-	partial.SetGroupVersionKind(v1.SchemeGroupVersion.WithKind("Pod"))
-	partials.SetGroupVersionKind(v1.SchemeGroupVersion.WithKind("PodList"))
+	kind := v1.SchemeGroupVersion.WithKind("Pod")
 	for _, c := range []struct {
 		name     string
 		like     client.Object
-		list     client.ObjectList
 		other    bool // client
 		encoding decode.Encoding
 		accepts  string
 		stripped bool
 	}{
-		{"typed", &v1.Pod{}, &v1.PodList{}, false, "", runtime.ContentTypeProtobuf, true},
-		{"typed/json", &v1.Pod{}, &v1.PodList{}, false, decode.JSON, runtime.ContentTypeJSON, true},
-		{"unstructured", podObject(true), podList(true), false, "", runtime.ContentTypeJSON, true},
-		{"metadata", partial, partials, false, "", "", false},
-		{"another client", &v1.Pod{}, &v1.PodList{}, true, "", "", false},
+		{"typed", &v1.Pod{}, false, "", runtime.ContentTypeProtobuf, true},
+		{"typed/json", &v1.Pod{}, false, decode.JSON, runtime.ContentTypeJSON, true},
+		{"unstructured", ofKind(&unstructured.Unstructured{}, kind), false, "", runtime.ContentTypeJSON, true},
+		{"metadata", ofKind(&metav1.PartialObjectMetadata{}, kind), false, "", "", false},
+		{"another client", &v1.Pod{}, true, "", "", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			srv := startServer(s)
-			defer srv.close()
+			t.Cleanup(srv.close)
 			transport := &recording{inner: &http.Transport{}}
-			defer transport.inner.CloseIdleConnections()
+			t.Cleanup(transport.inner.CloseIdleConnections)
 			plain := &rest.Config{Host: srv.url, Transport: transport}
 			config, newInformer, err := informer.ForManager(plain, informer.Options{Decode: "shared", Decoder: decode.Options{Encoding: c.encoding}})
 			if err != nil {
@@ -75,45 +71,22 @@ func TestForManager(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			made, err := cache.New(config, cache.Options{
+			made := startCache(t, config, cache.Options{
 				HTTPClient:  httpClient,
 				NewInformer: newInformer,
 				ByObject:    map[client.Object]cache.ByObject{c.like: {Namespaces: map[string]cache.Config{"default": {}}, Label: web}},
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			var running sync.WaitGroup
-			defer running.Wait()
-			defer cancel()
-			running.Go(func() {
-				if err := made.Start(ctx); err != nil {
-					t.Error(err)
-				}
-			})
-			inf, err := made.GetInformer(ctx, c.like)
-			if err != nil {
-				t.Fatal(err)
-			}
-			calls := make(eventCalls, 10)
-			if _, err := inf.AddEventHandler(calls); err != nil {
-				t.Fatal(err)
-			}
+			calls := handle(t, made, c.like)
 			expect(t, calls, "add a@1 true", "add b@2 true")
 			srv.Release(8)
 			expect(t, calls, "update a@1 a@5", "update b@2 b@6")
-			if err := made.List(ctx, c.list); err != nil {
-				t.Fatal(err)
-			}
 			var got []string
-			_ = meta.EachListItem(c.list, func(o runtime.Object) error {
-				if obj := o.(client.Object); (obj.GetManagedFields() == nil) != c.stripped {
+			for _, obj := range cached(t.Context(), t, made, c.like) {
+				if (obj.GetManagedFields() == nil) != c.stripped {
 					t.Errorf("managed fields: %v", obj.GetManagedFields())
 				}
-				got = append(got, version(o))
-				return nil
-			})
+				got = append(got, version(obj))
+			}
 			if slices.Sort(got); fmt.Sprint(got) != "[a@5 b@6]" {
 				t.Errorf("the cache has %v", got)
 			}

@@ -23,14 +23,14 @@ import (
 	"watchlab/loadgen/apiserver"
 )
 
-// TestReadYourWrites: with each queue and delivery and each bound of the handlers' backlogs, a client with
+// TestReadYourWrites: with each queue and delivery, and with merged notifications, a client with
 // EnableReadYourWritesConsistency reads what it has created, updated and deleted, and each read returns.
 // Its handler is behind, so that the addition and the deletion of an object wait together.
 func TestReadYourWrites(t *testing.T) {
 	for _, v := range deltafifo.Variants() {
 		for _, g := range v.Guarantees {
-			for _, h := range []informer.Handlers{{}, {Backlog: 1}, {Coalesce: true}, {Backlog: 1, Coalesce: true}} {
-				t.Run(fmt.Sprintf("impl=%s/delivery=%s/backlog=%d/coalesce=%t", v.Name, g.Mode, h.Backlog, h.Coalesce), func(t *testing.T) {
+			for _, h := range []informer.Handlers{{}, {Coalesce: true}} {
+				t.Run(fmt.Sprintf("impl=%s/delivery=%s/coalesce=%t", v.Name, g.Mode, h.Coalesce), func(t *testing.T) {
 					t.Parallel()
 					testReadYourWrites(t, informer.Options{Variant: v.Name, Queue: deltafifo.Options{Delivery: deltafifo.Delivery(g.Mode)}, Handlers: h, Decode: "shared"})
 				})
@@ -49,36 +49,26 @@ func testReadYourWrites(t *testing.T, opts informer.Options) {
 		t.Fatal(err)
 	}
 	transport := &http.Transport{}
+	t.Cleanup(func() {
+		if err := srv.Close(); err != nil {
+			t.Error(err)
+		}
+		transport.CloseIdleConnections()
+	})
 	config, newInformer, err := informer.ForManager(&rest.Config{Host: url, Transport: transport, QPS: -1}, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	gate := &sync.RWMutex{}
-	made, err := cache.New(config, cache.Options{NewInformer: func(lw toolscache.ListerWatcher, example runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
+	made := startCache(t, config, cache.Options{NewInformer: func(lw toolscache.ListerWatcher, example runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
 		return gated{newInformer(lw, example, resync, indexers), gate}
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	c, err := client.New(config, client.Options{Cache: &client.CacheOptions{Reader: made, EnableReadYourWritesConsistency: new(true)}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 2*time.Minute, errors.New("a read has not returned in 2 minutes"))
-	var running sync.WaitGroup
-	running.Go(func() {
-		if err := made.Start(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	defer func() {
-		cancel()
-		running.Wait()
-		if err := srv.Close(); err != nil {
-			t.Error(err)
-		}
-		transport.CloseIdleConnections()
-	}()
+	defer cancel()
 	object := func(name string) *v1.ConfigMap {
 		return &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
 	}
@@ -106,24 +96,19 @@ func testReadYourWrites(t *testing.T, opts informer.Options) {
 		read("updated", obj, false)
 		do("delete", c.Delete(ctx, obj))
 		read("deleted", obj, true)
-		// The handler holds first, and all else waits. With Backlog nothing is stored then.
+		// The handler holds first, and all else waits.
 		obj = object("own")
-		held := opts.Handlers.Backlog == 0
-		if held {
-			gate.Lock()
-		}
+		gate.Lock()
 		do("create", c.Create(ctx, first))
 		do("create", c.Create(ctx, obj))
 		do("delete", c.Delete(ctx, obj))
 		do("create", c.Create(ctx, last))
-		for held && made.Get(ctx, client.ObjectKeyFromObject(last), &v1.ConfigMap{}) != nil {
+		for made.Get(ctx, client.ObjectKeyFromObject(last), &v1.ConfigMap{}) != nil {
 			if pause(ctx, time.Millisecond); ctx.Err() != nil {
 				t.Fatal("the cache has not got the last object in 2 minutes")
 			}
 		}
-		if held {
-			gate.Unlock()
-		}
+		gate.Unlock()
 		read("came and went", obj, true)
 	}
 }

@@ -401,7 +401,7 @@ func TestSoak(t *testing.T) {
 	transport := &http.Transport{}
 	ctx, cancel := context.WithTimeout(t.Context(), *soak+10*time.Minute)
 	var running sync.WaitGroup
-	defer func() {
+	t.Cleanup(func() { // after that of the caches
 		cancel()
 		inj.Stop()
 		running.Wait()
@@ -409,7 +409,7 @@ func TestSoak(t *testing.T) {
 			t.Error(err)
 		}
 		transport.CloseIdleConnections()
-	}()
+	})
 
 	// The writer has no faults.
 	direct, err := dynamic.NewForConfig(&rest.Config{Host: url, Transport: srv.Transport("writer"), QPS: -1})
@@ -464,10 +464,6 @@ func TestSoak(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	oracle, err := cache.New(configs[0], cache.Options{Scheme: s, DefaultTransform: transform})
-	if err != nil {
-		t.Fatal(err)
-	}
 	var reconciled atomic.Int64
 	for _, obj := range []client.Object{&v1.Pod{}, &appsv1.ReplicaSet{}, &Widget{}} {
 		err := ctrl.NewControllerManagedBy(mgr).For(obj).Complete(reconcile.Func(func(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
@@ -479,14 +475,9 @@ func TestSoak(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	caches := [2]cache.Cache{oracle, mgr.GetCache()}
+	caches := [2]cache.Cache{startCache(t, configs[0], cache.Options{Scheme: s, DefaultTransform: transform}), mgr.GetCache()}
 	running.Go(func() {
 		if err := mgr.Start(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	running.Go(func() {
-		if err := oracle.Start(ctx); err != nil {
 			t.Error(err)
 		}
 	})
@@ -517,12 +508,11 @@ func TestSoak(t *testing.T) {
 			revisions := map[string]int{}
 			for time.Now().Before(end) && ctx.Err() == nil {
 				for range 1 + rng.IntN(40) {
-					n, err := write(ctx, direct.Resource(gvr).Namespace("default"), name, fmt.Sprint(name, "-", rng.IntN(30)), revisions, rng)
-					if err != nil {
+					if err := write(ctx, direct.Resource(gvr).Namespace("default"), name, fmt.Sprint(name, "-", rng.IntN(30)), revisions, rng); err != nil {
 						t.Errorf("the writer of %s: %v", name, err)
 						return
 					}
-					writes.Add(int64(n))
+					writes.Add(1)
 				}
 				pause(ctx, time.Duration(rng.IntN(500))*time.Millisecond)
 			}
@@ -554,11 +544,14 @@ func TestSoak(t *testing.T) {
 		for i := range list.Items {
 			want[list.Items[i].GetName()] = list.Items[i].GetResourceVersion()
 		}
-		var contents [2]map[string]string
+		var contents [2]map[string]uint64
 		for c := range caches {
 			for {
-				var versions map[string]string
-				versions, contents[c] = cached(ctx, t, caches[c], obj)
+				versions := map[string]string{}
+				contents[c] = map[string]uint64{}
+				for _, o := range cached(ctx, t, caches[c], obj) {
+					versions[o.GetName()], contents[c][o.GetName()] = o.GetResourceVersion(), sumOf(o)
+				}
 				if maps.Equal(versions, want) {
 					break
 				}
@@ -625,7 +618,7 @@ func widgetDefinition() *unstructured.Unstructured {
 }
 
 // write creates, updates or deletes an object. revisions has those that exist.
-func write(ctx context.Context, to dynamic.ResourceInterface, resource, name string, revisions map[string]int, rng *rand.Rand) (int, error) {
+func write(ctx context.Context, to dynamic.ResourceInterface, resource, name string, revisions map[string]int, rng *rand.Rand) error {
 	n := revisions[name]
 	var err error
 	switch {
@@ -634,7 +627,7 @@ func write(ctx context.Context, to dynamic.ResourceInterface, resource, name str
 	case rng.IntN(4) == 0:
 		delete(revisions, name)
 		now := int64(0)
-		return 1, to.Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &now})
+		return to.Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &now})
 	default:
 		var is *unstructured.Unstructured
 		if is, err = to.Get(ctx, name, metav1.GetOptions{}); err == nil {
@@ -648,7 +641,7 @@ func write(ctx context.Context, to dynamic.ResourceInterface, resource, name str
 		}
 	}
 	revisions[name] = n + 1
-	return 1, err
+	return err
 }
 
 // errWrite is the error of a write that a fault has met.
@@ -701,46 +694,31 @@ func readYourWrites(ctx context.Context, c client.Client, s *runtime.Scheme, u *
 	return nil
 }
 
-// cached returns the versions and the contents of a cache by name.
-func cached(ctx context.Context, t *testing.T, from cache.Cache, obj client.Object) (versions, contents map[string]string) {
+// cached returns the objects of a cache that are like obj.
+func cached(ctx context.Context, t *testing.T, from cache.Cache, obj client.Object) (all []client.Object) {
 	t.Helper()
 	gvk, err := apiutil.GVKForObject(obj, soakScheme())
 	if err != nil {
 		t.Fatal(err)
 	}
 	gvk.Kind += "List"
-	var list client.ObjectList
+	var list runtime.Object
 	switch obj.(type) {
 	case *unstructured.Unstructured:
-		u := &unstructured.UnstructuredList{}
-		u.SetGroupVersionKind(gvk)
-		list = u
+		list = &unstructured.UnstructuredList{}
 	case *metav1.PartialObjectMetadata:
-		p := &metav1.PartialObjectMetadataList{}
-		p.SetGroupVersionKind(gvk)
-		list = p
+		list = &metav1.PartialObjectMetadataList{}
 	default:
-		l, err := soakScheme().New(gvk)
-		if err != nil {
+		if list, err = soakScheme().New(gvk); err != nil {
 			t.Fatal(err)
 		}
-		list = l.(client.ObjectList)
 	}
-	if err := from.List(ctx, list); err != nil {
+	list.GetObjectKind().SetGroupVersionKind(gvk)
+	if err := from.List(ctx, list.(client.ObjectList)); err != nil {
 		t.Fatal(err)
 	}
-	versions, contents = map[string]string{}, map[string]string{}
-	items, err := meta.ExtractList(list)
-	if err != nil {
+	if err := meta.EachListItem(list, func(o runtime.Object) error { all = append(all, o.(client.Object)); return nil }); err != nil {
 		t.Fatal(err)
 	}
-	for _, item := range items {
-		o := item.(client.Object)
-		text, err := json.Marshal(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		versions[o.GetName()], contents[o.GetName()] = o.GetResourceVersion(), string(text)
-	}
-	return versions, contents
+	return all
 }

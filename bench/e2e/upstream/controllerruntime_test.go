@@ -3,9 +3,6 @@ package upstream
 import (
 	"bytes"
 	"go/ast"
-	"go/parser"
-	"go/printer"
-	"go/token"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -66,38 +63,30 @@ func (s *suite) adaptCaches(t *testing.T, of string) {
 	}
 	replaced := 0
 	for _, path := range files {
-		fset := token.NewFileSet()
-		file, err := parser.ParseFile(fset, path, nil, parser.ParseComments)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if file.Name.Name != of+"_test" {
-			continue
-		}
-		replace := func(e *ast.Expr) {
-			sel, ok := (*e).(*ast.SelectorExpr)
-			if !ok || sel.Sel.Name != "New" {
+		edit(t, path, func(file *ast.File) {
+			if file.Name.Name != of+"_test" {
 				return
 			}
-			if pkg, ok := sel.X.(*ast.Ident); ok && pkg.Name == "cache" {
-				*e = &ast.Ident{NamePos: sel.Pos(), Name: "newWatchlabCache"}
-				replaced++
-			}
-		}
-		ast.Inspect(file, func(n ast.Node) bool {
-			if call, ok := n.(*ast.CallExpr); ok {
-				replace(&call.Fun)
-				for i := range call.Args {
-					replace(&call.Args[i])
+			replace := func(e *ast.Expr) {
+				sel, ok := (*e).(*ast.SelectorExpr)
+				if !ok || sel.Sel.Name != "New" {
+					return
+				}
+				if pkg, ok := sel.X.(*ast.Ident); ok && pkg.Name == "cache" {
+					*e = &ast.Ident{NamePos: sel.Pos(), Name: "newWatchlabCache"}
+					replaced++
 				}
 			}
-			return true
+			ast.Inspect(file, func(n ast.Node) bool {
+				if call, ok := n.(*ast.CallExpr); ok {
+					replace(&call.Fun)
+					for i := range call.Args {
+						replace(&call.Args[i])
+					}
+				}
+				return true
+			})
 		})
-		var out bytes.Buffer
-		if err := printer.Fprint(&out, fset, file); err != nil {
-			t.Fatal(err)
-		}
-		write(t, path, out.Bytes())
 	}
 	if replaced == 0 {
 		t.Fatalf("controller-runtime's tests of %s construct no cache any more: adapt this file", of)

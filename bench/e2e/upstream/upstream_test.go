@@ -38,15 +38,21 @@ var constructors = map[string]string{
 	"NewRealFIFOWithOptions":  "newAdaptedRealFIFOWithOptions",
 	"NewFIFO":                 "newAdaptedFIFO",
 	"NewSharedInformer":       "newAdaptedSharedInformer",
+	"NewStore":                "newAdaptedStore",
+	"NewIndexer":              "newAdaptedIndexer",
+	"NewThreadSafeStore":      "newAdaptedThreadSafeStore",
 }
 
 // types are upstream's, of which the tests have pointers.
-var types = map[string]string{"DeltaFIFO": "adaptedDeltaFIFO", "RealFIFO": "adaptedRealFIFO", "FIFO": "adaptedFIFO"}
+var types = map[string]string{
+	"DeltaFIFO": "adaptedDeltaFIFO", "RealFIFO": "adaptedRealFIFO", "FIFO": "adaptedFIFO", "threadSafeMap": "adaptedThreadSafeStore",
+}
 
 // fields are those that tests read to see what is queued, by file.
 var fields = map[string]map[string]string{
-	"delta_fifo_test.go":    {"items": "itemsByKey()", "queue": "listKeys()"},
-	"the_real_fifo_test.go": {"items": "getItems()"},
+	"delta_fifo_test.go":        {"items": "itemsByKey()", "queue": "listKeys()"},
+	"the_real_fifo_test.go":     {"items": "getItems()"},
+	"thread_safe_store_test.go": {"indices": "indices()"},
 }
 
 // helpers are the functions of upstream's test files that only read fields. testdata/cache has them too.
@@ -65,6 +71,8 @@ var whiteBox = map[string]string{
 	"TestResyncCheckPeriod":              "reads the resync periods of the informer and its listeners",
 	"TestSharedInformerWatchDisruption":  "sets the clocks of the informer and its processor",
 	"TestMutationDetector":               "replaces the mutation detector of the informer",
+	"TestCacheWithTransformer":           "sets the option WithTransformer, which the stores of the family lack",
+	"TestWithStoreMetricsDefaulting":     "reads the metrics provider of the store",
 }
 
 // differences are the tests that fail on a variant, and why they may. Sometimes: not in each run.
@@ -95,7 +103,10 @@ const (
 )
 
 // joined are the files that join the package, by their names there.
-var joined = map[string]string{"watchlab.go": "testdata/cache/adapter_test.go", "watchlab_test.go": "testdata/cache/variants_test.go"}
+var joined = map[string]string{
+	"watchlab.go": "testdata/cache/adapter_test.go", "watchlab_stores.go": "testdata/cache/stores_adapter_test.go",
+	"watchlab_test.go": "testdata/cache/variants_test.go",
+}
 
 // TestMain lets more runs than cores go on at once, because upstream's tests sleep most of the time.
 func TestMain(m *testing.M) {
@@ -197,54 +208,65 @@ func (s *suite) adapt(t *testing.T) {
 		}
 	}
 	for _, path := range files {
-		fset := token.NewFileSet()
-		file, err := parser.ParseFile(fset, path, nil, parser.ParseComments)
-		if err != nil {
-			t.Fatal(err)
-		}
 		isTest := strings.HasSuffix(path, "_test.go")
-		file.Decls = slices.DeleteFunc(file.Decls, func(decl ast.Decl) bool {
-			f, ok := decl.(*ast.FuncDecl)
-			if !ok {
+		edit(t, path, func(file *ast.File) {
+			file.Decls = slices.DeleteFunc(file.Decls, func(decl ast.Decl) bool {
+				f, ok := decl.(*ast.FuncDecl)
+				if !ok {
+					return false
+				}
+				name := funcName(f)
+				switch {
+				case isTest && slices.Contains(helpers, name):
+					delete(missing, name)
+					return true
+				case name == "newQueueFIFO":
+					delete(missing, name)
+					f.Name = ast.NewIdent("_") // keeps the imports in use
+					return false
+				case isTest && whiteBox[name] != "":
+					delete(missing, name)
+				case isTest:
+					rewrite(f, fields[filepath.Base(path)], missing)
+				}
+				if f.Recv == nil {
+					s.uses[name] = identifiers(f)
+				}
+				// Upstream's examples leave goroutines behind, which goleak finds now and then.
+				if isTest && strings.HasPrefix(name, "Test") && name != "TestMain" {
+					s.tests = append(s.tests, name)
+				}
 				return false
-			}
-			name := funcName(f)
-			switch {
-			case isTest && slices.Contains(helpers, name):
-				delete(missing, name)
-				return true
-			case name == "newQueueFIFO":
-				delete(missing, name)
-				f.Name = ast.NewIdent("_") // keeps the imports in use
-				return false
-			case isTest && whiteBox[name] != "":
-				delete(missing, name)
-			case isTest:
-				rewrite(f, fields[filepath.Base(path)], missing)
-			}
-			if f.Recv == nil {
-				s.uses[name] = identifiers(f)
-			}
-			// Upstream's examples leave goroutines behind, which goleak finds now and then.
-			if isTest && strings.HasPrefix(name, "Test") && name != "TestMain" {
-				s.tests = append(s.tests, name)
-			}
-			return false
+			})
 		})
-		var out bytes.Buffer
-		if err := printer.Fprint(&out, fset, file); err != nil {
-			t.Fatal(err)
-		}
-		write(t, path, out.Bytes())
 	}
-	for name := range missing {
-		t.Errorf("client-go's package cache has no %s any more: adapt the tables of this file", name)
-	}
-	if t.Failed() {
-		t.FailNow()
-	}
+	none(t, "client-go's package cache", missing)
 	for to, from := range joined {
 		write(t, filepath.Join(s.dir, to), read(t, from))
+	}
+}
+
+// edit changes a source file.
+func edit(t *testing.T, path string, change func(file *ast.File)) {
+	t.Helper()
+	fset := token.NewFileSet()
+	file, err := parser.ParseFile(fset, path, nil, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(file)
+	var out bytes.Buffer
+	if err := printer.Fprint(&out, fset, file); err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, out.Bytes())
+}
+
+// none fails the test if names of the tables are missing.
+func none(t *testing.T, of string, missing map[string]bool) {
+	t.Helper()
+	if len(missing) > 0 {
+		t.Fatalf("%s: no %v any more: adapt the tables of this package", of, slices.Sorted(maps.Keys(missing)))
 	}
 }
 
@@ -343,9 +365,12 @@ var (
 		"in-order": append([]string{"newAdaptedRealFIFO", "newAdaptedRealFIFOWithOptions"}, inControllers...),
 		"latest":   {"newAdaptedFIFO"},
 		"informer": {"newAdaptedSharedInformer"},
+		// Other tests build stores too: they run on a variant of this family in its runs, and on client-go's in all others.
+		"store": {"newAdaptedStore", "newAdaptedIndexer", "newAdaptedThreadSafeStore"},
 	}
 	upstreams = map[string][]string{
 		"per-key": {"DeltaFIFO"}, "in-order": {"RealFIFO", "NewRealFIFO"}, "informer": {"NewSharedInformer"},
+		"store": {"NewStore", "NewIndexer", "NewThreadSafeStore"},
 	}
 )
 
@@ -381,7 +406,6 @@ func (s *suite) runs() []run {
 	}
 	handlers := func(v deltafifo.Variant) {
 		for _, g := range v.Guarantees {
-			add("informer/"+v.Name+"/"+g.Mode+"/backlog", v.Name, g.Mode, "informer", 1, "WATCHLAB_INFORMER=1", "WATCHLAB_HANDLERS=backlog")
 			add("informer/"+v.Name+"/"+g.Mode+"/coalesce", v.Name, g.Mode, "informer", 1, "WATCHLAB_INFORMER=1", "WATCHLAB_HANDLERS=coalesce")
 		}
 	}
@@ -418,7 +442,10 @@ func (s *suite) runs() []run {
 			add("queue/"+name+"/shards", name, "in-order", "latest", 4)
 		}
 	}
-	return append(runs, s.storeRuns()...)
+	for _, v := range store.Variants() {
+		add("store/"+v.Name, "clientgo", "in-order", "store", 1, "WATCHLAB_STORE="+v.Name)
+	}
+	return runs
 }
 
 // play runs the tests of r and returns how many passed.

@@ -1,11 +1,7 @@
 package upstream
 
 import (
-	"bytes"
 	"go/ast"
-	"go/parser"
-	"go/printer"
-	"go/token"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -75,36 +71,22 @@ func (s *suite) adaptWorkqueues(t *testing.T) {
 		missing[name] = true
 	}
 	for _, name := range workqueueFiles {
-		path := filepath.Join(s.dir, name)
-		fset := token.NewFileSet()
-		file, err := parser.ParseFile(fset, path, nil, parser.ParseComments)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, decl := range file.Decls {
-			f, ok := decl.(*ast.FuncDecl)
-			if !ok || f.Recv != nil {
-				continue
+		edit(t, filepath.Join(s.dir, name), func(file *ast.File) {
+			for _, decl := range file.Decls {
+				f, ok := decl.(*ast.FuncDecl)
+				if !ok || f.Recv != nil {
+					continue
+				}
+				if delete(missing, f.Name.Name); workqueueWhiteBox[f.Name.Name] == "" {
+					rewriteWorkqueue(f, missing)
+				}
+				if strings.HasPrefix(f.Name.Name, "Test") {
+					s.tests = append(s.tests, f.Name.Name)
+				}
 			}
-			if delete(missing, f.Name.Name); workqueueWhiteBox[f.Name.Name] == "" {
-				rewriteWorkqueue(f, missing)
-			}
-			if strings.HasPrefix(f.Name.Name, "Test") {
-				s.tests = append(s.tests, f.Name.Name)
-			}
-		}
-		var out bytes.Buffer
-		if err := printer.Fprint(&out, fset, file); err != nil {
-			t.Fatal(err)
-		}
-		write(t, path, out.Bytes())
+		})
 	}
-	for name := range missing {
-		t.Errorf("client-go's tests of workqueues have no %s any more: adapt the tables of this file", name)
-	}
-	if t.Failed() {
-		t.FailNow()
-	}
+	none(t, "client-go's tests of workqueues", missing)
 	write(t, filepath.Join(s.dir, "watchlab.go"), read(t, "testdata/workqueue/adapter_test.go"))
 	write(t, filepath.Join(s.dir, "watchlab_test.go"), read(t, "testdata/workqueue/variants_test.go"))
 }

@@ -4,15 +4,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/utils/clock"
 )
 
-// The stores under test; nil means upstream's. The file watchlab_stores_test.go sets them.
-var (
-	WatchlabStore      func(KeyFunc, Indexers) WatchlabIndexer
-	WatchlabUndelta    func(push func([]any), key KeyFunc) Store
-	WatchlabExpiration func(key KeyFunc, deleted chan<- string, policy ExpirationPolicy, c clock.Clock) Store
-)
+// WatchlabStore builds the store under test; nil means upstream's. The file variants_test.go sets it.
+var WatchlabStore func(KeyFunc, Indexers) WatchlabIndexer
 
 type WatchlabIndexer interface {
 	Indexer
@@ -34,20 +29,6 @@ func newAdaptedIndexer(key KeyFunc, indexers Indexers, opts ...StoreOption) Inde
 		panic("a store with options is not adapted: add the test to whiteBox")
 	}
 	return WatchlabStore(key, indexers)
-}
-
-func newAdaptedUndeltaStore(push func([]any), key KeyFunc) Store {
-	if WatchlabUndelta == nil {
-		return NewUndeltaStore(push, key)
-	}
-	return WatchlabUndelta(push, key)
-}
-
-func newAdaptedExpirationStore(key KeyFunc, deleted chan<- string, policy ExpirationPolicy, c clock.Clock) Store {
-	if WatchlabExpiration == nil {
-		return NewFakeExpirationStore(key, deleted, policy, c)
-	}
-	return WatchlabExpiration(key, deleted, policy, c)
 }
 
 // adaptedThreadSafeStore stands for threadSafeMap, whose callers give the keys.

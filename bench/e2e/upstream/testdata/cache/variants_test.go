@@ -12,6 +12,7 @@ import (
 	"watchlab/impls/deltafifo"
 	"watchlab/impls/informer"
 	"watchlab/impls/queue"
+	"watchlab/impls/store"
 )
 
 func init() {
@@ -27,8 +28,13 @@ func init() {
 			Delivery: deltafifo.Delivery(o.Delivery), BatchSize: o.BatchSize, Shards: shards, Throttle: os.Getenv("WATCHLAB_THROTTLE") == "yes",
 		}))
 	}
+	if of := os.Getenv("WATCHLAB_STORE"); of != "" {
+		cache.WatchlabStore = func(key cache.KeyFunc, indexers cache.Indexers) cache.WatchlabIndexer {
+			return must(store.New(of, store.Options{KeyFunction: key, Indexers: indexers}))
+		}
+	}
 	if os.Getenv("WATCHLAB_INFORMER") != "" {
-		handlers := map[string]informer.Handlers{"backlog": {Backlog: 1}, "coalesce": {Coalesce: true}}[os.Getenv("WATCHLAB_HANDLERS")]
+		handlers := informer.Handlers{Coalesce: os.Getenv("WATCHLAB_HANDLERS") == "coalesce"}
 		cache.WatchlabInformer = func(lw cache.ListerWatcher, example runtime.Object, resync time.Duration) cache.SharedIndexInformer {
 			return must(informer.New(lw, example, informer.Options{
 				Variant: deltaFIFO(variant, delivery, true), ResyncPeriod: resync,

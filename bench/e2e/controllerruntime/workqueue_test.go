@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"go.uber.org/goleak"
 	upstream "k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -25,13 +24,12 @@ import (
 	"watchlab/impls/workqueue"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func TestConformance(t *testing.T) { clientgo.RunWorkqueue(t, Variant()) }
+// TestConformance runs the checks of the family on controller-runtime's queue.
+func TestConformance(t *testing.T) { clientgo.RunWorkqueue(t, priorityQueue()) }
 
 // BenchmarkWorkqueue is that of bench, with controller-runtime's queue beside all variants.
 func BenchmarkWorkqueue(b *testing.B) {
-	clientgo.BenchmarkWorkqueue(b, append([]workqueue.Variant{Variant()}, workqueue.Variants()...)...)
+	clientgo.BenchmarkWorkqueue(b, append([]workqueue.Variant{priorityQueue()}, workqueue.Variants()...)...)
 }
 
 // TestDifferential: priority hands out the items of controller-runtime's queue, in its order, with its
@@ -43,7 +41,7 @@ func TestDifferential(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 0))
 			theirs := priorityqueue.New[int]("")
-			ours := Priority[int]{PriorityQueue: workqueue.NewPriority(workqueue.PriorityOptions[int]{})}
+			ours := priority[int]{PriorityQueue: workqueue.NewPriority(workqueue.PriorityOptions[int]{})}
 			defer theirs.ShutDown()
 			defer ours.ShutDown()
 			for taken := 0; taken < workqueue.StarvationLimit; {
@@ -90,17 +88,14 @@ func TestController(t *testing.T) {
 }
 
 func testController(t *testing.T, v workqueue.Variant) {
-	newQueue, err := NewQueue(v.Name, workqueue.Options[reconcile.Request]{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	var mu sync.Mutex
 	var calls []string
 	start, tries := time.Now(), map[string]int{}
-	skip := true
 	c, err := controller.NewUnmanaged("test", controller.Options{
-		NewQueue:           newQueue,
-		SkipNameValidation: &skip,
+		NewQueue: func(name string, limiter upstream.TypedRateLimiter[reconcile.Request]) upstream.TypedRateLimitingInterface[reconcile.Request] {
+			return newQueue(v.Name, name, limiter)
+		},
+		SkipNameValidation: new(true),
 		Reconciler: reconcile.Func(func(_ context.Context, r reconcile.Request) (reconcile.Result, error) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -145,12 +140,5 @@ func testController(t *testing.T, v workqueue.Variant) {
 	}
 	if !slices.Equal(calls, want) {
 		t.Errorf("reconciled %q, want %q", calls, want)
-	}
-}
-
-// TestNewQueue: an unknown variant is an error before a controller starts.
-func TestNewQueue(t *testing.T) {
-	if _, err := NewQueue("unknown", workqueue.Options[int]{}); !errors.Is(err, impls.ErrUnknownVariant) {
-		t.Errorf("got %v", err)
 	}
 }
