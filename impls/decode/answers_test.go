@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -63,10 +64,7 @@ var tableBody = []byte(written[slices.IndexFunc(written, func(s string) bool { r
 
 // listAnswers are the answers to a list, in each encoding of a server.
 func listAnswers(t *testing.T) (all []answer) {
-	gone := &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Code: 410, Reason: metav1.StatusReasonExpired, Message: "too old"}
-	success := &metav1.Status{TypeMeta: gone.TypeMeta, Status: metav1.StatusSuccess, Code: 200}
-	pod := podList(1).Items[0]
-	pod.TypeMeta = metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}
+	success := &metav1.Status{TypeMeta: goneStatus.TypeMeta, Status: metav1.StatusSuccess, Code: 200}
 	for _, info := range codecs(scheme.Scheme).SupportedMediaTypes() {
 		encoded := func(obj runtime.Object) []byte {
 			b, err := runtime.Encode(info.Serializer, obj)
@@ -88,12 +86,12 @@ func listAnswers(t *testing.T) (all []answer) {
 			{name: "bad content type", contentType: typ + "; =", body: list},
 			{name: "cut", contentType: typ, body: list[:len(list)/2]},
 			{name: "nothing", contentType: typ},
-			{name: "status 410", contentType: typ, status: 410, body: encoded(gone)},
-			{name: "status 406", contentType: typ, status: 406, body: encoded(gone)},
+			{name: "status 410", contentType: typ, status: 410, body: encoded(goneStatus)},
+			{name: "status 406", contentType: typ, status: 406, body: encoded(goneStatus)},
 			{name: "status 500 with a list", contentType: typ, status: 500, body: list},
-			{name: "status 200, a failure", contentType: typ, body: encoded(gone), failure: true},
+			{name: "status 200, a failure", contentType: typ, body: encoded(goneStatus), failure: true},
 			{name: "status 200, a success", contentType: typ, body: encoded(success), empty: true},
-			{name: "a pod", contentType: typ, body: encoded(&pod), empty: true},
+			{name: "a pod", contentType: typ, body: encoded(onePod()), empty: true},
 		} {
 			a.name = typ + ": " + a.name
 			all = append(all, a)
@@ -158,6 +156,30 @@ func everyDecoder(t *testing.T, f func(t *testing.T, v Variant, o Options)) {
 
 var podsResource = v1.SchemeGroupVersion.WithResource("pods")
 
+// clientsOf returns client-go's clients of a server that gives the current answer.
+func clientsOf(t *testing.T, current *answer, d Decoder, o Options) (*rest.Config, kubernetes.Interface, dynamic.Interface) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { current.ServeHTTP(w, r) }))
+	t.Cleanup(s.Close)
+	config := &rest.Config{Host: s.URL, QPS: -1}
+	config.ContentType, config.AcceptContentTypes = o.Encoding.MediaType(), accept(d)
+	typed, err1 := kubernetes.NewForConfig(config)
+	untyped, err2 := dynamic.NewForConfig(config)
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	return config, typed, untyped
+}
+
+// goneStatus says that a version is too old.
+var goneStatus = &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Code: 410, Reason: metav1.StatusReasonExpired, Message: "too old"}
+
+// onePod returns a pod with its kind.
+func onePod() *v1.Pod {
+	pod := podList(1).Items[0]
+	pod.TypeMeta = metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}
+	return &pod
+}
+
 // TestAnswers: a client decodes a list by the content type of the answer, as client-go's does, also if
 // that is not what it asked for.
 func TestAnswers(t *testing.T) {
@@ -165,20 +187,8 @@ func TestAnswers(t *testing.T) {
 	all := listAnswers(t)
 	everyDecoder(t, func(t *testing.T, v Variant, o Options) {
 		var current answer
-		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { current.ServeHTTP(w, r) }))
-		defer s.Close()
 		d := decoder(t, v.Name, o)
-		config := &rest.Config{Host: s.URL, QPS: -1}
-		config.ContentType, config.AcceptContentTypes = o.Encoding.MediaType(), accept(d)
-		// client-go's clients.
-		typed, err := kubernetes.NewForConfig(config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		untyped, err := dynamic.NewForConfig(config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		config, typed, untyped := clientsOf(t, &current, d, o)
 		exact := func(partial bool) (r readList) {
 			if o.Unstructured {
 				r = readOf(untyped.Resource(podsResource).List(t.Context(), metav1.ListOptions{}))
@@ -253,12 +263,9 @@ func TestAnswers(t *testing.T) {
 // TestWatchAnswers: so does a watch.
 func TestWatchAnswers(t *testing.T) {
 	featurestesting.SetFeatureDuringTest(t, features.ClientsAllowCBOR, true)
-	gone := &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Code: 410, Reason: metav1.StatusReasonExpired, Message: "too old"}
-	pod := podList(1).Items[0]
-	pod.TypeMeta = metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}
 	var all []answer
 	for _, e := range encodings {
-		body := frames(t, e, [][]byte{encode(t, e, &pod), encode(t, e, &pod), encode(t, e, gone)}, []string{"ADDED", "BOOKMARK", "ERROR"})
+		body := frames(t, e, [][]byte{encode(t, e, onePod()), encode(t, e, onePod()), encode(t, e, goneStatus)}, []string{"ADDED", "BOOKMARK", "ERROR"})
 		typ := e.MediaType()
 		if e == CBOR {
 			typ = runtime.ContentTypeCBORSequence
@@ -273,8 +280,8 @@ func TestWatchAnswers(t *testing.T) {
 			{name: "content type of text", contentType: "text/plain", body: body},
 			{name: "cut", contentType: typ, body: body[:len(body)-5]},
 			{name: "nothing", contentType: typ},
-			{name: "status 410", contentType: e.MediaType(), status: 410, body: encode(t, e, gone)},
-			{name: "status 406", contentType: e.MediaType(), status: 406, body: encode(t, e, gone)},
+			{name: "status 410", contentType: e.MediaType(), status: 410, body: encode(t, e, goneStatus)},
+			{name: "status 406", contentType: e.MediaType(), status: 406, body: encode(t, e, goneStatus)},
 			{name: "a list", contentType: typ, body: encode(t, e, podList(2))},
 		} {
 			a.name = typ + ": " + a.name
@@ -284,19 +291,8 @@ func TestWatchAnswers(t *testing.T) {
 	all = append(all, answer{name: "table", contentType: "application/json;stream=watch", body: fmt.Appendf(nil, "{\"type\":\"ADDED\",\"object\":%s}\n", tableBody)})
 	everyDecoder(t, func(t *testing.T, v Variant, o Options) {
 		var current answer
-		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { current.ServeHTTP(w, r) }))
-		defer s.Close()
 		d := decoder(t, v.Name, o)
-		config := &rest.Config{Host: s.URL, QPS: -1}
-		config.ContentType, config.AcceptContentTypes = o.Encoding.MediaType(), accept(d)
-		typed, err := kubernetes.NewForConfig(config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		untyped, err := dynamic.NewForConfig(config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		config, typed, untyped := clientsOf(t, &current, d, o)
 		lw, err := NewListWatch(config, d, podsResource, "", nil)
 		if err != nil {
 			t.Fatal(err)

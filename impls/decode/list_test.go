@@ -91,11 +91,9 @@ func gone(obj kruntime.Object) (wait func()) {
 
 // TestForgets: the decoder keeps no object alive.
 func TestForgets(t *testing.T) {
-	pod := podList(1).Items[0]
-	pod.TypeMeta = metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}
 	for _, o := range walked {
 		d := decoder(t, "shared-readonly", o)
-		data := encode(t, o.Encoding, &pod)
+		data := encode(t, o.Encoding, onePod())
 		var wait func()
 		func() {
 			obj, _, err := d.Decode(data, nil, nil)

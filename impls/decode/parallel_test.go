@@ -7,10 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
-	"net/http"
 	"reflect"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -21,7 +18,6 @@ import (
 
 	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -327,102 +323,21 @@ func TestParallelClose(t *testing.T) {
 	}
 }
 
-// TestParallelTicket: between the steps of client-go a watch can be closed, and an error stops the reading
-// until the reader asks again.
-func TestParallelTicket(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		info := NewParallel(decoder(t, "clientgo-protobuf", Options{}), 2).Info()
-		reset, asked := errors.New("reset"), 0
-		body := io.MultiReader(bytes.NewReader(numbered(t, 1, 0)), readerFunc(func([]byte) (int, error) {
-			asked++
-			return 0, reset
-		}))
-		frames := info.StreamSerializer.Framer.NewFrameReader(io.NopCloser(body))
-		ticket := make([]byte, 100)
-		n, err := frames.Read(ticket)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var event metav1.WatchEvent
-		if _, _, err := info.StreamSerializer.Serializer.Decode(ticket[:n], nil, &event); err != nil || event.Type != "ADDED" {
-			t.Errorf("%v, %v", event, err)
-		}
-		for i := range 3 {
-			if _, err := frames.Read(make([]byte, 100)); !errors.Is(err, reset) {
-				t.Error(err)
-			}
-			synctest.Wait()
-			if asked != i+1 {
-				t.Errorf("the body is read %d times after %d errors", asked, i+1)
-			}
-		}
-		_ = frames.Close()
-		if _, _, err := info.StreamSerializer.Serializer.Decode(ticket[:n], nil, &event); !errors.Is(err, net.ErrClosed) {
-			t.Errorf("the frame of a closed watch: %v", err)
-		}
-		if _, _, err := info.Serializer.Decode(event.Object.Raw, nil, nil); !errors.Is(err, net.ErrClosed) {
-			t.Errorf("the object of a closed watch: %v", err)
-		}
-	})
-}
-
-type readerFunc func([]byte) (int, error)
-
-func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
-
-// TestParallelStop stops client-go's StreamWatcher, which decodes in a goroutine of its own, after any
-// number of events.
-func TestParallelStop(t *testing.T) {
-	body := numbered(t, 30, 0)
-	for stop := range 30 {
-		synctest.Test(t, func(t *testing.T) {
-			in, out := io.Pipe()
-			go func() { _, _ = out.Write(body) }()
-			d := NewParallel(inBetween{decoder(t, "clientgo-protobuf", Options{}), func() { time.Sleep(time.Millisecond) }}, 3)
-			w := watch.NewStreamWatcher(d.Watch(in), apierrors.NewClientErrorReporter(http.StatusInternalServerError, "watch", "ClientWatchDecoding"))
-			for i := range stop {
-				if e := <-w.ResultChan(); e.Object.(*v1.Pod).Name != fmt.Sprint(i) {
-					t.Fatalf("event %d: %v", i, e)
-				}
-			}
-			if stop%2 == 0 {
-				synctest.Wait()
-			}
-			w.Stop()
-			for e := range w.ResultChan() {
-				if e.Type == watch.Error {
-					t.Errorf("stopped after %d: %v", stop, e.Object)
-				}
-			}
-			time.Sleep(time.Second) // workers end
-		})
-	}
-}
-
 // TestParallelForgets: a watch that waits for the next event does not keep the last object alive.
 func TestParallelForgets(t *testing.T) {
 	in, out := io.Pipe()
 	w := decoder(t, "parallel", Options{}).Watch(in)
 	defer w.Close()
 	go func() { _, _ = out.Write(numbered(t, 1, 0)) }()
-	collected := make(chan struct{})
-	func() {
+	wait := func() func() {
 		_, obj, err := w.Decode()
 		if err != nil {
 			t.Fatal(err)
 		}
-		runtime.AddCleanup(obj.(*v1.Pod), func(struct{}) { close(collected) }, struct{}{})
+		return gone(obj)
 	}()
 	go func() { _, _, _ = w.Decode() }()
-	for {
-		runtime.GC()
-		select {
-		case <-collected:
-			return
-		default:
-			runtime.Gosched()
-		}
-	}
+	wait()
 }
 
 // panicking is a reader that panics at its end.

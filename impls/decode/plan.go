@@ -116,7 +116,7 @@ type plan struct {
 	items  *field   // the field Items of a list of objects, else nil
 }
 
-// shape is how a field is decoded.
+// shape is a field's decoding method.
 type shape uint8
 
 const (

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -196,40 +195,6 @@ func TestBounded(t *testing.T) {
 		}
 		if n := held(table); round == 0 && n > limit/2 {
 			t.Errorf("pods that did not repeat take %d bytes", n)
-		}
-	}
-}
-
-// TestManagedAgain: managed fields are skipped, but only if client-go accepts them.
-func TestManagedAgain(t *testing.T) {
-	pod := podList(1).Items[0]
-	now := metav1.Now()
-	pod.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", Time: &now, FieldsV1: metav1.NewFieldsV1("{}")}}
-	raw, err := pod.Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
-	exact := decoder(t, "clientgo-protobuf-transform", Options{})
-	id, ok := identify(raw)
-	from := bytes.Index(raw, id.managed)
-	if !ok || len(id.managed) == 0 || from < 0 || !bytes.HasSuffix(raw, id.after) {
-		t.Fatal("no managed fields")
-	}
-	for _, name := range []string{"shared", "shared-readonly"} {
-		d, refused := decoder(t, name, Options{}), 0
-		for i := range id.managed {
-			for bit := range 8 {
-				damaged := bytes.Clone(raw)
-				damaged[from+i] ^= 1 << bit
-				data := envelope(podKind, damaged)
-				same(t, d, exact, data, i)
-				if _, _, err := d.Decode(data, nil, nil); err != nil {
-					refused++
-				}
-			}
-		}
-		if refused == 0 {
-			t.Errorf("%s refused nothing", name)
 		}
 	}
 }

@@ -134,7 +134,7 @@ func (m *merging) Close() {
 	m.arrival.Signal()
 }
 
-// Backlog is how far a handler is behind.
+// Backlog is the backlog of a handler.
 type Backlog struct {
 	Handler string // the name of the registration
 	// Waiting is the number of notifications that wait, without the one that the handler has. Without

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"strings"
 	"testing"
 	"weak"
 
@@ -30,64 +29,6 @@ func text(n notice) string {
 		s += " initial"
 	}
 	return s
-}
-
-func parse(s string) notice {
-	verb, rest, _ := strings.Cut(s, " ")
-	version, flag, _ := strings.Cut(rest, " ")
-	n := notice{initial: flag != ""}
-	switch verb {
-	case "update":
-		n.kind = updated
-	case "delete", "bury":
-		n.kind = deleted
-	}
-	if old, next, ok := strings.Cut(version, "→"); ok {
-		n.old, version, n.resync = named("x", old), next, old == next
-	}
-	n.obj = named("x", version)
-	if verb == "bury" {
-		n.obj = cache.DeletedFinalStateUnknown{Key: "ns/x", Obj: n.obj}
-	}
-	return n
-}
-
-// TestMerge is the table of the package comment.
-func TestMerge(t *testing.T) {
-	for _, c := range []struct {
-		waits, comes, left string
-		ended, covered     bool
-	}{
-		{"", "add a", "add a", false, false},
-		{"", "delete a", "delete a", true, false},
-		{"add a", "update a→b", "add b", false, false},
-		{"add a", "update a→a", "add a", false, false},
-		{"add a", "delete b", "add a, delete b", true, false},
-		{"add a initial", "update a→b", "add b initial", false, false},
-		{"add a initial", "bury b", "add a initial, delete b", true, false},
-		{"update a→b", "update b→c", "update a→c", false, false},
-		{"update a→a", "update a→b", "update a→b", false, false},
-		{"update a→b", "update b→b", "update a→b", false, false},
-		{"update a→b", "delete c", "delete c", true, false},
-		{"update a→b", "bury b", "delete b", true, false},
-		// An indexer does not give rise to these.
-		{"add a initial", "add b initial", "add b initial", false, true},
-		{"add a", "add b initial", "add b initial", false, false},
-		{"update a→b", "add c initial", "update a→c", false, true},
-	} {
-		var w waiting
-		if c.waits != "" {
-			w.merge(parse(c.waits))
-		}
-		ended, covered := w.merge(parse(c.comes))
-		var left []string
-		for _, n := range w.notices[:w.n] {
-			left = append(left, text(n))
-		}
-		if got := strings.Join(left, ", "); got != c.left || ended != c.ended || covered != c.covered {
-			t.Errorf("%q and then %q leave %q, ended %t, covered %t, want %q, %t, %t", c.waits, c.comes, got, ended, covered, c.left, c.ended, c.covered)
-		}
-	}
 }
 
 // TestMergingModel compares a handler behind a merging backlog with the store whose changes it gets:

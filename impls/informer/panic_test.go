@@ -5,7 +5,6 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -94,57 +93,36 @@ func TestStopAfterPanic(t *testing.T) {
 	})
 }
 
-// inProcess runs a test of this package in its own process, and returns the output.
-func inProcess(t *testing.T, test string, env ...string) (string, error) {
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+test+"$", "-test.timeout=1m")
-	cmd.Env = append(os.Environ(), append(env, "WATCHLAB_INNER=1")...)
-	out, err := cmd.CombinedOutput()
-	return string(out), err
-}
-
-func inner() bool { return os.Getenv("WATCHLAB_INNER") != "" }
-
-// TestPanicEndsProcess has upstream's default.
-func TestPanicEndsProcess(t *testing.T) {
-	if inner() {
+// TestEndsProcess runs informers in processes of their own. By default a panic of a handler ends the
+// process, and so does the detector, if it is enabled, when a handler changes an object.
+func TestEndsProcess(t *testing.T) {
+	const variable, detector = "WATCHLAB_HANDLER", "KUBE_CACHE_MUTATION_DETECTOR"
+	if does := os.Getenv(variable); does != "" {
 		src := newSource(t)
 		src.Add(pod("a"))
 		inf := newInformer(t, src, informer.Options{})
-		addHandler(t, inf, &panicker{})
-		run(t, inf)
-		<-t.Context().Done()
-	}
-	out, err := inProcess(t, t.Name())
-	if err == nil || !strings.Contains(out, "panic: no additions, please") {
-		t.Errorf("the process ended with %v and wrote %s", err, out)
-	}
-}
-
-// TestMutationDetector: a handler changes an object, and the enabled detector ends the process.
-func TestMutationDetector(t *testing.T) {
-	if inner() {
-		src := newSource(t)
-		src.Add(pod("a"))
-		inf := newInformer(t, src, informer.Options{})
-		var changed sync.WaitGroup
-		changed.Add(1)
+		called := make(chan struct{})
 		addHandler(t, inf, cache.ResourceEventHandlerFuncs{AddFunc: func(obj any) {
+			if does == "panics" {
+				panic("no additions, please")
+			}
 			obj.(*v1.Pod).Labels = map[string]string{"changed": "here"}
-			changed.Done()
+			close(called)
 		}})
-		stop := run(t, inf)
-		changed.Wait()
-		if os.Getenv("KUBE_CACHE_MUTATION_DETECTOR") == "" {
-			stop()
-			return
+		run(t, inf)
+		if <-called; os.Getenv(detector) != "" {
+			<-t.Context().Done()
 		}
-		<-t.Context().Done()
+		return
 	}
-	if out, err := inProcess(t, t.Name()); err != nil {
-		t.Errorf("without a detector: %v: %s", err, out)
-	}
-	out, err := inProcess(t, t.Name(), "KUBE_CACHE_MUTATION_DETECTOR=true")
-	if err == nil || !strings.Contains(out, "ALTERED") {
-		t.Errorf("the process ended with %v and wrote %s", err, out)
+	for _, c := range []struct{ does, detects, says string }{
+		{"panics", "", "panic: no additions, please"}, {"changes", "true", "ALTERED"}, {"changes", "", ""},
+	} {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestEndsProcess$", "-test.timeout=1m")
+		cmd.Env = append(os.Environ(), variable+"="+c.does, detector+"="+c.detects)
+		out, err := cmd.CombinedOutput()
+		if (err != nil) != (c.says != "") || !strings.Contains(string(out), c.says) {
+			t.Errorf("%+v: the process ended with %v and wrote %s", c, err, out)
+		}
 	}
 }

@@ -15,7 +15,7 @@ func TestItems(t *testing.T) {
 			hash := func(k int) uint64 { return rand.New(rand.NewPCG(uint64(k), 1)).Uint64() & bits }
 			s := items[int]{head: 1<<32 - 300, tail: 1<<32 - 300, timed: true} // Positions wrap soon.
 			var queue, process []int
-			again := map[int]bool{}
+			again, addedAt := map[int]bool{}, map[int]int64{}
 			keys := 10 + rnd.IntN(500)
 			for now := int64(1); now < 8000; now++ {
 				switch k := rnd.IntN(keys); {
@@ -26,14 +26,17 @@ func TestItems(t *testing.T) {
 					if pushed != want || changed != (want || running && !again[k]) {
 						t.Fatalf("add of %d: pushed %t, changed %t", k, pushed, changed)
 					}
+					if changed {
+						addedAt[k] = now
+					}
 					if running {
 						again[k] = true
 					} else if want {
 						queue = append(queue, k)
 					}
 				case len(process) < 20 && len(queue) > 0:
-					if item, added := s.take(now); item != queue[0] || added == 0 || added > now {
-						t.Fatalf("took %d, added at %d; want %d", item, added, queue[0])
+					if item, added := s.take(now); item != queue[0] || added != addedAt[item] {
+						t.Fatalf("took %d, added at %d; want %d, at %d", item, added, queue[0], addedAt[queue[0]])
 					}
 					process, queue = append(process, queue[0]), queue[1:]
 				case len(process) > 0:

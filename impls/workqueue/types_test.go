@@ -2,9 +2,7 @@ package workqueue_test
 
 import (
 	"math"
-	"sync"
 	"testing"
-	"testing/synctest"
 
 	"watchlab/impls/workqueue"
 )
@@ -78,38 +76,4 @@ func TestItemsOfAnyType(t *testing.T) {
 			q.ShutDownWithDrain()
 		})
 	})
-}
-
-// TestBurst: sleeping workers take all items of a burst, though Add does not wake each of them.
-func TestBurst(t *testing.T) {
-	for _, v := range workqueue.Variants() {
-		t.Run(v.Name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				q, err := v.New(workqueue.Options[string]{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				items, busy := make(chan string, 100), make(chan struct{})
-				var wg sync.WaitGroup
-				for range 50 {
-					wg.Go(func() {
-						item, _ := q.Get()
-						items <- item
-						<-busy
-					})
-				}
-				synctest.Wait()
-				for i := range 40 {
-					q.Add(string(rune('a' + i)))
-				}
-				synctest.Wait()
-				if len(items) != 40 || q.Len() != 0 {
-					t.Errorf("50 sleeping workers took %d of 40 items", len(items))
-				}
-				q.ShutDown()
-				close(busy)
-				wg.Wait()
-			})
-		})
-	}
 }

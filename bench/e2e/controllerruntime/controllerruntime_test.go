@@ -1,30 +1,23 @@
-// Package controllerruntime tests queues of impls/deltafifo in the cache of
-// controller-runtime. Its example configures a manager.
+// Package controllerruntime tests informers below controller-runtime's cache and client, and workqueues
+// below its controllers. Its example configures a manager.
 package controllerruntime_test
 
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"slices"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
-	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"watchlab/impls/deltafifo"
-	"watchlab/impls/informer"
 	"watchlab/loadgen/apiserver"
 	"watchlab/loadgen/storm"
 )
@@ -103,27 +96,6 @@ func version(obj any) string {
 	return o.GetName() + "@" + o.GetResourceVersion()
 }
 
-// TestCache runs controller-runtime's cache with each variant and delivery. It tests list, watch, handlers,
-// and lookups by key, namespace and index.
-func TestCache(t *testing.T) {
-	for _, v := range deltafifo.Variants() {
-		for _, g := range v.Guarantees {
-			t.Run(fmt.Sprintf("impl=%s/delivery=%s", v.Name, g.Mode), func(t *testing.T) {
-				newInformer, err := informer.Func(informer.Options{
-					Variant: v.Name, Queue: deltafifo.Options{Delivery: deltafifo.Delivery(g.Mode)},
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
-				testCache(t, newInformer)
-			})
-		}
-	}
-}
-
-// newInformer is that of cache.Options.
-type newInformer = func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer
-
 // startCache runs a cache until the end of the test.
 func startCache(t *testing.T, config *rest.Config, opts cache.Options) cache.Cache {
 	t.Helper()
@@ -154,53 +126,6 @@ func handle(t *testing.T, c cache.Cache, obj client.Object) eventCalls {
 		t.Fatal(err)
 	}
 	return calls
-}
-
-func testCache(t *testing.T, newInformer newInformer) {
-	srv := startServer(pods("a", "b", "c"))
-	t.Cleanup(srv.close)
-	httpClient := &http.Client{Transport: &http.Transport{}}
-	t.Cleanup(httpClient.CloseIdleConnections)
-	made, transformed := 0, atomic.Bool{}
-	c := startCache(t, &rest.Config{Host: srv.url}, cache.Options{
-		HTTPClient: httpClient,
-		NewInformer: func(lw toolscache.ListerWatcher, example runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
-			made++
-			return newInformer(lw, example, resync, indexers)
-		},
-		DefaultTransform: func(obj any) (any, error) { transformed.Store(true); return obj, nil },
-	})
-	ctx := t.Context()
-	if err := c.IndexField(ctx, &v1.Pod{}, "name", func(obj client.Object) []string { return []string{obj.GetName()} }); err != nil {
-		t.Fatal(err)
-	}
-	calls := handle(t, c, &v1.Pod{})
-	expect(t, calls, "add a@1 true", "add b@2 true", "add c@3 true")
-	for _, l := range []struct {
-		by   client.ListOption
-		want int
-	}{
-		{client.InNamespace("default"), 3},
-		{client.InNamespace("other"), 0},
-		{client.MatchingFields{"name": "b"}, 1},
-	} {
-		var list v1.PodList
-		if err := c.List(ctx, &list, l.by); err != nil || len(list.Items) != l.want {
-			t.Errorf("List by %v has %d objects, %v; want %d", l.by, len(list.Items), err, l.want)
-		}
-	}
-	srv.Release(6)
-	expect(t, calls, "update a@1 a@4", "update b@2 b@5", "update c@3 c@6")
-	var got v1.Pod
-	if err := c.Get(ctx, client.ObjectKey{Namespace: "default", Name: "a"}, &got); err != nil || got.ResourceVersion != "4" {
-		t.Errorf("Get returned version %q, %v; want 4", got.ResourceVersion, err)
-	}
-	if made != 1 || !transformed.Load() {
-		t.Errorf("%d informers, want one; transformed: %t", made, transformed.Load())
-	}
-	if err := c.RemoveInformer(ctx, &v1.Pod{}); err != nil {
-		t.Error(err)
-	}
 }
 
 // expect waits for the wanted calls, in any order.

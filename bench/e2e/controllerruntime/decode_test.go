@@ -76,6 +76,9 @@ func TestForManager(t *testing.T) {
 				NewInformer: newInformer,
 				ByObject:    map[client.Object]cache.ByObject{c.like: {Namespaces: map[string]cache.Config{"default": {}}, Label: web}},
 			})
+			if err := made.IndexField(t.Context(), c.like, "name", func(obj client.Object) []string { return []string{obj.GetName()} }); err != nil {
+				t.Fatal(err)
+			}
 			calls := handle(t, made, c.like)
 			expect(t, calls, "add a@1 true", "add b@2 true")
 			srv.Release(8)
@@ -89,6 +92,12 @@ func TestForManager(t *testing.T) {
 			}
 			if slices.Sort(got); fmt.Sprint(got) != "[a@5 b@6]" {
 				t.Errorf("the cache has %v", got)
+			}
+			if got := cached(t.Context(), t, made, c.like, client.MatchingFields{"name": "b"}); len(got) != 1 {
+				t.Errorf("the index has %v", got)
+			}
+			if err := made.RemoveInformer(t.Context(), c.like); err != nil {
+				t.Error(err)
 			}
 			for _, r := range transport.requests() {
 				if !strings.Contains(r, "/namespaces/default/pods?") || !strings.Contains(r, "app%3Dweb") ||

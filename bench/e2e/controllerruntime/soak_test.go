@@ -695,7 +695,7 @@ func readYourWrites(ctx context.Context, c client.Client, s *runtime.Scheme, u *
 }
 
 // cached returns the objects of a cache that are like obj.
-func cached(ctx context.Context, t *testing.T, from cache.Cache, obj client.Object) (all []client.Object) {
+func cached(ctx context.Context, t *testing.T, from cache.Cache, obj client.Object, by ...client.ListOption) (all []client.Object) {
 	t.Helper()
 	gvk, err := apiutil.GVKForObject(obj, soakScheme())
 	if err != nil {
@@ -714,7 +714,7 @@ func cached(ctx context.Context, t *testing.T, from cache.Cache, obj client.Obje
 		}
 	}
 	list.GetObjectKind().SetGroupVersionKind(gvk)
-	if err := from.List(ctx, list.(client.ObjectList)); err != nil {
+	if err := from.List(ctx, list.(client.ObjectList), by...); err != nil {
 		t.Fatal(err)
 	}
 	if err := meta.EachListItem(list, func(o runtime.Object) error { all = append(all, o.(client.Object)); return nil }); err != nil {
