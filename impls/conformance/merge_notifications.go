@@ -103,3 +103,30 @@ func (r *rig) semantics() {
 		}
 	}
 }
+
+// mirrorAnnotation: the annotation is kept once set, and added with the first compared change.
+func (r *rig) mirrorAnnotation() {
+	mirror := func() (string, bool) {
+		value, ok := r.state()["api/a"].Annotations[merge.ConfigMirrorAnnotation]
+		return value, ok
+	}
+	pod := newPod("a")
+	r.merge(merge.SET, pod)
+	pod = changed(pod, annotated(merge.ConfigMirrorAnnotation, "one"))
+	r.expect(r.merge(merge.SET, pod))
+	if value, ok := mirror(); ok {
+		r.Errorf("mirror annotation %q came without a change", value)
+	}
+	pod = changed(pod, newImage)
+	r.expect(r.merge(merge.SET, pod), "UPDATE api a")
+	if value, _ := mirror(); value != "one" {
+		r.Errorf("mirror annotation %q, want one", value)
+	}
+	pod = changed(pod, newImage, annotated(merge.ConfigMirrorAnnotation, "two"))
+	r.expect(r.merge(merge.SET, pod), "UPDATE api a")
+	pod = changed(pod, newImage, unannotated(merge.ConfigMirrorAnnotation))
+	r.expect(r.merge(merge.SET, pod), "UPDATE api a")
+	if value, _ := mirror(); value != "one" {
+		r.Errorf("mirror annotation %q, want the first", value)
+	}
+}

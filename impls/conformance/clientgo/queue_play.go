@@ -114,6 +114,9 @@ func (s queueSetup) playRandom(t *rapid.T) {
 			p.do(ops)
 		}
 	}
+	if rapid.Bool().Draw(t, "a list comes first") { // As from a Reflector.
+		p.do([]op{draw(t, replace)})
+	}
 	t.Repeat(all)
 	p.end()
 }
