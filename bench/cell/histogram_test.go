@@ -2,7 +2,6 @@ package cell_test
 
 import (
 	"math"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -50,33 +49,6 @@ func TestMergeIsExact(t *testing.T) {
 		}
 		if diff := cmp.Diff(quantiles(t, all), got); diff != "" {
 			t.Fatalf("%d parts differ from the whole (-whole +parts):\n%s", len(parts), diff)
-		}
-	})
-}
-
-func TestQuantilesMatchSort(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		all := rapid.SliceOfN(rapid.Int64Range(0, int64(time.Hour)), 1, 300).Draw(t, "durations")
-		durations := make([]time.Duration, len(all))
-		var sum int64
-		for i, v := range all {
-			durations[i] = time.Duration(v)
-			sum += v
-		}
-		q := quantiles(t, durations)
-		slices.Sort(durations)
-		if q.Min != durations[0] || q.Max != durations[len(durations)-1] || q.Sum != uint64(sum) || int64(q.Mean) != sum/int64(len(all)) {
-			t.Fatalf("min %d, max %d, sum %d, mean %d of %d", q.Min, q.Max, q.Sum, q.Mean, durations)
-		}
-		for _, c := range []struct {
-			share float64
-			got   time.Duration
-		}{{0.5, q.P50}, {0.9, q.P90}, {0.99, q.P99}, {0.999, q.P999}} {
-			// HdrHistogram's rank: rounded to the nearest, at least 1.
-			want := durations[max(int(c.share*float64(len(durations))+0.5), 1)-1]
-			if c.got < want || float64(c.got) > float64(want)*1.001+1 {
-				t.Fatalf("%v: %d, want %d of %d values", c.share, c.got, want, len(durations))
-			}
 		}
 	})
 }

@@ -72,62 +72,37 @@ func TestUnknownIsOmitted(t *testing.T) {
 	}
 }
 
-func TestThrottled(t *testing.T) {
-	for name, tc := range map[string]struct {
-		files map[string]string
-		want  time.Duration
-	}{
-		"version 2, parent group": {map[string]string{
-			"proc/self/cgroup": "0::/pod/x\n", "sys/fs/cgroup/cgroup.controllers": "cpu",
-			"sys/fs/cgroup/pod/x/cpu.stat": "usage_usec 9\nnr_throttled 2\nthrottled_usec 1500\n",
-			"sys/fs/cgroup/pod/cpu.stat":   "throttled_usec 500\n",
-			"sys/fs/cgroup/cpu.stat":       "usage_usec 9\n",
-		}, 2 * time.Millisecond},
-		"version 2, group hidden": {map[string]string{
-			"proc/self/cgroup": "0::/pod/x\n", "sys/fs/cgroup/cgroup.controllers": "cpu",
-			"sys/fs/cgroup/cpu.stat": "throttled_usec 700\n",
-		}, 700 * time.Microsecond},
-		"version 1": {map[string]string{
-			"proc/self/cgroup":                    "4:memory:/other\n1:cpu,cpuacct:/docker/y\n",
-			"sys/fs/cgroup/cpu/y/cpu.stat":        "throttled_time 99\n",
-			"sys/fs/cgroup/cpu/docker/y/cpu.stat": "nr_periods 1\nthrottled_time 1234\n",
-		}, 1234},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := cell.Throttled(files(tc.files)); got != tc.want {
-				t.Errorf("%v, want %v", got, tc.want)
-			}
-		})
-	}
-}
-
+// TestLimits: the limits and the throttled time of a control group of either version.
 func TestLimits(t *testing.T) {
 	const none = -1
 	for name, tc := range map[string]struct {
-		files   map[string]string
-		version int
-		memory  int64
-		cpus    float64
+		files     map[string]string
+		version   int
+		memory    int64
+		cpus      float64
+		throttled time.Duration
 	}{
 		"version 2, own group": {map[string]string{
 			"proc/self/cgroup": "0::/pod/x\n", "sys/fs/cgroup/cgroup.controllers": "cpu memory",
 			"sys/fs/cgroup/pod/x/memory.max": "1048576\n", "sys/fs/cgroup/pod/x/cpu.max": "150000 100000\n",
-		}, 2, 1 << 20, 1.5},
+			"sys/fs/cgroup/pod/x/cpu.stat": "usage_usec 9\nnr_throttled 2\nthrottled_usec 1500\n",
+			"sys/fs/cgroup/pod/cpu.stat":   "throttled_usec 500\n",
+			"sys/fs/cgroup/cpu.stat":       "usage_usec 9\n",
+		}, 2, 1 << 20, 1.5, 2 * time.Millisecond},
 		"version 2, group hidden": {map[string]string{
 			"proc/self/cgroup": "0::/pod/x\n", "sys/fs/cgroup/cgroup.controllers": "cpu memory",
-			"sys/fs/cgroup/memory.max": "2097152\n", "sys/fs/cgroup/cpu.max": "max 100000\n",
-		}, 2, 2 << 20, none},
+			"sys/fs/cgroup/memory.max": "2097152\n", "sys/fs/cgroup/cpu.max": "max 100000\n", "sys/fs/cgroup/cpu.stat": "throttled_usec 700\n",
+		}, 2, 2 << 20, none, 700 * time.Microsecond},
 		"version 1": {map[string]string{
-			"proc/self/cgroup": "4:memory:/docker/y\n1:cpu,cpuacct:/\n",
-			"sys/fs/cgroup/memory/docker/y/memory.limit_in_bytes": "4096\n",
-			"sys/fs/cgroup/cpu/cpu.cfs_quota_us":                  "50000\n", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
-		}, 1, 4096, 0.5},
+			"proc/self/cgroup": "4:memory:/docker/y\n1:cpu,cpuacct:/docker/y\n", "sys/fs/cgroup/memory/docker/y/memory.limit_in_bytes": "4096\n",
+			"sys/fs/cgroup/cpu/cpu.cfs_quota_us": "50000\n", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
+			"sys/fs/cgroup/cpu/y/cpu.stat": "throttled_time 99\n", "sys/fs/cgroup/cpu/docker/y/cpu.stat": "nr_periods 1\nthrottled_time 1234\n",
+		}, 1, 4096, 0.5, 1234},
 		"version 1, unlimited": {map[string]string{
-			"proc/self/cgroup":                           "4:memory:/\n1:cpu:/\n",
-			"sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
-			"sys/fs/cgroup/cpu/cpu.cfs_quota_us":         "-1\n", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
-		}, 1, none, none},
-		"none": {map[string]string{}, 0, none, none},
+			"proc/self/cgroup": "4:memory:/\n1:cpu:/\n", "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
+			"sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
+		}, 1, none, none, 0},
+		"none": {map[string]string{}, 0, none, none, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := cell.ReadLimits(files(tc.files))
@@ -138,8 +113,9 @@ func TestLimits(t *testing.T) {
 			if got.CPUs != nil {
 				cpus = *got.CPUs
 			}
-			if got.CgroupVersion != tc.version || memory != tc.memory || math.Abs(cpus-tc.cpus) > 1e-9 {
-				t.Errorf("version %d, memory %d, cpus %v; want %d, %d, %v", got.CgroupVersion, memory, cpus, tc.version, tc.memory, tc.cpus)
+			throttled := cell.Throttled(files(tc.files))
+			if got.CgroupVersion != tc.version || memory != tc.memory || math.Abs(cpus-tc.cpus) > 1e-9 || throttled != tc.throttled {
+				t.Errorf("version %d, memory %d, cpus %v, throttled %v; want %+v", got.CgroupVersion, memory, cpus, throttled, tc)
 			}
 		})
 	}

@@ -62,15 +62,9 @@ func log(t *testing.T) (string, []string) {
 // TestUpstreamReadsLog: the HdrHistogram library reads the log and ignores the comments.
 func TestUpstreamReadsLog(t *testing.T) {
 	text, _ := log(t)
-	r := hdrhistogram.NewHistogramLogReader(strings.NewReader(text))
-	for _, want := range []struct{ count, longest int64 }{{2, 142857142}, {1, 7}} {
-		h, err := r.NextIntervalHistogram()
-		if err != nil || h == nil {
-			t.Fatalf("%v, %v", h, err)
-		}
-		if h.Tag() != "a→b" || h.TotalCount() != want.count || !h.ValuesAreEquivalent(h.Max(), want.longest) {
-			t.Errorf("tag %q, %d values up to %d, want %+v", h.Tag(), h.TotalCount(), h.Max(), want)
-		}
+	h, err := hdrhistogram.NewHistogramLogReader(strings.NewReader(text)).NextIntervalHistogram()
+	if err != nil || h == nil || h.Tag() != "a→b" || h.TotalCount() != 2 || !h.ValuesAreEquivalent(h.Max(), 142857142) {
+		t.Errorf("%+v, %v", h, err)
 	}
 }
 

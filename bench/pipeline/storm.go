@@ -53,8 +53,8 @@ func (m *preparedStorm) stall(p pace.Pace) time.Duration {
 	switch {
 	case m.Pipeline == QueuePipeline && m.Family == impls.Merge:
 		// A slow pace makes no progress between two events.
-		sc := m.at(p)
-		limit += pause(sc.schedule, len(sc.Events)-sc.Initial)
+		paced := m.at(p)
+		limit += pause(paced.schedule, len(paced.Events)-paced.Initial)
 	case len(m.Faults) > 0:
 		limit = max(limit, faultStall+patience)
 	case m.Pipeline != QueuePipeline && slices.ContainsFunc(m.Storm.Marks, isRelist):
@@ -119,8 +119,8 @@ const mostEvents = 60_000_000
 func (m *preparedStorm) at(p pace.Pace) *pacedStorm {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if sc, ok := m.byPace[p.String()]; ok {
-		return sc
+	if paced, ok := m.byPace[p.String()]; ok {
+		return paced
 	}
 	s, shares := m.Storm, max(1, m.Share.Count)
 	n, timed := 0, p.Paced() && p.Shape() != pace.Trace
@@ -139,28 +139,28 @@ func (m *preparedStorm) at(p pace.Pace) *pacedStorm {
 		part.Storm = part.Fresh(m.Family == impls.Merge)
 	}
 	s = part.Storm
-	sc := &pacedStorm{Storm: s, schedule: m.schedule(p, part)}
-	sc.budget = m.Budget.Limit(sc.schedule, len(s.Events)-s.Initial)
+	paced := &pacedStorm{Storm: s, schedule: m.schedule(p, part)}
+	paced.budget = m.Budget.Limit(paced.schedule, len(s.Events)-s.Initial)
 	prepare := sync.OnceValues(func() (source.Maker, error) {
 		return source.Options{Faults: m.Faults, Seed: m.Seed, Wire: m.Wire}.Prepare(m.Source, s)
 	})
-	sc.source = func(ctx context.Context) (source.Source, error) {
+	paced.source = func(ctx context.Context) (source.Source, error) {
 		maker, err := prepare()
 		if err != nil {
 			return nil, err
 		}
 		return maker(ctx)
 	}
-	sc.keys = sync.OnceValue(func() map[string]int32 { return observe.KeyIndexes(s) })
-	sc.final = sync.OnceValue(s.Final)
-	sc.parts = sync.OnceValue(func() [][]call { return partition(s, m.Producers) })
-	sc.lists = sync.OnceValue(func() [][]*v1.Pod { return podLists(s) })
-	sc.notifications = sync.OnceValue(func() *observe.Notifications { return observe.NotificationsOf(s) })
+	paced.keys = sync.OnceValue(func() map[string]int32 { return observe.KeyIndexes(s) })
+	paced.final = sync.OnceValue(s.Final)
+	paced.parts = sync.OnceValue(func() [][]call { return partition(s, m.Producers) })
+	paced.lists = sync.OnceValue(func() [][]*v1.Pod { return podLists(s) })
+	paced.notifications = sync.OnceValue(func() *observe.Notifications { return observe.NotificationsOf(s) })
 	if m.byPace == nil {
 		m.byPace = make(map[string]*pacedStorm)
 	}
-	m.byPace[p.String()] = sc
-	return sc
+	m.byPace[p.String()] = paced
+	return paced
 }
 
 // pause returns the longest time without an intended event.
