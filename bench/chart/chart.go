@@ -126,8 +126,8 @@ func coord(v float64) string {
 
 func esc(s string) string { return template.HTMLEscapeString(s) }
 
-// Shorten truncates a label to at most most characters.
-func Shorten(s string, most int) string {
+// shorten truncates a label to at most most characters.
+func shorten(s string, most int) string {
 	if r := []rune(s); len(r) > most {
 		return string(r[:most-1]) + "…"
 	}

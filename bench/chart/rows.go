@@ -55,7 +55,7 @@ func (c Rows) plot(p *picture) {
 	for i, r := range c.Rows {
 		p.group("row series "+r.Style.class(), r.Name, func() {
 			top := float64(4 + rowHeight*i)
-			p.text(rowsLeft, top+12, "start", "row-label", Shorten(r.Name, 34))
+			p.text(rowsLeft, top+12, "start", "row-label", shorten(r.Name, 34))
 			p.text(Width-rowsRight, top+12, "end", "row-note", r.Note)
 			if c.Rule != 0 {
 				if r.end != 0 {

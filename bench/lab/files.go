@@ -42,9 +42,9 @@ func (osFiles) Create(path string) (file, error) {
 	return os.Create(path)
 }
 
-// ReadFile reads a file of a results folder or a bundle. A folder from elsewhere may have pipes and links to
+// readFile reads a file of a results folder. A folder from elsewhere may have pipes and links to
 // devices, which have no end: they are errors.
-func ReadFile(path string) ([]byte, error) {
+func readFile(path string) ([]byte, error) {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("it is no regular file")}
 	}

@@ -232,7 +232,7 @@ func (o *Outcome) readLatency(comparison, i int) error {
 	if len(rounds) == 0 {
 		return nil
 	}
-	data, err := ReadFile(path)
+	data, err := readFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	} else if err != nil {
@@ -259,7 +259,7 @@ func (o *Outcome) readLatency(comparison, i int) error {
 }
 
 func readJSON(path string, into any) error {
-	data, err := ReadFile(path)
+	data, err := readFile(path)
 	if err != nil {
 		return err
 	}

@@ -238,6 +238,7 @@ func TestInvalidVerdicts(t *testing.T) {
 		"panic in run":   {func(f *fake) { f.run = func(context.Context) error { panic(boom) } }, "invalid: error: panic in run: boom (lab_test.", "setup run teardown"},
 		"misuse":         {func(f *fake) { f.events = 0 }, "invalid: error: recorder misused: Count reported no events", "setup run check teardown"},
 		"note":           {func(f *fake) { f.note = "events/s" }, `invalid: error: note "events/s"`, "setup run check teardown"},
+		"note of a time": {func(f *fake) { f.note = "p99-ns" }, `invalid: error: note "p99-ns"`, "setup run check teardown"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

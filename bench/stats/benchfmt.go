@@ -188,8 +188,8 @@ func checkFinite(rec *benchfmt.Result) error {
 	return nil
 }
 
-// BareName returns a benchmark's name without the GOMAXPROCS suffix.
-func BareName(full benchfmt.Name) string {
+// bareName returns a benchmark's name without the GOMAXPROCS suffix.
+func bareName(full benchfmt.Name) string {
 	base, parts := full.Parts()
 	var name strings.Builder
 	name.Write(base)
@@ -202,7 +202,7 @@ func BareName(full benchfmt.Name) string {
 }
 
 func (f *File) add(rec *benchfmt.Result) error {
-	key := BareName(rec.Name)
+	key := bareName(rec.Name)
 	full := rec.GetConfig("pkg") + " " + string(rec.Name)
 	if had, ok := f.full[key]; ok && had != full {
 		file, line := rec.Pos()
