@@ -17,6 +17,7 @@ import (
 
 	"watchlab/impls"
 	"watchlab/impls/decode"
+	"watchlab/impls/inflate"
 )
 
 // NewSharedIndexInformer is [cache.NewSharedIndexInformer] with the queue [DefaultVariant]. It has
@@ -92,11 +93,15 @@ func ForResource(config *rest.Config, gvr schema.GroupVersionResource, example r
 	if err != nil {
 		return nil, fmt.Errorf("informer: %w", err)
 	}
-	lw, err := decode.NewListWatch(config, decode.Untransformed(d), gvr, metav1.NamespaceAll, nil)
+	in, err := inflate.Lookup(opts.Inflate)
 	if err != nil {
 		return nil, fmt.Errorf("informer: %w", err)
 	}
-	opts.Decode, opts.Decoder = "", decode.Options{}
+	lw, err := decode.NewListWatch(in.Config(config), decode.Untransformed(d), gvr, metav1.NamespaceAll, nil)
+	if err != nil {
+		return nil, fmt.Errorf("informer: %w", err)
+	}
+	opts.Decode, opts.Decoder, opts.Inflate = "", decode.Options{}, ""
 	b, err := opts.checked()
 	if err != nil {
 		return nil, err
@@ -134,11 +139,16 @@ func ForManager(config *rest.Config, opts Options) (*rest.Config, func(cache.Lis
 	if _, err := decode.New(name, of); err != nil {
 		return nil, nil, fmt.Errorf("informer: %w", err)
 	}
+	in, err := inflate.Lookup(opts.Inflate)
+	if err != nil {
+		return nil, nil, fmt.Errorf("informer: %w", err)
+	}
+	opts.Inflate = ""
 	b, err := opts.checked()
 	if err != nil {
 		return nil, nil, err
 	}
-	config, with, err := decode.Intercept(config)
+	config, with, err := decode.Intercept(in.Config(config))
 	if err != nil {
 		return nil, nil, fmt.Errorf("informer: %w", err)
 	}

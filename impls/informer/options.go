@@ -32,6 +32,9 @@ type Options struct {
 	// decoded, and refuse them. Informers with the same Decoder.Table share values.
 	Decode  string
 	Decoder decode.Options
+	// Inflate names the reader of compressed answers in package inflate. It belongs to Decode, as Decoder
+	// does; empty means [inflate.Default]. DisableCompression of a config wins.
+	Inflate string
 	Variant string // the queue in package deltafifo; empty means [DefaultVariant]
 	// Queue has the options of the queue. KeyFunction, KnownObjects and Transformer must be nil,
 	// because the informer sets them: keys are namespace/name, a queue with per-key delivery knows
@@ -89,6 +92,8 @@ func (o Options) blueprint() (blueprint, error) {
 	switch {
 	case o.Decode != "" || !reflect.ValueOf(o.Decoder).IsZero():
 		return fail("Decode %q is set (allowed: empty, because the ListerWatcher has decoded; use ForResource or ForManager)", o.Decode)
+	case o.Inflate != "":
+		return fail("Inflate %q is set (allowed: empty, because the ListerWatcher has read; use ForResource or ForManager)", o.Inflate)
 	case o.Queue.KeyFunction != nil:
 		return fail("Queue.KeyFunction is set (allowed: nil; an informer's keys are namespace/name)")
 	case o.Queue.KnownObjects != nil:

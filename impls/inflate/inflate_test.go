@@ -1,0 +1,156 @@
+package inflate_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"watchlab/impls"
+	"watchlab/impls/inflate"
+)
+
+// TestConfig: each variant reads what net/http reads, an event as soon as it is sent, over HTTP/1 and HTTP/2.
+func TestConfig(t *testing.T) {
+	events := []string{strings.Repeat("event ", 2000), "a", strings.Repeat("bookmark", 9)}
+	next := make(chan struct{})
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		out, flush := io.Writer(w), func() {}
+		if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+			w.Header().Set("Content-Encoding", "gzip")
+			gz := gzip.NewWriter(w)
+			out, flush = gz, func() { _, _ = gz.Flush(), gz.Close(); gz.Reset(w) }
+		}
+		_ = http.NewResponseController(w).Flush()
+		for _, e := range events {
+			_, _ = io.WriteString(out, e)
+			flush()
+			_ = http.NewResponseController(w).Flush()
+			<-next
+		}
+		if r.URL.Path == "/cut" {
+			_, _ = w.Write([]byte{0x1f, 0x8b})
+		}
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	for _, v := range inflate.Variants() {
+		for _, protos := range [][]string{{"http/1.1"}, nil} {
+			config := &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true, NextProtos: protos}}
+			client, err := rest.HTTPClientFor(v.Config(config))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, path := range []string{"/", "/cut"} {
+				resp, err := client.Get(server.URL + path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				compressed := v.Name != "none"
+				if resp.Uncompressed != compressed || resp.ContentLength != -1 || resp.Header.Get("Content-Encoding") != "" {
+					t.Errorf("%s: uncompressed %v, header %v", v.Name, resp.Uncompressed, resp.Header)
+				}
+				for _, e := range events {
+					got := make([]byte, len(e))
+					if _, err := io.ReadFull(resp.Body, got); err != nil || string(got) != e {
+						t.Fatalf("%s, %s: %q, %v", v.Name, resp.Proto, got, err)
+					}
+					next <- struct{}{}
+				}
+				if _, err := io.ReadAll(resp.Body); errors.Is(err, io.ErrUnexpectedEOF) != (compressed && path == "/cut") {
+					t.Errorf("%s: %s ends with %v", v.Name, path, err)
+				}
+				_ = resp.Body.Close()
+			}
+		}
+	}
+}
+
+// TestAsAsked: a caller that chooses an encoding gets it as it comes.
+func TestAsAsked(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.Header.Get("Accept-Encoding"))
+	}))
+	defer server.Close()
+	for _, v := range inflate.Variants() {
+		client, err := rest.HTTPClientFor(v.Config(&rest.Config{Host: server.URL}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for header, want := range map[string]string{"Accept-Encoding": "br", "Range": ""} {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set(header, "br")
+			resp, err := client.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := io.ReadAll(resp.Body)
+			if err := errors.Join(err, resp.Body.Close()); err != nil || string(got) != want {
+				t.Errorf("%s: %s: the server was asked for %q, %v", v.Name, header, got, err)
+			}
+		}
+		plain := &rest.Config{DisableCompression: true}
+		if v.Config(plain) != plain {
+			t.Errorf("%s compresses against DisableCompression", v.Name)
+		}
+	}
+}
+
+// TestMembersAreFree: a member allocates nothing, whatever it has.
+func TestMembersAreFree(t *testing.T) {
+	var body bytes.Buffer
+	for range 50 {
+		gz, _ := gzip.NewWriterLevel(&body, 1)
+		_, _ = io.WriteString(gz, strings.Repeat("a pod and its status ", 300))
+		_ = gz.Close()
+	}
+	v, err := inflate.Lookup("members")
+	if err != nil {
+		t.Fatal(err)
+	}
+	many := v.NewReader(&endless{data: body.Bytes()})
+	p := make([]byte, 64<<10)
+	read := func() {
+		if n, err := many.Read(p); n == 0 || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	for range 50 {
+		read()
+	}
+	if n := testing.AllocsPerRun(100, read); n != 0 {
+		t.Errorf("%v allocations a read", n)
+	}
+}
+
+type endless struct {
+	data []byte
+	at   int
+}
+
+// Read implements [io.Reader].
+func (e *endless) Read(p []byte) (int, error) {
+	n := copy(p, e.data[e.at:])
+	e.at = (e.at + n) % len(e.data)
+	return n, nil
+}
+
+func TestLookup(t *testing.T) {
+	if v, err := inflate.Lookup(""); err != nil || v.Name != inflate.Default {
+		t.Errorf("%v, %v", v.Name, err)
+	}
+	_, err := inflate.Lookup("zlib")
+	if want := `inflate: unknown variant "zlib" (have clientgo, klauspost, members, none)`; !errors.Is(err, impls.ErrUnknownVariant) || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
