@@ -20,6 +20,7 @@ import (
 	"watchlab/bench/controller/verdict"
 	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
+	"watchlab/loadgen/manifest"
 )
 
 func spec(t *testing.T, kind string) controller.Spec {
@@ -324,7 +325,7 @@ func TestBadSpecs(t *testing.T) {
 		s := spec(t, correct)
 		change(&s)
 		_, err := play(t, s, controller.Options{})
-		if bad, ok := errors.AsType[*experiment.FieldError](err); !ok || bad.Field != field {
+		if bad, ok := errors.AsType[*manifest.Error](err); !ok || bad.Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
 	}

@@ -58,7 +58,7 @@ func (s Spec) named() (Spec, error) {
 	}
 	for _, f := range Given(&s) {
 		if !slices.Contains(runFields, f.Path) {
-			return s, badField(f.Path, errors.New("needs --family: the quick experiment has its own"))
+			return s, manifest.BadField(f.Path, errors.New("needs --family: the quick experiment has its own"))
 		}
 	}
 	quick := Quick()
@@ -106,7 +106,7 @@ func New(ctx context.Context, spec Spec, stdin io.Reader) (*Plan, error) {
 		return nil, err
 	}
 	if spec.Memory && slices.ContainsFunc(plan.Comparisons, func(c lab.Comparison) bool { return c.More != nil }) {
-		return nil, badField("memory", errors.New("is not for a search: what it plays depends on what it has found"))
+		return nil, manifest.BadField("memory", errors.New("is not for a search: what it plays depends on what it has found"))
 	}
 	if err := plan.checkClaims(); err != nil {
 		return nil, errors.Join(err, plan.Close())
@@ -245,7 +245,7 @@ func (s *Spec) variants() []string {
 func compare(s pipeline.Config) ([]lab.Comparison, error) {
 	comparisons, err := pipeline.Compare(s)
 	if errors.Is(err, impls.ErrUnknownVariant) {
-		return nil, badField("variants", err)
+		return nil, manifest.BadField("variants", err)
 	}
 	return comparisons, err
 }
@@ -257,11 +257,11 @@ func (p *planner) load(s Spec) (*storm.Storm, error) {
 	}
 	set, err := s.Storm.Load(s.Seed)
 	if err != nil {
-		return nil, badField("storm.name", err)
+		return nil, manifest.BadField("storm.name", err)
 	}
 	loaded, err := p.withPods(s, set.Storms[0])
 	if err != nil {
-		return nil, badField("manifests", err)
+		return nil, manifest.BadField("manifests", err)
 	}
 	p.storms[key] = loaded
 	return loaded, nil

@@ -1,6 +1,6 @@
 // Package experiment describes runs and plans them. It is not a public API.
 //
-//  1. A [Spec] is read from YAML ([Load]) or set by flags ([AddFlags]). With both, flags
+//  1. A [Spec] is read from YAML ([manifest.ReadStrict]) or set by flags ([AddFlags]). With both, flags
 //     win.
 //  2. [New] validates it, loads the storm, and returns a [Plan]: the comparisons and the
 //     options for package lab.
@@ -16,18 +16,9 @@ package experiment
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
-	"os"
 	"reflect"
-	"regexp"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
-	yamlv3 "go.yaml.in/yaml/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"watchlab/bench/pipeline"
@@ -174,41 +165,6 @@ type Scale struct {
 	Over string `json:"over" flag:"over" help:"knob to vary, as in producers=1,2,4,8"`
 }
 
-var ErrSpec = errors.New("invalid experiment") // wrapped by the errors for a Spec that cannot be played
-
-// FieldError is a mistake in a [Spec]. It matches [ErrSpec].
-type FieldError struct {
-	File  string // of the Spec; empty if unknown
-	Line  int    // in the file, from 1; 0 if unknown
-	Field string // path of the field, such as storm.nodes; empty if none is at fault
-	Err   error  // the mistake
-}
-
-func (e *FieldError) Error() string {
-	text := e.Err.Error()
-	if e.Field != "" {
-		text = e.Field + ": " + text
-	}
-	switch {
-	case e.File != "" && e.Line > 0:
-		return fmt.Sprintf("%s:%d: %s", e.File, e.Line, text)
-	case e.File != "":
-		return e.File + ": " + text
-	}
-	return text
-}
-
-func (e *FieldError) Unwrap() error        { return e.Err }
-func (e *FieldError) Is(target error) bool { return target == ErrSpec }
-
-// badField returns a FieldError; nil for a nil error.
-func badField(field string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return &FieldError{Field: field, Err: err}
-}
-
 // JSON returns the Spec in the form that package lab stores.
 func (s Spec) JSON() json.RawMessage {
 	data, err := json.Marshal(s)
@@ -218,107 +174,11 @@ func (s Spec) JSON() json.RawMessage {
 	return data
 }
 
-// Parse reads a Spec from YAML or JSON. Unknown and duplicate fields are errors. The
-// error is a [FieldError] with the name and the line.
+// Parse reads a Spec from YAML or JSON; see [manifest.Strict].
 func Parse(name string, data []byte) (Spec, error) {
 	var s Spec
-	err := Decode(name, data, &s)
+	err := manifest.Strict(name, data, &s)
 	return s, err
-}
-
-// Decode is [Parse] into a Spec of any type.
-func Decode(name string, data []byte, to any) error {
-	if err := manifest.UnmarshalStrict(data, to); err != nil {
-		return &FieldError{File: name, Line: lineOfError(data, err), Err: errors.New(decodeProblem(err))}
-	}
-	return nil
-}
-
-// Load reads a Spec from a file.
-func Load(path string) (Spec, []byte, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return Spec{}, nil, err
-	}
-	s, err := Parse(path, data)
-	return s, data, err
-}
-
-// InFile adds the file, and the line of the field in it, to an error that does not name them yet.
-func InFile(path string, data []byte, err error) error {
-	if bad, ok := errors.AsType[*FieldError](err); ok && bad.File != "" {
-		return bad
-	} else if ok {
-		return &FieldError{File: path, Line: lineOfField(data, bad.Field), Field: bad.Field, Err: bad.Err}
-	}
-	if unread, ok := errors.AsType[*fs.PathError](err); ok && unread.Path == path {
-		return err
-	}
-	return &FieldError{File: path, Err: err}
-}
-
-var (
-	yamlLine = regexp.MustCompile(`line (\d+): `)
-	quoted   = regexp.MustCompile(`"([^"]+)"`)
-)
-
-// decodeProblem returns the decoder's message without its prefixes.
-func decodeProblem(err error) string {
-	text := err.Error()
-	for _, prefix := range []string{"error converting YAML to JSON: ", "error unmarshaling JSON: ", "while decoding JSON: ", "json: ", "yaml: ", "unmarshal errors:\n  "} {
-		text = strings.TrimPrefix(text, prefix)
-	}
-	return yamlLine.ReplaceAllString(text, "")
-}
-
-// lineOfError returns 0 if the line is unknown.
-func lineOfError(data []byte, err error) int {
-	text := err.Error()
-	if m := yamlLine.FindStringSubmatch(text); m != nil {
-		line, _ := strconv.Atoi(m[1]) // The pattern matches digits.
-		return line
-	}
-	var typed *json.UnmarshalTypeError
-	if errors.As(err, &typed) {
-		return lineOfField(data, typed.Field)
-	}
-	for _, m := range quoted.FindAllStringSubmatch(text, -1) {
-		word := regexp.MustCompile(`(^|[^\w.-])` + regexp.QuoteMeta(m[1]) + `([^\w.-]|$)`)
-		if at := slices.IndexFunc(strings.Split(string(data), "\n"), word.MatchString); at >= 0 {
-			return at + 1
-		}
-	}
-	return 0
-}
-
-func document(data []byte) *yamlv3.Node {
-	var doc yamlv3.Node
-	if yamlv3.Unmarshal(data, &doc) != nil || len(doc.Content) == 0 {
-		return &yamlv3.Node{}
-	}
-	return doc.Content[0]
-}
-
-// lineOfField returns the line of a field such as storm.nodes, or of the innermost one
-// around it that the file has; 0 if it has none.
-func lineOfField(data []byte, path string) int {
-	n, line := document(data), 0
-	for name := range strings.SplitSeq(path, ".") {
-		var key, value *yamlv3.Node
-		if i, err := strconv.Atoi(name); err == nil && n.Kind == yamlv3.SequenceNode && i < len(n.Content) {
-			key, value = n.Content[i], n.Content[i]
-		}
-		for i := 0; n.Kind == yamlv3.MappingNode && i+1 < len(n.Content); i += 2 {
-			if n.Content[i].Value == name {
-				key, value = n.Content[i], n.Content[i+1]
-			}
-		}
-		if key == nil {
-			break
-		}
-		line, n = key.Line, value
-	}
-	return line
 }
 
 // inherit returns a part with its zero fields set to those of the whole.

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"watchlab/bench/fleet"
+	"watchlab/loadgen/manifest"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -188,8 +189,8 @@ func TestOwnOverlay(t *testing.T) {
 
 // errorOf reports whether an error is that of a field.
 func errorOf(err error, field string) bool {
-	var bad *fleet.FieldError
-	return errors.Is(err, fleet.ErrSpec) && errors.As(err, &bad) && bad.Field == field
+	bad, ok := errors.AsType[*manifest.Error](err)
+	return ok && bad.Field == field
 }
 
 func TestBuildErrors(t *testing.T) {
@@ -201,9 +202,9 @@ func TestBuildErrors(t *testing.T) {
 		"namespace":   {func(s *fleet.Spec) { s.Namespace = "a/b" }, "namespace", `namespace: "a/b"`},
 		"image":       {func(s *fleet.Spec) { s.Image = "a b" }, "image", `"a b"`},
 		"overlay":     {func(s *fleet.Spec) { s.Overlay = "none" }, "overlay", "kind, "},
-		"file name":   {func(s *fleet.Spec) { s.Files["a/b"] = nil }, "files", `"a/b"`},
-		"plan's name": {func(s *fleet.Spec) { s.Files["plan.yaml"] = nil }, "files", "plan.yaml"},
-		"too large":   {func(s *fleet.Spec) { s.Files["x"] = make([]byte, 1<<20) }, "files", "ConfigMap"},
+		"file name":   {func(s *fleet.Spec) { s.Files["a/b"] = nil }, "files.a/b", "a valid config key"},
+		"plan's name": {func(s *fleet.Spec) { s.Files["plan.yaml"] = nil }, "files.plan.yaml", "reserved"},
+		"too large":   {func(s *fleet.Spec) { s.Files["x"] = make([]byte, 1<<20) }, "files.x", "ConfigMap"},
 	} {
 		s := spec(fleet.ModeSelf)
 		tt.edit(&s)
@@ -213,7 +214,7 @@ func TestBuildErrors(t *testing.T) {
 	}
 	s := spec(fleet.ModeCluster)
 	s.Resource = schema.GroupResource{}
-	if _, err := fleet.Build(s); !errors.Is(err, fleet.ErrSpec) {
+	if _, err := fleet.Build(s); err == nil {
 		t.Errorf("no resource: %v", err)
 	}
 }

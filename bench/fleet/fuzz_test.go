@@ -1,16 +1,16 @@
 package fleet_test
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"watchlab/bench/fleet"
 )
 
-// FuzzParsePlan: a plan is valid and reads the same when it is written, or the error wraps ErrSpec.
+// FuzzParsePlan: a plan is valid and reads the same when it is written, or the error names the file.
 func FuzzParsePlan(f *testing.F) {
 	for _, s := range []string{
 		"run: a\nmode: self\npods: 4\nexperiment: {rounds: 1}\nbarrier: 10s\n",
@@ -22,9 +22,9 @@ func FuzzParsePlan(f *testing.F) {
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, data []byte) {
 		defer time.AfterFunc(time.Minute, func() { panic("an input took more than a minute") }).Stop()
-		p, err := fleet.ParsePlan(data)
+		p, err := fleet.ParsePlan("plan.yaml", data)
 		if err != nil {
-			if !errors.Is(err, fleet.ErrSpec) {
+			if !strings.HasPrefix(err.Error(), "plan.yaml") {
 				t.Fatal(err)
 			}
 			return

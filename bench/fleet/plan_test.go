@@ -2,7 +2,6 @@ package fleet_test
 
 import (
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -56,12 +55,12 @@ func TestBadPlans(t *testing.T) {
 	} {
 		p := plan()
 		change(&p)
-		if err := p.Validate(); !errors.Is(err, fleet.ErrSpec) || strings.Contains(err.Error(), "\n") {
+		if err := p.Validate(); err == nil || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for _, text := range []string{"run: a\nnobody: knows\n", "run: a\nrun: b\n", "run: [", "- a"} {
-		if _, err := fleet.ParsePlan([]byte(text)); !errors.Is(err, fleet.ErrSpec) {
+		if _, err := fleet.ParsePlan("plan.yaml", []byte(text)); err == nil || !strings.HasPrefix(err.Error(), "plan.yaml") {
 			t.Errorf("%q: %v", text, err)
 		}
 	}

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
-	"strconv"
 	"strings"
 
 	yamlv3 "go.yaml.in/yaml/v3"
@@ -37,7 +35,7 @@ func Decode(source string, data []byte, lenient bool) ([]Object, error) {
 func decodeAll(source string, data []byte, lenient bool) (objects []Object, errs []error) {
 	docs, err := split(data)
 	if err != nil {
-		err.Source = source
+		err.File = source
 		errs = append(errs, err)
 	}
 	for _, d := range docs {
@@ -144,14 +142,6 @@ func CheckAliases(data []byte) error {
 		err = fmt.Errorf("its aliases expand it by more than %d MiB", maxExpanded>>20)
 	}
 	return err
-}
-
-// UnmarshalStrict is that of package yaml after [CheckAliases].
-func UnmarshalStrict(data []byte, to any) error {
-	if err := CheckAliases(data); err != nil {
-		return err
-	}
-	return yaml.UnmarshalStrict(data, to)
 }
 
 // expand returns how many of left bytes remain beside a node with its aliases expanded, or less than 0.
@@ -271,19 +261,8 @@ func typed(o runtime.Object, source string, line int, lenient bool) (Object, err
 	return Object{Object: o, Kind: kind, Namespace: m.GetNamespace(), Name: m.GetName(), Source: source, Line: line}, nil
 }
 
-// yamlLine matches the line number in an error of the YAML parser, relative to the document.
-var yamlLine = regexp.MustCompile(`(?:yaml: )?(?:unmarshal errors:\s*)?\bline (\d+): `)
-
 // fail adds a line number to an error: that of the parser, else the document's first line.
 func (d document) fail(source string, err error) error {
-	text := err.Error()
-	text = strings.ReplaceAll(text, "error converting YAML to JSON: ", "")
-	at := d.line
-	if m := yamlLine.FindStringSubmatchIndex(text); m != nil {
-		if n, aerr := strconv.Atoi(text[m[2]:m[3]]); aerr == nil && n > 0 {
-			at = d.line + n - 1
-			text = text[:m[0]] + text[m[1]:]
-		}
-	}
-	return &Error{Source: source, Line: at, Err: fmt.Errorf("%w: %s", ErrManifest, strings.TrimPrefix(text, "yaml: "))}
+	text, line := plainText(err)
+	return &Error{File: source, Line: d.line + max(line-1, 0), Err: fmt.Errorf("%w: %s", ErrManifest, text)}
 }

@@ -1,13 +1,12 @@
 package workload
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"embed"
+	stdjson "encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,11 +14,10 @@ import (
 	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/json"
-	kyaml "sigs.k8s.io/yaml"
 
 	"watchlab/loadgen/manifest"
 )
@@ -33,25 +31,6 @@ const (
 	maxRequests = 10_000_000
 	maxTime     = 365 * 24 * time.Hour // so that sums do not overflow
 )
-
-// ErrFile is wrapped by the errors for a file that is not a workload.
-var ErrFile = errors.New("invalid workload")
-
-// FileError is the error of a file, with its line.
-type FileError struct {
-	File string
-	Line int // from 1; 0 means the whole file
-	Err  error
-}
-
-func (e *FileError) Error() string {
-	if e.Line > 0 {
-		return fmt.Sprintf("%s: line %d: %v", e.File, e.Line, e.Err)
-	}
-	return fmt.Sprintf("%s: %v", e.File, e.Err)
-}
-
-func (e *FileError) Unwrap() error { return e.Err }
 
 // Names returns the built-in workloads.
 func Names() []string {
@@ -78,7 +57,7 @@ func Names() []string {
 //
 // A change patches a random object, or its subresource, and takes the values of each field in turn; {n} in a
 // value is the number of the change, and {now} the time of the request, as in a renewTime. delete deletes a
-// random share (default: all). Unknown fields are errors. An error is a [*FileError].
+// random share (default: all). Unknown fields are errors. An error is a [*manifest.Error].
 func Read(name string, seed int64) (*Workload, error) {
 	if slices.Contains(Names(), name) {
 		data, err := builtin.ReadFile("builtin/" + name + ".yaml")
@@ -93,213 +72,151 @@ func Read(name string, seed int64) (*Workload, error) {
 		if errors.As(err, &p) {
 			err = p.Err // The name precedes the message.
 		}
-		return nil, &FileError{File: name, Err: fmt.Errorf("%w (built in: %s)", err, strings.Join(Names(), ", "))}
+		return nil, &manifest.Error{File: name, Err: fmt.Errorf("%w (built in: %s)", err, strings.Join(Names(), ", "))}
 	}
 	return parse(name, filepath.Dir(name), data, seed)
 }
 
-// The form of a file. A node keeps the line of what is checked later.
+// The form of a file.
 type (
 	fileForm struct {
-		Objects []yaml.Node `yaml:"objects"`
+		Objects []groupForm `json:"objects"`
 	}
 	groupForm struct {
-		Manifest string      `yaml:"manifest"`
-		Object   yaml.Node   `yaml:"object"`
-		Copies   *int        `yaml:"copies"`
-		Create   *waveForm   `yaml:"create"`
-		Change   []yaml.Node `yaml:"change"`
-		Delete   *deleteForm `yaml:"delete"`
+		Manifest string             `json:"manifest"`
+		Object   stdjson.RawMessage `json:"object"`
+		Copies   *int               `json:"copies"`
+		Create   *waveForm          `json:"create"`
+		Change   []changeForm       `json:"change"`
+		Delete   *deleteForm        `json:"delete"`
 	}
 	waveForm struct {
-		At   time.Duration `yaml:"at"`
-		Rate float64       `yaml:"rate"`
+		At   metav1.Duration `json:"at"`
+		Rate float64         `json:"rate"`
 	}
 	changeForm struct {
-		waveForm    `yaml:",inline"`
-		For         time.Duration        `yaml:"for"`
-		Set         map[string]yaml.Node `yaml:"set"`
-		Subresource string               `yaml:"subresource"`
+		waveForm
+		For         metav1.Duration               `json:"for"`
+		Set         map[string]stdjson.RawMessage `json:"set"`
+		Subresource string                        `json:"subresource"`
 	}
 	deleteForm struct {
-		waveForm    `yaml:",inline"`
-		Share       *float64 `yaml:"share"`
-		Propagation string   `yaml:"propagation"`
+		waveForm
+		Share       *float64 `json:"share"`
+		Propagation string   `json:"propagation"`
 	}
 )
 
 func parse(name, dir string, data []byte, seed int64) (*Workload, error) {
 	var file fileForm
-	err := manifest.CheckAliases(data)
-	if err == nil {
-		err = strict(data, &file)
+	if err := manifest.Strict(name, data, &file); err != nil {
+		return nil, err
 	}
+	groups, err := file.groups(dir)
 	if err != nil {
-		return nil, located(name, 0, err)
+		return nil, manifest.Locate(name, data, err)
 	}
-	if len(file.Objects) == 0 {
-		return nil, &FileError{name, 0, fmt.Errorf("%w: objects: it has none", ErrFile)}
+	return build(name, groups, seed), nil
+}
+
+// groups checks the form. The error is a [*manifest.Error] of a field.
+func (f *fileForm) groups(dir string) (groups []group, err error) {
+	if len(f.Objects) == 0 {
+		return nil, manifest.BadField("objects", errors.New("it has none"))
 	}
-	var groups []group
 	objects, requests := 0, 0.0
-	for i := range file.Objects {
-		node := &file.Objects[i]
-		g, err := parseGroup(node, dir)
+	for i := range f.Objects {
+		path := fmt.Sprintf("objects.%d", i)
+		g, err := f.Objects[i].group(path, dir)
 		if err != nil {
-			return nil, located(name, node.Line, err)
+			return nil, err
 		}
 		objects += len(g.objects) * g.copies
 		for _, c := range g.changes {
 			requests += c.rate * c.lasts.Seconds()
 		}
 		if objects > maxObjects || requests > maxRequests {
-			return nil, located(name, node.Line, fmt.Errorf("%w: more than %d objects or %d changes", ErrFile, maxObjects, maxRequests))
+			return nil, manifest.BadField(path, fmt.Errorf("more than %d objects or %d changes", maxObjects, maxRequests))
 		}
 		groups = append(groups, g)
 	}
-	return build(name, groups, seed), nil
+	return groups, nil
 }
 
-// strict decodes one document, without unknown fields.
-func strict(data []byte, into any) error {
-	dec := yaml.NewDecoder(bytes.NewReader(data))
-	dec.KnownFields(true)
-	if err := dec.Decode(into); err != nil {
-		if errors.Is(err, io.EOF) {
-			err = errors.New("the file is empty")
-		}
-		return err
-	}
-	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return errors.New("more than one document")
-	}
-	return nil
+// bad returns the error of a field.
+func bad(field, format string, args ...any) error {
+	return manifest.BadField(field, fmt.Errorf(format, args...))
 }
 
-// node decodes a part of a file. A line in the error counts within the part.
-func node(n *yaml.Node, into any) error {
-	data, err := yaml.Marshal(n)
-	if err == nil {
-		err = strict(data, into)
-	}
-	if err != nil {
-		// Lines of the part are not those of the file.
-		text := strings.TrimPrefix(err.Error(), "yaml: ")
-		if _, rest, ok := strings.Cut(text, "line "); ok {
-			_, text, _ = strings.Cut(rest, ": ")
-		}
-		return located("", n.Line, errors.New(strings.TrimSpace(text)))
-	}
-	return nil
-}
-
-// located adds file and line to an error. A line that it has already wins.
-func located(file string, line int, err error) error {
-	var at *FileError
-	if errors.As(err, &at) {
-		return &FileError{file, at.Line, at.Err}
-	}
-	text := err.Error()
-	if rest, ok := strings.CutPrefix(text, "yaml: "); ok {
-		rest = strings.TrimSpace(strings.TrimPrefix(rest, "unmarshal errors:"))
-		var n int
-		if _, scan := fmt.Sscanf(rest, "line %d:", &n); scan == nil {
-			_, rest, _ = strings.Cut(rest, ": ")
-			line = n
-		}
-		err = errors.New(rest)
-	}
-	if !errors.Is(err, ErrFile) {
-		err = fmt.Errorf("%w: %w", ErrFile, err)
-	}
-	return &FileError{file, line, err}
-}
-
-func parseGroup(n *yaml.Node, dir string) (g group, err error) {
-	var f groupForm
-	if err := node(n, &f); err != nil {
-		return g, err
-	}
-	bad := func(format string, args ...any) (group, error) { return g, fmt.Errorf(format, args...) }
+func (f *groupForm) group(path, dir string) (g group, err error) {
 	g.copies = 1
 	if f.Copies != nil {
 		if g.copies = *f.Copies; g.copies < 1 || g.copies > maxObjects {
-			return bad("copies: %d (allowed: 1 to %d)", g.copies, maxObjects)
+			return g, bad(path+".copies", "%d (allowed: 1 to %d)", g.copies, maxObjects)
 		}
 	}
-	if g.objects, err = f.objects(dir); err != nil {
+	if g.objects, err = f.objects(path, dir); err != nil {
 		return g, err
 	}
 	if f.Create != nil {
-		if g.create, err = f.Create.wave("create"); err != nil {
+		if g.create, err = f.Create.wave(path + ".create"); err != nil {
 			return g, err
 		}
 	}
 	for i := range f.Change {
-		at := cmp.Or(element(n, "change", i), &f.Change[i]) // the latter has no line of the file
-		c, err := parseChange(at)
+		c, err := f.Change[i].change(fmt.Sprintf("%s.change.%d", path, i))
 		if err != nil {
-			return g, located("", at.Line, err)
+			return g, err
 		}
 		g.changes = append(g.changes, c)
 	}
 	if d := f.Delete; d != nil {
-		w, err := d.wave("delete")
+		w, err := d.wave(path + ".delete")
 		if err != nil {
 			return g, err
 		}
 		g.delete = &deletion{*w, 1, d.Propagation}
 		if d.Share != nil {
 			if g.delete.share = *d.Share; !(*d.Share > 0 && *d.Share <= 1) {
-				return bad("delete: share: %v (allowed: above 0, up to 1)", *d.Share)
+				return g, bad(path+".delete.share", "%v (allowed: above 0, up to 1)", *d.Share)
 			}
 		}
 		if !slices.Contains([]string{"", "Background", "Foreground", "Orphan"}, d.Propagation) {
-			return bad("delete: propagation: %q (allowed: Background, Foreground, Orphan)", d.Propagation)
+			return g, bad(path+".delete.propagation", "%q (allowed: Background, Foreground, Orphan)", d.Propagation)
 		}
 	}
 	return g, nil
 }
 
-// element is an element of a field's list, or nil if the list is elsewhere.
-func element(n *yaml.Node, field string, i int) *yaml.Node {
-	for k := 0; k+1 < len(n.Content); k += 2 {
-		if list := n.Content[k+1]; n.Content[k].Value == field && i < len(list.Content) {
-			return list.Content[i]
-		}
-	}
-	return nil
-}
-
 // objects are those of the manifest or of the file itself.
-func (f *groupForm) objects(dir string) ([]*unstructured.Unstructured, error) {
-	if (f.Manifest == "") == f.Object.IsZero() {
-		return nil, errors.New("it needs manifest or object, one of them")
+func (f *groupForm) objects(path, dir string) ([]*unstructured.Unstructured, error) {
+	if (f.Manifest == "") == (f.Object == nil) {
+		return nil, bad(path, "it needs manifest or object, one of them")
 	}
 	if f.Manifest == "" {
 		var content map[string]any
-		if err := decode(&f.Object, &content); err != nil {
-			return nil, fmt.Errorf("object: %w", err)
+		if err := json.Unmarshal(f.Object, &content); err != nil {
+			return nil, bad(path+".object", "it has no fields with values")
 		}
 		o := &unstructured.Unstructured{Object: content}
 		if o.GetKind() == "" || o.GetAPIVersion() == "" || o.GetName() == "" {
-			return nil, errors.New("object: it needs apiVersion, kind and metadata.name")
+			return nil, bad(path+".object", "it needs apiVersion, kind and metadata.name")
 		}
 		return []*unstructured.Unstructured{o}, nil
 	}
-	path := f.Manifest
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(dir, path)
+	file := f.Manifest
+	if !filepath.IsAbs(file) {
+		file = filepath.Join(dir, file)
 	}
-	loaded, err := manifest.Load(context.Background(), manifest.Options{Filenames: []string{path}})
+	loaded, err := manifest.Load(context.Background(), manifest.Options{Filenames: []string{file}})
 	if err != nil {
-		return nil, fmt.Errorf("manifest: %w", err)
+		return nil, bad(path+".manifest", "%v", err) // The file of err is another one.
 	}
 	var out []*unstructured.Unstructured
 	for _, l := range loaded {
 		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(l.Object)
 		if err != nil {
-			return nil, fmt.Errorf("manifest: %s:%d: %w", l.Source, l.Line, err)
+			return nil, bad(path+".manifest", "%s:%d: %w", l.Source, l.Line, err)
 		}
 		o := &unstructured.Unstructured{Object: content}
 		o.SetGroupVersionKind(l.Kind)
@@ -308,39 +225,35 @@ func (f *groupForm) objects(dir string) ([]*unstructured.Unstructured, error) {
 	return out, nil
 }
 
-func (f *waveForm) wave(field string) (*wave, error) {
+func (f *waveForm) wave(path string) (*wave, error) {
 	switch {
-	case f.At < 0 || f.At > maxTime:
-		return nil, fmt.Errorf("%s: at: %v (allowed: 0s to %v)", field, f.At, maxTime)
+	case f.At.Duration < 0 || f.At.Duration > maxTime:
+		return nil, bad(path+".at", "%v (allowed: 0s to %v)", f.At.Duration, maxTime)
 	case !(f.Rate > 0) || f.Rate > 1e6:
-		return nil, fmt.Errorf("%s: rate: %v a second (allowed: above 0, up to 1e6)", field, f.Rate)
+		return nil, bad(path+".rate", "%v a second (allowed: above 0, up to 1e6)", f.Rate)
 	}
-	return &wave{f.At, f.Rate}, nil
+	return &wave{f.At.Duration, f.Rate}, nil
 }
 
-func parseChange(n *yaml.Node) (c change, err error) {
-	var f changeForm
-	if err := node(n, &f); err != nil {
-		return c, err
-	}
-	w, err := f.wave("change")
+func (f *changeForm) change(path string) (c change, err error) {
+	w, err := f.wave(path)
 	switch {
 	case err != nil:
 		return c, err
-	case f.For <= 0 || f.For > maxTime:
-		return c, fmt.Errorf("change: for: %v (allowed: above 0s, up to %v)", f.For, maxTime)
+	case f.For.Duration <= 0 || f.For.Duration > maxTime:
+		return c, bad(path+".for", "%v (allowed: above 0s, up to %v)", f.For.Duration, maxTime)
 	case len(f.Set) == 0:
-		return c, errors.New("change: set: it has no field")
+		return c, bad(path+".set", "it has no field")
 	}
-	c = change{wave: *w, lasts: f.For, subresource: f.Subresource}
-	for path, value := range f.Set {
-		s := setting{path: splitPath(path)}
+	c = change{wave: *w, lasts: f.For.Duration, subresource: f.Subresource}
+	for _, field := range slices.Sorted(maps.Keys(f.Set)) {
+		s := setting{path: splitPath(field)}
 		if len(s.path) == 0 || slices.Contains(s.path, "") {
-			return c, fmt.Errorf("change: set: %q is no path such as spec.replicas", path)
+			return c, bad(path+".set", "%q is no path such as spec.replicas", field)
 		}
 		var v any
-		if err := decode(&value, &v); err != nil {
-			return c, fmt.Errorf("change: set: %s: %w", path, err)
+		if err := json.Unmarshal(f.Set[field], &v); err != nil {
+			return c, bad(path+".set", "%s: %w", field, err)
 		}
 		if list, ok := v.([]any); ok && len(list) > 0 {
 			s.values = list
@@ -377,18 +290,6 @@ func splitPath(path string) (parts []string) {
 		}
 	}
 	return parts
-}
-
-// decode decodes a part of an object as the manifests of a cluster are decoded.
-func decode(n *yaml.Node, into any) error {
-	data, err := yaml.Marshal(n)
-	if err == nil {
-		data, err = kyaml.YAMLToJSON(data)
-	}
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(data, into)
 }
 
 // fill replaces the strings of a value, in a copy.

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"watchlab/loadgen/manifest"
 )
 
 // many matches a number that may ask for more objects or requests than a fuzzer has time for.
@@ -34,8 +36,8 @@ func FuzzParse(f *testing.F) {
 		}
 		w, err := parse("f.yaml", t.TempDir(), data, 1)
 		if err != nil {
-			var at *FileError
-			if !errors.As(err, &at) || !errors.Is(err, ErrFile) || at.Line < 0 {
+			var at *manifest.Error
+			if !errors.As(err, &at) || at.Line < 0 {
 				t.Fatalf("%q", err)
 			}
 			return

@@ -22,6 +22,7 @@ import (
 	"watchlab/bench/fleet"
 	"watchlab/bench/lab"
 	"watchlab/bench/pipeline"
+	"watchlab/loadgen/manifest"
 	"watchlab/loadgen/source/cluster"
 	"watchlab/loadgen/storm"
 	"watchlab/loadgen/trace"
@@ -37,6 +38,7 @@ type clusterRunFlags struct {
 	telemetry telemetryFlags
 	playing   specFlags
 	given     *cobra.Command // flags after --
+	packed    packer
 }
 
 const defaultBarrier = 2 * time.Minute // covers the start of pods on new nodes
@@ -91,7 +93,7 @@ func (f *clusterRunFlags) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if _, err := fleet.Build(spec); err != nil {
-		return f.blame(err)
+		return f.badPlan(err)
 	}
 	if spec.PodMonitor, err = fl.PodMonitors(); err != nil {
 		return err
@@ -173,15 +175,22 @@ func (f *clusterRunFlags) nextSteps(w io.Writer, name string, verbs ...string) {
 	}
 }
 
+// badPlan names the flag of a mistake in the plan of the run.
+func (f *clusterRunFlags) badPlan(err error) error {
+	at, ok := errors.AsType[*manifest.Error](err)
+	if !ok {
+		return err
+	}
+	if name, ok := strings.CutPrefix(at.Field, "files."); ok {
+		file := f.packed.from[name]
+		return f.playing.blame(f.given, manifest.BadField(file.field, fmt.Errorf("%s: %w", file.path, at.Err)))
+	}
+	return badFlag(cmp.Or(map[string]string{"run": "name"}[at.Field], at.Field), at.Err)
+}
+
+// blame names the flag, or the line of the file, of a mistake in the experiment.
 func (f *clusterRunFlags) blame(err error) error {
-	var field *experiment.FieldError
-	var planned *fleet.FieldError
-	switch {
-	case errors.As(err, &planned):
-		// The files are those that the Spec names.
-		flags := map[string]string{"run": "name", "files": "experiment"}
-		return badFlag(cmp.Or(flags[planned.Field], planned.Field), planned.Err)
-	case errors.As(err, &field), errors.Is(err, experiment.ErrSpec), errors.Is(err, pipeline.ErrConfig):
+	if _, ok := errors.AsType[*manifest.Error](err); ok || errors.Is(err, pipeline.ErrConfig) {
 		return f.playing.blame(f.given, err)
 	}
 	return err
@@ -216,7 +225,7 @@ func (f *clusterRunFlags) spec(cmd *cobra.Command, c *cluster.Cluster, args []st
 	if spec.Plan.Mode == fleet.ModeCluster || cmd.Flags().Changed("writers") {
 		spec.Plan.Writers = f.writers
 	}
-	if err := f.blame(spec.Plan.Validate()); err != nil {
+	if err := f.badPlan(spec.Plan.Validate()); err != nil {
 		return spec, err
 	}
 	if err := f.parse(cmd, args); err != nil {
@@ -264,11 +273,11 @@ func (f *clusterRunFlags) plan(cmd *cobra.Command, c *cluster.Cluster, run *flee
 	}
 	for _, refuses := range refused {
 		if path, why := refusedField(&spec, refuses); path != "" {
-			return &experiment.FieldError{Field: path, Err: fmt.Errorf("cannot be used in a load Job: %s", why)}
+			return manifest.BadField(path, fmt.Errorf("cannot be used in a load Job: %s", why))
 		}
 	}
 	if slices.Contains(spec.Manifests, "-") {
-		return &experiment.FieldError{Field: "manifests", Err: errors.New("- cannot be used in a load Job: pods have no standard input")}
+		return manifest.BadField("manifests", errors.New("- cannot be used in a load Job: pods have no standard input"))
 	}
 	if run.Plan.Mode == fleet.ModeCluster {
 		spec.Source = experiment.ApplySource
@@ -286,20 +295,20 @@ func (f *clusterRunFlags) plan(cmd *cobra.Command, c *cluster.Cluster, run *flee
 	} else if err := checkSelf(cmd.Context(), spec); err != nil {
 		return err
 	}
-	pack := packer{files: map[string][]byte{}, from: map[string]string{}}
-	if err := pack.spec(&spec); err != nil {
+	f.packed = packer{files: map[string][]byte{}, from: map[string]packedFile{}}
+	if err := f.packed.spec(&spec); err != nil {
 		return err
 	}
-	run.Plan.Experiment, run.Files = spec.JSON(), pack.files
+	run.Plan.Experiment, run.Files = spec.JSON(), f.packed.files
 	return nil
 }
 
 func checkSelf(ctx context.Context, spec experiment.Spec) error {
 	switch {
 	case spec.Source == experiment.ClusterSource || spec.Source == experiment.ApplySource:
-		return &experiment.FieldError{Field: "source", Err: fmt.Errorf("%s needs --mode %s", spec.Source, fleet.ModeCluster)}
+		return manifest.BadField("source", fmt.Errorf("%s needs --mode %s", spec.Source, fleet.ModeCluster))
 	case spec.HasParts():
-		return &experiment.FieldError{Field: "family", Err: errors.New("is needed, or --storm or --pipeline: the default experiment has several storms")}
+		return manifest.BadField("family", errors.New("is needed, or --storm or --pipeline: the default experiment has several storms"))
 	}
 	_, err := experiment.New(ctx, spec, nil)
 	return err
@@ -307,14 +316,17 @@ func checkSelf(ctx context.Context, spec experiment.Spec) error {
 
 type packer struct {
 	files map[string][]byte
-	from  map[string]string // source path of each packed name, to detect two files with one name
+	from  map[string]packedFile // by packed name
 }
+
+// packedFile is a file of the user, and the field of the Spec that names it.
+type packedFile struct{ path, field string }
 
 // spec packs the files of a Spec and replaces their names by the paths in a pod.
 func (p *packer) spec(s *experiment.Spec) (err error) {
 	if name := s.Storm.Name; name != "" && !slices.Contains(storm.Names(), name) && !slices.Contains(trace.Names(), name) {
-		if s.Storm.Name, err = p.add(name); err != nil {
-			return &experiment.FieldError{Field: "storm.name", Err: err}
+		if s.Storm.Name, err = p.add(name, "storm.name"); err != nil {
+			return manifest.BadField("storm.name", err)
 		}
 	}
 	s.Manifests = slices.Clone(s.Manifests)
@@ -327,24 +339,24 @@ func (p *packer) spec(s *experiment.Spec) (err error) {
 			err = fmt.Errorf("%s is a directory; name its files", name)
 		}
 		if err == nil {
-			s.Manifests[i], err = p.add(name)
+			s.Manifests[i], err = p.add(name, "manifests")
 		}
 		if err != nil {
-			return &experiment.FieldError{Field: "manifests", Err: err}
+			return manifest.BadField("manifests", err)
 		}
 	}
 	return nil
 }
 
-func (p *packer) add(name string) (string, error) {
+func (p *packer) add(name, field string) (string, error) {
 	base := filepath.Base(name)
-	if other, taken := p.from[base]; taken && other != name {
-		return "", fmt.Errorf("%s and %s have the same name", other, name)
+	if other, taken := p.from[base]; taken && other.path != name {
+		return "", fmt.Errorf("%s and %s have the same name", other.path, name)
 	}
 	data, err := os.ReadFile(name)
 	if err != nil {
 		return "", err
 	}
-	p.files[base], p.from[base] = data, name
+	p.files[base], p.from[base] = data, packedFile{name, field}
 	return path.Join(fleet.PlanDir, base), nil
 }

@@ -77,7 +77,7 @@ func TestClusterBadInput(t *testing.T) {
 		{with(with([]string{"run"}, place...), "--", "--storm", "recorded-gang", "--share", "0/2"), []string{"--share"}},
 		{with(with([]string{"run"}, place...), "--", "--family", "deltafifo", "--source", "cluster"), []string{"--source", "--mode cluster"}},
 		{with(with([]string{"run"}, place...), "--", "--storm", "gang", "--scale", "0.01", "--manifest", "-"), []string{"--manifest"}},
-		{with(with([]string{"run"}, place...), "--", "--storm", "gang", "--scale", "0.01", "--manifest", large), []string{"bytes"}},
+		{with(with([]string{"run"}, place...), "--", "--storm", "gang", "--scale", "0.01", "--manifest", large), []string{"--manifest: " + large + ": it has 2097240 bytes; all files have "}},
 		{with(with([]string{"run"}, place...), "--mode", "cluster", "--", "--storm", "recorded-gang", "--source", "apply"), []string{"--source"}},
 		{with(with([]string{"clean"}, place...), "--name", "a", "--all"), []string{"--all"}},
 		{with([]string{"clean"}, place...), []string{"--name"}},
@@ -124,7 +124,7 @@ func TestPack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := packer{files: map[string][]byte{}, from: map[string]string{}}
+	p := packer{files: map[string][]byte{}, from: map[string]packedFile{}}
 	if err := p.spec(&got); err != nil {
 		t.Fatal(err)
 	}

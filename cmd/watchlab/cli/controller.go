@@ -19,6 +19,7 @@ import (
 	"watchlab/bench/lab"
 	"watchlab/bench/report"
 	"watchlab/bench/telemetry/live"
+	"watchlab/loadgen/manifest"
 	"watchlab/loadgen/workload"
 )
 
@@ -166,7 +167,7 @@ func (f *controllerFlags) read(cmd *cobra.Command, args []string) (spec controll
 
 // blame names the flag, or the line of the file, of a mistake in the Spec.
 func (f *controllerFlags) blame(cmd *cobra.Command, err error) error {
-	field, ok := errors.AsType[*experiment.FieldError](err)
+	field, ok := errors.AsType[*manifest.Error](err)
 	if !ok {
 		return err
 	}
