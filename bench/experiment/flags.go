@@ -204,3 +204,29 @@ func (s *Spec) set(flag, value string) error {
 func Given(s *Spec) []Field {
 	return slices.DeleteFunc(Fields(s), func(f Field) bool { return isZero(f.value) })
 }
+
+// Arguments returns the flags that set the fields of a struct as they are; spec is a pointer to it. They are in the
+// order of declaration.
+func Arguments(spec any) (args []string) {
+	for _, f := range Fields(spec) {
+		switch v := f.value.Interface().(type) {
+		case bool:
+			if v {
+				args = append(args, "--"+f.Flag)
+			}
+		case []string:
+			for _, one := range v {
+				args = append(args, "--"+f.Flag, one)
+			}
+		default:
+			if f.value.IsZero() {
+				continue
+			}
+			if d, ok := v.(metav1.Duration); ok {
+				v = d.Duration
+			}
+			args = append(args, "--"+f.Flag, fmt.Sprint(v))
+		}
+	}
+	return args
+}

@@ -62,7 +62,7 @@ func NewLive(spec Spec, stream pipeline.LiveConfig) (*Plan, error) {
 }
 
 func compareLive(s Spec, stream pipeline.LiveConfig) ([]lab.Comparison, error) {
-	stream.Impls, stream.Modes, stream.Knobs = s.variants(), s.Deliveries, s.Knobs
+	stream.Impls, stream.Modes, stream.Knobs = s.variants(), s.Modes, s.Knobs
 	stream.Store, stream.Workqueue = s.Store, s.Workqueue
 	stream.Window = s.Cluster.For.Duration
 	comparisons, err := pipeline.CompareLive(stream)

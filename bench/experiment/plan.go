@@ -217,29 +217,25 @@ func digestOf(parts ...string) string {
 	return fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(parts, "\n"))))
 }
 
+// config returns the pipeline's part of a Spec, with its text parsed and its storm loaded.
 func (p *planner) config(s Spec) (pipeline.Config, error) {
-	ps := pipeline.Config{
-		Family: impls.Family(s.Family), Impls: s.variants(), Pipeline: s.Pipeline, Source: s.Source, Modes: s.Deliveries,
-		Producers: s.Producers, Events: s.Events, Duration: s.Duration.Duration, Knobs: s.Knobs, Seed: s.Seed,
-		Static: s.StaticPods, Consumers: s.Consumers, Readers: s.Readers, HandlerCost: s.HandlerCost.Duration,
-		Stalled: s.Stalled, Procs: s.Procs, Stamps: pipeline.Stamps(s.Stamps), Objects: pipeline.Objects(s.Objects),
-		Wire: s.wire(), Store: s.Store, Workqueue: s.Workqueue,
-	}
-	if err := s.parse(&ps); err != nil {
-		return ps, err
+	c := s.Config
+	c.Impls, c.Duration, c.HandlerCost = s.variants(), s.Duration.Duration, s.HandlerCost.Duration
+	if err := s.parse(&c); err != nil {
+		return c, err
 	}
 	var err error
-	ps.Storm, err = p.load(s)
-	return ps, err
+	c.Storm, err = p.load(s)
+	return c, err
 }
 
 const allVariants = "all" // selects all variants in flags and files
 
 func (s *Spec) variants() []string {
-	if slices.Equal(s.Variants, []string{allVariants}) {
+	if slices.Equal(s.Impls, []string{allVariants}) {
 		return nil
 	}
-	return s.Variants
+	return s.Impls
 }
 
 func compare(s pipeline.Config) ([]lab.Comparison, error) {

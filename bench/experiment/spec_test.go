@@ -24,8 +24,8 @@ import (
 func TestParse(t *testing.T) {
 	got, err := experiment.Parse("x.yaml", []byte("family: queue\nstorm: {name: gang, scale: 0.1}\npaces: [max, \"1000\"]\nbudget: 1m\nknobs:\n  batchSize: 10\n"))
 	want := experiment.Spec{
-		Family: "queue", Storm: experiment.Storm{Name: "gang", Scale: 0.1}, Paces: []string{"max", "1000"},
-		Budget: metav1.Duration{Duration: time.Minute}, Knobs: pipeline.Knobs{BatchSize: 10},
+		Config: pipeline.Config{Family: "queue", Knobs: pipeline.Knobs{BatchSize: 10}},
+		Storm:  experiment.Storm{Name: "gang", Scale: 0.1}, Paces: []string{"max", "1000"}, Budget: metav1.Duration{Duration: time.Minute},
 	}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
@@ -84,16 +84,16 @@ func TestMistakes(t *testing.T) {
 
 // TestReplan: the Spec of a plan, with its defaults, plans the same.
 func TestReplan(t *testing.T) {
-	small := experiment.Storm{Name: "steady", Scale: 0.01}
+	small, queue := experiment.Storm{Name: "steady", Scale: 0.01}, pipeline.Config{Family: "queue"}
 	quick := experiment.Quick()
 	for i := range quick.Parts {
 		quick.Parts[i].Storm = small
 	}
 	for name, s := range map[string]experiment.Spec{
-		"quick": quick, "family": {Family: "queue", Storm: small}, "budget": {Family: "queue", Storm: small, Budget: metav1.Duration{Duration: time.Second}},
+		"quick": quick, "family": {Config: queue, Storm: small}, "budget": {Config: queue, Storm: small, Budget: metav1.Duration{Duration: time.Second}},
 		"knee":  {Storm: small, Search: &experiment.Search{Knee: &experiment.KneeSearch{}}, Budget: metav1.Duration{Duration: time.Second}},
-		"scale": {Storm: small, Deliveries: []string{"per-key"}, Search: &experiment.Search{Scale: &experiment.Scale{Over: "shards=1,2"}}},
-		"share": {Family: "queue", Storm: small, Share: "0/2"},
+		"scale": {Config: pipeline.Config{Modes: []string{"per-key"}}, Storm: small, Search: &experiment.Search{Scale: &experiment.Scale{Over: "shards=1,2"}}},
+		"share": {Config: queue, Storm: small, Share: "0/2"},
 	} {
 		first, err := experiment.New(t.Context(), s, nil)
 		if err != nil {

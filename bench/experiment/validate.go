@@ -10,7 +10,6 @@ import (
 	"watchlab/bench/pipeline"
 	"watchlab/bench/profile"
 	"watchlab/impls"
-	"watchlab/impls/decode"
 	"watchlab/impls/store"
 	"watchlab/impls/workqueue"
 	"watchlab/loadgen/fault"
@@ -35,11 +34,11 @@ func OneOf(got string, allowed ...string) error {
 	return fmt.Errorf("%q is not one of %s", got, strings.Join(allowed, ", "))
 }
 
-func familyOf(pipe string) string {
+func familyOf(pipe string) impls.Family {
 	if pipe == pipeline.KubeletPipeline {
-		return string(impls.Merge)
+		return impls.Merge
 	}
-	return string(impls.DeltaFIFO)
+	return impls.DeltaFIFO
 }
 
 // Validate rejects an invalid Spec. It reads no files and connects to nothing. The error
@@ -122,7 +121,7 @@ func (s *Spec) validateParts() error {
 
 // validateStorm validates the selection, the shares and the pace of the storm.
 func (s *Spec) validateStorm() error {
-	if s.StaticPods > 0 && s.Pipeline != pipeline.KubeletPipeline {
+	if s.Static > 0 && s.Pipeline != pipeline.KubeletPipeline {
 		return manifest.BadField("staticPods", fmt.Errorf("needs --pipeline %s", pipeline.KubeletPipeline))
 	}
 	if err := s.Storm.Validate(); err != nil {
@@ -132,10 +131,6 @@ func (s *Spec) validateStorm() error {
 		return manifest.BadField("recursive", errors.New("needs --manifest"))
 	}
 	return s.parse(new(pipeline.Config))
-}
-
-func (s *Spec) wire() source.Wire {
-	return source.Wire{Encoding: decode.Encoding(s.Encoding), Decode: s.Decode, InitialList: s.InitialList}
 }
 
 // validateStages validates the choice of encoding, decoder, initial list, store and workqueue.
@@ -156,7 +151,7 @@ func (s *Spec) validateStages() error {
 			return manifest.BadField("workqueue", err)
 		}
 	}
-	_, err := s.wire().Complete()
+	_, err := s.Wire.Complete()
 	if errors.Is(err, source.ErrInitialList) {
 		return manifest.BadField("initialList", err)
 	}
@@ -232,7 +227,7 @@ func (s *Spec) validateLive() error {
 		return manifest.BadField("source", errors.New("a search plays the same storm again and again, which a live cluster does not"))
 	}
 	switch {
-	case s.Family != "" && s.Family != string(impls.DeltaFIFO):
+	case s.Family != "" && s.Family != impls.DeltaFIFO:
 		return manifest.BadField("source", fmt.Errorf("%s is for --family %s only", s.Source, impls.DeltaFIFO))
 	case s.Pipeline != "" && s.Pipeline != pipeline.InformerPipeline:
 		return manifest.BadField("pipeline", fmt.Errorf("source %s has the %s pipeline only", s.Source, pipeline.InformerPipeline))

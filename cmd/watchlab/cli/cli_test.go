@@ -19,6 +19,7 @@ import (
 	"watchlab/bench/controller/program"
 	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
+	"watchlab/bench/pipeline"
 	"watchlab/bench/stats"
 	"watchlab/impls"
 	"watchlab/impls/deltafifo"
@@ -374,7 +375,8 @@ func TestLostEvent(t *testing.T) {
 // cell's result is kept.
 func TestInterrupt(t *testing.T) {
 	plan, err := experiment.New(t.Context(), experiment.Spec{
-		Variants: []string{"cond"}, Deliveries: []string{"in-order"}, Storm: experiment.Storm{Name: tiny}, LagBudget: "1ms", Rounds: 1000, Processes: 1, Events: 3000,
+		Config: pipeline.Config{Impls: []string{"cond"}, Modes: []string{"in-order"}, Events: 3000},
+		Storm:  experiment.Storm{Name: tiny}, LagBudget: "1ms", Rounds: 1000, Processes: 1,
 	}, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 
 	"watchlab/bench/experiment"
 	"watchlab/bench/fleet"
+	"watchlab/bench/pipeline"
 )
 
 // unasked returns the kubeconfig of a server that answers 503 and fails the test on any
@@ -129,7 +130,7 @@ func TestPack(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := experiment.Spec{
-		Paces: []string{"max", "2000"}, Storm: experiment.Storm{Name: "/etc/watchlab/mine.yaml"}, Stalled: true,
+		Paces: []string{"max", "2000"}, Storm: experiment.Storm{Name: "/etc/watchlab/mine.yaml"}, Config: pipeline.Config{Stalled: true},
 		Manifests: []string{"/etc/watchlab/pod.yaml", "https://example.org/pod.yaml"}, Faults: []string{"gone:at=1s,count=2"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -16,6 +16,7 @@ import (
 
 	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
+	"watchlab/bench/pipeline"
 	"watchlab/bench/profile"
 	"watchlab/bench/stats"
 )
@@ -211,11 +212,11 @@ func TestMemory(t *testing.T) {
 // TestMemoryOfAProcessThatFails: the verdict has the process's output.
 func TestMemoryOfAProcessThatFails(t *testing.T) {
 	t.Setenv(asCommand, "1")
-	_, err := playFresh(t.Context(), experiment.Spec{Family: "nobody"}, "Queue/impl=x")
+	_, err := playFresh(t.Context(), experiment.Spec{Config: pipeline.Config{Family: "nobody"}}, "Queue/impl=x")
 	if err == nil || !strings.Contains(err.Error(), "returned no result") || !strings.Contains(err.Error(), `"nobody" is not one of`) {
 		t.Errorf("error %v", err)
 	}
-	_, err = playFresh(t.Context(), experiment.Spec{Family: "queue", Storm: experiment.Storm{Name: tiny}, Events: 3000}, "Queue/impl=x")
+	_, err = playFresh(t.Context(), experiment.Spec{Config: pipeline.Config{Family: "queue", Events: 3000}, Storm: experiment.Storm{Name: tiny}}, "Queue/impl=x")
 	if err == nil || !strings.Contains(err.Error(), "there is no cell Queue/impl=x") {
 		t.Errorf("error %v", err)
 	}
