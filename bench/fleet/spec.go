@@ -23,6 +23,8 @@ type Spec struct {
 	Overlay    string
 	Resource   schema.GroupResource // kind that writers write and pods watch, in mode cluster
 	PodMonitor bool                 // adds a PodMonitor, for clusters that have the kind
+
+	from map[string]packed // files of [Spec.SetExperiment], by name
 }
 
 // Ref names the run.
@@ -48,17 +50,17 @@ func (s Spec) check() error {
 	for _, name := range slices.Sorted(maps.Keys(s.Files)) {
 		data := s.Files[name]
 		if problems := validation.IsConfigMapKey(name); len(problems) > 0 {
-			return badField("files."+name, "%s", problems[0])
+			return s.badFile(name, "%s", problems[0])
 		}
 		if name == planName {
-			return badField("files."+name, "the name is reserved for the plan")
+			return s.badFile(name, "the name is reserved for the plan")
 		}
 		if size += len(name) + len(data); len(data) > len(s.Files[largest]) {
 			largest = name
 		}
 	}
 	if size > maxFiles-planRoom {
-		return badField("files."+largest, "it has %d bytes; all files have %d (allowed: %d, the limit of a ConfigMap)", len(s.Files[largest]), size, maxFiles-planRoom)
+		return s.badFile(largest, "it has %d bytes; all files have %d (allowed: %d, the limit of a ConfigMap)", len(s.Files[largest]), size, maxFiles-planRoom)
 	}
 	if s.Plan.Mode == ModeCluster && s.Resource.Resource == "" {
 		return badField("resource", "none (mode %s needs one)", ModeCluster)

@@ -2,19 +2,14 @@ package cli
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
@@ -24,8 +19,6 @@ import (
 	"watchlab/bench/pipeline"
 	"watchlab/loadgen/manifest"
 	"watchlab/loadgen/source/cluster"
-	"watchlab/loadgen/storm"
-	"watchlab/loadgen/trace"
 )
 
 type clusterRunFlags struct {
@@ -38,7 +31,6 @@ type clusterRunFlags struct {
 	telemetry telemetryFlags
 	playing   specFlags
 	given     *cobra.Command // flags after --
-	packed    packer
 }
 
 const defaultBarrier = 2 * time.Minute // covers the start of pods on new nodes
@@ -93,7 +85,7 @@ func (f *clusterRunFlags) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if _, err := fleet.Build(spec); err != nil {
-		return f.badPlan(err)
+		return f.blame(err)
 	}
 	if spec.PodMonitor, err = fl.PodMonitors(); err != nil {
 		return err
@@ -112,9 +104,10 @@ func (f *clusterRunFlags) run(cmd *cobra.Command, args []string) error {
 		f.nextSteps(stderr, spec.Plan.Run, "status", "collect", "clean")
 		return nil
 	}
-	changes := follower{w: stderr, now: time.Now, remedy: f.remedy}
+	hint := func(p fleet.Pod) string { return fleet.StartHint(p, f.place.context, f.overlay, f.place.namespace) }
+	changes := fleet.Follower{W: stderr, Now: time.Now, Hint: hint}
 	var waits *fleet.WaitError
-	state, err := fl.Follow(ctx, spec.Ref(), f.waitForPods, changes.show, func(err error) { warn(stderr, "%s; retrying", oneLine(err)) })
+	state, err := fl.Follow(ctx, spec.Ref(), f.waitForPods, changes.Show, func(err error) { warn(stderr, "%s; retrying", oneLine(err)) })
 	switch {
 	case ctx.Err() != nil:
 		warn(stderr, "interrupted; the run continues in the cluster")
@@ -122,51 +115,16 @@ func (f *clusterRunFlags) run(cmd *cobra.Command, args []string) error {
 		return errInterrupted
 	case errors.As(err, &waits):
 		f.nextSteps(stderr, spec.Plan.Run, "status", "clean")
-		return fmt.Errorf("%w; %s", waits, f.remedy(waits.Pod))
+		return fmt.Errorf("%w; %s", waits, hint(waits.Pod))
 	case err != nil:
 		return err
 	}
 	warn(stderr, "run %s has ended; collect merges its results, clean deletes it", spec.Plan.Run)
 	f.nextSteps(stderr, spec.Plan.Run, "collect", "clean")
 	if n := state.Count(fleet.Succeeded); n < spec.Plan.Pods {
-		return fmt.Errorf("%d of %d pods succeeded: %s", n, spec.Plan.Pods, strings.Join(unfinished(state), "; "))
+		return fmt.Errorf("%d of %d pods succeeded: %s", n, spec.Plan.Pods, strings.Join(state.Unfinished(), "; "))
 	}
 	return nil
-}
-
-// remedy says what helps a pod that does not start.
-func (f *clusterRunFlags) remedy(p fleet.Pod) string {
-	cluster, kind := strings.CutPrefix(f.place.context, "kind-")
-	switch {
-	case p.Reason == corev1.PodReasonUnschedulable:
-		return fmt.Sprintf("overlay %s asks for more than the nodes have", cmp.Or(f.overlay, "base"))
-	case !noImage(p):
-		return fmt.Sprintf("kubectl -n %s get events says more", f.place.namespace)
-	case kind && p.Deployment == "":
-		return fmt.Sprintf("make image-load IMAGE=%s CLUSTER=%s loads it, --image names another", p.Image, cluster)
-	case kind:
-		return fmt.Sprintf("docker pull %[1]s && kind load docker-image %[1]s --name %[2]s loads it", p.Image, cluster)
-	}
-	return "load it into the nodes, or a registry that they reach"
-}
-
-// noImage reports whether a pod waits for its image in vain: ErrImagePull, ImagePullBackOff and others.
-func noImage(p fleet.Pod) bool {
-	return p.Phase == fleet.Waiting && strings.Contains(p.Reason, "Image")
-}
-
-func unfinished(s fleet.State) []string {
-	var all []string
-	for _, p := range s.Pods {
-		if p.Phase == fleet.Succeeded || !p.Plays() {
-			continue
-		}
-		all = append(all, podName(p)+" "+phaseOf(p))
-	}
-	if s.Failure != "" {
-		all = append(all, s.Failure)
-	}
-	return all
 }
 
 func (f *clusterRunFlags) nextSteps(w io.Writer, name string, verbs ...string) {
@@ -175,22 +133,13 @@ func (f *clusterRunFlags) nextSteps(w io.Writer, name string, verbs ...string) {
 	}
 }
 
-// badPlan names the flag of a mistake in the plan of the run.
-func (f *clusterRunFlags) badPlan(err error) error {
-	at, ok := errors.AsType[*manifest.Error](err)
-	if !ok {
-		return err
-	}
-	if name, ok := strings.CutPrefix(at.Field, "files."); ok {
-		file := f.packed.from[name]
-		return f.playing.blame(f.given, manifest.BadField(file.field, fmt.Errorf("%s: %w", file.path, at.Err)))
-	}
-	return badFlag(cmp.Or(map[string]string{"run": "name"}[at.Field], at.Field), at.Err)
-}
-
-// blame names the flag, or the line of the file, of a mistake in the experiment.
+// blame names the flag, or the line of the file, of a mistake in the plan or in the experiment.
 func (f *clusterRunFlags) blame(err error) error {
-	if _, ok := errors.AsType[*manifest.Error](err); ok || errors.Is(err, pipeline.ErrConfig) {
+	at, ok := errors.AsType[*manifest.Error](err)
+	switch {
+	case ok && experiment.FlagOf(at.Field) == "":
+		return badFlag(cmp.Or(map[string]string{"run": "name"}[at.Field], at.Field), at.Err)
+	case ok, errors.Is(err, pipeline.ErrConfig):
 		return f.playing.blame(f.given, err)
 	}
 	return err
@@ -225,13 +174,18 @@ func (f *clusterRunFlags) spec(cmd *cobra.Command, c *cluster.Cluster, args []st
 	if spec.Plan.Mode == fleet.ModeCluster || cmd.Flags().Changed("writers") {
 		spec.Plan.Writers = f.writers
 	}
-	if err := f.badPlan(spec.Plan.Validate()); err != nil {
+	if err := f.blame(spec.Plan.Validate()); err != nil {
 		return spec, err
 	}
 	if err := f.parse(cmd, args); err != nil {
 		return spec, err
 	}
-	return spec, f.blame(f.plan(cmd, c, &spec))
+	e, err := f.playing.spec(f.given)
+	if err != nil {
+		return spec, err
+	}
+	at := experiment.Cluster{Kubeconfig: f.place.kubeconfig, Context: f.place.context}
+	return spec, f.blame(spec.SetExperiment(cmd.Context(), e, c, at))
 }
 
 func (f *clusterRunFlags) parse(cmd *cobra.Command, args []string) error {
@@ -250,113 +204,4 @@ func (f *clusterRunFlags) parse(cmd *cobra.Command, args []string) error {
 		return usageError{fmt.Errorf("run takes no argument %q, only flags", rest[0])}
 	}
 	return nil
-}
-
-// clusterRefuses are fields of a Spec that a load Job cannot use, beside [podRefuses].
-var clusterRefuses = map[string]string{
-	"cluster.kubeconfig": "put --kubeconfig before --",
-	"cluster.context":    "put --context before --",
-}
-
-// modeRefuses are fields that mode cluster cannot use.
-var modeRefuses = map[string]string{"source": "mode cluster sets it", "cluster.resource": "the storm sets it"}
-
-// plan adds the experiment of the pods to the run. To find errors early, it plans it as the pods will.
-func (f *clusterRunFlags) plan(cmd *cobra.Command, c *cluster.Cluster, run *fleet.Spec) error {
-	spec, err := f.playing.spec(f.given)
-	if err != nil {
-		return err
-	}
-	refused := []map[string]string{podRefuses, clusterRefuses}
-	if run.Plan.Mode == fleet.ModeCluster {
-		refused = append(refused, modeRefuses)
-	}
-	for _, refuses := range refused {
-		if path, why := refusedField(&spec, refuses); path != "" {
-			return manifest.BadField(path, fmt.Errorf("cannot be used in a load Job: %s", why))
-		}
-	}
-	if slices.Contains(spec.Manifests, "-") {
-		return manifest.BadField("manifests", errors.New("- cannot be used in a load Job: pods have no standard input"))
-	}
-	if run.Plan.Mode == fleet.ModeCluster {
-		spec.Source = experiment.ApplySource
-		checked := spec
-		checked.Cluster = experiment.Cluster{Kubeconfig: f.place.kubeconfig, Context: f.place.context, For: spec.Cluster.For}
-		p, err := experiment.New(cmd.Context(), checked, nil)
-		if err != nil {
-			return err
-		}
-		w, err := p.Spec.Written(cmd.Context(), c)
-		if err != nil {
-			return err
-		}
-		run.Resource = w.Storm.Resource.GroupResource()
-	} else if err := checkSelf(cmd.Context(), spec); err != nil {
-		return err
-	}
-	f.packed = packer{files: map[string][]byte{}, from: map[string]packedFile{}}
-	if err := f.packed.spec(&spec); err != nil {
-		return err
-	}
-	run.Plan.Experiment, run.Files = spec.JSON(), f.packed.files
-	return nil
-}
-
-func checkSelf(ctx context.Context, spec experiment.Spec) error {
-	switch {
-	case spec.Source == experiment.ClusterSource || spec.Source == experiment.ApplySource:
-		return manifest.BadField("source", fmt.Errorf("%s needs --mode %s", spec.Source, fleet.ModeCluster))
-	case spec.HasParts():
-		return manifest.BadField("family", errors.New("is needed, or --storm or --pipeline: the default experiment has several storms"))
-	}
-	_, err := experiment.New(ctx, spec, nil)
-	return err
-}
-
-type packer struct {
-	files map[string][]byte
-	from  map[string]packedFile // by packed name
-}
-
-// packedFile is a file of the user, and the field of the Spec that names it.
-type packedFile struct{ path, field string }
-
-// spec packs the files of a Spec and replaces their names by the paths in a pod.
-func (p *packer) spec(s *experiment.Spec) (err error) {
-	if name := s.Storm.Name; name != "" && !slices.Contains(storm.Names(), name) && !slices.Contains(trace.Names(), name) {
-		if s.Storm.Name, err = p.add(name, "storm.name"); err != nil {
-			return manifest.BadField("storm.name", err)
-		}
-	}
-	s.Manifests = slices.Clone(s.Manifests)
-	for i, name := range s.Manifests {
-		if strings.Contains(name, "://") {
-			continue
-		}
-		info, err := os.Stat(name)
-		if err == nil && info.IsDir() {
-			err = fmt.Errorf("%s is a directory; name its files", name)
-		}
-		if err == nil {
-			s.Manifests[i], err = p.add(name, "manifests")
-		}
-		if err != nil {
-			return manifest.BadField("manifests", err)
-		}
-	}
-	return nil
-}
-
-func (p *packer) add(name, field string) (string, error) {
-	base := filepath.Base(name)
-	if other, taken := p.from[base]; taken && other.path != name {
-		return "", fmt.Errorf("%s and %s have the same name", other.path, name)
-	}
-	data, err := os.ReadFile(name)
-	if err != nil {
-		return "", err
-	}
-	p.files[base], p.from[base] = data, packedFile{name, field}
-	return path.Join(fleet.PlanDir, base), nil
 }

@@ -61,12 +61,3 @@ func TestPlayPage(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
-
-// TestControllerPageAddress: an address beyond loopback is refused before the run.
-func TestControllerPageAddress(t *testing.T) {
-	for _, address := range []string{"0.0.0.0:0", "nowhere"} {
-		if code, out, errs := call(t, "controller", "--page="+address, "--out", t.TempDir()+"/run", "--", "./none"); code != exitUsage || out != "" || errs == "" {
-			t.Errorf("%s: exit code %d, stdout %q, stderr %q", address, code, out, errs)
-		}
-	}
-}
