@@ -29,10 +29,10 @@ finished rounds uploaded.`,
 		Example: `  ` + fleet.IndexVar + `=1 watchlab pod --plan plan.yaml --kubeconfig ~/.kube/config`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			status := newStatus(cmd.ErrOrStderr())
-			defer status.clear()
+			status := report.NewStatus(cmd.ErrOrStderr())
+			defer status.Clear()
 			o.Build, o.Args = build(), os.Args[1:]
-			o.Progress = status.show
+			o.Progress = status.Show
 			o.Show = func(outcome *lab.Outcome) error { return report.Table(cmd.OutOrStdout(), outcome) }
 			o.Warn = func(text string) { warn(status, "%s", text) }
 			o.Telemetry = func(ctx context.Context, run, pyroscope string) (*telemetry.Session, error) {

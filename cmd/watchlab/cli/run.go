@@ -162,10 +162,10 @@ func planOf(cmd *cobra.Command, s experiment.Spec) (*experiment.Plan, error) {
 	cell.MeasureGCPrice() // before the storm is in the heap
 	p, err := experiment.New(cmd.Context(), s, cmd.InOrStdin())
 	if err == nil && p.Spec.Calibrate {
-		status := newStatus(cmd.ErrOrStderr())
-		status.calibrating()
+		status := report.NewStatus(cmd.ErrOrStderr())
+		status.Calibrating()
 		p, err = p.Calibrated(cmd.Context())
-		status.clear()
+		status.Clear()
 	}
 	if cmd.Context().Err() != nil {
 		err = errInterrupted
