@@ -212,11 +212,11 @@ func (f *controllerFlags) play(cmd *cobra.Command, spec controller.Spec) (*contr
 			}
 		},
 	}
-	page := &playPage{}
+	page := &controller.Page{}
 	if f.page != "" {
-		opts.Playing, opts.Judged = page.playing, page.judged
+		opts.Playing, opts.Judged = page.Playing, page.Judged
 	}
-	closePage, err := startPage(live.StormOptions{Addr: f.page, Status: page.now, Warn: opts.Notify}, "shows the play",
+	closePage, err := startPage(live.StormOptions{Addr: f.page, Status: page.Now, Warn: opts.Notify}, "shows the play",
 		func(text string) { fmt.Fprintln(stderr, "watchlab:", text) })
 	if err != nil {
 		return nil, err
