@@ -181,15 +181,14 @@ func (p *planner) planOne(plan *Plan) error {
 
 // planParts interleaves all parts: the cells of one family become one comparison.
 func (p *planner) planParts(plan *Plan) error {
-	for _, part := range plan.Spec.Parts {
-		full := plan.Spec.inherit(part).withDefaults()
-		config, err := p.config(full)
+	for i, part := range plan.Spec.Parts {
+		config, err := p.config(plan.Spec.inherit(part).withDefaults())
 		if err != nil {
-			return err
+			return inPart(i, err)
 		}
 		comparisons, err := compare(config)
 		if err != nil {
-			return err
+			return inPart(i, err)
 		}
 		for _, c := range comparisons {
 			i := slices.IndexFunc(plan.Comparisons, func(o lab.Comparison) bool { return o.Family == c.Family })
@@ -207,6 +206,14 @@ func (p *planner) planParts(plan *Plan) error {
 		}
 	}
 	return nil
+}
+
+// inPart adds the part to the field of an error.
+func inPart(i int, err error) error {
+	if bad, ok := errors.AsType[*manifest.Error](err); ok {
+		return manifest.BadField(fmt.Sprintf("parts.%d.%s", i, bad.Field), bad.Err)
+	}
+	return err
 }
 
 // digestOf combines the digests of parts; empty if one is unknown.

@@ -107,9 +107,8 @@ func (s *Spec) validateParts() error {
 		case liveSource(full.Source):
 			field, err = "source", fmt.Errorf("a part cannot have source %s", full.Source)
 		default:
-			err = full.Validate()
-			if bad, ok := errors.AsType[*manifest.Error](err); ok {
-				field, err = bad.Field, bad.Err
+			if err := full.Validate(); err != nil {
+				return inPart(i, err)
 			}
 		}
 		if err != nil {

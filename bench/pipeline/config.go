@@ -14,6 +14,7 @@ import (
 	"watchlab/impls/store"
 	"watchlab/impls/workqueue"
 	"watchlab/loadgen/fault"
+	"watchlab/loadgen/manifest"
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/source"
 	"watchlab/loadgen/storm"
@@ -53,8 +54,8 @@ const (
 // DefaultDuration is the default length of a paced schedule.
 const DefaultDuration = 2 * time.Second
 
-// ErrConfig is wrapped by errors for an invalid [Config]; they name the field and the
-// allowed values.
+// ErrConfig is wrapped by errors for an invalid [Config]. They name the allowed values and, in a [*manifest.Error],
+// the field if one is wrong.
 var ErrConfig = errors.New("invalid comparison")
 
 // Config selects what [Compare] compares. The zero values of all fields but Family, Pipeline and Storm are
@@ -131,23 +132,28 @@ type Knobs struct {
 
 func (k Knobs) none() bool { return k == Knobs{} }
 
-// foreign returns the first knob that the family lacks.
-func (k Knobs) foreign(f impls.Family) string {
+// foreign returns the first knob that the family lacks: its field, and its name in errors.
+func (k Knobs) foreign(f impls.Family) (field, name string) {
 	switch {
 	case k.BatchSize != 0 && f != impls.DeltaFIFO:
-		return "batch size"
+		return "batchSize", "batch size"
 	case k.Shards != 0 && f == impls.Merge:
-		return "shards"
+		return "shards", "shards"
 	case k.Compaction != "" && f != impls.DeltaFIFO:
-		return "compaction"
+		return "compaction", "compaction"
 	case k.Throttle != "" && f != impls.DeltaFIFO:
-		return "throttle"
+		return "throttle", "throttle"
 	case k.HandOver != "" && f == impls.Queue:
-		return "hand-over"
+		return "handOver", "hand-over"
 	case k.Trust != "" && f != impls.Merge:
-		return "trust"
+		return "trust", "trust"
 	}
-	return ""
+	return "", ""
+}
+
+// badField refuses the value of a field, which has its name in YAML.
+func badField(field, format string, args ...any) error {
+	return manifest.BadField(field, refuse(format, args...))
 }
 
 func refuse(format string, args ...any) error {
@@ -164,26 +170,27 @@ func (s *Config) complete() error {
 	single := s.Pipeline != QueuePipeline || s.Family == impls.Merge
 	switch allowed := families[s.Pipeline]; {
 	case !slices.Contains([]Objects{"", ObjectsFresh, ObjectsShared}, s.Objects):
-		return refuse("objects %q (allowed: %s, %s)", s.Objects, ObjectsFresh, ObjectsShared)
+		return badField("objects", "objects %q (allowed: %s, %s)", s.Objects, ObjectsFresh, ObjectsShared)
 	case !slices.Contains(allowed, s.Family):
 		names := join(allowed, func(f impls.Family) string { return string(f) })
-		return refuse("the %s pipeline has no place for family %s (allowed: %s)", s.Pipeline, s.Family, names)
+		return badField("family", "the %s pipeline has no place for family %s (allowed: %s)", s.Pipeline, s.Family, names)
 	case s.Wire != source.Wire{} && (s.Pipeline != InformerPipeline || s.Source != source.APIServerName):
-		return refuse("a wire %+v in the %s pipeline from source %s (allowed: the %s pipeline from %s)", s.Wire, s.Pipeline, s.Source, InformerPipeline, source.APIServerName)
+		return badField("encoding", "a wire %+v in the %s pipeline from source %s (allowed: the %s pipeline from %s)", s.Wire, s.Pipeline, s.Source, InformerPipeline, source.APIServerName)
 	case (s.Store != "" || s.Workqueue != "") && s.Pipeline != InformerPipeline:
-		return refuse("a store %q or a workqueue %q in the %s pipeline (allowed: the %s pipeline)", s.Store, s.Workqueue, s.Pipeline, InformerPipeline)
+		return badField(map[bool]string{true: "store", false: "workqueue"}[s.Store != ""], "a store %q or a workqueue %q in the %s pipeline (allowed: the %s pipeline)", s.Store, s.Workqueue, s.Pipeline, InformerPipeline)
 	case s.Pipeline == QueuePipeline && s.Source != source.MemoryName:
-		return refuse("the queue pipeline takes its events from %s only, not from source %q", source.MemoryName, s.Source)
+		return badField("source", "the queue pipeline takes its events from %s only, not from source %q", source.MemoryName, s.Source)
 	case s.Producers > 1 && relisted:
-		return refuse("%d producers on storm %s, which is relisted: a Reflector is one (allowed: 1)", s.Producers, s.Storm.Name)
+		return badField("producers", "%d producers on storm %s, which is relisted: a Reflector is one (allowed: 1)", s.Producers, s.Storm.Name)
 	case s.Producers > 1 && single:
-		return refuse("%d producers for family %s in the %s pipeline (allowed: 1)", s.Producers, s.Family, s.Pipeline)
+		return badField("producers", "%d producers for family %s in the %s pipeline (allowed: 1)", s.Producers, s.Family, s.Pipeline)
 	case len(s.Modes) > 0 && s.Family != impls.DeltaFIFO:
-		return refuse("modes %q for family %s, which has none", s.Modes, s.Family)
+		return badField("deliveries", "modes %q for family %s, which has none", s.Modes, s.Family)
 	case s.Static > maxStatic:
-		return refuse("%d static pods (allowed: 0 to %d)", s.Static, maxStatic)
-	case s.Knobs.foreign(s.Family) != "":
-		return refuse("%s for family %s, which has none", s.Knobs.foreign(s.Family), s.Family)
+		return badField("staticPods", "%d static pods (allowed: 0 to %d)", s.Static, maxStatic)
+	}
+	if field, name := s.Knobs.foreign(s.Family); field != "" {
+		return badField("knobs."+field, "%s for family %s, which has none", name, s.Family)
 	}
 	if err := s.checkStores(); err != nil {
 		return err
@@ -193,7 +200,7 @@ func (s *Config) complete() error {
 	}
 	for _, m := range s.Modes {
 		if m != string(deltafifo.InOrder) && m != string(deltafifo.PerKey) {
-			return refuse("mode %q (allowed: %s, %s)", m, deltafifo.InOrder, deltafifo.PerKey)
+			return badField("deliveries", "mode %q (allowed: %s, %s)", m, deltafifo.InOrder, deltafifo.PerKey)
 		}
 	}
 	if err := s.checkLoad(!single, relisted); err != nil {
@@ -247,7 +254,7 @@ func (s *Config) stores() (of, queue impls.Guarantees, err error) {
 
 func (s *Config) checkStores() error {
 	if (s.Store != "" || s.Workqueue != "") && slices.Equal(s.Impls, []string{ClientGoInformer}) {
-		return refuse("a store %q or a workqueue %q for %s alone, which keeps client-go's", s.Store, s.Workqueue, ClientGoInformer)
+		return badField(map[bool]string{true: "store", false: "workqueue"}[s.Store != ""], "a store %q or a workqueue %q for %s alone, which keeps client-go's", s.Store, s.Workqueue, ClientGoInformer)
 	}
 	_, _, err := s.stores()
 	return err
@@ -289,34 +296,34 @@ func (s *Config) checkLoad(queue, relisted bool) error {
 	paced := slices.ContainsFunc(s.Paces, pace.Pace.Paced)
 	for what, n := range map[string]int{"consumers": s.Consumers, "readers": s.Readers, "procs": s.Procs} {
 		if n > maxGoroutines {
-			return refuse("%d %s (allowed: 0 to %d)", n, what, maxGoroutines)
+			return badField(what, "%d %s (allowed: 0 to %d)", n, what, maxGoroutines)
 		}
 	}
 	switch {
 	case s.Consumers > 0 && !queue:
-		return refuse("consumers of family %s in the %s pipeline, which has one (allowed: deltafifo and queue in the %s pipeline)", s.Family, s.Pipeline, QueuePipeline)
+		return badField("consumers", "consumers of family %s in the %s pipeline, which has one (allowed: deltafifo and queue in the %s pipeline)", s.Family, s.Pipeline, QueuePipeline)
 	case s.Consumers > 1 && relisted:
-		return refuse("%d consumers on storm %s, which is relisted: a tombstone doesn't say which of them it follows (allowed: 1)", s.Consumers, s.Storm.Name)
+		return badField("consumers", "%d consumers on storm %s, which is relisted: a tombstone doesn't say which of them it follows (allowed: 1)", s.Consumers, s.Storm.Name)
 	case s.Readers > 0 && s.Pipeline != InformerPipeline:
-		return refuse("readers in the %s pipeline, which has no indexer (allowed: %s)", s.Pipeline, InformerPipeline)
+		return badField("readers", "readers in the %s pipeline, which has no indexer (allowed: %s)", s.Pipeline, InformerPipeline)
 	case s.HandlerCost > maxHandlerCost:
-		return refuse("a handler that takes %v an event (allowed: 0 to %v)", s.HandlerCost, maxHandlerCost)
+		return badField("handlerCost", "a handler that takes %v an event (allowed: 0 to %v)", s.HandlerCost, maxHandlerCost)
 	case s.HandlerCost > 0 && s.Family == impls.Merge:
-		return refuse("a handler's cost for family %s (allowed: %s, %s)", s.Family, impls.DeltaFIFO, impls.Queue)
+		return badField("handlerCost", "a handler's cost for family %s (allowed: %s, %s)", s.Family, impls.DeltaFIFO, impls.Queue)
 	case s.Stamps != "" && s.Family == impls.Merge:
-		return refuse("stamps %s for family %s, whose pipelines stamp every event", s.Stamps, s.Family)
+		return badField("stamps", "stamps %s for family %s, whose pipelines stamp every event", s.Stamps, s.Family)
 	case s.Stamps != "" && paced:
-		return refuse("stamps %s at a pace, where every event is stamped (allowed: unpaced)", s.Stamps)
+		return badField("stamps", "stamps %s at a pace, where every event is stamped (allowed: unpaced)", s.Stamps)
 	case s.Stalled && !queue:
-		return refuse("a stalled consumer of family %s in the %s pipeline (allowed: deltafifo and queue in the %s pipeline)", s.Family, s.Pipeline, QueuePipeline)
+		return badField("stalled", "a stalled consumer of family %s in the %s pipeline (allowed: deltafifo and queue in the %s pipeline)", s.Family, s.Pipeline, QueuePipeline)
 	case s.Stalled && s.Knobs.Capacity > 0:
-		return refuse("a stalled consumer and capacity %d: producers would wait for ever (allowed: unbounded)", s.Knobs.Capacity)
+		return badField("stalled", "a stalled consumer and capacity %d: producers would wait for ever (allowed: unbounded)", s.Knobs.Capacity)
 	case s.Stalled && s.Consumers > 1:
-		return refuse("a stalled consumer and %d of them (allowed: 1)", s.Consumers)
+		return badField("stalled", "a stalled consumer and %d of them (allowed: 1)", s.Consumers)
 	case s.Stalled && paced:
-		return refuse("a stalled consumer at a pace: what is measured is how it drains (allowed: unpaced)")
+		return badField("stalled", "a stalled consumer at a pace: what is measured is how it drains (allowed: unpaced)")
 	case s.Stalled && s.Stamps != "":
-		return refuse("stamps %s with a stalled consumer, which has no latencies", s.Stamps)
+		return badField("stamps", "stamps %s with a stalled consumer, which has no latencies", s.Stamps)
 	}
 	return nil
 }
