@@ -10,6 +10,7 @@ import (
 
 	"watchlab/bench/compare"
 	"watchlab/bench/stats"
+	"watchlab/loadgen/manifest"
 )
 
 // FuzzOpenRun: a benchmark file is a run that compare and gate take, or an error of its kind.
@@ -59,7 +60,7 @@ func FuzzParseRules(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		defer time.AfterFunc(time.Minute, func() { panic("an input took more than a minute") }).Stop()
 		rules, err := compare.ParseRules("f", data)
-		var at *compare.RuleError
+		var at *manifest.Error
 		if err == nil == (len(rules) == 0) || err != nil && !errors.As(err, &at) {
 			t.Fatalf("%d rules, %q", len(rules), err)
 		}

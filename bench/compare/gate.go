@@ -38,6 +38,7 @@ import (
 
 	"watchlab/bench/lab"
 	"watchlab/bench/stats"
+	"watchlab/loadgen/manifest"
 )
 
 // FindingKind classifies a finding.
@@ -112,7 +113,7 @@ var (
 )
 
 // Gate compares the new run with the old one. file is the name of the rules in errors.
-// A strict gate fails where it cannot tell. An error is a [*RuleError] that wraps [ErrNothing],
+// A strict gate fails where it cannot tell. An error is a [*manifest.Error] that wraps [ErrNothing],
 // [ErrBaseline] or [ErrMachine].
 func Gate(old, now *Run, file string, rules []Rule, strict bool) (*GateResult, error) {
 	v := &GateResult{Old: old.name, New: now.name, Rules: file}
@@ -120,7 +121,7 @@ func Gate(old, now *Run, file string, rules []Rule, strict bool) (*GateResult, e
 	for i := range rules {
 		rule := &rules[i]
 		fail := func(err error) (*GateResult, error) {
-			return nil, &RuleError{File: file, Line: rule.Line, Err: fmt.Errorf("%s: %w", rule, err)}
+			return nil, &manifest.Error{File: file, Line: rule.Line, Err: fmt.Errorf("%s: %w", rule, err)}
 		}
 		switch {
 		case rule.PerBaseline && !(old.folder && now.folder) && file == DefaultRulesName:
@@ -149,7 +150,7 @@ func Gate(old, now *Run, file string, rules []Rule, strict bool) (*GateResult, e
 		}
 	}
 	if len(v.Findings) == 0 {
-		return nil, &RuleError{File: file, Err: fmt.Errorf("%w in %s", ErrNothing, old.name)}
+		return nil, &manifest.Error{File: file, Err: fmt.Errorf("%w in %s", ErrNothing, old.name)}
 	}
 	correct(v.Findings)
 	rank := func(k FindingKind) int { return slices.Index(kinds, k) }

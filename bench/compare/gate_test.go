@@ -16,6 +16,7 @@ import (
 	"watchlab/bench/compare"
 	"watchlab/bench/internal/golden"
 	"watchlab/bench/lab"
+	"watchlab/loadgen/manifest"
 )
 
 // machine generates the figures of a run.
@@ -362,7 +363,7 @@ func TestBadInput(t *testing.T) {
 		"no baselines":    {bare, relative, compare.ErrBaseline},
 	} {
 		_, err := compare.Gate(old, tc.now, "gate.yaml", rules(t, tc.text), false)
-		var at *compare.RuleError
+		var at *manifest.Error
 		if !errors.Is(err, tc.want) || !errors.As(err, &at) || at.Line == 0 {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -411,15 +412,15 @@ func TestParseNamesTheLine(t *testing.T) {
 		line int
 		want string
 	}{
-		"no list":          {"rule:\n- x\n", 1, "rules"},
-		"two lists":        {"rules: []\nmore: []\n", 1, "nothing else"},
+		"no list":          {"rule:\n- x\n", 1, `unknown field "rule"`},
+		"two lists":        {"rules: []\nmore: []\n", 2, `unknown field "more"`},
 		"empty":            {"rules: []\n", 1, "there is none"},
 		"no yaml":          {"rules:\n\t- x\n", 2, ""},
-		"no mapping":       {head + "- x\n", 5, "want metric"},
+		"no mapping":       {head + "- x\n", 5, "rules: string is not fields with values"},
 		"unknown field":    {head + "- metric: p99-ns\n  chance: 5%\n", 6, "chance"},
 		"twice":            {head + "- metric: p99-ns\n  metric: p99-ns\n", 6, ""},
-		"no reason":        {head + "- metric: p99-ns\n  change: 5%\n", 5, "because is missing"},
-		"empty reason":     {head + "- metric: p99-ns\n  change: 5%\n  because: ''\n", 7, "no reason"},
+		"no reason":        {head + "- metric: p99-ns\n  change: 5%\n", 5, "rules.1.because: is missing"},
+		"empty reason":     {head + "- metric: p99-ns\n  change: 5%\n  because: ''\n", 7, "because: is missing"},
 		"no limit":         {head + "- metric: p99-ns\n  change: 100%\n", 6, "no limit"},
 		"negative":         {head + "- metric: p99-ns\n  change: -5%\n", 6, "-5"},
 		"not a number":     {head + "- metric: p99-ns\n  change: few\n", 6, "few"},
@@ -428,12 +429,12 @@ func TestParseNamesTheLine(t *testing.T) {
 		"bad direction":    {head + "- metric: relists\n  better: up\n", 6, "neither"},
 		"no direction":     {head + "- metric: relists\n  change: 5%\n  because: x\n", 5, "better"},
 		"bad base":         {head + "- metric: p99-ns\n  per: variant\n", 6, "baseline"},
-		"list for a value": {head + "- metric: [p99-ns]\n", 5, "one value"},
-		"floor of a ratio": {head + "- metric: p99-ns\n  change: 5%\n  per: baseline\n  floor: 3\n  because: x\n", 5, "floor"},
+		"list for a value": {head + "- metric: [p99-ns]\n", 5, "rules.metric: array is not a single value"},
+		"floor of a ratio": {head + "- metric: p99-ns\n  change: 5%\n  per: baseline\n  floor: 3\n  because: x\n", 8, "floor"},
 	} {
 		_, err := compare.ParseRules("gate.yaml", []byte(tc.text))
-		var at *compare.RuleError
-		if !errors.As(err, &at) || at.Line != tc.line || !errors.Is(err, compare.ErrRule) || !strings.Contains(err.Error(), tc.want) {
+		var at *manifest.Error
+		if !errors.As(err, &at) || at.Line != tc.line || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: %v, want line %d and %q", name, err, tc.line, tc.want)
 		}
 	}

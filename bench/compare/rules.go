@@ -7,16 +7,14 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
 	"golang.org/x/perf/benchfmt"
 	"golang.org/x/perf/benchproc"
 
 	"watchlab/bench/stats"
+	"watchlab/loadgen/manifest"
 )
 
 // Rule limits how much one metric of some cells may change for the worse.
@@ -54,24 +52,6 @@ func (r *Rule) worse() float64 {
 	return 1
 }
 
-// ErrRule is wrapped by the errors for invalid rules.
-var ErrRule = errors.New("bad rule")
-
-// RuleError is an error in a rules file.
-type RuleError struct {
-	File string // name of the rules
-	Line int    // 0 if unknown
-	Err  error  // the cause
-}
-
-func (e *RuleError) Error() string {
-	if e.Line == 0 {
-		return fmt.Sprintf("%s: %v", e.File, e.Err)
-	}
-	return fmt.Sprintf("%s:%d: %v", e.File, e.Line, e.Err)
-}
-func (e *RuleError) Unwrap() error { return e.Err }
-
 // DefaultRules is a rules file for results folders, and ControllerRules one for those of watchlab controller.
 var (
 	//go:embed gate.yaml
@@ -102,7 +82,7 @@ func ReadRules(path string) (rules []Rule, name string, err error) {
 		if p, ok := errors.AsType[*os.PathError](err); ok {
 			err = p.Err // The path is already in File.
 		}
-		return nil, path, &RuleError{File: path, Err: err}
+		return nil, path, &manifest.Error{File: path, Err: err}
 	}
 	rules, err = ParseRules(path, data)
 	return rules, path, err
@@ -119,108 +99,79 @@ func ReadRules(path string) (rules []Rule, name string, err error) {
 //	  better: higher                             # if the unit has no direction
 //	  because: throughput is what the variant is for
 //
-// Unknown and missing fields are errors. An error is a [*RuleError] with the line and
-// wraps [ErrRule]. file is the name of the rules in errors.
+// Unknown and missing fields are errors. An error is a [*manifest.Error]. file is the name of the rules in errors.
 func ParseRules(file string, data []byte) ([]Rule, error) {
-	var doc yaml.Node
-	if err := yaml.Unmarshal(data, &doc); err != nil {
-		return nil, syntaxError(file, err)
+	var form struct {
+		Rules []ruleForm `json:"rules"`
 	}
-	fail := func(at *yaml.Node, format string, args ...any) ([]Rule, error) {
-		return nil, &RuleError{File: file, Line: at.Line, Err: fmt.Errorf("%w: %w", ErrRule, fmt.Errorf(format, args...))}
+	if err := manifest.Strict(file, data, &form); err != nil {
+		return nil, err
 	}
-	if len(doc.Content) == 0 {
-		return fail(&doc, "there is none")
+	if len(form.Rules) == 0 {
+		return nil, manifest.Locate(file, data, manifest.BadField("rules", errors.New("there is none")))
 	}
-	root := doc.Content[0]
-	if root.Kind != yaml.MappingNode || len(root.Content) != 2 || root.Content[0].Value != "rules" || root.Content[1].Kind != yaml.SequenceNode {
-		return fail(root, "want a list named rules and nothing else")
-	}
-	var rules []Rule
-	for _, node := range root.Content[1].Content {
-		if node.Kind != yaml.MappingNode {
-			return fail(node, "want metric, change and because")
+	rules := make([]Rule, len(form.Rules))
+	for i, f := range form.Rules {
+		path := fmt.Sprintf("rules.%d", i)
+		if err := f.fill(&rules[i]); err != nil {
+			at, _ := errors.AsType[*manifest.Error](err)
+			at.Field = strings.TrimSuffix(path+"."+at.Field, ".")
+			return nil, manifest.Locate(file, data, at)
 		}
-		rule := Rule{Line: node.Line, Cells: "*"}
-		seen := map[string]bool{}
-		for field := range slices.Chunk(node.Content, 2) {
-			key, value := field[0].Value, field[1]
-			if seen[key] {
-				return fail(field[0], "%s is set twice", key)
-			}
-			seen[key] = true
-			if value.Kind != yaml.ScalarNode {
-				return fail(value, "%s: want one value", key)
-			}
-			if err := rule.set(key, value.Value); err != nil {
-				return fail(value, "%s: %w", key, err)
-			}
-		}
-		for _, key := range []string{"metric", "change", "because"} {
-			if !seen[key] {
-				return fail(node, "%s is missing", key)
-			}
-		}
-		if rule.Better = cmp.Or(rule.Better, stats.Better(rule.Metric)); rule.Better == stats.Unknown {
-			return fail(node, "%s: the unit has no better direction: set better to lower or higher", rule.Metric)
-		}
-		if rule.PerBaseline && rule.Floor > 0 {
-			return fail(node, "floor is in the metric's unit, and has none per baseline")
-		}
-		rules = append(rules, rule)
-	}
-	if len(rules) == 0 {
-		return fail(root, "there is none")
+		rules[i].Line = manifest.Line(data, path)
 	}
 	return rules, nil
 }
 
-var yamlLine = regexp.MustCompile(`^yaml: line ([0-9]+): `)
-
-// syntaxError extracts the line from the parser's message; the parser does not provide
-// it otherwise.
-func syntaxError(file string, err error) error {
-	text, line := err.Error(), 0
-	if m := yamlLine.FindStringSubmatch(text); m != nil {
-		line, _ = strconv.Atoi(m[1]) // The pattern matches digits only.
-		text = strings.TrimPrefix(text, m[0])
-	}
-	return &RuleError{File: file, Line: line, Err: fmt.Errorf("%w: %s", ErrRule, text)}
+// ruleForm is a rule in a file.
+type ruleForm struct {
+	Metric  string `json:"metric"`
+	Cells   string `json:"cells"`
+	Change  string `json:"change"`
+	Floor   string `json:"floor"`
+	Per     string `json:"per"`
+	Better  string `json:"better"`
+	Because string `json:"because"`
 }
 
-// set parses one field of a rule.
-func (r *Rule) set(key, value string) error {
-	var err error
-	switch key {
-	case "metric":
-		if r.Metric = value; value == "" || strings.ContainsAny(value, " \t") {
-			return fmt.Errorf("%q is no unit", value)
-		}
-	case "cells":
-		r.Cells = value
-		r.filter, err = benchproc.NewFilter(value)
-	case "change":
-		if r.Allowed, err = share(value); err == nil && r.Allowed >= 1 {
-			err = fmt.Errorf("%s is no limit (want less than 100%%)", value)
-		}
-	case "floor":
-		r.Floor, err = fromZero(value)
-	case "per":
-		if r.PerBaseline = value == "baseline"; !r.PerBaseline {
-			err = fmt.Errorf("%q is not baseline", value)
-		}
-	case "better":
-		if r.Better = stats.Direction(value); r.Better != stats.Lower && r.Better != stats.Higher {
-			err = fmt.Errorf("%q is neither lower nor higher", value)
-		}
-	case "because":
-		if r.Because = strings.Join(strings.Fields(value), " "); r.Because == "" {
-			err = errors.New("no reason")
-		}
-	default:
-		err = errors.New("no such field (have metric, cells, change, floor, per, better, because)")
+// fill checks the form and fills the rule. The error is a [*manifest.Error] of a field.
+func (f ruleForm) fill(r *Rule) (err error) {
+	bad := func(field, format string, args ...any) error {
+		return manifest.BadField(field, fmt.Errorf(format, args...))
 	}
-	return err
+	*r = Rule{
+		Metric: f.Metric, Cells: cmp.Or(f.Cells, "*"), PerBaseline: f.Per == "baseline",
+		Better: cmp.Or(stats.Direction(f.Better), stats.Better(f.Metric)), Because: strings.Join(strings.Fields(f.Because), " "),
+	}
+	switch {
+	case f.Metric == "" || strings.ContainsAny(f.Metric, " \t"):
+		return bad("metric", "%q is no unit", f.Metric)
+	case f.Per != "" && !r.PerBaseline:
+		return bad("per", "%q is not baseline", f.Per)
+	case f.Better != "" && r.Better != stats.Lower && r.Better != stats.Higher:
+		return bad("better", "%q is neither lower nor higher", f.Better)
+	case r.Better == stats.Unknown:
+		return bad("metric", "%s: the unit has no better direction: set better to lower or higher", f.Metric)
+	}
+	if r.filter, err = benchproc.NewFilter(r.Cells); err != nil {
+		return manifest.BadField("cells", err)
+	}
+	if f.Change == "" {
+		return bad("change", "is missing")
+	}
+	if r.Allowed, err = share(f.Change); err == nil && r.Allowed >= 1 {
+		err = fmt.Errorf("%s is no limit (want less than 100%%)", f.Change)
+	}
+	if err != nil {
+		return manifest.BadField("change", err)
+	}
+	if r.Floor, err = fromZero(cmp.Or(f.Floor, "0")); err == nil && r.PerBaseline && r.Floor > 0 {
+		err = errors.New("is in the metric's unit, and has none per baseline")
+	}
+	if err == nil && r.Because == "" {
+		return bad("because", "is missing: the reason")
+	}
+	return manifest.BadField("floor", err)
 }
 
 // share parses "10%" and "0.1".
@@ -243,9 +194,6 @@ func fromZero(text string) (float64, error) {
 
 // matches reports whether the rule applies to a cell.
 func (r *Rule) matches(c *gateCell) bool {
-	if r.filter == nil {
-		return true
-	}
 	res := c.result
 	res.Values = []benchfmt.Value{{Unit: r.Metric}}
 	m, err := r.filter.Match(&res)

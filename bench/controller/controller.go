@@ -15,32 +15,33 @@ import (
 	"watchlab/bench/experiment"
 )
 
-// Spec describes a run. A zero field takes its default. It is controller.yaml of the results folder.
+// Spec describes a run. A zero field takes its default. It is controller.yaml of the results folder. The tags are
+// those of [experiment.Spec].
 type Spec struct {
-	Storm     experiment.Storm `json:"storm,omitzero"`      // cluster's events; empty for none
-	Workload  string           `json:"workload,omitempty"`  // file of package workload, or the name of a built-in one
-	Manifests []string         `json:"manifests,omitempty"` // objects before the storm
-	Recursive bool             `json:"recursive,omitempty"`
-	Stages    []string         `json:"stages,omitempty"` // files of KWOK stages in place of the built-in ones
-	Rules     string           `json:"rules,omitempty"`  // file of package rules
+	Storm     experiment.Storm `json:"storm,omitzero"` // cluster's events; empty for none
+	Workload  string           `json:"workload,omitempty" flag:"workload" help:"requests of users: a file or a built-in workload"`
+	Manifests []string         `json:"manifests,omitempty" flag:"manifest,array" help:"objects before the storm: files, folders, URLs, -"`
+	Recursive bool             `json:"recursive,omitempty" flag:"recursive,R" help:"read subfolders of --manifest (default false)"`
+	Stages    []string         `json:"stages,omitempty" flag:"stages,array" help:"KWOK stages in place of the built-in ones"`
+	Rules     string           `json:"rules,omitempty" flag:"rules" help:"what answers what, and what must hold: a file or built-in rules"`
 	// Plans are fault plans, each played by itself: none, all, each (one plan a fault), or faults as
 	// package fault parses them (default: none and all).
-	Plans  []string `json:"plans,omitempty"`
-	Speed  float64  `json:"speed,omitempty"`  // of storm and workload (default 1)
-	Seed   int64    `json:"seed,omitempty"`   // (default 1)
-	Rounds int      `json:"rounds,omitempty"` // each with the next seed (default 1; 5 with two programs)
+	Plans  []string `json:"plans,omitempty" flag:"faults,array" help:"fault plans: none, all, each, or faults (default none and all)"`
+	Speed  float64  `json:"speed,omitempty" flag:"speed" help:"how many times as fast the storm is played (default 1)"`
+	Seed   int64    `json:"seed,omitempty" flag:"seed" help:"seed of storm, workload and faults (default 1)"`
+	Rounds int      `json:"rounds,omitempty" flag:"rounds" help:"rounds, each with the next seed (default 1, with --against 5)"`
 	// Unshrunk: a plan that fails is not shrunk.
 	Unshrunk bool `json:"unshrunk,omitempty"`
 
 	Programs []Program `json:"programs"` // one, or the baseline and the new one
-	Replicas int       `json:"replicas,omitempty"`
+	Replicas int       `json:"replicas,omitempty" flag:"replicas" help:"replicas of the program, as for leader election (default 1)"`
 	// Restarts are the times at which the first replica is killed and started again.
 	Restarts  []metav1.Duration `json:"restarts,omitempty"`
-	InCluster bool              `json:"inCluster,omitempty"` // config as in a pod, in place of KUBECONFIG
-	Attach    bool              `json:"attach,omitempty"`    // programs run elsewhere
-	Metrics   string            `json:"metrics,omitempty"`   // URL of the program's metrics
+	InCluster bool              `json:"inCluster,omitempty" flag:"in-cluster" help:"give the program the configuration of a pod, not KUBECONFIG"`
+	Attach    bool              `json:"attach,omitempty" flag:"attach" help:"the program runs elsewhere; print its kubeconfig"`
+	Metrics   string            `json:"metrics,omitempty" flag:"metrics" help:"URL of the program's metrics (default: that of {metrics})"`
 	// Settle is the longest time that the programs may take to become quiet after the storm (default 30s).
-	Settle metav1.Duration `json:"settle,omitzero"`
+	Settle metav1.Duration `json:"settle,omitzero" flag:"settle" help:"longest time to become quiet after the storm (default 30s)"`
 	// Warmup is the longest time from the start of the programs to their first watch (default 1m).
 	Warmup metav1.Duration `json:"warmup,omitzero"`
 }

@@ -196,8 +196,8 @@ func TestCommandOf(t *testing.T) {
 	}
 	got := s.CommandOf(controller.Program{Command: []string{"./c", "--x={kubeconfig}"}}, []string{"gone:at=1s", "relist:at=2s"}, 3)
 	want := `watchlab controller --storm nodeloss --nodes 20 --workload 'it'\''s.yaml' --manifest 'a b' --recursive --stages s --rules r ` +
-		`--faults 'gone:at=1s; relist:at=2s' --speed 2.5 --seed 3 --replicas 2 --restart 5s --in-cluster --metrics http://127.0.0.1:1/metrics ` +
-		`--settle 1s -- ./c '--x={kubeconfig}'`
+		`--faults 'gone:at=1s; relist:at=2s' --speed 2.5 --seed 3 --replicas 2 --in-cluster --metrics http://127.0.0.1:1/metrics ` +
+		`--settle 1s --restart 5s -- ./c '--x={kubeconfig}'`
 	if got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}

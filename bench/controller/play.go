@@ -18,9 +18,9 @@ import (
 
 	"watchlab/bench/controller/program"
 	"watchlab/bench/controller/record"
-	"watchlab/bench/experiment"
 	"watchlab/loadgen/apiserver"
 	"watchlab/loadgen/fault"
+	"watchlab/loadgen/manifest"
 	"watchlab/loadgen/storm"
 )
 
@@ -98,7 +98,7 @@ func (p *session) play(ctx context.Context, serve func(Setup) (Server, error)) (
 	}()
 	p.recorder = record.NewRecorder()
 	if p.faults, err = fault.New(slices.Concat(p.prepared.marks, p.plan.faults), p.seed); err != nil {
-		return out, &experiment.FieldError{Field: "plans", Err: err}
+		return out, manifest.BadField("plans", err)
 	}
 	for i := range p.spec.Replicas {
 		p.clients = append(p.clients, fmt.Sprintf("controller-%d", i))
@@ -195,7 +195,7 @@ func (p *session) user(ctx context.Context) (*userClient, error) {
 	}
 	u := &userClient{client, restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(found))}
 	if err := p.prepared.workload.Create(ctx, u, u.mapper); err != nil {
-		return nil, &experiment.FieldError{Field: "workload", Err: err}
+		return nil, manifest.BadField("workload", err)
 	}
 	return u, nil
 }

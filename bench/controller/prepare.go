@@ -8,7 +8,6 @@ import (
 
 	"watchlab/bench/controller/program"
 	"watchlab/bench/controller/rules"
-	"watchlab/bench/experiment"
 	"watchlab/loadgen/apiserver"
 	"watchlab/loadgen/apiserver/store"
 	"watchlab/loadgen/fault"
@@ -36,9 +35,9 @@ type seeded struct {
 	length   time.Duration // of storm and workload, in the time of the play
 }
 
-// seed makes storm and workload from a seed. The error is a [*experiment.FieldError].
+// seed makes storm and workload from a seed. The error is a [*manifest.Error].
 func (s Spec) seed(seed int64) (p seeded, err error) {
-	fail := func(field string) (seeded, error) { return p, &experiment.FieldError{Field: field, Err: err} }
+	fail := func(field string) (seeded, error) { return p, manifest.BadField(field, err) }
 	p.set = &storm.Set{}
 	if s.Storm.Name != "" {
 		if p.set, err = s.Storm.Load(seed); err != nil {
@@ -81,10 +80,10 @@ func (p *prepared) again(s Spec, seed int64) (*prepared, error) {
 	return &other, nil
 }
 
-// prepare reads and checks all input. The error is a [*experiment.FieldError].
+// prepare reads and checks all input. The error is a [*manifest.Error].
 func prepare(ctx context.Context, s Spec, stdin io.Reader) (*prepared, error) {
 	var err error
-	fail := func(field string) (*prepared, error) { return nil, &experiment.FieldError{Field: field, Err: err} }
+	fail := func(field string) (*prepared, error) { return nil, manifest.BadField(field, err) }
 	p := &prepared{}
 	if p.seeded, err = s.seed(s.Seed); err != nil {
 		return nil, err

@@ -64,7 +64,7 @@ type runner struct {
 }
 
 // Run plays a Spec. Finished plays are in the results folder after each play. If ctx ends, the result has
-// them and the smallest plan so far, and is marked as interrupted. The error of bad input is a [*experiment.FieldError].
+// them and the smallest plan so far, and is marked as interrupted. The error of bad input is a [*manifest.Error].
 func Run(ctx context.Context, spec Spec, opts Options) (*Result, error) {
 	if err := spec.Validate(); err != nil {
 		return nil, err

@@ -18,7 +18,6 @@ import (
 	"watchlab/bench/controller/program"
 	"watchlab/bench/controller/record"
 	"watchlab/bench/controller/verdict"
-	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
 )
 
@@ -301,31 +300,5 @@ func TestNoWatch(t *testing.T) {
 	}
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
 		t.Error("a folder for a program that does not exist")
-	}
-}
-
-func TestBadSpecs(t *testing.T) {
-	for field, change := range map[string]func(*controller.Spec){
-		"programs":    func(s *controller.Spec) { s.Programs = nil },
-		"attach":      func(s *controller.Spec) { s.Programs, s.Attach, s.InCluster = nil, true, true },
-		"replicas":    func(s *controller.Spec) { s.Replicas = 101 },
-		"rounds":      func(s *controller.Spec) { s.Rounds = -1 },
-		"speed":       func(s *controller.Spec) { s.Speed = -1 },
-		"settle":      func(s *controller.Spec) { s.Settle.Duration = -1 },
-		"restarts":    func(s *controller.Spec) { s.Restarts = []metav1.Duration{{}} },
-		"storm":       func(s *controller.Spec) { s.Storm.Nodes = 3 },
-		"storm.nodes": func(s *controller.Spec) { s.Storm = experiment.Storm{Name: "nodeloss", Nodes: -3} },
-		"plans":       func(s *controller.Spec) { s.Plans = []string{"all", "all"} },
-		"workload":    func(s *controller.Spec) { s.Workload = "missing" },
-		"rules":       func(s *controller.Spec) { s.Rules = "missing" },
-		"stages":      func(s *controller.Spec) { s.Stages = []string{"missing"} },
-		"manifests":   func(s *controller.Spec) { s.Manifests = []string{"missing"} },
-	} {
-		s := spec(t, correct)
-		change(&s)
-		_, err := play(t, s, controller.Options{})
-		if bad, ok := errors.AsType[*experiment.FieldError](err); !ok || bad.Field != field {
-			t.Errorf("%s: %v", field, err)
-		}
 	}
 }

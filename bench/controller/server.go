@@ -10,7 +10,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"watchlab/bench/controller/record"
-	"watchlab/bench/experiment"
 	"watchlab/loadgen/apiserver"
 	"watchlab/loadgen/apiserver/patch"
 	"watchlab/loadgen/fault"
@@ -91,11 +90,11 @@ func newSimulated(set Setup) (Server, error) {
 		Wrap: func(h http.Handler) http.Handler { return apiserver.RequireTokens(names, set.Wrap(h)) },
 	}, set.prepared.storms...)
 	if err != nil {
-		return nil, &experiment.FieldError{Field: "storm", Err: err}
+		return nil, manifest.BadField("storm", err)
 	}
 	s.player = apiserver.NewPlayer(s.server, set.prepared.storms, set.Speed)
 	if err := s.server.CreateAll(set.prepared.objects); err != nil {
-		return nil, errors.Join(&experiment.FieldError{Field: "manifests", Err: err}, s.server.Close())
+		return nil, errors.Join(manifest.BadField("manifests", err), s.server.Close())
 	}
 	if err := s.listen(); err != nil {
 		return nil, errors.Join(err, s.server.Close())

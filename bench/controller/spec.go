@@ -4,16 +4,15 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"os"
 	"reflect"
 	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
 	"watchlab/loadgen/fault"
+	"watchlab/loadgen/manifest"
 )
 
 // The labels of programs.
@@ -30,12 +29,10 @@ const (
 )
 
 // Load reads a Spec from a YAML file, such as controller.yaml of a results folder, and returns its text, too.
-// Unknown fields are errors. An error of the text is a [*experiment.FieldError].
+// Unknown fields are errors. An error of the text is a [*manifest.Error].
 func Load(path string) (s Spec, data []byte, err error) {
-	if data, err = os.ReadFile(path); err != nil {
-		return s, nil, err
-	}
-	return s, data, experiment.Decode(path, data, &s)
+	data, err = manifest.ReadStrict(path, &s)
+	return s, data, err
 }
 
 const (
@@ -84,10 +81,10 @@ func (s Spec) complete() Spec {
 	return s
 }
 
-// Validate checks the Spec without its files. The error is a [*experiment.FieldError].
+// Validate checks the Spec without its files. The error is a [*manifest.Error].
 func (s Spec) Validate() error {
 	bad := func(field, format string, args ...any) error {
-		return &experiment.FieldError{Field: field, Err: fmt.Errorf(format, args...)}
+		return manifest.BadField(field, fmt.Errorf(format, args...))
 	}
 	switch {
 	case s.Attach && len(s.Programs) > 0:
@@ -139,7 +136,7 @@ func plansOf(texts []string, length time.Duration) ([]plan, error) {
 	var plans []plan
 	add := func(p plan) error {
 		if slices.ContainsFunc(plans, func(have plan) bool { return have.name == p.name }) {
-			return &experiment.FieldError{Field: "plans", Err: fmt.Errorf("%s is given twice", p.name)}
+			return manifest.BadField("plans", fmt.Errorf("%s is given twice", p.name))
 		}
 		plans = append(plans, p)
 		return nil
@@ -161,7 +158,7 @@ func plansOf(texts []string, length time.Duration) ([]plan, error) {
 		default:
 			var faults []fault.Spec
 			if faults, err = fault.ParseAll(text); err != nil {
-				return nil, &experiment.FieldError{Field: "plans", Err: err}
+				return nil, manifest.BadField("plans", err)
 			}
 			err = add(plan{planName(text), faults})
 		}

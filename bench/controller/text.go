@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"watchlab/bench/chart"
+	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
 	"watchlab/bench/stats"
 )
@@ -114,49 +115,20 @@ func (o *Result) Missing() string {
 
 // command returns the command line that plays a fault plan of the Spec again, without the comparison.
 func (s Spec) command(program Program, faults []string, seed int64) string {
-	args := []string{"watchlab", "controller"}
-	add := func(flag, value string) {
-		if value != "" {
-			args = append(args, "--"+flag, value)
-		}
+	s.Plans, s.Seed, s.Rounds = []string{cmp.Or(strings.Join(faults, "; "), PlanNone)}, seed, 0
+	if s.Speed == 1 {
+		s.Speed = 0
 	}
-	size := func(flag string, value, unset float64) {
-		if value != unset {
-			add(flag, strconv.FormatFloat(value, 'f', -1, 64))
-		}
+	if s.Replicas == 1 {
+		s.Replicas = 0
 	}
-	is := func(flag string, set bool) {
-		if set {
-			args = append(args, "--"+flag)
-		}
+	if s.Settle.Duration == defaultSettle {
+		s.Settle.Duration = 0
 	}
-	add("storm", s.Storm.Name)
-	size("nodes", float64(s.Storm.Nodes), 0)
-	size("pods", float64(s.Storm.Pods), 0)
-	size("scale", s.Storm.Scale, 0)
-	add("skew", s.Storm.Skew)
-	add("workload", s.Workload)
-	for _, m := range s.Manifests {
-		add("manifest", m)
-	}
-	is("recursive", s.Recursive)
-	for _, m := range s.Stages {
-		add("stages", m)
-	}
-	add("rules", s.Rules)
-	add("faults", cmp.Or(strings.Join(faults, "; "), PlanNone))
-	size("speed", s.Speed, 1)
-	add("seed", strconv.FormatInt(seed, 10))
-	size("replicas", float64(s.Replicas), 1)
+	args := append([]string{"watchlab", "controller"}, experiment.Arguments(&s)...)
 	for _, at := range s.Restarts {
-		add("restart", at.Duration.String())
+		args = append(args, "--restart", at.Duration.String())
 	}
-	is("in-cluster", s.InCluster)
-	add("metrics", s.Metrics)
-	if s.Settle.Duration != defaultSettle {
-		add("settle", s.Settle.Duration.String())
-	}
-	is("attach", s.Attach)
 	if !s.Attach {
 		args = slices.Concat(args, []string{"--"}, program.Command)
 	}

@@ -9,13 +9,14 @@ import (
 
 	"watchlab/bench/cell"
 	"watchlab/bench/lab"
+	"watchlab/bench/pipeline"
 )
 
 // TestCalibrated: a pace that no machine keeps is left out before the run and named in its outcome;
 // other parts stay.
 func TestCalibrated(t *testing.T) {
 	t.Parallel()
-	part := Spec{Family: "queue", Storm: Storm{Name: "gang", Scale: 0.01}, Variants: []string{"clientgo-fifo", "ring"}, Events: 200}
+	part := Spec{Config: pipeline.Config{Family: "queue", Impls: []string{"clientgo-fifo", "ring"}, Events: 200}, Storm: Storm{Name: "gang", Scale: 0.01}}
 	late, own := part, part
 	late.Paces, late.LagBudget, late.Duration = []string{"10000"}, "1ns", metav1.Duration{Duration: 50 * time.Millisecond}
 	own.Paces = []string{"trace"}

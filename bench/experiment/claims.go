@@ -16,6 +16,7 @@ import (
 
 	"watchlab/bench/lab"
 	"watchlab/bench/stats"
+	"watchlab/loadgen/manifest"
 )
 
 // Claim compares a figure of two cells.
@@ -36,7 +37,7 @@ type Claim struct {
 
 func (s *Spec) validateClaims() error {
 	if len(s.Claims) > 0 && s.isKnee() {
-		return badField("claims", errors.New("are not for a knee search: its cells depend on its results"))
+		return manifest.BadField("claims", errors.New("are not for a knee search: its cells depend on its results"))
 	}
 	for i, c := range s.Claims {
 		var field, what string
@@ -54,7 +55,7 @@ func (s *Spec) validateClaims() error {
 		default:
 			continue
 		}
-		return badField(fmt.Sprintf("claims.%d.%s", i, field), errors.New(what))
+		return manifest.BadField(fmt.Sprintf("claims.%d.%s", i, field), errors.New(what))
 	}
 	return nil
 }
@@ -72,7 +73,7 @@ func (p *Plan) checkClaims() error {
 				}
 			}
 			if labels != nil && cells != 1 {
-				return badField(fmt.Sprintf("claims.%d.%s", i, []string{"variant", "baseline"}[j]), fmt.Errorf("%s has %s, not 1", labelText(labels), lab.Plural(cells, "cell")))
+				return manifest.BadField(fmt.Sprintf("claims.%d.%s", i, []string{"variant", "baseline"}[j]), fmt.Errorf("%s has %s, not 1", labelText(labels), lab.Plural(cells, "cell")))
 			}
 		}
 	}
@@ -139,12 +140,7 @@ type File struct {
 }
 
 // Blame adds file and line to an error of the Spec.
-func (f File) Blame(err error) error {
-	if _, ok := errors.AsType[*FieldError](err); !ok {
-		return err
-	}
-	return InFile(f.path, f.data, err)
-}
+func (f File) Blame(err error) error { return manifest.Locate(f.path, f.data, err) }
 
 // Experiments returns experiments: NAME is a built-in one, or all whose name begins with NAME and a dash;
 // else the name is that of a file, or of a folder of files. Without names it returns all that are built in.
@@ -186,9 +182,9 @@ func (f *File) read() (err error) {
 	}
 	switch {
 	case f.Spec.Question == "":
-		err = badField("question", errors.New("is needed, in one sentence"))
+		err = manifest.BadField("question", errors.New("is needed, in one sentence"))
 	case len(f.Spec.Claims) == 0:
-		err = badField("claims", errors.New("are needed"))
+		err = manifest.BadField("claims", errors.New("are needed"))
 	default:
 		err = f.Spec.Validate()
 	}

@@ -11,6 +11,7 @@ import (
 
 	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
+	"watchlab/bench/pipeline"
 	"watchlab/bench/stats"
 	"watchlab/loadgen/storm"
 )
@@ -85,7 +86,7 @@ func TestExperimentsByName(t *testing.T) {
 // TestClaims: a claim names one cell, and its answer is that of the rounds of both.
 func TestClaims(t *testing.T) {
 	spec := func(variant, baseline map[string]string) experiment.Spec {
-		return experiment.Spec{Family: "queue", Variants: []string{"cond", "ring"}, Storm: experiment.Storm{Name: "gang", Scale: 0.01}, Claims: []experiment.Claim{
+		return experiment.Spec{Config: pipeline.Config{Family: "queue", Impls: []string{"cond", "ring"}}, Storm: experiment.Storm{Name: "gang", Scale: 0.01}, Claims: []experiment.Claim{
 			{Says: "S.", Unit: "events/s", Variant: variant, Baseline: baseline, Relation: stats.AtLeast, Bound: 2},
 		}}
 	}

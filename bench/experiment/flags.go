@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"watchlab/impls"
+	"watchlab/loadgen/manifest"
 )
 
 // Field is a field of a [Spec], or of a nested struct, that a flag sets.
@@ -114,7 +115,7 @@ func Overlay(to any, fields []Field, given func(flag string) bool) error {
 			continue
 		}
 		if f.value.IsZero() && f.min == "1" {
-			return badField(f.Path, f.tooSmall())
+			return manifest.BadField(f.Path, f.tooSmall())
 		}
 		dst := reflect.ValueOf(to).Elem()
 		for _, i := range f.index {
@@ -161,13 +162,13 @@ func checkFields(spec any, source string) error {
 		switch {
 		case isZero(f.value):
 		case n < 0 || d.Duration < 0:
-			return badField(f.Path, f.tooSmall())
+			return manifest.BadField(f.Path, f.tooSmall())
 		case f.Path == "family" && elsewhere[f.value.String()] != "":
-			return badField(f.Path, errors.New(elsewhere[f.value.String()]))
+			return manifest.BadField(f.Path, errors.New(elsewhere[f.value.String()]))
 		case f.Values != nil && !slices.Contains(f.Values, f.value.String()):
-			return badField(f.Path, OneOf(f.value.String(), f.Values...))
+			return manifest.BadField(f.Path, OneOf(f.value.String(), f.Values...))
 		case source != "" && f.sources != "" && !slices.Contains(strings.Split(f.sources, ","), source):
-			return badField(f.Path, fmt.Errorf("needs --source %s", strings.ReplaceAll(f.sources, ",", " or ")))
+			return manifest.BadField(f.Path, fmt.Errorf("needs --source %s", strings.ReplaceAll(f.sources, ",", " or ")))
 		}
 	}
 	return nil
@@ -202,4 +203,30 @@ func (s *Spec) set(flag, value string) error {
 // Given returns the fields with a value other than zero.
 func Given(s *Spec) []Field {
 	return slices.DeleteFunc(Fields(s), func(f Field) bool { return isZero(f.value) })
+}
+
+// Arguments returns the flags that set the fields of a struct as they are; spec is a pointer to it. They are in the
+// order of declaration.
+func Arguments(spec any) (args []string) {
+	for _, f := range Fields(spec) {
+		switch v := f.value.Interface().(type) {
+		case bool:
+			if v {
+				args = append(args, "--"+f.Flag)
+			}
+		case []string:
+			for _, one := range v {
+				args = append(args, "--"+f.Flag, one)
+			}
+		default:
+			if f.value.IsZero() {
+				continue
+			}
+			if d, ok := v.(metav1.Duration); ok {
+				v = d.Duration
+			}
+			args = append(args, "--"+f.Flag, fmt.Sprint(v))
+		}
+	}
+	return args
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"watchlab/bench/experiment"
+	"watchlab/loadgen/manifest"
 )
 
 // FuzzParse: a Spec is refused with its file and one line, or reads the same when it is written.
@@ -49,8 +50,8 @@ func FuzzParse(f *testing.F) {
 		if err == nil {
 			return
 		}
-		err = experiment.InFile("f.yaml", data, err)
-		var at *experiment.FieldError
+		err = manifest.Locate("f.yaml", data, err)
+		var at *manifest.Error
 		if !errors.As(err, &at) || at.Line < 0 || at.Line > strings.Count(string(data), "\n")+1 {
 			t.Fatalf("line %d: %v", at.Line, err)
 		}

@@ -26,7 +26,7 @@ const (
 func fields(t *testing.T) string {
 	t.Helper()
 	structs := map[string]*ast.StructType{}
-	for _, name := range []string{"spec.go", "claims.go", "../pipeline/config.go"} {
+	for _, name := range []string{"spec.go", "claims.go", "../pipeline/config.go", "../../loadgen/source/apiserver.go"} {
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
 		if err != nil {
 			t.Fatal(err)
@@ -45,12 +45,19 @@ func fields(t *testing.T) string {
 	var walk func(prefix, name string)
 	walk = func(prefix, name string) {
 		for _, f := range structs[name].Fields.List {
+			if embedded, ok := f.Type.(*ast.SelectorExpr); ok && len(f.Names) == 0 {
+				walk(prefix, embedded.Sel.Name)
+				continue
+			}
 			raw, err := strconv.Unquote(f.Tag.Value)
 			if err != nil {
 				t.Fatal(err)
 			}
 			tag := reflect.StructTag(raw)
 			key, _, _ := strings.Cut(tag.Get("json"), ",")
+			if key == "-" {
+				continue
+			}
 			name, _, _ := strings.Cut(tag.Get("flag"), ",")
 			if name != "" {
 				name = "`--" + name + "`"

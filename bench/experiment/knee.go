@@ -13,6 +13,7 @@ import (
 	"watchlab/bench/lab"
 	"watchlab/bench/pipeline"
 	"watchlab/bench/stats"
+	"watchlab/loadgen/manifest"
 	"watchlab/loadgen/pace"
 )
 
@@ -229,18 +230,18 @@ func (s *Spec) knee() (Knee, error) {
 	k := Knee{From: pace.Rate(spec.From), To: pace.Rate(spec.To)}
 	var err error
 	if k.Objectives, err = parseObjectives(spec.SLO); err != nil {
-		return k, badField(in+"slo", err)
+		return k, manifest.BadField(in+"slo", err)
 	}
 	if k.Resolution, err = parseShare(spec.Resolution); err != nil {
-		return k, badField(in+"resolution", err)
+		return k, manifest.BadField(in+"resolution", err)
 	}
 	for i, rate := range []pace.Rate{k.From, k.To} {
 		if _, err := pace.ParseRate(rate.String()); err != nil {
-			return k, badField(in+[]string{"from", "to"}[i], err)
+			return k, manifest.BadField(in+[]string{"from", "to"}[i], err)
 		}
 	}
 	if k.To < k.From {
-		return k, badField(in+"to", fmt.Errorf("%v is below --from %v", spec.To, spec.From))
+		return k, manifest.BadField(in+"to", fmt.Errorf("%v is below --from %v", spec.To, spec.From))
 	}
 	return k, nil
 }

@@ -11,6 +11,7 @@ import (
 	"watchlab/bench/lab"
 	"watchlab/bench/pipeline"
 	"watchlab/impls"
+	"watchlab/loadgen/manifest"
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/source/cluster"
 	"watchlab/loadgen/storm"
@@ -26,9 +27,9 @@ func (p *planner) planLive(plan *Plan) error {
 	c, err := cluster.Connect(s.Cluster.Kubeconfig, s.Cluster.Context)
 	if err != nil {
 		if s.Cluster.Context != "" {
-			return badField("cluster.context", err)
+			return manifest.BadField("cluster.context", err)
 		}
-		return badField("cluster.kubeconfig", err)
+		return manifest.BadField("cluster.kubeconfig", err)
 	}
 	var stream pipeline.LiveConfig
 	if s.Source == ClusterSource {
@@ -61,12 +62,12 @@ func NewLive(spec Spec, stream pipeline.LiveConfig) (*Plan, error) {
 }
 
 func compareLive(s Spec, stream pipeline.LiveConfig) ([]lab.Comparison, error) {
-	stream.Impls, stream.Modes, stream.Knobs = s.variants(), s.Deliveries, s.Knobs
+	stream.Impls, stream.Modes, stream.Knobs = s.variants(), s.Modes, s.Knobs
 	stream.Store, stream.Workqueue = s.Store, s.Workqueue
 	stream.Window = s.Cluster.For.Duration
 	comparisons, err := pipeline.CompareLive(stream)
 	if errors.Is(err, impls.ErrUnknownVariant) {
-		return nil, badField("variants", err)
+		return nil, manifest.BadField("variants", err)
 	}
 	return comparisons, err
 }
@@ -75,7 +76,7 @@ func compareLive(s Spec, stream pipeline.LiveConfig) ([]lab.Comparison, error) {
 func (s Spec) listen(c *cluster.Cluster, spec *pipeline.LiveConfig) error {
 	r, err := c.Resource(s.Cluster.Resource)
 	if err != nil {
-		return badField("cluster.resource", err)
+		return manifest.BadField("cluster.resource", err)
 	}
 	spec.Stream = c.Context + "-" + r.GroupVersionResource.Resource
 	spec.Open = func() (*cluster.Tee, error) {
@@ -99,16 +100,16 @@ func (s Spec) Written(ctx context.Context, c *cluster.Cluster) (Written, error) 
 
 func (p *planner) written(s Spec, c *cluster.Cluster) (w Written, err error) {
 	if len(s.Paces) != 1 {
-		return w, badField("paces", fmt.Errorf("--source %s takes one", ApplySource))
+		return w, manifest.BadField("paces", fmt.Errorf("--source %s takes one", ApplySource))
 	}
 	if w.Rate, err = pace.ParseRate(s.Paces[0]); err != nil {
-		return w, badField("paces", err)
+		return w, manifest.BadField("paces", err)
 	}
 	if w.Storm, err = p.load(s); err != nil {
 		return w, err
 	}
 	if w.Resource, err = c.Resource(w.Storm.Resource.GroupResource().String()); err != nil {
-		return w, badField("storm.name", err)
+		return w, manifest.BadField("storm.name", err)
 	}
 	return w, nil
 }
@@ -125,7 +126,7 @@ func (p *planner) apply(plan *Plan, c *cluster.Cluster, spec *pipeline.LiveConfi
 	}
 	w, err := cluster.NewWriter(c, what.Resource, hex.EncodeToString(id))
 	if err != nil {
-		return badField("storm.name", err)
+		return manifest.BadField("storm.name", err)
 	}
 	spec.Stream = what.Storm.Name
 	spec.Open = func() (*cluster.Tee, error) {

@@ -58,7 +58,7 @@ func (s Spec) named() (Spec, error) {
 	}
 	for _, f := range Given(&s) {
 		if !slices.Contains(runFields, f.Path) {
-			return s, badField(f.Path, errors.New("needs --family: the quick experiment has its own"))
+			return s, manifest.BadField(f.Path, errors.New("needs --family: the quick experiment has its own"))
 		}
 	}
 	quick := Quick()
@@ -106,7 +106,7 @@ func New(ctx context.Context, spec Spec, stdin io.Reader) (*Plan, error) {
 		return nil, err
 	}
 	if spec.Memory && slices.ContainsFunc(plan.Comparisons, func(c lab.Comparison) bool { return c.NextCells != nil }) {
-		return nil, badField("memory", errors.New("is not for a search: what it plays depends on what it has found"))
+		return nil, manifest.BadField("memory", errors.New("is not for a search: what it plays depends on what it has found"))
 	}
 	if err := plan.checkClaims(); err != nil {
 		return nil, errors.Join(err, plan.Close())
@@ -181,15 +181,14 @@ func (p *planner) planOne(plan *Plan) error {
 
 // planParts interleaves all parts: the cells of one family become one comparison.
 func (p *planner) planParts(plan *Plan) error {
-	for _, part := range plan.Spec.Parts {
-		full := plan.Spec.inherit(part).withDefaults()
-		config, err := p.config(full)
+	for i, part := range plan.Spec.Parts {
+		config, err := p.config(plan.Spec.inherit(part).withDefaults())
 		if err != nil {
-			return err
+			return inPart(i, err)
 		}
 		comparisons, err := compare(config)
 		if err != nil {
-			return err
+			return inPart(i, err)
 		}
 		for _, c := range comparisons {
 			i := slices.IndexFunc(plan.Comparisons, func(o lab.Comparison) bool { return o.Family == c.Family })
@@ -209,6 +208,14 @@ func (p *planner) planParts(plan *Plan) error {
 	return nil
 }
 
+// inPart adds the part to the field of an error.
+func inPart(i int, err error) error {
+	if bad, ok := errors.AsType[*manifest.Error](err); ok {
+		return manifest.BadField(fmt.Sprintf("parts.%d.%s", i, bad.Field), bad.Err)
+	}
+	return err
+}
+
 // digestOf combines the digests of parts; empty if one is unknown.
 func digestOf(parts ...string) string {
 	if slices.Contains(parts, "") {
@@ -217,35 +224,31 @@ func digestOf(parts ...string) string {
 	return fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(parts, "\n"))))
 }
 
+// config returns the pipeline's part of a Spec, with its text parsed and its storm loaded.
 func (p *planner) config(s Spec) (pipeline.Config, error) {
-	ps := pipeline.Config{
-		Family: impls.Family(s.Family), Impls: s.variants(), Pipeline: s.Pipeline, Source: s.Source, Modes: s.Deliveries,
-		Producers: s.Producers, Events: s.Events, Duration: s.Duration.Duration, Knobs: s.Knobs, Seed: s.Seed,
-		Static: s.StaticPods, Consumers: s.Consumers, Readers: s.Readers, HandlerCost: s.HandlerCost.Duration,
-		Stalled: s.Stalled, Procs: s.Procs, Stamps: pipeline.Stamps(s.Stamps), Objects: pipeline.Objects(s.Objects),
-		Wire: s.wire(), Store: s.Store, Workqueue: s.Workqueue,
-	}
-	if err := s.parse(&ps); err != nil {
-		return ps, err
+	c := s.Config
+	c.Impls, c.Duration, c.HandlerCost = s.variants(), s.Duration.Duration, s.HandlerCost.Duration
+	if err := s.parse(&c); err != nil {
+		return c, err
 	}
 	var err error
-	ps.Storm, err = p.load(s)
-	return ps, err
+	c.Storm, err = p.load(s)
+	return c, err
 }
 
 const allVariants = "all" // selects all variants in flags and files
 
 func (s *Spec) variants() []string {
-	if slices.Equal(s.Variants, []string{allVariants}) {
+	if slices.Equal(s.Impls, []string{allVariants}) {
 		return nil
 	}
-	return s.Variants
+	return s.Impls
 }
 
 func compare(s pipeline.Config) ([]lab.Comparison, error) {
 	comparisons, err := pipeline.Compare(s)
 	if errors.Is(err, impls.ErrUnknownVariant) {
-		return nil, badField("variants", err)
+		return nil, manifest.BadField("variants", err)
 	}
 	return comparisons, err
 }
@@ -257,11 +260,11 @@ func (p *planner) load(s Spec) (*storm.Storm, error) {
 	}
 	set, err := s.Storm.Load(s.Seed)
 	if err != nil {
-		return nil, badField("storm.name", err)
+		return nil, manifest.BadField("storm.name", err)
 	}
 	loaded, err := p.withPods(s, set.Storms[0])
 	if err != nil {
-		return nil, badField("manifests", err)
+		return nil, manifest.BadField("manifests", err)
 	}
 	p.storms[key] = loaded
 	return loaded, nil

@@ -20,7 +20,7 @@ const unset = "0" // value of a knob at its default; cells may lack the label of
 // A cell without the axis's label belongs to a variant without that knob. It is equal at all values,
 // so it is played once, for reference. At the value "0", the knob's default, AlongAxis adds the label.
 //
-// The error wraps [ErrSpec] or is build's.
+// The error is build's, or names a value with other comparisons than the first.
 func AlongAxis(axis Axis, build func(lab.Label) ([]lab.Comparison, error)) ([]lab.Comparison, error) {
 	var all []lab.Comparison
 	var titles [][]string // parts that the titles of all values have in common, by comparison
@@ -35,7 +35,7 @@ func AlongAxis(axis Axis, build func(lab.Label) ([]lab.Comparison, error)) ([]la
 			all, titles = make([]lab.Comparison, len(built)), make([][]string, len(built))
 		}
 		if len(built) != len(all) {
-			return nil, fmt.Errorf("%w: %d comparisons at %v, %d at the first value", ErrSpec, len(built), at, len(all))
+			return nil, fmt.Errorf("%d comparisons at %v, %d at the first value", len(built), at, len(all))
 		}
 		for i, c := range built {
 			cells, parts := c.Cells, strings.Split(c.Title, ", ")

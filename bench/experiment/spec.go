@@ -1,6 +1,6 @@
 // Package experiment describes runs and plans them. It is not a public API.
 //
-//  1. A [Spec] is read from YAML ([Load]) or set by flags ([AddFlags]). With both, flags
+//  1. A [Spec] is read from YAML ([manifest.ReadStrict]) or set by flags ([AddFlags]). With both, flags
 //     win.
 //  2. [New] validates it, loads the storm, and returns a [Plan]: the comparisons and the
 //     options for package lab.
@@ -16,18 +16,9 @@ package experiment
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
-	"os"
 	"reflect"
-	"regexp"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
-	yamlv3 "go.yaml.in/yaml/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"watchlab/bench/pipeline"
@@ -50,13 +41,8 @@ type Spec struct {
 	// Claims are comparisons of two cells. The run judges each: confirmed, refuted or not answered.
 	Claims []Claim `json:"claims,omitempty"`
 
-	// Family whose variants are compared: deltafifo, queue or merge (default: merge for the kubelet pipeline, else deltafifo).
-	Family     string   `json:"family,omitempty" flag:"family,common" help:"family: deltafifo, queue, merge (default: the pipeline's)" enum:"deltafifo,queue,merge"`
-	Variants   []string `json:"variants,omitempty" flag:"impl,common" help:"variants of the family, by name (default all)"`
-	Deliveries []string `json:"deliveries,omitempty" flag:"delivery" help:"deltafifo deliveries: in-order, per-key (default both)"`
-	Pipeline   string   `json:"pipeline,omitempty" flag:"pipeline,common" help:"pipeline: queue, informer, kubelet (default queue)" enum:"queue,informer,kubelet"`
-	// Source of the storm: memory, apiserver (simulated, over HTTP), cluster (watches a live cluster) or apply (writes the storm to it) (default: memory).
-	Source string `json:"source,omitempty" flag:"source,common" help:"storm source: memory, apiserver, cluster, apply (default memory)" enum:"memory,apiserver,cluster,apply"`
+	// Config selects variants, pipeline, source and load.
+	pipeline.Config
 
 	// Storm that is played.
 	Storm     Storm    `json:"storm,omitzero" source:"memory,apiserver,apply"`
@@ -69,36 +55,10 @@ type Spec struct {
 	// LagBudget is the limit of release lag, as a share of the gap between events, a time, or both; beyond it the verdict is "invalid: generator" (default: 1%,1ms or as package pace has it).
 	LagBudget string `json:"lagBudget,omitempty" flag:"lag-budget" help:"release lag that still counts, as in 1%,1ms" source:"memory,apiserver,apply"`
 
-	Producers int `json:"producers,omitempty" flag:"producers" help:"producing goroutines, queue pipeline (default 1)" source:"memory,apiserver"`
-	// Events of a round at least; the storm is repeated (default: by pipeline).
-	Events int `json:"events,omitempty" flag:"events" help:"least events a round (default: by pipeline)" source:"memory,apiserver"`
-	// Consumers is the number of consuming goroutines in the queue pipeline; a single-consumer variant gets one (default: 1).
-	Consumers int `json:"consumers,omitempty" flag:"consumers" help:"consuming goroutines, queue pipeline (default 1)" source:"memory,apiserver"`
-	// Readers is the number of goroutines that list the indexer without a pause, in the informer pipeline (default: 0).
-	Readers int `json:"readers,omitempty" flag:"readers" help:"goroutines listing the indexer, informer pipeline (default 0)" source:"memory,apiserver"`
 	// HandlerCost is the processor time that the handler takes for each event (default: 0).
 	HandlerCost metav1.Duration `json:"handlerCost,omitzero" flag:"handler-cost" help:"processor time of the handler, each event (default 0)" source:"memory,apiserver"`
-	// Stalled holds the consumer until all events are queued, and measures bytes queued and the drain; queue pipeline, unpaced, unbounded (default: false).
-	Stalled bool   `json:"stalled,omitempty" flag:"stalled" help:"hold the consumer until all events are queued (default false)" source:"memory,apiserver"`
-	Procs   int    `json:"procs,omitempty" flag:"procs" help:"GOMAXPROCS of a cell (default: the process's)" source:"memory,apiserver"`
-	Stamps  string `json:"stamps,omitempty" flag:"stamps" help:"stamps of unpaced events: none, sampled, all (default sampled)" source:"memory,apiserver" enum:"none,sampled,all"`
-	// Objects says which memory the events' objects have: fresh (each event its own, as a decoder makes it) or shared (events of a key share it, as one pod that is sent again and again) (default: fresh).
-	Objects string `json:"objects,omitempty" flag:"objects" help:"memory of the events' objects: fresh, shared (default fresh)" source:"memory,apiserver" enum:"fresh,shared"`
-	// Encoding of the API server's responses, in the informer pipeline; cbor needs no feature gate here (default: the decoder's, else json, which client-go's dynamic clients ask for; its generated clients ask for protobuf unless the config has a content type).
-	Encoding string `json:"encoding,omitempty" flag:"encoding" help:"encoding for --source apiserver: json, protobuf, cbor (default json)" source:"apiserver" enum:"json,protobuf,cbor"`
-	// Decode is the decoder of these responses, a variant of the family decode, as `watchlab list` shows it (default: client-go's of the encoding, such as clientgo-json).
-	Decode string `json:"decode,omitempty" flag:"decode" help:"decoder for --source apiserver, by name (default clientgo-ENCODING)" source:"apiserver"`
-	// InitialList is how the Reflector gets the initial state: list, or watchlist, a watch that begins with it (default: client-go's, watchlist).
-	InitialList string `json:"initialList,omitempty" flag:"initial-list" help:"initial state: list, watchlist (default: client-go's)" source:"apiserver" enum:"list,watchlist"`
-	// Store of the informer, a variant of the family store, as `watchlab list` shows it; client-go's own informer keeps its own (default: clientgo).
-	Store string `json:"store,omitempty" flag:"store" help:"store of the informer, by name (default clientgo)"`
-	// Workqueue between handler and worker, a variant of the family workqueue; client-go's own informer keeps client-go's (default: clientgo).
-	Workqueue string `json:"workqueue,omitempty" flag:"workqueue" help:"workqueue before the worker, by name (default clientgo)"`
-	// Knobs are options of variants. A variant that does not support them ignores them.
-	Knobs pipeline.Knobs `json:"knobs,omitzero"`
 	// Faults between client and server, for source apiserver, as in disconnect:every=2s,count=10.
-	Faults     []string `json:"faults,omitempty" flag:"faults,array" help:"faults for --source apiserver, as in disconnect:every=2s" source:"apiserver"`
-	StaticPods int      `json:"staticPods,omitempty" flag:"static" help:"static pods a kubelet source, kubelet pipeline (default 0)"`
+	Faults []string `json:"faults,omitempty" flag:"faults,array" help:"faults for --source apiserver, as in disconnect:every=2s" source:"apiserver"`
 	// Share of the storm that this process plays, as in 0/4, the first of four (default: the whole storm).
 	Share string `json:"share,omitempty" flag:"share,run" help:"share of the storm's keys, as in 0/4 (default all)" source:"memory,apiserver"`
 	// Cluster is the live cluster of the sources cluster and apply.
@@ -109,8 +69,7 @@ type Spec struct {
 	// Budget of time, in place of Rounds: as many rounds as fit, at least one.
 	Budget metav1.Duration `json:"budget,omitzero" flag:"budget,common" help:"time budget in place of --rounds (default none)" min:"1"`
 	// Processes that share the rounds, one after the other; they need a results folder (default: with a folder one a round, 6 with a budget; else, and in a knee search, 1).
-	Processes int   `json:"processes,omitempty" flag:"processes,common" help:"processes that share the rounds (default: one a round)" min:"1" source:"memory,apiserver"`
-	Seed      int64 `json:"seed,omitempty" flag:"seed" help:"seed of storm, paces and cell order (default 1)"`
+	Processes int `json:"processes,omitempty" flag:"processes,common" help:"processes that share the rounds (default: one a round)" min:"1" source:"memory,apiserver"`
 	// Memory plays each cell of each round in its own process and reports its peak heap and resident memory (default: false).
 	Memory bool `json:"memory,omitempty" flag:"memory,common" help:"a process for each cell, with peak memory (default false)" source:"memory,apiserver"`
 	// Profiles are kinds of pprof profiles of one more, uncounted round of each cell: cpu, heap, allocs, mutex, block, trace or all (default: none).
@@ -174,41 +133,6 @@ type Scale struct {
 	Over string `json:"over" flag:"over" help:"knob to vary, as in producers=1,2,4,8"`
 }
 
-var ErrSpec = errors.New("invalid experiment") // wrapped by the errors for a Spec that cannot be played
-
-// FieldError is a mistake in a [Spec]. It matches [ErrSpec].
-type FieldError struct {
-	File  string // of the Spec; empty if unknown
-	Line  int    // in the file, from 1; 0 if unknown
-	Field string // path of the field, such as storm.nodes; empty if none is at fault
-	Err   error  // the mistake
-}
-
-func (e *FieldError) Error() string {
-	text := e.Err.Error()
-	if e.Field != "" {
-		text = e.Field + ": " + text
-	}
-	switch {
-	case e.File != "" && e.Line > 0:
-		return fmt.Sprintf("%s:%d: %s", e.File, e.Line, text)
-	case e.File != "":
-		return e.File + ": " + text
-	}
-	return text
-}
-
-func (e *FieldError) Unwrap() error        { return e.Err }
-func (e *FieldError) Is(target error) bool { return target == ErrSpec }
-
-// badField returns a FieldError; nil for a nil error.
-func badField(field string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return &FieldError{Field: field, Err: err}
-}
-
 // JSON returns the Spec in the form that package lab stores.
 func (s Spec) JSON() json.RawMessage {
 	data, err := json.Marshal(s)
@@ -218,107 +142,11 @@ func (s Spec) JSON() json.RawMessage {
 	return data
 }
 
-// Parse reads a Spec from YAML or JSON. Unknown and duplicate fields are errors. The
-// error is a [FieldError] with the name and the line.
+// Parse reads a Spec from YAML or JSON; see [manifest.Strict].
 func Parse(name string, data []byte) (Spec, error) {
 	var s Spec
-	err := Decode(name, data, &s)
+	err := manifest.Strict(name, data, &s)
 	return s, err
-}
-
-// Decode is [Parse] into a Spec of any type.
-func Decode(name string, data []byte, to any) error {
-	if err := manifest.UnmarshalStrict(data, to); err != nil {
-		return &FieldError{File: name, Line: lineOfError(data, err), Err: errors.New(decodeProblem(err))}
-	}
-	return nil
-}
-
-// Load reads a Spec from a file.
-func Load(path string) (Spec, []byte, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return Spec{}, nil, err
-	}
-	s, err := Parse(path, data)
-	return s, data, err
-}
-
-// InFile adds the file, and the line of the field in it, to an error that does not name them yet.
-func InFile(path string, data []byte, err error) error {
-	if bad, ok := errors.AsType[*FieldError](err); ok && bad.File != "" {
-		return bad
-	} else if ok {
-		return &FieldError{File: path, Line: lineOfField(data, bad.Field), Field: bad.Field, Err: bad.Err}
-	}
-	if unread, ok := errors.AsType[*fs.PathError](err); ok && unread.Path == path {
-		return err
-	}
-	return &FieldError{File: path, Err: err}
-}
-
-var (
-	yamlLine = regexp.MustCompile(`line (\d+): `)
-	quoted   = regexp.MustCompile(`"([^"]+)"`)
-)
-
-// decodeProblem returns the decoder's message without its prefixes.
-func decodeProblem(err error) string {
-	text := err.Error()
-	for _, prefix := range []string{"error converting YAML to JSON: ", "error unmarshaling JSON: ", "while decoding JSON: ", "json: ", "yaml: ", "unmarshal errors:\n  "} {
-		text = strings.TrimPrefix(text, prefix)
-	}
-	return yamlLine.ReplaceAllString(text, "")
-}
-
-// lineOfError returns 0 if the line is unknown.
-func lineOfError(data []byte, err error) int {
-	text := err.Error()
-	if m := yamlLine.FindStringSubmatch(text); m != nil {
-		line, _ := strconv.Atoi(m[1]) // The pattern matches digits.
-		return line
-	}
-	var typed *json.UnmarshalTypeError
-	if errors.As(err, &typed) {
-		return lineOfField(data, typed.Field)
-	}
-	for _, m := range quoted.FindAllStringSubmatch(text, -1) {
-		word := regexp.MustCompile(`(^|[^\w.-])` + regexp.QuoteMeta(m[1]) + `([^\w.-]|$)`)
-		if at := slices.IndexFunc(strings.Split(string(data), "\n"), word.MatchString); at >= 0 {
-			return at + 1
-		}
-	}
-	return 0
-}
-
-func document(data []byte) *yamlv3.Node {
-	var doc yamlv3.Node
-	if yamlv3.Unmarshal(data, &doc) != nil || len(doc.Content) == 0 {
-		return &yamlv3.Node{}
-	}
-	return doc.Content[0]
-}
-
-// lineOfField returns the line of a field such as storm.nodes, or of the innermost one
-// around it that the file has; 0 if it has none.
-func lineOfField(data []byte, path string) int {
-	n, line := document(data), 0
-	for name := range strings.SplitSeq(path, ".") {
-		var key, value *yamlv3.Node
-		if i, err := strconv.Atoi(name); err == nil && n.Kind == yamlv3.SequenceNode && i < len(n.Content) {
-			key, value = n.Content[i], n.Content[i]
-		}
-		for i := 0; n.Kind == yamlv3.MappingNode && i+1 < len(n.Content); i += 2 {
-			if n.Content[i].Value == name {
-				key, value = n.Content[i], n.Content[i+1]
-			}
-		}
-		if key == nil {
-			break
-		}
-		line, n = key.Line, value
-	}
-	return line
 }
 
 // inherit returns a part with its zero fields set to those of the whole.
@@ -331,8 +159,9 @@ func (s Spec) inherit(part Spec) Spec {
 	return whole
 }
 
+func def[T comparable](to *T, value T) { *to = cmp.Or(*to, value) }
+
 func (s Spec) withDefaults() Spec {
-	def := func(to *string, value string) { *to = cmp.Or(*to, value) }
 	s.Seed = cmp.Or(s.Seed, 1)
 	rounds, name := 5, "run"
 	switch {

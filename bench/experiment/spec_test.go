@@ -2,7 +2,6 @@ package experiment_test
 
 import (
 	"encoding/json"
-	"errors"
 	"reflect"
 	"slices"
 	"strings"
@@ -18,14 +17,15 @@ import (
 	"watchlab/impls/decode"
 	"watchlab/impls/deltafifo"
 	"watchlab/impls/merge"
+	"watchlab/loadgen/manifest"
 	"watchlab/loadgen/source"
 )
 
 func TestParse(t *testing.T) {
 	got, err := experiment.Parse("x.yaml", []byte("family: queue\nstorm: {name: gang, scale: 0.1}\npaces: [max, \"1000\"]\nbudget: 1m\nknobs:\n  batchSize: 10\n"))
 	want := experiment.Spec{
-		Family: "queue", Storm: experiment.Storm{Name: "gang", Scale: 0.1}, Paces: []string{"max", "1000"},
-		Budget: metav1.Duration{Duration: time.Minute}, Knobs: pipeline.Knobs{BatchSize: 10},
+		Config: pipeline.Config{Family: "queue", Knobs: pipeline.Knobs{BatchSize: 10}},
+		Storm:  experiment.Storm{Name: "gang", Scale: 0.1}, Paces: []string{"max", "1000"}, Budget: metav1.Duration{Duration: time.Minute},
 	}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
@@ -40,7 +40,7 @@ func TestParse(t *testing.T) {
 func TestMistakes(t *testing.T) {
 	for text, want := range map[string]string{
 		"family: queue\nstorm:\n  nam: gang\n":                                  `x.yaml:3: unknown field "nam"`,
-		"family: queue\nrounds: many\n":                                         "x.yaml:2: ",
+		"family: queue\nrounds: many\n":                                         "x.yaml:2: rounds: string is not a whole number",
 		"rounds: 1\nrounds: 2\n":                                                "x.yaml:2: ",
 		"family: queue\nbudget: 10x\n":                                          `x.yaml:2: time: unknown unit "x"`,
 		"family: [":                                                             "x.yaml:1: ",
@@ -74,9 +74,9 @@ func TestMistakes(t *testing.T) {
 		s, err := experiment.Parse("x.yaml", []byte(text))
 		if err == nil {
 			_, err = experiment.New(t.Context(), s, nil)
-			err = experiment.InFile("x.yaml", []byte(text), err)
+			err = manifest.Locate("x.yaml", []byte(text), err)
 		}
-		if !errors.Is(err, experiment.ErrSpec) || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+		if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
@@ -84,16 +84,16 @@ func TestMistakes(t *testing.T) {
 
 // TestReplan: the Spec of a plan, with its defaults, plans the same.
 func TestReplan(t *testing.T) {
-	small := experiment.Storm{Name: "steady", Scale: 0.01}
+	small, queue := experiment.Storm{Name: "steady", Scale: 0.01}, pipeline.Config{Family: "queue"}
 	quick := experiment.Quick()
 	for i := range quick.Parts {
 		quick.Parts[i].Storm = small
 	}
 	for name, s := range map[string]experiment.Spec{
-		"quick": quick, "family": {Family: "queue", Storm: small}, "budget": {Family: "queue", Storm: small, Budget: metav1.Duration{Duration: time.Second}},
+		"quick": quick, "family": {Config: queue, Storm: small}, "budget": {Config: queue, Storm: small, Budget: metav1.Duration{Duration: time.Second}},
 		"knee":  {Storm: small, Search: &experiment.Search{Knee: &experiment.KneeSearch{}}, Budget: metav1.Duration{Duration: time.Second}},
-		"scale": {Storm: small, Deliveries: []string{"per-key"}, Search: &experiment.Search{Scale: &experiment.Scale{Over: "shards=1,2"}}},
-		"share": {Family: "queue", Storm: small, Share: "0/2"},
+		"scale": {Config: pipeline.Config{Modes: []string{"per-key"}}, Storm: small, Search: &experiment.Search{Scale: &experiment.Scale{Over: "shards=1,2"}}},
+		"share": {Config: queue, Storm: small, Share: "0/2"},
 	} {
 		first, err := experiment.New(t.Context(), s, nil)
 		if err != nil {

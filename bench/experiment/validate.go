@@ -10,10 +10,10 @@ import (
 	"watchlab/bench/pipeline"
 	"watchlab/bench/pprof"
 	"watchlab/impls"
-	"watchlab/impls/decode"
 	"watchlab/impls/store"
 	"watchlab/impls/workqueue"
 	"watchlab/loadgen/fault"
+	"watchlab/loadgen/manifest"
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/source"
 	"watchlab/loadgen/storm"
@@ -34,15 +34,15 @@ func OneOf(got string, allowed ...string) error {
 	return fmt.Errorf("%q is not one of %s", got, strings.Join(allowed, ", "))
 }
 
-func familyOf(pipe string) string {
+func familyOf(pipe string) impls.Family {
 	if pipe == pipeline.KubeletPipeline {
-		return string(impls.Merge)
+		return impls.Merge
 	}
-	return string(impls.DeltaFIFO)
+	return impls.DeltaFIFO
 }
 
 // Validate rejects an invalid Spec. It reads no files and connects to nothing. The error
-// is a [FieldError] if one field is wrong.
+// is a [manifest.Error] if one field is wrong.
 func (s Spec) Validate() error {
 	source := cmp.Or(s.Source, memorySource)
 	checks := []func() error{s.validateRun, s.validateStorm, s.validateSearch, s.validateStages}
@@ -67,13 +67,13 @@ func (s Spec) Validate() error {
 func (s *Spec) validateRun() error {
 	switch {
 	case s.Budget.Duration > 0 && s.Rounds > 0 && len(s.Parts) == 0 && !s.isKnee():
-		return badField("budget", errors.New("is in place of --rounds"))
+		return manifest.BadField("budget", errors.New("is in place of --rounds"))
 	case s.Memory && slices.Contains(s.Manifests, "-"):
-		return badField("memory", errors.New("is not for --manifest -: standard input can be read once only"))
+		return manifest.BadField("memory", errors.New("is not for --manifest -: standard input can be read once only"))
 	case s.Processes > 1 && (s.Memory || slices.Contains(s.Manifests, "-")):
-		return badField("processes", errors.New("is not for --memory, nor for --manifest -"))
+		return manifest.BadField("processes", errors.New("is not for --memory, nor for --manifest -"))
 	case s.Calibrate && len(s.Parts) == 0:
-		return badField("calibrate", errors.New("needs parts"))
+		return manifest.BadField("calibrate", errors.New("needs parts"))
 	}
 	if _, err := s.profileKinds(); err != nil {
 		return err
@@ -86,12 +86,12 @@ func (s *Spec) profileKinds() ([]pprof.Kind, error) {
 		return nil, nil
 	}
 	kinds, err := pprof.Parse(strings.Join(s.Profiles, ","))
-	return kinds, badField("profiles", err)
+	return kinds, manifest.BadField("profiles", err)
 }
 
 func (s *Spec) validateParts() error {
 	if s.Search != nil {
-		return badField("search", errors.New("is not for an experiment with parts"))
+		return manifest.BadField("search", errors.New("is not for an experiment with parts"))
 	}
 	for i, part := range s.Parts {
 		full := s.inherit(part)
@@ -107,13 +107,12 @@ func (s *Spec) validateParts() error {
 		case liveSource(full.Source):
 			field, err = "source", fmt.Errorf("a part cannot have source %s", full.Source)
 		default:
-			err = full.Validate()
-			if bad, ok := errors.AsType[*FieldError](err); ok {
-				field, err = bad.Field, bad.Err
+			if err := full.Validate(); err != nil {
+				return inPart(i, err)
 			}
 		}
 		if err != nil {
-			return badField(fmt.Sprintf("parts.%d.%s", i, field), err)
+			return manifest.BadField(fmt.Sprintf("parts.%d.%s", i, field), err)
 		}
 	}
 	return nil
@@ -121,20 +120,16 @@ func (s *Spec) validateParts() error {
 
 // validateStorm validates the selection, the shares and the pace of the storm.
 func (s *Spec) validateStorm() error {
-	if s.StaticPods > 0 && s.Pipeline != pipeline.KubeletPipeline {
-		return badField("staticPods", fmt.Errorf("needs --pipeline %s", pipeline.KubeletPipeline))
+	if s.Static > 0 && s.Pipeline != pipeline.KubeletPipeline {
+		return manifest.BadField("staticPods", fmt.Errorf("needs --pipeline %s", pipeline.KubeletPipeline))
 	}
 	if err := s.Storm.Validate(); err != nil {
 		return err
 	}
 	if s.Recursive && len(s.Manifests) == 0 {
-		return badField("recursive", errors.New("needs --manifest"))
+		return manifest.BadField("recursive", errors.New("needs --manifest"))
 	}
 	return s.parse(new(pipeline.Config))
-}
-
-func (s *Spec) wire() source.Wire {
-	return source.Wire{Encoding: decode.Encoding(s.Encoding), Decode: s.Decode, InitialList: s.InitialList}
 }
 
 // validateStages validates the choice of encoding, decoder, initial list, store and workqueue.
@@ -142,24 +137,24 @@ func (s *Spec) validateStages() error {
 	live := liveSource(s.Source) // has the informer pipeline only
 	for _, f := range Given(s) {
 		if slices.Contains([]string{"encoding", "decode", "initialList", "store", "workqueue"}, f.Path) && s.Pipeline != pipeline.InformerPipeline && !live {
-			return badField(f.Path, fmt.Errorf("needs --pipeline %s", pipeline.InformerPipeline))
+			return manifest.BadField(f.Path, fmt.Errorf("needs --pipeline %s", pipeline.InformerPipeline))
 		}
 	}
 	if s.Store != "" {
 		if _, err := store.Lookup(s.Store); err != nil {
-			return badField("store", err)
+			return manifest.BadField("store", err)
 		}
 	}
 	if s.Workqueue != "" {
 		if _, err := workqueue.Lookup(s.Workqueue); err != nil {
-			return badField("workqueue", err)
+			return manifest.BadField("workqueue", err)
 		}
 	}
-	_, err := s.wire().Complete()
+	_, err := s.Wire.Complete()
 	if errors.Is(err, source.ErrInitialList) {
-		return badField("initialList", err)
+		return manifest.BadField("initialList", err)
 	}
-	return badField("decode", err)
+	return manifest.BadField("decode", err)
 }
 
 const maxValues = 1000 // cells that a list may ask for
@@ -167,7 +162,7 @@ const maxValues = 1000 // cells that a list may ask for
 // parse sets the config's fields that the Spec has as text.
 func (s *Spec) parse(c *pipeline.Config) (err error) {
 	if len(s.Paces) > maxValues {
-		return badField("paces", fmt.Errorf("%d values (allowed: %d)", len(s.Paces), maxValues))
+		return manifest.BadField("paces", fmt.Errorf("%d values (allowed: %d)", len(s.Paces), maxValues))
 	}
 	for _, text := range s.Paces {
 		p, err := pace.Parse(text)
@@ -175,25 +170,25 @@ func (s *Spec) parse(c *pipeline.Config) (err error) {
 			err = fmt.Errorf("%s is named twice", text)
 		}
 		if err != nil {
-			return badField("paces", err)
+			return manifest.BadField("paces", err)
 		}
 		c.Paces = append(c.Paces, p)
 	}
 	c.Budget = pace.DefaultBudget()
 	if s.LagBudget != "" {
 		if c.Budget, err = pace.ParseBudget(s.LagBudget); err != nil {
-			return badField("lagBudget", err)
+			return manifest.BadField("lagBudget", err)
 		}
 	}
 	if s.Share != "" {
 		if c.Share, err = storm.ParseShare(s.Share); err != nil {
-			return badField("share", err)
+			return manifest.BadField("share", err)
 		}
 	}
 	for _, text := range s.Faults {
 		more, err := fault.ParseAll(text)
 		if err != nil {
-			return badField("faults", err)
+			return manifest.BadField("faults", err)
 		}
 		c.Faults = append(c.Faults, more...)
 	}
@@ -204,15 +199,15 @@ func (s *Spec) parse(c *pipeline.Config) (err error) {
 func (s Storm) Validate() error {
 	const in = "storm."
 	if err := checkFields(&s, ""); err != nil {
-		bad, _ := errors.AsType[*FieldError](err)
-		return badField(in+bad.Field, bad.Err)
+		bad, _ := errors.AsType[*manifest.Error](err)
+		return manifest.BadField(in+bad.Field, bad.Err)
 	}
 	if s.Scale != 0 && !(s.Scale > 0) || s.Scale > 1e6 {
-		return badField(in+"scale", fmt.Errorf("%v is not allowed (allowed: above 0, up to 1000000)", s.Scale))
+		return manifest.BadField(in+"scale", fmt.Errorf("%v is not allowed (allowed: above 0, up to 1000000)", s.Scale))
 	}
 	if s.Skew != "" {
 		if _, err := storm.ParseSkew(s.Skew); err != nil {
-			return badField(in+"skew", err)
+			return manifest.BadField(in+"skew", err)
 		}
 	}
 	if slices.Contains(storm.Names(), s.Name) {
@@ -220,7 +215,7 @@ func (s Storm) Validate() error {
 	}
 	for _, f := range Fields(&s) {
 		if f.Path != "name" && !isZero(f.value) {
-			return badField(in+f.Path, fmt.Errorf("storm %q is no profile, whose size and skew can be chosen (profiles: %s)", cmp.Or(s.Name, DefaultStorm), strings.Join(storm.Names(), ", ")))
+			return manifest.BadField(in+f.Path, fmt.Errorf("storm %q is no profile, whose size and skew can be chosen (profiles: %s)", cmp.Or(s.Name, DefaultStorm), strings.Join(storm.Names(), ", ")))
 		}
 	}
 	return nil
@@ -228,17 +223,17 @@ func (s Storm) Validate() error {
 
 func (s *Spec) validateLive() error {
 	if s.Search != nil {
-		return badField("source", errors.New("a search plays the same storm again and again, which a live cluster does not"))
+		return manifest.BadField("source", errors.New("a search plays the same storm again and again, which a live cluster does not"))
 	}
 	switch {
-	case s.Family != "" && s.Family != string(impls.DeltaFIFO):
-		return badField("source", fmt.Errorf("%s is for --family %s only", s.Source, impls.DeltaFIFO))
+	case s.Family != "" && s.Family != impls.DeltaFIFO:
+		return manifest.BadField("source", fmt.Errorf("%s is for --family %s only", s.Source, impls.DeltaFIFO))
 	case s.Pipeline != "" && s.Pipeline != pipeline.InformerPipeline:
-		return badField("pipeline", fmt.Errorf("source %s has the %s pipeline only", s.Source, pipeline.InformerPipeline))
+		return manifest.BadField("pipeline", fmt.Errorf("source %s has the %s pipeline only", s.Source, pipeline.InformerPipeline))
 	case s.Source == ApplySource && s.Cluster.Context == "":
-		return badField("cluster.context", errors.New("--source apply writes to a cluster and needs its context"))
+		return manifest.BadField("cluster.context", errors.New("--source apply writes to a cluster and needs its context"))
 	case s.Source == ApplySource && len(s.Paces) > 1:
-		return badField("paces", errors.New("--source apply takes one"))
+		return manifest.BadField("paces", errors.New("--source apply takes one"))
 	}
 	return nil
 }

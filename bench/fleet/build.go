@@ -39,7 +39,7 @@ func Overlays() []string {
 }
 
 // Build returns the objects of a run in the order of their application: the namespace, the
-// ConfigMap that claims the run's name, …, Jobs. It sends no request. The error is a [FieldError].
+// ConfigMap that claims the run's name, …, Jobs. It sends no request. The error is a [*manifest.Error].
 func Build(s Spec) ([]*unstructured.Unstructured, error) {
 	if err := s.check(); err != nil {
 		return nil, err

@@ -20,6 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
+
+	"watchlab/loadgen/manifest"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -186,8 +188,8 @@ func TestOwnOverlay(t *testing.T) {
 
 // errorOf reports whether an error is that of a field.
 func errorOf(err error, field string) bool {
-	var bad *FieldError
-	return errors.Is(err, ErrSpec) && errors.As(err, &bad) && bad.Field == field
+	bad, ok := errors.AsType[*manifest.Error](err)
+	return ok && bad.Field == field
 }
 
 func TestBuildErrors(t *testing.T) {
@@ -209,9 +211,9 @@ func TestBuildErrors(t *testing.T) {
 		"namespace":       {func(s *Spec) { s.Namespace = "a/b" }, "namespace", `namespace: "a/b"`},
 		"image":           {func(s *Spec) { s.Image = "a b" }, "image", `"a b"`},
 		"overlay":         {func(s *Spec) { s.Overlay = "none" }, "overlay", "kind, "},
-		"file name":       {func(s *Spec) { s.Files["a/b"] = nil }, "files", `"a/b"`},
-		"plan's name":     {func(s *Spec) { s.Files["plan.yaml"] = nil }, "files", "plan.yaml"},
-		"too large":       {func(s *Spec) { s.Files["x"] = make([]byte, 1<<20) }, "files", "ConfigMap"},
+		"file name":       {func(s *Spec) { s.Files["a/b"] = nil }, "files.a/b", "a valid config key"},
+		"plan's name":     {func(s *Spec) { s.Files["plan.yaml"] = nil }, "files.plan.yaml", "reserved"},
+		"too large":       {func(s *Spec) { s.Files["x"] = make([]byte, 1<<20) }, "files.x", "ConfigMap"},
 	} {
 		s := testSpec(ModeSelf)
 		tt.edit(&s)
@@ -220,7 +222,7 @@ func TestBuildErrors(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"run: a\nnobody: knows\n", "run: a\nrun: b\n", "run: [", "- a"} {
-		if _, err := ParsePlan([]byte(text)); !errors.Is(err, ErrSpec) {
+		if _, err := ParsePlan("plan.yaml", []byte(text)); err == nil || !strings.HasPrefix(err.Error(), "plan.yaml") {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
@@ -244,7 +246,7 @@ func TestWriterNames(t *testing.T) {
 	}
 }
 
-// FuzzParsePlan: a plan is valid and reads the same when it is written, or the error wraps ErrSpec.
+// FuzzParsePlan: a plan is valid and reads the same when it is written, or the error names the file.
 func FuzzParsePlan(f *testing.F) {
 	for _, s := range []string{
 		"run: a\nmode: self\npods: 4\nexperiment: {rounds: 1}\nbarrier: 10s\n",
@@ -255,9 +257,9 @@ func FuzzParsePlan(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		defer time.AfterFunc(time.Minute, func() { panic("an input took more than a minute") }).Stop()
-		p, err := ParsePlan(data)
+		p, err := ParsePlan("plan.yaml", data)
 		if err != nil {
-			if !errors.Is(err, ErrSpec) {
+			if !strings.HasPrefix(err.Error(), "plan.yaml") {
 				t.Fatal(err)
 			}
 			return
@@ -267,7 +269,7 @@ func FuzzParsePlan(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := ParsePlan(text)
+		again, err := ParsePlan("plan.yaml", text)
 		if err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}

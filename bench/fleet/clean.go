@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"watchlab/loadgen/manifest"
 )
 
 // Resources of a run in the order of deletion. Jobs come first, as they create pods. The plan's
@@ -73,7 +75,7 @@ func (f *Fleet) Clean(ctx context.Context, ref Ref) error {
 	}
 	plan, err := f.plan(ctx, ref)
 	// Without a plan there are no writers to clean up: Clean deletes the plan last.
-	if err != nil && !errors.Is(err, ErrNoRun) && !errors.Is(err, ErrSpec) {
+	if _, invalid := errors.AsType[*manifest.Error](err); err != nil && !errors.Is(err, ErrNoRun) && !invalid {
 		return err
 	}
 	for _, r := range ofRun {

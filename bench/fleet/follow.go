@@ -35,7 +35,7 @@ func (f *Fleet) plan(ctx context.Context, ref Ref) (Plan, error) {
 	if err != nil {
 		return Plan{}, fmt.Errorf("fleet: ConfigMap %s: %w", m.GetName(), err)
 	}
-	p, err := ParsePlan([]byte(data))
+	p, err := ParsePlan(planName, []byte(data))
 	if err != nil {
 		return Plan{}, fmt.Errorf("fleet: ConfigMap %s: %w", m.GetName(), err)
 	}

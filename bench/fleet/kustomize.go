@@ -97,8 +97,8 @@ func (k *kustomizer) add(dir string, depth int) error {
 		return fmt.Errorf("%s: folders refer to each other", file)
 	}
 	var own kustomization
-	if err := manifest.UnmarshalStrict(data, &own); err != nil {
-		return fmt.Errorf("%s: %w (kubectl kustomize builds what uses other fields: list its output in resources)", file, err)
+	if err := manifest.Strict(file, data, &own); err != nil {
+		return fmt.Errorf("%w (kubectl kustomize builds what uses other fields: list its output in resources)", err)
 	}
 	for _, name := range slices.Concat(own.Resources, own.Components) {
 		p := path.Join(dir, name)

@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"os"
@@ -76,47 +75,33 @@ type Plan struct {
 	Barrier metav1.Duration `json:"barrier"`
 }
 
-var ErrSpec = errors.New("invalid run") // wrapped by the error for an invalid [Plan] or [Spec]
-
-// FieldError is the error of one field of a plan or a Spec. It wraps [ErrSpec].
-type FieldError struct {
-	Field string // name of the field, in a plan as in YAML
-	Err   error
-}
-
-func (e *FieldError) Error() string   { return fmt.Sprintf("%v: %s: %v", ErrSpec, e.Field, e.Err) }
-func (e *FieldError) Unwrap() []error { return []error{ErrSpec, e.Err} }
-
+// badField returns the error of a field of a plan or a Spec, with its name in YAML.
 func badField(field, format string, args ...any) error {
-	return &FieldError{field, fmt.Errorf(format, args...)}
+	return manifest.BadField(field, fmt.Errorf(format, args...))
 }
 
-// ReadPlan reads a plan from a file. The error wraps [ErrSpec], or is the file system's.
+// ReadPlan reads a plan from a file; see [ParsePlan].
 func ReadPlan(path string) (Plan, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return Plan{}, err
 	}
-	p, err := ParsePlan(data)
-	if err != nil {
-		return Plan{}, fmt.Errorf("%s: %w", path, err)
-	}
-	return p, nil
+	return ParsePlan(path, data)
 }
 
-// ParsePlan rejects unknown and duplicate fields. The error wraps [ErrSpec].
-func ParsePlan(data []byte) (Plan, error) {
+// ParsePlan reads a valid plan. The error is a [*manifest.Error].
+func ParsePlan(file string, data []byte) (Plan, error) {
 	var p Plan
-	if err := manifest.UnmarshalStrict(data, &p); err != nil {
-		return Plan{}, fmt.Errorf("%w: plan: %w", ErrSpec, err)
+	if err := manifest.Strict(file, data, &p); err != nil {
+		return Plan{}, err
 	}
-	return p, p.Validate()
+	return p, manifest.Locate(file, data, p.Validate())
 }
 
 // YAML returns the plan in the format of [ParsePlan].
 func (p Plan) YAML() ([]byte, error) { return yaml.Marshal(p) }
 
-// Validate checks all fields but Experiment. The error is a [FieldError].
+// Validate checks all fields but Experiment. The error is a [*manifest.Error].
 func (p Plan) Validate() error {
 	if err := CheckRun(p.Run); err != nil {
 		return err
@@ -139,7 +124,7 @@ func (p Plan) Validate() error {
 // maxBarrier: with a longer timeout, a run with a lost pod would seem to hang.
 const maxBarrier = time.Hour
 
-// CheckRun checks the name of a run. The error is a [FieldError].
+// CheckRun checks the name of a run. The error is a [*manifest.Error].
 func CheckRun(name string) error {
 	if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
 		return badField("run", "%q: %s", name, problems[0])

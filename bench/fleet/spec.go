@@ -1,7 +1,9 @@
 package fleet
 
 import (
+	"maps"
 	"path"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -21,6 +23,8 @@ type Spec struct {
 	Overlay    string
 	Resource   schema.GroupResource // kind that writers write and pods watch, in mode cluster
 	PodMonitor bool                 // adds a PodMonitor, for clusters that have the kind
+
+	from map[string]packed // files of [Spec.SetExperiment], by name
 }
 
 // Ref names the run.
@@ -31,7 +35,7 @@ var planName = path.Base(PlanFile) // key of the plan in its ConfigMap
 // maxFiles limits a ConfigMap's data. The API server accepts 1 MiB, etcd 1.5 MB per request.
 const maxFiles = 1 << 20
 
-// check validates the Spec. The error is a [FieldError].
+// check validates the Spec. The error is a [*manifest.Error].
 func (s Spec) check() error {
 	if err := s.Plan.Validate(); err != nil {
 		return err
@@ -42,18 +46,21 @@ func (s Spec) check() error {
 	if strings.ContainsAny(s.Image, " \t\r\n") {
 		return badField("image", "%q", s.Image)
 	}
-	size := 0
-	for name, data := range s.Files {
+	size, largest := 0, ""
+	for _, name := range slices.Sorted(maps.Keys(s.Files)) {
+		data := s.Files[name]
 		if problems := validation.IsConfigMapKey(name); len(problems) > 0 {
-			return badField("files", "%q: %s", name, problems[0])
+			return s.badFile(name, "%s", problems[0])
 		}
 		if name == planName {
-			return badField("files", "%q: the name is reserved for the plan", name)
+			return s.badFile(name, "the name is reserved for the plan")
 		}
-		size += len(name) + len(data)
+		if size += len(name) + len(data); len(data) > len(s.Files[largest]) {
+			largest = name
+		}
 	}
 	if size > maxFiles-planRoom {
-		return badField("files", "they have %d bytes (allowed: %d, the limit of a ConfigMap)", size, maxFiles-planRoom)
+		return s.badFile(largest, "it has %d bytes; all files have %d (allowed: %d, the limit of a ConfigMap)", len(s.Files[largest]), size, maxFiles-planRoom)
 	}
 	if s.Plan.Mode == ModeCluster && s.Resource.Resource == "" {
 		return badField("resource", "none (mode %s needs one)", ModeCluster)

@@ -14,6 +14,7 @@ import (
 	"watchlab/impls/store"
 	"watchlab/impls/workqueue"
 	"watchlab/loadgen/fault"
+	"watchlab/loadgen/manifest"
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/source"
 	"watchlab/loadgen/storm"
@@ -53,64 +54,63 @@ const (
 // DefaultDuration is the default length of a paced schedule.
 const DefaultDuration = 2 * time.Second
 
-// ErrConfig is wrapped by errors for an invalid [Config]; they name the field and the
-// allowed values.
+// ErrConfig is wrapped by errors for an invalid [Config]. They name the allowed values and, in a [*manifest.Error],
+// the field if one is wrong.
 var ErrConfig = errors.New("invalid comparison")
 
-// Config is what [Compare] compares. The zero values of all fields but Family,
-// Pipeline and Storm are defaults.
+// Config selects what [Compare] compares. The zero values of all fields but Family, Pipeline and Storm are
+// defaults. experiment.Spec embeds it; the tags are explained there. A field with the tag "-" is text in the Spec,
+// or comes from a file.
 type Config struct {
-	Family   impls.Family // family of the compared variants
-	Impls    []string     // names of the variants, or of [Stacks]; empty means all variants of the family
-	Pipeline string       // queue, informer or kubelet; see the package documentation
-	Source   string       // memory (default) or apiserver; the queue pipeline takes memory only
-	// Wire is of the source apiserver in the informer pipeline. The zero value is not in labels: it is
-	// client-go's JSON, as in results from before there was a choice.
-	Wire source.Wire
-	// Store and Workqueue name the informer's store and the worker's queue, in the informer pipeline;
-	// empty means client-go's. [ClientGoInformer] keeps client-go's, and its labels lack them.
-	Store, Workqueue string
+	// Family whose variants are compared: deltafifo, queue or merge (default: merge for the kubelet pipeline, else deltafifo).
+	Family   impls.Family `json:"family,omitempty" flag:"family,common" help:"family: deltafifo, queue, merge (default: the pipeline's)" enum:"deltafifo,queue,merge"`
+	Impls    []string     `json:"variants,omitempty" flag:"impl,common" help:"variants of the family, by name (default all)"`
+	Modes    []string     `json:"deliveries,omitempty" flag:"delivery" help:"deltafifo deliveries: in-order, per-key (default both)"`
+	Pipeline string       `json:"pipeline,omitempty" flag:"pipeline,common" help:"pipeline: queue, informer, kubelet (default queue)" enum:"queue,informer,kubelet"`
+	// Source of the storm: memory, apiserver (simulated, over HTTP), cluster (watches a live cluster) or apply (writes the storm to it) (default: memory).
+	Source string `json:"source,omitempty" flag:"source,common" help:"storm source: memory, apiserver, cluster, apply (default memory)" enum:"memory,apiserver,cluster,apply"`
 	// Storm is the played storm. The family merge plays the pods of one node ([NodePods]). The
 	// queue pipeline of the other families plays metadata only; see [storm.Storm.Metadata].
-	Storm  *storm.Storm
-	Paces  []pace.Pace // release rates, one cell each; empty means one unpaced cell
-	Seed   int64       // seed of the random parts of a pace
-	Budget pace.Budget // largest allowed lag of releases; a round that exceeds it is invalid
-	// Producers is the number of goroutines that call the queue; 0 means 1. Each owns a
-	// part of the keys. More than 1 needs deltafifo or queue in the queue pipeline.
-	Producers int
-	// Events is the minimum number of events after the initial list, at least 100; whole
-	// laps of the storm reach it. By default, paced cells play their Duration, and unpaced
-	// cells 200,000 events in the queue pipeline, 50,000 in the informer pipeline, 2,000
-	// for merge, and the storm as it is from the apiserver.
-	Events   int
-	Duration time.Duration // length of a paced schedule; 0 means [DefaultDuration]
-	Modes    []string      // deliveries of deltafifo; empty means all of each variant
-	Knobs    Knobs         // options of the variants
+	Storm  *storm.Storm `json:"-"`
+	Paces  []pace.Pace  `json:"-"` // release rates, one cell each; empty means one unpaced cell
+	Budget pace.Budget  `json:"-"` // largest allowed lag of releases; a round that exceeds it is invalid
+	// Duration is the length of a paced schedule; 0 means [DefaultDuration].
+	Duration time.Duration `json:"-"`
 	// Share is the played part of the storm. All shares together play the same events at
 	// the same times as the whole storm does. Events counts all shares; its default grows
 	// with the number of shares.
-	Share storm.Share
+	Share storm.Share `json:"-"`
 	// Faults of the simulated API server begin with the storm and are the same in each
 	// round. With faults, the stall limit is three minutes, as clients back off.
-	Faults []fault.Spec
-	// Static is the number of static pods in each of kubelet's file and http sources; 0
-	// plays the api source alone. Every 5 ms one pod of each source changes.
-	Static int
-	// Consumers is the number of goroutines that pop; 0 means 1. A variant that allows
-	// only one consumer gets one; the label "consumers" shows the actual number.
-	Consumers int
-	Readers   int // goroutines that list the informer's indexer without a pause
+	Faults []fault.Spec `json:"-"`
 	// HandlerCost is the processor time that the informer's handler, or the queue's
 	// consumer, spends on each event: a loop of fixed length, calibrated when idle.
-	HandlerCost time.Duration
-	// Stalled holds the consumer until all events are queued, then measures the heap and
-	// the drain. It needs deltafifo or queue in the queue pipeline, unpaced and unbounded.
-	Stalled bool
-	Procs   int // GOMAXPROCS of the cells; 0 keeps the process's value
-	// Objects says which memory the events' objects have; empty means [ObjectsFresh].
-	Objects Objects
-	Stamps  Stamps // stamped events of unpaced cells; empty means [StampsSampled]
+	HandlerCost time.Duration `json:"-"`
+
+	Seed      int64 `json:"seed,omitempty" flag:"seed" help:"seed of storm, paces and cell order (default 1)"`
+	Producers int   `json:"producers,omitempty" flag:"producers" help:"producing goroutines, queue pipeline (default 1)" source:"memory,apiserver"`
+	// Events of a round at least, after the initial list; the storm is repeated (default: 200,000 in the queue pipeline, 50,000 in the informer pipeline, 2,000 for merge, the storm as it is from the apiserver, and at a pace those of the duration).
+	Events int `json:"events,omitempty" flag:"events" help:"least events a round (default: by pipeline)" source:"memory,apiserver"`
+	// Consumers is the number of consuming goroutines in the queue pipeline; a single-consumer variant gets one (default: 1).
+	Consumers int `json:"consumers,omitempty" flag:"consumers" help:"consuming goroutines, queue pipeline (default 1)" source:"memory,apiserver"`
+	// Readers is the number of goroutines that list the indexer without a pause, in the informer pipeline (default: 0).
+	Readers int `json:"readers,omitempty" flag:"readers" help:"goroutines listing the indexer, informer pipeline (default 0)" source:"memory,apiserver"`
+	// Stalled holds the consumer until all events are queued, and measures bytes queued and the drain; queue pipeline, unpaced, unbounded (default: false).
+	Stalled bool   `json:"stalled,omitempty" flag:"stalled" help:"hold the consumer until all events are queued (default false)" source:"memory,apiserver"`
+	Procs   int    `json:"procs,omitempty" flag:"procs" help:"GOMAXPROCS of a cell (default: the process's)" source:"memory,apiserver"`
+	Stamps  Stamps `json:"stamps,omitempty" flag:"stamps" help:"stamps of unpaced events: none, sampled, all (default sampled)" source:"memory,apiserver" enum:"none,sampled,all"`
+	// Objects selects fresh objects for each event, as a decoder makes them, or shared memory for the events of a key (default: fresh).
+	Objects Objects `json:"objects,omitempty" flag:"objects" help:"memory of the events' objects: fresh, shared (default fresh)" source:"memory,apiserver" enum:"fresh,shared"`
+	// Wire applies to the source apiserver. The zero value is client-go JSON. Labels omit it, so old results compare.
+	source.Wire
+	// Store of the informer, a variant of the family store, as `watchlab list` shows it; client-go's own informer keeps its own (default: clientgo).
+	Store string `json:"store,omitempty" flag:"store" help:"store of the informer, by name (default clientgo)"`
+	// Workqueue between handler and worker, a variant of the family workqueue; client-go's own informer keeps client-go's (default: clientgo).
+	Workqueue string `json:"workqueue,omitempty" flag:"workqueue" help:"workqueue before the worker, by name (default clientgo)"`
+	// Knobs are options of variants. A variant that does not support them ignores them.
+	Knobs Knobs `json:"knobs,omitzero"`
+	// Static pods of each source (file, http) in the kubelet pipeline; every 5 ms one pod of each source changes (default: 0, the api source alone).
+	Static int `json:"staticPods,omitempty" flag:"static" help:"static pods a kubelet source, kubelet pipeline (default 0)"`
 }
 
 // Knobs are options of variants; the zero value is each variant's default. A variant without these
@@ -132,31 +132,35 @@ type Knobs struct {
 
 func (k Knobs) none() bool { return k == Knobs{} }
 
-// foreign returns the first knob that the family lacks.
-func (k Knobs) foreign(f impls.Family) string {
+// foreign returns the first knob that the family lacks: its field, and its name in errors.
+func (k Knobs) foreign(f impls.Family) (field, name string) {
 	switch {
 	case k.BatchSize != 0 && f != impls.DeltaFIFO:
-		return "batch size"
+		return "batchSize", "batch size"
 	case k.Shards != 0 && f == impls.Merge:
-		return "shards"
+		return "shards", "shards"
 	case k.Compaction != "" && f != impls.DeltaFIFO:
-		return "compaction"
+		return "compaction", "compaction"
 	case k.Throttle != "" && f != impls.DeltaFIFO:
-		return "throttle"
+		return "throttle", "throttle"
 	case k.HandOver != "" && f == impls.Queue:
-		return "hand-over"
+		return "handOver", "hand-over"
 	case k.Trust != "" && f != impls.Merge:
-		return "trust"
+		return "trust", "trust"
 	}
-	return ""
+	return "", ""
+}
+
+// badField refuses the value of a field, which has its name in YAML.
+func badField(field, format string, args ...any) error {
+	return manifest.BadField(field, refuse(format, args...))
 }
 
 func refuse(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrConfig, fmt.Errorf(format, args...))
 }
 
-// complete fills in the defaults and refuses what cannot be played. A Spec has checked each
-// value by itself; see experiment.Spec.Validate.
+// complete sets defaults and checks combinations. experiment.Spec.Validate checks single values.
 func (s *Config) complete() error {
 	s.Source = cmp.Or(s.Source, source.MemoryName)
 	if s.Storm == nil || len(s.Storm.Events) == 0 {
@@ -166,26 +170,27 @@ func (s *Config) complete() error {
 	single := s.Pipeline != QueuePipeline || s.Family == impls.Merge
 	switch allowed := families[s.Pipeline]; {
 	case !slices.Contains([]Objects{"", ObjectsFresh, ObjectsShared}, s.Objects):
-		return refuse("objects %q (allowed: %s, %s)", s.Objects, ObjectsFresh, ObjectsShared)
+		return badField("objects", "objects %q (allowed: %s, %s)", s.Objects, ObjectsFresh, ObjectsShared)
 	case !slices.Contains(allowed, s.Family):
 		names := join(allowed, func(f impls.Family) string { return string(f) })
-		return refuse("the %s pipeline has no place for family %s (allowed: %s)", s.Pipeline, s.Family, names)
+		return badField("family", "the %s pipeline has no place for family %s (allowed: %s)", s.Pipeline, s.Family, names)
 	case s.Wire != source.Wire{} && (s.Pipeline != InformerPipeline || s.Source != source.APIServerName):
-		return refuse("a wire %+v in the %s pipeline from source %s (allowed: the %s pipeline from %s)", s.Wire, s.Pipeline, s.Source, InformerPipeline, source.APIServerName)
+		return badField("encoding", "a wire %+v in the %s pipeline from source %s (allowed: the %s pipeline from %s)", s.Wire, s.Pipeline, s.Source, InformerPipeline, source.APIServerName)
 	case (s.Store != "" || s.Workqueue != "") && s.Pipeline != InformerPipeline:
-		return refuse("a store %q or a workqueue %q in the %s pipeline (allowed: the %s pipeline)", s.Store, s.Workqueue, s.Pipeline, InformerPipeline)
+		return badField(map[bool]string{true: "store", false: "workqueue"}[s.Store != ""], "a store %q or a workqueue %q in the %s pipeline (allowed: the %s pipeline)", s.Store, s.Workqueue, s.Pipeline, InformerPipeline)
 	case s.Pipeline == QueuePipeline && s.Source != source.MemoryName:
-		return refuse("the queue pipeline takes its events from %s only, not from source %q", source.MemoryName, s.Source)
+		return badField("source", "the queue pipeline takes its events from %s only, not from source %q", source.MemoryName, s.Source)
 	case s.Producers > 1 && relisted:
-		return refuse("%d producers on storm %s, which is relisted: a Reflector is one (allowed: 1)", s.Producers, s.Storm.Name)
+		return badField("producers", "%d producers on storm %s, which is relisted: a Reflector is one (allowed: 1)", s.Producers, s.Storm.Name)
 	case s.Producers > 1 && single:
-		return refuse("%d producers for family %s in the %s pipeline (allowed: 1)", s.Producers, s.Family, s.Pipeline)
+		return badField("producers", "%d producers for family %s in the %s pipeline (allowed: 1)", s.Producers, s.Family, s.Pipeline)
 	case len(s.Modes) > 0 && s.Family != impls.DeltaFIFO:
-		return refuse("modes %q for family %s, which has none", s.Modes, s.Family)
+		return badField("deliveries", "modes %q for family %s, which has none", s.Modes, s.Family)
 	case s.Static > maxStatic:
-		return refuse("%d static pods (allowed: 0 to %d)", s.Static, maxStatic)
-	case s.Knobs.foreign(s.Family) != "":
-		return refuse("%s for family %s, which has none", s.Knobs.foreign(s.Family), s.Family)
+		return badField("staticPods", "%d static pods (allowed: 0 to %d)", s.Static, maxStatic)
+	}
+	if field, name := s.Knobs.foreign(s.Family); field != "" {
+		return badField("knobs."+field, "%s for family %s, which has none", name, s.Family)
 	}
 	if err := s.checkStores(); err != nil {
 		return err
@@ -195,7 +200,7 @@ func (s *Config) complete() error {
 	}
 	for _, m := range s.Modes {
 		if m != string(deltafifo.InOrder) && m != string(deltafifo.PerKey) {
-			return refuse("mode %q (allowed: %s, %s)", m, deltafifo.InOrder, deltafifo.PerKey)
+			return badField("deliveries", "mode %q (allowed: %s, %s)", m, deltafifo.InOrder, deltafifo.PerKey)
 		}
 	}
 	if err := s.checkLoad(!single, relisted); err != nil {
@@ -249,7 +254,7 @@ func (s *Config) stores() (of, queue impls.Guarantees, err error) {
 
 func (s *Config) checkStores() error {
 	if (s.Store != "" || s.Workqueue != "") && slices.Equal(s.Impls, []string{ClientGoInformer}) {
-		return refuse("a store %q or a workqueue %q for %s alone, which keeps client-go's", s.Store, s.Workqueue, ClientGoInformer)
+		return badField(map[bool]string{true: "store", false: "workqueue"}[s.Store != ""], "a store %q or a workqueue %q for %s alone, which keeps client-go's", s.Store, s.Workqueue, ClientGoInformer)
 	}
 	_, _, err := s.stores()
 	return err
@@ -291,34 +296,34 @@ func (s *Config) checkLoad(queue, relisted bool) error {
 	paced := slices.ContainsFunc(s.Paces, pace.Pace.Paced)
 	for what, n := range map[string]int{"consumers": s.Consumers, "readers": s.Readers, "procs": s.Procs} {
 		if n > maxGoroutines {
-			return refuse("%d %s (allowed: 0 to %d)", n, what, maxGoroutines)
+			return badField(what, "%d %s (allowed: 0 to %d)", n, what, maxGoroutines)
 		}
 	}
 	switch {
 	case s.Consumers > 0 && !queue:
-		return refuse("consumers of family %s in the %s pipeline, which has one (allowed: deltafifo and queue in the %s pipeline)", s.Family, s.Pipeline, QueuePipeline)
+		return badField("consumers", "consumers of family %s in the %s pipeline, which has one (allowed: deltafifo and queue in the %s pipeline)", s.Family, s.Pipeline, QueuePipeline)
 	case s.Consumers > 1 && relisted:
-		return refuse("%d consumers on storm %s, which is relisted: a tombstone doesn't say which of them it follows (allowed: 1)", s.Consumers, s.Storm.Name)
+		return badField("consumers", "%d consumers on storm %s, which is relisted: a tombstone doesn't say which of them it follows (allowed: 1)", s.Consumers, s.Storm.Name)
 	case s.Readers > 0 && s.Pipeline != InformerPipeline:
-		return refuse("readers in the %s pipeline, which has no indexer (allowed: %s)", s.Pipeline, InformerPipeline)
+		return badField("readers", "readers in the %s pipeline, which has no indexer (allowed: %s)", s.Pipeline, InformerPipeline)
 	case s.HandlerCost > maxHandlerCost:
-		return refuse("a handler that takes %v an event (allowed: 0 to %v)", s.HandlerCost, maxHandlerCost)
+		return badField("handlerCost", "a handler that takes %v an event (allowed: 0 to %v)", s.HandlerCost, maxHandlerCost)
 	case s.HandlerCost > 0 && s.Family == impls.Merge:
-		return refuse("a handler's cost for family %s (allowed: %s, %s)", s.Family, impls.DeltaFIFO, impls.Queue)
+		return badField("handlerCost", "a handler's cost for family %s (allowed: %s, %s)", s.Family, impls.DeltaFIFO, impls.Queue)
 	case s.Stamps != "" && s.Family == impls.Merge:
-		return refuse("stamps %s for family %s, whose pipelines stamp every event", s.Stamps, s.Family)
+		return badField("stamps", "stamps %s for family %s, whose pipelines stamp every event", s.Stamps, s.Family)
 	case s.Stamps != "" && paced:
-		return refuse("stamps %s at a pace, where every event is stamped (allowed: unpaced)", s.Stamps)
+		return badField("stamps", "stamps %s at a pace, where every event is stamped (allowed: unpaced)", s.Stamps)
 	case s.Stalled && !queue:
-		return refuse("a stalled consumer of family %s in the %s pipeline (allowed: deltafifo and queue in the %s pipeline)", s.Family, s.Pipeline, QueuePipeline)
+		return badField("stalled", "a stalled consumer of family %s in the %s pipeline (allowed: deltafifo and queue in the %s pipeline)", s.Family, s.Pipeline, QueuePipeline)
 	case s.Stalled && s.Knobs.Capacity > 0:
-		return refuse("a stalled consumer and capacity %d: producers would wait for ever (allowed: unbounded)", s.Knobs.Capacity)
+		return badField("stalled", "a stalled consumer and capacity %d: producers would wait for ever (allowed: unbounded)", s.Knobs.Capacity)
 	case s.Stalled && s.Consumers > 1:
-		return refuse("a stalled consumer and %d of them (allowed: 1)", s.Consumers)
+		return badField("stalled", "a stalled consumer and %d of them (allowed: 1)", s.Consumers)
 	case s.Stalled && paced:
-		return refuse("a stalled consumer at a pace: what is measured is how it drains (allowed: unpaced)")
+		return badField("stalled", "a stalled consumer at a pace: what is measured is how it drains (allowed: unpaced)")
 	case s.Stalled && s.Stamps != "":
-		return refuse("stamps %s with a stalled consumer, which has no latencies", s.Stamps)
+		return badField("stamps", "stamps %s with a stalled consumer, which has no latencies", s.Stamps)
 	}
 	return nil
 }

@@ -19,16 +19,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	kyaml "sigs.k8s.io/yaml"
+	"sigs.k8s.io/yaml"
 
 	"watchlab/loadgen/manifest"
 )
 
 //go:embed stages/*.yaml
 var builtin embed.FS
-
-// ErrStage is wrapped by the errors for a file that holds no stages.
-var ErrStage = errors.New("invalid stage")
 
 // Stage changes the objects of a kind some time after they match. Of several stages that match, one is drawn
 // by its weight.
@@ -57,45 +54,45 @@ type requirement struct {
 // The form of a file: a subset of KWOK's Stage, kwok.x-k8s.io/v1alpha1 (KWOK v0.8, pkg/apis/v1alpha1).
 type (
 	stageForm struct {
-		APIVersion string         `yaml:"apiVersion"`
-		Kind       string         `yaml:"kind"`
-		Metadata   map[string]any `yaml:"metadata"`
-		Spec       specForm       `yaml:"spec"`
+		APIVersion string            `json:"apiVersion"`
+		Kind       string            `json:"kind"`
+		Metadata   metav1.ObjectMeta `json:"metadata"`
+		Spec       specForm          `json:"spec"`
 	}
 	specForm struct {
 		ResourceRef struct {
-			APIGroup string `yaml:"apiGroup"`
-			Kind     string `yaml:"kind"`
-		} `yaml:"resourceRef"`
+			APIGroup string `json:"apiGroup"`
+			Kind     string `json:"kind"`
+		} `json:"resourceRef"`
 		Selector struct {
-			MatchLabels      map[string]string `yaml:"matchLabels"`
-			MatchAnnotations map[string]string `yaml:"matchAnnotations"`
+			MatchLabels      map[string]string `json:"matchLabels"`
+			MatchAnnotations map[string]string `json:"matchAnnotations"`
 			MatchExpressions []struct {
-				Key      string   `yaml:"key"`
-				Operator string   `yaml:"operator"`
-				Values   []string `yaml:"values"`
-			} `yaml:"matchExpressions"`
-		} `yaml:"selector"`
-		Weight int `yaml:"weight"`
+				Key      string   `json:"key"`
+				Operator string   `json:"operator"`
+				Values   []string `json:"values"`
+			} `json:"matchExpressions"`
+		} `json:"selector"`
+		Weight int `json:"weight"`
 		Delay  struct {
-			Milliseconds int64 `yaml:"durationMilliseconds"`
-			Jitter       int64 `yaml:"jitterDurationMilliseconds"`
+			Milliseconds int64 `json:"durationMilliseconds"`
+			Jitter       int64 `json:"jitterDurationMilliseconds"`
 			From         struct {
-				Expression string `yaml:"expressionFrom"`
-			} `yaml:"durationFrom"`
-		} `yaml:"delay"`
+				Expression string `json:"expressionFrom"`
+			} `json:"durationFrom"`
+		} `json:"delay"`
 		Next struct {
-			StatusTemplate string `yaml:"statusTemplate"`
+			StatusTemplate string `json:"statusTemplate"`
 			Finalizers     struct {
 				Remove []struct {
-					Value string `yaml:"value"`
-				} `yaml:"remove"`
-				Empty bool `yaml:"empty"`
-			} `yaml:"finalizers"`
-			Delete bool           `yaml:"delete"`
-			Event  map[string]any `yaml:"event"`
-		} `yaml:"next"`
-		ImmediateNextStage bool `yaml:"immediateNextStage"`
+					Value string `json:"value"`
+				} `json:"remove"`
+				Empty bool `json:"empty"`
+			} `json:"finalizers"`
+			Delete bool           `json:"delete"`
+			Event  map[string]any `json:"event"`
+		} `json:"next"`
+		ImmediateNextStage bool `json:"immediateNextStage"`
 	}
 )
 
@@ -103,7 +100,7 @@ type (
 // those of KWOK's Stage: resourceRef, selector, weight, delay with durationMilliseconds,
 // jitterDurationMilliseconds (the longest delay) and durationFrom.expressionFrom, and next with
 // statusTemplate, finalizers (remove, empty) and delete. event and immediateNextStage have no effect; other
-// fields are errors. Templates have the functions Now, Quote, NodeIP and PodIP. An error has file and line.
+// fields are errors. Templates have the functions Now, Quote, NodeIP and PodIP. An error is a [*manifest.Error].
 func ReadStages(files ...string) ([]Stage, error) {
 	read := os.ReadFile
 	if len(files) == 0 {
@@ -129,22 +126,25 @@ func ReadStages(files ...string) ([]Stage, error) {
 }
 
 func parseStages(file string, data []byte) (stages []Stage, err error) {
-	forms, err := manifest.Documents[stageForm](file, ErrStage, data)
-	for i := range forms {
-		s, err := forms[i].stage()
+	forms, err := manifest.StrictAll[stageForm](file, data)
+	if err != nil {
+		return nil, err
+	}
+	for _, form := range forms {
+		s, err := form.stage()
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w: %s: %w", file, ErrStage, s.Name, err)
+			return nil, &manifest.Error{File: file, Err: fmt.Errorf("stage %q: %w", s.Name, err)}
 		}
 		stages = append(stages, s)
 	}
-	if err == nil && len(stages) == 0 {
-		err = fmt.Errorf("%s: %w: it has none", file, ErrStage)
+	if len(stages) == 0 {
+		return nil, &manifest.Error{File: file, Err: errors.New("it has no stages")}
 	}
 	return stages, err
 }
 
 func (f *stageForm) stage() (s Stage, err error) {
-	s.Name, _ = f.Metadata["name"].(string)
+	s.Name = f.Metadata.Name
 	spec := &f.Spec
 	switch {
 	case f.Kind != "Stage" || !strings.HasPrefix(f.APIVersion, "kwok.x-k8s.io/"):
@@ -346,7 +346,7 @@ func (c *Cluster) apply(ctx context.Context, o *object, s *Stage) error {
 		if err := s.status.Execute(&text, fields); err != nil {
 			return fmt.Errorf("statusTemplate: %w", err)
 		}
-		status, err := kyaml.YAMLToJSON(text.Bytes())
+		status, err := yaml.YAMLToJSON(text.Bytes())
 		if err != nil {
 			return fmt.Errorf("statusTemplate: %w", err)
 		}

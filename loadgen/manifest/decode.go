@@ -6,9 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"reflect"
-	"regexp"
-	"strconv"
 	"strings"
 
 	yamlv3 "go.yaml.in/yaml/v3"
@@ -38,14 +35,14 @@ func Decode(source string, data []byte, lenient bool) ([]Object, error) {
 func decodeAll(source string, data []byte, lenient bool) (objects []Object, errs []error) {
 	docs, err := split(data)
 	if err != nil {
-		err.Source = source
+		err.File = source
 		errs = append(errs, err)
 	}
 	for _, d := range docs {
 		some, faults := d.decode(source, lenient)
 		objects = append(objects, some...)
 		for _, err := range faults {
-			errs = append(errs, located(source, d.line, ErrManifest, err))
+			errs = append(errs, d.fail(source, err))
 		}
 	}
 	return objects, errs
@@ -145,14 +142,6 @@ func CheckAliases(data []byte) error {
 		err = fmt.Errorf("its aliases expand it by more than %d MiB", maxExpanded>>20)
 	}
 	return err
-}
-
-// UnmarshalStrict is that of package yaml after [CheckAliases].
-func UnmarshalStrict(data []byte, to any) error {
-	if err := CheckAliases(data); err != nil {
-		return err
-	}
-	return yaml.UnmarshalStrict(data, to)
 }
 
 // expand returns how many of left bytes remain beside a node with its aliases expanded, or less than 0.
@@ -272,39 +261,8 @@ func typed(o runtime.Object, source string, line int, lenient bool) (Object, err
 	return Object{Object: o, Kind: kind, Namespace: m.GetNamespace(), Name: m.GetName(), Source: source, Line: line}, nil
 }
 
-// Documents decodes the YAML documents of a file, without unknown fields; empty ones are skipped. The error is an
-// [*Error] and wraps kind.
-func Documents[T any](source string, kind error, data []byte) (all []T, err error) {
-	if err := CheckAliases(data); err != nil {
-		return nil, located(source, 0, kind, err)
-	}
-	dec := yamlv3.NewDecoder(bytes.NewReader(data))
-	dec.KnownFields(true)
-	for {
-		var doc T
-		switch err := dec.Decode(&doc); {
-		case errors.Is(err, io.EOF):
-			return all, nil
-		case err != nil:
-			return nil, located(source, 0, kind, err)
-		case !reflect.ValueOf(doc).IsZero():
-			all = append(all, doc)
-		}
-	}
-}
-
-// yamlLine matches the line number in an error of the YAML parser, relative to the document.
-var yamlLine = regexp.MustCompile(`(?:yaml: )?(?:unmarshal errors:\s*)?\bline (\d+): `)
-
-// located adds the line of an error: that of the parser, in a document that begins at line first, else that line.
-func located(source string, first int, kind, err error) *Error {
-	text := strings.ReplaceAll(err.Error(), "error converting YAML to JSON: ", "")
-	line := first
-	if m := yamlLine.FindStringSubmatchIndex(text); m != nil {
-		if n, aerr := strconv.Atoi(text[m[2]:m[3]]); aerr == nil && n > 0 {
-			line = max(first, 1) + n - 1
-			text = text[:m[0]] + text[m[1]:]
-		}
-	}
-	return &Error{Source: source, Line: line, Err: fmt.Errorf("%w: %s", kind, strings.TrimPrefix(text, "yaml: "))}
+// fail adds a line number to an error: that of the parser, else the document's first line.
+func (d document) fail(source string, err error) error {
+	text, line := plainText(err)
+	return &Error{File: source, Line: d.line + max(line-1, 0), Err: fmt.Errorf("%w: %s", ErrManifest, text)}
 }

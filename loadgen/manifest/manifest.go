@@ -16,6 +16,9 @@
 //
 // The rules are those of k8s.io/cli-runtime, which is not used: it brings kustomize and 96 packages.
 // Errors of a document contain its file and line. Load still reads all other documents.
+//
+// [Strict] reads every other YAML file of watchlab: experiments, rules, workloads, plans. Its errors are of the same
+// type, [Error].
 package manifest
 
 import (
@@ -68,22 +71,6 @@ func (o Object) String() string {
 	return fmt.Sprintf("%s %s (%s)", o.Kind.Kind, types.NamespacedName{Namespace: o.Namespace, Name: o.Name}, position(o.Source, o.Line))
 }
 
-// Error is the error of one document or source.
-type Error struct {
-	Source string // file, URL or [StdinName]
-	Line   int    // line of the error if known, else of the document, from 1; 0 means the whole source
-	Err    error  // cause
-}
-
-// Error returns one line: source:line: error.
-func (e *Error) Error() string {
-	text := strings.Join(strings.FieldsFunc(e.Err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
-	return position(e.Source, e.Line) + ": " + text
-}
-
-// Unwrap returns the cause.
-func (e *Error) Unwrap() error { return e.Err }
-
 func position(source string, line int) string {
 	if line == 0 {
 		return source
@@ -120,7 +107,7 @@ func PodTemplates(objects []Object) ([]v1.PodTemplateSpec, error) {
 			t = &obj.Spec.JobTemplate.Spec.Template
 		}
 		if t == nil || len(t.Spec.Containers) == 0 {
-			return nil, &Error{Source: o.Source, Line: o.Line, Err: fmt.Errorf("%w: %s has no pod template with containers", ErrManifest, o.Kind.Kind)}
+			return nil, &Error{File: o.Source, Line: o.Line, Err: fmt.Errorf("%w: %s has no pod template with containers", ErrManifest, o.Kind.Kind)}
 		}
 		templates = append(templates, *t)
 	}
@@ -149,7 +136,7 @@ func Load(ctx context.Context, opts Options) ([]Object, error) {
 				if ctx.Err() != nil {
 					return objects, ctx.Err()
 				}
-				errs = append(errs, &Error{Source: s.name, Err: err})
+				errs = append(errs, &Error{File: s.name, Err: err})
 				continue
 			}
 			some, faults := decodeAll(s.name, data, false)

@@ -147,7 +147,7 @@ func TestMistakes(t *testing.T) {
 			dir := files(t, map[string]string{"f.yaml": test.text, "g.yaml": good})
 			got, err := manifest.Load(t.Context(), manifest.Options{Filenames: []string{dir}})
 			var at *manifest.Error
-			if !errors.As(err, &at) || !errors.Is(err, manifest.ErrManifest) || at.Source != filepath.Join(dir, "f.yaml") {
+			if !errors.As(err, &at) || !errors.Is(err, manifest.ErrManifest) || at.File != filepath.Join(dir, "f.yaml") {
 				t.Fatalf("%v, want an Error of f.yaml", err)
 			}
 			text := strings.ReplaceAll(err.Error(), dir+string(filepath.Separator), "")

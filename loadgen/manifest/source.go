@@ -42,7 +42,7 @@ func (o *Options) expand(name string) ([]source, error) {
 	case strings.HasPrefix(name, "http://"), strings.HasPrefix(name, "https://"):
 		u, err := url.Parse(name)
 		if err != nil || u.Host == "" {
-			return nil, &Error{Source: name, Err: errors.New("it is not a URL")}
+			return nil, &Error{File: name, Err: errors.New("it is not a URL")}
 		}
 		return []source{{u.Redacted(), func(ctx context.Context) ([]byte, error) { return get(ctx, name) }}}, nil
 	}
@@ -51,9 +51,9 @@ func (o *Options) expand(name string) ([]source, error) {
 		matches, err := filepath.Glob(name)
 		switch {
 		case err != nil:
-			return nil, &Error{Source: name, Err: err}
+			return nil, &Error{File: name, Err: err}
 		case len(matches) == 0:
-			return nil, &Error{Source: name, Err: errors.New("the pattern matches no files")}
+			return nil, &Error{File: name, Err: errors.New("the pattern matches no files")}
 		}
 		names = matches
 	}
@@ -62,13 +62,13 @@ func (o *Options) expand(name string) ([]source, error) {
 	for _, n := range names {
 		paths, err := files(n, o.Recursive)
 		if err != nil {
-			errs = append(errs, &Error{Source: n, Err: plain(err)})
+			errs = append(errs, &Error{File: n, Err: plain(err)})
 		}
 		for _, path := range paths {
 			sources = append(sources, source{path, func(context.Context) ([]byte, error) { return readFile(path) }})
 		}
 		if len(paths) == 0 && err == nil {
-			errs = append(errs, &Error{Source: n, Err: fmt.Errorf("%w: a folder without %s files", ErrEmpty, strings.Join(extensions, ", "))})
+			errs = append(errs, &Error{File: n, Err: fmt.Errorf("%w: a folder without %s files", ErrEmpty, strings.Join(extensions, ", "))})
 		}
 	}
 	return sources, errors.Join(errs...)

@@ -53,11 +53,15 @@ type APIServer struct {
 	closed   bool
 }
 
-// Wire is how a client of the apiserver source lists, watches and decodes.
+// Wire configures how a client of the apiserver source lists, watches and decodes. The tags are those of
+// experiment.Spec.
 type Wire struct {
-	Encoding    decode.Encoding // default: the decoder's, else JSON
-	Decode      string          // variant of package decode; default: clientgo-ENCODING
-	InitialList string          // [List] or [WatchList]; default: client-go's
+	// Encoding of the API server's responses, in the informer pipeline; cbor needs no feature gate here (default: the decoder's, else json, which client-go's dynamic clients ask for; its generated clients ask for protobuf unless the config has a content type).
+	Encoding decode.Encoding `json:"encoding,omitempty" flag:"encoding" help:"encoding for --source apiserver: json, protobuf, cbor (default json)" source:"apiserver" enum:"json,protobuf,cbor"`
+	// Decode is the decoder of these responses, a variant of the family decode, as `watchlab list` shows it (default: client-go's of the encoding, such as clientgo-json).
+	Decode string `json:"decode,omitempty" flag:"decode" help:"decoder for --source apiserver, by name (default clientgo-ENCODING)" source:"apiserver"`
+	// InitialList is how the Reflector gets the initial state: list, or watchlist, a watch that begins with it (default: client-go's, watchlist).
+	InitialList string `json:"initialList,omitempty" flag:"initial-list" help:"initial state: list, watchlist (default: client-go's)" source:"apiserver" enum:"list,watchlist"`
 }
 
 // How a Reflector gets the initial state.

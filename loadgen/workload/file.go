@@ -3,8 +3,10 @@ package workload
 import (
 	"context"
 	"embed"
+	stdjson "encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,11 +14,10 @@ import (
 	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/json"
-	kyaml "sigs.k8s.io/yaml"
 
 	"watchlab/loadgen/manifest"
 )
@@ -30,9 +31,6 @@ const (
 	maxRequests = 10_000_000
 	maxTime     = 365 * 24 * time.Hour // so that sums do not overflow
 )
-
-// ErrFile is wrapped by the errors for a file that is not a workload.
-var ErrFile = errors.New("invalid workload")
 
 // Names returns the built-in workloads.
 func Names() []string {
@@ -74,180 +72,151 @@ func Read(name string, seed int64) (*Workload, error) {
 		if errors.As(err, &p) {
 			err = p.Err // The name precedes the message.
 		}
-		return nil, &manifest.Error{Source: name, Err: fmt.Errorf("%w (built in: %s)", err, strings.Join(Names(), ", "))}
+		return nil, &manifest.Error{File: name, Err: fmt.Errorf("%w (built in: %s)", err, strings.Join(Names(), ", "))}
 	}
 	return parse(name, filepath.Dir(name), data, seed)
 }
 
-// The form of a file. Nodes are decoded as the manifests of a cluster are.
+// The form of a file.
 type (
 	fileForm struct {
-		Objects []groupForm `yaml:"objects"`
+		Objects []groupForm `json:"objects"`
 	}
 	groupForm struct {
-		Manifest string       `yaml:"manifest"`
-		Object   yaml.Node    `yaml:"object"`
-		Copies   *int         `yaml:"copies"`
-		Create   *waveForm    `yaml:"create"`
-		Change   []changeForm `yaml:"change"`
-		Delete   *deleteForm  `yaml:"delete"`
+		Manifest string             `json:"manifest"`
+		Object   stdjson.RawMessage `json:"object"`
+		Copies   *int               `json:"copies"`
+		Create   *waveForm          `json:"create"`
+		Change   []changeForm       `json:"change"`
+		Delete   *deleteForm        `json:"delete"`
 	}
 	waveForm struct {
-		At   time.Duration `yaml:"at"`
-		Rate float64       `yaml:"rate"`
+		At   metav1.Duration `json:"at"`
+		Rate float64         `json:"rate"`
 	}
 	changeForm struct {
-		waveForm    `yaml:",inline"`
-		For         time.Duration        `yaml:"for"`
-		Set         map[string]yaml.Node `yaml:"set"`
-		Subresource string               `yaml:"subresource"`
+		waveForm
+		For         metav1.Duration               `json:"for"`
+		Set         map[string]stdjson.RawMessage `json:"set"`
+		Subresource string                        `json:"subresource"`
 	}
 	deleteForm struct {
-		waveForm    `yaml:",inline"`
-		Share       *float64 `yaml:"share"`
-		Propagation string   `yaml:"propagation"`
+		waveForm
+		Share       *float64 `json:"share"`
+		Propagation string   `json:"propagation"`
 	}
 )
 
 func parse(name, dir string, data []byte, seed int64) (*Workload, error) {
-	files, err := manifest.Documents[fileForm](name, ErrFile, data)
-	if err != nil {
+	var file fileForm
+	if err := manifest.Strict(name, data, &file); err != nil {
 		return nil, err
 	}
-	var file yaml.Node // for the lines of what is checked here
-	_ = yaml.Unmarshal(data, &file)
-	fail := func(err error, path ...any) (*Workload, error) {
-		line := 0
-		if len(path) > 0 {
-			line = find(&file, path...).Line
-		}
-		return nil, &manifest.Error{Source: name, Line: line, Err: fmt.Errorf("%w: %w", ErrFile, err)}
-	}
-	switch {
-	case len(files) == 0:
-		return fail(errors.New("the file is empty"))
-	case len(files) > 1:
-		return fail(errors.New("more than one document"))
-	case len(files[0].Objects) == 0:
-		return fail(errors.New("objects: it has none"))
-	}
-	var groups []group
-	objects, requests := 0, 0.0
-	for i := range files[0].Objects {
-		form := &files[0].Objects[i]
-		g, err := form.group(dir)
-		if err != nil {
-			return fail(err, "objects", i)
-		}
-		objects += len(g.objects) * g.copies
-		for j := range form.Change {
-			c, err := form.Change[j].change()
-			if err != nil {
-				return fail(err, "objects", i, "change", j)
-			}
-			g.changes = append(g.changes, c)
-			requests += c.rate * c.lasts.Seconds()
-		}
-		if objects > maxObjects || requests > maxRequests {
-			return fail(fmt.Errorf("more than %d objects or %d changes", maxObjects, maxRequests), "objects", i)
-		}
-		groups = append(groups, g)
+	groups, err := file.groups(dir)
+	if err != nil {
+		return nil, manifest.Locate(name, data, err)
 	}
 	return build(name, groups, seed), nil
 }
 
-// find returns the node at a path of fields and indexes, or the last node before a missing one.
-func find(n *yaml.Node, path ...any) *yaml.Node {
-	for n.Kind == yaml.DocumentNode || n.Kind == yaml.AliasNode {
-		if n.Kind == yaml.AliasNode {
-			n = n.Alias
-		} else {
-			n = n.Content[0]
+// groups checks the form. The error is a [*manifest.Error] of a field.
+func (f *fileForm) groups(dir string) (groups []group, err error) {
+	if len(f.Objects) == 0 {
+		return nil, manifest.BadField("objects", errors.New("it has none"))
+	}
+	objects, requests := 0, 0.0
+	for i := range f.Objects {
+		path := fmt.Sprintf("objects.%d", i)
+		g, err := f.Objects[i].group(path, dir)
+		if err != nil {
+			return nil, err
 		}
-	}
-	if len(path) == 0 {
-		return n
-	}
-	at := -1
-	switch key := path[0].(type) {
-	case int:
-		at = key
-	case string:
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			if n.Content[i].Value == key {
-				at = i + 1
-			}
+		objects += len(g.objects) * g.copies
+		for _, c := range g.changes {
+			requests += c.rate * c.lasts.Seconds()
 		}
+		if objects > maxObjects || requests > maxRequests {
+			return nil, manifest.BadField(path, fmt.Errorf("more than %d objects or %d changes", maxObjects, maxRequests))
+		}
+		groups = append(groups, g)
 	}
-	if at < 0 || at >= len(n.Content) {
-		return n
-	}
-	return find(n.Content[at], path[1:]...)
+	return groups, nil
 }
 
-// group returns the group without its changes.
-func (f *groupForm) group(dir string) (g group, err error) {
+// bad returns the error of a field.
+func bad(field, format string, args ...any) error {
+	return manifest.BadField(field, fmt.Errorf(format, args...))
+}
+
+func (f *groupForm) group(path, dir string) (g group, err error) {
 	g.copies = 1
 	if f.Copies != nil {
 		if g.copies = *f.Copies; g.copies < 1 || g.copies > maxObjects {
-			return g, fmt.Errorf("copies: %d (allowed: 1 to %d)", g.copies, maxObjects)
+			return g, bad(path+".copies", "%d (allowed: 1 to %d)", g.copies, maxObjects)
 		}
 	}
-	if g.objects, err = f.objects(dir); err != nil {
+	if g.objects, err = f.objects(path, dir); err != nil {
 		return g, err
 	}
 	if f.Create != nil {
-		if g.create, err = f.Create.wave("create"); err != nil {
+		if g.create, err = f.Create.wave(path + ".create"); err != nil {
 			return g, err
 		}
 	}
+	for i := range f.Change {
+		c, err := f.Change[i].change(fmt.Sprintf("%s.change.%d", path, i))
+		if err != nil {
+			return g, err
+		}
+		g.changes = append(g.changes, c)
+	}
 	if d := f.Delete; d != nil {
-		w, err := d.wave("delete")
+		w, err := d.wave(path + ".delete")
 		if err != nil {
 			return g, err
 		}
 		g.delete = &deletion{*w, 1, d.Propagation}
 		if d.Share != nil {
 			if g.delete.share = *d.Share; !(*d.Share > 0 && *d.Share <= 1) {
-				return g, fmt.Errorf("delete: share: %v (allowed: above 0, up to 1)", *d.Share)
+				return g, bad(path+".delete.share", "%v (allowed: above 0, up to 1)", *d.Share)
 			}
 		}
 		if !slices.Contains([]string{"", "Background", "Foreground", "Orphan"}, d.Propagation) {
-			return g, fmt.Errorf("delete: propagation: %q (allowed: Background, Foreground, Orphan)", d.Propagation)
+			return g, bad(path+".delete.propagation", "%q (allowed: Background, Foreground, Orphan)", d.Propagation)
 		}
 	}
 	return g, nil
 }
 
 // objects are those of the manifest or of the file itself.
-func (f *groupForm) objects(dir string) ([]*unstructured.Unstructured, error) {
-	if (f.Manifest == "") == f.Object.IsZero() {
-		return nil, errors.New("it needs manifest or object, one of them")
+func (f *groupForm) objects(path, dir string) ([]*unstructured.Unstructured, error) {
+	if (f.Manifest == "") == (f.Object == nil) {
+		return nil, bad(path, "it needs manifest or object, one of them")
 	}
 	if f.Manifest == "" {
 		var content map[string]any
-		if err := decode(&f.Object, &content); err != nil {
-			return nil, fmt.Errorf("object: %w", err)
+		if err := json.Unmarshal(f.Object, &content); err != nil {
+			return nil, bad(path+".object", "it has no fields with values")
 		}
 		o := &unstructured.Unstructured{Object: content}
 		if o.GetKind() == "" || o.GetAPIVersion() == "" || o.GetName() == "" {
-			return nil, errors.New("object: it needs apiVersion, kind and metadata.name")
+			return nil, bad(path+".object", "it needs apiVersion, kind and metadata.name")
 		}
 		return []*unstructured.Unstructured{o}, nil
 	}
-	path := f.Manifest
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(dir, path)
+	file := f.Manifest
+	if !filepath.IsAbs(file) {
+		file = filepath.Join(dir, file)
 	}
-	loaded, err := manifest.Load(context.Background(), manifest.Options{Filenames: []string{path}})
+	loaded, err := manifest.Load(context.Background(), manifest.Options{Filenames: []string{file}})
 	if err != nil {
-		return nil, fmt.Errorf("manifest: %w", err)
+		return nil, bad(path+".manifest", "%v", err) // The file of err is another one.
 	}
 	var out []*unstructured.Unstructured
 	for _, l := range loaded {
 		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(l.Object)
 		if err != nil {
-			return nil, fmt.Errorf("manifest: %s:%d: %w", l.Source, l.Line, err)
+			return nil, bad(path+".manifest", "%s:%d: %w", l.Source, l.Line, err)
 		}
 		o := &unstructured.Unstructured{Object: content}
 		o.SetGroupVersionKind(l.Kind)
@@ -256,35 +225,35 @@ func (f *groupForm) objects(dir string) ([]*unstructured.Unstructured, error) {
 	return out, nil
 }
 
-func (f *waveForm) wave(field string) (*wave, error) {
+func (f *waveForm) wave(path string) (*wave, error) {
 	switch {
-	case f.At < 0 || f.At > maxTime:
-		return nil, fmt.Errorf("%s: at: %v (allowed: 0s to %v)", field, f.At, maxTime)
+	case f.At.Duration < 0 || f.At.Duration > maxTime:
+		return nil, bad(path+".at", "%v (allowed: 0s to %v)", f.At.Duration, maxTime)
 	case !(f.Rate > 0) || f.Rate > 1e6:
-		return nil, fmt.Errorf("%s: rate: %v a second (allowed: above 0, up to 1e6)", field, f.Rate)
+		return nil, bad(path+".rate", "%v a second (allowed: above 0, up to 1e6)", f.Rate)
 	}
-	return &wave{f.At, f.Rate}, nil
+	return &wave{f.At.Duration, f.Rate}, nil
 }
 
-func (f *changeForm) change() (c change, err error) {
-	w, err := f.wave("change")
+func (f *changeForm) change(path string) (c change, err error) {
+	w, err := f.wave(path)
 	switch {
 	case err != nil:
 		return c, err
-	case f.For <= 0 || f.For > maxTime:
-		return c, fmt.Errorf("change: for: %v (allowed: above 0s, up to %v)", f.For, maxTime)
+	case f.For.Duration <= 0 || f.For.Duration > maxTime:
+		return c, bad(path+".for", "%v (allowed: above 0s, up to %v)", f.For.Duration, maxTime)
 	case len(f.Set) == 0:
-		return c, errors.New("change: set: it has no field")
+		return c, bad(path+".set", "it has no field")
 	}
-	c = change{wave: *w, lasts: f.For, subresource: f.Subresource}
-	for path, value := range f.Set {
-		s := setting{path: splitPath(path)}
+	c = change{wave: *w, lasts: f.For.Duration, subresource: f.Subresource}
+	for _, field := range slices.Sorted(maps.Keys(f.Set)) {
+		s := setting{path: splitPath(field)}
 		if len(s.path) == 0 || slices.Contains(s.path, "") {
-			return c, fmt.Errorf("change: set: %q is no path such as spec.replicas", path)
+			return c, bad(path+".set", "%q is no path such as spec.replicas", field)
 		}
 		var v any
-		if err := decode(&value, &v); err != nil {
-			return c, fmt.Errorf("change: set: %s: %w", path, err)
+		if err := json.Unmarshal(f.Set[field], &v); err != nil {
+			return c, bad(path+".set", "%s: %w", field, err)
 		}
 		if list, ok := v.([]any); ok && len(list) > 0 {
 			s.values = list
@@ -321,18 +290,6 @@ func splitPath(path string) (parts []string) {
 		}
 	}
 	return parts
-}
-
-// decode decodes a part of an object as the manifests of a cluster are decoded.
-func decode(n *yaml.Node, into any) error {
-	data, err := yaml.Marshal(find(n))
-	if err == nil {
-		data, err = kyaml.YAMLToJSON(data)
-	}
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(data, into)
 }
 
 // fill replaces the strings of a value, in a copy.

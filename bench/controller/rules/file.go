@@ -1,51 +1,24 @@
 package rules
 
 import (
-	"bytes"
+	"cmp"
 	"embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v3"
-
 	"watchlab/bench/controller/record"
+	"watchlab/loadgen/manifest"
 	"watchlab/loadgen/storm"
 )
 
 const maxFile = 1 << 20 // largest file in bytes
-
-// FileError is the error of a file, with its line.
-type FileError struct {
-	File string
-	Line int // from 1; 0 means the whole file
-	Err  error
-}
-
-// Error returns one line such as
-//
-//	rules my.yaml: line 3: expect: target "its parent" (allowed: …)
-func (e *FileError) Error() string {
-	text := storm.Printable(e.Err.Error())
-	if e.Line > 0 {
-		text = fmt.Sprintf("line %d: %s", e.Line, text)
-	}
-	return fmt.Sprintf("rules %s: %s", storm.Printable(e.File), text)
-}
-
-// Unwrap returns the cause.
-func (e *FileError) Unwrap() error { return e.Err }
-
-func bad(n *yaml.Node, format string, args ...any) error {
-	return &FileError{Line: n.Line, Err: fmt.Errorf(format, args...)}
-}
 
 //go:embed builtin/*.yaml
 var builtin embed.FS
@@ -76,7 +49,7 @@ func Default() *Rules {
 }
 
 // Load reads files of rules and built-in rules by [Names], separated by commas. Nothing means [Default]. The
-// error is a [*FileError].
+// error is a [*manifest.Error].
 func Load(list string) (*Rules, error) {
 	if list == "" {
 		list = standard
@@ -100,7 +73,7 @@ func load(name string) (*Rules, error) {
 	r, err := read(name)
 	var p *os.PathError
 	if errors.As(err, &p) {
-		return nil, &FileError{File: name, Err: fmt.Errorf("%w (built-in rules: %s)", p.Err, strings.Join(Names(), ", "))}
+		return nil, &manifest.Error{File: name, Err: fmt.Errorf("%w (built-in rules: %s)", p.Err, strings.Join(Names(), ", "))}
 	}
 	return r, err
 }
@@ -118,125 +91,117 @@ func read(name string) (*Rules, error) {
 	return Parse(name, data)
 }
 
-// Parse reads rules from YAML; see the package's text. The error is a [*FileError] of that file.
-func Parse(file string, data []byte) (*Rules, error) {
-	r, err := parse(data)
-	if err == nil {
-		return r, nil
+// The form of a file.
+type (
+	fileForm struct {
+		Rules []ruleForm  `json:"rules"`
+		Final []finalForm `json:"final"`
 	}
-	var at *FileError
-	if !errors.As(err, &at) {
-		at = &FileError{Err: err}
+	ruleForm struct {
+		Name   string `json:"name"`
+		After  string `json:"after"`
+		By     texts  `json:"by"`
+		When   string `json:"when"`
+		Expect texts  `json:"expect"`
+		Within string `json:"within"`
 	}
-	at.File = file
-	return nil, at
+	finalForm struct {
+		Name    string    `json:"name"`
+		Each    string    `json:"each"`
+		Where   string    `json:"where"`
+		Written string    `json:"written"`
+		Has     string    `json:"has"`
+		Owns    *ownsForm `json:"owns"`
+	}
+	ownsForm struct {
+		Resource string `json:"resource"`
+		Where    string `json:"where"`
+		Count    string `json:"count"`
+	}
+)
+
+// texts is a list of texts, or one text.
+type texts []string
+
+func (t *texts) UnmarshalJSON(data []byte) error {
+	if len(data) > 0 && data[0] == '[' {
+		return json.Unmarshal(data, (*[]string)(t))
+	}
+	*t = make(texts, 1)
+	return json.Unmarshal(data, &(*t)[0])
 }
 
-// yamlLine matches the line number in an error of package yaml.
-var yamlLine = regexp.MustCompile(`^yaml: line (\d+): (?s:(.*))$`)
-
-func parse(data []byte) (*Rules, error) {
+// Parse reads rules from YAML; see the package's text. The error is a [*manifest.Error].
+func Parse(file string, data []byte) (*Rules, error) {
 	if len(data) > maxFile {
-		return nil, fmt.Errorf("more than %d bytes", maxFile)
+		return nil, &manifest.Error{File: file, Err: fmt.Errorf("more than %d bytes", maxFile)}
 	}
-	var doc, more yaml.Node
-	d := yaml.NewDecoder(bytes.NewReader(data))
-	err := d.Decode(&doc)
-	if err == nil {
-		if err = d.Decode(&more); err == nil {
-			return nil, bad(&more, "more than one document")
-		}
-	}
-	if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
-		line, _ := strconv.Atoi(m[1])
-		return nil, &FileError{Line: line, Err: errors.New(m[2])}
-	}
-	switch {
-	case !errors.Is(err, io.EOF):
-		return nil, err
-	case len(doc.Content) != 1:
-		return nil, errors.New("the file is empty")
-	}
-	root, err := fields(doc.Content[0], "rules", "final")
-	if err != nil {
+	var form fileForm
+	if err := manifest.Strict(file, data, &form); err != nil {
 		return nil, err
 	}
 	r := &Rules{}
-	for _, n := range list(root["rules"]) {
-		next, err := parseRule(n)
-		if err != nil {
-			return nil, err
-		}
-		if slices.ContainsFunc(r.rules, func(other rule) bool { return other.name == next.name }) {
-			return nil, bad(n, "rule %q: twice; give one of them a name", next.name)
-		}
-		r.rules = append(r.rules, next)
-	}
-	for _, n := range list(root["final"]) {
-		f, err := parseFinal(n)
-		if err != nil {
-			return nil, err
-		}
-		r.finals = append(r.finals, f)
-	}
-	if len(r.rules)+len(r.finals) == 0 {
-		return nil, bad(doc.Content[0], "neither rules nor final")
+	if err := r.fill(form); err != nil {
+		return nil, manifest.Locate(file, data, err)
 	}
 	return r, nil
 }
 
-// list returns the items of a list, or a single value.
-func list(n *yaml.Node) []*yaml.Node {
-	switch {
-	case n == nil:
-		return nil
-	case n.Kind == yaml.SequenceNode:
-		return n.Content
-	}
-	return []*yaml.Node{n}
-}
-
-// fields returns the values of a mapping by field.
-func fields(n *yaml.Node, allowed ...string) (map[string]*yaml.Node, error) {
-	if n.Kind != yaml.MappingNode {
-		return nil, bad(n, "must be fields with values (allowed: %s)", strings.Join(allowed, ", "))
-	}
-	out := map[string]*yaml.Node{}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := n.Content[i], n.Content[i+1]
-		switch {
-		case key.Kind != yaml.ScalarNode || !slices.Contains(allowed, key.Value):
-			return nil, bad(key, "unknown field %q (allowed: %s)", key.Value, strings.Join(allowed, ", "))
-		case out[key.Value] != nil:
-			return nil, bad(key, "%s: duplicate field, first in line %d", key.Value, out[key.Value].Line)
-		case value.Tag == "!!null":
-			return nil, bad(value, "%s: no value", key.Value)
+func (r *Rules) fill(form fileForm) error {
+	for i, f := range form.Rules {
+		p := parser{path: fmt.Sprintf("rules.%d", i)}
+		next := f.rule(&p)
+		if slices.ContainsFunc(r.rules, func(other rule) bool { return other.name == next.name }) {
+			p.bad("name", "%q twice; give one of them another name", next.name)
 		}
-		out[key.Value] = value
+		if p.err != nil {
+			return p.err
+		}
+		r.rules = append(r.rules, next)
 	}
-	return out, nil
-}
-
-// text passes the text of an optional field to f.
-func text(n *yaml.Node, field string, f func(string) error) error {
-	if n == nil {
-		return nil
+	for i, f := range form.Final {
+		p := parser{path: fmt.Sprintf("final.%d", i)}
+		next := f.final(&p)
+		if p.err != nil {
+			return p.err
+		}
+		r.finals = append(r.finals, next)
 	}
-	if n.Kind != yaml.ScalarNode {
-		return bad(n, "%s: must be a single value", field)
-	}
-	if err := f(n.Value); err != nil {
-		return bad(n, "%s: %w", field, err)
+	if len(r.rules)+len(r.finals) == 0 {
+		return errors.New("neither rules nor final")
 	}
 	return nil
 }
 
-// into stores a parsed text.
-func into[T any](to *T, parse func(string) (T, error)) func(string) error {
-	return func(s string) (err error) {
-		*to, err = parse(s)
-		return err
+// parser parses the texts of a rule. It keeps the first error.
+type parser struct {
+	path string // of the rule
+	err  error
+}
+
+func (p *parser) bad(field, format string, args ...any) {
+	if p.err == nil {
+		p.err = manifest.BadField(p.path+"."+field, fmt.Errorf(format, args...))
 	}
+}
+
+// parsed returns the parsed text of a field; the zero value for an empty text.
+func parsed[T any](p *parser, field, text string, parse func(string) (T, error)) (v T) {
+	if text != "" {
+		var err error
+		if v, err = parse(text); err != nil {
+			p.bad(field, "%w", err)
+		}
+	}
+	return v
+}
+
+// required is parsed for a text that must not be empty.
+func required[T any](p *parser, field, text string, parse func(string) (T, error)) (v T) {
+	if text == "" {
+		p.bad(field, "is missing")
+	}
+	return parsed(p, field, text, parse)
 }
 
 func oneOf(allowed ...string) func(string) (string, error) {
@@ -247,6 +212,16 @@ func oneOf(allowed ...string) func(string) (string, error) {
 		return s, nil
 	}
 }
+
+func duration(s string) (time.Duration, error) {
+	d, err := time.ParseDuration(s)
+	if err != nil || d <= 0 {
+		return 0, fmt.Errorf("%q (allowed: a duration such as 10s)", s)
+	}
+	return d, nil
+}
+
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 // rule is an entry of rules.
 type rule struct {
@@ -261,45 +236,25 @@ type rule struct {
 
 const controllers = "controller" // in by: any client
 
-func parseRule(n *yaml.Node) (r rule, err error) {
-	f, err := fields(n, "name", "after", "by", "when", "expect", "within")
-	if err != nil {
-		return r, err
+func (f ruleForm) rule(p *parser) rule {
+	r := rule{
+		after: required(p, "after", f.After, parseEvent), when: parsed(p, "when", f.When, compileWith("$before")),
+		within: parsed(p, "within", f.Within, duration), name: parsed(p, "name", f.Name, printable),
 	}
-	for _, name := range []string{"after", "expect"} {
-		if f[name] == nil {
-			return r, bad(n, "%s: missing", name)
-		}
+	for _, by := range f.By {
+		r.by = append(r.by, required(p, "by", by, oneOf(record.ByStorm, record.ByWorkload, record.ByLifecycle, controllers)))
 	}
-	err = errors.Join(
-		text(f["after"], "after", into(&r.after, parseEvent)),
-		text(f["when"], "when", into(&r.when, compileWith("$before"))),
-		text(f["within"], "within", into(&r.within, func(s string) (time.Duration, error) {
-			d, err := time.ParseDuration(s)
-			if err != nil || d <= 0 {
-				return 0, fmt.Errorf("%q (allowed: a duration such as 10s)", s)
-			}
-			return d, nil
-		})),
-	)
-	for _, n := range list(f["by"]) {
-		var by string
-		err = errors.Join(err, text(n, "by", into(&by, oneOf(record.ByStorm, record.ByWorkload, record.ByLifecycle, controllers))))
-		r.by = append(r.by, by)
+	if len(f.Expect) == 0 {
+		p.bad("expect", "is missing")
 	}
-	var texts []string
-	for _, n := range list(f["expect"]) {
-		var a answer
-		err = errors.Join(err, text(n, "expect", into(&a, parseAnswer)))
-		r.expect = append(r.expect, a)
-		texts = append(texts, strings.Join(strings.Fields(n.Value), " "))
+	var expects []string
+	for _, text := range f.Expect {
+		r.expect = append(r.expect, required(p, "expect", text, parseAnswer))
+		expects = append(expects, oneLine(text))
 	}
-	if err == nil && len(r.expect) == 0 {
-		err = bad(f["expect"], "expect: empty")
-	}
-	r.expects = strings.Join(texts, " or ")
-	r.name = strings.Join(strings.Fields(f["after"].Value), " ") + ": " + r.expects
-	return r, errors.Join(err, text(f["name"], "name", into(&r.name, printable)))
+	r.expects = strings.Join(expects, " or ")
+	r.name = cmp.Or(r.name, oneLine(f.After)+": "+r.expects)
+	return r
 }
 
 func printable(s string) (string, error) {
@@ -325,41 +280,21 @@ type owns struct {
 	count    *expression
 }
 
-func parseFinal(n *yaml.Node) (out final, err error) {
-	f, err := fields(n, "name", "each", "where", "written", "has", "owns")
-	switch {
-	case err != nil:
-		return out, err
-	case f["each"] == nil:
-		return out, bad(n, "each: missing")
-	case f["has"] == nil && f["owns"] == nil:
-		return out, bad(n, "neither has nor owns")
+func (f finalForm) final(p *parser) final {
+	out := final{
+		name: parsed(p, "name", f.Name, printable), each: required(p, "each", f.Each, parsePattern), where: parsed(p, "where", f.Where, compileWith()),
+		written: parsed(p, "written", f.Written, oneOf("status", "any")), has: parsed(p, "has", f.Has, compileWith()),
 	}
-	err = errors.Join(
-		text(f["each"], "each", into(&out.each, parsePattern)),
-		text(f["where"], "where", into(&out.where, compileWith())),
-		text(f["written"], "written", into(&out.written, oneOf("status", "any"))),
-		text(f["has"], "has", into(&out.has, compileWith())),
-	)
-	out.name = string(out.each)
-	if n := f["owns"]; n != nil && err == nil {
-		f, err := fields(n, "resource", "where", "count")
-		switch {
-		case err != nil:
-			return out, err
-		case f["resource"] == nil || f["count"] == nil:
-			return out, bad(n, "owns: resource and count are required")
+	name := f.Each
+	if o := f.Owns; o != nil {
+		out.owns = &owns{
+			resource: required(p, "owns.resource", o.Resource, parsePattern), where: parsed(p, "owns.where", o.Where, compileWith()),
+			count: required(p, "owns.count", o.Count, compileWith()),
 		}
-		out.owns = &owns{}
-		err = errors.Join(
-			text(f["resource"], "resource", into(&out.owns.resource, parsePattern)),
-			text(f["where"], "where", into(&out.owns.where, compileWith())),
-			text(f["count"], "count", into(&out.owns.count, compileWith())),
-		)
-		if err != nil {
-			return out, err
-		}
-		out.name += " owns " + string(out.owns.resource)
+		name += " owns " + o.Resource
+	} else if f.Has == "" {
+		p.bad("has", "is missing, and so is owns")
 	}
-	return out, errors.Join(err, text(f["name"], "name", into(&out.name, printable)))
+	out.name = cmp.Or(out.name, name)
+	return out
 }

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"watchlab/bench/controller/record"
+	"watchlab/loadgen/manifest"
 )
 
 func TestLoad(t *testing.T) {
@@ -39,8 +40,8 @@ func TestLoad(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	_, err = Load("deployment")
-	var at *FileError
-	if !errors.As(err, &at) || err.Error() != "rules deployment: no such file or directory (built-in rules: deployments, nodes, replicasets)" {
+	var at *manifest.Error
+	if !errors.As(err, &at) || err.Error() != "deployment: no such file or directory (built-in rules: deployments, nodes, replicasets)" {
 		t.Error(err)
 	}
 	if _, err := Load(dir); !errors.As(err, &at) {
@@ -51,46 +52,45 @@ func TestLoad(t *testing.T) {
 // Each error is one line with the file, the line, and what is allowed.
 func TestErrors(t *testing.T) {
 	for _, test := range []struct{ file, want string }{
-		{"", "the file is empty"},
-		{"# nothing\n", "the file is empty"},
-		{"a: [", "line 1: did not find expected node content"},
-		{"rules: []\n---\nrules: []\n", "line 2: more than one document"},
-		{"rules: []\n", "line 1: neither rules nor final"},
-		{"rule: []\n", `line 1: unknown field "rule" (allowed: rules, final)`},
-		{"[]\n", "line 1: must be fields with values (allowed: rules, final)"},
-		{"rules:\nfinal: []\n", "line 1: rules: no value"},
-		{"rules: 7\n", "line 1: must be fields with values (allowed: name, after, by, when, expect, within)"},
-		{"rules:\n- after: pods\n", "line 2: expect: missing"},
-		{"rules:\n- expect: write to it\n", "line 2: after: missing"},
-		{"rules:\n- after: pods\n  after: pods\n  expect: write to it\n", "line 3: after: duplicate field, first in line 2"},
-		{"rules:\n- after: Pods\n  expect: write to it\n", `line 2: after: resource "Pods" (allowed: a plural name such as pods, or deployments.apps, or *)`},
-		{"rules:\n- after: pods CHANGED\n  expect: write to it\n", `line 2: after: event "CHANGED" (allowed: ADDED, MODIFIED, DELETED, or several as in ADDED|MODIFIED)`},
-		{"rules:\n- after: pods =x\n  expect: write to it\n", `line 2: after: field "=x" (allowed: FIELD=VALUE or FIELD!=VALUE, as in phase=Failed)`},
-		{"rules:\n- after: pods phase=a b\n  expect: write to it\n", `line 2: after: field "b" (allowed: FIELD=VALUE or FIELD!=VALUE, as in phase=Failed)`},
-		{"rules:\n- after: ' '\n  expect: write to it\n", "line 2: after: empty (allowed: RESOURCE [TYPE[|TYPE]] [FIELD=VALUE …])"},
-		{"rules:\n- after: pods\n  expect: read it\n", `line 3: expect: "read it" (allowed: VERB to [SUBRESOURCE of] TARGET; VERB is write, create, update, patch, apply, delete)`},
-		{"rules:\n- after: pods\n  expect: write to its parent\n", `line 3: expect: target "its parent" (allowed: [SUBRESOURCE of] TARGET; TARGET is one of: ` + targets + `)`},
-		{"rules:\n- after: pods\n  expect: write to status of\n", `line 3: expect: target "status of" (allowed: [SUBRESOURCE of] TARGET; TARGET is one of: ` + targets + `)`},
-		{"rules:\n- after: pods\n  expect: write to Pods it owns\n", `line 3: expect: resource "Pods" (allowed: a plural name such as pods, or deployments.apps, or *)`},
-		{"rules:\n- after: pods\n  expect: []\n", "line 3: expect: empty"},
-		{"rules:\n- after: [pods]\n  expect: write to it\n", "line 2: after: must be a single value"},
-		{"rules:\n- {after: pods, expect: write to it, within: soon}\n", `line 2: within: "soon" (allowed: a duration such as 10s)`},
-		{"rules:\n- {after: pods, expect: write to it, within: -1s}\n", `line 2: within: "-1s" (allowed: a duration such as 10s)`},
-		{"rules:\n- {after: pods, expect: write to it, by: me}\n", `line 2: by: "me" (allowed: storm, workload, lifecycle, controller)`},
-		{"rules:\n- {after: pods, expect: write to it, name: \"a\\tb\"}\n", "line 2: name: \"a\\tb\": it must be printable"},
-		{"rules:\n- {after: pods, expect: write to it}\n- {after: pods, expect: write to it}\n", `line 3: rule "pods: write to it": twice; give one of them a name`},
-		{"rules:\n- after: pods\n  expect: write to it\n  when: .a ==\n", "line 4: when: .a ==: unexpected EOF"},
-		{"rules:\n- after: pods\n  expect: write to it\n  when: $after\n", "line 4: when: $after: variable not defined: $after"},
-		{"rules:\n- after: pods\n  expect: write to it\n  when: " + strings.Repeat("1+", 3000) + "1\n", "line 4: when: more than 4096 bytes"},
-		{"final:\n- has: .a\n", "line 2: each: missing"},
-		{"final:\n- each: pods\n", "line 2: neither has nor owns"},
-		{"final:\n- each: pods\n  has: $before\n", "line 3: has: $before: variable not defined: $before"},
-		{"final:\n- each: pods\n  has: .a\n  written: yes\n", `line 4: written: "yes" (allowed: status, any)`},
-		{"final:\n- each: pods\n  owns: {resource: pods}\n", "line 3: owns: resource and count are required"},
-		{strings.Repeat("#", maxFile+1), "more than 1048576 bytes"},
+		{"", ": neither rules nor final"},
+		{"# nothing\n", ": neither rules nor final"},
+		{"a: [", ":1: did not find expected node content"},
+		{"rules: []\n---\nrules: []\n", ":2: more than one document"},
+		{"rules: []\n", ": neither rules nor final"},
+		{"rule: []\n", `:1: unknown field "rule"`},
+		{"[]\n", ":1: array is not fields with values"},
+		{"rules: 7\n", ":1: rules: number is not a list"},
+		{"rules:\n- after: pods\n", ":2: rules.0.expect: is missing"},
+		{"rules:\n- expect: write to it\n", ":2: rules.0.after: is missing"},
+		{"rules:\n- after: pods\n  after: pods\n  expect: write to it\n", `:3: key "after" already set in map`},
+		{"rules:\n- after: Pods\n  expect: write to it\n", `:2: rules.0.after: resource "Pods" (allowed: a plural name such as pods, or deployments.apps, or *)`},
+		{"rules:\n- after: pods CHANGED\n  expect: write to it\n", `:2: rules.0.after: event "CHANGED" (allowed: ADDED, MODIFIED, DELETED, or several as in ADDED|MODIFIED)`},
+		{"rules:\n- after: pods =x\n  expect: write to it\n", `:2: rules.0.after: field "=x" (allowed: FIELD=VALUE or FIELD!=VALUE, as in phase=Failed)`},
+		{"rules:\n- after: pods phase=a b\n  expect: write to it\n", `:2: rules.0.after: field "b" (allowed: FIELD=VALUE or FIELD!=VALUE, as in phase=Failed)`},
+		{"rules:\n- after: ' '\n  expect: write to it\n", ":2: rules.0.after: empty (allowed: RESOURCE [TYPE[|TYPE]] [FIELD=VALUE …])"},
+		{"rules:\n- after: pods\n  expect: read it\n", `:3: rules.0.expect: "read it" (allowed: VERB to [SUBRESOURCE of] TARGET; VERB is write, create, update, patch, apply, delete)`},
+		{"rules:\n- after: pods\n  expect: write to its parent\n", `:3: rules.0.expect: target "its parent" (allowed: [SUBRESOURCE of] TARGET; TARGET is one of: ` + targets + `)`},
+		{"rules:\n- after: pods\n  expect: write to status of\n", `:3: rules.0.expect: target "status of" (allowed: [SUBRESOURCE of] TARGET; TARGET is one of: ` + targets + `)`},
+		{"rules:\n- after: pods\n  expect: write to Pods it owns\n", `:3: rules.0.expect: resource "Pods" (allowed: a plural name such as pods, or deployments.apps, or *)`},
+		{"rules:\n- after: pods\n  expect: []\n", ":3: rules.0.expect: is missing"},
+		{"rules:\n- after: [pods]\n  expect: write to it\n", ":2: rules.after: array is not a single value"},
+		{"rules:\n- {after: pods, expect: write to it, within: soon}\n", `:2: rules.0.within: "soon" (allowed: a duration such as 10s)`},
+		{"rules:\n- {after: pods, expect: write to it, within: -1s}\n", `:2: rules.0.within: "-1s" (allowed: a duration such as 10s)`},
+		{"rules:\n- {after: pods, expect: write to it, by: me}\n", `:2: rules.0.by: "me" (allowed: storm, workload, lifecycle, controller)`},
+		{"rules:\n- {after: pods, expect: write to it, name: \"a\\tb\"}\n", ":2: rules.0.name: \"a\\tb\": it must be printable"},
+		{"rules:\n- {after: pods, expect: write to it}\n- {after: pods, expect: write to it}\n", `:3: rules.1.name: "pods: write to it" twice; give one of them another name`},
+		{"rules:\n- after: pods\n  expect: write to it\n  when: .a ==\n", ":4: rules.0.when: .a ==: unexpected EOF"},
+		{"rules:\n- after: pods\n  expect: write to it\n  when: $after\n", ":4: rules.0.when: $after: variable not defined: $after"},
+		{"rules:\n- after: pods\n  expect: write to it\n  when: " + strings.Repeat("1+", 3000) + "1\n", ":4: rules.0.when: more than 4096 bytes"},
+		{"final:\n- has: .a\n", ":2: final.0.each: is missing"},
+		{"final:\n- each: pods\n", ":2: final.0.has: is missing, and so is owns"},
+		{"final:\n- each: pods\n  has: $before\n", ":3: final.0.has: $before: variable not defined: $before"},
+		{"final:\n- each: pods\n  has: .a\n  written: sure\n", `:4: final.0.written: "sure" (allowed: status, any)`},
+		{"final:\n- each: pods\n  owns: {resource: pods}\n", ":3: final.0.owns.count: is missing"},
+		{strings.Repeat("#", maxFile+1), ": more than 1048576 bytes"},
 	} {
 		_, err := Parse("my.yaml", []byte(test.file))
-		if err == nil || err.Error() != "rules my.yaml: "+test.want {
+		if err == nil || err.Error() != "my.yaml"+test.want {
 			t.Errorf("%.60q: %v\nwant %s", test.file, err, test.want)
 		}
 	}

@@ -26,8 +26,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"watchlab/bench/controller/program"
-	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
+	"watchlab/loadgen/manifest"
 	"watchlab/loadgen/source"
 )
 
@@ -52,7 +52,7 @@ func badFlag(flag string, err error) error {
 
 // badFile names the flag, the file and the line of a mistake in the file of a flag. The flag is empty for an argument.
 func badFile(flag, file string, data []byte, err error) error {
-	if err = experiment.InFile(file, data, err); flag == "" {
+	if err = manifest.Locate(file, data, err); flag == "" {
 		return usageError{err}
 	}
 	return badFlag(flag, err)

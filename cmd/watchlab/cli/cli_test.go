@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,6 +18,7 @@ import (
 	"watchlab/bench/controller/program"
 	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
+	"watchlab/bench/pipeline"
 	"watchlab/bench/stats"
 	"watchlab/impls"
 	"watchlab/impls/deltafifo"
@@ -85,7 +85,7 @@ func call(t *testing.T, args ...string) (code int, stdout, stderr string) {
 var small = []string{"run", "--family", "deltafifo", "--delivery", "in-order", "--events", "3000", "--rounds", "1", "--ignore-host", "--storm", tiny}
 
 // tiny is a recording of three pods in the format of a real one.
-const tiny = "testdata/tiny.jsonl"
+const tiny = "testdata/input/tiny.jsonl"
 
 func with(args []string, more ...string) []string {
 	return append(append([]string{}, args...), more...)
@@ -122,157 +122,6 @@ func TestList(t *testing.T) {
 	var all []entry
 	if err := json.Unmarshal([]byte(out), &all); code != exitOK || err != nil || len(all) < 8 {
 		t.Errorf("list -o json: exit code %d, %v, %d entries", code, err, len(all))
-	}
-}
-
-// badExperiment is a file with a mistake, and what an error says of it after the flag.
-type badExperiment struct{ file, says string }
-
-func badExperiments(t *testing.T) map[string]badExperiment {
-	t.Helper()
-	dir := t.TempDir()
-	all := map[string]badExperiment{"missing": {filepath.Join(dir, "none.yaml"), "open " + filepath.Join(dir, "none.yaml") + ": "}, "folder": {dir, "read " + dir + ": "}}
-	for name, m := range map[string]struct{ text, says string }{
-		"syntax":  {"family: queue\nrounds: [\n", ":2: did not find expected node content"},
-		"unknown": {"family: queue\nroundz: 3\n", `:2: unknown field "roundz"`},
-		"value":   {"family: queue\nrounds: -3\n", ":2: rounds: -3 is less than 1"},
-		"storm":   {"seed: 1\nstorm:\n  name: nodeloss\n  nodes: -3\n", ":4: storm.nodes: -3 is less than 1"},
-	} {
-		path := filepath.Join(dir, name+".yaml")
-		if err := os.WriteFile(path, []byte(m.text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		all[name] = badExperiment{path, path + m.says}
-	}
-	return all
-}
-
-func TestBadInput(t *testing.T) {
-	dir := t.TempDir()
-	file := func(name string, content []byte) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	good := `{"offsetNs":1,"event":{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","namespace":"b"}}}}` + "\n"
-	next := strings.Replace(good, "ADDED", "MODIFIED", 1)
-	var zipped bytes.Buffer
-	zw := gzip.NewWriter(&zipped)
-	if _, err := zw.Write([]byte(good + strings.Repeat(next, 100))); err != nil {
-		t.Fatal(err)
-	}
-	if err := zw.Close(); err != nil {
-		t.Fatal(err)
-	}
-	missing := filepath.Join(dir, "nowhere.jsonl.gz")
-	cut := file("cut.jsonl.gz", zipped.Bytes()[:zipped.Len()-10])
-	torn := file("torn.jsonl", []byte(good+next[:40]))
-	corrupt := file("corrupt.jsonl", []byte(good+"{not json}\n"))
-	empty := file("empty.jsonl", nil)
-	noTrace := file("storm.yaml", []byte("profiles:\n- profile: nodeloss\n"))
-	mistakes := badExperiments(t)
-
-	type bad struct {
-		args []string
-		says []string
-	}
-	cases := []bad{
-		{[]string{"storms"}, []string{`unknown command "storms"`, "have ", "list", "run", "storm"}},
-		{[]string{"list", "more"}, []string{`takes only flags, not ["more"]`}},
-		{[]string{"list", "-o", "yaml"}, []string{"--output", `"yaml" is not one of table, json`}},
-		{[]string{"run", "--no-such-flag"}, []string{"--no-such-flag"}},
-		{[]string{"run", "--rounds", "x"}, []string{"--rounds", `"x"`}},
-		{[]string{"run", "--impl", "cond"}, []string{"--impl", "needs --family"}},
-		{with(small, "--rounds", "0"), []string{"--rounds: 0 is less than 1"}},
-		{with(small, "--budget", "0s"), []string{"--budget: 0s is not more than 0"}},
-		{[]string{"run", "--family", "deltafifo", "--rounds", "3", "--budget", "1m"}, []string{"--budget: is in place of --rounds"}},
-		{[]string{"run", "--resume", dir}, []string{"--resume", "experiment.yaml"}},
-		{with(small, "--resume", dir), []string{"--delivery: is not for --resume"}},
-		{with(small, "--memory", "--manifest", "-"), []string{"--memory: is not for --manifest -"}},
-		{[]string{"knee", "--family", "deltafifo", "--storm", tiny, "--memory"}, []string{"--memory: is not for a search"}},
-		{with(small, "--profile", "cpu"), []string{"--profile: needs --out"}},
-		{with(small, "--profile", "cpus"), []string{"--profile", `"cpus"`, "have all, cpu"}},
-		{[]string{"cell", "x"}, []string{"standard input"}},
-		{with(small, "--producers", "-1"), []string{"--producers: -1 is negative"}},
-		{with(small, "--events", "-1"), []string{"--events: -1 is negative"}},
-		{with(small, "--capacity", "-1"), []string{"--capacity: -1 is negative"}},
-		{with(small, "--shards", "-2"), []string{"--shards: -2 is negative"}},
-		{with(small, "--compaction", "newest"), []string{`--compaction: "newest" is not one of none, latest`}},
-		{with(small, "--handover", "given"), []string{`--handover: "given" is not one of owned, lent, shared`}},
-		{with(small, "--handover", "shared"), []string{"no variant takes these options", `HandOver "shared" (allowed: owned, lent)`}},
-		{[]string{"run", "--capacity", "5"}, []string{"--capacity", "needs --family"}},
-		{with(small, "-o", "xml"), []string{"--output", `"xml" is not one of brief, table, json, bench`}},
-		{with(small, "--family", "deltafofi"), []string{"--family", `"deltafofi" is not one of deltafifo, queue, merge`}},
-		{with(small, "--family", "decode"), []string{"--family: decoders are chosen by --decode; alone they are measured by: go test -bench Decode ./bench"}},
-		{with(small, "--pipeline", "pipe"), []string{"--pipeline", "queue, informer, kubelet"}},
-		{with(small, "--source", "etcd"), []string{"--source", "memory, apiserver"}},
-		{with(small, "--impl", "cond,nobody"), []string{"--impl", `unknown variant "nobody"`, "clientgo-deltafifo"}},
-		{with(small, "--delivery", "twice"), []string{"twice", "in-order"}},
-		{with(small, "--pace", "0"), []string{"--pace", "0"}},
-		{with(small, "--pace", "-5"), []string{"--pace", "-5"}},
-		{with(small, "--pace", "fast"), []string{"--pace", "fast", "allowed: max, RATE, poisson:RATE"}},
-		{with(small, "--pace", "ramp:1..2"), []string{"--pace", "it lacks a period"}},
-		{with(small, "--pace", "trace,trace:1x"), []string{"--pace: trace:1x is named twice"}},
-		{with(small, "--lag-budget", "0"), []string{"--lag-budget", `invalid budget "0"`, "such as 1%,1ms"}},
-		{with(small, "--nodes", "5"), []string{"--nodes", `storm "testdata/tiny.jsonl" is no profile`, "nodeloss"}},
-		{[]string{"run", "--storm", "nodeloss", "--nodes", "0"}, []string{"--nodes: 0 is less than 1"}},
-		{[]string{"run", "--storm", "nodeloss", "--pods", "-3"}, []string{"--pods: -3 is less than 1"}},
-		{[]string{"run", "--storm", "nodeloss", "--scale", "-1"}, []string{"--scale: -1 is not allowed"}},
-		{[]string{"run", "--storm", "nodeloss", "--scale", "nan"}, []string{"--scale: NaN is not allowed"}},
-		{[]string{"run", "--storm", "nodeloss", "--pods", "6000000"}, []string{"--storm", "pods: 6000000 (allowed: 1 to 5000000)"}},
-		{[]string{"run", "--storm", "gangs"}, []string{"--storm", "gangs", "recorded-gang"}},
-		{[]string{"run", "--storm", noTrace}, []string{"--storm", "storm.yaml: line 1"}},
-		{[]string{"run", "--nodes", "5"}, []string{"--nodes", "needs --family"}},
-		{[]string{"run", "--storm", "hotkey", "--skew", "zipf:-1"}, []string{`--skew: invalid skew "zipf:-1"`, "uniform, or zipf:EXPONENT"}},
-		{[]string{"run", "--storm", tiny, "--skew", "uniform"}, []string{"--skew: storm", "is no profile"}},
-		{[]string{"run", "--storm", "relist", "--scale", "0.001", "--producers", "2"}, []string{"2 producers", "which is relisted"}},
-		{[]string{"storm", "show"}, []string{"takes a profile", "nodeloss"}},
-		{[]string{"storm", "show", "a", "b"}, []string{"takes a profile"}},
-		{[]string{"storm", "show", "gangs"}, []string{"gangs"}},
-		{[]string{"storm", "show", noTrace}, []string{"storm.yaml: line 1"}},
-		{[]string{"storm", "show", "recorded-gang", "--nodes", "3"}, []string{"--nodes", "is no profile"}},
-		{[]string{"storm", "list", "-o", "xml"}, []string{"--output", "table, json"}},
-		{[]string{"storm", "hide"}, []string{`unknown command "hide"`, "list, show"}},
-		{with(small, "--pace", "max,100,100"), []string{"--pace", "100 is named twice"}},
-		{with(small, "--storm", missing), []string{"--storm", "nowhere.jsonl.gz"}},
-		{with(small, "--storm", dir), []string{"--storm", dir}},
-		{with(small, "--storm", cut), []string{"--storm", "cut.jsonl.gz", "line ", "truncated"}},
-		{with(small, "--storm", torn), []string{"--storm", "torn.jsonl", "line 2", "truncated"}},
-		{with(small, "--storm", corrupt), []string{"--storm", "corrupt.jsonl", "line 2", "corrupt"}},
-		{with(small, "--storm", empty), []string{"--storm", "empty.jsonl"}},
-		{with(small, "--out", dir), []string{"--out", dir, "exists"}},
-		{[]string{"run", "--family", "queue", "--pipeline", "informer"}, []string{"queue", "informer", "deltafifo"}},
-		{[]string{"run", "--family", "merge", "--storm", "recorded-nodeloss-leases"}, []string{"pods"}},
-		{[]string{"run", mistakes["unknown"].file}, []string{"watchlab: " + mistakes["unknown"].says}},
-		{[]string{"run", "-f", mistakes["value"].file, "--rounds", "0"}, []string{"watchlab: --rounds: 0 is less than 1"}},
-		{[]string{"knee", "-f", file("scale.yaml", []byte("family: queue\nsearch: {scale: {over: \"procs=1,2\"}}\n"))}, []string{"watchlab: --experiment: ", "scale.yaml: it has another search"}},
-		{[]string{"run", "--resume", file("folder", nil)}, []string{"--resume: "}},
-	}
-	for _, m := range mistakes {
-		for _, verb := range []string{"run", "dash", "knee", "scale"} {
-			cases = append(cases, bad{[]string{verb, "-f", m.file}, []string{"watchlab: --experiment: " + m.says}})
-		}
-	}
-	for _, c := range cases {
-		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
-			code, out, errs := call(t, c.args...)
-			if code != exitUsage {
-				t.Errorf("exit code %d, want %d", code, exitUsage)
-			}
-			if out != "" {
-				t.Errorf("stdout is %q", out)
-			}
-			if strings.Count(errs, "\n") != 1 || !strings.HasSuffix(errs, "\n") || !strings.HasPrefix(errs, "watchlab: ") {
-				t.Errorf("stderr is not one line: %q", errs)
-			}
-			for _, s := range c.says {
-				if !strings.Contains(errs, s) {
-					t.Errorf("stderr does not say %q: %q", s, errs)
-				}
-			}
-		})
 	}
 }
 
@@ -374,7 +223,8 @@ func TestLostEvent(t *testing.T) {
 // cell's result is kept.
 func TestInterrupt(t *testing.T) {
 	plan, err := experiment.New(t.Context(), experiment.Spec{
-		Variants: []string{"cond"}, Deliveries: []string{"in-order"}, Storm: experiment.Storm{Name: tiny}, LagBudget: "1ms", Rounds: 1000, Processes: 1, Events: 3000,
+		Config: pipeline.Config{Impls: []string{"cond"}, Modes: []string{"in-order"}, Events: 3000},
+		Storm:  experiment.Storm{Name: tiny}, LagBudget: "1ms", Rounds: 1000, Processes: 1,
 	}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -407,17 +257,6 @@ func TestInterrupt(t *testing.T) {
 	}
 	if !kept.Interrupted || len(kept.Comparisons[0].Cells[0].Rounds) != 1 {
 		t.Errorf("the folder holds %+v", kept)
-	}
-}
-
-// TestNoProgressWhenPiped: without a terminal, stderr stays empty.
-func TestNoProgressWhenPiped(t *testing.T) {
-	code, out, errs := call(t, with(small, "--impl", "cond")...)
-	if code != exitOK || errs != "" {
-		t.Errorf("exit code %d, stderr %q", code, errs)
-	}
-	if strings.ContainsAny(out, "\r\x1b") {
-		t.Errorf("stdout has control characters: %q", out)
 	}
 }
 

@@ -125,7 +125,7 @@ result is in the cluster.`,
 		},
 	}
 	f.add(cmd)
-	out.add(cmd, "table", form[fleet.State]{"table", fleetTable}, form[fleet.State]{"json", printJSON[fleet.State]})
+	out.add(cmd, "table", form[fleet.State]{"table", method(fleet.State.Print)}, form[fleet.State]{"json", printJSON[fleet.State]})
 	return cmd
 }
 

@@ -2,19 +2,14 @@ package cli
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
@@ -22,9 +17,8 @@ import (
 	"watchlab/bench/fleet"
 	"watchlab/bench/lab"
 	"watchlab/bench/pipeline"
+	"watchlab/loadgen/manifest"
 	"watchlab/loadgen/source/cluster"
-	"watchlab/loadgen/storm"
-	"watchlab/loadgen/trace"
 )
 
 type clusterRunFlags struct {
@@ -110,9 +104,10 @@ func (f *clusterRunFlags) run(cmd *cobra.Command, args []string) error {
 		f.nextSteps(stderr, spec.Plan.Run, "status", "collect", "clean")
 		return nil
 	}
-	changes := follower{w: stderr, now: time.Now, remedy: f.remedy}
+	hint := func(p fleet.Pod) string { return fleet.StartHint(p, f.place.context, f.overlay, f.place.namespace) }
+	changes := fleet.Follower{W: stderr, Now: time.Now, Hint: hint}
 	var waits *fleet.WaitError
-	state, err := fl.Follow(ctx, spec.Ref(), f.waitForPods, changes.show, func(err error) { warn(stderr, "%s; retrying", oneLine(err)) })
+	state, err := fl.Follow(ctx, spec.Ref(), f.waitForPods, changes.Show, func(err error) { warn(stderr, "%s; retrying", oneLine(err)) })
 	switch {
 	case ctx.Err() != nil:
 		warn(stderr, "interrupted; the run continues in the cluster")
@@ -120,51 +115,16 @@ func (f *clusterRunFlags) run(cmd *cobra.Command, args []string) error {
 		return errInterrupted
 	case errors.As(err, &waits):
 		f.nextSteps(stderr, spec.Plan.Run, "status", "clean")
-		return fmt.Errorf("%w; %s", waits, f.remedy(waits.Pod))
+		return fmt.Errorf("%w; %s", waits, hint(waits.Pod))
 	case err != nil:
 		return err
 	}
 	warn(stderr, "run %s has ended; collect merges its results, clean deletes it", spec.Plan.Run)
 	f.nextSteps(stderr, spec.Plan.Run, "collect", "clean")
 	if n := state.Count(fleet.Succeeded); n < spec.Plan.Pods {
-		return fmt.Errorf("%d of %d pods succeeded: %s", n, spec.Plan.Pods, strings.Join(unfinished(state), "; "))
+		return fmt.Errorf("%d of %d pods succeeded: %s", n, spec.Plan.Pods, strings.Join(state.Unfinished(), "; "))
 	}
 	return nil
-}
-
-// remedy says what helps a pod that does not start.
-func (f *clusterRunFlags) remedy(p fleet.Pod) string {
-	cluster, kind := strings.CutPrefix(f.place.context, "kind-")
-	switch {
-	case p.Reason == corev1.PodReasonUnschedulable:
-		return fmt.Sprintf("overlay %s asks for more than the nodes have", cmp.Or(f.overlay, "base"))
-	case !noImage(p):
-		return fmt.Sprintf("kubectl -n %s get events says more", f.place.namespace)
-	case kind && p.Deployment == "":
-		return fmt.Sprintf("make image-load IMAGE=%s CLUSTER=%s loads it, --image names another", p.Image, cluster)
-	case kind:
-		return fmt.Sprintf("docker pull %[1]s && kind load docker-image %[1]s --name %[2]s loads it", p.Image, cluster)
-	}
-	return "load it into the nodes, or a registry that they reach"
-}
-
-// noImage reports whether a pod waits for its image in vain: ErrImagePull, ImagePullBackOff and others.
-func noImage(p fleet.Pod) bool {
-	return p.Phase == fleet.Waiting && strings.Contains(p.Reason, "Image")
-}
-
-func unfinished(s fleet.State) []string {
-	var all []string
-	for _, p := range s.Pods {
-		if p.Phase == fleet.Succeeded || !p.Plays() {
-			continue
-		}
-		all = append(all, podName(p)+" "+phaseOf(p))
-	}
-	if s.Failure != "" {
-		all = append(all, s.Failure)
-	}
-	return all
 }
 
 func (f *clusterRunFlags) nextSteps(w io.Writer, name string, verbs ...string) {
@@ -173,15 +133,13 @@ func (f *clusterRunFlags) nextSteps(w io.Writer, name string, verbs ...string) {
 	}
 }
 
+// blame names the flag, or the line of the file, of a mistake in the plan or in the experiment.
 func (f *clusterRunFlags) blame(err error) error {
-	var field *experiment.FieldError
-	var planned *fleet.FieldError
+	at, ok := errors.AsType[*manifest.Error](err)
 	switch {
-	case errors.As(err, &planned):
-		// The files are those that the Spec names.
-		flags := map[string]string{"run": "name", "files": "experiment"}
-		return badFlag(cmp.Or(flags[planned.Field], planned.Field), planned.Err)
-	case errors.As(err, &field), errors.Is(err, experiment.ErrSpec), errors.Is(err, pipeline.ErrConfig):
+	case ok && experiment.FlagOf(at.Field) == "":
+		return badFlag(cmp.Or(map[string]string{"run": "name"}[at.Field], at.Field), at.Err)
+	case ok, errors.Is(err, pipeline.ErrConfig):
 		return f.playing.blame(f.given, err)
 	}
 	return err
@@ -222,7 +180,12 @@ func (f *clusterRunFlags) spec(cmd *cobra.Command, c *cluster.Cluster, args []st
 	if err := f.parse(cmd, args); err != nil {
 		return spec, err
 	}
-	return spec, f.blame(f.plan(cmd, c, &spec))
+	e, err := f.playing.spec(f.given)
+	if err != nil {
+		return spec, err
+	}
+	at := experiment.Cluster{Kubeconfig: f.place.kubeconfig, Context: f.place.context}
+	return spec, f.blame(spec.SetExperiment(cmd.Context(), e, c, at))
 }
 
 func (f *clusterRunFlags) parse(cmd *cobra.Command, args []string) error {
@@ -241,110 +204,4 @@ func (f *clusterRunFlags) parse(cmd *cobra.Command, args []string) error {
 		return usageError{fmt.Errorf("run takes no argument %q, only flags", rest[0])}
 	}
 	return nil
-}
-
-// clusterRefuses are fields of a Spec that a load Job cannot use, beside [podRefuses].
-var clusterRefuses = map[string]string{
-	"cluster.kubeconfig": "put --kubeconfig before --",
-	"cluster.context":    "put --context before --",
-}
-
-// modeRefuses are fields that mode cluster cannot use.
-var modeRefuses = map[string]string{"source": "mode cluster sets it", "cluster.resource": "the storm sets it"}
-
-// plan adds the experiment of the pods to the run. To find errors early, it plans it as the pods will.
-func (f *clusterRunFlags) plan(cmd *cobra.Command, c *cluster.Cluster, run *fleet.Spec) error {
-	spec, err := f.playing.spec(f.given)
-	if err != nil {
-		return err
-	}
-	refused := []map[string]string{podRefuses, clusterRefuses}
-	if run.Plan.Mode == fleet.ModeCluster {
-		refused = append(refused, modeRefuses)
-	}
-	for _, refuses := range refused {
-		if path, why := refusedField(&spec, refuses); path != "" {
-			return &experiment.FieldError{Field: path, Err: fmt.Errorf("cannot be used in a load Job: %s", why)}
-		}
-	}
-	if slices.Contains(spec.Manifests, "-") {
-		return &experiment.FieldError{Field: "manifests", Err: errors.New("- cannot be used in a load Job: pods have no standard input")}
-	}
-	if run.Plan.Mode == fleet.ModeCluster {
-		spec.Source = experiment.ApplySource
-		checked := spec
-		checked.Cluster = experiment.Cluster{Kubeconfig: f.place.kubeconfig, Context: f.place.context, For: spec.Cluster.For}
-		p, err := experiment.New(cmd.Context(), checked, nil)
-		if err != nil {
-			return err
-		}
-		w, err := p.Spec.Written(cmd.Context(), c)
-		if err != nil {
-			return err
-		}
-		run.Resource = w.Storm.Resource.GroupResource()
-	} else if err := checkSelf(cmd.Context(), spec); err != nil {
-		return err
-	}
-	pack := packer{files: map[string][]byte{}, from: map[string]string{}}
-	if err := pack.spec(&spec); err != nil {
-		return err
-	}
-	run.Plan.Experiment, run.Files = spec.JSON(), pack.files
-	return nil
-}
-
-func checkSelf(ctx context.Context, spec experiment.Spec) error {
-	switch {
-	case spec.Source == experiment.ClusterSource || spec.Source == experiment.ApplySource:
-		return &experiment.FieldError{Field: "source", Err: fmt.Errorf("%s needs --mode %s", spec.Source, fleet.ModeCluster)}
-	case spec.HasParts():
-		return &experiment.FieldError{Field: "family", Err: errors.New("is needed, or --storm or --pipeline: the default experiment has several storms")}
-	}
-	_, err := experiment.New(ctx, spec, nil)
-	return err
-}
-
-type packer struct {
-	files map[string][]byte
-	from  map[string]string // source path of each packed name, to detect two files with one name
-}
-
-// spec packs the files of a Spec and replaces their names by the paths in a pod.
-func (p *packer) spec(s *experiment.Spec) (err error) {
-	if name := s.Storm.Name; name != "" && !slices.Contains(storm.Names(), name) && !slices.Contains(trace.Names(), name) {
-		if s.Storm.Name, err = p.add(name); err != nil {
-			return &experiment.FieldError{Field: "storm.name", Err: err}
-		}
-	}
-	s.Manifests = slices.Clone(s.Manifests)
-	for i, name := range s.Manifests {
-		if strings.Contains(name, "://") {
-			continue
-		}
-		info, err := os.Stat(name)
-		if err == nil && info.IsDir() {
-			err = fmt.Errorf("%s is a directory; name its files", name)
-		}
-		if err == nil {
-			s.Manifests[i], err = p.add(name)
-		}
-		if err != nil {
-			return &experiment.FieldError{Field: "manifests", Err: err}
-		}
-	}
-	return nil
-}
-
-func (p *packer) add(name string) (string, error) {
-	base := filepath.Base(name)
-	if other, taken := p.from[base]; taken && other != name {
-		return "", fmt.Errorf("%s and %s have the same name", other, name)
-	}
-	data, err := os.ReadFile(name)
-	if err != nil {
-		return "", err
-	}
-	p.files[base], p.from[base] = data, name
-	return path.Join(fleet.PlanDir, base), nil
 }

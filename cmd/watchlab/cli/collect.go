@@ -79,7 +79,7 @@ func (f *collectFlags) run(cmd *cobra.Command) error {
 	switch {
 	case early && !state.Over: // A retry may still upload.
 		return fmt.Errorf("run %s has not ended: %s; collect it when %s shows its end, or with --partial",
-			plan.Run, fleetLine(state), f.place.again("status", plan.Run))
+			plan.Run, state.Line(), f.place.again("status", plan.Run))
 	case errors.Is(err, fleet.ErrNoResult):
 		missing := make([]int, plan.Pods)
 		for i := range missing {
@@ -104,7 +104,7 @@ func warnMissing(stderr io.Writer, state fleet.State, missing []int) {
 			break
 		}
 		p := state.Pods[i]
-		parts := []string{phaseOf(p), p.Name, p.Node, p.Progress}
+		parts := []string{p.PhaseText(), p.Name, p.Node, p.Progress}
 		warn(stderr, "pod %d is missing: %s", i, strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), ", "))
 	}
 }

@@ -19,20 +19,19 @@ import (
 	"watchlab/bench/lab"
 	"watchlab/bench/report"
 	"watchlab/bench/telemetry/live"
+	"watchlab/loadgen/manifest"
 	"watchlab/loadgen/workload"
 )
 
 // controllerFlags fill a controller.Spec.
 type controllerFlags struct {
-	shared   experiment.Spec    // storm, seed and manifests of the flags
-	fields   []experiment.Field // of shared
-	flagged  controller.Spec
-	file     string // path of --spec
-	data     []byte // of that file
+	flagged  controller.Spec    // values of the flags
+	fields   []experiment.Field // of flagged
+	file     string             // path of --spec
+	data     []byte             // of that file
 	restarts []string
 	against  string
 	page     string // address; empty for none
-	settle   time.Duration
 	shrink   bool
 	dir      string
 	output   outputFlag[*controller.Result]
@@ -70,30 +69,15 @@ the workloads and the verdicts.`,
 		},
 	}
 	fl := cmd.Flags()
-	f.fields = slices.DeleteFunc(experiment.Fields(&f.shared), func(field experiment.Field) bool {
-		return !stormField(field) && !slices.Contains([]string{"manifests", "recursive"}, field.Path)
-	})
+	f.fields = experiment.Fields(&f.flagged)
 	experiment.AddFlags(fl, f.fields)
 	fl.Lookup("storm").Usage = "profile, recording or file (default: nodeloss on 20 nodes)"
-	fl.Lookup("seed").Usage = "seed of storm, workload and faults (default 1)"
-	fl.Lookup("manifest").Usage = "objects before the storm: files, folders, URLs, -"
 	completeSpec(cmd)
 	complete(cmd, "workload", workload.Names())
 	complete(cmd, "rules", rules.Names())
 	fl.StringVarP(&f.file, "spec", "f", "", "controller.yaml to play; flags win over it")
-	fl.StringVar(&f.flagged.Workload, "workload", "", "requests of users: a file or a built-in workload")
-	fl.StringVar(&f.flagged.Rules, "rules", "", "what answers what, and what must hold: a file or built-in rules")
-	fl.StringArrayVar(&f.flagged.Stages, "stages", nil, "KWOK stages in place of the built-in ones")
-	fl.StringArrayVar(&f.flagged.Plans, "faults", nil, "fault plans: none, all, each, or faults (default none and all)")
-	fl.Float64Var(&f.flagged.Speed, "speed", 0, "how many times as fast the storm is played (default 1)")
-	fl.IntVar(&f.flagged.Rounds, "rounds", 0, "rounds, each with the next seed (default 1, with --against 5)")
 	fl.BoolVar(&f.shrink, "shrink", true, "shrink the first fault plan that fails")
-	fl.IntVar(&f.flagged.Replicas, "replicas", 0, "replicas of the program, as for leader election (default 1)")
 	fl.StringArrayVar(&f.restarts, "restart", nil, "kill the first replica and start it again, as in at=30s")
-	fl.BoolVar(&f.flagged.InCluster, "in-cluster", false, "give the program the configuration of a pod, not KUBECONFIG")
-	fl.BoolVar(&f.flagged.Attach, "attach", false, "the program runs elsewhere; print its kubeconfig")
-	fl.StringVar(&f.flagged.Metrics, "metrics", "", "URL of the program's metrics (default: that of {metrics})")
-	fl.DurationVar(&f.settle, "settle", 0, "longest time to become quiet after the storm (default 30s)")
 	fl.StringVar(&f.against, "against", "", "command of the baseline, compared side by side")
 	fl.StringVar(&f.page, "page", "", "serve a page of the play on loopback (default none)")
 	fl.Lookup("page").NoOptDefVal = pageAddress
@@ -114,28 +98,11 @@ func (f *controllerFlags) read(cmd *cobra.Command, args []string) (spec controll
 		}
 	}
 	changed := cmd.Flags().Changed
-	from := experiment.Spec{Storm: spec.Storm, Seed: spec.Seed, Manifests: spec.Manifests, Recursive: spec.Recursive}
-	if err := experiment.Overlay(&from, f.fields, changed); err != nil {
+	if err := experiment.Overlay(&spec, f.fields, changed); err != nil {
 		return spec, f.blame(cmd, err)
 	}
-	spec.Storm, spec.Seed, spec.Manifests, spec.Recursive = from.Storm, from.Seed, from.Manifests, from.Recursive
-	for flag, set := range map[string]func(){
-		"workload":   func() { spec.Workload = f.flagged.Workload },
-		"rules":      func() { spec.Rules = f.flagged.Rules },
-		"stages":     func() { spec.Stages = f.flagged.Stages },
-		"faults":     func() { spec.Plans = f.flagged.Plans },
-		"speed":      func() { spec.Speed = f.flagged.Speed },
-		"rounds":     func() { spec.Rounds = f.flagged.Rounds },
-		"shrink":     func() { spec.Unshrunk = !f.shrink },
-		"replicas":   func() { spec.Replicas = f.flagged.Replicas },
-		"in-cluster": func() { spec.InCluster = f.flagged.InCluster },
-		"attach":     func() { spec.Attach = f.flagged.Attach },
-		"metrics":    func() { spec.Metrics = f.flagged.Metrics },
-		"settle":     func() { spec.Settle = metav1.Duration{Duration: f.settle} },
-	} {
-		if changed(flag) {
-			set()
-		}
+	if changed("shrink") {
+		spec.Unshrunk = !f.shrink
 	}
 	if changed("restart") {
 		spec.Restarts = nil
@@ -166,18 +133,18 @@ func (f *controllerFlags) read(cmd *cobra.Command, args []string) (spec controll
 
 // blame names the flag, or the line of the file, of a mistake in the Spec.
 func (f *controllerFlags) blame(cmd *cobra.Command, err error) error {
-	field, ok := errors.AsType[*experiment.FieldError](err)
+	field, ok := errors.AsType[*manifest.Error](err)
 	if !ok {
 		return err
 	}
-	flag := experiment.FlagOf(field.Field)
-	switch field.Field {
-	case "programs":
+	flag := map[string]string{"restarts": "restart"}[field.Field]
+	for _, known := range f.fields {
+		if known.Path == field.Field {
+			flag = known.Flag
+		}
+	}
+	if field.Field == "programs" {
 		return usageError{field.Err}
-	case "plans":
-		flag = "faults"
-	case "restarts":
-		flag = "restart"
 	}
 	if flag = cmp.Or(flag, field.Field); f.file == "" || cmd.Flags().Changed(flag) {
 		return badFlag(flag, field.Err)
@@ -245,11 +212,11 @@ func (f *controllerFlags) play(cmd *cobra.Command, spec controller.Spec) (*contr
 			}
 		},
 	}
-	page := &playPage{}
+	page := &controller.Page{}
 	if f.page != "" {
-		opts.Playing, opts.Judged = page.playing, page.judged
+		opts.Playing, opts.Judged = page.Playing, page.Judged
 	}
-	closePage, err := startPage(live.StormOptions{Addr: f.page, Status: page.now, Warn: opts.Notify}, "shows the play",
+	closePage, err := startPage(live.StormOptions{Addr: f.page, Status: page.Now, Warn: opts.Notify}, "shows the play",
 		func(text string) { fmt.Fprintln(stderr, "watchlab:", text) })
 	if err != nil {
 		return nil, err

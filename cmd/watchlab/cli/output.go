@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"io"
 	"strings"
 
@@ -70,8 +69,4 @@ var (
 	benchForm = form[*lab.Outcome]{"bench", method((*lab.Outcome).WriteBench)}
 )
 
-func printJSON[T any](w io.Writer, v T) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
-}
+func printJSON[T any](w io.Writer, v T) error { return lab.EncodeJSON(w, v) }

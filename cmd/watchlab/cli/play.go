@@ -30,8 +30,8 @@ type playing struct {
 }
 
 func (r *playing) run(ctx context.Context, stdout, stderr io.Writer) error {
-	status := newStatus(stderr)
-	defer status.clear()
+	status := report.NewStatus(stderr)
+	defer status.Clear()
 	stderr = status
 	session, err := r.telemetry.start(ctx, runName(r.Options.Name, r.dir, time.Now()), stderr)
 	if err != nil {
@@ -52,7 +52,7 @@ func (r *playing) run(ctx context.Context, stdout, stderr io.Writer) error {
 	return err
 }
 
-func (r *playing) play(ctx context.Context, session *telemetry.Session, stderr *status, stdout io.Writer) (*lab.Outcome, error) {
+func (r *playing) play(ctx context.Context, session *telemetry.Session, stderr *report.Status, stdout io.Writer) (*lab.Outcome, error) {
 	opts := r.Options
 	opts.Dir, opts.Resume, opts.Build, opts.Args = r.dir, r.resume, build(), r.args
 	if r.dir != "" {
@@ -64,9 +64,9 @@ func (r *playing) play(ctx context.Context, session *telemetry.Session, stderr *
 	if len(r.Profiles) > 0 {
 		opts.Profile = pprof.NewProfiler(r.dir, r.Profiles)
 	}
-	opts.Progress = session.Progress(stderr.show)
+	opts.Progress = session.Progress(stderr.Show)
 	o, err := lab.Run(ctx, session.Watch(r.Comparisons), opts)
-	stderr.clear()
+	stderr.Clear()
 	err = errors.Join(err, r.Close())
 	switch {
 	case errors.Is(err, lab.ErrExists):

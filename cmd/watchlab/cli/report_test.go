@@ -95,33 +95,3 @@ func TestReportOfController(t *testing.T) {
 		}
 	}
 }
-
-func TestReportOfBadInput(t *testing.T) {
-	dir := t.TempDir()
-	file := filepath.Join(dir, lab.RunFile)
-	if err := os.WriteFile(file, []byte(`{"format": 1, "comparisons": 3}`), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	for name, tc := range map[string]struct {
-		args []string
-		want string
-	}{
-		"no folder":     {[]string{}, "takes one results folder, not []"},
-		"two folders":   {[]string{dir, "b"}, `"b"]`},
-		"a bad form":    {[]string{dir, "-o", "pdf"}, "--output"},
-		"an empty form": {[]string{dir, "-o", ""}, "--output"},
-		"no such":       {[]string{filepath.Join(dir, "none")}, "none"},
-		"a file":        {[]string{file}, "is a file"},
-		"no run":        {[]string{dir}, lab.RunFile},
-	} {
-		t.Run(name, func(t *testing.T) {
-			code, out, errs := call(t, append([]string{"report"}, tc.args...)...)
-			if code != exitUsage || out != "" || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, tc.want) {
-				t.Errorf("exit code %d, stdout %q, stderr %q", code, out, errs)
-			}
-			if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
-				t.Errorf("the folder holds %v, %v", entries, err)
-			}
-		})
-	}
-}

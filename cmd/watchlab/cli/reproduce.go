@@ -17,6 +17,7 @@ import (
 	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
 	"watchlab/bench/report"
+	"watchlab/loadgen/manifest"
 )
 
 const (
@@ -182,7 +183,8 @@ func (r *reproduction) play(cmd *cobra.Command, i int, dir string, begun *lab.Ou
 	}
 	if resume {
 		var err error
-		if s, _, err = experiment.Load(filepath.Join(dir, lab.ExperimentFile)); err != nil {
+		s = experiment.Spec{}
+		if _, err = manifest.ReadStrict(filepath.Join(dir, lab.ExperimentFile), &s); err != nil {
 			return badFlag("resume", err)
 		}
 	}

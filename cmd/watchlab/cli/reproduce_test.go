@@ -78,42 +78,6 @@ func TestReproduceInterrupted(t *testing.T) {
 	}
 }
 
-func TestReproduceList(t *testing.T) {
-	code, out, errs := call(t, "reproduce", "--list", "1326", "130767")
-	want := "1326              Does nothing bound the notifications that wait for a slow handler (client-go#1326)?\n130767-readers "
-	if code != exitOK || errs != "" || !strings.HasPrefix(out, want) || strings.Count(out, "\n") != 4 {
-		t.Errorf("exit code %d, stderr %q, stdout\n%s", code, errs, out)
-	}
-}
-
-// TestReproduceBadInput: bad input is one line, and nothing is played or written.
-func TestReproduceBadInput(t *testing.T) {
-	there, files, out := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "out")
-	good := writeExperiment(t, files, "a-good", "ring", 1)
-	bad := writeExperiment(t, files, "bad", "nobody", 1)
-	for _, tc := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"77"}, `unknown experiment "77" (have 103789, 130767-readers,`},
-		{[]string{"1326", "--budget", "0s"}, "--budget: 0s is not above 0"},
-		{[]string{"1326", "--out", there}, "--out: " + there + " exists"},
-		{[]string{"1326", "--resume", there}, "--resume: " + there + " has none of these experiments"},
-		{[]string{good, "--resume", there, "--out", out}, "--out: is not for --resume"},
-		{[]string{bad, "--out", out}, bad + ":4: variants: "},
-		{[]string{good, bad, "--out", out}, bad + ":4: variants: "},
-		{[]string{files, "--out", out}, bad + ":4: variants: "},
-	} {
-		code, stdout, errs := call(t, append([]string{"reproduce"}, tc.args...)...)
-		if code != exitUsage || stdout != "" || !strings.Contains(errs, tc.want) || strings.Count(errs, "\n") != 1 {
-			t.Errorf("%q: exit code %d, stdout %q, stderr %q", tc.args, code, stdout, errs)
-		}
-	}
-	if _, err := os.Stat(out); err == nil {
-		t.Error("bad input left a folder")
-	}
-}
-
 func content(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)

@@ -12,10 +12,10 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
+	"watchlab/bench/pipeline"
 	"watchlab/bench/pprof"
 	"watchlab/bench/stats"
 )
@@ -211,11 +211,11 @@ func TestMemory(t *testing.T) {
 // TestMemoryOfAProcessThatFails: the verdict has the process's output.
 func TestMemoryOfAProcessThatFails(t *testing.T) {
 	t.Setenv(asCommand, "1")
-	_, err := playFresh(t.Context(), experiment.Spec{Family: "nobody"}, "Queue/impl=x")
+	_, err := playFresh(t.Context(), experiment.Spec{Config: pipeline.Config{Family: "nobody"}}, "Queue/impl=x")
 	if err == nil || !strings.Contains(err.Error(), "returned no result") || !strings.Contains(err.Error(), `"nobody" is not one of`) {
 		t.Errorf("error %v", err)
 	}
-	_, err = playFresh(t.Context(), experiment.Spec{Family: "queue", Storm: experiment.Storm{Name: tiny}, Events: 3000}, "Queue/impl=x")
+	_, err = playFresh(t.Context(), experiment.Spec{Config: pipeline.Config{Family: "queue", Events: 3000}, Storm: experiment.Storm{Name: tiny}}, "Queue/impl=x")
 	if err == nil || !strings.Contains(err.Error(), "there is no cell Queue/impl=x") {
 		t.Errorf("error %v", err)
 	}
@@ -252,50 +252,5 @@ func TestBudget(t *testing.T) {
 	o, err := lab.Load(dir)
 	if err != nil || o.Rounds != 1 || o.Budget != time.Millisecond {
 		t.Errorf("%v, %d rounds for a budget of %v", err, o.Rounds, o.Budget)
-	}
-}
-
-// TestStatus: content and interval of status lines, with a terminal and without.
-func TestStatus(t *testing.T) {
-	p := lab.Progress{Cell: "Queue/impl=x", Round: 2, Rounds: 5, Done: 7, Total: 12, Left: 83*time.Second + 400*time.Millisecond}
-	for want, change := range map[string]func(*lab.Progress){
-		"7/12, 1m23s left  round 2/5  Queue/impl=x":   func(*lab.Progress) {},
-		"7/12  warm-up  Queue/impl=x":                 func(p *lab.Progress) { p.Round, p.Left = 0, 0 },
-		"7 played, 1m23s left  round 2  Queue/impl=x": func(p *lab.Progress) { p.Rounds, p.Total = 0, 0 },
-		"7/12, 1m23s left  profiles  Queue/impl=x":    func(p *lab.Progress) { p.Round, p.Profiling = 0, true },
-		"7 played, 1m23s left  warm-up  Queue/impl=x": func(p *lab.Progress) { p.Round, p.Rounds, p.Total = 0, 0, 0 },
-	} {
-		p := p
-		change(&p)
-		if got := progressLine(p); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
-	}
-
-	long := p
-	long.Done = 0
-	long.Cell = "DeltaFIFO/impl=" + strings.Repeat("é", 100) + "/rate=max"
-	var out bytes.Buffer
-	(&status{w: &out, now: time.Now}).show(long)
-	if got := strings.TrimSuffix(out.String(), "\n"); utf8.RuneCountInString(got) != 100 || !strings.HasSuffix(got, "é/rate=max") {
-		t.Errorf("a long line has %d columns: %q", utf8.RuneCountInString(got), got)
-	}
-
-	// Two processes of a run of 100 s, with a line after the warm-up and two more.
-	out.Reset()
-	p.Done, p.Round, p.Spent = 0, 0, 0
-	for range 2 {
-		s := &status{w: &out, now: time.Now}
-		for range 500 {
-			s.show(p)
-			p.Spent += 100 * time.Millisecond
-			p.Done, p.Round, p.Finished = 7, 2, true
-			s.show(p)
-			p.Finished = false
-		}
-		s.clear()
-	}
-	if got, want := out.String(), strings.Repeat("watchlab: 7/12, 1m23s left  round 2/5  Queue/impl=x\n", 3); got != want {
-		t.Errorf("in 100 s, piped: %q, want %q", got, want)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
 	"watchlab/bench/report"
+	"watchlab/loadgen/manifest"
 )
 
 // specFlags fill a Spec from a file and from flags. Flags win.
@@ -43,7 +44,7 @@ func (f *specFlags) spec(cmd *cobra.Command) (experiment.Spec, error) {
 	var s experiment.Spec
 	if f.file != "" {
 		var err error
-		if s, f.data, err = experiment.Load(f.file); err != nil {
+		if f.data, err = manifest.ReadStrict(f.file, &s); err != nil {
 			return s, badFile(f.flag, f.file, f.data, err)
 		}
 	}
@@ -63,7 +64,7 @@ func (f *specFlags) blame(cmd *cobra.Command, err error) error {
 	if err == nil || errors.Is(err, errInterrupted) {
 		return err
 	}
-	var field *experiment.FieldError
+	var field *manifest.Error
 	isField := errors.As(err, &field)
 	flag := ""
 	if isField {
@@ -161,10 +162,10 @@ func planOf(cmd *cobra.Command, s experiment.Spec) (*experiment.Plan, error) {
 	cell.MeasureGCPrice() // before the storm is in the heap
 	p, err := experiment.New(cmd.Context(), s, cmd.InOrStdin())
 	if err == nil && p.Spec.Calibrate {
-		status := newStatus(cmd.ErrOrStderr())
-		status.calibrating()
+		status := report.NewStatus(cmd.ErrOrStderr())
+		status.Calibrating()
 		p, err = p.Calibrated(cmd.Context())
-		status.clear()
+		status.Clear()
 	}
 	if cmd.Context().Err() != nil {
 		err = errInterrupted

@@ -125,11 +125,11 @@ func stormField(f experiment.Field) bool {
 func showStorm(cmd *cobra.Command, s experiment.Storm, seed int64) error {
 	w := cmd.OutOrStdout()
 	if !s.IsProfile() {
-		recording, err := inspect(cmd, s.Name)
+		recording, faults, err := inspect(cmd, s.Name)
 		if err != nil {
 			return err
 		}
-		return errors.Join(printSummary(w, recording), reportFaults(cmd.ErrOrStderr(), recording.faults))
+		return errors.Join(recording.Print(w), reportFaults(cmd.ErrOrStderr(), faults))
 	}
 	p, err := s.Profile()
 	if err != nil {

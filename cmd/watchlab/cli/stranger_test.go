@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"k8s.io/client-go/tools/clientcmd"
+
+	"watchlab/bench/fleet"
 )
 
 // knock is a request of a stranger.
@@ -207,4 +209,16 @@ func starting(t *testing.T, stderr *heard, args []string) (end func()) {
 		t.Fatalf("%v ended: %s", args, stderr)
 	}
 	return end
+}
+
+// planned writes a plan and sets the environment of one of its pods.
+func planned(t *testing.T, index, plan string) (file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "plan.yaml")
+	if err := os.WriteFile(file, []byte(plan), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(fleet.IndexVar, index)
+	t.Setenv(fleet.PodVar, "pod-"+index)
+	return file
 }

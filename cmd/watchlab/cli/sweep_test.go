@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
@@ -58,15 +57,6 @@ func TestKnee(t *testing.T) {
 	}
 }
 
-func TestKneeThatNothingHolds(t *testing.T) {
-	o, _ := sweepRun(t, append([]string{"knee", "--slo", "p99=1ns", "--from", "20000", "--to", "40000", "--lag-budget", "1m", "--duration", "50ms"}, swept...)...)
-	for _, k := range o.Knees {
-		if k.Held != 0 || k.Failed != 20000 || k.Limit != "latency" || len(k.Points) != 1 {
-			t.Errorf("%+v", k)
-		}
-	}
-}
-
 func TestScale(t *testing.T) {
 	o, _ := sweepRun(t, append([]string{"scale", "--over", "producers=4,1,2,3"}, swept...)...)
 	if len(o.Scalings) != 2 {
@@ -84,18 +74,6 @@ func TestScale(t *testing.T) {
 	}
 	if c.Input == "" {
 		t.Error("no digest of what was played: it could not be taken up again")
-	}
-}
-
-func TestScaleOverKeys(t *testing.T) {
-	o, _ := sweepRun(t, "scale", "--over", "keys=50,100", "--ignore-host", "--impl", "ring", "--family", "queue", "--events", "1000", "--rounds", "1", "--storm", "steady", "--nodes", "2")
-	if len(o.Scalings) != 1 || o.Scalings[0].Over != "keys" || o.Scalings[0].Fit != nil || !strings.Contains(o.Scalings[0].Why, "workers") {
-		t.Errorf("%+v", o.Scalings)
-	}
-	// The storm itself has that number of keys.
-	code, _, errs := call(t, "scale", "--over", "keys=50,100", "--storm", "rollout")
-	if code != exitUsage || !strings.Contains(errs, "--pods: storm rollout has") {
-		t.Errorf("exit code %d, stderr %q", code, errs)
 	}
 }
 
@@ -119,57 +97,5 @@ func TestScaleOverWords(t *testing.T) {
 	}
 	if len(skews) != 2 {
 		t.Errorf("%q", skews)
-	}
-}
-
-func TestSweepsBadInput(t *testing.T) {
-	there := t.TempDir()
-	for _, tc := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"knee", "--slo", "p98=1ms"}, `--slo: "p98=1ms" is not QUANTILE=DURATION`},
-		{[]string{"knee", "--slo", "p99"}, `--slo: "p99" is not`},
-		{[]string{"knee", "--slo", "p99=-1ms"}, `--slo: "p99=-1ms" is not`},
-		{[]string{"knee", "--slo", "p99=1ms,p99=2ms"}, "--slo: p99 is named twice"},
-		{[]string{"knee", "--from", "0"}, `--from: 0 is less than 1`},
-		{[]string{"knee", "--to", "NaN"}, `--to: invalid rate "NaN"`},
-		{[]string{"knee", "--from", "10", "--to", "5"}, "--to: 5 is below --from 10"},
-		{[]string{"knee", "--resolution", "5"}, `--resolution: "5" is not a percentage`},
-		{[]string{"knee", "--resolution", "0%"}, `--resolution: "0%" is not`},
-		{[]string{"knee", "--duration", "-1s"}, "--duration: -1s is negative"},
-		{[]string{"knee", "--pace", "5"}, "unknown flag: --pace"},
-		{[]string{"knee", "--source", "cluster"}, "--source: a search plays"},
-		{[]string{"knee", "--stalled", "--storm", tiny}, "stalled"},
-		{[]string{"knee", "--family", "nobody"}, `--family: "nobody" is not one of`},
-		{[]string{"knee", "--out", there}, "--out: " + there + " exists"},
-		{[]string{"scale"}, "--over: is needed"},
-		{[]string{"scale", "--over", "producers"}, `--over: "producers" is not of the form`},
-		{[]string{"scale", "--over", "paces=1,2"}, `--over: "paces" is not one of producers`},
-		{[]string{"scale", "--over", "producers=1"}, "--over: producers: one value"},
-		{[]string{"scale", "--over", "producers=1,x"}, `--over: producers: "x" is not a whole number`},
-		{[]string{"scale", "--over", "producers=0,1"}, `--over: producers: "0" is not`},
-		{[]string{"scale", "--over", "producers=1,01"}, "--over: producers: 01 is named twice"},
-		{[]string{"scale", "--over", "producers=1,2", "--producers", "3"}, "--producers: is varied"},
-		{[]string{"scale", "--over", "producers=1,2", "--family", "merge", "--storm", tiny}, "2 producers"},
-		{[]string{"scale", "--over", "keys=5,6", "--storm", tiny}, "--pods: storm"},
-		{[]string{"scale", "--over", "producers=1,2", "--source", "apply"}, "--source: a search"},
-		{[]string{"scale", "--over", "shards=1,2", "--impl", "ring", "--storm", tiny}, "no variant takes these options"},
-		{[]string{"scale", "--over", "skew=uniform,hot"}, `--over: skew: invalid skew "hot"`},
-		{[]string{"scale", "--over", "handler-cost=0,1"}, `--over: handler-cost: "1" is not a duration`},
-	} {
-		code, out, errs := call(t, tc.args...)
-		if code != exitUsage || out != "" || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, tc.want) {
-			t.Errorf("%q: exit code %d, stdout %q, stderr %q; want %q", tc.args, code, out, errs, tc.want)
-		}
-	}
-}
-
-// TestSweepIsInTheJSON: the JSON output has the results of the search.
-func TestSweepIsInTheJSON(t *testing.T) {
-	code, out, errs := call(t, append([]string{"scale", "--over", "producers=1,2", "-o", "json"}, swept...)...)
-	var o lab.Outcome
-	if err := json.Unmarshal([]byte(out), &o); code != exitOK || err != nil || len(o.Scalings) != 2 {
-		t.Errorf("exit code %d, %v, stderr %q, %d scalings", code, err, errs, len(o.Scalings))
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"net"
 	"net/http"
 	"regexp"
 	"strings"
@@ -14,47 +13,7 @@ import (
 )
 
 // atOnce are the flags of a very short run.
-var atOnce = []string{"--ignore-host", "--family", "queue", "--impl", "clientgo-fifo,ring", "--storm", "testdata/tiny.jsonl", "--events", "200", "--rounds", "1"}
-
-// TestTelemetryRefused: an invalid address or URL causes one line that names the flag, and no run.
-func TestTelemetryRefused(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = taken.Close() }()
-	for _, test := range []struct {
-		args     []string
-		env      [2]string
-		endpoint bool // an OTLP endpoint is set, too
-		want     string
-	}{
-		{args: []string{"--metrics-addr", taken.Addr().String()}, want: "--metrics-addr: cannot listen"},
-		{args: []string{"--metrics-addr", "nonsense"}, want: "--metrics-addr: cannot listen"},
-		{args: []string{"--metrics-addr", "0.0.0.0:0"}, want: "other machines would reach it in plain text"},
-		{args: []string{"--insecure-listen"}, want: "--insecure-listen: needs --metrics-addr"},
-		{args: []string{"--pyroscope", "nonsense"}, want: "--pyroscope: no URL"},
-		{args: []string{"--pyroscope", "http://127.0.0.1:1", "--profile", "cpu", "--out", t.TempDir() + "/out"}, want: "--pyroscope: a process has one CPU profiler"},
-		{env: [2]string{pyroscopeVar, "nonsense"}, want: "--pyroscope: no URL"},
-		{env: [2]string{"OTEL_TRACES_EXPORTER", "jaeger"}, want: `OTEL_TRACES_EXPORTER="jaeger" (allowed: otlp, none)`},
-		{env: [2]string{"OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "grpc"}, endpoint: true, want: `OTEL_EXPORTER_OTLP_METRICS_PROTOCOL="grpc" (allowed: http/protobuf, http/json)`},
-	} {
-		t.Run("", func(t *testing.T) {
-			if test.env[0] != "" {
-				t.Setenv(test.env[0], test.env[1])
-			}
-			if test.endpoint {
-				t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
-			}
-			var stdout, stderr bytes.Buffer
-			code := run(t.Context(), append(append([]string{"run"}, atOnce...), test.args...), &stdout, &stderr)
-			text := stderr.String()
-			if code != exitUsage || stdout.Len() > 0 || strings.Count(text, "\n") != 1 || !strings.Contains(text, test.want) {
-				t.Errorf("%v: exit code %d, stdout %q, stderr %q, want %q", test.args, code, stdout.String(), text, test.want)
-			}
-		})
-	}
-}
+var atOnce = []string{"--ignore-host", "--family", "queue", "--impl", "clientgo-fifo,ring", "--storm", "testdata/input/tiny.jsonl", "--events", "200", "--rounds", "1"}
 
 // TestProfileOverridesPyroscope: --profile works although the environment names a Pyroscope server.
 func TestProfileOverridesPyroscope(t *testing.T) {

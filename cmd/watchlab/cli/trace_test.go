@@ -52,7 +52,7 @@ func TestTraceVerbs(t *testing.T) {
 			t.Errorf("%s: %d events of %d keys, want %d of %d", name, len(s.Events), s.Keys, len(original.Events), original.Keys)
 		}
 	}
-	s := summary{Stats: &trace.Stats{}}
+	s := trace.Summary{Stats: &trace.Stats{}}
 	if err := json.Unmarshal([]byte(must("trace", "inspect", in("e.jsonl.zst"), "-o", "json")), &s); err != nil {
 		t.Fatal(err)
 	}
@@ -120,49 +120,6 @@ func TestTraceVerbs(t *testing.T) {
 	left, err := filepath.Glob(in("*.tmp"))
 	if err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
-	}
-}
-
-func TestTraceBadInput(t *testing.T) {
-	dir := t.TempDir()
-	there := filepath.Join(dir, "there.jsonl.zst")
-	if err := os.WriteFile(there, []byte("precious"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	none := filepath.Join(dir, "none.jsonl.zst")
-	for _, c := range []struct {
-		args []string
-		says string
-	}{
-		{[]string{"trace", "inspct"}, `unknown command "inspct"`},
-		{[]string{"trace", "inspect"}, "takes FILE, not []"},
-		{[]string{"trace", "inspect", none}, "none.jsonl.zst"},
-		{[]string{"trace", "inspect", tiny, "-o", "xml"}, `--output: "xml" is not one of table, json`},
-		{[]string{"trace", "inspect", there}, "there.jsonl.zst: line 1 (byte 0): truncated"},
-		{[]string{"trace", "convert", there, none}, "there.jsonl.zst: line 1 (byte 0): truncated"},
-		{[]string{"trace", "convert", tiny}, "takes IN… and OUT, not ["},
-		{[]string{"trace", "convert", tiny, there}, "exists (--overwrite replaces it)"},
-		{[]string{"trace", "convert", tiny, none, "--format", "gif"}, `--format: "gif" is not one of trace, lines, watch`},
-		{[]string{"trace", "convert", tiny, none, "--from", "-1s"}, "--from: -1s is negative"},
-		{[]string{"trace", "convert", tiny, none, "--from", "2s", "--to", "1s"}, "--to: 1s is not after --from 2s"},
-		{[]string{"trace", "convert", tiny, tiny, none, "--by-clock"}, "--by-clock"},
-		{[]string{"trace", "inspect", tiny, "--svg", there}, "--svg"},
-		{[]string{"record"}, "--output: names no file"},
-		{[]string{"record", "pods"}, `takes only flags, or - for stdin, not ["pods"]`},
-		{[]string{"record", "-o", none, "--for", "-1s"}, "--for: -1s is not more than 0"},
-		{[]string{"record", "-", "-o", none, "--context", "x"}, "--context: is not for what comes from stdin"},
-		{[]string{"record", "-o", none, "--kubeconfig", none}, "--kubeconfig"},
-	} {
-		code, out, errs := call(t, c.args...)
-		if code != exitUsage || out != "" || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, c.says) {
-			t.Errorf("%v: exit code %d, stdout %q, stderr %q; want %q", c.args, code, out, errs, c.says)
-		}
-	}
-	if _, err := os.Stat(none); err == nil {
-		t.Error("something was written")
-	}
-	if b, err := os.ReadFile(there); err != nil || string(b) != "precious" {
-		t.Errorf("the file is %q, %v", b, err)
 	}
 }
 

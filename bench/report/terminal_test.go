@@ -1,20 +1,21 @@
-package cli
+package report
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/charmbracelet/x/ansi"
 	"golang.org/x/sys/unix"
-	"golang.org/x/term"
+	xterm "golang.org/x/term"
 
 	"watchlab/bench/lab"
 	"watchlab/bench/telemetry/live"
@@ -120,39 +121,39 @@ const rankedTable = `queue · gang
 // to warnings, is cut at the width and the height, and leaves nothing behind.
 func TestTable(t *testing.T) {
 	s := &screen{t: t, width: 80}
-	st := &status{w: s, size: s.size, now: time.Now}
-	st.show(playedCell("ring"))
+	st := &Status{w: s, size: s.size, now: time.Now}
+	st.Show(playedCell("ring"))
 	if got, want := s.String(), strings.Split(rankedTable, "\n")[4]; got != want {
 		t.Errorf("before the first round:\n%s", got)
 	}
 	st.rankings = ranked()
 	for range 3 {
-		st.show(playedCell("ring"))
+		st.Show(playedCell("ring"))
 		if got := s.String(); got != rankedTable {
 			t.Errorf("got\n%s\nwant\n%s", got, rankedTable)
 		}
 	}
-	warn(st, "a server is down")
-	st.show(playedCell("ring"))
+	fmt.Fprintln(st, "watchlab: a server is down")
+	st.Show(playedCell("ring"))
 	if got, want := s.String(), "watchlab: a server is down\n"+rankedTable; got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 	s.width = 30
-	st.show(playedCell("clientgo-fifo"))
+	st.Show(playedCell("clientgo-fifo"))
 	if got := strings.Split(s.String(), "\n"); len(got) != 6 || got[2] != "  variant        rounds  even" || !strings.HasPrefix(got[4], "> clientgo-fifo") {
 		t.Errorf("narrow:\n%s", strings.Join(got, "\n"))
 	}
 	s.width = 40
 	wide := playedCell("ring")
 	wide.Cell = strings.Repeat("世界", 20) // two columns each
-	st.show(wide)
-	st.clear()
+	st.Show(wide)
+	st.Clear()
 	s.width, st.size = 80, func() (int, int) { return 80, 4 }
-	st.show(playedCell("ring"))
+	st.Show(playedCell("ring"))
 	if got := strings.Split(s.String(), "\n"); len(got) != 4 || !strings.HasPrefix(got[3], "7/12") {
 		t.Errorf("low:\n%s", strings.Join(got, "\n"))
 	}
-	st.clear()
+	st.Clear()
 	if got := s.String(); got != "watchlab: a server is down" {
 		t.Errorf("at the end:\n%s", got)
 	}
@@ -161,8 +162,8 @@ func TestTable(t *testing.T) {
 	}
 
 	s = &screen{t: t, width: 80}
-	st = &status{w: s, size: s.size, now: time.Now, colour: true, rankings: ranked()}
-	st.show(playedCell("ring"))
+	st = &Status{w: s, size: s.size, now: time.Now, colour: true, rankings: ranked()}
+	st.Show(playedCell("ring"))
 	if s.String() != rankedTable || !strings.Contains(s.all.String(), "\x1b[33m  noisy\x1b[m") || !strings.Contains(s.all.String(), "\x1b[32m  valid\x1b[m") {
 		t.Errorf("with colours: %q", s.all.String())
 	}
@@ -188,7 +189,7 @@ func TestTerminal(t *testing.T) {
 	} {
 		t.Setenv("TERM", test.kind)
 		t.Setenv("NO_COLOR", test.noColor)
-		s := newStatus(test.f)
+		s := NewStatus(test.f)
 		if (s.size != nil) != test.table || s.colour != test.colour {
 			t.Errorf("%s, TERM=%s, NO_COLOR=%s: table %v, colour %v", test.f.Name(), test.kind, test.noColor, s.size != nil, s.colour)
 		}
@@ -199,7 +200,7 @@ func TestTerminal(t *testing.T) {
 		}
 	}
 
-	// A run on a terminal leaves its warnings only.
+	// A status on a terminal leaves what others wrote only.
 	t.Setenv("TERM", "xterm")
 	s, read := &screen{t: t, width: 61}, make(chan error)
 	go func() {
@@ -213,24 +214,23 @@ func TestTerminal(t *testing.T) {
 			}
 		}
 	}()
-	dir := filepath.Join(t.TempDir(), "r")
-	args := append([]string{"run", "--processes", "1", "--out", dir}, slices.Concat(atOnce[:len(atOnce)-1], []string{"3"})...)
-	if code := run(t.Context(), args, new(strings.Builder), tty); code != exitOK {
-		t.Errorf("exit code %d", code)
-	}
+	st := NewStatus(tty)
+	st.rankings = ranked()
+	st.Show(playedCell("ring"))
+	fmt.Fprintln(st, "a warning")
+	st.Show(playedCell("ring"))
+	st.Clear()
 	if err := tty.Close(); err != nil {
 		t.Error(err)
 	}
 	if err := <-read; err == nil {
 		t.Error("the terminal has not ended")
 	}
-	if got := strings.ReplaceAll(s.String(), "\n", ""); got != "watchlab: results are in "+dir {
+	if got := s.String(); got != "a warning" {
 		t.Errorf("left on the terminal: %q", got)
 	}
-	for _, want := range []string{"variant", "clientgo-fifo", "round 3/3"} {
-		if !strings.Contains(s.all.String(), want) {
-			t.Errorf("%q was never shown: %q", want, s.all.String())
-		}
+	if !strings.Contains(s.all.String(), "clientgo-fifo") {
+		t.Errorf("the table was never shown: %q", s.all.String())
 	}
 }
 
@@ -252,11 +252,56 @@ func openTerminal(t *testing.T, width, height int) (pty, tty *os.File) {
 	if tty, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := term.MakeRaw(int(tty.Fd())); err != nil {
+	if _, err := xterm.MakeRaw(int(tty.Fd())); err != nil {
 		t.Fatal(err)
 	}
 	if err := unix.IoctlSetWinsize(int(tty.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: uint16(height), Col: uint16(width)}); err != nil {
 		t.Fatal(err)
 	}
 	return pty, tty
+}
+
+// TestStatus: content and interval of status lines, with a terminal and without.
+func TestStatus(t *testing.T) {
+	p := lab.Progress{Cell: "Queue/impl=x", Round: 2, Rounds: 5, Done: 7, Total: 12, Left: 83*time.Second + 400*time.Millisecond}
+	for want, change := range map[string]func(*lab.Progress){
+		"7/12, 1m23s left  round 2/5  Queue/impl=x":   func(*lab.Progress) {},
+		"7/12  warm-up  Queue/impl=x":                 func(p *lab.Progress) { p.Round, p.Left = 0, 0 },
+		"7 played, 1m23s left  round 2  Queue/impl=x": func(p *lab.Progress) { p.Rounds, p.Total = 0, 0 },
+		"7/12, 1m23s left  profiles  Queue/impl=x":    func(p *lab.Progress) { p.Round, p.Profiling = 0, true },
+		"7 played, 1m23s left  warm-up  Queue/impl=x": func(p *lab.Progress) { p.Round, p.Rounds, p.Total = 0, 0, 0 },
+	} {
+		p := p
+		change(&p)
+		if got := progressLine(p); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+
+	long := p
+	long.Done = 0
+	long.Cell = "DeltaFIFO/impl=" + strings.Repeat("é", 100) + "/rate=max"
+	var out bytes.Buffer
+	(&Status{w: &out, now: time.Now}).Show(long)
+	if got := strings.TrimSuffix(out.String(), "\n"); utf8.RuneCountInString(got) != 100 || !strings.HasSuffix(got, "é/rate=max") {
+		t.Errorf("a long line has %d columns: %q", utf8.RuneCountInString(got), got)
+	}
+
+	// Two processes of a run of 100 s, with a line after the warm-up and two more.
+	out.Reset()
+	p.Done, p.Round, p.Spent = 0, 0, 0
+	for range 2 {
+		s := &Status{w: &out, now: time.Now}
+		for range 500 {
+			s.Show(p)
+			p.Spent += 100 * time.Millisecond
+			p.Done, p.Round, p.Finished = 7, 2, true
+			s.Show(p)
+			p.Finished = false
+		}
+		s.Clear()
+	}
+	if got, want := out.String(), strings.Repeat("watchlab: 7/12, 1m23s left  round 2/5  Queue/impl=x\n", 3); got != want {
+		t.Errorf("in 100 s, piped: %q, want %q", got, want)
+	}
 }

@@ -1,10 +1,9 @@
-package cli
+package controller
 
 import (
 	"sync"
 	"time"
 
-	"watchlab/bench/controller"
 	"watchlab/bench/controller/record"
 	"watchlab/bench/telemetry/live"
 )
@@ -12,24 +11,26 @@ import (
 // fresh is the time for which viewers of a page share a look at the play.
 const fresh = 400 * time.Millisecond
 
-// playPage makes the page of watchlab controller.
-type playPage struct {
+// Page makes the state of the page of watchlab
+type Page struct {
 	mu     sync.Mutex // guards all fields below
-	look   func() controller.Observation
+	look   func() Observation
 	plays  []live.StormPlay
 	status live.StormStatus
 	looked time.Time // when status was made
-	before controller.Observation
+	before Observation
 	cpu    *float64 // of the last two samples
 }
 
-func (p *playPage) playing(look func() controller.Observation) {
+// Playing is [Options].Playing.
+func (p *Page) Playing(look func() Observation) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.look, p.looked, p.before, p.cpu = look, time.Time{}, controller.Observation{}, nil
+	p.look, p.looked, p.before, p.cpu = look, time.Time{}, Observation{}, nil
 }
 
-func (p *playPage) judged(play *controller.Play) {
+// Judged is [Options].Judged.
+func (p *Page) Judged(play *Play) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	out := live.StormPlay{Name: play.Name, Verdict: "passed"}
@@ -39,11 +40,12 @@ func (p *playPage) judged(play *controller.Play) {
 	p.plays, p.looked = append(p.plays, out), time.Time{}
 }
 
-func (p *playPage) now() live.StormStatus {
+// Now returns the state.
+func (p *Page) Now() live.StormStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.look == nil {
-		return live.StormStatus{Name: "controller", State: controller.Starting, Speed: 1, Faults: []live.StormFault{}, Watches: []live.StormWatch{}, Plays: []live.StormPlay{}}
+		return live.StormStatus{Name: "controller", State: Starting, Speed: 1, Faults: []live.StormFault{}, Watches: []live.StormWatch{}, Plays: []live.StormPlay{}}
 	}
 	if time.Since(p.looked) < fresh {
 		return p.status
@@ -51,7 +53,7 @@ func (p *playPage) now() live.StormStatus {
 	o, before := p.look(), p.before
 	s := live.StormStatus{
 		Name: o.Name, State: o.State, At: min(o.At, o.Length).Seconds(), Length: o.Length.Seconds(), Speed: o.Speed,
-		Faults: stormFaults(o.Injections), Watches: []live.StormWatch{}, Plays: append([]live.StormPlay{}, p.plays...),
+		Faults: live.StormFaults(o.Injections), Watches: []live.StormWatch{}, Plays: append([]live.StormPlay{}, p.plays...),
 	}
 	lag := 0.0
 	for _, l := range o.Lags {

@@ -1,4 +1,4 @@
-package cli
+package report
 
 import (
 	"fmt"
@@ -10,24 +10,23 @@ import (
 	"time"
 
 	"github.com/charmbracelet/x/ansi"
-	"golang.org/x/term"
+	xterm "golang.org/x/term"
 
 	"watchlab/bench/lab"
-	"watchlab/bench/report"
 	"watchlab/bench/telemetry/live"
 )
 
 const (
-	quietTime = 45 * time.Second // interval of status lines without a terminal
+	quietFor  = 45 * time.Second // interval of status lines without a terminal
 	shortTime = 10 * time.Second // remaining time below which a run prints none
 	columns   = 100              // their length, at most
 	rankEvery = time.Second      // least time between two rankings
 )
 
-// status is the error output of a run, and prints its progress there: on a terminal a table of the
-// comparison that is played, redrawn in place, elsewhere a line after the warm-up and every quietTime of
+// Status is the error output of a run, and prints its progress there: on a terminal a table of the
+// comparison that is played, redrawn in place, elsewhere a line after the warm-up and every quietFor of
 // the run, whose processes share it. What others write to it replaces the table.
-type status struct {
+type Status struct {
 	size   func() (width, height int) // of the terminal; nil without one
 	colour bool
 	now    func() time.Time
@@ -35,18 +34,19 @@ type status struct {
 	mu       sync.Mutex // guards the fields below
 	w        io.Writer
 	lines    int           // shown on the terminal
-	began    bool          // show was called
+	began    bool          // Show was called
 	next     time.Duration // time of the run at the next line without a terminal
 	last     time.Time     // of the last ranking
 	rankings []live.Ranking
 }
 
-func newStatus(w io.Writer) *status {
-	s := &status{w: w, now: time.Now, last: time.Now()}
-	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb" {
+// NewStatus returns the status of a run that writes to w.
+func NewStatus(w io.Writer) *Status {
+	s := &Status{w: w, now: time.Now, last: time.Now()}
+	if f, ok := w.(*os.File); ok && xterm.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb" {
 		s.colour = os.Getenv("NO_COLOR") == ""
 		s.size = func() (int, int) {
-			width, height, err := term.GetSize(int(f.Fd()))
+			width, height, err := xterm.GetSize(int(f.Fd()))
 			if err != nil || width <= 0 || height <= 0 {
 				return 80, 24
 			}
@@ -57,7 +57,7 @@ func newStatus(w io.Writer) *status {
 }
 
 // Write implements io.Writer. It erases the table before.
-func (s *status) Write(p []byte) (int, error) {
+func (s *Status) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.lines > 0 {
@@ -67,25 +67,25 @@ func (s *status) Write(p []byte) (int, error) {
 	return s.w.Write(p)
 }
 
-// show prints the progress. The lab calls it while no clock runs.
-func (s *status) show(p lab.Progress) {
+// Show prints the progress. The lab calls it while no clock runs.
+func (s *Status) Show(p lab.Progress) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	since := s.now().Sub(s.last)
 	if !s.began {
 		s.began = true
 		if p.Done > 0 {
-			s.next = p.Spent.Truncate(quietTime) + quietTime
+			s.next = p.Spent.Truncate(quietFor) + quietFor
 		}
 	}
 	switch {
 	case s.size != nil:
 		if p.Finished && p.Round > 0 && p.Outcome != nil && (len(s.rankings) == 0 || since >= rankEvery) {
-			s.rankings, s.last = report.Rankings(p.Outcome), s.now()
+			s.rankings, s.last = Rankings(p.Outcome), s.now()
 		}
 		s.draw(append(s.table(p), progressLine(p)))
 	case !p.Finished && p.Round > 0 && p.Left >= shortTime && p.Spent >= s.next:
-		s.next = p.Spent.Truncate(quietTime) + quietTime
+		s.next = p.Spent.Truncate(quietFor) + quietFor
 		line := []rune("watchlab: " + progressLine(p))
 		if cut := len(line) - columns + 1; cut > 0 {
 			// The end names the rate.
@@ -95,8 +95,8 @@ func (s *status) show(p lab.Progress) {
 	}
 }
 
-// calibrating says on a terminal what a run does before its first play.
-func (s *status) calibrating() {
+// Calibrating says on a terminal what a run does before its first play.
+func (s *Status) Calibrating() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.size != nil {
@@ -105,7 +105,7 @@ func (s *status) calibrating() {
 }
 
 // draw replaces the table. Lines are cut at the width of the terminal, and the first ones at its height.
-func (s *status) draw(lines []string) {
+func (s *Status) draw(lines []string) {
 	width, height := s.size()
 	lines = lines[max(0, len(lines)-height+1):]
 	for i, line := range lines {
@@ -116,7 +116,7 @@ func (s *status) draw(lines []string) {
 }
 
 // table has a line for each variant of the comparison that is played; none before its first round.
-func (s *status) table(p lab.Progress) []string {
+func (s *Status) table(p lab.Progress) []string {
 	at := slices.IndexFunc(s.rankings, func(r live.Ranking) bool { return r.Knobs == p.Result.NameExcept("impl", "rate") })
 	if at < 0 {
 		return nil
@@ -125,11 +125,11 @@ func (s *status) table(p lab.Progress) []string {
 	if !p.Finished {
 		playing = p.Result.Impl()
 	}
-	return report.RankingLines(s.rankings[at], playing)
+	return RankingLines(s.rankings[at], playing)
 }
 
 // coloured colours the verdict at the end of a line.
-func (s *status) coloured(line string) string {
+func (s *Status) coloured(line string) string {
 	if !s.colour {
 		return line
 	}
@@ -162,7 +162,7 @@ func progressLine(p lab.Progress) string {
 }
 
 // home moves the cursor to the start of the table.
-func (s *status) home() string { return "\r" + strings.Repeat(ansi.CUU1, max(0, s.lines-1)) }
+func (s *Status) home() string { return "\r" + strings.Repeat(ansi.CUU1, max(0, s.lines-1)) }
 
-// clear erases the table.
-func (s *status) clear() { _, _ = s.Write(nil) }
+// Clear erases the table.
+func (s *Status) Clear() { _, _ = s.Write(nil) }

@@ -1,4 +1,4 @@
-package cli
+package controller_test
 
 import (
 	"slices"
@@ -14,14 +14,14 @@ import (
 	"watchlab/loadgen/fault"
 )
 
-// TestPlayPage: the page has rates from the second look on, and the verdicts of the plays so far.
-func TestPlayPage(t *testing.T) {
-	p := &playPage{}
-	if s := p.now(); s.State != controller.Starting || s.Control || len(s.Figures) > 0 {
+// TestPage: the page has rates from the second look on, and the verdicts of the plays so far.
+func TestPage(t *testing.T) {
+	p := &controller.Page{}
+	if s := p.Now(); s.State != controller.Starting || s.Control || len(s.Figures) > 0 {
 		t.Errorf("before the first play: %+v", s)
 	}
 	looks := 0
-	p.playing(func() controller.Observation {
+	p.Playing(func() controller.Observation {
 		looks++
 		at, latency := time.Duration(looks)*time.Second, 3*time.Millisecond
 		o := controller.Observation{
@@ -43,15 +43,15 @@ func TestPlayPage(t *testing.T) {
 		}
 		return s.Figures[i].Value
 	}
-	first := p.now()
+	first := p.Now()
 	if value(first, "Requests a second") != nil || value(first, "CPU") != nil || value(first, "Slowest reconcile latency") != nil || *value(first, "Memory") != 150 {
 		t.Errorf("the first look has rates: %+v", first)
 	}
-	if again := p.now(); looks != 1 || again.At != first.At {
+	if again := p.Now(); looks != 1 || again.At != first.At {
 		t.Errorf("%d looks by two viewers", looks)
 	}
-	p.judged(&controller.Play{Name: "zeroth", Verdicts: []verdict.Verdict{{Name: verdict.HotLoop}, {Name: verdict.Leak, Failed: true, Text: "RSS grew"}}})
-	s := p.now()
+	p.Judged(&controller.Play{Name: "zeroth", Verdicts: []verdict.Verdict{{Name: verdict.HotLoop}, {Name: verdict.Leak, Failed: true, Text: "RSS grew"}}})
+	s := p.Now()
 	for name, want := range map[string]float64{"Requests a second": 30, "CPU": 0.5, "Slowest reconcile latency": 0.003, "Watch lag": 7} {
 		if got := value(s, name); got == nil || *got != want {
 			t.Errorf("%s is %v, want %v", name, got, want)
@@ -59,14 +59,5 @@ func TestPlayPage(t *testing.T) {
 	}
 	if len(s.Plays) != 1 || !s.Plays[0].Failed || s.Plays[0].Verdict != "leak: RSS grew" || len(s.Faults) != 1 || len(s.Watches) != 1 || s.Name != "first" || s.Speed != 2 {
 		t.Errorf("%+v", s)
-	}
-}
-
-// TestControllerPageAddress: an address beyond loopback is refused before the run.
-func TestControllerPageAddress(t *testing.T) {
-	for _, address := range []string{"0.0.0.0:0", "nowhere"} {
-		if code, out, errs := call(t, "controller", "--page="+address, "--out", t.TempDir()+"/run", "--", "./none"); code != exitUsage || out != "" || errs == "" {
-			t.Errorf("%s: exit code %d, stdout %q, stderr %q", address, code, out, errs)
-		}
 	}
 }

@@ -1,0 +1,177 @@
+package fleet
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"watchlab/bench/chart"
+	"watchlab/bench/lab"
+)
+
+// Print prints a table of the pods.
+func (s State) Print(w io.Writer) error {
+	fmt.Fprintf(w, "run %s, mode %s: %s\n", s.Ref, s.Plan.Mode, s.Line())
+	if s.Failure != "" {
+		fmt.Fprintf(w, "the Job failed: %s\n", s.Failure)
+	}
+	fmt.Fprintln(w)
+	t := chart.NewTable("", []string{"INDEX", "POD", "NODE", "PHASE", "FAILURES", "PROGRESS", "UPLOADED"})
+	for _, p := range s.Pods {
+		t.Add(p.index(), dash(p.Name), dash(p.Node), p.PhaseText(), strconv.Itoa(p.Failures), dash(p.Progress), p.uploadedText())
+	}
+	return t.Text(w)
+}
+
+func dash(text string) string { return cmp.Or(text, "-") }
+
+// PhaseText returns the phase with its reason.
+func (p Pod) PhaseText() string {
+	if p.Reason == "" {
+		return string(p.Phase)
+	}
+	return string(p.Phase) + " (" + p.Reason + ")"
+}
+
+func (p Pod) title() string {
+	if p.Plays() {
+		return "pod " + p.index()
+	}
+	return p.index()
+}
+
+func (p Pod) index() string {
+	if p.Writer {
+		return "writer " + strconv.Itoa(p.Index)
+	}
+	return cmp.Or(p.Deployment, strconv.Itoa(p.Index))
+}
+
+func (p Pod) uploadedText() string {
+	switch {
+	case !p.Plays():
+		return "-"
+	case p.Uploaded:
+		return "yes"
+	}
+	return "no"
+}
+
+// Line counts the pods by phase, and the results.
+func (s State) Line() string {
+	var parts []string
+	for _, phase := range []Phase{Absent, Waiting, Running, Failed, GivenUp, Succeeded} {
+		if n := s.Count(phase); n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, phase))
+		}
+	}
+	return fmt.Sprintf("%s: %s; %s uploaded", lab.Plural(s.Plan.Pods, "pod"), strings.Join(parts, ", "), lab.Plural(s.Uploaded(), "result"))
+}
+
+// Unfinished names the pods without a result, and the failure of the Job.
+func (s State) Unfinished() []string {
+	var all []string
+	for _, p := range s.Pods {
+		if p.Phase == Succeeded || !p.Plays() {
+			continue
+		}
+		all = append(all, p.title()+" "+p.PhaseText())
+	}
+	if s.Failure != "" {
+		all = append(all, s.Failure)
+	}
+	return all
+}
+
+// Follower prints changes of the run, failed pods, each reason of waiting pods once, and after
+// quietTime without a line the progress of a pod.
+type Follower struct {
+	W    io.Writer
+	Now  func() time.Time
+	Hint func(Pod) string // advice for a waiting pod
+
+	last     time.Time // of the last line
+	line     string
+	failures map[string]int
+	waits    map[string]bool
+}
+
+// Show prints what has changed.
+func (f *Follower) Show(s State) {
+	if f.failures == nil {
+		f.failures, f.waits = map[string]int{}, map[string]bool{}
+	}
+	now := f.Now()
+	for _, p := range s.Pods {
+		name := p.title()
+		if p.Phase == Running && p.Progress != "" && now.Sub(f.last) >= quietTime {
+			f.last = now
+			fmt.Fprintf(f.W, "watchlab: %s: %s\n", name, p.Progress)
+		}
+		if p.Phase == Waiting && p.Reason != "" {
+			f.wait(p)
+		}
+		if p.Failures <= f.failures[name] {
+			continue
+		}
+		f.failures[name] = p.Failures
+		why := ""
+		if p.Reason != "" {
+			why = ": " + p.Reason
+		}
+		what := p.Name + " failed"
+		switch p.Phase {
+		case GivenUp:
+			what += ", no retry left"
+		case Failed: // The Job decides about a retry.
+		default:
+			what = fmt.Sprintf("%d failures, %s retries", p.Failures, p.Name)
+		}
+		fmt.Fprintf(f.W, "watchlab: %s: %s%s\n", name, what, why)
+	}
+	if line := s.Line(); line != f.line {
+		f.line, f.last = line, now
+		fmt.Fprintf(f.W, "watchlab: %s\n", line)
+	}
+}
+
+// wait prints what a pod waits for and what helps, once for all pods of the Jobs.
+func (f *Follower) wait(p Pod) {
+	hint := f.Hint(p)
+	if key := p.Deployment + hint; !f.waits[key] {
+		f.waits[key] = true
+		what := p.Message
+		if imagePullFailed(p) {
+			what = p.Image // The message says so at length.
+		}
+		fmt.Fprintf(f.W, "watchlab: %s waits: %s: %s; %s\n", p.title(), p.Reason, what, hint)
+	}
+}
+
+// StartHint returns advice for a pod that does not start.
+func StartHint(p Pod, context, overlay, namespace string) string {
+	cluster, kind := strings.CutPrefix(context, "kind-")
+	switch {
+	case p.Reason == corev1.PodReasonUnschedulable:
+		return fmt.Sprintf("overlay %s asks for more than the nodes have", cmp.Or(overlay, "base"))
+	case !imagePullFailed(p):
+		return fmt.Sprintf("kubectl -n %s get events says more", namespace)
+	case kind && p.Deployment == "":
+		return fmt.Sprintf("make image-load IMAGE=%s CLUSTER=%s loads it, --image names another", p.Image, cluster)
+	case kind:
+		return fmt.Sprintf("docker pull %[1]s && kind load docker-image %[1]s --name %[2]s loads it", p.Image, cluster)
+	}
+	return "load it into the nodes, or a registry that they reach"
+}
+
+// imagePullFailed reports ErrImagePull, ImagePullBackOff and others.
+func imagePullFailed(p Pod) bool {
+	return p.Phase == Waiting && strings.Contains(p.Reason, "Image")
+}
+
+const quietTime = 45 * time.Second // between two lines of progress

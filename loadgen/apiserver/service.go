@@ -1,0 +1,291 @@
+package apiserver
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"time"
+
+	"watchlab/loadgen/apiserver/resources"
+	"watchlab/loadgen/apiserver/store"
+	"watchlab/loadgen/fault"
+	"watchlab/loadgen/manifest"
+	"watchlab/loadgen/storm"
+)
+
+import ()
+
+// ServiceOptions configure a [Service].
+type ServiceOptions struct {
+	Set     *storm.Set        // storms; empty for none
+	Faults  []fault.Spec      // beside those of the storms
+	Objects []manifest.Object // that exist at first
+	Seed    int64             // of the faults
+	Speed   float64           // how many times as fast the storm is played
+	Start   int               // watches that start the storm; 0 for now
+	Repeat  int               // times that it is played; 0 for endless
+
+	Access     Access
+	Address    string // host:port to listen on
+	Kubeconfig string // file to write; empty for none
+	Overwrite  bool   // of that file
+
+	Opened func(*Server, *Player, *fault.Injector) // a turn begins, with its storm held
+	Begun  func()                                  // the storm of a turn begins
+	Say    func(text string)
+}
+
+// Service serves a storm to foreign clients, in turns. Each turn has a new server with the initial objects: all watches
+// end and clients list again, as after a restore of etcd.
+type Service struct {
+	ServiceOptions
+	prepared []*Prepared
+	injector *fault.Injector
+	server   *Server
+	player   *Player
+	url      string
+	listener *net.TCPListener // open for all turns
+	tls      *tls.Config      // nil for plain HTTP
+
+	lists, watches, bytes int64 // totals of earlier turns
+}
+
+// Settling is the time between the last of several watches and the storm, for the initial lists.
+const Settling = time.Second
+
+// NewService creates the server of the first turn. The error of an option is a [*manifest.Error]; its fields are those of
+// an experiment, and kubeconfig-out and bind.
+func NewService(opts ServiceOptions) (*Service, error) {
+	s := &Service{ServiceOptions: opts}
+	if s.Kubeconfig != "" {
+		if err := CheckKubeconfig(s.Kubeconfig, s.Overwrite); err != nil {
+			return nil, manifest.BadField("kubeconfig-out", fmt.Errorf("%w (--overwrite replaces it)", err))
+		}
+	}
+	// Faults of the stream are marks of the storm: they happen at the storm's time.
+	marks := s.Set.MarkFaults()
+	for i := range marks {
+		marks[i].At = fault.Duration(float64(marks[i].At) / s.Speed)
+	}
+	s.Faults = slices.Concat(marks, s.Faults)
+	budget := store.NewBudget(0)
+	for _, st := range s.Set.Storms {
+		p, err := PrepareWith(st, budget)
+		if err != nil {
+			return nil, manifest.BadField("storm.name", err)
+		}
+		s.prepared = append(s.prepared, p)
+	}
+	return s, s.open()
+}
+
+// open creates the server of a turn with the initial objects.
+func (s *Service) open() (err error) {
+	if s.injector, err = fault.New(s.Faults, s.Seed); err != nil {
+		return manifest.BadField("faults", err)
+	}
+	injector := s.injector
+	opts := Options{Wrap: func(h http.Handler) http.Handler {
+		return RequireToken(s.Access.Token, injector.Wrap(h))
+	}}
+	if s.server, err = Open(opts, s.prepared...); err != nil {
+		return manifest.BadField("storm.name", err)
+	}
+	if err := s.server.CreateAll(s.Objects); err != nil {
+		return manifest.BadField("manifests", err)
+	}
+	s.player = NewPlayer(s.server, s.prepared, s.Speed)
+	s.Opened(s.server, s.player, s.injector)
+	return nil
+}
+
+// Listen starts serving and writes the kubeconfig.
+func (s *Service) Listen() error {
+	l, err := s.Access.Listen(s.Address)
+	if err != nil {
+		return manifest.BadField("bind", err)
+	}
+	s.listener = l.(*net.TCPListener)
+	at := *l.Addr().(*net.TCPAddr)
+	if at.IP.IsUnspecified() {
+		// Clients on this host connect over loopback.
+		at.IP = net.IPv4(127, 0, 0, 1)
+	}
+	kc := Kubeconfig{Server: "http://" + at.String(), Token: s.Access.Token}
+	if s.Access.TLS {
+		identity, err := NewIdentity(time.Now(), at.IP.String())
+		if err != nil {
+			return err
+		}
+		s.tls = identity.ServerConfig()
+		kc.Server, kc.CA = "https://"+at.String(), identity.CA
+	}
+	s.url = kc.Server
+	if err := s.serveTurn(); err != nil || s.Kubeconfig == "" {
+		return err
+	}
+	if err := WriteKubeconfig(s.Kubeconfig, kc, s.Overwrite); err != nil {
+		return manifest.BadField("kubeconfig-out", err)
+	}
+	return nil
+}
+
+// serveTurn serves on a duplicate of the listener, which the server closes. A connection
+// between two turns waits for the next server.
+func (s *Service) serveTurn() error {
+	file, err := s.listener.File()
+	if err != nil {
+		return err
+	}
+	l, err := net.FileListener(file)
+	if err := errors.Join(err, file.Close()); err != nil {
+		return err
+	}
+	_, err = s.server.Serve(l, s.tls)
+	return err
+}
+
+// Play plays all turns.
+func (s *Service) Play(ctx context.Context) error {
+	for n := 1; s.playOnce(ctx) && n != s.Repeat && len(s.prepared) > 0; n++ {
+		if err := s.close(); err != nil {
+			return err
+		}
+		if err := s.open(); err != nil {
+			return err
+		}
+		if err := s.serveTurn(); err != nil {
+			return err
+		}
+		s.Say("everything is as it was at first")
+	}
+	return nil
+}
+
+// close closes the current server and adds its counts to the totals.
+func (s *Service) close() error {
+	s.injector.Stop()
+	err := s.server.Close()
+	s.lists += s.server.Lists()
+	s.watches += s.server.Watches()
+	s.bytes += s.server.WireBytes()
+	return err
+}
+
+// playOnce plays a turn; false if ctx has ended. Before a repetition it waits until as many
+// watches have ended as started the storm: after the storm and its faults, or earlier.
+func (s *Service) playOnce(ctx context.Context) bool {
+	if s.server.AwaitWatches(ctx, func(open, ended int) bool {
+		// The first watch may have ended already.
+		return open >= s.Start || s.Start == 1 && ended > 0
+	}) != nil {
+		return false
+	}
+	if s.Start > 1 {
+		select {
+		case <-time.After(Settling):
+		case <-ctx.Done():
+			return false
+		}
+	}
+	if err := s.injector.Start(); err != nil {
+		s.Say(fmt.Sprintf("faults: %v", err))
+	}
+	if len(s.prepared) == 0 {
+		return true
+	}
+	s.Say("the storm begins")
+	repeats := s.Repeat != 1
+	gone := func(since int) func(int, int) bool {
+		return func(_, ended int) bool { return ended-since >= s.Start }
+	}
+	playing, stop := context.WithCancel(ctx)
+	defer stop()
+	faults := len(s.injector.Specs()) > 0
+	if repeats && s.Start > 0 && !faults {
+		go func() {
+			if s.server.AwaitWatches(playing, gone(0)) == nil {
+				stop()
+			}
+		}()
+	}
+	s.Begun()
+	err := s.player.Run(playing)
+	switch {
+	case ctx.Err() != nil:
+		return false
+	case err != nil:
+		s.Say("the storm ends before its time: nobody watches it any more")
+		return true
+	}
+	s.Say("the storm is over; what it left is still served")
+	if !repeats {
+		return true
+	}
+	since := 0
+	if faults {
+		s.injector.Stop()
+		_ = s.server.AwaitWatches(ctx, func(_, ended int) bool { since = ended; return true }) // It doesn't wait.
+	}
+	return s.server.AwaitWatches(ctx, gone(since)) == nil
+}
+
+// Close closes the server and the listener, and returns what was served.
+func (s *Service) Close() (lists, watches, bytes int64, err error) {
+	err = s.close()
+	if s.listener != nil {
+		err = errors.Join(err, s.listener.Close())
+	}
+	return s.lists, s.watches, s.bytes, err
+}
+
+// URL returns the address of the server.
+func (s *Service) URL() string { return s.url }
+
+// Describe says what is served, and how to reach it.
+func (s *Service) Describe(out io.Writer) {
+	protocol, token := "TLS", "token"
+	if !s.Access.TLS {
+		protocol = "plain HTTP"
+	}
+	if s.Access.Token == "" {
+		token = "no token"
+	}
+	fmt.Fprintf(out, "simulated Kubernetes %s on %s (%s, %s)\n", resources.Version, s.url, protocol, token)
+	resource := "pods"
+	for i, st := range s.Set.Storms {
+		if i == 0 {
+			resource = st.Resource.GroupResource().String()
+		}
+		var length time.Duration
+		if n := len(st.Events); n > 0 {
+			length = st.Events[n-1].At
+		}
+		fmt.Fprintf(out, "storm %s: %d %s at first, then %d events in %v\n", s.Set.Name, st.Initial, st.Resource.GroupResource(),
+			len(st.Events)-st.Initial, time.Duration(float64(length)/s.Speed).Round(time.Millisecond))
+	}
+	if n := len(s.Objects); n > 0 {
+		fmt.Fprintf(out, "manifests: %d objects\n", n)
+	}
+	for _, spec := range s.injector.Specs() {
+		fmt.Fprintf(out, "fault %s\n", spec)
+	}
+	client := "kubectl --server " + s.url
+	if s.Kubeconfig != "" {
+		client = "KUBECONFIG=" + s.Kubeconfig + " kubectl"
+	}
+	fmt.Fprintf(out, "  %s get %s -A -w\n", client, resource)
+	switch {
+	case len(s.prepared) == 0 || s.Start == 0:
+	case s.Start == 1:
+		fmt.Fprint(out, "the storm begins with the first watch; ")
+	default:
+		fmt.Fprintf(out, "the storm begins %v after %d watches are open; ", Settling, s.Start)
+	}
+	fmt.Fprintln(out, "Ctrl-C ends it")
+}
