@@ -51,8 +51,8 @@ var limits = []struct {
 	most int64
 }{
 	{"packages of the root module", func(t *testing.T) int64 { return int64(len(listed(t))) }, 59},
-	// Each program of scripts/tools that needs the dependencies of its own release has a module:
-	// Kubernetes, Argo Rollouts, cert-manager. bench/clientgo has one for all releases of client-go.
+	// A program of scripts/tools that needs the dependencies of its own release has a module: Kubernetes,
+	// cert-manager. bench/clientgo has one for all releases of client-go.
 	{"go.mod files", func(t *testing.T) int64 {
 		return count(t, ".", func(p string) bool { return path.Base(p) == "go.mod" })
 	}, 10},

@@ -1,8 +1,12 @@
 package informer_test
 
 import (
+	"context"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,6 +36,7 @@ func TestOptions(t *testing.T) {
 	}{
 		{"no source", nil, informer.Options{}, impls.ErrOptions, "no ListerWatcher"},
 		{"unknown", lw, informer.Options{Variant: "nobody"}, impls.ErrUnknownVariant, `unknown variant "nobody" (have clientgo-deltafifo`},
+		{"inflate", lw, informer.Options{Inflate: "members"}, impls.ErrOptions, `Inflate "members" is set`},
 		{"store", lw, informer.Options{Store: "nobody"}, impls.ErrUnknownVariant, `unknown variant "nobody" (have clientgo`},
 		{"keys", lw, informer.Options{Queue: deltafifo.Options{KeyFunction: cache.MetaNamespaceKeyFunc}}, impls.ErrOptions, "Queue.KeyFunction"},
 		{"known", lw, informer.Options{Queue: deltafifo.Options{KnownObjects: cache.NewStore(nil)}}, impls.ErrOptions, "Queue.KnownObjects"},
@@ -76,6 +81,7 @@ func TestDecodeOptions(t *testing.T) {
 	}{
 		{"decoder", config, informer.Options{Decode: "nobody"}, impls.ErrUnknownVariant},
 		{"decoder's options", config, informer.Options{Decode: "shared", Decoder: decode.Options{Encoding: decode.CBOR}}, impls.ErrOptions},
+		{"inflate", config, informer.Options{Inflate: "nobody"}, impls.ErrUnknownVariant},
 		{"queue", config, informer.Options{Variant: "nobody"}, impls.ErrUnknownVariant},
 		{"config", &rest.Config{Host: "http://[::1"}, informer.Options{}, nil},
 	} {
@@ -94,6 +100,53 @@ func TestDecodeOptions(t *testing.T) {
 	if _, err := informer.ForResource(config, pods, &v1.Pod{}, informer.Options{}); err != nil {
 		t.Errorf("without a decoder: %v", err)
 	}
+}
+
+// TestInflate: lists and watches are asked for as the variant says.
+func TestInflate(t *testing.T) {
+	asked := make(chan string, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case asked <- r.Header.Get("Accept-Encoding"):
+		default:
+		}
+		http.Error(w, "no", http.StatusNotFound)
+	}))
+	defer server.Close()
+	opts, config := informer.Options{Inflate: "none"}, &rest.Config{Host: server.URL}
+	inf, err := informer.ForResource(config, v1.SchemeGroupVersion.WithResource("pods"), &v1.Pod{}, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { inf.RunWithContext(ctx) })
+	if got := <-asked; got != "identity" {
+		t.Errorf("ForResource asks for %q", got)
+	}
+	stop()
+	running.Wait()
+	config, _, err = informer.ForManager(config, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-asked:
+	default:
+	}
+	resp, err := client.Get(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if got := <-asked; got != "identity" {
+		t.Errorf("ForManager asks for %q", got)
+	}
+	client.CloseIdleConnections()
 }
 
 // TestQueueOptions checks the options of the queue. Queues that can lend do so, unless HandOver is set.
