@@ -110,7 +110,7 @@ func TestManifests(t *testing.T) {
 			jobs, err := client.BatchV1().Jobs(namespace).List(t.Context(), metav1.ListOptions{})
 			deployments, otherErr := client.AppsV1().Deployments(namespace).List(t.Context(), metav1.ListOptions{})
 			if err := errors.Join(err, otherErr); err != nil || len(jobs.Items) == 0 {
-				return fmt.Errorf("no Job: %v", err)
+				return errors.Join(errors.New("no Job"), err)
 			}
 			for _, j := range jobs.Items {
 				if j.Status.Active != *j.Spec.Completions {

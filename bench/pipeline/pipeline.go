@@ -197,13 +197,10 @@ func (w *workload) Run(ctx context.Context, rec *cell.Recorder) error {
 	}
 	if errors.Is(err, errStalled) {
 		// Lost events are a finding, not a failure of the run.
-		w.stalled = err
-	}
-	switch {
-	case err == nil, errors.As(err, &incomplete{}):
-	case w.stalled != nil:
-		return nil
-	default:
+		if w.stalled = err; !errors.As(err, &incomplete{}) {
+			return nil
+		}
+	} else if err != nil && !errors.As(err, &incomplete{}) {
 		return fmt.Errorf("%s: %w", w.name, err)
 	}
 	w.telemetry.Rest()

@@ -4,6 +4,7 @@ import (
 	"compress/flate"
 	"compress/gzip"
 	"encoding/binary"
+	"errors"
 	"hash/crc32"
 	"io"
 )
@@ -129,7 +130,7 @@ func (r *members) Read(p []byte) (int, error) {
 func (r *members) fill() {
 	if r.bodyErr != nil {
 		r.err = r.bodyErr
-		if r.err == io.EOF && (r.phase != phaseHeader || r.count > 0) {
+		if errors.Is(r.err, io.EOF) && (r.phase != phaseHeader || r.count > 0) {
 			r.err = io.ErrUnexpectedEOF
 		}
 		return

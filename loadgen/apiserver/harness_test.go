@@ -20,7 +20,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
@@ -132,15 +131,6 @@ func open(t testing.TB, opts Options, storms ...*storm.Storm) *testServer {
 		client: &http.Client{Transport: transport},
 		config: &rest.Config{Host: url, Transport: transport, QPS: -1},
 	}
-}
-
-func (s *testServer) clientset(t testing.TB) *kubernetes.Clientset {
-	t.Helper()
-	c, err := kubernetes.NewForConfig(s.config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
 }
 
 // do sends a request and returns the code and the body of the answer.

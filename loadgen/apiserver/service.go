@@ -18,8 +18,6 @@ import (
 	"watchlab/loadgen/storm"
 )
 
-import ()
-
 // ServiceOptions configure a [Service].
 type ServiceOptions struct {
 	Set     *storm.Set        // storms; empty for none

@@ -186,7 +186,7 @@ func (c *cluster) ready(t *testing.T, name string) bool {
 					}
 				}
 			}
-			return false, fmt.Errorf("%d pods, none ready: %v", len(pods), err)
+			return false, errors.Join(fmt.Errorf("%d pods, none ready", len(pods)), err)
 		})
 		if image == "" {
 			return true

@@ -200,7 +200,6 @@ func deltas(s queueSetup) bool     { return !s.objects }
 func objects(s queueSetup) bool    { return s.objects }
 func inOrder(s queueSetup) bool    { return s.Delivery == deltafifo.InOrder }
 func perKey(s queueSetup) bool     { return s.Delivery == deltafifo.PerKey }
-func known(s queueSetup) bool      { return s.known }
 func unlocked(s queueSetup) bool   { return s.guarantees.Unlocked && !(upstream(s) && s.known) }
 func upstream(s queueSetup) bool   { return s.variant.Baseline() }
 func ours(s queueSetup) bool       { return !upstream(s) }
@@ -233,11 +232,6 @@ func all(conditions ...func(queueSetup) bool) func(queueSetup) bool {
 	return func(s queueSetup) bool {
 		return !slices.ContainsFunc(conditions, func(c func(queueSetup) bool) bool { return !c(s) })
 	}
-}
-
-// not negates a condition.
-func not(condition func(queueSetup) bool) func(queueSetup) bool {
-	return func(s queueSetup) bool { return !condition(s) }
 }
 
 // room is a condition: a check queues up to n events that take capacity.

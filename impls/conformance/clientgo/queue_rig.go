@@ -106,7 +106,7 @@ func (s queueSetup) popFrom(q deltafifo.Queue, p path, process func(popped) erro
 			processed = nil
 		}
 		if !same(got, processed) {
-			return fmt.Errorf("Pop returned %v, want %v: what process received, or nil where that is lent", got, processed)
+			return fmt.Errorf("it returned %v from Pop, want %v: what process received, or nil where that is lent", got, processed)
 		}
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 // which 0 means the variant's default. An unbounded variant allows no other capacity. The error wraps
 // [impls.ErrOptions].
 func CheckSizes(capacity int, bounded bool, shards, maxShards int) error {
-	says := ""
+	var says string
 	switch {
 	case capacity < 0:
 		says = fmt.Sprintf("Capacity %d is negative (0 means unbounded)", capacity)

@@ -109,7 +109,7 @@ func (p *pseudonyms) word(s string) string {
 			first, size = '0', 10
 		}
 		w[i] = first
-		distance := 0
+		var distance int
 		if i == 0 {
 			distance = 1 + p.below(size-1, wordDomain, i, w)
 		} else {
