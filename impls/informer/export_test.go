@@ -10,3 +10,6 @@ import (
 func SetBuild(inf cache.SharedIndexInformer, build func(deltafifo.Options) (deltafifo.Queue, error)) {
 	inf.(*informer).blueprint.build = build
 }
+
+// Measure adds metrics to a queue.
+var Measure = measure

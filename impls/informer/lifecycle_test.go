@@ -22,7 +22,6 @@ import (
 
 	"watchlab/impls/deltafifo"
 	"watchlab/impls/informer"
-	"watchlab/impls/store"
 )
 
 // feed is a source whose versions and bookmarks are the test's.
@@ -274,18 +273,32 @@ func (p *metricsProvider) NewStoreResourceVersionMetric(cache.InformerNameAndRes
 	return metric{p, "version"}
 }
 
-// counted counts the batches that a store gets.
-type counted struct {
-	store.Store
-	batches *int
+// TestMeasuredBatch: the controller detects the batch path through the metrics.
+func TestMeasuredBatch(t *testing.T) {
+	name, err := cache.NewInformerName("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer name.Release()
+	id, p := name.WithResource(schema.GroupVersionResource{Version: "v1", Resource: "pods"}), &metricsProvider{values: map[string][]float64{}}
+	for _, v := range deltafifo.Variants() {
+		q, err := v.New(deltafifo.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer q.Close()
+		m := informer.Measure(q, id, p)
+		_, want := q.(cache.QueueWithBatch)
+		if _, got := m.(cache.QueueWithBatch); got != want || m == q {
+			t.Errorf("%s: with metrics it is a %T, want one with a batch path: %v", v.Name, m, want)
+		}
+		if informer.Measure(q, cache.InformerNameAndResource{}, p) != q || informer.Measure(q, id, nil) != q {
+			t.Errorf("%s: it is measured without a name or a provider", v.Name)
+		}
+	}
 }
 
-func (c counted) Transaction(txns ...cache.Transaction) *cache.TransactionError {
-	*c.batches++
-	return c.Store.Transaction(txns...)
-}
-
-// TestMetrics checks the metrics, and that the measured queue keeps its methods.
+// TestMetrics checks the metrics.
 func TestMetrics(t *testing.T) {
 	eachQueueInBubble(t, func(t *testing.T, opts informer.Options) {
 		name, err := cache.NewInformerName("test")
@@ -305,10 +318,6 @@ func TestMetrics(t *testing.T) {
 			}
 			return nil, nil
 		}}
-		// The controller detects the batch path of the measured queue by its type.
-		batches, has := 0, false
-		opts.WrapQueue = func(q deltafifo.Queue) deltafifo.Queue { _, has = q.(deltafifo.BatchQueue); return q }
-		opts.WrapIndexer = func(i cache.Indexer) cache.Indexer { return counted{i.(store.Store), &batches} }
 		feed := newFeed()
 		inf := newInformer(t, feed.lw(version("a", 1)), opts)
 		if err := inf.SetTransform(strip); err != nil {
@@ -341,9 +350,6 @@ func TestMetrics(t *testing.T) {
 		}
 		if got := inf.GetStore().ListKeys(); len(got) != 2 || len(unstripped(inf.GetStore())) > 0 {
 			t.Errorf("the store holds %v, want two objects, transformed", got)
-		}
-		if has && batches == 0 && opts.Queue.Delivery == deltafifo.InOrder && opts.Queue.Capacity != 1 {
-			t.Error("a queue that has a batch path is not asked for batches")
 		}
 		before := len(p.of("queued"))
 		r.take()
