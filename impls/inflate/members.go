@@ -33,7 +33,7 @@ const (
 	phaseExtra                // length of its extra field
 	phaseSkip                 // the extra field
 	phaseName                 // file name
-	phaseComment              //
+	phaseComment              // comment
 	phaseHCRC                 // checksum of the header
 	phaseBlock                // header of a block
 	phaseStored               // length of a stored block
@@ -273,7 +273,7 @@ const (
 
 // memberHeader takes one byte of a member's header.
 func (r *members) memberHeader() bool {
-	if r.phase == phaseName && r.count == mostName || r.phase == phaseComment && r.count == mostName {
+	if (r.phase == phaseName || r.phase == phaseComment) && r.count == mostName {
 		return r.fail(gzip.ErrHeader)
 	}
 	if !r.need(8) {

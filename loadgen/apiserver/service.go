@@ -242,9 +242,6 @@ func (s *Service) Close() (lists, watches, bytes int64, err error) {
 	return s.lists, s.watches, s.bytes, err
 }
 
-// URL returns the address of the server.
-func (s *Service) URL() string { return s.url }
-
 // Describe says what is served, and how to reach it.
 func (s *Service) Describe(out io.Writer) {
 	protocol, token := "TLS", "token"
