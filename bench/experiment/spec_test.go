@@ -150,8 +150,9 @@ func TestValues(t *testing.T) {
 	}
 	want := map[string][]string{
 		"encoding": encodings, "initialList": {source.List, source.WatchList},
-		"family":   {string(impls.DeltaFIFO), string(impls.Queue), string(impls.Merge)},
-		"pipeline": pipeline.Names(), "stamps": stamps,
+		"compression": {source.Gzip, source.Uncompressed},
+		"family":      {string(impls.DeltaFIFO), string(impls.Queue), string(impls.Merge)},
+		"pipeline":    pipeline.Names(), "stamps": stamps,
 		"source":           append(source.Names(), experiment.ClusterSource, experiment.ApplySource),
 		"knobs.compaction": {string(deltafifo.None), string(deltafifo.Latest)},
 		"knobs.handOver":   {string(impls.Owned), string(impls.Lent), string(impls.Shared)},

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"watchlab/impls/merge"
 	"watchlab/impls/queue"
 	"watchlab/loadgen/pace"
+	"watchlab/loadgen/source"
 )
 
 // Compare returns a comparison for each delivery of deltafifo, or one for another
@@ -81,6 +83,9 @@ func (s *Config) title(what string) string {
 		t += ", source " + s.Source
 		if s.Wire.Encoding != "" {
 			t += ", encoding " + string(s.Wire.Encoding)
+		}
+		if s.Wire.Compression != "" {
+			t += ", compression " + s.Wire.Compression
 		}
 		if s.Wire.Decode != "" {
 			t += ", decoder " + s.Wire.Decode
@@ -165,6 +170,13 @@ func (s *Config) labels(variant string, g impls.Guarantees, k Knobs) (labels []l
 	if s.Stalled {
 		consumer = "stalled"
 	}
+	compression := ""
+	if s.Source == source.APIServerName {
+		compression = cmp.Or(s.Wire.Compression, source.Gzip)
+		if stackOf(variant).inflate == source.Uncompressed {
+			compression = source.Uncompressed
+		}
+	}
 	store, queue := s.stagesOf(variant)
 	throttle := impls.Throttling("")
 	if k.Throttle != "" {
@@ -182,6 +194,7 @@ func (s *Config) labels(variant string, g impls.Guarantees, k Knobs) (labels []l
 		{"handler", s.HandlerCost}, {"procs", s.Procs}, {"stamps", s.Stamps},
 		{"objects", objects},
 		{"encoding", s.Wire.Encoding}, {"decode", s.Wire.Decode}, {"initial-list", s.Wire.InitialList},
+		{"compression", compression},
 		{"store", store}, {"workqueue", queue},
 	} {
 		if !reflect.ValueOf(l.value).IsZero() {
@@ -298,7 +311,7 @@ func (s *Config) chosen(all []variant) (out []variant, err error) {
 func (m *preparedStorm) deltaStages(v string, opts deltafifo.Options) stages {
 	if m.Pipeline == InformerPipeline {
 		of := stackOf(v)
-		f := &informerStages{variant: of.informer, decoder: of.decoderOf(m.Wire.Encoding), opts: opts}
+		f := &informerStages{variant: of.informer, inflate: of.inflate, decoder: of.decoderOf(m.Wire.Encoding), opts: opts}
 		f.store, f.workqueue = m.stagesOf(v)
 		return f
 	}

@@ -42,6 +42,7 @@ const ClientGoInformer = "clientgo-informer"
 // keys to a workqueue, and one worker that looks each key up.
 type informerStages struct {
 	variant   string // a queue's, or ClientGoInformer
+	inflate   string // of a [stack]
 	decoder   string // of a [stack]; empty for that of the wire
 	opts      deltafifo.Options
 	store     string // see [Config.stagesOf]
@@ -84,11 +85,11 @@ func (f *informerStages) setup(ctx context.Context, r *round) (err error) {
 	return nil
 }
 
-// decode sets the decoder of a client of the API server, stamps and labels what it decodes, and returns
+// decode sets the stages of a client of the API server, stamps and labels what it decodes, and returns
 // an object of the type of its objects.
 func (f *informerStages) decode(ctx context.Context, st *observe.Stamps, api *source.APIServer, like runtime.Object) (runtime.Object, error) {
 	if f.decoder != "" {
-		if err := api.SetDecoder(f.decoder); err != nil {
+		if err := api.SetStages(f.inflate, f.decoder); err != nil {
 			return nil, err
 		}
 	}

@@ -9,22 +9,26 @@ import (
 	"watchlab/loadgen/source"
 )
 
-// stack is a whole informer: a variant of the informer pipeline, and the decoder before it.
+// stack is a whole informer: a variant of the informer pipeline, and the stages before it.
 type stack struct {
 	name, informer string
+	inflate        string // variant of package inflate; empty for the default
 	decoder        string // ENCODING is that of the wire
 }
 
 // stacks are played if they are named, from the source apiserver.
 var stacks = []stack{
-	{"clientgo", ClientGoInformer, "clientgo-ENCODING"},
-	{"clientgo-transform", ClientGoInformer, "clientgo-ENCODING-transform"},
-	{"watchlab", informer.DefaultVariant, "shared"},
-	{"watchlab-readonly", informer.DefaultVariant, "shared-readonly"},
+	{"clientgo", ClientGoInformer, "", "clientgo-ENCODING"},
+	{"clientgo-transform", ClientGoInformer, "", "clientgo-ENCODING-transform"},
+	{"clientgo-uncompressed", ClientGoInformer, "none", "clientgo-ENCODING-transform"},
+	{"watchlab", informer.DefaultVariant, "members", "shared"},
+	{"watchlab-uncompressed", informer.DefaultVariant, "none", "shared"},
+	{"watchlab-readonly", informer.DefaultVariant, "members", "shared-readonly"},
 }
 
-// Stacks returns the names of whole informers over HTTP: client-go's as it comes, client-go's with
-// the transform that strips managed fields, and ours with the decoders shared and shared-readonly.
+// Stacks returns the names of whole informers over HTTP: client-go's as it comes, with the transform that strips
+// managed fields, and with that and DisableCompression; ours with the reader members and the decoder shared, the
+// same with DisableCompression, and with the decoder shared-readonly.
 func Stacks() (names []string) {
 	for _, s := range stacks {
 		names = append(names, s.name)

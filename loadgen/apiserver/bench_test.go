@@ -30,7 +30,7 @@ func BenchmarkServe(b *testing.B) {
 	}
 	s := set.Storms[0]
 	for _, media := range []wire.Media{wire.JSON, wire.Protobuf} {
-		prepared, err := Prepare(s, media)
+		prepared, err := Prepare(s, media, false)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -104,7 +104,7 @@ func open(t testing.TB, opts Options, storms ...*storm.Storm) *testServer {
 	t.Helper()
 	var prepared []*Prepared
 	for _, s := range storms {
-		p, err := Prepare(s, wire.JSON)
+		p, err := Prepare(s, wire.JSON, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,7 +205,7 @@ func (s *Server) frames(t testing.TB, from, to uint64) []byte {
 	t.Helper()
 	var all []byte
 	for from < to {
-		data, upto, err := s.storms[0].log.Frames(wire.FormOf(wire.JSON, wire.Object), from, to)
+		data, upto, err := s.storms[0].log.Frames(wire.FormOf(wire.JSON, wire.Object), false, from, to)
 		if err != nil {
 			t.Fatal(err)
 		}

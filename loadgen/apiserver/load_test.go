@@ -129,7 +129,7 @@ func TestWatchCut(t *testing.T) {
 // heldFrames returns a weak pointer to the encoded event after a position.
 func heldFrames(t *testing.T, log *store.Log, at uint64) weak.Pointer[byte] {
 	t.Helper()
-	data, _, err := log.Frames(wire.FormOf(wire.JSON, wire.Object), at, at+1)
+	data, _, err := log.Frames(wire.FormOf(wire.JSON, wire.Object), false, at, at+1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -442,7 +442,7 @@ func TestStormSoak(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	prepared, err := Prepare(set.Storms[0], wire.JSON)
+	prepared, err := Prepare(set.Storms[0], wire.JSON, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,7 @@
 // controller. It serves storms, whose events become visible when they are released, and
 // all other resources that clients create and change.
 //
-//	prepared, err := apiserver.Prepare(storm, wire.JSON)
+//	prepared, err := apiserver.Prepare(storm, wire.JSON, false)
 //	srv, err := apiserver.Open(apiserver.Options{}, prepared)
 //	url, err := srv.Start()  // on loopback; the initial list is visible
 //	srv.Release(seq)         // all events up to seq become visible
@@ -38,7 +38,8 @@
 //     to 3 s (LIST) or without limit (WATCH).
 //   - A default timeout: a watch without timeoutSeconds has no end. A real server ends it
 //     after 30 to 60 minutes.
-//   - gzip, which a real server offers for lists above 128 kB.
+//   - The limits of a real server's flushes: initial events are one gzip member, and each later event is one, where
+//     a real server has one for all events that wait.
 package apiserver
 
 import (
@@ -124,7 +125,7 @@ type Server struct {
 
 // New prepares a storm and returns a server for it; see [Prepare] and [Open].
 func New(s *storm.Storm, opts Options) (*Server, error) {
-	p, err := Prepare(s, wire.JSON)
+	p, err := Prepare(s, wire.JSON, false)
 	if err != nil {
 		return nil, err
 	}
@@ -169,6 +170,7 @@ func Open(opts Options, storms ...*Prepared) (*Server, error) {
 	if opts.Wrap != nil {
 		s.handler = opts.Wrap(s)
 	}
+	s.handler = compressed(s.handler)
 	return s, nil
 }
 

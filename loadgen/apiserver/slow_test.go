@@ -224,7 +224,8 @@ func slowly(t *testing.T, encrypted bool) (*Server, *pipes) {
 // clientOf returns a client that keeps one connection, of HTTP/2 if encrypted.
 func clientOf(l *pipes, encrypted bool) (client *http.Client, end func()) {
 	transport := &http.Transport{
-		DialContext: l.dial, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: encrypted,
+		DisableCompression: true, // A compressed answer would fit into the window of a stream.
+		DialContext:        l.dial, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: encrypted,
 		HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: 1 << 16},
 	}
 	client = &http.Client{Transport: transport}

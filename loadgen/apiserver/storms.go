@@ -29,13 +29,14 @@ type Prepared struct {
 
 // Prepare encodes the storm's events, within [store.DefaultBudget]. Other events and forms are
 // encoded on demand. The error wraps [storm.ErrInvalid] or is that of an object that cannot be
-// encoded. Time and, up to the budget, memory are O(bytes of the encoded storm).
-func Prepare(s *storm.Storm, media wire.Media) (*Prepared, error) {
+// encoded. If members is true, each event is compressed in advance, too. Time and, up to the budget, memory are
+// O(bytes of the encoded storm).
+func Prepare(s *storm.Storm, media wire.Media, members bool) (*Prepared, error) {
 	p, err := PrepareWith(s, store.NewBudget(0))
 	if err != nil {
 		return nil, err
 	}
-	if err := p.recording.Encode(wire.FormOf(media, wire.Object)); err != nil {
+	if err := p.recording.Encode(wire.FormOf(media, wire.Object), members); err != nil {
 		return nil, fmt.Errorf("apiserver: %w", err)
 	}
 	return p, nil

@@ -3,6 +3,7 @@ package apiserver
 import (
 	"context"
 	"errors"
+	"io"
 	"math"
 	"net/http"
 	"slices"
@@ -58,6 +59,9 @@ func (s *Server) watch(req *request, q *query) error {
 	w.sent.Store(start.At)
 	s.watching.add(w)
 	defer s.watching.remove(w)
+	if z, ok := req.w.(*compressor); ok && z.on {
+		w.zipped = z
+	}
 	// From here on, an error means that the client is gone.
 	if w.out.Flush() == nil && w.initial(start) == nil {
 		w.run(req.http.Context().Done(), s.opts.BookmarkInterval)
@@ -74,6 +78,9 @@ type watcher struct {
 	sent         atomic.Uint64 // the same after it is written; see [Server.Lags]
 	writing      atomic.Bool   // a write is in progress; see [watching.cut]
 	scratch, one []byte        // reused buffers for assembled frames
+	// zipped takes the log's members as they are: all watches have one compression of an event. Nil if the answer
+	// is not compressed, or something between, such as a fault, has to see the frames.
+	zipped *compressor
 }
 
 // fail sends an ERROR event.
@@ -84,17 +91,37 @@ func (w *watcher) fail(err error) {
 	}
 }
 
+// write writes whole frames to an answer.
+func (w *watcher) write(to io.Writer, b []byte) error {
+	w.writing.Store(true)
+	defer w.writing.Store(false)
+	_, err := to.Write(b)
+	return err
+}
+
 // send writes whole frames and flushes.
 func (w *watcher) send(b []byte) error {
 	if len(b) == 0 {
 		return nil
 	}
-	w.writing.Store(true)
-	defer w.writing.Store(false)
-	if _, err := w.w.Write(b); err != nil {
+	return w.flush(w.write(w.w, b))
+}
+
+func (w *watcher) flush(err error) error {
+	if err != nil {
 		return err
 	}
+	w.writing.Store(true)
+	defer w.writing.Store(false)
 	return w.out.Flush()
+}
+
+// sendEvents is send for events: members, if the watch takes those.
+func (w *watcher) sendEvents(b []byte) error {
+	if w.zipped == nil || len(b) == 0 {
+		return w.send(b)
+	}
+	return w.flush(w.write(w.zipped.ResponseWriter, b))
 }
 
 func (w *watcher) initial(start stream.Start) error {
@@ -115,7 +142,8 @@ func (w *watcher) initial(start stream.Start) error {
 			}
 			w.scratch = wire.AppendEvent(w.scratch, w.form.Media(), watch.Added, object)
 			if len(w.scratch) >= writeSize {
-				if err := w.send(w.scratch); err != nil {
+				// All initial events are one flush: a real server's cache has them ready.
+				if err := w.write(w.w, w.scratch); err != nil {
 					return err
 				}
 				w.scratch = w.scratch[:0]
@@ -129,7 +157,7 @@ func (w *watcher) initial(start stream.Start) error {
 		}
 		w.scratch = append(w.scratch, mark...)
 	}
-	err := w.send(w.scratch)
+	err := w.flush(w.write(w.w, w.scratch))
 	w.scratch = w.scratch[:0]
 	return err
 }
@@ -203,13 +231,13 @@ func (w *watcher) mark() error {
 // events sends events up to a position, or one block of them.
 func (w *watcher) events(upto uint64) error {
 	if w.query.filter.all() && !w.converts {
-		frames, upto, err := w.log.Frames(w.form, w.at, upto)
+		frames, upto, err := w.log.Frames(w.form, w.zipped != nil, w.at, upto)
 		if err != nil {
 			return err
 		}
 		w.at = upto
 		w.follower.Seen(upto, 0)
-		return w.wrote(w.send(frames))
+		return w.wrote(w.sendEvents(frames))
 	}
 	w.scratch = w.scratch[:0]
 	for w.at < upto && len(w.scratch) < writeSize {
@@ -219,7 +247,7 @@ func (w *watcher) events(upto uint64) error {
 		w.at++
 	}
 	w.follower.Seen(w.at, 0)
-	return w.wrote(w.send(w.scratch))
+	return w.wrote(w.sendEvents(w.scratch))
 }
 
 func (w *watcher) wrote(err error) error {
@@ -249,9 +277,18 @@ func (w *watcher) filter(at uint64) error {
 		if w.one, err = w.kind.AppendObject(w.one[:0], w.form, w.show(o)); err != nil {
 			return err
 		}
-		w.scratch = wire.AppendEvent(w.scratch, w.form.Media(), watch.Deleted, w.one)
+		w.event(watch.Deleted, w.one)
 	}
 	return nil
+}
+
+// event appends an event that the log does not have.
+func (w *watcher) event(t watch.EventType, object []byte) {
+	if w.zipped == nil {
+		w.scratch = wire.AppendEvent(w.scratch, w.form.Media(), t, object)
+		return
+	}
+	w.scratch = wire.AppendMember(w.scratch, wire.AppendEvent(nil, w.form.Media(), t, object))
 }
 
 // append appends the event after a position with the given type.
@@ -262,9 +299,9 @@ func (w *watcher) append(at uint64, t watch.EventType, e *storm.Event) error {
 		if w.one, err = w.kind.AppendObject(w.one[:0], w.form, w.show(e.Object)); err != nil {
 			return err
 		}
-		w.scratch = wire.AppendEvent(w.scratch, w.form.Media(), t, w.one)
+		w.event(t, w.one)
 	case t == e.Type:
-		frame, _, err := w.log.Frames(w.form, at, at+1)
+		frame, _, err := w.log.Frames(w.form, w.zipped != nil, at, at+1)
 		if err != nil {
 			return err
 		}
@@ -274,7 +311,7 @@ func (w *watcher) append(at uint64, t watch.EventType, e *storm.Event) error {
 		if err != nil {
 			return err
 		}
-		w.scratch = wire.AppendEvent(w.scratch, w.form.Media(), t, object)
+		w.event(t, object)
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ func inWorld(t *testing.T, opts Options, s *storm.Storm, stages string, f func(*
 		w := &world{T: t, cluster: New(opts)}
 		var storms []*apiserver.Prepared
 		if s != nil {
-			p, err := apiserver.Prepare(s, wire.JSON)
+			p, err := apiserver.Prepare(s, wire.JSON, false)
 			if err != nil {
 				t.Fatal(err)
 			}

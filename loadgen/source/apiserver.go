@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/impls/decode"
+	"watchlab/impls/inflate"
 	"watchlab/loadgen/fault"
 	"watchlab/loadgen/pace"
 	"watchlab/loadgen/storm"
@@ -26,9 +27,9 @@ import (
 // APIServer serves the storm from a simulated API server ([apiserver.Server]) on loopback. The server
 // has a process of its own, this program again, so the CPU time and the memory of this process are the
 // client's. Both share the processors. It lists and watches with a real client-go REST client, in the
-// encoding and with the decoder of [Wire]: no compression, no TLS, no rate limit. Each event is
-// encoded once before Play; events beyond the server's memory budget are encoded during Play. Every
-// watch decodes the event.
+// encoding, compression and with the decoder of [Wire]: no TLS, no rate limit. Each event is encoded and
+// compressed once before Play; events beyond the server's memory budget are encoded during Play. Every
+// watch decompresses and decodes the event.
 //
 // Play never waits for a watch: events wait in the server. An unpaced Play releases all events
 // at once, and the socket and the decoder limit the rate.
@@ -42,6 +43,7 @@ type APIServer struct {
 	// can close its connections.
 	transport *http.Transport
 	wire      Wire
+	inflate   string // variant of package inflate
 	url       string
 	decoder   decode.Decoder
 	lw        cache.ListerWatcher
@@ -62,12 +64,20 @@ type Wire struct {
 	Decode string `json:"decode,omitempty" flag:"decode" help:"decoder for --source apiserver, by name (default clientgo-ENCODING)" source:"apiserver"`
 	// InitialList is how the Reflector gets the initial state: list, or watchlist, a watch that begins with it (default: client-go's, watchlist).
 	InitialList string `json:"initialList,omitempty" flag:"initial-list" help:"initial state: list, watchlist (default: client-go's)" source:"apiserver" enum:"list,watchlist"`
+	// Compression of what the server sends: gzip, as Kubernetes 1.37 compresses a watch that begins with the state and lists above 128 kB, or none, as for a client with DisableCompression (default: gzip).
+	Compression string `json:"compression,omitempty" flag:"compression" help:"compression on the wire: gzip, none (default gzip)" source:"apiserver" enum:"gzip,none"`
 }
 
 // How a Reflector gets the initial state.
 const (
 	List      = "list"
 	WatchList = "watchlist" // a watch that begins with the state
+)
+
+// Compressions of a [Wire].
+const (
+	Gzip         = "gzip"
+	Uncompressed = "none"
 )
 
 // Complete fills in the defaults of Encoding and Decode and refuses what cannot be played. The error
@@ -129,7 +139,8 @@ func startAPIServer(ctx context.Context, s *storm.Storm, of *shared) (*APIServer
 		return nil, err
 	}
 	src := &APIServer{
-		storm: s, ctx: ctx, process: p, transport: &http.Transport{DisableCompression: true}, wire: of.options.Wire,
+		storm: s, ctx: ctx, process: p, wire: of.options.Wire,
+		transport: &http.Transport{DisableCompression: of.options.Wire.Compression == Uncompressed},
 	}
 	var o opened
 	if err := p.call("Open", 0, &o); err != nil {
@@ -149,7 +160,12 @@ func (a *APIServer) Observe(observe func() decode.Observer) error {
 	if err != nil {
 		return err
 	}
-	config := &rest.Config{Host: a.url, QPS: -1, UserAgent: "watchlab", Transport: a.transport}
+	reader, err := inflate.Lookup(a.inflate)
+	if err != nil {
+		return err
+	}
+	config := &rest.Config{Host: a.url, QPS: -1, UserAgent: "watchlab", Transport: a.transport, DisableCompression: a.transport.DisableCompression}
+	config = reader.Config(config)
 	// The informers of the pipeline have no transform that changes an object.
 	lw, err := decode.NewListWatch(config, decode.Untransformed(d), a.storm.Resource, metav1.NamespaceAll, nil)
 	if err != nil {
@@ -159,10 +175,10 @@ func (a *APIServer) Observe(observe func() decode.Observer) error {
 	return nil
 }
 
-// SetDecoder makes a new client with a decoder for the encoding of the wire; see [Wire]. Call it
-// before Observe.
-func (a *APIServer) SetDecoder(name string) error {
-	a.wire.Decode = name
+// SetStages makes a new client with a decoder for the encoding of the wire, see [Wire], and a variant of package
+// inflate. Call it before Observe.
+func (a *APIServer) SetStages(inflate, decode string) error {
+	a.inflate, a.wire.Decode = inflate, decode
 	return a.Observe(nil)
 }
 

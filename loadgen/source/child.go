@@ -122,7 +122,8 @@ func (c *child) unmarshal(data []byte) (runtime.Object, error) {
 // Encode encodes the storm, which is complete.
 func (c *child) Encode(_ int, _ *int) (err error) {
 	media := map[decode.Encoding]wire.Media{decode.JSON: wire.JSON, decode.Protobuf: wire.Protobuf, decode.CBOR: wire.CBOR}
-	c.prepared, err = apiserver.Prepare(&c.storm, media[c.options.Wire.Encoding])
+	w := c.options.Wire
+	c.prepared, err = apiserver.Prepare(&c.storm, media[w.Encoding], w.Compression != Uncompressed && w.InitialList != List)
 	return err
 }
 

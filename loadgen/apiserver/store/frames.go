@@ -15,8 +15,16 @@ import (
 // writes at once.
 const blockSize = 128
 
-// block holds the frames of blockSize consecutive events in each requested form.
-type block struct{ slots [wire.Forms]slot }
+// block holds the frames of blockSize consecutive events in each requested form: as they are, and each as a gzip
+// member.
+type block struct{ plain, members [wire.Forms]slot }
+
+func (b *block) slot(f wire.Form, members bool) *slot {
+	if members {
+		return &b.members[f]
+	}
+	return &b.plain[f]
+}
 
 // slot holds the frames of a block in one form. The first reader encodes them for all.
 type slot struct {
@@ -36,7 +44,7 @@ type frames struct {
 	parts []part
 }
 
-// part is the end of a frame in data and the start of its object.
+// part is the end of a frame in data and the start of its object, which a member does not show.
 type part struct{ end, object uint32 }
 
 // between returns the frames of the events [from, to), without spare capacity.
@@ -71,7 +79,7 @@ func (s *slot) have(n int) *frames {
 }
 
 // make returns the frames of at least the first n events of a block and encodes missing ones.
-func (s *slot) make(m maker, form wire.Form, n int, event func(i int) *storm.Event) (*frames, error) {
+func (s *slot) make(m maker, form wire.Form, members bool, n int, event func(i int) *storm.Event) (*frames, error) {
 	if f := s.have(n); f != nil {
 		return f, nil
 	}
@@ -85,7 +93,7 @@ func (s *slot) make(m maker, form wire.Form, n int, event func(i int) *storm.Eve
 		}
 		next, first = *f, false
 	}
-	var scratch []byte
+	var scratch, frame []byte
 	for i := len(next.parts); i < n; i++ {
 		e := event(i)
 		if e == nil {
@@ -95,16 +103,21 @@ func (s *slot) make(m maker, form wire.Form, n int, event func(i int) *storm.Eve
 		if scratch, err = m.kind.AppendObject(scratch[:0], form, e.Object); err != nil {
 			return nil, fmt.Errorf("event %d (%s): %w", e.Seq, e.Key, err)
 		}
+		frame = wire.AppendEvent(frame[:0], form.Media(), e.Type, scratch)
+		if members {
+			scratch = wire.AppendMember(scratch[:0], frame)
+			frame, scratch = scratch, frame
+		}
 		if i == 0 {
 			// Objects of a kind have similar sizes.
-			next.data = make([]byte, 0, (len(scratch)+64)*n*9/8)
+			next.data = make([]byte, 0, (len(frame)+32)*n*9/8)
 			next.parts = make([]part, 0, n)
 		}
-		next.data = wire.AppendEvent(next.data, form.Media(), e.Type, scratch)
+		next.data = append(next.data, frame...)
 		end := len(next.data)
 		next.parts = append(next.parts, part{
 			end:    uint32(end),
-			object: uint32(end - wire.EventTail(form.Media()) - len(scratch)),
+			object: uint32(max(end-wire.EventTail(form.Media())-len(scratch), 0)),
 		})
 	}
 	size := int64(cap(next.data)) + int64(cap(next.parts))*int64(unsafe.Sizeof(part{}))
@@ -178,8 +191,8 @@ func (b *Budget) grow(s *slot, by int64, first bool) {
 
 // drop frees the slots of a block.
 func (b *Budget) drop(bl *block) {
-	for i := range bl.slots {
-		s := &bl.slots[i]
+	for i := range 2 * wire.Forms {
+		s := bl.slot(wire.Form(i/2), i%2 == 1)
 		s.mu.Lock()
 		size := s.size
 		s.size = 0

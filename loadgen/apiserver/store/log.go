@@ -456,13 +456,14 @@ func (l *Log) State(at uint64, prefix, after string) []*storm.Event {
 }
 
 // Frames returns frames of the events after position from, in one piece, and the position
-// of the last one, at most to. The bytes are shared and must not be changed. The error is
-// [ErrGone] or that of an object that cannot be encoded. O(1) if they are encoded.
-func (l *Log) Frames(form wire.Form, from, to uint64) (data []byte, upto uint64, err error) {
+// of the last one, at most to; if members is true, each as a gzip member. The bytes are shared
+// and must not be changed. The error is [ErrGone] or that of an object that cannot be encoded.
+// O(1) if they are encoded.
+func (l *Log) Frames(form wire.Form, members bool, from, to uint64) (data []byte, upto uint64, err error) {
 	if from < l.floor.Load() {
 		return nil, from, ErrGone
 	}
-	f, start, end, err := l.frames(form, from, to)
+	f, start, end, err := l.frames(form, members, from, to)
 	if err != nil {
 		return nil, from, err
 	}
@@ -471,13 +472,13 @@ func (l *Log) Frames(form wire.Form, from, to uint64) (data []byte, upto uint64,
 
 // frames returns the frames of the block of the event after from, the block's start, and
 // the end of the frames, at most to.
-func (l *Log) frames(form wire.Form, from, to uint64) (f *frames, start, end uint64, err error) {
+func (l *Log) frames(form wire.Form, members bool, from, to uint64) (f *frames, start, end uint64, err error) {
 	b, start, end := l.block(from)
 	end = min(to, end)
-	s, n := &b.slots[form], int(end-start)
+	s, n := b.slot(form, members), int(end-start)
 	if f = s.have(n); f == nil {
 		first := start
-		f, err = s.make(l.maker, form, n, func(i int) *storm.Event { return l.event(first + uint64(i)) })
+		f, err = s.make(l.maker, form, members, n, func(i int) *storm.Event { return l.event(first + uint64(i)) })
 	}
 	return f, start, end, err
 }
@@ -504,7 +505,7 @@ func (l *Log) Event(at uint64) (e, was *storm.Event, err error) {
 func (l *Log) Object(form wire.Form, e *storm.Event) ([]byte, error) {
 	b, start, _ := l.block(e.Seq - 1)
 	n := int(e.Seq - 1 - start)
-	if f := b.slots[form].have(n + 1); f != nil {
+	if f := b.plain[form].have(n + 1); f != nil {
 		return f.object(n, form.Media()), nil
 	}
 	return l.maker.kind.AppendObject(nil, form, e.Object)
@@ -522,10 +523,10 @@ func (l *Log) Prepare(form wire.Form, events []*storm.Event) error {
 	for _, n := range slices.Sorted(maps.Keys(counts)) {
 		b, start, end := l.block(n * blockSize)
 		end = min(end, uint64(len(l.rec.storm.Events)))
-		if counts[n] < blockSize/2 || b.slots[form].have(counts[n]) != nil || l.Visible() < end || l.maker.budget.full() {
+		if counts[n] < blockSize/2 || b.plain[form].have(counts[n]) != nil || l.Visible() < end || l.maker.budget.full() {
 			continue
 		}
-		if _, _, _, err := l.frames(form, start, end); err != nil {
+		if _, _, _, err := l.frames(form, false, start, end); err != nil {
 			return err
 		}
 	}
@@ -573,19 +574,28 @@ func keysOf(s *storm.Storm) *keys {
 	return k
 }
 
-// Encode encodes events in advance, up to three quarters of the budget. The error is that
-// of an event that cannot be encoded. O(bytes).
-func (r *Recording) Encode(form wire.Form) error {
+// Encode encodes events in advance, up to three quarters of the budget; if members is true, as
+// gzip members, too. The error is that of an event that cannot be encoded. O(bytes).
+func (r *Recording) Encode(form wire.Form, members bool) error {
+	if members {
+		if err := r.encode(form, true); err != nil {
+			return err
+		}
+	}
+	return r.encode(form, false)
+}
+
+func (r *Recording) encode(form wire.Form, members bool) error {
 	for b := range r.blocks {
 		if !r.maker.budget.keeps() {
 			return nil
 		}
-		s := &r.blocks[b].slots[form]
+		s := r.blocks[b].slot(form, members)
 		s.mu.Lock()
 		s.stays = s.frames.Load() == nil
 		s.mu.Unlock()
 		events := r.storm.Events[b*blockSize : min((b+1)*blockSize, len(r.storm.Events))]
-		if _, err := s.make(r.maker, form, len(events), func(i int) *storm.Event { return &events[i] }); err != nil {
+		if _, err := s.make(r.maker, form, members, len(events), func(i int) *storm.Event { return &events[i] }); err != nil {
 			return fmt.Errorf("storm %s: %w", r.storm.Name, err)
 		}
 	}

@@ -200,7 +200,7 @@ func check(t *rapid.T, l *Log, m *model) {
 func readFrames(t *rapid.T, l *Log, from, to uint64) []logEvent {
 	got := []logEvent{}
 	for from < to {
-		data, upto, err := l.Frames(form, from, to)
+		data, upto, err := l.Frames(form, false, from, to)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -246,7 +246,7 @@ func TestLogMatchesModel(t *testing.T) {
 			}
 			r := NewRecording(s, kind, budget)
 			if rapid.Bool().Draw(t, "ahead") {
-				if err := r.Encode(form); err != nil {
+				if err := r.Encode(form, false); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -304,18 +304,18 @@ func TestPreencodedStays(t *testing.T) {
 	s := build(0, make([]int, 4000), make([]bool, 4000))
 	budget := NewBudget(200_000)
 	r := NewRecording(s, kind, budget)
-	if err := r.Encode(form); err != nil {
+	if err := r.Encode(form, false); err != nil {
 		t.Fatal(err)
 	}
 	l := r.Play(0)
 	l.Release(4000, nil)
-	ahead, _, err := l.Frames(form, 0, 4000)
+	ahead, _, err := l.Frames(form, false, 0, 4000)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
 		for at := uint64(0); at < 4000; {
-			if _, at, err = l.Frames(form, at, 4000); err != nil {
+			if _, at, err = l.Frames(form, false, at, 4000); err != nil {
 				t.Fatal(err)
 			}
 			if used := budget.Used(); used > 200_000 {
@@ -323,7 +323,7 @@ func TestPreencodedStays(t *testing.T) {
 			}
 		}
 	}
-	if again, _, err := l.Frames(form, 0, 4000); err != nil || &again[0] != &ahead[0] {
+	if again, _, err := l.Frames(form, false, 0, 4000); err != nil || &again[0] != &ahead[0] {
 		t.Errorf("the preencoded frame was dropped, %v", err)
 	}
 }
@@ -340,7 +340,7 @@ func TestHistoryBound(t *testing.T) {
 			if !l.Put(Origin{}, typ, key, named(key, ""), was) {
 				t.Fatal("refused")
 			}
-			if _, _, err := l.Frames(form, l.Visible()-1, l.Visible()); err != nil {
+			if _, _, err := l.Frames(form, false, l.Visible()-1, l.Visible()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -355,7 +355,7 @@ func TestHistoryBound(t *testing.T) {
 	if visible := l.Visible(); oldest+256 > visible || oldest+600 < visible {
 		t.Errorf("the oldest of %d is %d", visible, oldest)
 	}
-	if _, _, err := l.Frames(form, oldest-1, oldest); !errors.Is(err, ErrGone) {
+	if _, _, err := l.Frames(form, false, oldest-1, oldest); !errors.Is(err, ErrGone) {
 		t.Errorf("frames before the oldest: %v", err)
 	}
 	if _, _, err := l.Event(oldest - 1); !errors.Is(err, ErrGone) {
@@ -393,7 +393,7 @@ func TestConcurrent(t *testing.T) {
 						continue
 					}
 				}
-				data, to, err := l.Frames(form, at, upto)
+				data, to, err := l.Frames(form, false, at, upto)
 				if err != nil {
 					t.Error(err)
 					return
