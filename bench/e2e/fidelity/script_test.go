@@ -1,7 +1,9 @@
 package fidelity
 
 import (
+	"bufio"
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -100,6 +102,7 @@ type player struct {
 type frame struct {
 	Type   string
 	Object map[string]any
+	member any // of a compressed watch: its number and its gzip header
 }
 
 // run runs a question in a new namespace that accepts pods.
@@ -204,7 +207,7 @@ func (p *player) request(ctx context.Context, s step) error {
 		return err
 	}
 	said := map[string]any{"code": resp.StatusCode}
-	for _, name := range []string{"Content-Type", "Warning", "Allow", "Retry-After"} {
+	for _, name := range []string{"Content-Type", "Content-Encoding", "Warning", "Allow", "Retry-After"} {
 		if v := resp.Header.Values(name); len(v) > 0 {
 			said[name] = strings.Join(v, "; ")
 		}
@@ -214,10 +217,16 @@ func (p *player) request(ctx context.Context, s step) error {
 	if s.verb == "WATCH" && resp.StatusCode == http.StatusOK {
 		p.add(call, said)
 		p.watches[s.label] = make(chan frame)
-		go frames(ctx, resp.Body, got, p.watches[s.label])
+		go frames(ctx, resp, got, p.watches[s.label])
 		return nil
 	}
-	text, err := io.ReadAll(resp.Body)
+	var text []byte
+	if resp.Header.Get("Content-Encoding") == "gzip" {
+		said["Vary"] = resp.Header.Values("Vary")
+		text, said["gzip"], err = member(bufio.NewReader(resp.Body), io.ReadAll)
+	} else {
+		text, err = io.ReadAll(resp.Body)
+	}
 	if err := errors.Join(err, resp.Body.Close()); err != nil {
 		return err
 	}
@@ -317,7 +326,11 @@ func (p *player) read(s step) {
 				p.add("watch", map[string]any{"event": "the end"})
 				return
 			}
-			p.add("watch", map[string]any{"event": f.Type, "object": f.Object})
+			said := map[string]any{"event": f.Type, "object": f.Object}
+			if f.member != nil {
+				said["member"] = f.member
+			}
+			p.add("watch", said)
 			p.objects[s.label] = f.Object
 			metadata, _ := f.Object["metadata"].(map[string]any)
 			named := metadata["name"] == name
@@ -333,31 +346,64 @@ func (p *player) read(s step) {
 }
 
 // frames sends the events of a watch until it ends.
-func frames(ctx context.Context, body io.ReadCloser, media string, to chan<- frame) {
+func frames(ctx context.Context, resp *http.Response, media string, to chan<- frame) {
 	defer close(to)
-	defer func() { _ = body.Close() }()
-	next := json.NewDecoder(body)
-	next.UseNumber()
-	binary := protobuf.LengthDelimitedFramer.NewFrameReader(body)
-	buffer := make([]byte, 1<<20)
-	for {
-		var f frame
-		if media == runtime.ContentTypeProtobuf {
-			n, err := binary.Read(buffer)
-			var event metav1.WatchEvent
-			if err != nil || event.Unmarshal(buffer[:n]) != nil {
+	defer func() { _ = resp.Body.Close() }()
+	send := func(r io.Reader, of any) {
+		next := json.NewDecoder(r)
+		next.UseNumber()
+		binary := protobuf.LengthDelimitedFramer.NewFrameReader(io.NopCloser(r))
+		buffer := make([]byte, 1<<20)
+		for {
+			f := frame{member: of}
+			if media == runtime.ContentTypeProtobuf {
+				n, err := binary.Read(buffer)
+				var event metav1.WatchEvent
+				if err != nil || event.Unmarshal(buffer[:n]) != nil {
+					return
+				}
+				f.Type, f.Object = event.Type, fromProtobuf(event.Object.Raw)
+			} else if next.Decode(&f) != nil {
 				return
 			}
-			f = frame{event.Type, fromProtobuf(event.Object.Raw)}
-		} else if next.Decode(&f) != nil {
+			select {
+			case to <- f:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+	if resp.Header.Get("Content-Encoding") != "gzip" {
+		send(resp.Body, nil)
+		return
+	}
+	body := bufio.NewReader(resp.Body)
+	for n := 1; ; n++ {
+		start, err := body.Peek(10)
+		if err != nil {
 			return
 		}
-		select {
-		case to <- f:
-		case <-ctx.Done():
+		of := fmt.Sprintf("%d: %x", n, start)
+		if _, _, err := member(body, func(r io.Reader) ([]byte, error) { send(r, of); return nil, nil }); err != nil {
 			return
 		}
 	}
+}
+
+// member reads a gzip member and returns its header.
+func member(body *bufio.Reader, read func(io.Reader) ([]byte, error)) (text []byte, head string, err error) {
+	start, err := body.Peek(10)
+	if err != nil {
+		return nil, "", err
+	}
+	head = fmt.Sprintf("%x", start)
+	z, err := gzip.NewReader(body)
+	if err != nil {
+		return nil, head, err
+	}
+	z.Multistream(false)
+	text, err = read(z)
+	return text, head, err
 }
 
 // discover records what client-go's discovery client finds.
