@@ -186,6 +186,25 @@ func TestBenchstatSeparates(t *testing.T) {
 	}
 }
 
+// TestWired: a cell over HTTP from before the key compression is one without.
+func TestWired(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "bench.txt")
+	const old = "BenchmarkInformer/source=apiserver/encoding=json%s 1 2 ns/op\n"
+	text := fmt.Sprintf(old, "/rate=max") + fmt.Sprintf(old, "/store=ring/rate=1") + fmt.Sprintf(old, "/compression=gzip/rate=2") + "BenchmarkInformer/source=memory/rate=max 1 2 ns/op\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, _ := table(t, path)
+	var names []string
+	for _, row := range got.Rows {
+		names = append(names, strings.TrimPrefix(row.Name, "Informer/source="))
+	}
+	want := []string{"apiserver/encoding=json/compression=none/rate=max", "apiserver/encoding=json/compression=none/store=ring/rate=1", "apiserver/encoding=json/compression=gzip/rate=2", "memory/rate=max"}
+	if !slices.Equal(names, want) {
+		t.Errorf("%q, want %q", names, want)
+	}
+}
+
 func TestInvalidCells(t *testing.T) {
 	bad := folder(t, "order total", lab.Verdict{Status: lab.Invalid, Cause: lab.CauseLost, Detail: "1 event"}, 1e6)
 	got, text := table(t, "old="+folder(t, "order total", lab.Verdict{Status: lab.Valid}, 1e6), "new="+bad)

@@ -45,6 +45,7 @@ const (
 type Options struct {
 	Controllers bool   // start controller-manager and scheduler too
 	Audited     string // a group of users whose requests are in AuditLog; empty for none
+	APIServer   string // path of another kube-apiserver than the pinned one
 }
 
 // ControlPlane is a running control plane. Its files are in a temporary folder that Stop removes.
@@ -53,7 +54,9 @@ type ControlPlane struct {
 	config  *rest.Config
 	etcd    string // URL
 	release string
-	stop    func() error // once
+	// apiserver is the process id of kube-apiserver.
+	apiserver int
+	stop      func() error // once
 
 	mu sync.Mutex
 	// processes are in the order of their first start. Guarded by mu.
@@ -127,7 +130,10 @@ func Start(ctx context.Context, opts Options) (_ *ControlPlane, err error) {
 		components = append(components, "kube-controller-manager", "kube-scheduler")
 	}
 	for _, name := range components {
-		program, err := programs.Path(ctx, name)
+		program, err := opts.APIServer, error(nil)
+		if name != "kube-apiserver" || program == "" {
+			program, err = programs.Path(ctx, name)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -144,6 +150,7 @@ func Start(ctx context.Context, opts Options) (_ *ControlPlane, err error) {
 			continue
 		}
 		c.release = programs.Version(program)
+		c.apiserver = p.Process.Pid
 		if err := c.ready(ctx); err != nil {
 			return nil, err
 		}
@@ -193,6 +200,9 @@ func (c *ControlPlane) EtcdURL() string { return c.etcd }
 
 // Release returns the Kubernetes release of the API server.
 func (c *ControlPlane) Release() string { return c.release }
+
+// APIServer returns the process id of kube-apiserver.
+func (c *ControlPlane) APIServer() int { return c.apiserver }
 
 // Kubeconfig returns the path of the administrator's kubeconfig. Its context is "watchlab".
 func (c *ControlPlane) Kubeconfig() string { return c.path("kubeconfig") }
