@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 }
 
 // BenchmarkInformer plays recordings through whole informers, with a handler that adds keys to a
-// workqueue and a worker. The stacks (impl=clientgo, clientgo-transform, watchlab) are fed over HTTP
+// workqueue and a worker. The stacks ([pipeline.Stacks]) are fed over HTTP, compressed unless their name says otherwise,
 // by the simulated API server in another process: CPU time, allocations and memory are the client's
 // alone. An op is an event; rate=1000 has p99-ns from the intended time. Readers list a namespace
 // without a pause, so CPU time has theirs. The other variants are fed from memory, without a decoder:
