@@ -37,9 +37,13 @@ func acceptsGzip(header string) bool {
 	return false
 }
 
+// beginsWithState reports whether a request is for a watch that begins with the state and ends that with a bookmark;
+// from version 0, or none, that is the default.
 func beginsWithState(r *http.Request) bool {
 	q := r.URL.Query()
-	return r.Method == http.MethodGet && isTrue(q["watch"]) && isTrue(q["sendInitialEvents"]) && isTrue(q["allowWatchBookmarks"])
+	version := q.Get("resourceVersion")
+	byDefault := !q.Has("sendInitialEvents") && q.Get("resourceVersionMatch") == "" && (version == "" || version == "0")
+	return r.Method == http.MethodGet && isTrue(q["watch"]) && isTrue(q["allowWatchBookmarks"]) && (isTrue(q["sendInitialEvents"]) || byDefault)
 }
 
 // compressor is the answer of one request.

@@ -98,7 +98,7 @@ func decodeContinue(s string) (continueToken, error) {
 }
 
 // inconsistent is the error for a page of an expired list. It offers the token of the
-// same page of the current list (k8s.io/apiserver v0.36, pkg/storage/etcd3).
+// same page of the current list (k8s.io/apiserver v0.37, pkg/storage/etcd3).
 func inconsistent(after string) error {
 	next, err := continueToken{Version: continueVersion, ResourceVersion: -1, StartKey: after}.encode()
 	if err != nil {
@@ -331,7 +331,7 @@ func get[T any](value func(T) string) func(runtime.Object) string {
 	}
 }
 
-// selectable are the selectable fields of built-in kinds (Kubernetes v1.36,
+// selectable are the selectable fields of built-in kinds (Kubernetes v1.37,
 // pkg/apis/*/v1/conversion.go).
 var selectable = map[schema.GroupVersionKind]values{
 	v1.SchemeGroupVersion.WithKind("Pod"): {

@@ -31,7 +31,7 @@ var (
 )
 
 // A script is a list of requests with their answers, in blocks between empty lines. testdata/recorded has the
-// answers of kube-apiserver v1.36.3; testdata/script has those that the simulated server is meant to give.
+// answers of kube-apiserver v1.37.2; testdata/script has those that the simulated server is meant to give.
 //
 //	# comment
 //	METHOD path [content-type] [accept=type] [code] [brief] [.path...]

@@ -21,7 +21,7 @@
 // resource, it is the sequence number of the storm's event.
 //
 // docs/fidelity.md, written by a test of bench/e2e, compares the answers with those of
-// kube-apiserver v1.36.3 field by field.
+// kube-apiserver v1.37.2 field by field.
 //
 // # Not simulated
 //

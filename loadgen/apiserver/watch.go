@@ -25,7 +25,7 @@ import (
 const writeSize = 1 << 20 // the approximate size of a watch's writes
 
 // lastBookmark is the time of the last bookmark before a watch's timeout, as in a real
-// server (k8s.io/apiserver v0.36, pkg/storage/cacher).
+// server (k8s.io/apiserver v0.37, pkg/storage/cacher).
 const lastBookmark = 2 * time.Second
 
 // watch serves a watch until it ends. On an error nothing was written.

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/mergepatch"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes/scheme"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
@@ -136,6 +137,9 @@ func isApply(kind types.PatchType) bool {
 func (x *edit) apply(live object, kind types.PatchType, body []byte) (object, error) {
 	if isApply(kind) {
 		return x.serverSide(live, kind, body)
+	}
+	if !json.Valid(body) {
+		return nil, apierrors.NewBadRequest("invalid JSON patch")
 	}
 	var obj object
 	var err error
@@ -291,9 +295,15 @@ func strategicError(err error) error {
 // serverSide applies an apply configuration. It removes fields that the manager alone applied
 // before and now omits. Different values of other managers' fields are conflicts, unless forced.
 func (x *edit) serverSide(live object, kind types.PatchType, body []byte) (object, error) {
+	if kind == types.ApplyYAMLPatchType {
+		// A real server reads it twice, first for the audit.
+		if _, err := utilyaml.ToJSON(body); err != nil {
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("error encoding patch: %v", err))
+		}
+	}
 	content, err := applyContent(kind, body)
 	if err != nil {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding YAML: %v", err))
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
 	}
 	if err := checkSize(content); err != nil {
 		return nil, err
@@ -311,7 +321,7 @@ func (x *edit) serverSide(live object, kind types.PatchType, body []byte) (objec
 	if x.looks() && kind == types.ApplyYAMLPatchType {
 		if strict := yaml.UnmarshalStrict(body, &map[string]any{}); strict != nil {
 			fail := func(error) error {
-				return apierrors.NewBadRequest(fmt.Sprintf("error strict decoding YAML: %v", strict))
+				return apierrors.NewBadRequest(fmt.Sprintf("error strict decoding patch: %v", strict))
 			}
 			if err := x.complain([]error{strict}, fail); err != nil {
 				return nil, err

@@ -282,9 +282,7 @@ func validateMeta(res *resources.Resource, m, old object) field.ErrorList {
 		}
 	}
 	if old != nil {
-		// A real server validates twice, for all kinds and for each, and repeats errors.
-		wrong := apivalidation.ValidateObjectMetaAccessorUpdate(m, old, at)
-		errs = append(append(errs, wrong...), wrong...)
+		errs = append(errs, apivalidation.ValidateObjectMetaAccessorUpdate(m, old, at)...)
 	}
 	return errs
 }

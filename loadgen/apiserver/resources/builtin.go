@@ -34,10 +34,10 @@ var Scheme = func() *runtime.Scheme {
 // Codecs decode the built-in kinds from JSON, YAML, protobuf and CBOR.
 var Codecs = serializer.NewCodecFactory(Scheme, serializer.WithSerializer(cbor.NewSerializerInfo))
 
-// discoveryText is the discovery of kube-apiserver v1.36.3, a resource a line, and what
+// discoveryText is the discovery of kube-apiserver v1.37.2, a resource a line, and what
 // client-go has beyond it.
 //
-//go:embed discovery-v1.36.3.txt
+//go:embed discovery-v1.37.2.txt
 var discoveryText string
 
 // builtins returns the resources of discoveryText that have a Go type, in its order.

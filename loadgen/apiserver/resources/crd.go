@@ -309,14 +309,14 @@ func (m *manifest) resource(v *apiextensionsv1.CustomResourceDefinitionVersion, 
 		Namespaced: m.Spec.Scope == apiextensionsv1.NamespaceScoped,
 		ShortNames: m.Spec.Names.ShortNames,
 		Categories: m.Spec.Names.Categories,
-		Verbs:      allVerbs,
+		Verbs:      customVerbs,
 		Custom:     custom,
-	}
-	if custom.Scale() != nil {
-		res.Subresources = append(res.Subresources, Subresource{Name: Scale, Kind: autoscalingv1.SchemeGroupVersion.WithKind("Scale"), Verbs: getPatchUpdate})
 	}
 	if sub := v.Subresources; sub != nil && sub.Status != nil {
 		res.Subresources = append(res.Subresources, Subresource{Name: Status, Kind: res.GVK, Verbs: getPatchUpdate})
+	}
+	if custom.Scale() != nil {
+		res.Subresources = append(res.Subresources, Subresource{Name: Scale, Kind: autoscalingv1.SchemeGroupVersion.WithKind("Scale"), Verbs: getPatchUpdate})
 	}
 	return res
 }

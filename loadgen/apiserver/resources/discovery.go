@@ -21,7 +21,7 @@ import (
 
 // Version is the Kubernetes version of a simulated server. The suffix, which
 // version comparisons ignore, marks the simulation.
-const Version = "v1.36.3+watchlab.simulated"
+const Version = "v1.37.2+watchlab.simulated"
 
 // Discovery serves the groups, versions and resources of a registry, OpenAPI and
 // the version. It is safe for concurrent use. It encodes a document at its first

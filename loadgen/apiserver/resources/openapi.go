@@ -184,7 +184,7 @@ const (
 // rules (which lists are maps) come from client-go's schema for server-side apply.
 //
 // Descriptions are the API's own documentation. A field is required if its tag lacks
-// omitempty, except for the few in optional. Enumerations, unions and defaults are
+// omitempty, except for the few in required. Enumerations, unions and defaults are
 // not described. The keys are model names, "io.k8s.api.core.v1.Pod".
 type models map[string]*spec.Schema
 
@@ -208,7 +208,12 @@ func (m models) add(t reflect.Type) string {
 		s.AddExtension(mapTypeExtension, "atomic")
 	}
 	m.addFields(t, s, merge)
-	s.Required = slices.DeleteFunc(s.Required, func(field string) bool { return optional().Has(name + "." + field) })
+	s.Required = slices.DeleteFunc(s.Required, func(field string) bool { return required().Has("-" + name + "." + field) })
+	for field := range s.Properties {
+		if required().Has("+"+name+"."+field) && !slices.Contains(s.Required, field) {
+			s.Required = append(s.Required, field)
+		}
+	}
 	slices.Sort(s.Required)
 	return name
 }
@@ -393,10 +398,10 @@ func (m models) addObject(name string, s *spec.Schema, kind schema.GroupVersionK
 	m[name] = s
 }
 
-// optionalText lists optional fields whose Go tags lack omitempty; the API's types mark
-// them in a comment. A comparison with kube-apiserver v1.36.3 found them.
+// requiredText lists the fields whose Go tags do not tell whether they are required: +, they are; -, they are not. A
+// comparison with kube-apiserver v1.37.2 found them.
 //
-//go:embed optional.txt
-var optionalText string
+//go:embed required.txt
+var requiredText string
 
-var optional = sync.OnceValue(func() sets.Set[string] { return sets.New(strings.Fields(optionalText)...) })
+var required = sync.OnceValue(func() sets.Set[string] { return sets.New(strings.Fields(requiredText)...) })

@@ -35,6 +35,7 @@ const (
 // Common verbs, sorted.
 var (
 	allVerbs       = []string{Create, Delete, DeleteCollection, Get, List, Patch, Update, Watch}
+	customVerbs    = []string{Delete, DeleteCollection, Get, List, Patch, Create, Update, Watch} // in a real server's order
 	getPatchUpdate = []string{Get, Patch, Update}
 )
 
@@ -62,10 +63,10 @@ type Resource struct {
 	Namespaced bool                        // false for cluster-scoped resources
 	ShortNames []string                    // kubectl's abbreviations, "po"
 	Categories []string                    // kubectl's groups of resources, "all"
-	// Verbs are the supported verbs, sorted. A resource without list and watch, such as
+	// Verbs are the supported verbs, as in discovery. A resource without list and watch, such as
 	// a TokenReview, is not stored.
 	Verbs        []string
-	Subresources []Subresource // sorted by name
+	Subresources []Subresource // as in discovery
 	// Stored is the resource in its stored version. All versions of a custom resource share one
 	// collection and differ in apiVersion only. For a built-in resource it is GVR.
 	Stored schema.GroupVersionResource

@@ -66,7 +66,7 @@ func (p *retrier) temporary(err error) bool {
 		p.outage.Store(time.Now().UnixNano())
 		return true
 	case http.StatusUnauthorized, http.StatusForbidden:
-		// Admission has no status code for it (kube-apiserver v1.36.3).
+		// Admission has no status code for it (kube-apiserver v1.37.2).
 		if strings.Contains(err.Error(), "not yet ready to handle request") {
 			return true
 		}

@@ -31,13 +31,12 @@ type Bounds struct {
 // (https://kubernetes.io/docs/reference/using-api/api-concepts/#semantics-for-watch):
 //
 //   - version n: the events after n.
-//   - no version: the current state, then events.
-//   - "0", any state: the oldest state, then events. That is the initial list of the
+//   - no version: the current state, an annotated bookmark if bookmarks are allowed, then events.
+//   - "0", any state: the oldest state, the bookmark, then events. That is the initial list of the
 //     storm, or the oldest retained position. (An API server returns the state of its
 //     cache. The oldest state ensures that a client misses no event if a storm has no
 //     initial list and its list returned "0".)
-//   - sendInitialEvents: the current state, an annotated bookmark if bookmarks are
-//     allowed, then events.
+//   - sendInitialEvents: as without a version.
 //   - sendInitialEvents=false without a version: events from now on.
 //
 // The error is an [apierrors.StatusError]. An invalid number is a 500 without a reason. A
@@ -60,11 +59,11 @@ func (b Bounds) Start(version string, sendInitialEvents *bool, bookmarks bool) (
 	case sendInitialEvents != nil:
 		return Start{At: b.Visible}, nil
 	case version == "":
-		return Start{At: b.Visible, State: true}, nil
+		return Start{At: b.Visible, State: true, Mark: bookmarks}, nil
 	default:
 		// Position 0 has no state.
 		at := max(b.First, b.Oldest)
-		return Start{At: at, State: at > 0}, nil
+		return Start{At: at, State: at > 0, Mark: at > 0 && bookmarks}, nil
 	}
 }
 
