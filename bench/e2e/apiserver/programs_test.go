@@ -35,14 +35,20 @@ type server struct {
 // serve starts `watchlab serve`, which must exit with code 0 at the end of the test.
 func serve(t *testing.T, args ...string) *server {
 	t.Helper()
-	s := &server{home: t.TempDir()}
-	s.kubeconfig = filepath.Join(s.home, "kubeconfig")
-	p := programs.Start(t, exec.Command(programs.Watchlab(t), append([]string{"serve", "--kubeconfig-out", s.kubeconfig}, args...)...))
+	file, _ := serveProcess(t, args...)
+	return &server{home: filepath.Dir(file), kubeconfig: file}
+}
+
+// serveProcess starts `watchlab serve` and returns its kubeconfig and its process id.
+func serveProcess(t testing.TB, args ...string) (kubeconfig string, pid int) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	p := programs.Start(t, exec.Command(programs.Watchlab(t), append([]string{"serve", "--kubeconfig-out", file}, args...)...))
 	p.Ready(t, func() error {
-		_, err := os.Stat(s.kubeconfig)
+		_, err := os.Stat(file)
 		return err
 	})
-	return s
+	return file, p.Process.Pid
 }
 
 // config returns client-go's configuration for the server.

@@ -8,8 +8,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,7 +23,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"watchlab/bench/e2e/controlplane"
-	"watchlab/bench/e2e/programs"
 	"watchlab/loadgen/trace"
 )
 
@@ -77,17 +74,12 @@ func plane(t testing.TB, program string) (*rest.Config, int) {
 
 // simulated starts `watchlab serve`.
 func simulated(t testing.TB) (*rest.Config, int) {
-	file := filepath.Join(t.TempDir(), "kubeconfig")
-	p := programs.Start(t, exec.Command(programs.Watchlab(t), "serve", "--kubeconfig-out", file))
-	p.Ready(t, func() error {
-		_, err := os.Stat(file)
-		return err
-	})
+	file, pid := serveProcess(t)
 	config, err := clientcmd.BuildConfigFromFlags("", file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return config, p.Process.Pid
+	return config, pid
 }
 
 // load updates the pods of a server.
