@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/sharding"
 
 	"watchlab/loadgen/apiserver/resources"
 	"watchlab/loadgen/apiserver/store"
@@ -38,7 +39,7 @@ type query struct {
 // parseQuery reads the parameters of a request with apimachinery's decoder, parsers and
 // validation. As in a real server, malformed parameters are a BadRequest, forbidden
 // combinations are Invalid, any other boolean is true, and a negative limit is none.
-func parseQuery(raw string, t *target) (*query, error) {
+func (s *Server) parseQuery(raw string, t *target) (*query, error) {
 	q := &query{}
 	o := &q.opts
 	if err := decodeQuery(raw, o); err != nil {
@@ -52,7 +53,9 @@ func parseQuery(raw string, t *target) (*query, error) {
 		return nil, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
 	}
 	var err error
-	q.filter, err = newFilter(t, o.LabelSelector, o.FieldSelector)
+	if q.filter, err = newFilter(t, o.LabelSelector, o.FieldSelector); err == nil && s.opts.ShardedListAndWatch && o.ShardSelector != "" {
+		q.filter.shards, err = parseShards(o.ShardSelector)
+	}
 	return q, err
 }
 
@@ -145,6 +148,9 @@ func pageOf(log *store.Log, q *query) (page, error) {
 		return page{}, err
 	}
 	p := page{meta: metav1.ListMeta{ResourceVersion: strconv.FormatUint(at, 10)}}
+	if q.filter.shards != nil {
+		p.meta.ShardInfo = &metav1.ShardInfo{Selector: q.filter.shards.String()}
+	}
 	state := log.State(at, q.filter.prefix(), after)
 	if q.filter.selects() {
 		state = slices.DeleteFunc(state, func(e *storm.Event) bool { return !q.filter.matches(e.Key, e.Object) })
@@ -224,6 +230,7 @@ type filter struct {
 	labels    labels.Selector // nil matches every object
 	fields    fields.Selector // nil matches every object
 	values    values          // of the selectable fields
+	shards    sharding.Selector
 }
 
 // Fields of all kinds.
@@ -274,10 +281,10 @@ func unknownField(t *target, label string) error {
 }
 
 // all reports whether every object matches.
-func (f *filter) all() bool { return f.namespace == "" && f.labels == nil && f.fields == nil }
+func (f *filter) all() bool { return f.namespace == "" && !f.selects() }
 
 // selects reports whether the request has a selector.
-func (f *filter) selects() bool { return f.labels != nil || f.fields != nil }
+func (f *filter) selects() bool { return f.labels != nil || f.fields != nil || f.shards != nil }
 
 // prefix is the common prefix of the objects' keys.
 func (f *filter) prefix() string {
@@ -300,6 +307,11 @@ func (f *filter) matches(key string, o runtime.Object) bool {
 	}
 	if f.labels != nil && !f.labels.Matches(labels.Set(m.GetLabels())) {
 		return false
+	}
+	if f.shards != nil {
+		if in, err := f.shards.Matches(o); err != nil || !in {
+			return false
+		}
 	}
 	return f.fields == nil || f.fields.Matches(objectFields{o, f.values})
 }

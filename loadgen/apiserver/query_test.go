@@ -54,7 +54,7 @@ func FuzzQuery(f *testing.F) {
 				t.Fatalf("%q: status %d: %v", raw, status.Status().Code, err)
 			}
 		}
-		q, err := parseQuery(raw, on)
+		q, err := (&Server{}).parseQuery(raw, on)
 		check(err)
 		if err != nil {
 			return

@@ -123,7 +123,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t target) error {
 	case verb == resources.Get:
 		return s.get(req)
 	case verb == resources.List:
-		q, err := parseQuery(r.URL.RawQuery, &t)
+		q, err := s.parseQuery(r.URL.RawQuery, &t)
 		switch {
 		case err != nil:
 			return err

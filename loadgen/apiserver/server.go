@@ -90,6 +90,9 @@ type Options struct {
 	// see [patch.Editor.Delete]. Without it, a deleted pod is gone at once and propagation policies have no
 	// effect.
 	Graceful bool
+	// ShardedListAndWatch honours the parameter shardSelector, as kube-apiserver does with the feature gate of that name,
+	// which is off by default; without it both ignore the parameter.
+	ShardedListAndWatch bool
 	// Changed is called for each event that becomes visible: in the order of its resource, after watches
 	// can see it, and before a request that could depend on it ends. Open reports the initial lists. It
 	// holds up writes and releases of the resource; it must be quick and must not call the server.

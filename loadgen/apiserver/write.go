@@ -288,7 +288,7 @@ func (s *Server) deleteCollection(req *request) error {
 		return notAllowed()
 	}
 	// It selects like a list.
-	q, err := parseQuery(req.http.URL.RawQuery, &req.target)
+	q, err := s.parseQuery(req.http.URL.RawQuery, &req.target)
 	if err != nil {
 		return err
 	}

@@ -46,6 +46,7 @@ type Options struct {
 	Controllers bool   // start controller-manager and scheduler too
 	Audited     string // a group of users whose requests are in AuditLog; empty for none
 	APIServer   string // path of another kube-apiserver than the pinned one
+	Gates       string // --feature-gates of kube-apiserver; empty for the defaults
 }
 
 // ControlPlane is a running control plane. Its files are in a temporary folder that Stop removes.
@@ -124,6 +125,9 @@ func Start(ctx context.Context, opts Options) (_ *ControlPlane, err error) {
 			return nil, err
 		}
 		args["kube-apiserver"] = append(args["kube-apiserver"], "--audit-policy-file", policy, "--audit-log-path", c.AuditLog())
+	}
+	if opts.Gates != "" {
+		args["kube-apiserver"] = append(args["kube-apiserver"], "--feature-gates", opts.Gates)
 	}
 	components := []string{"etcd", "kube-apiserver"}
 	if opts.Controllers {
