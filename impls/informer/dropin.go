@@ -101,13 +101,21 @@ func ForResource(config *rest.Config, gvr schema.GroupVersionResource, example r
 	if err != nil {
 		return nil, fmt.Errorf("informer: %w", err)
 	}
-	opts.Decode, opts.Decoder, opts.Inflate = "", decode.Options{}, ""
+	n := opts.Shards
+	if n < 0 || n > maxShards {
+		return nil, fmt.Errorf("informer: %w: Shards is %d (allowed: 0 to %d)", impls.ErrOptions, n, maxShards)
+	}
+	opts.Decode, opts.Decoder, opts.Inflate, opts.Shards = "", decode.Options{}, "", 0
 	b, err := opts.checked()
 	if err != nil {
 		return nil, err
 	}
 	b.readOnly = decode.ReadOnly(d)
-	return newInformer(ofType(lw, example), example, opts, b), nil
+	all := cache.ListerWatcher(lw)
+	if n > 1 {
+		all, b.versioned = sharded(lw, n), false
+	}
+	return newInformer(ofType(all, example), example, opts, b), nil
 }
 
 // ForManager returns a config for a manager of controller-runtime and the NewInformer of its cache,

@@ -82,7 +82,7 @@ func custom(gvr schema.GroupVersionResource, kind string) *storm.Storm {
 
 // serveStorm starts a simulated API server with the initial list of a storm.
 func serveStorm(s *storm.Storm) (config *rest.Config, release, stop func()) {
-	prepared, err := apiserver.Prepare(s, wire.Media(0))
+	prepared, err := apiserver.Prepare(s, wire.JSON, false)
 	if err != nil {
 		panic(err)
 	}

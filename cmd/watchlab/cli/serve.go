@@ -30,6 +30,7 @@ type service struct {
 	bind      string
 	port      int
 	tokenFile string
+	gates     string // feature gates
 	page      string // address of the page; empty for none
 	opts      apiserver.ServiceOptions
 }
@@ -79,6 +80,7 @@ loopback; another address needs TLS, or --insecure-listen and a token.`,
 	fl.BoolVar(&v.opts.Overwrite, "overwrite", false, "replace the file of --kubeconfig-out, whoever wrote it")
 	fl.IntVar(&v.opts.Start, "start", 1, "watches that start storm and faults; 0 for now")
 	fl.IntVar(&v.opts.Repeat, "repeat", 1, "times that the storm is played; 0 for endless")
+	fl.StringVar(&v.gates, "feature-gates", "", "ShardedListAndWatch=true honours shardSelector, as kube-apiserver's flag does (default none)")
 	fl.Float64Var(&v.opts.Speed, "speed", 1, "how many times as fast the storm is played")
 	fl.StringVar(&v.page, "page", "", "serve a page that pauses, steps and seeks (default none)")
 	fl.Lookup("page").NoOptDefVal = pageAddress
@@ -102,6 +104,8 @@ func (v *service) check() error {
 		return badFlag("speed", fmt.Errorf("%v is not allowed (allowed: more than 0, at most 1e6)", o.Speed))
 	case v.page != "" && v.from.Storm.Name == "":
 		return badFlag("page", errors.New("needs --storm"))
+	case v.gates != "" && v.gates != "ShardedListAndWatch=true":
+		return badFlag("feature-gates", fmt.Errorf("%q is not allowed (allowed: ShardedListAndWatch=true)", v.gates))
 	case v.port < 0 || v.port > 65535:
 		return badFlag("port", fmt.Errorf("%d is no port (allowed: 0 to 65535)", v.port))
 	case o.Access.TLS && o.Kubeconfig == "":
@@ -136,6 +140,7 @@ func (v *service) load(ctx context.Context, stdin io.Reader) (err error) {
 		return err
 	}
 	o := &v.opts
+	o.Sharded = v.gates != ""
 	if o.Access.Token, err = v.readToken(); err != nil {
 		return err
 	}
