@@ -72,7 +72,6 @@ func (f *telemetryFlags) start(ctx context.Context, run string, stderr io.Writer
 	if server := s.Server(); server != nil {
 		warn(stderr, choose(f.public, "%[1]s/metrics is for Prometheus", "%[1]s shows the run, %[1]s/metrics is for Prometheus"), server.URL())
 		if token := server.Token(); token != "" {
-			fmt.Fprintf(stderr, "watchlab: %s opens once, in one browser\n", server.Link()) // warn would hide the token.
 			warn(stderr, "bearer token, or password of any user: %s", token)
 		}
 	}
