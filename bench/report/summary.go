@@ -43,14 +43,6 @@ func Brief(w io.Writer, o *lab.Outcome) error {
 	return err
 }
 
-// Sentences returns the sentence of each summary of [Brief].
-func Sentences(o *lab.Outcome) (out []string) {
-	for _, s := range newRun(o).summaries() {
-		out = append(out, s.Sentence)
-	}
-	return out
-}
-
 func withoutMarkdown(s string) string { return strings.ReplaceAll(s, "`", "") }
 
 // summary compares the variants of a group, of which it has one row each.

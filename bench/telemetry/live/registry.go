@@ -6,7 +6,7 @@
 //  2. A [Registry] has the sets, the metrics of the run, of the Go runtime and of the process.
 //  3. A [Server] listens: /metrics for Prometheus, a live page at /, and probes of health
 //     and readiness.
-//  4. The page has the [State] of the run: its rankings, with the charts of the report.
+//  4. The page has the [State] of the run: the first screen of its report, from the rounds so far.
 package live
 
 import (

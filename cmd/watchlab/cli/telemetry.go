@@ -54,7 +54,7 @@ func (f *telemetryFlags) start(ctx context.Context, run string, stderr io.Writer
 	s, err := telemetry.Start(ctx, telemetry.Options{
 		Run: run, Commit: cmp.Or(build().Commit, "unknown"), MetricsAddr: f.addr, Insecure: f.insecure, Public: f.public, Pyroscope: f.pyroscope,
 		Warn:   func(text string) { warn(stderr, "%s", text) },
-		Report: telemetry.Report{Rankings: report.Rankings, Sentences: report.Sentences, Page: report.HTML},
+		Report: telemetry.Report{Answer: report.Answer, Page: report.HTML},
 	})
 	for flag, cause := range map[string]error{
 		"metrics-addr": live.ErrAddress, "pyroscope": telemetry.ErrPyroscopeURL,
