@@ -25,7 +25,7 @@ func charts() map[string]Chart {
 			{Name: nasty, Path: true, Area: true, Points: []Point{{X: 1, Y: 10, Mark: true, Tip: nasty, Lo: 5, Hi: 20}, {X: 2, Y: 0}, {X: 3, Y: 1000, Mark: true}}},
 			{Name: "b", Style: Style{Colour: 13, Form: 3, Dashed: true}, Path: true, Step: true, Points: []Point{{X: 1, Y: math.NaN()}, {X: 2, Y: 7, Mark: true}}},
 			{Name: "backdrop", Background: true, Area: true, Points: []Point{{X: 1, Y: 1}, {X: 2, Y: 2}}},
-		}, Rules: []Rule{{At: 100, Label: nasty}, {Vertical: true, At: 2, Series: nasty, Label: nasty}}},
+		}},
 		"bars": Rows{Axis: a, Columns: BarColumns(a), Rows: []Row{
 			Bar(named, a, Sample{10, 8, 12, []float64{8, 9, 10, 10, 11, 12}}, nasty),
 			Bar(Row{Name: "without", Note: "invalid: lost"}, a, Sample{}, ""),

@@ -11,7 +11,6 @@ import (
 type Lines struct {
 	X, Y   Axis
 	Curves []Curve // in order: later curves cover earlier ones
-	Rules  []Rule
 	High   float64 // height in units of the view box; 0 means 260
 	// Bands and Moments explain the x axis, and Most is a value that it reaches at least. They need a curve.
 	Bands   []Band
@@ -55,15 +54,6 @@ type Point struct {
 
 func (q Point) bounded() bool { return q.Lo != 0 || q.Hi != 0 }
 
-// Rule is a straight line across the chart, such as an objective or a knee.
-type Rule struct {
-	Vertical bool    // at a value of x; others at a value of y
-	At       float64 // position
-	Label    string
-	Series   string // curve that the rule belongs to; empty for none
-	Style    Style  // of the curve
-}
-
 // Margins of charts with two axes.
 const (
 	marginLeft, marginRight = 54, 14
@@ -77,7 +67,7 @@ func (c Lines) shown(points []Point) []Point {
 	return slices.DeleteFunc(slices.Clone(points), func(q Point) bool { return c.X.lacks(q.X) || c.Y.lacks(q.Y) })
 }
 
-// scales returns both scales. They include all points, intervals and rules.
+// scales returns both scales. They include all points and intervals.
 func (c Lines) scales() (x, y scale, xTicks, yTicks []Tick) {
 	var xs, ys []float64
 	for _, s := range c.Curves {
@@ -93,13 +83,6 @@ func (c Lines) scales() (x, y scale, xTicks, yTicks []Tick) {
 	}
 	for _, m := range c.Moments {
 		xs = append(xs, m.At)
-	}
-	for _, r := range c.Rules {
-		if r.Vertical {
-			xs = append(xs, r.At)
-		} else {
-			ys = append(ys, r.At)
-		}
 	}
 	x, xTicks = newScale(c.X, xs, marginLeft, Width-marginRight, 6)
 	y, yTicks = newScale(c.Y, ys, c.Height()-marginBottom, marginTop, 5)
@@ -118,26 +101,10 @@ func (c Lines) plot(p *picture) {
 	p.line(marginLeft, bottom, Width-marginRight, bottom, "axis")
 	p.text(2, 12, "start", "axis-label", c.Y.Label)
 	p.text(Width-marginRight, c.Height()-6, "end", "axis-label", c.X.Label)
-	for _, r := range c.Rules {
-		c.rule(p, r, x, y, bottom)
-	}
 	for _, s := range c.Curves {
 		c.curve(p, s, x, y, bottom)
 	}
 	c.happened(p, x, bottom)
-	c.named(p, x)
-}
-
-// named writes the labels of the vertical rules, as far as there is room.
-func (c Lines) named(p *picture, x scale) {
-	end := math.Inf(-1)
-	for _, r := range slices.SortedFunc(slices.Values(c.Rules), func(a, b Rule) int { return cmp.Compare(a.At, b.At) }) {
-		half := 3 * float64(len([]rune(r.Label)))
-		if at := min(x.at(r.At), Width-half); r.Vertical && r.Label != "" && at-half > end+2 {
-			p.text(at, marginTop-4, "middle", "rule-label", r.Label)
-			end = at + half
-		}
-	}
 }
 
 // shade draws the bands. A name without room is omitted.
@@ -170,21 +137,6 @@ func (c Lines) happened(p *picture, x scale, bottom float64) {
 			}
 		})
 	}
-}
-
-func (c Lines) rule(p *picture, r Rule, x, y scale, bottom float64) {
-	class := "rule"
-	if r.Series != "" {
-		class += " series " + r.Style.class()
-	}
-	p.group(class, r.Series, func() {
-		if r.Vertical {
-			p.line(x.at(r.At), marginTop, x.at(r.At), bottom, "ruled")
-			return
-		}
-		p.line(marginLeft, y.at(r.At), Width-marginRight, y.at(r.At), "ruled")
-		p.text(marginLeft+4, y.at(r.At)-4, "start", "rule-label", r.Label)
-	})
 }
 
 func (c Lines) curve(p *picture, s Curve, x, y scale, bottom float64) {

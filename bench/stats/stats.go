@@ -9,8 +9,7 @@
 //     difference only where both the Mann-Whitney U test and Welch's test see one.
 //  4. [MinDetectable] returns the smallest difference that the same rounds can detect. It
 //     says how much a result of "no difference" is worth.
-//  5. [FitUSL] fits the Universal Scalability Law to the throughputs of a sweep. [Knee]
-//     describes the result of the other search.
+//  5. [Scaling] and [Knee] are the results of the two searches.
 //
 // Package compare contains the table of whole runs and the regression gate.
 package stats

@@ -126,9 +126,9 @@ func TestControls(t *testing.T) {
 	visible := func(section string) int {
 		return eval[int](b, `[...document.querySelectorAll("#`+section+` svg [data-series=ring]:not(.row)")].filter(g => getComputedStyle(g).display !== "none").length`)
 	}
-	before, elsewhere := visible("c1"), visible("knees")
+	before, elsewhere := visible("c1"), visible("scaling")
 	b.do(chromedp.Click(`#c1 .legend button[data-series=ring]`, chromedp.ByQuery))
-	if here, there := visible("c1"), visible("knees"); before == 0 || here != 0 || elsewhere == 0 || there != elsewhere {
+	if here, there := visible("c1"), visible("scaling"); before == 0 || here != 0 || elsewhere == 0 || there != elsewhere {
 		t.Errorf("curves of ring in its panel: %d, then %d; in another: %d, then %d", before, here, elsewhere, there)
 	}
 	b.do(chromedp.Focus(`#c1 figure[data-kind=throughput] .plot`, chromedp.ByQuery), chromedp.KeyEvent(kb.ArrowRight), chromedp.KeyEvent(kb.ArrowDown))
