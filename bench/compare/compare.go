@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strings"
 
@@ -193,7 +192,7 @@ func (t *Table) Text(w io.Writer) error {
 }
 
 // difference formats the change in benchstat's form. Without a significant change it shows the
-// smallest one that the rounds detect ([stats.MinDetectable]).
+// confidence interval, in which the change may be.
 func (c *Cell) difference(base *Cell) string {
 	switch {
 	case c.Unequal != "":
@@ -201,11 +200,11 @@ func (c *Cell) difference(base *Cell) string {
 	case c.VsBase == nil:
 		return ""
 	}
-	sees := ""
-	if share, ok := stats.MinDetectable(base.Values, c.Values); ok && !c.Significant() && share > 0 {
-		sees = fmt.Sprintf(", sees %.1f%%", math.Abs(share)*100)
+	within := ""
+	if r := stats.Compare(base.Values, c.Values); 0 < r.Lo && r.Lo < r.Hi && !c.Significant() {
+		within = fmt.Sprintf(", %+.1f%% to %+.1f%%", (r.Lo-1)*100, (r.Hi-1)*100)
 	}
-	return fmt.Sprintf("%s (%s%s)", c.VsBase.FormatDelta(base.Summary.Center, c.Summary.Center), c.VsBase, sees)
+	return fmt.Sprintf("%s (%s%s)", c.VsBase.FormatDelta(base.Summary.Center, c.Summary.Center), c.VsBase, within)
 }
 
 func oneProcess(names []string) string {

@@ -36,14 +36,6 @@ func withBase(rows []row) []row {
 	return rows
 }
 
-// span writes a ratio with its interval.
-func span(c stats.Comparison) string {
-	if c.Lo > 0 {
-		return fmt.Sprintf("%s (%s–%s)", ratio(c), chart.Times(c.Lo), chart.Times(c.Hi))
-	}
-	return ratio(c)
-}
-
 // drawGains draws the ratio of each variant to the baseline of the best one, and p99 beside it.
 func (p *panel) drawGains(rows []row, best row) {
 	unit, base := cmp.Or(best.gain().unit, perCPU), "the baseline"
@@ -87,7 +79,10 @@ func gainRow(r row, along chart.Axis, unit string) chart.Row {
 	case g.unit != unit:
 		line.Note, form = noCPU, chart.Missing
 	default:
-		line.Note, tip = span(g.Comparison), span(g.Comparison)+" "+unit+", "+r.verdict(0)
+		if line.Note = ratio(g.Comparison); g.Lo > 0 {
+			line.Note += " (" + span(g.Comparison) + ")"
+		}
+		tip = line.Note + " " + unit + ", " + r.verdict(0)
 		s = chart.Sample{Median: g.Ratio, Lo: g.Lo, Hi: g.Hi}
 	}
 	return chart.Interval(line, along, s, form, cmp.Or(tip, line.Note))

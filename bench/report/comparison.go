@@ -87,7 +87,7 @@ func (c comparison) figures() *chart.Table {
 	}
 	t := rowTable(title, c.varying)
 	t.Words("guar.")
-	t.Figures("events/s", "95 % interval", "ratio", "CPU/ev", "per CPU", "sees (normal)")
+	t.Figures("events/s", "95 % interval", "ratio", "ratio interval", "CPU/ev", "per CPU")
 	t.Words("verdict")
 	t.Figures("at rate", "p50", "p99", "p99.9", "p99 ratio")
 	var guarantees, boundaries, unequals []string
@@ -98,7 +98,7 @@ func (c comparison) figures() *chart.Table {
 	for _, r := range c.rows {
 		t.Add(slices.Concat(rowName(r, c.varying), []string{
 			code(slices.Index(guarantees, r.throughput.Guarantees)), perSecond(r.fast), interval(r.fast),
-			r.ratio(stats.UnitEventsPerSec), r.median(r.cpu(), chart.Nanoseconds), r.perCPU(), r.wouldSee(), r.verdict(c.rounds),
+			r.ratio(stats.UnitEventsPerSec), span(r.against(stats.UnitEventsPerSec).Comparison), r.median(r.cpu(), chart.Nanoseconds), r.perCPU(), r.verdict(c.rounds),
 		}, r.quantiles(), []string{r.ratio(stats.UnitP99)})...)
 		for _, round := range r.latency.Rounds {
 			if r.wait.Count > 0 {
@@ -194,14 +194,6 @@ func (r row) perCPU() string {
 	return chart.None
 }
 
-// wouldSee writes the smallest change of throughput that the rounds detect.
-func (r row) wouldSee() string {
-	if a := r.against(stats.UnitEventsPerSec); a.missing == "" {
-		return seen(a.Comparison)
-	}
-	return chart.None
-}
-
 // code returns a letter for an index, and none below 0.
 func code(i int) string {
 	if i < 0 {
@@ -241,13 +233,13 @@ func pair(first, second *lab.CellResult, wanted cell.Boundary) note {
 	d := stats.Compare(base, values)
 	line += chart.Times(d.Ratio) + " " + what
 	if d.Lo > 0 {
-		line += fmt.Sprintf(" (%s to %s)", chart.Times(d.Lo), chart.Times(d.Hi))
+		line += " (" + span(d) + ")"
 	}
 	switch {
 	case !d.Testable:
 		return note{Text: line + ", too few rounds to tell", Class: "warn"}
 	case !d.Significant:
-		return note{Text: line + ", no difference, would see " + seen(d) + " in normal noise", Class: "good"}
+		return note{Text: line + ", no difference", Class: "good"}
 	}
 	return note{
 		Text:  line + fmt.Sprintf(", WARNING: they differ (%s), so the machine may cause differences of this size; by chance 1 pair in 20 differs", stats.PText(d.P)),

@@ -259,7 +259,7 @@ func shrunk(s *controller.Shrunk) section {
 }
 
 func compareTable(o *controller.Result) *chart.Table {
-	t := chart.NewTable(o.Programs[0]+" and "+o.Programs[1], []string{"faults", "figure"}, o.Programs[0], o.Programs[1], "ratio", "sees")
+	t := chart.NewTable(o.Programs[0]+" and "+o.Programs[1], []string{"faults", "figure"}, o.Programs[0], o.Programs[1], "ratio", "interval")
 	t.Words("verdict", "test")
 	t.Labels = 1
 	for _, c := range o.Compared {
@@ -273,9 +273,9 @@ func compareTable(o *controller.Result) *chart.Table {
 			judgement = tooFew
 		}
 		t.Add(strings.TrimPrefix(c.Cell, "faults="), controller.Title(c.Unit), format(c.Stats.From), format(c.Stats.To),
-			chart.Times(c.Stats.Ratio), seen(c.Stats), judgement, stats.PText(c.Stats.P))
+			chart.Times(c.Stats.Ratio), span(c.Stats), judgement, stats.PText(c.Stats.P))
 	}
-	t.Legend = []string{"Medians of the rounds. sees: the smallest change that these rounds detect. Less is better for all figures."}
+	t.Legend = []string{"Medians of the rounds, and the 95 % confidence interval of their ratio. Less is better for all figures."}
 	return t
 }
 

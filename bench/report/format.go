@@ -66,16 +66,12 @@ func ratio(c stats.Comparison) string {
 	return chart.Times(c.Ratio)
 }
 
-// seen writes the smallest change that the rounds of both sides detect.
-func seen(c stats.Comparison) string {
-	switch share := c.MinDetectable; {
-	case share == nil:
+// span writes the 95 % confidence interval of a ratio, or none.
+func span(c stats.Comparison) string {
+	if c.Lo <= 0 {
 		return chart.None
-	case *share < 0.0995:
-		return fmt.Sprintf("%.1f %%", *share*100)
-	default:
-		return fmt.Sprintf("%.0f %%", *share*100)
 	}
+	return strings.TrimSuffix(chart.Times(c.Lo), "×") + "–" + chart.Times(c.Hi)
 }
 
 // trimmed writes a number without trailing zeros, like a label.

@@ -4,7 +4,7 @@
 //  1. The cells of a comparison become rows. Cells whose labels differ only in the
 //     rate share a row.
 //  2. Each row is compared with the baseline that has the same knobs and guarantees.
-//     The smallest detectable change stands beside each ratio.
+//     The confidence interval stands beside each ratio.
 //  3. The rows become tables and charts of one document. [Table], [Markdown] and [HTML]
 //     lay it out. [Brief] writes one screen. A run keeps no figures of an invalid cell,
 //     so its row has dashes.
@@ -76,7 +76,7 @@ var textForms = texttemplate.Must(texttemplate.New("").Funcs(texttemplate.FuncMa
 	"lateAfter": func() time.Duration { return cell.LateAfter },
 	"limit": func(name string) string {
 		return chart.Percent(map[string]float64{
-			"spread": lab.MaxSpread, "late": lab.MaxLateShare, "steal": lab.MaxSteal, "throttled": lab.MaxThrottled, "power": stats.Power,
+			"spread": lab.MaxSpread, "late": lab.MaxLateShare, "steal": lab.MaxSteal, "throttled": lab.MaxThrottled,
 		}[name])
 	},
 	"wrap": func(indent, text string) string {

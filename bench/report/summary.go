@@ -287,10 +287,8 @@ func (r row) gainFigures(base *row, baseline bool) []string {
 		return []string{chart.None, interval}
 	case !g.Testable:
 		return []string{chart.Times(g.Ratio) + "?", interval}
-	case g.Lo > 0:
-		interval = strings.TrimSuffix(chart.Times(g.Lo), "×") + "–" + chart.Times(g.Hi)
 	}
-	return []string{chart.Times(g.Ratio), interval}
+	return []string{chart.Times(g.Ratio), span(g.Comparison)}
 }
 
 // Cost compares the cost of an event on the best variant with that on its baseline.
