@@ -35,13 +35,10 @@ type Curve struct {
 	Name   string
 	Style  Style
 	Points []Point
-	// Path draws a line through the points. Area fills the region below it. Step draws
-	// each value from the X of the previous point on.
-	Path, Area, Step bool
+	// Path draws a line through the points. Step draws each value from the X of the previous point on.
+	Path, Step bool
 	// Dots draws each point.
 	Dots bool
-	// Background excludes the curve from the legend and its colours.
-	Background bool
 }
 
 // Point is one point of a curve.
@@ -102,7 +99,7 @@ func (c Lines) plot(p *picture) {
 	p.text(2, 12, "start", "axis-label", c.Y.Label)
 	p.text(Width-marginRight, c.Height()-6, "end", "axis-label", c.X.Label)
 	for _, s := range c.Curves {
-		c.curve(p, s, x, y, bottom)
+		c.curve(p, s, x, y)
 	}
 	c.happened(p, x, bottom)
 }
@@ -139,7 +136,7 @@ func (c Lines) happened(p *picture, x scale, bottom float64) {
 	}
 }
 
-func (c Lines) curve(p *picture, s Curve, x, y scale, bottom float64) {
+func (c Lines) curve(p *picture, s Curve, x, y scale) {
 	points := c.shown(s.Points)
 	if len(points) == 0 {
 		return
@@ -152,14 +149,7 @@ func (c Lines) curve(p *picture, s Curve, x, y scale, bottom float64) {
 			path += "L" + coord(x.at(q.X)) + " " + coord(y.at(q.Y))
 		}
 	}
-	class, series := "series "+s.Style.class(), s.Name
-	if s.Background {
-		class, series = "backdrop", ""
-	}
-	p.group(class, series, func() {
-		if s.Area {
-			p.f(`<path class="area" d="%sV%sH%sz"/>`, path, coord(bottom), coord(x.at(points[0].X)))
-		}
+	p.group("series "+s.Style.class(), s.Name, func() {
 		if s.Path {
 			p.f(`<path class="curve" d="%s"/>`, path)
 		}

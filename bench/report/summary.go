@@ -291,26 +291,6 @@ func (r row) gainFigures(base *row, baseline bool) []string {
 	return []string{chart.Times(g.Ratio), span(g.Comparison)}
 }
 
-// Cost compares the cost of an event on the best variant with that on its baseline.
-func (s *summary) Cost() string {
-	if s.best == nil {
-		return ""
-	}
-	of := func(r row) string {
-		var parts []string
-		add := func(unit, format string, write func(float64) string) {
-			if text := r.median(unit, write); text != chart.None {
-				parts = append(parts, fmt.Sprintf(format, text))
-			}
-		}
-		add(r.cpu(), "%s of CPU", chart.Nanoseconds)
-		add(stats.UnitAllocsPerOp, "%s allocations", chart.Number)
-		add(stats.UnitBytesPerOp, "%sB", chart.Bytes)
-		return r.variant() + " " + strings.Join(parts, ", ")
-	}
-	return "An event costs " + of(*s.best) + "; " + of(*s.best.base) + "."
-}
-
 // remedies are for cells without an answer. The report has any other cause.
 var remedies = map[lab.Cause]string{
 	lab.CauseGenerator: "Run again on an idle machine.",

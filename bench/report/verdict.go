@@ -92,14 +92,6 @@ func invalidNotes(cells []lab.CellResult) []note {
 	return out
 }
 
-// caveat returns the verdict of a cell that is not valid, in brackets.
-func caveat(c *lab.CellResult) string {
-	if c.Verdict.Status == lab.Valid {
-		return ""
-	}
-	return " (" + string(c.Verdict.Status) + ")"
-}
-
 // statusClass holds the CSS class of each status.
 var statusClass = map[lab.Status]string{lab.Valid: "good", lab.Noisy: "warn", lab.Invalid: "bad", lab.Unplayed: "warn"}
 

@@ -348,7 +348,7 @@ func (g *guarded) secretCalls() map[string][]secretCall {
 		"gate":          {{args: []string{g.to("run"), "--against", g.to("run")}}, {args: []string{kubeconfig, "--against", kubeconfig}}},
 		"gate init":     {{}, {args: []string{"controller"}}, {args: []string{kubeconfig}}},
 		"report":        {{args: []string{g.to("run")}}, {args: []string{kubeconfig}}, {args: []string{g.in}}},
-		"trace inspect": {{args: []string{storm}}, {args: []string{torn}}, {args: []string{kubeconfig}}, {args: []string{storm, "--svg", g.to("storm.svg"), "-o", "json"}}},
+		"trace inspect": {{args: []string{storm}}, {args: []string{torn}}, {args: []string{kubeconfig}}, {args: []string{storm, "-o", "json"}}},
 		"trace convert": {{args: []string{storm, g.to("anonymous.jsonl.zst"), "--anonymise"}}, {args: []string{storm, g.to("anonymous.jsonl"), "--anonymise"}},
 			{args: []string{storm, filepath.Join(g.in, "kept.jsonl.zst")}}, {args: []string{torn, g.to("torn.jsonl.zst"), "--anonymise"}}, {args: []string{kubeconfig, g.to("none.jsonl.zst")}}},
 		"record": append(place("--resource", "pods,secrets", "--for", "1s", "-o", g.to("refused.jsonl.zst"), "--overwrite"),
