@@ -330,29 +330,7 @@ func notesOf(c *lab.CellResult) string {
 		for _, n := range set {
 			values = append(values, n.Value)
 		}
-		out = append(out, noteOf(unit, stats.Median(values)))
+		out = append(out, unit+" "+unitFormat(unit)(stats.Median(values)))
 	}
 	return strings.Join(out, ", ")
-}
-
-// noteOf writes a unit and a figure, times and bytes with a suitable prefix.
-func noteOf(unit string, v float64) string {
-	name, per, ratio := strings.Cut(unit, "/")
-	stem, last := "", name
-	if i := strings.LastIndexByte(name, '-'); i >= 0 {
-		stem, last = name[:i], name[i+1:]
-	}
-	if ratio {
-		per = "/" + per
-	}
-	switch {
-	case v < 0:
-		// Built-in notes are never negative. Others are shown unchanged.
-		return unit + " " + trimmed(v)
-	case last == "ns":
-		return strings.TrimSpace(stem + " " + chart.Nanoseconds(v) + per)
-	case last == "B":
-		return strings.TrimSpace(stem + " " + chart.Bytes(v) + "B" + per)
-	}
-	return name + per + " " + chart.Number(v)
 }

@@ -91,44 +91,12 @@ func subject(o *controller.Result) string {
 	return "attached controller"
 }
 
-// played describes what was played.
+// played describes what was played: each program, and the flags of the Spec.
 func played(o *controller.Result) (terms []term) {
-	add := func(name string, code bool, values ...string) {
-		if values = slices.DeleteFunc(values, func(v string) bool { return v == "" }); len(values) > 0 {
-			terms = append(terms, term{name, values, code})
-		}
+	for _, p := range o.Spec.Programs {
+		terms = append(terms, term{"Program " + p.Label, []string{lab.CommandLine(p.Command)}, true})
 	}
-	s := o.Spec
-	for _, p := range s.Programs {
-		add(choose(len(s.Programs) > 1, "Program "+p.Label, "Program"), true, lab.CommandLine(p.Command))
-	}
-	if s.Storm.Name != "" {
-		text := s.Storm.Name
-		for _, size := range []struct {
-			n    float64
-			what string
-		}{{float64(s.Storm.Nodes), "nodes"}, {float64(s.Storm.Pods), "pods"}, {s.Storm.Scale, "times the size"}} {
-			if size.n > 0 {
-				text += ", " + trimmed(size.n) + " " + size.what
-			}
-		}
-		add("Storm", false, text)
-	}
-	add("Workload", true, s.Workload)
-	add("Manifests", true, s.Manifests...)
-	add("Rules", true, cmp.Or(s.Rules, "default"))
-	add("Fault plans", true, s.Plans...)
-	if s.Speed != 1 {
-		add("Speed", false, chart.Times(s.Speed))
-	}
-	if s.Replicas > 1 {
-		add("Replicas", false, fmt.Sprint(s.Replicas))
-	}
-	for _, at := range s.Restarts {
-		add("Restart", false, "first replica killed at "+at.Duration.String())
-	}
-	add("Rounds", false, fmt.Sprintf("%s, seed %d", lab.Plural(s.Rounds, "round"), s.Seed))
-	return terms
+	return append(terms, term{"Flags", []string{lab.CommandLine(o.Spec.Arguments())}, true})
 }
 
 func choose(first bool, a, b string) string {

@@ -64,27 +64,14 @@ func controllerCharts(o *controller.Result) section {
 
 // playsOf returns a play of each program with a fault plan: those of the first round in which one failed.
 func playsOf(groups []playGroup, plan string) (shown []*controller.Play) {
-	round := 0
-	for _, failed := range []bool{true, false} {
-		for _, g := range groups {
-			for _, p := range g.plays {
-				if g.plan == plan && p.Failed() == failed && (round == 0 || p.Round < round) {
-					round = p.Round
-				}
-			}
-		}
-		if round > 0 {
-			break
-		}
-	}
 	for _, g := range groups {
-		for _, p := range g.plays {
-			if g.plan == plan && p.Round == round {
-				shown = append(shown, p)
-			}
+		if g.plan == plan {
+			shown = append(shown, g.plays...)
 		}
 	}
-	return shown
+	slices.SortStableFunc(shown, func(a, b *controller.Play) int { return a.Round - b.Round })
+	round := shown[max(0, slices.IndexFunc(shown, (*controller.Play).Failed))].Round
+	return slices.DeleteFunc(shown, func(p *controller.Play) bool { return p.Round != round })
 }
 
 // drawPlays draws the charts of plays with one fault plan. The axis of time has the same length in all.

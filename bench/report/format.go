@@ -44,13 +44,15 @@ func wallTime(d time.Duration) string {
 
 // unitFormat returns the format of a unit of bench.txt.
 func unitFormat(unit string) func(float64) string {
-	switch {
-	case strings.HasSuffix(unit, "-ns") || strings.HasPrefix(unit, "ns/") || strings.HasSuffix(unit, "-ns/run"):
-		return chart.Nanoseconds
-	case strings.HasPrefix(unit, "B/") || strings.HasSuffix(unit, "-B") || strings.HasSuffix(unit, "-B/run"):
-		return chart.Bytes
-	case unit == stats.UnitEventsPerSec:
+	if unit == stats.UnitEventsPerSec {
 		return chart.Count
+	}
+	name, _, _ := strings.Cut(unit, "/")
+	switch name[strings.LastIndexByte(name, '-')+1:] {
+	case "ns":
+		return chart.Nanoseconds
+	case "B":
+		return chart.Bytes
 	}
 	return chart.Number
 }

@@ -58,7 +58,7 @@ func (r *Registry) message() (message, error) {
 		}
 		set.mu.Unlock()
 	}
-	out := message{Title: fmt.Sprintf("%s · watchlab %s", s.short(), s.Run), Over: s.Over, Parts: map[string]string{}}
+	out := message{Title: fmt.Sprintf("%s · watchlab %s", s.Status(), s.Run), Over: s.Over, Parts: map[string]string{}}
 	for _, t := range partForms.Templates() {
 		if t.Name() == "" {
 			continue
@@ -72,20 +72,6 @@ func (r *Registry) message() (message, error) {
 	return out, nil
 }
 
-func (s *scene) short() string {
-	switch {
-	case s.Interrupted:
-		return "interrupted"
-	case s.Over:
-		return "finished"
-	case s.Round == 0:
-		return "waiting"
-	case s.Rounds == 0:
-		return fmt.Sprintf("round %d", s.Round)
-	}
-	return fmt.Sprintf("round %d of %d", s.Round, s.Rounds)
-}
-
 // Status is the state in a sentence.
 func (s *scene) Status() string {
 	switch {
@@ -95,13 +81,12 @@ func (s *scene) Status() string {
 		return "The run has finished."
 	case !s.Begun:
 		return "Waiting for the first round."
-	case s.Round == 0 && s.Answer == "":
-		return "Warm-up. Waiting for the first round."
 	case s.Round == 0:
 		return "Warm-up."
+	case s.Rounds == 0:
+		return fmt.Sprintf("Round %d.", s.Round)
 	}
-	text := s.short()
-	return strings.ToUpper(text[:1]) + text[1:] + "."
+	return fmt.Sprintf("Round %d of %d.", s.Round, s.Rounds)
 }
 
 // Remaining writes the time left; empty while it is unknown.
