@@ -24,7 +24,6 @@ type comparison struct {
 	*lab.ComparisonResult
 	rows   []row
 	groups []group // of the rows
-	pairs  []note  // the A/A pairs
 	// varying are the labels whose values differ between the rows; shared are the
 	// others as key=value.
 	varying, shared []string
@@ -36,7 +35,7 @@ func newRun(o *lab.Outcome) run {
 	r := run{Outcome: o}
 	for i := range o.Comparisons {
 		c := &o.Comparisons[i]
-		out := comparison{ComparisonResult: c, rows: rowsOf(c), pairs: repeats(c), rounds: cmp.Or(c.Rounds, o.Rounds)}
+		out := comparison{ComparisonResult: c, rows: rowsOf(c), rounds: cmp.Or(c.Rounds, o.Rounds)}
 		out.varying, out.shared = splitLabels(out.rows)
 		for _, set := range together(out.rows, func(r row) string { return r.throughput.NameExcept("impl", "rate") }) {
 			out.groups = append(out.groups, group{set[0].throughput, groupTitle(set[0], out.varying), set, c.Latency})
@@ -62,7 +61,7 @@ func (c comparison) heading() string {
 func (c comparison) section(id string, o *lab.Outcome) section {
 	s := section{
 		ID: id, Heading: c.heading() + partial(o), Intro: strings.Join(c.shared, ", "),
-		Tables: []*chart.Table{c.figures()}, Noise: c.remarks(true), Cells: len(c.Cells),
+		Tables: []*chart.Table{c.figures()},
 	}
 	for _, t := range []*chart.Table{c.costs(), c.notes()} {
 		if len(t.Rows) > 0 {
@@ -111,14 +110,13 @@ func (c comparison) figures() *chart.Table {
 	}
 	t.DropEmpty()
 
-	t.Legend = watchRemarks(c.ComparisonResult)
 	for i, g := range guarantees {
 		t.Legend = append(t.Legend, "guar. "+code(i)+": "+g)
 	}
 	if names := distinct(boundaries); len(names) > 0 {
 		t.Legend = append(t.Legend, "latency: "+strings.Join(names, ", "))
 	}
-	t.Legend = slices.Concat(t.Legend, distinct(unequals), texts(c.pairs), c.remarks(false))
+	t.Legend = append(t.Legend, distinct(unequals)...)
 	return t
 }
 
@@ -131,24 +129,6 @@ func distinct(texts []string) []string {
 		}
 	}
 	return out
-}
-
-// remarks returns the details of the verdicts, either of the noisy cells or of all others.
-func (c comparison) remarks(noisy bool) []string {
-	var lines []string
-	for _, cl := range c.Cells {
-		if cl.Verdict.Detail == "" || cl.Repeats != "" || (cl.Verdict.Status == lab.Noisy) != noisy {
-			continue
-		}
-		name := cl.Impl()
-		for _, key := range c.varying {
-			if v := cl.Label(key); v != "" {
-				name += " " + key + "=" + v
-			}
-		}
-		lines = append(lines, fmt.Sprintf("%s @%s: %s", name, rateOf(&cl), cl.Verdict))
-	}
-	return lines
 }
 
 // quantiles returns the rate and the latency quantiles at that rate.
@@ -247,14 +227,6 @@ func pair(first, second *lab.CellResult, wanted cell.Boundary) note {
 	}
 }
 
-func texts(notes []note) []string {
-	var out []string
-	for _, n := range notes {
-		out = append(out, n.Text)
-	}
-	return out
-}
-
 // costs returns the table of resource use, once per throughput cell. It omits columns
 // without figures.
 func (c comparison) costs() *chart.Table {
@@ -323,7 +295,7 @@ func notesOf(c *lab.CellResult) string {
 	var out []string
 	for _, set := range together(all, func(n cell.Note) string { return n.Unit }) {
 		unit := set[0].Unit
-		if unit == unitLockHold || strings.HasPrefix(unit, clusterNotes) {
+		if unit == unitLockHold || strings.HasPrefix(unit, clusterPrefix) {
 			continue
 		}
 		var values []float64

@@ -58,7 +58,7 @@ func TestHTMLShowsRun(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"invalid: lost: 1 event of default/pod-7", "order drawn from seed 7", "commit <code>0123456789ab</code>",
+		"rate=max: 1 event of default/pod-7", "order drawn from seed 7", "commit <code>0123456789ab</code>",
 		"watchlab run --family deltafifo", "p99 ≤ 1ms",
 	} {
 		if !strings.Contains(page, want) {

@@ -45,12 +45,6 @@ func shares(m *lab.Merged) section {
 	}
 	t := shareTable(shown)
 	remark := func(format string, args ...any) { t.Legend = append(t.Legend, fmt.Sprintf(format, args...)) }
-	switch {
-	case len(m.Missing) > 0 && m.Partial:
-		remark("Missing: %s; all figures are without them.", shareNumbers(m.Missing))
-	case len(m.Missing) > 0:
-		remark("Missing: %s; so no figure is shown.", shareNumbers(m.Missing))
-	}
 	if len(kinds) > 1 {
 		remark("The shares ran on %d kinds of machines: %s.", len(kinds), strings.Join(kinds[:min(len(kinds), 4)], "; "))
 	}
@@ -109,11 +103,11 @@ func shareNotes(m *lab.Merged) []note {
 	}
 	var out []note
 	if len(m.Missing) > 0 {
-		class := "bad"
+		n := note{Text: fmt.Sprintf("Missing: %s; so no figure is shown", shareNumbers(m.Missing)), Class: "bad"}
 		if m.Partial {
-			class = "warn"
+			n = note{Text: fmt.Sprintf("Missing: %s; all figures are without them", shareNumbers(m.Missing)), Class: "warn"}
 		}
-		out = append(out, note{Text: fmt.Sprintf("%s: missing %s", m, shareNumbers(m.Missing)), Class: class})
+		out = append(out, n)
 	}
 	for _, s := range m.Shares {
 		if s.Interrupted {

@@ -90,6 +90,7 @@ var htmlFiles embed.FS
 var htmlPage = template.Must(template.New("page.html").Funcs(template.FuncMap{
 	"charts": func() template.CSS { return template.CSS(chart.CSS()) },
 	"plain":  withoutMarkdown,
+	"plural": lab.Plural,
 	"class":  classOf,
 	"blocks": func(t *chart.Table) []*chart.Table { return t.Blocks(textWidth) },
 	"style": func(name string) (template.CSS, error) {
