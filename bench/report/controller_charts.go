@@ -103,7 +103,9 @@ func drawPlays(p *panel, plays []*controller.Play) {
 		for _, s := range seriesOf(play, controller.SeriesLatency) {
 			name := play.Program
 			latency.Curves = append(latency.Curves, chart.Curve{Name: name, Style: styles[name], Dots: true, Points: pointsOf(s, 1, chart.Nanoseconds)})
-			p.entryIf(len(plays) > 1, name, styles[name])
+			if len(plays) > 1 {
+				p.entry(name, styles[name])
+			}
 		}
 	}
 	if len(latency.Curves) > 0 {
@@ -128,7 +130,9 @@ func drawPlays(p *panel, plays []*controller.Play) {
 					name, st = play.Program+" "+s.Client, chart.Nth(slices.Index(plays, play)+len(plays)*i)
 				}
 				c.Curves = append(c.Curves, chart.Curve{Name: name, Style: st, Path: true, Points: pointsOf(s, t.per, t.y.Text)})
-				p.entryIf(len(plays) > 1 || len(clients) > 1, name, st)
+				if len(plays) > 1 || len(clients) > 1 {
+					p.entry(name, st)
+				}
 				for k := 1; k < len(s.Points); k += 2 {
 					highest = max(highest, s.Points[k])
 				}
@@ -137,12 +141,6 @@ func drawPlays(p *panel, plays []*controller.Play) {
 		if len(c.Curves) > 0 && (t.mandatory || highest > 0) {
 			p.add(c, figure{Kind: t.kind, Title: t.title, Caption: t.caption}, t.title+" over the time of the storm.")
 		}
-	}
-}
-
-func (p *panel) entryIf(wanted bool, name string, style chart.Style) {
-	if wanted {
-		p.entry(name, style)
 	}
 }
 
