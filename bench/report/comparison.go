@@ -74,17 +74,7 @@ func (c comparison) section(id string, o *lab.Outcome) section {
 // figures returns the table of throughput, ratio, verdict and latency. It omits columns
 // without figures.
 func (c comparison) figures() *chart.Table {
-	title := "Medians of " + lab.Plural(c.rounds, "round")
-	replicates := 0
-	for _, cl := range c.Cells {
-		if cl.ByProcess {
-			replicates = max(replicates, len(cl.Replicates()))
-		}
-	}
-	if 0 < replicates && replicates < c.rounds {
-		title = fmt.Sprintf("Medians of %s with %s", lab.Plural(replicates, "process"), lab.Plural(c.rounds, "round"))
-	}
-	t := rowTable(title, c.varying)
+	t := rowTable("Figures", c.varying)
 	t.Words("guar.")
 	t.Figures("events/s", "95 % interval", "ratio", "ratio interval", "CPU/ev", "per CPU")
 	t.Words("verdict")

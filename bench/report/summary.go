@@ -255,9 +255,9 @@ func (s *summary) Table() *chart.Table {
 	}
 	t.Figures("events/s", at)
 	for _, r := range s.rows {
-		line := slices.Concat([]string{r.variant(), r.median(r.cpu(), chart.Nanoseconds)}, r.gainFigures(r.base, r.baseline))
+		line := slices.Concat([]string{r.variant(), r.median(r.cpu(), chart.Nanoseconds)}, r.gainFigures(r.base, r.baseline, perCPU))
 		if declared >= 0 {
-			line = append(line, r.gainFigures(&s.rows[declared], r.throughput.Baseline)...)
+			line = append(line, r.gainFigures(&s.rows[declared], r.throughput.Baseline, perCPU)...)
 		}
 		p99 := quantile(r.wait.Count, 100, r.wait.P99)
 		if p99 != chart.None && len(rates) > 1 {
@@ -269,8 +269,8 @@ func (s *summary) Table() *chart.Table {
 	return t
 }
 
-// gainFigures writes the gain over a baseline and its interval, or the reason for their absence.
-func (r row) gainFigures(base *row, baseline bool) []string {
+// gainFigures writes the gain over a baseline in a unit and its interval, or the reason for their absence.
+func (r row) gainFigures(base *row, baseline bool, unit string) []string {
 	g := r.gainOver(base)
 	interval := chart.None
 	switch v := r.throughput.Verdict; {
@@ -283,7 +283,7 @@ func (r row) gainFigures(base *row, baseline bool) []string {
 		return []string{"baseline", interval}
 	case g.missing == notEqual:
 		return []string{"unequal", interval}
-	case g.missing != "" || g.unit != perCPU:
+	case g.missing != "" || g.unit != unit:
 		return []string{chart.None, interval}
 	case !g.Testable:
 		return []string{chart.Times(g.Ratio) + "?", interval}
