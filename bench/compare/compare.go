@@ -33,6 +33,8 @@ type Table struct {
 	Refused []string // cells with invalid figures, with their verdicts
 	// Warnings are about the runs as wholes.
 	Warnings []string
+	// CannotTell: there are differences, and all have too few rounds for a test.
+	CannotTell bool
 }
 
 // Row is one figure of one benchmark.
@@ -86,17 +88,22 @@ func Compare(runs []*Run) *Table {
 	if single != nil {
 		t.Warnings = append(t.Warnings, oneProcess(single))
 	}
+	compared, testable := false, false
 	for _, unit := range units {
 		for _, name := range names {
 			row := Row{Unit: unit, Name: name, Cells: make([]*Cell, len(runs))}
 			for i, r := range runs {
-				row.Cells[i] = newCell(unit, runs[0].byName[name], r.byName[name])
+				c := newCell(unit, runs[0].byName[name], r.byName[name])
+				if row.Cells[i] = c; c != nil && c.VsBase != nil {
+					compared, testable = true, testable || stats.Testable(c.VsBase.N1, c.VsBase.N2, stats.Alpha)
+				}
 			}
 			if slices.ContainsFunc(row.Cells, func(c *Cell) bool { return c != nil }) {
 				t.Rows = append(t.Rows, row)
 			}
 		}
 	}
+	t.CannotTell = compared && !testable
 	return t
 }
 
@@ -125,21 +132,6 @@ func newSample(unit string, values []float64) *benchmath.Sample {
 		tidy[i] = v * factor
 	}
 	return benchmath.NewSample(tidy, &benchmath.Thresholds{CompareAlpha: stats.Alpha})
-}
-
-// CannotTell reports whether there are differences and all have too few rounds for a test.
-func (t *Table) CannotTell() bool {
-	some := false
-	for _, row := range t.Rows {
-		for _, c := range row.Cells {
-			if c != nil && c.VsBase != nil {
-				if some = true; stats.Testable(c.VsBase.N1, c.VsBase.N2, stats.Alpha) {
-					return false
-				}
-			}
-		}
-	}
-	return some
 }
 
 // Text writes the table, the reasons for missing intervals and tests, and the refused cells.

@@ -76,10 +76,10 @@ func (c comparison) section(id string, o *lab.Outcome) section {
 func (c comparison) figures() *chart.Table {
 	t := rowTable("Figures", c.varying)
 	t.Words("guar.")
-	t.Figures("events/s", "95 % interval", "ratio", "ratio interval", "CPU/ev", "per CPU")
+	t.Figures("events/s", "95 % interval", "ratio", "interval", "CPU/ev", "per CPU", "interval")
 	t.Words("verdict")
 	t.Figures("at rate", "p50", "p99", "p99.9", "p99 ratio")
-	var guarantees, boundaries, unequals []string
+	var guarantees, boundaries []string
 	for _, cl := range c.Cells {
 		guarantees = append(guarantees, cl.Guarantees)
 	}
@@ -87,15 +87,12 @@ func (c comparison) figures() *chart.Table {
 	for _, r := range c.rows {
 		t.Add(slices.Concat(rowName(r, c.varying), []string{
 			code(slices.Index(guarantees, r.throughput.Guarantees)), perSecond(r.fast), interval(r.fast),
-			r.ratio(stats.UnitEventsPerSec), span(r.against(stats.UnitEventsPerSec).Comparison), r.median(r.cpu(), chart.Nanoseconds), r.perCPU(), r.verdict(c.rounds),
-		}, r.quantiles(), []string{r.ratio(stats.UnitP99)})...)
+			r.ratio(stats.UnitEventsPerSec), span(r.against(stats.UnitEventsPerSec).Comparison), r.median(r.cpu(), chart.Nanoseconds),
+		}, r.gainFigures(r.base, r.baseline, perCPU), []string{r.verdict(c.rounds)}, r.quantiles(), []string{r.ratio(stats.UnitP99)})...)
 		for _, round := range r.latency.Rounds {
 			if r.wait.Count > 0 {
 				boundaries = append(boundaries, string(stats.Headline(round.Result, c.Latency)))
 			}
-		}
-		if r.base != nil && unequal(r.base.throughput, r.throughput) {
-			unequals = append(unequals, fmt.Sprintf("unequal: no ratio, because the baseline guarantees %s and the variant %s", r.base.throughput.Class, r.throughput.Class))
 		}
 	}
 	t.DropEmpty()
@@ -106,7 +103,6 @@ func (c comparison) figures() *chart.Table {
 	if names := distinct(boundaries); len(names) > 0 {
 		t.Legend = append(t.Legend, "latency: "+strings.Join(names, ", "))
 	}
-	t.Legend = append(t.Legend, distinct(unequals)...)
 	return t
 }
 
@@ -154,14 +150,6 @@ func (r row) ratio(unit string) string {
 		return chart.None
 	}
 	return ratio(a.Comparison)
-}
-
-// perCPU writes the gain in events per CPU second, or none.
-func (r row) perCPU() string {
-	if g := r.gain(); g.missing == "" && g.unit == perCPU {
-		return ratio(g.Comparison)
-	}
-	return chart.None
 }
 
 // code returns a letter for an index, and none below 0.

@@ -99,13 +99,6 @@ func played(o *controller.Result) (terms []term) {
 	return append(terms, term{"Flags", []string{lab.CommandLine(o.Spec.Arguments())}, true})
 }
 
-func choose(first bool, a, b string) string {
-	if first {
-		return a
-	}
-	return b
-}
-
 // playGroup holds the rounds of one program with one fault plan.
 type playGroup struct {
 	program, plan string
@@ -135,15 +128,7 @@ func controllerVerdict(o *controller.Result) verdict {
 		}
 	}
 	all := lab.Plural(len(o.Plays), "play")
-	good := tile{fmt.Sprint(len(o.Plays) - failed), "of " + all + " passed", "good"}
-	bad := tile{fmt.Sprint(failed), "of " + all + " failed", "none"}
-	if failed > 0 {
-		bad.Class = "bad"
-	}
-	if failed == len(o.Plays) {
-		good.Class = "none"
-	}
-	v.Tiles = []tile{good, bad}
+	v.Tiles = []tile{newTile(len(o.Plays)-failed, all, "passed", "good"), newTile(failed, all, "failed", "bad")}
 	if o.Interrupted {
 		v.Notes = append(v.Notes, note{Text: o.Missing(), Class: "warn"})
 	}

@@ -51,8 +51,11 @@ func controllerCharts(o *controller.Result) section {
 		p := panel{ID: fmt.Sprintf("time-%d", i+1), Title: "faults: " + plan}
 		shown := playsOf(groups, plan)
 		if shown[0].Round > 1 || o.Spec.Rounds > 1 {
-			p.Notes = append(p.Notes, fmt.Sprintf("Round %d of %d is shown%s.", shown[0].Round, o.Spec.Rounds,
-				choose(slices.ContainsFunc(shown, (*controller.Play).Failed), ", the first that failed", "")))
+			which := ""
+			if slices.ContainsFunc(shown, (*controller.Play).Failed) {
+				which = ", the first that failed"
+			}
+			p.Notes = append(p.Notes, fmt.Sprintf("Round %d of %d is shown%s.", shown[0].Round, o.Spec.Rounds, which))
 		}
 		drawPlays(&p, shown)
 		if len(p.Figures) > 0 {

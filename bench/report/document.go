@@ -33,14 +33,6 @@ type document struct {
 	charted     int // index of the section before which the charts of a controller belong
 }
 
-// First is the id of the page's first section, to which its first link leads.
-func (d *document) First() string {
-	if len(d.Summary) > 0 {
-		return "answer"
-	}
-	return "verdict"
-}
-
 // term is an entry of a description list. Code selects the font for commands and hashes.
 type term struct {
 	Name   string

@@ -64,15 +64,6 @@ func objective(k stats.Knee) string {
 	return quantileName(k) + " ≤ " + chart.Nanoseconds(float64(k.Objective.Most))
 }
 
-// kneeLimits describes what prevented higher rates.
-var kneeLimits = map[string]string{
-	"latency":   "latency",
-	"generator": "generator; may hold more",
-	"invariant": "an invariant was broken",
-	"search":    "none up to the search's end",
-	"time":      "time; may hold more",
-}
-
 // kneeTable returns the table of the highest rates within the objective.
 func kneeTable(all []stats.Knee) *chart.Table {
 	var rows []row
@@ -98,9 +89,9 @@ func kneeTable(all []stats.Knee) *chart.Table {
 			}
 		}
 		lo, hi := k.Interval()
-		t.Add(append(rowName(rows[i], varying), objective(k), rate(k.Held), rate(k.Failed), rate(lo)+" to "+rate(hi), latency, cmp.Or(kneeLimits[k.Limit], k.Limit))...)
+		t.Add(append(rowName(rows[i], varying), objective(k), rate(k.Held), rate(k.Failed), rate(lo)+" to "+rate(hi), latency, k.Limit)...)
 	}
-	t.Legend = []string{"holds, fails at: events/s, by the majority of the rounds; interval: all rounds hold up to the first, none from the second on, 5 rounds at least; latency: the objective's quantile at the rate that holds, median of the rounds."}
+	t.Legend = []string{"holds, fails at: events/s, by the majority of the rounds; interval: all rounds hold up to the first, none from the second on, 5 rounds at least; latency: the objective's quantile at the rate that holds, median of the rounds; limit: what ended the search. Below another limit than latency a variant may hold more."}
 	return t
 }
 

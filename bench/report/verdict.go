@@ -23,6 +23,14 @@ type verdict struct {
 // tile is a large count.
 type tile struct{ Value, Label, Class string }
 
+// newTile returns the count of some of all; 0 has no class.
+func newTile(n int, all, of, class string) tile {
+	if n == 0 {
+		class = "none"
+	}
+	return tile{fmt.Sprint(n), "of " + all + " " + of, class}
+}
+
 // note is a line with the cells concerned. Unless Open is set, a page folds the list of cells and text omits it.
 type note struct {
 	Text, Class string
@@ -43,12 +51,8 @@ func newVerdict(o run) verdict {
 				n++
 			}
 		}
-		t := tile{Value: fmt.Sprint(n), Label: fmt.Sprintf("of %s %s", lab.Plural(len(cells), "cell"), s), Class: statusClass[s]}
-		if n == 0 && s != lab.Valid {
-			t.Class = "none"
-		}
 		if n > 0 || s != lab.Unplayed {
-			v.Tiles = append(v.Tiles, t)
+			v.Tiles = append(v.Tiles, newTile(n, lab.Plural(len(cells), "cell"), string(s), statusClass[s]))
 		}
 	}
 	if o.Interrupted {
