@@ -27,7 +27,7 @@ func charts() map[string]Chart {
 		"intervals": Rows{Axis: logs, Rule: 1, Columns: IntervalColumns(logs), Rows: []Row{
 			Interval(named, logs, Sample{Median: 2, Lo: 1.5, Hi: 3}, Noisy, nasty), Interval(Row{Name: "none", Note: "invalid"}, logs, Sample{}, Sure, nasty),
 		}},
-		"shares": Rows{Columns: []string{nasty, "b", "sum"}, Rows: []Row{
+		"shares": Rows{Axis: a, Columns: []string{nasty, "b", "sum"}, Rows: []Row{
 			Shares(named, []string{nasty, "b"}, []float64{3, 1}, plain), Shares(Row{Name: "none"}, []string{nasty, "b"}, []float64{0, 0}, plain),
 		}},
 	}
@@ -80,8 +80,8 @@ func TestSVG(t *testing.T) {
 // TestEmptyChart checks that a chart without figures reports it and draws no invalid numbers.
 func TestEmptyChart(t *testing.T) {
 	for name, c := range map[string]Chart{
-		"lines":  Lines{Y: Axis{Log: true}, Curves: []Curve{{Points: []Point{{X: 1, Y: 0, Mark: true}}}}},
-		"shares": Rows{Rows: []Row{Shares(Row{}, []string{"a"}, []float64{0}, plain)}},
+		"lines":  Lines{X: Axis{Format: plain}, Y: Axis{Log: true, Format: plain}, Curves: []Curve{{Points: []Point{{X: 1, Y: 0, Mark: true}}}}},
+		"shares": Rows{Axis: Axis{Format: plain}, Rows: []Row{Shares(Row{}, []string{"a"}, []float64{0}, plain)}},
 	} {
 		svg, ok := Draw(c, "x", "", "")
 		if ok {

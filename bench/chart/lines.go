@@ -1,7 +1,6 @@
 package chart
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -11,7 +10,6 @@ import (
 type Lines struct {
 	X, Y   Axis
 	Curves []Curve // in order: later curves cover earlier ones
-	High   float64 // height in units of the view box; 0 means 260
 	// Bands and Moments explain the x axis, and Most is a value that it reaches at least. They need a curve.
 	Bands   []Band
 	Moments []Moment
@@ -51,13 +49,15 @@ type Point struct {
 
 func (q Point) bounded() bool { return q.Lo != 0 || q.Hi != 0 }
 
-// Margins of charts with two axes.
+// Margins and height of charts with two axes.
 const (
 	marginLeft, marginRight = 54, 14
 	marginTop, marginBottom = 24, 40
+	linesHeight             = 260
 )
 
-func (c Lines) Height() float64 { return cmp.Or(c.High, 260) }
+// Height of the chart.
+func (Lines) Height() float64 { return linesHeight }
 
 // shown returns the points on the axes.
 func (c Lines) shown(points []Point) []Point {
@@ -202,9 +202,9 @@ func (c Lines) Table() *Table {
 			if !q.Mark {
 				continue
 			}
-			line := []string{s.Name, c.X.Text(q.X), c.Y.Text(q.Y)}
+			line := []string{s.Name, c.X.Format(q.X), c.Y.Format(q.Y)}
 			if intervals {
-				line = append(line, c.Y.Text(q.Lo), c.Y.Text(q.Hi))
+				line = append(line, c.Y.Format(q.Lo), c.Y.Format(q.Hi))
 			}
 			t.Add(line...)
 		}

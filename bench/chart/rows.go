@@ -136,10 +136,10 @@ func Interval(r Row, a Axis, s Sample, v Verdict, tip string) Row {
 	if a.lacks(s.Median) || s.Median == 0 {
 		v = Missing
 	} else {
-		r.values, r.end, r.cells[0] = []float64{s.Median}, s.Median, a.Text(s.Median)
+		r.values, r.end, r.cells[0] = []float64{s.Median}, s.Median, a.Format(s.Median)
 		if s.bounded() {
 			r.values = append(r.values, s.Lo, s.Hi)
-			r.cells[1], r.cells[2] = a.Text(s.Lo), a.Text(s.Hi)
+			r.cells[1], r.cells[2] = a.Format(s.Lo), a.Format(s.Hi)
 		}
 	}
 	r.draw = func(p *picture, x scale, y float64) {

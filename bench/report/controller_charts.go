@@ -88,7 +88,7 @@ func drawPlays(p *panel, plays []*controller.Play) {
 		p.Notes = append(p.Notes, "Faults: "+strings.Join(list, ", ")+".")
 	}
 	over := func(y chart.Axis) chart.Lines {
-		c := chart.Lines{X: chart.Axis{Label: "seconds", Zero: true, Format: chart.Count}, Y: y, High: 240, Moments: moments, Most: end.Seconds()}
+		c := chart.Lines{X: chart.Axis{Label: "seconds", Zero: true, Format: chart.Count}, Y: y, Moments: moments, Most: end.Seconds()}
 		for _, ph := range plays[0].Phases {
 			c.Bands = append(c.Bands, chart.Band{From: ph.From.Seconds(), To: min(ph.To, end).Seconds(), Name: ph.Name})
 		}
@@ -132,7 +132,7 @@ func drawPlays(p *panel, plays []*controller.Play) {
 				if len(clients) > 1 {
 					name, st = play.Program+" "+s.Client, chart.Nth(slices.Index(plays, play)+len(plays)*i)
 				}
-				c.Curves = append(c.Curves, chart.Curve{Name: name, Style: st, Path: true, Points: pointsOf(s, t.per, t.y.Text)})
+				c.Curves = append(c.Curves, chart.Curve{Name: name, Style: st, Path: true, Points: pointsOf(s, t.per, t.y.Format)})
 				if len(plays) > 1 || len(clients) > 1 {
 					p.entry(name, st)
 				}

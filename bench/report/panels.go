@@ -296,9 +296,8 @@ func (r row) timeline(wanted cell.Boundary) []cell.Moment {
 // depth draws the queued events over time.
 func (g group) depth(p *panel, rate string) {
 	c := chart.Lines{
-		X:    chart.Axis{Label: "seconds", Zero: true, Format: chart.Count},
-		Y:    chart.Axis{Label: "events queued", Zero: true, Format: chart.Count},
-		High: 220,
+		X: chart.Axis{Label: "seconds", Zero: true, Format: chart.Count},
+		Y: chart.Axis{Label: "events queued", Zero: true, Format: chart.Count},
 	}
 	for _, r := range g.rows {
 		moments := r.timeline(g.wanted)

@@ -140,9 +140,8 @@ func scalingPanels(id string, all []stats.Scaling) (panels []panel) {
 		over := set[0].Over
 		p := panel{ID: fmt.Sprintf("%s-%d", id, i+1), Title: groupTitle(rows[i], varying) + ", over " + over}
 		c := chart.Lines{
-			X:    chart.Axis{Label: over, Log: true, Format: chart.Count},
-			Y:    chart.Axis{Label: "events/s", Zero: true, Format: chart.Count},
-			High: 300,
+			X: chart.Axis{Label: over, Log: true, Format: chart.Count},
+			Y: chart.Axis{Label: "events/s", Zero: true, Format: chart.Count},
 		}
 		for _, sc := range set {
 			p.entry(sc.Impl, chart.Of(sc.Impl))
