@@ -31,7 +31,7 @@ type Options struct {
 	Registry *Registry    // has the served metrics; not nil
 	Insecure bool         // the user allows plain HTTP beyond loopback; requests need a token there
 	Public   bool         // serves metrics and probes only, on any address
-	Warn     func(string) // receives errors while serving, one line each
+	Warn     func(string) // receives errors while serving, one line each; not nil
 }
 
 const (
@@ -73,9 +73,6 @@ func Start(opts Options) (*Server, error) {
 	l, err := access.Listen(opts.Addr)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrAddress, err)
-	}
-	if opts.Warn == nil {
-		opts.Warn = func(string) {}
 	}
 	s := &Server{
 		token: access.Token, listener: l,

@@ -42,6 +42,7 @@ func start(t *testing.T, opts Options) *Server {
 	if opts.Registry == nil {
 		opts.Registry = New("test", "")
 	}
+	opts.Warn = func(string) {}
 	s, err := Start(opts)
 	if err != nil {
 		t.Fatal(err)
