@@ -124,14 +124,15 @@ func Gate(old, now *Run, file string, rules []Rule, strict bool) (*GateResult, e
 			return nil, &manifest.Error{File: file, Line: rule.Line, Err: fmt.Errorf("%s: %w", rule, err)}
 		}
 		var refused error
+		detail := ""
 		switch {
 		case rule.PerBaseline && !(old.folder && now.folder):
 			refused = ErrBaseline
 		case !rule.PerBaseline && !slices.Contains(counted, rule.Metric) && differs != "":
-			refused = fmt.Errorf("%w: %s", ErrMachine, differs)
+			refused, detail = ErrMachine, ": "+differs
 		}
 		if refused != nil && file != DefaultRulesName {
-			return fail(refused)
+			return fail(fmt.Errorf("%w%s", refused, detail))
 		}
 		found := false
 		for _, before := range old.cells {
