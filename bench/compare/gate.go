@@ -123,8 +123,7 @@ func Gate(old, now *Run, file string, rules []Rule, strict bool) (*GateResult, e
 		fail := func(err error) (*GateResult, error) {
 			return nil, &manifest.Error{File: file, Line: rule.Line, Err: fmt.Errorf("%s: %w", rule, err)}
 		}
-		var refused error
-		detail := ""
+		refused, detail := error(nil), ""
 		switch {
 		case rule.PerBaseline && !(old.folder && now.folder):
 			refused = ErrBaseline
