@@ -1,6 +1,7 @@
 package bench_test
 
 import (
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -28,8 +29,8 @@ const (
 // machine. It compares a variant with itself 50 times, with ten rounds on each side in
 // random order. differences/comparison is the share of false positives, at most 0.05
 // apart from chance. Another 50 comparisons have a side with 5 % more work;
-// found/comparison is the share that is detected. would-see is the median of the
-// smallest detectable changes, as a share. The units that begin with cpu are of CPU time
+// found/comparison is the share that is detected. precision is the median half-width of the
+// intervals, as a share. The units that begin with cpu are of CPU time
 // per event, which other programs on the machine disturb less than events per second.
 //
 // It asserts nothing: the result shows how stable the machine is.
@@ -47,25 +48,24 @@ func BenchmarkAA(b *testing.B) {
 			}
 			evenRound(b, even)
 			rng := rand.New(rand.NewPCG(1, 2))
-			found, seen := map[string]int{}, map[string][]float64{}
+			found, precisions := map[string]int{}, map[string][]float64{}
 			n := 0
 			for b.Loop() {
 				for range aaComparisons {
 					base, values := compareOnce(b, rng, even, other, aaRounds)
 					n++
 					for _, u := range aaUnits {
-						if stats.Compare(base[u.unit], values[u.unit]).Significant {
+						c := stats.Compare(base[u.unit], values[u.unit])
+						if c.Significant {
 							found[u.unit]++
 						}
-						if share, ok := stats.MinDetectable(base[u.unit], values[u.unit]); ok {
-							seen[u.unit] = append(seen[u.unit], share)
-						}
+						precisions[u.unit] = append(precisions[u.unit], precision(c))
 					}
 				}
 			}
 			for _, u := range aaUnits {
 				b.ReportMetric(float64(found[u.unit])/float64(n), u.prefix+unit)
-				b.ReportMetric(stats.Median(seen[u.unit]), u.prefix+"would-see")
+				b.ReportMetric(stats.Median(precisions[u.unit]), u.prefix+"precision")
 			}
 		})
 	}
@@ -74,10 +74,13 @@ func BenchmarkAA(b *testing.B) {
 // aaUnits are the compared units with the prefixes of their names.
 var aaUnits = []struct{ unit, prefix string }{{stats.UnitEventsPerSec, ""}, {stats.UnitCPUPerOp, "cpu-"}}
 
+// precision is half the width of the interval of a ratio, as a share.
+func precision(c stats.Comparison) float64 { return math.Sqrt(c.Hi/c.Lo) - 1 }
+
 // BenchmarkPlanted detects a side with 5 % more work, with as many rounds as this machine needs. It
-// doubles the rounds until they would show 5 % (would-see) or plantedRounds is reached. The number
-// of rounds does not depend on the difference of the sides. If would-see is at most 0.05,
-// found/comparison is at least 0.8 apart from chance. ratio is the median of the measured ratios.
+// doubles the rounds until half the interval is narrower than 5 % (precision) or plantedRounds is
+// reached. The number of rounds does not depend on the difference of the sides. ratio is the median of
+// the measured ratios.
 func BenchmarkPlanted(b *testing.B) {
 	const share = 1. / plantedPart
 	for _, u := range aaUnits {
@@ -86,33 +89,30 @@ func BenchmarkPlanted(b *testing.B) {
 			evenRound(b, even)
 			rng := rand.New(rand.NewPCG(3, 4))
 			var found, n int
-			var ratios, rounds, seen []float64
+			var ratios, rounds, precisions []float64
 			for b.Loop() {
 				for range plantedComparisons {
 					base, values := stats.Samples{}, stats.Samples{}
-					smallest := 1.
-					for more := aaRounds; len(base[u.unit])+more <= plantedRounds && smallest > share; more = len(base[u.unit]) {
+					var c stats.Comparison
+					for more := aaRounds; len(base[u.unit])+more <= plantedRounds && !(precision(c) < share); more = len(base[u.unit]) {
 						moreBase, moreValues := compareOnce(b, rng, even, other, more)
 						base[u.unit] = append(base[u.unit], moreBase[u.unit]...)
 						values[u.unit] = append(values[u.unit], moreValues[u.unit]...)
-						if see, ok := stats.MinDetectable(base[u.unit], values[u.unit]); ok {
-							smallest = see
-						}
+						c = stats.Compare(base[u.unit], values[u.unit])
 					}
 					n++
-					c := stats.Compare(base[u.unit], values[u.unit])
 					if c.Significant {
 						found++
 					}
 					ratios = append(ratios, c.Ratio)
 					rounds = append(rounds, float64(len(base[u.unit])))
-					seen = append(seen, smallest)
+					precisions = append(precisions, precision(c))
 				}
 			}
 			b.ReportMetric(float64(found)/float64(n), "found/comparison")
 			b.ReportMetric(stats.Median(ratios), "ratio")
 			b.ReportMetric(stats.Median(rounds), "rounds")
-			b.ReportMetric(stats.Median(seen), "would-see")
+			b.ReportMetric(stats.Median(precisions), "precision")
 		})
 	}
 }

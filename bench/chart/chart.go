@@ -1,4 +1,4 @@
-// Package chart shows figures, as SVG and as tables, for reports, the command, the live page and traces:
+// Package chart shows figures, as SVG and as tables, for reports, the command and the live page:
 // the same axes, colours and number formats everywhere.
 //
 //  1. A [Table] is laid out for a terminal, in Markdown or by a page.

@@ -14,12 +14,13 @@ const None = "-"
 // unknown reports a ratio to 0, which is no figure.
 func unknown(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) }
 
-// Number writes a non-negative figure with three significant digits, and without
-// decimals from 100 on.
+// Number writes a figure with three significant digits, and without decimals from 100 on.
 func Number(v float64) string {
 	switch {
 	case unknown(v):
 		return None
+	case v < 0:
+		return "-" + Number(-v)
 	case v == math.Trunc(v) && v < 1e6:
 		return strconv.FormatFloat(v, 'f', -1, 64)
 	case v < 0.001:

@@ -7,7 +7,7 @@ import (
 
 func TestFormats(t *testing.T) {
 	for _, tc := range []struct{ got, want string }{
-		{Number(0), "0"}, {Number(3), "3"}, {Number(0.0000012), "<0.001"}, {Number(0.04), "0.04"},
+		{Number(0), "0"}, {Number(-2.5), "-2.50"}, {Number(3), "3"}, {Number(0.0000012), "<0.001"}, {Number(0.04), "0.04"},
 		{Number(3.14159), "3.14"}, {Number(31.4159), "31.4"}, {Number(314.159), "314"}, {Number(99.96), "100"}, {Number(1234567), "1.235M"},
 		{Bytes(232.25), "232"}, {Bytes(232000), "226.6Ki"},
 		{Nanoseconds(0), "0ns"}, {Nanoseconds(999), "999ns"}, {Nanoseconds(999.7), "1.00µs"}, {Nanoseconds(1500), "1.50µs"},

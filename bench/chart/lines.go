@@ -1,7 +1,6 @@
 package chart
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -11,8 +10,6 @@ import (
 type Lines struct {
 	X, Y   Axis
 	Curves []Curve // in order: later curves cover earlier ones
-	Rules  []Rule
-	High   float64 // height in units of the view box; 0 means 260
 	// Bands and Moments explain the x axis, and Most is a value that it reaches at least. They need a curve.
 	Bands   []Band
 	Moments []Moment
@@ -36,13 +33,10 @@ type Curve struct {
 	Name   string
 	Style  Style
 	Points []Point
-	// Path draws a line through the points. Area fills the region below it. Step draws
-	// each value from the X of the previous point on.
-	Path, Area, Step bool
+	// Path draws a line through the points. Step draws each value from the X of the previous point on.
+	Path, Step bool
 	// Dots draws each point.
 	Dots bool
-	// Background excludes the curve from the legend and its colours.
-	Background bool
 }
 
 // Point is one point of a curve.
@@ -55,29 +49,22 @@ type Point struct {
 
 func (q Point) bounded() bool { return q.Lo != 0 || q.Hi != 0 }
 
-// Rule is a straight line across the chart, such as an objective or a knee.
-type Rule struct {
-	Vertical bool    // at a value of x; others at a value of y
-	At       float64 // position
-	Label    string
-	Series   string // curve that the rule belongs to; empty for none
-	Style    Style  // of the curve
-}
-
-// Margins of charts with two axes.
+// Margins and height of charts with two axes.
 const (
 	marginLeft, marginRight = 54, 14
 	marginTop, marginBottom = 24, 40
+	linesHeight             = 260
 )
 
-func (c Lines) Height() float64 { return cmp.Or(c.High, 260) }
+// Height of the chart.
+func (Lines) Height() float64 { return linesHeight }
 
 // shown returns the points on the axes.
 func (c Lines) shown(points []Point) []Point {
 	return slices.DeleteFunc(slices.Clone(points), func(q Point) bool { return c.X.lacks(q.X) || c.Y.lacks(q.Y) })
 }
 
-// scales returns both scales. They include all points, intervals and rules.
+// scales returns both scales. They include all points and intervals.
 func (c Lines) scales() (x, y scale, xTicks, yTicks []Tick) {
 	var xs, ys []float64
 	for _, s := range c.Curves {
@@ -93,13 +80,6 @@ func (c Lines) scales() (x, y scale, xTicks, yTicks []Tick) {
 	}
 	for _, m := range c.Moments {
 		xs = append(xs, m.At)
-	}
-	for _, r := range c.Rules {
-		if r.Vertical {
-			xs = append(xs, r.At)
-		} else {
-			ys = append(ys, r.At)
-		}
 	}
 	x, xTicks = newScale(c.X, xs, marginLeft, Width-marginRight, 6)
 	y, yTicks = newScale(c.Y, ys, c.Height()-marginBottom, marginTop, 5)
@@ -118,26 +98,10 @@ func (c Lines) plot(p *picture) {
 	p.line(marginLeft, bottom, Width-marginRight, bottom, "axis")
 	p.text(2, 12, "start", "axis-label", c.Y.Label)
 	p.text(Width-marginRight, c.Height()-6, "end", "axis-label", c.X.Label)
-	for _, r := range c.Rules {
-		c.rule(p, r, x, y, bottom)
-	}
 	for _, s := range c.Curves {
-		c.curve(p, s, x, y, bottom)
+		c.curve(p, s, x, y)
 	}
 	c.happened(p, x, bottom)
-	c.named(p, x)
-}
-
-// named writes the labels of the vertical rules, as far as there is room.
-func (c Lines) named(p *picture, x scale) {
-	end := math.Inf(-1)
-	for _, r := range slices.SortedFunc(slices.Values(c.Rules), func(a, b Rule) int { return cmp.Compare(a.At, b.At) }) {
-		half := 3 * float64(len([]rune(r.Label)))
-		if at := min(x.at(r.At), Width-half); r.Vertical && r.Label != "" && at-half > end+2 {
-			p.text(at, marginTop-4, "middle", "rule-label", r.Label)
-			end = at + half
-		}
-	}
 }
 
 // shade draws the bands. A name without room is omitted.
@@ -172,22 +136,7 @@ func (c Lines) happened(p *picture, x scale, bottom float64) {
 	}
 }
 
-func (c Lines) rule(p *picture, r Rule, x, y scale, bottom float64) {
-	class := "rule"
-	if r.Series != "" {
-		class += " series " + r.Style.class()
-	}
-	p.group(class, r.Series, func() {
-		if r.Vertical {
-			p.line(x.at(r.At), marginTop, x.at(r.At), bottom, "ruled")
-			return
-		}
-		p.line(marginLeft, y.at(r.At), Width-marginRight, y.at(r.At), "ruled")
-		p.text(marginLeft+4, y.at(r.At)-4, "start", "rule-label", r.Label)
-	})
-}
-
-func (c Lines) curve(p *picture, s Curve, x, y scale, bottom float64) {
+func (c Lines) curve(p *picture, s Curve, x, y scale) {
 	points := c.shown(s.Points)
 	if len(points) == 0 {
 		return
@@ -200,14 +149,7 @@ func (c Lines) curve(p *picture, s Curve, x, y scale, bottom float64) {
 			path += "L" + coord(x.at(q.X)) + " " + coord(y.at(q.Y))
 		}
 	}
-	class, series := "series "+s.Style.class(), s.Name
-	if s.Background {
-		class, series = "backdrop", ""
-	}
-	p.group(class, series, func() {
-		if s.Area {
-			p.f(`<path class="area" d="%sV%sH%sz"/>`, path, coord(bottom), coord(x.at(points[0].X)))
-		}
+	p.group("series "+s.Style.class(), s.Name, func() {
 		if s.Path {
 			p.f(`<path class="curve" d="%s"/>`, path)
 		}
@@ -260,9 +202,9 @@ func (c Lines) Table() *Table {
 			if !q.Mark {
 				continue
 			}
-			line := []string{s.Name, c.X.Text(q.X), c.Y.Text(q.Y)}
+			line := []string{s.Name, c.X.Format(q.X), c.Y.Format(q.Y)}
 			if intervals {
-				line = append(line, c.Y.Text(q.Lo), c.Y.Text(q.Hi))
+				line = append(line, c.Y.Format(q.Lo), c.Y.Format(q.Hi))
 			}
 			t.Add(line...)
 		}

@@ -3,7 +3,6 @@ package chart
 import (
 	"fmt"
 	"html/template"
-	"slices"
 )
 
 // Layout of [Rows]. Names are above the bars, so that narrow screens show them completely.
@@ -13,7 +12,7 @@ const (
 	rulerHeight                  = 34
 )
 
-// Rows shows a row per variant: [Bar], [Interval] or [Shares].
+// Rows shows a row per variant: [Interval] or [Shares].
 type Rows struct {
 	Axis    Axis     // below the rows
 	Columns []string // of the table, after the name
@@ -79,43 +78,13 @@ func (c Rows) Table() *Table {
 	return t
 }
 
-// Sample is the median of rounds.
+// Sample is a figure with its interval.
 type Sample struct {
 	Median float64
-	Lo, Hi float64 // interval of the median; both 0 if there is none
-	Rounds []float64
+	Lo, Hi float64 // both 0 if there is none
 }
 
 func (s Sample) bounded() bool { return s.Lo != 0 || s.Hi != 0 }
-
-// BarColumns are the table's columns for rows of [Bar].
-func BarColumns(a Axis) []string { return []string{a.Label, "from", "to", "rounds", "note"} }
-
-// Bar shows the median of rounds as a bar from zero, so that lengths are proportional
-// to the values, with its interval and the rounds. The axis starts at zero. A row without
-// rounds shows only its note.
-func Bar(r Row, a Axis, s Sample, tip string) Row {
-	r.values, r.cells = s.Rounds, []string{None, None, None, fmt.Sprint(len(s.Rounds)), r.Note}
-	if len(s.Rounds) == 0 {
-		return r
-	}
-	r.cells[0] = a.Text(s.Median)
-	if s.bounded() {
-		r.values = append(slices.Clone(s.Rounds), s.Lo, s.Hi)
-		r.cells[1], r.cells[2] = a.Text(s.Lo), a.Text(s.Hi)
-	}
-	r.draw = func(p *picture, x scale, y float64) {
-		p.figure("path", fmt.Sprintf(`class="bar pt" d="%s"`, barPath(rowsLeft, x.at(s.Median), y)), r.Name+": "+tip)
-		mid := y + barHeight/2
-		if s.bounded() {
-			p.whisker(x, s.Lo, s.Hi, mid)
-		}
-		for _, v := range s.Rounds {
-			p.f(`<circle class="round" cx="%s" cy="%s" r="2"/>`, coord(x.at(v)), coord(mid))
-		}
-	}
-	return r
-}
 
 func barPath(from, to, top float64) string {
 	return fmt.Sprintf("M%s %sH%sV%sH%sz", coord(from), coord(top), coord(to), coord(top+barHeight), coord(from))
@@ -167,10 +136,10 @@ func Interval(r Row, a Axis, s Sample, v Verdict, tip string) Row {
 	if a.lacks(s.Median) || s.Median == 0 {
 		v = Missing
 	} else {
-		r.values, r.end, r.cells[0] = []float64{s.Median}, s.Median, a.Text(s.Median)
+		r.values, r.end, r.cells[0] = []float64{s.Median}, s.Median, a.Format(s.Median)
 		if s.bounded() {
 			r.values = append(r.values, s.Lo, s.Hi)
-			r.cells[1], r.cells[2] = a.Text(s.Lo), a.Text(s.Hi)
+			r.cells[1], r.cells[2] = a.Format(s.Lo), a.Format(s.Hi)
 		}
 	}
 	r.draw = func(p *picture, x scale, y float64) {

@@ -10,7 +10,7 @@ type Axis struct {
 	Label  string               // names the figure and its unit
 	Log    bool                 // logarithmic, without values of 0 and less
 	Zero   bool                 // starts a linear axis at 0
-	Format func(float64) string // writes a value; nil: with at most one decimal
+	Format func(float64) string // writes a value
 	Ticks  []Tick               // replace the automatic ticks
 }
 
@@ -18,14 +18,6 @@ type Axis struct {
 type Tick struct {
 	At    float64
 	Label string
-}
-
-// Text writes a value.
-func (a Axis) Text(v float64) string {
-	if a.Format == nil {
-		return coord(v)
-	}
-	return a.Format(v)
 }
 
 // lacks reports whether a value has no place on the axis.
@@ -69,7 +61,7 @@ func newScale(a Axis, values []float64, from, to float64, about int) (scale, []T
 	}
 	var ticks []Tick
 	for _, v := range round {
-		ticks = append(ticks, Tick{v, a.Text(v)})
+		ticks = append(ticks, Tick{v, a.Format(v)})
 	}
 	return s, ticks
 }

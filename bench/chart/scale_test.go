@@ -21,7 +21,7 @@ func TestTicks(t *testing.T) {
 		{true, 4000, 1.2e7, []float64{1e4, 1e5, 1e6, 1e7}, 2000, 2e7},
 		{true, 1, 1e12, []float64{1, 1e3, 1e6, 1e9, 1e12}, 1, 1e12},
 	} {
-		s, ticks := newScale(Axis{Log: tc.log}, []float64{tc.lo, tc.hi}, 0, 100, 5)
+		s, ticks := newScale(Axis{Log: tc.log, Format: plain}, []float64{tc.lo, tc.hi}, 0, 100, 5)
 		near := func(a, b float64) bool { return math.Abs(a-b) < 1e-9*max(1, b) }
 		if !slices.EqualFunc(ticks, tc.want, func(a Tick, b float64) bool { return near(a.At, b) }) || !near(s.lo, tc.wantLow) || !near(s.hi, tc.wantTop) {
 			t.Errorf("%v to %v: %v, from %v to %v, want %v from %v to %v", tc.lo, tc.hi, ticks, s.lo, s.hi, tc.want, tc.wantLow, tc.wantTop)
@@ -37,7 +37,7 @@ func TestScalesEncloseValues(t *testing.T) {
 		log := random.IntN(2) == 0
 		lo := math.Pow(10, random.Float64()*14-3)
 		hi := lo * math.Pow(10, random.Float64()*8)
-		s, ticks := newScale(Axis{Log: log}, []float64{lo, hi}, 0, 100, 5)
+		s, ticks := newScale(Axis{Log: log, Format: plain}, []float64{lo, hi}, 0, 100, 5)
 		if len(ticks) < 2 || len(ticks) > 9 || s.lo > lo*(1+1e-9) || s.hi < hi*(1-1e-9) {
 			t.Fatalf("log %v, %v to %v: %v", log, lo, hi, ticks)
 		}

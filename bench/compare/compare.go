@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strings"
 
@@ -34,6 +33,8 @@ type Table struct {
 	Refused []string // cells with invalid figures, with their verdicts
 	// Warnings are about the runs as wholes.
 	Warnings []string
+	// CannotTell: there are differences, and all have too few rounds for a test.
+	CannotTell bool
 }
 
 // Row is one figure of one benchmark.
@@ -87,17 +88,22 @@ func Compare(runs []*Run) *Table {
 	if single != nil {
 		t.Warnings = append(t.Warnings, oneProcess(single))
 	}
+	compared, testable := false, false
 	for _, unit := range units {
 		for _, name := range names {
 			row := Row{Unit: unit, Name: name, Cells: make([]*Cell, len(runs))}
 			for i, r := range runs {
-				row.Cells[i] = newCell(unit, runs[0].byName[name], r.byName[name])
+				c := newCell(unit, runs[0].byName[name], r.byName[name])
+				if row.Cells[i] = c; c != nil && c.VsBase != nil {
+					compared, testable = true, testable || stats.Testable(c.VsBase.N1, c.VsBase.N2, stats.Alpha)
+				}
 			}
 			if slices.ContainsFunc(row.Cells, func(c *Cell) bool { return c != nil }) {
 				t.Rows = append(t.Rows, row)
 			}
 		}
 	}
+	t.CannotTell = compared && !testable
 	return t
 }
 
@@ -126,21 +132,6 @@ func newSample(unit string, values []float64) *benchmath.Sample {
 		tidy[i] = v * factor
 	}
 	return benchmath.NewSample(tidy, &benchmath.Thresholds{CompareAlpha: stats.Alpha})
-}
-
-// CannotTell reports whether there are differences and all have too few rounds for a test.
-func (t *Table) CannotTell() bool {
-	some := false
-	for _, row := range t.Rows {
-		for _, c := range row.Cells {
-			if c != nil && c.VsBase != nil {
-				if some = true; stats.Testable(c.VsBase.N1, c.VsBase.N2, stats.Alpha) {
-					return false
-				}
-			}
-		}
-	}
-	return some
 }
 
 // Text writes the table, the reasons for missing intervals and tests, and the refused cells.
@@ -193,7 +184,7 @@ func (t *Table) Text(w io.Writer) error {
 }
 
 // difference formats the change in benchstat's form. Without a significant change it shows the
-// smallest one that the rounds detect ([stats.MinDetectable]).
+// confidence interval, in which the change may be.
 func (c *Cell) difference(base *Cell) string {
 	switch {
 	case c.Unequal != "":
@@ -201,11 +192,11 @@ func (c *Cell) difference(base *Cell) string {
 	case c.VsBase == nil:
 		return ""
 	}
-	sees := ""
-	if share, ok := stats.MinDetectable(base.Values, c.Values); ok && !c.Significant() && share > 0 {
-		sees = fmt.Sprintf(", sees %.1f%%", math.Abs(share)*100)
+	within := ""
+	if r := stats.Compare(base.Values, c.Values); 0 < r.Lo && r.Lo < r.Hi && !c.Significant() {
+		within = fmt.Sprintf(", %+.1f%% to %+.1f%%", (r.Lo-1)*100, (r.Hi-1)*100)
 	}
-	return fmt.Sprintf("%s (%s%s)", c.VsBase.FormatDelta(base.Summary.Center, c.Summary.Center), c.VsBase, sees)
+	return fmt.Sprintf("%s (%s%s)", c.VsBase.FormatDelta(base.Summary.Center, c.Summary.Center), c.VsBase, within)
 }
 
 func oneProcess(names []string) string {

@@ -123,27 +123,29 @@ func Gate(old, now *Run, file string, rules []Rule, strict bool) (*GateResult, e
 		fail := func(err error) (*GateResult, error) {
 			return nil, &manifest.Error{File: file, Line: rule.Line, Err: fmt.Errorf("%s: %w", rule, err)}
 		}
+		refused, detail := error(nil), ""
 		switch {
-		case rule.PerBaseline && !(old.folder && now.folder) && file == DefaultRulesName:
-			v.skip(rule, old, ErrBaseline)
-			continue
 		case rule.PerBaseline && !(old.folder && now.folder):
-			return fail(ErrBaseline)
+			refused = ErrBaseline
 		case !rule.PerBaseline && !slices.Contains(counted, rule.Metric) && differs != "":
-			if file != DefaultRulesName {
-				return fail(fmt.Errorf("%w: %s", ErrMachine, differs))
-			}
-			v.skip(rule, old, ErrMachine)
-			continue
+			refused, detail = ErrMachine, ": "+differs
+		}
+		if refused != nil && file != DefaultRulesName {
+			return fail(fmt.Errorf("%w%s", refused, detail))
 		}
 		found := false
 		for _, before := range old.cells {
 			if !rule.matches(before) {
 				continue
 			}
-			if f := check(rule, before, now.byName[before.name]); f != nil {
+			if refused != nil {
+				found = found || len(before.samples[rule.Metric]) > 0
+			} else if f := check(rule, before, now.byName[before.name]); f != nil {
 				v.Findings, found = append(v.Findings, *f), true
 			}
+		}
+		if found && refused != nil {
+			v.Notes = append(v.Notes, fmt.Sprintf("%s was not checked: %v", rule, refused))
 		}
 		if !found && file != DefaultRulesName {
 			return fail(fmt.Errorf("%s: %w in %s", rule.Cells, ErrNothing, old.name))
@@ -176,13 +178,6 @@ func Gate(old, now *Run, file string, rules []Rule, strict bool) (*GateResult, e
 		v.Notes = append(v.Notes, fmt.Sprintf("not checked: %d of the new run's %d cells, which the old run lacks", n, len(now.cells)))
 	}
 	return v, nil
-}
-
-// skip notes why a default rule for figures of a run was not checked.
-func (v *GateResult) skip(rule *Rule, run *Run, why error) {
-	if slices.ContainsFunc(run.cells, func(c *gateCell) bool { return rule.matches(c) && len(c.samples[rule.Metric]) > 0 }) {
-		v.Notes = append(v.Notes, fmt.Sprintf("%s was not checked: %v", rule, why))
-	}
 }
 
 // counted are metrics that do not depend on the machine's speed. Those after the first line are of watchlab controller.

@@ -10,7 +10,7 @@ import (
 func (o *Options) Quick() {
 	o.timing = timing{
 		steady: 200 * time.Millisecond, quiet: 500 * time.Millisecond, tail: 100 * time.Millisecond,
-		sampling: 50 * time.Millisecond, grace: time.Minute, looking: 1,
+		sampling: 50 * time.Millisecond, grace: time.Minute,
 	}
 }
 

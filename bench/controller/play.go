@@ -31,11 +31,10 @@ type timing struct {
 	tail     time.Duration // of observation after that, for leaks
 	sampling time.Duration // between two samples of the watches
 	grace    time.Duration // from SIGTERM to SIGKILL
-	looking  float64       // part of one core that looks at the record may take; the program under test needs the others
 }
 
 var defaultTiming = timing{
-	steady: time.Second, quiet: 3 * time.Second, tail: 2 * time.Second, sampling: 500 * time.Millisecond, grace: 10 * time.Second, looking: 0.05,
+	steady: time.Second, quiet: 3 * time.Second, tail: 2 * time.Second, sampling: 500 * time.Millisecond, grace: 10 * time.Second,
 }
 
 const (
@@ -57,8 +56,6 @@ type session struct {
 	dir      string // for kubeconfigs and logs
 	notify   func(string)
 	attached func(map[string]string) // receives the kubeconfigs of attached programs
-	progress Progress
-	playing  func(look func() Observation)
 
 	clients  []string
 	server   Server
@@ -69,18 +66,11 @@ type session struct {
 	changed  atomic.Int64 // time of the last change by a controller or the cluster, as Unix nanoseconds
 	programs []*replica
 
-	mu       sync.Mutex // guards the fields below, and for look also began
-	settling bool
-	samples  []record.Sample
-	lags     []record.Lag
-	scrapes  []record.Scrape
-	exits    []exit
-
-	looked struct { // the last look at the record
-		at      time.Duration
-		next    time.Time
-		latency *time.Duration
-	}
+	mu      sync.Mutex // guards the fields below
+	samples []record.Sample
+	lags    []record.Lag
+	scrapes []record.Scrape
+	exits   []exit
 }
 
 // play plays one play. The record is that of a failed play, too, as far as it went.
@@ -114,9 +104,6 @@ func (p *session) play(ctx context.Context, serve func(Setup) (Server, error)) (
 		p.faults.Stop()
 		err = errors.Join(err, p.server.Close())
 	}()
-	if p.playing != nil {
-		p.playing(p.look)
-	}
 	user, err := p.user(ctx)
 	if err != nil {
 		return out, err
@@ -134,9 +121,7 @@ func (p *session) play(ctx context.Context, serve func(Setup) (Server, error)) (
 	}
 	observing, stopObserving := context.WithCancel(ctx)
 	var wg sync.WaitGroup
-	p.mu.Lock()
 	p.began = time.Now()
-	p.mu.Unlock()
 	p.recorder.Start(p.began)
 	p.server.Begin(p.began)
 	wg.Go(func() { p.watchLags(observing) })
@@ -323,9 +308,6 @@ func (p *session) run(ctx context.Context, user *userClient) (over time.Duration
 	}
 	p.faults.Stop()
 	over = time.Since(p.began)
-	p.mu.Lock()
-	p.settling = true
-	p.mu.Unlock()
 	if err := p.reopened(ctx); err != nil {
 		return over, nil, err
 	}

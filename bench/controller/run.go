@@ -29,10 +29,6 @@ type Options struct {
 	Attached func(map[string]string)
 	Progress func(Progress) // receives the state of the run; may be nil
 	Notify   func(string)   // receives what does not end the run, a line each; may be nil
-	// Playing receives each play when it begins, as a function that looks at it until the next one begins.
-	// A look may take time from the program under test. Judged receives each play when it is over. Both may be nil.
-	Playing func(look func() Observation)
-	Judged  func(*Play)
 
 	timing timing // zero for the default
 }
@@ -41,7 +37,6 @@ type Options struct {
 type Progress struct {
 	Play, Plays int    // number of the play, from 1, and of all planned
 	Name        string // of the play
-	State       string // of an [Observation]: Starting, Playing or Settling
 	// Shrinking is the largest number of plays that shrinking takes, which follow the planned ones; 0 before it.
 	Shrinking int
 }
@@ -143,12 +138,10 @@ func (r *runner) play(ctx context.Context, program Program, pl plan, seed int64,
 	r.n++
 	out := &Play{Plan: pl.name, Round: round, Name: fmt.Sprintf("program=%s/faults=%s/round=%d", program.Label, pl.name, round)}
 	out.Folder = filepath.Join(playsDir, fmt.Sprintf("%02d-%s-%s", r.n, program.Label, fileName(pl.name)))
-	progress := Progress{r.n, r.spec.Rounds * len(r.prepared.plans) * len(r.spec.Programs), out.Name, Starting, r.most}
-	r.Progress(progress)
+	r.Progress(Progress{r.n, r.spec.Rounds * len(r.prepared.plans) * len(r.spec.Programs), out.Name, r.most})
 	s := &session{
 		spec: r.spec, prepared: r.prepared, program: program, plan: pl, seed: seed, dir: filepath.Join(r.scratch, out.Folder),
 		timing: cmp.Or(r.timing, defaultTiming), notify: r.Notify, attached: r.Attached,
-		progress: progress, playing: r.Playing,
 	}
 	var err error
 	if out.Play, err = s.play(ctx, r.Serve); err != nil {
@@ -158,9 +151,6 @@ func (r *runner) play(ctx context.Context, program Program, pl plan, seed int64,
 	out.Verdicts = verdict.Judge(&out.Play, reactions, r.prepared.rules.Check(&out.Play), verdict.DefaultLimits())
 	if err := out.summarise(reactions); err != nil {
 		return nil, err
-	}
-	if r.Judged != nil {
-		r.Judged(out)
 	}
 	if r.Dir != "" {
 		if err := out.saveRecords(filepath.Join(r.Dir, out.Folder)); err != nil {

@@ -114,7 +114,7 @@ func TestAgainst(t *testing.T) {
 	s.Rounds = 2
 	var kept []int // plays in the folder when the next one begins
 	r, err := play(t, s, controller.Options{Dir: dir, Progress: func(p controller.Progress) {
-		if p.State != controller.Starting || p.Play == 1 {
+		if p.Play == 1 {
 			return
 		}
 		o, err := controller.ReadResult(dir)

@@ -113,6 +113,15 @@ func (o *Result) Missing() string {
 	return "Interrupted: later plays are missing."
 }
 
+// Arguments are the flags that set the Spec, without the program.
+func (s Spec) Arguments() []string {
+	args := experiment.Arguments(&s)
+	for _, at := range s.Restarts {
+		args = append(args, "--restart", at.Duration.String())
+	}
+	return args
+}
+
 // command returns the command line that plays a fault plan of the Spec again, without the comparison.
 func (s Spec) command(program Program, faults []string, seed int64) string {
 	s.Plans, s.Seed, s.Rounds = []string{cmp.Or(strings.Join(faults, "; "), PlanNone)}, seed, 0
@@ -125,10 +134,7 @@ func (s Spec) command(program Program, faults []string, seed int64) string {
 	if s.Settle.Duration == defaultSettle {
 		s.Settle.Duration = 0
 	}
-	args := append([]string{"watchlab", "controller"}, experiment.Arguments(&s)...)
-	for _, at := range s.Restarts {
-		args = append(args, "--restart", at.Duration.String())
-	}
+	args := append([]string{"watchlab", "controller"}, s.Arguments()...)
 	if !s.Attach {
 		args = slices.Concat(args, []string{"--"}, program.Command)
 	}

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -133,8 +132,8 @@ func benchFile(t *testing.T, dir string) map[string]int {
 		t.Fatal(err)
 	}
 	lines := map[string]int{}
-	for name := range maps.Keys(bench.Iters) {
-		lines[name] = len(bench.Iters[name])
+	for name, samples := range bench.Samples {
+		lines[name] = len(samples[stats.UnitEventsPerSec])
 	}
 	return lines
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"net/url"
 	"slices"
 	"strings"
 )
@@ -45,25 +46,18 @@ func Parse(list string) ([]Kind, error) {
 	return kinds, nil
 }
 
+// fileNames write an escaped path with underscores for slashes.
+var fileNames = strings.NewReplacer("_", "%5F", "%2F", "_", ":", "%3A")
+
 // FileName returns the name of a cell's file within [Dir]. Different cells have different names.
 func (k Kind) FileName(cell string) string {
 	// Leave room for the kind and for the prefix of a temporary file: file systems allow 255 bytes.
 	const longest = 200
-	plain := true
-	name := strings.Map(func(c rune) rune {
-		switch {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '-', c == '=', c == '.', c == ',':
-			return c
-		}
-		// Only the slash maps to this character without a hash. Any other replacement
-		// adds the hash.
-		plain = plain && c == '/'
-		return '_'
-	}, cell)
-	if !plain || len(name) > longest {
+	name := fileNames.Replace(url.PathEscape(cell))
+	if len(name) > longest {
 		h := fnv.New64a()
 		_, _ = h.Write([]byte(cell)) // It never fails.
-		name = fmt.Sprintf("%s-%016x", name[:min(len(name), longest)], h.Sum64())
+		name = fmt.Sprintf("%s-%016x", name[:longest], h.Sum64())
 	}
 	if k == Trace {
 		return name + ".trace"

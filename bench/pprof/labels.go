@@ -6,17 +6,10 @@ import (
 	"runtime/trace"
 )
 
-// The keys of the labels.
-const (
-	LabelFamily   = "family"
-	LabelVariant  = "variant"
-	LabelPipeline = "pipeline"
-	LabelStorm    = "storm"
-	LabelRate     = "rate"
-	LabelStage    = "stage"
-)
+// stageKey is the key of the label that is not in [Labels].
+const stageKey = "stage"
 
-// Labels are the labels of a cell's work.
+// Labels are the labels of a cell's work, under the names of the fields in lower case.
 type Labels struct{ Family, Variant, Pipeline, Storm, Rate string }
 
 // labelled is the context key under which [With] stores the original context.
@@ -28,7 +21,7 @@ type labelled struct{}
 func With(ctx context.Context, l Labels) context.Context {
 	var pairs []string
 	for _, p := range [][2]string{
-		{LabelFamily, l.Family}, {LabelVariant, l.Variant}, {LabelPipeline, l.Pipeline}, {LabelStorm, l.Storm}, {LabelRate, l.Rate},
+		{"family", l.Family}, {"variant", l.Variant}, {"pipeline", l.Pipeline}, {"storm", l.Storm}, {"rate", l.Rate},
 	} {
 		if p[1] != "" {
 			pairs = append(pairs, p[0], p[1])
@@ -56,7 +49,7 @@ func Do(ctx context.Context, stage string, f func(context.Context)) {
 		pprof.SetGoroutineLabels(ctx)
 		f(ctx)
 	default:
-		pprof.Do(ctx, pprof.Labels(LabelStage, stage), func(ctx context.Context) {
+		pprof.Do(ctx, pprof.Labels(stageKey, stage), func(ctx context.Context) {
 			trace.WithRegion(ctx, stage, func() { f(ctx) })
 		})
 	}
@@ -78,7 +71,7 @@ func Switch(ctx context.Context, stages ...string) Stages {
 	}
 	contexts := make([]context.Context, 0, len(stages)+1)
 	for _, s := range stages {
-		contexts = append(contexts, pprof.WithLabels(ctx, pprof.Labels(LabelStage, s)))
+		contexts = append(contexts, pprof.WithLabels(ctx, pprof.Labels(stageKey, s)))
 	}
 	return Stages{contexts: append(contexts, ctx)}
 }

@@ -36,14 +36,6 @@ func withBase(rows []row) []row {
 	return rows
 }
 
-// span writes a ratio with its interval.
-func span(c stats.Comparison) string {
-	if c.Lo > 0 {
-		return fmt.Sprintf("%s (%s–%s)", ratio(c), chart.Times(c.Lo), chart.Times(c.Hi))
-	}
-	return ratio(c)
-}
-
 // drawGains draws the ratio of each variant to the baseline of the best one, and p99 beside it.
 func (p *panel) drawGains(rows []row, best row) {
 	unit, base := cmp.Or(best.gain().unit, perCPU), "the baseline"
@@ -69,28 +61,25 @@ func (p *panel) drawGains(rows []row, best row) {
 	}
 }
 
-// gainRow shows the gain of a row.
+// gainRow shows the gain of a row, with the words of the summary's table.
 func gainRow(r row, along chart.Axis, unit string) chart.Row {
-	line := chart.Row{Name: r.variant(), Style: chart.Of(r.variant())}
-	g := r.gain()
+	text := r.gainFigures(r.base, r.baseline, unit)
+	line := chart.Row{Name: r.variant(), Style: chart.Of(r.variant()), Note: text[0]}
+	if text[1] != chart.None {
+		line.Note += " (" + text[1] + ")"
+	}
 	var s chart.Sample
-	form, tip := r.form(), ""
+	g, form := r.gain(), r.form()
 	switch {
-	case r.broken():
-		line.Note, form = r.worst().Verdict.Short(), chart.Missing
-	case r.baseline && len(r.fast) == 0:
-		line.Note, form = "baseline, "+r.throughput.Verdict.Short(), chart.Missing
+	case form == chart.Missing:
 	case r.baseline:
-		line.Note, s.Median, tip = "baseline", 1, "baseline, "+r.verdict(0)
-	case g.missing != "":
-		line.Note, form = g.missing, chart.Missing
-	case g.unit != unit:
-		line.Note, form = noCPU, chart.Missing
+		s.Median = 1
+	case g.missing != "" || g.unit != unit:
+		form = chart.Missing
 	default:
-		line.Note, tip = span(g.Comparison), span(g.Comparison)+" "+unit+", "+r.verdict(0)
 		s = chart.Sample{Median: g.Ratio, Lo: g.Lo, Hi: g.Hi}
 	}
-	return chart.Interval(line, along, s, form, cmp.Or(tip, line.Note))
+	return chart.Interval(line, along, s, form, line.Note+", "+r.verdict(0))
 }
 
 // form returns the form of a row's mark.

@@ -50,12 +50,12 @@ func TestAnswer(t *testing.T) {
 		"clear winner": {
 			made(nil, 2, lab.Verdict{}),
 			"An informer on ring handles 2.0 times the events per CPU second of clientgo-informer.",
-			[]string{"baseline", `1\.80× \(1\.\d+×–1\.\d+×\)`, `2\.00× \(1\.\d+×–2\.\d+×\)`, `1\.60× \(.*\)`},
+			[]string{"baseline", `1\.80× \(1\.\d+–1\.\d+×\)`, `2\.00× \(1\.\d+–2\.\d+×\)`, `1\.60× \(.*\)`},
 		},
 		"no difference": {
 			made(nil, 1, lab.Verdict{}),
 			"An informer shows no difference between ring and clientgo-informer in events per CPU second.",
-			[]string{"baseline", `0\.90× .*`, `no difference \(0\.\d+×–1\.\d+×\)`, `0\.80× .*`},
+			[]string{"baseline", `0\.90× .*`, `1\.00× \(0\.\d+–1\.\d+×\)`, `0\.80× .*`},
 		},
 		"all noisy": {
 			made(nil, 2, noisy),
@@ -74,17 +74,17 @@ func TestAnswer(t *testing.T) {
 				}
 			}, 2, lab.Verdict{}),
 			"An informer has no answer: channel guarantees differ from the baseline's.",
-			[]string{"baseline", "guarantees differ from the baseline&#39;s", "guarantees differ from the baseline&#39;s", "guarantees differ from the baseline&#39;s"},
+			[]string{"baseline", "unequal", "unequal", "unequal"},
 		},
 		"generator too slow": {
 			made(func(cells []lab.CellResult) { invalidate(cells, "", lab.CauseGenerator) }, 2, lab.Verdict{}),
 			"An informer has no answer: channel invalid: generator.",
-			[]string{"baseline, invalid: generator", "invalid: generator", "invalid: generator", "invalid: generator"},
+			[]string{"generator", "generator", "generator", "generator"},
 		},
 		"invariant broken": {
 			made(func(cells []lab.CellResult) { invalidate(cells, "ring", lab.CauseLost) }, 2, lab.Verdict{}),
 			"An informer on cond handles 1.8 times the events per CPU second of clientgo-informer.",
-			[]string{"baseline", `1\.80× .*`, "invalid: lost", `1\.60× .*`},
+			[]string{"baseline", `1\.80× .*`, "lost", `1\.60× .*`},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -24,7 +24,6 @@ type comparison struct {
 	*lab.ComparisonResult
 	rows   []row
 	groups []group // of the rows
-	pairs  []note  // the A/A pairs
 	// varying are the labels whose values differ between the rows; shared are the
 	// others as key=value.
 	varying, shared []string
@@ -36,7 +35,7 @@ func newRun(o *lab.Outcome) run {
 	r := run{Outcome: o}
 	for i := range o.Comparisons {
 		c := &o.Comparisons[i]
-		out := comparison{ComparisonResult: c, rows: rowsOf(c), pairs: repeats(c), rounds: cmp.Or(c.Rounds, o.Rounds)}
+		out := comparison{ComparisonResult: c, rows: rowsOf(c), rounds: cmp.Or(c.Rounds, o.Rounds)}
 		out.varying, out.shared = splitLabels(out.rows)
 		for _, set := range together(out.rows, func(r row) string { return r.throughput.NameExcept("impl", "rate") }) {
 			out.groups = append(out.groups, group{set[0].throughput, groupTitle(set[0], out.varying), set, c.Latency})
@@ -62,7 +61,7 @@ func (c comparison) heading() string {
 func (c comparison) section(id string, o *lab.Outcome) section {
 	s := section{
 		ID: id, Heading: c.heading() + partial(o), Intro: strings.Join(c.shared, ", "),
-		Tables: []*chart.Table{c.figures()}, Noise: c.remarks(true), Cells: len(c.Cells),
+		Tables: []*chart.Table{c.figures()},
 	}
 	for _, t := range []*chart.Table{c.costs(), c.notes()} {
 		if len(t.Rows) > 0 {
@@ -75,22 +74,12 @@ func (c comparison) section(id string, o *lab.Outcome) section {
 // figures returns the table of throughput, ratio, verdict and latency. It omits columns
 // without figures.
 func (c comparison) figures() *chart.Table {
-	title := "Medians of " + lab.Plural(c.rounds, "round")
-	replicates := 0
-	for _, cl := range c.Cells {
-		if cl.ByProcess {
-			replicates = max(replicates, len(cl.Replicates()))
-		}
-	}
-	if 0 < replicates && replicates < c.rounds {
-		title = fmt.Sprintf("Medians of %s with %s", lab.Plural(replicates, "process"), lab.Plural(c.rounds, "round"))
-	}
-	t := rowTable(title, c.varying)
+	t := rowTable("Figures", c.varying)
 	t.Words("guar.")
-	t.Figures("events/s", "95 % interval", "ratio", "CPU/ev", "per CPU", "sees (normal)")
+	t.Figures("events/s", "95 % interval", "ratio", "interval", "CPU/ev", "per CPU", "interval")
 	t.Words("verdict")
 	t.Figures("at rate", "p50", "p99", "p99.9", "p99 ratio")
-	var guarantees, boundaries, unequals []string
+	var guarantees, boundaries []string
 	for _, cl := range c.Cells {
 		guarantees = append(guarantees, cl.Guarantees)
 	}
@@ -98,27 +87,22 @@ func (c comparison) figures() *chart.Table {
 	for _, r := range c.rows {
 		t.Add(slices.Concat(rowName(r, c.varying), []string{
 			code(slices.Index(guarantees, r.throughput.Guarantees)), perSecond(r.fast), interval(r.fast),
-			r.ratio(stats.UnitEventsPerSec), r.median(r.cpu(), chart.Nanoseconds), r.perCPU(), r.wouldSee(), r.verdict(c.rounds),
-		}, r.quantiles(), []string{r.ratio(stats.UnitP99)})...)
+			r.ratio(stats.UnitEventsPerSec), span(r.against(stats.UnitEventsPerSec).Comparison), r.median(r.cpu(), chart.Nanoseconds),
+		}, r.gainFigures(r.base, r.baseline, perCPU), []string{r.verdict(c.rounds)}, r.quantiles(), []string{r.ratio(stats.UnitP99)})...)
 		for _, round := range r.latency.Rounds {
 			if r.wait.Count > 0 {
 				boundaries = append(boundaries, string(stats.Headline(round.Result, c.Latency)))
 			}
 		}
-		if r.base != nil && unequal(r.base.throughput, r.throughput) {
-			unequals = append(unequals, fmt.Sprintf("unequal: no ratio, because the baseline guarantees %s and the variant %s", r.base.throughput.Class, r.throughput.Class))
-		}
 	}
 	t.DropEmpty()
 
-	t.Legend = watchRemarks(c.ComparisonResult)
 	for i, g := range guarantees {
 		t.Legend = append(t.Legend, "guar. "+code(i)+": "+g)
 	}
 	if names := distinct(boundaries); len(names) > 0 {
 		t.Legend = append(t.Legend, "latency: "+strings.Join(names, ", "))
 	}
-	t.Legend = slices.Concat(t.Legend, distinct(unequals), texts(c.pairs), c.remarks(false))
 	return t
 }
 
@@ -131,24 +115,6 @@ func distinct(texts []string) []string {
 		}
 	}
 	return out
-}
-
-// remarks returns the details of the verdicts, either of the noisy cells or of all others.
-func (c comparison) remarks(noisy bool) []string {
-	var lines []string
-	for _, cl := range c.Cells {
-		if cl.Verdict.Detail == "" || cl.Repeats != "" || (cl.Verdict.Status == lab.Noisy) != noisy {
-			continue
-		}
-		name := cl.Impl()
-		for _, key := range c.varying {
-			if v := cl.Label(key); v != "" {
-				name += " " + key + "=" + v
-			}
-		}
-		lines = append(lines, fmt.Sprintf("%s @%s: %s", name, rateOf(&cl), cl.Verdict))
-	}
-	return lines
 }
 
 // quantiles returns the rate and the latency quantiles at that rate.
@@ -184,22 +150,6 @@ func (r row) ratio(unit string) string {
 		return chart.None
 	}
 	return ratio(a.Comparison)
-}
-
-// perCPU writes the gain in events per CPU second, or none.
-func (r row) perCPU() string {
-	if g := r.gain(); g.missing == "" && g.unit == perCPU {
-		return ratio(g.Comparison)
-	}
-	return chart.None
-}
-
-// wouldSee writes the smallest change of throughput that the rounds detect.
-func (r row) wouldSee() string {
-	if a := r.against(stats.UnitEventsPerSec); a.missing == "" {
-		return seen(a.Comparison)
-	}
-	return chart.None
 }
 
 // code returns a letter for an index, and none below 0.
@@ -241,26 +191,18 @@ func pair(first, second *lab.CellResult, wanted cell.Boundary) note {
 	d := stats.Compare(base, values)
 	line += chart.Times(d.Ratio) + " " + what
 	if d.Lo > 0 {
-		line += fmt.Sprintf(" (%s to %s)", chart.Times(d.Lo), chart.Times(d.Hi))
+		line += " (" + span(d) + ")"
 	}
 	switch {
 	case !d.Testable:
 		return note{Text: line + ", too few rounds to tell", Class: "warn"}
 	case !d.Significant:
-		return note{Text: line + ", no difference, would see " + seen(d) + " in normal noise", Class: "good"}
+		return note{Text: line + ", no difference", Class: "good"}
 	}
 	return note{
 		Text:  line + fmt.Sprintf(", WARNING: they differ (%s), so the machine may cause differences of this size; by chance 1 pair in 20 differs", stats.PText(d.P)),
 		Class: "bad",
 	}
-}
-
-func texts(notes []note) []string {
-	var out []string
-	for _, n := range notes {
-		out = append(out, n.Text)
-	}
-	return out
 }
 
 // costs returns the table of resource use, once per throughput cell. It omits columns
@@ -331,36 +273,14 @@ func notesOf(c *lab.CellResult) string {
 	var out []string
 	for _, set := range together(all, func(n cell.Note) string { return n.Unit }) {
 		unit := set[0].Unit
-		if unit == unitLockHold || strings.HasPrefix(unit, clusterNotes) {
+		if unit == unitLockHold || strings.HasPrefix(unit, clusterPrefix) {
 			continue
 		}
 		var values []float64
 		for _, n := range set {
 			values = append(values, n.Value)
 		}
-		out = append(out, noteOf(unit, stats.Median(values)))
+		out = append(out, unit+" "+unitFormat(unit)(stats.Median(values)))
 	}
 	return strings.Join(out, ", ")
-}
-
-// noteOf writes a unit and a figure, times and bytes with a suitable prefix.
-func noteOf(unit string, v float64) string {
-	name, per, ratio := strings.Cut(unit, "/")
-	stem, last := "", name
-	if i := strings.LastIndexByte(name, '-'); i >= 0 {
-		stem, last = name[:i], name[i+1:]
-	}
-	if ratio {
-		per = "/" + per
-	}
-	switch {
-	case v < 0:
-		// Built-in notes are never negative. Others are shown unchanged.
-		return unit + " " + trimmed(v)
-	case last == "ns":
-		return strings.TrimSpace(stem + " " + chart.Nanoseconds(v) + per)
-	case last == "B":
-		return strings.TrimSpace(stem + " " + chart.Bytes(v) + "B" + per)
-	}
-	return name + per + " " + chart.Number(v)
 }

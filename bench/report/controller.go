@@ -91,51 +91,12 @@ func subject(o *controller.Result) string {
 	return "attached controller"
 }
 
-// played describes what was played.
+// played describes what was played: each program, and the flags of the Spec.
 func played(o *controller.Result) (terms []term) {
-	add := func(name string, code bool, values ...string) {
-		if values = slices.DeleteFunc(values, func(v string) bool { return v == "" }); len(values) > 0 {
-			terms = append(terms, term{name, values, code})
-		}
+	for _, p := range o.Spec.Programs {
+		terms = append(terms, term{"Program " + p.Label, []string{lab.CommandLine(p.Command)}, true})
 	}
-	s := o.Spec
-	for _, p := range s.Programs {
-		add(choose(len(s.Programs) > 1, "Program "+p.Label, "Program"), true, lab.CommandLine(p.Command))
-	}
-	if s.Storm.Name != "" {
-		text := s.Storm.Name
-		for _, size := range []struct {
-			n    float64
-			what string
-		}{{float64(s.Storm.Nodes), "nodes"}, {float64(s.Storm.Pods), "pods"}, {s.Storm.Scale, "times the size"}} {
-			if size.n > 0 {
-				text += ", " + trimmed(size.n) + " " + size.what
-			}
-		}
-		add("Storm", false, text)
-	}
-	add("Workload", true, s.Workload)
-	add("Manifests", true, s.Manifests...)
-	add("Rules", true, cmp.Or(s.Rules, "default"))
-	add("Fault plans", true, s.Plans...)
-	if s.Speed != 1 {
-		add("Speed", false, chart.Times(s.Speed))
-	}
-	if s.Replicas > 1 {
-		add("Replicas", false, fmt.Sprint(s.Replicas))
-	}
-	for _, at := range s.Restarts {
-		add("Restart", false, "first replica killed at "+at.Duration.String())
-	}
-	add("Rounds", false, fmt.Sprintf("%s, seed %d", lab.Plural(s.Rounds, "round"), s.Seed))
-	return terms
-}
-
-func choose(first bool, a, b string) string {
-	if first {
-		return a
-	}
-	return b
+	return append(terms, term{"Flags", []string{lab.CommandLine(o.Spec.Arguments())}, true})
 }
 
 // playGroup holds the rounds of one program with one fault plan.
@@ -167,15 +128,7 @@ func controllerVerdict(o *controller.Result) verdict {
 		}
 	}
 	all := lab.Plural(len(o.Plays), "play")
-	good := tile{fmt.Sprint(len(o.Plays) - failed), "of " + all + " passed", "good"}
-	bad := tile{fmt.Sprint(failed), "of " + all + " failed", "none"}
-	if failed > 0 {
-		bad.Class = "bad"
-	}
-	if failed == len(o.Plays) {
-		good.Class = "none"
-	}
-	v.Tiles = []tile{good, bad}
+	v.Tiles = []tile{newTile(len(o.Plays)-failed, all, "passed", "good"), newTile(failed, all, "failed", "bad")}
 	if o.Interrupted {
 		v.Notes = append(v.Notes, note{Text: o.Missing(), Class: "warn"})
 	}
@@ -259,7 +212,7 @@ func shrunk(s *controller.Shrunk) section {
 }
 
 func compareTable(o *controller.Result) *chart.Table {
-	t := chart.NewTable(o.Programs[0]+" and "+o.Programs[1], []string{"faults", "figure"}, o.Programs[0], o.Programs[1], "ratio", "sees")
+	t := chart.NewTable(o.Programs[0]+" and "+o.Programs[1], []string{"faults", "figure"}, o.Programs[0], o.Programs[1], "ratio", "interval")
 	t.Words("verdict", "test")
 	t.Labels = 1
 	for _, c := range o.Compared {
@@ -273,9 +226,9 @@ func compareTable(o *controller.Result) *chart.Table {
 			judgement = tooFew
 		}
 		t.Add(strings.TrimPrefix(c.Cell, "faults="), controller.Title(c.Unit), format(c.Stats.From), format(c.Stats.To),
-			chart.Times(c.Stats.Ratio), seen(c.Stats), judgement, stats.PText(c.Stats.P))
+			chart.Times(c.Stats.Ratio), span(c.Stats), judgement, stats.PText(c.Stats.P))
 	}
-	t.Legend = []string{"Medians of the rounds. sees: the smallest change that these rounds detect. Less is better for all figures."}
+	t.Legend = []string{"Medians of the rounds, and the 95 % confidence interval of their ratio. Less is better for all figures."}
 	return t
 }
 

@@ -51,8 +51,11 @@ func controllerCharts(o *controller.Result) section {
 		p := panel{ID: fmt.Sprintf("time-%d", i+1), Title: "faults: " + plan}
 		shown := playsOf(groups, plan)
 		if shown[0].Round > 1 || o.Spec.Rounds > 1 {
-			p.Notes = append(p.Notes, fmt.Sprintf("Round %d of %d is shown%s.", shown[0].Round, o.Spec.Rounds,
-				choose(slices.ContainsFunc(shown, (*controller.Play).Failed), ", the first that failed", "")))
+			which := ""
+			if slices.ContainsFunc(shown, (*controller.Play).Failed) {
+				which = ", the first that failed"
+			}
+			p.Notes = append(p.Notes, fmt.Sprintf("Round %d of %d is shown%s.", shown[0].Round, o.Spec.Rounds, which))
 		}
 		drawPlays(&p, shown)
 		if len(p.Figures) > 0 {
@@ -64,27 +67,14 @@ func controllerCharts(o *controller.Result) section {
 
 // playsOf returns a play of each program with a fault plan: those of the first round in which one failed.
 func playsOf(groups []playGroup, plan string) (shown []*controller.Play) {
-	round := 0
-	for _, failed := range []bool{true, false} {
-		for _, g := range groups {
-			for _, p := range g.plays {
-				if g.plan == plan && p.Failed() == failed && (round == 0 || p.Round < round) {
-					round = p.Round
-				}
-			}
-		}
-		if round > 0 {
-			break
-		}
-	}
 	for _, g := range groups {
-		for _, p := range g.plays {
-			if g.plan == plan && p.Round == round {
-				shown = append(shown, p)
-			}
+		if g.plan == plan {
+			shown = append(shown, g.plays...)
 		}
 	}
-	return shown
+	slices.SortStableFunc(shown, func(a, b *controller.Play) int { return a.Round - b.Round })
+	round := shown[max(0, slices.IndexFunc(shown, (*controller.Play).Failed))].Round
+	return slices.DeleteFunc(shown, func(p *controller.Play) bool { return p.Round != round })
 }
 
 // drawPlays draws the charts of plays with one fault plan. The axis of time has the same length in all.
@@ -98,7 +88,7 @@ func drawPlays(p *panel, plays []*controller.Play) {
 		p.Notes = append(p.Notes, "Faults: "+strings.Join(list, ", ")+".")
 	}
 	over := func(y chart.Axis) chart.Lines {
-		c := chart.Lines{X: chart.Axis{Label: "seconds", Zero: true, Format: chart.Count}, Y: y, High: 240, Moments: moments, Most: end.Seconds()}
+		c := chart.Lines{X: chart.Axis{Label: "seconds", Zero: true, Format: chart.Count}, Y: y, Moments: moments, Most: end.Seconds()}
 		for _, ph := range plays[0].Phases {
 			c.Bands = append(c.Bands, chart.Band{From: ph.From.Seconds(), To: min(ph.To, end).Seconds(), Name: ph.Name})
 		}
@@ -116,7 +106,9 @@ func drawPlays(p *panel, plays []*controller.Play) {
 		for _, s := range seriesOf(play, controller.SeriesLatency) {
 			name := play.Program
 			latency.Curves = append(latency.Curves, chart.Curve{Name: name, Style: styles[name], Dots: true, Points: pointsOf(s, 1, chart.Nanoseconds)})
-			p.entryIf(len(plays) > 1, name, styles[name])
+			if len(plays) > 1 {
+				p.entry(name, styles[name])
+			}
 		}
 	}
 	if len(latency.Curves) > 0 {
@@ -140,8 +132,10 @@ func drawPlays(p *panel, plays []*controller.Play) {
 				if len(clients) > 1 {
 					name, st = play.Program+" "+s.Client, chart.Nth(slices.Index(plays, play)+len(plays)*i)
 				}
-				c.Curves = append(c.Curves, chart.Curve{Name: name, Style: st, Path: true, Points: pointsOf(s, t.per, t.y.Text)})
-				p.entryIf(len(plays) > 1 || len(clients) > 1, name, st)
+				c.Curves = append(c.Curves, chart.Curve{Name: name, Style: st, Path: true, Points: pointsOf(s, t.per, t.y.Format)})
+				if len(plays) > 1 || len(clients) > 1 {
+					p.entry(name, st)
+				}
 				for k := 1; k < len(s.Points); k += 2 {
 					highest = max(highest, s.Points[k])
 				}
@@ -150,12 +144,6 @@ func drawPlays(p *panel, plays []*controller.Play) {
 		if len(c.Curves) > 0 && (t.mandatory || highest > 0) {
 			p.add(c, figure{Kind: t.kind, Title: t.title, Caption: t.caption}, t.title+" over the time of the storm.")
 		}
-	}
-}
-
-func (p *panel) entryIf(wanted bool, name string, style chart.Style) {
-	if wanted {
-		p.entry(name, style)
 	}
 }
 

@@ -33,14 +33,6 @@ type document struct {
 	charted     int // index of the section before which the charts of a controller belong
 }
 
-// First is the id of the page's first section, to which its first link leads.
-func (d *document) First() string {
-	if len(d.Summary) > 0 {
-		return "answer"
-	}
-	return "verdict"
-}
-
 // term is an entry of a description list. Code selects the font for commands and hashes.
 type term struct {
 	Name   string
@@ -54,31 +46,8 @@ type section struct {
 	ID, Heading, Intro string
 	Tables             []*chart.Table
 	Panels             []panel
-	// Noise has a line per noisy cell, of Cells in all. It belongs to the first table.
-	Noise []string
-	Cells int
 	// Command is shown below the introduction.
 	Command string
-}
-
-// Folded counts what is folded below the charts; it is empty for a section whose tables are all that it has.
-func (s section) Folded() string {
-	if len(s.Panels) == 0 {
-		return ""
-	}
-	remarks := len(s.Noise)
-	for _, t := range s.Tables {
-		remarks += len(t.Legend)
-	}
-	return lab.Plural(len(s.Tables), "table") + ", " + lab.Plural(remarks, "remark")
-}
-
-// Remarks returns the legend of a table.
-func (s section) Remarks(i int) []string {
-	if i == 0 {
-		return slices.Concat(s.Tables[0].Legend, s.Noise)
-	}
-	return s.Tables[i].Legend
 }
 
 // panel holds the charts of comparable cells. Its legend switches series in all of them. Marks
@@ -200,15 +169,12 @@ func (d *document) experiment(o *lab.Outcome) []term {
 
 // losses describes each row that is worse than its baseline, and by how much. A
 // difference that is not significant is not a loss. An untestable difference is listed
-// and marked. Rows without figures are also listed.
+// and marked.
 func losses(o run) []string {
 	var out []string
 	for _, c := range o.comparisons {
 		for _, r := range c.rows {
 			name := r.throughput.BenchName()
-			if len(r.fast) == 0 || len(r.slow) == 0 {
-				out = append(out, fmt.Sprintf("%s: %s", name, r.verdict(0)))
-			}
 			for _, f := range []struct{ what, unit string }{
 				{"events/s", stats.UnitEventsPerSec}, {"CPU time/event", r.cpu()}, {"p99 " + lab.RateText(r.rate()), stats.UnitP99},
 				{"allocations/event", stats.UnitAllocsPerOp}, {"bytes/event", stats.UnitBytesPerOp},

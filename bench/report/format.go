@@ -44,13 +44,15 @@ func wallTime(d time.Duration) string {
 
 // unitFormat returns the format of a unit of bench.txt.
 func unitFormat(unit string) func(float64) string {
-	switch {
-	case strings.HasSuffix(unit, "-ns") || strings.HasPrefix(unit, "ns/") || strings.HasSuffix(unit, "-ns/run"):
-		return chart.Nanoseconds
-	case strings.HasPrefix(unit, "B/") || strings.HasSuffix(unit, "-B") || strings.HasSuffix(unit, "-B/run"):
-		return chart.Bytes
-	case unit == stats.UnitEventsPerSec:
+	if unit == stats.UnitEventsPerSec {
 		return chart.Count
+	}
+	name, _, _ := strings.Cut(unit, "/")
+	switch name[strings.LastIndexByte(name, '-')+1:] {
+	case "ns":
+		return chart.Nanoseconds
+	case "B":
+		return chart.Bytes
 	}
 	return chart.Number
 }
@@ -66,28 +68,13 @@ func ratio(c stats.Comparison) string {
 	return chart.Times(c.Ratio)
 }
 
-// seen writes the smallest change that the rounds of both sides detect.
-func seen(c stats.Comparison) string {
-	switch share := c.MinDetectable; {
-	case share == nil:
+// span writes the 95 % confidence interval of a ratio, or none.
+func span(c stats.Comparison) string {
+	if c.Lo <= 0 {
 		return chart.None
-	case *share < 0.0995:
-		return fmt.Sprintf("%.1f %%", *share*100)
-	default:
-		return fmt.Sprintf("%.0f %%", *share*100)
 	}
+	return strings.TrimSuffix(chart.Times(c.Lo), "×") + "–" + chart.Times(c.Hi)
 }
-
-// estimate writes a figure with its confidence interval.
-func estimate(e stats.Estimate, format func(float64) string) string {
-	if e.Lo == e.Hi {
-		return format(e.Value)
-	}
-	return fmt.Sprintf("%s [%s, %s]", format(e.Value), format(e.Lo), format(e.Hi))
-}
-
-// coefficient writes a figure that may be much smaller than 1.
-func coefficient(v float64) string { return strconv.FormatFloat(v, 'g', 2, 64) }
 
 // trimmed writes a number without trailing zeros, like a label.
 func trimmed(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }

@@ -47,12 +47,10 @@ func FuzzFolder(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for _, write := range []func(io.Writer, *lab.Outcome) error{report.Table, report.Brief, report.Markdown, report.HTML} {
+		for _, write := range []func(io.Writer, *lab.Outcome) error{report.Table, report.Brief, report.Markdown, report.HTML, report.Answer} {
 			_ = write(io.Discard, o)
 		}
 		_ = o.WriteBench(io.Discard)
-		report.Rankings(o)
-		report.Sentences(o)
 		if side, err := compare.OpenRun(dir); err == nil {
 			_ = compare.Compare([]*compare.Run{side, side}).Text(io.Discard)
 			if rules, _, err := compare.ReadRules(""); err == nil {

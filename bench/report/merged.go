@@ -38,20 +38,18 @@ func shares(m *lab.Merged) section {
 	}
 	intro += ": counts and distributions are those of all events; events/s are all events over the time of the slowest share; memory is the sum of all processes."
 
-	shown := shownShares(m.Shares)
+	shown := m.Shares
+	if len(shown) > mostShares {
+		shown = slices.SortedStableFunc(slices.Values(shown), func(a, b lab.MergedShare) int { return cmp.Compare(b.Late, a.Late) })[:mostShares]
+		slices.SortFunc(shown, func(a, b lab.MergedShare) int { return a.Index - b.Index })
+	}
 	t := shareTable(shown)
 	remark := func(format string, args ...any) { t.Legend = append(t.Legend, fmt.Sprintf(format, args...)) }
-	switch {
-	case len(m.Missing) > 0 && m.Partial:
-		remark("Missing: %s; all figures are without them.", shareNumbers(m.Missing))
-	case len(m.Missing) > 0:
-		remark("Missing: %s; so no figure is shown.", shareNumbers(m.Missing))
-	}
 	if len(kinds) > 1 {
 		remark("The shares ran on %d kinds of machines: %s.", len(kinds), strings.Join(kinds[:min(len(kinds), 4)], "; "))
 	}
 	if n := len(m.Shares); len(shown) < n {
-		remark("Of %d shares, %d are shown: those interrupted, restarted, late, or with the most steal; the others are in %s.", n, len(shown), lab.RunFile)
+		remark("Of %d shares, the %d latest are shown; the others are in %s.", n, len(shown), lab.RunFile)
 	}
 	for _, s := range m.Superseded {
 		remark("Share %d, attempt %d (pod %s), is replaced by another attempt.", s.Index, s.Attempt, cmp.Or(s.Pod, chart.None))
@@ -72,26 +70,6 @@ func shareNumbers(indexes []int) string {
 		text += fmt.Sprintf(" and %d more", n)
 	}
 	return lab.Plural(len(indexes), "share") + " (" + text + ")"
-}
-
-// shownShares returns all shares, or the mostShares most conspicuous ones, by index.
-func shownShares(all []lab.MergedShare) []lab.MergedShare {
-	if len(all) <= mostShares {
-		return all
-	}
-	weight := func(s lab.MergedShare) []float64 {
-		w := []float64{0, float64(s.Attempt), float64(s.Late), 0}
-		if s.Interrupted {
-			w[0] = 1
-		}
-		if s.StealShare != nil {
-			w[3] = *s.StealShare
-		}
-		return w
-	}
-	shown := slices.SortedStableFunc(slices.Values(all), func(a, b lab.MergedShare) int { return slices.Compare(weight(b), weight(a)) })[:mostShares]
-	slices.SortFunc(shown, func(a, b lab.MergedShare) int { return a.Index - b.Index })
-	return shown
 }
 
 func shareTable(shares []lab.MergedShare) *chart.Table {
@@ -125,11 +103,11 @@ func shareNotes(m *lab.Merged) []note {
 	}
 	var out []note
 	if len(m.Missing) > 0 {
-		class := "bad"
+		n := note{Text: fmt.Sprintf("Missing: %s; so no figure is shown", shareNumbers(m.Missing)), Class: "bad"}
 		if m.Partial {
-			class = "warn"
+			n = note{Text: fmt.Sprintf("Missing: %s; all figures are without them", shareNumbers(m.Missing)), Class: "warn"}
 		}
-		out = append(out, note{Text: fmt.Sprintf("%s: missing %s", m, shareNumbers(m.Missing)), Class: class})
+		out = append(out, n)
 	}
 	for _, s := range m.Shares {
 		if s.Interrupted {

@@ -51,13 +51,11 @@ func (c comparison) panels(id string) ([]panel, error) {
 	return out, nil
 }
 
-// draw draws the charts of a group. Distributions and timelines are those of one rate.
+// draw draws the charts of a group. All but latency over rate are those of one rate.
 func (g group) draw(p *panel) error {
 	for _, r := range g.rows {
 		p.entry(r.variant(), chart.Of(r.variant()))
 	}
-	g.bars(p, "throughput", "Throughput", stats.UnitEventsPerSec, chart.Axis{Label: "events/s", Zero: true, Format: chart.Count}, chart.Decimal)
-	g.bars(p, "cpu", "CPU time of an event, garbage priced", stats.UnitCPUWithGC, chart.Axis{Label: "CPU/event", Zero: true, Format: chart.Time}, chart.Nanoseconds)
 	g.latencyOverRate(p)
 	rate := g.shownRate()
 	if rate == "" {
@@ -71,7 +69,7 @@ func (g group) draw(p *panel) error {
 		return err
 	}
 	at.stages(p, rate)
-	at.timelines(p, rate)
+	at.depth(p, rate)
 	return nil
 }
 
@@ -92,53 +90,8 @@ func (g group) shownRate() (best string) {
 	return best
 }
 
-// label returns a row of a chart with the verdict as its note.
-func (g group) label(r row) chart.Row {
-	return chart.Row{Name: r.variant(), Style: chart.Of(r.variant()), Note: r.verdict(0)}
-}
-
 func (g group) curve(r row, points []chart.Point) chart.Curve {
 	return chart.Curve{Name: r.variant(), Style: chart.Of(r.variant()), Path: true, Points: points}
-}
-
-// bars draws a figure of the unpaced rows. A paced throughput does not depend on the variant.
-func (g group) bars(p *panel, kind, title, unit string, along chart.Axis, format func(float64) string) {
-	c := chart.Rows{Axis: along, Columns: chart.BarColumns(along)}
-	var seen []*lab.CellResult
-	caption := "Median of the rounds, which are the dots. There are too few rounds for a confidence interval (6 are needed)."
-	for _, r := range g.rows {
-		if r.paced() || slices.Contains(seen, r.throughput) {
-			continue
-		}
-		seen = append(seen, r.throughput)
-		line, tip := g.label(r), ""
-		rounds := r.samples(unit)
-		if s := stats.Summarize(rounds); s.N > 0 {
-			line.Note = format(s.Median)
-			if x := r.ratio(unit); x != chart.None {
-				line.Note += "  " + x
-			}
-			line.Note += caveat(r.throughput)
-			tip = fmt.Sprintf("%s %s, median of %s", format(s.Median), along.Label, lab.Plural(s.N, "round"))
-			if s.Lo != nil {
-				tip += fmt.Sprintf(", 95 %% interval %s to %s", format(*s.Lo), format(*s.Hi))
-				caption = "Median of the rounds, which are the dots. The line is the median's 95 % confidence interval."
-			}
-		}
-		c.Rows = append(c.Rows, chart.Bar(line, along, sample(rounds), tip))
-	}
-	p.add(c, figure{Kind: kind, Title: title, Caption: caption},
-		title+" of each variant, unpaced: the median over the rounds as a bar from zero, its interval, and each round as a dot.")
-}
-
-// sample summarizes rounds for a chart.
-func sample(rounds []float64) chart.Sample {
-	s := stats.Summarize(rounds)
-	out := chart.Sample{Median: s.Median, Rounds: rounds}
-	if s.Lo != nil {
-		out.Lo, out.Hi = *s.Lo, *s.Hi
-	}
-	return out
 }
 
 // latencyOverRate draws p99 over the rate, for at least two rates.
@@ -267,8 +220,9 @@ func (r row) distribution(wanted cell.Boundary) ([]chart.Point, error) {
 }
 
 // stagesOf returns the boundaries that are not sums of others, in pipeline order. Of
-// a→b, b→c and a→c it returns the first two.
-func stagesOf(latency []cell.Latency) []cell.Boundary {
+// a→b, b→c and a→c it returns the first two. A total goes to handled, also if no other boundary ends there:
+// queues hand over what they pop.
+func stagesOf(latency []cell.Latency) (out []cell.Boundary) {
 	type edge struct{ from, to string }
 	var edges []edge
 	for _, l := range latency {
@@ -276,24 +230,13 @@ func stagesOf(latency []cell.Latency) []cell.Boundary {
 			edges = append(edges, edge{from, to})
 		}
 	}
-	// reaches looks for a path of at least two edges.
-	var reaches func(from, to string, steps int) bool
-	reaches = func(from, to string, steps int) bool {
-		return steps <= len(edges) && slices.ContainsFunc(edges, func(e edge) bool {
-			return e.from == from && (e.to == to && steps > 0 || e.to != to && reaches(e.to, to, steps+1))
-		})
-	}
-	steps := slices.DeleteFunc(edges, func(e edge) bool { return reaches(e.from, e.to, 0) })
-	var out []cell.Boundary
-	for _, e := range steps {
-		// Queues hand over what they pop: no path ends at handled, and an edge to it is the total.
-		total := func(start string) bool { return e.from == start && e.to == "handled" }
-		if slices.ContainsFunc(steps, func(s edge) bool {
-			return s != e && (total("intended") || total("released") && s.from == "released")
-		}) {
-			continue
+	for _, e := range edges {
+		begins := slices.ContainsFunc(edges, func(o edge) bool { return o != e && o.from == e.from })
+		ends := slices.ContainsFunc(edges, func(o edge) bool { return o != e && o.to == e.to })
+		total := e.to == "handled" && (begins || e.from == "intended" && len(edges) > 1)
+		if !total && !(begins && ends) {
+			out = append(out, cell.Boundary(e.from+"→"+e.to))
 		}
-		out = append(out, cell.Boundary(e.from+"→"+e.to))
 	}
 	return out
 }
@@ -319,7 +262,7 @@ func (g group) stages(p *panel, rate string) {
 				values[i] = float64(l.Mean)
 			}
 		}
-		c.Rows = append(c.Rows, chart.Shares(g.label(r), parts, values, chart.Nanoseconds))
+		c.Rows = append(c.Rows, chart.Shares(chart.Row{Name: r.variant(), Style: chart.Of(r.variant()), Note: r.verdict(0)}, parts, values, chart.Nanoseconds))
 	}
 	for _, name := range parts {
 		c.Columns = append(c.Columns, name+", mean")
@@ -350,41 +293,23 @@ func (r row) timeline(wanted cell.Boundary) []cell.Moment {
 	return rounds[(len(rounds)-1)/2].Result.Timeline
 }
 
-// timelines draws the waiting, the released and the handled events over time.
-func (g group) timelines(p *panel, rate string) {
-	seconds := chart.Axis{Label: "seconds", Zero: true, Format: chart.Count}
-	depth := chart.Lines{X: seconds, Y: chart.Axis{Label: "events queued", Zero: true, Format: chart.Count}, High: 220}
-	storm := chart.Lines{X: seconds, Y: chart.Axis{Label: "events/s", Zero: true, Format: chart.Count}, High: 220}
+// depth draws the queued events over time.
+func (g group) depth(p *panel, rate string) {
+	c := chart.Lines{
+		X: chart.Axis{Label: "seconds", Zero: true, Format: chart.Count},
+		Y: chart.Axis{Label: "events queued", Zero: true, Format: chart.Count},
+	}
 	for _, r := range g.rows {
 		moments := r.timeline(g.wanted)
-		if len(moments) == 0 {
-			continue
-		}
-		var queued, released, handled []chart.Point
-		var before time.Duration
+		var queued []chart.Point
 		every := max(1, len(moments)/10) // about ten points have tooltips
 		for i, m := range moments {
-			at, mark := m.At.Seconds(), i%every == every-1 || i == len(moments)-1
-			queued = append(queued, chart.Point{X: at, Y: float64(m.Depth), Mark: mark,
+			queued = append(queued, chart.Point{X: m.At.Seconds(), Y: float64(m.Depth), Mark: i%every == every-1 || i == len(moments)-1,
 				Tip: fmt.Sprintf("%s queued after %s", lab.Plural(int(m.Depth), "event"), wallTime(m.At))})
-			if stretch := (m.At - before).Seconds(); stretch > 0 {
-				in, out := float64(m.Released)/stretch, float64(m.Handled)/stretch
-				released = append(released, chart.Point{X: at, Y: in})
-				handled = append(handled, chart.Point{X: at, Y: out, Mark: mark,
-					Tip: fmt.Sprintf("%s events/s handled, %s released, until %s", chart.Decimal(out), chart.Decimal(in), wallTime(m.At))})
-			}
-			before = m.At
 		}
-		if len(storm.Curves) == 0 {
-			// All variants share one schedule, so one area suffices.
-			storm.Curves = append(storm.Curves, chart.Curve{Name: "released", Background: true, Area: true, Step: true, Points: released})
-		}
-		depth.Curves, storm.Curves = append(depth.Curves, g.curve(r, queued)), append(storm.Curves, g.curve(r, handled))
+		c.Curves = append(c.Curves, g.curve(r, queued))
 	}
-	p.add(depth, figure{Kind: "depth", Title: "Queue depth, " + lab.RateText(rate),
+	p.add(c, figure{Kind: "depth", Title: "Queue depth, " + lab.RateText(rate),
 		Caption: "Events in the queue at the end of each interval, in the round whose p99 is the median."},
 		"How many events waited in the queue over the time of the schedule, a curve for each variant.")
-	p.add(storm, figure{Kind: "storm", Title: "The storm, " + lab.RateText(rate),
-		Caption: "Released (the area) and handled (the curves) a second, in the round whose p99 is the median."},
-		"Events released a second as an area, and events handled a second as a curve for each variant, over the time of the schedule.")
 }

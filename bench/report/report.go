@@ -4,7 +4,7 @@
 //  1. The cells of a comparison become rows. Cells whose labels differ only in the
 //     rate share a row.
 //  2. Each row is compared with the baseline that has the same knobs and guarantees.
-//     The smallest detectable change stands beside each ratio.
+//     The confidence interval stands beside each ratio.
 //  3. The rows become tables and charts of one document. [Table], [Markdown] and [HTML]
 //     lay it out. [Brief] writes one screen. A run keeps no figures of an invalid cell,
 //     so its row has dashes.
@@ -76,7 +76,7 @@ var textForms = texttemplate.Must(texttemplate.New("").Funcs(texttemplate.FuncMa
 	"lateAfter": func() time.Duration { return cell.LateAfter },
 	"limit": func(name string) string {
 		return chart.Percent(map[string]float64{
-			"spread": lab.MaxSpread, "late": lab.MaxLateShare, "steal": lab.MaxSteal, "throttled": lab.MaxThrottled, "power": stats.Power,
+			"spread": lab.MaxSpread, "late": lab.MaxLateShare, "steal": lab.MaxSteal, "throttled": lab.MaxThrottled,
 		}[name])
 	},
 	"wrap": func(indent, text string) string {
@@ -90,6 +90,7 @@ var htmlFiles embed.FS
 var htmlPage = template.Must(template.New("page.html").Funcs(template.FuncMap{
 	"charts": func() template.CSS { return template.CSS(chart.CSS()) },
 	"plain":  withoutMarkdown,
+	"plural": lab.Plural,
 	"class":  classOf,
 	"blocks": func(t *chart.Table) []*chart.Table { return t.Blocks(textWidth) },
 	"style": func(name string) (template.CSS, error) {
@@ -114,6 +115,12 @@ var htmlPage = template.Must(template.New("page.html").Funcs(template.FuncMap{
 // without histograms shows only quantiles. An unreadable histogram is an error, because
 // a silent gap in the page would mislead.
 func HTML(w io.Writer, o *lab.Outcome) error { return write(w, o, htmlPage, true) }
+
+// Answer writes the first screen of a run so far, for the live page: the sentence, the charts and the table of
+// each group.
+func Answer(w io.Writer, o *lab.Outcome) error {
+	return htmlPage.ExecuteTemplate(w, "answers", drawn(newRun(o).summaries()))
+}
 
 // Write writes report.md and report.html into a results folder, each completely or not
 // at all. Package lab writes the other files during the run.

@@ -43,14 +43,6 @@ func Brief(w io.Writer, o *lab.Outcome) error {
 	return err
 }
 
-// Sentences returns the sentence of each summary of [Brief].
-func Sentences(o *lab.Outcome) (out []string) {
-	for _, s := range newRun(o).summaries() {
-		out = append(out, s.Sentence)
-	}
-	return out
-}
-
 func withoutMarkdown(s string) string { return strings.ReplaceAll(s, "`", "") }
 
 // summary compares the variants of a group, of which it has one row each.
@@ -263,9 +255,9 @@ func (s *summary) Table() *chart.Table {
 	}
 	t.Figures("events/s", at)
 	for _, r := range s.rows {
-		line := slices.Concat([]string{r.variant(), r.median(r.cpu(), chart.Nanoseconds)}, r.gainFigures(r.base, r.baseline))
+		line := slices.Concat([]string{r.variant(), r.median(r.cpu(), chart.Nanoseconds)}, r.gainFigures(r.base, r.baseline, perCPU))
 		if declared >= 0 {
-			line = append(line, r.gainFigures(&s.rows[declared], r.throughput.Baseline)...)
+			line = append(line, r.gainFigures(&s.rows[declared], r.throughput.Baseline, perCPU)...)
 		}
 		p99 := quantile(r.wait.Count, 100, r.wait.P99)
 		if p99 != chart.None && len(rates) > 1 {
@@ -277,8 +269,8 @@ func (s *summary) Table() *chart.Table {
 	return t
 }
 
-// gainFigures writes the gain over a baseline and its interval, or the reason for their absence.
-func (r row) gainFigures(base *row, baseline bool) []string {
+// gainFigures writes the gain over a baseline in a unit and its interval, or the reason for their absence.
+func (r row) gainFigures(base *row, baseline bool, unit string) []string {
 	g := r.gainOver(base)
 	interval := chart.None
 	switch v := r.throughput.Verdict; {
@@ -291,34 +283,12 @@ func (r row) gainFigures(base *row, baseline bool) []string {
 		return []string{"baseline", interval}
 	case g.missing == notEqual:
 		return []string{"unequal", interval}
-	case g.missing != "" || g.unit != perCPU:
+	case g.missing != "" || g.unit != unit:
 		return []string{chart.None, interval}
 	case !g.Testable:
 		return []string{chart.Times(g.Ratio) + "?", interval}
-	case g.Lo > 0:
-		interval = strings.TrimSuffix(chart.Times(g.Lo), "×") + "–" + chart.Times(g.Hi)
 	}
-	return []string{chart.Times(g.Ratio), interval}
-}
-
-// Cost compares the cost of an event on the best variant with that on its baseline.
-func (s *summary) Cost() string {
-	if s.best == nil {
-		return ""
-	}
-	of := func(r row) string {
-		var parts []string
-		add := func(unit, format string, write func(float64) string) {
-			if text := r.median(unit, write); text != chart.None {
-				parts = append(parts, fmt.Sprintf(format, text))
-			}
-		}
-		add(r.cpu(), "%s of CPU", chart.Nanoseconds)
-		add(stats.UnitAllocsPerOp, "%s allocations", chart.Number)
-		add(stats.UnitBytesPerOp, "%sB", chart.Bytes)
-		return r.variant() + " " + strings.Join(parts, ", ")
-	}
-	return "An event costs " + of(*s.best) + "; " + of(*s.best.base) + "."
+	return []string{chart.Times(g.Ratio), span(g.Comparison)}
 }
 
 // remedies are for cells without an answer. The report has any other cause.

@@ -17,14 +17,21 @@ const tooFew = "too few rounds to tell"
 type verdict struct {
 	Tiles []tile
 	Table *chart.Table // verdicts of a controller
-	Pairs []note       // the A/A pairs
-	Notes []note       // warnings about the figures
+	Notes []note       // about the figures
 }
 
 // tile is a large count.
 type tile struct{ Value, Label, Class string }
 
-// note is a line with the cells concerned. The list of cells is collapsed unless Open is set.
+// newTile returns the count of some of all; 0 has no class.
+func newTile(n int, all, of, class string) tile {
+	if n == 0 {
+		class = "none"
+	}
+	return tile{fmt.Sprint(n), "of " + all + " " + of, class}
+}
+
+// note is a line with the cells concerned. Unless Open is set, a page folds the list of cells and text omits it.
 type note struct {
 	Text, Class string
 	Cells       []string
@@ -44,40 +51,34 @@ func newVerdict(o run) verdict {
 				n++
 			}
 		}
-		t := tile{Value: fmt.Sprint(n), Label: fmt.Sprintf("of %s %s", lab.Plural(len(cells), "cell"), s), Class: statusClass[s]}
-		if n == 0 && s != lab.Valid {
-			t.Class = "none"
-		}
 		if n > 0 || s != lab.Unplayed {
-			v.Tiles = append(v.Tiles, t)
+			v.Tiles = append(v.Tiles, newTile(n, lab.Plural(len(cells), "cell"), string(s), statusClass[s]))
 		}
 	}
 	if o.Interrupted {
 		v.Notes = append(v.Notes, note{Text: interrupted(o.Outcome), Class: "warn"})
 	}
-	v.Notes = slices.Concat(v.Notes, shareNotes(o.Merged), invalidNotes(cells))
+	v.Notes = slices.Concat(v.Notes, shareNotes(o.Merged), cellNotes(cells))
 	for _, c := range o.comparisons {
-		for _, line := range watchBreaks(c.ComparisonResult) {
-			v.Notes = append(v.Notes, note{Text: c.Family + ", " + c.Title + ", " + line, Class: "warn"})
-		}
-		for _, n := range c.pairs {
+		for _, n := range slices.Concat(clusterNotes(c.ComparisonResult), repeats(c.ComparisonResult)) {
 			if len(o.comparisons) > 1 {
-				n.Text = c.Family + ": " + n.Text
+				n.Text = c.Family + ", " + c.Title + ": " + n.Text
 			}
-			v.Pairs = append(v.Pairs, n)
+			v.Notes = append(v.Notes, n)
 		}
 	}
 	return v
 }
 
-// invalidNotes returns a note for each invalid verdict. A disturbance by the machine is
+// cellNotes returns a note for each verdict but valid. A disturbance by the machine is
 // only a warning, because no variant causes it.
-func invalidNotes(cells []lab.CellResult) []note {
-	cells = slices.DeleteFunc(cells, func(c lab.CellResult) bool { return c.Verdict.Status != lab.Invalid })
+func cellNotes(cells []lab.CellResult) []note {
+	cells = slices.DeleteFunc(cells, func(c lab.CellResult) bool { return c.Verdict.Status == lab.Valid })
 	var out []note
 	for _, set := range together(cells, func(c lab.CellResult) string { return c.Verdict.Short() }) {
-		n := note{Text: lab.Plural(len(set), "cell") + " " + set[0].Verdict.Short(), Class: "warn", Open: len(set) <= 4}
-		if set[0].Verdict.Failed() {
+		v := set[0].Verdict
+		n := note{Text: lab.Plural(len(set), "cell") + " " + v.Short(), Class: "warn", Open: v.Status != lab.Noisy}
+		if v.Failed() {
 			n.Class = "bad"
 		}
 		for _, c := range set {
@@ -90,14 +91,6 @@ func invalidNotes(cells []lab.CellResult) []note {
 		out = append(out, n)
 	}
 	return out
-}
-
-// caveat returns the verdict of a cell that is not valid, in brackets.
-func caveat(c *lab.CellResult) string {
-	if c.Verdict.Status == lab.Valid {
-		return ""
-	}
-	return " (" + string(c.Verdict.Status) + ")"
 }
 
 // statusClass holds the CSS class of each status.

@@ -146,7 +146,6 @@ type File struct {
 	Config  map[string]string  // file configuration at the end of the file, such as "goos"
 	Names   []string           // without the GOMAXPROCS suffix, in the order of appearance
 	Samples map[string]Samples // by name, with units as written
-	Iters   map[string][]int   // iterations of each line, by name
 	// Guarantees is the key of that name, by name of the benchmark (see [Writer.Describe]).
 	Guarantees map[string]string
 	full       map[string]string // package and full name, by name
@@ -155,7 +154,7 @@ type File struct {
 // Read reads a benchfmt file. fileName is used in errors, which wrap [ErrFormat] and
 // name the first invalid line.
 func Read(r io.Reader, fileName string) (*File, error) {
-	f := &File{Config: map[string]string{}, Samples: map[string]Samples{}, Iters: map[string][]int{}, Guarantees: map[string]string{}, full: map[string]string{}}
+	f := &File{Config: map[string]string{}, Samples: map[string]Samples{}, Guarantees: map[string]string{}, full: map[string]string{}}
 	in := benchfmt.NewReader(r, fileName)
 	for in.Scan() {
 		switch rec := in.Result().(type) {
@@ -215,7 +214,6 @@ func (f *File) add(rec *benchfmt.Result) error {
 		f.Samples[key] = samples
 		f.Names = append(f.Names, key)
 	}
-	f.Iters[key] = append(f.Iters[key], rec.Iters)
 	for _, v := range rec.Values {
 		unit, value := v.Unit, v.Value
 		if v.OrigUnit != "" {

@@ -2,6 +2,7 @@ package stats
 
 import (
 	"math"
+	"slices"
 
 	moremath "github.com/aclements/go-moremath/stats"
 	"golang.org/x/perf/benchmath"
@@ -20,15 +21,11 @@ type Shift struct {
 
 // ShiftOf needs 2 rounds on each side.
 func ShiftOf(base, values []float64) Shift {
-	return shiftOf(base, values, positive(base) && positive(values))
-}
-
-func shiftOf(base, values []float64, logs bool) Shift {
-	s := Shift{Logs: logs}
+	s := Shift{Logs: positive(base) && positive(values)}
 	moments := func(values []float64) (mean, variance, n float64) {
 		all := make([]float64, len(values))
 		for i, v := range values {
-			if all[i] = v; logs {
+			if all[i] = v; s.Logs {
 				all[i] = math.Log(v)
 			}
 		}
@@ -40,6 +37,10 @@ func shiftOf(base, values []float64, logs bool) Shift {
 	s.Noise = s.error / math.Sqrt(1/n+1/m)
 	s.free = math.Pow(v/n+w/m, 2) / (math.Pow(v/n, 2)/(n-1) + math.Pow(w/m, 2)/(m-1))
 	return s
+}
+
+func positive(values []float64) bool {
+	return !slices.ContainsFunc(values, func(v float64) bool { return !(v > 0) || math.IsInf(v, 1) })
 }
 
 // AtMost returns the upper end of the one-sided interval.

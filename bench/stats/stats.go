@@ -7,10 +7,7 @@
 //  3. [Summarize] summarises the rounds of a cell, and [Compare] compares them with the
 //     baseline: medians and order-statistic confidence intervals as benchstat's, and a
 //     difference only where both the Mann-Whitney U test and Welch's test see one.
-//  4. [MinDetectable] returns the smallest difference that the same rounds can detect. It
-//     says how much a result of "no difference" is worth.
-//  5. [FitUSL] fits the Universal Scalability Law to the throughputs of a sweep. [Knee]
-//     describes the result of the other search.
+//  4. [Scaling] and [Knee] are the results of the two searches.
 //
 // Package compare contains the table of whole runs and the regression gate.
 package stats
@@ -78,9 +75,7 @@ type Comparison struct {
 	// ratios of all pairs, and Welch's lie in it. It excludes 1 if the difference is significant.
 	// Both are 0 if the comparison is not testable or a figure is not above 0.
 	Lo, Hi float64
-	// MinDetectable is the smallest detectable change; nil if unknown (see [MinDetectable]).
-	MinDetectable *float64
-	welch         float64 // p of Welch's test
+	welch  float64 // p of Welch's test
 }
 
 // BestOf returns the comparison of a cell that was chosen as the best of n. Its difference is
@@ -106,9 +101,6 @@ func Compare(base, values []float64) Comparison {
 		c.Lo, c.Hi = s.ratioInterval(base, values)
 	}
 	c.Significant = c.P < Alpha && !(0 < c.Lo && c.Lo <= 1 && 1 <= c.Hi)
-	if share, ok := MinDetectable(base, values); ok {
-		c.MinDetectable = &share
-	}
 	return c
 }
 

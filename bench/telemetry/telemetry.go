@@ -40,16 +40,15 @@ type Options struct {
 	Report      Report       // of the run, for the live page
 }
 
-// Report has forms of an outcome. The zero value has none.
+// Report writes an outcome as HTML. The zero value has no form.
 type Report struct {
-	Rankings  func(*lab.Outcome) []live.Ranking // so far
-	Sentences func(*lab.Outcome) []string       // say who won
-	Page      func(io.Writer, *lab.Outcome) error
+	Answer func(io.Writer, *lab.Outcome) error // first screen of the run so far, a part of a page
+	Page   func(io.Writer, *lab.Outcome) error // of a run that is over
 }
 
 const (
 	lookEvery    = 250 * time.Millisecond // interval of reading queue depths
-	rankEvery    = time.Second            // least time between two rankings
+	answerEvery  = time.Second            // least time between two answers on the live page
 	flushTimeout = 10 * time.Second       // bounds the flush at the end
 	lookTimeout  = time.Second            // bounds the wait for a queue's depth at the end
 	otlpServer   = "OTLP endpoint"        // its name in warnings
@@ -68,11 +67,11 @@ type Session struct {
 	stop  context.CancelFunc // ends the background goroutine, which closes ended
 	ended chan struct{}
 
-	mu     sync.Mutex          // guards the fields below
-	round  int                 // current round; 0 for the warm-up
-	again  *watched            // the cell being played, if it is the second of an A/A pair; else nil
-	cells  map[string]*watched // by benchmark name
-	ranked time.Time           // last ranking
+	mu       sync.Mutex          // guards the fields below
+	round    int                 // current round; 0 for the warm-up
+	again    *watched            // the cell being played, if it is the second of an A/A pair; else nil
+	cells    map[string]*watched // by benchmark name
+	answered time.Time           // last answer on the live page
 }
 
 // Start begins a session; nil if nothing is requested. The error wraps

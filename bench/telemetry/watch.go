@@ -3,6 +3,7 @@ package telemetry
 import (
 	"cmp"
 	"context"
+	"html/template"
 	"io"
 	"slices"
 	"strings"
@@ -133,9 +134,8 @@ func (s *Session) progress(p lab.Progress) {
 	s.registry.Progress(len(s.cells), share)
 	s.registry.Show(func(state *live.State) {
 		state.Begun, state.Round, state.Rounds, state.Left = true, p.Round, p.Rounds, p.Left
-		if p.Finished && p.Round > 0 && s.report.Rankings != nil && s.registry.Watched() && time.Since(s.ranked) >= rankEvery {
-			state.Rankings = s.report.Rankings(p.Outcome)
-			s.ranked = time.Now()
+		if p.Finished && p.Round > 0 && s.registry.Watched() && time.Since(s.answered) >= answerEvery {
+			state.Answer, s.answered = s.answer(p.Outcome), time.Now()
 		}
 	})
 	if w == nil || !p.Finished {
@@ -163,11 +163,17 @@ func (s *Session) Over(o *lab.Outcome) {
 		s.registry.Progress(len(s.cells), 1) // the time left is an estimate
 	}
 	s.registry.Show(func(state *live.State) {
-		state.Over, state.Interrupted = true, o.Interrupted
-		if s.report.Rankings != nil {
-			state.Rankings, state.Sentences = s.report.Rankings(o), s.report.Sentences(o)
-		}
+		state.Over, state.Interrupted, state.Answer = true, o.Interrupted, s.answer(o)
 	})
+}
+
+// answer returns the first screen of a run; empty without a form, and for a run that it cannot show.
+func (s *Session) answer(o *lab.Outcome) template.HTML {
+	var b strings.Builder
+	if s.report.Answer == nil || s.report.Answer(&b, o) != nil {
+		return ""
+	}
+	return template.HTML(b.String())
 }
 
 // Serve serves the report of a run that is over. The outcome must not change any more.

@@ -34,9 +34,8 @@ type ServiceOptions struct {
 	Kubeconfig string // file to write; empty for none
 	Overwrite  bool   // of that file
 
-	Opened func(*Server, *Player, *fault.Injector) // a turn begins, with its storm held
-	Begun  func()                                  // the storm of a turn begins
-	Say    func(text string)
+	Say      func(text string)
+	Progress func(text string) // receives the state of the storm every [ProgressEvery]
 }
 
 // Service serves a storm to foreign clients, in turns. Each turn has a new server with the initial objects: all watches
@@ -56,6 +55,9 @@ type Service struct {
 
 // Settling is the time between the last of several watches and the storm, for the initial lists.
 const Settling = time.Second
+
+// ProgressEvery is the interval of lines about a storm in progress.
+const ProgressEvery = 10 * time.Second
 
 // NewService creates the server of the first turn. The error of an option is a [*manifest.Error]; its fields are those of
 // an experiment, and kubeconfig-out and bind.
@@ -99,7 +101,6 @@ func (s *Service) open() (err error) {
 		return manifest.BadField("manifests", err)
 	}
 	s.player = NewPlayer(s.server, s.prepared, s.Speed)
-	s.Opened(s.server, s.player, s.injector)
 	return nil
 }
 
@@ -213,7 +214,7 @@ func (s *Service) playOnce(ctx context.Context) bool {
 			}
 		}()
 	}
-	s.Begun()
+	go s.progress(playing)
 	err := s.player.Run(playing)
 	switch {
 	case ctx.Err() != nil:
@@ -232,6 +233,24 @@ func (s *Service) playOnce(ctx context.Context) bool {
 		_ = s.server.AwaitWatches(ctx, func(_, ended int) bool { since = ended; return true }) // It doesn't wait.
 	}
 	return s.server.AwaitWatches(ctx, gone(since)) == nil
+}
+
+// progress tells the state of the storm until ctx ends.
+func (s *Service) progress(ctx context.Context) {
+	server, player := s.server, s.player
+	for tick := time.Tick(ProgressEvery); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick:
+		}
+		at, lags, behind := player.Status(), server.Lags(), 0
+		for _, l := range lags {
+			behind = max(behind, l.Events)
+		}
+		s.Progress(fmt.Sprintf("%.0f s of %.0f s, %d of %d events, %d watches, at most %d events behind",
+			at.At.Seconds(), at.Length.Seconds(), at.Released, at.Events, len(lags), behind))
+	}
 }
 
 // Close closes the server and the listener, and returns what was served.

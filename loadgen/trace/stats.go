@@ -42,8 +42,8 @@ type ResourceStats struct {
 	TopTenth  float64 `json:"topTenth"`  // fraction of the events of the busiest tenth of the keys
 	// Zipf is the most likely exponent s: the key of rank r has a share proportional to r^-s.
 	Zipf   float64 `json:"zipf"`
-	Rate   []int   `json:"-"` // events of each second
-	Counts []int   `json:"-"` // events of each key, in descending order
+	Rate   []int   `json:"rate"` // events of each second
+	Counts []int   `json:"-"`    // events of each key, in descending order
 
 	sizes       []int64
 	pending     []keyEvent // events before the end of the initial list, if there is one

@@ -167,13 +167,6 @@ func (r *Recorder) end(f *flight, req *http.Request) {
 	r.accesses.add(f.Access)
 }
 
-// Requests returns the number of requests so far, open watches included.
-func (r *Recorder) Requests() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.accesses.n + r.dropped + len(r.watches)
-}
-
 // Useless returns the time of the last write without a change, and that of NewRecorder if there was none. Writes
 // to what is written all the time ([Background]) are not counted.
 func (r *Recorder) Useless() time.Time {

@@ -2,7 +2,6 @@ package rules
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"sort"
 	"strings"
@@ -48,13 +47,11 @@ type index struct {
 	objects map[objectKey][]int32 // changes
 	uids    map[types.UID]int32   // last change
 	writes  []int32               // successful writes, by arrival
-	from    time.Duration         // earlier changes have no reactions
 }
 
 func newIndex(p *record.Play) *index {
 	x := &index{
 		play:    p,
-		from:    math.MinInt64,
 		objects: make(map[objectKey][]int32, len(p.Changes)/4),
 		uids:    make(map[types.UID]int32, len(p.Changes)/4),
 	}

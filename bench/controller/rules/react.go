@@ -2,7 +2,6 @@ package rules
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"sort"
 	"time"
@@ -17,12 +16,8 @@ import (
 // Reactions returns the events that ask for an answer, rule by rule, in the order of the changes. An event
 // belongs to one reaction of each rule that it matches. An expression that fails matches nothing;
 // [Rules.Check] reports it. The cost is linear in changes and accesses, but for the search of an answer.
-func (r *Rules) Reactions(p *record.Play) []Reaction { return r.ReactionsSince(p, math.MinInt64) }
-
-// ReactionsSince returns the reactions to events that became visible at from or later.
-func (r *Rules) ReactionsSince(p *record.Play, from time.Duration) []Reaction {
+func (r *Rules) Reactions(p *record.Play) []Reaction {
 	x := newIndex(p)
-	x.from = from
 	var out []Reaction
 	for i := range r.rules {
 		reactions, _ := x.react(&r.rules[i])
@@ -43,9 +38,6 @@ func (x *index) react(r *rule) ([]Reaction, []Violation) {
 	failed := false
 	for i := range x.play.Changes {
 		c := &x.play.Changes[i]
-		if c.At < x.from {
-			continue
-		}
 		ok, err := m.matches(c)
 		if err != nil {
 			// One is enough: the others fail alike.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -168,25 +167,6 @@ func bigPlay(changes, accesses int) *record.Play {
 		p.Accesses = append(p.Accesses, a)
 	}
 	return p
-}
-
-// TestReactionsSince: the reactions from a time on are the last ones of all, with the same answers.
-func TestReactionsSince(t *testing.T) {
-	r, err := Load("replicasets")
-	if err != nil {
-		t.Fatal(err)
-	}
-	const from = 7 * time.Second // the pods fail from second 6 to 9
-	p := bigPlay(9_000, 3_000)
-	var want []Reaction
-	for _, v := range r.Reactions(p) {
-		if v.Event.At >= from {
-			want = append(want, v)
-		}
-	}
-	if got := r.ReactionsSince(p, from); len(got) == 0 || !slices.Equal(got, want) {
-		t.Errorf("%d reactions, want %d", len(got), len(want))
-	}
 }
 
 // The time grows with changes and accesses, not with their product.

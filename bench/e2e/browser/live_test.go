@@ -45,8 +45,8 @@ func TestLivePage(t *testing.T) {
 	b := openURL(t, "http://"+address+"/")
 	text := func(id string) string { return fmt.Sprintf(`document.querySelector("#%s").textContent`, id) }
 
-	b.becomes("bars with intervals", `document.querySelector("#rankings svg.chart .row path.bar") !== null`)
-	if rows := eval[[]string](b, `[...document.querySelectorAll("#rankings tbody th")].map(e => e.textContent)`); len(rows) != 2 {
+	b.becomes("bars with intervals", `document.querySelector("#answer svg.chart .row path.bar") !== null`)
+	if rows := eval[[]string](b, `[...document.querySelectorAll("#answer .more tbody th")].map(e => e.textContent)`); len(rows) != 2 {
 		t.Errorf("the table has %v", rows)
 	}
 

@@ -50,6 +50,9 @@
   const shown = (plot) => $(".pt[data-tip]", plot).filter((pt) => !pt.closest(".off"));
 
   for (const plot of $(".plot")) {
+    plot.tabIndex = 0;
+    plot.setAttribute("role", "group");
+    plot.setAttribute("aria-label", plot.closest("figure").querySelector("figcaption b").textContent + ": arrow keys go through the figures");
     // The native titles are for pages without this script.
     for (const t of $(".pt > title", plot)) t.remove();
     plot.addEventListener("pointermove", (event) => {

@@ -22,7 +22,6 @@ type Metric struct {
 	Common     bool           // Common metrics have the common labels before their own
 	Labels     []string       // metric's own labels
 	Buckets    []float64      // ascending upper bounds of a histogram's classic buckets
-	ofSet      bool           // of a variant while it is played
 }
 
 // commonLabels are those of all metrics of a variant. Delivery is deltafifo's only; encoding, decode,
@@ -119,13 +118,13 @@ var (
 		"Start of the run in Unix time.", "commit")
 	objective = ofRun(gauge, "watchlab_objective_seconds",
 		"Largest latency that a search for the knee allows, of a quantile such as p99.", "limit")
-	EventsPerSecond = ofFinished(gauge, "watchlab_events_per_second",
+	EventsPerSecond = ofVariant(gauge, "watchlab_events_per_second",
 		"Events per second of a finished cell, the median of its counted rounds. Invalid cells have no series.", "commit")
-	CPUPerEvent = ofFinished(gauge, "watchlab_cpu_seconds_per_event",
+	CPUPerEvent = ofVariant(gauge, "watchlab_cpu_seconds_per_event",
 		"CPU time of an event in a finished cell, like watchlab_events_per_second.", "commit")
-	BytesPerEvent = ofFinished(gauge, "watchlab_allocated_bytes_per_event",
+	BytesPerEvent = ofVariant(gauge, "watchlab_allocated_bytes_per_event",
 		"Allocated bytes of an event in a finished cell, like watchlab_events_per_second.", "commit")
-	latencyQuantile = ofFinished(gauge, "watchlab_latency_quantile_seconds",
+	latencyQuantile = ofVariant(gauge, "watchlab_latency_quantile_seconds",
 		"Quantile of the latency from the intended time of a finished paced cell over its counted rounds. Invalid cells have no series.", "quantile", "commit")
 )
 
@@ -215,11 +214,6 @@ func (m Metric) define(in *[]Metric, name, help string, labels []string) Metric 
 }
 
 func ofVariant(m Metric, name, help string, labels ...string) Metric {
-	m.ofSet = true
-	return ofFinished(m, name, help, labels...)
-}
-
-func ofFinished(m Metric, name, help string, labels ...string) Metric {
 	m.Common = true
 	return m.define(&own, name, help, labels)
 }

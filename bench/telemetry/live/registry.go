@@ -6,7 +6,7 @@
 //  2. A [Registry] has the sets, the metrics of the run, of the Go runtime and of the process.
 //  3. A [Server] listens: /metrics for Prometheus, a live page at /, and probes of health
 //     and readiness.
-//  4. The page has the [State] of the run: its rankings, with the charts of the report.
+//  4. The page has the [State] of the run: the first screen of its report, from the rounds so far.
 package live
 
 import (
@@ -24,10 +24,10 @@ import (
 
 // Registry has all metrics of a run. It is safe for concurrent use.
 type Registry struct {
-	run, commit  string
-	registry     *prometheus.Registry
-	ofRun, ofSet vectors
-	upstream     *Upstream
+	run, commit string
+	registry    *prometheus.Registry
+	own         vectors
+	upstream    *Upstream
 
 	viewers atomic.Int32 // of the page
 
@@ -41,11 +41,10 @@ var _ prometheus.Gatherer = (*Registry)(nil)
 // New returns the registry of a run; commit is the one that the program was built from.
 func New(run, commit string) *Registry {
 	r := &Registry{run: run, commit: commit, registry: prometheus.NewPedanticRegistry()}
-	r.ofRun = newVectors(r.registry, slices.DeleteFunc(Metrics(), func(m Metric) bool { return m.ofSet }))
-	r.ofSet = newVectors(r.registry, slices.DeleteFunc(Metrics(), func(m Metric) bool { return !m.ofSet }))
+	r.own = newVectors(r.registry, own)
 	r.upstream = &Upstream{newVectors(r.registry, clientGo)}
-	r.ofRun.gauge(buildInfo, run, commit, runtime.Version()).Set(1)
-	r.ofRun.gauge(startTime, run, commit).Set(float64(time.Now().Unix()))
+	r.own.gauge(buildInfo, run, commit, runtime.Version()).Set(1)
+	r.own.gauge(startTime, run, commit).Set(float64(time.Now().Unix()))
 	r.Progress(0, 0)
 	r.registry.MustRegister(
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -67,7 +66,7 @@ func (r *Registry) Set(labels Labels) *Set {
 			return s
 		}
 	}
-	s := newSet(labels, r.ofSet, r.upstream)
+	s := newSet(labels, r.own, r.upstream)
 	r.sets = append(r.sets, s)
 	return s
 }
@@ -84,8 +83,8 @@ func (r *Registry) Progress(n int, share float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.state.Share = share
-	r.ofRun.gauge(cells, r.run).Set(float64(n))
-	r.ofRun.gauge(progress, r.run).Set(share)
+	r.own.gauge(cells, r.run).Set(float64(n))
+	r.own.gauge(progress, r.run).Set(share)
 }
 
 // Show changes the state that the page shows.
@@ -100,7 +99,7 @@ func (r *Registry) Watched() bool { return r.viewers.Load() > 0 }
 
 // Objective sets the largest latency that the run allows, of a quantile such as p99.
 func (r *Registry) Objective(quantile string, most time.Duration) {
-	r.ofRun.gauge(objective, r.run, quantile).Set(most.Seconds())
+	r.own.gauge(objective, r.run, quantile).Set(most.Seconds())
 }
 
 // Finish sets the figures of a cell over its counted rounds: medians by the name of the metric, and
@@ -109,11 +108,11 @@ func (r *Registry) Finish(labels Labels, medians, quantiles map[string]float64) 
 	labels.Run = r.run
 	for name, v := range medians {
 		if v > 0 {
-			r.ofRun.gauges[name].WithLabelValues(append(labels.Values(), r.commit)...).Set(v)
+			r.own.gauges[name].WithLabelValues(append(labels.Values(), r.commit)...).Set(v)
 		}
 	}
 	for q, v := range quantiles {
-		r.ofRun.gauge(latencyQuantile, append(labels.Values(), q, r.commit)...).Set(v)
+		r.own.gauge(latencyQuantile, append(labels.Values(), q, r.commit)...).Set(v)
 	}
 }
 
@@ -124,8 +123,8 @@ func (r *Registry) Withdraw(labels Labels) {
 	for i, v := range labels.Values() {
 		cell[commonLabels[i]] = v
 	}
-	for _, g := range r.ofRun.gauges {
-		g.DeletePartialMatch(cell)
+	for _, m := range []Metric{EventsPerSecond, CPUPerEvent, BytesPerEvent, latencyQuantile} {
+		r.own.gauges[m.Name].DeletePartialMatch(cell)
 	}
 }
 

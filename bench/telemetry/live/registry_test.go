@@ -215,14 +215,3 @@ func TestPlayTime(t *testing.T) {
 		}
 	})
 }
-
-// TestFindSets: repeated calls for a variant return one set.
-func TestFindSets(t *testing.T) {
-	r := New("test", "")
-	other := labels
-	other.Variant = "cond"
-	a, b := r.Set(labels), r.Set(other)
-	if a == b || r.Set(labels) != a || len(r.Sets()) != 2 {
-		t.Errorf("sets %v", r.Sets())
-	}
-}

@@ -2,16 +2,17 @@ package live
 
 import (
 	"context"
-	"crypto/subtle"
 	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log"
 	"net"
 	"net/http"
 	_ "net/http/pprof" // handlers on http.DefaultServeMux
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,7 +31,7 @@ type Options struct {
 	Registry *Registry    // has the served metrics; not nil
 	Insecure bool         // the user allows plain HTTP beyond loopback; requests need a token there
 	Public   bool         // serves metrics and probes only, on any address
-	Warn     func(string) // receives errors while serving, one line each
+	Warn     func(string) // receives errors while serving, one line each; not nil
 }
 
 const (
@@ -53,16 +54,11 @@ const (
 //	/readyz       200 during a run, else 503
 //	/debug/pprof  the Go runtime's pprof profiles
 //
-// The token opens what it needs: as a bearer token, as the password of any user, or by [Server.Link]. On loopback
-// only /debug/pprof needs it, elsewhere all; a public server, which has metrics and probes only, needs none.
+// The token is a bearer token, or the password of any user, for which browsers ask. On loopback only /debug/pprof
+// needs it, elsewhere all; a public server, which has metrics and probes only, needs none.
 type Server struct {
 	token    string // empty if nothing needs one
-	link     string // secret of the link
-	session  string // secret of the link's cookie, which browsers send to all ports of a host
-	landing  string // path of the link
-	used     atomic.Bool
 	listener net.Listener
-	port     string
 	server   *http.Server
 	log      *log.Logger // of errors while serving
 	ready    atomic.Bool
@@ -74,38 +70,21 @@ type Server struct {
 // Start listens and serves. The error wraps [ErrAddress].
 func Start(opts Options) (*Server, error) {
 	access := apiserver.Access{Token: apiserver.NewToken(), Insecure: opts.Insecure, Public: opts.Public}
-	s, err := listen(opts.Addr, access, access.Token, opts.Warn)
+	l, err := access.Listen(opts.Addr)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", ErrAddress, err)
+	}
+	s := &Server{
+		token: access.Token, listener: l,
+		log: log.New(warner(opts.Warn), "", 0), ended: make(chan struct{}), closing: make(chan struct{}),
 	}
 	var h http.Handler = s.mux(opts)
 	switch {
 	case opts.Public:
 		s.token = ""
-	case apiserver.Loopback(s.listener):
-		s.landing = "/debug/pprof/"
-	default:
+	case !apiserver.Loopback(l):
 		h = s.admit(h)
 	}
-	return s.serve(h), nil
-}
-
-func listen(addr string, access apiserver.Access, token string, warn func(string)) (*Server, error) {
-	l, err := access.Listen(addr)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrAddress, err)
-	}
-	if warn == nil {
-		warn = func(string) {}
-	}
-	_, port, _ := net.SplitHostPort(l.Addr().String()) // an address has a port
-	return &Server{
-		token: token, link: apiserver.NewToken(), session: apiserver.NewToken(), landing: "/", listener: l, port: port,
-		log: log.New(warner(warn), "", 0), ended: make(chan struct{}), closing: make(chan struct{}),
-	}, nil
-}
-
-func (s *Server) serve(h http.Handler) *Server {
 	s.server = apiserver.HTTPServer(s.listener, h, maxConnections)
 	s.server.ErrorLog = s.log
 	go func() {
@@ -114,7 +93,7 @@ func (s *Server) serve(h http.Handler) *Server {
 			s.log.Print(err)
 		}
 	}()
-	return s
+	return s, nil
 }
 
 func (s *Server) mux(opts Options) *http.ServeMux {
@@ -138,50 +117,32 @@ func (s *Server) mux(opts Options) *http.ServeMux {
 	return mux
 }
 
-// admit passes on requests with the token or the link's cookie. The link works once: addresses are seen by other
-// users of the machine, in the list of processes.
+// admit passes on requests with the token.
 func (s *Server) admit(next http.Handler) http.Handler {
 	checked := apiserver.RequireToken(s.token, next)
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		name := "watchlab-" + s.port // Servers on other ports have cookies of their own.
-		cookie, err := req.Cookie(name)
-		known := err == nil && equal(cookie.Value, s.session)
-		given := req.URL.Query().Get("token")
-		if given != "" && req.Method == http.MethodGet && req.URL.Path == s.landing && (known || equal(given, s.link) && !s.used.Swap(true)) {
-			http.SetCookie(w, &http.Cookie{Name: name, Value: s.session, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
-			w.Header().Set("Cache-Control", "no-store")
-			http.Redirect(w, req, s.landing, http.StatusSeeOther)
-			return
-		}
 		w.Header().Set("WWW-Authenticate", `Basic realm="watchlab"`)
 		if _, password, ok := req.BasicAuth(); ok {
 			req.Header.Set("Authorization", "Bearer "+password)
-		} else if known {
-			req.Header.Set("Authorization", "Bearer "+s.token)
 		}
 		checked.ServeHTTP(w, req)
 	})
 }
 
-// equal compares secrets in a time that does not depend on where they differ.
-func equal(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
-
 // Token is the bearer token, or the password of any user; empty if nothing needs one.
 func (s *Server) Token() string { return s.token }
-
-// Link lets one browser in, once: it sets a cookie, and leads to the page without the secret in its address.
-func (s *Server) Link() string { return s.URL() + s.landing + "?token=" + s.link }
 
 // Ready sets whether a run is in progress.
 func (s *Server) Ready(is bool) { s.ready.Store(is) }
 
 // URL of the server, with the actual port.
 func (s *Server) URL() string {
-	host := "localhost"
-	if ip := s.listener.Addr().(*net.TCPAddr).IP; !ip.IsUnspecified() {
-		host = ip.String()
+	at := s.listener.Addr().(*net.TCPAddr)
+	host := at.IP.String()
+	if at.IP.IsUnspecified() {
+		host = "localhost"
 	}
-	return "http://" + net.JoinHostPort(host, s.port)
+	return "http://" + net.JoinHostPort(host, strconv.Itoa(at.Port))
 }
 
 // Close sends open pages their last update, lets requests finish until ctx ends, and then closes their connections.
@@ -212,9 +173,20 @@ const reportPolicy = "default-src 'none'; script-src 'unsafe-inline'; style-src 
 
 // pageHandler serves the page: its files, its updates and, after the run, the report.
 func pageHandler(r *Registry, every time.Duration, closing <-chan struct{}) http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("GET /", pageOf(page, "page"))
-	mux.HandleFunc("GET /chart.css", styles)
+	files, err := fs.Sub(page, "page")
+	if err != nil {
+		panic(err) // the folder is embedded
+	}
+	static, mux := http.FileServerFS(files), http.NewServeMux()
+	mux.HandleFunc("GET /", func(w http.ResponseWriter, req *http.Request) {
+		secure(w, contentPolicy)
+		static.ServeHTTP(w, req)
+	})
+	mux.HandleFunc("GET /chart.css", func(w http.ResponseWriter, _ *http.Request) {
+		secure(w, contentPolicy)
+		w.Header().Set("Content-Type", "text/css; charset=utf-8")
+		_, _ = io.WriteString(w, chart.CSS())
+	})
 	mux.HandleFunc("GET /updates", func(w http.ResponseWriter, req *http.Request) {
 		if r.viewers.Add(1) > maxViewers {
 			r.viewers.Add(-1)
@@ -231,18 +203,17 @@ func pageHandler(r *Registry, every time.Duration, closing <-chan struct{}) http
 			http.NotFound(w, req)
 			return
 		}
-		secure(w)
-		w.Header().Set("Content-Security-Policy", reportPolicy)
+		secure(w, reportPolicy)
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		_ = report(w) // The viewer may have gone.
 	})
 	return mux
 }
 
-func styles(w http.ResponseWriter, _ *http.Request) {
-	secure(w)
-	w.Header().Set("Content-Type", "text/css; charset=utf-8")
-	_, _ = io.WriteString(w, chart.CSS())
+func secure(w http.ResponseWriter, policy string) {
+	w.Header().Set("Content-Security-Policy", policy)
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Cache-Control", "no-cache")
 }
 
 // stream sends a message at once, and then one at each tick, until the viewer disconnects. When the

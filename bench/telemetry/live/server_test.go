@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/http/cookiejar"
 	"strings"
 	"testing"
 	"time"
@@ -43,6 +42,7 @@ func start(t *testing.T, opts Options) *Server {
 	if opts.Registry == nil {
 		opts.Registry = New("test", "")
 	}
+	opts.Warn = func(string) {}
 	s, err := Start(opts)
 	if err != nil {
 		t.Fatal(err)
@@ -145,78 +145,6 @@ func TestWho(t *testing.T) {
 	}
 	if got, _, _ := get(t, strings.Replace(home.URL(), "://", "://any:"+home.Token()+"@", 1)+"/debug/pprof/cmdline", ""); got != http.StatusNotFound {
 		t.Errorf("the flags are shown: %d", got)
-	}
-}
-
-// TestLink: the link lets one browser in, once, and leaves no secret in its address; another one is refused. A
-// browser sends the cookie to other ports of the host: it is neither the token nor the other server's.
-func TestLink(t *testing.T) {
-	storms, err := StartStorm(StormOptions{Addr: "127.0.0.1:0", Status: storming(&player{}).Status})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = storms.Close(context.Background()) }()
-	home, all := start(t, Options{Addr: "127.0.0.1:0"}), start(t, Options{Addr: "[::]:0", Insecure: true})
-	for s, landing := range map[*Server]string{storms: "/", home: "/debug/pprof/", all: "/"} {
-		type answer struct {
-			code    int
-			at      string      // after redirections
-			first   http.Header // of the redirection
-			cookies []*http.Cookie
-		}
-		ask := func(jar http.CookieJar, method, url string) (a answer) {
-			t.Helper()
-			client := &http.Client{Jar: jar, Transport: &http.Transport{DisableKeepAlives: true}}
-			req, err := http.NewRequestWithContext(t.Context(), method, url, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			res, err := client.Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_ = res.Body.Close()
-			a.code, a.at = res.StatusCode, res.Request.URL.String()
-			if first := res.Request.Response; first != nil {
-				a.first, a.cookies = first.Header, first.Cookies()
-			}
-			return a
-		}
-		jar, err := cookiejar.New(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		other, err := cookiejar.New(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		bare, _, _ := strings.Cut(s.Link(), "?")
-		for _, wrong := range []string{bare, bare + "?token=", bare + "?token=" + s.Token(), bare + "?token=" + s.link + "x"} {
-			if a := ask(jar, http.MethodGet, wrong); a.code != http.StatusUnauthorized {
-				t.Errorf("GET %s: %d", wrong, a.code)
-			}
-		}
-		ask(jar, http.MethodHead, s.Link()) // A preview does not use it up.
-		a := ask(jar, http.MethodGet, s.Link())
-		if a.code != http.StatusOK || a.at != s.URL()+landing {
-			t.Errorf("%s leads to %s: %d", s.Link(), a.at, a.code)
-		}
-		if len(a.cookies) != 1 || !a.cookies[0].HttpOnly || a.cookies[0].SameSite != http.SameSiteStrictMode ||
-			a.cookies[0].Value == s.Token() || a.cookies[0].Value == s.link || a.first.Get("Cache-Control") != "no-store" {
-			t.Errorf("%s sets %v", s.Link(), a.cookies)
-		}
-		if a := ask(jar, http.MethodGet, s.Link()); a.code != http.StatusOK || strings.Contains(a.at, "?") {
-			t.Errorf("again from the same browser: %d at %s", a.code, a.at)
-		}
-		if a := ask(other, http.MethodGet, s.Link()); a.code != http.StatusUnauthorized {
-			t.Errorf("from another browser: %d", a.code)
-		}
-		for _, neighbour := range []*Server{storms, home, all} {
-			host := strings.Replace(neighbour.URL(), "localhost", "127.0.0.1", 1)
-			if a := ask(jar, http.MethodGet, host+neighbour.landing); neighbour != s && a.code != http.StatusUnauthorized {
-				t.Errorf("the cookie of %s at %s: %d", s.URL(), host, a.code)
-			}
-		}
 	}
 }
 

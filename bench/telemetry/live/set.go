@@ -2,8 +2,6 @@ package live
 
 import (
 	"context"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -89,12 +87,6 @@ func LabelsOf(family string, label func(key string) string) Labels {
 		Storm: label("storm"), Source: label("source"), Encoding: label("encoding"), Decode: label("decode"),
 		Store: label("store"), Workqueue: label("workqueue"), Rate: label("rate"),
 	}
-}
-
-// Group names the comparison of the labels: all but the run, the variant and the rate.
-func (l Labels) Group() string {
-	parts := []string{l.Family, l.Delivery, l.Pipeline, l.Storm, l.Source, l.Encoding, l.Decode, l.Store, l.Workqueue}
-	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), " · ")
 }
 
 // Verdict on a cell: a status and a cause as in bench/lab.

@@ -19,41 +19,9 @@ type State struct {
 	Round, Rounds     int  // Round 0 is the warm-up; Rounds is 0 with a budget
 	Share             float64
 	Left              time.Duration // estimated; 0 while unknown
-	Rankings          []Ranking
+	Answer            template.HTML // first screen of the report, from the rounds so far
 	Over, Interrupted bool
-	Sentences         []string              // say who won, after the run
 	Report            func(io.Writer) error // writes the report as a page; nil for none
-}
-
-// Ranking compares the variants of a group by the rounds so far, the best first.
-type Ranking struct {
-	Group    string // that of [Labels]
-	Knobs    string // benchmark name without the variant and the rate
-	Of       string // what Figure is: events/s, or a p99
-	Variants []Standing
-	Figures  []Figure // those of the report's first screen
-	Marks    []Mark   // of the figures
-}
-
-// Standing is a variant of a ranking, as the report writes it.
-type Standing struct {
-	Name    string
-	Rounds  int    // finished rounds
-	Figure  string // median
-	Ratio   string // to the baseline's, or the reason for its absence
-	Verdict string
-}
-
-// Figure is a chart. SVG is empty without figures.
-type Figure struct {
-	Title, Caption string
-	SVG            template.HTML
-}
-
-// Mark explains a form of the marks of a chart.
-type Mark struct {
-	Key  template.HTML
-	Text string
 }
 
 // message updates a page: the content of elements by their ids, as HTML.
@@ -67,18 +35,7 @@ type message struct {
 var partsHTML string
 
 var partForms = template.Must(template.New("").Funcs(template.FuncMap{
-	"code": func(s string) template.HTML {
-		for i, part := range strings.Split(template.HTMLEscapeString(s), "`") {
-			if i == 0 {
-				s = part
-			} else {
-				s += []string{"</code>", "<code>"}[i%2] + part
-			}
-		}
-		return template.HTML(s) // escaped above
-	},
 	"percent": func(share float64) string { return strconv.Itoa(int(share*100)) + " %" },
-	"status":  func(verdict string) string { return strings.SplitN(verdict, ":", 2)[0] },
 }).Parse(partsHTML))
 
 // scene is the data of the templates.
@@ -101,9 +58,9 @@ func (r *Registry) message() (message, error) {
 		}
 		set.mu.Unlock()
 	}
-	out := message{Title: fmt.Sprintf("%s · watchlab %s", s.short(), s.Run), Over: s.Over, Parts: map[string]string{}}
+	out := message{Title: fmt.Sprintf("%s · watchlab %s", s.Status(), s.Run), Over: s.Over, Parts: map[string]string{}}
 	for _, t := range partForms.Templates() {
-		if t.Name() == "" || t.Name() == "figure" {
+		if t.Name() == "" {
 			continue
 		}
 		var b strings.Builder
@@ -115,20 +72,6 @@ func (r *Registry) message() (message, error) {
 	return out, nil
 }
 
-func (s *scene) short() string {
-	switch {
-	case s.Interrupted:
-		return "interrupted"
-	case s.Over:
-		return "finished"
-	case s.Round == 0:
-		return "waiting"
-	case s.Rounds == 0:
-		return fmt.Sprintf("round %d", s.Round)
-	}
-	return fmt.Sprintf("round %d of %d", s.Round, s.Rounds)
-}
-
 // Status is the state in a sentence.
 func (s *scene) Status() string {
 	switch {
@@ -138,13 +81,12 @@ func (s *scene) Status() string {
 		return "The run has finished."
 	case !s.Begun:
 		return "Waiting for the first round."
-	case s.Round == 0 && len(s.Rankings) == 0:
-		return "Warm-up. Waiting for the first round."
 	case s.Round == 0:
 		return "Warm-up."
+	case s.Rounds == 0:
+		return fmt.Sprintf("Round %d.", s.Round)
 	}
-	text := s.short()
-	return strings.ToUpper(text[:1]) + text[1:] + "."
+	return fmt.Sprintf("Round %d of %d.", s.Round, s.Rounds)
 }
 
 // Remaining writes the time left; empty while it is unknown.

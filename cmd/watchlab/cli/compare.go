@@ -36,7 +36,7 @@ Exit code: 3 if all cells have too few rounds for a test.`,
 			if err := table.Text(cmd.OutOrStdout()); err != nil {
 				return err
 			}
-			if table.CannotTell() {
+			if table.CannotTell {
 				warn(cmd.ErrOrStderr(), "cannot tell: too few rounds for a test")
 				return errCannotTell
 			}

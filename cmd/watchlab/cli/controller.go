@@ -18,7 +18,6 @@ import (
 	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
 	"watchlab/bench/report"
-	"watchlab/bench/telemetry/live"
 	"watchlab/loadgen/manifest"
 	"watchlab/loadgen/workload"
 )
@@ -31,7 +30,6 @@ type controllerFlags struct {
 	data     []byte             // of that file
 	restarts []string
 	against  string
-	page     string // address; empty for none
 	shrink   bool
 	dir      string
 	output   outputFlag[*controller.Result]
@@ -79,8 +77,6 @@ the workloads and the verdicts.`,
 	fl.BoolVar(&f.shrink, "shrink", true, "shrink the first fault plan that fails")
 	fl.StringArrayVar(&f.restarts, "restart", nil, "kill the first replica and start it again, as in at=30s")
 	fl.StringVar(&f.against, "against", "", "command of the baseline, compared side by side")
-	fl.StringVar(&f.page, "page", "", "serve a page of the play on loopback (default none)")
-	fl.Lookup("page").NoOptDefVal = pageAddress
 	fl.StringVar(&f.dir, "out", "", "results folder to create (default results/DATE-COMMIT-controller)")
 	f.output.add(cmd, "text", form[*controller.Result]{"text", report.ControllerText},
 		form[*controller.Result]{"json", method((*controller.Result).WriteJSON)})
@@ -202,7 +198,7 @@ func summarize(o *controller.Result) error {
 // play plays a Spec and shows its progress.
 func (f *controllerFlags) play(cmd *cobra.Command, spec controller.Spec) (*controller.Result, error) {
 	stderr := cmd.ErrOrStderr()
-	opts := controller.Options{
+	return controller.Run(cmd.Context(), spec, controller.Options{
 		Dir: f.dir, Stdin: cmd.InOrStdin(), Build: build(), Args: os.Args[1:],
 		Notify:   func(text string) { warn(stderr, "%s", text) },
 		Progress: func(p controller.Progress) { warn(stderr, "%s", progressText(p)) },
@@ -211,21 +207,7 @@ func (f *controllerFlags) play(cmd *cobra.Command, spec controller.Spec) (*contr
 				warn(stderr, "%s connects with KUBECONFIG=%s", client, path)
 			}
 		},
-	}
-	page := &controller.Page{}
-	if f.page != "" {
-		opts.Playing, opts.Judged = page.Playing, page.Judged
-	}
-	closePage, err := startPage(live.StormOptions{Addr: f.page, Status: page.Now, Warn: opts.Notify}, "shows the play",
-		func(text string) { fmt.Fprintln(stderr, "watchlab:", text) })
-	if err != nil {
-		return nil, err
-	}
-	o, err := controller.Run(cmd.Context(), spec, opts)
-	if stopErr := closePage(); stopErr != nil {
-		opts.Notify(stopErr.Error())
-	}
-	return o, err
+	})
 }
 
 func progressText(p controller.Progress) string {

@@ -81,7 +81,7 @@ func TestResumeOfAKilledRun(t *testing.T) {
 		if len(c.Rounds) != rounds {
 			t.Errorf("%s has %d rounds, want %d", c.BenchName(), len(c.Rounds), rounds)
 		}
-		if n := len(bench.Iters[c.BenchName()]); n != rounds {
+		if n := len(bench.Samples[c.BenchName()][stats.UnitEventsPerSec]); n != rounds {
 			t.Errorf("bench.txt has %d lines of %s, want %d", n, c.BenchName(), rounds)
 		}
 		var count uint64

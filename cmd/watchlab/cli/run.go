@@ -237,11 +237,9 @@ rate that each variant holds in more than half of the rounds, and the latency at
 
 func newScale(args []string) *cobra.Command {
 	return newPlaying(&runFlags{args: args}, &cobra.Command{
-		Use:   "scale [EXPERIMENT.yaml]",
-		Short: "Measure throughput over a knob, such as the number of producers",
-		Long: `scale plays a storm unpaced at each value of a knob, all of them interleaved. For a number of
-workers (producers, consumers, procs) it fits the Universal Scalability Law, which takes four
-values or more.`,
+		Use:     "scale [EXPERIMENT.yaml]",
+		Short:   "Measure throughput over a knob, such as the number of producers",
+		Long:    `scale plays a storm unpaced at each value of a knob, all of them interleaved.`,
 		Example: `  watchlab scale --family deltafifo --delivery per-key --over producers=1,2,4,8`,
 	}, &experiment.Search{Scale: &experiment.Scale{}})
 }
@@ -253,7 +251,7 @@ func newDash(args []string) *cobra.Command {
 	cmd := newPlaying(f, &cobra.Command{
 		Use:   "dash [EXPERIMENT.yaml]",
 		Short: "Run, and show it live in a browser",
-		Long: `dash plays what run would, and serves a page with the ranking so far and charts of each round. The
+		Long: `dash plays what run would, and serves a page with the answer so far and its charts. The
 page stays after the run, with the report, until Ctrl-C. It needs nothing from the network.`,
 		Example: `  watchlab dash --budget 2m --family deltafifo --delivery in-order --pipeline informer --storm recorded-gang --pace max,5000`,
 	}, nil)

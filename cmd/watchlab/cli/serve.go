@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"watchlab/bench/experiment"
-	"watchlab/bench/telemetry/live"
 	"watchlab/loadgen/apiserver"
 	"watchlab/loadgen/fault"
 	"watchlab/loadgen/manifest"
@@ -31,7 +30,6 @@ type service struct {
 	port      int
 	tokenFile string
 	gates     string // feature gates
-	page      string // address of the page; empty for none
 	opts      apiserver.ServiceOptions
 }
 
@@ -42,9 +40,6 @@ func newServe() *cobra.Command {
 		Short: "Serve a storm as an API server that any controller can be pointed at",
 		Long: `serve is a simulated Kubernetes API server for built-in and custom resources, without controllers
 and kubelets. With --storm it plays a storm, whose objects clients can change, too.
-
---page serves a page on loopback, on a free port or as in --page=127.0.0.1:8081. It holds the storm where
-your controller breaks: pause, step by events, seek, change the speed. The printed link opens it once.
 
 --start N starts the storm when N watches are open; with several, a second later. --repeat plays
 it again from the beginning, without the clients' changes, when the storm is over or unwatched and
@@ -65,7 +60,7 @@ loopback; another address needs TLS, or --insecure-listen and a token.`,
 			if err := v.from.Storm.Validate(); err != nil {
 				return v.blame(cmd, err)
 			}
-			return v.serve(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
+			return v.serve(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	fl := cmd.Flags()
@@ -82,8 +77,6 @@ loopback; another address needs TLS, or --insecure-listen and a token.`,
 	fl.IntVar(&v.opts.Repeat, "repeat", 1, "times that the storm is played; 0 for endless")
 	fl.StringVar(&v.gates, "feature-gates", "", "ShardedListAndWatch=true honours shardSelector, as kube-apiserver's flag does (default none)")
 	fl.Float64Var(&v.opts.Speed, "speed", 1, "how many times as fast the storm is played")
-	fl.StringVar(&v.page, "page", "", "serve a page that pauses, steps and seeks (default none)")
-	fl.Lookup("page").NoOptDefVal = pageAddress
 	return cmd
 }
 
@@ -102,8 +95,6 @@ func (v *service) check() error {
 		return badFlag("repeat", errors.New("needs --storm"))
 	case !(o.Speed > 0) || o.Speed > 1e6:
 		return badFlag("speed", fmt.Errorf("%v is not allowed (allowed: more than 0, at most 1e6)", o.Speed))
-	case v.page != "" && v.from.Storm.Name == "":
-		return badFlag("page", errors.New("needs --storm"))
 	case v.gates != "" && v.gates != "ShardedListAndWatch=true":
 		return badFlag("feature-gates", fmt.Errorf("%q is not allowed (allowed: ShardedListAndWatch=true)", v.gates))
 	case v.port < 0 || v.port > 65535:
@@ -175,13 +166,12 @@ func blamed(err error) error {
 	return err
 }
 
-func (v *service) serve(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
+func (v *service) serve(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 	if err := v.load(ctx, stdin); err != nil {
 		return err
 	}
-	var stage live.Turn
-	say := func(text string) { fmt.Fprintln(stdout, text) }
-	v.opts.Opened, v.opts.Begun, v.opts.Say = stage.Set, stage.Begin, say
+	v.opts.Say = func(text string) { fmt.Fprintln(stdout, text) }
+	v.opts.Progress = func(text string) { warn(stderr, "%s", text) }
 	s, err := apiserver.NewService(v.opts)
 	if err != nil {
 		return blamed(err)
@@ -193,18 +183,10 @@ func (v *service) serve(ctx context.Context, stdin io.Reader, stdout io.Writer) 
 	if err := s.Listen(); err != nil {
 		return closed(blamed(err))
 	}
-	closePage, err := startPage(live.StormOptions{
-		Addr: v.page, Token: v.opts.Access.Token, Status: func() live.StormStatus { return stage.Status(v.from.Storm.Name) },
-		Transport: stage.Transport, Warn: say,
-	}, "pauses the storm, steps, seeks and changes its speed", say)
-	if err != nil {
-		return closed(err)
-	}
 	s.Describe(stdout)
 	if err = s.Play(ctx); err == nil {
 		<-ctx.Done()
 	}
-	err = errors.Join(err, closePage())
 	lists, watches, bytes, failed := s.Close()
 	fmt.Fprintf(stdout, "served %d lists and %d watches, %.1f MB\n", lists, watches, float64(bytes)/1e6)
 	return errors.Join(err, failed)

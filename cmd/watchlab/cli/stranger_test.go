@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
-	"strings"
 	"sync"
 	"testing"
 
@@ -21,9 +19,7 @@ import (
 // knock is a request of a stranger.
 type knock struct {
 	token, password, host string
-	browser               string // cookie of the link
-	site                  string // whose page sends it, as browsers say
-	want                  int    // 0 for 401 or 403
+	want                  int // 0 for 401 or 403
 }
 
 // knocks sends a request for each of them.
@@ -39,12 +35,6 @@ func knocks(t *testing.T, client *http.Client, method, url string, all ...knock)
 		}
 		if k.password != "" {
 			req.SetBasicAuth("any", k.password)
-		}
-		if k.browser != "" {
-			req.Header.Set("Cookie", k.browser)
-		}
-		if k.site != "" {
-			req.Header.Set("Sec-Fetch-Site", k.site)
 		}
 		if k.host != "" {
 			req.Host = k.host
@@ -89,10 +79,6 @@ func TestStrangers(t *testing.T) {
 			t.Errorf("exit code %d, stderr %q", code, errs)
 		}
 	})
-	t.Run("page", func(t *testing.T) { strangersOfPage(t, client, nil) })
-	t.Run("page with a token", func(t *testing.T) {
-		strangersOfPage(t, client, []string{"--token-file", filepath.Join(t.TempDir(), "token")})
-	})
 	t.Run("pod", func(t *testing.T) {
 		// The run is longer than this test, so that the listener stays.
 		plan := planned(t, "0", `
@@ -112,81 +98,6 @@ barrier: 0s
 		transport.CloseIdleConnections()
 		end()
 	})
-}
-
-// strangersOfPage come to the page and the transport of a storm.
-func strangersOfPage(t *testing.T, client *http.Client, args []string) {
-	token := "mine"
-	if len(args) > 0 {
-		if err := os.WriteFile(args[1], []byte(token), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	out, end := serving(t, slices.Concat([]string{"--storm", tiny, "--tls=false", "--page", "--start", "0", "--speed", "0.000001"}, args)...)
-	if len(args) == 0 {
-		token = printedToken(t, out.String())
-	} else if strings.Contains(out.String(), token) {
-		t.Errorf("the token that the user has is printed:\n%s", out)
-	}
-	cookie := visit(t, client, out.String())
-	base, _, _ := strings.Cut(pageLink.FindString(out.String()), "/?")
-	for _, path := range []string{"/", "/storm.js", "/page.css", "/chart.css", "/status"} {
-		knocks(t, client, http.MethodGet, base+path, strangers(token, cookie)...)
-	}
-	for _, path := range []string{"/pause", "/resume", "/step", "/seek", "/speed"} {
-		all := strangers(token, cookie)
-		for i := range all {
-			if all[i].want != 0 {
-				all[i].want = http.StatusUnsupportedMediaType
-			}
-		}
-		for _, site := range []string{"cross-site", "same-site"} { // the page of another port is of the same site
-			all = append(all, knock{browser: cookie, site: site}, knock{token: token, site: site})
-		}
-		knocks(t, client, http.MethodPost, base+path, all...)
-	}
-	if code, errs := end(); code != exitOK || errs != "" {
-		t.Errorf("exit code %d, stderr %q", code, errs)
-	}
-}
-
-// strangers come to what needs the token, and after them its owner and the browser with the link's cookie.
-func strangers(token, cookie string) []knock {
-	const site = "rebound.example.com"
-	return []knock{
-		{}, {token: "wrong"}, {password: "wrong"}, {browser: cookie + "x"},
-		{host: site}, {token: token, host: site}, {browser: cookie, host: site},
-		{token: token, want: http.StatusOK}, {password: token, want: http.StatusOK}, {browser: cookie, want: http.StatusOK},
-	}
-}
-
-var pageLink = regexp.MustCompile(`http://\S+/\?token=\w+`)
-
-// printedToken returns the token that a command printed.
-func printedToken(t *testing.T, text string) string {
-	t.Helper()
-	m := regexp.MustCompile(`password of any user: (\w+)\n`).FindAllStringSubmatch(text, -1)
-	if len(m) != 1 {
-		t.Fatalf("%d tokens in\n%s", len(m), text)
-	}
-	return m[0][1]
-}
-
-// visit opens the link that a command printed, as a browser, and returns the cookie.
-func visit(t *testing.T, client *http.Client, text string) string {
-	t.Helper()
-	once := *client
-	once.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	res, err := once.Get(pageLink.FindString(text))
-	if err != nil {
-		t.Fatalf("%v in\n%s", err, text)
-	}
-	_ = res.Body.Close()
-	if cookies := res.Cookies(); len(cookies) == 1 && res.StatusCode == http.StatusSeeOther {
-		return cookies[0].Name + "=" + cookies[0].Value
-	}
-	t.Fatalf("the link answers %s, %v", res.Status, res.Header)
-	return ""
 }
 
 // starting runs a command until its standard error has what it waits for. end interrupts it.

@@ -54,7 +54,7 @@ func (f *telemetryFlags) start(ctx context.Context, run string, stderr io.Writer
 	s, err := telemetry.Start(ctx, telemetry.Options{
 		Run: run, Commit: cmp.Or(build().Commit, "unknown"), MetricsAddr: f.addr, Insecure: f.insecure, Public: f.public, Pyroscope: f.pyroscope,
 		Warn:   func(text string) { warn(stderr, "%s", text) },
-		Report: telemetry.Report{Rankings: report.Rankings, Sentences: report.Sentences, Page: report.HTML},
+		Report: telemetry.Report{Answer: report.Answer, Page: report.HTML},
 	})
 	for flag, cause := range map[string]error{
 		"metrics-addr": live.ErrAddress, "pyroscope": telemetry.ErrPyroscopeURL,
@@ -72,7 +72,6 @@ func (f *telemetryFlags) start(ctx context.Context, run string, stderr io.Writer
 	if server := s.Server(); server != nil {
 		warn(stderr, choose(f.public, "%[1]s/metrics is for Prometheus", "%[1]s shows the run, %[1]s/metrics is for Prometheus"), server.URL())
 		if token := server.Token(); token != "" {
-			fmt.Fprintf(stderr, "watchlab: %s opens once, in one browser\n", server.Link()) // warn would hide the token.
 			warn(stderr, "bearer token, or password of any user: %s", token)
 		}
 	}

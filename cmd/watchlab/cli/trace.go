@@ -7,13 +7,11 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
 
 	"watchlab/bench/experiment"
-	"watchlab/bench/report"
 	"watchlab/loadgen/trace"
 )
 
@@ -24,48 +22,34 @@ func newTrace() *cobra.Command {
 		Long: `A recording is a name (see run --storm), a trace (*.jsonl.zst), JSON lines, or the output of a
 watch ({"type":…,"object":…}); the latter two plain or compressed by gzip or zstd. "-" is
 stdin. Unreadable parts are reported with their place, the rest is used, and the exit code is 1.`,
-		Example: `  watchlab trace inspect storm.jsonl.zst --svg storm.svg
+		Example: `  watchlab trace inspect storm.jsonl.zst
   watchlab trace convert storm.jsonl.zst piece.jsonl.zst --from 30s --to 1m
   watchlab trace convert storm.jsonl.zst - | head -1`,
 	}, newTraceInspect(), newTraceConvert())
 }
 
 func newTraceInspect() *cobra.Command {
-	var svg string
-	var overwrite bool
 	var out outputFlag[*trace.Summary]
 	cmd := &cobra.Command{
 		Use:   "inspect FILE",
 		Short: "Show a recording: origin, rates, sizes, key skew, interruptions, damage",
 		Long: `inspect shows the origin and the interruptions of a recording, and each resource after its
-initial list: events, mean and peak rate, sizes, and the spread over keys.`,
-		Example: `  watchlab trace inspect recorded-gang --svg gang.svg`,
+initial list: events, mean and peak rate, sizes, and the spread over keys. JSON has the rate of each second.`,
+		Example: `  watchlab trace inspect recorded-gang -o json`,
 		Args:    takes(1, 1, "FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			write, err := out.writer()
 			if err != nil {
 				return err
 			}
-			if _, err := os.Lstat(svg); svg != "" && err == nil && !overwrite {
-				return badFlag("svg", fmt.Errorf("%s exists (--overwrite replaces it)", svg))
-			}
 			s, faults, err := inspect(cmd, args[0])
 			if err != nil {
 				return err
 			}
-			err = write(cmd.OutOrStdout(), s)
-			if err == nil && svg != "" {
-				err = writeFile(svg, overwrite, func(w io.Writer) error {
-					_, err := w.Write(report.TraceSVG(s.Stats))
-					return err
-				})
-			}
-			return errors.Join(err, reportFaults(cmd.ErrOrStderr(), faults))
+			return errors.Join(write(cmd.OutOrStdout(), s), reportFaults(cmd.ErrOrStderr(), faults))
 		},
 	}
 	out.add(cmd, "table", form[*trace.Summary]{"table", method((*trace.Summary).Print)}, form[*trace.Summary]{"json", printJSON[*trace.Summary]})
-	cmd.Flags().StringVar(&svg, "svg", "", "SVG file for charts of rates and skew")
-	cmd.Flags().BoolVar(&overwrite, "overwrite", false, "replace an existing SVG file")
 	return cmd
 }
 

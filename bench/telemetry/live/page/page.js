@@ -12,7 +12,9 @@ source.onmessage = event => {
   for (const [id, html] of Object.entries(latest.parts)) {
     if (parts[id] === html) continue;
     parts[id] = html;
+    const open = [...$(id).querySelectorAll("details")].map(d => d.open);
     $(id).replaceChildren(...new DOMParser().parseFromString(html, "text/html").body.childNodes);
+    $(id).querySelectorAll("details").forEach((d, i) => { d.open = Boolean(open[i]); });
   }
   $("state").classList.remove("down");
   over = latest.over;
