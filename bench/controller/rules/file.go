@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path"
 	"slices"
@@ -67,26 +66,12 @@ func Load(list string) (*Rules, error) {
 }
 
 func load(name string) (*Rules, error) {
-	if data, err := builtin.ReadFile(path.Join("builtin", name+".yaml")); err == nil {
-		return Parse(name, data)
+	data, err := builtin.ReadFile(path.Join("builtin", name+".yaml"))
+	if err != nil {
+		data, err = os.ReadFile(name)
 	}
-	r, err := read(name)
-	var p *os.PathError
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*os.PathError](err); ok {
 		return nil, &manifest.Error{File: name, Err: fmt.Errorf("%w (built-in rules: %s)", p.Err, strings.Join(Names(), ", "))}
-	}
-	return r, err
-}
-
-func read(name string) (*Rules, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err != nil {
-		return nil, err
 	}
 	return Parse(name, data)
 }

@@ -134,14 +134,11 @@ func plain(o runtime.Object) (any, error) {
 	if o == nil {
 		return nil, nil
 	}
-	if u, ok := o.(runtime.Unstructured); ok {
-		return copied(u.UnstructuredContent()), nil
-	}
-	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	content, err := contentOf(o)
 	if err != nil {
 		return nil, err
 	}
-	return copied(m), nil
+	return copied(content), nil
 }
 
 // copied copies a value with the numbers of jq.

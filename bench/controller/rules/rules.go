@@ -40,7 +40,6 @@
 //	RESOURCE that owns it              also the owner of an owner
 //	RESOURCE it owns                   also what that owns
 //	RESOURCE of the same name          in the same namespace, if both have one
-//	RESOURCE with the same label KEY   in the same namespace, if both have one
 //
 // The answer is the first successful write of a controller that arrives after the event became visible.
 // Controllers are level-triggered: one write answers all events of its target since the last one, those that a later change of

@@ -110,7 +110,7 @@ func FuzzParse(f *testing.F) {
 		f.Add(data)
 	}
 	f.Add([]byte("rules:\n- after: pods MODIFIED|ADDED phase!=Failed|Succeeded labels.a=\n  expect: [delete it, write to status of its owner]\n  within: 10s\n"))
-	f.Add([]byte("rules:\n- after: '* replicas=1'\n  expect: write to leases with the same label app.kubernetes.io/name\n  when: .spec.a[0] == $before.spec\n"))
+	f.Add([]byte("rules:\n- after: '* replicas=1'\n  expect: write to leases of the same name\n  when: .spec.a[0] == $before.spec\n"))
 	f.Add([]byte("final:\n- {each: pods, has: '.a | keys', owns: {resource: '*', count: 1}}\n"))
 	p := playOf(f, "0s storm ADDED pods a/p uid=u status.phase=Failed\n1s storm MODIFIED pods a/p status.phase=Running owner=Pod:p:u\n2s c delete pods a/p 200\n")
 	f.Fuzz(func(t *testing.T, data []byte) {
