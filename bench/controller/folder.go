@@ -2,7 +2,6 @@ package controller
 
 import (
 	"bufio"
-	"bytes"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
@@ -11,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 
 	"sigs.k8s.io/yaml"
 
@@ -72,7 +70,7 @@ func (r *runner) save() error {
 	}
 	o := r.result
 	return errors.Join(
-		file(r.Dir, EnvFile, func(w io.Writer) error { return writeJSON(w, o.Env) }),
+		file(r.Dir, EnvFile, func(w io.Writer) error { return lab.EncodeJSON(w, o.Env) }),
 		file(r.Dir, BenchFile, o.WriteBench),
 		file(r.Dir, JUnitFile, o.WriteJUnit),
 		file(r.Dir, ResultFile, o.WriteJSON),
@@ -80,27 +78,7 @@ func (r *runner) save() error {
 }
 
 // WriteJSON writes result.json.
-func (o *Result) WriteJSON(w io.Writer) error { return writeJSON(w, o) }
-
-var (
-	leaf      = regexp.MustCompile(`[\[{]\n[^\[\]{}]*[\]}]`)
-	lineBreak = regexp.MustCompile(`\n\s*`)
-)
-
-// writeJSON writes arrays and objects without others in them on one line: a point of a chart per line would
-// take half of a result.
-func writeJSON(w io.Writer, v any) error {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetIndent("", " ")
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return err
-	}
-	// A string has no line breaks: those in a match are between values.
-	_, err := w.Write(leaf.ReplaceAllFunc(b.Bytes(), func(value []byte) []byte { return lineBreak.ReplaceAll(value, []byte(" ")) }))
-	return err
-}
+func (o *Result) WriteJSON(w io.Writer) error { return lab.EncodeJSON(w, o) }
 
 // ReadResult reads result.json of a results folder.
 func ReadResult(dir string) (*Result, error) {
