@@ -78,7 +78,7 @@ the workloads and the verdicts.`,
 	fl.StringVarP(&f.file, "spec", "f", "", "controller.yaml to play; flags win over it")
 	fl.BoolVar(&f.shrink, "shrink", true, "shrink the first fault plan that fails")
 	fl.StringArrayVar(&f.restarts, "restart", nil, "kill the first replica and start it again, as in at=30s")
-	fl.StringVar(&f.against, "against", "", "command of the baseline, compared side by side")
+	fl.StringVar(&f.against, "against", "", "command of the baseline, words without quotes, compared side by side")
 	fl.StringVar(&f.page, "page", "", "serve a page of the play on loopback (default none)")
 	fl.Lookup("page").NoOptDefVal = pageAddress
 	fl.StringVar(&f.dir, "out", "", "results folder to create (default results/DATE-COMMIT-controller)")
@@ -119,9 +119,9 @@ func (f *controllerFlags) read(cmd *cobra.Command, args []string) (spec controll
 		spec.Programs = []controller.Program{{Label: controller.New, Command: args}}
 	}
 	if changed("against") {
-		old, err := program.Words(f.against)
-		if err != nil {
-			return spec, badFlag("against", err)
+		old := strings.Fields(f.against)
+		if len(old) == 0 {
+			return spec, badFlag("against", errors.New("names no program"))
 		}
 		if len(spec.Programs) == 0 {
 			return spec, usageError{errors.New("no program is given to compare with --against")}
