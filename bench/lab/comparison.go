@@ -271,7 +271,7 @@ func (c *comparisonRun) playTogether(ctx context.Context, plays []*cellPlay) err
 		}
 	}
 	for i, p := range plays {
-		cells.Go(func() { p.measured, p.err = conclude(ctx, workloads[i], p.err, cell.New(cell.Options{Shared: true})) })
+		cells.Go(func() { p.measured, p.err = conclude(ctx, workloads[i], p.err, &cell.Recorder{Shared: true}) })
 	}
 	cells.Wait()
 	var interrupted error
@@ -322,7 +322,8 @@ func (p *cellPlay) profile(ctx context.Context) error {
 	var measured time.Duration
 	for range profilePlays {
 		var err error
-		rec := cell.New(cell.Options{Before: func() func() {
+		rec := new(cell.Recorder)
+		rec.Before(func() func() {
 			stop, failed := profiler.Start(p.progress.Cell)
 			err = failed
 			return func() {
@@ -330,7 +331,7 @@ func (p *cellPlay) profile(ctx context.Context) error {
 					err = stop()
 				}
 			}
-		}})
+		})
 		profiler.Do(ctx, p.c.Family, p.Labels, func(ctx context.Context) { p.measured, p.err = play(ctx, p.Cell, rec, nil) })
 		rec.Abandon()
 		measured += p.measured.Elapsed
