@@ -72,7 +72,7 @@ func (c *mergedCell) fold(shares []*Share) error {
 			case parts[r.Round] == nil:
 				parts[r.Round] = []cell.Result{m.Result} // the sum of the earlier shares
 			}
-			parts[r.Round] = append(parts[r.Round], lift(r.Result))
+			parts[r.Round] = append(parts[r.Round], r.Result)
 			m.starts = append(m.starts, s.start(c.comparison, name, r.Round))
 			if r.Started.Before(m.Started) {
 				m.Started = r.Started
