@@ -89,9 +89,9 @@ func TestCPUAndGC(t *testing.T) {
 	var rec cell.Recorder
 	rec.Begin()
 	// Work until the system's CPU clock, which may tick every 10 ms, has moved, and the collector has run.
-	before, ok := cell.CPUTime()
+	before := cell.CPUTime()
 	x := 1.0
-	for now := before; ok && now == before; now, _ = cell.CPUTime() {
+	for cell.CPUTime() == before {
 		for range 1000 {
 			x = math.Sqrt(x + 1)
 			sink = append(sink, new([64]byte))
@@ -105,7 +105,7 @@ func TestCPUAndGC(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ok != (got.CPUSecondsPerEvent > 0) {
+	if got.CPUSecondsPerEvent <= 0 {
 		t.Errorf("no CPU time in %v of work", got.Elapsed)
 	}
 	if got.GCs == 0 || got.GCPause <= 0 || got.GCPauseMax <= 0 {

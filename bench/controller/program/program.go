@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"watchlab/loadgen/apiserver"
@@ -190,7 +191,7 @@ func (p *Program) run(log *os.File, result chan<- error) {
 	// id is free.
 	p.mu.Lock()
 	at := time.Now()
-	killGroup(p.cmd.Process.Pid)
+	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
 	_ = p.cmd.Wait() // The state tells.
 	p.ended = true
 	p.exit = Exit{At: at, Planned: p.planned, Status: p.cmd.ProcessState.String()}
@@ -219,12 +220,12 @@ func (p *Program) Exit() Exit {
 }
 
 // Kill kills the program and its children. That end is planned.
-func (p *Program) Kill() { p.signal(killGroup) }
+func (p *Program) Kill() { p.signal(syscall.SIGKILL) }
 
 // Stop asks the program and its children to end, and kills those that remain when the program has ended,
 // or after the grace period. It returns when the program has ended.
 func (p *Program) Stop(grace time.Duration) Exit {
-	p.signal(terminateGroup)
+	p.signal(syscall.SIGTERM)
 	select {
 	case <-p.exited:
 	case <-time.After(grace):
@@ -233,11 +234,11 @@ func (p *Program) Stop(grace time.Duration) Exit {
 	return p.Exit()
 }
 
-func (p *Program) signal(send func(group int)) {
+func (p *Program) signal(s syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.ended {
 		p.planned = true
-		send(p.cmd.Process.Pid)
+		_ = syscall.Kill(-p.cmd.Process.Pid, s)
 	}
 }
