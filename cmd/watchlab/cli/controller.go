@@ -14,13 +14,11 @@ import (
 
 	"watchlab/bench/controller"
 	"watchlab/bench/controller/program"
-	"watchlab/bench/controller/rules"
 	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
 	"watchlab/bench/report"
 	"watchlab/bench/telemetry/live"
 	"watchlab/loadgen/manifest"
-	"watchlab/loadgen/workload"
 )
 
 // controllerFlags fill a controller.Spec.
@@ -72,9 +70,6 @@ the workloads and the verdicts.`,
 	f.fields = experiment.Fields(&f.flagged)
 	experiment.AddFlags(fl, f.fields)
 	fl.Lookup("storm").Usage = "profile, recording or file (default: nodeloss on 20 nodes)"
-	completeSpec(cmd)
-	complete(cmd, "workload", workload.Names())
-	complete(cmd, "rules", rules.Names())
 	fl.StringVarP(&f.file, "spec", "f", "", "controller.yaml to play; flags win over it")
 	fl.BoolVar(&f.shrink, "shrink", true, "shrink the first fault plan that fails")
 	fl.StringArrayVar(&f.restarts, "restart", nil, "kill the first replica and start it again, as in at=30s")

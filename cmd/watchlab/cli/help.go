@@ -3,20 +3,12 @@ package cli
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"runtime"
 	"runtime/debug"
 	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"watchlab/bench/experiment"
-	"watchlab/bench/pprof"
-	"watchlab/impls"
-	"watchlab/impls/deltafifo"
-	"watchlab/loadgen/storm"
-	"watchlab/loadgen/trace"
 )
 
 // groups has the verbs in the order of --help.
@@ -75,47 +67,6 @@ func (f *runFlags) shortHelp(cmd *cobra.Command) {
 		fmt.Fprintf(cmd.OutOrStdout(), "\n%d more flags: %s --help-all\n", len(hidden), cmd.CommandPath())
 	})
 }
-
-// complete registers the shell completion of a flag, if the command has it.
-func complete(cmd *cobra.Command, flag string, names []string) {
-	directive := cobra.ShellCompDirectiveNoFileComp
-	if flag == "storm" {
-		directive = cobra.ShellCompDirectiveDefault // A storm may also be a file.
-	}
-	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(names, directive))
-}
-
-func completeSpec(cmd *cobra.Command) {
-	names := map[string][]string{} // of variants, by flag
-	for _, e := range entries() {
-		flag := "impl"
-		switch e.Family {
-		case impls.Decode, impls.Store, impls.Workqueue: // flags have their names
-			flag = string(e.Family)
-		}
-		if !slices.Contains(names[flag], e.Name) {
-			names[flag] = append(names[flag], e.Name)
-		}
-	}
-	var kinds []string
-	for _, k := range pprof.Kinds() {
-		kinds = append(kinds, string(k))
-	}
-	for _, f := range experiment.Fields(new(experiment.Spec)) {
-		if f.Values != nil {
-			complete(cmd, f.Flag, f.Values)
-		}
-	}
-	maps.Copy(names, map[string][]string{
-		"delivery": {string(deltafifo.InOrder), string(deltafifo.PerKey)}, "profile": append(kinds, "all"), "pace": {"max", "trace"},
-		"output": {"brief", "table", "json", "bench"}, "storm": stormChoices(),
-	})
-	for flag, values := range names {
-		complete(cmd, flag, values)
-	}
-}
-
-func stormChoices() []string { return slices.Concat(storm.Names(), trace.Names()) }
 
 func newVersion() *cobra.Command {
 	return &cobra.Command{

@@ -3,7 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -32,18 +31,11 @@ With -o it writes one form to standard output instead.`,
   watchlab report results/mine -o json > mine.json`,
 		Args: takes(1, 1, "one results folder"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			printed := cmd.Flags().Changed("output")
-			_, err := os.Stat(filepath.Join(args[0], controller.ResultFile))
-			switch {
-			case err == nil && printed:
+			if _, err := os.Stat(filepath.Join(args[0], controller.ResultFile)); err == nil {
 				ofController.name = out.name
-				return ofController.print(cmd, func() (*controller.Result, error) { return loadController(args[0]) })
-			case err == nil:
-				return writeController(args[0], cmd.ErrOrStderr())
-			case !printed:
-				return writeReports(args[0], cmd.ErrOrStderr())
+				return remake(cmd, args[0], &ofController, controller.ReadResult, report.WriteController)
 			}
-			return out.print(cmd, func() (*lab.Outcome, error) { return loadRun(args[0]) })
+			return remake(cmd, args[0], &out, loadRun, report.Write)
 		},
 	}
 	out.add(cmd, "", form[*lab.Outcome]{"html", report.HTML}, form[*lab.Outcome]{"markdown", report.Markdown}, jsonForm,
@@ -52,51 +44,29 @@ With -o it writes one form to standard output instead.`,
 	return cmd
 }
 
-func writeController(dir string, stderr io.Writer) error {
-	o, err := loadController(dir)
-	if err == nil {
-		err = report.WriteController(dir, o)
-	}
-	if err == nil {
-		warnReports(stderr, dir)
-	}
-	return err
-}
-
-func loadController(dir string) (*controller.Result, error) {
-	o, err := controller.ReadResult(dir)
+// remake prints the result of a folder in the form of the flag -o, or writes its reports without it.
+func remake[T any](cmd *cobra.Command, dir string, out *outputFlag[T], load func(string) (T, error), write func(string, T) error) error {
+	o, err := load(dir)
 	if err != nil {
-		return nil, usageError{err}
+		return usageError{err}
 	}
-	return o, nil
-}
-
-func warnReports(stderr io.Writer, dir string) {
-	warn(stderr, "reports are in %s and %s", filepath.Join(dir, lab.ReportFile), filepath.Join(dir, report.HTMLFile))
-}
-
-func writeReports(dir string, stderr io.Writer) error {
-	o, err := loadRun(dir)
-	if err != nil {
+	if cmd.Flags().Changed("output") {
+		return out.print(cmd, func() (T, error) { return o, nil })
+	}
+	if err := write(dir, o); err != nil {
 		return err
 	}
-	if err := report.Write(dir, o); err != nil {
-		return err
-	}
-	warnReports(stderr, dir)
+	warn(cmd.ErrOrStderr(), "reports are in %s and %s", filepath.Join(dir, lab.ReportFile), filepath.Join(dir, report.HTMLFile))
 	return nil
 }
 
 func loadRun(dir string) (*lab.Outcome, error) {
 	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
-		return nil, usageError{fmt.Errorf("%s is a file; name the results folder that it stands in", dir)}
+		return nil, fmt.Errorf("%s is a file; name the results folder that it stands in", dir)
 	}
 	o, err := lab.Load(dir)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, usageError{fmt.Errorf("%s is no results folder: %w", dir, err)}
-	case err != nil:
-		return nil, usageError{err}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%s is no results folder: %w", dir, err)
 	}
-	return o, nil
+	return o, err
 }

@@ -97,7 +97,6 @@ func newPlaying(f *runFlags, cmd *cobra.Command, search *experiment.Search) *cob
 	fl.StringVar(&f.resume, "resume", "", "results folder of an interrupted run to continue")
 	fl.StringVar(&f.dir, "out", "", "results folder to create (default none)")
 	f.output.add(cmd, "table", briefForm, tableForm, jsonForm, benchForm)
-	completeSpec(cmd)
 	f.shortHelp(cmd)
 	cmd.Args = takes(0, 1, "one experiment in YAML")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

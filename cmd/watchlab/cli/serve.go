@@ -69,7 +69,6 @@ loopback; another address needs TLS, or --insecure-listen and a token.`,
 	}
 	fl := cmd.Flags()
 	v.add(cmd, nil, servedField)
-	completeSpec(cmd)
 	fl.StringVar(&v.bind, "bind", "127.0.0.1", "address to serve on")
 	fl.IntVar(&v.port, "port", 0, "port to serve on; 0 for a free one")
 	fl.BoolVar(&v.opts.Access.TLS, "tls", true, "HTTPS with a token; else plain HTTP on loopback")

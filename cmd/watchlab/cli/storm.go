@@ -114,7 +114,6 @@ recording it shows what trace inspect does.`,
 		},
 	}
 	f.add(cmd, nil, func(fl experiment.Field) bool { return stormField(fl) && fl.Path != "storm.name" })
-	cmd.ValidArgs = stormChoices()
 	return cmd
 }
 
