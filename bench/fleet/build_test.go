@@ -106,7 +106,7 @@ func TestOverlays(t *testing.T) {
 	for _, overlay := range append(Overlays(), "") {
 		for _, mode := range Modes() {
 			s := testSpec(mode)
-			s.Overlay, s.Plan.Pods, s.PodMonitor = overlay, 7, true
+			s.Overlay, s.Plan.Pods = overlay, 7
 			objects, err := Build(s)
 			if err != nil {
 				t.Errorf("%s, mode %s: %v", overlay, mode, err)

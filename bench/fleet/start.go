@@ -16,15 +16,6 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// PodMonitors reports whether the cluster knows the kind PodMonitor.
-func (f *Fleet) PodMonitors() (bool, error) {
-	_, err := f.mapper.RESTMapping(schema.GroupKind{Group: "monitoring.coreos.com", Kind: "PodMonitor"}, "v1")
-	if meta.IsNoMatchError(err) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
 // Start creates a run with about ten requests. The pods start later. The error wraps [ErrExists]
 // for an existing run, which stays unchanged. After any other error Start deletes its objects.
 func (f *Fleet) Start(ctx context.Context, s Spec) error {

@@ -87,9 +87,6 @@ func (f *clusterRunFlags) run(cmd *cobra.Command, args []string) error {
 	if _, err := fleet.Build(spec); err != nil {
 		return f.blame(err)
 	}
-	if spec.PodMonitor, err = fl.PodMonitors(); err != nil {
-		return err
-	}
 	if f.dryRun {
 		return printObjects(cmd.OutOrStdout(), spec)
 	}
