@@ -56,7 +56,6 @@ type session struct {
 	timing   timing
 	dir      string // for kubeconfigs and logs
 	notify   func(string)
-	attached func(map[string]string) // receives the kubeconfigs of attached programs
 	progress Progress
 	playing  func(look func() Observation)
 
@@ -105,7 +104,7 @@ func (p *session) play(ctx context.Context, serve func(Setup) (Server, error)) (
 	}
 	p.server, err = serve(Setup{
 		Clients: p.clients, Wrap: wrap(p.recorder, p.faults), Changed: p.observe,
-		Seed: p.seed, Speed: p.spec.Speed, prepared: p.prepared,
+		Seed: p.seed, Speed: p.spec.Speed, Storms: p.prepared.storms, Objects: p.prepared.objects, Stages: p.prepared.stages,
 	})
 	if err != nil {
 		return out, err
@@ -214,14 +213,13 @@ func (p *session) kubeconfig(client string) string { return filepath.Join(p.dir,
 
 // start starts the programs, or says how they connect.
 func (p *session) start(ctx context.Context) error {
-	paths := map[string]string{}
 	for _, client := range p.clients {
 		path := p.kubeconfig(client)
 		if err := apiserver.WriteKubeconfig(path, p.server.Kubeconfig(client), true); err != nil {
 			return err
 		}
-		paths[client] = path
 		if p.spec.Attach {
+			p.notify(fmt.Sprintf("%s connects with KUBECONFIG=%s", client, path))
 			continue
 		}
 		r, err := p.newReplica(ctx, client, path)
@@ -229,9 +227,6 @@ func (p *session) start(ctx context.Context) error {
 			return err
 		}
 		p.programs = append(p.programs, r)
-	}
-	if p.spec.Attach && p.attached != nil {
-		p.attached(paths)
 	}
 	return nil
 }

@@ -24,11 +24,9 @@ type Options struct {
 	Build lab.Build
 	Args  []string // of the command, for env.json
 	// Serve makes the server of a play; nil for the simulated one.
-	Serve func(Setup) (Server, error)
-	// Attached receives the paths of the kubeconfigs of an attached program, by client.
-	Attached func(map[string]string)
+	Serve    func(Setup) (Server, error)
 	Progress func(Progress) // receives the state of the run; may be nil
-	Notify   func(string)   // receives what does not end the run, a line each; may be nil
+	Notify   func(string)   // receives a line of what does not end the run, and the kubeconfigs of an attached program; may be nil
 	// Playing receives each play when it begins, as a function that looks at it until the next one begins.
 	// A look may take time from the program under test. Judged receives each play when it is over. Both may be nil.
 	Playing func(look func() Observation)
@@ -147,7 +145,7 @@ func (r *runner) play(ctx context.Context, program Program, pl plan, seed int64,
 	r.Progress(progress)
 	s := &session{
 		spec: r.spec, prepared: r.prepared, program: program, plan: pl, seed: seed, dir: filepath.Join(r.scratch, out.Folder),
-		timing: cmp.Or(r.timing, defaultTiming), notify: r.Notify, attached: r.Attached,
+		timing: cmp.Or(r.timing, defaultTiming), notify: r.Notify,
 		progress: progress, playing: r.Playing,
 	}
 	var err error
@@ -155,7 +153,7 @@ func (r *runner) play(ctx context.Context, program Program, pl plan, seed int64,
 		return nil, err
 	}
 	reactions := r.prepared.rules.Reactions(&out.Play)
-	out.Verdicts = verdict.Judge(&out.Play, reactions, r.prepared.rules.Check(&out.Play), verdict.DefaultLimits())
+	out.Verdicts = verdict.Judge(&out.Play, reactions, r.prepared.rules.Check(&out.Play))
 	if err := out.summarise(reactions); err != nil {
 		return nil, err
 	}

@@ -240,8 +240,9 @@ func TestAttached(t *testing.T) {
 	s.Programs, s.Attach = nil, true
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	r, err := play(t, s, controller.Options{Attached: func(paths map[string]string) {
-		config, err := clientcmd.BuildConfigFromFlags("", paths["controller-0"])
+	r, err := play(t, s, controller.Options{Notify: func(text string) {
+		_, path, _ := strings.Cut(text, "controller-0 connects with KUBECONFIG=")
+		config, err := clientcmd.BuildConfigFromFlags("", path)
 		if err != nil {
 			t.Error(err)
 			return

@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -186,27 +185,5 @@ func TestReactionsSince(t *testing.T) {
 	}
 	if got := r.ReactionsSince(p, from); len(got) == 0 || !slices.Equal(got, want) {
 		t.Errorf("%d reactions, want %d", len(got), len(want))
-	}
-}
-
-// The time grows with changes and accesses, not with their product.
-func BenchmarkReactions(b *testing.B) {
-	for _, rules := range []string{"", "replicasets"} {
-		for _, n := range []int{1, 4} {
-			changes, accesses := n*15_000, n*5_000
-			b.Run(fmt.Sprintf("rules=%s/changes=%d/accesses=%d", cmp.Or(rules, "default"), changes, accesses), func(b *testing.B) {
-				r, err := Load(rules)
-				if err != nil {
-					b.Fatal(err)
-				}
-				p := bigPlay(changes, accesses)
-				b.ReportAllocs()
-				for b.Loop() {
-					if len(r.Reactions(p)) == 0 {
-						b.Fatal("none")
-					}
-				}
-			})
-		}
 	}
 }

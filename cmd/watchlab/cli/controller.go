@@ -201,11 +201,6 @@ func (f *controllerFlags) play(cmd *cobra.Command, spec controller.Spec) (*contr
 		Dir: f.dir, Stdin: cmd.InOrStdin(), Build: build(), Args: os.Args[1:],
 		Notify:   func(text string) { warn(stderr, "%s", text) },
 		Progress: func(p controller.Progress) { warn(stderr, "%s", progressText(p)) },
-		Attached: func(paths map[string]string) {
-			for client, path := range paths {
-				warn(stderr, "%s connects with KUBECONFIG=%s", client, path)
-			}
-		},
 	}
 	page := &controller.Page{}
 	if f.page != "" {
