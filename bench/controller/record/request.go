@@ -103,26 +103,18 @@ func target(text string) (p path, name string, ok bool) {
 	return p, name, p.resource.Resource != ""
 }
 
-func clone(r schema.GroupVersionResource) schema.GroupVersionResource {
-	return schema.GroupVersionResource{
-		Group: strings.Clone(r.Group), Version: strings.Clone(r.Version), Resource: strings.Clone(r.Resource),
-	}
-}
-
 // read reads the bodies of a write.
 func (f *flight) read(contentType string) {
-	sent, n := f.body.take()
-	defer release(sent)
-	defer release(f.answer)
+	sent, n := f.body.content()
 	f.In = max(f.In, n)
 	var named fields
 	switch {
 	case strings.HasPrefix(contentType, "application/json-patch+json"):
-		f.Based = versionOfPatch(*sent)
+		f.Based = versionOfPatch(sent)
 	case f.Verb == "delete" || f.Verb == "deletecollection":
-		named.decode(*sent, "DeleteOptions")
+		named.decode(sent, "DeleteOptions")
 	default:
-		named.decode(*sent, "")
+		named.decode(sent, "")
 	}
 	if options := named.options(); options != nil {
 		f.DryRun = f.DryRun || len(options.DryRun) > 0
@@ -134,7 +126,7 @@ func (f *flight) read(contentType string) {
 	}
 	var answered fields
 	if f.Code >= http.StatusOK && f.Code < 300 && f.Verb != "deletecollection" {
-		answered.decode(unzip(*f.answer, f.Header().Get("Content-Encoding")), "")
+		answered.decode(unzip(f.answer, f.Header().Get("Content-Encoding")), "")
 	}
 	f.Version = number(answered.Metadata.ResourceVersion)
 	if f.Verb == "create" && f.Subresource == "" {
