@@ -150,7 +150,7 @@ func (p *session) scraper(client, own string) *program.Scraper {
 	if address == "" {
 		return nil
 	}
-	s, err := program.NewScraper(address, p.server.Kubeconfig(client).Token)
+	s, err := program.NewScraper(address)
 	if err != nil {
 		p.notify(err.Error())
 		return nil
