@@ -461,35 +461,19 @@ func (t *took) add(d time.Duration) {
 func (t took) mean() time.Duration { return t.time / time.Duration(max(t.plays, 1)) }
 
 func (r *runner) left() (left time.Duration) {
+	if r.opts.Budget > 0 {
+		return max(r.opts.Budget-r.spent(), 0)
+	}
 	for _, c := range r.runs {
 		left += c.cost(c.cells, func(t *cellRun) int { return t.left })
 	}
-	if r.opts.Budget == 0 {
-		return left
-	}
-	rest, most := max(r.opts.Budget-r.spent(), 0), 0
-	for _, c := range r.runs {
-		for _, t := range c.cells[c.first:] {
-			most = max(most, len(t.rounds()))
-		}
-	}
-	round := r.phaseCost(func(*cellRun) int { return 1 })
-	if round == 0 {
-		return rest
-	}
-	// The current round ends. Then as many rounds follow as fit.
-	current := r.phaseCost(func(t *cellRun) int { return most - len(t.rounds()) })
-	fits := current + max(rest-current, 0)/round*round
-	if r.opts.Rounds > 0 {
-		return min(fits, left)
-	}
-	return fits
+	return left
 }
 
-// phaseCost estimates the time to play each cell of the phase times(cell) times.
-func (r *runner) phaseCost(times func(*cellRun) int) (sum time.Duration) {
+// phaseCost estimates the time to play each cell of the phase once.
+func (r *runner) phaseCost() (sum time.Duration) {
 	for _, c := range r.runs {
-		sum += c.cost(c.cells[c.first:], times)
+		sum += c.cost(c.cells[c.first:], func(*cellRun) int { return 1 })
 	}
 	return sum
 }

@@ -38,10 +38,7 @@ type Merged struct {
 
 // String returns "4 shares", or "3 of 4 shares" if one is missing.
 func (m Merged) String() string {
-	n := fmt.Sprintf("%d shares", m.Of)
-	if m.Of == 1 {
-		n = "1 share"
-	}
+	n := Plural(m.Of, "share")
 	if len(m.Missing) > 0 {
 		n = fmt.Sprintf("%d of %s", m.Of-len(m.Missing), n)
 	}

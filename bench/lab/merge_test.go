@@ -278,7 +278,7 @@ func TestMergedVerdicts(t *testing.T) {
 		"one pod skipped": {func(s []lab.Share) []lab.Share {
 			s[0].Starts[2].Absent = []int{1}
 			return s
-		}, false, "noisy", "in 1 of 3 rounds: share 1 had not come when the others began", 3, false},
+		}, false, "noisy", "in 1 of 3 rounds: share 1 had no start in common with the others", 3, false},
 		"cells played together": {func(s []lab.Share) []lab.Share {
 			for i := range s {
 				for j := range s[i].Starts {

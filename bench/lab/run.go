@@ -330,7 +330,7 @@ func (s share) over(round int) bool {
 		return true // done is ceil(k×Rounds/Processes) for a k
 	}
 	// The next process needs time for a warm-up and a round.
-	return s.k < n && r.opts.Budget > 0 && r.spent()+r.phaseCost(func(*cellRun) int { return 1 }) > s.until && r.fits(round-1, 2)
+	return s.k < n && r.opts.Budget > 0 && r.spent()+r.phaseCost() > s.until && r.fits(round-1, 2)
 }
 
 // extend adds the cells of the next phase, and reports whether there are any. After the
@@ -385,6 +385,6 @@ func (r *runner) fits(last, more int) bool {
 	if r.opts.Profile != nil {
 		more++
 	}
-	cost := r.phaseCost(func(*cellRun) int { return more })
+	cost := r.phaseCost() * time.Duration(more)
 	return cost > 0 && r.spent()+cost <= r.opts.Budget
 }
