@@ -11,6 +11,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"watchlab/bench/controller/program"
+	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
 	"watchlab/loadgen/manifest"
 	"watchlab/loadgen/source"
@@ -47,6 +49,18 @@ func (e usageError) Unwrap() error { return e.err }
 
 func badFlag(flag string, err error) error {
 	return usageError{fmt.Errorf("--%s: %w", flag, err)}
+}
+
+// badField names the flag of a field; what the field of an error is called, or the experiment's flag for it.
+func badField(err error) error {
+	at, ok := errors.AsType[*manifest.Error](err)
+	switch {
+	case !ok:
+		return err
+	case at.Field == "":
+		return usageError{err}
+	}
+	return badFlag(cmp.Or(experiment.FlagOf(at.Field), at.Field), at.Err)
 }
 
 // badFile names the flag, the file and the line of a mistake in the file of a flag. The flag is empty for an argument.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
 	"watchlab/bench/experiment"
@@ -84,11 +85,12 @@ func (f *clusterRunFlags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := fleet.Build(spec); err != nil {
+	objects, err := fleet.Build(spec)
+	if err != nil {
 		return f.blame(err)
 	}
 	if f.dryRun {
-		return printObjects(cmd.OutOrStdout(), spec)
+		return printObjects(cmd.OutOrStdout(), objects)
 	}
 	if err := fl.Start(ctx, spec); err != nil {
 		if errors.Is(err, fleet.ErrExists) {
@@ -142,11 +144,7 @@ func (f *clusterRunFlags) blame(err error) error {
 	return err
 }
 
-func printObjects(w io.Writer, spec fleet.Spec) error {
-	objects, err := fleet.Build(spec)
-	if err != nil {
-		return err
-	}
+func printObjects(w io.Writer, objects []*unstructured.Unstructured) error {
 	for _, o := range objects {
 		data, err := yaml.Marshal(o.Object)
 		if err != nil {

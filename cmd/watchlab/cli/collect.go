@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
@@ -62,13 +61,8 @@ func (f *collectFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	spool, err := os.MkdirTemp("", "watchlab-collect-")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.RemoveAll(spool) }()
 	plan, stderr := state.Plan, cmd.ErrOrStderr()
-	got, err := maps.Collect(cmd.Context(), plan.Run, plan.Pods, spool, lab.MergeOptions{
+	got, err := maps.Collect(cmd.Context(), plan.Run, plan.Pods, lab.MergeOptions{
 		Name: plan.Run, Partial: f.partial, Experiment: plan.Experiment,
 		Args: []string{"cluster", "run", "--name", plan.Run, "--mode", string(plan.Mode), "--pods", fmt.Sprint(plan.Pods), "--", "--experiment", lab.ExperimentFile},
 	})
@@ -81,13 +75,7 @@ func (f *collectFlags) run(cmd *cobra.Command) error {
 		return fmt.Errorf("run %s has not ended: %s; collect it when %s shows its end, or with --partial",
 			plan.Run, state.Line(), f.place.again("status", plan.Run))
 	case errors.Is(err, fleet.ErrNoResult):
-		missing := make([]int, plan.Pods)
-		for i := range missing {
-			missing[i] = i
-		}
-		warn(stderr, "no complete result of run %s", state.Ref)
-		warnMissing(stderr, state, missing)
-		return errInvalid
+		return fmt.Errorf("no complete result of run %s: %s", state.Ref, strings.Join(state.Unfinished(), "; "))
 	case errors.Is(err, lab.ErrShares):
 		return usageError{fmt.Errorf("run %s: %w", state.Ref, err)}
 	case err != nil:

@@ -11,7 +11,6 @@ import (
 	"watchlab/bench/lab"
 	"watchlab/bench/report"
 	"watchlab/bench/telemetry"
-	"watchlab/loadgen/manifest"
 )
 
 func newPod() *cobra.Command {
@@ -43,16 +42,10 @@ finished rounds uploaded.`,
 				return f.start(ctx, run, status)
 			}
 			err := fleet.RunPod(cmd.Context(), o)
-			at, ok := errors.AsType[*manifest.Error](err)
-			switch {
-			case ok && at.Field != "":
-				return badFlag(at.Field, at.Err)
-			case ok:
-				return usageError{err}
-			case errors.Is(err, context.Canceled):
+			if errors.Is(err, context.Canceled) {
 				return errInterrupted
 			}
-			return err
+			return badField(err)
 		},
 	}
 	fl := cmd.Flags()

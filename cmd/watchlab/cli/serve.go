@@ -161,14 +161,6 @@ func (v *service) load(ctx context.Context, stdin io.Reader) (err error) {
 	return nil
 }
 
-// blamed names the flag of a service's option.
-func blamed(err error) error {
-	if at, ok := errors.AsType[*manifest.Error](err); ok {
-		return badFlag(cmp.Or(experiment.FlagOf(at.Field), at.Field), at.Err)
-	}
-	return err
-}
-
 func (v *service) serve(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	if err := v.load(ctx, stdin); err != nil {
 		return err
@@ -178,14 +170,14 @@ func (v *service) serve(ctx context.Context, stdin io.Reader, stdout io.Writer) 
 	v.opts.Opened, v.opts.Begun, v.opts.Say = stage.Set, stage.Begin, say
 	s, err := apiserver.NewService(v.opts)
 	if err != nil {
-		return blamed(err)
+		return badField(err)
 	}
 	closed := func(err error) error {
 		_, _, _, failed := s.Close()
 		return errors.Join(err, failed)
 	}
 	if err := s.Listen(); err != nil {
-		return closed(blamed(err))
+		return closed(badField(err))
 	}
 	closePage, err := startPage(live.StormOptions{
 		Addr: v.page, Token: v.opts.Access.Token, Status: func() live.StormStatus { return stage.Status(v.from.Storm.Name) },
