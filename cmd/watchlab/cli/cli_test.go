@@ -118,11 +118,6 @@ func TestList(t *testing.T) {
 			t.Errorf("no line matches %q in\n%s", want, out)
 		}
 	}
-	code, out, _ = call(t, "list", "-o", "json")
-	var all []entry
-	if err := json.Unmarshal([]byte(out), &all); code != exitOK || err != nil || len(all) < 8 {
-		t.Errorf("list -o json: exit code %d, %v, %d entries", code, err, len(all))
-	}
 }
 
 // TestBenchOutput: run -o bench prints all rounds as benchfmt. A test of package stats reads such a file with benchstat.

@@ -17,25 +17,38 @@ import (
 
 func newReport() *cobra.Command {
 	var out outputFlag[*lab.Outcome]
-	ofController := outputFlag[*controller.Result]{forms: []form[*controller.Result]{
-		{"html", report.ControllerHTML}, {"markdown", report.ControllerMarkdown}, {"json", method((*controller.Result).WriteJSON)},
-		{"bench", method((*controller.Result).WriteBench)}, {"table", report.ControllerText},
-	}}
 	cmd := &cobra.Command{
 		Use:   "report DIR",
 		Short: "Make a run's reports again from its results folder",
 		Long: `report writes report.md and report.html of a results folder again, also of a killed run and of
-watchlab controller.
-With -o it writes one form to standard output instead.`,
+watchlab controller. With -o it writes one form of a run to standard output instead.`,
 		Example: `  watchlab report results/mine
   watchlab report results/mine -o json > mine.json`,
 		Args: takes(1, 1, "one results folder"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if _, err := os.Stat(filepath.Join(args[0], controller.ResultFile)); err == nil {
-				ofController.name = out.name
-				return remake(cmd, args[0], &ofController, controller.ReadResult, report.WriteController)
+			dir, printed := args[0], cmd.Flags().Changed("output")
+			_, err := os.Stat(filepath.Join(dir, controller.ResultFile))
+			switch {
+			case err == nil && printed:
+				return badFlag("output", errors.New("is not for results of watchlab controller, which are files of their folder"))
+			case err == nil:
+				var o *controller.Result
+				if o, err = controller.ReadResult(dir); err != nil {
+					return usageError{err}
+				}
+				err = report.WriteController(dir, o)
+			case printed:
+				return out.print(cmd, func() (*lab.Outcome, error) { return loadRun(dir) })
+			default:
+				var o *lab.Outcome
+				if o, err = loadRun(dir); err == nil {
+					err = report.Write(dir, o)
+				}
 			}
-			return remake(cmd, args[0], &out, loadRun, report.Write)
+			if err == nil {
+				warn(cmd.ErrOrStderr(), "reports are in %s and %s", filepath.Join(dir, lab.ReportFile), filepath.Join(dir, report.HTMLFile))
+			}
+			return err
 		},
 	}
 	out.add(cmd, "", form[*lab.Outcome]{"html", report.HTML}, form[*lab.Outcome]{"markdown", report.Markdown}, jsonForm,
@@ -44,29 +57,16 @@ With -o it writes one form to standard output instead.`,
 	return cmd
 }
 
-// remake prints the result of a folder in the form of the flag -o, or writes its reports without it.
-func remake[T any](cmd *cobra.Command, dir string, out *outputFlag[T], load func(string) (T, error), write func(string, T) error) error {
-	o, err := load(dir)
-	if err != nil {
-		return usageError{err}
-	}
-	if cmd.Flags().Changed("output") {
-		return out.print(cmd, func() (T, error) { return o, nil })
-	}
-	if err := write(dir, o); err != nil {
-		return err
-	}
-	warn(cmd.ErrOrStderr(), "reports are in %s and %s", filepath.Join(dir, lab.ReportFile), filepath.Join(dir, report.HTMLFile))
-	return nil
-}
-
 func loadRun(dir string) (*lab.Outcome, error) {
 	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
-		return nil, fmt.Errorf("%s is a file; name the results folder that it stands in", dir)
+		return nil, usageError{fmt.Errorf("%s is a file; name the results folder that it stands in", dir)}
 	}
 	o, err := lab.Load(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("%s is no results folder: %w", dir, err)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, usageError{fmt.Errorf("%s is no results folder: %w", dir, err)}
+	case err != nil:
+		return nil, usageError{err}
 	}
-	return o, err
+	return o, nil
 }

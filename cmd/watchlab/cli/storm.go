@@ -34,51 +34,16 @@ func newStorm() *cobra.Command {
 }
 
 func newStormList() *cobra.Command {
-	var out outputFlag[[]profileEntry]
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use:     "list",
 		Short:   "List the profiles, and the recordings that are built in",
-		Example: `  watchlab storm list -o json`,
+		Example: `  watchlab storm list`,
 		Args:    noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return out.print(cmd, listProfiles)
-		},
+		RunE:    func(cmd *cobra.Command, _ []string) error { return listStorms(cmd.OutOrStdout()) },
 	}
-	out.add(cmd, "table", form[[]profileEntry]{"table", printProfiles}, form[[]profileEntry]{"json", printJSON[[]profileEntry]})
-	return cmd
 }
 
-type profileEntry struct {
-	Name      string   `json:"name"`
-	Nodes     int      `json:"nodes,omitempty"`
-	Pods      int      `json:"pods,omitempty"`
-	Length    string   `json:"length,omitempty"`
-	Resources []string `json:"resources,omitempty"`
-	Summary   string   `json:"summary"`
-}
-
-func listProfiles() ([]profileEntry, error) {
-	var out []profileEntry
-	for _, p := range storm.Profiles() {
-		e := profileEntry{Name: p.Name(), Nodes: p.Nodes, Pods: p.Pods, Length: p.Length().String(), Summary: p.Summary()}
-		// The resources do not depend on the size, so the smallest storm is enough.
-		p.Resize(0, 0, 1e-3)
-		g, err := p.Generator(1)
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range g.Resources() {
-			e.Resources = append(e.Resources, r.Resource)
-		}
-		out = append(out, e)
-	}
-	for _, name := range trace.Names() {
-		out = append(out, profileEntry{Name: name, Summary: "a recording that is built in"})
-	}
-	return out, nil
-}
-
-func printProfiles(w io.Writer, profiles []profileEntry) error {
+func listStorms(w io.Writer) error {
 	t := chart.NewTable("", []string{"NAME", "NODES", "PODS", "LENGTH", "RESOURCES", "WHAT HAPPENS"})
 	number := func(n int) string {
 		if n == 0 {
@@ -86,8 +51,22 @@ func printProfiles(w io.Writer, profiles []profileEntry) error {
 		}
 		return strconv.Itoa(n)
 	}
-	for _, p := range profiles {
-		t.Add(p.Name, number(p.Nodes), number(p.Pods), dash(p.Length), dash(strings.Join(p.Resources, ", ")), p.Summary)
+	for _, p := range storm.Profiles() {
+		row := []string{p.Name(), number(p.Nodes), number(p.Pods), p.Length().String()}
+		// The resources do not depend on the size, so the smallest storm is enough.
+		p.Resize(0, 0, 1e-3)
+		g, err := p.Generator(1)
+		if err != nil {
+			return err
+		}
+		var resources []string
+		for _, r := range g.Resources() {
+			resources = append(resources, r.Resource)
+		}
+		t.Add(append(row, strings.Join(resources, ", "), p.Summary())...)
+	}
+	for _, name := range trace.Names() {
+		t.Add(name, "-", "-", "-", "-", "a recording that is built in")
 	}
 	return t.Text(w)
 }
