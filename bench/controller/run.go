@@ -19,7 +19,7 @@ import (
 
 // Options of a run that do not change what is played.
 type Options struct {
-	Dir   string    // results folder, which must not exist; empty for none
+	Dir   string    // results folder, which must not exist
 	Stdin io.Reader // of manifests named -
 	Build lab.Build
 	Args  []string // of the command, for env.json
@@ -56,9 +56,8 @@ type runner struct {
 	prepared *prepared
 	seed     int64 // of prepared
 	result   *Result
-	n        int    // of the play
-	most     int    // Shrinking of Progress
-	scratch  string // for kubeconfigs and logs if there is no results folder
+	n        int // of the play
+	most     int // Shrinking of Progress
 }
 
 // Run plays a Spec. Finished plays are in the results folder after each play. If ctx ends, the result has
@@ -93,7 +92,6 @@ func Run(ctx context.Context, spec Spec, opts Options) (*Result, error) {
 	if err := r.create(); err != nil {
 		return nil, err
 	}
-	defer r.remove()
 	err = r.all(ctx)
 	if ctx.Err() != nil {
 		r.result.Interrupted, err = true, nil
@@ -144,7 +142,7 @@ func (r *runner) play(ctx context.Context, program Program, pl plan, seed int64,
 	progress := Progress{r.n, r.spec.Rounds * len(r.prepared.plans) * len(r.spec.Programs), out.Name, Starting, r.most}
 	r.Progress(progress)
 	s := &session{
-		spec: r.spec, prepared: r.prepared, program: program, plan: pl, seed: seed, dir: filepath.Join(r.scratch, out.Folder),
+		spec: r.spec, prepared: r.prepared, program: program, plan: pl, seed: seed, dir: filepath.Join(r.Dir, out.Folder),
 		timing: cmp.Or(r.timing, defaultTiming), notify: r.Notify,
 		progress: progress, playing: r.Playing,
 	}
@@ -160,10 +158,8 @@ func (r *runner) play(ctx context.Context, program Program, pl plan, seed int64,
 	if r.Judged != nil {
 		r.Judged(out)
 	}
-	if r.Dir != "" {
-		if err := out.saveRecords(filepath.Join(r.Dir, out.Folder)); err != nil {
-			return nil, err
-		}
+	if err := out.saveRecords(filepath.Join(r.Dir, out.Folder)); err != nil {
+		return nil, err
 	}
 	// The record is as large as the storm.
 	out.Accesses, out.Changes, out.Scrapes, out.Samples, out.Lags = nil, nil, nil, nil, nil

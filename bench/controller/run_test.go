@@ -35,6 +35,9 @@ func play(t *testing.T, s controller.Spec, o controller.Options) (*controller.Re
 	ctx, cancel := context.WithTimeoutCause(t.Context(), patience, fmt.Errorf("the plays took more than %v", patience))
 	defer cancel()
 	o.Quick()
+	if o.Dir == "" {
+		o.Dir = filepath.Join(t.TempDir(), "results")
+	}
 	r, err := controller.Run(ctx, s, o)
 	if ctx.Err() != nil {
 		t.Fatal(context.Cause(ctx), err)

@@ -111,7 +111,7 @@ func Run(ctx context.Context, comparisons []Comparison, opts Options) (*Outcome,
 	if !r.out.Paused {
 		ended := time.Now()
 		r.out.Ended = &ended
-		r.out.Env.finish(cell.Root())
+		r.out.Env.finish()
 	}
 	r.out.Spent = r.spent()
 	return r.out, errors.Join(cmp.Or(err, r.out.close()), r.unlock())

@@ -14,7 +14,6 @@ import (
 
 	"watchlab/bench/controller/record"
 	"watchlab/loadgen/manifest"
-	"watchlab/loadgen/storm"
 )
 
 const maxFile = 1 << 20 // largest file in bytes
@@ -224,7 +223,7 @@ const controllers = "controller" // in by: any client
 func (f ruleForm) rule(p *parser) rule {
 	r := rule{
 		after: required(p, "after", f.After, parseEvent), when: parsed(p, "when", f.When, compileWith("$before")),
-		within: parsed(p, "within", f.Within, duration), name: parsed(p, "name", f.Name, printable),
+		within: parsed(p, "within", f.Within, duration), name: f.Name,
 	}
 	for _, by := range f.By {
 		r.by = append(r.by, required(p, "by", by, oneOf(record.ByStorm, record.ByWorkload, record.ByLifecycle, controllers)))
@@ -240,13 +239,6 @@ func (f ruleForm) rule(p *parser) rule {
 	r.expects = strings.Join(expects, " or ")
 	r.name = cmp.Or(r.name, oneLine(f.After)+": "+r.expects)
 	return r
-}
-
-func printable(s string) (string, error) {
-	if s == "" || storm.Printable(s) != s {
-		return "", fmt.Errorf("%q: it must be printable", s)
-	}
-	return s, nil
 }
 
 // final is an entry of final.
@@ -267,7 +259,7 @@ type owns struct {
 
 func (f finalForm) final(p *parser) final {
 	out := final{
-		name: parsed(p, "name", f.Name, printable), each: required(p, "each", f.Each, parsePattern), where: parsed(p, "where", f.Where, compileWith()),
+		name: f.Name, each: required(p, "each", f.Each, parsePattern), where: parsed(p, "where", f.Where, compileWith()),
 		written: parsed(p, "written", f.Written, oneOf("status", "any")), has: parsed(p, "has", f.Has, compileWith()),
 	}
 	name := f.Each
