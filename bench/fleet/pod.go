@@ -113,19 +113,12 @@ func (s *jobPod) bad(err error) error {
 	return manifest.BadField("plan", fmt.Errorf("%s: experiment: %w", s.Plan, err))
 }
 
-func (s *jobPod) connect() error {
+func (s *jobPod) run(ctx context.Context) error {
 	var err error
 	if s.cluster, err = cluster.Connect(s.Kubeconfig, ""); err != nil {
 		return manifest.BadField("kubeconfig", err)
 	}
 	s.namespace = cmp.Or(s.namespace, s.cluster.Namespace)
-	return nil
-}
-
-func (s *jobPod) run(ctx context.Context) error {
-	if err := s.connect(); err != nil {
-		return err
-	}
 	p, err := s.check(ctx)
 	if err != nil {
 		return s.bad(err)
