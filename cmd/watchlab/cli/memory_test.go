@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -9,7 +8,6 @@ import (
 	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
 	"watchlab/bench/pipeline"
-	"watchlab/bench/pprof"
 )
 
 // TestMemory: each play has its own process and reports its memory. Errors of the
@@ -56,26 +54,5 @@ func TestMemoryOfAProcessThatFails(t *testing.T) {
 	_, err = playFresh(t.Context(), experiment.Spec{Config: pipeline.Config{Family: "queue", Events: 3000}, Storm: experiment.Storm{Name: tiny}}, "Queue/impl=x")
 	if err == nil || !strings.Contains(err.Error(), "there is no cell Queue/impl=x") {
 		t.Errorf("error %v", err)
-	}
-}
-
-// TestProfileFlag: the cells' profiles are in the results folder, and their round does not count.
-func TestProfileFlag(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "out")
-	code, _, errs := call(t, with(small, "--impl", "cond", "--profile", "allocs", "--out", dir)...)
-	if code != exitOK {
-		t.Fatalf("exit code %d, stderr %q", code, errs)
-	}
-	o, err := lab.Load(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range o.Comparisons[0].Cells {
-		if len(c.Rounds) != 1 {
-			t.Errorf("%s has %d rounds", c.BenchName(), len(c.Rounds))
-		}
-		if _, err := os.Stat(filepath.Join(dir, pprof.Dir, pprof.Allocs.FileName(c.BenchName()))); err != nil {
-			t.Error(err)
-		}
 	}
 }
