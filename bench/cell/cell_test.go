@@ -166,13 +166,11 @@ func TestMisuse(t *testing.T) {
 		use  func(*cell.Recorder)
 		want string
 	}{
-		"nothing":    {func(*cell.Recorder) {}, "Begin or End was not called"},
-		"no End":     {func(r *cell.Recorder) { r.Begin() }, "Begin or End was not called"},
-		"no Count":   {func(r *cell.Recorder) { r.Begin(); r.End() }, "no events"},
-		"no time":    {func(r *cell.Recorder) { r.Begin(); r.End(); r.Count(1, 1) }, "no time passed"},
-		"Note twice": {func(r *cell.Recorder) { r.Note("x", 1); r.Note("x", 2) }, "Note x was called twice"},
-		"Note NaN":   {func(r *cell.Recorder) { r.Note("x", math.NaN()) }, "NaN"},
-		"Note space": {func(r *cell.Recorder) { r.Note("a b", 1) }, `"a b"`},
+		"nothing":  {func(*cell.Recorder) {}, "Begin or End was not called"},
+		"no End":   {func(r *cell.Recorder) { r.Begin() }, "Begin or End was not called"},
+		"no Count": {func(r *cell.Recorder) { r.Begin(); r.End() }, "no events"},
+		"no time":  {func(r *cell.Recorder) { r.Begin(); r.End(); r.Count(1, 1) }, "no time passed"},
+		"Note NaN": {func(r *cell.Recorder) { r.Note("x", math.NaN()) }, "NaN"},
 	} {
 		synctest.Test(t, func(t *testing.T) { // In a bubble no time passes.
 			var rec cell.Recorder

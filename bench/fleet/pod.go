@@ -37,7 +37,6 @@ type PodOptions struct {
 	// Telemetry starts the server of metrics and health probes, and pprof profiles to a Pyroscope URL.
 	Telemetry func(ctx context.Context, run, pyroscope string) (*telemetry.Session, error)
 	Progress  func(lab.Progress)
-	Show      func(*lab.Outcome) error
 	Warn      func(text string)
 }
 
@@ -83,11 +82,6 @@ func openPod(o PodOptions) (*jobPod, error) {
 	s.index, err = strconv.Atoi(text)
 	if err != nil || s.index < 0 || s.index >= count {
 		return nil, &manifest.Error{Err: fmt.Errorf("%s is %q, where %s has %ss 0 to %d", IndexVar, text, o.Plan, o.Role, count-1)}
-	}
-	if s.pod == "" {
-		// The host name distinguishes this pod from a predecessor with the same index.
-		host, _ := os.Hostname()
-		s.pod = fmt.Sprintf("%s-%d", host, os.Getpid())
 	}
 	return s, s.parse()
 }
@@ -210,7 +204,7 @@ func (s *jobPod) play(ctx context.Context, p *experiment.Plan, session *telemetr
 	if mine.Outcome == nil {
 		return err
 	}
-	err = errors.Join(err, s.Show(mine.Outcome), s.upload(ctx, &mine))
+	err = errors.Join(err, s.upload(ctx, &mine))
 	if err == nil && mine.Outcome.Interrupted {
 		return context.Canceled
 	}

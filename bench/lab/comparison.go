@@ -141,17 +141,7 @@ func (c *comparisonRun) check(cl Cell) error {
 	if err := stats.CheckName(name); err != nil {
 		return fmt.Errorf("%w: %w", ErrOptions, err)
 	}
-	keys := map[string]bool{}
-	for _, l := range cl.Labels {
-		if keys[l.Key] {
-			return invalid("cell %s has the label %q twice", name, l.Key)
-		}
-		keys[l.Key] = true
-	}
-	switch {
-	case cl.New == nil:
-		return invalid("cell %s has no workload", name)
-	case c.r.names[name]:
+	if c.r.names[name] {
 		return invalid("cell %s appears twice: its rounds would be ambiguous", name)
 	}
 	c.r.names[name] = true

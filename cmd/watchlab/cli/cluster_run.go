@@ -104,7 +104,7 @@ func (f *clusterRunFlags) run(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	hint := func(p fleet.Pod) string { return fleet.StartHint(p, f.place.context, f.overlay, f.place.namespace) }
-	changes := fleet.Follower{W: stderr, Now: time.Now, Hint: hint}
+	changes := fleet.Follower{W: stderr, Hint: hint}
 	var waits *fleet.WaitError
 	state, err := fl.Follow(ctx, spec.Ref(), f.waitForPods, changes.Show, func(err error) { warn(stderr, "%s; retrying", oneLine(err)) })
 	switch {

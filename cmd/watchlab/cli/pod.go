@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"watchlab/bench/fleet"
-	"watchlab/bench/lab"
 	"watchlab/bench/report"
 	"watchlab/bench/telemetry"
 )
@@ -32,7 +31,6 @@ finished rounds uploaded.`,
 			defer status.Clear()
 			o.Build, o.Args = build(), os.Args[1:]
 			o.Progress = status.Show
-			o.Show = func(outcome *lab.Outcome) error { return report.Table(cmd.OutOrStdout(), outcome) }
 			o.Warn = func(text string) { warn(status, "%s", text) }
 			o.Telemetry = func(ctx context.Context, run, pyroscope string) (*telemetry.Session, error) {
 				f := telemetryFlags{addr: metricsAddr, public: true, pyroscope: pyroscope}
