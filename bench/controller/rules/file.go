@@ -246,7 +246,7 @@ type final struct {
 	name    string
 	each    pattern
 	where   *expression // nil for all
-	written string      // of the objects that a controller wrote: status or any; empty for all
+	written bool        // of the objects whose status a controller wrote
 	has     *expression // nil for nothing
 	owns    *owns       // nil for nothing
 }
@@ -260,7 +260,7 @@ type owns struct {
 func (f finalForm) final(p *parser) final {
 	out := final{
 		name: f.Name, each: required(p, "each", f.Each, parsePattern), where: parsed(p, "where", f.Where, compileWith()),
-		written: parsed(p, "written", f.Written, oneOf("status", "any")), has: parsed(p, "has", f.Has, compileWith()),
+		written: parsed(p, "written", f.Written, oneOf("status")) != "", has: parsed(p, "has", f.Has, compileWith()),
 	}
 	name := f.Each
 	if o := f.Owns; o != nil {

@@ -51,8 +51,8 @@
 //
 // # Final state
 //
-// each selects objects that exist at the end, by resource and where. written: status (or any) limits them to those
-// whose status (or any part) a controller wrote. has is a condition that must hold. owns counts owned objects, which must be
+// each selects objects that exist at the end, by resource and where. written: status limits them to those
+// whose status a controller wrote. has is a condition that must hold. owns counts owned objects, which must be
 // as many as count, a jq expression over the owner, says.
 package rules
 

@@ -82,7 +82,7 @@ func TestErrors(t *testing.T) {
 		{"final:\n- has: .a\n", ":2: final.0.each: is missing"},
 		{"final:\n- each: pods\n", ":2: final.0.has: is missing, and so is owns"},
 		{"final:\n- each: pods\n  has: $before\n", ":3: final.0.has: $before: variable not defined: $before"},
-		{"final:\n- each: pods\n  has: .a\n  written: sure\n", `:4: final.0.written: "sure" (allowed: status, any)`},
+		{"final:\n- each: pods\n  has: .a\n  written: sure\n", `:4: final.0.written: "sure" (allowed: status)`},
 		{"final:\n- each: pods\n  owns: {resource: pods}\n", ":3: final.0.owns.count: is missing"},
 		{strings.Repeat("#", maxFile+1), ": more than 1048576 bytes"},
 	} {
