@@ -75,9 +75,9 @@ func newStormShow() *cobra.Command {
 	f := specFlags{}
 	cmd := &cobra.Command{
 		Use:   "show NAME|FILE",
-		Short: "Show a storm: its parameters, phases, rates and events",
-		Long: `show prints the parameters of a profile, its events by type and the rate of each phase. Of a
-recording it shows what trace inspect does.`,
+		Short: "Show a storm: its parameters, rates and events",
+		Long: `show prints the parameters of a profile, among them the lengths of its phases, its events by type and their mean rate.
+Of a recording it shows what trace inspect does.`,
 		Example: `  watchlab storm show leases --nodes 130000`,
 		Args:    takes(1, 1, stormNames()),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -118,81 +118,32 @@ func showStorm(cmd *cobra.Command, s experiment.Storm, seed int64) error {
 		return usageError{err}
 	}
 	fmt.Fprintf(w, "%s: %s\n%s\n", p.Name(), p.Summary(), strings.Join(p.Params(), "\n"))
-	return printDigest(w, digestOf(g), g.Phases())
+	return printEvents(w, g)
 }
 
-// digest is of one resource.
-type digest struct {
-	name    string
-	initial int
-	count   map[storm.Kind]int // number of steps by kind
-	at      []time.Duration    // times of the events in order
-}
-
-func digestOf(g *storm.Generator) []digest {
-	var all []digest
-	for _, res := range g.Resources() {
-		all = append(all, digest{name: res.Resource, count: map[storm.Kind]int{}})
-	}
+// printEvents prints the numbers of objects and events of each resource, and the mean rate.
+func printEvents(w io.Writer, g *storm.Generator) error {
+	resources := g.Resources()
+	initial, counts, last := make([]int, len(resources)), make([][4]int, len(resources)), time.Duration(0)
 	for s := range g.Initial {
-		all[s.Stream].initial++
+		initial[s.Stream]++
 	}
+	kinds := []storm.Kind{storm.Added, storm.Modified, storm.Deleted}
 	for s := (storm.Step{}); g.Next(&s); {
-		d := &all[s.Stream]
-		d.count[s.Kind]++
-		if s.Kind != storm.RelistStep && s.Kind != storm.ResyncStep {
-			d.at = append(d.at, s.At)
+		last = max(last, s.At)
+		if k := slices.Index(kinds, s.Kind); k >= 0 {
+			counts[s.Stream][0]++
+			counts[s.Stream][k+1]++
 		}
 	}
-	return all
-}
-
-// peak returns the most events in one second of the clock, and the time of the last event.
-func (d *digest) peak() (most int, last time.Duration) {
-	seconds := map[time.Duration]int{}
-	for _, at := range d.at {
-		last = max(last, at)
-		second := at.Truncate(time.Second)
-		seconds[second]++
-		most = max(most, seconds[second])
-	}
-	return most, last
-}
-
-func printDigest(w io.Writer, all []digest, phases []storm.Phase) error {
-	events := chart.NewTable("", nil, "resource", "at first", "events", "added", "modified", "deleted", "peak/s", "last")
-	for _, d := range all {
-		peak, last := d.peak()
-		line := []string{d.name}
-		for _, n := range []int{d.initial, len(d.at), d.count[storm.Added], d.count[storm.Modified], d.count[storm.Deleted], peak} {
-			line = append(line, strconv.Itoa(n))
+	t := chart.NewTable("", nil, "resource", "at first", "events", "added", "modified", "deleted", "events/s")
+	for i, r := range resources {
+		row := []string{r.Resource, strconv.Itoa(initial[i])}
+		for _, n := range counts[i] {
+			row = append(row, strconv.Itoa(n))
 		}
-		events.Add(append(line, last.Round(time.Millisecond).String())...)
+		t.Add(append(row, fmt.Sprintf("%.1f", float64(counts[i][0])/last.Seconds()))...)
 	}
-	if _, err := io.WriteString(w, events.Fitted("  ", math.MaxInt)); err != nil {
-		return err
-	}
-	for _, d := range all {
-		if relists, resyncs := d.count[storm.RelistStep], d.count[storm.ResyncStep]; relists+resyncs > 0 {
-			fmt.Fprintf(w, "  %s: %d times relisted, %d times resynced\n", d.name, relists, resyncs)
-		}
-	}
-	if len(phases) == 0 {
-		return nil
-	}
-	rates := chart.NewTable("", nil, "phase", "from", "to")
-	for _, d := range all {
-		rates.Figures(d.name + "/s")
-	}
-	for _, p := range phases {
-		line := []string{p.Name, p.From.String(), p.To.String()}
-		for _, d := range all {
-			from, _ := slices.BinarySearch(d.at, p.From)
-			to, _ := slices.BinarySearch(d.at, p.To)
-			line = append(line, fmt.Sprintf("%.1f", float64(to-from)/(p.To-p.From).Seconds()))
-		}
-		rates.Add(line...)
-	}
-	_, err := io.WriteString(w, rates.Fitted("  ", math.MaxInt))
+	_, err := io.WriteString(w, t.Fitted("  ", math.MaxInt))
 	return err
 }
