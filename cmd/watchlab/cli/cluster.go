@@ -82,17 +82,9 @@ func (f *placeFlags) status(ctx context.Context, fl *fleet.Fleet) (fleet.State, 
 	return s, err
 }
 
-// again returns the command line of another verb for the same run.
-func (f *placeFlags) again(verb, name string) string {
-	line := "watchlab cluster " + verb
-	for _, flag := range []struct{ name, value, unless string }{
-		{"kubeconfig", f.kubeconfig, ""}, {"context", f.context, ""}, {"namespace", f.namespace, deploy.Namespace}, {"name", name, ""},
-	} {
-		if flag.value != flag.unless {
-			line += " --" + flag.name + " " + flag.value
-		}
-	}
-	return line
+// again returns the command line of another verb for the same run, without the flags of the cluster.
+func (f *placeFlags) again(verb string) string {
+	return "watchlab cluster " + verb + " --name " + f.name
 }
 
 func newClusterStatus() *cobra.Command {

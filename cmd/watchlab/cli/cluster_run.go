@@ -94,13 +94,13 @@ func (f *clusterRunFlags) run(cmd *cobra.Command, args []string) error {
 	}
 	if err := fl.Start(ctx, spec); err != nil {
 		if errors.Is(err, fleet.ErrExists) {
-			return badFlag("name", fmt.Errorf("%w (%s deletes it)", err, f.place.again("clean", spec.Plan.Run)))
+			return badFlag("name", fmt.Errorf("%w (%s deletes it)", err, f.place.again("clean")))
 		}
 		return err
 	}
 	warn(stderr, "run %s: mode %s, %s", spec.Ref(), spec.Plan.Mode, lab.Plural(spec.Plan.Pods, "pod"))
 	if !f.wait {
-		f.nextSteps(stderr, spec.Plan.Run, "status", "collect", "clean")
+		warn(stderr, "%s shows it", f.place.again("status"))
 		return nil
 	}
 	hint := func(p fleet.Pod) string { return fleet.StartHint(p, f.place.context, f.overlay, f.place.namespace) }
@@ -109,27 +109,18 @@ func (f *clusterRunFlags) run(cmd *cobra.Command, args []string) error {
 	state, err := fl.Follow(ctx, spec.Ref(), f.waitForPods, changes.Show, func(err error) { warn(stderr, "%s; retrying", oneLine(err)) })
 	switch {
 	case ctx.Err() != nil:
-		warn(stderr, "interrupted; the run continues in the cluster")
-		f.nextSteps(stderr, spec.Plan.Run, "status", "collect", "clean")
+		warn(stderr, "interrupted; the run continues in the cluster; %s shows it", f.place.again("status"))
 		return errInterrupted
 	case errors.As(err, &waits):
-		f.nextSteps(stderr, spec.Plan.Run, "status", "clean")
 		return fmt.Errorf("%w; %s", waits, hint(waits.Pod))
 	case err != nil:
 		return err
 	}
-	warn(stderr, "run %s has ended; collect merges its results, clean deletes it", spec.Plan.Run)
-	f.nextSteps(stderr, spec.Plan.Run, "collect", "clean")
+	warn(stderr, "run %s has ended; %s merges its results, %s deletes it", spec.Plan.Run, f.place.again("collect"), f.place.again("clean"))
 	if n := state.Count(fleet.Succeeded); n < spec.Plan.Pods {
 		return fmt.Errorf("%d of %d pods succeeded: %s", n, spec.Plan.Pods, strings.Join(state.Unfinished(), "; "))
 	}
 	return nil
-}
-
-func (f *clusterRunFlags) nextSteps(w io.Writer, name string, verbs ...string) {
-	for _, verb := range verbs {
-		fmt.Fprintf(w, "  %s\n", f.place.again(verb, name))
-	}
 }
 
 // blame names the flag, or the line of the file, of a mistake in the plan or in the experiment.

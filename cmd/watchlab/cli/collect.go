@@ -73,7 +73,7 @@ func (f *collectFlags) run(cmd *cobra.Command) error {
 	switch {
 	case early && !state.Over: // A retry may still upload.
 		return fmt.Errorf("run %s has not ended: %s; collect it when %s shows its end, or with --partial",
-			plan.Run, state.Line(), f.place.again("status", plan.Run))
+			plan.Run, state.Line(), f.place.again("status"))
 	case errors.Is(err, fleet.ErrNoResult):
 		return fmt.Errorf("no complete result of run %s: %s", state.Ref, strings.Join(state.Unfinished(), "; "))
 	case errors.Is(err, lab.ErrShares):

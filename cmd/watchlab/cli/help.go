@@ -34,7 +34,7 @@ func group(root *cobra.Command) {
 }
 
 // shortFlags are in the short help of a verb that plays, beside the common fields of a Spec.
-var shortFlags = []string{"experiment", "out", "output", "resume", "metrics-addr", "help", "help-all"}
+var shortFlags = []string{"experiment", "out", "output", "resume", "metrics-addr", "help-all"}
 
 // shortHelp makes --help show the common flags and --help-all all flags.
 func (f *runFlags) shortHelp(cmd *cobra.Command) {
@@ -45,26 +45,21 @@ func (f *runFlags) shortHelp(cmd *cobra.Command) {
 			common = append(common, fl.Flag)
 		}
 	}
+	hidden := 0
+	cmd.Flags().VisitAll(func(fl *pflag.Flag) {
+		if !slices.Contains(common, fl.Name) {
+			fl.Hidden = true
+			hidden++
+		}
+	})
 	full := cmd.HelpFunc()
 	cmd.SetHelpFunc(func(cmd *cobra.Command, args []string) {
 		if f.helpAll {
-			full(cmd, args)
-			return
+			cmd.Flags().VisitAll(func(fl *pflag.Flag) { fl.Hidden = false })
 		}
-		var hidden []*pflag.Flag
-		hide := func(fl *pflag.Flag) {
-			if !slices.Contains(common, fl.Name) && !fl.Hidden {
-				fl.Hidden = true
-				hidden = append(hidden, fl)
-			}
+		if full(cmd, args); !f.helpAll {
+			fmt.Fprintf(cmd.OutOrStdout(), "\n%d more flags: %s --help-all\n", hidden, cmd.CommandPath())
 		}
-		cmd.LocalFlags().VisitAll(hide)
-		cmd.InheritedFlags().VisitAll(hide)
-		full(cmd, args)
-		for _, fl := range hidden {
-			fl.Hidden = false
-		}
-		fmt.Fprintf(cmd.OutOrStdout(), "\n%d more flags: %s --help-all\n", len(hidden), cmd.CommandPath())
 	})
 }
 
