@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -35,6 +36,12 @@ func (p Pod) PhaseText() string {
 		return string(p.Phase)
 	}
 	return string(p.Phase) + " (" + p.Reason + ")"
+}
+
+// String returns the phase, the name, the node and the progress, as far as they are known.
+func (p Pod) String() string {
+	parts := []string{p.PhaseText(), p.Name, p.Node, p.Progress}
+	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), ", ")
 }
 
 func (p Pod) title() string {

@@ -119,15 +119,11 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer, furth
 	case errors.Is(err, errCannotTell):
 		return exitCannotTell
 	}
-	warn(stderr, "%s", oneLine(err))
+	warn(stderr, "%s", lab.OneLine(err.Error()))
 	if errors.As(err, &usage) {
 		return exitUsage
 	}
 	return exitInvalid
-}
-
-func oneLine(err error) string {
-	return strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
 }
 
 func warn(stderr io.Writer, format string, args ...any) {

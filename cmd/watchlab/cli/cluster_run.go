@@ -106,7 +106,7 @@ func (f *clusterRunFlags) run(cmd *cobra.Command, args []string) error {
 	hint := func(p fleet.Pod) string { return fleet.StartHint(p, f.place.context, f.overlay, f.place.namespace) }
 	changes := fleet.Follower{W: stderr, Hint: hint}
 	var waits *fleet.WaitError
-	state, err := fl.Follow(ctx, spec.Ref(), f.waitForPods, changes.Show, func(err error) { warn(stderr, "%s; retrying", oneLine(err)) })
+	state, err := fl.Follow(ctx, spec.Ref(), f.waitForPods, changes.Show, func(err error) { warn(stderr, "%s; retrying", lab.OneLine(err.Error())) })
 	switch {
 	case ctx.Err() != nil:
 		warn(stderr, "interrupted; the run continues in the cluster; %s shows it", f.place.again("status"))

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -84,19 +83,6 @@ func (f *collectFlags) run(cmd *cobra.Command) error {
 	return f.write(cmd, state, got.Outcome, show)
 }
 
-func warnMissing(stderr io.Writer, state fleet.State, missing []int) {
-	const most = 20
-	for n, i := range missing {
-		if n == most && len(missing) > most+1 {
-			warn(stderr, "and %d more pods are missing", len(missing)-most)
-			break
-		}
-		p := state.Pods[i]
-		parts := []string{p.PhaseText(), p.Name, p.Node, p.Progress}
-		warn(stderr, "pod %d is missing: %s", i, strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), ", "))
-	}
-}
-
 func (f *collectFlags) write(cmd *cobra.Command, state fleet.State, o *lab.Outcome, show func(io.Writer, *lab.Outcome) error) error {
 	stderr, dir := cmd.ErrOrStderr(), f.out
 	if dir == "" {
@@ -113,7 +99,7 @@ func (f *collectFlags) write(cmd *cobra.Command, state fleet.State, o *lab.Outco
 	for _, s := range o.Merged.Superseded {
 		warn(stderr, "pod %d: attempt %d (pod %s) is not merged, another attempt is", s.Index, s.Attempt, dash(s.Pod))
 	}
-	warnMissing(stderr, state, o.Merged.Missing)
+	warnEach(stderr, o.Merged.Missing, func(i int) string { return fmt.Sprintf("pod %d is missing: %s", i, state.Pods[i]) })
 	warn(stderr, "%s merged; results are in %s", o.Merged, dir)
 	failed := o.Failed()
 	for _, cell := range failed {
