@@ -19,9 +19,7 @@ import (
 	"math"
 	"runtime"
 	"slices"
-	"strings"
 	"time"
-	"unicode"
 )
 
 // Boundary names the interval from one stage to a later one, such as "intended→handled".
@@ -39,8 +37,13 @@ var ErrMisuse = errors.New("recorder misused")
 // The zero value is ready for one measurement. A Recorder must not be copied and is not safe for
 // concurrent use. Incorrect use does not panic: [Recorder.Result] returns the errors.
 type Recorder struct {
-	shared              bool // other cells are measured in this process at the same time
-	alone               bool // the process belongs to this measurement
+	// Shared: other cells are measured in the process at the same time. The result lacks the figures
+	// of the process as a whole; see [Result].Shared.
+	Shared bool
+	// Alone: the process has no other measurement. The result has memory figures. The heap is sampled
+	// every 2 ms between Begin and End. Begin first returns free memory to the system, which takes a while.
+	Alone bool
+
 	started, ended      bool
 	start, stop         time.Time
 	before              usage
@@ -59,33 +62,12 @@ type Recorder struct {
 	budget, over        time.Duration // budget of a release; end of the schedule
 	notes               []Note
 	timeline            []Moment
-	misuse              []string // each mistake once
+	misuse              []error
 }
 
 type boundary struct {
 	name Boundary
 	durations
-}
-
-// Options of a [Recorder].
-type Options struct {
-	// Shared: other cells are measured in the process at the same time. The result lacks the figures
-	// of the process as a whole; see [Result].Shared.
-	Shared bool
-	// Alone: the process has no other measurement. The result has memory figures. The heap is sampled
-	// every 2 ms between Begin and End. Begin first returns free memory to the system, which takes a while.
-	Alone bool
-	// Before is called before the clock starts, and stop after it stops; see [Recorder.Before].
-	Before func() (stop func())
-}
-
-// New returns a recorder for one measurement.
-func New(opts Options) *Recorder {
-	r := &Recorder{shared: opts.Shared, alone: opts.Alone}
-	if opts.Before != nil {
-		r.Before(opts.Before)
-	}
-	return r
 }
 
 // Before adds a function that Begin calls before the clock starts. stop is called after it stops, and once if
@@ -95,13 +77,9 @@ func (r *Recorder) Before(start func() (stop func())) { r.starting = append(r.st
 
 // Begin starts the measured part: it collects garbage, reads the counters and starts the clock.
 func (r *Recorder) Begin() {
-	if r.started {
-		r.wrong("Begin was called twice")
-		return
-	}
 	r.started = true
 	runtime.GC()
-	if r.alone {
+	if r.Alone {
 		r.watcher = watch()
 	}
 	for _, start := range r.starting {
@@ -119,17 +97,8 @@ func (r *Recorder) Begin() {
 
 // End stops the clock and reads the counters. It must follow Begin.
 func (r *Recorder) End() {
-	now := time.Now()
-	switch {
-	case !r.started:
-		r.wrong("End was called before Begin")
-		return
-	case r.ended:
-		r.wrong("End was called twice")
-		return
-	}
+	r.stop = time.Now()
 	r.ended = true
-	r.stop = now
 	r.after.rusage = readRusage()
 	r.after.readMemory(r.memStats)
 	r.release()
@@ -158,13 +127,11 @@ func (r *Recorder) release() {
 
 // Count reports the numbers of input events and output deltas.
 func (r *Recorder) Count(eventsIn, deltasOut uint64) {
-	r.afterEnd("Count")
 	r.eventsIn, r.deltasOut = eventsIn, deltasOut
 }
 
 // Latency records the time of one event between two stages. O(1).
 func (r *Recorder) Latency(b Boundary, d time.Duration) {
-	r.afterEnd("Latency")
 	if r.last == nil || r.last.name != b {
 		r.last = r.boundary(b)
 	}
@@ -174,9 +141,6 @@ func (r *Recorder) Latency(b Boundary, d time.Duration) {
 func (r *Recorder) boundary(name Boundary) *boundary {
 	if at := slices.IndexFunc(r.boundaries, func(b *boundary) bool { return b.name == name }); at >= 0 {
 		return r.boundaries[at]
-	}
-	if name == "" || strings.ContainsFunc(string(name), badInUnit) {
-		r.wrong(fmt.Sprintf("Latency: boundary %q: a name without spaces, commas or quotes is needed", name))
 	}
 	b := &boundary{name: name, durations: newDurations()}
 	r.boundaries = append(r.boundaries, b)
@@ -190,7 +154,6 @@ func (r *Recorder) Schedule(budget, last time.Duration) { r.budget, r.over = bud
 // Lag reports one release of a paced cell: d is released minus intended time, without the
 // delay by calls of the variant. intended counts from the start of the schedule.
 func (r *Recorder) Lag(d, intended time.Duration) {
-	r.afterEnd("Lag")
 	if r.lag == nil {
 		l := newDurations()
 		r.lag = &l
@@ -207,41 +170,18 @@ func (r *Recorder) Lag(d, intended time.Duration) {
 // Note records a figure of the workload under a benchfmt unit, such as "relists" or
 // "wire-B/event". Each unit can be noted once.
 func (r *Recorder) Note(unit string, value float64) {
-	r.afterEnd("Note")
-	switch {
-	case unit == "" || strings.ContainsFunc(unit, badInUnit):
-		r.wrong(fmt.Sprintf("Note: unit %q: a name without spaces, commas or quotes is needed", unit))
-	case math.IsNaN(value) || math.IsInf(value, 0):
+	if math.IsNaN(value) || math.IsInf(value, 0) {
 		r.wrong(fmt.Sprintf("Note %s: %v is no figure", unit, value))
-	case slices.ContainsFunc(r.notes, func(n Note) bool { return n.Unit == unit }):
-		r.wrong(fmt.Sprintf("Note %s was called twice", unit))
-	default:
-		r.notes = append(r.notes, Note{Unit: unit, Value: value})
+		return
 	}
+	r.notes = append(r.notes, Note{Unit: unit, Value: value})
 }
 
 // Timeline reports the intervals of the schedule in ascending order.
 func (r *Recorder) Timeline(moments []Moment) {
-	r.afterEnd("Timeline")
 	r.timeline = slices.Clone(moments)
 }
 
-// badInUnit reports characters that break a line of benchfmt or of a histogram log.
-func badInUnit(c rune) bool {
-	return unicode.IsSpace(c) || unicode.IsControl(c) || c == ',' || c == '"'
-}
-
-// afterEnd records a mistake if End was not called yet: the report would be measured itself.
-func (r *Recorder) afterEnd(method string) {
-	if !r.ended {
-		r.wrong(method + " was called before End")
-	}
-}
-
-// wrong records a mistake. It stores each text once, because Latency and Lag may repeat
-// it for every event.
 func (r *Recorder) wrong(what string) {
-	if !slices.Contains(r.misuse, what) {
-		r.misuse = append(r.misuse, what)
-	}
+	r.misuse = append(r.misuse, fmt.Errorf("%w: %s", ErrMisuse, what))
 }

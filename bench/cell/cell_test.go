@@ -89,9 +89,9 @@ func TestCPUAndGC(t *testing.T) {
 	var rec cell.Recorder
 	rec.Begin()
 	// Work until the system's CPU clock, which may tick every 10 ms, has moved, and the collector has run.
-	before, ok := cell.CPUTime()
+	before := cell.CPUTime()
 	x := 1.0
-	for now := before; ok && now == before; now, _ = cell.CPUTime() {
+	for cell.CPUTime() == before {
 		for range 1000 {
 			x = math.Sqrt(x + 1)
 			sink = append(sink, new([64]byte))
@@ -105,7 +105,7 @@ func TestCPUAndGC(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ok != (got.CPUSecondsPerEvent > 0) {
+	if got.CPUSecondsPerEvent <= 0 {
 		t.Errorf("no CPU time in %v of work", got.Elapsed)
 	}
 	if got.GCs == 0 || got.GCPause <= 0 || got.GCPauseMax <= 0 {
@@ -166,22 +166,11 @@ func TestMisuse(t *testing.T) {
 		use  func(*cell.Recorder)
 		want string
 	}{
-		"nothing":        {func(*cell.Recorder) {}, "Begin was not called"},
-		"no End":         {func(r *cell.Recorder) { r.Begin() }, "End was not called"},
-		"no Count":       {func(r *cell.Recorder) { r.Begin(); r.End() }, "no events"},
-		"End first":      {func(r *cell.Recorder) { r.End(); r.Begin(); r.End() }, "End was called before Begin"},
-		"Begin twice":    {func(r *cell.Recorder) { r.Begin(); r.Begin(); r.End(); r.Count(1, 1) }, "Begin was called twice"},
-		"End twice":      {func(r *cell.Recorder) { r.Begin(); r.End(); r.End(); r.Count(1, 1) }, "End was called twice"},
-		"no events":      {func(r *cell.Recorder) { r.Begin(); r.End(); r.Count(0, 0) }, "no events"},
-		"no time":        {func(r *cell.Recorder) { r.Begin(); r.End(); r.Count(1, 1) }, "no time passed"},
-		"Count early":    {func(r *cell.Recorder) { r.Begin(); r.Count(1, 1); r.End() }, "Count was called before End"},
-		"Latency early":  {func(r *cell.Recorder) { r.Begin(); r.Latency("a→b", 1); r.End(); r.Count(1, 1) }, "Latency was called before End"},
-		"Lag early":      {func(r *cell.Recorder) { r.Begin(); r.Lag(1, 0); r.End(); r.Count(1, 1) }, "Lag was called before End"},
-		"Note early":     {func(r *cell.Recorder) { r.Begin(); r.Note("x", 1); r.End(); r.Count(1, 1) }, "Note was called before End"},
-		"Note twice":     {func(r *cell.Recorder) { r.Begin(); r.End(); r.Count(1, 1); r.Note("x", 1); r.Note("x", 2) }, "Note x was called twice"},
-		"Note NaN":       {func(r *cell.Recorder) { r.Begin(); r.End(); r.Count(1, 1); r.Note("x", math.NaN()) }, "NaN"},
-		"Note space":     {func(r *cell.Recorder) { r.Begin(); r.End(); r.Count(1, 1); r.Note("a b", 1) }, `"a b"`},
-		"boundary blank": {func(r *cell.Recorder) { r.Begin(); r.End(); r.Count(1, 1); r.Latency("", 1) }, "boundary"},
+		"nothing":  {func(*cell.Recorder) {}, "Begin or End was not called"},
+		"no End":   {func(r *cell.Recorder) { r.Begin() }, "Begin or End was not called"},
+		"no Count": {func(r *cell.Recorder) { r.Begin(); r.End() }, "no events"},
+		"no time":  {func(r *cell.Recorder) { r.Begin(); r.End(); r.Count(1, 1) }, "no time passed"},
+		"Note NaN": {func(r *cell.Recorder) { r.Note("x", math.NaN()) }, "NaN"},
 	} {
 		synctest.Test(t, func(t *testing.T) { // In a bubble no time passes.
 			var rec cell.Recorder

@@ -10,8 +10,5 @@ func PaidBytes(collections uint32, liveBefore, liveAfter uint64, gogc float64) f
 // SampledPeak is the largest heap sample so far of a recorder that is alone.
 func (r *Recorder) SampledPeak() uint64 { return r.watcher.peak.Load() }
 
-// CPUTime is that of the process so far; ok is false where the system does not report it.
-func CPUTime() (used time.Duration, ok bool) {
-	u := readRusage()
-	return u.cpu, u.ok
-}
+// CPUTime is that of the process so far.
+func CPUTime() time.Duration { return readRusage().cpu }

@@ -107,77 +107,49 @@ func PeakRSS(root fs.FS) (bytes uint64, ok bool) {
 // containers deny it.
 func ResetPeakRSS() error { return os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) }
 
-// Limits are the limits of a container's control group. A nil field means no visible limit.
+// Limits are the limits of a container's control group, version 2. A nil field means no visible limit.
 type Limits struct {
-	CgroupVersion int      `json:"cgroupVersion,omitempty"` // 1 or 2; 0 if unknown
+	CgroupVersion int      `json:"cgroupVersion,omitempty"` // 2; 0 if unknown, or 1
 	MemoryBytes   *int64   `json:"memoryBytes,omitempty"`   // memory limit
 	CPUs          *float64 `json:"cpus,omitempty"`          // CPU quota over period
 }
 
 const mount = "sys/fs/cgroup" // mount point of the control groups
 
-// readGroups reads the paths of the process's control groups by controller, "" for version 2; nil
-// if there are none. Each line of /proc/self/cgroup is hierarchy:controllers:path; see cgroups(7).
-func readGroups(root fs.FS) map[string]string {
-	data, err := fs.ReadFile(root, "proc/self/cgroup")
-	if err != nil {
-		return nil
+// group returns the path of the process's control group of version 2; false without one. It is in the line
+// "0::path" of /proc/self/cgroup; see cgroups(7).
+func group(root fs.FS) (string, bool) {
+	if _, err := fs.Stat(root, mount+"/cgroup.controllers"); err != nil {
+		return "", false
 	}
-	g := map[string]string{}
-	for line := range strings.Lines(string(data)) {
-		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		if len(parts) != 3 {
-			continue
-		}
-		for controller := range strings.SplitSeq(parts[1], ",") {
-			g[controller] = parts[2]
-		}
-	}
-	return g
-}
-
-// unified reports whether version 2 is mounted.
-func unified(root fs.FS) bool {
-	_, err := fs.Stat(root, mount+"/cgroup.controllers")
-	return err == nil
+	path := field(root, "proc/self/cgroup", "0", "::")
+	return path, path != ""
 }
 
 // ReadLimits reads the limits of the process's control group. Most containers hide it;
 // then ReadLimits reads the group mounted as root.
 func ReadLimits(root fs.FS) Limits {
-	g := readGroups(root)
-	if g == nil {
+	own, ok := group(root)
+	if !ok {
 		return Limits{}
 	}
-	read := func(mount, group, file string) string {
-		return cmp.Or(FirstLine(root, path.Join(mount, group, file)), FirstLine(root, path.Join(mount, file)))
+	read := func(file string) string {
+		return cmp.Or(FirstLine(root, path.Join(mount, own, file)), FirstLine(root, path.Join(mount, file)))
 	}
-	if unified(root) {
-		quota, period, _ := strings.Cut(read(mount, g[""], "cpu.max"), " ")
-		return Limits{CgroupVersion: 2, MemoryBytes: memoryLimit(read(mount, g[""], "memory.max")), CPUs: cpuLimit(quota, period)}
-	}
-	l := Limits{
-		MemoryBytes: memoryLimit(read(mount+"/memory", g["memory"], "memory.limit_in_bytes")),
-		CPUs:        cpuLimit(read(mount+"/cpu", g["cpu"], "cpu.cfs_quota_us"), read(mount+"/cpu", g["cpu"], "cpu.cfs_period_us")),
-	}
-	if _, err := fs.Stat(root, mount+"/memory"); err == nil {
-		l.CgroupVersion = 1
-	}
-	return l
+	quota, period, _ := strings.Cut(read("cpu.max"), " ")
+	return Limits{CgroupVersion: 2, MemoryBytes: memoryLimit(read("memory.max")), CPUs: cpuLimit(quota, period)}
 }
 
-// memoryLimit parses a limit in bytes. Version 2 writes "max" for no limit, version 1
-// the largest multiple of a page.
+// memoryLimit parses a limit in bytes, or "max" for none.
 func memoryLimit(s string) *int64 {
-	const none = math.MaxInt64 - 1<<20
 	v, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || v >= none {
+	if err != nil {
 		return nil
 	}
 	return &v
 }
 
-// cpuLimit returns quota over period. For no limit, version 2 writes "max" and version 1 writes -1.
+// cpuLimit returns quota over period. The quota is "max" for no limit.
 func cpuLimit(quota, period string) *float64 {
 	q, err1 := strconv.ParseFloat(quota, 64)
 	p, err2 := strconv.ParseFloat(period, 64)
@@ -192,16 +164,12 @@ func cpuLimit(quota, period string) *float64 {
 // It adds up the process's control group and all visible parents, whose quotas throttle
 // it, too. It returns 0 if unknown.
 func Throttled(root fs.FS) time.Duration {
-	g := readGroups(root)
-	hierarchy, group, key, unit := mount, g[""], "throttled_usec", time.Microsecond
-	if !unified(root) {
-		hierarchy, group, key, unit = mount+"/cpu", g["cpu"], "throttled_time", time.Nanosecond
-	}
+	own, _ := group(root)
 	var sum time.Duration
-	for dir := path.Join("/", group); ; dir = path.Dir(dir) {
-		v, err := strconv.ParseInt(field(root, path.Join(hierarchy, dir, "cpu.stat"), key, " "), 10, 64)
-		if err == nil && v > 0 && v < math.MaxInt64/int64(unit) {
-			sum += time.Duration(v) * unit
+	for dir := path.Join("/", own); ; dir = path.Dir(dir) {
+		v, err := strconv.ParseInt(field(root, path.Join(mount, dir, "cpu.stat"), "throttled_usec", " "), 10, 64)
+		if err == nil && v > 0 && v < math.MaxInt64/int64(time.Microsecond) {
+			sum += time.Duration(v) * time.Microsecond
 		}
 		if dir == "/" {
 			return sum

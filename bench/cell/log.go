@@ -36,7 +36,7 @@ func WriteLog(w io.Writer, name string, intervals []Interval) error {
 		if err != nil {
 			return err
 		}
-		if strings.ContainsFunc(string(iv.Boundary), badInUnit) {
+		if strings.ContainsAny(string(iv.Boundary), " \t\r\n,\"") {
 			return fmt.Errorf("%s: a log can't hold a boundary named %q", name, iv.Boundary)
 		}
 		h, derr := decode(iv.Histogram)

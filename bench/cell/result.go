@@ -91,29 +91,20 @@ type Note struct {
 }
 
 // Result returns the figures, or an error that wraps [ErrMisuse] for each mistake:
-// Begin or End missing or called twice, no Count, a report before End.
+// Begin, End or Count missing, a note that no line of bench.txt can have.
 func (r *Recorder) Result() (Result, error) {
 	r.Abandon()
 	elapsed := r.stop.Sub(r.start)
-	for _, missing := range []struct {
-		is   bool
-		what string
-	}{
-		{!r.started, "Begin was not called"},
-		{!r.ended, "End was not called"},
-		{r.eventsIn == 0, "Count reported no events: nothing was measured"},
-		{r.ended && elapsed <= 0, "no time passed between Begin and End: nothing was measured"},
-	} {
-		if missing.is {
-			r.wrong(missing.what)
-		}
+	switch {
+	case !r.started || !r.ended:
+		r.wrong("Begin or End was not called")
+	case r.eventsIn == 0:
+		r.wrong("Count reported no events: nothing was measured")
+	case elapsed <= 0:
+		r.wrong("no time passed between Begin and End: nothing was measured")
 	}
-	var problems []error
-	for _, what := range r.misuse {
-		problems = append(problems, fmt.Errorf("%w: %s", ErrMisuse, what))
-	}
-	if len(problems) > 0 {
-		return Result{}, errors.Join(problems...)
+	if len(r.misuse) > 0 {
+		return Result{}, errors.Join(r.misuse...)
 	}
 
 	n := float64(r.eventsIn)
@@ -123,12 +114,12 @@ func (r *Recorder) Result() (Result, error) {
 		Elapsed:         elapsed,
 		EventsPerSecond: n / elapsed.Seconds(),
 		DeltasPerEvent:  float64(r.deltasOut) / n,
-		Shared:          r.shared,
+		Shared:          r.Shared,
 		Host:            hostBetween(r.before, r.after),
 		Notes:           r.notes,
 		Timeline:        r.timeline,
 	}
-	if !r.shared {
+	if !r.Shared {
 		res.AllocsPerEvent = float64(r.after.mallocs-r.before.mallocs) / n
 		res.BytesPerEvent = float64(r.after.bytes-r.before.bytes) / n
 		res.CPUSecondsPerEvent = (r.after.rusage.cpu - r.before.rusage.cpu).Seconds() / n

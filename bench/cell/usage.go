@@ -78,11 +78,8 @@ func hostBetween(before, after usage) Host {
 	return h
 }
 
-// counterNotes returns the system's counters per event, nil if it has none.
+// counterNotes returns the system's counters per event.
 func counterNotes(before, after rusage, n float64) []Note {
-	if !before.ok || !after.ok {
-		return nil
-	}
 	return []Note{
 		{Unit: "context-switches/op", Value: float64(after.switches-before.switches) / n},
 		{Unit: "page-faults/op", Value: float64(after.faults-before.faults) / n},

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // with heap samples.
 func TestMeasuringCostsNothing(t *testing.T) {
 	for name, recorder := range map[string]func() *cell.Recorder{
-		"among others": func() *cell.Recorder { return new(cell.Recorder) }, "alone": func() *cell.Recorder { return cell.New(cell.Options{Alone: true}) },
+		"among others": func() *cell.Recorder { return new(cell.Recorder) }, "alone": func() *cell.Recorder { return &cell.Recorder{Alone: true} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			// The runtime sometimes starts a thread. Take the minimum of 100 runs:
@@ -50,7 +50,7 @@ func TestMeasuringCostsNothing(t *testing.T) {
 // TestMemoryAlone: the peak includes garbage that is created and freed during the measurement.
 func TestMemoryAlone(t *testing.T) {
 	const size = 64 << 20
-	rec := cell.New(cell.Options{Alone: true})
+	rec := &cell.Recorder{Alone: true}
 	rec.Begin()
 	block := make([]byte, size)
 	for i := 0; i < len(block); i += 4096 {
@@ -80,7 +80,7 @@ func TestMemoryAlone(t *testing.T) {
 }
 
 func TestMemoryOnlyAlone(t *testing.T) {
-	for _, rec := range []*cell.Recorder{new(cell.Recorder), cell.New(cell.Options{Shared: true})} {
+	for _, rec := range []*cell.Recorder{new(cell.Recorder), &cell.Recorder{Shared: true}} {
 		rec.Begin()
 		rec.End()
 		rec.Count(1, 1)
@@ -109,12 +109,18 @@ func TestBefore(t *testing.T) {
 			call("start")
 			return func() { call("stop") }
 		}
-		rec := cell.New(cell.Options{Before: around})
-		rec.Before(func() func() {
+		begin := func(starts ...func() func()) *cell.Recorder {
+			rec := new(cell.Recorder)
+			for _, start := range starts {
+				rec.Before(start)
+			}
+			rec.Begin()
+			return rec
+		}
+		rec := begin(around, func() func() {
 			call("beside")
 			return func() { call("over") }
 		})
-		rec.Begin()
 		time.Sleep(time.Second)
 		rec.End()
 		rec.Abandon()
@@ -122,16 +128,14 @@ func TestBefore(t *testing.T) {
 		if got, err := rec.Result(); err != nil || got.Elapsed != time.Second {
 			t.Errorf("elapsed %v, %v", got.Elapsed, err)
 		}
-		alone := cell.New(cell.Options{Alone: true})
+		alone := &cell.Recorder{Alone: true}
 		alone.Begin()
 		if _, err := alone.Result(); err == nil { // It leaves no goroutine (goleak checks).
 			t.Error("a result without End")
 		}
-		left := cell.New(cell.Options{Before: around})
-		left.Begin()
+		left := begin(around)
 		left.Abandon()
 		left.Abandon()
-		cell.New(cell.Options{Before: around}).Abandon()
 		if want := []string{"start", "beside", "stop", "over", "start", "stop"}; !slices.Equal(calls, want) {
 			t.Errorf("called %v, want %v", calls, want)
 		}

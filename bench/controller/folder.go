@@ -2,7 +2,6 @@ package controller
 
 import (
 	"bufio"
-	"bytes"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
@@ -11,7 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
+	"slices"
 
 	"sigs.k8s.io/yaml"
 
@@ -34,12 +33,6 @@ const (
 
 // create creates the results folder and writes the Spec.
 func (r *runner) create() error {
-	if r.Dir == "" {
-		var err error
-		r.scratch, err = os.MkdirTemp("", "watchlab-controller-")
-		return err
-	}
-	r.scratch = r.Dir
 	if err := lab.MakeDir(r.Dir); errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("results folder %s: %w", r.Dir, lab.ErrExists)
 	} else if err != nil {
@@ -54,25 +47,15 @@ func (r *runner) create() error {
 	})
 }
 
-// remove removes the temporary files.
-func (r *runner) remove() {
-	if r.Dir == "" {
-		_ = os.RemoveAll(r.scratch) // It lies in the temporary folder of the system.
-	}
-}
-
 func file(dir, name string, write func(io.Writer) error) error {
 	return lab.ReplaceFile(filepath.Join(dir, name), write)
 }
 
 // save writes the result so far.
 func (r *runner) save() error {
-	if r.Dir == "" {
-		return nil
-	}
 	o := r.result
 	return errors.Join(
-		file(r.Dir, EnvFile, func(w io.Writer) error { return writeJSON(w, o.Env) }),
+		file(r.Dir, EnvFile, func(w io.Writer) error { return lab.EncodeJSON(w, o.Env) }),
 		file(r.Dir, BenchFile, o.WriteBench),
 		file(r.Dir, JUnitFile, o.WriteJUnit),
 		file(r.Dir, ResultFile, o.WriteJSON),
@@ -80,27 +63,7 @@ func (r *runner) save() error {
 }
 
 // WriteJSON writes result.json.
-func (o *Result) WriteJSON(w io.Writer) error { return writeJSON(w, o) }
-
-var (
-	leaf      = regexp.MustCompile(`[\[{]\n[^\[\]{}]*[\]}]`)
-	lineBreak = regexp.MustCompile(`\n\s*`)
-)
-
-// writeJSON writes arrays and objects without others in them on one line: a point of a chart per line would
-// take half of a result.
-func writeJSON(w io.Writer, v any) error {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetIndent("", " ")
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return err
-	}
-	// A string has no line breaks: those in a match are between values.
-	_, err := w.Write(leaf.ReplaceAllFunc(b.Bytes(), func(value []byte) []byte { return lineBreak.ReplaceAll(value, []byte(" ")) }))
-	return err
-}
+func (o *Result) WriteJSON(w io.Writer) error { return lab.EncodeJSON(w, o) }
 
 // ReadResult reads result.json of a results folder.
 func ReadResult(dir string) (*Result, error) {
@@ -149,23 +112,21 @@ func (s Spec) Played() string {
 
 // saveRecords writes the requests and the changes of a play.
 func (p *Play) saveRecords(dir string) error {
-	err := writeLines(filepath.Join(dir, requestsFile), len(p.Accesses), func(enc *json.Encoder, i int) error {
-		return enc.Encode(&p.Accesses[i])
-	})
-	return errors.Join(err, writeLines(filepath.Join(dir, changesFile), len(p.Changes), func(enc *json.Encoder, i int) error {
-		c := p.Changes[i]
-		c.Object, c.Before = nil, nil // They may hold secrets.
-		return enc.Encode(&c)
-	}))
+	changes := slices.Clone(p.Changes)
+	for i := range changes {
+		changes[i].Object, changes[i].Before = nil, nil // They may hold secrets.
+	}
+	return errors.Join(writeLines(filepath.Join(dir, requestsFile), p.Accesses), writeLines(filepath.Join(dir, changesFile), changes))
 }
 
-func writeLines(path string, n int, line func(*json.Encoder, int) error) error {
+// writeLines writes JSON lines in gzip.
+func writeLines[T any](path string, lines []T) error {
 	return lab.ReplaceFile(path, func(w io.Writer) error {
 		zip := gzip.NewWriter(w)
 		buffered := bufio.NewWriter(zip)
 		enc := json.NewEncoder(buffered)
-		for i := range n {
-			if err := line(enc, i); err != nil {
+		for i := range lines {
+			if err := enc.Encode(&lines[i]); err != nil {
 				return err
 			}
 		}

@@ -24,21 +24,16 @@ type (
 		Suites   []junitSuite
 	}
 	junitSuite struct {
-		XMLName    xml.Name        `xml:"testsuite"`
-		Name       string          `xml:"name,attr"`
-		Tests      int             `xml:"tests,attr"`
-		Failures   int             `xml:"failures,attr"`
-		Errors     int             `xml:"errors,attr"`
-		Skipped    int             `xml:"skipped,attr"`
-		Time       string          `xml:"time,attr"`
-		Timestamp  string          `xml:"timestamp,attr"`
-		Properties []junitProperty `xml:"properties>property"`
-		Cases      []junitCase
-		took       time.Duration
-	}
-	junitProperty struct {
-		Name  string `xml:"name,attr"`
-		Value string `xml:"value,attr"`
+		XMLName   xml.Name `xml:"testsuite"`
+		Name      string   `xml:"name,attr"`
+		Tests     int      `xml:"tests,attr"`
+		Failures  int      `xml:"failures,attr"`
+		Errors    int      `xml:"errors,attr"`
+		Skipped   int      `xml:"skipped,attr"`
+		Time      string   `xml:"time,attr"`
+		Timestamp string   `xml:"timestamp,attr"`
+		Cases     []junitCase
+		took      time.Duration
 	}
 	junitCase struct {
 		XMLName   xml.Name `xml:"testcase"`
@@ -60,11 +55,8 @@ type (
 func (r *Result) WriteJUnit(w io.Writer) error {
 	all := junitSuites{Name: "watchlab controller"}
 	var took time.Duration
-	for i, program := range r.Programs {
+	for _, program := range r.Programs {
 		s := r.junitSuite(program)
-		if i == 0 {
-			s.Properties = append(s.Properties, junitProperty{"sentence", r.Sentence})
-		}
 		all.Tests += s.Tests
 		all.Failures += s.Failures
 		took += s.took
@@ -80,11 +72,6 @@ func (r *Result) WriteJUnit(w io.Writer) error {
 
 func (r *Result) junitSuite(program string) junitSuite {
 	s := junitSuite{Name: program, Timestamp: r.Env.Started.UTC().Format("2006-01-02T15:04:05")}
-	for _, p := range r.Spec.Programs {
-		if p.Label == program && len(p.Command) > 0 {
-			s.Properties = append(s.Properties, junitProperty{"command", strings.Join(p.Command, " ")})
-		}
-	}
 	for i := range r.Plays {
 		p := &r.Plays[i]
 		if p.Program != program {

@@ -55,7 +55,6 @@ type session struct {
 	timing   timing
 	dir      string // for kubeconfigs and logs
 	notify   func(string)
-	attached func(map[string]string) // receives the kubeconfigs of attached programs
 
 	clients  []string
 	server   Server
@@ -95,7 +94,7 @@ func (p *session) play(ctx context.Context, serve func(Setup) (Server, error)) (
 	}
 	p.server, err = serve(Setup{
 		Clients: p.clients, Wrap: wrap(p.recorder, p.faults), Changed: p.observe,
-		Seed: p.seed, Speed: p.spec.Speed, prepared: p.prepared,
+		Seed: p.seed, Speed: p.spec.Speed, Storms: p.prepared.storms, Objects: p.prepared.objects, Stages: p.prepared.stages,
 	})
 	if err != nil {
 		return out, err
@@ -114,9 +113,6 @@ func (p *session) play(ctx context.Context, serve func(Setup) (Server, error)) (
 	stopped := sync.OnceFunc(p.stop)
 	defer stopped()
 	if err := p.awaitWatches(ctx); err != nil {
-		return out, err
-	}
-	if err := p.server.Await(ctx, func(open, _ int) bool { p.open = open; return true }); err != nil {
 		return out, err
 	}
 	observing, stopObserving := context.WithCancel(ctx)
@@ -199,14 +195,13 @@ func (p *session) kubeconfig(client string) string { return filepath.Join(p.dir,
 
 // start starts the programs, or says how they connect.
 func (p *session) start(ctx context.Context) error {
-	paths := map[string]string{}
 	for _, client := range p.clients {
 		path := p.kubeconfig(client)
 		if err := apiserver.WriteKubeconfig(path, p.server.Kubeconfig(client), true); err != nil {
 			return err
 		}
-		paths[client] = path
 		if p.spec.Attach {
+			p.notify(fmt.Sprintf("%s connects with KUBECONFIG=%s", client, path))
 			continue
 		}
 		r, err := p.newReplica(ctx, client, path)
@@ -214,9 +209,6 @@ func (p *session) start(ctx context.Context) error {
 			return err
 		}
 		p.programs = append(p.programs, r)
-	}
-	if p.spec.Attach && p.attached != nil {
-		p.attached(paths)
 	}
 	return nil
 }
@@ -230,57 +222,48 @@ func (p *session) stop() {
 	wg.Wait()
 }
 
+// watches returns the numbers of the programs' open and ended watches.
+func (p *session) watches(ctx context.Context) (open, ended int, err error) {
+	err = p.server.Await(ctx, func(o, e int) bool { open, ended = o, e; return true })
+	return open, ended, err
+}
+
 // awaitWatches waits until the programs have opened their first watches and open no more.
 func (p *session) awaitWatches(ctx context.Context) error {
-	limit, cancel := context.WithTimeoutCause(ctx, p.spec.Warmup.Duration, ErrNoWatch)
-	defer cancel()
-	go func() {
-		for _, r := range p.programs {
-			select {
-			case <-r.gone:
-				cancel()
-			case <-limit.Done():
-			}
+	began, seen := time.Now(), 0
+	for changed := began; ; {
+		open, ended, err := p.watches(ctx)
+		if err != nil {
+			return err
 		}
-	}()
-	last := 0
-	for {
-		waiting, stop := context.WithTimeout(limit, p.timing.steady)
-		if last == 0 {
-			stop()
-			waiting, stop = limit, func() {}
+		if open+ended > seen {
+			seen, changed = open+ended, time.Now()
 		}
-		err := p.server.Await(waiting, func(open, ended int) bool {
-			if open+ended <= last {
-				return false
-			}
-			last = open + ended
-			return true
-		})
-		stop()
+		late := time.Since(began) >= p.spec.Warmup.Duration
 		switch {
-		case err == nil:
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case limit.Err() == nil: // no new watch for a while
-			return nil
-		case errors.Is(context.Cause(limit), ErrNoWatch) && last > 0:
-			return nil // it goes on opening watches
-		case p.spec.Attach:
-			return fmt.Errorf("the attached programs %w in %v", ErrNoWatch, p.spec.Warmup.Duration)
-		default:
+		case p.ended(), late && seen == 0:
 			return p.blame()
+		case late, seen > 0 && time.Since(changed) >= p.timing.steady:
+			p.open = open
+			return nil
+		}
+		if err := p.wait(ctx, pollPeriod); err != nil {
+			return err
 		}
 	}
 }
 
+// ended reports whether a program has ended by itself.
+func (p *session) ended() bool { return slices.ContainsFunc(p.programs, (*replica).ended) }
+
 // blame is the error of programs that opened no watch.
 func (p *session) blame() error {
+	if p.spec.Attach {
+		return fmt.Errorf("the attached programs %w in %v", ErrNoWatch, p.spec.Warmup.Duration)
+	}
 	for _, r := range p.programs {
-		select {
-		case <-r.gone:
+		if r.ended() {
 			return fmt.Errorf("%s ended before its first watch: %s%s", p.program.Command[0], r.status(), r.lastLines())
-		default:
 		}
 	}
 	return fmt.Errorf("%s %w in %v%s", p.program.Command[0], ErrNoWatch, p.spec.Warmup.Duration, p.programs[0].lastLines())
@@ -332,27 +315,21 @@ func (p *session) run(ctx context.Context, user *userClient) (over time.Duration
 // reopened waits until the programs have as many watches as before the storm. While a client waits to open a
 // watch again it is not done, although all is quiet.
 func (p *session) reopened(ctx context.Context) error {
-	limit, cancel := context.WithTimeout(ctx, reopening)
-	defer cancel()
-	for _, r := range p.programs {
-		go func() {
-			select {
-			case <-r.gone:
-				cancel()
-			case <-limit.Done():
-			}
-		}()
+	for began := time.Now(); time.Since(began) < reopening && !p.ended(); {
+		if open, _, err := p.watches(ctx); err != nil || open >= p.open {
+			return err
+		}
+		if err := p.wait(ctx, pollPeriod); err != nil {
+			return err
+		}
 	}
-	if err := p.server.Await(limit, func(open, _ int) bool { return open >= p.open }); err != nil && limit.Err() == nil {
-		return err
-	}
-	return ctx.Err()
+	return nil
 }
 
 // quietTime is the time without a change after which the programs are done. A program whose requests have
 // failed waits for about as long as they did before the next one, unless it has ended.
 func (p *session) quietTime() time.Duration {
-	if len(p.programs) > 0 && !slices.ContainsFunc(p.programs, (*replica).runs) {
+	if len(p.programs) > 0 && !slices.ContainsFunc(p.programs, func(r *replica) bool { return !r.ended() }) {
 		return p.timing.quiet
 	}
 	failing := time.Second

@@ -20,11 +20,10 @@ type replica struct {
 	session *session
 	options program.Options
 	ctx     context.Context // of its processes
-	gone    chan struct{}   // closed when a process has ended that was not stopped
 
 	mu      sync.Mutex // guards the fields below
 	current *program.Program
-	fatal   bool
+	fatal   bool // a process has ended that was not stopped
 	stopped bool
 	watched sync.WaitGroup
 }
@@ -40,7 +39,7 @@ func (p *session) newReplica(ctx context.Context, client, kubeconfig string) (*r
 	if kubeconfig, err = filepath.Abs(kubeconfig); err != nil {
 		return nil, err
 	}
-	r := &replica{session: p, ctx: ctx, gone: make(chan struct{}), options: program.Options{
+	r := &replica{session: p, ctx: ctx, options: program.Options{
 		Client: client, Command: p.program.Command, Log: filepath.Join(p.dir, client+".log"), Dir: dir, Kubeconfig: kubeconfig,
 	}}
 	if p.spec.InCluster {
@@ -71,10 +70,7 @@ func (r *replica) start() error {
 		r.session.exited(r.options.Client, exit)
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if !exit.Planned && !r.fatal {
-			r.fatal = true
-			close(r.gone)
-		}
+		r.fatal = r.fatal || !exit.Planned
 	})
 	return nil
 }
@@ -150,7 +146,7 @@ func (p *session) scraper(client, own string) *program.Scraper {
 	if address == "" {
 		return nil
 	}
-	s, err := program.NewScraper(address, p.server.Kubeconfig(client).Token)
+	s, err := program.NewScraper(address)
 	if err != nil {
 		p.notify(err.Error())
 		return nil
@@ -180,14 +176,11 @@ func (r *replica) close(grace time.Duration) {
 	r.watched.Wait()
 }
 
-// runs reports whether no process has ended by itself.
-func (r *replica) runs() bool {
-	select {
-	case <-r.gone:
-		return false
-	default:
-		return true
-	}
+// ended reports whether a process has ended by itself.
+func (r *replica) ended() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.fatal
 }
 
 func (r *replica) status() string {

@@ -106,36 +106,21 @@ type Compared struct {
 	Won   bool             `json:"won"`
 }
 
-// comparedJSON is the JSON form of [Compared]. JSON has no NaN, the ratio to 0.
-type comparedJSON struct {
-	Cell  string `json:"cell"`
-	Unit  string `json:"unit"`
-	Stats struct {
-		stats.Comparison
-		Ratio *float64
-	} `json:"stats"`
-	Lost bool `json:"lost"`
-	Won  bool `json:"won"`
-}
-
-// MarshalJSON implements [json.Marshaler]. The ratio to 0 is null.
+// MarshalJSON implements [json.Marshaler]. JSON has no NaN: a ratio to 0 is 0.
 func (c Compared) MarshalJSON() ([]byte, error) {
-	out := comparedJSON{Cell: c.Cell, Unit: c.Unit, Lost: c.Lost, Won: c.Won}
-	if out.Stats.Comparison = c.Stats; !math.IsNaN(c.Stats.Ratio) {
-		out.Stats.Ratio = &c.Stats.Ratio
+	type plain Compared
+	if math.IsNaN(c.Stats.Ratio) {
+		c.Stats.Ratio = 0
 	}
-	return json.Marshal(out)
+	return json.Marshal(plain(c))
 }
 
 // UnmarshalJSON implements [json.Unmarshaler].
 func (c *Compared) UnmarshalJSON(data []byte) error {
-	var in comparedJSON
-	if err := json.Unmarshal(data, &in); err != nil {
-		return err
+	type plain Compared
+	err := json.Unmarshal(data, (*plain)(c))
+	if c.Stats.From == 0 {
+		c.Stats.Ratio = math.NaN()
 	}
-	*c = Compared{Cell: in.Cell, Unit: in.Unit, Stats: in.Stats.Comparison, Lost: in.Lost, Won: in.Won}
-	if c.Stats.Ratio = math.NaN(); in.Stats.Ratio != nil {
-		c.Stats.Ratio = *in.Stats.Ratio
-	}
-	return nil
+	return err
 }

@@ -19,16 +19,14 @@ import (
 
 // Options of a run that do not change what is played.
 type Options struct {
-	Dir   string    // results folder, which must not exist; empty for none
+	Dir   string    // results folder, which must not exist
 	Stdin io.Reader // of manifests named -
 	Build lab.Build
 	Args  []string // of the command, for env.json
 	// Serve makes the server of a play; nil for the simulated one.
-	Serve func(Setup) (Server, error)
-	// Attached receives the paths of the kubeconfigs of an attached program, by client.
-	Attached func(map[string]string)
+	Serve    func(Setup) (Server, error)
 	Progress func(Progress) // receives the state of the run; may be nil
-	Notify   func(string)   // receives what does not end the run, a line each; may be nil
+	Notify   func(string)   // receives a line of what does not end the run, and the kubeconfigs of an attached program; may be nil
 
 	timing timing // zero for the default
 }
@@ -53,9 +51,8 @@ type runner struct {
 	prepared *prepared
 	seed     int64 // of prepared
 	result   *Result
-	n        int    // of the play
-	most     int    // Shrinking of Progress
-	scratch  string // for kubeconfigs and logs if there is no results folder
+	n        int // of the play
+	most     int // Shrinking of Progress
 }
 
 // Run plays a Spec. Finished plays are in the results folder after each play. If ctx ends, the result has
@@ -90,7 +87,6 @@ func Run(ctx context.Context, spec Spec, opts Options) (*Result, error) {
 	if err := r.create(); err != nil {
 		return nil, err
 	}
-	defer r.remove()
 	err = r.all(ctx)
 	if ctx.Err() != nil {
 		r.result.Interrupted, err = true, nil
@@ -140,22 +136,20 @@ func (r *runner) play(ctx context.Context, program Program, pl plan, seed int64,
 	out.Folder = filepath.Join(playsDir, fmt.Sprintf("%02d-%s-%s", r.n, program.Label, fileName(pl.name)))
 	r.Progress(Progress{r.n, r.spec.Rounds * len(r.prepared.plans) * len(r.spec.Programs), out.Name, r.most})
 	s := &session{
-		spec: r.spec, prepared: r.prepared, program: program, plan: pl, seed: seed, dir: filepath.Join(r.scratch, out.Folder),
-		timing: cmp.Or(r.timing, defaultTiming), notify: r.Notify, attached: r.Attached,
+		spec: r.spec, prepared: r.prepared, program: program, plan: pl, seed: seed, dir: filepath.Join(r.Dir, out.Folder),
+		timing: cmp.Or(r.timing, defaultTiming), notify: r.Notify,
 	}
 	var err error
 	if out.Play, err = s.play(ctx, r.Serve); err != nil {
 		return nil, err
 	}
 	reactions := r.prepared.rules.Reactions(&out.Play)
-	out.Verdicts = verdict.Judge(&out.Play, reactions, r.prepared.rules.Check(&out.Play), verdict.DefaultLimits())
+	out.Verdicts = verdict.Judge(&out.Play, reactions, r.prepared.rules.Check(&out.Play))
 	if err := out.summarise(reactions); err != nil {
 		return nil, err
 	}
-	if r.Dir != "" {
-		if err := out.saveRecords(filepath.Join(r.Dir, out.Folder)); err != nil {
-			return nil, err
-		}
+	if err := out.saveRecords(filepath.Join(r.Dir, out.Folder)); err != nil {
+		return nil, err
 	}
 	// The record is as large as the storm.
 	out.Accesses, out.Changes, out.Scrapes, out.Samples, out.Lags = nil, nil, nil, nil, nil

@@ -35,6 +35,9 @@ func play(t *testing.T, s controller.Spec, o controller.Options) (*controller.Re
 	ctx, cancel := context.WithTimeoutCause(t.Context(), patience, fmt.Errorf("the plays took more than %v", patience))
 	defer cancel()
 	o.Quick()
+	if o.Dir == "" {
+		o.Dir = filepath.Join(t.TempDir(), "results")
+	}
 	r, err := controller.Run(ctx, s, o)
 	if ctx.Err() != nil {
 		t.Fatal(context.Cause(ctx), err)
@@ -240,8 +243,9 @@ func TestAttached(t *testing.T) {
 	s.Programs, s.Attach = nil, true
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	r, err := play(t, s, controller.Options{Attached: func(paths map[string]string) {
-		config, err := clientcmd.BuildConfigFromFlags("", paths["controller-0"])
+	r, err := play(t, s, controller.Options{Notify: func(text string) {
+		_, path, _ := strings.Cut(text, "controller-0 connects with KUBECONFIG=")
+		config, err := clientcmd.BuildConfigFromFlags("", path)
 		if err != nil {
 			t.Error(err)
 			return

@@ -1,7 +1,9 @@
 package controller
 
 import (
+	"maps"
 	"math"
+	"slices"
 	"time"
 
 	"watchlab/bench/controller/record"
@@ -25,25 +27,23 @@ const (
 // about the peaks.
 const maxPoints = 300
 
-type seriesKey struct{ name, unit, client string }
-
-type seriesSet struct {
-	order []seriesKey
-	all   map[seriesKey][]float64
-}
+// seriesSet has the series in the order of their first points.
+type seriesSet []Series
 
 func (s *seriesSet) add(name, unit, client string, at time.Duration, value float64) {
-	k := seriesKey{name, unit, client}
-	if _, ok := s.all[k]; !ok {
-		s.order = append(s.order, k)
+	i := slices.IndexFunc(*s, func(o Series) bool { return o.Name == name && o.Client == client })
+	if i < 0 {
+		i = len(*s)
+		*s = append(*s, Series{Name: name, Unit: unit, Client: client})
 	}
 	// More digits than a chart shows would take half of result.json.
-	s.all[k] = append(s.all[k], at.Round(time.Millisecond).Seconds(), math.Round(value*1000)/1000)
+	points := &(*s)[i].Points
+	*points = append(*points, at.Round(time.Millisecond).Seconds(), math.Round(value*1000)/1000)
 }
 
 // series computes the series of a play.
 func series(p *record.Play, reactions []rules.Reaction) []Series {
-	s := &seriesSet{all: map[seriesKey][]float64{}}
+	s := &seriesSet{}
 	for _, r := range reactions {
 		if r.Answer != nil {
 			s.add(SeriesLatency, "ns", "", r.Event.Intended, float64(r.Latency))
@@ -68,31 +68,25 @@ func series(p *record.Play, reactions []rules.Reaction) []Series {
 			s.add(SeriesDepth, "items", sc.Client, sc.At, depth)
 		}
 	}
-	out := make([]Series, 0, len(s.order))
-	for _, k := range s.order {
-		out = append(out, Series{Name: k.name, Unit: k.unit, Client: k.client, Points: thin(s.all[k])})
+	for i := range *s {
+		(*s)[i].Points = thin((*s)[i].Points)
 	}
-	return out
+	return *s
 }
 
 // rates adds the requests of each second of the play, by verb.
 func (s *seriesSet) rates(p *record.Play) {
-	seconds := int(p.End/time.Second) + 1
 	verbs := map[string][]float64{}
-	var order []string
 	for i := range p.Accesses {
 		a := &p.Accesses[i]
-		at := int(a.At / time.Second)
-		if a.At < 0 || at >= seconds {
-			continue
-		}
 		if verbs[a.Verb] == nil {
-			verbs[a.Verb] = make([]float64, seconds)
-			order = append(order, a.Verb)
+			verbs[a.Verb] = make([]float64, int(p.End/time.Second)+1)
 		}
-		verbs[a.Verb][at]++
+		if at := int(a.At / time.Second); a.At >= 0 && at < len(verbs[a.Verb]) {
+			verbs[a.Verb][at]++
+		}
 	}
-	for _, verb := range order {
+	for _, verb := range slices.Sorted(maps.Keys(verbs)) {
 		for at, n := range verbs[verb] {
 			s.add(SeriesRequests, "requests/s", verb, time.Duration(at)*time.Second, n)
 		}
@@ -104,19 +98,14 @@ func (s *seriesSet) rates(p *record.Play) {
 func (s *seriesSet) lags(lags []record.Lag) {
 	for i := 0; i < len(lags); {
 		at := lags[i].At
-		most, bytes := map[string]float64{}, map[string]float64{}
-		var clients []string
+		most := map[string]record.Lag{}
 		for ; i < len(lags) && lags[i].At == at; i++ {
 			l := lags[i]
-			if _, ok := most[l.Client]; !ok {
-				clients = append(clients, l.Client)
-			}
-			most[l.Client] = max(most[l.Client], float64(l.Events))
-			bytes[l.Client] = max(bytes[l.Client], float64(l.Bytes))
+			most[l.Client] = record.Lag{Events: max(most[l.Client].Events, l.Events), Bytes: max(most[l.Client].Bytes, l.Bytes)}
 		}
-		for _, c := range clients {
-			s.add(SeriesLag, "events", c, at, most[c])
-			s.add(SeriesUnsent, "B", c, at, bytes[c])
+		for _, c := range slices.Sorted(maps.Keys(most)) {
+			s.add(SeriesLag, "events", c, at, float64(most[c].Events))
+			s.add(SeriesUnsent, "B", c, at, float64(most[c].Bytes))
 		}
 	}
 }

@@ -44,18 +44,10 @@ type Setup struct {
 	Changed func(apiserver.Change) // receives each change, in order for each resource
 	Seed    int64
 	Speed   float64
-
-	prepared *prepared
+	Storms  []*apiserver.Prepared // see [apiserver.Open]
+	Objects []manifest.Object     // that exist before the storm
+	Stages  []lifecycle.Stage     // of the stand-in for the rest of the cluster
 }
-
-// Storms are the storms of the play; see [apiserver.Open].
-func (s Setup) Storms() []*apiserver.Prepared { return s.prepared.storms }
-
-// Objects exist before the storm.
-func (s Setup) Objects() []manifest.Object { return s.prepared.objects }
-
-// Stages are those of the stand-in for the rest of the cluster.
-func (s Setup) Stages() []lifecycle.Stage { return s.prepared.stages }
 
 // simulated is a simulated API server with a stand-in for the rest of the cluster.
 type simulated struct {
@@ -79,7 +71,7 @@ func newSimulated(set Setup) (Server, error) {
 		s.tokens[client], names[token] = token, client
 	}
 	// The cluster sees each change once it exists.
-	s.cluster = lifecycle.New(lifecycle.Options{Stages: set.prepared.stages, Seed: set.Seed, Speed: set.Speed})
+	s.cluster = lifecycle.New(lifecycle.Options{Stages: set.Stages, Seed: set.Seed, Speed: set.Speed})
 	var err error
 	s.server, err = apiserver.Open(apiserver.Options{
 		Graceful: true,
@@ -88,12 +80,12 @@ func newSimulated(set Setup) (Server, error) {
 			s.cluster.Observe(c)
 		},
 		Wrap: func(h http.Handler) http.Handler { return apiserver.RequireTokens(names, set.Wrap(h)) },
-	}, set.prepared.storms...)
+	}, set.Storms...)
 	if err != nil {
 		return nil, manifest.BadField("storm", err)
 	}
-	s.player = apiserver.NewPlayer(s.server, set.prepared.storms, set.Speed)
-	if err := s.server.CreateAll(set.prepared.objects); err != nil {
+	s.player = apiserver.NewPlayer(s.server, set.Storms, set.Speed)
+	if err := s.server.CreateAll(set.Objects); err != nil {
 		return nil, errors.Join(manifest.BadField("manifests", err), s.server.Close())
 	}
 	if err := s.listen(); err != nil {

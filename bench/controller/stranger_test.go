@@ -13,7 +13,7 @@ import (
 func TestStranger(t *testing.T) {
 	const seen = "X-Client" // header of the answers
 	s, err := newSimulated(Setup{
-		Clients: []string{"one", "two"}, Changed: func(apiserver.Change) {}, Speed: 1, prepared: &prepared{},
+		Clients: []string{"one", "two"}, Changed: func(apiserver.Change) {}, Speed: 1,
 		Wrap: func(next http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 				w.Header().Set(seen, apiserver.ClientOf(req.Context()))

@@ -327,7 +327,6 @@ func (d *clusterDriver) badInput(t *testing.T) {
 		t.Fatal(err)
 	}
 	spec := specOf(fleet.ModeSelf, "kind", "watchlab", "bad")
-	spec.PodMonitor = false
 	spec.Plan.Experiment = json.RawMessage(`{"storm":{"name":"no-such-storm"}}`)
 	if err := f.Start(t.Context(), spec); err != nil {
 		t.Fatal(err)

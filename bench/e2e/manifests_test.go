@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -31,30 +30,12 @@ func specOf(mode fleet.Mode, overlay, namespace, run string) fleet.Spec {
 			Run: run, Mode: mode, Pods: 2, Experiment: json.RawMessage(`{"storm":{"name":"gang"}}`),
 		},
 		Files:     map[string][]byte{"mine.yaml": []byte("profiles: []\n"), "trace.jsonl.zst": {0xff, 0xfe}},
-		Namespace: namespace, Overlay: overlay, PodMonitor: true,
+		Namespace: namespace, Overlay: overlay,
 	}
 	if mode == fleet.ModeCluster {
 		s.Plan.Writers, s.Resource = 1, schema.GroupResource{Resource: "pods"}
 	}
 	return s
-}
-
-// podMonitors returns the file with the definition of the Prometheus operator's PodMonitor, from the module that
-// scripts/tools pins.
-func podMonitors(t *testing.T) string {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", "github.com/prometheus-operator/prometheus-operator")
-	cmd.Dir = filepath.Join("..", "..", "scripts", "tools")
-	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=")
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%v: %v\n%s", cmd.Args, err, out)
-	}
-	var module struct{ Dir string }
-	if err := json.Unmarshal(out, &module); err != nil {
-		t.Fatal(err)
-	}
-	return filepath.Join(module.Dir, "example", "prometheus-operator-crd", "monitoring.coreos.com_podmonitors.yaml")
 }
 
 // TestManifests applies the objects of each mode and overlay, and each folder as `kubectl apply -k` does, to a real
@@ -78,9 +59,6 @@ func TestManifests(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	kubectl(nil, "create", "-f", podMonitors(t))
-	kubectl(nil, "wait", "--for=condition=Established", "crd/podmonitors.monitoring.coreos.com", "--timeout=5m")
-
 	var namespaces []string
 	for _, overlay := range append([]string{""}, fleet.Overlays()...) {
 		for _, mode := range fleet.Modes() {

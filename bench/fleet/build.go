@@ -101,26 +101,14 @@ func (s Spec) kustomize() ([]*unstructured.Unstructured, error) {
 			return nil, err
 		}
 	}
-	// Components are added to the base, so that the overlay patches their pods, too.
-	if names := s.components(); len(names) > 0 {
-		list := "\ncomponents:\n- ../components/" + strings.Join(names, "\n- ../components/") + "\n"
+	// The component is added to the base, so that the overlay patches its pods, too.
+	if s.Plan.Mode == ModeCluster {
 		file := path.Join(baseDir, kustomizationFile)
-		k.files[file] = append(k.files[file], list...)
+		k.files[file] = append(k.files[file], "\ncomponents:\n- ../components/cluster\n"...)
 	}
 	err := k.add(dir, 0)
 	for _, u := range k.objects {
 		k.refer(u.Object)
 	}
 	return k.objects, err
-}
-
-func (s Spec) components() []string {
-	var names []string
-	if s.Plan.Mode == ModeCluster {
-		names = append(names, "cluster")
-	}
-	if s.PodMonitor {
-		names = append(names, "podmonitor")
-	}
-	return names
 }

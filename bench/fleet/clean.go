@@ -43,7 +43,6 @@ var (
 		{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"},
 		{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"},
 		{Version: "v1", Resource: "serviceaccounts"},
-		{Group: "monitoring.coreos.com", Version: "v1", Resource: "podmonitors"},
 	}
 )
 

@@ -31,15 +31,15 @@ func (f *Fleet) plan(ctx context.Context, ref Ref) (Plan, error) {
 	if err != nil {
 		return Plan{}, fmt.Errorf("fleet: %w", err)
 	}
+	var p Plan
 	data, _, err := unstructured.NestedString(m.Object, "data", planName)
-	if err != nil {
-		return Plan{}, fmt.Errorf("fleet: ConfigMap %s: %w", m.GetName(), err)
+	if err == nil {
+		p, err = ParsePlan(planName, []byte(data))
 	}
-	p, err := ParsePlan(planName, []byte(data))
 	if err != nil {
-		return Plan{}, fmt.Errorf("fleet: ConfigMap %s: %w", m.GetName(), err)
+		err = fmt.Errorf("fleet: ConfigMap %s: %w", m.GetName(), err)
 	}
-	return p, nil
+	return p, err
 }
 
 // Status returns the state of a run, by five requests. The error may wrap [ErrNoRun].

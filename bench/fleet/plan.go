@@ -30,8 +30,8 @@ const (
 // Modes returns the modes.
 func Modes() []Mode { return []Mode{ModeSelf, ModeCluster} }
 
-// ModeNames lists the modes, separated by commas.
-func ModeNames() string { return fmt.Sprintf("%s, %s", ModeSelf, ModeCluster) }
+// ModeNames lists the modes.
+const ModeNames = string(ModeSelf + ", " + ModeCluster)
 
 // Paths and addresses in a pod.
 const (
@@ -103,12 +103,14 @@ func (p Plan) YAML() ([]byte, error) { return yaml.Marshal(p) }
 
 // Validate checks all fields but Experiment. The error is a [*manifest.Error].
 func (p Plan) Validate() error {
-	if err := CheckRun(p.Run); err != nil {
-		return err
-	}
+	problems := validation.IsDNS1123Label(p.Run)
 	switch {
+	case len(problems) > 0:
+		return badField("run", "%q: %s", p.Run, problems[0])
+	case len(p.Run) > MaxRun:
+		return badField("run", "%q has %d characters (allowed: %d)", p.Run, len(p.Run), MaxRun)
 	case !slices.Contains(Modes(), p.Mode):
-		return badField("mode", "%q (allowed: %s)", p.Mode, ModeNames())
+		return badField("mode", "%q (allowed: %s)", p.Mode, ModeNames)
 	case p.Pods < 1 || p.Pods > MaxPods:
 		return badField("pods", "%d (allowed: 1 to %d)", p.Pods, MaxPods)
 	case p.Mode == ModeCluster && (p.Writers < 1 || p.Writers > MaxWriters):
@@ -123,17 +125,6 @@ func (p Plan) Validate() error {
 
 // maxBarrier: with a longer timeout, a run with a lost pod would seem to hang.
 const maxBarrier = time.Hour
-
-// CheckRun checks the name of a run. The error is a [*manifest.Error].
-func CheckRun(name string) error {
-	if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
-		return badField("run", "%q: %s", name, problems[0])
-	}
-	if len(name) > MaxRun {
-		return badField("run", "%q has %d characters (allowed: %d)", name, len(name), MaxRun)
-	}
-	return nil
-}
 
 // WriterRun returns the value of [cluster.RunLabel] on a writer's objects and namespaces. It is
 // not the name of the run, whose own pods a watch of the storm's pods must not select.

@@ -37,7 +37,6 @@ type PodOptions struct {
 	// Telemetry starts the server of metrics and health probes, and pprof profiles to a Pyroscope URL.
 	Telemetry func(ctx context.Context, run, pyroscope string) (*telemetry.Session, error)
 	Progress  func(lab.Progress)
-	Show      func(*lab.Outcome) error
 	Warn      func(text string)
 }
 
@@ -84,11 +83,6 @@ func openPod(o PodOptions) (*jobPod, error) {
 	if err != nil || s.index < 0 || s.index >= count {
 		return nil, &manifest.Error{Err: fmt.Errorf("%s is %q, where %s has %ss 0 to %d", IndexVar, text, o.Plan, o.Role, count-1)}
 	}
-	if s.pod == "" {
-		// The host name distinguishes this pod from a predecessor with the same index.
-		host, _ := os.Hostname()
-		s.pod = fmt.Sprintf("%s-%d", host, os.Getpid())
-	}
 	return s, s.parse()
 }
 
@@ -113,19 +107,12 @@ func (s *jobPod) bad(err error) error {
 	return manifest.BadField("plan", fmt.Errorf("%s: experiment: %w", s.Plan, err))
 }
 
-func (s *jobPod) connect() error {
+func (s *jobPod) run(ctx context.Context) error {
 	var err error
 	if s.cluster, err = cluster.Connect(s.Kubeconfig, ""); err != nil {
 		return manifest.BadField("kubeconfig", err)
 	}
 	s.namespace = cmp.Or(s.namespace, s.cluster.Namespace)
-	return nil
-}
-
-func (s *jobPod) run(ctx context.Context) error {
-	if err := s.connect(); err != nil {
-		return err
-	}
 	p, err := s.check(ctx)
 	if err != nil {
 		return s.bad(err)
@@ -217,7 +204,7 @@ func (s *jobPod) play(ctx context.Context, p *experiment.Plan, session *telemetr
 	if mine.Outcome == nil {
 		return err
 	}
-	err = errors.Join(err, s.Show(mine.Outcome), s.upload(ctx, &mine))
+	err = errors.Join(err, s.upload(ctx, &mine))
 	if err == nil && mine.Outcome.Interrupted {
 		return context.Canceled
 	}

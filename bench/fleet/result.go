@@ -364,10 +364,15 @@ type Collected struct {
 }
 
 // Collect reads all results of a run and merges one per pod ([lab.Merge]). of is the number of pods.
-// It spools results in the existing directory dir, so that memory does not grow with the number of
+// It spools results in a temporary directory, so that memory does not grow with the number of
 // pods. The error wraps [ErrNoResult], or [lab.ErrShares] for results of different runs; Damaged is then
 // known.
-func (c ConfigMaps) Collect(ctx context.Context, run string, of int, dir string, opts lab.MergeOptions) (got Collected, err error) {
+func (c ConfigMaps) Collect(ctx context.Context, run string, of int, opts lab.MergeOptions) (got Collected, err error) {
+	dir, err := os.MkdirTemp("", "watchlab-collect-")
+	if err != nil {
+		return got, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
 	var heads []header
 	file := func(i int) string { return filepath.Join(dir, fmt.Sprint(i)) }
 	got.Damaged, err = c.read(ctx, run, func(b bundle) error {

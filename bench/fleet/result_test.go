@@ -266,7 +266,7 @@ func TestCollect(t *testing.T) {
 	} {
 		maps := &fakeMaps{}
 		maps.upload(t, tc.shares...)
-		c, err := ConfigMaps{maps}.Collect(t.Context(), "mine", 2, t.TempDir(), lab.MergeOptions{})
+		c, err := ConfigMaps{maps}.Collect(t.Context(), "mine", 2, lab.MergeOptions{})
 		if !errors.Is(err, tc.want) || err != nil && !strings.Contains(err.Error(), tc.says) || (c.Outcome != nil) != (err == nil) {
 			t.Errorf("%s: error %v", name, err)
 		}

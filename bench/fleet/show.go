@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -36,6 +36,12 @@ func (p Pod) PhaseText() string {
 		return string(p.Phase)
 	}
 	return string(p.Phase) + " (" + p.Reason + ")"
+}
+
+// String returns the phase, the name, the node and the progress, as far as they are known.
+func (p Pod) String() string {
+	parts := []string{p.PhaseText(), p.Name, p.Node, p.Progress}
+	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), ", ")
 }
 
 func (p Pod) title() string {
@@ -88,68 +94,36 @@ func (s State) Unfinished() []string {
 	return all
 }
 
-// Follower prints changes of the run, failed pods, each reason of waiting pods once, and after
-// quietTime without a line the progress of a pod.
+// Follower prints the numbers of pods by phase when they change, and each reason of waiting pods once.
 type Follower struct {
 	W    io.Writer
-	Now  func() time.Time
 	Hint func(Pod) string // advice for a waiting pod
 
-	last     time.Time // of the last line
-	line     string
-	failures map[string]int
-	waits    map[string]bool
+	line  string
+	waits map[string]bool
 }
 
 // Show prints what has changed.
 func (f *Follower) Show(s State) {
-	if f.failures == nil {
-		f.failures, f.waits = map[string]int{}, map[string]bool{}
+	if f.waits == nil {
+		f.waits = map[string]bool{}
 	}
-	now := f.Now()
 	for _, p := range s.Pods {
-		name := p.title()
-		if p.Phase == Running && p.Progress != "" && now.Sub(f.last) >= quietTime {
-			f.last = now
-			fmt.Fprintf(f.W, "watchlab: %s: %s\n", name, p.Progress)
-		}
-		if p.Phase == Waiting && p.Reason != "" {
-			f.wait(p)
-		}
-		if p.Failures <= f.failures[name] {
+		hint := f.Hint(p)
+		key := p.Deployment + hint // once for all pods of the Jobs
+		if p.Phase != Waiting || p.Reason == "" || f.waits[key] {
 			continue
 		}
-		f.failures[name] = p.Failures
-		why := ""
-		if p.Reason != "" {
-			why = ": " + p.Reason
-		}
-		what := p.Name + " failed"
-		switch p.Phase {
-		case GivenUp:
-			what += ", no retry left"
-		case Failed: // The Job decides about a retry.
-		default:
-			what = fmt.Sprintf("%d failures, %s retries", p.Failures, p.Name)
-		}
-		fmt.Fprintf(f.W, "watchlab: %s: %s%s\n", name, what, why)
-	}
-	if line := s.Line(); line != f.line {
-		f.line, f.last = line, now
-		fmt.Fprintf(f.W, "watchlab: %s\n", line)
-	}
-}
-
-// wait prints what a pod waits for and what helps, once for all pods of the Jobs.
-func (f *Follower) wait(p Pod) {
-	hint := f.Hint(p)
-	if key := p.Deployment + hint; !f.waits[key] {
 		f.waits[key] = true
 		what := p.Message
 		if imagePullFailed(p) {
 			what = p.Image // The message says so at length.
 		}
 		fmt.Fprintf(f.W, "watchlab: %s waits: %s: %s; %s\n", p.title(), p.Reason, what, hint)
+	}
+	if line := s.Line(); line != f.line {
+		f.line = line
+		fmt.Fprintf(f.W, "watchlab: %s\n", line)
 	}
 }
 
@@ -173,5 +147,3 @@ func StartHint(p Pod, context, overlay, namespace string) string {
 func imagePullFailed(p Pod) bool {
 	return p.Phase == Waiting && strings.Contains(p.Reason, "Image")
 }
-
-const quietTime = 45 * time.Second // between two lines of progress

@@ -7,7 +7,6 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	"watchlab/bench/experiment"
 	"watchlab/bench/fleet"
@@ -44,22 +43,16 @@ func TestSetExperiment(t *testing.T) {
 // TestFollower: each change is printed once.
 func TestFollower(t *testing.T) {
 	var out bytes.Buffer
-	now := time.Unix(0, 0)
 	hint := func(p fleet.Pod) string { return fleet.StartHint(p, "kind-lab", "kind", "lab") }
-	f := fleet.Follower{W: &out, Now: func() time.Time { return now }, Hint: hint}
+	f := fleet.Follower{W: &out, Hint: hint}
 	state := func(pods ...fleet.Pod) fleet.State {
 		return fleet.State{Plan: fleet.Plan{Pods: len(pods)}, Pods: pods}
 	}
 	waiting := fleet.Pod{Index: 1, Phase: fleet.Waiting, Reason: "Unschedulable", Message: "Insufficient cpu"}
-	f.Show(state(fleet.Pod{Phase: fleet.Running}, waiting))
-	f.Show(state(fleet.Pod{Phase: fleet.Running, Progress: "play 1"}, waiting))
-	now = now.Add(45 * time.Second)
-	for _, play := range []string{"play 2", "play 3"} {
-		f.Show(state(fleet.Pod{Phase: fleet.Running, Progress: play}, waiting))
+	for _, progress := range []string{"", "play 1"} {
+		f.Show(state(fleet.Pod{Phase: fleet.Running, Progress: progress}, waiting))
 	}
 	f.Show(state(fleet.Pod{Phase: fleet.Failed, Reason: "exit code 1", Name: "a", Failures: 1}, waiting))
-	f.Show(state(fleet.Pod{Phase: fleet.Running, Name: "b", Failures: 1}, waiting))
-	f.Show(state(fleet.Pod{Phase: fleet.Succeeded, Name: "b", Failures: 1, Uploaded: true}, fleet.Pod{Index: 1, Phase: fleet.GivenUp, Name: "c", Failures: 1, Reason: "exit code 2"}))
 	pulling := fleet.Pod{Phase: fleet.Waiting, Reason: "ErrImagePull", Image: "watchlab:dev"}
 	grafana := fleet.Pod{Deployment: "grafana", Phase: fleet.Waiting, Reason: "ErrImagePull", Image: "grafana:1"}
 	for range 2 {
@@ -68,12 +61,7 @@ func TestFollower(t *testing.T) {
 	}
 	want := `watchlab: pod 1 waits: Unschedulable: Insufficient cpu; overlay kind asks for more than the nodes have
 watchlab: 2 pods: 1 waiting, 1 running; 0 results uploaded
-watchlab: pod 0: play 2
-watchlab: pod 0: a failed: exit code 1
 watchlab: 2 pods: 1 waiting, 1 failed; 0 results uploaded
-watchlab: 2 pods: 1 waiting, 1 running; 0 results uploaded
-watchlab: pod 1: c failed, no retry left: exit code 2
-watchlab: 2 pods: 1 given up, 1 succeeded; 1 result uploaded
 watchlab: pod 0 waits: ErrImagePull: watchlab:dev; make image-load IMAGE=watchlab:dev CLUSTER=lab loads it, --image names another
 watchlab: grafana waits: ErrImagePull: grafana:1; docker pull grafana:1 && kind load docker-image grafana:1 --name lab loads it
 watchlab: 3 pods: 2 waiting; 0 results uploaded

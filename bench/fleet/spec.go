@@ -20,9 +20,8 @@ type Spec struct {
 	Image     string // image of watchlab; empty for that of the manifests
 	// Overlay is one of [Overlays], or a directory with a kustomization of ../../base as they
 	// have; empty for the plain base.
-	Overlay    string
-	Resource   schema.GroupResource // kind that writers write and pods watch, in mode cluster
-	PodMonitor bool                 // adds a PodMonitor, for clusters that have the kind
+	Overlay  string
+	Resource schema.GroupResource // kind that writers write and pods watch, in mode cluster
 
 	from map[string]packed // files of [Spec.SetExperiment], by name
 }

@@ -16,15 +16,6 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// PodMonitors reports whether the cluster knows the kind PodMonitor.
-func (f *Fleet) PodMonitors() (bool, error) {
-	_, err := f.mapper.RESTMapping(schema.GroupKind{Group: "monitoring.coreos.com", Kind: "PodMonitor"}, "v1")
-	if meta.IsNoMatchError(err) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
 // Start creates a run with about ten requests. The pods start later. The error wraps [ErrExists]
 // for an existing run, which stays unchanged. After any other error Start deletes its objects.
 func (f *Fleet) Start(ctx context.Context, s Spec) error {
@@ -85,25 +76,23 @@ func (f *Fleet) foreignNamespace(ctx context.Context, name string) (bool, error)
 // nameFree rejects the name of a run with remaining objects. The writers of mode cluster have
 // cluster-scoped ones, so the name must be free in all namespaces.
 func (f *Fleet) nameFree(ctx context.Context, s Spec) error {
+	type place struct {
+		resource            schema.GroupVersionResource
+		namespace, selector string
+	}
 	ref := s.Ref()
-	left, err := f.first(ctx, configMaps, ref.Namespace, ref.selector())
-	var role, space *metav1.PartialObjectMetadata
-	if err == nil && s.Plan.Mode == ModeCluster {
-		role, err = f.first(ctx, clusterRoles, "", ref.selector())
+	places := []place{{configMaps, ref.Namespace, ref.selector()}}
+	if s.Plan.Mode == ModeCluster {
+		places = append(places, place{clusterRoles, "", ref.selector()}, place{namespaces, "", s.Plan.WrittenBy()})
 	}
-	if err == nil && s.Plan.Mode == ModeCluster {
-		space, err = f.first(ctx, namespaces, "", s.Plan.WrittenBy())
-	}
-	switch {
-	case err != nil:
-		return fmt.Errorf("fleet: %w", err)
-	case left != nil:
-		return fmt.Errorf("%w: %s", ErrExists, ref)
-	case role != nil:
-		return fmt.Errorf("%w: %s in namespace %s; mode %s uses a name for the whole cluster",
-			ErrExists, ref.Run, role.Labels[NamespaceLabel], ModeCluster)
-	case space != nil:
-		return fmt.Errorf("%w: namespace %s belongs to an earlier run %s", ErrExists, space.Name, ref.Run)
+	for _, p := range places {
+		left, err := f.first(ctx, p.resource, p.namespace, p.selector)
+		if err != nil {
+			return fmt.Errorf("fleet: %w", err)
+		}
+		if left != nil {
+			return fmt.Errorf("%w: %s (%s %s has its name)", ErrExists, ref, p.resource.Resource, left.Name)
+		}
 	}
 	return nil
 }

@@ -141,17 +141,7 @@ func (c *comparisonRun) check(cl Cell) error {
 	if err := stats.CheckName(name); err != nil {
 		return fmt.Errorf("%w: %w", ErrOptions, err)
 	}
-	keys := map[string]bool{}
-	for _, l := range cl.Labels {
-		if keys[l.Key] {
-			return invalid("cell %s has the label %q twice", name, l.Key)
-		}
-		keys[l.Key] = true
-	}
-	switch {
-	case cl.New == nil:
-		return invalid("cell %s has no workload", name)
-	case c.r.names[name]:
+	if c.r.names[name] {
 		return invalid("cell %s appears twice: its rounds would be ambiguous", name)
 	}
 	c.r.names[name] = true
@@ -271,7 +261,7 @@ func (c *comparisonRun) playTogether(ctx context.Context, plays []*cellPlay) err
 		}
 	}
 	for i, p := range plays {
-		cells.Go(func() { p.measured, p.err = conclude(ctx, workloads[i], p.err, cell.New(cell.Options{Shared: true})) })
+		cells.Go(func() { p.measured, p.err = conclude(ctx, workloads[i], p.err, &cell.Recorder{Shared: true}) })
 	}
 	cells.Wait()
 	var interrupted error
@@ -322,7 +312,8 @@ func (p *cellPlay) profile(ctx context.Context) error {
 	var measured time.Duration
 	for range profilePlays {
 		var err error
-		rec := cell.New(cell.Options{Before: func() func() {
+		rec := new(cell.Recorder)
+		rec.Before(func() func() {
 			stop, failed := profiler.Start(p.progress.Cell)
 			err = failed
 			return func() {
@@ -330,7 +321,7 @@ func (p *cellPlay) profile(ctx context.Context) error {
 					err = stop()
 				}
 			}
-		}})
+		})
 		profiler.Do(ctx, p.c.Family, p.Labels, func(ctx context.Context) { p.measured, p.err = play(ctx, p.Cell, rec, nil) })
 		rec.Abandon()
 		measured += p.measured.Elapsed
@@ -460,35 +451,19 @@ func (t *took) add(d time.Duration) {
 func (t took) mean() time.Duration { return t.time / time.Duration(max(t.plays, 1)) }
 
 func (r *runner) left() (left time.Duration) {
+	if r.opts.Budget > 0 {
+		return max(r.opts.Budget-r.spent(), 0)
+	}
 	for _, c := range r.runs {
 		left += c.cost(c.cells, func(t *cellRun) int { return t.left })
 	}
-	if r.opts.Budget == 0 {
-		return left
-	}
-	rest, most := max(r.opts.Budget-r.spent(), 0), 0
-	for _, c := range r.runs {
-		for _, t := range c.cells[c.first:] {
-			most = max(most, len(t.rounds()))
-		}
-	}
-	round := r.phaseCost(func(*cellRun) int { return 1 })
-	if round == 0 {
-		return rest
-	}
-	// The current round ends. Then as many rounds follow as fit.
-	current := r.phaseCost(func(t *cellRun) int { return most - len(t.rounds()) })
-	fits := current + max(rest-current, 0)/round*round
-	if r.opts.Rounds > 0 {
-		return min(fits, left)
-	}
-	return fits
+	return left
 }
 
-// phaseCost estimates the time to play each cell of the phase times(cell) times.
-func (r *runner) phaseCost(times func(*cellRun) int) (sum time.Duration) {
+// phaseCost estimates the time to play each cell of the phase once.
+func (r *runner) phaseCost() (sum time.Duration) {
 	for _, c := range r.runs {
-		sum += c.cost(c.cells[c.first:], times)
+		sum += c.cost(c.cells[c.first:], func(*cellRun) int { return 1 })
 	}
 	return sum
 }

@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"io/fs"
 	"math"
 	"runtime"
 	"runtime/debug"
@@ -57,13 +56,10 @@ type Env struct {
 	IgnoreHost  bool           `json:"ignoreHost,omitempty"`     // the verdicts omit steal and throttling
 }
 
-// CaptureEnv reads the environment of a run that starts now. It leaves out what it cannot read.
+// CaptureEnv reads the environment of a run that starts now. It leaves out what it cannot read, as no figure depends
+// on it.
 func CaptureEnv(now time.Time, build Build, args []string) Env {
-	return captureEnv(cell.Root(), now, build, args)
-}
-
-// captureEnv leaves out what it cannot read, as no figure depends on it.
-func captureEnv(root fs.FS, now time.Time, build Build, args []string) Env {
+	root := cell.Root()
 	env := Env{
 		Started:     now,
 		Args:        RedactAll(args),
@@ -90,8 +86,8 @@ func captureEnv(root fs.FS, now time.Time, build Build, args []string) Env {
 	return env
 }
 
-func (e *Env) finish(root fs.FS) {
-	e.After = cell.ReadCPUTimes(root)
+func (e *Env) finish() {
+	e.After = cell.ReadCPUTimes(cell.Root())
 	if share, ok := cell.StealShare(e.Before, e.After); ok {
 		e.StealShare = &share
 	}

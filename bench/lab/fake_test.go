@@ -33,7 +33,6 @@ type fake struct {
 	run      func(context.Context) error
 	check    func() error
 	teardown func() error
-	note     string
 	log      *[]string
 }
 
@@ -79,9 +78,6 @@ func (f *fake) Run(ctx context.Context, rec *cell.Recorder) error {
 			}
 			rec.Lag(lag, 0)
 		}
-	}
-	if f.note != "" {
-		rec.Note(f.note, 1)
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ func TestFresh(t *testing.T) {
 			names = append(names, name)
 			// The transfer to another process and back.
 			var pipe bytes.Buffer
-			result, err := lab.PlayCell(ctx, build(), name, cell.New(cell.Options{Alone: true}))
+			result, err := lab.PlayCell(ctx, build(), name, &cell.Recorder{Alone: true})
 			if err := lab.WriteResult(&pipe, result, err); err != nil {
 				return cell.Result{}, err
 			}

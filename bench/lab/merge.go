@@ -38,10 +38,7 @@ type Merged struct {
 
 // String returns "4 shares", or "3 of 4 shares" if one is missing.
 func (m Merged) String() string {
-	n := fmt.Sprintf("%d shares", m.Of)
-	if m.Of == 1 {
-		n = "1 share"
-	}
+	n := Plural(m.Of, "share")
 	if len(m.Missing) > 0 {
 		n = fmt.Sprintf("%d of %s", m.Of-len(m.Missing), n)
 	}
@@ -75,8 +72,7 @@ type MergedShare struct {
 //
 // Counts are added. Distributions are added exactly, so quantiles are those of all
 // events. The elapsed time is the longest of the shares, and events/s is all events
-// over that time. Per-event figures are weighted by events. Memory is the sum of all
-// processes; notes hold the largest share. A round that one share lacks is left out.
+// over that time. Per-event figures are weighted by events. A round that one share lacks is left out.
 //
 // The verdict on a cell is the worst verdict of its shares, with their indexes. A cell is noisy if
 // the shares did not begin a round at the same time, within [MaxSpread] of its length. It is
@@ -84,7 +80,7 @@ type MergedShare struct {
 //
 // An error wraps [ErrShares] or is load's. Shares must have program, seed, rounds, cells
 // and whole input in common. They may run on different machines; [Merged] lists them.
-// Searches (Knees, Scalings) cannot be merged.
+// Searches (Knees, Scalings) and runs with a Budget cannot be merged.
 //
 // Time: O(shares × rounds of all cells), on all processors. Memory: at most 16 shares
 // besides their sum.
@@ -150,8 +146,8 @@ func (m *merger) add(s *Share) error {
 		return fmt.Errorf("%w: share %d has no outcome", ErrShares, s.Index)
 	case s.Of < 1 || s.Of > mostShares || s.Index < 0 || s.Index >= s.Of:
 		return fmt.Errorf("%w: there is no share %d of %d", ErrShares, s.Index, s.Of)
-	case len(s.Outcome.Knees)+len(s.Outcome.Scalings) > 0:
-		return fmt.Errorf("%w: share %d searched for something, and what it played depends on what it found", ErrShares, s.Index)
+	case len(s.Outcome.Knees)+len(s.Outcome.Scalings) > 0 || s.Outcome.Budget > 0:
+		return fmt.Errorf("%w: share %d has a search or a budget: what it played depends on its figures", ErrShares, s.Index)
 	}
 	if m.out == nil {
 		m.begin(s)
@@ -303,16 +299,9 @@ func (m *merger) outcome() *Outcome {
 	if len(cpus) > 1 {
 		o.Env.CPU = fmt.Sprintf("%d kinds of processors", len(cpus))
 	}
-	if o.Budget > 0 {
-		o.Rounds = 0
-	}
 	for i := range o.Comparisons {
-		c := &o.Comparisons[i]
 		if i < len(m.whole) && len(t.Missing) == 0 {
-			c.Input = m.whole[i]
-		}
-		if o.Budget > 0 {
-			o.Rounds = max(o.Rounds, c.Rounds)
+			o.Comparisons[i].Input = m.whole[i]
 		}
 	}
 	for _, c := range m.cells {

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -72,7 +73,7 @@ func (c *mergedCell) fold(shares []*Share) error {
 			case parts[r.Round] == nil:
 				parts[r.Round] = []cell.Result{m.Result} // the sum of the earlier shares
 			}
-			parts[r.Round] = append(parts[r.Round], lift(r.Result))
+			parts[r.Round] = append(parts[r.Round], r.Result)
 			m.starts = append(m.starts, s.start(c.comparison, name, r.Round))
 			if r.Started.Before(m.Started) {
 				m.Started = r.Started
@@ -211,27 +212,22 @@ func numbers(indexes []int) string {
 // apart returns the reason why the round did not begin at the same time in all shares;
 // empty if it did. A single share always returns "".
 func (r *mergedRound) apart() string {
-	var alone, late []int
-	first, last := r.starts[0], r.starts[0]
+	var alone []int // without a common start, or later than the others waited
 	for _, s := range r.starts {
 		if !s.common {
 			alone = append(alone, s.share)
-			continue
-		}
-		if !first.common || s.late < first.late {
-			first = s
-		}
-		if !last.common || s.late > last.late {
-			last = s
 		}
 		for _, i := range s.absent {
 			if slices.ContainsFunc(r.starts, func(s shareStart) bool { return s.share == i }) {
-				late = append(late, i)
+				alone = append(alone, i)
 			}
 		}
 	}
-	slices.Sort(late)
-	between, elapsed := last.late-first.late, r.Result.Elapsed
+	slices.Sort(alone)
+	alone = slices.Compact(alone)
+	byLate := func(a, b shareStart) int { return cmp.Compare(a.late, b.late) }
+	last := slices.MaxFunc(r.starts, byLate)
+	between, elapsed := last.late-slices.MinFunc(r.starts, byLate).late, r.Result.Elapsed
 	switch {
 	case len(r.starts) == 1:
 		return ""
@@ -241,8 +237,6 @@ func (r *mergedRound) apart() string {
 		return numbers(alone) + " had no start in common with the others"
 	case float64(between) > MaxSpread*float64(elapsed):
 		return fmt.Sprintf("share %d began %v after the first (allowed: %.0f %% of %v)", last.share, between.Round(time.Microsecond), MaxSpread*100, elapsed.Round(time.Microsecond))
-	case len(late) > 0:
-		return numbers(slices.Compact(late)) + " had not come when the others began"
 	}
 	return ""
 }

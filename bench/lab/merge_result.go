@@ -8,26 +8,9 @@ import (
 	"watchlab/bench/cell"
 )
 
-// Units of the notes with the memory of the largest share, in bytes.
-const (
-	UnitShareHeap = "share-peak-heap-B" // peak heap
-	UnitShareRSS  = "share-peak-RSS-B"  // peak resident set
-)
-
-// lift prepares the result of one share for mergeResults.
-func lift(r cell.Result) cell.Result {
-	if m := r.Memory; m != nil {
-		r.Notes = append(slices.Clip(r.Notes), cell.Note{Unit: UnitShareHeap, Value: float64(m.PeakHeapBytes)})
-		if m.PeakRSSBytes > 0 {
-			r.Notes = append(r.Notes, cell.Note{Unit: UnitShareRSS, Value: float64(m.PeakRSSBytes)})
-		}
-	}
-	return r
-}
-
 // mergeResults adds up results of several processes that ran at the same time. It is
 // associative except for rounding of per-event figures. The sum has no timeline, because the clocks of
-// the processes differ.
+// the processes differ, and no memory: a pod does not play its cells alone.
 func mergeResults(parts []cell.Result) (cell.Result, error) {
 	if len(parts) == 1 {
 		return parts[0], nil
@@ -54,7 +37,6 @@ func mergeResults(parts []cell.Result) (cell.Result, error) {
 	sum.CPUSecondsPerEvent = weighted(parts, func(r cell.Result) float64 { return r.CPUSecondsPerEvent })
 	sum.PaidBytesPerEvent = weighted(parts, func(r cell.Result) float64 { return r.PaidBytesPerEvent })
 	sum.GCNsPerByte = weighted(parts, func(r cell.Result) float64 { return r.GCNsPerByte })
-	sum.Memory = mergeMemory(parts)
 	sum.Notes = mergeNotes(parts, func(r cell.Result) []cell.Note { return r.Notes }, 1)
 	sum.Counters = mergeNotes(parts, func(r cell.Result) []cell.Note { return r.Counters }, len(parts))
 	var err error
@@ -63,26 +45,6 @@ func mergeResults(parts []cell.Result) (cell.Result, error) {
 	}
 	sum.Lag, err = mergeLags(parts)
 	return sum, err
-}
-
-// mergeMemory returns the sum over all parts; nil if one has no memory figures. A peak
-// that is unknown in one part is unknown in the sum.
-func mergeMemory(parts []cell.Result) *cell.Memory {
-	var sum cell.Memory
-	unknown := false
-	for _, p := range parts {
-		if p.Memory == nil {
-			return nil
-		}
-		sum.HeapBytes += p.Memory.HeapBytes
-		sum.PeakHeapBytes += p.Memory.PeakHeapBytes
-		sum.PeakRSSBytes += p.Memory.PeakRSSBytes
-		unknown = unknown || p.Memory.PeakRSSBytes == 0
-	}
-	if unknown {
-		sum.PeakRSSBytes = 0
-	}
-	return &sum
 }
 
 func noteOf(notes []cell.Note, unit string) (float64, bool) {

@@ -55,7 +55,6 @@ func measured(p part, takes time.Duration) cell.Result {
 	r.AllocsPerEvent, r.BytesPerEvent, r.CPUSecondsPerEvent = float64(n), float64(3*n), float64(n)/1e6
 	r.PaidBytesPerEvent, r.GCNsPerByte = float64(n), 0.5
 	r.GCs, r.GCPause, r.GCPauseMax, r.LockWait = uint32(n), time.Duration(n), time.Duration(n), time.Duration(n)
-	r.Memory = &cell.Memory{HeapBytes: n, PeakHeapBytes: 2 * n, PeakRSSBytes: 3 * n}
 	r.Counters = []cell.Note{{Unit: "cycles/op", Value: float64(n)}}
 	r.Host = cell.Host{}
 	return r
@@ -194,12 +193,8 @@ func TestMergedFigures(t *testing.T) {
 	if r.GCs != 4 || r.GCPause != 4 || r.GCPauseMax != 5 || r.LockWait != 4 || r.Host != (cell.Host{StealShare: 0.01, Throttled: 3}) {
 		t.Errorf("%+v", r)
 	}
-	if *r.Memory != (cell.Memory{HeapBytes: 4, PeakHeapBytes: 8, PeakRSSBytes: 12}) {
-		t.Errorf("memory %+v", r.Memory)
-	}
 	want := []cell.Note{
 		{Unit: "relists", Value: 4}, {Unit: "reads/s", Value: 8}, {Unit: "wire-B/event", Value: 2.5}, {Unit: "staleness-p99-events", Value: 3},
-		{Unit: lab.UnitShareHeap, Value: 6}, {Unit: lab.UnitShareRSS, Value: 9},
 	}
 	if diff := cmp.Diff(want, r.Notes); diff != "" {
 		t.Errorf("notes (-want +got):\n%s", diff)
@@ -283,7 +278,7 @@ func TestMergedVerdicts(t *testing.T) {
 		"one pod skipped": {func(s []lab.Share) []lab.Share {
 			s[0].Starts[2].Absent = []int{1}
 			return s
-		}, false, "noisy", "in 1 of 3 rounds: share 1 had not come when the others began", 3, false},
+		}, false, "noisy", "in 1 of 3 rounds: share 1 had no start in common with the others", 3, false},
 		"cells played together": {func(s []lab.Share) []lab.Share {
 			for i := range s {
 				for j := range s[i].Starts {
@@ -378,7 +373,8 @@ func TestMergeRefusesShares(t *testing.T) {
 			r.Latency = slices.Clone(r.Latency)
 			r.Latency[0].Histogram = ""
 		}), false, "intended→handled"},
-		"searches": {set(func(o *lab.Outcome) { o.Knees = make([]stats.Knee, 1) }), false, "searched"},
+		"searches": {set(func(o *lab.Outcome) { o.Knees = make([]stats.Knee, 1) }), false, "has a search or a budget"},
+		"budgets":  {set(func(o *lab.Outcome) { o.Budget = 1 }), false, "has a search or a budget"},
 		"two results per attempt": {func(s []lab.Share) []lab.Share {
 			other := *s[1].Outcome
 			other.Started = other.Started.Add(1)
@@ -417,22 +413,6 @@ func TestMergeNamesMachines(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, o.Merged.Shares[1]); diff != "" || o.Merged.String() != "2 shares" {
 		t.Errorf("%s (-want +got):\n%s", o.Merged, diff)
-	}
-}
-
-// TestMergeBudget: the merged run has the rounds that all shares have.
-func TestMergeBudget(t *testing.T) {
-	shares := steadyShares(time.Second, time.Second)
-	for i := range shares {
-		o := shares[i].Outcome
-		o.Budget, o.Rounds, o.Comparisons[0].Rounds = time.Minute, 3, 3
-	}
-	o := shares[1].Outcome
-	o.Rounds, o.Comparisons[0].Rounds = 2, 2
-	o.Comparisons[0].Cells[0].Rounds = o.Comparisons[0].Cells[0].Rounds[:2]
-	merged := mustMerge(t, shares, lab.MergeOptions{})
-	if finished, all := merged.Finished(); finished != all || merged.Rounds != 2 || len(merged.Comparisons[0].Cells[0].Rounds) != 2 {
-		t.Errorf("%d of %d cells, %d rounds", finished, all, merged.Rounds)
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"watchlab/bench/cell"
-	"watchlab/bench/stats"
 )
 
 // play plays a cell once: New, Setup, Run, Check, Teardown. A panic in one of them
@@ -65,28 +64,7 @@ func conclude(ctx context.Context, w Workload, err error, rec *cell.Recorder) (c
 	if err != nil {
 		return cell.Result{}, err
 	}
-	res, err := rec.Result()
-	if err != nil {
-		return cell.Result{}, err
-	}
-	return res, checkNotes(res)
-}
-
-// checkNotes rejects a note with the unit of another figure of the cell.
-func checkNotes(res cell.Result) error {
-	notes := res.Notes
-	res.Notes = nil
-	taken := map[string]bool{}
-	for _, v := range stats.Values(res, "") {
-		taken[v.Unit] = true
-	}
-	for _, n := range notes {
-		if taken[n.Unit] || stats.Reserved(n.Unit) {
-			return fmt.Errorf("note %q: the unit is that of another figure", n.Unit)
-		}
-		taken[n.Unit] = true
-	}
-	return nil
+	return rec.Result()
 }
 
 // checkStep is the step whose errors carry no step name, so that the verdict begins

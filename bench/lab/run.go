@@ -111,7 +111,7 @@ func Run(ctx context.Context, comparisons []Comparison, opts Options) (*Outcome,
 	if !r.out.Paused {
 		ended := time.Now()
 		r.out.Ended = &ended
-		r.out.Env.finish(cell.Root())
+		r.out.Env.finish()
 	}
 	r.out.Spent = r.spent()
 	return r.out, errors.Join(cmp.Or(err, r.out.close()), r.unlock())
@@ -133,30 +133,18 @@ func validate(comparisons []Comparison, opts Options) error {
 		return invalid("Budget %v (want none, or more than 0)", opts.Budget)
 	case opts.Rounds < 0 || opts.Rounds == 0 && opts.Budget == 0:
 		return invalid("Rounds %d (want at least 1, or a Budget)", opts.Rounds)
-	case opts.Resume && opts.Dir == "":
-		return invalid("Resume needs the Dir of the run")
 	case len(comparisons) == 0:
 		return invalid("nothing to compare")
-	case opts.BeforeRun != nil && (opts.Budget > 0 || opts.PlayInFreshProcess != nil):
-		return invalid("BeforeRun with a Budget or with PlayInFreshProcess")
-	case opts.Processes > 1 && (opts.Dir == "" || opts.BeforeRun != nil || opts.PlayInFreshProcess != nil):
-		return invalid("%d Processes without a Dir, with BeforeRun or with PlayInFreshProcess", opts.Processes)
 	}
 	for _, c := range comparisons {
-		var problem string
 		switch {
 		case c.NextCells != nil && opts.BeforeRun != nil:
-			problem = "asks for more cells, so the number of plays for BeforeRun is unknown"
-		case len(c.Cells) == 0:
-			problem = "has no cells"
+			return invalid("comparison %s (%s) asks for more cells, so the number of plays for BeforeRun is unknown", c.Family, c.Title)
 		case c.NextCells != nil && opts.Rounds == 0:
-			problem = "asks for more cells: it needs Rounds beside the Budget"
+			return invalid("comparison %s (%s) asks for more cells: it needs Rounds beside the Budget", c.Family, c.Title)
 		case c.Concurrent && (opts.PlayInFreshProcess != nil || opts.Profile != nil):
-			problem = "plays its cells together: none can have a process or a profile of its own"
-		default:
-			continue
+			return invalid("comparison %s (%s) plays its cells together: none can have a process or a profile of its own", c.Family, c.Title)
 		}
-		return invalid("comparison %s (%s) %s", c.Family, c.Title, problem)
 	}
 	return nil
 }
@@ -330,7 +318,7 @@ func (s share) over(round int) bool {
 		return true // done is ceil(k×Rounds/Processes) for a k
 	}
 	// The next process needs time for a warm-up and a round.
-	return s.k < n && r.opts.Budget > 0 && r.spent()+r.phaseCost(func(*cellRun) int { return 1 }) > s.until && r.fits(round-1, 2)
+	return s.k < n && r.opts.Budget > 0 && r.spent()+r.phaseCost() > s.until && r.fits(round-1, 2)
 }
 
 // extend adds the cells of the next phase, and reports whether there are any. After the
@@ -385,6 +373,6 @@ func (r *runner) fits(last, more int) bool {
 	if r.opts.Profile != nil {
 		more++
 	}
-	cost := r.phaseCost(func(*cellRun) int { return more })
+	cost := r.phaseCost() * time.Duration(more)
 	return cost > 0 && r.spent()+cost <= r.opts.Budget
 }

@@ -61,12 +61,12 @@ func joinCauses(causes []Cause) (all Cause) {
 func failure(err error) Verdict {
 	cause := cmp.Or(joinCauses(invariantsIn(err)), CauseError)
 	// An error that only repeats the cause adds no detail.
-	detail := strings.TrimPrefix(oneLine(Redact(err.Error())), string(cause))
+	detail := strings.TrimPrefix(OneLine(Redact(err.Error())), string(cause))
 	return Verdict{Status: Invalid, Cause: cause, Detail: strings.TrimPrefix(detail, ": ")}
 }
 
-// oneLine joins the lines of errors.Join.
-func oneLine(s string) string {
+// OneLine joins the lines of errors.Join.
+func OneLine(s string) string {
 	lines := strings.FieldsFunc(s, func(c rune) bool { return c == '\n' || c == '\r' })
 	for i, l := range lines {
 		lines[i] = strings.Join(strings.Fields(l), " ")

@@ -73,7 +73,7 @@ func (r Request) Play(ctx context.Context) (cell.Result, error) {
 		return cell.Result{}, fmt.Errorf("warm-up: %w", err)
 	}
 	measured := workload{impl: r.Impl, storm: s.First(s.Initial + r.Events), pace: r.Pace}
-	return measured.playOnce(ctx, cell.New(cell.Options{Alone: true}))
+	return measured.playOnce(ctx, &cell.Recorder{Alone: true})
 }
 
 // workload is one play of a storm through an informer. A storm with nothing after the initial list

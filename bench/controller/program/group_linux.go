@@ -17,7 +17,3 @@ func awaitExit(pid int) {
 	for errors.Is(unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
 	}
 }
-
-func killGroup(id int) { _ = syscall.Kill(-id, syscall.SIGKILL) }
-
-func terminateGroup(id int) { _ = syscall.Kill(-id, syscall.SIGTERM) }

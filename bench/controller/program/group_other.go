@@ -1,25 +1,10 @@
-//go:build !unix
+//go:build !linux
 
 package program
 
-import (
-	"os"
-	"syscall"
-)
+import "syscall"
 
-// ownGroup returns nil: only Unix has process groups.
-func ownGroup() *syscall.SysProcAttr { return nil }
+// ownGroup starts a program in its own process group.
+func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
-func awaitExit(id int) {
-	if p, err := os.FindProcess(id); err == nil {
-		_, _ = p.Wait()
-	}
-}
-
-func killGroup(id int) {
-	if p, err := os.FindProcess(id); err == nil {
-		_ = p.Kill()
-	}
-}
-
-func terminateGroup(id int) { killGroup(id) }
+func awaitExit(int) {}

@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"watchlab/loadgen/apiserver"
@@ -32,9 +33,7 @@ type Options struct {
 	Client  string   // name of the replica
 	Command []string // program with its arguments
 	Log     string   // file that standard output and error are appended to
-	// LogLimit is the size in bytes at which Log is cut (default 64 MiB).
-	LogLimit int64
-	Dir      string // existing folder for files of the program, absolute
+	Dir     string   // existing folder for files of the program, absolute
 	// Kubeconfig is the file that KUBECONFIG names, absolute. With InCluster, KUBECONFIG is unset.
 	Kubeconfig string
 	InCluster  *InCluster
@@ -82,11 +81,11 @@ func Start(ctx context.Context, o Options) (*Program, error) {
 			return nil, err
 		}
 	}
-	log, err := openLog(o.Log, o.LogLimit)
+	log, err := os.OpenFile(o.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("log of the program: %w", err)
 	}
-	p.cmd.Stdout, p.cmd.Stderr = log.in, log.in
+	p.cmd.Stdout, p.cmd.Stderr = log, log
 	result := make(chan error)
 	go p.run(log, result)
 	if err := <-result; err != nil {
@@ -179,28 +178,24 @@ func environment(o Options) []string {
 
 // run starts the program, sends the result, and waits for the end. The thread that starts the program
 // has to live as long: the kernel kills the program at the end of that thread.
-func (p *Program) run(log *boundedLog, result chan<- error) {
+func (p *Program) run(log *os.File, result chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	err := p.cmd.Start()
-	log.started()
-	if err != nil {
-		log.wait()
-		result <- err
+	_ = log.Close() // The program has it.
+	if result <- err; err != nil {
 		return
 	}
-	result <- nil
 	awaitExit(p.cmd.Process.Pid)
 	// Children end with the program: they would disturb the next play. The lock is held until the group's
 	// id is free.
 	p.mu.Lock()
 	at := time.Now()
-	killGroup(p.cmd.Process.Pid)
+	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
 	_ = p.cmd.Wait() // The state tells.
 	p.ended = true
 	p.exit = Exit{At: at, Planned: p.planned, Status: p.cmd.ProcessState.String()}
 	p.mu.Unlock()
-	log.wait()
 	close(p.exited)
 }
 
@@ -215,7 +210,7 @@ func (p *Program) MetricsURL() string {
 	return "http://" + p.metrics + "/metrics"
 }
 
-// Exited is closed after the end of the program, when its log is complete.
+// Exited is closed after the end of the program.
 func (p *Program) Exited() <-chan struct{} { return p.exited }
 
 // Exit returns the end of the program. It waits for it.
@@ -225,12 +220,12 @@ func (p *Program) Exit() Exit {
 }
 
 // Kill kills the program and its children. That end is planned.
-func (p *Program) Kill() { p.signal(killGroup) }
+func (p *Program) Kill() { p.signal(syscall.SIGKILL) }
 
 // Stop asks the program and its children to end, and kills those that remain when the program has ended,
 // or after the grace period. It returns when the program has ended.
 func (p *Program) Stop(grace time.Duration) Exit {
-	p.signal(terminateGroup)
+	p.signal(syscall.SIGTERM)
 	select {
 	case <-p.exited:
 	case <-time.After(grace):
@@ -239,53 +234,11 @@ func (p *Program) Stop(grace time.Duration) Exit {
 	return p.Exit()
 }
 
-func (p *Program) signal(send func(group int)) {
+func (p *Program) signal(s syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.ended {
 		p.planned = true
-		send(p.cmd.Process.Pid)
+		_ = syscall.Kill(-p.cmd.Process.Pid, s)
 	}
-}
-
-// Words splits a command line as a shell does: at spaces, with single and double quotes and backslashes. It
-// expands nothing.
-func Words(line string) (words []string, err error) {
-	var word strings.Builder
-	quote, open := rune(0), false
-	escaped := false
-	for _, r := range line {
-		switch {
-		case escaped:
-			word.WriteRune(r)
-			escaped = false
-		case r == '\\' && quote != '\'':
-			escaped, open = true, true
-		case quote != 0 && r == quote:
-			quote = 0
-		case quote != 0:
-			word.WriteRune(r)
-		case r == '\'' || r == '"':
-			quote, open = r, true
-		case r == ' ' || r == '\t' || r == '\n':
-			if open {
-				words = append(words, word.String())
-				word.Reset()
-				open = false
-			}
-		default:
-			word.WriteRune(r)
-			open = true
-		}
-	}
-	if quote != 0 || escaped {
-		return nil, fmt.Errorf("%q ends within a quotation", line)
-	}
-	if open {
-		words = append(words, word.String())
-	}
-	if len(words) == 0 {
-		return nil, errors.New("it names no program")
-	}
-	return words, nil
 }

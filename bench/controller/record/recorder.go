@@ -14,13 +14,9 @@ import (
 	"watchlab/loadgen/apiserver"
 )
 
-const (
-	// Limit is the number of accesses that a [Recorder] keeps. An access takes 176 bytes and its key.
-	Limit = 1_000_000
-	// maxBody is the number of bytes of a body that are kept to read its metadata. It is the limit of
-	// an API server for a request. The metadata of longer answers stays unknown.
-	maxBody = 3 << 20
-)
+// maxBody is the number of bytes of a body that are kept to read its metadata. It is the limit of
+// an API server for a request. The metadata of longer answers stays unknown.
+const maxBody = 3 << 20
 
 // Recorder records the requests of controllers to an API server and the server's changes. It works on HTTP
 // only: the handler is a simulated server or a reverse proxy of a real one. Its methods are safe for
@@ -31,27 +27,24 @@ const (
 type Recorder struct {
 	base time.Time // all times are kept as the time since base, with its monotonic clock
 
-	mu        sync.Mutex // guards all fields below
-	zero      time.Duration
-	accesses  chunks[Access]
-	changes   chunks[Change]
-	dropped   int
-	useless   time.Duration        // end of the last write without a change
-	watches   map[*flight]struct{} // open
-	resources map[schema.GroupVersionResource]schema.GroupVersionResource
-	// known is the newest version of each object that a change or an answer showed. Versions of an API
-	// share it.
-	known map[schema.GroupResource]map[string]uint64
+	mu       sync.Mutex // guards all fields below
+	zero     time.Duration
+	accesses []Access
+	changes  []Change
+	useless  time.Duration        // end of the last write without a change
+	watches  map[*flight]struct{} // open
+	known    map[object]uint64    // newest version that a change or an answer showed
+}
+
+// object names an object. Versions of an API share it.
+type object struct {
+	resource schema.GroupResource
+	key      string
 }
 
 // NewRecorder returns a recorder whose time zero is now; see [Recorder.Start].
 func NewRecorder() *Recorder {
-	return &Recorder{
-		base:      time.Now(),
-		watches:   map[*flight]struct{}{},
-		resources: map[schema.GroupVersionResource]schema.GroupVersionResource{},
-		known:     map[schema.GroupResource]map[string]uint64{},
-	}
+	return &Recorder{base: time.Now(), watches: map[*flight]struct{}{}, known: map[object]uint64{}}
 }
 
 // Start sets time zero, the start of the storm. Earlier accesses and changes have negative times.
@@ -72,21 +65,12 @@ func (r *Recorder) Observe(c apiserver.Change) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.changes.add(out)
-	r.learn(c.Resource.GroupResource(), c.Key, c.Version)
+	r.changes = append(r.changes, out)
+	r.learn(object{c.Resource.GroupResource(), c.Key}, c.Version)
 }
 
 // learn notes a version of an object. The caller holds mu.
-func (r *Recorder) learn(resource schema.GroupResource, key string, version uint64) {
-	keys := r.known[resource]
-	if keys == nil {
-		keys = map[string]uint64{}
-		r.known[resource] = keys
-	}
-	if version > keys[key] {
-		keys[key] = version
-	}
-}
+func (r *Recorder) learn(o object, version uint64) { r.known[o] = max(r.known[o], version) }
 
 // Wrap returns a handler that records the requests to next which [apiserver.WithClient] has named, except
 // those for no resource (discovery, health). It keeps Flush, and other methods by Unwrap. It passes each
@@ -120,23 +104,15 @@ func (r *Recorder) Wrap(next http.Handler) http.Handler {
 func (r *Recorder) begin(access Access, w http.ResponseWriter) *flight {
 	f := &flight{ResponseWriter: w, Access: access}
 	if f.changes() {
-		f.body = &body{buffer: buffers.Get().(*[]byte)}
-		f.answer = buffers.Get().(*[]byte)
+		f.body = &body{}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	// The strings of the request would keep its whole path alive.
-	resource, ok := r.resources[access.Resource]
-	if !ok {
-		resource = clone(access.Resource)
-		r.resources[resource] = resource
-	}
-	f.Resource = resource
 	if f.Verb == "watch" {
 		r.watches[f] = struct{}{}
 	}
 	if f.changes() {
-		f.known = r.known[resource.GroupResource()][f.Key]
+		f.known = r.known[object{f.Resource.GroupResource(), f.Key}]
 	}
 	f.At = time.Since(r.base) // under mu: after all changes that known includes
 	return f
@@ -158,13 +134,9 @@ func (r *Recorder) end(f *flight, req *http.Request) {
 		if f.Unchanged = f.Version == f.Based || f.Version <= f.known; f.Unchanged && f.Access.Writes() && !Background(f.Resource) {
 			r.useless = f.At + f.Took
 		}
-		r.learn(f.Resource.GroupResource(), f.Key, f.Version)
+		r.learn(object{f.Resource.GroupResource(), f.Key}, f.Version)
 	}
-	if r.accesses.n == Limit {
-		r.dropped++
-		return
-	}
-	r.accesses.add(f.Access)
+	r.accesses = append(r.accesses, f.Access)
 }
 
 // Useless returns the time of the last write without a change, and that of NewRecorder if there was none. Writes
@@ -182,7 +154,7 @@ func (r *Recorder) Result() ([]Access, []Change) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Since(r.base)
-	accesses := r.accesses.all(len(r.watches))
+	accesses := slices.Clone(r.accesses)
 	for f := range r.watches {
 		open := f.Access
 		open.Took = now - f.At
@@ -195,7 +167,7 @@ func (r *Recorder) Result() ([]Access, []Change) {
 	slices.SortStableFunc(accesses, func(a, b Access) int {
 		return cmp.Or(cmp.Compare(a.At+a.Took, b.At+b.Took), cmp.Compare(a.At, b.At))
 	})
-	changes := r.changes.all(0)
+	changes := slices.Clone(r.changes)
 	authors := map[written]string{}
 	for i := range accesses {
 		if a := &accesses[i]; a.Version > 0 && a.Writes() && !a.Unchanged {
@@ -227,8 +199,8 @@ type flight struct {
 	known  uint64 // newest version of the object at the arrival
 	code   atomic.Int32
 	out    atomic.Int64
-	body   *body   // of a write
-	answer *[]byte // of a write
+	body   *body  // of a write
+	answer []byte // of a write
 }
 
 // changes reports whether bodies are read: of a write, dry runs included.
@@ -258,8 +230,8 @@ func (f *flight) Write(b []byte) (int, error) {
 	f.code.CompareAndSwap(0, http.StatusOK)
 	n, err := f.ResponseWriter.Write(b)
 	f.out.Add(int64(n))
-	if f.answer != nil && len(*f.answer)+len(b) <= maxBody {
-		*f.answer = append(*f.answer, b...)
+	if f.body != nil && len(f.answer)+len(b) <= maxBody {
+		f.answer = append(f.answer, b...)
 	}
 	return n, err
 }
@@ -275,7 +247,7 @@ type body struct {
 
 	mu     sync.Mutex // guards the fields below
 	n      int64
-	buffer *[]byte // nil after take
+	buffer []byte
 }
 
 func (b *body) Read(p []byte) (int, error) {
@@ -283,55 +255,15 @@ func (b *body) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.n += int64(n)
-	if b.buffer != nil && len(*b.buffer)+n <= maxBody {
-		*b.buffer = append(*b.buffer, p[:n]...)
+	if len(b.buffer)+n <= maxBody {
+		b.buffer = append(b.buffer, p[:n]...)
 	}
 	return n, err
 }
 
-// take returns the buffer, which belongs to the caller from then on.
-func (b *body) take() (*[]byte, int64) {
+// content returns what was read so far, and its length.
+func (b *body) content() ([]byte, int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	buffer := b.buffer
-	b.buffer = nil
-	return buffer, b.n
-}
-
-// buffers hold the bodies of writes.
-var buffers = sync.Pool{New: func() any { return new([]byte) }}
-
-func release(b *[]byte) {
-	if cap(*b) > 1<<20 {
-		return // rare: the pool would keep it
-	}
-	*b = (*b)[:0]
-	buffers.Put(b)
-}
-
-// chunks is a list that grows without copying: the server waits for Observe.
-type chunks[T any] struct {
-	full [][]T
-	last []T
-	n    int
-}
-
-func (c *chunks[T]) add(v T) {
-	if len(c.last) == cap(c.last) {
-		if c.n > 0 {
-			c.full = append(c.full, c.last)
-		}
-		c.last = make([]T, 0, min(max(64, c.n), 1<<12))
-	}
-	c.last = append(c.last, v)
-	c.n++
-}
-
-// all returns a copy with space for more.
-func (c *chunks[T]) all(more int) []T {
-	out := make([]T, 0, c.n+more)
-	for _, part := range c.full {
-		out = append(out, part...)
-	}
-	return append(out, c.last...)
+	return slices.Clone(b.buffer), b.n
 }

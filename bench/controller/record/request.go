@@ -2,6 +2,7 @@ package record
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"encoding/json"
 	"io"
@@ -102,46 +103,34 @@ func target(text string) (p path, name string, ok bool) {
 	return p, name, p.resource.Resource != ""
 }
 
-func clone(r schema.GroupVersionResource) schema.GroupVersionResource {
-	return schema.GroupVersionResource{
-		Group: strings.Clone(r.Group), Version: strings.Clone(r.Version), Resource: strings.Clone(r.Resource),
-	}
-}
-
 // read reads the bodies of a write.
 func (f *flight) read(contentType string) {
-	sent, n := f.body.take()
-	defer release(sent)
-	defer release(f.answer)
+	sent, n := f.body.content()
 	f.In = max(f.In, n)
 	var named fields
 	switch {
 	case strings.HasPrefix(contentType, "application/json-patch+json"):
-		f.Based = versionOfPatch(*sent)
+		f.Based = versionOfPatch(sent)
 	case f.Verb == "delete" || f.Verb == "deletecollection":
-		named.decode(*sent, "DeleteOptions")
+		named.decode(sent, "DeleteOptions")
 	default:
-		named.decode(*sent, "")
+		named.decode(sent, "")
 	}
 	if options := named.options(); options != nil {
 		f.DryRun = f.DryRun || len(options.DryRun) > 0
-		if p := options.Preconditions; p != nil {
-			f.Based = number(p.ResourceVersion)
+		if p := options.Preconditions; p != nil && p.ResourceVersion != nil {
+			f.Based = number(*p.ResourceVersion)
 		}
 	} else if f.Based == 0 {
 		f.Based = number(named.Metadata.ResourceVersion)
 	}
 	var answered fields
 	if f.Code >= http.StatusOK && f.Code < 300 && f.Verb != "deletecollection" {
-		answered.decode(unzip(*f.answer, f.Header().Get("Content-Encoding")), "")
+		answered.decode(unzip(f.answer, f.Header().Get("Content-Encoding")), "")
 	}
 	f.Version = number(answered.Metadata.ResourceVersion)
 	if f.Verb == "create" && f.Subresource == "" {
-		name := answered.Metadata.Name
-		if name == "" {
-			name = named.Metadata.Name
-		}
-		if name != "" {
+		if name := cmp.Or(answered.Metadata.Name, named.Metadata.Name); name != "" {
 			f.Key = storm.ObjectKey(strings.TrimSuffix(f.Key, "/"), name)
 		}
 	}
@@ -173,23 +162,16 @@ type fields struct {
 		ResourceVersion string `json:"resourceVersion"`
 	} `json:"metadata"`
 	deleteOptions
-	DeleteOptions *deleteOptions `json:"deleteOptions"`
+	Evicted *deleteOptions `json:"deleteOptions"` // of an Eviction
 }
 
-type deleteOptions struct {
-	DryRun        []string       `json:"dryRun"`
-	Preconditions *preconditions `json:"preconditions"`
-}
-
-type preconditions struct {
-	ResourceVersion string `json:"resourceVersion"`
-}
+type deleteOptions = metav1.DeleteOptions
 
 // options returns the options of a deletion, and nil if the body is another object.
 func (f *fields) options() *deleteOptions {
 	switch {
-	case f.DeleteOptions != nil:
-		return f.DeleteOptions
+	case f.Evicted != nil:
+		return f.Evicted
 	case f.Kind == "DeleteOptions":
 		return &f.deleteOptions
 	}
@@ -246,7 +228,7 @@ func (f *fields) decodeJSON(b []byte) error {
 		case "preconditions":
 			into = &f.Preconditions
 		case "deleteOptions":
-			into = &f.DeleteOptions
+			into = &f.Evicted
 		}
 		if err := d.Decode(into); err != nil {
 			return err
@@ -269,15 +251,11 @@ func (f *fields) decodeProtobuf(b []byte) {
 	switch f.Kind {
 	case "Status":
 	case "DeleteOptions":
-		var o metav1.DeleteOptions
-		_ = o.Unmarshal(u.Raw)
-		f.deleteOptions = optionsOf(&o)
+		_ = f.deleteOptions.Unmarshal(u.Raw)
 	case "Eviction":
 		var e policyv1.Eviction
-		if e.Unmarshal(u.Raw) == nil && e.DeleteOptions != nil {
-			o := optionsOf(e.DeleteOptions)
-			f.DeleteOptions = &o
-		}
+		_ = e.Unmarshal(u.Raw)
+		f.Evicted = e.DeleteOptions
 	default:
 		// The metadata is field 1 of every kind.
 		var m metav1.PartialObjectMetadata
@@ -285,14 +263,6 @@ func (f *fields) decodeProtobuf(b []byte) {
 			f.Metadata.Name, f.Metadata.ResourceVersion = m.Name, m.ResourceVersion
 		}
 	}
-}
-
-func optionsOf(o *metav1.DeleteOptions) deleteOptions {
-	out := deleteOptions{DryRun: o.DryRun}
-	if p := o.Preconditions; p != nil && p.ResourceVersion != nil {
-		out.Preconditions = &preconditions{*p.ResourceVersion}
-	}
-	return out
 }
 
 // versionOfPatch returns the version that a JSON patch tests or replaces.

@@ -6,149 +6,89 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"unicode"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
+// holdAll reports whether an object passes all tests. One that has no form in JSON passes none.
 func holdAll(tests []fieldTest, o runtime.Object) bool {
-	for i := range tests {
-		t := &tests[i]
-		if slices.Contains(t.values, fieldOf(o, t.path)) == t.not {
-			return false
-		}
+	if len(tests) == 0 {
+		return true
 	}
-	return true
+	content, err := contentOf(o)
+	return err == nil && !slices.ContainsFunc(tests, func(t fieldTest) bool {
+		return slices.Contains(t.values, fieldOf(content, t.path)) == t.not
+	})
+}
+
+// contentOf returns an object's fields as in JSON. They may be shared and must not be changed.
+func contentOf(o runtime.Object) (map[string]any, error) {
+	if u, ok := o.(runtime.Unstructured); ok {
+		return u.UnstructuredContent(), nil
+	}
+	return runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 }
 
 // sections are the parts of an object that a short path may begin in.
 var sections = []string{"status", "spec", "metadata"}
 
 // fieldOf returns a field as text; empty if there is none.
-func fieldOf(o runtime.Object, path []string) string {
-	root := reflect.ValueOf(o)
-	if u, ok := o.(runtime.Unstructured); ok {
-		root = reflect.ValueOf(u.UnstructuredContent())
-	}
+func fieldOf(content map[string]any, path []string) string {
 	switch {
 	case slices.Contains(sections, path[0]):
-		text, _ := textAt(root, path)
+		text, _ := textAt(content, path)
 		return text
 	case len(path) == 1 && unicode.IsUpper(rune(path[0][0])):
-		return conditionOf(root, path[0])
+		return conditionOf(content, path[0])
 	}
 	for _, section := range sections {
-		if v, ok := step(root, section); ok {
-			if text, ok := textAt(v, path); ok {
-				return text
-			}
+		if text, ok := textAt(content[section], path); ok {
+			return text
 		}
 	}
-	text, _ := textAt(root, path) // as in the data of a ConfigMap
+	text, _ := textAt(content, path) // as in the data of a ConfigMap
 	return text
 }
 
 // conditionOf returns the status of a condition.
-func conditionOf(root reflect.Value, name string) string {
-	v, ok := step(root, "status")
-	if !ok {
-		return ""
-	}
-	if v, ok = step(v, "conditions"); !ok {
-		return ""
-	}
-	if v = elem(v); v.Kind() != reflect.Slice {
-		return ""
-	}
-	for i := range v.Len() {
-		if kind, _ := textAt(v.Index(i), []string{"type"}); kind == name {
-			status, _ := textAt(v.Index(i), []string{"status"})
-			return status
+func conditionOf(content map[string]any, name string) string {
+	status, _ := content["status"].(map[string]any)
+	conditions, _ := status["conditions"].([]any)
+	for _, c := range conditions {
+		if kind, _ := textAt(c, []string{"type"}); kind == name {
+			text, _ := textAt(c, []string{"status"})
+			return text
 		}
 	}
 	return ""
 }
 
-func textAt(v reflect.Value, path []string) (string, bool) {
-	for len(path) > 0 {
-		var ok bool
-		// A key of a map may have dots, as in a label.
-		if v = elem(v); v.IsValid() && v.Kind() == reflect.Map && len(path) > 1 {
-			if whole, ok := step(v, strings.Join(path, ".")); ok {
-				v, path = whole, nil
-				continue
+// textAt returns the value at a path; false if there is none.
+func textAt(v any, path []string) (string, bool) {
+	if len(path) > 0 {
+		switch v := v.(type) {
+		case map[string]any:
+			// A key may have dots, as in a label.
+			if whole, ok := v[strings.Join(path, ".")]; ok {
+				return textAt(whole, nil)
+			}
+			return textAt(v[path[0]], path[1:])
+		case []any:
+			if i, err := strconv.Atoi(path[0]); err == nil && i >= 0 && i < len(v) {
+				return textAt(v[i], path[1:])
 			}
 		}
-		if v, ok = step(v, path[0]); !ok {
-			return "", false
-		}
-		path = path[1:]
-	}
-	v = elem(v)
-	if !v.IsValid() {
 		return "", false
 	}
-	switch v.Kind() {
-	case reflect.String:
-		return v.String(), true
-	case reflect.Bool:
-		return strconv.FormatBool(v.Bool()), true
-	case reflect.Int, reflect.Int32, reflect.Int64:
-		return strconv.FormatInt(v.Int(), 10), true
+	if v == nil {
+		return "", false
 	}
-	b, err := json.Marshal(v.Interface())
+	b, err := json.Marshal(v)
 	return strings.Trim(string(b), `"`), err == nil
-}
-
-// elem follows pointers and interfaces. The result of nil is invalid.
-func elem(v reflect.Value) reflect.Value {
-	for v.IsValid() && (v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface) {
-		v = v.Elem()
-	}
-	return v
-}
-
-// step returns a field of a struct by its JSON name, a value of a map, or an item of a list.
-func step(v reflect.Value, name string) (reflect.Value, bool) {
-	v = elem(v)
-	switch v.Kind() {
-	case reflect.Struct:
-		index, ok := fieldsOf(v.Type())[name]
-		if !ok {
-			return v, false
-		}
-		return v.FieldByIndex(index), true
-	case reflect.Map:
-		if v.Type().Key().Kind() != reflect.String {
-			return v, false
-		}
-		v = v.MapIndex(reflect.ValueOf(name).Convert(v.Type().Key()))
-		return v, v.IsValid()
-	case reflect.Slice:
-		if i, err := strconv.Atoi(name); err == nil && i >= 0 && i < v.Len() {
-			return v.Index(i), true
-		}
-	}
-	return v, false
-}
-
-// structs has the fields of types by their JSON names.
-var structs sync.Map // reflect.Type to map[string][]int
-
-func fieldsOf(t reflect.Type) map[string][]int {
-	if known, ok := structs.Load(t); ok {
-		return known.(map[string][]int)
-	}
-	out := map[string][]int{}
-	for _, f := range reflect.VisibleFields(t) {
-		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && f.IsExported() {
-			out[name] = f.Index
-		}
-	}
-	structs.Store(t, out)
-	return out
 }
 
 // heartbeat reports whether two states of an object differ in nothing but times and what the API server
@@ -162,67 +102,23 @@ func heartbeat(before, after runtime.Object) bool {
 	if okBefore && okAfter {
 		return sameValue(b.UnstructuredContent(), a.UnstructuredContent())
 	}
-	return same(reflect.ValueOf(before), reflect.ValueOf(after))
+	return sameTyped.DeepEqual(before, after)
 }
 
-var (
-	timeType      = reflect.TypeFor[metav1.Time]()
-	microTimeType = reflect.TypeFor[metav1.MicroTime]()
-	metaType      = reflect.TypeFor[metav1.ObjectMeta]()
-)
+// sameTyped compares typed objects.
+var sameTyped = func() conversion.Equalities {
+	sameMeta := equalIgnoring()
+	return equalIgnoring(func(a, b metav1.ObjectMeta) bool {
+		a.ResourceVersion, b.ResourceVersion, a.ManagedFields, b.ManagedFields = "", "", nil, nil
+		return sameMeta.DeepEqual(a, b)
+	})
+}()
 
-// same compares typed values.
-func same(a, b reflect.Value) bool {
-	if a.Type() != b.Type() {
-		return false
-	}
-	switch a.Kind() {
-	case reflect.Pointer, reflect.Interface:
-		if a.IsNil() || b.IsNil() {
-			return a.IsNil() && b.IsNil()
-		}
-		return a.Kind() == reflect.Pointer && a.Pointer() == b.Pointer() || same(a.Elem(), b.Elem())
-	case reflect.Struct:
-		switch a.Type() {
-		case timeType, microTimeType:
-			return true
-		}
-		for i := range a.NumField() {
-			f := a.Type().Field(i)
-			if a.Type() == metaType && (f.Name == "ResourceVersion" || f.Name == "ManagedFields") {
-				continue
-			}
-			if !same(a.Field(i), b.Field(i)) {
-				return false
-			}
-		}
-		return true
-	case reflect.Slice:
-		if a.Len() != b.Len() {
-			return false
-		}
-		if a.Pointer() == b.Pointer() {
-			return true
-		}
-		for i := range a.Len() {
-			if !same(a.Index(i), b.Index(i)) {
-				return false
-			}
-		}
-		return true
-	case reflect.Map:
-		if a.Len() != b.Len() {
-			return false
-		}
-		for it := a.MapRange(); it.Next(); {
-			v := b.MapIndex(it.Key())
-			if !v.IsValid() || !same(it.Value(), v) {
-				return false
-			}
-		}
-		return true
-	}
-	return a.Equal(b)
+// equalIgnoring returns Kubernetes' equality but for times.
+func equalIgnoring(funcs ...any) conversion.Equalities {
+	e := equality.Semantic.Copy()
+	_ = e.AddFuncs(append(funcs, func(_, _ metav1.Time) bool { return true }, func(_, _ metav1.MicroTime) bool { return true })...)
+	return e
 }
 
 // sameValue compares values of unstructured objects.

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path"
 	"slices"
@@ -15,7 +14,6 @@ import (
 
 	"watchlab/bench/controller/record"
 	"watchlab/loadgen/manifest"
-	"watchlab/loadgen/storm"
 )
 
 const maxFile = 1 << 20 // largest file in bytes
@@ -67,26 +65,12 @@ func Load(list string) (*Rules, error) {
 }
 
 func load(name string) (*Rules, error) {
-	if data, err := builtin.ReadFile(path.Join("builtin", name+".yaml")); err == nil {
-		return Parse(name, data)
+	data, err := builtin.ReadFile(path.Join("builtin", name+".yaml"))
+	if err != nil {
+		data, err = os.ReadFile(name)
 	}
-	r, err := read(name)
-	var p *os.PathError
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*os.PathError](err); ok {
 		return nil, &manifest.Error{File: name, Err: fmt.Errorf("%w (built-in rules: %s)", p.Err, strings.Join(Names(), ", "))}
-	}
-	return r, err
-}
-
-func read(name string) (*Rules, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err != nil {
-		return nil, err
 	}
 	return Parse(name, data)
 }
@@ -239,7 +223,7 @@ const controllers = "controller" // in by: any client
 func (f ruleForm) rule(p *parser) rule {
 	r := rule{
 		after: required(p, "after", f.After, parseEvent), when: parsed(p, "when", f.When, compileWith("$before")),
-		within: parsed(p, "within", f.Within, duration), name: parsed(p, "name", f.Name, printable),
+		within: parsed(p, "within", f.Within, duration), name: f.Name,
 	}
 	for _, by := range f.By {
 		r.by = append(r.by, required(p, "by", by, oneOf(record.ByStorm, record.ByWorkload, record.ByLifecycle, controllers)))
@@ -257,19 +241,12 @@ func (f ruleForm) rule(p *parser) rule {
 	return r
 }
 
-func printable(s string) (string, error) {
-	if s == "" || storm.Printable(s) != s {
-		return "", fmt.Errorf("%q: it must be printable", s)
-	}
-	return s, nil
-}
-
 // final is an entry of final.
 type final struct {
 	name    string
 	each    pattern
 	where   *expression // nil for all
-	written string      // of the objects that a controller wrote: status or any; empty for all
+	written bool        // of the objects whose status a controller wrote
 	has     *expression // nil for nothing
 	owns    *owns       // nil for nothing
 }
@@ -282,8 +259,8 @@ type owns struct {
 
 func (f finalForm) final(p *parser) final {
 	out := final{
-		name: parsed(p, "name", f.Name, printable), each: required(p, "each", f.Each, parsePattern), where: parsed(p, "where", f.Where, compileWith()),
-		written: parsed(p, "written", f.Written, oneOf("status", "any")), has: parsed(p, "has", f.Has, compileWith()),
+		name: f.Name, each: required(p, "each", f.Each, parsePattern), where: parsed(p, "where", f.Where, compileWith()),
+		written: parsed(p, "written", f.Written, oneOf("status")) != "", has: parsed(p, "has", f.Has, compileWith()),
 	}
 	name := f.Each
 	if o := f.Owns; o != nil {

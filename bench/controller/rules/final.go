@@ -38,20 +38,19 @@ func (r *Rules) Check(p *record.Play) []Violation {
 // finalState is the state at the end.
 type finalState struct {
 	*index
-	keys    []objectKey // of all objects, sorted
-	written map[objectKey]string
+	keys    []objectKey        // of all objects, sorted
+	written map[objectKey]bool // their status, by a controller
 }
 
 func (x *index) final() *finalState {
-	f := &finalState{index: x, written: map[objectKey]string{}}
+	f := &finalState{index: x, written: map[objectKey]bool{}}
 	f.keys = slices.Collect(maps.Keys(x.objects))
 	slices.SortFunc(f.keys, func(a, b objectKey) int {
 		return cmp.Or(cmp.Compare(a.resource.Group, b.resource.Group), cmp.Compare(a.resource.Resource, b.resource.Resource), cmp.Compare(a.key, b.key))
 	})
 	for _, i := range x.writes {
-		a := &x.play.Accesses[i]
-		if k := (objectKey{a.Resource.GroupResource(), a.Key}); f.written[k] != "status" {
-			f.written[k] = cmp.Or(map[string]string{"status": "status"}[a.Subresource], "any")
+		if a := &x.play.Accesses[i]; a.Subresource == "status" {
+			f.written[objectKey{a.Resource.GroupResource(), a.Key}] = true
 		}
 	}
 	return f
@@ -64,7 +63,7 @@ func (f *finalState) check(r *final) (out []Violation) {
 		out = append(out, owned.failed...)
 	}
 	for _, k := range f.keys {
-		if !r.each.matches(k.resource) || f.gone(k) || r.written != "" && f.written[k] == "" || r.written == "status" && f.written[k] != "status" {
+		if !r.each.matches(k.resource) || f.gone(k) || r.written && !f.written[k] {
 			continue
 		}
 		last := f.last(k)

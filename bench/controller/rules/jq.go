@@ -12,10 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-const (
-	maxExpression = 4 << 10     // bytes
-	patience      = time.Second // for one evaluation
-)
+const patience = time.Second // for one evaluation
 
 // expression is a compiled jq expression.
 type expression struct {
@@ -26,9 +23,6 @@ type expression struct {
 // compileWith returns a function that compiles an expression with variables.
 func compileWith(variables ...string) func(string) (*expression, error) {
 	return func(s string) (*expression, error) {
-		if len(s) > maxExpression {
-			return nil, fmt.Errorf("more than %d bytes", maxExpression)
-		}
 		query, err := gojq.Parse(s)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", s, err)
@@ -134,14 +128,11 @@ func plain(o runtime.Object) (any, error) {
 	if o == nil {
 		return nil, nil
 	}
-	if u, ok := o.(runtime.Unstructured); ok {
-		return copied(u.UnstructuredContent()), nil
-	}
-	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	content, err := contentOf(o)
 	if err != nil {
 		return nil, err
 	}
-	return copied(m), nil
+	return copied(content), nil
 }
 
 // copied copies a value with the numbers of jq.

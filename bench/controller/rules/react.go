@@ -150,10 +150,10 @@ type target struct {
 	*answer
 	x       *index
 	objects map[objectKey][]int32 // of itself, itsOwner and ownsIt
-	values  map[value][]int32     // of itOwns (UIDs), sameName and sameLabel
+	values  map[value][]int32     // of itOwns (UIDs) and sameName
 }
 
-// value is a name, a label's value or a UID that an event and a write share.
+// value is a name or a UID that an event and a write share.
 type value struct {
 	text, namespace string
 }
@@ -174,12 +174,8 @@ func (x *index) target(a *answer) *target {
 		case itself, itsOwner, ownsIt:
 			t.objects[k] = append(t.objects[k], i)
 		case sameName:
-			t.add(name, namespace, i)
-		case sameLabel:
-			if m := x.at(k, w.At+w.Took); m != nil {
-				if v, ok := m.GetLabels()[a.label]; ok {
-					t.add(v, namespace, i)
-				}
+			for _, v := range []value{{name, namespace}, {name, anywhere}} {
+				t.values[v] = append(t.values[v], i)
 			}
 		case itOwns:
 			if m := x.at(k, w.At+w.Took); m != nil {
@@ -191,12 +187,6 @@ func (x *index) target(a *answer) *target {
 		}
 	}
 	return t
-}
-
-func (t *target) add(text, namespace string, i int32) {
-	for _, v := range []value{{text, namespace}, {text, anywhere}} {
-		t.values[v] = append(t.values[v], i)
-	}
 }
 
 // asksFor reports whether a write has the verb and the subresource.
@@ -226,15 +216,6 @@ func (t *target) find(c *record.Change, object metav1.Object) (first *record.Acc
 		exists, alive = true, alive || !t.x.gone(k)
 		look(t.objects[k])
 	}
-	shared := func(text, namespace string) {
-		exists, alive = true, true
-		if namespace == "" {
-			look(t.values[value{text, anywhere}])
-			return
-		}
-		look(t.values[value{text, namespace}])
-		look(t.values[value{text, ""}])
-	}
 	k := keyOf(c)
 	namespace, name := k.split()
 	switch t.relation {
@@ -256,10 +237,12 @@ func (t *target) find(c *record.Change, object metav1.Object) (first *record.Acc
 			look(t.values[value{text: string(uid)}])
 		}
 	case sameName:
-		shared(name, namespace)
-	case sameLabel:
-		if v, ok := object.GetLabels()[t.label]; ok {
-			shared(v, namespace)
+		exists, alive = true, true
+		if namespace == "" {
+			look(t.values[value{name, anywhere}])
+		} else {
+			look(t.values[value{name, namespace}])
+			look(t.values[value{text: name}])
 		}
 	}
 	return first, exists, alive

@@ -40,7 +40,6 @@
 //	RESOURCE that owns it              also the owner of an owner
 //	RESOURCE it owns                   also what that owns
 //	RESOURCE of the same name          in the same namespace, if both have one
-//	RESOURCE with the same label KEY   in the same namespace, if both have one
 //
 // The answer is the first successful write of a controller that arrives after the event became visible.
 // Controllers are level-triggered: one write answers all events of its target since the last one, those that a later change of
@@ -52,8 +51,8 @@
 //
 // # Final state
 //
-// each selects objects that exist at the end, by resource and where. written: status (or any) limits them to those
-// whose status (or any part) a controller wrote. has is a condition that must hold. owns counts owned objects, which must be
+// each selects objects that exist at the end, by resource and where. written: status limits them to those
+// whose status a controller wrote. has is a condition that must hold. owns counts owned objects, which must be
 // as many as count, a jq expression over the owner, says.
 package rules
 

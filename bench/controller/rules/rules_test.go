@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -76,15 +75,13 @@ func TestErrors(t *testing.T) {
 		{"rules:\n- {after: pods, expect: write to it, within: soon}\n", `:2: rules.0.within: "soon" (allowed: a duration such as 10s)`},
 		{"rules:\n- {after: pods, expect: write to it, within: -1s}\n", `:2: rules.0.within: "-1s" (allowed: a duration such as 10s)`},
 		{"rules:\n- {after: pods, expect: write to it, by: me}\n", `:2: rules.0.by: "me" (allowed: storm, workload, lifecycle, controller)`},
-		{"rules:\n- {after: pods, expect: write to it, name: \"a\\tb\"}\n", ":2: rules.0.name: \"a\\tb\": it must be printable"},
 		{"rules:\n- {after: pods, expect: write to it}\n- {after: pods, expect: write to it}\n", `:3: rules.1.name: "pods: write to it" twice; give one of them another name`},
 		{"rules:\n- after: pods\n  expect: write to it\n  when: .a ==\n", ":4: rules.0.when: .a ==: unexpected EOF"},
 		{"rules:\n- after: pods\n  expect: write to it\n  when: $after\n", ":4: rules.0.when: $after: variable not defined: $after"},
-		{"rules:\n- after: pods\n  expect: write to it\n  when: " + strings.Repeat("1+", 3000) + "1\n", ":4: rules.0.when: more than 4096 bytes"},
 		{"final:\n- has: .a\n", ":2: final.0.each: is missing"},
 		{"final:\n- each: pods\n", ":2: final.0.has: is missing, and so is owns"},
 		{"final:\n- each: pods\n  has: $before\n", ":3: final.0.has: $before: variable not defined: $before"},
-		{"final:\n- each: pods\n  has: .a\n  written: sure\n", `:4: final.0.written: "sure" (allowed: status, any)`},
+		{"final:\n- each: pods\n  has: .a\n  written: sure\n", `:4: final.0.written: "sure" (allowed: status)`},
 		{"final:\n- each: pods\n  owns: {resource: pods}\n", ":3: final.0.owns.count: is missing"},
 		{strings.Repeat("#", maxFile+1), ": more than 1048576 bytes"},
 	} {
@@ -109,7 +106,7 @@ func FuzzParse(f *testing.F) {
 		f.Add(data)
 	}
 	f.Add([]byte("rules:\n- after: pods MODIFIED|ADDED phase!=Failed|Succeeded labels.a=\n  expect: [delete it, write to status of its owner]\n  within: 10s\n"))
-	f.Add([]byte("rules:\n- after: '* replicas=1'\n  expect: write to leases with the same label app.kubernetes.io/name\n  when: .spec.a[0] == $before.spec\n"))
+	f.Add([]byte("rules:\n- after: '* replicas=1'\n  expect: write to leases of the same name\n  when: .spec.a[0] == $before.spec\n"))
 	f.Add([]byte("final:\n- {each: pods, has: '.a | keys', owns: {resource: '*', count: 1}}\n"))
 	p := playOf(f, "0s storm ADDED pods a/p uid=u status.phase=Failed\n1s storm MODIFIED pods a/p status.phase=Running owner=Pod:p:u\n2s c delete pods a/p 200\n")
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -167,26 +164,4 @@ func bigPlay(changes, accesses int) *record.Play {
 		p.Accesses = append(p.Accesses, a)
 	}
 	return p
-}
-
-// The time grows with changes and accesses, not with their product.
-func BenchmarkReactions(b *testing.B) {
-	for _, rules := range []string{"", "replicasets"} {
-		for _, n := range []int{1, 4} {
-			changes, accesses := n*15_000, n*5_000
-			b.Run(fmt.Sprintf("rules=%s/changes=%d/accesses=%d", cmp.Or(rules, "default"), changes, accesses), func(b *testing.B) {
-				r, err := Load(rules)
-				if err != nil {
-					b.Fatal(err)
-				}
-				p := bigPlay(changes, accesses)
-				b.ReportAllocs()
-				for b.Loop() {
-					if len(r.Reactions(p)) == 0 {
-						b.Fatal("none")
-					}
-				}
-			})
-		}
-	}
 }

@@ -83,7 +83,6 @@ const (
 	ownsIt
 	itOwns
 	sameName
-	sameLabel
 )
 
 // answer is the text of expect.
@@ -92,12 +91,11 @@ type answer struct {
 	subresource string
 	relation    relation
 	resource    pattern
-	label       string // of sameLabel
 }
 
 var verbs = []string{"write", "create", "update", "patch", "apply", "delete"}
 
-const targets = "it, its owner, RESOURCE that owns it, RESOURCE it owns, RESOURCE of the same name, RESOURCE with the same label KEY"
+const targets = "it, its owner, RESOURCE that owns it, RESOURCE it owns, RESOURCE of the same name"
 
 func parseAnswer(text string) (a answer, err error) {
 	words := strings.Fields(text)
@@ -138,8 +136,6 @@ func (a *answer) target(words []string) (ok bool, err error) {
 		a.relation = itOwns
 	case rest == "of the same name":
 		a.relation = sameName
-	case len(words) == 6 && strings.HasPrefix(rest, "with the same label "):
-		a.relation, a.label = sameLabel, words[5]
 	default:
 		return false, nil
 	}

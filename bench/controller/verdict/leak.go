@@ -13,12 +13,12 @@ import (
 const leastSamples = 3
 
 // leak: at the end, when all is quiet, a process has more memory, goroutines or open files than in the first
-// quarter of the storm: twice as much, and [Limits].Memory or [Limits].Count besides; it has grown from each
+// quarter of the storm: twice as much, and moreMemory or moreCount besides; it has grown from each
 // quarter of the storm to the next, and does not return. Without a leak, a garbage collector lets a heap grow to
 // twice its live size. Memory is the least of a quarter, so that garbage
 // counts little. Memory of objects that the play has added to the server is allowed, a hundred times.
 // A process that was restarted, or that has too few samples, is not judged.
-func leak(p *record.Play, l Limits) Verdict {
+func leak(p *record.Play) Verdict {
 	v := Verdict{Name: Leak}
 	clients := map[string][]record.Sample{}
 	var order []string
@@ -47,9 +47,9 @@ func leak(p *record.Play, l Limits) Verdict {
 			value func(record.Sample) int64
 			more  int64
 		}{
-			{"MB of memory", func(s record.Sample) int64 { return s.RSS }, l.Memory + added*bytesOfObject},
-			{"goroutines", func(s record.Sample) int64 { return int64(s.Goroutines) }, int64(l.Count)},
-			{"open files", func(s record.Sample) int64 { return int64(s.Files) }, int64(l.Count)},
+			{"MB of memory", func(s record.Sample) int64 { return s.RSS }, moreMemory + added*bytesOfObject},
+			{"goroutines", func(s record.Sample) int64 { return int64(s.Goroutines) }, moreCount},
+			{"open files", func(s record.Sample) int64 { return int64(s.Files) }, moreCount},
 		} {
 			var least [5]int64
 			grows := true

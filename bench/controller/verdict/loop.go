@@ -12,15 +12,15 @@ import (
 )
 
 // hotLoop: at the end of the play a client still writes one object again and again, without a cause: more than
-// [Limits].Useless writes in a row that change nothing, or more than [Limits].Restless that change it, with
-// pauses of [Limits].Pause at most.
+// maxUseless writes in a row that change nothing, or more than maxRestless that change it, with
+// pauses of maxPause at most.
 //
 // Any change of any object is a cause of a write without a change: a controller may write an object once more
 // after each event in its queue. The controllers' modifications are no causes of a write with a change, since
 // two objects, or two replicas, may drive each other. Leases and events are not counted.
 //
 // A loop that ends is a miss: it cannot be told from a queue that a rate limit of the client works off.
-func hotLoop(p *record.Play, l Limits) Verdict {
+func hotLoop(p *record.Play) Verdict {
 	v := Verdict{Name: HotLoop}
 	all, external := causes(p)
 	type object struct{ client, name string }
@@ -54,7 +54,7 @@ func hotLoop(p *record.Play, l Limits) Verdict {
 		if a.Unchanged {
 			list = all
 		}
-		if r.n == 0 || r.useless != a.Unchanged || a.At-r.last > l.Pause || between(list, r.last, a.At) {
+		if r.n == 0 || r.useless != a.Unchanged || a.At-r.last > maxPause || between(list, r.last, a.At) {
 			r.n, r.first, r.useless = 0, a.At, a.Unchanged
 		}
 		r.n++
@@ -63,11 +63,11 @@ func hotLoop(p *record.Play, l Limits) Verdict {
 	loops := 0
 	for _, k := range order {
 		r := runs[k]
-		most, what := l.Restless, "back and forth"
+		most, what := maxRestless, "back and forth"
 		if r.useless {
-			most, what = l.Useless, "without a change"
+			most, what = maxUseless, "without a change"
 		}
-		if r.n <= most || p.End-r.last > l.Pause {
+		if r.n <= most || p.End-r.last > maxPause {
 			continue
 		}
 		loops++

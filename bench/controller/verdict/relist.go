@@ -14,12 +14,12 @@ import (
 )
 
 // relists: a client asks for the initial state of what it watches, by lists or watches, more often than
-// [Limits].Relists times for each fault that hit a request for the resource, and once more than that; as often
+// maxRelists times for each fault that hit a request for the resource, and once more than that; as often
 // for each watch that it had open at a time. While a fault of a given length refuses requests, two more in a second
 // are allowed. The requests of a process before the storm, and those of the
 // minute after a restart, are its start. Lists without a watch of the same resource and namespace are no
 // relists: a client may poll, or read past its cache.
-func relists(p *record.Play, l Limits) Verdict {
+func relists(p *record.Play) Verdict {
 	v := Verdict{Name: Relists}
 	faults, struck := strikes(p)
 	retries := int(2 * refusing(p).Seconds())
@@ -47,7 +47,7 @@ func relists(p *record.Play, l Limits) Verdict {
 		}
 		total += c.relists
 		hits := faults[k.resource.Resource]
-		if most := (l.Relists*(hits+1) + retries) * c.atOnce(); c.relists > most {
+		if most := (maxRelists*(hits+1) + retries) * c.atOnce(); c.relists > most {
 			v.Failed = true
 			v.show(c.last, fmt.Sprintf("%s asked %d times for all %s (%.1f MB); faults that hit them: %d", k.client, c.relists, k, float64(c.bytes)/1e6, hits))
 		}

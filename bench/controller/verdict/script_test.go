@@ -72,7 +72,7 @@ func newScript() *script {
 
 func (s *script) outcome(name string) string {
 	var b strings.Builder
-	for _, v := range Judge(&s.play, s.reactions, s.violations, DefaultLimits()) {
+	for _, v := range Judge(&s.play, s.reactions, s.violations) {
 		word := map[bool]string{true: "failed", false: "passed"}[v.Failed]
 		if v.Failed || v.Name == name {
 			fmt.Fprintf(&b, "= %s %s: %s\n", v.Name, word, v.Text)

@@ -12,12 +12,12 @@ import (
 	"watchlab/loadgen/fault"
 )
 
-// staleWrites: a write names a version of its object that is more than [Limits].Stale changes old, or is refused
-// for its old version more than [Limits].Repeats times in a row. Only changes count that the client had
-// [Limits].StaleFor to learn of, and the longest stall or drip of the plan besides; while it has no watch of
+// staleWrites: a write names a version of its object that is more than maxStale changes old, or is refused
+// for its old version more than maxRepeats times in a row. Only changes count that the client had
+// staleAfter to learn of, and the longest stall or drip of the plan besides; while it has no watch of
 // the resource open and has had one, it waits for its turn to open the next. A create of an object that exists
 // counts for nothing: it is a way to make sure that the object exists.
-func staleWrites(p *record.Play, l Limits) Verdict {
+func staleWrites(p *record.Play) Verdict {
 	v := Verdict{Name: StaleWrite}
 	type object struct{ resource, key string }
 	versions := map[object][]*record.Change{} // in order of their versions
@@ -33,7 +33,7 @@ func staleWrites(p *record.Play, l Limits) Verdict {
 	}
 	refused := map[attempt]int{}
 	conflicts, old := 0, 0
-	news := newNews(p, l)
+	news := newNews(p)
 	for i := range p.Accesses {
 		a := &p.Accesses[i]
 		if !a.Writes() || record.Background(a.Resource) {
@@ -57,7 +57,7 @@ func staleWrites(p *record.Play, l Limits) Verdict {
 			}
 			missed++
 		}
-		if missed > l.Stale {
+		if missed > maxStale {
 			v.Failed = true
 			old++
 			v.show(a.At, fmt.Sprintf("%s: %s of %s is based on version %d, %d changes ago (%v)", a.Client, a.Verb, name(a), a.Based, missed,
@@ -65,14 +65,14 @@ func staleWrites(p *record.Play, l Limits) Verdict {
 		}
 		if a.Code == 409 && missed > 0 {
 			at := attempt{k, a.Client, a.Based}
-			if refused[at]++; refused[at] == l.Repeats+1 {
+			if refused[at]++; refused[at] == maxRepeats+1 {
 				v.Failed = true
 				v.show(a.At, fmt.Sprintf("%s: %s of %s was refused %d times with the same version %d, which changed %v ago", a.Client, a.Verb, name(a),
 					refused[at], a.Based, (a.At-all[from].At).Round(time.Millisecond)))
 			}
 		}
 	}
-	v.Text = fmt.Sprintf("conflicts: %d; writes on versions more than %d changes old: %d", conflicts, l.Stale, old)
+	v.Text = fmt.Sprintf("conflicts: %d; writes on versions more than %d changes old: %d", conflicts, maxStale, old)
 	return v
 }
 
@@ -89,11 +89,11 @@ type source struct {
 
 type span struct{ from, to time.Duration }
 
-func newNews(p *record.Play, l Limits) *news {
-	n := &news{takes: l.StaleFor, watches: map[source][]span{}}
+func newNews(p *record.Play) *news {
+	n := &news{takes: staleAfter, watches: map[source][]span{}}
 	for _, f := range p.Faults {
 		if f.Name == fault.Stall || f.Name == fault.Drip {
-			n.takes = max(n.takes, l.StaleFor+time.Duration(f.Duration))
+			n.takes = max(n.takes, staleAfter+time.Duration(f.Duration))
 		}
 	}
 	for i := range p.Accesses {

@@ -43,41 +43,29 @@ func (v *Verdict) show(at time.Duration, text string) {
 	}
 }
 
-// Limits of the verdicts. A correct controller of client-go stays far below them.
-type Limits struct {
-	// Useless is the number of writes without a change to one object in a row, with no cause between them and
-	// at most Pause between two.
-	Useless int
-	// Restless is the same for writes with a change: it changes back and forth.
-	Restless int
-	Pause    time.Duration
-	// Relists is the number of initial states of one resource for each fault that hit its watches. A Reflector
+// The limits of the verdicts. A correct controller of client-go stays far below them.
+const (
+	// maxUseless is the number of writes without a change to one object in a row, with no cause between them and
+	// at most maxPause between two. maxRestless is the same for writes with a change: it changes back and forth.
+	maxUseless, maxRestless = 10, 50
+	maxPause                = 2 * time.Second
+	// maxRelists is the number of initial states of one resource for each fault that hit its watches. A Reflector
 	// retries a failed list, and after an answer that does not parse it lists again.
-	Relists int
-	// Stale is the number of newer versions of an object that a write misses, each of which the client had
-	// StaleFor to learn of.
-	Stale    int
-	StaleFor time.Duration
-	// Repeats is the number of refused writes of an object with the same version.
-	Repeats int
-	// Memory and Count are what a process may have at the end, besides twice as much as at the start.
-	Memory int64
-	Count  int // goroutines, open files
-}
-
-// DefaultLimits are the limits of watchlab controller.
-func DefaultLimits() Limits {
-	return Limits{
-		Useless: 10, Restless: 50, Pause: 2 * time.Second, Relists: 4, Stale: 10, StaleFor: 5 * time.Second, Repeats: 5,
-		Memory: 48 << 20, Count: 100,
-	}
-}
+	maxRelists = 4
+	// maxStale is the number of newer versions of an object that a write misses, each of which the client had
+	// staleAfter to learn of. maxRepeats is the number of refused writes of an object with the same version.
+	maxStale, maxRepeats = 10, 5
+	staleAfter           = 5 * time.Second
+	// moreMemory (bytes) and moreCount (goroutines, open files) are what a process may have at the end, besides
+	// twice as much as at the start.
+	moreMemory, moreCount = 48 << 20, 100
+)
 
 // Judge returns all verdicts of a play. Reactions and violations are those of package rules.
-func Judge(p *record.Play, reactions []rules.Reaction, violations []rules.Violation, l Limits) []Verdict {
+func Judge(p *record.Play, reactions []rules.Reaction, violations []rules.Violation) []Verdict {
 	return []Verdict{
 		// A crash comes first: it explains what follows.
-		crashed(p), lostUpdates(reactions, violations), hotLoop(p, l), relists(p, l), staleWrites(p, l), leak(p, l), neverConverged(p),
+		crashed(p), lostUpdates(reactions, violations), hotLoop(p), relists(p), staleWrites(p), leak(p), neverConverged(p),
 	}
 }
 

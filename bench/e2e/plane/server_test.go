@@ -68,12 +68,12 @@ type server struct {
 
 // serve starts a control plane for a play.
 func serve(set controller.Setup) (controller.Server, error) {
-	if len(set.Storms()) > 0 || len(set.Objects()) > 0 || len(set.Clients) != 1 {
+	if len(set.Storms) > 0 || len(set.Objects) > 0 || len(set.Clients) != 1 {
 		return nil, errors.New("plane: the real control plane takes a workload and one replica, no storm and no manifests")
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &server{setup: set, token: apiserver.NewToken(), authors: newAuthors(), cancel: cancel, changed: make(chan struct{})}
-	s.cluster = lifecycle.New(lifecycle.Options{Stages: set.Stages(), Seed: set.Seed, Speed: set.Speed})
+	s.cluster = lifecycle.New(lifecycle.Options{Stages: set.Stages, Seed: set.Seed, Speed: set.Speed})
 	var err error
 	if s.plane, err = controlplane.Start(ctx, controlplane.Options{}); err != nil {
 		return nil, err

@@ -52,7 +52,7 @@ func newCell() *cobra.Command {
 			if err != nil {
 				return usageError{err}
 			}
-			res, err := lab.PlayCell(ctx, p.Comparisons, args[0], cell.New(cell.Options{Alone: true}))
+			res, err := lab.PlayCell(ctx, p.Comparisons, args[0], &cell.Recorder{Alone: true})
 			return lab.WriteResult(os.NewFile(resultFile, "result"), res, err)
 		},
 	}

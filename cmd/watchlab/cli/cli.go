@@ -11,6 +11,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +19,6 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
-	"strconv"
 	"strings"
 	"syscall"
 
@@ -26,6 +26,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"watchlab/bench/controller/program"
+	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
 	"watchlab/loadgen/manifest"
 	"watchlab/loadgen/source"
@@ -50,6 +51,18 @@ func badFlag(flag string, err error) error {
 	return usageError{fmt.Errorf("--%s: %w", flag, err)}
 }
 
+// badField names the flag of a field; what the field of an error is called, or the experiment's flag for it.
+func badField(err error) error {
+	at, ok := errors.AsType[*manifest.Error](err)
+	switch {
+	case !ok:
+		return err
+	case at.Field == "":
+		return usageError{err}
+	}
+	return badFlag(cmp.Or(experiment.FlagOf(at.Field), at.Field), at.Err)
+}
+
 // badFile names the flag, the file and the line of a mistake in the file of a flag. The flag is empty for an argument.
 func badFile(flag, file string, data []byte, err error) error {
 	if err = manifest.Locate(file, data, err); flag == "" {
@@ -67,7 +80,8 @@ var (
 )
 
 // Main runs the command and returns its exit code. Call it at the start of main: some commands start
-// the program again, and Main never returns there.
+// the program again, and Main never returns there. A run with several processes replaces the program, whose standard
+// output and error then have what follows.
 func Main(args []string, stdout, stderr io.Writer) int {
 	source.RunChild()
 	program.RunChild()
@@ -78,6 +92,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 
 // execute runs the command. further continues it with other arguments in a new process.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer, further func(context.Context, []string, io.Writer, io.Writer) int) int {
+	klog.SetLogger(klog.New(nil)) // A Reflector stopped at the end of a cell logs an error.
 	root := newRoot(args)
 	root.SetArgs(args)
 	root.SetOut(stdout)
@@ -104,15 +119,11 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer, furth
 	case errors.Is(err, errCannotTell):
 		return exitCannotTell
 	}
-	warn(stderr, "%s", oneLine(err))
+	warn(stderr, "%s", lab.OneLine(err.Error()))
 	if errors.As(err, &usage) {
 		return exitUsage
 	}
 	return exitInvalid
-}
-
-func oneLine(err error) string {
-	return strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
 }
 
 func warn(stderr io.Writer, format string, args ...any) {
@@ -139,7 +150,6 @@ func parent(cmd *cobra.Command, verbs ...*cobra.Command) *cobra.Command {
 }
 
 func newRoot(args []string) *cobra.Command {
-	var verbosity int
 	root := parent(&cobra.Command{
 		Use:   "watchlab",
 		Short: "The performance lab for the Kubernetes event pipeline",
@@ -154,26 +164,11 @@ finished rounds kept.`,
   watchlab run    # everything that is built in, in a minute and a half`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		PersistentPreRun: func(*cobra.Command, []string) {
-			quiet(verbosity)
-		},
 	}, newList(), newRun(args), newServe(), newStorm(), newTrace(), newRecord(), newCell(), newPod(), newController(), newDash(args), newCompare(), newGate(),
 		newReport(), newKnee(args), newScale(args), newReproduce(), newCluster(), newVersion())
-	root.PersistentFlags().IntVarP(&verbosity, "v", "v", -1, "level of client-go's own log messages (default -1: none)")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	group(root)
 	return root
-}
-
-// quiet suppresses client-go's log: a Reflector stopped at the end of a cell logs an error.
-func quiet(verbosity int) {
-	if verbosity < 0 {
-		klog.SetLogger(klog.New(nil))
-		return
-	}
-	klog.ClearLogger()
-	var level klog.Level
-	_ = level.Set(strconv.Itoa(verbosity)) // A number is what it takes.
 }
 
 // takes requires least to most positional arguments; what names them.

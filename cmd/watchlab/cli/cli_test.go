@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -16,10 +15,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"watchlab/bench/controller/program"
-	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
-	"watchlab/bench/pipeline"
-	"watchlab/bench/stats"
 	"watchlab/impls"
 	"watchlab/impls/deltafifo"
 	"watchlab/loadgen/source"
@@ -118,32 +114,6 @@ func TestList(t *testing.T) {
 			t.Errorf("no line matches %q in\n%s", want, out)
 		}
 	}
-	code, out, _ = call(t, "list", "-o", "json")
-	var all []entry
-	if err := json.Unmarshal([]byte(out), &all); code != exitOK || err != nil || len(all) < 8 {
-		t.Errorf("list -o json: exit code %d, %v, %d entries", code, err, len(all))
-	}
-}
-
-// TestBenchOutput: run -o bench prints all rounds as benchfmt. A test of package stats reads such a file with benchstat.
-func TestBenchOutput(t *testing.T) {
-	code, out, errs := call(t, with(small, "--impl", "clientgo-realfifo-batch,cond", "-o", "bench", "--rounds", "2")...)
-	if code != exitOK || errs != "" {
-		t.Fatalf("exit code %d, stderr %q", code, errs)
-	}
-	f, err := stats.Read(strings.NewReader(out), "stdout")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(f.Names) != 3 || f.Config["host"] != "ignored" {
-		t.Errorf("cells %q, host %q; want two variants and the A/A pair, and an ignored host", f.Names, f.Config["host"])
-	}
-	for i, want := range []string{"DeltaFIFO/impl=clientgo-realfifo-batch/", "DeltaFIFO/impl=cond/"} {
-		name := f.Names[i]
-		if s := f.Samples[name]; !strings.HasPrefix(name, want) || len(s["events/s"]) != 2 || len(s["allocs/op"]) != 2 {
-			t.Errorf("%s: %v, want %s with two rounds", name, s, want)
-		}
-	}
 }
 
 func TestResultsFolder(t *testing.T) {
@@ -216,47 +186,6 @@ func TestLostEvent(t *testing.T) {
 	}
 	if bytes.Contains(bench, []byte("impl="+lossy)) || !bytes.Contains(bench, []byte("impl=cond")) {
 		t.Errorf("bench.txt must hold cond and not %s:\n%s", lossy, bench)
-	}
-}
-
-// TestInterrupt interrupts a run after its first finished cell, as Ctrl-C does. The
-// cell's result is kept.
-func TestInterrupt(t *testing.T) {
-	plan, err := experiment.New(t.Context(), experiment.Spec{
-		Config: pipeline.Config{Impls: []string{"cond"}, Modes: []string{"in-order"}, Events: 3000},
-		Storm:  experiment.Storm{Name: tiny}, LagBudget: "1ms", Rounds: 1000, Processes: 1,
-	}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &playing{Plan: plan, show: benchForm.write, dir: filepath.Join(t.TempDir(), "out")}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	played := 0
-	build := p.Comparisons[0].Cells[0].New
-	p.Comparisons[0].Cells[0].New = func() (lab.Workload, error) {
-
-		if played++; played == 4 {
-			cancel()
-		}
-		return build()
-	}
-	var out, errs bytes.Buffer
-	if err := p.run(ctx, &out, &errs); !errors.Is(err, errInterrupted) {
-		t.Fatalf("run returned %v, want errInterrupted", err)
-	}
-	if !strings.Contains(errs.String(), "interrupted; 2 of 2000 measurements were finished and are kept") {
-		t.Errorf("stderr is %q", errs.String())
-	}
-	if n := strings.Count(out.String(), "\nBenchmark"); n != 2 {
-		t.Errorf("%d measurements were printed, want the two that were finished:\n%s", n, out.String())
-	}
-	kept, err := lab.Load(p.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !kept.Interrupted || len(kept.Comparisons[0].Cells[0].Rounds) != 1 {
-		t.Errorf("the folder holds %+v", kept)
 	}
 }
 

@@ -70,39 +70,21 @@ func (f *placeFlags) connect(cmd *cobra.Command, writes bool) (*cluster.Cluster,
 	return c, fl, err
 }
 
-// status returns the state of the named run, or of the only one of the namespace.
+// status returns the state of the named run.
 func (f *placeFlags) status(ctx context.Context, fl *fleet.Fleet) (fleet.State, error) {
-	name := f.name
-	if name == "" {
-		runs, err := fl.Runs(ctx, f.namespace)
-		switch {
-		case err != nil:
-			return fleet.State{}, err
-		case len(runs) == 0:
-			return fleet.State{}, badFlag("name", fmt.Errorf("is required: no run in namespace %s", f.namespace))
-		case len(runs) > 1:
-			return fleet.State{}, badFlag("name", fmt.Errorf("is required: namespace %s has several runs: %q", f.namespace, runs))
-		}
-		name = runs[0]
+	if f.name == "" {
+		return fleet.State{}, badFlag("name", errors.New("is required"))
 	}
-	s, err := fl.Status(ctx, fleet.Ref{Namespace: f.namespace, Run: name})
+	s, err := fl.Status(ctx, fleet.Ref{Namespace: f.namespace, Run: f.name})
 	if errors.Is(err, fleet.ErrNoRun) {
 		err = badFlag("name", err)
 	}
 	return s, err
 }
 
-// again returns the command line of another verb for the same run.
-func (f *placeFlags) again(verb, name string) string {
-	line := "watchlab cluster " + verb
-	for _, flag := range []struct{ name, value, unless string }{
-		{"kubeconfig", f.kubeconfig, ""}, {"context", f.context, ""}, {"namespace", f.namespace, deploy.Namespace}, {"name", name, ""},
-	} {
-		if flag.value != flag.unless {
-			line += " --" + flag.name + " " + flag.value
-		}
-	}
-	return line
+// again returns the command line of another verb for the same run, without the flags of the cluster.
+func (f *placeFlags) again(verb string) string {
+	return "watchlab cluster " + verb + " --name " + f.name
 }
 
 func newClusterStatus() *cobra.Command {

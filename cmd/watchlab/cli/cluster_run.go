@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
 	"watchlab/bench/experiment"
@@ -63,7 +64,7 @@ The run continues after Ctrl-C and with --wait=false. run exits with 1 if a pod 
 	fl.IntVar(&f.pods, "pods", 4, "playing pods")
 	fl.IntVar(&f.writers, "writers", 1, "writing pods, for --mode "+string(fleet.ModeCluster))
 	fl.StringVar(&f.image, "image", "", "image of the pods (default watchlab:dev)")
-	fl.StringVar(&f.mode, "mode", string(fleet.ModeSelf), "mode: "+fleet.ModeNames())
+	fl.StringVar(&f.mode, "mode", string(fleet.ModeSelf), "mode: "+fleet.ModeNames)
 	fl.StringVar(&f.overlay, "overlay", "", "overlay: "+strings.Join(fleet.Overlays(), ", ")+", or a directory (default: base)")
 	fl.DurationVar(&f.barrier, "barrier", defaultBarrier, "barrier timeout before each cell; 0 for no barrier")
 	fl.DurationVar(&f.waitForPods, "wait-for-pods", 2*time.Minute, "limit for a pod's wait for a node or its image")
@@ -84,53 +85,42 @@ func (f *clusterRunFlags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := fleet.Build(spec); err != nil {
+	objects, err := fleet.Build(spec)
+	if err != nil {
 		return f.blame(err)
 	}
-	if spec.PodMonitor, err = fl.PodMonitors(); err != nil {
-		return err
-	}
 	if f.dryRun {
-		return printObjects(cmd.OutOrStdout(), spec)
+		return printObjects(cmd.OutOrStdout(), objects)
 	}
 	if err := fl.Start(ctx, spec); err != nil {
 		if errors.Is(err, fleet.ErrExists) {
-			return badFlag("name", fmt.Errorf("%w (%s deletes it)", err, f.place.again("clean", spec.Plan.Run)))
+			return badFlag("name", fmt.Errorf("%w (%s deletes it)", err, f.place.again("clean")))
 		}
 		return err
 	}
 	warn(stderr, "run %s: mode %s, %s", spec.Ref(), spec.Plan.Mode, lab.Plural(spec.Plan.Pods, "pod"))
 	if !f.wait {
-		f.nextSteps(stderr, spec.Plan.Run, "status", "collect", "clean")
+		warn(stderr, "%s shows it", f.place.again("status"))
 		return nil
 	}
 	hint := func(p fleet.Pod) string { return fleet.StartHint(p, f.place.context, f.overlay, f.place.namespace) }
-	changes := fleet.Follower{W: stderr, Now: time.Now, Hint: hint}
+	changes := fleet.Follower{W: stderr, Hint: hint}
 	var waits *fleet.WaitError
-	state, err := fl.Follow(ctx, spec.Ref(), f.waitForPods, changes.Show, func(err error) { warn(stderr, "%s; retrying", oneLine(err)) })
+	state, err := fl.Follow(ctx, spec.Ref(), f.waitForPods, changes.Show, func(err error) { warn(stderr, "%s; retrying", lab.OneLine(err.Error())) })
 	switch {
 	case ctx.Err() != nil:
-		warn(stderr, "interrupted; the run continues in the cluster")
-		f.nextSteps(stderr, spec.Plan.Run, "status", "collect", "clean")
+		warn(stderr, "interrupted; the run continues in the cluster; %s shows it", f.place.again("status"))
 		return errInterrupted
 	case errors.As(err, &waits):
-		f.nextSteps(stderr, spec.Plan.Run, "status", "clean")
 		return fmt.Errorf("%w; %s", waits, hint(waits.Pod))
 	case err != nil:
 		return err
 	}
-	warn(stderr, "run %s has ended; collect merges its results, clean deletes it", spec.Plan.Run)
-	f.nextSteps(stderr, spec.Plan.Run, "collect", "clean")
+	warn(stderr, "run %s has ended; %s merges its results, %s deletes it", spec.Plan.Run, f.place.again("collect"), f.place.again("clean"))
 	if n := state.Count(fleet.Succeeded); n < spec.Plan.Pods {
 		return fmt.Errorf("%d of %d pods succeeded: %s", n, spec.Plan.Pods, strings.Join(state.Unfinished(), "; "))
 	}
 	return nil
-}
-
-func (f *clusterRunFlags) nextSteps(w io.Writer, name string, verbs ...string) {
-	for _, verb := range verbs {
-		fmt.Fprintf(w, "  %s\n", f.place.again(verb, name))
-	}
 }
 
 // blame names the flag, or the line of the file, of a mistake in the plan or in the experiment.
@@ -145,11 +135,7 @@ func (f *clusterRunFlags) blame(err error) error {
 	return err
 }
 
-func printObjects(w io.Writer, spec fleet.Spec) error {
-	objects, err := fleet.Build(spec)
-	if err != nil {
-		return err
-	}
+func printObjects(w io.Writer, objects []*unstructured.Unstructured) error {
 	for _, o := range objects {
 		data, err := yaml.Marshal(o.Object)
 		if err != nil {

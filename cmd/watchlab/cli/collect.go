@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -62,13 +60,8 @@ func (f *collectFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	spool, err := os.MkdirTemp("", "watchlab-collect-")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.RemoveAll(spool) }()
 	plan, stderr := state.Plan, cmd.ErrOrStderr()
-	got, err := maps.Collect(cmd.Context(), plan.Run, plan.Pods, spool, lab.MergeOptions{
+	got, err := maps.Collect(cmd.Context(), plan.Run, plan.Pods, lab.MergeOptions{
 		Name: plan.Run, Partial: f.partial, Experiment: plan.Experiment,
 		Args: []string{"cluster", "run", "--name", plan.Run, "--mode", string(plan.Mode), "--pods", fmt.Sprint(plan.Pods), "--", "--experiment", lab.ExperimentFile},
 	})
@@ -79,34 +72,15 @@ func (f *collectFlags) run(cmd *cobra.Command) error {
 	switch {
 	case early && !state.Over: // A retry may still upload.
 		return fmt.Errorf("run %s has not ended: %s; collect it when %s shows its end, or with --partial",
-			plan.Run, state.Line(), f.place.again("status", plan.Run))
+			plan.Run, state.Line(), f.place.again("status"))
 	case errors.Is(err, fleet.ErrNoResult):
-		missing := make([]int, plan.Pods)
-		for i := range missing {
-			missing[i] = i
-		}
-		warn(stderr, "no complete result of run %s", state.Ref)
-		warnMissing(stderr, state, missing)
-		return errInvalid
+		return fmt.Errorf("no complete result of run %s: %s", state.Ref, strings.Join(state.Unfinished(), "; "))
 	case errors.Is(err, lab.ErrShares):
 		return usageError{fmt.Errorf("run %s: %w", state.Ref, err)}
 	case err != nil:
 		return fmt.Errorf("run %s: %w", state.Ref, err)
 	}
 	return f.write(cmd, state, got.Outcome, show)
-}
-
-func warnMissing(stderr io.Writer, state fleet.State, missing []int) {
-	const most = 20
-	for n, i := range missing {
-		if n == most && len(missing) > most+1 {
-			warn(stderr, "and %d more pods are missing", len(missing)-most)
-			break
-		}
-		p := state.Pods[i]
-		parts := []string{p.PhaseText(), p.Name, p.Node, p.Progress}
-		warn(stderr, "pod %d is missing: %s", i, strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), ", "))
-	}
 }
 
 func (f *collectFlags) write(cmd *cobra.Command, state fleet.State, o *lab.Outcome, show func(io.Writer, *lab.Outcome) error) error {
@@ -125,7 +99,7 @@ func (f *collectFlags) write(cmd *cobra.Command, state fleet.State, o *lab.Outco
 	for _, s := range o.Merged.Superseded {
 		warn(stderr, "pod %d: attempt %d (pod %s) is not merged, another attempt is", s.Index, s.Attempt, dash(s.Pod))
 	}
-	warnMissing(stderr, state, o.Merged.Missing)
+	warnEach(stderr, o.Merged.Missing, func(i int) string { return fmt.Sprintf("pod %d is missing: %s", i, state.Pods[i]) })
 	warn(stderr, "%s merged; results are in %s", o.Merged, dir)
 	failed := o.Failed()
 	for _, cell := range failed {

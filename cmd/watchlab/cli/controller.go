@@ -14,12 +14,10 @@ import (
 
 	"watchlab/bench/controller"
 	"watchlab/bench/controller/program"
-	"watchlab/bench/controller/rules"
 	"watchlab/bench/experiment"
 	"watchlab/bench/lab"
 	"watchlab/bench/report"
 	"watchlab/loadgen/manifest"
-	"watchlab/loadgen/workload"
 )
 
 // controllerFlags fill a controller.Spec.
@@ -70,13 +68,10 @@ the workloads and the verdicts.`,
 	f.fields = experiment.Fields(&f.flagged)
 	experiment.AddFlags(fl, f.fields)
 	fl.Lookup("storm").Usage = "profile, recording or file (default: nodeloss on 20 nodes)"
-	completeSpec(cmd)
-	complete(cmd, "workload", workload.Names())
-	complete(cmd, "rules", rules.Names())
 	fl.StringVarP(&f.file, "spec", "f", "", "controller.yaml to play; flags win over it")
 	fl.BoolVar(&f.shrink, "shrink", true, "shrink the first fault plan that fails")
 	fl.StringArrayVar(&f.restarts, "restart", nil, "kill the first replica and start it again, as in at=30s")
-	fl.StringVar(&f.against, "against", "", "command of the baseline, compared side by side")
+	fl.StringVar(&f.against, "against", "", "command of the baseline, words without quotes, compared side by side")
 	fl.StringVar(&f.dir, "out", "", "results folder to create (default results/DATE-COMMIT-controller)")
 	f.output.add(cmd, "text", form[*controller.Result]{"text", report.ControllerText},
 		form[*controller.Result]{"json", method((*controller.Result).WriteJSON)})
@@ -115,9 +110,9 @@ func (f *controllerFlags) read(cmd *cobra.Command, args []string) (spec controll
 		spec.Programs = []controller.Program{{Label: controller.New, Command: args}}
 	}
 	if changed("against") {
-		old, err := program.Words(f.against)
-		if err != nil {
-			return spec, badFlag("against", err)
+		old := strings.Fields(f.against)
+		if len(old) == 0 {
+			return spec, badFlag("against", errors.New("names no program"))
 		}
 		if len(spec.Programs) == 0 {
 			return spec, usageError{errors.New("no program is given to compare with --against")}
@@ -202,11 +197,6 @@ func (f *controllerFlags) play(cmd *cobra.Command, spec controller.Spec) (*contr
 		Dir: f.dir, Stdin: cmd.InOrStdin(), Build: build(), Args: os.Args[1:],
 		Notify:   func(text string) { warn(stderr, "%s", text) },
 		Progress: func(p controller.Progress) { warn(stderr, "%s", progressText(p)) },
-		Attached: func(paths map[string]string) {
-			for client, path := range paths {
-				warn(stderr, "%s connects with KUBECONFIG=%s", client, path)
-			}
-		},
 	})
 }
 

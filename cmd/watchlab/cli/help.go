@@ -3,20 +3,12 @@ package cli
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"runtime"
 	"runtime/debug"
 	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"watchlab/bench/experiment"
-	"watchlab/bench/pprof"
-	"watchlab/impls"
-	"watchlab/impls/deltafifo"
-	"watchlab/loadgen/storm"
-	"watchlab/loadgen/trace"
 )
 
 // groups has the verbs in the order of --help.
@@ -42,7 +34,7 @@ func group(root *cobra.Command) {
 }
 
 // shortFlags are in the short help of a verb that plays, beside the common fields of a Spec.
-var shortFlags = []string{"experiment", "out", "output", "resume", "metrics-addr", "help", "help-all"}
+var shortFlags = []string{"experiment", "out", "output", "resume", "metrics-addr", "help-all"}
 
 // shortHelp makes --help show the common flags and --help-all all flags.
 func (f *runFlags) shortHelp(cmd *cobra.Command) {
@@ -53,69 +45,23 @@ func (f *runFlags) shortHelp(cmd *cobra.Command) {
 			common = append(common, fl.Flag)
 		}
 	}
+	hidden := 0
+	cmd.Flags().VisitAll(func(fl *pflag.Flag) {
+		if !slices.Contains(common, fl.Name) {
+			fl.Hidden = true
+			hidden++
+		}
+	})
 	full := cmd.HelpFunc()
 	cmd.SetHelpFunc(func(cmd *cobra.Command, args []string) {
 		if f.helpAll {
-			full(cmd, args)
-			return
+			cmd.Flags().VisitAll(func(fl *pflag.Flag) { fl.Hidden = false })
 		}
-		var hidden []*pflag.Flag
-		hide := func(fl *pflag.Flag) {
-			if !slices.Contains(common, fl.Name) && !fl.Hidden {
-				fl.Hidden = true
-				hidden = append(hidden, fl)
-			}
+		if full(cmd, args); !f.helpAll {
+			fmt.Fprintf(cmd.OutOrStdout(), "\n%d more flags: %s --help-all\n", hidden, cmd.CommandPath())
 		}
-		cmd.LocalFlags().VisitAll(hide)
-		cmd.InheritedFlags().VisitAll(hide)
-		full(cmd, args)
-		for _, fl := range hidden {
-			fl.Hidden = false
-		}
-		fmt.Fprintf(cmd.OutOrStdout(), "\n%d more flags: %s --help-all\n", len(hidden), cmd.CommandPath())
 	})
 }
-
-// complete registers the shell completion of a flag, if the command has it.
-func complete(cmd *cobra.Command, flag string, names []string) {
-	directive := cobra.ShellCompDirectiveNoFileComp
-	if flag == "storm" {
-		directive = cobra.ShellCompDirectiveDefault // A storm may also be a file.
-	}
-	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(names, directive))
-}
-
-func completeSpec(cmd *cobra.Command) {
-	names := map[string][]string{} // of variants, by flag
-	for _, e := range entries() {
-		flag := "impl"
-		switch e.Family {
-		case impls.Decode, impls.Store, impls.Workqueue: // flags have their names
-			flag = string(e.Family)
-		}
-		if !slices.Contains(names[flag], e.Name) {
-			names[flag] = append(names[flag], e.Name)
-		}
-	}
-	var kinds []string
-	for _, k := range pprof.Kinds() {
-		kinds = append(kinds, string(k))
-	}
-	for _, f := range experiment.Fields(new(experiment.Spec)) {
-		if f.Values != nil {
-			complete(cmd, f.Flag, f.Values)
-		}
-	}
-	maps.Copy(names, map[string][]string{
-		"delivery": {string(deltafifo.InOrder), string(deltafifo.PerKey)}, "profile": append(kinds, "all"), "pace": {"max", "trace"},
-		"output": {"brief", "table", "json", "bench"}, "storm": stormChoices(),
-	})
-	for flag, values := range names {
-		complete(cmd, flag, values)
-	}
-}
-
-func stormChoices() []string { return slices.Concat(storm.Names(), trace.Names()) }
 
 func newVersion() *cobra.Command {
 	return &cobra.Command{

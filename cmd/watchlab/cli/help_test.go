@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"regexp"
 	"strings"
 	"testing"
@@ -75,17 +74,5 @@ func TestVersion(t *testing.T) {
 	code, out, errs := call(t, "version")
 	if code != exitOK || errs != "" || !regexp.MustCompile(`(?s)^watchlab .*commit .*Go .*go1\..*client-go `).MatchString(out) {
 		t.Errorf("exit code %d, stderr %q, stdout %q", code, errs, out)
-	}
-}
-
-// TestCompletion: the shell completes names of variants, storms, pipelines, families.
-func TestCompletion(t *testing.T) {
-	for flag, want := range map[string]string{
-		"--impl": "clientgo-realfifo-batch", "--storm": "recorded-gang", "--pipeline": "kubelet", "--family": "merge",
-	} {
-		var out bytes.Buffer
-		if code := run(t.Context(), []string{"__complete", "run", flag, ""}, &out, &bytes.Buffer{}); code != exitOK || !strings.Contains(out.String(), want) {
-			t.Errorf("%s: exit code %d, %q", flag, code, out.String())
-		}
 	}
 }

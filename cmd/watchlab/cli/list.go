@@ -20,12 +20,11 @@ import (
 	"watchlab/impls/workqueue"
 )
 
+// entry is a variant of a family.
 type entry struct {
-	Family     impls.Family       `json:"family"`
-	Name       string             `json:"name"`
-	Summary    string             `json:"summary"`
-	Upstream   string             `json:"upstream,omitempty"`
-	Guarantees []impls.Guarantees `json:"guarantees"`
+	family                  impls.Family
+	name, summary, upstream string
+	guarantees              []impls.Guarantees
 }
 
 func entries() []entry {
@@ -48,18 +47,13 @@ func entriesOf[O, T any](f impls.Family, variants []impls.Variant[O, T]) []entry
 }
 
 func newList() *cobra.Command {
-	var out outputFlag[[]entry]
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use:     "list",
 		Short:   "List the families, their variants and what each guarantees",
-		Example: `  watchlab list -o json`,
+		Example: `  watchlab list`,
 		Args:    noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return out.print(cmd, func() ([]entry, error) { return entries(), nil })
-		},
+		RunE:    func(cmd *cobra.Command, _ []string) error { return listTable(cmd.OutOrStdout(), entries()) },
 	}
-	out.add(cmd, "table", form[[]entry]{"table", listTable}, form[[]entry]{"json", printJSON[[]entry]})
-	return cmd
 }
 
 // guaranteeTables are the tables of the list: the families of each and the columns of their guarantees.
@@ -90,30 +84,30 @@ func listTable(w io.Writer, all []entry) error {
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
-		of := slices.DeleteFunc(slices.Clone(all), func(e entry) bool { return !slices.Contains(t.families, e.Family) })
+		of := slices.DeleteFunc(slices.Clone(all), func(e entry) bool { return !slices.Contains(t.families, e.family) })
 		if err := guaranteeTable(w, t.columns, of, t.row); err != nil {
 			return err
 		}
 	}
 	for _, e := range all {
-		text := e.Summary
+		text := e.summary
 		var dropIns []string
-		for _, g := range e.Guarantees {
+		for _, g := range e.guarantees {
 			if g.DropIn != "" && !slices.Contains(dropIns, g.DropIn) {
 				dropIns = append(dropIns, g.DropIn)
 			}
 		}
-		if trusts := e.Guarantees[0].Trusts; trusts != "" {
+		if trusts := e.guarantees[0].Trusts; trusts != "" {
 			text += "; trusts " + trusts
 		}
 		if len(dropIns) > 0 {
 			text += "; drop-in: " + strings.Join(dropIns, ", ")
 		}
-		if e.Upstream != "" {
-			text += "; from " + e.Upstream
+		if e.upstream != "" {
+			text += "; from " + e.upstream
 		}
 		doc := (&comment.Parser{}).Parse(text)
-		fmt.Fprintf(w, "\n%s/%s\n%s", e.Family, e.Name, (&comment.Printer{TextPrefix: "  ", TextWidth: listWidth - 2}).Text(doc))
+		fmt.Fprintf(w, "\n%s/%s\n%s", e.family, e.name, (&comment.Printer{TextPrefix: "  ", TextWidth: listWidth - 2}).Text(doc))
 	}
 	return nil
 }
@@ -122,8 +116,8 @@ func guaranteeTable(w io.Writer, columns []string, all []entry, row func(impls.G
 	t := chart.NewTable("", append([]string{"FAMILY", "VARIANT"}, columns...))
 	t.Gap = 1
 	for _, e := range all {
-		for _, g := range e.Guarantees {
-			t.Add(append([]string{string(e.Family), e.Name}, row(g)...)...)
+		for _, g := range e.guarantees {
+			t.Add(append([]string{string(e.family), e.name}, row(g)...)...)
 		}
 	}
 	return t.Text(w)

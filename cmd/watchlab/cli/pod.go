@@ -8,10 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"watchlab/bench/fleet"
-	"watchlab/bench/lab"
 	"watchlab/bench/report"
 	"watchlab/bench/telemetry"
-	"watchlab/loadgen/manifest"
 )
 
 func newPod() *cobra.Command {
@@ -33,7 +31,6 @@ finished rounds uploaded.`,
 			defer status.Clear()
 			o.Build, o.Args = build(), os.Args[1:]
 			o.Progress = status.Show
-			o.Show = func(outcome *lab.Outcome) error { return report.Table(cmd.OutOrStdout(), outcome) }
 			o.Warn = func(text string) { warn(status, "%s", text) }
 			o.Telemetry = func(ctx context.Context, run, pyroscope string) (*telemetry.Session, error) {
 				f := telemetryFlags{addr: metricsAddr, public: true, pyroscope: pyroscope}
@@ -43,16 +40,10 @@ finished rounds uploaded.`,
 				return f.start(ctx, run, status)
 			}
 			err := fleet.RunPod(cmd.Context(), o)
-			at, ok := errors.AsType[*manifest.Error](err)
-			switch {
-			case ok && at.Field != "":
-				return badFlag(at.Field, at.Err)
-			case ok:
-				return usageError{err}
-			case errors.Is(err, context.Canceled):
+			if errors.Is(err, context.Canceled) {
 				return errInterrupted
 			}
-			return err
+			return badField(err)
 		},
 	}
 	fl := cmd.Flags()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"os/exec"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -46,27 +45,13 @@ func resumed(cmd *cobra.Command, dir string) []string {
 	return next
 }
 
-// newProcess continues the command in a new process, and returns its exit code.
-func newProcess(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+// newProcess replaces this process by one that continues the command. Process id, terminal and parent stay. It
+// returns only if it fails.
+func newProcess(_ context.Context, args []string, _, stderr io.Writer) int {
 	self, err := os.Executable()
-	if err != nil {
-		warn(stderr, "%v", err)
-		return exitInvalid
+	if err == nil {
+		err = syscall.Exec(self, append(os.Args[:1:1], args...), os.Environ())
 	}
-	if stdout == io.Writer(os.Stdout) && stderr == io.Writer(os.Stderr) {
-		// Process id, terminal and parent stay. It returns only with an error, as on Windows.
-		_ = syscall.Exec(self, append(os.Args[:1:1], args...), os.Environ())
-	}
-	cmd := exec.CommandContext(ctx, self, args...)
-	cmd.Stdout, cmd.Stderr = stdout, stderr
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.WaitDelay = freshDelay
-	if err := cmd.Run(); cmd.ProcessState == nil {
-		warn(stderr, "%v", err)
-		return exitInvalid
-	}
-	if code := cmd.ProcessState.ExitCode(); code >= 0 {
-		return code
-	}
-	return exitInterrupted
+	warn(stderr, "%v", err)
+	return exitInvalid
 }

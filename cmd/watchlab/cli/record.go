@@ -256,15 +256,20 @@ func writeFile(path string, overwrite bool, write func(io.Writer) error) error {
 }
 
 func reportFaults(stderr io.Writer, faults []*trace.Error) error {
-	const most = 20
-	for _, e := range faults[:min(len(faults), most)] {
-		warn(stderr, "%s", oneLine(e))
-	}
-	if more := len(faults) - most; more > 0 {
-		warn(stderr, "and %d more", more)
-	}
+	warnEach(stderr, faults, func(e *trace.Error) string { return lab.OneLine(e.Error()) })
 	if len(faults) > 0 {
 		return errInvalid
 	}
 	return nil
+}
+
+// warnEach warns of the first of many things.
+func warnEach[T any](stderr io.Writer, all []T, text func(T) string) {
+	const most = 20
+	for _, v := range all[:min(len(all), most)] {
+		warn(stderr, "%s", text(v))
+	}
+	if more := len(all) - most; more > 0 {
+		warn(stderr, "and %d more", more)
+	}
 }

@@ -3,7 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -18,73 +17,44 @@ import (
 
 func newReport() *cobra.Command {
 	var out outputFlag[*lab.Outcome]
-	ofController := outputFlag[*controller.Result]{forms: []form[*controller.Result]{
-		{"html", report.ControllerHTML}, {"markdown", report.ControllerMarkdown}, {"json", method((*controller.Result).WriteJSON)},
-		{"bench", method((*controller.Result).WriteBench)}, {"table", report.ControllerText},
-	}}
 	cmd := &cobra.Command{
 		Use:   "report DIR",
 		Short: "Make a run's reports again from its results folder",
 		Long: `report writes report.md and report.html of a results folder again, also of a killed run and of
-watchlab controller.
-With -o it writes one form to standard output instead.`,
+watchlab controller. With -o it writes one form of a run to standard output instead.`,
 		Example: `  watchlab report results/mine
   watchlab report results/mine -o json > mine.json`,
 		Args: takes(1, 1, "one results folder"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			printed := cmd.Flags().Changed("output")
-			_, err := os.Stat(filepath.Join(args[0], controller.ResultFile))
+			dir, printed := args[0], cmd.Flags().Changed("output")
+			_, err := os.Stat(filepath.Join(dir, controller.ResultFile))
 			switch {
 			case err == nil && printed:
-				ofController.name = out.name
-				return ofController.print(cmd, func() (*controller.Result, error) { return loadController(args[0]) })
+				return badFlag("output", errors.New("is not for results of watchlab controller, which are files of their folder"))
 			case err == nil:
-				return writeController(args[0], cmd.ErrOrStderr())
-			case !printed:
-				return writeReports(args[0], cmd.ErrOrStderr())
+				var o *controller.Result
+				if o, err = controller.ReadResult(dir); err != nil {
+					return usageError{err}
+				}
+				err = report.WriteController(dir, o)
+			case printed:
+				return out.print(cmd, func() (*lab.Outcome, error) { return loadRun(dir) })
+			default:
+				var o *lab.Outcome
+				if o, err = loadRun(dir); err == nil {
+					err = report.Write(dir, o)
+				}
 			}
-			return out.print(cmd, func() (*lab.Outcome, error) { return loadRun(args[0]) })
+			if err == nil {
+				warn(cmd.ErrOrStderr(), "reports are in %s and %s", filepath.Join(dir, lab.ReportFile), filepath.Join(dir, report.HTMLFile))
+			}
+			return err
 		},
 	}
 	out.add(cmd, "", form[*lab.Outcome]{"html", report.HTML}, form[*lab.Outcome]{"markdown", report.Markdown}, jsonForm,
 		benchForm, tableForm, briefForm)
 	cmd.Flags().Lookup("output").Usage = "form to print: " + strings.Join(out.names(), ", ")
 	return cmd
-}
-
-func writeController(dir string, stderr io.Writer) error {
-	o, err := loadController(dir)
-	if err == nil {
-		err = report.WriteController(dir, o)
-	}
-	if err == nil {
-		warnReports(stderr, dir)
-	}
-	return err
-}
-
-func loadController(dir string) (*controller.Result, error) {
-	o, err := controller.ReadResult(dir)
-	if err != nil {
-		return nil, usageError{err}
-	}
-	return o, nil
-}
-
-func warnReports(stderr io.Writer, dir string) {
-	warn(stderr, "reports are in %s and %s", filepath.Join(dir, lab.ReportFile), filepath.Join(dir, report.HTMLFile))
-}
-
-func writeReports(dir string, stderr io.Writer) error {
-	o, err := loadRun(dir)
-	if err != nil {
-		return err
-	}
-	if err := report.Write(dir, o); err != nil {
-		return err
-	}
-	warnReports(stderr, dir)
-	return nil
 }
 
 func loadRun(dir string) (*lab.Outcome, error) {

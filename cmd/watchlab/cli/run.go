@@ -97,7 +97,6 @@ func newPlaying(f *runFlags, cmd *cobra.Command, search *experiment.Search) *cob
 	fl.StringVar(&f.resume, "resume", "", "results folder of an interrupted run to continue")
 	fl.StringVar(&f.dir, "out", "", "results folder to create (default none)")
 	f.output.add(cmd, "table", briefForm, tableForm, jsonForm, benchForm)
-	completeSpec(cmd)
 	f.shortHelp(cmd)
 	cmd.Args = takes(0, 1, "one experiment in YAML")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -173,27 +172,22 @@ func planOf(cmd *cobra.Command, s experiment.Spec) (*experiment.Plan, error) {
 	return p, err
 }
 
-func onlyResume(cmd *cobra.Command, why string, excluded func(flag string) bool) error {
+// openResumed makes the experiment of an interrupted run the file of the Spec.
+func (f *runFlags) openResumed(cmd *cobra.Command) error {
 	var err error
 	cmd.Flags().Visit(func(fl *pflag.Flag) {
-		if err == nil && fl.Name != "resume" && excluded(fl.Name) {
-			err = badFlag(fl.Name, fmt.Errorf("is not for --resume: %s", why))
+		if err == nil && (experiment.Path(fl.Name) != "" || fl.Name == "out" || fl.Name == "experiment") {
+			err = badFlag(fl.Name, errors.New("is not for --resume: the run continues with its own experiment"))
 		}
 	})
-	return err
-}
-
-func (f *runFlags) openResumed(cmd *cobra.Command) error {
-	if err := onlyResume(cmd, "the run continues with its own experiment", func(name string) bool {
-		return experiment.Path(name) != "" || name == "out" || name == "experiment"
-	}); err != nil {
+	if err != nil {
 		return err
 	}
 	f.file, f.flag = filepath.Join(f.resume, lab.ExperimentFile), "resume"
+	f.flagged.Search = nil
 	if _, err := os.Stat(f.file); err != nil {
 		return badFlag("resume", err)
 	}
-	f.flagged.Search = nil
 	return nil
 }
 

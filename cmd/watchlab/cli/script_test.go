@@ -12,13 +12,15 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"watchlab/bench/controller/program"
 )
 
 var update = flag.Bool("update", false, "rewrite the output in the scripts")
 
-var scriptFile = regexp.MustCompile(`(?m)^-- (\S+) --\n`)
+var (
+	scriptFile = regexp.MustCompile(`(?m)^-- (\S+) --\n`)
+	word       = regexp.MustCompile(`(?:[^\s'"]|'[^']*'|"[^"]*")+`)
+	quoted     = regexp.MustCompile(`'([^']*)'|"([^"]*)"`)
+)
 
 // TestScripts plays the scripts testdata/*.txt. A line "$ [NAME=VALUE…] ARGUMENTS" calls watchlab; its output and its exit code,
 // if that is not 0, follow. The files at the end of a script are in the working folder, with those of testdata/input,
@@ -97,9 +99,9 @@ func play(t *testing.T, script string) string {
 
 // played calls the command of a script's line and returns its output.
 func played(t *testing.T, line string) string {
-	words, err := program.Words(line)
-	if err != nil {
-		t.Fatal(err)
+	words := word.FindAllString(line, -1)
+	for i, w := range words {
+		words[i] = quoted.ReplaceAllString(w, "$1$2")
 	}
 	for ; len(words) > 0; words = words[1:] {
 		name, value, ok := strings.Cut(words[0], "=")

@@ -369,7 +369,7 @@ func (g *guarded) secretCalls() map[string][]secretCall {
 		},
 		"cluster run": append(place("--", "--family", "queue", "--storm", "gang", "--scale", "0.01"),
 			secretCall{args: with(g.cluster, "--name", "alone", "--pods", "2", "--wait=false", "--", "--family", "queue", "--storm", storm)}),
-		"cluster status":  place(),
+		"cluster status":  place("--name", "alone"),
 		"cluster clean":   place("--name", "alone"),
 		"cluster collect": append(place("--name", "alone"), secretCall{args: []string{kubeconfig}}),
 		"pod":             {{args: []string{"--plan", plan, "--kubeconfig", g.cluster[1], "--metrics-addr", "127.0.0.1:0"}}, {args: []string{"--plan", broken}}, {args: []string{"--plan", kubeconfig}}},
@@ -411,7 +411,7 @@ func TestSecrets(t *testing.T) {
 	g.record()
 	t.Setenv(fleet.IndexVar, "1")
 	g.call("pod", all["pod"][0])
-	g.call("cluster collect", secretCall{args: with(g.cluster, "--out", g.to("collected"))})
+	g.call("cluster collect", secretCall{args: with(g.cluster, "--name", "alone", "--out", g.to("collected"))})
 	if _, err := os.Stat(g.to("run/report.html")); err != nil {
 		t.Error(err)
 	}

@@ -65,7 +65,6 @@ loopback; another address needs TLS, or --insecure-listen and a token.`,
 	}
 	fl := cmd.Flags()
 	v.add(cmd, nil, servedField)
-	completeSpec(cmd)
 	fl.StringVar(&v.bind, "bind", "127.0.0.1", "address to serve on")
 	fl.IntVar(&v.port, "port", 0, "port to serve on; 0 for a free one")
 	fl.BoolVar(&v.opts.Access.TLS, "tls", true, "HTTPS with a token; else plain HTTP on loopback")
@@ -158,14 +157,6 @@ func (v *service) load(ctx context.Context, stdin io.Reader) (err error) {
 	return nil
 }
 
-// blamed names the flag of a service's option.
-func blamed(err error) error {
-	if at, ok := errors.AsType[*manifest.Error](err); ok {
-		return badFlag(cmp.Or(experiment.FlagOf(at.Field), at.Field), at.Err)
-	}
-	return err
-}
-
 func (v *service) serve(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 	if err := v.load(ctx, stdin); err != nil {
 		return err
@@ -174,14 +165,14 @@ func (v *service) serve(ctx context.Context, stdin io.Reader, stdout, stderr io.
 	v.opts.Progress = func(text string) { warn(stderr, "%s", text) }
 	s, err := apiserver.NewService(v.opts)
 	if err != nil {
-		return blamed(err)
+		return badField(err)
 	}
 	closed := func(err error) error {
 		_, _, _, failed := s.Close()
 		return errors.Join(err, failed)
 	}
 	if err := s.Listen(); err != nil {
-		return closed(blamed(err))
+		return closed(badField(err))
 	}
 	s.Describe(stdout)
 	if err = s.Play(ctx); err == nil {

@@ -34,51 +34,16 @@ func newStorm() *cobra.Command {
 }
 
 func newStormList() *cobra.Command {
-	var out outputFlag[[]profileEntry]
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use:     "list",
 		Short:   "List the profiles, and the recordings that are built in",
-		Example: `  watchlab storm list -o json`,
+		Example: `  watchlab storm list`,
 		Args:    noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return out.print(cmd, listProfiles)
-		},
+		RunE:    func(cmd *cobra.Command, _ []string) error { return listStorms(cmd.OutOrStdout()) },
 	}
-	out.add(cmd, "table", form[[]profileEntry]{"table", printProfiles}, form[[]profileEntry]{"json", printJSON[[]profileEntry]})
-	return cmd
 }
 
-type profileEntry struct {
-	Name      string   `json:"name"`
-	Nodes     int      `json:"nodes,omitempty"`
-	Pods      int      `json:"pods,omitempty"`
-	Length    string   `json:"length,omitempty"`
-	Resources []string `json:"resources,omitempty"`
-	Summary   string   `json:"summary"`
-}
-
-func listProfiles() ([]profileEntry, error) {
-	var out []profileEntry
-	for _, p := range storm.Profiles() {
-		e := profileEntry{Name: p.Name(), Nodes: p.Nodes, Pods: p.Pods, Length: p.Length().String(), Summary: p.Summary()}
-		// The resources do not depend on the size, so the smallest storm is enough.
-		p.Resize(0, 0, 1e-3)
-		g, err := p.Generator(1)
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range g.Resources() {
-			e.Resources = append(e.Resources, r.Resource)
-		}
-		out = append(out, e)
-	}
-	for _, name := range trace.Names() {
-		out = append(out, profileEntry{Name: name, Summary: "a recording that is built in"})
-	}
-	return out, nil
-}
-
-func printProfiles(w io.Writer, profiles []profileEntry) error {
+func listStorms(w io.Writer) error {
 	t := chart.NewTable("", []string{"NAME", "NODES", "PODS", "LENGTH", "RESOURCES", "WHAT HAPPENS"})
 	number := func(n int) string {
 		if n == 0 {
@@ -86,8 +51,22 @@ func printProfiles(w io.Writer, profiles []profileEntry) error {
 		}
 		return strconv.Itoa(n)
 	}
-	for _, p := range profiles {
-		t.Add(p.Name, number(p.Nodes), number(p.Pods), dash(p.Length), dash(strings.Join(p.Resources, ", ")), p.Summary)
+	for _, p := range storm.Profiles() {
+		row := []string{p.Name(), number(p.Nodes), number(p.Pods), p.Length().String()}
+		// The resources do not depend on the size, so the smallest storm is enough.
+		p.Resize(0, 0, 1e-3)
+		g, err := p.Generator(1)
+		if err != nil {
+			return err
+		}
+		var resources []string
+		for _, r := range g.Resources() {
+			resources = append(resources, r.Resource)
+		}
+		t.Add(append(row, strings.Join(resources, ", "), p.Summary())...)
+	}
+	for _, name := range trace.Names() {
+		t.Add(name, "-", "-", "-", "-", "a recording that is built in")
 	}
 	return t.Text(w)
 }
@@ -96,9 +75,9 @@ func newStormShow() *cobra.Command {
 	f := specFlags{}
 	cmd := &cobra.Command{
 		Use:   "show NAME|FILE",
-		Short: "Show a storm: its parameters, phases, rates and events",
-		Long: `show prints the parameters of a profile, its events by type and the rate of each phase. Of a
-recording it shows what trace inspect does.`,
+		Short: "Show a storm: its parameters, rates and events",
+		Long: `show prints the parameters of a profile, among them the lengths of its phases, its events by type and their mean rate.
+Of a recording it shows what trace inspect does.`,
 		Example: `  watchlab storm show leases --nodes 130000`,
 		Args:    takes(1, 1, stormNames()),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -114,7 +93,6 @@ recording it shows what trace inspect does.`,
 		},
 	}
 	f.add(cmd, nil, func(fl experiment.Field) bool { return stormField(fl) && fl.Path != "storm.name" })
-	cmd.ValidArgs = stormChoices()
 	return cmd
 }
 
@@ -140,81 +118,32 @@ func showStorm(cmd *cobra.Command, s experiment.Storm, seed int64) error {
 		return usageError{err}
 	}
 	fmt.Fprintf(w, "%s: %s\n%s\n", p.Name(), p.Summary(), strings.Join(p.Params(), "\n"))
-	return printDigest(w, digestOf(g), g.Phases())
+	return printEvents(w, g)
 }
 
-// digest is of one resource.
-type digest struct {
-	name    string
-	initial int
-	count   map[storm.Kind]int // number of steps by kind
-	at      []time.Duration    // times of the events in order
-}
-
-func digestOf(g *storm.Generator) []digest {
-	var all []digest
-	for _, res := range g.Resources() {
-		all = append(all, digest{name: res.Resource, count: map[storm.Kind]int{}})
-	}
+// printEvents prints the numbers of objects and events of each resource, and the mean rate.
+func printEvents(w io.Writer, g *storm.Generator) error {
+	resources := g.Resources()
+	initial, counts, last := make([]int, len(resources)), make([][4]int, len(resources)), time.Duration(0)
 	for s := range g.Initial {
-		all[s.Stream].initial++
+		initial[s.Stream]++
 	}
+	kinds := []storm.Kind{storm.Added, storm.Modified, storm.Deleted}
 	for s := (storm.Step{}); g.Next(&s); {
-		d := &all[s.Stream]
-		d.count[s.Kind]++
-		if s.Kind != storm.RelistStep && s.Kind != storm.ResyncStep {
-			d.at = append(d.at, s.At)
+		last = max(last, s.At)
+		if k := slices.Index(kinds, s.Kind); k >= 0 {
+			counts[s.Stream][0]++
+			counts[s.Stream][k+1]++
 		}
 	}
-	return all
-}
-
-// peak returns the most events in one second of the clock, and the time of the last event.
-func (d *digest) peak() (most int, last time.Duration) {
-	seconds := map[time.Duration]int{}
-	for _, at := range d.at {
-		last = max(last, at)
-		second := at.Truncate(time.Second)
-		seconds[second]++
-		most = max(most, seconds[second])
-	}
-	return most, last
-}
-
-func printDigest(w io.Writer, all []digest, phases []storm.Phase) error {
-	events := chart.NewTable("", nil, "resource", "at first", "events", "added", "modified", "deleted", "peak/s", "last")
-	for _, d := range all {
-		peak, last := d.peak()
-		line := []string{d.name}
-		for _, n := range []int{d.initial, len(d.at), d.count[storm.Added], d.count[storm.Modified], d.count[storm.Deleted], peak} {
-			line = append(line, strconv.Itoa(n))
+	t := chart.NewTable("", nil, "resource", "at first", "events", "added", "modified", "deleted", "events/s")
+	for i, r := range resources {
+		row := []string{r.Resource, strconv.Itoa(initial[i])}
+		for _, n := range counts[i] {
+			row = append(row, strconv.Itoa(n))
 		}
-		events.Add(append(line, last.Round(time.Millisecond).String())...)
+		t.Add(append(row, fmt.Sprintf("%.1f", float64(counts[i][0])/last.Seconds()))...)
 	}
-	if _, err := io.WriteString(w, events.Fitted("  ", math.MaxInt)); err != nil {
-		return err
-	}
-	for _, d := range all {
-		if relists, resyncs := d.count[storm.RelistStep], d.count[storm.ResyncStep]; relists+resyncs > 0 {
-			fmt.Fprintf(w, "  %s: %d times relisted, %d times resynced\n", d.name, relists, resyncs)
-		}
-	}
-	if len(phases) == 0 {
-		return nil
-	}
-	rates := chart.NewTable("", nil, "phase", "from", "to")
-	for _, d := range all {
-		rates.Figures(d.name + "/s")
-	}
-	for _, p := range phases {
-		line := []string{p.Name, p.From.String(), p.To.String()}
-		for _, d := range all {
-			from, _ := slices.BinarySearch(d.at, p.From)
-			to, _ := slices.BinarySearch(d.at, p.To)
-			line = append(line, fmt.Sprintf("%.1f", float64(to-from)/(p.To-p.From).Seconds()))
-		}
-		rates.Add(line...)
-	}
-	_, err := io.WriteString(w, rates.Fitted("  ", math.MaxInt))
+	_, err := io.WriteString(w, t.Fitted("  ", math.MaxInt))
 	return err
 }

@@ -88,7 +88,7 @@ pods: 1
 experiment: {family: queue, variants: [cond], storm: {name: `+tiny+`}, rounds: 1000000, events: 2000}
 barrier: 0s
 `)
-		stderr := &heard{said: make(chan struct{}), want: "/metrics is for Prometheus"}
+		stderr := newOutput()
 		end := starting(t, stderr, []string{"pod", "--plan", plan, "--kubeconfig", simulated(t, nil), "--metrics-addr", "0.0.0.0:0"})
 		url := regexp.MustCompile(`(http://\S+)/metrics is for`).FindStringSubmatch(stderr.String())
 		for path, want := range map[string]int{"/metrics": http.StatusOK, "/healthz": http.StatusOK, "/readyz": http.StatusOK,
@@ -101,7 +101,7 @@ barrier: 0s
 }
 
 // starting runs a command until its standard error has what it waits for. end interrupts it.
-func starting(t *testing.T, stderr *heard, args []string) (end func()) {
+func starting(t *testing.T, stderr *output, args []string) (end func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -114,11 +114,7 @@ func starting(t *testing.T, stderr *heard, args []string) (end func()) {
 		<-done
 	})
 	t.Cleanup(end)
-	select {
-	case <-stderr.said:
-	case <-done:
-		t.Fatalf("%v ended: %s", args, stderr)
-	}
+	stderr.await(t, "/metrics is for Prometheus")
 	return end
 }
 

@@ -76,26 +76,3 @@ func TestScale(t *testing.T) {
 		t.Error("no digest of what was played: it could not be taken up again")
 	}
 }
-
-// TestScaleOverWords: values without an order are compared, without a scaling.
-func TestScaleOverWords(t *testing.T) {
-	o, _ := sweepRun(t, "scale", "--ignore-host", "--family", "deltafifo", "--delivery", "in-order", "--impl", "cond,clientgo-realfifo-batch", "--events", "1000", "--rounds", "1",
-		"--storm", "hotkey", "--scale", "0.05", "--over", "skew=uniform,zipf:1.50")
-	if len(o.Scalings) != 0 {
-		t.Errorf("%+v", o.Scalings)
-	}
-	skews := map[string][]string{}
-	for _, c := range o.Comparisons[0].Cells {
-		if c.Repeats == "" {
-			skews[c.Label("impl")] = append(skews[c.Label("impl")], c.Label("skew"))
-		}
-	}
-	for impl, got := range skews {
-		if !slices.Equal(got, []string{"uniform", "zipf:1.5"}) {
-			t.Errorf("%s at skews %q", impl, got)
-		}
-	}
-	if len(skews) != 2 {
-		t.Errorf("%q", skews)
-	}
-}

@@ -7,9 +7,7 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 )
 
 // atOnce are the flags of a very short run.
@@ -27,31 +25,6 @@ func TestProfileOverridesPyroscope(t *testing.T) {
 	}
 }
 
-// heard collects a command's output. It is safe for concurrent use.
-type heard struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-	said chan struct{}
-	want string
-}
-
-func (h *heard) Write(p []byte) (int, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	before := strings.Contains(h.text.String(), h.want)
-	n, err := h.text.Write(p)
-	if !before && strings.Contains(h.text.String(), h.want) {
-		close(h.said)
-	}
-	return n, err
-}
-
-func (h *heard) String() string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.text.String()
-}
-
 var shown = regexp.MustCompile(`(http://\S+) shows the run`)
 
 // TestDash: after the run, the page and the metrics stay with their figures until an
@@ -59,19 +32,13 @@ var shown = regexp.MustCompile(`(http://\S+) shows the run`)
 func TestDash(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	stderr := &heard{said: make(chan struct{}), want: "stays until Ctrl-C"}
+	stderr := newOutput()
 	var stdout bytes.Buffer
 	code := make(chan int, 1)
 	go func() {
 		code <- run(ctx, append(append([]string{"dash"}, atOnce...), "--metrics-addr", "127.0.0.1:0"), &stdout, stderr)
 	}()
-	select {
-	case <-stderr.said:
-	case c := <-code:
-		t.Fatalf("exit code %d: %s", c, stderr)
-	case <-time.After(time.Minute):
-		t.Fatalf("it is not over: %s", stderr)
-	}
+	stderr.await(t, "stays until Ctrl-C")
 	m := shown.FindStringSubmatch(stderr.String())
 	if m == nil {
 		t.Fatalf("no address in %q", stderr)
