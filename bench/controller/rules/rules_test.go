@@ -2,7 +2,6 @@ package rules
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -124,44 +123,4 @@ func FuzzParse(f *testing.F) {
 		r.Reactions(p)
 		r.Check(p)
 	})
-}
-
-// bigPlay returns a play of n changes of pods of 1,000 ReplicaSets, and of writes to these.
-func bigPlay(changes, accesses int) *record.Play {
-	const sets = 1000
-	p := &record.Play{End: time.Hour}
-	yes := true
-	add := func(c record.Change) {
-		c.Version, c.Key = uint64(len(p.Changes)+1), metaOf(c.Object).GetNamespace()+"/"+metaOf(c.Object).GetName()
-		p.Changes = append(p.Changes, c)
-	}
-	for i := range sets {
-		add(record.Change{By: record.ByManifest, Type: watch.Added, At: -1, Intended: -1, Resource: appsv1.SchemeGroupVersion.WithResource("replicasets"),
-			Object: &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: fmt.Sprint("rs-", i), UID: types.UID(fmt.Sprint("rs-", i))}}})
-	}
-	phases := []v1.PodPhase{v1.PodPending, v1.PodRunning, v1.PodFailed}
-	states := map[int]*v1.Pod{}
-	for i := range changes {
-		k := i % 3_000
-		before := states[k]
-		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: fmt.Sprint("pod-", k), UID: types.UID(fmt.Sprint("pod-", k)), Labels: map[string]string{"app": "web"},
-			OwnerReferences: []metav1.OwnerReference{{Kind: "ReplicaSet", APIVersion: "apps/v1", Name: fmt.Sprint("rs-", k%sets), UID: types.UID(fmt.Sprint("rs-", k%sets)), Controller: &yes}}}}
-		pod.Status.Phase = phases[i/3_000%3]
-		c := record.Change{By: record.ByStorm, Type: watch.Added, Resource: v1.SchemeGroupVersion.WithResource("pods"), Object: pod, At: time.Duration(i) * time.Millisecond}
-		c.Intended = c.At
-		if before != nil {
-			c.Type, c.Before = watch.Modified, before
-		}
-		states[k] = pod
-		add(c)
-	}
-	for i := range accesses {
-		a := record.Access{At: time.Duration(i) * 3 * time.Millisecond, Client: "new-0", Verb: "update", Code: 200,
-			Resource: appsv1.SchemeGroupVersion.WithResource("replicasets"), Subresource: "status", Key: fmt.Sprint("a/rs-", i%sets)}
-		if i%2 == 0 {
-			a.Verb, a.Resource, a.Subresource, a.Key = "patch", v1.SchemeGroupVersion.WithResource("pods"), "", fmt.Sprint("a/pod-", i%3_000)
-		}
-		p.Accesses = append(p.Accesses, a)
-	}
-	return p
 }
