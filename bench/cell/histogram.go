@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"math/bits"
 	"strings"
 	"time"
 
@@ -25,8 +24,7 @@ const (
 // histogram's three significant digits; all other fields are exact.
 type Quantiles struct {
 	Count uint64 `json:"count"` // number of durations
-	// Sum is in ns. Clamped durations count as one hour and negative ones as 0. It
-	// saturates at 584 years.
+	// Sum is in ns. Clamped durations count as one hour and negative ones as 0.
 	Sum      uint64        `json:"sumNs,omitempty"`
 	Mean     time.Duration `json:"meanNs"`             // Sum over Count, rounded down to 1 ns
 	P50      time.Duration `json:"p50Ns"`              // median
@@ -64,16 +62,8 @@ func (d *durations) record(v time.Duration) {
 		d.clamped++
 		v = time.Duration(highest)
 	}
-	d.sum = addSaturated(d.sum, uint64(v))
+	d.sum += uint64(v)
 	_ = d.hist.RecordValue(int64(v)) // The value is in range, and no run fills a counter (2^63).
-}
-
-func addSaturated(a, b uint64) uint64 {
-	sum, carry := bits.Add64(a, b, 0)
-	if carry != 0 {
-		return math.MaxUint64
-	}
-	return sum
 }
 
 // QuantilesOf summarises durations. It fails only if the histogram cannot be encoded.
@@ -126,7 +116,7 @@ func MergeHistograms(parts ...Quantiles) (Quantiles, error) {
 		if dropped := all.hist.Merge(h); dropped > 0 {
 			return Quantiles{}, fmt.Errorf("histogram %d of %d: %d values too many to count", i+1, len(parts), dropped)
 		}
-		all.sum = addSaturated(all.sum, p.Sum)
+		all.sum += p.Sum
 		all.min, all.max = min(all.min, p.Min), max(all.max, p.Max)
 		all.clamped += p.Clamped
 		all.negative += p.Negative

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -93,7 +94,9 @@ func (p *session) play(ctx context.Context, serve func(Setup) (Server, error)) (
 		p.clients = append(p.clients, fmt.Sprintf("controller-%d", i))
 	}
 	p.server, err = serve(Setup{
-		Clients: p.clients, Wrap: wrap(p.recorder, p.faults), Changed: p.observe,
+		Clients: p.clients, Changed: p.observe,
+		// The recorder is outside of the faults: the record has what the client met.
+		Wrap: func(h http.Handler) http.Handler { return p.recorder.Wrap(p.faults.Wrap(h)) },
 		Seed: p.seed, Speed: p.spec.Speed, Storms: p.prepared.storms, Objects: p.prepared.objects, Stages: p.prepared.stages,
 	})
 	if err != nil {

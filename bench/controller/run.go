@@ -182,12 +182,7 @@ func (r *runner) shrink(ctx context.Context) error {
 	bare := slices.IndexFunc(r.result.Plays, func(p Play) bool {
 		return p.Plan == PlanNone && p.Program == failed.Program && p.Round == failed.Round
 	})
-	if r.most = repeats; out.Of > 1 {
-		r.most += most
-	}
-	if bare < 0 {
-		r.most++
-	}
+	r.most = 1 + most + repeats
 	err := func() (err error) {
 		var fails bool
 		if bare >= 0 {

@@ -12,7 +12,6 @@ import (
 	"watchlab/bench/controller/record"
 	"watchlab/loadgen/apiserver"
 	"watchlab/loadgen/apiserver/patch"
-	"watchlab/loadgen/fault"
 	"watchlab/loadgen/lifecycle"
 	"watchlab/loadgen/manifest"
 )
@@ -148,9 +147,4 @@ func (s *simulated) Close() error {
 		err = nil
 	}
 	return errors.Join(err, s.server.Close())
-}
-
-// wrap records outside of the faults: the record has what the client met.
-func wrap(rec *record.Recorder, faults *fault.Injector) func(http.Handler) http.Handler {
-	return func(h http.Handler) http.Handler { return rec.Wrap(faults.Wrap(h)) }
 }

@@ -55,10 +55,8 @@ type MergedShare struct {
 	Spent       time.Duration `json:"spentNs,omitempty"`     // time of the share's run
 	Interrupted bool          `json:"interrupted,omitempty"` // the share ended early
 	CPU         string        `json:"cpu,omitempty"`         // processor model of the share's machine
-	GOARCH      string        `json:"goarch,omitempty"`      // architecture of the program
 	Cores       int           `json:"cores,omitempty"`       // visible to the process
 	GOMAXPROCS  int           `json:"gomaxprocs,omitempty"`  // used by the process
-	Kernel      string        `json:"kernel,omitempty"`      // release
 	StealShare  *float64      `json:"stealShare,omitempty"`  // share of the CPU time that other machines took
 	Starts      int           `json:"starts,omitempty"`      // plays with a common start
 	Late        time.Duration `json:"lateNs,omitempty"`      // longest delay after a common start
@@ -176,7 +174,7 @@ func mergedShare(s *Share) MergedShare {
 	o := s.Outcome
 	t := MergedShare{
 		Index: s.Index, Pod: s.Pod, Node: s.Node, Attempt: s.Attempt, Started: o.Started, Spent: o.Spent, Interrupted: o.Interrupted,
-		CPU: o.Env.CPU, GOARCH: o.Env.GOARCH, Cores: o.Env.Cores, GOMAXPROCS: o.Env.GOMAXPROCS, Kernel: o.Env.Kernel, StealShare: o.Env.StealShare,
+		CPU: o.Env.CPU, Cores: o.Env.Cores, GOMAXPROCS: o.Env.GOMAXPROCS, StealShare: o.Env.StealShare,
 		Starts: len(s.Starts),
 	}
 	for _, st := range s.Starts {

@@ -230,7 +230,6 @@ func TestResumeRefuses(t *testing.T) {
 		"a label": {func(c []lab.Comparison, _ *lab.Options) { c[0].Cells[0].Labels[1].Value = "11" },
 			"a cell was Queue/impl=good/keys=10, and is Queue/impl=good/keys=11"},
 		"no folder": {func(_ []lab.Comparison, o *lab.Options) { o.Dir += "-nowhere" }, "no such file"},
-		"Dir":       {func(_ []lab.Comparison, o *lab.Options) { o.Dir = "" }, "Resume needs the Dir"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

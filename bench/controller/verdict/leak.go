@@ -43,13 +43,13 @@ func leak(p *record.Play) Verdict {
 		}
 		judged++
 		for _, kind := range []struct {
-			name  string
-			value func(record.Sample) int64
-			more  int64
+			name       string
+			value      func(record.Sample) int64
+			more, unit int64
 		}{
-			{"MB of memory", func(s record.Sample) int64 { return s.RSS }, moreMemory + added*bytesOfObject},
-			{"goroutines", func(s record.Sample) int64 { return int64(s.Goroutines) }, moreCount},
-			{"open files", func(s record.Sample) int64 { return int64(s.Files) }, moreCount},
+			{"MB of memory", func(s record.Sample) int64 { return s.RSS }, moreMemory + added*bytesOfObject, 1e6},
+			{"goroutines", func(s record.Sample) int64 { return int64(s.Goroutines) }, moreCount, 1},
+			{"open files", func(s record.Sample) int64 { return int64(s.Files) }, moreCount, 1},
 		} {
 			var least [5]int64
 			grows := true
@@ -60,11 +60,7 @@ func leak(p *record.Play) Verdict {
 			first, last := least[0], least[4]
 			if grows && first > 0 && last > 2*first+kind.more && last*10 >= least[3]*9 {
 				v.Failed = true
-				unit := int64(1)
-				if kind.name == "MB of memory" {
-					unit = 1e6
-				}
-				v.show(parts[4][0].At, fmt.Sprintf("%s: %d %s in the first quarter, %d when all is quiet", client, first/unit, kind.name, last/unit))
+				v.show(parts[4][0].At, fmt.Sprintf("%s: %d %s in the first quarter, %d when all is quiet", client, first/kind.unit, kind.name, last/kind.unit))
 			}
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"syscall"
@@ -151,8 +152,9 @@ func parent(cmd *cobra.Command, verbs ...*cobra.Command) *cobra.Command {
 
 func newRoot(args []string) *cobra.Command {
 	root := parent(&cobra.Command{
-		Use:   "watchlab",
-		Short: "The performance lab for the Kubernetes event pipeline",
+		Use:     "watchlab",
+		Version: build().Revision() + ", " + runtime.Version(),
+		Short:   "The performance lab for the Kubernetes event pipeline",
 		Long: `watchlab plays watch storms through interchangeable implementations of each stage of the
 Kubernetes event pipeline, beside client-go's and kubelet's own, checks that nothing was lost,
 reordered or duplicated, and compares what it costs.
@@ -165,7 +167,7 @@ finished rounds kept.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}, newList(), newRun(args), newServe(), newStorm(), newTrace(), newRecord(), newCell(), newPod(), newController(), newDash(args), newCompare(), newGate(),
-		newReport(), newKnee(args), newScale(args), newReproduce(), newCluster(), newVersion())
+		newReport(), newKnee(args), newScale(args), newReproduce(), newCluster())
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	group(root)
 	return root

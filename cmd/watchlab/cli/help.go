@@ -1,10 +1,7 @@
 package cli
 
 import (
-	"cmp"
 	"fmt"
-	"runtime"
-	"runtime/debug"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -61,26 +58,4 @@ func (f *runFlags) shortHelp(cmd *cobra.Command) {
 			fmt.Fprintf(cmd.OutOrStdout(), "\n%d more flags: %s --help-all\n", hidden, cmd.CommandPath())
 		}
 	})
-}
-
-func newVersion() *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the versions of watchlab, Go and client-go",
-		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			watchlab, clientGo := "", ""
-			if info, ok := debug.ReadBuildInfo(); ok {
-				watchlab = info.Main.Version
-				for _, d := range info.Deps {
-					if d.Path == "k8s.io/client-go" {
-						clientGo = d.Version
-					}
-				}
-			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "watchlab %s\ncommit   %s\nGo       %s %s/%s\nclient-go %s\n",
-				cmp.Or(watchlab, "(devel)"), build().Revision(), runtime.Version(), runtime.GOOS, runtime.GOARCH, cmp.Or(clientGo, "unknown"))
-			return err
-		},
-	}
 }

@@ -325,7 +325,7 @@ func (g *guarded) secretCalls() map[string][]secretCall {
 		return []secretCall{{args: with(with(bad, g.shared(storm)...), args...)}, {args: with(with(unparsed, g.shared(storm)...), args...)}, {args: []string{kubeconfig}}}
 	}
 	return map[string][]secretCall{
-		"list": {{}}, "version": {{}}, "storm": {{}, {args: []string{kubeconfig}}}, "trace": {{}}, "cluster": {{}},
+		"list": {{}}, "storm": {{}, {args: []string{kubeconfig}}}, "trace": {{}}, "cluster": {{}},
 		"storm list": {{}},
 		"storm show": {{args: []string{"gang"}}, {args: []string{kubeconfig}}, {args: []string{broken}}, {args: []string{storm}}},
 		"run": append(over(),
