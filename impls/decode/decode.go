@@ -74,7 +74,7 @@
 //
 // JSON is checked and indexed once: the index has the ends of all objects and arrays, so that a known
 // group is found without reading it again. The framer of a watch does that too, and hands on the
-// object alone. What is unusual is left to client-go's decoder, with all of the object: a field that
+// object alone, before or after its type in the frame. What is unusual is left to client-go's decoder, with all of the object: a field that
 // occurs twice, an escape in the name of a field, a value of another type, more than 200 levels.
 //
 // With [Options.Unstructured] the decoder makes unstructured objects of JSON, as client-go's dynamic
