@@ -12,7 +12,6 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"watchlab/impls"
 	"watchlab/impls/inflate"
 )
 
@@ -42,9 +41,10 @@ func TestConfig(t *testing.T) {
 	server.StartTLS()
 	defer server.Close()
 	for _, v := range inflate.Variants() {
+		d, _ := v.New(inflate.Options{})
 		for _, protos := range [][]string{{"http/1.1"}, nil} {
 			config := &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true, NextProtos: protos}}
-			client, err := rest.HTTPClientFor(v.Config(config))
+			client, err := rest.HTTPClientFor(d.Config(config))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -80,7 +80,8 @@ func TestAsAsked(t *testing.T) {
 	}))
 	defer server.Close()
 	for _, v := range inflate.Variants() {
-		client, err := rest.HTTPClientFor(v.Config(&rest.Config{Host: server.URL}))
+		d, _ := v.New(inflate.Options{})
+		client, err := rest.HTTPClientFor(d.Config(&rest.Config{Host: server.URL}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -100,7 +101,7 @@ func TestAsAsked(t *testing.T) {
 			}
 		}
 		plain := &rest.Config{DisableCompression: true}
-		if v.Config(plain) != plain {
+		if d.Config(plain) != plain {
 			t.Errorf("%s compresses against DisableCompression", v.Name)
 		}
 	}
@@ -114,11 +115,11 @@ func TestMembersAreFree(t *testing.T) {
 		_, _ = io.WriteString(gz, strings.Repeat("a pod and its status ", 300))
 		_ = gz.Close()
 	}
-	v, err := inflate.Lookup("members")
+	d, err := inflate.New("members", inflate.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	many := v.NewReader(&endless{data: body.Bytes()})
+	many := d.NewReader(&endless{data: body.Bytes()})
 	p := make([]byte, 64<<10)
 	read := func() {
 		if n, err := many.Read(p); n == 0 || err != nil {
@@ -143,14 +144,4 @@ func (e *endless) Read(p []byte) (int, error) {
 	n := copy(p, e.data[e.at:])
 	e.at = (e.at + n) % len(e.data)
 	return n, nil
-}
-
-func TestLookup(t *testing.T) {
-	if v, err := inflate.Lookup(""); err != nil || v.Name != inflate.Default {
-		t.Errorf("%v, %v", v.Name, err)
-	}
-	_, err := inflate.Lookup("zlib")
-	if want := `inflate: unknown variant "zlib" (have clientgo, klauspost, members, none)`; !errors.Is(err, impls.ErrUnknownVariant) || err.Error() != want {
-		t.Errorf("%v, want %s", err, want)
-	}
 }

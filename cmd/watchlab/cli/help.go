@@ -90,6 +90,8 @@ func completeSpec(cmd *cobra.Command) {
 	for _, e := range entries() {
 		flag := "impl"
 		switch e.Family {
+		case impls.Inflate: // of informers of a program; no flag chooses it
+			continue
 		case impls.Decode, impls.Store, impls.Workqueue: // flags have their names
 			flag = string(e.Family)
 		}
