@@ -300,15 +300,8 @@ func guarantees(o impls.Ownership, stripped bool) []impls.Guarantees {
 // ReadOnly reports whether the objects of a decoder must not be changed, also not by a transform or a
 // client, because they share memory with other objects: whether it is a shared-readonly.
 func ReadOnly(d Decoder) bool {
-	switch d := d.(type) {
-	case *codec:
-		return d.readOnly
-	case *parallel:
-		return ReadOnly(d.Decoder)
-	case untransformed:
-		return ReadOnly(d.Decoder)
-	}
-	return false
+	c := codecOf(d)
+	return c != nil && c.readOnly
 }
 
 // Untransformed returns the decoder for a ListerWatcher of an informer that has no transform.
@@ -445,8 +438,16 @@ type negotiated struct {
 // serializers returns the serializers of a REST client, for [rest.Config.NegotiatedSerializer]. The
 // decoder is that of its media type. A response of another media type is decoded as by the variant in
 // that encoding, or as by client-go if the decoder is of another package.
-func serializers(d Decoder) runtime.NegotiatedSerializer { return negotiated{codecOf(d), d} }
+func serializers(d Decoder) runtime.NegotiatedSerializer {
+	c := codecOf(d)
+	if c == nil {
+		clientgo, _ := New("clientgo-json", Options{})
+		c = clientgo.(*codec)
+	}
+	return negotiated{c, d}
+}
 
+// codecOf returns the codec of a decoder of this package, else nil.
 func codecOf(d Decoder) *codec {
 	switch d := d.(type) {
 	case *codec:
@@ -456,8 +457,7 @@ func codecOf(d Decoder) *codec {
 	case untransformed:
 		return codecOf(d.Decoder)
 	}
-	clientgo, _ := New("clientgo-json", Options{})
-	return clientgo.(*codec)
+	return nil
 }
 
 func (n negotiated) SupportedMediaTypes() []runtime.SerializerInfo {
