@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/flate"
 	"compress/gzip"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,13 +15,10 @@ import (
 	"testing"
 	"testing/iotest"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	kruntime "k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/scheme"
+	v1 "k8s.io/api/core/v1"
 
 	"watchlab/impls"
 	"watchlab/impls/conformance"
-	"watchlab/impls/decode"
 	"watchlab/loadgen/trace"
 )
 
@@ -53,17 +51,16 @@ func runVariant(t *testing.T, v Variant) {
 
 var checks = []conformance.Check[Decompressor]{
 	{Name: "recorded streams", Run: func(t *testing.T, d Decompressor) {
-		for _, e := range []decode.Encoding{decode.JSON, decode.Protobuf} {
-			frames := recorded(t, e, 100)
-			for _, group := range []int{1, 10, len(frames)} { // events of a member
+		for _, protobuf := range []bool{false, true} {
+			objs := recorded(t, protobuf, 100)
+			for _, group := range []int{1, 10, len(objs)} { // objects of a member
 				var texts [][]byte
-				for i := 0; i < len(frames); i += group {
-					texts = append(texts, bytes.Join(frames[i:min(len(frames), i+group)], nil))
+				for some := range slices.Chunk(objs, group) {
+					texts = append(texts, bytes.Join(some, nil))
 				}
-				data := pack(gzip.BestSpeed, texts...)
-				got, err := io.ReadAll(d.NewReader(bytes.NewReader(data)))
-				if want := bytes.Join(frames, nil); err != nil || !bytes.Equal(got, want) {
-					t.Errorf("%s, %d events a member: %d bytes, %v; equal up to %d of %d", e, group, len(got), err, prefix(got, want), len(want))
+				got, err := io.ReadAll(d.NewReader(bytes.NewReader(pack(gzip.BestSpeed, texts...))))
+				if err != nil || !bytes.Equal(got, bytes.Join(objs, nil)) {
+					t.Errorf("protobuf %v, %d objects a member: %d other bytes, %v", protobuf, group, len(got), err)
 				}
 			}
 		}
@@ -137,31 +134,30 @@ var damageChecks = []conformance.Check[Decompressor]{
 	}},
 }
 
-// recorded returns the first frames of a watch of a recording.
-func recorded(t *testing.T, e decode.Encoding, n int) (frames [][]byte) {
-	in, err1 := trace.Open("recorded-rollout")
-	d, err2 := decode.New("clientgo-"+string(e), decode.Options{})
-	if err := errors.Join(err1, err2); err != nil {
+// recorded returns the first objects of a recording.
+func recorded(t *testing.T, protobuf bool, n int) (objs [][]byte) {
+	in, err := trace.Open("recorded-rollout")
+	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = in.Close() }()
-	info, r := d.Info(), trace.NewReader(in, "recorded-rollout")
-	for len(frames) < n {
-		f, err1 := r.Next()
-		obj, _, err2 := scheme.Codecs.UniversalDeserializer().Decode(f.Object, nil, nil)
-		if err := errors.Join(err1, err2); err != nil {
+	for r := trace.NewReader(in, "recorded-rollout"); len(objs) < n; {
+		f, err := r.Next()
+		if err != nil {
 			t.Fatal(err)
 		}
-		var frame bytes.Buffer
-		raw, err1 := kruntime.Encode(info.Serializer, obj)
-		b, err2 := kruntime.Encode(info.StreamSerializer.Serializer, &metav1.WatchEvent{Type: string(f.Type), Object: kruntime.RawExtension{Raw: raw}})
-		_, err3 := info.StreamSerializer.Framer.NewFrameWriter(&frame).Write(b)
-		if err := errors.Join(err1, err2, err3); err != nil {
-			t.Fatal(err)
+		obj := []byte(f.Object)
+		if protobuf {
+			var pod v1.Pod
+			err1 := json.Unmarshal(f.Object, &pod)
+			b, err2 := pod.Marshal()
+			if obj = b; errors.Join(err1, err2) != nil {
+				t.Fatal(err1, err2)
+			}
 		}
-		frames = append(frames, frame.Bytes())
+		objs = append(objs, obj)
 	}
-	return frames
+	return objs
 }
 
 // pack returns a body with a member for each text, flushed and closed as the API server does.
@@ -212,21 +208,12 @@ func same(t *testing.T, d Decompressor, data []byte, src io.Reader) {
 	want, wantErr := io.ReadAll(exact.NewReader(bytes.NewReader(data)))
 	got, err := io.ReadAll(d.NewReader(src))
 	if !bytes.Equal(got, want) || fmt.Sprint(err) != fmt.Sprint(wantErr) {
-		t.Fatalf("%d bytes, %v; net/http has %d bytes, %v; equal up to %d", len(got), err, len(want), wantErr, prefix(got, want))
+		t.Fatalf("%d bytes, %v; net/http has %d bytes, %v", len(got), err, len(want), wantErr)
 	}
 	var corrupt flate.CorruptInputError
 	if errors.As(wantErr, &corrupt) && !errors.As(err, &corrupt) {
 		t.Fatalf("%T in place of %T", err, wantErr)
 	}
-}
-
-func prefix(a, b []byte) int {
-	for i := range min(len(a), len(b)) {
-		if a[i] != b[i] {
-			return i
-		}
-	}
-	return min(len(a), len(b))
 }
 
 func FuzzMembers(f *testing.F) {

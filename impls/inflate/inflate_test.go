@@ -110,16 +110,13 @@ func TestAsAsked(t *testing.T) {
 // TestMembersAreFree: a member allocates nothing, whatever it has.
 func TestMembersAreFree(t *testing.T) {
 	var body bytes.Buffer
-	for range 50 {
+	for range 1000 {
 		gz, _ := gzip.NewWriterLevel(&body, 1)
 		_, _ = io.WriteString(gz, strings.Repeat("a pod and its status ", 300))
 		_ = gz.Close()
 	}
-	d, err := inflate.New("members", inflate.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	many := d.NewReader(&endless{data: body.Bytes()})
+	d, _ := inflate.New("members", inflate.Options{})
+	many := d.NewReader(&body)
 	p := make([]byte, 64<<10)
 	read := func() {
 		if n, err := many.Read(p); n == 0 || err != nil {
@@ -132,16 +129,4 @@ func TestMembersAreFree(t *testing.T) {
 	if n := testing.AllocsPerRun(100, read); n != 0 {
 		t.Errorf("%v allocations a read", n)
 	}
-}
-
-type endless struct {
-	data []byte
-	at   int
-}
-
-// Read implements [io.Reader].
-func (e *endless) Read(p []byte) (int, error) {
-	n := copy(p, e.data[e.at:])
-	e.at = (e.at + n) % len(e.data)
-	return n, nil
 }
