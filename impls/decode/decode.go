@@ -85,8 +85,7 @@
 // in memory, and none takes more than an eighth; slots, strings and marks take about 1.5 MiB more. A
 // decoder remembers at most 64 KiB of names of kinds. A table takes its memory at the first group.
 //
-// The worst case is objects of which nothing repeats: see BenchmarkRandom, and the storms distinct-N
-// of BenchmarkDecode. In protobuf shared-readonly then hashes only large groups and a sample of the
+// The worst case is objects of which nothing repeats: see the storms distinct-N of BenchmarkDecode. In protobuf shared-readonly then hashes only large groups and a sample of the
 // objects, chosen by their UID, and leaves the parts of a large group to the generated code. What
 // repeats later is found in the sample.
 //
@@ -174,18 +173,12 @@ const (
 // Encodings returns all encodings.
 func Encodings() []Encoding { return []Encoding{JSON, Protobuf, CBOR} }
 
-// MediaType returns the content type of the encoding, or "" for an unknown one.
-func (e Encoding) MediaType() string {
-	switch e {
-	case JSON:
-		return runtime.ContentTypeJSON
-	case Protobuf:
-		return runtime.ContentTypeProtobuf
-	case CBOR:
-		return runtime.ContentTypeCBOR
-	}
-	return ""
+var mediaTypes = map[Encoding]string{
+	JSON: runtime.ContentTypeJSON, Protobuf: runtime.ContentTypeProtobuf, CBOR: runtime.ContentTypeCBOR,
 }
+
+// MediaType returns the content type of the encoding, or "" for an unknown one.
+func (e Encoding) MediaType() string { return mediaTypes[e] }
 
 // Options are those of every variant.
 type Options struct {

@@ -23,35 +23,36 @@ func (r uncheckedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestMutants: the suite detects a reader with a deliberate bug.
+// mutants are readers with a deliberate bug.
+var mutants = []struct {
+	conformance.Mutant
+	open func(*gzip.Reader) io.Reader
+}{
+	{conformance.Mutant{Name: "one-member", Broken: "ends after the first member", Check: "recorded streams"}, func(r *gzip.Reader) io.Reader {
+		r.Multistream(false)
+		return r
+	}},
+	{conformance.Mutant{Name: "unchecked", Broken: "takes a wrong checksum", Check: "every bit flipped"}, func(r *gzip.Reader) io.Reader {
+		return uncheckedReader{r}
+	}},
+	{conformance.Mutant{Name: "whole", Broken: "reads the whole body before it returns a byte", Check: "bounded memory"}, func(r *gzip.Reader) io.Reader {
+		all, _ := io.ReadAll(r)
+		return bytes.NewReader(all)
+	}},
+}
+
 func TestMutants(t *testing.T) {
-	mutants := []conformance.Mutant{
-		{Name: "one-member", Broken: "ends after the first member", Check: "recorded streams"},
-		{Name: "unchecked", Broken: "takes a wrong checksum", Check: "every bit flipped"},
-		{Name: "whole", Broken: "reads the whole body before it returns a byte", Check: "bounded memory"},
+	var all []conformance.Mutant
+	for _, m := range mutants {
+		all = append(all, m.Mutant)
 	}
-	readers := []func(io.Reader) (io.Reader, error){
-		func(body io.Reader) (io.Reader, error) {
-			r, err := gzip.NewReader(body)
-			if err == nil {
-				r.Multistream(false)
-			}
-			return r, err
-		},
-		func(body io.Reader) (io.Reader, error) {
-			r, err := gzip.NewReader(body)
-			return uncheckedReader{r}, err
-		},
-		func(body io.Reader) (io.Reader, error) {
+	conformance.RunMutants(t, all, func(t *testing.T, i int) {
+		runVariant(t, variant(all[i].Name, all[i].Broken, Decompressor{"gzip", lazily(func(body io.Reader) (io.Reader, error) {
 			r, err := gzip.NewReader(body)
 			if err != nil {
-				return r, err
+				return nil, err
 			}
-			all, err := io.ReadAll(r)
-			return bytes.NewReader(all), err
-		},
-	}
-	conformance.RunMutants(t, mutants, func(t *testing.T, i int) {
-		runVariant(t, variant(mutants[i].Name, mutants[i].Broken, Decompressor{"gzip", lazily(readers[i])}))
+			return mutants[i].open(r), nil
+		})}))
 	})
 }
