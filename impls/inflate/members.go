@@ -282,21 +282,25 @@ const (
 	mostName = 512 // bytes of a name that compress/gzip takes
 )
 
-// memberHeader takes one byte of a member's header.
+// memberHeader takes one byte or number of a member's header.
 func (r *members) memberHeader() bool {
 	if (r.phase == phaseName || r.phase == phaseComment) && r.count == mostName {
 		return r.fail(gzip.ErrHeader)
 	}
-	if !r.need(8) {
+	size := uint(8)
+	if r.phase == phaseExtra || r.phase == phaseHCRC {
+		size = 16
+	}
+	if !r.need(size) {
 		return false
 	}
-	b := byte(r.take(8))
+	v := uint16(r.take(size))
 	if r.phase != phaseHeader && r.phase != phaseHCRC {
-		r.sum = crc32.Update(r.sum, crc32.IEEETable, []byte{b})
+		r.sum = crc32.Update(r.sum, crc32.IEEETable, []byte{byte(v), byte(v >> 8)}[:size/8])
 	}
 	switch r.phase {
 	case phaseHeader:
-		r.header[r.count] = b
+		r.header[r.count] = byte(v)
 		if r.count++; r.count < len(r.header) {
 			return true
 		}
@@ -305,11 +309,7 @@ func (r *members) memberHeader() bool {
 		}
 		r.sum = crc32.ChecksumIEEE(r.header[:])
 	case phaseExtra:
-		r.header[r.count] = b
-		if r.count++; r.count < 2 {
-			return true
-		}
-		if r.count = int(word.Uint16(r.header[:])); r.count > 0 {
+		if r.count = int(v); r.count > 0 {
 			r.phase = phaseSkip
 			return true
 		}
@@ -319,15 +319,11 @@ func (r *members) memberHeader() bool {
 		}
 		r.phase = phaseExtra
 	case phaseName, phaseComment:
-		if r.count++; b != 0 {
+		if r.count++; v != 0 {
 			return true
 		}
 	case phaseHCRC:
-		r.header[r.count] = b
-		if r.count++; r.count < 2 {
-			return true
-		}
-		if word.Uint16(r.header[:]) != uint16(r.sum) {
+		if v != uint16(r.sum) {
 			return r.fail(gzip.ErrHeader)
 		}
 	}
