@@ -1,7 +1,7 @@
 // Package impls is the registry of variants: the interchangeable implementations
 // of each stage of the Kubernetes event pipeline.
 //
-// A [Family] is a stage that can be swapped (decode, deltafifo, queue, store, workqueue, merge). A [Variant] is one
+// A [Family] is a stage that can be swapped (inflate, decode, deltafifo, queue, store, workqueue, merge). A [Variant] is one
 // implementation of it, with its [Guarantees]. Each family is a package with its own contract,
 // options and [Registry]. Registration is all that a variant needs to be listed, checked by the
 // conformance suite, benchmarked and replayed. Another module registers a variant in an init
@@ -21,6 +21,7 @@ type Family string
 
 // The families that have a registry.
 const (
+	Inflate   Family = "inflate"
 	Decode    Family = "decode"
 	DeltaFIFO Family = "deltafifo"
 	Queue     Family = "queue"

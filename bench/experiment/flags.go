@@ -134,6 +134,7 @@ func Overlay(to any, fields []Field, given func(flag string) bool) error {
 
 // elsewhere says how the families are compared whose variants are stages of the informer pipeline.
 var elsewhere = map[string]string{
+	string(impls.Inflate):   "readers of compressed answers are measured alone: go test -bench Inflate ./bench",
 	string(impls.Decode):    "decoders are chosen by --decode; alone they are measured by: go test -bench Decode ./bench",
 	string(impls.Store):     "stores are chosen by --store; alone they are measured by: go test -bench Store ./bench",
 	string(impls.Workqueue): "workqueues are chosen by --workqueue; alone they are measured by: go test -bench Workqueue ./bench",

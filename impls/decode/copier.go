@@ -8,7 +8,6 @@ import (
 	"unsafe"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
@@ -293,7 +292,7 @@ func (c *copier) copy(dst, src unsafe.Pointer) {
 		case stringMap:
 			*(*map[string]string)(to) = maps.Clone(*(*map[string]string)(from))
 		case resources:
-			*(*v1.ResourceList)(to) = copiedResources(*(*v1.ResourceList)(from))
+			*(*v1.ResourceList)(to) = (*(*v1.ResourceList)(from)).DeepCopy()
 		case anyMap:
 			p.anyMap(to, from)
 		case tree:
@@ -336,24 +335,6 @@ func (p *part) slice(to, from unsafe.Pointer) {
 		p.elem.copy(unsafe.Add(dst, i*size), unsafe.Add(src, i*size))
 	}
 }
-
-// copiedResources copies the quantities that hold more than themselves, one by one.
-func copiedResources(old v1.ResourceList) v1.ResourceList {
-	m := maps.Clone(old)
-	for name, q := range old {
-		if *(*unsafe.Pointer)(unsafe.Add(unsafe.Pointer(&q), decimalAt)) != nil {
-			m[name] = q.DeepCopy()
-		}
-	}
-	return m
-}
-
-// decimalAt is where a Quantity has its inf.Dec.
-var decimalAt = func() uintptr {
-	d, _ := reflect.TypeFor[resource.Quantity]().FieldByName("d")
-	dec, _ := d.Type.FieldByName("Dec")
-	return d.Offset + dec.Offset
-}()
 
 func (p *part) anyMap(to, from unsafe.Pointer) {
 	old := reflect.NewAt(p.typ, from).Elem()

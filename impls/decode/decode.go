@@ -74,7 +74,7 @@
 //
 // JSON is checked and indexed once: the index has the ends of all objects and arrays, so that a known
 // group is found without reading it again. The framer of a watch does that too, and hands on the
-// object alone. What is unusual is left to client-go's decoder, with all of the object: a field that
+// object alone, before or after its type in the frame. What is unusual is left to client-go's decoder, with all of the object: a field that
 // occurs twice, an escape in the name of a field, a value of another type, more than 200 levels.
 //
 // With [Options.Unstructured] the decoder makes unstructured objects of JSON, as client-go's dynamic
@@ -85,8 +85,7 @@
 // in memory, and none takes more than an eighth; slots, strings and marks take about 1.5 MiB more. A
 // decoder remembers at most 64 KiB of names of kinds. A table takes its memory at the first group.
 //
-// The worst case is objects of which nothing repeats: see BenchmarkRandom, and the storms distinct-N
-// of BenchmarkDecode. In protobuf shared-readonly then hashes only large groups and a sample of the
+// The worst case is objects of which nothing repeats: see the storms distinct-N of BenchmarkDecode. In protobuf shared-readonly then hashes only large groups and a sample of the
 // objects, chosen by their UID, and leaves the parts of a large group to the generated code. What
 // repeats later is found in the sample.
 //
@@ -174,18 +173,12 @@ const (
 // Encodings returns all encodings.
 func Encodings() []Encoding { return []Encoding{JSON, Protobuf, CBOR} }
 
-// MediaType returns the content type of the encoding, or "" for an unknown one.
-func (e Encoding) MediaType() string {
-	switch e {
-	case JSON:
-		return runtime.ContentTypeJSON
-	case Protobuf:
-		return runtime.ContentTypeProtobuf
-	case CBOR:
-		return runtime.ContentTypeCBOR
-	}
-	return ""
+var mediaTypes = map[Encoding]string{
+	JSON: runtime.ContentTypeJSON, Protobuf: runtime.ContentTypeProtobuf, CBOR: runtime.ContentTypeCBOR,
 }
+
+// MediaType returns the content type of the encoding, or "" for an unknown one.
+func (e Encoding) MediaType() string { return mediaTypes[e] }
 
 // Options are those of every variant.
 type Options struct {
@@ -300,15 +293,8 @@ func guarantees(o impls.Ownership, stripped bool) []impls.Guarantees {
 // ReadOnly reports whether the objects of a decoder must not be changed, also not by a transform or a
 // client, because they share memory with other objects: whether it is a shared-readonly.
 func ReadOnly(d Decoder) bool {
-	switch d := d.(type) {
-	case *codec:
-		return d.readOnly
-	case *parallel:
-		return ReadOnly(d.Decoder)
-	case untransformed:
-		return ReadOnly(d.Decoder)
-	}
-	return false
+	c := codecOf(d)
+	return c != nil && c.readOnly
 }
 
 // Untransformed returns the decoder for a ListerWatcher of an informer that has no transform.
@@ -445,8 +431,16 @@ type negotiated struct {
 // serializers returns the serializers of a REST client, for [rest.Config.NegotiatedSerializer]. The
 // decoder is that of its media type. A response of another media type is decoded as by the variant in
 // that encoding, or as by client-go if the decoder is of another package.
-func serializers(d Decoder) runtime.NegotiatedSerializer { return negotiated{codecOf(d), d} }
+func serializers(d Decoder) runtime.NegotiatedSerializer {
+	c := codecOf(d)
+	if c == nil {
+		clientgo, _ := New("clientgo-json", Options{})
+		c = clientgo.(*codec)
+	}
+	return negotiated{c, d}
+}
 
+// codecOf returns the codec of a decoder of this package, else nil.
 func codecOf(d Decoder) *codec {
 	switch d := d.(type) {
 	case *codec:
@@ -456,8 +450,7 @@ func codecOf(d Decoder) *codec {
 	case untransformed:
 		return codecOf(d.Decoder)
 	}
-	clientgo, _ := New("clientgo-json", Options{})
-	return clientgo.(*codec)
+	return nil
 }
 
 func (n negotiated) SupportedMediaTypes() []runtime.SerializerInfo {

@@ -165,35 +165,6 @@ func mutate(r *rand.Rand, data []byte) []byte {
 	return data
 }
 
-// TestMutated damages random objects and recorded ones.
-func TestMutated(t *testing.T) {
-	if testing.Short() {
-		t.Skip("one goroutine plays all of it")
-	}
-	for _, o := range walked {
-		rounds := 60_000
-		if o.Encoding == JSON {
-			rounds /= 15
-		}
-		if !*long {
-			rounds /= 15
-		}
-		exact := exactly(t, o)
-		r := rand.New(rand.NewPCG(1, 2))
-		corpus, _ := recordedObjects(t, o.Encoding, "recorded-nodeloss", 100)
-		for _, gvk := range kinds() {
-			corpus = append(corpus, encode(t, o.Encoding, filled(t, gvk, 1)))
-		}
-		for which, table := range tables() {
-			o.Table = table()
-			d := decoder(t, "shared", o)
-			for range rounds {
-				same(t, d, exact, mutate(r, corpus[r.IntN(len(corpus))]), which)
-			}
-		}
-	}
-}
-
 // FuzzWire compares shared with client-go for any message of some kinds.
 func FuzzWire(f *testing.F) {
 	fuzzed := []schema.GroupVersionKind{podKind}

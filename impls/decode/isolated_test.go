@@ -104,7 +104,7 @@ func isolation(d, exact Decoder, data []byte, into func() runtime.Object) error 
 
 func none() runtime.Object { return nil }
 
-// TestIsolated: what a user does to an object of every kind shows in no other. The same test finds
+// TestIsolated: what a user does to an object of every kind, or of a relist, shows in no other. The same test finds
 // that objects of shared-readonly share memory.
 func TestIsolated(t *testing.T) {
 	for _, o := range walked {
@@ -129,6 +129,15 @@ func TestIsolated(t *testing.T) {
 					}
 				}
 			}
+			relist := encode(t, o.Encoding, podList(20))
+			for i, into := range []func() runtime.Object{func() runtime.Object { return &List{} }, none} {
+				if err := isolation(d, exact, relist, into); err != nil {
+					t.Errorf("a list, target %d: %v", i, err)
+				}
+				if isolation(readOnly, exact, relist, into) == nil {
+					t.Errorf("a list, target %d: the test does not find that objects of shared-readonly share memory", i)
+				}
+			}
 			if n := len(kinds()); found < n/2 {
 				t.Errorf("the test found that objects of shared-readonly share memory in %d of %d objects", found, 2*n)
 			}
@@ -138,22 +147,6 @@ func TestIsolated(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// TestIsolatedLists: a relist hands out none of the memory of the objects in use.
-func TestIsolatedLists(t *testing.T) {
-	for _, o := range walked {
-		data := encode(t, o.Encoding, podList(20))
-		intos := []func() runtime.Object{func() runtime.Object { return &List{} }, none}
-		for i, into := range intos {
-			if err := isolation(decoder(t, "shared", o), exactly(t, o), data, into); err != nil {
-				t.Errorf("%s, target %d: %v", title(o), i, err)
-			}
-			if isolation(decoder(t, "shared-readonly", o), exactly(t, o), data, into) == nil {
-				t.Errorf("%s, target %d: the test does not find that objects of shared-readonly share memory", title(o), i)
-			}
-		}
 	}
 }
 

@@ -264,9 +264,9 @@ func (w *jsonWalk) listInto(into *List, p *jsonPlan, data []byte) bool {
 	var l List
 	own := p.new()
 	if !w.itemsOf(p, data, func(i int, b []byte) int {
-		ptr, to := w.api(p.items.elem, i, true)
+		ptr, to := w.api(p.items.item.elem, i, true)
 		if ptr != nil {
-			l.Items = append(l.Items, reflect.NewAt(p.items.elem.typ, ptr).Interface().(runtime.Object))
+			l.Items = append(l.Items, reflect.NewAt(p.items.item.elem.typ, ptr).Interface().(runtime.Object))
 		}
 		return to
 	}, func(f *jsonField, i int) int {
@@ -290,6 +290,6 @@ func (w *jsonWalk) typedList(p *jsonPlan, dst unsafe.Pointer, data []byte) bool 
 		items.Grow(1)
 		items.SetLen(n + 1)
 		at := items.Index(n).Addr().UnsafePointer()
-		return w.object(p.items.elem, at, i, 0)
+		return w.object(p.items.item.elem, at, i, 0)
 	}, func(f *jsonField, i int) int { return w.value(f, unsafe.Add(dst, f.at), i, -1) })
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"reflect"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -16,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 )
 
 // TestHostileJSON decodes JSON that no API server sends, beyond what TestEveryPart replaces.
@@ -138,23 +138,12 @@ func TestInto(t *testing.T) {
 	}
 }
 
-// watched reads a watch to its end.
-func watched(d Decoder, body io.Reader) (all []string) {
-	w := d.Watch(io.NopCloser(body))
-	for {
-		typ, obj, err := w.Decode()
-		if err != nil {
-			return append(all, err.Error())
-		}
-		all = append(all, fmt.Sprintf("%s %+v", typ, obj))
-	}
-}
-
 // TestFrames reads bodies of watches that are cut, damaged or written in another way than the API
 // server's.
 func TestFrames(t *testing.T) {
 	pod := `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web"}}`
 	frame := `{"type":"ADDED","object":` + pod + `}`
+	objectFirst := `{"object":` + pod + `,"type":"DELETED"}`
 	large := `{"type":"MODIFIED","object":` + strings.Replace(pod, "web", strings.Repeat("w", 40_000), 1) + `}`
 	bodies := map[string]string{
 		"nothing":           ``,
@@ -164,7 +153,8 @@ func TestFrames(t *testing.T) {
 		"other newlines":    "\n\r\n" + frame + "\r\n\n" + frame + " \n",
 		"indented":          strings.ReplaceAll(frame, ",", ",\n  ") + "\n" + frame + "\n",
 		"two on a line":     frame + " " + frame + "\n" + frame,
-		"object first":      `{"object":` + pod + `,"type":"ADDED"}` + "\n" + frame,
+		"object first":      objectFirst + "\n" + frame + "\n" + objectFirst,
+		"spaces":            strings.NewReplacer(":", "\t: ", ",", " ,\r", "{", "{ ", "}", " }").Replace(frame+"\n"+objectFirst) + "\n" + frame,
 		"object twice":      `{"type":"ADDED","object":{},"object":` + pod + `}` + "\n" + frame,
 		"type twice":        `{"type":"ADDED","object":` + pod + `,"type":"DELETED"}` + "\n",
 		"more fields":       `{"type":"ADDED","object":` + pod + `,"nope":1}` + "\n" + frame,
@@ -189,7 +179,7 @@ func TestFrames(t *testing.T) {
 	}
 	r := rand.New(rand.NewPCG(1, 2))
 	for i := range 60 {
-		bodies[fmt.Sprint("mutated ", i)] = string(mutate(r, []byte(frame+"\n"+frame+"\n"+frame+"\n")))
+		bodies[fmt.Sprint("mutated ", i)] = string(mutate(r, []byte(frame+"\n"+objectFirst+"\n"+frame+"\n")))
 	}
 	failure := errors.New("failure")
 	for what, body := range bodies {
@@ -205,11 +195,29 @@ func TestFrames(t *testing.T) {
 				if len(body) > 1<<20 && (how != "whole" || o.Unstructured || !*long) {
 					continue
 				}
-				want, got := watched(exact, reader(strings.NewReader(body))), watched(d, reader(strings.NewReader(body)))
-				if !reflect.DeepEqual(got, want) {
-					t.Errorf("%s/%s/%s: read %.2000q\nclient-go %.2000q", title(o), what, how, got, want)
-				}
+				watched := func(d Decoder) watch.Decoder { return d.Watch(io.NopCloser(reader(strings.NewReader(body)))) }
+				sameWatch(t, watched(d), watched(exact), title(o)+"/"+what+"/"+how)
 			}
+		}
+	}
+}
+
+// TestCut: the object is cut out of a frame that has a type and an object alone, however they are written.
+func TestCut(t *testing.T) {
+	for frame, cut := range map[string]bool{
+		`{"type":"BOOKMARK","object":{"kind":"Pod"}}`: true, `{"object":{"kind":"Pod"},"type":"BOOKMARK"}`: true,
+		"{ \"object\" :\t{\"kind\":\"Pod\"} , \"type\" : \"BOOKMARK\"\r}": true, `{"\u006fbject":{"kind":"Pod"},"type":"BOOKMARK"}`: true,
+		`{"object":{},"object":{"kind":"Pod"},"type":"BOOKMARK"}`: false, `{"object":{"kind":"Pod"},"type":"NOPE"}`: false,
+		`{"object":{"kind":"Pod"}}`: false, `{"type":"BOOKMARK"}`: false, `{"object":{"kind":"Pod"},"type":"BOOKMARK","nope":1}`: false, `{}`: false,
+	} {
+		want := frame
+		if cut {
+			want = "\x03" + `{"kind":"Pod"}`
+		}
+		b := make([]byte, 100)
+		frames := jsonFramer{info(JSON).StreamSerializer.Framer, NewTable(0)}.NewFrameReader(io.NopCloser(strings.NewReader(frame + "\n")))
+		if n, err := frames.Read(b); err != nil || string(b[:n]) != want {
+			t.Errorf("%s: read %q, %v", frame, b[:n], err)
 		}
 	}
 }
@@ -229,7 +237,7 @@ func TestPrompt(t *testing.T) {
 	d.Close()
 }
 
-// FuzzJSON compares shared with client-go for any bytes.
+// FuzzJSON compares shared with client-go for any bytes, of an object and of a watch.
 func FuzzJSON(f *testing.F) {
 	for i, gvk := range kinds() {
 		if i%8 != 0 {
@@ -242,6 +250,8 @@ func FuzzJSON(f *testing.F) {
 			objs, _ := recordedObjects(f, o.Encoding, name, 1)
 			for _, data := range objs {
 				f.Add(data)
+				f.Add(fmt.Appendf(nil, `{"type":"ADDED","object":%s}`, data))
+				f.Add(fmt.Appendf(nil, "{ \"object\" : %s ,\t\"type\":\"DELETED\" }\r\n", data))
 			}
 		}
 	}
@@ -258,6 +268,7 @@ func FuzzJSON(f *testing.F) {
 				same(t, c[1], c[0], data, "good hash")
 				same(t, c[2], c[0], data, "bad hash")
 			}
+			sameWatch(t, c[1].Watch(io.NopCloser(bytes.NewReader(data))), c[0].Watch(io.NopCloser(bytes.NewReader(data))), "a watch")
 		}
 	})
 }

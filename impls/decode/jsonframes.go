@@ -3,27 +3,22 @@ package decode
 import (
 	"bytes"
 	"io"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 )
 
 // jsonFramer cuts the body of a watch into frames, as client-go's framer of JSON does, and also the
-// object out of a frame, so that it is not read again for that. A frame of the API server becomes a
-// byte, the index in eventNames, and the bytes of the object; jsonEvents reads it. Any other frame
-// stays as it is.
+// object out of a frame, so that it is not read again for that. A frame of a type and an object, in either
+// order, becomes a byte, the index in eventNames, and the bytes of the object; jsonEvents reads it. Any
+// other frame stays as it is.
 type jsonFramer struct {
 	runtime.Framer
 	table *Table // counts panics
 }
-
-var eventPrefixes = func() (all [][]byte) {
-	for _, name := range eventNames {
-		all = append(all, []byte(`{"type":"`+string(name)+`","object":`))
-	}
-	return all
-}()
 
 func (f jsonFramer) NewFrameReader(r io.ReadCloser) io.ReadCloser {
 	return &jsonFrames{Closer: r, r: r, framer: f.Framer, table: f.table, buf: make([]byte, frameBuffer)}
@@ -53,42 +48,47 @@ const (
 
 func (f *jsonFrames) Read(b []byte) (n int, err error) {
 	if f.exact == nil && len(f.rest) == 0 {
-		frame, err := f.frame()
-		if err != nil {
+		if f.rest, err = f.frame(); err != nil {
 			return 0, err
 		}
-		if f.rest = frame; frame == nil {
+		if f.rest == nil {
 			unread := bytes.NewReader(bytes.Clone(f.buf[f.from:f.to]))
 			f.buf, f.exact = nil, f.framer.NewFrameReader(io.NopCloser(io.MultiReader(unread, f.r)))
-		}
-		if i := f.event(frame); i >= 0 && len(b) > 0 {
-			b[0], n, f.rest = byte(i), 1, frame[len(eventPrefixes[i]):len(frame)-1]
 		}
 	}
 	if f.exact != nil {
 		return f.exact.Read(b)
 	}
-	m := copy(b[n:], f.rest)
-	if f.rest = f.rest[m:]; len(f.rest) > 0 {
+	n = copy(b, f.rest)
+	if f.rest = f.rest[n:]; len(f.rest) > 0 {
 		err = io.ErrShortBuffer
 	}
-	return n + m, err
+	return n, err
 }
 
-// event returns the index in eventNames of the type of a frame that has the type, then the object, and
-// nothing else. It returns -1 for another frame.
-func (f *jsonFrames) event(frame []byte) int {
-	for i, prefix := range eventPrefixes {
-		if bytes.HasPrefix(frame, prefix) && bytes.HasPrefix(frame[len(prefix):], []byte(`{"`)) {
-			if object := f.index.containers[1]; int(object.end) == len(frame)-1 {
-				return i
-			}
+// cut returns what jsonEvents reads of an indexed frame. Its byte takes the place of that before the object.
+func (f *jsonFrames) cut(frame []byte) []byte {
+	event, from, to := -1, 0, 0
+	f.index.enter(0)
+	if end := members(frame, 0, func(name []byte, i int) int {
+		end := f.index.skip(i)
+		switch {
+		case string(name) == "object" && from == 0 && frame[i] == '{':
+			from, to = i, end
+		case string(name) == "type" && event < 0 && frame[i] == '"':
+			event = slices.Index(eventNames, watch.EventType(frame[i+1:end-1]))
+		default:
+			return -1
 		}
+		return end
+	}); end < 0 || event < 0 || from == 0 {
+		return frame
 	}
-	return -1
+	frame[from-1] = byte(event)
+	return frame[from-1 : to]
 }
 
-// frame returns the next frame, which is valid until the next call, or nil if client-go's framer is
+// frame returns the next frame, cut, which is valid until the next call, or nil if client-go's framer is
 // to read it.
 func (f *jsonFrames) frame() (frame []byte, err error) {
 	defer func() {
@@ -114,8 +114,9 @@ func (f *jsonFrames) frame() (frame []byte, err error) {
 				cuts++
 			}
 			if end >= 0 {
+				frame = f.cut(unread[:end])
 				f.from += end
-				return unread[:end], nil
+				return frame, nil
 			}
 			searched = n
 		}

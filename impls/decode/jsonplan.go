@@ -31,13 +31,14 @@ type jsonPlan struct {
 type jsonField struct {
 	*kind   // of the field's groups
 	name    string
-	shape   shape // opaque is any type that client-go's decoder decodes; dicts is not used
+	shape   shape // opaque is any type that client-go's decoder decodes; texts and dicts are not used
 	at      uintptr
 	bit     uint64 // in the set of fields seen
 	pointer bool
-	elem    *jsonPlan // of message and list, else nil
+	elem    *jsonPlan  // of a message, else nil
+	item    *jsonField // an element of a list, a key or value of a dict; else nil
 
-	whole, each position // of the field's groups or strings, and of the elements of a list or map
+	pos position // of the field's groups or strings
 }
 
 // find returns the field with the name. The guess is where it may stand in fields.
@@ -107,7 +108,7 @@ func (ps *jsonPlanner) plan(typ reflect.Type) *jsonPlan {
 	}
 	_, p.object = typ.FieldByName("ObjectMeta")
 	p.object = p.object && reflect.PointerTo(typ).Implements(objectType)
-	if f := p.names["items"]; f != nil && f.shape == list && f.elem.object {
+	if f := p.names["items"]; f != nil && f.shape == list && f.item.elem != nil && f.item.elem.object {
 		p.items = f
 	}
 	return p
@@ -153,8 +154,7 @@ func odd(r rune) bool {
 
 func (ps *jsonPlanner) shape(f *jsonField, typ reflect.Type) {
 	f.kind = ps.kind(typ)
-	f.whole.score.Store(startScore)
-	f.each.score.Store(startScore)
+	f.pos.score.Store(startScore)
 	if typ.Kind() == reflect.Pointer {
 		typ, f.pointer = typ.Elem(), true
 	}
@@ -174,18 +174,14 @@ func (ps *jsonPlanner) shape(f *jsonField, typ reflect.Type) {
 			f.shape, f.kind = message, f.elem.kind
 		}
 	case reflect.Slice:
-		switch elem := typ.Elem(); {
-		case f.pointer || own(elem):
-		case elem.Kind() == reflect.String:
-			f.shape = texts
-		case elem.Kind() == reflect.Struct:
-			if f.elem = ps.plan(elem); f.elem != nil {
-				f.shape = list
-			}
+		f.item = &jsonField{}
+		if ps.shape(f.item, typ.Elem()); !f.pointer && !f.item.pointer && (f.item.shape == text || f.item.shape == message) {
+			f.shape = list
 		}
 	case reflect.Map:
 		if !f.pointer && typ == dictType {
-			f.shape = dict
+			f.shape, f.item = dict, &jsonField{}
+			ps.shape(f.item, typ.Elem())
 		}
 	}
 }

@@ -78,7 +78,7 @@ func (w *jsonWalk) value(f *jsonField, at unsafe.Pointer, i, depth int) int {
 	}
 	switch f.shape {
 	case text:
-		s, to := w.text(&f.whole, i)
+		s, to := w.text(&f.pos, i)
 		if to >= 0 && f.pointer {
 			*(**string)(at) = &s
 		} else if to >= 0 {
@@ -104,7 +104,7 @@ func (w *jsonWalk) value(f *jsonField, at unsafe.Pointer, i, depth int) int {
 		if c != '{' {
 			return -1
 		}
-	case list, texts:
+	case list:
 		if c != '[' {
 			return -1
 		}
@@ -213,7 +213,7 @@ func (w *jsonWalk) group(f *jsonField, at unsafe.Pointer, i, depth int) int {
 	top := w.at(i)
 	b, to := w.b[i:top.end:top.end], int(top.end)
 	pointer := f.pointer && f.shape == message
-	value, hash := w.known(&f.whole, f.kind, b)
+	value, hash := w.known(&f.pos, f.kind, b)
 	if value != nil {
 		w.next = int(top.skip)
 		if pointer {
@@ -236,8 +236,6 @@ func (w *jsonWalk) group(f *jsonField, at unsafe.Pointer, i, depth int) int {
 		ok = w.object(f.elem, dst, i, depth+1) >= 0
 	case list:
 		ok = w.list(f, dst, i, depth)
-	case texts:
-		ok = w.texts(f, dst, i)
 	case dict:
 		ok = w.dict(f, dst, i)
 	default:
@@ -274,53 +272,12 @@ func (w *jsonWalk) grown(f *jsonField, at unsafe.Pointer, i int) unsafe.Pointer 
 }
 
 func (w *jsonWalk) list(f *jsonField, at unsafe.Pointer, i, depth int) bool {
-	data, size := w.grown(f, at, i), f.elem.typ.Size()
+	data, size := w.grown(f, at, i), f.item.typ.Size()
 	n := uintptr(0)
 	return jsonElements(w.b, i, func(i int) int {
 		at := unsafe.Add(data, n*size)
 		n++
-		if w.b[i] == 'n' {
-			return i + len("null")
-		}
-		if w.b[i] != '{' {
-			return -1
-		}
-		top := w.at(i)
-		b := w.b[i:top.end:top.end]
-		value, hash := w.known(&f.each, f.elem.kind, b)
-		if value != nil {
-			w.next = int(top.skip)
-			w.give(f.elem.kind, at, value)
-			return int(top.end)
-		}
-		if !w.apart(f.elem.kind, hash) {
-			if i = w.object(f.elem, at, i, depth+1); i >= 0 && hash != 0 {
-				w.keep(hash, f.elem.kind, b, at, false)
-			}
-			return i
-		}
-		w.kept++
-		apart := f.elem.new()
-		i = w.object(f.elem, apart, i, depth+1)
-		if w.kept--; i >= 0 {
-			w.keep(hash, f.elem.kind, b, apart, true)
-			f.elem.copier.copy(at, apart)
-		}
-		return i
-	}) >= 0
-}
-
-func (w *jsonWalk) texts(f *jsonField, at unsafe.Pointer, i int) bool {
-	data := w.grown(f, at, i)
-	n := uintptr(0)
-	return jsonElements(w.b, i, func(i int) (to int) {
-		at := (*string)(unsafe.Add(data, n*unsafe.Sizeof("")))
-		n++
-		if w.b[i] == 'n' {
-			return i + len("null")
-		}
-		*at, to = w.text(&f.each, i)
-		return to
+		return w.value(f.item, at, i, depth)
 	}) >= 0
 }
 
@@ -328,12 +285,12 @@ func (w *jsonWalk) dict(f *jsonField, at unsafe.Pointer, i int) bool {
 	m := make(map[string]string, w.enter(i))
 	*(*map[string]string)(at) = m
 	return members(w.b, i, func(key []byte, i int) int {
-		k := w.intern(&f.each, key)
+		k := w.intern(&f.item.pos, key)
 		if w.b[i] == 'n' {
 			m[k] = ""
 			return i + len("null")
 		}
-		v, to := w.text(&f.each, i)
+		v, to := w.text(&f.item.pos, i)
 		m[k] = v
 		return to
 	}) >= 0

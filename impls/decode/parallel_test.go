@@ -26,38 +26,6 @@ import (
 
 var encodings = []Encoding{JSON, Protobuf, CBOR}
 
-// watchBody returns the body of a watch of protobuf objects, in the encoding.
-func watchBody(tb testing.TB, e Encoding, objs [][]byte, types []string) []byte {
-	tb.Helper()
-	from, info := decoder(tb, "clientgo-protobuf", Options{}), decoder(tb, "clientgo-"+string(e), Options{}).Info()
-	var body bytes.Buffer
-	w := info.StreamSerializer.Framer.NewFrameWriter(&body)
-	for i, data := range objs {
-		obj, gvk, err := from.Decode(data, nil, nil)
-		if err != nil {
-			tb.Fatal(err)
-		}
-		obj.GetObjectKind().SetGroupVersionKind(*gvk)
-		writeEvent(tb, w, info, types[i], obj)
-	}
-	return body.Bytes()
-}
-
-func writeEvent(tb testing.TB, w io.Writer, info kruntime.SerializerInfo, typ string, obj kruntime.Object) {
-	tb.Helper()
-	raw, err := kruntime.Encode(info.Serializer, obj)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	frame, err := kruntime.Encode(info.StreamSerializer.Serializer, &metav1.WatchEvent{Type: typ, Object: kruntime.RawExtension{Raw: raw}})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	if _, err := w.Write(frame); err != nil {
-		tb.Fatal(err)
-	}
-}
-
 // sameWatch fails unless both watches give the same events and errors, also after an error.
 func sameWatch(t *testing.T, got, want watch.Decoder, what any) {
 	t.Helper()
@@ -83,25 +51,25 @@ func TestParallelWatch(t *testing.T) {
 	if !*long {
 		rounds = 10
 	}
-	objs, types := recordedObjects(t, Protobuf, "recorded-nodeloss", 6)
 	for _, e := range encodings {
 		t.Run(string(e), func(t *testing.T) {
+			objs, types := recordedObjects(t, e, "recorded-nodeloss", 6)
 			inner := decoder(t, "clientgo-"+string(e)+"-transform", Options{})
 			d := decoder(t, "parallel", Options{Encoding: e, Workers: 3})
 			compare := func(what any, body func() io.Reader) {
 				t.Helper()
 				sameWatch(t, d.Watch(io.NopCloser(body())), inner.Watch(io.NopCloser(body())), what)
 			}
-			whole := watchBody(t, e, objs, types)
-			small := watchBody(t, e, objs[:2], types)
-			tiny := watchBody(t, e, [][]byte{encode(t, Protobuf, &v1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}})}, types)
+			whole := frames(t, e, objs, types)
+			small := frames(t, e, objs[:2], types)
+			tiny := frames(t, e, [][]byte{encode(t, e, &v1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}})}, types)
 			compare("whole", func() io.Reader { return bytes.NewReader(whole) })
 			compare("a byte at a time", func() io.Reader { return iotest.OneByteReader(bytes.NewReader(tiny)) })
 			compare("timeout", func() io.Reader { return iotest.TimeoutReader(iotest.HalfReader(bytes.NewReader(whole))) })
 			compare("reset", func() io.Reader {
 				return io.MultiReader(bytes.NewReader(small), iotest.ErrReader(errors.New("connection reset by peer")))
 			})
-			compare("not an event", func() io.Reader { return bytes.NewReader(watchBody(t, e, objs[:2], []string{"ADDED", "RENAMED"})) })
+			compare("not an event", func() io.Reader { return bytes.NewReader(frames(t, e, objs[:2], []string{"ADDED", "RENAMED"})) })
 			for what, more := range hostileFrames(t, e) {
 				compare(what, func() io.Reader {
 					return io.MultiReader(bytes.NewReader(small), bytes.NewReader(more), bytes.NewReader(small))
@@ -120,36 +88,31 @@ func TestParallelWatch(t *testing.T) {
 
 // hostileFrames returns frames that no API server sends.
 func hostileFrames(t *testing.T, e Encoding) map[string][]byte {
-	info := decoder(t, "clientgo-"+string(e), Options{}).Info()
 	pod := &v1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}}
-	frames := map[string][]byte{}
-	event := func(what, typ string, obj kruntime.Object) {
-		var b bytes.Buffer
-		writeEvent(t, info.StreamSerializer.Framer.NewFrameWriter(&b), info, typ, obj)
-		frames[what] = b.Bytes()
+	event := func(typ string, obj kruntime.Object) []byte {
+		return frames(t, e, [][]byte{encode(t, e, obj)}, []string{typ})
 	}
-	event("no type", "", pod)
-	event("an error", "ERROR", &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Code: 410})
-	event("unknown kind", "ADDED", &v1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Widget", APIVersion: "example.com/v1"}})
+	all := map[string][]byte{
+		"no type":      event("", pod),
+		"an error":     event("ERROR", goneStatus),
+		"unknown kind": event("ADDED", &v1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Widget", APIVersion: "example.com/v1"}}),
+	}
 	switch e {
 	case JSON:
-		frames["a status"] = []byte(`{"kind":"Status","apiVersion":"v1","status":"Failure"}`)
-		frames["an array"] = []byte("[1]\n")
-		frames["no object"] = []byte(`{"type":"ADDED"}`)
-		frames["other case"] = []byte(`{"Type":"ADDED","OBJECT":{"kind":"Pod","apiVersion":"v1"}}`)
-		frames["two types"] = []byte(`{"type":"ADDED","type":"DELETED","object":{"kind":"Pod","apiVersion":"v1"}}`)
+		all["an array"] = []byte("[1]\n")
+		all["no object"] = []byte(`{"type":"ADDED"}`)
 	case Protobuf:
 		if *long {
-			event("too large", "ADDED", &v1.Pod{TypeMeta: pod.TypeMeta, Status: v1.PodStatus{Message: strings.Repeat("x", 17<<20)}})
+			all["too large"] = event("ADDED", &v1.Pod{TypeMeta: pod.TypeMeta, Status: v1.PodStatus{Message: strings.Repeat("x", 17<<20)}})
 		}
-		frames["empty"] = binary.BigEndian.AppendUint32(nil, 0)
-		frames["length of 2^32-1"] = binary.BigEndian.AppendUint32(nil, 1<<32-1)
-		frames["no event"] = append(binary.BigEndian.AppendUint32(nil, 3), "abc"...)
+		all["empty"] = binary.BigEndian.AppendUint32(nil, 0)
+		all["length of 2^32-1"] = binary.BigEndian.AppendUint32(nil, 1<<32-1)
+		all["no event"] = append(binary.BigEndian.AppendUint32(nil, 3), "abc"...)
 	case CBOR:
-		frames["a number"] = []byte{1}
-		frames["a reserved value"] = []byte{0x1c}
+		all["a number"] = []byte{1}
+		all["a reserved value"] = []byte{0x1c}
 	}
-	return frames
+	return all
 }
 
 // inBetween calls a function before each object of a watch is decoded.

@@ -170,10 +170,10 @@ func (w *walk) object(p *plan, raw []byte) unsafe.Pointer {
 
 // item decodes an object to its place.
 func (w *walk) item(p *plan, at unsafe.Pointer, raw []byte) bool {
-	id, ok := identify(raw)
-	w.sampled = !ok || w.hash(id.uid)%sample == 0
+	uid, after, ok := identify(raw)
+	w.sampled = !ok || w.hash(uid)%sample == 0
 	if w.own, w.text = nil, ""; !p.readOnly {
-		w.own = id.after
+		w.own = after
 	}
 	ok = w.message(p, at, raw, 0)
 	w.own, w.text = nil, ""

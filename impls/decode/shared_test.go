@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"reflect"
-	"syscall"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -131,36 +130,6 @@ func TestFilled(t *testing.T) {
 }
 
 var _ runtime.Object = (*List)(nil)
-
-// BenchmarkRandom decodes random pods, of which nothing repeats: the worst case of shared. An op is
-// 3000 pods with a new decoder, and cpu-ns/op the CPU time of the process.
-func BenchmarkRandom(b *testing.B) {
-	pods := make([][]byte, 3000)
-	for i := range pods {
-		pods[i] = encode(b, Protobuf, filled(b, podKind, int64(i)))
-	}
-	for _, name := range []string{"clientgo-protobuf-transform", "shared"} {
-		b.Run("impl="+name, func(b *testing.B) {
-			cpu := func() int64 {
-				var u syscall.Rusage
-				if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-					b.Fatal(err)
-				}
-				return u.Utime.Nano() + u.Stime.Nano()
-			}
-			start := cpu()
-			defer func() { b.ReportMetric(float64(cpu()-start)/float64(b.N), "cpu-ns/op") }()
-			for b.Loop() {
-				d := decoder(b, name, Options{})
-				for _, data := range pods {
-					if _, _, err := d.Decode(data, nil, nil); err != nil {
-						b.Fatal(err)
-					}
-				}
-			}
-		})
-	}
-}
 
 // TestBounded: a table stays within its bytes, also when more recurs than it holds, and groups that
 // never repeat do not fill it.

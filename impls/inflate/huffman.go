@@ -85,20 +85,25 @@ func plain() (t [19]uint32) {
 	return t
 }
 
-// build fills a table with the canonical code of these lengths. It reports whether the code is complete.
-// As zlib and compress/flate do, it also takes a code of one symbol of one bit, and a code without symbols.
-// O(symbols + entries).
-func build(table []uint32, lengths []uint8, symbols []uint32, primary uint) bool {
+// build fills a table with the canonical code of these lengths. It returns the length of the shortest code, and
+// reports whether the code is complete. As zlib and compress/flate do, it also takes a code of one symbol of one
+// bit, and a code without symbols. O(symbols + entries).
+func build(table []uint32, lengths []uint8, symbols []uint32, primary uint) (shortest uint, ok bool) {
 	var count, next [maxCode + 1]uint16
 	for _, n := range lengths {
-		count[n]++
+		count[n&maxCode]++
 	}
 	used := len(lengths) - int(count[0])
-	count[0] = 0
+	next[0], count[0] = uint16(used), 0
 	space := 0 // used, in codes of maxCode bits
-	for n := 1; n <= maxCode; n++ {
-		next[n] = next[n-1] + count[n-1]
+	for n := maxCode; n > 0; n-- {
+		if count[n] > 0 {
+			shortest = uint(n)
+		}
 		space += int(count[n]) << (maxCode - n)
+	}
+	for n := 1; n < maxCode; n++ {
+		next[n+1] = next[n] + count[n]
 	}
 	switch {
 	case space == 1<<maxCode:
@@ -113,37 +118,37 @@ func build(table []uint32, lengths []uint8, symbols []uint32, primary uint) bool
 				}
 			}
 		}
-		return true
+		return shortest, true
 	default:
-		return false
+		return 0, false
 	}
 
-	// sorted are the symbols in the order of their codes.
+	// sorted are the symbols in the order of their codes, and then those without a code.
 	var sorted [288]uint16
 	for s, n := range lengths {
-		if n != 0 {
-			sorted[next[n]] = uint16(s)
-			next[n]++
-		}
+		sorted[next[n&maxCode]] = uint16(s)
+		next[n&maxCode]++
 	}
 
 	// Codes come with their first bit lowest. While they grow by a bit, the filled part of the table
 	// doubles: its other half differs in the bit that shorter codes do not read.
-	code, filled, at := uint(0), uint(1), 0
+	code, filled, at := uint16(0), uint(1), 0
 	for n := uint(1); n <= primary; n++ {
 		copy(table[filled:2*filled], table[:filled])
 		filled *= 2
+		code <<= 1
 		for range count[n] {
-			s := sorted[at]
-			table[code] = symbols[s] + uint32(n)*0x101
+			table[bits.Reverse16(code<<(16-n))] = symbols[sorted[at]] + uint32(n)*0x101
 			at++
-			code = following(code, n)
+			code++
 		}
 	}
 	start, end, prefix := uint(0), filled, ^uint(0)
 	for n := primary + 1; n <= maxCode; n++ {
+		code <<= 1
 		for left := count[n]; left > 0; left-- {
-			if p := code & (filled - 1); p != prefix {
+			reversed := uint(bits.Reverse16(code << (16 - n)))
+			if p := reversed & (filled - 1); p != prefix {
 				prefix, start = p, end
 				// The subtable has as many index bits as its longest code.
 				width, room := n-primary, int(left)
@@ -155,23 +160,12 @@ func build(table []uint32, lengths []uint8, symbols []uint32, primary uint) bool
 				table[prefix] = entrySpecial | entryLink | uint32(start)<<16 | uint32(width)<<8 | uint32(primary)
 			}
 			e := symbols[sorted[at]] + uint32(n-primary)*0x101
-			for i := start + code>>primary; i < end; i += 1 << (n - primary) {
+			for i := start + reversed>>primary; i < end; i += 1 << (n - primary) {
 				table[i] = e
 			}
 			at++
-			code = following(code, n)
+			code++
 		}
 	}
-	return true
-}
-
-// following returns the code of n bits after this one, both with their first bit lowest.
-// After the last code it returns 0.
-func following(code, n uint) uint {
-	zero := ^code & (1<<n - 1)
-	if zero == 0 {
-		return 0
-	}
-	highest := uint(1) << (bits.Len(zero) - 1)
-	return code&(highest-1) | highest
+	return shortest, true
 }

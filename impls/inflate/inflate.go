@@ -5,18 +5,23 @@
 // in k8s.io/apiserver v0.37.2). A list above 128 kB is one member. net/http asks for gzip and decompresses it,
 // unless rest.Config.DisableCompression is set.
 //
-// All variants return the bytes and the errors of net/http. They return an event before its member ends, since the
-// API server flushes the compressor before it closes the member. net/http holds back the last bytes of a member
-// without such a flush until the next one begins; members does not. The variants differ in CPU time, and none
-// in bytes on the wire.
+// # What every variant guarantees
+//
+//   - The bytes of net/http for any valid body. Variants whose guarantees trust nobody return its bytes and its
+//     errors for any other body too.
+//   - An event before its member ends, since the API server flushes the compressor before it closes the member.
+//     net/http holds back the last bytes of a member without such a flush until the next one begins; members
+//     does not.
+//   - Bounded memory, whatever the body expands to.
+//   - A request that sets Accept-Encoding or Range gets its answer as it comes.
+//
+// The variants differ in CPU time, and none in bytes on the wire.
 package inflate
 
 import (
 	stdgzip "compress/gzip"
-	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/klauspost/compress/gzip"
@@ -25,69 +30,72 @@ import (
 	"watchlab/impls"
 )
 
-// Variant is a way to read compressed answers.
-type Variant struct {
-	Name    string // argument of [Config], unique
-	Summary string // the variant in one line
-
-	encoding string                    // value of Accept-Encoding; empty: net/http does all
-	reader   func(io.Reader) io.Reader // of a gzip body
+// Decompressor is how a client asks for compressed answers and reads them.
+type Decompressor struct {
+	Encoding string // of Accept-Encoding; empty: net/http asks for gzip and decompresses it
+	// NewReader returns a reader of a gzip body, with all its members. It is nil if the client asks for none.
+	NewReader func(body io.Reader) io.Reader
 }
+
+// Options are those of every variant: none.
+type Options struct{}
+
+// Variant is a registered decompressor.
+type Variant = impls.Variant[Options, Decompressor]
 
 // Default is the variant that net/http is.
 const Default = "clientgo"
 
-// Variants returns the variants, client-go's first.
-func Variants() []Variant {
-	return []Variant{
-		{Name: Default, Summary: "net/http with compress/gzip"},
-		{Name: "klauspost", Summary: "github.com/klauspost/compress/gzip in place of compress/gzip", encoding: "gzip", reader: klauspost},
-		{Name: "members", Summary: "one decoder, its tables and buffers for all members of a stream", encoding: "gzip",
-			reader: func(r io.Reader) io.Reader { return newMembers(r) }},
-		{Name: "none", Summary: "asks the server not to compress", encoding: "identity"},
+var registry = impls.NewRegistry[Options, Decompressor](impls.Inflate)
+
+func init() {
+	std := lazily(func(r io.Reader) (io.Reader, error) { return stdgzip.NewReader(r) })
+	fork := lazily(func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) })
+	baseline := variant(Default, "net/http with compress/gzip", Decompressor{NewReader: std})
+	baseline.Upstream = "net/http"
+	Register(baseline)
+	klauspost := variant("klauspost", "github.com/klauspost/compress/gzip in place of compress/gzip", Decompressor{"gzip", fork})
+	klauspost.Guarantees[0].Trusts = "the server to send valid gzip: of a damaged body it returns less, or another error"
+	Register(klauspost)
+	Register(variant("members", "one decoder, its tables and buffers for all members of a stream",
+		Decompressor{"gzip", func(r io.Reader) io.Reader { return newMembers(r) }}))
+	Register(variant("none", "asks the server not to compress", Decompressor{Encoding: "identity"}))
+}
+
+func variant(name, summary string, d Decompressor) Variant {
+	return Variant{
+		Name: name, Summary: summary, New: func(Options) (Decompressor, error) { return d, nil },
+		Guarantees: []impls.Guarantees{{
+			Order: impls.OrderTotal, Coalesces: impls.CoalesceNone, Bounded: true, Consumers: impls.OneConsumer, Unlocked: true,
+			DropIn: "http.RoundTripper",
+		}},
 	}
 }
 
-// Lookup returns the named variant; an empty name means [Default]. The error wraps [impls.ErrUnknownVariant].
-func Lookup(name string) (Variant, error) {
-	all := Variants()
-	if name == "" {
-		return all[0], nil
-	}
-	if i := slices.IndexFunc(all, func(v Variant) bool { return v.Name == name }); i >= 0 {
-		return all[i], nil
-	}
-	var names []string
-	for _, v := range all {
-		names = append(names, v.Name)
-	}
-	return Variant{}, fmt.Errorf("inflate: %w %q (have %s)", impls.ErrUnknownVariant, name, strings.Join(names, ", "))
-}
+// Register adds a variant.
+func Register(v Variant) { registry.Register(v) }
 
-// NewReader returns a reader of a gzip body, with all its members. Its memory is bounded, whatever the body
-// expands to.
-func (v Variant) NewReader(body io.Reader) io.Reader {
-	if v.reader == nil {
-		return lazily(body, func(r io.Reader) (io.Reader, error) { return stdgzip.NewReader(r) })
-	}
-	return v.reader(body)
-}
+// Variants returns the registered variants, client-go's first.
+func Variants() []Variant { return registry.Variants() }
 
-// Config returns a config whose clients read answers with the variant. Where DisableCompression is set, it
+// New returns the named variant's decompressor.
+func New(name string, o Options) (Decompressor, error) { return registry.New(name, o) }
+
+// Config returns a config whose clients read answers with the decompressor. Where DisableCompression is set, it
 // returns config: its user has asked for answers as they are. config is not changed.
-func (v Variant) Config(config *rest.Config) *rest.Config {
-	if v.encoding == "" || config.DisableCompression {
+func (d Decompressor) Config(config *rest.Config) *rest.Config {
+	if d.Encoding == "" || config.DisableCompression {
 		return config
 	}
 	config = rest.CopyConfig(config)
-	config.Wrap(func(base http.RoundTripper) http.RoundTripper { return &transport{base, v} })
+	config.Wrap(func(base http.RoundTripper) http.RoundTripper { return &transport{base, d} })
 	return config
 }
 
 // transport does what [http.Transport] does with gzip, with another reader.
 type transport struct {
 	base http.RoundTripper
-	v    Variant
+	d    Decompressor
 }
 
 // RoundTrip implements [http.RoundTripper].
@@ -96,15 +104,15 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return t.base.RoundTrip(req)
 	}
 	req = req.Clone(req.Context())
-	req.Header.Set("Accept-Encoding", t.v.encoding)
+	req.Header.Set("Accept-Encoding", t.d.Encoding)
 	resp, err := t.base.RoundTrip(req)
-	if err != nil || t.v.reader == nil || !strings.EqualFold(resp.Header.Get("Content-Encoding"), "gzip") {
+	if err != nil || t.d.NewReader == nil || !strings.EqualFold(resp.Header.Get("Content-Encoding"), "gzip") {
 		return resp, err
 	}
 	resp.Body = struct {
 		io.Reader
 		io.Closer
-	}{t.v.reader(resp.Body), resp.Body}
+	}{t.d.NewReader(resp.Body), resp.Body}
 	resp.Header.Del("Content-Encoding")
 	resp.Header.Del("Content-Length")
 	resp.ContentLength, resp.Uncompressed = -1, true
@@ -114,13 +122,9 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 // WrappedRoundTripper serves client-go, which looks for the transport below.
 func (t *transport) WrappedRoundTripper() http.RoundTripper { return t.base }
 
-func klauspost(body io.Reader) io.Reader {
-	return lazily(body, func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) })
-}
-
 // lazily returns a reader that is made when it is first read: before, a watch has no bytes.
-func lazily(body io.Reader, open func(io.Reader) (io.Reader, error)) io.Reader {
-	return &lazy{body: body, open: open}
+func lazily(open func(io.Reader) (io.Reader, error)) func(io.Reader) io.Reader {
+	return func(body io.Reader) io.Reader { return &lazy{body: body, open: open} }
 }
 
 type lazy struct {

@@ -12,10 +12,10 @@ import (
 const (
 	window = 32 << 10 // bytes that a match can reach back
 
-	// A round of the fast loop reads at most two words of the input, and writes at most two literals and
-	// one match, which it copies in words.
+	// A round of the fast loop reads at most two words of the input, and writes at most three literals or two
+	// and one match, of which it copies 16 bytes at once.
 	roomInput  = 16
-	roomOutput = 2 + 258 + 8
+	roomOutput = 2 + 258 + 16
 
 	firstInput, mostInput   = 4 << 10, 32 << 10
 	firstOutput, mostOutput = 16 << 10, 2*window + roomOutput
@@ -149,7 +149,13 @@ func (r *members) fill() {
 }
 
 // need makes n at least k, k ≤ 56, if the input has as many bits.
-func (r *members) need(k uint) bool {
+func (r *members) need(k uint) bool { return r.n >= k || r.more(k) }
+
+func (r *members) more(k uint) bool {
+	if r.at <= r.end-8 {
+		r.at, r.bits, r.n = refill(r.in, r.at, r.bits, r.n)
+		return true
+	}
 	for r.n < k {
 		if r.at == r.end {
 			return false
@@ -159,6 +165,11 @@ func (r *members) need(k uint) bool {
 		r.n += 8
 	}
 	return true
+}
+
+// refill makes n 56 to 63, from the word at in[at:]. Only the lowest six bits of n count.
+func refill(in []byte, at int, bits uint64, n uint) (int, uint64, uint) {
+	return at + int(^n&63>>3), bits | word.Uint64(in[at:at+8:at+8])<<(n&63), n | 56
 }
 
 func (r *members) take(k uint) uint64 {
@@ -271,21 +282,25 @@ const (
 	mostName = 512 // bytes of a name that compress/gzip takes
 )
 
-// memberHeader takes one byte of a member's header.
+// memberHeader takes one byte or number of a member's header.
 func (r *members) memberHeader() bool {
 	if (r.phase == phaseName || r.phase == phaseComment) && r.count == mostName {
 		return r.fail(gzip.ErrHeader)
 	}
-	if !r.need(8) {
+	size := uint(8)
+	if r.phase == phaseExtra || r.phase == phaseHCRC {
+		size = 16
+	}
+	if !r.need(size) {
 		return false
 	}
-	b := byte(r.take(8))
+	v := uint16(r.take(size))
 	if r.phase != phaseHeader && r.phase != phaseHCRC {
-		r.sum = crc32.Update(r.sum, crc32.IEEETable, []byte{b})
+		r.sum = crc32.Update(r.sum, crc32.IEEETable, []byte{byte(v), byte(v >> 8)}[:size/8])
 	}
 	switch r.phase {
 	case phaseHeader:
-		r.header[r.count] = b
+		r.header[r.count] = byte(v)
 		if r.count++; r.count < len(r.header) {
 			return true
 		}
@@ -294,11 +309,7 @@ func (r *members) memberHeader() bool {
 		}
 		r.sum = crc32.ChecksumIEEE(r.header[:])
 	case phaseExtra:
-		r.header[r.count] = b
-		if r.count++; r.count < 2 {
-			return true
-		}
-		if r.count = int(word.Uint16(r.header[:])); r.count > 0 {
+		if r.count = int(v); r.count > 0 {
 			r.phase = phaseSkip
 			return true
 		}
@@ -308,15 +319,11 @@ func (r *members) memberHeader() bool {
 		}
 		r.phase = phaseExtra
 	case phaseName, phaseComment:
-		if r.count++; b != 0 {
+		if r.count++; v != 0 {
 			return true
 		}
 	case phaseHCRC:
-		r.header[r.count] = b
-		if r.count++; r.count < 2 {
-			return true
-		}
-		if word.Uint16(r.header[:]) != uint16(r.sum) {
+		if v != uint16(r.sum) {
 			return r.fail(gzip.ErrHeader)
 		}
 	}
@@ -395,7 +402,7 @@ func (r *members) copyStored() bool {
 
 // fixedCodes returns the codes of the fixed block type (RFC 1951, 3.2.6).
 func fixedCodes() *codes {
-	c := &codes{leastLit: 7, leastDist: 5}
+	c := &codes{}
 	var lens [288]uint8
 	for s := range lens {
 		switch {
@@ -407,11 +414,11 @@ func fixedCodes() *codes {
 			lens[s] = 7
 		}
 	}
-	build(c.lit[:], lens[:], litSymbols[:], litBits)
+	c.leastLit, _ = build(c.lit[:], lens[:], litSymbols[:], litBits)
 	for s := range 32 {
 		lens[s] = 5
 	}
-	build(c.dist[:], lens[:32], distSymbols[:], distBits)
+	c.leastDist, _ = build(c.dist[:], lens[:32], distSymbols[:], distBits)
 	return c
 }
 
@@ -438,10 +445,10 @@ func (r *members) preLengths() bool {
 		r.lens[preOrder[r.count]] = uint8(r.take(3))
 	}
 	lens := r.lens[:len(preOrder)]
-	if !build(r.pre[:], lens, preSymbols[:], preBits) {
+	var ok bool
+	if r.leastPre, ok = build(r.pre[:], lens, preSymbols[:], preBits); !ok {
 		return r.corrupt(0)
 	}
-	r.leastPre = shortest(lens)
 	r.phase, r.count = phaseLengths, 0
 	return true
 }
@@ -449,24 +456,26 @@ func (r *members) preLengths() bool {
 // lengths takes the lengths of both codes.
 func (r *members) lengths() bool {
 	const most = preBits + 7
-	for total := r.nlit + r.ndist; r.count < total; {
-		if r.n < most {
+	bits, n := r.bits, r.n
+	for total := r.nlit + r.ndist; r.count < total; r.bits, r.n = bits, n {
+		if n < most {
 			r.need(most)
+			bits, n = r.bits, r.n
 		}
-		e := r.pre[r.bits&(1<<preBits-1)]
+		e := r.pre[bits&(1<<preBits-1)]
 		size := uint(e & 0xff)
 		switch {
 		case e&entrySpecial != 0:
-			if r.n < r.leastPre {
+			if n < r.leastPre {
 				return false
 			}
 			return r.corrupt(r.leastPre)
-		case size > r.n:
+		case size > n:
 			return false
 		}
 		symbol := e >> 16
 		if symbol < 16 {
-			r.take(size)
+			bits, n = bits>>size, n-size
 			r.lens[r.count] = uint8(symbol)
 			r.count++
 			continue
@@ -482,24 +491,27 @@ func (r *members) lengths() bool {
 		case 18:
 			repeat, extra = 11, 7
 		}
-		if size+extra > r.n {
+		if size+extra > n {
 			return false
 		}
-		if repeat += int(r.bits >> size & (1<<extra - 1)); r.count+repeat > total {
+		if repeat += int(bits >> size & (1<<extra - 1)); r.count+repeat > total {
 			return r.corrupt(size + extra)
 		}
-		r.take(size + extra)
+		bits, n = bits>>(size+extra), n-size-extra
 		for range repeat {
 			r.lens[r.count] = length
 			r.count++
 		}
 	}
 	lit, dist := r.lens[:r.nlit], r.lens[r.nlit:r.nlit+r.ndist]
-	if !build(r.lit[:], lit, litSymbols[:], litBits) || !build(r.dist[:], dist, distSymbols[:], distBits) {
+	var ok, okDist bool
+	r.leastLit, ok = build(r.lit[:], lit, litSymbols[:], litBits)
+	r.leastDist, okDist = build(r.dist[:], dist, distSymbols[:], distBits)
+	if !ok || !okDist {
 		return r.corrupt(0)
 	}
 	// compress/flate reads as many bits at once as the end of the block has.
-	r.leastLit, r.leastDist = max(shortest(lit), uint(lit[endOfBlock])), shortest(dist)
+	r.leastLit = max(r.leastLit, uint(lit[endOfBlock]))
 	r.phase = phaseSymbols
 	return true
 }
@@ -566,36 +578,36 @@ func (r *members) symbols() bool {
 			return r.corrupt(max(least, done+size))
 		}
 		r.take(done + size)
-		copyMatch(r.out, r.write, back, length)
-		r.write += length
+		for range length {
+			r.out[r.write] = r.out[r.write-back]
+			r.write++
+		}
 	}
 }
 
 // fast decodes literals and matches while there is room for whole rounds. It leaves the end of the block and
-// errors to symbols.
+// errors to symbols. e is the entry of the next symbol: it is loaded before the bits are filled up, and does not
+// wait for that. n loses all bits of an entry, of which the lowest six are those to consume.
 func (r *members) fast() {
 	in, out := r.in[:r.end], r.out
 	at, write := r.at, r.write
-	bits, n := r.bits, uint64(r.n)
 	lit, dist := &r.lit, &r.dist
+	if at > len(in)-roomInput {
+		return
+	}
+	at, bits, n := refill(in, at, r.bits, r.n)
+	e := lit[bits&(1<<litBits-1)]
+round:
 	for at <= len(in)-roomInput && write <= len(out)-roomOutput {
-		// Word by word: n becomes 56 to 63.
-		bits |= word.Uint64(in[at:]) << (n & 63)
-		at += int((63 - n) >> 3)
-		n |= 56
-		e := lit[bits&(1<<litBits-1)]
-		if int32(e) < 0 {
+		for left := 3; int32(e) < 0; { // literals of at most 30 bits of 56
 			bits >>= e & 63
-			n -= uint64(e & 63)
+			n -= uint(e)
 			out[write] = byte(e >> 16)
 			write++
 			e = lit[bits&(1<<litBits-1)]
-			if int32(e) < 0 {
-				bits >>= e & 63
-				n -= uint64(e & 63)
-				out[write] = byte(e >> 16)
-				write++
-				continue
+			if left--; left == 0 {
+				at, bits, n = refill(in, at, bits, n)
+				continue round
 			}
 		}
 		held, heldN := bits, n
@@ -608,9 +620,11 @@ func (r *members) fast() {
 			e = lit[(e>>16+uint32(bits)&(1<<(e>>8&15)-1))&(litSize-1)]
 			if int32(e) < 0 {
 				bits >>= e & 63
-				n -= uint64(e & 63)
+				n -= uint(e)
 				out[write] = byte(e >> 16)
 				write++
+				e = lit[bits&(1<<litBits-1)]
+				at, bits, n = refill(in, at, bits, n)
 				continue
 			}
 			if e&entrySpecial != 0 {
@@ -620,13 +634,11 @@ func (r *members) fast() {
 		}
 		length := int(e>>16) + int(bits&(1<<(e&63)-1)>>(e>>8&15))
 		bits >>= e & 63
-		n -= uint64(e & 63)
-		// At least 56-10-20 = 26 bits are left: a distance may take 28.
-		used := at
-		bits |= word.Uint64(in[at:]) << (n & 63)
-		at += int((63 - n) >> 3)
-		n |= 56
+		n -= uint(e)
+		// At least 56-20-20 = 16 bits are left: a distance may take 28.
 		e = dist[bits&(1<<distBits-1)]
+		used := at
+		at, bits, n = refill(in, at, bits, n)
 		if e&entryLink != 0 {
 			bits >>= distBits
 			n -= distBits
@@ -638,42 +650,24 @@ func (r *members) fast() {
 			break
 		}
 		bits >>= e & 63
-		n -= uint64(e & 63)
-		copyMatch(out, write, back, length)
-		write += length
+		n -= uint(e)
+		e = lit[bits&(1<<litBits-1)]
+		at, bits, n = refill(in, at, bits, n)
+		end := write + length
+		if back < 16 {
+			for ; write < end; write++ {
+				out[write] = out[write-back]
+			}
+			continue
+		}
+		// Up to 15 bytes more are copied, and written again later. Most matches have at most 16.
+		*chunk(out, write) = *chunk(out, write-back)
+		for write += 16; write < end; write += 16 {
+			*chunk(out, write) = *chunk(out, write-back)
+		}
+		write = end
 	}
-	r.at, r.write, r.bits, r.n = at, write, bits, uint(n)
+	r.at, r.write, r.bits, r.n = at, write, bits, n&63
 }
 
-// copyMatch copies length bytes from back bytes before write. It may write up to 8 bytes more, which are
-// written again later.
-func copyMatch(out []byte, write, back, length int) {
-	from, end := write-back, write+length
-	if back >= 8 {
-		for write < end {
-			word.PutUint64(out[write:], word.Uint64(out[from:]))
-			write, from = write+8, from+8
-		}
-		return
-	}
-	if back == 1 {
-		v := uint64(out[from]) * 0x0101010101010101
-		for ; write < end; write += 8 {
-			word.PutUint64(out[write:], v)
-		}
-		return
-	}
-	for ; write < end; write, from = write+1, from+1 {
-		out[write] = out[from]
-	}
-}
-
-func shortest(lens []uint8) uint {
-	least := uint8(0)
-	for _, n := range lens {
-		if n != 0 && (least == 0 || n < least) {
-			least = n
-		}
-	}
-	return uint(least)
-}
+func chunk(b []byte, i int) *[16]byte { return (*[16]byte)(b[i : i+16 : i+16]) }

@@ -93,7 +93,7 @@ func ForResource(config *rest.Config, gvr schema.GroupVersionResource, example r
 	if err != nil {
 		return nil, fmt.Errorf("informer: %w", err)
 	}
-	in, err := inflate.Lookup(opts.Inflate)
+	in, err := inflate.New(cmp.Or(opts.Inflate, inflate.Default), inflate.Options{})
 	if err != nil {
 		return nil, fmt.Errorf("informer: %w", err)
 	}
@@ -147,7 +147,7 @@ func ForManager(config *rest.Config, opts Options) (*rest.Config, func(cache.Lis
 	if _, err := decode.New(name, of); err != nil {
 		return nil, nil, fmt.Errorf("informer: %w", err)
 	}
-	in, err := inflate.Lookup(opts.Inflate)
+	in, err := inflate.New(cmp.Or(opts.Inflate, inflate.Default), inflate.Options{})
 	if err != nil {
 		return nil, nil, fmt.Errorf("informer: %w", err)
 	}

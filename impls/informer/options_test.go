@@ -104,48 +104,36 @@ func TestDecodeOptions(t *testing.T) {
 
 // TestInflate: lists and watches are asked for as the variant says.
 func TestInflate(t *testing.T) {
-	asked := make(chan string, 1)
+	asked := make(chan struct{}, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if got := r.Header.Get("Accept-Encoding"); got != "identity" {
+			t.Errorf("the server is asked for %q", got)
+		}
 		select {
-		case asked <- r.Header.Get("Accept-Encoding"):
+		case asked <- struct{}{}:
 		default:
 		}
 		http.Error(w, "no", http.StatusNotFound)
 	}))
 	defer server.Close()
 	opts, config := informer.Options{Inflate: "none"}, &rest.Config{Host: server.URL}
-	inf, err := informer.ForResource(config, v1.SchemeGroupVersion.WithResource("pods"), &v1.Pod{}, opts)
-	if err != nil {
+	inf, err1 := informer.ForResource(config, v1.SchemeGroupVersion.WithResource("pods"), &v1.Pod{}, opts)
+	config, _, err2 := informer.ForManager(config, opts)
+	client, err3 := rest.HTTPClientFor(config)
+	if err := errors.Join(err1, err2, err3); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { inf.RunWithContext(ctx) })
-	if got := <-asked; got != "identity" {
-		t.Errorf("ForResource asks for %q", got)
-	}
+	<-asked
 	stop()
 	running.Wait()
-	config, _, err = informer.ForManager(config, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case <-asked:
-	default:
-	}
 	resp, err := client.Get(server.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = resp.Body.Close()
-	if got := <-asked; got != "identity" {
-		t.Errorf("ForManager asks for %q", got)
-	}
 	client.CloseIdleConnections()
 }
 

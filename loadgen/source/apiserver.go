@@ -160,7 +160,7 @@ func (a *APIServer) Observe(observe func() decode.Observer) error {
 	if err != nil {
 		return err
 	}
-	reader, err := inflate.Lookup(a.inflate)
+	reader, err := inflate.New(cmp.Or(a.inflate, inflate.Default), inflate.Options{})
 	if err != nil {
 		return err
 	}

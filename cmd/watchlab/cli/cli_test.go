@@ -93,6 +93,7 @@ func TestList(t *testing.T) {
 		t.Fatalf("exit code %d, stderr %q", code, errs)
 	}
 	for _, want := range []string{
+		`inflate +members +of net/http +bounded\n`,
 		`decode +clientgo-protobuf +may change +must not +may change +-\n`,
 		`decode +shared +may change +must not +may change +managedFields\n`,
 		`decode +shared-readonly +refused +must not +refused +managedFields\n`,

@@ -14,6 +14,7 @@ import (
 	"watchlab/impls"
 	"watchlab/impls/decode"
 	"watchlab/impls/deltafifo"
+	"watchlab/impls/inflate"
 	"watchlab/impls/merge"
 	"watchlab/impls/queue"
 	"watchlab/impls/store"
@@ -29,6 +30,7 @@ type entry struct {
 
 func entries() []entry {
 	return slices.Concat(
+		entriesOf(impls.Inflate, inflate.Variants()),
 		entriesOf(impls.Decode, decode.Variants()),
 		entriesOf(impls.DeltaFIFO, deltafifo.Variants()),
 		entriesOf(impls.Queue, queue.Variants()),
@@ -62,6 +64,9 @@ var guaranteeTables = []struct {
 	columns  []string
 	row      func(impls.Guarantees) []string
 }{
+	{[]impls.Family{impls.Inflate}, []string{"ERRORS", "MEMORY"}, func(g impls.Guarantees) []string {
+		return []string{choose(g.Trusts == "", "of net/http", "its own"), choose(g.Bounded, "bounded", "unbounded")}
+	}},
 	{[]impls.Family{impls.Decode}, []string{"TRANSFORM", "HANDLER", "CLIENT", "STRIPS"}, func(g impls.Guarantees) []string {
 		return []string{string(g.Transform), string(g.Handler), string(g.Client), dash(g.Strips)}
 	}},
