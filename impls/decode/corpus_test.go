@@ -2,7 +2,6 @@ package decode
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -14,7 +13,6 @@ import (
 	"testing"
 
 	apifuzzer "k8s.io/apimachinery/pkg/api/apitesting/fuzzer"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metafuzzer "k8s.io/apimachinery/pkg/apis/meta/fuzzer"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -140,19 +138,10 @@ func filled(tb testing.TB, gvk schema.GroupVersionKind, seed int64) runtime.Obje
 	return obj
 }
 
-// same fails unless got, of shared, is what client-go decodes from data.
+// same fails unless shared decodes from data what client-go does.
 func same(tb testing.TB, d, exact Decoder, data []byte, what any) {
 	tb.Helper()
-	want, wantKind, wantErr := exact.Decode(data, nil, nil)
-	got, gotKind, gotErr := d.Decode(data, nil, nil)
-	if fmt.Sprint(wantErr) != fmt.Sprint(gotErr) || !reflect.DeepEqual(wantKind, gotKind) {
-		tb.Fatalf("%v: %v, %v, client-go has %v, %v\n%q", what, gotKind, gotErr, wantKind, wantErr, data)
-	}
-	if wantErr == nil && !reflect.DeepEqual(want, got) {
-		g, _ := json.Marshal(got)
-		w, _ := json.Marshal(want)
-		tb.Fatalf("%v: decoded\n%s\nclient-go\n%s\nsemantically equal: %v\n%q", what, g, w, equality.Semantic.DeepEqual(got, want), data)
-	}
+	sameInto(tb, d, exact, data, none, what)
 }
 
 var exactFuncs = func(_ serializer.CodecFactory) []any {

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"watchlab/loadgen/trace"
@@ -128,8 +127,6 @@ func TestFilled(t *testing.T) {
 		}
 	}
 }
-
-var _ runtime.Object = (*List)(nil)
 
 // TestBounded: a table stays within its bytes, also when more recurs than it holds, and groups that
 // never repeat do not fill it.
