@@ -18,8 +18,7 @@ type watcher struct {
 	sample []metrics.Sample // buffer of the samples, so that sampling does not allocate
 	heap   uint64           // at the start
 	peak   atomic.Uint64    // the largest sample
-	rss    uint64           // peak resident set at the start, in bytes
-	reset  bool             // rss was reset to the resident set at the start
+	reset  bool             // the peak of the resident set was reset at the start
 }
 
 // watch returns free memory to the system and starts the watcher. It takes at least one
@@ -30,7 +29,6 @@ func watch() *watcher {
 		sample: []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}},
 		reset:  ResetPeakRSS() == nil,
 	}
-	w.rss, _ = PeakRSS(Root())
 	w.heap = w.look()
 	w.peak.Store(w.heap)
 	// A goroutine's first sleep allocates, so wait for it. Do not use channels or
@@ -52,9 +50,8 @@ func (w *watcher) stop() Memory {
 	w.quit.Store(true)
 	w.done.Wait()
 	m := Memory{HeapBytes: w.heap, PeakHeapBytes: max(w.peak.Load(), w.look())}
-	// A peak that could not be reset belongs to this measurement only if it has grown.
-	if rss, ok := PeakRSS(Root()); ok && (w.reset || rss > w.rss) {
-		m.PeakRSSBytes = rss
+	if w.reset { // Some containers deny it: the peak may be of before.
+		m.PeakRSSBytes, _ = PeakRSS(Root())
 	}
 	return m
 }

@@ -105,11 +105,8 @@ func prepare(ctx context.Context, s Spec, stdin io.Reader) (*prepared, error) {
 			return nil, err
 		}
 	}
-	p.rules = rules.Default()
-	if s.Rules != "" {
-		if p.rules, err = rules.Load(s.Rules); err != nil {
-			return fail("rules")
-		}
+	if p.rules, err = rules.Load(s.Rules); err != nil {
+		return fail("rules")
 	}
 	if p.plans, err = plansOf(s.Plans, p.length); err != nil {
 		return nil, err

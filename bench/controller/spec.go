@@ -28,13 +28,6 @@ const (
 	PlanEach = "each" // a plan for each fault, which strikes twice
 )
 
-// Load reads a Spec from a YAML file, such as controller.yaml of a results folder, and returns its text, too.
-// Unknown fields are errors. An error of the text is a [*manifest.Error].
-func Load(path string) (s Spec, data []byte, err error) {
-	data, err = manifest.ReadStrict(path, &s)
-	return s, data, err
-}
-
 const (
 	defaultStorm  = "nodeloss" // without a storm and a workload
 	defaultNodes  = 20         // of defaultStorm, of which 4 are lost

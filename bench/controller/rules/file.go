@@ -35,25 +35,13 @@ func Names() []string {
 	return names
 }
 
-// Default returns the rules of a play without a file. After each change by a storm or workload, the first
-// write to the object, its owner, what it owns or an object of the same name is the answer. In the end,
-// status.observedGeneration must be metadata.generation where a controller wrote the status.
-func Default() *Rules {
-	r, err := Load(standard)
-	if err != nil {
-		panic(err) // a test reads the embedded files
-	}
-	return r
-}
-
-// Load reads files of rules and built-in rules by [Names], separated by commas. Nothing means [Default]. The
-// error is a [*manifest.Error].
+// Load reads files of rules and built-in rules by [Names], separated by commas. Nothing means the default: after each
+// change by a storm or workload, the first write to the object, its owner, what it owns or an object of the same name
+// is the answer, and in the end status.observedGeneration must be metadata.generation where a controller wrote the
+// status. The error is a [*manifest.Error].
 func Load(list string) (*Rules, error) {
-	if list == "" {
-		list = standard
-	}
 	all := &Rules{}
-	for name := range strings.SplitSeq(list, ",") {
+	for name := range strings.SplitSeq(cmp.Or(list, standard), ",") {
 		r, err := load(strings.TrimSpace(name))
 		if err != nil {
 			return nil, err

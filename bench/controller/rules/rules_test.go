@@ -26,8 +26,8 @@ func TestLoad(t *testing.T) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
-	if r := Default(); len(r.rules) != 1 || len(r.rules[0].expect) != 4 {
-		t.Errorf("%+v", r)
+	if r, err := Load(""); err != nil || len(r.rules) != 1 || len(r.rules[0].expect) != 4 {
+		t.Errorf("%v: %+v", err, r)
 	}
 	_, err = Load("deployment")
 	var at *manifest.Error

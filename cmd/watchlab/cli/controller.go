@@ -84,7 +84,7 @@ func (f *controllerFlags) read(cmd *cobra.Command, args []string) (spec controll
 		return spec, usageError{fmt.Errorf("%q is no flag; the program follows -- (watchlab controller -- ./my-controller)", args[0])}
 	}
 	if f.file != "" {
-		if spec, f.data, err = controller.Load(f.file); err != nil {
+		if f.data, err = manifest.ReadStrict(f.file, &spec); err != nil {
 			return spec, badFile("spec", f.file, f.data, err)
 		}
 	}

@@ -27,7 +27,7 @@ type service struct {
 	from experiment.Spec // of file and flags
 
 	bind      string
-	port      int
+	port      uint16
 	tokenFile string
 	gates     string // feature gates
 	opts      apiserver.ServiceOptions
@@ -66,7 +66,7 @@ loopback; another address needs TLS, or --insecure-listen and a token.`,
 	fl := cmd.Flags()
 	v.add(cmd, nil, servedField)
 	fl.StringVar(&v.bind, "bind", "127.0.0.1", "address to serve on")
-	fl.IntVar(&v.port, "port", 0, "port to serve on; 0 for a free one")
+	fl.Uint16Var(&v.port, "port", 0, "port to serve on; 0 for a free one")
 	fl.BoolVar(&v.opts.Access.TLS, "tls", true, "HTTPS with a token; else plain HTTP on loopback")
 	fl.BoolVar(&v.opts.Access.Insecure, "insecure-listen", false, "plain HTTP with a token beyond loopback (default false)")
 	fl.StringVar(&v.tokenFile, "token-file", "", "file with the bearer token (default: a new one)")
@@ -86,18 +86,14 @@ func servedField(f experiment.Field) bool {
 func (v *service) check() error {
 	o := &v.opts
 	switch {
-	case o.Start < 0:
-		return badFlag("start", fmt.Errorf("%d is negative", o.Start))
-	case o.Repeat < 0:
-		return badFlag("repeat", fmt.Errorf("%d is negative", o.Repeat))
+	case min(o.Start, o.Repeat) < 0:
+		return badFlag(choose(o.Start < 0, "start", "repeat"), errors.New("is negative"))
 	case o.Repeat != 1 && v.from.Storm.Name == "":
 		return badFlag("repeat", errors.New("needs --storm"))
 	case !(o.Speed > 0) || o.Speed > 1e6:
 		return badFlag("speed", fmt.Errorf("%v is not allowed (allowed: more than 0, at most 1e6)", o.Speed))
 	case v.gates != "" && v.gates != "ShardedListAndWatch=true":
 		return badFlag("feature-gates", fmt.Errorf("%q is not allowed (allowed: ShardedListAndWatch=true)", v.gates))
-	case v.port < 0 || v.port > 65535:
-		return badFlag("port", fmt.Errorf("%d is no port (allowed: 0 to 65535)", v.port))
 	case o.Access.TLS && o.Kubeconfig == "":
 		return badFlag("kubeconfig-out", errors.New("is needed: it holds the CA and the token (or --tls=false, for plain HTTP)"))
 	case o.Access.Insecure && o.Kubeconfig == "" && v.tokenFile == "":
@@ -134,7 +130,7 @@ func (v *service) load(ctx context.Context, stdin io.Reader) (err error) {
 	if o.Access.Token, err = v.readToken(); err != nil {
 		return err
 	}
-	o.Address, o.Seed = net.JoinHostPort(v.bind, strconv.Itoa(v.port)), cmp.Or(v.from.Seed, 1)
+	o.Address, o.Seed = net.JoinHostPort(v.bind, strconv.Itoa(int(v.port))), cmp.Or(v.from.Seed, 1)
 	for _, text := range v.from.Faults {
 		more, err := fault.ParseAll(text)
 		if err != nil {
