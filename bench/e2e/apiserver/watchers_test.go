@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -49,7 +50,7 @@ func BenchmarkWatchers(b *testing.B) {
 		for _, encoding := range []string{"gzip", "identity"} {
 			for _, name := range names {
 				b.Run(fmt.Sprintf("server=%s/compression=%s/watches=%d", name, strings.Replace(encoding, "identity", "none", 1), watches), func(b *testing.B) {
-					l, events := loads[name], max(20, 2000/watches)
+					l, events := loads[name], max(100, 10_000/watches)
 					idle, _ := l.play(b, 0, encoding, events)
 					var used time.Duration
 					var bytes int64
@@ -91,7 +92,10 @@ type load struct {
 	writes int
 }
 
-const namespace = "watchers"
+const (
+	namespace = "watchers"
+	updated   = 20 // pods
+)
 
 // newLoad starts a server and creates the first pods of a recorded rollout, with their status.
 func newLoad(b *testing.B, start func(testing.TB) (*rest.Config, int)) *load {
@@ -110,8 +114,11 @@ func newLoad(b *testing.B, start func(testing.TB) (*rest.Config, int)) *load {
 	}
 	_, _ = l.client.CoreV1().ServiceAccounts(namespace).Create(ctx, &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{})
 	pods := l.client.CoreV1().Pods(namespace)
-	for _, e := range s.Events[:20] {
+	for _, e := range s.Events {
 		pod := e.Object.(*v1.Pod).DeepCopy()
+		if slices.Contains(l.pods, pod.Name) || len(l.pods) == updated {
+			continue
+		}
 		pod.ObjectMeta = metav1.ObjectMeta{Name: pod.Name, Labels: pod.Labels, Annotations: pod.Annotations}
 		made, err := pods.Create(ctx, pod, metav1.CreateOptions{})
 		if err != nil {
