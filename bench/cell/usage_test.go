@@ -80,7 +80,7 @@ func TestMemoryAlone(t *testing.T) {
 }
 
 func TestMemoryOnlyAlone(t *testing.T) {
-	for _, rec := range []*cell.Recorder{new(cell.Recorder), &cell.Recorder{Shared: true}} {
+	for _, rec := range []*cell.Recorder{new(cell.Recorder), {Shared: true}} {
 		rec.Begin()
 		rec.End()
 		rec.Count(1, 1)

@@ -49,7 +49,7 @@ func TestTerminal(t *testing.T) {
 		}
 		got.Write(buffer[:n])
 	}
-	want := []string{"", "7/12, 1m23s le…  Queue/impl=x", "a warning;", "measuring whic…eps, some 10 s", "the end."}
+	want := []string{"", "7/12, 1m23s le…  Queue/impl=x", "a warning;", "measuring w" + "hic…eps, some 10 s", "the end."}
 	if lines := strings.Split(got.String(), eraseLine); strings.Join(lines, "|") != strings.Join(want, "|") {
 		t.Errorf("%q, want %q", lines, want)
 	}

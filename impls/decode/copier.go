@@ -292,7 +292,7 @@ func (c *copier) copy(dst, src unsafe.Pointer) {
 		case stringMap:
 			*(*map[string]string)(to) = maps.Clone(*(*map[string]string)(from))
 		case resources:
-			*(*v1.ResourceList)(to) = (*(*v1.ResourceList)(from)).DeepCopy()
+			*(*v1.ResourceList)(to) = (*v1.ResourceList)(from).DeepCopy()
 		case anyMap:
 			p.anyMap(to, from)
 		case tree:

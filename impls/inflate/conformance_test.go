@@ -146,7 +146,7 @@ func recorded(t *testing.T, protobuf bool, n int) (objs [][]byte) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		obj := []byte(f.Object)
+		obj := f.Object
 		if protobuf {
 			var pod v1.Pod
 			err1 := json.Unmarshal(f.Object, &pod)

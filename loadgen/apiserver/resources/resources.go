@@ -32,9 +32,7 @@ const (
 	Watch            = "watch"
 )
 
-// Common verbs, sorted.
 var (
-	allVerbs       = []string{Create, Delete, DeleteCollection, Get, List, Patch, Update, Watch}
 	customVerbs    = []string{Delete, DeleteCollection, Get, List, Patch, Create, Update, Watch} // in a real server's order
 	getPatchUpdate = []string{Get, Patch, Update}
 )
