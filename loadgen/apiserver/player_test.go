@@ -3,6 +3,7 @@ package apiserver
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -131,12 +132,13 @@ func TestProgress(t *testing.T) {
 		s := &Service{server: p.server, player: p.Player}
 		s.Progress = func(text string) { lines = append(lines, text) }
 		ctx, cancel := context.WithCancel(t.Context())
-		go s.progress(ctx)
+		var ended sync.WaitGroup
+		ended.Go(func() { s.progress(ctx) })
 		if err := p.Run(ctx); err != nil {
 			t.Error(err)
 		}
 		cancel()
-		time.Sleep(time.Hour)
+		ended.Wait()
 		want := []string{
 			"3 s of 9 s, 4 of 11 events, 0 watches, at most 0 events behind",
 			"7 s of 9 s, 8 of 11 events, 0 watches, at most 0 events behind",
